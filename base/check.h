@@ -1,0 +1,26 @@
+/* check: assertions that stay on in release, and the owner-thread check.   Thread: any.
+ * CHECK is for our own bugs, one fact each; a client's mistake is a status (STYLE 7). A failed CHECK logs one
+ * line and exits the process with EXIT_SOFTWARE (70): a wrong server must not go on serving. */
+#pragma once
+
+enum thread_role {
+    THREAD_ANY = 0, /* not registered: tests, tools; every ASSERT_THREAD passes */
+    THREAD_IO,
+    THREAD_TEXT,
+    THREAD_ENGINE,
+    THREAD_RANK,
+    THREAD_XFER,
+    THREAD_MAIN,
+};
+
+extern _Thread_local enum thread_role thread_role_self; /* set once by thread_start() */
+
+_Noreturn void check_failed(const char *expr, const char *file, int line);
+
+#define CHECK(cond)                                        \
+    do {                                                   \
+        if (__builtin_expect(!(cond), 0)) check_failed(#cond, __FILE__, __LINE__); \
+    } while (0)
+
+/* The struct touched here belongs to threads of this role. */
+#define ASSERT_THREAD(role) CHECK(thread_role_self == THREAD_ANY || thread_role_self == (role))

@@ -1,0 +1,12 @@
+/* clock: monotonic microseconds for everything that waits; wall time only for what people read.   Thread: any. */
+#pragma once
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t clock_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+static inline int64_t clock_wall_s(void) { return (int64_t)time(NULL); }

@@ -1,0 +1,16 @@
+/* hash: 64-bit mixing for tables (not for identity: that is SHA-256, see kvcache/).   Thread: any. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+/* splitmix64 finalizer: a bijection with good avalanche (Steele et al. 2014). */
+static inline uint64_t hash_u64(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+static inline uint64_t hash_combine(uint64_t h, uint64_t v) { return hash_u64(h ^ (v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2))); }
+/* seeded with a per-process random value where the bytes come from outside */
+uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);

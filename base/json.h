@@ -1,0 +1,33 @@
+/* json: thin face over jansson for what comes in, and a fast writer for what goes out.   Thread: any, one per value.
+ * What comes in: strict UTF-8, duplicate keys refused, at most JSON_DEPTH_MAX nested, no NaN, no BOM, no trailing bytes.
+ * What goes out: straight into a buf; every string escaped so that it holds no raw control byte (SSE safe). */
+#pragma once
+#include "base/buf.h"
+#include "base/status.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { JSON_DEPTH_MAX = 64 };
+
+struct json_error {
+    size_t offset; /* bytes from the start */
+    char   text[160];
+};
+
+/* Any JSON value (the caller checks its type). On error NULL and *err filled. Free with json_decref.
+ * depth_max 0: JSON_DEPTH_MAX. \u0000 inside strings is kept: use json_string_length. */
+json_t *json_parse(const char *text, size_t n, uint32_t depth_max, struct json_error *err);
+
+/* Typed look-ups in an object. Absent or null: ST_NOT_FOUND, *out untouched. Wrong type or out of [min,max]: ST_INVALID.
+ * json_get_int takes integral doubles too (1.0 is 1), never casts out of range. */
+enum status json_get_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *out);
+enum status json_get_num(const json_t *obj, const char *key, double min, double max, double *out); /* finite only */
+enum status json_get_bool(const json_t *obj, const char *key, bool *out);
+enum status json_get_str(const json_t *obj, const char *key, const char **s_out, size_t *n_out); /* borrowed */
+
+void json_put_str(struct buf *b, const char *s, size_t n); /* with quotes; invalid UTF-8 becomes U+FFFD */
+void json_put_str_body(struct buf *b, const char *s, size_t n); /* without quotes */
+void json_put_int(struct buf *b, int64_t v);
+void json_put_num(struct buf *b, double v); /* shortest that reads back equal, locale-free; not finite: null */

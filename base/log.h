@@ -1,0 +1,38 @@
+/* log: levels, one line per event, "area: what, numbers, what happens next".   Thread: any.
+ * error: we stop serving; warn: degraded; info: life cycle; debug: per object; trace: per step.
+ * Control bytes, and anything else outside printable UTF-8, are escaped, so that no user string can forge a line.
+ * A full pipe never blocks a stream: the line is dropped and counted (log_dropped). */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG, LOG_LEVEL_TRACE };
+
+extern enum log_level log_level_max; /* default INFO */
+
+/* fd: where lines go (default 2, stderr); json: one JSON object per line instead of text. */
+void     log_init(enum log_level max, int fd, bool json);
+bool     log_level_parse(const char *name, enum log_level *level_out);
+uint64_t log_dropped(void);
+void     log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define LOG_AT(lv, ...)                                  \
+    do {                                                 \
+        if ((lv) <= log_level_max) log_line((lv), __VA_ARGS__); \
+    } while (0)
+#define LOG_ERROR(...) LOG_AT(LOG_LEVEL_ERROR, __VA_ARGS__)
+#define LOG_WARN(...) LOG_AT(LOG_LEVEL_WARN, __VA_ARGS__)
+#define LOG_INFO(...) LOG_AT(LOG_LEVEL_INFO, __VA_ARGS__)
+#define LOG_DEBUG(...) LOG_AT(LOG_LEVEL_DEBUG, __VA_ARGS__)
+#define LOG_TRACE(...) LOG_AT(LOG_LEVEL_TRACE, __VA_ARGS__)
+
+/* At most one line per second and call site; the number of those swallowed follows with the next one. */
+#define LOG_WARN_LIMITED(...)                                              \
+    do {                                                                   \
+        static struct log_limit log_limit_here;                            \
+        if (log_limit_pass(&log_limit_here)) LOG_WARN(__VA_ARGS__);        \
+    } while (0)
+struct log_limit {
+    _Atomic uint64_t next_us;
+};
+bool log_limit_pass(struct log_limit *l);

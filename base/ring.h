@@ -1,0 +1,33 @@
+/* ring: bounded queue of pointers, many producers, one consumer, with an eventfd to sleep on.
+ * Vyukov's bounded MPMC queue (1024cores.net) with sequence numbers per cell; FIFO per producer.
+ *   producer, any thread:   ring_push
+ *   consumer with a poll loop: watch ring_fd for reading; on wake ring_ack, pop until NULL, then if (!ring_arm) pop again
+ *   consumer without one:      ring_pop, and when empty ring_wait */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ring_cell {
+    _Atomic uint64_t seq;
+    void            *ptr;
+};
+struct ring {
+    struct ring_cell *cell;
+    uint64_t          mask;
+    int               fd; /* eventfd */
+    _Alignas(64) _Atomic uint64_t tail; /* producers */
+    _Alignas(64) uint64_t head;         /* consumer  */
+    _Alignas(64) _Atomic int asleep;    /* consumer waits on fd: the next push writes to it */
+};
+
+enum status ring_init(struct ring *r, uint32_t n_min); /* room for at least n_min pointers (rounded up to 2^k) */
+bool        ring_push(struct ring *r, void *ptr);      /* false: full. ptr not NULL. Wakes a sleeping consumer */
+void       *ring_pop(struct ring *r);                  /* NULL: empty */
+int         ring_fd(const struct ring *r);
+void        ring_ack(struct ring *r); /* consume the eventfd's count after a wake */
+bool        ring_arm(struct ring *r); /* about to sleep: true, nothing is queued and the next push will wake; false: pop again */
+void        ring_wake(struct ring *r); /* wake the consumer without a message (shutdown, timers) */
+void        ring_wait(struct ring *r, int64_t timeout_us); /* arm and sleep until a push, a wake or the timeout (< 0: none) */
+void        ring_free(struct ring *r);

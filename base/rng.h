@@ -1,0 +1,21 @@
+/* rng: counter-based random numbers: same (seed, stream, counter), same bits, in any batch and order.
+ * Philox-4x32-10, Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".   Thread: any, no state. */
+#pragma once
+#include <stdint.h>
+
+struct rng_block { uint32_t x[4]; };
+
+static inline struct rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t counter)
+{
+    uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int i = 0; i < 10; i++) {
+        uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(b >> 32) ^ c1 ^ k0, n2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)b, c3 = (uint32_t)a, c0 = n0, c2 = n2;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    return (struct rng_block){ { c0, c1, c2, c3 } };
+}
+/* uniform in (0,1), 24 bits, never 0 and never 1 */
+static inline float rng_unit(uint32_t x) { return ((float)(x >> 8) + 0.5f) * (1.0f / 16777216.0f); }

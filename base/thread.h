@@ -1,0 +1,12 @@
+/* thread: named threads with a role, and how many of them this container may use.   Thread: any. */
+#pragma once
+#include "base/check.h"
+#include "base/status.h"
+#include <pthread.h>
+#include <stdint.h>
+
+/* Starts fn(arg) with its role registered (ASSERT_THREAD) and its name set (at most 15 bytes). Signals are blocked in it. */
+enum status thread_start(pthread_t *t_out, enum thread_role role, const char *name, void *(*fn)(void *), void *arg);
+
+/* CPUs this process may use: min(cpuset, cgroup v1/v2 quota rounded up), at least 1. Never the host's core count. */
+uint32_t thread_cpu_count(void);

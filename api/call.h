@@ -1,0 +1,110 @@
+/* call: one API request as text, until its last byte is written.   Thread: one owner at a time (io thread; lent to a text worker
+ * for call_prepare).
+ *
+ *   call_parse    JSON body -> call (fields checked; 400s with param)                         io thread, cheap
+ *   call_prepare  chat template + tokenizer -> prompt ids; context check                       io thread or text worker
+ *   (server/gen.c makes one eng_request per prompt from it and feeds back what the engine writes)
+ *   call_feed / call_choice_end / call_end / call_fail  -> bytes for the socket, in one buf     io thread
+ *   call_free
+ * Everything the call holds lies in its arena, or in bufs with ceilings that call_free frees. */
+#pragma once
+#include "api/detok.h"
+#include "api/error.h"
+#include "api/template.h"
+#include "api/tokenizer.h"
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "engine/request.h"
+
+/* What a call needs to know of the served model; const, shared. */
+struct api_model {
+    const char *const   *served_name; /* [n_name]; [0] is shown */
+    uint32_t             n_name;
+    const struct tok    *tok;
+    const struct tmpl   *tmpl;        /* NULL: no chat template: chat is a 400 */
+    uint32_t             context, vocab;
+    const char          *fingerprint; /* system_fingerprint */
+    int64_t              created;
+    const char          *root;        /* model path or name for /v1/models */
+    float                temperature, top_p, min_p, repetition; /* defaults of requests */
+    uint32_t             top_k;
+    int64_t              max_new_tokens; /* -1: the room left */
+    /* bounds */
+    uint32_t             n_max;         /* choices of one prompt: 16   */
+    uint32_t             prompts_max;   /* 128 */
+    uint32_t             messages_max;  /* 10,000 */
+    uint32_t             logprobs_max;  /* 20 */
+    uint32_t             stop_max, stop_bytes_max; /* 16, 256 */
+    uint32_t             bias_max;      /* 1024 */
+    bool                 clamp_max_tokens; /* --clamp-max-tokens: instead of the 400 */
+    bool                 priority;      /* priority scheduling is on: non-zero priority is allowed */
+};
+
+enum call_kind { CALL_CHAT, CALL_COMPLETION };
+
+struct call_choice {       /* index = prompt * n + i */
+    struct eng_choice eng; /* arrays in the call's arena (or mmap'd when large), made by call_prepare */
+    struct detok      detok;
+    struct buf        text;     /* not streaming: what was said so far */
+    uint32_t          n_fed;    /* tokens of eng that went through call_feed */
+    uint32_t          n_used;   /* tokens that count in usage */
+    bool              ended, role_sent;
+    uint32_t          text_chars; /* characters so far (text_offset) */
+    struct buf        lp;       /* not streaming: logprobs JSON so far */
+    uint64_t          t_last_us;
+};
+struct call_prompt {
+    const char *text; size_t n_text; /* after the template; NULL: ids were given */
+    uint32_t   *id;   uint32_t n_id;
+    float           *lp; uint32_t *lp_rank; struct eng_top *lp_top; /* prompt logprobs, when asked */
+    uint32_t    n_cached;
+};
+
+struct call {
+    struct arena            arena;
+    const struct api_model *model;
+    enum call_kind          kind;
+    json_t                 *body;      /* parsed request; freed by call_free */
+    char                    id[80];    /* "chatcmpl-..." */
+    int64_t                 created;
+    uint32_t                n, n_prompt, n_choice; /* n_choice = n * n_prompt */
+    struct call_prompt     *prompt;
+    struct call_choice     *choice;
+    struct eng_sampling     s;         /* the same for every prompt, but max_tokens: room_max */
+    int64_t                 max_tokens; /* asked; -1: the room left */
+    const char             *max_tokens_param; /* which field asked */
+    struct detok_cfg        detok;
+    bool stream, include_usage, continuous_usage, echo, logprobs, return_token_ids, tokens_as_ids, add_special, has_seed;
+    int32_t                 top_logprobs, prompt_logprobs; /* -1: none */
+    int32_t                 priority;
+    struct kv_salt          salt;      /* from cache_salt; the server mixes the tenant in */
+    uint64_t                n_unknown_fields;
+    const char             *echo_prefix; size_t n_echo_prefix; /* chat echo: content of the last message */
+    char                    served[128];
+    bool                    usage_done;
+    struct buf              head;      /* cached JSON text in front of every chunk of this call */
+    size_t                  prompt_bytes; /* of text that call_prepare must tokenise: large goes to a text worker */
+};
+
+/* request_id: X-Request-Id when the client sent a clean one, else NULL. arena bound: 2 x body + 1 MiB. ST_OK or ST_INVALID with *e. */
+enum status call_parse(struct call *c, enum call_kind kind, const struct api_model *m, const char *body, size_t n_body, const char *request_id,
+                       struct api_error *e);
+enum status call_prepare(struct call *c, struct api_error *e);
+
+/* New tokens of choice i (eng.id[n_fed .. n_out)) go through the detokenizer. Streaming: SSE frames are appended to out (one per
+ * token; the role chunk first). Returns true when a stop string ended the choice: the caller sets eng.canceled. */
+bool call_feed(struct call *c, uint32_t i, uint32_t n_out, struct buf *out);
+/* The engine finished choice i (or a stop string did). Emits its last frame once. */
+void call_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struct buf *out);
+/* All choices ended: usage chunk and [DONE], or the whole JSON body of the non-streaming response. */
+void call_end(struct call *c, struct buf *out);
+/* Streaming and headers are out: data: {"error":..}; no [DONE] after it. */
+void call_fail_stream(struct call *c, const struct api_error *e, struct buf *out);
+void call_free(struct call *c);
+
+/* Smaller endpoints: request body -> JSON response body, or *e. */
+enum status api_tokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
+enum status api_detokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
+void        api_models(const struct api_model *m, struct buf *out);
+enum status api_model_card(const struct api_model *m, const char *id, size_t n, struct buf *out, struct api_error *e);

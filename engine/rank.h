@@ -1,0 +1,21 @@
+/* rank: one thread per device; all run the same batch in lockstep.   Thread: engine calls, ranks run.
+ * rank_team_create loads the model on every rank in parallel; rank_team_run is an eng_runner. */
+#pragma once
+#include "engine/engine.h"
+#include "engine/model/model.h"
+
+struct rank_team;
+struct rank_cfg {
+    uint32_t              n_rank;
+    enum dev_kind         device;
+    uint64_t              memory_bytes; /* per rank; 0: what model_plan says plus kv_bytes  */
+    uint64_t              kv_bytes;     /* per rank, for the KV pool                         */
+    uint32_t              n_thread;     /* cpu threads over all ranks; 0: auto                */
+    struct model_load_cfg load;         /* n_block 0: as many blocks as kv_bytes holds         */
+};
+/* n_block_out: blocks of the pool. err as in model_load. */
+enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,
+                             struct rank_team **t_out, char *err, size_t err_bytes);
+struct eng_runner rank_team_runner(struct rank_team *t);
+const float      *rank_team_logits(struct rank_team *t); /* tests: rank 0's model_logits */
+void              rank_team_free(struct rank_team *t);

@@ -1,0 +1,78 @@
+/* kv: which block holds the KV of which tokens.   Thread: engine.
+ * kv_create -> per sequence: match -> reserve -> commit -> (reserve -> commit)* -> release -> kv_free.
+ * It deals in block ids; the bytes are the device's. All memory is taken in kv_create.
+ *
+ * Invariants, as code in kv_check():
+ *  1 A block is free, private to one sequence, or shared and immutable.
+ *  2 No page table names a free block; a duplicate is remapped before it is freed.
+ *  3 Only full blocks enter the tree.
+ *  4 A match leaves at least one token to compute.
+ *  5 Match happens before counting: reserve takes the count that the match returned.
+ *  6 Only unlocked leaves are evicted; a lock covers the path to the root.
+ *  7 A block on two tiers is equal on both or is dropped from the lower.
+ *  8 Losing any block costs recomputation, never correctness. */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct kv;      /* opaque: only kvcache/ may look inside */
+struct kv_node; /* of the radix tree */
+
+struct kv_cfg {
+    uint32_t n_block;      /* of the device pool                        */
+    uint32_t block_tokens; /* 1..256; 16, 32 or 64 in production        */
+    uint32_t n_seq_max;    /* sequences that hold blocks at one time    */
+    uint32_t seq_tokens_max; /* longest sequence, for the block tables  */
+    bool     prefix_cache; /* false: nothing is ever shared between requests */
+};
+
+/* Isolates prefixes: sequences with different salts never share a block. Zero: the common tree. */
+struct kv_salt { uint64_t lo, hi; };
+
+/* The block table of one sequence. Fields are read by batch.c, written by kvcache/ only. */
+struct kv_seq {
+    uint32_t       *block;    /* [n_block] ids in order of position; storage of kv, kv_seq_open */
+    uint32_t        n_block;
+    uint32_t        n_shared; /* leading blocks that are in the tree (immutable)                */
+    uint32_t        n_cached; /* tokens that the match found; a multiple of block_tokens        */
+    struct kv_node *node;     /* deepest locked node; NULL: nothing locked                       */
+    struct kv_salt  salt;
+    uint32_t        slot;     /* which of n_seq_max tables                                       */
+};
+
+/* Before the forward of this step the device copies these whole blocks (copy-on-write of a forked tail). */
+struct kv_copy { uint32_t src, dst; };
+
+struct kv_stats {
+    uint32_t n_free, n_private, n_tree, n_locked; /* blocks: free + private + tree = n_block */
+    uint64_t n_evicted, n_query_tokens, n_hit_tokens;
+};
+
+enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out);
+void        kv_free(struct kv *kv);
+
+enum status kv_seq_open(struct kv *kv, struct kv_salt salt, struct kv_seq *s); /* ST_AGAIN: all n_seq_max tables are out */
+/* Locks the longest cached prefix of ids[0..n) and puts its blocks into the table. Returns tokens found: a multiple of
+ * block_tokens, at most n - 1. Only on a table with no blocks. */
+uint32_t    kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n);
+/* The same count without locking, changing or touching LRU order (admission order). */
+uint32_t    kv_peek(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n);
+/* Makes the table cover n_token tokens in all. Evicts unlocked leaves (LRU) when blocks run short. ST_AGAIN: still short, the
+ * table is unchanged and the caller preempts someone. n_copy_out: entries added to copy[] (at most 1: the forked tail). */
+enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy, uint32_t *n_copy_out);
+/* ids[0..n_computed) have their KV computed: full blocks enter the tree (a duplicate is remapped to the one in the tree). */
+void        kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed);
+/* child (open, empty) shares all blocks of parent that cover n_token; the partial tail is copied on the next reserve. */
+enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token);
+/* Drops the blocks, keeps the table open (preemption). What was committed stays in the tree for a later match. */
+void        kv_seq_drop(struct kv *kv, struct kv_seq *s);
+void        kv_seq_release(struct kv *kv, struct kv_seq *s); /* drop + close */
+
+uint32_t    kv_free_count(const struct kv *kv);      /* free now */
+uint32_t    kv_available_count(const struct kv *kv); /* free + what eviction could free */
+void        kv_evict_all(struct kv *kv);             /* every unlocked block (tests, /reset_prefix_cache) */
+void        kv_stats(const struct kv *kv, struct kv_stats *out);
+/* All invariants over every block, node and open table: O(everything), for tests and the simulator. ST_OK, or logs the
+ * first violation and returns ST_INVALID. */
+enum status kv_check(const struct kv *kv);

@@ -33,6 +33,6 @@ void     log_line(enum log_level level, const char *fmt, ...) __attribute__((for
         if (log_limit_pass(&log_limit_here)) LOG_WARN(__VA_ARGS__);        \
     } while (0)
 struct log_limit {
-    _Atomic uint64_t next_us;
+    _Atomic uint64_t next_us, n_swallowed;
 };
 bool log_limit_pass(struct log_limit *l);

@@ -16,10 +16,13 @@ struct ring_cell {
 struct ring {
     struct ring_cell *cell;
     uint64_t          mask;
-    int               fd; /* eventfd */
-    _Alignas(64) _Atomic uint64_t tail; /* producers */
-    _Alignas(64) uint64_t head;         /* consumer  */
-    _Alignas(64) _Atomic int asleep;    /* consumer waits on fd: the next push writes to it */
+    int               fd;       /* eventfd */
+    char              pad0[64]; /* padded, not aligned: a ring may lie in memory from malloc */
+    _Atomic uint64_t  tail;     /* producers */
+    char              pad1[64];
+    uint64_t          head; /* consumer */
+    char              pad2[64];
+    _Atomic int       asleep; /* consumer waits on fd: the next push writes to it */
 };
 
 enum status ring_init(struct ring *r, uint32_t n_min); /* room for at least n_min pointers (rounded up to 2^k) */

@@ -1,0 +1,156 @@
+#include "base/thread.h"
+#include "base/log.h"
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct thread_main {
+    void *(*fn)(void *);
+    void            *arg;
+    enum thread_role role;
+};
+
+static void *thread_run(void *arg)
+{
+    struct thread_main m = *(struct thread_main *)arg;
+    free(arg);
+    thread_role_self = m.role;
+    return m.fn(m.arg);
+}
+
+enum status thread_start(pthread_t *t_out, enum thread_role role, const char *name, void *(*fn)(void *), void *arg)
+{
+    struct thread_main *m = malloc(sizeof *m);
+    if (!m) return ST_NOMEM;
+    *m = (struct thread_main){ .fn = fn, .arg = arg, .role = role };
+    /* Signals go to the main thread; those that a thread raises by its own fault stay deliverable. */
+    sigset_t all, old;
+    sigfillset(&all);
+    static const int own_fault[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS };
+    for (size_t i = 0; i < sizeof own_fault / sizeof *own_fault; i++) sigdelset(&all, own_fault[i]);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pthread_t t;
+    int       err = pthread_create(&t, NULL, thread_run, m);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (err) {
+        LOG_ERROR("thread: cannot start %s: %s", name, strerror(err));
+        free(m);
+        return ST_NOMEM;
+    }
+    char short_name[16];
+    snprintf(short_name, sizeof short_name, "%.15s", name);
+    pthread_setname_np(t, short_name);
+    *t_out = t;
+    return ST_OK;
+}
+
+static bool thread_read_file(const char *path, char *text, size_t size)
+{
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    size_t n = fread(text, 1, size - 1, f);
+    fclose(f);
+    text[n] = 0;
+    return n > 0;
+}
+
+/* quota microseconds per period -> CPUs, rounded up */
+static uint32_t thread_quota_round(long long quota, long long period)
+{
+    if (quota <= 0 || period <= 0) return 0;
+    long long n = quota / period + (quota % period != 0);
+    return n > 65536 ? 65536 : (uint32_t)n;
+}
+
+static uint32_t thread_quota_v2(const char *dir)
+{
+    char path[4200], text[128];
+    snprintf(path, sizeof path, "%s/cpu.max", dir);
+    long long quota, period; /* "max 100000" or "150000 100000" */
+    if (!thread_read_file(path, text, sizeof text) || sscanf(text, "%lld %lld", &quota, &period) != 2) return 0;
+    return thread_quota_round(quota, period);
+}
+
+static uint32_t thread_quota_v1(const char *dir)
+{
+    char path[4200], text[128];
+    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", dir);
+    if (!thread_read_file(path, text, sizeof text)) return 0;
+    long long quota = strtoll(text, NULL, 10); /* -1: none */
+    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", dir);
+    if (!thread_read_file(path, text, sizeof text)) return 0;
+    return thread_quota_round(quota, strtoll(text, NULL, 10));
+}
+
+/* The smallest quota from root/path up to root. In a container path often does not exist below root: then root's own counts. */
+static uint32_t thread_quota_walk(const char *root, const char *path, uint32_t (*quota)(const char *dir))
+{
+    char dir[4096];
+    int  n = snprintf(dir, sizeof dir, "%s%s", root, path);
+    if (n < 0 || (size_t)n >= sizeof dir) return 0;
+    uint32_t least = 0;
+    size_t   n_root = strlen(root);
+    for (;;) {
+        uint32_t q = quota(dir);
+        if (q && (!least || q < least)) least = q;
+        if (strlen(dir) <= n_root) return least;
+        *strrchr(dir, '/') = 0;
+    }
+}
+
+static bool thread_has_controller(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = list; (p = strstr(p, name)); p += n)
+        if ((p == list || p[-1] == ',') && (!p[n] || p[n] == ',')) return true;
+    return false;
+}
+
+uint32_t thread_quota_cpus(const char *cgroup_file, const char *mount)
+{
+    FILE *f = fopen(cgroup_file, "re");
+    if (!f) return 0;
+    uint32_t least = 0;
+    char     line[4096], root[4096];
+    while (fgets(line, sizeof line, f)) { /* "0::/path" (v2) or "9:cpu,cpuacct:/path" (v1) */
+        line[strcspn(line, "\n")] = 0;
+        char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
+        if (!path || path[1] != '/') continue;
+        *path++ = 0, list++;
+        uint32_t q = 0;
+        if (!*list)
+            q = thread_quota_walk(mount, path, thread_quota_v2);
+        else if (thread_has_controller(list, "cpu") && (size_t)snprintf(root, sizeof root, "%s/%s", mount, list) < sizeof root) {
+            q = thread_quota_walk(root, path, thread_quota_v1);
+            if (!q && (size_t)snprintf(root, sizeof root, "%s/cpu", mount) < sizeof root) q = thread_quota_walk(root, path, thread_quota_v1);
+        }
+        if (q && (!least || q < least)) least = q;
+    }
+    fclose(f);
+    return least;
+}
+
+static uint32_t thread_affinity_cpus(void)
+{
+    for (size_t n = 1024; n <= 1u << 20; n *= 2) { /* the mask must be as wide as the kernel's, which is not told */
+        cpu_set_t *set = CPU_ALLOC(n);
+        if (!set) return 1;
+        size_t   size = CPU_ALLOC_SIZE(n);
+        int      err = sched_getaffinity(0, size, set) ? errno : 0;
+        uint32_t count = err ? 0 : (uint32_t)CPU_COUNT_S(size, set);
+        CPU_FREE(set);
+        if (err != EINVAL) return count;
+    }
+    return 0;
+}
+
+uint32_t thread_cpu_count(void)
+{
+    uint32_t n = thread_affinity_cpus(), quota = thread_quota_cpus("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (quota && (quota < n || !n)) n = quota;
+    return n ? n : 1;
+}

@@ -1,0 +1,35 @@
+/* utf8: one strict decoder for everyone: no overlong form, no surrogate, nothing above U+10FFFF (RFC 3629).   Thread: any. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+/* The length 1..4 of the well-formed sequence at s (n bytes are there, at least 1) and its code point; 0: not well-formed. */
+static inline uint32_t utf8_decode(const char *s, size_t n, uint32_t *cp_out)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    uint32_t             c = p[0], len = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+    if (len <= 1) return *cp_out = c, len;
+    if (n < len) return 0;
+    uint32_t cp = c & (0x7fu >> len);
+    for (uint32_t i = 1; i < len; i++) {
+        if ((p[i] & 0xc0) != 0x80) return 0;
+        cp = cp << 6 | (p[i] & 0x3fu);
+    }
+    if ((len == 3 && (cp < 0x800 || (cp >= 0xd800 && cp < 0xe000))) || (len == 4 && (cp < 0x10000 || cp > 0x10ffff))) return 0;
+    *cp_out = cp;
+    return len;
+}
+
+/* How many bytes U+FFFD stands for when utf8_decode gives 0: the longest prefix of a well-formed sequence, at least 1
+ * (Unicode 15, section 3.9, "substitution of maximal subparts", as browsers and Python do). */
+static inline uint32_t utf8_bad(const char *s, size_t n)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    uint32_t             c = p[0], len = c < 0xc2 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 1;
+    if (len == 1 || n < 2) return 1;
+    unsigned lo = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80, hi = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
+    if (p[1] < lo || p[1] > hi) return 1;
+    uint32_t i = 2;
+    while (i < len && i < n && (p[i] & 0xc0) == 0x80) i++;
+    return i;
+}

@@ -17,5 +17,5 @@ static inline struct rng_block rng_philox(uint64_t seed, uint64_t stream, uint64
     }
     return (struct rng_block){ { c0, c1, c2, c3 } };
 }
-/* uniform in (0,1), 24 bits, never 0 and never 1 */
-static inline float rng_unit(uint32_t x) { return ((float)(x >> 8) + 0.5f) * (1.0f / 16777216.0f); }
+/* uniform in (0,1), 23 bits and a half: with 24 the largest would round up to 1. Never 0, never 1 */
+static inline float rng_unit(uint32_t x) { return ((float)(x >> 9) + 0.5f) * (1.0f / 8388608.0f); }

@@ -1,0 +1,119 @@
+#include "test.h"
+#include "base/dtype.h"
+#include <math.h>
+
+static uint32_t bits(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+static float from_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static void every_f16_goes_to_f32_and_back(void **state)
+{
+    (void)state;
+    for (uint32_t x = 0; x < 65536; x++) {
+        float f = f16_to_f32((f16)x);
+        f16   y = f32_to_f16(f);
+        if ((x & 0x7fff) > 0x7c00) {
+            assert_true(isnan(f));
+            assert_int_equal(y, x | 0x200); /* quiet, otherwise kept */
+        } else {
+            assert_int_equal(y, x);
+        }
+    }
+}
+
+/* The value of a finite f16 by its definition. */
+static double f16_value(uint32_t x)
+{
+    uint32_t exp = x >> 10 & 0x1f, frac = x & 0x3ff;
+    double   v = exp ? ldexp(1024 + frac, (int)exp - 25) : ldexp(frac, -24);
+    return x & 0x8000 ? -v : v;
+}
+
+static void f16_values_are_what_the_format_says(void **state)
+{
+    (void)state;
+    for (uint32_t x = 0; x < 65536; x++)
+        if ((x >> 10 & 0x1f) != 0x1f) assert_true(f16_to_f32((f16)x) == f16_value(x));
+    assert_true(f16_to_f32(0x7c00) == INFINITY);
+    assert_true(f16_to_f32(0xfc00) == -INFINITY);
+    assert_int_equal(bits(f16_to_f32(0x8000)), 0x80000000u);
+}
+
+static void f16_rounds_to_nearest_and_ties_to_even(void **state)
+{
+    (void)state;
+    for (uint32_t x = 0; x < 0x7bff; x++) { /* every gap between two neighbours, subnormals too */
+        double lo = f16_value(x), hi = f16_value(x + 1);
+        float  mid = (float)((lo + hi) / 2); /* exact: 12 bits */
+        assert_int_equal(f32_to_f16(mid), x & 1 ? x + 1 : x);
+        assert_int_equal(f32_to_f16(nextafterf(mid, -1)), x);
+        assert_int_equal(f32_to_f16(nextafterf(mid, INFINITY)), x + 1);
+        assert_int_equal(f32_to_f16(-nextafterf(mid, INFINITY)), (x + 1) | 0x8000);
+    }
+    assert_int_equal(f32_to_f16(65519.996f), 0x7bff);
+    assert_int_equal(f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(f32_to_f16(1e30f), 0x7c00);
+    assert_int_equal(f32_to_f16(-1e30f), 0xfc00);
+    assert_int_equal(f32_to_f16(1e-30f), 0);
+    assert_int_equal(f32_to_f16(-1e-30f), 0x8000);
+    assert_int_equal(f32_to_f16(0x1p-25f), 0); /* the tie with zero */
+    assert_int_equal(f32_to_f16(nextafterf(0x1p-25f, 1)), 1);
+}
+
+static void every_bf16_goes_to_f32_and_back(void **state)
+{
+    (void)state;
+    for (uint32_t x = 0; x < 65536; x++) {
+        float f = bf16_to_f32((bf16)x);
+        assert_int_equal(bits(f), x << 16);
+        assert_int_equal(f32_to_bf16(f), isnan(f) ? x | 0x40 : x);
+    }
+}
+
+static void bf16_rounds_to_nearest_and_ties_to_even(void **state)
+{
+    (void)state;
+    for (uint32_t x = 0; x < 0x7f80; x++) {
+        assert_int_equal(f32_to_bf16(from_bits(x << 16 | 0x8000)), x & 1 ? x + 1 : x);
+        assert_int_equal(f32_to_bf16(from_bits(x << 16 | 0x7fff)), x);
+        assert_int_equal(f32_to_bf16(from_bits(x << 16 | 0x8001)), x + 1);
+    }
+    assert_int_equal(f32_to_bf16(from_bits(0x7f7fffff)), 0x7f80); /* the largest float is nearer to infinity */
+    assert_int_equal(f32_to_bf16(from_bits(0x7f800001)), 0x7fc0); /* a NaN whose payload would be cut off stays one */
+    assert_int_equal(f32_to_bf16(from_bits(0xffffffff)), 0xffff);
+}
+
+static void names_and_sizes_are_known(void **state)
+{
+    (void)state;
+    assert_string_equal(dtype_name(DT_F32), "f32");
+    assert_string_equal(dtype_name(DT_I4), "i4");
+    assert_string_equal(dtype_name((enum dtype)99), "unknown");
+    assert_string_equal(dtype_name((enum dtype)-1), "unknown");
+    for (int t = 0; t < DT_COUNT; t++) assert_non_null(dtype_name((enum dtype)t));
+    assert_int_equal(dtype_bytes(DT_F32), 4);
+    assert_int_equal(dtype_bytes(DT_BF16), 2);
+    assert_int_equal(dtype_bytes(DT_F8E4M3), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_f16_goes_to_f32_and_back),
+        cmocka_unit_test(f16_values_are_what_the_format_says),
+        cmocka_unit_test(f16_rounds_to_nearest_and_ties_to_even),
+        cmocka_unit_test(every_bf16_goes_to_f32_and_back),
+        cmocka_unit_test(bf16_rounds_to_nearest_and_ties_to_even),
+        cmocka_unit_test(names_and_sizes_are_known),
+    };
+    return cmocka_run_group_tests_name("base/dtype", tests, NULL, NULL);
+}

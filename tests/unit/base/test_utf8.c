@@ -1,0 +1,52 @@
+#include "test.h"
+#include "base/utf8.h"
+
+static uint32_t encode(uint32_t cp, char out[4])
+{
+    if (cp < 0x80) return out[0] = (char)cp, 1;
+    if (cp < 0x800) return out[0] = (char)(0xc0 | cp >> 6), out[1] = (char)(0x80 | (cp & 63)), 2;
+    if (cp < 0x10000) return out[0] = (char)(0xe0 | cp >> 12), out[1] = (char)(0x80 | (cp >> 6 & 63)), out[2] = (char)(0x80 | (cp & 63)), 3;
+    out[0] = (char)(0xf0 | cp >> 18), out[1] = (char)(0x80 | (cp >> 12 & 63)), out[2] = (char)(0x80 | (cp >> 6 & 63)), out[3] = (char)(0x80 | (cp & 63));
+    return 4;
+}
+
+static void every_code_point_decodes_but_surrogates_and_those_above_the_last(void **state)
+{
+    (void)state;
+    for (uint32_t cp = 0; cp < 0x120000; cp++) {
+        char     s[4];
+        uint32_t got = 0xffffffff, n = encode(cp, s), len = utf8_decode(s, n, &got);
+        if (cp > 0x10ffff || (cp >= 0xd800 && cp < 0xe000)) {
+            assert_int_equal(len, 0);
+            continue;
+        }
+        assert_int_equal(len, n);
+        assert_int_equal(got, cp);
+        for (uint32_t cut = 1; cut < n; cut++) {
+            assert_int_equal(utf8_decode(s, cut, &got), 0);
+            assert_int_equal(utf8_bad(s, cut), cut); /* one replacement for the whole beginning */
+        }
+    }
+}
+
+static void every_pair_of_bytes_is_either_well_formed_or_skipped_by_at_least_one(void **state)
+{
+    (void)state;
+    for (uint32_t x = 0; x < 65536; x++) {
+        char     s[2] = { (char)(x >> 8), (char)x };
+        uint32_t cp, len = utf8_decode(s, 2, &cp);
+        if (!len) assert_in_range(utf8_bad(s, 2), 1, 2);
+    }
+    assert_int_equal(utf8_bad("\xf0\x9f\x98z", 4), 3);
+    assert_int_equal(utf8_bad("\xe0\x80\x80", 3), 1);
+    assert_int_equal(utf8_bad("\xf5\x80\x80", 3), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_code_point_decodes_but_surrogates_and_those_above_the_last),
+        cmocka_unit_test(every_pair_of_bytes_is_either_well_formed_or_skipped_by_at_least_one),
+    };
+    return cmocka_run_group_tests_name("base/utf8", tests, NULL, NULL);
+}

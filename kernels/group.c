@@ -1,0 +1,73 @@
+/* group: ranks that meet. A barrier that spins shortly, then sleeps; abort lets everybody through, for good. */
+#include "base/check.h"
+#include "base/log.h"
+#include "kernels/futex.h"
+#include "kernels/impl.h"
+#include <stdlib.h>
+
+enum { GROUP_SPIN = 2000 };
+
+struct dev_group {
+    uint32_t         n_rank;
+    _Atomic uint32_t turn;    /* rises when all have arrived; the word that sleepers wait on */
+    _Atomic uint32_t arrived; /* in this turn */
+    _Atomic uint32_t asleep;
+    _Atomic bool     aborted;
+    struct {
+        void  *x;
+        size_t n;
+    } slot[]; /* written by its rank before a meeting, read by all after it */
+};
+
+enum status dev_group_create(uint32_t n_rank, struct dev_group **g_out)
+{
+    CHECK(n_rank >= 1);
+    struct dev_group *g = calloc(1, sizeof *g + n_rank * sizeof g->slot[0]);
+    if (!g) {
+        LOG_ERROR("dev: no memory for a group of %u ranks", n_rank);
+        return ST_NOMEM;
+    }
+    g->n_rank = n_rank;
+    *g_out = g;
+    return ST_OK;
+}
+
+void dev_group_free(struct dev_group *g) { free(g); }
+
+void dev_group_abort(struct dev_group *g)
+{
+    atomic_store(&g->aborted, true);
+    atomic_fetch_add(&g->turn, 1);
+    futex_wake_all(&g->turn);
+}
+
+uint32_t group_n_rank(const struct dev_group *g) { return g->n_rank; }
+
+void group_publish(struct dev_group *g, uint32_t rank, void *x, size_t n)
+{
+    g->slot[rank].x = x;
+    g->slot[rank].n = n;
+}
+
+void *group_peek(const struct dev_group *g, uint32_t rank, size_t n)
+{
+    CHECK(g->slot[rank].n == n);
+    return g->slot[rank].x;
+}
+
+bool group_meet(struct dev_group *g)
+{
+    uint32_t turn = atomic_load(&g->turn);
+    if (atomic_load(&g->aborted)) return false;
+    if (atomic_fetch_add(&g->arrived, 1) + 1 == g->n_rank) {
+        atomic_store(&g->arrived, 0);
+        atomic_fetch_add(&g->turn, 1);
+        if (atomic_load(&g->asleep)) futex_wake_all(&g->turn);
+        return !atomic_load(&g->aborted);
+    }
+    for (int i = 0; i < GROUP_SPIN && atomic_load_explicit(&g->turn, memory_order_acquire) == turn; i++) cpu_relax();
+    atomic_fetch_add(&g->asleep, 1);
+    while (atomic_load(&g->turn) == turn) futex_wait(&g->turn, turn);
+    atomic_fetch_sub(&g->asleep, 1);
+    return !atomic_load(&g->aborted);
+}

@@ -1,0 +1,41 @@
+#include "kernels/ref/ref.h"
+#include <math.h>
+
+/* where token `pos` of the row's sequence lies: its k; v is kv_v_offset behind */
+static size_t slot(const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv, uint32_t seq, uint32_t head, uint32_t pos)
+{
+    uint32_t block = b->page[b->page_start[seq] + pos / kv->block_tokens];
+    CHECK(block < kv->n_block);
+    return kv_offset(kv, block, o->layer, head, pos % kv->block_tokens);
+}
+
+/* out = softmax(scale * q k^T) v over the keys a row may see; two passes, nothing running. */
+void ref_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
+{
+    (void)d;
+    uint32_t hd = o->head_dim, group = o->n_head / o->n_kv_head;
+    CHECK(hd == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer && hd <= 1024);
+    for (uint32_t r = 0; r < b->n_row; r++)
+        for (uint32_t h = 0; h < o->n_head; h++) {
+            const float *q = (const float *)o->qkv + ((size_t)r * (o->n_head + 2 * o->n_kv_head) + h) * hd;
+            float       *out = (float *)o->out + ((size_t)r * o->n_head + h) * hd;
+            uint32_t     seq = b->row_seq[r], pos = b->pos[r];
+            uint32_t     first = o->window && pos >= o->window ? pos - o->window + 1 : 0;
+            double       max = -INFINITY, sum = 0, acc[1024] = { 0 };
+            for (int pass = 0; pass < 2; pass++)
+                for (uint32_t t = first; t <= pos; t++) {
+                    size_t at = slot(o, b, kv, seq, h / group, t);
+                    double score = 0;
+                    for (uint32_t i = 0; i < hd; i++) score += (double)q[i] * (double)elem_load(kv->base, kv->dtype, at + i);
+                    score *= (double)o->scale;
+                    if (pass == 0) {
+                        max = fmax(max, score);
+                        continue;
+                    }
+                    double p = exp(score - max);
+                    sum += p;
+                    for (uint32_t i = 0; i < hd; i++) acc[i] += p * (double)elem_load(kv->base, kv->dtype, at + kv_v_offset(kv) + i);
+                }
+            for (uint32_t i = 0; i < hd; i++) out[i] = (float)(acc[i] / sum);
+        }
+}

@@ -1,0 +1,17 @@
+/* ref: the truth. Every op in plain scalar C with double accumulators, no cleverness, one thread.   Private to kernels/. */
+#pragma once
+#include "kernels/elem.h"
+#include "kernels/host.h"
+
+void ref_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
+void ref_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
+void ref_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
+void ref_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps);
+void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
+void ref_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
+void ref_swiglu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter);
+void ref_moe(struct device *d, const struct op_moe *o);
+void ref_sample(struct device *d, const struct op_sample *o);
+void ref_logprob(struct device *d, const struct op_logprob *o);
+
+float ref_silu(float x);

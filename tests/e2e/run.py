@@ -1,0 +1,382 @@
+#!/usr/bin/env python3
+"""End to end: the real server, the official `openai` client, streaming and not, alone and 64 at once.
+
+    run.py [--preset dev] [--quick] [--args "--tensor-parallel-size 2"] [name ...]
+
+--quick: the tests that need no openai package. Each test is a function `test_*` that takes the server; one line each, then
+`N passed, N failed, N skipped`."""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+TESTS = []
+
+
+def test(fn):
+    TESTS.append((fn, False))
+    return fn
+
+
+def sdk(fn):
+    """Needs the openai package."""
+    TESTS.append((fn, True))
+    return fn
+
+
+MSG = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def client(s, **kw):
+    import openai
+
+    return openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key="none", max_retries=0, timeout=120, **kw)
+
+
+# ---- plain HTTP ------------------------------------------------------------------------------------------------------
+
+
+@test
+def a_chat_is_answered(s):
+    r = s.post("/v1/chat/completions", {"messages": MSG, "temperature": 0})
+    assert r.status == 200, r
+    d = r.json
+    assert d["object"] == "chat.completion" and d["choices"][0]["message"]["role"] == "assistant"
+    assert d["choices"][0]["finish_reason"] == "stop", d
+    assert "Paris" in d["choices"][0]["message"]["content"], d
+    u = d["usage"]
+    assert u["total_tokens"] == u["prompt_tokens"] + u["completion_tokens"] and "cached_tokens" in u["prompt_tokens_details"]
+
+
+def events(body):
+    out = []
+    for block in body.decode().split("\n\n"):
+        if block.startswith("data: "):
+            out.append(block[6:])
+        else:
+            assert not block or block.startswith(":"), "not an event: %r" % block
+    return out
+
+
+@test
+def a_stream_has_role_first_and_done_last(s):
+    r = s.post("/v1/chat/completions", {"messages": MSG, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}})
+    assert r.status == 200 and r.header("content-type").startswith("text/event-stream"), r
+    ev = events(r.body)
+    assert ev[-1] == "[DONE]"
+    chunks = [json.loads(e) for e in ev[:-1]]
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert len({c["id"] for c in chunks}) == 1 and len({c["created"] for c in chunks}) == 1
+    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] > 0
+    assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
+    text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if c["choices"])
+    whole = s.post("/v1/chat/completions", {"messages": MSG, "temperature": 0}).json
+    assert text == whole["choices"][0]["message"]["content"]
+    assert chunks[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+
+
+@test
+def the_second_time_the_prefix_is_cached(s):
+    prompt = "Tell me about the old mill by the river, the miller and his seven children, who all lived there happily for many years. " * 3
+    a = s.complete(prompt, max_tokens=8, temperature=0).json
+    b = s.complete(prompt, max_tokens=8, temperature=0).json
+    assert b["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, b["usage"]
+    assert a["choices"][0]["text"] == b["choices"][0]["text"]
+
+
+@test
+def a_stop_string_is_never_shown(s):
+    full = s.complete("Count from one to ten: one, two, three,", max_tokens=40, temperature=0, ignore_eos=True).json["choices"][0]["text"]
+    stop = full[9:13]
+    for stream in (False, True):
+        r = s.complete("Count from one to ten: one, two, three,", max_tokens=40, temperature=0, ignore_eos=True, stop=[stop], stream=stream)
+        if stream:
+            chunks = [json.loads(e) for e in events(r.body)[:-1]]
+            text = "".join(c["choices"][0]["text"] for c in chunks if c["choices"])
+            last = chunks[-1]["choices"][0]
+        else:
+            last = r.json["choices"][0]
+            text = last["text"]
+        assert text == full[: full.index(stop)], (text, full, stop)
+        assert last["finish_reason"] == "stop" and last["stop_reason"] == stop, last
+
+
+@test
+def the_same_seed_gives_the_same_text_in_any_company(s):
+    ask = lambda: s.complete("Once upon a time", max_tokens=24, temperature=1.0, seed=7, ignore_eos=True).json["choices"][0]["text"]
+    alone = ask()
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(ask())) for _ in range(12)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert set(got) == {alone}, set(got) | {alone}
+    other = s.complete("Once upon a time", max_tokens=24, temperature=1.0, seed=8, ignore_eos=True).json["choices"][0]["text"]
+    assert other != alone
+
+
+@test
+def several_prompts_and_choices_are_numbered(s):
+    r = s.complete(["Once", "Twice"], n=2, temperature=0.8, seed=3, max_tokens=5)
+    assert r.status == 200, r
+    assert [c["index"] for c in r.json["choices"]] == [0, 1, 2, 3]
+
+
+@test
+def logprobs_fit_the_tokens(s):
+    r = s.post("/v1/chat/completions", {"messages": MSG, "temperature": 0, "logprobs": True, "top_logprobs": 3, "max_tokens": 12}).json
+    lp = r["choices"][0]["logprobs"]["content"]
+    assert len(lp) == r["usage"]["completion_tokens"]
+    for t in lp:
+        assert len(t["top_logprobs"]) == 3 and t["logprob"] <= 0
+        assert t["top_logprobs"][0]["logprob"] == t["logprob"], "greedy: the chosen token is the most likely one"
+        assert bytes(t["bytes"]).decode("utf-8", "replace") == t["token"]
+
+
+@test
+def echo_scores_a_prompt(s):
+    ids = s.post("/tokenize", {"prompt": "The capital of France is Paris."}).json["tokens"]
+    r = s.complete(ids, max_tokens=1, echo=True, logprobs=1, temperature=0).json["choices"][0]["logprobs"]
+    assert len(r["tokens"]) == len(ids) + 1 == len(r["token_logprobs"]) == len(r["top_logprobs"]) == len(r["text_offset"])
+    assert r["token_logprobs"][0] is None and all(x <= 0 for x in r["token_logprobs"][1:])
+    for lp, top in zip(r["token_logprobs"][1:], r["top_logprobs"][1:]):
+        assert max(top.values()) >= lp and any(v == lp for v in top.values())
+
+
+@test
+def tokenize_and_detokenize_are_inverse(s):
+    text = "Hello, wörld! 你好 🙂\n\ttabs"
+    t = s.post("/tokenize", {"prompt": text}).json
+    assert t["count"] == len(t["tokens"]) and t["max_model_len"] > 0
+    assert s.post("/detokenize", {"tokens": t["tokens"]}).json["prompt"] == text
+    chat = s.post("/tokenize", {"messages": MSG}).json
+    assert chat["count"] > 5
+
+
+@test
+def models_health_version_metrics_and_playground(s):
+    m = s.get("/v1/models").json["data"][0]
+    assert m["object"] == "model" and m["max_model_len"] > 0
+    assert s.get("/v1/models/" + m["id"]).json["id"] == m["id"]
+    for p in ("/health", "/ready", "/ping", "/livez"):
+        assert s.get(p).status == 200, p
+    assert re.match(r"\d+\.\d+\.\d+", s.get("/version").json["version"])
+    page = s.get("/")
+    assert page.status == 200 and b"<html" in page.body and b"http" not in re.findall(rb"src=[\"']([^\"']*)", page.body)
+    names = set(re.findall(r"^([a-z_:]+?)(?:_bucket|_sum|_count)?\{", s.get("/metrics").body.decode(), re.M))
+    for n in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:prompt_tokens_total", "vllm:generation_tokens_total",
+              "vllm:request_success_total", "vllm:num_preemptions_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
+              "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds", "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds",
+              "vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:iteration_tokens_total", "vllm:cache_config_info"):
+        assert n in names, "no metric %s in %s" % (n, sorted(names))
+
+
+@test
+def disconnecting_frees_the_slot_and_keeps_the_prefix(s):
+    from harness import eventually, post_bytes
+
+    prompt = "A long story about a lighthouse keeper who counted the ships that passed by in the night and wrote each of them down. " * 3
+    c = s.conn()
+    c.send(post_bytes("/v1/completions", json.dumps({"prompt": prompt, "max_tokens": 1500, "ignore_eos": True, "stream": True}).encode()))
+    c.sock.recv(1000)
+    c.close()
+    eventually(lambda: s.metric("vllm:num_requests_running") == 0, "the slot is free")
+    assert s.complete(prompt, max_tokens=2).json["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+@test
+def sixty_four_at_once_get_what_one_alone_gets(s):
+    prompts = ["Tell me a story about a %s." % x for x in ("fox", "cat", "dog", "bear", "king", "ship", "tree", "star")]
+    ask = lambda p: s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": p}], "temperature": 0, "max_tokens": 32}).json["choices"][0]["message"]["content"]
+    want = {p: ask(p) for p in prompts}
+    wrong = []
+
+    def work(i):
+        p = prompts[i % 8]
+        got = ask(p)
+        if got != want[p]:
+            wrong.append((p, got, want[p]))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(64)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong, wrong[0]
+
+
+@test
+def sigterm_drains(s):
+    from harness import Server
+
+    s2 = Server()
+    body = {"prompt": "Once", "max_tokens": 1200, "ignore_eos": True, "temperature": 0}
+    got = []
+    t = threading.Thread(target=lambda: got.append(s2.post("/v1/completions", body)))
+    t.start()
+    while s2.metric("vllm:num_requests_running") == 0:
+        time.sleep(0.01)
+    s2.proc.send_signal(signal.SIGTERM)
+    t.join()
+    assert got[0].status == 200 and got[0].json["usage"]["completion_tokens"] == 1200
+    assert s2.proc.wait(10) == 0
+    s2.log.close()
+
+
+@test
+def keys_guard_the_api(s):
+    from harness import Server
+
+    s2 = Server("--api-key", "sk-right", "--api-key", "sk-other")
+    try:
+        for h in ({}, {"Authorization": "Bearer sk-wrong"}, {"Authorization": "Bearer sk-righ"}, {"Authorization": "Bearer "}, {"Authorization": "Basic sk-right"}):
+            r = s2.request("POST", "/v1/completions", {"prompt": "Hi", "max_tokens": 1}, h)
+            assert r.status == 401 and r.error["message"], (h, r)
+        for h in ({"Authorization": "Bearer sk-right"}, {"Authorization": "Bearer sk-other"}, {"x-api-key": "sk-right"}):
+            assert s2.request("POST", "/v1/completions", {"prompt": "Hi", "max_tokens": 1}, h).status == 200, h
+        assert s2.get("/health").status == 200 and s2.get("/ping").status == 200
+        with open(s2.log_path, "rb") as f:
+            assert b"sk-right" not in f.read()
+    finally:
+        s2.stop()
+
+
+@test
+def two_ranks_answer(s):
+    from harness import Server
+
+    s2 = Server("--tensor-parallel-size", "2")
+    try:
+        r = s2.post("/v1/chat/completions", {"messages": MSG, "temperature": 0}).json
+        assert "Paris" in r["choices"][0]["message"]["content"], r
+    finally:
+        s2.stop()
+
+
+# ---- the official client ---------------------------------------------------------------------------------------------
+
+
+@sdk
+def openai_chat(s):
+    r = client(s).chat.completions.create(model="pebble", messages=MSG, temperature=0)
+    assert "Paris" in r.choices[0].message.content and r.choices[0].finish_reason == "stop" and r.usage.total_tokens > 0
+    assert r._request_id
+
+
+@sdk
+def openai_chat_stream(s):
+    text, usage = "", None
+    for chunk in client(s).chat.completions.create(model="pebble", messages=MSG, temperature=0, stream=True, stream_options={"include_usage": True}):
+        if chunk.choices:
+            text += chunk.choices[0].delta.content or ""
+        usage = chunk.usage or usage
+    assert "Paris" in text and usage.completion_tokens > 0
+
+
+@sdk
+def openai_completion_and_stream(s):
+    r = client(s).completions.create(model="pebble", prompt="Once upon a time", max_tokens=16, temperature=0)
+    text = "".join(c.choices[0].text for c in client(s).completions.create(model="pebble", prompt="Once upon a time", max_tokens=16, temperature=0, stream=True))
+    assert text == r.choices[0].text
+
+
+@sdk
+def openai_logprobs(s):
+    r = client(s).chat.completions.create(model="pebble", messages=MSG, temperature=0, logprobs=True, top_logprobs=2)
+    assert len(r.choices[0].logprobs.content) == r.usage.completion_tokens
+
+
+@sdk
+def openai_errors(s):
+    import openai
+
+    c = client(s)
+    for want, kw in ((openai.BadRequestError, dict(model="pebble", messages=[])), (openai.NotFoundError, dict(model="nope", messages=MSG)),
+                     (openai.BadRequestError, dict(model="pebble", messages=MSG, temperature=9))):
+        try:
+            c.chat.completions.create(**kw)
+        except want as e:
+            assert e.body["message"] and e.body["code"], e.body
+        else:
+            raise AssertionError("no %s for %r" % (want.__name__, kw))
+
+
+@sdk
+def openai_models(s):
+    m = client(s).models.list().data
+    assert m[0].id == "pebble" and client(s).models.retrieve("pebble").id == "pebble"
+
+
+@sdk
+def openai_sixty_four_streams_at_once(s):
+    import openai
+
+    async def main():
+        c = openai.AsyncOpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key="none", max_retries=0, timeout=120)
+
+        async def one(i):
+            text = ""
+            stream = await c.chat.completions.create(model="pebble", messages=[{"role": "user", "content": "What is the capital of %s?" % ("France", "Italy", "Spain", "Japan")[i % 4]}],
+                                                     temperature=0, stream=True)
+            async for chunk in stream:
+                if chunk.choices:
+                    text += chunk.choices[0].delta.content or ""
+            return text
+
+        return await asyncio.gather(*[one(i) for i in range(64)])
+
+    got = asyncio.run(main())
+    for k, word in enumerate(("Paris", "Rome", "Madrid", "Tokyo")):
+        assert {x for i, x in enumerate(got) if i % 4 == k} == {got[k]}, "answers differ"
+        assert word in got[k], got[k]
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--preset", default="dev")
+    ap.add_argument("--quick", action="store_true")
+    ap.add_argument("--args", default="")
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    from harness import Server
+
+    passed, failed, skipped = 0, [], 0
+    s = Server(*shlex.split(a.args))
+    for fn, needs_sdk in TESTS:
+        if (a.names and fn.__name__ not in a.names) or (needs_sdk and a.quick):
+            continue
+        t0 = time.monotonic()
+        try:
+            fn(s)
+            assert s.proc.poll() is None, "the server died: " + s.tail()
+            passed += 1
+            print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t0), flush=True)
+        except Exception as e:
+            failed.append(fn.__name__)
+            print("FAILED %s: %s" % (fn.__name__, e), flush=True)
+            traceback.print_exc()
+            if s.proc.poll() is not None:
+                s = Server(*shlex.split(a.args))
+    s.proc.send_signal(signal.SIGTERM)
+    rc = s.proc.wait(30)
+    if rc != 0:
+        failed.append("exit")
+        print("FAILED the server ended with %d:\n%s" % (rc, s.tail(40)))
+    print("%d passed, %d failed, %d skipped" % (passed, len(failed), skipped))
+    return 1 if failed else 0
+
+
+sys.exit(main())

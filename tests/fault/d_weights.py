@@ -1,0 +1,312 @@
+"""Layer D of the fault table: weights and configuration, by starting the server on damaged copies of a tiny model."""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+
+from harness import BINARY, ROOT, Server, free_port, row
+
+GOLDEN = os.path.join(ROOT, "tests", "data", "golden")
+
+
+def base_model(want_index=False):
+    """A committed tiny checkpoint (single file, or indexed shards), with pebble's tokenizer files."""
+    for name in sorted(os.listdir(GOLDEN)):
+        d = os.path.join(GOLDEN, name)
+        if os.path.isdir(d) and os.path.exists(os.path.join(d, "model.safetensors.index.json")) == want_index and os.path.exists(os.path.join(d, "config.json")):
+            return d
+    raise AssertionError("no golden checkpoint (indexed: %s)" % want_index)
+
+
+class Model:
+    """A scratch copy that a row damages."""
+
+    def __init__(self, want_index=False):
+        self.dir = tempfile.mkdtemp(prefix="spillway-model-")
+        src = base_model(want_index)
+        for f in os.listdir(src):
+            shutil.copyfile(os.path.join(src, f), os.path.join(self.dir, f))
+        for f in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            p = os.path.join(ROOT, "models", "pebble", f)
+            if os.path.exists(p) and not os.path.exists(os.path.join(self.dir, f)):
+                shutil.copyfile(p, os.path.join(self.dir, f))
+        # the tokenizer may know more ids than the tiny model: only loading matters here
+        self.shards = sorted(f for f in os.listdir(self.dir) if f.endswith(".safetensors"))
+        self.file = os.path.join(self.dir, self.shards[0])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.chmod(self.dir, 0o700)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def header(self, path=None):
+        with open(path or self.file, "rb") as f:
+            n = struct.unpack("<Q", f.read(8))[0]
+            return json.loads(f.read(n)), f.read()
+
+    def write(self, header, data, raw=None, path=None):
+        h = raw if raw is not None else json.dumps(header).encode()
+        with open(path or self.file, "wb") as f:
+            f.write(struct.pack("<Q", len(h)) + h + data)
+
+    def config(self, **changes):
+        p = os.path.join(self.dir, "config.json")
+        with open(p) as f:
+            c = json.load(f)
+        for k, v in changes.items():
+            c[k] = v
+            if v is DELETE:
+                del c[k]
+        with open(p, "w") as f:
+            json.dump(c, f)
+
+
+DELETE = object()
+
+
+def limit():
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+
+def start(model, timeout=20, preexec=None):
+    path = model if isinstance(model, str) else model.dir
+    limited = preexec or (None if os.environ.get("SPILLWAY_SANITIZED") else limit)
+    p = subprocess.run([BINARY, "--port", str(free_port()), "--model", path, "--kv-cache-gib", "0.02"], capture_output=True, timeout=timeout,
+                       stdin=subprocess.DEVNULL, preexec_fn=limited)
+    return p.returncode, (p.stderr + p.stdout).decode("utf-8", "replace")
+
+
+def refuses(model, *words, code=(78,), **kw):
+    rc, out = start(model, **kw)
+    codes = (code,) if isinstance(code, int) else code
+    assert rc in codes, "exit %d, want %s: %s" % (rc, codes, out[-600:])
+    errors = [x for x in out.split("\n") if "error" in x[:48].lower()]
+    assert len(errors) == 1, "%d error lines: %s" % (len(errors), out[-600:])
+    for w in words:
+        assert any(x in errors[0] for x in ([w] if isinstance(w, str) else w)), "%r not in %r" % (w, errors[0])
+    return errors[0]
+
+
+def loads(m):
+    s = Server("--model", m.dir, "--kv-cache-gib", "0.02")
+    r = s.complete([5, 6, 7], max_tokens=2, temperature=0)
+    s.stop()
+    assert r.status == 200, r
+
+
+@row("D1", "safetensors header length", own=True)
+def d1(_):
+    with Model() as m:
+        loads(m)
+        size = os.path.getsize(m.file)
+        with open(m.file, "rb") as f:
+            data = f.read()
+        for n in (0, 1, size, size * 2, 100_000_001, 2**63, 2**64 - 1, 2**64 - 8):
+            with open(m.file, "wb") as f:
+                f.write(struct.pack("<Q", n) + data[8:])
+            refuses(m, m.shards[0])
+        for short in (b"", b"\0\0\0"):
+            with open(m.file, "wb") as f:
+                f.write(short)
+            refuses(m, m.shards[0])
+
+
+@row("D2", "safetensors header that is not a proper object", own=True)
+def d2(_):
+    with Model() as m:
+        h, data = m.header()
+        name = next(k for k in h if k != "__metadata__")
+        dup = json.dumps(h).encode()
+        dup = b'{"%s":%s,' % (name.encode(), json.dumps(h[name]).encode()) + dup[1:]
+        for raw in (b"[" * 100000, b"[]", b"null", b'{"a":\xff}', dup, b"{" + b'"a":{' * 1000, b"{}x", b'{"__metadata__":{"a":5}}'):
+            m.write(None, data, raw)
+            refuses(m, m.shards[0])
+
+
+def damage(m, h, data, **fields):
+    name = sorted(k for k in h if k != "__metadata__")[1]
+    h2 = json.loads(json.dumps(h))
+    h2[name].update(fields)
+    m.write(h2, data)
+    return name
+
+
+@row("D3", "tensor offsets that overlap, leave gaps, end past the file, or wrap", own=True)
+def d3(_):
+    with Model() as m:
+        h, data = m.header()
+        name = sorted(k for k in h if k != "__metadata__")[1]
+        b, e = h[name]["data_offsets"]
+        for off in ([e, b], [b - 4, e - 4] if b else [b + 4, e + 4], [b, len(data) + 64], [len(data), len(data) + (e - b)], [2**64 - 8, 2**64 - 8 + (e - b)],
+                    [-1, e], [b], [b, e, e], [b + 0.5, e], "x", [2**63, 2**63 + (e - b)]):
+            damage(m, h, data, data_offsets=off)
+            refuses(m, m.shards[0])
+        m.write(h, data + b"\0" * 16)
+        refuses(m, m.shards[0])
+
+
+@row("D4", "tensor shapes and types that do not match their bytes", own=True)
+def d4(_):
+    with Model() as m:
+        h, data = m.header()
+        for fields in ({"shape": [2**32, 2**32]}, {"shape": [10**6] * 3}, {"shape": [0, 5]}, {"shape": [-1, 5]}, {"shape": "x"}, {"shape": [1.5]}, {"shape": [3, 3]},
+                       {"dtype": "F128"}, {"dtype": 5}, {"dtype": "I64"}, {"shape": [2**63, 2]}, {"dtype": "F8_E4M3"}):
+            damage(m, h, data, **fields)
+            refuses(m, m.shards[0])
+
+
+@row("D5", "truncated, missing and extra shards; an index that disagrees", own=True)
+def d5(_):
+    with Model(True) as m:
+        loads(m)
+        last = os.path.join(m.dir, m.shards[-1])
+        with open(last, "rb") as f:
+            data = f.read()
+        with open(last, "wb") as f:
+            f.write(data[: len(data) // 2])
+        refuses(m, m.shards[-1])
+        os.unlink(last)
+        refuses(m, m.shards[-1], code=(78, 74))
+        with open(last, "wb") as f:
+            f.write(data)
+        shutil.copyfile(last, os.path.join(m.dir, "consolidated.safetensors"))
+        loads(m)  # a file that the index does not name is not read
+        p = os.path.join(m.dir, "model.safetensors.index.json")
+        with open(p) as f:
+            index = json.load(f)
+        name = sorted(index["weight_map"])[0]
+        for change in (lambda w: w.update({name: "../" + m.shards[0]}), lambda w: w.update({name: "/etc/passwd"}), lambda w: w.update({"no.such.tensor": m.shards[0]}),
+                       lambda w: w.update({name: next(x for x in m.shards if x != w[name])}), lambda w: w.update({name: 5})):
+            i2 = json.loads(json.dumps(index))
+            change(i2["weight_map"])
+            with open(p, "w") as f:
+                json.dump(i2, f)
+            refuses(m)
+        with open(p, "w") as f:
+            f.write("{")
+        refuses(m, "index")
+
+
+@row("D6", "a git-lfs pointer instead of weights", own=True)
+def d6(_):
+    with Model() as m:
+        with open(m.file, "w") as f:
+            f.write("version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 4976698672\n" % ("a" * 64))
+        refuses(m, "git-lfs pointer")
+
+
+@row("D9", "config.json with impossible sizes", own=True)
+def d9(_):
+    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size", "max_position_embeddings"):
+        for v in (0, -1, 10**12, "x", 1.5, None if key == "hidden_size" else []):
+            with Model() as m:
+                m.config(**{key: v})
+                refuses(m, key)
+    for changes, word in (({"num_attention_heads": 3, "head_dim": DELETE}, ("num_attention_heads", "hidden_size", "head")), ({"num_key_value_heads": 3}, "num_key_value_heads"),
+                          ({"vocab_size": 77}, ("vocab", "embed")), ({"rms_norm_eps": "x"}, "rms_norm_eps"), ({"rms_norm_eps": -1}, "rms_norm_eps"),
+                          ({"architectures": ["NoSuchForCausalLM"]}, "LlamaForCausalLM"), ({"architectures": []}, "architectures"),
+                          ({"hidden_act": "relu"}, "hidden_act"), ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config")):
+        with Model() as m:
+            try:
+                m.config(**changes)
+            except KeyError:
+                m.config(**{k: v for k, v in changes.items() if v is not DELETE})
+            refuses(m, word)
+    with Model() as m:
+        p = os.path.join(m.dir, "config.json")
+        text = open(p).read().rstrip().rstrip("}") + ', "rope_theta": NaN}'
+        open(p, "w").write(text)
+        refuses(m, "config.json")
+        open(p, "w").write("{")
+        refuses(m, "config.json")
+        os.unlink(p)
+        refuses(m, "config.json")
+
+
+@row("D10", "pickle, Python files and auto_map are never opened", own=True)
+def d10(_):
+    with Model() as m:
+        m.config(auto_map={"AutoModel": "evil.Evil"})
+        for f in ("pytorch_model.bin", "evil.py"):
+            os.mkfifo(os.path.join(m.dir, f))  # whoever opens it hangs
+        loads(m)
+
+
+@row("D11", "weights replaced or cut while they are read", own=True)
+def d11(_):
+    with Model() as m:
+        size = os.path.getsize(m.file)
+        for at in (0.2, 0.5, 0.9):
+            with open(m.file, "rb") as f:
+                data = f.read()
+            p = subprocess.Popen([BINARY, "--port", str(free_port()), "--model", m.dir, "--kv-cache-gib", "0.02"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            time.sleep(at * 0.01)
+            os.truncate(m.file, int(size * at))
+            time.sleep(1.0)
+            p.send_signal(signal.SIGTERM)
+            out = p.communicate(timeout=20)[0].decode("utf-8", "replace")
+            assert p.returncode in (0, 78, 74), "ended with %s: %s" % (p.returncode, out[-300:])  # never a signal
+            with open(m.file, "wb") as f:
+                f.write(data)
+
+
+@row("D13", "model folder: missing, empty, a file, unreadable, a link", own=True)
+def d13(_):
+    codes = (78, 77, 74)
+    refuses("/no/such/folder", "/no/such/folder", code=codes)
+    with Model() as m:
+        refuses(m.file, code=codes)
+        link = m.dir + "-link"
+        os.symlink(m.dir, link)
+        try:
+            s = Server("--model", link, "--kv-cache-gib", "0.02")
+            s.stop()
+        finally:
+            os.unlink(link)
+        for f in os.listdir(m.dir):
+            os.unlink(os.path.join(m.dir, f))
+        refuses(m, "config.json", code=codes)
+    with Model() as m:
+        os.unlink(os.path.join(m.dir, "tokenizer.json"))
+        refuses(m, "tokenizer.json", code=codes)
+
+
+@row("D16", "random bytes over the header area", own=True)
+def d16(_):
+    rnd = random.Random(16)
+    with Model() as m:
+        with open(m.file, "rb") as f:
+            data = f.read()
+        n = struct.unpack("<Q", data[:8])[0]
+        refused = 0
+        for i in range(60):
+            b = bytearray(data)
+            for _ in range(rnd.randint(1, 50)):
+                b[rnd.randrange(8 + n)] = rnd.randrange(256)
+            with open(m.file, "wb") as f:
+                f.write(b)
+            rc, out = _start_or_stop(m.dir)
+            assert rc in (0, 78, 74), "seed %d: exit %d: %s" % (i, rc, out[-400:])
+            refused += rc != 0
+        assert refused > 40, "only %d of 60 refused" % refused
+
+
+def _start_or_stop(path):
+    port = free_port()
+    p = subprocess.Popen([BINARY, "--port", str(port), "--model", path, "--kv-cache-gib", "0.02"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=limit)
+    t0 = time.monotonic()
+    while p.poll() is None and time.monotonic() - t0 < 0.7:
+        time.sleep(0.02)
+    if p.poll() is None:
+        p.send_signal(signal.SIGTERM)
+    out = p.communicate(timeout=20)[0].decode("utf-8", "replace")
+    return p.returncode, out

@@ -1,0 +1,395 @@
+"""What every fault row needs: a server, raw bytes, a canary, ledgers.
+
+A row is a function `@row("A1", "both Content-Length and Transfer-Encoding")` that takes a Server and raises
+AssertionError when the expected reply did not come. Around each row (or each batch of slow rows, which run side by
+side) the runner checks the scoring rule: same process, canary transcripts byte-identical, ledgers back to baseline
+within 5 seconds, no error line in the log.
+"""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BINARY = os.environ.get("SPILLWAY", os.path.join(ROOT, "build", "dev", "spillway"))
+
+ROWS = []
+
+
+class Row:
+    def __init__(self, rid, title, fn, slow, own):
+        self.id, self.title, self.fn, self.slow, self.own = rid, title, fn, slow, own
+
+
+def row(rid, title, slow=False, own=False):
+    """slow: waits on the server's clock, runs beside other slow rows. own: starts processes of its own, gets no server."""
+
+    def register(fn):
+        ROWS.append(Row(rid, title, fn, slow, own))
+        return fn
+
+    return register
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Reply:
+    def __init__(self, status, reason, headers, body, version):
+        self.status, self.reason, self.headers, self.body, self.version = status, reason, headers, body, version
+
+    def header(self, name):
+        values = [v for k, v in self.headers if k == name.lower()]
+        return values[0] if values else None
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self):
+        e = self.json["error"]
+        assert set(e) >= {"message", "type", "param", "code"}, "error object lacks keys: %r" % e
+        return e
+
+    def __repr__(self):
+        return "<%s %s %r>" % (self.status, self.headers, self.body[:200])
+
+
+def parse_replies(data, head=False):
+    """Splits a byte stream into replies; a truncated last one is returned with what came."""
+    out = []
+    while data:
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            break
+        lines = data[:end].split(b"\r\n")
+        m = re.match(rb"HTTP/(\d\.\d) (\d{3}) ?(.*)", lines[0])
+        assert m, "not a status line: %r" % lines[0][:80]
+        headers = []
+        for line in lines[1:]:
+            k, v = line.split(b":", 1)
+            headers.append((k.decode().lower(), v.strip().decode("latin-1")))
+        data = data[end + 4 :]
+        status = int(m.group(2))
+        h = dict(headers)
+        body = b""
+        if status < 200 or status == 204 or head:
+            pass
+        elif h.get("transfer-encoding") == "chunked":
+            while True:
+                eol = data.find(b"\r\n")
+                if eol < 0:
+                    break
+                size = int(data[:eol].split(b";")[0], 16)
+                chunk = data[eol + 2 : eol + 2 + size]
+                body += chunk
+                data = data[eol + 2 + size + 2 :]
+                if size == 0:
+                    break
+        elif "content-length" in h:
+            n = int(h["content-length"])
+            body, data = data[:n], data[n:]
+        else:
+            body, data = data, b""
+        out.append(Reply(status, m.group(3).decode(), headers, body, m.group(1).decode()))
+    return out
+
+
+class Conn:
+    """A raw connection: send bytes, read replies, know whether the server closed."""
+
+    def __init__(self, server, timeout=10.0, rcvbuf=None):
+        self.sock = socket.socket()
+        if rcvbuf:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+        self.sock.settimeout(timeout)
+        self.sock.connect(("127.0.0.1", server.port))
+        self.data = b""
+        self.closed = False
+
+    def send(self, data):
+        try:
+            self.sock.sendall(data)
+        except OSError:
+            pass  # the server may have closed already: what it said is read below
+        return self
+
+    def read_all(self, timeout=10.0, head=False):
+        """Reads until the server closes or nothing comes for `timeout` seconds."""
+        end = time.monotonic() + timeout
+        while True:
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            self.sock.settimeout(left)
+            try:
+                d = self.sock.recv(1 << 16)
+            except socket.timeout:
+                break
+            except OSError:
+                self.closed = True
+                break
+            if not d:
+                self.closed = True
+                break
+            self.data += d
+        return parse_replies(self.data, head)
+
+    def read_reply(self, timeout=10.0, head=False):
+        """Reads until one final reply is complete (or the time is over). Interim replies are skipped."""
+        end = time.monotonic() + timeout
+        while True:
+            r = self._complete(head)
+            if r:
+                return r
+            left = end - time.monotonic()
+            assert left > 0, "no reply within %.1f s, got %r" % (timeout, self.data[:200])
+            self.sock.settimeout(left)
+            try:
+                d = self.sock.recv(1 << 16)
+            except socket.timeout:
+                continue
+            except OSError:
+                d = b""
+            if not d:
+                self.closed = True
+                replies = [x for x in parse_replies(self.data, head) if x.status >= 200]
+                assert replies, "closed without a reply, got %r" % self.data[:200]
+                self.data = b""
+                return replies[0]
+            self.data += d
+
+    def _complete(self, head):
+        data = self.data
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            return None
+        status = int(data[9:12])
+        if status < 200:
+            self.data = data[end + 4 :]
+            return self._complete(head)
+        h = data[:end].lower()
+        if head:
+            n = end + 4
+        elif b"transfer-encoding: chunked" in h:
+            p = data.find(b"\r\n0\r\n\r\n", end)
+            if p < 0:
+                return None
+            n = p + 7
+        else:
+            m = re.search(rb"content-length: (\d+)", h)
+            if not m:
+                return None
+            n = end + 4 + int(m.group(1))
+            if len(data) < n:
+                return None
+        r = parse_replies(data[:n], head)[0]
+        self.data = data[n:]
+        return r
+
+    def close(self):
+        self.sock.close()
+
+
+class Server:
+    def __init__(self, *args, env=None, wait=True, preexec=None, binary=None):
+        self.port = free_port()
+        self.log_path = tempfile.mktemp(prefix="spillway-fault-", suffix=".log")
+        self.log = open(self.log_path, "wb")
+        argv = [binary or BINARY, "--port", str(self.port), *args]
+        e = dict(os.environ)
+        e.update(env or {})
+        self.proc = subprocess.Popen(argv, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=e, preexec_fn=preexec)
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self, timeout=60):
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            assert self.proc.poll() is None, "server ended with %s: %s" % (self.proc.returncode, self.tail())
+            try:
+                if self.get("/ready").status == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError("server not ready in %d s: %s" % (timeout, self.tail()))
+
+    def tail(self, n=20):
+        with open(self.log_path, "rb") as f:
+            return b"\n".join(f.read().split(b"\n")[-n:]).decode("utf-8", "replace")
+
+    def error_lines(self):
+        with open(self.log_path, "rb") as f:
+            return [x for x in f.read().decode("utf-8", "replace").split("\n") if re.search(r"\berror\b", x[:60], re.I)]
+
+    def stop(self):
+        if self.proc.poll() is None:
+            self.proc.send_signal(signal.SIGTERM)
+            try:
+                self.proc.wait(10)
+            except subprocess.TimeoutExpired:
+                self.proc.kill()
+                self.proc.wait()
+        self.log.close()
+        os.unlink(self.log_path)
+
+    def conn(self, **kw):
+        return Conn(self, **kw)
+
+    def raw(self, data, timeout=5.0, head=False):
+        """Sends bytes on a new connection; returns (replies, closed)."""
+        c = Conn(self)
+        c.send(data)
+        r = c.read_all(timeout, head)
+        c.close()
+        return r, c.closed
+
+    def one(self, data, timeout=10.0, head=False):
+        """One reply and whether the connection was closed after it (waits up to 3 s for the close)."""
+        c = Conn(self)
+        c.send(data)
+        r = c.read_reply(timeout, head)
+        if not c.closed:
+            c.read_all(0.3)
+        if not c.closed and r.header("connection") == "close":
+            c.read_all(3.0)
+        c.close()
+        return r, c.closed
+
+    def request(self, method, path, body=None, headers=None, timeout=60):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        h = dict(headers or {})
+        if body is not None and not isinstance(body, (bytes, bytearray)):
+            body = json.dumps(body).encode()
+        if body is not None and "Content-Type" not in h:
+            h["Content-Type"] = "application/json"
+        try:
+            c.request(method, path, body, h)
+            r = c.getresponse()
+            data = r.read()
+            return Reply(r.status, r.reason, [(k.lower(), v) for k, v in r.getheaders()], data, "1.1")
+        finally:
+            c.close()
+
+    def get(self, path, **kw):
+        return self.request("GET", path, **kw)
+
+    def post(self, path, body, **kw):
+        return self.request("POST", path, body, **kw)
+
+    def chat(self, text="Hi", **fields):
+        return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
+
+    def complete(self, prompt="Once upon a time", **fields):
+        return self.post("/v1/completions", {"prompt": prompt, **fields})
+
+    def metric(self, name):
+        """Sum of all series of that name."""
+        total, seen = 0.0, False
+        for line in self.get("/metrics").body.decode().split("\n"):
+            if line.startswith(name) and (line[len(name)] in "{ "):
+                total += float(line.rsplit(" ", 1)[1])
+                seen = True
+        assert seen, "no metric " + name
+        return total
+
+    def ledger(self):
+        return {
+            "running": self.metric("vllm:num_requests_running"),
+            "waiting": self.metric("vllm:num_requests_waiting"),
+            "kv": self.metric("vllm:kv_cache_usage_perc"),
+            "fds": len(os.listdir("/proc/%d/fd" % self.proc.pid)),
+        }
+
+    def rss_kib(self):
+        with open("/proc/%d/status" % self.proc.pid) as f:
+            return int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1))
+
+
+CANARY_PROMPTS = ["Once upon a time there was a", "The capital of France is", "Count from one to ten: one, two,", "Monday, Tuesday,"]
+
+
+def sse_text(body):
+    text, done = "", False
+    for line in body.decode().split("\n"):
+        if line == "data: [DONE]":
+            done = True
+        elif line.startswith("data: "):
+            d = json.loads(line[6:])
+            assert "error" not in d, d
+            for ch in d["choices"]:
+                text += ch.get("text") or ch.get("delta", {}).get("content") or ""
+    assert done, "stream without [DONE]"
+    return text
+
+
+class Canary:
+    """Four greedy streams beside the fault; their text must be what it is without the fault."""
+
+    def __init__(self, server):
+        self.server = server
+        self.want = [self._one(p) for p in CANARY_PROMPTS]
+
+    def _one(self, prompt):
+        r = self.server.complete(prompt, max_tokens=64, temperature=0, stream=True, ignore_eos=True)
+        assert r.status == 200, "canary: %r" % r
+        return sse_text(r.body)
+
+    def start(self):
+        self.got = [None] * len(CANARY_PROMPTS)
+        self.threads = []
+        for i, p in enumerate(CANARY_PROMPTS):
+            def work(i=i, p=p):
+                try:
+                    self.got[i] = self._one(p)
+                except Exception as e:  # reported by finish()
+                    self.got[i] = "failed: %r" % e
+            t = threading.Thread(target=work)
+            t.start()
+            self.threads.append(t)
+
+    def finish(self):
+        for t in self.threads:
+            t.join()
+        for p, want, got in zip(CANARY_PROMPTS, self.want, self.got):
+            assert got == want, "canary %r differs: %r, want %r" % (p, got, want)
+
+
+def post_bytes(path, body, extra=(), version="1.1", host="localhost", length=True):
+    """A POST as bytes, headers in full control of the row."""
+    lines = ["POST %s HTTP/%s" % (path, version), "Host: " + host, "Content-Type: application/json"]
+    if length:
+        lines.append("Content-Length: %d" % len(body))
+    lines += list(extra)
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
+
+
+SMALL = json.dumps({"prompt": "Hi", "max_tokens": 4, "temperature": 0}).encode()
+
+
+def small_post(extra=(), **kw):
+    return post_bytes("/v1/completions", SMALL, extra, **kw)
+
+
+def eventually(check, what, seconds=5.0):
+    end = time.monotonic() + seconds
+    while True:
+        ok = check()
+        if ok:
+            return ok
+        if time.monotonic() > end:
+            raise AssertionError("not within %.0f s: %s" % (seconds, what))
+        time.sleep(0.05)

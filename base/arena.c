@@ -7,7 +7,7 @@
 enum { ARENA_ALIGN = 16, ARENA_CHUNK_MIN = 4096, ARENA_CHUNK_MAX = 1 << 20 };
 
 struct arena_chunk {
-    struct arena_chunk *next; /* older */
+    struct arena_chunk *next;       /* older */
     size_t              size, used; /* of data */
     _Alignas(ARENA_ALIGN) unsigned char data[];
 };

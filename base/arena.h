@@ -10,9 +10,9 @@ struct arena {
 };
 
 void  arena_init(struct arena *a, size_t bytes_max);
-void *arena_alloc(struct arena *a, size_t bytes);          /* 16-byte aligned, NOT zeroed; NULL over the bound */
-void *arena_calloc(struct arena *a, size_t n, size_t size); /* zeroed; overflow-checked                        */
-char *arena_strdup(struct arena *a, const char *s);         /* NULL when s is NULL                             */
+void *arena_alloc(struct arena *a, size_t bytes);              /* 16-byte aligned, NOT zeroed; NULL over the bound */
+void *arena_calloc(struct arena *a, size_t n, size_t size);    /* zeroed; overflow-checked                        */
+char *arena_strdup(struct arena *a, const char *s);            /* NULL when s is NULL                             */
 char *arena_strndup(struct arena *a, const char *s, size_t n); /* always NUL-terminated                        */
-void  arena_reset(struct arena *a); /* keeps the first chunk */
+void  arena_reset(struct arena *a);                            /* keeps the first chunk */
 void  arena_free(struct arena *a);

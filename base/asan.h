@@ -11,9 +11,9 @@
 
 #ifdef ASAN_ON
 #include <sanitizer/asan_interface.h>
-#define ASAN_POISON(p, n) __asan_poison_memory_region((p), (n))
+#define ASAN_POISON(p, n)   __asan_poison_memory_region((p), (n))
 #define ASAN_UNPOISON(p, n) __asan_unpoison_memory_region((p), (n))
 #else
-#define ASAN_POISON(p, n) ((void)(p), (void)(n))
+#define ASAN_POISON(p, n)   ((void)(p), (void)(n))
 #define ASAN_UNPOISON(p, n) ((void)(p), (void)(n))
 #endif

@@ -18,6 +18,6 @@ void        buf_put(struct buf *b, const void *p, size_t n);
 void        buf_puts(struct buf *b, const char *s);
 void        buf_putc(struct buf *b, char c);
 void        buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-const char *buf_cstr(struct buf *b); /* NUL after the last byte; "" when failed */
+const char *buf_cstr(struct buf *b);  /* NUL after the last byte; "" when failed */
 void        buf_clear(struct buf *b); /* n = 0, failed = false, memory kept */
 void        buf_free(struct buf *b);

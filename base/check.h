@@ -17,8 +17,8 @@ extern _Thread_local enum thread_role thread_role_self; /* set once by thread_st
 
 _Noreturn void check_failed(const char *expr, const char *file, int line);
 
-#define CHECK(cond)                                        \
-    do {                                                   \
+#define CHECK(cond)                                                                \
+    do {                                                                           \
         if (__builtin_expect(!(cond), 0)) check_failed(#cond, __FILE__, __LINE__); \
     } while (0)
 

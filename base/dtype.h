@@ -28,5 +28,5 @@ static inline bf16 f32_to_bf16(float f)
     if ((u & 0x7fffffffu) > 0x7f800000u) return (bf16)((u >> 16) | 0x40u);
     return (bf16)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
-float f16_to_f32(f16 x); /* exact */
+float f16_to_f32(f16 x);   /* exact */
 f16   f32_to_f16(float f); /* round to nearest even */

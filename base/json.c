@@ -132,7 +132,12 @@ void json_put_str_body(struct buf *b, const char *s, size_t n)
             buf_put(b, "\xef\xbf\xbd", 3);
             len = utf8_bad(s + i, n - i);
         } else {
-            const char *two = cp == '"' ? "\\\"" : cp == '\\' ? "\\\\" : cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : cp == '\t' ? "\\t" : NULL;
+            const char *two = cp == '"'    ? "\\\""
+                              : cp == '\\' ? "\\\\"
+                              : cp == '\n' ? "\\n"
+                              : cp == '\r' ? "\\r"
+                              : cp == '\t' ? "\\t"
+                                           : NULL;
             if (two)
                 buf_put(b, two, 2);
             else

@@ -27,7 +27,7 @@ enum status json_get_num(const json_t *obj, const char *key, double min, double 
 enum status json_get_bool(const json_t *obj, const char *key, bool *out);
 enum status json_get_str(const json_t *obj, const char *key, const char **s_out, size_t *n_out); /* borrowed */
 
-void json_put_str(struct buf *b, const char *s, size_t n); /* with quotes; invalid UTF-8 becomes U+FFFD */
+void json_put_str(struct buf *b, const char *s, size_t n);      /* with quotes; invalid UTF-8 becomes U+FFFD */
 void json_put_str_body(struct buf *b, const char *s, size_t n); /* without quotes */
 void json_put_int(struct buf *b, int64_t v);
 void json_put_num(struct buf *b, double v); /* shortest that reads back equal, locale-free; not finite: null */

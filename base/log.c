@@ -98,7 +98,12 @@ static size_t log_escape(char *out, size_t max, const char *text, size_t n)
         uint32_t    cp = 0, len = utf8_decode(text + i, n - i, &cp);
         size_t      n_put = len;
         if (!len || log_hidden(cp)) {
-            const char *fmt = !len ? "\\x%02x" : cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : cp == '\t' ? "\\t" : cp < 0x80 ? "\\x%02x" : "\\u{%x}";
+            const char *fmt = !len         ? "\\x%02x"
+                              : cp == '\n' ? "\\n"
+                              : cp == '\r' ? "\\r"
+                              : cp == '\t' ? "\\t"
+                              : cp < 0x80  ? "\\x%02x"
+                                           : "\\u{%x}";
             n_put = (size_t)snprintf(one, sizeof one, fmt, len ? cp : (unsigned)(unsigned char)text[i]);
             put = one;
         } else if (log_json && (cp == '"' || cp == '\\')) {
@@ -154,7 +159,8 @@ void log_line(enum log_level level, const char *fmt, ...)
     uint64_t dropped = log_dropped(), told = atomic_load_explicit(&log_n_told, memory_order_relaxed);
     log_emit(level, text, (size_t)n);
     if (dropped > told && log_dropped() == dropped && atomic_compare_exchange_strong(&log_n_told, &told, dropped)) {
-        n = snprintf(text, sizeof text, "log: %llu lines were dropped before this, the reader was too slow", (unsigned long long)(dropped - told));
+        n = snprintf(text, sizeof text, "log: %llu lines were dropped before this, the reader was too slow",
+                     (unsigned long long)(dropped - told));
         log_emit(LOG_LEVEL_WARN, text, (size_t)n);
     }
     errno = saved;

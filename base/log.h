@@ -16,21 +16,21 @@ bool     log_level_parse(const char *name, enum log_level *level_out);
 uint64_t log_dropped(void);
 void     log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-#define LOG_AT(lv, ...)                                  \
-    do {                                                 \
+#define LOG_AT(lv, ...)                                         \
+    do {                                                        \
         if ((lv) <= log_level_max) log_line((lv), __VA_ARGS__); \
     } while (0)
 #define LOG_ERROR(...) LOG_AT(LOG_LEVEL_ERROR, __VA_ARGS__)
-#define LOG_WARN(...) LOG_AT(LOG_LEVEL_WARN, __VA_ARGS__)
-#define LOG_INFO(...) LOG_AT(LOG_LEVEL_INFO, __VA_ARGS__)
+#define LOG_WARN(...)  LOG_AT(LOG_LEVEL_WARN, __VA_ARGS__)
+#define LOG_INFO(...)  LOG_AT(LOG_LEVEL_INFO, __VA_ARGS__)
 #define LOG_DEBUG(...) LOG_AT(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define LOG_TRACE(...) LOG_AT(LOG_LEVEL_TRACE, __VA_ARGS__)
 
 /* At most one line per second and call site; the number of those swallowed follows with the next one. */
-#define LOG_WARN_LIMITED(...)                                              \
-    do {                                                                   \
-        static struct log_limit log_limit_here;                            \
-        if (log_limit_pass(&log_limit_here)) LOG_WARN(__VA_ARGS__);        \
+#define LOG_WARN_LIMITED(...)                                       \
+    do {                                                            \
+        static struct log_limit log_limit_here;                     \
+        if (log_limit_pass(&log_limit_here)) LOG_WARN(__VA_ARGS__); \
     } while (0)
 struct log_limit {
     _Atomic uint64_t next_us, n_swallowed;

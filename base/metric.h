@@ -13,9 +13,9 @@ enum { METRIC_BUCKETS_MAX = 40 };
  * (model_name, engine) are put in front of it by metric_print for families that ask for them. */
 struct metric {
     const char      *labels;
-    _Atomic uint64_t value;                     /* counter: count; gauge: bits of a double */
+    _Atomic uint64_t value;                          /* counter: count; gauge: bits of a double */
     _Atomic uint64_t bucket[METRIC_BUCKETS_MAX + 1]; /* histogram: not cumulative; last: +Inf */
-    _Atomic uint64_t sum_bits;                  /* histogram: bits of a double */
+    _Atomic uint64_t sum_bits;                       /* histogram: bits of a double */
 };
 struct metric_family {
     const char      *name, *help; /* name as scraped, e.g. "vllm:prompt_tokens_total" */
@@ -27,8 +27,8 @@ struct metric_family {
 };
 
 static inline void metric_add(struct metric *m, uint64_t n) { atomic_fetch_add_explicit(&m->value, n, memory_order_relaxed); }
-void   metric_set(struct metric *m, double v);
-double metric_get(const struct metric *m);
-void   metric_observe(const struct metric_family *f, struct metric *m, double v);
+void               metric_set(struct metric *m, double v);
+double             metric_get(const struct metric *m);
+void               metric_observe(const struct metric_family *f, struct metric *m, double v);
 /* HELP, TYPE and samples. Numbers as Python prints floats: 1.0, 0.5, +Inf; from one million 1e+06. */
 void metric_print(struct buf *b, const struct metric_family *f, const char *common);

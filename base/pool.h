@@ -13,7 +13,7 @@ struct pool {
 };
 
 enum status pool_init(struct pool *p, const char *name, uint32_t n, size_t object_bytes);
-void       *pool_get(struct pool *p);           /* zeroed; NULL: all in use */
+void       *pool_get(struct pool *p);            /* zeroed; NULL: all in use */
 void        pool_put(struct pool *p, void *obj); /* CHECKs that obj is of this pool */
 uint32_t    pool_used(const struct pool *p);
 uint32_t    pool_index(const struct pool *p, const void *obj);

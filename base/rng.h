@@ -3,7 +3,9 @@
 #pragma once
 #include <stdint.h>
 
-struct rng_block { uint32_t x[4]; };
+struct rng_block {
+    uint32_t x[4];
+};
 
 static inline struct rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t counter)
 {

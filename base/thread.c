@@ -126,7 +126,8 @@ uint32_t thread_quota_cpus(const char *cgroup_file, const char *mount)
             q = thread_quota_walk(mount, path, thread_quota_v2);
         else if (thread_has_controller(list, "cpu") && (size_t)snprintf(root, sizeof root, "%s/%s", mount, list) < sizeof root) {
             q = thread_quota_walk(root, path, thread_quota_v1);
-            if (!q && (size_t)snprintf(root, sizeof root, "%s/cpu", mount) < sizeof root) q = thread_quota_walk(root, path, thread_quota_v1);
+            if (!q && (size_t)snprintf(root, sizeof root, "%s/cpu", mount) < sizeof root)
+                q = thread_quota_walk(root, path, thread_quota_v1);
         }
         if (q && (!least || q < least)) least = q;
     }

@@ -98,7 +98,7 @@ static void names_and_sizes_are_known(void **state)
     assert_string_equal(dtype_name(DT_F32), "f32");
     assert_string_equal(dtype_name(DT_I4), "i4");
     assert_string_equal(dtype_name((enum dtype)99), "unknown");
-    assert_string_equal(dtype_name((enum dtype)-1), "unknown");
+    assert_string_equal(dtype_name((enum dtype) - 1), "unknown");
     for (int t = 0; t < DT_COUNT; t++) assert_non_null(dtype_name((enum dtype)t));
     assert_int_equal(dtype_bytes(DT_F32), 4);
     assert_int_equal(dtype_bytes(DT_BF16), 2);
@@ -108,12 +108,9 @@ static void names_and_sizes_are_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_f16_goes_to_f32_and_back),
-        cmocka_unit_test(f16_values_are_what_the_format_says),
-        cmocka_unit_test(f16_rounds_to_nearest_and_ties_to_even),
-        cmocka_unit_test(every_bf16_goes_to_f32_and_back),
-        cmocka_unit_test(bf16_rounds_to_nearest_and_ties_to_even),
-        cmocka_unit_test(names_and_sizes_are_known),
+        cmocka_unit_test(every_f16_goes_to_f32_and_back),          cmocka_unit_test(f16_values_are_what_the_format_says),
+        cmocka_unit_test(f16_rounds_to_nearest_and_ties_to_even),  cmocka_unit_test(every_bf16_goes_to_f32_and_back),
+        cmocka_unit_test(bf16_rounds_to_nearest_and_ties_to_even), cmocka_unit_test(names_and_sizes_are_known),
     };
     return cmocka_run_group_tests_name("base/dtype", tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@ static bool parses(const char *text, size_t n)
     json_decref(v);
     return v;
 }
-#define OK(text) assert_true(parses(text, sizeof(text) - 1))
+#define OK(text)  assert_true(parses(text, sizeof(text) - 1))
 #define BAD(text) assert_false(parses(text, sizeof(text) - 1))
 
 static void plain_values_of_every_kind_parse(void **state)

@@ -29,8 +29,12 @@ static void a_counter_prints_help_type_and_labelled_samples(void **state)
 {
     (void)state;
     struct metric        m[] = { { .labels = "finished_reason=\"stop\"" }, { .labels = "finished_reason=\"length\"" } };
-    struct metric_family f = { .name = "vllm:request_success_total", .help = "Requests\\done,\nby reason.", .type = METRIC_COUNTER,
-                               .common_labels = 1, .n_metric = 2, .metric = m };
+    struct metric_family f = { .name = "vllm:request_success_total",
+                               .help = "Requests\\done,\nby reason.",
+                               .type = METRIC_COUNTER,
+                               .common_labels = 1,
+                               .n_metric = 2,
+                               .metric = m };
     metric_add(&m[0], 3);
     assert_string_equal(print(&f, "model_name=\"m\",engine=\"0\""),
                         "# HELP vllm:request_success_total Requests\\\\done,\\nby reason.\n"
@@ -56,11 +60,30 @@ static void numbers_look_as_python_prints_them(void **state)
     static const struct {
         double      v;
         const char *text;
-    } rows[] = { { 1, "1.0" }, { 0.5, "0.5" }, { -1, "-1.0" }, { 100, "100.0" }, { 999999, "999999.0" }, { 1000000, "1e+06" },
-                 { 1234567, "1.234567e+06" }, { 1234567.5, "1.2345675e+06" }, { 12345678901.0, "1.2345678901e+10" }, { -1234567, "-1234567.0" },
-                 { 1e16, "1e+16" }, { 1e100, "1e+100" }, { 0.001, "0.001" }, { 0.0001, "0.0001" }, { 0.00012, "0.00012" }, { 1e-5, "1e-05" },
-                 { 1.5e-10, "1.5e-10" }, { 1e-100, "1e-100" }, { 0.1 + 0.2, "0.30000000000000004" }, { 3.25, "3.25" }, { 10.5, "10.5" },
-                 { INFINITY, "+Inf" }, { -INFINITY, "-Inf" }, { NAN, "NaN" } };
+    } rows[] = { { 1, "1.0" },
+                 { 0.5, "0.5" },
+                 { -1, "-1.0" },
+                 { 100, "100.0" },
+                 { 999999, "999999.0" },
+                 { 1000000, "1e+06" },
+                 { 1234567, "1.234567e+06" },
+                 { 1234567.5, "1.2345675e+06" },
+                 { 12345678901.0, "1.2345678901e+10" },
+                 { -1234567, "-1234567.0" },
+                 { 1e16, "1e+16" },
+                 { 1e100, "1e+100" },
+                 { 0.001, "0.001" },
+                 { 0.0001, "0.0001" },
+                 { 0.00012, "0.00012" },
+                 { 1e-5, "1e-05" },
+                 { 1.5e-10, "1.5e-10" },
+                 { 1e-100, "1e-100" },
+                 { 0.1 + 0.2, "0.30000000000000004" },
+                 { 3.25, "3.25" },
+                 { 10.5, "10.5" },
+                 { INFINITY, "+Inf" },
+                 { -INFINITY, "-Inf" },
+                 { NAN, "NaN" } };
     struct metric        m = { 0 };
     struct metric_family f = { .name = "g", .help = "h", .type = METRIC_GAUGE, .n_metric = 1, .metric = &m };
     for (size_t i = 0; i < ARRAY_N(rows); i++) {
@@ -77,8 +100,9 @@ static void a_histogram_prints_cumulative_buckets_count_and_sum(void **state)
     (void)state;
     static const double  bound[] = { 0.5, 1, 2e6 };
     struct metric        m = { .labels = "k=\"v\"" };
-    struct metric_family f = { .name = "lat", .help = "h", .type = METRIC_HISTOGRAM, .common_labels = 1, .bound = bound, .n_bound = 3,
-                               .n_metric = 1, .metric = &m };
+    struct metric_family f = {
+        .name = "lat", .help = "h", .type = METRIC_HISTOGRAM, .common_labels = 1, .bound = bound, .n_bound = 3, .n_metric = 1, .metric = &m
+    };
     metric_observe(&f, &m, 0.5); /* a bound belongs to its bucket */
     metric_observe(&f, &m, 0.25);
     metric_observe(&f, &m, 0.75);
@@ -97,8 +121,9 @@ static void a_histogram_prints_cumulative_buckets_count_and_sum(void **state)
 enum { N_EACH = 20000 };
 static const double         one_bound[] = { 1 };
 static struct metric        shared;
-static struct metric_family shared_f = { .name = "s", .help = "h", .type = METRIC_HISTOGRAM, .bound = one_bound, .n_bound = 1, .n_metric = 1,
-                                         .metric = &shared };
+static struct metric_family shared_f = {
+    .name = "s", .help = "h", .type = METRIC_HISTOGRAM, .bound = one_bound, .n_bound = 1, .n_metric = 1, .metric = &shared
+};
 
 static void *observe(void *arg)
 {
@@ -117,8 +142,9 @@ static void threads_lose_no_observation(void **state)
     for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&t[i], NULL, observe, NULL), 0);
     for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
     assert_int_equal(shared.value, 4 * N_EACH);
-    assert_string_equal(print(&shared_f, NULL),
-                        "# HELP s h\n# TYPE s histogram\ns_bucket{le=\"1.0\"} 40000.0\ns_bucket{le=\"+Inf\"} 80000.0\ns_count 80000.0\ns_sum 80000.0\n");
+    assert_string_equal(
+        print(&shared_f, NULL),
+        "# HELP s h\n# TYPE s histogram\ns_bucket{le=\"1.0\"} 40000.0\ns_bucket{le=\"+Inf\"} 80000.0\ns_count 80000.0\ns_sum 80000.0\n");
 }
 
 int main(void)

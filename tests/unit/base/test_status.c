@@ -1,8 +1,8 @@
 #include "test.h"
 #include "base/status.h"
 
-static const enum status all[] = { ST_OK, ST_AGAIN, ST_INVALID, ST_TOO_LARGE, ST_CANCELED, ST_TIMEOUT, ST_NOT_FOUND,
-                                   ST_IO, ST_PEER_LOST, ST_NOMEM, ST_DEVICE, ST_CONFIG };
+static const enum status all[] = { ST_OK,        ST_AGAIN, ST_INVALID,   ST_TOO_LARGE, ST_CANCELED, ST_TIMEOUT,
+                                   ST_NOT_FOUND, ST_IO,    ST_PEER_LOST, ST_NOMEM,     ST_DEVICE,   ST_CONFIG };
 
 static void every_code_has_a_name_of_its_own(void **state)
 {
@@ -16,7 +16,7 @@ static void every_code_has_a_name_of_its_own(void **state)
 static void a_number_that_is_no_code_is_named_unknown(void **state)
 {
     (void)state;
-    assert_string_equal(status_name((enum status)-999), "unknown");
+    assert_string_equal(status_name((enum status) - 999), "unknown");
     assert_string_equal(status_name((enum status)77), "unknown");
 }
 

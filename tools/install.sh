@@ -1,0 +1,94 @@
+# install: names what is missing to build, run and check Spillway, and installs exactly that through apt-get.
+# Sourced by ./serve and ./check:  spillway_install build|check
+#
+# Each row: what shows that it is there | the Debian and Ubuntu package. A package with "/" names alternatives: the first known to apt.
+
+spillway_needs_build='
+cmd:cmake|cmake
+cmd:ninja|ninja-build
+cmd:pkg-config|pkg-config
+cmd:cc|gcc libc6-dev
+pc:jansson|libjansson-dev
+pc:libevent_openssl|libevent-dev
+pc:openssl|libssl-dev
+pc:libpcre2-8|libpcre2-dev
+pc:libutf8proc|libutf8proc-dev
+pc:libxxhash|libxxhash-dev
+pc:liburing|liburing-dev
+file:/usr/include/llhttp.h,/usr/share/include/llhttp/llhttp.h|libllhttp-dev/node-llhttp
+cmd:ccache|ccache
+'
+spillway_needs_check='
+cmd:git|git
+cmd:python3|python3
+venv:|python3-venv
+pc:cmocka|libcmocka-dev
+cmd:clang|clang
+cmd:clang-format|clang-format
+cmd:ld.lld|lld
+fuzzer:|libclang-rt-dev/libclang-rt-14-dev
+'
+
+spillway_has() {
+    case $1 in
+    cmd:*) command -v "${1#cmd:}" >/dev/null 2>&1 ;;
+    pc:*) command -v pkg-config >/dev/null 2>&1 && pkg-config --exists "${1#pc:}" ;;
+    file:*)
+        for spillway_file in $(echo "${1#file:}" | tr , ' '); do
+            [ -e "$spillway_file" ] && return 0
+        done
+        return 1
+        ;;
+    venv:) python3 -c 'import ensurepip, venv' >/dev/null 2>&1 ;;
+    fuzzer:) ls "$(clang -print-resource-dir 2>/dev/null)"/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 ;;
+    esac
+}
+
+# Prints the packages that are missing, one per line.
+spillway_missing() {
+    spillway_rows=$spillway_needs_build
+    [ "$1" = check ] && spillway_rows="$spillway_rows$spillway_needs_check"
+    echo "$spillway_rows" | while IFS='|' read -r spillway_what spillway_package; do
+        [ -n "$spillway_what" ] || continue
+        spillway_has "$spillway_what" || echo "$spillway_package"
+    done
+}
+
+spillway_install() {
+    spillway_list=$(spillway_missing "$1")
+    [ -n "$spillway_list" ] || return 0
+    spillway_flat=$(echo "$spillway_list" | tr '\n' ' ')
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "spillway: missing: $spillway_flat(Debian's names), and there is no apt-get here: install them by this system's own means" >&2
+        return 1
+    fi
+    spillway_root=
+    if [ "$(id -u)" != 0 ]; then
+        if ! command -v sudo >/dev/null 2>&1; then
+            echo "spillway: missing: $spillway_flat; as root run: apt-get install -y $spillway_flat" >&2
+            return 1
+        fi
+        # Without a terminal nobody can type a password.
+        if [ -t 0 ]; then spillway_root=sudo; else spillway_root='sudo -n'; fi
+    fi
+    echo "spillway: installing what is missing: $spillway_flat" >&2
+    $spillway_root apt-get update -qq >&2 || echo "spillway: apt-get update failed, trying with the lists at hand" >&2
+    spillway_packages=
+    for spillway_package in $spillway_list; do
+        spillway_pick=
+        for spillway_name in $(echo "$spillway_package" | tr / ' '); do
+            [ -n "$spillway_pick" ] && break
+            apt-cache show "$spillway_name" >/dev/null 2>&1 && spillway_pick=$spillway_name
+        done
+        spillway_packages="$spillway_packages ${spillway_pick:-${spillway_package%%/*}}"
+    done
+    # shellcheck disable=SC2086 # a list of words
+    if ! $spillway_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $spillway_packages >&2; then
+        echo "spillway: apt-get could not install:$spillway_packages" >&2
+        return 1
+    fi
+    spillway_list=$(spillway_missing "$1" | tr '\n' ' ')
+    [ -z "$spillway_list" ] && return 0
+    echo "spillway: still missing after the installation: $spillway_list" >&2
+    return 1
+}

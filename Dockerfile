@@ -1,7 +1,7 @@
 # Spillway in a container:
 #   docker build -t spillway .
 #   docker run --rm -p 8080:8080 spillway                                          # the embedded model
-#   docker run --rm -p 8080:8080 -v /data/model:/opt/ml/model:ro spillway serve    # "serve" and /opt/ml/model: SageMaker's contract
+#   docker run --rm -p 8080:8080 -v /data/model:/opt/ml/model:ro -e SPILLWAY_MODEL=/opt/ml/model spillway serve
 FROM debian:12-slim AS build
 # node-llhttp: Debian 12 ships llhttp's C sources in it.
 RUN apt-get update \
@@ -31,12 +31,12 @@ RUN apt-get update \
  && useradd --system --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin spillway
 COPY --from=build /src/build/release/spillway /usr/local/bin/spillway
 COPY LICENSE /usr/share/doc/spillway/LICENSE
-# SageMaker: the image reads the port it is told to bind from SAGEMAKER_BIND_TO_PORT.
-LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
-      org.opencontainers.image.title="spillway" \
+LABEL org.opencontainers.image.title="spillway" \
       org.opencontainers.image.licenses="Apache-2.0"
 # Numeric, so that runAsNonRoot can be verified without the image's passwd.
 USER 10001:10001
+# The default is loopback, which nobody outside the container could reach.
+ENV SPILLWAY_HOST=0.0.0.0
 EXPOSE 8080
 # No shell and no init in between: the server is process 1 and gets SIGTERM itself.
 STOPSIGNAL SIGTERM

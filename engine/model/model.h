@@ -11,56 +11,90 @@ enum model_mix { MIX_GQA };
 enum model_ffn { FFN_SWIGLU, FFN_MOE };
 enum model_rope_scaling { ROPE_SCALE_DEFAULT, ROPE_SCALE_LINEAR, ROPE_SCALE_LLAMA3, ROPE_SCALE_YARN };
 
+/* What a key of config.json means when it is absent: as in the family's own configuration class of transformers. */
+struct model_defaults {
+    uint32_t n_kv_head;                          /* 0: as many as heads   */
+    uint32_t head_dim;                           /* 0: hidden / heads      */
+    uint32_t context, window, max_window_layers; /* window 0: none */
+    uint32_t n_expert, top_k_expert, moe_inter;  /* moe_inter 0: intermediate_size */
+    float    rms_eps;
+    double   rope_theta;
+    uint32_t bos_id, eos_id; /* UINT32_MAX: none */
+    bool     norm_topk;
+};
+
 /* One row per architecture (families.c): data, no code. */
 struct model_family {
-    const char     *arch; /* config.json architectures[0] */
-    enum model_norm norm;
-    enum model_mix  mix;
-    enum model_ffn  ffn;
-    bool            qkv_bias, qk_norm;
-    bool            window; /* honours sliding_window */
-    const struct model_names *names;
+    const char                  *arch;       /* config.json architectures[0] */
+    const char                  *model_type; /* the second selector: text_config of a wrapper, or no architectures at all */
+    enum model_norm              norm;
+    enum model_mix               mix;
+    enum model_ffn               ffn;
+    bool                         qkv_bias, qk_norm;
+    bool                         bias_keys;     /* honours attention_bias and mlp_bias                                      */
+    bool                         window;        /* honours sliding_window                                                   */
+    bool                         window_gate;   /* ... only with use_sliding_window                                         */
+    bool                         window_layers; /* ... without layer_types: from layer max_window_layers on, else everywhere */
+    bool                         norm_topk;     /* renormalises the chosen experts whatever the config says                 */
+    const struct model_defaults *def;
+    const struct model_names    *names;
 };
 
 struct model_spec {
     const struct model_family *family;
-    uint32_t n_layer, hidden, n_head, n_kv_head, head_dim, inter, vocab;
-    uint32_t context;         /* max_position_embeddings (times the rope factor where the config says so) */
-    float    rms_eps;
-    double   rope_theta;
-    enum model_rope_scaling rope_scaling;
+    bool                       wrapper; /* the text part of a larger model: names carry language_model., the rest is left out */
+    uint32_t                   n_layer, hidden, n_head, n_kv_head, head_dim, inter, vocab;
+    uint32_t                   context; /* max_position_embeddings (times the rope factor where the config says so) */
+    float                      rms_eps;
+    double                     rope_theta;
+    enum model_rope_scaling    rope_scaling;
     double   rope_factor, rope_low_freq, rope_high_freq, rope_beta_fast, rope_beta_slow, rope_attn_factor, rope_mscale, rope_mscale_all_dim;
     uint32_t rope_orig_context;
-    bool     rope_truncate;   /* yarn: round the correction range */
-    uint32_t rot;             /* dimensions that rotate           */
-    uint32_t window;          /* 0: none                          */
+    bool     rope_truncate;        /* yarn: round the correction range */
+    uint32_t rot;                  /* dimensions that rotate           */
+    uint32_t window;               /* 0: none                          */
     unsigned char *layer_windowed; /* [n_layer] 1: this layer slides; NULL: all or none by window */
-    bool     tied, qkv_bias, o_bias, mlp_bias;
-    uint32_t n_expert, top_k_expert, moe_inter;
+    bool           tied, qkv_bias, o_bias, mlp_bias;
+    uint32_t       n_expert, top_k_expert, moe_inter;
     unsigned char *layer_moe; /* [n_layer] 1: MoE ffn; NULL: as the family says */
-    bool     norm_topk;
-    enum dtype dtype;         /* of the checkpoint (torch_dtype / dtype; else as the tensors say) */
-    uint32_t eos_id[16], n_eos, bos_id; /* config.json + generation_config.json; bos UINT32_MAX: none */
+    bool           norm_topk;
+    enum dtype     dtype;                     /* of the checkpoint (torch_dtype / dtype; else as the tensors say) */
+    uint32_t       eos_id[16], n_eos, bos_id; /* config.json + generation_config.json; bos UINT32_MAX: none */
     /* generation_config.json defaults; NaN / -1: not given */
-    float    gen_temperature, gen_top_p, gen_min_p, gen_repetition;
-    int64_t  gen_top_k, gen_max_new_tokens;
+    float   gen_temperature, gen_top_p, gen_min_p, gen_repetition;
+    int64_t gen_top_k, gen_max_new_tokens;
 };
 
 /* err: one line that names file and key, what was found and what is allowed. ST_CONFIG, ST_IO, ST_NOT_FOUND. */
 enum status model_spec_load(const struct source *src, struct model_spec *spec_out, char *err, size_t err_bytes);
 void        model_spec_free(struct model_spec *spec);
 
+/* families.c: by architecture, else by model_type (either may be NULL); NULL: not supported. */
+const struct model_family *model_family_find(const char *arch, const char *model_type);
+/* "LlamaForCausalLM, ...": every architecture that can be served; returns text. */
+const char *model_family_list(char *text, size_t text_bytes);
+
+/* rope.c: inv_freq_out [rot / 2]; returns the factor on cos and sin (1 unless yarn). */
+float model_rope(const struct model_spec *spec, float *inv_freq_out);
+
+/* Every file, name, type and shape of the checkpoint against the spec, and whether it divides among n_rank; headers alone are
+ * read and no device is needed. ST_CONFIG or ST_IO with one line in err. */
+enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, char *err, size_t err_bytes);
+
 struct model_load_cfg {
-    enum dtype weight_dtype; /* DT_COUNT: as the checkpoint; F32, BF16 */
-    enum dtype kv_dtype;     /* DT_COUNT: BF16 for 16-bit weights, F32 for f32 */
-    uint32_t   batch_rows_max, logit_rows_max, n_block, block_tokens; /* workspaces and the KV pool */
-    uint32_t   n_thread;     /* readers; 0: auto */
+    enum dtype weight_dtype;                                                /* DT_COUNT: as the checkpoint; F32, BF16 */
+    enum dtype kv_dtype;                                                    /* DT_COUNT: BF16 for 16-bit weights, F32 for f32 */
+    uint32_t   batch_rows_max, logit_rows_max, n_block, block_tokens;       /* workspaces and the KV pool */
+    uint32_t   n_thread;                                                    /* readers; 0: auto */
     void (*progress)(void *ctx, uint64_t bytes_done, uint64_t bytes_total); /* may be NULL */
-    void      *progress_ctx;
+    void *progress_ctx;
 };
 /* Bytes of device memory for rank r of n: weights, workspaces, and one KV block. Closed form, before anything is read. */
-struct model_plan { uint64_t weight_bytes, work_bytes, block_bytes; };
-enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev, struct model_plan *plan_out);
+struct model_plan {
+    uint64_t weight_bytes, work_bytes, block_bytes;
+};
+enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
+                       struct model_plan *plan_out);
 
 struct model; /* one rank's weights, workspaces and KV pool */
 enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg, struct device *dev,
@@ -69,4 +103,4 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
 enum status model_forward(struct model *m, struct batch *b);
 /* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; host memory, valid until the next. */
 const float *model_logits(const struct model *m);
-void        model_free(struct model *m);
+void         model_free(struct model *m);

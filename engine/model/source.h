@@ -6,15 +6,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct source_embed { const char *name; const unsigned char *data; size_t n; };
+struct source_embed {
+    const char          *name;
+    const unsigned char *data;
+    size_t               n;
+};
 struct source {
-    const char                *dir;   /* folder, or NULL: embedded */
+    const char                *dir; /* folder, or NULL: embedded */
     const struct source_embed *embed;
     uint32_t                   n_embed;
 };
-struct source_file { int fd; const unsigned char *data; uint64_t bytes; char name[256]; }; /* fd < 0: data */
+struct source_file {
+    int                  fd;
+    const unsigned char *data;
+    uint64_t             bytes;
+    char                 name[256];
+}; /* fd < 0: data */
 
-/* name: a plain file name without '/'. ST_NOT_FOUND is not logged, everything else is. */
+/* name: a plain file name without '/'. ST_NOT_FOUND is not logged, everything else is; errno says why. ST_CONFIG: a person must
+ * mend it (permissions, not a regular file, such a name), ST_IO: the machine must. */
 enum status source_open(const struct source *s, const char *name, struct source_file *f_out);
 enum status source_read(const struct source_file *f, uint64_t offset, void *dst, size_t n); /* all n bytes or ST_IO, logged */
 void        source_close(struct source_file *f);

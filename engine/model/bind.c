@@ -1,0 +1,234 @@
+#include "engine/model/bind.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bind_row {
+    uint64_t                key;
+    const struct st_tensor *tensor;
+};
+enum { NAMES_SHOWN = 4, MISSING_COUNTED_MAX = 1000 };
+
+static uint64_t bind_key(enum slot slot, uint32_t layer, uint32_t expert)
+{
+    return (uint64_t)layer << 40 | (uint64_t)expert << 8 | (uint64_t)slot;
+}
+
+static int bind_row_cmp(const void *a, const void *b)
+{
+    uint64_t x = ((const struct bind_row *)a)->key, y = ((const struct bind_row *)b)->key;
+    return x < y ? -1 : x > y;
+}
+
+const struct st_tensor *bind_get(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert)
+{
+    struct bind_row  key = { .key = bind_key(slot, layer, expert) };
+    struct bind_row *r = b->n_row ? bsearch(&key, b->row, b->n_row, sizeof *b->row, bind_row_cmp) : NULL;
+    return r ? r->tensor : NULL;
+}
+
+enum dtype bind_dtype(enum st_dtype t)
+{
+    switch (t) {
+    case ST_DT_F32: return DT_F32;
+    case ST_DT_BF16: return DT_BF16;
+    case ST_DT_F16: return DT_F16;
+    case ST_DT_OTHER: break;
+    }
+    return DT_COUNT;
+}
+
+bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint64_t shape[2], uint32_t *rank, const char **keys)
+{
+    uint64_t q = (uint64_t)s->n_head * s->head_dim, kv = (uint64_t)s->n_kv_head * s->head_dim;
+    bool     moe = slot >= SLOT_LAYER_FIRST && spec_layer_moe(s, layer);
+#define VECTOR(cond, n, k)    return shape[0] = (n), *rank = 1, *keys = (k), (cond)
+#define MATRIX(cond, n, m, k) return shape[0] = (n), shape[1] = (m), *rank = 2, *keys = (k), (cond)
+    switch (slot) {
+    case SLOT_EMBED: MATRIX(true, s->vocab, s->hidden, "vocab_size x hidden_size");
+    case SLOT_NORM: VECTOR(true, s->hidden, "hidden_size");
+    case SLOT_HEAD: MATRIX(!s->tied, s->vocab, s->hidden, "vocab_size x hidden_size, tie_word_embeddings false");
+    case SLOT_MIX_NORM:
+    case SLOT_FFN_NORM: VECTOR(true, s->hidden, "hidden_size");
+    case SLOT_Q: MATRIX(true, q, s->hidden, "num_attention_heads * head_dim x hidden_size");
+    case SLOT_K:
+    case SLOT_V: MATRIX(true, kv, s->hidden, "num_key_value_heads * head_dim x hidden_size");
+    case SLOT_O: MATRIX(true, s->hidden, q, "hidden_size x num_attention_heads * head_dim");
+    case SLOT_Q_BIAS: VECTOR(s->qkv_bias, q, "num_attention_heads * head_dim, attention_bias");
+    case SLOT_K_BIAS:
+    case SLOT_V_BIAS: VECTOR(s->qkv_bias, kv, "num_key_value_heads * head_dim, attention_bias");
+    case SLOT_O_BIAS: VECTOR(s->o_bias, s->hidden, "hidden_size, attention_bias");
+    case SLOT_Q_NORM:
+    case SLOT_K_NORM: VECTOR(s->family->qk_norm, s->head_dim, "head_dim");
+    case SLOT_GATE:
+    case SLOT_UP: MATRIX(!moe, s->inter, s->hidden, "intermediate_size x hidden_size");
+    case SLOT_DOWN: MATRIX(!moe, s->hidden, s->inter, "hidden_size x intermediate_size");
+    case SLOT_GATE_BIAS:
+    case SLOT_UP_BIAS: VECTOR(!moe && s->mlp_bias, s->inter, "intermediate_size, mlp_bias");
+    case SLOT_DOWN_BIAS: VECTOR(!moe && s->mlp_bias, s->hidden, "hidden_size, mlp_bias");
+    case SLOT_ROUTER: MATRIX(moe, s->n_expert, s->hidden, "num_experts x hidden_size");
+    case SLOT_X_GATE:
+    case SLOT_X_UP: MATRIX(moe, s->moe_inter, s->hidden, "moe_intermediate_size x hidden_size");
+    case SLOT_X_DOWN: MATRIX(moe, s->hidden, s->moe_inter, "hidden_size x moe_intermediate_size");
+    case SLOT_COUNT: break;
+    }
+    return false;
+}
+
+/* "a, b, c and 12 more" */
+struct name_list {
+    char     text[512];
+    size_t   n;
+    uint32_t count;
+};
+static void name_list_add(struct name_list *l, const char *name)
+{
+    if (l->count++ < NAMES_SHOWN && l->n < sizeof l->text)
+        l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%.100s", l->n ? ", " : "", name);
+}
+static const char *name_list_end(struct name_list *l)
+{
+    if (l->count > NAMES_SHOWN && l->n < sizeof l->text)
+        snprintf(l->text + l->n, sizeof l->text - l->n, " and %s%u more", l->count >= MISSING_COUNTED_MAX ? "at least " : "",
+                 l->count - NAMES_SHOWN);
+    return l->text;
+}
+
+/* Each tensor to its slot; type and shape of those that are wanted. */
+static enum status bind_match(const struct model_spec *spec, struct bind *b, char *err, size_t err_bytes)
+{
+    struct name_list unknown = { .n = 0 };
+    for (uint32_t i = 0; i < b->set->n_tensor; i++) {
+        const struct st_tensor *t = &b->set->tensor[i];
+        const char             *file = b->set->file[t->file].name, *keys = "";
+        char                    plain[512], have[128];
+        const char             *name = spec->wrapper ? names_unwrap(t->name, plain, sizeof plain) : t->name;
+        enum slot               slot;
+        uint32_t                layer, expert, rank = 0;
+        uint64_t                shape[2] = { 0, 0 };
+        if (!names_match(spec->family->names, name, &slot, &layer, &expert)) {
+            if (!names_ignorable(t->name, spec->wrapper)) name_list_add(&unknown, t->name);
+            continue;
+        }
+        bool in_range = layer < spec->n_layer && (slot < SLOT_EXPERT_FIRST || expert < spec->n_expert);
+        if (!in_range || !bind_want(spec, slot, layer, shape, &rank, &keys)) {
+            if (slot != SLOT_HEAD) name_list_add(&unknown, t->name); /* a tied head may lie there a second time */
+            continue;
+        }
+        if (t->dtype == ST_DT_OTHER) {
+            snprintf(err, err_bytes, "%s: tensor %.120s has dtype %s, supported are BF16, F16 and F32", file, t->name, t->dtype_text);
+            return ST_CONFIG;
+        }
+        if (t->rank != rank || t->shape[0] != shape[0] || (rank == 2 && t->shape[1] != shape[1])) {
+            struct st_tensor wish = { .rank = rank, .shape = { shape[0], shape[1] } };
+            char             want[64];
+            snprintf(err, err_bytes, "%s: tensor %.120s has shape %s, config.json makes it %s (%s)", file, t->name,
+                     st_shape_text(t, have, sizeof have), st_shape_text(&wish, want, sizeof want), keys);
+            return ST_CONFIG;
+        }
+        b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert), t };
+    }
+    if (unknown.count) {
+        snprintf(err, err_bytes, "%s: %u tensors that %s does not have: %s", b->set->n_file == 1 ? b->set->file[0].name : "checkpoint",
+                 unknown.count, spec->family->arch, name_list_end(&unknown));
+        return ST_CONFIG;
+    }
+    return ST_OK;
+}
+
+static void bind_miss(const struct model_spec *spec, const struct bind *b, enum slot slot, uint32_t l, uint32_t e,
+                      struct name_list *missing)
+{
+    uint64_t    shape[2];
+    uint32_t    rank;
+    const char *keys;
+    char        name[128];
+    if (!bind_want(spec, slot, l, shape, &rank, &keys) || bind_get(b, slot, l, e)) return;
+    name_list_add(missing, names_of(spec->family->names, slot, l, e, name, sizeof name) ? name : "(no name)");
+}
+
+static enum status bind_complete(const struct model_spec *spec, const struct bind *b, char *err, size_t err_bytes)
+{
+    struct name_list missing = { .n = 0 };
+    for (int s = 0; s < SLOT_LAYER_FIRST; s++) bind_miss(spec, b, (enum slot)s, 0, 0, &missing);
+    for (uint32_t l = 0; l < spec->n_layer && missing.count < MISSING_COUNTED_MAX; l++) {
+        for (int s = SLOT_LAYER_FIRST; s < SLOT_EXPERT_FIRST; s++) bind_miss(spec, b, (enum slot)s, l, 0, &missing);
+        for (uint32_t e = 0; e < spec->n_expert && missing.count < MISSING_COUNTED_MAX; e++)
+            for (int s = SLOT_EXPERT_FIRST; s < SLOT_COUNT; s++) bind_miss(spec, b, (enum slot)s, l, e, &missing);
+    }
+    if (!missing.count) return ST_OK;
+    bool head = !bind_get(b, SLOT_HEAD, 0, 0) && !spec->tied;
+    snprintf(err, err_bytes, "%s: missing tensors: %s%s", b->set->n_file == 1 ? b->set->file[0].name : "checkpoint",
+             name_list_end(&missing), head ? " (a model without lm_head.weight needs tie_word_embeddings true)" : "");
+    return ST_CONFIG;
+}
+
+enum status bind_open(const struct model_spec *spec, const struct source *src, struct bind *b_out, char *err, size_t err_bytes)
+{
+    struct bind b = { .n_row = 0 };
+    enum status st = st_open(src, &b.set, err, err_bytes);
+    if (st) return st;
+    if (!(b.row = calloc((size_t)b.set->n_tensor + 1, sizeof *b.row))) {
+        snprintf(err, err_bytes, "model: no memory for %u tensors", b.set->n_tensor);
+        st = ST_NOMEM;
+    } else if (!(st = bind_match(spec, &b, err, err_bytes))) {
+        qsort(b.row, b.n_row, sizeof *b.row, bind_row_cmp);
+        for (uint32_t i = 1; i < b.n_row && !st; i++)
+            if (b.row[i].key == b.row[i - 1].key) {
+                snprintf(err, err_bytes, "checkpoint: %.120s and %.120s are the same weight", b.row[i - 1].tensor->name,
+                         b.row[i].tensor->name);
+                st = ST_CONFIG;
+            }
+        if (!st) st = bind_complete(spec, &b, err, err_bytes);
+    }
+    if (st)
+        bind_close(&b);
+    else
+        *b_out = b;
+    return st;
+}
+
+void bind_close(struct bind *b)
+{
+    st_close(b->set);
+    free(b->row);
+    *b = (struct bind){ .n_row = 0 };
+}
+
+enum dtype bind_peek_dtype(const struct model_spec *spec, const struct source *src)
+{
+    struct st_set *set;
+    char           err[256], plain[512];
+    enum dtype     found = DT_COUNT;
+    if (st_open(src, &set, err, sizeof err)) return DT_COUNT; /* loading will say why */
+    for (uint32_t i = 0; i < set->n_tensor; i++) {
+        const char *name = spec->wrapper ? names_unwrap(set->tensor[i].name, plain, sizeof plain) : set->tensor[i].name;
+        enum slot   slot;
+        uint32_t    layer, expert;
+        if (names_match(spec->family->names, name, &slot, &layer, &expert) && slot == SLOT_EMBED) found = bind_dtype(set->tensor[i].dtype);
+    }
+    st_close(set);
+    return found;
+}
+
+static enum status ranks_fail(const char *key, uint32_t v, uint32_t n_rank, char *err, size_t err_bytes)
+{
+    snprintf(err, err_bytes, "config.json: %s is %u, which does not divide among %u tensor-parallel ranks", key, v, n_rank);
+    return ST_CONFIG;
+}
+
+enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, char *err, size_t err_bytes)
+{
+    if (spec->n_head % n_rank) return ranks_fail("num_attention_heads", spec->n_head, n_rank, err, err_bytes);
+    if (spec->n_kv_head % n_rank && n_rank % spec->n_kv_head) /* fewer KV heads than ranks: each is on several */
+        return ranks_fail("num_key_value_heads", spec->n_kv_head, n_rank, err, err_bytes);
+    bool dense = false, moe = false;
+    for (uint32_t l = 0; l < spec->n_layer; l++) spec_layer_moe(spec, l) ? (moe = true) : (dense = true);
+    if (dense && spec->inter % n_rank) return ranks_fail("intermediate_size", spec->inter, n_rank, err, err_bytes);
+    if (moe && spec->moe_inter % n_rank) return ranks_fail("moe_intermediate_size", spec->moe_inter, n_rank, err, err_bytes);
+    struct bind b;
+    enum status st = bind_open(spec, src, &b, err, err_bytes);
+    if (!st) bind_close(&b);
+    return st;
+}

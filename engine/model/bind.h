@@ -1,0 +1,29 @@
+/* bind: the checkpoint's tensors, found by slot and checked against the spec.   Thread: one while opening, any after.
+ * bind_open -> bind_get* -> bind_close. After bind_open every tensor that the spec wants is there, once, with the right shape. */
+#pragma once
+#include "engine/model/model.h"
+#include "engine/model/names.h"
+#include "engine/model/safetensors.h"
+
+struct bind_row;
+struct bind {
+    struct st_set   *set;
+    struct bind_row *row; /* sorted by slot, layer, expert */
+    uint32_t         n_row;
+};
+
+enum status bind_open(const struct model_spec *spec, const struct source *src, struct bind *b_out, char *err, size_t err_bytes);
+void        bind_close(struct bind *b);
+/* NULL: the checkpoint has no such tensor (never for one that the spec wants) */
+const struct st_tensor *bind_get(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert);
+/* Whether the spec's layer wants this slot, and then its shape (rank_out dimensions) and the keys of config.json that make it. */
+bool bind_want(const struct model_spec *spec, enum slot slot, uint32_t layer, uint64_t shape_out[2], uint32_t *rank_out,
+               const char **keys_out);
+/* The type most of a checkpoint has, for a config.json that does not say: that of its embedding. DT_COUNT: cannot tell. */
+enum dtype bind_peek_dtype(const struct model_spec *spec, const struct source *src);
+enum dtype bind_dtype(enum st_dtype t);
+
+static inline bool spec_layer_moe(const struct model_spec *s, uint32_t l)
+{
+    return s->layer_moe ? s->layer_moe[l] : s->family->ffn == FFN_MOE;
+}

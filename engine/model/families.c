@@ -1,0 +1,73 @@
+#include "engine/model/model.h"
+#include "engine/model/names.h"
+#include <stdio.h>
+#include <string.h>
+
+/* Defaults: transformers 5.23 configuration_<model_type>.py; the values of 4.x are the same. */
+static const struct model_defaults def_llama = { .context = 2048, .rms_eps = 1e-6f, .rope_theta = 1e4, .bos_id = 1, .eos_id = 2 };
+static const struct model_defaults def_mistral = {
+    .n_kv_head = 8, .context = 131072, .window = 4096, .rms_eps = 1e-6f, .rope_theta = 1e4, .bos_id = 1, .eos_id = 2
+};
+static const struct model_defaults def_mixtral = {
+    .n_kv_head = 8, .context = 131072, .n_expert = 8, .top_k_expert = 2, .rms_eps = 1e-5f, .rope_theta = 1e6, .bos_id = 1, .eos_id = 2
+};
+static const struct model_defaults def_qwen2 = { .n_kv_head = 32,
+                                                 .context = 32768,
+                                                 .window = 4096,
+                                                 .max_window_layers = 28,
+                                                 .rms_eps = 1e-6f,
+                                                 .rope_theta = 1e4,
+                                                 .bos_id = UINT32_MAX,
+                                                 .eos_id = UINT32_MAX };
+static const struct model_defaults def_qwen3 = { .n_kv_head = 32,
+                                                 .head_dim = 128,
+                                                 .context = 32768,
+                                                 .window = 4096,
+                                                 .max_window_layers = 28,
+                                                 .rms_eps = 1e-6f,
+                                                 .rope_theta = 1e4,
+                                                 .bos_id = UINT32_MAX,
+                                                 .eos_id = UINT32_MAX };
+static const struct model_defaults def_qwen3_moe = { .n_kv_head = 4,
+                                                     .context = 32768,
+                                                     .window = 4096,
+                                                     .n_expert = 128,
+                                                     .top_k_expert = 8,
+                                                     .moe_inter = 768,
+                                                     .rms_eps = 1e-6f,
+                                                     .rope_theta = 1e4,
+                                                     .bos_id = UINT32_MAX,
+                                                     .eos_id = UINT32_MAX };
+
+/* A new family: one row here, its names in names.c, a golden checkpoint in tools/make_golden.py. */
+static const struct model_family families[] = {
+    { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_SWIGLU, .bias_keys = true, .def = &def_llama, .names = &names_llama },
+    { "MistralForCausalLM", "mistral", NORM_RMS, MIX_GQA, FFN_SWIGLU, .window = true, .def = &def_mistral, .names = &names_llama },
+    { "Qwen2ForCausalLM", "qwen2", NORM_RMS, MIX_GQA, FFN_SWIGLU, .qkv_bias = true, .window = true, .window_gate = true,
+      .window_layers = true, .def = &def_qwen2, .names = &names_llama },
+    { "Qwen3ForCausalLM", "qwen3", NORM_RMS, MIX_GQA, FFN_SWIGLU, .qk_norm = true, .bias_keys = true, .window = true, .window_gate = true,
+      .window_layers = true, .def = &def_qwen3, .names = &names_llama },
+    { "MixtralForCausalLM", "mixtral", NORM_RMS, MIX_GQA, FFN_MOE, .window = true, .norm_topk = true, .def = &def_mixtral,
+      .names = &names_mixtral },
+    { "Qwen3MoeForCausalLM", "qwen3_moe", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm = true, .bias_keys = true, .window = true,
+      .window_gate = true, .def = &def_qwen3_moe, .names = &names_qwen_moe },
+};
+enum { N_FAMILY = sizeof families / sizeof *families };
+
+const struct model_family *model_family_find(const char *arch, const char *model_type)
+{
+    for (uint32_t i = 0; arch && i < N_FAMILY; i++)
+        if (!strcmp(families[i].arch, arch)) return &families[i];
+    for (uint32_t i = 0; model_type && i < N_FAMILY; i++)
+        if (!strcmp(families[i].model_type, model_type)) return &families[i];
+    return NULL;
+}
+
+const char *model_family_list(char *text, size_t text_bytes)
+{
+    size_t n = 0;
+    if (text_bytes) text[0] = 0;
+    for (uint32_t i = 0; i < N_FAMILY && n < text_bytes; i++)
+        n += (size_t)snprintf(text + n, text_bytes - n, "%s%s", i ? ", " : "", families[i].arch);
+    return text;
+}

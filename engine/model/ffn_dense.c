@@ -1,0 +1,30 @@
+/* ffn_dense: down(silu(gate(x)) * up(x)). Tensor parallel: gate and up by rows, down by columns, one sum at the end. */
+#include "engine/model/model_impl.h"
+
+void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
+{
+    const struct model_spec *s = p->spec;
+    uint32_t                 n = p->m->inter, n0 = p->rank * n;
+    place_matrix(p, &layer->dense.gate_up, 2 * n, s->hidden);
+    place_rows(p, &layer->dense.gate_up, 0, SLOT_GATE, l, 0, n0, n, 0);
+    place_rows(p, &layer->dense.gate_up, n, SLOT_UP, l, 0, n0, n, 0);
+    place_matrix(p, &layer->dense.down, s->hidden, n);
+    place_rows(p, &layer->dense.down, 0, SLOT_DOWN, l, 0, 0, s->hidden, n0);
+    if (!s->mlp_bias) return;
+    place_vector(p, &layer->dense.gate_up_bias, 2 * n);
+    place_elements(p, layer->dense.gate_up_bias, 0, SLOT_GATE_BIAS, l, n0, n);
+    place_elements(p, layer->dense.gate_up_bias, n, SLOT_UP_BIAS, l, n0, n);
+    if (p->rank) return; /* the sum over the ranks has it once */
+    place_vector(p, &layer->dense.down_bias, s->hidden);
+    place_elements(p, layer->dense.down_bias, 0, SLOT_DOWN_BIAS, l, 0, s->hidden);
+}
+
+void ffn_dense(struct model *m, const struct batch *b, uint32_t l)
+{
+    const struct dev_ops *op = m->dev->ops;
+    const struct layer   *y = &m->layer[l];
+    op->linear(m->dev, m->wide, m->h, &y->dense.gate_up, y->dense.gate_up_bias, b->d.n_row);
+    op->swiglu(m->dev, m->narrow, m->wide, b->d.n_row, m->inter);
+    op->linear(m->dev, m->delta, m->narrow, &y->dense.down, y->dense.down_bias, b->d.n_row);
+    op->allreduce(m->dev, m->delta, (size_t)b->d.n_row * m->hidden);
+}

@@ -1,0 +1,243 @@
+/* load: what one rank holds, where each part of it comes from, and how much that is. */
+#include "base/log.h"
+#include "engine/model/model_impl.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARENA_ALIGN = 64 };
+
+static uint64_t arena_bytes(uint64_t n) { return (n + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
+
+/* ---------------------------------------------------------------- placing */
+
+void place_bytes(struct place *p, void **out, uint64_t bytes)
+{
+    p->bytes += arena_bytes(bytes);
+    if (p->bind && !p->st) p->st = p->dev->ops->alloc(p->dev, (size_t)bytes, out);
+}
+
+void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k)
+{
+    p->bytes += arena_bytes(dev_weight_bytes(p->dev, p->weight_dtype, n, k));
+    if (p->bind && !p->st) p->st = p->dev->ops->weight_alloc(p->dev, p->weight_dtype, n, k, w_out);
+}
+
+void place_vector(struct place *p, float **v_out, uint32_t n)
+{
+    void *v = NULL;
+    place_bytes(p, &v, n * sizeof(float));
+    *v_out = v;
+}
+
+static void place_job(struct place *p, enum slot slot, uint32_t layer, uint32_t expert, struct place_job job)
+{
+    if (!p->bind || p->st) return;
+    if (p->n_job == p->cap_job) {
+        uint32_t          cap = p->cap_job ? 2 * p->cap_job : 256;
+        struct place_job *more = realloc(p->job, cap * sizeof *more);
+        if (!more) {
+            p->st = ST_NOMEM;
+            return;
+        }
+        p->job = more, p->cap_job = cap;
+    }
+    job.tensor = bind_get(p->bind, slot, layer, expert); /* bind_open has seen to it that what the spec wants is there */
+    p->job[p->n_job++] = job;
+}
+
+void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer, uint32_t expert, uint32_t src_row,
+                uint32_t n_row, uint32_t src_col)
+{
+    place_job(p, slot, layer, expert,
+              (struct place_job){ .w = w, .dst_row = dst_row, .src_row = src_row, .n_row = n_row, .src_col = src_col });
+}
+
+void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t src, uint32_t n)
+{
+    place_job(p, slot, layer, 0, (struct place_job){ .vec = v, .dst_row = dst, .src_row = src, .n_row = n });
+}
+
+/* ---------------------------------------------------------------- the model */
+
+static const struct {
+    void (*place)(struct place *p, struct layer *layer, uint32_t l);
+    void (*run)(struct model *m, const struct batch *b, uint32_t l);
+} mixes[] = { [MIX_GQA] = { mix_gqa_place, mix_gqa } },
+  ffns[] = { [FFN_SWIGLU] = { ffn_dense_place, ffn_dense }, [FFN_MOE] = { ffn_moe_place, ffn_moe } };
+
+/* The sizes of one rank. KV heads that are fewer than the ranks lie on several of them. */
+static void model_sizes(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, struct device *dev)
+{
+    *m = (struct model){ .dev = dev,
+                         .n_layer = s->n_layer,
+                         .hidden = s->hidden,
+                         .n_head = s->n_head / dev->n_rank,
+                         .n_kv_head = s->n_kv_head > dev->n_rank ? s->n_kv_head / dev->n_rank : 1,
+                         .head_dim = s->head_dim,
+                         .inter = s->inter / dev->n_rank,
+                         .moe_inter = s->moe_inter / dev->n_rank,
+                         .vocab = s->vocab,
+                         .n_expert = s->n_expert,
+                         .top_k_expert = s->top_k_expert,
+                         .rot = s->rot,
+                         .norm_topk = s->norm_topk,
+                         .eps = s->rms_eps,
+                         .head_split = dev->n_rank > 1 && s->vocab % dev->n_rank == 0,
+                         .rows_max = cfg->batch_rows_max,
+                         .logit_rows_max = cfg->logit_rows_max };
+}
+
+static enum dtype weight_dtype(const struct model_spec *s, const struct model_load_cfg *cfg)
+{
+    if (cfg->weight_dtype != DT_COUNT) return cfg->weight_dtype;
+    return s->dtype != DT_COUNT ? s->dtype : DT_F32;
+}
+
+static void model_kv(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, enum dtype wt)
+{
+    enum dtype t = cfg->kv_dtype != DT_COUNT ? cfg->kv_dtype : wt == DT_F32 ? DT_F32 : DT_BF16;
+    m->kv = (struct dev_kv){ .dtype = t,
+                             .n_block = cfg->n_block,
+                             .n_layer = s->n_layer,
+                             .n_kv_head = m->n_kv_head,
+                             .block_tokens = cfg->block_tokens,
+                             .head_dim = s->head_dim,
+                             .block_bytes = dev_kv_block_bytes(t, s->n_layer, m->n_kv_head, cfg->block_tokens, s->head_dim) };
+}
+
+/* Every weight. The head is a matrix of its own unless it is tied and whole: then the embedding is read for both. */
+static void model_place_weights(struct place *p)
+{
+    struct model            *m = p->m;
+    const struct model_spec *s = p->spec;
+    place_matrix(p, &m->embed, s->vocab, s->hidden);
+    place_rows(p, &m->embed, 0, SLOT_EMBED, 0, 0, 0, s->vocab, 0);
+    if (m->head_split || (!s->tied && p->rank == 0)) {
+        uint32_t n = m->head_split ? s->vocab / p->n_rank : s->vocab;
+        place_matrix(p, &m->head, n, s->hidden);
+        place_rows(p, &m->head, 0, s->tied ? SLOT_EMBED : SLOT_HEAD, 0, 0, m->head_split ? p->rank * n : 0, n, 0);
+    }
+    place_vector(p, &m->norm, s->hidden);
+    place_elements(p, m->norm, 0, SLOT_NORM, 0, 0, s->hidden);
+    place_vector(p, &m->inv_freq, s->rot / 2);
+    for (uint32_t l = 0; l < s->n_layer && !p->st; l++) {
+        struct layer   scratch = { .mix = NULL }, *y = p->bind ? &m->layer[l] : &scratch;
+        enum model_ffn ffn = spec_layer_moe(s, l) ? FFN_MOE : FFN_SWIGLU;
+        y->mix = mixes[s->family->mix].run;
+        y->ffn = ffns[ffn].run;
+        place_vector(p, &y->mix_norm, s->hidden);
+        place_elements(p, y->mix_norm, 0, SLOT_MIX_NORM, l, 0, s->hidden);
+        place_vector(p, &y->ffn_norm, s->hidden);
+        place_elements(p, y->ffn_norm, 0, SLOT_FFN_NORM, l, 0, s->hidden);
+        mixes[s->family->mix].place(p, y, l);
+        ffns[ffn].place(p, y, l);
+    }
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void model_place_work(struct place *p)
+{
+    struct model *m = p->m;
+    uint64_t      act = dtype_bytes(p->dev->act), rows = m->rows_max, top = m->logit_rows_max, q = (uint64_t)m->n_head * m->head_dim;
+    void         *logits = NULL, *part = NULL;
+    place_bytes(p, &m->x, rows * m->hidden * act);
+    place_bytes(p, &m->h, max_u64(rows, top) * m->hidden * act);
+    place_bytes(p, &m->delta, rows * m->hidden * act);
+    place_bytes(p, &m->wide, rows * max_u64(q + 2 * (uint64_t)m->n_kv_head * m->head_dim, 2 * (uint64_t)m->inter) * act);
+    place_bytes(p, &m->narrow, rows * max_u64(q, m->inter) * act);
+    place_bytes(p, &m->router, rows * m->n_expert * act);
+    place_bytes(p, &m->top_x, top * m->hidden * act);
+    place_bytes(p, &m->top_delta, top * m->hidden * act);
+    place_bytes(p, &logits, top * m->vocab * sizeof(float));
+    if (m->head_split) place_bytes(p, &part, top * (m->vocab / p->n_rank) * sizeof(float));
+    m->logits = logits, m->logits_part = part;
+}
+
+enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
+                       struct model_plan *plan_out)
+{
+    struct model   m;
+    struct device *d = (struct device *)(uintptr_t)dev; /* planning asks it for sizes only */
+    struct place p = { .spec = spec, .dev = d, .rank = dev->rank, .n_rank = dev->n_rank, .weight_dtype = weight_dtype(spec, cfg), .m = &m };
+    model_sizes(&m, spec, cfg, d);
+    model_kv(&m, spec, cfg, p.weight_dtype);
+    model_place_weights(&p);
+    plan_out->weight_bytes = p.bytes;
+    model_place_work(&p);
+    plan_out->work_bytes = p.bytes - plan_out->weight_bytes;
+    plan_out->block_bytes = m.kv.block_bytes;
+    return p.st;
+}
+
+static enum status model_take(struct place *p, struct model *m, char *err, size_t err_bytes)
+{
+    struct model_plan     plan;
+    struct model_load_cfg sizes = { .batch_rows_max = m->rows_max,
+                                    .logit_rows_max = m->logit_rows_max,
+                                    .block_tokens = m->kv.block_tokens,
+                                    .weight_dtype = p->weight_dtype,
+                                    .kv_dtype = m->kv.dtype };
+    model_plan(p->spec, &sizes, p->dev, &plan);
+    uint64_t kv = arena_bytes(m->kv.block_bytes * m->kv.n_block), need = plan.weight_bytes + plan.work_bytes + kv;
+    if (need > p->dev->ops->free_bytes(p->dev)) {
+        snprintf(err, err_bytes,
+                 "model: %" PRIu64 " bytes of device memory needed (weights %" PRIu64 ", workspace %" PRIu64 ", KV %" PRIu64
+                 "), %zu are free",
+                 need, plan.weight_bytes, plan.work_bytes, kv, p->dev->ops->free_bytes(p->dev));
+        return ST_CONFIG;
+    }
+    model_place_weights(p);
+    model_place_work(p);
+    place_bytes(p, &m->kv.base, m->kv.block_bytes * m->kv.n_block);
+    if (p->st) snprintf(err, err_bytes, "model: the device refuses memory: %s", status_name(p->st));
+    return p->st;
+}
+
+enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg, struct device *dev,
+                       struct model **m_out, char *err, size_t err_bytes)
+{
+    struct bind bind = { .n_row = 0 };
+    enum status st = model_check(spec, src, dev->n_rank, err, err_bytes);
+    if (st || (st = bind_open(spec, src, &bind, err, err_bytes))) return st;
+
+    struct model *m = calloc(1, sizeof *m);
+    struct place  p = {
+         .spec = spec, .dev = dev, .rank = dev->rank, .n_rank = dev->n_rank, .weight_dtype = weight_dtype(spec, cfg), .m = m, .bind = &bind
+    };
+    float *inv_freq = calloc(spec->rot / 2, sizeof *inv_freq);
+    if (m) model_sizes(m, spec, cfg, dev);
+    if (!m || !inv_freq || !(m->layer = calloc(spec->n_layer, sizeof *m->layer))) {
+        snprintf(err, err_bytes, "model: no memory for %u layers", spec->n_layer);
+        st = ST_NOMEM;
+        goto out;
+    }
+    model_kv(m, spec, cfg, p.weight_dtype);
+    if ((st = model_take(&p, m, err, err_bytes))) goto out;
+    m->rope_scale = model_rope(spec, inv_freq);
+    dev->ops->to_device(dev, m->inv_freq, inv_freq, spec->rot / 2 * sizeof *inv_freq);
+    if ((st = model_read(&p, cfg, err, err_bytes))) goto out;
+    if ((st = dev->ops->sync(dev))) snprintf(err, err_bytes, "model: the device failed while loading");
+out:
+    free(inv_freq);
+    free(p.job);
+    bind_close(&bind);
+    if (st)
+        model_free(m);
+    else
+        *m_out = m;
+    return st;
+}
+
+void model_free(struct model *m)
+{
+    if (!m) return;
+    for (uint32_t l = 0; m->layer && l < m->n_layer; l++) {
+        free(m->layer[l].moe.gate_up);
+        free(m->layer[l].moe.down);
+    }
+    free(m->layer);
+    free(m);
+}

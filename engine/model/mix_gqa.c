@@ -1,0 +1,64 @@
+/* mix_gqa: attention with grouped KV heads, optional biases, optional RMSNorm per head, optional sliding window.
+ * Tensor parallel: q, k and v by heads, o by the same heads' columns; one sum over the ranks at the end. */
+#include "engine/model/model_impl.h"
+#include <math.h>
+
+void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
+{
+    const struct model_spec *s = p->spec;
+    uint32_t                 hd = s->head_dim, q = p->m->n_head * hd, kv = p->m->n_kv_head * hd;
+    uint32_t q0 = p->rank * q, kv0 = p->rank * s->n_kv_head / p->n_rank * hd; /* with more ranks than KV heads several begin at the same */
+    place_matrix(p, &layer->gqa.qkv, q + 2 * kv, s->hidden);
+    place_rows(p, &layer->gqa.qkv, 0, SLOT_Q, l, 0, q0, q, 0);
+    place_rows(p, &layer->gqa.qkv, q, SLOT_K, l, 0, kv0, kv, 0);
+    place_rows(p, &layer->gqa.qkv, q + kv, SLOT_V, l, 0, kv0, kv, 0);
+    place_matrix(p, &layer->gqa.o, s->hidden, q);
+    place_rows(p, &layer->gqa.o, 0, SLOT_O, l, 0, 0, s->hidden, q0);
+    if (s->qkv_bias) {
+        place_vector(p, &layer->gqa.qkv_bias, q + 2 * kv);
+        place_elements(p, layer->gqa.qkv_bias, 0, SLOT_Q_BIAS, l, q0, q);
+        place_elements(p, layer->gqa.qkv_bias, q, SLOT_K_BIAS, l, kv0, kv);
+        place_elements(p, layer->gqa.qkv_bias, q + kv, SLOT_V_BIAS, l, kv0, kv);
+    }
+    if (s->o_bias && p->rank == 0) {
+        place_vector(p, &layer->gqa.o_bias, s->hidden);
+        place_elements(p, layer->gqa.o_bias, 0, SLOT_O_BIAS, l, 0, s->hidden);
+    }
+    if (s->family->qk_norm) {
+        place_vector(p, &layer->gqa.q_norm, hd);
+        place_elements(p, layer->gqa.q_norm, 0, SLOT_Q_NORM, l, 0, hd);
+        place_vector(p, &layer->gqa.k_norm, hd);
+        place_elements(p, layer->gqa.k_norm, 0, SLOT_K_NORM, l, 0, hd);
+    }
+    layer->gqa.window = s->layer_windowed && s->layer_windowed[l] ? s->window : 0;
+}
+
+void mix_gqa(struct model *m, const struct batch *b, uint32_t l)
+{
+    const struct dev_ops *op = m->dev->ops;
+    const struct layer   *y = &m->layer[l];
+    struct op_qkv         qkv = { .qkv = m->wide,
+                                  .q_norm = y->gqa.q_norm,
+                                  .k_norm = y->gqa.k_norm,
+                                  .eps = m->eps,
+                                  .inv_freq = m->inv_freq,
+                                  .rope_scale = m->rope_scale,
+                                  .n_head = m->n_head,
+                                  .n_kv_head = m->n_kv_head,
+                                  .head_dim = m->head_dim,
+                                  .rot = m->rot,
+                                  .layer = l };
+    struct op_attn        attn = { .out = m->narrow,
+                                   .qkv = m->wide,
+                                   .n_head = m->n_head,
+                                   .n_kv_head = m->n_kv_head,
+                                   .head_dim = m->head_dim,
+                                   .layer = l,
+                                   .scale = 1 / sqrtf((float)m->head_dim),
+                                   .window = y->gqa.window };
+    op->linear(m->dev, m->wide, m->h, &y->gqa.qkv, y->gqa.qkv_bias, b->d.n_row);
+    op->qkv(m->dev, &qkv, &b->d, &m->kv);
+    op->attention(m->dev, &attn, &b->d, &m->kv);
+    op->linear(m->dev, m->delta, m->narrow, &y->gqa.o, y->gqa.o_bias, b->d.n_row);
+    op->allreduce(m->dev, m->delta, (size_t)b->d.n_row * m->hidden);
+}

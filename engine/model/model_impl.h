@@ -1,0 +1,86 @@
+/* model_impl: the inside of struct model, and how its parts are placed.   Private to engine/model/.
+ * Every part (a mix, an ffn) has two functions: place names its weights and where each comes from, run computes with them.
+ * model_plan and model_load walk the same place functions, so the plan is what loading takes, by construction. */
+#pragma once
+#include "engine/model/bind.h"
+#include "engine/model/model.h"
+
+struct model;
+struct place;
+struct layer {
+    /* m->h [n_row, hidden] -> m->delta [n_row, hidden], summed over the ranks */
+    void (*mix)(struct model *m, const struct batch *b, uint32_t l);
+    void (*ffn)(struct model *m, const struct batch *b, uint32_t l);
+    float *mix_norm, *ffn_norm; /* [hidden] */
+    struct {
+        struct dev_weight qkv;                                 /* [(n_head + 2 n_kv_head) head_dim, hidden]: q, k, v rows of this rank */
+        struct dev_weight o;                                   /* [hidden, n_head head_dim]: columns of this rank */
+        float            *qkv_bias, *o_bias, *q_norm, *k_norm; /* or NULL; o_bias on rank 0 alone, the sum has it once */
+        uint32_t          window;
+    } gqa;
+    struct {
+        struct dev_weight gate_up, down; /* [2 inter, hidden]: gate rows, then up rows; [hidden, inter] */
+        float            *gate_up_bias, *down_bias;
+    } dense;
+    struct {
+        struct dev_weight  router;         /* [n_expert, hidden], whole on every rank */
+        struct dev_weight *gate_up, *down; /* [n_expert] of [2 inter, hidden] and [hidden, inter] */
+    } moe;
+};
+
+struct model {
+    struct device *dev;
+    /* of this rank */
+    uint32_t          n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, vocab, n_expert, top_k_expert, rot;
+    bool              norm_topk;
+    float             eps, rope_scale;
+    float            *inv_freq; /* [rot / 2] */
+    struct layer     *layer;
+    struct dev_weight embed;      /* [vocab, hidden], whole on every rank */
+    struct dev_weight head;       /* [vocab or vocab / n_rank, hidden]; no data: tied, and embed serves */
+    bool              head_split; /* head holds this rank's rows of the vocabulary only */
+    float            *norm;
+    struct dev_kv     kv;
+    uint32_t          rows_max, logit_rows_max;
+    /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then swiglu out */
+    void  *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
+    float *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
+};
+
+/* Where one (part of a) tensor goes: rows [src_row, + n_row) and columns [src_col, + w->k) to rows dst_row of w;
+ * or of a vector elements [src_row, + n_row) to vec + dst_row. */
+struct place_job {
+    const struct st_tensor *tensor;
+    struct dev_weight      *w;
+    float                  *vec;
+    uint32_t                dst_row, src_row, n_row, src_col;
+};
+struct place {
+    const struct model_spec *spec;
+    struct device           *dev;
+    uint32_t                 rank, n_rank;
+    enum dtype               weight_dtype;
+    struct model            *m;    /* the sizes of this rank; when planning no weights in it */
+    const struct bind       *bind; /* NULL: planning */
+    uint64_t                 bytes;
+    struct place_job        *job;
+    uint32_t                 n_job, cap_job;
+    enum status              st; /* the first failure sticks */
+};
+void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k);
+void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer, uint32_t expert, uint32_t src_row,
+                uint32_t n_row, uint32_t src_col);
+void place_vector(struct place *p, float **v_out, uint32_t n);
+void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t src, uint32_t n);
+void place_bytes(struct place *p, void **out, uint64_t bytes);
+
+/* parts; layer is where the weights go */
+void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l);
+void mix_gqa(struct model *m, const struct batch *b, uint32_t l);
+void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l);
+void ffn_dense(struct model *m, const struct batch *b, uint32_t l);
+void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l);
+void ffn_moe(struct model *m, const struct batch *b, uint32_t l);
+
+/* read.c: every job's bytes to the device, by several threads. */
+enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *err, size_t err_bytes);

@@ -1,0 +1,125 @@
+#include "engine/model/names.h"
+#include <stdio.h>
+#include <string.h>
+
+static const struct name_row rows_llama[] = {
+    { SLOT_EMBED, "model.embed_tokens.weight" },
+    { SLOT_NORM, "model.norm.weight" },
+    { SLOT_HEAD, "lm_head.weight" },
+    { SLOT_MIX_NORM, "model.layers.{l}.input_layernorm.weight" },
+    { SLOT_Q, "model.layers.{l}.self_attn.q_proj.weight" },
+    { SLOT_K, "model.layers.{l}.self_attn.k_proj.weight" },
+    { SLOT_V, "model.layers.{l}.self_attn.v_proj.weight" },
+    { SLOT_O, "model.layers.{l}.self_attn.o_proj.weight" },
+    { SLOT_Q_BIAS, "model.layers.{l}.self_attn.q_proj.bias" },
+    { SLOT_K_BIAS, "model.layers.{l}.self_attn.k_proj.bias" },
+    { SLOT_V_BIAS, "model.layers.{l}.self_attn.v_proj.bias" },
+    { SLOT_O_BIAS, "model.layers.{l}.self_attn.o_proj.bias" },
+    { SLOT_Q_NORM, "model.layers.{l}.self_attn.q_norm.weight" },
+    { SLOT_K_NORM, "model.layers.{l}.self_attn.k_norm.weight" },
+    { SLOT_FFN_NORM, "model.layers.{l}.post_attention_layernorm.weight" },
+    { SLOT_GATE, "model.layers.{l}.mlp.gate_proj.weight" },
+    { SLOT_UP, "model.layers.{l}.mlp.up_proj.weight" },
+    { SLOT_DOWN, "model.layers.{l}.mlp.down_proj.weight" },
+    { SLOT_GATE_BIAS, "model.layers.{l}.mlp.gate_proj.bias" },
+    { SLOT_UP_BIAS, "model.layers.{l}.mlp.up_proj.bias" },
+    { SLOT_DOWN_BIAS, "model.layers.{l}.mlp.down_proj.bias" },
+};
+static const struct name_row rows_mixtral[] = {
+    { SLOT_ROUTER, "model.layers.{l}.block_sparse_moe.gate.weight" },
+    { SLOT_X_GATE, "model.layers.{l}.block_sparse_moe.experts.{e}.w1.weight" },
+    { SLOT_X_UP, "model.layers.{l}.block_sparse_moe.experts.{e}.w3.weight" },
+    { SLOT_X_DOWN, "model.layers.{l}.block_sparse_moe.experts.{e}.w2.weight" },
+};
+static const struct name_row rows_qwen_moe[] = {
+    { SLOT_ROUTER, "model.layers.{l}.mlp.gate.weight" },
+    { SLOT_X_GATE, "model.layers.{l}.mlp.experts.{e}.gate_proj.weight" },
+    { SLOT_X_UP, "model.layers.{l}.mlp.experts.{e}.up_proj.weight" },
+    { SLOT_X_DOWN, "model.layers.{l}.mlp.experts.{e}.down_proj.weight" },
+};
+#define ROWS(r) .row = (r), .n_row = sizeof(r) / sizeof *(r)
+const struct model_names names_llama = { ROWS(rows_llama) };
+const struct model_names names_mixtral = { ROWS(rows_mixtral), .base = &names_llama };
+const struct model_names names_qwen_moe = { ROWS(rows_qwen_moe), .base = &names_llama };
+
+/* A number as checkpoints write it: no sign, no leading zero, at most 6 digits. NULL: not one. */
+static const char *name_number(const char *s, uint32_t *out)
+{
+    uint32_t v = 0, n = 0;
+    for (; n < 7 && s[n] >= '0' && s[n] <= '9'; n++) v = v * 10 + (uint32_t)(s[n] - '0');
+    if (n == 0 || n > 6 || (n > 1 && s[0] == '0')) return NULL;
+    *out = v;
+    return s + n;
+}
+
+static bool name_row_match(const char *p, const char *s, uint32_t *layer, uint32_t *expert)
+{
+    while (*p && s) {
+        if (*p == '{') {
+            s = name_number(s, p[1] == 'l' ? layer : expert);
+            p += 3;
+        } else if (*p++ != *s++) {
+            return false;
+        }
+    }
+    return s && !*p && !*s;
+}
+
+bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out, uint32_t *expert_out)
+{
+    for (; names; names = names->base)
+        for (uint32_t i = 0; i < names->n_row; i++) {
+            uint32_t l = 0, e = 0;
+            if (!name_row_match(names->row[i].pattern, tensor, &l, &e)) continue;
+            *slot_out = names->row[i].slot, *layer_out = l, *expert_out = e;
+            return true;
+        }
+    return false;
+}
+
+const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text, uint64_t text_bytes)
+{
+    for (; names; names = names->base)
+        for (uint32_t i = 0; i < names->n_row; i++) {
+            if (names->row[i].slot != slot) continue;
+            uint64_t n = 0;
+            for (const char *p = names->row[i].pattern; *p && n < text_bytes; p++)
+                if (*p == '{') {
+                    n += (uint64_t)snprintf(text + n, text_bytes - n, "%u", p[1] == 'l' ? layer : expert);
+                    p += 2;
+                } else {
+                    n += (uint64_t)snprintf(text + n, text_bytes - n, "%c", *p);
+                }
+            return text;
+        }
+    return NULL;
+}
+
+static bool has_prefix(const char *s, const char *p) { return !strncmp(s, p, strlen(p)); }
+static bool has_suffix(const char *s, const char *p)
+{
+    size_t n = strlen(s), k = strlen(p);
+    return n >= k && !strcmp(s + n - k, p);
+}
+
+bool names_ignorable(const char *tensor, bool wrapper)
+{
+    static const char *const parts[] = { "vision_tower.",          "vision_model.",   "visual.",
+                                         "multi_modal_projector.", "vision_encoder.", "vision_language_adapter.",
+                                         "patch_merger.",          "image_newline" };
+    if (has_suffix(tensor, ".rotary_emb.inv_freq")) return true;
+    if (!wrapper) return false;
+    if (has_prefix(tensor, "model.")) tensor += strlen("model.");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (has_prefix(tensor, parts[i])) return true;
+    return false;
+}
+
+const char *names_unwrap(const char *tensor, char *text, uint64_t text_bytes)
+{
+    static const char before[] = "language_model.", after[] = "model.language_model.";
+    if (has_prefix(tensor, before)) return tensor + strlen(before);
+    if (!has_prefix(tensor, after)) return tensor;
+    int n = snprintf(text, text_bytes, "model.%s", tensor + strlen(after));
+    return n >= 0 && (uint64_t)n < text_bytes ? text : tensor;
+}

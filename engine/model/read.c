@@ -1,0 +1,170 @@
+/* read: the bytes of the checkpoint to the device. Several threads take pieces in order of file and offset, so the disk sees
+ * one front of large reads; each has its own staging buffer, and what a tensor-parallel rank does not hold is not converted. */
+#include "base/log.h"
+#include "base/thread.h"
+#include "engine/model/model_impl.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STAGE_BYTES = 8 << 20, READERS_MAX = 8, PROGRESS_BYTES = 64 << 20, WEIGHT_LOCKS = 16, ROWS_TOGETHER = 64 };
+
+struct readers {
+    struct place                *p;
+    const struct model_load_cfg *cfg;
+    size_t                       stage_bytes;
+    char                        *err;
+    size_t                       err_bytes;
+    /* lock: everything below */
+    pthread_mutex_t lock;
+    uint32_t        next_job, next_row;
+    uint64_t        done, total, told;
+    enum status     st;
+    /* A matrix is filled by one thread at a time: a device may pack rows of two pieces into one word. */
+    pthread_mutex_t weight_lock[WEIGHT_LOCKS];
+};
+
+struct piece {
+    const struct place_job *job;
+    uint32_t                row, n; /* of the job's rows */
+};
+
+static uint64_t job_row_bytes(const struct place_job *j)
+{
+    return (j->w ? j->tensor->shape[1] : 1) * dtype_bytes(bind_dtype(j->tensor->dtype));
+}
+
+static int job_cmp(const void *a, const void *b)
+{
+    const struct st_tensor *x = ((const struct place_job *)a)->tensor, *y = ((const struct place_job *)b)->tensor;
+    if (x->file != y->file) return x->file < y->file ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* The next piece; false: all are taken, or somebody failed. */
+static bool readers_take(struct readers *r, struct piece *out)
+{
+    pthread_mutex_lock(&r->lock);
+    bool more = !r->st && r->next_job < r->p->n_job;
+    if (more) {
+        const struct place_job *j = &r->p->job[r->next_job];
+        uint64_t                rows = r->stage_bytes / job_row_bytes(j), left = j->n_row - r->next_row;
+        if (rows >= 2 * ROWS_TOGETHER) rows -= rows % ROWS_TOGETHER;
+        *out = (struct piece){ j, r->next_row, (uint32_t)(rows < left ? rows : left) };
+        r->next_row += out->n;
+        if (r->next_row == j->n_row) r->next_job++, r->next_row = 0;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return more;
+}
+
+static void readers_done(struct readers *r, uint64_t bytes)
+{
+    pthread_mutex_lock(&r->lock);
+    r->done += bytes;
+    bool tell = r->cfg->progress && (r->done - r->told >= PROGRESS_BYTES || r->done == r->total);
+    if (tell) {
+        r->told = r->done;
+        r->cfg->progress(r->cfg->progress_ctx, r->done, r->total); /* under the lock: numbers only rise */
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void readers_fail(struct readers *r, const struct place_job *j, enum status st, int e)
+{
+    pthread_mutex_lock(&r->lock);
+    if (!r->st) {
+        r->st = st;
+        if (st == ST_NOMEM)
+            snprintf(r->err, r->err_bytes, "model: no memory for a staging buffer of %zu bytes", r->stage_bytes);
+        else
+            snprintf(r->err, r->err_bytes, "%s: cannot read tensor %.120s at offset %" PRIu64 ": %s",
+                     r->p->bind->set->file[j->tensor->file].name, j->tensor->name, j->tensor->offset,
+                     e == ENODATA ? "the file has become shorter" : strerror(e));
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+static float load_f32(const unsigned char *src, enum dtype t, uint32_t i)
+{
+    uint16_t h;
+    float    f;
+    if (t == DT_F32) return memcpy(&f, src + 4 * (size_t)i, 4), f;
+    memcpy(&h, src + 2 * (size_t)i, 2);
+    return t == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
+}
+
+/* A vector is float on the device whatever the checkpoint has; scratch holds the piece's elements. */
+static void piece_vector(struct device *d, const struct piece *k, const unsigned char *src, enum dtype t)
+{
+    float tile[256];
+    for (uint32_t i = 0; i < k->n; i += 256) {
+        uint32_t n = k->n - i < 256 ? k->n - i : 256;
+        for (uint32_t c = 0; c < n; c++) tile[c] = load_f32(src, t, i + c);
+        d->ops->to_device(d, k->job->vec + k->job->dst_row + k->row + i, tile, n * sizeof *tile);
+    }
+}
+
+static enum status piece_read(struct readers *r, const struct piece *k, unsigned char *stage)
+{
+    const struct place_job *j = k->job;
+    enum dtype              t = bind_dtype(j->tensor->dtype);
+    uint64_t                row_bytes = job_row_bytes(j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;
+    enum status             st = source_read(&r->p->bind->set->file[j->tensor->file], at, stage, (size_t)(k->n * row_bytes));
+    if (st) return st;
+    if (j->vec) {
+        piece_vector(r->p->dev, k, stage, t);
+        return ST_OK;
+    }
+    pthread_mutex_t *lock = &r->weight_lock[(uintptr_t)j->w / sizeof *j->w % WEIGHT_LOCKS];
+    pthread_mutex_lock(lock);
+    r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + k->row, k->n, stage + j->src_col * dtype_bytes(t), (size_t)row_bytes, t);
+    pthread_mutex_unlock(lock);
+    return ST_OK;
+}
+
+static void *reader_main(void *arg)
+{
+    struct readers *r = arg;
+    struct piece    k;
+    unsigned char  *stage = malloc(r->stage_bytes);
+    if (!stage) readers_fail(r, NULL, ST_NOMEM, ENOMEM);
+    while (stage && readers_take(r, &k)) {
+        enum status st = piece_read(r, &k, stage);
+        if (st)
+            readers_fail(r, k.job, st, errno);
+        else
+            readers_done(r, k.n * job_row_bytes(k.job));
+    }
+    free(stage);
+    return NULL;
+}
+
+enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *err, size_t err_bytes)
+{
+    struct readers r = { .p = p, .cfg = cfg, .stage_bytes = STAGE_BYTES, .err = err, .err_bytes = err_bytes };
+    qsort(p->job, p->n_job, sizeof *p->job, job_cmp);
+    for (uint32_t i = 0; i < p->n_job; i++) {
+        uint64_t row = job_row_bytes(&p->job[i]);
+        r.total += row * p->job[i].n_row;
+        if (row > r.stage_bytes) r.stage_bytes = (size_t)row; /* sizes are bounded by hf_config.c: at most 64 MiB */
+    }
+    if (r.total < r.stage_bytes) r.stage_bytes = (size_t)r.total; /* a row always fits */
+    pthread_mutex_init(&r.lock, NULL);
+    for (int i = 0; i < WEIGHT_LOCKS; i++) pthread_mutex_init(&r.weight_lock[i], NULL);
+
+    uint64_t  useful = r.total / STAGE_BYTES + 1, n = cfg->n_thread ? cfg->n_thread : thread_cpu_count();
+    pthread_t thread[READERS_MAX];
+    uint32_t  n_thread = 0;
+    if (n > useful) n = useful;
+    if (n > READERS_MAX) n = READERS_MAX;
+    while (n_thread + 1 < n && thread_start(&thread[n_thread], THREAD_ANY, "load", reader_main, &r) == ST_OK) n_thread++;
+    reader_main(&r); /* this thread is one of them, whether or not others could be started */
+    for (uint32_t i = 0; i < n_thread; i++) pthread_join(thread[i], NULL);
+
+    for (int i = 0; i < WEIGHT_LOCKS; i++) pthread_mutex_destroy(&r.weight_lock[i]);
+    pthread_mutex_destroy(&r.lock);
+    return r.st;
+}

@@ -1,0 +1,38 @@
+/* safetensors: which tensor lies where in which file; headers alone are read here.   Thread: one while opening, any after.
+ * st_open (one file, or those that the index names) -> look at tensor[] -> st_close.
+ * A file is taken only if its tensors cover it exactly: no overlap, no hole, nothing before or after. So whoever reads
+ * [offset, offset + bytes) of a tensor stays inside the file (format: github.com/huggingface/safetensors, README). */
+#pragma once
+#include "engine/model/source.h"
+
+/* What a loader can turn into weights, and all else that the format knows. */
+enum st_dtype {
+    ST_DT_F32,
+    ST_DT_BF16,
+    ST_DT_F16,
+    ST_DT_OTHER, /* legal, see dtype_text; only refused when the model wants that tensor */
+};
+enum { ST_RANK_MAX = 8, ST_HEADER_BYTES_MAX = 100000000 };
+
+struct st_tensor {
+    const char   *name;
+    char          dtype_text[16];
+    enum st_dtype dtype;
+    uint32_t      rank, file; /* file: index into st_set.file */
+    uint64_t      shape[ST_RANK_MAX];
+    uint64_t      offset, bytes; /* in the file */
+};
+struct st_set {
+    struct source_file *file;
+    uint32_t            n_file;
+    struct st_tensor   *tensor; /* in order of file and offset */
+    uint32_t            n_tensor;
+    struct st_names    *names; /* storage of the names */
+};
+
+/* model.safetensors.index.json when there is one, else model.safetensors. err: one line, file, offset or key, reason.
+ * ST_CONFIG: the files are wrong; ST_IO: they could not be read. */
+enum status st_open(const struct source *src, struct st_set **set_out, char *err, size_t err_bytes);
+void        st_close(struct st_set *set);
+/* "[64, 32]"; returns text */
+const char *st_shape_text(const struct st_tensor *t, char *text, size_t text_bytes);

@@ -1,0 +1,146 @@
+#include "engine/model/source.h"
+#include "base/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool source_name_ok(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 0 && n < sizeof((struct source_file *)0)->name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
+}
+
+/* What a person must mend is ST_CONFIG, what the machine must is ST_IO. */
+static enum status source_errno(int e)
+{
+    switch (e) {
+    case EACCES:
+    case EPERM:
+    case ENOTDIR:
+    case ELOOP:
+    case ENAMETOOLONG: return ST_CONFIG;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM: return ST_NOMEM;
+    default: return ST_IO;
+    }
+}
+
+static enum status source_open_embed(const struct source *s, const char *name, struct source_file *f_out)
+{
+    for (uint32_t i = 0; i < s->n_embed; i++)
+        if (!strcmp(s->embed[i].name, name)) {
+            *f_out = (struct source_file){ .fd = -1, .data = s->embed[i].data, .bytes = s->embed[i].n };
+            memcpy(f_out->name, name, strlen(name) + 1);
+            return ST_OK;
+        }
+    errno = ENOENT;
+    return ST_NOT_FOUND;
+}
+
+enum status source_open(const struct source *s, const char *name, struct source_file *f_out)
+{
+    if (!source_name_ok(name)) {
+        LOG_ERROR("source: \"%.80s\" is not a plain file name, refused", name);
+        errno = EINVAL;
+        return ST_CONFIG;
+    }
+    if (!s->dir) return source_open_embed(s, name, f_out);
+
+    char path[PATH_MAX];
+    int  n = snprintf(path, sizeof path, "%s/%s", s->dir, name);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        LOG_ERROR("source: the path of %s is longer than %d bytes", name, PATH_MAX);
+        errno = ENAMETOOLONG;
+        return ST_CONFIG;
+    }
+    /* O_NONBLOCK: a FIFO of that name must not hang the start. Links are followed: the hub's cache is made of them. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) {
+        int e = errno;
+        if (e == ENOENT) return ST_NOT_FOUND;
+        LOG_ERROR("source: cannot open %s: %s", path, strerror(e));
+        errno = e;
+        return source_errno(e);
+    }
+    struct stat st;
+    int         e = fstat(fd, &st) ? errno : S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+    if (e) {
+        LOG_ERROR("source: %s cannot be read: %s", path, e == EINVAL ? "not a regular file" : strerror(e));
+        close(fd);
+        errno = e;
+        return e == EISDIR || e == EINVAL ? ST_CONFIG : ST_IO;
+    }
+    *f_out = (struct source_file){ .fd = fd, .bytes = (uint64_t)st.st_size };
+    memcpy(f_out->name, name, strlen(name) + 1);
+    return ST_OK;
+}
+
+enum status source_read(const struct source_file *f, uint64_t offset, void *dst, size_t n)
+{
+    if (offset > f->bytes || n > f->bytes - offset) {
+        LOG_ERROR("source: %s: %zu bytes at offset %llu asked of %llu", f->name, n, (unsigned long long)offset,
+                  (unsigned long long)f->bytes);
+        errno = EINVAL;
+        return ST_IO;
+    }
+    if (f->fd < 0) {
+        if (n) memcpy(dst, f->data + offset, n);
+        return ST_OK;
+    }
+    char *p = dst;
+    while (n) {
+        size_t  want = n < ((size_t)1 << 30) ? n : (size_t)1 << 30; /* Linux moves at most 2 GiB - 4 KiB a call */
+        ssize_t got = pread(f->fd, p, want, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            int e = got ? errno : ENODATA;
+            LOG_ERROR("source: %s: read of %zu bytes at offset %llu failed: %s", f->name, want, (unsigned long long)offset,
+                      got ? strerror(e) : "the file has become shorter");
+            errno = e;
+            return ST_IO;
+        }
+        p += got, n -= (size_t)got, offset += (uint64_t)got;
+    }
+    return ST_OK;
+}
+
+void source_close(struct source_file *f)
+{
+    if (f->fd >= 0) close(f->fd);
+    *f = (struct source_file){ .fd = -1 };
+}
+
+enum status source_text(const struct source *s, const char *name, size_t bytes_max, char **text_out, size_t *n_out)
+{
+    struct source_file f;
+    enum status        st = source_open(s, name, &f);
+    if (st) return st;
+    char *text = NULL;
+    if (f.bytes > bytes_max) {
+        LOG_ERROR("source: %s has %llu bytes, at most %zu are read", name, (unsigned long long)f.bytes, bytes_max);
+        errno = EFBIG;
+        st = ST_TOO_LARGE;
+    } else if (!(text = malloc((size_t)f.bytes + 1))) {
+        errno = ENOMEM;
+        st = ST_NOMEM;
+    } else {
+        st = source_read(&f, 0, text, (size_t)f.bytes);
+    }
+    int    e = errno;
+    size_t n = (size_t)f.bytes;
+    source_close(&f);
+    errno = e;
+    if (st) {
+        free(text);
+        return st;
+    }
+    text[n] = 0;
+    *text_out = text, *n_out = n;
+    return ST_OK;
+}

@@ -1,0 +1,263 @@
+/* rank: n devices run every batch in lockstep. With one rank the caller's thread does the work itself: no hand-over. With more,
+ * each has a thread that sleeps on a condition between batches. A rank that fails aborts the group, so that the others come out
+ * of their collectives; a team that failed once says ST_DEVICE for ever. */
+#include "engine/rank.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_MAX = 64, RANK_ERR_BYTES = 512 };
+
+struct rank {
+    struct rank_team *team;
+    uint32_t          index;
+    pthread_t         thread;
+    bool              has_thread;
+    struct device    *dev;
+    struct model     *model;
+    uint64_t          load_done; /* team->lock */
+    enum status       st;        /* of loading, then of the last batch */
+    char              err[RANK_ERR_BYTES];
+};
+struct rank_team {
+    uint32_t          n_rank;
+    struct dev_group *group;
+    /* while loading: the caller's */
+    const struct model_spec *spec;
+    const struct source     *src;
+    struct rank_cfg          cfg;
+    uint64_t                 arena_bytes;
+
+    pthread_mutex_t lock; /* everything below, and load_done and st of the ranks */
+    pthread_cond_t  work, done;
+    uint64_t        turn;   /* rises with each batch */
+    uint32_t        n_busy; /* ranks that have not finished this turn (turn 0: loading) */
+    struct batch   *batch;
+    bool            stop, dead;
+    struct rank     rank[];
+};
+
+/* ---------------------------------------------------------------- loading */
+
+static void rank_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct rank      *r = ctx;
+    struct rank_team *t = r->team;
+    pthread_mutex_lock(&t->lock);
+    r->load_done = done;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < t->n_rank; i++) sum += t->rank[i].load_done;
+    t->cfg.load.progress(t->cfg.load.progress_ctx, sum, total * t->n_rank); /* under the lock: numbers only rise */
+    pthread_mutex_unlock(&t->lock);
+}
+
+static struct dev_cfg rank_dev_cfg(const struct rank_team *t, uint32_t index, uint64_t arena_bytes, uint32_t n_thread)
+{
+    return (struct dev_cfg){ .kind = t->cfg.device,
+                             .arena_bytes = (size_t)arena_bytes,
+                             .n_thread = n_thread,
+                             .rank = index,
+                             .n_rank = t->n_rank,
+                             .group = t->group };
+}
+
+static enum status rank_load(struct rank *r)
+{
+    struct rank_team     *t = r->team;
+    struct model_load_cfg load = t->cfg.load;
+    uint32_t              n_cpu = t->cfg.n_thread ? t->cfg.n_thread : thread_cpu_count();
+    uint32_t              n_thread = n_cpu / t->n_rank ? n_cpu / t->n_rank : 1;
+    struct dev_cfg        dev = rank_dev_cfg(t, r->index, t->arena_bytes, n_thread);
+    enum status           st = dev_open(&dev, &r->dev);
+    if (st) {
+        snprintf(r->err, sizeof r->err, "rank %u: the device cannot be opened with %" PRIu64 " bytes: %s", r->index, t->arena_bytes,
+                 status_name(st));
+        return st;
+    }
+    if (!load.n_thread) load.n_thread = n_thread;
+    if (load.progress) load.progress = rank_progress, load.progress_ctx = r;
+    return model_load(t->spec, t->src, &load, r->dev, &r->model, r->err, sizeof r->err);
+}
+
+/* How large the arena of a rank must be, and how many blocks its pool gets. A small device of the same kind is asked. */
+static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
+{
+    struct model_load_cfg *load = &t->cfg.load;
+    struct dev_cfg         probe = rank_dev_cfg(t, 0, 4096, 1);
+    struct device         *dev;
+    struct model_plan      plan;
+    enum status            st = dev_open(&probe, &dev);
+    if (st) {
+        snprintf(err, err_bytes, "the device cannot be opened: %s", status_name(st));
+        return st;
+    }
+    st = model_plan(t->spec, load, dev, &plan);
+    dev_close(dev);
+    if (st) {
+        snprintf(err, err_bytes, "the model cannot be planned: %s", status_name(st));
+        return st;
+    }
+    uint64_t fixed = plan.weight_bytes + plan.work_bytes, all = t->cfg.memory_bytes, kv = t->cfg.kv_bytes;
+    if (!load->n_block) {
+        if (!kv && all > fixed) kv = all - fixed;
+        load->n_block = kv / plan.block_bytes < UINT32_MAX ? (uint32_t)(kv / plan.block_bytes) : UINT32_MAX;
+    }
+    uint64_t need = fixed + (load->n_block ? load->n_block : 1) * plan.block_bytes + 64;
+    if (!load->n_block || (all && all < need)) {
+        snprintf(err, err_bytes,
+                 "device memory: %" PRIu64 " bytes needed (weights %" PRIu64 ", workspace %" PRIu64 ", %u KV blocks of %" PRIu64
+                 "), available are %" PRIu64 "%s",
+                 need, plan.weight_bytes, plan.work_bytes, load->n_block ? load->n_block : 1, plan.block_bytes, all ? all : fixed + kv,
+                 all ? "" : ", with what was set aside for KV");
+        return ST_CONFIG;
+    }
+    t->arena_bytes = all > need ? all : need;
+    LOG_INFO("model: %s, %u layers, weights %" PRIu64 " MiB, workspace %" PRIu64 " MiB, %u KV blocks of %" PRIu64 " KiB, %u rank%s",
+             t->spec->family->arch, t->spec->n_layer, plan.weight_bytes >> 20, plan.work_bytes >> 20, load->n_block, plan.block_bytes >> 10,
+             t->n_rank, t->n_rank == 1 ? "" : "s");
+    return ST_OK;
+}
+
+/* ---------------------------------------------------------------- running */
+
+static void rank_finish(struct rank *r, enum status st)
+{
+    struct rank_team *t = r->team;
+    if (st && t->turn) dev_group_abort(t->group); /* those in a collective must not wait for this rank */
+    pthread_mutex_lock(&t->lock);
+    r->st = st;
+    if (--t->n_busy == 0) pthread_cond_signal(&t->done);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void *rank_main(void *arg)
+{
+    struct rank      *r = arg;
+    struct rank_team *t = r->team;
+    rank_finish(r, rank_load(r));
+    for (uint64_t turn = 0;;) {
+        pthread_mutex_lock(&t->lock);
+        while (t->turn == turn && !t->stop) pthread_cond_wait(&t->work, &t->lock);
+        bool          stop = t->stop;
+        struct batch *b = t->batch;
+        turn = t->turn;
+        pthread_mutex_unlock(&t->lock);
+        if (stop) return NULL;
+        rank_finish(r, model_forward(r->model, b));
+    }
+}
+
+static enum status team_wait(struct rank_team *t)
+{
+    pthread_mutex_lock(&t->lock);
+    while (t->n_busy) pthread_cond_wait(&t->done, &t->lock);
+    enum status st = ST_OK;
+    for (uint32_t i = 0; i < t->n_rank && !st; i++) st = t->rank[i].st;
+    pthread_mutex_unlock(&t->lock);
+    return st;
+}
+
+static enum status team_run(void *ctx, struct batch *b)
+{
+    struct rank_team *t = ctx;
+    ASSERT_THREAD(THREAD_ENGINE);
+    if (t->dead) return ST_DEVICE;
+    enum status st;
+    if (t->n_rank == 1) {
+        st = model_forward(t->rank[0].model, b);
+    } else {
+        pthread_mutex_lock(&t->lock);
+        t->batch = b;
+        t->n_busy = t->n_rank;
+        t->turn++;
+        pthread_cond_broadcast(&t->work);
+        pthread_mutex_unlock(&t->lock);
+        st = team_wait(t);
+    }
+    if (!st) return ST_OK;
+    LOG_ERROR("rank: a batch of %u rows failed: %s, the device is given up", b->d.n_row, status_name(st));
+    t->dead = true;
+    return ST_DEVICE;
+}
+
+/* ---------------------------------------------------------------- life */
+
+static enum status team_start(struct rank_team *t)
+{
+    if (t->n_rank == 1) return t->rank[0].st = rank_load(&t->rank[0]);
+    t->n_busy = t->n_rank;
+    for (uint32_t i = 0; i < t->n_rank; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "rank%u", i);
+        enum status st = thread_start(&t->rank[i].thread, THREAD_RANK, name, rank_main, &t->rank[i]);
+        t->rank[i].has_thread = st == ST_OK;
+        if (!st) continue;
+        snprintf(t->rank[i].err, sizeof t->rank[i].err, "rank %u: no thread: %s", i, status_name(st));
+        rank_finish(&t->rank[i], st);
+    }
+    return team_wait(t);
+}
+
+enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,
+                             struct rank_team **t_out, char *err, size_t err_bytes)
+{
+    uint32_t n_rank = cfg->n_rank ? cfg->n_rank : 1;
+    if (n_rank > RANKS_MAX) {
+        snprintf(err, err_bytes, "%u tensor-parallel ranks, at most %d", n_rank, RANKS_MAX);
+        return ST_CONFIG;
+    }
+    enum status st = model_check(spec, src, n_rank, err, err_bytes); /* before a byte of device memory is taken */
+    if (st) return st;
+    struct rank_team *t = calloc(1, sizeof *t + n_rank * sizeof t->rank[0]);
+    if (!t) {
+        snprintf(err, err_bytes, "no memory for %u ranks", n_rank);
+        return ST_NOMEM;
+    }
+    t->n_rank = n_rank, t->spec = spec, t->src = src, t->cfg = *cfg;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->work, NULL);
+    pthread_cond_init(&t->done, NULL);
+    for (uint32_t i = 0; i < n_rank; i++) t->rank[i].team = t, t->rank[i].index = i;
+    if (n_rank > 1 && (st = dev_group_create(n_rank, &t->group))) {
+        snprintf(err, err_bytes, "no group of %u ranks: %s", n_rank, status_name(st));
+    } else if (!(st = team_plan(t, err, err_bytes)) && (st = team_start(t))) {
+        for (uint32_t i = n_rank; i-- > 0;)
+            if (t->rank[i].st) snprintf(err, err_bytes, "%s", t->rank[i].err); /* the first one's remains */
+    }
+    t->spec = NULL, t->src = NULL;
+    if (st) {
+        rank_team_free(t);
+        return st;
+    }
+    *n_block_out = t->cfg.load.n_block;
+    *t_out = t;
+    return ST_OK;
+}
+
+struct eng_runner rank_team_runner(struct rank_team *t) { return (struct eng_runner){ .ctx = t, .run = team_run }; }
+
+const float *rank_team_logits(struct rank_team *t) { return model_logits(t->rank[0].model); }
+
+void rank_team_free(struct rank_team *t)
+{
+    if (!t) return;
+    pthread_mutex_lock(&t->lock);
+    t->stop = true;
+    pthread_cond_broadcast(&t->work);
+    pthread_mutex_unlock(&t->lock);
+    for (uint32_t i = 0; i < t->n_rank; i++)
+        if (t->rank[i].has_thread) pthread_join(t->rank[i].thread, NULL);
+    for (uint32_t i = 0; i < t->n_rank; i++) {
+        model_free(t->rank[i].model);
+        if (t->rank[i].dev) dev_close(t->rank[i].dev);
+    }
+    if (t->group) dev_group_free(t->group);
+    pthread_cond_destroy(&t->done);
+    pthread_cond_destroy(&t->work);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}

@@ -1,0 +1,118 @@
+/* Every family against what transformers computed in float32 (tests/data/golden, tools/make_golden.py). */
+#include "golden.h"
+
+static const char *const names[] = { "llama3", "llama2", "llama-linear", "llama-yarn", "llama-bias",   "mistral",
+                                     "qwen2",  "qwen3",  "mixtral",      "qwen3-moe",  "qwen3-moe-raw" };
+
+/* max |a - b| over all recorded rows, relative to the largest recorded logit */
+static double logits_error(const struct gold *g, struct gold_run *r)
+{
+    double worst = 0;
+    for (uint32_t p = 0; p < g->n_prompt; p++) {
+        uint32_t rows[4], first = UINT32_MAX, n = 0;
+        for (uint32_t i = 0; i < g->n_row; i++)
+            if (g->row[i][0] == p) {
+                if (first == UINT32_MAX) first = i;
+                assert_true(n < 4);
+                rows[n++] = g->row[i][1];
+            }
+        gold_step(r, g->prompt[p], 0, g->n[p], rows, n, false);
+        const float *got = rank_team_logits(r->team), *want = g->logits + (size_t)first * g->spec.vocab;
+        for (size_t i = 0; i < (size_t)n * g->spec.vocab; i++) {
+            assert_true(isfinite(got[i]));
+            worst = fmax(worst, fabs((double)got[i] - want[i]) / g->max_abs);
+        }
+        /* the logprob of id 7 in the first row, from the same logits */
+        double sum = 0;
+        for (uint32_t i = 0; i < g->spec.vocab; i++) sum += exp(want[i] - want[7]);
+        assert_true(fabs(r->b.out.lp[0] + log(sum)) < (double)(worst * g->max_abs * 4 + 1e-4));
+    }
+    return worst;
+}
+
+static void greedy_is_equal(const struct gold *g, struct gold_run *r)
+{
+    uint32_t ids[GOLD_TOKENS_MAX];
+    for (uint32_t p = 0; p < g->n_prompt; p++) {
+        uint32_t n = g->n[p];
+        memcpy(ids, g->prompt[p], n * sizeof *ids);
+        ids[n] = gold_step(r, ids, 0, n, NULL, 0, true);
+        for (uint32_t i = 0; i < g->n_greedy; i++) {
+            if (ids[n + i] != g->greedy[p][i]) fail_msg("%s: prompt %u, token %u is %u, not %u", g->dir, p, i, ids[n + i], g->greedy[p][i]);
+            if (i + 1 < g->n_greedy) ids[n + i + 1] = gold_step(r, ids, n + i, 1, NULL, 0, true);
+        }
+    }
+}
+
+static double check(const struct gold *g, enum dev_kind device, uint32_t n_rank, enum dtype weights, enum dtype kv, double bound,
+                    bool greedy)
+{
+    struct gold_run r;
+    gold_run_open(&r, &g->spec, &g->src, device, n_rank, weights, kv);
+    double e = logits_error(g, &r);
+    if (!(e < bound)) fail_msg("%s: relative error %.3g, bound %.3g", g->dir, e, bound);
+    if (greedy) greedy_is_equal(g, &r);
+    gold_run_close(&r);
+    return e;
+}
+
+enum { N_DEVICE = 2 };
+static const struct {
+    enum dev_kind kind;
+    const char   *name;
+} devices[N_DEVICE] = { { DEV_REF, "ref" }, { DEV_CPU, "cpu" } };
+
+static void each(double (*fn)(const struct gold *g, enum dev_kind device), const char *what)
+{
+    for (size_t i = 0; i < ARRAY_N(names); i++)
+        for (int d = 0; d < N_DEVICE; d++) {
+            struct gold g;
+            gold_open(&g, names[i]);
+            double e = fn(&g, devices[d].kind);
+            printf("    %-14s %-4s %-34s %.2e\n", names[i], devices[d].name, what, e);
+            gold_close(&g);
+        }
+}
+
+static double f32(const struct gold *g, enum dev_kind d) { return check(g, d, 1, DT_F32, DT_F32, 1e-4, true); }
+static void   logits_and_64_greedy_tokens_are_those_of_transformers(void **state)
+{
+    (void)state;
+    each(f32, "f32 weights, f32 kv");
+}
+
+/* bf16 keeps 8 bits: one rounding is at most 2^-9 of a value. Weights are rounded once and so is the KV; with sums that stay
+ * in float the error of a logit is a random walk over the layers' roundings, well below 8 of them. */
+static double bf16_all(const struct gold *g, enum dev_kind d) { return check(g, d, 1, DT_BF16, DT_BF16, 8 * 0x1p-9, false); }
+static void   bf16_stays_within_its_rounding(void **state)
+{
+    (void)state;
+    each(bf16_all, "bf16 weights, bf16 kv");
+}
+
+static double tp2(const struct gold *g, enum dev_kind d) { return check(g, d, 2, DT_F32, DT_F32, 1e-4, true); }
+static void   two_ranks_give_the_same_tokens(void **state)
+{
+    (void)state;
+    each(tp2, "2 ranks, f32 weights, f32 kv");
+}
+
+/* 4 ranks and 2 KV heads: each of them lies on two ranks */
+static double tp4(const struct gold *g, enum dev_kind d) { return check(g, d, 4, DT_F32, DT_F32, 1e-4, true); }
+static void   four_ranks_share_two_kv_heads(void **state)
+{
+    (void)state;
+    each(tp4, "4 ranks, f32 weights, f32 kv");
+}
+
+int main(void)
+{
+    log_init(LOG_LEVEL_WARN, 2, false);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_and_64_greedy_tokens_are_those_of_transformers),
+        cmocka_unit_test(bf16_stays_within_its_rounding),
+        cmocka_unit_test(two_ranks_give_the_same_tokens),
+        cmocka_unit_test(four_ranks_share_two_kv_heads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

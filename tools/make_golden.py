@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Golden checkpoints: a tiny random model of every family, and what transformers computes with it in float32.
+
+    pip install torch transformers safetensors        # made with transformers 5.23, torch 2.15
+    tools/make_golden.py [tests/data/golden] [name ...]
+
+Per checkpoint NAME: config.json, the weights, golden.json {prompts, rows, greedy, min_gap} and logits.f32, the float32 logits
+[rows, vocab] of the listed (prompt, row) pairs. The seed is the first for which no greedy step has its two best logits closer
+than GAP, so that tokens must be equal wherever sums are taken in another order. CI reads the files and needs none of this.
+"""
+import json
+import os
+import shutil
+import sys
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
+    Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
+)
+
+GAP = 4e-3
+N_GREEDY = 64
+PROMPT_LENGTHS = (5, 23, 80)
+BASE = dict(hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+            vocab_size=320, max_position_embeddings=512, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
+
+# name: (config class, model class, config, dtype of the file, "v4" keys, shards)
+MODELS = {
+    "llama3": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=LLAMA3), torch.float32, False, 1),
+    "llama2": (LlamaConfig, LlamaForCausalLM, dict(num_key_value_heads=4, head_dim=None, intermediate_size=80, rms_norm_eps=1e-5), torch.float16, True, 1),
+    "llama-linear": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=10000.0)), torch.bfloat16, True, 3),
+    "llama-yarn": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=YARN, max_position_embeddings=256), torch.bfloat16, False, 1),
+    "llama-bias": (LlamaConfig, LlamaForCausalLM, dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=True), torch.bfloat16, True, 1),
+    "mistral": (MistralConfig, MistralForCausalLM, dict(sliding_window=16), torch.float32, False, 1),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, dict(head_dim="drop", hidden_size=64, num_hidden_layers=3, use_sliding_window=True, sliding_window=24,
+              max_window_layers=1, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)), torch.bfloat16, True, 1),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=32, tie_word_embeddings=True, max_position_embeddings=256,
+              rope_parameters=dict(YARN, rope_theta=1000000.0, beta_fast=16.0, attention_factor=1.25, truncate=False)), torch.bfloat16, False, 1),
+    "mixtral": (MixtralConfig, MixtralForCausalLM, dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=48), torch.bfloat16, False, 1),
+    "qwen3-moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
+                  decoder_sparse_step=2), torch.bfloat16, False, 1),
+    "qwen3-moe-raw": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=False,
+                      mlp_only_layers=[0], num_hidden_layers=2), torch.bfloat16, True, 2),
+}
+
+
+def fill(model, seed, dtype):
+    """Values that keep the stream near unit size, every norm and bias different from its neutral value, exact in `dtype`."""
+    g = torch.Generator().manual_seed(seed)
+    tied = model.config.tie_word_embeddings
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            r = torch.randn(p.shape, generator=g)
+            if name == "model.norm.weight":
+                r = (3.0 if tied else 1.0) * (1 + 0.2 * r)
+            elif name.endswith("norm.weight") or "layernorm" in name:
+                r = 1 + 0.2 * r
+            elif name.endswith("bias"):
+                r = 0.3 * r
+            elif "embed_tokens" in name:
+                r = (0.2 if tied else 1.0) * r  # small: a tied head would else only repeat what it reads
+            elif "lm_head" in name:
+                r = r * 3.0 / p.shape[-1] ** 0.5
+            else:
+                r = r * 1.2 / p.shape[-1] ** 0.5
+            p.copy_(r.to(dtype).to(torch.float32))
+
+
+def prompts_of(seed, vocab):
+    rng = np.random.default_rng(seed)
+    return [[int(x) for x in rng.integers(3, vocab, n)] for n in PROMPT_LENGTHS]
+
+
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False).logits[0].to(torch.float32)
+
+
+def greedy(model, prompt):
+    ids, gap = list(prompt), float("inf")
+    for _ in range(N_GREEDY):
+        top = logits_of(model, ids)[-1].topk(2)
+        gap = min(gap, float(top.values[0] - top.values[1]))
+        if gap < GAP:
+            return None, gap
+        ids.append(int(top.indices[0]))
+    return ids[len(prompt):], gap
+
+
+def config_v4(c):
+    """The same configuration under the keys of transformers 4."""
+    rp = c.pop("rope_parameters", None) or {}
+    c["rope_theta"] = rp.pop("rope_theta", 10000.0)
+    kind = rp.pop("rope_type", "default")
+    c["rope_scaling"] = None if kind == "default" else dict(rp, type=kind)
+    c["torch_dtype"] = c.pop("dtype")
+    c.pop("layer_types", None)
+    c["transformers_version"] = "4.40.0"
+    return c
+
+
+def save(model, path, dtype, v4, shards):
+    shutil.rmtree(path, ignore_errors=True)
+    model.to(dtype).save_pretrained(path)
+    model.to(torch.float32)
+    for f in os.listdir(path):
+        os.chmod(os.path.join(path, f), 0o644)
+    os.unlink(os.path.join(path, "generation_config.json"))
+    with open(os.path.join(path, "config.json")) as f:
+        c = json.load(f)
+    c["dtype"] = str(dtype).removeprefix("torch.")
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump(config_v4(c) if v4 else c, f, indent=1, sort_keys=True)
+        f.write("\n")
+    if shards > 1:
+        single = os.path.join(path, "model.safetensors")
+        tensors = load_file(single)
+        os.unlink(single)
+        names, index = sorted(tensors), {}
+        for s in range(shards):
+            part = names[s::shards]
+            file = f"model-{s + 1:05d}-of-{shards:05d}.safetensors"
+            save_file({n: tensors[n] for n in part}, os.path.join(path, file), metadata={"format": "pt"})
+            os.chmod(os.path.join(path, file), 0o644)
+            index.update({n: file for n in part})
+        total = sum(t.numel() * t.element_size() for t in tensors.values())
+        with open(os.path.join(path, "model.safetensors.index.json"), "w") as f:
+            json.dump({"metadata": {"total_size": total}, "weight_map": index}, f, indent=0, sort_keys=True)
+            f.write("\n")
+
+
+def make(root, name):
+    config_cls, model_cls, over, dtype, v4, shards = MODELS[name]
+    kw = dict(BASE, **over)
+    if kw["head_dim"] == "drop":
+        del kw["head_dim"]
+    for seed in range(1, 400):
+        model = model_cls._from_config(config_cls(**kw), attn_implementation="eager").to(torch.float32).eval()
+        fill(model, seed, dtype)
+        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
+        for p in prompts:
+            t, gap = greedy(model, p)
+            if t is None:
+                break
+            tokens.append(t)
+            gaps.append(gap)
+        if len(tokens) == len(prompts):
+            break
+    else:
+        raise SystemExit(f"{name}: no seed without a near-tie")
+    rows, logits = [], []
+    for i, p in enumerate(prompts):
+        all_rows = logits_of(model, p)
+        for r in sorted({0, len(p) // 2, len(p) - 1}):
+            rows.append([i, r])
+            logits.append(all_rows[r].numpy())
+    path = os.path.join(root, name)
+    save(model, path, dtype, v4, shards)
+    np.stack(logits).astype("<f4").tofile(os.path.join(path, "logits.f32"))
+    with open(os.path.join(path, "golden.json"), "w") as f:
+        json.dump({"seed": seed, "prompts": prompts, "rows": rows, "greedy": tokens, "min_gap": round(min(gaps), 6)}, f)
+        f.write("\n")
+    size = sum(os.path.getsize(os.path.join(path, x)) for x in os.listdir(path))
+    distinct = len({t for ts in tokens for t in ts})
+    print(f"{name}: seed {seed}, min gap {min(gaps):.4f}, {distinct} distinct tokens, max |logit| {np.abs(logits).max():.2f}, {size >> 10} KiB", flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    root = sys.argv[1] if len(sys.argv) > 1 else "tests/data/golden"
+    for n in sys.argv[2:] or MODELS:
+        make(root, n)

@@ -1,0 +1,220 @@
+"""Layer I of the fault table, as far as one process on one machine can show it: life cycle, signals, limits."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import threading
+import time
+
+from harness import BINARY, Server, eventually, free_port, post_bytes, row, sse_text
+
+
+@row("I1", "SIGTERM while idle", own=True)
+def i1(_):
+    s = Server()
+    t0 = time.monotonic()
+    s.proc.send_signal(signal.SIGTERM)
+    assert s.proc.wait(10) == 0
+    assert time.monotonic() - t0 < 3
+    s.stop()
+
+
+@row("I2", "SIGTERM under load: new requests 503, running ones finish, at the drain limit error events", own=True)
+def i2(_):
+    long = {"prompt": "Once", "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
+    s = Server()
+    got = []
+    t = threading.Thread(target=lambda: got.append(s.post("/v1/completions", long)))
+    keep = s.conn(timeout=60)
+    keep.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    keep.read_reply()
+    t.start()
+    eventually(lambda: s.metric("vllm:num_requests_running") > 0, "started")
+    s.proc.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    keep.send(post_bytes("/v1/completions", b'{"prompt":"Hi","max_tokens":1}'))
+    r = keep.read_all(5)
+    assert (not r and keep.closed) or r[0].status == 503, r
+    t.join()
+    assert got[0].status == 200 and got[0].json["usage"]["completion_tokens"] == 1500, got
+    assert s.proc.wait(10) == 0
+    s.stop()
+    s = Server("--drain-seconds", "1", "--max-num-seqs", "4")
+    conns = []
+    for _ in range(40):
+        c = s.conn(timeout=60)
+        c.send(post_bytes("/v1/completions", json.dumps({**long, "stream": True}).encode()))
+        conns.append(c)
+    eventually(lambda: s.metric("vllm:num_requests_running") > 0, "started")
+    s.proc.send_signal(signal.SIGTERM)
+    ended = 0
+    for c in conns:
+        r = c.read_all(10)
+        if r and r[0].status == 200:
+            ended += b'"error"' in r[0].body
+            assert b'"error"' in r[0].body or b"[DONE]" in r[0].body, "silent end: %r" % r[0].body[-100:]
+        c.close()
+    assert ended, "no stream was told"
+    assert s.proc.wait(10) == 0
+    s.stop()
+
+
+@row("I3", "SIGTERM while loading, and twice", own=True)
+def i3(_):
+    for delay in (0.0, 0.01, 0.03, 0.1):
+        s = Server(wait=False)
+        time.sleep(delay)
+        s.proc.send_signal(signal.SIGTERM)
+        assert s.proc.wait(5) in (0, -signal.SIGTERM), s.proc.returncode
+        s.stop()
+    s = Server()
+    c = s.conn()
+    c.send(post_bytes("/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "n": 8, "temperature": 1}).encode()))
+    eventually(lambda: s.metric("vllm:num_requests_running") > 0, "started")
+    s.proc.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    s.proc.send_signal(signal.SIGTERM)
+    s.proc.wait(3)
+    c.close()
+    s.stop()
+
+
+@row("I4", "storms of SIGPIPE, SIGHUP, SIGUSR1", own=True)
+def i4(_):
+    s = Server()
+    want = s.complete("Once upon a time", max_tokens=64, temperature=0, ignore_eos=True).json["choices"][0]["text"]
+    got = []
+    t = threading.Thread(target=lambda: got.append(s.complete("Once upon a time", max_tokens=64, temperature=0, ignore_eos=True).json["choices"][0]["text"]))
+    t.start()
+    for _ in range(300):
+        for sig in (signal.SIGPIPE, signal.SIGHUP, signal.SIGUSR1):
+            s.proc.send_signal(sig)
+    t.join()
+    assert got == [want] and s.proc.poll() is None
+    s.proc.send_signal(signal.SIGINT)
+    assert s.proc.wait(5) == 0
+    s.stop()
+
+
+@row("I5", "kill -9 and start again at once on the same port", own=True)
+def i5(_):
+    s = Server()
+    c = s.conn()
+    c.send(post_bytes("/v1/completions", b'{"prompt":"Once","max_tokens":1900,"ignore_eos":true,"stream":true}'))
+    c.sock.recv(100)
+    s.proc.kill()
+    s.proc.wait()
+    p = subprocess.Popen([BINARY, "--port", str(s.port)], stdout=s.log, stderr=s.log, stdin=subprocess.DEVNULL)
+    s.proc = p
+    s.wait_ready(20)
+    assert s.complete("Hi", max_tokens=1).status == 200
+    c.close()
+    s.stop()
+
+
+@row("I11", "64 file descriptors", own=True)
+def i11(_):
+    s = Server(preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
+    try:
+        assert s.complete("Hi", max_tokens=2).status == 200
+    finally:
+        s.stop()
+
+
+@row("I13", "a log sink that nobody reads", own=True)
+def i13(_):
+    r, w = os.pipe()
+    port = free_port()
+    p = subprocess.Popen([BINARY, "--port", str(port), "--log-level", "debug"], stdout=w, stderr=w, stdin=subprocess.DEVNULL)
+    os.close(w)
+    s = Server.__new__(Server)
+    s.port, s.proc, s.log_path = port, p, "/dev/null"
+    try:
+        s.wait_ready()
+        for _ in range(20):
+            threads = [threading.Thread(target=lambda: s.complete("Hi", max_tokens=8)) for _ in range(16)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        assert s.complete("Hi", max_tokens=2).status == 200
+    finally:
+        p.send_signal(signal.SIGTERM)
+        assert p.wait(10) == 0
+        os.close(r)
+
+
+@row("I15", "another locale and time zone", own=True)
+def i15(_):
+    s = Server(env={"LC_ALL": "de_DE.UTF-8", "LANG": "tr_TR.UTF-8", "TZ": "Asia/Kathmandu"})
+    try:
+        r = s.complete("Hi", max_tokens=4, temperature=0.5, seed=1, logprobs=2)
+        assert r.status == 200
+        assert all(isinstance(x, (int, float)) for x in r.json["choices"][0]["logprobs"]["token_logprobs"])
+        assert s.metric("vllm:kv_cache_usage_perc") >= 0
+    finally:
+        s.stop()
+
+
+def run(*args, env=None):
+    e = dict(os.environ)
+    e.update(env or {})
+    p = subprocess.run([BINARY, *args], capture_output=True, timeout=20, stdin=subprocess.DEVNULL, env=e)
+    return p.returncode, (p.stdout + p.stderr).decode("utf-8", "replace")
+
+
+@row("I17", "port in use, bad flag, bad value, bad file", own=True)
+def i17(_):
+    s = Server()
+    try:
+        rc, out = run("--port", str(s.port))
+        assert rc in (64, 74, 77, 78) and str(s.port) in out, (rc, out)
+    finally:
+        s.stop()
+    for args, word in ((("--prot", "1"), "--port"), (("--port", "abc"), "abc"), (("--port", "70000"), "70000"), (("--max-num-seqs", "-1"), "max-num-seqs"),
+                       (("--config", "/no/such/file"), "/no/such/file"), (("--model",), "model")):
+        rc, out = run(*args)
+        assert rc in (64, 78), (args, rc, out)
+        assert word in out, (args, out)
+        assert len([x for x in out.strip().split("\n") if x]) <= 2, "more than a line and a hint: %s" % out
+    rc, out = run("--help")
+    assert rc == 0 and "--model" in out and "--port" in out
+
+
+@row("I24", "control characters in what users send never reach the log raw", own=True)
+def i24(_):
+    s = Server("--log-level", "debug")
+    try:
+        s.post("/v1/chat/completions", {"model": "x\r\n2026 error forged\x1b[31m", "messages": []})
+        s.post("/v1/completions", {"prompt": "SECRETPROMPT \x1b[31m\n", "max_tokens": 2, "request_id": "a\nb"})
+        s.get("/no%1b/such\x7fpath")
+        with open(s.log_path, "rb") as f:
+            log = f.read()
+        assert b"\x1b" not in log and b"\r" not in log and b"SECRETPROMPT" not in log
+        assert not any(line.startswith(b"2026 error forged") for line in log.split(b"\n"))
+    finally:
+        s.stop()
+
+
+@row("I25", "many distinct user and model strings do not grow the metrics")
+def i25(s):
+    before = len(s.get("/metrics").body)
+    for i in range(300):
+        s.post("/v1/completions", {"model": "m%d" % i, "user": "u%d" % i, "prompt": "x", "max_tokens": 1})
+        s.get("/path%d" % i)
+    assert len(s.get("/metrics").body) < before + 2000
+
+
+@row("I26", "core dumps are off", own=True)
+def i26(_):
+    if os.environ.get("SPILLWAY_SANITIZED"):
+        return
+    s = Server(preexec=lambda: resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)) if resource.getrlimit(resource.RLIMIT_CORE)[1] == resource.RLIM_INFINITY else None)
+    try:
+        with open("/proc/%d/limits" % s.proc.pid) as f:
+            line = [x for x in f if x.startswith("Max core file size")][0]
+        assert line.split()[4] == "0", line
+    finally:
+        s.stop()

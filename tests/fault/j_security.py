@@ -1,0 +1,124 @@
+"""Layer J of the fault table, as far as the server without TLS and peers can show it."""
+
+import json
+import os
+import subprocess
+import time
+
+from harness import BINARY, SMALL, Server, eventually, free_port, post_bytes, row
+
+
+@row("J1", "every route with no key, a wrong one, a prefix, an empty one, a huge one, Basic, two headers, in the query", own=True)
+def j1(_):
+    key = "sk-0123456789abcdef0123456789abcdef"
+    s = Server("--api-key", key)
+    try:
+        guarded = (("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/v1/models/pebble"), ("POST", "/tokenize"),
+                   ("POST", "/detokenize"))
+        for method, path in guarded:
+            body = SMALL if method == "POST" else b""
+            for extra in ([], ["Authorization: Bearer wrong"], ["Authorization: Bearer " + key[:-1]], ["Authorization: Bearer " + key + "x"], ["Authorization: Bearer "],
+                          ["Authorization: Basic " + key], ["Authorization: " + key], ["Authorization: Bearer " + "x" * 7000],
+                          ["Authorization: Bearer wrong", "Authorization: Bearer " + key], ["x-api-key: wrong"]):
+                head = "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % (method, path, len(body))
+                r, _ = s.one((head + "".join(x + "\r\n" for x in extra) + "\r\n").encode() + body)
+                assert r.status in ((400, 401) if len(extra) == 2 else (401,)), (path, extra, r)
+            r, _ = s.one(("%s %s?api_key=%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n" % (method, path, key)).encode())
+            assert r.status == 401, (path, r)
+        for path in ("/ping", "/livez", "/health"):
+            assert s.get(path).status == 200
+        ok = s.request("POST", "/v1/completions", SMALL, {"Authorization": "Bearer " + key})
+        assert ok.status == 200
+    finally:
+        s.stop()
+
+
+@row("J6", "keys are exchanged without a restart", own=True)
+def j6(_):
+    import signal
+    import tempfile
+
+    fd, path = tempfile.mkstemp()
+    os.write(fd, b"sk-old-0123456789abcdef0123456789\n")
+    os.close(fd)
+    s = Server("--api-key-file", path)
+    try:
+        ask = lambda k: s.request("POST", "/v1/completions", SMALL, {"Authorization": "Bearer " + k}).status
+        assert ask("sk-old-0123456789abcdef0123456789") == 200
+        with open(path, "w") as f:
+            f.write("sk-new-0123456789abcdef0123456789\n")
+        s.proc.send_signal(signal.SIGHUP)
+        eventually(lambda: ask("sk-new-0123456789abcdef0123456789") == 200, "the new key works", 2)
+        assert ask("sk-old-0123456789abcdef0123456789") == 401
+    finally:
+        s.stop()
+        os.unlink(path)
+
+
+@row("J7", "admin verbs are not there")
+def j7(s):
+    for path in ("/pause", "/resume", "/sleep", "/wake_up", "/collective_rpc", "/update_weights", "/server_info", "/reset_prefix_cache", "/v1/load_lora_adapter",
+                 "/shutdown", "/admin", "/start_profile"):
+        for method in ("GET", "POST"):
+            assert s.request(method, path, b"{}" if method == "POST" else None).status == 404, path
+
+
+@row("J8", "an address beyond loopback needs a key", own=True)
+def j8(_):
+    p = subprocess.run([BINARY, "--host", "0.0.0.0", "--port", str(free_port())], capture_output=True, timeout=20, stdin=subprocess.DEVNULL)
+    out = (p.stdout + p.stderr).decode()
+    assert p.returncode in (64, 78) and "api-key" in out, (p.returncode, out)
+    s = Server("--host", "0.0.0.0", "--api-key", "sk-0123456789abcdef0123456789")
+    s.stop()
+
+
+@row("J9", "foreign Host on a loopback bind; Origin")
+def j9(s):
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "169.254.169.254"):
+        r, _ = s.one(b"GET /v1/models HTTP/1.1\r\nHost: " + host.encode() + b"\r\n\r\n")
+        assert r.status in (403, 421), (host, r)
+    for host in ("localhost", "127.0.0.1", "localhost:%d" % s.port, "[::1]"):
+        r, _ = s.one(b"GET /v1/models HTTP/1.1\r\nHost: " + host.encode() + b"\r\n\r\n")
+        assert r.status == 200, (host, r)
+    r, _ = s.one(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n")
+    assert not r.header("access-control-allow-origin")
+
+
+@row("J14", "errors show no pointer, path or symbol")
+def j14(s):
+    import re
+
+    for path, body in (("/v1/completions", b"{"), ("/v1/completions", b'{"prompt":5}'), ("/v1/chat/completions", b'{"messages":[{}]}'), ("/nope", b"{}"),
+                       ("/v1/chat/completions", b'{"messages":[{"role":"user","content":"x"}],"model":"../../etc/passwd"}'), ("/tokenize", b'{"prompt":5}')):
+        r = s.request("POST", path, body)
+        text = r.body.decode()
+        assert not re.search(r"0x[0-9a-f]{6,}|/usr/|/home/|/root/|\.c:\d+|/build/", text), text
+        assert r.status < 500
+
+
+@row("J16", "keys, prompts and completions are not in the log or the metrics", own=True)
+def j16(_):
+    s = Server("--api-key", "sk-CANARYKEY0123456789abcdef", "--log-level", "trace")
+    try:
+        h = {"Authorization": "Bearer sk-CANARYKEY0123456789abcdef"}
+        r = s.request("POST", "/v1/completions", json.dumps({"prompt": "CANARYPROMPT CANARYPROMPT", "max_tokens": 30, "temperature": 0, "echo": True}).encode(), h)
+        assert r.status == 200 and "CANARYPROMPT" in r.body.decode()
+        s.request("POST", "/v1/completions", b'{"prompt":"CANARYPROMPT","max_tokens":"CANARYVALUE"}', h)
+        s.request("POST", "/v1/completions", b'{"prompt":"CANARYPROMPT"', h)
+        said = s.get("/metrics", headers=h).body
+        with open(s.log_path, "rb") as f:
+            said += f.read()
+        with open("/proc/%d/cmdline" % s.proc.pid, "rb") as f:
+            pass
+        for word in (b"CANARYKEY", b"CANARYPROMPT", b"CANARYVALUE"):
+            assert word not in said, "%r is in %r" % (word, said[max(0, said.find(word) - 100) : said.find(word) + 50])
+    finally:
+        s.stop()
+
+
+@row("J19", "X-Forwarded-For is not believed")
+def j19(s):
+    r = s.request("POST", "/v1/completions", SMALL, {"X-Forwarded-For": "10.0.0.1"})
+    assert r.status == 200
+    with open(s.log_path, "rb") as f:
+        assert b"10.0.0.1" not in f.read()

@@ -20,29 +20,41 @@ struct kv;      /* opaque: only kvcache/ may look inside */
 struct kv_node; /* of the radix tree */
 
 struct kv_cfg {
-    uint32_t n_block;      /* of the device pool                        */
-    uint32_t block_tokens; /* 1..256; 16, 32 or 64 in production        */
-    uint32_t n_seq_max;    /* sequences that hold blocks at one time    */
+    uint32_t n_block;        /* of the device pool                        */
+    uint32_t block_tokens;   /* 1..256; 16, 32 or 64 in production        */
+    uint32_t n_seq_max;      /* sequences that hold blocks at one time    */
     uint32_t seq_tokens_max; /* longest sequence, for the block tables  */
-    bool     prefix_cache; /* false: nothing is ever shared between requests */
+    bool     prefix_cache;   /* false: nothing is ever shared between requests */
+    uint32_t hash_bits;      /* tests: force collisions of the tree's hash; 0: all 64 bits */
 };
 
 /* Isolates prefixes: sequences with different salts never share a block. Zero: the common tree. */
-struct kv_salt { uint64_t lo, hi; };
+struct kv_salt {
+    uint64_t lo, hi;
+};
 
-/* The block table of one sequence. Fields are read by batch.c, written by kvcache/ only. */
+/* The block table of one sequence. Fields are read by batch.c, written by kvcache/ only. Must not move while open. */
 struct kv_seq {
-    uint32_t       *block;    /* [n_block] ids in order of position; storage of kv, kv_seq_open */
+    uint32_t       *block; /* [n_block] ids in order of position; storage of kv, kv_seq_open */
     uint32_t        n_block;
     uint32_t        n_shared; /* leading blocks that are in the tree (immutable)                */
     uint32_t        n_cached; /* tokens that the match found; a multiple of block_tokens        */
     struct kv_node *node;     /* deepest locked node; NULL: nothing locked                       */
     struct kv_salt  salt;
-    uint32_t        slot;     /* which of n_seq_max tables                                       */
+    uint32_t        slot; /* which of n_seq_max tables                                       */
 };
 
 /* Before the forward of this step the device copies these whole blocks (copy-on-write of a forked tail). */
-struct kv_copy { uint32_t src, dst; };
+struct kv_copy {
+    uint32_t src, dst;
+};
+
+/* How far a prompt is cached, kept between looks so that the next one only walks what was added since. Zero: from the root.
+ * A stale one is noticed (its block left the tree) and walks again. */
+struct kv_cursor {
+    uint64_t gen;
+    uint32_t n, block;
+}; /* n tokens found, the last of them in block (n 0: no block) */
 
 struct kv_stats {
     uint32_t n_free, n_private, n_tree, n_locked; /* blocks: free + private + tree = n_block */
@@ -55,24 +67,30 @@ void        kv_free(struct kv *kv);
 enum status kv_seq_open(struct kv *kv, struct kv_salt salt, struct kv_seq *s); /* ST_AGAIN: all n_seq_max tables are out */
 /* Locks the longest cached prefix of ids[0..n) and puts its blocks into the table. Returns tokens found: a multiple of
  * block_tokens, at most n - 1. Only on a table with no blocks. */
-uint32_t    kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n);
+uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n);
 /* The same count without locking, changing or touching LRU order (admission order). */
-uint32_t    kv_peek(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n);
+uint32_t kv_peek(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n);
+/* As kv_peek, going on from c (same salt and ids as before, n may have grown). */
+uint32_t kv_peek_more(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n, struct kv_cursor *c);
+/* How many of the blocks that c has found are counted in kv_available_count: a match takes them out of it. */
+uint32_t kv_cursor_idle(const struct kv *kv, const struct kv_cursor *c);
 /* Makes the table cover n_token tokens in all. Evicts unlocked leaves (LRU) when blocks run short. ST_AGAIN: still short, the
  * table is unchanged and the caller preempts someone. n_copy_out: entries added to copy[] (at most 1: the forked tail). */
 enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy, uint32_t *n_copy_out);
 /* ids[0..n_computed) have their KV computed: full blocks enter the tree (a duplicate is remapped to the one in the tree). */
-void        kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed);
+void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed);
 /* child (open, empty) shares all blocks of parent that cover n_token; the partial tail is copied on the next reserve. */
 enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token);
 /* Drops the blocks, keeps the table open (preemption). What was committed stays in the tree for a later match. */
-void        kv_seq_drop(struct kv *kv, struct kv_seq *s);
-void        kv_seq_release(struct kv *kv, struct kv_seq *s); /* drop + close */
+void kv_seq_drop(struct kv *kv, struct kv_seq *s);
+/* As drop, and what nobody else holds leaves the tree at once: its content is in doubt (NaN). */
+void kv_seq_discard(struct kv *kv, struct kv_seq *s);
+void kv_seq_release(struct kv *kv, struct kv_seq *s); /* drop + close */
 
-uint32_t    kv_free_count(const struct kv *kv);      /* free now */
-uint32_t    kv_available_count(const struct kv *kv); /* free + what eviction could free */
-void        kv_evict_all(struct kv *kv);             /* every unlocked block (tests, /reset_prefix_cache) */
-void        kv_stats(const struct kv *kv, struct kv_stats *out);
+uint32_t kv_free_count(const struct kv *kv);      /* free now */
+uint32_t kv_available_count(const struct kv *kv); /* free + what eviction could free */
+void     kv_evict_all(struct kv *kv);             /* every unlocked block (tests, /reset_prefix_cache) */
+void     kv_stats(const struct kv *kv, struct kv_stats *out);
 /* All invariants over every block, node and open table: O(everything), for tests and the simulator. ST_OK, or logs the
  * first violation and returns ST_INVALID. */
 enum status kv_check(const struct kv *kv);

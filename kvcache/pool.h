@@ -1,0 +1,19 @@
+/* pool: which blocks are free, and how many page tables name each of the others.   Thread: engine.
+ * init -> (take -> ref* -> unref*)* -> free. A block whose count falls to zero is not freed here: it may stay in the
+ * tree as cache, which only seq.c knows. */
+#pragma once
+#include "base/status.h"
+#include <stdint.h>
+
+#define KV_NONE UINT32_MAX /* no block, no node */
+
+struct kv_pool {
+    uint32_t *ref;     /* [n_block] page tables (and pending copies) that name it */
+    uint32_t *free_id; /* stack [n_free] */
+    uint32_t  n_block, n_free;
+};
+
+enum status kv_pool_init(struct kv_pool *p, uint32_t n_block);
+void        kv_pool_close(struct kv_pool *p);
+uint32_t    kv_pool_take(struct kv_pool *p);             /* with ref 1; KV_NONE: none is free */
+void        kv_pool_put(struct kv_pool *p, uint32_t id); /* ref must be 0 */

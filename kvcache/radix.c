@@ -1,0 +1,197 @@
+#include "kvcache/radix.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t hash_bits)
+{
+    *t = (struct kv_radix){ .n_block = n_block, .block_tokens = block_tokens };
+    t->hash_mask = hash_bits && hash_bits < 64 ? ((uint64_t)1 << hash_bits) - 1 : ~(uint64_t)0;
+    t->n_bucket = 16;
+    while (t->n_bucket < n_block && t->n_bucket < 1u << 31) t->n_bucket *= 2;
+    t->node = calloc(n_block, sizeof *t->node);
+    t->token = calloc((size_t)n_block * block_tokens, sizeof *t->token);
+    t->bucket = malloc(t->n_bucket * sizeof *t->bucket);
+    t->heap = calloc(n_block, sizeof *t->heap);
+    if (!t->node || !t->token || !t->bucket || !t->heap) {
+        kv_radix_close(t);
+        return ST_NOMEM;
+    }
+    memset(t->bucket, 0xff, t->n_bucket * sizeof *t->bucket); /* KV_NONE */
+    for (uint32_t i = 0; i < n_block; i++) t->node[i].heap_pos = KV_NONE;
+    /* Prompts come from outside: an unknown seed keeps anyone from building one long bucket. Nothing but speed depends on it. */
+    if (getrandom(&t->seed, sizeof t->seed, GRND_NONBLOCK) != (ssize_t)sizeof t->seed) t->seed = hash_u64(clock_us());
+    return ST_OK;
+}
+
+void kv_radix_close(struct kv_radix *t)
+{
+    free(t->node);
+    free(t->token);
+    free(t->bucket);
+    free(t->heap);
+    *t = (struct kv_radix){ 0 };
+}
+
+static uint64_t node_hash(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
+{
+    uint64_t above = parent == KV_NONE ? hash_combine(salt.lo, salt.hi) : hash_u64(parent);
+    return hash_bytes(ids, t->block_tokens * sizeof *ids, t->seed ^ above) & t->hash_mask;
+}
+
+uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
+{
+    uint64_t h = node_hash(t, salt, parent, ids);
+    for (uint32_t i = t->bucket[h & (t->n_bucket - 1)]; i != KV_NONE; i = t->node[i].next) {
+        const struct kv_node *n = &t->node[i];
+        if (n->hash != h || n->parent != parent) continue;
+        if (n->salt.lo != salt.lo || n->salt.hi != salt.hi) continue;
+        if (!memcmp(&t->token[(size_t)i * t->block_tokens], ids, t->block_tokens * sizeof *ids)) return i;
+    }
+    return KV_NONE;
+}
+
+void kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
+{
+    struct kv_node *n = &t->node[block];
+    CHECK(n->gen == 0);
+    uint64_t  h = node_hash(t, salt, parent, ids);
+    uint32_t *head = &t->bucket[h & (t->n_bucket - 1)];
+    *n = (struct kv_node){ .hash = h, .gen = ++t->gen, .salt = salt, .parent = parent, .next = *head, .heap_pos = KV_NONE };
+    *head = block;
+    memcpy(&t->token[(size_t)block * t->block_tokens], ids, t->block_tokens * sizeof *ids);
+    if (parent != KV_NONE) {
+        CHECK(t->node[parent].gen != 0);
+        CHECK(t->node[parent].heap_pos == KV_NONE);
+        t->node[parent].n_child++;
+    }
+    t->n_node++;
+}
+
+void kv_radix_remove(struct kv_radix *t, uint32_t block)
+{
+    struct kv_node *n = &t->node[block];
+    CHECK(n->gen != 0);
+    CHECK(n->n_child == 0);
+    CHECK(n->heap_pos == KV_NONE);
+    uint32_t *at = &t->bucket[n->hash & (t->n_bucket - 1)];
+    while (*at != block) {
+        CHECK(*at != KV_NONE);
+        at = &t->node[*at].next;
+    }
+    *at = n->next;
+    if (n->parent != KV_NONE) t->node[n->parent].n_child--;
+    n->gen = 0;
+    t->n_node--;
+}
+
+/* ---- the heap: least recent use first, ties by block id so that a run can be repeated */
+
+static int older(const struct kv_radix *t, uint32_t a, uint32_t b)
+{
+    uint64_t ua = t->node[a].use, ub = t->node[b].use;
+    return ua != ub ? ua < ub : a < b;
+}
+
+static void heap_set(struct kv_radix *t, uint32_t pos, uint32_t block)
+{
+    t->heap[pos] = block;
+    t->node[block].heap_pos = pos;
+}
+
+static void heap_up(struct kv_radix *t, uint32_t pos, uint32_t block)
+{
+    while (pos > 0 && older(t, block, t->heap[(pos - 1) / 2])) {
+        heap_set(t, pos, t->heap[(pos - 1) / 2]);
+        pos = (pos - 1) / 2;
+    }
+    heap_set(t, pos, block);
+}
+
+static void heap_down(struct kv_radix *t, uint32_t pos, uint32_t block)
+{
+    for (;;) {
+        uint32_t kid = 2 * pos + 1;
+        if (kid >= t->n_heap) break;
+        if (kid + 1 < t->n_heap && older(t, t->heap[kid + 1], t->heap[kid])) kid++;
+        if (!older(t, t->heap[kid], block)) break;
+        heap_set(t, pos, t->heap[kid]);
+        pos = kid;
+    }
+    heap_set(t, pos, block);
+}
+
+void kv_radix_idle(struct kv_radix *t, uint32_t block, uint64_t use)
+{
+    struct kv_node *n = &t->node[block];
+    CHECK(n->gen != 0);
+    CHECK(n->n_child == 0);
+    CHECK(n->heap_pos == KV_NONE);
+    n->use = use;
+    heap_up(t, t->n_heap++, block);
+}
+
+void kv_radix_busy(struct kv_radix *t, uint32_t block)
+{
+    uint32_t pos = t->node[block].heap_pos;
+    if (pos == KV_NONE) return;
+    t->node[block].heap_pos = KV_NONE;
+    uint32_t last = t->heap[--t->n_heap];
+    if (last == block) return;
+    if (pos > 0 && older(t, last, t->heap[(pos - 1) / 2]))
+        heap_up(t, pos, last);
+    else
+        heap_down(t, pos, last);
+}
+
+uint32_t kv_radix_oldest(const struct kv_radix *t) { return t->n_heap ? t->heap[0] : KV_NONE; }
+
+/* ---- check */
+
+#define FAULT(...)              \
+    do {                        \
+        LOG_ERROR(__VA_ARGS__); \
+        return ST_INVALID;      \
+    } while (0)
+
+enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref)
+{
+    uint32_t n_node = 0, n_linked = 0, n_child = 0, n_inner = 0, n_heap = 0;
+    for (uint32_t i = 0; i < t->n_block; i++) {
+        const struct kv_node *n = &t->node[i];
+        if (!n->gen) {
+            if (n->heap_pos != KV_NONE) FAULT("kv: block %u is in the heap but not in the tree", i);
+            continue;
+        }
+        n_node++;
+        n_child += n->n_child;
+        if (n->parent != KV_NONE) {
+            const struct kv_node *p = n->parent < t->n_block ? &t->node[n->parent] : NULL;
+            if (!p || !p->gen || p->gen > n->gen) FAULT("kv: node %u hangs on %u, which is not in the tree", i, n->parent);
+            if (p->salt.lo != n->salt.lo || p->salt.hi != n->salt.hi) FAULT("kv: node %u has another salt than its parent", i);
+            if (ref[n->parent] < ref[i]) FAULT("kv: node %u has %u locks, its parent %u only %u", i, ref[i], n->parent, ref[n->parent]);
+            n_inner++;
+        }
+        if (n->hash != node_hash(t, n->salt, n->parent, &t->token[(size_t)i * t->block_tokens])) FAULT("kv: node %u was changed", i);
+        bool leaf = n->n_child == 0 && ref[i] == 0;
+        if (leaf != (n->heap_pos != KV_NONE)) FAULT("kv: node %u: %u children, %u locks, heap %u", i, n->n_child, ref[i], n->heap_pos);
+        if (leaf) {
+            n_heap++;
+            if (n->heap_pos >= t->n_heap || t->heap[n->heap_pos] != i) FAULT("kv: node %u is not at its place in the heap", i);
+            if (n->heap_pos && older(t, i, t->heap[(n->heap_pos - 1) / 2])) FAULT("kv: heap order broken at node %u", i);
+        }
+    }
+    for (uint32_t b = 0; b < t->n_bucket; b++)
+        for (uint32_t i = t->bucket[b]; i != KV_NONE; i = t->node[i].next) {
+            if (i >= t->n_block || !t->node[i].gen || ++n_linked > n_node) FAULT("kv: bucket %u is corrupt", b);
+            if ((t->node[i].hash & (t->n_bucket - 1)) != b) FAULT("kv: node %u is in the wrong bucket", i);
+        }
+    if (n_node != t->n_node || n_linked != n_node || n_child != n_inner || n_heap != t->n_heap)
+        FAULT("kv: tree counts differ: %u nodes, %u known, %u linked, %u of %u children, %u of %u idle leaves", n_node, t->n_node, n_linked,
+              n_child, n_inner, n_heap, t->n_heap);
+    return ST_OK;
+}

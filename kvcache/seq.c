@@ -1,0 +1,224 @@
+/* match -> reserve -> commit -> release: a block's way from free to private to shared and back. */
+#include "kvcache/seq.h"
+#include "base/check.h"
+#include <string.h>
+
+/* ---- counts */
+
+static void block_ref(struct kv *kv, uint32_t b)
+{
+    if (kv->pool.ref[b]++) return;
+    CHECK(kv_in_tree(kv, b)); /* a block without a table is cache or free, and a free one is only taken from the pool */
+    kv->n_idle--;
+    kv_radix_busy(&kv->tree, b);
+}
+
+static void block_unref(struct kv *kv, uint32_t b)
+{
+    CHECK(kv->pool.ref[b] > 0);
+    if (--kv->pool.ref[b]) return;
+    if (!kv_in_tree(kv, b)) {
+        kv_pool_put(&kv->pool, b);
+        return;
+    }
+    kv->n_idle++;
+    kv->tree.node[b].use = kv->use;
+    if (!kv->tree.node[b].n_child) kv_radix_idle(&kv->tree, b, kv->use);
+}
+
+/* An unlocked leaf leaves the tree; its parent may be the next. */
+static void node_free(struct kv *kv, uint32_t b)
+{
+    struct kv_node *n = &kv->tree.node[b];
+    uint32_t        parent = n->parent;
+    CHECK(kv->pool.ref[b] == 0);
+    kv_radix_busy(&kv->tree, b);
+    kv_radix_remove(&kv->tree, b);
+    kv->n_idle--;
+    kv_pool_put(&kv->pool, b);
+    if (parent == KV_NONE || kv->pool.ref[parent] || kv->tree.node[parent].n_child) return;
+    kv_radix_idle(&kv->tree, parent, kv->tree.node[parent].use);
+}
+
+void kv_evict_one(struct kv *kv)
+{
+    uint32_t b = kv_radix_oldest(&kv->tree);
+    CHECK(b != KV_NONE);
+    node_free(kv, b);
+    kv->n_evicted++;
+}
+
+/* ---- tables */
+
+static struct kv_table *table_of(struct kv *kv, const struct kv_seq *s)
+{
+    CHECK(s->slot < kv->cfg.n_seq_max);
+    CHECK(kv->table[s->slot].owner == s);
+    return &kv->table[s->slot];
+}
+
+enum status kv_seq_open(struct kv *kv, struct kv_salt salt, struct kv_seq *s)
+{
+    if (!kv->n_free_table) return ST_AGAIN;
+    uint32_t slot = kv->free_table[--kv->n_free_table];
+    *s = (struct kv_seq){ .block = kv->block + (size_t)slot * kv->seq_blocks_max, .salt = salt, .slot = slot };
+    kv->table[slot] = (struct kv_table){ .owner = s, .copy_src = KV_NONE };
+    return ST_OK;
+}
+
+static void copy_done(struct kv *kv, struct kv_table *t)
+{
+    if (t->copy_src == KV_NONE) return;
+    block_unref(kv, t->copy_src);
+    t->copy_src = KV_NONE;
+}
+
+void kv_seq_drop(struct kv *kv, struct kv_seq *s)
+{
+    struct kv_table *t = table_of(kv, s);
+    copy_done(kv, t);
+    kv->use++;
+    for (uint32_t i = s->n_block; i-- > 0;) block_unref(kv, s->block[i]); /* children before parents */
+    s->n_block = s->n_shared = s->n_cached = 0;
+    s->node = NULL;
+    t->n_commit = 0;
+}
+
+void kv_seq_discard(struct kv *kv, struct kv_seq *s)
+{
+    uint32_t n = s->n_shared;
+    kv_seq_drop(kv, s); /* block[] keeps its numbers; those of the tree are still there, only unlocked */
+    while (n-- > 0) {
+        uint32_t b = s->block[n];
+        if (kv->pool.ref[b] || kv->tree.node[b].n_child) break;
+        node_free(kv, b);
+    }
+}
+
+void kv_seq_release(struct kv *kv, struct kv_seq *s)
+{
+    kv_seq_drop(kv, s);
+    table_of(kv, s)->owner = NULL;
+    kv->free_table[kv->n_free_table++] = s->slot;
+    s->block = NULL;
+}
+
+/* ---- match */
+
+uint32_t kv_peek_more(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n, struct kv_cursor *c)
+{
+    if (!kv->cfg.prefix_cache || !n) return 0;
+    uint32_t bt = kv->cfg.block_tokens, end = (n - 1) / bt * bt;
+    /* A node goes only when its children are gone, so one live node vouches for its whole path. */
+    if (c->n && (c->n > end || kv->tree.node[c->block].gen != c->gen)) *c = (struct kv_cursor){ 0 };
+    while (c->n < end) {
+        uint32_t b = kv_radix_find(&kv->tree, salt, c->n ? c->block : KV_NONE, ids + c->n);
+        if (b == KV_NONE) break;
+        *c = (struct kv_cursor){ .gen = kv->tree.node[b].gen, .n = c->n + bt, .block = b };
+    }
+    return c->n;
+}
+
+uint32_t kv_peek(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n)
+{
+    struct kv_cursor c = { 0 };
+    return kv_peek_more(kv, salt, ids, n, &c);
+}
+
+uint32_t kv_cursor_idle(const struct kv *kv, const struct kv_cursor *c)
+{
+    uint32_t n = 0;
+    if (!c->n || kv->tree.node[c->block].gen != c->gen) return 0;
+    /* counts fall from the root down: the idle ones are the last of the path */
+    for (uint32_t b = c->block; b != KV_NONE && !kv->pool.ref[b]; b = kv->tree.node[b].parent) n++;
+    return n;
+}
+
+uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n)
+{
+    struct kv_table *t = table_of(kv, s);
+    CHECK(s->n_block == 0);
+    kv->n_query_tokens += n;
+    if (!kv->cfg.prefix_cache || !n) return 0;
+    uint32_t bt = kv->cfg.block_tokens, end = (n - 1) / bt, parent = KV_NONE; /* at least one token is left to compute */
+    for (uint32_t i = 0; i < end; i++) {
+        uint32_t b = kv_radix_find(&kv->tree, s->salt, parent, ids + (size_t)i * bt);
+        if (b == KV_NONE) break;
+        block_ref(kv, b);
+        s->block[s->n_block++] = parent = b;
+    }
+    s->n_shared = s->n_block;
+    s->n_cached = t->n_commit = s->n_block * bt;
+    s->node = parent == KV_NONE ? NULL : &kv->tree.node[parent];
+    kv->n_hit_tokens += s->n_cached;
+    return s->n_cached;
+}
+
+/* ---- reserve, commit, fork */
+
+enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy, uint32_t *n_copy_out)
+{
+    struct kv_table *t = table_of(kv, s);
+    CHECK(n_token <= kv->cfg.seq_tokens_max);
+    uint32_t have = s->n_block, want = kv_blocks_of(kv, n_token);
+    uint32_t first = t->n_commit / kv->cfg.block_tokens; /* the block that the next row is written to */
+    bool     cow = first < have && n_token > t->n_commit && kv->pool.ref[s->block[first]] > 1;
+    uint32_t n = (want > have ? want - have : 0) + cow;
+    if (!n) return ST_OK;
+    if (n > kv->pool.n_free + kv->n_idle) return ST_AGAIN;
+    while (kv->pool.n_free < n) kv_evict_one(kv);
+    if (cow) {
+        /* Only a forked tail is ever both shared and written: full blocks lie before n_commit. */
+        CHECK(t->copy_src == KV_NONE);
+        CHECK(!kv_in_tree(kv, s->block[first]));
+        t->copy_src = s->block[first]; /* its count moves from the table to the pending copy */
+        s->block[first] = kv_pool_take(&kv->pool);
+        copy[(*n_copy_out)++] = (struct kv_copy){ .src = t->copy_src, .dst = s->block[first] };
+    }
+    for (uint32_t i = have; i < want; i++) s->block[i] = kv_pool_take(&kv->pool);
+    if (want > have) s->n_block = want;
+    return ST_OK;
+}
+
+void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed)
+{
+    struct kv_table *t = table_of(kv, s);
+    CHECK(n_computed >= t->n_commit);
+    CHECK(kv_blocks_of(kv, n_computed) <= s->n_block);
+    copy_done(kv, t);
+    t->n_commit = n_computed;
+    if (!kv->cfg.prefix_cache) return;
+    uint32_t bt = kv->cfg.block_tokens;
+    for (uint32_t end = n_computed / bt; s->n_shared < end; s->n_shared++) {
+        const uint32_t *tok = ids + (size_t)s->n_shared * bt;
+        uint32_t       *mine = &s->block[s->n_shared], parent = s->n_shared ? s->block[s->n_shared - 1] : KV_NONE;
+        uint32_t        have = kv_radix_find(&kv->tree, s->salt, parent, tok);
+        if (have == KV_NONE) {
+            kv_radix_insert(&kv->tree, *mine, s->salt, parent, tok);
+        } else if (have != *mine) { /* someone computed the same: name theirs first, then let go of ours (invariant 2) */
+            uint32_t dup = *mine;
+            block_ref(kv, have);
+            *mine = have;
+            block_unref(kv, dup);
+        }
+        s->node = &kv->tree.node[*mine];
+    }
+}
+
+enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token)
+{
+    const struct kv_table *from = table_of(kv, parent);
+    struct kv_table       *to = table_of(kv, child);
+    CHECK(child->n_block == 0);
+    if (n_token > from->n_commit) return ST_INVALID; /* what is not computed cannot be shared */
+    uint32_t n = kv_blocks_of(kv, n_token), full = n_token / kv->cfg.block_tokens;
+    for (uint32_t i = 0; i < n; i++) {
+        child->block[i] = parent->block[i];
+        block_ref(kv, child->block[i]);
+    }
+    child->n_block = n;
+    child->n_shared = parent->n_shared < full ? parent->n_shared : full;
+    child->node = child->n_shared ? &kv->tree.node[child->block[child->n_shared - 1]] : NULL;
+    to->n_commit = n_token;
+    return ST_OK;
+}

@@ -23,7 +23,7 @@ struct eng_cfg {
     uint32_t vocab;
     uint32_t n_block, block_tokens;
     bool     prefix_cache;
-    uint32_t preempt_max;       /* preemptions of one request before it is protected (3)   */
+    uint32_t preempt_max;       /* preemptions of one choice before it is protected; 0: 3    */
     const uint32_t *eos_id;
     uint32_t n_eos;
     uint64_t step_us_hint;      /* first guess of a step's length for health; 0: 1 s       */

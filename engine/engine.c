@@ -1,0 +1,292 @@
+#include "engine/engine.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "engine/step.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SAMPLE_IDS_MAX = 16 << 20, /* entries of the sampling arrays, unless one request needs more */
+    WAIT_US = 1000,            /* when there are requests and nothing can be done for them: an outbox is full */
+    STOP_WAIT_US = 5000000,    /* eng_stop: for readers that do not empty their outbox */
+    ALIVE_US = 5000000,
+    ALIVE_STEPS = 10,
+    STEP_US_HINT = 1000000,
+    PREEMPT_MAX = 3,
+};
+
+/* ---- create, free */
+
+static uint32_t bound(uint64_t one, uint64_t n)
+{
+    uint64_t all = one * n < SAMPLE_IDS_MAX ? one * n : SAMPLE_IDS_MAX;
+    return (uint32_t)(all > one ? all : one);
+}
+
+static enum status create_parts(struct engine *e, const uint32_t *eos_id)
+{
+    const struct eng_cfg *c = &e->cfg;
+    uint32_t              blocks = (uint32_t)(((uint64_t)c->context_max + c->block_tokens - 1) / c->block_tokens);
+    uint32_t              n_seq = c->queue_requests_max + c->seqs_max + ENG_SEQS_SPARE;
+    struct kv_cfg         kc = {
+                .n_block = c->n_block,
+                .block_tokens = c->block_tokens,
+                .n_seq_max = c->seqs_max,
+                .seq_tokens_max = c->context_max,
+                .prefix_cache = c->prefix_cache,
+    };
+    struct batch_cfg bc = {
+        .rows_max = c->batch_tokens_max,
+        .seqs_max = c->seqs_max,
+        .pages_max = c->seqs_max * blocks,
+        .hist_max = bound(c->context_max, c->seqs_max),
+        .ban_max = bound(4096, c->seqs_max),
+        .allow_max = bound(c->vocab, c->seqs_max),
+        .bias_max = bound(c->vocab, c->seqs_max),
+    };
+    struct sched_cfg sc = {
+        .seqs_max = c->seqs_max,
+        .tokens_max = c->batch_tokens_max,
+        .chunk_max = c->prefill_chunk_max ? c->prefill_chunk_max : c->batch_tokens_max,
+        .preempt_max = c->preempt_max ? c->preempt_max : PREEMPT_MAX,
+        .block_tokens = c->block_tokens,
+        .n_block = c->n_block,
+        .context_max = c->context_max,
+        .n_eos = c->n_eos,
+    };
+    enum status st = kv_create(&kc, &e->kv);
+    if (!st) st = batch_init(&e->batch, &bc);
+    if (!st) st = sched_init(&e->sched, &sc, e->kv, &e->batch);
+    if (!st) st = pool_init(&e->reqs, "requests", n_seq, sizeof(struct req));
+    if (!st) st = pool_init(&e->seqs, "sequences", n_seq, sizeof(struct seq));
+    if (!st) st = ring_init(&e->inbox, n_seq + 1);
+    if (st) return st;
+    e->sampled = calloc(c->seqs_max, sizeof(struct seq *));
+    uint32_t *eos = calloc(c->n_eos + 1, sizeof *eos);
+    if (eos && c->n_eos) memcpy(eos, eos_id, c->n_eos * sizeof *eos);
+    e->cfg.eos_id = eos;
+    e->limits = (struct seq_limits){ .eos_id = eos, .n_eos = c->n_eos, .context_max = c->context_max };
+    return e->sampled && eos ? ST_OK : ST_NOMEM;
+}
+
+enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, struct engine **e_out)
+{
+    if (!cfg->seqs_max || !cfg->batch_tokens_max || !cfg->queue_requests_max || !cfg->context_max || !cfg->vocab || !cfg->block_tokens ||
+        !cfg->n_block)
+        return ST_CONFIG;
+    uint64_t blocks = ((uint64_t)cfg->context_max + cfg->block_tokens - 1) / cfg->block_tokens;
+    if (blocks * cfg->seqs_max > UINT32_MAX || (uint64_t)cfg->queue_requests_max + cfg->seqs_max > UINT32_MAX / 2) return ST_CONFIG;
+    struct engine *e = aligned_alloc(64, (sizeof *e + 63) / 64 * 64);
+    if (!e) return ST_NOMEM;
+    memset(e, 0, sizeof *e);
+    e->cfg = *cfg;
+    e->cfg.eos_id = NULL;
+    e->runner = *run;
+    e->next_deadline_us = UINT64_MAX;
+    e->inbox.fd = -1;
+    list_init(&e->live);
+    list_init(&e->retry);
+    enum status st = create_parts(e, cfg->eos_id);
+    if (st) {
+        eng_free(e);
+        return st;
+    }
+    *e_out = e;
+    return ST_OK;
+}
+
+void eng_free(struct engine *e)
+{
+    if (!e) return;
+    sched_close(&e->sched);
+    kv_free(e->kv);
+    batch_free(&e->batch);
+    pool_free(&e->reqs);
+    pool_free(&e->seqs);
+    if (e->inbox.fd >= 0) ring_free(&e->inbox);
+    free(e->sampled);
+    free((void *)(uintptr_t)e->cfg.eos_id);
+    free(e);
+}
+
+/* ---- submit, cancel */
+
+static bool ids_ok(const uint32_t *ids, uint32_t n, uint32_t vocab)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i++) most = ids[i] > most ? ids[i] : most;
+    return !n || most < vocab;
+}
+
+static enum status validate(const struct engine *e, const struct eng_request *r)
+{
+    const struct eng_sampling *p = &r->s;
+    const struct eng_cfg      *c = &e->cfg;
+    if (!r->prompt || !r->n_prompt || !r->choice || !r->n_choice || !r->outbox || !p->max_tokens) return ST_INVALID;
+    if (!isfinite(p->temperature) || p->temperature < 0 || !isfinite(p->top_p) || !isfinite(p->min_p) || !isfinite(p->presence) ||
+        !isfinite(p->frequency) || !isfinite(p->repetition) || p->repetition < 0)
+        return ST_INVALID;
+    if (p->n_top > ENG_TOP_MAX || p->n_prompt_top > ENG_TOP_MAX) return ST_INVALID;
+    if (p->prompt_logprobs && !r->prompt_logprob) return ST_INVALID;
+    if (!ids_ok(r->prompt, r->n_prompt, c->vocab) || !ids_ok(p->allowed_id, p->n_allowed, c->vocab)) return ST_INVALID;
+    for (uint32_t i = 0; i < p->n_bias; i++)
+        if (p->bias[i].id >= c->vocab || isnan(p->bias[i].bias)) return ST_INVALID;
+    for (uint32_t i = 0; i < r->n_choice; i++)
+        if (!r->choice[i].id) return ST_INVALID;
+    uint64_t n = (uint64_t)r->n_prompt + p->max_tokens;
+    if (n > c->context_max || (n - 1 + c->block_tokens - 1) / c->block_tokens > c->n_block) return ST_TOO_LARGE;
+    if (r->n_choice > e->seqs.n || !sample_possible(&e->batch, r, c->n_eos)) return ST_TOO_LARGE;
+    return ST_OK;
+}
+
+/* Takes r's share of the bounded queue. One prompt always fits an empty queue, however long it is. */
+static bool claim(struct engine *e, const struct eng_request *r)
+{
+    if (atomic_fetch_add(&e->n_live, r->n_choice) + (uint64_t)r->n_choice > e->seqs.n) goto err_live;
+    if (atomic_fetch_add(&e->n_queued, 1) >= e->cfg.queue_requests_max) goto err_queued;
+    uint64_t tokens = atomic_fetch_add(&e->n_queued_tokens, r->n_prompt);
+    if (!tokens || !e->cfg.queue_tokens_max || tokens + r->n_prompt <= e->cfg.queue_tokens_max) return true;
+    atomic_fetch_sub(&e->n_queued_tokens, r->n_prompt);
+err_queued:
+    atomic_fetch_sub(&e->n_queued, 1);
+err_live:
+    atomic_fetch_sub(&e->n_live, r->n_choice);
+    return false;
+}
+
+static enum status submit(struct engine *e, struct eng_request *r)
+{
+    if (atomic_load(&e->dead_seen)) return ST_DEVICE;
+    if (atomic_load(&e->closed) || atomic_load(&e->draining)) return ST_AGAIN;
+    uint32_t n_live = atomic_load(&e->n_live);
+    if (!claim(e, r)) return ST_AGAIN;
+    r->t_submit_us = 0;
+    if (e->clock) {
+        r->t_submit_us = e->clock();
+        /* An engine that sleeps has made no progress for long, and that was right: its time counts from here. */
+        if (!n_live) atomic_store_explicit(&e->a.last_progress_us, r->t_submit_us, memory_order_relaxed);
+    }
+    uint32_t n_choice = r->n_choice, n_prompt = r->n_prompt;
+    if (ring_push(&e->inbox, r)) return ST_OK;
+    atomic_fetch_sub(&e->n_queued_tokens, n_prompt);
+    atomic_fetch_sub(&e->n_queued, 1);
+    atomic_fetch_sub(&e->n_live, n_choice);
+    return ST_AGAIN;
+}
+
+enum status eng_submit(struct engine *e, struct eng_request *r)
+{
+    enum status st = validate(e, r);
+    if (st) return st;
+    atomic_fetch_add(&e->n_submitting, 1); /* eng_stop waits for those who got past its flag */
+    st = submit(e, r);
+    atomic_fetch_sub(&e->n_submitting, 1);
+    return st;
+}
+
+/* No message with r's address: the engine might pop it after the final message, when r is gone. It looks through its own list. */
+void eng_cancel(struct engine *e, struct eng_request *r)
+{
+    atomic_store_explicit(&r->canceled, true, memory_order_release);
+    atomic_store(&e->cancel_pending, true);
+}
+
+void eng_drain(struct engine *e, uint64_t deadline_us)
+{
+    atomic_store(&e->drain_deadline_us, deadline_us);
+    atomic_store(&e->draining, true);
+}
+
+/* ---- the thread */
+
+enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out)
+{
+    ASSERT_THREAD(THREAD_ENGINE);
+    return step_run(e, now_us, did_work_out);
+}
+
+static void *loop(void *arg)
+{
+    struct engine *e = arg;
+    while (!atomic_load(&e->stop)) {
+        bool did_work;
+        step_run(e, e->clock(), &did_work);
+        if (!did_work) ring_wait(&e->inbox, atomic_load(&e->n_live) ? WAIT_US : -1);
+    }
+    return NULL;
+}
+
+enum status eng_start(struct engine *e)
+{
+    CHECK(!e->started);
+    e->clock = clock_us;
+    enum status st = thread_start(&e->thread, THREAD_ENGINE, "engine", loop, e);
+    e->started = st == ST_OK;
+    return st;
+}
+
+void eng_stop(struct engine *e)
+{
+    atomic_store(&e->closed, true);
+    while (atomic_load(&e->n_submitting)) sched_yield();
+    if (e->started) {
+        atomic_store(&e->stop, true);
+        ring_wake(&e->inbox);
+        pthread_join(e->thread, NULL);
+    }
+    step_fail_all(e, e->dead ? ENG_ERROR : ENG_CANCELED, e->dead ? ST_DEVICE : ST_OK);
+    for (uint64_t end = clock_us() + STOP_WAIT_US; !step_retry_outbox(e) && e->started && clock_us() < end;)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    if (!list_empty(&e->retry)) LOG_ERROR("eng: stopped with %u requests whose outbox is full, they get no answer", pool_used(&e->reqs));
+    e->started = false;
+    step_publish(e);
+}
+
+/* ---- what others may see */
+
+bool eng_idle(const struct engine *e) { return atomic_load(&e->n_live) == 0; }
+
+struct kv *eng_kv(struct engine *e) { return e->kv; }
+
+bool eng_alive(const struct engine *e, uint64_t now_us)
+{
+    if (atomic_load(&e->dead_seen)) return false;
+    if (eng_idle(e)) return true;
+    uint64_t last = atomic_load_explicit(&e->a.last_progress_us, memory_order_relaxed);
+    uint64_t step = atomic_load_explicit(&e->a.step_us_ewma, memory_order_relaxed);
+    uint64_t rows = atomic_load_explicit(&e->a.rows_now, memory_order_relaxed);
+    uint64_t rows_us = atomic_load_explicit(&e->a.row_ns_ewma, memory_order_relaxed) * rows / 1000;
+    if (!step) step = e->cfg.step_us_hint ? e->cfg.step_us_hint : STEP_US_HINT;
+    if (rows_us > step) step = rows_us;
+    uint64_t limit = step * ALIVE_STEPS > ALIVE_US ? step * ALIVE_STEPS : ALIVE_US;
+    return now_us <= last || now_us - last <= limit;
+}
+
+void eng_stats(const struct engine *e, struct eng_stats *out)
+{
+#define GET(field) atomic_load_explicit(&e->a.field, memory_order_relaxed)
+    *out = (struct eng_stats){
+        .n_running = GET(n_running),
+        .n_waiting = atomic_load(&e->n_queued) + GET(n_resume),
+        .waiting_tokens = atomic_load(&e->n_queued_tokens),
+        .kv_blocks = e->cfg.n_block,
+        .kv_used = GET(kv_used),
+        .n_step = GET(n_step),
+        .n_prompt_tokens = GET(n_prompt_tokens),
+        .n_cached_tokens = GET(n_cached_tokens),
+        .n_generated = GET(n_generated),
+        .n_preempted = GET(n_preempted),
+        .n_query_tokens = GET(n_query_tokens),
+        .n_hit_tokens = GET(n_hit_tokens),
+        .last_progress_us = GET(last_progress_us),
+        .step_us_ewma = GET(step_us_ewma),
+        .busy = !eng_idle(e),
+        .dead = atomic_load(&e->dead_seen),
+        .draining = atomic_load(&e->draining),
+    };
+    for (int i = 0; i < 6; i++) out->n_finished[i] = GET(n_finished[i]);
+#undef GET
+}

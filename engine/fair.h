@@ -1,0 +1,37 @@
+/* fair: whose request is admitted next, when tenants share one engine.   Thread: engine.
+ *
+ * The virtual token counter of Sheng et al. 2024 (Fairness in Serving Large Language Models, arXiv:2401.00588): a tenant is
+ * charged for every token of service, and the one with the lowest counter goes first. A tenant that had nothing waiting is
+ * lifted to the lowest counter of those that have, so that idling saves up no credit.
+ * Priority comes before the counter. A tenant that is passed over ages towards higher priority until it is served once, so
+ * nobody starves; age belongs to the tenant, not to the request, or a flood of old requests would outrank everyone else. */
+#pragma once
+#include "base/list.h"
+#include "engine/seq.h"
+
+enum { FAIR_TENANTS_MAX = 256 }; /* more than that at one time share counters */
+enum { FAIR_INPUT_COST = 1, FAIR_OUTPUT_COST = 2 };
+enum { FAIR_AGING_US = 5000000 }; /* so long unserved: one level of priority */
+
+struct tenant {
+    uint64_t    id, counter, t_served_us, use;
+    struct list waiting; /* seqs by key */
+    uint32_t    n_waiting, n_live;
+    uint64_t    skip_step; /* nothing of it can be admitted in this step */
+};
+struct fair {
+    struct tenant tenant[FAIR_TENANTS_MAX];
+    uint32_t      n_waiting;
+    uint64_t      counter_last; /* of the tenant that was the last to leave the queue */
+    uint64_t      use;
+};
+
+void               fair_init(struct fair *f);
+struct tenant     *fair_enter(struct fair *f, uint64_t id); /* of a new request; fair_leave when it is done */
+void               fair_leave(struct fair *f, struct tenant *t);
+void               fair_push(struct fair *f, struct seq *s, uint64_t now_us);
+void               fair_remove(struct fair *f, struct seq *s);
+void               fair_served(struct fair *f, struct seq *s, uint32_t n_input, uint64_t now_us); /* admitted (and removed) */
+static inline void fair_charge(struct tenant *t, uint64_t n_output) { t->counter += FAIR_OUTPUT_COST * n_output; }
+/* The tenant that is next, of those whose skip_step is not step; NULL: none. */
+struct tenant *fair_next(struct fair *f, uint64_t step, uint64_t now_us);

@@ -1,0 +1,93 @@
+#include "engine/sample.h"
+#include "base/check.h"
+#include <string.h>
+
+static bool wants_prompt(const struct eng_sampling *p) { return p->repetition != 0.0f && p->repetition != 1.0f; }
+static bool wants_hist(const struct eng_sampling *p) { return wants_prompt(p) || p->presence != 0.0f || p->frequency != 0.0f; }
+
+struct sample_need sample_need(const struct seq *s, uint32_t n_eos)
+{
+    const struct eng_sampling *p = &s->r->s;
+    struct sample_need         n = { .allow = p->n_allowed, .bias = p->n_bias, .ban = p->n_bad_word };
+    if (wants_hist(p)) n.hist = wants_prompt(p) ? s->n_token : seq_n_out(s);
+    if (seq_n_out(s) < p->min_tokens) n.ban += p->n_stop_id + n_eos;
+    return n;
+}
+
+bool sample_fits(const struct batch *b, struct sample_need used, struct sample_need n)
+{
+    return n.hist <= b->hist_max - used.hist && n.ban <= b->ban_max - used.ban && n.allow <= b->allow_max - used.allow &&
+           n.bias <= b->bias_max - used.bias;
+}
+
+bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_t n_eos)
+{
+    const struct eng_sampling *p = &r->s;
+    uint64_t                   ban = (uint64_t)p->n_bad_word + p->n_stop_id + n_eos;
+    uint64_t                   hist = wants_hist(p) ? (uint64_t)r->n_prompt + p->max_tokens : 0;
+    return hist <= b->hist_max && ban <= b->ban_max && p->n_allowed <= b->allow_max && p->n_bias <= b->bias_max;
+}
+
+static void ban(struct batch *b, uint32_t id, uint32_t vocab)
+{
+    if (id >= vocab) return; /* cannot be drawn anyway */
+    CHECK(b->n_ban < b->ban_max);
+    b->ban[b->n_ban++] = id;
+}
+
+/* A bad word's last token is banned where the output ends with the tokens before it. */
+static void ban_words(struct batch *b, const struct eng_sampling *p, const uint32_t *out, uint32_t n_out, uint32_t vocab)
+{
+    for (uint32_t w = 0; w < p->n_bad_word; w++) {
+        const uint32_t *word = p->bad_word + p->bad_word_start[w];
+        uint32_t        n = p->bad_word_start[w + 1] - p->bad_word_start[w];
+        if (!n || n - 1 > n_out) continue;
+        if (!memcmp(out + n_out - (n - 1), word, (n - 1) * sizeof *word)) ban(b, word[n - 1], vocab);
+    }
+}
+
+void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint32_t row, const struct seq_limits *lim, uint32_t vocab)
+{
+    const struct eng_sampling *p = &s->r->s;
+    struct op_sample_row      *o = batch_add_sample(b, row);
+    uint32_t                   n_out = seq_n_out(s);
+    o->temperature = p->temperature;
+    o->top_p = p->top_p;
+    o->min_p = p->min_p;
+    o->top_k = p->top_k;
+    o->presence = p->presence;
+    o->frequency = p->frequency;
+    o->repetition = p->repetition == 0.0f ? 1.0f : p->repetition;
+    /* The draw depends on (seed, choice, position) alone: the same in any batch, and again after a preemption. */
+    o->seed = p->seed;
+    o->stream = s->choice;
+    o->counter = n_out;
+    o->n_top = p->logprobs ? p->n_top : 0;
+
+    o->hist_start = b->n_hist;
+    if (wants_hist(p)) {
+        o->n_prompt = wants_prompt(p) ? s->n_prompt : 0; /* the other two count output alone */
+        o->n_hist = o->n_prompt + n_out;
+        CHECK(o->n_hist <= b->hist_max - b->n_hist);
+        memcpy(b->hist + b->n_hist, ids + s->n_prompt - o->n_prompt, o->n_hist * sizeof *ids);
+        b->n_hist += o->n_hist;
+    }
+    o->ban_start = b->n_ban;
+    if (n_out < p->min_tokens) {
+        for (uint32_t i = 0; !p->ignore_eos && i < lim->n_eos; i++) ban(b, lim->eos_id[i], vocab);
+        for (uint32_t i = 0; i < p->n_stop_id; i++) ban(b, p->stop_id[i], vocab);
+    }
+    ban_words(b, p, ids + s->n_prompt, n_out, vocab);
+    o->n_ban = b->n_ban - o->ban_start;
+
+    o->allow_start = b->n_allow;
+    o->n_allow = p->n_allowed;
+    CHECK(p->n_allowed <= b->allow_max - b->n_allow);
+    if (p->n_allowed) memcpy(b->allow + b->n_allow, p->allowed_id, p->n_allowed * sizeof *p->allowed_id);
+    b->n_allow += p->n_allowed;
+
+    o->bias_start = b->n_bias;
+    o->n_bias = p->n_bias;
+    CHECK(p->n_bias <= b->bias_max - b->n_bias);
+    for (uint32_t i = 0; i < p->n_bias; i++) b->bias[b->n_bias++] = (struct op_bias){ p->bias[i].id, p->bias[i].bias };
+}

@@ -1,0 +1,56 @@
+/* sched: who runs this step.   Thread: engine.
+ *
+ * One token budget a step: every decoding sequence takes one row, what is left is filled with chunks of prompts, first of
+ * those that run, then of those that wait (Sarathi-Serve, Agrawal et al. 2024, arXiv:2403.02310): a long prompt then delays
+ * the others by no more than one budget.
+ *
+ * Blocks short? The youngest running sequence that is younger than the one in need gives its own up and waits in front, to be
+ * recomputed. Nobody deadlocks and nobody is preempted for ever, because
+ *   - the order seq_before is total, and a sequence only ever takes from younger ones: the oldest always gets on;
+ *   - after preempt_max times a sequence comes back only with blocks for all it may ever need, and is not asked again;
+ *   - a request whose blocks exceed the pool is never accepted, so one alone always fits. */
+#pragma once
+#include "engine/batch.h"
+#include "engine/fair.h"
+#include "engine/sample.h"
+#include "engine/seq.h"
+#include "kvcache/kv.h"
+
+struct sched_cfg {
+    uint32_t seqs_max, tokens_max, chunk_max, preempt_max, block_tokens, n_block, context_max, n_eos;
+};
+
+struct sched {
+    struct sched_cfg    cfg;
+    struct kv          *kv;
+    const struct batch *batch;   /* its bounds */
+    struct seq        **running; /* [n_running] in the order of seq_before */
+    uint32_t            n_running;
+    uint32_t           *ids;    /* [seqs_max, context_max] tokens of the running, by kv.slot */
+    struct list         resume; /* WAITING in front of all tenants: preempted, and siblings that found no room */
+    uint32_t            n_resume;
+    struct fair         fair;
+    uint64_t            n_preempted, n_prompt_tokens, n_cached_tokens; /* tokens: of admitted prompts */
+
+    /* the plan of this step */
+    struct seq       **plan; /* [n_plan] those with rows, decoding ones first */
+    uint32_t           n_plan, budget;
+    struct sample_need used;
+    uint64_t           step, now_us;
+    bool               short_of_blocks; /* someone was preempted or had to stand still: admit nobody */
+};
+
+enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *kv, const struct batch *batch);
+void        sched_close(struct sched *s);
+void        sched_enqueue(struct sched *s, struct seq *q, uint64_t now_us); /* a new request's lead */
+void        sched_resume(struct sched *s, struct seq *q);                   /* waits in front */
+void        sched_remove(struct sched *s, struct seq *q, bool discard);     /* from wherever it is, with its blocks; it is DONE then */
+/* Fills plan[]: each has n_step rows, blocks for them, and samples set where its last token is among them. */
+void sched_plan(struct sched *s, uint64_t step, uint64_t now_us);
+/* Starts sibling kid in this step: it samples from the lead's last row and gets its blocks by sched_fork after the commit.
+ * false: no room; it must wait (sched_resume). */
+bool sched_sibling(struct sched *s, struct seq *kid, struct seq *lead);
+void sched_fork(struct sched *s, struct seq *kid);
+/* The rows of q are computed: q moves on and its full blocks are shared. */
+void sched_commit(struct sched *s, struct seq *q);
+void sched_check(const struct sched *s); /* CHECKs over all lists: for tests */

@@ -1,0 +1,86 @@
+/* seq: one generation as token ids; and req, the engine's side of a request.   Thread: engine.
+ *
+ *  WAITING --sched_admit--> RUNNING --sched_step--> RUNNING --seq_finish--> DONE
+ *     |  ^                     |                                             ^
+ *     |  +----sched_preempt----+                                             |
+ *     +--kv_promote--> LOADING --xfer done or lost--> WAITING     any --seq_cancel--> DONE
+ *
+ * Four lengths, in tokens: 0 <= n_cached <= n_computed <= n_token <= n_max.
+ *   n_cached    prefix that the cache gave       n_token  prompt + what was sampled
+ *   n_computed  whose KV is in the blocks        n_max    prompt + max_tokens
+ * A running sequence needs rows [n_computed, n_token); when a step computes the last of them it samples the next token. */
+#pragma once
+#include "base/list.h"
+#include "engine/request.h"
+#include "kvcache/kv.h"
+
+enum seq_state { SEQ_WAITING, SEQ_LOADING, SEQ_RUNNING, SEQ_DONE };
+
+struct tenant; /* fair.h */
+
+struct req { /* eng_request.priv */
+    struct eng_request *r;
+    struct list         live;  /* engine: all that are not final                                  */
+    struct list         retry; /* engine: its message did not fit into the outbox                  */
+    struct list         seqs;  /* of its choices                                                   */
+    struct tenant      *tenant;
+    uint64_t            arrival;   /* running number: who is older                                     */
+    uint32_t            n_spawned; /* choices that have had a seq: the next one to spawn                */
+    uint32_t            n_done;
+    uint32_t            n_lp;   /* prompt tokens whose row has given its logprob                     */
+    bool                queued; /* counted in the bounds of eng_submit                               */
+    bool                final;  /* all choices are done                                              */
+};
+
+struct seq {
+    struct list         link; /* sched: a tenant's queue, or the resume list */
+    struct list         of_req;
+    struct req         *q;
+    struct eng_request *r;
+    struct eng_choice  *c;
+    uint32_t            choice; /* its index */
+    enum seq_state      state;
+    uint32_t            n_prompt, n_cached, n_computed, n_token, n_max;
+    uint32_t           *id;     /* [n_token] while RUNNING: prompt, then output                          */
+    struct kv_seq       kv;     /* open while RUNNING                                                    */
+    struct kv_cursor    cursor; /* WAITING: how much of its prompt is cached                             */
+    int64_t             key;    /* WAITING: order within the tenant                                      */
+    uint32_t            n_preempted, n_passed, n_deferred;
+    bool                lead;     /* computes the prompt for the choices that are not spawned yet          */
+    bool                resumed;  /* has waited since it first ran, or is a sibling: waits in front         */
+    bool                reserved; /* holds blocks up to n_max: preempted often enough, now protected        */
+
+    /* this step */
+    uint32_t       n_step; /* rows */
+    uint32_t       row;    /* the first of them in the batch */
+    bool           samples;
+    bool           planned;
+    struct seq    *fork_of; /* a sibling that gets its blocks from the lead after this step's commit */
+    struct kv_copy copy;
+    uint32_t       n_copy;
+};
+
+void                   seq_init(struct seq *s, struct req *q, uint32_t choice);
+void                   seq_load(struct seq *s, uint32_t *ids); /* ids[n_max]: takes prompt and output so far */
+void                   seq_check(const struct seq *s);         /* the invariants, as CHECKs */
+static inline uint32_t seq_n_out(const struct seq *s) { return s->n_token - s->n_prompt; }
+/* Older, or more urgent: a total order. The first never gives way to the others. */
+static inline bool seq_before(const struct seq *a, const struct seq *b)
+{
+    if (a->r->priority != b->r->priority) return a->r->priority < b->r->priority;
+    if (a->q->arrival != b->q->arrival) return a->q->arrival < b->q->arrival;
+    return a->choice < b->choice;
+}
+
+struct seq_token { /* what came back for one row */
+    uint32_t        id;
+    float           logprob;
+    const uint32_t *top_id;
+    const float    *top_logprob;
+};
+struct seq_limits {
+    const uint32_t *eos_id;
+    uint32_t        n_eos, context_max;
+};
+/* Appends a sampled token, writes the choice's arrays and publishes n_out. ENG_NONE: it goes on. */
+enum eng_finish seq_append(struct seq *s, const struct seq_token *t, const struct seq_limits *lim);

@@ -1,0 +1,242 @@
+/* fake: a device that runs a batch without a model and still notices every wrong page.   Thread: whoever steps the engine.
+ *
+ * A slot of its KV pool holds the token of that position and a hash over all tokens up to it. A row writes its slot, and then
+ * "attends": it walks its page table from position 0 and requires every slot to continue the one before. A page that is
+ * missing, freed, reused, not copied or of another sequence breaks the chain. The token that is sampled is a function of the
+ * whole chain and of the sampling parameters, so what a request must answer is known in closed form (fake_expect), whatever
+ * the scheduler did. */
+#pragma once
+#include "base/hash.h"
+#include "engine/engine.h"
+#include "kvcache/seq.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fake {
+    uint32_t         n_block, block_tokens, vocab;
+    const struct kv *kv;    /* NULL: skip the look at locks and counts     */
+    uint64_t        *chain; /* [n_block * block_tokens]                    */
+    uint32_t        *token;
+    uint64_t        *stamp; /* the step that wrote the slot                */
+    uint64_t         step;
+    uint64_t         fail_at;                        /* this step says ST_DEVICE; 0: never          */
+    uint64_t         n_row, n_prefill_row, n_sample; /* totals                */
+    uint32_t         most_rows, most_seqs;           /* of one step           */
+    const char      *fault;                          /* the first thing that was wrong              */
+    void (*delay)(void);                             /* called in the middle of a step, may be NULL */
+};
+
+static inline void fake_init(struct fake *f, uint32_t n_block, uint32_t block_tokens, uint32_t vocab)
+{
+    size_t n = (size_t)n_block * block_tokens;
+    *f = (struct fake){ .n_block = n_block, .block_tokens = block_tokens, .vocab = vocab };
+    f->chain = calloc(n, sizeof *f->chain);
+    f->token = calloc(n, sizeof *f->token);
+    f->stamp = calloc(n, sizeof *f->stamp);
+}
+
+static inline void fake_free(struct fake *f)
+{
+    free(f->chain);
+    free(f->token);
+    free(f->stamp);
+}
+
+static inline void fake_fault(struct fake *f, const char *what)
+{
+    if (!f->fault) f->fault = what;
+}
+
+static inline uint64_t fake_link(uint64_t chain, uint32_t id, uint32_t pos)
+{
+    return hash_u64(chain ^ hash_u64(id + 1 + ((uint64_t)pos << 32)));
+}
+
+/* What a draw depends on besides the tokens. fold: of history, bias and allowed ids. */
+static inline uint32_t fake_draw(uint64_t chain, float temperature, uint64_t seed, uint64_t stream, uint64_t counter, uint64_t fold,
+                                 const uint32_t *allow, uint32_t n_allow, const uint32_t *ban, uint32_t n_ban, uint32_t vocab)
+{
+    uint64_t nan_at = seed >> 56, nan_stream = seed >> 48 & 0xff;
+    if (nan_at && counter + 1 == nan_at && stream == nan_stream) return UINT32_MAX;
+    uint64_t x = hash_u64(chain ^ fold);
+    if (temperature > 0) x = hash_u64(x ^ hash_u64(seed) ^ hash_u64(stream * 1000003 + counter));
+    uint32_t id = n_allow ? allow[x % n_allow] : (uint32_t)(x % vocab);
+    for (uint32_t i = 0; i < n_ban; i++)
+        if (ban[i] == id) id = (id + 1) % vocab, i = UINT32_MAX;
+    return id;
+}
+static inline uint64_t fake_fold(uint64_t fold, uint64_t v) { return hash_u64(fold ^ v) | 1; }
+static inline float    fake_logprob(uint64_t chain, uint32_t id) { return -(float)(hash_u64(chain + id) & 0xffff) / 4096.0f; }
+
+static inline size_t fake_slot(const struct fake *f, const struct batch *b, uint32_t seq, uint32_t pos)
+{
+    uint32_t at = b->page_start[seq] + pos / f->block_tokens;
+    if (at >= b->page_start[seq + 1] || b->page[at] >= f->n_block) return SIZE_MAX;
+    return (size_t)b->page[at] * f->block_tokens + pos % f->block_tokens;
+}
+
+static inline void fake_copies(struct fake *f, const struct batch *b)
+{
+    for (uint32_t i = 0; i < b->n_copy; i++) {
+        for (uint32_t j = 0; j < b->n_copy; j++) /* a device may copy in any order */
+            if (b->copy_dst[i] == b->copy_src[j] || (i != j && b->copy_dst[i] == b->copy_dst[j]))
+                fake_fault(f, "block copies depend on their order");
+        size_t bt = f->block_tokens, dst = b->copy_dst[i] * bt, src = b->copy_src[i] * bt;
+        memcpy(f->chain + dst, f->chain + src, bt * sizeof *f->chain);
+        memcpy(f->token + dst, f->token + src, bt * sizeof *f->token);
+    }
+}
+
+static inline void fake_append(struct fake *f, const struct batch *b, uint32_t seq)
+{
+    uint64_t chain = 0;
+    for (uint32_t r = b->row_start[seq]; r < b->row_start[seq + 1]; r++) {
+        uint32_t pos = b->pos[r];
+        size_t   slot = fake_slot(f, b, seq, pos), before = pos ? fake_slot(f, b, seq, pos - 1) : 0;
+        if (slot == SIZE_MAX || before == SIZE_MAX) {
+            fake_fault(f, "a page table does not cover its rows");
+            return;
+        }
+        if (b->row_seq[r] != seq || b->id[r] >= f->vocab || (r > b->row_start[seq] && pos != b->pos[r - 1] + 1))
+            fake_fault(f, "rows are out of order");
+        if (f->stamp[slot] == f->step) fake_fault(f, "two rows write one slot");
+        uint32_t block = (uint32_t)(slot / f->block_tokens);
+        if (f->kv && (f->kv->pool.ref[block] != 1 || kv_in_tree(f->kv, block))) fake_fault(f, "a row writes a block that others may read");
+        chain = fake_link(pos ? f->chain[before] : 0, b->id[r], pos);
+        f->stamp[slot] = f->step;
+        f->chain[slot] = chain;
+        f->token[slot] = b->id[r];
+    }
+}
+
+static inline void fake_attend(struct fake *f, const struct batch *b, uint32_t seq)
+{
+    uint64_t chain = 0;
+    uint32_t last = b->pos[b->row_start[seq + 1] - 1];
+    for (uint32_t pos = 0; pos <= last; pos++) {
+        size_t slot = fake_slot(f, b, seq, pos);
+        if (slot == SIZE_MAX) return;
+        chain = fake_link(chain, f->token[slot], pos);
+        if (chain != f->chain[slot]) {
+            fake_fault(f, "attention read a slot that does not continue the one before");
+            return;
+        }
+    }
+}
+
+static inline uint64_t fake_row_chain(const struct fake *f, const struct batch *b, uint32_t row)
+{
+    size_t slot = fake_slot(f, b, b->row_seq[row], b->pos[row]);
+    return slot == SIZE_MAX ? 0 : f->chain[slot];
+}
+
+static inline enum status fake_run(void *ctx, struct batch *b)
+{
+    struct fake *f = ctx;
+    f->step++;
+    if (f->fail_at && f->step >= f->fail_at) return ST_DEVICE;
+    if (!b->d.n_row || b->d.n_row > b->rows_max || b->d.n_seq > b->seqs_max || b->row_start[b->d.n_seq] != b->d.n_row)
+        fake_fault(f, "a batch of the wrong size");
+    if (b->n_logit != b->n_sample + b->n_prompt_lp) fake_fault(f, "logit rows do not add up");
+    fake_copies(f, b);
+    for (uint32_t s = 0; s < b->d.n_seq; s++) {
+        if (b->row_start[s + 1] <= b->row_start[s]) fake_fault(f, "a sequence without rows");
+        fake_append(f, b, s);
+    }
+    if (f->delay) f->delay();
+    for (uint32_t s = 0; s < b->d.n_seq; s++) fake_attend(f, b, s);
+    for (uint32_t i = 0; i < b->n_sample; i++) {
+        const struct op_sample_row *o = &b->sample[i];
+        uint64_t                    chain = fake_row_chain(f, b, b->logit_row[i]), fold = 0;
+        for (uint32_t k = 0; k < o->n_hist; k++) fold = fake_fold(fold, b->hist[o->hist_start + k]);
+        for (uint32_t k = 0; k < o->n_bias; k++) fold = fake_fold(fold, b->bias[o->bias_start + k].id);
+        uint32_t id = fake_draw(chain, o->temperature, o->seed, o->stream, o->counter, fold, b->allow + o->allow_start, o->n_allow,
+                                b->ban + o->ban_start, o->n_ban, f->vocab);
+        b->out.id[i] = id;
+        b->out.logprob[i] = fake_logprob(chain, id);
+        b->out.rank[i] = 1;
+        for (uint32_t k = 0; k < o->n_top; k++) {
+            b->out.top_id[(size_t)i * OP_SAMPLE_TOP_MAX + k] = (id + k) % f->vocab;
+            b->out.top_logprob[(size_t)i * OP_SAMPLE_TOP_MAX + k] = fake_logprob(chain, (id + k) % f->vocab);
+        }
+    }
+    for (uint32_t i = 0; i < b->n_prompt_lp; i++) {
+        uint64_t chain = fake_row_chain(f, b, b->logit_row[b->n_sample + i]);
+        b->out.lp[i] = fake_logprob(chain, b->lp_id[i]);
+        b->out.lp_rank[i] = b->lp_id[i] + 1;
+        for (uint32_t k = 0; k < b->prompt_top; k++) {
+            b->out.lp_top_id[(size_t)i * OP_SAMPLE_TOP_MAX + k] = k;
+            b->out.lp_top[(size_t)i * OP_SAMPLE_TOP_MAX + k] = fake_logprob(chain, k);
+        }
+    }
+    f->n_row += b->d.n_row;
+    f->n_sample += b->n_sample;
+    f->n_prefill_row += b->d.n_row > b->n_sample ? b->d.n_row - b->n_sample : 0;
+    if (b->d.n_row > f->most_rows) f->most_rows = b->d.n_row;
+    if (b->d.n_seq > f->most_seqs) f->most_seqs = b->d.n_seq;
+    return ST_OK;
+}
+
+/* ---- what must come out */
+
+struct fake_answer {
+    uint32_t        n; /* tokens */
+    enum eng_finish finish;
+    uint32_t       *id; /* [max_tokens], the caller's */
+    float          *logprob;
+};
+
+/* The bans of position n_out, from the request alone. */
+static inline uint32_t fake_bans(const struct eng_request *r, const uint32_t *out, uint32_t n_out, const struct eng_cfg *cfg, uint32_t *ban,
+                                 uint32_t max)
+{
+    const struct eng_sampling *p = &r->s;
+    uint32_t                   n = 0;
+    if (n_out < p->min_tokens) {
+        for (uint32_t i = 0; !p->ignore_eos && i < cfg->n_eos; i++) ban[n++ % max] = cfg->eos_id[i];
+        for (uint32_t i = 0; i < p->n_stop_id; i++) ban[n++ % max] = p->stop_id[i];
+    }
+    for (uint32_t w = 0; w < p->n_bad_word; w++) {
+        uint32_t        len = p->bad_word_start[w + 1] - p->bad_word_start[w], k = 0;
+        const uint32_t *word = p->bad_word + p->bad_word_start[w];
+        if (len - 1 > n_out) continue;
+        while (k + 1 < len && out[n_out - (len - 1) + k] == word[k]) k++;
+        if (k + 1 == len) ban[n++ % max] = word[k];
+    }
+    return n;
+}
+
+static inline void fake_expect(const struct eng_request *r, uint32_t choice, const struct eng_cfg *cfg, struct fake_answer *a)
+{
+    const struct eng_sampling *p = &r->s;
+    uint64_t                   chain = 0;
+    for (uint32_t i = 0; i < r->n_prompt; i++) chain = fake_link(chain, r->prompt[i], i);
+    a->n = 0;
+    a->finish = ENG_NONE;
+    while (a->finish == ENG_NONE) {
+        uint32_t ban[64], n_ban = fake_bans(r, a->id, a->n, cfg, ban, 64);
+        uint64_t fold = 0;
+        bool     all = p->repetition != 0.0f && p->repetition != 1.0f;
+        if (all)
+            for (uint32_t i = 0; i < r->n_prompt; i++) fold = fake_fold(fold, r->prompt[i]);
+        if (all || p->presence != 0.0f || p->frequency != 0.0f)
+            for (uint32_t i = 0; i < a->n; i++) fold = fake_fold(fold, a->id[i]);
+        for (uint32_t i = 0; i < p->n_bias; i++) fold = fake_fold(fold, p->bias[i].id);
+        uint32_t id = fake_draw(chain, p->temperature, p->seed, choice, a->n, fold, p->allowed_id, p->n_allowed, ban, n_ban, cfg->vocab);
+        if (id == UINT32_MAX) {
+            a->finish = ENG_ERROR;
+            break;
+        }
+        if (a->logprob) a->logprob[a->n] = fake_logprob(chain, id);
+        a->id[a->n++] = id;
+        bool stop = false;
+        for (uint32_t i = 0; !p->ignore_eos && i < cfg->n_eos; i++) stop |= cfg->eos_id[i] == id;
+        for (uint32_t i = 0; i < p->n_stop_id; i++) stop |= p->stop_id[i] == id;
+        if (stop && a->n > p->min_tokens)
+            a->finish = ENG_STOP;
+        else if (a->n == p->max_tokens || r->n_prompt + a->n == cfg->context_max)
+            a->finish = ENG_LENGTH;
+        chain = fake_link(chain, id, r->n_prompt + a->n - 1);
+    }
+}

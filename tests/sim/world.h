@@ -1,0 +1,214 @@
+/* world: an engine on a fake device, clients around it, and the checks after every step.   Thread: one.
+ * world_open -> (client -> world_submit | world_step)* -> world_close, which proves that nothing is lost, wrong or left. */
+#pragma once
+#include "base/ring.h"
+#include "engine/engine.h"
+#include "base/log.h"
+#include "engine/step.h"
+#include "sim/fake.h"
+
+struct client { /* one request and everything that it points to */
+    struct eng_request r;
+    struct eng_choice *choice;
+    uint32_t          *prompt, *ids, stop_id[2], bad_word[3], bad_word_start[3], allowed[8];
+    struct eng_bias    bias[2];
+    float             *logprob, *prompt_logprob;
+    struct eng_top    *top;
+    uint32_t           n_final, n_message;
+    enum status        st; /* of the submit */
+    bool               submitted, done, expect_nan;
+    uint64_t           step_submit, step_first, step_final;
+};
+
+struct world {
+    struct eng_cfg  cfg;
+    struct fake     fake;
+    struct engine  *e;
+    struct ring     outbox;
+    struct client  *client[64];
+    struct client **more; /* scenarios with many clients */
+    uint32_t        n_client, n_open;
+    uint64_t        now_us, n_step;
+    bool            reads; /* the clients empty their outbox after each step */
+    char            fault[200];
+};
+
+#define WORLD_FAULT(w, ...)                                                      \
+    do {                                                                         \
+        if (!(w)->fault[0]) snprintf((w)->fault, sizeof(w)->fault, __VA_ARGS__); \
+    } while (0)
+
+static inline void world_open(struct world *w, const struct eng_cfg *cfg, uint32_t outbox)
+{
+    *w = (struct world){ .cfg = *cfg, .now_us = 1000000, .reads = true };
+    fake_init(&w->fake, cfg->n_block, cfg->block_tokens, cfg->vocab);
+    struct eng_runner run = { &w->fake, fake_run };
+    if (ring_init(&w->outbox, outbox) || eng_create(cfg, &run, &w->e))
+        WORLD_FAULT(w, "cannot create the engine");
+    else
+        w->fake.kv = eng_kv(w->e);
+}
+
+/* All tokens of the prompt, and room for every answer. */
+static inline struct client *client_new(struct world *w, const uint32_t *prompt, uint32_t n_prompt, uint32_t n_choice, uint32_t max_tokens)
+{
+    struct client *c = calloc(1, sizeof *c);
+    c->prompt = malloc(n_prompt * sizeof *prompt);
+    memcpy(c->prompt, prompt, n_prompt * sizeof *prompt);
+    c->choice = calloc(n_choice, sizeof *c->choice);
+    c->ids = calloc((size_t)n_choice * max_tokens, sizeof *c->ids);
+    c->logprob = calloc((size_t)n_choice * max_tokens, sizeof *c->logprob);
+    c->top = calloc((size_t)n_choice * max_tokens * 2, sizeof *c->top);
+    c->prompt_logprob = calloc(n_prompt, sizeof *c->prompt_logprob);
+    for (uint32_t i = 0; i < n_choice; i++) {
+        c->choice[i].id = c->ids + (size_t)i * max_tokens;
+        c->choice[i].logprob = c->logprob + (size_t)i * max_tokens;
+        c->choice[i].top = c->top + (size_t)i * max_tokens * 2;
+    }
+    c->r.prompt = c->prompt, c->r.n_prompt = n_prompt;
+    c->r.choice = c->choice, c->r.n_choice = n_choice;
+    c->r.s.max_tokens = max_tokens;
+    c->r.s.top_p = 1, c->r.s.repetition = 1;
+    c->r.outbox = &w->outbox;
+    c->r.user = c;
+    c->r.prompt_logprob = c->prompt_logprob;
+    return c;
+}
+
+static inline void client_free(struct client *c)
+{
+    free(c->prompt);
+    free(c->choice);
+    free(c->ids);
+    free(c->logprob);
+    free(c->top);
+    free(c->prompt_logprob);
+    free(c);
+}
+
+static inline enum status world_submit(struct world *w, struct client *c)
+{
+    c->r.id = ++w->n_client;
+    c->step_submit = w->n_step;
+    c->st = eng_submit(w->e, &c->r);
+    c->submitted = c->st == ST_OK;
+    if (c->submitted) w->n_open++;
+    return c->st;
+}
+
+static inline void world_read(struct world *w)
+{
+    for (void *msg; (msg = ring_pop(&w->outbox));) {
+        struct client *c = eng_msg_request(msg)->user;
+        if (!c->submitted || c->n_final) WORLD_FAULT(w, "request %u: a message after the final one", (unsigned)c->r.id);
+        c->n_message++;
+        if (eng_msg_is_final(msg)) {
+            c->n_final++;
+            c->done = true;
+            c->step_final = w->n_step;
+            w->n_open--;
+        } else {
+            if (!atomic_exchange(&c->r.notified, false)) WORLD_FAULT(w, "request %u: notified without the flag", (unsigned)c->r.id);
+        }
+        if (!c->step_first && atomic_load(&c->choice[0].n_out)) c->step_first = w->n_step;
+    }
+}
+
+/* What a freed or not yet written slot holds must not matter: fill it with nonsense. */
+static inline void world_poison(struct world *w)
+{
+    const struct kv *kv = eng_kv(w->e);
+    uint32_t         bt = kv->cfg.block_tokens;
+    for (uint32_t i = 0; i < kv->pool.n_free; i++)
+        memset(w->fake.chain + (size_t)kv->pool.free_id[i] * bt, 0xdb, bt * sizeof *w->fake.chain);
+}
+
+static inline bool world_step(struct world *w)
+{
+    bool did_work = false;
+    w->n_step++;
+    eng_step(w->e, w->now_us, &did_work);
+    if (w->fake.fault) WORLD_FAULT(w, "step %u: %s", (unsigned)w->n_step, w->fake.fault);
+    if (kv_check(eng_kv(w->e))) WORLD_FAULT(w, "step %u: kv_check", (unsigned)w->n_step);
+    struct kv_stats ks;
+    kv_stats(eng_kv(w->e), &ks);
+    if (ks.n_free + ks.n_private + ks.n_tree != w->cfg.n_block) WORLD_FAULT(w, "step %u: blocks do not add up", (unsigned)w->n_step);
+    sched_check(&w->e->sched);
+    world_poison(w);
+    if (w->reads) world_read(w);
+    return did_work;
+}
+
+/* One finished client against what it had to get. */
+static inline void world_verify(struct world *w, const struct client *c)
+{
+    const struct eng_request *r = &c->r;
+    unsigned                  id = (unsigned)r->id;
+    if (c->n_final != 1) {
+        WORLD_FAULT(w, "request %u: %u final messages", id, c->n_final);
+        return;
+    }
+    uint32_t *want = malloc(r->s.max_tokens * sizeof *want);
+    float    *lp = malloc(r->s.max_tokens * sizeof *lp);
+    for (uint32_t i = 0; i < r->n_choice; i++) {
+        struct eng_choice *ch = &c->choice[i];
+        enum eng_finish    finish = (enum eng_finish)atomic_load(&ch->finish);
+        uint32_t           n = atomic_load(&ch->n_out);
+        struct fake_answer a = { .id = want, .logprob = lp };
+        fake_expect(r, i, &w->cfg, &a);
+        bool whole = finish == ENG_STOP || finish == ENG_LENGTH;
+        if (finish == ENG_NONE) WORLD_FAULT(w, "request %u.%u: final without a finish", id, i);
+        if (n > a.n || (whole && n != a.n))
+            WORLD_FAULT(w, "request %u.%u: %u tokens, expected %u", id, i, n, a.n);
+        else if (memcmp(ch->id, want, n * sizeof *want))
+            WORLD_FAULT(w, "request %u.%u: another text than expected", id, i);
+        else if (whole && finish != a.finish)
+            WORLD_FAULT(w, "request %u.%u: finish %d, expected %d", id, i, (int)finish, (int)a.finish);
+        else if (finish == ENG_STOP && ch->stop_id != want[n - 1])
+            WORLD_FAULT(w, "request %u.%u: stop id %u", id, i, ch->stop_id);
+        else if (r->s.logprobs && memcmp(ch->logprob, lp, n * sizeof *lp))
+            WORLD_FAULT(w, "request %u.%u: other logprobs", id, i);
+        if (finish == ENG_CANCELED && !atomic_load(&r->canceled) && !atomic_load(&ch->canceled) && !atomic_load(&w->e->draining))
+            WORLD_FAULT(w, "request %u.%u: canceled by nobody", id, i);
+        if (finish == ENG_TIMEOUT && (!r->deadline_us || r->deadline_us > w->now_us)) WORLD_FAULT(w, "request %u.%u: early timeout", id, i);
+        if (finish == ENG_ERROR && !c->expect_nan && !w->fake.fail_at) WORLD_FAULT(w, "request %u.%u: an error for nothing", id, i);
+        if (whole && i == 0 && r->s.prompt_logprobs) {
+            uint64_t chain = 0;
+            for (uint32_t k = 0; k + 1 < r->n_prompt; k++) {
+                chain = fake_link(chain, r->prompt[k], k);
+                if (r->prompt_logprob[k + 1] != fake_logprob(chain, r->prompt[k + 1]))
+                    WORLD_FAULT(w, "request %u: prompt logprob %u", id, k + 1);
+            }
+        }
+    }
+    if (r->n_preempted > r->n_choice * w->cfg.preempt_max) WORLD_FAULT(w, "request %u: preempted %u times", id, r->n_preempted);
+    free(want);
+    free(lp);
+}
+
+/* After the last final message: every ledger is at zero. */
+static inline void world_ledger(struct world *w)
+{
+    struct eng_stats s;
+    eng_stats(w->e, &s);
+    if (w->n_open) WORLD_FAULT(w, "%u requests never ended", w->n_open);
+    if (!eng_idle(w->e)) WORLD_FAULT(w, "the engine is not idle");
+    if (pool_used(&w->e->reqs) || pool_used(&w->e->seqs)) WORLD_FAULT(w, "requests or sequences are left in the engine");
+    if (atomic_load(&w->e->n_queued) || atomic_load(&w->e->n_queued_tokens)) WORLD_FAULT(w, "the queue's counts are not zero");
+    if (s.n_running || s.n_waiting || s.kv_used)
+        WORLD_FAULT(w, "%u running, %u waiting, %u blocks used", s.n_running, s.n_waiting, s.kv_used);
+    for (uint32_t i = 0; i < FAIR_TENANTS_MAX; i++)
+        if (w->e->sched.fair.tenant[i].n_live) WORLD_FAULT(w, "a tenant still has requests");
+    kv_evict_all(eng_kv(w->e));
+    if (kv_check(eng_kv(w->e)) || kv_free_count(eng_kv(w->e)) != w->cfg.n_block) WORLD_FAULT(w, "blocks are lost");
+}
+
+static inline void world_close(struct world *w)
+{
+    if (w->e) {
+        eng_stop(w->e);
+        eng_free(w->e);
+    }
+    ring_free(&w->outbox);
+    fake_free(&w->fake);
+}

@@ -259,6 +259,42 @@ def d11(_):
                 f.write(data)
 
 
+def shim():
+    out = os.path.join(tempfile.mkdtemp(prefix="spillway-shim-"), "shim_io.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", out, os.path.join(ROOT, "tests", "fault", "shim_io.c"), "-ldl"], check=True)
+    return out
+
+
+@row("D12", "EIO and a slow disk while loading", own=True)
+def d12(_):
+    lib = shim()
+    preload = (os.environ.get("LD_PRELOAD", "") + " " + lib).strip()
+    with Model() as m:
+        for after in (1, 2, 3, 4):
+            p = subprocess.run([BINARY, "--port", str(free_port()), "--model", m.dir, "--kv-cache-gib", "0.02"], capture_output=True, timeout=30,
+                               stdin=subprocess.DEVNULL, env={**os.environ, "LD_PRELOAD": preload, "SHIM_EIO_AFTER": str(after)})
+            out = (p.stderr + p.stdout).decode("utf-8", "replace")
+            assert p.returncode == 74, "read %d: exit %d: %s" % (after, p.returncode, out[-400:])
+            assert m.shards[0] in out and "Input/output error" in out, out[-400:]
+        s = Server("--model", m.dir, "--kv-cache-gib", "0.02", env={"LD_PRELOAD": preload, "SHIM_READ_US": "300000"}, wait=False)
+        seen = set()
+        end = time.monotonic() + 20
+        while time.monotonic() < end and 503 not in seen:
+            try:
+                seen.add(s.get("/ping").status)
+                assert s.get("/livez").status == 200
+                r = s.complete([5, 6], max_tokens=1)
+                assert r.status == 200 or (r.status == 503 and r.header("retry-after")), r
+            except OSError:
+                pass
+            time.sleep(0.02)
+        assert 503 in seen, "never saw /ping 503 while loading: %s" % seen
+        s.proc.send_signal(signal.SIGTERM)
+        assert s.proc.wait(10) in (0, -signal.SIGTERM)
+        s.stop()
+    shutil.rmtree(os.path.dirname(lib))
+
+
 @row("D13", "model folder: missing, empty, a file, unreadable, a link", own=True)
 def d13(_):
     codes = (78, 77, 74)

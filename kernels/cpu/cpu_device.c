@@ -1,4 +1,101 @@
-/* cpu device: for now the ops of ref stand in. */
-#include "kernels/impl.h"
+/* cpu device: the arena and its scratch, the team, and the table of ops. */
+#include "base/log.h"
+#include "base/thread.h"
+#include "kernels/cpu/cpu.h"
+#include <stdlib.h>
 
-enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out) { return ref_open(cfg, d_out); }
+enum {
+    CPU_THREAD_MAX = 1024,
+    CPU_SCRATCH = 512 << 10, /* per thread: a tile of attention; see attn.c */
+    CPU_SAMPLE_MIN = 128 << 10,
+    CPU_SAMPLE_MAX = 4 << 20, /* 12 bytes per entry of the vocabulary; see sample.c */
+    CPU_SHARED_MIN = 256 << 10,
+    CPU_SHARED_MAX = 64 << 20,
+    CPU_ROPE_MIN = 64 << 10,
+    CPU_ROPE_MAX = 2 << 20,
+};
+
+static void cpu_close(struct device *d)
+{
+    struct cpu_dev *c = cpu_of(d);
+    if (c->team) team_free(c->team);
+    host_free(&c->host);
+    free(c);
+}
+
+static const struct dev_ops cpu_ops = {
+    .close = cpu_close,
+    .alloc = host_alloc,
+    .free_bytes = host_free_bytes,
+    .weight_alloc = cpu_weight_alloc,
+    .weight_set = cpu_weight_set,
+    .to_device = host_to_device,
+    .to_host = host_to_host,
+    .sync = host_sync,
+    .embed = cpu_embed,
+    .rmsnorm = cpu_rmsnorm,
+    .add_rmsnorm = cpu_add_rmsnorm,
+    .linear = cpu_linear,
+    .qkv = cpu_qkv,
+    .attention = cpu_attention,
+    .swiglu = cpu_swiglu,
+    .moe = cpu_moe,
+    .gather = host_gather,
+    .sample = cpu_sample,
+    .logprob = cpu_logprob,
+    .block_copy = host_block_copy,
+    .allreduce = host_allreduce,
+    .allgather = host_allgather,
+};
+
+static size_t within(size_t x, size_t low, size_t high) { return x < low ? low : x > high ? high : x; }
+
+/* What ops need beside their operands, as a share of the arena, so that small arenas stay usable. */
+static enum status cpu_take_scratch(struct cpu_dev *d)
+{
+    struct device *dev = &d->host.impl.dev;
+    size_t         arena = d->host.size, rope_bytes = within(arena / 256, CPU_ROPE_MIN, CPU_ROPE_MAX);
+    void          *rope, *scratch, *shared, *sample;
+    enum status    st;
+    d->scratch_bytes = CPU_SCRATCH;
+    d->shared_bytes = within(arena / 32, CPU_SHARED_MIN, CPU_SHARED_MAX);
+    d->sample_bytes = within(arena / 16, CPU_SAMPLE_MIN, CPU_SAMPLE_MAX);
+    d->n_sample = (uint32_t)within(arena / 16 / d->sample_bytes, 1, d->n_thread);
+    if ((st = host_alloc(dev, rope_bytes, &rope)) || (st = host_alloc(dev, d->scratch_bytes * d->n_thread, &scratch)) ||
+        (st = host_alloc(dev, d->shared_bytes, &shared)) || (st = host_alloc(dev, d->sample_bytes * d->n_sample, &sample)))
+        return st;
+    d->scratch = scratch, d->shared = shared, d->sample = sample;
+    d->rope = rope_cache_init(rope, rope_bytes);
+    return ST_OK;
+}
+
+enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
+{
+    const struct simd *v = simd_pick(cfg->simd);
+    if (!v) {
+        LOG_ERROR("dev: this machine has no %s, cannot start", cfg->simd);
+        return ST_CONFIG;
+    }
+    uint32_t n_thread = cfg->n_thread ? cfg->n_thread : thread_cpu_count() / cfg->n_rank;
+    if (n_thread < 1) n_thread = 1;
+    if (n_thread > CPU_THREAD_MAX) {
+        LOG_ERROR("dev: %u threads asked for, %d is the most, cannot start", n_thread, CPU_THREAD_MAX);
+        return ST_CONFIG;
+    }
+    struct cpu_dev *d = calloc(1, sizeof *d);
+    if (!d) {
+        LOG_ERROR("dev: no memory for the cpu device");
+        return ST_NOMEM;
+    }
+    d->v = v, d->n_thread = n_thread, d->ops = cpu_ops;
+    d->ops.name = v->device_name;
+    enum status st;
+    if ((st = host_init(&d->host, cfg, &d->ops, cpu_weight_bytes)) || (st = cpu_take_scratch(d)) ||
+        (st = team_create(n_thread, &d->team))) {
+        cpu_close(&d->host.impl.dev);
+        return st;
+    }
+    LOG_DEBUG("dev: %s, %u threads, arena %zu bytes, %zu of them scratch", v->device_name, n_thread, d->host.size, d->host.used);
+    *d_out = &d->host.impl.dev;
+    return ST_OK;
+}

@@ -1,0 +1,53 @@
+/* cpu: the device of this machine's cores. One rank thread plus a team; memory is the arena.   Private to kernels/cpu/.
+ * Weights lie in panels of 16 outputs, their columns interleaved: [n / 16][k][16], zeros behind n. So a product is one
+ * chain of fused multiply-adds per output, in one lane, over k in order: the same for every number of rows, every
+ * split over threads and every place in a batch, and a weight is read once, forwards.
+ * Scratch is taken at open: per thread, for sampling, and shared (MoE). An op that does not fit works in smaller parts. */
+#pragma once
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/team.h"
+#include "kernels/elem.h"
+#include "kernels/host.h"
+
+enum { CPU_PANEL = SIMD_LANES };
+
+struct cpu_dev {
+    struct host_dev    host; /* first */
+    struct dev_ops     ops; /* with the name of the variant */
+    const struct simd *v;
+    struct team       *team;
+    struct rope_cache *rope;
+    char              *scratch; /* [n_thread][scratch_bytes] */
+    char              *shared;
+    char              *sample; /* [n_sample][sample_bytes] */
+    size_t             scratch_bytes, shared_bytes, sample_bytes;
+    uint32_t           n_thread, n_sample;
+};
+
+static inline struct cpu_dev *cpu_of(struct device *d) { return (struct cpu_dev *)d; }
+static inline void           *cpu_scratch(struct cpu_dev *d, uint32_t thread) { return d->scratch + thread * d->scratch_bytes; }
+
+/* gemm.c */
+uint64_t    cpu_weight_bytes(enum dtype t, uint32_t n, uint32_t k);
+enum status cpu_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
+void        cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
+                           enum dtype src_t);
+void        cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
+void        cpu_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
+/* Panels [panel0, panel0 + n_panel) of a product of m rows: what a piece of a job does. */
+void        cpu_mul_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w,
+                           const float *bias, uint32_t m, uint32_t panel0, uint32_t n_panel);
+static inline uint32_t cpu_n_panel(uint32_t n) { return (n + CPU_PANEL - 1) / CPU_PANEL; }
+/* norm.c */
+void cpu_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
+void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps);
+void cpu_norm_row(const struct simd *v, float *out, const float *x, const float *w, uint32_t dim, float eps);
+/* rope.c */
+struct rope_cache *rope_cache_init(void *memory, size_t bytes);
+void               cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
+/* attn.c, mlp.c, moe.c, sample.c */
+void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
+void cpu_swiglu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter);
+void cpu_moe(struct device *d, const struct op_moe *o);
+void cpu_sample(struct device *d, const struct op_sample *o);
+void cpu_logprob(struct device *d, const struct op_logprob *o);

@@ -1,0 +1,159 @@
+/* moe: rows are sorted by expert, so that an expert's weights are read once for all of them; what each row gets is
+ * computed as if it were alone and summed in the order of its own list. As many rows at a time as scratch holds. */
+#include "kernels/cpu/cpu.h"
+#include <math.h>
+
+struct moe_slot { /* one expert of one row's list */
+    uint32_t expert, place; /* place: where it stands when sorted by expert */
+    float    weight;
+};
+struct moe_job {
+    const struct simd   *v;
+    const struct op_moe *o;
+    uint32_t             row0, n_row;
+    struct moe_slot     *slot;  /* [n_row][top_k] */
+    uint32_t            *start; /* [n_expert + 1] first place of each expert */
+    uint32_t            *fours; /* [n_expert + 1] pieces before each expert, of the product under way */
+    float               *x;     /* [place][hidden], inputs, then outputs */
+    float               *h;     /* [place][2 * inter] */
+    float               *p;     /* [n_expert] */
+    uint32_t             n_slot;
+};
+
+/* softmax, the k best in order, ties to the lower id */
+static void moe_route(const struct moe_job *j, uint32_t r)
+{
+    const struct op_moe *o = j->o;
+    const float         *logit = (const float *)o->router_logits + (size_t)(j->row0 + r) * o->n_expert;
+    struct moe_slot     *slot = j->slot + (size_t)r * o->top_k;
+    bool                 nan;
+    float                max = j->v->max(logit, o->n_expert, &nan), all = 0, chosen = 0;
+    for (uint32_t i = 0; i < o->n_expert; i += 256)
+        all += j->v->exp_sum(j->p + i, logit + i, max, 0, o->n_expert - i < 256 ? o->n_expert - i : 256);
+    for (uint32_t k = 0; k < o->top_k; k++) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t e = 0; e < o->n_expert; e++) {
+            if (best != UINT32_MAX && !(logit[e] > logit[best])) continue;
+            bool taken = false;
+            for (uint32_t i = 0; i < k; i++) taken |= slot[i].expert == e;
+            if (!taken) best = e;
+        }
+        slot[k] = (struct moe_slot){ .expert = best, .weight = j->p[best] / all };
+        chosen += slot[k].weight;
+    }
+    for (uint32_t k = 0; o->renorm && k < o->top_k; k++) slot[k].weight /= chosen;
+}
+
+static void moe_gather(void *arg, uint32_t s, uint32_t thread)
+{
+    (void)thread;
+    const struct moe_job *j = arg;
+    uint32_t              dim = j->o->hidden, row = j->row0 + s / j->o->top_k;
+    memcpy(j->x + (size_t)j->slot[s].place * dim, (const float *)j->o->x + (size_t)row * dim, dim * sizeof(float));
+}
+
+/* The expert whose product piece this is, and its first panel. */
+static uint32_t moe_find(const struct moe_job *j, uint32_t piece, uint32_t *panel_out)
+{
+    uint32_t lo = 0, hi = j->o->n_expert;
+    while (hi - lo > 1) {
+        uint32_t mid = (lo + hi) / 2;
+        if (j->fours[mid] <= piece) lo = mid;
+        else hi = mid;
+    }
+    *panel_out = (piece - j->fours[lo]) * 4;
+    return lo;
+}
+
+static void moe_product(const struct moe_job *j, const struct dev_weight *weights, uint32_t piece, float *out, size_t ldo, const float *x, size_t ldx)
+{
+    uint32_t                 panel, e = moe_find(j, piece, &panel), n_panel = cpu_n_panel(weights[e].n);
+    const struct dev_weight *w = &weights[e];
+    cpu_mul_panels(j->v, out + j->start[e] * ldo, ldo, x + j->start[e] * ldx, ldx, w, NULL, j->start[e + 1] - j->start[e], panel,
+                   n_panel - panel < 4 ? n_panel - panel : 4);
+}
+
+static void moe_gate_up(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    const struct moe_job *j = arg;
+    moe_product(j, j->o->gate_up, piece, j->h, 2 * (size_t)j->o->inter, j->x, j->o->hidden);
+}
+
+static void moe_act(void *arg, uint32_t place, uint32_t thread)
+{
+    (void)thread;
+    const struct moe_job *j = arg;
+    float                *h = j->h + (size_t)place * 2 * j->o->inter;
+    j->v->silu_mul(h, h, h + j->o->inter, j->o->inter);
+}
+
+static void moe_down(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    const struct moe_job *j = arg;
+    moe_product(j, j->o->down, piece, j->x, j->o->hidden, j->h, 2 * (size_t)j->o->inter);
+}
+
+static void moe_combine(void *arg, uint32_t r, uint32_t thread)
+{
+    (void)thread;
+    const struct moe_job *j = arg;
+    uint32_t              dim = j->o->hidden;
+    float                *out = (float *)j->o->out + (size_t)(j->row0 + r) * dim;
+    for (uint32_t k = 0; k < j->o->top_k; k++) {
+        const struct moe_slot *s = &j->slot[(size_t)r * j->o->top_k + k];
+        float                 *y = j->x + (size_t)s->place * dim;
+        j->v->norm(k ? y : out, y, NULL, s->weight, dim);
+        if (k) j->v->add(out, y, dim);
+    }
+}
+
+static uint32_t moe_pieces(const struct moe_job *j, const struct dev_weight *w)
+{
+    uint32_t n = 0;
+    for (uint32_t e = 0; e < j->o->n_expert; e++) {
+        j->fours[e] = n;
+        if (j->start[e] < j->start[e + 1]) n += (cpu_n_panel(w[e].n) + 3) / 4;
+    }
+    return j->fours[j->o->n_expert] = n;
+}
+
+static void moe_rows(struct cpu_dev *c, struct moe_job *j)
+{
+    const struct op_moe *o = j->o;
+    memset(j->start, 0, (o->n_expert + 1) * sizeof *j->start);
+    for (uint32_t r = 0; r < j->n_row; r++) moe_route(j, r);
+    for (uint32_t s = 0; s < j->n_slot; s++) j->start[j->slot[s].expert]++; /* counts, then ends, then starts */
+    for (uint32_t e = 1; e <= o->n_expert; e++) j->start[e] += j->start[e - 1];
+    for (uint32_t s = j->n_slot; s-- > 0;) j->slot[s].place = --j->start[j->slot[s].expert];
+    uint64_t all = (uint64_t)j->n_slot * o->hidden * o->inter / 16;
+    team_run(c->team, j->n_slot, (uint64_t)j->n_slot * o->hidden / 16, moe_gather, j);
+    team_run(c->team, moe_pieces(j, o->gate_up), all * 2, moe_gate_up, j);
+    team_run(c->team, j->n_slot, (uint64_t)j->n_slot * o->inter * 3, moe_act, j);
+    team_run(c->team, moe_pieces(j, o->down), all, moe_down, j);
+    team_run(c->team, j->n_row, (uint64_t)j->n_slot * o->hidden / 8, moe_combine, j);
+}
+
+void cpu_moe(struct device *d, const struct op_moe *o)
+{
+    struct cpu_dev *c = cpu_of(d);
+    size_t          fixed = ((size_t)o->n_expert * 3 + 2) * 4 + 3 * 64;
+    size_t          row = o->top_k * (sizeof(struct moe_slot) + (o->hidden + 2 * (size_t)o->inter) * sizeof(float));
+    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert);
+    CHECK(c->shared_bytes >= fixed + row);
+    uint32_t rows = (uint32_t)((c->shared_bytes - fixed) / row);
+    if (rows > o->n_row) rows = o->n_row;
+    for (uint32_t r = 0; r < o->n_row; r += rows) {
+        struct moe_job j = { .v = c->v, .o = o, .row0 = r, .n_row = o->n_row - r < rows ? o->n_row - r : rows };
+        j.n_slot = j.n_row * o->top_k;
+        char *at = c->shared;
+        j.x = (float *)(void *)at, at += (size_t)j.n_slot * o->hidden * sizeof(float);
+        j.h = (float *)(void *)at, at += (size_t)j.n_slot * 2 * o->inter * sizeof(float);
+        j.slot = (void *)at, at += j.n_slot * sizeof *j.slot;
+        j.p = (float *)(void *)at, at += o->n_expert * sizeof *j.p;
+        j.start = (void *)at, at += (o->n_expert + 1) * sizeof *j.start;
+        j.fours = (void *)at;
+        moe_rows(c, &j);
+    }
+}

@@ -1,0 +1,51 @@
+/* norm: RMSNorm by rows, alone or behind the residual add. */
+#include "kernels/cpu/cpu.h"
+#include <math.h>
+
+enum { NORM_ROWS = 8 }; /* of a piece */
+
+struct norm_job {
+    const struct simd *v;
+    float             *out, *x;
+    const float       *delta, *w;
+    uint32_t           n, dim;
+    float              eps;
+};
+
+void cpu_norm_row(const struct simd *v, float *out, const float *x, const float *w, uint32_t dim, float eps)
+{
+    float scale = 1.0f / sqrtf(v->sum_squares(x, dim) / (float)dim + eps);
+    v->norm(out, x, w, scale, dim);
+}
+
+static void norm_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    struct norm_job *j = arg;
+    uint32_t         end = (piece + 1) * NORM_ROWS < j->n ? (piece + 1) * NORM_ROWS : j->n;
+    for (uint32_t r = piece * NORM_ROWS; r < end; r++) {
+        float *x = j->x + (size_t)r * j->dim;
+        if (j->delta) j->v->add(x, j->delta + (size_t)r * j->dim, j->dim);
+        cpu_norm_row(j->v, j->out + (size_t)r * j->dim, x, j->w, j->dim, j->eps);
+    }
+}
+
+static void norm(struct device *d, struct norm_job j)
+{
+    j.v = cpu_of(d)->v;
+    team_run(cpu_of(d)->team, (j.n + NORM_ROWS - 1) / NORM_ROWS, (uint64_t)j.n * j.dim / 4, norm_piece, &j);
+}
+
+void cpu_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps)
+{
+    union {
+        const void *in;
+        float      *x; /* only read: there is no delta */
+    } u = { x };
+    norm(d, (struct norm_job){ .out = out, .x = u.x, .w = w, .n = n, .dim = dim, .eps = eps });
+}
+
+void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps)
+{
+    norm(d, (struct norm_job){ .out = out, .x = x, .delta = delta, .w = w, .n = n, .dim = dim, .eps = eps });
+}

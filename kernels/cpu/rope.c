@@ -1,0 +1,123 @@
+/* rope: qk-norm, rotation and the append to the KV pool, one pass over the fused projection.
+ * Cosines and sines are kept by position, across heads, layers and steps: at 0.3 us a position they would otherwise be
+ * a good part of a small model's step. Two sets, as some families turn local and global layers at different speeds. */
+#include "kernels/cpu/cpu.h"
+#include <math.h>
+
+enum { ROPE_SETS = 2, ROPE_HALF_MAX = 512, ROPE_ROWS = 8 };
+
+struct rope_set {
+    uint32_t  half, n_slot; /* half 0: unused */
+    uint32_t *pos;          /* [n_slot] whose table lies there; position p lies in slot p % n_slot, if anywhere */
+    float    *table;        /* [n_slot][cos [half], sin [half]] */
+    float     scale, inv_freq[ROPE_HALF_MAX];
+};
+struct rope_cache {
+    size_t          set_bytes;
+    char           *memory;
+    uint32_t        next; /* set to give up when a third comes */
+    struct rope_set set[ROPE_SETS];
+};
+
+struct rope_cache *rope_cache_init(void *memory, size_t bytes)
+{
+    struct rope_cache *c = memory; /* zeroed */
+    c->memory = (char *)memory + (sizeof *c + 63) / 64 * 64;
+    c->set_bytes = (bytes - (sizeof *c + 63) / 64 * 64) / ROPE_SETS / 64 * 64;
+    return c;
+}
+
+static void rope_angles(float *table, const struct rope_set *s, uint32_t pos)
+{
+    for (uint32_t i = 0; i < s->half; i++) {
+        float angle = (float)pos * s->inv_freq[i]; /* in float32, as the checkpoints were trained */
+        table[i] = cosf(angle) * s->scale;
+        table[s->half + i] = sinf(angle) * s->scale;
+    }
+}
+
+static struct rope_set *rope_find(struct rope_cache *c, const struct op_qkv *o)
+{
+    uint32_t half = o->rot / 2;
+    CHECK(half >= 1 && half <= ROPE_HALF_MAX);
+    for (uint32_t i = 0; i < ROPE_SETS; i++) {
+        struct rope_set *s = &c->set[i];
+        if (s->half == half && s->scale == o->rope_scale && !memcmp(s->inv_freq, o->inv_freq, half * sizeof(float))) return s;
+    }
+    struct rope_set *s = &c->set[c->next];
+    char            *memory = c->memory + c->next * c->set_bytes;
+    c->next = (c->next + 1) % ROPE_SETS;
+    s->half = half, s->scale = o->rope_scale;
+    memcpy(s->inv_freq, o->inv_freq, half * sizeof(float));
+    s->n_slot = (uint32_t)(c->set_bytes / (2 * half * sizeof(float) + sizeof(uint32_t)));
+    s->table = (float *)(void *)memory;
+    s->pos = (uint32_t *)(void *)(s->table + (size_t)s->n_slot * 2 * half);
+    memset(s->pos, 0xff, s->n_slot * sizeof *s->pos);
+    return s;
+}
+
+struct qkv_job {
+    const struct simd       *v;
+    const struct op_qkv     *o;
+    const struct dev_batch  *b;
+    const struct dev_kv     *kv;
+    const struct rope_set   *rope; /* NULL: none */
+};
+
+static void qkv_row(const struct qkv_job *j, uint32_t r)
+{
+    const struct op_qkv *o = j->o;
+    const struct dev_kv *kv = j->kv;
+    uint32_t             hd = o->head_dim, n_turn = o->n_head + o->n_kv_head, seq = j->b->row_seq[r], pos = j->b->pos[r];
+    uint32_t             entry = j->b->page_start[seq] + pos / kv->block_tokens;
+    float               *x = (float *)o->qkv + (size_t)r * (n_turn + o->n_kv_head) * hd, own[2 * ROPE_HALF_MAX];
+    const float         *table = NULL;
+    CHECK(entry < j->b->page_start[seq + 1]);
+    uint32_t block = j->b->page[entry];
+    CHECK(block < kv->n_block);
+    if (j->rope) {
+        uint32_t slot = pos % j->rope->n_slot;
+        table = j->rope->table + (size_t)slot * 2 * j->rope->half;
+        if (j->rope->pos[slot] != pos) { /* a row of this batch has pushed it out */
+            rope_angles(own, j->rope, pos);
+            table = own;
+        }
+    }
+    for (uint32_t h = 0; h < n_turn; h++) {
+        const float *norm = h < o->n_head ? o->q_norm : o->k_norm;
+        if (norm) cpu_norm_row(j->v, x + h * hd, x + h * hd, norm, hd, o->eps);
+        if (table) j->v->rope(x + h * hd, table, table + j->rope->half, j->rope->half);
+    }
+    for (uint32_t h = 0; h < o->n_kv_head; h++) {
+        size_t at = kv_offset(kv, block, o->layer, h, pos % kv->block_tokens);
+        j->v->store(kv_at(kv, at), kv->dtype, x + (o->n_head + h) * hd, hd);
+        j->v->store(kv_at(kv, at + kv_v_offset(kv)), kv->dtype, x + (n_turn + h) * hd, hd);
+    }
+}
+
+static void qkv_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    const struct qkv_job *j = arg;
+    uint32_t              end = (piece + 1) * ROPE_ROWS < j->b->n_row ? (piece + 1) * ROPE_ROWS : j->b->n_row;
+    for (uint32_t r = piece * ROPE_ROWS; r < end; r++) qkv_row(j, r);
+}
+
+void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
+{
+    struct cpu_dev *c = cpu_of(d);
+    struct qkv_job  j = { .v = c->v, .o = o, .b = b, .kv = kv };
+    CHECK(o->head_dim == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer && o->rot <= o->head_dim);
+    if (o->inv_freq) {
+        struct rope_set *s = rope_find(c->rope, o);
+        for (uint32_t r = 0; r < b->n_row; r++) {
+            uint32_t slot = b->pos[r] % s->n_slot;
+            if (s->pos[slot] == b->pos[r]) continue;
+            rope_angles(s->table + (size_t)slot * 2 * s->half, s, b->pos[r]);
+            s->pos[slot] = b->pos[r];
+        }
+        j.rope = s;
+    }
+    uint64_t cost = (uint64_t)b->n_row * (o->n_head + 2 * o->n_kv_head) * (o->head_dim / 4 + 20);
+    team_run(c->team, (b->n_row + ROPE_ROWS - 1) / ROPE_ROWS, cost, qkv_piece, &j);
+}

@@ -1,0 +1,52 @@
+/* simd: the inner loops of the cpu device, one table per instruction set, picked once at open.   Private to kernels/cpu/.
+ * All variants work on 16 lanes (AVX2: two registers, scalar: an array) in the same order with the same reduction tree,
+ * so avx2 and avx512 give the same bits, and scalar too where the compiler has a fused multiply-add. No state. */
+#pragma once
+#include "base/dtype.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SIMD_LANES = 16 };
+
+/* Columns [16 * cols] of a product, each element one chain of fused multiply-adds over k, from k = 0 upwards:
+ *   out[r, 16 c + l] (+)= sum_k x[r, k] * w[c * w_col + k * w_k + l]
+ * so that a chain may be cut anywhere and go on later, and no element knows of its neighbours. ld*, w_*: in elements. */
+typedef void simd_mul_fn(float *out, size_t ldo, const float *x, size_t ldx, const void *w, size_t w_col, size_t w_k, uint32_t k,
+                         uint32_t rows, uint32_t cols, bool add);
+
+struct simd {
+    const char  *name, *device_name;
+    simd_mul_fn *mul[3]; /* by dtype of w: F32, BF16, F16 */
+    uint32_t     mul_rows; /* rows of one register block: more at once read w fewer times */
+
+    float (*sum_squares)(const float *x, uint32_t n);
+    void (*norm)(float *out, const float *x, const float *w, float scale, uint32_t n); /* x * scale * w; w NULL: x * scale */
+    void (*add)(float *x, const float *delta, uint32_t n);
+    void (*silu_mul)(float *out, const float *gate, const float *up, uint32_t n);
+    void (*rope)(float *x, const float *cos, const float *sin, uint32_t half); /* pairs (i, i + half) */
+    void (*store)(void *dst, enum dtype t, const float *src, uint32_t n);
+    void (*load)(float *dst, const void *src, enum dtype t, uint32_t n); /* writes up to a multiple of 16, zeros behind n */
+    /* 16 tokens of dim elements each -> dst [dim, 16] */
+    void (*pack_k)(float *dst, const void *const *token, enum dtype t, uint32_t dim);
+    /* One tile of a running softmax: s [64] scores of which [lo, hi) are seen become weights; returns the factor for what
+     * was summed before. m: running maximum; l [16]: running sum, by lane. */
+    float (*softmax)(float *s, uint32_t lo, uint32_t hi, float *m, float *l);
+    float (*sum)(const float *l); /* 16 lanes */
+
+    float (*max)(const float *x, uint32_t n, bool *nan_out);
+    void (*divide)(float *x, float by, uint32_t n);
+    /* e = exp(x - max), 0 where that is below min; returns the sum (n <= 256, so that float is enough) */
+    float (*exp_sum)(float *e, const float *x, float max, float min, uint32_t n); /* e NULL: the sum only */
+    uint32_t (*find)(const float *x, float value, uint32_t n); /* first index with x == value; n: none */
+    uint32_t (*count_above)(const float *x, float value, uint32_t n);
+    uint32_t (*ids_above)(uint32_t *id_out, const float *x, float value, uint32_t first_id, uint32_t n); /* ascending */
+};
+
+extern const struct simd simd_scalar;
+#if defined(__x86_64__)
+extern const struct simd simd_avx2, simd_avx512;
+#endif
+
+/* The best of this machine, or the one of that name; NULL: no such thing here. */
+const struct simd *simd_pick(const char *name);

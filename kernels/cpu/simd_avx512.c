@@ -1,0 +1,93 @@
+/* simd avx512: one register is the 16 lanes. F, BW, VL, DQ. */
+#include "kernels/cpu/simd.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+typedef __m512 v16;
+#define V_INLINE static inline __attribute__((always_inline))
+
+V_INLINE __mmask16 v_first(uint32_t n) { return (__mmask16)((1u << n) - 1); }
+V_INLINE v16       v_zero(void) { return _mm512_setzero_ps(); }
+V_INLINE v16       v_set1(float a) { return _mm512_set1_ps(a); }
+V_INLINE v16       v_load(const void *p) { return _mm512_loadu_ps(p); }
+V_INLINE v16       v_load_n(const float *p, uint32_t n) { return _mm512_maskz_loadu_ps(v_first(n), p); }
+V_INLINE void      v_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
+V_INLINE void      v_store_n(float *p, v16 a, uint32_t n) { _mm512_mask_storeu_ps(p, v_first(n), a); }
+V_INLINE v16       v_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
+V_INLINE v16       v_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
+V_INLINE v16       v_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
+V_INLINE v16       v_div(v16 a, v16 b) { return _mm512_div_ps(a, b); }
+V_INLINE v16       v_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
+V_INLINE v16       v_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
+V_INLINE uint32_t  v_above(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+V_INLINE uint32_t  v_equal(v16 a, v16 b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+V_INLINE uint32_t  v_nan(v16 a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+V_INLINE v16       v_pick(uint32_t mask, v16 a, v16 b) { return _mm512_mask_blend_ps((__mmask16)mask, b, a); }
+
+V_INLINE v16 v_shift16(__m512i a) { return _mm512_castsi512_ps(_mm512_slli_epi32(a, 16)); }
+V_INLINE v16 v_load_bf16(const bf16 *p) { return v_shift16(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p))); }
+V_INLINE v16 v_load_bf16_n(const bf16 *p, uint32_t n) { return v_shift16(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(v_first(n), p))); }
+V_INLINE v16 v_load_f16(const f16 *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
+V_INLINE v16 v_load_f16_n(const f16 *p, uint32_t n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_first(n), p)); }
+V_INLINE v16 v_low16(v16 a) { return v_shift16(_mm512_castps_si512(a)); }
+V_INLINE v16 v_high16(v16 a) { return _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(a), _mm512_set1_epi32((int)0xffff0000u))); }
+
+V_INLINE void v_store_bf16_n(bf16 *p, v16 a, uint32_t n)
+{
+    __m512i u = _mm512_castps_si512(a), odd = _mm512_and_epi32(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i even = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    __m512i quiet = _mm512_or_epi32(u, _mm512_set1_epi32(0x400000));
+    __m512i r = _mm512_srli_epi32(_mm512_mask_blend_epi32((__mmask16)v_nan(a), even, quiet), 16);
+    _mm256_mask_storeu_epi16(p, v_first(n), _mm512_cvtepi32_epi16(r));
+}
+V_INLINE void v_store_f16_n(f16 *p, v16 a, uint32_t n)
+{
+    _mm256_mask_storeu_epi16(p, v_first(n), _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+V_INLINE v16 v_pow2(v16 t) /* 2^n where the low bits of t hold n */
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(t), 23), _mm512_set1_epi32(127 << 23)));
+}
+
+V_INLINE float v_sum(v16 a)
+{
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+V_INLINE float v_hmax(v16 a)
+{
+    __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+
+/* 4x4 within the 128-bit quarters, then the quarters */
+V_INLINE void v_transpose(v16 *a)
+{
+    v16 b[16];
+    for (int i = 0; i < 16; i += 4) {
+        v16 l0 = _mm512_unpacklo_ps(a[i], a[i + 1]), h0 = _mm512_unpackhi_ps(a[i], a[i + 1]);
+        v16 l1 = _mm512_unpacklo_ps(a[i + 2], a[i + 3]), h1 = _mm512_unpackhi_ps(a[i + 2], a[i + 3]);
+        b[i] = _mm512_shuffle_ps(l0, l1, 0x44), b[i + 1] = _mm512_shuffle_ps(l0, l1, 0xee);
+        b[i + 2] = _mm512_shuffle_ps(h0, h1, 0x44), b[i + 3] = _mm512_shuffle_ps(h0, h1, 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        v16 l0 = _mm512_shuffle_f32x4(b[i], b[i + 4], 0x88), h0 = _mm512_shuffle_f32x4(b[i], b[i + 4], 0xdd);
+        v16 l1 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88), h1 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xdd);
+        a[i] = _mm512_shuffle_f32x4(l0, l1, 0x88), a[i + 8] = _mm512_shuffle_f32x4(l0, l1, 0xdd);
+        a[i + 4] = _mm512_shuffle_f32x4(h0, h1, 0x88), a[i + 12] = _mm512_shuffle_f32x4(h0, h1, 0xdd);
+    }
+}
+
+#define MUL_ROWS 6
+#define MUL_COLS(rows) 4
+#define SIMD_TABLE simd_avx512
+#define SIMD_NAME "avx512"
+#include "kernels/cpu/simd_body.h"
+#else
+typedef int simd_avx512_is_empty;
+#endif

@@ -1,0 +1,338 @@
+/* simd_body: the inner loops, once, over the 16 lanes that the including file defines:   (no include guard: a template)
+ *   v16; v_zero v_set1 v_load v_load_n (zeros behind n) v_store v_store_n v_add v_sub v_mul v_div v_fma (a * b + c)
+ *   v_max (b where either is NaN) v_load_bf16 v_load_f16 (and _n) v_store_bf16_n v_store_f16_n v_pow2 (see v_exp)
+ *   v_above (16-bit mask) v_equal v_nan v_pick (mask ? a : b) v_transpose (16 of them) v_low16 v_high16 (bf16 pairs)
+ *   v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1); MUL_ROWS, MUL_COLS(rows), SIMD_TABLE, SIMD_NAME */
+#include <math.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* exp(x), 2 ulp: x = n ln 2 + r; e^r by the polynomial of Cephes expf; below -87.3 exactly 0, above 88.3 infinite */
+INLINE v16 v_exp(v16 x)
+{
+    const v16 magic = v_set1(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer, which lies in the low bits */
+    v16       y = v_max(v_set1(-87.3f), x);
+    v16       t = v_fma(y, v_set1(1.44269504088896341f), magic);
+    v16       n = v_sub(t, magic);
+    v16       r = v_fma(n, v_set1(2.12194440e-4f), v_fma(n, v_set1(-0.693359375f), y));
+    v16       p = v_set1(1.9875691500e-4f);
+    p = v_fma(p, r, v_set1(1.3981999507e-3f));
+    p = v_fma(p, r, v_set1(8.3334519073e-3f));
+    p = v_fma(p, r, v_set1(4.1665795894e-2f));
+    p = v_fma(p, r, v_set1(1.6666665459e-1f));
+    p = v_fma(p, r, v_set1(5.0000001201e-1f));
+    p = v_fma(p, v_mul(r, r), v_add(r, v_set1(1.0f)));
+    p = v_mul(p, v_pow2(t));
+    p = v_pick(v_above(x, v_set1(88.3f)), v_set1(INFINITY), p);
+    return v_pick(v_above(v_set1(-87.3f), x), v_zero(), p);
+}
+
+/* ---------------------------------------------------------------- products */
+
+INLINE v16 v_load_f32(const float *p) { return v_load(p); }
+
+/* One register block of R rows by C columns of 16. R and C are constants where this is inlined. */
+#define MUL_TILE(T, name)                                                                                                     \
+    INLINE void tile_##name(float *out, size_t ldo, const float *x, size_t ldx, const T *w, size_t w_col, size_t w_k, uint32_t k, \
+                            bool add, const int R, const int C)                                                               \
+    {                                                                                                                         \
+        v16 acc[MUL_ROWS][8];                                                                                                 \
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =                                     \
+            add ? v_load(out + (size_t)r * ldo + c * 16) : v_zero();                                                          \
+        for (uint32_t i = 0; i < k; i++, w += w_k) {                                                                          \
+            v16 b[8];                                                                                                         \
+            UNROLL for (int c = 0; c < C; c++) b[c] = v_load_##name(w + (size_t)c * w_col);                                   \
+            UNROLL for (int r = 0; r < R; r++)                                                                                \
+            {                                                                                                                 \
+                v16 a = v_set1(x[(size_t)r * ldx + i]);                                                                       \
+                UNROLL for (int c = 0; c < C; c++) acc[r][c] = v_fma(a, b[c], acc[r][c]);                                     \
+            }                                                                                                                 \
+        }                                                                                                                     \
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) v_store(out + (size_t)r * ldo + c * 16, acc[r][c]); \
+    }                                                                                                                         \
+    static void mul_rows_##name(float *out, size_t ldo, const float *x, size_t ldx, const T *w, size_t w_col, size_t w_k, uint32_t k, \
+                                uint32_t rows, uint32_t cols, bool add);
+
+/* One function per R, so that each has its registers for itself: all its columns, then what is left by ones. */
+#define MUL_ROW(T, name, R)                                                                                                   \
+    static void mul_##name##_##R(float *out, size_t ldo, const float *x, size_t ldx, const T *w, size_t w_col, size_t w_k,    \
+                                 uint32_t k, uint32_t cols, bool add)                                                         \
+    {                                                                                                                         \
+        uint32_t c = 0;                                                                                                       \
+        for (; c + MUL_COLS(R) <= cols; c += MUL_COLS(R))                                                                     \
+            tile_##name(out + c * 16, ldo, x, ldx, w + c * w_col, w_col, w_k, k, add, R, MUL_COLS(R));                        \
+        for (; MUL_COLS(R) > 1 && c < cols; c++) tile_##name(out + c * 16, ldo, x, ldx, w + c * w_col, w_col, w_k, k, add, R, 1); \
+    }
+#define MUL(T, name)                                                                                                          \
+    MUL_TILE(T, name)                                                                                                         \
+    MUL_ROW(T, name, 1)                                                                                                       \
+    MUL_ROW(T, name, 2)                                                                                                       \
+    MUL_ROW(T, name, 3)                                                                                                       \
+    MUL_ROW(T, name, 4)                                                                                                       \
+    MUL_ROW(T, name, 5)                                                                                                       \
+    MUL_ROW(T, name, 6)                                                                                                       \
+    static void mul_rows_##name(float *out, size_t ldo, const float *x, size_t ldx, const T *w, size_t w_col, size_t w_k,     \
+                                uint32_t k, uint32_t rows, uint32_t cols, bool add)                                           \
+    {                                                                                                                         \
+        static void (*const by_rows[])(float *, size_t, const float *, size_t, const T *, size_t, size_t, uint32_t, uint32_t, bool) = \
+            { NULL, mul_##name##_1, mul_##name##_2, mul_##name##_3, mul_##name##_4, mul_##name##_5, mul_##name##_6 };         \
+        for (uint32_t n_block = (rows + MUL_ROWS - 1) / MUL_ROWS; n_block > 0; n_block--) { /* as even as they come */        \
+            uint32_t r = (rows + n_block - 1) / n_block;                                                                      \
+            by_rows[r](out, ldo, x, ldx, w, w_col, w_k, k, cols, add);                                                        \
+            out += r * ldo, x += r * ldx, rows -= r;                                                                          \
+        }                                                                                                                     \
+    }                                                                                                                         \
+    static void mul_##name(float *out, size_t ldo, const float *x, size_t ldx, const void *w, size_t w_col, size_t w_k,       \
+                           uint32_t k, uint32_t rows, uint32_t cols, bool add)                                                \
+    {                                                                                                                         \
+        mul_rows_##name(out, ldo, x, ldx, w, w_col, w_k, k, rows, cols, add);                                                 \
+    }
+MUL(float, f32)
+MUL(bf16, bf16)
+MUL(f16, f16)
+
+/* ---------------------------------------------------------------- rows */
+
+/* Four sums over vectors 0, 4, 8, ..; 1, 5, ..; then a tree: the same for every caller. */
+static float row_sum_squares(const float *x, uint32_t n)
+{
+    v16      s[4] = { v_zero(), v_zero(), v_zero(), v_zero() };
+    uint32_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        UNROLL for (int j = 0; j < 4; j++)
+        {
+            v16 a = v_load(x + i + 16 * j);
+            s[j] = v_fma(a, a, s[j]);
+        }
+    }
+    for (; i + 16 <= n; i += 16) {
+        v16 a = v_load(x + i);
+        s[0] = v_fma(a, a, s[0]);
+    }
+    if (i < n) {
+        v16 a = v_load_n(x + i, n - i);
+        s[1] = v_fma(a, a, s[1]);
+    }
+    return v_sum(v_add(v_add(s[0], s[1]), v_add(s[2], s[3])));
+}
+
+/* body(i, n) for every 16 of [0, n), n < 16 at the end: lanes are independent, so the tail has the bits of the rest */
+#define FOR_VECTORS(n)                                                \
+    for (uint32_t i = 0, len; len = (n) - i < 16 ? (n) - i : 16, i < (n); i += 16)
+
+INLINE v16  load_part(const float *p, uint32_t len) { return len == 16 ? v_load(p) : v_load_n(p, len); }
+INLINE void store_part(float *p, v16 a, uint32_t len)
+{
+    if (len == 16) v_store(p, a);
+    else v_store_n(p, a, len);
+}
+
+static void row_norm(float *out, const float *x, const float *w, float scale, uint32_t n)
+{
+    v16 s = v_set1(scale);
+    FOR_VECTORS(n)
+    {
+        v16 y = v_mul(load_part(x + i, len), s);
+        store_part(out + i, w ? v_mul(y, load_part(w + i, len)) : y, len);
+    }
+}
+
+static void row_add(float *x, const float *delta, uint32_t n)
+{
+    FOR_VECTORS(n) { store_part(x + i, v_add(load_part(x + i, len), load_part(delta + i, len)), len); }
+}
+
+static void row_silu_mul(float *out, const float *gate, const float *up, uint32_t n)
+{
+    FOR_VECTORS(n)
+    {
+        v16 g = load_part(gate + i, len);
+        v16 y = v_div(g, v_add(v_set1(1.0f), v_exp(v_sub(v_zero(), g))));
+        store_part(out + i, v_mul(y, load_part(up + i, len)), len);
+    }
+}
+
+static void row_rope(float *x, const float *cos, const float *sin, uint32_t half)
+{
+    FOR_VECTORS(half)
+    {
+        v16 a = load_part(x + i, len), b = load_part(x + half + i, len), c = load_part(cos + i, len), s = load_part(sin + i, len);
+        store_part(x + i, v_sub(v_mul(a, c), v_mul(b, s)), len);
+        store_part(x + half + i, v_add(v_mul(b, c), v_mul(a, s)), len);
+    }
+}
+
+static void row_store(void *dst, enum dtype t, const float *src, uint32_t n)
+{
+    FOR_VECTORS(n)
+    {
+        v16 a = load_part(src + i, len);
+        if (t == DT_F32) store_part((float *)dst + i, a, len);
+        else if (t == DT_BF16) v_store_bf16_n((bf16 *)dst + i, a, len);
+        else v_store_f16_n((f16 *)dst + i, a, len);
+    }
+}
+
+INLINE v16 load_typed(const void *src, enum dtype t, uint32_t i, uint32_t len)
+{
+    if (t == DT_F32) return load_part((const float *)src + i, len);
+    if (t == DT_BF16) return len == 16 ? v_load_bf16((const bf16 *)src + i) : v_load_bf16_n((const bf16 *)src + i, len);
+    return len == 16 ? v_load_f16((const f16 *)src + i) : v_load_f16_n((const f16 *)src + i, len);
+}
+
+static void row_load(float *dst, const void *src, enum dtype t, uint32_t n)
+{
+    FOR_VECTORS(n) { v_store(dst + i, load_typed(src, t, i, len)); }
+}
+
+static void tile_pack_k(float *dst, const void *const *token, enum dtype t, uint32_t dim)
+{
+    v16      a[16];
+    uint32_t i = 0;
+    if (t == DT_BF16) /* pairs of dims travel together: half the shuffles */
+        for (; i + 32 <= dim; i += 32) {
+            for (int j = 0; j < 16; j++) {
+                const void *pairs = (const bf16 *)token[j] + i;
+                a[j] = v_load(pairs);
+            }
+            v_transpose(a);
+            for (uint32_t j = 0; j < 16; j++) {
+                v_store(dst + (i + 2 * j) * 16, v_low16(a[j]));
+                v_store(dst + (i + 2 * j + 1) * 16, v_high16(a[j]));
+            }
+        }
+    for (; i < dim; i += 16) {
+        uint32_t len = dim - i < 16 ? dim - i : 16;
+        for (int j = 0; j < 16; j++) a[j] = load_typed(token[j], t, i, len);
+        v_transpose(a);
+        for (uint32_t j = 0; j < len; j++) v_store(dst + (i + j) * 16, a[j]);
+    }
+}
+
+static float tile_softmax(float *s, uint32_t lo, uint32_t hi, float *m, float *l)
+{
+    uint32_t first = lo / 16 * 16;
+    v16      top = v_set1(-INFINITY);
+    for (uint32_t i = first; i < hi; i += 16) {
+        uint32_t from = lo > i ? lo - i : 0, to = hi - i < 16 ? hi - i : 16;
+        v16      a = v_pick((0xffffu >> (16 - to)) & (0xffffu << from), v_load(s + i), v_set1(-INFINITY));
+        v_store(s + i, a);
+        top = v_max(top, a);
+    }
+    float max = v_hmax(top), old = *m;
+    if (!(max > old)) max = old;
+    float alpha[16];
+    v_store(alpha, v_exp(v_set1(old - max)));
+    if (old == max) alpha[0] = 1.0f; /* also where both are infinite */
+    v16 sum = v_mul(v_load(l), v_set1(alpha[0]));
+    for (uint32_t i = first; i < hi; i += 16) {
+        v16 p = v_exp(v_sub(v_load(s + i), v_set1(max)));
+        v_store(s + i, p);
+        sum = v_add(sum, p);
+    }
+    v_store(l, sum);
+    *m = max;
+    return alpha[0];
+}
+
+static float lanes_sum(const float *l) { return v_sum(v_load(l)); }
+
+/* ---------------------------------------------------------------- logits */
+
+static float logits_max(const float *x, uint32_t n, bool *nan_out)
+{
+    v16      top[4];
+    uint32_t nan = 0, i = 0;
+    for (int j = 0; j < 4; j++) top[j] = v_set1(-INFINITY);
+    for (; i + 64 <= n; i += 64) {
+        UNROLL for (int j = 0; j < 4; j++)
+        {
+            v16 a = v_load(x + i + 16 * j);
+            nan |= v_nan(a);
+            top[j] = v_max(top[j], a);
+        }
+    }
+    for (; i < n; i += 16) {
+        uint32_t len = n - i < 16 ? n - i : 16;
+        v16      a = v_pick(0xffffu >> (16 - len), load_part(x + i, len), v_set1(-INFINITY));
+        nan |= v_nan(a);
+        top[0] = v_max(top[0], a);
+    }
+    *nan_out = nan != 0;
+    return v_hmax(v_max(v_max(top[0], top[1]), v_max(top[2], top[3])));
+}
+
+static void logits_divide(float *x, float by, uint32_t n)
+{
+    v16 d = v_set1(by);
+    FOR_VECTORS(n) { store_part(x + i, v_div(load_part(x + i, len), d), len); }
+}
+
+static float logits_exp_sum(float *e, const float *x, float max, float min, uint32_t n)
+{
+    v16 sum = v_zero(), m = v_set1(max), low = v_set1(min);
+    FOR_VECTORS(n)
+    {
+        v16 a = v_exp(v_sub(load_part(x + i, len), m));
+        a = v_pick(v_above(low, a), v_zero(), a);
+        if (len < 16) a = v_pick(0xffffu >> (16 - len), a, v_zero());
+        if (e) store_part(e + i, a, len);
+        sum = v_add(sum, a);
+    }
+    return v_sum(sum);
+}
+
+static uint32_t logits_find(const float *x, float value, uint32_t n)
+{
+    v16 b = v_set1(value);
+    FOR_VECTORS(n)
+    {
+        uint32_t hit = v_equal(load_part(x + i, len), b) & (0xffffu >> (16 - len));
+        if (hit) return i + (uint32_t)__builtin_ctz(hit);
+    }
+    return n;
+}
+
+static uint32_t logits_count_above(const float *x, float value, uint32_t n)
+{
+    v16      b = v_set1(value);
+    uint32_t count = 0;
+    FOR_VECTORS(n) { count += (uint32_t)__builtin_popcount(v_above(load_part(x + i, len), b) & (0xffffu >> (16 - len))); }
+    return count;
+}
+
+static uint32_t logits_ids_above(uint32_t *id_out, const float *x, float value, uint32_t first_id, uint32_t n)
+{
+    v16      b = v_set1(value);
+    uint32_t count = 0;
+    FOR_VECTORS(n)
+    {
+        uint32_t hit = v_above(load_part(x + i, len), b) & (0xffffu >> (16 - len));
+        for (; hit; hit &= hit - 1) id_out[count++] = first_id + i + (uint32_t)__builtin_ctz(hit);
+    }
+    return count;
+}
+
+const struct simd SIMD_TABLE = {
+    .name = SIMD_NAME,
+    .device_name = "cpu " SIMD_NAME,
+    .mul = { [DT_F32] = mul_f32, [DT_BF16] = mul_bf16, [DT_F16] = mul_f16 },
+    .mul_rows = MUL_ROWS,
+    .sum_squares = row_sum_squares,
+    .norm = row_norm,
+    .add = row_add,
+    .silu_mul = row_silu_mul,
+    .rope = row_rope,
+    .store = row_store,
+    .load = row_load,
+    .pack_k = tile_pack_k,
+    .softmax = tile_softmax,
+    .sum = lanes_sum,
+    .max = logits_max,
+    .divide = logits_divide,
+    .exp_sum = logits_exp_sum,
+    .find = logits_find,
+    .count_above = logits_count_above,
+    .ids_above = logits_ids_above,
+};

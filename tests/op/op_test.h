@@ -1,0 +1,80 @@
+/* op_test: what the op tests share: the devices of this machine, numbers, comparisons. */
+#pragma once
+#include "base/dtype.h"
+#include "base/rng.h"
+#include "kernels/device.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { OP_ARENA = 64 << 20, OP_DEVICES_MAX = 8 };
+
+static inline struct device *op_open(enum dev_kind kind, const char *simd, uint32_t n_thread)
+{
+    struct device *d = NULL;
+    struct dev_cfg cfg = { .kind = kind, .arena_bytes = OP_ARENA, .n_thread = n_thread, .n_rank = 1, .simd = simd };
+    return dev_open(&cfg, &d) == ST_OK ? d : NULL;
+}
+
+/* What has no AVX-512 has fewer devices. Each variant once alone and once with a team. */
+static inline uint32_t op_cpu_devices(struct device **d)
+{
+    static const char *const simd[] = { "scalar", "avx2", "avx512" };
+    uint32_t                 n = 0;
+    for (int i = 0; i < 3; i++)
+        for (uint32_t n_thread = 1; n_thread <= 2; n_thread++)
+            if ((d[n] = op_open(DEV_CPU, simd[i], n_thread))) n++;
+    assert_true(n >= 2);
+    return n;
+}
+static inline void op_close(struct device **d, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) dev_close(d[i]);
+}
+/* May their bits be compared? scalar has no fused multiply-add on some machines. */
+static inline bool op_is_vector(const struct device *d) { return strstr(d->ops->name, "avx") != NULL; }
+
+static inline float op_normal(uint64_t stream, uint64_t i)
+{
+    struct rng_block b = rng_philox(7, stream, i);
+    return sqrtf(-2.0f * logf(rng_unit(b.x[0]))) * cosf(6.2831853f * rng_unit(b.x[1]));
+}
+static inline float *op_random(size_t n, uint64_t stream, float scale)
+{
+    float *x = malloc((n ? n : 1) * sizeof *x);
+    assert_non_null(x);
+    for (size_t i = 0; i < n; i++) x[i] = op_normal(stream, i) * scale;
+    return x;
+}
+static inline float op_rounded(float x, enum dtype t)
+{
+    return t == DT_BF16 ? bf16_to_f32(f32_to_bf16(x)) : t == DT_F16 ? f16_to_f32(f32_to_f16(x)) : x;
+}
+
+static inline void op_assert_near(const float *got, const float *want, size_t n, double tolerance, const char *what)
+{
+    for (size_t i = 0; i < n; i++) {
+        double diff = fabs((double)got[i] - (double)want[i]);
+        if (!(diff <= tolerance * (1.0 + fabs((double)want[i])))) fail_msg("%s: [%zu] is %.9g, should be %.9g", what, i, (double)got[i], (double)want[i]);
+    }
+}
+static inline void op_assert_same(const float *got, const float *want, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&got[i], &want[i], sizeof *got)) fail_msg("%s: [%zu] is %.9g (%a), should be %.9g (%a)", what, i, (double)got[i], (double)got[i], (double)want[i], (double)want[i]);
+}
+
+static inline struct dev_weight op_weight(struct device *d, enum dtype t, uint32_t n, uint32_t k, const float *src)
+{
+    struct dev_weight w;
+    assert_int_equal(d->ops->weight_alloc(d, t, n, k, &w), ST_OK);
+    d->ops->weight_set(d, &w, 0, n, src, k * sizeof *src, DT_F32);
+    return w;
+}

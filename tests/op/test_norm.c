@@ -1,0 +1,81 @@
+#include "op_test.h"
+
+static void norms_agree_with_ref(void **state)
+{
+    (void)state;
+    static const uint32_t dim[] = { 1, 7, 16, 33, 64, 100, 256, 1000 };
+    struct device        *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t              n_dev = op_cpu_devices(d), n = 41;
+    for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
+        size_t all = (size_t)n * dim[s];
+        float *x = op_random(all, 1, 3), *delta = op_random(all, 2, 1), *w = op_random(dim[s], 3, 1);
+        float *want = op_random(all, 4, 1), *got = op_random(all, 5, 1), *want_x = malloc(all * sizeof *x), *got_x = malloc(all * sizeof *x);
+        for (uint32_t i = 0; i < n_dev; i++) {
+            ref->ops->rmsnorm(ref, want, x, w, n, dim[s], 1e-5f);
+            d[i]->ops->rmsnorm(d[i], got, x, w, n, dim[s], 1e-5f);
+            op_assert_near(got, want, all, 2e-6, d[i]->ops->name);
+            memcpy(want_x, x, all * sizeof *x);
+            memcpy(got_x, x, all * sizeof *x);
+            ref->ops->add_rmsnorm(ref, want, want_x, delta, w, n, dim[s], 1e-5f);
+            d[i]->ops->add_rmsnorm(d[i], got, got_x, delta, w, n, dim[s], 1e-5f);
+            op_assert_near(got, want, all, 2e-6, d[i]->ops->name);
+            op_assert_same(got_x, want_x, all, "the residual");
+        }
+        free(x), free(delta), free(w), free(want), free(got), free(want_x), free(got_x);
+    }
+    dev_close(ref);
+    op_close(d, n_dev);
+}
+
+static void a_row_has_the_same_bits_in_every_place(void **state)
+{
+    (void)state;
+    enum { N = 2000, DIM = 100 };
+    struct device *d[OP_DEVICES_MAX];
+    uint32_t       n_dev = op_cpu_devices(d);
+    float         *x = op_random(N * DIM, 1, 1), *w = op_random(DIM, 2, 1), *got = op_random(N * DIM, 3, 1), *alone = op_random(DIM, 4, 1), *first = NULL;
+    for (uint32_t i = 0; i < n_dev; i++) {
+        d[i]->ops->rmsnorm(d[i], got, x, w, N, DIM, 1e-6f);
+        for (uint32_t r = 0; r < N; r++) {
+            d[i]->ops->rmsnorm(d[i], alone, x + r * DIM, w, 1, DIM, 1e-6f);
+            op_assert_same(got + r * DIM, alone, DIM, d[i]->ops->name);
+        }
+        if (!op_is_vector(d[i])) continue;
+        if (!first) first = memcpy(malloc(N * DIM * sizeof *got), got, N * DIM * sizeof *got);
+        op_assert_same(got, first, N * DIM, "one variant against another");
+    }
+    free(x), free(w), free(got), free(alone), free(first);
+    op_close(d, n_dev);
+}
+
+static void swiglu_agrees_with_ref_and_rows_stand_alone(void **state)
+{
+    (void)state;
+    enum { N = 300, INTER = 77 };
+    struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t       n_dev = op_cpu_devices(d);
+    float         *x = op_random(N * 2 * INTER, 1, 4), *want = op_random(N * INTER, 2, 1), *got = op_random(N * INTER, 3, 1), *alone = op_random(INTER, 4, 1);
+    x[0] = -200, x[1] = 200, x[2] = -88, x[3] = 0, x[4] = -0.0f, x[5] = 1e-30f, x[6] = -87.4f;
+    ref->ops->swiglu(ref, want, x, N, INTER);
+    for (uint32_t i = 0; i < n_dev; i++) {
+        d[i]->ops->swiglu(d[i], got, x, N, INTER);
+        op_assert_near(got, want, N * INTER, 1e-6, d[i]->ops->name);
+        for (uint32_t r = 0; r < N; r++) {
+            d[i]->ops->swiglu(d[i], alone, x + r * 2 * INTER, 1, INTER);
+            op_assert_same(got + r * INTER, alone, INTER, d[i]->ops->name);
+        }
+    }
+    free(x), free(want), free(got), free(alone);
+    dev_close(ref);
+    op_close(d, n_dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(norms_agree_with_ref),
+        cmocka_unit_test(a_row_has_the_same_bits_in_every_place),
+        cmocka_unit_test(swiglu_agrees_with_ref_and_rows_stand_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -72,9 +72,14 @@ struct op_moe {           /* softmax over all experts, top-k, optional renormali
     bool                     renorm;
 };
 
-/* Sampling of n rows of logits. Order per row: raw log-softmax for logprobs; mask (allowed, banned); bias; repetition,
- * presence, frequency penalties; temperature; top-k; top-p; min-p; draw by Gumbel-free inverse CDF with
- * rng_philox(seed, stream, counter). Ties go to the lowest id. temperature 0: argmax. */
+/* Sampling of n rows of logits. Per row, in vLLM's order (v1/sample/sampler.py):
+ *   mask (allowed, banned); bias; repetition, frequency, presence penalties; temperature (below 1e-5: argmax, done);
+ *   min-p against the most likely id; top-k; top-p over what is left: the fewest ids, most likely first, whose
+ *   probabilities reach top_p, at least one; a draw by inverse CDF over the survivors in order of id, at
+ *   rng_unit(rng_philox(seed, stream, counter).x[0]).
+ * In fp32. Ties go to the lowest id, everywhere: top-k keeps exactly k. Repetition counts prompt and answer, frequency
+ * and presence the answer only. Logprobs and ranks are of the raw logits, before all that.
+ * Ids of the lists that are not in the vocabulary change nothing. */
 struct op_sample_row {
     float    temperature, top_p, min_p, presence, frequency, repetition; /* off: 0.., 1, 0, 0, 0, 1 */
     uint32_t top_k;            /* 0: off                                                           */
@@ -94,10 +99,10 @@ struct op_sample {
     const uint32_t             *hist, *ban, *allow;
     const struct op_bias       *bias;
     /* out, host-readable after sync */
-    uint32_t *id;      /* [n] the drawn id; UINT32_MAX when the row held a NaN or no finite logit  */
-    float    *logprob; /* [n] raw log-softmax of it */
-    uint32_t *rank;    /* [n] 1 + number of ids with a higher raw logit */
-    uint32_t *top_id;  /* [n, OP_SAMPLE_TOP_MAX] */
+    uint32_t *id;      /* [n] the drawn id; UINT32_MAX: a NaN or +inf among the raw logits, or nothing finite to draw */
+    float    *logprob; /* [n] raw log-softmax of it; -inf where there is no id */
+    uint32_t *rank;    /* [n] 1 + number of ids with a higher raw logit; 0 where there is no id */
+    uint32_t *top_id;  /* [n, OP_SAMPLE_TOP_MAX] best first; UINT32_MAX and -inf where there are fewer (or logits of -inf) */
     float    *top_logprob;
 };
 /* Logprobs of given ids (prompt_logprobs, echo): as above without drawing. */

@@ -48,7 +48,7 @@ static void raw(const float *l, uint32_t vocab, uint32_t id, uint32_t n_top, flo
         best = (struct cand){ UINT32_MAX, -INFINITY };
         for (uint32_t i = 0; sane && i < vocab; i++) {
             struct cand c = { i, l[i] };
-            if ((taken == 0 || cand_order(&last, &c) < 0) && (best.id == UINT32_MAX || cand_order(&c, &best) < 0)) best = c;
+            if (l[i] > -INFINITY && (taken == 0 || cand_order(&last, &c) < 0) && (best.id == UINT32_MAX || cand_order(&c, &best) < 0)) best = c;
         }
         top_id[taken] = best.id;
         top_logprob[taken] = best.id == UINT32_MAX ? -INFINITY : (float)((double)best.z - lse);

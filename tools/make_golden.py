@@ -4,7 +4,7 @@
     pip install torch transformers safetensors        # made with transformers 5.23, torch 2.15
     tools/make_golden.py [tests/data/golden] [name ...]
 
-Per checkpoint NAME: config.json, the weights, golden.json {prompts, rows, greedy, min_gap} and logits.f32, the float32 logits
+rope.json holds configurations and the inverse frequencies that they mean. Per checkpoint NAME: config.json, the weights, golden.json {prompts, rows, greedy, min_gap} and logits.f32, the float32 logits
 [rows, vocab] of the listed (prompt, row) pairs. The seed is the first for which no greedy step has its two best logits closer
 than GAP, so that tokens must be equal wherever sums are taken in another order. CI reads the files and needs none of this.
 """
@@ -20,6 +20,8 @@ from transformers import (
     LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
     Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
 )
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 GAP = 4e-3
 N_GREEDY = 64
@@ -170,8 +172,43 @@ def make(root, name):
     print(f"{name}: seed {seed}, min gap {min(gaps):.4f}, {distinct} distinct tokens, max |logit| {np.abs(logits).max():.2f}, {size >> 10} KiB", flush=True)
 
 
+# head_dim, max_position_embeddings, RoPE parameters: of published models, and the corners of each type
+ROPES = [
+    (128, 4096, dict(rope_type="default", rope_theta=10000.0)),
+    (64, 131072, dict(rope_type="llama3", rope_theta=500000.0, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                      original_max_position_embeddings=8192)),  # Llama 3.2
+    (128, 131072, dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                       original_max_position_embeddings=8192)),  # Llama 3.1
+    (128, 16384, dict(rope_type="linear", rope_theta=10000.0, factor=8.0)),
+    (32, 2048, dict(rope_type="linear", rope_theta=10000.0, factor=2.0, partial_rotary_factor=0.5)),
+    (128, 131072, dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0, original_max_position_embeddings=32768)),  # Qwen2.5, Qwen3
+    (128, 131072, dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0)),
+    (64, 163840, dict(rope_type="yarn", rope_theta=10000.0, factor=40.0, original_max_position_embeddings=4096, beta_fast=32, beta_slow=1,
+                      mscale=1.0, mscale_all_dim=0.7)),
+    (64, 131072, dict(rope_type="yarn", rope_theta=150000.0, factor=32.0, original_max_position_embeddings=4096, beta_fast=32.0, beta_slow=1.0,
+                      truncate=False)),
+    (16, 256, dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=32, attention_factor=1.5)),
+    (64, 8192, dict(rope_type="yarn", rope_theta=10000.0, factor=None, original_max_position_embeddings=2048, beta_fast=0, beta_slow=None)),
+]
+
+
+def make_rope(root):
+    out = []
+    for head_dim, context, params in ROPES:
+        config = LlamaConfig(head_dim=head_dim, max_position_embeddings=context, rope_parameters=dict(params))
+        if params["rope_type"] == "default":
+            inv_freq, scale = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
+        else:
+            inv_freq, scale = ROPE_INIT_FUNCTIONS[params["rope_type"]](config)
+        out.append({"head_dim": head_dim, "max_position_embeddings": context, "rope_parameters": params, "scale": scale,
+                    "inv_freq": [float(f"{x:.9g}") for x in inv_freq.tolist()]})
+    with open(os.path.join(root, "rope.json"), "w") as f:
+        json.dump(out, f, indent=0)
+        f.write("\n")
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     root = sys.argv[1] if len(sys.argv) > 1 else "tests/data/golden"
-    for n in sys.argv[2:] or MODELS:
-        make(root, n)
+    for n in sys.argv[2:] or [*MODELS, "rope"]:
+        make_rope(root) if n == "rope" else make(root, n)

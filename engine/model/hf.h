@@ -1,0 +1,41 @@
+/* hf: reading config.json and generation_config.json.   Private to engine/model/. Thread: any, one per struct hf.
+ * A read that fails writes its one line and sticks; everything after it is skipped or returns what is harmless. */
+#pragma once
+#include "base/json.h"
+#include "engine/model/model.h"
+
+struct hf {
+    const char        *file;
+    const json_t      *top;  /* the file      */
+    const json_t      *text; /* its text part: text_config of a wrapper, else top */
+    struct model_spec *spec;
+    char              *err;
+    size_t             err_bytes;
+    enum status        st; /* the first failure sticks, so that a row of reads needs one check */
+};
+
+/* "FILE: fmt"; the first one stays */
+__attribute__((format(printf, 2, 3))) void hf_fail(struct hf *c, const char *fmt, ...);
+
+/* The value as the file has it, cut to what fits a message. */
+struct hf_shown {
+    char text[72];
+};
+struct hf_shown hf_show(const json_t *v);
+
+const json_t *hf_value(const json_t *obj, const char *key);         /* null counts as absent, as in Python's None */
+const json_t *hf_value_or_top(const struct hf *c, const char *key); /* the text part's own word, else that of the file around it */
+const char   *hf_str(const json_t *obj, const char *key);           /* NULL: absent or no string */
+
+/* A number from min to max; v NULL: absent. key is for the message. */
+double hf_num_of(struct hf *c, const json_t *v, const char *key, double min, double max, double absent);
+double hf_num(struct hf *c, const json_t *obj, const char *key, double min, double max, double absent);
+#define HF_REQUIRED INT64_MIN /* as absent: the key must be there */
+int64_t  hf_int(struct hf *c, const json_t *obj, const char *key, int64_t min, int64_t max, int64_t absent);
+uint32_t hf_size(struct hf *c, const char *key, uint32_t min, uint32_t max, int64_t absent); /* of the text part */
+bool     hf_flag(struct hf *c, const json_t *v, const char *key, bool absent);
+
+/* c->file as a JSON object; ST_NOT_FOUND leaves c and err alone. */
+enum status hf_read(struct hf *c, const struct source *src, json_t **root_out);
+
+void hf_rope(struct hf *c); /* hf_rope.c: everything about positions */

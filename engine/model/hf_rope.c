@@ -1,0 +1,121 @@
+/* hf_rope: which inverse frequencies config.json asks for, and how many tokens of context that gives. */
+#include "engine/model/hf.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The one set of RoPE parameters: rope_scaling (v4, and what v5 prefers when both are there) or rope_parameters (v5), which may
+ * be nested per layer type as long as all say the same. */
+static const json_t *hf_rope_object(struct hf *c)
+{
+    const json_t *rp = hf_value(c->text, "rope_scaling"), *v, *one = NULL;
+    const char   *key = "rope_scaling", *name;
+    if (!json_is_object(rp) || !json_object_size(rp)) {
+        if (rp && !json_is_object(rp)) hf_fail(c, "rope_scaling is %s, must be an object", hf_show(rp).text);
+        rp = hf_value(c->text, key = "rope_parameters");
+    }
+    if (!rp) return NULL;
+    if (!json_is_object(rp)) {
+        hf_fail(c, "%s is %s, must be an object", key, hf_show(rp).text);
+        return NULL;
+    }
+    json_object_foreach((json_t *)(uintptr_t)rp, name, v) /* the macro wants it mutable and changes nothing */
+    {
+        if (!json_is_object(v)) continue;
+        if (one && !json_equal(one, v)) {
+            hf_fail(c, "%s differs between layer types (%s), one set for all layers is supported", key, name);
+            return NULL;
+        }
+        one = v;
+    }
+    return one ? one : rp;
+}
+
+static const json_t *hf_rope_value(const struct hf *c, const json_t *rp, const char *key, const char *alias)
+{
+    const json_t *v = hf_value(rp, key);
+    if (!v) v = hf_value(c->text, key);
+    return v || !alias ? v : hf_value(c->text, alias);
+}
+
+static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
+{
+    static const struct {
+        const char             *name;
+        enum model_rope_scaling scaling;
+    } types[] = {
+        { "default", ROPE_SCALE_DEFAULT }, { "linear", ROPE_SCALE_LINEAR }, { "llama3", ROPE_SCALE_LLAMA3 }, { "yarn", ROPE_SCALE_YARN }
+    };
+    struct model_spec *s = c->spec;
+    size_t             i = 0;
+    while (i < 4 && strcmp(types[i].name, type)) i++;
+    if (i == 4) {
+        hf_fail(c, "rope_type is \"%.40s\", supported are default, linear, llama3 and yarn", type);
+        return;
+    }
+    s->rope_scaling = types[i].scaling;
+    if (s->rope_scaling == ROPE_SCALE_DEFAULT) return;
+
+    const json_t *orig = hf_value(c->text, "original_max_position_embeddings"); /* outside the object it has priority, as in transformers */
+    if (!orig) orig = hf_value(rp, "original_max_position_embeddings");
+    s->rope_orig_context = (uint32_t)hf_num_of(c, orig, "original_max_position_embeddings", 1, 1 << 30, s->context);
+    const json_t *factor = hf_value(rp, "factor");
+    if (factor || s->rope_scaling != ROPE_SCALE_YARN) {
+        if (!factor) hf_fail(c, "factor of rope type %s is missing", type);
+        s->rope_factor = hf_num_of(c, factor, "rope factor", 1e-3, 1e6, 1);
+    } else {
+        s->rope_factor = (double)s->context / s->rope_orig_context;
+    }
+    if (s->rope_scaling == ROPE_SCALE_LLAMA3) {
+        if (!hf_value(rp, "low_freq_factor") || !hf_value(rp, "high_freq_factor"))
+            hf_fail(c, "low_freq_factor or high_freq_factor is missing");
+        s->rope_low_freq = hf_num(c, rp, "low_freq_factor", 1e-6, 1e6, 1);
+        s->rope_high_freq = hf_num(c, rp, "high_freq_factor", 1e-6, 1e6, 4);
+        if (!c->st && s->rope_high_freq <= s->rope_low_freq)
+            hf_fail(c, "high_freq_factor is %g, must be more than low_freq_factor, which is %g", s->rope_high_freq, s->rope_low_freq);
+        return;
+    }
+    /* max_position_embeddings of a linear or yarn model is the length before stretching; of llama3 the one after */
+    double context = (s->rope_scaling == ROPE_SCALE_YARN ? s->rope_orig_context : s->context) * s->rope_factor;
+    if (context < 1 || context > 1 << 30) hf_fail(c, "rope factor %g makes a context of %g tokens", s->rope_factor, context);
+    if (c->st || s->rope_scaling == ROPE_SCALE_LINEAR) {
+        if (!c->st) s->context = (uint32_t)context;
+        return;
+    }
+    s->context = (uint32_t)context;
+    s->rope_beta_fast = hf_num(c, rp, "beta_fast", 0, 1e6, 32);
+    s->rope_beta_slow = hf_num(c, rp, "beta_slow", 0, 1e6, 1);
+    if (s->rope_beta_fast == 0) s->rope_beta_fast = 32; /* "or 32" in transformers */
+    if (s->rope_beta_slow == 0) s->rope_beta_slow = 1;
+    s->rope_attn_factor = hf_num(c, rp, "attention_factor", 0, 1e3, (double)NAN);
+    s->rope_mscale = hf_num(c, rp, "mscale", 0, 1e3, 0);
+    s->rope_mscale_all_dim = hf_num(c, rp, "mscale_all_dim", 0, 1e3, 0);
+    s->rope_truncate = hf_flag(c, hf_value(rp, "truncate"), "truncate", true);
+}
+
+void hf_rope(struct hf *c)
+{
+    static const char *const refused[] = { "llama_4_scaling_beta", "mrope_section", "short_factor", "long_factor" };
+    static const char *const interleaved[] = { "rope_interleave", "rope_interleaved", "interleaved_rope" };
+    struct model_spec       *s = c->spec;
+    const json_t            *rp = hf_rope_object(c);
+    for (size_t i = 0; rp && i < sizeof refused / sizeof *refused; i++)
+        if (hf_value(rp, refused[i]))
+            hf_fail(c, "%s of the RoPE parameters is %s, which is not supported", refused[i], hf_show(hf_value(rp, refused[i])).text);
+    for (size_t i = 0; i < sizeof interleaved / sizeof *interleaved; i++)
+        if (json_is_true(hf_value(c->text, interleaved[i])))
+            hf_fail(c, "%s is true, only pairs (i, i + half) are supported", interleaved[i]);
+
+    s->rope_theta = hf_num_of(c, hf_rope_value(c, rp, "rope_theta", "rotary_emb_base"), "rope_theta", 1, 1e30, s->family->def->rope_theta);
+    if (s->rope_theta == 1) hf_fail(c, "rope_theta is 1, must be more");
+    double part = hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", "rotary_pct"), "partial_rotary_factor", 0, 1, 1);
+    s->rot = (uint32_t)(s->head_dim * part);
+    s->rot = hf_size(c, "rotary_dim", 1, s->head_dim, s->rot);
+    if (!c->st && (s->rot < 2 || s->rot % 2))
+        hf_fail(c, "partial_rotary_factor makes %u of head_dim %u rotate, must be even and at least 2", s->rot, s->head_dim);
+
+    const json_t *type = hf_value(rp, "rope_type");
+    if (!type) type = hf_value(rp, "type");
+    if (type && !json_is_string(type)) hf_fail(c, "rope_type is %s, must be a name", hf_show(type).text);
+    if (!c->st) hf_rope_scaling(c, rp, type ? json_string_value(type) : "default");
+}

@@ -1,0 +1,418 @@
+#include "base/json.h"
+#include "base/log.h"
+#include "engine/model/model.h"
+#include "memory_source.h"
+#include <fcntl.h>
+#include <math.h>
+
+static char err[512];
+
+/* The smallest configuration of an architecture, with the keys of `over` on top; a key that is "-" there is taken out. */
+static enum status load2(const char *arch, const char *over, const char *generation, struct model_spec *spec)
+{
+    json_t *config = json_pack("{s:[s], s:i, s:i, s:i, s:i, s:i, s:i, s:s}", "architectures", arch, "hidden_size", 64, "num_hidden_layers",
+                               4, "num_attention_heads", 4, "num_key_value_heads", 2, "intermediate_size", 96, "vocab_size", 320,
+                               "torch_dtype", "bfloat16");
+    json_t *patch = json_loads(over, JSON_ALLOW_NUL, NULL), *v;
+    if (!patch) fail_msg("the test's own JSON is wrong: %s", over);
+    const char *key;
+    void       *tmp;
+    json_object_update(config, patch);
+    json_object_foreach_safe(patch, tmp, key, v) if (json_is_string(v) && !strcmp(json_string_value(v), "-")) json_object_del(config, key);
+    char                *text = json_dumps(config, 0);
+    struct memory_source m = { .src.n_embed = 0 };
+    memory_add_text(&m, "config.json", text);
+    if (generation) memory_add_text(&m, "generation_config.json", generation);
+    err[0] = 0;
+    enum status st = model_spec_load(&m.src, spec, err, sizeof err);
+    memory_free(&m);
+    free(text);
+    json_decref(patch);
+    json_decref(config);
+    return st;
+}
+
+static void load(const char *arch, const char *over, struct model_spec *spec)
+{
+    if (load2(arch, over, NULL, spec)) fail_msg("%s %s: %s", arch, over, err);
+}
+
+/* one line that names the file and the key, and nothing is left behind */
+static void refused(const char *arch, const char *over, const char *says)
+{
+    struct model_spec spec;
+    if (load2(arch, over, NULL, &spec) != ST_CONFIG) fail_msg("taken: %s %s", arch, over);
+    if (strncmp(err, "config.json: ", 13)) fail_msg("\"%s\" does not begin with the file", err);
+    if (!strstr(err, says)) fail_msg("\"%s\" does not say \"%s\"", err, says);
+    assert_null(strchr(err, '\n'));
+}
+
+static void absent_keys_mean_what_each_family_of_transformers_means(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("LlamaForCausalLM", "{\"num_key_value_heads\": \"-\"}", &s);
+    assert_int_equal(s.n_kv_head, 4);
+    assert_int_equal(s.head_dim, 16);
+    assert_int_equal(s.rot, 16);
+    assert_int_equal(s.context, 2048);
+    assert_true(s.rms_eps == 1e-6f);
+    assert_true(s.rope_theta == 1e4);
+    assert_false(s.tied || s.qkv_bias || s.o_bias || s.mlp_bias);
+    assert_int_equal(s.bos_id, 1);
+    assert_int_equal(s.n_eos, 1);
+    assert_int_equal(s.eos_id[0], 2);
+    assert_int_equal(s.window, 0);
+    assert_int_equal(s.dtype, DT_BF16);
+    assert_true(isnan(s.gen_temperature));
+    assert_int_equal(s.gen_top_k, -1);
+    model_spec_free(&s);
+
+    load("MistralForCausalLM", "{}", &s);
+    assert_int_equal(s.window, 4096);
+    assert_int_equal(s.context, 131072);
+    for (int l = 0; l < 4; l++) assert_int_equal(s.layer_windowed[l], 1);
+    model_spec_free(&s);
+
+    load("Qwen3ForCausalLM", "{}", &s);
+    assert_int_equal(s.head_dim, 128);
+    assert_int_equal(s.window, 0); /* use_sliding_window is false */
+    assert_int_equal(s.n_eos, 0);
+    assert_int_equal(s.bos_id, UINT32_MAX);
+    model_spec_free(&s);
+
+    load("MixtralForCausalLM", "{}", &s);
+    assert_int_equal(s.n_expert, 8);
+    assert_int_equal(s.top_k_expert, 2);
+    assert_int_equal(s.moe_inter, 96);
+    assert_true(s.norm_topk);
+    assert_int_equal(s.window, 0);
+    assert_true(s.rope_theta == 1e6);
+    assert_true(s.rms_eps == 1e-5f);
+    model_spec_free(&s);
+
+    load("Qwen3MoeForCausalLM", "{}", &s);
+    assert_int_equal(s.n_expert, 128);
+    assert_int_equal(s.top_k_expert, 8);
+    assert_int_equal(s.moe_inter, 768);
+    assert_int_equal(s.head_dim, 16);
+    assert_false(s.norm_topk);
+    model_spec_free(&s);
+}
+
+static void both_generations_of_keys_are_read(void **state)
+{
+    (void)state;
+    struct model_spec a, b;
+    load(
+        "LlamaForCausalLM",
+        "{\"rope_theta\": 500000.0, \"max_position_embeddings\": 131072, \"rope_scaling\": {\"type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1,"
+        "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 8192}, \"torch_dtype\": \"bfloat16\"}",
+        &a);
+    load(
+        "LlamaForCausalLM",
+        "{\"rope_parameters\": {\"rope_theta\": 500000.0, \"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1,"
+        "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 8192}, \"max_position_embeddings\": 131072, \"torch_dtype\": \"-\", \"dtype\": \"bfloat16\"}",
+        &b);
+    assert_int_equal(a.rope_scaling, ROPE_SCALE_LLAMA3);
+    assert_int_equal(a.context, 131072);
+    assert_int_equal(a.rope_orig_context, 8192);
+    float f[2][8];
+    assert_true(model_rope(&a, f[0]) == model_rope(&b, f[1]));
+    assert_memory_equal(f[0], f[1], sizeof f[0]);
+    assert_int_equal(a.dtype, b.dtype);
+    model_spec_free(&a);
+    model_spec_free(&b);
+
+    /* nested per layer type, all the same */
+    load(
+        "Qwen3ForCausalLM",
+        "{\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\", \"rope_theta\": 7}, \"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 7}}}",
+        &a);
+    assert_true(a.rope_theta == 7);
+    model_spec_free(&a);
+    refused("Qwen3ForCausalLM",
+            "{\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 7}, \"sliding_attention\": {\"rope_theta\": 8}}}",
+            "rope_parameters differs");
+}
+
+static void the_context_is_what_the_scaling_makes_of_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rope;
+        uint32_t    context;
+    } cases[] = {
+        { "{\"rope_type\": \"default\"}", 4096 },
+        { "{\"rope_type\": \"linear\", \"factor\": 2.5}", 10240 },
+        { "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 1024}", 4096 },
+        { "{\"rope_type\": \"yarn\", \"factor\": 4.0}", 16384 },
+        { "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, \"original_max_position_embeddings\": 1024}",
+          4096 }
+    };
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        char              over[300];
+        struct model_spec s;
+        snprintf(over, sizeof over, "{\"max_position_embeddings\": 4096, \"rope_scaling\": %s}", cases[i].rope);
+        load("LlamaForCausalLM", over, &s);
+        assert_int_equal(s.context, cases[i].context);
+        model_spec_free(&s);
+    }
+}
+
+static void sliding_layers_are_those_that_the_family_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch, *over;
+        uint32_t    window;
+        unsigned    layers; /* bit l */
+    } cases[] = {
+        { "MistralForCausalLM", "{\"sliding_window\": null}", 0, 0 },
+        { "MistralForCausalLM", "{\"sliding_window\": 16}", 16, 15 },
+        { "MixtralForCausalLM", "{\"sliding_window\": 16}", 16, 15 },
+        { "LlamaForCausalLM", "{\"sliding_window\": 16}", 0, 0 },
+        { "Qwen2ForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": false}", 0, 0 },
+        { "Qwen2ForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": true, \"max_window_layers\": 3}", 16, 8 },
+        { "Qwen2ForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": true}", 16, 0 }, /* from layer 28 on */
+        { "Qwen3MoeForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": true, \"max_window_layers\": 3}", 16, 15 },
+        { "Qwen3ForCausalLM",
+          "{\"sliding_window\": 16, \"use_sliding_window\": true, \"max_window_layers\": 0,"
+          "\"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\", \"sliding_attention\"]}",
+          16, 10 },
+    };
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        struct model_spec s;
+        load(cases[i].arch, cases[i].over, &s);
+        assert_int_equal(s.window, cases[i].window);
+        for (unsigned l = 0; l < 4; l++) assert_int_equal(s.layer_windowed[l], cases[i].layers >> l & 1);
+        model_spec_free(&s);
+    }
+    refused("Qwen3ForCausalLM", "{\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]}",
+            "layer_types[0] is sliding_attention");
+    refused("LlamaForCausalLM", "{\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]}",
+            "no sliding window");
+    refused("LlamaForCausalLM", "{\"layer_types\": [\"full_attention\", \"linear_attention\", \"full_attention\", \"full_attention\"]}",
+            "layer_types[1] is \"linear_attention\"");
+    refused("LlamaForCausalLM", "{\"layer_types\": [\"full_attention\"]}", "layer_types");
+}
+
+static void moe_layers_are_those_that_the_family_says(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load("Qwen3MoeForCausalLM", "{\"num_experts\": 8, \"num_experts_per_tok\": 2, \"decoder_sparse_step\": 2}", &s);
+    for (int l = 0; l < 4; l++) assert_int_equal(s.layer_moe[l], l & 1);
+    model_spec_free(&s);
+    load("Qwen3MoeForCausalLM", "{\"num_experts\": 8, \"num_experts_per_tok\": 2, \"mlp_only_layers\": [0, 2]}", &s);
+    for (int l = 0; l < 4; l++) assert_int_equal(s.layer_moe[l], l & 1);
+    model_spec_free(&s);
+    load("Qwen3MoeForCausalLM", "{\"num_local_experts\": 0}", &s);
+    for (int l = 0; l < 4; l++) assert_int_equal(s.layer_moe[l], 0);
+    model_spec_free(&s);
+    refused("Qwen3MoeForCausalLM", "{\"num_experts\": 8, \"num_experts_per_tok\": 9}",
+            "num_experts_per_tok is 9, at most num_experts, which is 8");
+    refused("Qwen3MoeForCausalLM", "{\"mlp_only_layers\": [4]}", "mlp_only_layers[0] is 4");
+    refused("Qwen3MoeForCausalLM", "{\"mlp_only_layers\": 1}", "mlp_only_layers");
+    refused("Qwen3MoeForCausalLM", "{\"decoder_sparse_step\": 0}", "decoder_sparse_step");
+}
+
+/* D9 */
+static void sizes_that_cannot_be_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {
+        "hidden_size", "num_hidden_layers", "num_attention_heads",    "num_key_value_heads", "intermediate_size",
+        "vocab_size",  "head_dim",          "max_position_embeddings"
+    };
+    static const char *const values[] = { "0", "-1", "1000000000000", "1e300", "1.5", "\"64\"", "[]", "true" };
+    char                     over[128];
+    for (size_t k = 0; k < ARRAY_N(keys); k++)
+        for (size_t v = 0; v < ARRAY_N(values); v++) {
+            snprintf(over, sizeof over, "{\"%s\": %s}", keys[k], values[v]);
+            refused("LlamaForCausalLM", over, keys[k]);
+        }
+    for (size_t k = 0; k < 6; k++) {
+        if (k == 3) continue; /* may be absent */
+        snprintf(over, sizeof over, "{\"%s\": \"-\"}", keys[k]);
+        refused("LlamaForCausalLM", over, keys[k]);
+    }
+    refused("LlamaForCausalLM", "{\"num_attention_heads\": 6}", "num_attention_heads is 6, must divide hidden_size");
+    refused("LlamaForCausalLM", "{\"num_key_value_heads\": 3}", "num_key_value_heads is 3, must divide num_attention_heads");
+    refused("LlamaForCausalLM", "{\"head_dim\": 15}", "head_dim is 15, must be even");
+    refused("LlamaForCausalLM", "{\"rms_norm_eps\": -1}", "rms_norm_eps");
+    refused("LlamaForCausalLM", "{\"rms_norm_eps\": \"small\"}", "rms_norm_eps");
+    refused("LlamaForCausalLM", "{\"num_attention_heads\": 65536, \"num_key_value_heads\": 1, \"head_dim\": 4096}",
+            "num_attention_heads x head_dim");
+}
+
+static void what_cannot_be_computed_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *over, *says;
+    } cases[] = {
+        { "{\"hidden_act\": \"gelu\"}", "hidden_act is \"gelu\", supported is silu" },
+        { "{\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2}}",
+          "rope_type is \"dynamic\", supported are default, linear, llama3 and yarn" },
+        { "{\"rope_scaling\": {\"type\": \"longrope\", \"factor\": 2}}", "rope_type is \"longrope\"" },
+        { "{\"rope_scaling\": {\"rope_type\": \"default\", \"mrope_section\": [1, 2, 3]}}", "mrope_section" },
+        { "{\"rope_scaling\": {\"rope_type\": \"linear\"}}", "factor" },
+        { "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0}}", "factor is 0" },
+        { "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 1e6, \"x\": 1}, \"max_position_embeddings\": 100000}", "context" },
+        { "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}}", "low_freq_factor" },
+        { "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4}}",
+          "high_freq_factor is 4" },
+        { "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 8, \"truncate\": 1}}", "truncate" },
+        { "{\"rope_scaling\": {\"rope_type\": 3}}", "rope_type" },
+        { "{\"rope_scaling\": \"linear\"}", "rope_scaling is \"linear\", must be an object" },
+        { "{\"rope_parameters\": [1]}", "rope_parameters" },
+        { "{\"rope_theta\": 0}", "rope_theta is 0" },
+        { "{\"rope_theta\": 1}", "rope_theta is 1" },
+        { "{\"rope_theta\": \"NaN\"}", "rope_theta" },
+        { "{\"partial_rotary_factor\": 2}", "partial_rotary_factor" },
+        { "{\"partial_rotary_factor\": 0.01}", "partial_rotary_factor" },
+        { "{\"rope_interleave\": true}", "rope_interleave" },
+        { "{\"quantization_config\": {\"quant_method\": \"gptq\"}}", "quantization_config is there (quant_method \"gptq\")" },
+        { "{\"attention_bias\": 1}", "attention_bias is 1, must be true or false" },
+        { "{\"tie_word_embeddings\": \"yes\"}", "tie_word_embeddings" },
+        { "{\"torch_dtype\": \"float64\"}", "torch_dtype is \"float64\", supported are bfloat16, float16 and float32" },
+        { "{\"eos_token_id\": \"</s>\"}", "eos_token_id" },
+        { "{\"eos_token_id\": [2, \"x\"]}", "eos_token_id" },
+        { "{\"eos_token_id\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "eos_token_id has more than 16 ids" },
+    };
+    for (size_t i = 0; i < ARRAY_N(cases); i++) refused("LlamaForCausalLM", cases[i].over, cases[i].says);
+}
+
+static void an_unknown_architecture_is_told_what_is_supported(void **state)
+{
+    (void)state;
+    refused(
+        "FooForCausalLM", "{}",
+        "architectures[0] is \"FooForCausalLM\", supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MixtralForCausalLM, Qwen3MoeForCausalLM");
+    refused("x", "{\"architectures\": \"-\"}", "architectures is missing and model_type is missing, supported are");
+    refused("x", "{\"architectures\": [], \"model_type\": \"gpt2\"}", "model_type is \"gpt2\"");
+    refused("x", "{\"architectures\": 7}", "supported are");
+    refused("x", "{\"text_config\": {\"model_type\": \"gemma3_text\"}}", "architectures[0] is \"x\"");
+    struct model_spec s;
+    load("x", "{\"architectures\": \"-\", \"model_type\": \"qwen2\"}", &s);
+    assert_string_equal(s.family->arch, "Qwen2ForCausalLM");
+    assert_true(s.qkv_bias);
+    assert_false(s.o_bias);
+    model_spec_free(&s);
+}
+
+static void the_text_part_of_a_wrapper_is_read(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    load(
+        "Mistral3ForConditionalGeneration",
+        "{\"hidden_size\": 7, \"eos_token_id\": 9, \"tie_word_embeddings\": true, \"text_config\": {\"model_type\": \"mistral\", \"hidden_size\": 128, \"num_hidden_layers\": 2,"
+        "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 32, \"vocab_size\": 10, \"sliding_window\": null}}",
+        &s);
+    assert_true(s.wrapper);
+    assert_string_equal(s.family->arch, "MistralForCausalLM");
+    assert_int_equal(s.hidden, 128);
+    assert_true(s.tied);
+    assert_int_equal(s.eos_id[0], 9);
+    assert_int_equal(s.dtype, DT_BF16);
+    model_spec_free(&s);
+}
+
+static void generation_config_adds_stop_ids_and_defaults(void **state)
+{
+    (void)state;
+    struct model_spec s;
+    assert_int_equal(
+        load2(
+            "LlamaForCausalLM", "{\"eos_token_id\": [9, 11]}",
+            "{\"eos_token_id\": [11, 7, 5000, -1], \"temperature\": 0.6, \"top_p\": 0.9, \"top_k\": 20, \"min_p\": 0.1, \"repetition_penalty\": 1.05,"
+            "\"max_new_tokens\": 512, \"do_sample\": false}",
+            &s),
+        ST_OK);
+    assert_int_equal(s.n_eos, 3);
+    assert_int_equal(s.eos_id[0], 9);
+    assert_int_equal(s.eos_id[1], 11);
+    assert_int_equal(s.eos_id[2], 7);
+    assert_true(s.gen_temperature == 0.6f && s.gen_top_p == 0.9f && s.gen_min_p == 0.1f && s.gen_repetition == 1.05f);
+    assert_int_equal(s.gen_top_k, 20);
+    assert_int_equal(s.gen_max_new_tokens, 512);
+    model_spec_free(&s);
+
+    assert_int_equal(load2("LlamaForCausalLM", "{\"eos_token_id\": null}", "{\"temperature\": null, \"top_k\": null}", &s), ST_OK);
+    assert_int_equal(s.n_eos, 0);
+    assert_true(isnan(s.gen_temperature));
+    model_spec_free(&s);
+
+    static const char *const bad[] = {
+        "{\"temperature\": -1}", "{\"top_p\": 2}", "{\"top_k\": \"x\"}", "[]", "{", "{\"max_new_tokens\": 0}"
+    };
+    for (size_t i = 0; i < ARRAY_N(bad); i++) {
+        assert_int_equal(load2("LlamaForCausalLM", "{}", bad[i], &s), ST_CONFIG);
+        assert_int_equal(strncmp(err, "generation_config.json: ", 24), 0);
+    }
+}
+
+static enum status load_text(const char *text)
+{
+    struct memory_source m = { .src.n_embed = 0 };
+    struct model_spec    s;
+    if (text) memory_add_text(&m, "config.json", text);
+    enum status st = model_spec_load(&m.src, &s, err, sizeof err);
+    memory_free(&m);
+    return st;
+}
+
+static void a_file_that_is_no_json_says_where(void **state)
+{
+    (void)state;
+    assert_int_equal(load_text(NULL), ST_NOT_FOUND);
+    assert_non_null(strstr(err, "config.json: no such file"));
+    assert_int_equal(load_text("{\"architectures\": [\"LlamaForCausalLM\"], \"rope_theta\": NaN}"), ST_CONFIG);
+    assert_non_null(strstr(err, "near key rope_theta"));
+    assert_int_equal(load_text("{\"rms_norm_eps\": 1e999}"), ST_CONFIG);
+    assert_non_null(strstr(err, "near key rms_norm_eps"));
+    assert_int_equal(load_text("[]"), ST_CONFIG);
+    assert_non_null(strstr(err, "not a JSON object"));
+    assert_int_equal(load_text(""), ST_CONFIG);
+    assert_int_equal(load_text("version https://git-lfs.github.com/spec/v1\n"), ST_CONFIG);
+    assert_non_null(strstr(err, "git-lfs pointer"));
+}
+
+/* a config.json that does not name its type: that of the embedding */
+static void the_type_of_the_weights_is_looked_up_where_the_config_is_silent(void **state)
+{
+    (void)state;
+    struct memory_source m = { .src.n_embed = 0 };
+    struct model_spec    s;
+    memory_add_text(
+        &m, "config.json",
+        "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 2, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 2, \"vocab_size\": 2}");
+    memory_add_safetensors(&m, "model.safetensors",
+                           "{\"model.embed_tokens.weight\":{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[0,8]}}", 8);
+    assert_int_equal(model_spec_load(&m.src, &s, err, sizeof err), ST_OK);
+    assert_int_equal(s.dtype, DT_F16);
+    model_spec_free(&s);
+    memory_free(&m);
+}
+
+int main(void)
+{
+    log_init(LOG_LEVEL_ERROR, open("/dev/null", O_WRONLY | O_CLOEXEC), false);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absent_keys_mean_what_each_family_of_transformers_means),
+        cmocka_unit_test(both_generations_of_keys_are_read),
+        cmocka_unit_test(the_context_is_what_the_scaling_makes_of_it),
+        cmocka_unit_test(sliding_layers_are_those_that_the_family_says),
+        cmocka_unit_test(moe_layers_are_those_that_the_family_says),
+        cmocka_unit_test(sizes_that_cannot_be_are_refused_by_name),
+        cmocka_unit_test(what_cannot_be_computed_is_refused_by_name),
+        cmocka_unit_test(an_unknown_architecture_is_told_what_is_supported),
+        cmocka_unit_test(the_text_part_of_a_wrapper_is_read),
+        cmocka_unit_test(generation_config_adds_stop_ids_and_defaults),
+        cmocka_unit_test(a_file_that_is_no_json_says_where),
+        cmocka_unit_test(the_type_of_the_weights_is_looked_up_where_the_config_is_silent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,87 @@
+#include "engine/model/names.h"
+#include "test.h"
+
+static const struct model_names *const schemes[] = { &names_llama, &names_mixtral, &names_qwen_moe };
+
+static void every_name_comes_back_as_its_slot(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_N(schemes); i++)
+        for (const struct model_names *n = schemes[i]; n; n = n->base)
+            for (uint32_t r = 0; r < n->n_row; r++) {
+                enum slot slot = n->row[r].slot, got;
+                uint32_t  layer = slot >= SLOT_LAYER_FIRST ? 31 : 0, expert = slot >= SLOT_EXPERT_FIRST ? 107 : 0, l, e;
+                char      name[128];
+                assert_non_null(names_of(schemes[i], slot, layer, expert, name, sizeof name));
+                assert_null(strchr(name, '{'));
+                assert_true(names_match(schemes[i], name, &got, &l, &e));
+                assert_int_equal(got, slot);
+                assert_int_equal(l, layer);
+                assert_int_equal(e, expert);
+            }
+}
+
+static void what_only_resembles_a_name_does_not_match(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "",
+                                       "model",
+                                       "model.layers.0.self_attn.q_proj.weight.scale",
+                                       "xmodel.layers.0.self_attn.q_proj.weight",
+                                       "model.layers..self_attn.q_proj.weight",
+                                       "model.layers.01.self_attn.q_proj.weight",
+                                       "model.layers.-1.self_attn.q_proj.weight",
+                                       "model.layers.1e2.self_attn.q_proj.weight",
+                                       "model.layers.4294967296.self_attn.q_proj.weight",
+                                       "model.layers.1234567.self_attn.q_proj.weight",
+                                       "model.layers.{l}.self_attn.q_proj.weight",
+                                       "model.layers.0",
+                                       "model.layers.0.self_attn.q_proj.weigh" };
+    enum slot                s;
+    uint32_t                 l, e;
+    for (size_t i = 0; i < ARRAY_N(bad); i++) assert_false(names_match(&names_llama, bad[i], &s, &l, &e));
+    assert_false(names_match(&names_llama, "model.layers.0.mlp.experts.0.gate_proj.weight", &s, &l, &e));
+    assert_true(names_match(&names_qwen_moe, "model.layers.0.mlp.experts.0.gate_proj.weight", &s, &l, &e));
+    assert_true(names_match(&names_qwen_moe, "model.layers.0.mlp.gate_proj.weight", &s, &l, &e)); /* its dense layers */
+}
+
+static void a_slot_without_a_name_has_none(void **state)
+{
+    (void)state;
+    char name[64];
+    assert_null(names_of(&names_llama, SLOT_ROUTER, 0, 0, name, sizeof name));
+    assert_non_null(names_of(&names_llama, SLOT_Q_NORM, 3, 0, name, 16)); /* cut, not overrun */
+    assert_int_equal(strlen(name), 15);
+}
+
+static void only_what_nobody_needs_is_ignorable(void **state)
+{
+    (void)state;
+    assert_true(names_ignorable("model.layers.3.self_attn.rotary_emb.inv_freq", false));
+    assert_false(names_ignorable("model.layers.3.self_attn.q_proj.weight_scale", true));
+    assert_false(names_ignorable("vision_tower.x", false));
+    assert_true(names_ignorable("vision_tower.x", true));
+    assert_true(names_ignorable("model.multi_modal_projector.x", true));
+}
+
+static void a_wrappers_names_are_unwrapped(void **state)
+{
+    (void)state;
+    char text[32];
+    assert_string_equal(names_unwrap("language_model.model.norm.weight", text, sizeof text), "model.norm.weight");
+    assert_string_equal(names_unwrap("model.language_model.norm.weight", text, sizeof text), "model.norm.weight");
+    assert_string_equal(names_unwrap("language_model.lm_head.weight", text, sizeof text), "lm_head.weight");
+    assert_string_equal(names_unwrap("lm_head.weight", text, sizeof text), "lm_head.weight");
+    assert_string_equal(names_unwrap("model.language_model.a_name_that_does_not_fit", text, 16),
+                        "model.language_model.a_name_that_does_not_fit");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_name_comes_back_as_its_slot), cmocka_unit_test(what_only_resembles_a_name_does_not_match),
+        cmocka_unit_test(a_slot_without_a_name_has_none),    cmocka_unit_test(only_what_nobody_needs_is_ignorable),
+        cmocka_unit_test(a_wrappers_names_are_unwrapped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

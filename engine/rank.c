@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MAX = 64, RANK_ERR_BYTES = 512 };
+enum { RANKS_MAX = 64, RANK_ERR_BYTES = 512, PROBE_BYTES = 4 << 20 };
 
 struct rank {
     struct rank_team *team;
@@ -65,57 +65,87 @@ static struct dev_cfg rank_dev_cfg(const struct rank_team *t, uint32_t index, ui
                              .group = t->group };
 }
 
+static uint32_t rank_threads(const struct rank_team *t)
+{
+    uint32_t n = (t->cfg.n_thread ? t->cfg.n_thread : thread_cpu_count()) / t->n_rank;
+    return n ? n : 1;
+}
+
 static enum status rank_load(struct rank *r)
 {
     struct rank_team     *t = r->team;
     struct model_load_cfg load = t->cfg.load;
-    uint32_t              n_cpu = t->cfg.n_thread ? t->cfg.n_thread : thread_cpu_count();
-    uint32_t              n_thread = n_cpu / t->n_rank ? n_cpu / t->n_rank : 1;
-    struct dev_cfg        dev = rank_dev_cfg(t, r->index, t->arena_bytes, n_thread);
+    struct dev_cfg        dev = rank_dev_cfg(t, r->index, t->arena_bytes, rank_threads(t));
     enum status           st = dev_open(&dev, &r->dev);
     if (st) {
         snprintf(r->err, sizeof r->err, "rank %u: the device cannot be opened with %" PRIu64 " bytes: %s", r->index, t->arena_bytes,
                  status_name(st));
         return st;
     }
-    if (!load.n_thread) load.n_thread = n_thread;
+    if (!load.n_thread) load.n_thread = rank_threads(t);
     if (load.progress) load.progress = rank_progress, load.progress_ctx = r;
     return model_load(t->spec, t->src, &load, r->dev, &r->model, r->err, sizeof r->err);
 }
 
-/* How large the arena of a rank must be, and how many blocks its pool gets. A small device of the same kind is asked. */
+/* What a device with an arena of this size has left for us once it has taken its own scratch; plan_out may be NULL. */
+static enum status team_probe(struct rank_team *t, uint64_t arena_bytes, uint64_t *free_out, struct model_plan *plan_out)
+{
+    struct dev_cfg cfg = rank_dev_cfg(t, 0, arena_bytes, rank_threads(t));
+    struct device *dev;
+    enum status    st = dev_open(&cfg, &dev);
+    if (st) return st;
+    *free_out = dev->ops->free_bytes(dev);
+    if (plan_out) st = model_plan(t->spec, &t->cfg.load, dev, plan_out);
+    dev_close(dev);
+    return st;
+}
+
+/* The smallest arena in which `need` bytes are free: a device's scratch grows with its arena, so ask until it fits. */
+static enum status team_grow(struct rank_team *t, uint64_t need)
+{
+    uint64_t left = 0;
+    t->arena_bytes = need + PROBE_BYTES;
+    for (int i = 0; i < 16; i++) {
+        enum status st = team_probe(t, t->arena_bytes, &left, NULL);
+        if (st) return st;
+        if (left >= need && left - need <= PROBE_BYTES / 4) return ST_OK;
+        t->arena_bytes += need - left; /* down as well as up */
+    }
+    return left >= need ? ST_OK : ST_NOMEM;
+}
+
+/* How large the arena of a rank must be, and how many blocks its pool gets; before anything of the model is read. */
 static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
 {
     struct model_load_cfg *load = &t->cfg.load;
-    struct dev_cfg         probe = rank_dev_cfg(t, 0, 4096, 1);
-    struct device         *dev;
+    uint64_t               all = t->cfg.memory_bytes, kv = t->cfg.kv_bytes, left = 0;
     struct model_plan      plan;
-    enum status            st = dev_open(&probe, &dev);
+    enum status            st = team_probe(t, all ? all : PROBE_BYTES * (1 + (uint64_t)rank_threads(t)), &left, &plan);
     if (st) {
-        snprintf(err, err_bytes, "the device cannot be opened: %s", status_name(st));
-        return st;
+        snprintf(err, err_bytes, "the device cannot be opened%s: %s", all ? " with the memory that it is given" : "", status_name(st));
+        return st == ST_NOMEM && all ? ST_CONFIG : st;
     }
-    st = model_plan(t->spec, load, dev, &plan);
-    dev_close(dev);
-    if (st) {
-        snprintf(err, err_bytes, "the model cannot be planned: %s", status_name(st));
-        return st;
-    }
-    uint64_t fixed = plan.weight_bytes + plan.work_bytes, all = t->cfg.memory_bytes, kv = t->cfg.kv_bytes;
+    uint64_t fixed = plan.weight_bytes + plan.work_bytes;
+    if (!all) left = fixed + (load->n_block ? load->n_block * plan.block_bytes : kv);
     if (!load->n_block) {
-        if (!kv && all > fixed) kv = all - fixed;
-        load->n_block = kv / plan.block_bytes < UINT32_MAX ? (uint32_t)(kv / plan.block_bytes) : UINT32_MAX;
+        uint64_t room = left > fixed ? left - fixed : 0;
+        if (kv && kv < room) room = kv;
+        load->n_block = room / plan.block_bytes < UINT32_MAX ? (uint32_t)(room / plan.block_bytes) : UINT32_MAX;
     }
-    uint64_t need = fixed + (load->n_block ? load->n_block : 1) * plan.block_bytes + 64;
-    if (!load->n_block || (all && all < need)) {
+    uint64_t need = fixed + (load->n_block ? load->n_block : 1) * plan.block_bytes;
+    if (!load->n_block || left < need) {
         snprintf(err, err_bytes,
                  "device memory: %" PRIu64 " bytes needed (weights %" PRIu64 ", workspace %" PRIu64 ", %u KV blocks of %" PRIu64
-                 "), available are %" PRIu64 "%s",
-                 need, plan.weight_bytes, plan.work_bytes, load->n_block ? load->n_block : 1, plan.block_bytes, all ? all : fixed + kv,
-                 all ? "" : ", with what was set aside for KV");
+                 "), available are %" PRIu64,
+                 need, plan.weight_bytes, plan.work_bytes, load->n_block ? load->n_block : 1, plan.block_bytes, left);
         return ST_CONFIG;
     }
-    t->arena_bytes = all > need ? all : need;
+    if (all) {
+        t->arena_bytes = all;
+    } else if ((st = team_grow(t, need + 64))) {
+        snprintf(err, err_bytes, "the device cannot be opened with %" PRIu64 " bytes: %s", t->arena_bytes, status_name(st));
+        return st;
+    }
     LOG_INFO("model: %s, %u layers, weights %" PRIu64 " MiB, workspace %" PRIu64 " MiB, %u KV blocks of %" PRIu64 " KiB, %u rank%s",
              t->spec->family->arch, t->spec->n_layer, plan.weight_bytes >> 20, plan.work_bytes >> 20, load->n_block, plan.block_bytes >> 10,
              t->n_rank, t->n_rank == 1 ? "" : "s");

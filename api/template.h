@@ -18,4 +18,5 @@ enum status tmpl_parse(const char *text, size_t n, struct tmpl **t_out, char *er
 enum status tmpl_render(const struct tmpl *t, const json_t *vars, const struct tmpl_limits *lim, int64_t now_s, struct buf *out, char *err, size_t err_bytes);
 bool        tmpl_wants_parts(const struct tmpl *t); /* it loops over message content: give lists of parts ("openai" format) */
 bool        tmpl_mentions(const struct tmpl *t, const char *name); /* a variable of that name is read */
+bool        tmpl_has_text(const struct tmpl *t, const char *text); /* its source holds these bytes ("developer") */
 void        tmpl_free(struct tmpl *t);

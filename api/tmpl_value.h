@@ -1,0 +1,116 @@
+/* tmpl_value: what a template computes with: Python's values, as far as chat templates know them.   Thread: the renderer's.
+ * A value is 16 bytes and points into the render's arena, the template, or the caller's JSON; nothing is freed one by one. */
+#pragma once
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/status.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tmpl_eval; /* tmpl_eval.h */
+
+enum tv_kind {
+    TV_ABSENT = 0, /* no argument given: never seen by a template */
+    TV_UNDEF,      /* s: the name that is missing                  */
+    TV_NONE,
+    TV_BOOL,
+    TV_INT,
+    TV_FLOAT,
+    TV_STR,
+    TV_SEQ,
+    TV_DICT,
+    TV_NS, /* namespace(): dict */
+    TV_MACRO,
+    TV_FUNC,   /* a global function */
+    TV_METHOD, /* bound: "x".strip  */
+    TV_LOOP,
+};
+enum tv_seq_type { SEQ_LIST, SEQ_TUPLE, SEQ_RANGE, SEQ_GEN /* iterable once, always true, no length */, SEQ_KEYS, SEQ_VALUES, SEQ_ITEMS };
+enum { TV_SAFE = 1 /* string marked by |safe or |escape: + escapes the other side */ };
+
+struct tv {
+    uint8_t  kind, flag;
+    uint32_t n; /* bytes of s */
+    union {
+        bool                    b;
+        int64_t                 i;
+        double                  f;
+        const char             *s;
+        struct tv_seq          *seq;
+        struct tv_dict         *dict;
+        struct tv_macro        *macro;
+        const struct tmpl_func *func;
+        struct tv_bound        *bound;
+        struct tv_loop         *loop;
+    } u;
+};
+struct tv_seq {
+    uint8_t    type;
+    bool       given; /* came with the request: must not be changed */
+    uint32_t   n, cap;
+    struct tv *v;
+};
+struct tv_pair {
+    struct tv k, v;
+};
+struct tv_dict {
+    bool            given;
+    uint32_t        n, cap;
+    struct tv_pair *v; /* in the order of insertion */
+};
+struct tv_bound {
+    struct tv               self;
+    const struct tmpl_func *func;
+};
+struct tv_loop {
+    const struct tv_seq *items;
+    uint32_t             i;
+};
+
+#define TV_LIT(text) ((struct tv){ .kind = TV_STR, .n = sizeof(text) - 1, .u.s = (text) })
+static inline struct tv tv_none(void) { return (struct tv){ .kind = TV_NONE }; }
+static inline struct tv tv_bool(bool b) { return (struct tv){ .kind = TV_BOOL, .u.b = b }; }
+static inline struct tv tv_int(int64_t i) { return (struct tv){ .kind = TV_INT, .u.i = i }; }
+static inline struct tv tv_float(double f) { return (struct tv){ .kind = TV_FLOAT, .u.f = f }; }
+static inline struct tv tv_str(const char *s, size_t n) { return (struct tv){ .kind = TV_STR, .n = (uint32_t)n, .u.s = s }; }
+static inline struct tv tv_undef(const char *s, size_t n) { return (struct tv){ .kind = TV_UNDEF, .n = (uint32_t)n, .u.s = s }; }
+static inline struct tv tv_seq(struct tv_seq *q) { return (struct tv){ .kind = TV_SEQ, .u.seq = q }; }
+static inline struct tv tv_dict(struct tv_dict *d) { return (struct tv){ .kind = TV_DICT, .u.dict = d }; }
+bool                    tv_str_is(const struct tv *v, const char *s);
+const char             *tv_type_name(const struct tv *v); /* "str", "dict", ... as Python says it */
+/* true, false, int and float as a number; false: v is something else */
+bool tv_number(const struct tv *v, double *out);
+bool tv_integer(const struct tv *v, int64_t *out); /* int and bool */
+
+/* What fails below has said so with tmpl_fail or tmpl_over and returns false or NULL. */
+struct tv_seq  *tv_seq_new(struct tmpl_eval *e, enum tv_seq_type type, uint32_t cap);
+bool            tv_seq_add(struct tmpl_eval *e, struct tv_seq *q, struct tv v);
+struct tv_dict *tv_dict_new(struct tmpl_eval *e, uint32_t cap);
+bool            tv_dict_set(struct tmpl_eval *e, struct tv_dict *d, struct tv k, struct tv v);
+struct tv      *tv_dict_get(struct tmpl_eval *e, const struct tv_dict *d, const struct tv *k); /* NULL: not there */
+struct tv      *tv_dict_find(const struct tv_dict *d, const char *k, size_t n);
+
+bool tv_truth(const struct tv *v);
+bool tv_equal(struct tmpl_eval *e, const struct tv *a, const struct tv *b);
+/* -1, 0, 1 in *out; a type error when Python has no order for the two. */
+bool tv_compare(struct tmpl_eval *e, const struct tv *a, const struct tv *b, int *out);
+bool tv_contains(struct tmpl_eval *e, const struct tv *box, const struct tv *v, bool *out);
+/* The elements to loop over: lists as they are, characters of strings, keys of dicts, nothing of undefined. */
+bool tv_iter(struct tmpl_eval *e, const struct tv *v, struct tv_seq **out);
+bool tv_length(struct tmpl_eval *e, const struct tv *v, uint32_t *out);
+
+/* str(v) and repr(v) as Python prints them, appended to the output. */
+bool tv_print(struct tmpl_eval *e, const struct tv *v);
+bool tv_repr(struct tmpl_eval *e, const struct tv *v);
+bool tv_to_str(struct tmpl_eval *e, const struct tv *v, struct tv *out);
+void tv_print_float(struct buf *b, double f);
+
+bool tv_from_json(struct tmpl_eval *e, const json_t *j, struct tv *out);
+struct tv_json_style {
+    bool      ascii, sort_keys;
+    int32_t   indent; /* -1: one line */
+    struct tv indent_text, item_sep, key_sep;
+};
+bool tv_to_json(struct tmpl_eval *e, const struct tv *v, const struct tv_json_style *style); /* appended to the output */

@@ -1,0 +1,272 @@
+/* The first promise, through the whole engine: a request gives the same bits alone, batched, chunked, on a prefix hit, after
+ * eviction, after preemption, with any number of threads and of logit rows per round. Compared with memcmp, no tolerance. */
+#include "base/clock.h"
+#include "base/rng.h"
+#include "golden.h"
+
+enum {
+    MIXES = 200,
+    REQS_MAX = 6,
+    CHOICES_MAX = 3,
+    PROMPT_MAX = 120,
+    OUT_MAX = 24,
+    TOP_MAX = 3,
+    CONTEXT = 256,
+    BLOCKS = 96,
+    BLOCKS_FEW = 14
+};
+
+/* ---- a request and what came of it */
+
+struct outcome {
+    uint32_t       n_out[CHOICES_MAX], id[CHOICES_MAX][OUT_MAX];
+    int            finish[CHOICES_MAX];
+    float          logprob[CHOICES_MAX][OUT_MAX];
+    struct eng_top top[CHOICES_MAX][OUT_MAX * TOP_MAX];
+    float          prompt_logprob[PROMPT_MAX];
+    struct eng_top prompt_top[PROMPT_MAX * TOP_MAX];
+};
+struct ask {
+    uint32_t            prompt[PROMPT_MAX], n_prompt, n_choice;
+    struct eng_bias     bias[2];
+    struct eng_sampling s;
+    struct outcome      want; /* alone */
+};
+struct mix {
+    struct ask ask[REQS_MAX];
+    uint32_t   n;
+};
+
+/* ---- random mixes: what is drawn depends on (seed, mix, place) alone */
+
+static uint32_t draw(uint64_t mix, uint32_t *at, uint32_t n) { return rng_philox(2024, mix, (*at)++).x[0] % n; }
+
+static void mix_make(struct mix *m, uint64_t seed, uint32_t vocab)
+{
+    uint32_t at = 0, document[PROMPT_MAX];
+    memset(m, 0, sizeof *m);
+    for (uint32_t i = 0; i < PROMPT_MAX; i++) document[i] = draw(seed, &at, vocab);
+    m->n = 2 + draw(seed, &at, REQS_MAX - 1);
+    for (uint32_t r = 0; r < m->n; r++) {
+        struct ask *a = &m->ask[r];
+        a->n_prompt = 1 + draw(seed, &at, PROMPT_MAX);
+        a->n_choice = draw(seed, &at, 3) ? 1 : 1 + draw(seed, &at, CHOICES_MAX);
+        uint32_t shared = draw(seed, &at, 2) ? draw(seed, &at, a->n_prompt + 1) : 0; /* of the mix's document */
+        memcpy(a->prompt, document, shared * sizeof *document);
+        for (uint32_t i = shared; i < a->n_prompt; i++) a->prompt[i] = draw(seed, &at, vocab);
+        bool hot = draw(seed, &at, 3) > 0;
+        a->s = (struct eng_sampling){ .temperature = hot ? 0.5f + 0.1f * (float)draw(seed, &at, 10) : 0,
+                                      .top_p = draw(seed, &at, 2) ? 1 : 0.9f,
+                                      .min_p = draw(seed, &at, 4) ? 0 : 0.02f,
+                                      .repetition = draw(seed, &at, 3) ? 1 : 1.2f,
+                                      .presence = draw(seed, &at, 4) ? 0 : 0.5f,
+                                      .frequency = draw(seed, &at, 4) ? 0 : 0.3f,
+                                      .top_k = draw(seed, &at, 2) ? 0 : 20,
+                                      .seed = seed * 100 + r,
+                                      .max_tokens = 1 + draw(seed, &at, OUT_MAX),
+                                      .ignore_eos = draw(seed, &at, 2),
+                                      .logprobs = true,
+                                      .n_top = draw(seed, &at, TOP_MAX + 1),
+                                      .prompt_logprobs = !draw(seed, &at, 5) };
+        a->s.n_prompt_top = a->s.prompt_logprobs ? draw(seed, &at, TOP_MAX + 1) : 0;
+        if (!draw(seed, &at, 4)) {
+            for (int i = 0; i < 2; i++) a->bias[i] = (struct eng_bias){ draw(seed, &at, vocab), (float)draw(seed, &at, 9) - 4 };
+            a->s.n_bias = 2;
+        }
+    }
+}
+
+/* ---- running some of a mix's requests through an engine, by hand */
+
+struct job {
+    struct eng_request r;
+    struct eng_choice  choice[CHOICES_MAX];
+    struct outcome     got;
+};
+
+static void job_fill(struct job *j, struct ask *a, struct ring *outbox)
+{
+    memset(j, 0, sizeof *j);
+    a->s.bias = a->bias;
+    j->r = (struct eng_request){ .prompt = a->prompt,
+                                 .n_prompt = a->n_prompt,
+                                 .s = a->s,
+                                 .n_choice = a->n_choice,
+                                 .choice = j->choice,
+                                 .outbox = outbox,
+                                 .tenant = ENG_TENANT_ANY };
+    if (a->s.prompt_logprobs) j->r.prompt_logprob = j->got.prompt_logprob, j->r.prompt_top = j->got.prompt_top;
+    for (uint32_t c = 0; c < a->n_choice; c++) {
+        j->choice[c].id = j->got.id[c];
+        j->choice[c].logprob = j->got.logprob[c];
+        j->choice[c].top = j->got.top[c];
+    }
+}
+
+static struct ring outbox;
+static uint64_t    n_hit_tokens, n_preempted;
+
+/* Submits asks [first, first + n) in one go and steps until all are final; outcomes to jobs. */
+static void run(struct engine *e, struct mix *m, uint32_t first, uint32_t n, struct job *jobs)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        job_fill(&jobs[i], &m->ask[first + i], &outbox);
+        assert_int_equal(eng_submit(e, &jobs[i].r), ST_OK);
+    }
+    uint32_t left = n;
+    for (uint64_t step = 0; left; step++) {
+        bool did;
+        assert_true(step < 100000);
+        assert_int_equal(eng_step(e, 1000 * step, &did), ST_OK);
+        for (void *msg; (msg = ring_pop(&outbox));) {
+            struct eng_request *r = eng_msg_request(msg);
+            if (eng_msg_is_final(msg))
+                left--;
+            else
+                atomic_store(&r->notified, false);
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct job *j = &jobs[i];
+        assert_int_equal(j->r.status, ST_OK);
+        n_hit_tokens += j->r.n_cached, n_preempted += j->r.n_preempted;
+        for (uint32_t c = 0; c < j->r.n_choice; c++) {
+            j->got.n_out[c] = atomic_load(&j->choice[c].n_out);
+            j->got.finish[c] = atomic_load(&j->choice[c].finish);
+            assert_true(j->got.n_out[c] >= 1);
+        }
+    }
+    assert_int_equal(kv_check(eng_kv(e)), ST_OK);
+}
+
+static void same(const struct mix *m, uint64_t seed, const char *how, const struct job *jobs)
+{
+    for (uint32_t i = 0; i < m->n; i++) {
+        const struct outcome *a = &m->ask[i].want, *b = &jobs[i].got;
+        if (!memcmp(a, b, sizeof *a)) continue;
+        for (uint32_t c = 0; c < m->ask[i].n_choice; c++)
+            for (uint32_t t = 0; t < OUT_MAX; t++)
+                if (a->id[c][t] != b->id[c][t] || memcmp(&a->logprob[c][t], &b->logprob[c][t], 4))
+                    fail_msg("mix %llu %s: request %u choice %u token %u: id %u logprob %.9g alone, id %u logprob %.9g so",
+                             (unsigned long long)seed, how, i, c, t, a->id[c][t], (double)a->logprob[c][t], b->id[c][t],
+                             (double)b->logprob[c][t]);
+        fail_msg("mix %llu %s: request %u differs from itself alone (finish, top or prompt logprobs)", (unsigned long long)seed, how, i);
+    }
+}
+
+/* ---- the ways to run */
+
+static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32_t n_thread, uint32_t logit_rows)
+{
+    struct rank_team *t;
+    uint32_t          n_block;
+    char              err[512] = "";
+    struct rank_cfg   cfg = { .n_rank = n_rank,
+                              .device = DEV_CPU,
+                              .n_thread = n_thread,
+                              .load = { .weight_dtype = DT_COUNT,
+                                        .kv_dtype = DT_COUNT,
+                                        .batch_rows_max = 96,
+                                        .logit_rows_max = logit_rows,
+                                        .n_block = BLOCKS,
+                                        .block_tokens = 16 } };
+    if (rank_team_create(&g->spec, &g->src, &cfg, &n_block, &t, err, sizeof err)) fail_msg("%s", err);
+    return t;
+}
+
+static struct engine *engine_open(const struct gold *g, struct rank_team *t, uint32_t chunk, uint32_t n_block)
+{
+    struct engine    *e;
+    struct eng_runner runner = rank_team_runner(t);
+    struct eng_cfg    cfg = { .seqs_max = 8,
+                              .batch_tokens_max = 96,
+                              .prefill_chunk_max = chunk,
+                              .queue_requests_max = 16,
+                              .queue_tokens_max = 1 << 20,
+                              .context_max = CONTEXT,
+                              .vocab = g->spec.vocab,
+                              .n_block = n_block,
+                              .block_tokens = 16,
+                              .prefix_cache = true,
+                              .eos_id = g->spec.eos_id,
+                              .n_eos = g->spec.n_eos };
+    assert_int_equal(eng_create(&cfg, &runner, &e), ST_OK);
+    return e;
+}
+
+static const struct {
+    const char *how;
+    uint32_t    chunk, n_block;
+    bool        warm;   /* a second time, on what the first left in the cache */
+    bool        single; /* on the team of one thread and one logit row per round */
+} ways[] = { { "batched", 0, BLOCKS, true, false },
+             { "chunked by 1", 1, BLOCKS, false, false },
+             { "chunked by 7", 7, BLOCKS, true, false },
+             { "chunked by 16", 16, BLOCKS, false, false },
+             { "chunked by 64", 64, BLOCKS, false, false },
+             { "preempted", 0, BLOCKS_FEW, false, false },
+             { "preempted, chunked by 7", 7, BLOCKS_FEW, false, false },
+             { "by one thread", 0, BLOCKS, false, true } };
+
+static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_mix)
+{
+    static struct gold g;
+    static struct mix  m;
+    static struct job  jobs[REQS_MAX];
+    struct engine     *alone, *e[ARRAY_N(ways)];
+    gold_open(&g, name);
+    struct rank_team *team = team_open(&g, n_rank, 2, 5), *single = team_open(&g, n_rank, 1, 1);
+    alone = engine_open(&g, team, 0, BLOCKS);
+    for (size_t w = 0; w < ARRAY_N(ways); w++) e[w] = engine_open(&g, ways[w].single ? single : team, ways[w].chunk, ways[w].n_block);
+    n_hit_tokens = n_preempted = 0;
+    uint64_t t0 = clock_us(), cold_hits = 0;
+    for (uint64_t seed = first; seed < first + n_mix; seed++) {
+        mix_make(&m, seed, g.spec.vocab);
+        for (uint32_t i = 0; i < m.n; i++) {
+            kv_evict_all(eng_kv(alone));
+            run(alone, &m, i, 1, jobs);
+            m.ask[i].want = jobs[0].got;
+        }
+        for (size_t w = 0; w < ARRAY_N(ways); w++) {
+            kv_evict_all(eng_kv(e[w])); /* the pool is shared with the other engines, so this one's tree is stale: after eviction */
+            run(e[w], &m, 0, m.n, jobs);
+            same(&m, seed, ways[w].how, jobs);
+            if (!ways[w].warm) continue;
+            uint64_t before = n_hit_tokens;
+            run(e[w], &m, 0, m.n, jobs);
+            same(&m, seed, "on a prefix hit", jobs);
+            cold_hits += n_hit_tokens - before;
+        }
+    }
+    printf("    %-14s %llu mixes, %llu tokens from the cache, %llu preemptions, %.1f s\n", name, (unsigned long long)n_mix,
+           (unsigned long long)n_hit_tokens, (unsigned long long)n_preempted, (double)(clock_us() - t0) / 1e6);
+    assert_true(cold_hits > 0);
+    assert_true(n_preempted > 0);
+    for (size_t w = 0; w < ARRAY_N(ways); w++) eng_free(e[w]);
+    eng_free(alone);
+    rank_team_free(single);
+    rank_team_free(team);
+    gold_close(&g);
+}
+
+static void llama_in_bf16(void **state) { (void)state, exact("llama-linear", 1, 1, MIXES / 2); }
+static void mixtral_in_bf16(void **state) { (void)state, exact("mixtral", 1, 1001, MIXES / 4); }
+static void mistral_in_f32_with_a_window(void **state) { (void)state, exact("mistral", 1, 2001, MIXES / 8); }
+static void qwen3_with_norms_per_head(void **state) { (void)state, exact("qwen3", 1, 3001, MIXES / 8); }
+static void two_ranks(void **state) { (void)state, exact("qwen3-moe", 2, 4001, MIXES / 20); }
+
+int main(void)
+{
+    log_init(LOG_LEVEL_WARN, 2, false);
+    if (ring_init(&outbox, 64)) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(llama_in_bf16),
+        cmocka_unit_test(mixtral_in_bf16),
+        cmocka_unit_test(mistral_in_f32_with_a_window),
+        cmocka_unit_test(qwen3_with_norms_per_head),
+        cmocka_unit_test(two_ranks),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    ring_free(&outbox);
+    return failed;
+}

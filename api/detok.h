@@ -8,18 +8,24 @@
 struct detok_stop { const char *text; size_t n; };
 struct detok_cfg {
     bool                     skip_special;    /* special tokens give no text */
-    bool                     spaces_between_special;
-    const struct detok_stop *stop;            /* borrowed; tried in order, earliest match in the text wins */
+    bool                     spaces_between_special; /* no effect: the library has it for its slow tokenizers alone */
+    const struct detok_stop *stop;            /* borrowed; the match that ends first wins, of those the one that begins first */
     uint32_t                 n_stop;
     bool                     include_stop;    /* emit the stop string itself too */
 };
 struct detok {
     const struct tok *tok;
     struct detok_cfg  cfg;
-    struct buf        held;     /* bytes decoded and not yet emitted: an unfinished character, a possible stop prefix */
+    struct buf        held;     /* text decoded and not yet emitted: a possible stop prefix */
+    struct buf        run;      /* byte tokens of a run that is not over (ByteFallback); the last token (BPEDecoder) */
+    struct buf        work[2];  /* scratch of one token */
     unsigned char     tail[8];  /* bytes of an unfinished UTF-8 character */
     uint32_t          n_tail;
-    bool              begun;    /* some text came already (leading-space strip of SentencePiece decoders) */
+    uint32_t          strip;    /* leading characters that the decoder may still take away */
+    uint32_t          n_end;    /* characters held that it takes away if nothing follows */
+    bool              begun;    /* a token came already */
+    bool              run_bad;  /* the run is no valid UTF-8, whatever follows */
+    bool              check;    /* the last push looked for stop strings */
     bool              stopped;
     int32_t           stop_index; /* which stop string; -1 */
 };

@@ -1,0 +1,48 @@
+/* tok_bpe: byte-pair encoding of one piece of text: merge the adjacent pair of lowest rank, the leftmost of equals, until none is left.
+ *
+ *   pieces of up to 32 symbols  one scan per merge
+ *   longer ones                 a heap of (rank, position): n log n
+ *   shortcuts, all exact        a piece that is a token which its own bytes merge to is that token (found out once per token);
+ *                               a piece is cut where no merge joins the two characters beside the cut
+ * tok_bpe_init_* (tok_bpe_load.c) -> encode* -> free.   Thread: load: one; then const and shared (canon: relaxed atomics). */
+#pragma once
+#include "api/tok_vocab.h"
+#include "api/tok_work.h"
+
+enum tok_flag { TOK_F_MODEL = 1, TOK_F_ADDED = 2, TOK_F_SPECIAL = 4, TOK_F_NORMED = 8 }; /* of an id */
+
+struct tok_merge {
+    uint32_t left, right, rank;
+}; /* rank UINT32_MAX: empty */
+struct tok_bpe {
+    const struct tok_strs *text;        /* every token, added ones too */
+    const unsigned char   *flags;       /* [n_id] enum tok_flag */
+    struct tok_strs        raw;         /* bytes -> id, of the model's tokens, when fast_bytes */
+    struct tok_merge      *merge;       /* open addressing on (left, right) */
+    uint32_t               merge_shift; /* 64 - log2 slots */
+    uint32_t              *merged;      /* [n_merge] by rank: id of the result */
+    uint32_t               n_merge;
+    bool                   byte_fallback, fuse_unk, ignore_merges;
+    bool                   fast_bytes;                              /* byte-level text is encoded from its raw bytes */
+    bool                   exotic;                                  /* affixes, or merges of unk or of byte tokens: no shortcut holds */
+    bool                   merges_special;                          /* some merge makes a special token */
+    int64_t                unk;                                     /* id or TOK_NONE */
+    int64_t                byte_id[256];                            /* of <0x00>..<0xFF>; TOK_NONE */
+    uint32_t               char_of_byte[256];                       /* fast_bytes: id of each byte's character */
+    uint32_t              *pair_of_bytes;                           /* fast_bytes: [65536] rank of two bytes side by side */
+    uint32_t              *char_id;                                 /* [65536] id + 1 of one-character tokens below U+10000 */
+    uint64_t               ascii_joins[128][2], byte_joins[256][4]; /* bit: some merge joins left | right */
+    uint64_t              *joins;                                   /* the same for the rest: keys (left << 21 | right) + 1 */
+    uint32_t               joins_mask;
+    uint32_t               n_joins;
+    _Atomic unsigned char *canon;           /* [n_id] 0: not known yet, 1: its own bytes merge to it, 2: they do not */
+    char                  *prefix, *suffix; /* continuing_subword_prefix, end_of_word_suffix; NULL: none */
+    size_t                 n_prefix, n_suffix;
+    size_t                 longest; /* bytes of the longest model token, as text that goes in */
+};
+
+enum status tok_bpe_bytes(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n); /* fast_bytes only */
+enum status tok_bpe_text(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n);
+
+uint32_t tok_bpe_rank(const struct tok_bpe *m, uint32_t left, uint32_t right);        /* UINT32_MAX: no such merge */
+int64_t  tok_bpe_char(const struct tok_bpe *m, const char *s, size_t n, uint32_t cp); /* the model's token of one character */

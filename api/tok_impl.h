@@ -1,0 +1,31 @@
+/* tok_impl: the whole of a struct tok, for tokenizer.c, its loader and detok.c alone. */
+#pragma once
+#include "api/tok_added.h"
+#include "api/tok_bpe_load.h"
+#include "api/tok_decoder.h"
+#include "api/tok_post.h"
+#include "api/tok_pretok.h"
+
+enum { TOK_NAMES_MAX = 64 };
+struct tok_name {
+    char *name, *text;
+};
+
+struct tok {
+    struct tok_strs    text;  /* every token, as tokenizer.json writes it */
+    unsigned char     *flags; /* [text.n_id] enum tok_flag */
+    struct tok_added   added;
+    struct tok_norm    norm;
+    struct tok_pretok  pretok;
+    struct tok_bpe     bpe;
+    struct tok_post    post;
+    struct tok_decoder decoder;
+    bool               bytes;   /* pieces go to the model as raw bytes */
+    size_t             longest; /* bytes of text per id, at most; SIZE_MAX: no bound */
+    struct tok_name    name[TOK_NAMES_MAX];
+    uint32_t           n_name;
+    int64_t            bos, eos;
+};
+
+/* tok_config.c: special token names, and what add_bos_token and add_eos_token say of Llama and Gemma classes. */
+enum status tok_config_load(struct tok *t, const char *config, size_t n, const struct tok_err *e);

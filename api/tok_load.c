@@ -1,0 +1,164 @@
+#include "api/tok_impl.h"
+#include "api/tok_unicode.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* tokenizer.json: the small members as values, the model as text. */
+struct parts {
+    struct tok_span model, version;
+    json_t         *added, *normalizer, *pre_tokenizer, *post_processor, *decoder;
+};
+
+static enum status keep(struct parts *p, struct tok_span key, struct tok_span value, const struct tok_err *e)
+{
+    struct {
+        const char *name;
+        json_t    **to;
+    } small[] = {
+        { "added_tokens", &p->added },
+        { "normalizer", &p->normalizer },
+        { "pre_tokenizer", &p->pre_tokenizer },
+        { "post_processor", &p->post_processor },
+        { "decoder", &p->decoder },
+    };
+    struct tok_span *text = key.n == 5 && !memcmp(key.p, "model", 5)     ? &p->model
+                            : key.n == 7 && !memcmp(key.p, "version", 7) ? &p->version
+                                                                         : NULL;
+    if (text) {
+        if (text->p) return tok_fail(e, "%.*s: appears twice", (int)key.n, key.p);
+        *text = value;
+        return ST_OK;
+    }
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        if (strlen(small[i].name) != key.n || memcmp(small[i].name, key.p, key.n)) continue;
+        if (*small[i].to) return tok_fail(e, "%s: appears twice", small[i].name);
+        *small[i].to = tok_parse(e, small[i].name, value);
+        return *small[i].to ? ST_OK : ST_CONFIG;
+    }
+    return ST_OK; /* truncation, padding: not for serving */
+}
+
+static enum status split(struct parts *p, const char *json, size_t n, const struct tok_err *e)
+{
+    struct tok_json      j;
+    struct tok_json_walk w;
+    struct tok_span      key, value;
+    enum status          st = ST_OK;
+    if (!tok_utf8_valid(json, n)) return tok_fail(e, "is not UTF-8");
+    tok_json_init(&j, json, n);
+    if (!tok_json_begin(&j, &w, '{')) st = tok_fail(e, "must be an object");
+    while (!st && tok_json_next(&j, &w)) {
+        if (!tok_json_key(&j, &key)) break;
+        char name[32] = "";
+        if (key.n < sizeof name) memcpy(name, key.p, key.n);
+        if (!tok_json_value(&j, &value)) break;
+        st = keep(p, (struct tok_span){ name, strlen(name) }, value, e);
+    }
+    if (!st && (!w.ok || tok_json_peek(&j) >= 0)) st = tok_fail(e, "bad JSON at byte %zu", (size_t)(j.p - j.begin));
+    if (!st && !p->model.p) st = tok_fail(e, "model: is missing");
+    if (!st && p->version.p && (p->version.n != 5 || memcmp(p->version.p, "\"1.0\"", 5))) st = tok_fail(e, "version: must be \"1.0\"");
+    tok_json_free(&j);
+    return st;
+}
+
+/* Which ids are the model's own; the added ones follow. */
+static enum status set_flags(struct tok *t, uint32_t n_model_id, const unsigned char *in_model, const struct tok_err *e)
+{
+    t->flags = calloc(t->text.n_id, 1);
+    if (!t->flags) return tok_fail(e, "out of memory");
+    for (uint32_t id = 0; id < n_model_id; id++) t->flags[id] = in_model[id];
+    for (uint32_t i = 0; i < t->added.n; i++) {
+        const struct tok_added_token *k = &t->added.token[i];
+        t->flags[k->id] |= (unsigned char)(TOK_F_ADDED | (k->special ? TOK_F_SPECIAL : 0) | (k->normed ? TOK_F_NORMED : 0));
+    }
+    return ST_OK;
+}
+
+static enum status load_added(struct tok *t, const json_t *list, const struct tok_err *e)
+{
+    uint32_t       n = t->text.n_id;
+    unsigned char *in_model = calloc(n + 1, 1);
+    if (!in_model) return tok_fail(e, "out of memory");
+    for (uint32_t id = 0; id < n; id++) in_model[id] = t->text.str[id].n == UINT32_MAX ? 0 : TOK_F_MODEL;
+    enum status st = tok_added_load(&t->added, list, &t->text, &t->norm, e);
+    if (!st) st = set_flags(t, n, in_model, e);
+    free(in_model);
+    return st;
+}
+
+/* Bytes of text that one id can stand for. */
+static size_t longest(const struct tok *t)
+{
+    const struct tok_bpe *m = &t->bpe;
+    bool                  every_byte = t->bytes;
+    if (!every_byte && m->byte_fallback) {
+        every_byte = true;
+        for (int b = 0; b < 256; b++) every_byte &= m->byte_id[b] >= 0;
+    }
+    every_byte |= m->unk >= 0 && !m->fuse_unk;
+    if (!every_byte || t->added.swallows || t->pretok.shrinks || !t->norm.shrink) return SIZE_MAX;
+    size_t n = m->longest > t->added.longest ? m->longest : t->added.longest;
+    return (n < 4 ? 4 : n) * t->norm.shrink;
+}
+
+static enum status load_parts(struct tok *t, const struct parts *p, const struct tok_err *e)
+{
+    struct tok_merges merges = { NULL, 0, 0 };
+    enum status       st = tok_bpe_load(&t->bpe, &t->text, &merges, p->model, e);
+    if (!st) st = tok_norm_load(&t->norm, p->normalizer, e);
+    if (!st) st = tok_pretok_load(&t->pretok, p->pre_tokenizer, e);
+    if (!st) st = load_added(t, p->added, e);
+    if (!st) st = tok_post_load(&t->post, p->post_processor, &t->text, e);
+    if (!st) st = tok_decoder_load(&t->decoder, p->decoder, e);
+    bool byte_level = t->pretok.n && t->pretok.stage[t->pretok.n - 1].kind == STAGE_BYTE_LEVEL;
+    if (!st) st = tok_bpe_index(&t->bpe, &t->text, t->flags, &merges, byte_level, e);
+    free(merges.pair);
+    if (st) return st;
+    t->bytes = t->bpe.fast_bytes;
+    t->pretok.n -= t->bytes; /* the model does that stage's work */
+    t->longest = longest(t);
+    return ST_OK;
+}
+
+enum status tok_load(const char *json, size_t n_json, const char *config, size_t n_config, struct tok **tok_out, char *err,
+                     size_t err_bytes)
+{
+    struct tok_err e = { err, err_bytes, "tokenizer.json" }, e_config = { err, err_bytes, "tokenizer_config.json" };
+    struct parts   p = { .model = { NULL, 0 } };
+    struct tok    *t = calloc(1, sizeof *t);
+    if (err_bytes) *err = 0;
+    if (!t) return tok_fail(&e, "out of memory");
+    t->bos = t->eos = TOK_NONE;
+    tok_unicode_init();
+    enum status st = split(&p, json, n_json, &e);
+    if (!st) st = load_parts(t, &p, &e);
+    if (!st && config) st = tok_config_load(t, config, n_config, &e_config);
+    json_decref(p.added);
+    json_decref(p.normalizer);
+    json_decref(p.pre_tokenizer);
+    json_decref(p.post_processor);
+    json_decref(p.decoder);
+    if (st)
+        tok_free(t);
+    else
+        *tok_out = t;
+    return st;
+}
+
+void tok_free(struct tok *t)
+{
+    if (!t) return;
+    for (uint32_t i = 0; i < t->n_name; i++) {
+        free(t->name[i].name);
+        free(t->name[i].text);
+    }
+    t->pretok.n += t->bytes;
+    tok_decoder_free(&t->decoder);
+    tok_bpe_free(&t->bpe);
+    tok_pretok_free(&t->pretok);
+    tok_norm_free(&t->norm);
+    tok_added_free(&t->added);
+    tok_strs_free(&t->text);
+    free(t->flags);
+    free(t);
+}

@@ -1,0 +1,30 @@
+/* tok_pattern: {"String": ..} or {"Regex": ..} of Split and Replace: a text, a known pattern's matcher, or a compiled pattern.
+ * load -> first, next* -> free.   Thread: const after load. */
+#pragma once
+#include "api/tok_err.h"
+#include "api/tok_match.h"
+#include "api/tok_regex.h"
+
+struct tok_pattern {
+    tok_match_fn      match; /* one of the three */
+    struct tok_regex *regex;
+    char             *text;
+    size_t            n_text;
+};
+
+enum status tok_pattern_load(struct tok_pattern *p, const json_t *component, const char *field, const struct tok_err *e);
+void        tok_pattern_free(struct tok_pattern *p);
+
+/* Walks the matches of p in s as Oniguruma's iterator does: an empty match right behind a match is skipped. */
+struct tok_matches {
+    const struct tok_pattern *p;
+    const char               *s;
+    size_t                    n, at, begin, end; /* [begin, end): the match */
+    bool                      any;
+};
+static inline struct tok_matches tok_matches_of(const struct tok_pattern *p, const char *s, size_t n)
+{
+    return (struct tok_matches){ .p = p, .s = s, .n = n };
+}
+/* *found false: no more. ST_TOO_LARGE: the pattern ran over its limit. */
+enum status tok_matches_next(struct tok_matches *m, struct tok_work *w, bool *found);

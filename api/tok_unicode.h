@@ -1,0 +1,97 @@
+/* tok_unicode: what the tokenizer asks about a code point: general category, white space, word character, normal forms.
+ * Built once per process from utf8proc (Unicode 15 in Debian 12; the `tokenizers` library's regex engine knows 16: code points
+ * assigned in between count as unassigned here).   tok_unicode_init first; then const and any thread. */
+#pragma once
+#include "base/utf8.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Low 5 bits of a class: the category; Cc is split so that \s and [\r\n] are masks of categories too. */
+enum tok_cat {
+    CAT_CN,
+    CAT_LU,
+    CAT_LL,
+    CAT_LT,
+    CAT_LM,
+    CAT_LO,
+    CAT_MN,
+    CAT_MC,
+    CAT_ME,
+    CAT_ND,
+    CAT_NL,
+    CAT_NO,
+    CAT_PC,
+    CAT_PD,
+    CAT_PS,
+    CAT_PE,
+    CAT_PI,
+    CAT_PF,
+    CAT_PO,
+    CAT_SM,
+    CAT_SC,
+    CAT_SK,
+    CAT_SO,
+    CAT_ZS,
+    CAT_ZL,
+    CAT_ZP,
+    CAT_CC,
+    CAT_CF,
+    CAT_CS,
+    CAT_CO,       /* as utf8proc */
+    CAT_CC_SPACE, /* TAB VT FF NEL */
+    CAT_CC_LINE,  /* LF CR */
+};
+#define CAT_BIT(c)  (1u << (c))
+#define CATS_LETTER (CAT_BIT(CAT_LU) | CAT_BIT(CAT_LL) | CAT_BIT(CAT_LT) | CAT_BIT(CAT_LM) | CAT_BIT(CAT_LO))
+#define CATS_MARK   (CAT_BIT(CAT_MN) | CAT_BIT(CAT_MC) | CAT_BIT(CAT_ME))
+#define CATS_NUMBER (CAT_BIT(CAT_ND) | CAT_BIT(CAT_NL) | CAT_BIT(CAT_NO))
+#define CATS_PUNCT \
+    (CAT_BIT(CAT_PC) | CAT_BIT(CAT_PD) | CAT_BIT(CAT_PS) | CAT_BIT(CAT_PE) | CAT_BIT(CAT_PI) | CAT_BIT(CAT_PF) | CAT_BIT(CAT_PO))
+#define CATS_SYMBOL (CAT_BIT(CAT_SM) | CAT_BIT(CAT_SC) | CAT_BIT(CAT_SK) | CAT_BIT(CAT_SO))
+#define CATS_LINE   CAT_BIT(CAT_CC_LINE)
+#define CATS_SPACE  (CAT_BIT(CAT_ZS) | CAT_BIT(CAT_ZL) | CAT_BIT(CAT_ZP) | CAT_BIT(CAT_CC_SPACE) | CATS_LINE)
+enum tok_class_bit {
+    TOK_CLASS_CAT = 31,
+    TOK_CLASS_JOINS = 32,   /* combining class not 0, or the second half of a canonical composition */
+    TOK_CLASS_CHANGES = 64, /* NFC of it alone is something else */
+    TOK_CLASS_WORD = 128,   /* \w of Rust's regex: Alphabetic, M, Nd, Pc, Join_Control */
+};
+
+extern unsigned char tok_class[0x110000];
+
+void tok_unicode_init(void);
+
+/* Is the class c in one of the categories of mask? */
+static inline bool tok_class_in(uint32_t c, uint32_t mask) { return (mask >> (c & TOK_CLASS_CAT) & 1u) != 0; }
+
+/* Code point at s (well-formed text, not at its end); its bytes are added to *i. */
+static inline uint32_t tok_next(const char *s, size_t *i)
+{
+    const unsigned char *p = (const unsigned char *)s + *i;
+    uint32_t             c = p[0];
+    if (c < 0x80) return *i += 1, c;
+    if (c < 0xe0) return *i += 2, (c & 0x1fu) << 6 | (p[1] & 0x3fu);
+    if (c < 0xf0) return *i += 3, (c & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+    return *i += 4, (c & 7u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
+}
+/* The one that ends at *i > 0; *i moves to its first byte. */
+static inline uint32_t tok_prev(const char *s, size_t *i)
+{
+    size_t at = *i - 1;
+    while (at && ((unsigned char)s[at] & 0xc0) == 0x80) at--;
+    *i = at;
+    return tok_next(s, &at);
+}
+static inline size_t tok_utf8_put(char *to, uint32_t cp) /* returns bytes written, 1..4 */
+{
+    if (cp < 0x80) return to[0] = (char)cp, 1;
+    if (cp < 0x800) return to[0] = (char)(0xc0 | cp >> 6), to[1] = (char)(0x80 | (cp & 0x3f)), 2;
+    if (cp < 0x10000)
+        return to[0] = (char)(0xe0 | cp >> 12), to[1] = (char)(0x80 | (cp >> 6 & 0x3f)), to[2] = (char)(0x80 | (cp & 0x3f)), 3;
+    to[0] = (char)(0xf0 | cp >> 18), to[1] = (char)(0x80 | (cp >> 12 & 0x3f));
+    to[2] = (char)(0x80 | (cp >> 6 & 0x3f)), to[3] = (char)(0x80 | (cp & 0x3f));
+    return 4;
+}
+
+bool tok_utf8_valid(const char *s, size_t n);

@@ -1,0 +1,136 @@
+/* tokenize: ids of a text by a model folder's tokenizer.json.
+ *   tokenize [--special] [--plain] [--decode] [--bench] FOLDER [TEXT]
+ * Without TEXT it reads standard input. --special: with BOS and EOS; --plain: special tokens in the text are plain text;
+ * --decode: TEXT holds ids; --bench: loads and encodes again and again and says how fast. */
+#include "api/detok.h"
+#include "base/clock.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_MAX = 1 << 28, BENCH_US = 2000000 };
+enum { OPT_SPECIAL = 1, OPT_PLAIN = 2, OPT_DECODE = 4, OPT_BENCH = 8 };
+
+static bool read_all(FILE *f, struct buf *b)
+{
+    char   chunk[65536];
+    size_t n;
+    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0) buf_put(b, chunk, n);
+    return !ferror(f) && !b->failed;
+}
+
+static bool read_file(const char *folder, const char *name, struct buf *b)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    if (!f) return false;
+    bool ok = read_all(f, b);
+    fclose(f);
+    return ok;
+}
+
+static void decode(const struct tok *t, char *text)
+{
+    struct detok d;
+    struct buf   out;
+    buf_init(&out, FILE_MAX);
+    detok_init(&d, t, NULL);
+    for (char *id = strtok(text, " ,\n[]"); id; id = strtok(NULL, " ,\n[]")) detok_push(&d, (uint32_t)strtoul(id, NULL, 10), false, &out);
+    detok_finish(&d, &out);
+    if (out.n) fwrite(out.data, 1, out.n, stdout);
+    putchar('\n');
+    detok_free(&d);
+    buf_free(&out);
+}
+
+static void bench(const struct tok *t, const struct buf *text, unsigned flags)
+{
+    struct arena a;
+    uint64_t     from = clock_us(), us = 0;
+    size_t       n_id = 0, bytes = 0;
+    arena_init(&a, SIZE_MAX);
+    while (text->n && us < BENCH_US) {
+        struct tok_ids ids = { NULL, 0, 0 };
+        if (tok_encode(t, text->data, text->n, flags, SIZE_MAX / 8, &a, &ids)) break;
+        n_id = ids.n, bytes += text->n;
+        arena_reset(&a);
+        us = clock_us() - from;
+    }
+    arena_free(&a);
+    if (us) printf("encode: %zu bytes, %zu ids, %.1f MB/s\n", text->n, n_id, (double)bytes / (double)us);
+}
+
+static int run(const struct tok *t, struct buf *text, unsigned options)
+{
+    unsigned       flags = (options & OPT_SPECIAL ? TOK_ADD_SPECIAL : 0) | (options & OPT_PLAIN ? TOK_NO_SPECIAL_PARSE : 0);
+    struct arena   a;
+    struct tok_ids ids = { NULL, 0, 0 };
+    if (options & OPT_BENCH) {
+        bench(t, text, flags);
+        return 0;
+    }
+    if (options & OPT_DECODE) {
+        buf_cstr(text);
+        decode(t, text->data);
+        return 0;
+    }
+    arena_init(&a, SIZE_MAX);
+    enum status st = tok_encode(t, text->n ? text->data : "", text->n, flags, SIZE_MAX / 8, &a, &ids);
+    for (size_t i = 0; i < ids.n && !st; i++) printf("%s%u", i ? " " : "", ids.id[i]);
+    putchar('\n');
+    arena_free(&a);
+    if (st) fprintf(stderr, "tokenize: %s\n", status_name(st));
+    return st ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        unsigned    bit;
+    } option[] = {
+        { "--special", OPT_SPECIAL },
+        { "--plain", OPT_PLAIN },
+        { "--decode", OPT_DECODE },
+        { "--bench", OPT_BENCH },
+    };
+    unsigned    options = 0;
+    int         i = 1;
+    struct buf  json, config, text;
+    struct tok *t = NULL;
+    char        err[512];
+    for (; i < argc && !strncmp(argv[i], "--", 2); i++)
+        for (size_t k = 0; k < sizeof option / sizeof *option; k++)
+            if (!strcmp(argv[i], option[k].name)) options |= option[k].bit;
+    if (i >= argc) {
+        fprintf(stderr, "usage: tokenize [--special] [--plain] [--decode] [--bench] FOLDER [TEXT]\n");
+        return EXIT_USAGE;
+    }
+    buf_init(&json, FILE_MAX);
+    buf_init(&config, FILE_MAX);
+    buf_init(&text, FILE_MAX);
+    if (!read_file(argv[i], "tokenizer.json", &json)) {
+        fprintf(stderr, "tokenize: cannot read %s/tokenizer.json: %s\n", argv[i], strerror(errno));
+        return EXIT_IO;
+    }
+    bool has_config = read_file(argv[i], "tokenizer_config.json", &config) && config.n;
+    if (i + 1 < argc)
+        buf_puts(&text, argv[i + 1]);
+    else
+        read_all(stdin, &text);
+    uint64_t    from = clock_us();
+    enum status st = tok_load(json.data, json.n, has_config ? config.data : NULL, config.n, &t, err, sizeof err);
+    if (!st && options & OPT_BENCH) printf("load: %u ids in %.1f ms\n", tok_vocab_size(t), (double)(clock_us() - from) / 1000);
+    int rc = EXIT_CONFIG;
+    if (st)
+        fprintf(stderr, "tokenize: %s\n", err);
+    else
+        rc = run(t, &text, options);
+    tok_free(t);
+    buf_free(&json);
+    buf_free(&config);
+    buf_free(&text);
+    return rc;
+}

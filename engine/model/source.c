@@ -46,7 +46,7 @@ static enum status source_open_embed(const struct source *s, const char *name, s
 enum status source_open(const struct source *s, const char *name, struct source_file *f_out)
 {
     if (!source_name_ok(name)) {
-        LOG_ERROR("source: \"%.80s\" is not a plain file name, refused", name);
+        LOG_DEBUG("source: \"%.80s\" is not a plain file name, refused", name);
         errno = EINVAL;
         return ST_CONFIG;
     }
@@ -55,7 +55,7 @@ enum status source_open(const struct source *s, const char *name, struct source_
     char path[PATH_MAX];
     int  n = snprintf(path, sizeof path, "%s/%s", s->dir, name);
     if (n < 0 || (size_t)n >= sizeof path) {
-        LOG_ERROR("source: the path of %s is longer than %d bytes", name, PATH_MAX);
+        LOG_DEBUG("source: the path of %s is longer than %d bytes", name, PATH_MAX);
         errno = ENAMETOOLONG;
         return ST_CONFIG;
     }
@@ -64,14 +64,14 @@ enum status source_open(const struct source *s, const char *name, struct source_
     if (fd < 0) {
         int e = errno;
         if (e == ENOENT) return ST_NOT_FOUND;
-        LOG_ERROR("source: cannot open %s: %s", path, strerror(e));
+        LOG_DEBUG("source: cannot open %s: %s", path, strerror(e));
         errno = e;
         return source_errno(e);
     }
     struct stat st;
     int         e = fstat(fd, &st) ? errno : S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
     if (e) {
-        LOG_ERROR("source: %s cannot be read: %s", path, e == EINVAL ? "not a regular file" : strerror(e));
+        LOG_DEBUG("source: %s cannot be read: %s", path, e == EINVAL ? "not a regular file" : strerror(e));
         close(fd);
         errno = e;
         return e == EISDIR || e == EINVAL ? ST_CONFIG : ST_IO;
@@ -84,7 +84,7 @@ enum status source_open(const struct source *s, const char *name, struct source_
 enum status source_read(const struct source_file *f, uint64_t offset, void *dst, size_t n)
 {
     if (offset > f->bytes || n > f->bytes - offset) {
-        LOG_ERROR("source: %s: %zu bytes at offset %llu asked of %llu", f->name, n, (unsigned long long)offset,
+        LOG_DEBUG("source: %s: %zu bytes at offset %llu asked of %llu", f->name, n, (unsigned long long)offset,
                   (unsigned long long)f->bytes);
         errno = EINVAL;
         return ST_IO;
@@ -100,7 +100,7 @@ enum status source_read(const struct source_file *f, uint64_t offset, void *dst,
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) {
             int e = got ? errno : ENODATA;
-            LOG_ERROR("source: %s: read of %zu bytes at offset %llu failed: %s", f->name, want, (unsigned long long)offset,
+            LOG_DEBUG("source: %s: read of %zu bytes at offset %llu failed: %s", f->name, want, (unsigned long long)offset,
                       got ? strerror(e) : "the file has become shorter");
             errno = e;
             return ST_IO;
@@ -123,7 +123,7 @@ enum status source_text(const struct source *s, const char *name, size_t bytes_m
     if (st) return st;
     char *text = NULL;
     if (f.bytes > bytes_max) {
-        LOG_ERROR("source: %s has %llu bytes, at most %zu are read", name, (unsigned long long)f.bytes, bytes_max);
+        LOG_DEBUG("source: %s has %llu bytes, at most %zu are read", name, (unsigned long long)f.bytes, bytes_max);
         errno = EFBIG;
         st = ST_TOO_LARGE;
     } else if (!(text = malloc((size_t)f.bytes + 1))) {

@@ -23,10 +23,11 @@ struct source_file {
     char                 name[256];
 }; /* fd < 0: data */
 
-/* name: a plain file name without '/'. ST_NOT_FOUND is not logged, everything else is; errno says why. ST_CONFIG: a person must
- * mend it (permissions, not a regular file, such a name), ST_IO: the machine must. */
+/* name: a plain file name without '/'. errno says why it failed; whoever gives up the model for it says so in one line, so here
+ * it is only logged for debugging. ST_NOT_FOUND, ST_CONFIG: a person must mend it (permissions, no regular file, such a name),
+ * ST_IO: the machine must. */
 enum status source_open(const struct source *s, const char *name, struct source_file *f_out);
-enum status source_read(const struct source_file *f, uint64_t offset, void *dst, size_t n); /* all n bytes or ST_IO, logged */
+enum status source_read(const struct source_file *f, uint64_t offset, void *dst, size_t n); /* all n bytes or ST_IO */
 void        source_close(struct source_file *f);
 /* Whole small file, NUL-terminated, malloc'd; ST_TOO_LARGE above bytes_max. */
 enum status source_text(const struct source *s, const char *name, size_t bytes_max, char **text_out, size_t *n_out);

@@ -1,0 +1,311 @@
+/* What loading refuses, and with which words: a checkpoint that does not fit its config.json, and a machine that is too small. */
+#include "golden.h"
+#include "memory_source.h"
+
+static char err[512];
+
+/* A golden folder in memory, with config.json as `over` changes it (a key that is "-" there is taken out). */
+static void folder(struct memory_source *m, const char *name, const char *over)
+{
+    static const char *const files[] = { "config.json", "model.safetensors" };
+    char                     dir[512];
+    struct source            src = { .dir = dir };
+    snprintf(dir, sizeof dir, "%s/golden/%s", TESTS_DATA, name);
+    for (size_t i = 0; i < ARRAY_N(files); i++) {
+        char  *text;
+        size_t n;
+        assert_int_equal(source_text(&src, files[i], 1 << 20, &text, &n), ST_OK);
+        if (i == 0) {
+            json_t     *c = json_loadb(text, n, 0, NULL), *patch = json_loads(over, 0, NULL), *v;
+            const char *key;
+            assert_non_null(patch);
+            free(text);
+            json_object_update(c, patch);
+            json_object_foreach(patch, key, v) if (json_is_string(v) && !strcmp(json_string_value(v), "-")) json_object_del(c, key);
+            text = json_dumps(c, 0);
+            n = strlen(text);
+            json_decref(patch);
+            json_decref(c);
+        }
+        memory_add(m, files[i], text, n);
+        free(text);
+    }
+}
+
+static const struct rank_cfg small = {
+    .n_rank = 1,
+    .device = DEV_CPU,
+    .n_thread = 1,
+    .load = { .weight_dtype = DT_COUNT, .kv_dtype = DT_COUNT, .batch_rows_max = 8, .logit_rows_max = 2, .n_block = 2, .block_tokens = 16 }
+};
+
+static enum status load(struct memory_source *m, const struct rank_cfg *cfg)
+{
+    struct model_spec spec;
+    struct rank_team *t;
+    uint32_t          n_block;
+    err[0] = 0;
+    enum status st = model_spec_load(&m->src, &spec, err, sizeof err);
+    if (st) return st;
+    st = rank_team_create(&spec, &m->src, cfg, &n_block, &t, err, sizeof err);
+    if (!st) rank_team_free(t);
+    model_spec_free(&spec);
+    return st;
+}
+
+static void refused(const char *name, const char *over, uint32_t n_rank, const char *says)
+{
+    struct memory_source m = { .src.n_embed = 0 };
+    struct rank_cfg      cfg = small;
+    cfg.n_rank = n_rank;
+    folder(&m, name, over);
+    if (load(&m, &cfg) != ST_CONFIG) fail_msg("taken: %s %s", name, over);
+    if (!strstr(err, says)) fail_msg("\"%s\" does not say \"%s\"", err, says);
+    assert_null(strchr(err, '\n'));
+    memory_free(&m);
+}
+
+static void shapes_that_config_json_does_not_make_are_named_with_its_keys(void **state)
+{
+    (void)state;
+    refused("llama3", "{\"vocab_size\": 319}", 1, "has shape [320, 48], config.json makes it [319, 48] (vocab_size x hidden_size");
+    refused("llama3", "{\"hidden_size\": 64}", 1, "hidden_size");
+    refused("llama3", "{\"intermediate_size\": 65}", 1, "(hidden_size x intermediate_size)");
+    refused("llama3", "{\"head_dim\": 32}", 1, "num_attention_heads * head_dim x hidden_size");
+    refused("llama3", "{\"num_key_value_heads\": 4}", 1, "num_key_value_heads * head_dim x hidden_size");
+    refused("mixtral", "{\"num_local_experts\": 5}", 1, "num_experts x hidden_size");
+    refused("qwen3", "{\"head_dim\": 64}", 1, "head_dim");
+}
+
+static void tensors_that_are_missing_or_unknown_are_listed(void **state)
+{
+    (void)state;
+    refused("llama3", "{\"num_hidden_layers\": 3}", 1,
+            "missing tensors: model.layers.2.input_layernorm.weight, model.layers.2.self_attn.q_proj.weight");
+    refused("llama3", "{\"num_hidden_layers\": 3}", 1, "and 5 more");
+    refused("llama3", "{\"num_hidden_layers\": 1}", 1, "9 tensors that LlamaForCausalLM does not have: model.layers.1.");
+    refused("llama3", "{\"attention_bias\": true}", 1, "missing tensors: model.layers.0.self_attn.q_proj.bias");
+    refused("llama-bias", "{\"attention_bias\": false}", 1, "does not have: model.layers.0.self_attn.");
+    refused("llama-bias", "{\"tie_word_embeddings\": false}", 1,
+            "missing tensors: lm_head.weight (a model without lm_head.weight needs tie_word_embeddings true)");
+    refused("llama3", "{\"architectures\": [\"Qwen3ForCausalLM\"]}", 1, "missing tensors: model.layers.0.self_attn.q_norm.weight");
+}
+
+static void sizes_that_do_not_divide_among_the_ranks_are_refused(void **state)
+{
+    (void)state;
+    refused("llama3", "{}", 3, "num_attention_heads is 4, which does not divide among 3 tensor-parallel ranks");
+    refused("llama2", "{}", 65, "at most 64");
+    struct memory_source m = { .src.n_embed = 0 };
+    struct model_spec    s;
+    folder(&m, "llama3", "{\"num_attention_heads\": 12, \"num_key_value_heads\": 4, \"intermediate_size\": 63}");
+    assert_int_equal(model_spec_load(&m.src, &s, err, sizeof err), ST_OK);
+    assert_int_equal(model_check(&s, &m.src, 6, err, sizeof err), ST_CONFIG);
+    assert_non_null(strstr(err, "num_key_value_heads is 4"));
+    assert_int_equal(model_check(&s, &m.src, 2, err, sizeof err), ST_CONFIG);
+    assert_non_null(strstr(err, "intermediate_size is 63"));
+    model_spec_free(&s);
+    memory_free(&m);
+}
+
+#define TINY(name, shape, begin, end) "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+static const char tiny_config[] =
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":2,\"num_hidden_layers\":1,\"num_attention_heads\":1,"
+    "\"intermediate_size\":2,\"vocab_size\":2,\"tie_word_embeddings\":true}";
+static const char tiny_layer[] =
+    TINY("model.layers.0.self_attn.q_proj.weight", "[2,2]", 0, 16) "," TINY("model.layers.0.self_attn.k_proj.weight", "[2,2]", 16, 32) "," TINY(
+        "model.layers.0.self_attn.v_proj.weight", "[2,2]", 32,
+        48) "," TINY("model.layers.0.self_attn.o_proj.weight", "[2,2]", 48,
+                     64) "," TINY("model.layers.0.mlp.gate_proj.weight", "[2,2]", 64,
+                                  80) "," TINY("model.layers.0.mlp.up_proj.weight", "[2,2]", 80,
+                                               96) "," TINY("model.layers.0.mlp.down_proj.weight", "[2,2]", 96,
+                                                            112) "," TINY("model.layers.0.input_layernorm.weight", "[2]", 112,
+                                                                          120) "," TINY("model.layers.0.post_attention_layernorm.weight",
+                                                                                        "[2]", 120, 128) "," TINY("model.norm.weight",
+                                                                                                                  "[2]", 128, 136) ",";
+
+static enum status load_tiny(const char *embed, const char *more, size_t n_data)
+{
+    struct memory_source m = { .src.n_embed = 0 };
+    char                 header[4096];
+    snprintf(header, sizeof header, "{%s%s%s}", tiny_layer, embed, more);
+    memory_add_text(&m, "config.json", tiny_config);
+    memory_add_safetensors(&m, "model.safetensors", header, n_data);
+    enum status st = load(&m, &small);
+    memory_free(&m);
+    return st;
+}
+
+static void a_type_that_cannot_be_loaded_is_refused_where_it_is_wanted(void **state)
+{
+    (void)state;
+    static const char good[] = TINY("model.embed_tokens.weight", "[2,2]", 136, 152);
+    if (load_tiny(good, "", 152)) fail_msg("%s", err);
+    assert_int_equal(load_tiny("\"model.embed_tokens.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,2],\"data_offsets\":[136,140]}", "", 140),
+                     ST_CONFIG);
+    assert_non_null(strstr(err, "tensor model.embed_tokens.weight has dtype F8_E4M3, supported are BF16, F16 and F32"));
+    /* what nobody needs may have any type: a tied head, and what old checkpoints hold besides */
+    if (load_tiny(good, ",\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[152,160]}",
+                  160))
+        fail_msg("%s", err);
+    if (load_tiny(good, "," TINY("lm_head.weight", "[2,2]", 152, 168), 168)) fail_msg("%s", err);
+    assert_int_equal(load_tiny(good, "," TINY("model.layers.0.self_attn.q_proj.weight_scale", "[1]", 152, 156), 156), ST_CONFIG);
+    assert_non_null(strstr(err, "1 tensors that LlamaForCausalLM does not have: model.layers.0.self_attn.q_proj.weight_scale"));
+}
+
+/* D14, on the device that a test has: before the weights are read, with what is needed and what there is */
+static void too_little_memory_is_said_in_bytes(void **state)
+{
+    (void)state;
+    struct memory_source m = { .src.n_embed = 0 };
+    folder(&m, "llama3", "{}");
+    struct rank_cfg cfg = small;
+    cfg.memory_bytes = 2 << 20; /* the device's own scratch takes half of it and more */
+    cfg.load.n_block = 1000;
+    assert_int_equal(load(&m, &cfg), ST_CONFIG);
+    assert_non_null(strstr(err, "bytes needed (weights "));
+    assert_non_null(strstr(err, "available are "));
+    cfg = small;
+    cfg.load.n_block = 0;
+    cfg.kv_bytes = 100;
+    assert_int_equal(load(&m, &cfg), ST_CONFIG);
+    assert_non_null(strstr(err, "1 KV blocks of "));
+    cfg.kv_bytes = 0;
+    cfg.memory_bytes = 8 << 20; /* what is left becomes the pool */
+    if (load(&m, &cfg)) fail_msg("%s", err);
+    memory_free(&m);
+}
+
+static void the_plan_is_what_loading_takes(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "llama3", "llama-bias", "qwen2", "mixtral", "qwen3-moe" };
+    static const struct {
+        enum dev_kind kind;
+        enum dtype    weights;
+        uint32_t      n_rank;
+    } cases[] = {
+        { DEV_REF, DT_COUNT, 1 }, { DEV_CPU, DT_COUNT, 1 }, { DEV_CPU, DT_F32, 1 }, { DEV_CPU, DT_F16, 1 }, { DEV_CPU, DT_BF16, 2 }
+    };
+    for (size_t i = 0; i < ARRAY_N(names); i++)
+        for (size_t k = 0; k < ARRAY_N(cases); k++) {
+            struct gold           g;
+            struct device        *d;
+            struct dev_group     *group = NULL;
+            struct model         *model;
+            struct model_plan     plan;
+            struct model_load_cfg cfg = small.load;
+            gold_open(&g, names[i]);
+            cfg.weight_dtype = cases[k].weights;
+            if (cases[k].n_rank > 1) assert_int_equal(dev_group_create(cases[k].n_rank, &group), ST_OK);
+            struct dev_cfg dc = { .kind = cases[k].kind,
+                                  .arena_bytes = 32 << 20,
+                                  .n_thread = 1,
+                                  .rank = cases[k].n_rank - 1,
+                                  .n_rank = cases[k].n_rank,
+                                  .group = group };
+            assert_int_equal(dev_open(&dc, &d), ST_OK);
+            size_t before = d->ops->free_bytes(d);
+            assert_int_equal(model_plan(&g.spec, &cfg, d, &plan), ST_OK);
+            assert_int_equal(d->ops->free_bytes(d), before);
+            if (model_load(&g.spec, &g.src, &cfg, d, &model, err, sizeof err)) fail_msg("%s: %s", names[i], err);
+            uint64_t kv = plan.block_bytes * cfg.n_block;
+            assert_int_equal(before - d->ops->free_bytes(d), plan.weight_bytes + plan.work_bytes + (kv + 63) / 64 * 64);
+            model_free(model);
+            dev_close(d);
+            if (group) dev_group_free(group);
+            gold_close(&g);
+        }
+}
+
+struct seen {
+    uint64_t done, total;
+    uint32_t n;
+};
+static void see(void *ctx, uint64_t done, uint64_t total)
+{
+    struct seen *s = ctx;
+    assert_true(done > s->done || s->n == 0);
+    s->done = done, s->total = total, s->n++;
+}
+
+static void progress_rises_to_the_whole(void **state)
+{
+    (void)state;
+    for (uint32_t n_rank = 1; n_rank <= 2; n_rank++) {
+        struct memory_source m = { .src.n_embed = 0 };
+        struct seen          s = { .n = 0 };
+        struct rank_cfg      cfg = small;
+        cfg.n_rank = n_rank;
+        cfg.load.progress = see, cfg.load.progress_ctx = &s;
+        folder(&m, "llama3", "{}");
+        if (load(&m, &cfg)) fail_msg("%s", err);
+        assert_true(s.n >= 1);
+        assert_int_equal(s.done, s.total);
+        memory_free(&m);
+    }
+}
+
+/* The device's first allocation comes after the headers were looked at and before the weights are read. */
+static struct {
+    const char *path;
+    off_t       bytes;
+    enum status (*alloc)(struct device *d, size_t bytes, void **out);
+} cut;
+static enum status cut_then_alloc(struct device *d, size_t bytes, void **out)
+{
+    if (cut.path) assert_int_equal(truncate(cut.path, cut.bytes), 0);
+    cut.path = NULL;
+    return cut.alloc(d, bytes, out);
+}
+
+static void a_file_that_is_cut_while_it_is_read_is_an_io_error(void **state)
+{
+    (void)state;
+    char                  dir[] = "/tmp/spillway_load_XXXXXX", path[600], *text;
+    struct source         src = { .dir = dir };
+    struct model_load_cfg cfg = small.load;
+    struct dev_cfg        dc = { .kind = DEV_REF, .arena_bytes = 32 << 20, .n_thread = 1, .n_rank = 1 };
+    struct device        *d;
+    struct model         *m;
+    struct gold           g;
+    size_t                n;
+    gold_open(&g, "llama3");
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(source_text(&g.src, "model.safetensors", 1 << 20, &text, &n), ST_OK);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, n, f), n);
+    fclose(f);
+    free(text);
+
+    assert_int_equal(dev_open(&dc, &d), ST_OK);
+    struct dev_ops ops = *d->ops;
+    cut.path = path, cut.bytes = (off_t)n / 2, cut.alloc = ops.alloc;
+    ops.alloc = cut_then_alloc;
+    d->ops = &ops;
+    assert_int_equal(model_load(&g.spec, &src, &cfg, d, &m, err, sizeof err), ST_IO);
+    assert_non_null(strstr(err, "model.safetensors: cannot read tensor "));
+    assert_non_null(strstr(err, "the file has become shorter"));
+    dev_close(d);
+    unlink(path);
+    rmdir(dir);
+    gold_close(&g);
+}
+
+int main(void)
+{
+    log_init(LOG_LEVEL_ERROR, -1, false);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_that_config_json_does_not_make_are_named_with_its_keys),
+        cmocka_unit_test(tensors_that_are_missing_or_unknown_are_listed),
+        cmocka_unit_test(sizes_that_do_not_divide_among_the_ranks_are_refused),
+        cmocka_unit_test(a_type_that_cannot_be_loaded_is_refused_where_it_is_wanted),
+        cmocka_unit_test(too_little_memory_is_said_in_bytes),
+        cmocka_unit_test(the_plan_is_what_loading_takes),
+        cmocka_unit_test(progress_rises_to_the_whole),
+        cmocka_unit_test(a_file_that_is_cut_while_it_is_read_is_an_io_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

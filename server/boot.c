@@ -1,0 +1,360 @@
+#include "server/boot.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "models/embed.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { JSON_FILE_MAX = 256 << 20, TEMPLATE_MAX = 4 << 20 };
+
+uint64_t boot_memory_bytes(void)
+{
+    static const char *const limit[] = { "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes" };
+    uint64_t                 bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < sizeof limit / sizeof *limit; i++) {
+        FILE              *f = fopen(limit[i], "re");
+        unsigned long long v;
+        if (!f) continue;
+        if (fscanf(f, "%llu", &v) == 1 && v < bytes) bytes = v; /* "max" is no number */
+        fclose(f);
+    }
+    return bytes;
+}
+
+static int exit_of(enum status st)
+{
+    switch (st) {
+    case ST_IO: return EXIT_IO;
+    case ST_NOMEM:
+    case ST_DEVICE: return EXIT_SOFTWARE;
+    default: return EXIT_CONFIG;
+    }
+}
+
+/* ---- where the model is ---- */
+
+static int open_source(struct boot *b)
+{
+    const char *dir = b->cfg->model;
+    if (!*dir) {
+        if (!embed_pebble_n) {
+            snprintf(b->err, sizeof b->err, "this build embeds no model; give --model DIR");
+            return EXIT_CONFIG;
+        }
+        b->embed = calloc(embed_pebble_n, sizeof *b->embed);
+        if (!b->embed) return EXIT_SOFTWARE;
+        for (unsigned i = 0; i < embed_pebble_n; i++)
+            b->embed[i] = (struct source_embed){ .name = embed_pebble[i].name, .data = embed_pebble[i].data, .n = embed_pebble[i].n };
+        b->src = (struct source){ .embed = b->embed, .n_embed = embed_pebble_n };
+        snprintf(b->own_name, sizeof b->own_name, "pebble");
+        return 0;
+    }
+    struct stat st;
+    if (stat(dir, &st) || (S_ISDIR(st.st_mode) && access(dir, R_OK | X_OK))) {
+        int why = errno;
+        snprintf(b->err, sizeof b->err, "--model: cannot open %s: %s", dir, strerror(why));
+        return why == EACCES || why == EPERM ? EXIT_PERM : EXIT_CONFIG;
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        snprintf(b->err, sizeof b->err, "--model: %s is not a folder", dir);
+        return EXIT_CONFIG;
+    }
+    b->src = (struct source){ .dir = dir };
+    snprintf(b->own_name, sizeof b->own_name, "%s", dir);
+    for (size_t n = strlen(b->own_name); n > 1 && b->own_name[n - 1] == '/'; n--) b->own_name[n - 1] = 0;
+    return 0;
+}
+
+/* ---- text: tokenizer and chat template ---- */
+
+static int read_text(struct boot *b, const char *name, size_t max, bool needed, char **text_out, size_t *n_out)
+{
+    *text_out = NULL, *n_out = 0;
+    enum status st = source_text(&b->src, name, max, text_out, n_out);
+    if (st == ST_OK || (st == ST_NOT_FOUND && !needed)) return 0;
+    char path[4300];
+    snprintf(path, sizeof path, "%s/%s", b->src.dir ? b->src.dir : "pebble", name);
+    bool hidden = b->src.dir && access(path, R_OK) && errno == EACCES;
+    snprintf(b->err, sizeof b->err, "%.700s: %s", path,
+             hidden               ? "permission denied"
+             : st == ST_NOT_FOUND ? "no such file, and the model cannot be served without it"
+             : st == ST_TOO_LARGE ? "larger than any such file should be"
+                                  : "cannot be read");
+    return hidden ? EXIT_PERM : st == ST_NOT_FOUND || st == ST_TOO_LARGE ? EXIT_CONFIG : exit_of(st);
+}
+
+/* tokenizer_config.json: "chat_template" is a string, or a list of {name, template} of which "default" counts. */
+static char *template_of_config(const char *json, size_t n, size_t *n_out)
+{
+    struct json_error je;
+    json_t           *root = json ? json_parse(json, n, 0, &je) : NULL, *t = json_object_get(root, "chat_template");
+    char             *text = NULL;
+    if (json_is_array(t)) {
+        json_t *found = NULL, *row;
+        size_t  i;
+        json_array_foreach(t, i, row)
+        {
+            const char *name = json_string_value(json_object_get(row, "name"));
+            if (!found || (name && !strcmp(name, "default"))) found = json_object_get(row, "template");
+        }
+        t = found;
+    }
+    if (json_is_string(t)) {
+        *n_out = json_string_length(t);
+        text = malloc(*n_out + 1);
+        if (text) memcpy(text, json_string_value(t), *n_out), text[*n_out] = 0;
+    }
+    json_decref(root);
+    return text;
+}
+
+static int read_file(struct boot *b, const char *path, char **text_out, size_t *n_out)
+{
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        int why = errno;
+        snprintf(b->err, sizeof b->err, "--chat-template: cannot open %s: %s", path, strerror(why));
+        return why == EACCES ? EXIT_PERM : EXIT_CONFIG;
+    }
+    char  *text = malloc(TEMPLATE_MAX + 1);
+    size_t n = text ? fread(text, 1, TEMPLATE_MAX + 1, f) : 0;
+    bool   bad = !text || ferror(f) || n > TEMPLATE_MAX;
+    fclose(f);
+    if (bad) {
+        free(text);
+        snprintf(b->err, sizeof b->err, "--chat-template: cannot read %s, or it is larger than 4 MiB", path);
+        return EXIT_IO;
+    }
+    *text_out = text, *n_out = n;
+    return 0;
+}
+
+static int load_template(struct boot *b, const char *config, size_t n_config)
+{
+    const char *where = "chat_template.jinja";
+    char       *text = NULL, why[400] = "";
+    size_t      n = 0;
+    int         code = 0;
+    if (*b->cfg->chat_template)
+        where = b->cfg->chat_template, code = read_file(b, where, &text, &n);
+    else
+        code = read_text(b, where, TEMPLATE_MAX, false, &text, &n);
+    if (code) return code;
+    if (!text) {
+        where = "tokenizer_config.json: chat_template";
+        text = template_of_config(config, n_config, &n);
+    }
+    if (!text) {
+        LOG_WARN("boot: the model has no chat template, so /v1/chat/completions is refused; give --chat-template FILE");
+        return 0;
+    }
+    enum status st = tmpl_parse(text, n, &b->tmpl, why, sizeof why);
+    free(text);
+    if (!st) return 0;
+    snprintf(b->err, sizeof b->err, "%s: %s", where, why);
+    return EXIT_CONFIG;
+}
+
+static int load_text(struct boot *b)
+{
+    char  *tokenizer, *config = NULL, why[600] = "";
+    size_t n_tokenizer, n_config = 0;
+    int    code = read_text(b, "tokenizer.json", JSON_FILE_MAX, true, &tokenizer, &n_tokenizer);
+    if (!code) code = read_text(b, "tokenizer_config.json", JSON_FILE_MAX, false, &config, &n_config);
+    if (!code) {
+        enum status st = tok_load(tokenizer, n_tokenizer, config, n_config, &b->tok, why, sizeof why);
+        if (st) {
+            snprintf(b->err, sizeof b->err, "%s", why);
+            code = exit_of(st);
+        }
+    }
+    if (!code) code = load_template(b, config, n_config);
+    free(tokenizer);
+    free(config);
+    return code;
+}
+
+/* ---- the served model ---- */
+
+static int fill_model(struct boot *b)
+{
+    const struct config     *cfg = b->cfg;
+    const struct model_spec *s = &b->spec;
+    struct api_model        *m = &b->model;
+    if (cfg->max_model_len > s->context) {
+        snprintf(b->err, sizeof b->err, "--max-model-len: found %u, the model allows at most %u", cfg->max_model_len, s->context);
+        return EXIT_CONFIG;
+    }
+    if (tok_vocab_size(b->tok) > s->vocab) {
+        snprintf(b->err, sizeof b->err, "tokenizer.json has ids up to %u, config.json: vocab_size is %u", tok_vocab_size(b->tok) - 1,
+                 s->vocab);
+        return EXIT_CONFIG;
+    }
+    b->name[0] = b->own_name;
+    m->served_name = cfg->served_name.n ? cfg->served_name.s : b->name;
+    m->n_name = cfg->served_name.n ? cfg->served_name.n : 1;
+    m->tok = b->tok, m->tmpl = b->tmpl;
+    m->context = cfg->max_model_len ? cfg->max_model_len : s->context;
+    m->vocab = s->vocab;
+    snprintf(b->fingerprint, sizeof b->fingerprint, "spillway-" SPILLWAY_VERSION);
+    m->fingerprint = b->fingerprint;
+    m->created = clock_wall_s();
+    m->root = b->own_name;
+    m->temperature = 1, m->top_p = 1, m->repetition = 1, m->max_new_tokens = -1;
+    if (strcmp(cfg->generation_config, "vllm") != 0) {
+        if (!isnan(s->gen_temperature)) m->temperature = s->gen_temperature;
+        if (!isnan(s->gen_top_p)) m->top_p = s->gen_top_p;
+        if (!isnan(s->gen_min_p)) m->min_p = s->gen_min_p;
+        if (!isnan(s->gen_repetition)) m->repetition = s->gen_repetition;
+        if (s->gen_top_k > 0) m->top_k = s->gen_top_k < UINT32_MAX ? (uint32_t)s->gen_top_k : 0;
+        m->max_new_tokens = s->gen_max_new_tokens;
+    }
+    m->n_max = 16, m->prompts_max = 128, m->messages_max = 10000, m->logprobs_max = 20;
+    m->stop_max = 16, m->stop_bytes_max = 256, m->bias_max = 1024;
+    m->clamp_max_tokens = cfg->clamp_max_tokens;
+    m->priority = cfg->priority;
+    return 0;
+}
+
+int boot_text(struct boot *b, const struct config *cfg)
+{
+    memset(b, 0, sizeof *b);
+    b->cfg = cfg;
+    int code = open_source(b);
+    if (code) return code;
+    enum status st = model_spec_load(&b->src, &b->spec, b->err, sizeof b->err);
+    if (st) return st == ST_NOT_FOUND ? EXIT_CONFIG : exit_of(st);
+    b->spec_loaded = true;
+    code = load_text(b);
+    return code ? code : fill_model(b);
+}
+
+/* ---- the engine ---- */
+
+static enum dtype dtype_of(const char *name)
+{
+    return !strcmp(name, "bfloat16") ? DT_BF16 : !strcmp(name, "float16") ? DT_F16 : !strcmp(name, "float32") ? DT_F32 : DT_COUNT;
+}
+
+/* The KV pool: as asked, else the smaller of 1 GiB and a quarter of memory, but never more than all sequences can fill. */
+static int plan_kv(struct boot *b)
+{
+    const struct config     *cfg = b->cfg;
+    const struct model_spec *s = &b->spec;
+    enum dtype               weight = dtype_of(cfg->dtype), kv = dtype_of(cfg->kv_dtype);
+    if (weight == DT_COUNT) weight = s->dtype;
+    if (kv == DT_COUNT) kv = weight == DT_F32 ? DT_F32 : DT_BF16;
+    b->block_bytes =
+        dev_kv_block_bytes(kv, s->n_layer, s->n_kv_head / (cfg->tensor_parallel < s->n_kv_head ? cfg->tensor_parallel : s->n_kv_head),
+                           cfg->block_size, s->head_dim);
+    uint64_t blocks_seq = ((uint64_t)b->model.context + cfg->block_size - 1) / cfg->block_size + 1;
+    if (cfg->given_kv_bytes || cfg->given_kv_gib) {
+        b->kv_bytes = cfg->given_kv_bytes ? cfg->kv_bytes : (uint64_t)(cfg->kv_gib * 1073741824.0);
+    } else {
+        uint64_t quarter = boot_memory_bytes() / 4, all = blocks_seq * cfg->max_num_seqs * 2 * b->block_bytes;
+        b->kv_bytes = quarter < (uint64_t)1 << 30 ? quarter : (uint64_t)1 << 30;
+        if (b->kv_bytes > all) b->kv_bytes = all;
+        if (b->kv_bytes < 2 * blocks_seq * b->block_bytes) b->kv_bytes = 2 * blocks_seq * b->block_bytes; /* "at least a few" */
+    }
+    if (b->kv_bytes / b->block_bytes < blocks_seq) {
+        uint64_t fits = b->kv_bytes / b->block_bytes > 1 ? (b->kv_bytes / b->block_bytes - 1) * cfg->block_size : 0;
+        if (cfg->max_model_len || fits < cfg->block_size) {
+            snprintf(b->err, sizeof b->err,
+                     "--kv-cache-bytes: found %" PRIu64 ", one sequence of %u tokens needs %" PRIu64
+                     "; give more, or a --max-model-len of at most %" PRIu64,
+                     b->kv_bytes, b->model.context, blocks_seq * b->block_bytes, fits);
+            return EXIT_CONFIG;
+        }
+        LOG_WARN("boot: the KV cache of %" PRIu64 " bytes holds %" PRIu64 " tokens, so the context is cut from %u to that", b->kv_bytes,
+                 fits, b->model.context);
+        b->model.context = (uint32_t)fits;
+    }
+    return 0;
+}
+
+static uint32_t queue_tokens(const struct config *cfg, uint32_t context)
+{
+    if (cfg->queue_tokens) return cfg->queue_tokens;
+    uint64_t n = (uint64_t)context * 256;
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx)
+{
+    const struct config *cfg = b->cfg;
+    int                  code = plan_kv(b);
+    if (code) return code;
+    uint32_t        rows = cfg->max_batch_tokens;
+    struct rank_cfg rc = {
+        .n_rank = cfg->tensor_parallel,
+        .device = !strcmp(cfg->device, "ref")   ? DEV_REF
+                  : !strcmp(cfg->device, "cpu") ? DEV_CPU
+                                                : DEV_AUTO,
+        .kv_bytes = b->kv_bytes,
+        .n_thread = cfg->threads,
+        .load = { .weight_dtype = dtype_of(cfg->dtype),
+                  .kv_dtype = dtype_of(cfg->kv_dtype),
+                  .batch_rows_max = rows,
+                  .logit_rows_max = cfg->max_num_seqs,
+                  .block_tokens = cfg->block_size,
+                  .n_thread = cfg->threads,
+                  .progress = progress,
+                  .progress_ctx = ctx },
+    };
+    enum status st = rank_team_create(&b->spec, &b->src, &rc, &b->n_block, &b->team, b->err, sizeof b->err);
+    if (st) return exit_of(st);
+    struct eng_cfg ec = {
+        .seqs_max = cfg->max_num_seqs,
+        .batch_tokens_max = rows,
+        .prefill_chunk_max = cfg->prefill_chunk,
+        .queue_requests_max = cfg->queue_requests,
+        .queue_tokens_max = queue_tokens(cfg, b->model.context),
+        .context_max = b->model.context,
+        .vocab = b->spec.vocab,
+        .n_block = b->n_block,
+        .block_tokens = cfg->block_size,
+        .prefix_cache = cfg->prefix_caching,
+        .preempt_max = 3,
+        .eos_id = b->spec.eos_id,
+        .n_eos = b->spec.n_eos,
+    };
+    struct eng_runner run = rank_team_runner(b->team);
+    st = eng_create(&ec, &run, &b->engine);
+    if (st == ST_OK) st = eng_start(b->engine);
+    if (st) {
+        snprintf(b->err, sizeof b->err, "the engine cannot start: %s", status_name(st));
+        return exit_of(st);
+    }
+    snprintf(b->cache_info, sizeof b->cache_info,
+             "block_size=\"%u\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\",engine=\"0\",gpu_memory_utilization=\"0\","
+             "kv_offloading_backend=\"none\",kv_offloading_size=\"0\",num_cpu_blocks=\"0\",num_gpu_blocks=\"%u\","
+             "prefix_caching_hash_algo=\"tokens\",sliding_window=\"%u\"",
+             cfg->block_size, cfg->kv_dtype, cfg->prefix_caching ? "True" : "False", b->n_block, b->spec.window);
+    return 0;
+}
+
+static enum status submit(void *e, struct eng_request *r) { return eng_submit(e, r); }
+static void        cancel(void *e, struct eng_request *r) { eng_cancel(e, r); }
+static bool        alive(void *e, uint64_t now_us) { return eng_alive(e, now_us); }
+static void        stats(void *e, struct eng_stats *out) { eng_stats(e, out); }
+
+struct gen_engine boot_gen_engine(struct boot *b)
+{
+    return (struct gen_engine){ .ctx = b->engine, .submit = submit, .cancel = cancel, .alive = alive, .stats = stats };
+}
+
+void boot_free(struct boot *b)
+{
+    if (b->engine) eng_free(b->engine);
+    if (b->team) rank_team_free(b->team);
+    if (b->tmpl) tmpl_free(b->tmpl);
+    if (b->tok) tok_free(b->tok);
+    if (b->spec_loaded) model_spec_free(&b->spec);
+    free(b->embed);
+}

@@ -1,0 +1,38 @@
+/* boot: from the options to a running engine: source, hparams, tokenizer, template, ranks, engine. Built bottom-up, freed top-down.
+ * boot_load -> boot_engine -> boot_free.   Thread: the loader, then main. */
+#pragma once
+#include "api/call.h"
+#include "engine/engine.h"
+#include "engine/model/model.h"
+#include "engine/rank.h"
+#include "server/config.h"
+#include "server/loop.h"
+
+struct boot {
+    const struct config *cfg;
+    struct source        src;
+    struct source_embed *embed;
+    struct model_spec    spec;
+    struct tok          *tok;
+    struct tmpl         *tmpl;
+    struct api_model     model;
+    const char          *name[1]; /* when --served-model-name is not given */
+    char                 fingerprint[80], own_name[256];
+    struct rank_team    *team;
+    struct engine       *engine;
+    uint32_t             n_block;
+    uint64_t             block_bytes, kv_bytes;
+    char                 cache_info[600];
+    bool                 spec_loaded;
+    char                 err[1024]; /* one line: what was found, what is needed */
+};
+
+/* Everything but the ranks: the model's text side and its hparams. Returns 0 or an exit code with b->err. */
+int boot_text(struct boot *b, const struct config *cfg);
+/* Loads the weights and starts the engine. progress may be NULL. */
+int               boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx);
+struct gen_engine boot_gen_engine(struct boot *b);
+void              boot_free(struct boot *b);
+
+/* Bytes of memory this process may use: RAM or the cgroup's limit, whichever is smaller. */
+uint64_t boot_memory_bytes(void);

@@ -1,0 +1,507 @@
+#include "server/config.h"
+#include "base/status.h"
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct config, field)
+#define U32_MAX   4294967295.0
+
+/* server/config.c: the only list of options; --help, the env names and docs/ come from it. */
+/* clang-format off */
+static const struct opt options[] = {
+    { "model", "model", OPT_STR, AT(model), "", 0, 0, "DIR", "model folder (safetensors, config.json, tokenizer.json); empty: the embedded pebble" },
+    { NULL, "served-model-name", OPT_LIST, AT(served_name), "", 0, 0, "NAME", "name clients use; repeatable, the first is shown" },
+    { NULL, "chat-template", OPT_STR, AT(chat_template), "", 0, 0, "FILE", "chat template instead of the model's own" },
+    { NULL, "generation-config", OPT_ENUM, AT(generation_config), "auto", 0, 0, "auto|vllm", "auto: sampling defaults of generation_config.json; vllm: neutral ones" },
+    { NULL, "max-model-len", OPT_U32, AT(max_model_len), "0", 0, 16777216, "TOKENS", "longest prompt + output; 0: what the model and the KV cache allow" },
+
+    { "device", "device", OPT_ENUM, AT(device), "auto", 0, 0, "auto|cpu|ref", "what computes" },
+    { NULL, "tensor-parallel-size", OPT_U32, AT(tensor_parallel), "1", 1, 64, "N", "devices that share every layer" },
+    { NULL, "dtype", OPT_ENUM, AT(dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", "weights; auto: as the checkpoint" },
+    { NULL, "kv-cache-dtype", OPT_ENUM, AT(kv_dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", "KV cache; auto: as the weights" },
+    { NULL, "threads", OPT_U32, AT(threads), "0", 0, 1024, "N", "compute threads of the cpu device; 0: the CPUs this container may use" },
+
+    { "engine", "max-num-seqs", OPT_U32, AT(max_num_seqs), "64", 1, 65536, "N", "sequences that run at one time" },
+    { NULL, "max-num-batched-tokens", OPT_U32, AT(max_batch_tokens), "512", 1, 1048576, "TOKENS", "token budget of one step" },
+    { NULL, "prefill-chunk", OPT_U32, AT(prefill_chunk), "0", 0, 1048576, "TOKENS", "most prompt tokens of one sequence in a step; 0: the budget" },
+    { NULL, "block-size", OPT_U32, AT(block_size), "16", 16, 64, "TOKENS", "tokens per KV block: 16, 32 or 64" },
+    { NULL, "kv-cache-bytes", OPT_BYTES, AT(kv_bytes), "0", 0, 1e18, "BYTES", "KV cache (512MiB, 4GiB); 0: the smaller of 1 GiB and a quarter of memory" },
+    { NULL, "kv-cache-gib", OPT_NUM, AT(kv_gib), "0", 0, 1e9, "GIB", "the same in GiB" },
+    { NULL, "enable-prefix-caching", OPT_BOOL, AT(prefix_caching), "true", 0, 0, NULL, "reuse the KV of common prefixes" },
+    { NULL, "enable-priority", OPT_BOOL, AT(priority), "false", 0, 0, NULL, "honour \"priority\" in requests; lower runs earlier" },
+    { NULL, "clamp-max-tokens", OPT_BOOL, AT(clamp_max_tokens), "false", 0, 0, NULL, "cut max_tokens to the room left instead of a 400" },
+    { NULL, "max-queue-requests", OPT_U32, AT(queue_requests), "1024", 1, 1048576, "N", "waiting requests; above: 429" },
+    { NULL, "max-queue-tokens", OPT_U32, AT(queue_tokens), "0", 0, U32_MAX, "TOKENS", "waiting prompt tokens; above: 429; 0: 256 full contexts" },
+    { NULL, "request-timeout", OPT_U32, AT(request_timeout_s), "0", 0, 604800, "SECONDS", "longest life of a request; 0: none" },
+
+    { "server", "host", OPT_STR, AT(host), "127.0.0.1", 0, 0, "ADDRESS", "address to listen on" },
+    { NULL, "port", OPT_U32, AT(port), "8080", 0, 65535, "PORT", "port to listen on; 0: any free one" },
+    { NULL, "io-threads", OPT_U32, AT(io_threads), "1", 1, 64, "N", "threads that serve sockets" },
+    { NULL, "text-threads", OPT_U32, AT(text_threads), "0", 0, 64, "N", "threads that tokenise large prompts; 0: one, or two on 8 CPUs and more" },
+    { NULL, "max-connections", OPT_U32, AT(max_connections), "100000", 1, 10000000, "N", "open connections; above: the oldest idle one closes, else 503" },
+    { NULL, "max-body-mib", OPT_U32, AT(max_body_mib), "32", 1, 1024, "MIB", "largest request body; above: 413" },
+    { NULL, "drain-seconds", OPT_U32, AT(drain_s), "25", 0, 3600, "SECONDS", "after SIGTERM: how long running requests may finish" },
+    { NULL, "half-close", OPT_ENUM, AT(half_close), "cancel", 0, 0, "cancel|serve", "client closed its sending side while it waits: it is gone, or it still reads" },
+    { NULL, "allowed-host", OPT_LIST, AT(allowed_host), "", 0, 0, "NAME", "Host header to accept besides the own names; repeatable" },
+    { NULL, "cors-origin", OPT_LIST, AT(cors_origin), "", 0, 0, "ORIGIN", "web origin that may call the API, or *; repeatable" },
+
+    { "security", "api-key", OPT_LIST, AT(api_key), "", 0, 0, "KEY", "key that clients must send; repeatable" },
+    { NULL, "api-key-file", OPT_STR, AT(api_key_file), "", 0, 0, "FILE", "keys, one a line; read again on SIGHUP" },
+    { NULL, "allow-anonymous", OPT_BOOL, AT(allow_anonymous), "false", 0, 0, NULL, "listen beyond loopback without any key" },
+    { NULL, "share-prefix", OPT_BOOL, AT(share_prefix), "false", 0, 0, NULL, "let different API keys share cached prefixes" },
+    { NULL, "protect-metrics", OPT_BOOL, AT(protect_metrics), "false", 0, 0, NULL, "/metrics wants a key too" },
+
+    { "log", "log-level", OPT_ENUM, AT(log_level), "info", 0, 0, "error|warn|info|debug|trace", "what is logged" },
+    { NULL, "log-json", OPT_BOOL, AT(log_json), "false", 0, 0, NULL, "one JSON object a line" },
+
+    { "other", "config", OPT_STR, AT(config_file), "", 0, 0, "FILE", "lines of 'name = value', names as here without the dashes" },
+    { NULL, "help", OPT_BOOL, AT(help), "false", 0, 0, NULL, "this text" },
+    { NULL, "version", OPT_BOOL, AT(version), "false", 0, 0, NULL, "the version" },
+    { NULL, "healthcheck", OPT_BOOL, AT(healthcheck), "false", 0, 0, NULL, "ask the server on --port for /health; exit 0 or 1" },
+    { NULL, "list-devices", OPT_BOOL, AT(list_devices), "false", 0, 0, NULL, "what could compute here" },
+};
+/* clang-format on */
+enum { N_OPTION = sizeof options / sizeof *options };
+
+const struct opt *config_options(size_t *n_out)
+{
+    *n_out = N_OPTION;
+    return options;
+}
+
+static int fail(char *err, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int fail(char *err, size_t n, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err, n, fmt, ap);
+    va_end(ap);
+    return EXIT_USAGE;
+}
+
+/* ---- nearest name ---- */
+
+static unsigned edit_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 40 };
+    size_t   na = strlen(a), nb = strlen(b);
+    unsigned row[LONGEST + 1];
+    if (na > LONGEST || nb > LONGEST) return 100;
+    for (size_t j = 0; j <= nb; j++) row[j] = (unsigned)j;
+    for (size_t i = 1; i <= na; i++) {
+        unsigned diag = row[0];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= nb; j++) {
+            unsigned up = row[j], best = diag + (a[i - 1] != b[j - 1]);
+            if (up + 1 < best) best = up + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            row[j] = best, diag = up;
+        }
+    }
+    return row[nb];
+}
+
+static const char *nearest(const char *name)
+{
+    const char *best = NULL;
+    unsigned    best_d = 100;
+    for (size_t i = 0; i < N_OPTION; i++) {
+        unsigned d = edit_distance(name, options[i].name);
+        /* a beginning of the name, or words of it, is as good as a typing error */
+        if (strlen(name) >= 3 && strstr(options[i].name, name) && d > 3) d = 3;
+        if (d < best_d) best_d = d, best = options[i].name;
+    }
+    return best_d <= 4 && best_d < strlen(name) ? best : NULL;
+}
+
+/* ---- values ---- */
+
+static bool parse_bool(const char *v, bool *out)
+{
+    static const char *const yes[] = { "true", "1", "yes", "on" }, *const no[] = { "false", "0", "no", "off" };
+    for (int i = 0; i < 4; i++) {
+        if (!strcasecmp(v, yes[i])) return *out = true, true;
+        if (!strcasecmp(v, no[i])) return *out = false, true;
+    }
+    return false;
+}
+
+/* Digits with an optional fraction; no sign, no exponent: locale-free. */
+static bool parse_num(const char *v, double *out, const char **end)
+{
+    double x = 0, scale = 1;
+    if (!isdigit((unsigned char)*v)) return false;
+    for (; isdigit((unsigned char)*v); v++) x = x * 10 + (*v - '0');
+    if (*v == '.')
+        for (v++; isdigit((unsigned char)*v); v++) x += (*v - '0') * (scale /= 10);
+    *out = x, *end = v;
+    return true;
+}
+
+static bool parse_bytes(const char *v, double *out)
+{
+    static const struct {
+        const char *unit;
+        double      n;
+    } unit[] = {
+        { "", 1 },
+        { "B", 1 },
+        { "K", 1024 },
+        { "KiB", 1024 },
+        { "kB", 1e3 },
+        { "KB", 1e3 },
+        { "M", 1048576 },
+        { "MiB", 1048576 },
+        { "MB", 1e6 },
+        { "G", 1073741824 },
+        { "GiB", 1073741824 },
+        { "GB", 1e9 },
+        { "T", 1099511627776 },
+        { "TiB", 1099511627776 },
+        { "TB", 1e12 },
+    };
+    const char *end;
+    if (!parse_num(v, out, &end)) return false;
+    while (*end == ' ') end++;
+    for (size_t i = 0; i < sizeof unit / sizeof *unit; i++) {
+        if (strcmp(end, unit[i].unit)) continue;
+        *out *= unit[i].n;
+        return true;
+    }
+    return false;
+}
+
+static bool word_allowed(const char *words, const char *v)
+{
+    size_t n = strlen(v);
+    for (const char *p = words; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL)
+        if (!strncmp(p, v, n) && (p[n] == '|' || p[n] == 0) && n) return true;
+    return false;
+}
+
+/* origin: where the value came from, for the error line: "--port", "SPILLWAY_PORT", "spillway.conf line 3: port". */
+static int set_value(struct config *c, const struct opt *o, const char *v, const char *origin, char *err, size_t n_err)
+{
+    void  *to = (char *)c + o->at;
+    double x = 0;
+    char   shown[80];
+    snprintf(shown, sizeof shown, "%.60s%s", v, strlen(v) > 60 ? "..." : "");
+    switch (o->type) {
+    case OPT_BOOL:
+        if (!parse_bool(v, to)) return fail(err, n_err, "%s: found '%s', allowed are true and false", origin, shown);
+        break;
+    case OPT_ENUM:
+        if (!word_allowed(o->meta, v)) return fail(err, n_err, "%s: found '%s', allowed are %s", origin, shown, o->meta);
+        *(const char **)to = arena_strdup(&c->arena, v);
+        break;
+    case OPT_STR: *(const char **)to = arena_strdup(&c->arena, v); break;
+    case OPT_LIST: {
+        struct str_list *l = to;
+        const char     **grown = arena_alloc(&c->arena, (l->n + 1) * sizeof *grown);
+        if (!*v) return fail(err, n_err, "%s: the value is empty", origin);
+        if (!grown) return fail(err, n_err, "%s: too many values", origin);
+        if (l->n) memcpy(grown, l->s, l->n * sizeof *grown);
+        grown[l->n] = arena_strdup(&c->arena, v);
+        l->s = grown, l->n++;
+        break;
+    }
+    default: {
+        const char *end = "";
+        bool        ok = o->type == OPT_BYTES ? parse_bytes(v, &x) : parse_num(v, &x, &end) && !*end;
+        if (ok && o->type == OPT_U32 && x != floor(x)) ok = false;
+        if (!ok || x < o->min || x > o->max)
+            return fail(err, n_err, "%s: found '%s', allowed is %s from %.0f to %.0f", origin, shown,
+                        o->type == OPT_NUM     ? "a number"
+                        : o->type == OPT_BYTES ? "a size"
+                                               : "a whole number",
+                        o->min, o->max);
+        if (o->type == OPT_U32)
+            *(uint32_t *)to = (uint32_t)x;
+        else if (o->type == OPT_BYTES)
+            *(uint64_t *)to = (uint64_t)x;
+        else
+            *(double *)to = x;
+        if (o->at == AT(kv_bytes)) c->given_kv_bytes = x > 0;
+        if (o->at == AT(kv_gib)) c->given_kv_gib = x > 0;
+    }
+    }
+    return 0;
+}
+
+static const struct opt *find(const char *name, size_t n)
+{
+    for (size_t i = 0; i < N_OPTION; i++)
+        if (strlen(options[i].name) == n && !memcmp(options[i].name, name, n)) return &options[i];
+    return NULL;
+}
+
+/* ---- sources ---- */
+
+static int set_defaults(struct config *c, char *err, size_t n_err)
+{
+    for (size_t i = 0; i < N_OPTION; i++) {
+        if (options[i].type == OPT_LIST) continue;
+        int code = set_value(c, &options[i], options[i].def, options[i].name, err, n_err);
+        if (code) return code;
+    }
+    return 0;
+}
+
+/* A list given by a later source replaces the earlier one. */
+static void clear_list(struct config *c, const struct opt *o, unsigned char *fresh)
+{
+    if (o->type != OPT_LIST || fresh[o - options]) return;
+    *(struct str_list *)((char *)c + o->at) = (struct str_list){ 0 };
+    fresh[o - options] = 1;
+}
+
+static int read_file(struct config *c, const char *path, char *err, size_t n_err)
+{
+    unsigned char fresh[N_OPTION] = { 0 };
+    char          line[4096], origin[200];
+    FILE         *f = fopen(path, "re");
+    int           code = 0, n_line = 0;
+    if (!f) return fail(err, n_err, "--config: cannot open %s: %s", path, strerror(errno));
+    while (!code && fgets(line, sizeof line, f)) {
+        n_line++;
+        char *p = line + strlen(line);
+        while (p > line && isspace((unsigned char)p[-1])) *--p = 0;
+        for (p = line; isspace((unsigned char)*p); p++) {}
+        if (!*p || *p == '#') continue;
+        char *eq = strchr(p, '=');
+        if (!eq) {
+            code = fail(err, n_err, "%s line %d: found no '=', allowed are lines of 'name = value'", path, n_line);
+            break;
+        }
+        char *end = eq, *v = eq + 1;
+        while (end > p && isspace((unsigned char)end[-1])) end--;
+        *end = 0;
+        while (isspace((unsigned char)*v)) v++;
+        for (char *u = p; *u; u++)
+            if (*u == '_') *u = '-';
+        const struct opt *o = find(p, strlen(p));
+        if (!o || o->at == AT(config_file) || o->at == AT(help)) {
+            const char *near = nearest(p);
+            code = fail(err, n_err, "%s line %d: unknown option '%.40s'%s%s%s", path, n_line, p, near ? "; did you mean '" : "",
+                        near ? near : "", near ? "'?" : "");
+            break;
+        }
+        snprintf(origin, sizeof origin, "%s line %d: %s", path, n_line, o->name);
+        clear_list(c, o, fresh);
+        code = set_value(c, o, v, origin, err, n_err);
+    }
+    fclose(f);
+    return code;
+}
+
+static void env_name(const struct opt *o, char *out, size_t n)
+{
+    int at = snprintf(out, n, "SPILLWAY_");
+    for (const char *p = o->name; *p && (size_t)at + 1 < n; p++) out[at++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    out[at] = 0;
+}
+
+static const struct opt *find_env(const char *name, size_t n)
+{
+    char own[80];
+    for (size_t i = 0; i < N_OPTION; i++) {
+        env_name(&options[i], own, sizeof own);
+        if (strlen(own) == n && !memcmp(own, name, n)) return &options[i];
+    }
+    return NULL;
+}
+
+/* Kubernetes puts SPILLWAY_SERVICE_HOST, SPILLWAY_PORT=tcp://..., SPILLWAY_PORT_8080_TCP_ADDR and the like into every pod when a
+ * Service is named "spillway": not ours. */
+static bool env_of_kubernetes(const char *name, size_t n, const char *v)
+{
+    static const char service[] = "SPILLWAY_SERVICE_", port[] = "SPILLWAY_PORT_";
+    if (n >= sizeof service - 1 && !memcmp(name, service, sizeof service - 1)) return true;
+    if (n > sizeof port - 1 && !memcmp(name, port, sizeof port - 1) && isdigit((unsigned char)name[sizeof port - 1])) return true;
+    return n == 13 && !memcmp(name, "SPILLWAY_PORT", 13) && (!strncmp(v, "tcp://", 6) || !strncmp(v, "udp://", 6));
+}
+
+static int read_environ(struct config *c, char *const *env, bool only_config, char *err, size_t n_err)
+{
+    unsigned char fresh[N_OPTION] = { 0 };
+    for (; env && *env; env++) {
+        if (strncmp(*env, "SPILLWAY_", 9)) continue;
+        const char *eq = strchr(*env, '=');
+        if (!eq) continue;
+        size_t n = (size_t)(eq - *env);
+        if (env_of_kubernetes(*env, n, eq + 1)) {
+            if (n == 13) c->port_from_env_ignored = true;
+            continue;
+        }
+        const struct opt *o = find_env(*env, n);
+        if (!o) {
+            char   name[64];
+            size_t k = 0;
+            for (; k + 1 < sizeof name && 9 + k < n; k++)
+                name[k] = (*env)[9 + k] == '_' ? '-' : (char)tolower((unsigned char)(*env)[9 + k]);
+            name[k] = 0;
+            const char *near = nearest(name);
+            char        own[80] = "";
+            if (near) env_name(find(near, strlen(near)), own, sizeof own);
+            return fail(err, n_err, "unknown environment variable %.*s%s%s%s", (int)(n < 60 ? n : 60), *env, near ? "; did you mean " : "",
+                        own, near ? "?" : "");
+        }
+        if ((o->at == AT(config_file)) != only_config) continue;
+        char origin[80];
+        snprintf(origin, sizeof origin, "%.*s", (int)(n < 70 ? n : 70), *env);
+        clear_list(c, o, fresh);
+        if (o->type != OPT_LIST) {
+            int code = set_value(c, o, eq + 1, origin, err, n_err);
+            if (code) return code;
+            continue;
+        }
+        for (const char *p = eq + 1; *p;) { /* a list: commas between the values */
+            size_t len = strcspn(p, ",");
+            char  *one = arena_strndup(&c->arena, p, len);
+            int    code = !one ? fail(err, n_err, "%s: too long", origin) : len ? set_value(c, o, one, origin, err, n_err) : 0;
+            if (code) return code;
+            p += len + (p[len] == ',');
+        }
+    }
+    return 0;
+}
+
+static int read_flags(struct config *c, int argc, char *const *argv, bool only_config, char *err, size_t n_err)
+{
+    unsigned char fresh[N_OPTION] = { 0 };
+    bool          served = false, model = false;
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        if (!strcmp(a, "-h")) a = "--help";
+        if (a[0] != '-' && !served && i == 1 && !strcmp(a, "serve")) {
+            served = true;
+            continue;
+        }
+        if (a[0] != '-' && served && !model) {
+            model = true;
+            if (!only_config) c->model = arena_strdup(&c->arena, a);
+            continue;
+        }
+        if (strncmp(a, "--", 2)) return fail(err, n_err, "unexpected word '%.60s'; see --help", a);
+        const char *name = a + 2, *eq = strchr(name, '='), *v = eq ? eq + 1 : NULL;
+        size_t      n = eq ? (size_t)(eq - name) : strlen(name);
+        bool        no = false;
+        char        dashed[64];
+        if (n >= sizeof dashed) return fail(err, n_err, "unknown option '%.60s'; see --help", a);
+        for (size_t k = 0; k < n; k++) dashed[k] = name[k] == '_' ? '-' : name[k];
+        dashed[n] = 0;
+        const struct opt *o = find(dashed, n);
+        if (!o && !v && !strncmp(dashed, "no-", 3)) {
+            o = find(dashed + 3, n - 3);
+            no = o && o->type == OPT_BOOL;
+            if (!no) o = NULL;
+        }
+        if (!o) {
+            const char *near = nearest(dashed);
+            return fail(err, n_err, "unknown option '--%s'%s%s%s", dashed, near ? "; did you mean '--" : "; see --help", near ? near : "",
+                        near ? "'?" : "");
+        }
+        if (o->type == OPT_BOOL && !v) v = no ? "false" : "true";
+        if (!v && ++i >= argc) return fail(err, n_err, "--%s: the value is missing", o->name);
+        if (!v) v = argv[i];
+        if ((o->at == AT(config_file)) != only_config) continue;
+        char origin[80];
+        snprintf(origin, sizeof origin, "--%s", o->name);
+        clear_list(c, o, fresh);
+        int code = set_value(c, o, v, origin, err, n_err);
+        if (code) return code;
+    }
+    return 0;
+}
+
+int config_parse(struct config *c, int argc, char *const *argv, char *const *env, char *err, size_t n_err)
+{
+    memset(c, 0, sizeof *c);
+    arena_init(&c->arena, 4u << 20);
+    int code = set_defaults(c, err, n_err);
+    /* --config first, from wherever it is given: its lines lose against everything else */
+    if (!code) code = read_environ(c, env, true, err, n_err);
+    if (!code) code = read_flags(c, argc, argv, true, err, n_err);
+    if (!code && *c->config_file) code = read_file(c, c->config_file, err, n_err);
+    if (!code) code = read_environ(c, env, false, err, n_err);
+    if (!code) code = read_flags(c, argc, argv, false, err, n_err);
+    return code;
+}
+
+bool config_is_loopback(const char *host)
+{
+    struct in_addr  a4;
+    struct in6_addr a6;
+    if (!strcasecmp(host, "localhost")) return true;
+    if (inet_pton(AF_INET, host, &a4) == 1) return (ntohl(a4.s_addr) >> 24) == 127;
+    return inet_pton(AF_INET6, host, &a6) == 1 && IN6_IS_ADDR_LOOPBACK(&a6);
+}
+
+int config_check(const struct config *c, char *err, size_t n_err)
+{
+    if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64)
+        return fail(err, n_err, "--block-size: found %u, allowed are 16, 32 and 64", c->block_size);
+    if (c->given_kv_bytes && c->given_kv_gib)
+        return fail(err, n_err, "--kv-cache-bytes and --kv-cache-gib are both given; use one of them");
+    if (c->max_num_seqs > c->max_batch_tokens)
+        return fail(err, n_err, "--max-num-seqs: found %u, allowed is at most --max-num-batched-tokens (%u)", c->max_num_seqs,
+                    c->max_batch_tokens);
+    if (!*c->host) return fail(err, n_err, "--host: the value is empty");
+    for (uint32_t i = 0; i < c->api_key.n; i++)
+        for (const char *p = c->api_key.s[i]; *p; p++)
+            if (*p <= ' ' || *p > '~') return fail(err, n_err, "--api-key: value %u holds a byte that no header can carry", i + 1);
+    if (!config_is_loopback(c->host) && !c->api_key.n && !*c->api_key_file && !c->allow_anonymous)
+        return fail(err, n_err, "--host %.60s is reachable from other machines: give --api-key or --api-key-file, or say --allow-anonymous",
+                    c->host);
+    return 0;
+}
+
+void config_help(struct buf *out)
+{
+    buf_puts(out, "usage: spillway [serve [DIR]] [--option value | --option=value]...\n\n"
+                  "Every option can also come from the environment (SPILLWAY_ and the name in capitals, '-' as '_')\n"
+                  "or from a file (--config). Flags win over the environment, the environment over the file.\n");
+    for (size_t i = 0; i < N_OPTION; i++) {
+        const struct opt *o = &options[i];
+        char              left[80];
+        if (o->group) buf_printf(out, "\n%s\n", o->group);
+        snprintf(left, sizeof left, "--%s%s%s", o->name, o->meta ? " " : "", o->meta ? o->meta : "");
+        buf_printf(out, "  %-34s %s%s", left, strlen(left) > 34 ? "\n                                     " : "", o->help);
+        if (o->type == OPT_BOOL && !strcmp(o->def, "true"))
+            buf_printf(out, " (default; --no-%s turns it off)", o->name);
+        else if (o->type != OPT_BOOL && *o->def)
+            buf_printf(out, " (default %s)", o->def);
+        buf_putc(out, '\n');
+    }
+    buf_puts(out, "\nexit codes: 0 done, 64 usage, 70 internal, 74 input/output, 77 permission, 78 model or configuration refused\n");
+}
+
+static void wipe(char *s)
+{
+    if (s) memset(s, '*', strlen(s));
+}
+
+void config_wipe_keys(int argc, char **argv, char **env)
+{
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--api-key") && i + 1 < argc)
+            wipe(argv[i + 1]);
+        else if (!strncmp(argv[i], "--api-key=", 10))
+            wipe(argv[i] + 10);
+    }
+    for (; env && *env; env++)
+        if (!strncmp(*env, "SPILLWAY_API_KEY=", 17)) wipe(*env + 17);
+}
+
+void config_free(struct config *c)
+{
+    for (uint32_t i = 0; i < c->api_key.n; i++) explicit_bzero((void *)(uintptr_t)c->api_key.s[i], strlen(c->api_key.s[i]));
+    arena_free(&c->arena);
+}

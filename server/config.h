@@ -1,0 +1,72 @@
+/* config: the option table; flags, SPILLWAY_* environment, config file and --help all come from it.   Thread: main, then const.
+ * config_parse -> config_check -> (const for all threads) -> config_free.
+ * Later sources win: defaults, then the config file, then the environment, then flags. */
+#pragma once
+#include "base/arena.h"
+#include "base/buf.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct str_list {
+    const char **s;
+    uint32_t     n;
+};
+
+struct config {
+    /* model */
+    const char     *model, *chat_template, *generation_config;
+    struct str_list served_name;
+    /* device */
+    const char *device, *dtype, *kv_dtype;
+    uint32_t    tensor_parallel, threads;
+    /* engine */
+    uint32_t max_model_len, max_num_seqs, max_batch_tokens, prefill_chunk, block_size;
+    uint64_t kv_bytes;
+    double   kv_gib;
+    bool     prefix_caching, priority, clamp_max_tokens;
+    uint32_t queue_requests, queue_tokens, request_timeout_s;
+    /* server */
+    const char     *host;
+    uint32_t        port, io_threads, text_threads, max_connections, max_body_mib, drain_s;
+    const char     *half_close;
+    struct str_list allowed_host, cors_origin;
+    /* security */
+    struct str_list api_key;
+    const char     *api_key_file;
+    bool            allow_anonymous, share_prefix, protect_metrics;
+    /* log */
+    const char *log_level;
+    bool        log_json;
+    /* what to do */
+    const char *config_file;
+    bool        help, version, healthcheck, list_devices;
+
+    struct arena arena;
+    bool         given_kv_bytes, given_kv_gib, port_from_env_ignored;
+};
+
+/* Returns 0, or the exit code (64) with one line in err. argv[0] is skipped; a leading word "serve" is accepted, and a word after
+ * it is the model. environ_in: NAME=value strings, NULL-terminated. */
+int config_parse(struct config *c, int argc, char *const *argv, char *const *environ_in, char *err, size_t err_bytes);
+/* What no single option can know: combinations, and the safety of the bind address. 0 or 64. */
+int  config_check(const struct config *c, char *err, size_t err_bytes);
+bool config_is_loopback(const char *host);
+void config_help(struct buf *out);
+/* Overwrites keys in argv and the environment strings, where ps and /proc would show them. */
+void config_wipe_keys(int argc, char **argv, char **environ_in);
+void config_free(struct config *c);
+
+/* The table, for tests and docs. */
+enum opt_type { OPT_BOOL, OPT_U32, OPT_BYTES, OPT_NUM, OPT_STR, OPT_LIST, OPT_ENUM };
+struct opt {
+    const char   *group; /* set on the first row of a group */
+    const char   *name;
+    enum opt_type type;
+    size_t        at; /* offset in struct config */
+    const char   *def;
+    double        min, max;
+    const char   *meta; /* what --help shows; OPT_ENUM: the allowed words, '|' between them */
+    const char   *help;
+};
+const struct opt *config_options(size_t *n_out);

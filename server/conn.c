@@ -1,0 +1,682 @@
+#include "server/conn.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/gen.h"
+#include "server/health.h"
+#include "server/metrics.h"
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    HEAD_US = 10000000,       /* for a whole head; a connection that says nothing lives as long */
+    KEEP_ALIVE_US = 75000000, /* longer than the 60 s of load balancers */
+    BODY_IDLE_US = 10000000,  /* between two pieces of a body, and the start-up allowance of the minimum rate */
+    BODY_RATE = 16384,        /* bytes per second */
+    STALL_US = 60000000,      /* nothing of a pending answer was taken */
+    STALL_SSE_US = 30000000,
+    LINGER_US = 2000000,
+    LINGER_BYTES = 256 << 10,
+    REQUESTS_MAX = 10000,      /* per connection */
+    WATCH_US = 1000000,        /* how often a pending answer is looked at */
+    BODY_FIRST = 64 << 10,     /* taken from the budget at once; more as it comes */
+    NOTSENT_LOWAT = 128 << 10, /* the kernel holds this much for a slow reader, not megabytes */
+};
+
+static void on_read(struct bufferevent *bev, void *arg);
+static void on_write(struct bufferevent *bev, void *arg);
+static void on_event(struct bufferevent *bev, short what, void *arg);
+static void conn_watch(struct conn *c, uint64_t now_us);
+
+/* ---- life ---- */
+
+static void conn_state_set(struct conn *c, enum conn_state st)
+{
+    c->state = st;
+    c->t_state_us = clock_us();
+    conn_watch(c, c->t_state_us);
+}
+
+/* Soft cap: the connection that has been idle for longest makes room. */
+static bool close_oldest_idle(struct io *io)
+{
+    LIST_EACH(it, &io->idle) {
+        struct conn *c = LIST_ENTRY(it, struct conn, idle);
+        if (conn_pending(c)) continue;
+        conn_free(c);
+        return true;
+    }
+    return false;
+}
+
+void conn_open(struct io *io, int fd)
+{
+    struct server *s = io->srv;
+    int            one = 1, lowat = NOTSENT_LOWAT;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+
+    bool full = atomic_load_explicit(&io->n_conn, memory_order_relaxed) >= s->conns_per_io;
+    if (full && close_oldest_idle(io)) full = false;
+    struct conn *c = full && io->n_reject >= 64 ? NULL : calloc(1, sizeof *c);
+    if (c) c->bev = bufferevent_socket_new(io->base, fd, BEV_OPT_CLOSE_ON_FREE);
+    if (!c || !c->bev) {
+        LOG_WARN_LIMITED("conn: %s, closing a new connection", c ? "out of memory" : "over --max-connections");
+        free(c);
+        close(fd);
+        return;
+    }
+    c->io = io;
+    c->req.cors = -1;
+    list_add_tail(&io->conns, &c->node);
+    list_init(&c->idle);
+    wheel_node_init(&c->timer);
+    buf_init(&c->body, s->body_max);
+    http_begin(&c->http);
+    bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
+    bufferevent_setwatermark(c->bev, EV_READ, 0, IN_MAX);
+    bufferevent_set_max_single_write(c->bev, OUT_PAUSE);
+    atomic_fetch_add_explicit(&io->n_conn, 1, memory_order_relaxed);
+    conn_state_set(c, CONN_HEAD);
+    if (full) {
+        c->rejected = true, c->linger_after = true;
+        io->n_reject++;
+        conn_fail(c, 503, "", "too many connections");
+        return;
+    }
+    bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+}
+
+void conn_release_body(struct conn *c)
+{
+    buf_free(&c->body);
+    if (c->body_charge) atomic_fetch_sub_explicit(&c->io->srv->body_used, c->body_charge, memory_order_relaxed);
+    c->body_charge = 0;
+}
+
+void conn_free(struct conn *c)
+{
+    struct io *io = c->io;
+    if (c->gen) gen_abandon(c->gen);
+    c->gen = NULL;
+    if (c->req.open && c->req.route && c->state == CONN_WAIT) metrics_http(io->srv->metrics, &c->req, 499);
+    conn_release_body(c);
+    free(c->req.arg);
+    wheel_clear(&io->wheel, &c->timer);
+    list_del(&c->node);
+    list_del(&c->idle);
+    if (c->rejected) io->n_reject--;
+    atomic_fetch_sub_explicit(&io->n_conn, 1, memory_order_relaxed);
+    bufferevent_free(c->bev);
+    free(c);
+}
+
+void conn_reset(struct conn *c)
+{
+    struct linger now = { .l_onoff = 1, .l_linger = 0 };
+    setsockopt(bufferevent_getfd(c->bev), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    conn_free(c);
+}
+
+void conn_close_idle(struct io *io)
+{
+    while (close_oldest_idle(io)) {}
+}
+
+/* ---- answers ---- */
+
+size_t conn_pending(const struct conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
+
+/* What the socket took since the last look restarts the stall clock. */
+static void note_drain(struct conn *c, uint64_t now_us)
+{
+    uint64_t drained = c->out_bytes - conn_pending(c);
+    if (drained == c->out_drained && drained != c->out_bytes) return;
+    c->out_drained = drained;
+    c->t_drain_us = now_us;
+}
+
+static void out_add(struct conn *c, const void *p, size_t n)
+{
+    if (c->eof && c->state == CONN_LINGER) return;
+    if (!conn_pending(c)) {
+        note_drain(c, clock_us());
+        wheel_set(&c->io->wheel, &c->timer, c->t_drain_us + WATCH_US);
+    }
+    if (evbuffer_add(bufferevent_get_output(c->bev), p, n)) {
+        LOG_WARN_LIMITED("conn: out of memory for an answer, closing");
+        c->close_after = true;
+        return;
+    }
+    c->out_bytes += n;
+}
+
+/* Status line and headers. n_body: -1: chunked, or until close on HTTP/1.0. */
+static void put_head(struct conn *c, int status, const char *content_type, const char *more, int64_t n_body)
+{
+    struct io *io = c->io;
+    char       h[1024];
+    bool       old = c->req.minor == 0 && c->req.open;
+    int        n = snprintf(h, sizeof h, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, http_status_text(status), io_date(io));
+    if (content_type) n += snprintf(h + n, sizeof h - (size_t)n, "Content-Type: %s\r\n", content_type);
+    if (n_body >= 0 && status != 204)
+        n += snprintf(h + n, sizeof h - (size_t)n, "Content-Length: %lld\r\n", (long long)n_body);
+    else if (n_body < 0 && !old)
+        n += snprintf(h + n, sizeof h - (size_t)n, "Transfer-Encoding: chunked\r\n");
+    if (c->close_after)
+        n += snprintf(h + n, sizeof h - (size_t)n, "Connection: close\r\n");
+    else if (old)
+        n += snprintf(h + n, sizeof h - (size_t)n, "Connection: keep-alive\r\n");
+    if (*c->req.id) n += snprintf(h + n, sizeof h - (size_t)n, "x-request-id: %s\r\n", c->req.id);
+    n += snprintf(h + n, sizeof h - (size_t)n, "X-Content-Type-Options: nosniff\r\n");
+    CHECK(n < (int)sizeof h);
+    out_add(c, h, (size_t)n);
+    if (c->req.cors >= 0) {
+        const char       *origin = io->srv->cfg->cors_origin.s[c->req.cors];
+        static const char a[] = "Access-Control-Allow-Origin: ",
+                          b[] = "\r\nAccess-Control-Expose-Headers: x-request-id\r\nVary: Origin\r\n";
+        out_add(c, a, sizeof a - 1);
+        out_add(c, origin, strlen(origin));
+        out_add(c, b, sizeof b - 1);
+    }
+    if (more && *more) out_add(c, more, strlen(more));
+    out_add(c, "\r\n", 2);
+}
+
+/* The answer is in the output buffer; on to the next request, or to the end. */
+static void request_done(struct conn *c)
+{
+    metrics_http(c->io->srv->metrics, &c->req, c->req.status);
+    c->gen = NULL;
+    c->stream = false;
+    c->req.open = false;
+    conn_release_body(c);
+    free(c->req.arg);
+    c->req.arg = NULL;
+    bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
+    if (c->close_after) {
+        conn_state_set(c, CONN_FLUSH);
+        bufferevent_enable(c->bev, EV_WRITE);
+        return;
+    }
+    http_begin(&c->http);
+    c->partial = false;
+    conn_state_set(c, CONN_HEAD);
+    if (!c->in_loop) on_read(c->bev, c); /* a pipelined request may wait in the input */
+}
+
+void conn_respond_with(struct conn *c, int status, const char *content_type, const char *more, const void *body, size_t n)
+{
+    bool head = c->req.method == M_HEAD;
+    c->req.status = status;
+    if (!c->req.keep_alive) c->close_after = true;
+    put_head(c, status, content_type, more, (int64_t)n);
+    if (n && !head) out_add(c, body, n);
+    request_done(c);
+}
+
+void conn_respond(struct conn *c, int status, const char *content_type, const void *body, size_t n)
+{
+    conn_respond_with(c, status, content_type, NULL, body, n);
+}
+
+void conn_error(struct conn *c, const struct api_error *e)
+{
+    struct buf b;
+    buf_init(&b, 8192);
+    api_error_json(&b, e);
+    const char *more = e->http == 429                   ? "Retry-After: 1\r\n"
+                       : e->http == 503                 ? "Retry-After: 5\r\n"
+                       : e->http == 401                 ? "WWW-Authenticate: Bearer\r\n"
+                       : e->http == 405 && c->req.route ? (c->req.route->methods == M_GET    ? "Allow: GET\r\n"
+                                                           : c->req.route->methods == M_POST ? "Allow: POST\r\n"
+                                                                                             : "Allow: GET, POST\r\n")
+                                                        : NULL;
+    bool        bare = c->req.method == M_HEAD || c->req.method == M_OPTIONS;
+    conn_respond_with(c, e->http, bare ? NULL : "application/json", more, b.data, bare ? 0 : b.n);
+    buf_free(&b);
+}
+
+void conn_fail(struct conn *c, int http, const char *param, const char *fmt, ...)
+{
+    struct api_error e;
+    char             text[300];
+    va_list          ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    api_fail(&e, http, param, "%s", text);
+    conn_error(c, &e);
+}
+
+void conn_stream_begin(struct conn *c, const char *content_type)
+{
+    c->stream = true;
+    c->chunked_out = c->req.minor == 1;
+    c->req.status = 200;
+    if (!c->req.keep_alive || !c->chunked_out) c->close_after = true;
+    put_head(c, 200, content_type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n", -1);
+}
+
+void conn_stream_put(struct conn *c, const char *p, size_t n)
+{
+    if (!n) return;
+    if (!c->chunked_out) {
+        out_add(c, p, n);
+        return;
+    }
+    char size[20];
+    int  k = snprintf(size, sizeof size, "%zx\r\n", n);
+    out_add(c, size, (size_t)k);
+    out_add(c, p, n);
+    out_add(c, "\r\n", 2);
+}
+
+void conn_stream_end(struct conn *c, bool clean)
+{
+    if (clean && c->chunked_out) out_add(c, "0\r\n\r\n", 5);
+    if (!clean) c->close_after = true;
+    request_done(c);
+}
+
+void conn_set_low_water(struct conn *c, size_t low) { bufferevent_setwatermark(c->bev, EV_WRITE, low, 0); }
+
+/* ---- requests ---- */
+
+/* A refusal that ends the connection: what the client still sends is read and dropped for a while, so that it sees the answer. */
+static void refuse(struct conn *c, const struct api_error *e)
+{
+    c->close_after = c->linger_after = true;
+    conn_error(c, e);
+}
+
+/* For an answer to what never became a request. */
+static void request_unknown(struct conn *c)
+{
+    list_del(&c->idle);
+    memset(&c->req, 0, sizeof c->req);
+    c->req.cors = -1, c->req.minor = 1, c->req.open = true;
+    io_request_id(c->io, c->req.id);
+}
+
+static bool id_is_clean(struct slice id)
+{
+    if (!id.n || id.n > 128) return false;
+    for (size_t i = 0; i < id.n; i++) {
+        char c = id.p[i], l = (char)(c | 0x20);
+        if (!((c >= '0' && c <= '9') || (l >= 'a' && l <= 'z') || c == '.' || c == '_' || c == '-')) return false;
+    }
+    return true;
+}
+
+static void begin_request(struct conn *c, const struct http_head *d)
+{
+    struct request *r = &c->req;
+    list_del(&c->idle);
+    memset(r, 0, sizeof *r);
+    r->open = true;
+    r->method = d->method;
+    r->minor = d->minor;
+    r->keep_alive = d->keep_alive && ++c->n_request < REQUESTS_MAX && server_state(c->io->srv) < SRV_DRAINING;
+    r->t_start_us = clock_us();
+    r->cors = -1;
+    if (d->n_request_id == 1 && id_is_clean(d->request_id)) {
+        memcpy(r->id, d->request_id.p, d->request_id.n);
+        r->id_given = true;
+    } else {
+        io_request_id(c->io, r->id);
+    }
+    const struct str_list *cors = &c->io->srv->cfg->cors_origin;
+    for (uint32_t i = 0; d->origin.n && i < cors->n; i++) {
+        size_t n = strlen(cors->s[i]);
+        if ((n == 1 && cors->s[i][0] == '*') || (n == d->origin.n && !memcmp(cors->s[i], d->origin.p, n))) r->cors = (int16_t)i;
+    }
+}
+
+/* DNS rebinding: a page of another site that resolves to 127.0.0.1 carries its own name in Host (CVE-2024-28224). */
+static bool host_allowed(const struct server *s, struct slice host)
+{
+    static const char *const own[] = { "localhost", "127.0.0.1", "[::1]" };
+    const struct str_list   *more = &s->cfg->allowed_host;
+    if (!s->loopback && !more->n) return true;
+    if (!host.n) return true; /* HTTP/1.0 without one: no browser */
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (slice_is(host, own[i])) return true;
+    if (slice_is(host, s->cfg->host)) return true;
+    for (uint32_t i = 0; i < more->n; i++)
+        if (slice_is(host, more->s[i])) return true;
+    return false;
+}
+
+static bool is_json(struct slice type)
+{
+    const char *semi = type.n ? memchr(type.p, ';', type.n) : NULL;
+    if (semi) type.n = (size_t)(semi - type.p);
+    while (type.n && (type.p[type.n - 1] == ' ' || type.p[type.n - 1] == '\t')) type.n--;
+    return slice_is(type, "application/json");
+}
+
+static uint64_t body_limit(const struct conn *c) { return c->req.route->flags & ROUTE_GEN ? c->io->srv->body_max : c->req.route->body_max; }
+
+static void preflight(struct conn *c)
+{
+    conn_respond_with(c, 204, NULL,
+                      "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Allow-Headers: authorization, content-type, x-api-key, "
+                      "x-request-id\r\nAccess-Control-Max-Age: 600\r\n",
+                      NULL, 0);
+}
+
+/* Everything that can be said from the head alone. False: answered. */
+static bool admit(struct conn *c, const struct http_head *d)
+{
+    struct server      *s = c->io->srv;
+    struct request     *r = &c->req;
+    const struct route *rt;
+    struct api_error    e = { 0 };
+    bool                body = http_has_body(&c->http);
+    if (d->expect_unknown)
+        api_fail(&e, 417, "", "only 'Expect: 100-continue' is known");
+    else if (!host_allowed(s, d->host))
+        api_fail(&e, 403, "", "the Host header is not one of this server's names; see --allowed-host");
+    else if (!(rt = r->route = route_find(d->path)))
+        api_fail(&e, 404, "", "no such route");
+    else if (r->cors >= 0 && d->method == M_OPTIONS)
+        return preflight(c), false;
+    else if (!(rt->methods & d->method))
+        api_fail(&e, 405, "", "this route takes %s", route_allow(rt));
+    else if ((rt->auth == AUTH_KEY || (rt->auth == AUTH_METRICS && s->cfg->protect_metrics)) && auth_enabled(s->auth) &&
+             !auth_check(s->auth, d, &r->tenant))
+        api_fail(&e, 401, "", "a valid API key is needed: Authorization: Bearer KEY");
+    else if (rt->flags & ROUTE_MODEL && server_state(s) == SRV_LOADING)
+        api_fail(&e, 503, "", "the model is still being loaded");
+    else if (rt->flags & ROUTE_MODEL && server_state(s) >= SRV_DRAINING)
+        api_fail(&e, 503, "", "the server is shutting down");
+    else if (rt->flags & ROUTE_JSON && !body)
+        api_fail(&e, 400, "", "a body is required");
+    else if (rt->flags & ROUTE_JSON && (d->n_content_type != 1 || !is_json(d->content_type)))
+        api_fail(&e, 415, "", "Unsupported Media Type: Only 'application/json' is allowed");
+    else if (d->content_encoding.n && !slice_is(d->content_encoding, "identity"))
+        api_fail(&e, 415, "", "Content-Encoding is not supported");
+    else if (d->length > body_limit(c))
+        api_fail(&e, 413, "", "the body is larger than %llu bytes", (unsigned long long)body_limit(c));
+    else {
+        size_t n = strlen(rt->path);
+        if (rt->flags & ROUTE_PREFIX && !(r->arg = strndup(d->path.p + n, d->path.n - n))) api_fail(&e, 503, "", "out of memory");
+    }
+    if (!e.http) return true;
+    if (server_state(s) >= SRV_DRAINING || e.http == 401 || e.http == 403) c->close_after = true;
+    if (body) c->close_after = c->linger_after = true; /* its body is not read */
+    conn_error(c, &e);
+    return false;
+}
+
+/* Takes from the common budget for bodies in steps. False: over it, and answered. */
+static bool charge_body(struct conn *c)
+{
+    struct server *s = c->io->srv;
+    uint64_t       need = c->body.cap > BODY_FIRST ? c->body.cap : BODY_FIRST;
+    if (need <= c->body_charge) return true;
+    uint64_t more = need - c->body_charge;
+    if (atomic_fetch_add_explicit(&s->body_used, more, memory_order_relaxed) + more > s->body_budget) {
+        atomic_fetch_sub_explicit(&s->body_used, more, memory_order_relaxed);
+        struct api_error e;
+        api_fail(&e, 503, "", "too many large bodies are being read");
+        refuse(c, &e);
+        return false;
+    }
+    c->body_charge = need;
+    return true;
+}
+
+static void request_complete(struct conn *c)
+{
+    conn_state_set(c, CONN_WAIT);
+    c->req.route->handle(c);
+}
+
+/* Reads a head from the input. False: nothing more to do now. */
+static bool read_head(struct conn *c)
+{
+    struct evbuffer *in = bufferevent_get_input(c->bev);
+    size_t           n = evbuffer_get_length(in), used = 0;
+    if (!n) return false;
+    if (n > HTTP_HEAD_MAX) n = HTTP_HEAD_MAX;
+    const char *p = (const char *)evbuffer_pullup(in, (ev_ssize_t)n);
+    if (!c->partial) { /* the first byte of a request */
+        c->partial = true;
+        list_del(&c->idle);
+        conn_state_set(c, CONN_HEAD);
+    }
+    struct http_head *d = &c->io->head;
+    struct api_error  e = { 0 };
+    int               got = p ? http_head(&c->http, p, n, d, &used, &e) : -1;
+    if (got == 0) return false;
+    if (got < 0) {
+        if (!e.http) api_fail(&e, 503, "", "out of memory");
+        request_unknown(c);
+        refuse(c, &e);
+        return false;
+    }
+    begin_request(c, d);
+    bool expect = d->expect, go = admit(c, d);
+    evbuffer_drain(in, used);
+    if (!go) return true;
+    if (!http_has_body(&c->http)) {
+        request_complete(c);
+        return true;
+    }
+    c->body_read = 0;
+    c->t_read_us = clock_us();
+    conn_state_set(c, CONN_BODY);
+    if (!charge_body(c)) return false;
+    if (expect && !evbuffer_get_length(in)) out_add(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+    return true;
+}
+
+static bool read_body(struct conn *c)
+{
+    struct evbuffer *in = bufferevent_get_input(c->bev);
+    struct buf      *body = c->req.route->flags & ROUTE_JSON ? &c->body : NULL;
+    size_t           n;
+    c->t_read_us = clock_us();
+    c->body.bytes_max = body_limit(c);
+    while ((n = evbuffer_get_contiguous_space(in)) > 0) {
+        struct api_error e = { 0 };
+        const char      *p = (const char *)evbuffer_pullup(in, (ev_ssize_t)n);
+        size_t           used = 0;
+        int              got = http_body(&c->http, p, n, body_limit(c), body, &used, &e);
+        c->body_read += used;
+        if (got < 0) {
+            refuse(c, &e);
+            return false;
+        }
+        evbuffer_drain(in, used);
+        if (!charge_body(c)) return false;
+        if (!got) continue;
+        if (body && !body->n) {
+            conn_fail(c, 400, "", "a body is required");
+            return true;
+        }
+        request_complete(c);
+        return true;
+    }
+    return false;
+}
+
+static void read_linger(struct conn *c)
+{
+    struct evbuffer *in = bufferevent_get_input(c->bev);
+    size_t           n = evbuffer_get_length(in);
+    c->n_linger += (uint32_t)n;
+    evbuffer_drain(in, n);
+    if (c->n_linger > LINGER_BYTES) bufferevent_disable(c->bev, EV_READ);
+}
+
+static void on_read(struct bufferevent *bev, void *arg)
+{
+    struct conn *c = arg;
+    (void)bev;
+    c->in_loop = true;
+    for (bool more = true; more;) {
+        if (conn_pending(c) > OUT_PAUSE) break; /* answers wait for a slow reader: its next requests wait too */
+        switch (c->state) {
+        case CONN_HEAD: more = read_head(c); break;
+        case CONN_BODY: more = read_body(c); break;
+        case CONN_WAIT: more = false; break;
+        case CONN_FLUSH:
+        case CONN_LINGER: read_linger(c), more = false; break;
+        }
+    }
+    c->in_loop = false;
+    if (c->state != CONN_HEAD || conn_pending(c) > OUT_PAUSE) return;
+    if (c->eof || (!c->partial && c->n_request && server_state(c->io->srv) >= SRV_DRAINING)) {
+        if (conn_pending(c))
+            conn_state_set(c, CONN_FLUSH);
+        else
+            conn_free(c);
+    } else if (!c->partial && c->n_request && list_empty(&c->idle)) {
+        list_add_tail(&c->io->idle, &c->idle);
+    }
+}
+
+/* Everything is written and the connection ends. */
+static void flushed(struct conn *c)
+{
+    if (!c->linger_after || c->eof) {
+        conn_free(c);
+        return;
+    }
+    shutdown(bufferevent_getfd(c->bev), SHUT_WR);
+    conn_state_set(c, CONN_LINGER);
+    bufferevent_enable(c->bev, EV_READ);
+    read_linger(c);
+}
+
+static void on_write(struct bufferevent *bev, void *arg)
+{
+    struct conn *c = arg;
+    (void)bev;
+    note_drain(c, clock_us());
+    if (c->gen) {
+        gen_writable(c->gen);
+        return;
+    }
+    if (conn_pending(c)) return;
+    if (c->state == CONN_FLUSH)
+        flushed(c);
+    else if (c->state != CONN_WAIT && c->state != CONN_LINGER)
+        on_read(bev, c); /* what waited for the output to drain, or for the end */
+}
+
+static void on_event(struct bufferevent *bev, short what, void *arg)
+{
+    struct conn *c = arg;
+    if (what & BEV_EVENT_ERROR) {
+        conn_free(c);
+        return;
+    }
+    if (!(what & BEV_EVENT_EOF)) return;
+    c->eof = true;
+    struct api_error e;
+    switch (c->state) {
+    case CONN_HEAD:
+        if (c->partial && evbuffer_get_length(bufferevent_get_input(bev))) {
+            request_unknown(c);
+            api_fail(&e, 400, "", "the request ended in its head");
+            refuse(c, &e);
+        } else if (conn_pending(c)) {
+            conn_state_set(c, CONN_FLUSH);
+        } else {
+            conn_free(c);
+        }
+        break;
+    case CONN_BODY:
+        api_fail(&e, 400, "", "the request ended in its body");
+        refuse(c, &e);
+        break;
+    case CONN_WAIT:
+        if (!c->io->srv->half_close_serve) conn_free(c);
+        break;
+    case CONN_FLUSH: break;
+    case CONN_LINGER: conn_free(c); break;
+    }
+}
+
+/* ---- time ---- */
+
+/* When something may be due: looked at then, so too early is harmless. */
+static void conn_watch(struct conn *c, uint64_t now_us)
+{
+    uint64_t due = 0;
+    switch (c->state) {
+    case CONN_HEAD: due = c->t_state_us + (c->n_request && !c->partial ? KEEP_ALIVE_US : HEAD_US); break;
+    case CONN_BODY: due = now_us + WATCH_US; break;
+    case CONN_WAIT: due = now_us + 3 * WATCH_US; break;
+    case CONN_FLUSH: due = now_us + WATCH_US; break;
+    case CONN_LINGER: due = c->t_state_us + LINGER_US; break;
+    }
+    if (conn_pending(c) && due > now_us + WATCH_US) due = now_us + WATCH_US;
+    wheel_set(&c->io->wheel, &c->timer, due);
+}
+
+static void timeout_request(struct conn *c, const char *what)
+{
+    struct api_error e;
+    if (c->state == CONN_HEAD) request_unknown(c);
+    api_fail(&e, 408, "", "%s", what);
+    refuse(c, &e);
+}
+
+void conn_timer(struct wheel_node *node, uint64_t now)
+{
+    struct conn *c = LIST_ENTRY(node, struct conn, timer);
+    note_drain(c, now);
+    if (conn_pending(c) && now - c->t_drain_us >= (c->stream ? STALL_SSE_US : STALL_US)) {
+        LOG_DEBUG("conn: nothing was read for %d s, closing", c->stream ? STALL_SSE_US / 1000000 : STALL_US / 1000000);
+        conn_reset(c);
+        return;
+    }
+    switch (c->state) {
+    case CONN_HEAD:
+        if (!c->partial && now - c->t_state_us >= (c->n_request ? KEEP_ALIVE_US : HEAD_US)) {
+            conn_free(c);
+            return;
+        }
+        if (c->partial && now - c->t_state_us >= HEAD_US) {
+            timeout_request(c, "the request head took longer than 10 s");
+            return;
+        }
+        break;
+    case CONN_BODY:
+        if (now - c->t_read_us >= BODY_IDLE_US || now - c->t_state_us >= BODY_IDLE_US + c->body_read * 1000000 / BODY_RATE) {
+            timeout_request(c, "the request body came too slowly");
+            return;
+        }
+        break;
+    case CONN_WAIT:
+        if (c->gen) gen_tick(c->gen, now);
+        break;
+    case CONN_FLUSH:
+        if (!conn_pending(c)) {
+            flushed(c);
+            return;
+        }
+        break;
+    case CONN_LINGER:
+        if (now - c->t_state_us >= LINGER_US) {
+            conn_free(c);
+            return;
+        }
+        break;
+    }
+    conn_watch(c, now);
+}

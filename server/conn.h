@@ -1,0 +1,65 @@
+/* conn: one client socket: bytes in within limits, requests one at a time, answers out in order, timeouts.   Thread: its io thread.
+ *
+ *   HEAD --head complete--> BODY --body complete--> WAIT --answer written--> HEAD ...
+ *      \________ refused _____\______ refused _______\--- close --> FLUSH --written--> LINGER --client done, 2 s--> freed
+ *
+ * A request that arrives while one is answered stays in the input buffer (at most IN_MAX; then the socket is not read).
+ * Handlers run in WAIT and end in exactly one conn_respond / conn_error, or conn_stream_begin ... conn_stream_end. */
+#pragma once
+#include "server/http.h"
+#include "server/loop.h"
+#include "server/router.h"
+
+struct gen;
+struct bufferevent;
+
+enum conn_state { CONN_HEAD, CONN_BODY, CONN_WAIT, CONN_FLUSH, CONN_LINGER };
+
+/* The request being read or answered. */
+struct request {
+    const struct route *route; /* NULL: refused before it was known */
+    unsigned            method, minor;
+    bool                keep_alive, id_given, open; /* open: a request is being read or answered */
+    char                id[129];                    /* X-Request-Id, the client's or ours */
+    uint64_t            tenant;                     /* 0: anonymous */
+    uint64_t            t_start_us;                 /* its head was complete */
+    char               *arg;                        /* rest of the path of a ROUTE_PREFIX row; malloc'd */
+    int16_t             cors;                       /* index into --cors-origin; -1: none */
+    int                 status;                     /* of the answer; 0: none yet */
+};
+
+struct conn {
+    struct io          *io;
+    struct bufferevent *bev;
+    struct list         node, idle;
+    struct wheel_node   timer;
+    struct http         http;
+    struct request      req;
+    struct buf          body;
+    uint64_t            body_charge; /* part of server.body_used */
+    uint64_t            body_read;
+    struct gen         *gen; /* what answers in WAIT, if it takes time */
+    enum conn_state     state;
+    uint64_t            t_state_us, t_read_us, t_drain_us;
+    uint64_t            out_bytes, out_drained; /* ever given to the socket's buffer; of those, gone */
+    uint32_t            n_request, n_linger;
+    bool                stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial;
+};
+
+void conn_open(struct io *io, int fd);
+void conn_free(struct conn *c);      /* at once; what runs for it is canceled */
+void conn_reset(struct conn *c);     /* the same, with RST: for a client that does not read */
+void conn_close_idle(struct io *io); /* all that wait between requests (drain) */
+void conn_timer(struct wheel_node *n, uint64_t now_us);
+
+/* ---- for handlers ---- */
+void   conn_respond(struct conn *c, int status, const char *content_type, const void *body, size_t n);
+void   conn_respond_with(struct conn *c, int status, const char *content_type, const char *more_headers, const void *body, size_t n);
+void   conn_error(struct conn *c, const struct api_error *e);
+void   conn_fail(struct conn *c, int http, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void   conn_stream_begin(struct conn *c, const char *content_type);
+void   conn_stream_put(struct conn *c, const char *p, size_t n);
+void   conn_stream_end(struct conn *c, bool clean);    /* not clean: no last chunk, and the connection closes */
+size_t conn_pending(const struct conn *c);             /* bytes not yet taken by the socket */
+void   conn_set_low_water(struct conn *c, size_t low); /* gen_writable is called when pending falls to it */
+void   conn_release_body(struct conn *c);

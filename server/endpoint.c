@@ -1,0 +1,96 @@
+#include "server/endpoint.h"
+#include "models/embed.h"
+#include "server/gen.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { ANSWER_MAX = 64 << 20 };
+
+void endpoint_page(struct conn *c)
+{
+    /* Nothing but the page itself: no other site may frame it, and it talks to its own server only. */
+    static const char headers[] = "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+                                  "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+                                  "Referrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n";
+    for (unsigned i = 0; i < embed_web_n; i++) {
+        if (strcmp(embed_web[i].name, "index.html")) continue;
+        conn_respond_with(c, 200, "text/html; charset=utf-8", headers, embed_web[i].data, embed_web[i].n);
+        return;
+    }
+    conn_fail(c, 404, "", "no such route");
+}
+
+void endpoint_version(struct conn *c)
+{
+    static const char body[] = "{\"version\":\"" SPILLWAY_VERSION "\"}";
+    conn_respond(c, 200, "application/json", body, sizeof body - 1);
+}
+
+static void respond_json(struct conn *c, enum status st, struct buf *b, const struct api_error *e)
+{
+    if (st == ST_OK && !b->failed)
+        conn_respond(c, 200, "application/json", b->data, b->n);
+    else if (st == ST_OK || !e->http)
+        conn_fail(c, 500, "", "internal error");
+    else
+        conn_error(c, e);
+    buf_free(b);
+}
+
+void endpoint_models(struct conn *c)
+{
+    struct buf b;
+    buf_init(&b, ANSWER_MAX);
+    api_models(c->io->srv->model, &b);
+    respond_json(c, ST_OK, &b, NULL);
+}
+
+static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1; }
+
+/* A model name may hold '/', sent raw or as %2F; nothing that is decoded here ever names a file. */
+static bool decode(char *s, size_t *n_out)
+{
+    size_t at = 0;
+    for (const char *p = s; *p; p++) {
+        char ch = *p;
+        if (ch == '%') {
+            int a = hex(p[1]), b = a < 0 ? -1 : hex(p[2]);
+            if (b < 0) return false;
+            ch = (char)(a << 4 | b), p += 2;
+        }
+        if ((unsigned char)ch < 0x20 || ch == 0x7f) return false;
+        s[at++] = ch;
+    }
+    *n_out = at;
+    return true;
+}
+
+void endpoint_model_card(struct conn *c)
+{
+    struct buf       b;
+    struct api_error e = { 0 };
+    size_t           n = 0;
+    buf_init(&b, ANSWER_MAX);
+    if (!decode(c->req.arg, &n)) {
+        conn_fail(c, 404, "", "no such route");
+        return;
+    }
+    enum status st = api_model_card(c->io->srv->model, c->req.arg, n, &b, &e);
+    respond_json(c, st, &b, &e);
+}
+
+/* ---- tokenize and detokenize: large bodies go to a text thread, while the connection waits ---- */
+
+typedef enum status text_fn(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
+
+static void run_text(struct conn *c, text_fn *fn)
+{
+    struct buf       out;
+    struct api_error e = { 0 };
+    buf_init(&out, ANSWER_MAX);
+    enum status st = fn(c->io->srv->model, c->body.data, c->body.n, &out, &e);
+    respond_json(c, st, &out, &e);
+}
+
+void endpoint_tokenize(struct conn *c) { run_text(c, api_tokenize); }
+void endpoint_detokenize(struct conn *c) { run_text(c, api_detokenize); }

@@ -1,0 +1,11 @@
+/* endpoint: the small routes: the page, models, version, tokenize and detokenize.   Thread: the connection's io thread. */
+#pragma once
+
+struct conn;
+
+void endpoint_page(struct conn *c);
+void endpoint_version(struct conn *c);
+void endpoint_models(struct conn *c);
+void endpoint_model_card(struct conn *c);
+void endpoint_tokenize(struct conn *c);
+void endpoint_detokenize(struct conn *c);

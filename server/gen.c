@@ -1,0 +1,418 @@
+#include "server/gen.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "server/metrics.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum {
+    KEEP_ALIVE_US = 9000000, /* a stream that says nothing for so long gets a comment; looked at every 3 s, so 15 s is never passed */
+    FRAMES_KEEP = 1 << 20,   /* scratch above this is given back */
+};
+
+struct gen {
+    struct text_job     job;
+    struct call         call;
+    struct io          *io;
+    struct conn        *conn; /* NULL: answered, or the client is gone */
+    struct list         node;
+    enum call_kind      kind;
+    struct buf          body;
+    struct eng_request *req;    /* [n_req] one per prompt */
+    struct eng_choice  *choice; /* [call.n_choice], those of one prompt side by side as the engine wants them; arrays are the call's */
+    uint32_t            n_req, n_live, n_ended; /* live: with the engine; ended: choices */
+    bool                in_text, parsed, begun, paused;
+    enum status         st; /* of parse and prepare */
+    struct api_error    err;
+    char                id[129];
+    uint64_t            tenant;
+    uint64_t            t_start_us, t_first_us, t_put_us;
+};
+
+/* ---- end of life ---- */
+
+static void gen_release(struct gen *g)
+{
+    if (g->conn || g->in_text || g->n_live) return;
+    list_del(&g->node);
+    if (g->parsed) call_free(&g->call);
+    buf_free(&g->body);
+    free(g->choice);
+    free(g->req);
+    free(g);
+}
+
+static const char *finish_name(enum eng_finish f)
+{
+    static const char *const name[] = { "none", "stop", "length", "abort", "timeout", "error" };
+    return name[f];
+}
+
+/* The one line per request, and its metrics. */
+static void gen_report(struct gen *g, int status, enum eng_finish finish)
+{
+    struct server     *s = g->io->srv;
+    uint64_t           now = clock_us();
+    struct metrics_gen m = { .finish = finish, .e2e_us = now - g->t_start_us };
+    if (!g->in_text && g->st == ST_OK && g->req) {
+        const struct call *c = &g->call;
+        for (uint32_t p = 0; p < c->n_prompt; p++) m.n_prompt += c->prompt[p].n_id, m.n_cached += c->prompt[p].n_cached;
+        for (uint32_t i = 0; i < c->n_choice; i++) {
+            uint32_t n = c->choice[i].n_fed;
+            m.n_output += n;
+            if (n > m.n_output_max) m.n_output_max = n;
+        }
+        m.n = c->n;
+        m.max_tokens = g->req[0].s.max_tokens;
+        if (g->t_first_us) {
+            const struct eng_request *r = &g->req[0];
+            m.ttft_us = g->t_first_us - g->t_start_us;
+            m.queue_us = r->t_sched_us > r->t_submit_us ? r->t_sched_us - r->t_submit_us : 0;
+            m.prefill_us = g->t_first_us > r->t_sched_us ? g->t_first_us - r->t_sched_us : 0;
+            m.decode_us = now - g->t_first_us;
+        }
+    }
+    metrics_gen_end(s->metrics, &m);
+    atomic_fetch_sub(&s->n_gen, 1);
+    LOG_INFO("req: id=%s model=%s prompt=%u cached=%u output=%u queue_ms=%.1f ttft_ms=%.1f e2e_ms=%.1f finish=%s status=%d", g->id,
+             s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.queue_us / 1e3, (double)m.ttft_us / 1e3,
+             (double)m.e2e_us / 1e3, finish_name(finish), status);
+}
+
+static void gen_cancel_live(struct gen *g)
+{
+    const struct gen_engine *e = &g->io->srv->eng;
+    for (uint32_t p = 0; g->n_live && p < g->n_req; p++) e->cancel(e->ctx, &g->req[p]);
+}
+
+/* Lets go of the connection; what is to be answered has been answered by the caller right after. */
+static struct conn *gen_detach(struct gen *g)
+{
+    struct conn *c = g->conn;
+    g->conn = NULL;
+    c->gen = NULL;
+    return c;
+}
+
+void gen_abandon(struct gen *g)
+{
+    g->conn = NULL;
+    if (g->n_live) gen_cancel_live(g);
+    gen_report(g, 499, ENG_CANCELED);
+    gen_release(g);
+}
+
+/* The request ends in an error: as the answer, or as an event where headers are out. */
+static void gen_fail(struct gen *g, const struct api_error *e, enum eng_finish finish)
+{
+    gen_cancel_live(g);
+    gen_report(g, e->http, finish);
+    struct conn *c = gen_detach(g);
+    if (g->begun) {
+        buf_clear(&g->io->frames);
+        call_fail_stream(&g->call, e, &g->io->frames);
+        conn_stream_put(c, g->io->frames.data, g->io->frames.n);
+        conn_stream_end(c, false);
+    } else {
+        conn_error(c, e);
+    }
+    gen_release(g);
+}
+
+void gen_fail_all(struct io *io)
+{
+    struct api_error e;
+    bool             dead = io->srv->eng.alive && !io->srv->eng.alive(io->srv->eng.ctx, clock_us());
+    api_fail(&e, 503, "", dead ? "the engine has failed" : "the server is shutting down");
+    LIST_EACH(it, &io->gens) {
+        struct gen *g = LIST_ENTRY(it, struct gen, node);
+        if (!g->conn) continue;
+        g->conn->req.keep_alive = false;
+        gen_fail(g, &e, dead ? ENG_ERROR : ENG_CANCELED);
+    }
+}
+
+/* ---- up: tokens -> bytes ---- */
+
+static void gen_flush(struct gen *g)
+{
+    struct buf *f = &g->io->frames;
+    if (!f->n || !g->call.stream) return;
+    if (!g->begun) conn_stream_begin(g->conn, "text/event-stream; charset=utf-8");
+    g->begun = true;
+    conn_stream_put(g->conn, f->data, f->n);
+    g->t_put_us = clock_us();
+    buf_clear(f);
+}
+
+static void gen_complete(struct gen *g)
+{
+    struct buf *f = &g->io->frames;
+    gen_flush(g);
+    call_end(&g->call, f);
+    if (f->failed) {
+        struct api_error e;
+        api_fail(&e, 500, "", "the answer is too large");
+        gen_fail(g, &e, ENG_ERROR);
+        return;
+    }
+    enum eng_finish finish = (enum eng_finish)atomic_load_explicit(&g->choice[0].finish, memory_order_acquire);
+    if (finish == ENG_NONE || finish == ENG_CANCELED) finish = ENG_STOP; /* a stop string ended it before the engine knew */
+    if (g->call.stream) gen_flush(g);
+    gen_report(g, 200, finish);
+    struct conn *c = gen_detach(g);
+    if (g->begun)
+        conn_stream_end(c, true);
+    else
+        conn_respond(c, 200, "application/json", f->data, f->n);
+    if (f->cap > FRAMES_KEEP) buf_free(f);
+    gen_release(g);
+}
+
+static void gen_broken(struct gen *g, const struct eng_request *r, enum eng_finish finish)
+{
+    struct api_error e;
+    if (finish == ENG_TIMEOUT)
+        api_fail(&e, 503, "", "the request took longer than the server's --request-timeout");
+    else if (finish == ENG_CANCELED)
+        api_fail(&e, 503, "", "the request was canceled by the server");
+    else
+        api_fail(&e, r->status == ST_DEVICE ? 503 : 500, "", "%s",
+                 r->status == ST_DEVICE ? "the engine has failed" : "the model gave no valid result");
+    gen_fail(g, &e, finish);
+}
+
+static void note_tokens(struct gen *g, struct call_choice *ch, struct eng_request *r, uint32_t p, uint64_t now)
+{
+    struct metrics *m = g->io->srv->metrics;
+    if (!g->t_first_us) {
+        g->t_first_us = now;
+        metrics_first_token(m, now - g->t_start_us);
+    }
+    if (ch->t_last_us)
+        metrics_next_token(m, now - ch->t_last_us);
+    else
+        g->call.prompt[p].n_cached = r->n_cached;
+    ch->t_last_us = now;
+}
+
+/* Brings the choices of one request up to what the engine wrote. False: g is gone. */
+static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
+{
+    struct eng_request *r = &g->req[p];
+    struct call        *c = &g->call;
+    struct buf         *f = &g->io->frames;
+    for (uint32_t i = p * c->n; i < (p + 1) * c->n; i++) {
+        struct call_choice *ch = &c->choice[i];
+        struct eng_choice  *e = &g->choice[i];
+        if (ch->ended) continue;
+        enum eng_finish finish = (enum eng_finish)atomic_load_explicit(&e->finish, memory_order_acquire);
+        uint32_t        n_out = atomic_load_explicit(&e->n_out, memory_order_acquire);
+        if (n_out > ch->n_fed) note_tokens(g, ch, r, p, now);
+        while (n_out > ch->n_fed && !ch->ended) {
+            if (c->stream && conn_pending(g->conn) + f->n > OUT_PAUSE) {
+                gen_flush(g);
+                g->paused = true;
+                metrics_paused(g->io->srv->metrics);
+                conn_set_low_water(g->conn, OUT_RESUME);
+                return true;
+            }
+            uint32_t to = n_out - ch->n_fed > GEN_FEED_TOKENS ? ch->n_fed + GEN_FEED_TOKENS : n_out;
+            if (!call_feed(c, i, to, f)) continue;
+            atomic_store_explicit(&e->canceled, true, memory_order_release);
+            call_choice_end(c, i, ENG_STOP, f);
+            ch->ended = true;
+            g->n_ended++;
+        }
+        if (ch->ended || finish == ENG_NONE) continue;
+        if (finish == ENG_STOP || finish == ENG_LENGTH) {
+            ch->eng.stop_id = e->stop_id, ch->eng.stop_is_eos = e->stop_is_eos;
+            call_choice_end(c, i, finish, f);
+            ch->ended = true;
+            g->n_ended++;
+        } else {
+            gen_flush(g);
+            gen_broken(g, r, finish);
+            return false;
+        }
+    }
+    if (g->n_ended < c->n_choice) {
+        gen_flush(g);
+        return true;
+    }
+    gen_complete(g);
+    return false;
+}
+
+void gen_message(struct io *io, void *msg)
+{
+    struct eng_request *r = eng_msg_request(msg);
+    struct gen         *g = r->user;
+    if (eng_msg_is_final(msg)) {
+        CHECK(g->n_live > 0);
+        g->n_live--;
+        io->n_request--;
+    } else {
+        atomic_store(&r->notified, false); /* before n_out is read: what comes later is announced again */
+    }
+    if (!g->conn) {
+        gen_release(g);
+        return;
+    }
+    if (g->paused) return;
+    buf_clear(&io->frames);
+    gen_feed(g, (uint32_t)(r - g->req), clock_us());
+}
+
+void gen_writable(struct gen *g)
+{
+    if (!g->paused || conn_pending(g->conn) > OUT_RESUME) return;
+    g->paused = false;
+    conn_set_low_water(g->conn, 0);
+    buf_clear(&g->io->frames);
+    uint64_t now = clock_us();
+    for (uint32_t p = 0; p < g->n_req; p++)
+        if (!gen_feed(g, p, now) || g->paused) return;
+}
+
+void gen_tick(struct gen *g, uint64_t now)
+{
+    if (g->in_text || !g->req || !g->call.stream || g->paused || now - g->t_put_us < KEEP_ALIVE_US) return;
+    if (!g->begun) conn_stream_begin(g->conn, "text/event-stream; charset=utf-8");
+    g->begun = true;
+    g->t_put_us = now;
+    conn_stream_put(g->conn, ": keep-alive\n\n", 14);
+}
+
+/* ---- down: call -> engine ---- */
+
+static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
+{
+    struct server      *s = g->io->srv;
+    struct call        *c = &g->call;
+    struct eng_request *r = &g->req[p];
+    uint32_t            room = s->model->context > c->prompt[p].n_id ? s->model->context - c->prompt[p].n_id : 0;
+    r->id = hash_bytes(g->id, strlen(g->id), p);
+    r->prompt = c->prompt[p].id;
+    r->n_prompt = c->prompt[p].n_id;
+    r->s = c->s;
+    if (r->s.max_tokens > room) r->s.max_tokens = room;
+    if (!c->has_seed) r->s.seed = seed + p;
+    r->n_choice = c->n;
+    r->choice = &g->choice[p * c->n];
+    for (uint32_t i = p * c->n; i < (p + 1) * c->n; i++) {
+        g->choice[i].id = c->choice[i].eng.id;
+        g->choice[i].logprob = c->choice[i].eng.logprob;
+        g->choice[i].top = c->choice[i].eng.top;
+    }
+    r->priority = c->priority;
+    r->tenant = g->tenant;
+    r->salt = c->salt;
+    if (auth_enabled(s->auth) && !s->cfg->share_prefix) auth_salt(s->auth, g->tenant, c->salt.lo, c->salt.hi, &r->salt.lo, &r->salt.hi);
+    if (s->cfg->request_timeout_s) r->deadline_us = g->t_start_us + (uint64_t)s->cfg->request_timeout_s * 1000000u;
+    r->outbox = &g->io->outbox;
+    r->user = g;
+    r->prompt_logprob = c->prompt[p].lp;
+    r->prompt_rank = c->prompt[p].lp_rank;
+    r->prompt_top = c->prompt[p].lp_top;
+}
+
+static void submit_failed(struct gen *g, enum status st)
+{
+    struct api_error e;
+    switch (st) {
+    case ST_AGAIN: api_fail(&e, 429, "", "too many requests are waiting; try again later"); break;
+    case ST_TOO_LARGE: api_fail(&e, 400, "max_tokens", "the request can never fit into the KV cache of this server"); break;
+    case ST_INVALID: api_fail(&e, 400, "", "the engine refuses this combination of parameters"); break;
+    case ST_DEVICE: api_fail(&e, 503, "", "the engine has failed"); break;
+    default: api_fail(&e, 500, "", "internal error"); break;
+    }
+    gen_fail(g, &e, st == ST_AGAIN ? ENG_CANCELED : ENG_ERROR);
+}
+
+static void gen_submit(struct gen *g)
+{
+    struct io               *io = g->io;
+    const struct gen_engine *e = &io->srv->eng;
+    struct call             *c = &g->call;
+    uint64_t                 seed = 0;
+    g->req = calloc(c->n_prompt, sizeof *g->req);
+    g->choice = calloc(c->n_choice, sizeof *g->choice);
+    if (!g->req || !g->choice) {
+        submit_failed(g, ST_NOMEM);
+        return;
+    }
+    if (!c->has_seed && getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = clock_us();
+    for (uint32_t p = 0; p < c->n_prompt; p++) {
+        fill_request(g, p, seed);
+        enum status st = io->n_request < io->n_request_max ? e->submit(e->ctx, &g->req[p]) : ST_AGAIN;
+        if (st) {
+            submit_failed(g, st); /* the earlier prompts of this call are canceled */
+            return;
+        }
+        g->n_req++, g->n_live++, io->n_request++;
+    }
+    g->t_put_us = clock_us();
+}
+
+/* ---- text: body -> call ---- */
+
+static void text_run(struct text_job *j)
+{
+    struct gen *g = (struct gen *)(void *)((char *)j - offsetof(struct gen, job));
+    g->parsed = true;
+    g->st = call_parse(&g->call, g->kind, g->io->srv->model, g->body.data, g->body.n, g->id, &g->err);
+    buf_free(&g->body);
+    if (g->st == ST_OK) g->st = call_prepare(&g->call, &g->err);
+}
+
+static void text_done(struct text_job *j)
+{
+    struct gen *g = (struct gen *)(void *)((char *)j - offsetof(struct gen, job));
+    g->in_text = false;
+    if (!g->conn) {
+        gen_release(g);
+    } else if (g->st) {
+        if (!g->err.http) api_fail(&g->err, g->st == ST_NOMEM ? 503 : 400, "", "the request is refused");
+        struct api_error e = g->err;
+        gen_fail(g, &e, ENG_ERROR);
+    } else {
+        if (g->call.n_unknown_fields) metrics_unknown_fields(g->io->srv->metrics, g->call.n_unknown_fields);
+        gen_submit(g);
+    }
+}
+
+static void gen_start(struct conn *c, enum call_kind kind)
+{
+    struct io  *io = c->io;
+    struct gen *g = calloc(1, sizeof *g);
+    if (!g) {
+        conn_fail(c, 503, "", "out of memory");
+        return;
+    }
+    g->job = (struct text_job){ .io = io, .run = text_run, .done = text_done };
+    g->io = io, g->conn = c, g->kind = kind;
+    g->body = c->body;
+    buf_init(&c->body, 0);
+    memcpy(g->id, c->req.id, sizeof g->id);
+    g->tenant = c->req.tenant;
+    g->t_start_us = c->req.t_start_us;
+    c->gen = g;
+    list_add_tail(&io->gens, &g->node);
+    atomic_fetch_add(&io->srv->n_gen, 1);
+    g->in_text = true;
+    if (g->body.n < TEXT_INLINE_MAX) {
+        text_run(&g->job);
+        text_done(&g->job);
+    } else if (!text_submit(io->srv->text, &g->job)) {
+        g->in_text = false;
+        g->st = ST_AGAIN;
+        submit_failed(g, ST_AGAIN);
+    }
+}
+
+void gen_handle_chat(struct conn *c) { gen_start(c, CALL_CHAT); }
+void gen_handle_completion(struct conn *c) { gen_start(c, CALL_COMPLETION); }

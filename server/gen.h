@@ -1,0 +1,14 @@
+/* gen: a generation: text down to the engine once, tokens up to the socket once.   Thread: its io thread (the call is lent to a
+ * text thread while it is parsed and tokenised).
+ * A gen outlives its connection until the engine has let go of every request of it. */
+#pragma once
+#include "server/conn.h"
+
+void gen_handle_chat(struct conn *c);
+void gen_handle_completion(struct conn *c);
+
+void gen_message(struct io *io, void *msg); /* from the outbox */
+void gen_abandon(struct gen *g);            /* the connection is gone: cancel */
+void gen_writable(struct gen *g);           /* the socket took what was pending, or enough of it */
+void gen_tick(struct gen *g, uint64_t now_us);
+void gen_fail_all(struct io *io); /* shutdown or a dead engine: every client hears it now */

@@ -1,0 +1,54 @@
+/* http: raw bytes -> one request at a time, through scan.c and llhttp, both strict.   Thread: the connection's io thread.
+ * http_begin -> http_head (with the head so far, again and again) -> http_body* until complete -> http_begin ...
+ * Everything that is refused here leaves the framing in doubt, so the connection closes after the answer. */
+#pragma once
+#include "api/error.h"
+#include "base/buf.h"
+#include "server/scan.h"
+#include <llhttp.h>
+
+struct slice {
+    const char *p;
+    size_t      n;
+};
+
+enum http_method_bit { M_GET = 1, M_POST = 2, M_HEAD = 4, M_OPTIONS = 8, M_PUT = 16, M_DELETE = 32, M_PATCH = 64, M_OTHER = 128 };
+
+struct http_field {
+    struct slice name, value;
+}; /* value without outer blanks */
+
+/* What the head said. Slices point into the caller's bytes. */
+struct http_head {
+    unsigned          method; /* one enum http_method_bit */
+    unsigned          minor;  /* of HTTP/1.x */
+    struct slice      target, path, query;
+    bool              keep_alive, chunked, has_length, expect, expect_unknown;
+    uint64_t          length;
+    struct slice      host;          /* without the port; empty on 1.0 without one */
+    uint32_t          n_auth, n_key; /* how many Authorization and x-api-key fields */
+    struct slice      authorization, api_key, content_type, content_encoding, request_id, origin, orca;
+    uint32_t          n_content_type, n_request_id;
+    uint32_t          n_field;
+    struct http_field field[HTTP_HEADERS_MAX];
+};
+
+struct http {
+    llhttp_t          ll;
+    struct scan_head  scan;
+    struct scan_chunk chunk;
+    uint64_t          left; /* Content-Length not yet read */
+    bool              chunked, complete;
+    struct http_head *head; /* while http_head runs  */
+    struct buf       *body; /* while http_body runs; NULL: thrown away */
+};
+
+void http_begin(struct http *h);
+/* p[0..n): all bytes of the head so far. 0: more needed. 1: *head filled, *used_out bytes are the head. -1: *e says why not. */
+int http_head(struct http *h, const char *p, size_t n, struct http_head *head, size_t *used_out, struct api_error *e);
+/* Takes bytes of the body. 0: more needed. 1: the request is complete. -1: *e. body NULL: counted and dropped. */
+int  http_body(struct http *h, const char *p, size_t n, uint64_t body_max, struct buf *body, size_t *used_out, struct api_error *e);
+bool http_has_body(const struct http *h); /* after the head: some body bytes follow */
+
+bool        slice_is(struct slice s, const char *text); /* equal, ASCII case ignored */
+const char *http_status_text(int status);

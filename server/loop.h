@@ -1,0 +1,102 @@
+/* loop: the server floor as one object: listen socket, io threads, wake-ups, and what all of them share.
+ * server_create -> server_listen (sockets open, 503 until ready) -> server_ready -> server_drain -> server_fail_all -> server_stop
+ * -> server_free.   Thread: main calls; struct io belongs to its io thread; struct server is const after server_listen but for
+ * the atomics. */
+#pragma once
+#include "api/call.h"
+#include "base/list.h"
+#include "base/ring.h"
+#include "base/thread.h"
+#include "engine/engine.h"
+#include "server/auth.h"
+#include "server/config.h"
+#include "server/text.h"
+#include "server/wheel.h"
+
+struct event;
+struct event_base;
+struct metrics;
+
+/* What the server needs of an engine: production is engine.h, tests and bench_serve --mock have their own. */
+struct gen_engine {
+    void *ctx;
+    enum status (*submit)(void *ctx, struct eng_request *r);
+    void (*cancel)(void *ctx, struct eng_request *r);
+    bool (*alive)(void *ctx, uint64_t now_us);
+    void (*stats)(void *ctx, struct eng_stats *out);
+};
+
+enum server_state { SRV_LOADING, SRV_READY, SRV_DRAINING, SRV_STOPPING };
+
+enum {
+    OUT_PAUSE = 256 << 10, /* bytes waiting for a slow reader: above, its tokens stay in the engine's arrays */
+    OUT_RESUME = 64 << 10,
+    IN_MAX = 64 << 10,      /* bytes of pipelined requests that are held while one is answered */
+    GEN_FEED_TOKENS = 64,   /* between two looks at OUT_PAUSE */
+    IO_MESSAGES_MAX = 1024, /* of the engine before other events get their turn */
+};
+
+/* One io thread. */
+struct io {
+    struct server     *srv;
+    uint32_t           index;
+    pthread_t          thread;
+    bool               started, stopping, tick_on;
+    struct event_base *base;
+    struct event      *ev_inbox, *ev_outbox, *ev_tick, *ev_listen, *ev_accept_again;
+    struct ring        inbox;  /* from other threads: accepted sockets (fd * 2 + 1), finished text jobs */
+    struct ring        outbox; /* from the engine: eng_request messages */
+    struct wheel       wheel;
+    struct list        conns, idle, gens; /* idle: keep-alive between requests, the longest first */
+    _Atomic uint32_t   n_conn;
+    uint32_t           n_reject;                 /* connections over the cap that are being told so */
+    uint32_t           n_request, n_request_max; /* eng_requests of ours: bounded by the outbox */
+    struct buf         frames;                   /* scratch: what one message becomes */
+    struct http_head   head;                     /* scratch: the head being read */
+    uint64_t           stop_us;
+    char               date[40];
+    int64_t            date_s;
+    uint64_t           id_seed, id_next;
+    uint64_t           cpu_us; /* measured by tests */
+};
+
+struct server {
+    const struct config    *cfg;
+    struct auth            *auth;
+    struct metrics         *metrics;
+    const struct api_model *model; /* valid from SRV_READY on */
+    struct gen_engine       eng;   /* likewise */
+    struct text_pool       *text;
+    struct io              *io;
+    uint32_t                n_io;
+    int                     listen_fd, reserve_fd;
+    uint16_t                port;
+    char                    address[80]; /* "127.0.0.1:8080" as bound */
+    bool                    loopback, half_close_serve;
+    uint32_t                conns_per_io;
+    uint64_t                body_max, body_budget;
+    _Atomic uint64_t        body_used; /* bytes of request bodies being read, all connections */
+    _Atomic int             state;     /* enum server_state */
+    _Atomic bool            fail_all;  /* every running request gets its error now */
+    _Atomic uint32_t        n_gen;     /* generations whose last byte is not written */
+    _Atomic uint64_t        n_accept_paused;
+};
+
+enum status server_create(const struct config *cfg, struct auth *auth, struct server **s_out);
+/* Binds, listens, starts the threads. err: one line. ST_IO: the address cannot be had. */
+enum status server_listen(struct server *s, char *err, size_t err_bytes);
+void        server_ready(struct server *s, const struct api_model *model, const struct gen_engine *eng);
+void        server_drain(struct server *s);      /* new requests: 503 and close */
+void        server_fail_all(struct server *s);   /* running requests: an error event now */
+bool        server_idle(const struct server *s); /* no generation in flight */
+void        server_stop(struct server *s);       /* flushes for at most a second, closes, joins */
+void        server_free(struct server *s);
+
+static inline enum server_state server_state(const struct server *s)
+{
+    return (enum server_state)atomic_load_explicit(&s->state, memory_order_acquire);
+}
+
+/* io threads, for conn.c and gen.c */
+const char *io_date(struct io *io);                     /* "Sun, 06 Nov 1994 08:49:37 GMT" */
+void        io_request_id(struct io *io, char out[25]); /* fresh, 24 hex digits */

@@ -1,0 +1,315 @@
+/* main: options, hardening, and the order of things: floors up, signals, floors down.
+ * The main thread only waits for signals and watches; the model is loaded by a thread of its own, so that probes are answered and
+ * SIGTERM works meanwhile. */
+#include "base/asan.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/boot.h"
+#include "server/health.h"
+#include "server/metrics.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum {
+    TICK_US = 500000,
+    TICK_BUSY_US = 20000, /* while loading or draining */
+    ENGINE_LINE_US = 10000000,
+    FAIL_US = 2000000,   /* for error events to leave */
+    STUCK_US = 30000000, /* an engine that makes no progress for so long never will */
+};
+
+struct app {
+    struct config    cfg;
+    struct auth     *auth;
+    struct server   *srv;
+    struct boot      boot;
+    pthread_t        loader;
+    _Atomic int      loaded; /* 0: loading; 1: done; 2: refused with boot_code */
+    int              boot_code;
+    uint64_t         t_start_us, t_term_us, t_stuck_us, t_line_us;
+    struct eng_stats last;
+    bool             joined, tty, failing;
+    uint32_t         shown; /* tenths of the load that were told */
+};
+
+static void harden(void)
+{
+#if !defined(ASAN_ON) && !defined(__SANITIZE_THREAD__)
+    /* a core or a debugger would show prompts and keys */
+    struct rlimit none = { 0, 0 };
+    setrlimit(RLIMIT_CORE, &none);
+    prctl(PR_SET_DUMPABLE, 0);
+#endif
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* ---- small commands ---- */
+
+static int say_error(int code, const char *err)
+{
+    fprintf(stderr, "spillway: %s\n", err);
+    return code;
+}
+
+static int list_devices(void)
+{
+    static const struct {
+        enum dev_kind kind;
+        const char   *name;
+    } row[] = { { DEV_REF, "ref" }, { DEV_CPU, "cpu" } };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct dev_cfg dc = { .kind = row[i].kind, .arena_bytes = 4096, .n_thread = 1, .n_rank = 1 };
+        struct device *d;
+        if (dev_open(&dc, &d)) continue;
+        printf("%-4s %s, %u thread%s\n", row[i].name, d->ops->name, row[i].kind == DEV_REF ? 1 : thread_cpu_count(),
+               row[i].kind == DEV_REF || thread_cpu_count() == 1 ? "" : "s");
+        dev_close(d);
+    }
+    return 0;
+}
+
+/* For a container's health check: no curl is needed in the image. */
+static int healthcheck(const struct config *c)
+{
+    bool            any = !strcmp(c->host, "0.0.0.0") || !strcmp(c->host, "::");
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV }, *list = NULL;
+    char            port[8], reply[64] = "";
+    snprintf(port, sizeof port, "%u", c->port);
+    if (getaddrinfo(any ? "localhost" : c->host, port, &hints, &list)) return 1;
+    int ok = 1;
+    for (struct addrinfo *a = list; a && ok; a = a->ai_next) {
+        static const char ask[] = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        struct timeval    t = { .tv_sec = 2 };
+        int               fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0) continue;
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
+        if (!connect(fd, a->ai_addr, a->ai_addrlen) && send(fd, ask, sizeof ask - 1, MSG_NOSIGNAL) == (ssize_t)sizeof ask - 1 &&
+            recv(fd, reply, sizeof reply - 1, MSG_WAITALL) > 12)
+            ok = strncmp(reply, "HTTP/1.1 200", 12) != 0;
+        close(fd);
+    }
+    freeaddrinfo(list);
+    return ok;
+}
+
+/* ---- loading ---- */
+
+static void progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct app *a = ctx;
+    if (!total) return;
+    uint32_t tenth = (uint32_t)(done * 10 / total);
+    if (a->tty) {
+        uint32_t n = (uint32_t)(done * 40 / total);
+        fprintf(stderr, "\rloading [%.*s%*s] %3" PRIu64 " %%%s", (int)n, "########################################", (int)(40 - n), "",
+                done * 100 / total, done == total ? "\n" : "");
+    } else if (tenth > a->shown && tenth < 10 && total > (uint64_t)256 << 20) {
+        LOG_INFO("boot: loaded %u %% of %" PRIu64 " MiB", tenth * 10, total >> 20);
+    }
+    a->shown = tenth;
+}
+
+static void *load_main(void *arg)
+{
+    struct app *a = arg;
+    a->boot_code = boot_text(&a->boot, &a->cfg);
+    if (!a->boot_code) a->boot_code = boot_engine(&a->boot, progress, a);
+    atomic_store(&a->loaded, a->boot_code ? 2 : 1);
+    return NULL;
+}
+
+static void loaded(struct app *a)
+{
+    struct boot *b = &a->boot;
+    double       s = (double)(clock_us() - a->t_start_us) / 1e6;
+    pthread_join(a->loader, NULL);
+    a->joined = true;
+    struct metrics_load ml = { .load_seconds = s, .kv_bytes = (uint64_t)b->n_block * b->block_bytes, .cache_info = b->cache_info };
+    metrics_loaded(a->srv->metrics, &ml);
+    struct gen_engine eng = boot_gen_engine(b);
+    server_ready(a->srv, &b->model, &eng);
+    LOG_INFO("ready: http://%s model %s, context %u, %u sequences, %u KV blocks of %u tokens, %s, in %.1f s", a->srv->address,
+             b->model.served_name[0], b->model.context, a->cfg.max_num_seqs, b->n_block, a->cfg.block_size,
+             auth_enabled(a->auth) ? "keys needed" : "no keys", s);
+}
+
+/* ---- watching ---- */
+
+static void engine_line(struct app *a, uint64_t now)
+{
+    struct eng_stats e;
+    eng_stats(a->boot.engine, &e);
+    double   dt = (double)(now - a->t_line_us) / 1e6;
+    uint64_t prompt = e.n_prompt_tokens - a->last.n_prompt_tokens, out = e.n_generated - a->last.n_generated;
+    uint64_t asked = e.n_query_tokens - a->last.n_query_tokens, hit = e.n_hit_tokens - a->last.n_hit_tokens;
+    if (prompt || out || e.n_running || e.n_waiting)
+        LOG_INFO("engine: prompt %.1f tok/s, output %.1f tok/s, running %u, waiting %u, kv %.1f %%, prefix hits %.1f %%",
+                 (double)prompt / dt, (double)out / dt, e.n_running, e.n_waiting, e.kv_blocks ? 100.0 * e.kv_used / e.kv_blocks : 0.0,
+                 asked ? 100.0 * (double)hit / (double)asked : 0.0);
+    a->last = e;
+    a->t_line_us = now;
+}
+
+/* 0: go on. Else the exit code of an engine that is lost: its clients have heard so. */
+static int watch_engine(struct app *a, uint64_t now)
+{
+    struct eng_stats e;
+    eng_stats(a->boot.engine, &e);
+    bool alive = eng_alive(a->boot.engine, now);
+    if (alive && !e.dead) {
+        a->t_stuck_us = 0;
+        return 0;
+    }
+    if (!a->t_stuck_us) {
+        a->t_stuck_us = now;
+        if (e.dead)
+            LOG_ERROR("engine: dead after step %" PRIu64 ", failing %u requests, exiting", e.n_step, e.n_running + e.n_waiting);
+        else
+            LOG_ERROR("engine: no progress since step %" PRIu64 ", /health is 503, exiting in 30 s unless it comes back", e.n_step);
+    }
+    if (!e.dead && now - a->t_stuck_us < STUCK_US) return 0;
+    if (!a->failing) {
+        a->failing = true;
+        a->t_term_us = now;
+        server_drain(a->srv);
+        server_fail_all(a->srv);
+    }
+    return server_idle(a->srv) || now - a->t_term_us > FAIL_US ? EXIT_SOFTWARE : 0;
+}
+
+static void on_signal(struct app *a, int sig, uint64_t now)
+{
+    char err[400];
+    switch (sig) {
+    case SIGHUP:
+        if (auth_reload(a->auth, err, sizeof err))
+            LOG_ERROR("auth: %s; the old keys stay", err);
+        else
+            LOG_INFO("auth: %u keys", auth_count(a->auth));
+        break;
+    case SIGUSR1:
+        if (atomic_load(&a->loaded) == 1 && now - a->t_line_us > 1000000) engine_line(a, now);
+        break;
+    default:
+        if (a->t_term_us || atomic_load(&a->loaded) != 1) {
+            LOG_INFO("main: %s, exiting at once", a->t_term_us ? "asked again" : "still loading");
+            _exit(0);
+        }
+        a->t_term_us = now;
+        server_drain(a->srv);
+        LOG_INFO("main: draining, %u requests have %u s to finish", atomic_load(&a->srv->n_gen), a->cfg.drain_s);
+    }
+}
+
+/* True: everything has ended, or its time has passed. */
+static bool drained(struct app *a, uint64_t now)
+{
+    if (server_idle(a->srv)) return true;
+    uint64_t limit = a->t_term_us + (uint64_t)a->cfg.drain_s * 1000000u;
+    if (now < limit) return false;
+    if (!a->failing) {
+        a->failing = true;
+        LOG_WARN("main: the drain limit has passed, failing %u requests", atomic_load(&a->srv->n_gen));
+        server_fail_all(a->srv);
+    }
+    return now >= limit + FAIL_US / 2;
+}
+
+static int run(struct app *a, const sigset_t *wanted)
+{
+    for (;;) {
+        bool            busy = !a->joined || a->t_term_us;
+        struct timespec t = { .tv_nsec = (busy ? TICK_BUSY_US : TICK_US) * 1000L };
+        int             sig = sigtimedwait(wanted, NULL, &t);
+        uint64_t        now = clock_us();
+        if (sig > 0) on_signal(a, sig, now);
+        if (!a->joined && atomic_load(&a->loaded) == 1) loaded(a);
+        if (atomic_load(&a->loaded) == 2) return say_error(a->boot_code, a->boot.err);
+        if (!a->joined) continue;
+        int code = watch_engine(a, now);
+        if (code) return code;
+        if (a->t_term_us && !a->t_stuck_us && drained(a, now)) return 0;
+        if (now - a->t_line_us >= ENGINE_LINE_US) engine_line(a, now);
+    }
+}
+
+static int serve(struct app *a)
+{
+    char           err[400];
+    enum log_level level = LOG_LEVEL_INFO;
+    sigset_t       wanted;
+    const int      sigs[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 };
+    log_level_parse(a->cfg.log_level, &level);
+    log_init(level, STDOUT_FILENO, a->cfg.log_json);
+    sigemptyset(&wanted);
+    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) sigaddset(&wanted, sigs[i]);
+    sigprocmask(SIG_BLOCK, &wanted, NULL);
+
+    if (auth_create(&a->cfg, &a->auth, err, sizeof err)) {
+        bool hidden = *a->cfg.api_key_file && access(a->cfg.api_key_file, R_OK) && errno == EACCES;
+        return say_error(hidden ? EXIT_PERM : EXIT_CONFIG, err);
+    }
+    if (server_create(&a->cfg, a->auth, &a->srv)) return say_error(EXIT_SOFTWARE, "out of memory at start");
+    if (server_listen(a->srv, err, sizeof err)) return say_error(errno == EACCES ? EXIT_PERM : EXIT_CONFIG, err);
+    if (!config_is_loopback(a->cfg.host) && !auth_enabled(a->auth))
+        LOG_WARN("main: %s is open to anyone who can reach it (--allow-anonymous)", a->srv->address);
+    if (a->cfg.port_from_env_ignored) LOG_INFO("main: SPILLWAY_PORT is a Kubernetes service address, not used as --port");
+    if (thread_start(&a->loader, THREAD_ANY, "loader", load_main, a)) {
+        server_stop(a->srv);
+        return say_error(EXIT_SOFTWARE, "cannot start the loader");
+    }
+    int code = run(a, &wanted);
+    if (a->joined && code) _exit(code);            /* an engine that is lost cannot be joined */
+    if (!a->joined) pthread_join(a->loader, NULL); /* it has refused the model */
+    server_stop(a->srv);
+    if (a->boot.engine) eng_stop(a->boot.engine);
+    if (!code) LOG_INFO("main: done");
+    return code;
+}
+
+extern char **environ;
+
+int main(int argc, char **argv)
+{
+    static struct app a;
+    char              err[400];
+    a.t_start_us = a.t_line_us = clock_us();
+    a.tty = isatty(STDERR_FILENO);
+    harden();
+    int code = config_parse(&a.cfg, argc, argv, environ, err, sizeof err);
+    if (code) return say_error(code, err);
+    if (a.cfg.help) {
+        struct buf b;
+        buf_init(&b, 1 << 20);
+        config_help(&b);
+        fputs(buf_cstr(&b), stdout);
+        buf_free(&b);
+    } else if (a.cfg.version) {
+        puts("spillway " SPILLWAY_VERSION);
+    } else if (a.cfg.list_devices) {
+        code = list_devices();
+    } else if (a.cfg.healthcheck) {
+        code = healthcheck(&a.cfg);
+    } else if ((code = config_check(&a.cfg, err, sizeof err))) {
+        say_error(code, err);
+    } else {
+        config_wipe_keys(argc, argv, environ);
+        code = serve(&a);
+    }
+    server_free(a.srv);
+    boot_free(&a.boot);
+    auth_free(a.auth);
+    config_free(&a.cfg);
+    return code;
+}

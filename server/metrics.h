@@ -1,0 +1,39 @@
+/* metrics: everything /metrics shows: vLLM's names, ours under spillway:, and the process.   Thread: writers: any; no locks.
+ * Label values are fixed sets: no string of a client ever becomes one. */
+#pragma once
+#include "base/metric.h"
+#include "engine/request.h"
+#include <stdint.h>
+
+struct conn;
+struct config;
+struct metrics;
+struct request;
+struct server;
+
+enum status metrics_create(struct metrics **m_out);
+void        metrics_free(struct metrics *m);
+/* Before the server is ready: the labels and the context that bounds the token histograms. */
+void metrics_model(struct metrics *m, const char *name, uint32_t context);
+/* What the loader knows; before ready too. cache_info: text between the braces of vllm:cache_config_info. */
+struct metrics_load {
+    double      load_seconds;
+    uint64_t    weight_bytes, kv_bytes;
+    const char *cache_info, *device;
+};
+void metrics_loaded(struct metrics *m, const struct metrics_load *l);
+
+struct metrics_gen {
+    enum eng_finish finish;
+    uint32_t        n_prompt, n_cached, n_output, n_output_max, n, max_tokens;
+    uint64_t        e2e_us, ttft_us, queue_us, prefill_us, decode_us; /* ttft 0: no token came */
+};
+void metrics_first_token(struct metrics *m, uint64_t us);
+void metrics_next_token(struct metrics *m, uint64_t us);
+void metrics_gen_end(struct metrics *m, const struct metrics_gen *g);
+void metrics_http(struct metrics *m, const struct request *r, int status);
+void metrics_paused(struct metrics *m);
+void metrics_unknown_fields(struct metrics *m, uint64_t n);
+
+void metrics_print(struct server *s, struct buf *out);
+void metrics_handle(struct conn *c);

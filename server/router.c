@@ -1,0 +1,54 @@
+#include "server/router.h"
+#include "server/endpoint.h"
+#include "server/gen.h"
+#include "server/health.h"
+#include "server/metrics.h"
+#include <assert.h>
+#include <string.h>
+
+/* clang-format off */
+/*    path                    label                   methods        auth          flags                                body             handler */
+#define ROUTES(X)                                                                                                                           \
+    X("/v1/chat/completions", "/v1/chat/completions", M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle_chat) \
+    X("/v1/completions",      "/v1/completions",      M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle_completion) \
+    X("/tokenize",            "/tokenize",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_tokenize) \
+    X("/detokenize",          "/detokenize",          M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_detokenize) \
+    X("/v1/models",           "/v1/models",           M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_models) \
+    X("/v1/models/",          "/v1/models/{id}",      M_GET,          AUTH_KEY,     ROUTE_MODEL | ROUTE_PREFIX,           ROUTE_BODY_SMALL, endpoint_model_card) \
+    X("/health",              "/health",              M_GET,          AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_health) \
+    X("/ready",               "/ready",               M_GET,          AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_ready) \
+    X("/livez",               "/livez",               M_GET,          AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_livez) \
+    X("/ping",                "/ping",                M_GET | M_POST, AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_health) \
+    X("/metrics",             "/metrics",             M_GET,          AUTH_METRICS, ROUTE_QUIET,                          ROUTE_BODY_SMALL, metrics_handle) \
+    X("/version",             "/version",             M_GET,          AUTH_KEY,     ROUTE_QUIET,                          ROUTE_BODY_SMALL, endpoint_version) \
+    X("/",                    "/",                    M_GET,          AUTH_OPEN,    0,                                    ROUTE_BODY_SMALL, endpoint_page)
+
+/* clang-format on */
+
+#define ROW(p, l, m, a, f, b, h) { .path = p, .label = l, .methods = m, .auth = a, .flags = f, .body_max = b, .handle = h },
+static const struct route table[] = { ROUTES(ROW) };
+#define AUTH_IS_SET(p, l, m, a, f, b, h) static_assert((a) != AUTH_UNSET, "route " p " has no auth class");
+ROUTES(AUTH_IS_SET)
+
+enum { N_ROUTE = sizeof table / sizeof *table };
+
+const struct route *route_table(uint32_t *n_out)
+{
+    *n_out = N_ROUTE;
+    return table;
+}
+
+uint32_t route_index(const struct route *r) { return (uint32_t)(r - table); }
+
+const struct route *route_find(struct slice path)
+{
+    const struct route *prefix = NULL;
+    for (uint32_t i = 0; i < N_ROUTE; i++) {
+        size_t n = strlen(table[i].path);
+        if (path.n == n && !memcmp(path.p, table[i].path, n) && !(table[i].flags & ROUTE_PREFIX)) return &table[i];
+        if ((table[i].flags & ROUTE_PREFIX) && path.n > n && !memcmp(path.p, table[i].path, n)) prefix = &table[i];
+    }
+    return prefix;
+}
+
+const char *route_allow(const struct route *r) { return r->methods == M_GET ? "GET" : r->methods == M_POST ? "POST" : "GET, POST"; }

@@ -1,0 +1,38 @@
+/* router: method + path -> handler, who may call it, and how large its body may be.   Thread: any, the table is constant.
+ * No path is ever normalised or decoded: what is not in the table letter by letter is 404. */
+#pragma once
+#include "server/http.h"
+
+struct conn;
+
+/* Every row must choose; a row that does not fails to compile. */
+enum auth_class {
+    AUTH_UNSET = 0,
+    AUTH_OPEN,    /* anyone: health and the page itself */
+    AUTH_KEY,     /* a key, once keys are configured */
+    AUTH_METRICS, /* open, a key with --protect-metrics */
+};
+enum route_flag {
+    ROUTE_JSON = 1,   /* POST: a JSON body is required */
+    ROUTE_MODEL = 2,  /* 503 until the model is ready, and while draining */
+    ROUTE_GEN = 4,    /* body limit is --max-body-mib; logged and counted as a generation */
+    ROUTE_PREFIX = 8, /* path is a beginning; the rest is conn's req.arg */
+    ROUTE_QUIET = 16, /* not in http_* metrics: probes and scrapes */
+};
+enum { ROUTE_BODY_SMALL = 64 << 10, ROUTE_BODY_TEXT = 4 << 20 };
+
+struct route {
+    const char     *path, *label; /* label: of metrics */
+    unsigned        methods;      /* enum http_method_bit */
+    enum auth_class auth;
+    unsigned        flags;
+    size_t          body_max;
+    void (*handle)(struct conn *c);
+};
+
+/* NULL: no such path. Exact paths win over prefixes. */
+const struct route *route_find(struct slice path);
+const struct route *route_table(uint32_t *n_out);
+uint32_t            route_index(const struct route *r);
+/* "GET, POST" */
+const char *route_allow(const struct route *r);

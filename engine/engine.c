@@ -37,6 +37,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
                 .n_seq_max = c->seqs_max,
                 .seq_tokens_max = c->context_max,
                 .prefix_cache = c->prefix_cache,
+        .hash_bits = c->kv_hash_bits,
     };
     struct batch_cfg bc = {
         .rows_max = c->batch_tokens_max,

@@ -26,6 +26,7 @@ struct eng_cfg {
     uint32_t preempt_max;       /* preemptions of one choice before it is protected; 0: 3    */
     const uint32_t *eos_id;
     uint32_t n_eos;
+    uint32_t kv_hash_bits;      /* tests: kv_cfg.hash_bits                                 */
     uint64_t step_us_hint;      /* first guess of a step's length for health; 0: 1 s       */
 };
 

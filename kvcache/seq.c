@@ -156,13 +156,22 @@ uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint
 
 /* ---- reserve, commit, fork */
 
+/* May others still read what s is about to write? A pending copy does not count: it is made before anything is written, so the
+ * last of n forks keeps the tail itself. */
+static bool tail_is_shared(const struct kv *kv, uint32_t b)
+{
+    uint32_t n = kv->pool.ref[b];
+    for (uint32_t i = 0; n > 1 && i < kv->cfg.n_seq_max; i++) n -= kv->table[i].owner && kv->table[i].copy_src == b;
+    return n > 1;
+}
+
 enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy, uint32_t *n_copy_out)
 {
     struct kv_table *t = table_of(kv, s);
     CHECK(n_token <= kv->cfg.seq_tokens_max);
     uint32_t have = s->n_block, want = kv_blocks_of(kv, n_token);
     uint32_t first = t->n_commit / kv->cfg.block_tokens; /* the block that the next row is written to */
-    bool     cow = first < have && n_token > t->n_commit && kv->pool.ref[s->block[first]] > 1;
+    bool     cow = first < have && n_token > t->n_commit && tail_is_shared(kv, s->block[first]);
     uint32_t n = (want > have ? want - have : 0) + cow;
     if (!n) return ST_OK;
     if (n > kv->pool.n_free + kv->n_idle) return ST_AGAIN;

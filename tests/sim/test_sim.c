@@ -33,6 +33,7 @@ static struct eng_cfg draw_cfg(struct dice *d)
     c.prefix_cache = !one_in(d, 5);
     c.preempt_max = between(d, 1, 4);
     c.n_eos = below(d, 3);
+    c.kv_hash_bits = one_in(d, 3) ? between(d, 1, 4) : 0;
     return c;
 }
 
@@ -98,7 +99,7 @@ static struct client *draw_client(struct dice *d, struct world *w, const struct 
 static void disturb(struct dice *d, struct world *w, struct client **c, uint32_t n)
 {
     struct client *x = c[below(d, n)];
-    if (!x->submitted || x->done) return;
+    if (!x->submitted || x->done || x->n_disturbed++ == 2) return; /* a request that hangs must not be saved by its cancel */
     if (one_in(d, 3))
         eng_cancel(w->e, &x->r);
     else
@@ -113,6 +114,11 @@ static void story(struct dice *d, struct world *w)
     struct client *c[CLIENTS_MAX];
     uint32_t n = 0, n_client = between(d, 1, CLIENTS_MAX), burst = between(d, 2, 8), trouble = between(d, 3, 40), reader = between(d, 1, 4);
     bool     evicts = one_in(d, 3), drains = one_in(d, 12);
+    if (one_in(d, 3)) { /* little room for what sampling needs: some must wait a step */
+        struct batch *b = &w->e->batch;
+        b->hist_max = w->cfg.context_max + below(d, 2 * w->cfg.context_max);
+        b->ban_max = between(d, 6, 20), b->allow_max = between(d, 8, 20), b->bias_max = between(d, 2, 6);
+    }
     if (one_in(d, 25)) w->fake.fail_at = between(d, 1, 60);
     log_init(LOG_LEVEL_ERROR, w->fake.fail_at ? null_fd : 2, false); /* a lost device is an error, and here no news */
     for (uint32_t s = 0; s < 3; s++)
@@ -122,6 +128,7 @@ static void story(struct dice *d, struct world *w)
             c[n] = draw_client(d, w, stem);
             enum status st = world_submit(w, c[n++]);
             if (st == ST_INVALID) WORLD_FAULT(w, "a valid request was refused");
+            if (st == ST_OK && one_in(d, 16)) atomic_store(&c[n - 1]->choice[0].canceled, true); /* before its prompt is computed */
         }
         if (n && one_in(d, trouble)) disturb(d, w, c, n);
         if (evicts && one_in(d, 8)) kv_evict_all(eng_kv(w->e));
@@ -146,9 +153,9 @@ struct totals {
 
 static bool run_seed(uint64_t seed, struct totals *t)
 {
-    struct dice    d = { hash_u64(seed) };
-    struct world   w;
-    struct eng_cfg cfg = draw_cfg(&d);
+    struct dice         d = { hash_u64(seed) };
+    static struct world w; /* large */
+    struct eng_cfg      cfg = draw_cfg(&d);
     world_open(&w, &cfg, one_in(&d, 4) ? 2 : 64);
     if (w.e) story(&d, &w);
     if (w.e) {

@@ -1,9 +1,9 @@
 /* world: an engine on a fake device, clients around it, and the checks after every step.   Thread: one.
  * world_open -> (client -> world_submit | world_step)* -> world_close, which proves that nothing is lost, wrong or left. */
 #pragma once
+#include "base/log.h"
 #include "base/ring.h"
 #include "engine/engine.h"
-#include "base/log.h"
 #include "engine/step.h"
 #include "sim/fake.h"
 
@@ -14,11 +14,13 @@ struct client { /* one request and everything that it points to */
     struct eng_bias    bias[2];
     float             *logprob, *prompt_logprob;
     struct eng_top    *top;
-    uint32_t           n_final, n_message;
+    uint32_t           n_final, n_message, n_seen, n_disturbed;
     enum status        st; /* of the submit */
-    bool               submitted, done, expect_nan;
+    bool               submitted, done, expect_nan, asked_to_end;
     uint64_t           step_submit, step_first, step_final;
 };
+
+enum { WORLD_CLIENTS_MAX = 12000 };
 
 struct world {
     struct eng_cfg  cfg;
@@ -29,7 +31,8 @@ struct world {
     struct client **more; /* scenarios with many clients */
     uint32_t        n_client, n_open;
     uint64_t        now_us, n_step;
-    bool            reads; /* the clients empty their outbox after each step */
+    bool            reads;                   /* the clients empty their outbox after each step */
+    struct client  *open[WORLD_CLIENTS_MAX]; /* [n_open] submitted and not final, in any order */
     char            fault[200];
 };
 
@@ -92,8 +95,22 @@ static inline enum status world_submit(struct world *w, struct client *c)
     c->step_submit = w->n_step;
     c->st = eng_submit(w->e, &c->r);
     c->submitted = c->st == ST_OK;
-    if (c->submitted) w->n_open++;
+    if (c->submitted) w->open[w->n_open++] = c;
     return c->st;
+}
+
+static inline uint32_t client_n_out(const struct client *c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->r.n_choice; i++) n += atomic_load(&c->choice[i].n_out);
+    return n;
+}
+
+static inline bool client_ended(const struct client *c)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->r.n_choice; i++) n += atomic_load(&c->choice[i].finish) != ENG_NONE;
+    return n == c->r.n_choice;
 }
 
 static inline void world_read(struct world *w)
@@ -106,10 +123,13 @@ static inline void world_read(struct world *w)
             c->n_final++;
             c->done = true;
             c->step_final = w->n_step;
-            w->n_open--;
+            uint32_t at = 0;
+            while (w->open[at] != c) at++;
+            w->open[at] = w->open[--w->n_open];
         } else {
             if (!atomic_exchange(&c->r.notified, false)) WORLD_FAULT(w, "request %u: notified without the flag", (unsigned)c->r.id);
         }
+        c->n_seen = client_n_out(c);
         if (!c->step_first && atomic_load(&c->choice[0].n_out)) c->step_first = w->n_step;
     }
 }
@@ -123,19 +143,44 @@ static inline void world_poison(struct world *w)
         memset(w->fake.chain + (size_t)kv->pool.free_id[i] * bt, 0xdb, bt * sizeof *w->fake.chain);
 }
 
+/* What every open client may count on after a step that began when it had already asked. */
+static inline void world_promises(struct world *w)
+{
+    for (uint32_t i = 0; i < w->n_open; i++) {
+        const struct client *c = w->open[i];
+        unsigned             id = (unsigned)c->r.id;
+        bool                 ended = client_ended(c);
+        if (c->r.deadline_us && c->r.deadline_us <= w->now_us && !ended) WORLD_FAULT(w, "request %u runs past its deadline", id);
+        if (c->asked_to_end && !ended) WORLD_FAULT(w, "request %u runs although it is canceled", id);
+        if (w->reads && list_empty(&w->e->retry) && client_n_out(c) != c->n_seen)
+            WORLD_FAULT(w, "request %u was not told of its tokens", id);
+        if (w->reads && list_empty(&w->e->retry) && ended) WORLD_FAULT(w, "request %u was not told of its end", id);
+    }
+}
+
 static inline bool world_step(struct world *w)
 {
-    bool did_work = false;
+    struct engine *e = w->e;
+    struct seq    *head = e->sched.n_running ? e->sched.running[0] : NULL;
+    _Atomic int   *head_finish = head ? &head->c->finish : NULL;
+    bool           did_work = false;
+    for (uint32_t i = 0; i < w->n_open; i++) w->open[i]->asked_to_end = atomic_load(&w->open[i]->r.canceled);
     w->n_step++;
-    eng_step(w->e, w->now_us, &did_work);
+    enum status st = eng_step(e, w->now_us, &did_work);
     if (w->fake.fault) WORLD_FAULT(w, "step %u: %s", (unsigned)w->n_step, w->fake.fault);
-    if (kv_check(eng_kv(w->e))) WORLD_FAULT(w, "step %u: kv_check", (unsigned)w->n_step);
+    if (kv_check(eng_kv(e))) WORLD_FAULT(w, "step %u: kv_check", (unsigned)w->n_step);
     struct kv_stats ks;
-    kv_stats(eng_kv(w->e), &ks);
+    kv_stats(eng_kv(e), &ks);
     if (ks.n_free + ks.n_private + ks.n_tree != w->cfg.n_block) WORLD_FAULT(w, "step %u: blocks do not add up", (unsigned)w->n_step);
-    sched_check(&w->e->sched);
+    sched_check(&e->sched);
+    if (!did_work && !list_empty(&e->live)) WORLD_FAULT(w, "step %u: requests, and nothing done for them", (unsigned)w->n_step);
+    if (did_work && st == ST_OK && e->batch.d.n_row + e->sched.budget != w->cfg.batch_tokens_max)
+        WORLD_FAULT(w, "the budget does not add up");
+    /* Whoever is first stays first until it ends: only that makes sure that someone always gets on. */
+    if (head && atomic_load(head_finish) == ENG_NONE && head->state != SEQ_RUNNING) WORLD_FAULT(w, "the oldest was preempted");
     world_poison(w);
     if (w->reads) world_read(w);
+    world_promises(w);
     return did_work;
 }
 

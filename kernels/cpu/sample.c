@@ -5,7 +5,7 @@
 #include "kernels/cpu/cpu.h"
 #include <math.h>
 
-enum { SAMPLE_BLOCK = 256, SAMPLE_COLLECT = 4096, SAMPLE_BYTES_PER_ID = 12, SAMPLE_WALK_MIN = 4096 };
+enum { SAMPLE_BLOCK = 256, SAMPLE_COLLECT = 4096, SAMPLE_BYTES_PER_ID = 12, SAMPLE_SORT_MAX = 4096 };
 
 struct sample_work {
     const struct simd *v;
@@ -13,6 +13,7 @@ struct sample_work {
     float             *z;   /* [vocab] logits after mask, bias, penalties, temperature */
     float             *e;   /* [vocab] exp(z - max), 0 when out by min-p; before that: counts of ids in the history */
     uint32_t          *c;   /* [vocab] candidates */
+    double            *block; /* [vocab / 256] sums of e */
 };
 
 /* does a come before b? */
@@ -136,33 +137,54 @@ static void adjust(const struct sample_work *w, const float *logits, const struc
     }
 }
 
-/* exp of all, by blocks; the total in double */
-static double exp_all(const struct simd *v, float *e, const float *z, uint32_t n, float max, float min)
+/* The sum of exp(z - max); by blocks, which `block` gets where it is not NULL. */
+static double exp_all(const struct simd *v, float *e, double *block, const float *z, uint32_t n, float max, float min)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < n; i += SAMPLE_BLOCK)
-        sum += (double)v->exp_sum(e ? e + i : NULL, z + i, max, min, n - i < SAMPLE_BLOCK ? n - i : SAMPLE_BLOCK);
+    for (uint32_t i = 0; i < n; i += SAMPLE_BLOCK) {
+        double part = (double)v->exp_sum(e ? e + i : NULL, z + i, max, min, n - i < SAMPLE_BLOCK ? n - i : SAMPLE_BLOCK);
+        if (block) block[i / SAMPLE_BLOCK] = part;
+        sum += part;
+    }
     return sum;
 }
 
-/* Inverse CDF over all that weigh something, in order of id. `last`: only those not behind it; UINT32_MAX: all. */
-static uint32_t walk(const struct sample_work *w, uint32_t last, double total, double u)
+/* Inverse CDF over all that weigh something, in order of id: first the block, then the id in it. Block sums are rounded
+ * on their own, so the place may lie a hair behind the block's last id: then it is that one. */
+static uint32_t walk(const struct sample_work *w, double total, double u)
 {
-    double   cum = 0;
-    uint32_t id = UINT32_MAX;
-    for (uint32_t i = 0; i < w->vocab; i++) {
-        if (w->e[i] == 0 || (last != UINT32_MAX && before(w->z, last, i))) continue;
+    double   cum = 0, place = u * total;
+    uint32_t n_block = (w->vocab + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK, at = UINT32_MAX, id = UINT32_MAX;
+    for (uint32_t i = 0; i < n_block; i++) {
+        if (w->block[i] == 0) continue;
+        at = i;
+        if (cum + w->block[i] > place) break;
+        cum += w->block[i];
+    }
+    CHECK(at != UINT32_MAX);
+    for (uint32_t i = at * SAMPLE_BLOCK; i < w->vocab && i < (at + 1) * SAMPLE_BLOCK; i++) {
+        if (w->e[i] == 0) continue;
         id = i;
-        if ((cum += (double)w->e[i]) > u * total) break;
+        if ((cum += (double)w->e[i]) > place) break;
     }
     return id;
 }
 
-/* The same over a short list. */
+/* The same over the survivors c [n]. Many are not sorted: what comes behind the last of them loses its weight instead. */
 static uint32_t walk_list(const struct sample_work *w, uint32_t n, double u)
 {
     double   total = 0, cum = 0;
-    uint32_t id = UINT32_MAX;
+    uint32_t id = UINT32_MAX, last = w->c[0];
+    if (n > SAMPLE_SORT_MAX) {
+        for (uint32_t i = 1; i < n; i++) last = before(w->z, last, w->c[i]) ? w->c[i] : last;
+        for (uint32_t i = 0; i < w->vocab; i++) {
+            if (i % SAMPLE_BLOCK == 0) w->block[i / SAMPLE_BLOCK] = 0;
+            if (before(w->z, last, i)) w->e[i] = 0;
+            w->block[i / SAMPLE_BLOCK] += (double)w->e[i];
+            total += (double)w->e[i];
+        }
+        return walk(w, total, u);
+    }
     sort_ids(w->c, n);
     for (uint32_t i = 0; i < n; i++) total += (double)w->e[w->c[i]];
     for (uint32_t i = 0; i < n; i++) {
@@ -176,14 +198,10 @@ static uint32_t walk_list(const struct sample_work *w, uint32_t n, double u)
 static uint32_t draw(const struct sample_work *w, const struct op_sample_row *r, float max)
 {
     double   u = (double)rng_unit(rng_philox(r->seed, r->stream, r->counter).x[0]);
-    double   total = exp_all(w->v, w->e, w->z, w->vocab, max, r->min_p);
+    double   total = exp_all(w->v, w->e, w->block, w->z, w->vocab, max, r->min_p);
     bool     is_k = r->top_k && r->top_k < w->vocab, is_p = r->top_p < 1.0f;
     uint32_t n;
-    if (!is_k && !is_p) {
-        total = 0;
-        for (uint32_t i = 0; i < w->vocab; i++) total += (double)w->e[i];
-        return walk(w, UINT32_MAX, total, u);
-    }
+    if (!is_k && !is_p) return walk(w, total, u);
     if (is_k) {
         n = top_k(w->v, w->z, w->vocab, r->top_k, w->c);
         total = 0;
@@ -194,12 +212,7 @@ static uint32_t draw(const struct sample_work *w, const struct op_sample_row *r,
         n = w->v->ids_above(w->c, w->e, bar > 0 ? bar : 0, 0, w->vocab);
     }
     if (is_p) n = top_p(w->z, w->e, w->c, n, (double)r->top_p * total);
-    if (n <= SAMPLE_WALK_MIN) return walk_list(w, n, u);
-    uint32_t last = w->c[0];
-    total = 0;
-    for (uint32_t i = 1; i < n; i++) last = before(w->z, last, w->c[i]) ? w->c[i] : last;
-    for (uint32_t i = 0; i < w->vocab; i++) total += before(w->z, last, i) ? 0 : (double)w->e[i];
-    return walk(w, last, total, u);
+    return walk_list(w, n, u);
 }
 
 static bool is_plain(const struct op_sample_row *r)
@@ -224,7 +237,7 @@ static void raw(const struct sample_work *w, const float *l, float max, uint32_t
                 uint32_t *top_id, float *top_logprob)
 {
     bool     is_sane = !isnan(max) && id < w->vocab;
-    double   lse = is_sane ? (double)max + log(exp_all(w->v, NULL, l, w->vocab, max, 0)) : 0;
+    double   lse = is_sane ? (double)max + log(exp_all(w->v, NULL, NULL, l, w->vocab, max, 0)) : 0;
     uint32_t n = 0;
     *logprob = is_sane ? (float)((double)l[id] - lse) : -INFINITY;
     *rank = is_sane ? 1 + w->v->count_above(l, l[id], w->vocab) : 0;
@@ -250,8 +263,11 @@ static void sample_piece(void *arg, uint32_t stripe, uint32_t thread)
 {
     (void)thread; /* scratch goes by stripe */
     const struct sample_job *j = arg;
-    float                   *at = (float *)(void *)(j->d->sample + stripe * j->d->sample_bytes);
-    struct sample_work       w = { .v = j->d->v, .vocab = j->vocab, .z = at, .e = at + j->vocab, .c = (uint32_t *)(void *)(at + 2 * (size_t)j->vocab) };
+    struct sample_work       w = { .v = j->d->v, .vocab = j->vocab };
+    w.block = (double *)(void *)(j->d->sample + stripe * j->d->sample_bytes);
+    w.z = (float *)(w.block + j->vocab / SAMPLE_BLOCK + 1);
+    w.e = w.z + j->vocab;
+    w.c = (uint32_t *)(void *)(w.e + j->vocab);
     for (uint32_t i = stripe; i < j->n; i += j->stripes) {
         const float *l = (j->s ? j->s->logits : j->l->logits) + (size_t)i * j->vocab;
         bool         nan;
@@ -270,7 +286,7 @@ static void sample_piece(void *arg, uint32_t stripe, uint32_t thread)
 
 static void sample_run(struct cpu_dev *d, struct sample_job j)
 {
-    CHECK((uint64_t)j.vocab * SAMPLE_BYTES_PER_ID <= d->sample_bytes);
+    CHECK((uint64_t)j.vocab * SAMPLE_BYTES_PER_ID + (j.vocab / SAMPLE_BLOCK + 1) * sizeof(double) <= d->sample_bytes);
     if (j.n == 0) return;
     j.d = d;
     j.stripes = j.n < d->n_sample ? j.n : d->n_sample;

@@ -124,13 +124,15 @@ V_INLINE float v_hmax(v16 x)
 V_INLINE void v_transpose8(__m256 *a)
 {
     __m256 b[8];
-    for (int i = 0; i < 8; i += 4) {
+    _Pragma("GCC unroll 2") for (int i = 0; i < 8; i += 4)
+    {
         __m256 l0 = _mm256_unpacklo_ps(a[i], a[i + 1]), h0 = _mm256_unpackhi_ps(a[i], a[i + 1]);
         __m256 l1 = _mm256_unpacklo_ps(a[i + 2], a[i + 3]), h1 = _mm256_unpackhi_ps(a[i + 2], a[i + 3]);
         b[i] = _mm256_shuffle_ps(l0, l1, 0x44), b[i + 1] = _mm256_shuffle_ps(l0, l1, 0xee);
         b[i + 2] = _mm256_shuffle_ps(h0, h1, 0x44), b[i + 3] = _mm256_shuffle_ps(h0, h1, 0xee);
     }
-    for (int i = 0; i < 4; i++) {
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
+    {
         a[i] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x20);
         a[i + 4] = _mm256_permute2f128_ps(b[i], b[i + 4], 0x31);
     }

@@ -69,13 +69,15 @@ V_INLINE float v_hmax(v16 a)
 V_INLINE void v_transpose(v16 *a)
 {
     v16 b[16];
-    for (int i = 0; i < 16; i += 4) {
+    _Pragma("GCC unroll 4") for (int i = 0; i < 16; i += 4)
+    {
         v16 l0 = _mm512_unpacklo_ps(a[i], a[i + 1]), h0 = _mm512_unpackhi_ps(a[i], a[i + 1]);
         v16 l1 = _mm512_unpacklo_ps(a[i + 2], a[i + 3]), h1 = _mm512_unpackhi_ps(a[i + 2], a[i + 3]);
         b[i] = _mm512_shuffle_ps(l0, l1, 0x44), b[i + 1] = _mm512_shuffle_ps(l0, l1, 0xee);
         b[i + 2] = _mm512_shuffle_ps(h0, h1, 0x44), b[i + 3] = _mm512_shuffle_ps(h0, h1, 0xee);
     }
-    for (int i = 0; i < 4; i++) {
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
+    {
         v16 l0 = _mm512_shuffle_f32x4(b[i], b[i + 4], 0x88), h0 = _mm512_shuffle_f32x4(b[i], b[i + 4], 0xdd);
         v16 l1 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88), h1 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xdd);
         a[i] = _mm512_shuffle_f32x4(l0, l1, 0x88), a[i + 8] = _mm512_shuffle_f32x4(l0, l1, 0xdd);

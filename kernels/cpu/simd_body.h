@@ -41,18 +41,26 @@ INLINE v16 v_load_f32(const float *p) { return v_load(p); }
         UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =                                     \
             add ? v_load(out + (size_t)r * ldo + c * 16) : v_zero();                                                          \
         for (uint32_t i = 0; i < k; i++, w += w_k) {                                                                          \
-            v16 b[8];                                                                                                         \
-            UNROLL for (int c = 0; c < C; c++) b[c] = v_load_##name(w + (size_t)c * w_col);                                   \
-            UNROLL for (int r = 0; r < R; r++)                                                                                \
-            {                                                                                                                 \
-                v16 a = v_set1(x[(size_t)r * ldx + i]);                                                                       \
-                UNROLL for (int c = 0; c < C; c++) acc[r][c] = v_fma(a, b[c], acc[r][c]);                                     \
-            }                                                                                                                 \
-        }                                                                                                                     \
+            if (R <= C) { /* whichever side is shorter stays in registers */                                                 \
+                v16 a[MUL_ROWS];                                                                                             \
+                UNROLL for (int r = 0; r < R; r++) a[r] = v_set1(x[(size_t)r * ldx + i]);                                    \
+                UNROLL for (int c = 0; c < C; c++)                                                                           \
+                {                                                                                                            \
+                    v16 b = v_load_##name(w + (size_t)c * w_col);                                                            \
+                    UNROLL for (int r = 0; r < R; r++) acc[r][c] = v_fma(a[r], b, acc[r][c]);                                \
+                }                                                                                                            \
+            } else {                                                                                                         \
+                v16 b[8];                                                                                                    \
+                UNROLL for (int c = 0; c < C; c++) b[c] = v_load_##name(w + (size_t)c * w_col);                              \
+                UNROLL for (int r = 0; r < R; r++)                                                                           \
+                {                                                                                                            \
+                    v16 a = v_set1(x[(size_t)r * ldx + i]);                                                                  \
+                    UNROLL for (int c = 0; c < C; c++) acc[r][c] = v_fma(a, b[c], acc[r][c]);                                \
+                }                                                                                                            \
+            }                                                                                                                \
+        }                                                                                                                    \
         UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) v_store(out + (size_t)r * ldo + c * 16, acc[r][c]); \
-    }                                                                                                                         \
-    static void mul_rows_##name(float *out, size_t ldo, const float *x, size_t ldx, const T *w, size_t w_col, size_t w_k, uint32_t k, \
-                                uint32_t rows, uint32_t cols, bool add);
+    }
 
 /* One function per R, so that each has its registers for itself: all its columns, then what is left by ones. */
 #define MUL_ROW(T, name, R)                                                                                                   \
@@ -191,22 +199,24 @@ static void tile_pack_k(float *dst, const void *const *token, enum dtype t, uint
     v16      a[16];
     uint32_t i = 0;
     if (t == DT_BF16) /* pairs of dims travel together: half the shuffles */
-        for (; i + 32 <= dim; i += 32) {
-            for (int j = 0; j < 16; j++) {
+        for (; i + 32 <= dim; i += 32, dst += 32 * 16) {
+            UNROLL for (int j = 0; j < 16; j++)
+            {
                 const void *pairs = (const bf16 *)token[j] + i;
                 a[j] = v_load(pairs);
             }
             v_transpose(a);
-            for (uint32_t j = 0; j < 16; j++) {
-                v_store(dst + (i + 2 * j) * 16, v_low16(a[j]));
-                v_store(dst + (i + 2 * j + 1) * 16, v_high16(a[j]));
+            UNROLL for (int j = 0; j < 16; j++)
+            {
+                v_store(dst + 32 * j, v_low16(a[j]));
+                v_store(dst + 32 * j + 16, v_high16(a[j]));
             }
         }
-    for (; i < dim; i += 16) {
+    for (; i < dim; i += 16, dst += 16 * 16) {
         uint32_t len = dim - i < 16 ? dim - i : 16;
         for (int j = 0; j < 16; j++) a[j] = load_typed(token[j], t, i, len);
         v_transpose(a);
-        for (uint32_t j = 0; j < len; j++) v_store(dst + (i + j) * 16, a[j]);
+        for (uint32_t j = 0; j < len; j++) v_store(dst + 16 * j, a[j]);
     }
 }
 
@@ -222,10 +232,13 @@ static float tile_softmax(float *s, uint32_t lo, uint32_t hi, float *m, float *l
     }
     float max = v_hmax(top), old = *m;
     if (!(max > old)) max = old;
-    float alpha[16];
-    v_store(alpha, v_exp(v_set1(old - max)));
-    if (old == max) alpha[0] = 1.0f; /* also where both are infinite */
-    v16 sum = v_mul(v_load(l), v_set1(alpha[0]));
+    v16   sum = v_load(l);
+    float alpha[16] = { 1.0f };
+    if (old != max) {
+        v16 a = v_exp(v_set1(old - max));
+        v_store(alpha, a);
+        sum = v_mul(sum, a);
+    }
     for (uint32_t i = first; i < hi; i += 16) {
         v16 p = v_exp(v_sub(v_load(s + i), v_set1(max)));
         v_store(s + i, p);

@@ -13,6 +13,9 @@ struct api_error {
 /* Fills e and returns ST_INVALID. type follows from http (contracts: 400 BadRequestError, 401 AuthenticationError, 404 NotFoundError,
  * 429 RateLimitError, 500 InternalServerError, 501 NotImplementedError, 503 ServiceUnavailableError, else by name). */
 enum status api_fail(struct api_error *e, int http, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/* The same with a code: "context_length_exceeded", "model_not_found". */
+enum status api_fail_code(struct api_error *e, int http, const char *param, const char *code, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
 /* {"error":{"message":..,"type":..,"param":..,"code":..}} */
 void        api_error_json(struct buf *b, const struct api_error *e);
 /* An excerpt of user bytes fit for a message: escaped, at most 64 characters, into dst[>= 200]. Returns dst. */

@@ -1,0 +1,354 @@
+#include "api/call.h"
+#include "api/dialect.h"
+#include "api/params.h"
+#include "base/clock.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+
+enum {
+    ARENA_SLACK = 1 << 20,
+    ARENA_BODY_FACTOR = 16,    /* strings that are kept, ids of text with the growth of their array */
+    ARENA_CONTEXT_FACTOR = 64, /* ... of which there are no more than the context holds */
+    INLINE_BYTES = 32 << 10,   /* arrays up to this lie in the arena */
+    TEXT_MAX = 1 << 30,
+    ENTRIES_MAX = 1 << 26, /* n * max_tokens * top_logprobs over all choices: 512 MiB, touched as they fill */
+};
+
+static const struct call_dialect *dialect_of(enum call_kind kind) { return kind == CALL_CHAT ? &dialect_chat : &dialect_completion; }
+
+/* ---------------------------------------------------------------- parse */
+
+static void make_id(struct call *c, const char *request_id)
+{
+    static const char hex[] = "0123456789abcdef";
+    char              drawn[33] = { 0 };
+    unsigned char     r[16] = { 0 };
+    if (c->ask.request_id) request_id = json_string_value(c->ask.request_id);
+    if (!request_id || !*request_id) {
+        if (getrandom(r, sizeof r, 0) != sizeof r) memcpy(r, &(uint64_t){ clock_us() }, 8);
+        for (size_t i = 0; i < sizeof r; i++) drawn[2 * i] = hex[r[i] >> 4], drawn[2 * i + 1] = hex[r[i] & 15];
+        request_id = drawn;
+    }
+    snprintf(c->id, sizeof c->id, "%s%s", c->dialect->id_prefix, request_id);
+}
+
+static enum status finish_lengths(struct call *c, struct api_error *e)
+{
+    struct call_ask *a = &c->ask;
+    c->max_tokens = a->max_tokens, c->max_tokens_param = "max_tokens";
+    if (a->max_completion_tokens >= 0) c->max_tokens = a->max_completion_tokens, c->max_tokens_param = "max_completion_tokens";
+    if (c->kind == CALL_COMPLETION && json_is_null(json_object_get(c->body, "max_tokens"))) c->max_tokens = -1;
+    if (c->max_tokens == 0) {
+        if (!c->echo) return api_fail(e, 400, "max_tokens", "'max_tokens' must be at least 1 without 'echo'");
+        c->score_only = true;
+        c->max_tokens = 1;
+    }
+    if (c->max_tokens >= 0 && a->min_tokens > c->max_tokens)
+        return api_fail(e, 400, "min_tokens", "'min_tokens' must not be above '%s'", c->max_tokens_param);
+    if (c->max_tokens > c->model->context) {
+        if (!c->model->clamp_max_tokens)
+            return api_fail_code(e, 400, c->max_tokens_param, "context_length_exceeded",
+                                 "'%s' is %" PRId64 ", but this model's maximum context length is %u tokens", c->max_tokens_param,
+                                 c->max_tokens, c->model->context);
+        c->max_tokens = c->model->context;
+    }
+    c->s.min_tokens = (uint32_t)a->min_tokens;
+    return ST_OK;
+}
+
+static enum status finish_logprobs(struct call *c, struct api_error *e)
+{
+    struct call_ask *a = &c->ask;
+    c->top_logprobs = c->prompt_logprobs = -1;
+    if (c->kind == CALL_CHAT) {
+        if (a->top_logprobs > 0 && !a->logprobs) return api_fail(e, 400, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
+        if (a->logprobs) c->top_logprobs = a->top_logprobs > 0 ? (int32_t)a->top_logprobs : 0;
+    } else if (a->logprobs_n >= 0) {
+        c->top_logprobs = (int32_t)a->logprobs_n;
+    }
+    c->logprobs = c->top_logprobs >= 0;
+    if (a->prompt_logprobs >= 0) {
+        if (c->stream) return api_fail(e, 400, "prompt_logprobs", "'prompt_logprobs' cannot be streamed");
+        c->prompt_logprobs = (int32_t)a->prompt_logprobs;
+    }
+    c->s.logprobs = c->logprobs;
+    c->s.n_top = c->logprobs ? (uint32_t)c->top_logprobs : 0;
+    int32_t scored = c->kind == CALL_COMPLETION && c->echo && c->logprobs ? c->top_logprobs : -1;
+    if (c->prompt_logprobs > scored) scored = c->prompt_logprobs;
+    c->s.prompt_logprobs = scored >= 0;
+    c->s.n_prompt_top = scored > 0 ? (uint32_t)scored : 0;
+    return ST_OK;
+}
+
+enum status params_finish(struct call *c, struct api_error *e)
+{
+    struct call_ask *a = &c->ask;
+    enum status      st;
+    c->n = (uint32_t)a->n;
+    /* vLLM: below 1e-5 greedy; below 0.01 raised, so that logits / temperature stay finite */
+    c->s.temperature = a->temperature < 1e-5 ? 0 : a->temperature < 0.01 ? 0.01f : (float)a->temperature;
+    if (c->n > 1 && c->s.temperature == 0)
+        return api_fail(e, 400, "n", "'n' must be 1 when 'temperature' is 0: all choices would be the same");
+    c->s.top_p = (float)a->top_p;
+    c->s.min_p = (float)a->min_p;
+    c->s.top_k = a->top_k > 0 ? (uint32_t)a->top_k : 0;
+    c->s.presence = (float)a->presence;
+    c->s.frequency = (float)a->frequency;
+    c->s.repetition = (float)a->repetition;
+    c->has_seed = a->seed != -1;
+    if (c->has_seed) memcpy(&c->s.seed, &a->seed, sizeof c->s.seed);
+    c->priority = (int32_t)a->priority;
+    c->detok.skip_special = a->skip_special;
+    c->detok.spaces_between_special = a->spaces_between;
+    c->detok.include_stop = a->include_stop;
+    if ((st = finish_lengths(c, e))) return st;
+    return finish_logprobs(c, e);
+}
+
+static enum status check_product(const struct call *c, uint64_t tokens, struct api_error *e)
+{
+    uint64_t n = 0, entries = 0;
+    bool     over =
+        __builtin_mul_overflow((uint64_t)c->n_choice, tokens, &n) || __builtin_mul_overflow(n, c->s.n_top > 1 ? c->s.n_top : 1, &entries);
+    if (!over && entries <= ENTRIES_MAX) return ST_OK;
+    return api_fail(e, 400, c->s.n_top ? c->kind == CALL_CHAT ? "top_logprobs" : "logprobs" : "n",
+                    "the number of choices times max_tokens times logprobs is too large");
+}
+
+enum status call_parse(struct call *c, enum call_kind kind, const struct api_model *m, const char *body, size_t n_body,
+                       const char *request_id, struct api_error *e)
+{
+    struct json_error je;
+    char              show[200];
+    enum status       st;
+    *c = (struct call){ .model = m, .kind = kind, .dialect = dialect_of(kind), .created = clock_wall_s(), .role = "assistant" };
+    *e = (struct api_error){ .http = 0 };
+    arena_init(&c->arena, ARENA_BODY_FACTOR * n_body + (size_t)ARENA_CONTEXT_FACTOR * m->context + ARENA_SLACK);
+    buf_init(&c->head, 4096);
+    buf_init(&c->tail, 4096);
+    buf_init(&c->scratch, TEXT_MAX);
+    buf_init(&c->token, TEXT_MAX);
+    buf_init(&c->rendered, tmpl_limits_default.output_bytes_max);
+    snprintf(c->served, sizeof c->served, "%s", m->n_name ? m->served_name[0] : "");
+    if (!(c->body = json_parse(body, n_body, 0, &je)))
+        return api_fail(e, 400, "", "the body is not valid JSON: %s (at byte %zu)",
+                        api_excerpt(show, sizeof show, je.text, strlen(je.text)), je.offset);
+    if (!json_is_object(c->body)) return api_fail(e, 400, "", "the body must be a JSON object");
+    if ((st = params_read(c, e)) || (st = params_finish(c, e)) || (st = c->dialect->parse(c, e))) goto out;
+    c->n_choice = c->n * c->n_prompt;
+    if (c->max_tokens > 0) st = check_product(c, (uint64_t)c->max_tokens, e);
+    make_id(c, request_id);
+out:
+    if (st && !e->http) api_fail(e, 503, "", "out of memory");
+    return st;
+}
+
+/* ---------------------------------------------------------------- prepare */
+
+bool call_text_fits(const struct api_model *m, size_t bytes)
+{
+    size_t longest = tok_longest_bytes(m->tok), most;
+    return __builtin_mul_overflow((size_t)m->context, longest ? longest : 1, &most) || bytes <= most;
+}
+
+enum status call_too_long(const struct call *c, struct api_error *e)
+{
+    return api_fail_code(e, 400, "input_text", "context_length_exceeded",
+                         "This model's maximum context length is %u tokens. The text of the request cannot fit into that.",
+                         c->model->context);
+}
+
+enum status call_encode(struct call *c, const char *text, size_t n, unsigned flags, struct call_prompt *p, struct api_error *e)
+{
+    struct tok_ids ids = { 0 };
+    size_t         max = c->ask.truncate == -2 ? (size_t)c->model->context + 1 : n + 16;
+    enum status    st = tok_encode(c->model->tok, text, n, flags, max, &c->arena, &ids);
+    if (st == ST_TOO_LARGE && c->ask.truncate == -2)
+        return api_fail_code(e, 400, "input_tokens", "context_length_exceeded",
+                             "This model's maximum context length is %u tokens. However, your prompt contains more than that. "
+                             "Please reduce the length of the input prompt.",
+                             c->model->context);
+    if (st == ST_TOO_LARGE) return call_too_long(c, e);
+    if (st) return api_fail(e, 400, c->kind == CALL_CHAT ? "messages" : "prompt", "the prompt cannot be tokenised");
+    p->id = ids.id, p->n_id = (uint32_t)ids.n;
+    return ST_OK;
+}
+
+static void truncate_prompt(struct call *c, struct call_prompt *p)
+{
+    int64_t keep = c->ask.truncate;
+    if (keep == -2) return;
+    if (keep == -1) { /* what the model takes beside the output asked for */
+        int64_t out = c->max_tokens > 0 ? c->max_tokens : 1;
+        keep = (int64_t)c->model->context - out;
+    }
+    if (keep < 0) keep = 0;
+    if (p->n_id <= (uint64_t)keep) return;
+    bool right = c->ask.truncation_side && !strcmp(json_string_value(c->ask.truncation_side), "right");
+    if (!right) p->id += p->n_id - (uint32_t)keep;
+    p->n_id = (uint32_t)keep;
+}
+
+/* openai.md, "Context check in vLLM": what is asked for explicitly is reserved; else the room left. */
+static enum status check_context(struct call *c, const struct call_prompt *p, uint32_t *room_out, struct api_error *e)
+{
+    uint32_t context = c->model->context;
+    int64_t  left = (int64_t)context - p->n_id, room = left;
+    if (!p->n_id)
+        return api_fail(e, 400, c->kind == CALL_CHAT ? "messages" : "prompt",
+                        "the prompt is empty, and this model has no token to begin with");
+    if (left < 1)
+        return api_fail_code(
+            e, 400, "input_tokens", "context_length_exceeded",
+            "This model's maximum context length is %u tokens. However, your prompt contains %u tokens and leaves no room for "
+            "output. Please reduce the length of the input prompt.",
+            context, p->n_id);
+    if (c->max_tokens >= 0) {
+        room = c->max_tokens;
+        if (room > left && !c->model->clamp_max_tokens)
+            return api_fail_code(e, 400, "input_tokens", "context_length_exceeded",
+                                 "This model's maximum context length is %u tokens. However, you requested %" PRId64
+                                 " output tokens and your prompt contains %u input tokens, for a total of %" PRId64
+                                 " tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
+                                 context, room, p->n_id, room + p->n_id);
+        if (room > left) room = left;
+    } else if (c->model->max_new_tokens >= 0 && room > c->model->max_new_tokens) {
+        room = c->model->max_new_tokens;
+    }
+    if (room < 1) room = 1;
+    if (c->s.min_tokens > room)
+        return api_fail(e, 400, "min_tokens", "'min_tokens' is above the %" PRId64 " tokens that are left for output", room);
+    *room_out = (uint32_t)room;
+    return ST_OK;
+}
+
+uint32_t call_room(const struct call *c, uint32_t prompt)
+{
+    uint32_t left = c->model->context - c->prompt[prompt].n_id;
+    return c->s.max_tokens < left ? c->s.max_tokens : left;
+}
+
+/* vLLM: a bad word is forbidden as it stands and, where that is another first token, as it follows a blank. */
+static enum status prepare_bad_words(struct call *c, struct api_error *e)
+{
+    size_t n = json_array_size(c->ask.bad_words), n_seq = 0;
+    if (!n) return ST_OK;
+    struct tok_ids    all = { 0 };
+    const struct tok *t = c->model->tok;
+    uint32_t         *start = arena_calloc(&c->arena, 2 * n + 1, sizeof *start);
+    char             *text = arena_alloc(&c->arena, c->model->stop_bytes_max + 1);
+    if (!start || !text) return ST_NOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *w = json_array_get(c->ask.bad_words, i);
+        const char   *s = json_string_value(w);
+        size_t        len = json_string_length(w), first = all.n, second;
+        bool          ok = !tok_encode(t, s, len, 0, UINT32_MAX, &c->arena, &all) && all.n > first;
+        start[++n_seq] = (uint32_t)(second = all.n);
+        while (len && *s == ' ') s++, len--;
+        text[0] = ' ';
+        memcpy(text + 1, s, len);
+        if (!ok || tok_encode(t, text, len + 1, 0, UINT32_MAX, &c->arena, &all))
+            return api_fail(e, 400, "bad_words", "'bad_words' holds a word that gives no tokens");
+        if (all.n - second == second - first && all.id[second] != all.id[first])
+            start[++n_seq] = (uint32_t)all.n;
+        else
+            all.n = second;
+    }
+    c->s.bad_word = all.id, c->s.bad_word_start = start, c->s.n_bad_word = (uint32_t)n_seq;
+    return ST_OK;
+}
+
+struct carve {
+    unsigned char *at;
+    size_t         n;
+}; /* first pass: at NULL, n counts */
+static void *carve(struct carve *k, size_t count, size_t size)
+{
+    void *p = k->at ? k->at + k->n : NULL;
+    k->n += (count * size + 63) / 64 * 64;
+    return p;
+}
+
+static void place(struct call *c, struct carve *k)
+{
+    for (uint32_t p = 0; p < c->n_prompt && c->s.prompt_logprobs; p++) {
+        struct call_prompt *q = &c->prompt[p];
+        q->lp = carve(k, q->n_id, sizeof *q->lp);
+        q->lp_rank = carve(k, q->n_id, sizeof *q->lp_rank);
+        q->lp_top = carve(k, (size_t)q->n_id * c->s.n_prompt_top, sizeof *q->lp_top);
+    }
+    for (uint32_t i = 0; i < c->n_choice; i++) {
+        struct eng_choice *g = &c->choice[i].eng;
+        g->id = carve(k, c->s.max_tokens, sizeof *g->id);
+        if (!c->s.logprobs) continue;
+        g->logprob = carve(k, c->s.max_tokens, sizeof *g->logprob);
+        g->top = carve(k, (size_t)c->s.max_tokens * c->s.n_top, sizeof *g->top);
+    }
+}
+
+static enum status make_choices(struct call *c)
+{
+    struct carve k = { 0 };
+    if (!(c->choice = arena_calloc(&c->arena, c->n_choice, sizeof *c->choice))) {
+        c->n_choice = 0;
+        return ST_NOMEM;
+    }
+    for (uint32_t i = 0; i < c->n_choice; i++) {
+        struct call_choice *ch = &c->choice[i];
+        buf_init(&ch->text, TEXT_MAX);
+        buf_init(&ch->lp, TEXT_MAX);
+        detok_init(&ch->detok, c->model->tok, &c->detok);
+        ch->room = call_room(c, i / c->n);
+    }
+    place(c, &k);
+    if (k.n <= INLINE_BYTES) {
+        k.at = arena_alloc(&c->arena, k.n + 64);
+        if (k.at) k.at += 64 - (uintptr_t)k.at % 64;
+    } else {
+        void *map = mmap(NULL, k.n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (map != MAP_FAILED) k.at = map, c->map = map, c->map_bytes = k.n;
+    }
+    if (!k.at) return ST_NOMEM;
+    k.n = 0;
+    place(c, &k);
+    return ST_OK;
+}
+
+enum status call_prepare(struct call *c, struct api_error *e)
+{
+    enum status st = c->dialect->prepare(c, e);
+    uint32_t    most = 0, room = 0;
+    for (uint32_t p = 0; !st && p < c->n_prompt; p++) {
+        truncate_prompt(c, &c->prompt[p]);
+        if (!(st = check_context(c, &c->prompt[p], &room, e)) && room > most) most = room;
+    }
+    c->s.max_tokens = most;
+    if (!st) st = check_product(c, most, e);
+    if (!st) st = prepare_bad_words(c, e);
+    if (!st) st = make_choices(c);
+    if (!st) reply_begin(c);
+    if (st && !e->http) api_fail(e, 503, "", "out of memory");
+    return st;
+}
+
+void call_free(struct call *c)
+{
+    for (uint32_t i = 0; c->choice && i < c->n_choice; i++) {
+        detok_free(&c->choice[i].detok);
+        buf_free(&c->choice[i].text);
+        buf_free(&c->choice[i].lp);
+    }
+    if (c->map) munmap(c->map, c->map_bytes);
+    buf_free(&c->head);
+    buf_free(&c->tail);
+    buf_free(&c->scratch);
+    buf_free(&c->token);
+    buf_free(&c->rendered);
+    json_decref(c->body);
+    arena_free(&c->arena);
+    *c = (struct call){ .n = 0 };
+}

@@ -1,0 +1,177 @@
+#include "api/dialect.h"
+#include <math.h>
+#include <string.h>
+
+/* /tokenize, /detokenize, /v1/models. */
+
+enum { TOKENIZE_IDS_MAX = 4 << 20 };
+
+static json_t *parse_object(const char *body, size_t n, struct api_error *e)
+{
+    struct json_error je;
+    char              show[200];
+    json_t           *v = json_parse(body, n, 0, &je);
+    if (!v)
+        api_fail(e, 400, "", "the body is not valid JSON: %s (at byte %zu)", api_excerpt(show, sizeof show, je.text, strlen(je.text)),
+                 je.offset);
+    else if (!json_is_object(v))
+        api_fail(e, 400, "", "the body must be a JSON object"), json_decref(v), v = NULL;
+    return v;
+}
+
+static enum status check_model_name(const struct api_model *m, const json_t *body, struct api_error *e)
+{
+    const json_t *v = json_object_get(body, "model");
+    char          show[200];
+    if (!v || json_is_null(v)) return ST_OK;
+    if (!json_is_string(v)) return api_fail(e, 400, "model", "'model' must be a string");
+    for (uint32_t i = 0; i < m->n_name; i++)
+        if (!strcmp(m->served_name[i], json_string_value(v))) return ST_OK;
+    if (!json_string_length(v)) return ST_OK;
+    return api_fail_code(e, 404, "model", "model_not_found", "The model `%s` does not exist.",
+                         api_excerpt(show, sizeof show, json_string_value(v), json_string_length(v)));
+}
+
+static void put_tokens(const struct api_model *m, const struct tok_ids *ids, bool strs, struct buf *out)
+{
+    buf_puts(out, "{\"count\":");
+    json_put_int(out, (int64_t)ids->n);
+    buf_puts(out, ",\"max_model_len\":");
+    json_put_int(out, m->context);
+    buf_puts(out, ",\"tokens\":");
+    reply_ids(ids->id, ids->n, out);
+    buf_puts(out, ",\"token_strs\":");
+    if (!strs) {
+        buf_puts(out, "null}");
+        return;
+    }
+    buf_putc(out, '[');
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t      n = 0;
+        const char *s = tok_token(m->tok, ids->id[i], &n);
+        if (i) buf_putc(out, ',');
+        json_put_str(out, s ? s : "", s ? n : 0);
+    }
+    buf_puts(out, "]}");
+}
+
+static enum status tokenize_text(const struct api_model *m, const char *s, size_t n, bool special, bool strs, struct buf *out,
+                                 struct api_error *e)
+{
+    struct arena   a;
+    struct tok_ids ids = { 0 };
+    size_t         max = (size_t)m->context * 4 > TOKENIZE_IDS_MAX ? (size_t)m->context * 4 : TOKENIZE_IDS_MAX;
+    arena_init(&a, max * 16 + (1 << 20));
+    enum status st = tok_encode(m->tok, s, n, special ? TOK_ADD_SPECIAL : 0, max, &a, &ids);
+    if (st == ST_OK)
+        put_tokens(m, &ids, strs, out);
+    else if (st == ST_TOO_LARGE)
+        st = api_fail_code(e, 400, "prompt", "context_length_exceeded", "the text has more than %zu tokens", max);
+    else
+        st = api_fail(e, 400, "prompt", "the text cannot be tokenised");
+    arena_free(&a);
+    return st;
+}
+
+/* The chat form goes the way of a chat request, up to the rendered prompt. */
+static enum status tokenize_chat(const struct api_model *m, const char *body, size_t n, bool special, bool strs, struct buf *out,
+                                 struct api_error *e)
+{
+    struct call c;
+    enum status st = call_parse(&c, CALL_CHAT, m, body, n, NULL, e);
+    if (!st) st = messages_render(&c, e);
+    if (!st) st = tokenize_text(m, text_of(&c.rendered), c.rendered.n, special, strs, out, e);
+    if (st && !e->http) api_fail(e, 503, "", "out of memory");
+    call_free(&c);
+    return st;
+}
+
+enum status api_tokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e)
+{
+    json_t *v = parse_object(body, n, e);
+    if (!v) return ST_INVALID;
+    const json_t *prompt = json_object_get(v, "prompt"), *messages = json_object_get(v, "messages");
+    bool          chat = messages && !json_is_null(messages), special = !chat, strs = false;
+    enum status   st = check_model_name(m, v, e);
+    if (!st && json_get_bool(v, "add_special_tokens", &special) == ST_INVALID)
+        st = api_fail(e, 400, "add_special_tokens", "'add_special_tokens' must be true or false");
+    if (!st && json_get_bool(v, "return_token_strs", &strs) == ST_INVALID)
+        st = api_fail(e, 400, "return_token_strs", "'return_token_strs' must be true or false");
+    if (st) goto out;
+    if (chat)
+        st = tokenize_chat(m, body, n, special, strs, out, e);
+    else if (!json_is_string(prompt))
+        st = api_fail(e, 400, "prompt", "'prompt' must be a string, or 'messages' given");
+    else
+        st = tokenize_text(m, json_string_value(prompt), json_string_length(prompt), special, strs, out, e);
+out:
+    json_decref(v);
+    return st;
+}
+
+enum status api_detokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e)
+{
+    json_t *v = parse_object(body, n, e);
+    if (!v) return ST_INVALID;
+    const json_t *tokens = json_object_get(v, "tokens");
+    size_t        n_id = json_array_size(tokens);
+    enum status   st = check_model_name(m, v, e);
+    struct arena  a;
+    arena_init(&a, n_id * sizeof(uint32_t) + (1 << 16));
+    uint32_t *id = arena_alloc(&a, n_id * sizeof *id);
+    if (!st && !json_is_array(tokens)) st = api_fail(e, 400, "tokens", "'tokens' must be an array of token ids");
+    if (!st && !id) st = api_fail(e, 503, "", "out of memory");
+    for (size_t i = 0; i < n_id && !st; i++) {
+        const json_t *x = json_array_get(tokens, i);
+        json_int_t    t = json_is_integer(x) ? json_integer_value(x) : -1;
+        if (t < 0 || t >= m->vocab) st = api_fail(e, 400, "tokens", "'tokens' must be an array of token ids below %u", m->vocab);
+        id[i] = (uint32_t)t;
+    }
+    if (!st) {
+        struct buf text;
+        buf_init(&text, out->bytes_max);
+        detok_all(m->tok, id, n_id, false, &text);
+        buf_puts(out, "{\"prompt\":");
+        json_put_str(out, text_of(&text), text.n);
+        buf_putc(out, '}');
+        out->failed = out->failed || text.failed;
+        buf_free(&text);
+    }
+    arena_free(&a);
+    json_decref(v);
+    return st;
+}
+
+/* ---------------------------------------------------------------- models */
+
+static void put_card(const struct api_model *m, const char *name, struct buf *out)
+{
+    const char *root = m->root ? m->root : name;
+    buf_puts(out, "{\"id\":");
+    json_put_str(out, name, strlen(name));
+    buf_puts(out, ",\"object\":\"model\",\"created\":");
+    json_put_int(out, m->created);
+    buf_puts(out, ",\"owned_by\":\"spillway\",\"root\":");
+    json_put_str(out, root, strlen(root));
+    buf_puts(out, ",\"parent\":null,\"max_model_len\":");
+    json_put_int(out, m->context);
+    buf_puts(out, ",\"permission\":[]}");
+}
+
+void api_models(const struct api_model *m, struct buf *out)
+{
+    buf_puts(out, "{\"object\":\"list\",\"data\":[");
+    for (uint32_t i = 0; i < m->n_name; i++) {
+        if (i) buf_putc(out, ',');
+        put_card(m, m->served_name[i], out);
+    }
+    buf_puts(out, "]}");
+}
+
+enum status api_model_card(const struct api_model *m, const char *id, size_t n, struct buf *out, struct api_error *e)
+{
+    char show[200];
+    for (uint32_t i = 0; i < m->n_name; i++)
+        if (strlen(m->served_name[i]) == n && !memcmp(m->served_name[i], id, n)) return put_card(m, m->served_name[i], out), ST_OK;
+    return api_fail_code(e, 404, "model", "model_not_found", "The model `%s` does not exist.", api_excerpt(show, sizeof show, id, n));
+}

@@ -53,10 +53,10 @@ struct tok_out {
 static inline char *tok_out_room(struct tok_out *o, size_t more) /* NULL: the arena is full */
 {
     if (more > SIZE_MAX / 4 - o->n) return NULL;
-    if (o->n + more > o->at->cap) {
+    if (o->n + more >= o->at->cap) { /* >=: room for nothing is room too */
         char *old = o->at->p;
         o->at->cap = 0;
-        if (!tok_scratch(o->w, o->at, (o->n + more) * 3 / 2)) return NULL;
+        if (!tok_scratch(o->w, o->at, (o->n + more + 1) * 3 / 2)) return NULL;
         for (size_t i = 0; i < o->n; i++) o->at->p[i] = old[i];
     }
     return o->at->p + o->n;

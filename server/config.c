@@ -108,14 +108,28 @@ static unsigned edit_distance(const char *a, const char *b)
     return row[nb];
 }
 
+/* Every word of name ("served-name") is a part of the option's ("served-model-name"). */
+static bool words_of(const char *name, const char *option)
+{
+    for (const char *p = name; *p;) {
+        size_t n = strcspn(p, "-");
+        char   word[48];
+        if (n >= sizeof word) return false;
+        memcpy(word, p, n);
+        word[n] = 0;
+        if (!strstr(option, word)) return false;
+        p += n + (p[n] == '-');
+    }
+    return strlen(name) >= 3;
+}
+
 static const char *nearest(const char *name)
 {
     const char *best = NULL;
     unsigned    best_d = 100;
     for (size_t i = 0; i < N_OPTION; i++) {
         unsigned d = edit_distance(name, options[i].name);
-        /* a beginning of the name, or words of it, is as good as a typing error */
-        if (strlen(name) >= 3 && strstr(options[i].name, name) && d > 3) d = 3;
+        if (d > 3 && words_of(name, options[i].name)) d = 3;
         if (d < best_d) best_d = d, best = options[i].name;
     }
     return best_d <= 4 && best_d < strlen(name) ? best : NULL;

@@ -1,0 +1,104 @@
+#include "server/auth.h"
+#include "test.h"
+#include <sys/stat.h>
+
+static struct slice s(const char *text) { return (struct slice){ text, strlen(text) }; }
+
+static struct auth *make(const char *key1, const char *key2, const char *file)
+{
+    static const char *keys[2];
+    char               err[300];
+    struct auth       *a;
+    keys[0] = key1, keys[1] = key2;
+    struct config c = { .api_key = { keys, key2 ? 2u : key1 ? 1u : 0u }, .api_key_file = file };
+    assert_int_equal(auth_create(&c, &a, err, sizeof err), ST_OK);
+    return a;
+}
+static bool bearer(struct auth *a, const char *value, uint64_t *tenant)
+{
+    struct http_head d = { .n_auth = 1, .authorization = s(value) };
+    return auth_check(a, &d, tenant);
+}
+
+static void only_whole_keys_pass(void **state)
+{
+    (void)state;
+    struct auth *a = make("sk-one", "sk-two", "");
+    uint64_t     t1 = 0, t2 = 0, t = 0;
+    assert_true(auth_enabled(a));
+    assert_true(bearer(a, "Bearer sk-one", &t1));
+    assert_true(bearer(a, "bearer sk-two", &t2));
+    assert_true(t1 && t2 && t1 != t2);
+    static const char *const bad[] = { "Bearer sk-on", "Bearer sk-one2", "Bearer ",         "Bearer",       "",
+                                       "Basic sk-one", "sk-one",         "Bearer sk-one ,", "Bearer SK-ONE" };
+    for (size_t i = 0; i < ARRAY_N(bad); i++) assert_false(bearer(a, bad[i], &t));
+    struct http_head none = { 0 };
+    assert_false(auth_check(a, &none, &t));
+    struct http_head two = { .n_auth = 2, .authorization = s("Bearer sk-one") };
+    assert_false(auth_check(a, &two, &t));
+    struct http_head x = { .n_key = 1, .api_key = s("sk-one") };
+    assert_true(auth_check(a, &x, &t));
+    assert_true(t == t1);
+    struct http_head both = { .n_key = 1, .api_key = s("sk-two"), .n_auth = 1, .authorization = s("Bearer sk-one") };
+    assert_false(auth_check(a, &both, &t));
+    char *huge = malloc(1 << 20);
+    memset(huge, 'a', 1 << 20);
+    memcpy(huge, "Bearer ", 7);
+    struct http_head big = { .n_auth = 1, .authorization = { huge, 1 << 20 } };
+    assert_false(auth_check(a, &big, &t));
+    free(huge);
+    auth_free(a);
+}
+
+static void J6_keys_of_a_file_change_without_restart(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/spillway-test-keys-XXXXXX", err[300];
+    int  fd = mkstemp(path);
+    fchmod(fd, 0600);
+    assert_int_equal(dprintf(fd, "# keys\nold-key\r\n\n"), 17);
+    struct auth *a = make("fixed", NULL, path);
+    uint64_t     t;
+    assert_true(bearer(a, "Bearer old-key", &t));
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(pwrite(fd, "new-key", 7, 0), 7);
+    assert_int_equal(auth_reload(a, err, sizeof err), ST_OK);
+    assert_true(bearer(a, "Bearer new-key", &t));
+    assert_true(bearer(a, "Bearer fixed", &t));
+    assert_false(bearer(a, "Bearer old-key", &t));
+    assert_int_equal(ftruncate(fd, 0), 0); /* an empty file never opens the door */
+    assert_true(auth_reload(a, err, sizeof err) != ST_OK);
+    assert_true(bearer(a, "Bearer new-key", &t));
+    unlink(path);
+    assert_true(auth_reload(a, err, sizeof err) != ST_OK);
+    assert_true(bearer(a, "Bearer new-key", &t));
+    close(fd);
+    auth_free(a);
+}
+
+static void salts_separate_tenants(void **state)
+{
+    (void)state;
+    struct auth *a = make("k", NULL, "");
+    uint64_t     l1, h1, l2, h2, l3, h3;
+    auth_salt(a, 1, 0, 0, &l1, &h1);
+    auth_salt(a, 2, 0, 0, &l2, &h2);
+    auth_salt(a, 1, 5, 0, &l3, &h3);
+    assert_true(l1 != l2 && h1 != h2 && l1 != l3);
+    auth_salt(a, 1, 0, 0, &l2, &h2);
+    assert_true(l1 == l2 && h1 == h2);
+    auth_free(a);
+    a = make(NULL, NULL, "");
+    assert_false(auth_enabled(a));
+    auth_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_whole_keys_pass),
+        cmocka_unit_test(J6_keys_of_a_file_change_without_restart),
+        cmocka_unit_test(salts_separate_tenants),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

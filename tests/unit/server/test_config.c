@@ -1,0 +1,188 @@
+#include "server/config.h"
+#include "test.h"
+
+static struct config C;
+static char          err[400];
+
+static int parse(char *const *env, ...)
+{
+    char   *argv[32] = { "spillway" };
+    int     argc = 1;
+    va_list ap;
+    va_start(ap, env);
+    for (char *a; (a = va_arg(ap, char *));) argv[argc++] = a;
+    va_end(ap);
+    err[0] = 0;
+    config_free(&C);
+    int code = config_parse(&C, argc, argv, env, err, sizeof err);
+    return code ? code : config_check(&C, err, sizeof err);
+}
+#define PARSE(...) parse(NULL, __VA_ARGS__, NULL)
+
+static void defaults_hold(void **state)
+{
+    (void)state;
+    assert_int_equal(parse(NULL, NULL), 0);
+    assert_string_equal(C.host, "127.0.0.1");
+    assert_int_equal(C.port, 8080);
+    assert_int_equal(C.max_num_seqs, 64);
+    assert_int_equal(C.block_size, 16);
+    assert_true(C.prefix_caching && !C.allow_anonymous && !C.api_key.n);
+}
+
+static void flags_come_in_all_forms(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--port", "9000", "--host=localhost", "--no-enable-prefix-caching", "--log-json", "--api-key", "a",
+                           "--api-key=b", "--kv-cache-bytes", "512MiB"),
+                     0);
+    assert_int_equal(C.port, 9000);
+    assert_string_equal(C.host, "localhost");
+    assert_true(!C.prefix_caching && C.log_json && C.api_key.n == 2);
+    assert_string_equal(C.api_key.s[1], "b");
+    assert_int_equal(C.kv_bytes, 512u << 20);
+    assert_int_equal(PARSE("serve", "--max_num_seqs", "8"), 0);
+    assert_int_equal(C.max_num_seqs, 8);
+    assert_int_equal(PARSE("serve", "/model", "--port", "1"), 0);
+    assert_string_equal(C.model, "/model");
+}
+
+static void a_bad_value_names_option_found_and_allowed(void **state)
+{
+    (void)state;
+    static const char *const bad[][3] = {
+        { "--port", "99999", "from 0 to 65535" },  { "--port", "x", "whole number" },         { "--port", "-1", "whole number" },
+        { "--port", "80.5", "whole number" },      { "--device", "gpu", "auto|cpu|ref" },     { "--device", "au", "auto|cpu|ref" },
+        { "--block-size", "17", "16, 32 and 64" }, { "--kv-cache-bytes", "1 PiB", "a size" }, { "--log-json=maybe", "", "true and false" },
+    };
+    for (size_t i = 0; i < ARRAY_N(bad); i++) {
+        assert_int_equal(*bad[i][1] ? PARSE((char *)bad[i][0], (char *)bad[i][1]) : PARSE((char *)bad[i][0]), 64);
+        char name[40];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(bad[i][0], "="), bad[i][0]);
+        assert_non_null(strstr(err, name));
+        assert_non_null(strstr(err, bad[i][2]));
+        assert_null(strchr(err, '\n'));
+    }
+    assert_int_equal(PARSE("--port"), 64);
+    assert_non_null(strstr(err, "missing"));
+}
+
+static void an_unknown_option_is_hinted(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--prot", "1"), 64);
+    assert_non_null(strstr(err, "did you mean '--port'"));
+    assert_int_equal(PARSE("--max-num-seq", "1"), 64);
+    assert_non_null(strstr(err, "'--max-num-seqs'"));
+    assert_int_equal(PARSE("--served-name", "x"), 64);
+    assert_non_null(strstr(err, "'--served-model-name'"));
+    assert_int_equal(PARSE("--no-port"), 64);
+    assert_int_equal(PARSE("word"), 64);
+    assert_int_equal(PARSE("-x"), 64);
+}
+
+static void the_environment_is_read_and_checked(void **state)
+{
+    (void)state;
+    char *env[] = { "PATH=/bin", "SPILLWAY_PORT=9001", "SPILLWAY_API_KEY=k1,k2", "SPILLWAY_LOG_JSON=1", NULL };
+    assert_int_equal(parse(env, NULL), 0);
+    assert_true(C.port == 9001 && C.api_key.n == 2 && C.log_json);
+    assert_int_equal(parse(env, "--port", "9002", "--api-key", "k3", NULL), 0);
+    assert_true(C.port == 9002 && C.api_key.n == 1);
+    char *odd[] = { "SPILLWAY_PROT=1", NULL };
+    assert_int_equal(parse(odd, NULL), 64);
+    assert_non_null(strstr(err, "SPILLWAY_PORT"));
+    char *k8s[] = { "SPILLWAY_PORT=tcp://10.0.0.1:8080", "SPILLWAY_SERVICE_HOST=10.0.0.1", "SPILLWAY_PORT_8080_TCP_ADDR=10.0.0.1", NULL };
+    assert_int_equal(parse(k8s, NULL), 0);
+    assert_int_equal(C.port, 8080);
+    assert_true(C.port_from_env_ignored);
+}
+
+static char path[] = "/tmp/spillway-test-config-XXXXXX";
+static void write_file(const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void a_config_file_loses_against_flags_and_environment(void **state)
+{
+    (void)state;
+    char *env[] = { "SPILLWAY_MAX_NUM_SEQS=3", NULL };
+    write_file("# ours\n port = 7000 \nmax_num_seqs = 9\ndrain-seconds=4\n\napi-key = one\napi-key = two\n");
+    assert_int_equal(parse(env, "--config", path, "--port", "7001", NULL), 0);
+    assert_true(C.port == 7001 && C.max_num_seqs == 3 && C.drain_s == 4 && C.api_key.n == 2);
+    write_file("port = 7000\nprot = 1\n");
+    assert_int_equal(PARSE("--config", path), 64);
+    assert_non_null(strstr(err, "line 2"));
+    assert_non_null(strstr(err, "'port'"));
+    write_file("port\n");
+    assert_int_equal(PARSE("--config", path), 64);
+    assert_int_equal(PARSE("--config", "/nonexistent/x"), 64);
+}
+
+static void J8_a_public_address_needs_a_key(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--host", "0.0.0.0"), 64);
+    assert_non_null(strstr(err, "--api-key"));
+    assert_int_equal(PARSE("--host", "0.0.0.0", "--api-key", "k"), 0);
+    assert_int_equal(PARSE("--host", "0.0.0.0", "--allow-anonymous"), 0);
+    assert_int_equal(PARSE("--host", "::1"), 0);
+    assert_int_equal(PARSE("--host", "127.1.2.3"), 0);
+    assert_int_equal(PARSE("--host", "example.org"), 64);
+    assert_int_equal(PARSE("--kv-cache-bytes", "1GiB", "--kv-cache-gib", "1"), 64);
+}
+
+static void every_option_is_in_the_help_once(void **state)
+{
+    (void)state;
+    struct buf        b;
+    size_t            n;
+    const struct opt *o = config_options(&n);
+    buf_init(&b, 1 << 20);
+    config_help(&b);
+    const char *text = buf_cstr(&b);
+    for (size_t i = 0; i < n; i++) {
+        char want[80];
+        snprintf(want, sizeof want, "\n  --%s%s", o[i].name, o[i].meta ? " " : "");
+        const char *at = strstr(text, want);
+        assert_non_null(at);
+        assert_null(o[i].meta ? strstr(at + 1, want) : NULL);
+        for (size_t k = 0; k < i; k++) assert_string_not_equal(o[i].name, o[k].name);
+    }
+    buf_free(&b);
+}
+
+static void keys_are_wiped_from_the_command_line(void **state)
+{
+    (void)state;
+    char  a[] = "--api-key", k[] = "secret1", e[] = "--api-key=secret2", v[] = "SPILLWAY_API_KEY=secret3";
+    char *argv[] = { "spillway", a, k, e, NULL }, *env[] = { v, NULL };
+    config_wipe_keys(4, argv, env);
+    assert_string_equal(k, "*******");
+    assert_string_equal(e, "--api-key=*******");
+    assert_string_equal(v, "SPILLWAY_API_KEY=*******");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_hold),
+        cmocka_unit_test(flags_come_in_all_forms),
+        cmocka_unit_test(a_bad_value_names_option_found_and_allowed),
+        cmocka_unit_test(an_unknown_option_is_hinted),
+        cmocka_unit_test(the_environment_is_read_and_checked),
+        cmocka_unit_test(a_config_file_loses_against_flags_and_environment),
+        cmocka_unit_test(J8_a_public_address_needs_a_key),
+        cmocka_unit_test(every_option_is_in_the_help_once),
+        cmocka_unit_test(keys_are_wiped_from_the_command_line),
+    };
+    close(mkstemp(path));
+    int bad = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    config_free(&C);
+    return bad;
+}

@@ -1,0 +1,346 @@
+#include "serve.h"
+
+static int down(void **state)
+{
+    (void)state;
+    serve_down();
+    return 0;
+}
+static int up(void **state)
+{
+    (void)state;
+    serve_start(NULL, NULL);
+    return 0;
+}
+#define BODY(fields) "{\"prompt\":\"Once\",\"temperature\":0,\"ignore_eos\":true," fields "}"
+static char text[65536];
+
+static char *complete(const char *body)
+{
+    post(text, sizeof text, "/v1/completions", "Connection: close\r\n", body);
+    int fd = raw_connect();
+    raw_send(fd, text, strlen(text));
+    raw_read(fd, NULL, 10000);
+    close(fd);
+    return got;
+}
+static unsigned count(const char *s, const char *what)
+{
+    unsigned n = 0;
+    for (; (s = strstr(s, what)); s += strlen(what)) n++;
+    return n;
+}
+
+static void an_answer_comes_whole(void **state)
+{
+    (void)state;
+    assert_int_equal(status_of(complete(BODY("\"max_tokens\":20"))), 200);
+    assert_non_null(strstr(got, "\"completion_tokens\":20"));
+    assert_non_null(strstr(got, "Content-Length: "));
+    assert_true(eventually(no_generation, 1000));
+}
+
+static void a_stream_has_one_event_per_token_and_an_end(void **state)
+{
+    (void)state;
+    assert_int_equal(status_of(complete(BODY("\"max_tokens\":50,\"stream\":true"))), 200);
+    assert_non_null(strstr(got, "Content-Type: text/event-stream; charset=utf-8\r\n"));
+    assert_non_null(strstr(got, "data: [DONE]\n\n"));
+    assert_non_null(strstr(got, "\r\n0\r\n\r\n"));
+    assert_in_range(count(got, "data: {"), 50, 53);
+    assert_true(eventually(no_generation, 1000));
+}
+
+static void A23_a_client_of_http_1_0_gets_no_chunks(void **state)
+{
+    (void)state;
+    const char *body = BODY("\"max_tokens\":5,\"stream\":true");
+    snprintf(text, sizeof text, "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+             strlen(body), body);
+    int fd = raw_connect();
+    raw_send(fd, text, strlen(text));
+    raw_read(fd, NULL, 5000);
+    assert_true(got_eof);
+    assert_null(strstr(got, "chunked"));
+    assert_string_equal(strstr(got, "data: [DONE]"), "data: [DONE]\n\n");
+    close(fd);
+}
+
+static void a_large_prompt_goes_through_a_text_thread(void **state)
+{
+    (void)state;
+    char *big = malloc(40000);
+    int   n = snprintf(big, 40000, "{\"max_tokens\":3,\"user\":\"");
+    memset(big + n, 'x', 30000);
+    snprintf(big + n + 30000, 100, "\",\"prompt\":\"Hi\"}");
+    assert_int_equal(status_of(complete(big)), 200);
+    free(big);
+    assert_true(eventually(no_generation, 1000));
+}
+
+static bool all_canceled(void) { return atomic_load(&S.mock.n_canceled) >= 1 && no_generation(); }
+
+static void A41_a_client_that_leaves_is_canceled(void **state)
+{
+    (void)state;
+    S.mock.first_only = 2;
+    post(text, sizeof text, "/v1/completions", "", BODY("\"max_tokens\":1000,\"stream\":true"));
+    int fd = raw_connect();
+    raw_send(fd, text, strlen(text));
+    raw_read(fd, "data: {", 3000);
+    assert_non_null(strstr(got, "data: {"));
+    close(fd);
+    assert_true(eventually(all_canceled, 2000));
+    S.mock.first_only = 0;
+}
+
+static void A40_a_half_closed_client_is_gone(void **state)
+{
+    (void)state;
+    uint64_t before = atomic_load(&S.mock.n_canceled);
+    S.mock.hold = true;
+    post(text, sizeof text, "/v1/completions", "", BODY("\"max_tokens\":1000"));
+    int fd = raw_connect();
+    raw_send(fd, text, strlen(text));
+    usleep(50000);
+    shutdown(fd, SHUT_WR);
+    raw_read(fd, NULL, 3000);
+    assert_true(got_eof && n_got == 0);
+    close(fd);
+    assert_true(eventually(no_generation, 2000));
+    assert_true(atomic_load(&S.mock.n_canceled) > before);
+    S.mock.hold = false;
+}
+
+static void A38_a_slow_reader_is_parked_and_loses_nothing(void **state)
+{
+    (void)state;
+    int small = 32768, fd = raw_connect();
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    post(text, sizeof text, "/v1/completions", "Connection: close\r\n", BODY("\"max_tokens\":1900,\"stream\":true,\"logprobs\":5,\"n\":1"));
+    raw_send(fd, text, strlen(text));
+    usleep(300000);
+    assert_int_equal(status_of(complete(BODY("\"max_tokens\":5"))), 200); /* others go on */
+    raw_read(fd, "data: [DONE]", 20000);
+    assert_non_null(strstr(got, "data: [DONE]"));
+    assert_in_range(count(got, "data: {"), 1900, 1903);
+    ASK("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_null(strstr(got, "spillway:slow_reader_pauses_total 0.0\n"));
+    close(fd);
+    assert_true(eventually(no_generation, 2000));
+}
+
+static void A49_an_error_in_a_stream_is_an_event_and_the_end(void **state)
+{
+    (void)state;
+    S.mock.fail = true;
+    complete(BODY("\"max_tokens\":100,\"stream\":true"));
+    assert_int_equal(status_of(got), 200);
+    assert_non_null(strstr(got, "data: {\"error\":"));
+    assert_null(strstr(got, "[DONE]"));
+    assert_true(got_eof);
+    assert_int_equal(status_of(complete(BODY("\"max_tokens\":100"))), 500);
+    S.mock.fail = false;
+    assert_true(eventually(no_generation, 1000));
+}
+
+static void a_full_engine_is_429_at_once(void **state)
+{
+    (void)state;
+    S.mock.refuse_above = 1;
+    S.mock.hold = true;
+    post(text, sizeof text, "/v1/completions", "", BODY("\"max_tokens\":10"));
+    int fd = raw_connect();
+    raw_send(fd, text, strlen(text));
+    usleep(50000);
+    assert_int_equal(status_of(complete(BODY("\"max_tokens\":10"))), 429);
+    assert_non_null(strstr(got, "Retry-After: "));
+    assert_int_equal(status_of(complete("{\"prompt\":[\"a\",\"b\"],\"max_tokens\":4}")), 429);
+    S.mock.refuse_above = 0, S.mock.hold = false;
+    assert_int_equal(status_of(raw_read(fd, "\r\n\r\n", 3000)), 200);
+    close(fd);
+    assert_true(eventually(no_generation, 1000));
+}
+
+static void many_prompts_and_choices_come_back_in_one_answer(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        status_of(complete("{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":2,\"max_tokens\":7,\"temperature\":0.5,\"ignore_eos\":true}")), 200);
+    assert_non_null(strstr(got, "\"completion_tokens\":42"));
+    assert_non_null(strstr(got, "\"index\":5"));
+    assert_true(eventually(no_generation, 1000));
+}
+
+static void a_draining_server_finishes_and_refuses(void **state)
+{
+    (void)state;
+    S.mock.pause_us = 20000;
+    post(text, sizeof text, "/v1/completions", "", BODY("\"max_tokens\":100,\"stream\":true"));
+    int fd = raw_connect(), idle = raw_connect();
+    raw_send(fd, text, strlen(text));
+    raw_send(idle, "GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n", 40);
+    raw_read(idle, "\r\n\r\n", 1000);
+    assert_int_equal(status_of(got), 200);
+    raw_read(fd, "data: {", 3000);
+    server_drain(S.srv);
+    assert_int_equal(status_of(complete(BODY("\"max_tokens\":5"))), 503);
+    assert_non_null(strstr(got, "Connection: close\r\n"));
+    assert_non_null(strstr(got, "Retry-After: "));
+    assert_int_equal(status_of(ASK("GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")), 503);
+    assert_int_equal(status_of(ASK("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
+    raw_read(idle, NULL, 1000);
+    assert_true(got_eof);
+    raw_read(fd, "0\r\n\r\n", 5000);
+    assert_non_null(strstr(got, "[DONE]"));
+    close(fd), close(idle);
+    assert_true(eventually(no_generation, 1000));
+    S.mock.pause_us = 0;
+}
+
+static void what_runs_at_the_drain_limit_hears_an_error(void **state)
+{
+    (void)state;
+    serve_start(NULL, NULL);
+    S.mock.first_only = 2;
+    post(text, sizeof text, "/v1/completions", "", BODY("\"max_tokens\":1000,\"stream\":true"));
+    int fd = raw_connect();
+    raw_send(fd, text, strlen(text));
+    raw_read(fd, "data: {", 3000);
+    server_drain(S.srv);
+    server_fail_all(S.srv);
+    raw_read(fd, NULL, 3000);
+    assert_true(got_eof);
+    assert_non_null(strstr(got, "data: {\"error\":"));
+    assert_null(strstr(got, "[DONE]"));
+    close(fd);
+    assert_true(eventually(no_generation, 1000));
+    serve_down();
+}
+
+static void I21_a_loading_server_says_so(void **state)
+{
+    (void)state;
+    serve_up(false, NULL, NULL);
+    assert_int_equal(status_of(ASK("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
+    assert_int_equal(status_of(ASK("GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")), 503);
+    assert_int_equal(status_of(ASK("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")), 503);
+    assert_int_equal(status_of(ASK("GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")), 503);
+    assert_non_null(strstr(got, "Retry-After: "));
+    assert_int_equal(status_of(complete("{}")), 503);
+    assert_int_equal(status_of(ASK("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
+    serve_ready();
+    assert_int_equal(status_of(complete(BODY("\"max_tokens\":5"))), 200);
+    serve_down();
+}
+
+static void J1_every_guarded_route_wants_a_key(void **state)
+{
+    (void)state;
+    static const char *const guarded[] = { "GET /v1/models",       "GET /v1/models/x",          "GET /version",
+                                           "POST /v1/completions", "POST /v1/chat/completions", "POST /tokenize",
+                                           "POST /detokenize" };
+    static const char *const bad[] = { "",
+                                       "Authorization: Bearer wrong\r\n",
+                                       "Authorization: Bearer sk-righ\r\n",
+                                       "Authorization: Basic sk-right\r\n",
+                                       "Authorization: Bearer sk-right\r\nAuthorization: Bearer sk-right\r\n",
+                                       "Authorization: Bearer\r\n",
+                                       "x-api-key: wrong\r\n" };
+    serve_start("--api-key", "sk-right");
+    for (size_t i = 0; i < ARRAY_N(guarded); i++) {
+        for (size_t k = 0; k < ARRAY_N(bad); k++) {
+            snprintf(text, sizeof text,
+                     "%s?key=sk-right HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n%s\r\n{}",
+                     guarded[i], bad[k]);
+            assert_int_equal(status_of(ask_bytes(text, strlen(text))), 401);
+            assert_non_null(strstr(got, "WWW-Authenticate: Bearer\r\n"));
+            assert_null(strstr(got, "sk-right"));
+        }
+    }
+    assert_int_equal(status_of(ASK("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
+    assert_int_equal(status_of(ASK("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sk-right\r\n\r\n")), 200);
+    assert_int_equal(status_of(ASK("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-api-key: sk-right\r\n\r\n")), 200);
+    post(text, sizeof text, "/v1/completions", "Authorization: Bearer sk-right\r\n", BODY("\"max_tokens\":5"));
+    assert_int_equal(status_of(ask_bytes(text, strlen(text))), 200);
+    serve_down();
+}
+
+static void A34_the_oldest_idle_connection_makes_room(void **state)
+{
+    (void)state;
+    serve_start("--max-connections", "8");
+    int fd[8], busy[30];
+    for (int i = 0; i < 8; i++) {
+        fd[i] = raw_connect();
+        raw_send(fd[i], "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 41);
+        assert_int_equal(status_of(raw_read(fd[i], "\r\n\r\n", 1000)), 200);
+    }
+    assert_int_equal(status_of(ASK("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
+    raw_read(fd[0], NULL, 500);
+    assert_true(got_eof);
+    raw_read(fd[7], NULL, 50);
+    assert_false(got_eof);
+    for (int i = 0; i < 30; i++) busy[i] = raw_connect(), raw_send(busy[i], "GET /", 5);
+    assert_int_equal(status_of(ASK("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")), 503);
+    assert_true(got_eof);
+    for (int i = 0; i < 30; i++) close(busy[i]);
+    for (int i = 0; i < 8; i++) close(fd[i]);
+    assert_true(eventually(no_connection, 4000));
+    assert_int_equal(status_of(ASK("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
+    serve_down();
+}
+
+static void J9_cors_only_for_the_origins_given(void **state)
+{
+    (void)state;
+    serve_start("--cors-origin", "http://app.example");
+    ASK("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://app.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");
+    assert_int_equal(status_of(got), 204);
+    assert_non_null(strstr(got, "Access-Control-Allow-Origin: http://app.example\r\n"));
+    ASK("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n");
+    assert_int_equal(status_of(got), 405);
+    assert_null(strstr(got, "Access-Control"));
+    ASK("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: http://app.example\r\n\r\n");
+    assert_non_null(strstr(got, "Access-Control-Allow-Origin: http://app.example\r\n"));
+    serve_down();
+}
+
+static void half_close_serve_delivers_the_whole_answer(void **state)
+{
+    (void)state;
+    serve_start("--half-close", "serve");
+    S.mock.pause_us = 1000;
+    post(text, sizeof text, "/v1/completions", "", BODY("\"max_tokens\":50"));
+    int fd = raw_connect();
+    raw_send(fd, text, strlen(text));
+    shutdown(fd, SHUT_WR);
+    assert_int_equal(status_of(raw_read(fd, NULL, 5000)), 200);
+    assert_true(got_eof);
+    assert_non_null(strstr(got, "\"completion_tokens\":50"));
+    close(fd);
+    serve_down();
+}
+
+int main(void)
+{
+    const struct CMUnitTest one[] = {
+        cmocka_unit_test(an_answer_comes_whole),
+        cmocka_unit_test(a_stream_has_one_event_per_token_and_an_end),
+        cmocka_unit_test(A23_a_client_of_http_1_0_gets_no_chunks),
+        cmocka_unit_test(a_large_prompt_goes_through_a_text_thread),
+        cmocka_unit_test(A41_a_client_that_leaves_is_canceled),
+        cmocka_unit_test(A40_a_half_closed_client_is_gone),
+        cmocka_unit_test(A38_a_slow_reader_is_parked_and_loses_nothing),
+        cmocka_unit_test(A49_an_error_in_a_stream_is_an_event_and_the_end),
+        cmocka_unit_test(a_full_engine_is_429_at_once),
+        cmocka_unit_test(many_prompts_and_choices_come_back_in_one_answer),
+        cmocka_unit_test(a_draining_server_finishes_and_refuses),
+    };
+    const struct CMUnitTest own[] = {
+        cmocka_unit_test(what_runs_at_the_drain_limit_hears_an_error), cmocka_unit_test(I21_a_loading_server_says_so),
+        cmocka_unit_test(J1_every_guarded_route_wants_a_key),          cmocka_unit_test(A34_the_oldest_idle_connection_makes_room),
+        cmocka_unit_test(J9_cors_only_for_the_origins_given),          cmocka_unit_test(half_close_serve_delivers_the_whole_answer),
+    };
+    return cmocka_run_group_tests(one, up, down) + cmocka_run_group_tests(own, NULL, NULL);
+}

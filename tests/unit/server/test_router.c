@@ -1,0 +1,55 @@
+#include "server/router.h"
+#include "test.h"
+
+static const struct route *find(const char *path) { return route_find((struct slice){ path, strlen(path) }); }
+
+static void exact_paths_and_nothing_near_them(void **state)
+{
+    (void)state;
+    static const char *const good[] = { "/",        "/health",   "/ready",      "/livez",     "/ping",           "/metrics",
+                                        "/version", "/tokenize", "/detokenize", "/v1/models", "/v1/completions", "/v1/chat/completions" };
+    static const char *const bad[] = { "",
+                                       "/nope",
+                                       "/v1",
+                                       "/v1/",
+                                       "/v1//models",
+                                       "/V1/models",
+                                       "/health/",
+                                       "//health",
+                                       "/v1/chat/completions/",
+                                       "/v1/models?",
+                                       "health",
+                                       "/healthz",
+                                       "/%68ealth",
+                                       "/./health" };
+    for (size_t i = 0; i < ARRAY_N(good); i++) assert_non_null(find(good[i]));
+    for (size_t i = 0; i < ARRAY_N(bad); i++) assert_null(find(bad[i]));
+    assert_non_null(find("/v1/models/a/b"));
+    assert_true(find("/v1/models/a")->flags & ROUTE_PREFIX);
+    assert_null(find("/v1/models/"));
+}
+
+static void J2_every_route_says_who_may_call_it(void **state)
+{
+    (void)state;
+    uint32_t            n;
+    const struct route *r = route_table(&n);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(r[i].auth != AUTH_UNSET && r[i].methods && r[i].handle);
+        assert_int_equal(route_index(&r[i]), i);
+        bool open = r[i].auth == AUTH_OPEN, api = strncmp(r[i].path, "/v1", 3) == 0 || strstr(r[i].path, "tokenize");
+        assert_false(open && api);
+    }
+    assert_true(find("/ping")->methods == (M_GET | M_POST));
+    assert_string_equal(route_allow(find("/ping")), "GET, POST");
+    assert_string_equal(route_allow(find("/v1/completions")), "POST");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exact_paths_and_nothing_near_them),
+        cmocka_unit_test(J2_every_route_says_who_may_call_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -125,7 +125,7 @@ struct dev_ops {
     enum status (*alloc)(struct device *d, size_t bytes, void **out); /* from the arena, 64-byte aligned; ST_NOMEM names nothing */
     size_t (*free_bytes)(const struct device *d);
     enum status (*weight_alloc)(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
-    /* rows [row0, row0 + n_row) from host memory: row i starts at src + i * src_stride bytes, k elements of src_t (unaligned is fine) */
+    /* Any thread, several at a time on distinct rows. Rows [row0, row0 + n_row) from host memory: row i starts at src + i * src_stride bytes, k elements of src_t (unaligned is fine) */
     void (*weight_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride, enum dtype src_t);
     void (*to_device)(struct device *d, void *dst, const void *host, size_t bytes);
     void (*to_host)(struct device *d, void *host, const void *src, size_t bytes);

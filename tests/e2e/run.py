@@ -175,7 +175,7 @@ def models_health_version_metrics_and_playground(s):
     assert re.match(r"\d+\.\d+\.\d+", s.get("/version").json["version"])
     page = s.get("/")
     assert page.status == 200 and b"<html" in page.body and b"http" not in re.findall(rb"src=[\"']([^\"']*)", page.body)
-    names = set(re.findall(r"^([a-z_:]+?)(?:_bucket|_sum|_count)?\{", s.get("/metrics").body.decode(), re.M))
+    names = set(re.findall(r"^([a-z0-9_:]+?)(?:_bucket|_sum|_count)?\{", s.get("/metrics").body.decode(), re.M))
     for n in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:prompt_tokens_total", "vllm:generation_tokens_total",
               "vllm:request_success_total", "vllm:num_preemptions_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
               "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds", "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds",

@@ -25,6 +25,17 @@ def base_model(want_index=False):
     raise AssertionError("no golden checkpoint (indexed: %s)" % want_index)
 
 
+def byte_tokenizer():
+    """One id a byte: the smallest byte-level tokenizer, fit for every tiny vocabulary."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    shifted = [b for b in range(256) if b not in plain]
+    char = {b: chr(b) for b in plain} | {b: chr(0x100 + i) for i, b in enumerate(shifted)}
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}, "post_processor": None,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "model": {"type": "BPE", "vocab": {char[b]: b for b in range(256)}, "merges": []}}
+
+
 class Model:
     """A scratch copy that a row damages."""
 
@@ -33,11 +44,8 @@ class Model:
         src = base_model(want_index)
         for f in os.listdir(src):
             shutil.copyfile(os.path.join(src, f), os.path.join(self.dir, f))
-        for f in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-            p = os.path.join(ROOT, "models", "pebble", f)
-            if os.path.exists(p) and not os.path.exists(os.path.join(self.dir, f)):
-                shutil.copyfile(p, os.path.join(self.dir, f))
-        # the tokenizer may know more ids than the tiny model: only loading matters here
+        with open(os.path.join(self.dir, "tokenizer.json"), "w") as f:
+            json.dump(byte_tokenizer(), f)
         self.shards = sorted(f for f in os.listdir(self.dir) if f.endswith(".safetensors"))
         self.file = os.path.join(self.dir, self.shards[0])
 
@@ -77,11 +85,14 @@ def limit():
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 
 
-def start(model, timeout=20, preexec=None):
+def start(model, timeout=6, preexec=None):
     path = model if isinstance(model, str) else model.dir
     limited = preexec or (None if os.environ.get("SPILLWAY_SANITIZED") else limit)
-    p = subprocess.run([BINARY, "--port", str(free_port()), "--model", path, "--kv-cache-gib", "0.02"], capture_output=True, timeout=timeout,
-                       stdin=subprocess.DEVNULL, preexec_fn=limited)
+    try:
+        p = subprocess.run([BINARY, "--port", str(free_port()), "--model", path, "--kv-cache-gib", "0.02"], capture_output=True, timeout=timeout,
+                           stdin=subprocess.DEVNULL, preexec_fn=limited)
+    except subprocess.TimeoutExpired:
+        return 0, "it serves the damaged model"
     return p.returncode, (p.stderr + p.stdout).decode("utf-8", "replace")
 
 
@@ -89,7 +100,7 @@ def refuses(model, *words, code=(78,), **kw):
     rc, out = start(model, **kw)
     codes = (code,) if isinstance(code, int) else code
     assert rc in codes, "exit %d, want %s: %s" % (rc, codes, out[-600:])
-    errors = [x for x in out.split("\n") if "error" in x[:48].lower()]
+    errors = [x for x in out.split("\n") if x.startswith("spillway: ") or " error " in x[:48]]
     assert len(errors) == 1, "%d error lines: %s" % (len(errors), out[-600:])
     for w in words:
         assert any(x in errors[0] for x in ([w] if isinstance(w, str) else w)), "%r not in %r" % (w, errors[0])
@@ -210,17 +221,23 @@ def d9(_):
         for v in (0, -1, 10**12, "x", 1.5, None if key == "hidden_size" else []):
             with Model() as m:
                 m.config(**{key: v})
-                refuses(m, key)
+                try:
+                    refuses(m, key)
+                except AssertionError as e:
+                    raise AssertionError("%s = %r: %s" % (key, v, e))
     for changes, word in (({"num_attention_heads": 3, "head_dim": DELETE}, ("num_attention_heads", "hidden_size", "head")), ({"num_key_value_heads": 3}, "num_key_value_heads"),
                           ({"vocab_size": 77}, ("vocab", "embed")), ({"rms_norm_eps": "x"}, "rms_norm_eps"), ({"rms_norm_eps": -1}, "rms_norm_eps"),
-                          ({"architectures": ["NoSuchForCausalLM"]}, "LlamaForCausalLM"), ({"architectures": []}, "architectures"),
+                          ({"architectures": ["NoSuchForCausalLM"]}, "LlamaForCausalLM"), ({"architectures": [], "model_type": DELETE}, "architectures"),
                           ({"hidden_act": "relu"}, "hidden_act"), ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config")):
         with Model() as m:
             try:
                 m.config(**changes)
             except KeyError:
                 m.config(**{k: v for k, v in changes.items() if v is not DELETE})
-            refuses(m, word)
+            try:
+                refuses(m, word)
+            except AssertionError as e:
+                raise AssertionError("%r: %s" % (changes, e))
     with Model() as m:
         p = os.path.join(m.dir, "config.json")
         text = open(p).read().rstrip().rstrip("}") + ', "rope_theta": NaN}'

@@ -233,7 +233,7 @@ class Server:
 
     def error_lines(self):
         with open(self.log_path, "rb") as f:
-            return [x for x in f.read().decode("utf-8", "replace").split("\n") if re.search(r"\berror\b", x[:60], re.I)]
+            return [x for x in f.read().decode("utf-8", "replace").split("\n") if re.match(r"\S+ error |spillway: ", x)]
 
     def stop(self):
         if self.proc.poll() is None:

@@ -67,7 +67,8 @@ def e11(s):
     gaps = []
     c = s.conn(timeout=60)
     c.send(post_bytes("/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}).encode()))
-    t = threading.Thread(target=lambda: gaps.append(s.complete("the fox and the hound " * 350, max_tokens=1)))
+    ids = s.post("/tokenize", {"prompt": "the fox and the hound " * 700}).json["tokens"][:2000]
+    t = threading.Thread(target=lambda: gaps.append(s.complete(ids, max_tokens=1)))
     t.start()
     r = c.read_reply(60)
     t.join()

@@ -189,7 +189,7 @@ def i24(_):
     try:
         s.post("/v1/chat/completions", {"model": "x\r\n2026 error forged\x1b[31m", "messages": []})
         s.post("/v1/completions", {"prompt": "SECRETPROMPT \x1b[31m\n", "max_tokens": 2, "request_id": "a\nb"})
-        s.get("/no%1b/such\x7fpath")
+        s.one(b"GET /no%1b/such\x7fpath HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with open(s.log_path, "rb") as f:
             log = f.read()
         assert b"\x1b" not in log and b"\r" not in log and b"SECRETPROMPT" not in log

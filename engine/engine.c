@@ -37,7 +37,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
                 .n_seq_max = c->seqs_max,
                 .seq_tokens_max = c->context_max,
                 .prefix_cache = c->prefix_cache,
-        .hash_bits = c->kv_hash_bits,
+                .hash_bits = c->kv_hash_bits,
     };
     struct batch_cfg bc = {
         .rows_max = c->batch_tokens_max,
@@ -127,6 +127,7 @@ static enum status validate(const struct engine *e, const struct eng_request *r)
     const struct eng_sampling *p = &r->s;
     const struct eng_cfg      *c = &e->cfg;
     if (!r->prompt || !r->n_prompt || !r->choice || !r->n_choice || !r->outbox || !p->max_tokens) return ST_INVALID;
+    if (r->n_choice > e->seqs.n) return ST_TOO_LARGE;
     if (!isfinite(p->temperature) || p->temperature < 0 || !isfinite(p->top_p) || !isfinite(p->min_p) || !isfinite(p->presence) ||
         !isfinite(p->frequency) || !isfinite(p->repetition) || p->repetition < 0)
         return ST_INVALID;
@@ -139,7 +140,7 @@ static enum status validate(const struct engine *e, const struct eng_request *r)
         if (!r->choice[i].id) return ST_INVALID;
     uint64_t n = (uint64_t)r->n_prompt + p->max_tokens;
     if (n > c->context_max || (n - 1 + c->block_tokens - 1) / c->block_tokens > c->n_block) return ST_TOO_LARGE;
-    if (r->n_choice > e->seqs.n || !sample_possible(&e->batch, r, c->n_eos)) return ST_TOO_LARGE;
+    if (!sample_possible(&e->batch, r, c->n_eos)) return ST_TOO_LARGE;
     return ST_OK;
 }
 

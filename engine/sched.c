@@ -80,6 +80,7 @@ static void unplan(struct sched *s, struct seq *q)
     uint32_t at = 0;
     while (s->plan[at] != q) CHECK(++at < s->n_plan);
     s->n_plan--;
+    s->n_plan_one -= at < s->n_plan_one;
     memmove(&s->plan[at], &s->plan[at + 1], (s->n_plan - at) * sizeof(struct seq *));
     s->budget += q->n_step;
     if (q->samples) sample_unuse(&s->used, sample_need(q, s->cfg.n_eos));
@@ -189,7 +190,7 @@ static bool computed_now(const struct sched *s, const struct seq *q)
 {
     uint32_t bt = s->cfg.block_tokens, h = q->cursor.n;
     if ((uint64_t)h + bt >= q->n_prompt) return false;
-    for (uint32_t i = 0; i < s->n_plan; i++) {
+    for (uint32_t i = s->n_plan_one; i < s->n_plan; i++) {
         const struct seq *p = s->plan[i];
         if (p->n_computed >= p->n_prompt || p->n_token < h + bt || p->n_computed >= h + bt || p->n_computed + bt <= h) continue;
         if (p->r->salt.lo != q->r->salt.lo || p->r->salt.hi != q->r->salt.hi) continue;
@@ -291,7 +292,7 @@ void sched_plan(struct sched *s, uint64_t step, uint64_t now_us)
 {
     s->step = step;
     s->now_us = now_us;
-    s->n_plan = 0;
+    s->n_plan = s->n_plan_one = 0;
     s->budget = s->cfg.tokens_max;
     s->used = (struct sample_need){ 0 };
     s->short_of_blocks = false;
@@ -304,6 +305,7 @@ void sched_plan(struct sched *s, uint64_t step, uint64_t now_us)
     /* Those that need one row: a victim is always younger, so it stands behind i and removing it moves nobody before. */
     for (uint32_t i = 0; i < s->n_running && s->budget; i++)
         if (s->running[i]->n_token - s->running[i]->n_computed == 1) plan_rows(s, s->running[i], 1);
+    s->n_plan_one = s->n_plan;
     for (uint32_t i = 0; i < s->n_running && s->budget; i++)
         if (s->running[i]->n_token - s->running[i]->n_computed > 1) plan_rows(s, s->running[i], s->cfg.chunk_max);
     while (!s->short_of_blocks && s->budget && s->n_running < s->cfg.seqs_max && s->n_running < s->cfg.tokens_max) {

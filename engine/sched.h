@@ -33,8 +33,8 @@ struct sched {
     uint64_t            n_preempted, n_prompt_tokens, n_cached_tokens; /* tokens: of admitted prompts */
 
     /* the plan of this step */
-    struct seq       **plan; /* [n_plan] those with rows, decoding ones first */
-    uint32_t           n_plan, budget;
+    struct seq       **plan;                       /* [n_plan] those with rows, decoding ones first */
+    uint32_t           n_plan, n_plan_one, budget; /* n_plan_one: of them those with one row to go */
     struct sample_need used;
     uint64_t           step, now_us;
     bool               short_of_blocks; /* someone was preempted or had to stand still: admit nobody */

@@ -1,0 +1,295 @@
+#include "test.h"
+#include "base/clock.h"
+#include "sim/world.h"
+#include <math.h>
+
+static const uint32_t eos_ids[] = { 3 };
+
+static struct eng_cfg config(void)
+{
+    return (struct eng_cfg){ .seqs_max = 4,
+                             .batch_tokens_max = 32,
+                             .queue_requests_max = 8,
+                             .queue_tokens_max = 100,
+                             .context_max = 64,
+                             .vocab = 200,
+                             .n_block = 64,
+                             .block_tokens = 4,
+                             .prefix_cache = true,
+                             .eos_id = eos_ids,
+                             .n_eos = 1 };
+}
+
+static int setup(void **state)
+{
+    static struct world w;
+    struct eng_cfg      cfg = config();
+    world_open(&w, &cfg, 256);
+    *state = &w;
+    return w.e ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    world_close(*state);
+    return 0;
+}
+
+static struct client *client(struct world *w, uint32_t n_prompt, uint32_t max_tokens)
+{
+    uint32_t prompt[128] = { 0 };
+    for (uint32_t i = 0; i < n_prompt; i++) prompt[i] = (w->n_client * 7 + i) % 200;
+    struct client *c = client_new(w, prompt, n_prompt, 1, max_tokens);
+    c->r.s.ignore_eos = true;
+    return c;
+}
+
+static void run(struct world *w)
+{
+    for (uint32_t i = 0; w->n_open && i < 1000; i++) {
+        w->now_us += 1000;
+        world_step(w);
+    }
+    world_step(w);
+    world_ledger(w);
+    if (w->fault[0]) fail_msg("%s", w->fault);
+}
+
+static void what_cannot_be_served_is_refused_before_it_is_queued(void **state)
+{
+    struct world      *w = *state;
+    struct client     *c = client(w, 8, 4);
+    static uint32_t    bad_id[] = { 200 };
+    struct eng_bias    bad_bias = { 0, NAN };
+    struct eng_request ok = c->r;
+#define REFUSED(change) (c->r = ok, change, assert_int_equal(eng_submit(w->e, &c->r), ST_INVALID))
+    REFUSED(c->r.n_prompt = 0);
+    REFUSED((c->r.prompt = bad_id, c->r.n_prompt = 1));
+    REFUSED(c->r.n_choice = 0);
+    REFUSED(c->r.s.max_tokens = 0);
+    REFUSED(c->r.outbox = NULL);
+    REFUSED(c->r.s.temperature = NAN);
+    REFUSED(c->r.s.temperature = -1);
+    REFUSED(c->r.s.repetition = INFINITY);
+    REFUSED(c->r.s.n_top = ENG_TOP_MAX + 1);
+    REFUSED((c->r.s.allowed_id = bad_id, c->r.s.n_allowed = 1));
+    REFUSED((c->r.s.bias = &bad_bias, c->r.s.n_bias = 1));
+    REFUSED((c->r.s.prompt_logprobs = true, c->r.prompt_logprob = NULL));
+    c->r = ok, c->r.n_choice = 10000;
+    assert_int_equal(eng_submit(w->e, &c->r), ST_TOO_LARGE);
+    assert_true(eng_idle(w->e));
+    c->r = ok;
+    assert_int_equal(world_submit(w, c), ST_OK);
+    run(w);
+    client_free(c);
+}
+
+static void the_queue_is_bounded_in_requests(void **state)
+{
+    struct world  *w = *state;
+    struct client *c[10];
+    for (uint32_t i = 0; i < 10; i++) {
+        c[i] = client(w, 2, 2);
+        assert_int_equal(world_submit(w, c[i]), i < 8 ? ST_OK : ST_AGAIN);
+    }
+    run(w);
+    assert_int_equal(world_submit(w, c[9]), ST_OK); /* there is room again */
+    run(w);
+    for (uint32_t i = 0; i < 10; i++) client_free(c[i]);
+}
+
+static void the_queue_is_bounded_in_tokens_but_takes_any_one_prompt(void **state)
+{
+    struct world  *w = *state;
+    struct client *c[4];
+    w->e->cfg.queue_tokens_max = 50;
+    for (uint32_t i = 0; i < 4; i++) c[i] = client(w, i ? 20 : 60, 2);
+    assert_int_equal(world_submit(w, c[0]), ST_OK); /* 60 > 50, but nothing else waits */
+    assert_int_equal(world_submit(w, c[1]), ST_AGAIN);
+    w->now_us += 1000;
+    world_step(w); /* it runs now and waits no more */
+    assert_int_equal(world_submit(w, c[1]), ST_OK);
+    assert_int_equal(world_submit(w, c[2]), ST_OK);
+    assert_int_equal(world_submit(w, c[3]), ST_AGAIN);
+    run(w);
+    for (uint32_t i = 0; i < 4; i++) client_free(c[i]);
+}
+
+static void stats_tell_what_has_happened(void **state)
+{
+    struct world    *w = *state;
+    struct client   *a = client(w, 9, 5), *b = client_new(w, a->prompt, 9, 1, 5);
+    struct eng_stats s;
+    b->r.s.ignore_eos = true;
+    world_submit(w, a);
+    eng_stats(w->e, &s);
+    assert_int_equal(s.n_waiting, 1);
+    assert_int_equal(s.waiting_tokens, 9);
+    assert_true(s.busy);
+    world_step(w);
+    eng_stats(w->e, &s);
+    assert_int_equal(s.n_running, 1);
+    assert_int_equal(s.n_waiting + s.waiting_tokens, 0);
+    assert_int_equal(s.kv_used, 3);
+    run(w);
+    world_submit(w, b);
+    run(w);
+    eng_stats(w->e, &s);
+    assert_int_equal(s.n_prompt_tokens, 18);
+    assert_int_equal(s.n_cached_tokens, b->r.n_cached);
+    assert_int_equal(s.n_cached_tokens + s.n_query_tokens - 18, s.n_hit_tokens);
+    assert_int_equal(s.n_generated, 10);
+    assert_int_equal(s.n_finished[ENG_LENGTH], 2);
+    assert_int_equal(s.kv_blocks, 64);
+    assert_false(s.busy);
+    client_free(a);
+    client_free(b);
+}
+
+static void at_most_one_notification_is_on_its_way(void **state)
+{
+    struct world  *w = *state;
+    struct client *c = client(w, 4, 6);
+    world_submit(w, c);
+    w->reads = false;
+    for (uint32_t i = 0; i < 3; i++) world_step(w);
+    void *msg = ring_pop(&w->outbox);
+    assert_ptr_equal(msg, &c->r);
+    assert_int_equal(atomic_load(&c->choice[0].n_out), 3);
+    assert_null(ring_pop(&w->outbox));
+    atomic_store(&c->r.notified, false);
+    world_step(w);
+    assert_ptr_equal(ring_pop(&w->outbox), &c->r);
+    for (uint32_t i = 0; i < 3; i++) world_step(w);
+    msg = ring_pop(&w->outbox);
+    assert_true(eng_msg_is_final(msg));
+    assert_null(ring_pop(&w->outbox));
+    w->n_open = 0;
+    run(w);
+    client_free(c);
+}
+
+static void times_are_those_of_the_steps(void **state)
+{
+    struct world  *w = *state;
+    struct client *c = client(w, 40, 3); /* two chunks */
+    world_submit(w, c);
+    for (uint32_t i = 0; i < 4; i++) w->now_us = 5000000 + i * 100, world_step(w);
+    assert_int_equal(c->n_final, 1);
+    assert_int_equal(c->r.t_submit_us, 5000000);
+    assert_int_equal(c->r.t_sched_us, 5000000);
+    assert_int_equal(c->r.t_first_us, 5000100);
+    assert_int_equal(c->r.t_last_us, 5000300);
+    run(w);
+    client_free(c);
+}
+
+static void an_engine_that_makes_no_progress_is_not_alive(void **state)
+{
+    struct world  *w = *state;
+    struct client *c = client(w, 4, 50);
+    assert_true(eng_alive(w->e, 1000000000000)); /* nothing to do since ever */
+    world_submit(w, c);
+    w->now_us = 7000000;
+    world_step(w);
+    assert_true(eng_alive(w->e, w->now_us + 9000000)); /* no step was measured yet: ten times a second */
+    assert_false(eng_alive(w->e, w->now_us + 11000000));
+    atomic_store(&w->e->a.step_us_ewma, 100);
+    assert_true(eng_alive(w->e, w->now_us + 4900000));
+    assert_false(eng_alive(w->e, w->now_us + 5100000));
+    atomic_store(&w->e->a.step_us_ewma, 3000000);
+    assert_true(eng_alive(w->e, w->now_us + 29000000));
+    assert_false(eng_alive(w->e, w->now_us + 31000000));
+    run(w);
+    client_free(c);
+}
+
+static void the_same_seed_gives_the_same_text_alone_and_in_company(void **state)
+{
+    struct world  *w = *state;
+    struct client *c[8];
+    for (uint32_t i = 0; i < 8; i++) {
+        c[i] = client(w, 10, 12);
+        c[i]->r.s.temperature = 1, c[i]->r.s.seed = 5;
+        memcpy(c[i]->prompt, c[0]->prompt, 10 * sizeof(uint32_t));
+    }
+    world_submit(w, c[0]);
+    run(w);
+    for (uint32_t i = 1; i < 8; i++) world_submit(w, c[i]);
+    run(w);
+    for (uint32_t i = 1; i < 8; i++) assert_memory_equal(c[i]->choice[0].id, c[0]->choice[0].id, 12 * sizeof(uint32_t));
+    for (uint32_t i = 0; i < 8; i++) client_free(c[i]);
+}
+
+static void more_choices_than_may_run_are_run_in_rounds(void **state)
+{
+    struct world  *w = *state;
+    uint32_t       prompt[10] = { 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 };
+    struct client *c = client_new(w, prompt, 10, 11, 6); /* four may run */
+    c->r.s.temperature = 1, c->r.s.seed = 3;
+    assert_int_equal(world_submit(w, c), ST_OK);
+    run(w);
+    world_verify(w, c);
+    assert_string_equal(w->fault, "");
+    client_free(c);
+}
+
+static void nonsense_configurations_are_refused(void **state)
+{
+    (void)state;
+    struct eng_runner none = { 0 };
+    struct engine    *e;
+    struct eng_cfg    c;
+    c = config(), c.seqs_max = 0, assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config(), c.batch_tokens_max = 0, assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config(), c.n_block = 0, assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config(), c.queue_requests_max = UINT32_MAX, assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config(), c.context_max = UINT32_MAX, c.seqs_max = 1u << 20, assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config(), c.block_tokens = 1000, assert_int_not_equal(eng_create(&c, &none, &e), ST_OK);
+}
+
+static void a_full_step_of_256_sequences_costs_little(void **state)
+{
+    (void)state;
+    struct eng_cfg cfg = config();
+    cfg.seqs_max = 256, cfg.batch_tokens_max = 1024, cfg.queue_requests_max = 300, cfg.queue_tokens_max = 0, cfg.n_block = 8192;
+    static struct world w;
+    world_open(&w, &cfg, 1024);
+    struct client *c[256];
+    for (uint32_t i = 0; i < 256; i++) {
+        c[i] = client(&w, 8, 50);
+        assert_int_equal(world_submit(&w, c[i]), ST_OK);
+    }
+    uint64_t best = UINT64_MAX;
+    while (w.n_open) { /* the device's share is measured too: it is a bound, not a benchmark */
+        bool     did_work;
+        uint64_t start = clock_us();
+        eng_step(w.e, w.now_us += 1000, &did_work);
+        uint64_t us = clock_us() - start;
+        if (w.e->sched.n_plan == 256 && us < best) best = us;
+        world_read(&w);
+    }
+    assert_true(best < 20000);
+    world_close(&w);
+    for (uint32_t i = 0; i < 256; i++) client_free(c[i]);
+}
+
+int main(void)
+{
+    log_init(LOG_LEVEL_ERROR, 2, false);
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(what_cannot_be_served_is_refused_before_it_is_queued),
+        TEST(the_queue_is_bounded_in_requests),
+        TEST(the_queue_is_bounded_in_tokens_but_takes_any_one_prompt),
+        TEST(stats_tell_what_has_happened),
+        TEST(at_most_one_notification_is_on_its_way),
+        TEST(times_are_those_of_the_steps),
+        TEST(an_engine_that_makes_no_progress_is_not_alive),
+        TEST(the_same_seed_gives_the_same_text_alone_and_in_company),
+        TEST(more_choices_than_may_run_are_run_in_rounds),
+        TEST(nonsense_configurations_are_refused),
+        TEST(a_full_step_of_256_sequences_costs_little),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -31,7 +31,7 @@
         name, on, PARAM_LATER, 0, 0, 0, 0, 0, check \
     }
 /* Smallest positive values that a float of the engine can divide by. */
-#define TOP_P_MIN      1e-6
+#define TOP_P_MIN      1e-30
 #define REPETITION_MIN 0.01
 #define REPETITION_MAX 100.0
 

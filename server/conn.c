@@ -1,9 +1,7 @@
-#include "server/conn.h"
+#include "server/conn_impl.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/gen.h"
-#include "server/health.h"
 #include "server/metrics.h"
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -26,7 +24,6 @@ enum {
     LINGER_US = 2000000,
     LINGER_BYTES = 256 << 10,
     REQUESTS_MAX = 10000,      /* per connection */
-    WATCH_US = 1000000,        /* how often a pending answer is looked at */
     BODY_FIRST = 64 << 10,     /* taken from the budget at once; more as it comes */
     NOTSENT_LOWAT = 128 << 10, /* the kernel holds this much for a slow reader, not megabytes */
 };
@@ -38,7 +35,7 @@ static void conn_watch(struct conn *c, uint64_t now_us);
 
 /* ---- life ---- */
 
-static void conn_state_set(struct conn *c, enum conn_state st)
+void conn_enter(struct conn *c, enum conn_state st)
 {
     c->state = st;
     c->t_state_us = clock_us();
@@ -86,7 +83,7 @@ void conn_open(struct io *io, int fd)
     bufferevent_setwatermark(c->bev, EV_READ, 0, IN_MAX);
     bufferevent_set_max_single_write(c->bev, OUT_PAUSE);
     atomic_fetch_add_explicit(&io->n_conn, 1, memory_order_relaxed);
-    conn_state_set(c, CONN_HEAD);
+    conn_enter(c, CONN_HEAD);
     if (full) {
         c->rejected = true, c->linger_after = true;
         io->n_reject++;
@@ -106,8 +103,8 @@ void conn_release_body(struct conn *c)
 void conn_free(struct conn *c)
 {
     struct io *io = c->io;
-    if (c->gen) gen_abandon(c->gen);
-    c->gen = NULL;
+    if (c->work) c->work->gone(c->work);
+    c->work = NULL;
     if (c->req.open && c->req.route && c->state == CONN_WAIT) metrics_http(io->srv->metrics, &c->req, 499);
     conn_release_body(c);
     free(c->req.arg);
@@ -131,164 +128,6 @@ void conn_close_idle(struct io *io)
 {
     while (close_oldest_idle(io)) {}
 }
-
-/* ---- answers ---- */
-
-size_t conn_pending(const struct conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
-
-/* What the socket took since the last look restarts the stall clock. */
-static void note_drain(struct conn *c, uint64_t now_us)
-{
-    uint64_t drained = c->out_bytes - conn_pending(c);
-    if (drained == c->out_drained && drained != c->out_bytes) return;
-    c->out_drained = drained;
-    c->t_drain_us = now_us;
-}
-
-static void out_add(struct conn *c, const void *p, size_t n)
-{
-    if (c->eof && c->state == CONN_LINGER) return;
-    if (!conn_pending(c)) {
-        note_drain(c, clock_us());
-        wheel_set(&c->io->wheel, &c->timer, c->t_drain_us + WATCH_US);
-    }
-    if (evbuffer_add(bufferevent_get_output(c->bev), p, n)) {
-        LOG_WARN_LIMITED("conn: out of memory for an answer, closing");
-        c->close_after = true;
-        return;
-    }
-    c->out_bytes += n;
-}
-
-/* Status line and headers. n_body: -1: chunked, or until close on HTTP/1.0. */
-static void put_head(struct conn *c, int status, const char *content_type, const char *more, int64_t n_body)
-{
-    struct io *io = c->io;
-    char       h[1024];
-    bool       old = c->req.minor == 0 && c->req.open;
-    int        n = snprintf(h, sizeof h, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, http_status_text(status), io_date(io));
-    if (content_type) n += snprintf(h + n, sizeof h - (size_t)n, "Content-Type: %s\r\n", content_type);
-    if (n_body >= 0 && status != 204)
-        n += snprintf(h + n, sizeof h - (size_t)n, "Content-Length: %lld\r\n", (long long)n_body);
-    else if (n_body < 0 && !old)
-        n += snprintf(h + n, sizeof h - (size_t)n, "Transfer-Encoding: chunked\r\n");
-    if (c->close_after)
-        n += snprintf(h + n, sizeof h - (size_t)n, "Connection: close\r\n");
-    else if (old)
-        n += snprintf(h + n, sizeof h - (size_t)n, "Connection: keep-alive\r\n");
-    if (*c->req.id) n += snprintf(h + n, sizeof h - (size_t)n, "x-request-id: %s\r\n", c->req.id);
-    n += snprintf(h + n, sizeof h - (size_t)n, "X-Content-Type-Options: nosniff\r\n");
-    CHECK(n < (int)sizeof h);
-    out_add(c, h, (size_t)n);
-    if (c->req.cors >= 0) {
-        const char       *origin = io->srv->cfg->cors_origin.s[c->req.cors];
-        static const char a[] = "Access-Control-Allow-Origin: ",
-                          b[] = "\r\nAccess-Control-Expose-Headers: x-request-id\r\nVary: Origin\r\n";
-        out_add(c, a, sizeof a - 1);
-        out_add(c, origin, strlen(origin));
-        out_add(c, b, sizeof b - 1);
-    }
-    if (more && *more) out_add(c, more, strlen(more));
-    out_add(c, "\r\n", 2);
-}
-
-/* The answer is in the output buffer; on to the next request, or to the end. */
-static void request_done(struct conn *c)
-{
-    metrics_http(c->io->srv->metrics, &c->req, c->req.status);
-    c->gen = NULL;
-    c->stream = false;
-    c->req.open = false;
-    conn_release_body(c);
-    free(c->req.arg);
-    c->req.arg = NULL;
-    bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
-    if (c->close_after) {
-        conn_state_set(c, CONN_FLUSH);
-        bufferevent_enable(c->bev, EV_WRITE);
-        return;
-    }
-    http_begin(&c->http);
-    c->partial = false;
-    conn_state_set(c, CONN_HEAD);
-    if (!c->in_loop) on_read(c->bev, c); /* a pipelined request may wait in the input */
-}
-
-void conn_respond_with(struct conn *c, int status, const char *content_type, const char *more, const void *body, size_t n)
-{
-    bool head = c->req.method == M_HEAD;
-    c->req.status = status;
-    if (!c->req.keep_alive) c->close_after = true;
-    put_head(c, status, content_type, more, (int64_t)n);
-    if (n && !head) out_add(c, body, n);
-    request_done(c);
-}
-
-void conn_respond(struct conn *c, int status, const char *content_type, const void *body, size_t n)
-{
-    conn_respond_with(c, status, content_type, NULL, body, n);
-}
-
-void conn_error(struct conn *c, const struct api_error *e)
-{
-    struct buf b;
-    buf_init(&b, 8192);
-    api_error_json(&b, e);
-    const char *more = e->http == 429                   ? "Retry-After: 1\r\n"
-                       : e->http == 503                 ? "Retry-After: 5\r\n"
-                       : e->http == 401                 ? "WWW-Authenticate: Bearer\r\n"
-                       : e->http == 405 && c->req.route ? (c->req.route->methods == M_GET    ? "Allow: GET\r\n"
-                                                           : c->req.route->methods == M_POST ? "Allow: POST\r\n"
-                                                                                             : "Allow: GET, POST\r\n")
-                                                        : NULL;
-    bool        bare = c->req.method == M_HEAD || c->req.method == M_OPTIONS;
-    conn_respond_with(c, e->http, bare ? NULL : "application/json", more, b.data, bare ? 0 : b.n);
-    buf_free(&b);
-}
-
-void conn_fail(struct conn *c, int http, const char *param, const char *fmt, ...)
-{
-    struct api_error e;
-    char             text[300];
-    va_list          ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    api_fail(&e, http, param, "%s", text);
-    conn_error(c, &e);
-}
-
-void conn_stream_begin(struct conn *c, const char *content_type)
-{
-    c->stream = true;
-    c->chunked_out = c->req.minor == 1;
-    c->req.status = 200;
-    if (!c->req.keep_alive || !c->chunked_out) c->close_after = true;
-    put_head(c, 200, content_type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n", -1);
-}
-
-void conn_stream_put(struct conn *c, const char *p, size_t n)
-{
-    if (!n) return;
-    if (!c->chunked_out) {
-        out_add(c, p, n);
-        return;
-    }
-    char size[20];
-    int  k = snprintf(size, sizeof size, "%zx\r\n", n);
-    out_add(c, size, (size_t)k);
-    out_add(c, p, n);
-    out_add(c, "\r\n", 2);
-}
-
-void conn_stream_end(struct conn *c, bool clean)
-{
-    if (clean && c->chunked_out) out_add(c, "0\r\n\r\n", 5);
-    if (!clean) c->close_after = true;
-    request_done(c);
-}
-
-void conn_set_low_water(struct conn *c, size_t low) { bufferevent_setwatermark(c->bev, EV_WRITE, low, 0); }
 
 /* ---- requests ---- */
 
@@ -439,7 +278,7 @@ static bool charge_body(struct conn *c)
 
 static void request_complete(struct conn *c)
 {
-    conn_state_set(c, CONN_WAIT);
+    conn_enter(c, CONN_WAIT);
     c->req.route->handle(c);
 }
 
@@ -454,7 +293,7 @@ static bool read_head(struct conn *c)
     if (!c->partial) { /* the first byte of a request */
         c->partial = true;
         list_del(&c->idle);
-        conn_state_set(c, CONN_HEAD);
+        conn_enter(c, CONN_HEAD);
     }
     struct http_head *d = &c->io->head;
     struct api_error  e = { 0 };
@@ -476,9 +315,9 @@ static bool read_head(struct conn *c)
     }
     c->body_read = 0;
     c->t_read_us = clock_us();
-    conn_state_set(c, CONN_BODY);
+    conn_enter(c, CONN_BODY);
     if (!charge_body(c)) return false;
-    if (expect && !evbuffer_get_length(in)) out_add(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+    if (expect && !evbuffer_get_length(in)) conn_out(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
     return true;
 }
 
@@ -540,13 +379,15 @@ static void on_read(struct bufferevent *bev, void *arg)
     if (c->state != CONN_HEAD || conn_pending(c) > OUT_PAUSE) return;
     if (c->eof || (!c->partial && c->n_request && server_state(c->io->srv) >= SRV_DRAINING)) {
         if (conn_pending(c))
-            conn_state_set(c, CONN_FLUSH);
+            conn_enter(c, CONN_FLUSH);
         else
             conn_free(c);
     } else if (!c->partial && c->n_request && list_empty(&c->idle)) {
         list_add_tail(&c->io->idle, &c->idle);
     }
 }
+
+void conn_resume(struct conn *c) { on_read(c->bev, c); }
 
 /* Everything is written and the connection ends. */
 static void flushed(struct conn *c)
@@ -556,7 +397,7 @@ static void flushed(struct conn *c)
         return;
     }
     shutdown(bufferevent_getfd(c->bev), SHUT_WR);
-    conn_state_set(c, CONN_LINGER);
+    conn_enter(c, CONN_LINGER);
     bufferevent_enable(c->bev, EV_READ);
     read_linger(c);
 }
@@ -565,9 +406,9 @@ static void on_write(struct bufferevent *bev, void *arg)
 {
     struct conn *c = arg;
     (void)bev;
-    note_drain(c, clock_us());
-    if (c->gen) {
-        gen_writable(c->gen);
+    conn_note_drain(c, clock_us());
+    if (c->work) {
+        if (c->work->writable) c->work->writable(c->work);
         return;
     }
     if (conn_pending(c)) return;
@@ -594,7 +435,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
             api_fail(&e, 400, "", "the request ended in its head");
             refuse(c, &e);
         } else if (conn_pending(c)) {
-            conn_state_set(c, CONN_FLUSH);
+            conn_enter(c, CONN_FLUSH);
         } else {
             conn_free(c);
         }
@@ -619,12 +460,12 @@ static void conn_watch(struct conn *c, uint64_t now_us)
     uint64_t due = 0;
     switch (c->state) {
     case CONN_HEAD: due = c->t_state_us + (c->n_request && !c->partial ? KEEP_ALIVE_US : HEAD_US); break;
-    case CONN_BODY: due = now_us + WATCH_US; break;
-    case CONN_WAIT: due = now_us + 3 * WATCH_US; break;
-    case CONN_FLUSH: due = now_us + WATCH_US; break;
+    case CONN_BODY: due = now_us + CONN_WATCH_US; break;
+    case CONN_WAIT: due = now_us + 3 * CONN_WATCH_US; break;
+    case CONN_FLUSH: due = now_us + CONN_WATCH_US; break;
     case CONN_LINGER: due = c->t_state_us + LINGER_US; break;
     }
-    if (conn_pending(c) && due > now_us + WATCH_US) due = now_us + WATCH_US;
+    if (conn_pending(c) && due > now_us + CONN_WATCH_US) due = now_us + CONN_WATCH_US;
     wheel_set(&c->io->wheel, &c->timer, due);
 }
 
@@ -639,7 +480,7 @@ static void timeout_request(struct conn *c, const char *what)
 void conn_timer(struct wheel_node *node, uint64_t now)
 {
     struct conn *c = LIST_ENTRY(node, struct conn, timer);
-    note_drain(c, now);
+    conn_note_drain(c, now);
     if (conn_pending(c) && now - c->t_drain_us >= (c->stream ? STALL_SSE_US : STALL_US)) {
         LOG_DEBUG("conn: nothing was read for %d s, closing", c->stream ? STALL_SSE_US / 1000000 : STALL_US / 1000000);
         conn_reset(c);
@@ -663,7 +504,7 @@ void conn_timer(struct wheel_node *node, uint64_t now)
         }
         break;
     case CONN_WAIT:
-        if (c->gen) gen_tick(c->gen, now);
+        if (c->work && c->work->tick) c->work->tick(c->work, now);
         break;
     case CONN_FLUSH:
         if (!conn_pending(c)) {

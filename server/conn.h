@@ -10,8 +10,14 @@
 #include "server/loop.h"
 #include "server/router.h"
 
-struct gen;
 struct bufferevent;
+
+/* What answers a request that takes time: embedded in it, and named by conn.work from the handler until the answer is complete. */
+struct conn_work {
+    void (*gone)(struct conn_work *w);                  /* the connection is gone: cancel, and forget it */
+    void (*writable)(struct conn_work *w);              /* the socket took what was pending, or enough of it; may be NULL */
+    void (*tick)(struct conn_work *w, uint64_t now_us); /* every few seconds; must not end the answer; may be NULL */
+};
 
 enum conn_state { CONN_HEAD, CONN_BODY, CONN_WAIT, CONN_FLUSH, CONN_LINGER };
 
@@ -38,7 +44,7 @@ struct conn {
     struct buf          body;
     uint64_t            body_charge; /* part of server.body_used */
     uint64_t            body_read;
-    struct gen         *gen; /* what answers in WAIT, if it takes time */
+    struct conn_work   *work; /* what answers in WAIT, if it takes time */
     enum conn_state     state;
     uint64_t            t_state_us, t_read_us, t_drain_us;
     uint64_t            out_bytes, out_drained; /* ever given to the socket's buffer; of those, gone */
@@ -61,5 +67,5 @@ void   conn_stream_begin(struct conn *c, const char *content_type);
 void   conn_stream_put(struct conn *c, const char *p, size_t n);
 void   conn_stream_end(struct conn *c, bool clean);    /* not clean: no last chunk, and the connection closes */
 size_t conn_pending(const struct conn *c);             /* bytes not yet taken by the socket */
-void   conn_set_low_water(struct conn *c, size_t low); /* gen_writable is called when pending falls to it */
+void   conn_set_low_water(struct conn *c, size_t low); /* work->writable is called when pending falls to it */
 void   conn_release_body(struct conn *c);

@@ -1,6 +1,7 @@
 #include "server/endpoint.h"
 #include "models/embed.h"
-#include "server/gen.h"
+#include "server/conn.h"
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,13 +84,62 @@ void endpoint_model_card(struct conn *c)
 
 typedef enum status text_fn(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
 
+struct text_task {
+    struct conn_work        work;
+    struct text_job         job;
+    struct conn            *conn; /* NULL: gone */
+    const struct api_model *model;
+    text_fn                *fn;
+    struct buf              body, out;
+    struct api_error        e;
+    enum status             st;
+};
+
+static void task_gone(struct conn_work *w) { ((struct text_task *)(void *)((char *)w - offsetof(struct text_task, work)))->conn = NULL; }
+
+static void task_run(struct text_job *j)
+{
+    struct text_task *t = (struct text_task *)(void *)((char *)j - offsetof(struct text_task, job));
+    t->st = t->fn(t->model, t->body.data, t->body.n, &t->out, &t->e);
+    buf_free(&t->body);
+}
+
+static void task_done(struct text_job *j)
+{
+    struct text_task *t = (struct text_task *)(void *)((char *)j - offsetof(struct text_task, job));
+    struct conn      *c = t->conn;
+    if (c) {
+        c->work = NULL;
+        respond_json(c, t->st, &t->out, &t->e);
+    }
+    buf_free(&t->out);
+    free(t);
+}
+
 static void run_text(struct conn *c, text_fn *fn)
 {
-    struct buf       out;
-    struct api_error e = { 0 };
-    buf_init(&out, ANSWER_MAX);
-    enum status st = fn(c->io->srv->model, c->body.data, c->body.n, &out, &e);
-    respond_json(c, st, &out, &e);
+    struct text_task *t = calloc(1, sizeof *t);
+    if (!t) {
+        conn_fail(c, 503, "", "out of memory");
+        return;
+    }
+    t->work = (struct conn_work){ .gone = task_gone };
+    t->job = (struct text_job){ .io = c->io, .run = task_run, .done = task_done };
+    t->conn = c, t->model = c->io->srv->model, t->fn = fn;
+    t->body = c->body;
+    buf_init(&c->body, 0);
+    buf_init(&t->out, ANSWER_MAX);
+    if (t->body.n < TEXT_INLINE_MAX) {
+        task_run(&t->job);
+        task_done(&t->job);
+        return;
+    }
+    c->work = &t->work;
+    if (text_submit(c->io->srv->text, &t->job)) return;
+    c->work = NULL;
+    buf_free(&t->body);
+    free(t);
+    conn_fail(c, 429, "", "too many requests are waiting; try again later");
 }
 
 void endpoint_tokenize(struct conn *c) { run_text(c, api_tokenize); }

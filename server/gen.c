@@ -14,6 +14,7 @@ enum {
 };
 
 struct gen {
+    struct conn_work    work;
     struct text_job     job;
     struct call         call;
     struct io          *io;
@@ -93,12 +94,15 @@ static struct conn *gen_detach(struct gen *g)
 {
     struct conn *c = g->conn;
     g->conn = NULL;
-    c->gen = NULL;
+    c->work = NULL;
     return c;
 }
 
-void gen_abandon(struct gen *g)
+static struct gen *of_work(struct conn_work *w) { return (struct gen *)(void *)((char *)w - offsetof(struct gen, work)); }
+
+static void gen_gone(struct conn_work *w)
 {
+    struct gen *g = of_work(w);
     g->conn = NULL;
     if (g->n_live) gen_cancel_live(g);
     gen_report(g, 499, ENG_CANCELED);
@@ -267,8 +271,9 @@ void gen_message(struct io *io, void *msg)
     gen_feed(g, (uint32_t)(r - g->req), clock_us());
 }
 
-void gen_writable(struct gen *g)
+static void gen_writable(struct conn_work *w)
 {
+    struct gen *g = of_work(w);
     if (!g->paused || conn_pending(g->conn) > OUT_RESUME) return;
     g->paused = false;
     conn_set_low_water(g->conn, 0);
@@ -278,8 +283,9 @@ void gen_writable(struct gen *g)
         if (!gen_feed(g, p, now) || g->paused) return;
 }
 
-void gen_tick(struct gen *g, uint64_t now)
+static void gen_tick(struct conn_work *w, uint64_t now)
 {
+    struct gen *g = of_work(w);
     if (g->in_text || !g->req || !g->call.stream || g->paused || now - g->t_put_us < KEEP_ALIVE_US) return;
     if (!g->begun) conn_stream_begin(g->conn, "text/event-stream; charset=utf-8");
     g->begun = true;
@@ -400,7 +406,8 @@ static void gen_start(struct conn *c, enum call_kind kind)
     memcpy(g->id, c->req.id, sizeof g->id);
     g->tenant = c->req.tenant;
     g->t_start_us = c->req.t_start_us;
-    c->gen = g;
+    g->work = (struct conn_work){ .gone = gen_gone, .writable = gen_writable, .tick = gen_tick };
+    c->work = &g->work;
     list_add_tail(&io->gens, &g->node);
     atomic_fetch_add(&io->srv->n_gen, 1);
     g->in_text = true;

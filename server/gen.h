@@ -8,7 +8,4 @@ void gen_handle_chat(struct conn *c);
 void gen_handle_completion(struct conn *c);
 
 void gen_message(struct io *io, void *msg); /* from the outbox */
-void gen_abandon(struct gen *g);            /* the connection is gone: cancel */
-void gen_writable(struct gen *g);           /* the socket took what was pending, or enough of it */
-void gen_tick(struct gen *g, uint64_t now_us);
-void gen_fail_all(struct io *io); /* shutdown or a dead engine: every client hears it now */
+void gen_fail_all(struct io *io);           /* shutdown or a dead engine: every client hears it now */

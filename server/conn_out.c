@@ -1,0 +1,167 @@
+#include "server/conn_impl.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/metrics.h"
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t conn_pending(const struct conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
+
+/* What the socket took since the last look restarts the stall clock. */
+void conn_note_drain(struct conn *c, uint64_t now_us)
+{
+    uint64_t drained = c->out_bytes - conn_pending(c);
+    if (drained == c->out_drained && drained != c->out_bytes) return;
+    c->out_drained = drained;
+    c->t_drain_us = now_us;
+}
+
+void conn_out(struct conn *c, const void *p, size_t n)
+{
+    if (c->eof && c->state == CONN_LINGER) return;
+    if (!conn_pending(c)) {
+        conn_note_drain(c, clock_us());
+        wheel_set(&c->io->wheel, &c->timer, c->t_drain_us + CONN_WATCH_US);
+    }
+    if (evbuffer_add(bufferevent_get_output(c->bev), p, n)) {
+        LOG_WARN_LIMITED("conn: out of memory for an answer, closing");
+        c->close_after = true;
+        return;
+    }
+    c->out_bytes += n;
+}
+
+/* Status line and headers. n_body: -1: chunked, or until close on HTTP/1.0. */
+static void put_head(struct conn *c, int status, const char *content_type, const char *more, int64_t n_body)
+{
+    struct io *io = c->io;
+    char       h[1024];
+    bool       old = c->req.minor == 0 && c->req.open;
+    int        n = snprintf(h, sizeof h, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, http_status_text(status), io_date(io));
+    if (content_type) n += snprintf(h + n, sizeof h - (size_t)n, "Content-Type: %s\r\n", content_type);
+    if (n_body >= 0 && status != 204)
+        n += snprintf(h + n, sizeof h - (size_t)n, "Content-Length: %lld\r\n", (long long)n_body);
+    else if (n_body < 0 && !old)
+        n += snprintf(h + n, sizeof h - (size_t)n, "Transfer-Encoding: chunked\r\n");
+    if (c->close_after)
+        n += snprintf(h + n, sizeof h - (size_t)n, "Connection: close\r\n");
+    else if (old)
+        n += snprintf(h + n, sizeof h - (size_t)n, "Connection: keep-alive\r\n");
+    if (*c->req.id) n += snprintf(h + n, sizeof h - (size_t)n, "x-request-id: %s\r\n", c->req.id);
+    n += snprintf(h + n, sizeof h - (size_t)n, "X-Content-Type-Options: nosniff\r\n");
+    CHECK(n < (int)sizeof h);
+    conn_out(c, h, (size_t)n);
+    if (c->req.cors >= 0) {
+        const char       *origin = io->srv->cfg->cors_origin.s[c->req.cors];
+        static const char a[] = "Access-Control-Allow-Origin: ",
+                          b[] = "\r\nAccess-Control-Expose-Headers: x-request-id\r\nVary: Origin\r\n";
+        conn_out(c, a, sizeof a - 1);
+        conn_out(c, origin, strlen(origin));
+        conn_out(c, b, sizeof b - 1);
+    }
+    if (more && *more) conn_out(c, more, strlen(more));
+    conn_out(c, "\r\n", 2);
+}
+
+/* The answer is in the output buffer; on to the next request, or to the end. */
+void conn_request_done(struct conn *c)
+{
+    metrics_http(c->io->srv->metrics, &c->req, c->req.status);
+    c->work = NULL;
+    c->stream = false;
+    c->req.open = false;
+    conn_release_body(c);
+    free(c->req.arg);
+    c->req.arg = NULL;
+    bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
+    if (c->close_after) {
+        conn_enter(c, CONN_FLUSH);
+        bufferevent_enable(c->bev, EV_WRITE);
+        return;
+    }
+    http_begin(&c->http);
+    c->partial = false;
+    conn_enter(c, CONN_HEAD);
+    if (!c->in_loop) conn_resume(c); /* a pipelined request may wait in the input */
+}
+
+void conn_respond_with(struct conn *c, int status, const char *content_type, const char *more, const void *body, size_t n)
+{
+    bool head = c->req.method == M_HEAD;
+    c->req.status = status;
+    if (!c->req.keep_alive) c->close_after = true;
+    put_head(c, status, content_type, more, (int64_t)n);
+    if (n && !head) conn_out(c, body, n);
+    conn_request_done(c);
+}
+
+void conn_respond(struct conn *c, int status, const char *content_type, const void *body, size_t n)
+{
+    conn_respond_with(c, status, content_type, NULL, body, n);
+}
+
+void conn_error(struct conn *c, const struct api_error *e)
+{
+    struct buf b;
+    buf_init(&b, 8192);
+    api_error_json(&b, e);
+    const char *more = e->http == 429                   ? "Retry-After: 1\r\n"
+                       : e->http == 503                 ? "Retry-After: 5\r\n"
+                       : e->http == 401                 ? "WWW-Authenticate: Bearer\r\n"
+                       : e->http == 405 && c->req.route ? (c->req.route->methods == M_GET    ? "Allow: GET\r\n"
+                                                           : c->req.route->methods == M_POST ? "Allow: POST\r\n"
+                                                                                             : "Allow: GET, POST\r\n")
+                                                        : NULL;
+    bool        bare = c->req.method == M_HEAD || c->req.method == M_OPTIONS;
+    conn_respond_with(c, e->http, bare ? NULL : "application/json", more, b.data, bare ? 0 : b.n);
+    buf_free(&b);
+}
+
+void conn_fail(struct conn *c, int http, const char *param, const char *fmt, ...)
+{
+    struct api_error e;
+    char             text[300];
+    va_list          ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    api_fail(&e, http, param, "%s", text);
+    conn_error(c, &e);
+}
+
+void conn_stream_begin(struct conn *c, const char *content_type)
+{
+    c->stream = true;
+    c->chunked_out = c->req.minor == 1;
+    c->req.status = 200;
+    if (!c->req.keep_alive || !c->chunked_out) c->close_after = true;
+    put_head(c, 200, content_type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n", -1);
+}
+
+void conn_stream_put(struct conn *c, const char *p, size_t n)
+{
+    if (!n) return;
+    if (!c->chunked_out) {
+        conn_out(c, p, n);
+        return;
+    }
+    char size[20];
+    int  k = snprintf(size, sizeof size, "%zx\r\n", n);
+    conn_out(c, size, (size_t)k);
+    conn_out(c, p, n);
+    conn_out(c, "\r\n", 2);
+}
+
+void conn_stream_end(struct conn *c, bool clean)
+{
+    if (clean && c->chunked_out) conn_out(c, "0\r\n\r\n", 5);
+    if (!clean) c->close_after = true;
+    conn_request_done(c);
+}
+
+void conn_set_low_water(struct conn *c, size_t low) { bufferevent_setwatermark(c->bev, EV_WRITE, low, 0); }

@@ -87,7 +87,7 @@ def limit():
 
 def start(model, timeout=6, preexec=None):
     path = model if isinstance(model, str) else model.dir
-    limited = preexec or (None if os.environ.get("SPILLWAY_SANITIZED") else limit)
+    limited = preexec or (None if os.environ.get("SANITIZED_BUILD") else limit)
     try:
         p = subprocess.run([BINARY, "--port", str(free_port()), "--model", path, "--kv-cache-gib", "0.02"], capture_output=True, timeout=timeout,
                            stdin=subprocess.DEVNULL, preexec_fn=limited)

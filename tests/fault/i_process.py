@@ -209,7 +209,7 @@ def i25(s):
 
 @row("I26", "core dumps are off", own=True)
 def i26(_):
-    if os.environ.get("SPILLWAY_SANITIZED"):
+    if os.environ.get("SANITIZED_BUILD"):
         return
     s = Server(preexec=lambda: resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)) if resource.getrlimit(resource.RLIMIT_CORE)[1] == resource.RLIM_INFINITY else None)
     try:

@@ -329,7 +329,7 @@ static struct tmpl_node *parse_tag(struct tmpl_parser *p)
 
 static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *ends, int *end)
 {
-    struct tmpl_node     *body = tmpl_node_new(p, N_BODY, tmpl_cur(p)->line), *n;
+    struct tmpl_node     *body = tmpl_node_new(p, N_BODY, p->pos ? p->toks.v[p->pos - 1].line : 1), *n; /* where its tag ends */
     struct tmpl_node_list l = { 0 };
     if (!body || !tmpl_enter(p)) return NULL;
     for (;;) {

@@ -456,7 +456,7 @@ int main(int argc, char **argv)
 {
     struct bench   b = { .runs = 200 };
     struct dev_cfg cfg = { .kind = DEV_CPU, .arena_bytes = (size_t)6 << 30, .n_rank = 1 };
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--device") && !strcmp(value, "ref")) cfg.kind = DEV_REF;
         else if (!strcmp(argv[i], "--device") && !strcmp(value, "cpu")) cfg.kind = DEV_CPU;
@@ -469,7 +469,6 @@ int main(int argc, char **argv)
             fprintf(stderr, "bench_ops [--device ref|cpu] [--simd scalar|avx2|avx512] [--threads N] [--runs N] [--only SUBSTRING] [--clock wall|cpu]\n");
             return EXIT_USAGE;
         }
-        i++;
     }
     if (b.runs < 1 || b.runs > RUNS_MAX) b.runs = RUNS_MAX;
     if (dev_open(&cfg, &b.d)) return EXIT_CONFIG;

@@ -178,6 +178,7 @@ void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_b
 {
     struct cpu_dev *c = cpu_of(d);
     struct attn_job j = { .v = c->v, .o = o, .b = b, .kv = kv, .d = c, .part = (void *)c->shared };
+    CHECK(elem_is_float(kv->dtype));
     CHECK(o->head_dim == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer);
     CHECK(o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0);
     j.group = o->n_head / o->n_kv_head;

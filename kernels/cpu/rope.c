@@ -107,6 +107,7 @@ void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
 {
     struct cpu_dev *c = cpu_of(d);
     struct qkv_job  j = { .v = c->v, .o = o, .b = b, .kv = kv };
+    CHECK(elem_is_float(kv->dtype));
     CHECK(o->head_dim == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer && o->rot <= o->head_dim);
     if (o->inv_freq) {
         struct rope_set *s = rope_find(c->rope, o);

@@ -23,15 +23,15 @@ static inline struct device *op_open(enum dev_kind kind, const char *simd, uint3
     return dev_open(&cfg, &d) == ST_OK ? d : NULL;
 }
 
-/* What has no AVX-512 has fewer devices. Each variant once alone and once with a team. */
+/* What has no AVX-512 has fewer devices. Each variant once alone and once with a team; scalar, which is slow, with a team. */
 static inline uint32_t op_cpu_devices(struct device **d)
 {
     static const char *const simd[] = { "scalar", "avx2", "avx512" };
     uint32_t                 n = 0;
     for (int i = 0; i < 3; i++)
-        for (uint32_t n_thread = 1; n_thread <= 2; n_thread++)
+        for (uint32_t n_thread = i ? 1 : 2; n_thread <= 2; n_thread++)
             if ((d[n] = op_open(DEV_CPU, simd[i], n_thread))) n++;
-    assert_true(n >= 2);
+    assert_true(n >= 1);
     return n;
 }
 static inline void op_close(struct device **d, uint32_t n)

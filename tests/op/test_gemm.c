@@ -32,8 +32,8 @@ static void linear_agrees_with_ref(void **state)
 static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
 {
     (void)state;
-    enum { N = 150, K = 530, M = 104 };
-    static const uint32_t size[] = { 1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 33, M };
+    enum { N = 86, K = 530, M = 104 };
+    static const uint32_t size[] = { 1, 2, 5, 7, 16, 33, M };
     struct device        *d[OP_DEVICES_MAX];
     uint32_t              n_dev = op_cpu_devices(d);
     float                *x = op_random((M + 1) * K, 1, 1), *src = op_random(N * K, 2, 0.1f), *bias = op_random(N, 3, 1);
@@ -43,7 +43,7 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
             struct dev_weight w = op_weight(d[i], types[t], N, K, src);
             d[i]->ops->linear(d[i], alone, x, &w, bias, 1);
             for (size_t s = 0; s < sizeof size / sizeof *size; s++)
-                for (uint32_t p = 0; p < size[s]; p++) {
+                for (uint32_t p = 0; p < size[s]; p += size[s] == M ? 9 : 1) {
                     memcpy(batch, x + K, size[s] * K * sizeof *x);
                     memcpy(batch + p * K, x, K * sizeof *x);
                     if (p % 2) batch[(p ? p - 1 : 0) * K] = NAN; /* nor by what a neighbour suffers */

@@ -222,7 +222,8 @@ def sigterm_drains(s):
     from harness import Server
 
     s2 = Server()
-    body = {"prompt": "Once", "max_tokens": 1200, "ignore_eos": True, "temperature": 0}
+    n = 200 if os.environ.get("SANITIZED_BUILD") else 1200
+    body = {"prompt": "Once", "max_tokens": n, "ignore_eos": True, "temperature": 0}
     got = []
     t = threading.Thread(target=lambda: got.append(s2.post("/v1/completions", body)))
     t.start()
@@ -230,8 +231,9 @@ def sigterm_drains(s):
         time.sleep(0.01)
     s2.proc.send_signal(signal.SIGTERM)
     t.join()
-    assert got[0].status == 200 and got[0].json["usage"]["completion_tokens"] == 1200
-    assert s2.proc.wait(10) == 0
+    assert got[0].status == 200, got[0]
+    assert got[0].json["usage"]["completion_tokens"] == n
+    assert s2.proc.wait(10) == 0, s2.tail(60)
     s2.log.close()
 
 

@@ -14,7 +14,7 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out);
 #endif
 
 /* group: publish my pointer and size, meet the others, look at theirs. Ranks are threads of one process. */
-uint32_t    group_n_rank(const struct dev_group *g);
-void        group_publish(struct dev_group *g, uint32_t rank, void *x, size_t n);
-void       *group_peek(const struct dev_group *g, uint32_t rank, size_t n); /* CHECKs that the sizes agree */
-bool        group_meet(struct dev_group *g);                                /* false: the group was aborted */
+uint32_t group_n_rank(const struct dev_group *g);
+void     group_publish(struct dev_group *g, uint32_t rank, void *x, size_t n);
+void    *group_peek(const struct dev_group *g, uint32_t rank, size_t n); /* CHECKs that the sizes agree */
+bool     group_meet(struct dev_group *g);                                /* false: the group was aborted */

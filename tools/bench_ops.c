@@ -70,31 +70,30 @@ struct roof {
 enum { FMA_TURNS = 20000, FMA_CHAINS = 12 };
 
 #if defined(__x86_64__)
-#define ROOF(isa, targets, vec, zero, set1, load, add, fmadd, store, lanes)                                        \
-    __attribute__((target(targets))) static float read_##isa(const char *p, size_t bytes)                          \
-    {                                                                                                              \
-        vec    s[4] = { zero(), zero(), zero(), zero() };                                                          \
-        size_t part = bytes / 4;                                                                                   \
-        for (size_t i = 0; i < part; i += 64)                                                                      \
-            for (int j = 0; j < 4; j++) {                                                                          \
-                const char *q = p + (size_t)j * part + i;                                                          \
-                _mm_prefetch(q + 2048, _MM_HINT_T0);                                                               \
-                for (int k = 0; k < 64; k += lanes * 4) s[j] = add(s[j], load((const float *)(const void *)(q + k))); \
-            }                                                                                                      \
-        float out[16];                                                                                             \
-        store(out, add(add(s[0], s[1]), add(s[2], s[3])));                                                         \
-        return out[0];                                                                                             \
-    }                                                                                                              \
-    __attribute__((target(targets))) static float fma_##isa(float x)                                               \
-    {                                                                                                              \
-        vec a = set1(x), m = set1(0.999f), s[FMA_CHAINS];                                                          \
-        for (int j = 0; j < FMA_CHAINS; j++) s[j] = set1((float)j);                                                \
-        for (int i = 0; i < FMA_TURNS; i++)                                                                        \
-            _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = fmadd(s[j], m, a);                \
-        for (int j = 1; j < FMA_CHAINS; j++) s[0] = add(s[0], s[j]);                                               \
-        float out[16];                                                                                             \
-        store(out, s[0]);                                                                                          \
-        return out[0];                                                                                             \
+#define ROOF(isa, targets, vec, zero, set1, load, add, fmadd, store, lanes)                                                         \
+    __attribute__((target(targets))) static float read_##isa(const char *p, size_t bytes)                                           \
+    {                                                                                                                               \
+        vec    s[4] = { zero(), zero(), zero(), zero() };                                                                           \
+        size_t part = bytes / 4;                                                                                                    \
+        for (size_t i = 0; i < part; i += 64)                                                                                       \
+            for (int j = 0; j < 4; j++) {                                                                                           \
+                const char *q = p + (size_t)j * part + i;                                                                           \
+                _mm_prefetch(q + 2048, _MM_HINT_T0);                                                                                \
+                for (int k = 0; k < 64; k += lanes * 4) s[j] = add(s[j], load((const float *)(const void *)(q + k)));               \
+            }                                                                                                                       \
+        float out[16];                                                                                                              \
+        store(out, add(add(s[0], s[1]), add(s[2], s[3])));                                                                          \
+        return out[0];                                                                                                              \
+    }                                                                                                                               \
+    __attribute__((target(targets))) static float fma_##isa(float x)                                                                \
+    {                                                                                                                               \
+        vec a = set1(x), m = set1(0.999f), s[FMA_CHAINS];                                                                           \
+        for (int j = 0; j < FMA_CHAINS; j++) s[j] = set1((float)j);                                                                 \
+        for (int i = 0; i < FMA_TURNS; i++) _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = fmadd(s[j], m, a); \
+        for (int j = 1; j < FMA_CHAINS; j++) s[0] = add(s[0], s[j]);                                                                \
+        float out[16];                                                                                                              \
+        store(out, s[0]);                                                                                                           \
+        return out[0];                                                                                                              \
     }
 ROOF(avx512, "avx512f", __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_storeu_ps, 16)
 ROOF(avx2, "avx2,fma", __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_add_ps, _mm256_fmadd_ps, _mm256_storeu_ps, 8)
@@ -124,8 +123,10 @@ static void read_piece(void *arg, uint32_t piece, uint32_t thread)
     struct roof *r = arg;
     const char  *p = r->data + piece * r->piece_bytes;
 #if defined(__x86_64__)
-    if (!strcmp(r->b->simd, "avx512")) r->sink[piece] = read_avx512(p, r->piece_bytes);
-    else if (!strcmp(r->b->simd, "avx2")) r->sink[piece] = read_avx2(p, r->piece_bytes);
+    if (!strcmp(r->b->simd, "avx512"))
+        r->sink[piece] = read_avx512(p, r->piece_bytes);
+    else if (!strcmp(r->b->simd, "avx2"))
+        r->sink[piece] = read_avx2(p, r->piece_bytes);
     else
 #endif
         r->sink[piece] = read_scalar(p, r->piece_bytes);
@@ -135,8 +136,10 @@ static void fma_piece(void *arg, uint32_t piece, uint32_t thread)
     (void)thread;
     struct roof *r = arg;
 #if defined(__x86_64__)
-    if (!strcmp(r->b->simd, "avx512")) r->sink[piece] = fma_avx512((float)piece);
-    else if (!strcmp(r->b->simd, "avx2")) r->sink[piece] = fma_avx2((float)piece);
+    if (!strcmp(r->b->simd, "avx512"))
+        r->sink[piece] = fma_avx512((float)piece);
+    else if (!strcmp(r->b->simd, "avx2"))
+        r->sink[piece] = fma_avx2((float)piece);
     else
 #endif
         r->sink[piece] = fma_scalar((float)piece);
@@ -282,24 +285,29 @@ static void attn_once(void *arg, uint32_t i)
     a->b->d->ops->attention(a->b->d, &a->a, &a->batch, &a->kv);
 }
 /* n_seq sequences whose last `rows` tokens of `context` are computed now */
-static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_head, uint32_t dim, uint32_t n_seq, uint32_t context, uint32_t rows)
+static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_head, uint32_t dim, uint32_t n_seq, uint32_t context,
+                       uint32_t rows)
 {
     char     name[80];
     uint32_t n = n_seq * rows, width = (n_head + 2 * n_kv_head) * dim, pages = (context + 15) / 16;
     snprintf(name, sizeof name, "attention %u/%u/%u seqs %u ctx %u rows %u", n_head, n_kv_head, dim, n_seq, context, rows);
     if (!wanted(b, name)) return;
-    struct attn_arg a = { .b = b, .kv = { NULL, DT_BF16, n_seq * pages, 1, n_kv_head, 16, dim, dev_kv_block_bytes(DT_BF16, 1, n_kv_head, 16, dim) } };
+    struct attn_arg a = {
+        .b = b, .kv = { NULL, DT_BF16, n_seq * pages, 1, n_kv_head, 16, dim, dev_kv_block_bytes(DT_BF16, 1, n_kv_head, 16, dim) }
+    };
     a.kv.base = take(b, a.kv.block_bytes * a.kv.n_block);
     for (size_t i = 0; i < a.kv.block_bytes * a.kv.n_block / 2; i++) ((bf16 *)a.kv.base)[i] = f32_to_bf16(b->noise[i % NOISE]);
-    uint32_t *u = take(b, (4 * (size_t)n + 2 * n_seq + 2 + n_seq * pages) * sizeof *u), *pos = u, *row_seq = pos + n, *row_start = row_seq + n,
-             *page_start = row_start + n_seq + 1, *page = page_start + n_seq + 1;
+    uint32_t *u = take(b, (4 * (size_t)n + 2 * n_seq + 2 + n_seq * pages) * sizeof *u), *pos = u, *row_seq = pos + n,
+             *row_start = row_seq + n, *page_start = row_start + n_seq + 1, *page = page_start + n_seq + 1;
     row_start[0] = page_start[0] = 0;
     for (uint32_t s = 0; s < n_seq; s++) {
         for (uint32_t r = 0; r < rows; r++) pos[s * rows + r] = context - rows + r, row_seq[s * rows + r] = s;
         for (uint32_t p = 0; p < pages; p++) page[s * pages + p] = (s * pages + p) * 7 % a.kv.n_block;
         row_start[s + 1] = (s + 1) * rows, page_start[s + 1] = (s + 1) * pages;
     }
-    a.batch = (struct dev_batch){ .n_row = n, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page };
+    a.batch = (struct dev_batch){
+        .n_row = n, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page
+    };
     float *x = take_noise(b, (size_t)n * width), *y = take(b, (size_t)n * n_head * dim * 4), *inv = take_noise(b, dim / 2);
     for (uint32_t i = 0; i < dim / 2; i++) inv[i] = powf(10000.0f, -2.0f * (float)i / (float)dim);
     a.a = (struct op_attn){ y, x, n_head, n_kv_head, dim, 0, 0.1f, 0 };
@@ -326,8 +334,11 @@ static void bench_moe(const struct bench *b, const uint32_t *m, uint32_t n_m)
     enum { EXPERTS = 64, TOP = 8, HIDDEN = 2048, INTER = 768, ROWS = 512 };
     if (!wanted(b, "moe")) return;
     static struct dev_weight gate_up[EXPERTS], down[EXPERTS];
-    for (int e = 0; e < EXPERTS; e++) gate_up[e] = take_weight(b, DT_BF16, 2 * INTER, HIDDEN), down[e] = take_weight(b, DT_BF16, HIDDEN, INTER);
-    struct moe_arg a = { b, { take(b, ROWS * HIDDEN * 4), take_noise(b, ROWS * HIDDEN), NULL, gate_up, down, 0, EXPERTS, TOP, HIDDEN, INTER, true },
+    for (int e = 0; e < EXPERTS; e++)
+        gate_up[e] = take_weight(b, DT_BF16, 2 * INTER, HIDDEN), down[e] = take_weight(b, DT_BF16, HIDDEN, INTER);
+    struct moe_arg a = { b,
+                         { take(b, ROWS * HIDDEN * 4), take_noise(b, ROWS * HIDDEN), NULL, gate_up, down, 0, EXPERTS, TOP, HIDDEN, INTER,
+                           true },
                          take_noise(b, (ROWS + 8) * EXPERTS) };
     for (uint32_t i = 0; i < n_m; i++) {
         char name[80];
@@ -365,7 +376,8 @@ static void bench_sample(const struct bench *b, uint32_t n, uint32_t vocab)
     struct op_sample_row row[N];
     uint32_t            *u = take(b, N * (2 + OP_SAMPLE_TOP_MAX) * 4);
     float               *f = take(b, N * (1 + OP_SAMPLE_TOP_MAX) * 4), *logits = take_noise(b, (size_t)n * vocab);
-    for (size_t i = 0; i < (size_t)n * vocab; i++) logits[i] = logits[i] * 2.5f + (i % 4999 == 7 ? (float)(i % 13) : 0); /* a bulk and some peaks */
+    for (size_t i = 0; i < (size_t)n * vocab; i++)
+        logits[i] = logits[i] * 2.5f + (i % 4999 == 7 ? (float)(i % 13) : 0); /* a bulk and some peaks */
     struct sample_arg a = { b, { logits, n, vocab, row, u, u, u, NULL, u, f, u + N, u + 2 * N, f + N } };
     for (size_t h = 0; h < sizeof how / sizeof *how; h++) {
         char name[80];
@@ -377,7 +389,17 @@ static void bench_sample(const struct bench *b, uint32_t n, uint32_t vocab)
 
 /* ---------------------------------------------------------------- a whole small model: what an op costs beside its arithmetic */
 
-enum { HIDDEN = 256, HEADS = 4, KV_HEADS = 2, DIM = 64, INTER = 768, VOCAB = 3072, LAYERS = 5, WIDTH = (HEADS + 2 * KV_HEADS) * DIM, TOKENS = 512 };
+enum {
+    HIDDEN = 256,
+    HEADS = 4,
+    KV_HEADS = 2,
+    DIM = 64,
+    INTER = 768,
+    VOCAB = 3072,
+    LAYERS = 5,
+    WIDTH = (HEADS + 2 * KV_HEADS) * DIM,
+    TOKENS = 512
+};
 
 struct small_arg {
     const struct bench *b;
@@ -385,8 +407,8 @@ struct small_arg {
     struct dev_kv       kv;
     struct dev_batch    batch;
     uint32_t            u[4 * TOKENS + TOKENS];
-    float              *x, *h, *p, *y, *delta, *gu, *act, *logits, *norm, inv[DIM / 2], logprob[TOKENS], top_logprob[TOKENS * OP_SAMPLE_TOP_MAX];
-    uint32_t            id[TOKENS], rank[TOKENS], top_id[TOKENS * OP_SAMPLE_TOP_MAX], n_logits;
+    float   *x, *h, *p, *y, *delta, *gu, *act, *logits, *norm, inv[DIM / 2], logprob[TOKENS], top_logprob[TOKENS * OP_SAMPLE_TOP_MAX];
+    uint32_t id[TOKENS], rank[TOKENS], top_id[TOKENS * OP_SAMPLE_TOP_MAX], n_logits;
 };
 static void small_step(void *arg, uint32_t i)
 {
@@ -413,7 +435,9 @@ static void small_step(void *arg, uint32_t i)
     ops->linear(d, a->logits, a->h + (n - a->n_logits) * HIDDEN, &a->embed, NULL, a->n_logits);
     struct op_sample_row row[64];
     for (uint32_t r = 0; r < a->n_logits; r++) row[r] = (struct op_sample_row){ .top_p = 1, .repetition = 1 };
-    struct op_sample s = { a->logits, a->n_logits, VOCAB, row, NULL, NULL, NULL, NULL, a->id, a->logprob, a->rank, a->top_id, a->top_logprob };
+    struct op_sample s = {
+        a->logits, a->n_logits, VOCAB, row, NULL, NULL, NULL, NULL, a->id, a->logprob, a->rank, a->top_id, a->top_logprob
+    };
     ops->sample(d, &s);
 }
 /* n_seq sequences of `rows` rows each, the last of them at position context - 1 */
@@ -430,12 +454,13 @@ static void bench_small(const struct bench *b, uint32_t n_seq, uint32_t context,
         a.embed = take_weight(b, DT_BF16, VOCAB, HIDDEN);
         a.kv = (struct dev_kv){ NULL, DT_BF16, 2048, LAYERS, KV_HEADS, 16, DIM, dev_kv_block_bytes(DT_BF16, LAYERS, KV_HEADS, 16, DIM) };
         a.kv.base = take(b, a.kv.n_block * a.kv.block_bytes);
-        a.x = take(b, TOKENS * HIDDEN * 4), a.h = take(b, TOKENS * HIDDEN * 4), a.p = take(b, TOKENS * WIDTH * 4), a.y = take(b, TOKENS * HIDDEN * 4);
+        a.x = take(b, TOKENS * HIDDEN * 4), a.h = take(b, TOKENS * HIDDEN * 4), a.p = take(b, TOKENS * WIDTH * 4),
+        a.y = take(b, TOKENS * HIDDEN * 4);
         a.delta = take(b, TOKENS * HIDDEN * 4), a.gu = take(b, TOKENS * 2 * INTER * 4), a.act = take(b, TOKENS * INTER * 4);
         a.logits = take(b, 64 * VOCAB * 4), a.norm = take_noise(b, HIDDEN);
         for (uint32_t i = 0; i < DIM / 2; i++) a.inv[i] = powf(10000.0f, -2.0f * (float)i / DIM);
     }
-    uint32_t n = n_seq * rows, pages = (context + 15) / 16;
+    uint32_t        n = n_seq * rows, pages = (context + 15) / 16;
     static uint32_t id[TOKENS], pos[TOKENS], row_seq[TOKENS], row_start[65], page_start[65], page[2048];
     CHECK(n <= TOKENS && n_seq <= 64 && n_seq * pages <= 2048);
     for (uint32_t s = 0; s < n_seq; s++) {
@@ -458,15 +483,24 @@ int main(int argc, char **argv)
     struct dev_cfg cfg = { .kind = DEV_CPU, .arena_bytes = (size_t)6 << 30, .n_rank = 1 };
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (!strcmp(argv[i], "--device") && !strcmp(value, "ref")) cfg.kind = DEV_REF;
-        else if (!strcmp(argv[i], "--device") && !strcmp(value, "cpu")) cfg.kind = DEV_CPU;
-        else if (!strcmp(argv[i], "--simd")) cfg.simd = value;
-        else if (!strcmp(argv[i], "--threads")) cfg.n_thread = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(argv[i], "--runs")) b.runs = (uint32_t)strtoul(value, NULL, 10);
-        else if (!strcmp(argv[i], "--only")) b.only = value;
-        else if (!strcmp(argv[i], "--clock")) bench_clock = !strcmp(value, "cpu") ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+        if (!strcmp(argv[i], "--device") && !strcmp(value, "ref"))
+            cfg.kind = DEV_REF;
+        else if (!strcmp(argv[i], "--device") && !strcmp(value, "cpu"))
+            cfg.kind = DEV_CPU;
+        else if (!strcmp(argv[i], "--simd"))
+            cfg.simd = value;
+        else if (!strcmp(argv[i], "--threads"))
+            cfg.n_thread = (uint32_t)strtoul(value, NULL, 10);
+        else if (!strcmp(argv[i], "--runs"))
+            b.runs = (uint32_t)strtoul(value, NULL, 10);
+        else if (!strcmp(argv[i], "--only"))
+            b.only = value;
+        else if (!strcmp(argv[i], "--clock"))
+            bench_clock = !strcmp(value, "cpu") ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
         else {
-            fprintf(stderr, "bench_ops [--device ref|cpu] [--simd scalar|avx2|avx512] [--threads N] [--runs N] [--only SUBSTRING] [--clock wall|cpu]\n");
+            fprintf(
+                stderr,
+                "bench_ops [--device ref|cpu] [--simd scalar|avx2|avx512] [--threads N] [--runs N] [--only SUBSTRING] [--clock wall|cpu]\n");
             return EXIT_USAGE;
         }
     }

@@ -11,27 +11,27 @@
 enum { ATTN_TILE = 64, ATTN_QUERIES = 64, ATTN_DIM_MAX = 512, ATTN_IN_PLACE = 12, ATTN_ASK = 8 };
 
 struct attn_job {
-    const struct simd       *v;
-    const struct op_attn    *o;
-    const struct dev_batch  *b;
-    const struct dev_kv     *kv;
-    struct cpu_dev          *d;
+    const struct simd      *v;
+    const struct op_attn   *o;
+    const struct dev_batch *b;
+    const struct dev_kv    *kv;
+    struct cpu_dev         *d;
     struct attn_part {
         uint32_t seq, first; /* queries [first, first + queries) of the sequence: row * group + head */
-    }       *part;
+    } * part;
     uint32_t group, queries, pad; /* heads per KV head; queries of a piece; head_dim rounded up to 16 */
     bool     copy_v;              /* V goes through a copy in F32: rows of odd length, short pages, or many queries to pay for it */
 };
 
 /* What a piece works in; n queries. */
 struct attn_work {
-    float    *k, *v;     /* [ATTN_TILE / 16][head_dim][16]; [ATTN_TILE][pad] where V cannot be read in place */
-    float    *q, *s, *y; /* [n][head_dim], [n][ATTN_TILE], [n][pad] */
-    float    *m, *l;     /* [n], [n][16] */
-    uint32_t *pos;       /* [n] */
-    uint32_t *lo, *hi;   /* [n] keys seen of this tile */
-    uint32_t  n, seq, head;
-    uint32_t  ask, ask_end; /* positions of the next tile to be asked for */
+    float      *k, *v;     /* [ATTN_TILE / 16][head_dim][16]; [ATTN_TILE][pad] where V cannot be read in place */
+    float      *q, *s, *y; /* [n][head_dim], [n][ATTN_TILE], [n][pad] */
+    float      *m, *l;     /* [n], [n][16] */
+    uint32_t   *pos;       /* [n] */
+    uint32_t   *lo, *hi;   /* [n] keys seen of this tile */
+    uint32_t    n, seq, head;
+    uint32_t    ask, ask_end;       /* positions of the next tile to be asked for */
     const char *v_token[ATTN_TILE]; /* the values of each key of the tile: in the pool, or in v */
 };
 
@@ -138,7 +138,7 @@ static void attn_piece(void *arg, uint32_t piece, uint32_t thread)
     uint32_t               n_all = (j->b->row_start[part.seq + 1] - row0) * j->group;
     struct attn_work       w = { .seq = part.seq, .head = piece % o->n_kv_head };
     w.n = n_all - part.first < j->queries ? n_all - part.first : j->queries;
-    float                 *at = cpu_scratch(j->d, thread);
+    float *at = cpu_scratch(j->d, thread);
     j->copy_v = w.n > ATTN_IN_PLACE || o->head_dim % SIMD_LANES || j->kv->block_tokens < SIMD_LANES;
     w.k = at, at += ATTN_TILE * dim;
     w.v = at, at += ATTN_TILE * j->pad;
@@ -170,7 +170,8 @@ static void attn_piece(void *arg, uint32_t piece, uint32_t thread)
     }
     for (uint32_t i = 0; i < w.n; i++) {
         uint32_t row = row0 + (part.first + i) / j->group, h = w.head * j->group + (part.first + i) % j->group;
-        j->v->norm((float *)o->out + ((size_t)row * o->n_head + h) * dim, w.y + i * j->pad, NULL, 1.0f / j->v->sum(w.l + i * SIMD_LANES), dim);
+        j->v->norm((float *)o->out + ((size_t)row * o->n_head + h) * dim, w.y + i * j->pad, NULL, 1.0f / j->v->sum(w.l + i * SIMD_LANES),
+                   dim);
     }
 }
 

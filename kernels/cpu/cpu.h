@@ -13,7 +13,7 @@ enum { CPU_PANEL = SIMD_LANES };
 
 struct cpu_dev {
     struct host_dev    host; /* first */
-    struct dev_ops     ops; /* with the name of the variant */
+    struct dev_ops     ops;  /* with the name of the variant */
     const struct simd *v;
     struct team       *team;
     struct rope_cache *rope;
@@ -35,8 +35,8 @@ void        cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0
 void        cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
 void        cpu_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
 /* Panels [panel0, panel0 + n_panel) of a product of m rows: what a piece of a job does. */
-void        cpu_mul_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w,
-                           const float *bias, uint32_t m, uint32_t panel0, uint32_t n_panel);
+void cpu_mul_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w, const float *bias,
+                    uint32_t m, uint32_t panel0, uint32_t n_panel);
 static inline uint32_t cpu_n_panel(uint32_t n) { return (n + CPU_PANEL - 1) / CPU_PANEL; }
 /* norm.c */
 void cpu_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);

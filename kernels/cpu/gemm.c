@@ -30,10 +30,10 @@ struct set_job {
 /* The rows of one panel. */
 static void set_panel(const struct set_job *j, uint32_t piece)
 {
-    uint32_t        k = j->w->k, panel = j->row0 / CPU_PANEL + piece;
-    uint32_t        begin = panel * CPU_PANEL > j->row0 ? panel * CPU_PANEL : j->row0;
-    uint32_t        end = (panel + 1) * CPU_PANEL < j->row0 + j->n_row ? (panel + 1) * CPU_PANEL : j->row0 + j->n_row;
-    size_t          to = (size_t)panel * CPU_PANEL * k;
+    uint32_t k = j->w->k, panel = j->row0 / CPU_PANEL + piece;
+    uint32_t begin = panel * CPU_PANEL > j->row0 ? panel * CPU_PANEL : j->row0;
+    uint32_t end = (panel + 1) * CPU_PANEL < j->row0 + j->n_row ? (panel + 1) * CPU_PANEL : j->row0 + j->n_row;
+    size_t   to = (size_t)panel * CPU_PANEL * k;
     if (j->src_t == j->w->dtype && j->src_t != DT_F32) {
         uint16_t *dst = (uint16_t *)j->w->data + to;
         for (uint32_t i = 0; i < k; i++)
@@ -103,8 +103,8 @@ static void mul_full_panels(const struct simd *v, float *out, size_t ldo, const 
                              w->k - i < part ? w->k - i : part, m, n_panel - p < 4 ? n_panel - p : 4, bias || i > 0);
 }
 
-void cpu_mul_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w,
-                    const float *bias, uint32_t m, uint32_t panel0, uint32_t n_panel)
+void cpu_mul_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w, const float *bias,
+                    uint32_t m, uint32_t panel0, uint32_t n_panel)
 {
     uint32_t end = panel0 + n_panel, whole = end * CPU_PANEL > w->n ? n_panel - 1 : n_panel;
     out += panel0 * CPU_PANEL;

@@ -3,7 +3,7 @@
 #include "kernels/cpu/cpu.h"
 #include <math.h>
 
-struct moe_slot { /* one expert of one row's list */
+struct moe_slot {           /* one expert of one row's list */
     uint32_t expert, place; /* place: where it stands when sorted by expert */
     float    weight;
 };
@@ -58,14 +58,17 @@ static uint32_t moe_find(const struct moe_job *j, uint32_t piece, uint32_t *pane
     uint32_t lo = 0, hi = j->o->n_expert;
     while (hi - lo > 1) {
         uint32_t mid = (lo + hi) / 2;
-        if (j->fours[mid] <= piece) lo = mid;
-        else hi = mid;
+        if (j->fours[mid] <= piece)
+            lo = mid;
+        else
+            hi = mid;
     }
     *panel_out = (piece - j->fours[lo]) * 4;
     return lo;
 }
 
-static void moe_product(const struct moe_job *j, const struct dev_weight *weights, uint32_t piece, float *out, size_t ldo, const float *x, size_t ldx)
+static void moe_product(const struct moe_job *j, const struct dev_weight *weights, uint32_t piece, float *out, size_t ldo, const float *x,
+                        size_t ldx)
 {
     uint32_t                 panel, e = moe_find(j, piece, &panel), n_panel = cpu_n_panel(weights[e].n);
     const struct dev_weight *w = &weights[e];

@@ -57,11 +57,11 @@ static struct rope_set *rope_find(struct rope_cache *c, const struct op_qkv *o)
 }
 
 struct qkv_job {
-    const struct simd       *v;
-    const struct op_qkv     *o;
-    const struct dev_batch  *b;
-    const struct dev_kv     *kv;
-    const struct rope_set   *rope; /* NULL: none */
+    const struct simd      *v;
+    const struct op_qkv    *o;
+    const struct dev_batch *b;
+    const struct dev_kv    *kv;
+    const struct rope_set  *rope; /* NULL: none */
 };
 
 static void qkv_row(const struct qkv_job *j, uint32_t r)

@@ -10,9 +10,9 @@ enum { SAMPLE_BLOCK = 256, SAMPLE_COLLECT = 4096, SAMPLE_BYTES_PER_ID = 12, SAMP
 struct sample_work {
     const struct simd *v;
     uint32_t           vocab;
-    float             *z;   /* [vocab] logits after mask, bias, penalties, temperature */
-    float             *e;   /* [vocab] exp(z - max), 0 when out by min-p; before that: counts of ids in the history */
-    uint32_t          *c;   /* [vocab] candidates */
+    float             *z;     /* [vocab] logits after mask, bias, penalties, temperature */
+    float             *e;     /* [vocab] exp(z - max), 0 when out by min-p; before that: counts of ids in the history */
+    uint32_t          *c;     /* [vocab] candidates */
     double            *block; /* [vocab / 256] sums of e */
 };
 
@@ -47,8 +47,10 @@ static void select_first(const float *z, uint32_t *c, uint32_t n, uint32_t k)
     for (uint32_t lo = 0, hi = n; hi - lo > 1;) {
         uint32_t p = split(z, c, lo, hi);
         if (p == k || p + 1 == k) return;
-        if (p > k) hi = p;
-        else lo = p + 1;
+        if (p > k)
+            hi = p;
+        else
+            lo = p + 1;
     }
 }
 
@@ -96,8 +98,10 @@ static uint32_t top_p(const float *z, const float *e, uint32_t *c, uint32_t n, d
 static void sort_ids(uint32_t *c, uint32_t n) /* heap sort: nothing is allocated, nothing is quadratic */
 {
     for (uint32_t i = n / 2, m = n; m > 1;) {
-        if (i > 0) i--;
-        else swap(&c[0], &c[--m]);
+        if (i > 0)
+            i--;
+        else
+            swap(&c[0], &c[--m]);
         for (uint32_t at = i, child; (child = 2 * at + 1) < m; at = child) {
             if (child + 1 < m && c[child] < c[child + 1]) child++;
             if (c[at] >= c[child]) break;
@@ -220,7 +224,8 @@ static bool is_plain(const struct op_sample_row *r)
     return !r->n_allow && !r->n_ban && !r->n_bias && r->repetition == 1.0f && r->frequency == 0.0f && r->presence == 0.0f;
 }
 
-static uint32_t sample_id(struct sample_work *w, const float *logits, float raw_max, const struct op_sample *o, const struct op_sample_row *r)
+static uint32_t sample_id(struct sample_work *w, const float *logits, float raw_max, const struct op_sample *o,
+                          const struct op_sample_row *r)
 {
     bool  is_greedy = r->temperature < 1e-5f, nan = false;
     float max = raw_max;

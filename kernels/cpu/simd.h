@@ -17,7 +17,7 @@ typedef void simd_mul_fn(float *out, size_t ldo, const float *x, size_t ldx, con
 
 struct simd {
     const char  *name, *device_name;
-    simd_mul_fn *mul[3]; /* by dtype of w: F32, BF16, F16 */
+    simd_mul_fn *mul[3];   /* by dtype of w: F32, BF16, F16 */
     uint32_t     mul_rows; /* rows of one register block: more at once read w fewer times */
 
     float (*sum_squares)(const float *x, uint32_t n);
@@ -38,7 +38,7 @@ struct simd {
     void (*divide)(float *x, float by, uint32_t n);
     /* e = exp(x - max), 0 where that is below min; returns the sum (n <= 256, so that float is enough) */
     float (*exp_sum)(float *e, const float *x, float max, float min, uint32_t n); /* e NULL: the sum only */
-    uint32_t (*find)(const float *x, float value, uint32_t n); /* first index with x == value; n: none */
+    uint32_t (*find)(const float *x, float value, uint32_t n);                    /* first index with x == value; n: none */
     uint32_t (*count_above)(const float *x, float value, uint32_t n);
     uint32_t (*ids_above)(uint32_t *id_out, const float *x, float value, uint32_t first_id, uint32_t n); /* ascending */
 };

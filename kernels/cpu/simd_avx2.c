@@ -7,12 +7,12 @@
 typedef struct {
     __m256 a, b;
 } v16;
-#define V_INLINE static inline __attribute__((always_inline))
+#define V_INLINE         static inline __attribute__((always_inline))
 #define V_BOTH(fn, x, y) ((v16){ fn((x).a, (y).a), fn((x).b, (y).b) })
 
-V_INLINE v16 v_zero(void) { return (v16){ _mm256_setzero_ps(), _mm256_setzero_ps() }; }
-V_INLINE v16 v_set1(float x) { return (v16){ _mm256_set1_ps(x), _mm256_set1_ps(x) }; }
-V_INLINE v16 v_load(const void *p) { return (v16){ _mm256_loadu_ps(p), _mm256_loadu_ps((const float *)p + 8) }; }
+V_INLINE v16  v_zero(void) { return (v16){ _mm256_setzero_ps(), _mm256_setzero_ps() }; }
+V_INLINE v16  v_set1(float x) { return (v16){ _mm256_set1_ps(x), _mm256_set1_ps(x) }; }
+V_INLINE v16  v_load(const void *p) { return (v16){ _mm256_loadu_ps(p), _mm256_loadu_ps((const float *)p + 8) }; }
 V_INLINE void v_store(float *p, v16 x)
 {
     _mm256_storeu_ps(p, x.a);
@@ -30,12 +30,12 @@ V_INLINE void v_store_n(float *p, v16 x, uint32_t n)
     v_store(t, x);
     memcpy(p, t, n * sizeof *t);
 }
-V_INLINE v16 v_add(v16 x, v16 y) { return V_BOTH(_mm256_add_ps, x, y); }
-V_INLINE v16 v_sub(v16 x, v16 y) { return V_BOTH(_mm256_sub_ps, x, y); }
-V_INLINE v16 v_mul(v16 x, v16 y) { return V_BOTH(_mm256_mul_ps, x, y); }
-V_INLINE v16 v_div(v16 x, v16 y) { return V_BOTH(_mm256_div_ps, x, y); }
-V_INLINE v16 v_max(v16 x, v16 y) { return V_BOTH(_mm256_max_ps, x, y); }
-V_INLINE v16 v_fma(v16 x, v16 y, v16 z) { return (v16){ _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b) }; }
+V_INLINE v16      v_add(v16 x, v16 y) { return V_BOTH(_mm256_add_ps, x, y); }
+V_INLINE v16      v_sub(v16 x, v16 y) { return V_BOTH(_mm256_sub_ps, x, y); }
+V_INLINE v16      v_mul(v16 x, v16 y) { return V_BOTH(_mm256_mul_ps, x, y); }
+V_INLINE v16      v_div(v16 x, v16 y) { return V_BOTH(_mm256_div_ps, x, y); }
+V_INLINE v16      v_max(v16 x, v16 y) { return V_BOTH(_mm256_max_ps, x, y); }
+V_INLINE v16      v_fma(v16 x, v16 y, v16 z) { return (v16){ _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b) }; }
 V_INLINE uint32_t v_bits(__m256 a, __m256 b) { return (uint32_t)_mm256_movemask_ps(a) | (uint32_t)_mm256_movemask_ps(b) << 8; }
 V_INLINE uint32_t v_above(v16 x, v16 y) { return v_bits(_mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_GT_OQ)); }
 V_INLINE uint32_t v_equal(v16 x, v16 y) { return v_bits(_mm256_cmp_ps(x.a, y.a, _CMP_EQ_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_EQ_OQ)); }
@@ -50,7 +50,7 @@ V_INLINE v16 v_pick(uint32_t mask, v16 x, v16 y)
     return (v16){ _mm256_blendv_ps(y.a, x.a, v_mask8(mask)), _mm256_blendv_ps(y.b, x.b, v_mask8(mask >> 8)) };
 }
 
-V_INLINE __m256 v_shift16(__m256i a) { return _mm256_castsi256_ps(_mm256_slli_epi32(a, 16)); }
+V_INLINE __m256  v_shift16(__m256i a) { return _mm256_castsi256_ps(_mm256_slli_epi32(a, 16)); }
 V_INLINE __m128i v_load8(const uint16_t *p) { return _mm_loadu_si128((const void *)p); }
 V_INLINE v16     v_load_bf16(const bf16 *p)
 {
@@ -145,10 +145,10 @@ V_INLINE void v_transpose(v16 *x)
     for (int i = 0; i < 8; i++) x[i] = (v16){ q[0][i], q[1][i] }, x[i + 8] = (v16){ q[2][i], q[3][i] };
 }
 
-#define MUL_ROWS 6
+#define MUL_ROWS       6
 #define MUL_COLS(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
-#define SIMD_TABLE simd_avx2
-#define SIMD_NAME "avx2"
+#define SIMD_TABLE     simd_avx2
+#define SIMD_NAME      "avx2"
 #include "kernels/cpu/simd_body.h"
 #else
 typedef int simd_avx2_is_empty;

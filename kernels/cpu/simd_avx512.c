@@ -85,10 +85,10 @@ V_INLINE void v_transpose(v16 *a)
     }
 }
 
-#define MUL_ROWS 6
+#define MUL_ROWS       6
 #define MUL_COLS(rows) 4
-#define SIMD_TABLE simd_avx512
-#define SIMD_NAME "avx512"
+#define SIMD_TABLE     simd_avx512
+#define SIMD_NAME      "avx512"
 #include "kernels/cpu/simd_body.h"
 #else
 typedef int simd_avx512_is_empty;

@@ -32,69 +32,64 @@ INLINE v16 v_exp(v16 x)
 
 INLINE v16 v_load_f32(const float *p) { return v_load(p); }
 
+#define MUL_ARGS(T) float *out, size_t ldo, const float *x, size_t ldx, const T *w, size_t w_col, size_t w_k, uint32_t k
+
 /* One register block of R rows by C columns of 16. R and C are constants where this is inlined. */
-#define MUL_TILE(T, name)                                                                                                     \
-    INLINE void tile_##name(float *out, size_t ldo, const float *x, size_t ldx, const T *w, size_t w_col, size_t w_k, uint32_t k, \
-                            bool add, const int R, const int C)                                                               \
-    {                                                                                                                         \
-        v16 acc[MUL_ROWS][8];                                                                                                 \
-        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =                                     \
-            add ? v_load(out + (size_t)r * ldo + c * 16) : v_zero();                                                          \
-        for (uint32_t i = 0; i < k; i++, w += w_k) {                                                                          \
-            if (R <= C) { /* whichever side is shorter stays in registers */                                                 \
-                v16 a[MUL_ROWS];                                                                                             \
-                UNROLL for (int r = 0; r < R; r++) a[r] = v_set1(x[(size_t)r * ldx + i]);                                    \
-                UNROLL for (int c = 0; c < C; c++)                                                                           \
-                {                                                                                                            \
-                    v16 b = v_load_##name(w + (size_t)c * w_col);                                                            \
-                    UNROLL for (int r = 0; r < R; r++) acc[r][c] = v_fma(a[r], b, acc[r][c]);                                \
-                }                                                                                                            \
-            } else {                                                                                                         \
-                v16 b[8];                                                                                                    \
-                UNROLL for (int c = 0; c < C; c++) b[c] = v_load_##name(w + (size_t)c * w_col);                              \
-                UNROLL for (int r = 0; r < R; r++)                                                                           \
-                {                                                                                                            \
-                    v16 a = v_set1(x[(size_t)r * ldx + i]);                                                                  \
-                    UNROLL for (int c = 0; c < C; c++) acc[r][c] = v_fma(a, b[c], acc[r][c]);                                \
-                }                                                                                                            \
-            }                                                                                                                \
-        }                                                                                                                    \
+#define MUL_TILE(T, name)                                                                                                         \
+    INLINE void tile_##name(MUL_ARGS(T), bool add, const int R, const int C)                                                      \
+    {                                                                                                                             \
+        v16 acc[MUL_ROWS][8];                                                                                                     \
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =                                         \
+            add ? v_load(out + (size_t)r * ldo + c * 16) : v_zero();                                                              \
+        for (uint32_t i = 0; i < k; i++, w += w_k) {                                                                              \
+            if (R <= C) { /* whichever side is shorter stays in registers */                                                      \
+                v16 a[MUL_ROWS];                                                                                                  \
+                UNROLL for (int r = 0; r < R; r++) a[r] = v_set1(x[(size_t)r * ldx + i]);                                         \
+                UNROLL for (int c = 0; c < C; c++)                                                                                \
+                {                                                                                                                 \
+                    v16 b = v_load_##name(w + (size_t)c * w_col);                                                                 \
+                    UNROLL for (int r = 0; r < R; r++) acc[r][c] = v_fma(a[r], b, acc[r][c]);                                     \
+                }                                                                                                                 \
+            } else {                                                                                                              \
+                v16 b[8];                                                                                                         \
+                UNROLL for (int c = 0; c < C; c++) b[c] = v_load_##name(w + (size_t)c * w_col);                                   \
+                UNROLL for (int r = 0; r < R; r++)                                                                                \
+                {                                                                                                                 \
+                    v16 a = v_set1(x[(size_t)r * ldx + i]);                                                                       \
+                    UNROLL for (int c = 0; c < C; c++) acc[r][c] = v_fma(a, b[c], acc[r][c]);                                     \
+                }                                                                                                                 \
+            }                                                                                                                     \
+        }                                                                                                                         \
         UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) v_store(out + (size_t)r * ldo + c * 16, acc[r][c]); \
     }
 
-/* One function per R, so that each has its registers for itself: all its columns, then what is left by ones. */
-#define MUL_ROW(T, name, R)                                                                                                   \
-    static void mul_##name##_##R(float *out, size_t ldo, const float *x, size_t ldx, const T *w, size_t w_col, size_t w_k,    \
-                                 uint32_t k, uint32_t cols, bool add)                                                         \
-    {                                                                                                                         \
-        uint32_t c = 0;                                                                                                       \
-        for (; c + MUL_COLS(R) <= cols; c += MUL_COLS(R))                                                                     \
-            tile_##name(out + c * 16, ldo, x, ldx, w + c * w_col, w_col, w_k, k, add, R, MUL_COLS(R));                        \
+/* One function per R, so that each has its registers for itself: its columns some at a time, then what is left by ones. */
+#define MUL_ROW(T, name, R)                                                                                                       \
+    static void mul_##name##_##R(MUL_ARGS(T), uint32_t cols, bool add)                                                            \
+    {                                                                                                                             \
+        uint32_t c = 0;                                                                                                           \
+        for (; c + MUL_COLS(R) <= cols; c += MUL_COLS(R))                                                                         \
+            tile_##name(out + c * 16, ldo, x, ldx, w + c * w_col, w_col, w_k, k, add, R, MUL_COLS(R));                            \
         for (; MUL_COLS(R) > 1 && c < cols; c++) tile_##name(out + c * 16, ldo, x, ldx, w + c * w_col, w_col, w_k, k, add, R, 1); \
     }
-#define MUL(T, name)                                                                                                          \
-    MUL_TILE(T, name)                                                                                                         \
-    MUL_ROW(T, name, 1)                                                                                                       \
-    MUL_ROW(T, name, 2)                                                                                                       \
-    MUL_ROW(T, name, 3)                                                                                                       \
-    MUL_ROW(T, name, 4)                                                                                                       \
-    MUL_ROW(T, name, 5)                                                                                                       \
-    MUL_ROW(T, name, 6)                                                                                                       \
-    static void mul_rows_##name(float *out, size_t ldo, const float *x, size_t ldx, const T *w, size_t w_col, size_t w_k,     \
-                                uint32_t k, uint32_t rows, uint32_t cols, bool add)                                           \
-    {                                                                                                                         \
-        static void (*const by_rows[])(float *, size_t, const float *, size_t, const T *, size_t, size_t, uint32_t, uint32_t, bool) = \
-            { NULL, mul_##name##_1, mul_##name##_2, mul_##name##_3, mul_##name##_4, mul_##name##_5, mul_##name##_6 };         \
-        for (uint32_t n_block = (rows + MUL_ROWS - 1) / MUL_ROWS; n_block > 0; n_block--) { /* as even as they come */        \
-            uint32_t r = (rows + n_block - 1) / n_block;                                                                      \
-            by_rows[r](out, ldo, x, ldx, w, w_col, w_k, k, cols, add);                                                        \
-            out += r * ldo, x += r * ldx, rows -= r;                                                                          \
-        }                                                                                                                     \
-    }                                                                                                                         \
-    static void mul_##name(float *out, size_t ldo, const float *x, size_t ldx, const void *w, size_t w_col, size_t w_k,       \
-                           uint32_t k, uint32_t rows, uint32_t cols, bool add)                                                \
-    {                                                                                                                         \
-        mul_rows_##name(out, ldo, x, ldx, w, w_col, w_k, k, rows, cols, add);                                                 \
+
+#define MUL(T, name)                                                                                                                    \
+    MUL_TILE(T, name)                                                                                                                   \
+    MUL_ROW(T, name, 1)                                                                                                                 \
+    MUL_ROW(T, name, 2)                                                                                                                 \
+    MUL_ROW(T, name, 3)                                                                                                                 \
+    MUL_ROW(T, name, 4)                                                                                                                 \
+    MUL_ROW(T, name, 5)                                                                                                                 \
+    MUL_ROW(T, name, 6)                                                                                                                 \
+    static void mul_##name(MUL_ARGS(void), uint32_t rows, uint32_t cols, bool add)                                                      \
+    {                                                                                                                                   \
+        static void (*const by_rows[])(MUL_ARGS(T), uint32_t, bool) = { NULL,           mul_##name##_1, mul_##name##_2, mul_##name##_3, \
+                                                                        mul_##name##_4, mul_##name##_5, mul_##name##_6 };               \
+        for (uint32_t n_block = (rows + MUL_ROWS - 1) / MUL_ROWS; n_block > 0; n_block--) { /* as even as they come */                  \
+            uint32_t r = (rows + n_block - 1) / n_block;                                                                                \
+            by_rows[r](out, ldo, x, ldx, w, w_col, w_k, k, cols, add);                                                                  \
+            out += r * ldo, x += r * ldx, rows -= r;                                                                                    \
+        }                                                                                                                               \
     }
 MUL(float, f32)
 MUL(bf16, bf16)
@@ -126,14 +121,15 @@ static float row_sum_squares(const float *x, uint32_t n)
 }
 
 /* body(i, n) for every 16 of [0, n), n < 16 at the end: lanes are independent, so the tail has the bits of the rest */
-#define FOR_VECTORS(n)                                                \
-    for (uint32_t i = 0, len; len = (n) - i < 16 ? (n) - i : 16, i < (n); i += 16)
+#define FOR_VECTORS(n) for (uint32_t i = 0, len; len = (n)-i < 16 ? (n)-i : 16, i < (n); i += 16)
 
 INLINE v16  load_part(const float *p, uint32_t len) { return len == 16 ? v_load(p) : v_load_n(p, len); }
 INLINE void store_part(float *p, v16 a, uint32_t len)
 {
-    if (len == 16) v_store(p, a);
-    else v_store_n(p, a, len);
+    if (len == 16)
+        v_store(p, a);
+    else
+        v_store_n(p, a, len);
 }
 
 static void row_norm(float *out, const float *x, const float *w, float scale, uint32_t n)
@@ -176,9 +172,12 @@ static void row_store(void *dst, enum dtype t, const float *src, uint32_t n)
     FOR_VECTORS(n)
     {
         v16 a = load_part(src + i, len);
-        if (t == DT_F32) store_part((float *)dst + i, a, len);
-        else if (t == DT_BF16) v_store_bf16_n((bf16 *)dst + i, a, len);
-        else v_store_f16_n((f16 *)dst + i, a, len);
+        if (t == DT_F32)
+            store_part((float *)dst + i, a, len);
+        else if (t == DT_BF16)
+            v_store_bf16_n((bf16 *)dst + i, a, len);
+        else
+            v_store_f16_n((f16 *)dst + i, a, len);
     }
 }
 

@@ -7,8 +7,8 @@ typedef struct {
     float f[16];
 } v16;
 #define V_INLINE static inline __attribute__((always_inline))
-#define V_EACH(expr)                                \
-    v16 y_;                                         \
+#define V_EACH(expr)                                    \
+    v16 y_;                                             \
     for (uint32_t i = 0; i < 16; i++) y_.f[i] = (expr); \
     return y_
 
@@ -33,9 +33,9 @@ V_INLINE v16 v_fma(v16 a, v16 b, v16 c) { V_EACH(fmaf(a.f[i], b.f[i], c.f[i])); 
 #else
 V_INLINE v16 v_fma(v16 a, v16 b, v16 c) { V_EACH(a.f[i] * b.f[i] + c.f[i]); } /* no such instruction: rounded twice */
 #endif
-#define V_MASK(cond)                                                        \
-    uint32_t m_ = 0;                                                        \
-    for (uint32_t i = 0; i < 16; i++) m_ |= (uint32_t)(cond) << i;          \
+#define V_MASK(cond)                                               \
+    uint32_t m_ = 0;                                               \
+    for (uint32_t i = 0; i < 16; i++) m_ |= (uint32_t)(cond) << i; \
     return m_
 V_INLINE uint32_t v_above(v16 a, v16 b) { V_MASK(a.f[i] > b.f[i]); }
 V_INLINE uint32_t v_equal(v16 a, v16 b) { V_MASK(a.f[i] == b.f[i]); }
@@ -92,8 +92,8 @@ V_INLINE void v_transpose(v16 *a)
         }
 }
 
-#define MUL_ROWS 6
+#define MUL_ROWS       6
 #define MUL_COLS(rows) 1
-#define SIMD_TABLE simd_scalar
-#define SIMD_NAME "scalar"
+#define SIMD_TABLE     simd_scalar
+#define SIMD_NAME      "scalar"
 #include "kernels/cpu/simd_body.h"

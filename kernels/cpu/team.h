@@ -13,4 +13,4 @@ enum status team_create(uint32_t n_thread, struct team **t_out);
 void        team_free(struct team *t);
 uint32_t    team_n_thread(const struct team *t);
 /* Runs fn for all pieces; returns when all are done. cost: about how many cycles on one thread; little is not shared. */
-void        team_run(struct team *t, uint32_t n_piece, uint64_t cost, team_fn *fn, void *arg);
+void team_run(struct team *t, uint32_t n_piece, uint64_t cost, team_fn *fn, void *arg);

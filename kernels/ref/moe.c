@@ -42,8 +42,10 @@ void ref_moe(struct device *d, const struct op_moe *o)
                 if (best == UINT32_MAX) break; /* NaN */
                 last = (double)logit[best], last_id = best;
                 double p = exp(last - max) / all;
-                if (pass == 0) chosen += p;
-                else expert(out, x, &o->gate_up[best], &o->down[best], o->renorm ? p / chosen : p);
+                if (pass == 0)
+                    chosen += p;
+                else
+                    expert(out, x, &o->gate_up[best], &o->down[best], o->renorm ? p / chosen : p);
             }
         }
     }

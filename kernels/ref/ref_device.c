@@ -13,10 +13,7 @@ static void ref_close(struct device *d)
     free(d);
 }
 
-static uint64_t ref_weight_bytes(enum dtype t, uint32_t n, uint32_t k)
-{
-    return ((uint64_t)n * k * dtype_bytes(t) + 63) / 64 * 64;
-}
+static uint64_t ref_weight_bytes(enum dtype t, uint32_t n, uint32_t k) { return ((uint64_t)n * k * dtype_bytes(t) + 63) / 64 * 64; }
 
 static enum status ref_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out)
 {

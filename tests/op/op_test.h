@@ -62,13 +62,16 @@ static inline void op_assert_near(const float *got, const float *want, size_t n,
 {
     for (size_t i = 0; i < n; i++) {
         double diff = fabs((double)got[i] - (double)want[i]);
-        if (!(diff <= tolerance * (1.0 + fabs((double)want[i])))) fail_msg("%s: [%zu] is %.9g, should be %.9g", what, i, (double)got[i], (double)want[i]);
+        if (!(diff <= tolerance * (1.0 + fabs((double)want[i]))))
+            fail_msg("%s: [%zu] is %.9g, should be %.9g", what, i, (double)got[i], (double)want[i]);
     }
 }
 static inline void op_assert_same(const float *got, const float *want, size_t n, const char *what)
 {
     for (size_t i = 0; i < n; i++)
-        if (memcmp(&got[i], &want[i], sizeof *got)) fail_msg("%s: [%zu] is %.9g (%a), should be %.9g (%a)", what, i, (double)got[i], (double)got[i], (double)want[i], (double)want[i]);
+        if (memcmp(&got[i], &want[i], sizeof *got))
+            fail_msg("%s: [%zu] is %.9g (%a), should be %.9g (%a)", what, i, (double)got[i], (double)got[i], (double)want[i],
+                     (double)want[i]);
 }
 
 static inline struct dev_weight op_weight(struct device *d, enum dtype t, uint32_t n, uint32_t k, const float *src)

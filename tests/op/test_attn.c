@@ -48,7 +48,8 @@ static struct dev_kv make_kv(struct device *d, struct shape s)
 static void step(struct device *d, struct world *w, struct dev_kv *kv, const uint32_t *order, uint32_t n_seq, const uint32_t *from,
                  const uint32_t *to, float **out, float **qkv_out)
 {
-    uint32_t pos[SEQS * TOKENS_MAX], row_seq[SEQS * TOKENS_MAX], row_start[SEQS + 1] = { 0 }, page_start[SEQS + 1] = { 0 }, page[SEQS * TOKENS_MAX], n = 0, p = 0;
+    uint32_t pos[SEQS * TOKENS_MAX], row_seq[SEQS * TOKENS_MAX], row_start[SEQS + 1] = { 0 }, page_start[SEQS + 1] = { 0 },
+                                                                                  page[SEQS * TOKENS_MAX], n = 0, p = 0;
     for (uint32_t i = 0; i < n_seq; i++) {
         uint32_t s = order[i];
         for (uint32_t t = from[s]; t < to[s]; t++) pos[n] = t, row_seq[n++] = i;
@@ -58,10 +59,21 @@ static void step(struct device *d, struct world *w, struct dev_kv *kv, const uin
     size_t width = w->width, out_width = (size_t)w->s.n_head * w->s.dim;
     float *x = malloc((n + 1) * width * sizeof *x), *y = malloc((n + 1) * out_width * sizeof *y);
     for (uint32_t r = 0; r < n; r++) memcpy(x + r * width, w->qkv[order[row_seq[r]]] + pos[r] * width, width * sizeof *x);
-    struct dev_batch b = { .n_row = n, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page };
-    struct op_qkv    q = { x, w->s.norm ? w->q_norm : NULL, w->s.norm ? w->k_norm : NULL, 1e-6f, w->s.rot ? w->inv_freq : NULL, 1.25f,
-                           w->s.n_head, w->s.n_kv_head, w->s.dim, w->s.rot, LAYER };
-    struct op_attn   a = { y, x, w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim), w->s.window };
+    struct dev_batch b = {
+        .n_row = n, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page
+    };
+    struct op_qkv  q = { x,
+                        w->s.norm ? w->q_norm : NULL,
+                        w->s.norm ? w->k_norm : NULL,
+                         1e-6f,
+                        w->s.rot ? w->inv_freq : NULL,
+                         1.25f,
+                         w->s.n_head,
+                         w->s.n_kv_head,
+                         w->s.dim,
+                         w->s.rot,
+                         LAYER };
+    struct op_attn a = { y, x, w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim), w->s.window };
     d->ops->qkv(d, &q, &b, kv);
     d->ops->attention(d, &a, &b, kv);
     for (uint32_t r = 0; r < n; r++) {
@@ -110,8 +122,8 @@ static void run(struct device *d, struct world *w, struct dev_kv *kv, uint32_t c
 }
 
 static const struct shape shapes[] = {
-    { 4, 2, 64, 64, 16, 0, DT_BF16, true },  { 4, 2, 64, 64, 32, 50, DT_BF16, false }, { 6, 1, 48, 24, 64, 0, DT_F16, true },
-    { 2, 2, 80, 0, 4, 0, DT_F32, false },    { 3, 3, 20, 20, 2, 7, DT_BF16, true },   { 8, 1, 128, 128, 1, 64, DT_F16, false },
+    { 4, 2, 64, 64, 16, 0, DT_BF16, true },    { 4, 2, 64, 64, 32, 50, DT_BF16, false }, { 6, 1, 48, 24, 64, 0, DT_F16, true },
+    { 2, 2, 80, 0, 4, 0, DT_F32, false },      { 3, 3, 20, 20, 2, 7, DT_BF16, true },    { 8, 1, 128, 128, 1, 64, DT_F16, false },
     { 2, 1, 256, 64, 16, 130, DT_BF16, true }, { 70, 1, 16, 16, 16, 0, DT_BF16, false },
 };
 
@@ -133,7 +145,8 @@ static void both_agree_with_ref(void **state)
             for (int s = 0; s < SEQS; s++) {
                 op_assert_near(got_qkv[s], want_qkv[s], (size_t)w.len[s] * w.width, 3e-6, "qkv");
                 /* keys and values are rounded to the pool's type: a last bit may fall the other way */
-                op_assert_near(got[s], want[s], (size_t)w.len[s] * shapes[i].n_head * shapes[i].dim, shapes[i].kv == DT_F32 ? 1e-5 : 4e-3, "attention");
+                op_assert_near(got[s], want[s], (size_t)w.len[s] * shapes[i].n_head * shapes[i].dim, shapes[i].kv == DT_F32 ? 1e-5 : 4e-3,
+                               "attention");
             }
         }
         free_out(want), free_out(got), free_out(want_qkv), free_out(got_qkv);
@@ -180,7 +193,8 @@ static void a_row_has_the_same_bits_in_every_chunk_batch_and_page_size(void **st
                 unmake(&other);
             }
             if (op_is_vector(d[j])) {
-                if (first[0]) assert_same_out(&w, want, first, "one variant against another");
+                if (first[0])
+                    assert_same_out(&w, want, first, "one variant against another");
                 else
                     for (int s = 0; s < SEQS; s++) first[s] = want[s], want[s] = NULL;
             }
@@ -210,8 +224,10 @@ static void what_a_row_may_not_see_does_not_touch_it(void **state)
         size_t width = s.n_head * s.dim;
         for (uint32_t t = 0; t < w.len[0]; t++) {
             bool sees = t >= bad && t < bad + s.window;
-            if (sees) assert_true(isnan(got[0][t * width]));
-            else op_assert_same(got[0] + t * width, want[0] + t * width, width, d[j]->ops->name);
+            if (sees)
+                assert_true(isnan(got[0][t * width]));
+            else
+                op_assert_same(got[0] + t * width, want[0] + t * width, width, d[j]->ops->name);
         }
         free_out(want), free_out(got);
         unmake(&w);
@@ -227,11 +243,14 @@ static void angles_do_not_depend_on_what_was_cached(void **state)
     struct device *d = op_open(DEV_CPU, NULL, 1), *ref = op_open(DEV_REF, NULL, 1);
     struct world   w = make(s, 0);
     struct dev_kv  kv = make_kv(d, s), kv_ref = make_kv(ref, s);
-    uint32_t       pos[2], row_seq[2] = { 0, 1 }, row_start[3] = { 0, 1, 2 }, page_start[3] = { 0, 100000, 200000 }, *page = calloc(200000, sizeof *page);
+    uint32_t       pos[2], row_seq[2] = { 0, 1 }, row_start[3] = { 0, 1, 2 }, page_start[3] = { 0, 100000, 200000 },
+                     *page = calloc(200000, sizeof *page);
     for (uint32_t i = 0; i < 60; i++) {
-        struct dev_batch b = { .n_row = 2, .n_seq = 2, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page };
-        float           *x = op_random(2 * w.width, 50 + i, 1), *y = op_random(2 * w.width, 50 + i, 1);
-        struct op_qkv    q = { x, NULL, NULL, 0, w.inv_freq, 1.0f + (float)(i % 3), s.n_head, s.n_kv_head, s.dim, s.rot - 2 * (i % 2), 0 };
+        struct dev_batch b = {
+            .n_row = 2, .n_seq = 2, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page
+        };
+        float        *x = op_random(2 * w.width, 50 + i, 1), *y = op_random(2 * w.width, 50 + i, 1);
+        struct op_qkv q = { x, NULL, NULL, 0, w.inv_freq, 1.0f + (float)(i % 3), s.n_head, s.n_kv_head, s.dim, s.rot - 2 * (i % 2), 0 };
         pos[0] = i * 7919 % 100000, pos[1] = (pos[0] + (1u << (i % 20))) % 100000;
         d->ops->qkv(d, &q, &b, &kv);
         q.qkv = y;

@@ -85,7 +85,9 @@ static void *rank_run(void *arg)
 {
     struct rank   *r = arg;
     struct device *d;
-    struct dev_cfg cfg = { .kind = r->rank % 2 ? DEV_REF : DEV_CPU, .arena_bytes = 4 << 20, .n_thread = 1, .rank = r->rank, .n_rank = RANKS, .group = r->group };
+    struct dev_cfg cfg = {
+        .kind = r->rank % 2 ? DEV_REF : DEV_CPU, .arena_bytes = 4 << 20, .n_thread = 1, .rank = r->rank, .n_rank = RANKS, .group = r->group
+    };
     r->st = dev_open(&cfg, &d);
     if (r->st) return NULL;
     for (uint32_t i = 0; i < ROUNDS && i < r->stop; i++) {

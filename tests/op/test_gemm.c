@@ -5,8 +5,11 @@ static const enum dtype types[] = { DT_F32, DT_BF16, DT_F16 };
 static void linear_agrees_with_ref(void **state)
 {
     (void)state;
-    static const struct { uint32_t m, n, k; } shape[] = {
-        { 1, 1, 1 }, { 1, 16, 16 }, { 2, 5, 3 }, { 3, 17, 257 }, { 7, 64, 64 }, { 13, 130, 300 }, { 33, 100, 65 }, { 100, 80, 520 }, { 200, 33, 40 }, { 1, 700, 256 },
+    static const struct {
+        uint32_t m, n, k;
+    } shape[] = {
+        { 1, 1, 1 },      { 1, 16, 16 },   { 2, 5, 3 },      { 3, 17, 257 },  { 7, 64, 64 },
+        { 13, 130, 300 }, { 33, 100, 65 }, { 100, 80, 520 }, { 200, 33, 40 }, { 1, 700, 256 },
     };
     struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
     uint32_t       n_dev = op_cpu_devices(d);
@@ -14,8 +17,9 @@ static void linear_agrees_with_ref(void **state)
         for (int t = 0; t < 3; t++)
             for (int with_bias = 0; with_bias < 2; with_bias++) {
                 uint32_t m = shape[s].m, n = shape[s].n, k = shape[s].k;
-                float   *x = op_random((size_t)m * k, 1, 1), *src = op_random((size_t)n * k, 2, 1 / sqrtf((float)k)), *bias = op_random(n, 3, 1);
-                float   *want = op_random((size_t)m * n, 4, 1), *got = op_random((size_t)m * n, 5, 1);
+                float   *x = op_random((size_t)m * k, 1, 1), *src = op_random((size_t)n * k, 2, 1 / sqrtf((float)k)),
+                      *bias = op_random(n, 3, 1);
+                float            *want = op_random((size_t)m * n, 4, 1), *got = op_random((size_t)m * n, 5, 1);
                 struct dev_weight w = op_weight(ref, types[t], n, k, src);
                 ref->ops->linear(ref, want, x, &w, with_bias ? bias : NULL, m);
                 for (uint32_t i = 0; i < n_dev; i++) {
@@ -74,8 +78,10 @@ static void weight_set_takes_slices_in_any_order(void **state)
         for (uint32_t i = 0; i < N * K; i++) {
             char    *at = src + 1 + (size_t)(i / K) * STRIDE + i % K * dtype_bytes(types[from]);
             uint16_t h = types[from] == DT_BF16 ? f32_to_bf16(v[i]) : f32_to_f16(v[i]);
-            if (types[from] == DT_F32) memcpy(at, &v[i], 4);
-            else memcpy(at, &h, 2);
+            if (types[from] == DT_F32)
+                memcpy(at, &v[i], 4);
+            else
+                memcpy(at, &h, 2);
         }
         for (int to = 0; to < 3; to++)
             for (uint32_t i = 0; i < n_dev; i++) {
@@ -105,8 +111,8 @@ static void tied_weights_serve_embed_and_linear(void **state)
     enum { N = 50, K = 24 };
     struct device *d[OP_DEVICES_MAX];
     uint32_t       n_dev = op_cpu_devices(d);
-    float         *src = op_random(N * K, 1, 1), *unit = calloc(K * K, sizeof *unit), *row = op_random(N * K, 2, 1), *col = op_random(K * N, 3, 1);
-    uint32_t       id[N];
+    float *src = op_random(N * K, 1, 1), *unit = calloc(K * K, sizeof *unit), *row = op_random(N * K, 2, 1), *col = op_random(K * N, 3, 1);
+    uint32_t id[N];
     for (uint32_t i = 0; i < N; i++) id[i] = i;
     for (uint32_t i = 0; i < K; i++) unit[i * K + i] = 1;
     for (uint32_t i = 0; i < n_dev; i++) {

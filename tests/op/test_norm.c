@@ -9,7 +9,8 @@ static void norms_agree_with_ref(void **state)
     for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
         size_t all = (size_t)n * dim[s];
         float *x = op_random(all, 1, 3), *delta = op_random(all, 2, 1), *w = op_random(dim[s], 3, 1);
-        float *want = op_random(all, 4, 1), *got = op_random(all, 5, 1), *want_x = malloc(all * sizeof *x), *got_x = malloc(all * sizeof *x);
+        float *want = op_random(all, 4, 1), *got = op_random(all, 5, 1), *want_x = malloc(all * sizeof *x),
+              *got_x = malloc(all * sizeof *x);
         for (uint32_t i = 0; i < n_dev; i++) {
             ref->ops->rmsnorm(ref, want, x, w, n, dim[s], 1e-5f);
             d[i]->ops->rmsnorm(d[i], got, x, w, n, dim[s], 1e-5f);
@@ -33,7 +34,8 @@ static void a_row_has_the_same_bits_in_every_place(void **state)
     enum { N = 2000, DIM = 100 };
     struct device *d[OP_DEVICES_MAX];
     uint32_t       n_dev = op_cpu_devices(d);
-    float         *x = op_random(N * DIM, 1, 1), *w = op_random(DIM, 2, 1), *got = op_random(N * DIM, 3, 1), *alone = op_random(DIM, 4, 1), *first = NULL;
+    float         *x = op_random(N * DIM, 1, 1), *w = op_random(DIM, 2, 1), *got = op_random(N * DIM, 3, 1), *alone = op_random(DIM, 4, 1),
+          *first = NULL;
     for (uint32_t i = 0; i < n_dev; i++) {
         d[i]->ops->rmsnorm(d[i], got, x, w, N, DIM, 1e-6f);
         for (uint32_t r = 0; r < N; r++) {
@@ -54,7 +56,8 @@ static void swiglu_agrees_with_ref_and_rows_stand_alone(void **state)
     enum { N = 300, INTER = 77 };
     struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
     uint32_t       n_dev = op_cpu_devices(d);
-    float         *x = op_random(N * 2 * INTER, 1, 4), *want = op_random(N * INTER, 2, 1), *got = op_random(N * INTER, 3, 1), *alone = op_random(INTER, 4, 1);
+    float         *x = op_random(N * 2 * INTER, 1, 4), *want = op_random(N * INTER, 2, 1), *got = op_random(N * INTER, 3, 1),
+          *alone = op_random(INTER, 4, 1);
     x[0] = -200, x[1] = 200, x[2] = -88, x[3] = 0, x[4] = -0.0f, x[5] = 1e-30f, x[6] = -87.4f;
     ref->ops->swiglu(ref, want, x, N, INTER);
     for (uint32_t i = 0; i < n_dev; i++) {

@@ -69,8 +69,10 @@ static void draws_agree_with_ref(void **state)
                     for (uint32_t t = 0; t < row[i].n_top; t++) {
                         size_t at = (size_t)i * OP_SAMPLE_TOP_MAX + t;
                         assert_int_equal(got.top_id[at], want.top_id[at]);
-                        if (want.top_id[at] != UINT32_MAX) op_assert_near(&got.top_logprob[at], &want.top_logprob[at], 1, 2e-6, d[j]->ops->name);
-                        else assert_true(isinf(got.top_logprob[at]) && isinf(want.top_logprob[at]));
+                        if (want.top_id[at] != UINT32_MAX)
+                            op_assert_near(&got.top_logprob[at], &want.top_logprob[at], 1, 2e-6, d[j]->ops->name);
+                        else
+                            assert_true(isinf(got.top_logprob[at]) && isinf(want.top_logprob[at]));
                     }
                 }
             }
@@ -85,10 +87,10 @@ static void a_row_draws_the_same_alone_and_in_every_place(void **state)
 {
     (void)state;
     enum { VOCAB = 5003 };
-    struct device    *d[OP_DEVICES_MAX];
-    uint32_t          n_dev = op_cpu_devices(d);
-    static struct out all, alone;
-    float            *logits = op_random(ROWS * VOCAB, 3, 2);
+    struct device       *d[OP_DEVICES_MAX];
+    uint32_t             n_dev = op_cpu_devices(d);
+    static struct out    all, alone;
+    float               *logits = op_random(ROWS * VOCAB, 3, 2);
     struct op_sample_row row[ROWS];
     for (uint32_t base = 0; base < 240; base += ROWS)
         for (uint32_t j = 0; j < n_dev; j++) {
@@ -175,11 +177,11 @@ static void draws_follow_the_distribution(void **state)
 {
     (void)state;
     enum { VOCAB = 300, N = 20000 };
-    struct device    *d = op_open(DEV_CPU, NULL, 2);
-    static struct out out;
-    float            *l = op_random(VOCAB, 9, 1.5f), *logits = malloc(ROWS * VOCAB * sizeof *logits);
-    double            p[VOCAB], sum = 0, chi = 0;
-    uint32_t          seen[VOCAB] = { 0 };
+    struct device       *d = op_open(DEV_CPU, NULL, 2);
+    static struct out    out;
+    float               *l = op_random(VOCAB, 9, 1.5f), *logits = malloc(ROWS * VOCAB * sizeof *logits);
+    double               p[VOCAB], sum = 0, chi = 0;
+    uint32_t             seen[VOCAB] = { 0 };
     struct op_sample_row row[ROWS];
     for (uint32_t i = 0; i < ROWS; i++) memcpy(logits + i * VOCAB, l, VOCAB * sizeof *l);
     for (uint32_t i = 0; i < VOCAB; i++) sum += p[i] = exp((double)l[i] / 0.8);
@@ -223,7 +225,8 @@ static void a_row_that_is_not_sane_draws_nothing(void **state)
             row[3].n_ban = 3, row[3].n_allow = 0;
             uint32_t all[VOCAB];
             for (uint32_t i = 0; i < VOCAB; i++) all[i] = i;
-            struct op_sample o = { l + 3 * VOCAB, 1, VOCAB, row + 3, hist, all, allow, bias, out.id, out.logprob, out.rank, out.top_id, out.top_logprob };
+            struct op_sample o = { l + 3 * VOCAB, 1,           VOCAB,    row + 3,    hist,           all, allow, bias,
+                                   out.id,        out.logprob, out.rank, out.top_id, out.top_logprob };
             row[3].n_ban = VOCAB; /* nothing may be drawn */
             d[j]->ops->sample(d[j], &o);
             assert_int_equal(out.id[0], UINT32_MAX);
@@ -250,7 +253,8 @@ static void logprobs_of_given_ids(void **state)
         d[j]->ops->logprob(d[j], &o);
         assert_memory_equal(got.rank, want.rank, sizeof want.rank);
         op_assert_near(got.logprob, want.logprob, ROWS, 2e-6, d[j]->ops->name);
-        for (uint32_t i = 0; i < ROWS; i++) assert_memory_equal(got.top_id + i * OP_SAMPLE_TOP_MAX, want.top_id + i * OP_SAMPLE_TOP_MAX, 5 * sizeof *id);
+        for (uint32_t i = 0; i < ROWS; i++)
+            assert_memory_equal(got.top_id + i * OP_SAMPLE_TOP_MAX, want.top_id + i * OP_SAMPLE_TOP_MAX, 5 * sizeof *id);
     }
     free(l);
     dev_close(ref);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGE_BYTES = 8 << 20, READERS_MAX = 8, PROGRESS_BYTES = 64 << 20, WEIGHT_LOCKS = 16, ROWS_TOGETHER = 64 };
+enum { STAGE_BYTES = 8 << 20, READERS_MAX = 8, PROGRESS_BYTES = 64 << 20, ROWS_TOGETHER = 64 };
 
 struct readers {
     struct place                *p;
@@ -22,8 +22,7 @@ struct readers {
     uint32_t        next_job, next_row;
     uint64_t        done, total, told;
     enum status     st;
-    /* A matrix is filled by one thread at a time: a device may pack rows of two pieces into one word. */
-    pthread_mutex_t weight_lock[WEIGHT_LOCKS];
+    pthread_mutex_t vector_lock; /* weight_set takes several threads at a time, to_device does not say so */
 };
 
 struct piece {
@@ -115,13 +114,12 @@ static enum status piece_read(struct readers *r, const struct piece *k, unsigned
     enum status             st = source_read(&r->p->bind->set->file[j->tensor->file], at, stage, (size_t)(k->n * row_bytes));
     if (st) return st;
     if (j->vec) {
+        pthread_mutex_lock(&r->vector_lock);
         piece_vector(r->p->dev, k, stage, t);
-        return ST_OK;
+        pthread_mutex_unlock(&r->vector_lock);
+    } else {
+        r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + k->row, k->n, stage + j->src_col * dtype_bytes(t), (size_t)row_bytes, t);
     }
-    pthread_mutex_t *lock = &r->weight_lock[(uintptr_t)j->w / sizeof *j->w % WEIGHT_LOCKS];
-    pthread_mutex_lock(lock);
-    r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + k->row, k->n, stage + j->src_col * dtype_bytes(t), (size_t)row_bytes, t);
-    pthread_mutex_unlock(lock);
     return ST_OK;
 }
 
@@ -153,7 +151,7 @@ enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *
     }
     if (r.total < r.stage_bytes) r.stage_bytes = (size_t)r.total; /* a row always fits */
     pthread_mutex_init(&r.lock, NULL);
-    for (int i = 0; i < WEIGHT_LOCKS; i++) pthread_mutex_init(&r.weight_lock[i], NULL);
+    pthread_mutex_init(&r.vector_lock, NULL);
 
     uint64_t  useful = r.total / STAGE_BYTES + 1, n = cfg->n_thread ? cfg->n_thread : thread_cpu_count();
     pthread_t thread[READERS_MAX];
@@ -164,7 +162,7 @@ enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *
     reader_main(&r); /* this thread is one of them, whether or not others could be started */
     for (uint32_t i = 0; i < n_thread; i++) pthread_join(thread[i], NULL);
 
-    for (int i = 0; i < WEIGHT_LOCKS; i++) pthread_mutex_destroy(&r.weight_lock[i]);
+    pthread_mutex_destroy(&r.vector_lock);
     pthread_mutex_destroy(&r.lock);
     return r.st;
 }

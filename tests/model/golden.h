@@ -77,8 +77,8 @@ struct gold_run {
     uint32_t          vocab;
 };
 
-static inline void gold_run_open(struct gold_run *r, const struct model_spec *spec, const struct source *src, enum dev_kind device,
-                                 uint32_t n_rank, enum dtype weights, enum dtype kv)
+static inline void gold_run_open_with(struct gold_run *r, const struct model_spec *spec, const struct source *src, enum dev_kind device,
+                                      uint32_t n_rank, enum dtype weights, enum dtype kv, uint32_t n_reader)
 {
     char             err[512] = "";
     uint32_t         n_block;
@@ -87,6 +87,7 @@ static inline void gold_run_open(struct gold_run *r, const struct model_spec *sp
                              .n_thread = 2,
                              .load = { .weight_dtype = weights,
                                        .kv_dtype = kv,
+                                       .n_thread = n_reader,
                                        .batch_rows_max = GOLD_TOKENS_MAX,
                                        .logit_rows_max = 4,
                                        .n_block = GOLD_BLOCKS,
@@ -99,6 +100,12 @@ static inline void gold_run_open(struct gold_run *r, const struct model_spec *sp
     r->runner = rank_team_runner(r->team);
     r->vocab = spec->vocab;
     assert_int_equal(batch_init(&r->b, &bc), ST_OK);
+}
+
+static inline void gold_run_open(struct gold_run *r, const struct model_spec *spec, const struct source *src, enum dev_kind device,
+                                 uint32_t n_rank, enum dtype weights, enum dtype kv)
+{
+    gold_run_open_with(r, spec, src, device, n_rank, weights, kv, 0);
 }
 
 static inline void gold_run_close(struct gold_run *r)

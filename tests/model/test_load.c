@@ -71,7 +71,7 @@ static void shapes_that_config_json_does_not_make_are_named_with_its_keys(void *
     refused("llama3", "{\"vocab_size\": 319}", 1, "has shape [320, 48], config.json makes it [319, 48] (vocab_size x hidden_size");
     refused("llama3", "{\"hidden_size\": 64}", 1, "hidden_size");
     refused("llama3", "{\"intermediate_size\": 65}", 1, "(hidden_size x intermediate_size)");
-    refused("llama3", "{\"head_dim\": 32}", 1, "num_attention_heads * head_dim x hidden_size");
+    refused("llama3", "{\"head_dim\": 32}", 1, "head_dim x hidden_size");
     refused("llama3", "{\"num_key_value_heads\": 4}", 1, "num_key_value_heads * head_dim x hidden_size");
     refused("mixtral", "{\"num_local_experts\": 5}", 1, "num_experts x hidden_size");
     refused("qwen3", "{\"head_dim\": 64}", 1, "head_dim");
@@ -294,6 +294,75 @@ static void a_file_that_is_cut_while_it_is_read_is_an_io_error(void **state)
     gold_close(&g);
 }
 
+/* A checkpoint of 30 MB, so that several readers have work, with random bits that are finite floats. */
+static void big_folder(struct memory_source *m)
+{
+    enum { H = 256, V = 16384, I = 1024 };
+    static const struct {
+        const char *name;
+        uint32_t    n, k;
+    } t[] = { { "model.embed_tokens.weight", V, H },
+              { "model.norm.weight", H, 0 },
+              { "model.layers.0.input_layernorm.weight", H, 0 },
+              { "model.layers.0.post_attention_layernorm.weight", H, 0 },
+              { "model.layers.0.self_attn.q_proj.weight", H, H },
+              { "model.layers.0.self_attn.k_proj.weight", H / 2, H },
+              { "model.layers.0.self_attn.v_proj.weight", H / 2, H },
+              { "model.layers.0.self_attn.o_proj.weight", H, H },
+              { "model.layers.0.mlp.gate_proj.weight", I, H },
+              { "model.layers.0.mlp.up_proj.weight", I, H },
+              { "model.layers.0.mlp.down_proj.weight", H, I },
+              { "lm_head.weight", V, H } };
+    char   header[8192];
+    size_t n = 0, at = 0;
+    for (size_t i = 0; i < ARRAY_N(t); i++) {
+        size_t bytes = (size_t)t[i].n * (t[i].k ? t[i].k : 1) * 2;
+        char   cols[16] = "";
+        if (t[i].k) snprintf(cols, sizeof cols, ",%u", t[i].k);
+        n += (size_t)snprintf(header + n, sizeof header - n, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%u%s],\"data_offsets\":[%zu,%zu]}",
+                              i ? ',' : '{', t[i].name, t[i].n, cols, at, at + bytes);
+        at += bytes;
+    }
+    snprintf(header + n, sizeof header - n, "}");
+    memory_add_text(
+        m, "config.json",
+        "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":256,\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+        "\"intermediate_size\":1024,\"vocab_size\":16384,\"torch_dtype\":\"bfloat16\"}");
+    memory_add_safetensors(m, "model.safetensors", header, at);
+    unsigned char *b = m->owned[1] + m->file[1].n - at;
+    for (size_t i = 0; i < at; i += 2) { /* bf16 from -0.06 to 0.06 */
+        uint32_t x = (uint32_t)(i * 2654435761u) ^ (uint32_t)(i >> 7) * 40503u;
+        b[i] = (unsigned char)(x >> 8), b[i + 1] = (unsigned char)(0x3c + (x >> 16 & 1) + (x >> 9 & 0x80));
+    }
+}
+
+static void several_readers_give_the_bits_that_one_gives(void **state)
+{
+    (void)state;
+    enum { VOCAB = 16384, N = 20 };
+    struct memory_source m = { .src.n_embed = 0 };
+    struct model_spec    spec;
+    uint32_t             ids[N], last = N - 1;
+    float               *one = malloc(VOCAB * sizeof *one);
+    assert_non_null(one);
+    for (uint32_t i = 0; i < N; i++) ids[i] = i * 777;
+    big_folder(&m);
+    if (model_spec_load(&m.src, &spec, err, sizeof err)) fail_msg("%s", err);
+    for (uint32_t n_thread = 1; n_thread <= 4; n_thread++) {
+        struct gold_run r;
+        gold_run_open_with(&r, &spec, &m.src, DEV_CPU, 1, DT_COUNT, DT_COUNT, n_thread);
+        gold_step(&r, ids, 0, N, &last, 1, false);
+        const float *got = rank_team_logits(r.team);
+        if (n_thread == 1) memcpy(one, got, VOCAB * sizeof *one);
+        assert_true(isfinite(got[0]) && got[0] != got[1]);
+        assert_memory_equal(one, got, VOCAB * sizeof *one);
+        gold_run_close(&r);
+    }
+    free(one);
+    model_spec_free(&spec);
+    memory_free(&m);
+}
+
 int main(void)
 {
     log_init(LOG_LEVEL_ERROR, -1, false);
@@ -306,6 +375,7 @@ int main(void)
         cmocka_unit_test(the_plan_is_what_loading_takes),
         cmocka_unit_test(progress_rises_to_the_whole),
         cmocka_unit_test(a_file_that_is_cut_while_it_is_read_is_an_io_error),
+        cmocka_unit_test(several_readers_give_the_bits_that_one_gives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,9 @@ struct corpus {
     json_t     *alphabet, *kinds;
     const char *folder;
 };
-struct corpus_rng { uint64_t x; };
+struct corpus_rng {
+    uint64_t x;
+};
 
 static inline uint64_t corpus_below(struct corpus_rng *r, uint64_t n) /* splitmix64 */
 {
@@ -44,7 +46,10 @@ static inline void corpus_close(struct corpus *c)
     json_decref(c->kinds);
 }
 
-struct corpus_text { const char *p; size_t n; };
+struct corpus_text {
+    const char *p;
+    size_t      n;
+};
 static inline struct corpus_text corpus_fragment(const struct corpus *c, struct corpus_rng *r)
 {
     const json_t *list = json_object_get(c->alphabet, "fragments"), *s = json_array_get(list, corpus_below(r, json_array_size(list)));

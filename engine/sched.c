@@ -164,10 +164,12 @@ static uint32_t take_blocks(struct sched *s, struct seq *q, uint32_t n)
 
 /* ---- the plan */
 
+static uint32_t rows_left(const struct seq *q) { return q->n_token - q->n_computed; }
+
 /* Gives q up to n rows of the budget. false: no row of it can run in this step. */
 static bool plan_rows(struct sched *s, struct seq *q, uint32_t n)
 {
-    uint32_t left = q->n_token - q->n_computed;
+    uint32_t left = rows_left(q);
     CHECK(left > 0);
     if (n > left) n = left;
     if (n > s->budget) n = s->budget;
@@ -182,6 +184,35 @@ static bool plan_rows(struct sched *s, struct seq *q, uint32_t n)
     s->budget -= n;
     s->plan[s->n_plan++] = q;
     return true;
+}
+
+/* What the step has left goes to the prompts that were cut short, oldest first, as far as blocks allow without a preemption. */
+static void plan_rest(struct sched *s)
+{
+    for (uint32_t i = s->n_plan_one; i < s->n_plan && s->budget; i++) {
+        struct seq        *q = s->plan[i];
+        struct sample_need need = sample_need(q, s->cfg.n_eos);
+        uint32_t           left = rows_left(q), n = q->n_step + s->budget;
+        if (n > s->cfg.chunk_max) n = s->cfg.chunk_max;
+        if (n > left) n = left;
+        if (n == left && !q->samples && !sample_fits(s->batch, s->used, need)) n--;
+        if (n <= q->n_step || !reserve(s, q, q->n_computed + n)) continue;
+        s->budget -= n - q->n_step;
+        q->n_step = n;
+        if (n < left) continue;
+        q->samples = true;
+        sample_use(&s->used, need);
+    }
+}
+
+/* Rows for one prompt: while others wait for a first row, half of what is left is enough, unless it is short. A long one then
+ * takes at most twice as long, and the short ones behind it do not wait for its end. */
+static uint32_t chunk(const struct sched *s, bool others)
+{
+    uint32_t half = (s->budget + 1) / 2, short_one = s->cfg.tokens_max / 4;
+    if (half < short_one) half = short_one;
+    others |= s->n_resume > 0 || s->fair.n_waiting > 0;
+    return others && half < s->cfg.chunk_max ? half : s->cfg.chunk_max;
 }
 
 /* Does a running sequence compute, in this very step, the block that q lacks next? Then q had better wait and match it.
@@ -284,7 +315,7 @@ static bool admit(struct sched *s, struct seq *q)
         fair_served(&s->fair, q, q->n_prompt - hit, s->now_us);
     }
     running_insert(s, q);
-    plan_rows(s, q, s->cfg.chunk_max);
+    plan_rows(s, q, chunk(s, false));
     return true;
 }
 
@@ -304,14 +335,17 @@ void sched_plan(struct sched *s, uint64_t step, uint64_t now_us)
     }
     /* Those that need one row: a victim is always younger, so it stands behind i and removing it moves nobody before. */
     for (uint32_t i = 0; i < s->n_running && s->budget; i++)
-        if (s->running[i]->n_token - s->running[i]->n_computed == 1) plan_rows(s, s->running[i], 1);
+        if (rows_left(s->running[i]) == 1) plan_rows(s, s->running[i], 1);
     s->n_plan_one = s->n_plan;
+    uint32_t n_prompt = 0;
+    for (uint32_t i = 0; i < s->n_running; i++) n_prompt += rows_left(s->running[i]) > 1;
     for (uint32_t i = 0; i < s->n_running && s->budget; i++)
-        if (s->running[i]->n_token - s->running[i]->n_computed > 1) plan_rows(s, s->running[i], s->cfg.chunk_max);
+        if (rows_left(s->running[i]) > 1) plan_rows(s, s->running[i], chunk(s, --n_prompt > 0));
     while (!s->short_of_blocks && s->budget && s->n_running < s->cfg.seqs_max && s->n_running < s->cfg.tokens_max) {
         struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : pick(s);
         if (!q || !admit(s, q)) break;
     }
+    plan_rest(s);
 }
 
 bool sched_sibling(struct sched *s, struct seq *kid, struct seq *lead)

@@ -134,6 +134,25 @@ static void a_chunk_is_never_longer_than_its_bound(void **state)
     drop(x);
 }
 
+static void a_long_prompt_leaves_half_to_short_ones_and_takes_what_they_leave(void **state)
+{
+    (void)state;
+    struct fixture *x = make(200, 8, 32, 32);
+    struct seq     *a = add(x, 1, 120, 4);
+    assert_int_equal(step(x), 32);
+    struct seq *b = add(x, 2, 5, 4), *c = add(x, 3, 40, 4);
+    assert_int_equal(plan(x), 32);
+    assert_int_equal(a->n_step, 16);
+    assert_true(b->samples); /* short ones are not cut */
+    assert_int_equal(c->n_step, 11);
+    compute(x);
+    sched_remove(&x->sc, c, false);
+    assert_int_equal(plan(x), 32); /* b has its row, a all others */
+    assert_int_equal(a->n_step, 31);
+    compute(x);
+    drop(x);
+}
+
 static void the_number_of_running_is_bounded(void **state)
 {
     (void)state;
@@ -354,6 +373,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decoding_rows_come_first_and_prompts_fill_the_budget),
         cmocka_unit_test(a_chunk_is_never_longer_than_its_bound),
+        cmocka_unit_test(a_long_prompt_leaves_half_to_short_ones_and_takes_what_they_leave),
         cmocka_unit_test(the_number_of_running_is_bounded),
         cmocka_unit_test(of_equals_the_longest_cached_prefix_goes_first),
         cmocka_unit_test(a_cold_prompt_is_passed_over_only_so_often),

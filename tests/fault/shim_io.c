@@ -28,8 +28,8 @@ static int fault(int fd)
     const char         *after = getenv("SHIM_EIO_AFTER"), *us = getenv("SHIM_READ_US");
     if (!is_weights(fd)) return 0;
     long n = ++n_read;
-    if (us) usleep((useconds_t)atol(us));
-    if (after && n >= atol(after)) {
+    if (us) usleep((useconds_t)strtoul(us, NULL, 10));
+    if (after && n >= strtol(after, NULL, 10)) {
         errno = EIO;
         return 1;
     }

@@ -15,19 +15,19 @@ struct eng_runner {
 };
 
 struct eng_cfg {
-    uint32_t seqs_max;          /* running sequences                                       */
-    uint32_t batch_tokens_max;  /* token budget of one step                                */
-    uint32_t prefill_chunk_max; /* most prompt tokens of one sequence in a step; 0: the budget */
-    uint32_t queue_requests_max, queue_tokens_max; /* over either: eng_submit says ST_AGAIN (429)   */
-    uint32_t context_max;       /* tokens of one sequence                                  */
-    uint32_t vocab;
-    uint32_t n_block, block_tokens;
-    bool     prefix_cache;
-    uint32_t preempt_max;       /* preemptions of one choice before it is protected; 0: 3    */
+    uint32_t        seqs_max;                             /* running sequences                                       */
+    uint32_t        batch_tokens_max;                     /* token budget of one step                                */
+    uint32_t        prefill_chunk_max;                    /* most prompt tokens of one sequence in a step; 0: the budget */
+    uint32_t        queue_requests_max, queue_tokens_max; /* over either: eng_submit says ST_AGAIN (429); tokens 0: no bound */
+    uint32_t        context_max;                          /* tokens of one sequence                                  */
+    uint32_t        vocab;
+    uint32_t        n_block, block_tokens;
+    bool            prefix_cache;
+    uint32_t        preempt_max; /* preemptions of one choice before it is protected; 0: 3    */
     const uint32_t *eos_id;
-    uint32_t n_eos;
-    uint32_t kv_hash_bits;      /* tests: kv_cfg.hash_bits                                 */
-    uint64_t step_us_hint;      /* first guess of a step's length for health; 0: 1 s       */
+    uint32_t        n_eos;
+    uint32_t        kv_hash_bits; /* tests: kv_cfg.hash_bits                                 */
+    uint64_t        step_us_hint; /* first guess of a step's length for health; 0: 1 s       */
 };
 
 /* Lock-free snapshot for /metrics, /health and tests; any thread. */
@@ -36,7 +36,7 @@ struct eng_stats {
     uint64_t waiting_tokens;
     uint32_t kv_blocks, kv_used; /* used: not free and not evictable */
     uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted;
-    uint64_t n_finished[6];      /* by enum eng_finish */
+    uint64_t n_finished[6]; /* by enum eng_finish */
     uint64_t n_query_tokens, n_hit_tokens;
     uint64_t last_progress_us, step_us_ewma; /* progress: a step done, or idle with nothing to do */
     bool     busy, dead, draining;
@@ -51,9 +51,9 @@ void        eng_cancel(struct engine *e, struct eng_request *r); /* any thread; 
 /* One scheduling step. did_work_out: false when there was nothing to run (the caller may sleep on the inbox). */
 enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out);
 void        eng_drain(struct engine *e, uint64_t deadline_us); /* any thread: no new requests; at the deadline the rest is canceled */
-bool        eng_idle(const struct engine *e);  /* any thread: nothing waiting or running */
-void        eng_stop(struct engine *e);  /* joins the thread; every request gets its final message first */
+bool        eng_idle(const struct engine *e);                  /* any thread: nothing waiting or running */
+void        eng_stop(struct engine *e);                        /* joins the thread; every request gets its final message first */
 void        eng_free(struct engine *e);
 void        eng_stats(const struct engine *e, struct eng_stats *out); /* any thread */
-bool        eng_alive(const struct engine *e, uint64_t now_us); /* any thread: progress within max(5 s, 10 x predicted step) */
-struct kv  *eng_kv(struct engine *e);    /* tests and the simulator */
+bool        eng_alive(const struct engine *e, uint64_t now_us);       /* any thread: progress within max(5 s, 10 x predicted step) */
+struct kv  *eng_kv(struct engine *e);                                 /* tests and the simulator */

@@ -21,6 +21,7 @@ struct fake {
     uint64_t        *stamp; /* the step that wrote the slot                */
     uint64_t         step;
     uint64_t         fail_at;                        /* this step says ST_DEVICE; 0: never          */
+    uint64_t         digest;                         /* of all batches so far                      */
     uint64_t         n_row, n_prefill_row, n_sample; /* totals                */
     uint32_t         most_rows, most_seqs;           /* of one step           */
     const char      *fault;                          /* the first thing that was wrong              */
@@ -148,6 +149,8 @@ static inline enum status fake_run(void *ctx, struct batch *b)
     if (!b->d.n_row || b->d.n_row > b->rows_max || b->d.n_seq > b->seqs_max || b->row_start[b->d.n_seq] != b->d.n_row)
         fake_fault(f, "a batch of the wrong size");
     if (b->n_logit != b->n_sample + b->n_prompt_lp) fake_fault(f, "logit rows do not add up");
+    f->digest = hash_combine(f->digest, hash_bytes(b->id, b->d.n_row * sizeof *b->id, b->d.n_seq));
+    f->digest = hash_combine(f->digest, hash_bytes(b->page, b->page_start[b->d.n_seq] * sizeof *b->page, b->n_sample));
     fake_copies(f, b);
     for (uint32_t s = 0; s < b->d.n_seq; s++) {
         if (b->row_start[s + 1] <= b->row_start[s]) fake_fault(f, "a sequence without rows");

@@ -265,10 +265,11 @@ static int plan_kv(struct boot *b)
     if (b->kv_bytes / b->block_bytes < blocks_seq) {
         uint64_t fits = b->kv_bytes / b->block_bytes > 1 ? (b->kv_bytes / b->block_bytes - 1) * cfg->block_size : 0;
         if (cfg->max_model_len || fits < cfg->block_size) {
-            snprintf(b->err, sizeof b->err,
-                     "--kv-cache-bytes: found %" PRIu64 ", one sequence of %u tokens needs %" PRIu64
-                     "; give more, or a --max-model-len of at most %" PRIu64,
-                     b->kv_bytes, b->model.context, blocks_seq * b->block_bytes, fits);
+            int n = snprintf(b->err, sizeof b->err,
+                             "--kv-cache-bytes: found %" PRIu64 ", one sequence of %u tokens needs %" PRIu64 "; give more", b->kv_bytes,
+                             b->model.context, blocks_seq * b->block_bytes);
+            if (fits >= cfg->block_size)
+                snprintf(b->err + n, sizeof b->err - (size_t)n, ", or a --max-model-len of at most %" PRIu64, fits);
             return EXIT_CONFIG;
         }
         LOG_WARN("boot: the KV cache of %" PRIu64 " bytes holds %" PRIu64 " tokens, so the context is cut from %u to that", b->kv_bytes,

@@ -242,7 +242,6 @@ static enum status io_create(struct server *s, struct io *io, uint32_t index)
     struct event_config *ec = event_config_new();
     if (ec) {
         event_config_set_flag(ec, EVENT_BASE_FLAG_NOLOCK);
-        event_config_set_flag(ec, EVENT_BASE_FLAG_EPOLL_USE_CHANGELIST);
         event_config_set_flag(ec, EVENT_BASE_FLAG_IGNORE_ENV);
         io->base = event_base_new_with_config(ec);
         event_config_free(ec);

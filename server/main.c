@@ -68,7 +68,7 @@ static int list_devices(void)
         const char   *name;
     } row[] = { { DEV_REF, "ref" }, { DEV_CPU, "cpu" } };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct dev_cfg dc = { .kind = row[i].kind, .arena_bytes = 4096, .n_thread = 1, .n_rank = 1 };
+        struct dev_cfg dc = { .kind = row[i].kind, .arena_bytes = 16 << 20, .n_thread = 1, .n_rank = 1 };
         struct device *d;
         if (dev_open(&dc, &d)) continue;
         printf("%-4s %s, %u thread%s\n", row[i].name, d->ops->name, row[i].kind == DEV_REF ? 1 : thread_cpu_count(),

@@ -18,15 +18,15 @@ struct mock {
     uint32_t             n_active;
     const uint32_t      *id; /* written round and round */
     uint32_t             n_id;
-    uint32_t             burst;      /* tokens per visit and choice */
-    uint32_t             first_only; /* that many tokens, then silence until canceled; 0: off */
-    bool                 hold;       /* nothing at all until canceled */
-    bool                 fail;       /* every request ends in ENG_ERROR after its first tokens */
-    uint32_t             pause_us;   /* between two visits */
+    _Atomic uint32_t     burst;      /* tokens per visit and choice */
+    _Atomic uint32_t     first_only; /* that many tokens, then silence until canceled; 0: off */
+    _Atomic bool         hold;       /* nothing at all until canceled */
+    _Atomic bool         fail;       /* every request ends in ENG_ERROR after its first tokens */
+    _Atomic uint32_t     pause_us;   /* between two visits */
     _Atomic bool         stop, dead;
     _Atomic uint64_t     n_token, n_submitted, n_finished, n_canceled;
     _Atomic uint32_t     n_live;
-    uint32_t             refuse_above; /* live requests; 0: no bound */
+    _Atomic uint32_t     refuse_above; /* live requests; 0: no bound */
 };
 
 static enum status mock_submit(void *ctx, struct eng_request *r)

@@ -127,6 +127,7 @@ enum status call_parse(struct call *c, enum call_kind kind, const struct api_mod
     enum status       st;
     *c = (struct call){ .model = m, .kind = kind, .dialect = dialect_of(kind), .created = clock_wall_s(), .role = "assistant" };
     *e = (struct api_error){ .http = 0 };
+    c->guard.tok = m->tok;
     arena_init(&c->arena, ARENA_BODY_FACTOR * n_body + (size_t)ARENA_CONTEXT_FACTOR * m->context + ARENA_SLACK);
     buf_init(&c->head, 4096);
     buf_init(&c->tail, 4096);
@@ -166,7 +167,7 @@ enum status call_encode(struct call *c, const char *text, size_t n, unsigned fla
 {
     struct tok_ids ids = { 0 };
     size_t         max = c->ask.truncate == -2 ? (size_t)c->model->context + 1 : n + 16;
-    enum status    st = tok_encode(c->model->tok, text, n, flags, max, &c->arena, &ids);
+    enum status    st = guard_encode(&c->guard, text, n, flags, max, &c->arena, &ids);
     if (st == ST_TOO_LARGE && c->ask.truncate == -2)
         return api_fail_code(e, 400, "input_tokens", "context_length_exceeded",
                              "This model's maximum context length is %u tokens. However, your prompt contains more than that. "

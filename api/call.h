@@ -11,6 +11,7 @@
 #pragma once
 #include "api/detok.h"
 #include "api/error.h"
+#include "api/guard.h"
 #include "api/template.h"
 #include "api/tokenizer.h"
 #include "base/arena.h"
@@ -106,6 +107,7 @@ struct call {
     void                   *map;       /* arrays of choices and prompt logprobs, when they are large */
     size_t                  map_bytes;
     bool                    return_prompt_text;
+    struct guard            guard;     /* chat: words of users that spell control tokens */
     struct buf              rendered;  /* chat: the prompt as text, kept for return_prompt_text */
     size_t                  prompt_bytes; /* of text that call_prepare must tokenise: large goes to a text worker */
 };

@@ -223,7 +223,7 @@ enum status messages_check(struct call *c, struct api_error *e)
 
 static bool set_ref(json_t *o, const char *key, const json_t *v) { return !json_object_set(o, key, (json_t *)(uintptr_t)v); }
 
-static bool add_kwargs(const struct call *c, json_t *vars)
+static bool add_kwargs(struct call *c, json_t *vars)
 {
     const struct tmpl *t = c->model->tmpl;
     if (c->ask.effort) {
@@ -237,7 +237,7 @@ static bool add_kwargs(const struct call *c, json_t *vars)
     return true;
 }
 
-static json_t *make_vars(const struct call *c)
+static json_t *make_vars(struct call *c)
 {
     static const char *const specials[] = { "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token" };
     json_t                  *vars = json_object();
@@ -246,8 +246,8 @@ static json_t *make_vars(const struct call *c)
         const char *s = tok_special_name(c->model->tok, specials[i]);
         if (s) ok = set(vars, specials[i], json_string(s));
     }
-    ok = ok && set_ref(vars, "messages", c->ask.messages) && set(vars, "tools", json_null());
-    ok = ok && (c->ask.documents ? set_ref(vars, "documents", c->ask.documents) : set(vars, "documents", json_null()));
+    ok = ok && set(vars, "messages", guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.messages)) && set(vars, "tools", json_null());
+    ok = ok && set(vars, "documents", c->ask.documents ? guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.documents) : json_null());
     ok = ok && set(vars, "add_generation_prompt", json_boolean(c->ask.add_generation)) && add_kwargs(c, vars);
     if (ok) return vars;
     json_decref(vars);

@@ -21,6 +21,7 @@ static enum status chat_prepare(struct call *c, struct api_error *e)
     if (c->ask.truncate == -2 && !call_text_fits(c->model, c->rendered.n)) return call_too_long(c, e);
     st = call_encode(c, text_of(&c->rendered), c->rendered.n, c->add_special ? TOK_ADD_SPECIAL : 0, &c->prompt[0], e);
     if (st) return st;
+    if (c->guard.marked && c->rendered.data) c->rendered.n = guard_strip(c->rendered.data, c->rendered.n);
     if (c->return_prompt_text)
         c->prompt[0].text = text_of(&c->rendered), c->prompt[0].n_text = c->rendered.n;
     else

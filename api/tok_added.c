@@ -154,6 +154,40 @@ const struct tok_added_token *tok_added_of(const struct tok_added *x, uint32_t i
     return lo < x->n && x->token[lo].id == id ? &x->token[lo] : NULL;
 }
 
+/* The longest special token at s; a longer token that is not special hides it, as in tok_find_next. */
+static bool special_at(const struct tok_added *x, const struct tok_trie *t, const char *s, size_t n, size_t *len)
+{
+    int32_t index = t->n_edge && t->first[(unsigned char)*s] ? trie_longest(t, s, n, len) : -1;
+    return index >= 0 && x->token[index].special;
+}
+
+bool tok_added_special(const struct tok_added *x, const char *s, size_t n, size_t from, size_t *begin, size_t *end)
+{
+    for (size_t i = from, len; i < n; i++) {
+        if (!special_at(x, &x->raw, s + i, n - i, &len) && !special_at(x, &x->normed, s + i, n - i, &len)) continue;
+        *begin = i, *end = i + len;
+        return true;
+    }
+    return false;
+}
+
+static bool trie_begins(const struct tok_trie *t, const char *s, size_t n)
+{
+    uint32_t node = 0;
+    if (!t->n_edge || !t->first[(unsigned char)*s]) return false;
+    for (size_t i = 0; i < n; i++) {
+        const struct tok_trie_edge *e = &t->edge[edge_at(t, node, (unsigned char)s[i])];
+        if (!e->from1) return false;
+        node = e->to;
+    }
+    return true;
+}
+
+bool tok_added_begins(const struct tok_added *x, const char *s, size_t n)
+{
+    return n && (trie_begins(&x->raw, s, n) || trie_begins(&x->normed, s, n));
+}
+
 void tok_added_free(struct tok_added *x)
 {
     for (uint32_t i = 0; i < x->n; i++) free(x->token[i].normed);

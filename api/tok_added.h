@@ -56,3 +56,8 @@ static inline struct tok_find tok_find_in(const struct tok_added *x, const struc
     return (struct tok_find){ .x = x, .trie = trie, .s = s, .n = n, .no_special = no_special };
 }
 bool tok_find_next(struct tok_find *f, struct tok_found *out);
+
+/* What guard.c asks about text of users. The first special token in s[from..n): where it begins and ends, as the text stands. */
+bool tok_added_special(const struct tok_added *x, const char *s, size_t n, size_t from, size_t *begin, size_t *end);
+/* Are these n bytes the beginning of a longer token? */
+bool tok_added_begins(const struct tok_added *x, const char *s, size_t n);

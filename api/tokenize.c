@@ -55,14 +55,14 @@ static void put_tokens(const struct api_model *m, const struct tok_ids *ids, boo
     buf_puts(out, "]}");
 }
 
-static enum status tokenize_text(const struct api_model *m, const char *s, size_t n, bool special, bool strs, struct buf *out,
-                                 struct api_error *e)
+static enum status tokenize_text(const struct api_model *m, const struct guard *g, const char *s, size_t n, bool special, bool strs,
+                                 struct buf *out, struct api_error *e)
 {
     struct arena   a;
     struct tok_ids ids = { 0 };
     size_t         max = (size_t)m->context * 4 > TOKENIZE_IDS_MAX ? (size_t)m->context * 4 : TOKENIZE_IDS_MAX;
     arena_init(&a, max * 16 + (1 << 20));
-    enum status st = tok_encode(m->tok, s, n, special ? TOK_ADD_SPECIAL : 0, max, &a, &ids);
+    enum status st = guard_encode(g, s, n, special ? TOK_ADD_SPECIAL : 0, max, &a, &ids);
     if (st == ST_OK)
         put_tokens(m, &ids, strs, out);
     else if (st == ST_TOO_LARGE)
@@ -80,7 +80,7 @@ static enum status tokenize_chat(const struct api_model *m, const char *body, si
     struct call c;
     enum status st = call_parse(&c, CALL_CHAT, m, body, n, NULL, e);
     if (!st) st = messages_render(&c, e);
-    if (!st) st = tokenize_text(m, text_of(&c.rendered), c.rendered.n, special, strs, out, e);
+    if (!st) st = tokenize_text(m, &c.guard, text_of(&c.rendered), c.rendered.n, special, strs, out, e);
     if (st && !e->http) api_fail(e, 503, "", "out of memory");
     call_free(&c);
     return st;
@@ -103,7 +103,8 @@ enum status api_tokenize(const struct api_model *m, const char *body, size_t n, 
     else if (!json_is_string(prompt))
         st = api_fail(e, 400, "prompt", "'prompt' must be a string, or 'messages' given");
     else
-        st = tokenize_text(m, json_string_value(prompt), json_string_length(prompt), special, strs, out, e);
+        st = tokenize_text(m, &(struct guard){ .tok = m->tok }, json_string_value(prompt), json_string_length(prompt), special, strs, out,
+                           e);
 out:
     json_decref(v);
     return st;

@@ -1,0 +1,285 @@
+/* api_world: a model of one-byte tokens for tests of the dialects: every byte of text is one id, so what is said can be counted.
+ * Included once per test. */
+#pragma once
+#include "api/call.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { BOS = 256, EOS = 257, IM_START = 258, IM_END = 259, TOOL = 260, VOCAB = 261, CONTEXT = 1000 };
+
+static struct world {
+    struct tok      *tok;
+    struct tmpl     *tmpl;
+    struct api_model m;
+    const char      *names[2];
+} world;
+
+static const char world_template[] =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{% if enable_thinking is defined %}T{{ enable_thinking }}{% endif %}"
+    "{% if reasoning_effort is defined %}R{{ reasoning_effort }}{% endif %}{% if flag %}F{{ flag }}{% endif %}";
+
+/* GPT-2's table: each byte as one printable character. */
+static uint32_t byte_char(unsigned b, unsigned *n_hidden)
+{
+    bool shown = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+    return shown ? b : 256 + (*n_hidden)++;
+}
+
+static struct tok *world_tok(void)
+{
+    struct buf               b;
+    char                     err[300];
+    unsigned                 n_hidden = 0;
+    static const char *const added[] = { "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<tool>" };
+    buf_init(&b, 1 << 20);
+    buf_puts(&b, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[");
+    for (unsigned i = 0; i < 5; i++)
+        buf_printf(
+            &b,
+            "%s{\"id\":%u,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":%s}",
+            i ? "," : "", 256 + i, added[i], i < 4 ? "true" : "false");
+    buf_puts(
+        &b,
+        "],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},"
+        "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+        "\"pair\":[],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[256],\"tokens\":[\"<s>\"]}}},"
+        "\"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":true},"
+        "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,"
+        "\"fuse_unk\":false,\"byte_fallback\":false,\"vocab\":{");
+    for (unsigned i = 0; i < 256; i++) {
+        char     text[8];
+        uint32_t cp = byte_char(i, &n_hidden);
+        size_t   n = 0;
+        if (cp < 0x80)
+            text[n++] = (char)cp;
+        else
+            text[n++] = (char)(0xc0 | cp >> 6), text[n++] = (char)(0x80 | (cp & 0x3f));
+        if (i) buf_putc(&b, ',');
+        json_put_str(&b, text, n);
+        buf_printf(&b, ":%u", i);
+    }
+    buf_puts(&b, "},\"merges\":[]}}");
+    static const char config[] = "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}";
+    struct tok       *t;
+    if (tok_load(b.data, b.n, config, sizeof config - 1, &t, err, sizeof err)) fail_msg("%s", err);
+    buf_free(&b);
+    return t;
+}
+
+static struct tmpl *world_tmpl(const char *text)
+{
+    char         err[300];
+    struct tmpl *t;
+    if (tmpl_parse(text, strlen(text), &t, err, sizeof err)) fail_msg("%s", err);
+    return t;
+}
+
+static int world_open(void **state)
+{
+    (void)state;
+    world.tok = world_tok();
+    world.tmpl = world_tmpl(world_template);
+    world.names[0] = "tiny", world.names[1] = "alias";
+    world.m = (struct api_model){ .served_name = world.names,
+                                  .n_name = 2,
+                                  .tok = world.tok,
+                                  .tmpl = world.tmpl,
+                                  .context = CONTEXT,
+                                  .vocab = VOCAB,
+                                  .fingerprint = "fp",
+                                  .created = 7,
+                                  .temperature = 1,
+                                  .top_p = 1,
+                                  .min_p = 0,
+                                  .repetition = 1,
+                                  .max_new_tokens = -1,
+                                  .n_max = 16,
+                                  .prompts_max = 128,
+                                  .messages_max = 10000,
+                                  .logprobs_max = 20,
+                                  .stop_max = 16,
+                                  .stop_bytes_max = 256,
+                                  .bias_max = 1024 };
+    return 0;
+}
+
+static int world_close(void **state)
+{
+    (void)state;
+    tmpl_free(world.tmpl);
+    tok_free(world.tok);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- requests */
+
+static enum status ask(struct call *c, enum call_kind kind, const char *body, struct api_error *e)
+{
+    enum status st = call_parse(c, kind, &world.m, body, strlen(body), "x1", e);
+    return st ? st : call_prepare(c, e);
+}
+
+static void ask_ok(struct call *c, enum call_kind kind, const char *body)
+{
+    struct api_error e;
+    if (ask(c, kind, body, &e)) fail_msg("%s: %s", body, e.message);
+}
+
+static inline void accepts(enum call_kind kind, const char *body)
+{
+    struct call c;
+    ask_ok(&c, kind, body);
+    call_free(&c);
+}
+
+static inline void refuses_as(enum call_kind kind, const char *body, int http, const char *param, const char *code)
+{
+    struct call      c;
+    struct api_error e;
+    char             shown[400];
+    snprintf(shown, sizeof shown, "%s", body);
+    if (ask(&c, kind, body, &e) == ST_OK) fail_msg("accepted: %s", shown);
+    call_free(&c);
+    if (e.http != http) fail_msg("%s: %d %s", shown, e.http, e.message);
+    if (strcmp(e.param, param)) fail_msg("%s: param %s, %s", shown, e.param, e.message);
+    if (strcmp(e.code, code)) fail_msg("%s: code %s, %s", shown, e.code, e.message);
+    assert_true(strlen(e.message) > 5);
+}
+
+/* A chat request with these fields more ("\"n\":2"), or a completion request. */
+static const char *with(enum call_kind kind, const char *fields)
+{
+    static char body[1 << 16];
+    snprintf(body, sizeof body, "{%s%s%s}",
+             kind == CALL_CHAT ? "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]" : "\"prompt\":\"Hi\"", *fields ? "," : "", fields);
+    return body;
+}
+static inline void chat_refuses(const char *fields, const char *param) { refuses_as(CALL_CHAT, with(CALL_CHAT, fields), 400, param, ""); }
+static inline void completion_refuses(const char *fields, const char *param)
+{
+    refuses_as(CALL_COMPLETION, with(CALL_COMPLETION, fields), 400, param, "");
+}
+static inline void both_refuse(const char *fields, const char *param) { chat_refuses(fields, param), completion_refuses(fields, param); }
+static inline void both_accept(const char *fields)
+{
+    accepts(CALL_CHAT, with(CALL_CHAT, fields)), accepts(CALL_COMPLETION, with(CALL_COMPLETION, fields));
+}
+
+/* The ids of a prompt as text: special ones by name. */
+static inline const char *prompt_text(const struct call *c, uint32_t p)
+{
+    static struct buf b;
+    static char       text[1 << 16];
+    buf_init(&b, sizeof text - 1);
+    for (uint32_t i = 0; i < c->prompt[p].n_id; i++) {
+        uint32_t id = c->prompt[p].id[i];
+        if (id < 256)
+            buf_putc(&b, (char)id);
+        else
+            buf_printf(&b, "[%u]", id);
+    }
+    snprintf(text, sizeof text, "%s", buf_cstr(&b));
+    buf_free(&b);
+    return text;
+}
+
+/* ---------------------------------------------------------------- the engine's part */
+
+static void put_id(struct call *c, uint32_t i, uint32_t n_out, uint32_t id)
+{
+    struct eng_choice *g = &c->choice[i].eng;
+    g->id[n_out] = id;
+    if (!c->s.logprobs) return;
+    g->logprob[n_out] = -0.5f;
+    for (uint32_t k = 0; k < c->s.n_top; k++)
+        g->top[n_out * c->s.n_top + k] = (struct eng_top){ k ? 'a' + k : id, k ? -1.0f - (float)k : -0.5f };
+}
+
+/* One call_feed per byte. True: a stop string ended it. */
+static inline bool say(struct call *c, uint32_t i, const char *text, struct buf *out)
+{
+    bool stopped = false;
+    for (; *text && !stopped; text++) {
+        uint32_t n = c->choice[i].n_fed;
+        put_id(c, i, n, (unsigned char)*text);
+        stopped = call_feed(c, i, n + 1, out);
+    }
+    return stopped;
+}
+static inline bool say_id(struct call *c, uint32_t i, uint32_t id, struct buf *out)
+{
+    uint32_t n = c->choice[i].n_fed;
+    put_id(c, i, n, id);
+    return call_feed(c, i, n + 1, out);
+}
+static inline void end_eos(struct call *c, uint32_t i, struct buf *out)
+{
+    say_id(c, i, EOS, out);
+    c->choice[i].eng.stop_is_eos = true, c->choice[i].eng.stop_id = EOS;
+    call_choice_end(c, i, ENG_STOP, out);
+}
+
+/* ---------------------------------------------------------------- answers */
+
+static inline json_t *body_of(struct buf *out)
+{
+    struct json_error e;
+    json_t           *v = json_parse(out->data, out->n, 0, &e);
+    if (!v) fail_msg("%s at %zu of %.*s", e.text, e.offset, (int)out->n, out->data);
+    return v;
+}
+
+/* The frames of a stream; the last one must be [DONE], which is not among them. */
+static inline json_t *frames_of(struct buf *out)
+{
+    json_t *list = json_array();
+    bool    done = false;
+    for (char *p = (char *)(uintptr_t)buf_cstr(out); *p;) {
+        struct json_error e;
+        char             *end = strstr(p, "\n\n");
+        assert_non_null(end);
+        assert_false(done);
+        assert_memory_equal(p, "data: ", 6);
+        for (char *q = p; q < end; q++) assert_true((unsigned char)*q >= 0x20);
+        if (!strncmp(p, "data: [DONE]", 12)) {
+            done = true;
+        } else {
+            json_t *v = json_parse(p + 6, (size_t)(end - p) - 6, 0, &e);
+            if (!v) fail_msg("%s in %.*s", e.text, (int)(end - p), p);
+            json_array_append_new(list, v);
+        }
+        p = end + 2;
+    }
+    assert_true(done);
+    return list;
+}
+
+/* "choices.0.delta.content" */
+static const json_t *at(const json_t *v, const char *path)
+{
+    char key[64];
+    while (v && *path) {
+        size_t n = strcspn(path, ".");
+        snprintf(key, sizeof key, "%.*s", (int)n, path);
+        v = json_is_array(v) ? json_array_get(v, (size_t)atoi(key)) : json_object_get(v, key);
+        path += n + (path[n] == '.');
+    }
+    return v;
+}
+static inline const char *str_at(const json_t *v, const char *path)
+{
+    const char *s = json_string_value(at(v, path));
+    return s ? s : "(none)";
+}
+static inline long long int_at(const json_t *v, const char *path)
+{
+    const json_t *x = at(v, path);
+    if (!json_is_integer(x)) fail_msg("%s is no integer", path);
+    return json_integer_value(x);
+}
+static inline bool null_at(const json_t *v, const char *path) { return json_is_null(at(v, path)); }

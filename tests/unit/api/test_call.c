@@ -1,0 +1,314 @@
+#include "api_world.h"
+
+/* The life of a call: JSON, model, context, tokens in, bytes out, everything given back. */
+
+static void body_refused(const char *body, size_t n, const char *param)
+{
+    struct call      c;
+    struct api_error e;
+    for (int kind = 0; kind < 2; kind++) {
+        if (call_parse(&c, kind ? CALL_CHAT : CALL_COMPLETION, &world.m, body, n, NULL, &e) == ST_OK)
+            fail_msg("accepted: %.*s", (int)n, body);
+        assert_int_equal(e.http, 400);
+        assert_string_equal(e.param, param);
+        call_free(&c);
+    }
+}
+static void text_refused(const char *body) { body_refused(body, strlen(body), ""); }
+
+static void B1_a_body_that_is_no_json_is_refused_with_its_place(void **state)
+{
+    (void)state;
+    struct call      c;
+    struct api_error e;
+    text_refused("");
+    text_refused("   ");
+    text_refused("{\"messages\":[");
+    text_refused("{} x");
+    text_refused("{}{}");
+    assert_int_equal(call_parse(&c, CALL_CHAT, &world.m, "{\"a\":tru}", 9, NULL, &e), ST_INVALID);
+    assert_non_null(strstr(e.message, "at byte"));
+    call_free(&c);
+}
+
+static void B2_what_json_does_not_know_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "NaN", "Infinity", "-Infinity", "+1", "01", ".5", "1.", "0x1", "'x'", "undefined", "True" };
+    char                     body[100];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(body, sizeof body, "{\"temperature\":%s}", bad[i]);
+        text_refused(body);
+    }
+    text_refused("{\"a\":1,}");
+    text_refused("{\"a\":1 /* x */}");
+    text_refused("{a:1}");
+    text_refused("{\"a\":1e400}");
+}
+
+static void B4_deep_nesting_is_refused(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    char *body = malloc(2 * N + 100);
+    for (int kind = 0; kind < 2; kind++) {
+        size_t n = (size_t)sprintf(body, "{\"messages\":");
+        for (int i = 0; i < N; i++) n += (size_t)sprintf(body + n, "%s", kind ? "[" : "{");
+        body_refused(body, n, "");
+    }
+    free(body);
+}
+
+static void B5_a_million_keys_take_linear_time(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    char  *body = malloc(N * 16 + 100);
+    size_t n = (size_t)sprintf(body, "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]");
+    for (int i = 0; i < N; i++) n += (size_t)sprintf(body + n, ",\"k%d\":1", i);
+    strcpy(body + n, "}");
+    struct call c;
+    ask_ok(&c, CALL_CHAT, body);
+    assert_int_equal(c.n_unknown_fields, N);
+    call_free(&c);
+    free(body);
+}
+
+static void B6_duplicate_keys_are_refused(void **state)
+{
+    (void)state;
+    text_refused("{\"messages\":[],\"messages\":[]}");
+    text_refused("{\"messages\":[{\"role\":\"user\",\"role\":\"system\",\"content\":\"x\"}]}");
+}
+
+static void B7_B8_B10_text_is_strict_utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *s;
+        size_t      n;
+    } bad[] = { { "\xc0\x80", 2 }, { "\xf5\x80\x80\x80", 4 }, { "\xe2\x82", 2 }, { "\xc1\xbf", 2 }, { "\xed\xa0\x80", 3 },
+                { "\\ud800", 6 },  { "\\udc00\\ud800", 12 },  { "\\ud83dx", 7 }, { "\xff", 1 },     { "\x01", 1 } };
+    char body[200];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int n = sprintf(body, "{\"messages\":[{\"role\":\"user\",\"content\":\"%.*s\"}]}", (int)bad[i].n, bad[i].s);
+        body_refused(body, (size_t)n, "");
+    }
+    text_refused("\xef\xbb\xbf{}");
+    body_refused("{\0}\0", 4, "");
+    body_refused("\0{\0}", 4, "");
+    body_refused("\xff\xfe{\0", 4, "");
+}
+
+static void B9_nul_is_data_in_content_and_nothing_in_names(void **state)
+{
+    (void)state;
+    struct call c;
+    ask_ok(&c, CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}");
+    uint32_t i = 0;
+    while (i < c.prompt[0].n_id && c.prompt[0].id[i] != 0) i++;
+    assert_true(i < c.prompt[0].n_id && c.prompt[0].id[i - 1] == 'a' && c.prompt[0].id[i + 1] == 'b');
+    call_free(&c);
+    both_refuse("\"model\":\"ti\\u0000ny\"", "model");
+}
+
+static void B11_a_body_is_an_object(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "[]", "null", "\"x\"", "5", "true", "[{\"messages\":[]}]" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) text_refused(bad[i]);
+}
+
+static void B14_text_that_cannot_fit_is_refused_before_it_is_tokenised(void **state)
+{
+    (void)state;
+    enum { N = 3000000 };
+    char  *body = malloc(N + 200);
+    size_t n = (size_t)sprintf(body, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
+    memset(body + n, 'x', N);
+    strcpy(body + n + N, "\"}]}");
+    refuses_as(CALL_CHAT, body, 400, "input_text", "context_length_exceeded");
+    n = (size_t)sprintf(body, "{\"prompt\":\"");
+    memset(body + n, 'x', N);
+    strcpy(body + n + N, "\"}");
+    refuses_as(CALL_COMPLETION, body, 400, "input_text", "context_length_exceeded");
+    free(body);
+}
+
+static void B16_an_unknown_model_is_a_404_and_none_is_the_first(void **state)
+{
+    (void)state;
+    struct call c;
+    refuses_as(CALL_CHAT, with(CALL_CHAT, "\"model\":\"gpt-4\""), 404, "model", "model_not_found");
+    refuses_as(CALL_COMPLETION, with(CALL_COMPLETION, "\"model\":\"TINY\""), 404, "model", "model_not_found");
+    both_refuse("\"model\":5", "model");
+    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"model\":\"alias\""));
+    assert_string_equal(c.served, "alias");
+    call_free(&c);
+    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"model\":\"\""));
+    assert_string_equal(c.served, "tiny");
+    call_free(&c);
+}
+
+static void a_prompt_and_its_output_share_the_context(void **state)
+{
+    (void)state;
+    char *body = malloc(8000), *p;
+    p = body + sprintf(body, "{\"prompt\":[65");
+    for (int i = 0; i < 989; i++) p += sprintf(p, ",65");
+    strcpy(p, "],\"max_tokens\":10}");
+    accepts(CALL_COMPLETION, body); /* 990 + 10 */
+    strcpy(p, "],\"max_tokens\":11}");
+    refuses_as(CALL_COMPLETION, body, 400, "input_tokens", "context_length_exceeded");
+    strcpy(p, "]}"); /* legacy completions reserve their default of 16 too */
+    refuses_as(CALL_COMPLETION, body, 400, "input_tokens", "context_length_exceeded");
+    strcpy(p, ",65,65,65,65,65,65,65,65,65],\"max_tokens\":null}");
+    accepts(CALL_COMPLETION, body); /* 999: one left */
+    strcpy(p, ",65,65,65,65,65,65,65,65,65,65],\"max_tokens\":null}");
+    refuses_as(CALL_COMPLETION, body, 400, "input_tokens", "context_length_exceeded");
+    strcpy(p, ",65,65,65,65,65,65,65,65,65,65,65],\"max_tokens\":null}");
+    refuses_as(CALL_COMPLETION, body, 400, "input_tokens", "context_length_exceeded");
+    free(body);
+}
+
+static void a_prompt_is_truncated_when_asked(void **state)
+{
+    (void)state;
+    struct call c;
+    char       *body = malloc(4000);
+    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":\"abcdefgh\",\"truncate_prompt_tokens\":3}");
+    assert_string_equal(prompt_text(&c, 0), "fgh");
+    call_free(&c);
+    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":\"abcdefgh\",\"truncate_prompt_tokens\":3,\"truncation_side\":\"right\"}");
+    assert_string_equal(prompt_text(&c, 0), "[256]ab");
+    call_free(&c);
+    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":\"ab\",\"truncate_prompt_tokens\":30}");
+    assert_string_equal(prompt_text(&c, 0), "[256]ab");
+    call_free(&c);
+    size_t n = (size_t)sprintf(body, "{\"truncate_prompt_tokens\":-1,\"max_tokens\":5,\"prompt\":\"");
+    memset(body + n, 'y', 2000);
+    strcpy(body + n + 2000, "\"}");
+    ask_ok(&c, CALL_COMPLETION, body);
+    assert_int_equal(c.prompt[0].n_id, CONTEXT - 5);
+    call_free(&c);
+    refuses_as(CALL_COMPLETION, with(CALL_COMPLETION, "\"truncate_prompt_tokens\":0"), 400, "prompt", "");
+    both_refuse("\"truncate_prompt_tokens\":-2", "truncate_prompt_tokens");
+    both_refuse("\"truncation_side\":\"middle\"", "truncation_side");
+    free(body);
+}
+
+static void a_failed_stream_ends_with_an_error_event(void **state)
+{
+    (void)state;
+    struct call      c;
+    struct api_error e;
+    struct buf       out;
+    buf_init(&out, 1 << 16);
+    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"stream\":true"));
+    say(&c, 0, "ab", &out);
+    buf_clear(&out);
+    api_fail(&e, 500, "", "the model gave no valid result");
+    call_fail_stream(&c, &e, &out);
+    assert_string_equal(
+        buf_cstr(&out),
+        "data: {\"error\":{\"message\":\"the model gave no valid result\",\"type\":\"InternalServerError\",\"param\":null,\"code\":500}}\n\n");
+    call_free(&c);
+    buf_free(&out);
+}
+
+static void C21_only_special_ids_give_a_plain_empty_answer(void **state)
+{
+    (void)state;
+    for (int stream = 0; stream < 2; stream++) {
+        struct call c;
+        struct buf  out;
+        buf_init(&out, 1 << 16);
+        ask_ok(&c, CALL_CHAT, with(CALL_CHAT, stream ? "\"stream\":true,\"max_tokens\":3" : "\"max_tokens\":3"));
+        for (int i = 0; i < 3; i++) assert_false(say_id(&c, 0, IM_START, &out));
+        call_choice_end(&c, 0, ENG_LENGTH, &out);
+        call_end(&c, &out);
+        if (stream) {
+            json_t *f = frames_of(&out);
+            assert_int_equal(json_array_size(f), 2);
+            assert_string_equal(str_at(f, "1.choices.0.finish_reason"), "length");
+            json_decref(f);
+        } else {
+            json_t *v = body_of(&out);
+            assert_string_equal(str_at(v, "choices.0.message.content"), "");
+            assert_string_equal(str_at(v, "choices.0.finish_reason"), "length");
+            assert_int_equal(int_at(v, "usage.completion_tokens"), 3);
+            json_decref(v);
+        }
+        call_free(&c);
+        buf_free(&out);
+    }
+}
+
+static void every_end_has_its_reason(void **state)
+{
+    (void)state;
+    static const struct {
+        enum eng_finish finish;
+        const char     *reason;
+    } ends[] = {
+        { ENG_STOP, "stop" }, { ENG_LENGTH, "length" }, { ENG_CANCELED, "abort" }, { ENG_ERROR, "error" }, { ENG_TIMEOUT, "error" },
+    };
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct call c;
+        struct buf  out;
+        buf_init(&out, 1 << 16);
+        ask_ok(&c, CALL_CHAT, with(CALL_CHAT, ""));
+        say(&c, 0, "abc", &out);
+        if (ends[i].finish == ENG_STOP) say_id(&c, 0, EOS, &out);
+        c.choice[0].eng.stop_is_eos = true;
+        call_choice_end(&c, 0, ends[i].finish, &out);
+        call_choice_end(&c, 0, ENG_LENGTH, &out); /* once */
+        call_end(&c, &out);
+        json_t *v = body_of(&out);
+        assert_string_equal(str_at(v, "choices.0.finish_reason"), ends[i].reason);
+        assert_true(null_at(v, "choices.0.stop_reason"));
+        assert_string_equal(str_at(v, "choices.0.message.content"), "abc");
+        json_decref(v);
+        call_free(&c);
+        buf_free(&out);
+    }
+}
+
+static void a_call_can_be_freed_at_any_time(void **state)
+{
+    (void)state;
+    struct call      c;
+    struct api_error e;
+    call_parse(&c, CALL_CHAT, &world.m, "{", 1, NULL, &e);
+    call_free(&c);
+    const char *body = with(CALL_CHAT, "\"n\":3,\"stream\":true,\"logprobs\":true");
+    assert_int_equal(call_parse(&c, CALL_CHAT, &world.m, body, strlen(body), NULL, &e), ST_OK);
+    assert_int_equal(strlen(c.id), strlen("chatcmpl-") + 32);
+    call_free(&c);
+    ask_ok(&c, CALL_CHAT, body);
+    call_free(&c);
+    call_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(B1_a_body_that_is_no_json_is_refused_with_its_place),
+        cmocka_unit_test(B2_what_json_does_not_know_is_refused),
+        cmocka_unit_test(B4_deep_nesting_is_refused),
+        cmocka_unit_test(B5_a_million_keys_take_linear_time),
+        cmocka_unit_test(B6_duplicate_keys_are_refused),
+        cmocka_unit_test(B7_B8_B10_text_is_strict_utf8),
+        cmocka_unit_test(B9_nul_is_data_in_content_and_nothing_in_names),
+        cmocka_unit_test(B11_a_body_is_an_object),
+        cmocka_unit_test(B14_text_that_cannot_fit_is_refused_before_it_is_tokenised),
+        cmocka_unit_test(B16_an_unknown_model_is_a_404_and_none_is_the_first),
+        cmocka_unit_test(a_prompt_and_its_output_share_the_context),
+        cmocka_unit_test(a_prompt_is_truncated_when_asked),
+        cmocka_unit_test(a_failed_stream_ends_with_an_error_event),
+        cmocka_unit_test(C21_only_special_ids_give_a_plain_empty_answer),
+        cmocka_unit_test(every_end_has_its_reason),
+        cmocka_unit_test(a_call_can_be_freed_at_any_time),
+    };
+    return cmocka_run_group_tests(tests, world_open, world_close);
+}

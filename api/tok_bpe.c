@@ -1,32 +1,10 @@
-#include "api/tok_bpe.h"
+#include "api/tok_merge.h"
 #include "api/tok_unicode.h"
 #include <stdatomic.h>
 #include <string.h>
 
 enum { SHORT = 32, CANON_YES = 1, CANON_NO = 2 };
-static const uint32_t NO_RANK = UINT32_MAX, DEAD = UINT32_MAX;
-
-uint32_t tok_bpe_rank(const struct tok_bpe *m, uint32_t left, uint32_t right)
-{
-    uint64_t key = (uint64_t)left << 32 | right;
-    uint32_t mask = (uint32_t)(UINT64_MAX >> m->merge_shift);
-    for (uint32_t at = (uint32_t)(key * 0x9e3779b97f4a7c15u >> m->merge_shift);; at = (at + 1) & mask) {
-        const struct tok_merge *e = &m->merge[at];
-        if (e->rank == NO_RANK || (e->left == left && e->right == right)) return e->rank;
-    }
-}
-
-/* As tok_bpe_rank; no_special: a merge that makes a special token does not exist. */
-static inline uint32_t rank_of(const struct tok_bpe *m, bool no_special, uint32_t left, uint32_t right)
-{
-    uint32_t r = tok_bpe_rank(m, left, right);
-    return no_special && r != NO_RANK && m->flags[m->merged[r]] & TOK_F_SPECIAL ? NO_RANK : r;
-}
-
-static inline bool no_special(const struct tok_bpe *m, const struct tok_work *w)
-{
-    return m->merges_special && w->flags & TOK_NO_SPECIAL_PARSE;
-}
+static const uint32_t NO_RANK = TOK_NO_RANK;
 
 int64_t tok_bpe_char(const struct tok_bpe *m, const char *s, size_t n, uint32_t cp)
 {
@@ -47,8 +25,8 @@ static uint32_t merge_short(const struct tok_bpe *m, bool guard, uint32_t *id, u
         id[at] = m->merged[best];
         for (uint32_t i = at + 1; i + 1 < n; i++) id[i] = id[i + 1], rank[i] = rank[i + 1];
         n--;
-        if (at + 1 < n) rank[at] = rank_of(m, guard, id[at], id[at + 1]);
-        if (at) rank[at - 1] = rank_of(m, guard, id[at - 1], id[at]);
+        if (at + 1 < n) rank[at] = tok_bpe_rank_of(m, guard, id[at], id[at + 1]);
+        if (at) rank[at - 1] = tok_bpe_rank_of(m, guard, id[at - 1], id[at]);
     }
     return n;
 }
@@ -68,7 +46,7 @@ static uint32_t merge_short_bytes(const struct tok_bpe *m, bool guard, const cha
 static uint32_t merge_short_ids(const struct tok_bpe *m, bool guard, uint32_t *id, uint32_t n)
 {
     uint32_t rank[SHORT];
-    for (uint32_t i = 0; i + 1 < n; i++) rank[i] = rank_of(m, guard, id[i], id[i + 1]);
+    for (uint32_t i = 0; i + 1 < n; i++) rank[i] = tok_bpe_rank_of(m, guard, id[i], id[i + 1]);
     return merge_short(m, guard, id, rank, n);
 }
 
@@ -77,119 +55,6 @@ static enum status emit_all(struct tok_work *w, const uint32_t *id, uint32_t n)
     enum status st = ST_OK;
     for (uint32_t i = 0; i < n && !st; i++) st = tok_emit(w, id[i]);
     return st;
-}
-
-/* ---- long pieces: a heap of rank << 32 | position. A symbol is a span of cells; id and length stand in its first cell, the length
- * in its last one too, so that both neighbours are found. Cells inside a span are DEAD. */
-
-struct span {
-    uint32_t *id, *len;
-    uint32_t  n;
-};
-
-static uint32_t span_rank(const struct tok_bpe *m, bool guard, const struct span *x, uint32_t at)
-{
-    uint32_t right = at + x->len[at];
-    return right < x->n ? rank_of(m, guard, x->id[at], x->id[right]) : NO_RANK;
-}
-
-static void sift_down(uint64_t *heap, size_t n, size_t i)
-{
-    uint64_t v = heap[i];
-    for (size_t child; (child = 4 * i + 1) < n; i = child) {
-        size_t last = child + 4 < n ? child + 4 : n;
-        for (size_t c = child + 1; c < last; c++)
-            if (heap[c] < heap[child]) child = c;
-        if (heap[child] >= v) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = v;
-}
-
-static void sift_up(uint64_t *heap, size_t i)
-{
-    uint64_t v = heap[i];
-    for (; i && heap[(i - 1) / 4] > v; i = (i - 1) / 4) heap[i] = heap[(i - 1) / 4];
-    heap[i] = v;
-}
-
-static void heapify(uint64_t *heap, size_t n)
-{
-    for (size_t i = n / 4 + 1; i-- > 0;)
-        if (i < n) sift_down(heap, n, i);
-}
-
-static bool is_current(const struct tok_bpe *m, bool guard, const struct span *x, uint64_t entry)
-{
-    uint32_t at = (uint32_t)entry;
-    return x->id[at] != DEAD && span_rank(m, guard, x, at) == entry >> 32;
-}
-
-/* Entries of pairs that are gone make room: at most as many stay as there are pairs. */
-static size_t drop_stale(const struct tok_bpe *m, bool guard, const struct span *x, uint64_t *heap, size_t n)
-{
-    size_t keep = 0;
-    for (size_t i = 0; i < n; i++)
-        if (is_current(m, guard, x, heap[i])) heap[keep++] = heap[i];
-    heapify(heap, keep);
-    return keep;
-}
-
-static size_t long_cells(size_t n) { return n + n / 4 + 16; } /* of the heap */
-static size_t long_bytes(size_t n) { return n * 2 * sizeof(uint32_t) + (long_cells(n) + 1) * sizeof(uint64_t); }
-
-/* x->id is filled; the heap and len lie behind it in the same scratch. Returns with the ids that are left at the front of x->id. */
-static uint32_t merge_long(const struct tok_bpe *m, bool guard, struct span *x, uint64_t *heap, size_t cap)
-{
-    size_t n_heap = 0;
-    for (uint32_t i = 0; i < x->n; i++) x->len[i] = 1;
-    for (uint32_t i = 0; i + 1 < x->n; i++) {
-        uint32_t r = rank_of(m, guard, x->id[i], x->id[i + 1]);
-        if (r != NO_RANK) heap[n_heap++] = (uint64_t)r << 32 | i;
-    }
-    heapify(heap, n_heap);
-    while (n_heap) {
-        uint64_t top = heap[0];
-        heap[0] = heap[--n_heap];
-        if (n_heap) sift_down(heap, n_heap, 0);
-        if (!is_current(m, guard, x, top)) continue;
-        uint32_t at = (uint32_t)top, right = at + x->len[at], len = x->len[at] + x->len[right];
-        x->id[right] = DEAD;
-        x->id[at] = m->merged[top >> 32];
-        x->len[at] = x->len[at + len - 1] = len;
-        if (n_heap + 2 > cap) n_heap = drop_stale(m, guard, x, heap, n_heap);
-        uint32_t r = span_rank(m, guard, x, at);
-        if (r != NO_RANK) {
-            heap[n_heap] = (uint64_t)r << 32 | at;
-            sift_up(heap, n_heap++);
-        }
-        if (!at) continue;
-        uint32_t left = at - x->len[at - 1];
-        if ((r = span_rank(m, guard, x, left)) != NO_RANK) {
-            heap[n_heap] = (uint64_t)r << 32 | left;
-            sift_up(heap, n_heap++);
-        }
-    }
-    uint32_t n = 0;
-    for (uint32_t i = 0, next; i < x->n; i = next) {
-        next = i + x->len[i];
-        x->id[n++] = x->id[i];
-    }
-    return n;
-}
-
-/* Scratch for n symbols; NULL: too many, or the arena is full. */
-static uint32_t *long_ids(struct tok_work *w, size_t n)
-{
-    return n < UINT32_MAX / 4 ? (uint32_t *)(void *)tok_scratch(w, &w->bpe, long_bytes(n)) : NULL;
-}
-
-static enum status encode_long(const struct tok_bpe *m, struct tok_work *w, uint32_t *id, size_t n)
-{
-    struct span x = { id, id + n, (uint32_t)n };
-    uint64_t   *heap = (uint64_t *)(void *)(id + 2 * n);
-    uint32_t    left = merge_long(m, no_special(m, w), &x, heap, long_cells(n) - 8);
-    return emit_all(w, id, left);
 }
 
 /* ---- pieces */
@@ -235,13 +100,10 @@ static enum status bytes_part(const struct tok_bpe *m, struct tok_work *w, const
         int64_t id = tok_strs_find(&m->raw, s, n);
         if (may_be(m, w, id) && is_canonical(m, (uint32_t)id, true)) return tok_emit(w, (uint32_t)id);
         uint32_t ids[SHORT];
-        return emit_all(w, ids, merge_short_bytes(m, no_special(m, w), s, n, ids));
+        return emit_all(w, ids, merge_short_bytes(m, tok_bpe_guard(m, w), s, n, ids));
     }
     if (is_hopeless(m, w, n)) return ST_TOO_LARGE;
-    uint32_t *id = long_ids(w, n);
-    if (!id) return ST_TOO_LARGE;
-    for (size_t i = 0; i < n; i++) id[i] = m->char_of_byte[p[i]];
-    return encode_long(m, w, id, n);
+    return tok_merge_long(m, w, &(struct tok_symbols){ .kind = SYMBOLS_BYTES, .s = s, .n = n });
 }
 
 enum status tok_bpe_bytes(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n)
@@ -279,17 +141,10 @@ static enum status text_part(const struct tok_bpe *m, struct tok_work *w, const 
     if (count <= SHORT) {
         int64_t whole = tok_strs_find(m->text, s, n);
         if (may_be(m, w, whole) && is_canonical(m, (uint32_t)whole, false)) return tok_emit(w, (uint32_t)whole);
-        return emit_all(w, id, merge_short_ids(m, no_special(m, w), id, (uint32_t)count));
+        return emit_all(w, id, merge_short_ids(m, tok_bpe_guard(m, w), id, (uint32_t)count));
     }
     if (is_hopeless(m, w, n)) return ST_TOO_LARGE;
-    uint32_t *ids = long_ids(w, count);
-    if (!ids) return ST_TOO_LARGE;
-    for (size_t i = 0, k = 0; i < n;) {
-        size_t   at = i;
-        uint32_t cp = tok_next(s, &i);
-        ids[k++] = (uint32_t)tok_bpe_char(m, s + at, i - at, cp);
-    }
-    return encode_long(m, w, ids, count);
+    return tok_merge_long(m, w, &(struct tok_symbols){ .kind = SYMBOLS_CHARS, .s = s, .n = n });
 }
 
 /* Symbols of a character that is no token, in the library's order: byte tokens at once; unk when the next known character comes,
@@ -330,8 +185,8 @@ static enum status encode_exotic(const struct tok_bpe *m, struct tok_work *w, co
 {
     size_t per_char = 1 + m->n_prefix + m->n_suffix;
     if (n > SIZE_MAX / 64 / per_char) return ST_TOO_LARGE;
-    uint32_t *id = long_ids(w, n * per_char + 1);
-    char     *with = tok_scratch(w, &w->stage[TOK_STAGES_MAX - 1], per_char + 8); /* a stage that no chain reaches */
+    uint32_t *id = (uint32_t *)(void *)tok_scratch(w, &w->stage[TOK_STAGES_MAX - 2], (n * per_char + 1) * sizeof *id);
+    char     *with = tok_scratch(w, &w->stage[TOK_STAGES_MAX - 1], per_char + 8); /* stages that no chain reaches */
     if (!id || !with) return ST_TOO_LARGE;
     size_t k = 0;
     bool   pending = false;
@@ -354,7 +209,7 @@ static enum status encode_exotic(const struct tok_bpe *m, struct tok_work *w, co
         }
     }
     if (pending) id[k++] = (uint32_t)m->unk;
-    return k ? encode_long(m, w, id, k) : ST_OK;
+    return k ? tok_merge_long(m, w, &(struct tok_symbols){ .kind = SYMBOLS_IDS, .id = id, .n = k }) : ST_OK;
 }
 
 enum status tok_bpe_text(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n)

@@ -1,7 +1,7 @@
 /* tok_bpe: byte-pair encoding of one piece of text: merge the adjacent pair of lowest rank, the leftmost of equals, until none is left.
  *
  *   pieces of up to 32 symbols  one scan per merge
- *   longer ones                 a heap of (rank, position): n log n
+ *   longer ones                 tok_merge.c
  *   shortcuts, all exact        a piece that is a token which its own bytes merge to is that token (found out once per token);
  *                               a piece is cut where no merge joins the two characters beside the cut
  * tok_bpe_init_* (tok_bpe_load.c) -> encode* -> free.   Thread: load: one; then const and shared (canon: relaxed atomics). */
@@ -44,5 +44,26 @@ struct tok_bpe {
 enum status tok_bpe_bytes(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n); /* fast_bytes only */
 enum status tok_bpe_text(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n);
 
-uint32_t tok_bpe_rank(const struct tok_bpe *m, uint32_t left, uint32_t right);        /* UINT32_MAX: no such merge */
-int64_t  tok_bpe_char(const struct tok_bpe *m, const char *s, size_t n, uint32_t cp); /* the model's token of one character */
+int64_t tok_bpe_char(const struct tok_bpe *m, const char *s, size_t n, uint32_t cp); /* the model's token of one character */
+
+static const uint32_t  TOK_NO_RANK = UINT32_MAX;
+static inline uint32_t tok_bpe_rank(const struct tok_bpe *m, uint32_t left, uint32_t right) /* TOK_NO_RANK: no such merge */
+{
+    uint64_t key = (uint64_t)left << 32 | right;
+    uint32_t mask = (uint32_t)(UINT64_MAX >> m->merge_shift);
+    for (uint32_t at = (uint32_t)(key * 0x9e3779b97f4a7c15u >> m->merge_shift);; at = (at + 1) & mask) {
+        const struct tok_merge *e = &m->merge[at];
+        if (e->rank == TOK_NO_RANK || (e->left == left && e->right == right)) return e->rank;
+    }
+}
+
+/* guard: a merge that makes a special token does not exist, because no text may. */
+static inline bool tok_bpe_guard(const struct tok_bpe *m, const struct tok_work *w)
+{
+    return m->merges_special && w->flags & TOK_NO_SPECIAL_PARSE;
+}
+static inline uint32_t tok_bpe_rank_of(const struct tok_bpe *m, bool guard, uint32_t left, uint32_t right)
+{
+    uint32_t r = tok_bpe_rank(m, left, right);
+    return guard && r != TOK_NO_RANK && m->flags[m->merged[r]] & TOK_F_SPECIAL ? TOK_NO_RANK : r;
+}

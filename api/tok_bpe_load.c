@@ -18,7 +18,7 @@ static enum status load_vocab(struct tok_strs *text, struct tok_span span, const
     struct tok_span      key;
     enum status          st = ST_OK;
     tok_json_init(&j, span.p, span.n);
-    if (!tok_strs_init(text, span.n / 16)) st = no_memory(e);
+    if (!tok_strs_init(text, span.n / 24)) st = no_memory(e);
     if (!st && !tok_json_begin(&j, &w, '{')) st = tok_fail(e, "model.vocab: must be an object of token: id");
     while (!st && tok_json_next(&j, &w)) {
         uint32_t id;
@@ -147,31 +147,22 @@ static enum status load_options(struct tok_bpe *m, const struct tok_strs *text, 
     return ST_OK;
 }
 
-struct parts {
-    struct tok_span vocab, merges;
-    json_t         *rest;
-};
-
-static enum status split_model(struct parts *p, struct tok_span model, const struct tok_err *e)
+enum status tok_model_split(struct tok_model_parts *p, struct tok_json *j, const struct tok_err *e)
 {
-    struct tok_json      j;
     struct tok_json_walk w;
     enum status          st = ST_OK;
-    tok_json_init(&j, model.p, model.n);
+    if (p->rest) return tok_fail(e, "model: appears twice");
     p->rest = json_object();
-    if (!p->rest) st = no_memory(e);
-    if (!st && !tok_json_begin(&j, &w, '{')) st = tok_fail(e, "model: must be an object");
-    while (!st && tok_json_next(&j, &w)) {
+    if (!p->rest) return no_memory(e);
+    if (!tok_json_begin(j, &w, '{')) return tok_fail(e, "model: must be an object");
+    while (!st && tok_json_next(j, &w)) {
         struct tok_span key, value;
-        if (!tok_json_key(&j, &key)) {
-            st = tok_fail(e, "model: bad JSON at byte %zu", (size_t)(j.p - j.begin));
-            break;
-        }
+        if (!tok_json_key(j, &key)) return tok_fail(e, "model: bad JSON at byte %zu", (size_t)(j->p - j->begin));
         bool             vocab = key.n == 5 && !memcmp(key.p, "vocab", 5), merges = key.n == 6 && !memcmp(key.p, "merges", 6);
         struct tok_span *large = vocab ? &p->vocab : merges ? &p->merges : NULL;
         char             name[SHOWN + 1];
         snprintf(name, sizeof name, "%.*s", shown(key), key.p);
-        if (!tok_json_value(&j, &value)) {
+        if (!tok_json_value(j, &value)) {
             st = tok_fail(e, "model.%s: bad JSON", name);
         } else if (large) {
             if (large->p) st = tok_fail(e, "model.%s: appears twice", name);
@@ -186,24 +177,20 @@ static enum status split_model(struct parts *p, struct tok_span model, const str
                 st = tok_fail(e, "model: bad member name");
         }
     }
-    if (!st && !w.ok) st = tok_fail(e, "model: bad JSON at byte %zu", (size_t)(j.p - j.begin));
-    tok_json_free(&j);
-    return st;
+    return st || w.ok ? st : tok_fail(e, "model: bad JSON at byte %zu", (size_t)(j->p - j->begin));
 }
 
-enum status tok_bpe_load(struct tok_bpe *m, struct tok_strs *text, struct tok_merges *merges, struct tok_span model,
+enum status tok_bpe_load(struct tok_bpe *m, struct tok_strs *text, struct tok_merges *merges, const struct tok_model_parts *p,
                          const struct tok_err *e)
 {
-    struct parts p = { 0 };
-    enum status  st = split_model(&p, model, e);
-    const char  *type = st ? "" : tok_type(p.rest);
-    if (!st && *type && strcmp(type, "BPE")) st = tok_fail(e, "model.type: \"%.40s\" is not supported; supported: BPE", type);
-    if (!st && !p.vocab.p) st = tok_fail(e, "model.vocab: is missing");
-    if (!st && !p.merges.p) st = tok_fail(e, "model.merges: is missing (supported models: BPE)");
-    if (!st) st = load_vocab(text, p.vocab, e);
-    if (!st) st = load_options(m, text, p.rest, e);
-    if (!st) st = load_merges(text, merges, p.merges, e);
-    json_decref(p.rest);
+    const char *type = tok_type(p->rest);
+    enum status st = ST_OK;
+    if (*type && strcmp(type, "BPE")) st = tok_fail(e, "model.type: \"%.40s\" is not supported; supported: BPE", type);
+    if (!st && !p->vocab.p) st = tok_fail(e, "model.vocab: is missing");
+    if (!st && !p->merges.p) st = tok_fail(e, "model.merges: is missing (supported models: BPE)");
+    if (!st) st = load_vocab(text, p->vocab, e);
+    if (!st) st = load_options(m, text, p->rest, e);
+    if (!st) st = load_merges(text, merges, p->merges, e);
     return st;
 }
 

@@ -1,5 +1,5 @@
 /* tok_bpe_load: builds a tok_bpe from the "model" object of tokenizer.json.   Thread: one.
- * tok_bpe_load reads it; tok_bpe_index, when the added tokens and the pre-tokenizer are known too, makes the tables. */
+ * tok_model_split finds its parts; tok_bpe_load reads them; tok_bpe_index, when the added tokens and the pre-tokenizer are known too, makes the tables. */
 #pragma once
 #include "api/tok_bpe.h"
 #include "api/tok_err.h"
@@ -9,7 +9,12 @@ struct tok_merges {
     uint32_t *pair;
     uint32_t  n, cap;
 };
-enum status tok_bpe_load(struct tok_bpe *m, struct tok_strs *text, struct tok_merges *merges, struct tok_span model,
+struct tok_model_parts {
+    struct tok_span vocab, merges;
+    json_t         *rest; /* of the caller to free */
+};
+enum status tok_model_split(struct tok_model_parts *p, struct tok_json *j, const struct tok_err *e); /* j at the object, then behind it */
+enum status tok_bpe_load(struct tok_bpe *m, struct tok_strs *text, struct tok_merges *merges, const struct tok_model_parts *p,
                          const struct tok_err *e);
 /* byte_level: pieces come as raw bytes that byte-level texts stand for. flags: [text->n_id]. */
 enum status tok_bpe_index(struct tok_bpe *m, const struct tok_strs *text, const unsigned char *flags, const struct tok_merges *merges,

@@ -5,8 +5,9 @@
 
 /* tokenizer.json: the small members as values, the model as text. */
 struct parts {
-    struct tok_span model, version;
-    json_t         *added, *normalizer, *pre_tokenizer, *post_processor, *decoder;
+    struct tok_model_parts model;
+    struct tok_span        version;
+    json_t                *added, *normalizer, *pre_tokenizer, *post_processor, *decoder;
 };
 
 static enum status keep(struct parts *p, struct tok_span key, struct tok_span value, const struct tok_err *e)
@@ -21,12 +22,9 @@ static enum status keep(struct parts *p, struct tok_span key, struct tok_span va
         { "post_processor", &p->post_processor },
         { "decoder", &p->decoder },
     };
-    struct tok_span *text = key.n == 5 && !memcmp(key.p, "model", 5)     ? &p->model
-                            : key.n == 7 && !memcmp(key.p, "version", 7) ? &p->version
-                                                                         : NULL;
-    if (text) {
-        if (text->p) return tok_fail(e, "%.*s: appears twice", (int)key.n, key.p);
-        *text = value;
+    if (key.n == 7 && !memcmp(key.p, "version", 7)) {
+        if (p->version.p) return tok_fail(e, "version: appears twice");
+        p->version = value;
         return ST_OK;
     }
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
@@ -51,11 +49,15 @@ static enum status split(struct parts *p, const char *json, size_t n, const stru
         if (!tok_json_key(&j, &key)) break;
         char name[32] = "";
         if (key.n < sizeof name) memcpy(name, key.p, key.n);
+        if (!strcmp(name, "model")) {
+            st = tok_model_split(&p->model, &j, e);
+            continue;
+        }
         if (!tok_json_value(&j, &value)) break;
         st = keep(p, (struct tok_span){ name, strlen(name) }, value, e);
     }
     if (!st && (!w.ok || tok_json_peek(&j) >= 0)) st = tok_fail(e, "bad JSON at byte %zu", (size_t)(j.p - j.begin));
-    if (!st && !p->model.p) st = tok_fail(e, "model: is missing");
+    if (!st && !p->model.rest) st = tok_fail(e, "model: is missing");
     if (!st && p->version.p && (p->version.n != 5 || memcmp(p->version.p, "\"1.0\"", 5))) st = tok_fail(e, "version: must be \"1.0\"");
     tok_json_free(&j);
     return st;
@@ -79,7 +81,7 @@ static enum status load_added(struct tok *t, const json_t *list, const struct to
     uint32_t       n = t->text.n_id;
     unsigned char *in_model = calloc(n + 1, 1);
     if (!in_model) return tok_fail(e, "out of memory");
-    for (uint32_t id = 0; id < n; id++) in_model[id] = t->text.str[id].n == UINT32_MAX ? 0 : TOK_F_MODEL;
+    for (uint32_t id = 0; id < n; id++) in_model[id] = t->text.at[id] ? TOK_F_MODEL : 0;
     enum status st = tok_added_load(&t->added, list, &t->text, &t->norm, e);
     if (!st) st = set_flags(t, n, in_model, e);
     free(in_model);
@@ -104,7 +106,7 @@ static size_t longest(const struct tok *t)
 static enum status load_parts(struct tok *t, const struct parts *p, const struct tok_err *e)
 {
     struct tok_merges merges = { NULL, 0, 0 };
-    enum status       st = tok_bpe_load(&t->bpe, &t->text, &merges, p->model, e);
+    enum status       st = tok_bpe_load(&t->bpe, &t->text, &merges, &p->model, e);
     if (!st) st = tok_norm_load(&t->norm, p->normalizer, e);
     if (!st) st = tok_pretok_load(&t->pretok, p->pre_tokenizer, e);
     if (!st) st = load_added(t, p->added, e);
@@ -124,7 +126,7 @@ enum status tok_load(const char *json, size_t n_json, const char *config, size_t
                      size_t err_bytes)
 {
     struct tok_err e = { err, err_bytes, "tokenizer.json" }, e_config = { err, err_bytes, "tokenizer_config.json" };
-    struct parts   p = { .model = { NULL, 0 } };
+    struct parts   p = { .version = { NULL, 0 } };
     struct tok    *t = calloc(1, sizeof *t);
     if (err_bytes) *err = 0;
     if (!t) return tok_fail(&e, "out of memory");
@@ -133,6 +135,7 @@ enum status tok_load(const char *json, size_t n_json, const char *config, size_t
     enum status st = split(&p, json, n_json, &e);
     if (!st) st = load_parts(t, &p, &e);
     if (!st && config) st = tok_config_load(t, config, n_config, &e_config);
+    json_decref(p.model.rest);
     json_decref(p.added);
     json_decref(p.normalizer);
     json_decref(p.pre_tokenizer);

@@ -8,14 +8,14 @@ enum { NEST_MAX = 8, LENGTH_MAX = 1 << 20 };
 
 static struct tok_stage *add(struct tok_pretok *p, enum tok_stage_kind kind)
 {
-    if (p->n >= TOK_STAGES_MAX - 1) return NULL; /* the last scratch is the model's */
+    if (p->n >= TOK_STAGES_MAX - 2) return NULL; /* the last scratches are the model's */
     p->stage[p->n] = (struct tok_stage){ .kind = kind, .behavior = SPLIT_ISOLATED };
     return &p->stage[p->n++];
 }
 
 static enum status too_long(const char *field, const struct tok_err *e)
 {
-    return tok_fail(e, "%s: more than %d stages", field, TOK_STAGES_MAX - 1);
+    return tok_fail(e, "%s: more than %d stages", field, TOK_STAGES_MAX - 2);
 }
 
 static enum status load_behavior(struct tok_pretok *p, struct tok_stage *x, const json_t *o, const char *field, const struct tok_err *e)

@@ -21,7 +21,7 @@ bool tok_strs_init(struct tok_strs *t, size_t n_expect)
 void tok_strs_free(struct tok_strs *t)
 {
     free(t->text);
-    free(t->str);
+    free(t->at);
     free(t->slot);
     *t = (struct tok_strs){ 0 };
 }
@@ -32,9 +32,9 @@ static bool grow_slots(struct tok_strs *t)
     struct tok_slot *slot = calloc((size_t)mask + 1, sizeof *slot);
     if (!slot) return false;
     for (uint32_t i = 0; i <= t->slot_mask; i++) {
-        if (!t->slot[i].id1) continue;
+        if (!t->slot[i].at) continue;
         uint32_t at = t->slot[i].hash & mask;
-        while (slot[at].id1) at = (at + 1) & mask;
+        while (slot[at].at) at = (at + 1) & mask;
         slot[at] = t->slot[i];
     }
     free(t->slot);
@@ -45,18 +45,18 @@ static bool grow_slots(struct tok_strs *t)
 static bool grow_ids(struct tok_strs *t, uint32_t id)
 {
     if (id >= t->id_cap) {
-        uint32_t        cap = t->id_cap * 2 > id + 1 ? t->id_cap * 2 : id + 1024;
-        struct tok_str *str = realloc(t->str, cap * sizeof *str);
-        if (!str) return false;
-        t->str = str, t->id_cap = cap;
+        uint32_t  cap = t->id_cap * 2 > id + 1 ? t->id_cap * 2 : id + 1024;
+        uint32_t *at = realloc(t->at, cap * sizeof *at);
+        if (!at) return false;
+        t->at = at, t->id_cap = cap;
     }
-    for (; t->n_id <= id; t->n_id++) t->str[t->n_id] = (struct tok_str){ 0, UINT32_MAX };
+    while (t->n_id <= id) t->at[t->n_id++] = 0;
     return true;
 }
 
 static bool grow_text(struct tok_strs *t, size_t n)
 {
-    size_t need = t->n_text + n + 1;
+    size_t need = t->n_text + sizeof(struct tok_str) + n + 1;
     if (n > TEXT_MAX || need > TEXT_MAX) return false;
     if (need <= t->text_cap) return true;
     size_t cap = t->text_cap * 2 > need ? t->text_cap * 2 : need + 4096;
@@ -66,38 +66,44 @@ static bool grow_text(struct tok_strs *t, size_t n)
     return true;
 }
 
-static const struct tok_slot *slot_of(const struct tok_strs *t, const char *s, size_t n, uint32_t h)
+static struct tok_str head_of(const struct tok_strs *t, uint32_t at)
 {
-    for (uint32_t at = h & t->slot_mask;; at = (at + 1) & t->slot_mask) {
-        const struct tok_slot *e = &t->slot[at];
-        if (!e->id1) return e;
-        if (e->hash != h) continue;
-        const struct tok_str *str = &t->str[e->id1 - 1];
-        if (str->n == n && !memcmp(t->text + str->at, s, n)) return e;
-    }
+    struct tok_str head;
+    memcpy(&head, t->text + at - sizeof head, sizeof head);
+    return head;
+}
+
+static uint32_t slot_of(const struct tok_strs *t, const char *s, size_t n, uint32_t h)
+{
+    uint32_t i = h & t->slot_mask;
+    for (; t->slot[i].at; i = (i + 1) & t->slot_mask)
+        if (t->slot[i].hash == h && head_of(t, t->slot[i].at).n == n && !memcmp(t->text + t->slot[i].at, s, n)) break;
+    return i;
 }
 
 enum tok_add tok_strs_add(struct tok_strs *t, const char *s, size_t n, uint32_t id)
 {
     if (2 * (t->n + 1) > t->slot_mask && !grow_slots(t)) return TOK_ADD_NO_MEMORY;
-    uint32_t         h = hash_of(s, n);
-    struct tok_slot *e = &t->slot[slot_of(t, s, n, h) - t->slot];
-    if (e->id1) return TOK_ADD_TEXT_TWICE;
-    if (id < t->n_id && t->str[id].n != UINT32_MAX) return TOK_ADD_ID_TWICE;
+    uint32_t h = hash_of(s, n), i = slot_of(t, s, n, h);
+    if (t->slot[i].at) return TOK_ADD_TEXT_TWICE;
+    if (id < t->n_id && t->at[id]) return TOK_ADD_ID_TWICE;
     if (id >= TOK_ID_BOUND || !grow_text(t, n) || !grow_ids(t, id)) return TOK_ADD_NO_MEMORY;
-    t->str[id] = (struct tok_str){ (uint32_t)t->n_text, (uint32_t)n };
+    struct tok_str head = { id, (uint32_t)n };
+    memcpy(t->text + t->n_text, &head, sizeof head);
+    t->n_text += sizeof head;
+    t->at[id] = (uint32_t)t->n_text;
+    t->slot[i] = (struct tok_slot){ h, t->at[id] };
     if (n) memcpy(t->text + t->n_text, s, n);
     t->text[t->n_text + n] = 0;
     t->n_text += n + 1;
-    *e = (struct tok_slot){ h, id + 1 };
     t->n++;
     return TOK_ADDED;
 }
 
 int64_t tok_strs_find(const struct tok_strs *t, const char *s, size_t n)
 {
-    const struct tok_slot *e = slot_of(t, s, n, hash_of(s, n));
-    return (int64_t)e->id1 - 1;
+    uint32_t at = t->slot[slot_of(t, s, n, hash_of(s, n))].at;
+    return at ? (int64_t)head_of(t, at).id : TOK_NONE;
 }
 
 /* 0x21..0x7e, 0xa1..0xac, 0xae..0xff are themselves; the other 68 bytes, in order, are U+0100, U+0101, ... */

@@ -5,22 +5,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { TOK_ID_BOUND = 1 << 24, TOK_NONE = -1 }; /* ids are below the bound */
 
-struct tok_str {
-    uint32_t at, n;
-}; /* n == UINT32_MAX: no such id */
+/* A slot leads straight to the string, which has its id and length in front of it: a look-up misses the cache twice, not three times. */
 struct tok_slot {
-    uint32_t hash, id1;
-}; /* id + 1; 0: empty */
+    uint32_t hash, at; /* at 0: empty */
+};
 struct tok_strs {
-    char            *text; /* all strings one after the other, each followed by NUL */
+    char            *text; /* id, n, the bytes, NUL; and so on */
     size_t           n_text, text_cap;
-    struct tok_str  *str; /* [n_id] */
+    uint32_t        *at; /* [n_id] where its bytes begin in text; 0: no such id */
     uint32_t         n_id, id_cap, n;
     struct tok_slot *slot;
     uint32_t         slot_mask;
+};
+struct tok_str {
+    uint32_t id, n;
 };
 
 bool tok_strs_init(struct tok_strs *t, size_t n_expect); /* false: no memory, here and below */
@@ -30,9 +32,11 @@ enum tok_add              tok_strs_add(struct tok_strs *t, const char *s, size_t
 int64_t                   tok_strs_find(const struct tok_strs *t, const char *s, size_t n);  /* id or TOK_NONE */
 static inline const char *tok_strs_get(const struct tok_strs *t, uint32_t id, size_t *n_out) /* NULL: no such id */
 {
-    if (id >= t->n_id || t->str[id].n == UINT32_MAX) return NULL;
-    *n_out = t->str[id].n;
-    return t->text + t->str[id].at;
+    if (id >= t->n_id || !t->at[id]) return NULL;
+    struct tok_str head;
+    memcpy(&head, t->text + t->at[id] - sizeof head, sizeof head);
+    *n_out = head.n;
+    return t->text + t->at[id];
 }
 
 /* The table of byte-level vocabularies: each byte is written as one printable character. */

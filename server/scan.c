@@ -49,9 +49,9 @@ static int scan_field_line(const char *p, size_t n)
 
 int scan_head(struct scan_head *s, const char *p, size_t n, size_t *n_out)
 {
-    /* TLS on a plain port, or another protocol: no need to wait for a line */
-    if (n && !s->n_line && !is_tchar((unsigned char)p[0]) && p[0] != '\r') return 400;
     for (;;) {
+        /* TLS on a plain port, or another protocol: no need to wait for a line */
+        if (!s->n_line && n > s->start && !is_tchar((unsigned char)p[s->start]) && (s->start || p[0] != '\r')) return 400;
         const char *lf = n > s->seen ? memchr(p + s->seen, '\n', n - s->seen) : NULL;
         size_t      end = lf ? (size_t)(lf - p) : n, len = end - s->line; /* with the CR */
         if (!s->n_line && len > HTTP_FIRST_MAX) return 414;
@@ -65,7 +65,6 @@ int scan_head(struct scan_head *s, const char *p, size_t n, size_t *n_out)
         if (len == 1 && !s->n_line) { /* RFC 9112, 2.2: one empty line before the request line is ignored */
             if (s->line) return 400;
             s->start = s->line = s->seen = next;
-            if (n > next && !is_tchar((unsigned char)p[next])) return 400;
             continue;
         }
         if (len == 1) {

@@ -156,7 +156,8 @@ static void a_full_engine_is_429_at_once(void **state)
     assert_int_equal(status_of(complete(BODY("\"max_tokens\":10"))), 429);
     assert_non_null(strstr(got, "Retry-After: "));
     assert_int_equal(status_of(complete("{\"prompt\":[\"a\",\"b\"],\"max_tokens\":4}")), 429);
-    S.mock.refuse_above = 0, S.mock.hold = false;
+    S.mock.refuse_above = 0;
+    S.mock.hold = false;
     assert_int_equal(status_of(raw_read(fd, "\r\n\r\n", 3000)), 200);
     close(fd);
     assert_true(eventually(no_generation, 1000));
@@ -231,6 +232,19 @@ static void I21_a_loading_server_says_so(void **state)
     assert_int_equal(status_of(ASK("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
     serve_ready();
     assert_int_equal(status_of(complete(BODY("\"max_tokens\":5"))), 200);
+    serve_down();
+}
+
+static void a_dead_engine_is_told_to_probes_and_clients(void **state)
+{
+    (void)state;
+    serve_start(NULL, NULL);
+    atomic_store(&S.mock.dead, true);
+    assert_int_equal(status_of(ASK("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")), 503);
+    assert_int_equal(status_of(ASK("GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")), 503);
+    assert_int_equal(status_of(ASK("GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")), 503);
+    assert_int_equal(status_of(ASK("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
+    assert_int_equal(status_of(complete(BODY("\"max_tokens\":5"))), 503);
     serve_down();
 }
 
@@ -339,8 +353,9 @@ int main(void)
     };
     const struct CMUnitTest own[] = {
         cmocka_unit_test(what_runs_at_the_drain_limit_hears_an_error), cmocka_unit_test(I21_a_loading_server_says_so),
-        cmocka_unit_test(J1_every_guarded_route_wants_a_key),          cmocka_unit_test(A34_the_oldest_idle_connection_makes_room),
-        cmocka_unit_test(J9_cors_only_for_the_origins_given),          cmocka_unit_test(half_close_serve_delivers_the_whole_answer),
+        cmocka_unit_test(a_dead_engine_is_told_to_probes_and_clients), cmocka_unit_test(J1_every_guarded_route_wants_a_key),
+        cmocka_unit_test(A34_the_oldest_idle_connection_makes_room),   cmocka_unit_test(J9_cors_only_for_the_origins_given),
+        cmocka_unit_test(half_close_serve_delivers_the_whole_answer),
     };
     return cmocka_run_group_tests(one, up, down) + cmocka_run_group_tests(own, NULL, NULL);
 }

@@ -70,6 +70,10 @@ static void A16_a_head_without_end_is_refused_early(void **state)
 static void a_head_is_the_same_in_pieces(void **state)
 {
     (void)state;
+    struct scan_head bad = { 0 };
+    size_t           none;
+    for (size_t n = 1; n < 3; n++) assert_int_equal(scan_head(&bad, "\r\n\xc2x", n, &none), 0);
+    assert_int_equal(scan_head(&bad, "\r\n\xc2x", 3, &none), 400);
     static const char text[] = "\r\nPOST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
     struct scan_head  s = { 0 };
     size_t            used = 0;

@@ -520,6 +520,7 @@ int main(int argc, char **argv)
     static const uint32_t rows[] = { 1, 2, 4, 8, 16, 32, 64, 128, 512 }, few[] = { 1, 8, 128 }, small[] = { 1, 4, 16, 128 };
     bool                  is_ref = cfg.kind == DEV_REF; /* some of it would take minutes there */
     bench_linear(&b, DT_BF16, 8192, 2048, is_ref ? 1 : MATRICES, rows, is_ref ? 1 : 9);
+    if (!is_ref) bench_linear(&b, DT_BF16, 2048, 8192, MATRICES, few, 3);
     bench_linear(&b, DT_F16, 8192, 2048, is_ref ? 1 : MATRICES, few, is_ref ? 1 : 3);
     bench_linear(&b, DT_F32, 8192, 2048, is_ref ? 1 : MATRICES, few, is_ref ? 1 : 3);
     bench_linear(&b, DT_BF16, 1536, 256, 1, small, is_ref ? 1 : 4);

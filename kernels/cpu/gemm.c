@@ -85,22 +85,22 @@ void cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev
     team_run(cpu_of(d)->team, n, (uint64_t)n * w->k * 4, embed_piece, &j);
 }
 
-/* The inputs are walked in parts whose weights (64 columns) stay in the first cache while all rows pass by; sums go on
- * in `out`. The last panel may be wider than out: it goes through a buffer. */
-enum { MUL_K_PART = 256, MUL_ROWS_PART = 24 };
+/* All rows pass by four panels, then by the next four: while the first rows pass, the weights come from memory, as four
+ * streams side by side; for the others they lie in the second cache. Measured: any further blocking, of k or of the rows,
+ * costs more than it gives. The last panel may be wider than out: it goes through a buffer. */
+enum { MUL_PANELS = 4, MUL_LAST_ROWS = 24 };
 
-static void mul_full_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w,
-                            const float *bias, uint32_t m, uint32_t panel0, uint32_t n_panel, uint32_t n_col)
+static void mul_whole_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w,
+                             const float *bias, uint32_t m, uint32_t panel0, uint32_t n_panel, uint32_t n_col)
 {
     size_t      w_col = (size_t)CPU_PANEL * w->k, bytes = dtype_bytes(w->dtype);
     const char *data = (const char *)w->data + panel0 * w_col * bytes;
     if (bias)
         for (uint32_t r = 0; r < m; r++) memcpy(out + r * ldo, bias, n_col * sizeof *bias);
-    uint32_t part = m <= v->mul_rows ? w->k : MUL_K_PART;
-    for (uint32_t p = 0; p < n_panel; p += 4)
-        for (uint32_t i = 0; i < w->k; i += part)
-            v->mul[w->dtype](out + p * CPU_PANEL, ldo, x + i, ldx, data + (p * w_col + (size_t)i * CPU_PANEL) * bytes, w_col, CPU_PANEL,
-                             w->k - i < part ? w->k - i : part, m, n_panel - p < 4 ? n_panel - p : 4, bias || i > 0);
+    for (uint32_t p = 0, cols; p < n_panel; p += cols) {
+        cols = n_panel - p < MUL_PANELS ? n_panel - p : MUL_PANELS;
+        v->mul[w->dtype](out + p * CPU_PANEL, ldo, x, ldx, data + p * w_col * bytes, w_col, CPU_PANEL, w->k, m, cols, bias);
+    }
 }
 
 void cpu_mul_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w, const float *bias,
@@ -109,15 +109,15 @@ void cpu_mul_panels(const struct simd *v, float *out, size_t ldo, const float *x
     uint32_t end = panel0 + n_panel, whole = end * CPU_PANEL > w->n ? n_panel - 1 : n_panel;
     out += panel0 * CPU_PANEL;
     if (bias) bias += panel0 * CPU_PANEL;
-    if (whole) mul_full_panels(v, out, ldo, x, ldx, w, bias, m, panel0, whole, whole * CPU_PANEL);
+    if (whole) mul_whole_panels(v, out, ldo, x, ldx, w, bias, m, panel0, whole, whole * CPU_PANEL);
     if (whole == n_panel) return;
     uint32_t n_col = w->n - (end - 1) * CPU_PANEL;
-    float    last[MUL_ROWS_PART * CPU_PANEL];
+    float    last[MUL_LAST_ROWS * CPU_PANEL];
     out += whole * CPU_PANEL;
     if (bias) bias += whole * CPU_PANEL;
-    for (uint32_t r = 0; r < m; r += MUL_ROWS_PART) {
-        uint32_t rows = m - r < MUL_ROWS_PART ? m - r : MUL_ROWS_PART;
-        mul_full_panels(v, last, CPU_PANEL, x + r * ldx, ldx, w, bias, rows, end - 1, 1, n_col);
+    for (uint32_t r = 0; r < m; r += MUL_LAST_ROWS) {
+        uint32_t rows = m - r < MUL_LAST_ROWS ? m - r : MUL_LAST_ROWS;
+        mul_whole_panels(v, last, CPU_PANEL, x + r * ldx, ldx, w, bias, rows, end - 1, 1, n_col);
         for (uint32_t i = 0; i < rows; i++) memcpy(out + (r + i) * ldo, last + i * CPU_PANEL, n_col * sizeof *last);
     }
 }

@@ -17,8 +17,7 @@ typedef void simd_mul_fn(float *out, size_t ldo, const float *x, size_t ldx, con
 
 struct simd {
     const char  *name, *device_name;
-    simd_mul_fn *mul[3];   /* by dtype of w: F32, BF16, F16 */
-    uint32_t     mul_rows; /* rows of one register block: more at once read w fewer times */
+    simd_mul_fn *mul[3]; /* by dtype of w: F32, BF16, F16 */
 
     float (*sum_squares)(const float *x, uint32_t n);
     void (*norm)(float *out, const float *x, const float *w, float scale, uint32_t n); /* x * scale * w; w NULL: x * scale */

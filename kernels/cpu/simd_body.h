@@ -42,7 +42,8 @@ INLINE v16 v_load_f32(const float *p) { return v_load(p); }
         UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =                                         \
             add ? v_load(out + (size_t)r * ldo + c * 16) : v_zero();                                                              \
         for (uint32_t i = 0; i < k; i++, w += w_k) {                                                                              \
-            if (R <= C) { /* whichever side is shorter stays in registers */                                                      \
+            if (C == 1) __builtin_prefetch((const char *)w + 2048, 0, 3); /* one stream only: ask ahead */                        \
+            if (R <= C) {                                                 /* whichever side is shorter stays in registers */      \
                 v16 a[MUL_ROWS];                                                                                                  \
                 UNROLL for (int r = 0; r < R; r++) a[r] = v_set1(x[(size_t)r * ldx + i]);                                         \
                 UNROLL for (int c = 0; c < C; c++)                                                                                \
@@ -330,7 +331,6 @@ const struct simd SIMD_TABLE = {
     .name = SIMD_NAME,
     .device_name = "cpu " SIMD_NAME,
     .mul = { [DT_F32] = mul_f32, [DT_BF16] = mul_bf16, [DT_F16] = mul_f16 },
-    .mul_rows = MUL_ROWS,
     .sum_squares = row_sum_squares,
     .norm = row_norm,
     .add = row_add,

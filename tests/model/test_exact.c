@@ -4,17 +4,13 @@
 #include "base/rng.h"
 #include "golden.h"
 
-enum {
-    MIXES = 200,
-    REQS_MAX = 6,
-    CHOICES_MAX = 3,
-    PROMPT_MAX = 120,
-    OUT_MAX = 24,
-    TOP_MAX = 3,
-    CONTEXT = 256,
-    BLOCKS = 96,
-    BLOCKS_FEW = 14
-};
+/* Sanitized builds are 10 to 20 times slower: they look for races and strays, the plain build for differing bits. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { MIXES = 40 };
+#else
+enum { MIXES = 200 };
+#endif
+enum { REQS_MAX = 6, CHOICES_MAX = 3, PROMPT_MAX = 120, OUT_MAX = 24, TOP_MAX = 3, CONTEXT = 256, BLOCKS = 96, BLOCKS_FEW = 14 };
 
 /* ---- a request and what came of it */
 

@@ -72,6 +72,7 @@ static void put_head(struct conn *c, int status, const char *content_type, const
 void conn_request_done(struct conn *c)
 {
     metrics_http(c->io->srv->metrics, &c->req, c->req.status);
+    LOG_DEBUG("http: id=%s route=%s status=%d", c->req.id, c->req.route ? c->req.route->label : "none", c->req.status);
     c->work = NULL;
     c->stream = false;
     c->req.open = false;

@@ -243,6 +243,12 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
             return false;
         }
     }
+    if (f->failed) {
+        struct api_error e;
+        api_fail(&e, 503, "", "out of memory");
+        gen_fail(g, &e, ENG_ERROR);
+        return false;
+    }
     if (g->n_ended < c->n_choice) {
         gen_flush(g);
         return true;

@@ -320,6 +320,31 @@ static void J9_cors_only_for_the_origins_given(void **state)
     serve_down();
 }
 
+static bool no_connection_anywhere(void)
+{
+    for (uint32_t i = 0; i < S.srv->n_io; i++)
+        if (atomic_load(&S.srv->io[i].n_conn)) return false;
+    return true;
+}
+
+static void three_io_threads_share_the_work(void **state)
+{
+    (void)state;
+    serve_start("--io-threads", "3");
+    int fd[60];
+    post(text, sizeof text, "/v1/completions", "Connection: close\r\n", BODY("\"max_tokens\":40,\"stream\":true"));
+    for (int i = 0; i < 60; i++) fd[i] = raw_connect(), raw_send(fd[i], text, strlen(text));
+    for (int i = 0; i < 60; i++) {
+        raw_read(fd[i], NULL, 5000);
+        assert_int_equal(status_of(got), 200);
+        assert_non_null(strstr(got, "data: [DONE]"));
+        close(fd[i]);
+    }
+    assert_true(eventually(no_connection_anywhere, 2000));
+    assert_true(eventually(no_generation, 1000));
+    serve_down();
+}
+
 static void half_close_serve_delivers_the_whole_answer(void **state)
 {
     (void)state;
@@ -352,9 +377,13 @@ int main(void)
         cmocka_unit_test(a_draining_server_finishes_and_refuses),
     };
     const struct CMUnitTest own[] = {
-        cmocka_unit_test(what_runs_at_the_drain_limit_hears_an_error), cmocka_unit_test(I21_a_loading_server_says_so),
-        cmocka_unit_test(a_dead_engine_is_told_to_probes_and_clients), cmocka_unit_test(J1_every_guarded_route_wants_a_key),
-        cmocka_unit_test(A34_the_oldest_idle_connection_makes_room),   cmocka_unit_test(J9_cors_only_for_the_origins_given),
+        cmocka_unit_test(what_runs_at_the_drain_limit_hears_an_error),
+        cmocka_unit_test(I21_a_loading_server_says_so),
+        cmocka_unit_test(a_dead_engine_is_told_to_probes_and_clients),
+        cmocka_unit_test(J1_every_guarded_route_wants_a_key),
+        cmocka_unit_test(A34_the_oldest_idle_connection_makes_room),
+        cmocka_unit_test(J9_cors_only_for_the_origins_given),
+        cmocka_unit_test(three_io_threads_share_the_work),
         cmocka_unit_test(half_close_serve_delivers_the_whole_answer),
     };
     return cmocka_run_group_tests(one, up, down) + cmocka_run_group_tests(own, NULL, NULL);

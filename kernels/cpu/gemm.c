@@ -20,6 +20,7 @@ enum status cpu_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_
 }
 
 struct set_job {
+    struct cpu_dev    *d;
     struct dev_weight *w;
     const char        *src;
     size_t             src_stride;
@@ -27,22 +28,36 @@ struct set_job {
     uint32_t           row0, n_row;
 };
 
-/* The rows of one panel. */
-static void set_panel(const struct set_job *j, uint32_t piece)
+/* A whole panel: its 16 rows some columns at a time, through floats, which hold every type exactly. */
+static void set_panel(const struct set_job *j, const char *src, size_t to, uint32_t thread)
 {
-    uint32_t k = j->w->k, panel = j->row0 / CPU_PANEL + piece;
-    uint32_t begin = panel * CPU_PANEL > j->row0 ? panel * CPU_PANEL : j->row0;
-    uint32_t end = (panel + 1) * CPU_PANEL < j->row0 + j->n_row ? (panel + 1) * CPU_PANEL : j->row0 + j->n_row;
-    size_t   to = (size_t)panel * CPU_PANEL * k;
-    if (j->src_t == j->w->dtype && j->src_t != DT_F32) {
-        uint16_t *dst = (uint16_t *)j->w->data + to;
-        for (uint32_t i = 0; i < k; i++)
-            for (uint32_t r = begin; r < end; r++)
-                memcpy(dst + (size_t)i * CPU_PANEL + r % CPU_PANEL, j->src + (r - j->row0) * j->src_stride + (size_t)i * 2, 2);
+    enum { PART = 256 };
+    char       *rows = cpu_scratch(j->d, thread); /* the source may lie at any address: here it is aligned */
+    float      *packed = (float *)(void *)(rows + CPU_PANEL * PART * sizeof(float));
+    size_t      bytes = dtype_bytes(j->src_t);
+    const void *row[CPU_PANEL];
+    for (uint32_t i = 0, n; i < j->w->k; i += n) {
+        n = j->w->k - i < PART ? j->w->k - i : PART;
+        for (uint32_t r = 0; r < CPU_PANEL; r++)
+            row[r] = memcpy(rows + r * PART * sizeof(float), src + r * j->src_stride + i * bytes, n * bytes);
+        j->d->v->pack_k(packed, row, j->src_t, n);
+        j->d->v->store((char *)j->w->data + (to + (size_t)i * CPU_PANEL) * dtype_bytes(j->w->dtype), j->w->dtype, packed, n * CPU_PANEL);
+    }
+}
+
+static void set_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    struct set_job *j = arg;
+    uint32_t        k = j->w->k, panel = j->row0 / CPU_PANEL + piece;
+    uint32_t        begin = panel * CPU_PANEL > j->row0 ? panel * CPU_PANEL : j->row0;
+    uint32_t        end = (panel + 1) * CPU_PANEL < j->row0 + j->n_row ? (panel + 1) * CPU_PANEL : j->row0 + j->n_row;
+    size_t          to = (size_t)panel * CPU_PANEL * k;
+    if (end - begin == CPU_PANEL) {
+        set_panel(j, j->src + (begin - j->row0) * j->src_stride, to, thread);
         return;
     }
-    for (uint32_t i = 0; i < k; i++)
-        for (uint32_t r = begin; r < end; r++)
+    for (uint32_t r = begin; r < end; r++)
+        for (uint32_t i = 0; i < k; i++)
             elem_store(j->w->data, j->w->dtype, to + (size_t)i * CPU_PANEL + r % CPU_PANEL,
                        elem_load(j->src + (r - j->row0) * j->src_stride, j->src_t, i));
 }
@@ -53,10 +68,9 @@ void cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint3
     CHECK(row0 <= w->n && n_row <= w->n - row0);
     CHECK(elem_is_float(src_t));
     if (n_row == 0) return;
-    struct set_job j = { w, src, src_stride, src_t, row0, n_row };
+    struct set_job j = { cpu_of(d), w, src, src_stride, src_t, row0, n_row };
     uint32_t       n_panel = (row0 + n_row - 1) / CPU_PANEL - row0 / CPU_PANEL + 1;
-    (void)d; /* not by its team, which has one caller: the readers of the checkpoint call this side by side */
-    for (uint32_t i = 0; i < n_panel; i++) set_panel(&j, i);
+    team_run(cpu_of(d)->team, n_panel, (uint64_t)n_row * w->k * 4, set_piece, &j);
 }
 
 struct embed_job {

@@ -67,8 +67,8 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
 static void weight_set_takes_slices_in_any_order(void **state)
 {
     (void)state;
-    enum { N = 45, K = 37, STRIDE = K * 4 + 3 };
-    static const uint32_t slice[][2] = { { 20, 3 }, { 0, 1 }, { 40, 5 }, { 1, 19 }, { 23, 17 }, { 5, 0 } };
+    enum { N = 75, K = 301, STRIDE = K * 4 + 3 };
+    static const uint32_t slice[][2] = { { 20, 3 }, { 0, 1 }, { 40, 35 }, { 1, 19 }, { 23, 17 }, { 5, 0 } };
     struct device        *d[OP_DEVICES_MAX + 1];
     uint32_t              n_dev = op_cpu_devices(d);
     d[n_dev++] = op_open(DEV_REF, NULL, 0);

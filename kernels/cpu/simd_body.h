@@ -5,8 +5,13 @@
  *   v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1); MUL_ROWS, MUL_COLS(rows), SIMD_TABLE, SIMD_NAME */
 #include <math.h>
 
+#ifdef SIMD_OUT_OF_LINE /* sanitized scalar: inlined and unrolled it is minutes of compiling */
+#define INLINE static __attribute__((unused))
+#define UNROLL
+#else
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* exp(x), 2 ulp: x = n ln 2 + r; e^r by the polynomial of Cephes expf; below -87.3 exactly 0, above 88.3 infinite */
 INLINE v16 v_exp(v16 x)

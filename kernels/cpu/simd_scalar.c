@@ -6,7 +6,11 @@
 typedef struct {
     float f[16];
 } v16;
+#ifdef SIMD_OUT_OF_LINE
+#define V_INLINE static __attribute__((unused))
+#else
 #define V_INLINE static inline __attribute__((always_inline))
+#endif
 #define V_EACH(expr)                                    \
     v16 y_;                                             \
     for (uint32_t i = 0; i < 16; i++) y_.f[i] = (expr); \

@@ -66,7 +66,7 @@ bool tmpl_concat(struct tmpl_eval *e, const struct tv *a, const struct tv *b, st
     if (n > UINT32_MAX / 4) return tmpl_over(e, "too much memory");
     if (!tmpl_bytes(e, b->n)) return false;
     if (!a->n || !b->n) return *out = a->n ? *a : *b, true;
-    if (a->u.s + a->n == e->area + e->area_n && e->area_cap - e->area_n >= b->n) { /* nobody else sees what follows a */
+    if (e->area && a->u.s + a->n == e->area + e->area_n && e->area_cap - e->area_n >= b->n) { /* nobody else sees what follows a */
         memcpy(e->area + e->area_n, b->u.s, b->n);
         e->area_n += b->n;
         *out = tv_str(a->u.s, n);

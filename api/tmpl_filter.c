@@ -189,7 +189,7 @@ struct sort_key {
 
 static bool fold(struct tmpl_eval *e, struct tv *v, bool sensitive)
 {
-    return sensitive || v->kind != TV_STR || tmpl_case(e, v, 1 /* TEXT_LOWER */, v);
+    return sensitive || v->kind != TV_STR || tmpl_case(e, v, TEXT_LOWER, v);
 }
 
 /* Stable merge sort, as Python's is. */

@@ -16,6 +16,8 @@ void *tmpl_parse_fail(struct tmpl_parser *p, uint32_t line, const char *fmt, ...
     va_start(ap, fmt);
     vsnprintf(p->err + n, p->err_bytes - (size_t)n, fmt, ap);
     va_end(ap);
+    for (char *c = p->err; *c; c++) /* names from the template may hold anything */
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
     return NULL;
 }
 

@@ -266,10 +266,10 @@ bool s_removesuffix(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
 
 /* ---------------------------------------------------------------- case and classes */
 
-bool tmpl_case(struct tmpl_eval *e, const struct tv *v, int how, struct tv *out)
+bool tmpl_case(struct tmpl_eval *e, const struct tv *v, enum text_case how, struct tv *out)
 {
     size_t mark = tmpl_mark(e);
-    text_put_case(e->out, v->u.s, v->n, (enum text_case)how);
+    text_put_case(e->out, v->u.s, v->n, how);
     if (!tmpl_take(e, mark, out)) return false;
     out->flag = v->flag;
     return true;

@@ -1,0 +1,91 @@
+#include "tests/unit/api/tiny_model.h"
+#include <stdint.h>
+
+/* A request body for one of the endpoints, picked by the first byte; what is accepted is answered with tokens made of the body. */
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    return world_open(NULL);
+}
+
+static void must_be_error(const struct api_error *e)
+{
+    if (e->http < 400 || e->http > 599 || !*e->message || !*e->type) abort();
+}
+
+/* Every frame is one line of JSON without raw control bytes. */
+static void must_be_stream(const struct buf *out)
+{
+    for (size_t i = 0; i < out->n;) {
+        const char *end = memmem(out->data + i, out->n - i, "\n\n", 2);
+        if (!end || memcmp(out->data + i, "data: ", 6)) abort();
+        size_t len = (size_t)(end - out->data) - i - 6;
+        if (memcmp(out->data + i + 6, "[DONE]", 6)) {
+            struct json_error je;
+            json_t           *v = json_parse(out->data + i + 6, len, 0, &je);
+            if (!json_is_object(v)) abort();
+            json_decref(v);
+        }
+        i += 6 + len + 2;
+    }
+}
+
+static void answer(struct call *c, const uint8_t *data, size_t n)
+{
+    struct buf out;
+    buf_init(&out, 64 << 20);
+    for (uint32_t p = 0; p < c->n_prompt && c->s.prompt_logprobs; p++)
+        for (uint32_t k = 0; k < c->prompt[p].n_id * c->s.n_prompt_top; k++) c->prompt[p].lp_top[k].id = 1 + k % (VOCAB - 1);
+    for (uint32_t i = 0; i < c->n_choice && i < 8; i++) {
+        struct eng_choice *g = &c->choice[i].eng;
+        uint32_t           room = c->choice[i].room, say = n < 60 ? (uint32_t)n : 60, step = n ? 1 + data[0] % 5 : 1;
+        if (say > room) say = room;
+        for (uint32_t k = 0; k < say; k++) {
+            g->id[k] = k % 7 == 6 ? BOS + data[k] % 5 : data[k] ? data[k] : 1u; /* our own reader takes no NUL in keys */
+            for (uint32_t j = 0; c->s.logprobs && j < c->s.n_top; j++)
+                g->top[k * c->s.n_top + j] = (struct eng_top){ 1 + (data[k] + j) % (VOCAB - 1), -1 };
+        }
+        bool stopped = false;
+        for (uint32_t k = 0; k < say && !stopped; k += step) stopped = call_feed(c, i, k + step < say ? k + step : say, &out);
+        g->stop_is_eos = n % 2;
+        call_choice_end(c, i, stopped || n % 3 ? ENG_STOP : ENG_LENGTH, &out);
+    }
+    for (uint32_t i = 8; i < c->n_choice; i++) call_choice_end(c, i, ENG_CANCELED, &out);
+    call_end(c, &out);
+    if (!out.failed && c->stream) must_be_stream(&out);
+    if (!out.failed && !c->stream) {
+        struct json_error je;
+        json_t           *v = json_parse(out.data, out.n, 0, &je);
+        if (!json_is_object(v)) abort();
+        json_decref(v);
+    }
+    buf_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct api_error e = { 0 };
+    struct call      c;
+    struct buf       out;
+    if (!n) return 0;
+    const char *body = (const char *)data + 1;
+    size_t      n_body = n - 1;
+    if (data[0] % 4 < 2) {
+        enum status st = call_parse(&c, data[0] % 2 ? CALL_CHAT : CALL_COMPLETION, &world.m, body, n_body, NULL, &e);
+        if (!st) st = call_prepare(&c, &e);
+        if (st)
+            must_be_error(&e);
+        else
+            answer(&c, data, n);
+        call_free(&c);
+        return 0;
+    }
+    buf_init(&out, 64 << 20);
+    if ((data[0] % 4 == 2 ? api_tokenize : api_detokenize)(&world.m, body, n_body, &out, &e)) must_be_error(&e);
+    buf_free(&out);
+    return 0;
+}

@@ -4,6 +4,12 @@
 #include <string.h>
 #include <time.h>
 
+/* Which values a method is of. */
+#define ON_STR   (1u << TV_STR)
+#define ON_DICT  (1u << TV_DICT)
+#define ON_LIST  (1u << TV_SEQ)
+#define ON_TUPLE (1u << 15)
+
 const struct tmpl_func *tmpl_find(const struct tmpl_func *table, const char *name, size_t n)
 {
     for (; table->name; table++)
@@ -19,9 +25,10 @@ const struct tmpl_func *tmpl_find_filter(const char *name, size_t n)
 
 const struct tmpl_func *tmpl_find_method(const struct tv *self, const char *name, size_t n)
 {
-    if (self->kind == TV_SEQ && self->u.seq->type != SEQ_LIST) return NULL;
+    if (self->kind == TV_SEQ && self->u.seq->type > SEQ_TUPLE) return NULL;
+    unsigned on = self->kind == TV_SEQ && self->u.seq->type == SEQ_TUPLE ? ON_TUPLE : 1u << self->kind;
     for (const struct tmpl_func *f = tmpl_methods; f->name; f++)
-        if ((f->on & 1u << self->kind) && strlen(f->name) == n && !memcmp(f->name, name, n)) return f;
+        if ((f->on & on) && strlen(f->name) == n && !memcmp(f->name, name, n)) return f;
     return NULL;
 }
 
@@ -320,10 +327,6 @@ static bool loop_cycle(struct tmpl_eval *e, const struct tv *self, const struct 
     return *out = a->pos[self->u.loop->i % a->n], true;
 }
 
-#define ON_STR  (1u << TV_STR)
-#define ON_DICT (1u << TV_DICT)
-#define ON_LIST (1u << TV_SEQ)
-
 const struct tmpl_func tmpl_methods[] = {
     { "items", d_items, "", 0, ON_DICT },
     { "keys", d_keys, "", 0, ON_DICT },
@@ -337,8 +340,8 @@ const struct tmpl_func tmpl_methods[] = {
     { "extend", l_extend, "iterable", 1, ON_LIST },
     { "pop", l_pop, "index", 0, ON_LIST },
     { "insert", l_insert, "index,object", 2, ON_LIST },
-    { "index", l_index, "value", 1, ON_LIST },
-    { "count", l_count, "value", 1, ON_LIST },
+    { "index", l_index, "value", 1, ON_LIST | ON_TUPLE },
+    { "count", l_count, "value", 1, ON_LIST | ON_TUPLE },
     { "cycle", loop_cycle, NULL, 0, 1u << TV_LOOP },
     { "split", s_split, "sep,maxsplit", 0, ON_STR },
     { "rsplit", s_rsplit, "sep,maxsplit", 0, ON_STR },

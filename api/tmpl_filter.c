@@ -110,6 +110,13 @@ static bool f_string(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
 
 /* ---------------------------------------------------------------- select, map */
 
+/* Jinja asks "if seq" before it iterates: none and 0 are empty here. */
+static bool iter_if_true(struct tmpl_eval *e, const struct tv *v, struct tv_seq **out)
+{
+    if (tv_truth(v)) return tv_iter(e, v, out);
+    return (*out = tv_seq_new(e, SEQ_LIST, 0)) != NULL;
+}
+
 static bool selected(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, bool attr, bool want, struct tv *out)
 {
     struct tv_seq          *q, *r;
@@ -123,7 +130,7 @@ static bool selected(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     struct tmpl_args rest = {
         .pos = a->pos ? a->pos + at : NULL, .n = a->n > at ? a->n - at : 0, .kw = a->kw, .kw_val = a->kw_val, .n_kw = a->n_kw
     };
-    if (!tv_iter(e, v, &q) || !(r = tv_seq_new(e, SEQ_GEN, q->n))) return false;
+    if (!iter_if_true(e, v, &q) || !(r = tv_seq_new(e, SEQ_GEN, q->n))) return false;
     for (uint32_t i = 0; i < q->n; i++) {
         struct tv x = q->v[i], yes;
         if (!tmpl_steps(e, 1) || (attr && !attr_path(e, &q->v[i], &a->pos[0], &x))) return false;
@@ -170,7 +177,7 @@ static bool f_map(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
         }
         if (!given(&path)) return tmpl_fail(e, "map requires a filter argument");
     }
-    if (!tv_iter(e, v, &q) || !(r = tv_seq_new(e, SEQ_GEN, q->n))) return false;
+    if (!iter_if_true(e, v, &q) || !(r = tv_seq_new(e, SEQ_GEN, q->n))) return false;
     for (uint32_t i = 0; i < q->n; i++) {
         struct tv x = q->v[i];
         if (!tmpl_steps(e, 1)) return false;

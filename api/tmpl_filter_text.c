@@ -75,7 +75,8 @@ static bool f_indent(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     struct tv s, with = TV_LIT("    ");
     int64_t   width;
     bool      first = tv_truth(&a->pos[1]), blank = tv_truth(&a->pos[2]);
-    if (!tv_to_str(e, v, &s)) return false;
+    if (v->kind != TV_STR) return tmpl_fail(e, "indent takes a string, not %s", tv_type_name(v));
+    s = *v;
     if (a->pos[0].kind == TV_STR) {
         with = a->pos[0];
     } else if (a->pos[0].kind != TV_ABSENT) {
@@ -201,7 +202,7 @@ static bool parse_float(const struct tv *v, double *out)
 static bool f_float(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     double f;
-    (void)e;
+    if (v->kind == TV_UNDEF) return tmpl_fail(e, "'%.*s' is undefined", (int)v->n, v->u.s);
     if (tv_number(v, &f) || (v->kind == TV_STR && parse_float(v, &f))) return *out = tv_float(f), true;
     return *out = a->pos[0].kind == TV_ABSENT ? tv_float(0) : a->pos[0], true;
 }
@@ -255,7 +256,7 @@ static bool f_round(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     if (tv_str_is(&a->pos[1], "ceil")) return *out = tv_float(ceil(f * scale) / scale), true;
     if (tv_str_is(&a->pos[1], "floor")) return *out = tv_float(floor(f * scale) / scale), true;
     if (a->pos[1].kind != TV_ABSENT && !tv_str_is(&a->pos[1], "common")) return tmpl_fail(e, "round: method must be common, ceil or floor");
-    if (v->kind != TV_FLOAT) return *out = *v, true;
+    if (v->kind != TV_FLOAT) return *out = tv_int((int64_t)f), true;
     return *out = tv_float(rint(f * scale) / scale), true; /* half to even, as Python's round */
 }
 

@@ -102,8 +102,10 @@ bool tmpl_percent(struct tmpl_eval *e, const struct tv *fmt, const struct tv *ar
         if (!named && used >= n_arg) return tmpl_fail(e, "not enough arguments for format string");
         if (!sp.conv || !put_one(e, &sp, named ? named : &args[used++])) return tmpl_fail(e, "unsupported format character");
     }
-    if (used < n_arg && !(n_arg == 1 && args[0].kind == TV_DICT))
-        return tmpl_fail(e, "not all arguments converted during string formatting");
+    /* Python lets a single argument pass unused when it can be subscripted */
+    bool box =
+        n_arg == 1 && (args[0].kind == TV_DICT || args[0].kind == TV_UNDEF || (args[0].kind == TV_SEQ && args[0].u.seq->type <= SEQ_RANGE));
+    if (used < n_arg && !box) return tmpl_fail(e, "not all arguments converted during string formatting");
     return tmpl_take(e, mark, out);
 }
 

@@ -131,7 +131,7 @@ bool tmpl_slice(struct tmpl_eval *e, const struct tv *v, const struct tv *a, con
 {
     if (v->kind == TV_UNDEF) return undefined(e, v);
     bool list = v->kind == TV_SEQ && v->u.seq->type <= SEQ_RANGE;
-    if (!list && v->kind != TV_STR) return *out = tv_undef("a slice of what has no order", 28), true;
+    if (!list && v->kind != TV_STR) return tmpl_fail(e, "'%s' object is not subscriptable", tv_type_name(v));
     if (v->kind == TV_STR && !tmpl_bytes(e, v->n)) return false;
     int64_t n = list ? v->u.seq->n : (int64_t)text_count(v->u.s, v->n), from, to, step = 1;
     if (c->kind != TV_NONE && !tv_integer(c, &step)) return tmpl_fail(e, "slice indices must be integers or None");

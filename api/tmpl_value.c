@@ -200,7 +200,9 @@ bool tv_contains(struct tmpl_eval *e, const struct tv *box, const struct tv *v, 
         if (!tmpl_bytes(e, box->n)) return false;
         return *out = !v->n || text_find(box->u.s, box->n, 0, v->u.s, v->n) < box->n, true;
     }
-    if (box->kind == TV_DICT || box->kind == TV_NS) return *out = tv_dict_get(e, box->u.dict, v) != NULL, !e->st;
+    if (box->kind == TV_DICT && (v->kind == TV_DICT || (v->kind == TV_SEQ && v->u.seq->type == SEQ_LIST)))
+        return tmpl_fail(e, "unhashable type: '%s'", tv_type_name(v));
+    if (box->kind == TV_DICT) return *out = tv_dict_get(e, box->u.dict, v) != NULL, !e->st;
     struct tv_seq *q;
     if (!tv_iter(e, box, &q) || !tmpl_steps(e, q->n / 16)) return false;
     *out = false;

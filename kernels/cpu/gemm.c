@@ -29,13 +29,14 @@ struct set_job {
 };
 
 /* A whole panel: its 16 rows some columns at a time, through floats, which hold every type exactly. */
-static void set_panel(const struct set_job *j, const char *src, size_t to, uint32_t thread)
+static void set_panel(const struct set_job *j, const char *src, size_t to)
 {
     enum { PART = 256 };
-    char       *rows = cpu_scratch(j->d, thread); /* the source may lie at any address: here it is aligned */
-    float      *packed = (float *)(void *)(rows + CPU_PANEL * PART * sizeof(float));
-    size_t      bytes = dtype_bytes(j->src_t);
-    const void *row[CPU_PANEL];
+    /* Not the device's scratch, which belongs to its team. The source may lie at any address: in rows it is aligned. */
+    _Alignas(64) char  rows[CPU_PANEL * PART * sizeof(float)];
+    _Alignas(64) float packed[CPU_PANEL * PART];
+    size_t             bytes = dtype_bytes(j->src_t);
+    const void        *row[CPU_PANEL];
     for (uint32_t i = 0, n; i < j->w->k; i += n) {
         n = j->w->k - i < PART ? j->w->k - i : PART;
         for (uint32_t r = 0; r < CPU_PANEL; r++)
@@ -45,15 +46,14 @@ static void set_panel(const struct set_job *j, const char *src, size_t to, uint3
     }
 }
 
-static void set_piece(void *arg, uint32_t piece, uint32_t thread)
+static void set_piece(const struct set_job *j, uint32_t piece)
 {
-    struct set_job *j = arg;
-    uint32_t        k = j->w->k, panel = j->row0 / CPU_PANEL + piece;
-    uint32_t        begin = panel * CPU_PANEL > j->row0 ? panel * CPU_PANEL : j->row0;
-    uint32_t        end = (panel + 1) * CPU_PANEL < j->row0 + j->n_row ? (panel + 1) * CPU_PANEL : j->row0 + j->n_row;
-    size_t          to = (size_t)panel * CPU_PANEL * k;
+    uint32_t k = j->w->k, panel = j->row0 / CPU_PANEL + piece;
+    uint32_t begin = panel * CPU_PANEL > j->row0 ? panel * CPU_PANEL : j->row0;
+    uint32_t end = (panel + 1) * CPU_PANEL < j->row0 + j->n_row ? (panel + 1) * CPU_PANEL : j->row0 + j->n_row;
+    size_t   to = (size_t)panel * CPU_PANEL * k;
     if (end - begin == CPU_PANEL) {
-        set_panel(j, j->src + (begin - j->row0) * j->src_stride, to, thread);
+        set_panel(j, j->src + (begin - j->row0) * j->src_stride, to);
         return;
     }
     for (uint32_t r = begin; r < end; r++)
@@ -70,7 +70,8 @@ void cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint3
     if (n_row == 0) return;
     struct set_job j = { cpu_of(d), w, src, src_stride, src_t, row0, n_row };
     uint32_t       n_panel = (row0 + n_row - 1) / CPU_PANEL - row0 / CPU_PANEL + 1;
-    team_run(cpu_of(d)->team, n_panel, (uint64_t)n_row * w->k * 4, set_piece, &j);
+    /* Not by the team, which has one caller: the readers of the checkpoint come side by side. */
+    for (uint32_t i = 0; i < n_panel; i++) set_piece(&j, i);
 }
 
 struct embed_job {

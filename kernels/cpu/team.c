@@ -22,6 +22,7 @@ struct team {
     uint32_t first; /* piece number of this job's piece 0 */
     _Alignas(64) _Atomic uint32_t done;
     _Atomic uint32_t caller_asleep;
+    _Atomic int busy; /* team_run is under way */
     _Alignas(64) _Atomic uint32_t turn; /* rises with every job: the word that idle threads sleep on */
     _Atomic uint32_t asleep;
     _Atomic bool     quit;
@@ -106,8 +107,10 @@ void team_run(struct team *t, uint32_t n_piece, uint64_t cost, team_fn *fn, void
         for (uint32_t i = 0; i < n_piece; i++) fn(arg, i, 0);
         return;
     }
+    CHECK(!atomic_exchange_explicit(&t->busy, 1, memory_order_acquire)); /* a second caller would leave both asleep */
     for (uint32_t i = 0; i < n_piece; i += TEAM_PIECE_MAX)
         team_share(t, i, n_piece - i < TEAM_PIECE_MAX ? n_piece - i : TEAM_PIECE_MAX, fn, arg);
+    atomic_store_explicit(&t->busy, 0, memory_order_release);
 }
 
 uint32_t team_n_thread(const struct team *t) { return t->n_thread; }

@@ -21,26 +21,26 @@
 
 /* What a call needs to know of the served model; const, shared. */
 struct api_model {
-    const char *const   *served_name; /* [n_name]; [0] is shown */
-    uint32_t             n_name;
-    const struct tok    *tok;
-    const struct tmpl   *tmpl;        /* NULL: no chat template: chat is a 400 */
-    uint32_t             context, vocab;
-    const char          *fingerprint; /* system_fingerprint */
-    int64_t              created;
-    const char          *root;        /* model path or name for /v1/models */
-    float                temperature, top_p, min_p, repetition; /* defaults of requests */
-    uint32_t             top_k;
-    int64_t              max_new_tokens; /* -1: the room left */
+    const char *const *served_name; /* [n_name]; [0] is shown */
+    uint32_t           n_name;
+    const struct tok  *tok;
+    const struct tmpl *tmpl; /* NULL: no chat template: chat is a 400 */
+    uint32_t           context, vocab;
+    const char        *fingerprint; /* system_fingerprint */
+    int64_t            created;
+    const char        *root;                                  /* model path or name for /v1/models */
+    float              temperature, top_p, min_p, repetition; /* defaults of requests */
+    uint32_t           top_k;
+    int64_t            max_new_tokens; /* -1: the room left */
     /* bounds */
-    uint32_t             n_max;         /* choices of one prompt: 16   */
-    uint32_t             prompts_max;   /* 128 */
-    uint32_t             messages_max;  /* 10,000 */
-    uint32_t             logprobs_max;  /* 20 */
-    uint32_t             stop_max, stop_bytes_max; /* 16, 256 */
-    uint32_t             bias_max;      /* 1024 */
-    bool                 clamp_max_tokens; /* --clamp-max-tokens: instead of the 400 */
-    bool                 priority;      /* priority scheduling is on: non-zero priority is allowed */
+    uint32_t n_max;                    /* choices of one prompt: 16   */
+    uint32_t prompts_max;              /* 128 */
+    uint32_t messages_max;             /* 10,000 */
+    uint32_t logprobs_max;             /* 20 */
+    uint32_t stop_max, stop_bytes_max; /* 16, 256 */
+    uint32_t bias_max;                 /* 1024 */
+    bool     clamp_max_tokens;         /* --clamp-max-tokens: instead of the 400 */
+    bool     priority;                 /* priority scheduling is on: non-zero priority is allowed */
 };
 
 enum call_kind { CALL_CHAT, CALL_COMPLETION };
@@ -48,32 +48,37 @@ enum call_kind { CALL_CHAT, CALL_COMPLETION };
 struct call_choice {       /* index = prompt * n + i */
     struct eng_choice eng; /* arrays in the call's arena (or mmap'd when large), made by call_prepare */
     struct detok      detok;
-    struct buf        text;     /* not streaming: what was said so far */
-    uint32_t          n_fed;    /* tokens of eng that went through call_feed */
-    uint32_t          n_said;   /* of those, tokens whose text and logprobs are out or in text: the last one may wait for its end */
-    uint32_t          n_used;   /* tokens that count in usage */
-    uint32_t          room;     /* tokens it may get */
-    enum eng_finish   finish;   /* as call_choice_end was told */
+    struct buf        text;   /* not streaming: what was said so far */
+    uint32_t          n_fed;  /* tokens of eng that went through call_feed */
+    uint32_t          n_said; /* of those, tokens whose text and logprobs are out or in text: the last one may wait for its end */
+    uint32_t          n_used; /* tokens that count in usage */
+    uint32_t          room;   /* tokens it may get */
+    enum eng_finish   finish; /* as call_choice_end was told */
     bool              ended, role_sent;
     uint32_t          text_chars; /* characters so far (text_offset) */
-    struct buf        lp;       /* not streaming: logprobs JSON so far */
+    struct buf        lp;         /* not streaming: logprobs JSON so far */
     uint64_t          t_last_us;
 };
 struct call_prompt {
-    const char *text; size_t n_text; /* completions: as given; NULL: ids were given, or chat */
-    const char *echo; size_t n_echo; /* completions with echo: the text that comes back */
-    uint32_t   *id;   uint32_t n_id;
-    float           *lp; uint32_t *lp_rank; struct eng_top *lp_top; /* prompt logprobs, when asked */
-    uint32_t    n_cached;
+    const char     *text;
+    size_t          n_text; /* completions: as given; NULL: ids were given, or chat */
+    const char     *echo;
+    size_t          n_echo; /* completions with echo: the text that comes back */
+    uint32_t       *id;
+    uint32_t        n_id;
+    float          *lp;
+    uint32_t       *lp_rank;
+    struct eng_top *lp_top; /* prompt logprobs, when asked */
+    uint32_t        n_cached;
 };
 
 /* What only call_parse and call_prepare look at: values as the body has them. */
 struct call_ask {
     const json_t *model, *messages, *prompt, *stop, *bias, *stop_ids, *allowed_ids, *bad_words, *documents, *template_kwargs, *effort;
     const json_t *salt, *request_id, *stream_options, *truncation_side;
-    int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs, prompt_logprobs, priority, n;
-    double        temperature, top_p, min_p, presence, frequency, repetition;
-    bool          logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between;
+    int64_t max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs, prompt_logprobs, priority, n;
+    double  temperature, top_p, min_p, presence, frequency, repetition;
+    bool    logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between;
 };
 
 struct call_dialect; /* dialect.h */
@@ -81,41 +86,42 @@ struct call {
     struct arena            arena;
     const struct api_model *model;
     enum call_kind          kind;
-    json_t                 *body;      /* parsed request; freed by call_free */
-    char                    id[144];   /* "chatcmpl-..." */
+    json_t                 *body;    /* parsed request; freed by call_free */
+    char                    id[144]; /* "chatcmpl-..." */
     int64_t                 created;
     uint32_t                n, n_prompt, n_choice; /* n_choice = n * n_prompt */
     struct call_prompt     *prompt;
     struct call_choice     *choice;
-    struct eng_sampling     s;         /* the same for every prompt, but max_tokens: room_max */
-    int64_t                 max_tokens; /* asked; -1: the room left */
+    struct eng_sampling     s;                /* the same for every prompt, but max_tokens: room_max */
+    int64_t                 max_tokens;       /* asked; -1: the room left */
     const char             *max_tokens_param; /* which field asked */
     struct detok_cfg        detok;
-    bool stream, include_usage, continuous_usage, echo, logprobs, return_token_ids, tokens_as_ids, add_special, has_seed;
+    bool                    stream, include_usage, continuous_usage, echo, logprobs, return_token_ids, tokens_as_ids, add_special, has_seed;
     bool                    score_only; /* completions: echo with max_tokens 0; the engine makes one token that nobody sees */
     int32_t                 top_logprobs, prompt_logprobs; /* -1: none */
     int32_t                 priority;
-    struct kv_salt          salt;      /* from cache_salt; the server mixes the tenant in */
+    struct kv_salt          salt; /* from cache_salt; the server mixes the tenant in */
     uint64_t                n_unknown_fields;
-    const char             *echo_prefix; size_t n_echo_prefix; /* chat echo: content of the last message */
-    char                    served[256]; /* the model's name as the client wrote it, or the first one */
+    const char             *echo_prefix;
+    size_t                  n_echo_prefix; /* chat echo: content of the last message */
+    char                    served[256];   /* the model's name as the client wrote it, or the first one */
     struct call_ask         ask;
     const struct call_dialect *dialect;
-    const char             *role;      /* chat: of the answer */
-    struct buf              head, tail; /* cached JSON text in front of and behind every plain chunk of this call */
-    struct buf              scratch, token; /* text of one chunk; of one token, for logprobs */
-    void                   *map;       /* arrays of choices and prompt logprobs, when they are large */
-    size_t                  map_bytes;
-    bool                    return_prompt_text;
-    struct guard            guard;     /* chat: words of users that spell control tokens */
-    struct buf              rendered;  /* chat: the prompt as text, kept for return_prompt_text */
-    size_t                  prompt_bytes; /* of text that call_prepare must tokenise: large goes to a text worker */
+    const char                *role;           /* chat: of the answer */
+    struct buf                 head, tail;     /* cached JSON text in front of and behind every plain chunk of this call */
+    struct buf                 scratch, token; /* text of one chunk; of one token, for logprobs */
+    void                      *map;            /* arrays of choices and prompt logprobs, when they are large */
+    size_t                     map_bytes;
+    bool                       return_prompt_text;
+    struct guard               guard;        /* chat: words of users that spell control tokens */
+    struct buf                 rendered;     /* chat: the prompt as text, kept for return_prompt_text */
+    size_t                     prompt_bytes; /* of text that call_prepare must tokenise: large goes to a text worker */
 };
 
 /* request_id: X-Request-Id when the client sent a clean one, or what the server made; NULL: one is drawn. body is not needed afterwards.
  * ST_OK, ST_INVALID or ST_NOMEM with *e. */
-enum status call_parse(struct call *c, enum call_kind kind, const struct api_model *m, const char *body, size_t n_body, const char *request_id,
-                       struct api_error *e);
+enum status call_parse(struct call *c, enum call_kind kind, const struct api_model *m, const char *body, size_t n_body,
+                       const char *request_id, struct api_error *e);
 enum status call_prepare(struct call *c, struct api_error *e);
 
 /* New tokens of choice i (eng.id[n_fed .. n_out)) go through the detokenizer. Streaming: SSE frames are appended to out (one per

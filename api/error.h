@@ -4,10 +4,10 @@
 #include "base/status.h"
 
 struct api_error {
-    int  http;        /* 400, 404, ...; 0: no error                  */
-    char type[40];    /* "BadRequestError", ...                      */
-    char code[40];    /* "" : the http number                        */
-    char param[64];   /* "" : null                                   */
+    int  http;      /* 400, 404, ...; 0: no error                  */
+    char type[40];  /* "BadRequestError", ...                      */
+    char code[40];  /* "" : the http number                        */
+    char param[64]; /* "" : null                                   */
     char message[400];
 };
 /* Fills e and returns ST_INVALID. type follows from http (contracts: 400 BadRequestError, 401 AuthenticationError, 404 NotFoundError,
@@ -17,6 +17,6 @@ enum status api_fail(struct api_error *e, int http, const char *param, const cha
 enum status api_fail_code(struct api_error *e, int http, const char *param, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 /* {"error":{"message":..,"type":..,"param":..,"code":..}} */
-void        api_error_json(struct buf *b, const struct api_error *e);
+void api_error_json(struct buf *b, const struct api_error *e);
 /* An excerpt of user bytes fit for a message: escaped, at most 64 characters, into dst[>= 200]. Returns dst. */
 const char *api_excerpt(char *dst, size_t dst_bytes, const char *s, size_t n);

@@ -47,7 +47,7 @@ static inline void refuses_as(enum call_kind kind, const char *body, int http, c
 }
 
 /* A chat request with these fields more ("\"n\":2"), or a completion request. */
-static const char *with(enum call_kind kind, const char *fields)
+static inline const char *with(enum call_kind kind, const char *fields)
 {
     static char body[1 << 16];
     snprintf(body, sizeof body, "{%s%s%s}",
@@ -63,6 +63,20 @@ static inline void both_refuse(const char *fields, const char *param) { chat_ref
 static inline void both_accept(const char *fields)
 {
     accepts(CALL_CHAT, with(CALL_CHAT, fields)), accepts(CALL_COMPLETION, with(CALL_COMPLETION, fields));
+}
+
+/* head, unit n times, tail: one at a time. */
+static inline const char *long_text(const char *head, const char *unit, size_t n, const char *tail)
+{
+    static char *last;
+    struct buf   b;
+    free(last);
+    buf_init(&b, 64 << 20);
+    buf_puts(&b, head);
+    while (n--) buf_puts(&b, unit);
+    buf_puts(&b, tail);
+    buf_cstr(&b);
+    return last = b.data;
 }
 
 /* The ids of a prompt as text: special ones by name. */
@@ -178,3 +192,21 @@ static inline long long int_at(const json_t *v, const char *path)
     return json_integer_value(x);
 }
 static inline bool null_at(const json_t *v, const char *path) { return json_is_null(at(v, path)); }
+
+/* What the frames say of choice i, put together. */
+static inline const char *said(const json_t *frames, uint32_t i)
+{
+    static char *last;
+    struct buf   b;
+    size_t       k;
+    json_t      *f;
+    free(last);
+    buf_init(&b, 1 << 20);
+    json_array_foreach(frames, k, f)
+    {
+        const json_t *c = at(f, "choices.0"), *s = at(c, "delta.content");
+        if (c && int_at(c, "index") == (long long)i && s) buf_put(&b, json_string_value(s), json_string_length(s));
+    }
+    buf_cstr(&b);
+    return last = b.data;
+}

@@ -73,11 +73,7 @@ static void B18_empty_and_mixed_prompts(void **state)
     refuses("{}", "prompt");
     refuses("{\"prompt\":null}", "prompt");
     refuses("{\"prompt\":\"\",\"add_special_tokens\":false}", "prompt");
-    char *many = malloc(2000), *p = many + sprintf(many, "{\"prompt\":[\"a\"");
-    for (int i = 0; i < 128; i++) p += sprintf(p, ",\"a\"");
-    strcpy(p, "]}");
-    refuses(many, "prompt");
-    free(many);
+    refuses(long_text("{\"prompt\":[\"a\"", ",\"a\"", 128, "]}"), "prompt");
 }
 
 static void B19_token_ids_of_prompts_are_in_the_vocabulary(void **state)
@@ -99,11 +95,7 @@ static void B19_token_ids_of_prompts_are_in_the_vocabulary(void **state)
 static void too_many_token_ids_are_refused_before_they_are_copied(void **state)
 {
     (void)state;
-    char *body = malloc(8000), *p = body + sprintf(body, "{\"prompt\":[1");
-    for (int i = 0; i < CONTEXT; i++) p += sprintf(p, ",1");
-    strcpy(p, "]}");
-    refuses_as(CALL_COMPLETION, body, 400, "input_tokens", "context_length_exceeded");
-    free(body);
+    refuses_as(CALL_COMPLETION, long_text("{\"prompt\":[1", ",1", CONTEXT, "]}"), 400, "input_tokens", "context_length_exceeded");
 }
 
 /* ---------------------------------------------------------------- answers */

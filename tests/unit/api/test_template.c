@@ -206,18 +206,19 @@ static void C10_depth_is_bounded_at_load(void **state)
         { "{% set x %}", "", "", 10000 },     { "{% filter upper %}", "", "", 10000 },
         { "{% macro a() %}", "", "", 10000 }, { "{% set ((((((((", "", "", 10000 },
     };
-    char  err[300];
-    char *text = malloc(4 << 20);
+    char       err[300];
+    struct buf text;
+    buf_init(&text, 8 << 20);
     for (size_t i = 0; i < sizeof deep / sizeof *deep; i++) {
-        size_t n = 0, lo = strlen(deep[i].open), lc = strlen(deep[i].close);
-        if (deep[i].open[0] != '{' || deep[i].open[1] != '%') n += (size_t)sprintf(text, "{{ ");
-        for (int k = 0; k < deep[i].n && n + lo < 2 << 20; k++) memcpy(text + n, deep[i].open, lo), n += lo;
-        for (int k = 0; k < deep[i].n && n + lc < 3 << 20; k++) memcpy(text + n, deep[i].close, lc), n += lc;
-        strcpy(text + n, deep[i].tail);
+        buf_clear(&text);
+        if (deep[i].open[0] != '{' || deep[i].open[1] != '%') buf_puts(&text, "{{ ");
+        for (int k = 0; k < deep[i].n && text.n < 2 << 20; k++) buf_puts(&text, deep[i].open);
+        for (int k = 0; k < deep[i].n && text.n < 3 << 20; k++) buf_puts(&text, deep[i].close);
+        buf_puts(&text, deep[i].tail);
         bool only_parity = !strcmp(deep[i].open, "not "); /* a run of "not" is one level */
-        if (parse(text, err) != (only_parity ? ST_OK : ST_CONFIG)) fail_msg("%s is not refused", deep[i].open);
+        if (parse(buf_cstr(&text), err) != (only_parity ? ST_OK : ST_CONFIG)) fail_msg("%s is not refused", deep[i].open);
     }
-    free(text);
+    buf_free(&text);
     assert_int_equal(parse("{{ ((((((((((((((((((((1)))))))))))))))))))) }}", err), ST_OK);
 }
 
@@ -225,16 +226,19 @@ static void C10_long_chains_need_no_stack(void **state)
 {
     (void)state;
     enum { N = 100000 };
-    char *text = malloc(16 * N), err[300];
+    char       err[300];
+    struct buf text;
+    buf_init(&text, 8 << 20);
     for (int kind = 0; kind < 6; kind++) {
         static const char *const link[] = { " + 1", " ~ 'a'", " and 1", " == 1", "|trim", ".a" };
-        char                    *p = text + sprintf(text, "{{ a");
-        for (int i = 0; i < N; i++) p += sprintf(p, "%s", link[kind]);
-        strcpy(p, " }}");
-        enum status st = parse(text, err);
+        buf_clear(&text);
+        buf_puts(&text, "{{ a");
+        for (int i = 0; i < N; i++) buf_puts(&text, link[kind]);
+        buf_puts(&text, " }}");
+        enum status st = parse(buf_cstr(&text), err);
         assert_int_equal(st, kind < 4 ? ST_OK : ST_CONFIG); /* filters and attributes make a tree: too high */
     }
-    free(text);
+    buf_free(&text);
     is_too_much("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}");
     is_too_much("{% macro f(a) %}{% if 1 %}{% for x in [1] %}{{ [f((a + 1))] }}{% endfor %}{% endif %}{% endmacro %}{{ f(0) }}");
     is_too_much("{% macro f(a=f()) %}{% endmacro %}{{ f() }}");

@@ -5,27 +5,30 @@
 #include "api/tokenizer.h"
 #include "base/buf.h"
 
-struct detok_stop { const char *text; size_t n; };
+struct detok_stop {
+    const char *text;
+    size_t      n;
+};
 struct detok_cfg {
-    bool                     skip_special;    /* special tokens give no text */
+    bool                     skip_special;           /* special tokens give no text */
     bool                     spaces_between_special; /* no effect: the library has it for its slow tokenizers alone */
-    const struct detok_stop *stop;            /* borrowed; the match that ends first wins, of those the one that begins first */
+    const struct detok_stop *stop;                   /* borrowed; the match that ends first wins, of those the one that begins first */
     uint32_t                 n_stop;
-    bool                     include_stop;    /* emit the stop string itself too */
+    bool                     include_stop; /* emit the stop string itself too */
 };
 struct detok {
     const struct tok *tok;
     struct detok_cfg  cfg;
-    struct buf        held;     /* text decoded and not yet emitted: a possible stop prefix */
-    struct buf        run;      /* byte tokens of a run that is not over (ByteFallback); the last token (BPEDecoder) */
-    struct buf        work[2];  /* scratch of one token */
-    unsigned char     tail[8];  /* bytes of an unfinished UTF-8 character */
+    struct buf        held;    /* text decoded and not yet emitted: a possible stop prefix */
+    struct buf        run;     /* byte tokens of a run that is not over (ByteFallback); the last token (BPEDecoder) */
+    struct buf        work[2]; /* scratch of one token */
+    unsigned char     tail[8]; /* bytes of an unfinished UTF-8 character */
     uint32_t          n_tail;
-    uint32_t          strip;    /* leading characters that the decoder may still take away */
-    uint32_t          n_end;    /* characters held that it takes away if nothing follows */
-    bool              begun;    /* a token came already */
-    bool              run_bad;  /* the run is no valid UTF-8, whatever follows */
-    bool              check;    /* the last push looked for stop strings */
+    uint32_t          strip;   /* leading characters that the decoder may still take away */
+    uint32_t          n_end;   /* characters held that it takes away if nothing follows */
+    bool              begun;   /* a token came already */
+    bool              run_bad; /* the run is no valid UTF-8, whatever follows */
+    bool              check;   /* the last push looked for stop strings */
     bool              stopped;
     int32_t           stop_index; /* which stop string; -1 */
 };

@@ -1,11 +1,12 @@
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "api/tok_regex.h"
+#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A match of a sane pattern takes a few steps per byte; a pattern that explodes ends its request instead of a thread. */
-enum { PATTERN_MAX = 1 << 16, MATCH_LIMIT = 10000000, HEAP_LIMIT_KIB = 65536, JIT_STACK_MAX = 1 << 20 };
+/* A match of a sane pattern takes a few steps per byte; a pattern that explodes ends its request instead of a thread. The JIT's stack is
+ * address space until it is used. */
+enum { PATTERN_MAX = 1 << 16, STEPS_MIN = 10000000, STEPS_PER_BYTE = 8, HEAP_LIMIT_KIB = 65536, JIT_STACK_MAX = 64 << 20 };
 
 struct tok_regex {
     pcre2_code *code;
@@ -166,7 +167,6 @@ static struct scratch *scratch_of(struct tok_work *w)
     x->stack = pcre2_jit_stack_create(32 * 1024, JIT_STACK_MAX, NULL);
     w->match_data = x;
     if (!x->data || !x->context || !x->stack) return NULL;
-    pcre2_set_match_limit(x->context, MATCH_LIMIT);
     pcre2_set_heap_limit(x->context, HEAP_LIMIT_KIB);
     pcre2_jit_stack_assign(x->context, NULL, x->stack);
     return x;
@@ -176,6 +176,8 @@ enum status tok_regex_find(const struct tok_regex *re, struct tok_work *w, const
 {
     struct scratch *x = scratch_of(w);
     if (!x) return ST_TOO_LARGE;
+    pcre2_set_match_limit(
+        x->context, n - from < (UINT32_MAX - STEPS_MIN) / STEPS_PER_BYTE ? STEPS_MIN + STEPS_PER_BYTE * (uint32_t)(n - from) : UINT32_MAX);
     int rc = pcre2_match(re->code, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, x->data, x->context);
     *begin = *end = n + 1;
     if (rc == PCRE2_ERROR_NOMATCH) return ST_OK;

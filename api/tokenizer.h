@@ -11,20 +11,25 @@
 struct tok;
 
 /* Texts, borrowed during the call. config (tokenizer_config.json) may be NULL. err: one line naming file and field. ST_CONFIG. */
-enum status tok_load(const char *json, size_t n_json, const char *config, size_t n_config, struct tok **tok_out, char *err, size_t err_bytes);
+enum status tok_load(const char *json, size_t n_json, const char *config, size_t n_config, struct tok **tok_out, char *err,
+                     size_t err_bytes);
 void        tok_free(struct tok *t);
 
 enum tok_flags {
-    TOK_ADD_SPECIAL = 1, /* run the post-processor (BOS, EOS)                                               */
+    TOK_ADD_SPECIAL = 1,      /* run the post-processor (BOS, EOS)                                               */
     TOK_NO_SPECIAL_PARSE = 2, /* special added tokens in the text are plain text, never their ids            */
 };
-struct tok_ids { uint32_t *id; size_t n, cap; }; /* grown inside the arena given */
+struct tok_ids {
+    uint32_t *id;
+    size_t    n, cap;
+}; /* grown inside the arena given */
 /* Appends. ST_TOO_LARGE: more than ids_max ids in all, or the arena is full. ST_INVALID: text is not UTF-8. */
-enum status tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags, size_t ids_max, struct arena *a, struct tok_ids *out);
+enum status tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags, size_t ids_max, struct arena *a,
+                       struct tok_ids *out);
 
-uint32_t    tok_vocab_size(const struct tok *t); /* highest id + 1 */
-bool        tok_is_special(const struct tok *t, uint32_t id);
-bool        tok_is_added(const struct tok *t, uint32_t id);
+uint32_t tok_vocab_size(const struct tok *t); /* highest id + 1 */
+bool     tok_is_special(const struct tok *t, uint32_t id);
+bool     tok_is_added(const struct tok *t, uint32_t id);
 /* The token's own text as in tokenizer.json (byte-level or ▁ form); NULL: no such id. Borrowed. */
 const char *tok_token(const struct tok *t, uint32_t id, size_t *n_out);
 bool        tok_id_of(const struct tok *t, const char *token, size_t n, uint32_t *id_out);

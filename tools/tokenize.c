@@ -31,13 +31,13 @@ static bool read_file(const char *folder, const char *name, struct buf *b)
     return ok;
 }
 
-static void decode(const struct tok *t, char *text)
+static void decode(const struct tok *t, const char *text)
 {
     struct detok d;
     struct buf   out;
     buf_init(&out, FILE_MAX);
     detok_init(&d, t, NULL);
-    for (char *id = strtok(text, " ,\n[]"); id; id = strtok(NULL, " ,\n[]")) detok_push(&d, (uint32_t)strtoul(id, NULL, 10), false, &out);
+    for (char *end; *(text += strcspn(text, "0123456789")); text = end) detok_push(&d, (uint32_t)strtoul(text, &end, 10), false, &out);
     detok_finish(&d, &out);
     if (out.n) fwrite(out.data, 1, out.n, stdout);
     putchar('\n');

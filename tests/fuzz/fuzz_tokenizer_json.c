@@ -1,0 +1,46 @@
+/* fuzz_tokenizer_json: any bytes as tokenizer.json (what follows a NUL: tokenizer_config.json). What is taken encodes and decodes. */
+#include "api/detok.h"
+#include "api/tokenizer.h"
+#include "base/check.h"
+#include "base/utf8.h"
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static const char sample[] =
+    "Hello <s>world</s>  it's 2024!\r\n\n\xe2\x96\x81 caf\xc3\xa9 e\xcc\x81 \xe4\xb8\xad\xe6\x96\x87 \xf0\x9f\x98\x80 \x01 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+static void use(const struct tok *t, unsigned flags)
+{
+    struct arena   a;
+    struct buf     out;
+    struct tok_ids ids = { NULL, 0, 0 };
+    arena_init(&a, 1 << 22);
+    buf_init(&out, 1 << 22);
+    enum status st = tok_encode(t, sample, sizeof sample - 1, flags, 4096, &a, &ids);
+    CHECK(st == ST_OK || st == ST_TOO_LARGE);
+    for (size_t i = 0; i < ids.n; i++) CHECK(ids.id[i] < tok_vocab_size(t));
+    detok_all(t, ids.id, ids.n, flags & TOK_ADD_SPECIAL, &out);
+    if (tok_vocab_size(t) < 4096)
+        for (uint32_t id = 0; id < tok_vocab_size(t) + 2; id++) detok_all(t, &id, 1, false, &out);
+    uint32_t len, cp;
+    for (size_t i = 0; i < out.n; i += len) CHECK(len = utf8_decode(out.data + i, out.n - i, &cp));
+    buf_free(&out);
+    arena_free(&a);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    const uint8_t *config = memchr(data, 0, n);
+    struct tok    *t = NULL;
+    char           err[256] = "";
+    size_t         n_json = config ? (size_t)(config - data) : n;
+    if (tok_load((const char *)data, n_json, config ? (const char *)config + 1 : NULL, config ? n - n_json - 1 : 0, &t, err, sizeof err)) {
+        CHECK(err[0] && !strchr(err, '\n') && !t);
+        return 0;
+    }
+    use(t, TOK_ADD_SPECIAL);
+    use(t, TOK_NO_SPECIAL_PARSE);
+    tok_free(t);
+    return 0;
+}

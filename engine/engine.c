@@ -267,6 +267,8 @@ bool eng_alive(const struct engine *e, uint64_t now_us)
     return now_us <= last || now_us - last <= limit;
 }
 
+const uint32_t eng_step_rows[ENG_STEP_BUCKETS - 1] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384 };
+
 void eng_stats(const struct engine *e, struct eng_stats *out)
 {
 #define GET(field) atomic_load_explicit(&e->a.field, memory_order_relaxed)
@@ -290,5 +292,7 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
         .draining = atomic_load(&e->draining),
     };
     for (int i = 0; i < 6; i++) out->n_finished[i] = GET(n_finished[i]);
+    out->n_row = GET(n_row);
+    for (int i = 0; i < ENG_STEP_BUCKETS; i++) out->step_rows[i] = GET(step_rows[i]);
 #undef GET
 }

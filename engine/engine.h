@@ -30,13 +30,17 @@ struct eng_cfg {
     uint64_t        step_us_hint; /* first guess of a step's length for health; 0: 1 s       */
 };
 
+enum { ENG_STEP_BUCKETS = 14 };
+extern const uint32_t eng_step_rows[ENG_STEP_BUCKETS - 1]; /* upper bounds of eng_stats.step_rows; the last bucket has none */
+
 /* Lock-free snapshot for /metrics, /health and tests; any thread. */
 struct eng_stats {
     uint32_t n_running, n_waiting;
     uint64_t waiting_tokens;
     uint32_t kv_blocks, kv_used; /* used: not free and not evictable */
     uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted;
-    uint64_t n_finished[6]; /* by enum eng_finish */
+    uint64_t n_finished[6];                      /* by enum eng_finish */
+    uint64_t n_row, step_rows[ENG_STEP_BUCKETS]; /* tokens of all steps; steps by their tokens */
     uint64_t n_query_tokens, n_hit_tokens;
     uint64_t last_progress_us, step_us_ewma; /* progress: a step done, or idle with nothing to do */
     bool     busy, dead, draining;

@@ -394,6 +394,10 @@ enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out)
     uint64_t done_us = e->clock ? e->clock() : now_us;
     apply(e, done_us);
     count(&e->a.n_step, 1);
+    count(&e->a.n_row, n_row);
+    int bucket = 0;
+    while (bucket < ENG_STEP_BUCKETS - 1 && n_row > eng_step_rows[bucket]) bucket++;
+    count(&e->a.step_rows[bucket], 1);
     progress(e, done_us, n_row);
     step_publish(e);
     return ST_OK;

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/conn.h"
+#include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -332,6 +333,13 @@ static void sample_engine(struct metrics *m, const struct server *s)
     count_to(m, F_QUERIES_OLD, 0, e.n_query_tokens);
     count_to(m, F_HITS_OLD, 0, e.n_hit_tokens);
     count_to(m, F_STEPS, 0, e.n_step);
+    static_assert(sizeof b_iter / sizeof *b_iter == ENG_STEP_BUCKETS - 1, "the engine counts steps in these buckets");
+    struct metric *iter = one(m, F_ITERATION);
+    double         rows = (double)e.n_row;
+    uint64_t       bits;
+    memcpy(&bits, &rows, sizeof bits);
+    atomic_store_explicit(&iter->sum_bits, bits, memory_order_relaxed);
+    for (int i = 0; i < ENG_STEP_BUCKETS; i++) atomic_store_explicit(&iter->bucket[i], e.step_rows[i], memory_order_relaxed);
     metric_set(one(m, F_STEP_TIME), (double)e.step_us_ewma / 1e6);
     metric_set(one(m, F_KV_BLOCKS), e.kv_blocks);
     metric_set(one(m, F_QUEUE_TOKENS), (double)e.waiting_tokens);

@@ -1,4 +1,5 @@
 #include "op_test.h"
+#include <pthread.h>
 
 static const enum dtype types[] = { DT_F32, DT_BF16, DT_F16 };
 
@@ -104,6 +105,50 @@ static void weight_set_takes_slices_in_any_order(void **state)
     op_close(d, n_dev);
 }
 
+/* as the readers of a checkpoint do: the team of the device, which has one caller, must stay out of it */
+struct setter {
+    struct device     *d;
+    struct dev_weight *w;
+    const float       *src;
+    uint32_t           first, step;
+};
+enum { SET_N = 512, SET_K = 700, SETTERS = 4 };
+
+static void *set_run(void *arg)
+{
+    struct setter *s = arg;
+    enum { SLICE = 20 }; /* rows: no whole number of panels, so that two threads write into one */
+    for (uint32_t r = s->first * SLICE; r < SET_N; r += s->step * SLICE)
+        s->d->ops->weight_set(s->d, s->w, r, SET_N - r < SLICE ? SET_N - r : SLICE, s->src + (size_t)r * SET_K, SET_K * 4, DT_F32);
+    return NULL;
+}
+
+static void several_threads_may_set_rows_of_one_weight(void **state)
+{
+    (void)state;
+    struct device *d[OP_DEVICES_MAX + 1];
+    uint32_t       n_dev = op_cpu_devices(d);
+    d[n_dev++] = op_open(DEV_REF, NULL, 0);
+    float *src = op_random(SET_N * SET_K, 1, 1), *got = op_random(SET_K, 2, 1);
+    for (uint32_t i = 0; i < n_dev; i++) {
+        struct dev_weight w;
+        pthread_t         t[SETTERS];
+        struct setter     s[SETTERS];
+        assert_int_equal(d[i]->ops->weight_alloc(d[i], DT_BF16, SET_N, SET_K, &w), ST_OK);
+        for (uint32_t j = 0; j < SETTERS; j++) {
+            s[j] = (struct setter){ d[i], &w, src, j, SETTERS };
+            assert_int_equal(pthread_create(&t[j], NULL, set_run, &s[j]), 0);
+        }
+        for (uint32_t j = 0; j < SETTERS; j++) pthread_join(t[j], NULL);
+        for (uint32_t r = 0; r < SET_N; r++) {
+            d[i]->ops->embed(d[i], got, &r, &w, 1);
+            for (uint32_t c = 0; c < SET_K; c++) assert_true(got[c] == op_rounded(src[r * SET_K + c], DT_BF16));
+        }
+    }
+    free(src), free(got);
+    op_close(d, n_dev);
+}
+
 /* one matrix serves as embedding and as head: what embed reads is what linear multiplies with */
 static void tied_weights_serve_embed_and_linear(void **state)
 {
@@ -132,6 +177,7 @@ int main(void)
         cmocka_unit_test(linear_agrees_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_batch_and_place),
         cmocka_unit_test(weight_set_takes_slices_in_any_order),
+        cmocka_unit_test(several_threads_may_set_rows_of_one_weight),
         cmocka_unit_test(tied_weights_serve_embed_and_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -180,7 +180,9 @@ static bool trie_begins(const struct tok_trie *t, const char *s, size_t n)
         if (!e->from1) return false;
         node = e->to;
     }
-    return true;
+    for (unsigned byte = 0; byte < 256; byte++)
+        if (t->edge[edge_at(t, node, (unsigned char)byte)].from1) return true;
+    return false;
 }
 
 bool tok_added_begins(const struct tok_added *x, const char *s, size_t n)

@@ -50,15 +50,15 @@ static void A16_a_head_without_end_is_refused_early(void **state)
     (void)state;
     char            *text = malloc(1 << 20);
     struct scan_head s = { 0 };
-    size_t           used, at = (size_t)sprintf(text, "GET / HTTP/1.1\r\nX: ");
+    size_t           used, at = (size_t)snprintf(text, 100, "GET / HTTP/1.1\r\nX: ");
     int              got = 0;
     for (memset(text + at, 'x', (1 << 20) - at); got == 0; at += 1000) got = scan_head(&s, text, at, &used);
     assert_int_equal(got, 431);
     assert_true(at < 12000);
 
     struct scan_head many = { 0 };
-    at = (size_t)sprintf(text, "GET / HTTP/1.1\r\n");
-    for (int i = 0; i < 101; i++) at += (size_t)sprintf(text + at, "a: b\r\n");
+    at = (size_t)snprintf(text, 100, "GET / HTTP/1.1\r\n");
+    for (int i = 0; i < 101; i++) at += (size_t)snprintf(text + at, 100, "a: b\r\n");
     assert_int_equal(scan_head(&many, text, at, &used), 431);
     struct scan_head url = { 0 };
     memset(text, 'a', 4000);

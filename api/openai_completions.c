@@ -63,8 +63,9 @@ static enum status completion_parse(struct call *c, struct api_error *e)
 
 static enum status prepare_echo(struct call *c, struct call_prompt *p)
 {
+    if (!c->echo) return ST_OK;
     p->echo = p->text, p->n_echo = p->n_text;
-    if (p->text || !c->echo) return ST_OK;
+    if (p->text) return ST_OK;
     buf_clear(&c->scratch);
     detok_all(c->model->tok, p->id, p->n_id, c->detok.skip_special, &c->scratch);
     p->n_echo = c->scratch.n;
@@ -85,7 +86,11 @@ static enum status completion_prepare(struct call *c, struct api_error *e)
         }
         if (!st) st = prepare_echo(c, p);
     }
-    return st;
+    if (st || c->echo || c->return_prompt_text) return st;
+    for (uint32_t i = 0; i < c->n_prompt; i++) c->prompt[i].text = NULL, c->prompt[i].n_text = 0;
+    json_object_del(c->body, "prompt"); /* ids are all that is needed from here on */
+    c->ask.prompt = NULL;
+    return ST_OK;
 }
 
 static void completion_logprobs(struct call *c, uint32_t i, uint32_t from, uint32_t to, struct buf *out)

@@ -270,7 +270,7 @@ static uint32_t connections_allowed(const struct config *cfg)
     }
     if (r.rlim_cur >= want) return n;
     uint32_t room = r.rlim_cur > OWN + 8 * cfg->io_threads + 8 ? (uint32_t)r.rlim_cur - OWN - 8 * cfg->io_threads : 8;
-    LOG_AT(room < 1000 ? LOG_LEVEL_WARN : LOG_LEVEL_INFO,
+    LOG_AT(room < 1000 ? LOG_LEVEL_WARN : LOG_LEVEL_DEBUG,
            "loop: %u open files are allowed, so at most %u connections (--max-connections %u)", (uint32_t)r.rlim_cur, room, n);
     return room;
 }

@@ -153,6 +153,71 @@ static void a_type_that_cannot_be_loaded_is_refused_where_it_is_wanted(void **st
     assert_non_null(strstr(err, "1 tensors that LlamaForCausalLM does not have: model.layers.0.self_attn.q_proj.weight_scale"));
 }
 
+/* Mistral as the text part of a larger model: its tensors under another prefix, and parts that only pictures need. */
+static void wrap(const struct memory_source *plain, const char *model_prefix, const char *head_prefix, struct memory_source *out)
+{
+    json_t *top = json_loadb((const char *)plain->file[0].data, plain->file[0].n, 0, NULL),
+           *config = json_pack("{s:[s], s:O}", "architectures", "Mistral3ForConditionalGeneration", "text_config", top);
+    json_object_del(top, "architectures");
+    char *text = json_dumps(config, 0);
+    memory_add_text(out, "config.json", text);
+    free(text);
+    json_decref(config);
+    json_decref(top);
+
+    const unsigned char *b = plain->file[1].data;
+    uint64_t             n_header = 0;
+    memcpy(&n_header, b, 8);
+    size_t      n_data = plain->file[1].n - 8 - n_header, more = 4;
+    json_t     *header = json_loadb((const char *)b + 8, n_header, 0, NULL), *wrapped = json_object(), *v;
+    const char *name;
+    json_object_foreach(header, name, v)
+    {
+        char longer[256];
+        bool model = !strncmp(name, "model.", 6), meta = name[0] == '_';
+        snprintf(longer, sizeof longer, "%s%s", meta ? "" : model ? model_prefix : head_prefix, model ? name + 6 : name);
+        json_object_set(wrapped, longer, v);
+    }
+    json_object_set_new(wrapped, "vision_tower.patch_conv.weight",
+                        json_pack("{s:s, s:[i], s:[I, I]}", "dtype", "U8", "shape", (int)more, "data_offsets", (json_int_t)n_data,
+                                  (json_int_t)(n_data + more)));
+    text = json_dumps(wrapped, JSON_COMPACT);
+    memory_add_safetensors(out, "model.safetensors", text, n_data + more);
+    memcpy(out->owned[1] + out->file[1].n - n_data - more, b + 8 + n_header, n_data);
+    free(text);
+    json_decref(wrapped);
+    json_decref(header);
+}
+
+static void the_text_part_of_a_wrapper_gives_the_same_logits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *head;
+    } styles[] = { { "model.", "" }, { "language_model.model.", "language_model." }, { "model.language_model.", "" } };
+    static const uint32_t ids[] = { 5, 99, 7, 300, 12 };
+    float                 want[320];
+    for (size_t i = 0; i < ARRAY_N(styles); i++) {
+        struct memory_source plain = { .src.n_embed = 0 }, m = { .src.n_embed = 0 };
+        struct model_spec    spec;
+        struct gold_run      r;
+        uint32_t             last = 4;
+        folder(&plain, "mistral", "{}");
+        if (i > 0) wrap(&plain, styles[i].model, styles[i].head, &m);
+        const struct source *src = i > 0 ? &m.src : &plain.src;
+        if (model_spec_load(src, &spec, err, sizeof err)) fail_msg("%s", err);
+        assert_int_equal(spec.wrapper, i > 0);
+        gold_run_open(&r, &spec, src, DEV_CPU, 1, DT_COUNT, DT_COUNT);
+        gold_step(&r, ids, 0, 5, &last, 1, false);
+        if (i == 0) memcpy(want, rank_team_logits(r.team), sizeof want);
+        assert_memory_equal(want, rank_team_logits(r.team), sizeof want);
+        gold_run_close(&r);
+        model_spec_free(&spec);
+        memory_free(&m);
+        memory_free(&plain);
+    }
+}
+
 /* D14, on the device that a test has: before the weights are read, with what is needed and what there is */
 static void too_little_memory_is_said_in_bytes(void **state)
 {
@@ -371,6 +436,7 @@ int main(void)
         cmocka_unit_test(tensors_that_are_missing_or_unknown_are_listed),
         cmocka_unit_test(sizes_that_do_not_divide_among_the_ranks_are_refused),
         cmocka_unit_test(a_type_that_cannot_be_loaded_is_refused_where_it_is_wanted),
+        cmocka_unit_test(the_text_part_of_a_wrapper_gives_the_same_logits),
         cmocka_unit_test(too_little_memory_is_said_in_bytes),
         cmocka_unit_test(the_plan_is_what_loading_takes),
         cmocka_unit_test(progress_rises_to_the_whole),

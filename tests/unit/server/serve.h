@@ -83,7 +83,7 @@ static char   got[1 << 22];
 static size_t n_got;
 static bool   got_eof;
 /* Reads until `until` is in what came, the server closes, or ms pass. */
-static char *raw_read(int fd, const char *until, int ms)
+__attribute__((unused)) static char *raw_read(int fd, const char *until, int ms)
 {
     uint64_t end = clock_us() + (uint64_t)ms * 1000;
     n_got = 0, got[0] = 0, got_eof = false;
@@ -101,21 +101,33 @@ static char *raw_read(int fd, const char *until, int ms)
     }
     return got;
 }
-/* One request on its own connection; everything that comes until the server closes or is silent for a while. */
+/* The whole first reply is there: by its length, its last chunk, or the close that it announces. */
+static bool reply_is_whole(bool head)
+{
+    const char *body = strstr(got, "\r\n\r\n"), *n = strstr(got, "Content-Length: ");
+    if (!body || got_eof) return got_eof;
+    if (strstr(got, "Connection: close")) return false;
+    if (head) return true;
+    if (n && n < body) return n_got >= (size_t)(body + 4 - got) + strtoul(n + 16, NULL, 10);
+    return !strstr(got, "Transfer-Encoding: chunked") || strstr(body, "\r\n0\r\n\r\n");
+}
+/* One request on its own connection, and what the server says to it. */
 static char *ask_bytes(const char *p, size_t n)
 {
-    int fd = raw_connect();
+    bool     head = n > 5 && !memcmp(p, "HEAD ", 5);
+    uint64_t end = clock_us() + 5000000;
+    int      fd = raw_connect();
     raw_send(fd, p, n);
-    raw_read(fd, "\r\n\r\n", 5000);
-    if (!got_eof) { /* the body, or the close */
-        size_t had = n_got;
-        char  *copy = malloc(had + 1);
-        memcpy(copy, got, had);
-        raw_read(fd, NULL, 150);
-        memmove(got + had, got, n_got + 1);
-        memcpy(got, copy, had);
-        n_got += had;
-        free(copy);
+    n_got = 0, got[0] = 0, got_eof = false;
+    while (!reply_is_whole(head) && clock_us() < end) {
+        struct pollfd in = { .fd = fd, .events = POLLIN };
+        if (poll(&in, 1, 5000) <= 0) break;
+        ssize_t k = recv(fd, got + n_got, sizeof got - 1 - n_got, 0);
+        if (k <= 0)
+            got_eof = true;
+        else
+            n_got += (size_t)k;
+        got[n_got] = 0;
     }
     close(fd);
     return got;

@@ -21,48 +21,54 @@ enum eng_finish {
     ENG_ERROR,    /* NaN logits, device lost: see eng_request.status      */
 };
 
-struct eng_bias { uint32_t id; float bias; };
-struct eng_top { uint32_t id; float logprob; };
+struct eng_bias {
+    uint32_t id;
+    float    bias;
+};
+struct eng_top {
+    uint32_t id;
+    float    logprob;
+};
 enum { ENG_TOP_MAX = 20 };
 
 struct eng_sampling {
-    float    temperature;        /* 0: greedy                             */
-    float    top_p, min_p;       /* 1 and 0: off                          */
-    float    presence, frequency, repetition; /* 0, 0 and 1: off; presence and frequency count output, repetition prompt + output */
-    uint32_t top_k;              /* 0: off                                */
-    uint64_t seed;               /* the submitter draws one when the client gave none; choice i uses stream i */
-    uint32_t max_tokens;         /* >= 1, n_prompt + max_tokens <= context */
-    uint32_t min_tokens;
-    bool     ignore_eos;
-    bool     logprobs;           /* fill eng_choice.logprob (and top)     */
-    uint32_t n_top;              /* <= ENG_TOP_MAX                        */
-    bool     prompt_logprobs;    /* fill prompt_logprob (no prefix match then) */
-    uint32_t n_prompt_top;
-    const uint32_t        *stop_id;    /* besides the model's EOS ids     */
+    float           temperature;                     /* 0: greedy                             */
+    float           top_p, min_p;                    /* 1 and 0: off                          */
+    float           presence, frequency, repetition; /* 0, 0 and 1: off; presence and frequency count output, repetition prompt + output */
+    uint32_t        top_k;                           /* 0: off                                */
+    uint64_t        seed;                            /* the submitter draws one when the client gave none; choice i uses stream i */
+    uint32_t        max_tokens;                      /* >= 1, n_prompt + max_tokens <= context */
+    uint32_t        min_tokens;
+    bool            ignore_eos;
+    bool            logprobs;        /* fill eng_choice.logprob (and top)     */
+    uint32_t        n_top;           /* <= ENG_TOP_MAX                        */
+    bool            prompt_logprobs; /* fill prompt_logprob (no prefix match then) */
+    uint32_t        n_prompt_top;
+    const uint32_t *stop_id; /* besides the model's EOS ids     */
     const struct eng_bias *bias;
     const uint32_t        *allowed_id; /* n_allowed > 0: nothing else     */
     const uint32_t        *bad_word;   /* token sequences back to back: bad_word_start[n_bad_word + 1] */
     const uint32_t        *bad_word_start;
-    uint32_t n_stop_id, n_bias, n_allowed, n_bad_word;
+    uint32_t               n_stop_id, n_bias, n_allowed, n_bad_word;
 };
 
 /* One of n completions. Arrays are the submitter's: id[max_tokens]; logprob, rank (may be NULL) alike; top[max_tokens * n_top]. */
 struct eng_choice {
-    uint32_t         *id;
-    float            *logprob;
-    struct eng_top   *top;
-    _Atomic uint32_t  n_out;    /* release after the arrays are written                       */
-    _Atomic int       finish;   /* enum eng_finish; read it BEFORE n_out, both with acquire   */
-    uint32_t          stop_id;  /* valid with ENG_STOP: the id that ended it (it is the last of id[]) */
-    bool              stop_is_eos; /* it was an EOS id of the model, not one of stop_id       */
-    _Atomic bool      canceled; /* submitter: this choice alone is enough (stop string found) */
+    uint32_t        *id;
+    float           *logprob;
+    struct eng_top  *top;
+    _Atomic uint32_t n_out;       /* release after the arrays are written                       */
+    _Atomic int      finish;      /* enum eng_finish; read it BEFORE n_out, both with acquire   */
+    uint32_t         stop_id;     /* valid with ENG_STOP: the id that ended it (it is the last of id[]) */
+    bool             stop_is_eos; /* it was an EOS id of the model, not one of stop_id       */
+    _Atomic bool     canceled;    /* submitter: this choice alone is enough (stop string found) */
 };
 
 enum { ENG_TENANT_ANY = 0 };
 
 struct eng_request {
     /* submitter */
-    uint64_t            id;       /* for logs */
+    uint64_t            id; /* for logs */
     const uint32_t     *prompt;
     uint32_t            n_prompt; /* >= 1 */
     struct eng_sampling s;
@@ -72,18 +78,18 @@ struct eng_request {
     uint64_t            tenant;   /* fairness is between tenants           */
     struct kv_salt      salt;
     uint64_t            deadline_us; /* clock_us() time; 0: none            */
-    struct ring        *outbox;   /* of the submitting io thread            */
+    struct ring        *outbox;      /* of the submitting io thread            */
     void               *user;
     /* prompt_logprobs: index i is the logprob of prompt[i] given those before; [0] unused */
-    float              *prompt_logprob;
-    uint32_t           *prompt_rank;
-    struct eng_top     *prompt_top; /* [n_prompt * n_prompt_top] */
+    float          *prompt_logprob;
+    uint32_t       *prompt_rank;
+    struct eng_top *prompt_top; /* [n_prompt * n_prompt_top] */
 
     /* engine, readable by the submitter after ENG_FINAL (n_cached, t_first: once n_out > 0) */
-    uint32_t    n_cached;  /* prompt tokens that were not computed, from the prefix cache */
+    uint32_t    n_cached; /* prompt tokens that were not computed, from the prefix cache */
     uint32_t    n_preempted;
     uint64_t    t_submit_us, t_sched_us, t_first_us, t_last_us;
-    enum status status;    /* ST_OK, or why it ended in ENG_ERROR */
+    enum status status; /* ST_OK, or why it ended in ENG_ERROR */
 
     /* both */
     _Atomic bool canceled; /* set by eng_cancel */

@@ -36,38 +36,38 @@ struct dev_kv {
 /* What a step looks like to the device: arrays readable by it. Rows of one sequence are adjacent and rise in position. */
 struct dev_batch {
     uint32_t        n_row, n_seq;
-    const uint32_t *id;          /* [n_row] token ids                                             */
-    const uint32_t *pos;         /* [n_row] position of the row in its sequence                   */
-    const uint32_t *row_seq;     /* [n_row] which sequence of the batch                           */
-    const uint32_t *row_start;   /* [n_seq + 1] first row of each sequence                        */
-    const uint32_t *page_start;  /* [n_seq + 1] first entry in page[] of each sequence            */
-    const uint32_t *page;        /* block ids in order of position; covers positions 0..last row  */
+    const uint32_t *id;         /* [n_row] token ids                                             */
+    const uint32_t *pos;        /* [n_row] position of the row in its sequence                   */
+    const uint32_t *row_seq;    /* [n_row] which sequence of the batch                           */
+    const uint32_t *row_start;  /* [n_seq + 1] first row of each sequence                        */
+    const uint32_t *page_start; /* [n_seq + 1] first entry in page[] of each sequence            */
+    const uint32_t *page;       /* block ids in order of position; covers positions 0..last row  */
 };
 
 enum rope_type { ROPE_NONE, ROPE_NEOX }; /* NEOX: pairs (i, i + rot/2) */
 
-struct op_qkv {           /* qk-norm (optional), RoPE, KV append: one pass over the fused projection          */
-    void        *qkv;     /* act [n_row, (n_head + 2 * n_kv_head) * head_dim]: q heads, k heads, v heads; in place */
+struct op_qkv {                   /* qk-norm (optional), RoPE, KV append: one pass over the fused projection          */
+    void        *qkv;             /* act [n_row, (n_head + 2 * n_kv_head) * head_dim]: q heads, k heads, v heads; in place */
     const float *q_norm, *k_norm; /* [head_dim] RMSNorm weights, or NULL                                       */
     float        eps;
-    const float *inv_freq; /* [rot / 2]; NULL with ROPE_NONE                                                   */
-    float        rope_scale; /* multiplies cos and sin (yarn attention factor), else 1                          */
+    const float *inv_freq;                         /* [rot / 2]; NULL with ROPE_NONE                                                   */
+    float        rope_scale;                       /* multiplies cos and sin (yarn attention factor), else 1                          */
     uint32_t     n_head, n_kv_head, head_dim, rot; /* rot <= head_dim: partial rotary                            */
-    uint32_t     layer;   /* of the KV pool                                                                    */
+    uint32_t     layer;                            /* of the KV pool                                                                    */
 };
-struct op_attn {          /* paged GQA attention, causal, ragged: prefill chunks and decode rows in one call    */
-    void       *out;      /* act [n_row, n_head * head_dim]                                                    */
-    const void *qkv;      /* act [n_row, (n_head + 2 * n_kv_head) * head_dim] after op_qkv; q heads first         */
+struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and decode rows in one call    */
+    void       *out; /* act [n_row, n_head * head_dim]                                                    */
+    const void *qkv; /* act [n_row, (n_head + 2 * n_kv_head) * head_dim] after op_qkv; q heads first         */
     uint32_t    n_head, n_kv_head, head_dim, layer;
-    float       scale;    /* usually 1 / sqrt(head_dim)                                                        */
-    uint32_t    window;   /* sliding window: a row at p sees keys p - window + 1 .. p; 0: all                   */
+    float       scale;  /* usually 1 / sqrt(head_dim)                                                        */
+    uint32_t    window; /* sliding window: a row at p sees keys p - window + 1 .. p; 0: all                   */
 };
-struct op_moe {           /* softmax over all experts, top-k, optional renormalise, SwiGLU experts, weighted sum */
-    void                    *out; /* act [n_row, hidden]                                                       */
-    const void              *x;   /* act [n_row, hidden]                                                       */
+struct op_moe {                             /* softmax over all experts, top-k, optional renormalise, SwiGLU experts, weighted sum */
+    void                    *out;           /* act [n_row, hidden]                                                       */
+    const void              *x;             /* act [n_row, hidden]                                                       */
     const void              *router_logits; /* act [n_row, n_expert]                                            */
-    const struct dev_weight *gate_up; /* [n_expert] each [2 * inter, hidden]: gate rows, then up rows            */
-    const struct dev_weight *down;    /* [n_expert] each [hidden, inter]                                         */
+    const struct dev_weight *gate_up;       /* [n_expert] each [2 * inter, hidden]: gate rows, then up rows            */
+    const struct dev_weight *down;          /* [n_expert] each [hidden, inter]                                         */
     uint32_t                 n_row, n_expert, top_k, hidden, inter;
     bool                     renorm;
 };
@@ -82,20 +82,23 @@ struct op_moe {           /* softmax over all experts, top-k, optional renormali
  * Ids of the lists that are not in the vocabulary change nothing. */
 struct op_sample_row {
     float    temperature, top_p, min_p, presence, frequency, repetition; /* off: 0.., 1, 0, 0, 0, 1 */
-    uint32_t top_k;            /* 0: off                                                           */
+    uint32_t top_k; /* 0: off                                                           */
     uint64_t seed, stream, counter;
-    uint32_t n_top;            /* top logprobs wanted, 0..OP_SAMPLE_TOP_MAX                          */
+    uint32_t n_top;                        /* top logprobs wanted, 0..OP_SAMPLE_TOP_MAX                          */
     uint32_t hist_start, n_prompt, n_hist; /* hist[hist_start ..): n_hist ids, the first n_prompt of them the prompt */
     uint32_t bias_start, n_bias;
-    uint32_t ban_start, n_ban; /* ids that must not be drawn (stop ids before min_tokens, bad words) */
+    uint32_t ban_start, n_ban;     /* ids that must not be drawn (stop ids before min_tokens, bad words) */
     uint32_t allow_start, n_allow; /* n_allow > 0: only these may be drawn                            */
 };
 enum { OP_SAMPLE_TOP_MAX = 20 };
-struct op_bias { uint32_t id; float bias; };
+struct op_bias {
+    uint32_t id;
+    float    bias;
+};
 struct op_sample {
     const float                *logits; /* F32 [n, vocab]; not changed */
     uint32_t                    n, vocab;
-    const struct op_sample_row *row;    /* [n] */
+    const struct op_sample_row *row; /* [n] */
     const uint32_t             *hist, *ban, *allow;
     const struct op_bias       *bias;
     /* out, host-readable after sync */
@@ -109,7 +112,7 @@ struct op_sample {
 struct op_logprob {
     const float    *logits; /* F32 [n, vocab] */
     uint32_t        n, vocab, n_top;
-    const uint32_t *id;     /* [n] */
+    const uint32_t *id;      /* [n] */
     float          *logprob; /* [n] */
     uint32_t       *rank;    /* [n] */
     uint32_t       *top_id;  /* [n, OP_SAMPLE_TOP_MAX] */
@@ -126,7 +129,8 @@ struct dev_ops {
     size_t (*free_bytes)(const struct device *d);
     enum status (*weight_alloc)(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
     /* Any thread, several at a time on distinct rows. Rows [row0, row0 + n_row) from host memory: row i starts at src + i * src_stride bytes, k elements of src_t (unaligned is fine) */
-    void (*weight_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride, enum dtype src_t);
+    void (*weight_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
+                       enum dtype src_t);
     void (*to_device)(struct device *d, void *dst, const void *host, size_t bytes);
     void (*to_host)(struct device *d, void *host, const void *src, size_t bytes);
     enum status (*sync)(struct device *d); /* all enqueued work done; ST_DEVICE: it is lost */
@@ -140,7 +144,8 @@ struct dev_ops {
     void (*linear)(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
     void (*qkv)(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
     void (*attention)(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
-    void (*swiglu)(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter); /* [n, 2*inter] -> [n, inter]: silu(gate) * up */
+    void (*swiglu)(struct device *d, void *out, const void *gate_up, uint32_t n,
+                   uint32_t inter); /* [n, 2*inter] -> [n, inter]: silu(gate) * up */
     void (*moe)(struct device *d, const struct op_moe *o);
     void (*gather)(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim); /* out[i] = x[row[i]], act */
     void (*sample)(struct device *d, const struct op_sample *o);
@@ -149,7 +154,8 @@ struct dev_ops {
 
     /* tensor parallel: every rank of the group calls with the same sizes. Sums add in rank order 0, 1, 2, ... */
     void (*allreduce)(struct device *d, void *x, size_t n); /* act, in place */
-    void (*allgather)(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local); /* F32 [m, n_local] -> [m, n_rank * n_local] */
+    void (*allgather)(struct device *d, float *out, const float *x, uint32_t m,
+                      uint32_t n_local); /* F32 [m, n_local] -> [m, n_rank * n_local] */
 };
 
 struct dev_group; /* ranks that reduce together */
@@ -165,8 +171,8 @@ struct dev_cfg {
     size_t            arena_bytes; /* reserved at open, never exceeded           */
     uint32_t          n_thread;    /* cpu: team size incl. the caller; 0: auto    */
     uint32_t          rank, n_rank;
-    struct dev_group *group;       /* NULL when n_rank is 1                       */
-    const char       *simd;        /* cpu: NULL picks the best; "scalar", "avx2", "avx512" force one (tests) */
+    struct dev_group *group; /* NULL when n_rank is 1                       */
+    const char       *simd;  /* cpu: NULL picks the best; "scalar", "avx2", "avx512" force one (tests) */
 };
 /* Logs why when it fails (ST_NOMEM, ST_CONFIG). */
 enum status dev_open(const struct dev_cfg *cfg, struct device **d_out);

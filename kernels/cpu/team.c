@@ -22,7 +22,7 @@ struct team {
     uint32_t first; /* piece number of this job's piece 0 */
     _Alignas(64) _Atomic uint32_t done;
     _Atomic uint32_t caller_asleep;
-    _Atomic int busy; /* team_run is under way */
+    _Atomic int      busy;              /* team_run is under way */
     _Alignas(64) _Atomic uint32_t turn; /* rises with every job: the word that idle threads sleep on */
     _Atomic uint32_t asleep;
     _Atomic bool     quit;

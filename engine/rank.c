@@ -30,7 +30,7 @@ struct rank_team {
     const struct model_spec *spec;
     const struct source     *src;
     struct rank_cfg          cfg;
-    uint64_t                 arena_bytes;
+    uint64_t                 arena_bytes, weight_bytes; /* per rank */
 
     pthread_mutex_t lock; /* everything below, and load_done and st of the ranks */
     pthread_cond_t  work, done;
@@ -146,6 +146,7 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
         snprintf(err, err_bytes, "the device cannot be opened with %" PRIu64 " bytes: %s", t->arena_bytes, status_name(st));
         return st;
     }
+    t->weight_bytes = plan.weight_bytes;
     LOG_INFO("model: %s, %u layers, weights %" PRIu64 " MiB, workspace %" PRIu64 " MiB, %u KV blocks of %" PRIu64 " KiB, %u rank%s",
              t->spec->family->arch, t->spec->n_layer, plan.weight_bytes >> 20, plan.work_bytes >> 20, load->n_block, plan.block_bytes >> 10,
              t->n_rank, t->n_rank == 1 ? "" : "s");
@@ -271,6 +272,8 @@ enum status rank_team_create(const struct model_spec *spec, const struct source 
 struct eng_runner rank_team_runner(struct rank_team *t) { return (struct eng_runner){ .ctx = t, .run = team_run }; }
 
 const float *rank_team_logits(struct rank_team *t) { return model_logits(t->rank[0].model); }
+
+uint64_t rank_team_weight_bytes(const struct rank_team *t) { return t->weight_bytes * t->n_rank; }
 
 void rank_team_free(struct rank_team *t)
 {

@@ -17,5 +17,6 @@ struct rank_cfg {
 enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,
                              struct rank_team **t_out, char *err, size_t err_bytes);
 struct eng_runner rank_team_runner(struct rank_team *t);
-const float      *rank_team_logits(struct rank_team *t); /* tests: rank 0's model_logits */
+const float      *rank_team_logits(struct rank_team *t);             /* tests: rank 0's model_logits */
+uint64_t          rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
 void              rank_team_free(struct rank_team *t);

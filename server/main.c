@@ -135,7 +135,10 @@ static void loaded(struct app *a)
     double       s = (double)(clock_us() - a->t_start_us) / 1e6;
     pthread_join(a->loader, NULL);
     a->joined = true;
-    struct metrics_load ml = { .load_seconds = s, .kv_bytes = (uint64_t)b->n_block * b->block_bytes, .cache_info = b->cache_info };
+    struct metrics_load ml = { .load_seconds = s,
+                               .weight_bytes = rank_team_weight_bytes(b->team),
+                               .kv_bytes = (uint64_t)b->n_block * b->block_bytes,
+                               .cache_info = b->cache_info };
     metrics_loaded(a->srv->metrics, &ml);
     struct gen_engine eng = boot_gen_engine(b);
     server_ready(a->srv, &b->model, &eng);

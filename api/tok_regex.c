@@ -1,6 +1,7 @@
 #include "api/tok_regex.h"
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,19 +17,36 @@ struct tok_regex {
 
 static bool is(const char *p, const char *end, const char *s) { return (size_t)(end - p) >= strlen(s) && !memcmp(p, s, strlen(s)); }
 
-/* One escape at *p (a backslash) outside or inside of a class. */
-static void put_escape(struct buf *b, const char **p, const char *end)
+/* What Oniguruma's classes hold where PCRE2's of the same name hold something else. */
+#define WORD_MEMBERS \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}\\p{Pc}"
+static const struct {
+    const char *name, *members;
+} classes[] = {
+    { "\\h", "0-9A-Fa-f" },            /* a hexadecimal digit; PCRE2: horizontal space */
+    { "\\s", "\\t-\\r\\x{85}\\p{Z}" }, /* PCRE2: U+180E too */
+    { "\\w", WORD_MEMBERS },           /* PCRE2: no marks */
+    { "\\p{Han}", "\\p{sc:Han}" },     /* the script alone, not its extensions */
+    { "[:punct:]", "\\p{P}\\p{S}" },   /* inside of a class only; PCRE2: symbols of ASCII alone */
+};
+
+/* The class that begins at *p: its members, in brackets where inside is false. Anything else: as it is. */
+static void put_escape(struct buf *b, const char **p, const char *end, bool inside)
 {
-    if (is(*p, end, "\\h")) { /* a hexadecimal digit; PCRE2: horizontal space */
-        buf_puts(b, "[:xdigit:]");
-        *p += 2;
-    } else if (is(*p, end, "\\p{Han}") || is(*p, end, "\\P{Han}")) { /* the script alone, not its extensions */
-        buf_printf(b, "\\%c{sc:Han}", (*p)[1]);
-        *p += 7;
-    } else {
-        buf_put(b, *p, *p + 1 < end ? 2 : 1);
-        *p += *p + 1 < end ? 2 : 1;
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        size_t n = strlen(classes[i].name);
+        char   negated[16];
+        snprintf(negated, sizeof negated, "%s", classes[i].name);
+        negated[1] = (char)(negated[1] & ~0x20); /* \W \S \H \P */
+        bool is_not = !inside && **p == '\\' && is(*p, end, negated);
+        if (!is_not && !is(*p, end, classes[i].name)) continue;
+        buf_printf(b, inside ? "%s%s%s" : "[%s%s%s", is_not ? "^" : "", classes[i].members, inside ? "" : "]");
+        *p += n;
+        return;
     }
+    size_t n = *p + 1 < end ? 2 : 1;
+    buf_put(b, *p, n);
+    *p += n;
 }
 
 /* The members of a class up to its closing bracket or "&&". */
@@ -36,8 +54,8 @@ static const char *put_members(struct buf *b, const char **p, const char *end)
 {
     const char *first = *p;
     while (*p < end) {
-        if (**p == '\\') {
-            put_escape(b, p, end);
+        if (**p == '\\' || is(*p, end, "[:punct:]")) {
+            put_escape(b, p, end, true);
         } else if (is(*p, end, "[:")) {
             const char *close = memmem(*p, (size_t)(end - *p), ":]", 2);
             if (!close) return "a class without its end";
@@ -97,11 +115,8 @@ static const char *translate(struct buf *b, const char *p, const char *end)
 {
     while (p < end) {
         const char *why = NULL;
-        if (is(p, end, "\\h")) {
-            buf_puts(b, "[[:xdigit:]]");
-            p += 2;
-        } else if (*p == '\\') {
-            put_escape(b, &p, end);
+        if (*p == '\\') {
+            put_escape(b, &p, end, false);
         } else if (*p == '[') {
             why = put_class(b, &p, end, 0);
         } else {

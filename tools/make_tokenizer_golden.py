@@ -6,7 +6,7 @@ makes of 10,000 strings and 10,000 id sequences with each.
 
 The strings are not stored: tests/model/test_tokenizer_parity.c makes the same ones from alphabet.json with the same generator. Stored
 are hashes: <kind>.bin holds 1000 of the ids (10 strings each), then 1000 of the decoded texts (10 id sequences each)."""
-import hashlib, json, os, struct, sys, tempfile, unicodedata
+import hashlib, json, os, struct, sys, unicodedata
 from tokenizers import Tokenizer, models, trainers, pre_tokenizers, normalizers, Regex, AddedToken
 
 N, BLOCK = 10000, 10
@@ -288,6 +288,7 @@ def kinds():
     kind("two_step", "bytes", seq({"type": "Digits", "individual_digits": True}, byte_level(True)))
     kind("two_step_split", "bytes", seq(split(r"\p{N}"), byte_level(True)))
     kind("bailing", "bytes", seq(split(BAILING), BL), nfc)
+    kind("cl100k", "bytes", seq(split(BAILING.replace(r"\p{N}|", r"\p{N}{1,3}|"), "Removed", True), BL))
     kind("seed", "bytes", seq(split(SEED), BL))
     kind("kimi", "bytes", seq(split(KIMI), BL))
     kind("pcre", "bytes", seq(split(CL2), BL), nfc)
@@ -310,6 +311,7 @@ def kinds():
     kind("delimiter", "chars", seq({"type": "CharDelimiterSplit", "delimiter": "e"}, {"type": "FixedLength", "length": 3}), dec=None, tokens=[added("<unk>", True)])
     kind("behaviors", "bytes", seq({"type": "Punctuation", "behavior": "MergedWithNext"}, split(r"\d+", "Contiguous"), split(r"[aeiou]+", "MergedWithPrevious", True),
                                    split(r"(?=[A-Z])", "Isolated"), text_split("ab", "Removed"), {"type": "Digits", "individual_digits": False}, BL))
+    kind("regex_classes", "bytes", seq(split(r"\w+", "Isolated"), split(r"[\s[:punct:]]+", "MergedWithNext"), split(r"\h\S?|\W\d", "Isolated"), BL))
     kind("norm_bytes", "bytes", split(r"Ġ?\p{L}+|.", "Isolated"), {"type": "ByteLevel"})
     kind("words_suffix", "suffix", byte_level(True), LOWER, dec={"type": "BPEDecoder", "suffix": "</w>"}, tokens=CHATML[:2])
     kind("words_prefix", "prefix", {"type": "Whitespace"}, dec={"type": "Fuse"}, tokens=[added("<unk>", True)])
@@ -408,8 +410,12 @@ def dump(path, value):
 def main():
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "tests", "data", "tokenizer")
     os.makedirs(out, exist_ok=True)
-    frag = fragments()
-    m, ks = build_models(frag), kinds()
+    frag, ks = fragments(), kinds()
+    have = {name: os.path.join(out, "model_%s.json" % name) for name in {k["model"] for k in ks.values()}}
+    if all(os.path.exists(p) for p in have.values()):  # training breaks ties as it likes: models stay until they are removed
+        m = {name: json.load(open(p, encoding="utf-8")) for name, p in have.items()}
+    else:
+        m = build_models(frag)
     strings = [string(i, frag) for i in range(N)]
     dump(os.path.join(out, "alphabet.json"), {"fragments": frag, "ranges": RANGES})
     for name, model in m.items():

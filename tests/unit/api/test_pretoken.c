@@ -20,6 +20,7 @@ static const char *const patterns[] = {
     "\\p{N}",
     "[一-龥぀-ゟ゠-ヿ]+",
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*" TAIL,
+    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
     CONTRACTION "|" WORD "\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+" TAIL,
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
@@ -219,6 +220,11 @@ static void a_pattern_nobody_wrote_goes_through_pcre2(void **state)
     (void)state;
     pieces_are(SPLIT("{\"Regex\":\"[\\\\p{L}&&[^\\\\p{Han}]]+|\\\\p{Han}\"}", "Isolated", "false"), "ab中cd文", "ab|中|cd|文");
     pieces_are(SPLIT("{\"Regex\":\"^x\"}", "Isolated", "false"), "xx\nxx", "x|x\n|x|x"); /* ^ is of lines */
+    pieces_are(SPLIT("{\"Regex\":\"\\\\w+\"}", "Isolated", "false"), "a\xcc\x81_\xc2\xb2-x", "a\xcc\x81_\xc2\xb2|-|x");
+    pieces_are(SPLIT("{\"Regex\":\"[[:punct:]]+\"}", "Isolated", "false"),
+               "a+-\xe2\x82\xac"
+               "b",
+               "a|+-\xe2\x82\xac|b");
     pieces_are(SPLIT("{\"Regex\":\"\\\\h+\"}", "Isolated", "false"), "zfaceg", "z|face|g");
 }
 

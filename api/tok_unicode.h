@@ -1,6 +1,6 @@
 /* tok_unicode: what the tokenizer asks about a code point: general category, white space, word character, normal forms.
- * Built once per process from utf8proc (Unicode 15 in Debian 12; the `tokenizers` library's regex engine knows 16: code points
- * assigned in between count as unassigned here).   tok_unicode_init first; then const and any thread. */
+ * Built once per process from utf8proc (Unicode 15 in Debian 12) and what Unicode 16 added, which is what the `tokenizers` library's
+ * regex engine knows.   tok_unicode_init first; then const and any thread. */
 #pragma once
 #include "base/utf8.h"
 #include <stdbool.h>

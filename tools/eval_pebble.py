@@ -147,24 +147,36 @@ class Local:
 
 
 class Remote:
-    """A running server, over POST /v1/chat/completions."""
+    """A running server: /v1/chat/completions; prompts with tools go rendered to /v1/completions, where their calls come back as text."""
 
-    def __init__(self, url):
+    def __init__(self, url, folder):
         self.url = url.rstrip("/")
+        self.folder = folder
+
+    def render(self, p):
+        import jinja2
+        env = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+        env.filters["tojson"] = lambda v: json.dumps(v, ensure_ascii=False)
+        with open(os.path.join(self.folder, "chat_template.jinja")) as f:
+            return env.from_string(f.read()).render(messages=messages_of(p), tools=p["tools"], add_generation_prompt=True)
+
+    def post(self, path, body):
+        import urllib.request
+        req = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(req, timeout=120) as resp:
+            return json.load(resp)["choices"][0]
 
     def ask(self, p, sample=False):
-        import urllib.request
-        body = {"model": "pebble", "messages": messages_of(p), "max_tokens": N_TOKEN_MAX}
+        body = {"model": "pebble", "max_tokens": N_TOKEN_MAX}
         if not sample:
             body["temperature"] = 0
         if "tools" in p:
-            body["tools"] = p["tools"]
-        req = urllib.request.Request(self.url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(req, timeout=120) as resp:
-            choice = json.load(resp)["choices"][0]
-        msg = choice["message"]
-        calls = [[c["function"]["name"], json.loads(c["function"]["arguments"])] for c in msg.get("tool_calls") or []]
-        return msg.get("content") or "", calls, choice["finish_reason"] in ("stop", "tool_calls")
+            choice = self.post("/v1/completions", {**body, "prompt": self.render(p)})
+            text = choice["text"]
+        else:
+            choice = self.post("/v1/chat/completions", {**body, "messages": messages_of(p)})
+            text = choice["message"]["content"] or ""
+        return text, parse_calls(text), choice["finish_reason"] == "stop"
 
 
 def main():
@@ -174,7 +186,7 @@ def main():
     ap.add_argument("--sample", type=int, default=0, help="also print this many sampled answers")
     ap.add_argument("-v", "--verbose", action="store_true", help="print every answer, not only the wrong ones")
     opt = ap.parse_args()
-    who = Remote(opt.url) if opt.url else Local(opt.model)
+    who = Remote(opt.url, opt.model) if opt.url else Local(opt.model)
     n = 0
     for p in PROMPTS:
         text, calls, stopped = who.ask(p)

@@ -37,7 +37,7 @@ static inline void refuses_as(enum call_kind kind, const char *body, int http, c
     struct call      c;
     struct api_error e;
     char             shown[400];
-    snprintf(shown, sizeof shown, "%s", body);
+    snprintf(shown, sizeof shown, "%.399s", body);
     if (ask(&c, kind, body, &e) == ST_OK) fail_msg("accepted: %s", shown);
     call_free(&c);
     if (e.http != http) fail_msg("%s: %d %s", shown, e.http, e.message);

@@ -110,7 +110,7 @@ static int world_open(void **state)
     return 0;
 }
 
-static int world_close(void **state)
+__attribute__((unused)) static int world_close(void **state)
 {
     (void)state;
     tmpl_free(world.tmpl);

@@ -477,7 +477,14 @@ int main(int argc, char **argv)
         for (size_t k = 0; k < sizeof num / sizeof *num; k++)
             if (!strcmp(a, num[k].name)) *num[k].to = (uint32_t)strtoul(v, NULL, 10), known = true, i++, sized |= k == 3;
         if (known) continue;
-        if (!strcmp(a, "--chat"))
+        if (!strcmp(a, "--help") || !strcmp(a, "-h")) {
+            puts("bench_serve [--url http://127.0.0.1:8080] [--concurrency 16] [--requests 64] [--prompt-tokens 256] [--output-tokens 64]\n"
+                 "            [--chat] [--key KEY]       load for a running server: requests/s, output tokens/s, TTFT, ITL\n"
+                 "bench_serve --mock [--connections 256] [--seconds 5] [--burst 32]\n"
+                 "                                       the server floor alone: SSE events/s; burst: tokens announced at once\n"
+                 "bench_serve --mock --idle 1000         memory of streams that are silent");
+            return 0;
+        } else if (!strcmp(a, "--chat"))
             o.chat = true;
         else if (!strcmp(a, "--mock"))
             o.mock = true;

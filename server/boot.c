@@ -256,6 +256,13 @@ static int plan_kv(struct boot *b)
     uint64_t blocks_seq = ((uint64_t)b->model.context + cfg->block_size - 1) / cfg->block_size + 1;
     if (cfg->given_kv_bytes || cfg->given_kv_gib) {
         b->kv_bytes = cfg->given_kv_bytes ? cfg->kv_bytes : (uint64_t)(cfg->kv_gib * 1073741824.0);
+        uint64_t memory = boot_memory_bytes();
+        if (b->kv_bytes > memory / cfg->tensor_parallel) { /* the system would promise it and kill us later */
+            snprintf(b->err, sizeof b->err,
+                     "--kv-cache-%s: %" PRIu64 " bytes needed for each of %u ranks, available are %" PRIu64 " in all",
+                     cfg->given_kv_bytes ? "bytes" : "gib", b->kv_bytes, cfg->tensor_parallel, memory);
+            return EXIT_CONFIG;
+        }
     } else {
         uint64_t quarter = boot_memory_bytes() / 4, all = blocks_seq * cfg->max_num_seqs * 2 * b->block_bytes;
         b->kv_bytes = quarter < (uint64_t)1 << 30 ? quarter : (uint64_t)1 << 30;

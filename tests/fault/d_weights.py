@@ -333,6 +333,18 @@ def d13(_):
         refuses(m, "tokenizer.json", code=codes)
 
 
+@row("D14", "a device too small for the KV cache asked, or for one sequence", own=True)
+def d14(_):
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 10 * 6  # fits once, not on two ranks
+    for args, words in ((("--kv-cache-gib", "100000"), ("107374182400000 bytes needed", "available are")),
+                        (("--kv-cache-bytes", str(most), "--tensor-parallel-size", "2"), ("%d bytes needed" % most, "available are")),
+                        (("--kv-cache-bytes", "40960", "--max-model-len", "2048"), ("--kv-cache-bytes", "needs"))):
+        p = subprocess.run([BINARY, "--port", str(free_port()), *args], capture_output=True, timeout=20, stdin=subprocess.DEVNULL)
+        out = (p.stderr + p.stdout).decode("utf-8", "replace")
+        assert p.returncode == 78, "%s: exit %d: %s" % (args, p.returncode, out[-300:])
+        assert all(w in out for w in words), "%s: %s" % (args, out[-300:])
+
+
 @row("D16", "random bytes over the header area", own=True)
 def d16(_):
     rnd = random.Random(16)

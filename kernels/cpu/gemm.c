@@ -159,12 +159,14 @@ void cpu_linear(struct device *d, void *out, const void *x, const struct dev_wei
 {
     enum { ROWS = 96, PIECE_COST = 8000 }; /* a piece: some microseconds, and rows that stay in the second cache */
     struct cpu_dev   *c = cpu_of(d);
-    struct linear_job j = { .v = c->v, .out = out, .x = x, .w = w, .bias = bias, .m = m, .rows = m < ROWS ? m : ROWS };
+    struct linear_job j = { .v = c->v, .out = out, .x = x, .w = w, .bias = bias, .m = m, .rows = m };
     if (m == 0) return;
+    uint32_t n_part = (m + ROWS - 1) / ROWS;
+    j.rows = (m + n_part - 1) / n_part;              /* as even as they come */
     uint64_t four = (uint64_t)j.rows * w->k * 4 + 1; /* cycles of four panels */
     uint32_t n_four = (cpu_n_panel(w->n) + 3) / 4, fours = (uint32_t)(PIECE_COST / four);
     if (fours < 1) fours = 1;
     j.panels = 4 * fours;
     j.n_col = (n_four + fours - 1) / fours;
-    team_run(c->team, j.n_col * ((m + j.rows - 1) / j.rows), four * n_four * m / j.rows, linear_piece, &j);
+    team_run(c->team, j.n_col * n_part, four * n_four * n_part, linear_piece, &j);
 }

@@ -33,6 +33,8 @@ enum status batch_init(struct batch *b, const struct batch_cfg *cfg)
     b->allow = array(cfg->allow_max, sizeof *b->allow);
     b->bias = array(cfg->bias_max, sizeof *b->bias);
     b->lp_id = array(rows, sizeof *b->lp_id);
+    b->patch_id = array(seqs, sizeof *b->patch_id);
+    b->patch_hist = array(seqs, sizeof *b->patch_hist);
     b->out.id = array(seqs, sizeof *b->out.id);
     b->out.rank = array(seqs, sizeof *b->out.rank);
     b->out.logprob = array(seqs, sizeof *b->out.logprob);
@@ -43,8 +45,9 @@ enum status batch_init(struct batch *b, const struct batch_cfg *cfg)
     b->out.lp_top_id = array(rows * OP_SAMPLE_TOP_MAX, sizeof *b->out.lp_top_id);
     b->out.lp_top = array(rows * OP_SAMPLE_TOP_MAX, sizeof *b->out.lp_top);
     bool ok = b->id && b->pos && b->row_seq && b->row_start && b->page_start && b->page && b->copy_src && b->copy_dst && b->logit_row &&
-              b->sample && b->hist && b->ban && b->allow && b->bias && b->lp_id && b->out.id && b->out.rank && b->out.logprob &&
-              b->out.top_id && b->out.top_logprob && b->out.lp && b->out.lp_rank && b->out.lp_top_id && b->out.lp_top;
+              b->sample && b->hist && b->ban && b->allow && b->bias && b->lp_id && b->patch_id && b->patch_hist && b->out.id &&
+              b->out.rank && b->out.logprob && b->out.top_id && b->out.top_logprob && b->out.lp && b->out.lp_rank && b->out.lp_top_id &&
+              b->out.lp_top;
     if (!ok) {
         batch_free(b);
         return ST_NOMEM;
@@ -57,13 +60,40 @@ enum status batch_init(struct batch *b, const struct batch_cfg *cfg)
 
 void batch_free(struct batch *b)
 {
-    void *all[] = { b->id,     b->pos,         b->row_seq,       b->row_start,  b->page_start,
-                    b->page,   b->copy_src,    b->copy_dst,      b->logit_row,  b->sample,
-                    b->hist,   b->ban,         b->allow,         b->bias,       b->lp_id,
-                    b->out.id, b->out.rank,    b->out.logprob,   b->out.top_id, b->out.top_logprob,
-                    b->out.lp, b->out.lp_rank, b->out.lp_top_id, b->out.lp_top };
+    void *all[] = { b->patch_id,   b->patch_hist,      b->id,     b->pos,         b->row_seq,
+                    b->row_start,  b->page_start,      b->page,   b->copy_src,    b->copy_dst,
+                    b->logit_row,  b->sample,          b->hist,   b->ban,         b->allow,
+                    b->bias,       b->lp_id,           b->out.id, b->out.rank,    b->out.logprob,
+                    b->out.top_id, b->out.top_logprob, b->out.lp, b->out.lp_rank, b->out.lp_top_id,
+                    b->out.lp_top };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     *b = (struct batch){ 0 };
+}
+
+struct dev_step batch_step(const struct batch *b)
+{
+    CHECK(b->n_logit == b->n_sample + b->n_prompt_lp);
+    return (struct dev_step){ .b = b->d,
+                              .n_logit = b->n_logit,
+                              .n_sample = b->n_sample,
+                              .n_lp = b->n_prompt_lp,
+                              .lp_top = b->prompt_top,
+                              .logit_row = b->logit_row,
+                              .sample = b->sample,
+                              .n_hist = b->n_hist,
+                              .n_ban = b->n_ban,
+                              .n_allow = b->n_allow,
+                              .n_bias = b->n_bias,
+                              .hist = b->hist,
+                              .ban = b->ban,
+                              .allow = b->allow,
+                              .bias = b->bias,
+                              .lp_id = b->lp_id,
+                              .n_patch_id = b->n_patch_id,
+                              .n_patch_hist = b->n_patch_hist,
+                              .patch_id = b->patch_id,
+                              .patch_hist = b->patch_hist,
+                              .out = b->out };
 }
 
 void batch_clear(struct batch *b)
@@ -71,6 +101,7 @@ void batch_clear(struct batch *b)
     b->d.n_row = b->d.n_seq = 0;
     b->row_start[0] = b->page_start[0] = 0;
     b->n_copy = b->n_logit = b->n_sample = b->n_prompt_lp = b->prompt_top = 0;
+    b->n_patch_id = b->n_patch_hist = 0;
     b->n_hist = b->n_ban = b->n_allow = b->n_bias = 0;
 }
 

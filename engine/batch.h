@@ -18,20 +18,13 @@ struct batch {
     uint32_t             *hist, *ban, *allow; /* for op_sample                                                  */
     struct op_bias       *bias;
     uint32_t              n_hist, n_ban, n_allow, n_bias;
-    uint32_t              n_prompt_lp, prompt_top; /* rows of prompt logprobs and how many tops they want (max over rows) */
-    uint32_t             *lp_id;                   /* [n_prompt_lp] the id whose logprob is asked                             */
+    uint32_t              n_prompt_lp, prompt_top;  /* rows of prompt logprobs and how many tops they want (max over rows) */
+    uint32_t             *lp_id;                    /* [n_prompt_lp] the id whose logprob is asked                             */
+    uint32_t              n_patch_id, n_patch_hist; /* at most seqs_max each: ids that the step before draws */
+    struct dev_patch     *patch_id, *patch_hist;
 
     /* out, host memory, written by rank 0 */
-    struct {
-        uint32_t *id, *rank; /* [n_sample]                      */
-        float    *logprob;
-        uint32_t *top_id; /* [n_sample, OP_SAMPLE_TOP_MAX]    */
-        float    *top_logprob;
-        float    *lp; /* [n_prompt_lp]                    */
-        uint32_t *lp_rank;
-        uint32_t *lp_top_id; /* [n_prompt_lp, OP_SAMPLE_TOP_MAX] */
-        float    *lp_top;
-    } out;
+    struct dev_out out;
 
     /* bounds of the arrays */
     uint32_t rows_max, seqs_max, pages_max, hist_max, ban_max, allow_max, bias_max;
@@ -40,9 +33,10 @@ struct batch {
 struct batch_cfg {
     uint32_t rows_max, seqs_max, pages_max, hist_max, ban_max, allow_max, bias_max;
 };
-enum status batch_init(struct batch *b, const struct batch_cfg *cfg);
-void        batch_clear(struct batch *b);
-void        batch_free(struct batch *b);
+enum status     batch_init(struct batch *b, const struct batch_cfg *cfg);
+struct dev_step batch_step(const struct batch *b); /* the same as the device's face wants it; points into b */
+void            batch_clear(struct batch *b);
+void            batch_free(struct batch *b);
 /* Appends rows of one sequence: ids[0..n) at positions pos.. of the sequence whose page table is page[0..n_page).
  * Returns the number of its first row. Over the bounds is our bug (CHECK). */
 uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t pos, const uint32_t *page, uint32_t n_page);

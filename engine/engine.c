@@ -26,10 +26,23 @@ static uint32_t bound(uint64_t one, uint64_t n)
     return (uint32_t)(all > one ? all : one);
 }
 
+struct batch_cfg eng_batch_cfg(const struct eng_cfg *c)
+{
+    uint32_t blocks = (uint32_t)(((uint64_t)c->context_max + c->block_tokens - 1) / c->block_tokens);
+    return (struct batch_cfg){
+        .rows_max = c->batch_tokens_max,
+        .seqs_max = c->seqs_max,
+        .pages_max = c->seqs_max * blocks,
+        .hist_max = bound(c->context_max, c->seqs_max),
+        .ban_max = bound(4096, c->seqs_max),
+        .allow_max = bound(c->vocab, c->seqs_max),
+        .bias_max = bound(c->vocab, c->seqs_max),
+    };
+}
+
 static enum status create_parts(struct engine *e, const uint32_t *eos_id)
 {
     const struct eng_cfg *c = &e->cfg;
-    uint32_t              blocks = (uint32_t)(((uint64_t)c->context_max + c->block_tokens - 1) / c->block_tokens);
     uint32_t              n_seq = c->queue_requests_max + c->seqs_max + ENG_SEQS_SPARE;
     struct kv_cfg         kc = {
                 .n_block = c->n_block,
@@ -39,15 +52,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
                 .prefix_cache = c->prefix_cache,
                 .hash_bits = c->kv_hash_bits,
     };
-    struct batch_cfg bc = {
-        .rows_max = c->batch_tokens_max,
-        .seqs_max = c->seqs_max,
-        .pages_max = c->seqs_max * blocks,
-        .hist_max = bound(c->context_max, c->seqs_max),
-        .ban_max = bound(4096, c->seqs_max),
-        .allow_max = bound(c->vocab, c->seqs_max),
-        .bias_max = bound(c->vocab, c->seqs_max),
-    };
+    struct batch_cfg bc = eng_batch_cfg(c);
     struct sched_cfg sc = {
         .seqs_max = c->seqs_max,
         .tokens_max = c->batch_tokens_max,

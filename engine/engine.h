@@ -46,8 +46,9 @@ struct eng_stats {
     bool     busy, dead, draining;
 };
 
-enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, struct engine **e_out);
-enum status eng_start(struct engine *e); /* its thread */
+struct batch_cfg eng_batch_cfg(const struct eng_cfg *cfg); /* bounds of the batches that such an engine makes */
+enum status      eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, struct engine **e_out);
+enum status      eng_start(struct engine *e); /* its thread */
 /* any thread. Moves r to the engine on ST_OK. ST_AGAIN: queue full, or draining; ST_TOO_LARGE: could never fit the KV pool;
  * ST_INVALID; ST_DEVICE: engine dead. */
 enum status eng_submit(struct engine *e, struct eng_request *r);

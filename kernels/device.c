@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "kernels/impl.h"
+#include <stdio.h>
 
 enum status dev_open(const struct dev_cfg *cfg, struct device **d_out)
 {
@@ -40,4 +41,21 @@ uint64_t dev_kv_block_bytes(enum dtype t, uint32_t n_layer, uint32_t n_kv_head, 
 uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint32_t k)
 {
     return ((const struct dev_impl *)d)->weight_bytes(t, n, k);
+}
+
+uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim)
+{
+    const struct dev_impl *i = (const struct dev_impl *)d;
+    return i->step_bytes ? i->step_bytes(d, lim) : 0;
+}
+
+uint32_t dev_list(struct dev_info *out, uint32_t max, char *why, size_t why_bytes)
+{
+#ifdef WITH_CUDA
+    return cuda_list(out, max, why, why_bytes);
+#else
+    (void)out, (void)max;
+    snprintf(why, why_bytes, "this build has no cuda device");
+    return 0;
+#endif
 }

@@ -7,7 +7,11 @@
  * THE EXACT PROMISE: each output row is a function of that row's inputs alone. GEMM walks K in one fixed order for
  * every m; attention walks KV in tiles of fixed size from position 0; reductions are fixed trees. So a row gives the
  * same bits alone, in any batch, in any chunk and at any place of the batch (tests/op compares with memcmp).
- * Ops run in order on the device's compute stream and may return before they are done; dev sync waits. */
+ * Ops run in order on the device's compute stream and may return before they are done; dev sync waits.
+ *
+ * A step: step_begin takes it as the host wrote it and gives it back as the device reads it, the ops of the forward follow,
+ * step_end, and step_wait brings the results. DEV_STEPS_MAX steps may lie between begin and wait, so that step n + 1 is enqueued
+ * before the tokens of n are read: ids that only the device knows then are named by patches. */
 #pragma once
 #include "base/dtype.h"
 #include "base/status.h"
@@ -119,6 +123,48 @@ struct op_logprob {
     float          *top_logprob;
 };
 
+/* Results of a step: sample and logprob write them. */
+struct dev_out {
+    uint32_t *id, *rank; /* [n_sample]; as in op_sample */
+    float    *logprob;
+    uint32_t *top_id; /* [n_sample, OP_SAMPLE_TOP_MAX] */
+    float    *top_logprob;
+    float    *lp; /* [n_lp]; as in op_logprob */
+    uint32_t *lp_rank;
+    uint32_t *lp_top_id; /* [n_lp, OP_SAMPLE_TOP_MAX] */
+    float    *lp_top;
+};
+/* Entry `at` of an array of this step is the id that sample `from` of the step before draws. Where that one drew none
+ * (UINT32_MAX), entry `at` becomes 0: the row is computed and whoever reads the results knows better than to use it. */
+struct dev_patch {
+    uint32_t at, from;
+};
+/* One step, everything that the device must know of it. Row UINT32_MAX in logit_row, and row_seq UINT32_MAX: padding, to be skipped. */
+struct dev_step {
+    struct dev_batch            b;
+    uint32_t                    n_logit, n_sample, n_lp, lp_top; /* n_logit = n_sample + n_lp; lp_top: op_logprob.n_top */
+    const uint32_t             *logit_row; /* [n_logit] rows whose logits are wanted: to sample, then for prompt logprobs */
+    const struct op_sample_row *sample;    /* [n_sample] */
+    uint32_t                    n_hist, n_ban, n_allow, n_bias;
+    const uint32_t             *hist, *ban, *allow;
+    const struct op_bias       *bias;
+    const uint32_t             *lp_id;                    /* [n_lp] */
+    uint32_t                    n_patch_id, n_patch_hist; /* of b.id and of hist */
+    const struct dev_patch     *patch_id, *patch_hist;
+    struct dev_out              out;
+};
+/* The largest step there may be: what a device reserves for. */
+struct dev_limits {
+    uint32_t rows_max, seqs_max, pages_max, hist_max, ban_max, allow_max, bias_max;
+    uint32_t logit_rows_max, vocab;          /* vocab: of one row of logits as sample reads them */
+    uint32_t n_head, n_kv_head, head_dim;    /* of this rank */
+    uint32_t hidden, n_expert, top_k, inter; /* moe; 0 where there is none */
+};
+enum { DEV_STEPS_MAX = 2 };
+/* What step_begin asks of the caller. RECORD: run the ops, the device writes them down and runs them at step_end; the step it gave
+ * back may be padded with rows to be skipped. REPLAY: it has run what it wrote down earlier, run nothing. All ranks get the same word. */
+enum dev_graph { DEV_EAGER, DEV_RECORD, DEV_REPLAY };
+
 /* One entry per op. m, n: rows. Every op returns nothing: a device that fails says so at sync (ST_DEVICE). */
 struct dev_ops {
     const char *name; /* "ref", "cpu avx512", ... */
@@ -135,25 +181,36 @@ struct dev_ops {
     void (*to_host)(struct device *d, void *host, const void *src, size_t bytes);
     enum status (*sync)(struct device *d); /* all enqueued work done; ST_DEVICE: it is lost */
 
+    /* steps. step_init once, before the first: takes from the arena what dev_step_bytes says (ST_NOMEM).
+     * s: as the host wrote it, unchanged until step_wait; its out arrays get the results there. on: the same for the device. */
+    enum status (*step_init)(struct device *d, const struct dev_limits *lim);
+    enum dev_graph (*step_begin)(struct device *d, const struct dev_step *s, struct dev_step *on);
+    void (*step_end)(struct device *d, const struct dev_step *s, const struct dev_step *on);
+    enum status (*step_wait)(struct device *d, const struct dev_step *s); /* of the oldest begun; ST_DEVICE: it is lost */
+
     /* ops */
     void (*embed)(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n); /* out act [n, w->k] */
     void (*rmsnorm)(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
     /* x += delta, then out = rmsnorm(x) */
     void (*add_rmsnorm)(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps);
-    /* out[m, w->n] = x[m, w->k] * w^T + bias; fp32 accumulate; bias F32 [w->n] or NULL; out_t: act, or F32 for logits */
+    /* out[m, w->n] = x[m, w->k] * w^T + bias; fp32 accumulate; out act; bias F32 [w->n] or NULL */
     void (*linear)(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
+    void (*logits)(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m); /* linear with F32 out, no bias */
     void (*qkv)(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
     void (*attention)(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
     void (*swiglu)(struct device *d, void *out, const void *gate_up, uint32_t n,
                    uint32_t inter); /* [n, 2*inter] -> [n, inter]: silu(gate) * up */
     void (*moe)(struct device *d, const struct op_moe *o);
-    void (*gather)(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim); /* out[i] = x[row[i]], act */
+    void (*gather)(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n,
+                   uint32_t dim); /* out[i] = x[row[i]], act; row UINT32_MAX: 0 */
     void (*sample)(struct device *d, const struct op_sample *o);
     void (*logprob)(struct device *d, const struct op_logprob *o);
-    void (*block_copy)(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n); /* whole blocks */
+    /* whole blocks; src and dst in host memory; not between step_begin and step_end */
+    void (*block_copy)(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n);
 
     /* tensor parallel: every rank of the group calls with the same sizes. Sums add in rank order 0, 1, 2, ... */
-    void (*allreduce)(struct device *d, void *x, size_t n); /* act, in place */
+    void (*allreduce)(struct device *d, void *x, size_t n);     /* act, in place */
+    void (*broadcast)(struct device *d, void *x, size_t bytes); /* rank 0's */
     void (*allgather)(struct device *d, float *out, const float *x, uint32_t m,
                       uint32_t n_local); /* F32 [m, n_local] -> [m, n_rank * n_local] */
 };
@@ -173,6 +230,12 @@ struct dev_cfg {
     uint32_t          rank, n_rank;
     struct dev_group *group; /* NULL when n_rank is 1                       */
     const char       *simd;  /* cpu: NULL picks the best; "scalar", "avx2", "avx512" force one (tests) */
+    /* cuda */
+    enum dtype act;           /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
+    int        ordinal;       /* which GPU; below 0: rank modulo the GPUs there are                     */
+    bool       deterministic; /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
+    bool       eager;         /* no graphs                                                              */
+    bool       plan_only;     /* for free_bytes and the sizes below alone: nothing is reserved */
 };
 /* Logs why when it fails (ST_NOMEM, ST_CONFIG). */
 enum status dev_open(const struct dev_cfg *cfg, struct device **d_out);
@@ -184,3 +247,14 @@ void        dev_group_free(struct dev_group *g);
 uint64_t dev_kv_block_bytes(enum dtype t, uint32_t n_layer, uint32_t n_kv_head, uint32_t block_tokens, uint32_t head_dim);
 /* Bytes that weight_alloc takes for such a matrix on this device (for the memory plan before loading). */
 uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint32_t k);
+uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim); /* what step_init takes */
+
+/* The GPUs of this machine. why: one line when there is none that can serve (no driver, too old, not in this build). */
+struct dev_info {
+    char     name[96];
+    int      ordinal, arch; /* arch: 90 for sm_90 */
+    uint64_t total_bytes, free_bytes;
+    uint32_t n_sm;
+    char     refused[160]; /* why this one cannot serve; "" when it can */
+};
+uint32_t dev_list(struct dev_info *out, uint32_t max, char *why, size_t why_bytes);

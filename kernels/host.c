@@ -18,10 +18,12 @@ enum status host_init(struct host_dev *h, const struct dev_cfg *cfg, const struc
         return ST_NOMEM;
     }
     (void)madvise(base, size, MADV_HUGEPAGE); /* speed only */
-    *h = (struct host_dev){ .impl = { .dev = { ops, DT_F32, cfg->rank, cfg->n_rank }, .weight_bytes = weight_bytes },
-                            .base = base,
-                            .size = size,
-                            .group = cfg->group };
+    *h = (struct host_dev){
+        .impl = { .dev = { ops, DT_F32, cfg->rank, cfg->n_rank }, .weight_bytes = weight_bytes, .step_bytes = host_step_bytes },
+        .base = base,
+        .size = size,
+        .group = cfg->group
+    };
     return ST_OK;
 }
 
@@ -64,11 +66,66 @@ void host_to_host(struct device *d, void *host, const void *src, size_t bytes)
 
 enum status host_sync(struct device *d) { return ((struct host_dev *)d)->lost ? ST_DEVICE : ST_OK; }
 
+/* ---- steps: the device reads what the host wrote, and has done everything when an op returns */
+
+static uint64_t ids_bytes(uint32_t n) { return ((uint64_t)n * 4 + HOST_ALIGN - 1) / HOST_ALIGN * HOST_ALIGN; }
+uint64_t        host_step_bytes(const struct device *d, const struct dev_limits *lim)
+{
+    (void)d;
+    return ids_bytes(lim->rows_max) + ids_bytes(lim->hist_max);
+}
+
+enum status host_step_init(struct device *d, const struct dev_limits *lim)
+{
+    struct host_dev *h = (struct host_dev *)d;
+    void            *p;
+    enum status      st = host_alloc(d, ids_bytes(lim->rows_max) + ids_bytes(lim->hist_max), &p);
+    if (st) return st;
+    h->id = p;
+    h->hist = h->id + ids_bytes(lim->rows_max) / 4;
+    return ST_OK;
+}
+
+static const uint32_t *patched(const struct host_dev *h, uint32_t *copy, const uint32_t *from, uint32_t n, const struct dev_patch *p,
+                               uint32_t n_patch)
+{
+    if (!n_patch) return from;
+    memcpy(copy, from, n * sizeof *copy);
+    for (uint32_t i = 0; i < n_patch; i++) copy[p[i].at] = h->drawn[p[i].from] == UINT32_MAX ? 0 : h->drawn[p[i].from];
+    return copy;
+}
+
+enum dev_graph host_step_begin(struct device *d, const struct dev_step *s, struct dev_step *on)
+{
+    struct host_dev *h = (struct host_dev *)d;
+    *on = *s;
+    on->b.id = patched(h, h->id, s->b.id, s->b.n_row, s->patch_id, s->n_patch_id);
+    on->hist = patched(h, h->hist, s->hist, s->n_hist, s->patch_hist, s->n_patch_hist);
+    return DEV_EAGER;
+}
+
+void host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on)
+{
+    (void)on;
+    ((struct host_dev *)d)->drawn = s->out.id;
+}
+
+enum status host_step_wait(struct device *d, const struct dev_step *s)
+{
+    (void)s;
+    return host_sync(d);
+}
+
 void host_gather(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim)
 {
     (void)d;
     size_t bytes = dim * sizeof(float);
-    for (uint32_t i = 0; i < n; i++) memcpy((char *)out + i * bytes, (const char *)x + row[i] * bytes, bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        if (row[i] == UINT32_MAX)
+            memset((char *)out + i * bytes, 0, bytes);
+        else
+            memcpy((char *)out + i * bytes, (const char *)x + row[i] * bytes, bytes);
+    }
 }
 
 void host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n)
@@ -102,6 +159,20 @@ void host_allreduce(struct device *d, void *x, size_t n)
         }
         for (uint32_t r = 0; r < d->n_rank; r++) memcpy((float *)group_peek(h->group, r, n) + i, sum, t * sizeof *sum);
     }
+    if (!group_meet(h->group)) goto lost;
+    return;
+lost:
+    h->lost = true;
+}
+
+void host_broadcast(struct device *d, void *x, size_t bytes)
+{
+    struct host_dev *h = (struct host_dev *)d;
+    if (d->n_rank == 1 || h->lost) return;
+    group_publish(h->group, d->rank, x, bytes);
+    if (!group_meet(h->group)) goto lost;
+    const void *from = group_peek(h->group, 0, bytes);
+    if (from != x) memcpy(x, from, bytes);
     if (!group_meet(h->group)) goto lost;
     return;
 lost:

@@ -8,7 +8,9 @@ struct host_dev {
     char             *base;
     size_t            used, size;
     struct dev_group *group;
-    bool              lost; /* the group was aborted: every sync says ST_DEVICE from here on */
+    uint32_t         *id, *hist; /* of a step with patches: copies to patch; [lim.rows_max], [lim.hist_max] */
+    const uint32_t   *drawn;     /* where the step before writes its ids */
+    bool              lost;      /* the group was aborted: every sync says ST_DEVICE from here on */
 };
 
 enum status host_init(struct host_dev *h, const struct dev_cfg *cfg, const struct dev_ops *ops,
@@ -16,15 +18,21 @@ enum status host_init(struct host_dev *h, const struct dev_cfg *cfg, const struc
 void        host_free(struct host_dev *h);
 
 /* entries of dev_ops */
-enum status host_alloc(struct device *d, size_t bytes, void **out);
-size_t      host_free_bytes(const struct device *d);
-void        host_to_device(struct device *d, void *dst, const void *host, size_t bytes);
-void        host_to_host(struct device *d, void *host, const void *src, size_t bytes);
-enum status host_sync(struct device *d);
-void        host_gather(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim);
-void        host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n);
-void        host_allreduce(struct device *d, void *x, size_t n);
-void        host_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local);
+enum status    host_alloc(struct device *d, size_t bytes, void **out);
+size_t         host_free_bytes(const struct device *d);
+void           host_to_device(struct device *d, void *dst, const void *host, size_t bytes);
+void           host_to_host(struct device *d, void *host, const void *src, size_t bytes);
+enum status    host_sync(struct device *d);
+uint64_t       host_step_bytes(const struct device *d, const struct dev_limits *lim);
+enum status    host_step_init(struct device *d, const struct dev_limits *lim);
+enum dev_graph host_step_begin(struct device *d, const struct dev_step *s, struct dev_step *on);
+void           host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on);
+enum status    host_step_wait(struct device *d, const struct dev_step *s);
+void           host_gather(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim);
+void           host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n);
+void           host_allreduce(struct device *d, void *x, size_t n);
+void           host_broadcast(struct device *d, void *x, size_t bytes);
+void           host_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local);
 
 /* The KV slot of position pos of sequence s: its k; its v lies kv_v_offset elements behind. */
 static inline size_t kv_v_offset(const struct dev_kv *kv) { return (size_t)kv->n_kv_head * kv->block_tokens * kv->head_dim; }

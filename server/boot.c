@@ -298,7 +298,21 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
     const struct config *cfg = b->cfg;
     int                  code = plan_kv(b);
     if (code) return code;
-    uint32_t        rows = cfg->max_batch_tokens;
+    uint32_t       rows = cfg->max_batch_tokens;
+    struct eng_cfg ec = {
+        .seqs_max = cfg->max_num_seqs,
+        .batch_tokens_max = rows,
+        .prefill_chunk_max = cfg->prefill_chunk,
+        .queue_requests_max = cfg->queue_requests,
+        .queue_tokens_max = queue_tokens(cfg, b->model.context),
+        .context_max = b->model.context,
+        .vocab = b->spec.vocab,
+        .block_tokens = cfg->block_size,
+        .prefix_cache = cfg->prefix_caching,
+        .preempt_max = 3,
+        .eos_id = b->spec.eos_id,
+        .n_eos = b->spec.n_eos,
+    };
     struct rank_cfg rc = {
         .n_rank = cfg->tensor_parallel,
         .device = !strcmp(cfg->device, "ref")   ? DEV_REF
@@ -311,27 +325,14 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
                   .batch_rows_max = rows,
                   .logit_rows_max = cfg->max_num_seqs,
                   .block_tokens = cfg->block_size,
+                  .step = eng_batch_cfg(&ec),
                   .n_thread = cfg->threads,
                   .progress = progress,
                   .progress_ctx = ctx },
     };
     enum status st = rank_team_create(&b->spec, &b->src, &rc, &b->n_block, &b->team, b->err, sizeof b->err);
     if (st) return exit_of(st);
-    struct eng_cfg ec = {
-        .seqs_max = cfg->max_num_seqs,
-        .batch_tokens_max = rows,
-        .prefill_chunk_max = cfg->prefill_chunk,
-        .queue_requests_max = cfg->queue_requests,
-        .queue_tokens_max = queue_tokens(cfg, b->model.context),
-        .context_max = b->model.context,
-        .vocab = b->spec.vocab,
-        .n_block = b->n_block,
-        .block_tokens = cfg->block_size,
-        .prefix_cache = cfg->prefix_caching,
-        .preempt_max = 3,
-        .eos_id = b->spec.eos_id,
-        .n_eos = b->spec.n_eos,
-    };
+    ec.n_block = b->n_block;
     struct eng_runner run = rank_team_runner(b->team);
     st = eng_create(&ec, &run, &b->engine);
     if (st == ST_OK) st = eng_start(b->engine);

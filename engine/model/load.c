@@ -63,7 +63,7 @@ void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uin
 
 static const struct {
     void (*place)(struct place *p, struct layer *layer, uint32_t l);
-    void (*run)(struct model *m, const struct batch *b, uint32_t l);
+    void (*run)(struct model *m, const struct dev_batch *b, uint32_t l);
 } mixes[] = { [MIX_GQA] = { mix_gqa_place, mix_gqa } },
   ffns[] = { [FFN_SWIGLU] = { ffn_dense_place, ffn_dense }, [FFN_MOE] = { ffn_moe_place, ffn_moe } };
 
@@ -89,8 +89,10 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .logit_rows_max = cfg->logit_rows_max };
 }
 
-static enum dtype weight_dtype(const struct model_spec *s, const struct model_load_cfg *cfg)
+/* A device whose activations have 16 bits multiplies them with weights of the same type. */
+static enum dtype weight_dtype(const struct model_spec *s, const struct model_load_cfg *cfg, const struct device *dev)
 {
+    if (dev->act != DT_F32) return dev->act;
     if (cfg->weight_dtype != DT_COUNT) return cfg->weight_dtype;
     return s->dtype != DT_COUNT ? s->dtype : DT_F32;
 }
@@ -136,6 +138,29 @@ static void model_place_weights(struct place *p)
     }
 }
 
+static uint32_t or_else(uint32_t n, uint32_t ample) { return n ? n : ample; }
+
+static struct dev_limits model_limits(const struct model *m, const struct model_load_cfg *cfg)
+{
+    const struct batch_cfg *c = &cfg->step;
+    return (struct dev_limits){ .rows_max = m->rows_max,
+                                .seqs_max = or_else(c->seqs_max, m->rows_max),
+                                .pages_max = or_else(c->pages_max, 1 << 14),
+                                .hist_max = or_else(c->hist_max, 1 << 16),
+                                .ban_max = or_else(c->ban_max, 1 << 14),
+                                .allow_max = or_else(c->allow_max, 1 << 14),
+                                .bias_max = or_else(c->bias_max, 1 << 14),
+                                .logit_rows_max = m->logit_rows_max,
+                                .vocab = m->vocab,
+                                .n_head = m->n_head,
+                                .n_kv_head = m->n_kv_head,
+                                .head_dim = m->head_dim,
+                                .hidden = m->hidden,
+                                .n_expert = m->n_expert,
+                                .top_k = m->top_k_expert,
+                                .inter = m->moe_inter };
+}
+
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static void model_place_work(struct place *p)
@@ -161,25 +186,30 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
 {
     struct model   m;
     struct device *d = (struct device *)(uintptr_t)dev; /* planning asks it for sizes only */
-    struct place p = { .spec = spec, .dev = d, .rank = dev->rank, .n_rank = dev->n_rank, .weight_dtype = weight_dtype(spec, cfg), .m = &m };
+    struct place   p = {
+          .spec = spec, .dev = d, .rank = dev->rank, .n_rank = dev->n_rank, .weight_dtype = weight_dtype(spec, cfg, dev), .m = &m
+    };
     model_sizes(&m, spec, cfg, d);
     model_kv(&m, spec, cfg, p.weight_dtype);
     model_place_weights(&p);
     plan_out->weight_bytes = p.bytes;
     model_place_work(&p);
+    struct dev_limits lim = model_limits(&m, cfg);
+    p.bytes += arena_bytes(dev_step_bytes(d, &lim));
     plan_out->work_bytes = p.bytes - plan_out->weight_bytes;
     plan_out->block_bytes = m.kv.block_bytes;
     return p.st;
 }
 
-static enum status model_take(struct place *p, struct model *m, char *err, size_t err_bytes)
+static enum status model_take(struct place *p, struct model *m, const struct model_load_cfg *cfg, char *err, size_t err_bytes)
 {
     struct model_plan     plan;
     struct model_load_cfg sizes = { .batch_rows_max = m->rows_max,
                                     .logit_rows_max = m->logit_rows_max,
                                     .block_tokens = m->kv.block_tokens,
                                     .weight_dtype = p->weight_dtype,
-                                    .kv_dtype = m->kv.dtype };
+                                    .kv_dtype = m->kv.dtype,
+                                    .step = cfg->step };
     model_plan(p->spec, &sizes, p->dev, &plan);
     uint64_t kv = arena_bytes(m->kv.block_bytes * m->kv.n_block), need = plan.weight_bytes + plan.work_bytes + kv;
     if (need > p->dev->ops->free_bytes(p->dev)) {
@@ -191,6 +221,8 @@ static enum status model_take(struct place *p, struct model *m, char *err, size_
     }
     model_place_weights(p);
     model_place_work(p);
+    struct dev_limits lim = model_limits(m, cfg);
+    if (!p->st) p->st = p->dev->ops->step_init(p->dev, &lim);
     place_bytes(p, &m->kv.base, m->kv.block_bytes * m->kv.n_block);
     if (p->st) snprintf(err, err_bytes, "model: the device refuses memory: %s", status_name(p->st));
     return p->st;
@@ -204,10 +236,14 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     if (st || (st = bind_open(spec, src, &bind, err, err_bytes))) return st;
 
     struct model *m = calloc(1, sizeof *m);
-    struct place  p = {
-         .spec = spec, .dev = dev, .rank = dev->rank, .n_rank = dev->n_rank, .weight_dtype = weight_dtype(spec, cfg), .m = m, .bind = &bind
-    };
-    float *inv_freq = calloc(spec->rot / 2, sizeof *inv_freq);
+    struct place  p = { .spec = spec,
+                        .dev = dev,
+                        .rank = dev->rank,
+                        .n_rank = dev->n_rank,
+                        .weight_dtype = weight_dtype(spec, cfg, dev),
+                        .m = m,
+                        .bind = &bind };
+    float        *inv_freq = calloc(spec->rot / 2, sizeof *inv_freq);
     if (m) model_sizes(m, spec, cfg, dev);
     if (!m || !inv_freq || !(m->layer = calloc(spec->n_layer, sizeof *m->layer))) {
         snprintf(err, err_bytes, "model: no memory for %u layers", spec->n_layer);
@@ -215,7 +251,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
         goto out;
     }
     model_kv(m, spec, cfg, p.weight_dtype);
-    if ((st = model_take(&p, m, err, err_bytes))) goto out;
+    if ((st = model_take(&p, m, cfg, err, err_bytes))) goto out;
     m->rope_scale = model_rope(spec, inv_freq);
     dev->ops->to_device(dev, m->inv_freq, inv_freq, spec->rot / 2 * sizeof *inv_freq);
     if ((st = model_read(&p, cfg, err, err_bytes))) goto out;

@@ -33,7 +33,7 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
     layer->gqa.window = s->layer_windowed && s->layer_windowed[l] ? s->window : 0;
 }
 
-void mix_gqa(struct model *m, const struct batch *b, uint32_t l)
+void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l)
 {
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[l];
@@ -56,9 +56,9 @@ void mix_gqa(struct model *m, const struct batch *b, uint32_t l)
                                    .layer = l,
                                    .scale = 1 / sqrtf((float)m->head_dim),
                                    .window = y->gqa.window };
-    op->linear(m->dev, m->wide, m->h, &y->gqa.qkv, y->gqa.qkv_bias, b->d.n_row);
-    op->qkv(m->dev, &qkv, &b->d, &m->kv);
-    op->attention(m->dev, &attn, &b->d, &m->kv);
-    op->linear(m->dev, m->delta, m->narrow, &y->gqa.o, y->gqa.o_bias, b->d.n_row);
-    op->allreduce(m->dev, m->delta, (size_t)b->d.n_row * m->hidden);
+    op->linear(m->dev, m->wide, m->h, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
+    op->qkv(m->dev, &qkv, b, &m->kv);
+    op->attention(m->dev, &attn, b, &m->kv);
+    op->linear(m->dev, m->delta, m->narrow, &y->gqa.o, y->gqa.o_bias, b->n_row);
+    op->allreduce(m->dev, m->delta, (size_t)b->n_row * m->hidden);
 }

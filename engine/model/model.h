@@ -82,10 +82,11 @@ float model_rope(const struct model_spec *spec, float *inv_freq_out);
 enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, char *err, size_t err_bytes);
 
 struct model_load_cfg {
-    enum dtype weight_dtype;                                                /* DT_COUNT: as the checkpoint; F32, BF16 */
-    enum dtype kv_dtype;                                                    /* DT_COUNT: BF16 for 16-bit weights, F32 for f32 */
-    uint32_t   batch_rows_max, logit_rows_max, n_block, block_tokens;       /* workspaces and the KV pool */
-    uint32_t   n_thread;                                                    /* readers; 0: auto */
+    enum dtype       weight_dtype;                                          /* DT_COUNT: as the checkpoint; F32, BF16 */
+    enum dtype       kv_dtype;                                              /* DT_COUNT: BF16 for 16-bit weights, F32 for f32 */
+    uint32_t         batch_rows_max, logit_rows_max, n_block, block_tokens; /* workspaces and the KV pool */
+    struct batch_cfg step;                                                  /* bounds of a step's arrays (eng_batch_cfg); 0: ample */
+    uint32_t         n_thread;                                              /* readers; 0: auto */
     void (*progress)(void *ctx, uint64_t bytes_done, uint64_t bytes_total); /* may be NULL */
     void *progress_ctx;
 };
@@ -99,8 +100,11 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
 struct model; /* one rank's weights, workspaces and KV pool */
 enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg, struct device *dev,
                        struct model **m_out, char *err, size_t err_bytes);
-/* Block copies, forward, sampling, prompt logprobs; results in b->out (rank 0). logit rows beyond logit_rows_max go in several rounds. */
-enum status model_forward(struct model *m, struct batch *b);
+/* Enqueues block copies, forward, sampling, prompt logprobs. b stays as it is until model_wait has brought the results of the
+ * oldest step to its b->out (rank 0); at most DEV_STEPS_MAX lie between. logit rows beyond logit_rows_max go in several rounds. */
+void        model_submit(struct model *m, const struct batch *b);
+enum status model_wait(struct model *m, const struct batch *b);
+enum status model_forward(struct model *m, const struct batch *b); /* both */
 /* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; host memory, valid until the next. */
 const float *model_logits(const struct model *m);
 void         model_free(struct model *m);

@@ -34,6 +34,7 @@ void        cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0
                            enum dtype src_t);
 void        cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
 void        cpu_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
+void        cpu_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
 /* Panels [panel0, panel0 + n_panel) of a product of m rows: what a piece of a job does. */
 void cpu_mul_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w, const float *bias,
                     uint32_t m, uint32_t panel0, uint32_t n_panel);

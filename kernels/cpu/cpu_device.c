@@ -32,10 +32,15 @@ static const struct dev_ops cpu_ops = {
     .to_device = host_to_device,
     .to_host = host_to_host,
     .sync = host_sync,
+    .step_init = host_step_init,
+    .step_begin = host_step_begin,
+    .step_end = host_step_end,
+    .step_wait = host_step_wait,
     .embed = cpu_embed,
     .rmsnorm = cpu_rmsnorm,
     .add_rmsnorm = cpu_add_rmsnorm,
     .linear = cpu_linear,
+    .logits = cpu_logits,
     .qkv = cpu_qkv,
     .attention = cpu_attention,
     .swiglu = cpu_swiglu,
@@ -45,6 +50,7 @@ static const struct dev_ops cpu_ops = {
     .logprob = cpu_logprob,
     .block_copy = host_block_copy,
     .allreduce = host_allreduce,
+    .broadcast = host_broadcast,
     .allgather = host_allgather,
 };
 

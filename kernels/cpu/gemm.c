@@ -170,3 +170,5 @@ void cpu_linear(struct device *d, void *out, const void *x, const struct dev_wei
     j.n_col = (n_four + fours - 1) / fours;
     team_run(c->team, j.n_col * n_part, four * n_four * n_part, linear_piece, &j);
 }
+
+void cpu_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m) { cpu_linear(d, out, x, w, NULL, m); }

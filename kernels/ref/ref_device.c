@@ -48,10 +48,15 @@ static const struct dev_ops ref_ops = {
     .to_device = host_to_device,
     .to_host = host_to_host,
     .sync = host_sync,
+    .step_init = host_step_init,
+    .step_begin = host_step_begin,
+    .step_end = host_step_end,
+    .step_wait = host_step_wait,
     .embed = ref_embed,
     .rmsnorm = ref_rmsnorm,
     .add_rmsnorm = ref_add_rmsnorm,
     .linear = ref_linear,
+    .logits = ref_logits,
     .qkv = ref_qkv,
     .attention = ref_attention,
     .swiglu = ref_swiglu,
@@ -61,6 +66,7 @@ static const struct dev_ops ref_ops = {
     .logprob = ref_logprob,
     .block_copy = host_block_copy,
     .allreduce = host_allreduce,
+    .broadcast = host_broadcast,
     .allgather = host_allgather,
 };
 

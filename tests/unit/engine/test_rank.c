@@ -68,11 +68,12 @@ static void ranks_give_one_answer_however_many_they_are(void **state)
     }
 }
 
-static enum status lost_sync(struct device *d)
+static enum status lost_wait(struct device *d, const struct dev_step *s)
 {
-    (void)d;
+    (void)d, (void)s;
     return ST_DEVICE;
 }
+static void lost_broadcast(struct device *d, void *x, size_t bytes) { (void)d, (void)x, (void)bytes; }
 static void lost_allreduce(struct device *d, void *x, size_t n) { (void)d, (void)x, (void)n; }
 
 static void lost_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local)
@@ -89,7 +90,7 @@ static void a_rank_that_fails_frees_the_others_and_ends_the_team(void **state)
     struct device *d = team->rank[1].dev;
     real_ops = d->ops;
     ops[0] = *real_ops;
-    ops[0].sync = lost_sync, ops[0].allreduce = lost_allreduce, ops[0].allgather = lost_allgather;
+    ops[0].step_wait = lost_wait, ops[0].allreduce = lost_allreduce, ops[0].allgather = lost_allgather, ops[0].broadcast = lost_broadcast;
     d->ops = &ops[0];
     assert_int_equal(step(), ST_DEVICE);
     d->ops = real_ops;
@@ -104,7 +105,7 @@ static void one_rank_that_fails_ends_the_team_too(void **state)
     struct device *d = team->rank[0].dev;
     real_ops = d->ops;
     ops[1] = *real_ops;
-    ops[1].sync = lost_sync;
+    ops[1].step_wait = lost_wait;
     d->ops = &ops[1];
     assert_int_equal(step(), ST_DEVICE);
     d->ops = real_ops;

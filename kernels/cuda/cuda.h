@@ -7,6 +7,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#include "kernels/cuda/attn_plan.h"
 #include "kernels/impl.h"
 #include <cuda_runtime_api.h>
 
@@ -15,22 +16,22 @@ struct cuda_blas; /* gemm.c: cuBLASLt, its workspace, algorithms */
 struct cuda_comm; /* comm.c: peers, NCCL                         */
 struct cuda_load; /* load.c: pinned buffers                      */
 
-enum { CUDA_ATTN_KV = 64, CUDA_ATTN_ROWS = 64 }; /* tokens of KV and query rows of one sequence in a tile: plan and kernel mean the same */
-
-/* The work of attention in the step that is being enqueued: written by step.c, read by attn.cu's host side. Device addresses.
- * The leading n_decode sequences have one row each and are split along KV; the rest goes by tiles of query rows. */
+/* The work of attention in the step that is being enqueued: written by step.c (cuda_attn_fill), read by attn.cu's host side. Device
+ * addresses. The leading n_decode sequences have one row each, row s being sequence s, and are split along KV; the rest goes by tiles
+ * of query rows. The lists, pos, row_start, page_start and page are copied to the device before the first kernel of the step and
+ * no kernel changes them: attention reads them ahead of its predecessor's end. The length of a sequence is pos[its last row] + 1. */
 struct cuda_attn_plan {
     uint32_t        n_decode;
     uint32_t        n_tile;     /* 0: decode rows alone                                     */
-    const uint32_t *tile_seq;   /* [n_tile] sequence                                        */
+    const uint32_t *tile_seq;   /* [n_tile] sequence, or UINT32_MAX: skip                   */
     const uint32_t *tile_row;   /* [n_tile] first row (of the batch); to the end of the sequence, at most CUDA_ATTN_ROWS */
     uint32_t        n_item;     /* launch bound of items (a graph's bucket may have more than the step needs) */
-    const uint32_t *item_seq;   /* [n_item] sequence, or UINT32_MAX: skip          */
-    const uint32_t *item_chunk; /* [n_item] which chunk of its KV                   */
-    const uint32_t *seq_item;   /* [n_seq + 1] first item of each sequence          */
-    const uint32_t *chunk;      /* [1] tokens per chunk, a multiple of 64           */
-    float          *partial;    /* [items_max][n_head][2 + head_dim]: max, sum, o   */
-    uint32_t       *arrived;    /* [seqs_max][n_kv_head] zero between launches      */
+    const uint32_t *item_seq;   /* [n_item] sequence; UINT32_MAX: this and all behind it are padding */
+    const uint32_t *item_chunk; /* [n_item] which chunk of its KV: 0, 1, 2, ... of each sequence */
+    const uint32_t *seq_item;   /* [n_decode + 1] first item of each sequence      */
+    const uint32_t *chunk;      /* [1] tokens per chunk, a multiple of CUDA_ATTN_KV; 0: cuda_attn_chunk_fixed of each row's length */
+    float          *partial;    /* [items_max][n_head][2 + head_dim]: max, sum, o; 16-byte aligned */
+    uint32_t       *arrived;    /* [seqs_max][n_head] zero between launches: step_init zeroes it once, the kernel restores it */
 };
 
 struct cuda_dev {
@@ -49,11 +50,17 @@ struct cuda_dev {
     char                 *work; /* scratch of the ops of one step: moe, sample; [work_bytes] */
     size_t                work_bytes;
     struct dev_group     *group;
-    bool                  lost; /* a sticky error, or the group was aborted: every wait says ST_DEVICE from here on */
+    const char           *gemm_file, *cublaslt; /* as in dev_cfg; may be NULL */
+    bool                  lost;                 /* a sticky error, or the group was aborted: every wait says ST_DEVICE from here on */
+    bool                  hung;                 /* ... and it does not answer: calls would wait for ever */
 };
 static inline struct cuda_dev *cuda_of(struct device *d) { return (struct cuda_dev *)d; }
 
 /* device.c */
+void        cuda_bind(struct cuda_dev *d);                           /* the calling thread works with this GPU from here on */
+enum status cuda_take(struct cuda_dev *d, size_t bytes, void **out); /* as cuda_alloc, but what lies there is not cleared */
+/* Until the event (NULL: all of the stream) is reached; false: the device is lost, which has been logged. */
+bool               cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what);
 bool               cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what); /* false: logged once, d->lost */
 static inline void cuda_launched(struct cuda_dev *d, const char *op)             /* after every launch */
 {
@@ -71,19 +78,25 @@ enum status cuda_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32
 void        cuda_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
                             enum dtype src_t);
 enum status cuda_load_init(struct cuda_dev *d);
-void        cuda_load_free(struct cuda_dev *d);
+bool        cuda_load_sync(struct cuda_dev *d); /* every weight_set has arrived; false: lost */
+void        cuda_load_free(struct cuda_dev *d); /* at the first step: weight_set works after it too, slowly */
 /* step.c */
 uint64_t       cuda_step_bytes(const struct device *d, const struct dev_limits *lim);
 enum status    cuda_step_init(struct device *d, const struct dev_limits *lim);
 enum dev_graph cuda_step_begin(struct device *d, const struct dev_step *s, struct dev_step *on);
-void           cuda_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on);
+bool           cuda_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on);
 enum status    cuda_step_wait(struct device *d, const struct dev_step *s);
 void           cuda_step_free(struct cuda_dev *d);
+bool           cuda_step_excuse(struct cuda_dev *d); /* true: a graph was being captured, which has failed now, without harm */
 /* gemm.c */
-enum status cuda_blas_init(struct cuda_dev *d);
+enum status cuda_blas_init(struct cuda_dev *d); /* takes cuda_blas_bytes() of the arena */
+uint64_t    cuda_blas_bytes(void);
 void        cuda_blas_free(struct cuda_dev *d);
-void        cuda_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
-void        cuda_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
+/* weight_alloc tells of every matrix before anything is in it: its algorithms are chosen now, and tried on it. Overwrites w->data
+ * and the arena beyond d->used; done when it returns. */
+void cuda_blas_seen(struct cuda_dev *d, const struct dev_weight *w);
+void cuda_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
+void cuda_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
 /* norm.cu */
 void cuda_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
 void cuda_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps);
@@ -97,9 +110,33 @@ void cuda_patch(struct cuda_dev *d, uint32_t *x, const struct dev_patch *p, cons
 /* rope_kv.cu, attn.cu */
 void cuda_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 void cuda_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
-/* How decode attention is split (plain C, attn_plan.c): tokens per chunk for kv lengths len[n_seq]. */
-uint32_t cuda_attn_chunk(const uint32_t *len, uint32_t n_seq, uint32_t n_kv_head, uint32_t n_sm, bool deterministic);
-uint32_t cuda_attn_items_max(uint32_t seqs_max, uint32_t n_kv_head, uint32_t n_sm, uint32_t pages_max); /* any plan's bound of items */
+/* attn_plan.c: pure functions of their arguments, any thread. How decode attention is split, for one shape of attention. */
+struct cuda_attn_split {
+    uint32_t n_unit; /* warps that share the work on one chunk: KV heads, times groups of CUDA_ATTN_HEADS heads */
+    uint32_t n_slot; /* decode warps that the GPU runs at a time                                                */
+    bool     fixed;  /* chunks of fixed length: d->deterministic                                                */
+};
+struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head, uint32_t n_kv_head, uint32_t head_dim);
+uint32_t               cuda_attn_warps(int arch, uint32_t head_dim); /* decode warps that one SM holds: bounded by its shared memory */
+/* plan.chunk for sequences of len[n_seq] tokens: the smallest multiple of CUDA_ATTN_KV from CUDA_ATTN_CHUNK_MIN on whose items still
+ * run all at a time; with more sequences than that, one that leaves most of them whole. 0 with a fixed split. */
+uint32_t cuda_attn_chunk(const struct cuda_attn_split *s, const uint32_t *len, uint32_t n_seq);
+/* Any plan's bound of items; it rises with n_seq, so it is a bucket's too. */
+uint32_t cuda_attn_items_max(const struct cuda_attn_split *s, uint32_t n_seq);
+uint32_t cuda_attn_tiles_max(uint32_t rows_max, uint32_t seqs_max); /* any plan's bound of tiles */
+/* Host arrays of a plan, where the caller wants them (pinned memory). */
+struct cuda_attn_lists {
+    uint32_t *tile_seq, *tile_row;      /* [tiles_max]                                              */
+    uint32_t *item_seq, *item_chunk;    /* [n_item_pad]                                             */
+    uint32_t *seq_item;                 /* [n_decode_pad + 1]                                       */
+    uint32_t *chunk;                    /* [1]                                                      */
+    uint32_t  n_decode_pad, n_item_pad; /* in: at least what the step has, e.g. a bucket and cuda_attn_items_max of it; entries behind
+                                          the step's own are written as padding */
+    uint32_t  n_decode, n_tile, n_item; /* out: of this step alone                                  */
+};
+/* Plans a step from host arrays: b->n_seq, row_seq, row_start and pos are read. Sequences without rows and rows whose row_seq is
+ * UINT32_MAX have no work; they stand behind the others. len: scratch [b->n_seq]. Tiles come longest first. */
+void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, uint32_t *len, struct cuda_attn_lists *l);
 /* moe.cu, sample.cu: what they need of d->work */
 uint64_t cuda_moe_work_bytes(const struct cuda_dev *d, const struct dev_limits *lim);
 void     cuda_moe(struct device *d, const struct op_moe *o);

@@ -1,0 +1,42 @@
+/* attn_plan: how the attention of a step is cut, as far as host and kernels must mean the same.   C17 and CUDA C++.
+ * A chunk is a run of KV of one sequence at absolute positions [i * chunk, (i + 1) * chunk): decode computes chunks apart and merges
+ * them in order. With a fixed split a row's chunk follows from its own length alone, so that its bits do too; the kernel for tiles of
+ * rows then folds what it has at the same positions. */
+#pragma once
+#include <stdint.h>
+#ifdef __CUDACC__
+#define CUDA_BOTH __host__ __device__
+#else
+#define CUDA_BOTH
+#endif
+
+enum {
+    CUDA_ATTN_KV = 64,          /* tokens of KV in a tile                                              */
+    CUDA_ATTN_ROWS = 64,        /* query rows of one sequence in a tile                                */
+    CUDA_ATTN_HEADS = 16,       /* heads of a group that one warp takes in decode: the rows of an mma  */
+    CUDA_ATTN_CHUNK_MIN = 128,  /* shortest chunk that a batch may choose: below it merging costs more */
+    CUDA_ATTN_FIXED_MIN = 256,  /* shortest chunk of the fixed split                                   */
+    CUDA_ATTN_FIXED_ITEMS = 16, /* most chunks of a sequence in the fixed split                        */
+    CUDA_ATTN_RING = 3          /* tiles of K or V in shared memory                                    */
+};
+
+/* Tokens per chunk of a row that sees kv_len tokens (window or not), fixed split. */
+static inline CUDA_BOTH uint32_t cuda_attn_chunk_fixed(uint32_t kv_len)
+{
+    uint32_t chunk = CUDA_ATTN_FIXED_MIN;
+    while ((kv_len + chunk - 1) / chunk > CUDA_ATTN_FIXED_ITEMS) chunk *= 2;
+    return chunk;
+}
+/* Bytes of a row of K or V in shared memory: an odd number of 16-byte pieces, so that ldmatrix meets each bank once. */
+static inline CUDA_BOTH uint32_t cuda_attn_stride(uint32_t dim) { return (dim / 8 | 1) * 16; }
+/* The dims that kernels exist for; 0: none. */
+static inline CUDA_BOTH uint32_t cuda_attn_dim(uint32_t head_dim)
+{
+    return head_dim <= 32    ? 32
+           : head_dim <= 64  ? 64
+           : head_dim <= 80  ? 80
+           : head_dim <= 96  ? 96
+           : head_dim <= 128 ? 128
+           : head_dim <= 256 ? 256
+                             : 0;
+}

@@ -1,0 +1,84 @@
+/* wire: what the nodes of one server tell each other, as bytes.   Thread: any (no state but struct wire_steps).
+ * Node 0 plans every step; the others run what they are told. First they must agree that they are the same server:
+ *   0 -> n  CHALLENGE   a number drawn for this connection
+ *   n -> 0  HELLO       who I am, what I was told to serve, how many KV blocks I have room for; signed
+ *   0 -> n  WELCOME     the blocks that all have, the name of the communicator; signed        or REFUSE: one line
+ *   n -> 0  READY       loaded                                                               or FAIL: one line
+ *   0 -> n  STEP*       one batch each, numbered                          both: BEAT, FAIL; 0 -> n: BYE
+ * Every length, id and row that comes from outside is checked against wire_limits before anything uses it: what wire_step_get
+ * takes, a batch may hold and a forward may run. */
+#pragma once
+#include "engine/batch.h"
+
+enum wire_type { WIRE_CHALLENGE = 1, WIRE_HELLO, WIRE_WELCOME, WIRE_REFUSE, WIRE_READY, WIRE_STEP, WIRE_BEAT, WIRE_FAIL, WIRE_BYE };
+enum {
+    WIRE_NONCE = 16,
+    WIRE_MAC = 32,
+    WIRE_COMM = 128, /* ncclUniqueId */
+    WIRE_VERSION_TEXT = 32,
+    WIRE_TEXT_MAX = 400,
+    WIRE_NODES_MAX = 256,
+};
+
+/* What all nodes must have been told alike; wire_field_name says it to people. */
+enum wire_field {
+    WIRE_F_MODEL, /* hash of config.json and of the weights' sizes */
+    WIRE_F_NNODES,
+    WIRE_F_TP,
+    WIRE_F_DEVICE,
+    WIRE_F_DTYPE,
+    WIRE_F_KV_DTYPE,
+    WIRE_F_BLOCK,
+    WIRE_F_SEQS,
+    WIRE_F_ROWS,
+    WIRE_F_CONTEXT,
+    WIRE_F_CHUNK,
+    WIRE_F_DETERMINISTIC,
+    WIRE_F_PREFIX,
+    WIRE_FIELDS
+};
+const char *wire_field_name(uint32_t field);
+
+struct wire_hello {
+    char          version[WIRE_VERSION_TEXT]; /* of the program, ends with 0 */
+    uint32_t      node;
+    uint32_t      n_block; /* that this node has room for */
+    uint64_t      field[WIRE_FIELDS];
+    unsigned char nonce[WIRE_NONCE]; /* for the answer's signature */
+};
+struct wire_welcome {
+    uint32_t      n_block;
+    unsigned char comm[WIRE_COMM];
+};
+enum {
+    WIRE_HELLO_BYTES = 4 + WIRE_VERSION_TEXT + 8 + 4 + 8 * WIRE_FIELDS + WIRE_NONCE + WIRE_MAC,
+    WIRE_WELCOME_BYTES = 4 + WIRE_COMM + WIRE_MAC
+};
+
+/* key: the shared secret, may be "". peer_nonce: of the challenge; of the hello. Written whole into out. */
+void wire_hello_put(unsigned char out[WIRE_HELLO_BYTES], const struct wire_hello *h, const unsigned char peer_nonce[WIRE_NONCE],
+                    const char *key);
+void wire_welcome_put(unsigned char out[WIRE_WELCOME_BYTES], const struct wire_welcome *w, const unsigned char peer_nonce[WIRE_NONCE],
+                      const char *key);
+/* ST_INVALID: not such bytes; ST_CANCELED: signed with another key. */
+enum status wire_hello_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key, struct wire_hello *h_out);
+enum status wire_welcome_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key,
+                             struct wire_welcome *w_out);
+/* Whether a node that says `h` belongs to what we are; false with one line in why. */
+bool wire_hello_fits(const struct wire_hello *own, const struct wire_hello *h, char *why, size_t why_bytes);
+
+struct wire_limits {
+    struct batch_cfg b;
+    uint32_t         n_block, block_tokens, vocab, context;
+};
+/* One end of the row of steps: numbers them, and remembers how many ids the step before drew (patches name those). */
+struct wire_steps {
+    uint64_t n;
+    uint32_t n_drawn;
+};
+uint32_t wire_step_bytes_max(const struct batch_cfg *b);
+/* out: [wire_step_bytes_max]. Returns the bytes of it. */
+uint32_t wire_step_put(unsigned char *out, const struct batch *b, struct wire_steps *s);
+/* b: batch_init with lim->b; untouched bounds, everything else overwritten. ST_INVALID with one line in why: b is then undefined. */
+enum status wire_step_get(const void *p, size_t n, const struct wire_limits *lim, struct wire_steps *s, struct batch *b, char *why,
+                          size_t why_bytes);

@@ -1,0 +1,275 @@
+#include "transfer/xfer.h"
+#include "base/clock.h"
+#include "transfer/lane.h"
+#include "test.h"
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SLAB = 1 << 20, JOBS = 64 };
+
+struct world {
+    struct xfer   *x;
+    unsigned char *a, *b; /* two host slabs */
+    uint32_t       seg_a, seg_b, seg_file;
+    int            fd;
+};
+
+static uint64_t fake_us; /* not 0: the clock stands there */
+static uint64_t test_clock(void) { return fake_us ? fake_us : clock_us(); }
+
+static void open_world(struct world *w, bool no_uring, bool start)
+{
+    struct xfer_cfg cfg = { .jobs_max = JOBS, .clock = test_clock };
+    *w = (struct world){ .fd = -1 };
+    fake_us = 0;
+    assert_int_equal(digest_key_init(&cfg.key, NULL, 0, 42), ST_OK);
+    assert_int_equal(xfer_create(&cfg, &w->x), ST_OK);
+    assert_int_equal(xfer_lane_add(w->x, lane_dev_create()), ST_OK);
+    assert_int_equal(xfer_lane_add(w->x, lane_nvme_create(8, 2, no_uring)), ST_OK);
+    assert_int_equal(posix_memalign((void **)&w->a, 4096, SLAB), 0);
+    assert_int_equal(posix_memalign((void **)&w->b, 4096, SLAB), 0);
+    for (int i = 0; i < SLAB; i++) w->a[i] = (unsigned char)(i * 7 + i / 251);
+    memset(w->b, 0xee, SLAB);
+    char path[] = "/tmp/spillway-xfer-XXXXXX";
+    w->fd = mkstemp(path);
+    assert_true(w->fd >= 0);
+    unlink(path);
+    assert_int_equal(ftruncate(w->fd, SLAB), 0);
+    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w->a, .bytes = SLAB }, &w->seg_a), ST_OK);
+    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_DEVICE, .base = w->b, .bytes = SLAB }, &w->seg_b), ST_OK);
+    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_FILE, .fd = w->fd, .bytes = SLAB }, &w->seg_file), ST_OK);
+    if (start) assert_int_equal(xfer_start(w->x), ST_OK);
+}
+static void close_world(struct world *w)
+{
+    xfer_free(w->x);
+    free(w->a), free(w->b);
+    close(w->fd);
+}
+
+static struct xfer_done wait_done(struct xfer *x)
+{
+    struct xfer_done d;
+    while (!xfer_poll(x, &d, 1)) {
+        if (!xfer_arm(x)) continue;
+        struct pollfd p = { .fd = xfer_fd(x), .events = POLLIN };
+        assert_int_equal(poll(&p, 1, 10000), 1);
+        xfer_ack(x);
+    }
+    return d;
+}
+
+static void bytes_arrive_and_their_digest_is_theirs(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, false, true);
+    struct xfer_job j = { .src = w.seg_b,
+                          .dst = w.seg_a,
+                          .src_off = 512,
+                          .dst_off = 8192,
+                          .bytes = 100000,
+                          .cookie = 7,
+                          .skip = 4096,
+                          .digest_mode = XFER_DIGEST_MAKE };
+    memcpy(w.b + 512, w.a + 300000, 100000);
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    struct xfer_done d = wait_done(w.x);
+    assert_int_equal(d.st, ST_OK);
+    assert_int_equal(d.cookie, 7);
+    assert_memory_equal(w.a + 8192, w.b + 512, 100000);
+    struct digest_key k;
+    digest_key_init(&k, NULL, 0, 42);
+    assert_true(digest_equal(d.digest, digest_of(&k, w.a + 8192 + 4096, 100000 - 4096)));
+    /* back: checked before the device gets a byte */
+    memset(w.b, 0, SLAB);
+    j = (struct xfer_job){ .src = w.seg_a,
+                           .dst = w.seg_b,
+                           .src_off = 8192,
+                           .dst_off = 0,
+                           .bytes = 100000,
+                           .skip = 4096,
+                           .digest_mode = XFER_DIGEST_CHECK,
+                           .digest = d.digest };
+    w.a[8192 + 50000] ^= 1;
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_int_equal(wait_done(w.x).st, ST_INVALID);
+    for (int i = 0; i < SLAB; i++) assert_int_equal(w.b[i], 0);
+    w.a[8192 + 50000] ^= 1;
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_int_equal(wait_done(w.x).st, ST_OK);
+    assert_memory_equal(w.b, w.a + 8192, 100000);
+    close_world(&w);
+}
+
+static void files(bool no_uring)
+{
+    struct world w;
+    open_world(&w, no_uring, true);
+    uint64_t      seen = 0;
+    struct digest digest[16];
+    for (uint64_t i = 0; i < 16; i++) {
+        struct xfer_job j = { .src = w.seg_a,
+                              .dst = w.seg_file,
+                              .src_off = i * 65536,
+                              .dst_off = (15 - i) * 65536,
+                              .bytes = 65536,
+                              .cookie = i,
+                              .prio = XFER_STORE,
+                              .digest_mode = XFER_DIGEST_MAKE };
+        assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    }
+    for (int i = 0; i < 16; i++) {
+        struct xfer_done d = wait_done(w.x);
+        assert_int_equal(d.st, ST_OK);
+        assert_false(seen >> d.cookie & 1); /* exactly once */
+        seen |= 1u << d.cookie;
+        digest[d.cookie] = d.digest;
+    }
+    unsigned char *copy = malloc(SLAB);
+    memcpy(copy, w.a, SLAB);
+    memset(w.a, 0, SLAB);
+    for (uint64_t i = 0; i < 16; i++) {
+        struct xfer_job j = { .src = w.seg_file,
+                              .dst = w.seg_a,
+                              .src_off = (15 - i) * 65536,
+                              .dst_off = i * 65536,
+                              .bytes = 65536,
+                              .cookie = i,
+                              .digest_mode = XFER_DIGEST_CHECK,
+                              .digest = digest[i] };
+        if (i == 3) j.digest.lo ^= 1; /* another block's */
+        assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    }
+    for (int i = 0; i < 16; i++) {
+        struct xfer_done d = wait_done(w.x);
+        assert_int_equal(d.st, d.cookie == 3 ? ST_INVALID : ST_OK);
+    }
+    assert_memory_equal(w.a, copy, SLAB);
+    free(copy);
+
+    /* the file is shorter than was said; a device that is full */
+    assert_int_equal(ftruncate(w.fd, 65536 * 2 + 100), 0);
+    struct xfer_job j = { .src = w.seg_file, .dst = w.seg_a, .src_off = 131072, .bytes = 4096 };
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_int_equal(wait_done(w.x).st, ST_IO);
+    int      full = open("/dev/full", O_WRONLY);
+    uint32_t seg;
+    assert_true(full >= 0);
+    assert_int_equal(xfer_seg_add(w.x, &(struct xfer_seg){ .kind = XFER_FILE, .fd = full, .bytes = SLAB }, &seg), ST_OK);
+    j = (struct xfer_job){ .src = w.seg_a, .dst = seg, .bytes = 4096 };
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_int_equal(wait_done(w.x).st, ST_TOO_LARGE);
+    xfer_seg_drop(w.x, seg);
+    close(full);
+
+    struct xfer_stats st[4];
+    assert_int_equal(xfer_stats(w.x, st, 4), 2);
+    assert_int_equal(st[1].n_done, 34);
+    assert_int_equal(st[1].n_failed, 3);
+    assert_int_equal(st[1].n_queued, 0);
+    assert_int_equal(st[1].queued_bytes, 0);
+    close_world(&w);
+}
+static void files_by_the_ring(void **state) { (void)state, files(false); }
+static void files_by_threads(void **state) { (void)state, files(true); }
+
+/* Posted before the lanes run, so that the order in which they begin is theirs alone. */
+static void loads_go_first_and_what_is_late_or_canceled_does_not_begin(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, false, false);
+    fake_us = 1000000;
+    uint64_t ticket;
+    for (uint64_t i = 0; i < 6; i++) {
+        struct xfer_job j = { .src = w.seg_a,
+                              .dst = w.seg_b,
+                              .dst_off = i * 4096,
+                              .bytes = 4096,
+                              .cookie = i,
+                              .prio = i < 2   ? XFER_STORE
+                                      : i < 4 ? XFER_PREFETCH
+                                              : XFER_LOAD,
+                              .deadline_us = i == 4 ? 999999 : 0 };
+        assert_int_equal(xfer_post(w.x, &j, &ticket), ST_OK);
+        if (i == 2) xfer_cancel(w.x, ticket);
+    }
+    assert_int_equal(xfer_start(w.x), ST_OK);
+    static const uint64_t    order[] = { 4, 2, 5, 3, 0, 1 };
+    static const enum status st[] = { ST_TIMEOUT, ST_CANCELED, ST_OK, ST_OK, ST_OK, ST_OK };
+    for (int i = 0; i < 6; i++) {
+        struct xfer_done d = wait_done(w.x);
+        assert_int_equal(d.cookie, order[i]);
+        assert_int_equal(d.st, st[i]);
+    }
+    assert_int_equal(w.b[2 * 4096], 0xee); /* canceled: never written */
+    xfer_cancel(w.x, ticket);              /* long done: nothing happens */
+    close_world(&w);
+}
+
+static void old_stores_go_before_young_loads(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, false, false);
+    fake_us = 1000000;
+    struct xfer_job j = { .src = w.seg_a, .dst = w.seg_b, .bytes = 4096, .cookie = 1, .prio = XFER_STORE };
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    fake_us = 3000000;
+    j.cookie = 2, j.prio = XFER_LOAD;
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_int_equal(xfer_start(w.x), ST_OK);
+    assert_int_equal(wait_done(w.x).cookie, 1);
+    assert_int_equal(wait_done(w.x).cookie, 2);
+    close_world(&w);
+}
+
+static void the_bound_holds_and_what_is_queued_at_the_end_is_canceled(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, false, false);
+    struct xfer_job j = { .src = w.seg_a, .dst = w.seg_b, .bytes = 4096 };
+    for (int i = 0; i < JOBS; i++) assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_AGAIN);
+    uint32_t remote;
+    assert_int_equal(xfer_seg_add(w.x, &(struct xfer_seg){ .kind = XFER_REMOTE, .bytes = SLAB }, &remote), ST_OK);
+    j.dst = remote;
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_CONFIG); /* no lane goes there */
+    assert_int_equal(xfer_start(w.x), ST_OK);
+    close_world(&w); /* nothing hangs, nothing leaks */
+}
+
+static void a_mac_needs_its_key(void **state)
+{
+    (void)state;
+    struct digest_key a, b, c;
+    assert_int_equal(digest_key_init(&a, "too short", 9, 1), ST_CONFIG);
+    assert_int_equal(digest_key_init(&a, "a secret of sufficient length", 29, 1), ST_OK);
+    assert_int_equal(digest_key_init(&b, "a secret of sufficient lengtH", 29, 1), ST_OK);
+    assert_int_equal(digest_key_init(&c, NULL, 0, 1), ST_OK);
+    struct digest d = digest_of(&a, "payload", 7);
+    assert_true(digest_equal(d, digest_of(&a, "payload", 7)));
+    assert_false(digest_equal(d, digest_of(&a, "pbyload", 7)));
+    assert_false(digest_equal(d, digest_of(&b, "payload", 7)));
+    assert_false(digest_equal(d, digest_of(&c, "payload", 7)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_arrive_and_their_digest_is_theirs),
+        cmocka_unit_test(files_by_the_ring),
+        cmocka_unit_test(files_by_threads),
+        cmocka_unit_test(loads_go_first_and_what_is_late_or_canceled_does_not_begin),
+        cmocka_unit_test(old_stores_go_before_young_loads),
+        cmocka_unit_test(the_bound_holds_and_what_is_queued_at_the_end_is_canceled),
+        cmocka_unit_test(a_mac_needs_its_key),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

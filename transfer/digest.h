@@ -1,0 +1,22 @@
+/* digest: whether the bytes that came back are the bytes that left.   Thread: any.
+ * Without a key of the operator: XXH3-128, seeded: it finds accidents (a torn write, a flipped bit, a block in another's place).
+ * With one (--kv-mac-key): HMAC-SHA256 cut to 128 bits: it also finds what somebody with access to the folder changed on purpose. */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct digest {
+    uint64_t lo, hi;
+};
+struct digest_key {
+    bool          mac;
+    unsigned char key[32]; /* MAC */
+    uint64_t      seed;    /* XXH3 */
+};
+
+struct digest digest_of(const struct digest_key *k, const void *data, size_t bytes);
+bool          digest_equal(struct digest a, struct digest b); /* in constant time */
+/* The key of a MAC out of what the operator gave (any length, at least 16 bytes: ST_CONFIG), by SHA-256. */
+enum status digest_key_init(struct digest_key *k_out, const void *secret, size_t bytes, uint64_t seed); /* secret NULL: no MAC */

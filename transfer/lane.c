@@ -1,0 +1,158 @@
+#include "transfer/lane.h"
+#include "base/check.h"
+#include "base/thread.h"
+#include "transfer/xfer_impl.h"
+
+enum { AGE_US = 500000 }; /* what has waited so long goes before a better priority */
+
+void lane_init(struct xfer_lane *l, const struct lane_ops *ops)
+{
+    l->ops = ops;
+    l->inbox.fd = -1;
+    for (int p = 0; p < XFER_PRIOS; p++) list_init(&l->queue[p]);
+}
+
+/* ---- completion */
+
+static uint64_t average(uint64_t old, uint64_t v) { return old ? old - old / 8 + v / 8 : v; }
+
+/* Two numbers out of times and sizes: what is large tells the bandwidth, what is small the latency. */
+static void lane_learn(struct xfer_lane *l, uint64_t bytes, uint64_t us)
+{
+    enum { LARGE = 256 << 10 };
+    if (bytes >= LARGE) {
+        uint64_t old = atomic_load_explicit(&l->ns_per_mib, memory_order_relaxed);
+        atomic_store_explicit(&l->ns_per_mib, average(old, us * 1000 * 1048576 / bytes + 1), memory_order_relaxed);
+    } else {
+        uint64_t old = atomic_load_explicit(&l->latency_ns, memory_order_relaxed);
+        atomic_store_explicit(&l->latency_ns, average(old, us * 1000 + 1), memory_order_relaxed);
+    }
+}
+
+static void finish(struct xfer_item *it, enum status st)
+{
+    struct xfer_lane *l = it->lane;
+    uint64_t          now = l->x->cfg.clock(), begin = it->begin_us ? it->begin_us : now;
+    it->done.st = st;
+    it->done.wait_us = (uint32_t)(begin - it->post_us);
+    it->done.run_us = (uint32_t)(now - begin);
+    atomic_fetch_add_explicit(&l->n_done, 1, memory_order_relaxed);
+    if (st == ST_OK) {
+        atomic_fetch_add_explicit(&l->bytes, it->job.bytes, memory_order_relaxed);
+        if (it->begin_us) lane_learn(l, it->job.bytes, now - begin);
+    } else {
+        atomic_fetch_add_explicit(&l->n_failed, 1, memory_order_relaxed);
+    }
+    atomic_fetch_sub_explicit(&l->n_queued, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&l->queued_bytes, it->job.bytes, memory_order_relaxed);
+    CHECK(ring_push(&l->x->done, it)); /* the owner may free it from here on */
+}
+
+void lane_done(struct xfer_item *it, enum status st)
+{
+    struct xfer_lane *l = it->lane;
+    CHECK(l->n_begun > 0);
+    l->n_begun--;
+    finish(it, st);
+}
+
+bool lane_digest(struct xfer_item *it, const void *p)
+{
+    if (it->job.digest_mode == XFER_DIGEST_NONE) return true;
+    CHECK(it->job.skip <= it->job.bytes);
+    struct digest d = digest_of(&it->lane->x->cfg.key, (const char *)p + it->job.skip, it->job.bytes - it->job.skip);
+    it->done.digest = d;
+    return it->job.digest_mode == XFER_DIGEST_MAKE || digest_equal(d, it->job.digest);
+}
+
+/* ---- the thread */
+
+static void drain_inbox(struct xfer_lane *l)
+{
+    for (struct xfer_item *it; (it = ring_pop(&l->inbox));) list_add_tail(&l->queue[it->job.prio], &it->link);
+}
+
+static struct xfer_item *head(struct xfer_lane *l, int prio)
+{
+    return list_empty(&l->queue[prio]) ? NULL : LIST_ENTRY(l->queue[prio].next, struct xfer_item, link);
+}
+
+static struct xfer_item *next(struct xfer_lane *l, uint64_t now)
+{
+    struct xfer_item *best = NULL;
+    for (int p = XFER_PRIOS; p-- > 0;) {
+        struct xfer_item *it = head(l, p);
+        if (!it) continue;
+        bool old = best && now - best->post_us > AGE_US && best->post_us < it->post_us;
+        if (!best || !old) best = it;
+    }
+    if (best) list_del(&best->link);
+    return best;
+}
+
+/* Takes what may begin; what was canceled or came too late completes here. */
+static uint32_t take(struct xfer_lane *l, struct xfer_item **item, uint32_t max)
+{
+    uint64_t now = l->x->cfg.clock();
+    uint32_t n = 0;
+    for (struct xfer_item *it; n < max && (it = next(l, now));) {
+        if (atomic_load_explicit(&it->canceled, memory_order_acquire)) {
+            finish(it, ST_CANCELED);
+        } else if (it->job.deadline_us && it->job.deadline_us < now) {
+            finish(it, ST_TIMEOUT);
+        } else {
+            it->begin_us = now;
+            it->left = it->job.bytes;
+            item[n++] = it;
+        }
+    }
+    return n;
+}
+
+static bool queued(const struct xfer_lane *l)
+{
+    return !list_empty(&l->queue[XFER_LOAD]) || !list_empty(&l->queue[XFER_PREFETCH]) || !list_empty(&l->queue[XFER_STORE]);
+}
+
+static void *lane_main(void *arg)
+{
+    struct xfer_lane *l = arg;
+    struct xfer_item *item[LANE_BATCH_MAX];
+    enum status       st = l->ops->open(l);
+    while (!atomic_load_explicit(&l->stop, memory_order_acquire)) {
+        drain_inbox(l);
+        uint32_t room = l->ops->depth - l->n_begun, n = take(l, item, room < LANE_BATCH_MAX ? room : LANE_BATCH_MAX);
+        l->n_begun += n;
+        if (st) {
+            for (uint32_t i = 0; i < n; i++) lane_done(item[i], st);
+        } else if (n) {
+            l->ops->begin(l, item, n);
+        }
+        if (l->n_begun)
+            l->ops->reap(l, n == 0);
+        else if (!queued(l))
+            ring_wait(&l->inbox, -1);
+    }
+    while (l->n_begun) l->ops->reap(l, true);
+    drain_inbox(l);
+    for (int p = 0; p < XFER_PRIOS; p++)
+        LIST_EACH(it, &l->queue[p]) finish(LIST_ENTRY(it, struct xfer_item, link), ST_CANCELED);
+    if (!st) l->ops->close(l);
+    return NULL;
+}
+
+enum status lane_start(struct xfer_lane *l)
+{
+    enum status st = thread_start(&l->thread, THREAD_XFER, l->ops->name, lane_main, l);
+    l->started = st == ST_OK;
+    return st;
+}
+
+void lane_stop(struct xfer_lane *l)
+{
+    if (!l->started) return;
+    atomic_store_explicit(&l->stop, true, memory_order_release);
+    ring_wake(&l->inbox);
+    pthread_join(l->thread, NULL);
+    l->started = false;
+}

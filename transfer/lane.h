@@ -1,0 +1,55 @@
+/* lane: one way of moving bytes: a table of functions and a thread.   Private to transfer/ and its tests.
+ * The thread takes up to ops->depth items, best priority first, and hands them to begin; a lane that works on several at a time
+ * completes them in reap. lane_done is called once per item, on the lane's thread. */
+#pragma once
+#include "base/list.h"
+#include "base/ring.h"
+#include "transfer/xfer.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct xfer_item {
+    struct list       link;
+    struct xfer_job   job;
+    struct xfer_seg   src, dst; /* as they were when it was posted */
+    struct xfer_lane *lane;
+    _Atomic bool      canceled;
+    uint64_t          ticket, post_us, begin_us;
+    uint32_t          left, tried; /* for the lane: bytes still to move, attempts */
+    struct xfer_done  done;
+};
+
+struct lane_ops {
+    const char *name;
+    uint32_t    depth; /* items begun and not done */
+    bool (*can)(const struct xfer_lane *l, enum xfer_kind src, enum xfer_kind dst);
+    enum status (*open)(struct xfer_lane *l); /* on the lane's thread, before the first item */
+    void (*begin)(struct xfer_lane *l, struct xfer_item **item, uint32_t n);
+    void (*reap)(struct xfer_lane *l, bool wait); /* wait: at least one of those begun */
+    void (*close)(struct xfer_lane *l);           /* on the lane's thread, nothing is begun any more */
+    void (*free)(struct xfer_lane *l);
+};
+enum { LANE_BATCH_MAX = 64 };
+struct xfer_lane {
+    const struct lane_ops *ops;
+    struct xfer           *x;
+    struct ring            inbox;
+    pthread_t              thread;
+    bool                   started;
+    uint32_t               n_begun; /* the thread's */
+    struct list            queue[XFER_PRIOS];
+    _Atomic bool           stop;
+    _Atomic uint64_t       n_done, n_failed, bytes, n_queued, queued_bytes, ns_per_mib, latency_ns; /* the last two: averages */
+};
+
+void lane_init(struct xfer_lane *l, const struct lane_ops *ops);
+/* The item is finished. Its digest has been made or checked by the lane where the bytes lay on the host (lane_digest). */
+void lane_done(struct xfer_item *it, enum status st);
+/* MAKE or CHECK over the payload that lies at p; false: CHECK has failed. */
+bool lane_digest(struct xfer_item *it, const void *p);
+
+struct device;
+/* DEVICE <-> HOST, HOST <-> HOST. Devices whose memory is the process's own: memcpy. */
+struct xfer_lane *lane_dev_create(void);
+/* HOST <-> FILE. io_uring where the kernel allows it, else positioned reads and writes by n_thread threads; the reason is logged once. */
+struct xfer_lane *lane_nvme_create(uint32_t depth, uint32_t n_thread, bool no_uring);

@@ -1,0 +1,173 @@
+#include "transfer/xfer.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "transfer/xfer_impl.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status xfer_create(const struct xfer_cfg *cfg, struct xfer **x_out)
+{
+    struct xfer *x = calloc(1, sizeof *x);
+    if (!x) return ST_NOMEM;
+    x->cfg = *cfg;
+    if (!x->cfg.clock) x->cfg.clock = clock_us;
+    x->done.fd = -1;
+    enum status st = pool_init(&x->items, "transfers", cfg->jobs_max, sizeof(struct xfer_item));
+    if (!st) st = ring_init(&x->done, cfg->jobs_max);
+    if (st) {
+        xfer_free(x);
+        return st;
+    }
+    *x_out = x;
+    return ST_OK;
+}
+
+enum status xfer_lane_add(struct xfer *x, struct xfer_lane *lane)
+{
+    CHECK(x->n_lane < XFER_LANES_MAX);
+    lane->x = x;
+    x->lane[x->n_lane++] = lane;
+    return ring_init(&lane->inbox, x->cfg.jobs_max);
+}
+
+enum status xfer_start(struct xfer *x)
+{
+    for (uint32_t i = 0; i < x->n_lane; i++) {
+        enum status st = lane_start(x->lane[i]);
+        if (st) return st;
+    }
+    return ST_OK;
+}
+
+void xfer_free(struct xfer *x)
+{
+    if (!x) return;
+    for (uint32_t i = 0; i < x->n_lane; i++) lane_stop(x->lane[i]);
+    struct xfer_done done;
+    while (x->items.mem && xfer_poll(x, &done, 1)) continue;
+    for (uint32_t i = 0; i < x->n_lane; i++) {
+        ring_free(&x->lane[i]->inbox);
+        x->lane[i]->ops->free(x->lane[i]);
+    }
+    if (x->done.fd >= 0) ring_free(&x->done);
+    if (x->items.mem) pool_free(&x->items);
+    free(x);
+}
+
+/* ---- segments */
+
+enum status xfer_seg_add(struct xfer *x, const struct xfer_seg *seg, uint32_t *id_out)
+{
+    for (uint32_t i = 1; i < SEGS_MAX; i++) {
+        if (x->used[i]) continue;
+        x->used[i] = true;
+        x->seg[i] = *seg;
+        *id_out = i;
+        return ST_OK;
+    }
+    return ST_AGAIN;
+}
+
+void xfer_seg_drop(struct xfer *x, uint32_t id)
+{
+    CHECK(id < SEGS_MAX && x->used[id]);
+    CHECK(x->refs[id] == 0);
+    x->used[id] = false;
+}
+
+/* ---- jobs */
+
+static struct xfer_lane *lane_for(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst)
+{
+    for (uint32_t i = 0; i < x->n_lane; i++)
+        if (x->lane[i]->ops->can(x->lane[i], src, dst)) return x->lane[i];
+    return NULL;
+}
+
+static const struct xfer_seg *seg_of(const struct xfer *x, uint32_t id, uint64_t off, uint64_t bytes)
+{
+    CHECK(id < SEGS_MAX && x->used[id]);
+    CHECK(off <= x->seg[id].bytes && bytes <= x->seg[id].bytes - off);
+    return &x->seg[id];
+}
+
+enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *ticket_out)
+{
+    const struct xfer_seg *src = seg_of(x, job->src, job->src_off, job->bytes), *dst = seg_of(x, job->dst, job->dst_off, job->bytes);
+    struct xfer_lane      *lane = lane_for(x, src->kind, dst->kind);
+    if (!lane) return ST_CONFIG;
+    struct xfer_item *it = pool_get(&x->items);
+    if (!it) return ST_AGAIN;
+    it->job = *job;
+    it->src = *src, it->dst = *dst;
+    it->lane = lane;
+    it->ticket = ++x->n_posted << 24 | pool_index(&x->items, it);
+    it->post_us = x->cfg.clock();
+    it->done.cookie = job->cookie;
+    it->done.bytes = job->bytes;
+    x->refs[job->src]++, x->refs[job->dst]++;
+    atomic_fetch_add_explicit(&lane->n_queued, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&lane->queued_bytes, job->bytes, memory_order_relaxed);
+    CHECK(ring_push(&lane->inbox, it)); /* as long as the pool */
+    if (ticket_out) *ticket_out = it->ticket;
+    return ST_OK;
+}
+
+void xfer_cancel(struct xfer *x, uint64_t ticket)
+{
+    struct xfer_item *it = (struct xfer_item *)(void *)(x->items.mem + (ticket & 0xffffff) * x->items.size);
+    if (it->ticket == ticket) atomic_store_explicit(&it->canceled, true, memory_order_release);
+}
+
+uint32_t xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max)
+{
+    uint32_t n = 0;
+    for (struct xfer_item *it; n < max && (it = ring_pop(&x->done)); n++) {
+        done[n] = it->done;
+        x->refs[it->job.src]--, x->refs[it->job.dst]--;
+        it->ticket = 0;
+        pool_put(&x->items, it);
+    }
+    return n;
+}
+
+int  xfer_fd(const struct xfer *x) { return ring_fd(&x->done); }
+bool xfer_arm(struct xfer *x) { return ring_arm(&x->done); }
+void xfer_ack(struct xfer *x) { ring_ack(&x->done); }
+
+/* ---- what it is like */
+
+static double bytes_per_s(const struct xfer_lane *l)
+{
+    uint64_t ns = atomic_load_explicit(&l->ns_per_mib, memory_order_relaxed);
+    return ns ? 1048576.0 * 1e9 / (double)ns : 0;
+}
+
+uint32_t xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max)
+{
+    uint32_t n = x->n_lane < max ? x->n_lane : max;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct xfer_lane *l = x->lane[i];
+        out[i] = (struct xfer_stats){ .lane = l->ops->name,
+                                      .n_done = atomic_load_explicit(&l->n_done, memory_order_relaxed),
+                                      .n_failed = atomic_load_explicit(&l->n_failed, memory_order_relaxed),
+                                      .bytes = atomic_load_explicit(&l->bytes, memory_order_relaxed),
+                                      .n_queued = atomic_load_explicit(&l->n_queued, memory_order_relaxed),
+                                      .queued_bytes = atomic_load_explicit(&l->queued_bytes, memory_order_relaxed),
+                                      .bytes_per_s = bytes_per_s(l),
+                                      .latency_us = (double)atomic_load_explicit(&l->latency_ns, memory_order_relaxed) / 1e3 };
+    }
+    return n;
+}
+
+double xfer_estimate_us(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes)
+{
+    const struct xfer_lane *l = lane_for(x, src, dst);
+    if (!l) return 0;
+    double rate = bytes_per_s(l), queued = (double)atomic_load_explicit(&l->queued_bytes, memory_order_relaxed);
+    double wait = (double)atomic_load_explicit(&l->latency_ns, memory_order_relaxed) / 1e3;
+    return rate > 0 ? wait + (queued + (double)bytes) / rate * 1e6 : wait;
+}

@@ -1,0 +1,96 @@
+/* common: what every kernel file begins with: types, launches, reductions.   C++17, by nvcc, or by the host compiler on the emulator
+ * of tests/emu (CUDA_EMU), whose headers bear the same names as the toolkit's.
+ *
+ * A kernel begins with pdl_wait() before it reads what the kernel before it wrote, and calls pdl_launch() once its own loads are
+ * issued (ptx.cuh). Every name in a .cu carries the file's prefix: on the emulator all kernels live in one program. */
+#pragma once
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/ptx.cuh"
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { WARP = 32, SMEM_PLAIN = 48 << 10 }; /* dynamic shared memory that a kernel may have without asking */
+
+/* Dynamic shared memory as T *name, 128-byte aligned. In the emulator it begins as NaN. */
+#ifdef CUDA_EMU
+#define DYN_SMEM(T, name) T *name = (T *)(void *)emu::B->dyn
+#else
+#define DYN_SMEM(T, name)                                        \
+    extern __shared__ __align__(128) unsigned char name##_raw[]; \
+    T                                             *name = (T *)name##_raw
+#endif
+#define EMU_DYN_SMEM DYN_SMEM
+
+/* ---------------------------------------------------------------- launches */
+
+struct launch_on {
+    cudaStream_t stream;
+    bool         pdl; /* the kernel may begin before the one ahead of it has ended */
+};
+static inline struct launch_on launch_to(cudaStream_t s) { return launch_on{ s, false }; }
+static inline struct launch_on launch_to(const struct cuda_dev *d) { return launch_on{ d->stream, d->pdl }; }
+
+/* The result is cudaPeekAtLastError's: cuda_launched(d, op) reads it. */
+template <class... P, class... A>
+static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, struct launch_on on, A &&...a)
+{
+    if (smem > SMEM_PLAIN) cudaFuncSetAttribute((const void *)k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+#ifdef CUDA_EMU
+    emu::launch_kernel(k, grid, block, smem, on.stream, on.pdl, static_cast<A &&>(a)...);
+#else
+    cudaLaunchAttribute attr = {};
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid, c.blockDim = block, c.dynamicSmemBytes = smem, c.stream = on.stream;
+    c.attrs = &attr, c.numAttrs = on.pdl ? 1 : 0;
+    cudaLaunchKernelEx(&c, k, static_cast<P>(a)...);
+#endif
+}
+/* kernel<<<grid, block, smem>>>(...) on a struct cuda_dev * (with programmatic dependent launch where the device has it) or on a
+ * plain stream. A kernel with a comma in its template arguments goes in parentheses. */
+#define LAUNCH(kernel, grid, block, smem, on, ...) launch(kernel, dim3(grid), dim3(block), (size_t)(smem), launch_to(on), __VA_ARGS__)
+
+/* In a loop that waits for another block or rank. */
+#define EMU_SPIN() spin_pause()
+
+/* ---------------------------------------------------------------- reductions: fixed trees, the same bits in every thread */
+
+__device__ __forceinline__ float warp_sum(float v)
+{
+#pragma unroll
+    for (int m = WARP / 2; m; m >>= 1) v += __shfl_xor_sync(0xffffffffu, v, m);
+    return v;
+}
+__device__ __forceinline__ float warp_max(float v)
+{
+#pragma unroll
+    for (int m = WARP / 2; m; m >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, m));
+    return v;
+}
+/* All threads of a block of N (a multiple of 32); one after another is fine. Over lanes, then over warps. */
+template <int N> __device__ __forceinline__ float block_sum(float v)
+{
+    __shared__ float part[N / WARP];
+    v = warp_sum(v);
+    if (N == WARP) return v;
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = v;
+    __syncthreads();
+    v = threadIdx.x % WARP < N / WARP ? part[threadIdx.x % WARP] : 0.0f;
+    __syncthreads();
+    return warp_sum(v);
+}
+template <int N> __device__ __forceinline__ float block_max(float v)
+{
+    __shared__ float part[N / WARP];
+    v = warp_max(v);
+    if (N == WARP) return v;
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = v;
+    __syncthreads();
+    v = threadIdx.x % WARP < N / WARP ? part[threadIdx.x % WARP] : -INFINITY;
+    __syncthreads();
+    return warp_max(v);
+}

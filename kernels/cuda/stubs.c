@@ -1,0 +1,58 @@
+/* stubs: every function of cuda.h that may not be there yet, weak and linked behind all others, so that every program links.
+ * Without their types: a linker asks for names alone, and who calls one ends here. */
+#include "base/check.h"
+
+#define STUB(name) \
+    __attribute__((weak)) void name(void) { CHECK(!#name " is not built yet"); }
+#define STUB_SAYS(name, value) \
+    __attribute__((weak)) long name(void) { return value; }
+
+STUB_SAYS(cuda_open, -44) /* no status that means success */
+STUB_SAYS(cuda_list, 0)
+STUB(cuda_ok)
+STUB(cuda_alloc)
+STUB(cuda_free_bytes)
+STUB(cuda_to_device)
+STUB(cuda_to_host)
+STUB(cuda_sync)
+STUB(cuda_weight_bytes)
+STUB(cuda_weight_alloc)
+STUB(cuda_weight_set)
+STUB(cuda_load_init)
+STUB(cuda_load_free)
+STUB(cuda_step_bytes)
+STUB(cuda_step_init)
+STUB(cuda_step_begin)
+STUB(cuda_step_end)
+STUB(cuda_step_wait)
+STUB(cuda_step_free)
+STUB(cuda_blas_init)
+STUB(cuda_blas_free)
+STUB(cuda_linear)
+STUB(cuda_logits)
+STUB(cuda_rmsnorm)
+STUB(cuda_add_rmsnorm)
+STUB(cuda_embed)
+STUB(cuda_swiglu)
+STUB(cuda_gather)
+STUB(cuda_add_bias)
+STUB(cuda_patch)
+STUB(cuda_qkv)
+STUB(cuda_attention)
+STUB(cuda_attn_chunk)
+STUB(cuda_attn_items_max)
+STUB(cuda_attn_split)
+STUB(cuda_attn_fill)
+STUB_SAYS(cuda_moe_work_bytes, 0)
+STUB(cuda_moe)
+STUB_SAYS(cuda_sample_work_bytes, 0)
+STUB(cuda_sample)
+STUB(cuda_logprob)
+STUB(cuda_block_copy)
+STUB(cuda_comm_init)
+STUB(cuda_comm_free)
+STUB(cuda_allreduce)
+STUB(cuda_broadcast)
+STUB(cuda_allgather)
+STUB(cuda_weight_fill)
+STUB(cuda_tune)

@@ -1,0 +1,186 @@
+/* cuda_test: what the tests of the CUDA device share: opening it beside the ref device, moving numbers, comparing, schedules.
+ *
+ * On the emulator a test runs under every schedule (CT_SCHEDULES); on a GPU once. Without either it ends with 77: skipped.
+ * Memory of a device lasts until it is closed: open one per test. */
+#pragma once
+#include "op/op_test.h"
+#ifdef CUDA_EMU
+#include <emu.h>
+#endif
+
+static inline struct device *ct_open(enum dtype act, size_t arena_bytes)
+{
+    struct device *d = NULL;
+    struct dev_cfg cfg = { .kind = DEV_CUDA, .arena_bytes = arena_bytes ? arena_bytes : OP_ARENA, .n_rank = 1, .act = act };
+    assert_int_equal(dev_open(&cfg, &d), ST_OK);
+    return d;
+}
+static inline struct device *ct_open_ref(void)
+{
+    struct device *d = op_open(DEV_REF, NULL, 0);
+    assert_non_null(d);
+    return d;
+}
+
+/* for (CT_SCHEDULES(i)) ...: the same work in every order that the emulator knows */
+#ifdef CUDA_EMU
+static inline uint32_t ct_schedule(uint32_t i)
+{
+    struct emu_schedule s = emu_schedule_at(i % EMU_SCHEDULES);
+    emu_set_schedule(i < EMU_SCHEDULES ? &s : NULL);
+    return i;
+}
+#define CT_SCHEDULES(i)             \
+    uint32_t i = 0;                 \
+    ct_schedule(i) < EMU_SCHEDULES; \
+    i++
+/* the three that differ most, for what is slow */
+#define CT_SCHEDULES_FEW(i)         \
+    uint32_t i = 0;                 \
+    ct_schedule(i) < EMU_SCHEDULES; \
+    i += 4
+static inline const char *ct_schedule_name(uint32_t i)
+{
+    struct emu_schedule s = emu_schedule_at(i);
+    return emu_schedule_name(&s);
+}
+#else
+#define CT_SCHEDULES(i) \
+    uint32_t i = 0;     \
+    i < 1;              \
+    i++
+#define CT_SCHEDULES_FEW(i) \
+    uint32_t i = 0;         \
+    i < 1;                  \
+    i++
+static inline const char *ct_schedule_name(uint32_t i) { return (void)i, "gpu"; }
+#endif
+
+/* ---------------------------------------------------------------- memory */
+
+static inline void *ct_alloc(struct device *d, size_t bytes) /* poisoned: NaN in every type */
+{
+    void *p, *ff = malloc(bytes ? bytes : 1);
+    assert_int_equal(d->ops->alloc(d, bytes ? bytes : 1, &p), ST_OK);
+    memset(ff, 0xff, bytes);
+    d->ops->to_device(d, p, ff, bytes);
+    assert_int_equal(d->ops->sync(d), ST_OK);
+    free(ff);
+    return p;
+}
+static inline void ct_put(struct device *d, void *dst, const void *src, size_t bytes)
+{
+    d->ops->to_device(d, dst, src, bytes);
+    assert_int_equal(d->ops->sync(d), ST_OK);
+}
+static inline void ct_get(struct device *d, void *dst, const void *src, size_t bytes)
+{
+    d->ops->to_host(d, dst, src, bytes);
+    assert_int_equal(d->ops->sync(d), ST_OK);
+}
+static inline void *ct_bytes(struct device *d, const void *src, size_t bytes) /* raw: F32, u32, ... */
+{
+    void *p = ct_alloc(d, bytes);
+    ct_put(d, p, src, bytes);
+    return p;
+}
+/* n numbers in type t of the device, rounded to nearest */
+static inline void ct_put_as(struct device *d, void *dst, enum dtype t, const float *x, size_t n)
+{
+    if (t == DT_F32) {
+        ct_put(d, dst, x, n * sizeof *x);
+        return;
+    }
+    uint16_t *h = malloc((n ? n : 1) * sizeof *h);
+    for (size_t i = 0; i < n; i++) h[i] = t == DT_BF16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
+    ct_put(d, dst, h, n * sizeof *h);
+    free(h);
+}
+static inline void ct_get_as(struct device *d, float *x, const void *src, enum dtype t, size_t n)
+{
+    if (t == DT_F32) {
+        ct_get(d, x, src, n * sizeof *x);
+        return;
+    }
+    uint16_t *h = malloc((n ? n : 1) * sizeof *h);
+    ct_get(d, h, src, n * sizeof *h);
+    for (size_t i = 0; i < n; i++) x[i] = t == DT_BF16 ? bf16_to_f32(h[i]) : f16_to_f32(h[i]);
+    free(h);
+}
+/* activations: in the device's own type */
+static inline void *ct_act(struct device *d, const float *x, size_t n)
+{
+    void *p = ct_alloc(d, n * dtype_bytes(d->act));
+    ct_put_as(d, p, d->act, x, n);
+    return p;
+}
+static inline void *ct_act_new(struct device *d, size_t n) { return ct_alloc(d, n * dtype_bytes(d->act)); }
+static inline void  ct_act_get(struct device *d, float *x, const void *src, size_t n) { ct_get_as(d, x, src, d->act, n); }
+static inline void  ct_poison(struct device *d, void *p, size_t bytes)
+{
+    void *ff = malloc(bytes ? bytes : 1);
+    memset(ff, 0xff, bytes);
+    ct_put(d, p, ff, bytes);
+    free(ff);
+}
+/* x[n] as the device will see it, so that ref computes from the same numbers */
+static inline void ct_round(float *x, size_t n, enum dtype t)
+{
+    for (size_t i = 0; i < n; i++) x[i] = op_rounded(x[i], t);
+}
+
+/* ---------------------------------------------------------------- comparing */
+
+static inline double ct_rel_l2(const float *got, const float *want, size_t n) /* NaN anywhere: NaN */
+{
+    double diff = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        double e = (double)got[i] - (double)want[i];
+        diff += e * e, norm += (double)want[i] * (double)want[i];
+    }
+    return norm > 0 ? sqrt(diff / norm) : sqrt(diff);
+}
+static inline double ct_max_abs(const float *got, const float *want, size_t n)
+{
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        double e = fabs((double)got[i] - (double)want[i]);
+        if (!(e <= worst)) worst = e;
+        if (worst != worst) break;
+    }
+    return worst;
+}
+static inline void ct_assert_close(const float *got, const float *want, size_t n, double rel_l2, double max_abs, const char *what)
+{
+    double l2 = ct_rel_l2(got, want, n), most = ct_max_abs(got, want, n);
+    if (!(l2 <= rel_l2) || !(most <= max_abs)) {
+        size_t at = 0;
+        for (size_t i = 0; i < n; i++)
+            if (!(fabs((double)got[i] - (double)want[i]) < most)) {
+                at = i;
+                break;
+            }
+        fail_msg("%s: relative error %.3g (at most %.3g), largest difference %.3g (at most %.3g): [%zu] is %.9g, should be %.9g", what, l2,
+                 rel_l2, most, max_abs, at, (double)got[at], (double)want[at]);
+    }
+}
+static inline void ct_assert_same(const void *got, const void *want, size_t bytes, const char *what)
+{
+    const uint8_t *a = got, *b = want;
+    for (size_t i = 0; i < bytes; i++)
+        if (a[i] != b[i]) fail_msg("%s: byte %zu of %zu is %02x, should be %02x", what, i, bytes, a[i], b[i]);
+}
+
+/* ---------------------------------------------------------------- the run */
+
+/* return ct_run(tests): 77 where there is no GPU */
+#define ct_run(tests) (ct_has_device() ? cmocka_run_group_tests(tests, NULL, NULL) : 77)
+static inline bool ct_has_device(void)
+{
+    struct dev_info info[1];
+    char            why[256] = "";
+    uint32_t        n = dev_list(info, 1, why, sizeof why);
+    if (n && !info[0].refused[0]) return true;
+    printf("no GPU: %s\n", n ? info[0].refused : why);
+    return false;
+}

@@ -1,0 +1,3 @@
+/* cuda_fp16: the 16-bit floats of the emulator.   C++17. */
+#pragma once
+#include <emu_types.h>

@@ -1,0 +1,51 @@
+/* emu: CUDA kernels and the CUDA runtime on the CPU, what a test may set.   Thread: set before work is given to the devices.
+ *
+ * One fiber per CUDA thread, one block after another on the OS thread that launches; several OS threads may run kernels at once.
+ * A schedule decides in which order fibers and blocks run, so one kernel is run under several: what depends on the order shows.
+ * Device memory and dynamic shared memory begin as NaN (0xff bytes). */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include <cuda_runtime_api.h>
+
+enum emu_order { EMU_IN_ORDER, EMU_REVERSED, EMU_RANDOM, EMU_ORDERS };
+struct emu_schedule {
+    enum emu_order order;  /* of the threads of a block and of the blocks of a grid               */
+    bool           greedy; /* a warp runs as far as it can before the next; else threads take turns */
+    bool           eager;  /* cp.async copies at once (shows write after read); else at the wait (shows a missing wait) */
+    uint32_t       seed;   /* of EMU_RANDOM                                                        */
+};
+enum { EMU_SCHEDULES = 12 };
+void                emu_set_schedule(const struct emu_schedule *s); /* NULL: in order, lockstep, lazy */
+struct emu_schedule emu_schedule_at(uint32_t i);                    /* i < EMU_SCHEDULES: every combination once */
+const char         *emu_schedule_name(const struct emu_schedule *s);
+
+/* The devices. Set while none of their memory is held; 0 devices: none found. Defaults: 1 device, 2 GiB, sm_90, 8 SMs. */
+struct emu_device {
+    size_t bytes;
+    int    arch; /* 90 for sm_90 */
+    int    n_sm;
+};
+void   emu_set_devices(int n);
+void   emu_set_device(int ordinal, const struct emu_device *d);
+void   emu_set_driver(int version); /* what cudaDriverGetVersion says; 0: no driver, every call fails with cudaErrorInsufficientDriver */
+size_t emu_bytes_held(void);        /* device and pinned host memory not yet given back, all devices */
+
+/* true: work is queued and runs when somebody waits for it (each query runs one piece), so a buffer that is reused too early shows.
+ * false, the default: work runs within the call that enqueues it. Both in the order of the stream. */
+void emu_set_lazy(bool on);
+
+/* The next call of that name ("cudaMalloc"; "launch" for a kernel) fails with this error; where CUDA's documentation says that the
+ * error ends the context (illegal address, launch failure, uncorrectable ECC error, ...) all later calls return it too. */
+void     emu_fail_next(const char *call, cudaError_t e);
+void     emu_fail_after(const char *call, uint32_t skip, cudaError_t e); /* the one after `skip` more calls of that name */
+void     emu_reset(void);                                                /* no faults planned, no error kept, defaults of all the above */
+uint64_t emu_launches(void);                                             /* kernels run so far by this process (replayed ones too) */
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,193 @@
+/* emu_kernel: what a kernel sees when it runs on the CPU: threadIdx, barriers, shuffles, launches.   C++17, included by cuda_runtime.h.
+ * Thread: all state is of the OS thread that launches. */
+#pragma once
+#include <emu.h>
+#include <emu_types.h>
+#include <functional>
+#include <stdlib.h>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__    __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __shared__ static thread_local /* one block at a time per OS thread */
+
+namespace emu
+{
+enum { WARP = 32, SLOT = 64, BARRIERS = 16 };
+/* kinds of warp collectives: lanes that meet must mean the same one */
+enum kind { SYNC = 1, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX };
+
+struct Warp {
+    uint32_t arrived[2], mask;
+    uint64_t gen;
+    int      kind;
+    alignas(16) unsigned char slot[2][WARP][SLOT];
+};
+struct CpAsync {
+    void       *dst;
+    const void *src;
+    int         bytes; /* of 16: the rest becomes zero */
+};
+struct Fiber {
+    void                             *sp;
+    char                             *stack;
+    bool                              done, waited; /* waited: has called pdl_wait */
+    uint3                             tid;
+    int                               lin, lane, warp;
+    std::vector<CpAsync>              open;
+    std::vector<std::vector<CpAsync>> groups;
+    void                             *fake; /* AddressSanitizer's own stack */
+};
+struct Block {
+    dim3                         grid, dim;
+    uint3                        bid;
+    int                          n, live, cur;
+    std::vector<Fiber>           f;
+    std::vector<Warp>            w;
+    std::vector<int>             order;
+    int                          arrived[BARRIERS];
+    uint64_t                     gen[BARRIERS];
+    unsigned char               *dyn; /* dynamic shared memory, exact size */
+    uint64_t                     progress;
+    const std::function<void()> *body;
+};
+extern __thread Block *B; /* of the block that runs on this OS thread */
+extern __thread Fiber *F;
+extern bool            cp_eager;
+
+[[noreturn]] void die(const char *what); /* names block and thread, aborts */
+void              bar_sync(int id, int count);
+void              spin(); /* in a loop that waits for another block or rank */
+/* All lanes of mask meet and leave `size` bytes each; the last one runs `last` (may be NULL) over the slots. The slots stay
+ * until this lane's next collective. */
+unsigned char (*collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char (*slot)[SLOT])))[SLOT];
+void launch(dim3 grid, dim3 block, size_t smem, bool pdl, const std::function<void()> &body);
+/* Gives work to a stream (cudart.cc). func: the kernel, for its attributes. */
+void enqueue_kernel(cudaStream_t s, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl, std::function<void()> body);
+
+template <class T> T shfl(uint32_t mask, T v, int src)
+{
+    static_assert(sizeof(T) <= SLOT, "too large for a shuffle");
+    unsigned char(*s)[SLOT] = collect(SHFL, mask, &v, sizeof v, NULL);
+    T r = v;
+    if (src >= 0 && src < WARP && (mask >> src & 1)) memcpy((void *)&r, s[src], sizeof r);
+    return r;
+}
+/* Arguments are copied at the launch, as the driver does; a captured launch keeps these copies. */
+template <class... P, class... A>
+void launch_kernel(void (*k)(P...), dim3 grid, dim3 block, size_t smem, cudaStream_t stream, bool pdl, A &&...a)
+{
+    std::tuple<std::decay_t<P>...> t(static_cast<std::decay_t<P>>(a)...);
+    enqueue_kernel(stream, (const void *)k, grid, block, smem, pdl, [k, t] { std::apply(k, t); });
+}
+} // namespace emu
+
+#define threadIdx (emu::F->tid)
+#define blockIdx  (emu::B->bid)
+#define blockDim  (emu::B->dim)
+#define gridDim   (emu::B->grid)
+static const int warpSize = 32;
+
+static inline void __syncthreads() { emu::bar_sync(0, emu::B->n); }
+static inline void __syncwarp(uint32_t mask = 0xffffffffu)
+{
+    int none = 0;
+    emu::collect(emu::SYNC, mask, &none, sizeof none, NULL);
+}
+int __syncthreads_or(int p);
+int __syncthreads_and(int p);
+int __syncthreads_count(int p);
+
+template <class T> T __shfl_xor_sync(uint32_t m, T v, int x, int w = 32)
+{
+    int l = emu::F->lane, s = l ^ x;
+    return emu::shfl(m, v, s / w == l / w ? s : l);
+}
+template <class T> T __shfl_down_sync(uint32_t m, T v, unsigned d, int w = 32)
+{
+    int l = emu::F->lane, s = l + (int)d;
+    return emu::shfl(m, v, s / w == l / w ? s : l);
+}
+template <class T> T __shfl_up_sync(uint32_t m, T v, unsigned d, int w = 32)
+{
+    int l = emu::F->lane, s = l - (int)d;
+    return emu::shfl(m, v, s >= 0 && s / w == l / w ? s : l);
+}
+template <class T> T __shfl_sync(uint32_t m, T v, int src, int w = 32)
+{
+    int l = emu::F->lane;
+    return emu::shfl(m, v, l / w * w + (src & (w - 1)));
+}
+static inline uint32_t __ballot_sync(uint32_t m, int p)
+{
+    int      q = p != 0, t;
+    uint32_t r = 0;
+    unsigned char(*s)[emu::SLOT] = emu::collect(emu::VOTE, m, &q, sizeof q, NULL);
+    for (int i = 0; i < 32; i++)
+        if (m >> i & 1) {
+            memcpy(&t, s[i], sizeof t);
+            r |= (uint32_t)t << i;
+        }
+    return r;
+}
+static inline int      __any_sync(uint32_t m, int p) { return __ballot_sync(m, p) != 0; }
+static inline int      __all_sync(uint32_t m, int p) { return __ballot_sync(m, p) == m; }
+static inline uint32_t __activemask() { emu::die("__activemask says nothing that a kernel may rely on"); }
+
+/* integers over the lanes of a mask */
+template <class T, class Op> T emu_reduce(uint32_t m, T v, Op op)
+{
+    unsigned char(*s)[emu::SLOT] = emu::collect(emu::REDUCE, m, &v, sizeof v, NULL);
+    T    r = v, t;
+    bool first = true;
+    for (int i = 0; i < 32; i++)
+        if (m >> i & 1) {
+            memcpy(&t, s[i], sizeof t);
+            r = first ? t : op(r, t);
+            first = false;
+        }
+    return r;
+}
+#define EMU_REDUCE(T)                                                                     \
+    static inline T __reduce_add_sync(uint32_t m, T v)                                    \
+    {                                                                                     \
+        return emu_reduce(m, v, [](T a, T b) { return (T)((uint32_t)a + (uint32_t)b); }); \
+    }                                                                                     \
+    static inline T __reduce_min_sync(uint32_t m, T v)                                    \
+    {                                                                                     \
+        return emu_reduce(m, v, [](T a, T b) { return a < b ? a : b; });                  \
+    }                                                                                     \
+    static inline T __reduce_max_sync(uint32_t m, T v)                                    \
+    {                                                                                     \
+        return emu_reduce(m, v, [](T a, T b) { return a > b ? a : b; });                  \
+    }
+EMU_REDUCE(unsigned)
+EMU_REDUCE(int)
+static inline unsigned __reduce_and_sync(uint32_t m, unsigned v)
+{
+    return emu_reduce(m, v, [](unsigned a, unsigned b) { return a & b; });
+}
+static inline unsigned __reduce_or_sync(uint32_t m, unsigned v)
+{
+    return emu_reduce(m, v, [](unsigned a, unsigned b) { return a | b; });
+}
+static inline unsigned __reduce_xor_sync(uint32_t m, unsigned v)
+{
+    return emu_reduce(m, v, [](unsigned a, unsigned b) { return a ^ b; });
+}
+template <class T> uint32_t __match_any_sync(uint32_t m, T v)
+{
+    unsigned char(*s)[emu::SLOT] = emu::collect(emu::MATCH, m, &v, sizeof v, NULL);
+    uint32_t r = 0;
+    for (int i = 0; i < 32; i++)
+        if ((m >> i & 1) && !memcmp(s[i], &v, sizeof v)) r |= 1u << i;
+    return r;
+}

@@ -1,0 +1,409 @@
+/* stream: streams, events, kernels and graphs of the emulated runtime.   See rt.h. */
+#include "rt.h"
+#include <algorithm>
+#include <emu_kernel.h>
+#include <string.h>
+#include <time.h>
+
+struct CUgraph_st {
+    std::vector<rt::Op>                      node;
+    std::vector<std::shared_ptr<rt::Stream>> member; /* streams that give to it while it is open */
+    cudaStreamCaptureMode                    mode;
+    bool                                     invalid;
+};
+struct CUgraphExec_st {
+    std::shared_ptr<const std::vector<rt::Op>> node;
+};
+struct CUevent_st {
+    std::shared_ptr<rt::Stream> stream; /* of the last record; empty: never recorded */
+    uint64_t                    ticket;
+    bool                        timing;
+    std::shared_ptr<double>     at; /* seconds */
+    CUgraph_st                 *cap;
+    uint64_t                    cap_n;
+};
+
+namespace rt
+{
+static std::map<cudaStream_t, std::shared_ptr<Stream>> streams;
+static std::map<const void *, int>                     smem_max; /* of a kernel, by cudaFuncSetAttribute */
+static std::atomic<uint64_t>                           n_launch{ 0 };
+
+std::shared_ptr<Stream> stream_of(cudaStream_t s)
+{
+    std::lock_guard<std::mutex> g(lock);
+    if (!s || s == cudaStreamLegacy || s == cudaStreamPerThread) {
+        Device &d = device[current];
+        if (!d.legacy) d.legacy = std::make_shared<Stream>(), d.legacy->device = current;
+        return d.legacy;
+    }
+    auto it = streams.find(s);
+    return it == streams.end() ? NULL : it->second;
+}
+/* Runs what lies before ticket `upto`. A device that is lost runs nothing more. */
+static void drain(Stream &s, uint64_t upto)
+{
+    if (s.done >= upto) return;
+    std::lock_guard<std::recursive_mutex> m(s.m);
+    while (s.done < upto) {
+        Op op;
+        {
+            std::lock_guard<std::mutex> q(s.qm);
+            if (s.q.empty()) return; /* within an operation of this very stream */
+            op = std::move(s.q.front());
+            s.q.pop_front();
+        }
+        if (lost(s.device) == cudaSuccess) op();
+        s.done++;
+    }
+}
+static uint64_t pushed(Stream &s)
+{
+    std::lock_guard<std::mutex> q(s.qm);
+    return s.pushed;
+}
+static std::vector<std::shared_ptr<Stream>> all_of(int dev)
+{
+    std::lock_guard<std::mutex>          g(lock);
+    std::vector<std::shared_ptr<Stream>> v;
+    for (auto &p : streams)
+        if (p.second->device == dev) v.push_back(p.second);
+    if (device[dev].legacy) v.push_back(device[dev].legacy);
+    return v;
+}
+void drain_device(int dev, bool blocking_only)
+{
+    for (auto &s : all_of(dev))
+        if (s->blocking || !blocking_only) drain(*s, pushed(*s));
+}
+static cudaError_t enqueue_on(const std::shared_ptr<Stream> &s, Op op, uint64_t *ticket)
+{
+    if (s->cap) {
+        if (s->cap->invalid) return cudaErrorStreamCaptureInvalidated;
+        s->cap->node.push_back(std::move(op));
+        s->cap_n++;
+        return cudaSuccess;
+    }
+    bool legacy = s == device[s->device].legacy;
+    if (legacy) drain_device(s->device, true);
+    uint64_t upto;
+    {
+        std::lock_guard<std::mutex> q(s->qm);
+        s->q.push_back(std::move(op));
+        upto = ++s->pushed;
+    }
+    if (ticket) *ticket = upto;
+    if (!lazy || legacy) drain(*s, upto);
+    return cudaSuccess;
+}
+cudaError_t enqueue(cudaStream_t h, Op op)
+{
+    std::shared_ptr<Stream> s = stream_of(h);
+    return s ? enqueue_on(s, std::move(op), NULL) : cudaErrorInvalidResourceHandle;
+}
+static double now()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+/* Has it passed? In lazy mode a question moves the stream on by one piece. */
+static bool passed(Stream &s, uint64_t ticket)
+{
+    if (s.done < ticket && lazy && s.m.try_lock()) {
+        drain(s, s.done + 1);
+        s.m.unlock();
+    }
+    return s.done >= ticket;
+}
+} // namespace rt
+using namespace rt;
+
+/* ---------------------------------------------------------------- kernels */
+
+void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl, std::function<void()> body)
+{
+    cudaError_t             e = enter("launch");
+    std::shared_ptr<Stream> s = stream_of(h);
+    size_t                  threads = (size_t)block.x * block.y * block.z, most = 48 << 10;
+    if (e == cudaSuccess && (!s || s->device != current)) e = cudaErrorInvalidResourceHandle;
+    if (e == cudaSuccess) {
+        std::lock_guard<std::mutex> g(lock);
+        auto                        it = smem_max.find(func);
+        if (it != smem_max.end()) most = (size_t)it->second;
+    }
+    bool grid_ok = grid.x && grid.y && grid.z && grid.x <= 0x7fffffffu && grid.y <= 65535 && grid.z <= 65535;
+    if (e == cudaSuccess && (!grid_ok || threads < 1 || threads > 1024 || block.z > 64)) e = cudaErrorInvalidConfiguration;
+    if (e == cudaSuccess && smem > most) e = cudaErrorInvalidValue;
+    if (e == cudaSuccess)
+        e = enqueue_on(
+            s,
+            [=] {
+                cudaError_t fault = planned("kernel"); /* found by whoever waits */
+                if (fault != cudaSuccess) return lose(s->device, fault);
+                n_launch++;
+                emu::launch(grid, block, smem, pdl, body);
+            },
+            NULL);
+    fail(e);
+}
+uint64_t    emu_launches(void) { return n_launch; }
+cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value)
+{
+    RT_ENTER("cudaFuncSetAttribute");
+    if (attr == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+        if (value < 0 || value > 227 << 10) return fail(cudaErrorInvalidValue);
+        std::lock_guard<std::mutex> g(lock);
+        smem_max[func] = value;
+    }
+    return cudaSuccess;
+}
+
+/* ---------------------------------------------------------------- streams */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    RT_ENTER("cudaStreamCreate");
+    std::shared_ptr<Stream> s = std::make_shared<Stream>();
+    s->device = current;
+    s->blocking = flags != cudaStreamNonBlocking;
+    std::lock_guard<std::mutex> g(lock);
+    *out = (cudaStream_t)(void *)s.get();
+    streams[*out] = s;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreate(cudaStream_t *s) { return cudaStreamCreateWithFlags(s, cudaStreamDefault); }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority)
+{
+    (void)priority;
+    return cudaStreamCreateWithFlags(s, flags);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    RT_ENTER("cudaDeviceGetStreamPriorityRange");
+    *least = 0, *greatest = -5;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t h)
+{
+    std::shared_ptr<Stream> s = h ? stream_of(h) : NULL; /* a lost device's streams are given back too */
+    if (!s) return fail(cudaErrorInvalidResourceHandle);
+    drain(*s, pushed(*s));
+    {
+        std::lock_guard<std::mutex> g(lock);
+        streams.erase(h);
+    }
+    RT_ENTER("cudaStreamDestroy");
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t h)
+{
+    RT_ENTER("cudaStreamSynchronize");
+    std::shared_ptr<Stream> s = stream_of(h);
+    if (!s) return fail(cudaErrorInvalidResourceHandle);
+    if (s->cap) s->cap->invalid = true;
+    if (s->cap || unsafe_now()) return fail(cudaErrorStreamCaptureUnsupported);
+    if (s == device[s->device].legacy) drain_device(s->device, true);
+    drain(*s, pushed(*s));
+    return fail(lost(s->device));
+}
+cudaError_t cudaStreamQuery(cudaStream_t h)
+{
+    RT_ENTER("cudaStreamQuery");
+    std::shared_ptr<Stream> s = stream_of(h);
+    if (!s) return fail(cudaErrorInvalidResourceHandle);
+    if (s->cap) s->cap->invalid = true;
+    if (s->cap || unsafe_now()) return fail(cudaErrorStreamCaptureUnsupported);
+    bool ok = passed(*s, pushed(*s));
+    if (lost(s->device) != cudaSuccess) return fail(lost(s->device));
+    return fail(ok ? cudaSuccess : cudaErrorNotReady);
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *arg)
+{
+    RT_ENTER("cudaLaunchHostFunc");
+    return fail(enqueue(s, [fn, arg] { fn(arg); }));
+}
+
+/* ---------------------------------------------------------------- events */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
+{
+    RT_ENTER("cudaEventCreate");
+    *e = new CUevent_st{ NULL, 0, !(flags & cudaEventDisableTiming), std::make_shared<double>(0.0), NULL, 0 };
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, cudaEventDefault); }
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    if (!e) return fail(cudaErrorInvalidResourceHandle);
+    delete e;
+    RT_ENTER("cudaEventDestroy");
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t h)
+{
+    RT_ENTER("cudaEventRecord");
+    std::shared_ptr<Stream> s = stream_of(h);
+    if (!e || !s) return fail(cudaErrorInvalidResourceHandle);
+    if (s->cap) {
+        e->cap = s->cap, e->stream = s, e->cap_n = s->cap_n;
+        return cudaSuccess;
+    }
+    std::shared_ptr<double> at = e->at;
+    e->cap = NULL, e->stream = s;
+    return fail(enqueue_on(
+        s, [at] { *at = now(); }, &e->ticket));
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t h, cudaEvent_t e, unsigned flags)
+{
+    (void)flags;
+    RT_ENTER("cudaStreamWaitEvent");
+    std::shared_ptr<Stream> s = stream_of(h);
+    if (!e || !s) return fail(cudaErrorInvalidResourceHandle);
+    if (e->cap) { /* within a capture: s joins it, or comes back to it */
+        if (s->cap && s->cap != e->cap) return fail(cudaErrorStreamCaptureMerge);
+        if (!s->cap) {
+            s->cap = e->cap, s->cap_n = 0, s->cap_joined = 0, s->cap_origin = false;
+            s->cap->member.push_back(s);
+            s->cap_n = 1; /* to be waited for, even when it does nothing */
+        }
+        if (e->stream != s && e->stream->cap == s->cap) e->stream->cap_joined = std::max(e->stream->cap_joined, e->cap_n);
+        return cudaSuccess;
+    }
+    if (s->cap) return fail(e->stream ? cudaErrorStreamCaptureIsolation : cudaSuccess);
+    if (!e->stream) return cudaSuccess;
+    std::shared_ptr<Stream> of = e->stream;
+    uint64_t                ticket = e->ticket;
+    return fail(enqueue_on(
+        s, [of, ticket] { drain(*of, ticket); }, NULL));
+}
+static cudaError_t event_check(cudaEvent_t e)
+{
+    if (!e) return cudaErrorInvalidResourceHandle;
+    if (e->cap) return cudaErrorCapturedEvent;
+    if (unsafe_now()) return cudaErrorStreamCaptureUnsupported;
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    RT_ENTER("cudaEventQuery");
+    cudaError_t st = event_check(e);
+    if (st != cudaSuccess || !e->stream) return fail(st);
+    bool ok = passed(*e->stream, e->ticket);
+    if (lost(e->stream->device) != cudaSuccess) return fail(lost(e->stream->device));
+    return fail(ok ? cudaSuccess : cudaErrorNotReady);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    RT_ENTER("cudaEventSynchronize");
+    cudaError_t st = event_check(e);
+    if (st != cudaSuccess || !e->stream) return fail(st);
+    drain(*e->stream, e->ticket);
+    return fail(lost(e->stream->device));
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    RT_ENTER("cudaEventElapsedTime");
+    if (!from || !to || !from->timing || !to->timing || !from->stream || !to->stream) return fail(cudaErrorInvalidResourceHandle);
+    if (from->stream->done < from->ticket || to->stream->done < to->ticket) return fail(cudaErrorNotReady);
+    *ms = (float)((*to->at - *from->at) * 1e3);
+    return cudaSuccess;
+}
+
+/* ---------------------------------------------------------------- graphs */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t h, enum cudaStreamCaptureMode mode)
+{
+    RT_ENTER("cudaStreamBeginCapture");
+    std::shared_ptr<Stream> s = h ? stream_of(h) : NULL;
+    if (!s) return fail(cudaErrorStreamCaptureUnsupported); /* the legacy stream cannot be captured */
+    if (s->cap) return fail(cudaErrorInvalidValue);
+    s->cap = new CUgraph_st{ {}, { s }, mode, false };
+    s->cap_n = s->cap_joined = 0, s->cap_origin = true;
+    if (mode == cudaStreamCaptureModeGlobal) capturing_global++;
+    if (mode == cudaStreamCaptureModeThreadLocal) capturing++;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t h, cudaGraph_t *out)
+{
+    *out = NULL;
+    std::shared_ptr<Stream> s = stream_of(h);
+    if (!s || !s->cap) return fail(cudaErrorInvalidValue);
+    if (!s->cap_origin) return fail(cudaErrorStreamCaptureUnmatched);
+    CUgraph_st *g = s->cap;
+    cudaError_t e = g->invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
+    for (auto &m : g->member) {
+        if (e == cudaSuccess && m != s && m->cap_joined < m->cap_n) e = cudaErrorStreamCaptureUnjoined;
+        m->cap = NULL;
+    }
+    g->member.clear();
+    if (g->mode == cudaStreamCaptureModeGlobal) capturing_global--;
+    if (g->mode == cudaStreamCaptureModeThreadLocal) capturing--;
+    cudaError_t fault = enter("cudaStreamEndCapture");
+    if (e == cudaSuccess) e = fault;
+    if (e != cudaSuccess)
+        delete g;
+    else
+        *out = g;
+    return fail(e);
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t h, enum cudaStreamCaptureStatus *status)
+{
+    RT_ENTER("cudaStreamIsCapturing");
+    std::shared_ptr<Stream> s = stream_of(h);
+    if (!s) return fail(cudaErrorInvalidResourceHandle);
+    *status = !s->cap ? cudaStreamCaptureStatusNone : s->cap->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+    return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    static __thread cudaStreamCaptureMode of_thread;
+    std::swap(of_thread, *mode);
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags)
+{
+    (void)flags;
+    RT_ENTER("cudaGraphInstantiate");
+    if (!g) return fail(cudaErrorInvalidValue);
+    *x = new CUgraphExec_st{ std::make_shared<const std::vector<Op>>(g->node) };
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags)
+{
+    return cudaGraphInstantiate(x, g, flags);
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t g, cudaGraphNode_t *nodes, size_t *n)
+{
+    RT_ENTER("cudaGraphGetNodes");
+    if (!g || nodes) return fail(cudaErrorInvalidValue); /* only the count */
+    *n = g->node.size();
+    return cudaSuccess;
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t x, cudaStream_t s)
+{
+    (void)s;
+    RT_ENTER("cudaGraphUpload");
+    return fail(x ? cudaSuccess : cudaErrorInvalidValue);
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s)
+{
+    RT_ENTER("cudaGraphLaunch");
+    if (!x) return fail(cudaErrorInvalidValue);
+    std::shared_ptr<const std::vector<Op>> node = x->node;
+    return fail(enqueue(s, [node] {
+        for (const Op &op : *node) op();
+    }));
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x)
+{
+    delete x;
+    RT_ENTER("cudaGraphExecDestroy");
+    return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+    delete g;
+    RT_ENTER("cudaGraphDestroy");
+    return cudaSuccess;
+}

@@ -1,0 +1,29 @@
+/* ident: which KV a block holds: a chain of SHA-256 over everything that its bytes depend on.   Thread: any.
+ *   key(0)     = SHA-256("spillway kv 1" | fingerprint | salt)
+ *   key(i + 1) = SHA-256(key(i) | block_tokens | ids of block i)
+ * Every field has a fixed length, so no two inputs give the same bytes. Same key, same KV: on any tier, in any process, and for
+ * no other tenant, for the salt is part of it. The key is never trusted alone: token ids are stored and compared too. */
+#pragma once
+#include "kvcache/kv.h"
+
+struct kv_key {
+    unsigned char b[32];
+};
+/* What the bytes of a block depend on beside tokens and salt. */
+struct kv_identity {
+    unsigned char model[32]; /* hash of weights and configuration (model_hash) */
+    uint32_t      dtype, layout, block_tokens, n_layer, n_kv_head, head_dim, tp_size;
+    uint64_t      block_bytes; /* of all ranks together */
+};
+enum { KV_LAYOUT = 1 }; /* rises when the order of bytes in a block changes */
+
+struct kv_key          kv_fingerprint(const struct kv_identity *id);
+struct kv_key          kv_key_root(const struct kv_key *fingerprint, struct kv_salt salt);
+struct kv_key          kv_key_next(const struct kv_key *before, const uint32_t *ids, uint32_t block_tokens);
+static inline uint64_t kv_key_hash(const struct kv_key *k) /* for tables: the key is as random as a hash can be */
+{
+    uint64_t h;
+    __builtin_memcpy(&h, k->b, sizeof h);
+    return h;
+}
+static inline bool kv_key_equal(const struct kv_key *a, const struct kv_key *b) { return !__builtin_memcmp(a, b, sizeof *a); }

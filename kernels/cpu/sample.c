@@ -1,11 +1,12 @@
 /* sample: one row of logits to one id, without sorting the vocabulary; logprobs, ranks and the best few.
  * The set of survivors is exact (order: higher logit first, ties to the lower id), and the draw walks it in order of id,
- * so that neither depends on how the set was found. Rows are spread over threads; a row has one thread. */
+ * so that neither depends on how the set was found. Weights are integers (kernels/weigh.h): all sums are exact. Rows are spread over threads; a row has one thread. */
 #include "base/rng.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/weigh.h"
 #include <math.h>
 
-enum { SAMPLE_BLOCK = 256, SAMPLE_COLLECT = 4096, SAMPLE_BYTES_PER_ID = 12, SAMPLE_SORT_MAX = 4096 };
+enum { SAMPLE_BLOCK = SIMD_WEIGH_MAX, SAMPLE_COLLECT = 4096, SAMPLE_BYTES_PER_ID = 12, SAMPLE_SORT_MAX = 4096 };
 
 struct sample_work {
     const struct simd *v;
@@ -13,7 +14,7 @@ struct sample_work {
     float             *z;     /* [vocab] logits after mask, bias, penalties, temperature */
     float             *e;     /* [vocab] exp(z - max), 0 when out by min-p; before that: counts of ids in the history */
     uint32_t          *c;     /* [vocab] candidates */
-    double            *block; /* [vocab / 256] sums of e */
+    uint64_t          *block; /* [vocab / 256] weights */
 };
 
 /* does a come before b? */
@@ -74,25 +75,24 @@ static uint32_t top_k(const struct simd *v, const float *z, uint32_t n, uint32_t
     return m;
 }
 
-/* The fewest of c [n] that come first and weigh at least `part` of all; returns how many, moved to the front. */
-static uint32_t top_p(const float *z, const float *e, uint32_t *c, uint32_t n, double part)
+/* The fewest of c [n] that come first and weigh at least `left`, which all of them do; returns how many, moved to the front. */
+static uint32_t top_p(const float *z, const float *e, uint32_t *c, uint32_t n, uint64_t left)
 {
-    uint32_t lo = 0, hi = n;
-    double   left = part; /* what [0, lo) does not give yet */
+    uint32_t lo = 0, hi = n; /* [0, hi) is enough; left: what [0, lo) does not give yet */
     while (hi - lo > 1) {
         uint32_t p = split(z, c, lo, hi);
-        double   sum = 0;
-        for (uint32_t i = lo; i < p; i++) sum += (double)e[c[i]];
-        if (p > lo && sum >= left) {
+        uint64_t sum = 0;
+        for (uint32_t i = lo; i < p; i++) sum += weigh(e[c[i]]);
+        if (sum >= left) {
             hi = p; /* without the pivot it is enough */
-        } else if (sum + (double)e[c[p]] >= left) {
+        } else if (sum + weigh(e[c[p]]) >= left) {
             return p + 1;
         } else {
-            left -= sum + (double)e[c[p]];
+            left -= sum + weigh(e[c[p]]);
             lo = p + 1;
         }
     }
-    return hi > 1 ? hi : 1;
+    return hi;
 }
 
 static void sort_ids(uint32_t *c, uint32_t n) /* heap sort: nothing is allocated, nothing is quadratic */
@@ -141,82 +141,69 @@ static void adjust(const struct sample_work *w, const float *logits, const struc
     }
 }
 
-/* The sum of exp(z - max); by blocks, which `block` gets where it is not NULL. */
-static double exp_all(const struct simd *v, float *e, double *block, const float *z, uint32_t n, float max, float min)
+/* What all ids weigh together; by blocks, which `block` gets where it is not NULL. */
+static uint64_t weigh_all(const struct simd *v, float *e, uint64_t *block, const float *z, uint32_t n, float max, float min)
 {
-    double sum = 0;
+    uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i += SAMPLE_BLOCK) {
-        double part = (double)v->exp_sum(e ? e + i : NULL, z + i, max, min, n - i < SAMPLE_BLOCK ? n - i : SAMPLE_BLOCK);
+        uint64_t part = v->weigh(e ? e + i : NULL, z + i, max, min, n - i < SAMPLE_BLOCK ? n - i : SAMPLE_BLOCK);
         if (block) block[i / SAMPLE_BLOCK] = part;
         sum += part;
     }
     return sum;
 }
 
-/* Inverse CDF over all that weigh something, in order of id: first the block, then the id in it. Block sums are rounded
- * on their own, so the place may lie a hair behind the block's last id: then it is that one. */
-static uint32_t walk(const struct sample_work *w, double total, double u)
+/* Inverse CDF over all that weigh something, in order of id: first the block, then the id in it. place < total */
+static uint32_t walk(const struct sample_work *w, uint64_t place)
 {
-    double   cum = 0, place = u * total;
-    uint32_t n_block = (w->vocab + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK, at = UINT32_MAX, id = UINT32_MAX;
-    for (uint32_t i = 0; i < n_block; i++) {
-        if (w->block[i] == 0) continue;
-        at = i;
-        if (cum + w->block[i] > place) break;
-        cum += w->block[i];
-    }
-    CHECK(at != UINT32_MAX);
-    for (uint32_t i = at * SAMPLE_BLOCK; i < w->vocab && i < (at + 1) * SAMPLE_BLOCK; i++) {
-        if (w->e[i] == 0) continue;
-        id = i;
-        if ((cum += (double)w->e[i]) > place) break;
-    }
+    uint32_t at = 0, id;
+    for (; w->block[at] <= place; at++) place -= w->block[at];
+    for (id = at * SAMPLE_BLOCK; weigh(w->e[id]) <= place; id++) place -= weigh(w->e[id]);
+    CHECK(id < w->vocab);
     return id;
 }
 
 /* The same over the survivors c [n]. Many are not sorted: what comes behind the last of them loses its weight instead. */
-static uint32_t walk_list(const struct sample_work *w, uint32_t n, double u)
+static uint32_t walk_list(const struct sample_work *w, uint32_t n, uint32_t random)
 {
-    double   total = 0, cum = 0;
-    uint32_t id = UINT32_MAX, last = w->c[0];
+    uint64_t total = 0, place;
+    uint32_t last = w->c[0], i = 0;
     if (n > SAMPLE_SORT_MAX) {
-        for (uint32_t i = 1; i < n; i++) last = before(w->z, last, w->c[i]) ? w->c[i] : last;
-        for (uint32_t i = 0; i < w->vocab; i++) {
+        for (i = 1; i < n; i++) last = before(w->z, last, w->c[i]) ? w->c[i] : last;
+        for (i = 0; i < w->vocab; i++) {
             if (i % SAMPLE_BLOCK == 0) w->block[i / SAMPLE_BLOCK] = 0;
             if (before(w->z, last, i)) w->e[i] = 0;
-            w->block[i / SAMPLE_BLOCK] += (double)w->e[i];
-            total += (double)w->e[i];
+            w->block[i / SAMPLE_BLOCK] += weigh(w->e[i]);
+            total += weigh(w->e[i]);
         }
-        return walk(w, total, u);
+        return walk(w, weigh_place(total, random));
     }
     sort_ids(w->c, n);
-    for (uint32_t i = 0; i < n; i++) total += (double)w->e[w->c[i]];
-    for (uint32_t i = 0; i < n; i++) {
-        if (w->e[w->c[i]] == 0) continue;
-        id = w->c[i];
-        if ((cum += (double)w->e[id]) > u * total) break;
-    }
-    return id;
+    for (i = 0; i < n; i++) total += weigh(w->e[w->c[i]]);
+    place = weigh_place(total, random);
+    for (i = 0; weigh(w->e[w->c[i]]) <= place; i++) place -= weigh(w->e[w->c[i]]);
+    CHECK(i < n);
+    return w->c[i];
 }
 
 static uint32_t draw(const struct sample_work *w, const struct op_sample_row *r, float max)
 {
-    double   u = (double)rng_unit(rng_philox(r->seed, r->stream, r->counter).x[0]);
-    double   total = exp_all(w->v, w->e, w->block, w->z, w->vocab, max, r->min_p);
+    uint32_t random = rng_philox(r->seed, r->stream, r->counter).x[0], n;
+    uint64_t total = weigh_all(w->v, w->e, w->block, w->z, w->vocab, max, r->min_p < 1.0f ? r->min_p : 1.0f);
     bool     is_k = r->top_k && r->top_k < w->vocab, is_p = r->top_p < 1.0f;
-    uint32_t n;
-    if (!is_k && !is_p) return walk(w, total, u);
+    if (!is_k && !is_p) return walk(w, weigh_place(total, random));
     if (is_k) {
         n = top_k(w->v, w->z, w->vocab, r->top_k, w->c);
         total = 0;
-        for (uint32_t i = 0; i < n; i++) total += (double)w->e[w->c[i]];
+        for (uint32_t i = 0; i < n; i++) total += weigh(w->e[w->c[i]]);
     } else {
-        /* Those below bar weigh less than 1 - top_p together, so none of them is needed. */
-        float bar = (float)((1.0 - (double)r->top_p) * total / w->vocab * 0.999);
-        n = w->v->ids_above(w->c, w->e, bar > 0 ? bar : 0, 0, w->vocab);
+        /* Those not above bar weigh less than 1 - top_p together, so none of them is needed. -1: weights are rounded. */
+        double part = r->top_p > 0 ? (double)r->top_p : 0;
+        double bar = ((1.0 - part) * 0.999 * (double)total / w->vocab - 1.0) * 0x1p-42;
+        n = w->v->ids_above(w->c, w->e, bar > 0 ? (float)bar : 0, 0, w->vocab);
     }
-    if (is_p) n = top_p(w->z, w->e, w->c, n, (double)r->top_p * total);
-    return walk_list(w, n, u);
+    if (is_p) n = top_p(w->z, w->e, w->c, n, weigh_part(total, r->top_p));
+    return walk_list(w, n, random);
 }
 
 static bool is_plain(const struct op_sample_row *r)
@@ -230,9 +217,14 @@ static uint32_t sample_id(struct sample_work *w, const float *logits, float raw_
     bool  is_greedy = r->temperature < 1e-5f, nan = false;
     float max = raw_max;
     if (is_greedy && is_plain(r)) return w->v->find(logits, max, w->vocab);
-    adjust(w, logits, o, r);
-    if (!is_greedy && r->temperature != 1.0f) w->v->divide(w->z, r->temperature, w->vocab);
-    max = w->v->max(w->z, w->vocab, &nan);
+    if (is_plain(r)) { /* division keeps the order, so the largest stays the largest */
+        w->v->divide(w->z, logits, r->temperature, w->vocab);
+        max /= r->temperature;
+    } else {
+        adjust(w, logits, o, r);
+        if (!is_greedy) w->v->divide(w->z, w->z, r->temperature, w->vocab);
+        max = w->v->max(w->z, w->vocab, &nan);
+    }
     if (nan || !isfinite(max)) return UINT32_MAX;
     return is_greedy ? w->v->find(w->z, max, w->vocab) : draw(w, r, max);
 }
@@ -242,10 +234,11 @@ static void raw(const struct sample_work *w, const float *l, float max, uint32_t
                 uint32_t *top_id, float *top_logprob)
 {
     bool     is_sane = !isnan(max) && id < w->vocab;
-    double   lse = is_sane ? (double)max + log(exp_all(w->v, NULL, NULL, l, w->vocab, max, 0)) : 0;
+    double   lse = is_sane ? (double)max + weigh_log(weigh_all(w->v, NULL, NULL, l, w->vocab, max, 0)) : 0;
     uint32_t n = 0;
     *logprob = is_sane ? (float)((double)l[id] - lse) : -INFINITY;
-    *rank = is_sane ? 1 + w->v->count_above(l, l[id], w->vocab) : 0;
+    *rank = is_sane ? 1 : 0;
+    if (is_sane && l[id] < max) *rank += w->v->count_above(l, l[id], w->vocab);
     if (is_sane && n_top) {
         n = top_k(w->v, l, w->vocab, n_top, w->c);
         for (uint32_t i = 1; i < n; i++)
@@ -269,11 +262,12 @@ static void sample_piece(void *arg, uint32_t stripe, uint32_t thread)
     (void)thread; /* scratch goes by stripe */
     const struct sample_job *j = arg;
     struct sample_work       w = { .v = j->d->v, .vocab = j->vocab };
-    w.block = (double *)(void *)(j->d->sample + stripe * j->d->sample_bytes);
+    w.block = (uint64_t *)(void *)(j->d->sample + stripe * j->d->sample_bytes);
     w.z = (float *)(w.block + j->vocab / SAMPLE_BLOCK + 1);
     w.e = w.z + j->vocab;
     w.c = (uint32_t *)(void *)(w.e + j->vocab);
     for (uint32_t i = stripe; i < j->n; i += j->stripes) {
+        if (j->s && j->s->row[i].n_hist == UINT32_MAX) continue;
         const float *l = (j->s ? j->s->logits : j->l->logits) + (size_t)i * j->vocab;
         bool         nan;
         float        max = w.v->max(l, j->vocab, &nan);
@@ -291,7 +285,7 @@ static void sample_piece(void *arg, uint32_t stripe, uint32_t thread)
 
 static void sample_run(struct cpu_dev *d, struct sample_job j)
 {
-    CHECK((uint64_t)j.vocab * SAMPLE_BYTES_PER_ID + (j.vocab / SAMPLE_BLOCK + 1) * sizeof(double) <= d->sample_bytes);
+    CHECK((uint64_t)j.vocab * SAMPLE_BYTES_PER_ID + (j.vocab / SAMPLE_BLOCK + 1) * sizeof(uint64_t) <= d->sample_bytes);
     if (j.n == 0) return;
     j.d = d;
     j.stripes = j.n < d->n_sample ? j.n : d->n_sample;

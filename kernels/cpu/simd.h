@@ -1,13 +1,14 @@
 /* simd: the inner loops of the cpu device, one table per instruction set, picked once at open.   Private to kernels/cpu/.
  * All variants work on 16 lanes (AVX2: two registers, scalar: an array) in the same order with the same reduction tree,
- * so avx2 and avx512 give the same bits, and scalar too where the compiler has a fused multiply-add. No state. */
+ * so avx2 and avx512 give the same bits, and scalar too where the compiler has a fused multiply-add; what is sampled is the
+ * same on all of them everywhere. No state. */
 #pragma once
 #include "base/dtype.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SIMD_LANES = 16 };
+enum { SIMD_LANES = 16, SIMD_WEIGH_MAX = 256 };
 
 /* Columns [16 * cols] of a product, each element one chain of fused multiply-adds over k, from k = 0 upwards:
  *   out[r, 16 c + l] (+)= sum_k x[r, k] * w[c * w_col + k * w_k + l]
@@ -34,10 +35,12 @@ struct simd {
     float (*sum)(const float *l); /* 16 lanes */
 
     float (*max)(const float *x, uint32_t n, bool *nan_out);
-    void (*divide)(float *x, float by, uint32_t n);
+    void (*divide)(float *out, const float *x, float by, uint32_t n); /* out may be x */
     /* e = exp(x - max), 0 where that is below min; returns the sum (n <= 256, so that float is enough) */
     float (*exp_sum)(float *e, const float *x, float max, float min, uint32_t n); /* e NULL: the sum only */
-    uint32_t (*find)(const float *x, float value, uint32_t n);                    /* first index with x == value; n: none */
+    /* the same, but the sum is of weigh(e) (kernels/weigh.h): exact; n <= SIMD_WEIGH_MAX */
+    uint64_t (*weigh)(float *e, const float *x, float max, float min, uint32_t n);
+    uint32_t (*find)(const float *x, float value, uint32_t n); /* first index with x == value; n: none */
     uint32_t (*count_above)(const float *x, float value, uint32_t n);
     uint32_t (*ids_above)(uint32_t *id_out, const float *x, float value, uint32_t first_id, uint32_t n); /* ascending */
 };

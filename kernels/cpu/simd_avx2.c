@@ -106,6 +106,20 @@ V_INLINE __m256 v_pow2_8(__m256 t)
 }
 V_INLINE v16 v_pow2(v16 t) { return (v16){ v_pow2_8(t.a), v_pow2_8(t.b) }; } /* 2^n where the low bits of t hold n */
 
+V_INLINE __m256 v_add_bits8(__m256 x, __m256 y)
+{
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_castps_si256(y)));
+}
+V_INLINE v16 v_add_bits(v16 x, v16 y) { return V_BOTH(v_add_bits8, x, y); }
+
+V_INLINE uint32_t v_sum_bits(v16 x)
+{
+    __m256i b = _mm256_castps_si256(v_add_bits8(x.a, x.b));
+    __m128i c = _mm_add_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+    c = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
+}
+
 V_INLINE float v_sum(v16 x)
 {
     __m256 b = _mm256_add_ps(x.a, x.b);

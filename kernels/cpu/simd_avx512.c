@@ -50,6 +50,10 @@ V_INLINE v16 v_pow2(v16 t) /* 2^n where the low bits of t hold n */
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(t), 23), _mm512_set1_epi32(127 << 23)));
 }
 
+V_INLINE v16 v_add_bits(v16 a, v16 b) { return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b))); }
+
+V_INLINE uint32_t v_sum_bits(v16 a) { return (uint32_t)_mm512_reduce_add_epi32(_mm512_castps_si512(a)); }
+
 V_INLINE float v_sum(v16 a)
 {
     __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

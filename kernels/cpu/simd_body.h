@@ -2,8 +2,10 @@
  *   v16; v_zero v_set1 v_load v_load_n (zeros behind n) v_store v_store_n v_add v_sub v_mul v_div v_fma (a * b + c)
  *   v_max (b where either is NaN) v_load_bf16 v_load_f16 (and _n) v_store_bf16_n v_store_f16_n v_pow2 (see v_exp)
  *   v_above (16-bit mask) v_equal v_nan v_pick (mask ? a : b) v_transpose (16 of them) v_low16 v_high16 (bf16 pairs)
- *   v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1); MUL_ROWS, MUL_COLS(rows), SIMD_TABLE, SIMD_NAME */
+ *   v_add_bits v_sum_bits (as unsigned integers) v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1)
+ *   v_fused and V_FUSED where v_fma may round twice; MUL_ROWS, MUL_COLS(rows), SIMD_TABLE, SIMD_NAME */
 #include <math.h>
+#include <string.h>
 
 #ifdef SIMD_OUT_OF_LINE /* sanitized scalar: inlined and unrolled it is minutes of compiling */
 #define INLINE static __attribute__((unused))
@@ -13,25 +15,30 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* exp(x), 2 ulp: x = n ln 2 + r; e^r by the polynomial of Cephes expf; below -87.3 exactly 0, above 88.3 infinite */
-INLINE v16 v_exp(v16 x)
+#ifndef V_FUSED
+#define v_fused v_fma
+#endif
+
+/* exp(x), 2 ulp, the same bits on every machine (kernels/cuda/sample.cu takes these very steps):
+ * x = n ln 2 + r; e^r by the polynomial of Cephes expf; below -87.3 exactly 0, above 88.3 infinite */
+INLINE v16 v_exp_low(v16 x) /* x <= 88.3 */
 {
     const v16 magic = v_set1(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer, which lies in the low bits */
     v16       y = v_max(v_set1(-87.3f), x);
-    v16       t = v_fma(y, v_set1(1.44269504088896341f), magic);
+    v16       t = v_fused(y, v_set1(1.44269504088896341f), magic);
     v16       n = v_sub(t, magic);
-    v16       r = v_fma(n, v_set1(2.12194440e-4f), v_fma(n, v_set1(-0.693359375f), y));
+    v16       r = v_fused(n, v_set1(2.12194440e-4f), v_fused(n, v_set1(-0.693359375f), y));
     v16       p = v_set1(1.9875691500e-4f);
-    p = v_fma(p, r, v_set1(1.3981999507e-3f));
-    p = v_fma(p, r, v_set1(8.3334519073e-3f));
-    p = v_fma(p, r, v_set1(4.1665795894e-2f));
-    p = v_fma(p, r, v_set1(1.6666665459e-1f));
-    p = v_fma(p, r, v_set1(5.0000001201e-1f));
-    p = v_fma(p, v_mul(r, r), v_add(r, v_set1(1.0f)));
+    p = v_fused(p, r, v_set1(1.3981999507e-3f));
+    p = v_fused(p, r, v_set1(8.3334519073e-3f));
+    p = v_fused(p, r, v_set1(4.1665795894e-2f));
+    p = v_fused(p, r, v_set1(1.6666665459e-1f));
+    p = v_fused(p, r, v_set1(5.0000001201e-1f));
+    p = v_fused(p, v_mul(r, r), v_add(r, v_set1(1.0f)));
     p = v_mul(p, v_pow2(t));
-    p = v_pick(v_above(x, v_set1(88.3f)), v_set1(INFINITY), p);
     return v_pick(v_above(v_set1(-87.3f), x), v_zero(), p);
 }
+INLINE v16 v_exp(v16 x) { return v_pick(v_above(x, v_set1(88.3f)), v_set1(INFINITY), v_exp_low(x)); }
 
 /* ---------------------------------------------------------------- products */
 
@@ -281,10 +288,10 @@ static float logits_max(const float *x, uint32_t n, bool *nan_out)
     return v_hmax(v_max(v_max(top[0], top[1]), v_max(top[2], top[3])));
 }
 
-static void logits_divide(float *x, float by, uint32_t n)
+static void logits_divide(float *out, const float *x, float by, uint32_t n)
 {
     v16 d = v_set1(by);
-    FOR_VECTORS(n) { store_part(x + i, v_div(load_part(x + i, len), d), len); }
+    FOR_VECTORS(n) { store_part(out + i, v_div(load_part(x + i, len), d), len); }
 }
 
 static float logits_exp_sum(float *e, const float *x, float max, float min, uint32_t n)
@@ -299,6 +306,29 @@ static float logits_exp_sum(float *e, const float *x, float max, float min, uint
         sum = v_add(sum, a);
     }
     return v_sum(sum);
+}
+
+/* weigh() without a double: adding 4 rounds e to h / 2^21, and what is left, added to 1.5 / 2^19, to l / 2^42. h and l then lie in
+ * the low bits, where they are summed as integers, constants and all; h * 2^21 is even, so a tie in l is a tie of the whole. */
+static uint64_t logits_weigh(float *e, const float *x, float max, float min, uint32_t n)
+{
+    const v16 m = v_set1(max), low = v_set1(min), to_h = v_set1(4.0f), to_l = v_set1(0x1.8p-19f);
+    v16       h_sum = v_zero(), l_sum = v_zero();
+    FOR_VECTORS(n)
+    {
+        v16 a = v_exp_low(v_sub(load_part(x + i, len), m));
+        a = v_pick(v_above(low, a), v_zero(), a);
+        if (len < 16) a = v_pick(0xffffu >> (16 - len), a, v_zero());
+        if (e) store_part(e + i, a, len);
+        v16 h = v_add(a, to_h), l = v_add(v_sub(a, v_sub(h, to_h)), to_l);
+        h_sum = v_add_bits(h_sum, h);
+        l_sum = v_add_bits(l_sum, l);
+    }
+    uint32_t bits_h, bits_l, h_all = v_sum_bits(h_sum), l_all = v_sum_bits(l_sum), lanes = (n + 15) / 16 * 16;
+    memcpy(&bits_h, &(float){ 4.0f }, sizeof bits_h);
+    memcpy(&bits_l, &(float){ 0x1.8p-19f }, sizeof bits_l);
+    h_all -= lanes * bits_h, l_all -= lanes * bits_l; /* at most 2^29; between -2^28 and 2^28 */
+    return ((uint64_t)h_all << 21) + (uint64_t)(int64_t)(int32_t)l_all;
 }
 
 static uint32_t logits_find(const float *x, float value, uint32_t n)
@@ -349,6 +379,7 @@ const struct simd SIMD_TABLE = {
     .max = logits_max,
     .divide = logits_divide,
     .exp_sum = logits_exp_sum,
+    .weigh = logits_weigh,
     .find = logits_find,
     .count_above = logits_count_above,
     .ids_above = logits_ids_above,

@@ -37,6 +37,8 @@ V_INLINE v16 v_fma(v16 a, v16 b, v16 c) { V_EACH(fmaf(a.f[i], b.f[i], c.f[i])); 
 #else
 V_INLINE v16 v_fma(v16 a, v16 b, v16 c) { V_EACH(a.f[i] * b.f[i] + c.f[i]); } /* no such instruction: rounded twice */
 #endif
+V_INLINE v16 v_fused(v16 a, v16 b, v16 c) { V_EACH(fmaf(a.f[i], b.f[i], c.f[i])); }
+#define V_FUSED
 #define V_MASK(cond)                                               \
     uint32_t m_ = 0;                                               \
     for (uint32_t i = 0; i < 16; i++) m_ |= (uint32_t)(cond) << i; \
@@ -73,6 +75,15 @@ V_INLINE float as_float(uint32_t u)
 V_INLINE v16 v_low16(v16 a) { V_EACH(as_float(as_bits(a.f[i]) << 16)); }
 V_INLINE v16 v_high16(v16 a) { V_EACH(as_float(as_bits(a.f[i]) & 0xffff0000u)); }
 V_INLINE v16 v_pow2(v16 t) { V_EACH(as_float((as_bits(t.f[i]) << 23) + (127u << 23))); } /* 2^n where the low bits of t hold n */
+
+V_INLINE v16 v_add_bits(v16 a, v16 b) { V_EACH(as_float(as_bits(a.f[i]) + as_bits(b.f[i]))); }
+
+V_INLINE uint32_t v_sum_bits(v16 a)
+{
+    uint32_t sum = 0;
+    for (int i = 0; i < 16; i++) sum += as_bits(a.f[i]);
+    return sum;
+}
 
 V_INLINE float v_sum(v16 a)
 {

@@ -123,6 +123,7 @@ void ref_sample(struct device *d, const struct op_sample *o)
     CHECK(z && c);
     for (uint32_t i = 0; i < o->n; i++) {
         const float *l = o->logits + (size_t)i * o->vocab;
+        if (o->row[i].n_hist == UINT32_MAX) continue;
         memcpy(z, l, o->vocab * sizeof *z);
         o->id[i] = UINT32_MAX;
         if (row_is_sane(l, o->vocab)) {

@@ -108,6 +108,59 @@ static void a_row_draws_the_same_alone_and_in_every_place(void **state)
     op_close(d, n_dev);
 }
 
+/* Weights are integers and exp has the same steps everywhere: not one id, and not one bit of a logprob, may differ. */
+static void every_variant_draws_the_same(void **state)
+{
+    (void)state;
+    static const uint32_t vocab[] = { 1, 2, 31, 257, 5000, 20011 };
+    struct device        *d[OP_DEVICES_MAX];
+    uint32_t              n_dev = op_cpu_devices(d);
+    static struct out     first, other;
+    for (size_t v = 0; v < sizeof vocab / sizeof *vocab; v++)
+        for (uint32_t base = 0; base < (vocab[v] > 1000 ? 240u : 960u); base += ROWS) {
+            float               *logits = op_random(ROWS * vocab[v], 5 + base, base % 96 ? 4 : 0.3f);
+            struct op_sample_row row[ROWS];
+            for (uint32_t i = 0; i < ROWS; i++) {
+                row[i] = row_of(base + i);
+                if (i % 16 == 5) row[i].n_hist = UINT32_MAX;
+                if (i % 7 == 2) row[i].top_p = 1 - 0x1p-24f;
+                if (i % 13 == 6) row[i].temperature = 1e-5f * powf(10, i % 8);
+            }
+            for (uint32_t i = 0; i < ROWS * vocab[v]; i += 2) logits[i] = roundf(logits[i]);
+            sample(d[0], &first, logits, ROWS, vocab[v], row);
+            for (uint32_t j = 1; j < n_dev; j++) {
+                sample(d[j], &other, logits, ROWS, vocab[v], row);
+                assert_memory_equal(&other, &first, sizeof first);
+            }
+            free(logits);
+        }
+    op_close(d, n_dev);
+}
+
+static void a_padded_row_is_left_alone(void **state)
+{
+    (void)state;
+    struct device    *d[OP_DEVICES_MAX];
+    uint32_t          n_dev = op_cpu_devices(d);
+    static struct out got, untouched;
+    float            *l = op_random(3 * 40, 2, 1);
+    memset(&untouched, 0x55, sizeof untouched);
+    d[n_dev++] = op_open(DEV_REF, NULL, 0);
+    for (uint32_t j = 0; j < n_dev; j++) {
+        struct op_sample_row row[3] = { plain, plain, plain };
+        row[1].n_hist = UINT32_MAX, row[1].n_top = 5, row[1].hist_start = UINT32_MAX;
+        sample(d[j], &got, l, 3, 40, row);
+        assert_true(got.id[0] < 40 && got.id[2] < 40);
+        assert_int_equal(got.id[1], untouched.id[1]);
+        assert_int_equal(got.rank[1], untouched.rank[1]);
+        assert_memory_equal(&got.logprob[1], untouched.logprob, sizeof(float));
+        assert_memory_equal(got.top_id, untouched.top_id, sizeof got.top_id);
+        assert_memory_equal(got.top_logprob, untouched.top_logprob, sizeof got.top_logprob);
+    }
+    free(l);
+    op_close(d, n_dev);
+}
+
 static void each_setting_does_what_it_says(void **state)
 {
     (void)state;
@@ -289,6 +342,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_agree_with_ref),
         cmocka_unit_test(a_row_draws_the_same_alone_and_in_every_place),
+        cmocka_unit_test(every_variant_draws_the_same),
+        cmocka_unit_test(a_padded_row_is_left_alone),
         cmocka_unit_test(each_setting_does_what_it_says),
         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(a_row_that_is_not_sane_draws_nothing),

@@ -2,26 +2,57 @@
 #include "kernels/device.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "kernels/fill.h"
 #include "kernels/impl.h"
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+bool dev_serves(enum dev_kind kind, char *why, size_t why_bytes)
+{
+    *why = 0;
+    if (kind != DEV_CUDA) return true;
+#ifdef WITH_CUDA
+    return cuda_serves(why, why_bytes);
+#else
+    snprintf(why, why_bytes, "this build has no cuda device");
+    return false;
+#endif
+}
+
+enum dev_kind dev_resolve(enum dev_kind kind)
+{
+    static _Atomic bool told;
+    char                why[200];
+    if (kind != DEV_AUTO) return kind;
+    if (dev_serves(DEV_CUDA, why, sizeof why)) return DEV_CUDA;
+    if (!atomic_exchange(&told, true)) LOG_INFO("dev: %s; the cpu computes", why);
+    return DEV_CPU;
+}
 
 enum status dev_open(const struct dev_cfg *cfg, struct device **d_out)
 {
     struct dev_cfg c = *cfg;
     if (c.n_rank == 0) c.n_rank = 1;
-    if (c.rank >= c.n_rank || (c.n_rank > 1 && (!c.group || group_n_rank(c.group) != c.n_rank))) {
+    if (c.n_local == 0) c.n_local = c.n_rank;
+    if (c.rank >= c.n_rank || c.rank < c.first || c.rank - c.first >= c.n_local || c.n_local > c.n_rank ||
+        (c.n_rank > 1 && (!c.group || group_n_rank(c.group) != c.n_local))) {
         LOG_ERROR("dev: rank %u of %u does not fit its group, cannot start", c.rank, c.n_rank);
         return ST_CONFIG;
     }
+    c.kind = dev_resolve(c.kind);
+    if (c.n_local < c.n_rank && c.kind != DEV_CUDA) {
+        LOG_ERROR("dev: ranks on several nodes need the cuda device, cannot start");
+        return ST_CONFIG;
+    }
     switch (c.kind) {
+    case DEV_AUTO: break;
     case DEV_REF: return ref_open(&c, d_out);
     case DEV_CPU: return cpu_open(&c, d_out);
 #ifdef WITH_CUDA
     case DEV_CUDA: return cuda_open(&c, d_out);
-    case DEV_AUTO: return cuda_open(&c, d_out) == ST_OK ? ST_OK : cpu_open(&c, d_out);
 #else
     case DEV_CUDA: LOG_ERROR("dev: this build has no cuda device, cannot start"); return ST_CONFIG;
-    case DEV_AUTO: return cpu_open(&c, d_out);
 #endif
     }
     LOG_ERROR("dev: no device of kind %d, cannot start", (int)c.kind);
@@ -57,5 +88,48 @@ uint32_t dev_list(struct dev_info *out, uint32_t max, char *why, size_t why_byte
     (void)out, (void)max;
     snprintf(why, why_bytes, "this build has no cuda device");
     return 0;
+#endif
+}
+
+enum status dev_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_path_bytes)
+{
+#ifdef WITH_CUDA
+    return cuda_tune(cfg, out_path, out_path_bytes);
+#else
+    (void)cfg, (void)out_path, (void)out_path_bytes;
+    LOG_ERROR("tune: this build has no cuda device");
+    return ST_CONFIG;
+#endif
+}
+
+void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
+                     uint64_t src_col, uint64_t src_len, float std)
+{
+    const struct dev_impl *i = (const struct dev_impl *)d;
+    if (i->weight_fill) {
+        i->weight_fill(d, w, row0, n_row, seed, src_row, src_col, src_len, std);
+        return;
+    }
+    float *row = malloc((size_t)w->k * sizeof *row);
+    CHECK(row);
+    for (uint32_t r = 0; r < n_row; r++) {
+        for (uint32_t c = 0; c < w->k; c++) row[c] = fill_number(seed, (src_row + r) * src_len + src_col + c, std);
+        d->ops->weight_set(d, w, row0 + r, 1, row, 0, DT_F32);
+    }
+    free(row);
+}
+
+enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID])
+{
+    if (dev_resolve(kind) != DEV_CUDA) {
+        LOG_ERROR("dev: ranks on several nodes need the cuda device");
+        return ST_CONFIG;
+    }
+#ifdef WITH_CUDA
+    return cuda_comm_id(id_out);
+#else
+    (void)id_out;
+    LOG_ERROR("dev: this build has no cuda device");
+    return ST_CONFIG;
 #endif
 }

@@ -83,7 +83,15 @@ struct op_moe {                             /* softmax over all experts, top-k, 
  *   rng_unit(rng_philox(seed, stream, counter).x[0]).
  * In fp32. Ties go to the lowest id, everywhere: top-k keeps exactly k. Repetition counts prompt and answer, frequency
  * and presence the answer only. Logprobs and ranks are of the raw logits, before all that.
- * Ids of the lists that are not in the vocabulary change nothing. */
+ * Ids of the lists that are not in the vocabulary change nothing. n_hist UINT32_MAX: a row of padding, nothing is written.
+ *
+ * cpu and cuda give the same bits for the same logits, every split over threads and blocks: each step is one rounded operation,
+ *   z += bias, entry by entry; z > 0 ? z / repetition : z * repetition; z - (frequency * count + presence); z / temperature
+ * and e = exp(z - max) one polynomial. From there on all is whole numbers (kernels/weigh.h): an id weighs e * 2^42, rounded, or 0 where
+ * e < min_p; top-p keeps the fewest that weigh ceil(top_p * all that top-k left); drawn is the first id, in order of id, whose cumulative
+ * weight is above floor(u * what is left). A logprob is z - max - ln(sum of weights) in double, rounded once. Against exact
+ * arithmetic no probability is off by more than 2^-23 (2^20 ids that weigh half a unit less than they should) and the error of exp.
+ * min_p above 1 counts as 1. vocab: at most 2^20. */
 struct op_sample_row {
     float    temperature, top_p, min_p, presence, frequency, repetition; /* off: 0.., 1, 0, 0, 0, 1 */
     uint32_t top_k; /* 0: off                                                           */
@@ -161,8 +169,9 @@ struct dev_limits {
     uint32_t hidden, n_expert, top_k, inter; /* moe; 0 where there is none */
 };
 enum { DEV_STEPS_MAX = 2 };
-/* What step_begin asks of the caller. RECORD: run the ops, the device writes them down and runs them at step_end; the step it gave
- * back may be padded with rows to be skipped. REPLAY: it has run what it wrote down earlier, run nothing. All ranks get the same word. */
+/* What step_begin asks of the caller. RECORD: run the ops, the device writes them down and runs them at step_end. REPLAY: it has run
+ * what it wrote down earlier, run nothing. All ranks get the same word. Whatever the word, the step it gave back may be padded with
+ * rows to be skipped. */
 enum dev_graph { DEV_EAGER, DEV_RECORD, DEV_REPLAY };
 
 /* One entry per op. m, n: rows. Every op returns nothing: a device that fails says so at sync (ST_DEVICE). */
@@ -185,7 +194,8 @@ struct dev_ops {
      * s: as the host wrote it, unchanged until step_wait; its out arrays get the results there. on: the same for the device. */
     enum status (*step_init)(struct device *d, const struct dev_limits *lim);
     enum dev_graph (*step_begin)(struct device *d, const struct dev_step *s, struct dev_step *on);
-    void (*step_end)(struct device *d, const struct dev_step *s, const struct dev_step *on);
+    /* false: what was recorded cannot be run, and nothing of the step was done: begin it again */
+    bool (*step_end)(struct device *d, const struct dev_step *s, const struct dev_step *on);
     enum status (*step_wait)(struct device *d, const struct dev_step *s); /* of the oldest begun; ST_DEVICE: it is lost */
 
     /* ops */
@@ -215,39 +225,80 @@ struct dev_ops {
                       uint32_t n_local); /* F32 [m, n_local] -> [m, n_rank * n_local] */
 };
 
-struct dev_group; /* ranks that reduce together */
+struct dev_group; /* ranks of this process that reduce together */
 struct device {
     const struct dev_ops *ops;
     enum dtype            act;
     uint32_t              rank, n_rank;
+    bool                  async; /* between step_end and step_wait it works by itself; else the calls do the work */
 };
 
 enum dev_kind { DEV_AUTO, DEV_REF, DEV_CPU, DEV_CUDA };
+enum dev_comm { DEV_COMM_AUTO, DEV_COMM_OWN, DEV_COMM_NCCL }; /* cuda: who moves what ranks exchange; AUTO: by size and place */
+enum { DEV_COMM_ID = 128 };
 struct dev_cfg {
     enum dev_kind     kind;
     size_t            arena_bytes; /* reserved at open, never exceeded           */
     uint32_t          n_thread;    /* cpu: team size incl. the caller; 0: auto    */
     uint32_t          rank, n_rank;
-    struct dev_group *group; /* NULL when n_rank is 1                       */
+    struct dev_group *group; /* of the ranks of this process; NULL when n_rank is 1 */
+    uint32_t          first, n_local; /* this process has ranks [first, first + n_local); n_local 0: all. Others only on cuda */
     const char       *simd;  /* cpu: NULL picks the best; "scalar", "avx2", "avx512" force one (tests) */
     /* cuda */
-    enum dtype act;           /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
-    int        ordinal;       /* which GPU; below 0: rank modulo the GPUs there are                     */
-    bool       deterministic; /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
-    bool       eager;         /* no graphs                                                              */
-    bool       plan_only;     /* for free_bytes and the sizes below alone: nothing is reserved */
+    enum dtype  act;           /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
+    int         ordinal;       /* which GPU; below 0: rank modulo the GPUs there are                     */
+    bool        deterministic; /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
+    bool        eager;         /* no graphs                                                              */
+    bool        plan_only;     /* for free_bytes and the sizes below alone: nothing is reserved */
+    double      utilization;   /* with arena_bytes 0: that share of the GPU's memory, less what is used already; 0: DEV_UTILIZATION */
+    const char *gemm_file;     /* of dev_tune; NULL or "": where dev_tune writes when it is not told      */
+    const char *cublaslt;      /* the library's file; NULL or "": by its usual names; "none": do without  */
+    const unsigned char *comm_id; /* [DEV_COMM_ID] of dev_comm_id, the same on all nodes; NULL: all ranks are here */
+    enum dev_comm        comm;
 };
+#define DEV_UTILIZATION 0.9
+/* AUTO: what it means on this machine, told once at info when it is the cpu; others stay what they are. */
+enum dev_kind dev_resolve(enum dev_kind kind);
+/* Is there a device of that kind? false: one line in why. Takes nothing. */
+bool dev_serves(enum dev_kind kind, char *why, size_t why_bytes);
 /* Logs why when it fails (ST_NOMEM, ST_CONFIG). */
 enum status dev_open(const struct dev_cfg *cfg, struct device **d_out);
 void        dev_close(struct device *d);
 enum status dev_group_create(uint32_t n_rank, struct dev_group **g_out);
 void        dev_group_abort(struct dev_group *g); /* a rank failed: waiters return, their next sync says ST_DEVICE */
 void        dev_group_free(struct dev_group *g);
+/* Names a group of ranks in several processes, for dev_cfg.comm_id: made once, by the process of rank 0. ST_CONFIG: such ranks
+ * cannot reach each other on this kind of device, or its library is missing; has been logged. */
+enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID]);
 
 uint64_t dev_kv_block_bytes(enum dtype t, uint32_t n_layer, uint32_t n_kv_head, uint32_t block_tokens, uint32_t head_dim);
 /* Bytes that weight_alloc takes for such a matrix on this device (for the memory plan before loading). */
 uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint32_t k);
 uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim); /* what step_init takes */
+
+/* Numbers like a trained matrix's, made where the weight lies: row r and column c of [row0, + n_row) x [0, k) get element
+ * (src_row + r) * src_len + src_col + c of an endless row of normal-ish numbers that `seed` names, times std, rounded to the weight's
+ * type. The same numbers on every device and for every cut among ranks. Loading only, any thread. */
+void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
+                     uint64_t src_col, uint64_t src_len, float std);
+
+/* Finds the fastest algorithms of the GPU's library for these matrices, numbers checked, and writes them to a file for dev_cfg.gemm_file.
+ * out_path: where. line: one line of text per result, for people. ST_CONFIG and ST_DEVICE have been logged. */
+struct dev_matrix {
+    uint32_t n, k;
+    bool     logits; /* F32 out */
+};
+struct dev_tune_cfg {
+    enum dtype               act;
+    int                      ordinal;
+    const struct dev_matrix *matrix;
+    uint32_t                 n_matrix, n_candidate, rows_max; /* rows_max 0: all buckets; n_candidate 0: 16 */
+    uint32_t                 runs;                            /* timed runs per candidate; 0: 20 */
+    const char              *output, *cublaslt;               /* NULL or "": the usual place */
+    void (*line)(void *ctx, const char *text);
+    void *ctx;
+};
+enum status dev_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_path_bytes);
 
 /* The GPUs of this machine. why: one line when there is none that can serve (no driver, too old, not in this build). */
 struct dev_info {

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "kernels/futex.h"
 #include "kernels/impl.h"
+#include <pthread.h>
 #include <stdlib.h>
 
 enum { GROUP_SPIN = 2000 };
@@ -13,9 +14,12 @@ struct dev_group {
     _Atomic uint32_t arrived; /* in this turn */
     _Atomic uint32_t asleep;
     _Atomic bool     aborted;
+    pthread_mutex_t  lock; /* of at_abort */
     struct {
         void  *x;
         size_t n;
+        void (*at_abort)(void *ctx);
+        void *ctx;
     } slot[]; /* written by its rank before a meeting, read by all after it */
 };
 
@@ -28,18 +32,37 @@ enum status dev_group_create(uint32_t n_rank, struct dev_group **g_out)
         return ST_NOMEM;
     }
     g->n_rank = n_rank;
+    pthread_mutex_init(&g->lock, NULL);
     *g_out = g;
     return ST_OK;
 }
 
-void dev_group_free(struct dev_group *g) { free(g); }
+void dev_group_free(struct dev_group *g)
+{
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
 
 void dev_group_abort(struct dev_group *g)
 {
     atomic_store(&g->aborted, true);
     atomic_fetch_add(&g->turn, 1);
     futex_wake_all(&g->turn);
+    pthread_mutex_lock(&g->lock);
+    for (uint32_t i = 0; i < g->n_rank; i++)
+        if (g->slot[i].at_abort) g->slot[i].at_abort(g->slot[i].ctx);
+    pthread_mutex_unlock(&g->lock);
 }
+
+void group_at_abort(struct dev_group *g, uint32_t rank, void (*fn)(void *ctx), void *ctx)
+{
+    pthread_mutex_lock(&g->lock);
+    g->slot[rank].at_abort = fn, g->slot[rank].ctx = ctx;
+    if (fn && atomic_load(&g->aborted)) fn(ctx);
+    pthread_mutex_unlock(&g->lock);
+}
+
+bool group_aborted(const struct dev_group *g) { return atomic_load_explicit(&g->aborted, memory_order_relaxed); }
 
 uint32_t group_n_rank(const struct dev_group *g) { return g->n_rank; }
 

@@ -104,10 +104,11 @@ enum dev_graph host_step_begin(struct device *d, const struct dev_step *s, struc
     return DEV_EAGER;
 }
 
-void host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on)
+bool host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on)
 {
     (void)on;
     ((struct host_dev *)d)->drawn = s->out.id;
+    return true;
 }
 
 enum status host_step_wait(struct device *d, const struct dev_step *s)

@@ -26,7 +26,7 @@ enum status    host_sync(struct device *d);
 uint64_t       host_step_bytes(const struct device *d, const struct dev_limits *lim);
 enum status    host_step_init(struct device *d, const struct dev_limits *lim);
 enum dev_graph host_step_begin(struct device *d, const struct dev_step *s, struct dev_step *on);
-void           host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on);
+bool           host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on);
 enum status    host_step_wait(struct device *d, const struct dev_step *s);
 void           host_gather(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim);
 void           host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n);

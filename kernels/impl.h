@@ -6,17 +6,26 @@ struct dev_impl {
     struct device dev; /* first: the public face */
     uint64_t (*weight_bytes)(enum dtype t, uint32_t n, uint32_t k);
     uint64_t (*step_bytes)(const struct device *d, const struct dev_limits *lim); /* NULL: 0 */
+    /* as dev_weight_fill; NULL: it makes rows on the host for weight_set */
+    void (*weight_fill)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
+                        uint64_t src_col, uint64_t src_len, float std);
 };
 
 enum status ref_open(const struct dev_cfg *cfg, struct device **d_out);
 enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out);
 #ifdef WITH_CUDA
 enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out);
+bool        cuda_serves(char *why, size_t why_bytes); /* is there a GPU that can? makes no context */
 uint32_t    cuda_list(struct dev_info *out, uint32_t max, char *why, size_t why_bytes);
+enum status cuda_comm_id(unsigned char id_out[DEV_COMM_ID]);
+enum status cuda_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_path_bytes);
 #endif
 
-/* group: publish my pointer and size, meet the others, look at theirs. Ranks are threads of one process. */
+/* group: publish my pointer and size, meet the others, look at theirs. Ranks are threads of one process, counted from 0 in it. */
 uint32_t group_n_rank(const struct dev_group *g);
 void     group_publish(struct dev_group *g, uint32_t rank, void *x, size_t n);
 void    *group_peek(const struct dev_group *g, uint32_t rank, size_t n); /* CHECKs that the sizes agree */
 bool     group_meet(struct dev_group *g);                                /* false: the group was aborted */
+bool     group_aborted(const struct dev_group *g);
+/* fn(ctx) runs once the group is aborted: now, if that was before. fn NULL: no more, and none is running when this returns. */
+void group_at_abort(struct dev_group *g, uint32_t rank, void (*fn)(void *ctx), void *ctx);

@@ -86,8 +86,9 @@ void model_submit(struct model *m, const struct batch *b)
     struct dev_step       s = batch_step(b), on;
     CHECK(s.b.n_row <= m->rows_max);
     if (b->n_copy) op->block_copy(m->dev, &m->kv, b->copy_src, b->copy_dst, b->n_copy);
-    if (op->step_begin(m->dev, &s, &on) != DEV_REPLAY && on.b.n_row) model_ops(m, &on);
-    op->step_end(m->dev, &s, &on);
+    do {
+        if (op->step_begin(m->dev, &s, &on) != DEV_REPLAY && on.b.n_row) model_ops(m, &on);
+    } while (!op->step_end(m->dev, &s, &on));
 }
 
 enum status model_wait(struct model *m, const struct batch *b)

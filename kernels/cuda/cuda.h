@@ -77,6 +77,8 @@ uint64_t    cuda_weight_bytes(enum dtype t, uint32_t n, uint32_t k);
 enum status cuda_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
 void        cuda_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
                             enum dtype src_t);
+void        cuda_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
+                             uint64_t src_col, uint64_t src_len, float std); /* fill.cu */
 enum status cuda_load_init(struct cuda_dev *d);
 bool        cuda_load_sync(struct cuda_dev *d); /* every weight_set has arrived; false: lost */
 void        cuda_load_free(struct cuda_dev *d); /* at the first step: weight_set works after it too, slowly */
@@ -146,7 +148,8 @@ void     cuda_logprob(struct device *d, const struct op_logprob *o);
 /* kv_copy.cu */
 void cuda_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n);
 /* comm.c, allreduce.cu */
-enum status cuda_comm_init(struct cuda_dev *d, const struct dev_cfg *cfg);
+enum status cuda_comm_init(struct cuda_dev *d, const struct dev_cfg *cfg); /* all ranks of the process at a time; may set d->eager */
+uint64_t    cuda_comm_bytes(const struct dev_cfg *cfg);                    /* that it takes of the arena, at most */
 void        cuda_comm_free(struct cuda_dev *d);
 void        cuda_allreduce(struct device *d, void *x, size_t n);
 void        cuda_broadcast(struct device *d, void *x, size_t bytes);

@@ -1,0 +1,355 @@
+/* cuda: steps. What the host wrote goes to the device in one copy, what the device found comes back in one; decode steps are graphs.
+ *
+ * In: all arrays of a step are packed into one slab, fixed part first. Where an array lies follows from the step's shape alone (for a
+ * decode step: from its bucket), so that a graph, in which addresses are baked, finds it again. Behind it lies the pool: page tables and
+ * the lists of sampling, as long as they happen to be; they are found by the starts in the fixed part, which count from the pool's begin.
+ * The device has one slab: work runs in order, so a step's copy begins when the step before has read its own. The host has one per
+ * step in flight. Out: the same, most wanted first, so that the copy back ends where nobody wants more.
+ *
+ * Graphs. A step in which every sequence has one row, which is sampled, is padded to the next bucket; so its bits do not depend on
+ * whether it is replayed. The first one of a bucket runs as it is (modules are loaded lazily, which capturing does not like), the second
+ * is recorded, the others are replayed. There are no more graphs than buckets. If one cannot be captured, none is tried again. */
+#include "base/check.h"
+#include "base/log.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/step.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t buckets[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512 };
+enum { BUCKETS = sizeof buckets / sizeof buckets[0], ALIGN = 256 };
+
+struct graph {
+    bool            warm; /* has run once without */
+    cudaGraphExec_t exec; /* NULL: not yet recorded */
+};
+struct slot { /* of a step in flight: pinned */
+    char            *in, *out;
+    cudaEvent_t      done;
+    struct cuda_back back;
+};
+struct cuda_step {
+    struct slot            slot[DEV_STEPS_MAX];
+    bool                   pinned, first;
+    uint64_t               begun, waited;
+    size_t                 in_bytes, out_bytes;
+    char                  *in, *out; /* on the device */
+    uint32_t              *len;      /* [seqs_max] scratch of the plan */
+    uint32_t               cap;      /* most rows of a decode step that is padded */
+    struct graph           graph[BUCKETS], *recording;
+    bool                   broken; /* what is being recorded cannot be used */
+    bool                   no_graphs;
+    struct cuda_attn_split split;
+};
+
+/* ---------------------------------------------------------------- what is reserved */
+
+static size_t up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+
+static struct cuda_attn_split split_of(const struct cuda_dev *d, const struct dev_limits *lim)
+{
+    return lim->n_kv_head ? cuda_attn_split(d, lim->n_head, lim->n_kv_head, lim->head_dim) : (struct cuda_attn_split){ .n_unit = 0 };
+}
+
+struct sizes {
+    size_t in, out, work, partial, arrived;
+};
+static struct sizes sizes_of(const struct cuda_dev *d, const struct dev_limits *lim)
+{
+    struct cuda_attn_split s = split_of(d, lim);
+    uint32_t               items = s.n_unit ? cuda_attn_items_max(&s, lim->seqs_max) : 0;
+    struct cuda_shape      all = { .rows = lim->rows_max,
+                                   .seqs = lim->seqs_max,
+                                   .logits = lim->rows_max + lim->seqs_max,
+                                   .samples = lim->seqs_max,
+                                   .lps = lim->rows_max,
+                                   .patch_ids = lim->seqs_max,
+                                   .patch_hists = lim->seqs_max,
+                                   .tiles = cuda_attn_tiles_max(lim->rows_max, lim->seqs_max),
+                                   .items = items };
+    size_t   pool = 4 * ((size_t)lim->pages_max + lim->hist_max + lim->ban_max + lim->allow_max + 2 * (size_t)lim->bias_max + 2);
+    uint64_t moe = lim->n_expert ? cuda_moe_work_bytes(d, lim) : 0, sample = cuda_sample_work_bytes(d, lim);
+    return (struct sizes){ .in = up(cuda_step_place(&all).pool + pool),
+                           .out = up(cuda_back_place(lim->seqs_max, lim->rows_max).end),
+                           .work = up((size_t)(moe > sample ? moe : sample)), /* a step is done with the one before it needs the other */
+                           .partial = up((size_t)items * lim->n_head * (2 + (size_t)lim->head_dim) * sizeof(float)),
+                           .arrived = up((size_t)lim->seqs_max * lim->n_head * sizeof(uint32_t)) };
+}
+
+uint64_t cuda_step_bytes(const struct device *dev, const struct dev_limits *lim)
+{
+    struct sizes z = sizes_of((const struct cuda_dev *)dev, lim);
+    return z.in + z.out + z.work + z.partial + z.arrived;
+}
+
+/* Pinned, or ordinary where the system does not let us pin: then copies are slower and the host waits for them. */
+static char *host_slab(struct cuda_step *s, size_t bytes)
+{
+    void *p = NULL;
+    if (s->pinned) {
+        cudaError_t e = cudaHostAlloc(&p, bytes, cudaHostAllocDefault);
+        return e == cudaSuccess ? p : ((void)cudaGetLastError(), NULL);
+    }
+    return malloc(bytes);
+}
+
+static void host_slab_free(const struct cuda_step *s, char *p)
+{
+    if (p && s->pinned) (void)cudaFreeHost(p);
+    if (!s->pinned) free(p);
+}
+
+static bool host_slabs(struct cuda_step *s)
+{
+    bool ok = true;
+    for (int i = 0; i < DEV_STEPS_MAX && ok; i++)
+        ok = (s->slot[i].in = host_slab(s, s->in_bytes)) && (s->slot[i].out = host_slab(s, s->out_bytes));
+    for (int i = 0; i < DEV_STEPS_MAX && !ok; i++) {
+        host_slab_free(s, s->slot[i].in);
+        host_slab_free(s, s->slot[i].out);
+        s->slot[i].in = s->slot[i].out = NULL;
+    }
+    return ok;
+}
+
+enum status cuda_step_init(struct device *dev, const struct dev_limits *lim)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    CHECK(!d->step);
+    struct cuda_step *s = calloc(1, sizeof *s);
+    struct sizes      z = sizes_of(d, lim);
+    void             *in, *out, *work, *partial, *arrived;
+    if (!s || !(s->len = calloc((size_t)lim->seqs_max + 1, sizeof *s->len))) {
+        free(s);
+        LOG_ERROR("dev: no memory for steps");
+        return ST_NOMEM;
+    }
+    cuda_bind(d);
+    d->lim = *lim;
+    s->split = split_of(d, lim);
+    s->cap = lim->rows_max < lim->seqs_max ? lim->rows_max : lim->seqs_max;
+    if (s->cap > lim->logit_rows_max) s->cap = lim->logit_rows_max;
+    s->in_bytes = z.in, s->out_bytes = z.out;
+    s->no_graphs = d->eager;
+    s->first = s->pinned = true;
+    enum status st;
+    if ((st = cuda_alloc(dev, z.in, &in)) || (st = cuda_alloc(dev, z.out, &out)) || (st = cuda_alloc(dev, z.work, &work)) ||
+        (st = cuda_alloc(dev, z.partial, &partial)) || (st = cuda_alloc(dev, z.arrived, &arrived)))
+        goto fail;
+    s->in = in, s->out = out;
+    d->work = work, d->work_bytes = z.work;
+    d->attn = (struct cuda_attn_plan){ .partial = partial, .arrived = arrived };
+    if (!host_slabs(s)) {
+        LOG_WARN("dev: gpu %d: %zu MiB cannot be pinned for steps (ulimit -l?), each will wait for its copies", d->ordinal,
+                 DEV_STEPS_MAX * (z.in + z.out) >> 20);
+        s->pinned = false;
+        if (!host_slabs(s)) {
+            LOG_ERROR("dev: no memory for steps");
+            st = ST_NOMEM;
+            goto fail;
+        }
+    }
+    for (int i = 0; i < DEV_STEPS_MAX; i++)
+        if (!cuda_ok(d, cudaEventCreateWithFlags(&s->slot[i].done, cudaEventDisableTiming), "an event")) {
+            st = ST_DEVICE;
+            goto fail;
+        }
+    d->step = s;
+    return ST_OK;
+fail:
+    d->step = s;
+    cuda_step_free(d);
+    return st;
+}
+
+void cuda_step_free(struct cuda_dev *d)
+{
+    struct cuda_step *s = d->step;
+    if (!s) return;
+    d->step = NULL;
+    for (int i = 0; i < BUCKETS; i++)
+        if (s->graph[i].exec) (void)cudaGraphExecDestroy(s->graph[i].exec);
+    for (int i = 0; i < DEV_STEPS_MAX; i++) {
+        if (s->slot[i].done) (void)cudaEventDestroy(s->slot[i].done);
+        host_slab_free(s, s->slot[i].in);
+        host_slab_free(s, s->slot[i].out);
+    }
+    free(s->len);
+    free(s);
+}
+
+/* ---------------------------------------------------------------- graphs */
+
+/* The bucket of a decode step; BUCKETS: it is none, or too large. */
+static uint32_t bucket_of(const struct cuda_step *s, const struct dev_step *h)
+{
+    uint32_t n = h->b.n_row;
+    if (s->no_graphs || n == 0 || n > s->cap || h->b.n_seq != n || h->n_logit != n || h->n_sample != n || h->n_lp) return BUCKETS;
+    for (uint32_t i = 0; i <= n; i++)
+        if (h->b.row_start[i] != i) return BUCKETS;
+    uint32_t i = 0;
+    while (i < BUCKETS && buckets[i] < n) i++;
+    return i;
+}
+
+bool cuda_step_excuse(struct cuda_dev *d)
+{
+    if (!d->step->recording) return false;
+    d->step->broken = true;
+    return true;
+}
+
+static void give_graphs_up(struct cuda_dev *d, cudaError_t e, const char *what)
+{
+    struct cuda_step *s = d->step;
+    (void)cudaGetLastError();
+    s->recording = NULL;
+    s->no_graphs = true;
+    LOG_WARN("dev: gpu %d: a step cannot be captured as a graph: %s (%s); steps run without graphs from now on, small ones slower",
+             d->ordinal, what, cudaGetErrorName(e));
+}
+
+/* What was recorded becomes a graph and runs. */
+static bool graph_run(struct cuda_dev *d)
+{
+    struct cuda_step *s = d->step;
+    struct graph     *g = s->recording;
+    cudaGraph_t       graph = NULL;
+    cudaError_t       e = cudaStreamEndCapture(d->stream, &graph);
+    const char       *what = "the capture does not end";
+    if (e == cudaSuccess && s->broken) {
+        e = cudaErrorStreamCaptureInvalidated;
+        what = "an op failed";
+    } else if (e == cudaSuccess) {
+        what = "it cannot be instantiated";
+        e = cudaGraphInstantiate(&g->exec, graph, 0);
+        if (e != cudaSuccess) g->exec = NULL;
+    }
+    if (graph) (void)cudaGraphDestroy(graph);
+    if (e != cudaSuccess) {
+        give_graphs_up(d, e, what);
+        return false;
+    }
+    s->recording = NULL;
+    (void)cudaGraphUpload(g->exec, d->stream); /* speed of the first replay alone */
+    cuda_ok(d, cudaGraphLaunch(g->exec, d->stream), "a graph");
+    return true;
+}
+
+/* ---------------------------------------------------------------- begin */
+
+static void patch(struct cuda_dev *d, const struct cuda_place *at, const struct cuda_shape *sh)
+{
+    struct cuda_step *s = d->step;
+    const uint32_t   *drawn = (const uint32_t *)(const void *)s->out; /* ids come first there, whatever the step */
+    if (sh->patch_ids)
+        cuda_patch(d, (uint32_t *)(void *)(s->in + at->id), (const struct dev_patch *)(const void *)(s->in + at->patch_id), drawn,
+                   sh->patch_ids);
+    if (sh->patch_hists)
+        cuda_patch(d, (uint32_t *)(void *)(s->in + at->pool), (const struct dev_patch *)(const void *)(s->in + at->patch_hist), drawn,
+                   sh->patch_hists);
+}
+
+/* The shape that the arrays of this step are laid out for. */
+static struct cuda_shape shape_of(const struct cuda_step *s, const struct dev_step *h, uint32_t pad)
+{
+    uint32_t decodes = pad;
+    if (!pad)
+        while (decodes < h->b.n_seq && h->b.row_start[decodes + 1] == decodes + 1) decodes++;
+    return (struct cuda_shape){ .rows = pad ? pad : h->b.n_row,
+                                .seqs = pad ? pad : h->b.n_seq,
+                                .logits = pad ? pad : h->n_logit,
+                                .samples = pad ? pad : h->n_sample,
+                                .lps = h->n_lp,
+                                .patch_ids = pad ? pad : h->n_patch_id,
+                                .patch_hists = pad ? pad : h->n_patch_hist,
+                                .tiles = pad ? 0 : cuda_attn_tiles_max(h->b.n_row, h->b.n_seq),
+                                .items = s->split.n_unit && decodes ? cuda_attn_items_max(&s->split, decodes) : 0,
+                                .padded = pad > 0 };
+}
+
+static void check_limits(const struct dev_limits *lim, const struct dev_step *h)
+{
+    CHECK(h->b.n_row <= lim->rows_max);
+    CHECK(h->b.n_seq <= lim->seqs_max);
+    CHECK(h->n_sample <= lim->seqs_max);
+    CHECK(h->n_lp <= lim->rows_max);
+    CHECK(h->n_logit == h->n_sample + h->n_lp);
+    CHECK(h->b.n_seq == 0 || h->b.page_start[h->b.n_seq] <= lim->pages_max);
+    CHECK(h->n_hist <= lim->hist_max);
+    CHECK(h->n_ban <= lim->ban_max);
+    CHECK(h->n_allow <= lim->allow_max);
+    CHECK(h->n_bias <= lim->bias_max);
+    CHECK(h->n_patch_id <= lim->seqs_max);
+    CHECK(h->n_patch_hist <= lim->seqs_max);
+}
+
+enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, struct dev_step *on)
+{
+    struct cuda_dev  *d = cuda_of(dev);
+    struct cuda_step *s = d->step;
+    CHECK(s && s->begun - s->waited < DEV_STEPS_MAX);
+    check_limits(&d->lim, h);
+    *on = (struct dev_step){ .n_logit = 0 };
+    if (d->lost) return DEV_EAGER; /* no rows: nothing is run */
+    cuda_bind(d);
+    if (s->first) { /* loading is over */
+        s->first = false;
+        if (!cuda_load_sync(d)) return DEV_EAGER;
+        cuda_load_free(d);
+    }
+    struct slot      *slot = &s->slot[s->begun % DEV_STEPS_MAX];
+    uint32_t          bucket = bucket_of(s, h), pad = bucket == BUCKETS ? 0 : buckets[bucket] < s->cap ? buckets[bucket] : s->cap;
+    struct cuda_shape sh = shape_of(s, h, pad);
+    struct cuda_place at = cuda_step_place(&sh);
+    size_t            bytes = cuda_step_pack(h, &sh, &at, s->split.n_unit ? &s->split : NULL, s->len, slot->in, &d->attn);
+    CHECK(bytes <= s->in_bytes);
+    slot->back = cuda_back_place(sh.samples, sh.lps);
+    cuda_step_on(h, &sh, &at, &slot->back, s->in, s->out, on, &d->attn);
+    if (!cuda_ok(d, cudaMemcpyAsync(s->in, slot->in, bytes, cudaMemcpyHostToDevice, d->stream), "a step's copy to the device")) {
+        *on = (struct dev_step){ .n_logit = 0 };
+        return DEV_EAGER;
+    }
+    struct graph *g = pad ? &s->graph[bucket] : NULL;
+    if (g && g->exec) {
+        cuda_ok(d, cudaGraphLaunch(g->exec, d->stream), "a graph");
+        return DEV_REPLAY;
+    }
+    if (g && g->warm) {
+        cudaError_t e = cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+        if (e != cudaSuccess) give_graphs_up(d, e, "the capture does not begin");
+        if (e == cudaSuccess) s->recording = g, s->broken = false;
+    }
+    if (g) g->warm = true;
+    patch(d, &at, &sh);
+    return s->recording ? DEV_RECORD : DEV_EAGER;
+}
+
+/* ---------------------------------------------------------------- end, wait */
+
+bool cuda_step_end(struct device *dev, const struct dev_step *h, const struct dev_step *on)
+{
+    struct cuda_dev  *d = cuda_of(dev);
+    struct cuda_step *s = d->step;
+    (void)on;
+    if (s->recording && !graph_run(d)) return false;
+    struct slot *slot = &s->slot[s->begun++ % DEV_STEPS_MAX];
+    if (d->lost) return true;
+    size_t bytes = dev->rank ? 0 : cuda_back_bytes(&slot->back, h); /* rank 0 alone has results */
+    if (!bytes || cuda_ok(d, cudaMemcpyAsync(slot->out, s->out, bytes, cudaMemcpyDeviceToHost, d->stream), "a step's copy back"))
+        cuda_ok(d, cudaEventRecord(slot->done, d->stream), "a step's end");
+    return true;
+}
+
+enum status cuda_step_wait(struct device *dev, const struct dev_step *h)
+{
+    struct cuda_dev  *d = cuda_of(dev);
+    struct cuda_step *s = d->step;
+    CHECK(s && s->waited < s->begun);
+    struct slot *slot = &s->slot[s->waited++ % DEV_STEPS_MAX];
+    if (d->lost) return ST_DEVICE;
+    cuda_bind(d);
+    if (!cuda_wait(d, slot->done, "a step")) return ST_DEVICE;
+    if (!dev->rank) cuda_back_read(&slot->back, slot->out, h);
+    return ST_OK;
+}

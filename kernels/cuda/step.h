@@ -1,0 +1,33 @@
+/* step: where the arrays of a step lie in its slab, and what is written there.   Private to kernels/cuda/. Plain functions of their
+ * arguments, any thread: step.c does what needs a device, pack.c what does not. */
+#pragma once
+#include "kernels/cuda/cuda.h"
+
+/* How many of each the arrays are laid out for: at least what the step has. The rest is written as padding. */
+struct cuda_shape {
+    uint32_t rows, seqs, logits, samples, lps, patch_ids, patch_hists, tiles, items;
+    bool     padded; /* launches go over all of it: a decode step */
+};
+/* Bytes from the begin of the slab. */
+struct cuda_place {
+    size_t id, pos, row_seq, row_start, page_start, logit_row, sample, lp_id, patch_id, patch_hist;
+    size_t tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk;
+    size_t pool; /* to here the fixed part: the shape alone decides */
+};
+struct cuda_place cuda_step_place(const struct cuda_shape *sh);
+/* Packs h into the slab `to`, at most to the sum of its limits. Plans attention (split NULL: there is none), with counts, not yet
+ * addresses, in *plan. len: scratch [n_seq]. Returns the bytes that the device must get. */
+size_t cuda_step_pack(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
+                      const struct cuda_attn_split *split, uint32_t *len, char *to, struct cuda_attn_plan *plan);
+
+/* Results. Bytes from the begin of the slab; ids lie at 0. */
+struct cuda_back {
+    size_t id, rank, logprob, lp, lp_rank, top_id, top_logprob, lp_top_id, lp_top, end;
+};
+struct cuda_back cuda_back_place(uint32_t samples, uint32_t lps);
+size_t           cuda_back_bytes(const struct cuda_back *k, const struct dev_step *h); /* how much of it anybody wants */
+void             cuda_back_read(const struct cuda_back *k, const char *from, const struct dev_step *h);
+
+/* The step as the device reads it: device slabs in and out at the places above. Completes the plan with addresses. */
+void cuda_step_on(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at, const struct cuda_back *k, char *in,
+                  char *out, struct dev_step *on, struct cuda_attn_plan *plan);

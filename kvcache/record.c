@@ -43,6 +43,13 @@ enum kv_doubt kv_record_check(const void *page, const struct digest_key *dk, con
         return KV_DOUBT_FINGERPRINT;
     if (key && !kv_key_equal(&r->key, key)) return KV_DOUBT_KEY;
     if (ids && memcmp(r->ids, ids, block_tokens * sizeof *ids)) return KV_DOUBT_TOKENS;
-    if (r->seq != seq) return KV_DOUBT_SEQ;
+    if (seq != KV_SEQ_ANY && r->seq != seq) return KV_DOUBT_SEQ;
     return KV_SURE;
+}
+
+void kv_record_stamp(void *page, const struct digest_key *dk, uint64_t seq)
+{
+    struct kv_record *r = page;
+    r->seq = seq;
+    r->head = head_digest(r, dk);
 }

@@ -22,6 +22,9 @@ static inline uint64_t kv_record_bytes(uint64_t payload_bytes) { return KV_RECOR
 void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key *fingerprint, const struct kv_key *key,
                     const struct kv_key *parent, const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes, uint64_t seq,
                     struct digest payload);
+/* The same record in another segment: sets seq and makes the digest of the head anew. */
+void kv_record_stamp(void *page, const struct digest_key *dk, uint64_t seq);
+#define KV_SEQ_ANY UINT64_MAX /* for kv_record_check */
 /* What is wrong with it, in the order in which it is asked. */
 enum kv_doubt {
     KV_SURE,

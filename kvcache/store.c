@@ -1,0 +1,660 @@
+#include "kvcache/store.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/ring.h"
+#include "base/thread.h"
+#include "kvcache/store_file.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    NONE = -1,
+    SEGMENTS_MAX = 1024, /* open files; larger caps get larger segments */
+    SEGMENTS_MIN = 3,    /* one that is filled, one that is prepared, one to serve from */
+    RETRY_US = 1000000,
+    RETRY_MAX_US = 60000000,
+    WRITES_MAX = 64, /* in flight */
+};
+static const uint64_t SEGMENT_BYTES = 256 << 20;
+
+/* FREE -make-> MAKING -> SPARE -> OPEN -full-> SEALING -> SEALED -evict-> REMOVING -> FREE; at open: SCANNING -> SEALED */
+enum seg_state { SEG_FREE, SEG_MAKING, SEG_SPARE, SEG_OPEN, SEG_SEALING, SEG_SEALED, SEG_REMOVING, SEG_SCANNING };
+
+struct segment {
+    enum seg_state state;
+    int            fd;
+    uint32_t       xfer;             /* its segment there */
+    uint32_t       n_used, n_pinned; /* records begun; reads and writes in flight */
+    uint64_t       seq, value;       /* value: uses, halved as time goes by */
+};
+
+enum entry_state { ENTRY_NONE, ENTRY_WRITING, ENTRY_READY };
+struct entry { /* of place segment * n_record + index */
+    struct kv_key key;
+    struct digest payload;
+    uint64_t      gen;
+    int32_t       next; /* in its bucket */
+    uint8_t       state;
+};
+
+/* What the owner asks of the thread, and the same back as the answer. */
+enum task_kind { TASK_MAKE, TASK_SEAL, TASK_REMOVE, TASK_SCAN, TASK_SCANNED };
+struct task {
+    enum task_kind    kind;
+    int32_t           segment;
+    uint64_t          seq;
+    int               fd, error;
+    enum status       st;
+    uint32_t          n; /* rows of a seal, of a scan */
+    bool              foreign, from_footer;
+    struct store_row *row; /* SEAL: the owner's table; SCAN: the thread's, until it is given back */
+};
+
+struct kv_store {
+    struct kv_store_cfg   cfg;
+    struct store_geometry g;
+    char                  path[512];
+    int                   dir, lock;
+    uint32_t              n_segment; /* most there may be */
+    struct segment       *segment;
+    struct entry         *entry;
+    int32_t              *bucket;
+    uint32_t              n_bucket, n_entry, n_file, n_writing;
+    int32_t               open, spare; /* NONE */
+    uint64_t              next_seq, gen;
+    uint64_t              paused_until_us, retry_us;
+    struct kv_store_stats stats;
+
+    /* the thread */
+    pthread_t         thread;
+    bool              started, task_out; /* task_out: make or remove in flight: one at a time keeps the cap simple */
+    bool              seal_out;
+    struct ring       todo, answer;
+    _Atomic bool      stop;
+    struct task       file_task, seal_task, scan_task;
+    struct store_row *seal_row, *scan_row;
+    void             *seal_buffer, *scan_buffer;
+    bool              direct; /* the thread's, then read by the owner behind an answer */
+};
+
+/* ---- the thread: what may block */
+
+static void task_make(struct kv_store *s, struct task *t)
+{
+    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &s->direct, &t->fd,
+                            &t->error);
+}
+
+static void task_remove(struct kv_store *s, struct task *t)
+{
+    char name[32];
+    store_name(name, sizeof name, t->seq);
+    if (t->fd >= 0) close(t->fd);
+    t->st = unlinkat(s->dir, name, 0) && errno != ENOENT ? ST_IO : ST_OK;
+    t->error = errno;
+}
+
+static int by_seq(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* One segment's rows are with the owner; it gives them back by an answer of its own. false: the store closes. */
+static bool scan_give(struct kv_store *s, struct task *t)
+{
+    CHECK(ring_push(&s->answer, t));
+    while (!atomic_load(&s->stop)) {
+        struct task *back = ring_pop(&s->todo);
+        if (!back) {
+            ring_wait(&s->todo, -1);
+        } else if (back->kind == TASK_SCANNED) {
+            return true;
+        } else { /* the owner's other wishes do not wait for the recovery */
+            if (back->kind == TASK_MAKE) task_make(s, back);
+            if (back->kind == TASK_REMOVE) task_remove(s, back);
+            if (back->kind == TASK_SEAL)
+                back->st = store_footer_write(back->fd, &s->g, back->seq, back->row, back->n, s->seal_buffer, &back->error);
+            CHECK(ring_push(&s->answer, back));
+        }
+    }
+    return false;
+}
+
+/* Newest first: what was written last is likely wanted first. */
+static void scan(struct kv_store *s, const uint64_t *seq, uint32_t n)
+{
+    struct task *t = &s->scan_task;
+    for (uint32_t i = n; i-- > 0 && !atomic_load(&s->stop);) {
+        *t = (struct task){ .kind = TASK_SCAN, .segment = NONE, .seq = seq[i], .fd = -1, .row = s->scan_row };
+        bool direct = s->direct;
+        t->st = store_file_open(s->dir, t->seq, &s->g, &s->cfg.fingerprint, false, &direct, &t->fd);
+        if (t->st == ST_OK)
+            t->st = store_file_scan(t->fd, &s->g, t->seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens,
+                                    s->scan_buffer, t->row, &t->n, &t->from_footer);
+        if (t->st) { /* torn, foreign, or of another version: its room is ours */
+            t->foreign = true, t->n = 0;
+            struct task gone = { .seq = t->seq, .fd = t->fd };
+            task_remove(s, &gone);
+            t->fd = -1;
+        }
+        if (!scan_give(s, t)) return;
+    }
+    *t = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1 };
+    CHECK(ring_push(&s->answer, t));
+}
+
+static uint32_t list_segments(struct kv_store *s, uint64_t **seq_out)
+{
+    uint32_t       n = 0, cap = 0;
+    uint64_t      *seq = NULL, one;
+    int            fd = openat(s->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR           *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+    while (d && (e = readdir(d))) {
+        if (!store_seq_of(e->d_name, &one)) continue;
+        if (n == cap) {
+            cap = cap ? 2 * cap : 64;
+            uint64_t *more = realloc(seq, cap * sizeof *seq);
+            if (!more) break;
+            seq = more;
+        }
+        seq[n++] = one;
+    }
+    if (d) closedir(d);
+    if (n) qsort(seq, n, sizeof *seq, by_seq);
+    *seq_out = seq;
+    return n;
+}
+
+static void *store_main(void *arg)
+{
+    struct kv_store *s = arg;
+    uint64_t        *seq;
+    uint32_t         n = list_segments(s, &seq);
+    scan(s, seq, n);
+    free(seq);
+    while (!atomic_load(&s->stop)) {
+        struct task *t = ring_pop(&s->todo);
+        if (!t) {
+            ring_wait(&s->todo, -1);
+            continue;
+        }
+        switch (t->kind) {
+        case TASK_MAKE: task_make(s, t); break;
+        case TASK_REMOVE: task_remove(s, t); break;
+        case TASK_SEAL: t->st = store_footer_write(t->fd, &s->g, t->seq, t->row, t->n, s->seal_buffer, &t->error); break;
+        case TASK_SCAN:
+        case TASK_SCANNED: continue;
+        }
+        CHECK(ring_push(&s->answer, t));
+    }
+    return NULL;
+}
+
+/* ---- the index */
+
+static uint32_t bucket_of(const struct kv_store *s, const struct kv_key *k) { return (uint32_t)kv_key_hash(k) & (s->n_bucket - 1); }
+static uint32_t place_id(const struct kv_store *s, uint32_t segment, uint32_t index) { return segment * s->g.n_record + index; }
+
+static int32_t find(const struct kv_store *s, const struct kv_key *k)
+{
+    int32_t i = s->bucket[bucket_of(s, k)];
+    while (i != NONE && !kv_key_equal(&s->entry[i].key, k)) i = s->entry[i].next;
+    return i;
+}
+
+static void insert(struct kv_store *s, uint32_t id, const struct kv_key *k, struct digest payload, enum entry_state state)
+{
+    struct entry *e = &s->entry[id];
+    int32_t      *head = &s->bucket[bucket_of(s, k)];
+    CHECK(e->state == ENTRY_NONE);
+    *e = (struct entry){ .key = *k, .payload = payload, .gen = ++s->gen, .next = *head, .state = (uint8_t)state };
+    *head = (int32_t)id;
+    s->n_entry++;
+}
+
+static void forget(struct kv_store *s, uint32_t id)
+{
+    struct entry *e = &s->entry[id];
+    CHECK(e->state != ENTRY_NONE);
+    int32_t *at = &s->bucket[bucket_of(s, &e->key)];
+    while (*at != (int32_t)id) {
+        CHECK(*at != NONE);
+        at = &s->entry[*at].next;
+    }
+    *at = e->next;
+    e->state = ENTRY_NONE;
+    s->n_entry--;
+}
+
+/* ---- pauses */
+
+static void pause_writes(struct kv_store *s, enum status st, const char *what)
+{
+    uint64_t now = s->cfg.clock();
+    if (s->paused_until_us > now) return;
+    s->stats.n_pauses++;
+    s->stats.last_error = st;
+    s->paused_until_us = now + s->retry_us;
+    LOG_WARN("kv: %s: %s fails (%s), nothing is written there for %" PRIu64 " ms", s->cfg.dir, what,
+             st == ST_TOO_LARGE ? "no space left" : status_name(st), s->retry_us / 1000);
+    s->retry_us = s->retry_us * 2 > RETRY_MAX_US ? RETRY_MAX_US : s->retry_us * 2;
+}
+
+static bool paused(const struct kv_store *s) { return s->paused_until_us && s->cfg.clock() < s->paused_until_us; }
+
+static void write_went_well(struct kv_store *s)
+{
+    if (!s->paused_until_us) return;
+    LOG_INFO("kv: %s: writes work again", s->cfg.dir);
+    s->paused_until_us = 0;
+    s->retry_us = s->cfg.retry_us;
+}
+
+/* ---- segments, the owner's side */
+
+static uint32_t find_state(const struct kv_store *s, enum seg_state state)
+{
+    uint32_t i = 0;
+    while (i < s->n_segment && s->segment[i].state != state) i++;
+    return i;
+}
+
+static void ask(struct kv_store *s, struct task *t) { CHECK(ring_push(&s->todo, t)); }
+
+static void evict_segment(struct kv_store *s)
+{
+    uint32_t best = s->n_segment;
+    for (uint32_t i = 0; i < s->n_segment; i++) {
+        struct segment *g = &s->segment[i];
+        if (g->state != SEG_SEALED || g->n_pinned) continue;
+        if (best < s->n_segment &&
+            (g->value > s->segment[best].value || (g->value == s->segment[best].value && g->seq > s->segment[best].seq)))
+            continue;
+        best = i;
+    }
+    if (best == s->n_segment) return;
+    struct segment *g = &s->segment[best];
+    for (uint32_t i = 0; i < s->g.n_record; i++)
+        if (s->entry[place_id(s, best, i)].state != ENTRY_NONE) {
+            forget(s, place_id(s, best, i));
+            s->stats.n_evicted++;
+        }
+    for (uint32_t i = 0; i < s->n_segment; i++) s->segment[i].value /= 2;
+    xfer_seg_drop(s->cfg.xfer, g->xfer);
+    g->state = SEG_REMOVING;
+    s->task_out = true;
+    s->file_task = (struct task){ .kind = TASK_REMOVE, .segment = (int32_t)best, .seq = g->seq, .fd = g->fd };
+    ask(s, &s->file_task);
+}
+
+/* Keeps one prepared segment beside the one that is filled; below the cap by a new file, at the cap in the place of another. */
+static void prepare(struct kv_store *s)
+{
+    if (s->task_out || s->spare != NONE || paused(s) || s->cfg.read_only || s->stats.recovering) return;
+    if (s->n_file >= s->n_segment) {
+        evict_segment(s);
+        return;
+    }
+    uint32_t i = find_state(s, SEG_FREE);
+    if (i == s->n_segment) return;
+    s->segment[i] = (struct segment){ .state = SEG_MAKING, .fd = -1, .seq = s->next_seq++ };
+    s->n_file++;
+    s->task_out = true;
+    s->file_task = (struct task){ .kind = TASK_MAKE, .segment = (int32_t)i, .seq = s->segment[i].seq, .fd = -1 };
+    ask(s, &s->file_task);
+}
+
+static bool adopt(struct kv_store *s, struct segment *g, int fd)
+{
+    struct xfer_seg x = { .kind = XFER_FILE, .fd = fd, .direct = s->direct, .bytes = s->g.segment_bytes };
+    g->fd = fd;
+    return xfer_seg_add(s->cfg.xfer, &x, &g->xfer) == ST_OK;
+}
+
+static void seal_open(struct kv_store *s)
+{
+    struct segment *g = &s->segment[s->open];
+    if (s->seal_out || g->n_pinned || g->n_used == 0) return;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_used; i++) {
+        const struct entry *e = &s->entry[place_id(s, (uint32_t)s->open, i)];
+        if (e->state == ENTRY_READY)
+            s->seal_row[n++] = (struct store_row){ .key = e->key, .payload = e->payload, .index = i, .block_tokens = s->cfg.block_tokens };
+    }
+    g->state = SEG_SEALING;
+    s->seal_out = true;
+    s->seal_task = (struct task){ .kind = TASK_SEAL, .segment = s->open, .seq = g->seq, .fd = g->fd, .row = s->seal_row, .n = n };
+    s->open = NONE;
+    ask(s, &s->seal_task);
+}
+
+/* ---- answers */
+
+static void answer_make(struct kv_store *s, const struct task *t)
+{
+    struct segment *g = &s->segment[t->segment];
+    s->task_out = false;
+    if (t->st == ST_OK && adopt(s, g, t->fd)) {
+        g->state = SEG_SPARE;
+        s->spare = t->segment;
+        write_went_well(s);
+        return;
+    }
+    if (t->st == ST_OK) close(t->fd);
+    g->state = SEG_FREE;
+    s->n_file--;
+    pause_writes(s, t->st ? t->st : ST_AGAIN, "making a file");
+}
+
+static void answer_scan(struct kv_store *s, struct task *t)
+{
+    if (t->seq >= s->next_seq) s->next_seq = t->seq + 1;
+    uint32_t i = t->foreign || s->n_file >= s->n_segment ? s->n_segment : find_state(s, SEG_FREE);
+    if (t->foreign) {
+        s->stats.n_foreign_segments++;
+    } else if (i == s->n_segment || !adopt(s, &s->segment[i], t->fd)) { /* a smaller cap than before: the oldest go */
+        char name[32];
+        store_name(name, sizeof name, t->seq);
+        close(t->fd);
+        unlinkat(s->dir, name, 0);
+        s->stats.n_evicted += t->n;
+    } else {
+        struct segment *g = &s->segment[i];
+        g->state = SEG_SEALED, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 0, g->value = 0;
+        s->n_file++;
+        for (uint32_t k = 0; k < t->n; k++) {
+            uint32_t id = place_id(s, i, t->row[k].index);
+            if (s->entry[id].state != ENTRY_NONE || find(s, &t->row[k].key) != NONE) continue; /* a newer one has it */
+            insert(s, id, &t->row[k].key, t->row[k].payload, ENTRY_READY);
+            s->stats.n_recovered++;
+        }
+    }
+    t->kind = TASK_SCANNED;
+    ask(s, t);
+}
+
+static void answer(struct kv_store *s, struct task *t)
+{
+    struct segment *g = t->segment == NONE ? NULL : &s->segment[t->segment];
+    switch (t->kind) {
+    case TASK_MAKE: answer_make(s, t); break;
+    case TASK_REMOVE:
+        s->task_out = false;
+        g->state = SEG_FREE;
+        s->n_file--;
+        if (t->st) pause_writes(s, t->st, "removing a file");
+        break;
+    case TASK_SEAL:
+        s->seal_out = false;
+        g->state = SEG_SEALED; /* without a footer too: the next start then reads heads */
+        if (t->st) pause_writes(s, t->st, "a footer");
+        break;
+    case TASK_SCAN: answer_scan(s, t); break;
+    case TASK_SCANNED:
+        s->stats.recovering = false;
+        LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours", s->cfg.dir, s->n_entry,
+                 s->n_file, s->stats.n_foreign_segments);
+        break;
+    }
+}
+
+void kv_store_turn(struct kv_store *s)
+{
+    for (struct task *t; (t = ring_pop(&s->answer));) answer(s, t);
+    if (s->open != NONE && s->segment[s->open].n_used == s->g.n_record) seal_open(s);
+    if (s->open == NONE && s->spare != NONE) {
+        s->open = s->spare;
+        s->spare = NONE;
+        s->segment[s->open].state = SEG_OPEN;
+    }
+    prepare(s);
+}
+
+/* ---- blocks */
+
+bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out)
+{
+    int32_t i = find(s, key);
+    if (i == NONE || s->entry[i].state != ENTRY_READY) return false;
+    uint32_t segment = (uint32_t)i / s->g.n_record;
+    s->segment[segment].value++;
+    *place_out = (struct kv_place){ segment, (uint32_t)i % s->g.n_record, s->entry[i].gen };
+    return true;
+}
+
+enum status kv_store_read(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, enum xfer_prio prio,
+                          uint64_t deadline_us, uint64_t cookie, struct kv_place *place_out, uint64_t *ticket_out)
+{
+    if (!kv_store_find(s, key, place_out)) return ST_NOT_FOUND;
+    struct segment *g = &s->segment[place_out->segment];
+    struct xfer_job j = { .src = g->xfer,
+                          .dst = host_seg,
+                          .src_off = store_record_off(&s->g, place_out->index),
+                          .dst_off = host_off,
+                          .bytes = (uint32_t)s->g.record_bytes,
+                          .skip = KV_RECORD_HEAD,
+                          .prio = prio,
+                          .digest_mode = XFER_DIGEST_CHECK,
+                          .digest = s->entry[place_id(s, place_out->segment, place_out->index)].payload,
+                          .deadline_us = deadline_us,
+                          .cookie = cookie };
+    enum status     st = xfer_post(s->cfg.xfer, &j, ticket_out);
+    if (st == ST_OK) g->n_pinned++, s->stats.n_read++;
+    return st;
+}
+
+void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad)
+{
+    uint32_t      id = place_id(s, place.segment, place.index);
+    struct entry *e = &s->entry[id];
+    CHECK(s->segment[place.segment].n_pinned > 0);
+    s->segment[place.segment].n_pinned--;
+    if (!bad || e->state != ENTRY_READY || e->gen != place.gen) return;
+    forget(s, id);
+    s->stats.n_lost_records++;
+}
+
+enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, void *head_page,
+                           uint64_t cookie, struct kv_place *place_out)
+{
+    if (s->open == NONE || s->n_writing >= WRITES_MAX || paused(s) || s->cfg.read_only || find(s, key) != NONE) return ST_AGAIN;
+    struct segment *g = &s->segment[s->open];
+    if (g->n_used == s->g.n_record) return ST_AGAIN;
+    const struct kv_record *r = kv_record_of(head_page);
+    CHECK(kv_key_equal(&r->key, key));
+    kv_record_stamp(head_page, &s->cfg.key, g->seq);
+    struct xfer_job j = { .src = host_seg,
+                          .dst = g->xfer,
+                          .src_off = host_off,
+                          .dst_off = store_record_off(&s->g, g->n_used),
+                          .bytes = (uint32_t)s->g.record_bytes,
+                          .prio = XFER_STORE,
+                          .cookie = cookie };
+    enum status     st = xfer_post(s->cfg.xfer, &j, NULL);
+    if (st) return st;
+    uint32_t id = place_id(s, (uint32_t)s->open, g->n_used);
+    insert(s, id, key, r->payload, ENTRY_WRITING);
+    *place_out = (struct kv_place){ (uint32_t)s->open, g->n_used, s->entry[id].gen };
+    g->n_used++, g->n_pinned++, s->n_writing++;
+    s->stats.n_write++;
+    return ST_OK;
+}
+
+void kv_store_write_done(struct kv_store *s, struct kv_place place, enum status st)
+{
+    struct segment *g = &s->segment[place.segment];
+    struct entry   *e = &s->entry[place_id(s, place.segment, place.index)];
+    CHECK(g->n_pinned > 0 && s->n_writing > 0);
+    CHECK(e->state == ENTRY_WRITING && e->gen == place.gen);
+    g->n_pinned--, s->n_writing--;
+    if (st == ST_OK) {
+        e->state = ENTRY_READY; /* visible only now */
+        write_went_well(s);
+        return;
+    }
+    forget(s, place_id(s, place.segment, place.index));
+    if (st != ST_CANCELED) pause_writes(s, st, "a write");
+}
+
+/* ---- life */
+
+static enum status open_folder(struct kv_store *s, char *err, size_t err_bytes)
+{
+    if (mkdir(s->path, 0700) && errno != EEXIST) {
+        snprintf(err, err_bytes, "%s: cannot be made: %s", s->path, strerror(errno));
+        return ST_CONFIG;
+    }
+    s->dir = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->dir < 0) {
+        snprintf(err, err_bytes, "%s: %s", s->path, strerror(errno));
+        return ST_CONFIG;
+    }
+    s->lock = openat(s->dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB)) {
+        snprintf(err, err_bytes, "%s: %s", s->path, errno == EWOULDBLOCK ? "another server uses it" : strerror(errno));
+        return ST_CONFIG;
+    }
+    return ST_OK;
+}
+
+static enum status take_memory(struct kv_store *s)
+{
+    uint64_t n = (uint64_t)s->n_segment * s->g.n_record;
+    s->n_bucket = 16;
+    while (s->n_bucket < n) s->n_bucket *= 2;
+    s->segment = calloc(s->n_segment, sizeof *s->segment);
+    s->entry = calloc(n, sizeof *s->entry);
+    s->bucket = malloc(s->n_bucket * sizeof *s->bucket);
+    s->seal_row = calloc(s->g.n_record, sizeof *s->seal_row);
+    s->scan_row = calloc(s->g.n_record, sizeof *s->scan_row);
+    s->seal_buffer = aligned_alloc(STORE_PAGE, store_footer_bytes(&s->g));
+    s->scan_buffer = aligned_alloc(STORE_PAGE, store_footer_bytes(&s->g));
+    if (!s->segment || !s->entry || !s->bucket || !s->seal_row || !s->scan_row || !s->seal_buffer || !s->scan_buffer) return ST_NOMEM;
+    memset(s->bucket, 0xff, s->n_bucket * sizeof *s->bucket); /* NONE */
+    enum status st = ring_init(&s->todo, 8);
+    return st ? st : ring_init(&s->answer, 8);
+}
+
+enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes)
+{
+    struct kv_store *s = calloc(1, sizeof *s);
+    if (!s) return ST_NOMEM;
+    s->cfg = *cfg;
+    s->dir = s->lock = -1, s->todo.fd = s->answer.fd = -1;
+    s->open = s->spare = NONE;
+    s->direct = true;
+    s->next_seq = 1;
+    if (!s->cfg.clock) s->cfg.clock = clock_us;
+    if (!s->cfg.retry_us) s->cfg.retry_us = RETRY_US;
+    s->retry_us = s->cfg.retry_us;
+    s->stats.recovering = true;
+    snprintf(s->path, sizeof s->path, "%s", cfg->dir);
+    s->cfg.dir = s->path;
+    uint64_t segment = cfg->segment_bytes ? cfg->segment_bytes : SEGMENT_BYTES;
+    if (!cfg->segment_bytes) { /* small caps: at least eight of them; large ones: not too many files */
+        if (segment > cfg->cap_bytes / 8) segment = cfg->cap_bytes / 8;
+        if (segment < cfg->cap_bytes / SEGMENTS_MAX) segment = cfg->cap_bytes / SEGMENTS_MAX;
+    }
+    s->g = store_geometry(cfg->payload_bytes, segment);
+    s->n_segment = s->g.n_record ? (uint32_t)(cfg->cap_bytes / s->g.segment_bytes) : 0;
+    if (s->n_segment > SEGMENTS_MAX) s->n_segment = SEGMENTS_MAX;
+    enum status st = ST_CONFIG;
+    if (s->n_segment < SEGMENTS_MIN)
+        snprintf(err, err_bytes,
+                 "%s: %" PRIu64 " bytes are too few: a record takes %" PRIu64 ", a segment %" PRIu64 ", and %d segments are the least",
+                 cfg->dir, cfg->cap_bytes, kv_record_bytes(cfg->payload_bytes), s->g.segment_bytes, SEGMENTS_MIN);
+    else if (!(st = open_folder(s, err, err_bytes)) &&
+             ((st = take_memory(s)) || (st = thread_start(&s->thread, THREAD_XFER, "store", store_main, s))))
+        snprintf(err, err_bytes, "%s: %s", cfg->dir, status_name(st));
+    if (st) {
+        kv_store_close(s);
+        return st;
+    }
+    s->started = true;
+    *s_out = s;
+    return ST_OK;
+}
+
+void kv_store_close(struct kv_store *s)
+{
+    if (!s) return;
+    if (s->started) {
+        if (s->open != NONE && !s->stats.recovering) seal_open(s);
+        while (s->seal_out || s->task_out) {
+            struct task *t = ring_pop(&s->answer);
+            if (t)
+                answer(s, t);
+            else
+                ring_wait(&s->answer, -1);
+        }
+        atomic_store(&s->stop, true);
+        ring_wake(&s->todo);
+        pthread_join(s->thread, NULL);
+        for (struct task *t; (t = ring_pop(&s->answer));)
+            if (t->kind == TASK_SCAN && t->fd >= 0) close(t->fd);
+    }
+    for (uint32_t i = 0; s->segment && i < s->n_segment; i++) {
+        struct segment *g = &s->segment[i];
+        if (g->state == SEG_FREE || g->fd < 0) continue;
+        xfer_seg_drop(s->cfg.xfer, g->xfer);
+        close(g->fd);
+        char name[32];
+        store_name(name, sizeof name, g->seq);
+        if (g->state == SEG_SPARE || (g->state == SEG_OPEN && g->n_used == 0)) unlinkat(s->dir, name, 0); /* nothing in it */
+    }
+    if (s->todo.fd >= 0) ring_free(&s->todo);
+    if (s->answer.fd >= 0) ring_free(&s->answer);
+    if (s->lock >= 0) close(s->lock);
+    if (s->dir >= 0) close(s->dir);
+    free(s->segment), free(s->entry), free(s->bucket);
+    free(s->seal_row), free(s->scan_row);
+    free(s->seal_buffer), free(s->scan_buffer);
+    free(s);
+}
+
+void kv_store_stats(const struct kv_store *s, struct kv_store_stats *out)
+{
+    *out = s->stats;
+    out->n_record = s->n_entry;
+    out->n_segment = s->n_file;
+    out->used_bytes = s->n_file * s->g.segment_bytes;
+    out->cap_bytes = s->cfg.cap_bytes;
+    out->paused = paused(s);
+}
+
+enum status kv_store_check(const struct kv_store *s)
+{
+    uint32_t n = 0, n_file = 0, n_writing = 0;
+    uint64_t places = (uint64_t)s->n_segment * s->g.n_record;
+    for (uint32_t b = 0; b < s->n_bucket; b++)
+        for (int32_t i = s->bucket[b]; i != NONE; i = s->entry[i].next)
+            if (++n > s->n_entry || s->entry[i].state == ENTRY_NONE || bucket_of(s, &s->entry[i].key) != b) goto fault;
+    for (uint64_t i = 0; i < places; i++) {
+        const struct segment *g = &s->segment[i / s->g.n_record];
+        if (s->entry[i].state == ENTRY_NONE) continue;
+        n_writing += s->entry[i].state == ENTRY_WRITING;
+        if (g->state != SEG_OPEN && g->state != SEG_SEALING && g->state != SEG_SEALED) goto fault;
+        if (i % s->g.n_record >= g->n_used) goto fault;
+        if (s->entry[i].state == ENTRY_WRITING && !g->n_pinned) goto fault;
+    }
+    for (uint32_t i = 0; i < s->n_segment; i++) n_file += s->segment[i].state != SEG_FREE;
+    if (n == s->n_entry && n_file == s->n_file && n_writing == s->n_writing && n_file * s->g.segment_bytes <= s->cfg.cap_bytes)
+        return ST_OK;
+fault:
+    LOG_ERROR("kv: %s: the index is not what it says: %u of %u entries, %u of %u files, %u of %u writes", s->cfg.dir, n, s->n_entry, n_file,
+              s->n_file, n_writing, s->n_writing);
+    return ST_INVALID;
+}

@@ -1,0 +1,63 @@
+/* store: blocks in a folder, in log-structured segments.   Thread: one owner (engine); a thread of its own does what may block.
+ *
+ *   DIR/LOCK             one server per folder (flock)
+ *   DIR/seg-<seq>.kv     [header page][record 0][record 1]...[footer pages]; records as in record.h, one fixed size per folder
+ *
+ * Append only: a segment is filled record by record, then sealed with a footer that lists its keys; space comes back a whole
+ * segment at a time, the one of least value first. Nothing is ever synced: a cache may lose data, and what is torn is noticed by the
+ * record's digests. At open the thread reads footers, and heads where a footer is missing, and the owner learns them by and by in
+ * store_turn: a server serves meanwhile. Segments of another fingerprint or version are removed within the budget.
+ * The cap is never exceeded by one byte: files are preallocated whole, header and footer included.
+ * A write that fails (ENOSPC, EIO, EROFS) pauses writing; it is tried again by itself after a while, longer each time. */
+#pragma once
+#include "kvcache/record.h"
+#include "transfer/xfer.h"
+
+struct kv_store;
+struct kv_store_cfg {
+    const char       *dir;
+    uint64_t          cap_bytes, segment_bytes; /* segment_bytes 0: 256 MiB, less where the cap is small */
+    uint64_t          payload_bytes;
+    uint32_t          block_tokens;
+    struct kv_key     fingerprint;
+    struct digest_key key;
+    struct xfer      *xfer;
+    bool              read_only; /* tools: no lock, nothing is changed */
+    uint32_t          retry_us;  /* first pause after a failed write; 0: 1 s */
+    uint64_t (*clock)(void);     /* NULL: the monotonic clock */
+};
+/* err: one line. ST_CONFIG: locked by another server, not a folder, cap below two segments; ST_IO. */
+enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes);
+/* Seals what is open (its footer makes the next start quick) and waits for it; jobs of the owner must be polled out before. */
+void kv_store_close(struct kv_store *s);
+
+/* Where a block lies. gen changes when the place is given to another. */
+struct kv_place {
+    uint32_t segment, index;
+    uint64_t gen;
+};
+bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out); /* counts as a use */
+/* Posts the read of the record into a host slot (record-sized); completion by xfer_poll with this cookie. The place is pinned
+ * until kv_store_read_done. digest: the lane checks the payload. ST_NOT_FOUND, ST_AGAIN. */
+enum status kv_store_read(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, enum xfer_prio prio,
+                          uint64_t deadline_us, uint64_t cookie, struct kv_place *place_out, uint64_t *ticket_out);
+/* bad: what came back was doubted: the entry is forgotten. */
+void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad);
+/* Posts the write of a record from a host slot: its head is completed here (the segment's seq). The slot must not change until the
+ * completion, after which kv_store_write_done is called. ST_AGAIN: no room prepared, paused, or too much in flight: drop it. */
+enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, void *head_page,
+                           uint64_t cookie, struct kv_place *place_out);
+void        kv_store_write_done(struct kv_store *s, struct kv_place place, enum status st);
+
+/* Takes what the thread has found, made or removed; pauses and resumes. Cheap when there is nothing. */
+void kv_store_turn(struct kv_store *s);
+
+struct kv_store_stats {
+    uint64_t    n_record, n_segment, used_bytes, cap_bytes; /* used: preallocated on disk */
+    uint64_t    n_write, n_read, n_evicted, n_lost_records, n_recovered, n_foreign_segments, n_pauses;
+    bool        recovering, paused;
+    enum status last_error;
+};
+void kv_store_stats(const struct kv_store *s, struct kv_store_stats *out);
+/* Every link and count, as CHECKs would: ST_INVALID after logging the first fault. */
+enum status kv_store_check(const struct kv_store *s);

@@ -1,0 +1,211 @@
+#include "kvcache/store_file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+struct header {
+    unsigned char magic[8];
+    uint32_t      version, block_tokens;
+    uint64_t      seq, record_bytes, segment_bytes, payload_bytes;
+    uint32_t      n_record, zero;
+    struct kv_key fingerprint;
+    uint64_t      sum; /* of everything before it */
+};
+struct trailer {
+    unsigned char magic[8];
+    uint32_t      version, n;
+    uint64_t      seq, rows_sum, sum;
+};
+static const unsigned char HEADER[8] = { 'S', 'P', 'W', 'K', 'V', 'S', 'E', 'G' };
+static const unsigned char TRAILER[8] = { 'S', 'P', 'W', 'K', 'V', 'F', 'T', 'R' };
+
+static uint64_t rows_pages(uint32_t n) { return ((uint64_t)n * sizeof(struct store_row) + STORE_PAGE - 1) / STORE_PAGE; }
+
+struct store_geometry store_geometry(uint64_t payload_bytes, uint64_t segment_bytes)
+{
+    struct store_geometry g = { .record_bytes = kv_record_bytes(payload_bytes), .segment_bytes = segment_bytes / STORE_PAGE * STORE_PAGE };
+    uint64_t              n = g.segment_bytes / g.record_bytes;
+    while (n && STORE_PAGE + n * g.record_bytes + (rows_pages((uint32_t)n) + 1) * STORE_PAGE > g.segment_bytes) n--;
+    g.n_record = (uint32_t)n;
+    if (n) g.segment_bytes = STORE_PAGE + n * g.record_bytes + (rows_pages(g.n_record) + 1) * STORE_PAGE; /* no byte that nobody uses */
+    return g;
+}
+
+void store_name(char *out, size_t bytes, uint64_t seq) { snprintf(out, bytes, "seg-%016" PRIx64 ".kv", seq); }
+
+bool store_seq_of(const char *name, uint64_t *seq_out)
+{
+    char     again[32];
+    uint64_t seq;
+    if (sscanf(name, "seg-%16" SCNx64 ".kv", &seq) != 1) return false;
+    store_name(again, sizeof again, seq);
+    *seq_out = seq;
+    return strcmp(name, again) == 0;
+}
+
+/* ---- whole pages at a place */
+
+static enum status all_written(int fd, const void *p, uint64_t bytes, uint64_t off, int *error_out)
+{
+    for (const char *from = p; bytes;) {
+        ssize_t n = pwrite(fd, from, bytes, (off_t)off);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            *error_out = n < 0 ? errno : ENOSPC;
+            return *error_out == ENOSPC || *error_out == EDQUOT ? ST_TOO_LARGE : ST_IO;
+        }
+        from += n, off += (uint64_t)n, bytes -= (uint64_t)n;
+    }
+    return ST_OK;
+}
+
+static bool all_read(int fd, void *p, uint64_t bytes, uint64_t off)
+{
+    for (char *to = p; bytes;) {
+        ssize_t n = pread(fd, to, bytes, (off_t)off);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        to += n, off += (uint64_t)n, bytes -= (uint64_t)n;
+    }
+    return true;
+}
+
+static int open_direct(int dir, const char *name, int flags, bool *direct)
+{
+    int fd = *direct ? openat(dir, name, flags | O_DIRECT | O_CLOEXEC, 0600) : -1;
+    if (fd < 0 && (!*direct || errno == EINVAL)) {
+        *direct = false; /* tmpfs, some network file systems */
+        fd = openat(dir, name, flags | O_CLOEXEC, 0600);
+    }
+    return fd;
+}
+
+/* Every byte of the file has its place on the disk. Where the file system cannot promise that, a write may find it full later. */
+static int reserve(int fd, uint64_t bytes)
+{
+    if (fallocate(fd, 0, 0, (off_t)bytes) == 0) return 0;
+    if (errno != EOPNOTSUPP) return errno;
+    return ftruncate(fd, (off_t)bytes) ? errno : 0;
+}
+
+/* ---- segments */
+
+enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, uint64_t payload_bytes,
+                            uint32_t block_tokens, bool *direct, int *fd_out, int *error_out)
+{
+    char name[32];
+    store_name(name, sizeof name, seq);
+    int fd = open_direct(dir, name, O_RDWR | O_CREAT | O_EXCL, direct);
+    if (fd < 0) {
+        *error_out = errno;
+        return errno == ENOSPC || errno == EDQUOT ? ST_TOO_LARGE : ST_IO;
+    }
+    enum status st = ST_OK;
+    void       *page = aligned_alloc(STORE_PAGE, STORE_PAGE);
+    int         error = page ? reserve(fd, g->segment_bytes) : ENOMEM;
+    if (error) {
+        *error_out = error;
+        st = error == ENOSPC || error == EDQUOT || error == EFBIG ? ST_TOO_LARGE : ST_IO;
+    } else {
+        struct header *h = page;
+        memset(page, 0, STORE_PAGE);
+        memcpy(h->magic, HEADER, sizeof HEADER);
+        h->version = STORE_VERSION, h->block_tokens = block_tokens, h->seq = seq;
+        h->record_bytes = g->record_bytes, h->segment_bytes = g->segment_bytes, h->payload_bytes = payload_bytes, h->n_record = g->n_record;
+        h->fingerprint = *fingerprint;
+        h->sum = XXH3_64bits(h, offsetof(struct header, sum));
+        st = all_written(fd, page, STORE_PAGE, 0, error_out);
+    }
+    free(page);
+    if (st) {
+        close(fd);
+        unlinkat(dir, name, 0);
+        return st;
+    }
+    *fd_out = fd;
+    return ST_OK;
+}
+
+enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
+                            bool *direct, int *fd_out)
+{
+    char name[32];
+    store_name(name, sizeof name, seq);
+    int   fd = open_direct(dir, name, read_only ? O_RDONLY : O_RDWR, direct);
+    void *page = aligned_alloc(STORE_PAGE, STORE_PAGE);
+    if (fd < 0 || !page || !all_read(fd, page, STORE_PAGE, 0)) goto not_ours;
+    struct header h;
+    memcpy(&h, page, sizeof h);
+    if (memcmp(h.magic, HEADER, sizeof HEADER) || h.version != STORE_VERSION || h.seq != seq ||
+        h.sum != XXH3_64bits(&h, offsetof(struct header, sum)))
+        goto not_ours;
+    free(page);
+    if (!kv_key_equal(&h.fingerprint, fingerprint) || h.record_bytes != g->record_bytes || h.n_record != g->n_record ||
+        h.segment_bytes != g->segment_bytes) {
+        close(fd);
+        return ST_CONFIG;
+    }
+    *fd_out = fd;
+    return ST_OK;
+not_ours:
+    free(page);
+    if (fd >= 0) close(fd);
+    return ST_NOT_FOUND;
+}
+
+uint64_t store_footer_bytes(const struct store_geometry *g) { return (rows_pages(g->n_record) + 1) * STORE_PAGE; }
+
+static uint64_t footer_off(const struct store_geometry *g) { return g->segment_bytes - store_footer_bytes(g); }
+
+enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n, void *buffer,
+                               int *error_out)
+{
+    uint64_t bytes = store_footer_bytes(g);
+    memset(buffer, 0, bytes);
+    memcpy(buffer, row, n * sizeof *row);
+    struct trailer *t = (struct trailer *)(void *)((char *)buffer + bytes - STORE_PAGE);
+    memcpy(t->magic, TRAILER, sizeof TRAILER);
+    t->version = STORE_VERSION, t->n = n, t->seq = seq;
+    t->rows_sum = XXH3_64bits(buffer, n * sizeof *row);
+    t->sum = XXH3_64bits(t, offsetof(struct trailer, sum));
+    return all_written(fd, buffer, bytes, footer_off(g), error_out);
+}
+
+static bool footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, void *buffer, struct store_row *row,
+                        uint32_t *n_out)
+{
+    uint64_t bytes = store_footer_bytes(g);
+    if (!all_read(fd, buffer, bytes, footer_off(g))) return false;
+    struct trailer t;
+    memcpy(&t, (char *)buffer + bytes - STORE_PAGE, sizeof t);
+    if (memcmp(t.magic, TRAILER, sizeof TRAILER) || t.version != STORE_VERSION || t.seq != seq || t.n > g->n_record ||
+        t.sum != XXH3_64bits(&t, offsetof(struct trailer, sum)) || t.rows_sum != XXH3_64bits(buffer, t.n * sizeof *row))
+        return false;
+    memcpy(row, buffer, t.n * sizeof *row);
+    for (uint32_t i = 0; i < t.n; i++)
+        if (row[i].index >= g->n_record || row[i].block_tokens != block_tokens) return false;
+    *n_out = t.n;
+    return true;
+}
+
+enum status store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
+                            const struct digest_key *dk, uint64_t payload_bytes, uint32_t block_tokens, void *buffer, struct store_row *row,
+                            uint32_t *n_out, bool *from_footer_out)
+{
+    *n_out = 0;
+    *from_footer_out = footer_read(fd, g, seq, block_tokens, buffer, row, n_out);
+    if (*from_footer_out) return ST_OK;
+    for (uint32_t i = 0; i < g->n_record; i++) {
+        if (!all_read(fd, buffer, STORE_PAGE, store_record_off(g, i))) return ST_IO;
+        if (kv_record_check(buffer, dk, fingerprint, NULL, NULL, block_tokens, payload_bytes, seq)) continue;
+        const struct kv_record *r = kv_record_of(buffer);
+        row[(*n_out)++] = (struct store_row){ .key = r->key, .payload = r->payload, .index = i, .block_tokens = block_tokens };
+    }
+    return ST_OK;
+}

@@ -1,0 +1,40 @@
+/* store_file: the files of a store: names, header, footer, creation and reading back. Blocking I/O: the store's thread and tools.
+ * A segment of n records: [header page][n records][footer: ceil(64 n / 4096) pages][trailer page]. */
+#pragma once
+#include "kvcache/record.h"
+
+enum { STORE_PAGE = 4096, STORE_VERSION = 1 };
+
+struct store_geometry {
+    uint64_t record_bytes, segment_bytes; /* segment_bytes: of a file, header and footer included */
+    uint32_t n_record;                    /* per segment */
+};
+/* As many records as fit; n_record 0: none. */
+struct store_geometry  store_geometry(uint64_t payload_bytes, uint64_t segment_bytes);
+static inline uint64_t store_record_off(const struct store_geometry *g, uint32_t index) { return STORE_PAGE + index * g->record_bytes; }
+
+struct store_row { /* of the footer, and of what a scan finds */
+    struct kv_key key;
+    struct digest payload;
+    uint32_t      index, block_tokens;
+    uint64_t      unused;
+};
+_Static_assert(sizeof(struct store_row) == 64, "rows of a footer");
+
+void store_name(char *out, size_t bytes, uint64_t seq); /* "seg-0000000000000001.kv" */
+bool store_seq_of(const char *name, uint64_t *seq_out); /* false: not a segment's name */
+
+/* Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on ST_IO / ST_TOO_LARGE. */
+enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, uint64_t payload_bytes,
+                            uint32_t block_tokens, bool *direct, int *fd_out, int *error_out);
+/* Opens an existing one. ST_NOT_FOUND: no segment of ours (another version, torn header); ST_CONFIG: of another fingerprint or geometry. */
+enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
+                            bool *direct, int *fd_out);
+/* The footer; buffer [store_footer_bytes] aligned to a page. row[n]: of records that are whole. */
+uint64_t    store_footer_bytes(const struct store_geometry *g);
+enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n, void *buffer,
+                               int *error_out);
+/* What a segment holds: from its footer, or from the heads of its records (from_footer_out false). row [g->n_record]. */
+enum status store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
+                            const struct digest_key *dk, uint64_t payload_bytes, uint32_t block_tokens, void *buffer, struct store_row *row,
+                            uint32_t *n_out, bool *from_footer_out);

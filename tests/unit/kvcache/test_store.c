@@ -1,0 +1,246 @@
+#include "store_world.h"
+
+static void blocks_come_back_as_they_went_and_the_cap_holds(void **state)
+{
+    (void)state;
+    struct store_world w;
+    world_make(&w);
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    uint32_t n_hit = 0;
+    for (uint32_t n = 0; n < 300; n++) { /* several times what fits */
+        assert_int_equal(world_put_patient(&w, n), ST_OK);
+        assert_int_equal(world_put(&w, n), ST_AGAIN); /* it is there */
+        assert_int_equal(world_get(&w, n), ST_OK);
+        world_turn(&w);
+        if (n > 20) n_hit += world_get(&w, n - 20) == ST_OK;
+        assert_int_equal(world_get(&w, 100000 + n), ST_NOT_FOUND);
+    }
+    assert_true(n_hit > 200);
+    struct kv_store_stats st;
+    kv_store_stats(w.s, &st);
+    assert_true(st.n_evicted > 100 && st.n_record > 60);
+    assert_int_equal(st.n_evicted + st.n_record, 300);
+    /* on the disk too */
+    uint64_t    on_disk = 0;
+    struct stat f;
+    char        path[128], name[32];
+    for (uint64_t seq = 1; seq < 100; seq++) {
+        store_name(name, sizeof name, seq);
+        snprintf(path, sizeof path, "%s/%s", w.dir, name);
+        if (!stat(path, &f)) on_disk += (uint64_t)f.st_size;
+    }
+    assert_true(on_disk > 0 && on_disk <= w.cap); /* the thread may be making one */
+    world_free(&w);
+}
+
+static void what_is_used_stays_longer(void **state)
+{
+    (void)state;
+    struct store_world w;
+    world_make(&w);
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    for (uint32_t n = 0; n < 200; n++) {
+        assert_int_equal(world_put_patient(&w, n), ST_OK);
+        for (int k = 0; k < 3; k++) world_get(&w, 1);
+    }
+    assert_int_equal(world_get(&w, 1), ST_OK); /* of the oldest segment, and yet here */
+    assert_int_equal(world_get(&w, 30), ST_NOT_FOUND);
+    world_free(&w);
+}
+
+static uint32_t count_hits(struct store_world *w, uint32_t n_max, uint32_t *n_doubt)
+{
+    uint32_t n_hit = 0;
+    *n_doubt = 0;
+    for (uint32_t n = 0; n < n_max; n++) {
+        enum status st = world_get(w, n);
+        n_hit += st == ST_OK;
+        *n_doubt += st != ST_OK && st != ST_NOT_FOUND;
+    }
+    return n_hit;
+}
+
+static void a_restart_finds_what_was_there(void **state)
+{
+    (void)state;
+    struct store_world w;
+    uint32_t           n_doubt;
+    world_make(&w);
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    for (uint32_t n = 0; n < 40; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
+    struct kv_store *first = w.s;
+    assert_int_equal(world_open(&w), ST_CONFIG); /* one server a folder */
+    assert_non_null(strstr(w.err, "another server"));
+    w.s = first;
+    kv_store_close(w.s);
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, false);
+    assert_int_equal(count_hits(&w, 40, &n_doubt), 40);
+    assert_int_equal(n_doubt, 0);
+    kv_store_close(w.s);
+
+    /* another model: nothing of it is taken, and its room is */
+    struct kv_key mine = w.fingerprint;
+    w.fingerprint.b[0] ^= 1;
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    struct kv_store_stats st;
+    kv_store_stats(w.s, &st);
+    assert_int_equal(st.n_record, 0);
+    assert_true(st.n_foreign_segments >= 2);
+    kv_store_close(w.s);
+    w.fingerprint = mine;
+
+    /* files that are none of ours are left alone */
+    char path[128];
+    snprintf(path, sizeof path, "%s/notes.txt", w.dir);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, false);
+    assert_int_equal(access(path, F_OK), 0);
+    world_free(&w);
+}
+
+/* Ends without a word in the middle of writes: fork so that the child is the server that dies. */
+static void after_a_crash_whole_records_are_found(void **state)
+{
+    (void)state;
+    struct store_world w;
+    uint32_t           n_doubt;
+    world_make(&w);
+    pid_t pid = fork();
+    if (!pid) {
+        struct store_world c;
+        world_make(&c); /* threads do not come along with a fork: its own lanes */
+        rmdir(c.dir);
+        memcpy(c.dir, w.dir, sizeof c.dir);
+        if (world_open(&c)) _exit(2);
+        world_ready(&c, true);
+        for (uint32_t n = 0; n < 33; n++)
+            if (world_put_patient(&c, n)) _exit(3);
+        kill(getpid(), SIGKILL);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, false);
+    assert_int_equal(count_hits(&w, 33, &n_doubt), 33);
+    world_free(&w);
+}
+
+/* Every file cut at, or one byte changed at, many places: what is served is right, what is not is a miss, and the start never fails. */
+static void damage_is_a_miss(void **state)
+{
+    (void)state;
+    struct store_world w;
+    uint32_t           n_doubt, lost = 0, cuts = 0;
+    world_make(&w);
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    for (uint32_t n = 0; n < 14; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
+    kv_store_close(w.s);
+    char path[128], name[32];
+    store_name(name, sizeof name, 1);
+    snprintf(path, sizeof path, "%s/%s", w.dir, name);
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    struct stat f;
+    fstat(fd, &f);
+    unsigned char *whole = malloc((size_t)f.st_size);
+    assert_int_equal(pread(fd, whole, (size_t)f.st_size, 0), f.st_size);
+    close(fd);
+    for (uint32_t i = 0; i < 120; i++) {
+        fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        assert_int_equal(pwrite(fd, whole, (size_t)f.st_size, 0), f.st_size);
+        uint64_t at = (uint64_t)i * 7919 * 512 % (uint64_t)f.st_size;
+        if (i % 3 == 0) {
+            assert_int_equal(ftruncate(fd, (off_t)at), 0);
+            cuts++;
+        } else {
+            unsigned char b = whole[at + i] ^ (unsigned char)(1 << i % 8);
+            assert_int_equal(pwrite(fd, &b, 1, (off_t)(at + i)), 1);
+        }
+        close(fd);
+        if (world_open(&w)) fail_msg("%s", w.err);
+        world_ready(&w, false);
+        uint32_t hits = count_hits(&w, 14, &n_doubt);
+        lost += 14 - hits;
+        assert_true(i % 3 == 0 || at + i < 4096 || hits >= 13); /* one byte costs one block, or a header the segment */
+        kv_store_close(w.s);
+        w.s = NULL;
+    }
+    assert_true(lost > 30 && cuts == 40);
+    free(whole);
+    world_free(&w);
+}
+
+static void a_full_disk_pauses_and_resumes(void **state)
+{
+    (void)state;
+    struct store_world w;
+    struct rlimit      old, small;
+    world_make(&w);
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    assert_int_equal(world_put_patient(&w, 1), ST_OK);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 65536; /* what is prepared can be filled up to there, a new file cannot be made */
+    setrlimit(RLIMIT_FSIZE, &small);
+    uint32_t              n_fail = 0;
+    struct kv_store_stats st;
+    for (uint32_t n = 2; n < 60; n++) {
+        n_fail += world_put(&w, n) != ST_OK;
+        world_turn(&w);
+        usleep(300);
+    }
+    kv_store_stats(w.s, &st);
+    assert_true(n_fail > 0 && st.n_pauses > 0);
+    assert_int_equal(world_get(&w, 1), ST_OK); /* reading goes on */
+    setrlimit(RLIMIT_FSIZE, &old);
+    for (uint32_t n = 100; n < 130; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
+    for (uint32_t n = 100; n < 130; n++) assert_int_equal(world_get(&w, n), ST_OK);
+    kv_store_stats(w.s, &st);
+    assert_false(st.paused);
+    world_free(&w);
+}
+
+static void what_cannot_be_is_said(void **state)
+{
+    (void)state;
+    struct store_world w;
+    world_make(&w);
+    w.cap = SEGMENT;
+    assert_int_equal(world_open(&w), ST_CONFIG);
+    assert_non_null(strstr(w.err, "too few"));
+    w.s = NULL;
+    w.cap = 8 * SEGMENT;
+    char real[64];
+    memcpy(real, w.dir, sizeof real);
+    snprintf(w.dir, sizeof w.dir, "/dev/null");
+    assert_int_equal(world_open(&w), ST_CONFIG);
+    w.s = NULL;
+    memcpy(w.dir, real, sizeof real);
+    world_free(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_come_back_as_they_went_and_the_cap_holds),
+        cmocka_unit_test(what_is_used_stays_longer),
+        cmocka_unit_test(a_restart_finds_what_was_there),
+        cmocka_unit_test(after_a_crash_whole_records_are_found),
+        cmocka_unit_test(damage_is_a_miss),
+        cmocka_unit_test(a_full_disk_pauses_and_resumes),
+        cmocka_unit_test(what_cannot_be_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

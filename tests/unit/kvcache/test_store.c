@@ -112,19 +112,23 @@ static void after_a_crash_whole_records_are_found(void **state)
     (void)state;
     struct store_world w;
     uint32_t           n_doubt;
-    world_make(&w);
-    pid_t pid = fork();
+    char               dir[64] = "/tmp/spillway-store-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    pid_t pid = fork(); /* before there are threads */
     if (!pid) {
         struct store_world c;
-        world_make(&c); /* threads do not come along with a fork: its own lanes */
+        world_make(&c);
         rmdir(c.dir);
-        memcpy(c.dir, w.dir, sizeof c.dir);
+        memcpy(c.dir, dir, sizeof c.dir);
         if (world_open(&c)) _exit(2);
         world_ready(&c, true);
         for (uint32_t n = 0; n < 33; n++)
             if (world_put_patient(&c, n)) _exit(3);
         kill(getpid(), SIGKILL);
     }
+    world_make(&w);
+    rmdir(w.dir);
+    memcpy(w.dir, dir, sizeof w.dir);
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFSIGNALED(status));

@@ -446,6 +446,7 @@ enum status kv_store_read(struct kv_store *s, const struct kv_key *key, uint32_t
                           .dst_off = host_off,
                           .bytes = (uint32_t)s->g.record_bytes,
                           .skip = KV_RECORD_HEAD,
+                          .tail = (uint32_t)(s->g.record_bytes - KV_RECORD_HEAD - s->cfg.payload_bytes),
                           .prio = prio,
                           .digest_mode = XFER_DIGEST_CHECK,
                           .digest = s->entry[place_id(s, place_out->segment, place_out->index)].payload,

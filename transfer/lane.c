@@ -59,8 +59,8 @@ void lane_done(struct xfer_item *it, enum status st)
 bool lane_digest(struct xfer_item *it, const void *p)
 {
     if (it->job.digest_mode == XFER_DIGEST_NONE) return true;
-    CHECK(it->job.skip <= it->job.bytes);
-    struct digest d = digest_of(&it->lane->x->cfg.key, (const char *)p + it->job.skip, it->job.bytes - it->job.skip);
+    CHECK(it->job.skip <= it->job.bytes && it->job.tail <= it->job.bytes - it->job.skip - it->job.tail);
+    struct digest d = digest_of(&it->lane->x->cfg.key, (const char *)p + it->job.skip, it->job.bytes - it->job.skip - it->job.tail);
     it->done.digest = d;
     return it->job.digest_mode == XFER_DIGEST_MAKE || digest_equal(d, it->job.digest);
 }
@@ -114,35 +114,53 @@ static bool queued(const struct xfer_lane *l)
     return !list_empty(&l->queue[XFER_LOAD]) || !list_empty(&l->queue[XFER_PREFETCH]) || !list_empty(&l->queue[XFER_STORE]);
 }
 
-static void *lane_main(void *arg)
+static void lane_turn(struct xfer_lane *l, bool may_sleep)
 {
-    struct xfer_lane *l = arg;
     struct xfer_item *item[LANE_BATCH_MAX];
-    enum status       st = l->ops->open(l);
-    while (!atomic_load_explicit(&l->stop, memory_order_acquire)) {
-        drain_inbox(l);
-        uint32_t room = l->ops->depth - l->n_begun, n = take(l, item, room < LANE_BATCH_MAX ? room : LANE_BATCH_MAX);
-        l->n_begun += n;
-        if (st) {
-            for (uint32_t i = 0; i < n; i++) lane_done(item[i], st);
-        } else if (n) {
-            l->ops->begin(l, item, n);
-        }
-        if (l->n_begun)
-            l->ops->reap(l, n == 0);
-        else if (!queued(l))
-            ring_wait(&l->inbox, -1);
+    drain_inbox(l);
+    uint32_t room = l->ops->depth - l->n_begun, n = take(l, item, room < LANE_BATCH_MAX ? room : LANE_BATCH_MAX);
+    l->n_begun += n;
+    if (l->st) {
+        for (uint32_t i = 0; i < n; i++) lane_done(item[i], l->st);
+    } else if (n) {
+        l->ops->begin(l, item, n);
     }
+    if (l->n_begun)
+        l->ops->reap(l, may_sleep && n == 0);
+    else if (may_sleep && !queued(l))
+        ring_wait(&l->inbox, -1);
+}
+
+static void lane_end(struct xfer_lane *l)
+{
     while (l->n_begun) l->ops->reap(l, true);
     drain_inbox(l);
     for (int p = 0; p < XFER_PRIOS; p++)
         LIST_EACH(it, &l->queue[p]) finish(LIST_ENTRY(it, struct xfer_item, link), ST_CANCELED);
-    if (!st) l->ops->close(l);
+    if (!l->st) l->ops->close(l);
+}
+
+static void *lane_main(void *arg)
+{
+    struct xfer_lane *l = arg;
+    l->st = l->ops->open(l);
+    while (!atomic_load_explicit(&l->stop, memory_order_acquire)) lane_turn(l, true);
+    lane_end(l);
     return NULL;
+}
+
+void lane_pump(struct xfer_lane *l)
+{
+    if (l->started) lane_turn(l, false);
 }
 
 enum status lane_start(struct xfer_lane *l)
 {
+    if (l->x->cfg.pumped) {
+        l->st = l->ops->open(l);
+        l->started = true;
+        return ST_OK;
+    }
     enum status st = thread_start(&l->thread, THREAD_XFER, l->ops->name, lane_main, l);
     l->started = st == ST_OK;
     return st;
@@ -151,8 +169,12 @@ enum status lane_start(struct xfer_lane *l)
 void lane_stop(struct xfer_lane *l)
 {
     if (!l->started) return;
+    l->started = false;
+    if (l->x->cfg.pumped) {
+        lane_end(l);
+        return;
+    }
     atomic_store_explicit(&l->stop, true, memory_order_release);
     ring_wake(&l->inbox);
     pthread_join(l->thread, NULL);
-    l->started = false;
 }

@@ -36,7 +36,8 @@ struct xfer_lane {
     struct ring            inbox;
     pthread_t              thread;
     bool                   started;
-    uint32_t               n_begun; /* the thread's */
+    enum status            st; /* of open; the thread's, as are the next two */
+    uint32_t               n_begun;
     struct list            queue[XFER_PRIOS];
     _Atomic bool           stop;
     _Atomic uint64_t       n_done, n_failed, bytes, n_queued, queued_bytes, ns_per_mib, latency_ns; /* the last two: averages */

@@ -125,6 +125,7 @@ void xfer_cancel(struct xfer *x, uint64_t ticket)
 uint32_t xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max)
 {
     uint32_t n = 0;
+    for (uint32_t i = 0; x->cfg.pumped && i < x->n_lane; i++) lane_pump(x->lane[i]);
     for (struct xfer_item *it; n < max && (it = ring_pop(&x->done)); n++) {
         done[n] = it->done;
         x->refs[it->job.src]--, x->refs[it->job.dst]--;

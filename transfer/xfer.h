@@ -35,7 +35,7 @@ struct xfer_job {
     uint32_t         src, dst; /* segments */
     uint64_t         src_off, dst_off;
     uint32_t         bytes;
-    uint32_t         skip; /* leading bytes that the digest leaves out (a record's head that lies before its payload) */
+    uint32_t         skip, tail; /* leading and last bytes that the digest leaves out (a record's head, what fills its last page) */
     enum xfer_prio   prio;
     enum xfer_digest digest_mode;
     struct digest    digest;      /* CHECK */
@@ -58,6 +58,7 @@ struct xfer_cfg {
     uint32_t          jobs_max; /* posted and not polled */
     struct digest_key key;
     uint64_t (*clock)(void); /* NULL: the monotonic clock */
+    bool pumped;             /* no threads: xfer_poll does the work (the simulator) */
 };
 
 enum status xfer_create(const struct xfer_cfg *cfg, struct xfer **x_out);

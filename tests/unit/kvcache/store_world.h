@@ -129,9 +129,7 @@ static inline enum status world_put(struct store_world *w, uint32_t n)
     struct kv_place place;
     block_ids(n, ids);
     for (uint32_t i = 0; i < PAYLOAD; i++) slot[KV_RECORD_HEAD + i] = block_byte(n, i);
-    /* the lane digests what it moves: the payload with the padding of its last page */
-    kv_record_make(slot, &w->dk, &w->fingerprint, &key, &root, ids, TOKENS, PAYLOAD, 0,
-                   digest_of(&w->dk, slot + KV_RECORD_HEAD, RECORD - KV_RECORD_HEAD));
+    kv_record_make(slot, &w->dk, &w->fingerprint, &key, &root, ids, TOKENS, PAYLOAD, 0, digest_of(&w->dk, slot + KV_RECORD_HEAD, PAYLOAD));
     enum status st = kv_store_write(w->s, &key, w->seg, 0, slot, n, &place);
     if (st) return st;
     struct xfer_done d = world_wait(w);

@@ -5,6 +5,7 @@
 #include "kernels/fill.h"
 #include "kernels/impl.h"
 #include <stdatomic.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -132,4 +133,16 @@ enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID])
     LOG_ERROR("dev: this build has no cuda device");
     return ST_CONFIG;
 #endif
+}
+
+bool dev_step_times(struct device *d, struct dev_times *out)
+{
+    const struct dev_impl *i = (const struct dev_impl *)d;
+    return i->step_times && i->step_times(d, out);
+}
+
+double dev_probe(struct device *d, enum dev_probe what)
+{
+    const struct dev_impl *i = (const struct dev_impl *)d;
+    return i->probe ? i->probe(d, what) : (double)NAN;
 }

@@ -241,18 +241,18 @@ struct dev_cfg {
     size_t            arena_bytes; /* reserved at open, never exceeded           */
     uint32_t          n_thread;    /* cpu: team size incl. the caller; 0: auto    */
     uint32_t          rank, n_rank;
-    struct dev_group *group; /* of the ranks of this process; NULL when n_rank is 1 */
+    struct dev_group *group;          /* of the ranks of this process; NULL when n_rank is 1 */
     uint32_t          first, n_local; /* this process has ranks [first, first + n_local); n_local 0: all. Others only on cuda */
-    const char       *simd;  /* cpu: NULL picks the best; "scalar", "avx2", "avx512" force one (tests) */
+    const char       *simd;           /* cpu: NULL picks the best; "scalar", "avx2", "avx512" force one (tests) */
     /* cuda */
-    enum dtype  act;           /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
-    int         ordinal;       /* which GPU; below 0: rank modulo the GPUs there are                     */
-    bool        deterministic; /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
-    bool        eager;         /* no graphs                                                              */
-    bool        plan_only;     /* for free_bytes and the sizes below alone: nothing is reserved */
-    double      utilization;   /* with arena_bytes 0: that share of the GPU's memory, less what is used already; 0: DEV_UTILIZATION */
-    const char *gemm_file;     /* of dev_tune; NULL or "": where dev_tune writes when it is not told      */
-    const char *cublaslt;      /* the library's file; NULL or "": by its usual names; "none": do without  */
+    enum dtype  act;              /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
+    int         ordinal;          /* which GPU; below 0: rank modulo the GPUs there are                     */
+    bool        deterministic;    /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
+    bool        eager;            /* no graphs                                                              */
+    bool        plan_only;        /* for free_bytes and the sizes below alone: nothing is reserved */
+    double      utilization;      /* with arena_bytes 0: that share of the GPU's memory, less what is used already; 0: DEV_UTILIZATION */
+    const char *gemm_file;        /* of dev_tune; NULL or "": where dev_tune writes when it is not told      */
+    const char *cublaslt;         /* the library's file; NULL or "": by its usual names; "none": do without  */
     const unsigned char *comm_id; /* [DEV_COMM_ID] of dev_comm_id, the same on all nodes; NULL: all ranks are here */
     enum dev_comm        comm;
 };
@@ -281,6 +281,20 @@ uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim); /
  * type. The same numbers on every device and for every cut among ranks. Loading only, any thread. */
 void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
                      uint64_t src_col, uint64_t src_len, float std);
+
+/* How long steps kept the device busy and how long it stood idle between them, since the last call; counting begins with the first.
+ * Rank thread, no step in flight. False: this device cannot tell. */
+struct dev_times {
+    double   busy_us, idle_us;
+    uint64_t n_step;
+};
+bool dev_step_times(struct device *d, struct dev_times *out);
+
+/* What the machine can do at best. READ, COPY, TRIAD: GB/s of device memory, read and written bytes counted alike; GAP, GAP_PDL: us from one
+ * kernel of a graph that does nothing to the next, without and with programmatic dependent launch. NAN: cannot tell. Uses what is
+ * left of the arena. */
+enum dev_probe { DEV_PROBE_READ, DEV_PROBE_COPY, DEV_PROBE_TRIAD, DEV_PROBE_GAP, DEV_PROBE_GAP_PDL };
+double dev_probe(struct device *d, enum dev_probe what);
 
 /* Finds the fastest algorithms of the GPU's library for these matrices, numbers checked, and writes them to a file for dev_cfg.gemm_file.
  * out_path: where. line: one line of text per result, for people. ST_CONFIG and ST_DEVICE have been logged. */

@@ -11,10 +11,11 @@ extern "C" {
 #include "kernels/impl.h"
 #include <cuda_runtime_api.h>
 
-struct cuda_step; /* step.c: staging, results, graphs            */
-struct cuda_blas; /* gemm.c: cuBLASLt, its workspace, algorithms */
-struct cuda_comm; /* comm.c: peers, NCCL                         */
-struct cuda_load; /* load.c: pinned buffers                      */
+struct cuda_step;  /* step.c: staging, results, graphs            */
+struct cuda_blas;  /* gemm.c: cuBLASLt, its workspace, algorithms */
+struct cuda_comm;  /* comm.c: peers, NCCL                         */
+struct cuda_times; /* times.c: events around steps */
+struct cuda_load;  /* load.c: pinned buffers                      */
 
 /* The work of attention in the step that is being enqueued: written by step.c (cuda_attn_fill), read by attn.cu's host side. Device
  * addresses. The leading n_decode sequences have one row each, row s being sequence s, and are split along KV; the rest goes by tiles
@@ -47,11 +48,13 @@ struct cuda_dev {
     struct cuda_blas     *blas;
     struct cuda_comm     *comm;
     struct cuda_load     *load;
-    char                 *work; /* scratch of the ops of one step: moe, sample; [work_bytes] */
+    struct cuda_times    *times; /* NULL: nobody asked */
+    char                 *work;  /* scratch of the ops of one step: moe, sample; [work_bytes] */
     size_t                work_bytes;
     struct dev_group     *group;
     const char           *gemm_file, *cublaslt; /* as in dev_cfg; may be NULL */
     bool                  lost;                 /* a sticky error, or the group was aborted: every wait says ST_DEVICE from here on */
+    uint64_t              wait_limit_us;        /* longest wait: a device that hangs is given up then */
     bool                  hung;                 /* ... and it does not answer: calls would wait for ever */
 };
 static inline struct cuda_dev *cuda_of(struct device *d) { return (struct cuda_dev *)d; }
@@ -90,6 +93,13 @@ bool           cuda_step_end(struct device *d, const struct dev_step *s, const s
 enum status    cuda_step_wait(struct device *d, const struct dev_step *s);
 void           cuda_step_free(struct cuda_dev *d);
 bool           cuda_step_excuse(struct cuda_dev *d); /* true: a graph was being captured, which has failed now, without harm */
+/* times.c, probe.cu */
+void   cuda_times_begin(struct cuda_dev *d);
+void   cuda_times_end(struct cuda_dev *d);
+void   cuda_times_wait(struct cuda_dev *d);
+void   cuda_times_free(struct cuda_dev *d);
+bool   cuda_step_times(struct device *d, struct dev_times *out);
+double cuda_probe(struct device *d, enum dev_probe what);
 /* gemm.c */
 enum status cuda_blas_init(struct cuda_dev *d); /* takes cuda_blas_bytes() of the arena */
 uint64_t    cuda_blas_bytes(void);
@@ -119,6 +129,7 @@ struct cuda_attn_split {
     bool     fixed;  /* chunks of fixed length: d->deterministic                                                */
 };
 struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head, uint32_t n_kv_head, uint32_t head_dim);
+uint32_t               cuda_attn_smem(int arch);                     /* bytes of shared memory that one block may have */
 uint32_t               cuda_attn_warps(int arch, uint32_t head_dim); /* decode warps that one SM holds: bounded by its shared memory */
 /* plan.chunk for sequences of len[n_seq] tokens: the smallest multiple of CUDA_ATTN_KV from CUDA_ATTN_CHUNK_MIN on whose items still
  * run all at a time; with more sequences than that, one that leaves most of them whole. 0 with a fixed split. */

@@ -227,7 +227,8 @@ bool cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what)
     bool     exact = false;
     while (!d->lost) {
         cudaError_t st = e ? cudaEventQuery(e) : cudaStreamQuery(d->stream);
-        if (st == cudaSuccess && !aborted_at) return true;
+        (void)cudaGetLastError(); /* "not ready" is kept as an error too, and the next launch would find it */
+        if (st == cudaSuccess && !aborted_at) return !__atomic_load_n(&d->lost, __ATOMIC_ACQUIRE); /* an abort ends kernels too */
         if (st != cudaErrorNotReady && st != cudaSuccess) return cuda_ok(d, st, what);
         now = clock_us();
         if (!aborted_at && d->group && group_aborted(d->group)) aborted_at = now; /* its rank has logged; collectives here end soon */
@@ -236,11 +237,11 @@ bool cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what)
             __atomic_store_n(&d->lost, true, __ATOMIC_RELAXED);
             break;
         }
-        if (now - begin > WAIT_LIMIT_US) {
+        if (now - begin > d->wait_limit_us) {
             d->hung = true;
             if (!__atomic_exchange_n(&d->lost, true, __ATOMIC_RELAXED))
-                LOG_ERROR("dev: gpu %d: %s did not end in %d s; the device is given up, all requests fail", d->ordinal, what,
-                          WAIT_LIMIT_US / 1000000);
+                LOG_ERROR("dev: gpu %d: %s did not end in %.0f s; the device is given up, all requests fail", d->ordinal, what,
+                          (double)d->wait_limit_us / 1e6);
             break;
         }
         if (now - begin < SPIN_US) continue;
@@ -269,6 +270,7 @@ static void cuda_close(struct device *dev)
         (void)cudaSetDevice(d->ordinal);
         if (d->stream) (void)cudaStreamSynchronize(d->stream);
         cuda_step_free(d);
+        cuda_times_free(d);
         cuda_load_free(d);
         cuda_comm_free(d);
         cuda_blas_free(d);
@@ -320,7 +322,7 @@ static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct 
         LOG_ERROR("dev: %s, cannot start", why);
         return ST_CONFIG;
     }
-    d->ordinal = cfg->ordinal < 0 ? (int)(cfg->rank % (uint32_t)n) : cfg->ordinal;
+    d->ordinal = cfg->ordinal < 0 ? (int)((cfg->rank - cfg->first) % (uint32_t)n) : cfg->ordinal;
     if (d->ordinal >= n) {
         LOG_ERROR("dev: no gpu %d, there %s %d (0 to %d), cannot start", d->ordinal, n == 1 ? "is" : "are", n, n - 1);
         return ST_CONFIG;
@@ -397,7 +399,10 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
     d->impl = (struct dev_impl){ .dev = { &cuda_ops, cfg->act == DT_F16 ? DT_F16 : DT_BF16, cfg->rank, cfg->n_rank, true },
                                  .weight_bytes = cuda_weight_bytes,
                                  .step_bytes = cuda_step_bytes,
+                                 .step_times = cuda_step_times,
+                                 .probe = cuda_probe,
                                  .weight_fill = cuda_weight_fill };
+    d->wait_limit_us = WAIT_LIMIT_US;
     d->gemm_file = cfg->gemm_file, d->cublaslt = cfg->cublaslt;
     d->deterministic = cfg->deterministic, d->eager = cfg->eager, d->group = cfg->group;
     enum status st = choose(d, cfg, &p);

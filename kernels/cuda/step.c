@@ -306,6 +306,7 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
     CHECK(bytes <= s->in_bytes);
     slot->back = cuda_back_place(sh.samples, sh.lps);
     cuda_step_on(h, &sh, &at, &slot->back, s->in, s->out, on, &d->attn);
+    cuda_times_begin(d);
     if (!cuda_ok(d, cudaMemcpyAsync(s->in, slot->in, bytes, cudaMemcpyHostToDevice, d->stream), "a step's copy to the device")) {
         *on = (struct dev_step){ .n_logit = 0 };
         return DEV_EAGER;
@@ -338,6 +339,7 @@ bool cuda_step_end(struct device *dev, const struct dev_step *h, const struct de
     size_t bytes = dev->rank ? 0 : cuda_back_bytes(&slot->back, h); /* rank 0 alone has results */
     if (!bytes || cuda_ok(d, cudaMemcpyAsync(slot->out, s->out, bytes, cudaMemcpyDeviceToHost, d->stream), "a step's copy back"))
         cuda_ok(d, cudaEventRecord(slot->done, d->stream), "a step's end");
+    cuda_times_end(d);
     return true;
 }
 
@@ -350,6 +352,7 @@ enum status cuda_step_wait(struct device *dev, const struct dev_step *h)
     if (d->lost) return ST_DEVICE;
     cuda_bind(d);
     if (!cuda_wait(d, slot->done, "a step")) return ST_DEVICE;
+    cuda_times_wait(d);
     if (!dev->rank) cuda_back_read(&slot->back, slot->out, h);
     return ST_OK;
 }

@@ -1,0 +1,112 @@
+/* gemm: which algorithm multiplies which matrix for how many rows.   Private to gemm.c, gemm_file.c and tune.c. Thread: rank's.
+ * A shape is seen once, while loading, and every bucket of rows of it gets its pin then: from the file that `spillway tune` wrote,
+ * else the library's first choice, else our own plain kernel. Nothing is chosen later and nothing is allocated. */
+#pragma once
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cuda.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    GEMM_BUCKETS = 19,
+    GEMM_ROWS_MAX = 8192,     /* the last bucket: more rows go in slices of as many         */
+    GEMM_SHAPES_MAX = 96,     /* different matrices of one model on one rank                */
+    GEMM_ALIGN = 256,         /* bytes; of workspaces                                       */
+    GEMM_CANDIDATES = 32,     /* most that are asked of the library at one time             */
+    GEMM_WORKSPACE = 32 << 20 /* bytes; fixed: with another size the library offers other algorithms */
+};
+
+/* One row per way to multiply; a pin names one. The small-M kernel that streams weights gets its row here. */
+enum gemm_kind { GEMM_PLAIN, GEMM_LT, GEMM_KINDS };
+
+struct gemm_pin {
+    enum gemm_kind kind;
+    bool           tuned; /* comes from a file */
+    struct lt_algo algo;  /* LT */
+};
+struct gemm_shape {
+    uint32_t        n, k;
+    enum dtype      out; /* act, or F32 */
+    struct gemm_pin pin[GEMM_BUCKETS];
+};
+
+/* A file of algorithms: lines of text, the last a checksum of those before it. Rows of `det` have bucket UINT32_MAX: one algorithm
+ * for every number of rows. */
+struct gemm_file_row {
+    uint32_t       n, k, bucket;
+    enum dtype     in, out;
+    struct lt_algo algo;
+    int            tile, stages, splitk;
+    double         us, gbs, tflops, err; /* as measured; err: largest relative error */
+};
+struct gemm_file {
+    char                  gpu[96];
+    int                   arch;
+    size_t                version, workspace_bytes; /* of the library */
+    struct gemm_file_row *row;
+    uint32_t              n_row, cap;
+};
+/* ST_NOT_FOUND: no such file. ST_CONFIG: not to be used, err says in one line why (damaged, another GPU, another library). */
+enum status                 gemm_file_read(const char *path, struct gemm_file *f, char *err, size_t err_bytes);
+enum status                 gemm_file_write(const char *path, const struct gemm_file *f, char *err, size_t err_bytes);
+enum status                 gemm_file_add(struct gemm_file *f, const struct gemm_file_row *r);
+const struct gemm_file_row *gemm_file_find(const struct gemm_file *f, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
+                                           uint32_t bucket);
+void                        gemm_file_free(struct gemm_file *f);
+/* "$XDG_CACHE_HOME/spillway/gemm-nvidia-h100-sm90-130100.txt" ($HOME/.cache, else /var/cache/spillway); returns text */
+const char *gemm_file_name(const char *gpu, int arch, size_t version, char *text, size_t text_bytes);
+
+struct cuda_blas {
+    struct cublaslt   lt;
+    struct lt_handle *h; /* NULL: no library, everything is PLAIN */
+    size_t            version;
+    char              gpu[96];
+    void             *workspace; /* GEMM_WORKSPACE bytes of the arena */
+    struct gemm_file  file;
+    struct gemm_shape shape[GEMM_SHAPES_MAX];
+    uint32_t          n_shape;
+    bool              told;   /* that something is not tuned */
+    bool              broken; /* the library refused a pinned algorithm: said once */
+};
+
+uint32_t gemm_bucket(uint32_t m);           /* of m rows, 1..GEMM_ROWS_MAX */
+uint32_t gemm_bucket_rows(uint32_t bucket); /* the most rows of it */
+
+/* One problem as the library sees it. Alignments: of the arena's pieces and of rows of k or n elements. */
+struct gemm_problem {
+    struct lt_desc   op;
+    struct lt_layout a, b, d;
+};
+void gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out);
+/* Candidates for m rows, best guess first. exact: no split of K that is added up in another order. Returns how many. */
+uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out, bool exact, uint32_t want,
+                         struct lt_algo *out_algo);
+/* Whether the library takes this algorithm for m rows in our workspace. */
+bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out);
+/* Whether K is walked in one piece. */
+bool gemm_is_exact(struct cuda_blas *b, const struct lt_algo *a);
+bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
+              uint32_t n, uint32_t k);
+
+/* Largest relative error of a pin over sampled elements of m rows; above GEMM_ERR_MAX or NAN: wrong. x [m, k] and w [n, k] hold
+ * numbers, out [m, n] is overwritten. Waits for the device. INFINITY: it does not run. */
+float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
+                 uint32_t n, uint32_t k);
+float gemm_error_max(enum dtype out);
+/* Whether row 0 of m rows has the bits that it has alone. alone: room for one row. */
+bool gemm_row_alone(struct cuda_dev *d, const struct gemm_pin *pin, void *out, void *alone, enum dtype out_t, const void *x, const void *w,
+                    uint32_t m, uint32_t n, uint32_t k);
+
+/* gemm_plain.cu: ours, for where there is no library. Exact: K in steps of 16 from 0, for every m. */
+void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m, uint32_t n, uint32_t k);
+/* gemm_check.cu */
+void cuda_gemm_check(struct cuda_dev *d, float *worst, const void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
+                     uint32_t n, uint32_t k);
+void cuda_gemm_differ(struct cuda_dev *d, uint32_t *n_differ, const void *a, const void *b, size_t bytes);
+/* fill.cu: element (row0 + r) * row_len + col0 + c of the numbers of `seed` to w[r, c]; see dev_weight_fill */
+void cuda_fill(struct cuda_dev *d, void *w, enum dtype t, uint32_t n_row, uint32_t n_col, uint64_t seed, uint64_t row0, uint64_t col0,
+               uint64_t row_len, float std);
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,236 @@
+/* tune: every candidate of the library for every matrix and bucket of rows, its numbers checked, then timed on weights that come from
+ * memory: copies that are larger together than the L2 cache are multiplied in turn. Random numbers: zeros run faster than work does.
+ * The fastest goes to the file. A second family of rows, `det`, has one algorithm for every number of rows, for --deterministic. */
+#include "base/log.h"
+#include "kernels/cuda/gemm.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCHES = 5, COPIES_MAX = 64, DET_ROWS = 5 };
+#ifdef CUDA_EMU
+enum { COPIES_MIN = 2, COLD_BYTES = 0, LOGIT_ROWS = 8, CHECK_ROWS = 6, ARENA = 192 << 20 };
+#else
+enum { COPIES_MIN = 4, COLD_BYTES = 384 << 20, LOGIT_ROWS = 512, CHECK_ROWS = 256, ARENA = 0 /* all that is free */ };
+#endif
+/* An algorithm that is best for one row alone multiplies a prompt at a fraction of what the GPU can do, so `det` is chosen for the
+ * whole range: the least product of the times at these numbers of rows. */
+static const uint32_t det_rows[DET_ROWS] = { 1, 8, 32, 128, 2048 };
+
+struct tune {
+    struct cuda_dev           *d;
+    const struct dev_tune_cfg *cfg;
+    uint32_t                   n, k, rows_max, n_copy;
+    enum dtype                 in, out;
+    char                      *copy[COPIES_MAX], *x, *y, *alone;
+    cudaEvent_t                from, to;
+    struct gemm_file           file;
+    enum status                st; /* the first failure sticks */
+};
+
+static void say(const struct tune *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(const struct tune *t, const char *fmt, ...)
+{
+    char    text[200];
+    va_list ap;
+    if (!t->cfg->line) return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    t->cfg->line(t->cfg->ctx, text);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median over BATCHES of the mean time of a product, in seconds; INFINITY: it does not run. */
+static double time_pin(struct tune *t, const struct gemm_pin *pin, uint32_t m)
+{
+    uint32_t runs = t->cfg->runs ? t->cfg->runs : 20, each = (runs + BATCHES - 1) / BATCHES, turn = 0;
+    double   s[BATCHES];
+    for (int b = -1; b < BATCHES; b++) { /* the first is to warm up */
+        float ms = 0;
+        cudaEventRecord(t->from, t->d->stream);
+        for (uint32_t i = 0; i < each; i++)
+            if (!gemm_run(t->d, pin, t->y, t->out, t->x, t->copy[turn++ % t->n_copy], m, t->n, t->k)) return INFINITY;
+        cudaEventRecord(t->to, t->d->stream);
+        if (!cuda_ok(t->d, cudaEventSynchronize(t->to), "tune") || !cuda_ok(t->d, cudaEventElapsedTime(&ms, t->from, t->to), "tune")) {
+            t->st = ST_DEVICE;
+            return INFINITY;
+        }
+        if (b >= 0) s[b] = (double)ms * 1e-3 / each;
+    }
+    qsort(s, BATCHES, sizeof *s, by_value);
+    return s[BATCHES / 2];
+}
+
+static int config_of(struct tune *t, const struct lt_algo *a, int attr)
+{
+    int    v = -1;
+    size_t n;
+    return t->d->blas->lt.config_get(a, attr, &v, sizeof v, &n) == LT_OK ? v : -1;
+}
+
+static void keep(struct tune *t, const struct lt_algo *a, uint32_t bucket, uint32_t m, double s, double err, uint32_t n_candidate)
+{
+    double               bytes = ((double)t->n * t->k + (double)m * t->k) * 2 + (double)m * t->n * (double)dtype_bytes(t->out);
+    struct gemm_file_row r = { .n = t->n,
+                               .k = t->k,
+                               .bucket = bucket,
+                               .in = t->in,
+                               .out = t->out,
+                               .algo = *a,
+                               .tile = config_of(t, a, LT_CONFIG_TILE),
+                               .stages = config_of(t, a, LT_CONFIG_STAGES),
+                               .splitk = config_of(t, a, LT_CONFIG_SPLITK),
+                               .us = s * 1e6,
+                               .gbs = bytes / s * 1e-9,
+                               .tflops = 2.0 * m * t->n * t->k / s * 1e-12,
+                               .err = err };
+    if (gemm_file_add(&t->file, &r)) t->st = ST_NOMEM;
+    say(t, "%7u x %-7u %-4s %5u%s %10.2f us %8.1f GB/s %8.2f TFLOP/s  tile %-4d stages %-3d split %-3d err %.1e, of %u", t->n, t->k,
+        t->out == DT_F32 ? "f32" : "act", m, bucket == UINT32_MAX ? " det" : "    ", r.us, r.gbs, r.tflops, r.tile, r.stages, r.splitk, err,
+        n_candidate);
+}
+
+static float error_of(struct tune *t, const struct gemm_pin *pin, uint32_t m)
+{
+    return gemm_error(t->d, pin, t->y, t->out, t->x, t->copy[0], m < CHECK_ROWS ? m : CHECK_ROWS, t->n, t->k);
+}
+
+static void tune_bucket(struct tune *t, uint32_t bucket)
+{
+    struct lt_algo algo[GEMM_CANDIDATES];
+    uint32_t       m = gemm_bucket_rows(bucket), lo = bucket ? gemm_bucket_rows(bucket - 1) + 1 : 1;
+    uint32_t       want = t->cfg->n_candidate ? t->cfg->n_candidate : 16, best = UINT32_MAX;
+    uint32_t       n = gemm_candidates(t->d->blas, m, t->n, t->k, t->in, t->out, false, want, algo);
+    double         best_s = INFINITY, best_err = 0;
+    for (uint32_t i = 0; i < n && !t->st; i++) {
+        struct gemm_pin pin = { .kind = GEMM_LT, .algo = algo[i] };
+        if (!gemm_takes(t->d->blas, &algo[i], lo, t->n, t->k, t->in, t->out)) continue;
+        float err = error_of(t, &pin, m);
+        if (!(err <= gemm_error_max(t->out))) {
+            say(t, "%7u x %-7u %5u: candidate %u is wrong by %g, left out", t->n, t->k, m, i, (double)err);
+            continue;
+        }
+        double s = time_pin(t, &pin, m);
+        if (s < best_s) best_s = s, best = i, best_err = (double)err;
+    }
+    if (best != UINT32_MAX)
+        keep(t, &algo[best], m, m, best_s, best_err, n);
+    else
+        say(t, "%7u x %-7u %5u: the library has no algorithm, the plain kernel will do it", t->n, t->k, m);
+}
+
+/* One algorithm for every number of rows: taken everywhere, right, and a row alone has the bits that it has among others. */
+static void tune_det(struct tune *t)
+{
+    struct lt_algo algo[DET_ROWS * GEMM_CANDIDATES];
+    uint32_t       n = 0, want = t->cfg->n_candidate ? t->cfg->n_candidate : 16, best = UINT32_MAX;
+    double         best_score = INFINITY, best_s = 0, best_err = 0;
+    for (int r = 0; r < DET_ROWS; r++) {
+        struct lt_algo some[GEMM_CANDIDATES];
+        uint32_t       n_some = gemm_candidates(t->d->blas, det_rows[r], t->n, t->k, t->in, t->out, true, want, some);
+        for (uint32_t i = 0; i < n_some; i++) {
+            uint32_t j = 0;
+            while (j < n && memcmp(&algo[j], &some[i], sizeof *algo) != 0) j++;
+            if (j == n) algo[n++] = some[i];
+        }
+    }
+    for (uint32_t i = 0; i < n && !t->st; i++) {
+        struct gemm_pin pin = { .kind = GEMM_LT, .algo = algo[i] };
+        bool            taken = true;
+        for (uint32_t b = 0; b < GEMM_BUCKETS && taken; b++)
+            taken = gemm_takes(t->d->blas, &algo[i], gemm_bucket_rows(b), t->n, t->k, t->in, t->out);
+        float err = taken ? error_of(t, &pin, CHECK_ROWS) : INFINITY;
+        if (!(err <= gemm_error_max(t->out))) continue;
+        if (!gemm_row_alone(t->d, &pin, t->y, t->alone, t->out, t->x, t->copy[0], CHECK_ROWS, t->n, t->k)) continue;
+        double score = 0, one = 0;
+        for (int r = 0; r < DET_ROWS && det_rows[r] <= t->rows_max; r++) {
+            double s = time_pin(t, &pin, det_rows[r]);
+            score += log(s);
+            if (!r) one = s;
+        }
+        if (score < best_score) best_score = score, best = i, best_s = one, best_err = (double)err;
+    }
+    if (best != UINT32_MAX)
+        keep(t, &algo[best], UINT32_MAX, 1, best_s, best_err, n);
+    else
+        say(t, "%7u x %-7u det: the library has no algorithm, the plain kernel will do it", t->n, t->k);
+}
+
+static char *take(struct tune *t, size_t bytes)
+{
+    void *p = NULL;
+    if (!t->st) t->st = cuda_alloc(&t->d->impl.dev, bytes, &p);
+    return p;
+}
+
+static void tune_matrix(struct tune *t, const struct dev_matrix *x)
+{
+    size_t   mark = t->d->used, bytes = (size_t)x->n * x->k * 2;
+    uint32_t copies = bytes ? (uint32_t)(COLD_BYTES / bytes) + 1 : 1;
+    t->n = x->n, t->k = x->k, t->in = t->d->impl.dev.act, t->out = x->logits ? DT_F32 : t->in;
+    t->rows_max = t->cfg->rows_max && t->cfg->rows_max < GEMM_ROWS_MAX ? t->cfg->rows_max : GEMM_ROWS_MAX;
+    if (x->logits && t->rows_max > LOGIT_ROWS) t->rows_max = LOGIT_ROWS; /* logits are wanted of few rows */
+    uint32_t rows = t->rows_max > CHECK_ROWS ? t->rows_max : CHECK_ROWS;
+    t->x = take(t, (size_t)rows * x->k * 2);
+    t->y = take(t, (size_t)rows * x->n * dtype_bytes(t->out));
+    t->alone = take(t, (size_t)x->n * dtype_bytes(t->out));
+    t->n_copy = copies < COPIES_MIN ? COPIES_MIN : copies > COPIES_MAX ? COPIES_MAX : copies;
+    for (uint32_t i = 0; i < t->n_copy && !t->st; i++) {
+        if (i >= 2 && t->d->size - t->d->used < bytes + GEMM_ALIGN) { /* two large ones are cold as well */
+            t->n_copy = i;
+            break;
+        }
+        t->copy[i] = take(t, bytes);
+        if (!t->st) cuda_fill(t->d, t->copy[i], t->in, x->n, x->k, 100 + i, 0, 0, x->k, 1);
+    }
+    if (t->st == ST_NOMEM)
+        LOG_ERROR("tune: [%u, %u] with %u rows does not fit the GPU's memory; --rows makes fewer", x->n, x->k, t->rows_max);
+    if (!t->st) cuda_fill(t->d, t->x, t->in, rows, x->k, 1, 0, 0, x->k, 1);
+    for (uint32_t b = 0; b < GEMM_BUCKETS && !t->st && gemm_bucket_rows(b) <= t->rows_max; b++) tune_bucket(t, b);
+    if (!t->st) tune_det(t);
+    if (cuda_sync(&t->d->impl.dev) && !t->st) t->st = ST_DEVICE;
+    t->d->used = mark;
+}
+
+enum status cuda_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_path_bytes)
+{
+    struct dev_cfg dev = {
+        .kind = DEV_CUDA, .act = cfg->act, .arena_bytes = ARENA, .ordinal = cfg->ordinal, .n_rank = 1, .cublaslt = cfg->cublaslt
+    };
+    struct device *d;
+    char           err[500];
+    enum status    st = dev_open(&dev, &d);
+    if (st) return st;
+    struct tune       t = { .d = cuda_of(d), .cfg = cfg };
+    struct cuda_blas *b = t.d->blas;
+    if (!b->h) {
+        LOG_ERROR("tune: there is no cuBLASLt whose algorithms could be chosen");
+        dev_close(d);
+        return ST_CONFIG;
+    }
+    snprintf(t.file.gpu, sizeof t.file.gpu, "%s", b->gpu);
+    t.file.arch = t.d->arch, t.file.version = b->version, t.file.workspace_bytes = GEMM_WORKSPACE;
+    if (!cuda_ok(t.d, cudaEventCreate(&t.from), "tune") || !cuda_ok(t.d, cudaEventCreate(&t.to), "tune")) t.st = ST_DEVICE;
+    for (uint32_t i = 0; i < cfg->n_matrix && !t.st; i++) tune_matrix(&t, &cfg->matrix[i]);
+    if (!t.st) {
+        if (cfg->output && *cfg->output)
+            snprintf(out_path, out_path_bytes, "%s", cfg->output);
+        else
+            gemm_file_name(b->gpu, t.d->arch, b->version, out_path, out_path_bytes);
+        t.st = gemm_file_write(out_path, &t.file, err, sizeof err);
+        if (t.st) LOG_ERROR("tune: %s", err);
+    }
+    if (t.from) cudaEventDestroy(t.from);
+    if (t.to) cudaEventDestroy(t.to);
+    gemm_file_free(&t.file);
+    dev_close(d);
+    return t.st;
+}

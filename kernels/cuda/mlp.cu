@@ -1,0 +1,152 @@
+/* mlp: what is done to rows one element at a time: embed, gather, SwiGLU, bias; patches.   truth: kernels/ref/mlp.c, gemm.c, host.c
+ * A block does MLP_THREADS units of one row (grid: rows, pieces of a row). A unit is 16 bytes of output where rows and addresses
+ * allow it, else one element. */
+#include "base/check.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/vec.cuh"
+
+enum { MLP_THREADS = 128 };
+
+static dim3 mlp_grid(uint32_t n, uint32_t n_unit) { return dim3(n, (n_unit + MLP_THREADS - 1) / MLP_THREADS); }
+
+/* ---------------------------------------------------------------- rows by number */
+
+/* out[i] = x[id[i]] bit by bit; 0 where there is no such row. U: a unit, n_unit of them in a row, n_x rows in x */
+template <class U>
+__global__ void __launch_bounds__(MLP_THREADS) k_mlp_rows(U *out, const U *x, const uint32_t *id, uint32_t n_x, uint32_t n_unit)
+{
+    uint32_t i = blockIdx.y * MLP_THREADS + threadIdx.x;
+    pdl_wait();
+    uint32_t from = id[blockIdx.x];
+    if (i >= n_unit) return;
+    U v = {};
+    if (from < n_x) v = x[(size_t)from * n_unit + i];
+    pdl_launch();
+    out[(size_t)blockIdx.x * n_unit + i] = v;
+}
+
+static void rows(struct cuda_dev *d, void *out, const void *x, const uint32_t *id, uint32_t n, uint32_t n_x, uint32_t dim)
+{
+    if (vec_fits(dim, out, x, x))
+        LAUNCH(k_mlp_rows<uint4>, mlp_grid(n, dim / VEC), MLP_THREADS, 0, d, (uint4 *)out, (const uint4 *)x, id, n_x, dim / VEC);
+    else
+        LAUNCH(k_mlp_rows<uint16_t>, mlp_grid(n, dim), MLP_THREADS, 0, d, (uint16_t *)out, (const uint16_t *)x, id, n_x, dim);
+}
+
+/* An id that is not in the vocabulary (padding, or a client's that nobody refused) gives a row of zeros, never a wild read. */
+extern "C" void cuda_embed(struct device *dev, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!n || !w->k) return;
+    CHECK(w->dtype == dev->act); /* as cuda_weight_alloc has it */
+    rows(d, out, w->data, id, n, w->n, w->k);
+    cuda_launched(d, "embed");
+}
+
+extern "C" void cuda_gather(struct device *dev, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!n || !dim) return;
+    rows(d, out, x, row, n, UINT32_MAX, dim);
+    cuda_launched(d, "gather");
+}
+
+/* ---------------------------------------------------------------- SwiGLU */
+
+template <class T, bool VECTOR> __global__ void __launch_bounds__(MLP_THREADS) k_swiglu(T *out, const T *gate_up, uint32_t inter)
+{
+    uint32_t i = (blockIdx.y * MLP_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
+    pdl_wait();
+    if (i >= inter) return;
+    const T *gate = gate_up + (size_t)blockIdx.x * 2 * inter + i, *up = gate + inter;
+    T       *y = out + (size_t)blockIdx.x * inter + i;
+    if (VECTOR) {
+        uint4 a = *(const uint4 *)gate, b = *(const uint4 *)up;
+        float g[VEC], u[VEC];
+        pdl_launch();
+        act_load8<T>(g, a);
+        act_load8<T>(u, b);
+#pragma unroll
+        for (int j = 0; j < VEC; j++) g[j] = act_silu(g[j]) * u[j];
+        *(uint4 *)y = act_store8<T>(g);
+    } else {
+        float g = act_load(*gate), u = act_load(*up);
+        pdl_launch();
+        *y = act_store<T>(act_silu(g) * u);
+    }
+}
+
+template <class T> static void swiglu(struct cuda_dev *d, void *out, const void *gate_up, uint32_t n, uint32_t inter)
+{
+    if (vec_fits(inter, out, gate_up, gate_up))
+        LAUNCH((k_swiglu<T, true>), mlp_grid(n, inter / VEC), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter);
+    else
+        LAUNCH((k_swiglu<T, false>), mlp_grid(n, inter), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter);
+}
+
+extern "C" void cuda_swiglu(struct device *dev, void *out, const void *gate_up, uint32_t n, uint32_t inter)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!n || !inter) return;
+    if (dev->act == DT_F16)
+        swiglu<__half>(d, out, gate_up, n, inter);
+    else
+        swiglu<__nv_bfloat16>(d, out, gate_up, n, inter);
+    cuda_launched(d, "swiglu");
+}
+
+/* ---------------------------------------------------------------- bias and patches */
+
+template <class T, bool VECTOR> __global__ void __launch_bounds__(MLP_THREADS) k_add_bias(T *x, const float *bias, uint32_t n)
+{
+    uint32_t i = (blockIdx.y * MLP_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
+    pdl_wait();
+    if (i >= n) return;
+    T *y = x + (size_t)blockIdx.x * n + i;
+    if (VECTOR) {
+        float f[VEC];
+        uint4 a = *(const uint4 *)y;
+        pdl_launch();
+        act_load8<T>(f, a);
+#pragma unroll
+        for (int j = 0; j < VEC; j++) f[j] += bias[i + j];
+        *(uint4 *)y = act_store8<T>(f);
+    } else {
+        float f = act_load(*y);
+        pdl_launch();
+        *y = act_store<T>(f + bias[i]);
+    }
+}
+
+template <class T> static void add_bias(struct cuda_dev *d, void *x, const float *bias, uint32_t m, uint32_t n)
+{
+    if (vec_fits(n, x, x, x))
+        LAUNCH((k_add_bias<T, true>), mlp_grid(m, n / VEC), MLP_THREADS, 0, d, (T *)x, bias, n);
+    else
+        LAUNCH((k_add_bias<T, false>), mlp_grid(m, n), MLP_THREADS, 0, d, (T *)x, bias, n);
+}
+
+extern "C" void cuda_add_bias(struct cuda_dev *d, void *x, const float *bias, uint32_t m, uint32_t n)
+{
+    if (!m || !n) return;
+    if (d->impl.dev.act == DT_F16)
+        add_bias<__half>(d, x, bias, m, n);
+    else
+        add_bias<__nv_bfloat16>(d, x, bias, m, n);
+    cuda_launched(d, "add_bias");
+}
+
+__global__ void __launch_bounds__(MLP_THREADS) k_patch(uint32_t *x, const struct dev_patch *p, const uint32_t *from, uint32_t n)
+{
+    uint32_t i = blockIdx.x * MLP_THREADS + threadIdx.x;
+    pdl_wait();
+    if (i < n && p[i].at != UINT32_MAX) x[p[i].at] = from[p[i].from] == UINT32_MAX ? 0 : from[p[i].from];
+    pdl_launch();
+}
+
+extern "C" void cuda_patch(struct cuda_dev *d, uint32_t *x, const struct dev_patch *p, const uint32_t *from, uint32_t n)
+{
+    if (!n) return;
+    LAUNCH(k_patch, (n + MLP_THREADS - 1) / MLP_THREADS, MLP_THREADS, 0, d, x, p, from, n);
+    cuda_launched(d, "patch");
+}

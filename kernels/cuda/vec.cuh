@@ -1,0 +1,47 @@
+/* vec: activations as floats, one and eight at a time.   Device code of norm.cu, mlp.cu and moe.cu.
+ * T is __nv_bfloat16 or __half. Loads are exact; stores round once, to nearest even. */
+#pragma once
+#include "kernels/cuda/common.cuh"
+#include <cuda_fp16.h>
+
+enum { VEC = 8 }; /* activations in 16 bytes */
+
+__device__ __forceinline__ float                     act_load(float x) { return x; }
+__device__ __forceinline__ float                     act_load(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float                     act_load(__half x) { return __half2float(x); }
+template <class T> __device__ __forceinline__ T      act_store(float x);
+template <> __device__ __forceinline__ __nv_bfloat16 act_store(float x) { return __float2bfloat16_rn(x); }
+template <> __device__ __forceinline__ __half        act_store(float x) { return __float2half_rn(x); }
+
+/* Two to a word, the lower address in the lower half. */
+template <class T> __device__ __forceinline__ float2 act_load2(uint32_t w)
+{
+    T x[2];
+    memcpy(x, &w, sizeof w);
+    return make_float2(act_load(x[0]), act_load(x[1]));
+}
+template <class T> __device__ __forceinline__ uint32_t act_store2(float lo, float hi)
+{
+    T        x[2] = { act_store<T>(lo), act_store<T>(hi) };
+    uint32_t w;
+    memcpy(&w, x, sizeof w);
+    return w;
+}
+template <class T> __device__ __forceinline__ void act_load8(float f[VEC], uint4 v)
+{
+    float2 a = act_load2<T>(v.x), b = act_load2<T>(v.y), c = act_load2<T>(v.z), d = act_load2<T>(v.w);
+    f[0] = a.x, f[1] = a.y, f[2] = b.x, f[3] = b.y, f[4] = c.x, f[5] = c.y, f[6] = d.x, f[7] = d.y;
+}
+template <class T> __device__ __forceinline__ uint4 act_store8(const float f[VEC])
+{
+    return make_uint4(act_store2<T>(f[0], f[1]), act_store2<T>(f[2], f[3]), act_store2<T>(f[4], f[5]), act_store2<T>(f[6], f[7]));
+}
+
+/* x / (1 + exp(-x)): 0 for the far negative, where exp is infinite */
+__device__ __forceinline__ float act_silu(float x) { return x / (1.0f + expf(-x)); }
+
+/* Host: may rows of n elements of 2 bytes at these addresses be read 16 bytes at a time? */
+static inline bool vec_fits(uint64_t n, const void *a, const void *b, const void *c)
+{
+    return n % VEC == 0 && (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) & 15) == 0;
+}

@@ -1,0 +1,135 @@
+/* What is done to rows one element at a time: embed, gather, SwiGLU, bias, patches. */
+#include "cuda/cuda_test.h"
+#include "kernels/cuda/cuda.h"
+
+static const enum dtype acts[] = { DT_BF16, DT_F16 };
+
+static void embed_copies_rows_and_reads_nothing_for_an_id_it_has_not(void **state)
+{
+    (void)state;
+    static const uint32_t dim[] = { 1, 7, 64, 100, 1024, 4096 };
+    enum { VOCAB = 37, N = 9 };
+    const uint32_t id[N] = { 0, 36, 5, UINT32_MAX, 5, 37, 1u << 31, 12, 36 };
+    for (size_t t = 0; t < 2; t++)
+        for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
+            struct device    *d = ct_open(acts[t], 0);
+            float            *src = op_random(VOCAB * dim[s], 1, 1), *got = op_random(N * dim[s], 2, 1);
+            struct dev_weight w = op_weight(d, d->act, VOCAB, dim[s], src);
+            uint32_t         *did = ct_bytes(d, id, sizeof id);
+            void             *out = ct_act_new(d, N * dim[s]);
+            ct_round(src, VOCAB * dim[s], d->act);
+            d->ops->embed(d, out, did, &w, N);
+            ct_act_get(d, got, out, N * dim[s]);
+            for (uint32_t i = 0; i < N; i++)
+                for (uint32_t j = 0; j < dim[s]; j++) assert_true(got[i * dim[s] + j] == (id[i] < VOCAB ? src[id[i] * dim[s] + j] : 0.0f));
+            free(src), free(got);
+            dev_close(d);
+        }
+}
+
+static void gather_takes_rows_and_zeros(void **state)
+{
+    (void)state;
+    static const uint32_t dim[] = { 1, 64, 100, 520 };
+    enum { ROWS = 20, N = 6 };
+    const uint32_t row[N] = { 19, UINT32_MAX, 0, 7, 7, UINT32_MAX };
+    for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
+        struct device *d = ct_open(DT_BF16, 0);
+        float         *x = op_random(ROWS * dim[s], 1, 1), *got = op_random(N * dim[s], 2, 1);
+        ct_round(x, ROWS * dim[s], d->act);
+        void     *dx = ct_act(d, x, ROWS * dim[s]), *out = ct_act_new(d, N * dim[s]);
+        uint32_t *drow = ct_bytes(d, row, sizeof row);
+        d->ops->gather(d, out, dx, drow, N, dim[s]);
+        ct_act_get(d, got, out, N * dim[s]);
+        for (uint32_t i = 0; i < N; i++)
+            for (uint32_t j = 0; j < dim[s]; j++)
+                assert_true(got[i * dim[s] + j] == (row[i] == UINT32_MAX ? 0.0f : x[row[i] * dim[s] + j]));
+        free(x), free(got);
+        dev_close(d);
+    }
+}
+
+static void swiglu_agrees_with_ref_and_rows_stand_alone(void **state)
+{
+    (void)state;
+    static const uint32_t inter[] = { 1, 40, 77, 768, 3072 };
+    enum { N = 5 };
+    for (size_t t = 0; t < 2; t++)
+        for (size_t s = 0; s < sizeof inter / sizeof *inter; s++) {
+            struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
+            size_t         all = (size_t)N * inter[s];
+            float         *x = op_random(2 * all, 1, 4), *want = op_random(all, 2, 1), *got = op_random(all, 3, 1),
+                  *alone = op_random(inter[s], 4, 1);
+            if (inter[s] > 7) x[0] = -200, x[1] = 200, x[2] = -88, x[3] = 0, x[4] = -0.0f, x[5] = 1e-30f, x[6] = -87.4f;
+            ct_round(x, 2 * all, d->act);
+            char *dx = ct_act(d, x, 2 * all), *out = ct_act_new(d, all);
+            ref->ops->swiglu(ref, want, x, N, inter[s]);
+            d->ops->swiglu(d, out, dx, N, inter[s]);
+            ct_act_get(d, got, out, all);
+            for (size_t i = 0; i < all; i++)
+                assert_true(fabs((double)got[i] - (double)want[i]) <=
+                            (d->act == DT_BF16 ? 0x1.01p-8 : 0x1.01p-11) * fabs((double)want[i]) + 1e-6);
+            for (uint32_t r = 0; r < N; r++) {
+                d->ops->swiglu(d, out, dx + (size_t)r * 4 * inter[s], 1, inter[s]);
+                ct_act_get(d, alone, out, inter[s]);
+                op_assert_same(alone, got + r * inter[s], inter[s], "alone");
+            }
+            free(x), free(want), free(got), free(alone);
+            dev_close(d), dev_close(ref);
+        }
+}
+
+static void bias_is_added_with_one_rounding(void **state)
+{
+    (void)state;
+    static const uint32_t dim[] = { 1, 50, 64, 1000 };
+    enum { M = 4 };
+    for (size_t t = 0; t < 2; t++)
+        for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
+            struct device *d = ct_open(acts[t], 0);
+            size_t         all = (size_t)M * dim[s];
+            float         *x = op_random(all, 1, 1), *bias = op_random(dim[s], 2, 1), *got = op_random(all, 3, 1);
+            void          *dx = ct_act(d, x, all);
+            float         *db = ct_bytes(d, bias, dim[s] * sizeof *bias);
+            ct_round(x, all, d->act);
+            cuda_add_bias(cuda_of(d), dx, db, M, dim[s]);
+            ct_act_get(d, got, dx, all);
+            for (size_t i = 0; i < all; i++) x[i] = op_rounded(x[i] + bias[i % dim[s]], d->act);
+            op_assert_same(got, x, all, "bias");
+            free(x), free(bias), free(got);
+            dev_close(d);
+        }
+}
+
+static void patches_bring_ids_and_padding_is_skipped(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    struct device   *d = ct_open(DT_BF16, 0);
+    struct dev_patch p[N];
+    uint32_t         x[N], from[N], want[N], got[N];
+    for (uint32_t i = 0; i < N; i++) {
+        x[i] = want[i] = 1000 + i;
+        from[i] = i % 5 ? 5000 + i : UINT32_MAX;
+        p[i] = (struct dev_patch){ i % 3 ? N - 1 - i : UINT32_MAX, i % 3 ? (i * 7) % N : UINT32_MAX };
+    }
+    for (uint32_t i = 0; i < N; i++)
+        if (p[i].at != UINT32_MAX) want[p[i].at] = from[p[i].from] == UINT32_MAX ? 0 : from[p[i].from];
+    uint32_t *dx = ct_bytes(d, x, sizeof x), *df = ct_bytes(d, from, sizeof from);
+    cuda_patch(cuda_of(d), dx, ct_bytes(d, p, sizeof p), df, N);
+    ct_get(d, got, dx, sizeof got);
+    ct_assert_same(got, want, sizeof want, "patched");
+    dev_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(embed_copies_rows_and_reads_nothing_for_an_id_it_has_not),
+        cmocka_unit_test(gather_takes_rows_and_zeros),
+        cmocka_unit_test(swiglu_agrees_with_ref_and_rows_stand_alone),
+        cmocka_unit_test(bias_is_added_with_one_rounding),
+        cmocka_unit_test(patches_bring_ids_and_padding_is_skipped),
+    };
+    return ct_run(tests);
+}

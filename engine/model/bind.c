@@ -167,6 +167,10 @@ static enum status bind_complete(const struct model_spec *spec, const struct bin
 enum status bind_open(const struct model_spec *spec, const struct source *src, struct bind *b_out, char *err, size_t err_bytes)
 {
     struct bind b = { .n_row = 0 };
+    if (src->dummy) { /* nothing is there, and nothing is missing */
+        *b_out = b;
+        return ST_OK;
+    }
     enum status st = st_open(src, &b.set, err, err_bytes);
     if (st) return st;
     if (!(b.row = calloc((size_t)b.set->n_tensor + 1, sizeof *b.row))) {
@@ -191,7 +195,7 @@ enum status bind_open(const struct model_spec *spec, const struct source *src, s
 
 void bind_close(struct bind *b)
 {
-    st_close(b->set);
+    if (b->set) st_close(b->set);
     free(b->row);
     *b = (struct bind){ .n_row = 0 };
 }

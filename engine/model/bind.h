@@ -1,5 +1,6 @@
 /* bind: the checkpoint's tensors, found by slot and checked against the spec.   Thread: one while opening, any after.
- * bind_open -> bind_get* -> bind_close. After bind_open every tensor that the spec wants is there, once, with the right shape. */
+ * bind_open -> bind_get* -> bind_close. After bind_open every tensor that the spec wants is there, once, with the right shape;
+ * of a source without weights (dummy) none is. */
 #pragma once
 #include "engine/model/model.h"
 #include "engine/model/names.h"

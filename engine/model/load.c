@@ -20,6 +20,10 @@ void place_bytes(struct place *p, void **out, uint64_t bytes)
 
 void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k)
 {
+    if (p->matrix) {
+        p->matrix(p->matrix_ctx, n, k);
+        return;
+    }
     p->bytes += arena_bytes(dev_weight_bytes(p->dev, p->weight_dtype, n, k));
     if (p->bind && !p->st) p->st = p->dev->ops->weight_alloc(p->dev, p->weight_dtype, n, k, w_out);
 }
@@ -44,6 +48,7 @@ static void place_job(struct place *p, enum slot slot, uint32_t layer, uint32_t 
         p->job = more, p->cap_job = cap;
     }
     job.tensor = bind_get(p->bind, slot, layer, expert); /* bind_open has seen to it that what the spec wants is there */
+    job.slot = slot, job.layer = layer, job.expert = expert;
     p->job[p->n_job++] = job;
 }
 
@@ -201,6 +206,39 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
     return p.st;
 }
 
+struct matrices {
+    struct dev_matrix *out;
+    uint32_t           n, max;
+};
+
+static void matrices_add(void *ctx, uint32_t n, uint32_t k)
+{
+    struct matrices *x = ctx;
+    for (uint32_t i = 0; i < x->n; i++)
+        if (x->out[i].n == n && x->out[i].k == k) return;
+    if (x->n < x->max) x->out[x->n++] = (struct dev_matrix){ .n = n, .k = k };
+}
+
+/* What place_* would take. The embedding is looked up, not multiplied with, unless it is the head as well; the experts of a layer
+ * go by the device's own op, but a layer of them is dense in some models, so their sizes are listed too. */
+uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max)
+{
+    struct device         nobody = { .n_rank = n_rank, .act = DT_BF16 };
+    struct model_load_cfg cfg = { .batch_rows_max = 1, .logit_rows_max = 1, .block_tokens = 16 };
+    struct model          m;
+    struct matrices       all = { .out = out, .max = max };
+    struct place          p = { .spec = spec, .dev = &nobody, .n_rank = n_rank, .weight_dtype = DT_BF16, .m = &m, .matrix = matrices_add };
+    p.matrix_ctx = &all;
+    model_sizes(&m, spec, &cfg, &nobody);
+    uint32_t head = m.head_split ? spec->vocab / n_rank : spec->vocab, n = 0;
+    model_place_weights(&p);
+    for (uint32_t i = 0; i < all.n; i++) {
+        if (out[i].n == head && out[i].k == spec->hidden) out[i].logits = true;
+        if (out[i].n != spec->vocab || out[i].logits) out[n++] = out[i];
+    }
+    return n;
+}
+
 static enum status model_take(struct place *p, struct model *m, const struct model_load_cfg *cfg, char *err, size_t err_bytes)
 {
     struct model_plan     plan;
@@ -254,7 +292,10 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     if ((st = model_take(&p, m, cfg, err, err_bytes))) goto out;
     m->rope_scale = model_rope(spec, inv_freq);
     dev->ops->to_device(dev, m->inv_freq, inv_freq, spec->rot / 2 * sizeof *inv_freq);
-    if ((st = model_read(&p, cfg, err, err_bytes))) goto out;
+    if (src->dummy)
+        model_dummy(&p, cfg);
+    else if ((st = model_read(&p, cfg, err, err_bytes)))
+        goto out;
     if ((st = dev->ops->sync(dev))) snprintf(err, err_bytes, "model: the device failed while loading");
 out:
     free(inv_freq);

@@ -108,3 +108,10 @@ enum status model_forward(struct model *m, const struct batch *b); /* both */
 /* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; host memory, valid until the next. */
 const float *model_logits(const struct model *m);
 void         model_free(struct model *m);
+
+/* The matrices that a rank multiplies with, each kind once, for dev_tune: at most `max`; returns how many. */
+uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max);
+
+/* shapes.c: config.json of well-known models, for sources without weights. False: no such shape; names: all of them, for a message. */
+bool        model_shape(const char *name, struct source *src_out);
+const char *model_shape_names(void);

@@ -50,7 +50,9 @@ struct model {
 /* Where one (part of a) tensor goes: rows [src_row, + n_row) and columns [src_col, + w->k) to rows dst_row of w;
  * or of a vector elements [src_row, + n_row) to vec + dst_row. */
 struct place_job {
-    const struct st_tensor *tensor;
+    const struct st_tensor *tensor; /* NULL: dummy */
+    enum slot               slot;
+    uint32_t                layer, expert;
     struct dev_weight      *w;
     float                  *vec;
     uint32_t                dst_row, src_row, n_row, src_col;
@@ -66,6 +68,9 @@ struct place {
     struct place_job        *job;
     uint32_t                 n_job, cap_job;
     enum status              st; /* the first failure sticks */
+    /* NULL, or: told of each matrix that linear or logits multiplies with; then dev is not asked for anything */
+    void (*matrix)(void *ctx, uint32_t n, uint32_t k);
+    void *matrix_ctx;
 };
 void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k);
 void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer, uint32_t expert, uint32_t src_row,
@@ -84,3 +89,5 @@ void ffn_moe(struct model *m, const struct dev_batch *b, uint32_t l);
 
 /* read.c: every job's bytes to the device, by several threads. */
 enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *err, size_t err_bytes);
+/* dummy.c: numbers for every job instead: the same ones whatever the device and the number of ranks. */
+void model_dummy(struct place *p, const struct model_load_cfg *cfg);

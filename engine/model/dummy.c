@@ -1,0 +1,45 @@
+/* dummy: weights that nobody trained, for measuring and for trying out: config.json alone says how large. Matrices get nearly normal
+ * numbers of deviation 0.02, as initialisers give them, so that activations neither vanish nor grow; norms are 1, biases small. Each
+ * number depends on its place in the whole tensor alone: ranks that share a tensor hold parts of the same one. */
+#include "base/rng.h"
+#include "engine/model/model_impl.h"
+
+#define DUMMY_STD 0.02f
+
+static uint64_t dummy_seed(const struct place_job *j)
+{
+    return ((uint64_t)j->layer << 32 | (uint64_t)j->expert << 8 | (uint64_t)j->slot) + 1;
+}
+
+static bool is_norm(enum slot s)
+{
+    return s == SLOT_NORM || s == SLOT_MIX_NORM || s == SLOT_FFN_NORM || s == SLOT_Q_NORM || s == SLOT_K_NORM;
+}
+
+static void dummy_vector(struct device *d, const struct place_job *j)
+{
+    float tile[256];
+    for (uint32_t i = 0; i < j->n_row; i += 256) {
+        uint32_t n = j->n_row - i < 256 ? j->n_row - i : 256;
+        for (uint32_t c = 0; c < n; c++)
+            tile[c] = is_norm(j->slot) ? 1.0f : (rng_unit(rng_philox(dummy_seed(j), 0, j->src_row + i + c).x[0]) - 0.5f) * DUMMY_STD;
+        d->ops->to_device(d, j->vec + j->dst_row + i, tile, n * sizeof *tile);
+    }
+}
+
+void model_dummy(struct place *p, const struct model_load_cfg *cfg)
+{
+    for (uint32_t i = 0; i < p->n_job; i++) {
+        const struct place_job *j = &p->job[i];
+        uint64_t                shape[2] = { 0, 0 };
+        uint32_t                rank;
+        const char             *keys;
+        if (j->w) {
+            bind_want(p->spec, j->slot, j->layer, shape, &rank, &keys);
+            dev_weight_fill(p->dev, j->w, j->dst_row, j->n_row, dummy_seed(j), j->src_row, j->src_col, shape[1], DUMMY_STD);
+        } else {
+            dummy_vector(p->dev, j);
+        }
+        if (cfg->progress) cfg->progress(cfg->progress_ctx, i + 1, p->n_job);
+    }
+}

@@ -141,6 +141,18 @@ struct op_sample_row *batch_add_sample(struct batch *b, uint32_t row)
     return r;
 }
 
+void batch_patch_id(struct batch *b, uint32_t row, uint32_t from)
+{
+    CHECK(b->n_patch_id < b->seqs_max);
+    b->patch_id[b->n_patch_id++] = (struct dev_patch){ row, from };
+}
+
+void batch_patch_hist(struct batch *b, uint32_t at, uint32_t from)
+{
+    CHECK(b->n_patch_hist < b->seqs_max);
+    b->patch_hist[b->n_patch_hist++] = (struct dev_patch){ at, from };
+}
+
 void batch_add_lp(struct batch *b, uint32_t row, uint32_t id, uint32_t n_top)
 {
     CHECK(b->n_prompt_lp < b->rows_max);

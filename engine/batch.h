@@ -43,4 +43,7 @@ uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t po
 void     batch_add_copy(struct batch *b, struct kv_copy c);
 /* Asks for the logits of a row and returns its zeroed entry in sample[] (all of these before the first batch_add_lp). */
 struct op_sample_row *batch_add_sample(struct batch *b, uint32_t row);
-void                  batch_add_lp(struct batch *b, uint32_t row, uint32_t id, uint32_t n_top);
+/* Row, or entry of hist, whose id is what sample `from` of the step before draws. */
+void batch_patch_id(struct batch *b, uint32_t row, uint32_t from);
+void batch_patch_hist(struct batch *b, uint32_t at, uint32_t from);
+void batch_add_lp(struct batch *b, uint32_t row, uint32_t id, uint32_t n_top);

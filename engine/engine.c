@@ -64,18 +64,17 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
         .n_eos = c->n_eos,
     };
     enum status st = kv_create(&kc, &e->kv);
-    if (!st) st = batch_init(&e->batch, &bc);
-    if (!st) st = sched_init(&e->sched, &sc, e->kv, &e->batch);
+    for (uint32_t i = 0; i < e->depth && !st; i++) st = flight_init(&e->flight[i], &bc);
+    if (!st) st = sched_init(&e->sched, &sc, e->kv, &e->flight[0].batch);
     if (!st) st = pool_init(&e->reqs, "requests", n_seq, sizeof(struct req));
     if (!st) st = pool_init(&e->seqs, "sequences", n_seq, sizeof(struct seq));
     if (!st) st = ring_init(&e->inbox, n_seq + 1);
     if (st) return st;
-    e->sampled = calloc(c->seqs_max, sizeof(struct seq *));
     uint32_t *eos = calloc(c->n_eos + 1, sizeof *eos);
     if (eos && c->n_eos) memcpy(eos, eos_id, c->n_eos * sizeof *eos);
     e->cfg.eos_id = eos;
     e->limits = (struct seq_limits){ .eos_id = eos, .n_eos = c->n_eos, .context_max = c->context_max };
-    return e->sampled && eos ? ST_OK : ST_NOMEM;
+    return eos ? ST_OK : ST_NOMEM;
 }
 
 enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, struct engine **e_out)
@@ -85,12 +84,14 @@ enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, 
         return ST_CONFIG;
     uint64_t blocks = ((uint64_t)cfg->context_max + cfg->block_tokens - 1) / cfg->block_tokens;
     if (blocks * cfg->seqs_max > UINT32_MAX || (uint64_t)cfg->queue_requests_max + cfg->seqs_max > UINT32_MAX / 2) return ST_CONFIG;
+    if (run->depth > ENG_DEPTH_MAX) return ST_CONFIG;
     struct engine *e = aligned_alloc(64, (sizeof *e + 63) / 64 * 64);
     if (!e) return ST_NOMEM;
     memset(e, 0, sizeof *e);
     e->cfg = *cfg;
     e->cfg.eos_id = NULL;
     e->runner = *run;
+    e->depth = run->depth ? run->depth : 1;
     e->next_deadline_us = UINT64_MAX;
     e->inbox.fd = -1;
     list_init(&e->live);
@@ -107,13 +108,13 @@ enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, 
 void eng_free(struct engine *e)
 {
     if (!e) return;
+    step_settle(e);
     sched_close(&e->sched);
     kv_free(e->kv);
-    batch_free(&e->batch);
+    for (uint32_t i = 0; i < ENG_DEPTH_MAX; i++) flight_free(&e->flight[i]);
     pool_free(&e->reqs);
     pool_free(&e->seqs);
     if (e->inbox.fd >= 0) ring_free(&e->inbox);
-    free(e->sampled);
     free((void *)(uintptr_t)e->cfg.eos_id);
     free(e);
 }
@@ -145,7 +146,7 @@ static enum status validate(const struct engine *e, const struct eng_request *r)
         if (!r->choice[i].id) return ST_INVALID;
     uint64_t n = (uint64_t)r->n_prompt + p->max_tokens;
     if (n > c->context_max || (n - 1 + c->block_tokens - 1) / c->block_tokens > c->n_block) return ST_TOO_LARGE;
-    if (!sample_possible(&e->batch, r, c->n_eos)) return ST_TOO_LARGE;
+    if (!sample_possible(&e->flight[0].batch, r, c->n_eos)) return ST_TOO_LARGE;
     return ST_OK;
 }
 
@@ -244,6 +245,7 @@ void eng_stop(struct engine *e)
         ring_wake(&e->inbox);
         pthread_join(e->thread, NULL);
     }
+    step_settle(e);
     step_fail_all(e, e->dead ? ENG_ERROR : ENG_CANCELED, e->dead ? ST_DEVICE : ST_OK);
     for (uint64_t end = clock_us() + STOP_WAIT_US; !step_retry_outbox(e) && e->started && clock_us() < end;)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);

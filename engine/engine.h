@@ -8,11 +8,21 @@
 
 struct engine;
 
-/* What runs a batch: rank.c in production, a fake in the simulator, a mock in bench_serve. Returns when the results are in b->out. */
+/* What runs a batch: rank.c in production, a fake in the simulator. b is left alone from submit until wait has brought the results
+ * to b->out; steps run in the order of their submits and are waited for in that order. */
+enum { ENG_DEPTH_MAX = 2 };
 struct eng_runner {
     void *ctx;
-    enum status (*run)(void *ctx, struct batch *b); /* ST_DEVICE: the engine fails everything and reports dead */
+    void (*submit)(void *ctx, struct batch *b);
+    enum status (*wait)(void *ctx, struct batch *b); /* ST_DEVICE: the engine fails everything and reports dead */
+    uint32_t depth; /* steps in flight at most; 2: step n + 1 is planned and submitted while n runs; 0: 1 */
 };
+/* Both, for those who have one batch at a time. */
+static inline enum status eng_run(const struct eng_runner *r, struct batch *b)
+{
+    r->submit(r->ctx, b);
+    return r->wait(r->ctx, b);
+}
 
 struct eng_cfg {
     uint32_t        seqs_max;                             /* running sequences                                       */
@@ -53,7 +63,8 @@ enum status      eng_start(struct engine *e); /* its thread */
  * ST_INVALID; ST_DEVICE: engine dead. */
 enum status eng_submit(struct engine *e, struct eng_request *r);
 void        eng_cancel(struct engine *e, struct eng_request *r); /* any thread; the final message still comes */
-/* One scheduling step. did_work_out: false when there was nothing to run (the caller may sleep on the inbox). */
+/* One scheduling step: submits one, and waits for the oldest in flight when there are as many as the runner takes, or nothing
+ * else to do. did_work_out: false when there was neither (the caller may sleep on the inbox). */
 enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out);
 void        eng_drain(struct engine *e, uint64_t deadline_us); /* any thread: no new requests; at the deadline the rest is canceled */
 bool        eng_idle(const struct engine *e);                  /* any thread: nothing waiting or running */

@@ -1,6 +1,8 @@
-/* rank: n devices run every batch in lockstep. With one rank the caller's thread does the work itself: no hand-over. With more,
- * each has a thread that sleeps on a condition between batches. A rank that fails aborts the group, so that the others come out
- * of their collectives; a team that failed once says ST_DEVICE for ever. */
+/* rank: n devices run every batch in lockstep. A single one is called by the engine's thread, with no hand-over, where it works by
+ * itself or where one step at a time is enough. Otherwise each rank has a thread that takes the engine's calls from a queue in
+ * order, and sleeps on a condition when there is none. A device that works by itself gets submit and wait as two calls, so that
+ * step n + 1 is enqueued before step n is waited for; on others a step is one call. A rank that fails aborts the group, so that
+ * the others come out of their collectives; a team that failed once says ST_DEVICE for ever. */
 #include "engine/rank.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -11,6 +13,12 @@
 #include <string.h>
 
 enum { RANKS_MAX = 64, RANK_ERR_BYTES = 512, PROBE_BYTES = 4 << 20 };
+enum { CALLS_MAX = ENG_DEPTH_MAX + 1 }; /* not yet done: a submit for each step in flight, and one wait */
+
+struct call {
+    struct batch *batch;
+    bool          wait;
+};
 
 struct rank {
     struct rank_team *team;
@@ -20,7 +28,8 @@ struct rank {
     struct device    *dev;
     struct model     *model;
     uint64_t          load_done; /* team->lock */
-    enum status       st;        /* of loading, then of the last batch */
+    uint64_t          n_done;    /* team->lock: calls, of which loading was the first */
+    enum status       st;        /* team->lock: of loading, then of the last wait */
     char              err[RANK_ERR_BYTES];
 };
 struct rank_team {
@@ -32,12 +41,16 @@ struct rank_team {
     struct rank_cfg          cfg;
     uint64_t                 arena_bytes, weight_bytes; /* per rank */
 
-    pthread_mutex_t lock; /* everything below, and load_done and st of the ranks */
+    bool     async;      /* the device works by itself */
+    uint32_t depth;      /* steps in flight at most */
+    uint32_t n_inflight; /* engine: submitted and not waited for */
+    bool     dead;       /* engine */
+
+    pthread_mutex_t lock; /* everything below, and what the ranks say */
     pthread_cond_t  work, done;
-    uint64_t        turn;   /* rises with each batch */
-    uint32_t        n_busy; /* ranks that have not finished this turn (turn 0: loading) */
-    struct batch   *batch;
-    bool            stop, dead;
+    uint64_t        n_call; /* so far; the first one is loading */
+    struct call     call[CALLS_MAX];
+    bool            stop;
     struct rank     rank[];
 };
 
@@ -95,6 +108,7 @@ static enum status team_probe(struct rank_team *t, uint64_t arena_bytes, uint64_
     enum status    st = dev_open(&cfg, &dev);
     if (st) return st;
     *free_out = dev->ops->free_bytes(dev);
+    t->async = dev->async;
     if (plan_out) st = model_plan(t->spec, &t->cfg.load, dev, plan_out);
     dev_close(dev);
     return st;
@@ -155,13 +169,14 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
 
 /* ---------------------------------------------------------------- running */
 
-static void rank_finish(struct rank *r, enum status st)
+static void rank_done(struct rank *r, enum status st)
 {
     struct rank_team *t = r->team;
-    if (st && t->turn) dev_group_abort(t->group); /* those in a collective must not wait for this rank */
+    if (st && r->n_done && t->group) dev_group_abort(t->group); /* those in a collective must not wait for this rank */
     pthread_mutex_lock(&t->lock);
-    r->st = st;
-    if (--t->n_busy == 0) pthread_cond_signal(&t->done);
+    r->n_done++;
+    if (st || !r->st) r->st = st;
+    pthread_cond_signal(&t->done); /* the engine alone waits for it */
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -169,49 +184,75 @@ static void *rank_main(void *arg)
 {
     struct rank      *r = arg;
     struct rank_team *t = r->team;
-    rank_finish(r, rank_load(r));
-    for (uint64_t turn = 0;;) {
+    rank_done(r, rank_load(r));
+    for (uint64_t n = 1;; n++) {
         pthread_mutex_lock(&t->lock);
-        while (t->turn == turn && !t->stop) pthread_cond_wait(&t->work, &t->lock);
-        bool          stop = t->stop;
-        struct batch *b = t->batch;
-        turn = t->turn;
+        while (t->n_call == n && !t->stop) pthread_cond_wait(&t->work, &t->lock);
+        bool        stop = t->stop;
+        struct call c = t->call[n % CALLS_MAX];
         pthread_mutex_unlock(&t->lock);
         if (stop) return NULL;
-        rank_finish(r, model_forward(r->model, b));
+        if (!c.wait) model_submit(r->model, c.batch);
+        rank_done(r, c.wait || !t->async ? model_wait(r->model, c.batch) : ST_OK);
     }
 }
 
-static enum status team_wait(struct rank_team *t)
+static void team_call(struct rank_team *t, struct batch *b, bool wait)
 {
     pthread_mutex_lock(&t->lock);
-    while (t->n_busy) pthread_cond_wait(&t->done, &t->lock);
+    t->call[t->n_call % CALLS_MAX] = (struct call){ b, wait };
+    t->n_call++;
+    pthread_cond_broadcast(&t->work);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Until every rank has done the first n_call calls. */
+static enum status team_join(struct rank_team *t, uint64_t n_call)
+{
     enum status st = ST_OK;
-    for (uint32_t i = 0; i < t->n_rank && !st; i++) st = t->rank[i].st;
+    pthread_mutex_lock(&t->lock);
+    for (uint32_t i = 0; i < t->n_rank; i++) {
+        while (t->rank[i].n_done < n_call) pthread_cond_wait(&t->done, &t->lock);
+        if (!st) st = t->rank[i].st;
+    }
     pthread_mutex_unlock(&t->lock);
     return st;
 }
 
-static enum status team_run(void *ctx, struct batch *b)
+static bool threaded(const struct rank_team *t) { return t->n_rank > 1 || (t->depth > 1 && !t->async); }
+
+static void team_submit(void *ctx, struct batch *b)
 {
     struct rank_team *t = ctx;
     ASSERT_THREAD(THREAD_ENGINE);
-    if (t->dead) return ST_DEVICE;
-    enum status st;
-    if (t->n_rank == 1) {
-        st = model_forward(t->rank[0].model, b);
-    } else {
-        pthread_mutex_lock(&t->lock);
-        t->batch = b;
-        t->n_busy = t->n_rank;
-        t->turn++;
-        pthread_cond_broadcast(&t->work);
-        pthread_mutex_unlock(&t->lock);
-        st = team_wait(t);
+    if (t->dead) return;
+    CHECK(t->n_inflight < t->depth);
+    t->n_inflight++;
+    if (threaded(t))
+        team_call(t, b, false);
+    else
+        model_submit(t->rank[0].model, b);
+}
+
+static enum status team_wait(void *ctx, struct batch *b)
+{
+    struct rank_team *t = ctx;
+    ASSERT_THREAD(THREAD_ENGINE);
+    if (!t->n_inflight) {
+        CHECK(t->dead);
+        return ST_DEVICE;
     }
-    if (!st) return ST_OK;
-    LOG_ERROR("rank: a batch of %u rows failed: %s, the device is given up", b->d.n_row, status_name(st));
-    t->dead = true;
+    t->n_inflight--;
+    enum status st;
+    if (threaded(t)) {
+        if (t->async) team_call(t, b, true);
+        st = team_join(t, t->async ? t->n_call : t->n_call - t->n_inflight);
+    } else {
+        st = model_wait(t->rank[0].model, b);
+    }
+    if (!st && !t->dead) return ST_OK;
+    if (!t->dead) LOG_ERROR("rank: a batch of %u rows failed: %s, the device is given up", b->d.n_row, status_name(st));
+    t->dead = true; /* what is still in flight is waited for all the same: its batch is in use until then */
     return ST_DEVICE;
 }
 
@@ -219,8 +260,9 @@ static enum status team_run(void *ctx, struct batch *b)
 
 static enum status team_start(struct rank_team *t)
 {
-    if (t->n_rank == 1) return t->rank[0].st = rank_load(&t->rank[0]);
-    t->n_busy = t->n_rank;
+    t->depth = t->cfg.depth ? t->cfg.depth : t->async ? 2 : 1;
+    if (!threaded(t)) return t->rank[0].st = rank_load(&t->rank[0]);
+    t->n_call = 1;
     for (uint32_t i = 0; i < t->n_rank; i++) {
         char name[16];
         snprintf(name, sizeof name, "rank%u", i);
@@ -228,9 +270,9 @@ static enum status team_start(struct rank_team *t)
         t->rank[i].has_thread = st == ST_OK;
         if (!st) continue;
         snprintf(t->rank[i].err, sizeof t->rank[i].err, "rank %u: no thread: %s", i, status_name(st));
-        rank_finish(&t->rank[i], st);
+        rank_done(&t->rank[i], st);
     }
-    return team_wait(t);
+    return team_join(t, 1);
 }
 
 enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,
@@ -269,7 +311,10 @@ enum status rank_team_create(const struct model_spec *spec, const struct source 
     return ST_OK;
 }
 
-struct eng_runner rank_team_runner(struct rank_team *t) { return (struct eng_runner){ .ctx = t, .run = team_run }; }
+struct eng_runner rank_team_runner(struct rank_team *t)
+{
+    return (struct eng_runner){ .ctx = t, .submit = team_submit, .wait = team_wait, .depth = t->depth };
+}
 
 const float *rank_team_logits(struct rank_team *t) { return model_logits(t->rank[0].model); }
 

@@ -1,5 +1,5 @@
-/* rank: one thread per device; all run the same batch in lockstep.   Thread: engine calls, ranks run.
- * rank_team_create loads the model on every rank in parallel; rank_team_run is an eng_runner. */
+/* rank: one thread per device; all run the same batches in lockstep.   Thread: engine calls, ranks run.
+ * rank_team_create loads the model on every rank in parallel; rank_team_runner is what an engine runs its steps on. */
 #pragma once
 #include "engine/engine.h"
 #include "engine/model/model.h"
@@ -11,6 +11,7 @@ struct rank_cfg {
     uint64_t              memory_bytes; /* per rank; 0: what model_plan says plus kv_bytes  */
     uint64_t              kv_bytes;     /* per rank, for the KV pool                         */
     uint32_t              n_thread;     /* cpu threads over all ranks; 0: auto                */
+    uint32_t              depth;        /* steps in flight; 0: 2 where the device works by itself, else 1 */
     struct model_load_cfg load;         /* n_block 0: as many blocks as kv_bytes holds         */
 };
 /* n_block_out: blocks of the pool. err as in model_load. */

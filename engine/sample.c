@@ -9,8 +9,8 @@ struct sample_need sample_need(const struct seq *s, uint32_t n_eos)
 {
     const struct eng_sampling *p = &s->r->s;
     struct sample_need         n = { .allow = p->n_allowed, .bias = p->n_bias, .ban = p->n_bad_word };
-    if (wants_hist(p)) n.hist = wants_prompt(p) ? s->n_token : seq_n_out(s);
-    if (seq_n_out(s) < p->min_tokens) n.ban += p->n_stop_id + n_eos;
+    if (wants_hist(p)) n.hist = wants_prompt(p) ? seq_n_ahead(s) : seq_n_out_ahead(s);
+    if (seq_n_out_ahead(s) < p->min_tokens) n.ban += p->n_stop_id + n_eos;
     return n;
 }
 
@@ -26,6 +26,13 @@ bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_
     uint64_t                   ban = (uint64_t)p->n_bad_word + p->n_stop_id + n_eos;
     uint64_t                   hist = wants_hist(p) ? (uint64_t)r->n_prompt + p->max_tokens : 0;
     return hist <= b->hist_max && ban <= b->ban_max && p->n_allowed <= b->allow_max && p->n_bias <= b->bias_max;
+}
+
+bool sample_on_host(const struct eng_sampling *p)
+{
+    for (uint32_t w = 0; w < p->n_bad_word; w++) /* one of a single id is banned whatever comes before */
+        if (p->bad_word_start[w + 1] - p->bad_word_start[w] > 1) return true;
+    return false;
 }
 
 static void ban(struct batch *b, uint32_t id, uint32_t vocab)
@@ -50,7 +57,7 @@ void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint3
 {
     const struct eng_sampling *p = &s->r->s;
     struct op_sample_row      *o = batch_add_sample(b, row);
-    uint32_t                   n_out = seq_n_out(s);
+    uint32_t                   n_out = seq_n_out_ahead(s);
     o->temperature = p->temperature;
     o->top_p = p->top_p;
     o->min_p = p->min_p;
@@ -71,6 +78,7 @@ void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint3
         CHECK(o->n_hist <= b->hist_max - b->n_hist);
         memcpy(b->hist + b->n_hist, ids + s->n_prompt - o->n_prompt, o->n_hist * sizeof *ids);
         b->n_hist += o->n_hist;
+        if (s->fly_token) batch_patch_hist(b, b->n_hist - 1, s->fly_sample);
     }
     o->ban_start = b->n_ban;
     if (n_out < p->min_tokens) {

@@ -21,5 +21,7 @@ static inline void sample_unuse(struct sample_need *used, struct sample_need n)
 }
 /* What is over these bounds alone could never run: eng_submit refuses it. */
 bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_t n_eos);
-/* The row's entry for sequence s, whose history is ids[0..s->n_token). */
+/* Does what is asked of the next token depend on the one before in a way that only the host can tell? */
+bool sample_on_host(const struct eng_sampling *p);
+/* The row's entry for sequence s, whose history is ids[0..seq_n_ahead(s)); an id in flight is left to a patch. */
 void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint32_t row, const struct seq_limits *lim, uint32_t vocab);

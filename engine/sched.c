@@ -20,7 +20,8 @@ enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *
     s->running = calloc(cfg->seqs_max, sizeof(struct seq *));
     s->plan = calloc(cfg->seqs_max, sizeof(struct seq *));
     s->ids = calloc((size_t)cfg->seqs_max * cfg->context_max, sizeof *s->ids); /* untouched pages cost nothing */
-    if (s->running && s->plan && s->ids) return ST_OK;
+    s->stay = calloc(cfg->seqs_max, sizeof *s->stay);
+    if (s->running && s->plan && s->ids && s->stay) return ST_OK;
     sched_close(s);
     return ST_NOMEM;
 }
@@ -30,8 +31,10 @@ void sched_close(struct sched *s)
     free(s->running);
     free(s->plan);
     free(s->ids);
+    free(s->stay);
     s->running = s->plan = NULL;
     s->ids = NULL;
+    s->stay = NULL;
 }
 
 /* ---- the lists */
@@ -64,6 +67,7 @@ static void running_insert(struct sched *s, struct seq *q)
     for (; at > 0 && seq_before(q, s->running[at - 1]); at--) s->running[at] = s->running[at - 1];
     s->running[at] = q;
     q->state = SEQ_RUNNING;
+    q->stay = s->stay[q->kv.slot] = ++s->n_stay;
 }
 
 static void running_remove(struct sched *s, const struct seq *q)
@@ -71,6 +75,7 @@ static void running_remove(struct sched *s, const struct seq *q)
     uint32_t at = 0;
     while (s->running[at] != q) CHECK(++at < s->n_running);
     s->n_running--;
+    s->stay[q->kv.slot] = 0;
     memmove(&s->running[at], &s->running[at + 1], (s->n_running - at) * sizeof(struct seq *));
 }
 
@@ -85,7 +90,15 @@ static void unplan(struct sched *s, struct seq *q)
     s->budget += q->n_step;
     if (q->samples) sample_unuse(&s->used, sample_need(q, s->cfg.n_eos));
     q->planned = q->samples = false;
-    q->n_step = q->n_copy = 0;
+    q->n_step = 0;
+}
+
+/* What it has besides its tokens goes with its place among the running. */
+static void forget(struct seq *q)
+{
+    q->n_cached = q->n_computed = q->fly_row = q->fly_token = q->n_copy = 0;
+    q->forking = false;
+    q->id = NULL;
 }
 
 void sched_remove(struct sched *s, struct seq *q, bool discard)
@@ -98,20 +111,19 @@ void sched_remove(struct sched *s, struct seq *q, bool discard)
         kv_seq_release(s->kv, &q->kv);
     }
     q->state = SEQ_DONE;
-    q->n_cached = q->n_computed = 0;
-    q->id = NULL;
+    forget(q);
 }
 
 static void preempt(struct sched *s, struct seq *q)
 {
     LOG_DEBUG("sched: step %" PRIu64 " preempts request %" PRIu64 ".%u at %u tokens, %u running", s->step, q->r->id, q->choice,
               q->n_computed, s->n_running);
+    CHECK(!s->in_flight);
     unplan(s, q);
     running_remove(s, q);
     kv_seq_release(s->kv, &q->kv);
     q->state = SEQ_WAITING;
-    q->n_cached = q->n_computed = 0;
-    q->id = NULL;
+    forget(q);
     q->cursor = (struct kv_cursor){ 0 };
     q->n_preempted++;
     q->r->n_preempted++;
@@ -144,15 +156,18 @@ static bool reserve(struct sched *s, struct seq *q, uint32_t n_token)
     return kv_seq_reserve(s->kv, &q->kv, n_token, &q->copy, &q->n_copy) == ST_OK;
 }
 
-/* Covers the next n rows; fewer when blocks are short and at least one row fits; 0: it must stand still in this step. */
+/* Covers the next n rows; fewer when blocks are short and at least one row fits; 0: it must stand still in this step. With a step
+ * in flight that is not for long: its end may give blocks back, so a shortage waits for that. */
 static uint32_t take_blocks(struct sched *s, struct seq *q, uint32_t n)
 {
+    uint32_t next = seq_next(q);
     for (;;) {
-        if (reserve(s, q, q->n_computed + n)) return n;
+        if (reserve(s, q, next + n)) return n;
+        if (s->in_flight) break;
         uint64_t room = ((uint64_t)q->kv.n_block + kv_available_count(s->kv)) * s->cfg.block_tokens;
-        if (room > q->n_computed && room - q->n_computed < n) {
-            uint32_t fits = (uint32_t)(room - q->n_computed);
-            if (reserve(s, q, q->n_computed + fits)) return fits;
+        if (room > next && room - next < n) {
+            uint32_t fits = (uint32_t)(room - next);
+            if (reserve(s, q, next + fits)) return fits;
         }
         struct seq *v = victim_for(s, q);
         if (!v) break;
@@ -164,12 +179,20 @@ static uint32_t take_blocks(struct sched *s, struct seq *q, uint32_t n)
 
 /* ---- the plan */
 
-static uint32_t rows_left(const struct seq *q) { return q->n_token - q->n_computed; }
+/* Rows that could be computed: none for whoever surely ends in flight, or waits for its fork. */
+static uint32_t rows_left(const struct sched *s, const struct seq *q)
+{
+    uint32_t n = seq_n_ahead(q);
+    if (q->forking || (q->fly_token && (n >= q->n_max || n >= s->cfg.context_max))) return 0;
+    return n - seq_next(q);
+}
+
+static bool gave_up(const struct sched *s) { return s->in_flight && s->short_of_blocks; }
 
 /* Gives q up to n rows of the budget. false: no row of it can run in this step. */
 static bool plan_rows(struct sched *s, struct seq *q, uint32_t n)
 {
-    uint32_t left = rows_left(q);
+    uint32_t left = rows_left(s, q);
     CHECK(left > 0);
     if (n > left) n = left;
     if (n > s->budget) n = s->budget;
@@ -192,11 +215,11 @@ static void plan_rest(struct sched *s)
     for (uint32_t i = s->n_plan_one; i < s->n_plan && s->budget; i++) {
         struct seq        *q = s->plan[i];
         struct sample_need need = sample_need(q, s->cfg.n_eos);
-        uint32_t           left = rows_left(q), n = q->n_step + s->budget;
+        uint32_t           left = rows_left(s, q), n = q->n_step + s->budget;
         if (n > s->cfg.chunk_max) n = s->cfg.chunk_max;
         if (n > left) n = left;
         if (n == left && !q->samples && !sample_fits(s->batch, s->used, need)) n--;
-        if (n <= q->n_step || !reserve(s, q, q->n_computed + n)) continue;
+        if (n <= q->n_step || !reserve(s, q, seq_next(q) + n)) continue;
         s->budget -= n - q->n_step;
         q->n_step = n;
         if (n < left) continue;
@@ -215,15 +238,16 @@ static uint32_t chunk(const struct sched *s, bool others)
     return others && half < s->cfg.chunk_max ? half : s->cfg.chunk_max;
 }
 
-/* Does a running sequence compute, in this very step, the block that q lacks next? Then q had better wait and match it.
- * The cursor's block stands for all tokens before it, so one comparison of a block is enough. */
+/* Does a running sequence compute, in this very step or the one in flight, the block that q lacks next? Then q had better wait and
+ * match it. The cursor's block stands for all tokens before it, so one comparison of a block is enough. */
 static bool computed_now(const struct sched *s, const struct seq *q)
 {
     uint32_t bt = s->cfg.block_tokens, h = q->cursor.n;
     if ((uint64_t)h + bt >= q->n_prompt) return false;
-    for (uint32_t i = s->n_plan_one; i < s->n_plan; i++) {
-        const struct seq *p = s->plan[i];
-        if (p->n_computed >= p->n_prompt || p->n_token < h + bt || p->n_computed >= h + bt || p->n_computed + bt <= h) continue;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        const struct seq *p = s->running[i];
+        if (p->n_computed >= p->n_prompt || !(p->n_step || p->fly_row)) continue;
+        if (p->n_token < h + bt || p->n_computed >= h + bt || seq_next(p) + bt <= h) continue;
         if (p->r->salt.lo != q->r->salt.lo || p->r->salt.hi != q->r->salt.hi) continue;
         if (h && p->kv.block[h / bt - 1] != q->cursor.block) continue;
         if (!memcmp(p->id + h, q->r->prompt + h, bt * sizeof *p->id)) return true;
@@ -271,7 +295,7 @@ static uint64_t blocks_promised(const struct sched *s)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < s->n_running; i++) {
-        uint32_t want = blocks(s, s->running[i]->n_token);
+        uint32_t want = s->running[i]->forking ? 0 : blocks(s, seq_n_ahead(s->running[i]));
         if (want > s->running[i]->kv.n_block) n += want - s->running[i]->kv.n_block;
     }
     return n;
@@ -319,33 +343,38 @@ static bool admit(struct sched *s, struct seq *q)
     return true;
 }
 
-void sched_plan(struct sched *s, uint64_t step, uint64_t now_us)
+bool sched_plan(struct sched *s, uint64_t step, uint64_t now_us, bool in_flight)
 {
     s->step = step;
     s->now_us = now_us;
+    s->in_flight = in_flight;
     s->n_plan = s->n_plan_one = 0;
     s->budget = s->cfg.tokens_max;
     s->used = (struct sample_need){ 0 };
     s->short_of_blocks = false;
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct seq *q = s->running[i];
+        if (q->on_host && q->fly_token && rows_left(s, q)) return false;
         q->planned = q->samples = false;
-        q->n_step = q->n_copy = 0;
-        q->fork_of = NULL;
+        q->n_step = 0;
     }
     /* Those that need one row: a victim is always younger, so it stands behind i and removing it moves nobody before. */
-    for (uint32_t i = 0; i < s->n_running && s->budget; i++)
-        if (rows_left(s->running[i]) == 1) plan_rows(s, s->running[i], 1);
-    s->n_plan_one = s->n_plan;
     uint32_t n_prompt = 0;
-    for (uint32_t i = 0; i < s->n_running; i++) n_prompt += rows_left(s->running[i]) > 1;
-    for (uint32_t i = 0; i < s->n_running && s->budget; i++)
-        if (rows_left(s->running[i]) > 1) plan_rows(s, s->running[i], chunk(s, --n_prompt > 0));
+    for (uint32_t i = 0; i < s->n_running && s->budget && !gave_up(s); i++) {
+        uint32_t left = rows_left(s, s->running[i]);
+        if (left == 1) plan_rows(s, s->running[i], 1);
+        n_prompt += left > 1;
+    }
+    s->n_plan_one = s->n_plan;
+    for (uint32_t i = 0; i < s->n_running && n_prompt && s->budget && !gave_up(s); i++)
+        if (rows_left(s, s->running[i]) > 1) plan_rows(s, s->running[i], chunk(s, --n_prompt > 0));
     while (!s->short_of_blocks && s->budget && s->n_running < s->cfg.seqs_max && s->n_running < s->cfg.tokens_max) {
         struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : pick(s);
         if (!q || !admit(s, q)) break;
     }
+    if (gave_up(s)) return false;
     plan_rest(s);
+    return true;
 }
 
 bool sched_sibling(struct sched *s, struct seq *kid, struct seq *lead)
@@ -356,25 +385,39 @@ bool sched_sibling(struct sched *s, struct seq *kid, struct seq *lead)
     if (kv_seq_open(s->kv, kid->r->salt, &kid->kv)) return false;
     seq_load(kid, s->ids + (size_t)kid->kv.slot * s->cfg.context_max);
     sample_use(&s->used, need);
-    kid->fork_of = lead;
+    lead->forking = kid->forking = true;
     kid->samples = true;
-    kid->n_step = 0;
+    kid->n_step = kid->n_copy = 0;
     running_insert(s, kid);
     return true;
 }
 
-void sched_fork(struct sched *s, struct seq *kid)
+void sched_fork(struct sched *s, struct seq *lead, struct seq *kid)
 {
-    CHECK(kid->fork_of);
-    enum status st = kv_seq_fork(s->kv, &kid->fork_of->kv, &kid->kv, kid->n_prompt);
+    CHECK(lead->forking && kid->forking);
+    enum status st = kv_seq_fork(s->kv, &lead->kv, &kid->kv, kid->n_prompt);
     CHECK(st == ST_OK);
     kid->n_cached = 0;
     kid->n_computed = kid->n_prompt;
+    kid->forking = false;
 }
 
-void sched_commit(struct sched *s, struct seq *q)
+void sched_sent(struct sched *s, struct seq *q, uint32_t sample)
 {
-    q->n_computed += q->n_step;
+    (void)s;
+    q->fly_row += q->n_step;
+    q->n_copy = 0;
+    if (!q->samples) return;
+    q->id[seq_n_ahead(q)] = SEQ_PENDING;
+    q->fly_token++;
+    q->fly_sample = sample;
+}
+
+void sched_commit(struct sched *s, struct seq *q, uint32_t n)
+{
+    CHECK(q->fly_row >= n);
+    q->n_computed += n;
+    q->fly_row -= n;
     kv_seq_commit(s->kv, &q->kv, q->id, q->n_computed);
     seq_check(q);
 }
@@ -387,6 +430,7 @@ void sched_check(const struct sched *s)
         CHECK(q->state == SEQ_RUNNING);
         CHECK(q->id);
         CHECK(!i || seq_before(s->running[i - 1], q));
+        CHECK(sched_stays(s, q->kv.slot, q->stay));
         seq_check(q);
     }
     for (const struct list *it = s->resume.next; it != &s->resume; it = it->next, n++)

@@ -1,5 +1,6 @@
 #include "engine/seq.h"
 #include "base/check.h"
+#include "engine/sample.h"
 #include <string.h>
 
 void seq_init(struct seq *s, struct req *q, uint32_t choice)
@@ -8,6 +9,7 @@ void seq_init(struct seq *s, struct req *q, uint32_t choice)
     *s = (struct seq){ .q = q, .r = r, .c = &r->choice[choice], .choice = choice, .state = SEQ_WAITING };
     s->n_prompt = s->n_token = r->n_prompt;
     s->n_max = r->n_prompt + r->s.max_tokens;
+    s->on_host = sample_on_host(&r->s);
     list_init(&s->link);
     list_add_tail(&q->seqs, &s->of_req);
 }
@@ -23,8 +25,10 @@ void seq_check(const struct seq *s)
 {
     CHECK(s->n_cached <= s->n_computed);
     CHECK(s->n_computed <= s->n_token);
-    CHECK(s->n_token <= s->n_max);
-    CHECK(s->state == SEQ_RUNNING || s->n_computed == 0);
+    CHECK(seq_next(s) <= seq_n_ahead(s));
+    CHECK(seq_n_ahead(s) <= s->n_max);
+    CHECK(s->state == SEQ_RUNNING || seq_next(s) + s->fly_token == 0);
+    CHECK(!s->fly_token || s->id[s->n_token] == SEQ_PENDING);
 }
 
 static bool contains(const uint32_t *ids, uint32_t n, uint32_t id)

@@ -8,11 +8,17 @@
  * Four lengths, in tokens: 0 <= n_cached <= n_computed <= n_token <= n_max.
  *   n_cached    prefix that the cache gave       n_token  prompt + what was sampled
  *   n_computed  whose KV is in the blocks        n_max    prompt + max_tokens
- * A running sequence needs rows [n_computed, n_token); when a step computes the last of them it samples the next token. */
+ * A running sequence needs rows [n_computed, n_token); when a step computes the last of them it samples the next token.
+ *
+ * Steps overlap: while one is planned another may be in flight, enqueued and not applied. The four lengths are what the applied
+ * steps have left; fly_row and fly_token are what those in flight will add to n_computed and n_token:
+ *   n_computed + fly_row <= n_token + fly_token <= n_max; fly_token <= 1 while a step is planned, its id then is SEQ_PENDING. */
 #pragma once
 #include "base/list.h"
 #include "engine/request.h"
 #include "kvcache/kv.h"
+
+#define SEQ_PENDING UINT32_MAX /* in seq.id: drawn by the step in flight, only the device knows it yet */
 
 enum seq_state { SEQ_WAITING, SEQ_LOADING, SEQ_RUNNING, SEQ_DONE };
 
@@ -41,7 +47,7 @@ struct seq {
     uint32_t            choice; /* its index */
     enum seq_state      state;
     uint32_t            n_prompt, n_cached, n_computed, n_token, n_max;
-    uint32_t           *id;     /* [n_token] while RUNNING: prompt, then output                          */
+    uint32_t           *id;     /* [n_token + fly_token] while RUNNING: prompt, then output              */
     struct kv_seq       kv;     /* open while RUNNING                                                    */
     struct kv_cursor    cursor; /* WAITING: how much of its prompt is cached                             */
     int64_t             key;    /* WAITING: order within the tenant                                      */
@@ -49,14 +55,19 @@ struct seq {
     bool                lead;     /* computes the prompt for the choices that are not spawned yet          */
     bool                resumed;  /* has waited since it first ran, or is a sibling: waits in front         */
     bool                reserved; /* holds blocks up to n_max: preempted often enough, now protected        */
+    bool                on_host;  /* its batch entry depends on its last token: that must be applied first  */
 
-    /* this step */
+    /* in flight */
+    uint64_t stay; /* number of this time of RUNNING: results of an earlier one are dropped */
+    uint32_t fly_row, fly_token;
+    uint32_t fly_sample; /* fly_token: which sample of that step draws it */
+    bool     forking;    /* lead or sibling of a fork that happens when the step in flight is applied: sits out until then */
+
+    /* the plan of the next step */
     uint32_t       n_step; /* rows */
-    uint32_t       row;    /* the first of them in the batch */
     bool           samples;
     bool           planned;
-    struct seq    *fork_of; /* a sibling that gets its blocks from the lead after this step's commit */
-    struct kv_copy copy;
+    struct kv_copy copy; /* n_copy 1: goes into the next batch that it has rows in */
     uint32_t       n_copy;
 };
 
@@ -64,6 +75,10 @@ void                   seq_init(struct seq *s, struct req *q, uint32_t choice);
 void                   seq_load(struct seq *s, uint32_t *ids); /* ids[n_max]: takes prompt and output so far */
 void                   seq_check(const struct seq *s);         /* the invariants, as CHECKs */
 static inline uint32_t seq_n_out(const struct seq *s) { return s->n_token - s->n_prompt; }
+/* With what is in flight: the row that is next, the tokens and the output that it will have then. */
+static inline uint32_t seq_next(const struct seq *s) { return s->n_computed + s->fly_row; }
+static inline uint32_t seq_n_ahead(const struct seq *s) { return s->n_token + s->fly_token; }
+static inline uint32_t seq_n_out_ahead(const struct seq *s) { return seq_n_ahead(s) - s->n_prompt; }
 /* Older, or more urgent: a total order. The first never gives way to the others. */
 static inline bool seq_before(const struct seq *a, const struct seq *b)
 {

@@ -1,9 +1,11 @@
-/* step: one turn of the engine: messages, expiry, plan, batch, run, results.   Thread: engine, except the atomics.
+/* step: one turn of the engine: messages, expiry, plan, submit, and what came of the oldest step in flight.   Thread: engine,
+ * except the atomics.
  * What struct engine is inside; for engine/ and its tests only. */
 #pragma once
 #include "base/pool.h"
 #include "base/ring.h"
 #include "engine/engine.h"
+#include "engine/flight.h"
 #include "engine/sched.h"
 #include "engine/seq.h"
 #include <pthread.h>
@@ -15,11 +17,11 @@ struct engine {
     struct seq_limits limits;
     struct kv        *kv;
     struct sched      sched;
-    struct batch      batch;
+    struct flight     flight[ENG_DEPTH_MAX]; /* a ring: n_flight in flight, the oldest at first */
+    uint32_t          first, n_flight, depth;
+    uint64_t          n_plan, done_us; /* plans so far; when the last step was done */
     struct pool       reqs, seqs;
     struct list       live, retry; /* requests: not final; with a message that the outbox did not take */
-    struct seq      **sampled;     /* [seqs_max] whose token row i of the step's samples is */
-    uint32_t          n_sampled;
     uint64_t          n_arrival, next_deadline_us, now_us;
     uint64_t (*clock)(void); /* NULL when stepped by hand: now is then what eng_step was told */
     bool dead;
@@ -46,7 +48,15 @@ struct engine {
 
 enum { ENG_SEQS_SPARE = 256 }; /* siblings that wait, over the queue and the running */
 
-void        step_fail_all(struct engine *e, enum eng_finish finish, enum status why); /* every request, also those in the inbox */
-bool        step_retry_outbox(struct engine *e);                                      /* true: nothing is left to deliver */
-void        step_publish(struct engine *e);
-enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out);
+static inline void step_count(_Atomic uint64_t *c, uint64_t n) { atomic_fetch_add_explicit(c, n, memory_order_relaxed); }
+void               step_notify(struct engine *e, struct req *q); /* there are new tokens, or a choice has ended */
+void               step_unqueue(struct engine *e, struct req *q);
+struct seq        *step_spawn(struct engine *e, struct req *q); /* its next choice */
+void               step_finish_choice(struct engine *e, struct req *q, struct eng_choice *c, enum eng_finish finish);
+void               step_finish_seq(struct engine *e, struct seq *s, enum eng_finish finish);
+void               step_finish_request(struct engine *e, struct req *q, enum eng_finish finish, enum status why, bool discard);
+void               step_fail_all(struct engine *e, enum eng_finish finish, enum status why); /* every request, also those in the inbox */
+bool               step_retry_outbox(struct engine *e);                                      /* true: nothing is left to deliver */
+void               step_publish(struct engine *e);
+void               step_settle(struct engine *e); /* waits for what is in flight and drops it */
+enum status        step_run(struct engine *e, uint64_t now_us, bool *did_work_out);

@@ -135,6 +135,6 @@ static inline uint32_t gold_step(struct gold_run *r, const uint32_t *ids, uint32
         b->logit_row[b->n_logit++] = wanted[i] - at;
         b->lp_id[b->n_prompt_lp++] = 7;
     }
-    assert_int_equal(r->runner.run(r->runner.ctx, b), ST_OK);
+    assert_int_equal(eng_run(&r->runner, b), ST_OK);
     return sample ? b->out.id[0] : 0;
 }

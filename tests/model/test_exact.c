@@ -1,5 +1,6 @@
 /* The first promise, through the whole engine: a request gives the same bits alone, batched, chunked, on a prefix hit, after
- * eviction, after preemption, with any number of threads and of logit rows per round. Compared with memcmp, no tolerance. */
+ * eviction, after preemption, with any number of threads and of logit rows per round, with one step or two in flight. Compared
+ * with memcmp, no tolerance. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "golden.h"
@@ -110,8 +111,8 @@ static void run(struct engine *e, struct mix *m, uint32_t first, uint32_t n, str
         assert_int_equal(eng_submit(e, &jobs[i].r), ST_OK);
     }
     uint32_t left = n;
-    for (uint64_t step = 0; left; step++) {
-        bool did;
+    bool     did = true;
+    for (uint64_t step = 0; left || did; step++) { /* to the end of the last step in flight: others use the team too */
         assert_true(step < 100000);
         assert_int_equal(eng_step(e, 1000 * step, &did), ST_OK);
         for (void *msg; (msg = ring_pop(&outbox));) {
@@ -152,7 +153,7 @@ static void same(const struct mix *m, uint64_t seed, const char *how, const stru
 
 /* ---- the ways to run */
 
-static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32_t n_thread, uint32_t logit_rows)
+static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32_t n_thread, uint32_t logit_rows, uint32_t depth)
 {
     struct rank_team *t;
     uint32_t          n_block;
@@ -160,6 +161,7 @@ static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32
     struct rank_cfg   cfg = { .n_rank = n_rank,
                               .device = DEV_CPU,
                               .n_thread = n_thread,
+                              .depth = depth,
                               .load = { .weight_dtype = DT_COUNT,
                                         .kv_dtype = DT_COUNT,
                                         .batch_rows_max = 96,
@@ -190,19 +192,23 @@ static struct engine *engine_open(const struct gold *g, struct rank_team *t, uin
     return e;
 }
 
+enum { TEAM, SINGLE, DEEP, TEAMS };
 static const struct {
     const char *how;
     uint32_t    chunk, n_block;
-    bool        warm;   /* a second time, on what the first left in the cache */
-    bool        single; /* on the team of one thread and one logit row per round */
-} ways[] = { { "batched", 0, BLOCKS, true, false },
-             { "chunked by 1", 1, BLOCKS, false, false },
-             { "chunked by 7", 7, BLOCKS, true, false },
-             { "chunked by 16", 16, BLOCKS, false, false },
-             { "chunked by 64", 64, BLOCKS, false, false },
-             { "preempted", 0, BLOCKS_FEW, false, false },
-             { "preempted, chunked by 7", 7, BLOCKS_FEW, false, false },
-             { "by one thread", 0, BLOCKS, false, true } };
+    bool        warm; /* a second time, on what the first left in the cache */
+    uint32_t    team; /* SINGLE: one thread and one logit row per round; DEEP: two steps in flight */
+} ways[] = { { "batched", 0, BLOCKS, true, TEAM },
+             { "chunked by 1", 1, BLOCKS, false, TEAM },
+             { "chunked by 7", 7, BLOCKS, true, TEAM },
+             { "chunked by 16", 16, BLOCKS, false, TEAM },
+             { "chunked by 64", 64, BLOCKS, false, TEAM },
+             { "preempted", 0, BLOCKS_FEW, false, TEAM },
+             { "preempted, chunked by 7", 7, BLOCKS_FEW, false, TEAM },
+             { "by one thread", 0, BLOCKS, false, SINGLE },
+             { "overlapped", 0, BLOCKS, true, DEEP },
+             { "overlapped, chunked by 7", 7, BLOCKS, false, DEEP },
+             { "overlapped, preempted", 0, BLOCKS_FEW, false, DEEP } };
 
 static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_mix)
 {
@@ -211,9 +217,9 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     static struct job  jobs[REQS_MAX];
     struct engine     *alone, *e[ARRAY_N(ways)];
     gold_open(&g, name);
-    struct rank_team *team = team_open(&g, n_rank, 2, 5), *single = team_open(&g, n_rank, 1, 1);
-    alone = engine_open(&g, team, 0, BLOCKS);
-    for (size_t w = 0; w < ARRAY_N(ways); w++) e[w] = engine_open(&g, ways[w].single ? single : team, ways[w].chunk, ways[w].n_block);
+    struct rank_team *team[TEAMS] = { team_open(&g, n_rank, 2, 5, 1), team_open(&g, n_rank, 1, 1, 1), team_open(&g, n_rank, 2, 5, 2) };
+    alone = engine_open(&g, team[TEAM], 0, BLOCKS);
+    for (size_t w = 0; w < ARRAY_N(ways); w++) e[w] = engine_open(&g, team[ways[w].team], ways[w].chunk, ways[w].n_block);
     n_hit_tokens = n_preempted = 0;
     uint64_t t0 = clock_us(), cold_hits = 0;
     for (uint64_t seed = first; seed < first + n_mix; seed++) {
@@ -240,8 +246,7 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     assert_true(n_preempted > 0);
     for (size_t w = 0; w < ARRAY_N(ways); w++) eng_free(e[w]);
     eng_free(alone);
-    rank_team_free(single);
-    rank_team_free(team);
+    for (int t = 0; t < TEAMS; t++) rank_team_free(team[t]);
     gold_close(&g);
 }
 

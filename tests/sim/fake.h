@@ -4,10 +4,15 @@
  * "attends": it walks its page table from position 0 and requires every slot to continue the one before. A page that is
  * missing, freed, reused, not copied or of another sequence breaks the chain. The token that is sampled is a function of the
  * whole chain and of the sampling parameters, so what a request must answer is known in closed form (fake_expect), whatever
- * the scheduler did. */
+ * the scheduler did.
+ *
+ * Two steps may be in flight. What a step may write is judged when it is submitted. It runs at once, or (lazy) only when it is
+ * waited for: the first finds blocks that are written too early, the second batches and blocks that change too early and results
+ * that are read too early. */
 #pragma once
 #include "base/hash.h"
 #include "engine/engine.h"
+#include "engine/seq.h"
 #include "kvcache/seq.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +31,12 @@ struct fake {
     uint32_t         most_rows, most_seqs;           /* of one step           */
     const char      *fault;                          /* the first thing that was wrong              */
     void (*delay)(void);                             /* called in the middle of a step, may be NULL */
+    bool          lazy;                              /* runs a step when it is waited for */
+    struct batch *flight[ENG_DEPTH_MAX];             /* [n_flight] oldest first */
+    uint64_t      sum[ENG_DEPTH_MAX];                /* of their input when they were submitted */
+    uint32_t      n_flight, n_patch, n_drawn;        /* n_patch: ids taken from the step before, total */
+    uint32_t     *drawn;                             /* [n_drawn] by the last step that ran */
+    uint32_t     *id, *hist;                         /* of the step that runs, patched */
 };
 
 static inline void fake_init(struct fake *f, uint32_t n_block, uint32_t block_tokens, uint32_t vocab)
@@ -42,6 +53,9 @@ static inline void fake_free(struct fake *f)
     free(f->chain);
     free(f->token);
     free(f->stamp);
+    free(f->drawn);
+    free(f->id);
+    free(f->hist);
 }
 
 static inline void fake_fault(struct fake *f, const char *what)
@@ -80,9 +94,6 @@ static inline size_t fake_slot(const struct fake *f, const struct batch *b, uint
 static inline void fake_copies(struct fake *f, const struct batch *b)
 {
     for (uint32_t i = 0; i < b->n_copy; i++) {
-        for (uint32_t j = 0; j < b->n_copy; j++) /* a device may copy in any order */
-            if (b->copy_dst[i] == b->copy_src[j] || (i != j && b->copy_dst[i] == b->copy_dst[j]))
-                fake_fault(f, "block copies depend on their order");
         size_t bt = f->block_tokens, dst = b->copy_dst[i] * bt, src = b->copy_src[i] * bt;
         memcpy(f->chain + dst, f->chain + src, bt * sizeof *f->chain);
         memcpy(f->token + dst, f->token + src, bt * sizeof *f->token);
@@ -97,6 +108,62 @@ static inline uint32_t fake_readers(const struct kv *kv, uint32_t block)
     return n;
 }
 
+/* At submit: what the host says of the blocks that the step writes, and of the ids that it does not know. */
+static inline void fake_judge(struct fake *f, const struct batch *b)
+{
+    if (!b->d.n_row || b->d.n_row > b->rows_max || b->d.n_seq > b->seqs_max || b->row_start[b->d.n_seq] != b->d.n_row)
+        fake_fault(f, "a batch of the wrong size");
+    if (b->n_logit != b->n_sample + b->n_prompt_lp) fake_fault(f, "logit rows do not add up");
+    for (uint32_t i = 0; i < b->n_copy; i++) {
+        for (uint32_t j = 0; j < b->n_copy; j++) /* a device may copy in any order */
+            if (b->copy_dst[i] == b->copy_src[j] || (i != j && b->copy_dst[i] == b->copy_dst[j]))
+                fake_fault(f, "block copies depend on their order");
+    }
+    uint32_t n_unknown = 0;
+    for (uint32_t r = 0; r < b->d.n_row; r++) n_unknown += b->id[r] == SEQ_PENDING;
+    if (n_unknown != b->n_patch_id) fake_fault(f, "ids in flight and their patches do not match");
+    for (uint32_t i = 0; i < b->n_patch_id; i++)
+        if (b->patch_id[i].at >= b->d.n_row || b->id[b->patch_id[i].at] != SEQ_PENDING) fake_fault(f, "an id that is known is patched");
+    n_unknown = 0;
+    for (uint32_t i = 0; i < b->n_hist; i++) n_unknown += b->hist[i] == SEQ_PENDING;
+    if (n_unknown != b->n_patch_hist) fake_fault(f, "history in flight and its patches do not match");
+    for (uint32_t i = 0; i < b->n_patch_hist; i++)
+        if (b->patch_hist[i].at >= b->n_hist || b->hist[b->patch_hist[i].at] != SEQ_PENDING)
+            fake_fault(f, "history that is known is patched");
+    for (uint32_t s = 0; f->kv && s < b->d.n_seq; s++)
+        for (uint32_t r = b->row_start[s]; r < b->row_start[s + 1]; r++) {
+            uint32_t at = b->page_start[s] + b->pos[r] / f->block_tokens;
+            if (at >= b->page_start[s + 1] || b->page[at] >= f->n_block) continue; /* fake_append says so */
+            if (fake_readers(f->kv, b->page[at]) != 1 || kv_in_tree(f->kv, b->page[at]))
+                fake_fault(f, "a row writes a block that others may read, or nobody has");
+        }
+}
+
+static inline uint64_t fake_sum(const struct batch *b)
+{
+    uint64_t h = hash_bytes(b->id, b->d.n_row * sizeof *b->id, b->d.n_row);
+    h = hash_bytes(b->pos, b->d.n_row * sizeof *b->pos, h);
+    h = hash_bytes(b->page_start, (b->d.n_seq + 1) * sizeof *b->page_start, h);
+    h = hash_bytes(b->page, b->page_start[b->d.n_seq] * sizeof *b->page, h);
+    h = hash_bytes(b->copy_src, b->n_copy * sizeof *b->copy_src, h);
+    h = hash_bytes(b->copy_dst, b->n_copy * sizeof *b->copy_dst, h);
+    h = hash_bytes(b->logit_row, b->n_logit * sizeof *b->logit_row, h);
+    h = hash_bytes(b->patch_id, b->n_patch_id * sizeof *b->patch_id, h);
+    return hash_bytes(b->hist, b->n_hist * sizeof *b->hist, h);
+}
+
+static inline void fake_patch(struct fake *f, uint32_t *x, const struct dev_patch *p, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (p[i].from >= f->n_drawn) {
+            fake_fault(f, "a patch takes an id that was not drawn");
+            continue;
+        }
+        x[p[i].at] = f->drawn[p[i].from] == UINT32_MAX ? 0 : f->drawn[p[i].from];
+        f->n_patch++;
+    }
+}
+
 static inline void fake_append(struct fake *f, const struct batch *b, uint32_t seq)
 {
     uint64_t chain = 0;
@@ -107,16 +174,13 @@ static inline void fake_append(struct fake *f, const struct batch *b, uint32_t s
             fake_fault(f, "a page table does not cover its rows");
             return;
         }
-        if (b->row_seq[r] != seq || b->id[r] >= f->vocab || (r > b->row_start[seq] && pos != b->pos[r - 1] + 1))
+        if (b->row_seq[r] != seq || f->id[r] >= f->vocab || (r > b->row_start[seq] && pos != b->pos[r - 1] + 1))
             fake_fault(f, "rows are out of order");
         if (f->stamp[slot] == f->step) fake_fault(f, "two rows write one slot");
-        uint32_t block = (uint32_t)(slot / f->block_tokens);
-        if (f->kv && (fake_readers(f->kv, block) != 1 || kv_in_tree(f->kv, block)))
-            fake_fault(f, "a row writes a block that others may read");
-        chain = fake_link(pos ? f->chain[before] : 0, b->id[r], pos);
+        chain = fake_link(pos ? f->chain[before] : 0, f->id[r], pos);
         f->stamp[slot] = f->step;
         f->chain[slot] = chain;
-        f->token[slot] = b->id[r];
+        f->token[slot] = f->id[r];
     }
 }
 
@@ -141,15 +205,21 @@ static inline uint64_t fake_row_chain(const struct fake *f, const struct batch *
     return slot == SIZE_MAX ? 0 : f->chain[slot];
 }
 
-static inline enum status fake_run(void *ctx, struct batch *b)
+/* Needs nothing of the engine but the batch. */
+static inline void fake_exec(struct fake *f, struct batch *b)
 {
-    struct fake *f = ctx;
     f->step++;
-    if (f->fail_at && f->step >= f->fail_at) return ST_DEVICE;
-    if (!b->d.n_row || b->d.n_row > b->rows_max || b->d.n_seq > b->seqs_max || b->row_start[b->d.n_seq] != b->d.n_row)
-        fake_fault(f, "a batch of the wrong size");
-    if (b->n_logit != b->n_sample + b->n_prompt_lp) fake_fault(f, "logit rows do not add up");
-    f->digest = hash_combine(f->digest, hash_bytes(b->id, b->d.n_row * sizeof *b->id, b->d.n_seq));
+    if (f->fail_at && f->step >= f->fail_at) return;
+    if (!f->id) {
+        f->id = calloc(b->rows_max + 1, sizeof *f->id);
+        f->hist = calloc(b->hist_max + 1, sizeof *f->hist);
+        f->drawn = calloc(b->seqs_max + 1, sizeof *f->drawn);
+    }
+    memcpy(f->id, b->id, b->d.n_row * sizeof *f->id);
+    memcpy(f->hist, b->hist, b->n_hist * sizeof *f->hist);
+    fake_patch(f, f->id, b->patch_id, b->n_patch_id);
+    fake_patch(f, f->hist, b->patch_hist, b->n_patch_hist);
+    f->digest = hash_combine(f->digest, hash_bytes(f->id, b->d.n_row * sizeof *f->id, b->d.n_seq));
     f->digest = hash_combine(f->digest, hash_bytes(b->page, b->page_start[b->d.n_seq] * sizeof *b->page, b->n_sample));
     fake_copies(f, b);
     for (uint32_t s = 0; s < b->d.n_seq; s++) {
@@ -161,11 +231,11 @@ static inline enum status fake_run(void *ctx, struct batch *b)
     for (uint32_t i = 0; i < b->n_sample; i++) {
         const struct op_sample_row *o = &b->sample[i];
         uint64_t                    chain = fake_row_chain(f, b, b->logit_row[i]), fold = 0;
-        for (uint32_t k = 0; k < o->n_hist; k++) fold = fake_fold(fold, b->hist[o->hist_start + k]);
+        for (uint32_t k = 0; k < o->n_hist; k++) fold = fake_fold(fold, f->hist[o->hist_start + k]);
         for (uint32_t k = 0; k < o->n_bias; k++) fold = fake_fold(fold, b->bias[o->bias_start + k].id);
         uint32_t id = fake_draw(chain, o->temperature, o->seed, o->stream, o->counter, fold, b->allow + o->allow_start, o->n_allow,
                                 b->ban + o->ban_start, o->n_ban, f->vocab);
-        b->out.id[i] = id;
+        b->out.id[i] = f->drawn[i] = id;
         b->out.logprob[i] = fake_logprob(chain, id);
         b->out.rank[i] = 1;
         for (uint32_t k = 0; k < o->n_top; k++) {
@@ -182,12 +252,43 @@ static inline enum status fake_run(void *ctx, struct batch *b)
             b->out.lp_top[(size_t)i * OP_SAMPLE_TOP_MAX + k] = fake_logprob(chain, k);
         }
     }
+    f->n_drawn = b->n_sample;
     f->n_row += b->d.n_row;
     f->n_sample += b->n_sample;
     f->n_prefill_row += b->d.n_row > b->n_sample ? b->d.n_row - b->n_sample : 0;
     if (b->d.n_row > f->most_rows) f->most_rows = b->d.n_row;
     if (b->d.n_seq > f->most_seqs) f->most_seqs = b->d.n_seq;
-    return ST_OK;
+}
+
+static inline void fake_submit(void *ctx, struct batch *b)
+{
+    struct fake *f = ctx;
+    if (f->n_flight == ENG_DEPTH_MAX || (f->n_flight && f->flight[0] == b)) {
+        fake_fault(f, "a batch is submitted that is in flight, or one too many");
+        return;
+    }
+    fake_judge(f, b);
+    memset(b->out.id, 0xdb, b->seqs_max * sizeof *b->out.id);
+    f->sum[f->n_flight] = fake_sum(b);
+    f->flight[f->n_flight++] = b;
+    if (!f->lazy) fake_exec(f, b);
+}
+
+static inline enum status fake_wait(void *ctx, struct batch *b)
+{
+    struct fake *f = ctx;
+    if (!f->n_flight || f->flight[0] != b) fake_fault(f, "not the oldest batch is waited for");
+    if (f->n_flight && f->sum[0] != fake_sum(b)) fake_fault(f, "a batch has changed in flight");
+    if (f->lazy) fake_exec(f, b);
+    if (f->n_flight) f->n_flight--;
+    f->flight[0] = f->flight[1], f->sum[0] = f->sum[1];
+    uint64_t step = f->step - (f->lazy ? 0 : f->n_flight); /* the number of this one */
+    return f->fail_at && step >= f->fail_at ? ST_DEVICE : ST_OK;
+}
+
+static inline struct eng_runner fake_runner(struct fake *f, uint32_t depth)
+{
+    return (struct eng_runner){ .ctx = f, .submit = fake_submit, .wait = fake_wait, .depth = depth };
 }
 
 /* ---- what must come out */

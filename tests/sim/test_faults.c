@@ -450,7 +450,7 @@ static void E16_siblings_share_the_prompt_blocks(void **state)
     kv_stats(eng_kv(w->e), &k);
     assert_int_equal(k.n_tree + k.n_private, 11);
     step();
-    assert_int_equal(w->e->batch.n_copy, 7); /* the last of eight keeps the tail */
+    assert_int_equal(world_batch(w)->n_copy, 7); /* the last of eight keeps the tail */
     finish();
     assert_int_equal(w->fake.n_row, 41 + 8);
     close_world();

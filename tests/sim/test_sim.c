@@ -122,9 +122,11 @@ static void story(struct dice *d, struct world *w)
              trouble = between(d, 3, 40), reader = between(d, 1, 4);
     bool evicts = one_in(d, 3), drains = one_in(d, 12);
     if (one_in(d, 3)) { /* little room for what sampling needs: some must wait a step */
-        struct batch *b = &w->e->batch;
+        struct batch *b = &w->e->flight[0].batch, *other = &w->e->flight[1].batch;
         b->hist_max = w->cfg.context_max + below(d, 2 * w->cfg.context_max);
         b->ban_max = between(d, 6, 20), b->allow_max = between(d, 8, 20), b->bias_max = between(d, 2, 6);
+        if (w->depth > 1)
+            other->hist_max = b->hist_max, other->ban_max = b->ban_max, other->allow_max = b->allow_max, other->bias_max = b->bias_max;
     }
     if (one_in(d, 25)) w->fake.fail_at = between(d, 1, 60);
     log_init(LOG_LEVEL_ERROR, w->fake.fail_at ? null_fd : 2, false); /* a lost device is an error, and here no news */
@@ -155,15 +157,15 @@ static void story(struct dice *d, struct world *w)
 }
 
 struct totals {
-    uint64_t n_step, n_row, n_preempted, n_hit, n_evicted, n_done, digest;
+    uint64_t n_step, n_row, n_preempted, n_hit, n_evicted, n_done, n_patch, digest;
 };
 
-static bool run_seed(uint64_t seed, struct totals *t)
+static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
 {
     struct dice         d = { hash_u64(seed) };
     static struct world w; /* large */
     struct eng_cfg      cfg = draw_cfg(&d);
-    world_open(&w, &cfg, one_in(&d, 4) ? 2 : 64);
+    world_open_deep(&w, &cfg, one_in(&d, 4) ? 2 : 64, depth, seed & 1);
     if (w.e) story(&d, &w);
     if (w.e) {
         struct eng_stats s;
@@ -173,10 +175,11 @@ static bool run_seed(uint64_t seed, struct totals *t)
         t->n_step += s.n_step, t->n_row += w.fake.n_row, t->n_preempted += s.n_preempted, t->n_hit += s.n_hit_tokens,
             t->n_evicted += k.n_evicted;
         for (int i = 0; i < 6; i++) t->n_done += s.n_finished[i];
+        t->n_patch += w.fake.n_patch;
         t->digest = hash_combine(t->digest, w.fake.digest);
     }
     bool ok = !w.fault[0];
-    if (!ok) fprintf(stderr, "seed %llu: %s\n", (unsigned long long)seed, w.fault);
+    if (!ok) fprintf(stderr, "depth %u, seed %llu: %s\n", depth, (unsigned long long)seed, w.fault);
     world_close(&w);
     return ok;
 }
@@ -188,30 +191,34 @@ enum { SEEDS = 10000 };
 #endif
 static uint64_t seed_first = 1, seed_n = SEEDS;
 
-static void E21_no_seed_loses_a_block_a_token_or_a_request(void **state)
+static void run_seeds(uint32_t depth)
 {
-    (void)state;
     struct totals   t = { 0 };
     struct timespec a, b;
     clock_gettime(CLOCK_MONOTONIC, &a);
     uint32_t n_bad = 0;
-    for (uint64_t s = seed_first; s < seed_first + seed_n && n_bad < 10; s++) n_bad += !run_seed(s, &t);
+    for (uint64_t s = seed_first; s < seed_first + seed_n && n_bad < 10; s++) n_bad += !run_seed(s, depth, &t);
     clock_gettime(CLOCK_MONOTONIC, &b);
     double sec = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
-    fprintf(
-        stderr,
-        "%llu seeds in %.1f s (%.0f/s): %llu steps, %llu rows, %llu choices, %llu preemptions, %llu tokens from the cache, %llu evictions\n",
-        (unsigned long long)seed_n, sec, (double)seed_n / sec, (unsigned long long)t.n_step, (unsigned long long)t.n_row,
-        (unsigned long long)t.n_done, (unsigned long long)t.n_preempted, (unsigned long long)t.n_hit, (unsigned long long)t.n_evicted);
+    fprintf(stderr,
+            "depth %u: %llu seeds in %.1f s (%.0f/s): %llu steps, %llu rows, %llu choices, %llu preemptions, %llu tokens from the cache, "
+            "%llu evictions, %llu ids patched\n",
+            depth, (unsigned long long)seed_n, sec, (double)seed_n / sec, (unsigned long long)t.n_step, (unsigned long long)t.n_row,
+            (unsigned long long)t.n_done, (unsigned long long)t.n_preempted, (unsigned long long)t.n_hit, (unsigned long long)t.n_evicted,
+            (unsigned long long)t.n_patch);
     assert_int_equal(n_bad, 0);
+    if (seed_n >= 100) assert_true((t.n_patch > 0) == (depth > 1));
 }
+
+static void E21_no_seed_loses_a_block_a_token_or_a_request(void **state) { (void)state, run_seeds(1); }
+static void E21_nor_does_one_with_two_steps_in_flight(void **state) { (void)state, run_seeds(2); }
 
 static void the_same_seed_gives_the_same_steps(void **state)
 {
     (void)state;
     for (uint64_t s = seed_first; s < seed_first + 200 && s < seed_first + seed_n; s++) {
         struct totals a = { 0 }, b = { 0 };
-        assert_true(run_seed(s, &a) && run_seed(s, &b));
+        assert_true(run_seed(s, 1 + s % 2, &a) && run_seed(s, 1 + s % 2, &b));
         assert_memory_equal(&a, &b, sizeof a);
     }
 }
@@ -221,6 +228,7 @@ int main(int argc, char **argv)
     if (argc == 3) seed_first = strtoull(argv[1], NULL, 10), seed_n = strtoull(argv[2], NULL, 10);
     null_fd = open("/dev/null", O_WRONLY);
     const struct CMUnitTest tests[] = { cmocka_unit_test(E21_no_seed_loses_a_block_a_token_or_a_request),
+                                        cmocka_unit_test(E21_nor_does_one_with_two_steps_in_flight),
                                         cmocka_unit_test(the_same_seed_gives_the_same_steps) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,7 +138,7 @@ static void E18_random_delays_at_every_hand_off_lose_nothing(void **state)
     struct engine *e;
     fake_init(&fake, cfg.n_block, cfg.block_tokens, VOCAB);
     fake.delay = nap_run;
-    struct eng_runner run = { &fake, fake_run };
+    struct eng_runner run = fake_runner(&fake, 1);
     assert_int_equal(eng_create(&cfg, &run, &e), ST_OK);
     fake.kv = eng_kv(e);
     assert_int_equal(eng_start(e), ST_OK);
@@ -174,7 +174,7 @@ static void house_open(struct house *h)
 {
     h->cfg = config();
     fake_init(&h->fake, h->cfg.n_block, h->cfg.block_tokens, VOCAB);
-    struct eng_runner run = { &h->fake, fake_run };
+    struct eng_runner run = fake_runner(&h->fake, 1);
     assert_int_equal(eng_create(&h->cfg, &run, &h->e), ST_OK);
     h->fake.kv = eng_kv(h->e);
     assert_int_equal(ring_init(&h->outbox, 64), ST_OK);

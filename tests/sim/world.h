@@ -24,6 +24,7 @@ enum { WORLD_CLIENTS_MAX = 12000 };
 
 struct world {
     struct eng_cfg  cfg;
+    uint32_t        depth; /* steps in flight */
     struct fake     fake;
     struct engine  *e;
     struct ring     outbox;
@@ -41,16 +42,19 @@ struct world {
         if (!(w)->fault[0]) snprintf((w)->fault, sizeof(w)->fault, __VA_ARGS__); \
     } while (0)
 
-static inline void world_open(struct world *w, const struct eng_cfg *cfg, uint32_t outbox)
+static inline void world_open_deep(struct world *w, const struct eng_cfg *cfg, uint32_t outbox, uint32_t depth, bool lazy)
 {
-    *w = (struct world){ .cfg = *cfg, .now_us = 1000000, .reads = true };
+    *w = (struct world){ .cfg = *cfg, .depth = depth, .now_us = 1000000, .reads = true };
     fake_init(&w->fake, cfg->n_block, cfg->block_tokens, cfg->vocab);
-    struct eng_runner run = { &w->fake, fake_run };
+    w->fake.lazy = lazy;
+    struct eng_runner run = fake_runner(&w->fake, depth);
     if (ring_init(&w->outbox, outbox) || eng_create(cfg, &run, &w->e))
         WORLD_FAULT(w, "cannot create the engine");
     else
         w->fake.kv = eng_kv(w->e);
 }
+
+static inline void world_open(struct world *w, const struct eng_cfg *cfg, uint32_t outbox) { world_open_deep(w, cfg, outbox, 1, false); }
 
 /* All tokens of the prompt, and room for every answer. */
 static inline struct client *client_new(struct world *w, const uint32_t *prompt, uint32_t n_prompt, uint32_t n_choice, uint32_t max_tokens)
@@ -134,13 +138,50 @@ static inline void world_read(struct world *w)
     }
 }
 
-/* What a freed or not yet written slot holds must not matter: fill it with nonsense. */
+static inline bool world_in_flight(const struct world *w, uint32_t block)
+{
+    for (uint32_t i = 0; i < w->fake.n_flight; i++) {
+        const struct batch *b = w->fake.flight[i];
+        for (uint32_t k = 0; k < b->page_start[b->d.n_seq]; k++)
+            if (b->page[k] == block) return true;
+        for (uint32_t k = 0; k < b->n_copy; k++)
+            if (b->copy_src[k] == block) return true;
+    }
+    return false;
+}
+
+/* What a freed or not yet written slot holds must not matter: fill it with nonsense, in the device's order of things. */
 static inline void world_poison(struct world *w)
 {
     const struct kv *kv = eng_kv(w->e);
     uint32_t         bt = kv->cfg.block_tokens;
-    for (uint32_t i = 0; i < kv->pool.n_free; i++)
-        memset(w->fake.chain + (size_t)kv->pool.free_id[i] * bt, 0xdb, bt * sizeof *w->fake.chain);
+    for (uint32_t i = 0; i < kv->pool.n_free; i++) {
+        uint32_t block = kv->pool.free_id[i];
+        if (w->fake.lazy && world_in_flight(w, block)) continue; /* a step that has not run yet may read it */
+        memset(w->fake.chain + (size_t)block * bt, 0xdb, bt * sizeof *w->fake.chain);
+    }
+}
+
+/* What the tree and the running sequences say that their blocks hold against what was written there. */
+static inline void world_content(struct world *w)
+{
+    const struct kv    *kv = eng_kv(w->e);
+    const struct fake  *f = &w->fake;
+    const struct sched *sc = &w->e->sched;
+    uint32_t            bt = kv->cfg.block_tokens;
+    if (f->fail_at || (f->lazy && f->n_flight)) return; /* copies in flight are not made yet */
+    for (uint32_t b = 0; b < kv->cfg.n_block; b++)
+        if (kv_in_tree(kv, b) && memcmp(kv->tree.token + (size_t)b * bt, f->token + (size_t)b * bt, bt * sizeof *f->token))
+            WORLD_FAULT(w, "step %u: block %u of the tree holds other tokens", (unsigned)w->n_step, b);
+    for (uint32_t i = 0; i < sc->n_running; i++) {
+        const struct seq *s = sc->running[i];
+        uint64_t          chain = 0;
+        for (uint32_t p = 0; p < s->n_computed; p++) {
+            chain = fake_link(chain, s->id[p], p);
+            if (f->chain[(size_t)s->kv.block[p / bt] * bt + p % bt] != chain)
+                WORLD_FAULT(w, "step %u: request %u: KV of position %u is not its own", (unsigned)w->n_step, (unsigned)s->r->id, p);
+        }
+    }
 }
 
 /* What every open client may count on after a step that began when it had already asked. Only in small worlds: a crowd takes
@@ -161,6 +202,13 @@ static inline void world_promises(struct world *w)
     }
 }
 
+/* The last one that was submitted. */
+static inline const struct batch *world_batch(const struct world *w)
+{
+    const struct engine *e = w->e;
+    return &e->flight[(e->first + (e->n_flight ? e->n_flight - 1 : e->depth - 1)) % e->depth].batch;
+}
+
 static inline bool world_step(struct world *w)
 {
     struct engine *e = w->e;
@@ -176,8 +224,10 @@ static inline bool world_step(struct world *w)
     kv_stats(eng_kv(e), &ks);
     if (ks.n_free + ks.n_private + ks.n_tree != w->cfg.n_block) WORLD_FAULT(w, "step %u: blocks do not add up", (unsigned)w->n_step);
     sched_check(&e->sched);
+    if (w->n_open <= WORLD_CROWD) world_content(w);
+    if (e->n_flight != w->fake.n_flight || e->n_flight >= w->depth) WORLD_FAULT(w, "step %u: steps in flight", (unsigned)w->n_step);
     if (!did_work && !list_empty(&e->live)) WORLD_FAULT(w, "step %u: requests, and nothing done for them", (unsigned)w->n_step);
-    if (did_work && st == ST_OK && e->batch.d.n_row + e->sched.budget != w->cfg.batch_tokens_max)
+    if (did_work && st == ST_OK && e->sched.n_plan && world_batch(w)->d.n_row + e->sched.budget != w->cfg.batch_tokens_max)
         WORLD_FAULT(w, "the budget does not add up");
     /* Whoever is first stays first until it ends: only that makes sure that someone always gets on. */
     if (head && atomic_load(head_finish) == ENG_NONE && head->state != SEQ_RUNNING) WORLD_FAULT(w, "the oldest was preempted");

@@ -52,7 +52,7 @@ static enum status step(void)
     batch.logit_row[0] = 3;
     batch.n_logit = batch.n_sample = 1;
     struct eng_runner r = rank_team_runner(team);
-    return r.run(r.ctx, &batch);
+    return eng_run(&r, &batch);
 }
 
 static void ranks_give_one_answer_however_many_they_are(void **state)

@@ -75,7 +75,7 @@ static struct seq *add(struct fixture *x, uint32_t kind, uint32_t n_prompt, uint
 static uint32_t plan(struct fixture *x)
 {
     uint32_t n = 0;
-    sched_plan(&x->sc, ++x->step, x->now_us += 1000);
+    assert_true(sched_plan(&x->sc, ++x->step, x->now_us += 1000, false));
     for (uint32_t i = 0; i < x->sc.n_plan; i++) n += x->sc.plan[i]->n_step;
     assert_int_equal(n + x->sc.budget, x->sc.cfg.tokens_max);
     assert_int_equal(kv_check(x->kv), ST_OK);
@@ -86,8 +86,10 @@ static void compute(struct fixture *x)
 {
     for (uint32_t i = 0; i < x->sc.n_plan; i++) {
         struct seq *s = x->sc.plan[i];
-        sched_commit(&x->sc, s);
+        sched_sent(&x->sc, s, i);
+        sched_commit(&x->sc, s, s->n_step);
         if (!s->samples) continue;
+        s->fly_token--;
         s->c->id[seq_n_out(s)] = 1;
         s->id[s->n_token++] = 1;
         if (s->n_token == s->n_max) sched_remove(&x->sc, s, false);
@@ -344,7 +346,7 @@ static void siblings_fork_in_the_step_after_the_prompt(void **state)
     assert_true(sched_sibling(&x->sc, &kid[0], lead));
     assert_false(sched_sibling(&x->sc, &kid[1], lead)); /* two may run */
     compute(x);
-    sched_fork(&x->sc, &kid[0]);
+    sched_fork(&x->sc, lead, &kid[0]);
     assert_int_equal(kid[0].n_computed, 10);
     assert_int_equal(kid[0].kv.block[2], lead->kv.block[2]);
     assert_int_equal(kv_check(x->kv), ST_OK);

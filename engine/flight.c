@@ -1,0 +1,178 @@
+#include "engine/flight.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/step.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum status flight_init(struct flight *f, const struct batch_cfg *cfg)
+{
+    *f = (struct flight){ 0 };
+    enum status st = batch_init(&f->batch, cfg);
+    if (st) return st;
+    f->seq = calloc(cfg->seqs_max, sizeof *f->seq);
+    f->sample = calloc(cfg->seqs_max, sizeof *f->sample);
+    if (f->seq && f->sample) return ST_OK;
+    flight_free(f);
+    return ST_NOMEM;
+}
+
+void flight_free(struct flight *f)
+{
+    batch_free(&f->batch);
+    free(f->seq);
+    free(f->sample);
+    *f = (struct flight){ 0 };
+}
+
+/* ---- the batch */
+
+static void add_sample(struct engine *e, struct flight *f, struct seq *s, uint32_t row, uint32_t lead)
+{
+    uint32_t k = f->n_sample++;
+    sample_add(&f->batch, s, s->id, row, &e->limits, e->cfg.vocab);
+    f->sample[k] = (struct flight_sample){ s, s->stay, s->kv.slot, lead };
+}
+
+/* All choices whose request has its prompt computed in this step sample their first token from the same row. */
+static void add_siblings(struct engine *e, struct flight *f, struct seq *lead, uint32_t row)
+{
+    struct req *q = lead->q;
+    uint32_t    k = f->n_sample - 1;
+    lead->lead = false;
+    while (q->n_spawned < q->r->n_choice) {
+        struct eng_choice *c = &q->r->choice[q->n_spawned];
+        if (atomic_load_explicit(&c->canceled, memory_order_acquire)) {
+            q->n_spawned++;
+            step_finish_choice(e, q, c, ENG_CANCELED);
+            continue;
+        }
+        struct seq *kid = step_spawn(e, q);
+        if (sched_sibling(&e->sched, kid, lead)) {
+            add_sample(e, f, kid, row, k);
+            sched_sent(&e->sched, kid, f->n_sample - 1);
+        } else {
+            sched_resume(&e->sched, kid);
+        }
+    }
+}
+
+static void add_seq(struct engine *e, struct flight *f, struct seq *s)
+{
+    struct batch *b = &f->batch;
+    uint32_t      first = seq_next(s), n = s->n_step, end = first + n;
+    uint32_t      row = batch_add(b, s->id + first, n, first, s->kv.block, (end - 1) / e->cfg.block_tokens + 1);
+    if (s->n_copy) batch_add_copy(b, s->copy);
+    if (end > s->n_token) batch_patch_id(b, row + s->n_token - first, s->fly_sample);
+    step_unqueue(e, s->q);
+    f->seq[f->n_seq++] = (struct flight_seq){
+        .s = s, .stay = s->stay, .slot = s->kv.slot, .first = first, .n = n, .sample = s->samples ? f->n_sample : UINT32_MAX
+    };
+    bool samples = s->samples;
+    if (samples) add_sample(e, f, s, row + n - 1, f->n_sample);
+    sched_sent(&e->sched, s, f->n_sample - 1);
+    if (samples && s->lead) add_siblings(e, f, s, row + n - 1);
+}
+
+void flight_fill(struct engine *e, struct flight *f)
+{
+    struct batch       *b = &f->batch;
+    const struct sched *sc = &e->sched;
+    batch_clear(b);
+    f->n_seq = f->n_sample = 0;
+    for (uint32_t i = 0; i < sc->n_plan; i++) add_seq(e, f, sc->plan[i]);
+    for (uint32_t i = 0; i < f->n_seq; i++) {
+        struct flight_seq        *x = &f->seq[i];
+        const struct eng_request *r = x->s->r;
+        if (!r->s.prompt_logprobs) continue;
+        x->lp_pos = x->first > x->s->q->n_lp ? x->first : x->s->q->n_lp;
+        for (uint32_t p = x->lp_pos; p < x->first + x->n && p + 1 < r->n_prompt; p++, x->n_lp++)
+            batch_add_lp(b, b->row_start[i] + p - x->first, r->prompt[p + 1], r->s.n_prompt_top);
+    }
+}
+
+/* ---- the results */
+
+static bool seq_stays(const struct engine *e, const struct flight_seq *x) { return sched_stays(&e->sched, x->slot, x->stay); }
+static bool sample_stays(const struct engine *e, const struct flight_sample *x) { return sched_stays(&e->sched, x->slot, x->stay); }
+
+/* k: the first of its logprobs in the batch */
+static void store_prompt_logprobs(const struct batch *b, const struct flight_seq *x, uint32_t k)
+{
+    struct eng_request *r = x->s->r;
+    uint32_t            n_top = r->s.n_prompt_top;
+    for (uint32_t p = x->lp_pos; p < x->lp_pos + x->n_lp; p++, k++) {
+        r->prompt_logprob[p + 1] = b->out.lp[k];
+        if (r->prompt_rank) r->prompt_rank[p + 1] = b->out.lp_rank[k];
+        for (uint32_t j = 0; r->prompt_top && j < n_top; j++) {
+            size_t from = (size_t)k * OP_SAMPLE_TOP_MAX + j;
+            r->prompt_top[(size_t)(p + 1) * n_top + j] = (struct eng_top){ b->out.lp_top_id[from], b->out.lp_top[from] };
+        }
+    }
+    x->s->q->n_lp = x->lp_pos + x->n_lp;
+}
+
+static void append(struct engine *e, const struct batch *b, struct seq *s, uint32_t i, uint64_t now_us)
+{
+    struct seq_token    t = { .id = b->out.id[i],
+                              .logprob = b->out.logprob[i],
+                              .top_id = b->out.top_id + (size_t)i * OP_SAMPLE_TOP_MAX,
+                              .top_logprob = b->out.top_logprob + (size_t)i * OP_SAMPLE_TOP_MAX };
+    struct eng_request *r = s->r;
+    if (!r->t_first_us) r->t_first_us = now_us;
+    r->t_last_us = now_us;
+    s->fly_token--;
+    enum eng_finish finish = seq_append(s, &t, &e->limits);
+    fair_charge(s->q->tenant, 1);
+    step_count(&e->a.n_generated, 1);
+    if (finish == ENG_NONE) {
+        step_notify(e, s->q);
+        return;
+    }
+    struct req *q = s->q;
+    bool        last = q->n_done + 1 == r->n_choice;
+    step_finish_seq(e, s, finish); /* the final message of the last choice is notification enough; r may be gone after it */
+    if (!last) step_notify(e, q);
+}
+
+/* A NaN in a row means that the KV behind it is in doubt: nothing of this step is shared, and the request ends alone. */
+static void apply_rows(struct engine *e, struct flight *f)
+{
+    struct batch *b = &f->batch;
+    for (uint32_t k = 0; k < f->n_sample; k++)
+        if (b->out.id[f->sample[k].lead] == UINT32_MAX) b->out.id[k] = UINT32_MAX;
+    for (uint32_t i = 0, lp = 0; i < f->n_seq; lp += f->seq[i++].n_lp) {
+        const struct flight_seq *x = &f->seq[i];
+        if (!seq_stays(e, x)) continue;
+        if (x->n_lp) store_prompt_logprobs(b, x, lp);
+        if (x->sample == UINT32_MAX || b->out.id[x->sample] != UINT32_MAX) sched_commit(&e->sched, x->s, x->n);
+    }
+}
+
+static void apply_forks(struct engine *e, const struct flight *f)
+{
+    for (uint32_t k = 0; k < f->n_sample; k++) {
+        const struct flight_sample *x = &f->sample[k], *lead = &f->sample[x->lead];
+        if (x == lead || !sample_stays(e, x)) continue;
+        CHECK(sample_stays(e, lead)); /* a choice that is canceled while it forks goes on until here (step.c) */
+        if (f->batch.out.id[k] != UINT32_MAX) sched_fork(&e->sched, lead->s, x->s);
+    }
+    for (uint32_t k = 0; k < f->n_sample; k++)
+        if (sample_stays(e, &f->sample[k])) f->sample[k].s->forking = false;
+}
+
+void flight_apply(struct engine *e, struct flight *f, uint64_t now_us)
+{
+    const struct batch *b = &f->batch;
+    apply_rows(e, f);
+    apply_forks(e, f);
+    for (uint32_t k = 0; k < f->n_sample; k++)
+        if (b->out.id[k] != UINT32_MAX && sample_stays(e, &f->sample[k])) append(e, b, f->sample[k].s, k, now_us);
+    for (uint32_t k = 0; k < f->n_sample; k++) {
+        if (b->out.id[k] != UINT32_MAX || !sample_stays(e, &f->sample[k])) continue;
+        struct req *q = f->sample[k].s->q;
+        LOG_WARN("eng: request %" PRIu64 " has NaN logits, it ends with an error", q->r->id);
+        step_finish_request(e, q, ENG_ERROR, ST_INVALID, true);
+    }
+    f->n_seq = f->n_sample = 0;
+}

@@ -9,6 +9,8 @@ static uint32_t smem_kb(int arch)
     return arch >= 90 && arch < 120 ? 228 : 100;
 }
 
+uint32_t cuda_attn_smem(int arch) { return (smem_kb(arch) - 1) * 1024; }
+
 uint32_t cuda_attn_warps(int arch, uint32_t head_dim)
 {
     /* Each decode block is one warp with a ring of tiles; the system keeps 1 KB of every block for itself. More than 8 warps bring no

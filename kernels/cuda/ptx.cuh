@@ -79,6 +79,14 @@ __device__ __forceinline__ void pdl_launch()
 #endif
 }
 
+/* 2^x within 2 ulp; results below 2^-126 are 0, 2^0 is 1. 9.7.3.20 */
+__device__ __forceinline__ float ex2_approx(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* 16 bytes, aligned, that are read once: past L1 (weights). Never for what another kernel may still write. 9.7.9.8 */
 __device__ __forceinline__ uint4 ld_stream16(const void *p)
 {

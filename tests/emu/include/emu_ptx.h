@@ -2,6 +2,7 @@
  * tests/cuda/test_ptx.c runs both kinds of bodies against plain loops. */
 #pragma once
 #include <emu_kernel.h>
+#include <math.h>
 
 namespace emu
 {
@@ -101,6 +102,8 @@ template <int N> static inline void cp_async_wait()
 }
 static inline void pdl_wait() { emu::F->waited = true; }
 static inline void pdl_launch() {}
+
+static inline float ex2_approx(float x) { return exp2f(x); }
 
 static inline uint4 ld_stream16(const void *p)
 {

@@ -1,0 +1,318 @@
+/* attention: paged, causal, grouped heads, sliding window.   truth: kernels/ref/attn.c   arithmetic: attn.cuh
+ *   out act [n_row, n_head * head_dim]   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim]   pool bf16
+ *
+ * Decode: a warp takes the heads of one group of one sequence (rows of its mma) over one chunk of KV; blocks of one warp, as many as
+ * the SMs hold, walk the list of items on the device, so the grid knows nothing of lengths. Parts go to plan.partial; the warp that
+ * arrives last at a (sequence, group) merges them in order of the chunks and sets the counter back for the next launch.
+ * Tiles of rows: 64 rows of one sequence and one or two heads a block, 16 rows a warp. */
+#include "base/check.h"
+#include "kernels/cuda/attn.cuh"
+
+enum { ATTN_DIM_MAX = 256 };
+
+/* ---------------------------------------------------------------- decode */
+
+/* What one warp works on. */
+struct attn_item {
+    uint32_t seq, unit, head0, n_head; /* heads head0 .. of the group, at most 16 */
+    uint32_t pos, first, chunk, index; /* chunk: tokens; index: of this chunk        */
+};
+
+template <int HD>
+static __device__ __forceinline__ void attn_partial(const struct attn_args &a, const struct attn_item &w, const struct attn_rows<HD, 1> &r)
+{
+    uint32_t g = (threadIdx.x & 31) / 4, c = (threadIdx.x & 3) * 2, item = a.plan.seq_item[w.seq] + w.index;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (g + 8 * h >= w.n_head) continue;
+        float *to = a.plan.partial + ((size_t)item * a.n_head + w.head0 + g + 8 * h) * (2 + a.head_dim);
+        if (c == 0) to[0] = r.m[0][h], to[1] = r.l[0][h];
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++) {
+            uint32_t e = j * 8 + c;
+            if (e >= a.head_dim) continue;
+            if (a.head_dim % 2 == 0) {
+                *(float2 *)(to + 2 + e) = make_float2(r.o[0][j][2 * h], r.o[0][j][2 * h + 1]);
+            } else {
+                to[2 + e] = r.o[0][j][2 * h];
+                if (e + 1 < a.head_dim) to[2 + e + 1] = r.o[0][j][2 * h + 1];
+            }
+        }
+    }
+}
+
+/* Numbers e and e + 1 of the o of a part, past L1: another SM wrote them. */
+static __device__ __forceinline__ float2 attn_part2(const struct attn_args &a, const float *part, uint32_t e)
+{
+    if (e >= a.head_dim) return make_float2(0.0f, 0.0f);
+    if (a.head_dim % 2 == 0) return __ldcg((const float2 *)(part + 2 + e));
+    return make_float2(__ldcg(part + 2 + e), e + 1 < a.head_dim ? __ldcg(part + 3 + e) : 0.0f);
+}
+/* All chunks of the heads of an item, in order, as attn_merge does it. A lane has two numbers in 64. */
+template <int HD> static __device__ __forceinline__ void attn_merge_parts(const struct attn_args &a, const struct attn_item &w)
+{
+    enum { PAIRS = (HD + 63) / 64 };
+    uint32_t lane = threadIdx.x & 31, index0 = w.first / w.chunk, n = w.pos / w.chunk - index0 + 1;
+    size_t   step = (size_t)a.n_head * (2 + a.head_dim);
+    for (uint32_t h = 0; h < w.n_head; h++) {
+        const float *part = a.plan.partial + ((size_t)(a.plan.seq_item[w.seq] + index0) * a.n_head + w.head0 + h) * (2 + a.head_dim);
+        float        m = __ldcg(part), sum = __ldcg(part + 1);
+        float2       o[PAIRS];
+#pragma unroll
+        for (int j = 0; j < PAIRS; j++) o[j] = attn_part2(a, part, j * 64 + lane * 2);
+#pragma unroll 4
+        for (uint32_t i = 1; i < n; i++) {
+            part += step;
+            float m_part = __ldcg(part), to = fmaxf(m, m_part), was = attn_weight(m, to, a.scale), is = attn_weight(m_part, to, a.scale);
+            sum = __fmaf_rn(__ldcg(part + 1), is, __fmul_rn(sum, was));
+            m = to;
+#pragma unroll
+            for (int j = 0; j < PAIRS; j++) {
+                float2 x = attn_part2(a, part, j * 64 + lane * 2);
+                o[j] = make_float2(__fmaf_rn(x.x, is, __fmul_rn(o[j].x, was)), __fmaf_rn(x.y, is, __fmul_rn(o[j].y, was)));
+            }
+        }
+        float by = 1.0f / sum;
+#pragma unroll
+        for (int j = 0; j < PAIRS; j++) attn_put2(a, w.seq, w.head0 + h, j * 64 + lane * 2, __fmul_rn(o[j].x, by), __fmul_rn(o[j].y, by));
+    }
+}
+
+template <int HD, int MT>
+static __device__ __forceinline__ void attn_put_rows(const struct attn_args &a, const struct attn_rows<HD, MT> &r, int i, int h,
+                                                     uint32_t row, uint32_t head)
+{
+    float by = 1.0f / r.l[i][h];
+#pragma unroll
+    for (int j = 0; j < HD / 8; j++)
+        attn_put2(a, row, head, j * 8 + (threadIdx.x & 3) * 2, __fmul_rn(r.o[i][j][2 * h], by), __fmul_rn(r.o[i][j][2 * h + 1], by));
+}
+
+/* Is this the last of the chunks of (sequence, group) to arrive? What the others wrote before is seen then. */
+static __device__ __forceinline__ bool attn_last(const struct attn_args &a, const struct attn_item &w)
+{
+    uint32_t n = w.pos / w.chunk - w.first / w.chunk + 1, before = 0, *arrived = a.plan.arrived + (size_t)w.seq * a.n_head + w.unit;
+    __threadfence();
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) {
+        before = atomicAdd(arrived, 1u);
+        if (before == n - 1) *arrived = 0;
+    }
+    before = __shfl_sync(0xffffffffu, before, 0);
+    __threadfence();
+    return before == n - 1;
+}
+
+template <int HD> __global__ void __launch_bounds__(32) k_attn_decode(const struct attn_args a)
+{
+    DYN_SMEM(char, ring);
+    uint32_t lane = threadIdx.x, g = lane / 4, split = *a.plan.chunk, per_group = a.n_unit / a.n_kv_head;
+    for (uint32_t i = blockIdx.x; i < a.plan.n_item * a.n_unit; i += gridDim.x) {
+        struct attn_item w;
+        w.seq = a.plan.item_seq[i / a.n_unit];
+        w.index = a.plan.item_chunk[i / a.n_unit];
+        if (w.seq == UINT32_MAX) break;
+        w.pos = a.pos[w.seq];
+        w.first = a.window && w.pos >= a.window ? w.pos - a.window + 1 : 0;
+        w.chunk = split ? split : cuda_attn_chunk_fixed(w.pos + 1);
+        uint32_t begin = max(w.index * w.chunk, w.first), end = min((w.index + 1) * w.chunk, w.pos + 1);
+        if (begin >= end) continue; /* the whole chunk is behind the window */
+        w.unit = i % a.n_unit;
+        uint32_t kv_head = w.unit / per_group, in_group = w.unit % per_group * CUDA_ATTN_HEADS;
+        w.head0 = kv_head * a.group + in_group;
+        w.n_head = min(a.group - in_group, (uint32_t)CUDA_ATTN_HEADS);
+
+        struct attn_feed f;
+        f.ring = ring, f.lo = begin, f.hi = end;
+        f.head = a.pool + (size_t)kv_head * a.block_tokens * a.head_dim;
+        f.page = a.page + a.page_start[w.seq];
+        /* older steps wrote all but the last token */
+        bool early = begin / ATTN_KV * ATTN_KV + ATTN_KV <= w.pos;
+        if (early) attn_feed_begin<HD, 1>(a, f);
+        pdl_wait();
+        pdl_launch();
+        if (!early) attn_feed_begin<HD, 1>(a, f);
+
+        struct attn_query<HD, 1, 1> q;
+        const uint16_t             *q0 = g < w.n_head ? attn_q_row(a, w.seq, w.head0 + g) : NULL;
+        const uint16_t             *q1 = g + 8 < w.n_head ? attn_q_row(a, w.seq, w.head0 + g + 8) : NULL;
+        q.smem = ring + 3 * attn_dim<HD>::SLOT;
+#pragma unroll
+        for (int d = 0; d < HD / 16; d++)
+#pragma unroll
+            for (int x = 0; x < 4; x++) {
+                uint32_t e = d * 16 + (x >> 1) * 8 + (lane & 3) * 2, two = attn_q2(a, x & 1 ? q1 : q0, e);
+                if (attn_query<HD, 1, 1>::IN_REGISTERS)
+                    q.f[attn_query<HD, 1, 1>::IN_REGISTERS ? d : 0][x] = two;
+                else
+                    *(uint32_t *)(q.smem + (g + (x & 1) * 8) * attn_dim<HD>::STRIDE + e * 2) = two;
+            }
+        struct attn_rows<HD, 1> r;
+        r.first[0] = r.first[1] = r.seen_first = r.all_first = begin;
+        r.last[0] = r.last[1] = r.seen_last = r.all_last = end - 1;
+        attn_walk<HD, 1, 1>(a, f, q, r, NULL);
+        __syncwarp(); /* the ring is free */
+
+        if (w.first / w.chunk == w.pos / w.chunk) {
+            if (g < w.n_head) attn_put_rows<HD, 1>(a, r, 0, 0, w.seq, w.head0 + g);
+            if (g + 8 < w.n_head) attn_put_rows<HD, 1>(a, r, 0, 1, w.seq, w.head0 + g + 8);
+            continue;
+        }
+        attn_partial<HD>(a, w, r);
+        if (attn_last(a, w)) attn_merge_parts<HD>(a, w);
+    }
+    pdl_wait(); /* those without work too: completion is passed on */
+    pdl_launch();
+}
+
+/* ---------------------------------------------------------------- tiles of rows */
+
+/* Rows row0 .. row0 + n of the batch are of the block's tile; row i is row i % 16 of warp i / 16. */
+template <int HD, int MT>
+static __device__ __forceinline__ void attn_sees(const struct attn_args &a, struct attn_rows<HD, MT> &r, uint32_t row, uint32_t end)
+{
+    uint32_t g = (threadIdx.x & 31) / 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        r.first[h] = 1, r.last[h] = 0; /* nothing */
+        if (row + g + 8 * h >= end) continue;
+        r.last[h] = a.pos[row + g + 8 * h];
+        r.first[h] = a.window && r.last[h] >= a.window ? r.last[h] - a.window + 1 : 0;
+    }
+    r.seen_first = r.all_first = UINT32_MAX, r.seen_last = r.all_last = 0;
+    if (row >= end) return;
+    uint32_t p0 = a.pos[row], p1 = a.pos[min(row + 16, end) - 1];
+    r.seen_first = a.window && p0 >= a.window ? p0 - a.window + 1 : 0;
+    r.all_first = a.window && p1 >= a.window ? p1 - a.window + 1 : 0;
+    r.seen_last = p1, r.all_last = p0;
+}
+
+/* Shared memory: the ring, then (unless in registers) Q, then (fixed split) the fold. */
+template <int HD, int MT, int WARPS> struct attn_smem {
+    enum {
+        RING = CUDA_ATTN_RING * attn_dim<HD>::SLOT,
+        Q = attn_query<HD, MT, WARPS>::IN_REGISTERS ? 0 : MT * WARPS * 16 * attn_dim<HD>::STRIDE,
+        FOLD = MT * attn_fold<HD, MT>::EACH * WARPS * 32 * 4
+    };
+};
+
+/* A block has MT heads and 16 * WARPS rows; where that is less than a tile of the plan, several blocks share it. */
+template <int HD, int MT, int WARPS>
+__global__ void __launch_bounds__(WARPS * 32, HD > 128  ? 1
+                                              : MT == 2 ? 2
+                                                        : 3) k_attn_tile(const struct attn_args a)
+{
+    DYN_SMEM(char, smem);
+    uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32, g = lane / 4, n_unit = a.n_head / MT;
+    uint32_t tile = blockIdx.x / n_unit, head0 = blockIdx.x % n_unit * MT, part = tile % (4 / WARPS) * WARPS * 16;
+    tile /= 4 / WARPS;
+    uint32_t seq = a.plan.tile_seq[tile], row0 = a.plan.tile_row[tile] + part;
+    uint32_t end = seq == UINT32_MAX ? 0 : min(a.row_start[seq + 1], row0 + WARPS * 16);
+    if (row0 >= end || seq == UINT32_MAX) {
+        pdl_wait();
+        pdl_launch();
+        return;
+    }
+    struct attn_rows<HD, MT> r;
+    uint32_t                 p0 = a.pos[row0], row = row0 + warp * 16;
+    attn_sees(a, r, row, end);
+
+    struct attn_feed f;
+    f.ring = smem;
+    f.lo = a.window && p0 >= a.window ? p0 - a.window + 1 : 0, f.hi = a.pos[end - 1] + 1;
+    f.head = a.pool + (size_t)(head0 / a.group) * a.block_tokens * a.head_dim;
+    f.page = a.page + a.page_start[seq];
+    bool early = f.lo / ATTN_KV * ATTN_KV + ATTN_KV <= a.pos[a.row_start[seq]]; /* older steps wrote it */
+    if (early) attn_feed_begin<HD, WARPS>(a, f);
+    pdl_wait();
+    pdl_launch();
+    if (!early) attn_feed_begin<HD, WARPS>(a, f);
+
+    struct attn_query<HD, MT, WARPS> q;
+    char                            *q_warp = smem + attn_smem<HD, MT, WARPS>::RING + warp * MT * 16 * attn_dim<HD>::STRIDE;
+    q.smem = q_warp;
+#pragma unroll
+    for (int i = 0; i < MT; i++) {
+        const uint16_t *q0 = row + g < end ? attn_q_row(a, row + g, head0 + i) : NULL;
+        const uint16_t *q1 = row + g + 8 < end ? attn_q_row(a, row + g + 8, head0 + i) : NULL;
+#pragma unroll
+        for (int d = 0; d < HD / 16; d++)
+#pragma unroll
+            for (int x = 0; x < 4; x++) {
+                uint32_t e = d * 16 + (x >> 1) * 8 + (lane & 3) * 2, two = attn_q2(a, x & 1 ? q1 : q0, e);
+                if (attn_query<HD, MT, WARPS>::IN_REGISTERS)
+                    q.f[attn_query<HD, MT, WARPS>::IN_REGISTERS ? d : 0][x] = two;
+                else
+                    *(uint32_t *)(q_warp + (i * 16 + g + (x & 1) * 8) * attn_dim<HD>::STRIDE + e * 2) = two;
+            }
+    }
+    float *fold = a.fixed ? (float *)(smem + attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q) : NULL;
+    attn_walk<HD, MT, WARPS>(a, f, q, r, fold);
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            if (row + g + 8 * h >= end) continue;
+            uint32_t chunk = cuda_attn_chunk_fixed(r.last[h] + 1);
+            if (fold && r.first[h] / chunk != r.last[h] / chunk)
+                attn_merge<HD, MT, WARPS * 32>(r, i, h, r.l[i][h], fold, false, false, a.scale);
+            attn_put_rows<HD, MT>(a, r, i, h, row + g + 8 * h, head0 + i);
+        }
+}
+
+/* ---------------------------------------------------------------- launches */
+
+template <int HD, int MT, int WARPS> static bool attn_tile(struct cuda_dev *d, const struct attn_args &a)
+{
+    size_t smem = attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q + (a.fixed ? attn_smem<HD, MT, WARPS>::FOLD : 0);
+    if (a.group % MT || smem > cuda_attn_smem(d->arch)) return false;
+    LAUNCH((k_attn_tile<HD, MT, WARPS>), a.plan.n_tile * (4 / WARPS) * (a.n_head / MT), WARPS * 32, smem, d, a);
+    return true;
+}
+
+template <int HD> static void attn_launch(struct cuda_dev *d, const struct attn_args &a)
+{
+    if (a.plan.n_item > 0) {
+        uint32_t n = a.plan.n_item * a.n_unit, slots = (uint32_t)d->n_sm * cuda_attn_warps(d->arch, HD);
+        size_t   smem = 3 * attn_dim<HD>::SLOT + (attn_query<HD, 1, 1>::IN_REGISTERS ? 0 : 16 * attn_dim<HD>::STRIDE);
+        LAUNCH(k_attn_decode<HD>, n < slots ? n : slots, 32, smem, d, a);
+    }
+    if (a.plan.n_tile == 0) return;
+    /* two heads a block halve what is read of K and V, where registers and shared memory allow */
+    if ((HD == 64 || HD == 128) && attn_tile<HD, (HD == 64 || HD == 128 ? 2 : 1), 4>(d, a)) return;
+    if (attn_tile<HD, 1, 4>(d, a)) return;
+    if (HD > 128 && attn_tile<HD, 1, (HD <= 128 ? 4 : 2)>(d, a)) return;
+    CHECK(!"attention has no kernel for this device"); /* less shared memory than 100 KB */
+}
+
+extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    CHECK(o->head_dim == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer && kv->dtype == DT_BF16);
+    CHECK(o->head_dim > 0 && o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0 && o->scale > 0.0f);
+    uint32_t         dim = cuda_attn_dim(o->head_dim);
+    struct attn_args a;
+    memset(&a, 0, sizeof a);
+    a.qkv = o->qkv, a.out = o->out;
+    a.block_stride = (size_t)kv->n_layer * 2 * kv->n_kv_head * kv->block_tokens * kv->head_dim;
+    a.v_offset = (size_t)kv->n_kv_head * kv->block_tokens * kv->head_dim;
+    a.pool = (const __nv_bfloat16 *)kv->base + (size_t)o->layer * 2 * a.v_offset;
+    a.block_tokens = kv->block_tokens, a.head_dim = o->head_dim, a.n_head = o->n_head, a.n_kv_head = o->n_kv_head;
+    a.group = o->n_head / o->n_kv_head, a.window = o->window;
+    a.scale = o->scale * 1.44269504088896341f; /* log2(e): weights are powers of two */
+    a.f16 = dev->act == DT_F16;
+    a.fast = o->head_dim == dim && kv->block_tokens % ATTN_GROUP == 0;
+    a.fixed = d->deterministic;
+    a.pos = b->pos, a.row_start = b->row_start, a.page_start = b->page_start, a.page = b->page;
+    a.plan = d->attn;
+    a.n_unit = cuda_attn_split(d, o->n_head, o->n_kv_head, o->head_dim).n_unit;
+    switch (dim) {
+    case 32: attn_launch<32>(d, a); break;
+    case 64: attn_launch<64>(d, a); break;
+    case 80: attn_launch<80>(d, a); break;
+    case 96: attn_launch<96>(d, a); break;
+    case 128: attn_launch<128>(d, a); break;
+    default: attn_launch<256>(d, a); break;
+    }
+    cuda_launched(d, "attention");
+}

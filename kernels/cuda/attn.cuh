@@ -1,0 +1,465 @@
+/* attn: the arithmetic of attention, one for decode and for tiles of rows, so that a row's bits do not depend on which kernel had it.
+ *   Device code of attn.cu.   truth: kernels/ref/attn.c
+ *
+ * A warp owns 16 query rows (MT times 16: the same rows of MT heads) and walks KV in tiles of 64 tokens at absolute positions:
+ * S = Q K^T and O += P V with mma.m16n8k16 (bf16 in, fp32 sums), between them a running softmax in fp32 (Milakov & Gimelshein 2018,
+ * arXiv:1805.02867; tiling as in Dao 2023, arXiv:2307.08691). In an mma a lane holds rows g = lane / 4 and g + 8, columns 2 * (lane % 4), + 1.
+ * All that rounds is spelt out (__fmaf_rn, ...), so that no instance of a template contracts it in another way.
+ *
+ * K and V come through a ring of three slots in shared memory, a tile of K or of V each: while one is worked on two are under way.
+ * Tokens that no row of the block sees are zero there, so weight zero times what lies behind a sequence stays zero. */
+#pragma once
+#include "kernels/cuda/common.cuh"
+
+enum { ATTN_KV = CUDA_ATTN_KV, ATTN_GROUP = 16 /* tokens: rows of a fragment */, ATTN_NOWHERE = -1 };
+
+struct attn_args {
+    const void           *qkv; /* act */
+    void                 *out;
+    const __nv_bfloat16  *pool;                   /* K of head 0, token 0 of block 0 in this layer */
+    size_t                block_stride, v_offset; /* elements */
+    uint32_t              block_tokens, head_dim, n_head, n_kv_head, group, window;
+    float                 scale; /* times log2(e) */
+    bool                  f16;   /* act */
+    bool                  fast;  /* head_dim is the template's, and 16 tokens lie behind each other */
+    bool                  fixed; /* tiles of rows: fold where decode would split */
+    const uint32_t       *pos, *row_start, *page_start, *page;
+    struct cuda_attn_plan plan;
+    uint32_t              n_unit;
+};
+
+template <int HD> struct attn_dim {
+    enum { STRIDE = (HD / 8 | 1) * 16, SLOT = ATTN_KV * STRIDE, TILES = HD / 8, STEPS = HD / 16 };
+};
+
+/* ---------------------------------------------------------------- K and V to shared memory */
+
+/* Tokens [lo, hi) of one sequence and KV head, tile by tile. */
+struct attn_feed {
+    char                *ring;
+    const __nv_bfloat16 *head; /* pool, of this head */
+    const uint32_t      *page; /* of the sequence */
+    uint32_t             lo, hi, t, slot;
+    long long            at; /* lane & 3: where 16 tokens of the tile at t begin, elements */
+};
+
+static __device__ __forceinline__ long long attn_where(const struct attn_args &a, const struct attn_feed &f)
+{
+    uint32_t t = f.t + (threadIdx.x & 3) * ATTN_GROUP;
+    if (!a.fast || t >= f.hi || t + ATTN_GROUP <= f.lo) return ATTN_NOWHERE;
+    uint32_t block = f.page[t / a.block_tokens];
+    if (block == UINT32_MAX) return ATTN_NOWHERE;
+    return (long long)((size_t)block * a.block_stride + (size_t)(t % a.block_tokens) * a.head_dim);
+}
+
+/* 16 tokens from t on, which lie behind each other at src. */
+template <int HD>
+static __device__ __forceinline__ void attn_load16(char *to, const void *src, bool any, uint32_t t, uint32_t lo, uint32_t hi)
+{
+    enum { PIECES = HD / 8 };
+    uint32_t    lane = threadIdx.x & 31;
+    const char *from = (const char *)src + lane * 16;
+    bool        all = any && t >= lo && t + ATTN_GROUP <= hi;
+#pragma unroll
+    for (uint32_t j = 0; j < PIECES / 2; j++) {
+        uint32_t i = j * 32 + lane, row = i / PIECES, piece = i % PIECES;
+        bool     ok = all || (any && t + row >= lo && t + row < hi);
+        cp_async16(to + row * attn_dim<HD>::STRIDE + piece * 16, from + j * 512, ok ? 16 : 0);
+    }
+}
+
+/* The same for any size of blocks and heads: token by token, and number by number where rows are not of whole 16 bytes. */
+template <int HD>
+static __device__ void attn_load16_any(const struct attn_args &a, const struct attn_feed &f, char *to, const __nv_bfloat16 *head,
+                                       uint32_t t)
+{
+    uint32_t lane = threadIdx.x & 31;
+#pragma unroll 1
+    for (uint32_t row = 0; row < ATTN_GROUP; row++, t++, to += attn_dim<HD>::STRIDE) {
+        bool                 ok = t >= f.lo && t < f.hi;
+        uint32_t             block = ok ? f.page[t / a.block_tokens] : UINT32_MAX;
+        const __nv_bfloat16 *from = head;
+        ok = block != UINT32_MAX;
+        if (ok) from += (size_t)block * a.block_stride + (size_t)(t % a.block_tokens) * a.head_dim;
+        if (a.head_dim % 8 == 0) {
+            for (uint32_t i = lane * 8; i < HD; i += 32 * 8) {
+                bool in = ok && i < a.head_dim;
+                cp_async16(to + i * 2, in ? from + i : head, in ? 16 : 0);
+            }
+        } else {
+            for (uint32_t i = lane; i < HD; i += 32) ((__nv_bfloat16 *)to)[i] = ok && i < a.head_dim ? from[i] : __ushort_as_bfloat16(0);
+        }
+    }
+}
+
+template <int HD, int WARPS>
+static __device__ __forceinline__ void attn_load(const struct attn_args &a, const struct attn_feed &f, const __nv_bfloat16 *head)
+{
+    char *slot = f.ring + f.slot * attn_dim<HD>::SLOT;
+#pragma unroll
+    for (uint32_t i = 0; i < ATTN_KV / ATTN_GROUP / WARPS; i++) {
+        uint32_t j = i * WARPS + threadIdx.x / 32;
+        char    *to = slot + j * (ATTN_GROUP * attn_dim<HD>::STRIDE);
+        if (a.fast) {
+            long long at = __shfl_sync(0xffffffffu, f.at, (int)j);
+            attn_load16<HD>(to, head + (at < 0 ? 0 : at), at >= 0, f.t + j * ATTN_GROUP, f.lo, f.hi);
+        } else {
+            attn_load16_any<HD>(a, f, to, head, f.t + j * ATTN_GROUP);
+        }
+    }
+}
+/* Asks for K, then V of the next tile; each is a group of its own, which may be empty. */
+template <int HD, int WARPS> static __device__ __forceinline__ void attn_feed_k(const struct attn_args &a, struct attn_feed &f)
+{
+    if (f.t < f.hi) attn_load<HD, WARPS>(a, f, f.head);
+    cp_async_commit();
+    f.slot = f.slot == 2 ? 0 : f.slot + 1;
+}
+template <int HD, int WARPS> static __device__ __forceinline__ void attn_feed_v(const struct attn_args &a, struct attn_feed &f)
+{
+    if (f.t < f.hi) attn_load<HD, WARPS>(a, f, f.head + a.v_offset);
+    cp_async_commit();
+    f.slot = f.slot == 2 ? 0 : f.slot + 1;
+    f.t += ATTN_KV;
+    f.at = attn_where(a, f); /* is there by the time it is needed */
+}
+template <int HD, int WARPS> static __device__ __forceinline__ void attn_feed_begin(const struct attn_args &a, struct attn_feed &f)
+{
+    f.slot = 0;
+    f.t = f.lo / ATTN_KV * ATTN_KV;
+    f.at = attn_where(a, f);
+    attn_feed_k<HD, WARPS>(a, f);
+    attn_feed_v<HD, WARPS>(a, f);
+}
+
+/* ---------------------------------------------------------------- rows */
+
+template <int HD, int MT> struct attn_rows {
+    float    o[MT][HD / 8][4], m[MT][2], l[MT][2]; /* l: this lane's part of the sum */
+    uint32_t first[2], last[2];                    /* what rows g and g + 8 see: positions first .. last */
+    uint32_t seen_first, seen_last;                /* what any row of the warp sees                       */
+    uint32_t all_first, all_last;                  /* what every row of the warp sees                     */
+};
+
+template <int HD, int MT> static __device__ __forceinline__ void attn_clear(struct attn_rows<HD, MT> &r)
+{
+#pragma unroll
+    for (int i = 0; i < MT; i++) {
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+            for (int x = 0; x < 4; x++) r.o[i][j][x] = 0.0f;
+        r.m[i][0] = r.m[i][1] = -INFINITY;
+        r.l[i][0] = r.l[i][1] = 0.0f;
+    }
+}
+
+/* Weight of what was summed under maximum m when the maximum is now `to`: exactly 1 when it has not moved. */
+static __device__ __forceinline__ float attn_weight(float m, float to, float scale)
+{
+    return m == to ? 1.0f : ex2_approx(__fmul_rn(__fsub_rn(m, to), scale));
+}
+/* The sum of a lane's parts; the same bits in the four lanes of a row */
+static __device__ __forceinline__ float attn_quad_sum(float x)
+{
+    x = __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+static __device__ __forceinline__ uint32_t attn_pack(float lo, float hi)
+{
+    __nv_bfloat162 b = __floats2bfloat162_rn(lo, hi);
+    uint32_t       w;
+    memcpy(&w, &b, sizeof w);
+    return w;
+}
+/* Numbers e and e + 1 of a row of act as bf16; row NULL, and beyond head_dim: 0 */
+static __device__ __forceinline__ uint32_t attn_q2(const struct attn_args &a, const uint16_t *row, uint32_t e)
+{
+    uint32_t w = 0;
+    if (!row || e >= a.head_dim) return 0;
+    if (a.head_dim % 2 == 0)
+        w = *(const uint32_t *)(row + e);
+    else
+        w = row[e] | (e + 1 < a.head_dim ? (uint32_t)row[e + 1] << 16 : 0u);
+    if (!a.f16) return w;
+    return attn_pack(__half2float(__ushort_as_half((unsigned short)w)), __half2float(__ushort_as_half((unsigned short)(w >> 16))));
+}
+static __device__ __forceinline__ const uint16_t *attn_q_row(const struct attn_args &a, uint32_t row, uint32_t head)
+{
+    return (const uint16_t *)a.qkv + ((size_t)row * (a.n_head + 2 * a.n_kv_head) + head) * a.head_dim;
+}
+/* Numbers e and e + 1 of the result */
+static __device__ __forceinline__ void attn_put2(const struct attn_args &a, uint32_t row, uint32_t head, uint32_t e, float x, float y)
+{
+    uint16_t *to = (uint16_t *)a.out + ((size_t)row * a.n_head + head) * a.head_dim + e;
+    uint16_t  lo = a.f16 ? __half_as_ushort(__float2half_rn(x)) : __bfloat16_as_ushort(__float2bfloat16_rn(x));
+    uint16_t  hi = a.f16 ? __half_as_ushort(__float2half_rn(y)) : __bfloat16_as_ushort(__float2bfloat16_rn(y));
+    if (e >= a.head_dim) return;
+    if (a.head_dim % 2 == 0) {
+        *(uint32_t *)to = lo | (uint32_t)hi << 16;
+        return;
+    }
+    to[0] = lo;
+    if (e + 1 < a.head_dim) to[1] = hi;
+}
+
+/* ---------------------------------------------------------------- one tile */
+
+/* Where Q is: fragments in registers, or rows in shared memory (MT times 16 of them, of this warp). WARPS: of the block; decode, with
+ * one, has registers to spare and no shared memory. */
+template <int HD, int MT, int WARPS> struct attn_query {
+    enum { IN_REGISTERS = MT == 1 && HD <= (WARPS == 1 ? 128 : 96) };
+    uint32_t    f[IN_REGISTERS ? HD / 16 : 1][4];
+    const char *smem;
+};
+
+template <int HD, int MT, int WARPS>
+static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const struct attn_query<HD, MT, WARPS> &q, const char *k)
+{
+    enum { STRIDE = attn_dim<HD>::STRIDE };
+    uint32_t lane = threadIdx.x & 31;
+    k += ((lane / 16) * 8 + lane % 8) * STRIDE + (lane / 8 % 2) * 16;
+    const char *q_lane = q.smem + ((lane / 8 % 2) * 8 + lane % 8) * STRIDE + (lane / 16) * 16;
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+#pragma unroll
+            for (int x = 0; x < 4; x++) s[i][j][x] = 0.0f;
+#pragma unroll
+    for (int d = 0; d < attn_dim<HD>::STEPS; d++) {
+        uint32_t f[MT][4];
+#pragma unroll
+        for (int i = 0; i < MT; i++) {
+            if (attn_query<HD, MT, WARPS>::IN_REGISTERS) {
+#pragma unroll
+                for (int x = 0; x < 4; x++) f[i][x] = q.f[attn_query<HD, MT, WARPS>::IN_REGISTERS ? d : 0][x];
+            } else {
+                ldmatrix_x4(f[i], q_lane + i * 16 * STRIDE + d * 32);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            uint32_t b[4];
+            ldmatrix_x4(b, k + j * 16 * STRIDE + d * 32);
+#pragma unroll
+            for (int i = 0; i < MT; i++) {
+                mma_m16n8k16_bf16(s[i][2 * j], f[i], b, s[i][2 * j]);
+                mma_m16n8k16_bf16(s[i][2 * j + 1], f[i], b + 2, s[i][2 * j + 1]);
+            }
+        }
+    }
+}
+
+/* Scores of the tile at t become weights p, as fragments of A; maximum, sum and o move along. */
+template <int HD, int MT>
+static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][4][4], float s[MT][8][4], struct attn_rows<HD, MT> &r, uint32_t t,
+                                                    float scale)
+{
+    uint32_t column = t + (threadIdx.x & 3) * 2;
+    bool     whole = t >= r.all_first && t + ATTN_KV - 1 <= r.all_last;
+#pragma unroll
+    for (int i = 0; i < MT; i++) {
+        if (!whole) {
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+#pragma unroll
+                for (int x = 0; x < 4; x++) {
+                    uint32_t at = column + j * 8 + (x & 1);
+                    if (at < r.first[x >> 1] || at > r.last[x >> 1]) s[i][j][x] = -INFINITY;
+                }
+        }
+        float was[2], shift[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float m = r.m[i][h];
+#pragma unroll
+            for (int j = 0; j < 8; j++) m = fmaxf(m, fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));
+            m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 1));
+            m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, 2));
+            was[h] = attn_weight(r.m[i][h], m, scale);
+            shift[h] = m == -INFINITY ? 0.0f : -__fmul_rn(m, scale);
+            r.m[i][h] = m;
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float even = 0.0f, odd = 0.0f;
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                float x = s[i][j][2 * h] = ex2_approx(__fmaf_rn(s[i][j][2 * h], scale, shift[h]));
+                float y = s[i][j][2 * h + 1] = ex2_approx(__fmaf_rn(s[i][j][2 * h + 1], scale, shift[h]));
+                even = __fadd_rn(even, x), odd = __fadd_rn(odd, y);
+            }
+            r.l[i][h] = __fmaf_rn(r.l[i][h], was[h], __fadd_rn(even, odd));
+        }
+        if (__any_sync(0xffffffffu, was[0] != 1.0f || was[1] != 1.0f)) { /* times 1 changes no bit */
+#pragma unroll
+            for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+                for (int x = 0; x < 4; x++) r.o[i][j][x] = __fmul_rn(r.o[i][j][x], was[x >> 1]);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int x = 0; x < 4; x++)
+                p[i][j][x] = attn_pack(s[i][2 * j + (x >> 1)][2 * (x & 1)], s[i][2 * j + (x >> 1)][2 * (x & 1) + 1]);
+    }
+}
+
+static __device__ __forceinline__ uint32_t attn_not_finite(uint32_t w) /* mask of the halves that are NaN or infinite */
+{
+    return ((w & 0x7f80u) == 0x7f80u ? 0xffffu : 0u) | ((w & 0x7f800000u) == 0x7f800000u ? 0xffff0000u : 0u);
+}
+
+/* o += p V. FINITE: of what is finite in V only. */
+template <int HD, int MT, bool FINITE>
+static __device__ __forceinline__ void attn_sum(struct attn_rows<HD, MT> &r, const uint32_t p[MT][4][4], const char *v)
+{
+    enum { STRIDE = attn_dim<HD>::STRIDE };
+    uint32_t lane = threadIdx.x & 31;
+    v += ((lane / 8 % 2) * 8 + lane % 8) * STRIDE + (lane / 16) * 16;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+#pragma unroll
+        for (int d = 0; d < attn_dim<HD>::STEPS; d++) {
+            uint32_t b[4];
+            ldmatrix_x4_trans(b, v + j * 16 * STRIDE + d * 32);
+            if (FINITE) {
+#pragma unroll
+                for (int x = 0; x < 4; x++) b[x] &= ~attn_not_finite(b[x]);
+            }
+#pragma unroll
+            for (int i = 0; i < MT; i++) {
+                mma_m16n8k16_bf16(r.o[i][2 * d], p[i][j], b, r.o[i][2 * d]);
+                mma_m16n8k16_bf16(r.o[i][2 * d + 1], p[i][j], b + 2, r.o[i][2 * d + 1]);
+            }
+        }
+}
+
+template <int HD> static __device__ __forceinline__ bool attn_any_not_finite(const char *v)
+{
+    uint32_t bad = 0;
+    for (uint32_t i = threadIdx.x & 31; i < ATTN_KV * (HD / 8); i += 32) {
+        uint4 w = *(const uint4 *)(v + i / (HD / 8) * attn_dim<HD>::STRIDE + i % (HD / 8) * 16);
+        bad |= attn_not_finite(w.x) | attn_not_finite(w.y) | attn_not_finite(w.z) | attn_not_finite(w.w);
+    }
+    return __any_sync(0xffffffffu, bad != 0);
+}
+
+/* A tile that only some rows see may hold NaN or infinity for them, and weight zero does not keep it from the others: so it is left
+ * out of the product and added to the rows that see it. A lane's columns are its own, so nobody else knows of it. */
+template <int HD, int MT>
+static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT> &r, const uint32_t p[MT][4][4], const char *v, uint32_t t)
+{
+    attn_sum<HD, MT, true>(r, p, v);
+    v += (threadIdx.x & 3) * 4;
+#pragma unroll
+    for (int d = 0; d < HD / 8; d++)
+#pragma unroll 1
+        for (uint32_t j = 0; j < ATTN_KV; j++) {
+            uint32_t w = *(const uint32_t *)(v + j * attn_dim<HD>::STRIDE + d * 16);
+            w &= attn_not_finite(w);
+            if (!w) continue;
+            float x = __uint_as_float(w << 16), y = __uint_as_float(w & 0xffff0000u);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                if (t + j < r.first[h] || t + j > r.last[h]) continue;
+#pragma unroll
+                for (int i = 0; i < MT; i++) r.o[i][d][2 * h] += x, r.o[i][d][2 * h + 1] += y;
+            }
+        }
+}
+
+/* ---------------------------------------------------------------- folding: chunks within one walk */
+
+/* Sums of the chunks so far, per thread: [MT][m, l of row g; m, l of row g + 8; o] of THREADS floats each. */
+template <int HD, int MT> struct attn_fold {
+    enum { EACH = 4 + HD / 2 };
+};
+/* Adds what row half h has now to what was folded, or begins with it; the result goes to memory (KEEP) or to the rows. */
+template <int HD, int MT, int THREADS>
+static __device__ __forceinline__ void attn_merge(struct attn_rows<HD, MT> &r, int i, int h, float sum, float *fold, bool begin, bool keep,
+                                                  float scale)
+{
+    fold += i * attn_fold<HD, MT>::EACH * THREADS + threadIdx.x;
+    float *ml = fold + 2 * h * THREADS, m = r.m[i][h], w = 0.0f, w_new = 1.0f;
+    if (!begin) {
+        m = fmaxf(ml[0], m);
+        w = attn_weight(ml[0], m, scale);
+        w_new = attn_weight(r.m[i][h], m, scale);
+        sum = __fmaf_rn(sum, w_new, __fmul_rn(ml[THREADS], w));
+    }
+    if (keep) ml[0] = m, ml[THREADS] = sum;
+    r.m[i][h] = keep ? -INFINITY : m;
+    r.l[i][h] = keep ? 0.0f : sum;
+#pragma unroll
+    for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+        for (int x = 2 * h; x < 2 * h + 2; x++) {
+            float *at = fold + (4 + j * 4 + x) * THREADS, o = r.o[i][j][x];
+            if (!begin) o = __fmaf_rn(o, w_new, __fmul_rn(*at, w));
+            if (keep) *at = o;
+            r.o[i][j][x] = keep ? 0.0f : o;
+        }
+}
+/* Before the tile at t (a multiple of CUDA_ATTN_FIXED_MIN): rows whose chunk ends here put it aside. */
+template <int HD, int MT, int THREADS>
+static __device__ __forceinline__ void attn_put_aside(struct attn_rows<HD, MT> &r, float *fold, uint32_t t, float scale)
+{
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float    sum = attn_quad_sum(r.l[i][h]);
+            uint32_t chunk = cuda_attn_chunk_fixed(r.last[h] + 1);
+            if (t % chunk || r.first[h] >= t || r.last[h] < t) continue;
+            attn_merge<HD, MT, THREADS>(r, i, h, sum, fold, t - chunk <= r.first[h], true, scale);
+        }
+}
+
+/* ---------------------------------------------------------------- the walk */
+
+/* All tiles of the feed, which has been begun. Behind it r.l is whole. All threads of the block call it. fold: NULL, or room. */
+template <int HD, int MT, int WARPS>
+static __device__ __forceinline__ void attn_walk(const struct attn_args &a, struct attn_feed &f, const struct attn_query<HD, MT, WARPS> &q,
+                                                 struct attn_rows<HD, MT> &r, float *fold)
+{
+    uint32_t k = 0, v = 1;
+    attn_clear(r);
+    for (uint32_t t = f.lo / ATTN_KV * ATTN_KV; t < f.hi; t += ATTN_KV) {
+        bool     seen = t <= r.seen_last && t + ATTN_KV > r.seen_first;
+        uint32_t p[MT][4][4];
+        cp_async_wait<1>();
+        if (WARPS == 1)
+            __syncwarp();
+        else
+            __syncthreads(); /* K is there, and everybody is done with the V before it, where the next K goes */
+        attn_feed_k<HD, WARPS>(a, f);
+        if (fold && t % CUDA_ATTN_FIXED_MIN == 0) attn_put_aside<HD, MT, WARPS * 32>(r, fold, t, a.scale);
+        if (seen) {
+            float s[MT][8][4];
+            attn_scores<HD, MT, WARPS>(s, q, f.ring + k * attn_dim<HD>::SLOT);
+            attn_softmax<HD, MT>(p, s, r, t, a.scale);
+        }
+        cp_async_wait<1>();
+        if (WARPS == 1)
+            __syncwarp();
+        else
+            __syncthreads();
+        attn_feed_v<HD, WARPS>(a, f);
+        if (seen) {
+            const char *at = f.ring + v * attn_dim<HD>::SLOT;
+            bool        mixed = WARPS > 1 && !(t >= r.all_first && t + ATTN_KV - 1 <= r.all_last);
+            if (mixed && attn_any_not_finite<HD>(at))
+                attn_sum_careful<HD, MT>(r, p, at, t);
+            else
+                attn_sum<HD, MT, false>(r, p, at);
+        }
+        k = k == 0 ? 2 : k - 1; /* two on, of three */
+        v = v == 0 ? 2 : v - 1;
+    }
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) r.l[i][h] = attn_quad_sum(r.l[i][h]);
+}

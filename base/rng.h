@@ -3,11 +3,17 @@
 #pragma once
 #include <stdint.h>
 
+#ifdef __CUDACC__ /* kernels draw too */
+#define RNG_FN static inline __host__ __device__
+#else
+#define RNG_FN static inline
+#endif
+
 struct rng_block {
     uint32_t x[4];
 };
 
-static inline struct rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t counter)
+RNG_FN struct rng_block rng_philox(uint64_t seed, uint64_t stream, uint64_t counter)
 {
     uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32), c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -17,7 +23,8 @@ static inline struct rng_block rng_philox(uint64_t seed, uint64_t stream, uint64
         c1 = (uint32_t)b, c3 = (uint32_t)a, c0 = n0, c2 = n2;
         k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
     }
-    return (struct rng_block){ { c0, c1, c2, c3 } };
+    struct rng_block b = { { c0, c1, c2, c3 } };
+    return b;
 }
 /* uniform in (0,1), 23 bits and a half: with 24 the largest would round up to 1. Never 0, never 1 */
-static inline float rng_unit(uint32_t x) { return ((float)(x >> 9) + 0.5f) * (1.0f / 8388608.0f); }
+RNG_FN float rng_unit(uint32_t x) { return ((float)(x >> 9) + 0.5f) * (1.0f / 8388608.0f); }

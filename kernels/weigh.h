@@ -51,3 +51,6 @@ WEIGH_FN double weigh_log(uint64_t total)
     for (int i = 21; i >= 3; i -= 2) p = fma(p, q, 1.0 / i);
     return fma((double)k, 0.69314718055994530942, fma(2.0 * (s * q), p, 2.0 * s));
 }
+
+/* log-softmax of a logit, rounded once; lse: max + weigh_log(sum). Never -0, which no reader of a logprob expects. */
+WEIGH_FN float weigh_logprob(float logit, double lse) { return (float)((double)logit - lse) + 0.0f; }

@@ -236,7 +236,7 @@ static void raw(const struct sample_work *w, const float *l, float max, uint32_t
     bool     is_sane = !isnan(max) && id < w->vocab;
     double   lse = is_sane ? (double)max + weigh_log(weigh_all(w->v, NULL, NULL, l, w->vocab, max, 0)) : 0;
     uint32_t n = 0;
-    *logprob = is_sane ? (float)((double)l[id] - lse) : -INFINITY;
+    *logprob = is_sane ? weigh_logprob(l[id], lse) : -INFINITY;
     *rank = is_sane ? 1 : 0;
     if (is_sane && l[id] < max) *rank += w->v->count_above(l, l[id], w->vocab);
     if (is_sane && n_top) {
@@ -246,7 +246,7 @@ static void raw(const struct sample_work *w, const float *l, float max, uint32_t
     }
     for (uint32_t i = 0; i < n_top; i++) {
         top_id[i] = i < n ? w->c[i] : UINT32_MAX;
-        top_logprob[i] = i < n ? (float)((double)l[w->c[i]] - lse) : -INFINITY;
+        top_logprob[i] = i < n ? weigh_logprob(l[w->c[i]], lse) : -INFINITY;
     }
 }
 

@@ -70,12 +70,21 @@ static void rank_progress(void *ctx, uint64_t done, uint64_t total)
 
 static struct dev_cfg rank_dev_cfg(const struct rank_team *t, uint32_t index, uint64_t arena_bytes, uint32_t n_thread)
 {
-    return (struct dev_cfg){ .kind = t->cfg.device,
+    const struct rank_cfg *c = &t->cfg;
+    enum dtype             weight = c->load.weight_dtype == DT_COUNT ? t->spec->dtype : c->load.weight_dtype;
+    return (struct dev_cfg){ .kind = c->device,
                              .arena_bytes = (size_t)arena_bytes,
                              .n_thread = n_thread,
                              .rank = index,
                              .n_rank = t->n_rank,
-                             .group = t->group };
+                             .group = t->group,
+                             .act = weight == DT_F16 ? DT_F16 : DT_BF16,
+                             .ordinal = c->n_ordinal ? c->ordinal[index % c->n_ordinal] : -1,
+                             .deterministic = c->deterministic,
+                             .eager = c->eager,
+                             .utilization = c->utilization,
+                             .gemm_file = c->gemm_file,
+                             .cublaslt = c->cublaslt };
 }
 
 static uint32_t rank_threads(const struct rank_team *t)
@@ -100,12 +109,14 @@ static enum status rank_load(struct rank *r)
     return model_load(t->spec, t->src, &load, r->dev, &r->model, r->err, sizeof r->err);
 }
 
-/* What a device with an arena of this size has left for us once it has taken its own scratch; plan_out may be NULL. */
-static enum status team_probe(struct rank_team *t, uint64_t arena_bytes, uint64_t *free_out, struct model_plan *plan_out)
+/* What a rank's device with an arena of this size (on a GPU 0: as large as may be) has left for us once it has taken its own scratch;
+ * plan_out may be NULL. */
+static enum status team_probe(struct rank_team *t, uint32_t index, uint64_t arena_bytes, uint64_t *free_out, struct model_plan *plan_out)
 {
-    struct dev_cfg cfg = rank_dev_cfg(t, 0, arena_bytes, rank_threads(t));
+    struct dev_cfg cfg = rank_dev_cfg(t, index, arena_bytes, rank_threads(t));
     struct device *dev;
-    enum status    st = dev_open(&cfg, &dev);
+    cfg.plan_only = true;
+    enum status st = dev_open(&cfg, &dev);
     if (st) return st;
     *free_out = dev->ops->free_bytes(dev);
     t->async = dev->async;
@@ -120,7 +131,7 @@ static enum status team_grow(struct rank_team *t, uint64_t need)
     uint64_t left = 0;
     t->arena_bytes = need + PROBE_BYTES;
     for (int i = 0; i < 16; i++) {
-        enum status st = team_probe(t, t->arena_bytes, &left, NULL);
+        enum status st = team_probe(t, 0, t->arena_bytes, &left, NULL);
         if (st) return st;
         if (left >= need && left - need <= PROBE_BYTES / 4) return ST_OK;
         t->arena_bytes += need - left; /* down as well as up */
@@ -134,24 +145,32 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
     struct model_load_cfg *load = &t->cfg.load;
     uint64_t               all = t->cfg.memory_bytes, kv = t->cfg.kv_bytes, left = 0;
     struct model_plan      plan;
-    enum status            st = team_probe(t, all ? all : PROBE_BYTES * (1 + (uint64_t)rank_threads(t)), &left, &plan);
+    bool                   gpu = t->cfg.device == DEV_CUDA;
+    uint64_t               probe = all ? all : gpu ? 0 : PROBE_BYTES * (1 + (uint64_t)rank_threads(t));
+    enum status            st = team_probe(t, 0, probe, &left, &plan);
+    for (uint32_t i = 1; gpu && !st && i < t->n_rank; i++) { /* the pools are equal: the GPU with the least left decides */
+        uint64_t mine = 0;
+        st = team_probe(t, i, probe, &mine, NULL);
+        if (mine < left) left = mine;
+    }
     if (st) {
         snprintf(err, err_bytes, "the device cannot be opened%s: %s", all ? " with the memory that it is given" : "", status_name(st));
-        return st == ST_NOMEM && all ? ST_CONFIG : st;
+        return st == ST_NOMEM && (all || gpu) ? ST_CONFIG : st;
     }
     uint64_t fixed = plan.weight_bytes + plan.work_bytes;
-    if (!all) left = fixed + (load->n_block ? load->n_block * plan.block_bytes : kv);
+    if (!all && !gpu) left = fixed + (load->n_block ? load->n_block * plan.block_bytes : kv);
     if (!load->n_block) {
         uint64_t room = left > fixed ? left - fixed : 0;
         if (kv && kv < room) room = kv;
         load->n_block = room / plan.block_bytes < UINT32_MAX ? (uint32_t)(room / plan.block_bytes) : UINT32_MAX;
     }
-    uint64_t need = fixed + (load->n_block ? load->n_block : 1) * plan.block_bytes;
-    if (!load->n_block || left < need) {
+    uint32_t most = load->n_block, least = t->cfg.blocks_min ? t->cfg.blocks_min : 1, n_block = most > least ? most : least;
+    uint64_t need = fixed + n_block * plan.block_bytes;
+    if (n_block > most || left < need) {
         snprintf(err, err_bytes,
                  "device memory: %" PRIu64 " bytes needed (weights %" PRIu64 ", workspace %" PRIu64 ", %u KV blocks of %" PRIu64
                  "), available are %" PRIu64,
-                 need, plan.weight_bytes, plan.work_bytes, load->n_block ? load->n_block : 1, plan.block_bytes, left);
+                 need, plan.weight_bytes, plan.work_bytes, n_block, plan.block_bytes, left);
         return ST_CONFIG;
     }
     if (all) {
@@ -291,6 +310,7 @@ enum status rank_team_create(const struct model_spec *spec, const struct source 
         return ST_NOMEM;
     }
     t->n_rank = n_rank, t->spec = spec, t->src = src, t->cfg = *cfg;
+    t->cfg.device = dev_resolve(cfg->device);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->work, NULL);
     pthread_cond_init(&t->done, NULL);
@@ -317,6 +337,8 @@ struct eng_runner rank_team_runner(struct rank_team *t)
 }
 
 const float *rank_team_logits(struct rank_team *t) { return model_logits(t->rank[0].model); }
+
+struct device *rank_team_device(struct rank_team *t) { return t->rank[0].dev; }
 
 uint64_t rank_team_weight_bytes(const struct rank_team *t) { return t->weight_bytes * t->n_rank; }
 

@@ -9,15 +9,23 @@ struct rank_cfg {
     uint32_t              n_rank;
     enum dev_kind         device;
     uint64_t              memory_bytes; /* per rank; 0: what model_plan says plus kv_bytes  */
-    uint64_t              kv_bytes;     /* per rank, for the KV pool                         */
+    uint64_t              kv_bytes;     /* per rank, for the KV pool; 0 on a GPU: what is left of `utilization` */
+    uint32_t              blocks_min;   /* of the pool; fewer: ST_CONFIG before anything is read */
     uint32_t              n_thread;     /* cpu threads over all ranks; 0: auto                */
     uint32_t              depth;        /* steps in flight; 0: 2 where the device works by itself, else 1 */
     struct model_load_cfg load;         /* n_block 0: as many blocks as kv_bytes holds         */
+    /* cuda */
+    const int  *ordinal; /* [n_ordinal] GPUs, given to the ranks in turn; none: as dev_cfg.ordinal below 0 */
+    uint32_t    n_ordinal;
+    double      utilization; /* as in dev_cfg, like what follows */
+    bool        deterministic, eager;
+    const char *gemm_file, *cublaslt;
 };
 /* n_block_out: blocks of the pool. err as in model_load. */
 enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,
                              struct rank_team **t_out, char *err, size_t err_bytes);
 struct eng_runner rank_team_runner(struct rank_team *t);
 const float      *rank_team_logits(struct rank_team *t);             /* tests: rank 0's model_logits */
+struct device    *rank_team_device(struct rank_team *t);             /* tools: rank 0's */
 uint64_t          rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
 void              rank_team_free(struct rank_team *t);

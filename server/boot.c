@@ -242,48 +242,66 @@ static enum dtype dtype_of(const char *name)
     return !strcmp(name, "bfloat16") ? DT_BF16 : !strcmp(name, "float16") ? DT_F16 : !strcmp(name, "float32") ? DT_F32 : DT_COUNT;
 }
 
-/* The KV pool: as asked, else the smaller of 1 GiB and a quarter of memory, but never more than all sequences can fill. */
+static uint64_t blocks_of_context(const struct boot *b)
+{
+    return ((uint64_t)b->model.context + b->cfg->block_size - 1) / b->cfg->block_size + 1;
+}
+
+/* A pool that does not hold one sequence: nobody is served, or, where the context was not asked for, a shorter one. */
+static int fit_context(struct boot *b, uint64_t n_block)
+{
+    const struct config *cfg = b->cfg;
+    uint64_t             needed = blocks_of_context(b), fits = n_block > 1 ? (n_block - 1) * cfg->block_size : 0;
+    if (n_block >= needed) return 0;
+    if (cfg->max_model_len || fits < cfg->block_size) {
+        int n =
+            snprintf(b->err, sizeof b->err, "--kv-cache-bytes: found %" PRIu64 ", one sequence of %u tokens needs %" PRIu64 "; give more",
+                     b->kv_bytes, b->model.context, needed * b->block_bytes);
+        if (fits >= cfg->block_size) snprintf(b->err + n, sizeof b->err - (size_t)n, ", or a --max-model-len of at most %" PRIu64, fits);
+        return EXIT_CONFIG;
+    }
+    LOG_WARN("boot: the KV cache of %" PRIu64 " bytes holds %" PRIu64 " tokens, so the context is cut from %u to that",
+             b->kv_bytes ? b->kv_bytes : n_block * b->block_bytes, fits, b->model.context);
+    b->model.context = (uint32_t)fits;
+    return 0;
+}
+
+/* The KV pool: as asked, else the smaller of 1 GiB and a quarter of memory, but never more than all sequences can fill. On a GPU else
+ * 0: the ranks take what their GPUs have left. */
 static int plan_kv(struct boot *b)
 {
     const struct config     *cfg = b->cfg;
     const struct model_spec *s = &b->spec;
     enum dtype               weight = dtype_of(cfg->dtype), kv = dtype_of(cfg->kv_dtype);
     if (weight == DT_COUNT) weight = s->dtype;
-    if (kv == DT_COUNT) kv = weight == DT_F32 ? DT_F32 : DT_BF16;
+    if (kv == DT_COUNT) kv = weight == DT_F32 && b->device != DEV_CUDA ? DT_F32 : DT_BF16;
+    if (b->device == DEV_CUDA && kv != DT_BF16) { /* --device auto: config_check could not know */
+        snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto and bfloat16", cfg->kv_dtype);
+        return EXIT_CONFIG;
+    }
     b->block_bytes =
         dev_kv_block_bytes(kv, s->n_layer, s->n_kv_head / (cfg->tensor_parallel < s->n_kv_head ? cfg->tensor_parallel : s->n_kv_head),
                            cfg->block_size, s->head_dim);
-    uint64_t blocks_seq = ((uint64_t)b->model.context + cfg->block_size - 1) / cfg->block_size + 1;
+    uint64_t blocks_seq = blocks_of_context(b);
     if (cfg->given_kv_bytes || cfg->given_kv_gib) {
         b->kv_bytes = cfg->given_kv_bytes ? cfg->kv_bytes : (uint64_t)(cfg->kv_gib * 1073741824.0);
         uint64_t memory = boot_memory_bytes();
-        if (b->kv_bytes > memory / cfg->tensor_parallel) { /* the system would promise it and kill us later */
+        if (b->device != DEV_CUDA && b->kv_bytes > memory / cfg->tensor_parallel) { /* the system would promise it and kill us later */
             snprintf(b->err, sizeof b->err,
                      "--kv-cache-%s: %" PRIu64 " bytes needed for each of %u ranks, available are %" PRIu64 " in all",
                      cfg->given_kv_bytes ? "bytes" : "gib", b->kv_bytes, cfg->tensor_parallel, memory);
             return EXIT_CONFIG;
         }
+    } else if (b->device == DEV_CUDA) {
+        b->kv_bytes = 0;
+        return 0;
     } else {
         uint64_t quarter = boot_memory_bytes() / 4, all = blocks_seq * cfg->max_num_seqs * 2 * b->block_bytes;
         b->kv_bytes = quarter < (uint64_t)1 << 30 ? quarter : (uint64_t)1 << 30;
         if (b->kv_bytes > all) b->kv_bytes = all;
         if (b->kv_bytes < 2 * blocks_seq * b->block_bytes) b->kv_bytes = 2 * blocks_seq * b->block_bytes; /* "at least a few" */
     }
-    if (b->kv_bytes / b->block_bytes < blocks_seq) {
-        uint64_t fits = b->kv_bytes / b->block_bytes > 1 ? (b->kv_bytes / b->block_bytes - 1) * cfg->block_size : 0;
-        if (cfg->max_model_len || fits < cfg->block_size) {
-            int n = snprintf(b->err, sizeof b->err,
-                             "--kv-cache-bytes: found %" PRIu64 ", one sequence of %u tokens needs %" PRIu64 "; give more", b->kv_bytes,
-                             b->model.context, blocks_seq * b->block_bytes);
-            if (fits >= cfg->block_size)
-                snprintf(b->err + n, sizeof b->err - (size_t)n, ", or a --max-model-len of at most %" PRIu64, fits);
-            return EXIT_CONFIG;
-        }
-        LOG_WARN("boot: the KV cache of %" PRIu64 " bytes holds %" PRIu64 " tokens, so the context is cut from %u to that", b->kv_bytes,
-                 fits, b->model.context);
-        b->model.context = (uint32_t)fits;
-    }
-    return 0;
+    return fit_context(b, b->kv_bytes / b->block_bytes);
 }
 
 static uint32_t queue_tokens(const struct config *cfg, uint32_t context)
@@ -296,7 +314,18 @@ static uint32_t queue_tokens(const struct config *cfg, uint32_t context)
 int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx)
 {
     const struct config *cfg = b->cfg;
-    int                  code = plan_kv(b);
+    char                 why[200];
+    b->device = !strcmp(cfg->device, "ref")    ? DEV_REF
+                : !strcmp(cfg->device, "cpu")  ? DEV_CPU
+                : !strcmp(cfg->device, "cuda") ? DEV_CUDA
+                                               : dev_resolve(DEV_AUTO);
+    if (!dev_serves(b->device, why, sizeof why)) {
+        snprintf(b->err, sizeof b->err, "--device %s: %s", cfg->device, why);
+        return EXIT_CONFIG;
+    }
+    int ordinal[CUDA_DEVICES_MAX], n_ordinal = config_cuda_ordinals(cfg, ordinal, CUDA_DEVICES_MAX, b->err, sizeof b->err);
+    if (n_ordinal < 0) return EXIT_CONFIG;
+    int code = plan_kv(b);
     if (code) return code;
     uint32_t       rows = cfg->max_batch_tokens;
     struct eng_cfg ec = {
@@ -315,10 +344,14 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
     };
     struct rank_cfg rc = {
         .n_rank = cfg->tensor_parallel,
-        .device = !strcmp(cfg->device, "ref")   ? DEV_REF
-                  : !strcmp(cfg->device, "cpu") ? DEV_CPU
-                                                : DEV_AUTO,
+        .device = b->device,
         .kv_bytes = b->kv_bytes,
+        .blocks_min = cfg->max_model_len ? (uint32_t)blocks_of_context(b) : 2,
+        .ordinal = ordinal,
+        .n_ordinal = (uint32_t)n_ordinal,
+        .utilization = cfg->gpu_memory_utilization,
+        .deterministic = cfg->deterministic,
+        .eager = cfg->enforce_eager,
         .n_thread = cfg->threads,
         .load = { .weight_dtype = dtype_of(cfg->dtype),
                   .kv_dtype = dtype_of(cfg->kv_dtype),
@@ -333,6 +366,8 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
     enum status st = rank_team_create(&b->spec, &b->src, &rc, &b->n_block, &b->team, b->err, sizeof b->err);
     if (st) return exit_of(st);
     ec.n_block = b->n_block;
+    if ((code = fit_context(b, b->n_block))) return code;
+    ec.context_max = b->model.context;
     struct eng_runner run = rank_team_runner(b->team);
     st = eng_create(&ec, &run, &b->engine);
     if (st == ST_OK) st = eng_start(b->engine);
@@ -341,10 +376,11 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
         return exit_of(st);
     }
     snprintf(b->cache_info, sizeof b->cache_info,
-             "block_size=\"%u\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\",engine=\"0\",gpu_memory_utilization=\"0\","
+             "block_size=\"%u\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\",engine=\"0\",gpu_memory_utilization=\"%.2f\","
              "kv_offloading_backend=\"none\",kv_offloading_size=\"0\",num_cpu_blocks=\"0\",num_gpu_blocks=\"%u\","
              "prefix_caching_hash_algo=\"tokens\",sliding_window=\"%u\"",
-             cfg->block_size, cfg->kv_dtype, cfg->prefix_caching ? "True" : "False", b->n_block, b->spec.window);
+             cfg->block_size, cfg->kv_dtype, cfg->prefix_caching ? "True" : "False",
+             b->device == DEV_CUDA ? cfg->gpu_memory_utilization : 0.0, b->n_block, b->spec.window);
     return 0;
 }
 

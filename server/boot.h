@@ -22,6 +22,7 @@ struct boot {
     struct engine       *engine;
     uint32_t             n_block;
     uint64_t             block_bytes, kv_bytes;
+    enum dev_kind        device;
     char                 cache_info[600];
     bool                 spec_loaded;
     char                 err[1024]; /* one line: what was found, what is needed */

@@ -22,17 +22,21 @@ static const struct opt options[] = {
     { NULL, "generation-config", OPT_ENUM, AT(generation_config), "auto", 0, 0, "auto|vllm", "auto: sampling defaults of generation_config.json; vllm: neutral ones" },
     { NULL, "max-model-len", OPT_U32, AT(max_model_len), "0", 0, 16777216, "TOKENS", "longest prompt + output; 0: what the model and the KV cache allow" },
 
-    { "device", "device", OPT_ENUM, AT(device), "auto", 0, 0, "auto|cpu|ref", "what computes" },
+    { "device", "device", OPT_ENUM, AT(device), "auto", 0, 0, "auto|cuda|cpu|ref", "what computes; auto: a GPU where one can serve, else the cpu" },
     { NULL, "tensor-parallel-size", OPT_U32, AT(tensor_parallel), "1", 1, 64, "N", "devices that share every layer" },
     { NULL, "dtype", OPT_ENUM, AT(dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", "weights; auto: as the checkpoint" },
     { NULL, "kv-cache-dtype", OPT_ENUM, AT(kv_dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", "KV cache; auto: as the weights" },
+    { NULL, "cuda-device", OPT_LIST, AT(cuda_device), "", 0, 0, "N[,N]", "GPUs to use, as --list-devices numbers them, one per rank; default: 0, 1, ..." },
+    { NULL, "gpu-memory-utilization", OPT_NUM, AT(gpu_memory_utilization), "0.9", 0, 1, "SHARE", "share of each GPU's memory that may be in use, other processes included" },
+    { NULL, "deterministic", OPT_BOOL, AT(deterministic), "false", 0, 0, NULL, "GPU: the same bits for a sequence whatever runs beside it; some speed is lost" },
+    { NULL, "enforce-eager", OPT_BOOL, AT(enforce_eager), "false", 0, 0, NULL, "GPU: launch every kernel by itself, no CUDA graphs; slower" },
     { NULL, "threads", OPT_U32, AT(threads), "0", 0, 1024, "N", "compute threads of the cpu device; 0: the CPUs this container may use" },
 
     { "engine", "max-num-seqs", OPT_U32, AT(max_num_seqs), "64", 1, 65536, "N", "sequences that run at one time" },
     { NULL, "max-num-batched-tokens", OPT_U32, AT(max_batch_tokens), "512", 1, 1048576, "TOKENS", "token budget of one step" },
     { NULL, "prefill-chunk", OPT_U32, AT(prefill_chunk), "0", 0, 1048576, "TOKENS", "most prompt tokens of one sequence in a step; 0: the budget" },
     { NULL, "block-size", OPT_U32, AT(block_size), "16", 16, 64, "TOKENS", "tokens per KV block: 16, 32 or 64" },
-    { NULL, "kv-cache-bytes", OPT_BYTES, AT(kv_bytes), "0", 0, 1e18, "BYTES", "KV cache (512MiB, 4GiB); 0: the smaller of 1 GiB and a quarter of memory" },
+    { NULL, "kv-cache-bytes", OPT_BYTES, AT(kv_bytes), "0", 0, 1e18, "BYTES", "KV cache (512MiB, 4GiB); 0: the smaller of 1 GiB and a quarter of memory; on a GPU what is left of its share" },
     { NULL, "kv-cache-gib", OPT_NUM, AT(kv_gib), "0", 0, 1e9, "GIB", "the same in GiB" },
     { NULL, "enable-prefix-caching", OPT_BOOL, AT(prefix_caching), "true", 0, 0, NULL, "reuse the KV of common prefixes" },
     { NULL, "enable-priority", OPT_BOOL, AT(priority), "false", 0, 0, NULL, "honour \"priority\" in requests; lower runs earlier" },
@@ -458,6 +462,39 @@ bool config_is_loopback(const char *host)
     return inet_pton(AF_INET6, host, &a6) == 1 && IN6_IS_ADDR_LOOPBACK(&a6);
 }
 
+int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, size_t n_err)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < c->cuda_device.n; i++) {
+        for (const char *p = c->cuda_device.s[i]; *p || p == c->cuda_device.s[i];) {
+            size_t len = strcspn(p, ","), digits = strspn(p, "0123456789");
+            if (!digits || digits != len || digits > 3 || (p[len] == ',' && !p[len + 1])) {
+                fail(err, n_err, "--cuda-device: found '%.40s', allowed are numbers of GPUs with commas between, as in 0,1",
+                     c->cuda_device.s[i]);
+                return -1;
+            }
+            int v = (int)strtol(p, NULL, 10); /* at most three digits */
+            for (int k = 0; k < n; k++)
+                if (out[k] == v) {
+                    fail(err, n_err, "--cuda-device: GPU %d is named twice", v);
+                    return -1;
+                }
+            if (n == max) {
+                fail(err, n_err, "--cuda-device: more than %d GPUs", max);
+                return -1;
+            }
+            out[n++] = v;
+            p += len + (p[len] == ',');
+        }
+    }
+    if (n && (uint32_t)n < c->tensor_parallel) {
+        fail(err, n_err, "--cuda-device: found %d GPU%s, --tensor-parallel-size %u needs %u", n, n == 1 ? "" : "s", c->tensor_parallel,
+             c->tensor_parallel);
+        return -1;
+    }
+    return n;
+}
+
 int config_check(const struct config *c, char *err, size_t n_err)
 {
     if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64)
@@ -467,6 +504,14 @@ int config_check(const struct config *c, char *err, size_t n_err)
     if (c->max_num_seqs > c->max_batch_tokens)
         return fail(err, n_err, "--max-num-seqs: found %u, allowed is at most --max-num-batched-tokens (%u)", c->max_num_seqs,
                     c->max_batch_tokens);
+    if (!strcmp(c->device, "cuda") && (!strcmp(c->kv_dtype, "float16") || !strcmp(c->kv_dtype, "float32")))
+        return fail(err, n_err, "--kv-cache-dtype: found '%s', allowed with --device cuda are auto and bfloat16", c->kv_dtype);
+    if (!strcmp(c->device, "cuda") && !strcmp(c->dtype, "float32"))
+        return fail(err, n_err, "--dtype: found 'float32', allowed with --device cuda are auto, bfloat16 and float16");
+    if (c->gpu_memory_utilization <= 0)
+        return fail(err, n_err, "--gpu-memory-utilization: found 0, allowed is a number above 0, at most 1");
+    int ordinal[CUDA_DEVICES_MAX];
+    if (config_cuda_ordinals(c, ordinal, CUDA_DEVICES_MAX, err, n_err) < 0) return EXIT_USAGE;
     if (!*c->host) return fail(err, n_err, "--host: the value is empty");
     for (uint32_t i = 0; i < c->api_key.n; i++)
         for (const char *p = c->api_key.s[i]; *p; p++)

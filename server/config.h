@@ -13,6 +13,8 @@ struct str_list {
     uint32_t     n;
 };
 
+enum { CUDA_DEVICES_MAX = 64 };
+
 struct config {
     /* model */
     const char     *model, *chat_template, *generation_config;
@@ -20,6 +22,10 @@ struct config {
     /* device */
     const char *device, *dtype, *kv_dtype;
     uint32_t    tensor_parallel, threads;
+    /* cuda */
+    double          gpu_memory_utilization;
+    struct str_list cuda_device; /* numbers, as cuda_ordinals reads them */
+    bool            deterministic, enforce_eager;
     /* engine */
     uint32_t max_model_len, max_num_seqs, max_batch_tokens, prefill_chunk, block_size;
     uint64_t kv_bytes;
@@ -52,6 +58,8 @@ int config_parse(struct config *c, int argc, char *const *argv, char *const *env
 /* What no single option can know: combinations, and the safety of the bind address. 0 or 64. */
 int  config_check(const struct config *c, char *err, size_t err_bytes);
 bool config_is_loopback(const char *host);
+/* The GPUs of --cuda-device, at most max; their number, or -1 with one line in err. */
+int  config_cuda_ordinals(const struct config *c, int *out, int max, char *err, size_t err_bytes);
 void config_help(struct buf *out);
 /* Overwrites keys in argv and the environment strings, where ps and /proc would show them. */
 void config_wipe_keys(int argc, char **argv, char **environ_in);

@@ -75,6 +75,16 @@ static int list_devices(void)
                row[i].kind == DEV_REF || thread_cpu_count() == 1 ? "" : "s");
         dev_close(d);
     }
+    struct dev_info gpu[CUDA_DEVICES_MAX];
+    char            why[200] = "";
+    uint32_t        n = dev_list(gpu, CUDA_DEVICES_MAX, why, sizeof why);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct dev_info *g = &gpu[i];
+        printf("cuda %d %s, sm_%d, %u SMs, %.1f of %.1f GiB free", g->ordinal, g->name, g->arch, g->n_sm,
+               (double)g->free_bytes / 1073741824.0, (double)g->total_bytes / 1073741824.0);
+        printf("%s%s\n", *g->refused ? ", cannot serve: " : "", g->refused);
+    }
+    if (!n) printf("cuda none: %s\n", why);
     return 0;
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARENA_ALIGN = 64 };
+enum { ARENA_ALIGN = 256 }; /* as devices align: the plan is what loading takes */
 
 static uint64_t arena_bytes(uint64_t n) { return (n + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN; }
 

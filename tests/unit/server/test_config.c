@@ -47,13 +47,49 @@ static void flags_come_in_all_forms(void **state)
     assert_string_equal(C.model, "/model");
 }
 
+static void gpus_are_listed_by_number(void **state)
+{
+    (void)state;
+    int n[4];
+    assert_int_equal(PARSE("--cuda-device", "0,3", "--cuda-device", "11"), 0);
+    assert_int_equal(config_cuda_ordinals(&C, n, 4, err, sizeof err), 3);
+    assert_int_equal(n[0], 0);
+    assert_int_equal(n[1], 3);
+    assert_int_equal(n[2], 11);
+    assert_int_equal(config_cuda_ordinals(&C, n, 2, err, sizeof err), -1);
+    assert_int_equal(PARSE("--port", "1"), 0);
+    assert_int_equal(config_cuda_ordinals(&C, n, 4, err, sizeof err), 0);
+    static const char *const bad[][2] = { { "0,", "commas between" },  { "a", "commas between" },   { ",1", "commas between" },
+                                          { "-1", "commas between" },  { "1,1", "is named twice" }, { "0,1 ", "commas between" },
+                                          { "1000", "commas between" } };
+    for (size_t i = 0; i < ARRAY_N(bad); i++) {
+        assert_int_equal(PARSE("--cuda-device", (char *)bad[i][0]), 64);
+        assert_non_null(strstr(err, bad[i][1]));
+    }
+    assert_int_equal(PARSE("--cuda-device", "0", "--tensor-parallel-size", "2"), 64);
+    assert_non_null(strstr(err, "found 1 GPU, --tensor-parallel-size 2 needs 2"));
+}
+
+static void what_a_gpu_does_not_have_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--device", "cuda", "--deterministic", "--enforce-eager", "--gpu-memory-utilization", "0.85"), 0);
+    assert_true(C.deterministic && C.enforce_eager && C.gpu_memory_utilization > 0.849 && C.gpu_memory_utilization < 0.851);
+    assert_int_equal(PARSE("--device", "cuda", "--kv-cache-dtype", "float16"), 64);
+    assert_non_null(strstr(err, "--kv-cache-dtype: found 'float16', allowed"));
+    assert_int_equal(PARSE("--device", "cuda", "--dtype", "float32"), 64);
+    assert_non_null(strstr(err, "--dtype: found 'float32', allowed"));
+    assert_int_equal(PARSE("--gpu-memory-utilization", "0"), 64);
+    assert_int_equal(PARSE("--gpu-memory-utilization", "1.1"), 64);
+}
+
 static void a_bad_value_names_option_found_and_allowed(void **state)
 {
     (void)state;
     static const char *const bad[][3] = {
-        { "--port", "99999", "from 0 to 65535" },  { "--port", "x", "whole number" },         { "--port", "-1", "whole number" },
-        { "--port", "80.5", "whole number" },      { "--device", "gpu", "auto|cpu|ref" },     { "--device", "au", "auto|cpu|ref" },
-        { "--block-size", "17", "16, 32 and 64" }, { "--kv-cache-bytes", "1 PiB", "a size" }, { "--log-json=maybe", "", "true and false" },
+        { "--port", "99999", "from 0 to 65535" },  { "--port", "x", "whole number" },          { "--port", "-1", "whole number" },
+        { "--port", "80.5", "whole number" },      { "--device", "gpu", "auto|cuda|cpu|ref" }, { "--device", "au", "auto|cuda|cpu|ref" },
+        { "--block-size", "17", "16, 32 and 64" }, { "--kv-cache-bytes", "1 PiB", "a size" },  { "--log-json=maybe", "", "true and false" },
     };
     for (size_t i = 0; i < ARRAY_N(bad); i++) {
         assert_int_equal(*bad[i][1] ? PARSE((char *)bad[i][0], (char *)bad[i][1]) : PARSE((char *)bad[i][0]), 64);
@@ -172,6 +208,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_hold),
         cmocka_unit_test(flags_come_in_all_forms),
+        cmocka_unit_test(gpus_are_listed_by_number),
+        cmocka_unit_test(what_a_gpu_does_not_have_is_refused),
         cmocka_unit_test(a_bad_value_names_option_found_and_allowed),
         cmocka_unit_test(an_unknown_option_is_hinted),
         cmocka_unit_test(the_environment_is_read_and_checked),

@@ -1,13 +1,7 @@
-/* emu: fibers for the threads of a block, what they wait at, and the schedules.   See include/emu_kernel.h. */
-#include <algorithm>
+/* emu: fibers for the threads of a block, and what they wait at.   See include/emu_kernel.h. */
 #include <emu_kernel.h>
-#include <random>
-#include <sched.h>
 #include <stdio.h>
-#include <sys/mman.h>
-#include <time.h>
 #include <ucontext.h>
-#include <unistd.h>
 #undef threadIdx
 #undef blockIdx
 #undef blockDim
@@ -21,12 +15,13 @@
 #endif
 #endif
 #ifdef EMU_ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 enum { STACK = 256 << 10 };
 #else
 enum { STACK = 64 << 10 };
 #endif
-enum { GUARD = 4096, SPIN_SECONDS = 60, SMEM_MAX = 227 << 10 };
+enum { GUARD = 4096, SPIN_ROUNDS = 4 };
 
 namespace emu
 {
@@ -34,17 +29,12 @@ __thread Block *B;
 __thread Fiber *F;
 bool            cp_eager;
 
-static emu_schedule schedule = { EMU_IN_ORDER, false, false, 1 };
+emu_schedule schedule = { EMU_IN_ORDER, false, false, 1 };
 
-static __thread void    *main_sp;
-static __thread uint64_t last_progress;
-static __thread long     idle;    /* switches since a thread last got on             */
-static __thread uint64_t n_spin;  /* calls of spin() since then                      */
-static __thread time_t   spun_at; /* when it began                                   */
+static __thread void *main_sp;
 #ifdef EMU_ASAN
 static __thread const void *main_stack;
 static __thread size_t      main_size;
-static __thread void       *main_fake;
 #endif
 
 void die(const char *what)
@@ -72,7 +62,7 @@ emu_switch:
   popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp
   ret
 )");
-static void prepare(Fiber &f)
+static void prepare_fiber(Fiber &f)
 {
     uint64_t *s = (uint64_t *)((uintptr_t)(f.stack + STACK) & ~(uintptr_t)63);
     *--s = 0;
@@ -81,9 +71,9 @@ static void prepare(Fiber &f)
     f.sp = s;
 }
 static void switch_to(void **save, void *to) { emu_switch(save, to); }
-static void unprepare(Fiber &) {}
+static void unprepare_fiber(Fiber &) {}
 #else
-static void prepare(Fiber &f)
+static void prepare_fiber(Fiber &f)
 {
     ucontext_t *u = new ucontext_t;
     getcontext(u);
@@ -98,7 +88,7 @@ static void switch_to(void **save, void *to)
     if (!*save) *save = new ucontext_t;
     swapcontext((ucontext_t *)*save, (ucontext_t *)to);
 }
-static void unprepare(Fiber &f)
+static void unprepare_fiber(Fiber &f)
 {
     delete (ucontext_t *)f.sp;
     f.sp = NULL;
@@ -150,9 +140,9 @@ static int next_of(bool same_warp)
 
 static void tick()
 {
-    if (B->progress != last_progress)
-        last_progress = B->progress, idle = 0, n_spin = 0;
-    else if (++idle > 4000L * B->n + 100000 && !n_spin)
+    if (B->progress != B->seen)
+        B->seen = B->progress, B->idle = B->spins = 0, B->park_at = SPIN_ROUNDS * (long)B->n;
+    else if (++B->idle > 4000L * B->n + 100000 && !B->spins)
         die("deadlock: no thread can pass its barrier or collective");
 }
 static void yield()
@@ -166,38 +156,40 @@ static void yield_warp()
     run(next_of(schedule.greedy));
 }
 
+static void leave_to_main(Fiber *me, void **fake)
+{
+#ifdef EMU_ASAN
+    leaving(fake, main_stack, main_size);
+#else
+    (void)fake;
+#endif
+    switch_to(&me->sp, main_sp);
+}
+/* The block has gone round often enough: another block, or a rank on another OS thread, must do something first. */
 void spin()
 {
-    struct timespec now;
     if (!B) return;
-    if (n_spin++ == 0 || n_spin % 256 == 0) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if (n_spin == 1) spun_at = now.tv_sec;
-        if (now.tv_sec - spun_at > SPIN_SECONDS) die("deadlock: a thread has waited for another block or rank for a minute");
+    if (B->progress != B->seen) B->seen = B->progress, B->idle = B->spins = 0, B->park_at = SPIN_ROUNDS * (long)B->n;
+    if (++B->spins + B->idle >= B->park_at) {
+        B->park_at = B->spins + B->idle + SPIN_ROUNDS * (long)B->n;
+        Fiber *me = F;
+        void  *fake = NULL;
+        B->parked = true;
+        leave_to_main(me, &fake);
+        arrived(fake);
+        return;
     }
-    /* Every thread of the block may be waiting for a rank on another OS thread: let that one run. */
-    if (n_spin % (uint64_t)B->n == 0) sched_yield();
     run(next_of(false));
 }
 
 static void entry()
 {
-    arrived(F->fake);
+    arrived(NULL);
     (*B->body)();
     F->done = true;
     B->live--;
     B->progress++;
-    void *dead = NULL;
-    if (B->live == 0) {
-#ifdef EMU_ASAN
-        leaving(NULL, main_stack, main_size);
-#endif
-#if defined(__x86_64__) && !defined(EMU_UCONTEXT)
-        switch_to(&dead, main_sp);
-#else
-        setcontext((ucontext_t *)main_sp);
-#endif
-    }
+    if (B->live == 0) leave_to_main(F, NULL);
     int pos = schedule.greedy ? next_of(true) : -1;
     if (pos < 0) pos = next_of(false);
     Fiber *me = F;
@@ -206,6 +198,50 @@ static void entry()
     leaving(NULL, F->stack, STACK);
     switch_to(&me->sp, F->sp);
     abort();
+}
+
+/* ---------------------------------------------------------------- blocks */
+
+size_t stacks_bytes(size_t n) { return n * (STACK + GUARD); }
+char  *stack_of(char *stacks, size_t i) { return stacks + i * (STACK + GUARD) + GUARD; } /* the guard lies below */
+
+void prepare(Block &b)
+{
+    for (Warp &w : b.w) w.meet.clear();
+    memset(b.arrived, 0, sizeof b.arrived);
+    memset(b.gen, 0, sizeof b.gen);
+    b.live = b.n, b.cur = -1, b.parked = false;
+    b.progress = b.seen = 0, b.idle = b.spins = 0, b.park_at = SPIN_ROUNDS * (long)b.n;
+    for (size_t i = 0; i < (size_t)b.n; i++) {
+        Fiber &f = b.f[i];
+        f.stack = stack_of(b.stacks, i);
+        f.done = f.waited = false;
+        f.lin = (int)i, f.lane = (int)(i & 31), f.warp = (int)(i >> 5);
+        f.tid = uint3{ (unsigned)(i % b.dim.x), (unsigned)(i / b.dim.x % b.dim.y), (unsigned)(i / ((size_t)b.dim.x * b.dim.y)) };
+        f.open.clear();
+        f.groups.clear();
+        f.sp = NULL;
+#ifdef EMU_ASAN
+        __asan_unpoison_memory_region(f.stack, STACK); /* the last frames of the fiber before */
+#endif
+        prepare_fiber(f);
+    }
+}
+void run_block(Block &b)
+{
+    B = &b;
+    b.parked = false;
+    F = NULL;
+#ifdef EMU_ASAN
+    main_stack = NULL;
+#endif
+    run(b.cur < 0 ? 0 : b.cur);
+    F = NULL;
+    B = NULL;
+}
+void unprepare(Block &b)
+{
+    for (Fiber &f : b.f) unprepare_fiber(f);
 }
 
 /* ---------------------------------------------------------------- meeting */
@@ -222,17 +258,24 @@ void bar_sync(int id, int count)
     }
 }
 
+static Meet &meet_of(uint32_t mask)
+{
+    Warp &w = B->w[(size_t)F->warp];
+    for (std::unique_ptr<Meet> &m : w.meet)
+        if (m->mask == mask) return *m;
+    w.meet.emplace_back(new Meet());
+    w.meet.back()->mask = mask;
+    return *w.meet.back();
+}
 unsigned char (*collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char (*slot)[SLOT])))[SLOT]
 {
-    Warp    &w = B->w[(size_t)F->warp];
-    uint64_t gen = w.gen;
-    int      p = (int)(gen & 1);
     uint32_t me = 1u << F->lane;
     if (!(mask & me)) die("a lane calls a warp collective with a mask that leaves it out");
+    Meet    &w = meet_of(mask);
+    uint64_t gen = w.gen;
+    int      p = (int)(gen & 1);
     if (!w.arrived[p])
-        w.mask = mask, w.kind = k;
-    else if (w.mask != mask)
-        die("lanes of a warp call a collective with different masks");
+        w.kind = k;
     else if (w.kind != k)
         die("lanes of a warp call different collectives");
     if (w.arrived[p] & me) die("a lane arrives twice at a collective");
@@ -249,104 +292,13 @@ unsigned char (*collect(kind k, uint32_t mask, const void *v, size_t size, void 
     return w.slot[p];
 }
 
-/* ---------------------------------------------------------------- launching */
-
-struct Pool { /* stacks of the threads of a block, each with a guard page below; one pool per OS thread, kept */
-    char  *base = NULL;
-    size_t n = 0;
-    ~Pool() { drop(); }
-    void drop()
-    {
-        if (base) munmap(base, n * (STACK + GUARD));
-        base = NULL, n = 0;
-    }
-    char *stack(size_t i) { return base + i * (STACK + GUARD) + GUARD; }
-    void  reserve(size_t want)
-    {
-        if (want <= n) return;
-        drop();
-        void *p = mmap(NULL, want * (STACK + GUARD), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (p == MAP_FAILED) die("no memory for stacks");
-        base = (char *)p, n = want;
-        for (size_t i = 0; i < n; i++) mprotect(base + i * (STACK + GUARD), GUARD, PROT_NONE);
-    }
-};
-
-void launch(dim3 grid, dim3 block, size_t smem, bool pdl, const std::function<void()> &body)
-{
-    static thread_local Pool pool;
-    size_t                   n = (size_t)block.x * block.y * block.z;
-    if (B) die("a launch within a kernel");
-    if (n < 1 || n > 1024 || smem > SMEM_MAX) die("a block of this size was not refused");
-    Block blk;
-    blk.grid = grid, blk.dim = block, blk.n = (int)n, blk.body = &body;
-    blk.f.resize(n);
-    blk.w.resize((n + 31) / 32);
-    blk.order.resize(n);
-    pool.reserve(n);
-    /* Exactly as large as asked for, so that AddressSanitizer sees the end. */
-    void *dyn = NULL;
-    if (posix_memalign(&dyn, 128, smem ? smem : 1)) die("no memory for shared memory");
-    blk.dyn = (unsigned char *)dyn;
-
-    std::mt19937        rng(schedule.seed);
-    std::vector<size_t> ids((size_t)grid.x * grid.y * grid.z);
-    for (size_t i = 0; i < ids.size(); i++) ids[i] = i;
-    for (size_t i = 0; i < n; i++) blk.order[i] = (int)i;
-    if (schedule.order == EMU_REVERSED) std::reverse(ids.begin(), ids.end()), std::reverse(blk.order.begin(), blk.order.end());
-    if (schedule.order == EMU_RANDOM) std::shuffle(ids.begin(), ids.end(), rng);
-
-    B = &blk;
-    for (size_t id : ids) {
-        blk.bid = uint3{ (unsigned)(id % grid.x), (unsigned)(id / grid.x % grid.y), (unsigned)(id / ((size_t)grid.x * grid.y)) };
-        if (smem) memset(blk.dyn, 0xff, smem); /* NaN */
-        if (schedule.order == EMU_RANDOM) std::shuffle(blk.order.begin(), blk.order.end(), rng);
-        memset(blk.arrived, 0, sizeof blk.arrived);
-        memset(blk.gen, 0, sizeof blk.gen);
-        for (Warp &w : blk.w) w.arrived[0] = w.arrived[1] = 0, w.gen = 0;
-        blk.live = (int)n, blk.progress = 0;
-        last_progress = 0, idle = 0, n_spin = 0;
-        for (size_t i = 0; i < n; i++) {
-            Fiber &f = blk.f[i];
-            f.stack = pool.stack(i);
-            f.done = f.waited = false;
-            f.lin = (int)i, f.lane = (int)(i & 31), f.warp = (int)(i >> 5);
-            f.tid = uint3{ (unsigned)(i % block.x), (unsigned)(i / block.x % block.y), (unsigned)(i / ((size_t)block.x * block.y)) };
-            f.open.clear();
-            f.groups.clear();
-            f.fake = NULL;
-            prepare(f);
-        }
-        F = NULL;
-        blk.cur = (int)n - 1;
-#ifdef EMU_ASAN
-        main_stack = NULL;
-#endif
-        run(0);
-        F = NULL;
-        bool waited = !pdl;
-        for (Fiber &f : blk.f) {
-            unprepare(f);
-            waited |= f.waited;
-            if (!f.open.empty()) die("a thread ends with a cp.async that was not committed");
-            for (const std::vector<CpAsync> &g : f.groups)
-                if (!g.empty()) die("a thread ends with a cp.async that was not waited for");
-        }
-        /* The end of a kernel says nothing about the one before it unless somebody waited: transitivity is the kernel's duty. */
-        if (!waited) die("launched with programmatic dependency, but no thread of the block calls pdl_wait");
-        for (int i = 0; i < BARRIERS; i++)
-            if (blk.arrived[i]) die("the block ends with threads at a barrier");
-    }
-    B = NULL;
-    free(dyn);
-}
 } // namespace emu
 
 /* ---------------------------------------------------------------- barriers with a vote */
 
 static int block_count(int p)
 {
-    static thread_local int n;
+    __shared__ int n;
     if (emu::F->lin == 0) n = 0;
     __syncthreads();
     n += p != 0;
@@ -358,23 +310,3 @@ static int block_count(int p)
 int __syncthreads_count(int p) { return block_count(p); }
 int __syncthreads_or(int p) { return block_count(p) != 0; }
 int __syncthreads_and(int p) { return block_count(p) == emu::B->n; }
-
-/* ---------------------------------------------------------------- schedules */
-
-void emu_set_schedule(const struct emu_schedule *s)
-{
-    static const emu_schedule plain = { EMU_IN_ORDER, false, false, 1 };
-    emu::schedule = s ? *s : plain;
-    emu::cp_eager = emu::schedule.eager;
-}
-struct emu_schedule emu_schedule_at(uint32_t i)
-{
-    return emu_schedule{ (emu_order)(i % EMU_ORDERS), i / EMU_ORDERS % 2 != 0, i / EMU_ORDERS / 2 % 2 != 0, 1 };
-}
-const char *emu_schedule_name(const struct emu_schedule *s)
-{
-    static thread_local char name[64];
-    static const char *const order[] = { "in order", "reversed", "random" };
-    snprintf(name, sizeof name, "%s, %s, %s", order[s->order], s->greedy ? "greedy" : "lockstep", s->eager ? "eager" : "lazy");
-    return name;
-}

@@ -142,7 +142,8 @@ void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block
                 cudaError_t fault = planned("kernel"); /* found by whoever waits */
                 if (fault != cudaSuccess) return lose(s->device, fault);
                 n_launch++;
-                emu::launch(grid, block, smem, pdl, body);
+                size_t per_sm = std::min<size_t>(2048 / threads, smem ? (228 << 10) / (smem + 1024) : 32);
+                emu::launch(grid, block, smem, pdl, (size_t)device[s->device].cfg.n_sm * std::max<size_t>(per_sm, 1), body);
             },
             NULL);
     fail(e);
@@ -355,10 +356,10 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t h, enum cudaStreamCaptureStatus *
     *status = !s->cap ? cudaStreamCaptureStatusNone : s->cap->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
     return cudaSuccess;
 }
-cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+static __thread cudaStreamCaptureMode capture_mode;
+cudaError_t                           cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
-    static __thread cudaStreamCaptureMode of_thread;
-    std::swap(of_thread, *mode);
+    std::swap(capture_mode, *mode);
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags)

@@ -4,6 +4,7 @@
 #include <emu.h>
 #include <emu_types.h>
 #include <functional>
+#include <memory>
 #include <stdlib.h>
 #include <tuple>
 #include <type_traits>
@@ -14,10 +15,9 @@
 #define __host__
 #define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __noinline__    __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __grid_constant__
-#define __shared__ static thread_local /* one block at a time per OS thread */
+#define __shared__ static thread_local /* launch.cc finds them by name: no other C++ function here may have such a one */
 
 namespace emu
 {
@@ -25,11 +25,14 @@ enum { WARP = 32, SLOT = 64, BARRIERS = 16 };
 /* kinds of warp collectives: lanes that meet must mean the same one */
 enum kind { SYNC = 1, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX };
 
-struct Warp {
-    uint32_t arrived[2], mask;
+struct Meet { /* where the lanes of one mask meet */
+    uint32_t mask, arrived[2];
     uint64_t gen;
     int      kind;
     alignas(16) unsigned char slot[2][WARP][SLOT];
+};
+struct Warp {
+    std::vector<std::unique_ptr<Meet>> meet; /* usually one, of all lanes */
 };
 struct CpAsync {
     void       *dst;
@@ -44,7 +47,6 @@ struct Fiber {
     int                               lin, lane, warp;
     std::vector<CpAsync>              open;
     std::vector<std::vector<CpAsync>> groups;
-    void                             *fake; /* AddressSanitizer's own stack */
 };
 struct Block {
     dim3                         grid, dim;
@@ -55,8 +57,12 @@ struct Block {
     std::vector<int>             order;
     int                          arrived[BARRIERS];
     uint64_t                     gen[BARRIERS];
-    unsigned char               *dyn; /* dynamic shared memory, exact size */
-    uint64_t                     progress;
+    unsigned char               *dyn;                  /* dynamic shared memory, exact size */
+    uint64_t                     progress, seen;       /* seen: progress when idle and spins began to count */
+    long                         idle, spins, park_at; /* switches and calls of spin() since a thread last got on */
+    bool                         parked;               /* all it can do is wait for another block or rank */
+    std::vector<unsigned char>   statics;              /* of a parked block: its __shared__ variables */
+    char                        *stacks;
     const std::function<void()> *body;
 };
 extern __thread Block *B; /* of the block that runs on this OS thread */
@@ -69,7 +75,15 @@ void              spin(); /* in a loop that waits for another block or rank */
 /* All lanes of mask meet and leave `size` bytes each; the last one runs `last` (may be NULL) over the slots. The slots stay
  * until this lane's next collective. */
 unsigned char (*collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char (*slot)[SLOT])))[SLOT];
-void launch(dim3 grid, dim3 block, size_t smem, bool pdl, const std::function<void()> &body);
+/* blocks_max: how many of these blocks the device holds at once; a kernel whose blocks wait for each other may have no more */
+void launch(dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, const std::function<void()> &body);
+/* emu.cc and launch.cc */
+void                prepare(Block &b);   /* before a block runs */
+void                run_block(Block &b); /* until it has ended or is parked */
+void                unprepare(Block &b);
+size_t              stacks_bytes(size_t n);
+char               *stack_of(char *stacks, size_t i);
+extern emu_schedule schedule;
 /* Gives work to a stream (cudart.cc). func: the kernel, for its attributes. */
 void enqueue_kernel(cudaStream_t s, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl, std::function<void()> body);
 

@@ -1,0 +1,251 @@
+/* launch: the blocks of a kernel, one after another on the OS thread that launches, or in turns where they wait for each other.
+ * See include/emu_kernel.h. */
+#include <algorithm>
+#include <deque>
+#include <elf.h>
+#include <emu_kernel.h>
+#include <fcntl.h>
+#include <link.h>
+#include <memory>
+#include <random>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
+
+namespace emu
+{
+enum { SMEM_MAX = 227 << 10, SPIN_SECONDS = 60, GUARD = 4096 };
+
+/* ---------------------------------------------------------------- __shared__ variables */
+
+/* A __shared__ variable is a thread_local of a function: in the program's symbol table a TLS object whose name begins with _ZZ (a C++
+ * name within a function). They are one per OS thread, so a block that is parked takes their contents along. In a stripped program
+ * none are found: then they are not poisoned, and blocks that wait for each other must not use any. */
+struct Statics {
+    struct Var {
+        size_t at, size; /* in the thread's TLS block of the program */
+    };
+    std::vector<Var> var;
+    size_t           bytes = 0;
+    Statics()
+    {
+        int         fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+        struct stat st;
+        if (fd < 0) return;
+        void *map = fstat(fd, &st) == 0 ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+        close(fd);
+        if (map == MAP_FAILED) return;
+        const char *file = (const char *)map;
+        const ElfW(Ehdr) *eh = (const ElfW(Ehdr) *)map;
+        const ElfW(Shdr) *sh = (const ElfW(Shdr) *)(const void *)(file + eh->e_shoff);
+        for (int i = 0; i < eh->e_shnum; i++) {
+            if (sh[i].sh_type != SHT_SYMTAB) continue;
+            const ElfW(Sym) *sym = (const ElfW(Sym) *)(const void *)(file + sh[i].sh_offset);
+            const char *names = file + sh[sh[i].sh_link].sh_offset;
+            for (size_t j = 0; j < sh[i].sh_size / sizeof *sym; j++)
+                if ((sym[j].st_info & 15) == STT_TLS && sym[j].st_shndx != SHN_UNDEF && !strncmp(names + sym[j].st_name, "_ZZ", 3))
+                    var.push_back({ sym[j].st_value, sym[j].st_size }), bytes += sym[j].st_size;
+        }
+        munmap(map, (size_t)st.st_size);
+    }
+    static int first(struct dl_phdr_info *info, size_t, void *out) /* the program itself comes first */
+    {
+        *(char **)out = (char *)info->dlpi_tls_data;
+        return 1;
+    }
+    char *base() const
+    {
+        char *b = NULL;
+        dl_iterate_phdr(first, &b);
+        return b;
+    }
+    void poison(char *tls) const
+    {
+        for (const Var &v : var) memset(tls + v.at, 0xff, v.size);
+    }
+    void save(char *tls, std::vector<unsigned char> *to) const
+    {
+        to->resize(bytes);
+        unsigned char *p = to->data();
+        for (const Var &v : var) memcpy(p, tls + v.at, v.size), p += v.size;
+    }
+    void restore(char *tls, const std::vector<unsigned char> &from) const
+    {
+        const unsigned char *p = from.data();
+        for (const Var &v : var) memcpy(tls + v.at, p, v.size), p += v.size;
+    }
+};
+static const Statics &statics()
+{
+    static const Statics s;
+    return s;
+}
+
+/* ---------------------------------------------------------------- stacks */
+
+struct Stacks { /* of the blocks that live at once on an OS thread, kept for the next launch */
+    struct One {
+        char  *base;
+        size_t n;
+    };
+    std::vector<One> spare;
+    ~Stacks()
+    {
+        for (One &o : spare) munmap(o.base, stacks_bytes(o.n));
+    }
+    One take(size_t n)
+    {
+        while (!spare.empty()) {
+            One o = spare.back();
+            spare.pop_back();
+            if (o.n >= n) return o;
+            munmap(o.base, stacks_bytes(o.n));
+        }
+        void *p = mmap(NULL, stacks_bytes(n), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) die("no memory for stacks");
+        for (size_t i = 0; i < n; i++) mprotect(stack_of((char *)p, i) - GUARD, GUARD, PROT_NONE);
+        return One{ (char *)p, n };
+    }
+};
+static thread_local Stacks stacks;
+
+/* ---------------------------------------------------------------- the grid */
+
+struct Live {
+    Block       b;
+    Stacks::One st;
+    Live(dim3 grid, dim3 block, size_t n, size_t smem, const std::function<void()> *body) : st(stacks.take(n))
+    {
+        b.grid = grid, b.dim = block, b.n = (int)n, b.body = body, b.stacks = st.base;
+        b.f.resize(n);
+        b.w.resize((n + WARP - 1) / WARP);
+        b.order.resize(n);
+        /* Exactly as large as asked for, so that AddressSanitizer sees the end. */
+        void *dyn = NULL;
+        if (posix_memalign(&dyn, 128, smem ? smem : 1)) die("no memory for shared memory");
+        b.dyn = (unsigned char *)dyn;
+    }
+    ~Live()
+    {
+        free(b.dyn);
+        stacks.spare.push_back(st);
+    }
+};
+
+static void check_end(const Block &b, bool pdl)
+{
+    bool waited = !pdl;
+    B = const_cast<Block *>(&b); /* for die */
+    for (const Fiber &f : b.f) {
+        waited |= f.waited;
+        if (!f.open.empty()) die("a thread ends with a cp.async that was not committed");
+        for (const std::vector<CpAsync> &g : f.groups)
+            if (!g.empty()) die("a thread ends with a cp.async that was not waited for");
+    }
+    /* The end of a kernel says nothing about the one before it unless somebody waited: transitivity is the kernel's duty. */
+    if (!waited) die("launched with programmatic dependency, but no thread of the block calls pdl_wait");
+    for (const Warp &w : b.w)
+        for (const std::unique_ptr<Meet> &m : w.meet)
+            if (m->arrived[m->gen & 1]) die("the block ends with lanes at a collective");
+    for (int i = 0; i < BARRIERS; i++)
+        if (b.arrived[i]) die("the block ends with threads at a barrier");
+    B = NULL;
+}
+
+static double seconds()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void launch(dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, const std::function<void()> &body)
+{
+    size_t n = (size_t)block.x * block.y * block.z;
+    if (B) die("a launch within a kernel");
+    if (n < 1 || n > 1024 || smem > SMEM_MAX) die("a block of this size was not refused");
+    const Statics      &sh = statics();
+    char               *tls = sh.base();
+    std::mt19937        rng(schedule.seed);
+    std::vector<size_t> ids((size_t)grid.x * grid.y * grid.z);
+    for (size_t i = 0; i < ids.size(); i++) ids[i] = i;
+    if (schedule.order == EMU_REVERSED) std::reverse(ids.begin(), ids.end());
+    if (schedule.order == EMU_RANDOM) std::shuffle(ids.begin(), ids.end(), rng);
+
+    size_t                            next = 0;
+    std::deque<std::unique_ptr<Live>> parked;
+    std::unique_ptr<Live>             spare;
+    bool                              stuck = false; /* the last block that ran could only wait */
+    uint64_t                          moved = 1, turns = 0;
+    double                            since = 0;
+    while (next < ids.size() || !parked.empty()) {
+        std::unique_ptr<Live> l;
+        if (next < ids.size() && (parked.empty() || (stuck && parked.size() < blocks_max))) {
+            if (spare)
+                l = std::move(spare);
+            else
+                l.reset(new Live(grid, block, n, smem, &body));
+            Block &b = l->b;
+            size_t id = ids[next++];
+            b.bid = uint3{ (unsigned)(id % grid.x), (unsigned)(id / grid.x % grid.y), (unsigned)(id / ((size_t)grid.x * grid.y)) };
+            for (size_t i = 0; i < n; i++) b.order[i] = schedule.order == EMU_REVERSED ? (int)(n - 1 - i) : (int)i;
+            if (schedule.order == EMU_RANDOM) std::shuffle(b.order.begin(), b.order.end(), rng);
+            if (smem) memset(b.dyn, 0xff, smem); /* NaN */
+            sh.poison(tls);
+            prepare(b);
+        } else {
+            l = std::move(parked.front());
+            parked.pop_front();
+            if (!l->b.statics.empty()) sh.restore(tls, l->b.statics);
+        }
+        uint64_t before = l->b.progress;
+        run_block(l->b);
+        stuck = l->b.parked;
+        moved += l->b.progress - before;
+        if (!stuck) {
+            check_end(l->b, pdl);
+            unprepare(l->b);
+            moved++;
+            spare = std::move(l);
+        } else {
+            sh.save(tls, &l->b.statics);
+            parked.push_back(std::move(l));
+            if (moved) moved = 0, since = seconds(), turns = 0;
+            if (++turns > parked.size()) sched_yield(); /* nobody here can: a rank on another OS thread must */
+            if (turns % 64 == 0 && seconds() - since > SPIN_SECONDS) {
+                B = &parked.back()->b;
+                die("deadlock: blocks have waited for another block or rank for a minute");
+            }
+        }
+    }
+}
+} // namespace emu
+
+/* ---------------------------------------------------------------- schedules */
+
+void emu_set_schedule(const struct emu_schedule *s)
+{
+    static const emu_schedule plain = { EMU_IN_ORDER, false, false, 1 };
+    emu::schedule = s ? *s : plain;
+    emu::cp_eager = emu::schedule.eager;
+}
+struct emu_schedule emu_schedule_at(uint32_t i)
+{
+    return emu_schedule{ (emu_order)(i % EMU_ORDERS), i / EMU_ORDERS % 2 != 0, i / EMU_ORDERS / 2 % 2 != 0, 1 };
+}
+static thread_local char schedule_text[64];
+
+const char *emu_schedule_name(const struct emu_schedule *s)
+{
+    static const char *const order[] = { "in order", "reversed", "random" };
+    snprintf(schedule_text, sizeof schedule_text, "%s, %s, %s", order[s->order], s->greedy ? "greedy" : "lockstep",
+             s->eager ? "eager" : "lazy");
+    return schedule_text;
+}

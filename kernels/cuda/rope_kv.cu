@@ -1,0 +1,220 @@
+/* qkv: RMSNorm of q and k heads (optional), RoPE, K and V to the pool: one pass over the fused projection.   truth: kernels/ref/rope.c
+ *   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim], in place   pool bf16 [block][layer][k,v][kv_head][token][head_dim]
+ *
+ * A block has one row and some of its heads. Cosines and sines of the row are computed once per block, before the wait for the product
+ * that comes before: they need positions alone. Everything between is fp32; q and k are rounded once to act, K and V once to bf16.
+ * A head's numbers go in pairs (i, i + rot / 2); what partial rotary leaves alone goes in pairs too, turned by nothing. */
+#include "base/check.h"
+#include "kernels/cuda/vec.cuh"
+
+enum { QKV_THREADS = 128, QKV_HALF_MAX = 256 /* pairs of a head */, QKV_EACH = 8 /* pairs of a lane of the fast kernel */ };
+
+struct qkv_args {
+    void           *qkv;
+    const float    *q_norm, *k_norm, *inv_freq;
+    float           eps, rope_scale;
+    uint32_t        n_head, n_kv_head, head_dim, half; /* half: pairs that are turned */
+    __nv_bfloat16  *pool;                              /* K of head 0, token 0 of block 0 in this layer */
+    size_t          block_stride, v_offset;            /* elements */
+    uint32_t        block_tokens;
+    const uint32_t *pos, *row_seq, *page_start, *page;
+};
+
+/* sin and cos of x >= 0: reduction by pi / 2 in three parts (Cody & Waite), then polynomials (minimax over +-pi / 4, Cephes sinf and
+ * cosf). n * part is exact in the fused step for n below 2^22, so it holds for positions up to 4 million. sincosf of CUDA has a slow
+ * path for large x that works in a frame on the stack. */
+static __device__ __forceinline__ void qkv_sincos(float x, float *sin_out, float *cos_out)
+{
+    float n = rintf(__fmul_rn(x, 0.636619772f));
+    float r = __fmaf_rn(n, -1.57079637f, x);
+    r = __fmaf_rn(n, 4.37113883e-8f, r);
+    r = __fmaf_rn(n, 1.71512449e-15f, r);
+    float r2 = __fmul_rn(r, r);
+    float s = __fmaf_rn(r2, -1.9515295891e-4f, 8.3321608736e-3f);
+    s = __fmaf_rn(s, r2, -1.6666654611e-1f);
+    s = __fmaf_rn(__fmul_rn(s, r2), r, r);
+    float c = __fmaf_rn(r2, 2.443315711809948e-5f, -1.388731625493765e-3f);
+    c = __fmaf_rn(c, r2, 4.166664568298827e-2f);
+    c = __fmaf_rn(__fmul_rn(c, r2), r2, __fmaf_rn(r2, -0.5f, 1.0f));
+    uint32_t quadrant = (uint32_t)(int)n;
+    float    s_out = quadrant & 1 ? c : s, c_out = quadrant & 1 ? s : c;
+    *sin_out = quadrant & 2 ? -s_out : s_out;
+    *cos_out = (quadrant + 1) & 2 ? -c_out : c_out;
+}
+
+/* cos and sin of all pairs of the row, times rope_scale, for the block */
+static __device__ __forceinline__ void qkv_angles(const struct qkv_args &a, uint32_t pos, float *cosine, float *sine)
+{
+    for (uint32_t i = threadIdx.x; i < a.half; i += QKV_THREADS) {
+        float s, c;
+        qkv_sincos(__fmul_rn((float)pos, a.inv_freq[i]), &s, &c); /* in float32, as the checkpoints were trained */
+        cosine[i] = __fmul_rn(c, a.rope_scale);
+        sine[i] = __fmul_rn(s, a.rope_scale);
+    }
+}
+
+/* Where K of this position lies for KV head 0 (V is v_offset behind); NULL: nowhere. */
+static __device__ __forceinline__ __nv_bfloat16 *qkv_slot(const struct qkv_args &a, uint32_t seq, uint32_t pos)
+{
+    uint32_t block = a.page[a.page_start[seq] + pos / a.block_tokens];
+    if (block == UINT32_MAX) return NULL;
+    return a.pool + (size_t)block * a.block_stride + (size_t)(pos % a.block_tokens) * a.head_dim;
+}
+
+static __device__ __forceinline__ void qkv_turn(float &x, float &y, float c, float s)
+{
+    float x1 = __fmaf_rn(x, c, -__fmul_rn(y, s));
+    y = __fmaf_rn(y, c, __fmul_rn(x, s));
+    x = x1;
+}
+
+/* Heads whose pairs come eight at a time, 16-byte aligned. LANES: of a head, each with at most one group of eight pairs. */
+template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_qkv(const struct qkv_args a)
+{
+    __shared__ float cosine[QKV_HALF_MAX], sine[QKV_HALF_MAX];
+    uint32_t         row = blockIdx.x, seq = a.row_seq[row], n_head = a.n_head + 2 * a.n_kv_head;
+    if (seq == UINT32_MAX) { /* padding */
+        pdl_wait();
+        pdl_launch();
+        return;
+    }
+    uint32_t pos = a.pos[row];
+    qkv_angles(a, pos, cosine, sine);
+    uint32_t       head = blockIdx.y * (QKV_THREADS / LANES) + threadIdx.x / LANES, group = threadIdx.x % LANES;
+    __nv_bfloat16 *slot = qkv_slot(a, seq, pos);
+    uint32_t       turned = a.half / QKV_EACH, plain = (a.head_dim / 2 - a.half) / QKV_EACH;
+    bool           in = head < n_head && group < turned + plain, is_turned = group < turned;
+    /* where the two elements of the first pair of this lane lie */
+    uint32_t i = is_turned ? group * QKV_EACH : 2 * a.half + (group - turned) * QKV_EACH;
+    uint32_t j = i + (is_turned ? a.half : plain * QKV_EACH);
+    bool     is_v = head >= a.n_head + a.n_kv_head, is_q = head < a.n_head;
+    T       *x = (T *)a.qkv + ((size_t)row * n_head + head) * a.head_dim;
+    __syncthreads();
+    pdl_wait();
+    uint4 u = make_uint4(0, 0, 0, 0), v = u;
+    if (in) {
+        u = *(const uint4 *)(x + i);
+        v = *(const uint4 *)(x + j);
+    }
+    pdl_launch();
+    float f[QKV_EACH], g[QKV_EACH];
+    act_load8<T>(f, u);
+    act_load8<T>(g, v);
+    const float *norm = is_v ? NULL : is_q ? a.q_norm : a.k_norm;
+    float        sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < QKV_EACH; k++) sum = __fmaf_rn(f[k], f[k], __fmaf_rn(g[k], g[k], sum));
+#pragma unroll
+    for (int m = LANES / 2; m; m >>= 1) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, m));
+    if (!in) return;
+    if (norm) {
+        float scale = 1.0f / sqrtf(__fadd_rn(sum / (float)a.head_dim, a.eps));
+#pragma unroll
+        for (int k = 0; k < QKV_EACH; k++) {
+            f[k] = __fmul_rn(__fmul_rn(f[k], scale), norm[i + k]);
+            g[k] = __fmul_rn(__fmul_rn(g[k], scale), norm[j + k]);
+        }
+    }
+    if (!is_v && is_turned) {
+#pragma unroll
+        for (int k = 0; k < QKV_EACH; k++) qkv_turn(f[k], g[k], cosine[i + k], sine[i + k]);
+    }
+    if (!is_v) {
+        *(uint4 *)(x + i) = act_store8<T>(f);
+        *(uint4 *)(x + j) = act_store8<T>(g);
+    }
+    if (is_q || !slot) return;
+    __nv_bfloat16 *to =
+        slot + (size_t)(is_v ? head - a.n_head - a.n_kv_head : head - a.n_head) * a.block_tokens * a.head_dim + (is_v ? a.v_offset : 0);
+    *(uint4 *)(to + i) = act_store8<__nv_bfloat16>(f);
+    *(uint4 *)(to + j) = act_store8<__nv_bfloat16>(g);
+}
+
+/* The same for any head: a warp each, number by number. A lane changes only pairs of its own. */
+template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(const struct qkv_args a)
+{
+    __shared__ float cosine[QKV_HALF_MAX], sine[QKV_HALF_MAX];
+    uint32_t         row = blockIdx.x, seq = a.row_seq[row], n_head = a.n_head + 2 * a.n_kv_head, lane = threadIdx.x % WARP;
+    uint32_t         head = blockIdx.y * (QKV_THREADS / WARP) + threadIdx.x / WARP;
+    if (seq == UINT32_MAX) {
+        pdl_wait();
+        pdl_launch();
+        return;
+    }
+    uint32_t pos = a.pos[row];
+    qkv_angles(a, pos, cosine, sine);
+    __syncthreads();
+    pdl_wait();
+    pdl_launch();
+    if (head >= n_head) return;
+    bool         is_v = head >= a.n_head + a.n_kv_head, is_q = head < a.n_head;
+    T           *x = (T *)a.qkv + ((size_t)row * n_head + head) * a.head_dim;
+    const float *norm = is_v ? NULL : is_q ? a.q_norm : a.k_norm;
+    float        scale = 1.0f, sum = 0.0f;
+    if (norm) {
+        for (uint32_t i = lane; i < a.head_dim; i += WARP) sum = __fmaf_rn(act_load(x[i]), act_load(x[i]), sum);
+        scale = 1.0f / sqrtf(__fadd_rn(warp_sum(sum) / (float)a.head_dim, a.eps));
+    }
+    __nv_bfloat16 *to = is_q ? NULL : qkv_slot(a, seq, pos);
+    if (to) to += (size_t)(is_v ? head - a.n_head - a.n_kv_head : head - a.n_head) * a.block_tokens * a.head_dim + (is_v ? a.v_offset : 0);
+    for (uint32_t i = lane; i < a.head_dim - a.half; i += WARP) { /* pairs (i, i + half), then what is left alone */
+        uint32_t p = i < a.half ? i : i + a.half, q = p + a.half;
+        bool     pair = i < a.half;
+        float    f = act_load(x[p]), g = pair ? act_load(x[q]) : 0.0f;
+        if (norm) {
+            f = __fmul_rn(__fmul_rn(f, scale), norm[p]);
+            g = pair ? __fmul_rn(__fmul_rn(g, scale), norm[q]) : 0.0f;
+        }
+        if (pair && !is_v) qkv_turn(f, g, cosine[i], sine[i]);
+        if (!is_v) {
+            x[p] = act_store<T>(f);
+            if (pair) x[q] = act_store<T>(g);
+        }
+        if (!to) continue;
+        to[p] = __float2bfloat16_rn(f);
+        if (pair) to[q] = __float2bfloat16_rn(g);
+    }
+}
+
+template <class T> static void qkv_launch(struct cuda_dev *d, const struct qkv_args &a, uint32_t n_row)
+{
+    uint32_t n_head = a.n_head + 2 * a.n_kv_head, plain = a.head_dim - 2 * a.half, groups = a.head_dim / (2 * QKV_EACH);
+    bool     fast = a.half % QKV_EACH == 0 && plain % (2 * QKV_EACH) == 0 && groups <= WARP && ((uintptr_t)a.qkv & 15) == 0 &&
+                ((uintptr_t)a.pool & 15) == 0;
+    uint32_t lanes = fast ? 4 : WARP;
+    while (fast && lanes < groups) lanes *= 2;
+    dim3 grid(n_row, (n_head * lanes + QKV_THREADS - 1) / QKV_THREADS);
+    if (!fast)
+        LAUNCH(k_qkv_odd<T>, grid, QKV_THREADS, 0, d, a);
+    else if (lanes == 4)
+        LAUNCH((k_qkv<T, 4>), grid, QKV_THREADS, 0, d, a);
+    else if (lanes == 8)
+        LAUNCH((k_qkv<T, 8>), grid, QKV_THREADS, 0, d, a);
+    else if (lanes == 16)
+        LAUNCH((k_qkv<T, 16>), grid, QKV_THREADS, 0, d, a);
+    else
+        LAUNCH((k_qkv<T, 32>), grid, QKV_THREADS, 0, d, a);
+}
+
+extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    CHECK(o->head_dim == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer && kv->dtype == DT_BF16);
+    CHECK(o->rot <= o->head_dim && o->rot / 2 <= QKV_HALF_MAX);
+    if (!b->n_row) return;
+    struct qkv_args a;
+    memset(&a, 0, sizeof a);
+    a.qkv = o->qkv, a.q_norm = o->q_norm, a.k_norm = o->k_norm, a.inv_freq = o->inv_freq;
+    a.eps = o->eps, a.rope_scale = o->rope_scale;
+    a.n_head = o->n_head, a.n_kv_head = o->n_kv_head, a.head_dim = o->head_dim, a.half = o->inv_freq ? o->rot / 2 : 0;
+    a.v_offset = (size_t)kv->n_kv_head * kv->block_tokens * kv->head_dim;
+    a.block_stride = (size_t)kv->n_layer * 2 * a.v_offset;
+    a.pool = (__nv_bfloat16 *)kv->base + (size_t)o->layer * 2 * a.v_offset;
+    a.block_tokens = kv->block_tokens;
+    a.pos = b->pos, a.row_seq = b->row_seq, a.page_start = b->page_start, a.page = b->page;
+    if (dev->act == DT_F16)
+        qkv_launch<__half>(d, a, b->n_row);
+    else
+        qkv_launch<__nv_bfloat16>(d, a, b->n_row);
+    cuda_launched(d, "qkv");
+}

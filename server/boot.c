@@ -228,6 +228,7 @@ int boot_text(struct boot *b, const struct config *cfg)
     b->cfg = cfg;
     int code = open_source(b);
     if (code) return code;
+    b->src.dummy = !strcmp(cfg->load_format, "dummy");
     enum status st = model_spec_load(&b->src, &b->spec, b->err, sizeof b->err);
     if (st) return st == ST_NOT_FOUND ? EXIT_CONFIG : exit_of(st);
     b->spec_loaded = true;
@@ -352,6 +353,8 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
         .utilization = cfg->gpu_memory_utilization,
         .deterministic = cfg->deterministic,
         .eager = cfg->enforce_eager,
+        .gemm_file = cfg->gemm_file,
+        .cublaslt = cfg->cublaslt,
         .n_thread = cfg->threads,
         .load = { .weight_dtype = dtype_of(cfg->dtype),
                   .kv_dtype = dtype_of(cfg->kv_dtype),

@@ -17,6 +17,7 @@
 /* clang-format off */
 static const struct opt options[] = {
     { "model", "model", OPT_STR, AT(model), "", 0, 0, "DIR", "model folder (safetensors, config.json, tokenizer.json); empty: the embedded pebble" },
+    { NULL, "load-format", OPT_ENUM, AT(load_format), "auto", 0, 0, "auto|dummy", "dummy: weights are made up, no checkpoint is read; for measuring" },
     { NULL, "served-model-name", OPT_LIST, AT(served_name), "", 0, 0, "NAME", "name clients use; repeatable, the first is shown" },
     { NULL, "chat-template", OPT_STR, AT(chat_template), "", 0, 0, "FILE", "chat template instead of the model's own" },
     { NULL, "generation-config", OPT_ENUM, AT(generation_config), "auto", 0, 0, "auto|vllm", "auto: sampling defaults of generation_config.json; vllm: neutral ones" },
@@ -30,6 +31,8 @@ static const struct opt options[] = {
     { NULL, "gpu-memory-utilization", OPT_NUM, AT(gpu_memory_utilization), "0.9", 0, 1, "SHARE", "share of each GPU's memory that may be in use, other processes included" },
     { NULL, "deterministic", OPT_BOOL, AT(deterministic), "false", 0, 0, NULL, "GPU: the same bits for a sequence whatever runs beside it; some speed is lost" },
     { NULL, "enforce-eager", OPT_BOOL, AT(enforce_eager), "false", 0, 0, NULL, "GPU: launch every kernel by itself, no CUDA graphs; slower" },
+    { NULL, "gemm-file", OPT_STR, AT(gemm_file), "", 0, 0, "FILE", "GPU: algorithms that 'spillway tune' wrote; empty: where it writes by itself" },
+    { NULL, "cublaslt", OPT_STR, AT(cublaslt), "", 0, 0, "FILE", "GPU: the cuBLASLt library; empty: libcublasLt.so.13 or .12; none: our own slower kernel" },
     { NULL, "threads", OPT_U32, AT(threads), "0", 0, 1024, "N", "compute threads of the cpu device; 0: the CPUs this container may use" },
 
     { "engine", "max-num-seqs", OPT_U32, AT(max_num_seqs), "64", 1, 65536, "N", "sequences that run at one time" },
@@ -524,7 +527,8 @@ int config_check(const struct config *c, char *err, size_t n_err)
 
 void config_help(struct buf *out)
 {
-    buf_puts(out, "usage: spillway [serve [DIR]] [--option value | --option=value]...\n\n"
+    buf_puts(out, "usage: spillway [serve [DIR]] [--option value | --option=value]...\n"
+                  "       spillway tune --model DIR | --shape NAME   finds the GPU's fastest matrix products; tune --help says more\n\n"
                   "Every option can also come from the environment (SPILLWAY_ and the name in capitals, '-' as '_')\n"
                   "or from a file (--config). Flags win over the environment, the environment over the file.\n");
     for (size_t i = 0; i < N_OPTION; i++) {

@@ -17,7 +17,7 @@ enum { CUDA_DEVICES_MAX = 64 };
 
 struct config {
     /* model */
-    const char     *model, *chat_template, *generation_config;
+    const char     *model, *load_format, *chat_template, *generation_config;
     struct str_list served_name;
     /* device */
     const char *device, *dtype, *kv_dtype;
@@ -26,6 +26,7 @@ struct config {
     double          gpu_memory_utilization;
     struct str_list cuda_device; /* numbers, as cuda_ordinals reads them */
     bool            deterministic, enforce_eager;
+    const char     *gemm_file, *cublaslt;
     /* engine */
     uint32_t max_model_len, max_num_seqs, max_batch_tokens, prefill_chunk, block_size;
     uint64_t kv_bytes;

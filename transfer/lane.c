@@ -16,16 +16,20 @@ void lane_init(struct xfer_lane *l, const struct lane_ops *ops)
 
 static uint64_t average(uint64_t old, uint64_t v) { return old ? old - old / 8 + v / 8 : v; }
 
-/* Two numbers out of times and sizes: what is large tells the bandwidth, what is small the latency. */
-static void lane_learn(struct xfer_lane *l, uint64_t bytes, uint64_t us)
+/* Bandwidth: bytes over the time in which the lane had work, both halved now and then so that old times fade. Latency: what
+ * small ones take that find the lane idle. */
+static void lane_learn(struct xfer_lane *l, uint64_t bytes, uint64_t begin_us, uint64_t now_us)
 {
-    enum { LARGE = 256 << 10 };
-    if (bytes >= LARGE) {
-        uint64_t old = atomic_load_explicit(&l->ns_per_mib, memory_order_relaxed);
-        atomic_store_explicit(&l->ns_per_mib, average(old, us * 1000 * 1048576 / bytes + 1), memory_order_relaxed);
-    } else {
+    enum { SMALL = 64 << 10, FADE_NS = 200000000 };
+    bool     idle = begin_us >= l->last_done_us;
+    uint64_t ns = (now_us - (idle ? begin_us : l->last_done_us)) * 1000;
+    uint64_t busy = atomic_load_explicit(&l->busy_ns, memory_order_relaxed) + ns;
+    uint64_t sum = atomic_load_explicit(&l->busy_bytes, memory_order_relaxed) + bytes;
+    atomic_store_explicit(&l->busy_ns, busy > FADE_NS ? busy / 2 : busy, memory_order_relaxed);
+    atomic_store_explicit(&l->busy_bytes, busy > FADE_NS ? sum / 2 : sum, memory_order_relaxed);
+    if (idle && bytes < SMALL) {
         uint64_t old = atomic_load_explicit(&l->latency_ns, memory_order_relaxed);
-        atomic_store_explicit(&l->latency_ns, average(old, us * 1000 + 1), memory_order_relaxed);
+        atomic_store_explicit(&l->latency_ns, average(old, ns + 1), memory_order_relaxed);
     }
 }
 
@@ -39,10 +43,11 @@ static void finish(struct xfer_item *it, enum status st)
     atomic_fetch_add_explicit(&l->n_done, 1, memory_order_relaxed);
     if (st == ST_OK) {
         atomic_fetch_add_explicit(&l->bytes, it->job.bytes, memory_order_relaxed);
-        if (it->begin_us) lane_learn(l, it->job.bytes, now - begin);
+        if (it->begin_us) lane_learn(l, it->job.bytes, begin, now);
     } else {
         atomic_fetch_add_explicit(&l->n_failed, 1, memory_order_relaxed);
     }
+    l->last_done_us = now;
     atomic_fetch_sub_explicit(&l->n_queued, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&l->queued_bytes, it->job.bytes, memory_order_relaxed);
     CHECK(ring_push(&l->x->done, it)); /* the owner may free it from here on */
@@ -59,7 +64,7 @@ void lane_done(struct xfer_item *it, enum status st)
 bool lane_digest(struct xfer_item *it, const void *p)
 {
     if (it->job.digest_mode == XFER_DIGEST_NONE) return true;
-    CHECK(it->job.skip <= it->job.bytes && it->job.tail <= it->job.bytes - it->job.skip - it->job.tail);
+    CHECK(it->job.skip <= it->job.bytes && it->job.tail <= it->job.bytes - it->job.skip);
     struct digest d = digest_of(&it->lane->x->cfg.key, (const char *)p + it->job.skip, it->job.bytes - it->job.skip - it->job.tail);
     it->done.digest = d;
     return it->job.digest_mode == XFER_DIGEST_MAKE || digest_equal(d, it->job.digest);

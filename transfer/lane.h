@@ -40,7 +40,8 @@ struct xfer_lane {
     uint32_t               n_begun;
     struct list            queue[XFER_PRIOS];
     _Atomic bool           stop;
-    _Atomic uint64_t       n_done, n_failed, bytes, n_queued, queued_bytes, ns_per_mib, latency_ns; /* the last two: averages */
+    _Atomic uint64_t       n_done, n_failed, bytes, n_queued, queued_bytes, busy_ns, busy_bytes, latency_ns;
+    uint64_t               last_done_us; /* the thread's */
 };
 
 void lane_init(struct xfer_lane *l, const struct lane_ops *ops);

@@ -15,7 +15,8 @@ enum status xfer_create(const struct xfer_cfg *cfg, struct xfer **x_out)
     x->cfg = *cfg;
     if (!x->cfg.clock) x->cfg.clock = clock_us;
     x->done.fd = -1;
-    enum status st = pool_init(&x->items, "transfers", cfg->jobs_max, sizeof(struct xfer_item));
+    x->ticket = calloc(cfg->jobs_max, sizeof *x->ticket);
+    enum status st = x->ticket ? pool_init(&x->items, "transfers", cfg->jobs_max, sizeof(struct xfer_item)) : ST_NOMEM;
     if (!st) st = ring_init(&x->done, cfg->jobs_max);
     if (st) {
         xfer_free(x);
@@ -54,6 +55,7 @@ void xfer_free(struct xfer *x)
     }
     if (x->done.fd >= 0) ring_free(&x->done);
     if (x->items.mem) pool_free(&x->items);
+    free(x->ticket);
     free(x);
 }
 
@@ -104,7 +106,8 @@ enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *tick
     it->job = *job;
     it->src = *src, it->dst = *dst;
     it->lane = lane;
-    it->ticket = ++x->n_posted << 24 | pool_index(&x->items, it);
+    uint32_t index = pool_index(&x->items, it);
+    it->ticket = x->ticket[index] = ++x->n_posted << 24 | index;
     it->post_us = x->cfg.clock();
     it->done.cookie = job->cookie;
     it->done.bytes = job->bytes;
@@ -118,8 +121,9 @@ enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *tick
 
 void xfer_cancel(struct xfer *x, uint64_t ticket)
 {
-    struct xfer_item *it = (struct xfer_item *)(void *)(x->items.mem + (ticket & 0xffffff) * x->items.size);
-    if (it->ticket == ticket) atomic_store_explicit(&it->canceled, true, memory_order_release);
+    uint32_t          index = ticket & 0xffffff;
+    struct xfer_item *it = (struct xfer_item *)(void *)(x->items.mem + index * x->items.size);
+    if (x->ticket[index] == ticket) atomic_store_explicit(&it->canceled, true, memory_order_release);
 }
 
 uint32_t xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max)
@@ -129,7 +133,7 @@ uint32_t xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max)
     for (struct xfer_item *it; n < max && (it = ring_pop(&x->done)); n++) {
         done[n] = it->done;
         x->refs[it->job.src]--, x->refs[it->job.dst]--;
-        it->ticket = 0;
+        x->ticket[it->ticket & 0xffffff] = 0;
         pool_put(&x->items, it);
     }
     return n;
@@ -143,8 +147,9 @@ void xfer_ack(struct xfer *x) { ring_ack(&x->done); }
 
 static double bytes_per_s(const struct xfer_lane *l)
 {
-    uint64_t ns = atomic_load_explicit(&l->ns_per_mib, memory_order_relaxed);
-    return ns ? 1048576.0 * 1e9 / (double)ns : 0;
+    uint64_t ns = atomic_load_explicit(&l->busy_ns, memory_order_relaxed),
+             bytes = atomic_load_explicit(&l->busy_bytes, memory_order_relaxed);
+    return ns ? (double)bytes * 1e9 / (double)ns : 0;
 }
 
 uint32_t xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max)

@@ -76,5 +76,5 @@ int         xfer_fd(const struct xfer *x); /* readable when something may be don
 bool        xfer_arm(struct xfer *x);      /* false: poll again first */
 void        xfer_ack(struct xfer *x);      /* after a wake */
 uint32_t    xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max); /* lanes */
-/* What a job of so many bytes between these kinds takes when posted now, in us, the queue before it included; 0: no lane. */
+/* What a job of so many bytes between these kinds takes when posted now, in us, the queue before it included; 0: no lane, or nothing is known of it. */
 double xfer_estimate_us(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes);

@@ -10,6 +10,7 @@ struct xfer {
     struct ring       done;
     struct xfer_lane *lane[XFER_LANES_MAX];
     uint32_t          n_lane;
+    uint64_t         *ticket; /* [jobs_max] of the items that are out; 0 */
     uint64_t          n_posted;
     struct xfer_seg   seg[SEGS_MAX];
     bool              used[SEGS_MAX];

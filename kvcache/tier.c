@@ -1,0 +1,393 @@
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "kvcache/tier_impl.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { COPIES_MAX = 32, LOAD_MIN_TOKENS = 64, SKETCH_MAX = 15, PROBES = 16 };
+
+/* ---- slots */
+
+static uint32_t bucket_of(const struct kv_tiers *t, const struct kv_key *k) { return (uint32_t)kv_key_hash(k) & (t->n_bucket - 1); }
+
+int32_t slot_find(const struct kv_tiers *t, const struct kv_key *key)
+{
+    int32_t i = t->bucket[bucket_of(t, key)];
+    while (i != SLOT_NONE && !kv_key_equal(&t->slot[i].key, key)) i = t->slot[i].next;
+    return i;
+}
+
+static void lru_remove(struct kv_tiers *t, int32_t i)
+{
+    struct host_slot *s = &t->slot[i];
+    *(s->newer == SLOT_NONE ? &t->newest : &t->slot[s->newer].older) = s->older;
+    *(s->older == SLOT_NONE ? &t->oldest : &t->slot[s->older].newer) = s->newer;
+}
+static void lru_newest(struct kv_tiers *t, int32_t i)
+{
+    struct host_slot *s = &t->slot[i];
+    s->newer = SLOT_NONE, s->older = t->newest;
+    *(t->newest == SLOT_NONE ? &t->oldest : &t->slot[t->newest].newer) = i;
+    t->newest = i;
+}
+void slot_touch(struct kv_tiers *t, int32_t i)
+{
+    if (t->slot[i].state != SLOT_READY) return;
+    lru_remove(t, i);
+    lru_newest(t, i);
+}
+
+void slot_drop(struct kv_tiers *t, int32_t i)
+{
+    struct host_slot *s = &t->slot[i];
+    CHECK(s->state != SLOT_FREE && s->readers == 0);
+    int32_t *at = &t->bucket[bucket_of(t, &s->key)];
+    while (*at != i) {
+        CHECK(*at != SLOT_NONE);
+        at = &t->slot[*at].next;
+    }
+    *at = s->next;
+    if (s->state == SLOT_READY) {
+        lru_remove(t, i);
+        t->n_ready--;
+    }
+    *s = (struct host_slot){ .next = t->free, .state = SLOT_FREE };
+    t->free = i;
+    t->n_free++;
+}
+
+/* Oldest first; what a store holds as well is no loss and goes before what it does not, within a few. */
+static int32_t victim(const struct kv_tiers *t)
+{
+    enum { LOOK = 32 };
+    int32_t first = SLOT_NONE;
+    int     n = 0;
+    for (int32_t i = t->oldest; i != SLOT_NONE && n < LOOK; i = t->slot[i].newer) {
+        if (t->slot[i].readers) continue;
+        if (t->slot[i].store) return i;
+        if (first == SLOT_NONE) first = i;
+        n++;
+    }
+    return first;
+}
+
+int32_t slot_take(struct kv_tiers *t, const struct kv_key *key)
+{
+    if (t->free == SLOT_NONE) {
+        int32_t v = victim(t);
+        if (v == SLOT_NONE) return SLOT_NONE;
+        slot_drop(t, v);
+        t->stats.tier[KV_TIER_HOST].evicted++;
+    }
+    int32_t           i = t->free;
+    struct host_slot *s = &t->slot[i];
+    t->free = s->next;
+    t->n_free--;
+    int32_t *head = &t->bucket[bucket_of(t, key)];
+    *s = (struct host_slot){ .key = *key, .next = *head, .newer = SLOT_NONE, .older = SLOT_NONE, .state = SLOT_FILLING };
+    *head = i;
+    return i;
+}
+
+void slot_ready(struct kv_tiers *t, int32_t i, struct digest payload)
+{
+    struct host_slot *s = &t->slot[i];
+    CHECK(s->state == SLOT_FILLING);
+    s->payload = payload;
+    s->state = SLOT_READY;
+    t->n_ready++;
+    lru_newest(t, i);
+}
+
+void slot_unread(struct kv_tiers *t, int32_t i)
+{
+    struct host_slot *s = &t->slot[i];
+    CHECK(s->readers > 0);
+    if (--s->readers == 0 && s->doomed) slot_drop(t, i);
+}
+
+/* ---- what is on its way */
+
+struct flight *flight_new(struct kv_tiers *t, enum flight_kind kind)
+{
+    if (!t->n_free_flight) return NULL;
+    struct flight *f = &t->flight[t->free_flight[--t->n_free_flight]];
+    *f = (struct flight){ .kind = kind, .used = true, .slot = SLOT_NONE };
+    return f;
+}
+void flight_free(struct kv_tiers *t, struct flight *f)
+{
+    f->used = false;
+    t->free_flight[t->n_free_flight++] = (uint32_t)(f - t->flight);
+}
+
+/* ---- how often: a count-min sketch with conservative update (Estan and Varghese 2002), aged as in TinyLFU (Einziger et al. 2017) */
+
+static uint32_t sketch_at(const struct kv_tiers *t, const struct kv_key *k, uint32_t row)
+{
+    uint32_t h;
+    memcpy(&h, k->b + 8 + 4 * row, 4);
+    return row * t->sketch_n + (h & (t->sketch_n - 1));
+}
+uint32_t sketch_get(const struct kv_tiers *t, const struct kv_key *key)
+{
+    uint32_t n = SKETCH_MAX;
+    for (uint32_t r = 0; r < SKETCH_ROWS; r++) n = t->sketch[sketch_at(t, key, r)] < n ? t->sketch[sketch_at(t, key, r)] : n;
+    return n;
+}
+uint32_t sketch_add(struct kv_tiers *t, const struct kv_key *key)
+{
+    uint32_t n = sketch_get(t, key);
+    if (n == SKETCH_MAX) return n;
+    for (uint32_t r = 0; r < SKETCH_ROWS; r++)
+        if (t->sketch[sketch_at(t, key, r)] == n) t->sketch[sketch_at(t, key, r)]++;
+    if (++t->sketch_adds >= t->sketch_n) {
+        t->sketch_adds = 0;
+        for (uint32_t i = 0; i < SKETCH_ROWS * t->sketch_n; i++) t->sketch[i] /= 2;
+    }
+    return n + 1;
+}
+
+int store_of(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out)
+{
+    for (uint32_t i = 0; i < t->cfg.n_store; i++)
+        if (kv_store_find(t->store[i], key, place_out)) return (int)i;
+    return -1;
+}
+
+/* ---- life */
+
+static enum status take_slab(struct kv_tiers *t, char *err, size_t err_bytes)
+{
+    uint64_t bytes = t->n_slot * t->stride;
+    t->slab_fd = memfd_create("spillway-kv", MFD_CLOEXEC);
+    void *p = MAP_FAILED;
+    if (t->slab_fd >= 0 && ftruncate(t->slab_fd, (off_t)bytes) == 0)
+        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, t->slab_fd, 0);
+    if (p == MAP_FAILED) {
+        snprintf(err, err_bytes, "the host's KV of %" PRIu64 " bytes cannot be reserved: %s", bytes, strerror(errno));
+        return ST_NOMEM;
+    }
+    (void)madvise(p, bytes, MADV_HUGEPAGE); /* speed only */
+    t->slab = p;
+    struct xfer_seg seg = { .kind = XFER_HOST, .base = p, .bytes = bytes };
+    return xfer_seg_add(t->cfg.xfer, &seg, &t->slab_seg);
+}
+
+static enum status take_memory(struct kv_tiers *t)
+{
+    const struct kv_tiers_cfg *c = &t->cfg;
+    uint32_t                   blocks = c->seq_tokens_max / c->block_tokens + 1;
+    t->n_bucket = 16;
+    while (t->n_bucket < t->n_slot) t->n_bucket *= 2;
+    t->sketch_n = 4 * t->n_bucket;
+    t->n_flight_max = c->copies_max * 4 + KV_LOADS_MAX * 32;
+    t->slot = calloc(t->n_slot, sizeof *t->slot);
+    t->bucket = malloc(t->n_bucket * sizeof *t->bucket);
+    t->sketch = calloc(SKETCH_ROWS, t->sketch_n);
+    t->flight = calloc(t->n_flight_max, sizeof *t->flight);
+    t->free_flight = calloc(t->n_flight_max, sizeof *t->free_flight);
+    if (!t->slot || !t->bucket || !t->sketch || !t->flight || !t->free_flight) return ST_NOMEM;
+    memset(t->bucket, 0xff, t->n_bucket * sizeof *t->bucket); /* SLOT_NONE */
+    t->free = t->newest = t->oldest = SLOT_NONE;
+    for (uint32_t i = t->n_slot; i-- > 0;) {
+        t->slot[i].next = t->free;
+        t->free = (int32_t)i;
+    }
+    t->n_free = t->n_slot;
+    for (uint32_t i = t->n_flight_max; i-- > 0;) t->free_flight[t->n_free_flight++] = i;
+    for (int i = 0; i < KV_OFFERS_MAX; i++)
+        if (!(t->offer[i].ids = calloc(c->seq_tokens_max, 4))) return ST_NOMEM;
+    for (int i = 0; i < KV_LOADS_MAX; i++) {
+        struct load *l = &t->load[i];
+        l->ids = calloc(c->seq_tokens_max, 4);
+        l->state = calloc(blocks, 1);
+        l->key = calloc(blocks, sizeof *l->key);
+        l->ticket = calloc(blocks, sizeof *l->ticket);
+        if (!l->ids || !l->state || !l->key || !l->ticket) return ST_NOMEM;
+    }
+    return ST_OK;
+}
+
+/* Copies to free blocks of a device that serves nobody yet: the first estimate of what a load costs. */
+static void probe(struct kv_tiers *t)
+{
+    uint32_t n = 0;
+    for (; n < PROBES && n < t->n_slot && n < t->cfg.n_block; n++) {
+        struct xfer_job j = { .src = t->slab_seg,
+                              .dst = t->cfg.dev_seg,
+                              .src_off = n * t->stride + KV_RECORD_HEAD,
+                              .dst_off = n * t->cfg.block_bytes,
+                              .bytes = (uint32_t)t->cfg.block_bytes };
+        if (xfer_post(t->cfg.xfer, &j, NULL)) break;
+    }
+    struct xfer_done d;
+    for (uint64_t end = clock_us() + 1000000; n && clock_us() < end;)
+        if (xfer_poll(t->cfg.xfer, &d, 1))
+            n--;
+        else
+            nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+    CHECK(n == 0); /* a lane that does not move a block in a second is no lane */
+}
+
+enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes)
+{
+    struct kv_tiers *t = calloc(1, sizeof *t);
+    if (!t) return ST_NOMEM;
+    t->cfg = *cfg;
+    t->slab_fd = -1;
+    if (!t->cfg.clock) t->cfg.clock = clock_us;
+    if (!t->cfg.copies_max) t->cfg.copies_max = COPIES_MAX;
+    if (!t->cfg.load_min_tokens) t->cfg.load_min_tokens = LOAD_MIN_TOKENS > cfg->block_tokens ? LOAD_MIN_TOKENS : cfg->block_tokens;
+    t->fingerprint = kv_fingerprint(&cfg->ident);
+    t->stride = kv_record_bytes(cfg->block_bytes);
+    uint64_t n = cfg->host_bytes / t->stride;
+    t->n_slot = n < INT32_MAX ? (uint32_t)n : INT32_MAX;
+    enum status st = ST_CONFIG;
+    if (t->n_slot < 2) {
+        snprintf(err, err_bytes, "the host's KV: %" PRIu64 " bytes hold fewer than two blocks of %" PRIu64, cfg->host_bytes, t->stride);
+        goto fail;
+    }
+    if ((st = take_memory(t))) {
+        snprintf(err, err_bytes, "no memory for the index of %u blocks on the host", t->n_slot);
+        goto fail;
+    }
+    if ((st = take_slab(t, err, err_bytes))) goto fail;
+    for (uint32_t i = 0; i < cfg->n_store; i++) {
+        struct kv_store_cfg sc = { .dir = cfg->store[i].dir,
+                                   .cap_bytes = cfg->store[i].bytes,
+                                   .payload_bytes = cfg->block_bytes,
+                                   .block_tokens = cfg->block_tokens,
+                                   .fingerprint = t->fingerprint,
+                                   .key = cfg->key,
+                                   .xfer = cfg->xfer,
+                                   .clock = t->cfg.clock };
+        if ((st = kv_store_open(&sc, &t->store[i], err, err_bytes))) goto fail;
+    }
+    t->stats.tier[KV_TIER_HOST].reserved_bytes = t->n_slot * t->stride;
+    probe(t);
+    *t_out = t;
+    return ST_OK;
+fail:
+    kv_tiers_close(t, 0);
+    return st;
+}
+
+static void finish(struct kv_tiers *t, const struct xfer_done *d)
+{
+    struct flight *f = &t->flight[d->cookie];
+    CHECK(d->cookie < t->n_flight_max && f->used);
+    switch (f->kind) {
+    case FLIGHT_OFFER: down_offer_done(t, f, d); break;
+    case FLIGHT_WRITE: down_write_done(t, f, d); break;
+    case FLIGHT_READ: up_read_done(t, f, d); break;
+    case FLIGHT_COPY: up_copy_done(t, f, d); break;
+    }
+    flight_free(t, f);
+}
+
+bool kv_tiers_turn(struct kv_tiers *t)
+{
+    struct xfer_done d[16];
+    bool             any = false;
+    for (uint32_t n; (n = xfer_poll(t->cfg.xfer, d, 16));) {
+        for (uint32_t i = 0; i < n; i++) finish(t, &d[i]);
+        any = true;
+    }
+    for (uint32_t i = 0; i < t->cfg.n_store; i++) kv_store_turn(t->store[i]);
+    up_turn(t); /* loads go first */
+    down_turn(t);
+    return any;
+}
+
+int  kv_tiers_fd(const struct kv_tiers *t) { return xfer_fd(t->cfg.xfer); }
+bool kv_tiers_busy(const struct kv_tiers *t) { return t->n_free_flight < t->n_flight_max; }
+
+void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
+{
+    if (!t) return;
+    t->closing = true;
+    if (t->slab) {
+        uint64_t end = t->cfg.clock() + flush_us;
+        for (int32_t i = t->newest; i != SLOT_NONE && t->cfg.n_store && t->cfg.clock() < end;) {
+            kv_tiers_turn(t);
+            int32_t older = t->slot[i].older; /* writing changes no order */
+            if (t->slot[i].store || t->slot[i].readers || down_write_one(t, i))
+                i = older;
+            else
+                nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+            if (i != SLOT_NONE && t->slot[i].state != SLOT_READY) i = t->newest;
+        }
+        up_close(t);
+        down_close(t);
+        while (kv_tiers_busy(t))
+            if (!kv_tiers_turn(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+        up_close(t);
+        down_close(t);
+        xfer_seg_drop(t->cfg.xfer, t->slab_seg);
+    }
+    for (uint32_t i = 0; i < t->cfg.n_store; i++) kv_store_close(t->store[i]);
+    if (t->slab) munmap(t->slab, t->n_slot * t->stride);
+    if (t->slab_fd >= 0) close(t->slab_fd);
+    for (int i = 0; i < KV_OFFERS_MAX; i++) free(t->offer[i].ids);
+    for (int i = 0; i < KV_LOADS_MAX; i++) free(t->load[i].ids), free(t->load[i].state), free(t->load[i].key), free(t->load[i].ticket);
+    free(t->slot), free(t->bucket), free(t->sketch), free(t->flight), free(t->free_flight);
+    free(t);
+}
+
+void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
+{
+    *out = t->stats;
+    out->tier[KV_TIER_HOST].n_block = t->n_ready;
+    out->tier[KV_TIER_HOST].used_bytes = (t->n_slot - t->n_free) * t->stride;
+    for (uint32_t i = 0; i < t->cfg.n_store; i++) {
+        struct kv_store_stats s;
+        kv_store_stats(t->store[i], &s);
+        out->tier[KV_TIER_STORE].reserved_bytes += s.cap_bytes;
+        out->tier[KV_TIER_STORE].used_bytes += s.used_bytes;
+        out->tier[KV_TIER_STORE].n_block += s.n_record;
+        out->tier[KV_TIER_STORE].evicted += s.n_evicted;
+    }
+}
+
+enum status kv_tiers_check(const struct kv_tiers *t)
+{
+    uint32_t n_free = 0, n_ready = 0, n_lru = 0, n_linked = 0, n_used = 0, readers = 0, pins = 0;
+    for (int32_t i = t->free; i != SLOT_NONE && n_free <= t->n_slot; i = t->slot[i].next) n_free += t->slot[i].state == SLOT_FREE;
+    for (int32_t i = t->oldest; i != SLOT_NONE && n_lru <= t->n_slot; i = t->slot[i].newer) n_lru += t->slot[i].state == SLOT_READY;
+    for (uint32_t b = 0; b < t->n_bucket; b++)
+        for (int32_t i = t->bucket[b]; i != SLOT_NONE && n_linked <= t->n_slot; i = t->slot[i].next) n_linked++;
+    for (uint32_t i = 0; i < t->n_slot; i++) {
+        const struct host_slot *s = &t->slot[i];
+        n_ready += s->state == SLOT_READY;
+        n_used += s->state != SLOT_FREE;
+        if (s->state == SLOT_FREE) continue;
+        if (slot_find(t, &s->key) != (int32_t)i) goto fault; /* every key once */
+        if (s->state == SLOT_READY &&
+            kv_record_check(slot_page(t, (int32_t)i), &t->cfg.key, &t->fingerprint, &s->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes,
+                            KV_SEQ_ANY) &&
+            !s->doomed)
+            goto fault;
+        if (s->state != SLOT_READY && s->readers) goto fault;
+    }
+    for (uint32_t i = 0; i < t->n_slot; i++) readers += t->slot[i].readers;
+    for (uint32_t i = 0; i < t->n_flight_max; i++)
+        pins += t->flight[i].used && (t->flight[i].kind == FLIGHT_COPY || t->flight[i].kind == FLIGHT_WRITE);
+    if (n_free == t->n_free && n_ready == t->n_ready && n_lru == n_ready && n_linked == n_used && readers == pins &&
+        n_free + n_used == t->n_slot) {
+        for (uint32_t i = 0; i < t->cfg.n_store; i++)
+            if (kv_store_check(t->store[i])) return ST_INVALID;
+        return ST_OK;
+    }
+fault:
+    LOG_ERROR("kv: the host's tier is not what it says: %u slots, free %u of %u, ready %u of %u, in order %u, linked %u, readers %u of %u",
+              t->n_slot, n_free, t->n_free, n_ready, t->n_ready, n_lru, n_linked, readers, pins);
+    return ST_INVALID;
+}

@@ -1,0 +1,85 @@
+/* tier: blocks below the device: on the host, and from there in a folder.   Thread: engine (one decision maker for all).
+ *
+ * State of a host slot; everything else about a block is where it stands in the device's tree (kv.h) and in the store (store.h):
+ *
+ *   FREE --take--> FILLING --copy or read came, and is sure--> READY --evict (no readers)--> FREE
+ *                     | failed, canceled or doubted: FREE           | readers: copies to the device, writes to the store
+ *
+ * Two-phase visibility: the index names a slot only when it is READY; a slot with readers is never given away; a failed copy leaves
+ * its source as it was. Down: a sequence that ends, or gives way, offers its path; what is worth it is copied while the device's
+ * tree still holds it, and from the host to the store when the host grows full. Up: a waiting prompt asks; what lies below and is
+ * quicker loaded than computed is brought into blocks that belong to the load alone, and enters the device's tree when all
+ * before it did. The prompt then finds it there like any other prefix. So a block that is lost, late or in doubt is a miss, and
+ * nothing else in the engine knows that tiers exist.
+ *
+ * Losing any block costs recomputation, never correctness; a doubt is a miss; a tier is never slower than computing (KVTIERS 6). */
+#pragma once
+#include "kvcache/ident.h"
+#include "kvcache/kv.h"
+#include "kvcache/record.h"
+#include "transfer/xfer.h"
+
+struct kv_tiers;
+enum { KV_STORES_MAX = 4, KV_LOADS_MAX = 16, KV_OFFERS_MAX = 16, KV_ASK_MAX = 2048 }; /* KV_ASK_MAX: blocks of one load */
+
+struct kv_tiers_cfg {
+    struct kv         *kv;
+    struct xfer       *xfer;
+    uint32_t           dev_seg;     /* the pool of blocks on the device */
+    uint64_t           block_bytes; /* of a block there: block b lies at b * block_bytes */
+    uint64_t           host_bytes;  /* reserved now, never exceeded */
+    uint32_t           n_block, block_tokens, seq_tokens_max;
+    struct kv_identity ident;
+    struct digest_key  key;
+    struct {
+        const char *dir;
+        uint64_t    bytes;
+    } store[KV_STORES_MAX];
+    uint32_t n_store;
+    uint32_t load_min_tokens; /* shorter loads are not worth it; 0: 64 or a block */
+    uint32_t copies_max;      /* blocks on their way down at a time; 0: 32 */
+    uint32_t keep_hits;       /* a prefix goes down when its blocks were offered so often; 0: 1 */
+    uint64_t (*clock)(void);
+};
+/* Reserves the host's bytes and opens the folders. Takes KV_LOADS_MAX + KV_OFFERS_MAX tables of kv. err: one line. */
+enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes);
+/* flush_us: how long blocks that are only on the host may take to reach the store. */
+void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us);
+
+/* s, with ids[0..n_computed) in its blocks, is about to be released or dropped. */
+void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, const uint32_t *ids, uint32_t n_computed);
+
+/* What a waiting prompt keeps between its questions. Zero: has not asked. */
+struct kv_want {
+    uint32_t load; /* 1 + which one it waits for; 0: none */
+    uint64_t gen, until_us;
+    bool     asked;           /* and was told to go on: it is not asked again */
+    uint32_t n_host, n_store; /* tokens that came for it from there */
+};
+/* May the prompt ids[0..n) be admitted now? false: what it lacks beyond the n_hit tokens in the device's tree is on its way; ask again
+ * after a turn. us_per_token: what computing costs just now. */
+bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n, uint32_t n_hit,
+                  double us_per_token);
+/* It has been admitted (and holds what was loaded), or has gone. */
+void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w);
+
+/* Completions, copies down, deadlines. Cheap when there is nothing. true: something was completed. */
+bool kv_tiers_turn(struct kv_tiers *t);
+int  kv_tiers_fd(const struct kv_tiers *t);   /* readable when a turn is due */
+bool kv_tiers_busy(const struct kv_tiers *t); /* something is on its way */
+
+enum kv_tier { KV_TIER_HOST, KV_TIER_STORE, KV_TIERS };
+struct kv_tiers_stats {
+    struct {
+        uint64_t reserved_bytes, used_bytes, n_block;
+        uint64_t hit_blocks, store_blocks, evicted; /* blocks that came from it; that went to it; that left it */
+        uint64_t bytes_in, bytes_out;
+    } tier[KV_TIERS];
+    uint64_t n_ask, n_load, n_recompute, n_abandoned; /* decisions; loads given up at their deadline */
+    uint64_t n_dropped;                               /* copies down that there was no room or no time for */
+    uint64_t doubt[KV_DOUBTS];
+    uint64_t n_failed_io;
+    double   regret_us; /* what loads took beyond computing, where they did */
+};
+void        kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out);
+enum status kv_tiers_check(const struct kv_tiers *t); /* every slot, link and count; ST_INVALID after logging the first fault */

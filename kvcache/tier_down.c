@@ -1,0 +1,187 @@
+/* tier_down: from the device to the host while the device's tree holds it, from the host to a store before the host is full. */
+#include "base/check.h"
+#include "kvcache/tier_impl.h"
+#include <string.h>
+
+enum { WRITES_MAX = 16 };
+
+/* ---- offers */
+
+static void offer_end(struct kv_tiers *t, struct offer *o)
+{
+    kv_seq_release(t->cfg.kv, &o->kv);
+    o->used = false;
+}
+
+/* Does it go down? What is asked for again and again does; what is new does when the device will soon need its place. */
+static bool is_worth(struct kv_tiers *t, const struct kv_key *key)
+{
+    uint32_t seen = sketch_add(t, key);
+    if (t->closing) return true;
+    if (t->cfg.keep_hits) return seen >= t->cfg.keep_hits;
+    struct kv_stats s;
+    kv_stats(t->cfg.kv, &s);
+    return seen >= 2 || s.n_free < t->cfg.n_block / 2;
+}
+
+void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, const uint32_t *ids, uint32_t n_computed)
+{
+    uint32_t      n = n_computed / t->cfg.block_tokens;
+    struct offer *o = t->offer;
+    if (n > s->n_shared) n = s->n_shared; /* what is in the tree: full, computed and never written again */
+    if (n == 0) return;
+    while (o < t->offer + KV_OFFERS_MAX && o->used) o++;
+    if (o == t->offer + KV_OFFERS_MAX || kv_seq_open(t->cfg.kv, s->salt, &o->kv)) {
+        t->stats.n_dropped += n;
+        return;
+    }
+    enum status st = kv_seq_fork(t->cfg.kv, s, &o->kv, n * t->cfg.block_tokens);
+    CHECK(st == ST_OK);
+    memcpy(o->ids, ids, n * t->cfg.block_tokens * sizeof *ids);
+    o->used = true, o->giving_up = false;
+    o->n_block = n, o->next = 0, o->n_flight = 0;
+    o->key = kv_key_root(&t->fingerprint, s->salt);
+}
+
+/* The next block of a path. false: not now. */
+static bool offer_step(struct kv_tiers *t, struct offer *o)
+{
+    const uint32_t *ids = o->ids + o->next * t->cfg.block_tokens;
+    struct kv_key   key = kv_key_next(&o->key, ids, t->cfg.block_tokens);
+    struct kv_place place;
+    int32_t         slot = slot_find(t, &key);
+    bool            goes = is_worth(t, &key);
+    if (slot != SLOT_NONE) {
+        slot_touch(t, slot);
+    } else if (goes && store_of(t, &key, &place) < 0) {
+        struct flight *f = flight_new(t, FLIGHT_OFFER);
+        if (!f) return false;
+        f->slot = slot_take(t, &key);
+        struct xfer_job j = { .src = t->cfg.dev_seg,
+                              .dst = t->slab_seg,
+                              .src_off = (uint64_t)o->kv.block[o->next] * t->cfg.block_bytes,
+                              .dst_off = (uint64_t)f->slot * t->stride + KV_RECORD_HEAD,
+                              .bytes = (uint32_t)t->cfg.block_bytes,
+                              .prio = XFER_STORE,
+                              .digest_mode = XFER_DIGEST_MAKE,
+                              .cookie = flight_cookie(t, f) };
+        if (f->slot == SLOT_NONE || xfer_post(t->cfg.xfer, &j, NULL)) {
+            if (f->slot != SLOT_NONE) slot_drop(t, f->slot);
+            flight_free(t, f);
+            o->giving_up = true; /* the host is full of what is in use: nothing below has a place either */
+            return true;
+        }
+        f->owner = (uint32_t)(o - t->offer), f->block = o->next, f->parent = o->key;
+        o->n_flight++, t->n_down++;
+    }
+    o->key = key;
+    o->next++;
+    return true;
+}
+
+void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
+{
+    struct offer *o = &t->offer[f->owner];
+    CHECK(o->used && o->n_flight > 0);
+    o->n_flight--, t->n_down--;
+    if (d->st) {
+        slot_drop(t, f->slot);
+        t->stats.n_failed_io += d->st != ST_CANCELED;
+        return;
+    }
+    kv_record_make(slot_page(t, f->slot), &t->cfg.key, &t->fingerprint, &t->slot[f->slot].key, &f->parent,
+                   o->ids + f->block * t->cfg.block_tokens, t->cfg.block_tokens, t->cfg.block_bytes, 0, d->digest);
+    memset(slot_page(t, f->slot) + KV_RECORD_HEAD + t->cfg.block_bytes, 0, t->stride - KV_RECORD_HEAD - t->cfg.block_bytes);
+    slot_ready(t, f->slot, d->digest);
+    t->stats.tier[KV_TIER_HOST].store_blocks++;
+    t->stats.tier[KV_TIER_HOST].bytes_in += t->cfg.block_bytes;
+}
+
+/* ---- to the stores */
+
+static uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key) /* by key: all servers of a folder agree, none is favoured */
+{
+    uint32_t h;
+    memcpy(&h, key->b + 28, 4);
+    return h % t->cfg.n_store;
+}
+
+bool down_write_one(struct kv_tiers *t, int32_t slot)
+{
+    struct host_slot *s = &t->slot[slot];
+    CHECK(s->state == SLOT_READY);
+    if (t->n_writing >= WRITES_MAX) return false;
+    struct flight *f = flight_new(t, FLIGHT_WRITE);
+    if (!f) return false;
+    f->slot = slot, f->store = store_for(t, &s->key);
+    if (kv_store_write(t->store[f->store], &s->key, t->slab_seg, (uint64_t)slot * t->stride, slot_page(t, slot), flight_cookie(t, f),
+                       &f->place)) {
+        flight_free(t, f);
+        return false;
+    }
+    s->readers++, t->n_writing++;
+    return true;
+}
+
+void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
+{
+    t->n_writing--;
+    kv_store_write_done(t->store[f->store], f->place, d->st);
+    if (d->st == ST_OK) {
+        t->slot[f->slot].store = (uint8_t)(f->store + 1);
+        t->stats.tier[KV_TIER_STORE].store_blocks++;
+        t->stats.tier[KV_TIER_STORE].bytes_in += t->stride;
+    } else {
+        t->stats.n_failed_io++;
+    }
+    slot_unread(t, f->slot);
+}
+
+/* Keeps an eighth of the host free or held by a store as well, so that making room for a block never waits for a disk. */
+static void write_ahead(struct kv_tiers *t)
+{
+    enum { LOOK = 64 };
+    if (!t->cfg.n_store || t->n_free > t->n_slot / 8) return;
+    uint32_t margin = t->n_slot / 8, n = 0;
+    if (margin < 1) margin = 1;
+    for (int32_t i = t->oldest; i != SLOT_NONE && n < margin && n < LOOK; i = t->slot[i].newer, n++) {
+        struct host_slot *s = &t->slot[i];
+        struct kv_place   place;
+        if (s->store || s->readers || s->doomed) continue;
+        int have = store_of(t, &s->key, &place);
+        if (have >= 0) {
+            s->store = (uint8_t)(have + 1);
+            continue;
+        }
+        if (!t->cfg.keep_hits && sketch_get(t, &s->key) < 2) continue; /* once is not enough for flash */
+        if (!down_write_one(t, i)) return;
+    }
+}
+
+void down_turn(struct kv_tiers *t)
+{
+    struct kv_stats s;
+    kv_stats(t->cfg.kv, &s);
+    bool is_short = kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; /* running sequences need what the offers hold */
+    for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
+        struct offer *o = &t->offer[i];
+        if (!o->used) continue;
+        if (is_short && !o->giving_up) {
+            o->giving_up = true;
+            t->stats.n_dropped += o->n_block - o->next;
+        }
+        while (!o->giving_up && o->next < o->n_block && t->n_down < t->cfg.copies_max && offer_step(t, o)) continue;
+        if (o->n_flight == 0 && (o->giving_up || o->next == o->n_block)) offer_end(t, o);
+    }
+    write_ahead(t);
+}
+
+void down_close(struct kv_tiers *t)
+{
+    for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
+        struct offer *o = &t->offer[i];
+        if (!o->used) continue;
+        o->giving_up = true;
+        if (o->n_flight == 0) offer_end(t, o);
+    }
+}

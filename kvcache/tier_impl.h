@@ -1,0 +1,100 @@
+/* tier_impl: the inside of struct kv_tiers.   Private to kvcache/. */
+#pragma once
+#include "kvcache/store.h"
+#include "kvcache/tier.h"
+
+enum { SLOT_NONE = -1, SKETCH_ROWS = 4 };
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY };
+
+struct host_slot {
+    struct kv_key key;
+    struct digest payload;
+    int32_t       next;         /* in its bucket, or in the free list */
+    int32_t       newer, older; /* READY: order of use */
+    uint32_t      readers;
+    uint8_t       state, doomed; /* doomed: in doubt, goes when the last reader has */
+    uint8_t       store;         /* 1 + which store holds it as well; 0: none */
+};
+
+/* A path on its way down: a table of its own keeps the device's blocks where they are. */
+struct offer {
+    bool          used, giving_up;
+    struct kv_seq kv;
+    uint32_t     *ids; /* [seq_tokens_max] */
+    uint32_t      n_block, next, n_flight;
+    struct kv_key parent, key; /* of block next: before it */
+};
+
+enum load_block { LOAD_WANT, LOAD_READING, LOAD_COPYING, LOAD_DONE, LOAD_FAILED };
+struct load {
+    bool           used, settled, giving_up;
+    uint64_t       gen, begin_us, hold_us;
+    double         compute_us; /* what computing it would have cost */
+    struct kv_seq  kv;
+    uint32_t      *ids;
+    uint32_t       first, n_block, n_done, n_flight, n_waiter, n_from_store; /* blocks [first, first + n_block) of the path */
+    unsigned char *state;                                                    /* [n_block] */
+    struct kv_key *key;                                                      /* [n_block] */
+    uint64_t      *ticket;
+};
+
+/* What a completion belongs to. */
+enum flight_kind { FLIGHT_OFFER, FLIGHT_READ, FLIGHT_COPY, FLIGHT_WRITE };
+struct flight {
+    enum flight_kind kind;
+    bool             used;
+    uint32_t         owner, block; /* offer or load, and which block of it */
+    int32_t          slot;
+    uint32_t         store;
+    struct kv_place  place;
+    struct kv_key    parent;
+};
+
+struct kv_tiers {
+    struct kv_tiers_cfg   cfg;
+    struct kv_key         fingerprint;
+    unsigned char        *slab;
+    int                   slab_fd;
+    uint32_t              slab_seg, n_slot, n_bucket, n_ready, n_free;
+    uint64_t              stride;
+    struct host_slot     *slot;
+    int32_t              *bucket, free, newest, oldest;
+    struct kv_store      *store[KV_STORES_MAX];
+    struct offer          offer[KV_OFFERS_MAX];
+    struct load           load[KV_LOADS_MAX];
+    struct flight        *flight; /* [n_flight_max] */
+    uint32_t             *free_flight;
+    uint32_t              n_flight_max, n_free_flight, n_down, n_writing;
+    uint64_t              gen;
+    uint8_t              *sketch; /* [SKETCH_ROWS][sketch_n] how often a key was offered, saturating, halved */
+    uint32_t              sketch_n, sketch_adds;
+    bool                  closing;
+    struct kv_tiers_stats stats;
+};
+
+/* tier.c: slots */
+static inline unsigned char *slot_page(const struct kv_tiers *t, int32_t i) { return t->slab + (uint64_t)i * t->stride; }
+int32_t                      slot_find(const struct kv_tiers *t, const struct kv_key *key); /* in any state but FREE */
+int32_t                      slot_take(struct kv_tiers *t, const struct kv_key *key);       /* FILLING; SLOT_NONE: nothing can be evicted */
+void                         slot_ready(struct kv_tiers *t, int32_t i, struct digest payload);
+void                         slot_drop(struct kv_tiers *t, int32_t i); /* FILLING or READY without readers */
+void                         slot_touch(struct kv_tiers *t, int32_t i);
+void                         slot_unread(struct kv_tiers *t, int32_t i);
+struct flight               *flight_new(struct kv_tiers *t, enum flight_kind kind); /* NULL: all are out */
+static inline uint64_t       flight_cookie(const struct kv_tiers *t, const struct flight *f) { return (uint64_t)(f - t->flight); }
+void                         flight_free(struct kv_tiers *t, struct flight *f);
+uint32_t                     sketch_add(struct kv_tiers *t, const struct kv_key *key);
+uint32_t                     sketch_get(const struct kv_tiers *t, const struct kv_key *key);
+int                          store_of(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out); /* which one; -1: none */
+
+/* tier_down.c */
+void down_turn(struct kv_tiers *t);
+void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void down_close(struct kv_tiers *t);
+bool down_write_one(struct kv_tiers *t, int32_t slot); /* to a store; false: not now */
+/* tier_up.c */
+void up_turn(struct kv_tiers *t);
+void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void up_close(struct kv_tiers *t);

@@ -1,0 +1,323 @@
+/* tier_up: a waiting prompt's prefix comes back up, when that is quicker than computing it. */
+#include "base/check.h"
+#include "kvcache/tier_impl.h"
+#include <string.h>
+
+enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 32, SLACK_US = 1000 };
+static const double MARGIN = 1.15; /* a load must be so much quicker: estimates are what they are */
+
+/* ---- the cost of it */
+
+/* Loading n blocks of which n_store come from a store, in us; 0: nothing is known yet. */
+static double load_us(const struct kv_tiers *t, uint32_t n, uint32_t n_store)
+{
+    double up = xfer_estimate_us(t->cfg.xfer, XFER_HOST, XFER_DEVICE, n * t->cfg.block_bytes);
+    double in = n_store ? xfer_estimate_us(t->cfg.xfer, XFER_FILE, XFER_HOST, n_store * t->stride) : 0;
+    return up > in ? up + in / n : in + up / n; /* they run side by side, one block apart */
+}
+
+/* How many of the n blocks found (the first n_host of them on the host) are worth loading. */
+static uint32_t decide(const struct kv_tiers *t, uint32_t n, uint32_t n_host, double us_per_token, double *us_out)
+{
+    double block_us = us_per_token * t->cfg.block_tokens;
+    for (uint32_t try = 0; try < 2; try++, n = n_host) { /* all of it; without what the slower tier holds */
+        if (n * t->cfg.block_tokens < t->cfg.load_min_tokens) return 0;
+        *us_out = load_us(t, n, n > n_host ? n - n_host : 0);
+        if (us_per_token <= 0 || *us_out * MARGIN < n * block_us) return n;
+        if (n_host == n) return 0;
+    }
+    return 0;
+}
+
+/* ---- loads */
+
+static struct load *load_of(struct kv_tiers *t, const struct kv_want *w)
+{
+    struct load *l = &t->load[w->load - 1];
+    return l->used && l->gen == w->gen ? l : NULL;
+}
+
+/* One that is bringing this very block. */
+static struct load *load_find(struct kv_tiers *t, const struct kv_key *key)
+{
+    for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
+        struct load *l = &t->load[i];
+        if (!l->used || l->settled || l->giving_up) continue;
+        for (uint32_t k = 0; k < l->n_block; k++)
+            if (kv_key_equal(&l->key[k], key)) return l;
+    }
+    return NULL;
+}
+
+static void load_end(struct kv_tiers *t, struct load *l)
+{
+    kv_seq_release(t->cfg.kv, &l->kv);
+    l->used = false;
+}
+
+/* All blocks are done or will not come: what is whole from the front on enters the tree. */
+static void load_settle(struct kv_tiers *t, struct load *l)
+{
+    uint32_t bt = t->cfg.block_tokens, n = 0;
+    while (n < l->n_block && l->state[n] == LOAD_DONE) n++;
+    l->n_done = n;
+    kv_seq_commit(t->cfg.kv, &l->kv, l->ids, (l->first + n) * bt);
+    l->settled = true;
+    l->hold_us = t->cfg.clock() + HOLD_US;
+    double took = (double)(t->cfg.clock() - l->begin_us);
+    if (l->compute_us > 0 && took > l->compute_us) t->stats.regret_us += took - l->compute_us;
+}
+
+static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n_hit, uint32_t n_block,
+                       const struct kv_key *key, double compute_us)
+{
+    struct load *l = t->load;
+    uint32_t     bt = t->cfg.block_tokens;
+    struct kv   *kv = t->cfg.kv;
+    while (l < t->load + KV_LOADS_MAX && l->used) l++;
+    if (l == t->load + KV_LOADS_MAX) return false;
+    if (n_block + 1 > kv_available_count(kv) / 2) return false; /* a device that is short of blocks has better use for them */
+    if (kv_seq_open(kv, salt, &l->kv)) return false;
+    struct kv_copy copy[1];
+    uint32_t       n_copy = 0;
+    if (kv_seq_match(kv, &l->kv, ids, n_hit + 1) != n_hit || kv_seq_reserve(kv, &l->kv, n_hit + n_block * bt, copy, &n_copy)) {
+        kv_seq_release(kv, &l->kv);
+        return false;
+    }
+    CHECK(n_copy == 0); /* nothing of a matched prefix is written */
+    memcpy(l->ids, ids, (n_hit + n_block * bt) * sizeof *ids);
+    memcpy(l->key, key, n_block * sizeof *key);
+    memset(l->state, LOAD_WANT, n_block);
+    l->used = true, l->settled = l->giving_up = false;
+    l->gen = ++t->gen, l->begin_us = t->cfg.clock(), l->compute_us = compute_us;
+    l->first = n_hit / bt, l->n_block = n_block;
+    l->n_done = l->n_flight = l->n_from_store = 0;
+    l->n_waiter = 1;
+    w->load = 1 + (uint32_t)(l - t->load), w->gen = l->gen;
+    t->stats.n_load++;
+    return true;
+}
+
+static void fail_block(struct load *l, uint32_t k)
+{
+    for (; k < l->n_block; k++) /* what comes behind it is of no use */
+        if (l->state[k] == LOAD_WANT) l->state[k] = LOAD_FAILED;
+}
+
+static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot)
+{
+    struct flight *f = flight_new(t, FLIGHT_COPY);
+    if (!f) return;
+    struct xfer_job j = { .src = t->slab_seg,
+                          .dst = t->cfg.dev_seg,
+                          .src_off = (uint64_t)slot * t->stride + KV_RECORD_HEAD,
+                          .dst_off = (uint64_t)l->kv.block[l->first + k] * t->cfg.block_bytes,
+                          .bytes = (uint32_t)t->cfg.block_bytes,
+                          .prio = XFER_LOAD,
+                          .digest_mode = XFER_DIGEST_CHECK,
+                          .digest = t->slot[slot].payload,
+                          .cookie = flight_cookie(t, f) };
+    f->owner = (uint32_t)(l - t->load), f->block = k, f->slot = slot;
+    if (xfer_post(t->cfg.xfer, &j, &l->ticket[k])) {
+        flight_free(t, f);
+        return;
+    }
+    t->slot[slot].readers++;
+    slot_touch(t, slot);
+    l->state[k] = LOAD_COPYING;
+    l->n_flight++;
+}
+
+static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
+{
+    struct kv_place place;
+    int             store = store_of(t, &l->key[k], &place);
+    if (store < 0) {
+        fail_block(l, k);
+        return;
+    }
+    struct flight *f = flight_new(t, FLIGHT_READ);
+    if (!f) return;
+    f->owner = (uint32_t)(l - t->load), f->block = k, f->store = (uint32_t)store;
+    f->slot = slot_take(t, &l->key[k]);
+    if (f->slot == SLOT_NONE || kv_store_read(t->store[store], &l->key[k], t->slab_seg, (uint64_t)f->slot * t->stride, XFER_LOAD, 0,
+                                              flight_cookie(t, f), &f->place, &l->ticket[k])) {
+        if (f->slot != SLOT_NONE) slot_drop(t, f->slot);
+        flight_free(t, f);
+        return;
+    }
+    l->state[k] = LOAD_READING;
+    l->n_flight++;
+}
+
+/* What the record must be, said by the tokens themselves. */
+static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page)
+{
+    return kv_record_check(page, &t->cfg.key, &t->fingerprint, &l->key[k], l->ids + (l->first + k) * t->cfg.block_tokens,
+                           t->cfg.block_tokens, t->cfg.block_bytes, KV_SEQ_ANY);
+}
+
+static void load_turn(struct kv_tiers *t, struct load *l)
+{
+    for (uint32_t k = 0; k < l->n_block && l->n_flight < FLIGHT_PER_LOAD && !l->giving_up; k++) {
+        if (l->state[k] == LOAD_FAILED) break;
+        if (l->state[k] != LOAD_WANT) continue;
+        int32_t slot = slot_find(t, &l->key[k]);
+        if (slot == SLOT_NONE) {
+            read_in(t, l, k);
+        } else if (t->slot[slot].state == SLOT_READY) {
+            enum kv_doubt d = doubt(t, l, k, slot_page(t, slot));
+            if (d == KV_SURE && !t->slot[slot].doomed) {
+                copy_up(t, l, k, slot);
+            } else {
+                t->stats.doubt[d]++;
+                if (t->slot[slot].readers == 0) slot_drop(t, slot);
+                fail_block(l, k);
+            }
+        } /* FILLING: another load reads it, or it is on its way down; soon */
+    }
+    if (l->giving_up) fail_block(l, 0);
+    for (uint32_t k = 0; k < l->n_block; k++) {
+        if (l->state[k] == LOAD_FAILED) { /* from here on nothing can be used: the rest need not come */
+            for (uint32_t i = k + 1; i < l->n_block; i++)
+                if (l->state[i] == LOAD_READING || l->state[i] == LOAD_COPYING) xfer_cancel(t->cfg.xfer, l->ticket[i]);
+            fail_block(l, k);
+            break;
+        }
+        if (l->state[k] == LOAD_WANT) return;
+    }
+    if (l->n_flight == 0) load_settle(t, l);
+}
+
+void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
+{
+    struct load  *l = &t->load[f->owner];
+    enum kv_doubt why = d->st == ST_INVALID ? KV_DOUBT_PAYLOAD : KV_SURE;
+    CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_READING);
+    l->n_flight--;
+    if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(t, f->slot));
+    kv_store_read_done(t->store[f->store], f->place, why != KV_SURE || d->st == ST_IO);
+    if (d->st == ST_OK && why == KV_SURE) {
+        slot_ready(t, f->slot, kv_record_of(slot_page(t, f->slot))->payload);
+        t->slot[f->slot].store = (uint8_t)(f->store + 1);
+        l->state[f->block] = LOAD_WANT; /* of the host now */
+        l->n_from_store++;
+        t->stats.tier[KV_TIER_STORE].hit_blocks++;
+        t->stats.tier[KV_TIER_STORE].bytes_out += t->stride;
+        return;
+    }
+    slot_drop(t, f->slot);
+    if (why != KV_SURE) t->stats.doubt[why]++;
+    if (d->st == ST_IO) t->stats.n_failed_io++;
+    l->state[f->block] = LOAD_FAILED;
+}
+
+void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
+{
+    struct load *l = &t->load[f->owner];
+    CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_COPYING);
+    l->n_flight--;
+    l->state[f->block] = d->st == ST_OK ? LOAD_DONE : LOAD_FAILED;
+    if (d->st == ST_OK) {
+        t->stats.tier[KV_TIER_HOST].hit_blocks++;
+        t->stats.tier[KV_TIER_HOST].bytes_out += t->cfg.block_bytes;
+    } else if (d->st == ST_INVALID) { /* the host's memory has changed under us */
+        t->stats.doubt[KV_DOUBT_PAYLOAD]++;
+        t->slot[f->slot].doomed = 1;
+    } else if (d->st != ST_CANCELED) {
+        t->stats.n_failed_io++;
+    }
+    slot_unread(t, f->slot);
+}
+
+/* ---- the prompt's side */
+
+void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w)
+{
+    struct load *l = w->load ? load_of(t, w) : NULL;
+    if (l) {
+        CHECK(l->n_waiter > 0);
+        if (--l->n_waiter == 0 && !l->settled) l->giving_up = true; /* nobody wants it any more */
+    }
+    w->load = 0;
+}
+
+static bool go_on(struct kv_tiers *t, struct kv_want *w, bool late)
+{
+    struct load *l = w->load ? load_of(t, w) : NULL;
+    if (late) {
+        t->stats.n_abandoned++;
+        kv_tiers_forget(t, w);
+    } else if (l) {
+        uint32_t n_store = l->n_from_store < l->n_done ? l->n_from_store : l->n_done;
+        w->n_store = n_store * t->cfg.block_tokens;
+        w->n_host = (l->n_done - n_store) * t->cfg.block_tokens;
+    }
+    w->asked = true;
+    return true;
+}
+
+bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n, uint32_t n_hit,
+                  double us_per_token)
+{
+    uint64_t now = t->cfg.clock();
+    if (w->asked) return true;
+    if (w->load) {
+        struct load *l = load_of(t, w);
+        if (!l || l->settled) return go_on(t, w, false);
+        return now < w->until_us ? false : go_on(t, w, true);
+    }
+    t->stats.n_ask++;
+    uint32_t      bt = t->cfg.block_tokens, first = n_hit / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0;
+    struct kv_key at = kv_key_root(&t->fingerprint, salt), key[KV_ASK_MAX];
+    for (uint32_t i = 0; i < first; i++) at = kv_key_next(&at, ids + i * bt, bt);
+    for (; first + n_more < end && n_more < KV_ASK_MAX; n_more++) {
+        struct kv_place place;
+        at = key[n_more] = kv_key_next(&at, ids + (first + n_more) * bt, bt);
+        int32_t slot = slot_find(t, &at);
+        bool    host = slot != SLOT_NONE && t->slot[slot].state == SLOT_READY;
+        if (!host && slot == SLOT_NONE && store_of(t, &at, &place) < 0) break;
+        n_host += host && n_host == n_more;
+    }
+    if (n_more == 0) return go_on(t, w, false);
+    double       us = 0, compute_us = us_per_token * n_more * bt;
+    struct load *l = load_find(t, &key[0]);
+    if (l) {
+        l->n_waiter++;
+        w->load = 1 + (uint32_t)(l - t->load), w->gen = l->gen;
+        us = load_us(t, l->n_block, l->n_block);
+    } else {
+        uint32_t n_load = decide(t, n_more, n_host, us_per_token, &us);
+        if (!n_load || !load_start(t, w, salt, ids, n_hit, n_load, key, us_per_token * n_load * bt)) {
+            t->stats.n_recompute++;
+            return go_on(t, w, false);
+        }
+        compute_us = us_per_token * n_load * bt;
+    }
+    /* Three times what was thought, and never longer than computing takes; nothing known: as long as that. */
+    double until = us > 0 && 3 * us + SLACK_US < compute_us ? 3 * us + SLACK_US : compute_us;
+    w->until_us = now + (us_per_token > 0 ? (uint64_t)until + SLACK_US : HOLD_US);
+    return false;
+}
+
+void up_turn(struct kv_tiers *t)
+{
+    uint64_t now = t->cfg.clock();
+    for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
+        struct load *l = &t->load[i];
+        if (!l->used) continue;
+        if (!l->settled) load_turn(t, l);
+        if (l->settled && (l->n_waiter == 0 || now > l->hold_us)) load_end(t, l);
+    }
+}
+
+void up_close(struct kv_tiers *t)
+{
+    for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
+        struct load *l = &t->load[i];
+        if (!l->used) continue;
+        l->giving_up = true;
+        if (!l->settled) load_turn(t, l);
+        if (l->settled) load_end(t, l);
+    }
+}

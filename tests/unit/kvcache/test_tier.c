@@ -1,0 +1,443 @@
+/* The tiers over a device of bytes and lanes that fail as they are told. A block's content follows from the tokens before and in it,
+ * so that whatever is served can be compared with what it must be. */
+#include "kvcache/tier.h"
+#include "base/rng.h"
+#include "kvcache/store.h"
+#include "kvcache/tier_impl.h"
+#include "test.h"
+#include "transfer/lane.h"
+#include <ftw.h>
+
+enum { BT = 4, BLOCK = 600, N_BLOCK = 48, CONTEXT = 128, SEQS = 6, HOST_SLOTS = 24 };
+
+struct world {
+    struct xfer     *x;
+    struct kv       *kv;
+    struct kv_tiers *t;
+    unsigned char   *dev;
+    uint32_t         dev_seg;
+    uint64_t         now, seed, counter;
+    char             dir[64];
+};
+static struct world *now_of;
+static uint64_t      world_clock(void) { return now_of->now; }
+static uint32_t      draw(struct world *w, uint32_t n) { return rng_philox(w->seed, 1, w->counter++).x[0] % n; }
+
+/* ---- a lane for everything that is not a file: late, failing, canceled ones, as drawn */
+static struct {
+    uint32_t         fail_in;
+    _Atomic uint32_t stall_us; /* one in so many fails; each takes so long on the world's clock */
+    struct {
+        struct xfer_item *it;
+        uint64_t          at;
+    } held[64];
+    uint32_t n_held, n_moved, n_failed;
+} lane;
+
+static bool lane_can(const struct xfer_lane *l, enum xfer_kind src, enum xfer_kind dst)
+{
+    (void)l;
+    return src != XFER_FILE && dst != XFER_FILE;
+}
+static enum status lane_open(struct xfer_lane *l) { return (void)l, ST_OK; }
+static void        lane_begin(struct xfer_lane *l, struct xfer_item **item, uint32_t n)
+{
+    (void)l;
+    for (uint32_t i = 0; i < n; i++)
+        lane.held[lane.n_held].it = item[i], lane.held[lane.n_held++].at = lane.stall_us ? now_of->now + lane.stall_us : 0;
+}
+static void lane_reap(struct xfer_lane *l, bool wait)
+{
+    (void)l;
+    for (uint32_t i = 0; i < lane.n_held;) {
+        struct xfer_item *it = lane.held[i].it;
+        if (!wait && lane.held[i].at && lane.held[i].at > now_of->now) {
+            i++;
+            continue;
+        }
+        lane.held[i] = lane.held[--lane.n_held];
+        unsigned char *src = it->src.base + it->job.src_off, *dst = it->dst.base + it->job.dst_off;
+        enum status    st = ST_OK;
+        if (lane.fail_in && draw(now_of, lane.fail_in) == 0) {
+            memset(dst, 0xbd, it->job.bytes / 2); /* half of it, and wrong */
+            st = ST_IO;
+            lane.n_failed++;
+        } else if (it->src.kind == XFER_HOST && !lane_digest(it, src)) {
+            st = ST_INVALID;
+        } else {
+            memcpy(dst, src, it->job.bytes);
+            if (it->src.kind != XFER_HOST && !lane_digest(it, dst)) st = ST_INVALID;
+            lane.n_moved++;
+        }
+        lane_done(it, st);
+    }
+}
+static void                  lane_nothing(struct xfer_lane *l) { (void)l; }
+static void                  lane_free(struct xfer_lane *l) { free(l); }
+static const struct lane_ops test_lane = { "test", 64, lane_can, lane_open, lane_begin, lane_reap, lane_nothing, lane_free };
+
+/* ---- the world */
+
+static void open_tiers(struct world *w, uint32_t n_store)
+{
+    char                err[300];
+    struct kv_tiers_cfg tc = { .kv = w->kv,
+                               .xfer = w->x,
+                               .dev_seg = w->dev_seg,
+                               .block_bytes = BLOCK,
+                               .host_bytes = HOST_SLOTS * 8192,
+                               .n_block = N_BLOCK,
+                               .block_tokens = BT,
+                               .seq_tokens_max = CONTEXT,
+                               .load_min_tokens = BT,
+                               .keep_hits = 1,
+                               .ident = { .block_bytes = BLOCK, .block_tokens = BT, .layout = KV_LAYOUT },
+                               .clock = world_clock };
+    tc.key.seed = 5;
+    if (n_store) tc.n_store = 1, tc.store[0].dir = w->dir, tc.store[0].bytes = 16 * 65536;
+    if (kv_tiers_open(&tc, &w->t, err, sizeof err)) fail_msg("%s", err);
+}
+
+static void open_world(struct world *w, uint64_t seed, bool store)
+{
+    *w = (struct world){ .now = 1000000, .seed = seed, .dir = "/tmp/spillway-tier-XXXXXX" };
+    now_of = w;
+    memset((void *)&lane, 0, sizeof lane);
+    struct xfer_cfg   xc = { .jobs_max = 512, .clock = store ? NULL : world_clock, .pumped = !store };
+    struct xfer_lane *l = calloc(1, sizeof *l);
+    xc.key.seed = 5;
+    lane_init(l, &test_lane);
+    assert_int_equal(xfer_create(&xc, &w->x), ST_OK);
+    assert_int_equal(xfer_lane_add(w->x, l), ST_OK);
+    if (store) assert_int_equal(xfer_lane_add(w->x, lane_nvme_create(8, 1, false)), ST_OK);
+    w->dev = malloc(N_BLOCK * BLOCK);
+    memset(w->dev, 0xff, N_BLOCK * BLOCK);
+    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_DEVICE, .base = w->dev, .bytes = N_BLOCK * BLOCK }, &w->dev_seg),
+                     ST_OK);
+    assert_int_equal(xfer_start(w->x), ST_OK);
+    struct kv_cfg kc = { .n_block = N_BLOCK,
+                         .block_tokens = BT,
+                         .n_seq_max = SEQS + KV_LOADS_MAX + KV_OFFERS_MAX,
+                         .seq_tokens_max = CONTEXT,
+                         .prefix_cache = true };
+    assert_int_equal(kv_create(&kc, &w->kv), ST_OK);
+    if (store) assert_non_null(mkdtemp(w->dir));
+    open_tiers(w, store);
+}
+static int  rm_one(const char *path, const struct stat *s, int flag, struct FTW *f) { return (void)s, (void)flag, (void)f, remove(path); }
+static void close_world(struct world *w, bool store)
+{
+    lane.stall_us = 0;
+    w->now += 100000000; /* what is held comes */
+    kv_tiers_close(w->t, 0);
+    kv_free(w->kv);
+    xfer_free(w->x);
+    free(w->dev);
+    if (store) nftw(w->dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+static void turn(struct world *w, uint64_t us)
+{
+    w->now += us;
+    kv_tiers_turn(w->t);
+    assert_int_equal(kv_tiers_check(w->t), ST_OK);
+    assert_int_equal(kv_check(w->kv), ST_OK);
+}
+
+/* ---- sequences: "computing" writes what a block must be */
+
+static void content(const struct kv_salt salt, const uint32_t *ids, uint32_t block, unsigned char *out)
+{
+    uint64_t h = salt.lo * 31 + salt.hi;
+    for (uint32_t i = 0; i < (block + 1) * BT; i++) h = (h ^ ids[i]) * 0x9e3779b97f4a7c15u;
+    for (uint32_t i = 0; i < BLOCK; i++) out[i] = (unsigned char)((h >> (i % 56)) + i * (h & 7));
+}
+static void assert_block(struct world *w, const struct kv_seq *s, const uint32_t *ids, uint32_t block)
+{
+    unsigned char want[BLOCK];
+    content(s->salt, ids, block, want);
+    if (memcmp(w->dev + s->block[block] * BLOCK, want, BLOCK)) fail_msg("block %u of a prefix is not what its tokens say", block);
+}
+
+struct user {
+    bool           active, running;
+    struct kv_seq  s;
+    struct kv_want want;
+    struct kv_salt salt;
+    uint32_t       ids[CONTEXT], n, n_hit;
+    double         us_per_token;
+};
+
+/* Asks until it may go; true: it runs, and everything that it found cached is right. */
+static bool try_admit(struct world *w, struct user *u)
+{
+    uint32_t hit = kv_peek(w->kv, u->salt, u->ids, u->n);
+    if (!kv_tiers_ask(w->t, &u->want, u->salt, u->ids, u->n, hit, u->us_per_token)) return false;
+    if (kv_seq_open(w->kv, u->salt, &u->s)) return false;
+    u->n_hit = kv_seq_match(w->kv, &u->s, u->ids, u->n);
+    struct kv_copy copy[1];
+    uint32_t       n_copy = 0;
+    if (kv_seq_reserve(w->kv, &u->s, u->n, copy, &n_copy)) {
+        kv_seq_release(w->kv, &u->s);
+        return false;
+    }
+    kv_tiers_forget(w->t, &u->want);
+    for (uint32_t b = 0; b < u->n_hit / BT; b++) assert_block(w, &u->s, u->ids, b);
+    for (uint32_t b = u->n_hit / BT; b < u->n / BT; b++) content(u->salt, u->ids, b, w->dev + u->s.block[b] * BLOCK);
+    kv_seq_commit(w->kv, &u->s, u->ids, u->n);
+    u->running = true;
+    return true;
+}
+static void finish_user(struct world *w, struct user *u)
+{
+    kv_tiers_offer(w->t, &u->s, u->ids, u->n);
+    kv_seq_release(w->kv, &u->s);
+    u->active = u->running = false;
+}
+static void ask_for(struct user *u, uint32_t family, uint32_t n, double us_per_token)
+{
+    *u = (struct user){ .active = true, .n = n, .us_per_token = us_per_token, .salt = { family % 3, 7 } };
+    for (uint32_t i = 0; i < n; i++) u->ids[i] = i < 40 ? family * 100 + i : family * 7919 + n * 31 + i;
+}
+static void run_alone(struct world *w, uint32_t family, uint32_t n, struct user *u)
+{
+    ask_for(u, family, n, 100);
+    for (int i = 0; !try_admit(w, u); i++) {
+        assert_true(i < 10000);
+        turn(w, 100);
+    }
+    finish_user(w, u);
+    for (int i = 0; i < 50; i++) turn(w, 100);
+}
+
+static void what_left_the_device_comes_back_from_the_host(void **state)
+{
+    (void)state;
+    struct world          w;
+    struct user           u;
+    struct kv_tiers_stats st;
+    open_world(&w, 1, false);
+    run_alone(&w, 1, 60, &u);
+    assert_int_equal(u.n_hit, 0);
+    kv_evict_all(w.kv);
+    run_alone(&w, 1, 60, &u);
+    assert_int_equal(u.n_hit, 56); /* all but the last, which must be computed */
+    kv_tiers_stats(w.t, &st);
+    assert_int_equal(st.tier[KV_TIER_HOST].hit_blocks, 14);
+    assert_int_equal(u.want.n_host, 56);
+    assert_int_equal(u.want.n_store, 0);
+    /* another tenant's: the same tokens, another salt */
+    kv_evict_all(w.kv);
+    ask_for(&u, 1, 60, 100);
+    u.salt.lo ^= 1;
+    assert_true(try_admit(&w, &u));
+    assert_int_equal(u.n_hit, 0);
+    finish_user(&w, &u);
+    close_world(&w, false);
+}
+
+static void a_slow_lane_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct world          w;
+    struct user           u;
+    struct kv_tiers_stats st;
+    open_world(&w, 2, false);
+    run_alone(&w, 1, 60, &u);
+    /* stalled: given up at the deadline, then computed; what comes late harms nobody */
+    lane.stall_us = 5000000;
+    kv_evict_all(w.kv);
+    ask_for(&u, 1, 60, 100);
+    uint64_t begin = w.now;
+    while (!try_admit(&w, &u)) turn(&w, 100);
+    assert_true(w.now - begin <= 60 * 100 + 2000);
+    assert_int_equal(u.n_hit, 0);
+    finish_user(&w, &u);
+    kv_tiers_stats(w.t, &st);
+    assert_int_equal(st.n_abandoned, 1);
+    for (int i = 0; i < 100; i++) turn(&w, 100000);
+    assert_false(kv_tiers_busy(w.t));
+    /* now known to be slow: not even asked for */
+    kv_evict_all(w.kv);
+    ask_for(&u, 1, 60, 100);
+    assert_true(try_admit(&w, &u));
+    assert_int_equal(u.n_hit, 0);
+    finish_user(&w, &u);
+    kv_tiers_stats(w.t, &st);
+    assert_int_equal(st.n_recompute, 1);
+    close_world(&w, false);
+}
+
+static void two_prompts_wait_for_one_load(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u, v;
+    open_world(&w, 3, false);
+    run_alone(&w, 1, 60, &u);
+    kv_evict_all(w.kv);
+    lane.stall_us = 300;
+    ask_for(&u, 1, 60, 1000), ask_for(&v, 1, 60, 1000);
+    assert_false(try_admit(&w, &u));
+    assert_false(try_admit(&w, &v));
+    uint32_t moved = lane.n_moved;
+    for (int i = 0; i < 20; i++) turn(&w, 100);
+    assert_true(try_admit(&w, &u) && try_admit(&w, &v));
+    assert_int_equal(lane.n_moved - moved, 14);
+    assert_int_equal(u.n_hit, 56);
+    assert_int_equal(v.n_hit, 56);
+    finish_user(&w, &u), finish_user(&w, &v);
+    close_world(&w, false);
+}
+
+/* Everything at once, and whatever is matched is what its tokens say. */
+static void storm(uint64_t seed, bool store)
+{
+    struct world w;
+    struct user  u[SEQS] = { { .active = false } };
+    open_world(&w, seed, store);
+    if (!store) { /* its lane runs in this thread, and so may draw and read the clock */
+        lane.fail_in = draw(&w, 3) ? 0 : 7;
+        lane.stall_us = draw(&w, 2) ? 0 : draw(&w, 800);
+    }
+    uint64_t n_hit = 0, n_run = 0;
+    for (uint32_t step = 0; step < (store ? 1500 : 600); step++) {
+        struct user *x = &u[draw(&w, SEQS)];
+        if (!x->active) {
+            ask_for(x, draw(&w, 6), 8 + draw(&w, 80), draw(&w, 4) ? 200 : 3);
+        } else if (!x->running) {
+            if (draw(&w, 12) == 0) { /* gone while it waited */
+                kv_tiers_forget(w.t, &x->want);
+                x->active = false;
+            } else if (try_admit(&w, x)) {
+                n_hit += x->n_hit, n_run++;
+            }
+        } else {
+            finish_user(&w, x);
+        }
+        if (draw(&w, 9) == 0) kv_evict_all(w.kv);
+        turn(&w, draw(&w, 300));
+        if (store && step % 8 == 0) usleep(100);
+    }
+    assert_true(n_run > 30);
+    for (int i = 0; i < SEQS; i++) {
+        if (u[i].running)
+            finish_user(&w, &u[i]);
+        else if (u[i].active)
+            kv_tiers_forget(w.t, &u[i].want);
+    }
+    if (!lane.fail_in && !store) assert_true(n_hit > 0);
+    struct kv_tiers_stats st;
+    kv_tiers_stats(w.t, &st);
+    assert_true(st.tier[KV_TIER_HOST].used_bytes <= st.tier[KV_TIER_HOST].reserved_bytes);
+    close_world(&w, store);
+}
+static void a_storm_over_the_host_serves_no_wrong_block(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 100; seed < 140; seed++) storm(seed, false);
+}
+static void a_storm_over_host_and_store_serves_no_wrong_block(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 200; seed < 204; seed++) storm(seed, true);
+}
+
+static void run_unchecked(struct world *w, uint32_t family, struct user *u) /* kv_tiers_check would find the damage first */
+{
+    ask_for(u, family, 28, 100);
+    while (!try_admit(w, u)) w->now += 100, kv_tiers_turn(w->t);
+    finish_user(w, u); /* try_admit has compared every block */
+    for (int k = 0; k < 50; k++) w->now += 100, kv_tiers_turn(w->t);
+    kv_evict_all(w->kv);
+}
+/* Every kind of damage to what lies on the host: none of it is served, all of it is counted. */
+static void damage_on_the_host_is_doubted(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_world(&w, 9, false);
+    uint32_t n_damaged = 0;
+    for (uint32_t round = 0; round < 400; round++) {
+        run_unchecked(&w, round % 3, &u);
+        int32_t        i = (int32_t)draw(&w, HOST_SLOTS), j = (int32_t)draw(&w, HOST_SLOTS);
+        unsigned char *p = slot_page(w.t, i), *q = slot_page(w.t, j);
+        if (w.t->slot[i].state != SLOT_READY || w.t->slot[j].state != SLOT_READY || i == j) continue;
+        switch (round % 5) {
+        case 0: p[KV_RECORD_HEAD + draw(&w, BLOCK)] ^= (unsigned char)(1 << draw(&w, 8)); break; /* a flipped bit */
+        case 1: p[draw(&w, 1000)] ^= 0x40; break;                                                /* in the head */
+        case 2: /* two blocks change places, heads and all */
+            for (uint32_t k = 0; k < w.t->stride; k++) {
+                unsigned char b = p[k];
+                p[k] = q[k], q[k] = b;
+            }
+            break;
+        case 3: memcpy(p + KV_RECORD_HEAD, q + KV_RECORD_HEAD, BLOCK); break; /* the bytes of another */
+        case 4: { /* a record that is whole, and says that it is another prefix's */
+            const struct kv_record *r = kv_record_of(q);
+            kv_record_make(p, &w.t->cfg.key, &w.t->fingerprint, &r->key, &r->parent, r->ids, BT, BLOCK, 0, r->payload);
+            memcpy(p + KV_RECORD_HEAD, q + KV_RECORD_HEAD, BLOCK);
+            break;
+        }
+        }
+        n_damaged++;
+        for (uint32_t f = 0; f < 3; f++) {
+            run_unchecked(&w, f, &u);
+        }
+    }
+    struct kv_tiers_stats st;
+    kv_tiers_stats(w.t, &st);
+    uint64_t n = 0;
+    for (int k = 1; k < KV_DOUBTS; k++) n += st.doubt[k];
+    print_message("%u damaged, %u noticed\n", n_damaged, (unsigned)n);
+    assert_true(n_damaged > 200 && n >= n_damaged * 3 / 4); /* the last block of a prompt is not asked for */
+    assert_true(st.doubt[KV_DOUBT_HEAD] && st.doubt[KV_DOUBT_KEY] && st.doubt[KV_DOUBT_PAYLOAD]);
+    close_world(&w, false);
+}
+
+static void a_restart_finds_prefixes_in_the_store(void **state)
+{
+    (void)state;
+    struct world          w;
+    struct user           u;
+    struct kv_tiers_stats st;
+    open_world(&w, 4, true);
+    for (int i = 0; i < 100; i++) turn(&w, 1000), usleep(500); /* until there is room prepared */
+    for (int i = 0; i < 3; i++) {
+        ask_for(&u, 1, 60, 100);
+        while (!try_admit(&w, &u)) turn(&w, 10), usleep(100);
+        finish_user(&w, &u);
+        for (int k = 0; k < 20; k++) turn(&w, 10), usleep(100);
+    }
+    w.now += 1000000;
+    uint64_t flush = 3600000000u; /* of a clock that stands: until all is written */
+    kv_tiers_close(w.t, flush);
+    kv_evict_all(w.kv);
+    open_tiers(&w, 1);
+    for (int i = 0; i < 100; i++) turn(&w, 1), usleep(500);
+    ask_for(&u, 1, 60, 100000);
+    for (int i = 0; !try_admit(&w, &u); i++) {
+        assert_true(i < 20000);
+        turn(&w, 10), usleep(100);
+    }
+    assert_int_equal(u.n_hit, 56);
+    assert_int_equal(u.want.n_store, 56);
+    finish_user(&w, &u);
+    kv_tiers_stats(w.t, &st);
+    assert_int_equal(st.tier[KV_TIER_STORE].hit_blocks, 14);
+    close_world(&w, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_left_the_device_comes_back_from_the_host),
+        cmocka_unit_test(a_slow_lane_is_not_waited_for),
+        cmocka_unit_test(two_prompts_wait_for_one_load),
+        cmocka_unit_test(damage_on_the_host_is_doubted),
+        cmocka_unit_test(a_restart_finds_prefixes_in_the_store),
+        cmocka_unit_test(a_storm_over_the_host_serves_no_wrong_block),
+        cmocka_unit_test(a_storm_over_host_and_store_serves_no_wrong_block),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

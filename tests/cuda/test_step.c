@@ -1,0 +1,483 @@
+/* Steps of the CUDA device: what is packed is what was meant, padding is rewritten, a replayed graph and two steps in flight give the
+ * bits of one step after the other, a capture that fails costs nothing, and nothing is allocated once steps run. */
+#include "cuda/cuda_test.h"
+#include "base/log.h"
+#include "engine/model/model.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/step.h"
+
+/* ---------------------------------------------------------------- packing */
+
+enum { ROWS = 40, SEQS = 12, PAGES = 60, LIST = 50 };
+
+struct any_step {
+    struct dev_step      s;
+    uint32_t             id[ROWS], pos[ROWS], row_seq[ROWS], row_start[SEQS + 1], page_start[SEQS + 1], page[PAGES];
+    uint32_t             logit_row[ROWS + SEQS], hist[LIST], ban[LIST], allow[LIST], lp_id[ROWS];
+    struct op_bias       bias[LIST];
+    struct op_sample_row sample[SEQS];
+    struct dev_patch     patch_id[SEQS], patch_hist[SEQS];
+};
+
+static uint64_t turn, at_draw;
+static uint32_t draw(uint32_t n) { return rng_philox(77, turn, at_draw++).x[0] % n; }
+static void     fill(uint32_t *a, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) a[i] = draw(1u << 30);
+}
+
+static void any_step_make(struct any_step *a, bool decode)
+{
+    struct dev_step *s = &a->s;
+    *s = (struct dev_step){ .b = { .n_seq = decode ? 1 + draw(SEQS) : draw(SEQS + 1), .id = a->id, .pos = a->pos, .row_seq = a->row_seq } };
+    s->b.row_start = a->row_start, s->b.page_start = a->page_start, s->b.page = a->page;
+    a->row_start[0] = a->page_start[0] = 0;
+    for (uint32_t q = 0; q < s->b.n_seq; q++) {
+        uint32_t n = decode ? 1 : 1 + (draw(2) ? 0 : draw((ROWS - a->row_start[q] - (s->b.n_seq - q) + 1) / 2 + 1)), p0 = draw(200);
+        for (uint32_t i = 0; i < n; i++) a->pos[a->row_start[q] + i] = p0 + i, a->row_seq[a->row_start[q] + i] = q;
+        a->row_start[q + 1] = a->row_start[q] + n;
+        a->page_start[q + 1] = a->page_start[q] + draw(PAGES / SEQS + 1);
+    }
+    s->b.n_row = a->row_start[s->b.n_seq];
+    fill(a->id, s->b.n_row), fill(a->page, a->page_start[s->b.n_seq]);
+    s->n_sample = decode ? s->b.n_row : draw(s->b.n_seq + 1), s->n_lp = decode ? 0 : draw(s->b.n_row + 1);
+    s->n_logit = s->n_sample + s->n_lp;
+    for (uint32_t i = 0; i < s->n_logit; i++) a->logit_row[i] = draw(s->b.n_row ? s->b.n_row : 1);
+    fill(a->lp_id, s->n_lp);
+    s->n_hist = draw(LIST), s->n_ban = draw(LIST), s->n_allow = draw(LIST), s->n_bias = draw(LIST);
+    fill(a->hist, s->n_hist), fill(a->ban, s->n_ban), fill(a->allow, s->n_allow), fill((uint32_t *)a->bias, 2 * s->n_bias);
+    for (uint32_t i = 0; i < s->n_sample; i++)
+        a->sample[i] = (struct op_sample_row){ .temperature = (float)i,
+                                               .seed = draw(1000),
+                                               .n_top = draw(3),
+                                               .hist_start = draw(s->n_hist + 1),
+                                               .ban_start = draw(s->n_ban + 1),
+                                               .allow_start = draw(s->n_allow + 1),
+                                               .bias_start = draw(s->n_bias + 1) };
+    s->n_patch_id = draw(s->b.n_seq + 1), s->n_patch_hist = s->n_hist ? draw(s->b.n_seq + 1) : 0;
+    for (uint32_t i = 0; i < s->n_patch_id; i++) a->patch_id[i] = (struct dev_patch){ draw(s->b.n_row), draw(SEQS) };
+    for (uint32_t i = 0; i < s->n_patch_hist; i++) a->patch_hist[i] = (struct dev_patch){ draw(s->n_hist), draw(SEQS) };
+    s->logit_row = a->logit_row, s->sample = a->sample, s->hist = a->hist, s->ban = a->ban, s->allow = a->allow, s->bias = a->bias;
+    s->lp_id = a->lp_id, s->patch_id = a->patch_id, s->patch_hist = a->patch_hist, s->lp_top = draw(3);
+}
+
+static void same_u32(const uint32_t *got, const uint32_t *want, uint32_t n, const char *what)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (got[i] != want[i]) fail_msg("turn %llu, %s[%u] is %u, should be %u", (unsigned long long)turn, what, i, got[i], want[i]);
+}
+static void all_are(const uint32_t *got, uint32_t from, uint32_t to, uint32_t want, const char *what)
+{
+    for (uint32_t i = from; i < to; i++)
+        if (got[i] != want) fail_msg("turn %llu, padding %s[%u] is %u, should be %u", (unsigned long long)turn, what, i, got[i], want);
+}
+
+static void what_is_packed_is_what_was_meant(void **state)
+{
+    (void)state;
+    static struct any_step   a;
+    static _Alignas(64) char slab[1 << 16], out[1 << 16];
+    static uint32_t          len[SEQS];
+    struct cuda_dev          fake = { .arch = 90, .n_sm = 4 };
+    for (turn = 0; turn < 3000; turn++) {
+        at_draw = 0;
+        bool decode = draw(2);
+        any_step_make(&a, decode);
+        const struct dev_step *s = &a.s;
+        fake.deterministic = draw(2);
+        struct cuda_attn_split split = cuda_attn_split(&fake, 4, 2, 32);
+        uint32_t               pad = decode ? s->b.n_row + draw(4) : 0, n_seq = s->b.n_seq;
+        struct cuda_shape      sh = { pad ? pad : s->b.n_row,
+                                 pad ? pad : n_seq,
+                                 pad ? pad : s->n_logit,
+                                 pad ? pad : s->n_sample,
+                                 s->n_lp,
+                                 pad ? pad : s->n_patch_id,
+                                 pad ? pad : s->n_patch_hist,
+                                 pad ? 0 : cuda_attn_tiles_max(s->b.n_row, n_seq),
+                                 cuda_attn_items_max(&split, pad ? pad : n_seq),
+                                 pad > 0 };
+        struct cuda_place     at = cuda_step_place(&sh);
+        struct cuda_back      back = cuda_back_place(sh.samples, sh.lps);
+        struct cuda_attn_plan plan = { 0 };
+        struct dev_step       on;
+        memset(slab, 0xa5, sizeof slab); /* what the step before left */
+        size_t bytes = cuda_step_pack(s, &sh, &at, &split, len, slab, &plan);
+        for (size_t i = bytes; i < sizeof slab; i++)
+            if (slab[i] != (char)0xa5) fail_msg("turn %llu: byte %zu is written, %zu are counted", (unsigned long long)turn, i, bytes);
+        cuda_step_on(s, &sh, &at, &back, slab, out, &on, &plan);
+
+        assert_int_equal(on.b.n_row, sh.rows);
+        assert_int_equal(on.b.n_seq, sh.seqs);
+        assert_int_equal(on.n_logit, sh.logits);
+        assert_int_equal(on.n_sample, sh.samples);
+        assert_int_equal(on.n_lp, s->n_lp);
+        assert_int_equal(on.lp_top, s->lp_top);
+        same_u32(on.b.id, a.id, s->b.n_row, "id");
+        same_u32(on.b.pos, a.pos, s->b.n_row, "pos");
+        same_u32(on.b.row_seq, a.row_seq, s->b.n_row, "row_seq");
+        same_u32(on.b.row_start, a.row_start, n_seq + 1, "row_start");
+        same_u32(on.b.page_start, a.page_start, n_seq + 1, "page_start");
+        same_u32(on.b.page, a.page, a.page_start[n_seq], "page");
+        same_u32(on.logit_row, a.logit_row, s->n_logit, "logit_row");
+        same_u32(on.lp_id, a.lp_id, s->n_lp, "lp_id");
+        all_are(on.b.id, s->b.n_row, sh.rows, 0, "id");
+        all_are(on.b.pos, s->b.n_row, sh.rows, 0, "pos");
+        all_are(on.b.row_seq, s->b.n_row, sh.rows, UINT32_MAX, "row_seq");
+        all_are(on.b.row_start, n_seq, sh.seqs + 1, s->b.n_row, "row_start");
+        all_are(on.b.page_start, n_seq, sh.seqs + 1, a.page_start[n_seq], "page_start");
+        all_are(on.logit_row, s->n_logit, sh.logits, UINT32_MAX, "logit_row");
+        for (uint32_t i = 0; i < s->n_sample; i++) {
+            const struct op_sample_row *g = &on.sample[i], *w = &a.sample[i];
+            struct op_sample_row        r = *g;
+            same_u32(on.hist + g->hist_start, a.hist + w->hist_start, s->n_hist - w->hist_start, "hist");
+            same_u32(on.ban + g->ban_start, a.ban + w->ban_start, s->n_ban - w->ban_start, "ban");
+            same_u32(on.allow + g->allow_start, a.allow + w->allow_start, s->n_allow - w->allow_start, "allow");
+            same_u32(&on.bias[g->bias_start].id, &a.bias[w->bias_start].id, 2 * (s->n_bias - w->bias_start), "bias");
+            r.hist_start = w->hist_start, r.ban_start = w->ban_start, r.allow_start = w->allow_start, r.bias_start = w->bias_start;
+            assert_memory_equal(&r, w, sizeof r);
+        }
+        for (uint32_t i = s->n_sample; i < sh.samples; i++) assert_int_equal(on.sample[i].n_hist, UINT32_MAX);
+
+        /* patches, done to what was packed as the kernel would, name the entries that were meant */
+        const struct dev_patch *pid = (const void *)(slab + at.patch_id), *ph = (const void *)(slab + at.patch_hist);
+        for (uint32_t i = 0; i < s->n_patch_id; i++) assert_memory_equal(&pid[i], &a.patch_id[i], sizeof *pid);
+        for (uint32_t i = 0; i < s->n_patch_hist; i++) {
+            assert_int_equal(ph[i].from, a.patch_hist[i].from);
+            assert_int_equal(on.hist[ph[i].at], a.hist[a.patch_hist[i].at]);
+        }
+        for (uint32_t i = s->n_patch_id; i < sh.patch_ids; i++) assert_int_equal(pid[i].at, UINT32_MAX);
+        for (uint32_t i = s->n_patch_hist; i < sh.patch_hists; i++) assert_int_equal(ph[i].at, UINT32_MAX);
+
+        /* attention: the plan of the step as it is, in the slab; a padded launch covers the bucket */
+        uint32_t               l[6][512], len2[SEQS];
+        struct cuda_attn_lists want = { l[0], l[1], l[2], l[3], l[4], l[5], .n_decode_pad = SEQS, .n_item_pad = 512 };
+        cuda_attn_fill(&split, &s->b, len2, &want);
+        assert_int_equal(plan.n_decode, pad ? pad : want.n_decode);
+        assert_int_equal(plan.n_item, pad ? sh.items : want.n_item);
+        assert_int_equal(plan.n_tile, want.n_tile);
+        assert_int_equal(*plan.chunk, *want.chunk);
+        same_u32(plan.item_seq, want.item_seq, want.n_item, "item_seq");
+        same_u32(plan.item_chunk, want.item_chunk, want.n_item, "item_chunk");
+        same_u32(plan.seq_item, want.seq_item, want.n_decode + 1, "seq_item");
+        same_u32(plan.tile_seq, want.tile_seq, want.n_tile, "tile_seq");
+        same_u32(plan.tile_row, want.tile_row, want.n_tile, "tile_row");
+        all_are(plan.item_seq, want.n_item, sh.items, UINT32_MAX, "item_seq");
+        all_are(plan.seq_item, want.n_decode, sh.seqs + 1, want.n_item, "seq_item");
+    }
+}
+
+/* Where arrays lie follows from the shape: two steps of one bucket differ in the pool alone. */
+static void a_bucket_has_one_place_for_everything(void **state)
+{
+    (void)state;
+    struct cuda_shape sh = { 8, 8, 8, 8, 0, 8, 8, 0, 40, true };
+    struct cuda_place a = cuda_step_place(&sh), b = cuda_step_place(&sh);
+    assert_memory_equal(&a, &b, sizeof a);
+    struct cuda_back k = cuda_back_place(8, 0);
+    assert_int_equal(k.id, 0); /* the patches of the next step count on it */
+    assert_int_equal(cuda_back_place(3, 20).id, 0);
+}
+
+/* ---------------------------------------------------------------- a small model under a script of joins and leaves */
+
+enum { SEQ_ALL = 40, TOKENS = 48, LIVE_MAX = 12, STEPS = 260, BLOCK = 16, SEQ_BLOCKS = TOKENS / BLOCK, LOGIT_ROWS = 8 };
+
+struct told { /* of one drawn token */
+    uint32_t id, rank, top_id[3];
+    float    logprob, top[3];
+};
+struct seq {
+    uint32_t join, n_prompt, token[TOKENS], n_token, n_known; /* tokens scheduled; read back */
+    uint32_t last_step, last_sample;                          /* where the newest token is drawn */
+};
+struct outcome {
+    struct told told[SEQ_ALL][TOKENS];
+    uint32_t    n[SEQ_ALL], n_replay, n_record, n_eager;
+};
+struct flight { /* one submitted step and whose samples it draws */
+    struct batch b;
+    uint32_t     who[LIVE_MAX], at[LIVE_MAX], n;
+};
+
+static struct model_spec spec;
+static struct source     src;
+static char              src_dir[600];
+static uint32_t          n_words[3]; /* by enum dev_graph */
+static enum dev_graph (*true_begin)(struct device *d, const struct dev_step *s, struct dev_step *on);
+static const char    *fail_in_capture; /* a call to fail once a graph is being captured */
+static struct dev_ops counting;
+
+static enum dev_graph count_begin(struct device *d, const struct dev_step *s, struct dev_step *on)
+{
+    enum dev_graph g = true_begin(d, s, on);
+    n_words[g]++;
+#ifdef CUDA_EMU
+    if (g == DEV_RECORD && fail_in_capture) emu_fail_next(fail_in_capture, cudaErrorNotSupported), fail_in_capture = NULL;
+#endif
+    return g;
+}
+
+static uint32_t script(uint32_t a, uint32_t b, uint32_t n) { return rng_philox(4, a, b).x[0] % n; }
+
+static void plan_rows(struct flight *f, struct seq *all, uint32_t step, uint32_t i)
+{
+    struct seq   *q = &all[i];
+    struct batch *b = &f->b;
+    uint32_t      page[SEQ_BLOCKS], first = q->n_token == q->n_prompt ? 0 : q->n_token - 1, n = q->n_token - first;
+    for (uint32_t k = 0; k < SEQ_BLOCKS; k++) page[k] = i * SEQ_BLOCKS + k;
+    bool     unknown = q->n_known < q->n_token;
+    uint32_t row = batch_add(b, q->token + first, n, first, page, (q->n_token + BLOCK - 1) / BLOCK) + n - 1;
+    if (unknown) { /* the newest token is still on the device */
+        assert_int_equal(q->last_step + 1, step);
+        b->id[row] = 12345; /* whatever */
+        b->patch_id[b->n_patch_id++] = (struct dev_patch){ row, q->last_sample };
+    }
+    struct op_sample_row *r = batch_add_sample(b, row);
+    *r = (struct op_sample_row){ .temperature = i % 3 ? 0.8f : 0,
+                                 .top_p = i % 4 ? 1 : 0.9f,
+                                 .top_k = i % 5 ? 0 : 20,
+                                 .repetition = i % 2 ? 1.3f : 1,
+                                 .seed = i,
+                                 .counter = q->n_token,
+                                 .n_top = i % 7 == 3 ? 3 : 0 };
+    if (i % 2) {
+        r->hist_start = b->n_hist, r->n_prompt = q->n_prompt, r->n_hist = q->n_token;
+        memcpy(b->hist + b->n_hist, q->token, q->n_token * sizeof(uint32_t));
+        b->n_hist += q->n_token;
+        if (unknown) {
+            b->hist[b->n_hist - 1] = 54321;
+            b->patch_hist[b->n_patch_hist++] = (struct dev_patch){ b->n_hist - 1, q->last_sample };
+        }
+    }
+    if (i % 6 == 1) {
+        r->ban_start = b->n_ban, r->n_ban = 2;
+        b->ban[b->n_ban++] = i, b->ban[b->n_ban++] = 5;
+    }
+    if (i % 6 == 2) {
+        r->allow_start = b->n_allow, r->n_allow = 9;
+        for (uint32_t k = 0; k < 9; k++) b->allow[b->n_allow++] = 3 * i + k;
+    }
+    if (i % 6 == 3) {
+        r->bias_start = b->n_bias, r->n_bias = 1;
+        b->bias[b->n_bias++] = (struct op_bias){ i, 2.5f };
+    }
+    f->who[f->n] = i, f->at[f->n] = q->n_token;
+    q->last_step = step, q->last_sample = f->n++;
+    q->n_token++;
+}
+
+static void read_back(struct model *m, struct flight *f, struct seq *all, struct outcome *o)
+{
+    assert_int_equal(model_wait(m, &f->b), ST_OK);
+    for (uint32_t k = 0; k < f->n; k++) {
+        uint32_t     i = f->who[k], t = f->at[k];
+        struct told *w = &o->told[i][t];
+        *w = (struct told){ .id = f->b.out.id[k], .rank = f->b.out.rank[k], .logprob = f->b.out.logprob[k] };
+        for (uint32_t j = 0; j < f->b.sample[k].n_top; j++)
+            w->top_id[j] = f->b.out.top_id[k * OP_SAMPLE_TOP_MAX + j], w->top[j] = f->b.out.top_logprob[k * OP_SAMPLE_TOP_MAX + j];
+        assert_true(w->id < spec.vocab);
+        all[i].token[t] = w->id;
+        all[i].n_known = t + 1;
+        o->n[i] = t + 1;
+    }
+}
+
+struct how {
+    bool        eager, deterministic, two, lazy;
+    const char *fail; /* a call that fails while capturing */
+};
+static void run(struct how how, struct outcome *o)
+{
+    static struct seq    all[SEQ_ALL];
+    static struct flight flight[2];
+    char                 err[512] = "";
+    struct device       *d;
+    struct model        *m;
+    struct batch_cfg     bc = { 64, LIVE_MAX, LIVE_MAX * SEQ_BLOCKS, LIVE_MAX * TOKENS, 64, 128, 16 };
+    struct dev_cfg dc = { .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1, .eager = how.eager, .deterministic = how.deterministic };
+    struct model_load_cfg lc = { .weight_dtype = DT_COUNT,
+                                 .kv_dtype = DT_COUNT,
+                                 .batch_rows_max = 64,
+                                 .logit_rows_max = LOGIT_ROWS,
+                                 .n_block = SEQ_ALL * SEQ_BLOCKS,
+                                 .block_tokens = BLOCK,
+                                 .step = bc,
+                                 .n_thread = 1 };
+    memset(o, 0, sizeof *o);
+    memset(all, 0, sizeof all);
+    memset(n_words, 0, sizeof n_words);
+    assert_int_equal(dev_open(&dc, &d), ST_OK);
+    size_t before = d->ops->free_bytes(d);
+    if (model_load(&spec, &src, &lc, d, &m, err, sizeof err)) fail_msg("%s", err);
+    struct model_plan plan;
+    assert_int_equal(model_plan(&spec, &lc, d, &plan), ST_OK);
+    assert_true(before - d->ops->free_bytes(d) <= plan.weight_bytes + plan.work_bytes + lc.n_block * plan.block_bytes);
+    counting = *d->ops, true_begin = counting.step_begin, counting.step_begin = count_begin, d->ops = &counting;
+    fail_in_capture = how.fail;
+    for (int i = 0; i < 2; i++) assert_int_equal(batch_init(&flight[i].b, &bc), ST_OK);
+    for (uint32_t i = 0; i < SEQ_ALL; i++) {
+        all[i].join = i < 3 ? 0 : script(i, 1, STEPS - 40);
+        all[i].n_prompt = 1 + script(i, 2, 20);
+        for (uint32_t k = 0; k < all[i].n_prompt; k++) all[i].token[k] = script(i, 100 + k, spec.vocab);
+        all[i].n_token = all[i].n_known = all[i].n_prompt;
+    }
+#ifdef CUDA_EMU
+    size_t held = 0;
+    emu_set_lazy(how.lazy);
+#endif
+    uint32_t n_submitted = 0, n_waited = 0;
+    for (uint32_t step = 0; step < STEPS; step++) {
+        struct flight *f = &flight[n_submitted % 2];
+        batch_clear(&f->b);
+        f->n = 0;
+        /* decodes first, then at most two prompts; now and then somebody sits a step out */
+        for (uint32_t pass = 0; pass < 2; pass++)
+            for (uint32_t i = 0, joined = 0; i < SEQ_ALL && f->n < LIVE_MAX; i++) {
+                struct seq *q = &all[i];
+                bool        fresh = q->n_token == q->n_prompt, over = q->n_token - q->n_prompt > 4 + script(i, 3, 22);
+                if (q->join > step || over || fresh != pass || (!fresh && !script(i, 1000 + step, 9))) continue;
+                if (q->n_known < q->n_token && q->last_step + 1 != step) continue; /* its token is not read yet, and no patch reaches it */
+                if (fresh && joined++ == 2) break;
+                plan_rows(f, all, step, i);
+            }
+        for (uint32_t i = 0; i < SEQ_ALL; i++)
+            if (all[i].n_known < all[i].n_token && all[i].last_step < step && !how.two) assert_true(false);
+        model_submit(m, &f->b);
+        n_submitted++;
+        while (n_waited + (how.two ? 1 : 0) < n_submitted) read_back(m, &flight[n_waited++ % 2], all, o);
+#ifdef CUDA_EMU
+        if (step == 1) held = emu_bytes_held(); /* the first step gives the buffers of loading back */
+#endif
+    }
+    while (n_waited < n_submitted) read_back(m, &flight[n_waited++ % 2], all, o);
+#ifdef CUDA_EMU
+    assert_int_equal(emu_bytes_held(), held);
+    emu_set_lazy(false);
+#endif
+    o->n_eager = n_words[DEV_EAGER], o->n_record = n_words[DEV_RECORD], o->n_replay = n_words[DEV_REPLAY];
+    for (int i = 0; i < 2; i++) batch_free(&flight[i].b);
+    model_free(m);
+    dev_close(d);
+}
+
+static void assert_alike(const struct outcome *got, const struct outcome *want, const char *what)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < SEQ_ALL; i++) {
+        if (got->n[i] != want->n[i]) fail_msg("%s: sequence %u has %u tokens, should have %u", what, i, got->n[i], want->n[i]);
+        for (uint32_t t = 0; t < want->n[i]; t++, n++)
+            if (memcmp(&got->told[i][t], &want->told[i][t], sizeof(struct told)))
+                fail_msg("%s: sequence %u token %u: id %u logprob %a rank %u, should be id %u logprob %a rank %u", what, i, t,
+                         got->told[i][t].id, (double)got->told[i][t].logprob, got->told[i][t].rank, want->told[i][t].id,
+                         (double)want->told[i][t].logprob, want->told[i][t].rank);
+    }
+    printf("    %s: %u tokens alike; %u steps eager, %u recorded, %u replayed\n", what, n, got->n_eager, got->n_record, got->n_replay);
+}
+
+static struct outcome plain, other;
+
+static void a_replay_gives_the_bits_of_eager(void **state)
+{
+    (void)state;
+    run((struct how){ .eager = true, .deterministic = true }, &plain);
+    assert_int_equal(plain.n_record + plain.n_replay, 0);
+    run((struct how){ .deterministic = true }, &other);
+    assert_true(other.n_record >= 5);
+    assert_true(other.n_replay > STEPS / 3);
+    assert_alike(&other, &plain, "replayed");
+}
+
+static void two_in_flight_give_the_bits_of_one_at_a_time(void **state)
+{
+    (void)state;
+    if (!plain.n_eager) run((struct how){ .eager = true, .deterministic = true }, &plain);
+    run((struct how){ .eager = true, .deterministic = true, .two = true }, &other);
+    assert_alike(&other, &plain, "two in flight, eager");
+    run((struct how){ .deterministic = true, .two = true }, &other);
+    assert_alike(&other, &plain, "two in flight, replayed");
+#ifdef CUDA_EMU
+    run((struct how){ .deterministic = true, .two = true, .lazy = true }, &other);
+    assert_alike(&other, &plain, "two in flight, on a device that lags");
+#endif
+}
+
+static void without_the_exact_mode_one_and_two_in_flight_agree_too(void **state)
+{
+    (void)state;
+    static struct outcome one;
+    run((struct how){ .eager = false }, &one);
+    run((struct how){ .two = true }, &other);
+    assert_alike(&other, &one, "two in flight, not deterministic");
+}
+
+#ifdef CUDA_EMU
+static void a_capture_that_fails_costs_nothing(void **state)
+{
+    (void)state;
+    static const char *const call[] = { "launch", "cudaStreamEndCapture", "cudaGraphInstantiate" };
+    if (!plain.n_eager) run((struct how){ .eager = true, .deterministic = true }, &plain);
+    for (size_t i = 0; i < sizeof call / sizeof *call; i++) {
+        run((struct how){ .deterministic = true, .two = true, .fail = call[i] }, &other);
+        assert_int_equal(other.n_record, 1);
+        assert_int_equal(other.n_replay, 0);
+        assert_alike(&other, &plain, call[i]);
+        emu_reset();
+    }
+    emu_fail_next("cudaStreamBeginCapture", cudaErrorNotSupported);
+    run((struct how){ .deterministic = true }, &other);
+    assert_int_equal(other.n_record + other.n_replay, 0);
+    assert_alike(&other, &plain, "cudaStreamBeginCapture");
+    emu_reset();
+}
+#endif
+
+static void steps_take_exactly_what_was_planned(void **state)
+{
+    (void)state;
+    for (turn = 0; turn < 40; turn++) {
+        at_draw = 0;
+        struct device    *d = ct_open(turn & 1 ? DT_F16 : DT_BF16, 256 << 20);
+        struct dev_limits lim = { .rows_max = 1 + draw(600),
+                                  .pages_max = 1 + draw(5000),
+                                  .hist_max = 1 + draw(5000),
+                                  .ban_max = 1 + draw(100),
+                                  .allow_max = 1 + draw(9000),
+                                  .bias_max = 1 + draw(100),
+                                  .vocab = 100 + draw(50000),
+                                  .n_head = 8,
+                                  .n_kv_head = 2,
+                                  .head_dim = 64,
+                                  .hidden = 256 };
+        lim.seqs_max = 1 + draw(lim.rows_max < 80 ? lim.rows_max : 80);
+        lim.logit_rows_max = 1 + draw(80);
+        if (draw(2)) lim.n_expert = 8, lim.top_k = 2, lim.inter = 128;
+        size_t before = d->ops->free_bytes(d);
+        assert_int_equal(d->ops->step_init(d, &lim), ST_OK);
+        assert_int_equal(before - d->ops->free_bytes(d), dev_step_bytes(d, &lim));
+        dev_close(d);
+    }
+}
+
+int main(void)
+{
+    char err[512] = "";
+    log_init(LOG_LEVEL_ERROR, 2, false);
+    snprintf(src_dir, sizeof src_dir, "%s/golden/qwen3", TESTS_DATA);
+    src = (struct source){ .dir = src_dir };
+    if (model_spec_load(&src, &spec, err, sizeof err)) return printf("%s\n", err), 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_packed_is_what_was_meant),
+        cmocka_unit_test(a_bucket_has_one_place_for_everything),
+        cmocka_unit_test(steps_take_exactly_what_was_planned),
+        cmocka_unit_test(a_replay_gives_the_bits_of_eager),
+        cmocka_unit_test(two_in_flight_give_the_bits_of_one_at_a_time),
+        cmocka_unit_test(without_the_exact_mode_one_and_two_in_flight_agree_too),
+#ifdef CUDA_EMU
+        cmocka_unit_test(a_capture_that_fails_costs_nothing),
+#endif
+    };
+    int failed = ct_run(tests);
+    model_spec_free(&spec);
+    return failed;
+}

@@ -40,10 +40,285 @@ static void every_shape_agrees_with_ref(void **state)
     }
 }
 
+/* rows of a mixed step under every order of threads and blocks, with late and with early copies: one result */
+static void every_schedule_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct aw_shape some[] = { { 4, 2, 64, 16, 0, DT_BF16 }, { 2, 2, 128, 16, 100, DT_BF16 }, { 3, 1, 20, 5, 0, DT_BF16 } };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        for (int fixed = 0; fixed < 2; fixed++) {
+            struct aw_world  w = aw_make(some[i], lens, N_LENS);
+            struct aw_device a = aw_open(&w, fixed);
+            uint16_t        *first = NULL;
+            for (CT_SCHEDULES(schedule)) {
+                uint16_t *got = aw_run(&a, &w, mixed, N_MIXED, false);
+                if (first)
+                    ct_assert_same(got, first, a.out_bytes, ct_schedule_name(schedule));
+                else
+                    first = got, got = NULL;
+                free(got);
+            }
+            free(first);
+            dev_close(a.d);
+            aw_free(&w);
+        }
+}
+
+/* Collects the rows of a step into out[seq][pos], or compares them with what is there. */
+static void rows(const struct aw_world *w, uint16_t *const *out, const uint16_t *got, const struct aw_part *p, uint32_t n, bool compare,
+                 const char *what)
+{
+    size_t width = (size_t)w->s.n_head * w->s.dim, r = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t t = p[i].from; t < p[i].to; t++, r++) {
+            uint16_t *at = out[p[i].seq] + t * width;
+            if (compare && memcmp(got + r * width, at, width * 2))
+                fail_msg("%s: row %u of sequence %u differs", name_of(w->s, what), t, p[i].seq);
+            memcpy(at, got + r * width, width * 2);
+        }
+}
+
+static void with_the_fixed_split_a_row_has_the_same_bits_everywhere(void **state)
+{
+    (void)state;
+    static const struct aw_shape some[] = {
+        { 4, 1, 128, 16, 0, DT_BF16 }, { 1, 1, 128, 64, 0, DT_BF16 }, { 2, 1, 64, 16, 300, DT_BF16 },
+        { 3, 1, 96, 8, 0, DT_F16 },    { 2, 1, 256, 16, 0, DT_BF16 }, { 2, 2, 20, 16, 513, DT_BF16 },
+    };
+    static const uint32_t len[] = { 700, 40 }, chunk[] = { 13, 64, 300 },
+                          alone[] = { 0, 63, 64, 254, 255, 256, 257, 511, 512, 513, 640, 699 };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        struct aw_world      w = aw_make(some[i], len, 2);
+        struct aw_device     a = aw_open(&w, true);
+        uint16_t            *out[2] = { malloc(700 * w.s.n_head * w.s.dim * 2), malloc(700 * w.s.n_head * w.s.dim * 2) };
+        const struct aw_part whole[] = { { 0, 0, 700 }, { 1, 0, 40 } };
+        uint16_t            *got = aw_run(&a, &w, whole, 2, false);
+        rows(&w, out, got, whole, 2, false, "");
+        free(got);
+        for (size_t c = 0; c < sizeof chunk / sizeof *chunk; c++) /* other chunks, in other places of the batch */
+            for (uint32_t from = 0; from < 700; from += chunk[c]) {
+                if (chunk[c] == 13 && from % 117 != 0) continue; /* some will do */
+                uint32_t       to = from + chunk[c] < 700 ? from + chunk[c] : 700;
+                struct aw_part part[] = { { 1, 7, 40 }, { 0, from, to } };
+                got = aw_run(&a, &w, part, 2, false);
+                rows(&w, out, got, part, 2, true, "chunk");
+                free(got);
+            }
+        for (size_t c = 0; c < sizeof alone / sizeof *alone; c++) { /* decode: alone, and beside others */
+            struct aw_part part[] = { { 0, alone[c], alone[c] + 1 }, { 1, 30, 31 }, { 0, 600, 601 }, { 0, 100, 120 } };
+            for (uint32_t n = 1; n <= 4; n += 3) {
+                got = aw_run(&a, &w, part, n, false);
+                rows(&w, out, got, part, n, true, "decode");
+                free(got);
+            }
+        }
+        free(out[0]), free(out[1]);
+        dev_close(a.d);
+        aw_free(&w);
+    }
+}
+
+/* without it the split of decode follows the batch; prefill does not, nor does decode that is not split */
+static void without_it_chunks_of_a_prompt_do_not_matter(void **state)
+{
+    (void)state;
+    static const uint32_t len[] = { 400, 90 };
+    struct aw_shape       s = { 4, 2, 64, 16, 0, DT_BF16 };
+    struct aw_world       w = aw_make(s, len, 2);
+    struct aw_device      a = aw_open(&w, false);
+    uint16_t             *out[2] = { malloc(400 * 4 * 64 * 2), malloc(400 * 4 * 64 * 2) };
+    const struct aw_part  whole[] = { { 0, 0, 400 }, { 1, 0, 90 } }, part[] = { { 1, 80, 81 }, { 0, 0, 31 } }, more[] = { { 0, 31, 400 } };
+    uint16_t             *got = aw_run(&a, &w, whole, 2, false);
+    rows(&w, out, got, whole, 2, false, "");
+    free(got);
+    got = aw_run(&a, &w, part, 2, false);
+    rows(&w, out, got, part, 2, true, "part");
+    free(got);
+    got = aw_run(&a, &w, more, 1, false);
+    rows(&w, out, got, more, 1, true, "more");
+    free(got), free(out[0]), free(out[1]);
+    dev_close(a.d);
+    aw_free(&w);
+}
+
+/* a bucket larger than the step: sequences without rows, or with rows of no sequence; aw_run checks that nothing is written */
+static void padding_is_skipped(void **state)
+{
+    (void)state;
+    static const struct aw_part padded[] = { { 1, 332, 333 }, { 3, 129, 130 }, { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 } };
+    for (CT_SCHEDULES_FEW(schedule)) {
+        struct aw_world w = aw_make(shapes[0], lens, N_LENS);
+        float          *want = aw_want(&w, padded, 2);
+        for (int i = 0; i < 4; i++) {
+            struct aw_device a = aw_open(&w, i & 1);
+            uint16_t        *got = aw_run(&a, &w, padded, 5, i & 2);
+            aw_assert_close(&w, got, want, padded, 2, "padded");
+            free(got);
+            dev_close(a.d);
+        }
+        free(want);
+        aw_free(&w);
+    }
+}
+
+static void a_graph_serves_other_lengths(void **state)
+{
+    (void)state;
+    static const struct aw_part steps[][3] = { { { 0, 0, 1 }, { 3, 129, 130 }, { 1, 10, 11 } },
+                                               { { 1, 331, 332 }, { 0, 0, 0 }, { 0, 0, 0 } },
+                                               { { 1, 332, 333 }, { 4, 64, 65 }, { 5, 189, 190 } } };
+    static const uint32_t       n[] = { 3, 1, 3 };
+    for (int fixed = 0; fixed < 2; fixed++)
+        for (CT_SCHEDULES_FEW(schedule)) {
+            struct aw_world  w = aw_make(shapes[0], lens, N_LENS);
+            struct aw_device a = aw_open(&w, fixed);
+            cudaGraph_t      graph;
+            cudaGraphExec_t  exec = NULL;
+            struct aw_step  *st = malloc(sizeof *st);
+            for (uint32_t i = 0; i < 6; i++) { /* each twice: the counters must be back at zero */
+                const struct aw_part *part = steps[i / 2];
+                aw_plan(&w, &a.split, part, 3, false, 0, st);
+                aw_upload(&a, &w, st);
+                ct_poison(a.d, a.out, a.out_bytes);
+                if (!exec) {
+                    cudaStream_t stream = cuda_of(a.d)->stream;
+                    assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+                    aw_enqueue(&a, &w, st);
+                    assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+                    assert_int_equal(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
+                    cudaGraphDestroy(graph);
+                }
+                assert_int_equal(cudaGraphLaunch(exec, cuda_of(a.d)->stream), cudaSuccess);
+                uint16_t *got = aw_result(&a, &w, st);
+                float    *want = aw_want(&w, part, n[i / 2]);
+                aw_assert_close(&w, got, want, part, n[i / 2], "replayed");
+                free(got), free(want), free(st->q);
+            }
+            free(st);
+            cudaGraphExecDestroy(exec);
+            dev_close(a.d);
+            aw_free(&w);
+        }
+}
+
+/* NaN and infinity in a token reach exactly the rows that see it */
+static void what_a_row_may_not_see_does_not_touch_it(void **state)
+{
+    (void)state;
+    static const struct aw_shape some[] = {
+        { 4, 2, 64, 16, 0, DT_BF16 }, { 4, 2, 64, 16, 40, DT_BF16 }, { 3, 1, 20, 8, 40, DT_BF16 }, { 1, 1, 256, 16, 0, DT_BF16 }
+    };
+    static const uint32_t       len[] = { 150 }, bad = 100;
+    static const struct aw_part whole[] = { { 0, 0, 150 } };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        for (int value = 0; value < 3; value++) {
+            struct aw_world  w = aw_make(some[i], len, 1);
+            size_t           width = w.s.n_head * w.s.dim;
+            struct aw_device a = aw_open(&w, i % 2);
+            uint16_t        *want = aw_run(&a, &w, whole, 1, false);
+            for (uint32_t k = w.s.n_head * w.s.dim; k < w.width; k++)
+                w.qkv[0][bad * w.width + k] = value == 0 ? NAN : value == 1 || k % 2 ? INFINITY : -INFINITY;
+            aw_append(&w, 0, bad);
+            ct_put(a.d, a.kv.base, w.pool, w.pool_bytes);
+            uint16_t *got = aw_run(&a, &w, whole, 1, false);
+            for (uint32_t t = 0; t < 150; t++) {
+                bool sees = t >= bad && (!w.s.window || t < bad + w.s.window);
+                if (!sees) ct_assert_same(got + t * width, want + t * width, width * 2, name_of(w.s, "a row that does not see it"));
+                for (size_t k = 0; sees && k < width; k++) assert_false(isfinite(bf16_to_f32(got[t * width + k])));
+            }
+            for (uint32_t t = 98; t < 148; t += 7) { /* decode */
+                struct aw_part one = { 0, t, t + 1 };
+                uint16_t      *row = aw_run(&a, &w, &one, 1, false);
+                assert_int_equal(isfinite(bf16_to_f32(row[0])), isfinite(bf16_to_f32(got[t * width])));
+                free(row);
+            }
+            free(want), free(got);
+            dev_close(a.d);
+            aw_free(&w);
+        }
+}
+
+/* Values alone: the weights are finite, and in a tile that all see, or some */
+static void infinite_values_reach_who_sees_them(void **state)
+{
+    (void)state;
+    struct aw_shape             s = { 4, 2, 64, 16, 0, DT_BF16 };
+    static const uint32_t       len[] = { 200 };
+    static const struct aw_part whole[] = { { 0, 0, 200 } };
+    struct aw_world             w = aw_make(s, len, 1);
+    struct aw_device            a = aw_open(&w, true);
+    size_t                      width = w.s.n_head * w.s.dim;
+    uint16_t                   *was = aw_run(&a, &w, whole, 1, false);
+    static const struct {
+        uint32_t token, at; /* at: number of a value head */
+        float    value;
+    } bad[] = { { 70, 5, INFINITY }, { 90, 5, -INFINITY }, { 70, 8, -INFINITY }, { 130, 63, NAN } };
+    for (size_t i = 0; i < 4; i++)
+        for (uint32_t h = 0; h < 2; h++) w.qkv[0][bad[i].token * w.width + (w.s.n_head + 2 + h) * 64 + bad[i].at] = bad[i].value;
+    for (uint32_t t = 0; t < 200; t++) aw_append(&w, 0, t);
+    ct_put(a.d, a.kv.base, w.pool, w.pool_bytes);
+    uint16_t *got = aw_run(&a, &w, whole, 1, false);
+    for (uint32_t t = 0; t < 200; t++)
+        for (size_t k = 0; k < width; k++) {
+            float x = bf16_to_f32(got[t * width + k]);
+            if (k % 64 == 5)
+                assert_true(t < 70 ? got[t * width + k] == was[t * width + k] : t < 90 ? x == INFINITY : isnan(x));
+            else if (k % 64 == 8)
+                assert_true(t < 70 ? got[t * width + k] == was[t * width + k] : x == -INFINITY);
+            else if (k % 64 == 63)
+                assert_true(t < 130 ? got[t * width + k] == was[t * width + k] : isnan(x));
+            else
+                assert_int_equal(got[t * width + k], was[t * width + k]);
+        }
+    for (uint32_t t = 60; t < 200; t += 7) { /* decode gives the same bits, infinite ones too */
+        struct aw_part one = { 0, t, t + 1 };
+        uint16_t      *row = aw_run(&a, &w, &one, 1, false);
+        ct_assert_same(row, got + t * width, width * 2, "decode");
+        free(row);
+    }
+    free(was), free(got);
+    dev_close(a.d);
+    aw_free(&w);
+}
+
+/* block ids so high that bytes and numbers before them do not fit in 32 bits: the pool begins far before what is really there */
+static void blocks_beyond_4_gib_are_found(void **state)
+{
+    (void)state;
+#ifdef CUDA_EMU
+    for (int fixed = 0; fixed < 2; fixed++) {
+        struct aw_world  w = aw_make(shapes[0], lens, N_LENS);
+        struct aw_device a = aw_open(&w, fixed);
+        float           *want = aw_want(&w, mixed, N_MIXED);
+        uint32_t         far = (uint32_t)(((uint64_t)9 << 32) / w.kv.block_bytes);
+        struct aw_step  *st = malloc(sizeof *st);
+        aw_plan(&w, &a.split, mixed, N_MIXED, false, 0, st);
+        for (uint32_t i = 0; i < st->page_start[N_MIXED]; i++) st->page[i] += far;
+        a.kv.base = (void *)((uintptr_t)a.kv.base - far * w.kv.block_bytes);
+        a.kv.n_block += far;
+        aw_upload(&a, &w, st);
+        aw_enqueue(&a, &w, st);
+        uint16_t *got = aw_result(&a, &w, st);
+        aw_assert_close(&w, got, want, mixed, N_MIXED, "far blocks");
+        free(got), free(want), free(st->q), free(st);
+        dev_close(a.d);
+        aw_free(&w);
+    }
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_shape_agrees_with_ref),
+        cmocka_unit_test(every_schedule_gives_the_same_bits),
+        cmocka_unit_test(with_the_fixed_split_a_row_has_the_same_bits_everywhere),
+        cmocka_unit_test(without_it_chunks_of_a_prompt_do_not_matter),
+        cmocka_unit_test(padding_is_skipped),
+        cmocka_unit_test(a_graph_serves_other_lengths),
+        cmocka_unit_test(what_a_row_may_not_see_does_not_touch_it),
+        cmocka_unit_test(infinite_values_reach_who_sees_them),
+        cmocka_unit_test(blocks_beyond_4_gib_are_found),
     };
     return ct_run(tests);
 }

@@ -1,0 +1,315 @@
+/* moe: softmax over the experts, the top_k best, their SwiGLU, the weighted sum.   truth: kernels/ref/moe.c
+ *   x, out act [n_row, hidden]   router_logits act [n_row, n_expert]
+ * route: a list of top_k (expert, weight) per row; sort: slots (row, k) in order of expert, then row; two grouped products over the
+ * experts that have rows (moe_gemm.cuh); combine: the sum over k = 0, 1, ... All in fp32, rounded to act where a product is stored:
+ * h after SwiGLU, and each expert's share of the output after its weight.
+ * The host knows how many rows there are and nothing else: launches can be captured, and everything that routing decides is read on the
+ * device. What a row gets does not depend on the kernels that were chosen for it. Many rows go MOE_ROWS at a time.
+ * A row of zeros, as padding is, gets no experts and zeros (SwiGLU of 0 is 0): nobody's weights are read for it. */
+#include "base/check.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/moe_gemm.cuh"
+
+enum {
+    MOE_ROWS = 4096, /* at a time: scratch is top_k * (hidden + inter) activations for each */
+    ROUTE_THREADS = 128,
+    ROUTE_KEEP = 8, /* logits that a lane holds in registers: 256 experts; more are read again */
+    SORT_THREADS = 256,
+    COMBINE_THREADS = 128,
+};
+
+/* Is there anything but zeros in this row? The whole warp. */
+__device__ __forceinline__ bool route_used(const uint16_t *x, uint32_t hidden, uint32_t lane)
+{
+    for (uint32_t i = 0; i < hidden; i += 32) { /* of a row that is used, the first 32 will do */
+        bool mine = i + lane < hidden && (x[i + lane] & 0x7fff);
+        if (__any_sync(0xffffffffu, mine)) return true;
+    }
+    return false;
+}
+
+/* (value, id) in order of value descending, id ascending; a NaN is last among equals of -inf */
+__device__ __forceinline__ bool  route_before(float v, uint32_t id, float w, uint32_t jd) { return v > w || (v == w && id < jd); }
+__device__ __forceinline__ float route_key(float v) { return v == v ? v : -INFINITY; }
+
+/* A warp per row: expert[row, k], weight[row, k], best first; expert n_expert: none, the row is zeros */
+template <class T>
+__global__ void __launch_bounds__(ROUTE_THREADS) k_moe_route(uint32_t *expert, float *weight, const T *logits, const T *x, uint32_t n_row,
+                                                             uint32_t n_expert, uint32_t top_k, uint32_t hidden, bool renorm)
+{
+    const uint32_t lane = threadIdx.x & 31, row = blockIdx.x * (ROUTE_THREADS / 32) + (threadIdx.x >> 5);
+    pdl_wait();
+    pdl_launch();
+    if (row >= n_row) return;
+    expert += (size_t)row * top_k, weight += (size_t)row * top_k, logits += (size_t)row * n_expert;
+    if (!route_used((const uint16_t *)x + (size_t)row * hidden, hidden, lane)) {
+        for (uint32_t k = lane; k < top_k; k += 32) expert[k] = n_expert, weight[k] = 0.0f;
+        return;
+    }
+    float v[ROUTE_KEEP], max = -INFINITY, all = 0.0f, chosen = 0.0f;
+#pragma unroll
+    for (uint32_t i = 0; i < ROUTE_KEEP; i++) {
+        v[i] = i * 32 + lane < n_expert ? act_load(logits[i * 32 + lane]) : -INFINITY;
+        max = fmaxf(max, v[i]);
+    }
+    for (uint32_t e = ROUTE_KEEP * 32 + lane; e < n_expert; e += 32) max = fmaxf(max, act_load(logits[e]));
+    max = warp_max(max);
+#pragma unroll
+    for (uint32_t i = 0; i < ROUTE_KEEP; i++)
+        if (i * 32 + lane < n_expert) all += expf(v[i] - max);
+    for (uint32_t e = ROUTE_KEEP * 32 + lane; e < n_expert; e += 32) all += expf(act_load(logits[e]) - max);
+    all = warp_sum(all);
+    float    last = INFINITY; /* the one chosen before: the next comes after it in order */
+    uint32_t last_id = 0;
+    bool     any = false;
+    for (uint32_t k = 0; k < top_k; k++) {
+        float    best = -INFINITY;
+        uint32_t best_id = UINT32_MAX;
+#pragma unroll
+        for (uint32_t i = 0; i < ROUTE_KEEP; i++) {
+            uint32_t e = i * 32 + lane;
+            float    w = route_key(v[i]);
+            if (e < n_expert && (!any || route_before(last, last_id, w, e)) && route_before(w, e, best, best_id)) best = w, best_id = e;
+        }
+        for (uint32_t e = ROUTE_KEEP * 32 + lane; e < n_expert; e += 32) {
+            float w = route_key(act_load(logits[e]));
+            if ((!any || route_before(last, last_id, w, e)) && route_before(w, e, best, best_id)) best = w, best_id = e;
+        }
+#pragma unroll
+        for (int m = 16; m; m >>= 1) {
+            float    w = __shfl_xor_sync(0xffffffffu, best, m);
+            uint32_t e = __shfl_xor_sync(0xffffffffu, best_id, m);
+            if (route_before(w, e, best, best_id)) best = w, best_id = e;
+        }
+        last = best, last_id = best_id, any = true;
+        float p = expf(best - max) / all;
+        chosen += p;
+        if (lane == 0) expert[k] = best_id, weight[k] = p;
+    }
+    if (!renorm) return;
+    __syncwarp();
+    for (uint32_t k = lane; k < top_k; k += 32) weight[k] /= chosen;
+}
+
+/* A block per expert: start[e] = slots of the experts before it, and its own slots from there on in order[], rising. Each thread looks
+ * at a stretch of the slots; expert[] may be read up to 3 elements past n_slot. */
+__global__ void __launch_bounds__(SORT_THREADS) k_moe_sort(uint32_t *start, uint32_t *order, const uint32_t *expert, uint32_t n_slot)
+{
+    __shared__ uint32_t part[2][SORT_THREADS / 32];
+    const uint32_t      e = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const uint32_t      each = ((n_slot + SORT_THREADS - 1) / SORT_THREADS + 3) / 4 * 4;
+    const uint32_t      s0 = min(threadIdx.x * each, n_slot), s1 = min(s0 + each, n_slot);
+    uint32_t            before = 0, mine = 0;
+    pdl_wait();
+    pdl_launch();
+    for (uint32_t s = s0; s < s1; s += 4) {
+        uint4    v = *(const uint4 *)(expert + s);
+        uint32_t u[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+        for (uint32_t j = 0; j < 4; j++)
+            if (s + j < s1) before += u[j] < e, mine += u[j] == e;
+    }
+    uint32_t at = mine;
+#pragma unroll
+    for (int m = 1; m < 32; m *= 2) {
+        uint32_t left = __shfl_up_sync(0xffffffffu, at, m);
+        if (lane >= (uint32_t)m) at += left;
+    }
+    before = __reduce_add_sync(0xffffffffu, before);
+    if (lane == 31) part[0][warp] = at;
+    if (lane == 0) part[1][warp] = before;
+    __syncthreads();
+    uint32_t base = 0, total = 0;
+#pragma unroll
+    for (uint32_t w = 0; w < SORT_THREADS / 32; w++) {
+        base += part[1][w];
+        if (w < warp) at += part[0][w];
+        total += part[0][w];
+    }
+    if (threadIdx.x == 0) start[e] = base;
+    if (threadIdx.x == 0 && e == gridDim.x - 1) start[e + 1] = base + total;
+    at += base - mine;
+    if (!mine) return;
+    for (uint32_t s = s0; s < s1; s += 4) {
+        uint4    v = *(const uint4 *)(expert + s);
+        uint32_t u[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+        for (uint32_t j = 0; j < 4; j++)
+            if (s + j < s1 && u[j] == e) order[at++] = s + j;
+    }
+}
+
+/* grid: rows, pieces of a row */
+template <class T, bool VECTOR>
+__global__ void __launch_bounds__(COMBINE_THREADS)
+    k_moe_combine(T *out, const T *y, const uint32_t *expert, uint32_t n_expert, uint32_t top_k, uint32_t hidden)
+{
+    const uint32_t i = (blockIdx.y * COMBINE_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
+    const size_t   slot = (size_t)blockIdx.x * top_k;
+    float          sum[VECTOR ? VEC : 1] = {};
+    pdl_wait();
+    if (i >= hidden) return;
+    if (expert[slot] < n_expert) {
+#pragma unroll 4
+        for (uint32_t k = 0; k < top_k; k++) {
+            const T *from = y + (slot + k) * hidden + i;
+            if (VECTOR) {
+                float f[VEC];
+                act_load8<T>(f, *(const uint4 *)from);
+#pragma unroll
+                for (int j = 0; j < VEC; j++) sum[j] += f[j];
+            } else {
+                sum[0] += act_load(*from);
+            }
+        }
+    }
+    pdl_launch();
+    T *to = out + (size_t)blockIdx.x * hidden + i;
+    if (VECTOR)
+        *(uint4 *)to = act_store8<T>(sum);
+    else
+        *to = act_store<T>(sum[0]);
+}
+
+/* ---------------------------------------------------------------- host */
+
+struct moe_work {
+    uint32_t *expert, *order, *start;
+    float    *weight;
+    void     *h, *y;
+    uint64_t  bytes;
+};
+
+static struct moe_work moe_layout(char *base, uint64_t n_slot, uint32_t n_expert, uint32_t hidden, uint32_t inter)
+{
+    struct moe_work w;
+    uint64_t        at = 0;
+    auto            take = [&](uint64_t bytes) {
+        char *p = base + at; /* base is NULL where only the size is wanted */
+        at += (bytes + 255) / 256 * 256;
+        return p;
+    };
+    w.expert = (uint32_t *)take((n_slot + 3) * 4);
+    w.order = (uint32_t *)take(n_slot * 4);
+    w.start = (uint32_t *)take((n_expert + UINT64_C(1)) * 4);
+    w.weight = (float *)take(n_slot * 4);
+    w.h = take(n_slot * inter * 2);
+    w.y = take(n_slot * hidden * 2);
+    w.bytes = at;
+    return w;
+}
+
+extern "C" uint64_t cuda_moe_work_bytes(const struct cuda_dev *d, const struct dev_limits *lim)
+{
+    (void)d;
+    uint64_t n_row = lim->rows_max < MOE_ROWS ? lim->rows_max : (uint32_t)MOE_ROWS;
+    return lim->n_expert ? moe_layout(NULL, n_row * lim->top_k, lim->n_expert, lim->hidden, lim->inter).bytes : 0;
+}
+
+/* The experts of a layer lie at equal distances in the arena, as the loader takes them: base and stride say it all, no table of
+ * pointers is needed. */
+static size_t moe_stride(const struct dev_weight *w, uint32_t n_expert, enum dtype t, uint32_t n, uint32_t k)
+{
+    size_t stride = n_expert > 1 ? (size_t)((const char *)w[1].data - (const char *)w[0].data) : 0;
+    for (uint32_t e = 0; e < n_expert; e++) {
+        CHECK(w[e].dtype == t);
+        CHECK(w[e].n == n && w[e].k == k);
+        CHECK((const char *)w[e].data == (const char *)w[0].data + e * stride);
+    }
+    return stride;
+}
+
+template <class T, bool GATE_UP, int NB, int DEEP, bool VECTOR>
+static void moe_stream(struct cuda_dev *d, const struct moe_args *p, uint32_t n_slot)
+{
+    uint32_t n_out = GATE_UP ? p->inter : p->hidden, n_rt = GATE_UP ? (n_out + 7) / 8 : (n_out + 15) / 16, warps = MOE_STREAM_THREADS / 32;
+    uint64_t tiles = n_slot / (NB * 8) + (n_slot < p->n_expert ? n_slot : p->n_expert), blocks = (tiles * n_rt + warps - 1) / warps;
+    uint64_t all = (uint64_t)d->n_sm * 4; /* as many as can be there at once: each does its share of the list */
+    LAUNCH((k_moe_stream<T, GATE_UP, NB, DEEP, VECTOR>), (uint32_t)(blocks < all ? blocks : all), MOE_STREAM_THREADS,
+           (p->n_expert + 1) * sizeof(uint32_t), d, *p);
+    cuda_launched(d, "moe");
+}
+
+template <class T, bool GATE_UP, int TOKENS> static void moe_block(struct cuda_dev *d, const struct moe_args *p, uint32_t n_slot)
+{
+    uint32_t n_out = GATE_UP ? p->inter : p->hidden, out_tile = GATE_UP ? 64 : 128;
+    uint64_t tiles = n_slot / TOKENS + (n_slot < p->n_expert ? n_slot : p->n_expert), blocks = tiles * ((n_out + out_tile - 1) / out_tile);
+    uint64_t all = (uint64_t)d->n_sm * (TOKENS == 64 ? 3 : 2);
+    size_t   smem = moe_block_smem<TOKENS>(p->n_expert);
+    LAUNCH((k_moe_block<T, GATE_UP, TOKENS>), (uint32_t)(blocks < all ? blocks : all), MOE_BLOCK_THREADS, smem, d, *p);
+    cuda_launched(d, "moe");
+}
+
+/* By the rows alone. An expert gets each row at most once, so 8 rows never make more than one tile of 8. */
+template <class T, bool GATE_UP> static void moe_product(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, bool vector)
+{
+    uint32_t n_slot = n_row * p->top_k, each = n_slot / p->n_expert; /* rows of an expert, on average */
+    if (!vector)
+        moe_stream<T, GATE_UP, 4, 1, false>(d, p, n_slot);
+    else if (n_row <= 8)
+        moe_stream<T, GATE_UP, 1, 6, true>(d, p, n_slot);
+    else if (n_row <= 16)
+        moe_stream<T, GATE_UP, 2, 4, true>(d, p, n_slot);
+    else if (each <= 32)
+        moe_stream<T, GATE_UP, 4, 2, true>(d, p, n_slot);
+    else if (each <= 96)
+        moe_block<T, GATE_UP, 64>(d, p, n_slot);
+    else
+        moe_block<T, GATE_UP, 128>(d, p, n_slot);
+}
+
+template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe *o, uint32_t row0, uint32_t n_row)
+{
+    uint32_t        n_slot = n_row * o->top_k;
+    struct moe_work w = moe_layout(d->work, n_slot, o->n_expert, o->hidden, o->inter);
+    const T        *x = (const T *)o->x + (size_t)row0 * o->hidden, *logits = (const T *)o->router_logits + (size_t)row0 * o->n_expert;
+    T              *out = (T *)o->out + (size_t)row0 * o->hidden;
+    struct moe_args p = { x,
+                          (const char *)o->gate_up[0].data,
+                          (const char *)o->down[0].data,
+                          0,
+                          0,
+                          w.start,
+                          w.order,
+                          w.weight,
+                          w.h,
+                          w.y,
+                          o->n_expert,
+                          o->top_k,
+                          o->hidden,
+                          o->inter };
+    bool            vector = vec_fits(o->hidden, o->x, o->out, p.gate_up) && vec_fits(o->inter, p.down, d->work, d->work);
+    CHECK(w.bytes <= d->work_bytes);
+    p.gate_up_stride = moe_stride(o->gate_up, o->n_expert, d->impl.dev.act, 2 * o->inter, o->hidden);
+    p.down_stride = moe_stride(o->down, o->n_expert, d->impl.dev.act, o->hidden, o->inter);
+    vector = vector && p.gate_up_stride % 16 == 0 && p.down_stride % 16 == 0;
+    LAUNCH(k_moe_route<T>, (n_row + ROUTE_THREADS / 32 - 1) / (ROUTE_THREADS / 32), ROUTE_THREADS, 0, d, w.expert, w.weight, logits, x,
+           n_row, o->n_expert, o->top_k, o->hidden, o->renorm);
+    cuda_launched(d, "moe");
+    LAUNCH(k_moe_sort, o->n_expert, SORT_THREADS, 0, d, w.start, w.order, w.expert, n_slot);
+    cuda_launched(d, "moe");
+    moe_product<T, true>(d, &p, n_row, vector);
+    moe_product<T, false>(d, &p, n_row, vector);
+    if (vector)
+        LAUNCH((k_moe_combine<T, true>), dim3(n_row, (o->hidden / VEC + COMBINE_THREADS - 1) / COMBINE_THREADS), COMBINE_THREADS, 0, d, out,
+               (const T *)w.y, w.expert, o->n_expert, o->top_k, o->hidden);
+    else
+        LAUNCH((k_moe_combine<T, false>), dim3(n_row, (o->hidden + COMBINE_THREADS - 1) / COMBINE_THREADS), COMBINE_THREADS, 0, d, out,
+               (const T *)w.y, w.expert, o->n_expert, o->top_k, o->hidden);
+    cuda_launched(d, "moe");
+}
+
+extern "C" void cuda_moe(struct device *dev, const struct op_moe *o)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    if (!o->n_row) return;
+    CHECK(o->top_k >= 1 && o->top_k <= o->n_expert);
+    uint32_t n_part = (o->n_row + MOE_ROWS - 1) / MOE_ROWS, rows = (o->n_row + n_part - 1) / n_part; /* even parts */
+    for (uint32_t r = 0; r < o->n_row; r += rows) {
+        uint32_t n = o->n_row - r < rows ? o->n_row - r : rows;
+        if (dev->act == DT_F16)
+            moe_rows<__half>(d, o, r, n);
+        else
+            moe_rows<__nv_bfloat16>(d, o, r, n);
+    }
+}

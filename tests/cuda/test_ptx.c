@@ -1,0 +1,212 @@
+/* Each instruction wrapper against a plain loop, exactly: on the emulator in every schedule, on a GPU for real. */
+#include "cuda/cuda_test.h"
+#include "cuda/ptx_kernels.h"
+
+static cudaStream_t stream;
+
+static void *up(const void *src, size_t bytes) /* src NULL: left as it is */
+{
+    void *p;
+    assert_int_equal(cudaMalloc(&p, bytes), cudaSuccess);
+    if (src)
+        assert_int_equal(cudaMemcpy(p, src, bytes, cudaMemcpyHostToDevice), cudaSuccess);
+    else
+        assert_int_equal(cudaMemset(p, 0, bytes), cudaSuccess);
+    return p;
+}
+static void down(void *dst, void *src, size_t bytes)
+{
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    assert_int_equal(cudaMemcpy(dst, src, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
+    cudaFree(src);
+}
+static uint32_t number(uint64_t stream_no, uint64_t i) { return rng_philox(11, stream_no, i).x[0]; }
+
+/* Whole numbers of up to 5 bits: their products and sums are exact in every order of adding. */
+static void mma(bool bf16, uint64_t seed)
+{
+    uint16_t a[16 * 16], b[8 * 16];
+    float    fa[16 * 16], fb[8 * 16], c[16 * 8], d[16 * 8];
+    for (int i = 0; i < 256; i++) fa[i] = (float)(int)(number(seed, (uint64_t)i) % 31) - 15.0f;
+    for (int i = 0; i < 128; i++) fb[i] = (float)(int)(number(seed + 1, (uint64_t)i) % 31) - 15.0f;
+    for (int i = 0; i < 128; i++) c[i] = (float)(int)(number(seed + 2, (uint64_t)i) % 2001) - 1000.0f;
+    for (int i = 0; i < 256; i++) a[i] = bf16 ? f32_to_bf16(fa[i]) : f32_to_f16(fa[i]);
+    for (int i = 0; i < 128; i++) b[i] = bf16 ? f32_to_bf16(fb[i]) : f32_to_f16(fb[i]);
+    void *da = up(a, sizeof a), *db = up(b, sizeof b), *dc = up(c, sizeof c), *dd = up(NULL, sizeof d);
+    ptx_mma(stream, bf16, dd, da, db, dc);
+    down(d, dd, sizeof d);
+    cudaFree(da), cudaFree(db), cudaFree(dc);
+    for (int m = 0; m < 16; m++)
+        for (int n = 0; n < 8; n++) {
+            float want = c[m * 8 + n];
+            for (int k = 0; k < 16; k++) want += fa[m * 16 + k] * fb[n * 16 + k];
+            assert_float_equal(d[m * 8 + n], want, 0);
+        }
+}
+static void mma_multiplies_bf16(void **state)
+{
+    (void)state;
+    for (CT_SCHEDULES(i))
+        for (uint64_t seed = 0; seed < 5; seed++) mma(true, seed * 3);
+}
+static void mma_multiplies_f16(void **state)
+{
+    (void)state;
+    for (CT_SCHEDULES(i))
+        for (uint64_t seed = 0; seed < 5; seed++) mma(false, 100 + seed * 3);
+}
+
+static void ldmatrix(int n, bool trans)
+{
+    uint16_t in[4 * 64];
+    uint32_t out[32 * 4];
+    for (int i = 0; i < n * 64; i++) in[i] = (uint16_t)number(200, (uint64_t)i);
+    void *din = up(in, sizeof in), *dout = up(NULL, sizeof out);
+    ptx_ldmatrix(stream, n, trans, dout, din);
+    down(out, dout, sizeof out);
+    cudaFree(din);
+    for (int lane = 0; lane < 32; lane++)
+        for (int m = 0; m < n; m++)
+            for (int j = 0; j < 2; j++) {
+                int row = lane / 4, col = lane % 4 * 2 + j;
+                assert_int_equal(out[lane * n + m] >> (16 * j) & 0xffff, in[m * 64 + (trans ? col * 8 + row : row * 8 + col)]);
+            }
+}
+static void ldmatrix_gives_each_lane_its_elements(void **state)
+{
+    (void)state;
+    for (CT_SCHEDULES(i)) {
+        ldmatrix(4, false);
+        ldmatrix(4, true);
+        ldmatrix(2, false);
+        ldmatrix(2, true);
+    }
+}
+
+static void cp_async_copies_what_is_valid_and_zeroes_the_rest(void **state)
+{
+    enum { N = 3 * 64 * 16 };
+    uint8_t in[N], out[N];
+    (void)state;
+    for (int i = 0; i < N; i++) in[i] = (uint8_t)(number(300, (uint64_t)i) | 1);
+    for (CT_SCHEDULES(i)) {
+        void *din = up(in, N), *dout = up(NULL, N);
+        ptx_cp_async(stream, dout, din);
+        down(out, dout, N);
+        cudaFree(din);
+        for (int at = 0; at < N; at++) {
+            int g = at / 1024, t = at / 16 % 64;
+            assert_int_equal(out[at], at % 16 < (t + g) % 17 ? in[at] : 0);
+        }
+    }
+}
+
+static void streaming_loads_and_stores_move_16_bytes(void **state)
+{
+    enum { N = 1000 };
+    static uint32_t in[N * 4], out[N * 4];
+    (void)state;
+    for (int i = 0; i < N * 4; i++) in[i] = number(400, (uint64_t)i);
+    void *din = up(in, sizeof in), *dout = up(NULL, sizeof out);
+    ptx_stream(stream, dout, din, N);
+    down(out, dout, sizeof out);
+    cudaFree(din);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(out[i * 4], in[i * 4] + in[i * 4 + 3]);
+        assert_int_equal(out[i * 4 + 1], in[i * 4 + 1] + in[i * 4 + 2]);
+        assert_int_equal(out[i * 4 + 2], in[i * 4 + 2]);
+        assert_int_equal(out[i * 4 + 3], in[i * 4 + 3]);
+    }
+}
+
+static void a_dependent_launch_reads_what_the_one_before_wrote(void **state)
+{
+    enum { N = 5000, TIMES = 20 };
+    static uint32_t x[N], out[N];
+    int             major = 0;
+    (void)state;
+    assert_int_equal(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
+    for (int pdl = 0; pdl <= (major >= 9); pdl++) {
+        for (int i = 0; i < N; i++) x[i] = number(500, (uint64_t)i);
+        void *dx = up(x, sizeof x);
+        ptx_chain(stream, pdl, dx, N, TIMES);
+        down(out, dx, sizeof out);
+        for (int i = 0; i < N; i++) {
+            for (int t = 0; t < TIMES; t++) x[i] = x[i] * 3 + 1;
+            assert_int_equal(out[i], x[i]);
+        }
+    }
+}
+
+static void a_release_is_seen_by_an_acquire(void **state)
+{
+    enum { BLOCKS = 8 };
+    uint32_t out[BLOCKS];
+    (void)state;
+    for (CT_SCHEDULES(i))
+        for (int sys = 0; sys < 2; sys++) {
+            void *flag = up(NULL, sizeof out), *message = up(NULL, sizeof out);
+            ptx_relay(stream, sys, flag, message, BLOCKS);
+            down(out, message, sizeof out);
+            cudaFree(flag);
+            for (int b = 0; b < BLOCKS; b++) assert_int_equal(out[b], (b + 1) * (b + 2) / 2);
+        }
+}
+
+static void reductions_give_every_thread_the_same(void **state)
+{
+    float x[256], sum[256], most[256], s = 0, m = -INFINITY;
+    (void)state;
+    for (int i = 0; i < 256; i++) {
+        x[i] = (float)(int)(number(600, (uint64_t)i) % 2001) - 1000.0f;
+        s += x[i];
+        m = fmaxf(m, x[i]);
+    }
+    for (CT_SCHEDULES(i)) {
+        void *dx = up(x, sizeof x), *dsum = up(NULL, sizeof sum), *dmost = up(NULL, sizeof most);
+        ptx_reduce(stream, dsum, dmost, dx);
+        down(sum, dsum, sizeof sum);
+        down(most, dmost, sizeof most);
+        cudaFree(dx);
+        for (int t = 0; t < 256; t++) {
+            assert_float_equal(sum[t], s, 0);
+            assert_float_equal(most[t], m, 0);
+        }
+    }
+}
+
+static void shared_memory_beyond_48_kib_is_asked_for(void **state)
+{
+    enum { N = 20000 }; /* 80 kB */
+    static uint32_t out[N];
+    (void)state;
+    void *dout = up(NULL, sizeof out);
+    ptx_smem(stream, dout, N);
+    down(out, dout, sizeof out);
+    for (int i = 0; i < N; i++) assert_int_equal(out[i], 7 * (N - 1 - i));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mma_multiplies_bf16),
+        cmocka_unit_test(mma_multiplies_f16),
+        cmocka_unit_test(ldmatrix_gives_each_lane_its_elements),
+        cmocka_unit_test(cp_async_copies_what_is_valid_and_zeroes_the_rest),
+        cmocka_unit_test(streaming_loads_and_stores_move_16_bytes),
+        cmocka_unit_test(a_dependent_launch_reads_what_the_one_before_wrote),
+        cmocka_unit_test(a_release_is_seen_by_an_acquire),
+        cmocka_unit_test(reductions_give_every_thread_the_same),
+        cmocka_unit_test(shared_memory_beyond_48_kib_is_asked_for),
+    };
+    int n = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
+        printf("no GPU\n");
+        return 77;
+    }
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess) return 1;
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    cudaStreamDestroy(stream);
+    return rc;
+}

@@ -33,8 +33,9 @@ struct rank {
     char              err[RANK_ERR_BYTES];
 };
 struct rank_team {
-    uint32_t          n_rank;
+    uint32_t          n_rank, n_total; /* here; on all nodes */
     struct dev_group *group;
+    unsigned char     comm_id[DEV_COMM_ID];
     /* while loading: the caller's */
     const struct model_spec *spec;
     const struct source     *src;
@@ -75,9 +76,13 @@ static struct dev_cfg rank_dev_cfg(const struct rank_team *t, uint32_t index, ui
     return (struct dev_cfg){ .kind = c->device,
                              .arena_bytes = (size_t)arena_bytes,
                              .n_thread = n_thread,
-                             .rank = index,
-                             .n_rank = t->n_rank,
-                             .group = t->group,
+                             .rank = c->first + index,
+                             .n_rank = t->n_total,
+                             .first = c->first,
+                             .n_local = t->n_rank,
+                             .group = t->n_total > 1 ? t->group : NULL,
+                             .comm = c->comm,
+                             .comm_id = c->agree ? t->comm_id : NULL,
                              .act = weight == DT_F16 ? DT_F16 : DT_BF16,
                              .ordinal = c->n_ordinal ? c->ordinal[index % c->n_ordinal] : -1,
                              .deterministic = c->deterministic,
@@ -100,7 +105,7 @@ static enum status rank_load(struct rank *r)
     struct dev_cfg        dev = rank_dev_cfg(t, r->index, t->arena_bytes, rank_threads(t));
     enum status           st = dev_open(&dev, &r->dev);
     if (st) {
-        snprintf(r->err, sizeof r->err, "rank %u: the device cannot be opened with %" PRIu64 " bytes: %s", r->index, t->arena_bytes,
+        snprintf(r->err, sizeof r->err, "rank %u: the device cannot be opened with %" PRIu64 " bytes: %s", dev.rank, t->arena_bytes,
                  status_name(st));
         return st;
     }
@@ -191,7 +196,7 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
 static void rank_done(struct rank *r, enum status st)
 {
     struct rank_team *t = r->team;
-    if (st && r->n_done && t->group) dev_group_abort(t->group); /* those in a collective must not wait for this rank */
+    if (st && t->group) dev_group_abort(t->group); /* those in a collective (opening devices has some) must not wait for this rank */
     pthread_mutex_lock(&t->lock);
     r->n_done++;
     if (st || !r->st) r->st = st;
@@ -294,33 +299,45 @@ static enum status team_start(struct rank_team *t)
     return team_join(t, 1);
 }
 
+/* The first that failed by itself; ST_DEVICE is said by those that another one has let down too. */
+static enum status team_blame(const struct rank_team *t, char *err, size_t err_bytes)
+{
+    const struct rank *first = NULL;
+    for (uint32_t i = 0; i < t->n_rank; i++) {
+        const struct rank *r = &t->rank[i];
+        if (r->st && (!first || (first->st == ST_DEVICE && r->st != ST_DEVICE))) first = r;
+    }
+    CHECK(first);
+    snprintf(err, err_bytes, "%s", first->err);
+    return first->st;
+}
+
 enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,
                              struct rank_team **t_out, char *err, size_t err_bytes)
 {
-    uint32_t n_rank = cfg->n_rank ? cfg->n_rank : 1;
-    if (n_rank > RANKS_MAX) {
-        snprintf(err, err_bytes, "%u tensor-parallel ranks, at most %d", n_rank, RANKS_MAX);
+    uint32_t n_total = cfg->n_rank ? cfg->n_rank : 1, n_rank = cfg->n_local ? cfg->n_local : n_total;
+    if (n_total > RANKS_MAX) {
+        snprintf(err, err_bytes, "%u tensor-parallel ranks, at most %d", n_total, RANKS_MAX);
         return ST_CONFIG;
     }
-    enum status st = model_check(spec, src, n_rank, err, err_bytes); /* before a byte of device memory is taken */
+    enum status st = model_check(spec, src, n_total, err, err_bytes); /* before a byte of device memory is taken */
     if (st) return st;
     struct rank_team *t = calloc(1, sizeof *t + n_rank * sizeof t->rank[0]);
     if (!t) {
         snprintf(err, err_bytes, "no memory for %u ranks", n_rank);
         return ST_NOMEM;
     }
-    t->n_rank = n_rank, t->spec = spec, t->src = src, t->cfg = *cfg;
+    t->n_rank = n_rank, t->n_total = n_total, t->spec = spec, t->src = src, t->cfg = *cfg, t->group = cfg->group;
     t->cfg.device = dev_resolve(cfg->device);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->work, NULL);
     pthread_cond_init(&t->done, NULL);
     for (uint32_t i = 0; i < n_rank; i++) t->rank[i].team = t, t->rank[i].index = i;
-    if (n_rank > 1 && (st = dev_group_create(n_rank, &t->group))) {
+    if (n_total > 1 && !t->group && (st = dev_group_create(n_rank, &t->group)))
         snprintf(err, err_bytes, "no group of %u ranks: %s", n_rank, status_name(st));
-    } else if (!(st = team_plan(t, err, err_bytes)) && (st = team_start(t))) {
-        for (uint32_t i = n_rank; i-- > 0;)
-            if (t->rank[i].st) snprintf(err, err_bytes, "%s", t->rank[i].err); /* the first one's remains */
-    }
+    if (!st) st = team_plan(t, err, err_bytes);
+    if (!st && cfg->agree) st = cfg->agree(cfg->agree_ctx, &t->cfg.load.n_block, t->comm_id, err, err_bytes);
+    if (!st && (st = team_start(t))) st = team_blame(t, err, err_bytes);
     t->spec = NULL, t->src = NULL;
     if (st) {
         rank_team_free(t);
@@ -342,6 +359,15 @@ struct device *rank_team_device(struct rank_team *t) { return t->rank[0].dev; }
 
 uint64_t rank_team_weight_bytes(const struct rank_team *t) { return t->weight_bytes * t->n_rank; }
 
+void *rank_team_kv(struct rank_team *t, uint64_t *block_bytes_out, uint64_t *bytes_out)
+{
+    if (t->n_rank > 1 || t->rank[0].dev->async) return NULL;
+    const struct dev_kv *kv = model_kv(t->rank[0].model);
+    *block_bytes_out = kv->block_bytes;
+    *bytes_out = kv->block_bytes * kv->n_block;
+    return kv->base;
+}
+
 void rank_team_free(struct rank_team *t)
 {
     if (!t) return;
@@ -355,7 +381,7 @@ void rank_team_free(struct rank_team *t)
         model_free(t->rank[i].model);
         if (t->rank[i].dev) dev_close(t->rank[i].dev);
     }
-    if (t->group) dev_group_free(t->group);
+    if (t->group && t->group != t->cfg.group) dev_group_free(t->group);
     pthread_cond_destroy(&t->done);
     pthread_cond_destroy(&t->work);
     pthread_mutex_destroy(&t->lock);

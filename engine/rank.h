@@ -6,7 +6,8 @@
 
 struct rank_team;
 struct rank_cfg {
-    uint32_t              n_rank;
+    uint32_t              n_rank;         /* over all nodes */
+    uint32_t              first, n_local; /* of this process: ranks [first, first + n_local); n_local 0: all */
     enum dev_kind         device;
     uint64_t              memory_bytes; /* per rank; 0: what model_plan says plus kv_bytes  */
     uint64_t              kv_bytes;     /* per rank, for the KV pool; 0 on a GPU: what is left of `utilization` */
@@ -15,11 +16,17 @@ struct rank_cfg {
     uint32_t              depth;        /* steps in flight; 0: 2 where the device works by itself, else 1 */
     struct model_load_cfg load;         /* n_block 0: as many blocks as kv_bytes holds         */
     /* cuda */
-    const int  *ordinal; /* [n_ordinal] GPUs, given to the ranks in turn; none: as dev_cfg.ordinal below 0 */
-    uint32_t    n_ordinal;
-    double      utilization; /* as in dev_cfg, like what follows */
-    bool        deterministic, eager;
-    const char *gemm_file, *cublaslt;
+    const int    *ordinal; /* [n_ordinal] GPUs, given to the ranks in turn; none: as dev_cfg.ordinal below 0 */
+    uint32_t      n_ordinal;
+    double        utilization; /* as in dev_cfg, like what follows */
+    bool          deterministic, eager;
+    const char   *gemm_file, *cublaslt;
+    enum dev_comm comm;
+    /* ranks on other nodes too: agree is called between planning and loading, with the blocks that fit here; it says how many all
+     * take, and names the group (dev_cfg.comm_id). group: of n_local ranks, the caller's. engine/nodes.h */
+    enum status (*agree)(void *ctx, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes);
+    void             *agree_ctx;
+    struct dev_group *group;
 };
 /* n_block_out: blocks of the pool. err as in model_load. */
 enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,
@@ -28,4 +35,6 @@ struct eng_runner rank_team_runner(struct rank_team *t);
 const float      *rank_team_logits(struct rank_team *t);             /* tests: rank 0's model_logits */
 struct device    *rank_team_device(struct rank_team *t);             /* tools: rank 0's */
 uint64_t          rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
-void              rank_team_free(struct rank_team *t);
+/* The pool of KV blocks of the one rank, where the process can reach it as memory. NULL: several ranks, or a GPU. */
+void *rank_team_kv(struct rank_team *t, uint64_t *block_bytes_out, uint64_t *bytes_out);
+void  rank_team_free(struct rank_team *t);

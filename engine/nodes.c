@@ -1,0 +1,528 @@
+#include "engine/nodes.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "transfer/link.h"
+#include <inttypes.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SLOTS = 4, TICK_MS = 100, HELLO_MS = 5000, RETRY_MS = 500, SAY_MS = 30000, NOTE_MAX = 4096, GRACE_MS = 20 };
+
+struct peer { /* node 0 has one per other node; the others have node 0 */
+    int             fd;
+    bool            here, ready;
+    uint32_t        node, n_block;
+    char            from[64];
+    unsigned char   nonce[WIRE_NONCE]; /* the peer's */
+    uint64_t        heard_us, said_us; /* watcher */
+    pthread_mutex_t send;
+};
+
+struct nodes {
+    struct nodes_cfg  cfg;
+    char             *master, *key, *version;
+    int               listener;
+    uint16_t          port;
+    struct dev_group *group;
+    struct eng_runner run;
+    uint32_t          n_peer;
+    unsigned char    *frame; /* [frame_max] node 0: the engine's, to send; others: the watcher's, received */
+    uint32_t          frame_max;
+    struct wire_steps steps; /* node 0: engine; others: watcher */
+    _Atomic uint64_t  n_step;
+
+    pthread_t       watcher, worker;
+    bool            watching, working;
+    _Atomic int     state;
+    _Atomic bool    stop;
+    pthread_mutex_t lock;
+    pthread_cond_t  wake; /* ready, state, n_in, n_free */
+    struct batch    slot[SLOTS];
+    bool            slots;
+    uint64_t        n_in, n_free; /* lock: steps received; slots given back */
+    struct peer     peer[];
+};
+
+/* ---------------------------------------------------------------- the end */
+
+static void ended(struct nodes *n, int state)
+{
+    pthread_mutex_lock(&n->lock);
+    atomic_store(&n->state, state);
+    pthread_cond_broadcast(&n->wake);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* Once: says why, and lets every rank of this process out of what it waits for. */
+static void lose(struct nodes *n, const struct peer *p, const char *why)
+{
+    int ok = NODES_OK;
+    if (atomic_load(&n->stop) || !atomic_compare_exchange_strong(&n->state, &ok, NODES_LOST)) return;
+    LOG_ERROR("nodes: node %u (%s) is lost after step %" PRIu64 ": %s; all nodes end", p->node, p->from, atomic_load(&n->n_step), why);
+    dev_group_abort(n->group);
+    ended(n, NODES_LOST);
+}
+
+static enum status say(struct nodes *n, struct peer *p, uint32_t type, const void *body, uint32_t bytes)
+{
+    (void)n;
+    pthread_mutex_lock(&p->send);
+    enum status st = p->fd < 0 ? ST_PEER_LOST : link_send(p->fd, type, body, bytes, NODES_LOST_MS);
+    pthread_mutex_unlock(&p->send);
+    return st;
+}
+
+enum nodes_state  nodes_state(const struct nodes *n) { return (enum nodes_state)atomic_load(&n->state); }
+uint64_t          nodes_steps(const struct nodes *n) { return atomic_load_explicit(&n->n_step, memory_order_relaxed); }
+uint16_t          nodes_port(const struct nodes *n) { return n->port; }
+struct dev_group *nodes_group(struct nodes *n) { return n->group; }
+
+/* ---------------------------------------------------------------- watching */
+
+/* A step from node 0: into the next slot, once that is free. False: it cannot be taken. */
+static bool take_step(struct nodes *n, uint32_t bytes, char *why, size_t why_bytes)
+{
+    pthread_mutex_lock(&n->lock);
+    while (n->n_in - n->n_free == SLOTS && atomic_load(&n->state) == NODES_OK && !atomic_load(&n->stop))
+        pthread_cond_wait(&n->wake, &n->lock);
+    pthread_mutex_unlock(&n->lock);
+    if (atomic_load(&n->state) != NODES_OK || atomic_load(&n->stop)) return true;
+    if (wire_step_get(n->frame, bytes, &n->cfg.limits, &n->steps, &n->slot[n->n_in % SLOTS], why, why_bytes)) return false;
+    pthread_mutex_lock(&n->lock);
+    n->n_in++;
+    pthread_cond_broadcast(&n->wake);
+    pthread_mutex_unlock(&n->lock);
+    return true;
+}
+
+static void hear(struct nodes *n, struct peer *p)
+{
+    struct link_head h;
+    char             why[WIRE_TEXT_MAX + 1], note[NOTE_MAX];
+    bool             first = n->cfg.node == 0;
+    enum status      st = link_recv(p->fd, first ? (void *)note : n->frame, first ? NOTE_MAX : n->frame_max, &h, 0);
+    if (st == ST_AGAIN) return;
+    if (st) {
+        lose(n, p, st == ST_PEER_LOST ? "it closed the connection" : "it sent bytes that are no message of ours");
+        return;
+    }
+    p->heard_us = clock_us();
+    switch (h.type) {
+    case WIRE_BEAT: return;
+    case WIRE_READY:
+        pthread_mutex_lock(&n->lock);
+        p->ready = true;
+        pthread_cond_broadcast(&n->wake);
+        pthread_mutex_unlock(&n->lock);
+        return;
+    case WIRE_FAIL:
+        snprintf(why, sizeof why, "it says: %.*s", (int)(h.bytes < 300 ? h.bytes : 300), first ? note : (const char *)n->frame);
+        lose(n, p, why);
+        return;
+    case WIRE_BYE:
+        if (first) break;
+        ended(n, NODES_DONE);
+        return;
+    case WIRE_STEP:
+        if (first || !n->slots) break;
+        if (!take_step(n, h.bytes, why, sizeof why)) lose(n, p, why);
+        return;
+    default: break;
+    }
+    lose(n, p, "it sent a message that has no place here");
+}
+
+static void *watch(void *arg)
+{
+    struct nodes *n = arg;
+    struct pollfd fds[WIRE_NODES_MAX];
+    while (!atomic_load(&n->stop) && atomic_load(&n->state) == NODES_OK) {
+        for (uint32_t i = 0; i < n->n_peer; i++) fds[i] = (struct pollfd){ .fd = n->peer[i].fd, .events = POLLIN };
+        int n_event = poll(fds, n->n_peer, TICK_MS);
+        for (uint32_t i = 0; n_event > 0 && i < n->n_peer; i++)
+            if (fds[i].revents) hear(n, &n->peer[i]);
+        uint64_t now = clock_us();
+        for (uint32_t i = 0; i < n->n_peer && atomic_load(&n->state) == NODES_OK; i++) {
+            struct peer *p = &n->peer[i];
+            if (now - p->said_us >= NODES_BEAT_MS * 1000) {
+                p->said_us = now;
+                if (say(n, p, WIRE_BEAT, NULL, 0)) lose(n, p, "it does not take our messages");
+            }
+            if (now > p->heard_us && now - p->heard_us > NODES_LOST_MS * 1000) lose(n, p, "it is silent");
+        }
+    }
+    return NULL;
+}
+
+static enum status start_watching(struct nodes *n, char *err, size_t err_bytes)
+{
+    uint64_t now = clock_us();
+    for (uint32_t i = 0; i < n->n_peer; i++) n->peer[i].heard_us = n->peer[i].said_us = now;
+    enum status st = thread_start(&n->watcher, THREAD_ANY, "nodes", watch, n);
+    n->watching = st == ST_OK;
+    if (st) snprintf(err, err_bytes, "no thread to watch the nodes: %s", status_name(st));
+    return st;
+}
+
+/* ---------------------------------------------------------------- meeting */
+
+static void draw_nonce(unsigned char nonce[WIRE_NONCE]) { CHECK(getrandom(nonce, WIRE_NONCE, 0) == WIRE_NONCE); }
+
+static struct wire_hello own_hello(const struct nodes *n, uint32_t n_block)
+{
+    struct wire_hello h = { .node = n->cfg.node, .n_block = n_block };
+    snprintf(h.version, sizeof h.version, "%s", n->version);
+    memcpy(h.field, n->cfg.field, sizeof h.field);
+    return h;
+}
+
+/* Someone has connected to node 0. Whoever is not one of us is told so, if it can be, and forgotten. */
+static void greet(struct nodes *n, int fd, const char *from, uint32_t n_block)
+{
+    unsigned char     nonce[WIRE_NONCE], in[WIRE_HELLO_BYTES];
+    char              why[WIRE_TEXT_MAX] = "";
+    struct link_head  h = { 0 };
+    struct wire_hello own = own_hello(n, n_block), hello;
+    draw_nonce(nonce);
+    if (link_send(fd, WIRE_CHALLENGE, nonce, sizeof nonce, HELLO_MS) || link_recv(fd, in, sizeof in, &h, HELLO_MS) ||
+        h.type != WIRE_HELLO) {
+        LOG_WARN("nodes: a connection from %s said nothing of ours, closed", from);
+        close(fd);
+        return;
+    }
+    enum status  st = wire_hello_get(in, h.bytes, nonce, n->key, &hello);
+    struct peer *p = NULL;
+    if (st == ST_CANCELED) {
+        snprintf(why, sizeof why, "its --cluster-key differs from node 0's");
+    } else if (st) {
+        snprintf(why, sizeof why, "it is of another version than node 0");
+    } else if (wire_hello_fits(&own, &hello, why, sizeof why)) {
+        p = &n->peer[hello.node - 1];
+        if (p->here) snprintf(why, sizeof why, "there is a node %u already", hello.node), p = NULL;
+    }
+    if (!p) {
+        LOG_WARN("nodes: a node at %s is refused: %s", from, why);
+        (void)link_send(fd, WIRE_REFUSE, why, (uint32_t)strlen(why), HELLO_MS);
+        close(fd);
+        return;
+    }
+    p->fd = fd, p->here = true, p->node = hello.node, p->n_block = hello.n_block;
+    memcpy(p->nonce, hello.nonce, sizeof p->nonce);
+    snprintf(p->from, sizeof p->from, "%s", from);
+    LOG_INFO("nodes: node %u of %u is here, from %s", hello.node, n->cfg.n_node, from);
+}
+
+static enum status agree_first(struct nodes *n, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes)
+{
+    uint64_t deadline = clock_us() + n->cfg.patience_s * (uint64_t)1000000;
+    uint32_t n_here = 0, least = *n_block;
+    LOG_INFO("nodes: node 0 of %u waits for the others on %s port %u", n->cfg.n_node, n->master, n->port);
+    while (n_here < n->n_peer) {
+        char from[64];
+        int  fd;
+        if (clock_us() > deadline) {
+            snprintf(err, err_bytes, "--nnodes %u: after %u s only %u of the other %u nodes are here", n->cfg.n_node, n->cfg.patience_s,
+                     n_here, n->n_peer);
+            return ST_TIMEOUT;
+        }
+        if (atomic_load(&n->stop)) return ST_CANCELED;
+        if (link_accept(n->listener, TICK_MS, &fd, from, sizeof from) == ST_OK) greet(n, fd, from, *n_block);
+        n_here = 0;
+        for (uint32_t i = 0; i < n->n_peer; i++) n_here += n->peer[i].here;
+    }
+    for (uint32_t i = 0; i < n->n_peer; i++)
+        if (n->peer[i].n_block < least) least = n->peer[i].n_block;
+    struct wire_welcome w = { .n_block = least };
+    enum status         st = dev_comm_id(n->cfg.device, w.comm);
+    if (st) {
+        snprintf(err, err_bytes, "--nnodes: these devices cannot reach each other over the network (the line above says why)");
+        return st;
+    }
+    for (uint32_t i = 0; i < n->n_peer; i++) {
+        unsigned char out[WIRE_WELCOME_BYTES];
+        wire_welcome_put(out, &w, n->peer[i].nonce, n->key);
+        if (say(n, &n->peer[i], WIRE_WELCOME, out, sizeof out)) {
+            snprintf(err, err_bytes, "--nnodes: node %u went away before all were here", n->peer[i].node);
+            return ST_PEER_LOST;
+        }
+    }
+    *n_block = least;
+    memcpy(comm_id, w.comm, DEV_COMM_ID);
+    return ST_OK;
+}
+
+/* One attempt of a worker. ST_AGAIN: node 0 is not there (yet). */
+static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadline_us, struct wire_welcome *w_out, char *err,
+                              size_t err_bytes)
+{
+    struct peer      *p = &n->peer[0];
+    struct link_head  h;
+    struct wire_hello own = own_hello(n, n_block);
+    unsigned char     nonce[WIRE_NONCE], out[WIRE_HELLO_BYTES], in[WIRE_TEXT_MAX + WIRE_WELCOME_BYTES];
+    if (link_connect(n->master, n->cfg.port, HELLO_MS, &p->fd, err, err_bytes)) return ST_AGAIN;
+    draw_nonce(own.nonce);
+    enum status st = link_recv(p->fd, nonce, sizeof nonce, &h, HELLO_MS);
+    if (!st && (h.type != WIRE_CHALLENGE || h.bytes != sizeof nonce)) st = ST_INVALID;
+    if (!st) {
+        wire_hello_put(out, &own, nonce, n->key);
+        st = link_send(p->fd, WIRE_HELLO, out, sizeof out, HELLO_MS);
+    }
+    while (!st && (st = link_recv(p->fd, in, sizeof in, &h, TICK_MS)) == ST_AGAIN && clock_us() < deadline_us && !atomic_load(&n->stop))
+        st = ST_OK, h.type = 0; /* the others are not all there */
+    if (!st && h.type == WIRE_REFUSE) {
+        snprintf(err, err_bytes, "--nnodes: node 0 (%.200s) refuses this node: %.*s", n->master, (int)(h.bytes < 300 ? h.bytes : 300),
+                 (const char *)in);
+        st = ST_CONFIG;
+    } else if (!st && h.type == WIRE_WELCOME) {
+        st = wire_welcome_get(in, h.bytes, own.nonce, n->key, w_out);
+        if (st) snprintf(err, err_bytes, "--nnodes: node 0 (%.200s) signs with another --cluster-key", n->master);
+        if (st)
+            st = ST_CONFIG;
+        else
+            return ST_OK;
+    } else if (st != ST_AGAIN) {
+        snprintf(err, err_bytes, "%.200s port %u: what answers there is no node 0 of this version", n->master, n->cfg.port);
+        st = ST_AGAIN;
+    }
+    close(p->fd);
+    p->fd = -1;
+    return st;
+}
+
+static enum status agree_other(struct nodes *n, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes)
+{
+    uint64_t            begin = clock_us(), deadline = begin + n->cfg.patience_s * (uint64_t)1000000, told = begin;
+    struct wire_welcome w;
+    enum status         st;
+    char                why[WIRE_TEXT_MAX] = "";
+    LOG_INFO("nodes: node %u of %u looks for node 0 at %s port %u", n->cfg.node, n->cfg.n_node, n->master, n->cfg.port);
+    while ((st = meet_first(n, *n_block, deadline, &w, why, sizeof why)) == ST_AGAIN) {
+        uint64_t now = clock_us();
+        if (atomic_load(&n->stop)) return ST_CANCELED;
+        if (now > deadline) {
+            snprintf(err, err_bytes, "--master-addr: node 0 does not come within %u s: %s", n->cfg.patience_s, why);
+            return ST_TIMEOUT;
+        }
+        if (now - told > SAY_MS * (uint64_t)1000) {
+            LOG_INFO("nodes: still waiting for node 0: %s", why);
+            told = now;
+        }
+        poll(NULL, 0, RETRY_MS);
+    }
+    if (st) {
+        snprintf(err, err_bytes, "%s", why);
+        return st;
+    }
+    if (w.n_block > *n_block || !w.n_block) {
+        snprintf(err, err_bytes, "node 0 asks for %u KV blocks, this node has room for %u", w.n_block, *n_block);
+        return ST_CONFIG;
+    }
+    n->peer[0].here = true;
+    snprintf(n->peer[0].from, sizeof n->peer[0].from, "%.60s", n->master);
+    *n_block = w.n_block;
+    memcpy(comm_id, w.comm, DEV_COMM_ID);
+    return ST_OK;
+}
+
+enum status nodes_agree(void *nodes, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes)
+{
+    struct nodes *n = nodes;
+    enum status   st = n->cfg.node ? agree_other(n, n_block, comm_id, err, err_bytes) : agree_first(n, n_block, comm_id, err, err_bytes);
+    if (st) return st;
+    n->cfg.limits.n_block = *n_block;
+    LOG_INFO("nodes: all %u nodes are here, %u KV blocks each", n->cfg.n_node, *n_block);
+    return start_watching(n, err, err_bytes);
+}
+
+/* ---------------------------------------------------------------- running */
+
+static void first_submit(void *ctx, struct batch *b)
+{
+    struct nodes *n = ctx;
+    if (atomic_load(&n->state) == NODES_OK) {
+        uint32_t bytes = wire_step_put(n->frame, b, &n->steps);
+        atomic_store_explicit(&n->n_step, n->steps.n, memory_order_relaxed);
+        for (uint32_t i = 0; i < n->n_peer; i++)
+            if (say(n, &n->peer[i], WIRE_STEP, n->frame, bytes)) lose(n, &n->peer[i], "it does not take our messages");
+    }
+    n->run.submit(n->run.ctx, b);
+}
+
+static enum status first_wait(void *ctx, struct batch *b)
+{
+    struct nodes *n = ctx;
+    enum status   st = n->run.wait(n->run.ctx, b);
+    return atomic_load(&n->state) == NODES_OK ? st : ST_DEVICE;
+}
+
+/* The next step to run, or NULL: it is over, or none has come within GRACE_MS (only where some are in flight: the one behind them
+ * usually comes while they run, and should be enqueued then; nobody here waits for their results). */
+static struct batch *next_step(struct nodes *n, uint64_t at, bool in_flight)
+{
+    struct batch   *b = NULL;
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_nsec += GRACE_MS * 1000000L;
+    if (limit.tv_nsec >= 1000000000L) limit.tv_nsec -= 1000000000L, limit.tv_sec++;
+    pthread_mutex_lock(&n->lock);
+    for (int e = 0; n->n_in == at && atomic_load(&n->state) == NODES_OK && !atomic_load(&n->stop) && !e;)
+        e = in_flight ? pthread_cond_timedwait(&n->wake, &n->lock, &limit) : pthread_cond_wait(&n->wake, &n->lock);
+    if (n->n_in > at) b = &n->slot[at % SLOTS];
+    pthread_mutex_unlock(&n->lock);
+    return b;
+}
+
+static void give_back(struct nodes *n)
+{
+    pthread_mutex_lock(&n->lock);
+    n->n_free++;
+    pthread_cond_broadcast(&n->wake);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* Steps as node 0 tells them: submitted when they come, waited for when there are as many as the runner takes or no other has come. */
+static void *work(void *arg)
+{
+    struct nodes *n = arg;
+    uint64_t      n_sub = 0, n_done = 0;
+    uint32_t      depth = n->run.depth ? n->run.depth : 1;
+    enum status   st = ST_OK;
+    while (!st) {
+        bool          full = n_sub - n_done == depth;
+        struct batch *b = full ? NULL : next_step(n, n_sub, n_sub > n_done);
+        if (!b && n_sub == n_done) break; /* nothing left, and nothing will come */
+        if (b) {
+            n->run.submit(n->run.ctx, b);
+            n_sub++;
+            continue;
+        }
+        st = n->run.wait(n->run.ctx, &n->slot[n_done % SLOTS]);
+        n_done++;
+        atomic_store_explicit(&n->n_step, n_done, memory_order_relaxed);
+        give_back(n);
+    }
+    if (!st) return NULL;
+    static const char text[] = "its device is lost";
+    (void)say(n, &n->peer[0], WIRE_FAIL, text, sizeof text - 1);
+    for (; n_done < n_sub; n_done++) (void)n->run.wait(n->run.ctx, &n->slot[n_done % SLOTS]);
+    int ok = NODES_OK;
+    if (atomic_compare_exchange_strong(&n->state, &ok, NODES_LOST)) ended(n, NODES_LOST);
+    return NULL;
+}
+
+static enum status start_first(struct nodes *n, struct eng_runner *run, char *err, size_t err_bytes)
+{
+    uint64_t begin = clock_us();
+    uint32_t n_ready = 0;
+    while (n_ready < n->n_peer && atomic_load(&n->state) == NODES_OK && !atomic_load(&n->stop)) {
+        n_ready = 0;
+        pthread_mutex_lock(&n->lock);
+        for (uint32_t i = 0; i < n->n_peer; i++) n_ready += n->peer[i].ready;
+        pthread_mutex_unlock(&n->lock);
+        if (n_ready == n->n_peer) break;
+        if (clock_us() - begin > n->cfg.patience_s * (uint64_t)1000000) {
+            snprintf(err, err_bytes, "--nnodes: %u of %u nodes have not loaded within %u s", n->n_peer - n_ready, n->n_peer,
+                     n->cfg.patience_s);
+            return ST_TIMEOUT;
+        }
+        poll(NULL, 0, 20);
+    }
+    if (n_ready < n->n_peer) {
+        snprintf(err, err_bytes, "--nnodes: a node was lost while loading (the line above says which)");
+        return ST_DEVICE;
+    }
+    *run = (struct eng_runner){ .ctx = n, .submit = first_submit, .wait = first_wait, .depth = n->run.depth };
+    return ST_OK;
+}
+
+enum status nodes_start(struct nodes *n, struct eng_runner *run, char *err, size_t err_bytes)
+{
+    n->run = *run;
+    if (n->cfg.node == 0) return start_first(n, run, err, err_bytes);
+    enum status st = say(n, &n->peer[0], WIRE_READY, NULL, 0);
+    if (!st) st = thread_start(&n->worker, THREAD_ENGINE, "steps", work, n);
+    n->working = st == ST_OK;
+    if (st) snprintf(err, err_bytes, "--nnodes: node 0 is gone, or there is no thread: %s", status_name(st));
+    return st;
+}
+
+/* ---------------------------------------------------------------- life */
+
+enum status nodes_create(const struct nodes_cfg *cfg, struct nodes **n_out, char *err, size_t err_bytes)
+{
+    CHECK(cfg->n_node >= 2);
+    CHECK(cfg->n_node <= WIRE_NODES_MAX);
+    CHECK(cfg->node < cfg->n_node);
+    uint32_t      n_peer = cfg->node ? 1 : cfg->n_node - 1;
+    struct nodes *n = calloc(1, sizeof *n + n_peer * sizeof n->peer[0]);
+    if (!n) return ST_NOMEM;
+    enum status st = ST_NOMEM;
+    n->cfg = *cfg, n->n_peer = n_peer, n->listener = -1, n->port = cfg->port;
+    if (!n->cfg.patience_s) n->cfg.patience_s = 600;
+    pthread_mutex_init(&n->lock, NULL);
+    pthread_cond_init(&n->wake, NULL);
+    for (uint32_t i = 0; i < n_peer; i++) {
+        n->peer[i].fd = -1, n->peer[i].node = cfg->node ? 0 : i + 1;
+        pthread_mutex_init(&n->peer[i].send, NULL);
+    }
+    n->master = strdup(cfg->master), n->key = strdup(cfg->key ? cfg->key : ""), n->version = strdup(cfg->version);
+    n->frame_max = wire_step_bytes_max(&cfg->limits.b);
+    if (n->frame_max < NOTE_MAX) n->frame_max = NOTE_MAX;
+    n->frame = malloc(n->frame_max);
+    if (!n->master || !n->key || !n->version || !n->frame || (st = dev_group_create(cfg->n_local, &n->group))) goto err;
+    if (cfg->node) {
+        n->slots = true;
+        for (int i = 0; i < SLOTS; i++)
+            if ((st = batch_init(&n->slot[i], &cfg->limits.b))) goto err;
+    } else if ((st = link_listen(cfg->master, cfg->port, &n->listener, &n->port, err, err_bytes))) {
+        goto err;
+    }
+    *n_out = n;
+    return ST_OK;
+err:
+    if (st == ST_NOMEM) snprintf(err, err_bytes, "no memory for %u nodes", cfg->n_node);
+    nodes_free(n);
+    return st;
+}
+
+void nodes_stop(struct nodes *n)
+{
+    if (atomic_exchange(&n->stop, true)) return;
+    if (n->watching && n->cfg.node == 0 && atomic_load(&n->state) == NODES_OK)
+        for (uint32_t i = 0; i < n->n_peer; i++) (void)say(n, &n->peer[i], WIRE_BYE, NULL, 0);
+    pthread_mutex_lock(&n->lock);
+    pthread_cond_broadcast(&n->wake);
+    pthread_mutex_unlock(&n->lock);
+    if (n->watching) pthread_join(n->watcher, NULL);
+    if (n->working) pthread_join(n->worker, NULL);
+    n->watching = n->working = false;
+}
+
+void nodes_free(struct nodes *n)
+{
+    if (!n) return;
+    nodes_stop(n);
+    for (uint32_t i = 0; i < n->n_peer; i++) {
+        if (n->peer[i].fd >= 0) close(n->peer[i].fd);
+        pthread_mutex_destroy(&n->peer[i].send);
+    }
+    if (n->listener >= 0) close(n->listener);
+    for (int i = 0; n->slots && i < SLOTS; i++) batch_free(&n->slot[i]);
+    if (n->group) dev_group_free(n->group);
+    if (n->key) explicit_bzero(n->key, strlen(n->key));
+    free(n->master);
+    free(n->key);
+    free(n->version);
+    free(n->frame);
+    pthread_cond_destroy(&n->wake);
+    pthread_mutex_destroy(&n->lock);
+    free(n);
+}

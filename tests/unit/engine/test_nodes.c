@@ -1,0 +1,239 @@
+/* Two or three nodes as threads of this test, each with a runner that writes down what it is told. */
+#include "test.h"
+#include "base/log.h"
+#include "engine/nodes.h"
+#include "transfer/link.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+static const struct wire_limits lim = {
+    .b = { .rows_max = 16, .seqs_max = 4, .pages_max = 8, .hist_max = 8, .ban_max = 1, .allow_max = 1, .bias_max = 1 },
+    .block_tokens = 16,
+    .vocab = 100,
+    .context = 64
+};
+
+struct node {
+    struct nodes_cfg  cfg;
+    struct nodes     *n;
+    struct eng_runner run;
+    uint32_t          n_block;
+    enum status       st, wait_st;
+    char              err[600];
+    pthread_t         thread;
+    uint32_t          id[64];
+    _Atomic uint32_t  n_submit, n_wait;
+};
+
+static void submit(void *ctx, struct batch *b)
+{
+    struct node *o = ctx;
+    o->id[o->n_submit % 64] = b->d.n_row ? b->id[0] : 0;
+    atomic_fetch_add(&o->n_submit, 1);
+}
+static enum status wait_one(void *ctx, struct batch *b)
+{
+    struct node *o = ctx;
+    (void)b;
+    atomic_fetch_add(&o->n_wait, 1);
+    return o->wait_st;
+}
+
+static struct node *node(uint32_t n_node, uint32_t i, uint16_t port)
+{
+    struct node *o = calloc(1, sizeof *o);
+    o->cfg = (struct nodes_cfg){ .n_node = n_node,
+                                 .node = i,
+                                 .n_local = 1,
+                                 .master = "127.0.0.1",
+                                 .port = port,
+                                 .key = "k",
+                                 .version = "t",
+                                 .limits = lim,
+                                 .device = DEV_CUDA,
+                                 .patience_s = 10 };
+    o->cfg.field[WIRE_F_NNODES] = n_node;
+    o->n_block = 40 + i;
+    o->run = (struct eng_runner){ .ctx = o, .submit = submit, .wait = wait_one, .depth = 2 };
+    return o;
+}
+
+static void *meet(void *arg)
+{
+    struct node  *o = arg;
+    unsigned char id[DEV_COMM_ID] = { 0 };
+    if (!o->n) o->st = nodes_create(&o->cfg, &o->n, o->err, sizeof o->err);
+    if (!o->st) o->st = nodes_agree(o->n, &o->n_block, id, o->err, sizeof o->err);
+    if (!o->st) o->st = nodes_start(o->n, &o->run, o->err, sizeof o->err);
+    return NULL;
+}
+
+static void start(struct node **o, uint32_t n)
+{
+    o[0] = node(n, 0, 0);
+    assert_int_equal(nodes_create(&o[0]->cfg, &o[0]->n, o[0]->err, sizeof o[0]->err), ST_OK);
+    for (uint32_t i = 1; i < n; i++) o[i] = node(n, i, nodes_port(o[0]->n));
+}
+static void run_all(struct node **o, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) pthread_create(&o[i]->thread, NULL, meet, o[i]);
+    for (uint32_t i = 0; i < n; i++) pthread_join(o[i]->thread, NULL);
+}
+static void end(struct node **o, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) nodes_free(o[i]->n), free(o[i]);
+}
+static bool reaches(const _Atomic uint32_t *x, uint32_t n)
+{
+    for (int i = 0; i < 3000 && atomic_load(x) < n; i++) usleep(1000);
+    return atomic_load(x) >= n;
+}
+static bool becomes(struct nodes *n, enum nodes_state s)
+{
+    for (int i = 0; i < 6000 && nodes_state(n) != s; i++) usleep(1000);
+    return nodes_state(n) == s;
+}
+
+#ifdef CUDA_EMU /* the name of a communicator is the cuda device's to give */
+static void every_step_is_run_by_all_in_order(void **state)
+{
+    (void)state;
+    struct node *o[3];
+    struct batch b;
+    start(o, 3);
+    run_all(o, 3);
+    for (int i = 0; i < 3; i++) assert_int_equal(o[i]->st, ST_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(o[i]->n_block, 40); /* the least of all */
+    assert_int_equal(batch_init(&b, &lim.b), ST_OK);
+    for (uint32_t k = 1; k <= 50; k++) {
+        uint32_t page = 3, id = k;
+        batch_clear(&b);
+        batch_add(&b, &id, 1, 5, &page, 1);
+        o[0]->run.submit(o[0]->run.ctx, &b);
+        assert_int_equal(o[0]->run.wait(o[0]->run.ctx, &b), ST_OK);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_true(reaches(&o[i]->n_submit, 50) && reaches(&o[i]->n_wait, 50));
+        for (uint32_t k = 1; k <= 50; k++) assert_int_equal(o[i]->id[k - 1], k);
+    }
+    nodes_stop(o[0]->n);
+    assert_true(becomes(o[1]->n, NODES_DONE) && becomes(o[2]->n, NODES_DONE));
+    batch_free(&b);
+    end(o, 3);
+}
+
+static void a_node_that_goes_away_ends_the_others(void **state)
+{
+    (void)state;
+    struct node *o[2];
+    struct batch b;
+    start(o, 2);
+    run_all(o, 2);
+    assert_int_equal(o[0]->st | o[1]->st, ST_OK);
+    nodes_free(o[1]->n), o[1]->n = NULL; /* closes its connection without a word */
+    assert_true(becomes(o[0]->n, NODES_LOST));
+    assert_int_equal(batch_init(&b, &lim.b), ST_OK);
+    o[0]->run.submit(o[0]->run.ctx, &b);
+    assert_int_equal(o[0]->run.wait(o[0]->run.ctx, &b), ST_DEVICE);
+    batch_free(&b);
+    end(o, 2);
+    start(o, 2);
+    run_all(o, 2);
+    nodes_stop(o[0]->n);
+    assert_true(becomes(o[1]->n, NODES_DONE));
+    end(o, 2);
+}
+
+static void a_device_that_is_lost_elsewhere_is_lost_here(void **state)
+{
+    (void)state;
+    struct node *o[2];
+    struct batch b;
+    start(o, 2);
+    o[1]->wait_st = ST_DEVICE;
+    run_all(o, 2);
+    assert_int_equal(batch_init(&b, &lim.b), ST_OK);
+    o[0]->run.submit(o[0]->run.ctx, &b);
+    assert_true(becomes(o[0]->n, NODES_LOST) && becomes(o[1]->n, NODES_LOST));
+    assert_int_equal(o[0]->run.wait(o[0]->run.ctx, &b), ST_DEVICE);
+    batch_free(&b);
+    end(o, 2);
+}
+
+static void strangers_are_sent_away_and_the_rest_goes_on(void **state)
+{
+    (void)state;
+    struct node *o[2];
+    char         err[300], text[64];
+    int          fd;
+    start(o, 2);
+    pthread_create(&o[0]->thread, NULL, meet, o[0]);
+    struct node *other = node(2, 1, nodes_port(o[0]->n)), *wrong = node(2, 1, nodes_port(o[0]->n));
+    other->cfg.key = "another";
+    wrong->cfg.field[WIRE_F_SEQS] = 7;
+    meet(other);
+    assert_int_equal(other->st, ST_CONFIG);
+    assert_non_null(strstr(other->err, "--cluster-key"));
+    meet(wrong);
+    assert_int_equal(wrong->st, ST_CONFIG);
+    assert_non_null(strstr(wrong->err, "--max-num-seqs"));
+    assert_int_equal(link_connect("127.0.0.1", nodes_port(o[0]->n), 1000, &fd, err, sizeof err), ST_OK);
+    memset(text, 'G', sizeof text);
+    assert_int_equal(send(fd, text, sizeof text, MSG_NOSIGNAL), sizeof text);
+    pthread_create(&o[1]->thread, NULL, meet, o[1]);
+    pthread_join(o[0]->thread, NULL);
+    pthread_join(o[1]->thread, NULL);
+    assert_int_equal(o[0]->st | o[1]->st, ST_OK);
+    close(fd);
+    end(o, 2);
+    end((struct node *[]){ other, wrong }, 2);
+}
+
+static void hostile_bytes_after_the_hello_lose_the_node_and_no_more(void **state)
+{
+    (void)state;
+    struct node *o[2];
+    start(o, 2);
+    run_all(o, 2);
+    struct batch b;
+    assert_int_equal(batch_init(&b, &lim.b), ST_OK);
+    uint32_t id = 500, page = 3; /* no such id: what an honest node 0 never sends */
+    batch_add(&b, &id, 1, 5, &page, 1);
+    o[0]->run.submit(o[0]->run.ctx, &b);
+    assert_true(becomes(o[1]->n, NODES_LOST));
+    assert_int_equal(o[1]->n_submit, 0);
+    batch_free(&b);
+    end(o, 2);
+}
+#endif
+
+static void nobody_comes_and_it_is_said(void **state)
+{
+    (void)state;
+    struct node *a = node(2, 0, 0), *b = node(2, 1, 1);
+    a->cfg.patience_s = b->cfg.patience_s = 1;
+    meet(a);
+    assert_int_equal(a->st, ST_TIMEOUT);
+    assert_non_null(strstr(a->err, "only 0 of the other 1 nodes"));
+    meet(b);
+    assert_int_equal(b->st, ST_TIMEOUT);
+    assert_non_null(strstr(b->err, "node 0 does not come"));
+    end((struct node *[]){ a, b }, 2);
+}
+
+int main(void)
+{
+    log_level_max = LOG_LEVEL_ERROR;
+    const struct CMUnitTest tests[] = {
+#ifdef CUDA_EMU
+        cmocka_unit_test(every_step_is_run_by_all_in_order),
+        cmocka_unit_test(a_node_that_goes_away_ends_the_others),
+        cmocka_unit_test(a_device_that_is_lost_elsewhere_is_lost_here),
+        cmocka_unit_test(strangers_are_sent_away_and_the_rest_goes_on),
+        cmocka_unit_test(hostile_bytes_after_the_hello_lose_the_node_and_no_more),
+#endif
+        cmocka_unit_test(nobody_comes_and_it_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -111,7 +111,7 @@ void eng_free(struct engine *e)
     step_settle(e);
     sched_close(&e->sched);
     kv_free(e->kv);
-    for (uint32_t i = 0; i < ENG_DEPTH_MAX; i++) flight_free(&e->flight[i]);
+    for (uint32_t i = 0; i < ENG_DEPTH_MAX; i++) flight_close(&e->flight[i]);
     pool_free(&e->reqs);
     pool_free(&e->seqs);
     if (e->inbox.fd >= 0) ring_free(&e->inbox);

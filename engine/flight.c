@@ -13,11 +13,11 @@ enum status flight_init(struct flight *f, const struct batch_cfg *cfg)
     f->seq = calloc(cfg->seqs_max, sizeof *f->seq);
     f->sample = calloc(cfg->seqs_max, sizeof *f->sample);
     if (f->seq && f->sample) return ST_OK;
-    flight_free(f);
+    flight_close(f);
     return ST_NOMEM;
 }
 
-void flight_free(struct flight *f)
+void flight_close(struct flight *f)
 {
     batch_free(&f->batch);
     free(f->seq);

@@ -1,5 +1,5 @@
 /* flight: one step between its plan and its results: the batch, and who of the running stands where in it.   Thread: engine.
- * flight_init -> (flight_fill -> the device -> flight_apply)* -> flight_free.
+ * flight_init -> (flight_fill -> the device -> flight_apply)* -> flight_close.
  * Between fill and apply a sequence may end: canceled, out of time, or with the results of the step before. Then its results are
  * dropped here and nothing else knows of them; its blocks may be given out again at once, because the device works in order: the
  * rows in flight are done before a later step writes there. Nobody is preempted in flight (sched.h). */
@@ -30,6 +30,6 @@ struct flight {
 };
 
 enum status flight_init(struct flight *f, const struct batch_cfg *cfg);
-void        flight_free(struct flight *f);
+void        flight_close(struct flight *f);
 void        flight_fill(struct engine *e, struct flight *f);                   /* what the scheduler has planned */
 void        flight_apply(struct engine *e, struct flight *f, uint64_t now_us); /* what is in f->batch.out */

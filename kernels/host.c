@@ -72,17 +72,19 @@ static uint64_t ids_bytes(uint32_t n) { return ((uint64_t)n * 4 + HOST_ALIGN - 1
 uint64_t        host_step_bytes(const struct device *d, const struct dev_limits *lim)
 {
     (void)d;
-    return ids_bytes(lim->rows_max) + ids_bytes(lim->hist_max);
+    return ids_bytes(lim->rows_max) + ids_bytes(lim->hist_max) + ids_bytes(lim->seqs_max);
 }
 
 enum status host_step_init(struct device *d, const struct dev_limits *lim)
 {
     struct host_dev *h = (struct host_dev *)d;
     void            *p;
-    enum status      st = host_alloc(d, ids_bytes(lim->rows_max) + ids_bytes(lim->hist_max), &p);
+    enum status      st = host_alloc(d, host_step_bytes(d, lim), &p);
     if (st) return st;
     h->id = p;
+    h->seqs_max = lim->seqs_max;
     h->hist = h->id + ids_bytes(lim->rows_max) / 4;
+    h->drawn = h->hist + ids_bytes(lim->hist_max) / 4;
     return ST_OK;
 }
 
@@ -107,7 +109,10 @@ enum dev_graph host_step_begin(struct device *d, const struct dev_step *s, struc
 bool host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on)
 {
     (void)on;
-    ((struct host_dev *)d)->drawn = s->out.id;
+    struct host_dev *h = (struct host_dev *)d;
+    CHECK(s->n_sample <= h->seqs_max);
+    /* A copy: after step_wait the array is the host's, and the next step may begin later than that. */
+    if (s->n_sample) memcpy(h->drawn, s->out.id, s->n_sample * sizeof *h->drawn);
     return true;
 }
 

@@ -9,8 +9,9 @@ struct host_dev {
     size_t            used, size;
     struct dev_group *group;
     uint32_t         *id, *hist; /* of a step with patches: copies to patch; [lim.rows_max], [lim.hist_max] */
-    const uint32_t   *drawn;     /* where the step before writes its ids */
-    bool              lost;      /* the group was aborted: every sync says ST_DEVICE from here on */
+    uint32_t         *drawn;     /* the ids of the step before; [seqs_max] */
+    uint32_t          seqs_max;
+    bool              lost; /* the group was aborted: every sync says ST_DEVICE from here on */
 };
 
 enum status host_init(struct host_dev *h, const struct dev_cfg *cfg, const struct dev_ops *ops,

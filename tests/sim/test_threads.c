@@ -1,9 +1,10 @@
 /* The engine on its own thread, with delays at every hand-off: submit, cancel, notification, drain and stop. The answers are
- * known in closed form as in the simulator; the order of events is the machine's. Worth most under ThreadSanitizer. */
+ * known in closed form as in the simulator; the order of events is the machine's. Worth most under ThreadSanitizer.
+ * Once with one step in flight, and once with two, on a device with a thread of its own. */
 #include "test.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "sim/fake.h"
+#include "sim/late.h"
 #include <pthread.h>
 #include <time.h>
 
@@ -12,6 +13,7 @@ enum { VOCAB = 500, USERS = 4, PER_USER = 40, DELAY_US_MAX = 3000 };
 static const uint32_t eos_ids[] = { 3 };
 
 static _Atomic uint64_t delay_dice;
+static bool             overlap;
 
 static void nap(uint32_t us_max)
 {
@@ -135,10 +137,12 @@ static void E18_random_delays_at_every_hand_off_lose_nothing(void **state)
     (void)state;
     struct eng_cfg cfg = config();
     struct fake    fake;
+    struct late    late;
     struct engine *e;
     fake_init(&fake, cfg.n_block, cfg.block_tokens, VOCAB);
     fake.delay = nap_run;
-    struct eng_runner run = fake_runner(&fake, 1);
+    if (overlap) late_open(&late, &fake);
+    struct eng_runner run = overlap ? late_runner(&late) : fake_runner(&fake, 1);
     assert_int_equal(eng_create(&cfg, &run, &e), ST_OK);
     fake.kv = eng_kv(e);
     assert_int_equal(eng_start(e), ST_OK);
@@ -160,12 +164,17 @@ static void E18_random_delays_at_every_hand_off_lose_nothing(void **state)
     assert_int_equal(kv_check(eng_kv(e)), ST_OK);
     assert_true(eng_idle(e));
     eng_free(e);
+    if (overlap) {
+        late_close(&late);
+        assert_true(fake.n_patch > 0);
+    }
     fake_free(&fake);
 }
 
 struct house {
     struct eng_cfg cfg;
     struct fake    fake;
+    struct late    late;
     struct engine *e;
     struct ring    outbox;
 };
@@ -174,7 +183,8 @@ static void house_open(struct house *h)
 {
     h->cfg = config();
     fake_init(&h->fake, h->cfg.n_block, h->cfg.block_tokens, VOCAB);
-    struct eng_runner run = fake_runner(&h->fake, 1);
+    if (overlap) late_open(&h->late, &h->fake);
+    struct eng_runner run = overlap ? late_runner(&h->late) : fake_runner(&h->fake, 1);
     assert_int_equal(eng_create(&h->cfg, &run, &h->e), ST_OK);
     h->fake.kv = eng_kv(h->e);
     assert_int_equal(ring_init(&h->outbox, 64), ST_OK);
@@ -184,6 +194,7 @@ static void house_open(struct house *h)
 static void house_close(struct house *h)
 {
     eng_free(h->e);
+    if (overlap) late_close(&h->late);
     fake_free(&h->fake);
     ring_free(&h->outbox);
 }
@@ -295,6 +306,9 @@ static void a_drain_cancels_the_rest_at_its_deadline(void **state)
     free(q);
 }
 
+static int one_step(void **state) { return (void)state, overlap = false, 0; }
+static int two_steps(void **state) { return (void)state, overlap = true, 0; }
+
 int main(void)
 {
     log_init(LOG_LEVEL_ERROR, 2, false);
@@ -305,5 +319,6 @@ int main(void)
         cmocka_unit_test(a_drain_lets_them_end_and_takes_no_more),
         cmocka_unit_test(a_drain_cancels_the_rest_at_its_deadline),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int bad = cmocka_run_group_tests_name("one step in flight", tests, one_step, NULL);
+    return bad + cmocka_run_group_tests_name("two steps in flight", tests, two_steps, NULL);
 }

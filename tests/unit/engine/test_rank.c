@@ -7,17 +7,18 @@ static const char            dir[] = TESTS_DATA "/golden/llama3";
 static const struct source   src = { .dir = dir };
 static struct model_spec     spec;
 static struct rank_team     *team;
-static struct batch          batch;
+static struct batch          batch, other;
 static struct dev_ops        ops[2];
 static const struct dev_ops *real_ops;
 static uint32_t              n_block;
 static char                  err[512];
 
-static enum status open_team(uint32_t n_rank)
+static enum status open_deep(uint32_t n_rank, uint32_t depth)
 {
     struct rank_cfg cfg = { .n_rank = n_rank,
                             .device = DEV_REF,
                             .n_thread = 2,
+                            .depth = depth,
                             .load = { .weight_dtype = DT_COUNT,
                                       .kv_dtype = DT_COUNT,
                                       .batch_rows_max = 8,
@@ -27,30 +28,39 @@ static enum status open_team(uint32_t n_rank)
     return rank_team_create(&spec, &src, &cfg, &n_block, &team, err, sizeof err);
 }
 
+static enum status open_team(uint32_t n_rank) { return open_deep(n_rank, 1); }
+
 static int setup(void **state)
 {
     (void)state;
     struct batch_cfg bc = { 8, 2, 4, 4, 4, 4, 4 };
     log_init(LOG_LEVEL_ERROR, -1, false);
-    return model_spec_load(&src, &spec, err, sizeof err) || batch_init(&batch, &bc);
+    return model_spec_load(&src, &spec, err, sizeof err) || batch_init(&batch, &bc) || batch_init(&other, &bc);
 }
 static int teardown(void **state)
 {
     (void)state;
     batch_free(&batch);
+    batch_free(&other);
     model_spec_free(&spec);
     return 0;
 }
 
-/* one sequence of 4 rows, its last one sampled greedily */
+/* rows pos .. of one sequence, its last one sampled greedily */
+static void fill(struct batch *b, const uint32_t *id, uint32_t n, uint32_t pos)
+{
+    static const uint32_t page[1] = { 1 };
+    batch_clear(b);
+    batch_add(b, id, n, pos, page, 1);
+    *batch_add_sample(b, n - 1) = (struct op_sample_row){ .top_p = 1, .repetition = 1 };
+    b->out.id[0] = 12345;
+}
+
+static const uint32_t prompt[4] = { 10, 11, 12, 13 };
+
 static enum status step(void)
 {
-    batch_clear(&batch);
-    batch.d.n_row = 4, batch.d.n_seq = 1, batch.row_start[1] = 4, batch.page_start[1] = 1, batch.page[0] = 1;
-    for (uint32_t i = 0; i < 4; i++) batch.id[i] = 10 + i, batch.pos[i] = i, batch.row_seq[i] = 0;
-    batch.sample[0] = (struct op_sample_row){ .top_p = 1, .repetition = 1 };
-    batch.logit_row[0] = 3;
-    batch.n_logit = batch.n_sample = 1;
+    fill(&batch, prompt, 4, 0);
     struct eng_runner r = rank_team_runner(team);
     return eng_run(&r, &batch);
 }
@@ -65,6 +75,37 @@ static void ranks_give_one_answer_however_many_they_are(void **state)
         if (n == 1) id = batch.out.id[0];
         assert_int_equal(batch.out.id[0], id);
         rank_team_free(team);
+    }
+}
+
+/* The id that the first step draws is a row of the second before anyone has seen it. */
+static void a_step_is_submitted_before_the_one_before_is_waited_for(void **state)
+{
+    (void)state;
+    uint32_t id[6], pending = UINT32_MAX;
+    for (uint32_t n_rank = 1; n_rank <= 2; n_rank++) {
+        for (uint32_t way = 0; way < 3; way++) { /* one by one; two in flight; the same on devices that work by themselves */
+            if (open_deep(n_rank, way ? 2 : 1)) fail_msg("%s", err);
+            if (way == 2) team->async = true; /* the host's devices do not mind that submit and wait are two calls */
+            struct eng_runner r = rank_team_runner(team);
+            struct batch     *b[2] = { &batch, &other };
+            assert_int_equal(r.depth, way ? 2 : 1);
+            uint32_t got[6];
+            for (uint32_t i = 0; i < 6; i++) {
+                bool known = way == 0 && i;
+                fill(b[i % 2], i == 0 ? prompt : known ? &got[i - 1] : &pending, i ? 1 : 4, i ? 3 + i : 0);
+                if (i && !known) batch_patch_id(b[i % 2], 0, 0);
+                r.submit(r.ctx, b[i % 2]);
+                if (way && !i) continue;
+                uint32_t last = way ? i - 1 : i;
+                assert_int_equal(r.wait(r.ctx, b[last % 2]), ST_OK);
+                got[last] = b[last % 2]->out.id[0];
+            }
+            if (way) assert_int_equal(r.wait(r.ctx, b[1]), ST_OK), got[5] = b[1]->out.id[0];
+            if (n_rank == 1 && !way) memcpy(id, got, sizeof id);
+            assert_memory_equal(id, got, sizeof id);
+            rank_team_free(team);
+        }
     }
 }
 
@@ -113,6 +154,31 @@ static void one_rank_that_fails_ends_the_team_too(void **state)
     rank_team_free(team);
 }
 
+static void a_rank_that_fails_with_two_in_flight_ends_both(void **state)
+{
+    (void)state;
+    for (uint32_t async = 0; async < 2; async++) {
+        if (open_deep(2, 2)) fail_msg("%s", err);
+        team->async = async;
+        struct device *d = team->rank[1].dev;
+        real_ops = d->ops;
+        ops[0] = *real_ops;
+        ops[0].step_wait = lost_wait, ops[0].allreduce = lost_allreduce, ops[0].allgather = lost_allgather;
+        ops[0].broadcast = lost_broadcast;
+        d->ops = &ops[0];
+        struct eng_runner r = rank_team_runner(team);
+        fill(&batch, prompt, 4, 0);
+        fill(&other, prompt, 4, 0);
+        r.submit(r.ctx, &batch);
+        r.submit(r.ctx, &other);
+        assert_int_equal(r.wait(r.ctx, &batch), ST_DEVICE);
+        assert_int_equal(r.wait(r.ctx, &other), ST_DEVICE);
+        d->ops = real_ops;
+        assert_int_equal(step(), ST_DEVICE); /* for good */
+        rank_team_free(team);
+    }
+}
+
 static uint64_t cpu_us(void)
 {
     struct timespec t;
@@ -145,7 +211,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_give_one_answer_however_many_they_are),
+        cmocka_unit_test(a_step_is_submitted_before_the_one_before_is_waited_for),
         cmocka_unit_test(a_rank_that_fails_frees_the_others_and_ends_the_team),
+        cmocka_unit_test(a_rank_that_fails_with_two_in_flight_ends_both),
         cmocka_unit_test(one_rank_that_fails_ends_the_team_too),
         cmocka_unit_test(an_idle_team_sleeps),
         cmocka_unit_test(a_team_that_cannot_be_says_why),

@@ -43,7 +43,8 @@ struct cuda_dev {
     char                 *arena;
     size_t                used, size;
     struct dev_limits     lim;
-    struct cuda_attn_plan attn; /* of this step */
+    struct cuda_attn_plan attn;    /* of this step */
+    const uint32_t       *row_seq; /* of this step, device: UINT32_MAX is padding; NULL between steps */
     struct cuda_step     *step;
     struct cuda_blas     *blas;
     struct cuda_comm     *comm;
@@ -99,6 +100,7 @@ void   cuda_times_end(struct cuda_dev *d);
 void   cuda_times_wait(struct cuda_dev *d);
 void   cuda_times_free(struct cuda_dev *d);
 bool   cuda_step_times(struct device *d, struct dev_times *out);
+double cuda_time(struct device *d, uint32_t n, void (*fn)(void *arg, uint32_t i), void *arg);
 double cuda_probe(struct device *d, enum dev_probe what);
 /* gemm.c */
 enum status cuda_blas_init(struct cuda_dev *d); /* takes cuda_blas_bytes() of the arena */

@@ -5,7 +5,7 @@
  * h after SwiGLU, and each expert's share of the output after its weight.
  * The host knows how many rows there are and nothing else: launches can be captured, and everything that routing decides is read on the
  * device. What a row gets does not depend on the kernels that were chosen for it. Many rows go MOE_ROWS at a time.
- * A row of zeros, as padding is, gets no experts and zeros (SwiGLU of 0 is 0): nobody's weights are read for it. */
+ * Rows of padding get no experts and zeros: a graph's empty rows would else have weights read for them. */
 #include "base/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/moe_gemm.cuh"
@@ -18,31 +18,22 @@ enum {
     COMBINE_THREADS = 128,
 };
 
-/* Is there anything but zeros in this row? The whole warp. */
-__device__ __forceinline__ bool route_used(const uint16_t *x, uint32_t hidden, uint32_t lane)
-{
-    for (uint32_t i = 0; i < hidden; i += 32) { /* of a row that is used, the first 32 will do */
-        bool mine = i + lane < hidden && (x[i + lane] & 0x7fff);
-        if (__any_sync(0xffffffffu, mine)) return true;
-    }
-    return false;
-}
-
 /* (value, id) in order of value descending, id ascending; a NaN is last among equals of -inf */
 __device__ __forceinline__ bool  route_before(float v, uint32_t id, float w, uint32_t jd) { return v > w || (v == w && id < jd); }
 __device__ __forceinline__ float route_key(float v) { return v == v ? v : -INFINITY; }
 
-/* A warp per row: expert[row, k], weight[row, k], best first; expert n_expert: none, the row is zeros */
+/* A warp per row: expert[row, k], weight[row, k], best first; expert n_expert: none, the row is padding.
+ * row_seq: [n_row], or NULL where there is no padding */
 template <class T>
-__global__ void __launch_bounds__(ROUTE_THREADS) k_moe_route(uint32_t *expert, float *weight, const T *logits, const T *x, uint32_t n_row,
-                                                             uint32_t n_expert, uint32_t top_k, uint32_t hidden, bool renorm)
+__global__ void __launch_bounds__(ROUTE_THREADS) k_moe_route(uint32_t *expert, float *weight, const T *logits, const uint32_t *row_seq,
+                                                             uint32_t n_row, uint32_t n_expert, uint32_t top_k, bool renorm)
 {
     const uint32_t lane = threadIdx.x & 31, row = blockIdx.x * (ROUTE_THREADS / 32) + (threadIdx.x >> 5);
     pdl_wait();
     pdl_launch();
     if (row >= n_row) return;
     expert += (size_t)row * top_k, weight += (size_t)row * top_k, logits += (size_t)row * n_expert;
-    if (!route_used((const uint16_t *)x + (size_t)row * hidden, hidden, lane)) {
+    if (row_seq && row_seq[row] == UINT32_MAX) {
         for (uint32_t k = lane; k < top_k; k += 32) expert[k] = n_expert, weight[k] = 0.0f;
         return;
     }
@@ -283,8 +274,8 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
     p.gate_up_stride = moe_stride(o->gate_up, o->n_expert, d->impl.dev.act, 2 * o->inter, o->hidden);
     p.down_stride = moe_stride(o->down, o->n_expert, d->impl.dev.act, o->hidden, o->inter);
     vector = vector && p.gate_up_stride % 16 == 0 && p.down_stride % 16 == 0;
-    LAUNCH(k_moe_route<T>, (n_row + ROUTE_THREADS / 32 - 1) / (ROUTE_THREADS / 32), ROUTE_THREADS, 0, d, w.expert, w.weight, logits, x,
-           n_row, o->n_expert, o->top_k, o->hidden, o->renorm);
+    LAUNCH(k_moe_route<T>, (n_row + ROUTE_THREADS / 32 - 1) / (ROUTE_THREADS / 32), ROUTE_THREADS, 0, d, w.expert, w.weight, logits,
+           d->row_seq ? d->row_seq + row0 : NULL, n_row, o->n_expert, o->top_k, o->renorm);
     cuda_launched(d, "moe");
     LAUNCH(k_moe_sort, o->n_expert, SORT_THREADS, 0, d, w.start, w.order, w.expert, n_slot);
     cuda_launched(d, "moe");

@@ -306,6 +306,7 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
     CHECK(bytes <= s->in_bytes);
     slot->back = cuda_back_place(sh.samples, sh.lps);
     cuda_step_on(h, &sh, &at, &slot->back, s->in, s->out, on, &d->attn);
+    d->row_seq = on->b.row_seq;
     cuda_times_begin(d);
     if (!cuda_ok(d, cudaMemcpyAsync(s->in, slot->in, bytes, cudaMemcpyHostToDevice, d->stream), "a step's copy to the device")) {
         *on = (struct dev_step){ .n_logit = 0 };
@@ -333,6 +334,7 @@ bool cuda_step_end(struct device *dev, const struct dev_step *h, const struct de
     struct cuda_dev  *d = cuda_of(dev);
     struct cuda_step *s = d->step;
     (void)on;
+    d->row_seq = NULL;
     if (s->recording && !graph_run(d)) return false;
     struct slot *slot = &s->slot[s->begun++ % DEV_STEPS_MAX];
     if (d->lost) return true;

@@ -132,7 +132,7 @@ static void experts_agree_with_ref(void **state)
     }
 }
 
-/* One row among others, in batches that take all the kernels; some of its company are NaN, infinite or of zeros. */
+/* One row among others, in batches that take all the kernels; some of its company are NaN, infinite or zeros. */
 static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
 {
     (void)state;
@@ -195,20 +195,25 @@ static void every_order_of_threads_gives_the_same_bits(void **state)
     }
 }
 
-/* Padding: zeros in, zeros out, and no expert is asked: theirs are NaN. */
-static void rows_of_zeros_have_no_experts(void **state)
+/* Padding: whatever is in it, zeros come out, and no expert is asked: theirs are NaN. */
+static void rows_of_padding_have_no_experts(void **state)
 {
     (void)state;
     struct shape s = { 6, 2, 64, 32, 12 };
     size_t       all = (size_t)s.rows * s.hidden;
     struct moe   m = make(ct_open(DT_BF16, 0), s, true);
+    uint32_t     seq[12];
     float       *x = op_random(all, 1, 1), *logits = op_random((size_t)s.rows * s.n_expert, 2, 1), *got = op_random(all, 3, 1);
     for (uint32_t e = 4; e < 6; e++) ct_poison(m.d, m.gate_up[e].data, m.gate_up[e].bytes), ct_poison(m.d, m.down[e].data, m.down[e].bytes);
-    for (uint32_t r = 0; r < s.rows; r++)
+    for (uint32_t r = 0; r < s.rows; r++) {
+        seq[r] = r < 5 ? r : UINT32_MAX;
         for (uint32_t e = 4; e < 6; e++) logits[(size_t)r * s.n_expert + e] = r < 5 ? -50.0f : 50.0f;
-    for (size_t i = 5 * s.hidden; i < all; i++) x[i] = i % 2 ? 0.0f : -0.0f;
+    }
+    for (size_t i = 7 * s.hidden; i < all; i++) x[i] = NAN;
     void *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, (size_t)s.rows * s.n_expert), *out = ct_act_new(m.d, all);
+    cuda_of(m.d)->row_seq = ct_bytes(m.d, seq, sizeof seq);
     run(&m, out, dx, dl, s.rows, true);
+    cuda_of(m.d)->row_seq = NULL;
     ct_act_get(m.d, got, out, all);
     for (size_t i = 0; i < all; i++) assert_true(i < 5 * s.hidden ? isfinite(got[i]) && got[i] != 0 : got[i] == 0);
     free(x), free(logits), free(got);
@@ -269,13 +274,17 @@ static void a_graph_serves_any_routing(void **state)
         cudaGraphExec_t exec;
         void           *dx = ct_act_new(m.d, all), *dl = ct_act_new(m.d, n_logit), *out = ct_act_new(m.d, all);
         uint16_t       *want = malloc(all * 2), *got = malloc(all * 2);
+        uint32_t        seq[80] = { 0 }, *dseq = ct_bytes(m.d, seq, sizeof seq);
+        cuda_of(m.d)->row_seq = dseq;
         assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
         run(&m, out, dx, dl, s.rows, true);
         assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaSuccess);
         assert_int_equal(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
         for (int how = 0; how < ROUTINGS; how++) {
             float *x = op_random(all, 20 + how, 1), *logits = op_random(n_logit, 30 + how, 2);
-            if (how) route(logits, s, how), memset(x, 0, s.rows / 2 * s.hidden * sizeof *x); /* half of it padding */
+            if (how) route(logits, s, how);
+            for (uint32_t r = 0; r < s.rows; r++) seq[r] = how && r < s.rows / 2 ? UINT32_MAX : r;
+            ct_put(m.d, dseq, seq, sizeof seq);
             ct_put_as(m.d, dx, DT_BF16, x, all), ct_put_as(m.d, dl, DT_BF16, logits, n_logit);
             run(&m, out, dx, dl, s.rows, true);
             ct_get(m.d, want, out, all * 2);
@@ -297,7 +306,7 @@ int main(void)
         cmocka_unit_test(experts_agree_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_batch_and_place),
         cmocka_unit_test(every_order_of_threads_gives_the_same_bits),
-        cmocka_unit_test(rows_of_zeros_have_no_experts),
+        cmocka_unit_test(rows_of_padding_have_no_experts),
         cmocka_unit_test(a_row_without_a_routing_is_nan),
         cmocka_unit_test(many_rows_go_in_parts),
         cmocka_unit_test(a_graph_serves_any_routing),

@@ -41,6 +41,13 @@ static int teardown(void **state)
     return 0;
 }
 
+/* a token more, drawn by sample 3 of the step in flight */
+static void fly(struct fixture *f)
+{
+    f->s.fly_token = 1, f->s.fly_sample = 3;
+    f->ids[8] = SEQ_PENDING;
+}
+
 static const struct op_sample_row *add(struct fixture *f)
 {
     sample_add(&f->b, &f->s, f->ids, 0, &lim, VOCAB);
@@ -150,6 +157,37 @@ static void what_does_not_fit_is_known_before(void **state)
     assert_false(sample_possible(&f->b, &f->r, 2));
 }
 
+static void an_id_in_flight_is_patched_into_the_history(void **state)
+{
+    struct fixture *f = *state;
+    fly(f);
+    f->r.s.repetition = 1.5f;
+    const struct op_sample_row *o = add(f);
+    assert_int_equal(o->counter, 4);
+    assert_int_equal(o->n_prompt, 5);
+    assert_int_equal(o->n_hist, 9);
+    assert_int_equal(f->b.n_patch_hist, 1);
+    assert_int_equal(f->b.patch_hist[0].at, 8);
+    assert_int_equal(f->b.patch_hist[0].from, 3);
+    f->r.s.repetition = 1, f->r.s.presence = 0.5f;
+    o = add(f);
+    assert_int_equal(o->n_hist, 4);
+    assert_int_equal(f->b.patch_hist[1].at, o->hist_start + 3);
+    assert_int_equal(sample_need(&f->s, 0).hist, 4);
+    f->r.s.presence = 0;
+    add(f);
+    assert_int_equal(f->b.n_patch_hist, 2); /* nothing asks for it */
+}
+
+static void min_tokens_count_what_is_in_flight(void **state)
+{
+    struct fixture *f = *state;
+    f->r.s.min_tokens = 4;
+    assert_int_equal(add(f)->n_ban, 2);
+    fly(f);
+    assert_int_equal(add(f)->n_ban, 0);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -162,6 +200,8 @@ int main(void)
         TEST(ids_beyond_the_vocabulary_are_not_banned),
         TEST(allowed_ids_and_biases_are_copied),
         TEST(what_does_not_fit_is_known_before),
+        TEST(an_id_in_flight_is_patched_into_the_history),
+        TEST(min_tokens_count_what_is_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

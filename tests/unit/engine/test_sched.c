@@ -71,6 +71,47 @@ static struct seq *add(struct fixture *x, uint32_t kind, uint32_t n_prompt, uint
     return add_as(x, 0, kind, n_prompt, max_tokens);
 }
 
+/* Two steps at a time: a plan is sent, the next one is made, and only then the first one lands. */
+struct sent {
+    struct seq *s[N];
+    uint32_t    n_row[N], n;
+    bool        samples[N];
+};
+
+static struct sent send(struct fixture *x)
+{
+    struct sent t = { .n = x->sc.n_plan };
+    for (uint32_t i = 0; i < t.n; i++) {
+        struct seq *s = t.s[i] = x->sc.plan[i];
+        t.n_row[i] = s->n_step, t.samples[i] = s->samples;
+        sched_sent(&x->sc, s, i);
+    }
+    sched_check(&x->sc);
+    return t;
+}
+
+static void land(struct fixture *x, const struct sent *t)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        struct seq *s = t->s[i];
+        sched_commit(&x->sc, s, t->n_row[i]);
+        if (!t->samples[i]) continue;
+        s->fly_token--;
+        s->c->id[seq_n_out(s)] = 1;
+        s->id[s->n_token++] = 1;
+        if (s->n_token == s->n_max) sched_remove(&x->sc, s, false);
+    }
+    sched_check(&x->sc);
+    assert_int_equal(kv_check(x->kv), ST_OK);
+}
+
+static bool plan_ahead(struct fixture *x)
+{
+    bool ok = sched_plan(&x->sc, ++x->step, x->now_us += 1000, true);
+    assert_int_equal(kv_check(x->kv), ST_OK);
+    return ok;
+}
+
 /* Rows of the step that was planned. */
 static uint32_t plan(struct fixture *x)
 {
@@ -84,18 +125,8 @@ static uint32_t plan(struct fixture *x)
 
 static void compute(struct fixture *x)
 {
-    for (uint32_t i = 0; i < x->sc.n_plan; i++) {
-        struct seq *s = x->sc.plan[i];
-        sched_sent(&x->sc, s, i);
-        sched_commit(&x->sc, s, s->n_step);
-        if (!s->samples) continue;
-        s->fly_token--;
-        s->c->id[seq_n_out(s)] = 1;
-        s->id[s->n_token++] = 1;
-        if (s->n_token == s->n_max) sched_remove(&x->sc, s, false);
-    }
-    sched_check(&x->sc);
-    assert_int_equal(kv_check(x->kv), ST_OK);
+    struct sent t = send(x);
+    land(x, &t);
 }
 
 static uint32_t step(struct fixture *x)
@@ -355,6 +386,105 @@ static void siblings_fork_in_the_step_after_the_prompt(void **state)
     drop(x);
 }
 
+static void a_token_in_flight_counts_and_its_row_is_next(void **state)
+{
+    (void)state;
+    struct fixture *x = make(100, 8, 16, 16);
+    struct seq     *a = add(x, 1, 5, 20);
+    plan(x);
+    struct sent first = send(x);
+    assert_int_equal(seq_next(a), 5);
+    assert_int_equal(seq_n_ahead(a), 6);
+    assert_int_equal(a->id[5], SEQ_PENDING);
+    assert_true(plan_ahead(x));
+    assert_int_equal(x->sc.n_plan, 1);
+    assert_int_equal(a->n_step, 1);
+    assert_true(a->samples);
+    struct sent second = send(x);
+    land(x, &first);
+    assert_int_equal(a->n_computed, 5);
+    assert_int_equal(a->n_token, 6);
+    assert_int_equal(a->id[6], SEQ_PENDING);
+    land(x, &second);
+    assert_int_equal(a->n_computed, 6);
+    assert_int_equal(a->fly_row + a->fly_token, 0);
+    drop(x);
+}
+
+static void who_surely_ends_in_flight_is_left_out(void **state)
+{
+    (void)state;
+    struct fixture *x = make(100, 8, 16, 16);
+    struct seq     *a = add(x, 1, 5, 1), *b = add(x, 2, 5, 2);
+    plan(x);
+    struct sent first = send(x);
+    assert_true(plan_ahead(x));
+    assert_int_equal(x->sc.n_plan, 1);
+    assert_ptr_equal(x->sc.plan[0], b);
+    struct sent second = send(x);
+    land(x, &first);
+    assert_int_equal(a->state, SEQ_DONE);
+    assert_true(plan_ahead(x));
+    assert_int_equal(x->sc.n_plan, 0);
+    land(x, &second);
+    assert_int_equal(b->state, SEQ_DONE);
+    drop(x);
+}
+
+static void a_shortage_gives_the_plan_up_while_a_step_is_in_flight(void **state)
+{
+    (void)state;
+    struct fixture *x = make(6, 8, 64, 64); /* blocks of 4 */
+    struct seq     *a = add(x, 1, 11, 8), *b = add(x, 2, 8, 8);
+    step(x);
+    plan(x);
+    struct sent t = send(x); /* 12 and 9 tokens: 3 + 3 blocks, the next row of a needs another */
+    assert_false(plan_ahead(x));
+    assert_int_equal(x->sc.n_preempted, 0);
+    land(x, &t);
+    plan(x);
+    assert_int_equal(x->sc.n_preempted, 1);
+    assert_int_equal(b->state, SEQ_WAITING);
+    assert_int_equal(a->n_step, 1);
+    drop(x);
+}
+
+static void a_row_that_needs_its_last_id_on_the_host_waits_for_it(void **state)
+{
+    (void)state;
+    static const uint32_t word[] = { 7, 8 }, start[] = { 0, 2 }, start_one[] = { 0, 1 };
+    struct fixture       *x = make(100, 8, 64, 64);
+    for (uint32_t len = 1; len <= 2; len++) {
+        struct seq *a = add(x, len, 5, 4);
+        a->r->s.bad_word = word, a->r->s.bad_word_start = len == 2 ? start : start_one, a->r->s.n_bad_word = 1;
+        a->on_host = sample_on_host(&a->r->s);
+        plan(x);
+        struct sent t = send(x);
+        assert_int_equal(plan_ahead(x), len == 1); /* a single id is banned always */
+        land(x, &t);
+        while (a->state != SEQ_DONE) step(x);
+    }
+    drop(x);
+}
+
+static void a_prompt_in_flight_is_waited_for_by_its_like(void **state)
+{
+    (void)state;
+    struct fixture *x = make(100, 8, 64, 64);
+    add(x, 1, 40, 4);
+    plan(x);
+    struct sent t = send(x);
+    struct seq *b = add(x, 1, 40, 4);
+    assert_true(plan_ahead(x));
+    assert_int_equal(b->state, SEQ_WAITING);
+    struct sent u = send(x);
+    land(x, &t);
+    assert_true(plan_ahead(x));
+    assert_int_equal(b->n_cached, 36);
+    land(x, &u);
+    drop(x);
+}
+
 static void prompt_logprobs_match_nothing_that_has_not_given_its_own(void **state)
 {
     (void)state;
@@ -387,6 +517,11 @@ int main(void)
         cmocka_unit_test(a_prompt_waits_until_its_blocks_are_there_and_preempts_nobody),
         cmocka_unit_test(who_does_not_fit_the_sampling_arrays_sits_out_a_step),
         cmocka_unit_test(siblings_fork_in_the_step_after_the_prompt),
+        cmocka_unit_test(a_token_in_flight_counts_and_its_row_is_next),
+        cmocka_unit_test(who_surely_ends_in_flight_is_left_out),
+        cmocka_unit_test(a_shortage_gives_the_plan_up_while_a_step_is_in_flight),
+        cmocka_unit_test(a_row_that_needs_its_last_id_on_the_host_waits_for_it),
+        cmocka_unit_test(a_prompt_in_flight_is_waited_for_by_its_like),
         cmocka_unit_test(prompt_logprobs_match_nothing_that_has_not_given_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,13 +47,14 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     struct kv_cfg         kc = {
                 .n_block = c->n_block,
                 .block_tokens = c->block_tokens,
-                .n_seq_max = c->seqs_max,
+                .n_seq_max = c->seqs_max + (c->tiers ? KV_LOADS_MAX + KV_OFFERS_MAX : 0),
                 .seq_tokens_max = c->context_max,
                 .prefix_cache = c->prefix_cache,
                 .hash_bits = c->kv_hash_bits,
     };
     struct batch_cfg bc = eng_batch_cfg(c);
     struct sched_cfg sc = {
+        .n_table = kc.n_seq_max,
         .seqs_max = c->seqs_max,
         .tokens_max = c->batch_tokens_max,
         .chunk_max = c->prefill_chunk_max ? c->prefill_chunk_max : c->batch_tokens_max,
@@ -73,6 +74,16 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     uint32_t *eos = calloc(c->n_eos + 1, sizeof *eos);
     if (eos && c->n_eos) memcpy(eos, eos_id, c->n_eos * sizeof *eos);
     e->cfg.eos_id = eos;
+    if (c->tiers) {
+        struct kv_tiers_cfg tc = *c->tiers;
+        char                err[400];
+        tc.kv = e->kv, tc.n_block = c->n_block, tc.block_tokens = c->block_tokens, tc.seq_tokens_max = c->context_max;
+        if ((st = kv_tiers_open(&tc, &e->tiers, err, sizeof err))) LOG_ERROR("eng: %s, cannot start", err);
+        if (st) return st;
+        e->sched.tiers = e->tiers;
+        kv_tiers_stats(e->tiers, &e->tiers_stats);
+        e->cfg.tiers = NULL; /* the caller's */
+    }
     e->limits = (struct seq_limits){ .eos_id = eos, .n_eos = c->n_eos, .context_max = c->context_max };
     return eos ? ST_OK : ST_NOMEM;
 }
@@ -96,6 +107,7 @@ enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, 
     e->inbox.fd = -1;
     list_init(&e->live);
     list_init(&e->retry);
+    pthread_mutex_init(&e->tiers_lock, NULL);
     enum status st = create_parts(e, cfg->eos_id);
     if (st) {
         eng_free(e);
@@ -110,12 +122,14 @@ void eng_free(struct engine *e)
     if (!e) return;
     step_settle(e);
     sched_close(&e->sched);
+    kv_tiers_close(e->tiers, e->cfg.tiers_flush_us);
     kv_free(e->kv);
     for (uint32_t i = 0; i < ENG_DEPTH_MAX; i++) flight_close(&e->flight[i]);
     pool_free(&e->reqs);
     pool_free(&e->seqs);
     if (e->inbox.fd >= 0) ring_free(&e->inbox);
     free((void *)(uintptr_t)e->cfg.eos_id);
+    pthread_mutex_destroy(&e->tiers_lock);
     free(e);
 }
 
@@ -216,13 +230,22 @@ enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out)
     return step_run(e, now_us, did_work_out);
 }
 
+/* How long there is nothing to do. Tiers go on when nobody asks: copies down, a store that is read back or waits to try again. */
+static int64_t wait_us(const struct engine *e)
+{
+    enum { BUSY_US = 100, TIERS_US = 200000 };
+    if (e->tiers && kv_tiers_busy(e->tiers)) return BUSY_US;
+    if (atomic_load(&e->n_live)) return WAIT_US;
+    return e->tiers ? TIERS_US : -1;
+}
+
 static void *loop(void *arg)
 {
     struct engine *e = arg;
     while (!atomic_load(&e->stop)) {
         bool did_work;
         step_run(e, e->clock(), &did_work);
-        if (!did_work) ring_wait(&e->inbox, atomic_load(&e->n_live) ? WAIT_US : -1);
+        if (!did_work) ring_wait(&e->inbox, wait_us(e));
     }
     return NULL;
 }
@@ -275,6 +298,15 @@ bool eng_alive(const struct engine *e, uint64_t now_us)
 }
 
 const uint32_t eng_step_rows[ENG_STEP_BUCKETS - 1] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384 };
+
+bool eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out)
+{
+    if (!e->tiers) return false;
+    pthread_mutex_lock(&e->tiers_lock);
+    *out = e->tiers_stats;
+    pthread_mutex_unlock(&e->tiers_lock);
+    return true;
+}
 
 void eng_stats(const struct engine *e, struct eng_stats *out)
 {

@@ -5,6 +5,7 @@
 #include "engine/batch.h"
 #include "engine/request.h"
 #include "kvcache/kv.h"
+#include "kvcache/tier.h"
 
 struct engine;
 
@@ -25,19 +26,21 @@ static inline enum status eng_run(const struct eng_runner *r, struct batch *b)
 }
 
 struct eng_cfg {
-    uint32_t        seqs_max;                             /* running sequences                                       */
-    uint32_t        batch_tokens_max;                     /* token budget of one step                                */
-    uint32_t        prefill_chunk_max;                    /* most prompt tokens of one sequence in a step; 0: the budget */
-    uint32_t        queue_requests_max, queue_tokens_max; /* over either: eng_submit says ST_AGAIN (429); tokens 0: no bound */
-    uint32_t        context_max;                          /* tokens of one sequence                                  */
-    uint32_t        vocab;
-    uint32_t        n_block, block_tokens;
-    bool            prefix_cache;
-    uint32_t        preempt_max; /* preemptions of one choice before it is protected; 0: 3    */
-    const uint32_t *eos_id;
-    uint32_t        n_eos;
-    uint32_t        kv_hash_bits; /* tests: kv_cfg.hash_bits                                 */
-    uint64_t        step_us_hint; /* first guess of a step's length for health; 0: 1 s       */
+    uint32_t                   seqs_max;                             /* running sequences                                       */
+    uint32_t                   batch_tokens_max;                     /* token budget of one step                                */
+    uint32_t                   prefill_chunk_max;                    /* most prompt tokens of one sequence in a step; 0: the budget */
+    uint32_t                   queue_requests_max, queue_tokens_max; /* over either: eng_submit says ST_AGAIN (429); tokens 0: no bound */
+    uint32_t                   context_max;                          /* tokens of one sequence                                  */
+    uint32_t                   vocab;
+    uint32_t                   n_block, block_tokens;
+    bool                       prefix_cache;
+    uint32_t                   preempt_max; /* preemptions of one choice before it is protected; 0: 3    */
+    const uint32_t            *eos_id;
+    uint32_t                   n_eos;
+    uint32_t                   kv_hash_bits;   /* tests: kv_cfg.hash_bits                                 */
+    const struct kv_tiers_cfg *tiers;          /* or NULL: none. kv, blocks, lengths are filled in here */
+    uint64_t                   tiers_flush_us; /* eng_free: how long the stores may take what is only on the host */
+    uint64_t                   step_us_hint;   /* first guess of a step's length for health; 0: 1 s       */
 };
 
 enum { ENG_STEP_BUCKETS = 14 };
@@ -70,6 +73,7 @@ void        eng_drain(struct engine *e, uint64_t deadline_us); /* any thread: no
 bool        eng_idle(const struct engine *e);                  /* any thread: nothing waiting or running */
 void        eng_stop(struct engine *e);                        /* joins the thread; every request gets its final message first */
 void        eng_free(struct engine *e);
-void        eng_stats(const struct engine *e, struct eng_stats *out); /* any thread */
-bool        eng_alive(const struct engine *e, uint64_t now_us);       /* any thread: progress within max(5 s, 10 x predicted step) */
-struct kv  *eng_kv(struct engine *e);                                 /* tests and the simulator */
+bool        eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out); /* any thread; false: there are none */
+void        eng_stats(const struct engine *e, struct eng_stats *out);      /* any thread */
+bool        eng_alive(const struct engine *e, uint64_t now_us);            /* any thread: progress within max(5 s, 10 x predicted step) */
+struct kv  *eng_kv(struct engine *e);                                      /* tests and the simulator */

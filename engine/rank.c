@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MAX = 64, RANK_ERR_BYTES = 512, PROBE_BYTES = 4 << 20 };
+enum { RANKS_MAX = 64, RANK_ERR_BYTES = 512, PROBE_BYTES = 4 << 20, PROBE_GPU_BYTES = 1 << 30 };
 enum { CALLS_MAX = ENG_DEPTH_MAX + 1 }; /* not yet done: a submit for each step in flight, and one wait */
 
 struct call {
@@ -134,7 +134,7 @@ static enum status team_probe(struct rank_team *t, uint32_t index, uint64_t aren
 static enum status team_grow(struct rank_team *t, uint64_t need)
 {
     uint64_t left = 0;
-    t->arena_bytes = need + PROBE_BYTES;
+    t->arena_bytes = need + (t->cfg.device == DEV_CUDA ? PROBE_GPU_BYTES : PROBE_BYTES);
     for (int i = 0; i < 16; i++) {
         enum status st = team_probe(t, 0, t->arena_bytes, &left, NULL);
         if (st) return st;
@@ -358,6 +358,8 @@ const float *rank_team_logits(struct rank_team *t) { return model_logits(t->rank
 struct device *rank_team_device(struct rank_team *t) { return t->rank[0].dev; }
 
 uint64_t rank_team_weight_bytes(const struct rank_team *t) { return t->weight_bytes * t->n_rank; }
+
+enum dtype rank_team_kv_dtype(struct rank_team *t) { return model_kv(t->rank[0].model)->dtype; }
 
 void *rank_team_kv(struct rank_team *t, uint64_t *block_bytes_out, uint64_t *bytes_out)
 {

@@ -36,5 +36,6 @@ const float      *rank_team_logits(struct rank_team *t);             /* tests: r
 struct device    *rank_team_device(struct rank_team *t);             /* tools: rank 0's */
 uint64_t          rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
 /* The pool of KV blocks of the one rank, where the process can reach it as memory. NULL: several ranks, or a GPU. */
-void *rank_team_kv(struct rank_team *t, uint64_t *block_bytes_out, uint64_t *bytes_out);
-void  rank_team_free(struct rank_team *t);
+enum dtype rank_team_kv_dtype(struct rank_team *t);
+void      *rank_team_kv(struct rank_team *t, uint64_t *block_bytes_out, uint64_t *bytes_out);
+void       rank_team_free(struct rank_team *t);

@@ -86,7 +86,8 @@ struct eng_request {
     struct eng_top *prompt_top; /* [n_prompt * n_prompt_top] */
 
     /* engine, readable by the submitter after ENG_FINAL (n_cached, t_first: once n_out > 0) */
-    uint32_t    n_cached; /* prompt tokens that were not computed, from the prefix cache */
+    uint32_t    n_cached;                      /* prompt tokens that were not computed, from the prefix cache */
+    uint32_t    n_cached_host, n_cached_store; /* of them: brought up for it from the host, from a store */
     uint32_t    n_preempted;
     uint64_t    t_submit_us, t_sched_us, t_first_us, t_last_us;
     enum status status; /* ST_OK, or why it ended in ENG_ERROR */

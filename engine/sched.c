@@ -15,12 +15,13 @@ enum {
 enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *kv, const struct batch *batch)
 {
     *s = (struct sched){ .cfg = *cfg, .kv = kv, .batch = batch };
+    if (!s->cfg.n_table) s->cfg.n_table = cfg->seqs_max;
     list_init(&s->resume);
     fair_init(&s->fair);
     s->running = calloc(cfg->seqs_max, sizeof(struct seq *));
     s->plan = calloc(cfg->seqs_max, sizeof(struct seq *));
-    s->ids = calloc((size_t)cfg->seqs_max * cfg->context_max, sizeof *s->ids); /* untouched pages cost nothing */
-    s->stay = calloc(cfg->seqs_max, sizeof *s->stay);
+    s->ids = calloc((size_t)s->cfg.n_table * cfg->context_max, sizeof *s->ids); /* untouched pages cost nothing */
+    s->stay = calloc(s->cfg.n_table, sizeof *s->stay);
     if (s->running && s->plan && s->ids && s->stay) return ST_OK;
     sched_close(s);
     return ST_NOMEM;
@@ -101,12 +102,20 @@ static void forget(struct seq *q)
     q->id = NULL;
 }
 
+/* What it has computed may be worth keeping below. */
+static void offer(struct sched *s, const struct seq *q)
+{
+    if (s->tiers) kv_tiers_offer(s->tiers, &q->kv, q->id, q->n_computed);
+}
+
 void sched_remove(struct sched *s, struct seq *q, bool discard)
 {
     if (q->state == SEQ_WAITING) {
         unwait(s, q);
+        if (s->tiers) kv_tiers_forget(s->tiers, &q->want);
     } else if (q->state == SEQ_RUNNING) {
         running_remove(s, q);
+        if (!discard) offer(s, q);
         if (discard) kv_seq_discard(s->kv, &q->kv);
         kv_seq_release(s->kv, &q->kv);
     }
@@ -121,8 +130,10 @@ static void preempt(struct sched *s, struct seq *q)
     CHECK(!s->in_flight);
     unplan(s, q);
     running_remove(s, q);
+    offer(s, q);
     kv_seq_release(s->kv, &q->kv);
     q->state = SEQ_WAITING;
+    q->want = (struct kv_want){ 0 };
     forget(q);
     q->cursor = (struct kv_cursor){ 0 };
     q->n_preempted++;
@@ -261,6 +272,13 @@ static uint32_t peek(const struct sched *s, struct seq *q)
     return kv_peek_more(s->kv, q->r->salt, q->r->prompt, q->n_prompt, &q->cursor);
 }
 
+/* false: what it lacks is on its way from a lower tier. Prompt logprobs want every row computed. */
+static bool has_come(const struct sched *s, struct seq *q, uint32_t hit)
+{
+    if (!s->tiers || (q->r->s.prompt_logprobs && q->lead)) return true;
+    return kv_tiers_ask(s->tiers, &q->want, q->r->salt, q->r->prompt, q->n_prompt, hit, s->us_per_token);
+}
+
 /* The next new request: of the tenant whose turn it is, among its first few of one priority, the longest cached prefix. */
 static struct seq *pick(struct sched *s)
 {
@@ -277,6 +295,7 @@ static struct seq *pick(struct sched *s)
                 q->n_deferred++;
                 continue;
             }
+            if (!has_come(s, q, hit)) continue;
             if (best && hit <= best_hit) continue;
             if (best && best->n_passed >= PASSED_MAX) continue;
             best = q, best_hit = hit;
@@ -330,9 +349,13 @@ static bool admit(struct sched *s, struct seq *q)
         return false;
     }
     unwait(s, q);
+    if (s->tiers) kv_tiers_forget(s->tiers, &q->want);
     q->n_cached = q->n_computed = hit;
     if (!q->resumed) {
         r->n_cached = hit;
+        /* Of what was found, the last tokens are those that came for it. */
+        r->n_cached_host = q->want.n_host < hit ? q->want.n_host : hit;
+        r->n_cached_store = q->want.n_store < hit - r->n_cached_host ? q->want.n_store : hit - r->n_cached_host;
         s->n_prompt_tokens += q->n_prompt;
         s->n_cached_tokens += hit;
         r->t_sched_us = s->now_us;
@@ -369,7 +392,8 @@ bool sched_plan(struct sched *s, uint64_t step, uint64_t now_us, bool in_flight)
     for (uint32_t i = 0; i < s->n_running && n_prompt && s->budget && !gave_up(s); i++)
         if (rows_left(s, s->running[i]) > 1) plan_rows(s, s->running[i], chunk(s, --n_prompt > 0));
     while (!s->short_of_blocks && s->budget && s->n_running < s->cfg.seqs_max && s->n_running < s->cfg.tokens_max) {
-        struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : pick(s);
+        struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : NULL;
+        if (!q || !has_come(s, q, peek(s, q))) q = pick(s); /* nobody else stands still for a load */
         if (!q || !admit(s, q)) break;
     }
     if (gave_up(s)) return false;

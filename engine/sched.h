@@ -22,21 +22,24 @@
 #include "kvcache/kv.h"
 
 struct sched_cfg {
+    uint32_t n_table; /* of kv: more than may run; 0: as many */
     uint32_t seqs_max, tokens_max, chunk_max, preempt_max, block_tokens, n_block, context_max, n_eos;
 };
 
 struct sched {
     struct sched_cfg    cfg;
     struct kv          *kv;
-    const struct batch *batch;   /* its bounds */
-    struct seq        **running; /* [n_running] in the order of seq_before */
+    struct kv_tiers    *tiers;        /* or NULL */
+    double              us_per_token; /* what computing costs just now, for the tiers */
+    const struct batch *batch;        /* its bounds */
+    struct seq        **running;      /* [n_running] in the order of seq_before */
     uint32_t            n_running;
-    uint32_t           *ids;    /* [seqs_max, context_max] tokens of the running, by kv.slot */
+    uint32_t           *ids;    /* [n_table, context_max] tokens of the running, by kv.slot */
     struct list         resume; /* WAITING in front of all tenants: preempted, and siblings that found no room */
     uint32_t            n_resume;
     struct fair         fair;
     uint64_t            n_preempted, n_prompt_tokens, n_cached_tokens; /* tokens: of admitted prompts */
-    uint64_t           *stay;                                          /* [seqs_max] by kv.slot: seq.stay of who runs there; 0: nobody */
+    uint64_t           *stay;                                          /* [n_table] by kv.slot: seq.stay of who runs there; 0: nobody */
     uint64_t            n_stay;
 
     /* the plan of this step */

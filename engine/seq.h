@@ -3,7 +3,8 @@
  *  WAITING --sched_admit--> RUNNING --sched_step--> RUNNING --seq_finish--> DONE
  *     |  ^                     |                                             ^
  *     |  +----sched_preempt----+                                             |
- *     +--kv_promote--> LOADING --xfer done or lost--> WAITING     any --seq_cancel--> DONE
+ *                                                                any --seq_cancel--+
+ * A WAITING one whose prefix lies on a lower tier asks for it and waits for the answer (want); what came is in the tree then.
  *
  * Four lengths, in tokens: 0 <= n_cached <= n_computed <= n_token <= n_max.
  *   n_cached    prefix that the cache gave       n_token  prompt + what was sampled
@@ -17,10 +18,11 @@
 #include "base/list.h"
 #include "engine/request.h"
 #include "kvcache/kv.h"
+#include "kvcache/tier.h"
 
 #define SEQ_PENDING UINT32_MAX /* in seq.id: drawn by the step in flight, only the device knows it yet */
 
-enum seq_state { SEQ_WAITING, SEQ_LOADING, SEQ_RUNNING, SEQ_DONE };
+enum seq_state { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
 struct tenant; /* fair.h */
 
@@ -50,6 +52,7 @@ struct seq {
     uint32_t           *id;     /* [n_token + fly_token] while RUNNING: prompt, then output              */
     struct kv_seq       kv;     /* open while RUNNING                                                    */
     struct kv_cursor    cursor; /* WAITING: how much of its prompt is cached                             */
+    struct kv_want      want;   /* WAITING: what it has asked the tiers for                              */
     int64_t             key;    /* WAITING: order within the tenant                                      */
     uint32_t            n_preempted, n_passed, n_deferred;
     bool                lead;     /* computes the prompt for the choices that are not spawned yet          */

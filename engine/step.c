@@ -210,6 +210,10 @@ void step_publish(struct engine *e)
     atomic_store_explicit(&e->a.n_cached_tokens, e->sched.n_cached_tokens, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_query_tokens, k.n_query_tokens, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_hit_tokens, k.n_hit_tokens, memory_order_relaxed);
+    if (e->tiers && pthread_mutex_trylock(&e->tiers_lock) == 0) { /* a reader is looking: next time */
+        kv_tiers_stats(e->tiers, &e->tiers_stats);
+        pthread_mutex_unlock(&e->tiers_lock);
+    }
 }
 
 static uint64_t ewma(uint64_t old, uint64_t v) { return old ? old - old / 8 + v / 8 : v; }
@@ -295,6 +299,7 @@ static void submit(struct engine *e)
     flight_fill(e, f);
     f->submit_us = e->now_us;
     e->n_flight++;
+    e->n_submitted++;
     publish_rows(e);
     e->runner.submit(e->runner.ctx, &f->batch);
 }
@@ -302,6 +307,11 @@ static void submit(struct engine *e)
 static enum status turn(struct engine *e, bool *did_work_out)
 {
     sweep(e);
+    if (e->tiers) {
+        kv_tiers_steps(e->tiers, e->n_submitted, e->n_submitted - e->n_flight);
+        kv_tiers_turn(e->tiers);
+        e->sched.us_per_token = (double)atomic_load_explicit(&e->a.row_ns_ewma, memory_order_relaxed) / 1e3;
+    }
     *did_work_out = e->n_flight > 0;
     enum status st = plan(e);
     if (st) return st;

@@ -12,17 +12,21 @@
 #include <stdatomic.h>
 
 struct engine {
-    struct eng_cfg    cfg;
-    struct eng_runner runner;
-    struct seq_limits limits;
-    struct kv        *kv;
-    struct sched      sched;
-    struct flight     flight[ENG_DEPTH_MAX]; /* a ring: n_flight in flight, the oldest at first */
-    uint32_t          first, n_flight, depth;
-    uint64_t          n_plan, done_us; /* plans so far; when the last step was done */
-    struct pool       reqs, seqs;
-    struct list       live, retry; /* requests: not final; with a message that the outbox did not take */
-    uint64_t          n_arrival, next_deadline_us, now_us;
+    struct eng_cfg        cfg;
+    struct eng_runner     runner;
+    struct seq_limits     limits;
+    struct kv            *kv;
+    struct kv_tiers      *tiers;       /* or NULL */
+    uint64_t              n_submitted; /* steps */
+    pthread_mutex_t       tiers_lock;  /* of tiers_stats: the engine only ever tries it */
+    struct kv_tiers_stats tiers_stats;
+    struct sched          sched;
+    struct flight         flight[ENG_DEPTH_MAX]; /* a ring: n_flight in flight, the oldest at first */
+    uint32_t              first, n_flight, depth;
+    uint64_t              n_plan, done_us; /* plans so far; when the last step was done */
+    struct pool           reqs, seqs;
+    struct list           live, retry; /* requests: not final; with a message that the outbox did not take */
+    uint64_t              n_arrival, next_deadline_us, now_us;
     uint64_t (*clock)(void); /* NULL when stepped by hand: now is then what eng_step was told */
     bool dead;
 

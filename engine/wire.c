@@ -230,7 +230,9 @@ uint32_t wire_step_put(unsigned char *out, const struct batch *b, struct wire_st
         b->n_ban,   b->n_allow, b->n_bias, b->n_prompt_lp, b->prompt_top, b->n_patch_id, b->n_patch_hist
     };
     put_ids(&o, count, STEP_COUNTS);
+    unsigned char *ids = o.p;
     put_ids(&o, b->id, b->d.n_row);
+    for (uint32_t i = 0; i < b->n_patch_id; i++) memset(ids + 4 * (size_t)b->patch_id[i].at, 0, 4); /* nobody knows them yet */
     put_ids(&o, b->pos, b->d.n_row);
     put_ids(&o, b->row_start, n_seq + 1);
     put_ids(&o, b->page_start, n_seq + 1);
@@ -353,6 +355,8 @@ enum status wire_step_get(const void *p, size_t n, const struct wire_limits *lim
     if (!get_patches(&in, b->patch_id, b->n_patch_id, b->d.n_row, s->n_drawn) ||
         !get_patches(&in, b->patch_hist, b->n_patch_hist, b->n_hist, s->n_drawn))
         return wrong(why, why_bytes, "patches point beyond its rows or the step before");
+    for (uint32_t i = 0; i < b->n_patch_id; i++)
+        if (b->id[b->patch_id[i].at]) return wrong(why, why_bytes, "patched ids are not 0");
     if (in.bad || in.p != in.end) return wrong(why, why_bytes, "length is not what its counts say");
     s->n = number, s->n_drawn = b->n_sample;
     return ST_OK;

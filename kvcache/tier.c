@@ -307,8 +307,20 @@ bool kv_tiers_turn(struct kv_tiers *t)
     return any;
 }
 
+void kv_tiers_steps(struct kv_tiers *t, uint64_t n_enqueued, uint64_t n_done)
+{
+    t->n_enqueued = n_enqueued;
+    t->n_done = n_done;
+}
+
 int  kv_tiers_fd(const struct kv_tiers *t) { return xfer_fd(t->cfg.xfer); }
-bool kv_tiers_busy(const struct kv_tiers *t) { return t->n_free_flight < t->n_flight_max; }
+bool kv_tiers_busy(const struct kv_tiers *t)
+{
+    bool any = t->n_free_flight < t->n_flight_max;
+    for (int i = 0; i < KV_OFFERS_MAX; i++) any |= t->offer[i].used;
+    for (int i = 0; i < KV_LOADS_MAX; i++) any |= t->load[i].used && !t->load[i].settled;
+    return any;
+}
 
 void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
 {

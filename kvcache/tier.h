@@ -63,6 +63,9 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
 /* It has been admitted (and holds what was loaded), or has gone. */
 void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w);
 
+/* Steps of the device that were enqueued, and of those that are done. A load's blocks may have belonged to a sequence whose row is
+ * still in a step in flight: nothing is copied into them before that step is done. */
+void kv_tiers_steps(struct kv_tiers *t, uint64_t n_enqueued, uint64_t n_done);
 /* Completions, copies down, deadlines. Cheap when there is nothing. true: something was completed. */
 bool kv_tiers_turn(struct kv_tiers *t);
 int  kv_tiers_fd(const struct kv_tiers *t);   /* readable when a turn is due */

@@ -28,7 +28,7 @@ struct offer {
 enum load_block { LOAD_WANT, LOAD_READING, LOAD_COPYING, LOAD_DONE, LOAD_FAILED };
 struct load {
     bool           used, settled, giving_up;
-    uint64_t       gen, begin_us, hold_us;
+    uint64_t       gen, begin_us, hold_us, after_step;
     double         compute_us; /* what computing it would have cost */
     struct kv_seq  kv;
     uint32_t      *ids;
@@ -68,6 +68,7 @@ struct kv_tiers {
     uint64_t              gen;
     uint8_t              *sketch; /* [SKETCH_ROWS][sketch_n] how often a key was offered, saturating, halved */
     uint32_t              sketch_n, sketch_adds;
+    uint64_t              n_enqueued, n_done; /* steps */
     bool                  closing;
     struct kv_tiers_stats stats;
 };

@@ -93,6 +93,7 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     l->first = n_hit / bt, l->n_block = n_block;
     l->n_done = l->n_flight = l->n_from_store = 0;
     l->n_waiter = 1;
+    l->after_step = t->n_enqueued;
     w->load = 1 + (uint32_t)(l - t->load), w->gen = l->gen;
     t->stats.n_load++;
     return true;
@@ -306,7 +307,7 @@ void up_turn(struct kv_tiers *t)
     for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
         if (!l->used) continue;
-        if (!l->settled) load_turn(t, l);
+        if (!l->settled && (t->n_done >= l->after_step || l->giving_up)) load_turn(t, l);
         if (l->settled && (l->n_waiter == 0 || now > l->hold_us)) load_end(t, l);
     }
 }

@@ -94,6 +94,29 @@ done:
     return ret;
 }
 
+/* Prefixes that outlive the process need salts that do: the secret lies beside them, readable by the owner alone. */
+static enum status keep_secret(struct auth *a, const char *where, char *err, size_t n_err)
+{
+    char     dir[512], path[540];
+    uint64_t bytes;
+    if (!config_dir_gib(where, dir, sizeof dir, &bytes)) return ST_OK; /* said where the folders are opened */
+    snprintf(path, sizeof path, "%s/SECRET", dir);
+    if (mkdir(dir, 0700) && errno != EEXIST) return ST_OK; /* likewise */
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        bool ok = write(fd, a->secret, sizeof a->secret) == sizeof a->secret;
+        close(fd);
+        if (ok) return ST_OK;
+        unlink(path);
+    } else if (errno == EEXIST && (fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0) {
+        bool ok = read(fd, a->secret, sizeof a->secret) == sizeof a->secret;
+        close(fd);
+        if (ok) return ST_OK;
+    }
+    snprintf(err, n_err, "--kv-nvme: %s cannot be read or written: %s", path, strerror(errno));
+    return ST_IO;
+}
+
 enum status auth_create(const struct config *c, struct auth **a_out, char *err, size_t n_err)
 {
     struct auth *a = calloc(1, sizeof *a);
@@ -102,6 +125,7 @@ enum status auth_create(const struct config *c, struct auth **a_out, char *err, 
     if (!a) return st;
     pthread_rwlock_init(&a->lock, NULL);
     if (getrandom(a->secret, sizeof a->secret, 0) != sizeof a->secret) st = ST_IO;
+    if (st == ST_OK && c->kv_nvme.n) st = keep_secret(a, c->kv_nvme.s[0], err, n_err);
     for (uint32_t i = 0; st == ST_OK && i < c->api_key.n; i++) st = add(&a->keys, &a->n_key, c->api_key.s[i], strlen(c->api_key.s[i]));
     a->n_fixed = a->n_key;
     a->enabled = c->api_key.n > 0 || *c->api_key_file;

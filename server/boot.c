@@ -1,5 +1,6 @@
 #include "server/boot.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "models/embed.h"
 #include <errno.h>
@@ -32,6 +33,8 @@ static int exit_of(enum status st)
     switch (st) {
     case ST_IO: return EXIT_IO;
     case ST_NOMEM:
+    case ST_PEER_LOST:
+    case ST_TIMEOUT:
     case ST_DEVICE: return EXIT_SOFTWARE;
     default: return EXIT_CONFIG;
     }
@@ -224,8 +227,9 @@ static int fill_model(struct boot *b)
 
 int boot_text(struct boot *b, const struct config *cfg)
 {
+    struct cluster cluster = b->cluster;
     memset(b, 0, sizeof *b);
-    b->cfg = cfg;
+    b->cfg = cfg, b->cluster = cluster;
     int code = open_source(b);
     if (code) return code;
     b->src.dummy = !strcmp(cfg->load_format, "dummy");
@@ -312,6 +316,72 @@ static uint32_t queue_tokens(const struct config *cfg, uint32_t context)
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
+/* ---- several nodes ---- */
+
+/* What all nodes must be told alike; numbers stand for words. */
+static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
+{
+    static const char *const file[] = { "config.json", "model.safetensors.index.json" };
+    const struct config     *cfg = b->cfg;
+    uint64_t                 model = 0;
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
+        char  *text = NULL;
+        size_t n = 0;
+        if (source_text(&b->src, file[i], JSON_FILE_MAX, &text, &n) == ST_OK) model = hash_combine(model, hash_bytes(text, n, 0));
+        free(text);
+    }
+    field[WIRE_F_MODEL] = model;
+    field[WIRE_F_NNODES] = b->cluster.n_node;
+    field[WIRE_F_TP] = cfg->tensor_parallel;
+    field[WIRE_F_DEVICE] = (uint64_t)b->device;
+    field[WIRE_F_DTYPE] = (uint64_t)dtype_of(cfg->dtype);
+    field[WIRE_F_KV_DTYPE] = (uint64_t)dtype_of(cfg->kv_dtype);
+    field[WIRE_F_BLOCK] = cfg->block_size;
+    field[WIRE_F_SEQS] = cfg->max_num_seqs;
+    field[WIRE_F_ROWS] = cfg->max_batch_tokens;
+    field[WIRE_F_CONTEXT] = b->model.context;
+    field[WIRE_F_CHUNK] = cfg->prefill_chunk;
+    field[WIRE_F_DETERMINISTIC] = cfg->deterministic;
+    field[WIRE_F_PREFIX] = cfg->prefix_caching;
+}
+
+/* The nodes meet between the memory plan and loading: rc->agree. */
+static int create_nodes(struct boot *b, struct rank_cfg *rc)
+{
+    const struct cluster *k = &b->cluster;
+    struct nodes         *n = NULL;
+    if (k->n_node < 2) return 0;
+    if (b->device != DEV_CUDA) {
+        snprintf(b->err, sizeof b->err, "%u nodes (%s) need GPUs: the cpu device has no way to add over a network", k->n_node, k->from);
+        return EXIT_CONFIG;
+    }
+    struct nodes_cfg nc = {
+        .n_node = k->n_node,
+        .node = k->node,
+        .n_local = rc->n_rank / k->n_node,
+        .master = k->master,
+        .port = k->port,
+        .key = b->cfg->cluster_key,
+        .version = SPILLWAY_VERSION,
+        .limits = { .b = rc->load.step, .block_tokens = b->cfg->block_size, .vocab = b->spec.vocab, .context = b->model.context },
+        .device = b->device
+    };
+    fill_fields(b, nc.field);
+    enum status st = nodes_create(&nc, &n, b->err, sizeof b->err);
+    if (st) return exit_of(st);
+    __atomic_store_n(&b->nodes, n, __ATOMIC_RELEASE);
+    rc->n_local = nc.n_local, rc->first = k->node * nc.n_local;
+    rc->agree = nodes_agree, rc->agree_ctx = n, rc->group = nodes_group(n);
+    return 0;
+}
+
+bool             boot_helps(const struct boot *b) { return b->cluster.n_node > 1 && b->cluster.node > 0; }
+enum nodes_state boot_nodes_state(const struct boot *b)
+{
+    const struct nodes *n = __atomic_load_n(&b->nodes, __ATOMIC_ACQUIRE);
+    return n ? nodes_state(n) : NODES_OK;
+}
+
 int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx)
 {
     const struct config *cfg = b->cfg;
@@ -355,6 +425,9 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
         .eager = cfg->enforce_eager,
         .gemm_file = cfg->gemm_file,
         .cublaslt = cfg->cublaslt,
+        .comm = !strcmp(cfg->collectives, "own")    ? DEV_COMM_OWN
+                : !strcmp(cfg->collectives, "nccl") ? DEV_COMM_NCCL
+                                                    : DEV_COMM_AUTO,
         .n_thread = cfg->threads,
         .load = { .weight_dtype = dtype_of(cfg->dtype),
                   .kv_dtype = dtype_of(cfg->kv_dtype),
@@ -366,12 +439,17 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
                   .progress = progress,
                   .progress_ctx = ctx },
     };
+    if ((code = create_nodes(b, &rc))) return code;
     enum status st = rank_team_create(&b->spec, &b->src, &rc, &b->n_block, &b->team, b->err, sizeof b->err);
     if (st) return exit_of(st);
     ec.n_block = b->n_block;
     if ((code = fit_context(b, b->n_block))) return code;
     ec.context_max = b->model.context;
+    if ((code = boot_tiers_open(b, &ec.tiers))) return code;
+    ec.tiers_flush_us = (uint64_t)cfg->drain_s * 1000000u;
     struct eng_runner run = rank_team_runner(b->team);
+    if (b->nodes && (st = nodes_start(b->nodes, &run, b->err, sizeof b->err))) return exit_of(st);
+    if (boot_helps(b)) return 0;
     st = eng_create(&ec, &run, &b->engine);
     if (st == ST_OK) st = eng_start(b->engine);
     if (st) {
@@ -392,15 +470,28 @@ static void        cancel(void *e, struct eng_request *r) { eng_cancel(e, r); }
 static bool        alive(void *e, uint64_t now_us) { return eng_alive(e, now_us); }
 static void        stats(void *e, struct eng_stats *out) { eng_stats(e, out); }
 
+/* A node that helps has no requests of its own: its port is for probes. */
+static enum status submit_nothing(void *n, struct eng_request *r) { return (void)n, (void)r, ST_DEVICE; }
+static void        cancel_nothing(void *n, struct eng_request *r) { (void)n, (void)r; }
+static bool        nodes_alive(void *n, uint64_t now_us) { return (void)now_us, nodes_state(n) == NODES_OK; }
+static void        nodes_stats(void *n, struct eng_stats *out) { *out = (struct eng_stats){ .n_step = nodes_steps(n) }; }
+
 struct gen_engine boot_gen_engine(struct boot *b)
 {
+    if (boot_helps(b))
+        return (struct gen_engine){
+            .ctx = b->nodes, .submit = submit_nothing, .cancel = cancel_nothing, .alive = nodes_alive, .stats = nodes_stats
+        };
     return (struct gen_engine){ .ctx = b->engine, .submit = submit, .cancel = cancel, .alive = alive, .stats = stats };
 }
 
 void boot_free(struct boot *b)
 {
     if (b->engine) eng_free(b->engine);
+    boot_tiers_free(b);
+    if (b->nodes) nodes_stop(b->nodes);
     if (b->team) rank_team_free(b->team);
+    if (b->nodes) nodes_free(b->nodes);
     if (b->tmpl) tmpl_free(b->tmpl);
     if (b->tok) tok_free(b->tok);
     if (b->spec_loaded) model_spec_free(&b->spec);

@@ -4,7 +4,9 @@
 #include "api/call.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
+#include "engine/nodes.h"
 #include "engine/rank.h"
+#include "server/cluster.h"
 #include "server/config.h"
 #include "server/loop.h"
 
@@ -18,8 +20,11 @@ struct boot {
     struct api_model     model;
     const char          *name[1]; /* when --served-model-name is not given */
     char                 fingerprint[80], own_name[256];
+    struct cluster       cluster; /* the caller's, before boot_text: boot_text keeps it */
+    struct nodes        *nodes;   /* atomic; NULL: one node */
     struct rank_team    *team;
     struct engine       *engine;
+    struct boot_tiers   *tiers; /* or NULL */
     uint32_t             n_block;
     uint64_t             block_bytes, kv_bytes;
     enum dev_kind        device;
@@ -31,9 +36,15 @@ struct boot {
 /* Everything but the ranks: the model's text side and its hparams. Returns 0 or an exit code with b->err. */
 int boot_text(struct boot *b, const struct config *cfg);
 /* Loads the weights and starts the engine. progress may be NULL. */
-int               boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx);
+int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx);
+/* boot_tiers.c */
+int               boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out);
+void              boot_tiers_free(struct boot *b); /* after the engine */
 struct gen_engine boot_gen_engine(struct boot *b);
-void              boot_free(struct boot *b);
+bool              boot_helps(const struct boot *b); /* not node 0: no engine, steps come from there */
+/* Any thread, while loading too: NODES_OK where there is one node. */
+enum nodes_state boot_nodes_state(const struct boot *b);
+void             boot_free(struct boot *b);
 
 /* Bytes of memory this process may use: RAM or the cgroup's limit, whichever is smaller. */
 uint64_t boot_memory_bytes(void);

@@ -33,7 +33,13 @@ static const struct opt options[] = {
     { NULL, "enforce-eager", OPT_BOOL, AT(enforce_eager), "false", 0, 0, NULL, "GPU: launch every kernel by itself, no CUDA graphs; slower" },
     { NULL, "gemm-file", OPT_STR, AT(gemm_file), "", 0, 0, "FILE", "GPU: algorithms that 'spillway tune' wrote; empty: where it writes by itself" },
     { NULL, "cublaslt", OPT_STR, AT(cublaslt), "", 0, 0, "FILE", "GPU: the cuBLASLt library; empty: libcublasLt.so.13 or .12; none: our own slower kernel" },
+    { NULL, "collectives", OPT_ENUM, AT(collectives), "auto", 0, 0, "auto|own|nccl", "GPU: what adds among the ranks; auto: our own kernels for small sums in one machine, else NCCL" },
     { NULL, "threads", OPT_U32, AT(threads), "0", 0, 1024, "N", "compute threads of the cpu device; 0: the CPUs this container may use" },
+
+    { "nodes", "nnodes", OPT_U32, AT(nnodes), "0", 0, 64, "N", "machines that share every layer; 0: what LeaderWorkerSet or srun say, else 1" },
+    { NULL, "node-rank", OPT_U32, AT(node_rank), "0", 0, 63, "N", "which of them this is; node 0 serves, the others help" },
+    { NULL, "master-addr", OPT_STR, AT(master_addr), "", 0, 0, "HOST[:PORT]", "where node 0 listens for the others (port 29500); the network between them is trusted" },
+    { NULL, "cluster-key", OPT_STR, AT(cluster_key), "", 0, 0, "KEY", "secret that all nodes share, better from the environment; a node without it is refused" },
 
     { "engine", "max-num-seqs", OPT_U32, AT(max_num_seqs), "64", 1, 65536, "N", "sequences that run at one time" },
     { NULL, "max-num-batched-tokens", OPT_U32, AT(max_batch_tokens), "512", 1, 1048576, "TOKENS", "token budget of one step" },
@@ -42,6 +48,9 @@ static const struct opt options[] = {
     { NULL, "kv-cache-bytes", OPT_BYTES, AT(kv_bytes), "0", 0, 1e18, "BYTES", "KV cache (512MiB, 4GiB); 0: the smaller of 1 GiB and a quarter of memory; on a GPU what is left of its share" },
     { NULL, "kv-cache-gib", OPT_NUM, AT(kv_gib), "0", 0, 1e9, "GIB", "the same in GiB" },
     { NULL, "enable-prefix-caching", OPT_BOOL, AT(prefix_caching), "true", 0, 0, NULL, "reuse the KV of common prefixes" },
+    { NULL, "kv-host-gib", OPT_NUM, AT(kv_host_gib), "0", 0, 1e6, "GIB", "host memory for KV blocks that leave the device; reserved at start; 0: none" },
+    { NULL, "kv-nvme", OPT_LIST, AT(kv_nvme), "", 0, 0, "DIR:GIB", "folder for KV blocks below the host, and how much of the disk they may take; repeatable; survives a restart" },
+    { NULL, "kv-mac-key-file", OPT_STR, AT(kv_mac_key_file), "", 0, 0, "FILE", "secret (16 bytes or more): blocks outside the device carry a MAC instead of a checksum" },
     { NULL, "enable-priority", OPT_BOOL, AT(priority), "false", 0, 0, NULL, "honour \"priority\" in requests; lower runs earlier" },
     { NULL, "clamp-max-tokens", OPT_BOOL, AT(clamp_max_tokens), "false", 0, 0, NULL, "cut max_tokens to the room left instead of a 400" },
     { NULL, "max-queue-requests", OPT_U32, AT(queue_requests), "1024", 1, 1048576, "N", "waiting requests; above: 429" },
@@ -525,6 +534,19 @@ int config_check(const struct config *c, char *err, size_t n_err)
     return 0;
 }
 
+bool config_dir_gib(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out)
+{
+    const char *colon = strrchr(text, ':');
+    const char *end;
+    double      gib;
+    if (!colon || colon == text || (size_t)(colon - text) >= dir_bytes) return false;
+    if (!parse_num(colon + 1, &gib, &end) || *end || gib <= 0 || gib > 1e6) return false;
+    memcpy(dir_out, text, (size_t)(colon - text));
+    dir_out[colon - text] = 0;
+    *bytes_out = (uint64_t)(gib * (double)(1 << 30));
+    return true;
+}
+
 void config_help(struct buf *out)
 {
     buf_puts(out, "usage: spillway [serve [DIR]] [--option value | --option=value]...\n"
@@ -558,9 +580,15 @@ void config_wipe_keys(int argc, char **argv, char **env)
             wipe(argv[i + 1]);
         else if (!strncmp(argv[i], "--api-key=", 10))
             wipe(argv[i] + 10);
+        else if (!strcmp(argv[i], "--cluster-key") && i + 1 < argc)
+            wipe(argv[i + 1]);
+        else if (!strncmp(argv[i], "--cluster-key=", 14))
+            wipe(argv[i] + 14);
     }
-    for (; env && *env; env++)
+    for (; env && *env; env++) {
         if (!strncmp(*env, "SPILLWAY_API_KEY=", 17)) wipe(*env + 17);
+        if (!strncmp(*env, "SPILLWAY_CLUSTER_KEY=", 21)) wipe(*env + 21);
+    }
 }
 
 void config_free(struct config *c)

@@ -26,13 +26,19 @@ struct config {
     double          gpu_memory_utilization;
     struct str_list cuda_device; /* numbers, as cuda_ordinals reads them */
     bool            deterministic, enforce_eager;
-    const char     *gemm_file, *cublaslt;
+    const char     *gemm_file, *cublaslt, *collectives;
+    /* nodes: as cluster.h reads them */
+    uint32_t    nnodes, node_rank;
+    const char *master_addr, *cluster_key;
     /* engine */
-    uint32_t max_model_len, max_num_seqs, max_batch_tokens, prefill_chunk, block_size;
-    uint64_t kv_bytes;
-    double   kv_gib;
-    bool     prefix_caching, priority, clamp_max_tokens;
-    uint32_t queue_requests, queue_tokens, request_timeout_s;
+    uint32_t        max_model_len, max_num_seqs, max_batch_tokens, prefill_chunk, block_size;
+    uint64_t        kv_bytes;
+    double          kv_gib;
+    bool            prefix_caching, priority, clamp_max_tokens;
+    double          kv_host_gib;
+    struct str_list kv_nvme; /* DIR:GIB, as config_dir_gib reads it */
+    const char     *kv_mac_key_file;
+    uint32_t        queue_requests, queue_tokens, request_timeout_s;
     /* server */
     const char     *host;
     uint32_t        port, io_threads, text_threads, max_connections, max_body_mib, drain_s;
@@ -60,7 +66,9 @@ int config_parse(struct config *c, int argc, char *const *argv, char *const *env
 int  config_check(const struct config *c, char *err, size_t err_bytes);
 bool config_is_loopback(const char *host);
 /* The GPUs of --cuda-device, at most max; their number, or -1 with one line in err. */
-int  config_cuda_ordinals(const struct config *c, int *out, int max, char *err, size_t err_bytes);
+int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, size_t err_bytes);
+/* "DIR:GIB": false when it is not. */
+bool config_dir_gib(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out);
 void config_help(struct buf *out);
 /* Overwrites keys in argv and the environment strings, where ps and /proc would show them. */
 void config_wipe_keys(int argc, char **argv, char **environ_in);

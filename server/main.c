@@ -153,6 +153,11 @@ static void loaded(struct app *a)
     metrics_loaded(a->srv->metrics, &ml);
     struct gen_engine eng = boot_gen_engine(b);
     server_ready(a->srv, &b->model, &eng);
+    if (boot_helps(b)) {
+        LOG_INFO("ready: node %u of %u helps %s, http://%s is for probes, in %.1f s", b->cluster.node, b->cluster.n_node, b->cluster.master,
+                 a->srv->address, s);
+        return;
+    }
     LOG_INFO("ready: http://%s model %s, context %u, %u sequences, %u KV blocks of %u tokens, %s, in %.1f s", a->srv->address,
              b->model.served_name[0], b->model.context, a->cfg.max_num_seqs, b->n_block, a->cfg.block_size,
              auth_enabled(a->auth) ? "keys needed" : "no keys", s);
@@ -175,12 +180,25 @@ static void engine_line(struct app *a, uint64_t now)
     a->t_line_us = now;
 }
 
+/* A node that helps. -1: go on; else the exit code: 0 when node 0 has said goodbye. */
+static int watch_node(struct app *a, uint64_t now)
+{
+    switch (boot_nodes_state(&a->boot)) {
+    case NODES_DONE: LOG_INFO("main: node 0 has ended"); return 0;
+    case NODES_LOST: return a->t_term_us ? 0 : EXIT_SOFTWARE; /* the line above says why */
+    case NODES_OK: break;
+    }
+    /* node 0 drains, and needs us until then */
+    return a->t_term_us && now - a->t_term_us > (uint64_t)a->cfg.drain_s * 1000000u + FAIL_US ? 0 : -1;
+}
+
 /* 0: go on. Else the exit code of an engine that is lost: its clients have heard so. */
 static int watch_engine(struct app *a, uint64_t now)
 {
     struct eng_stats e;
     eng_stats(a->boot.engine, &e);
     bool alive = eng_alive(a->boot.engine, now);
+    if (boot_nodes_state(&a->boot) == NODES_LOST) e.dead = true; /* idle, it has not noticed yet */
     if (alive && !e.dead) {
         a->t_stuck_us = 0;
         return 0;
@@ -213,7 +231,7 @@ static void on_signal(struct app *a, int sig, uint64_t now)
             LOG_INFO("auth: %u keys", auth_count(a->auth));
         break;
     case SIGUSR1:
-        if (atomic_load(&a->loaded) == 1 && now - a->t_line_us > 1000000) engine_line(a, now);
+        if (a->joined && !boot_helps(&a->boot) && now - a->t_line_us > 1000000) engine_line(a, now);
         break;
     default:
         if (a->t_term_us || atomic_load(&a->loaded) != 1) {
@@ -221,6 +239,10 @@ static void on_signal(struct app *a, int sig, uint64_t now)
             _exit(0);
         }
         a->t_term_us = now;
+        if (boot_helps(&a->boot)) {
+            LOG_INFO("main: waiting for node 0 to end, at most %u s", a->cfg.drain_s + 2);
+            break;
+        }
         server_drain(a->srv);
         LOG_INFO("main: draining, %u requests have %u s to finish", atomic_load(&a->srv->n_gen), a->cfg.drain_s);
     }
@@ -250,7 +272,13 @@ static int run(struct app *a, const sigset_t *wanted)
         if (sig > 0) on_signal(a, sig, now);
         if (!a->joined && atomic_load(&a->loaded) == 1) loaded(a);
         if (atomic_load(&a->loaded) == 2) return say_error(a->boot_code, a->boot.err);
+        if (!a->joined && boot_nodes_state(&a->boot) == NODES_LOST) _exit(EXIT_SOFTWARE); /* loading may take long yet */
         if (!a->joined) continue;
+        if (boot_helps(&a->boot)) {
+            int end = watch_node(a, now);
+            if (end >= 0) return end;
+            continue;
+        }
         int code = watch_engine(a, now);
         if (code) return code;
         if (a->t_term_us && !a->t_stuck_us && drained(a, now)) return 0;
@@ -316,7 +344,8 @@ int main(int argc, char **argv)
         code = list_devices();
     } else if (a.cfg.healthcheck) {
         code = healthcheck(&a.cfg);
-    } else if ((code = config_check(&a.cfg, err, sizeof err))) {
+    } else if ((code = config_check(&a.cfg, err, sizeof err)) ||
+               (code = cluster_resolve(&a.cfg, environ, &a.boot.cluster, err, sizeof err))) {
         say_error(code, err);
     } else {
         config_wipe_keys(argc, argv, environ);

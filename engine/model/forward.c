@@ -104,3 +104,5 @@ enum status model_forward(struct model *m, const struct batch *b)
 }
 
 const float *model_logits(const struct model *m) { return m->logits; }
+
+const struct dev_kv *model_kv(const struct model *m) { return &m->kv; }

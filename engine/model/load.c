@@ -102,7 +102,7 @@ static enum dtype weight_dtype(const struct model_spec *s, const struct model_lo
     return s->dtype != DT_COUNT ? s->dtype : DT_F32;
 }
 
-static void model_kv(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, enum dtype wt)
+static void set_kv(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, enum dtype wt)
 {
     enum dtype t = cfg->kv_dtype != DT_COUNT ? cfg->kv_dtype : wt == DT_F32 ? DT_F32 : DT_BF16;
     m->kv = (struct dev_kv){ .dtype = t,
@@ -195,7 +195,7 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
           .spec = spec, .dev = d, .rank = dev->rank, .n_rank = dev->n_rank, .weight_dtype = weight_dtype(spec, cfg, dev), .m = &m
     };
     model_sizes(&m, spec, cfg, d);
-    model_kv(&m, spec, cfg, p.weight_dtype);
+    set_kv(&m, spec, cfg, p.weight_dtype);
     model_place_weights(&p);
     plan_out->weight_bytes = p.bytes;
     model_place_work(&p);
@@ -288,7 +288,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
         st = ST_NOMEM;
         goto out;
     }
-    model_kv(m, spec, cfg, p.weight_dtype);
+    set_kv(m, spec, cfg, p.weight_dtype);
     if ((st = model_take(&p, m, cfg, err, err_bytes))) goto out;
     m->rope_scale = model_rope(spec, inv_freq);
     dev->ops->to_device(dev, m->inv_freq, inv_freq, spec->rot / 2 * sizeof *inv_freq);

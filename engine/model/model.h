@@ -106,8 +106,9 @@ void        model_submit(struct model *m, const struct batch *b);
 enum status model_wait(struct model *m, const struct batch *b);
 enum status model_forward(struct model *m, const struct batch *b); /* both */
 /* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; host memory, valid until the next. */
-const float *model_logits(const struct model *m);
-void         model_free(struct model *m);
+const float         *model_logits(const struct model *m);
+const struct dev_kv *model_kv(const struct model *m); /* the pool */
+void                 model_free(struct model *m);
 
 /* The matrices that a rank multiplies with, each kind once, for dev_tune: at most `max`; returns how many. */
 uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max);

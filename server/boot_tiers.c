@@ -1,0 +1,164 @@
+/* boot_tiers: the KV tiers of --kv-host-gib and --kv-nvme: who moves bytes, whose blocks they are, what they are worth. */
+#include "base/log.h"
+#include "server/boot.h"
+#include "transfer/lane.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct boot_tiers {
+    struct xfer        *xfer;
+    struct kv_tiers_cfg cfg;
+    char                dir[KV_STORES_MAX][512];
+};
+
+static int fail(struct boot *b, int code, const char *what)
+{
+    snprintf(b->err, sizeof b->err, "%s", what);
+    return code;
+}
+
+/* Which weights these are: config.json whole, and of every file of weights its size, its head and 64 samples of 64 KiB. Reading all
+ * of it would take longer than loading; two checkpoints that agree in all of that are the same file. */
+static bool hash_file(EVP_MD_CTX *sha, const struct source *src, const char *name)
+{
+    enum { SAMPLES = 64, SAMPLE = 64 << 10 };
+    struct source_file f;
+    unsigned char     *part = malloc(SAMPLE);
+    bool               ok = part && source_open(src, name, &f) == ST_OK;
+    if (ok) {
+        EVP_DigestUpdate(sha, name, strlen(name) + 1);
+        EVP_DigestUpdate(sha, &f.bytes, sizeof f.bytes);
+        uint64_t n = f.bytes < SAMPLE ? f.bytes : SAMPLE, step = f.bytes > n ? (f.bytes - n) / (SAMPLES - 1) : 0;
+        for (uint64_t i = 0; ok && i < (step ? SAMPLES : 1); i++) {
+            ok = source_read(&f, i * step, part, n) == ST_OK;
+            EVP_DigestUpdate(sha, part, n);
+        }
+        source_close(&f);
+    }
+    free(part);
+    return ok;
+}
+
+static int hash_model(struct boot *b, unsigned char out[32])
+{
+    EVP_MD_CTX        *sha = EVP_MD_CTX_new();
+    unsigned int       n = 0;
+    char               name[64];
+    bool               ok = sha && EVP_DigestInit_ex(sha, EVP_sha256(), NULL) && hash_file(sha, &b->src, "config.json");
+    struct source_file f;
+    if (ok && !b->src.dummy) {
+        if (source_open(&b->src, "model.safetensors", &f) == ST_OK) {
+            source_close(&f);
+            ok = hash_file(sha, &b->src, "model.safetensors");
+        } else { /* in parts, which the index names; the usual names of them are model-00001-of-00003.safetensors */
+            char  *text = NULL;
+            size_t bytes;
+            ok = source_text(&b->src, "model.safetensors.index.json", 64 << 20, &text, &bytes) == ST_OK;
+            if (ok) EVP_DigestUpdate(sha, text, bytes);
+            unsigned    total = 0;
+            const char *of = ok ? strstr(text, "-of-") : NULL;
+            if (of) total = (unsigned)strtoul(of + 4, NULL, 10);
+            for (unsigned i = 1; ok && i <= total; i++) {
+                snprintf(name, sizeof name, "model-%05u-of-%05u.safetensors", i, total);
+                ok = hash_file(sha, &b->src, name);
+            }
+            free(text);
+        }
+    }
+    ok = ok && EVP_DigestFinal_ex(sha, out, &n);
+    EVP_MD_CTX_free(sha);
+    return ok ? 0 : fail(b, EXIT_IO, "the model's files cannot be read again for the identity of its KV");
+}
+
+/* The file's bytes are the secret, without the line end. */
+static int read_key(struct boot *b, const char *path, struct digest_key *k)
+{
+    char    text[4096];
+    int     fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
+    if (fd >= 0) close(fd);
+    if (n < 0) {
+        snprintf(b->err, sizeof b->err, "--kv-mac-key-file: %s: %s", path, strerror(errno));
+        return EXIT_CONFIG;
+    }
+    while (n && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
+    if (digest_key_init(k, text, (size_t)n, 0)) return fail(b, EXIT_CONFIG, "--kv-mac-key-file: at least 16 bytes are needed");
+    OPENSSL_cleanse(text, sizeof text);
+    return 0;
+}
+
+static int plan_stores(struct boot *b, struct boot_tiers *t)
+{
+    const struct str_list *l = &b->cfg->kv_nvme;
+    if (l->n > KV_STORES_MAX) return fail(b, EXIT_USAGE, "--kv-nvme: at most 4 folders");
+    for (uint32_t i = 0; i < l->n; i++) {
+        if (!config_dir_gib(l->s[i], t->dir[i], sizeof t->dir[i], &t->cfg.store[i].bytes)) {
+            snprintf(b->err, sizeof b->err, "--kv-nvme: '%s' is not DIR:GIB, as in /mnt/nvme0/kv:100", l->s[i]);
+            return EXIT_USAGE;
+        }
+        t->cfg.store[i].dir = t->dir[i];
+    }
+    t->cfg.n_store = l->n;
+    return 0;
+}
+
+/* Lanes, segments, identity; eng_create opens the tiers themselves. *tiers_out NULL: none are asked for. */
+int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
+{
+    const struct config *c = b->cfg;
+    *tiers_out = NULL;
+    if (c->kv_host_gib <= 0) return c->kv_nvme.n ? fail(b, EXIT_USAGE, "--kv-nvme needs --kv-host-gib: blocks go through the host") : 0;
+    if (!c->prefix_caching) return fail(b, EXIT_USAGE, "--kv-host-gib needs --enable-prefix-caching true");
+    struct boot_tiers *t = b->tiers = calloc(1, sizeof *t);
+    if (!t) return fail(b, EXIT_SOFTWARE, "no memory for the KV tiers");
+    uint64_t pool_bytes;
+    void    *pool = rank_team_kv(b->team, &t->cfg.block_bytes, &pool_bytes);
+    if (!pool) return fail(b, EXIT_CONFIG, "KV tiers (--kv-host-gib) work with one rank on the cpu or ref device, for now");
+    t->cfg.host_bytes = (uint64_t)(c->kv_host_gib * (double)(1 << 30));
+    uint64_t memory = boot_memory_bytes();
+    if (t->cfg.host_bytes > memory / 10 * 9) {
+        snprintf(b->err, sizeof b->err, "--kv-host-gib: %.1f GiB asked for, this machine or container has %.1f GiB of memory in all",
+                 c->kv_host_gib, (double)memory / (1 << 30));
+        return EXIT_CONFIG;
+    }
+    int code = plan_stores(b, t);
+    if (!code && *c->kv_mac_key_file) code = read_key(b, c->kv_mac_key_file, &t->cfg.key);
+    if (!code) code = hash_model(b, t->cfg.ident.model);
+    if (code) return code;
+    t->cfg.ident.layout = KV_LAYOUT, t->cfg.ident.block_tokens = c->block_size, t->cfg.ident.n_layer = b->spec.n_layer;
+    t->cfg.ident.n_kv_head = b->spec.n_kv_head, t->cfg.ident.head_dim = b->spec.head_dim, t->cfg.ident.tp_size = 1;
+    t->cfg.ident.block_bytes = t->cfg.block_bytes;
+    t->cfg.ident.dtype = (uint32_t)rank_team_kv_dtype(b->team);
+
+    struct xfer_cfg   xc = { .jobs_max = 2048, .key = t->cfg.key };
+    enum status       st = xfer_create(&xc, &t->xfer);
+    struct xfer_lane *lane[2] = { lane_dev_create(), lane_nvme_create(32, 4, false) };
+    for (int i = 0; i < 2; i++)
+        if (!st) st = lane[i] ? xfer_lane_add(t->xfer, lane[i]) : ST_NOMEM;
+    struct xfer_seg seg = { .kind = XFER_DEVICE, .base = pool, .bytes = pool_bytes };
+    if (!st) st = xfer_seg_add(t->xfer, &seg, &t->cfg.dev_seg);
+    if (!st) st = xfer_start(t->xfer);
+    if (st) {
+        snprintf(b->err, sizeof b->err, "the KV tiers cannot start: %s", status_name(st));
+        return EXIT_SOFTWARE;
+    }
+    t->cfg.xfer = t->xfer;
+    *tiers_out = &t->cfg;
+    LOG_INFO("kv: host tier %.2f GiB, %u store%s, blocks of %" PRIu64 " KiB%s", c->kv_host_gib, t->cfg.n_store,
+             t->cfg.n_store == 1 ? "" : "s", t->cfg.block_bytes >> 10, t->cfg.key.mac ? ", with a MAC" : "");
+    return 0;
+}
+
+void boot_tiers_free(struct boot *b)
+{
+    if (!b->tiers) return;
+    xfer_free(b->tiers->xfer);
+    free(b->tiers);
+}

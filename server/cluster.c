@@ -1,0 +1,121 @@
+#include "server/cluster.h"
+#include "engine/nodes.h"
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *get(char *const *env, const char *name)
+{
+    size_t n = strlen(name);
+    for (; env && *env; env++)
+        if (!strncmp(*env, name, n) && (*env)[n] == '=' && (*env)[n + 1]) return *env + n + 1;
+    return NULL;
+}
+
+/* A whole number of digits alone, up to most. */
+static bool number(const char *s, uint32_t most, uint32_t *out)
+{
+    uint64_t x = 0;
+    if (!s || !isdigit((unsigned char)*s)) return false;
+    for (; isdigit((unsigned char)*s); s++)
+        if ((x = x * 10 + (uint64_t)(*s - '0')) > most) return false;
+    *out = (uint32_t)x;
+    return *s == 0;
+}
+
+bool cluster_first_host(const char *list, char *out, size_t out_bytes)
+{
+    size_t at = 0;
+    for (; *list && *list != ','; list++) {
+        const char *begin = list, *end = list + 1;
+        if (*list == '[') { /* its first number, zeros and all */
+            begin++;
+            for (end = begin; isdigit((unsigned char)*end);) end++;
+            list = strchr(end, ']');
+            if (!list || end == begin) return false;
+        }
+        size_t n = (size_t)(end - begin);
+        if (at + n >= out_bytes) return false;
+        memcpy(out + at, begin, n);
+        at += n;
+    }
+    out[at] = 0;
+    return at > 0;
+}
+
+/* HOST, HOST:PORT, [V6]:PORT, or a bare v6 address */
+static bool split_address(const char *s, struct cluster *out)
+{
+    const char *colon = strrchr(s, ':'), *close = strchr(s, ']');
+    uint32_t    port = NODES_PORT;
+    size_t      n = strlen(s), skip = 0;
+    if (*s == '[') {
+        if (!close || (close[1] && close[1] != ':')) return false;
+        if (close[1] && !number(close + 2, 65535, &port)) return false;
+        skip = 1, n = (size_t)(close - s) - 1;
+    } else if (colon && strchr(s, ':') == colon) {
+        if (!number(colon + 1, 65535, &port)) return false;
+        n = (size_t)(colon - s);
+    }
+    if (!n || n >= sizeof out->master || !port) return false;
+    memcpy(out->master, s + skip, n);
+    out->master[n] = 0;
+    out->port = (uint16_t)port;
+    return true;
+}
+
+static int fail(char *err, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int fail(char *err, size_t n, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err, n, fmt, ap);
+    va_end(ap);
+    return EXIT_USAGE;
+}
+
+int cluster_resolve(const struct config *c, char *const *env, struct cluster *out, char *err, size_t err_bytes)
+{
+    const char *lws = get(env, "LWS_GROUP_SIZE"), *slurm = get(env, "SLURM_STEP_NUM_NODES"), *index = NULL, *master = NULL, *which = "";
+    char        first[256];
+    uint32_t    n = 1;
+    *out = (struct cluster){ .n_node = 1, .port = NODES_PORT, .from = "--nnodes" };
+    if (c->nnodes == 1) return 0;
+    if (lws && number(lws, WIRE_NODES_MAX, &n) && n > 1) {
+        out->from = "LWS_GROUP_SIZE", which = "LWS_WORKER_INDEX";
+        master = get(env, "LWS_LEADER_ADDRESS");
+    } else if (slurm && number(slurm, WIRE_NODES_MAX, &n) && n > 1) {
+        const char *list = get(env, "SLURM_STEP_NODELIST");
+        uint32_t    tasks = n;
+        out->from = "SLURM_STEP_NUM_NODES", which = "SLURM_NODEID";
+        if (!list) list = get(env, "SLURM_JOB_NODELIST");
+        master = list && cluster_first_host(list, first, sizeof first) ? first : NULL;
+        if (!c->nnodes && number(get(env, "SLURM_STEP_NUM_TASKS"), UINT32_MAX - 1, &tasks) && tasks != n)
+            return fail(err, err_bytes, "SLURM_STEP_NUM_TASKS is %s, allowed is one task per node (srun --ntasks-per-node=1)",
+                        get(env, "SLURM_STEP_NUM_TASKS"));
+    } else if (!c->nnodes) {
+        return 0;
+    } else {
+        n = 1;
+    }
+    index = *which ? get(env, which) : NULL;
+    if (get(env, "MASTER_ADDR")) master = get(env, "MASTER_ADDR");
+    out->n_node = c->nnodes ? c->nnodes : n;
+    if (c->nnodes) out->from = "--nnodes";
+    out->node = c->node_rank;
+    if (!c->node_rank && index && n == out->n_node && !number(index, WIRE_NODES_MAX, &out->node))
+        return fail(err, err_bytes, "%s is no number", which);
+    if (out->node >= out->n_node) return fail(err, err_bytes, "--node-rank: found %u, allowed are 0 to %u", out->node, out->n_node - 1);
+    if (*c->master_addr) master = c->master_addr;
+    if (!master) return fail(err, err_bytes, "--master-addr is missing: the address of node 0, needed with %s", out->from);
+    if (!split_address(master, out)) return fail(err, err_bytes, "--master-addr: found '%.100s', allowed is HOST or HOST:PORT", master);
+    if (c->tensor_parallel % out->n_node)
+        return fail(err, err_bytes, "--tensor-parallel-size: found %u, which %u nodes (%s) do not divide", c->tensor_parallel, out->n_node,
+                    out->from);
+    if (strcmp(c->device, "cuda") != 0 && strcmp(c->device, "auto") != 0)
+        return fail(err, err_bytes, "--device: found '%.20s', allowed on %u nodes (%s) is cuda: others have no way to add over a network",
+                    c->device, out->n_node, out->from);
+    return 0;
+}

@@ -146,3 +146,9 @@ double dev_probe(struct device *d, enum dev_probe what)
     const struct dev_impl *i = (const struct dev_impl *)d;
     return i->probe ? i->probe(d, what) : (double)NAN;
 }
+
+double dev_time(struct device *d, uint32_t n, void (*fn)(void *arg, uint32_t i), void *arg)
+{
+    const struct dev_impl *i = (const struct dev_impl *)d;
+    return i->time ? i->time(d, n, fn, arg) : (double)NAN;
+}

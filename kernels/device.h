@@ -290,6 +290,10 @@ struct dev_times {
 };
 bool dev_step_times(struct device *d, struct dev_times *out);
 
+/* Device seconds of one fn(arg, i), the mean over i = 0 .. n - 1, without what it costs the host to enqueue: the calls, each of which runs ops,
+ * are recorded once and replayed; the median of several replays. NAN: this device records nothing. */
+double dev_time(struct device *d, uint32_t n, void (*fn)(void *arg, uint32_t i), void *arg);
+
 /* What the machine can do at best. READ, COPY, TRIAD: GB/s of device memory, read and written bytes counted alike; GAP, GAP_PDL: us from one
  * kernel of a graph that does nothing to the next, without and with programmatic dependent launch. NAN: cannot tell. Uses what is
  * left of the arena. */

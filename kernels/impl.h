@@ -5,9 +5,10 @@
 struct dev_impl {
     struct device dev; /* first: the public face */
     uint64_t (*weight_bytes)(enum dtype t, uint32_t n, uint32_t k);
-    uint64_t (*step_bytes)(const struct device *d, const struct dev_limits *lim); /* NULL: 0 */
-    bool (*step_times)(struct device *d, struct dev_times *out);                  /* NULL: cannot tell */
-    double (*probe)(struct device *d, enum dev_probe what);                       /* NULL: cannot tell */
+    uint64_t (*step_bytes)(const struct device *d, const struct dev_limits *lim);               /* NULL: 0 */
+    bool (*step_times)(struct device *d, struct dev_times *out);                                /* NULL: cannot tell */
+    double (*time)(struct device *d, uint32_t n, void (*fn)(void *arg, uint32_t i), void *arg); /* NULL: NAN */
+    double (*probe)(struct device *d, enum dev_probe what);                                     /* NULL: cannot tell */
     /* as dev_weight_fill; NULL: it makes rows on the host for weight_set */
     void (*weight_fill)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
                         uint64_t src_col, uint64_t src_len, float std);

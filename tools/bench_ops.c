@@ -1,7 +1,8 @@
 /* bench_ops: how far each op is from what the machine can do. Two roofs are measured first, in the same run: reading
  * memory (4 streams per thread, prefetched) and fused multiply-adds in registers. Medians.
  *   bench_ops [--device ref|cpu] [--simd scalar|avx2|avx512] [--threads N] [--runs N] [--only SUBSTRING] [--clock wall|cpu]
- * --clock cpu, with one thread: the time it ran, for machines that others use too. */
+ *   bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--only SUBSTRING]
+ * --clock cpu, with one thread: the time it ran, for machines that others use too. On a GPU (bench_gpu.h) the sizes are a model's. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "bench_gpu.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -59,116 +61,7 @@ static double median_s(const struct bench *b, void (*fn)(void *arg, uint32_t i),
     return t[n / 2];
 }
 
-/* ---------------------------------------------------------------- roofs */
-
-struct roof {
-    const struct bench *b;
-    const char         *data;
-    size_t              piece_bytes;
-    float               sink[PIECES];
-};
-enum { FMA_TURNS = 20000, FMA_CHAINS = 12 };
-
-#if defined(__x86_64__)
-#define ROOF(isa, targets, vec, zero, set1, load, add, fmadd, store, lanes)                                                         \
-    __attribute__((target(targets))) static float read_##isa(const char *p, size_t bytes)                                           \
-    {                                                                                                                               \
-        vec    s[4] = { zero(), zero(), zero(), zero() };                                                                           \
-        size_t part = bytes / 4;                                                                                                    \
-        for (size_t i = 0; i < part; i += 64)                                                                                       \
-            for (int j = 0; j < 4; j++) {                                                                                           \
-                const char *q = p + (size_t)j * part + i;                                                                           \
-                _mm_prefetch(q + 2048, _MM_HINT_T0);                                                                                \
-                for (int k = 0; k < 64; k += lanes * 4) s[j] = add(s[j], load((const float *)(const void *)(q + k)));               \
-            }                                                                                                                       \
-        float out[16];                                                                                                              \
-        store(out, add(add(s[0], s[1]), add(s[2], s[3])));                                                                          \
-        return out[0];                                                                                                              \
-    }                                                                                                                               \
-    __attribute__((target(targets))) static float fma_##isa(float x)                                                                \
-    {                                                                                                                               \
-        vec a = set1(x), m = set1(0.999f), s[FMA_CHAINS];                                                                           \
-        for (int j = 0; j < FMA_CHAINS; j++) s[j] = set1((float)j);                                                                 \
-        for (int i = 0; i < FMA_TURNS; i++) _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = fmadd(s[j], m, a); \
-        for (int j = 1; j < FMA_CHAINS; j++) s[0] = add(s[0], s[j]);                                                                \
-        float out[16];                                                                                                              \
-        store(out, s[0]);                                                                                                           \
-        return out[0];                                                                                                              \
-    }
-ROOF(avx512, "avx512f", __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_storeu_ps, 16)
-ROOF(avx2, "avx2,fma", __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_add_ps, _mm256_fmadd_ps, _mm256_storeu_ps, 8)
-#endif
-static float read_scalar(const char *p, size_t bytes)
-{
-    uint64_t s = 0, x;
-    for (size_t i = 0; i < bytes; i += 8) {
-        memcpy(&x, p + i, 8);
-        s += x;
-    }
-    return (float)s;
-}
-static float fma_scalar(float x)
-{
-    float s[FMA_CHAINS];
-    for (int j = 0; j < FMA_CHAINS; j++) s[j] = (float)j;
-    for (int i = 0; i < FMA_TURNS; i++)
-        for (int j = 0; j < FMA_CHAINS; j++) s[j] = s[j] * 0.999f + x;
-    for (int j = 1; j < FMA_CHAINS; j++) s[0] += s[j];
-    return s[0];
-}
-
-static void read_piece(void *arg, uint32_t piece, uint32_t thread)
-{
-    (void)thread;
-    struct roof *r = arg;
-    const char  *p = r->data + piece * r->piece_bytes;
-#if defined(__x86_64__)
-    if (!strcmp(r->b->simd, "avx512"))
-        r->sink[piece] = read_avx512(p, r->piece_bytes);
-    else if (!strcmp(r->b->simd, "avx2"))
-        r->sink[piece] = read_avx2(p, r->piece_bytes);
-    else
-#endif
-        r->sink[piece] = read_scalar(p, r->piece_bytes);
-}
-static void fma_piece(void *arg, uint32_t piece, uint32_t thread)
-{
-    (void)thread;
-    struct roof *r = arg;
-#if defined(__x86_64__)
-    if (!strcmp(r->b->simd, "avx512"))
-        r->sink[piece] = fma_avx512((float)piece);
-    else if (!strcmp(r->b->simd, "avx2"))
-        r->sink[piece] = fma_avx2((float)piece);
-    else
-#endif
-        r->sink[piece] = fma_scalar((float)piece);
-}
-static void read_all(void *arg, uint32_t i)
-{
-    (void)i;
-    team_run(((struct roof *)arg)->b->team, PIECES, UINT64_MAX, read_piece, arg);
-}
-static void fma_all(void *arg, uint32_t i)
-{
-    (void)i;
-    team_run(((struct roof *)arg)->b->team, PIECES, UINT64_MAX, fma_piece, arg);
-}
-
-static void roofs(struct bench *b)
-{
-    enum { BYTES = 512 << 20 };
-    void       *memory;
-    struct roof r = { .b = b, .piece_bytes = BYTES / PIECES };
-    CHECK(b->d->ops->alloc(b->d, BYTES, &memory) == ST_OK);
-    memset(memory, 1, BYTES);
-    r.data = memory;
-    b->read_gbs = BYTES / median_s(b, read_all, &r) * 1e-9;
-    double lanes = !strcmp(b->simd, "avx512") ? 16 : !strcmp(b->simd, "avx2") ? 8 : 1;
-    b->fma_gflops = 2.0 * lanes * FMA_CHAINS * FMA_TURNS * PIECES / median_s(b, fma_all, &r) * 1e-9;
-    printf("device %s, %u threads; roofs: read %.1f GB/s, fma %.0f GFLOP/s\n\n", b->d->ops->name, b->n_thread, b->read_gbs, b->fma_gflops);
-    printf("%-46s %10s %8s %6s %9s %6s\n", "op", "us", "GB/s", "roof", "GFLOP/s", "roof");
-}
+#include "bench_roof.h"
 
 static void report(const struct bench *b, const char *name, double s, double bytes, double flops)
 {
@@ -481,12 +374,25 @@ int main(int argc, char **argv)
 {
     struct bench   b = { .runs = 200 };
     struct dev_cfg cfg = { .kind = DEV_CPU, .arena_bytes = (size_t)6 << 30, .n_rank = 1 };
+    const char    *shape = "qwen3-8b";
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--device") && !strcmp(value, "ref"))
             cfg.kind = DEV_REF;
         else if (!strcmp(argv[i], "--device") && !strcmp(value, "cpu"))
             cfg.kind = DEV_CPU;
+        else if (!strcmp(argv[i], "--device") && !strcmp(value, "cuda"))
+            cfg.kind = DEV_CUDA;
+        else if (!strcmp(argv[i], "--shape"))
+            shape = value;
+        else if (!strcmp(argv[i], "--gpu"))
+            cfg.ordinal = (int)strtoul(value, NULL, 10);
+        else if (!strcmp(argv[i], "--gemm-file"))
+            cfg.gemm_file = value;
+        else if (!strcmp(argv[i], "--cublaslt"))
+            cfg.cublaslt = value;
+        else if (!strcmp(argv[i], "--deterministic"))
+            cfg.deterministic = true, i--;
         else if (!strcmp(argv[i], "--simd"))
             cfg.simd = value;
         else if (!strcmp(argv[i], "--threads"))
@@ -500,11 +406,13 @@ int main(int argc, char **argv)
         else {
             fprintf(
                 stderr,
-                "bench_ops [--device ref|cpu] [--simd scalar|avx2|avx512] [--threads N] [--runs N] [--only SUBSTRING] [--clock wall|cpu]\n");
+                "bench_ops [--device ref|cpu] [--simd scalar|avx2|avx512] [--threads N] [--runs N] [--only SUBSTRING] [--clock wall|cpu]\n"
+                "bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--only SUBSTRING]\n");
             return EXIT_USAGE;
         }
     }
     if (b.runs < 1 || b.runs > RUNS_MAX) b.runs = RUNS_MAX;
+    if (cfg.kind == DEV_CUDA) return gpu_main(&cfg, shape, b.only);
     if (dev_open(&cfg, &b.d)) return EXIT_CONFIG;
     b.n_thread = cfg.n_thread ? cfg.n_thread : thread_cpu_count();
     if (cfg.kind == DEV_REF) b.n_thread = 1;

@@ -313,8 +313,8 @@ static const struct dev_ops cuda_ops = {
     .allgather = cuda_allgather,
 };
 
-/* Which one, and whether it can serve. */
-static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct cudaDeviceProp *p)
+/* Which one, and whether it can serve. sharers_out: ranks of this process on it */
+static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct cudaDeviceProp *p, uint32_t *sharers_out)
 {
     char why[200];
     int  n = count_gpus(why, sizeof why);
@@ -322,6 +322,7 @@ static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct 
         LOG_ERROR("dev: %s, cannot start", why);
         return ST_CONFIG;
     }
+    *sharers_out = cfg->ordinal < 0 && cfg->group ? (group_n_rank(cfg->group) - 1) / (uint32_t)n + 1 : 1;
     d->ordinal = cfg->ordinal < 0 ? (int)((cfg->rank - cfg->first) % (uint32_t)n) : cfg->ordinal;
     if (d->ordinal >= n) {
         LOG_ERROR("dev: no gpu %d, there %s %d (0 to %d), cannot start", d->ordinal, n == 1 ? "is" : "are", n, n - 1);
@@ -338,7 +339,7 @@ static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct 
 }
 
 /* How large the arena is: as told, else all that the share of the memory allows that is this process's to use. */
-static enum status measure(struct cuda_dev *d, const struct dev_cfg *cfg)
+static enum status measure(struct cuda_dev *d, const struct dev_cfg *cfg, uint32_t sharers)
 {
     size_t      left = 0, total = 0;
     cudaError_t e = cudaSetDevice(d->ordinal);
@@ -347,9 +348,9 @@ static enum status measure(struct cuda_dev *d, const struct dev_cfg *cfg)
     double share = cfg->utilization > 0 ? cfg->utilization : DEV_UTILIZATION;
     size_t reserve = total / RESERVE_SHARE < RESERVE_MAX ? total / RESERVE_SHARE : RESERVE_MAX, used = total - left;
     if (cfg->n_rank > 1) reserve += total / RESERVE_SHARE < RESERVE_RANKS ? total / RESERVE_SHARE : RESERVE_RANKS;
-    size_t may = (size_t)((double)total * share), most = may > used + reserve ? (may - used - reserve) / ALIGN * ALIGN : 0;
+    size_t may = (size_t)((double)total * share), most = may > used + reserve ? (may - used - reserve) / sharers / ALIGN * ALIGN : 0;
     d->size = cfg->arena_bytes ? (cfg->arena_bytes + ALIGN - 1) / ALIGN * ALIGN : most;
-    if (d->size && d->size <= left) return ST_OK;
+    if (d->size && (d->size <= left || (cfg->plan_only && cfg->arena_bytes))) return ST_OK;
     if (cfg->arena_bytes)
         LOG_ERROR("dev: gpu %d: %zu bytes of GPU memory needed, %zu of %zu are free, cannot start", d->ordinal, d->size, left, total);
     else
@@ -400,13 +401,15 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
                                  .weight_bytes = cuda_weight_bytes,
                                  .step_bytes = cuda_step_bytes,
                                  .step_times = cuda_step_times,
+                                 .time = cuda_time,
                                  .probe = cuda_probe,
                                  .weight_fill = cuda_weight_fill };
     d->wait_limit_us = WAIT_LIMIT_US;
     d->gemm_file = cfg->gemm_file, d->cublaslt = cfg->cublaslt;
     d->deterministic = cfg->deterministic, d->eager = cfg->eager, d->group = cfg->group;
-    enum status st = choose(d, cfg, &p);
-    if (!st) st = measure(d, cfg);
+    uint32_t    sharers = 1;
+    enum status st = choose(d, cfg, &p, &sharers);
+    if (!st) st = measure(d, cfg, sharers);
     if (!st && !cfg->plan_only) {
         cudaError_t e = cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking);
         if (e != cudaSuccess) st = refuse(d, e, "no stream");

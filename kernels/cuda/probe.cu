@@ -12,8 +12,7 @@ static const size_t PROBE_BYTES = (size_t)1 << 30;
 #endif
 
 /* dst, a, b: n vectors of 16 bytes. READ: sums that nobody wants but that the compiler cannot drop. */
-template <int WHAT>
-__global__ void __launch_bounds__(PROBE_THREADS) k_probe_memory(float4 *dst, const float4 *a, const float4 *b, size_t n)
+template <int WHAT> __global__ void __launch_bounds__(PROBE_THREADS) k_probe_memory(float4 *dst, const float4 *a, const float4 *b, size_t n)
 {
     size_t at = (size_t)blockIdx.x * PROBE_THREADS * PROBE_UNROLL + threadIdx.x, step = (size_t)gridDim.x * PROBE_THREADS * PROBE_UNROLL;
     float  sum = 0.0f;
@@ -86,21 +85,44 @@ template <int WHAT> static double probe_memory(struct cuda_dev *d, int streams)
     return (double)bytes * streams / s * 1e-9;
 }
 
-/* us per kernel of a graph of PROBE_NODES that do nothing */
-static double probe_gap(struct cuda_dev *d, bool pdl)
+/* Median seconds of a replay of what `record` enqueues; NAN: it cannot be captured. */
+template <class F> static double probe_graph(struct cuda_dev *d, F record)
 {
     cudaGraph_t     graph = NULL;
     cudaGraphExec_t exec = NULL;
-    bool            was = d->pdl;
     if (!cuda_ok(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "probe")) return NAN;
-    d->pdl = pdl && was;
-    for (int i = 0; i < PROBE_NODES; i++) LAUNCH(k_probe_nothing, 1, 32, 0, d, (uint32_t *)NULL);
-    d->pdl = was;
+    record();
     bool   ok = cuda_ok(d, cudaStreamEndCapture(d->stream, &graph), "probe") && cuda_ok(d, cudaGraphInstantiate(&exec, graph, 0), "probe");
-    double s = ok ? probe_time(d, [=] { cudaGraphLaunch(exec, d->stream); }) : NAN;
+    double s = ok ? probe_time(d, [=] { cudaGraphLaunch(exec, d->stream); }) : (double)NAN;
     if (exec) cudaGraphExecDestroy(exec);
     if (graph) cudaGraphDestroy(graph);
-    return pdl && !was ? NAN : s * 1e6 / PROBE_NODES;
+    return s;
+}
+
+/* us per kernel of a graph of PROBE_NODES that do nothing */
+static double probe_gap(struct cuda_dev *d, bool pdl)
+{
+    bool was = d->pdl;
+    if (pdl && !was) return NAN;
+    d->pdl = pdl;
+    double s = probe_graph(d, [=] {
+        for (int i = 0; i < PROBE_NODES; i++) LAUNCH(k_probe_nothing, 1, 32, 0, d, (uint32_t *)NULL);
+    });
+    d->pdl = was;
+    return s * 1e6 / PROBE_NODES;
+}
+
+extern "C" double cuda_time(struct device *dev, uint32_t n, void (*fn)(void *arg, uint32_t i), void *arg)
+{
+    struct cuda_dev *d = cuda_of(dev);
+    cuda_bind(d);
+    fn(arg, 0); /* code is loaded at its first launch, which a capture does not like */
+    if (cuda_sync(dev) != ST_OK) return NAN;
+    return probe_graph(d,
+                       [=] {
+                           for (uint32_t i = 0; i < n; i++) fn(arg, i);
+                       }) /
+           n;
 }
 
 extern "C" double cuda_probe(struct device *dev, enum dev_probe what)

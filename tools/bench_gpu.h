@@ -1,0 +1,454 @@
+/* bench_gpu: the part of bench_ops for devices whose memory is their own: every op at the sizes of a model, timed by the device
+ * (dev_time: recorded once, replayed), weights and KV in turn so that they come from memory, against roofs of the same run. */
+#pragma once
+#include "base/check.h"
+#include "base/rng.h"
+#include "engine/batch.h"
+#include "engine/model/model.h"
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GPU_COPIES_MAX = 64, GPU_ROWS = 8192, GPU_SEQS = 256, GPU_BLOCK = 16 };
+static const double GPU_COLD_BYTES = 400e6; /* several times the L2 cache of any GPU there is */
+
+struct gpu_bench {
+    struct device    *d;
+    const char       *only;
+    struct model_spec spec;
+    bool              tiny;
+    double            copy_gbs, gemm_tflops;
+    uint32_t          rows_max, seqs_max, ctx_max, pages_max;
+    void             *x, *y; /* act, numbers: the widest input and output */
+    float            *norm, *inv_freq;
+    struct dev_kv     kv;        /* several layers: in turn */
+    uint32_t          kv_blocks; /* of one layer: the memory of the pool */
+    struct batch      batch;
+    struct batch_cfg  batch_cfg;
+};
+
+static bool gpu_wanted(const struct gpu_bench *b, const char *name) { return !b->only || strstr(name, b->only); }
+
+static void gpu_report(const struct gpu_bench *b, const char *name, double s, double bytes, double flops)
+{
+    double gbs = bytes / s * 1e-9, tf = flops / s * 1e-12;
+    printf("%-50s %10.2f", name, s * 1e6);
+    bytes > 0 ? printf(" %9.1f %5.0f%%", gbs, 100 * gbs / b->copy_gbs) : printf(" %9s %6s", "-", "-");
+    flops > 0 ? printf(" %9.2f %5.0f%%\n", tf, 100 * tf / b->gemm_tflops) : printf(" %9s %6s\n", "-", "-");
+    fflush(stdout);
+}
+
+static void *gpu_take(struct gpu_bench *b, size_t bytes)
+{
+    void *p;
+    if (b->d->ops->alloc(b->d, bytes, &p)) {
+        fprintf(stderr, "bench_ops: the device has no room for %zu more bytes\n", bytes);
+        exit(EXIT_SOFTWARE);
+    }
+    return p;
+}
+/* n numbers of the activations' type */
+static void *gpu_noise(struct gpu_bench *b, size_t n, uint64_t seed)
+{
+    enum { WIDE = 1 << 12 };
+    struct dev_weight w = { .data = gpu_take(b, (n + WIDE) * 2), .dtype = b->d->act, .n = (uint32_t)((n + WIDE - 1) / WIDE), .k = WIDE };
+    dev_weight_fill(b->d, &w, 0, w.n, seed, 0, 0, WIDE, 1);
+    return w.data;
+}
+
+/* ---------------------------------------------------------------- products */
+
+struct gpu_linear {
+    struct gpu_bench *b;
+    struct dev_weight w[GPU_COPIES_MAX];
+    uint32_t          n_w, m;
+    bool              logits;
+};
+static void gpu_linear_once(void *arg, uint32_t i)
+{
+    struct gpu_linear    *a = arg;
+    const struct dev_ops *op = a->b->d->ops;
+    if (a->logits)
+        op->logits(a->b->d, a->b->y, a->b->x, &a->w[i % a->n_w], a->m);
+    else
+        op->linear(a->b->d, a->b->y, a->b->x, &a->w[i % a->n_w], NULL, a->m);
+}
+
+static double gpu_linear_time(struct gpu_linear *a)
+{
+    uint32_t n = a->m > 512 ? 4 : 2 * a->n_w;
+    return dev_time(a->b->d, n < 8 && a->m <= 512 ? 8 : n, gpu_linear_once, a);
+}
+
+/* As many copies as make them cold, at most what is left. */
+static bool gpu_weights(struct gpu_linear *a, uint32_t n, uint32_t k)
+{
+    struct device *d = a->b->d;
+    double         bytes = 2.0 * n * k;
+    uint32_t       want = a->b->tiny ? 2 : (uint32_t)(GPU_COLD_BYTES / bytes) + 1;
+    if (want < 4 && !a->b->tiny) want = 4;
+    if (want > GPU_COPIES_MAX) want = GPU_COPIES_MAX;
+    for (a->n_w = 0; a->n_w < want; a->n_w++) {
+        struct dev_weight *w = &a->w[a->n_w];
+        if (d->ops->weight_alloc(d, d->act, n, k, w)) break;
+        dev_weight_fill(d, w, 0, n, 10 + a->n_w, 0, 0, k, 0.02f);
+    }
+    return a->n_w > 0;
+}
+
+static void gpu_linear(struct gpu_bench *b, const char *what, uint32_t n, uint32_t k, bool logits)
+{
+    static const uint32_t rows[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 4096, 8192 };
+    struct gpu_linear     a = { .b = b, .logits = logits };
+    char                  name[80];
+    snprintf(name, sizeof name, "linear %s", what);
+    if (!gpu_wanted(b, name) || !gpu_weights(&a, n, k)) return;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i] > b->rows_max || (logits && rows[i] > b->seqs_max)) break;
+        a.m = rows[i];
+        snprintf(name, sizeof name, "linear %s n %u k %u m %u", what, n, k, a.m);
+        double out = (logits ? 4.0 : 2.0) * a.m * n;
+        gpu_report(b, name, gpu_linear_time(&a), 2.0 * n * k + 2.0 * a.m * k + out, 2.0 * a.m * n * k);
+    }
+}
+
+/* ---------------------------------------------------------------- rows */
+
+struct gpu_row {
+    struct gpu_bench *b;
+    int               what;
+    uint32_t          n, dim;
+};
+enum { ROW_NORM, ROW_ADD_NORM, ROW_SWIGLU };
+static void gpu_row_once(void *arg, uint32_t i)
+{
+    struct gpu_row       *a = arg;
+    struct gpu_bench     *b = a->b;
+    const struct dev_ops *op = b->d->ops;
+    (void)i;
+    switch (a->what) {
+    case ROW_NORM: op->rmsnorm(b->d, b->y, b->x, b->norm, a->n, a->dim, 1e-6f); break;
+    case ROW_ADD_NORM: op->add_rmsnorm(b->d, b->y, b->x, (char *)b->y + 2 * (size_t)a->n * a->dim, b->norm, a->n, a->dim, 1e-6f); break;
+    default: op->swiglu(b->d, b->y, b->x, a->n, a->dim);
+    }
+}
+static void gpu_rows(struct gpu_bench *b)
+{
+    static const uint32_t rows[] = { 1, 32, 128, 256, 2048, 4096, 8192 };
+    static const struct {
+        const char *name;
+        double      passes; /* over [n, dim], read or written */
+    } kind[] = { { "rmsnorm", 2 }, { "add_rmsnorm", 4 }, { "swiglu", 3 } };
+    for (int k = 0; k < 3; k++)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows && rows[i] <= b->rows_max; i++) {
+            struct gpu_row a = { b, k, rows[i], k == ROW_SWIGLU ? b->spec.inter : b->spec.hidden };
+            char           name[80];
+            snprintf(name, sizeof name, "%s n %u dim %u", kind[k].name, a.n, a.dim);
+            if (gpu_wanted(b, name)) gpu_report(b, name, dev_time(b->d, 20, gpu_row_once, &a), kind[k].passes * 2 * a.n * a.dim, 0);
+        }
+}
+
+/* ---------------------------------------------------------------- KV */
+
+/* A third of what is left for KV. */
+static void gpu_kv(struct gpu_bench *b)
+{
+    const struct model_spec *m = &b->spec;
+    uint64_t                 block = dev_kv_block_bytes(DT_BF16, 1, m->n_kv_head, GPU_BLOCK, m->head_dim);
+    uint64_t                 n = b->d->ops->free_bytes(b->d) / 3 / block, most = b->tiny ? 256 : (uint64_t)b->pages_max * 2;
+    b->kv = (struct dev_kv){ .dtype = DT_BF16,
+                             .n_block = (uint32_t)(n < most ? n : most),
+                             .n_layer = 1,
+                             .n_kv_head = m->n_kv_head,
+                             .block_tokens = GPU_BLOCK,
+                             .head_dim = m->head_dim,
+                             .block_bytes = block };
+    b->kv_blocks = b->kv.n_block;
+    b->kv.base = gpu_noise(b, (size_t)b->kv.n_block * block / 2, 3);
+}
+
+/* The same memory as a pool of as many layers as make `pages` of each cold together. */
+static void gpu_kv_shape(struct gpu_bench *b, uint32_t pages)
+{
+    uint64_t block = b->kv.block_bytes / b->kv.n_layer;
+    uint32_t want = (uint32_t)(GPU_COLD_BYTES / ((double)pages * (double)block)) + 1, fit = b->kv_blocks / pages;
+    b->kv.n_layer = want < fit ? want : fit ? fit : 1;
+    if (b->kv.n_layer > 64) b->kv.n_layer = 64;
+    b->kv.n_block = b->kv_blocks / b->kv.n_layer;
+    b->kv.block_bytes = block * b->kv.n_layer;
+}
+
+/* ---------------------------------------------------------------- attention, qkv, sampling: ops that need a step around them */
+
+struct gpu_step {
+    struct gpu_bench *b;
+    struct dev_step   on;
+    struct op_qkv     q;
+    struct op_attn    a;
+    struct op_sample  s;
+};
+static void gpu_qkv_once(void *arg, uint32_t i)
+{
+    struct gpu_step *p = arg;
+    p->q.layer = i % p->b->kv.n_layer;
+    p->b->d->ops->qkv(p->b->d, &p->q, &p->on.b, &p->b->kv);
+}
+static void gpu_attn_once(void *arg, uint32_t i)
+{
+    struct gpu_step *p = arg;
+    p->a.layer = i % p->b->kv.n_layer;
+    p->b->d->ops->attention(p->b->d, &p->a, &p->on.b, &p->b->kv);
+}
+static void gpu_sample_once(void *arg, uint32_t i)
+{
+    struct gpu_step *p = arg;
+    (void)i;
+    p->b->d->ops->sample(p->b->d, &p->s);
+}
+
+/* A step of n_seq sequences, whose last `rows` tokens of ctx are computed now, is begun; fn runs in it. */
+static void gpu_in_step(struct gpu_bench *b, uint32_t n_seq, uint32_t ctx, uint32_t rows, const struct op_sample_row *how,
+                        void (*fn)(struct gpu_step *p))
+{
+    uint32_t n_page = (ctx + GPU_BLOCK - 1) / GPU_BLOCK, *page = malloc(n_page * sizeof *page), *id = malloc(rows * sizeof *id);
+    const struct model_spec *m = &b->spec;
+    CHECK(page && id);
+    gpu_kv_shape(b, n_seq * n_page);
+    batch_clear(&b->batch);
+    for (uint32_t s = 0; s < n_seq; s++) {
+        for (uint32_t i = 0; i < n_page; i++) page[i] = (uint32_t)(((uint64_t)s * n_page + i) * 7919 % b->kv.n_block); /* scattered */
+        for (uint32_t i = 0; i < rows; i++) id[i] = (s * 31 + i * 7) % m->vocab;
+        batch_add(&b->batch, id, rows, ctx - rows, page, n_page);
+    }
+    for (uint32_t s = 0; s < n_seq; s++) {
+        struct op_sample_row *r = batch_add_sample(&b->batch, (s + 1) * rows - 1);
+        *r = how ? *how : (struct op_sample_row){ .top_p = 1, .repetition = 1 };
+        r->seed = s;
+    }
+    struct dev_step       h = batch_step(&b->batch);
+    struct gpu_step       p = { .b = b };
+    const struct dev_ops *op = b->d->ops;
+    op->step_begin(b->d, &h, &p.on);
+    p.q = (struct op_qkv){ b->x,
+                           m->family->qk_norm ? b->norm : NULL,
+                           m->family->qk_norm ? b->norm : NULL,
+                           m->rms_eps,
+                           b->inv_freq,
+                           1,
+                           m->n_head,
+                           m->n_kv_head,
+                           m->head_dim,
+                           m->rot,
+                           0 };
+    p.a = (struct op_attn){ b->y, b->x, m->n_head, m->n_kv_head, m->head_dim, 0, 1 / sqrtf((float)m->head_dim), 0 };
+    p.s = (struct op_sample){ .logits = b->y,
+                              .n = n_seq,
+                              .vocab = m->vocab,
+                              .row = p.on.sample,
+                              .hist = p.on.hist,
+                              .ban = p.on.ban,
+                              .allow = p.on.allow,
+                              .bias = p.on.bias,
+                              .id = p.on.out.id,
+                              .logprob = p.on.out.logprob,
+                              .rank = p.on.out.rank,
+                              .top_id = p.on.out.top_id,
+                              .top_logprob = p.on.out.top_logprob };
+    fn(&p);
+    op->step_end(b->d, &h, &p.on);
+    if (op->step_wait(b->d, &h)) {
+        fprintf(stderr, "bench_ops: the device is lost\n");
+        exit(EXIT_SOFTWARE);
+    }
+    free(page), free(id);
+}
+
+static void gpu_attn_case(struct gpu_step *p)
+{
+    struct gpu_bench        *b = p->b;
+    const struct model_spec *m = &b->spec;
+    const struct dev_batch  *d = &b->batch.d;
+    uint32_t                 n = d->n_row, rows = n / d->n_seq, ctx = b->batch.pos[n - 1] + 1;
+    double                   width = (m->n_head + 2.0 * m->n_kv_head) * m->head_dim, seen = (double)n * (ctx - rows) + n * (rows + 1.0) / 2;
+    double                   kv = 4.0 * d->n_seq * ctx * m->n_kv_head * m->head_dim;
+    char                     name[80];
+    uint32_t                 turns = rows > 1 ? 4 : b->kv.n_layer < 8 ? 8 : b->kv.n_layer;
+    if (rows == 1)
+        snprintf(name, sizeof name, "attention decode batch %u ctx %u", n, ctx);
+    else
+        snprintf(name, sizeof name, "attention prefill %u of ctx %u", rows, ctx);
+    if (gpu_wanted(b, name))
+        gpu_report(b, name, dev_time(b->d, turns, gpu_attn_once, p), rows == 1 ? kv + 4.0 * n * m->n_head * m->head_dim : 0,
+                   rows == 1 ? 0 : 4 * seen * m->n_head * m->head_dim);
+    snprintf(name, sizeof name, "qkv rows %u", n);
+    if (gpu_wanted(b, name) && (rows > 1 || ctx == b->ctx_max || b->tiny))
+        gpu_report(b, name, dev_time(b->d, 20, gpu_qkv_once, p), 4.0 * n * width + 4.0 * n * m->n_kv_head * m->head_dim, 0);
+}
+static const char *gpu_sample_name;
+static void        gpu_sample_case(struct gpu_step *p)
+{
+    char name[80];
+    snprintf(name, sizeof name, "sample n %u vocab %u %s", p->s.n, p->s.vocab, gpu_sample_name);
+    if (gpu_wanted(p->b, name)) gpu_report(p->b, name, dev_time(p->b->d, 10, gpu_sample_once, p), 4.0 * p->s.n * p->s.vocab, 0);
+}
+
+static void gpu_steps(struct gpu_bench *b)
+{
+    static const uint32_t batch[] = { 1, 2, 8, 32, 128, 256 }, prompt[] = { 512, 2048, 4096, 8192 };
+    static const struct {
+        const char          *name;
+        struct op_sample_row row;
+    } how[] = { { "greedy", { .temperature = 0, .top_p = 1, .repetition = 1 } },
+                { "temperature", { .temperature = 0.8f, .top_p = 1, .repetition = 1 } },
+                { "top-p 0.9", { .temperature = 0.8f, .top_p = 0.9f, .repetition = 1 } },
+                { "top-k 50 top-p 0.9", { .temperature = 0.8f, .top_p = 0.9f, .top_k = 50, .repetition = 1 } } };
+    uint32_t ctx[] = { b->tiny ? 40 : 1024, b->ctx_max };
+    for (int c = 0; c < 2; c++)
+        for (size_t i = 0; i < sizeof batch / sizeof *batch && batch[i] <= b->seqs_max; i++)
+            if ((uint64_t)batch[i] * (ctx[c] / GPU_BLOCK + 1) <= (b->kv_blocks < b->pages_max ? b->kv_blocks : b->pages_max))
+                gpu_in_step(b, batch[i], ctx[c], 1, NULL, gpu_attn_case);
+    for (int i = 0; i < 4; i++)
+        if (prompt[i] <= b->rows_max && prompt[i] <= b->ctx_max) gpu_in_step(b, 1, prompt[i], prompt[i], NULL, gpu_attn_case);
+    if (b->tiny) gpu_in_step(b, 1, b->rows_max, b->rows_max, NULL, gpu_attn_case);
+    if (!b->tiny) gpu_in_step(b, 1, b->ctx_max, 2048, NULL, gpu_attn_case); /* the last chunk of a long prompt */
+    for (size_t h = 0; h < sizeof how / sizeof *how; h++)
+        for (size_t i = 0; i < sizeof batch / sizeof *batch && batch[i] <= b->seqs_max; i += 2) {
+            gpu_sample_name = how[h].name;
+            gpu_in_step(b, batch[i], 16, 1, &how[h].row, gpu_sample_case);
+        }
+}
+
+/* ---------------------------------------------------------------- mixture of experts, at the sizes of Qwen3-30B-A3B */
+
+struct gpu_moe {
+    struct gpu_bench *b;
+    struct op_moe     o;
+    char             *logits;
+};
+static void gpu_moe_once(void *arg, uint32_t i)
+{
+    struct gpu_moe *a = arg;
+    a->o.router_logits = a->logits + (size_t)(i % 8) * a->o.n_expert * 2; /* other experts each time */
+    a->b->d->ops->moe(a->b->d, &a->o);
+}
+static struct op_moe gpu_moe_size(bool tiny)
+{
+    return tiny ? (struct op_moe){ .n_expert = 8, .top_k = 2, .hidden = 64, .inter = 32, .renorm = true }
+                : (struct op_moe){ .n_expert = 128, .top_k = 8, .hidden = 2048, .inter = 768, .renorm = true };
+}
+static void gpu_moe(struct gpu_bench *b)
+{
+    static const uint32_t    rows[] = { 1, 8, 32, 128, 512, 2048 };
+    static struct dev_weight gate_up[128], down[128];
+    struct gpu_moe           a = { .b = b, .o = gpu_moe_size(b->tiny) };
+    if (!gpu_wanted(b, "moe")) return;
+    for (uint32_t e = 0; e < a.o.n_expert; e++) {
+        if (b->d->ops->weight_alloc(b->d, b->d->act, 2 * a.o.inter, a.o.hidden, &gate_up[e]) ||
+            b->d->ops->weight_alloc(b->d, b->d->act, a.o.hidden, a.o.inter, &down[e]))
+            return;
+        dev_weight_fill(b->d, &gate_up[e], 0, 2 * a.o.inter, 200 + e, 0, 0, a.o.hidden, 0.02f);
+        dev_weight_fill(b->d, &down[e], 0, a.o.hidden, 400 + e, 0, 0, a.o.inter, 0.02f);
+    }
+    a.logits = gpu_noise(b, (size_t)(b->rows_max + 8) * a.o.n_expert, 9);
+    a.o.x = b->x, a.o.out = b->y, a.o.gate_up = gate_up, a.o.down = down;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && rows[i] <= b->rows_max; i++) {
+        char   name[80];
+        double each = 3.0 * a.o.hidden * a.o.inter, used = a.o.n_expert * (1 - pow(1 - (double)a.o.top_k / a.o.n_expert, rows[i]));
+        a.o.n_row = rows[i];
+        snprintf(name, sizeof name, "moe %ux%u hidden %u inter %u m %u", a.o.n_expert, a.o.top_k, a.o.hidden, a.o.inter, rows[i]);
+        gpu_report(b, name, dev_time(b->d, 8, gpu_moe_once, &a), 2 * used * each, 2.0 * rows[i] * a.o.top_k * each);
+    }
+}
+
+/* ---------------------------------------------------------------- all of it */
+
+static void gpu_roofs(struct gpu_bench *b)
+{
+    double read = dev_probe(b->d, DEV_PROBE_READ), triad = dev_probe(b->d, DEV_PROBE_TRIAD), gap = dev_probe(b->d, DEV_PROBE_GAP);
+    struct gpu_linear a = { .b = b, .m = b->tiny ? 64 : 8192 };
+    b->copy_gbs = dev_probe(b->d, DEV_PROBE_COPY);
+    uint32_t n = b->tiny ? 64 : 8192;
+    if (b->d->ops->weight_alloc(b->d, b->d->act, n, n, &a.w[0])) exit(EXIT_SOFTWARE);
+    dev_weight_fill(b->d, &a.w[0], 0, n, 5, 0, 0, n, 0.02f);
+    a.n_w = 1;
+    b->gemm_tflops = 2.0 * a.m * n * n / dev_time(b->d, 4, gpu_linear_once, &a) * 1e-12;
+    printf("roofs: copy %.0f GB/s, read %.0f, triad %.0f; product %u^3 %.2f TFLOP/s\n", b->copy_gbs, read, triad, n, b->gemm_tflops);
+    printf("between two kernels of a graph that do nothing: %.2f us, with programmatic dependent launch %.2f us\n\n", gap,
+           dev_probe(b->d, DEV_PROBE_GAP_PDL));
+    printf("%-50s %10s %9s %6s %9s %6s\n", "op", "us", "GB/s", "copy", "TFLOP/s", "gemm");
+}
+
+static uint32_t gpu_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+static void gpu_step_init(struct gpu_bench *b)
+{
+    const struct model_spec *m = &b->spec;
+    struct op_moe            moe = gpu_moe_size(b->tiny);
+    b->batch_cfg = (struct batch_cfg){ b->rows_max, b->seqs_max, b->pages_max, 64, 64, 64, 64 };
+    struct dev_limits lim = { .rows_max = b->rows_max,
+                              .seqs_max = b->seqs_max,
+                              .pages_max = b->pages_max,
+                              .hist_max = 64,
+                              .ban_max = 64,
+                              .allow_max = 64,
+                              .bias_max = 64,
+                              .logit_rows_max = b->seqs_max,
+                              .vocab = m->vocab,
+                              .n_head = m->n_head,
+                              .n_kv_head = m->n_kv_head,
+                              .head_dim = m->head_dim,
+                              .hidden = moe.hidden,
+                              .n_expert = moe.n_expert,
+                              .top_k = moe.top_k,
+                              .inter = moe.inter };
+    if (b->d->ops->step_init(b->d, &lim) || batch_init(&b->batch, &b->batch_cfg)) exit(EXIT_SOFTWARE);
+}
+
+static int gpu_main(const struct dev_cfg *cfg, const char *shape, const char *only)
+{
+    struct gpu_bench b = { .only = only, .tiny = !strcmp(shape, "tiny") };
+    struct dev_cfg   dev = *cfg;
+    struct source    src;
+    char             err[400];
+    if (!model_shape(shape, &src) || model_spec_load(&src, &b.spec, err, sizeof err)) {
+        fprintf(stderr, "bench_ops: no shape %s; there are %s\n", shape, model_shape_names());
+        return EXIT_USAGE;
+    }
+    const struct model_spec *m = &b.spec;
+    dev.arena_bytes = b.tiny ? (size_t)256 << 20 : 0;
+    dev.eager = true; /* ops are timed one by one */
+    if (dev_open(&dev, &b.d)) return EXIT_CONFIG;
+    b.rows_max = b.tiny ? 64 : GPU_ROWS, b.seqs_max = b.tiny ? 8 : GPU_SEQS, b.ctx_max = b.tiny ? 200 : 8192;
+    b.pages_max = b.tiny ? 8 * 14 : 128 * (8192 / GPU_BLOCK + 1); /* 128 sequences of 8k */
+    uint32_t q = (m->n_head + 2 * m->n_kv_head) * m->head_dim, moe = gpu_moe_size(b.tiny).hidden;
+    uint32_t in = gpu_max(gpu_max(q, 2 * m->inter), gpu_max(m->hidden, moe)), out = gpu_max(in, 2 * m->hidden);
+    size_t   logits = 2 * (size_t)b.seqs_max * m->vocab, y = (size_t)b.rows_max * out; /* elements of 2 bytes */
+    if (!b.tiny && in < 8192) in = 8192;
+    b.x = gpu_noise(&b, (size_t)b.rows_max * in, 1);
+    b.y = gpu_noise(&b, y > logits ? y : logits, 2);
+    float *ones = malloc(m->hidden * sizeof *ones), *inv = malloc(m->rot * sizeof *inv);
+    CHECK(ones && inv);
+    for (uint32_t i = 0; i < m->hidden; i++) ones[i] = 1;
+    model_rope(m, inv);
+    b.norm = gpu_take(&b, m->hidden * sizeof *ones), b.inv_freq = gpu_take(&b, m->rot / 2 * sizeof *inv);
+    b.d->ops->to_device(b.d, b.norm, ones, m->hidden * sizeof *ones);
+    b.d->ops->to_device(b.d, b.inv_freq, inv, m->rot / 2 * sizeof *inv);
+    free(ones), free(inv);
+    gpu_step_init(&b);
+    gpu_roofs(&b);
+    gpu_linear(&b, "qkv", q, m->hidden, false);
+    gpu_linear(&b, "o", m->hidden, m->n_head * m->head_dim, false);
+    gpu_linear(&b, "gate_up", 2 * m->inter, m->hidden, false);
+    gpu_linear(&b, "down", m->hidden, m->inter, false);
+    gpu_linear(&b, "lm_head", m->vocab, m->hidden, true);
+    gpu_rows(&b);
+    gpu_moe(&b);
+    gpu_kv(&b);
+    gpu_steps(&b);
+    batch_free(&b.batch);
+    model_spec_free(&b.spec);
+    dev_close(b.d);
+    return 0;
+}

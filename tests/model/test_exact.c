@@ -5,8 +5,15 @@
 #include "base/rng.h"
 #include "golden.h"
 
+/* tests/cuda/test_exact.c includes this file with another device. */
+#ifndef EXACT_DEVICE
+#define EXACT_DEVICE DEV_CPU
+#endif
+
 /* Sanitized builds are 10 to 20 times slower: they look for races and strays, the plain build for differing bits. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef EXACT_MIXES
+enum { MIXES = EXACT_MIXES };
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { MIXES = 40 };
 #else
 enum { MIXES = 200 };
@@ -159,7 +166,8 @@ static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32
     uint32_t          n_block;
     char              err[512] = "";
     struct rank_cfg   cfg = { .n_rank = n_rank,
-                              .device = DEV_CPU,
+                              .device = EXACT_DEVICE,
+                              .deterministic = true,
                               .n_thread = n_thread,
                               .depth = depth,
                               .load = { .weight_dtype = DT_COUNT,
@@ -258,7 +266,9 @@ static void two_ranks(void **state) { (void)state, exact("qwen3-moe", 2, 4001, M
 
 int main(void)
 {
-    log_init(LOG_LEVEL_WARN, 2, false);
+    char why[200];
+    log_init(EXACT_DEVICE == DEV_CUDA ? LOG_LEVEL_ERROR : LOG_LEVEL_WARN, 2, false);
+    if (!dev_serves(EXACT_DEVICE, why, sizeof why)) return printf("%s, skipped\n", why), 77;
     if (ring_init(&outbox, 64)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama_in_bf16),

@@ -69,7 +69,7 @@ struct call_prompt {
     float          *lp;
     uint32_t       *lp_rank;
     struct eng_top *lp_top; /* prompt logprobs, when asked */
-    uint32_t        n_cached;
+    uint32_t        n_cached, n_cached_host, n_cached_store;
 };
 
 /* What only call_parse and call_prepare look at: values as the body has them. */

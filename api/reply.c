@@ -7,7 +7,16 @@
 
 /* ---------------------------------------------------------------- usage */
 
-static void put_usage(struct buf *out, uint64_t n_prompt, uint64_t n_used, uint64_t n_cached)
+struct cached {
+    uint64_t n, n_host, n_store; /* tokens; of them from lower tiers */
+};
+
+static void add_cached(struct cached *c, const struct call_prompt *p)
+{
+    c->n += p->n_cached, c->n_host += p->n_cached_host, c->n_store += p->n_cached_store;
+}
+
+static void put_usage(struct buf *out, uint64_t n_prompt, uint64_t n_used, struct cached c)
 {
     buf_puts(out, "{\"prompt_tokens\":");
     json_put_int(out, (int64_t)n_prompt);
@@ -16,16 +25,29 @@ static void put_usage(struct buf *out, uint64_t n_prompt, uint64_t n_used, uint6
     buf_puts(out, ",\"completion_tokens\":");
     json_put_int(out, (int64_t)n_used);
     buf_puts(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
-    json_put_int(out, (int64_t)n_cached);
+    json_put_int(out, (int64_t)c.n);
+    if (c.n_host + c.n_store) { /* an extension; nobody sees it who has no tiers */
+        buf_puts(out, ",\"cached_tokens_by_tier\":{\"device\":");
+        json_put_int(out, (int64_t)(c.n - c.n_host - c.n_store));
+        buf_puts(out, ",\"host\":");
+        json_put_int(out, (int64_t)c.n_host);
+        buf_puts(out, ",\"nvme\":");
+        json_put_int(out, (int64_t)c.n_store);
+        buf_putc(out, '}');
+    }
     buf_puts(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":0}}");
 }
 
 static void put_usage_all(const struct call *c, struct buf *out)
 {
-    uint64_t n_prompt = 0, n_cached = 0, n_used = 0;
-    for (uint32_t p = 0; p < c->n_prompt; p++) n_prompt += c->prompt[p].n_id, n_cached += c->prompt[p].n_cached;
+    uint64_t      n_prompt = 0, n_used = 0;
+    struct cached cached = { 0 };
+    for (uint32_t p = 0; p < c->n_prompt; p++) {
+        n_prompt += c->prompt[p].n_id;
+        add_cached(&cached, &c->prompt[p]);
+    }
     for (uint32_t i = 0; i < c->n_choice; i++) n_used += c->choice[i].n_used;
-    put_usage(out, n_prompt, n_used, n_cached);
+    put_usage(out, n_prompt, n_used, cached);
 }
 
 void reply_ids(const uint32_t *id, size_t n, struct buf *out)
@@ -62,7 +84,9 @@ void reply_chunk_close(struct call *c, uint32_t i, struct buf *out)
     const struct call_prompt *p = call_prompt_of(c, i);
     if (c->continuous_usage) {
         buf_puts(out, ",\"usage\":");
-        put_usage(out, p->n_id, c->choice[i].n_used, p->n_cached);
+        struct cached cached = { 0 };
+        add_cached(&cached, p);
+        put_usage(out, p->n_id, c->choice[i].n_used, cached);
     } else if (c->include_usage) {
         buf_puts(out, ",\"usage\":null");
     }

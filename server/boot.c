@@ -469,6 +469,7 @@ static enum status submit(void *e, struct eng_request *r) { return eng_submit(e,
 static void        cancel(void *e, struct eng_request *r) { eng_cancel(e, r); }
 static bool        alive(void *e, uint64_t now_us) { return eng_alive(e, now_us); }
 static void        stats(void *e, struct eng_stats *out) { eng_stats(e, out); }
+static bool        tiers(void *e, struct kv_tiers_stats *out) { return eng_tiers_stats(e, out); }
 
 /* A node that helps has no requests of its own: its port is for probes. */
 static enum status submit_nothing(void *n, struct eng_request *r) { return (void)n, (void)r, ST_DEVICE; }
@@ -482,7 +483,7 @@ struct gen_engine boot_gen_engine(struct boot *b)
         return (struct gen_engine){
             .ctx = b->nodes, .submit = submit_nothing, .cancel = cancel_nothing, .alive = nodes_alive, .stats = nodes_stats
         };
-    return (struct gen_engine){ .ctx = b->engine, .submit = submit, .cancel = cancel, .alive = alive, .stats = stats };
+    return (struct gen_engine){ .ctx = b->engine, .submit = submit, .cancel = cancel, .alive = alive, .stats = stats, .tiers = tiers };
 }
 
 void boot_free(struct boot *b)

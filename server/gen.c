@@ -198,8 +198,10 @@ static void note_tokens(struct gen *g, struct call_choice *ch, struct eng_reques
     }
     if (ch->t_last_us)
         metrics_next_token(m, now - ch->t_last_us);
-    else
-        g->call.prompt[p].n_cached = r->n_cached;
+    else {
+        struct call_prompt *cp = &g->call.prompt[p];
+        cp->n_cached = r->n_cached, cp->n_cached_host = r->n_cached_host, cp->n_cached_store = r->n_cached_store;
+    }
     ch->t_last_us = now;
 }
 

@@ -24,6 +24,7 @@ struct gen_engine {
     void (*cancel)(void *ctx, struct eng_request *r);
     bool (*alive)(void *ctx, uint64_t now_us);
     void (*stats)(void *ctx, struct eng_stats *out);
+    bool (*tiers)(void *ctx, struct kv_tiers_stats *out); /* NULL, or false: there are none */
 };
 
 enum server_state { SRV_LOADING, SRV_READY, SRV_DRAINING, SRV_STOPPING };

@@ -44,6 +44,10 @@ static const char *const l_pos[] = { "position=\"0\"", NULL };
 static const char *const l_version[] = { "version=\"" SPILLWAY_VERSION "\"", NULL };
 static const char *const l_one[] = { NULL };
 static const char *const l_http[] = { NULL };
+static const char *const l_tier[] = { "tier=\"host\"", "tier=\"nvme\"", NULL };
+static const char *const l_doubt[] = { "why=\"head\"",  "why=\"fingerprint\"", "why=\"key\"", "why=\"tokens\"",
+                                       "why=\"stale\"", "why=\"payload\"",     NULL };
+static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compute\"", NULL };
 
 /* clang-format off */
 /*  id             type      common  labels   buckets      name, help */
@@ -101,6 +105,20 @@ static const char *const l_http[] = { NULL };
     X(WEIGHTS,       GAUGE,     0, l_one,    NULL,      "spillway:weights_bytes", "Bytes of weights.")                                         \
     X(KV_BYTES,      GAUGE,     0, l_one,    NULL,      "spillway:kv_cache_bytes", "Bytes of the KV cache.")                                   \
     X(KV_BLOCKS,     GAUGE,     0, l_one,    NULL,      "spillway:kv_blocks", "Blocks of the KV cache.")                                       \
+    X(TIER_RESERVED, GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_reserved_bytes", "Most bytes of a KV tier.")                              \
+    X(TIER_USED,     GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_used_bytes", "Bytes in use in a KV tier.")                                \
+    X(TIER_BLOCKS,   GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_blocks", "Blocks in a KV tier.")                                          \
+    X(TIER_HITS,     COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_hit_blocks_total", "Blocks that came up from a KV tier.")                 \
+    X(TIER_STORES,   COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_stored_blocks_total", "Blocks that went down to a KV tier.")              \
+    X(TIER_EVICTED,  COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_evicted_blocks_total", "Blocks that left a KV tier for want of room.")    \
+    X(TIER_IN,       COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_written_bytes_total", "Bytes written to a KV tier.")                      \
+    X(TIER_OUT,      COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_read_bytes_total", "Bytes read from a KV tier.")                          \
+    X(TIER_DOUBT,    COUNTER,   0, l_doubt,  NULL,      "spillway:kv_verify_failures_total", "Blocks that came back in doubt and were computed anew.") \
+    X(TIER_DECISION, COUNTER,   0, l_decision, NULL,    "spillway:kv_load_decisions_total", "Prefixes found below the device: loaded, or computed because that was cheaper.") \
+    X(TIER_ABANDON,  COUNTER,   0, l_one,    NULL,      "spillway:kv_loads_abandoned_total", "Loads that fell behind their deadline and were computed.") \
+    X(TIER_DROPPED,  COUNTER,   0, l_one,    NULL,      "spillway:kv_stores_dropped_total", "Blocks not stored for want of room or time.")         \
+    X(TIER_ERRORS,   COUNTER,   0, l_one,    NULL,      "spillway:kv_transfer_errors_total", "Copies, reads and writes of blocks that failed.")     \
+    X(TIER_REGRET,   GAUGE,     0, l_one,    NULL,      "spillway:kv_load_regret_seconds", "What loads took longer than computing would have.")     \
     X(STEPS,         COUNTER,   0, l_one,    NULL,      "spillway:engine_steps_total", "Engine steps.")                                        \
     X(STEP_TIME,     GAUGE,     0, l_one,    NULL,      "spillway:engine_step_seconds", "Length of a step, moving average.")                   \
     X(QUEUE_TOKENS,  GAUGE,     0, l_one,    NULL,      "spillway:queue_tokens", "Prompt tokens that wait.")                                   \
@@ -311,8 +329,32 @@ static double resident_bytes(void)
     return p ? (double)strtoull(p + 1, NULL, 10) * (double)sysconf(_SC_PAGESIZE) : 0;
 }
 
+static void sample_tiers(struct metrics *m, const struct server *s)
+{
+    struct kv_tiers_stats t = { 0 };
+    if (!s->eng.tiers || !s->eng.tiers(s->eng.ctx, &t)) return;
+    for (int i = 0; i < KV_TIERS; i++) {
+        metric_set(&m->fam[F_TIER_RESERVED].metric[i], (double)t.tier[i].reserved_bytes);
+        metric_set(&m->fam[F_TIER_USED].metric[i], (double)t.tier[i].used_bytes);
+        metric_set(&m->fam[F_TIER_BLOCKS].metric[i], (double)t.tier[i].n_block);
+        count_to(m, F_TIER_HITS, (uint32_t)i, t.tier[i].hit_blocks);
+        count_to(m, F_TIER_STORES, (uint32_t)i, t.tier[i].store_blocks);
+        count_to(m, F_TIER_EVICTED, (uint32_t)i, t.tier[i].evicted);
+        count_to(m, F_TIER_IN, (uint32_t)i, t.tier[i].bytes_in);
+        count_to(m, F_TIER_OUT, (uint32_t)i, t.tier[i].bytes_out);
+    }
+    for (int i = 1; i < KV_DOUBTS; i++) count_to(m, F_TIER_DOUBT, (uint32_t)i - 1, t.doubt[i]);
+    count_to(m, F_TIER_DECISION, 0, t.n_load);
+    count_to(m, F_TIER_DECISION, 1, t.n_recompute);
+    count_to(m, F_TIER_ABANDON, 0, t.n_abandoned);
+    count_to(m, F_TIER_DROPPED, 0, t.n_dropped);
+    count_to(m, F_TIER_ERRORS, 0, t.n_failed_io);
+    metric_set(one(m, F_TIER_REGRET), t.regret_us / 1e6);
+}
+
 static void sample_engine(struct metrics *m, const struct server *s)
 {
+    sample_tiers(m, s);
     struct eng_stats e = { 0 };
     s->eng.stats(s->eng.ctx, &e);
     double use = e.kv_blocks ? (double)e.kv_used / e.kv_blocks : 0;

@@ -11,52 +11,7 @@
  *   rank    how many raw logits are higher
  * Results that other blocks add to (rank) lie in device memory. Scratch: d->work, nothing of which outlives the call. */
 #include "base/check.h"
-#include "kernels/cuda/sample.cuh"
-
-enum {
-    SAMPLE_THREADS = 256,
-    SAMPLE_WARPS = SAMPLE_THREADS / WARP,
-    SAMPLE_EACH = 16, /* ids per thread */
-    SAMPLE_CHUNK = SAMPLE_THREADS * SAMPLE_EACH,
-    SAMPLE_TILE = 1024,
-    SAMPLE_TILES = SAMPLE_CHUNK / SAMPLE_TILE, /* per chunk: thread t has ids t, t + 256, ..: four of them lie in one tile */
-    SAMPLE_VOCAB_MAX = 1 << 20,
-    SAMPLE_CHUNKS_MAX = SAMPLE_VOCAB_MAX / SAMPLE_CHUNK, /* one per thread */
-    SAMPLE_PICK = 1024,                                  /* threads of pick: one per tile, and per id of a tile */
-    SAMPLE_MARK_BLOCKS = 4,
-    SAMPLE_LIST = 2048,        /* candidates of a row that are sorted; two per thread */
-    SAMPLE_BARS = 512,         /* warps whose best values tell where the k-th best must lie above */
-    SAMPLE_BINS = 2048,        /* of the radix select */
-    SAMPLE_LAST = 2047,        /* bin of all that is at least 31.98 below the best, and so weighs nothing */
-    SAMPLE_COUNT = 0x0fffffff, /* marks: how often in the answer */
-    SAMPLE_SEEN = 1 << 28,
-    SAMPLE_ALLOWED = 1 << 29,
-    SAMPLE_BANNED = 1 << 30,
-};
-#define SAMPLE_BIASED 0x80000000u
-
-/* What a launch works on. A row of op_logprob is one whose id is given. */
-struct sample_job {
-    struct op_sample o; /* row NULL: given */
-    const uint32_t  *given;
-    uint32_t         n_top, n_chunk;
-    u64             *raw_best, *raw_sum; /* [n][n_chunk] */
-    u64             *top;                /* [n][n_chunk][OP_SAMPLE_TOP_MAX] falling; 0: no more */
-    u64             *z_best;             /* [n][n_chunk][SAMPLE_WARPS] */
-    u64             *tile;               /* [n][n_chunk][SAMPLE_TILES] */
-    u64             *list;               /* [n][SAMPLE_LIST] */
-    uint32_t        *n_list;             /* [n] above SAMPLE_LIST: some are missing */
-    float           *bar;                /* [n] rank counts what is above */
-    float           *z;                  /* [n][vocab]; marks until adjust */
-};
-
-enum sample_kind {
-    SAMPLE_SKIP, /* padding */
-    SAMPLE_NONE, /* no id was given */
-    SAMPLE_GIVEN,
-    SAMPLE_GREEDY, /* the best of the raw logits */
-    SAMPLE_FULL,
-};
+#include "kernels/cuda/sample_pick.cuh"
 
 __device__ __forceinline__ bool sample_penal(const struct op_sample_row &r)
 {
@@ -220,37 +175,24 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_adjust(const struct s
     if (threadIdx.x % WARP == 0) j.z_best[at * SAMPLE_WARPS + threadIdx.x / WARP] = best;
 }
 
-__device__ __forceinline__ bool sample_is_k(const struct sample_job &j, const struct op_sample_row &r)
+/* Where the candidates of a row end: each has a key of at least `key` and is at most `below` under the best. The others are not needed:
+ * behind the k-th best of some ids there are no top k; what weighs less than (1 - top_p) / vocab of some of the ids weighs, all
+ * together, less than top-p leaves out; and 31 below the best everything weighs nothing. mine: the best of some of the row's warps, a
+ * different one in each thread; 0: none. */
+__device__ __forceinline__ void sample_bar(const struct sample_job &j, const struct op_sample_row &r, float max, u64 mine,
+                                           uint32_t *key_out, float *below_out)
 {
-    return r.top_k && r.top_k < j.o.vocab;
-}
-__device__ __forceinline__ float sample_min_p(const struct op_sample_row &r) { return r.min_p < 1.0f ? r.min_p : 1.0f; }
-
-/* Where the candidates of a row end: each is at least `order` and at most `below` under the best. What is left out is not needed:
- * behind the k-th best of some ids there are no top k; what weighs less than (1 - top_p) / vocab weighs, all together, less than top-p
- * leaves out; and 31 below the best everything weighs nothing. Is the same in all blocks, but need not be. */
-__device__ __forceinline__ void sample_bar(const struct sample_job &j, const struct op_sample_row &r, const u64 *z_best, u64 *order_out,
-                                           float *below_out)
-{
-    __shared__ u64 bar[SAMPLE_BARS], found;
-    uint32_t       n = j.n_chunk * SAMPLE_WARPS;
-    *below_out = 31.0f, *order_out = 0;
+    uint32_t bar = 0;
+    *below_out = 31.0f;
     if (!sample_is_k(j, r)) {
-        float part = r.top_p > 0.0f ? r.top_p : 0.0f, e = (1.0f - part) / (float)j.o.vocab * 0.99f - 0x1p-42f;
+        float sum = (float)block_sum_u64<SAMPLE_THREADS>(mine ? sample_weigh(sample_z(mine), max, sample_min_p(r)) : 0) * 0x1p-42f;
+        float part = r.top_p > 0.0f ? r.top_p : 0.0f, e = (1.0f - part) * sum / (float)j.o.vocab * 0.99f - 0x1p-42f;
         if (e > 1e-13f) *below_out = fminf(0.05f - logf(e), 31.0f);
-        return;
+    } else if (r.top_k <= SAMPLE_THREADS) { /* bit by bit; the last 12 would bring few candidates less */
+        for (uint32_t bit = 1u << 31; bit >= 1u << 12; bit >>= 1)
+            if ((uint32_t)__syncthreads_count((uint32_t)(mine >> 32) >= (bar | bit)) >= r.top_k) bar |= bit;
     }
-    if (r.top_k > n || n > SAMPLE_BARS) return;
-    for (uint32_t i = threadIdx.x; i < n; i += SAMPLE_THREADS) bar[i] = z_best[i];
-    if (threadIdx.x == 0) found = 0;
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < n; i += SAMPLE_THREADS) {
-        uint32_t ahead = 0;
-        for (uint32_t k = 0; k < n; k++) ahead += bar[k] > bar[i];
-        if (ahead == r.top_k - 1 && bar[i]) found = bar[i];
-    }
-    __syncthreads();
-    *order_out = found;
+    *key_out = bar;
 }
 
 __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_weigh(const struct sample_job j)
@@ -267,7 +209,9 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_weigh(const struct sa
     if (sample_cold(r)) return;
     if (!sample_sane(sample_best<SAMPLE_THREADS>(j.raw_best + (size_t)row * j.n_chunk, j.n_chunk))) return;
     uint32_t in = sample_load(v, j.z + (size_t)row * j.o.vocab, first, j.o.vocab);
-    u64      best = sample_best<SAMPLE_THREADS>(z_best, j.n_chunk * SAMPLE_WARPS);
+    u64      mine = 0;
+    for (uint32_t i = threadIdx.x; i < j.n_chunk * SAMPLE_WARPS; i += SAMPLE_THREADS) mine = z_best[i] > mine ? z_best[i] : mine;
+    u64 best = block_max_u64<SAMPLE_THREADS>(mine);
     if (!sample_sane(best)) return;
     float max = sample_z(best), min = sample_min_p(r);
 #pragma unroll
@@ -284,15 +228,14 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_weigh(const struct sa
         for (int w = 0; w < SAMPLE_WARPS; w++) sum += part[threadIdx.x][w];
         j.tile[((size_t)row * j.n_chunk + chunk) * SAMPLE_TILES + threadIdx.x] = sum;
     }
-    if (!sample_is_k(j, r) && !(r.top_p < 1.0f)) return;
+    if (!sample_is_k(j, r) && !sample_is_p(r)) return;
 
-    u64      order, n_all;
+    u64      n_all;
     float    below;
-    uint32_t is = 0;
-    sample_bar(j, r, z_best, &order, &below);
+    uint32_t key, is = 0;
+    sample_bar(j, r, max, mine, &key, &below);
 #pragma unroll
-    for (int i = 0; i < SAMPLE_EACH; i++)
-        is |= (uint32_t)((in >> i & 1) && max - v[i] <= below && sample_order(v[i], first + (uint32_t)i * SAMPLE_THREADS) >= order) << i;
+    for (int i = 0; i < SAMPLE_EACH; i++) is |= (uint32_t)((in >> i & 1) && max - v[i] <= below && sample_key(v[i]) >= key) << i;
     uint32_t to = (uint32_t)block_scan_u64<SAMPLE_THREADS>((u64)__popc(is), &n_all);
     if (n_all == 0) return;
     if (threadIdx.x == 0) base = atomicAdd(&j.n_list[row], (uint32_t)n_all);
@@ -306,161 +249,10 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_weigh(const struct sa
 
 /* ---------------------------------------------------------------- one block per row */
 
-/* What the threads of pick share. One at a time: bins of the select, or keys of the list. */
-struct sample_shared {
-    u64      bin[SAMPLE_BINS]; /* SAMPLE_LIST keys */
-    u64      tile[SAMPLE_PICK];
-    u64      found_before, found_sum;
-    uint32_t found;
-};
-
-/* One step of a cumulative search: v of each thread in order; the one where the sum first exceeds `place` leaves its number,
- * returned with the sum before it. All threads; place < sum of all v. */
-__device__ __forceinline__ uint32_t sample_find(struct sample_shared *s, u64 v, u64 place, u64 *before_out)
-{
-    u64 total, before = block_scan_u64<SAMPLE_PICK>(v, &total);
-    if (before <= place && place < before + v) s->found = threadIdx.x, s->found_before = before;
-    __syncthreads();
-    uint32_t found = s->found;
-    *before_out = s->found_before;
-    __syncthreads();
-    return found;
-}
-
-/* The draw over all that is at least `floor` in order, by ids. s->tile: what the tiles weigh. */
-__device__ __forceinline__ uint32_t sample_walk(struct sample_shared *s, const float *z, uint32_t vocab, float max, float min, u64 floor,
-                                                uint32_t random)
-{
-    u64      sum = s->tile[threadIdx.x], total = block_sum_u64<SAMPLE_PICK>(sum), place = weigh_place(total, random), before;
-    uint32_t id = sample_find(s, sum, place, &before) * SAMPLE_TILE + threadIdx.x;
-    u64      w = id < vocab && sample_order(z[id], id) >= floor ? sample_weigh(z[id], max, min) : 0;
-    return id - threadIdx.x + sample_find(s, w, place - before, &before);
-}
-
-/* s->tile: what of each tile is at least `floor` in order. A warp per tile. Returns the sum. */
-__device__ __forceinline__ u64 sample_tiles(struct sample_shared *s, const float *z, uint32_t vocab, float max, float min, u64 floor)
-{
-    uint32_t lane = threadIdx.x % WARP;
-    __syncthreads();
-    for (uint32_t tile = threadIdx.x / WARP; tile < SAMPLE_PICK; tile += SAMPLE_PICK / WARP) {
-        u64 sum = 0;
-        for (uint32_t id = tile * SAMPLE_TILE + lane; id < vocab && id < (tile + 1) * SAMPLE_TILE; id += WARP)
-            if (sample_order(z[id], id) >= floor) sum += sample_weigh(z[id], max, min);
-        if (tile * SAMPLE_TILE < vocab) sum = warp_sum_u64(sum);
-        if (lane == 0) s->tile[tile] = sum;
-    }
-    __syncthreads();
-    return block_sum_u64<SAMPLE_PICK>(s->tile[threadIdx.x]);
-}
-
-/* The last of those at least `floor` in order that together count (or weigh) `need`, best first: 1 <= need <= all there is.
- * Radix select: first by distance from the best, which spreads what matters over many bins, then by the bits of the order,
- * those of the value and those of the id, so that one id is left. */
-__device__ u64 sample_select(struct sample_shared *s, const float *z, uint32_t vocab, float max, float min, u64 floor, bool by_weight,
-                             u64 need)
-{
-    u64      value = 0, known = 0; /* bits of the order that are settled */
-    uint32_t bin0 = 0;
-    for (int pass = 0; pass < 6; pass++) {
-        const int shift = pass == 1 ? 53 : pass == 2 ? 42 : pass == 3 ? 32 : pass == 4 ? 10 : 0;
-        const u64 digits = pass == 0 ? 0 : pass <= 2 ? 2047 : 1023;
-        __syncthreads();
-        for (uint32_t i = threadIdx.x; i < SAMPLE_BINS; i += SAMPLE_PICK) s->bin[i] = 0;
-        __syncthreads();
-        for (uint32_t first = 0; first < vocab; first += SAMPLE_PICK) { /* whole warps: they add together what falls into one bin */
-            uint32_t id = first + threadIdx.x, bin = SAMPLE_BINS;
-            u64      w = 0;
-            if (id < vocab) {
-                float    y = z[id];
-                u64      c = sample_order(y, id);
-                uint32_t b = (uint32_t)fminf((max - y) * 64.0f, (float)SAMPLE_LAST);
-                if (c >= floor && (pass == 0 || (b == bin0 && (c & known) == value))) {
-                    w = by_weight ? sample_weigh(y, max, min) : 1;
-                    bin = pass == 0 ? b : (uint32_t)(digits - (c >> shift & digits));
-                }
-            }
-            uint32_t busy = __ballot_sync(0xffffffffu, w != 0);
-            if (!busy) continue;
-            uint32_t one = __shfl_sync(0xffffffffu, bin, __ffs((int)busy) - 1);
-            if (__all_sync(0xffffffffu, w == 0 || bin == one)) {
-                w = warp_sum_u64(w), bin = one;
-                if (threadIdx.x % WARP) w = 0;
-            }
-            if (w) atomicAdd(&s->bin[bin], w);
-        }
-        __syncthreads();
-        u64      a = s->bin[2 * threadIdx.x], b = s->bin[2 * threadIdx.x + 1], before;
-        uint32_t hit = sample_find(s, a + b, need - 1, &before) * 2;
-        need -= before;
-        if (s->bin[hit] < need) need -= s->bin[hit], hit++;
-        if (pass == 0)
-            bin0 = hit;
-        else
-            value |= (digits - hit) << shift, known |= digits << shift;
-    }
-    return value | (u64)(uint32_t) ~(SAMPLE_VOCAB_MAX - 1); /* the upper bits of ~id */
-}
-
-/* Survivors and draw from the list of candidates: sorted by order, cut, sorted by id, walked. total: what all ids weigh. */
-__device__ __forceinline__ uint32_t sample_pick_list(struct sample_shared *s, const struct sample_job &j, uint32_t row, uint32_t n,
-                                                     float max, u64 total, uint32_t random)
-{
-    const struct op_sample_row &r = j.o.row[row];
-    u64                        *key = s->bin, before;
-    float                       min = sample_min_p(r);
-    uint32_t                    m = 2, i = 2 * threadIdx.x;
-    while (m < n) m *= 2;
-    for (uint32_t k = threadIdx.x; k < m; k += SAMPLE_PICK) key[k] = k < n ? j.list[(size_t)row * SAMPLE_LIST + k] : 0;
-    block_sort_u64<SAMPLE_PICK>(key, m);
-    if (sample_is_k(j, r) && r.top_k < n) n = r.top_k;
-    u64 a = i < n ? sample_weigh(sample_z(key[i]), max, min) : 0, b = i + 1 < n ? sample_weigh(sample_z(key[i + 1]), max, min) : 0;
-    if (sample_is_k(j, r)) total = block_sum_u64<SAMPLE_PICK>(a + b);
-    if (r.top_p < 1.0f) {
-        u64 need = weigh_part(total, r.top_p);
-        n = sample_find(s, a + b, need - 1, &before) * 2;
-        n += before + sample_weigh(sample_z(key[n]), max, min) >= need ? 1 : 2;
-    }
-    __syncthreads();
-    for (uint32_t k = threadIdx.x; k < m; k += SAMPLE_PICK) key[k] = k < n ? key[k] << 32 | key[k] >> 32 : 0; /* lower ids first */
-    block_sort_u64<SAMPLE_PICK>(key, m);
-    a = i < n ? sample_weigh(sample_unkey((uint32_t)key[i]), max, min) : 0;
-    b = i + 1 < n ? sample_weigh(sample_unkey((uint32_t)key[i + 1]), max, min) : 0;
-    u64      place = weigh_place(block_sum_u64<SAMPLE_PICK>(a + b), random);
-    uint32_t at = sample_find(s, a + b, place, &before) * 2;
-    if (before + sample_weigh(sample_unkey((uint32_t)key[at]), max, min) <= place) at++;
-    return ~(uint32_t)(key[at] >> 32);
-}
-
-__device__ __forceinline__ uint32_t sample_draw(struct sample_shared *s, const struct sample_job &j, uint32_t row, float max)
-{
-    const struct op_sample_row &r = j.o.row[row];
-    const float                *z = j.z + (size_t)row * j.o.vocab;
-    uint32_t                    random = rng_philox(r.seed, r.stream, r.counter).x[0], n_tile = j.n_chunk * SAMPLE_TILES;
-    bool                        is_k = sample_is_k(j, r), is_p = r.top_p < 1.0f;
-    float                       min = sample_min_p(r);
-    u64                         floor = 0;
-    s->tile[threadIdx.x] = threadIdx.x < n_tile ? j.tile[(size_t)row * n_tile + threadIdx.x] : 0;
-    __syncthreads();
-    u64 total = block_sum_u64<SAMPLE_PICK>(s->tile[threadIdx.x]);
-    if (is_k || is_p) {
-        uint32_t n = j.n_list[row];
-        if (n <= SAMPLE_LIST) return sample_pick_list(s, j, row, n, max, total, random);
-        if (is_k) {
-            floor = sample_select(s, z, j.o.vocab, max, min, 0, false, r.top_k);
-            total = sample_tiles(s, z, j.o.vocab, max, min, floor);
-        }
-        if (is_p) {
-            floor = sample_select(s, z, j.o.vocab, max, min, floor, true, weigh_part(total, r.top_p));
-            sample_tiles(s, z, j.o.vocab, max, min, floor);
-        }
-    }
-    return sample_walk(s, z, j.o.vocab, max, min, floor, random);
-}
-
 __global__ void __launch_bounds__(SAMPLE_PICK, 1) k_sample_pick(const struct sample_job j)
 {
-    __shared__ struct sample_shared s;
-    uint32_t                        row = blockIdx.x, vocab = j.o.vocab, id = UINT32_MAX;
+    DYN_SMEM(struct sample_shared, s);
+    uint32_t row = blockIdx.x, vocab = j.o.vocab, id = UINT32_MAX;
     pdl_wait();
     pdl_launch();
     enum sample_kind kind = sample_kind_of(j, row);
@@ -471,7 +263,7 @@ __global__ void __launch_bounds__(SAMPLE_PICK, 1) k_sample_pick(const struct sam
     if (sane && kind == SAMPLE_GREEDY) id = sample_id(best);
     if (sane && kind == SAMPLE_FULL) {
         u64 z = sample_best<SAMPLE_PICK>(j.z_best + (size_t)row * j.n_chunk * SAMPLE_WARPS, j.n_chunk * SAMPLE_WARPS);
-        if (sample_sane(z)) id = sample_cold(j.o.row[row]) ? sample_id(z) : sample_draw(&s, j, row, sample_z(z));
+        if (sample_sane(z)) id = sample_cold(j.o.row[row]) ? sample_id(z) : sample_draw(s, j, row, sample_z(z));
     }
     sane = sane && id < vocab;
 
@@ -480,7 +272,8 @@ __global__ void __launch_bounds__(SAMPLE_PICK, 1) k_sample_pick(const struct sam
     double lse = 0;
     if (sane) {
         u64 sum = threadIdx.x < j.n_chunk ? j.raw_sum[(size_t)row * j.n_chunk + threadIdx.x] : 0;
-        lse = (double)max + weigh_log(block_sum_u64<SAMPLE_PICK>(sum));
+        sum = block_sum_u64<SAMPLE_PICK>(sum);
+        if (threadIdx.x == 0) lse = (double)max + weigh_log(sum); /* who writes the results */
     }
     if (threadIdx.x == 0) {
         float l = sane ? j.o.logits[(size_t)row * vocab + id] : 0.0f;
@@ -563,7 +356,7 @@ static void sample_launch(struct cuda_dev *d, struct sample_job *j, const char *
     if (j->o.row) LAUNCH(k_sample_mark, dim3(SAMPLE_MARK_BLOCKS, n), SAMPLE_THREADS, 0, d, *j);
     LAUNCH(k_sample_adjust, grid, SAMPLE_THREADS, 0, d, *j);
     if (j->o.row) LAUNCH(k_sample_weigh, grid, SAMPLE_THREADS, 0, d, *j);
-    LAUNCH(k_sample_pick, n, SAMPLE_PICK, 0, d, *j);
+    LAUNCH(k_sample_pick, n, SAMPLE_PICK, sizeof(struct sample_shared), d, *j);
     LAUNCH(k_sample_rank, grid, SAMPLE_THREADS, 0, d, *j);
     cuda_launched(d, op);
 }

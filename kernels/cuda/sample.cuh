@@ -1,4 +1,4 @@
-/* sample: numbers and block-wide steps of the sampler.   Device code of sample.cu.
+/* sample: numbers, block-wide steps and the job of the sampler.   Device code of sample.cu.
  * An id in its order is one integer: the larger, the earlier; no two are equal, so nothing depends on who comes first. */
 #pragma once
 #include "base/rng.h"
@@ -105,17 +105,68 @@ template <int N> __device__ __forceinline__ u64 block_scan_u64(u64 v, u64 *total
     return before + in - v;
 }
 
-/* key[m] into falling order; m <= 2 * N, a power of two */
+/* key[m] into falling order; m a power of two, at least 2 */
 template <int N> __device__ __forceinline__ void block_sort_u64(u64 *key, uint32_t m)
 {
     for (uint32_t size = 2; size <= m; size <<= 1)
         for (uint32_t step = size / 2; step; step >>= 1) {
             __syncthreads();
-            uint32_t i = threadIdx.x / step * 2 * step + threadIdx.x % step, j = i + step;
-            if (j < m) {
-                u64 a = key[i], b = key[j];
-                if ((a < b) == ((i & size) == 0)) key[i] = b, key[j] = a;
+            for (uint32_t t = threadIdx.x; t < m / 2; t += N) {
+                uint32_t i = (t & ~(step - 1)) * 2 + (t & (step - 1)), k = i + step;
+                u64      a = key[i], b = key[k];
+                if ((a < b) == ((i & size) == 0)) key[i] = b, key[k] = a;
             }
         }
     __syncthreads();
 }
+
+/* ---------------------------------------------------------------- the job */
+
+enum {
+    SAMPLE_THREADS = 256,
+    SAMPLE_WARPS = SAMPLE_THREADS / WARP,
+    SAMPLE_EACH = 16, /* ids per thread */
+    SAMPLE_CHUNK = SAMPLE_THREADS * SAMPLE_EACH,
+    SAMPLE_TILE = 1024,
+    SAMPLE_TILES = SAMPLE_CHUNK / SAMPLE_TILE, /* per chunk: thread t has ids t, t + 256, ..: four of them lie in one tile */
+    SAMPLE_VOCAB_MAX = 1 << 20,
+    SAMPLE_CHUNKS_MAX = SAMPLE_VOCAB_MAX / SAMPLE_CHUNK, /* one per thread */
+    SAMPLE_PICK = 1024,                                  /* threads of pick: one per tile, and per id of a tile */
+    SAMPLE_MARK_BLOCKS = 4,
+    SAMPLE_LIST = 8192,        /* candidates of a row that are sorted */
+    SAMPLE_COUNT = 0x0fffffff, /* marks: how often in the answer */
+    SAMPLE_SEEN = 1 << 28,
+    SAMPLE_ALLOWED = 1 << 29,
+    SAMPLE_BANNED = 1 << 30,
+};
+#define SAMPLE_BIASED 0x80000000u
+
+/* What a launch works on. A row of op_logprob is one whose id is given. */
+struct sample_job {
+    struct op_sample o; /* row NULL: given */
+    const uint32_t  *given;
+    uint32_t         n_top, n_chunk;
+    u64             *raw_best, *raw_sum; /* [n][n_chunk] */
+    u64             *top;                /* [n][n_chunk][OP_SAMPLE_TOP_MAX] falling; 0: no more */
+    u64             *z_best;             /* [n][n_chunk][SAMPLE_WARPS] */
+    u64             *tile;               /* [n][n_chunk][SAMPLE_TILES] */
+    u64             *list;               /* [n][SAMPLE_LIST] */
+    uint32_t        *n_list;             /* [n] above SAMPLE_LIST: some are missing */
+    float           *bar;                /* [n] rank counts what is above */
+    float           *z;                  /* [n][vocab]; marks until adjust */
+};
+
+enum sample_kind {
+    SAMPLE_SKIP, /* padding */
+    SAMPLE_NONE, /* no id was given */
+    SAMPLE_GIVEN,
+    SAMPLE_GREEDY, /* the best of the raw logits */
+    SAMPLE_FULL,
+};
+
+__device__ __forceinline__ bool sample_is_k(const struct sample_job &j, const struct op_sample_row &r)
+{
+    return r.top_k && r.top_k < j.o.vocab;
+}
+__device__ __forceinline__ bool  sample_is_p(const struct op_sample_row &r) { return r.top_p < 1.0f; }
+__device__ __forceinline__ float sample_min_p(const struct op_sample_row &r) { return r.min_p < 1.0f ? r.min_p : 1.0f; }

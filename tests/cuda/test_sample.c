@@ -15,7 +15,7 @@ struct lists {
 /* Both devices and what the GPU reads and writes. */
 struct pair {
     struct device       *cpu, *gpu;
-    uint32_t             vocab;
+    uint32_t             vocab, n; /* n rows of ROWS are used */
     float               *logits, *dlogits;
     struct lists         list, *dlist;
     struct op_sample_row row[ROWS], *drow;
@@ -24,7 +24,7 @@ struct pair {
 
 static uint32_t random32(uint64_t stream, uint64_t i) { return rng_philox(99, stream, i).x[0]; }
 
-static struct pair *pair_open(uint32_t vocab)
+static struct pair *pair_open(uint32_t vocab, uint32_t n)
 {
     struct pair      *p = calloc(1, sizeof *p);
     struct dev_limits lim = { .rows_max = ROWS,
@@ -36,7 +36,7 @@ static struct pair *pair_open(uint32_t vocab)
                               .bias_max = 1,
                               .logit_rows_max = ROWS,
                               .vocab = vocab };
-    p->vocab = vocab;
+    p->vocab = vocab, p->n = n;
     p->cpu = op_open(DEV_CPU, NULL, 1);
     p->gpu = ct_open(DT_BF16, OP_ARENA + (size_t)3 * ROWS * vocab * sizeof(float));
     assert_int_equal(p->gpu->ops->step_init(p->gpu, &lim), ST_OK);
@@ -133,13 +133,13 @@ static void fill_rows(struct pair *p, uint64_t seed)
 static struct op_sample cpu_op(struct pair *p)
 {
     struct out *o = &p->want;
-    return (struct op_sample){ p->logits,    ROWS,  p->vocab,   p->row,  p->list.hist, p->list.ban,   p->list.allow,
+    return (struct op_sample){ p->logits,    p->n,  p->vocab,   p->row,  p->list.hist, p->list.ban,   p->list.allow,
                                p->list.bias, o->id, o->logprob, o->rank, o->top_id,    o->top_logprob };
 }
 static struct op_sample gpu_op(struct pair *p)
 {
     struct out *o = p->dout;
-    return (struct op_sample){ p->dlogits,     ROWS,  p->vocab,   p->drow, p->dlist->hist, p->dlist->ban, p->dlist->allow,
+    return (struct op_sample){ p->dlogits,     p->n,  p->vocab,   p->drow, p->dlist->hist, p->dlist->ban, p->dlist->allow,
                                p->dlist->bias, o->id, o->logprob, o->rank, o->top_id,      o->top_logprob };
 }
 static void poison(struct pair *p) /* results and scratch */
@@ -156,7 +156,7 @@ static void run_cpu(struct pair *p)
 static void compare(struct pair *p, const char *what)
 {
     ct_get(p->gpu, &p->got, p->dout, sizeof p->got);
-    for (uint32_t r = 0; r < ROWS; r++) {
+    for (uint32_t r = 0; r < p->n; r++) {
         const struct op_sample_row *w = &p->row[r];
         if (p->got.id[r] != p->want.id[r] || p->got.rank[r] != p->want.rank[r] || memcmp(&p->got.logprob[r], &p->want.logprob[r], 4))
             fail_msg("%s: vocab %u row %u: id %u rank %u logprob %.9g, should be %u %u %.9g: temperature %g top-k %u top-p %.9g min-p %g "
@@ -182,8 +182,8 @@ static void every_row_draws_what_the_cpu_draws(void **state)
     (void)state;
     static const uint32_t vocab[] = { 1, 2, 31, 257, 1024, 4096, 5000, 13001 };
     for (size_t v = 0; v < sizeof vocab / sizeof *vocab; v++) {
-        struct pair *p = pair_open(vocab[v]);
-        for (uint32_t round = 0; round < (vocab[v] < 1000 ? 20u : 10u); round++) {
+        struct pair *p = pair_open(vocab[v], ROWS);
+        for (uint32_t round = 0; round < (vocab[v] < 1000 ? 16u : 4u); round++) {
             fill_logits(p, 10 * v + round), fill_lists(p, round);
             for (uint32_t again = 0; again < 2; again++) {
                 fill_rows(p, 1000003 * v + 1009 * round + again);
@@ -201,8 +201,8 @@ static void every_schedule_draws_the_same(void **state)
     (void)state;
     static const uint32_t vocab[] = { 300, 8193 };
     for (size_t v = 0; v < 2; v++) {
-        struct pair *p = pair_open(vocab[v]);
-        for (uint32_t round = 0; round < 3; round++) {
+        struct pair *p = pair_open(vocab[v], 8);
+        for (uint32_t round = 0; round < 2; round++) {
             fill_logits(p, 500 + round), fill_lists(p, 50 + round), fill_rows(p, 77 * round + v);
             run_cpu(p);
             for (CT_SCHEDULES(i)) run_gpu(p, ct_schedule_name(i));
@@ -215,7 +215,7 @@ static void every_schedule_draws_the_same(void **state)
 static void a_large_vocabulary(void **state)
 {
     (void)state;
-    struct pair *p = pair_open(151936);
+    struct pair *p = pair_open(151936, 12);
     for (uint32_t round = 0; round < 2; round++) {
         fill_logits(p, 900 + round), fill_lists(p, 90 + round), fill_rows(p, 4242 + round);
         run_cpu(p);
@@ -231,8 +231,8 @@ static void many_survivors(void **state)
     static const struct {
         uint32_t top_k;
         float    top_p;
-    } how[] = { { 0, 0.9f }, { 0, 0.5f }, { 0, 0.99999994f }, { 3000, 1 }, { 9998, 1 }, { 2500, 0.7f }, { 9000, 0.999f }, { 2, 0.6f } };
-    struct pair *p = pair_open(9999);
+    } how[] = { { 0, 0.9f }, { 0, 0.5f }, { 0, 0.99999994f }, { 3000, 1 }, { 12288, 1 }, { 2500, 0.7f }, { 9000, 0.999f }, { 2, 0.6f } };
+    struct pair *p = pair_open(12289, 8);
     for (uint32_t kind = 0; kind < 4; kind++) {
         for (size_t i = 0; i < (size_t)ROWS * p->vocab; i++) {
             float x = op_normal(kind, i);
@@ -257,7 +257,7 @@ static void many_survivors(void **state)
 static void a_row_stands_alone(void **state)
 {
     (void)state;
-    struct pair *p = pair_open(5001);
+    struct pair *p = pair_open(5001, ROWS);
     fill_logits(p, 31), fill_lists(p, 32), fill_rows(p, 33);
     run_cpu(p);
     run_gpu(p, "together");
@@ -281,7 +281,7 @@ static void a_row_stands_alone(void **state)
 static void a_graph_serves_other_settings(void **state)
 {
     (void)state;
-    struct pair    *p = pair_open(4500);
+    struct pair    *p = pair_open(4500, ROWS);
     cudaStream_t    s = cuda_of(p->gpu)->stream;
     cudaGraph_t     g;
     cudaGraphExec_t x;
@@ -316,7 +316,7 @@ static void logprobs_of_given_ids(void **state)
     static const uint32_t vocab[] = { 1, 40, 4097, 20000 };
     for (size_t v = 0; v < 4; v++)
         for (uint32_t n_top = 0; n_top <= TOP; n_top += 5) {
-            struct pair      *p = pair_open(vocab[v]);
+            struct pair      *p = pair_open(vocab[v], ROWS);
             uint32_t          id[ROWS];
             struct op_logprob o = {
                 p->logits, ROWS, p->vocab, n_top, id, p->want.logprob, p->want.rank, p->want.top_id, p->want.top_logprob

@@ -3,7 +3,9 @@
 #include "kernels/cuda/gemm.h"
 #include "tests/emu/cublaslt.h"
 #include <unistd.h>
-#ifndef CUDA_EMU
+#ifdef CUDA_EMU
+#include <emu.h>
+#else
 struct emu_lt_state emu_lt; /* the real library has no such switches: what they would show is not shown then */
 #endif
 
@@ -138,6 +140,25 @@ static void a_row_has_the_same_bits_alone_and_among_others(void **state)
             check_alone(d, 37, 67);
             dev_close(d);
         }
+}
+
+/* Threads, blocks and asynchronous copies in every order: a missing barrier or wait shows. */
+static void the_plain_kernel_is_right_in_every_order_of_its_threads(void **state)
+{
+    (void)state;
+#ifdef CUDA_EMU
+    static const struct size size[] = { { 3, 70, 328 }, { 70, 70, 328 }, { 40, 20, 203 } };
+    for (uint32_t i = 0; i < EMU_SCHEDULES; i++) {
+        struct emu_schedule how = emu_schedule_at(i);
+        struct device      *d = open_with(i % 2 ? DT_F16 : DT_BF16, false, NULL, "none");
+        emu_set_schedule(&how);
+        for (size_t s = 0; s < sizeof size / sizeof *size; s++) agrees(d, size[s], true);
+        dev_close(d);
+    }
+    emu_set_schedule(NULL);
+#else
+    skip();
+#endif
 }
 
 static void what_is_pinned_is_never_asked_for_again(void **state)
@@ -356,6 +377,42 @@ static void filled_weights_are_the_same_on_every_device_and_cut(void **state)
     dev_close(d), dev_close(ref);
 }
 
+/* ---------------------------------------------------------------- measuring */
+
+struct calls {
+    struct device    *d;
+    void             *out, *x;
+    struct dev_weight w;
+    uint32_t          n;
+};
+static void count_call(void *arg, uint32_t i)
+{
+    struct calls *a = arg;
+    a->n++;
+    a->d->ops->linear(a->d, a->out, a->x, &a->w, NULL, 1 + i % 3);
+}
+
+static void ops_are_timed_by_the_device_and_roofs_are_numbers(void **state)
+{
+    (void)state;
+    struct calls     a = { .d = open_with(DT_BF16, false, NULL, NULL) };
+    float           *w = op_random(40 * 64, 1, 1);
+    struct dev_times t;
+    a.w = op_weight(a.d, DT_BF16, 40, 64, w), a.x = put(a.d, w, 3 * 64, DT_BF16);
+    assert_int_equal(a.d->ops->alloc(a.d, 3 * 40 * 2, &a.out), ST_OK);
+    double s = dev_time(a.d, 5, count_call, &a);
+    assert_true(s > 0 && s < 1);
+    assert_int_equal(a.n, 6); /* once to warm up, then recorded: replays call nobody */
+    for (int p = DEV_PROBE_READ; p <= DEV_PROBE_GAP_PDL; p++) assert_true(dev_probe(a.d, (enum dev_probe)p) > 0);
+    assert_true(dev_step_times(a.d, &t));
+    assert_int_equal(t.n_step, 0);
+    dev_close(a.d);
+    struct device *ref = op_open(DEV_REF, NULL, 0);
+    assert_true(isnan(dev_time(ref, 5, count_call, &a)) && isnan(dev_probe(ref, DEV_PROBE_COPY)) && !dev_step_times(ref, &t));
+    dev_close(ref);
+    free(w);
+}
+
 static int make_dir(void **state)
 {
     (void)state;
@@ -376,11 +433,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_agree_with_a_sum_in_double),
         cmocka_unit_test(a_row_has_the_same_bits_alone_and_among_others),
+        cmocka_unit_test(the_plain_kernel_is_right_in_every_order_of_its_threads),
         cmocka_unit_test(what_is_pinned_is_never_asked_for_again),
         cmocka_unit_test(an_algorithm_with_wrong_numbers_is_not_pinned),
         cmocka_unit_test(the_plain_kernel_takes_over_what_the_library_refuses),
         cmocka_unit_test(rows_above_the_largest_bucket_go_in_slices),
         cmocka_unit_test(tuned_algorithms_are_used_and_nothing_else_of_a_bad_file),
+        cmocka_unit_test(ops_are_timed_by_the_device_and_roofs_are_numbers),
         cmocka_unit_test(filled_weights_are_the_same_on_every_device_and_cut),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

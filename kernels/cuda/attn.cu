@@ -275,14 +275,17 @@ template <int HD> static void attn_launch(struct cuda_dev *d, const struct attn_
     if (a.plan.n_item > 0) {
         uint32_t n = a.plan.n_item * a.n_unit, slots = (uint32_t)d->n_sm * cuda_attn_warps(d->arch, HD);
         size_t   smem = 3 * attn_dim<HD>::SLOT + (attn_query<HD, 1, 1>::IN_REGISTERS ? 0 : 16 * attn_dim<HD>::STRIDE);
+        CHECK(smem <= cuda_attn_smem(d->arch)); /* 256 numbers a head need more than 100 KB */
         LAUNCH(k_attn_decode<HD>, n < slots ? n : slots, 32, smem, d, a);
     }
     if (a.plan.n_tile == 0) return;
-    /* two heads a block halve what is read of K and V, where registers and shared memory allow */
-    if ((HD == 64 || HD == 128) && attn_tile<HD, (HD == 64 || HD == 128 ? 2 : 1), 4>(d, a)) return;
+    /* Two heads a block halve what is read of K and V. It takes all registers that two blocks an SM may have; and with room to fold, 128
+     * numbers a head leave room for one only, so there one head it is. */
+    enum { PAIR = HD == 64 || HD == 128 ? 2 : 1 };
+    if (PAIR == 2 && (HD == 64 || !a.fixed) && attn_tile<HD, PAIR, 4>(d, a)) return;
     if (attn_tile<HD, 1, 4>(d, a)) return;
     if (HD > 128 && attn_tile<HD, 1, (HD <= 128 ? 4 : 2)>(d, a)) return;
-    CHECK(!"attention has no kernel for this device"); /* less shared memory than 100 KB */
+    CHECK(!"attention has no kernel for this device"); /* the same */
 }
 
 extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)

@@ -40,6 +40,29 @@ static void every_shape_agrees_with_ref(void **state)
     }
 }
 
+/* where shared memory is short, two blocks share a tile; a decode row still has the bits of the prompt's */
+static void less_shared_memory_serves_too(void **state)
+{
+    (void)state;
+#ifdef CUDA_EMU
+    static const uint32_t       len[] = { 300, 70 };
+    static const struct aw_part part[] = { { 1, 69, 70 }, { 0, 7, 300 } }, one[] = { { 0, 280, 281 } };
+    struct emu_device           small = { (size_t)1 << 30, 80, 4 };
+    struct aw_shape             s = { 2, 1, 256, 16, 0, DT_BF16 };
+    struct aw_world             w = aw_make(s, len, 2);
+    float                      *want = aw_want(&w, part, 2);
+    emu_set_device(0, &small);
+    struct aw_device a = aw_open(&w, true);
+    uint16_t        *got = aw_run(&a, &w, part, 2, false), *row = aw_run(&a, &w, one, 1, false);
+    aw_assert_close(&w, got, want, part, 2, "small");
+    ct_assert_same(row, got + (1 + 280 - 7) * 512, 1024, "decode");
+    free(got), free(row), free(want);
+    dev_close(a.d);
+    aw_free(&w);
+    emu_reset();
+#endif
+}
+
 /* rows of a mixed step under every order of threads and blocks, with late and with early copies: one result */
 static void every_schedule_gives_the_same_bits(void **state)
 {
@@ -311,6 +334,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_shape_agrees_with_ref),
+        cmocka_unit_test(less_shared_memory_serves_too),
         cmocka_unit_test(every_schedule_gives_the_same_bits),
         cmocka_unit_test(with_the_fixed_split_a_row_has_the_same_bits_everywhere),
         cmocka_unit_test(without_it_chunks_of_a_prompt_do_not_matter),

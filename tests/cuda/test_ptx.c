@@ -24,17 +24,17 @@ static void down(void *dst, void *src, size_t bytes)
 static uint32_t number(uint64_t stream_no, uint64_t i) { return rng_philox(11, stream_no, i).x[0]; }
 
 /* Whole numbers of up to 5 bits: their products and sums are exact in every order of adding. */
-static void mma(bool bf16, uint64_t seed)
+static void mma(bool is_bf16, uint64_t seed)
 {
     uint16_t a[16 * 16], b[8 * 16];
     float    fa[16 * 16], fb[8 * 16], c[16 * 8], d[16 * 8];
     for (int i = 0; i < 256; i++) fa[i] = (float)(int)(number(seed, (uint64_t)i) % 31) - 15.0f;
     for (int i = 0; i < 128; i++) fb[i] = (float)(int)(number(seed + 1, (uint64_t)i) % 31) - 15.0f;
     for (int i = 0; i < 128; i++) c[i] = (float)(int)(number(seed + 2, (uint64_t)i) % 2001) - 1000.0f;
-    for (int i = 0; i < 256; i++) a[i] = bf16 ? f32_to_bf16(fa[i]) : f32_to_f16(fa[i]);
-    for (int i = 0; i < 128; i++) b[i] = bf16 ? f32_to_bf16(fb[i]) : f32_to_f16(fb[i]);
+    for (int i = 0; i < 256; i++) a[i] = is_bf16 ? f32_to_bf16(fa[i]) : f32_to_f16(fa[i]);
+    for (int i = 0; i < 128; i++) b[i] = is_bf16 ? f32_to_bf16(fb[i]) : f32_to_f16(fb[i]);
     void *da = up(a, sizeof a), *db = up(b, sizeof b), *dc = up(c, sizeof c), *dd = up(NULL, sizeof d);
-    ptx_mma(stream, bf16, dd, da, db, dc);
+    ptx_mma(stream, is_bf16, dd, da, db, dc);
     down(d, dd, sizeof d);
     cudaFree(da), cudaFree(db), cudaFree(dc);
     for (int m = 0; m < 16; m++)

@@ -115,7 +115,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     const struct config *c = b->cfg;
     *tiers_out = NULL;
     if (c->kv_host_gib <= 0) return c->kv_nvme.n ? fail(b, EXIT_USAGE, "--kv-nvme needs --kv-host-gib: blocks go through the host") : 0;
-    if (!c->prefix_caching) return fail(b, EXIT_USAGE, "--kv-host-gib needs --enable-prefix-caching true");
+    if (!c->prefix_caching) return fail(b, EXIT_USAGE, "--kv-host-gib needs prefix caching (--enable-prefix-caching)");
     struct boot_tiers *t = b->tiers = calloc(1, sizeof *t);
     if (!t) return fail(b, EXIT_SOFTWARE, "no memory for the KV tiers");
     uint64_t pool_bytes;

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""KV tiers through the real server: what comes back from the host and from a folder is what was computed, or is computed again.
+
+    tiers.py [--preset check] [--cycles 6] [--seed 1]
+
+Every answer is compared, token ids and logprobs bit for bit, with that of a server that caches nothing. Then: a restart, a kill
+in the middle of work (cycles of it), files with flipped bits and cut ends, a second server on the same folder, a full folder's cap.
+One line each, then `N passed, N failed, N skipped`."""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+BASE = ["--device", "cpu", "--max-model-len", "1024"]
+SMALL = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.012"]  # 128 blocks on the device, 280 on the host
+TESTS = []
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+class World:
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+        self.folder = tempfile.mkdtemp(prefix="spillway-tiers-")
+        self.want = {}
+        self.plain = None
+        self.running = []
+
+    def store(self, gib="0.05"):
+        return ["--kv-nvme", "%s/kv:%s" % (self.folder, gib)]
+
+    def prompt(self, k):
+        """Prompt k: families of three share their first 320 tokens."""
+        rng = random.Random(k // 3)
+        ids = [rng.randrange(300, 3000) for _ in range(320)]
+        rng = random.Random(1000 + k)
+        return ids + [rng.randrange(300, 3000) for _ in range(40 + 7 * (k % 5))]
+
+    def body(self, k):
+        return {"prompt": self.prompt(k), "max_tokens": 6, "temperature": 0, "ignore_eos": True, "return_token_ids": True, "logprobs": 1}
+
+    def expect(self, k):
+        if k not in self.want:
+            if not self.plain:
+                from harness import Server
+                self.plain = Server(*BASE, "--enable-prefix-caching=false")
+            self.want[k] = result(self.plain.post("/v1/completions", self.body(k)).json)
+        return self.want[k]
+
+    def close(self):
+        if self.plain:
+            self.plain.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def result(d):
+    c = d["choices"][0]
+    return c["token_ids"], c["logprobs"]["token_logprobs"]
+
+
+def ask(w, s, k):
+    """Asks and compares; returns tokens cached by tier."""
+    r = s.post("/v1/completions", w.body(k))
+    assert r.status == 200, r
+    assert result(r.json) == w.expect(k), "prompt %d has another answer than without a cache" % k
+    d = r.json["usage"]["prompt_tokens_details"]
+    tier = d.get("cached_tokens_by_tier", {})
+    return d["cached_tokens"], tier.get("host", 0), tier.get("nvme", 0)
+
+
+def metric(s, name, label=""):
+    total = 0.0
+    for line in s.get("/metrics").body.decode().splitlines():
+        if line.startswith(name) and label in line:
+            total += float(line.rsplit(" ", 1)[1])
+    return total
+
+
+def start(w, *args):
+    from harness import Server
+    w.running.append(Server(*args))
+    return w.running[-1]
+
+
+def settle(s, what, enough, seconds=10):
+    end = time.time() + seconds
+    while time.time() < end:
+        if enough():
+            return
+        time.sleep(0.05)
+    raise AssertionError("%s did not happen in %d s" % (what, seconds))
+
+
+@test
+def prefixes_come_back_from_the_host(w):
+    s = start(w, *SMALL)
+    try:
+        hits = [ask(w, s, k) for rnd in range(3) for k in range(18)]
+        assert sum(h[1] for h in hits) > 1000, hits
+        assert metric(s, "spillway:kv_tier_hit_blocks_total", 'tier="host"') > 50
+        assert metric(s, "spillway:kv_verify_failures_total") == 0
+    finally:
+        s.stop()
+
+
+@test
+def many_at_once(w):
+    s = start(w, *SMALL, *w.store())
+    try:
+        for k in range(18):
+            w.expect(k)
+        bad = []
+
+        def work(i):
+            rng = random.Random(i)
+            for _ in range(12):
+                try:
+                    ask(w, s, rng.randrange(18))
+                except AssertionError as e:
+                    bad.append(str(e))
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not bad, bad[0]
+    finally:
+        s.stop()
+
+
+@test
+def a_restart_finds_them(w):
+    s = start(w, *SMALL, *w.store())
+    settle(s, "recovery", lambda: True)
+    for rnd in range(2):
+        for k in range(6):
+            ask(w, s, k)
+    s.stop()
+    s = start(w, *SMALL, *w.store())
+    try:
+        settle(s, "reading the folder back", lambda: metric(s, "spillway:kv_tier_blocks", 'tier="nvme"') > 20)
+        hits = [ask(w, s, k) for k in range(6)]
+        assert sum(h[2] for h in hits) > 300, hits
+    finally:
+        s.stop()
+
+
+@test
+def killed_in_the_middle_of_work(w):
+    for cycle in range(w.cycles):
+        s = start(w, *SMALL, *w.store())
+        stop = threading.Event()
+
+        def work(i):
+            rng = random.Random(cycle * 100 + i)
+            while not stop.is_set():
+                try:
+                    ask(w, s, rng.randrange(18))
+                except AssertionError as e:
+                    if "another answer" in str(e):
+                        w.bad = str(e)
+                    return
+                except Exception:
+                    return
+
+        for k in range(18):
+            w.expect(k)
+        w.bad = None
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        time.sleep(0.1 + w.rng.random() * 0.7)
+        s.proc.send_signal(signal.SIGKILL)
+        s.proc.wait()
+        stop.set()
+        for t in threads:
+            t.join()
+        assert not w.bad, w.bad
+    s = start(w, *SMALL, *w.store())
+    try:
+        for k in range(18):
+            ask(w, s, k)
+    finally:
+        s.stop()
+
+
+def segments(w):
+    d = os.path.join(w.folder, "kv")
+    return [os.path.join(d, f) for f in sorted(os.listdir(d)) if f.startswith("seg-")]
+
+
+@test
+def damaged_files_are_misses(w):
+    doubts = 0
+    for cycle in range(max(2, w.cycles // 2)):
+        files = segments(w)
+        assert files
+        for f in files:
+            size = os.path.getsize(f)
+            with open(f, "r+b") as h:
+                for _ in range(200):
+                    at = w.rng.randrange(size)
+                    h.seek(at)
+                    b = h.read(1)
+                    h.seek(at)
+                    h.write(bytes([b[0] ^ (1 << w.rng.randrange(8))]))
+            if cycle % 2:
+                os.truncate(f, w.rng.randrange(size))
+        s = start(w, *SMALL, *w.store())
+        try:
+            time.sleep(0.3)
+            for k in range(18):
+                ask(w, s, k)
+            doubts += metric(s, "spillway:kv_verify_failures_total") + metric(s, "spillway:kv_transfer_errors_total")
+            for k in range(18):
+                ask(w, s, k)
+        finally:
+            s.stop()
+    assert doubts > 0, "nothing was noticed"
+
+
+@test
+def one_server_a_folder(w):
+    from harness import Server
+    s = start(w, *SMALL, *w.store())
+    try:
+        other = Server(*SMALL, *w.store(), wait=False)
+        code = other.proc.wait(20)
+        assert code == 78, code
+        assert "another server" in other.tail(), other.tail()
+        ask(w, s, 0)
+    finally:
+        s.stop()
+
+
+@test
+def the_cap_holds_on_disk(w):
+    gib = 0.02
+    s = start(w, *SMALL, *w.store(str(gib)))
+    try:
+        most = 0
+        for rnd in range(3):
+            for k in range(24):
+                ask(w, s, k)
+                most = max(most, sum(os.path.getsize(f) for f in segments(w) if os.path.exists(f)))
+        assert most <= gib * (1 << 30), most
+    finally:
+        s.stop()
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--preset", default="check")
+    ap.add_argument("--cycles", type=int, default=6)
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    w = World(a.seed)
+    w.cycles = a.cycles
+    passed = failed = 0
+    try:
+        for fn in TESTS:
+            if a.names and fn.__name__ not in a.names:
+                continue
+            t = time.monotonic()
+            try:
+                fn(w)
+                passed += 1
+                print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t), flush=True)
+            except Exception as e:
+                failed += 1
+                print("FAILED %s: %s" % (fn.__name__, e), flush=True)
+                traceback.print_exc(limit=-1)
+            for s in w.running:
+                if s.proc.poll() is None:
+                    s.proc.kill()
+                    s.proc.wait()
+            w.running.clear()
+    finally:
+        w.close()
+    print("%d passed, %d failed, 0 skipped" % (passed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

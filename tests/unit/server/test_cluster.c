@@ -96,7 +96,10 @@ static void options_say_who_we_are(void **state)
     c.node_rank = 1, c.nnodes = 3;
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
     assert_non_null(strstr(err, "--tensor-parallel-size"));
-    c.nnodes = 2, c.device = "cpu";
+    c.nnodes = 2, c.kv_host_gib = 1;
+    assert_int_equal(resolve(&c, NULL, &k, err), 64);
+    assert_non_null(strstr(err, "--kv-host-gib"));
+    c.kv_host_gib = 0, c.device = "cpu";
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
     assert_non_null(strstr(err, "--device"));
 }

@@ -235,7 +235,7 @@ static void what_left_the_device_comes_back_from_the_host(void **state)
     close_world(&w, false);
 }
 
-static void a_slow_lane_is_not_waited_for(void **state)
+static void F26_a_slow_lane_is_not_waited_for_and_its_blocks_may_come_twice(void **state)
 {
     (void)state;
     struct world          w;
@@ -264,6 +264,29 @@ static void a_slow_lane_is_not_waited_for(void **state)
     finish_user(&w, &u);
     kv_tiers_stats(w.t, &st);
     assert_int_equal(st.n_recompute, 1);
+    close_world(&w, false);
+}
+
+static void F4_a_prompt_that_leaves_lets_go_of_its_load(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_world(&w, 5, false);
+    run_alone(&w, 1, 60, &u);
+    kv_evict_all(w.kv);
+    uint32_t free = kv_free_count(w.kv);
+    assert_int_equal(free, N_BLOCK);
+    lane.stall_us = 1000;
+    ask_for(&u, 1, 60, 1000);
+    assert_false(try_admit(&w, &u)); /* its blocks are taken */
+    turn(&w, 100);
+    assert_true(kv_free_count(w.kv) < free);
+    kv_tiers_forget(w.t, &u.want);
+    for (int i = 0; i < 30; i++) turn(&w, 1000);
+    assert_false(kv_tiers_busy(w.t));
+    kv_evict_all(w.kv);
+    assert_int_equal(kv_free_count(w.kv), free);
     close_world(&w, false);
 }
 
@@ -331,7 +354,7 @@ static void storm(uint64_t seed, bool store)
     assert_true(st.tier[KV_TIER_HOST].used_bytes <= st.tier[KV_TIER_HOST].reserved_bytes);
     close_world(&w, store);
 }
-static void a_storm_over_the_host_serves_no_wrong_block(void **state)
+static void F5_a_storm_over_the_host_serves_no_wrong_block(void **state)
 {
     (void)state;
     for (uint64_t seed = 100; seed < 140; seed++) storm(seed, false);
@@ -432,11 +455,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_left_the_device_comes_back_from_the_host),
-        cmocka_unit_test(a_slow_lane_is_not_waited_for),
+        cmocka_unit_test(F26_a_slow_lane_is_not_waited_for_and_its_blocks_may_come_twice),
+        cmocka_unit_test(F4_a_prompt_that_leaves_lets_go_of_its_load),
         cmocka_unit_test(two_prompts_wait_for_one_load),
         cmocka_unit_test(damage_on_the_host_is_doubted),
         cmocka_unit_test(a_restart_finds_prefixes_in_the_store),
-        cmocka_unit_test(a_storm_over_the_host_serves_no_wrong_block),
+        cmocka_unit_test(F5_a_storm_over_the_host_serves_no_wrong_block),
         cmocka_unit_test(a_storm_over_host_and_store_serves_no_wrong_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

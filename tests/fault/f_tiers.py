@@ -1,0 +1,462 @@
+"""Layer F of the fault table: KV that left the device. Every answer is compared, ids and logprobs, with a server without a cache."""
+
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from harness import Server, eventually, row
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+from tiers import BASE, SMALL, World, ask, metric, result, segments  # noqa: E402
+
+TIGHT = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.005"]  # a host of 119 blocks: it spills while it serves
+WORLD = []
+
+
+def world():
+    """One for all rows: the answers without a cache are asked for once."""
+    if not WORLD:
+        import atexit
+        WORLD.append(World(7))
+        WORLD[0].cycles = 4
+        atexit.register(WORLD[0].close)
+    w = WORLD[0]
+    shutil.rmtree(w.folder, ignore_errors=True)
+    os.makedirs(w.folder)
+    return w
+
+
+def sweep(w, s, n=18):
+    return [ask(w, s, k) for k in range(n)]
+
+
+def fill(w, *extra, stop=True):
+    s = Server(*SMALL, *w.store(), *extra)
+    for _ in range(2):
+        sweep(w, s)
+    if stop:
+        s.stop()
+    return s
+
+
+def recovered(s, least=20):
+    eventually(lambda: metric(s, "spillway:kv_tier_blocks", 'tier="nvme"') >= least, "reading the folder back", 10)
+
+
+def shim(words):
+    folder = tempfile.mkdtemp(prefix="spillway-shim-")
+    out, ctl = os.path.join(folder, "shim_kv.so"), os.path.join(folder, "ctl")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", out, os.path.join(ROOT, "tests", "fault", "shim_kv.c"), "-ldl"], check=True)
+    control(ctl, words)
+    preload = os.environ.get("LD_PRELOAD", "")
+    return ctl, {"LD_PRELOAD": (preload + " " + out).strip(), "SHIM_CTL": ctl}
+
+
+def control(ctl, words):
+    with open(ctl + ".new", "w") as f:
+        f.write(words)
+    os.rename(ctl + ".new", ctl)
+
+
+@row("F2", "another tenant's salt, another model's folder: a miss", own=True)
+def f2(_):
+    w = world()
+    s = fill(w, stop=False)
+    try:
+        body = w.body(0)
+        body["cache_salt"] = "somebody-else"
+        r = s.post("/v1/completions", body).json
+        assert result(r) == w.expect(0)
+        assert r["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, r["usage"]
+    finally:
+        s.stop()
+    # the same folder under another layout: blocks of 32 tokens
+    s = Server(*SMALL, *w.store(), "--block-size", "32")
+    try:
+        time.sleep(0.5)
+        hits = sweep(w, s, 6)
+        assert sum(h[2] for h in hits) == 0, hits
+    finally:
+        s.stop()
+
+
+@row("F6", "a store that fails leaves its key invisible", own=True)
+def f6(_):
+    w = world()
+    ctl, env = shim("")
+    s = Server(*TIGHT, *w.store(), env=env)
+    try:
+        time.sleep(0.3)
+        control(ctl, "eio_write")
+        for _ in range(3):
+            sweep(w, s)
+        assert metric(s, "spillway:kv_transfer_errors_total") > 0
+        assert metric(s, "spillway:kv_tier_hit_blocks_total", 'tier="nvme"') == 0
+    finally:
+        s.stop()
+
+
+@row("F7", "ENOSPC in the middle: the tier pauses, requests go on, it resumes by itself", own=True)
+def f7(_):
+    w = world()
+    ctl, env = shim("enospc")
+    s = Server(*TIGHT, *w.store(), env=env)
+    try:
+        for _ in range(2):
+            sweep(w, s)
+        assert metric(s, "spillway:kv_tier_stored_blocks_total", 'tier="nvme"') == 0
+        control(ctl, "")
+        end = time.time() + 15
+        while time.time() < end and metric(s, "spillway:kv_tier_stored_blocks_total", 'tier="nvme"') == 0:
+            sweep(w, s)
+        assert metric(s, "spillway:kv_tier_stored_blocks_total", 'tier="nvme"') > 0, "did not resume in 15 s"
+    finally:
+        s.stop()
+
+
+@row("F8", "EIO on reads: entries are dropped and computed again", own=True)
+def f8(_):
+    w = world()
+    fill(w)
+    ctl, env = shim("")
+    s = Server(*SMALL, *w.store(), env=env)
+    try:
+        recovered(s)
+        control(ctl, "eio_read")
+        sweep(w, s)
+        assert metric(s, "spillway:kv_transfer_errors_total") > 0
+        control(ctl, "")
+        sweep(w, s)
+    finally:
+        s.stop()
+
+
+@row("F9", "short transfers and EINTR are gone on with", own=True)
+def f9(_):
+    w = world()
+    ctl, env = shim("short")
+    for words in ("short", "eintr"):
+        control(ctl, words)
+        s = Server(*SMALL, *w.store(), env=env)
+        for _ in range(2):
+            sweep(w, s)
+        assert metric(s, "spillway:kv_transfer_errors_total") == 0
+        s.stop()
+    s = Server(*SMALL, *w.store(), env=env)
+    try:
+        recovered(s)
+        hits = sweep(w, s)
+        assert sum(h[2] for h in hits) > 300, hits
+        assert metric(s, "spillway:kv_verify_failures_total") == 0
+    finally:
+        s.stop()
+
+
+def kill_cycle(w, seed, *extra):
+    s = Server(*SMALL, *extra)
+    stop, bad = threading.Event(), []
+
+    def work(i):
+        rng = random.Random(seed * 31 + i)
+        while not stop.is_set():
+            try:
+                ask(w, s, rng.randrange(18))
+            except AssertionError as e:
+                if "another answer" in str(e):
+                    bad.append(str(e))
+                return
+            except Exception:
+                return
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    time.sleep(0.05 + random.Random(seed).random() * 0.5)
+    s.proc.kill()
+    s.proc.wait()
+    stop.set()
+    for t in threads:
+        t.join()
+    s.stop()
+    assert not bad, bad[0]
+
+
+@row("F10", "kill -9 while blocks are written: no bad block, every start succeeds", own=True, slow=True)
+def f10(_):
+    w = world()
+    for k in range(18):
+        w.expect(k)
+    for cycle in range(int(os.environ.get("F10_CYCLES", "12"))):
+        kill_cycle(w, cycle, *w.store())
+    s = Server(*SMALL, *w.store())
+    try:
+        sweep(w, s)
+    finally:
+        s.stop()
+
+
+def damage(path, rng, n):
+    size = os.path.getsize(path)
+    with open(path, "r+b") as f:
+        for _ in range(n):
+            at = rng.randrange(size)
+            f.seek(at)
+            b = f.read(1)
+            f.seek(at)
+            f.write(bytes([b[0] ^ (1 << rng.randrange(8))]))
+
+
+@row("F11", "flipped bits in payload, head, footer: a miss and a count", own=True)
+def f11(_):
+    w = world()
+    rng = random.Random(3)
+    noticed = 0
+    for _ in range(3):
+        fill(w)
+        for path in segments(w):
+            damage(path, rng, 300)
+        s = Server(*SMALL, *w.store())
+        time.sleep(0.4)
+        sweep(w, s)
+        noticed += metric(s, "spillway:kv_verify_failures_total")
+        s.stop()
+    assert noticed > 0
+
+
+@row("F12", "two files change places: their records are not where they say", own=True)
+def f12(_):
+    w = world()
+    fill(w)
+    files = segments(w)
+    assert len(files) >= 2
+    with open(files[0], "rb") as a, open(files[1], "rb") as b:
+        x, y = a.read(), b.read()
+    with open(files[0], "r+b") as a, open(files[1], "r+b") as b:
+        a.write(y)
+        b.write(x)
+    s = Server(*SMALL, *w.store())
+    try:
+        time.sleep(0.4)
+        sweep(w, s)
+    finally:
+        s.stop()
+
+
+@row("F13", "files of another format version or of nobody: ignored or collected, never fatal", own=True)
+def f13(_):
+    w = world()
+    fill(w)
+    path = segments(w)[0]
+    with open(path, "r+b") as f:
+        f.seek(8)
+        f.write(b"\x63\0\0\0")
+    for name in ("seg-zzz.kv", "notes", "seg-00000000000000ff.kv"):
+        with open(os.path.join(w.folder, "kv", name), "wb") as f:
+            f.write(os.urandom(10000))
+    s = Server(*SMALL, *w.store())
+    try:
+        time.sleep(0.4)
+        sweep(w, s)
+        assert os.path.exists(os.path.join(w.folder, "kv", "notes")), "what is not ours was removed"
+    finally:
+        s.stop()
+
+
+@row("F14", "files deleted, cut, made unreadable while they are in use", own=True)
+def f14(_):
+    w = world()
+    s = fill(w, stop=False)
+    try:
+        files = segments(w)
+        os.truncate(files[0], 100000)
+        for f in files[1:]:
+            os.chmod(f, 0)
+        for f in files[2:]:
+            os.unlink(f)
+        for _ in range(2):
+            sweep(w, s)
+    finally:
+        s.stop()
+
+
+@row("F15", "the folder goes away under the server", own=True)
+def f15(_):
+    w = world()
+    s = fill(w, stop=False)
+    try:
+        os.rename(os.path.join(w.folder, "kv"), os.path.join(w.folder, "gone"))
+        for _ in range(2):
+            sweep(w, s)
+        assert s.get("/health").status == 200
+    finally:
+        s.stop()
+
+
+@row("F16", "a disk that stalls or crawls: loads are given up, decoding never waits", own=True)
+def f16(_):
+    w = world()
+    fill(w)
+    ctl, env = shim("")
+    s = Server(*SMALL, *w.store(), env=env)
+    try:
+        recovered(s)
+        control(ctl, "stall=2000000")
+        t0 = time.monotonic()
+        for k in range(3):
+            ask(w, s, 3 * k)
+        took = time.monotonic() - t0
+        assert took < 3, "three prompts took %.1f s behind a disk that stalls for 2 s a block" % took
+        control(ctl, "")
+        sweep(w, s)
+    finally:
+        s.stop()
+
+
+@row("F17", "never more on disk than was allowed", own=True)
+def f17(_):
+    w = world()
+    gib = 0.012
+    s = Server(*SMALL, *w.store(str(gib)))
+    try:
+        most = 0
+        for _ in range(2):
+            for k in range(36):
+                ask(w, s, k)
+                most = max(most, sum(os.path.getsize(f) for f in segments(w) if os.path.exists(f)))
+        assert 0 < most <= gib * (1 << 30), most
+    finally:
+        s.stop()
+
+
+@row("F18", "an index that is gone: heads are read in the background, serving meanwhile", own=True)
+def f18(_):
+    w = world()
+    fill(w)
+    for path in segments(w):
+        size = os.path.getsize(path)
+        with open(path, "r+b") as f:
+            f.seek(size - 4096)
+            f.write(bytes(4096))  # no footer
+    s = Server(*SMALL, *w.store())
+    try:
+        ask(w, s, 0)
+        recovered(s)
+        hits = sweep(w, s)
+        assert sum(h[2] for h in hits) > 300, hits
+    finally:
+        s.stop()
+
+
+@row("F19", "two servers on one folder: the second refuses and says why", own=True)
+def f19(_):
+    w = world()
+    s = Server(*SMALL, *w.store())
+    try:
+        other = Server(*SMALL, *w.store(), wait=False)
+        assert other.proc.wait(20) == 78
+        assert "another server" in other.tail()
+        other.stop()
+        ask(w, s, 0)
+    finally:
+        s.stop()
+
+
+@row("F22", "kill -9, then a start with less room: consistent, within the cap", own=True)
+def f22(_):
+    w = world()
+    for k in range(18):
+        w.expect(k)
+    fill(w)
+    kill_cycle(w, 5, *w.store())
+    gib = 0.02
+    s = Server(*SMALL, *w.store(str(gib)))
+    try:
+        time.sleep(0.5)
+        sweep(w, s)
+        assert sum(os.path.getsize(f) for f in segments(w)) <= gib * (1 << 30)
+    finally:
+        s.stop()
+
+
+@row("F24", "a file system without O_DIRECT", own=True)
+def f24(_):
+    w = world()
+    folder = tempfile.mkdtemp(prefix="spillway-tmpfs-", dir="/dev/shm")
+    store = ["--kv-nvme", "%s/kv:0.05" % folder]
+    try:
+        for least in (0, 300):
+            s = Server(*SMALL, *store)
+            time.sleep(0.4)
+            hits = [h for _ in range(2) for h in sweep(w, s)]
+            assert sum(h[2] for h in hits[:18]) >= least, hits
+            s.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@row("F25", "io_uring refused: threads read and write instead, said once", own=True)
+def f25(_):
+    w = world()
+    _, env = shim("")
+    s = Server(*SMALL, *w.store(), env=env)
+    for _ in range(2):
+        sweep(w, s)
+    with open(s.log_path) as f:
+        assert f.read().count("no io_uring") == 1
+    s.stop()
+    s = Server(*SMALL, *w.store(), env=env)
+    try:
+        recovered(s)
+        assert sum(h[2] for h in sweep(w, s)) > 300
+    finally:
+        s.stop()
+
+
+@row("F27", "a hit whose tail block is partial: whole blocks alone", own=True)
+def f27(_):
+    w = world()
+    s = fill(w, stop=False)
+    try:
+        for k in range(18):
+            cached, host, nvme = ask(w, s, k)
+            assert cached % 16 == 0 and host % 16 == 0 and nvme % 16 == 0
+            assert cached < len(w.prompt(k))
+    finally:
+        s.stop()
+
+
+@row("F28", "random spilling and restoring under load: equal to a server without a cache", own=True, slow=True)
+def f28(_):
+    w = world()
+    for k in range(24):
+        w.expect(k)
+    s = Server(*BASE, "--kv-cache-bytes", "3MiB", "--kv-host-gib", "0.008", *w.store("0.02"), "--max-num-seqs", "8")
+    bad = []
+
+    def work(i):
+        rng = random.Random(i)
+        for _ in range(int(os.environ.get("F28_REQUESTS", "40"))):
+            try:
+                ask(w, s, rng.randrange(24))
+            except AssertionError as e:
+                bad.append(str(e))
+                return
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    try:
+        assert not bad, bad[0]
+        assert metric(s, "spillway:kv_tier_hit_blocks_total") > 100
+        assert metric(s, "spillway:kv_verify_failures_total") == 0
+    finally:
+        s.stop()

@@ -1,0 +1,68 @@
+/* shim_kv: LD_PRELOAD library that makes the files of a KV store fail as a control file says. Built by f_tiers.py.
+ *   SHIM_CTL=FILE   read at every call; its words: eio_write eio_read enospc short eintr stall=<microseconds>
+ * io_uring is refused (as seccomp does), so that all file I/O goes through pread and pwrite. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+int io_uring_queue_init(unsigned n, void *ring, unsigned flags) { return (void)n, (void)ring, (void)flags, -ENOSYS; }
+int io_uring_queue_init_params(unsigned n, void *ring, void *p) { return (void)n, (void)ring, (void)p, -ENOSYS; }
+
+static int is_segment(int fd)
+{
+    char    link[64], path[512];
+    ssize_t n;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    n = readlink(link, path, sizeof path - 1);
+    if (n < 3) return 0;
+    path[n] = 0;
+    return strcmp(path + n - 3, ".kv") == 0;
+}
+
+/* 0: go on, with *n bytes; else -1 and errno */
+static int fault(int fd, size_t *n, int is_write)
+{
+    static __thread int turn;
+    char                words[256] = "";
+    const char         *ctl = getenv("SHIM_CTL");
+    if (!ctl || !is_segment(fd)) return 0;
+    FILE *f = fopen(ctl, "r");
+    if (!f) return 0;
+    size_t got = fread(words, 1, sizeof words - 1, f);
+    fclose(f);
+    words[got] = 0;
+    const char *stall = strstr(words, "stall=");
+    if (stall) usleep((useconds_t)strtoul(stall + 6, NULL, 10));
+    errno = is_write && strstr(words, "eio_write") ? EIO : !is_write && strstr(words, "eio_read") ? EIO : is_write && strstr(words, "enospc") ? ENOSPC : 0;
+    if (errno) return -1;
+    turn++;
+    if (strstr(words, "eintr") && turn % 2) {
+        errno = EINTR;
+        return -1;
+    }
+    if (strstr(words, "short") && *n > 4096) *n = 4096;
+    return 0;
+}
+
+#define SHIM(name, offset)                                                                \
+    ssize_t name(int fd, BUFFER buf, size_t n, offset at)                                 \
+    {                                                                                     \
+        static ssize_t (*real)(int, BUFFER, size_t, offset);                              \
+        if (!real) *(void **)&real = dlsym(RTLD_NEXT, #name);                             \
+        return fault(fd, &n, IS_WRITE) ? -1 : real(fd, buf, n, at);                       \
+    }
+#define BUFFER   void *
+#define IS_WRITE 0
+SHIM(pread, off_t)
+SHIM(pread64, off64_t)
+#undef BUFFER
+#undef IS_WRITE
+#define BUFFER   const void *
+#define IS_WRITE 1
+SHIM(pwrite, off_t)
+SHIM(pwrite64, off64_t)

@@ -254,13 +254,12 @@ static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const stru
 /* Scores of the tile at t become weights p, as fragments of A; maximum, sum and o move along. */
 template <int HD, int MT>
 static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][4][4], float s[MT][8][4], struct attn_rows<HD, MT> &r, uint32_t t,
-                                                    float scale)
+                                                    bool mixed, float scale)
 {
     uint32_t column = t + (threadIdx.x & 3) * 2;
-    bool     whole = t >= r.all_first && t + ATTN_KV - 1 <= r.all_last;
 #pragma unroll
     for (int i = 0; i < MT; i++) {
-        if (!whole) {
+        if (mixed) {
 #pragma unroll
             for (int j = 0; j < 8; j++)
 #pragma unroll
@@ -424,11 +423,11 @@ template <int HD, int MT, int WARPS>
 static __device__ __forceinline__ void attn_walk(const struct attn_args &a, struct attn_feed &f, const struct attn_query<HD, MT, WARPS> &q,
                                                  struct attn_rows<HD, MT> &r, float *fold)
 {
-    uint32_t k = 0, v = 1;
     attn_clear(r);
-    for (uint32_t t = f.lo / ATTN_KV * ATTN_KV; t < f.hi; t += ATTN_KV) {
-        bool     seen = t <= r.seen_last && t + ATTN_KV > r.seen_first;
-        uint32_t p[MT][4][4];
+    /* The feed is a tile ahead. Of three slots, the one that it fills next but has not yet begun to is the one to be worked on. */
+    while (f.t < f.hi + ATTN_KV) {
+        uint32_t t = f.t - ATTN_KV, p[MT][4][4];
+        bool     seen = t <= r.seen_last && t + ATTN_KV > r.seen_first, mixed = t < r.all_first || t + ATTN_KV - 1 > r.all_last;
         cp_async_wait<1>();
         if (WARPS == 1)
             __syncwarp();
@@ -438,8 +437,8 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, stru
         if (fold && t % CUDA_ATTN_FIXED_MIN == 0) attn_put_aside<HD, MT, WARPS * 32>(r, fold, t, a.scale);
         if (seen) {
             float s[MT][8][4];
-            attn_scores<HD, MT, WARPS>(s, q, f.ring + k * attn_dim<HD>::SLOT);
-            attn_softmax<HD, MT>(p, s, r, t, a.scale);
+            attn_scores<HD, MT, WARPS>(s, q, f.ring + f.slot * attn_dim<HD>::SLOT);
+            attn_softmax<HD, MT>(p, s, r, t, mixed, a.scale);
         }
         cp_async_wait<1>();
         if (WARPS == 1)
@@ -447,16 +446,12 @@ static __device__ __forceinline__ void attn_walk(const struct attn_args &a, stru
         else
             __syncthreads();
         attn_feed_v<HD, WARPS>(a, f);
-        if (seen) {
-            const char *at = f.ring + v * attn_dim<HD>::SLOT;
-            bool        mixed = WARPS > 1 && !(t >= r.all_first && t + ATTN_KV - 1 <= r.all_last);
-            if (mixed && attn_any_not_finite<HD>(at))
-                attn_sum_careful<HD, MT>(r, p, at, t);
-            else
-                attn_sum<HD, MT, false>(r, p, at);
-        }
-        k = k == 0 ? 2 : k - 1; /* two on, of three */
-        v = v == 0 ? 2 : v - 1;
+        if (!seen) continue;
+        const char *v = f.ring + f.slot * attn_dim<HD>::SLOT;
+        if (WARPS > 1 && mixed && attn_any_not_finite<HD>(v))
+            attn_sum_careful<HD, MT>(r, p, v, f.t - 2 * ATTN_KV);
+        else
+            attn_sum<HD, MT, false>(r, p, v);
     }
 #pragma unroll
     for (int i = 0; i < MT; i++)

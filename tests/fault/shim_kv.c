@@ -38,7 +38,10 @@ static int fault(int fd, size_t *n, int is_write)
     words[got] = 0;
     const char *stall = strstr(words, "stall=");
     if (stall) usleep((useconds_t)strtoul(stall + 6, NULL, 10));
-    errno = is_write && strstr(words, "eio_write") ? EIO : !is_write && strstr(words, "eio_read") ? EIO : is_write && strstr(words, "enospc") ? ENOSPC : 0;
+    errno = is_write && strstr(words, "eio_write")   ? EIO
+            : !is_write && strstr(words, "eio_read") ? EIO
+            : is_write && strstr(words, "enospc")    ? ENOSPC
+                                                     : 0;
     if (errno) return -1;
     turn++;
     if (strstr(words, "eintr") && turn % 2) {
@@ -49,12 +52,12 @@ static int fault(int fd, size_t *n, int is_write)
     return 0;
 }
 
-#define SHIM(name, offset)                                                                \
-    ssize_t name(int fd, BUFFER buf, size_t n, offset at)                                 \
-    {                                                                                     \
-        static ssize_t (*real)(int, BUFFER, size_t, offset);                              \
-        if (!real) *(void **)&real = dlsym(RTLD_NEXT, #name);                             \
-        return fault(fd, &n, IS_WRITE) ? -1 : real(fd, buf, n, at);                       \
+#define SHIM(name, offset)                                          \
+    ssize_t name(int fd, BUFFER buf, size_t n, offset at)           \
+    {                                                               \
+        static ssize_t (*real)(int, BUFFER, size_t, offset);        \
+        if (!real) *(void **)&real = dlsym(RTLD_NEXT, #name);       \
+        return fault(fd, &n, IS_WRITE) ? -1 : real(fd, buf, n, at); \
     }
 #define BUFFER   void *
 #define IS_WRITE 0

@@ -69,6 +69,12 @@ static void *meet(void *arg)
     return NULL;
 }
 
+static void end(struct node **o, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) nodes_free(o[i]->n), free(o[i]);
+}
+
+#ifdef CUDA_EMU /* the name of a communicator is the cuda device's to give */
 static void start(struct node **o, uint32_t n)
 {
     o[0] = node(n, 0, 0);
@@ -79,10 +85,6 @@ static void run_all(struct node **o, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) pthread_create(&o[i]->thread, NULL, meet, o[i]);
     for (uint32_t i = 0; i < n; i++) pthread_join(o[i]->thread, NULL);
-}
-static void end(struct node **o, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) nodes_free(o[i]->n), free(o[i]);
 }
 static bool reaches(const _Atomic uint32_t *x, uint32_t n)
 {
@@ -95,7 +97,6 @@ static bool becomes(struct nodes *n, enum nodes_state s)
     return nodes_state(n) == s;
 }
 
-#ifdef CUDA_EMU /* the name of a communicator is the cuda device's to give */
 static void every_step_is_run_by_all_in_order(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* The first promise on the CUDA device, with --deterministic and with graphs: tests/model/test_exact.c, fewer mixes. */
 #define EXACT_DEVICE DEV_CUDA
 #ifdef CUDA_EMU
-#define EXACT_MIXES 20
+#define EXACT_MIXES 8
 #endif
 #include "model/test_exact.c"

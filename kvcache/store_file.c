@@ -132,20 +132,31 @@ enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *
     return ST_OK;
 }
 
-enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
-                            bool *direct, int *fd_out)
+/* fd and header of a segment; the header's own word for everything. -1: none of ours. */
+static int open_header(int dir, uint64_t seq, int flags, bool *direct, struct header *h_out)
 {
     char name[32];
     store_name(name, sizeof name, seq);
-    int   fd = open_direct(dir, name, read_only ? O_RDONLY : O_RDWR, direct);
+    int   fd = open_direct(dir, name, flags, direct);
     void *page = aligned_alloc(STORE_PAGE, STORE_PAGE);
-    if (fd < 0 || !page || !all_read(fd, page, STORE_PAGE, 0)) goto not_ours;
-    struct header h;
-    memcpy(&h, page, sizeof h);
-    if (memcmp(h.magic, HEADER, sizeof HEADER) || h.version != STORE_VERSION || h.seq != seq ||
-        h.sum != XXH3_64bits(&h, offsetof(struct header, sum)))
-        goto not_ours;
+    bool  ok = fd >= 0 && page && all_read(fd, page, STORE_PAGE, 0);
+    if (ok) {
+        memcpy(h_out, page, sizeof *h_out);
+        ok = !memcmp(h_out->magic, HEADER, sizeof HEADER) && h_out->version == STORE_VERSION && h_out->seq == seq &&
+             h_out->sum == XXH3_64bits(h_out, offsetof(struct header, sum));
+    }
     free(page);
+    if (ok) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
+                            bool *direct, int *fd_out)
+{
+    struct header h;
+    int           fd = open_header(dir, seq, read_only ? O_RDONLY : O_RDWR, direct, &h);
+    if (fd < 0) return ST_NOT_FOUND;
     if (!kv_key_equal(&h.fingerprint, fingerprint) || h.record_bytes != g->record_bytes || h.n_record != g->n_record ||
         h.segment_bytes != g->segment_bytes) {
         close(fd);
@@ -153,10 +164,25 @@ enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *
     }
     *fd_out = fd;
     return ST_OK;
-not_ours:
-    free(page);
-    if (fd >= 0) close(fd);
-    return ST_NOT_FOUND;
+}
+
+enum status store_file_about(int dir, uint64_t seq, struct store_about *about_out, int *fd_out)
+{
+    struct header h;
+    bool          direct = false;
+    int           fd = open_header(dir, seq, O_RDONLY, &direct, &h);
+    if (fd < 0) return ST_NOT_FOUND;
+    *about_out = (struct store_about){ .g = { h.record_bytes, h.segment_bytes, h.n_record },
+                                       .fingerprint = h.fingerprint,
+                                       .payload_bytes = h.payload_bytes,
+                                       .block_tokens = h.block_tokens };
+    struct store_geometry g = store_geometry(h.payload_bytes, h.segment_bytes);
+    if (g.record_bytes != h.record_bytes || g.n_record != h.n_record || h.block_tokens > KV_RECORD_TOKENS_MAX) { /* a header that lies */
+        close(fd);
+        return ST_NOT_FOUND;
+    }
+    *fd_out = fd;
+    return ST_OK;
 }
 
 uint64_t store_footer_bytes(const struct store_geometry *g) { return (rows_pages(g->n_record) + 1) * STORE_PAGE; }

@@ -30,6 +30,14 @@ enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *
 /* Opens an existing one. ST_NOT_FOUND: no segment of ours (another version, torn header); ST_CONFIG: of another fingerprint or geometry. */
 enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
                             bool *direct, int *fd_out);
+/* What the header of a segment says of it, for tools that know nothing else; opened for reading. ST_NOT_FOUND: no segment of ours. */
+struct store_about {
+    struct store_geometry g;
+    struct kv_key         fingerprint;
+    uint64_t              payload_bytes;
+    uint32_t              block_tokens;
+};
+enum status store_file_about(int dir, uint64_t seq, struct store_about *about_out, int *fd_out);
 /* The footer; buffer [store_footer_bytes] aligned to a page. row[n]: of records that are whole. */
 uint64_t    store_footer_bytes(const struct store_geometry *g);
 enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n, void *buffer,

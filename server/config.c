@@ -550,7 +550,8 @@ bool config_dir_gib(const char *text, char *dir_out, size_t dir_bytes, uint64_t 
 void config_help(struct buf *out)
 {
     buf_puts(out, "usage: spillway [serve [DIR]] [--option value | --option=value]...\n"
-                  "       spillway tune --model DIR | --shape NAME   finds the GPU's fastest matrix products; tune --help says more\n\n"
+                  "       spillway tune --model DIR | --shape NAME   finds the GPU's fastest matrix products; tune --help says more\n"
+                  "       spillway kv ls|verify|gc DIR               looks into a folder of --kv-nvme; kv --help says more\n\n"
                   "Every option can also come from the environment (SPILLWAY_ and the name in capitals, '-' as '_')\n"
                   "or from a file (--config). Flags win over the environment, the environment over the file.\n");
     for (size_t i = 0; i < N_OPTION; i++) {

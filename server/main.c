@@ -7,6 +7,7 @@
 #include "server/boot.h"
 #include "server/health.h"
 #include "server/metrics.h"
+#include "server/kv_cmd.h"
 #include "server/tune.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -329,6 +330,7 @@ int main(int argc, char **argv)
     a.t_start_us = a.t_line_us = clock_us();
     a.tty = isatty(STDERR_FILENO);
     harden();
+    if (argc > 1 && !strcmp(argv[1], "kv")) return kv_main(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "tune")) return tune_main(argc - 1, argv + 1);
     int code = config_parse(&a.cfg, argc, argv, environ, err, sizeof err);
     if (code) return say_error(code, err);

@@ -234,6 +234,37 @@ def damaged_files_are_misses(w):
 
 
 @test
+def the_tool_sees_what_is_there(w):
+    import subprocess
+
+    s = start(w, *SMALL, *w.store())
+    for _ in range(2):
+        for k in range(18):
+            ask(w, s, k)
+    s.stop()
+
+    def kv(*args):
+        return subprocess.run([os.environ["SPILLWAY"], "kv", *args], capture_output=True, text=True)
+
+    folder = os.path.join(w.folder, "kv")
+    r = kv("ls", folder, "--blocks")
+    assert r.returncode == 0 and "sealed" in r.stdout and "tokens" in r.stdout, r
+    assert kv("verify", folder).returncode == 0
+    f = segments(w)[0]
+    with open(f, "r+b") as h:
+        h.seek(4096 + 4096 + 100)
+        b = h.read(1)
+        h.seek(4096 + 4096 + 100)
+        h.write(bytes([b[0] ^ 1]))
+    r = kv("verify", folder)
+    assert r.returncode == 1 and "in doubt: payload" in r.stdout, r
+    s = start(w, *SMALL, *w.store())
+    assert kv("gc", folder).returncode == 78, "gc beside a running server"
+    s.stop()
+    assert kv("gc", folder, "--all").returncode == 0 and not segments(w)
+
+
+@test
 def one_server_a_folder(w):
     from harness import Server
     s = start(w, *SMALL, *w.store())

@@ -1,0 +1,182 @@
+#include "server/kv_cmd.h"
+#include "base/status.h"
+#include "kvcache/store_file.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char USAGE[] =
+    "usage: spillway kv ls DIR [--blocks]     segments of a --kv-nvme folder, and with --blocks every record\n"
+    "       spillway kv verify DIR            reads every record and checks it; exit 1 when one is in doubt\n"
+    "       spillway kv gc DIR [--all]        removes segments that hold nothing sound, or all of them; not while a server runs\n"
+    "  --mac-key-file FILE                    the secret of --kv-mac-key-file, where one was used\n";
+
+struct kv_opts {
+    const char       *verb, *dir;
+    bool              blocks, all;
+    struct digest_key key;
+};
+struct kv_counts {
+    uint64_t n_segment, n_foreign, n_block, n_doubt, n_removed, bytes;
+};
+
+static int complain(const char *what, const char *value)
+{
+    fprintf(stderr, "spillway kv: %s%s%s\n", what, *value ? ": " : "", value);
+    return EXIT_USAGE;
+}
+
+static int read_secret(struct kv_opts *o, const char *path)
+{
+    char    text[4096];
+    int     fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
+    if (fd >= 0) close(fd);
+    if (n < 0) return complain(path, strerror(errno));
+    while (n && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
+    return digest_key_init(&o->key, text, (size_t)n, 0) ? complain("--mac-key-file needs at least 16 bytes", "") : 0;
+}
+
+static int parse(struct kv_opts *o, int argc, char **argv)
+{
+    *o = (struct kv_opts){ .verb = NULL };
+    for (int i = 1; i < argc; i++) {
+        int code = 0;
+        if (!strcmp(argv[i], "--blocks"))
+            o->blocks = true;
+        else if (!strcmp(argv[i], "--all"))
+            o->all = true;
+        else if (!strcmp(argv[i], "--mac-key-file") && i + 1 < argc)
+            code = read_secret(o, argv[++i]);
+        else if (*argv[i] == '-')
+            code = complain("no such option", argv[i]);
+        else if (!o->verb)
+            o->verb = argv[i];
+        else if (!o->dir)
+            o->dir = argv[i];
+        else
+            code = complain("one folder at a time", argv[i]);
+        if (code) return code;
+    }
+    bool known = o->verb && (!strcmp(o->verb, "ls") || !strcmp(o->verb, "verify") || !strcmp(o->verb, "gc"));
+    if (known && o->dir) return 0;
+    fputs(USAGE, stderr);
+    return EXIT_USAGE;
+}
+
+/* Everything of a record: its head by its own identity, its payload by its digest. page: record_bytes. */
+static enum kv_doubt look(const struct kv_opts *o, const struct store_about *a, int fd, uint64_t seq, const struct store_row *row,
+                          unsigned char *page)
+{
+    uint64_t off = store_record_off(&a->g, row->index);
+    for (uint64_t at = 0; at < a->g.record_bytes;) {
+        ssize_t n = pread(fd, page + at, a->g.record_bytes - at, (off_t)(off + at));
+        if (n <= 0) return KV_DOUBT_PAYLOAD;
+        at += (uint64_t)n;
+    }
+    enum kv_doubt d = kv_record_check(page, &o->key, &a->fingerprint, &row->key, NULL, a->block_tokens, a->payload_bytes, seq);
+    if (d) return d;
+    struct digest sum = digest_of(&o->key, page + KV_RECORD_HEAD, a->payload_bytes);
+    return digest_equal(sum, kv_record_of(page)->payload) && digest_equal(sum, row->payload) ? KV_SURE : KV_DOUBT_PAYLOAD;
+}
+
+static void print_block(const struct store_row *row, const unsigned char *page, enum kv_doubt d)
+{
+    const struct kv_record *r = kv_record_of(page);
+    printf("  %6u  ", row->index);
+    for (int i = 0; i < 8; i++) printf("%02x", row->key.b[i]);
+    if (d) {
+        printf("  in doubt: %s\n", kv_doubt_name[d]);
+        return;
+    }
+    printf("  after ");
+    for (int i = 0; i < 8; i++) printf("%02x", r->parent.b[i]);
+    printf("  tokens %u %u %u ...\n", r->ids[0], r->block_tokens > 1 ? r->ids[1] : 0, r->block_tokens > 2 ? r->ids[2] : 0);
+}
+
+/* One segment. Sound blocks in it are counted; gc removes it when there are none. */
+static int segment(const struct kv_opts *o, int dir, uint64_t seq, struct kv_counts *c)
+{
+    char               name[32];
+    struct store_about a;
+    int                fd;
+    uint32_t           n = 0, sound = 0;
+    bool               footer = false;
+    store_name(name, sizeof name, seq);
+    if (store_file_about(dir, seq, &a, &fd)) {
+        c->n_foreign++;
+        printf("%s  no segment of this version\n", name);
+        if (!strcmp(o->verb, "gc")) c->n_removed += unlinkat(dir, name, 0) == 0;
+        return 0;
+    }
+    struct store_row *row = calloc(a.g.n_record, sizeof *row);
+    unsigned char    *page = aligned_alloc(4096, a.g.record_bytes);
+    void             *buffer = aligned_alloc(4096, store_footer_bytes(&a.g));
+    bool              ok = row && page && buffer;
+    if (ok) ok = !store_file_scan(fd, &a.g, seq, &a.fingerprint, &o->key, a.payload_bytes, a.block_tokens, buffer, row, &n, &footer);
+    bool deep = strcmp(o->verb, "ls") != 0;
+    if (ok) {
+        printf("%s  model ", name);
+        for (int i = 0; i < 6; i++) printf("%02x", a.fingerprint.b[i]);
+        printf("  %u of %u blocks, %u tokens and %" PRIu64 " KiB each, %s\n", n, a.g.n_record, a.block_tokens, a.payload_bytes >> 10,
+               footer ? "sealed" : "open or torn");
+    }
+    for (uint32_t i = 0; ok && i < n && (deep || o->blocks); i++) {
+        enum kv_doubt d = look(o, &a, fd, seq, &row[i], page);
+        sound += d == KV_SURE;
+        if (o->blocks || d) print_block(&row[i], page, d);
+    }
+    c->n_segment++, c->n_block += n, c->bytes += a.g.segment_bytes;
+    if (deep) c->n_doubt += n - sound;
+    if (!strcmp(o->verb, "gc") && (o->all || !sound)) c->n_removed += unlinkat(dir, name, 0) == 0;
+    free(row), free(page), free(buffer);
+    close(fd);
+    return ok ? 0 : EXIT_IO;
+}
+
+static int by_seq(const void *x, const void *y)
+{
+    uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+    return (a > b) - (a < b);
+}
+
+int kv_main(int argc, char **argv)
+{
+    struct kv_opts   o;
+    struct kv_counts c = { 0 };
+    uint64_t         seq[4096];
+    size_t           n = 0;
+    if (argc > 1 && !strcmp(argv[1], "--help")) {
+        fputs(USAGE, stdout);
+        return 0;
+    }
+    int code = parse(&o, argc, argv);
+    if (code) return code;
+    int dir = open(o.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0) return complain(o.dir, strerror(errno)), EXIT_IO;
+    if (!strcmp(o.verb, "gc")) {
+        int lock = openat(dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB)) return complain(o.dir, "a server uses it"), EXIT_CONFIG;
+    }
+    DIR *d = fdopendir(dup(dir));
+    for (struct dirent *e; d && n < sizeof seq / sizeof *seq && (e = readdir(d));) n += store_seq_of(e->d_name, &seq[n]);
+    if (d) closedir(d);
+    qsort(seq, n, sizeof *seq, by_seq);
+    for (size_t i = 0; i < n; i++) {
+        int st = segment(&o, dir, seq[i], &c);
+        if (st) code = st;
+    }
+    printf("%" PRIu64 " segments, %" PRIu64 " blocks, %.2f GiB", c.n_segment, c.n_block, (double)c.bytes / (1 << 30));
+    if (c.n_foreign) printf(", %" PRIu64 " files that are no segments of this version", c.n_foreign);
+    if (strcmp(o.verb, "ls")) printf(", %" PRIu64 " blocks in doubt", c.n_doubt);
+    if (!strcmp(o.verb, "gc")) printf(", %" PRIu64 " files removed", c.n_removed);
+    printf("\n");
+    return code ? code : !strcmp(o.verb, "verify") && c.n_doubt ? 1 : 0;
+}

@@ -297,6 +297,7 @@ static void tuned_algorithms_are_used_and_nothing_else_of_a_bad_file(void **stat
     assert_non_null(gemm_file_find(&f, 40, 64, DT_BF16, DT_BF16, UINT32_MAX));
     assert_null(gemm_file_find(&f, 40, 64, DT_BF16, DT_BF16, 96));
     for (uint32_t i = 0; i < f.n_row; i++) assert_true(f.row[i].us >= 0 && f.row[i].err <= 1e-2);
+    gemm_file_free(&f);
     assert_true(file_used(false));
     assert_true(file_used(true));
 

@@ -297,6 +297,8 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
         s->first = false;
         if (!cuda_load_sync(d)) return DEV_EAGER;
         cuda_load_free(d);
+        /* giving pinned memory back waits for the whole GPU: no rank's sum may wait for this one there meanwhile */
+        if (d->group && !group_meet(d->group)) return DEV_EAGER;
     }
     struct slot      *slot = &s->slot[s->begun % DEV_STEPS_MAX];
     uint32_t          bucket = bucket_of(s, h), pad = bucket == BUCKETS ? 0 : buckets[bucket] < s->cap ? buckets[bucket] : s->cap;

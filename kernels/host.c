@@ -112,7 +112,7 @@ bool host_step_end(struct device *d, const struct dev_step *s, const struct dev_
     struct host_dev *h = (struct host_dev *)d;
     CHECK(s->n_sample <= h->seqs_max);
     /* A copy: after step_wait the array is the host's, and the next step may begin later than that. */
-    if (s->n_sample) memcpy(h->drawn, s->out.id, s->n_sample * sizeof *h->drawn);
+    if (s->n_sample && !h->lost) memcpy(h->drawn, s->out.id, s->n_sample * sizeof *h->drawn);
     return true;
 }
 

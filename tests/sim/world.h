@@ -138,28 +138,23 @@ static inline void world_read(struct world *w)
     }
 }
 
-static inline bool world_in_flight(const struct world *w, uint32_t block)
-{
-    for (uint32_t i = 0; i < w->fake.n_flight; i++) {
-        const struct batch *b = w->fake.flight[i];
-        for (uint32_t k = 0; k < b->page_start[b->d.n_seq]; k++)
-            if (b->page[k] == block) return true;
-        for (uint32_t k = 0; k < b->n_copy; k++)
-            if (b->copy_src[k] == block) return true;
-    }
-    return false;
-}
-
-/* What a freed or not yet written slot holds must not matter: fill it with nonsense, in the device's order of things. */
+/* What a freed or not yet written slot holds must not matter: fill it with nonsense. A step that has not run yet may still read a
+ * block that is free by now. */
 static inline void world_poison(struct world *w)
 {
     const struct kv *kv = eng_kv(w->e);
     uint32_t         bt = kv->cfg.block_tokens;
+    uint8_t         *used = calloc(kv->cfg.n_block, 1);
+    for (uint32_t i = 0; w->fake.lazy && i < w->fake.n_flight; i++) {
+        const struct batch *b = w->fake.flight[i];
+        for (uint32_t k = 0; k < b->page_start[b->d.n_seq]; k++) used[b->page[k]] = 1;
+        for (uint32_t k = 0; k < b->n_copy; k++) used[b->copy_src[k]] = 1;
+    }
     for (uint32_t i = 0; i < kv->pool.n_free; i++) {
         uint32_t block = kv->pool.free_id[i];
-        if (w->fake.lazy && world_in_flight(w, block)) continue; /* a step that has not run yet may read it */
-        memset(w->fake.chain + (size_t)block * bt, 0xdb, bt * sizeof *w->fake.chain);
+        if (!used[block]) memset(w->fake.chain + (size_t)block * bt, 0xdb, bt * sizeof *w->fake.chain);
     }
+    free(used);
 }
 
 /* What the tree and the running sequences say that their blocks hold against what was written there. */

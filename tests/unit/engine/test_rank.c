@@ -114,6 +114,7 @@ static enum status lost_wait(struct device *d, const struct dev_step *s)
     (void)d, (void)s;
     return ST_DEVICE;
 }
+static bool lost_end(struct device *d, const struct dev_step *s, const struct dev_step *on) { return (void)d, (void)s, (void)on, true; }
 static void lost_broadcast(struct device *d, void *x, size_t bytes) { (void)d, (void)x, (void)bytes; }
 static void lost_allreduce(struct device *d, void *x, size_t n) { (void)d, (void)x, (void)n; }
 
@@ -131,7 +132,8 @@ static void a_rank_that_fails_frees_the_others_and_ends_the_team(void **state)
     struct device *d = team->rank[1].dev;
     real_ops = d->ops;
     ops[0] = *real_ops;
-    ops[0].step_wait = lost_wait, ops[0].allreduce = lost_allreduce, ops[0].allgather = lost_allgather, ops[0].broadcast = lost_broadcast;
+    ops[0].step_wait = lost_wait, ops[0].step_end = lost_end, ops[0].allreduce = lost_allreduce, ops[0].allgather = lost_allgather,
+    ops[0].broadcast = lost_broadcast;
     d->ops = &ops[0];
     assert_int_equal(step(), ST_DEVICE);
     d->ops = real_ops;
@@ -163,7 +165,7 @@ static void a_rank_that_fails_with_two_in_flight_ends_both(void **state)
         struct device *d = team->rank[1].dev;
         real_ops = d->ops;
         ops[0] = *real_ops;
-        ops[0].step_wait = lost_wait, ops[0].allreduce = lost_allreduce, ops[0].allgather = lost_allgather;
+        ops[0].step_wait = lost_wait, ops[0].step_end = lost_end, ops[0].allreduce = lost_allreduce, ops[0].allgather = lost_allgather;
         ops[0].broadcast = lost_broadcast;
         d->ops = &ops[0];
         struct eng_runner r = rank_team_runner(team);

@@ -138,6 +138,24 @@ static void *poisoned(size_t bytes, Alloc *a)
     a->map = base, a->map_bytes = whole + 2 * PAGE;
     return base + PAGE + (whole - body);
 }
+/* memset; of much memory by fresh pages of zeros, which cost nothing until they are written */
+static void fill(void *p, int value, size_t bytes)
+{
+    enum : uintptr_t { LARGE = 1 << 20, PAGE = 4096 };
+    uintptr_t at = (uintptr_t)p, from = (at + PAGE - 1) / PAGE * PAGE, to = (at + bytes) / PAGE * PAGE;
+    if (value == 0 && bytes >= LARGE) {
+        std::lock_guard<std::mutex> g(lock);
+        auto                        it = find(p);
+        if (it != allocs.end() && it->second.map &&
+            mmap((void *)from, to - from, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) !=
+                MAP_FAILED) {
+            memset(p, 0, from - at);
+            memset((void *)to, 0, at + bytes - to);
+            return;
+        }
+    }
+    memset(p, value, bytes);
+}
 static void release(void *p, const Alloc &a)
 {
     if (a.kind == REGISTERED) return;
@@ -536,7 +554,7 @@ cudaError_t cudaMemset(void *p, int value, size_t bytes)
     if (!range_ok(p, bytes, true)) return fail(cudaErrorInvalidValue);
     if (unsafe_now()) return fail(cudaErrorStreamCaptureImplicit);
     drain_device(current, true);
-    memset(p, value, bytes);
+    fill(p, value, bytes);
     return fail(lost(current));
 }
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
@@ -544,7 +562,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
     RT_ENTER("cudaMemsetAsync");
     if (!bytes) return cudaSuccess;
     if (!range_ok(p, bytes, true)) return fail(cudaErrorInvalidValue);
-    return fail(enqueue(s, [p, value, bytes] { memset(p, value, bytes); }));
+    return fail(enqueue(s, [p, value, bytes] { fill(p, value, bytes); }));
 }
 
 const char *cudaGetErrorName(cudaError_t e)

@@ -216,18 +216,18 @@ struct comm_shape {
     unsigned block, grid;
 };
 /* Small messages in small blocks: several SMs write at a time. All blocks of all ranks must be able to run at once. */
-static struct comm_shape comm_shape(size_t bytes)
+static struct comm_shape comm_shape(const struct comm_view *v, size_t bytes)
 {
     size_t   vecs = (bytes + 15) / 16;
     unsigned block = vecs <= 64 ? 32 : vecs <= 2048 ? 128 : COMM_THREADS;
     size_t   grid = (vecs + (size_t)block * COMM_VECS - 1) / ((size_t)block * COMM_VECS);
-    return (struct comm_shape){ block, grid < COMM_BLOCKS ? (unsigned)grid : (unsigned)COMM_BLOCKS };
+    return (struct comm_shape){ block, grid < v->blocks ? (unsigned)grid : v->blocks };
 }
 static bool comm_wide(const void *p) { return ((uintptr_t)p & 15) == 0; }
 
 template <class T> static void comm_launch(struct cuda_dev *d, const struct comm_view *v, char *x, size_t bytes)
 {
-    struct comm_shape s = comm_shape(bytes);
+    struct comm_shape s = comm_shape(v, bytes);
     bool              wide = comm_wide(x);
     switch (v->n_rank) {
     case 2: LAUNCH((k_comm_allreduce<T, 2>), s.grid, s.block, 0, d, *v, x, bytes, wide); break;
@@ -250,7 +250,7 @@ extern "C" void comm_allreduce(struct cuda_dev *d, const struct comm_view *v, vo
 extern "C" void comm_broadcast(struct cuda_dev *d, const struct comm_view *v, void *x, size_t bytes)
 {
     if (!bytes) return;
-    struct comm_shape s = comm_shape(bytes);
+    struct comm_shape s = comm_shape(v, bytes);
     LAUNCH(k_comm_broadcast, s.grid, s.block, 0, d, *v, (char *)x, bytes, comm_wide(x));
     cuda_launched(d, "broadcast");
 }
@@ -258,7 +258,7 @@ extern "C" void comm_broadcast(struct cuda_dev *d, const struct comm_view *v, vo
 extern "C" void comm_allgather(struct cuda_dev *d, const struct comm_view *v, float *out, const float *x, uint32_t m, uint32_t n_local)
 {
     if (!m || !n_local) return;
-    struct comm_shape s = comm_shape((size_t)m * n_local * 4);
+    struct comm_shape s = comm_shape(v, (size_t)m * n_local * 4);
     LAUNCH(k_comm_allgather, s.grid, s.block, 0, d, *v, out, x, m * n_local, n_local, comm_wide(x), comm_wide(out) && n_local % 4 == 0);
     cuda_launched(d, "allgather");
 }

@@ -88,7 +88,7 @@ static enum status agree(struct cuda_dev *d, bool yes, bool *all_out)
 /* ---------------------------------------------------------------- our own kernels */
 
 struct hello {
-    int       ordinal;
+    int       ordinal, n_sm;
     char     *slot;
     uint32_t *flag;
 };
@@ -107,7 +107,7 @@ static bool reach(struct cuda_dev *d, int peer)
 static enum status own_init(struct cuda_dev *d, bool possible, bool *distinct_out)
 {
     struct cuda_comm *c = d->comm;
-    struct hello      me = { .ordinal = d->ordinal };
+    struct hello      me = { .ordinal = d->ordinal, .n_sm = d->n_sm };
     uint32_t         *count = NULL;
     void             *p = NULL;
     enum status       st = ST_OK;
@@ -126,10 +126,12 @@ static enum status own_init(struct cuda_dev *d, bool possible, bool *distinct_ou
     group_publish(d->group, c->index, &me, sizeof me);
     if (!group_meet(d->group)) return ST_DEVICE;
     bool ok = possible;
+    c->view.blocks = COMM_BLOCKS;
     for (uint32_t r = 0; r < c->n_local; r++) {
         const struct hello *h = group_peek(d->group, r, sizeof me);
         for (uint32_t s = 0; s < r; s++)
             if (((const struct hello *)group_peek(d->group, s, sizeof me))->ordinal == h->ordinal) *distinct_out = false;
+        if ((uint32_t)h->n_sm < c->view.blocks) c->view.blocks = (uint32_t)h->n_sm;
         if (!ok) continue;
         ok = reach(d, h->ordinal);
         c->view.slot[r] = h->slot, c->view.flag[r] = h->flag;

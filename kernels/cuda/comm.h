@@ -25,6 +25,7 @@ struct comm_view {
     uint32_t       *count;                /* [COMM_BLOCKS] exchanges done, own */
     const uint32_t *abort;                /* in host memory: not 0, nobody waits any more */
     uint32_t        rank, n_rank;
+    uint32_t        blocks; /* of a launch at most: all must run at once on every GPU; the same on all ranks */
 };
 
 /* allreduce.cu. x: act [n]; bytes: any address, any size. One launch each, on d->stream. */

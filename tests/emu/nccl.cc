@@ -139,6 +139,12 @@ static int comm_init(nccl_comm *out, int n, struct nccl_id id, int rank, struct 
         delete c;
         return 2;
     }
+    static std::mutex              kept_lock;
+    static std::vector<ncclComm *> kept; /* until the process ends, see CommAbort */
+    {
+        std::lock_guard<std::mutex> g(kept_lock);
+        kept.push_back(c);
+    }
     c->s = (Shared *)p; /* a new file is zero, and so are its atomics */
     c->s->joined.fetch_add(1);
     *out = c;

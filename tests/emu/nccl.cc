@@ -139,8 +139,8 @@ static int comm_init(nccl_comm *out, int n, struct nccl_id id, int rank, struct 
         delete c;
         return 2;
     }
-    static std::mutex              kept_lock;
-    static std::vector<ncclComm *> kept; /* until the process ends, see CommAbort */
+    static std::mutex               kept_lock;
+    static std::vector<ncclComm *> &kept = *new std::vector<ncclComm *>(); /* until the process ends, see CommAbort */
     {
         std::lock_guard<std::mutex> g(kept_lock);
         kept.push_back(c);

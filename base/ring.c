@@ -91,15 +91,17 @@ void ring_wake(struct ring *r)
     (void)n;
 }
 
-void ring_wait(struct ring *r, int64_t timeout_us)
+void ring_wait_with(struct ring *r, int fd, int64_t timeout_us)
 {
     if (!ring_arm(r)) return;
-    struct pollfd   p = { .fd = r->fd, .events = POLLIN };
+    struct pollfd   p[2] = { { .fd = r->fd, .events = POLLIN }, { .fd = fd, .events = POLLIN } };
     struct timespec t = { .tv_sec = timeout_us / 1000000, .tv_nsec = timeout_us % 1000000 * 1000 };
-    int             n = ppoll(&p, 1, timeout_us < 0 ? NULL : &t, NULL);
+    int             n = ppoll(p, fd < 0 ? 1 : 2, timeout_us < 0 ? NULL : &t, NULL);
     atomic_store(&r->asleep, 0);
-    if (n > 0) ring_ack(r);
+    if (n > 0 && p[0].revents) ring_ack(r);
 }
+
+void ring_wait(struct ring *r, int64_t timeout_us) { ring_wait_with(r, -1, timeout_us); }
 
 void ring_free(struct ring *r)
 {

@@ -32,5 +32,6 @@ int         ring_fd(const struct ring *r);
 void        ring_ack(struct ring *r);  /* consume the eventfd's count after a wake */
 bool        ring_arm(struct ring *r);  /* about to sleep: true, nothing is queued and the next push will wake; false: pop again */
 void        ring_wake(struct ring *r); /* wake the consumer without a message (shutdown, timers) */
-void        ring_wait(struct ring *r, int64_t timeout_us); /* arm and sleep until a push, a wake or the timeout (< 0: none) */
+void        ring_wait(struct ring *r, int64_t timeout_us);              /* arm and sleep until a push, a wake or the timeout (< 0: none) */
+void        ring_wait_with(struct ring *r, int fd, int64_t timeout_us); /* the same, and until fd (< 0: none) can be read */
 void        ring_free(struct ring *r);

@@ -230,13 +230,19 @@ enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out)
     return step_run(e, now_us, did_work_out);
 }
 
-/* How long there is nothing to do. Tiers go on when nobody asks: copies down, a store that is read back or waits to try again. */
-static int64_t wait_us(const struct engine *e)
+/* Until there is something to do. Tiers go on when nobody asks: copies down, a store that is read back or waits to try again. */
+static void rest(struct engine *e)
 {
-    enum { BUSY_US = 100, TIERS_US = 200000 };
-    if (e->tiers && kv_tiers_busy(e->tiers)) return BUSY_US;
-    if (atomic_load(&e->n_live)) return WAIT_US;
-    return e->tiers ? TIERS_US : -1;
+    int64_t us = atomic_load(&e->n_live) ? WAIT_US : -1;
+    if (!e->tiers) {
+        ring_wait(&e->inbox, us);
+        return;
+    }
+    int64_t tiers_us = kv_tiers_sleep_us(e->tiers);
+    if (us < 0 || tiers_us < us) us = tiers_us;
+    if (!kv_tiers_arm(e->tiers)) return;
+    ring_wait_with(&e->inbox, kv_tiers_fd(e->tiers), us);
+    kv_tiers_ack(e->tiers);
 }
 
 static void *loop(void *arg)
@@ -245,7 +251,7 @@ static void *loop(void *arg)
     while (!atomic_load(&e->stop)) {
         bool did_work;
         step_run(e, e->clock(), &did_work);
-        if (!did_work) ring_wait(&e->inbox, wait_us(e));
+        if (!did_work) rest(e);
     }
     return NULL;
 }

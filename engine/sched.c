@@ -105,7 +105,7 @@ static void forget(struct seq *q)
 /* What it has computed may be worth keeping below. */
 static void offer(struct sched *s, const struct seq *q)
 {
-    if (s->tiers) kv_tiers_offer(s->tiers, &q->kv, q->id, q->n_computed);
+    if (s->tiers) kv_tiers_offer(s->tiers, &q->kv, q->n_computed);
 }
 
 void sched_remove(struct sched *s, struct seq *q, bool discard)
@@ -273,10 +273,10 @@ static uint32_t peek(const struct sched *s, struct seq *q)
 }
 
 /* false: what it lacks is on its way from a lower tier. Prompt logprobs want every row computed. */
-static bool has_come(const struct sched *s, struct seq *q, uint32_t hit)
+static bool has_come(const struct sched *s, struct seq *q)
 {
     if (!s->tiers || (q->r->s.prompt_logprobs && q->lead)) return true;
-    return kv_tiers_ask(s->tiers, &q->want, q->r->salt, q->r->prompt, q->n_prompt, hit, s->us_per_token);
+    return kv_tiers_ask(s->tiers, &q->want, q->r->salt, q->r->prompt, q->n_prompt, &q->cursor, s->us_per_token);
 }
 
 /* The next new request: of the tenant whose turn it is, among its first few of one priority, the longest cached prefix. */
@@ -295,7 +295,7 @@ static struct seq *pick(struct sched *s)
                 q->n_deferred++;
                 continue;
             }
-            if (!has_come(s, q, hit)) continue;
+            if (!has_come(s, q)) continue;
             if (best && hit <= best_hit) continue;
             if (best && best->n_passed >= PASSED_MAX) continue;
             best = q, best_hit = hit;
@@ -393,7 +393,8 @@ bool sched_plan(struct sched *s, uint64_t step, uint64_t now_us, bool in_flight)
         if (rows_left(s, s->running[i]) > 1) plan_rows(s, s->running[i], chunk(s, --n_prompt > 0));
     while (!s->short_of_blocks && s->budget && s->n_running < s->cfg.seqs_max && s->n_running < s->cfg.tokens_max) {
         struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : NULL;
-        if (!q || !has_come(s, q, peek(s, q))) q = pick(s); /* nobody else stands still for a load */
+        if (q) peek(s, q);
+        if (!q || !has_come(s, q)) q = pick(s); /* nobody else stands still for a load */
         if (!q || !admit(s, q)) break;
     }
     if (gave_up(s)) return false;

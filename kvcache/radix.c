@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <xxhash.h>
 
 enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t hash_bits)
 {
     *t = (struct kv_radix){ .n_block = n_block, .block_tokens = block_tokens };
     t->hash_mask = hash_bits && hash_bits < 64 ? ((uint64_t)1 << hash_bits) - 1 : ~(uint64_t)0;
     t->n_bucket = 16;
-    while (t->n_bucket < n_block && t->n_bucket < 1u << 31) t->n_bucket *= 2;
+    while (t->n_bucket / 4 < n_block && t->n_bucket < 1u << 31) t->n_bucket *= 2; /* a second node in a bucket is a miss of its own */
     t->node = calloc(n_block, sizeof *t->node);
     t->token = calloc((size_t)n_block * block_tokens, sizeof *t->token);
     t->bucket = malloc(t->n_bucket * sizeof *t->bucket);
@@ -37,15 +38,21 @@ void kv_radix_close(struct kv_radix *t)
     *t = (struct kv_radix){ 0 };
 }
 
+static uint64_t hash_above(const struct kv_radix *t, struct kv_salt salt, uint32_t parent)
+{
+    return parent == KV_NONE ? hash_combine(salt.lo, salt.hi) : t->node[parent].hash;
+}
+static uint64_t hash_next(const struct kv_radix *t, uint64_t above, const uint32_t *ids)
+{
+    return XXH3_64bits_withSeed(ids, t->block_tokens * sizeof *ids, t->seed ^ hash_u64(above)) & t->hash_mask;
+}
 static uint64_t node_hash(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
 {
-    uint64_t above = parent == KV_NONE ? hash_combine(salt.lo, salt.hi) : hash_u64(parent);
-    return hash_bytes(ids, t->block_tokens * sizeof *ids, t->seed ^ above) & t->hash_mask;
+    return hash_next(t, hash_above(t, salt, parent), ids);
 }
 
-uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
+static uint32_t find_hashed(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint64_t h)
 {
-    uint64_t h = node_hash(t, salt, parent, ids);
     for (uint32_t i = t->bucket[h & (t->n_bucket - 1)]; i != KV_NONE; i = t->node[i].next) {
         const struct kv_node *n = &t->node[i];
         if (n->hash != h || n->parent != parent) continue;
@@ -53,6 +60,41 @@ uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t p
         if (!memcmp(&t->token[(size_t)i * t->block_tokens], ids, t->block_tokens * sizeof *ids)) return i;
     }
     return KV_NONE;
+}
+
+uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
+{
+    return find_hashed(t, salt, parent, ids, node_hash(t, salt, parent, ids));
+}
+
+/* What a probe of this hash will read. */
+static void fetch_node(const struct kv_radix *t, uint64_t h)
+{
+    uint32_t i = t->bucket[h & (t->n_bucket - 1)];
+    if (i == KV_NONE) return;
+    __builtin_prefetch(&t->node[i].hash);
+    __builtin_prefetch(&t->node[i].next);
+    __builtin_prefetch(&t->token[(size_t)i * t->block_tokens]);
+}
+
+uint32_t kv_radix_walk(const struct kv_radix *t, struct kv_salt salt, uint32_t *at, const uint32_t *ids, uint32_t n, uint32_t *path_out)
+{
+    enum { BUCKETS = 32, NODES = 16 }; /* fetched ahead */
+    uint64_t h[BUCKETS], above = hash_above(t, salt, *at);
+    uint32_t i = 0, n_hash = 0, n_node = 0;
+    for (; i < n; i++) {
+        /* The further it has come, the further it looks: a walk that ends at once has hashed one block. */
+        for (; n_hash < n && n_hash < i + BUCKETS && n_hash <= 2 * i; n_hash++) {
+            above = h[n_hash % BUCKETS] = hash_next(t, above, ids + (size_t)n_hash * t->block_tokens);
+            __builtin_prefetch(&t->bucket[above & (t->n_bucket - 1)]);
+        }
+        for (; n_node < n_hash && n_node < i + NODES; n_node++) fetch_node(t, h[n_node % BUCKETS]);
+        uint32_t b = find_hashed(t, salt, *at, ids + (size_t)i * t->block_tokens, h[i % BUCKETS]);
+        if (b == KV_NONE) break;
+        *at = b;
+        if (path_out) path_out[i] = b;
+    }
+    return i;
 }
 
 void kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids)

@@ -111,11 +111,9 @@ uint32_t kv_peek_more(const struct kv *kv, struct kv_salt salt, const uint32_t *
     uint32_t bt = kv->cfg.block_tokens, end = (n - 1) / bt * bt;
     /* A node goes only when its children are gone, so one live node vouches for its whole path. */
     if (c->n && (c->n > end || kv->tree.node[c->block].gen != c->gen)) *c = (struct kv_cursor){ 0 };
-    while (c->n < end) {
-        uint32_t b = kv_radix_find(&kv->tree, salt, c->n ? c->block : KV_NONE, ids + c->n);
-        if (b == KV_NONE) break;
-        *c = (struct kv_cursor){ .gen = kv->tree.node[b].gen, .n = c->n + bt, .block = b };
-    }
+    uint32_t at = c->n ? c->block : KV_NONE,
+             more = c->n < end ? kv_radix_walk(&kv->tree, salt, &at, ids + c->n, (end - c->n) / bt, NULL) : 0;
+    if (more) *c = (struct kv_cursor){ .gen = kv->tree.node[at].gen, .n = c->n + more * bt, .block = at };
     return c->n;
 }
 
@@ -141,12 +139,8 @@ uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint
     kv->n_query_tokens += n;
     if (!kv->cfg.prefix_cache || !n) return 0;
     uint32_t bt = kv->cfg.block_tokens, end = (n - 1) / bt, parent = KV_NONE; /* at least one token is left to compute */
-    for (uint32_t i = 0; i < end; i++) {
-        uint32_t b = kv_radix_find(&kv->tree, s->salt, parent, ids + (size_t)i * bt);
-        if (b == KV_NONE) break;
-        block_ref(kv, b);
-        s->block[s->n_block++] = parent = b;
-    }
+    s->n_block = kv_radix_walk(&kv->tree, s->salt, &parent, ids, end, s->block);
+    for (uint32_t i = 0; i < s->n_block; i++) block_ref(kv, s->block[i]);
     s->n_shared = s->n_block;
     s->n_cached = t->n_commit = s->n_block * bt;
     s->node = parent == KV_NONE ? NULL : &kv->tree.node[parent];

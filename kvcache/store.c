@@ -24,7 +24,8 @@ enum {
     SEGMENTS_MIN = 3,    /* one that is filled, one that is prepared, one to serve from */
     RETRY_US = 1000000,
     RETRY_MAX_US = 60000000,
-    WRITES_MAX = 64, /* in flight */
+    WRITES_MAX = 64,  /* in flight */
+    LEARN_MAX = 1024, /* rows of a segment that a turn takes into the index */
 };
 static const uint64_t SEGMENT_BYTES = 256 << 20;
 
@@ -83,6 +84,8 @@ struct kv_store {
     struct ring       todo, answer;
     _Atomic bool      stop;
     struct task       file_task, seal_task, scan_task;
+    struct task      *learning; /* whose rows the owner takes; NULL */
+    uint32_t          n_learnt;
     struct store_row *seal_row, *scan_row;
     void             *seal_buffer, *scan_buffer;
     bool              direct; /* the thread's, then read by the owner behind an answer */
@@ -375,13 +378,30 @@ static void answer_scan(struct kv_store *s, struct task *t)
         struct segment *g = &s->segment[i];
         g->state = SEG_SEALED, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 0, g->value = 0;
         s->n_file++;
-        for (uint32_t k = 0; k < t->n; k++) {
-            uint32_t id = place_id(s, i, t->row[k].index);
-            if (s->entry[id].state != ENTRY_NONE || find(s, &t->row[k].key) != NONE) continue; /* a newer one has it */
-            insert(s, id, &t->row[k].key, t->row[k].payload, ENTRY_READY);
-            s->stats.n_recovered++;
-        }
+        g->n_pinned++; /* until all of it is known */
+        t->segment = (int32_t)i;
+        s->learning = t, s->n_learnt = 0;
+        return;
     }
+    t->kind = TASK_SCANNED;
+    ask(s, t);
+}
+
+/* A turn of the owner must be short: 30,000 rows at once would be 30 ms. */
+static void learn(struct kv_store *s)
+{
+    struct task *t = s->learning;
+    uint32_t     end = t->n - s->n_learnt > LEARN_MAX ? s->n_learnt + LEARN_MAX : t->n;
+    for (; s->n_learnt < end; s->n_learnt++) {
+        const struct store_row *r = &t->row[s->n_learnt];
+        uint32_t                id = place_id(s, (uint32_t)t->segment, r->index);
+        if (s->entry[id].state != ENTRY_NONE || find(s, &r->key) != NONE) continue; /* a newer one has it */
+        insert(s, id, &r->key, r->payload, ENTRY_READY);
+        s->stats.n_recovered++;
+    }
+    if (end < t->n) return;
+    s->segment[t->segment].n_pinned--;
+    s->learning = NULL;
     t->kind = TASK_SCANNED;
     ask(s, t);
 }
@@ -411,9 +431,12 @@ static void answer(struct kv_store *s, struct task *t)
     }
 }
 
+bool kv_store_recovering(const struct kv_store *s) { return s->stats.recovering; }
+
 void kv_store_turn(struct kv_store *s)
 {
     for (struct task *t; (t = ring_pop(&s->answer));) answer(s, t);
+    if (s->learning) learn(s);
     if (s->open != NONE && s->segment[s->open].n_used == s->g.n_record) seal_open(s);
     if (s->open == NONE && s->spare != NONE) {
         s->open = s->spare;

@@ -49,6 +49,7 @@ enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_
                            uint64_t cookie, struct kv_place *place_out);
 void        kv_store_write_done(struct kv_store *s, struct kv_place place, enum status st);
 
+bool kv_store_recovering(const struct kv_store *s); /* what lies in the folder is not all known yet: turns go on finding it */
 /* Takes what the thread has found, made or removed; pauses and resumes. Cheap when there is nothing. */
 void kv_store_turn(struct kv_store *s);
 

@@ -39,6 +39,7 @@ static void lru_newest(struct kv_tiers *t, int32_t i)
 }
 void slot_touch(struct kv_tiers *t, int32_t i)
 {
+    t->stirred = true;
     if (t->slot[i].state != SLOT_READY) return;
     lru_remove(t, i);
     lru_newest(t, i);
@@ -90,6 +91,7 @@ int32_t slot_take(struct kv_tiers *t, const struct kv_key *key)
     struct host_slot *s = &t->slot[i];
     t->free = s->next;
     t->n_free--;
+    t->stirred = true;
     int32_t *head = &t->bucket[bucket_of(t, key)];
     *s = (struct host_slot){ .key = *key, .next = *head, .newer = SLOT_NONE, .older = SLOT_NONE, .state = SLOT_FILLING };
     *head = i;
@@ -103,6 +105,7 @@ void slot_ready(struct kv_tiers *t, int32_t i, struct digest payload)
     s->payload = payload;
     s->state = SLOT_READY;
     t->n_ready++;
+    t->stirred = true;
     lru_newest(t, i);
 }
 
@@ -110,7 +113,29 @@ void slot_unread(struct kv_tiers *t, int32_t i)
 {
     struct host_slot *s = &t->slot[i];
     CHECK(s->readers > 0);
+    t->stirred = true;
     if (--s->readers == 0 && s->doomed) slot_drop(t, i);
+}
+
+/* ---- keys of the device's blocks */
+
+struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block)
+{
+    const struct kv_radix *tree = &t->cfg.kv->tree;
+    uint32_t               n = 0;
+    for (; block != KV_NONE && t->node_key[block].gen != tree->node[block].gen; block = tree->node[block].parent) t->path[n++] = block;
+    struct kv_key key = block == KV_NONE ? kv_key_root(&t->fingerprint, salt) : t->node_key[block].key;
+    while (n > 0) {
+        block = t->path[--n];
+        key = kv_key_next(&key, tier_ids(t, block), t->cfg.block_tokens);
+        tier_key_known(t, block, &key);
+    }
+    return key;
+}
+
+void tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key)
+{
+    t->node_key[block] = (struct node_key){ t->cfg.kv->tree.node[block].gen, *key };
 }
 
 /* ---- what is on its way */
@@ -194,7 +219,9 @@ static enum status take_memory(struct kv_tiers *t)
     t->sketch = calloc(SKETCH_ROWS, t->sketch_n);
     t->flight = calloc(t->n_flight_max, sizeof *t->flight);
     t->free_flight = calloc(t->n_flight_max, sizeof *t->free_flight);
-    if (!t->slot || !t->bucket || !t->sketch || !t->flight || !t->free_flight) return ST_NOMEM;
+    t->node_key = calloc(c->n_block, sizeof *t->node_key);
+    t->path = calloc(blocks, sizeof *t->path);
+    if (!t->slot || !t->bucket || !t->sketch || !t->flight || !t->free_flight || !t->node_key || !t->path) return ST_NOMEM;
     memset(t->bucket, 0xff, t->n_bucket * sizeof *t->bucket); /* SLOT_NONE */
     t->free = t->newest = t->oldest = SLOT_NONE;
     for (uint32_t i = t->n_slot; i-- > 0;) {
@@ -203,8 +230,6 @@ static enum status take_memory(struct kv_tiers *t)
     }
     t->n_free = t->n_slot;
     for (uint32_t i = t->n_flight_max; i-- > 0;) t->free_flight[t->n_free_flight++] = i;
-    for (int i = 0; i < KV_OFFERS_MAX; i++)
-        if (!(t->offer[i].ids = calloc(c->seq_tokens_max, 4))) return ST_NOMEM;
     for (int i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
         l->ids = calloc(c->seq_tokens_max, 4);
@@ -314,6 +339,17 @@ void kv_tiers_steps(struct kv_tiers *t, uint64_t n_enqueued, uint64_t n_done)
 }
 
 int  kv_tiers_fd(const struct kv_tiers *t) { return xfer_fd(t->cfg.xfer); }
+bool kv_tiers_arm(struct kv_tiers *t) { return xfer_arm(t->cfg.xfer); }
+void kv_tiers_ack(struct kv_tiers *t) { xfer_ack(t->cfg.xfer); }
+
+int64_t kv_tiers_sleep_us(const struct kv_tiers *t)
+{
+    enum { BUSY_US = 100, IDLE_US = 200000 };
+    bool any = kv_tiers_busy(t);
+    for (uint32_t i = 0; i < t->cfg.n_store; i++) any |= kv_store_recovering(t->store[i]);
+    return any ? BUSY_US : IDLE_US;
+}
+
 bool kv_tiers_busy(const struct kv_tiers *t)
 {
     bool any = t->n_free_flight < t->n_flight_max;
@@ -348,9 +384,8 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     for (uint32_t i = 0; i < t->cfg.n_store; i++) kv_store_close(t->store[i]);
     if (t->slab) munmap(t->slab, t->n_slot * t->stride);
     if (t->slab_fd >= 0) close(t->slab_fd);
-    for (int i = 0; i < KV_OFFERS_MAX; i++) free(t->offer[i].ids);
     for (int i = 0; i < KV_LOADS_MAX; i++) free(t->load[i].ids), free(t->load[i].state), free(t->load[i].key), free(t->load[i].ticket);
-    free(t->slot), free(t->bucket), free(t->sketch), free(t->flight), free(t->free_flight);
+    free(t->slot), free(t->bucket), free(t->sketch), free(t->flight), free(t->free_flight), free(t->node_key), free(t->path);
     free(t);
 }
 

@@ -46,8 +46,8 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
 /* flush_us: how long blocks that are only on the host may take to reach the store. */
 void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us);
 
-/* s, with ids[0..n_computed) in its blocks, is about to be released or dropped. */
-void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, const uint32_t *ids, uint32_t n_computed);
+/* s, whose first n_computed tokens are in its blocks, is about to be released or dropped. */
+void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed);
 
 /* What a waiting prompt keeps between its questions. Zero: has not asked. */
 struct kv_want {
@@ -56,9 +56,9 @@ struct kv_want {
     bool     asked;           /* and was told to go on: it is not asked again */
     uint32_t n_host, n_store; /* tokens that came for it from there */
 };
-/* May the prompt ids[0..n) be admitted now? false: what it lacks beyond the n_hit tokens in the device's tree is on its way; ask again
- * after a turn. us_per_token: what computing costs just now. */
-bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n, uint32_t n_hit,
+/* May the prompt ids[0..n) be admitted now? false: what it lacks beyond hit, the end of its path in the device's tree, is on its way;
+ * ask again after a turn. us_per_token: what computing costs just now. */
+bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n, const struct kv_cursor *hit,
                   double us_per_token);
 /* It has been admitted (and holds what was loaded), or has gone. */
 void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w);
@@ -68,8 +68,12 @@ void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w);
 void kv_tiers_steps(struct kv_tiers *t, uint64_t n_enqueued, uint64_t n_done);
 /* Completions, copies down, deadlines. Cheap when there is nothing. true: something was completed. */
 bool kv_tiers_turn(struct kv_tiers *t);
-int  kv_tiers_fd(const struct kv_tiers *t);   /* readable when a turn is due */
-bool kv_tiers_busy(const struct kv_tiers *t); /* something is on its way */
+/* To sleep between turns: arm (false: a turn is due), wait for kv_tiers_fd or so long, then ack. */
+bool    kv_tiers_arm(struct kv_tiers *t);
+int     kv_tiers_fd(const struct kv_tiers *t);
+void    kv_tiers_ack(struct kv_tiers *t);
+int64_t kv_tiers_sleep_us(const struct kv_tiers *t);
+bool    kv_tiers_busy(const struct kv_tiers *t); /* something is on its way */
 
 enum kv_tier { KV_TIER_HOST, KV_TIER_STORE, KV_TIERS };
 struct kv_tiers_stats {

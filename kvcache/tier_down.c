@@ -3,7 +3,7 @@
 #include "kvcache/tier_impl.h"
 #include <string.h>
 
-enum { WRITES_MAX = 16 };
+enum { WRITES_MAX = 16, OFFERED_MAX = 256 }; /* OFFERED_MAX: blocks looked at in a turn */
 
 /* ---- offers */
 
@@ -24,7 +24,7 @@ static bool is_worth(struct kv_tiers *t, const struct kv_key *key)
     return seen >= 2 || s.n_free < t->cfg.n_block / 2;
 }
 
-void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, const uint32_t *ids, uint32_t n_computed)
+void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed)
 {
     uint32_t      n = n_computed / t->cfg.block_tokens;
     struct offer *o = t->offer;
@@ -37,17 +37,14 @@ void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, const uint32_t *
     }
     enum status st = kv_seq_fork(t->cfg.kv, s, &o->kv, n * t->cfg.block_tokens);
     CHECK(st == ST_OK);
-    memcpy(o->ids, ids, n * t->cfg.block_tokens * sizeof *ids);
     o->used = true, o->giving_up = false;
     o->n_block = n, o->next = 0, o->n_flight = 0;
-    o->key = kv_key_root(&t->fingerprint, s->salt);
 }
 
 /* The next block of a path. false: not now. */
 static bool offer_step(struct kv_tiers *t, struct offer *o)
 {
-    const uint32_t *ids = o->ids + o->next * t->cfg.block_tokens;
-    struct kv_key   key = kv_key_next(&o->key, ids, t->cfg.block_tokens);
+    struct kv_key   key = tier_key(t, o->kv.salt, o->kv.block[o->next]);
     struct kv_place place;
     int32_t         slot = slot_find(t, &key);
     bool            goes = is_worth(t, &key);
@@ -71,10 +68,9 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
             o->giving_up = true; /* the host is full of what is in use: nothing below has a place either */
             return true;
         }
-        f->owner = (uint32_t)(o - t->offer), f->block = o->next, f->parent = o->key;
+        f->owner = (uint32_t)(o - t->offer), f->block = o->next;
         o->n_flight++, t->n_down++;
     }
-    o->key = key;
     o->next++;
     return true;
 }
@@ -89,9 +85,9 @@ void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
         t->stats.n_failed_io += d->st != ST_CANCELED;
         return;
     }
-    kv_record_make(slot_page(t, f->slot), &t->cfg.key, &t->fingerprint, &t->slot[f->slot].key, &f->parent,
-                   o->ids + f->block * t->cfg.block_tokens, t->cfg.block_tokens, t->cfg.block_bytes, 0, d->digest);
-    memset(slot_page(t, f->slot) + KV_RECORD_HEAD + t->cfg.block_bytes, 0, t->stride - KV_RECORD_HEAD - t->cfg.block_bytes);
+    struct kv_key parent = tier_key(t, o->kv.salt, f->block ? o->kv.block[f->block - 1] : KV_NONE);
+    kv_record_make(slot_page(t, f->slot), &t->cfg.key, &t->fingerprint, &t->slot[f->slot].key, &parent, tier_ids(t, o->kv.block[f->block]),
+                   t->cfg.block_tokens, t->cfg.block_bytes, 0, d->digest); /* what fills the last page was zero and stays so */
     slot_ready(t, f->slot, d->digest);
     t->stats.tier[KV_TIER_HOST].store_blocks++;
     t->stats.tier[KV_TIER_HOST].bytes_in += t->cfg.block_bytes;
@@ -141,7 +137,7 @@ void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
 static void write_ahead(struct kv_tiers *t)
 {
     enum { LOOK = 64 };
-    if (!t->cfg.n_store || t->n_free > t->n_slot / 8) return;
+    if (!t->cfg.n_store || t->n_free > t->n_slot / 8 || !t->stirred) return;
     uint32_t margin = t->n_slot / 8, n = 0;
     if (margin < 1) margin = 1;
     for (int32_t i = t->oldest; i != SLOT_NONE && n < margin && n < LOOK; i = t->slot[i].newer, n++) {
@@ -156,13 +152,13 @@ static void write_ahead(struct kv_tiers *t)
         if (!t->cfg.keep_hits && sketch_get(t, &s->key) < 2) continue; /* once is not enough for flash */
         if (!down_write_one(t, i)) return;
     }
+    t->stirred = false;
 }
 
 void down_turn(struct kv_tiers *t)
 {
-    struct kv_stats s;
-    kv_stats(t->cfg.kv, &s);
-    bool is_short = kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; /* running sequences need what the offers hold */
+    uint32_t left = OFFERED_MAX;
+    bool     is_short = kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; /* running sequences need what the offers hold */
     for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
         struct offer *o = &t->offer[i];
         if (!o->used) continue;
@@ -170,7 +166,7 @@ void down_turn(struct kv_tiers *t)
             o->giving_up = true;
             t->stats.n_dropped += o->n_block - o->next;
         }
-        while (!o->giving_up && o->next < o->n_block && t->n_down < t->cfg.copies_max && offer_step(t, o)) continue;
+        while (!o->giving_up && o->next < o->n_block && t->n_down < t->cfg.copies_max && left > 0 && offer_step(t, o)) left--;
         if (o->n_flight == 0 && (o->giving_up || o->next == o->n_block)) offer_end(t, o);
     }
     write_ahead(t);

@@ -62,6 +62,7 @@ static void load_settle(struct kv_tiers *t, struct load *l)
     while (n < l->n_block && l->state[n] == LOAD_DONE) n++;
     l->n_done = n;
     kv_seq_commit(t->cfg.kv, &l->kv, l->ids, (l->first + n) * bt);
+    for (uint32_t k = 0; k < n; k++) tier_key_known(t, l->kv.block[l->first + k], &l->key[k]);
     l->settled = true;
     l->hold_us = t->cfg.clock() + HOLD_US;
     double took = (double)(t->cfg.clock() - l->begin_us);
@@ -258,7 +259,7 @@ static bool go_on(struct kv_tiers *t, struct kv_want *w, bool late)
     return true;
 }
 
-bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n, uint32_t n_hit,
+bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n, const struct kv_cursor *hit,
                   double us_per_token)
 {
     uint64_t now = t->cfg.clock();
@@ -269,9 +270,9 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         return now < w->until_us ? false : go_on(t, w, true);
     }
     t->stats.n_ask++;
-    uint32_t      bt = t->cfg.block_tokens, first = n_hit / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0;
-    struct kv_key at = kv_key_root(&t->fingerprint, salt), key[KV_ASK_MAX];
-    for (uint32_t i = 0; i < first; i++) at = kv_key_next(&at, ids + i * bt, bt);
+    uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0;
+    if (first >= end) return go_on(t, w, false);
+    struct kv_key at = tier_key(t, salt, hit->n ? hit->block : KV_NONE), key[KV_ASK_MAX];
     for (; first + n_more < end && n_more < KV_ASK_MAX; n_more++) {
         struct kv_place place;
         at = key[n_more] = kv_key_next(&at, ids + (first + n_more) * bt, bt);
@@ -289,11 +290,13 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         us = load_us(t, l->n_block, l->n_block);
     } else {
         uint32_t n_load = decide(t, n_more, n_host, us_per_token, &us);
-        if (!n_load || !load_start(t, w, salt, ids, n_hit, n_load, key, us_per_token * n_load * bt)) {
+        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key, us_per_token * n_load * bt)) {
             t->stats.n_recompute++;
             return go_on(t, w, false);
         }
         compute_us = us_per_token * n_load * bt;
+        l = load_of(t, w);
+        if (t->n_done >= l->after_step) load_turn(t, l); /* at once */
     }
     /* Three times what was thought, and never longer than computing takes; nothing known: as long as that. */
     double until = us > 0 && 3 * us + SLACK_US < compute_us ? 3 * us + SLACK_US : compute_us;

@@ -170,8 +170,9 @@ struct user {
 /* Asks until it may go; true: it runs, and everything that it found cached is right. */
 static bool try_admit(struct world *w, struct user *u)
 {
-    uint32_t hit = kv_peek(w->kv, u->salt, u->ids, u->n);
-    if (!kv_tiers_ask(w->t, &u->want, u->salt, u->ids, u->n, hit, u->us_per_token)) return false;
+    struct kv_cursor hit = { 0 };
+    kv_peek_more(w->kv, u->salt, u->ids, u->n, &hit);
+    if (!kv_tiers_ask(w->t, &u->want, u->salt, u->ids, u->n, &hit, u->us_per_token)) return false;
     if (kv_seq_open(w->kv, u->salt, &u->s)) return false;
     u->n_hit = kv_seq_match(w->kv, &u->s, u->ids, u->n);
     struct kv_copy copy[1];
@@ -189,7 +190,7 @@ static bool try_admit(struct world *w, struct user *u)
 }
 static void finish_user(struct world *w, struct user *u)
 {
-    kv_tiers_offer(w->t, &u->s, u->ids, u->n);
+    kv_tiers_offer(w->t, &u->s, u->n);
     kv_seq_release(w->kv, &u->s);
     u->active = u->running = false;
 }

@@ -9,7 +9,7 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
     endif()
 endif()
 foreach(type DEV RELEASE)
-    set(CMAKE_CUDA_FLAGS_${type} "-O3 -lineinfo")
+    set(CMAKE_CUDA_FLAGS_${type} "-O3 -lineinfo --threads 3") # architectures side by side: one file takes as long as all others
 endforeach()
 set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)

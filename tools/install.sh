@@ -92,3 +92,8 @@ spillway_install() {
     echo "spillway: still missing after the installation: $spillway_list" >&2
     return 1
 }
+
+# WITH_CUDA of a build for this machine: kernels take minutes to compile, so only where there is an NVIDIA driver to run them.
+spillway_cuda() {
+    if [ -e /dev/nvidiactl ] || [ -e /proc/driver/nvidia ]; then echo AUTO; else echo OFF; fi
+}

@@ -81,6 +81,8 @@ enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, st
 void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed);
 /* child (open, empty) shares all blocks of parent that cover n_token; the partial tail is copied on the next reserve. */
 enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token);
+/* Drops the blocks behind the first n_token tokens. Only on a table that nobody writes through (tier.h). */
+void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token);
 /* Drops the blocks, keeps the table open (preemption). What was committed stays in the tree for a later match. */
 void kv_seq_drop(struct kv *kv, struct kv_seq *s);
 /* As drop, and what nobody else holds leaves the tree at once: its content is in doubt (NaN). */

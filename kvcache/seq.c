@@ -84,6 +84,19 @@ void kv_seq_drop(struct kv *kv, struct kv_seq *s)
     t->n_commit = 0;
 }
 
+void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token)
+{
+    struct kv_table *t = table_of(kv, s);
+    uint32_t         n = kv_blocks_of(kv, n_token);
+    CHECK(t->copy_src == KV_NONE);
+    kv->use++;
+    while (s->n_block > n) block_unref(kv, s->block[--s->n_block]); /* children before parents */
+    if (s->n_shared > n) s->n_shared = n;
+    if (t->n_commit > n_token) t->n_commit = n_token;
+    if (s->n_cached > n_token) s->n_cached = n_token / kv->cfg.block_tokens * kv->cfg.block_tokens;
+    s->node = s->n_shared ? &kv->tree.node[s->block[s->n_shared - 1]] : NULL;
+}
+
 void kv_seq_discard(struct kv *kv, struct kv_seq *s)
 {
     uint32_t n = s->n_shared;

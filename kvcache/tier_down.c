@@ -158,13 +158,14 @@ static void write_ahead(struct kv_tiers *t)
 void down_turn(struct kv_tiers *t)
 {
     uint32_t left = OFFERED_MAX;
-    bool     is_short = kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; /* running sequences need what the offers hold */
+    bool     is_short = tiers_short(t); /* running sequences need what the offers hold */
     for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
         struct offer *o = &t->offer[i];
         if (!o->used) continue;
         if (is_short && !o->giving_up) {
             o->giving_up = true;
             t->stats.n_dropped += o->n_block - o->next;
+            kv_seq_shrink(t->cfg.kv, &o->kv, o->next * t->cfg.block_tokens); /* what is being copied stays, and its path */
         }
         while (!o->giving_up && o->next < o->n_block && t->n_down < t->cfg.copies_max && left > 0 && offer_step(t, o)) left--;
         if (o->n_flight == 0 && (o->giving_up || o->next == o->n_block)) offer_end(t, o);

@@ -94,6 +94,9 @@ uint32_t                     sketch_add(struct kv_tiers *t, const struct kv_key 
 uint32_t                     sketch_get(const struct kv_tiers *t, const struct kv_key *key);
 int                          store_of(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out); /* which one; -1: none */
 
+/* Running sequences need what loads and offers hold of the device. */
+static inline bool tiers_short(const struct kv_tiers *t) { return kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; }
+
 /* The key of a block that is in the device's tree; KV_NONE: of the root. */
 struct kv_key                 tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block);
 void                          tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key);

@@ -178,7 +178,11 @@ static void load_turn(struct kv_tiers *t, struct load *l)
             }
         } /* FILLING: another load reads it, or it is on its way down; soon */
     }
-    if (l->giving_up) fail_block(l, 0);
+    if (l->giving_up) {
+        fail_block(l, 0);
+        for (uint32_t k = 0; k < l->n_block; k++)
+            if (l->state[k] == LOAD_READING || l->state[k] == LOAD_COPYING) xfer_cancel(t->cfg.xfer, l->ticket[k]);
+    }
     for (uint32_t k = 0; k < l->n_block; k++) {
         if (l->state[k] == LOAD_FAILED) { /* from here on nothing can be used: the rest need not come */
             for (uint32_t i = k + 1; i < l->n_block; i++)
@@ -310,8 +314,9 @@ void up_turn(struct kv_tiers *t)
     for (uint32_t i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
         if (!l->used) continue;
+        if (!l->settled && tiers_short(t)) l->giving_up = true;
         if (!l->settled && (t->n_done >= l->after_step || l->giving_up)) load_turn(t, l);
-        if (l->settled && (l->n_waiter == 0 || now > l->hold_us)) load_end(t, l);
+        if (l->settled && (l->n_waiter == 0 || now > l->hold_us || tiers_short(t))) load_end(t, l); /* what came stays cached */
     }
 }
 

@@ -1,6 +1,7 @@
 /* fake: a device that runs a batch without a model and still notices every wrong page.   Thread: whoever steps the engine.
  *
- * A slot of its KV pool holds the token of that position and a hash over all tokens up to it. A row writes its slot, and then
+ * A slot of its KV pool holds the token of that position and a hash over all tokens up to it. The pool is plain memory, block b at
+ * b * fake_block_bytes, so that lanes may copy blocks of it away and back. A row writes its slot, and then
  * "attends": it walks its page table from position 0 and requires every slot to continue the one before. A page that is
  * missing, freed, reused, not copied or of another sequence breaks the chain. The token that is sampled is a function of the
  * whole chain and of the sampling parameters, so what a request must answer is known in closed form (fake_expect), whatever
@@ -18,40 +19,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct fake_cell { /* one position */
+    uint64_t chain;
+    uint32_t token, pos;
+};
+
 struct fake {
-    uint32_t         n_block, block_tokens, vocab;
-    const struct kv *kv;    /* NULL: skip the look at locks and counts     */
-    uint64_t        *chain; /* [n_block * block_tokens]                    */
-    uint32_t        *token;
-    uint64_t        *stamp; /* the step that wrote the slot                */
-    uint64_t         step;
-    uint64_t         fail_at;                        /* this step says ST_DEVICE; 0: never          */
-    uint64_t         digest;                         /* of all batches so far                      */
-    uint64_t         n_row, n_prefill_row, n_sample; /* totals                */
-    uint32_t         most_rows, most_seqs;           /* of one step           */
-    const char      *fault;                          /* the first thing that was wrong              */
-    void (*delay)(void);                             /* called in the middle of a step, may be NULL */
-    bool          lazy;                              /* runs a step when it is waited for */
-    struct batch *flight[ENG_DEPTH_MAX];             /* [n_flight] oldest first */
-    uint64_t      sum[ENG_DEPTH_MAX];                /* of their input when they were submitted */
-    uint32_t      n_flight, n_patch, n_drawn;        /* n_patch: ids taken from the step before, total */
-    uint32_t     *drawn;                             /* [n_drawn] by the last step that ran */
-    uint32_t     *id, *hist;                         /* of the step that runs, patched */
+    uint32_t          n_block, block_tokens, vocab;
+    const struct kv  *kv;    /* NULL: skip the look at locks and counts     */
+    struct fake_cell *cell;  /* [n_block * block_tokens] the pool           */
+    uint64_t         *stamp; /* the step that wrote the slot                */
+    uint64_t          step;
+    uint64_t          fail_at;                        /* this step says ST_DEVICE; 0: never          */
+    uint64_t          digest;                         /* of all batches so far                      */
+    uint64_t          n_row, n_prefill_row, n_sample; /* totals                */
+    uint32_t          most_rows, most_seqs;           /* of one step           */
+    const char       *fault;                          /* the first thing that was wrong              */
+    void (*delay)(void);                              /* called in the middle of a step, may be NULL */
+    bool          lazy;                               /* runs a step when it is waited for */
+    struct batch *flight[ENG_DEPTH_MAX];              /* [n_flight] oldest first */
+    uint64_t      sum[ENG_DEPTH_MAX];                 /* of their input when they were submitted */
+    uint32_t      n_flight, n_patch, n_drawn;         /* n_patch: ids taken from the step before, total */
+    uint32_t     *drawn;                              /* [n_drawn] by the last step that ran */
+    uint32_t     *id, *hist;                          /* of the step that runs, patched */
 };
 
 static inline void fake_init(struct fake *f, uint32_t n_block, uint32_t block_tokens, uint32_t vocab)
 {
     size_t n = (size_t)n_block * block_tokens;
     *f = (struct fake){ .n_block = n_block, .block_tokens = block_tokens, .vocab = vocab };
-    f->chain = calloc(n, sizeof *f->chain);
-    f->token = calloc(n, sizeof *f->token);
+    f->cell = calloc(n, sizeof *f->cell);
     f->stamp = calloc(n, sizeof *f->stamp);
 }
 
+static inline uint32_t fake_block_bytes(const struct fake *f) { return f->block_tokens * (uint32_t)sizeof *f->cell; }
+
 static inline void fake_free(struct fake *f)
 {
-    free(f->chain);
-    free(f->token);
+    free(f->cell);
     free(f->stamp);
     free(f->drawn);
     free(f->id);
@@ -95,8 +100,7 @@ static inline void fake_copies(struct fake *f, const struct batch *b)
 {
     for (uint32_t i = 0; i < b->n_copy; i++) {
         size_t bt = f->block_tokens, dst = b->copy_dst[i] * bt, src = b->copy_src[i] * bt;
-        memcpy(f->chain + dst, f->chain + src, bt * sizeof *f->chain);
-        memcpy(f->token + dst, f->token + src, bt * sizeof *f->token);
+        memcpy(f->cell + dst, f->cell + src, bt * sizeof *f->cell);
     }
 }
 
@@ -177,10 +181,9 @@ static inline void fake_append(struct fake *f, const struct batch *b, uint32_t s
         if (b->row_seq[r] != seq || f->id[r] >= f->vocab || (r > b->row_start[seq] && pos != b->pos[r - 1] + 1))
             fake_fault(f, "rows are out of order");
         if (f->stamp[slot] == f->step) fake_fault(f, "two rows write one slot");
-        chain = fake_link(pos ? f->chain[before] : 0, f->id[r], pos);
+        chain = fake_link(pos ? f->cell[before].chain : 0, f->id[r], pos);
         f->stamp[slot] = f->step;
-        f->chain[slot] = chain;
-        f->token[slot] = f->id[r];
+        f->cell[slot] = (struct fake_cell){ .chain = chain, .token = f->id[r], .pos = pos };
     }
 }
 
@@ -191,8 +194,8 @@ static inline void fake_attend(struct fake *f, const struct batch *b, uint32_t s
     for (uint32_t pos = 0; pos <= last; pos++) {
         size_t slot = fake_slot(f, b, seq, pos);
         if (slot == SIZE_MAX) return;
-        chain = fake_link(chain, f->token[slot], pos);
-        if (chain != f->chain[slot]) {
+        chain = fake_link(chain, f->cell[slot].token, pos);
+        if (chain != f->cell[slot].chain || f->cell[slot].pos != pos) {
             fake_fault(f, "attention read a slot that does not continue the one before");
             return;
         }
@@ -202,7 +205,7 @@ static inline void fake_attend(struct fake *f, const struct batch *b, uint32_t s
 static inline uint64_t fake_row_chain(const struct fake *f, const struct batch *b, uint32_t row)
 {
     size_t slot = fake_slot(f, b, b->row_seq[row], b->pos[row]);
-    return slot == SIZE_MAX ? 0 : f->chain[slot];
+    return slot == SIZE_MAX ? 0 : f->cell[slot].chain;
 }
 
 /* Needs nothing of the engine but the batch. */

@@ -9,9 +9,9 @@
 #include <string.h>
 
 enum {
-    SAMPLE_IDS_MAX = 16 << 20, /* entries of the sampling arrays, unless one request needs more */
-    WAIT_US = 1000,            /* when there are requests and nothing can be done for them: an outbox is full */
-    STOP_WAIT_US = 5000000,    /* eng_stop: for readers that do not empty their outbox */
+    SAMPLE_IDS_MAX = 4 << 20, /* entries of the sampling arrays, unless one request needs more */
+    WAIT_US = 1000,           /* when there are requests and nothing can be done for them: an outbox is full */
+    STOP_WAIT_US = 5000000,   /* eng_stop: for readers that do not empty their outbox */
     ALIVE_US = 5000000,
     ALIVE_STEPS = 10,
     STEP_US_HINT = 1000000,

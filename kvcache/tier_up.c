@@ -172,7 +172,7 @@ static void load_turn(struct kv_tiers *t, struct load *l)
             if (d == KV_SURE && !t->slot[slot].doomed) {
                 copy_up(t, l, k, slot);
             } else {
-                t->stats.doubt[d]++;
+                t->stats.doubt[d] += d != KV_SURE; /* a doomed one has been counted */
                 if (t->slot[slot].readers == 0) slot_drop(t, slot);
                 fail_block(l, k);
             }

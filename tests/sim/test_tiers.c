@@ -243,13 +243,14 @@ static void check_alive(struct world *w, struct watch *x, bool did_work)
     if (w->now_us - x->still_us > HOLD_MAX_US) WORLD_FAULT(w, "step %u: stands still for a load", (unsigned)w->n_step);
 }
 
-static void one_step(struct world *w, struct watch *x)
+static bool one_step(struct world *w, struct watch *x)
 {
     bool did_work = world_step(w);
     check_host(w);
     check_alive(w, x, did_work);
     w->now_us += spent_us;
     spent_us = 0;
+    return did_work;
 }
 
 /* ---- the story */
@@ -303,7 +304,7 @@ static void story(struct dice *d, struct world *w)
         if (evicts && one_in(d, evicts)) kv_evict_all(eng_kv(w->e));
         if (moody && one_in(d, 40)) lane.mood = (enum mood)below(d, MOODS);
         w->now_us += one_in(d, 50) ? below(d, 100000) : below(d, pace);
-        one_step(w, &x);
+        if (!one_step(w, &x)) w->now_us += below(d, 10000); /* whoever has nothing to do sleeps */
         if (w->fault[0]) break;
         if (w->n_step > STEPS_MAX) WORLD_FAULT(w, "no end after %d steps, %u requests are open", STEPS_MAX, w->n_open);
     }

@@ -29,7 +29,8 @@ static enum status dev_move(struct xfer_item *it)
 static void dev_begin(struct xfer_lane *l, struct xfer_item **item, uint32_t n)
 {
     (void)l;
-    for (uint32_t i = 0; i < n; i++) lane_done(item[i], dev_move(item[i]));
+    for (uint32_t i = 0; i < n; i++) item[i]->done.st = dev_move(item[i]);
+    for (uint32_t i = 0; i < n; i++) lane_done(item[i], item[i]->done.st); /* together: a sleeping owner is woken once, not n times */
 }
 
 static void dev_nothing(struct xfer_lane *l) { (void)l; }

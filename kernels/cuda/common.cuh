@@ -22,7 +22,6 @@ enum { WARP = 32, SMEM_PLAIN = 48 << 10 }; /* dynamic shared memory that a kerne
     extern __shared__ __align__(128) unsigned char name##_raw[]; \
     T                                             *name = (T *)name##_raw
 #endif
-#define EMU_DYN_SMEM DYN_SMEM
 
 /* ---------------------------------------------------------------- launches */
 

@@ -45,6 +45,7 @@ static inline const char *ct_schedule_name(uint32_t i)
     return emu_schedule_name(&s);
 }
 #else
+static inline uint32_t    ct_schedule(uint32_t i) { return i; }
 #define CT_SCHEDULES(i) \
     uint32_t i = 0;     \
     i < 1;              \

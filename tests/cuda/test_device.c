@@ -29,7 +29,7 @@ static const char *log_end(void)
     close(log_fd);
     return log_text;
 }
-static uint32_t lines(const char *text, const char *with)
+static inline uint32_t lines(const char *text, const char *with)
 {
     uint32_t n = 0;
     for (const char *p = text; *p;) {

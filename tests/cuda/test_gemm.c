@@ -1,5 +1,5 @@
 /* Matrix products of the cuda device: against ref, by every algorithm that a file or the library brings, alone and in batches. */
-#include "tests/op/op_test.h"
+#include "tests/cuda/cuda_test.h"
 #include "kernels/cuda/gemm.h"
 #include "tests/emu/cublaslt.h"
 #include <unistd.h>
@@ -443,5 +443,6 @@ int main(void)
         cmocka_unit_test(ops_are_timed_by_the_device_and_roofs_are_numbers),
         cmocka_unit_test(filled_weights_are_the_same_on_every_device_and_cut),
     };
+    if (!ct_has_device()) return 77;
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

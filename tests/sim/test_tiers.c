@@ -9,6 +9,7 @@
 #include "sim/world.h"
 #include "test.h"
 #include "transfer/lane.h"
+#include "transfer/xfer_impl.h"
 #include <time.h>
 
 enum { CLIENTS_MAX = 48, TALKS_MAX = 10, CONTEXT_MAX = 128, STEPS_MAX = 20000, VOCAB = 48, STEMS = 3, HOLD_MAX_US = 2500000 };
@@ -123,6 +124,20 @@ static void                  lane_nothing(struct xfer_lane *l) { (void)l; }
 static void                  lane_free(struct xfer_lane *l) { free(l); }
 static const struct lane_ops sim_lane = { "sim", 64, lane_can, lane_open, lane_begin, lane_reap, lane_nothing, lane_free };
 
+/* Lanes have threads of their own: they get on while a step is in flight, before the device has begun with it too. */
+static struct xfer_lane *the_lane;
+static void              submit_and_move(void *ctx, struct batch *b)
+{
+    if (one_in(&lane.dice, 2)) lane_pump(the_lane);
+    fake_submit(ctx, b);
+    lane_pump(the_lane);
+}
+static enum status wait_and_move(void *ctx, struct batch *b)
+{
+    lane_pump(the_lane);
+    return fake_wait(ctx, b);
+}
+
 /* ---- a world with a host below its device */
 
 static struct xfer *open_lanes(struct world *w, struct kv_tiers_cfg *tc)
@@ -135,7 +150,7 @@ static struct xfer *open_lanes(struct world *w, struct kv_tiers_cfg *tc)
     xc.key.seed = tc->key.seed;
     lane_init(l, &sim_lane);
     if (xfer_create(&xc, &x) || xfer_lane_add(x, l) || xfer_seg_add(x, &seg, &tc->dev_seg) || xfer_start(x)) abort();
-    tc->xfer = x;
+    tc->xfer = x, the_lane = l;
     return x;
 }
 
@@ -367,6 +382,7 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
     world_begin(&world, 64);
     world.cfg.tiers = NULL;
     if (world.e) {
+        world.e->runner.submit = submit_and_move, world.e->runner.wait = wait_and_move;
         if (!one_in(&d, 4)) { /* a device whose pace is known */
             step_us = between(&d, 20, 8000);
             world.fake.delay = spend;

@@ -352,8 +352,7 @@ int64_t kv_tiers_sleep_us(const struct kv_tiers *t)
 
 bool kv_tiers_busy(const struct kv_tiers *t)
 {
-    bool any = t->n_free_flight < t->n_flight_max;
-    for (int i = 0; i < KV_OFFERS_MAX; i++) any |= t->offer[i].used;
+    bool any = t->n_free_flight < t->n_flight_max || down_offered(t);
     for (int i = 0; i < KV_LOADS_MAX; i++) any |= t->load[i].used && !t->load[i].settled;
     return any;
 }
@@ -364,6 +363,8 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     t->closing = true;
     if (t->slab) {
         uint64_t end = t->cfg.clock() + flush_us;
+        while (t->cfg.n_store && down_offered(t) && t->cfg.clock() < end) /* what ended just now is on its way to the host */
+            if (!kv_tiers_turn(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
         for (int32_t i = t->newest; i != SLOT_NONE && t->cfg.n_store && t->cfg.clock() < end;) {
             kv_tiers_turn(t);
             int32_t older = t->slot[i].older; /* writing changes no order */

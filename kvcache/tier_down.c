@@ -182,3 +182,10 @@ void down_close(struct kv_tiers *t)
         if (o->n_flight == 0) offer_end(t, o);
     }
 }
+
+bool down_offered(const struct kv_tiers *t)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) any |= t->offer[i].used;
+    return any;
+}

@@ -110,6 +110,7 @@ void down_turn(struct kv_tiers *t);
 void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
 void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
 void down_close(struct kv_tiers *t);
+bool down_offered(const struct kv_tiers *t);           /* a path is on its way down */
 bool down_write_one(struct kv_tiers *t, int32_t slot); /* to a store; false: not now */
 /* tier_up.c */
 void up_turn(struct kv_tiers *t);

@@ -146,7 +146,7 @@ static void scan(struct kv_store *s, const uint64_t *seq, uint32_t n)
         if (t->st == ST_OK)
             t->st = store_file_scan(t->fd, &s->g, t->seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens,
                                     s->scan_buffer, t->row, &t->n, &t->from_footer);
-        if (t->st) { /* torn, foreign, or of another version: its room is ours */
+        if (t->st || t->n == 0) { /* torn, foreign, of another version, or prepared and never written: its room is ours */
             t->foreign = true, t->n = 0;
             struct task gone = { .seq = t->seq, .fd = t->fd };
             task_remove(s, &gone);
@@ -367,7 +367,7 @@ static void answer_scan(struct kv_store *s, struct task *t)
     if (t->seq >= s->next_seq) s->next_seq = t->seq + 1;
     uint32_t i = t->foreign || s->n_file >= s->n_segment ? s->n_segment : find_state(s, SEG_FREE);
     if (t->foreign) {
-        s->stats.n_foreign_segments++;
+        s->stats.n_foreign_segments += t->st != ST_OK;
     } else if (i == s->n_segment || !adopt(s, &s->segment[i], t->fd)) { /* a smaller cap than before: the oldest go */
         char name[32];
         store_name(name, sizeof name, t->seq);

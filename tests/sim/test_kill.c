@@ -180,6 +180,39 @@ static void no_death_leaves_a_wrong_block(void **state)
     if (n_want >= 500) assert_true(n_killed > n_want / 2 && sh->n_hit > 10 * n_want && sh->n_put > n_want && sh->n_torn && sh->n_file);
 }
 
+/* A server that starts, prepares files and dies again and again must not fill the folder with them. */
+static void starts_that_write_nothing_cost_nothing(void **state)
+{
+    (void)state;
+    enum { N = 40, STARTS = 12 };
+    struct store_world w;
+    char               dir[64];
+    snprintf(dir, sizeof dir, "%s/spillway-kill-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    assert_non_null(mkdtemp(dir));
+    for (uint32_t i = 0; i < STARTS; i++) {
+        fflush(NULL);
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (!pid) {
+            make(&w, dir, true);
+            if (world_open(&w)) _exit(NO_START);
+            world_ready(&w, true);
+            for (uint32_t n = 0; i == 0 && n < N; n++)
+                if (world_put_patient(&w, n)) _exit(LOST);
+            if (i == 0) kv_store_close(w.s);
+            die();
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    }
+    make(&w, dir, true);
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    for (uint32_t n = 0; n < N; n++) assert_int_equal(world_get(&w, n), ST_OK);
+    world_free(&w);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) n_want = strtoull(argv[1], NULL, 10);
@@ -188,6 +221,7 @@ int main(int argc, char **argv)
     void *p = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return 1;
     sh = p;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(no_death_leaves_a_wrong_block) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(no_death_leaves_a_wrong_block),
+                                        cmocka_unit_test(starts_that_write_nothing_cost_nothing) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,10 +100,10 @@ static void fail(const char *what)
     exit(EXIT_FAILURE);
 }
 
-static struct xfer *movers(struct xfer_lane *lane, const struct digest_key *key)
+static struct xfer *movers(struct xfer_lane *lane, bool pumped)
 {
     struct xfer    *x;
-    struct xfer_cfg c = { .jobs_max = 2048, .key = *key };
+    struct xfer_cfg c = { .jobs_max = 2048, .pumped = pumped };
     if (!lane || xfer_create(&c, &x) || xfer_lane_add(x, lane) || xfer_start(x)) fail("the lane does not start");
     return x;
 }
@@ -116,9 +116,9 @@ static uint32_t segment(struct xfer *x, struct xfer_seg seg)
 }
 
 /* Posts n jobs, at most QD of them out at a time, sleeping between completions as an engine would. */
-static double run_jobs(struct xfer *x, uint32_t n, struct xfer_job (*job)(void *arg, uint32_t i), void *arg)
+static double run_jobs(struct xfer *x, uint32_t n, struct xfer_job (*job)(void *arg, uint32_t i), void *arg, double (*clock)(void))
 {
-    double           begin = now_s();
+    double           begin = clock();
     uint32_t         posted = 0, done = 0, got;
     struct xfer_done d[QD];
     while (done < n) {
@@ -133,7 +133,7 @@ static double run_jobs(struct xfer *x, uint32_t n, struct xfer_job (*job)(void *
         }
         if (!got && done < n) nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
     }
-    return now_s() - begin;
+    return clock() - begin;
 }
 
 /* ---- disk */
@@ -196,11 +196,11 @@ static void bench_disk(void)
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_DIRECT, 0600);
     if (fd < 0) fail(path);
     if (posix_fallocate(fd, 0, (off_t)bytes)) fail(path);
-    struct xfer *x = movers(lane_nvme_create(QD, 4, false), &(struct digest_key){ 0 });
+    struct xfer *x = movers(lane_nvme_create(QD, 4, false), false);
     struct disk  d = { .host = segment(x, (struct xfer_seg){ .kind = XFER_HOST, .base = take(2 * QD * MIB), .bytes = 2 * QD * MIB }),
                        .file = segment(x, (struct xfer_seg){ .kind = XFER_FILE, .fd = fd, .direct = true, .bytes = bytes }),
                        .write = true };
-    run_jobs(x, n, disk_job, &d); /* the file's extents are written once before anything counts */
+    run_jobs(x, n, disk_job, &d, now_s); /* the file's extents are written once before anything counts */
     static const char *const engines[] = { "io_uring", "libaio", "psync" };
     const char              *engine = NULL;
     for (int i = 0; i < 3 && !engine; i++)
@@ -210,7 +210,7 @@ static void bench_disk(void)
     for (uint32_t r = 0; r < o.runs; r++)
         for (int w = 0; w < 2; w++) {
             d.write = w;
-            ours[w][r] = (double)bytes / 1e9 / run_jobs(x, n, disk_job, &d);
+            ours[w][r] = (double)bytes / 1e9 / run_jobs(x, n, disk_job, &d, now_s);
             theirs[w][r] = engine ? fio(path, w, bytes, engine) : 0;
         }
     report("nvme: read 1 MiB, 32 deep, O_DIRECT", median(ours[0], o.runs), "GB/s", "fio", median(theirs[0], o.runs));
@@ -234,6 +234,7 @@ static struct xfer_job memory_job(void *arg, uint32_t i)
     return (struct xfer_job){ .src = m->src, .dst = m->dst, .src_off = off, .dst_off = off, .bytes = m->bytes, .digest_mode = m->mode };
 }
 
+/* In CPU time, the lane pumped by this thread: what its own thread would take of a core. */
 static void bench_copy(void)
 {
     if (!wanted("dev")) return;
@@ -243,7 +244,7 @@ static void bench_copy(void)
     } sizes[] = { { 64 << 10, "dev: copy of 64 KiB", "dev: the same with its digest" },
                   { 512 << 10, "dev: copy of 512 KiB", "dev: the same with its digest" },
                   { 9 << 18, "dev: copy of 2.25 MiB", "dev: the same with its digest" } };
-    struct xfer   *x = movers(lane_dev_create(), &(struct digest_key){ 0 });
+    struct xfer   *x = movers(lane_dev_create(), true);
     unsigned char *a = take(AREA), *b = take(AREA);
     uint32_t       dev = segment(x, (struct xfer_seg){ .kind = XFER_DEVICE, .base = a, .bytes = AREA });
     uint32_t       host = segment(x, (struct xfer_seg){ .kind = XFER_HOST, .base = b, .bytes = AREA });
@@ -253,12 +254,12 @@ static void bench_copy(void)
         for (uint32_t r = 0; r < o.runs + 1; r++) { /* the first warms up */
             uint32_t      i = r ? r - 1 : 0;
             struct memory m = { .src = dev, .dst = host, .bytes = sizes[k].bytes };
-            plain[i] = total / run_jobs(x, n, memory_job, &m);
-            double begin = now_s();
+            plain[i] = total / run_jobs(x, n, memory_job, &m, cpu_s);
+            double begin = cpu_s();
             for (uint32_t j = 0; j < n; j++) memcpy(b + (size_t)j * m.bytes, a + (size_t)j * m.bytes, m.bytes);
-            copy[i] = total / (now_s() - begin);
+            copy[i] = total / (cpu_s() - begin);
             m.mode = XFER_DIGEST_MAKE;
-            digest[i] = total / run_jobs(x, n, memory_job, &m);
+            digest[i] = total / run_jobs(x, n, memory_job, &m, cpu_s);
         }
         report(sizes[k].plain, median(plain, o.runs), "GB/s", "memcpy", median(copy, o.runs));
         report(sizes[k].digest, median(digest, o.runs), "GB/s", "memcpy", median(copy, o.runs));
@@ -287,7 +288,7 @@ static void bench_post(void)
 {
     if (!wanted("post")) return;
     enum { N = 1024, BYTES = 4096 };
-    struct xfer   *x = movers(lane_dev_create(), &(struct digest_key){ 0 });
+    struct xfer   *x = movers(lane_dev_create(), false);
     unsigned char *a = take(AREA);
     struct memory  m = { .src = segment(x, (struct xfer_seg){ .kind = XFER_DEVICE, .base = a, .bytes = AREA }),
                          .dst = segment(x, (struct xfer_seg){ .kind = XFER_HOST, .base = take(AREA), .bytes = AREA }),
@@ -367,7 +368,7 @@ static void bench_tree(void)
                             .n_seq_max = 2 + KV_LOADS_MAX + KV_OFFERS_MAX,
                             .seq_tokens_max = 1 << 17,
                             .prefix_cache = true };
-    struct xfer     *x = movers(lane_dev_create(), &(struct digest_key){ 0 });
+    struct xfer     *x = movers(lane_dev_create(), false);
     uint64_t         bytes = (uint64_t)BLOCKS * PAYLOAD;
     struct kv_seq    s;
     struct kv_copy   copy[1];
@@ -498,7 +499,7 @@ static void bench_store(void)
     char path[512], err[300];
     snprintf(path, sizeof path, "%s/bench_tiers.store", o.dir);
     mkdir(path, 0700);
-    struct xfer        *x = movers(lane_nvme_create(QD, 4, false), &(struct digest_key){ 0 });
+    struct xfer        *x = movers(lane_nvme_create(QD, 4, false), false);
     struct kv_store_cfg c = {
         .dir = path, .segment_bytes = 256 * MIB, .payload_bytes = SMALL, .block_tokens = BT, .fingerprint = { { 7 } }, .xfer = x
     };

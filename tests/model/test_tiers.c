@@ -22,7 +22,7 @@ enum {
     RESTART_WAVES = 40
 };
 
-static uint64_t n_want = 12000, seed = 1, n_drawn;
+static uint64_t n_want = 8000, seed = 1, n_drawn;
 static uint32_t draw(uint32_t n) { return rng_philox(seed, 7, n_drawn++).x[0] % n; }
 
 /* ---- requests */

@@ -411,7 +411,7 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { SEEDS = 100 };
 #else
-enum { SEEDS = 1000 };
+enum { SEEDS = 600 };
 #endif
 static uint64_t seed_first = 1, seed_n = SEEDS;
 

@@ -102,7 +102,7 @@ static void fail(const char *what)
 
 static struct xfer *movers(struct xfer_lane *lane, bool pumped)
 {
-    struct xfer    *x;
+    struct xfer    *x = NULL;
     struct xfer_cfg c = { .jobs_max = 2048, .pumped = pumped };
     if (!lane || xfer_create(&c, &x) || xfer_lane_add(x, lane) || xfer_start(x)) fail("the lane does not start");
     return x;

@@ -52,7 +52,16 @@ V_INLINE v16 v_pow2(v16 t) /* 2^n where the low bits of t hold n */
 
 V_INLINE v16 v_add_bits(v16 a, v16 b) { return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b))); }
 
-V_INLINE uint32_t v_sum_bits(v16 a) { return (uint32_t)_mm512_reduce_add_epi32(_mm512_castps_si512(a)); }
+/* modulo 2^32, which the intrinsic of that name, being signed, does not promise */
+V_INLINE uint32_t v_sum_bits(v16 a)
+{
+    __m512i x = _mm512_castps_si512(a);
+    __m256i y = _mm256_add_epi32(_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64(x, 1));
+    __m128i z = _mm_add_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
+    z = _mm_add_epi32(z, _mm_shuffle_epi32(z, 0x4e));
+    z = _mm_add_epi32(z, _mm_shuffle_epi32(z, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(z);
+}
 
 V_INLINE float v_sum(v16 a)
 {

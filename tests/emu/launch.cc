@@ -7,13 +7,16 @@
 #include <fcntl.h>
 #include <link.h>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <string>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <unordered_map>
 #undef threadIdx
 #undef blockIdx
 #undef blockDim
@@ -27,14 +30,21 @@ enum { SMEM_MAX = 227 << 10, SPIN_SECONDS = 60, GUARD = 4096 };
 
 /* A __shared__ variable is a thread_local of a function: in the program's symbol table a TLS object whose name begins with _ZZ (a C++
  * name within a function). They are one per OS thread, so a block that is parked takes their contents along. In a stripped program
- * none are found: then they are not poisoned, and blocks that wait for each other must not use any. */
-struct Statics {
-    struct Var {
-        size_t at, size; /* in the thread's TLS block of the program */
+ * none are found: then they are not poisoned, and blocks that wait for each other must not use any.
+ * A kernel's are those of its own name, and those of the functions that are no kernels (whose names begin with k_). */
+struct Var {
+    size_t at, size; /* in the thread's TLS block of the program */
+};
+struct Symbols {
+    struct Shared {
+        std::string function; /* mangled, without _Z */
+        Var         var;
     };
-    std::vector<Var> var;
-    size_t           bytes = 0;
-    Statics()
+    std::vector<Shared>                                shared;
+    std::unordered_map<uintptr_t, std::string>         function; /* k_ ones, by address: mangled, without _Z */
+    std::unordered_map<const void *, std::vector<Var>> of;       /* of the kernels asked for so far */
+    std::mutex                                         m;
+    Symbols()
     {
         int         fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
         struct stat st;
@@ -45,47 +55,66 @@ struct Statics {
         const char *file = (const char *)map;
         const ElfW(Ehdr) *eh = (const ElfW(Ehdr) *)map;
         const ElfW(Shdr) *sh = (const ElfW(Shdr) *)(const void *)(file + eh->e_shoff);
+        uintptr_t base = 0;
+        dl_iterate_phdr(load_address, &base);
         for (int i = 0; i < eh->e_shnum; i++) {
             if (sh[i].sh_type != SHT_SYMTAB) continue;
             const ElfW(Sym) *sym = (const ElfW(Sym) *)(const void *)(file + sh[i].sh_offset);
             const char *names = file + sh[sh[i].sh_link].sh_offset;
-            for (size_t j = 0; j < sh[i].sh_size / sizeof *sym; j++)
-                if ((sym[j].st_info & 15) == STT_TLS && sym[j].st_shndx != SHN_UNDEF && !strncmp(names + sym[j].st_name, "_ZZ", 3))
-                    var.push_back({ sym[j].st_value, sym[j].st_size }), bytes += sym[j].st_size;
+            for (size_t j = 0; j < sh[i].sh_size / sizeof *sym; j++) {
+                const char *name = names + sym[j].st_name;
+                if (sym[j].st_shndx == SHN_UNDEF) continue;
+                if ((sym[j].st_info & 15) == STT_TLS && !strncmp(name, "_ZZ", 3))
+                    shared.push_back({ name + 3, { sym[j].st_value, sym[j].st_size } });
+                else if ((sym[j].st_info & 15) == STT_FUNC && is_kernel(name + 2))
+                    function[base + sym[j].st_value] = name + 2;
+            }
         }
         munmap(map, (size_t)st.st_size);
     }
-    static int first(struct dl_phdr_info *info, size_t, void *out) /* the program itself comes first */
+    static int load_address(struct dl_phdr_info *info, size_t, void *out) /* the program itself comes first */
     {
-        *(char **)out = (char *)info->dlpi_tls_data;
+        *(uintptr_t *)out = info->dlpi_addr;
         return 1;
     }
-    char *base() const
+    static bool             is_kernel(const char *mangled) { return !strncmp(mangled + strspn(mangled, "L0123456789"), "k_", 2); }
+    const std::vector<Var> &vars_of(const void *kernel)
     {
-        char *b = NULL;
-        dl_iterate_phdr(first, &b);
-        return b;
-    }
-    void poison(char *tls) const
-    {
-        for (const Var &v : var) memset(tls + v.at, 0xff, v.size);
-    }
-    void save(char *tls, std::vector<unsigned char> *to) const
-    {
-        to->resize(bytes);
-        unsigned char *p = to->data();
-        for (const Var &v : var) memcpy(p, tls + v.at, v.size), p += v.size;
-    }
-    void restore(char *tls, const std::vector<unsigned char> &from) const
-    {
-        const unsigned char *p = from.data();
-        for (const Var &v : var) memcpy(tls + v.at, p, v.size), p += v.size;
+        std::lock_guard<std::mutex> g(m);
+        auto                        known = of.find(kernel);
+        if (known != of.end()) return known->second;
+        auto              f = function.find((uintptr_t)kernel);
+        std::vector<Var> &v = of[kernel];
+        for (const Shared &s : shared)
+            if (!is_kernel(s.function.c_str()) || f == function.end() || !s.function.compare(0, f->second.size(), f->second))
+                v.push_back(s.var);
+        return v; /* stays where it is when the map grows */
     }
 };
-static const Statics &statics()
+static char *tls_block()
 {
-    static const Statics s;
-    return s;
+    char *b = NULL;
+    dl_iterate_phdr(
+        [](struct dl_phdr_info *info, size_t, void *out) {
+            *(char **)out = (char *)info->dlpi_tls_data;
+            return 1;
+        },
+        &b);
+    return b;
+}
+static void poison(char *tls, const std::vector<Var> &vars)
+{
+    for (const Var &v : vars) memset(tls + v.at, 0xff, v.size);
+}
+static void save(char *tls, const std::vector<Var> &vars, std::vector<unsigned char> *to)
+{
+    to->clear();
+    for (const Var &v : vars) to->insert(to->end(), (unsigned char *)tls + v.at, (unsigned char *)tls + v.at + v.size);
+}
+static void restore(char *tls, const std::vector<Var> &vars, const std::vector<unsigned char> &from)
+{
+    const unsigned char *p = from.data();
+    for (const Var &v : vars) memcpy(tls + v.at, p, v.size), p += v.size;
 }
 
 /* ---------------------------------------------------------------- stacks */
@@ -166,15 +195,16 @@ static double seconds()
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void launch(dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, const std::function<void()> &body)
+void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, const std::function<void()> &body)
 {
     size_t n = (size_t)block.x * block.y * block.z;
     if (B) die("a launch within a kernel");
     if (n < 1 || n > 1024 || smem > SMEM_MAX) die("a block of this size was not refused");
-    const Statics      &sh = statics();
-    char               *tls = sh.base();
-    std::mt19937        rng(schedule.seed);
-    std::vector<size_t> ids((size_t)grid.x * grid.y * grid.z);
+    static Symbols          symbols;
+    const std::vector<Var> &vars = symbols.vars_of(kernel);
+    char                   *tls = tls_block();
+    std::mt19937            rng(schedule.seed);
+    std::vector<size_t>     ids((size_t)grid.x * grid.y * grid.z);
     for (size_t i = 0; i < ids.size(); i++) ids[i] = i;
     if (schedule.order == EMU_REVERSED) std::reverse(ids.begin(), ids.end());
     if (schedule.order == EMU_RANDOM) std::shuffle(ids.begin(), ids.end(), rng);
@@ -198,12 +228,12 @@ void launch(dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, con
             for (size_t i = 0; i < n; i++) b.order[i] = schedule.order == EMU_REVERSED ? (int)(n - 1 - i) : (int)i;
             if (schedule.order == EMU_RANDOM) std::shuffle(b.order.begin(), b.order.end(), rng);
             if (smem) memset(b.dyn, 0xff, smem); /* NaN */
-            sh.poison(tls);
+            poison(tls, vars);
             prepare(b);
         } else {
             l = std::move(parked.front());
             parked.pop_front();
-            if (!l->b.statics.empty()) sh.restore(tls, l->b.statics);
+            if (!l->b.statics.empty()) restore(tls, vars, l->b.statics);
         }
         uint64_t before = l->b.progress;
         run_block(l->b);
@@ -215,7 +245,7 @@ void launch(dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, con
             moved++;
             spare = std::move(l);
         } else {
-            sh.save(tls, &l->b.statics);
+            save(tls, vars, &l->b.statics);
             parked.push_back(std::move(l));
             if (moved) moved = 0, since = seconds(), turns = 0;
             if (++turns > parked.size()) sched_yield(); /* nobody here can: a rank on another OS thread must */

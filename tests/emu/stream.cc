@@ -143,7 +143,7 @@ void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block
                 if (fault != cudaSuccess) return lose(s->device, fault);
                 n_launch++;
                 size_t per_sm = std::min<size_t>(2048 / threads, smem ? (228 << 10) / (smem + 1024) : 32);
-                emu::launch(grid, block, smem, pdl, (size_t)device[s->device].cfg.n_sm * std::max<size_t>(per_sm, 1), body);
+                emu::launch(func, grid, block, smem, pdl, (size_t)device[s->device].cfg.n_sm * std::max<size_t>(per_sm, 1), body);
             },
             NULL);
     fail(e);

@@ -76,7 +76,7 @@ void              spin(); /* in a loop that waits for another block or rank */
  * until this lane's next collective. */
 unsigned char (*collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char (*slot)[SLOT])))[SLOT];
 /* blocks_max: how many of these blocks the device holds at once; a kernel whose blocks wait for each other may have no more */
-void launch(dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, const std::function<void()> &body);
+void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, const std::function<void()> &body);
 /* emu.cc and launch.cc */
 void                prepare(Block &b);   /* before a block runs */
 void                run_block(Block &b); /* until it has ended or is parked */

@@ -128,32 +128,30 @@ static void run(int pos) /* the fiber at this place of the order */
     arrived(fake);
 }
 
+/* Whose turn is next: behind the one that runs, among those that can go on; -1: none can. */
 static int next_of(bool same_warp)
 {
-    for (int i = 1; i <= B->n; i++) {
-        int          pos = (B->cur + i) % B->n;
+    int pos = B->cur;
+    for (int i = 0; i < B->n; i++) {
+        if (++pos >= B->n) pos = 0;
         const Fiber &f = B->f[(size_t)B->order[(size_t)pos]];
-        if (!f.done && (!same_warp || f.warp == F->warp)) return pos;
+        if (!f.done && (!f.wait || *f.wait != f.wait_gen) && (!same_warp || f.warp == F->warp)) return pos;
     }
     return -1;
 }
-
-static void tick()
+static int next_or_die(bool same_warp)
 {
-    if (B->progress != B->seen)
-        B->seen = B->progress, B->idle = B->spins = 0, B->park_at = SPIN_ROUNDS * (long)B->n;
-    else if (++B->idle > 4000L * B->n + 100000 && !B->spins)
-        die("deadlock: no thread can pass its barrier or collective");
+    int pos = same_warp ? next_of(true) : -1;
+    if (pos < 0) pos = next_of(false);
+    if (pos < 0) die("deadlock: no thread can pass its barrier or collective");
+    return pos;
 }
-static void yield()
+/* until *gen is no longer what it was */
+static void wait(const uint64_t *gen, bool same_warp)
 {
-    tick();
-    run(next_of(false));
-}
-static void yield_warp()
-{
-    tick();
-    run(next_of(schedule.greedy));
+    F->wait = gen, F->wait_gen = *gen;
+    run(next_or_die(same_warp && schedule.greedy));
+    F->wait = NULL;
 }
 
 static void leave_to_main(Fiber *me, void **fake)
@@ -169,9 +167,8 @@ static void leave_to_main(Fiber *me, void **fake)
 void spin()
 {
     if (!B) return;
-    if (B->progress != B->seen) B->seen = B->progress, B->idle = B->spins = 0, B->park_at = SPIN_ROUNDS * (long)B->n;
-    if (++B->spins + B->idle >= B->park_at) {
-        B->park_at = B->spins + B->idle + SPIN_ROUNDS * (long)B->n;
+    if (B->progress != B->seen) B->seen = B->progress, B->spins = 0;
+    if (++B->spins % (SPIN_ROUNDS * (long)B->n) == 0) {
         Fiber *me = F;
         void  *fake = NULL;
         B->parked = true;
@@ -179,7 +176,7 @@ void spin()
         arrived(fake);
         return;
     }
-    run(next_of(false));
+    run(next_or_die(false));
 }
 
 static void entry()
@@ -190,11 +187,9 @@ static void entry()
     B->live--;
     B->progress++;
     if (B->live == 0) leave_to_main(F, NULL);
-    int pos = schedule.greedy ? next_of(true) : -1;
-    if (pos < 0) pos = next_of(false);
     Fiber *me = F;
-    B->cur = pos;
-    F = &B->f[(size_t)B->order[(size_t)pos]];
+    B->cur = next_or_die(schedule.greedy);
+    F = &B->f[(size_t)B->order[(size_t)B->cur]];
     leaving(NULL, F->stack, STACK);
     switch_to(&me->sp, F->sp);
     abort();
@@ -211,7 +206,7 @@ void prepare(Block &b)
     memset(b.arrived, 0, sizeof b.arrived);
     memset(b.gen, 0, sizeof b.gen);
     b.live = b.n, b.cur = -1, b.parked = false;
-    b.progress = b.seen = 0, b.idle = b.spins = 0, b.park_at = SPIN_ROUNDS * (long)b.n;
+    b.progress = b.seen = 0, b.spins = 0;
     for (size_t i = 0; i < (size_t)b.n; i++) {
         Fiber &f = b.f[i];
         f.stack = stack_of(b.stacks, i);
@@ -220,7 +215,7 @@ void prepare(Block &b)
         f.tid = uint3{ (unsigned)(i % b.dim.x), (unsigned)(i / b.dim.x % b.dim.y), (unsigned)(i / ((size_t)b.dim.x * b.dim.y)) };
         f.open.clear();
         f.groups.clear();
-        f.sp = NULL;
+        f.sp = NULL, f.wait = NULL;
 #ifdef EMU_ASAN
         __asan_unpoison_memory_region(f.stack, STACK); /* the last frames of the fiber before */
 #endif
@@ -248,14 +243,13 @@ void unprepare(Block &b)
 
 void bar_sync(int id, int count)
 {
-    uint64_t gen = B->gen[id];
-    if (++B->arrived[id] == count) {
-        B->arrived[id] = 0;
-        B->gen[id]++;
-        B->progress++;
-    } else {
-        while (B->gen[id] == gen) yield();
+    if (++B->arrived[id] < count) {
+        wait(&B->gen[id], false);
+        return;
     }
+    B->arrived[id] = 0;
+    B->gen[id]++;
+    B->progress++;
 }
 
 static Meet &meet_of(uint32_t mask)
@@ -271,9 +265,8 @@ unsigned char (*collect(kind k, uint32_t mask, const void *v, size_t size, void 
 {
     uint32_t me = 1u << F->lane;
     if (!(mask & me)) die("a lane calls a warp collective with a mask that leaves it out");
-    Meet    &w = meet_of(mask);
-    uint64_t gen = w.gen;
-    int      p = (int)(gen & 1);
+    Meet &w = meet_of(mask);
+    int   p = (int)(w.gen & 1);
     if (!w.arrived[p])
         w.kind = k;
     else if (w.kind != k)
@@ -281,17 +274,16 @@ unsigned char (*collect(kind k, uint32_t mask, const void *v, size_t size, void 
     if (w.arrived[p] & me) die("a lane arrives twice at a collective");
     memcpy(w.slot[p][F->lane], v, size);
     w.arrived[p] |= me;
-    if (w.arrived[p] == mask) {
+    if (w.arrived[p] != mask) {
+        wait(&w.gen, true);
+    } else {
         if (last) last(w.slot[p]);
         w.arrived[p ^ 1] = 0;
         w.gen++;
         B->progress++;
-    } else {
-        while (w.gen == gen) yield_warp();
     }
     return w.slot[p];
 }
-
 } // namespace emu
 
 /* ---------------------------------------------------------------- barriers with a vote */

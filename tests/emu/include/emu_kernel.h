@@ -45,6 +45,8 @@ struct Fiber {
     bool                              done, waited; /* waited: has called pdl_wait */
     uint3                             tid;
     int                               lin, lane, warp;
+    const uint64_t                   *wait; /* it cannot go on before *wait differs from wait_gen; NULL: it can */
+    uint64_t                          wait_gen;
     std::vector<CpAsync>              open;
     std::vector<std::vector<CpAsync>> groups;
 };
@@ -57,11 +59,11 @@ struct Block {
     std::vector<int>             order;
     int                          arrived[BARRIERS];
     uint64_t                     gen[BARRIERS];
-    unsigned char               *dyn;                  /* dynamic shared memory, exact size */
-    uint64_t                     progress, seen;       /* seen: progress when idle and spins began to count */
-    long                         idle, spins, park_at; /* switches and calls of spin() since a thread last got on */
-    bool                         parked;               /* all it can do is wait for another block or rank */
-    std::vector<unsigned char>   statics;              /* of a parked block: its __shared__ variables */
+    unsigned char               *dyn;            /* dynamic shared memory, exact size */
+    uint64_t                     progress, seen; /* seen: progress when spins began to count */
+    long                         spins;          /* calls of spin() since a thread last got on */
+    bool                         parked;         /* all it can do is wait for another block or rank */
+    std::vector<unsigned char>   statics;        /* of a parked block: its __shared__ variables */
     char                        *stacks;
     const std::function<void()> *body;
 };

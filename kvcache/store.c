@@ -431,6 +431,7 @@ static void answer(struct kv_store *s, struct task *t)
     }
 }
 
+bool kv_store_paused(const struct kv_store *s) { return paused(s); }
 bool kv_store_recovering(const struct kv_store *s) { return s->stats.recovering; }
 
 void kv_store_turn(struct kv_store *s)
@@ -454,7 +455,7 @@ bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place
     if (i == NONE || s->entry[i].state != ENTRY_READY) return false;
     uint32_t segment = (uint32_t)i / s->g.n_record;
     s->segment[segment].value++;
-    *place_out = (struct kv_place){ segment, (uint32_t)i % s->g.n_record, s->entry[i].gen };
+    *place_out = (struct kv_place){ segment, (uint32_t)i % s->g.n_record, s->entry[i].gen, s->segment[segment].seq };
     return true;
 }
 
@@ -511,7 +512,7 @@ enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_
     if (st) return st;
     uint32_t id = place_id(s, (uint32_t)s->open, g->n_used);
     insert(s, id, key, r->payload, ENTRY_WRITING);
-    *place_out = (struct kv_place){ (uint32_t)s->open, g->n_used, s->entry[id].gen };
+    *place_out = (struct kv_place){ (uint32_t)s->open, g->n_used, s->entry[id].gen, g->seq };
     g->n_used++, g->n_pinned++, s->n_writing++;
     s->stats.n_write++;
     return ST_OK;

@@ -34,7 +34,7 @@ void kv_store_close(struct kv_store *s);
 /* Where a block lies. gen changes when the place is given to another. */
 struct kv_place {
     uint32_t segment, index;
-    uint64_t gen;
+    uint64_t gen, seq; /* seq: that a record read from there bears */
 };
 bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out); /* counts as a use */
 /* Posts the read of the record into a host slot (record-sized); completion by xfer_poll with this cookie. The place is pinned
@@ -49,6 +49,7 @@ enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_
                            uint64_t cookie, struct kv_place *place_out);
 void        kv_store_write_done(struct kv_store *s, struct kv_place place, enum status st);
 
+bool kv_store_paused(const struct kv_store *s);     /* writes are refused for a while */
 bool kv_store_recovering(const struct kv_store *s); /* what lies in the folder is not all known yet: turns go on finding it */
 /* Takes what the thread has found, made or removed; pauses and resumes. Cheap when there is nothing. */
 void kv_store_turn(struct kv_store *s);

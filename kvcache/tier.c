@@ -83,7 +83,7 @@ int32_t slot_take(struct kv_tiers *t, const struct kv_key *key)
 {
     if (t->free == SLOT_NONE) {
         int32_t v = victim(t);
-        if (v == SLOT_NONE) return SLOT_NONE;
+        if (v == SLOT_NONE || (t->closing && !t->slot[v].store)) return SLOT_NONE; /* closing: it is to be kept, not made room of */
         slot_drop(t, v);
         t->stats.tier[KV_TIER_HOST].evicted++;
     }
@@ -362,19 +362,8 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     if (!t) return;
     t->closing = true;
     if (t->slab) {
-        uint64_t end = t->cfg.clock() + flush_us;
-        while (t->cfg.n_store && down_offered(t) && t->cfg.clock() < end) /* what ended just now is on its way to the host */
-            if (!kv_tiers_turn(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
-        for (int32_t i = t->newest; i != SLOT_NONE && t->cfg.n_store && t->cfg.clock() < end;) {
-            kv_tiers_turn(t);
-            int32_t older = t->slot[i].older; /* writing changes no order */
-            if (t->slot[i].store || t->slot[i].readers || down_write_one(t, i))
-                i = older;
-            else
-                nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
-            if (i != SLOT_NONE && t->slot[i].state != SLOT_READY) i = t->newest;
-        }
         up_close(t);
+        drain(t, t->cfg.clock() + flush_us);
         down_close(t);
         while (kv_tiers_busy(t))
             if (!kv_tiers_turn(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);

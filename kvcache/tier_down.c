@@ -63,6 +63,7 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
                               .digest_mode = XFER_DIGEST_MAKE,
                               .cookie = flight_cookie(t, f) };
         if (f->slot == SLOT_NONE || xfer_post(t->cfg.xfer, &j, NULL)) {
+            if (f->slot == SLOT_NONE && t->closing) return flight_free(t, f), false; /* when a store has taken one */
             if (f->slot != SLOT_NONE) slot_drop(t, f->slot);
             flight_free(t, f);
             o->giving_up = true; /* the host is full of what is in use: nothing below has a place either */
@@ -95,7 +96,7 @@ void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
 
 /* ---- to the stores */
 
-static uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key) /* by key: all servers of a folder agree, none is favoured */
+uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key) /* by key: all servers of a folder agree, none is favoured */
 {
     uint32_t h;
     memcpy(&h, key->b + 28, 4);

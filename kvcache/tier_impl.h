@@ -95,7 +95,7 @@ uint32_t                     sketch_get(const struct kv_tiers *t, const struct k
 int                          store_of(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out); /* which one; -1: none */
 
 /* Running sequences need what loads and offers hold of the device. */
-static inline bool tiers_short(const struct kv_tiers *t) { return kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; }
+static inline bool tiers_short(const struct kv_tiers *t) { return !t->closing && kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; }
 
 /* The key of a block that is in the device's tree; KV_NONE: of the root. */
 struct kv_key                 tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block);
@@ -106,12 +106,15 @@ static inline const uint32_t *tier_ids(const struct kv_tiers *t, uint32_t block)
 }
 
 /* tier_down.c */
-void down_turn(struct kv_tiers *t);
-void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void down_close(struct kv_tiers *t);
-bool down_offered(const struct kv_tiers *t);           /* a path is on its way down */
-bool down_write_one(struct kv_tiers *t, int32_t slot); /* to a store; false: not now */
+void     down_turn(struct kv_tiers *t);
+void     down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void     down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void     down_close(struct kv_tiers *t);
+bool     down_offered(const struct kv_tiers *t);                        /* a path is on its way down */
+bool     down_write_one(struct kv_tiers *t, int32_t slot);              /* to a store; false: not now */
+uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key); /* the one that a block is written to */
+/* tier_drain.c: what only the device or the host holds goes to the stores, until end_us */
+void drain(struct kv_tiers *t, uint64_t end_us);
 /* tier_up.c */
 void up_turn(struct kv_tiers *t);
 void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);

@@ -153,10 +153,10 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
 }
 
 /* What the record must be, said by the tokens themselves. */
-static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page)
+static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page, uint64_t seq)
 {
     return kv_record_check(page, &t->cfg.key, &t->fingerprint, &l->key[k], l->ids + (l->first + k) * t->cfg.block_tokens,
-                           t->cfg.block_tokens, t->cfg.block_bytes, KV_SEQ_ANY);
+                           t->cfg.block_tokens, t->cfg.block_bytes, seq);
 }
 
 static void load_turn(struct kv_tiers *t, struct load *l)
@@ -168,7 +168,7 @@ static void load_turn(struct kv_tiers *t, struct load *l)
         if (slot == SLOT_NONE) {
             read_in(t, l, k);
         } else if (t->slot[slot].state == SLOT_READY) {
-            enum kv_doubt d = doubt(t, l, k, slot_page(t, slot));
+            enum kv_doubt d = doubt(t, l, k, slot_page(t, slot), KV_SEQ_ANY); /* the host has no seq */
             if (d == KV_SURE && !t->slot[slot].doomed) {
                 copy_up(t, l, k, slot);
             } else {
@@ -201,7 +201,7 @@ void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
     enum kv_doubt why = d->st == ST_INVALID ? KV_DOUBT_PAYLOAD : KV_SURE;
     CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_READING);
     l->n_flight--;
-    if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(t, f->slot));
+    if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(t, f->slot), f->place.seq);
     kv_store_read_done(t->store[f->store], f->place, why != KV_SURE || d->st == ST_IO);
     if (d->st == ST_OK && why == KV_SURE) {
         slot_ready(t, f->slot, kv_record_of(slot_page(t, f->slot))->payload);

@@ -269,15 +269,17 @@ def the_tool_sees_what_is_there(w):
 def what_ended_just_now_survives_a_restart(w):
     args = [*BASE, "--kv-host-gib", "0.012", *w.store()]  # the device has room for all of it
     shutil.rmtree(os.path.join(w.folder, "kv"))
-    w.expect(900)
+    w.expect(900), w.expect(903)
     s = start(w, *args)
     for _ in range(2):
         ask(w, s, 900)
+    ask(w, s, 903)  # once: only the device holds it
     s.stop()
     s = start(w, *args)
     try:
         settle(s, "the store read back", lambda: metric(s, "spillway:kv_tier_blocks", 'tier="nvme"') > 0)
         assert ask(w, s, 900)[2] > 300
+        assert ask(w, s, 903)[2] > 300
     finally:
         s.stop()
 

@@ -161,7 +161,7 @@ static inline enum status world_get(struct store_world *w, uint32_t n)
     if (st) return st;
     st = world_wait(w).st;
     block_ids(n, ids);
-    if (st == ST_OK && kv_record_check(slot, &w->dk, &w->fingerprint, &key, ids, TOKENS, PAYLOAD, KV_SEQ_ANY)) st = ST_INVALID;
+    if (st == ST_OK && kv_record_check(slot, &w->dk, &w->fingerprint, &key, ids, TOKENS, PAYLOAD, place.seq)) st = ST_INVALID;
     kv_store_read_done(w->s, place, st != ST_OK);
     for (uint32_t i = 0; st == ST_OK && i < PAYLOAD; i++) assert_int_equal(slot[KV_RECORD_HEAD + i], block_byte(n, i));
     return st;

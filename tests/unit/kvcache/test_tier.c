@@ -452,6 +452,55 @@ static void a_restart_finds_prefixes_in_the_store(void **state)
     close_world(&w, true);
 }
 
+/* Asked for once, on a device with room for it: only the device holds it when the server ends, and the host holds less at a time. */
+static void what_only_the_device_holds_is_kept_at_the_end(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_world(&w, 5, true);
+    for (int i = 0; i < 100; i++) turn(&w, 1000), usleep(500);
+    for (uint32_t family = 1; family <= 3; family++) {
+        ask_for(&u, family, 60, 100);
+        while (!try_admit(&w, &u)) turn(&w, 10), usleep(100);
+        kv_seq_release(w.kv, &u.s); /* no offer: it was not worth it yet */
+    }
+    struct kv_tiers_stats st;
+    kv_tiers_stats(w.t, &st);
+    assert_int_equal(st.tier[KV_TIER_HOST].n_block, 0);
+    kv_tiers_close(w.t, 3600000000u);
+    kv_evict_all(w.kv);
+    open_tiers(&w, 1);
+    for (int i = 0; i < 100; i++) turn(&w, 1), usleep(500);
+    for (uint32_t family = 1; family <= 3; family++) {
+        ask_for(&u, family, 60, 100000);
+        for (int i = 0; !try_admit(&w, &u); i++) {
+            assert_true(i < 20000);
+            turn(&w, 10), usleep(100);
+        }
+        assert_int_equal(u.n_hit, 56);
+        assert_int_equal(u.want.n_store, 56);
+        finish_user(&w, &u);
+        for (int k = 0; k < 20; k++) turn(&w, 10), usleep(100);
+    }
+    close_world(&w, true);
+}
+
+static void a_paused_store_is_not_waited_for_at_the_end(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_world(&w, 6, true);
+    nftw(w.dir, rm_one, 8, FTW_DEPTH | FTW_PHYS); /* no file can be made any more */
+    for (int i = 0; i < 1000 && !kv_store_paused(w.t->store[0]); i++) turn(&w, 10), usleep(500);
+    assert_true(kv_store_paused(w.t->store[0]));
+    run_alone(&w, 1, 60, &u);
+    kv_tiers_close(w.t, 3600000000u); /* an hour of a clock that stands */
+    open_tiers(&w, 1);
+    close_world(&w, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +510,8 @@ int main(void)
         cmocka_unit_test(two_prompts_wait_for_one_load),
         cmocka_unit_test(damage_on_the_host_is_doubted),
         cmocka_unit_test(a_restart_finds_prefixes_in_the_store),
+        cmocka_unit_test(what_only_the_device_holds_is_kept_at_the_end),
+        cmocka_unit_test(a_paused_store_is_not_waited_for_at_the_end),
         cmocka_unit_test(F5_a_storm_over_the_host_serves_no_wrong_block),
         cmocka_unit_test(a_storm_over_host_and_store_serves_no_wrong_block),
     };

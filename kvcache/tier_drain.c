@@ -1,0 +1,104 @@
+/* tier_drain: at the end of a server's life, what would be lost with its memory goes to the stores while there is time: first what
+ * the host holds, newest first; then what the device alone holds, most used first. A store that is paused is not waited for. */
+#include "kvcache/tier_impl.h"
+#include <stdlib.h>
+#include <time.h>
+
+static bool store_takes(const struct kv_tiers *t, int32_t slot) { return !kv_store_paused(t->store[store_for(t, &t->slot[slot].key)]); }
+static bool any_takes(const struct kv_tiers *t)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < t->cfg.n_store; i++) any |= !kv_store_paused(t->store[i]);
+    return any;
+}
+static bool go_on(const struct kv_tiers *t, uint64_t end_us) { return t->cfg.clock() < end_us && any_takes(t); }
+static void turn(struct kv_tiers *t)
+{
+    if (!kv_tiers_turn(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+}
+
+/* Slots that no store holds, newest first; enough: so many that a store holds in a row are the end of those that are new. */
+static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough)
+{
+    uint32_t        held = 0;
+    struct kv_place place;
+    for (int32_t i = t->newest; i != SLOT_NONE && held < enough && go_on(t, end_us);) {
+        struct host_slot *s = &t->slot[i];
+        int               have = s->store ? s->store - 1 : store_of(t, &s->key, &place);
+        held = have >= 0 ? held + 1 : 0;
+        if (have >= 0) s->store = (uint8_t)(have + 1);
+        if (have >= 0 || s->readers || s->doomed || !store_takes(t, i) || down_write_one(t, i))
+            i = s->older; /* writing changes no order */
+        else
+            turn(t);
+        if (i != SLOT_NONE && t->slot[i].state != SLOT_READY) i = t->newest, held = 0;
+    }
+}
+
+struct leaf {
+    uint32_t block, n_use;
+    uint64_t use;
+};
+static int most_used(const void *pa, const void *pb)
+{
+    const struct leaf *a = pa, *b = pb;
+    if (a->n_use != b->n_use) return a->n_use < b->n_use ? 1 : -1;
+    return (a->use < b->use) - (a->use > b->use);
+}
+
+/* The path to a leaf of the device's tree is offered like that of a sequence that ends. false: all offers are out. */
+static bool offer_path(struct kv_tiers *t, uint32_t leaf)
+{
+    const struct kv_radix *tree = &t->cfg.kv->tree;
+    uint32_t               bt = t->cfg.block_tokens, n = 0, *ids = t->load[0].ids; /* loads have ended */
+    struct kv_seq          s;
+    for (uint32_t b = leaf; b != KV_NONE; b = tree->node[b].parent) n++;
+    uint32_t at = n;
+    for (uint32_t b = leaf; b != KV_NONE; b = tree->node[b].parent)
+        for (uint32_t i = bt, *to = ids + (size_t)--at * bt; i-- > 0;) to[i] = tier_ids(t, b)[i];
+    if (kv_seq_open(t->cfg.kv, tree->node[leaf].salt, &s)) return false;
+    uint64_t dropped = t->stats.n_dropped;
+    kv_seq_match(t->cfg.kv, &s, ids, n * bt + 1);
+    kv_tiers_offer(t, &s, n * bt);
+    kv_seq_release(t->cfg.kv, &s);
+    bool ok = t->stats.n_dropped == dropped;
+    t->stats.n_dropped = dropped;
+    return ok;
+}
+
+static void flush_device(struct kv_tiers *t, uint64_t end_us)
+{
+    const struct kv_radix *tree = &t->cfg.kv->tree;
+    struct leaf           *leaf = calloc(t->cfg.n_block, sizeof *leaf);
+    uint32_t               n = 0;
+    for (uint32_t b = 0; leaf && b < t->cfg.n_block; b++) {
+        if (!tree->node[b].gen || tree->node[b].n_child) continue;
+        struct kv_key key = tier_key(t, tree->node[b].salt, b);
+        leaf[n++] = (struct leaf){ b, sketch_get(t, &key), tree->node[b].use };
+    }
+    if (n) qsort(leaf, n, sizeof *leaf, most_used);
+    for (uint32_t i = 0; i < n && go_on(t, end_us);) {
+        if (offer_path(t, leaf[i].block))
+            i++;
+        else
+            turn(t);
+        flush_host(t, end_us, 64);
+    }
+    free(leaf);
+}
+
+void drain(struct kv_tiers *t, uint64_t end_us)
+{
+    if (!t->cfg.n_store) return;
+    while (down_offered(t) && go_on(t, end_us)) { /* what ended just now is on its way to the host */
+        turn(t);
+        flush_host(t, end_us, 64);
+    }
+    flush_host(t, end_us, UINT32_MAX);
+    flush_device(t, end_us);
+    while (down_offered(t) && go_on(t, end_us)) {
+        turn(t);
+        flush_host(t, end_us, 64);
+    }
+    flush_host(t, end_us, 64);
+}

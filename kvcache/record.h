@@ -3,6 +3,7 @@
 #pragma once
 #include "kvcache/ident.h"
 #include "transfer/digest.h"
+#include "transfer/seal.h"
 
 enum { KV_RECORD_HEAD = 4096, KV_RECORD_VERSION = 1, KV_RECORD_TOKENS_MAX = 256 };
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <openssl/crypto.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -88,15 +89,32 @@ struct kv_store {
     uint32_t          n_learnt;
     struct store_row *seal_row, *scan_row;
     void             *seal_buffer, *scan_buffer;
+    struct seal_key  *key;    /* [n_segment + 1] of sealed files; the last is of the file that is scanned; NULL: plain */
+    struct sealer    *sealer; /* the thread's */
     bool              direct; /* the thread's, then read by the owner behind an answer */
 };
 
 /* ---- the thread: what may block */
 
+/* For the file of a segment; i n_segment: the one that is scanned. NULL: plain. */
+static const struct store_crypt *crypt_of(const struct kv_store *s, uint32_t i, struct store_crypt *c)
+{
+    if (!s->key) return NULL;
+    *c = (struct store_crypt){ s->cfg.secret, s->sealer, s->key + i };
+    return c;
+}
+
 static void task_make(struct kv_store *s, struct task *t)
 {
-    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &s->direct, &t->fd,
-                            &t->error);
+    struct store_crypt c;
+    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens,
+                            crypt_of(s, (uint32_t)t->segment, &c), &s->direct, &t->fd, &t->error);
+}
+
+static void task_seal(struct kv_store *s, struct task *t)
+{
+    struct store_crypt c;
+    t->st = store_footer_write(t->fd, &s->g, t->seq, t->row, t->n, crypt_of(s, (uint32_t)t->segment, &c), s->seal_buffer, &t->error);
 }
 
 static void task_remove(struct kv_store *s, struct task *t)
@@ -127,8 +145,7 @@ static bool scan_give(struct kv_store *s, struct task *t)
         } else { /* the owner's other wishes do not wait for the recovery */
             if (back->kind == TASK_MAKE) task_make(s, back);
             if (back->kind == TASK_REMOVE) task_remove(s, back);
-            if (back->kind == TASK_SEAL)
-                back->st = store_footer_write(back->fd, &s->g, back->seq, back->row, back->n, s->seal_buffer, &back->error);
+            if (back->kind == TASK_SEAL) task_seal(s, back);
             CHECK(ring_push(&s->answer, back));
         }
     }
@@ -138,13 +155,15 @@ static bool scan_give(struct kv_store *s, struct task *t)
 /* Newest first: what was written last is likely wanted first. */
 static void scan(struct kv_store *s, const uint64_t *seq, uint32_t n)
 {
-    struct task *t = &s->scan_task;
+    struct task              *t = &s->scan_task;
+    struct store_crypt        crypt;
+    const struct store_crypt *c = crypt_of(s, s->n_segment, &crypt);
     for (uint32_t i = n; i-- > 0 && !atomic_load(&s->stop);) {
         *t = (struct task){ .kind = TASK_SCAN, .segment = NONE, .seq = seq[i], .fd = -1, .row = s->scan_row };
         bool direct = s->direct;
-        t->st = store_file_open(s->dir, t->seq, &s->g, &s->cfg.fingerprint, false, &direct, &t->fd);
+        t->st = store_file_open(s->dir, t->seq, &s->g, &s->cfg.fingerprint, false, c, &direct, &t->fd);
         if (t->st == ST_OK)
-            t->st = store_file_scan(t->fd, &s->g, t->seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens,
+            t->st = store_file_scan(t->fd, &s->g, t->seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens, c,
                                     s->scan_buffer, t->row, &t->n, &t->from_footer);
         if (t->st || t->n == 0) { /* torn, foreign, of another version, or prepared and never written: its room is ours */
             t->foreign = true, t->n = 0;
@@ -197,7 +216,7 @@ static void *store_main(void *arg)
         switch (t->kind) {
         case TASK_MAKE: task_make(s, t); break;
         case TASK_REMOVE: task_remove(s, t); break;
-        case TASK_SEAL: t->st = store_footer_write(t->fd, &s->g, t->seq, t->row, t->n, s->seal_buffer, &t->error); break;
+        case TASK_SEAL: task_seal(s, t); break;
         case TASK_SCAN:
         case TASK_SCANNED: continue;
         }
@@ -323,11 +342,12 @@ static void prepare(struct kv_store *s)
 static bool adopt(struct kv_store *s, struct segment *g, int fd)
 {
     struct xfer_seg x = { .kind = XFER_FILE, .fd = fd, .direct = s->direct, .bytes = s->g.segment_bytes };
+    if (s->key) x.seal = &s->key[g - s->segment];
     g->fd = fd;
     return xfer_seg_add(s->cfg.xfer, &x, &g->xfer) == ST_OK;
 }
 
-static void seal_open(struct kv_store *s)
+static void footer_open(struct kv_store *s)
 {
     struct segment *g = &s->segment[s->open];
     if (s->seal_out || g->n_pinned || g->n_used == 0) return;
@@ -366,8 +386,10 @@ static void answer_scan(struct kv_store *s, struct task *t)
 {
     if (t->seq >= s->next_seq) s->next_seq = t->seq + 1;
     uint32_t i = t->foreign || s->n_file >= s->n_segment ? s->n_segment : find_state(s, SEG_FREE);
+    if (i < s->n_segment && s->key) s->key[i] = s->key[s->n_segment];
     if (t->foreign) {
         s->stats.n_foreign_segments += t->st != ST_OK;
+        s->stats.n_locked_segments += t->st == ST_INVALID;
     } else if (i == s->n_segment || !adopt(s, &s->segment[i], t->fd)) { /* a smaller cap than before: the oldest go */
         char name[32];
         store_name(name, sizeof name, t->seq);
@@ -414,6 +436,7 @@ static void answer(struct kv_store *s, struct task *t)
     case TASK_REMOVE:
         s->task_out = false;
         g->state = SEG_FREE;
+        if (s->key) OPENSSL_cleanse(&s->key[t->segment], sizeof *s->key);
         s->n_file--;
         if (t->st) pause_writes(s, t->st, "removing a file");
         break;
@@ -427,6 +450,12 @@ static void answer(struct kv_store *s, struct task *t)
         s->stats.recovering = false;
         LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours", s->cfg.dir, s->n_entry,
                  s->n_file, s->stats.n_foreign_segments);
+        if (s->stats.n_locked_segments && s->cfg.ephemeral)
+            LOG_INFO("kv: %s: %" PRIu64 " segments were of an earlier start's key, which is gone", s->cfg.dir, s->stats.n_locked_segments);
+        else if (s->stats.n_locked_segments)
+            LOG_WARN("kv: %s: %" PRIu64
+                     " segments were sealed under another key, or not as asked for, and are removed: their blocks are misses",
+                     s->cfg.dir, s->stats.n_locked_segments);
         break;
     }
 }
@@ -438,7 +467,7 @@ void kv_store_turn(struct kv_store *s)
 {
     for (struct task *t; (t = ring_pop(&s->answer));) answer(s, t);
     if (s->learning) learn(s);
-    if (s->open != NONE && s->segment[s->open].n_used == s->g.n_record) seal_open(s);
+    if (s->open != NONE && s->segment[s->open].n_used == s->g.n_record) footer_open(s);
     if (s->open == NONE && s->spare != NONE) {
         s->open = s->spare;
         s->spare = NONE;
@@ -506,6 +535,7 @@ enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_
                           .src_off = host_off,
                           .dst_off = store_record_off(&s->g, g->n_used),
                           .bytes = (uint32_t)s->g.record_bytes,
+                          .skip = KV_RECORD_HEAD,
                           .prio = XFER_STORE,
                           .cookie = cookie };
     enum status     st = xfer_post(s->cfg.xfer, &j, NULL);
@@ -569,7 +599,12 @@ static enum status take_memory(struct kv_store *s)
     s->scan_buffer = aligned_alloc(STORE_PAGE, store_footer_bytes(&s->g));
     if (!s->segment || !s->entry || !s->bucket || !s->seal_row || !s->scan_row || !s->seal_buffer || !s->scan_buffer) return ST_NOMEM;
     memset(s->bucket, 0xff, s->n_bucket * sizeof *s->bucket); /* NONE */
-    enum status st = ring_init(&s->todo, 8);
+    enum status st = ST_OK;
+    if (s->cfg.secret) {
+        s->key = seal_take((s->n_segment + 1) * sizeof *s->key);
+        st = s->key ? seal_open(&s->sealer) : ST_NOMEM;
+    }
+    if (!st) st = ring_init(&s->todo, 8);
     return st ? st : ring_init(&s->answer, 8);
 }
 
@@ -617,7 +652,7 @@ void kv_store_close(struct kv_store *s)
 {
     if (!s) return;
     if (s->started) {
-        if (s->open != NONE && !s->stats.recovering) seal_open(s);
+        if (s->open != NONE && !s->stats.recovering && !s->cfg.ephemeral) footer_open(s);
         while (s->seal_out || s->task_out) {
             struct task *t = ring_pop(&s->answer);
             if (t)
@@ -638,7 +673,8 @@ void kv_store_close(struct kv_store *s)
         close(g->fd);
         char name[32];
         store_name(name, sizeof name, g->seq);
-        if (g->state == SEG_SPARE || (g->state == SEG_OPEN && g->n_used == 0)) unlinkat(s->dir, name, 0); /* nothing in it */
+        if (s->cfg.ephemeral || g->state == SEG_SPARE || (g->state == SEG_OPEN && g->n_used == 0))
+            unlinkat(s->dir, name, 0); /* nothing in it */
     }
     if (s->todo.fd >= 0) ring_free(&s->todo);
     if (s->answer.fd >= 0) ring_free(&s->answer);
@@ -647,6 +683,8 @@ void kv_store_close(struct kv_store *s)
     free(s->segment), free(s->entry), free(s->bucket);
     free(s->seal_row), free(s->scan_row);
     free(s->seal_buffer), free(s->scan_buffer);
+    seal_close(s->sealer);
+    if (s->key) seal_give(s->key, (s->n_segment + 1) * sizeof *s->key);
     free(s);
 }
 

@@ -8,6 +8,7 @@
  * record's digests. At open the thread reads footers, and heads where a footer is missing, and the owner learns them by and by in
  * store_turn: a server serves meanwhile. Segments of another fingerprint or version are removed within the budget.
  * The cap is never exceeded by one byte: files are preallocated whole, header and footer included.
+ * With a secret every file is sealed (transfer/seal.h): heads, payloads and footers; files of another secret, and plain ones, are removed.
  * A write that fails (ENOSPC, EIO, EROFS) pauses writing; it is tried again by itself after a while, longer each time. */
 #pragma once
 #include "kvcache/record.h"
@@ -15,16 +16,18 @@
 
 struct kv_store;
 struct kv_store_cfg {
-    const char       *dir;
-    uint64_t          cap_bytes, segment_bytes; /* segment_bytes 0: 256 MiB, less where the cap is small */
-    uint64_t          payload_bytes;
-    uint32_t          block_tokens;
-    struct kv_key     fingerprint;
-    struct digest_key key;
-    struct xfer      *xfer;
-    bool              read_only; /* tools: no lock, nothing is changed */
-    uint32_t          retry_us;  /* first pause after a failed write; 0: 1 s */
-    uint64_t (*clock)(void);     /* NULL: the monotonic clock */
+    const char          *dir;
+    uint64_t             cap_bytes, segment_bytes; /* segment_bytes 0: 256 MiB, less where the cap is small */
+    uint64_t             payload_bytes;
+    uint32_t             block_tokens;
+    struct kv_key        fingerprint;
+    struct digest_key    key;
+    struct xfer         *xfer;
+    bool                 read_only; /* tools: no lock, nothing is changed */
+    const unsigned char *secret;    /* [SEAL_SECRET], lives as long as the store; NULL: plain files */
+    bool                 ephemeral; /* the secret is this boot's: nothing is kept at the end */
+    uint32_t             retry_us;  /* first pause after a failed write; 0: 1 s */
+    uint64_t (*clock)(void);        /* NULL: the monotonic clock */
 };
 /* err: one line. ST_CONFIG: locked by another server, not a folder, cap below two segments; ST_IO. */
 enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes);
@@ -55,8 +58,9 @@ bool kv_store_recovering(const struct kv_store *s); /* what lies in the folder i
 void kv_store_turn(struct kv_store *s);
 
 struct kv_store_stats {
-    uint64_t    n_record, n_segment, used_bytes, cap_bytes; /* used: preallocated on disk */
-    uint64_t    n_write, n_read, n_evicted, n_lost_records, n_recovered, n_foreign_segments, n_pauses;
+    uint64_t n_record, n_segment, used_bytes, cap_bytes; /* used: preallocated on disk */
+    uint64_t n_write, n_read, n_evicted, n_lost_records, n_recovered, n_foreign_segments, n_locked_segments,
+        n_pauses; /* locked: of another secret */
     bool        recovering, paused;
     enum status last_error;
 };

@@ -1,7 +1,9 @@
 #include "kvcache/store_file.h"
+#include "base/check.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <openssl/rand.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,15 +15,20 @@ struct header {
     unsigned char magic[8];
     uint32_t      version, block_tokens;
     uint64_t      seq, record_bytes, segment_bytes, payload_bytes;
-    uint32_t      n_record, zero;
+    uint32_t      n_record, sealed; /* sealed: 0, or 1: AES-256-GCM as in transfer/seal.h */
     struct kv_key fingerprint;
-    uint64_t      sum; /* of everything before it */
+    unsigned char random[32];
+    unsigned char check[SEAL_TAG]; /* sealed: the tag of nothing, under the key that all before it makes */
+    uint64_t      sum;             /* of everything before it */
 };
 struct trailer {
     unsigned char magic[8];
     uint32_t      version, n;
-    uint64_t      seq, rows_sum, sum;
+    uint64_t      seq, rows_sum; /* rows_sum: of the rows as they lie there */
+    unsigned char tag[SEAL_TAG]; /* sealed: of the rows, bound to what stands before it */
+    uint64_t      sum;
 };
+enum { PART_FOOTER = 2, PART_CHECK = 3 }; /* beside a blob's two */
 static const unsigned char HEADER[8] = { 'S', 'P', 'W', 'K', 'V', 'S', 'E', 'G' };
 static const unsigned char TRAILER[8] = { 'S', 'P', 'W', 'K', 'V', 'F', 'T', 'R' };
 
@@ -94,10 +101,31 @@ static int reserve(int fd, uint64_t bytes)
     return ftruncate(fd, (off_t)bytes) ? errno : 0;
 }
 
+/* ---- seals */
+
+static void header_key(const struct header *h, const struct store_crypt *c)
+{
+    seal_key_make(c->secret, h, offsetof(struct header, check), c->key);
+}
+static void header_seal(struct header *h, const struct store_crypt *c)
+{
+    h->sealed = 1;
+    CHECK(RAND_bytes(h->random, sizeof h->random) == 1); /* no key without it */
+    header_key(h, c);
+    seal_piece(c->sealer, c->key, 0, PART_CHECK, NULL, 0, NULL, 0, NULL, h->check);
+}
+/* Whether the file is of the kind that crypt says, and of its secret. Sets the key. */
+static bool header_opens(const struct header *h, const struct store_crypt *c)
+{
+    if (!c || !h->sealed) return !c && !h->sealed;
+    header_key(h, c);
+    return seal_piece_open(c->sealer, c->key, 0, PART_CHECK, NULL, 0, NULL, 0, NULL, h->check);
+}
+
 /* ---- segments */
 
 enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, uint64_t payload_bytes,
-                            uint32_t block_tokens, bool *direct, int *fd_out, int *error_out)
+                            uint32_t block_tokens, const struct store_crypt *crypt, bool *direct, int *fd_out, int *error_out)
 {
     char name[32];
     store_name(name, sizeof name, seq);
@@ -119,6 +147,7 @@ enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *
         h->version = STORE_VERSION, h->block_tokens = block_tokens, h->seq = seq;
         h->record_bytes = g->record_bytes, h->segment_bytes = g->segment_bytes, h->payload_bytes = payload_bytes, h->n_record = g->n_record;
         h->fingerprint = *fingerprint;
+        if (crypt) header_seal(h, crypt);
         h->sum = XXH3_64bits(h, offsetof(struct header, sum));
         st = all_written(fd, page, STORE_PAGE, 0, error_out);
     }
@@ -152,7 +181,7 @@ static int open_header(int dir, uint64_t seq, int flags, bool *direct, struct he
 }
 
 enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
-                            bool *direct, int *fd_out)
+                            const struct store_crypt *crypt, bool *direct, int *fd_out)
 {
     struct header h;
     int           fd = open_header(dir, seq, read_only ? O_RDONLY : O_RDWR, direct, &h);
@@ -162,17 +191,22 @@ enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *
         close(fd);
         return ST_CONFIG;
     }
+    if (!header_opens(&h, crypt)) {
+        close(fd);
+        return ST_INVALID;
+    }
     *fd_out = fd;
     return ST_OK;
 }
 
-enum status store_file_about(int dir, uint64_t seq, struct store_about *about_out, int *fd_out)
+enum status store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out)
 {
     struct header h;
     bool          direct = false;
     int           fd = open_header(dir, seq, O_RDONLY, &direct, &h);
     if (fd < 0) return ST_NOT_FOUND;
-    *about_out = (struct store_about){ .g = { h.record_bytes, h.segment_bytes, h.n_record },
+    *about_out = (struct store_about){ .sealed = h.sealed,
+                                       .g = { h.record_bytes, h.segment_bytes, h.n_record },
                                        .fingerprint = h.fingerprint,
                                        .payload_bytes = h.payload_bytes,
                                        .block_tokens = h.block_tokens };
@@ -180,6 +214,10 @@ enum status store_file_about(int dir, uint64_t seq, struct store_about *about_ou
     if (g.record_bytes != h.record_bytes || g.n_record != h.n_record || h.block_tokens > KV_RECORD_TOKENS_MAX) { /* a header that lies */
         close(fd);
         return ST_NOT_FOUND;
+    }
+    if (h.sealed && !(crypt && header_opens(&h, crypt))) {
+        close(fd);
+        return ST_INVALID;
     }
     *fd_out = fd;
     return ST_OK;
@@ -189,8 +227,8 @@ uint64_t store_footer_bytes(const struct store_geometry *g) { return (rows_pages
 
 static uint64_t footer_off(const struct store_geometry *g) { return g->segment_bytes - store_footer_bytes(g); }
 
-enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n, void *buffer,
-                               int *error_out)
+enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n,
+                               const struct store_crypt *crypt, void *buffer, int *error_out)
 {
     uint64_t bytes = store_footer_bytes(g);
     memset(buffer, 0, bytes);
@@ -198,13 +236,16 @@ enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t 
     struct trailer *t = (struct trailer *)(void *)((char *)buffer + bytes - STORE_PAGE);
     memcpy(t->magic, TRAILER, sizeof TRAILER);
     t->version = STORE_VERSION, t->n = n, t->seq = seq;
+    if (crypt)
+        seal_piece(crypt->sealer, crypt->key, footer_off(g), PART_FOOTER, t, offsetof(struct trailer, rows_sum), buffer, n * sizeof *row,
+                   buffer, t->tag);
     t->rows_sum = XXH3_64bits(buffer, n * sizeof *row);
     t->sum = XXH3_64bits(t, offsetof(struct trailer, sum));
     return all_written(fd, buffer, bytes, footer_off(g), error_out);
 }
 
-static bool footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, void *buffer, struct store_row *row,
-                        uint32_t *n_out)
+static bool footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, const struct store_crypt *crypt,
+                        void *buffer, struct store_row *row, uint32_t *n_out)
 {
     uint64_t bytes = store_footer_bytes(g);
     if (!all_read(fd, buffer, bytes, footer_off(g))) return false;
@@ -212,6 +253,9 @@ static bool footer_read(int fd, const struct store_geometry *g, uint64_t seq, ui
     memcpy(&t, (char *)buffer + bytes - STORE_PAGE, sizeof t);
     if (memcmp(t.magic, TRAILER, sizeof TRAILER) || t.version != STORE_VERSION || t.seq != seq || t.n > g->n_record ||
         t.sum != XXH3_64bits(&t, offsetof(struct trailer, sum)) || t.rows_sum != XXH3_64bits(buffer, t.n * sizeof *row))
+        return false;
+    if (crypt && !seal_piece_open(crypt->sealer, crypt->key, footer_off(g), PART_FOOTER, &t, offsetof(struct trailer, rows_sum), buffer,
+                                  t.n * sizeof *row, buffer, t.tag))
         return false;
     memcpy(row, buffer, t.n * sizeof *row);
     for (uint32_t i = 0; i < t.n; i++)
@@ -221,14 +265,15 @@ static bool footer_read(int fd, const struct store_geometry *g, uint64_t seq, ui
 }
 
 enum status store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
-                            const struct digest_key *dk, uint64_t payload_bytes, uint32_t block_tokens, void *buffer, struct store_row *row,
-                            uint32_t *n_out, bool *from_footer_out)
+                            const struct digest_key *dk, uint64_t payload_bytes, uint32_t block_tokens, const struct store_crypt *crypt,
+                            void *buffer, struct store_row *row, uint32_t *n_out, bool *from_footer_out)
 {
     *n_out = 0;
-    *from_footer_out = footer_read(fd, g, seq, block_tokens, buffer, row, n_out);
+    *from_footer_out = footer_read(fd, g, seq, block_tokens, crypt, buffer, row, n_out);
     if (*from_footer_out) return ST_OK;
     for (uint32_t i = 0; i < g->n_record; i++) {
         if (!all_read(fd, buffer, STORE_PAGE, store_record_off(g, i))) return ST_IO;
+        if (crypt && !seal_head_open(crypt->sealer, crypt->key, store_record_off(g, i), buffer, KV_RECORD_HEAD)) continue;
         if (kv_record_check(buffer, dk, fingerprint, NULL, NULL, block_tokens, payload_bytes, seq)) continue;
         const struct kv_record *r = kv_record_of(buffer);
         row[(*n_out)++] = (struct store_row){ .key = r->key, .payload = r->payload, .index = i, .block_tokens = block_tokens };

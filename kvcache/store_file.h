@@ -3,7 +3,14 @@
 #pragma once
 #include "kvcache/record.h"
 
-enum { STORE_PAGE = 4096, STORE_VERSION = 1 };
+enum { STORE_PAGE = 4096, STORE_VERSION = 2 };
+
+/* What a sealed store's files are made and read with. Everywhere below: NULL, the files are plain. */
+struct store_crypt {
+    const unsigned char *secret; /* [SEAL_SECRET] */
+    struct sealer       *sealer; /* the calling thread's */
+    struct seal_key     *key;    /* of the file in hand: set by make and open, in memory of seal_take */
+};
 
 struct store_geometry {
     uint64_t record_bytes, segment_bytes; /* segment_bytes: of a file, header and footer included */
@@ -24,25 +31,29 @@ _Static_assert(sizeof(struct store_row) == 64, "rows of a footer");
 void store_name(char *out, size_t bytes, uint64_t seq); /* "seg-0000000000000001.kv" */
 bool store_seq_of(const char *name, uint64_t *seq_out); /* false: not a segment's name */
 
-/* Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on ST_IO / ST_TOO_LARGE. */
+/* All of them: crypt NULL for a plain file.
+ * Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on ST_IO / ST_TOO_LARGE. */
 enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, uint64_t payload_bytes,
-                            uint32_t block_tokens, bool *direct, int *fd_out, int *error_out);
-/* Opens an existing one. ST_NOT_FOUND: no segment of ours (another version, torn header); ST_CONFIG: of another fingerprint or geometry. */
+                            uint32_t block_tokens, const struct store_crypt *crypt, bool *direct, int *fd_out, int *error_out);
+/* Opens an existing one. ST_NOT_FOUND: no segment of ours (another version, torn header); ST_CONFIG: of another fingerprint or geometry;
+ * ST_INVALID: sealed under another key, or sealed where plain ones are, or the other way round. */
 enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
-                            bool *direct, int *fd_out);
-/* What the header of a segment says of it, for tools that know nothing else; opened for reading. ST_NOT_FOUND: no segment of ours. */
+                            const struct store_crypt *crypt, bool *direct, int *fd_out);
+/* What the header of a segment says of it, for tools that know nothing else; opened for reading. ST_NOT_FOUND: no segment of ours;
+ * ST_INVALID: sealed, and crypt is NULL or has another secret; about_out is set all the same. For a plain file crypt is not looked at. */
 struct store_about {
+    bool                  sealed;
     struct store_geometry g;
     struct kv_key         fingerprint;
     uint64_t              payload_bytes;
     uint32_t              block_tokens;
 };
-enum status store_file_about(int dir, uint64_t seq, struct store_about *about_out, int *fd_out);
+enum status store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out);
 /* The footer; buffer [store_footer_bytes] aligned to a page. row[n]: of records that are whole. */
 uint64_t    store_footer_bytes(const struct store_geometry *g);
-enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n, void *buffer,
-                               int *error_out);
+enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n,
+                               const struct store_crypt *crypt, void *buffer, int *error_out);
 /* What a segment holds: from its footer, or from the heads of its records (from_footer_out false). row [g->n_record]. */
 enum status store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
-                            const struct digest_key *dk, uint64_t payload_bytes, uint32_t block_tokens, void *buffer, struct store_row *row,
-                            uint32_t *n_out, bool *from_footer_out);
+                            const struct digest_key *dk, uint64_t payload_bytes, uint32_t block_tokens, const struct store_crypt *crypt,
+                            void *buffer, struct store_row *row, uint32_t *n_out, bool *from_footer_out);

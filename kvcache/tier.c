@@ -293,6 +293,8 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
                                    .fingerprint = t->fingerprint,
                                    .key = cfg->key,
                                    .xfer = cfg->xfer,
+                                   .secret = cfg->secret,
+                                   .ephemeral = cfg->ephemeral,
                                    .clock = t->cfg.clock };
         if ((st = kv_store_open(&sc, &t->store[i], err, err_bytes))) goto fail;
     }

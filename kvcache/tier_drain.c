@@ -89,7 +89,7 @@ static void flush_device(struct kv_tiers *t, uint64_t end_us)
 
 void drain(struct kv_tiers *t, uint64_t end_us)
 {
-    if (!t->cfg.n_store) return;
+    if (!t->cfg.n_store || t->cfg.ephemeral) return;
     while (down_offered(t) && go_on(t, end_us)) { /* what ended just now is on its way to the host */
         turn(t);
         flush_host(t, end_us, 64);

@@ -16,6 +16,7 @@ struct boot_tiers {
     struct xfer        *xfer;
     struct kv_tiers_cfg cfg;
     char                dir[KV_STORES_MAX][512];
+    unsigned char      *secret; /* [SEAL_SECRET] or NULL */
 };
 
 static int fail(struct boot *b, int code, const char *what)
@@ -94,6 +95,24 @@ static int read_key(struct boot *b, const char *path, struct digest_key *k)
     return 0;
 }
 
+/* The secret of --kv-encrypt or --kv-encrypt-key-file. */
+static int take_secret(struct boot *b, struct boot_tiers *t)
+{
+    const struct config *c = b->cfg;
+    char                 why[400];
+    t->secret = seal_take(SEAL_SECRET);
+    if (!t->secret) return fail(b, EXIT_SOFTWARE, "no memory for the key of the KV tiers");
+    if (!*c->kv_encrypt_key_file) {
+        seal_secret_random(t->secret);
+        t->cfg.ephemeral = true;
+    } else if (seal_secret_read(c->kv_encrypt_key_file, t->secret, why, sizeof why)) {
+        snprintf(b->err, sizeof b->err, "--kv-encrypt-key-file: %s", why);
+        return EXIT_CONFIG;
+    }
+    t->cfg.secret = t->secret;
+    return 0;
+}
+
 static int plan_stores(struct boot *b, struct boot_tiers *t)
 {
     const struct str_list *l = &b->cfg->kv_nvme;
@@ -129,6 +148,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
         return EXIT_CONFIG;
     }
     int code = plan_stores(b, t);
+    if (!code && (c->kv_encrypt || *c->kv_encrypt_key_file)) code = take_secret(b, t);
     if (!code && *c->kv_mac_key_file) code = read_key(b, c->kv_mac_key_file, &t->cfg.key);
     if (!code) code = hash_model(b, t->cfg.ident.model);
     if (code) return code;
@@ -140,6 +160,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     struct xfer_cfg   xc = { .jobs_max = 2048, .key = t->cfg.key };
     enum status       st = xfer_create(&xc, &t->xfer);
     struct xfer_lane *lane[2] = { lane_dev_create(), lane_nvme_create(32, 4, false) };
+    if (!st && t->secret && lane[1]) st = lane_nvme_seals(lane[1], (uint32_t)kv_record_bytes(t->cfg.block_bytes));
     for (int i = 0; i < 2; i++)
         if (!st) st = lane[i] ? xfer_lane_add(t->xfer, lane[i]) : ST_NOMEM;
     struct xfer_seg seg = { .kind = XFER_DEVICE, .base = pool, .bytes = pool_bytes };
@@ -151,8 +172,11 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     }
     t->cfg.xfer = t->xfer;
     *tiers_out = &t->cfg;
-    LOG_INFO("kv: host tier %.2f GiB, %u store%s, blocks of %" PRIu64 " KiB%s", c->kv_host_gib, t->cfg.n_store,
-             t->cfg.n_store == 1 ? "" : "s", t->cfg.block_bytes >> 10, t->cfg.key.mac ? ", with a MAC" : "");
+    LOG_INFO("kv: host tier %.2f GiB, %u store%s, blocks of %" PRIu64 " KiB%s%s", c->kv_host_gib, t->cfg.n_store,
+             t->cfg.n_store == 1 ? "" : "s", t->cfg.block_bytes >> 10, t->cfg.key.mac ? ", with a MAC" : "",
+             !t->secret         ? ""
+             : t->cfg.ephemeral ? ", encrypted under a key of this start"
+                                : ", encrypted under the key file");
     return 0;
 }
 
@@ -160,5 +184,6 @@ void boot_tiers_free(struct boot *b)
 {
     if (!b->tiers) return;
     xfer_free(b->tiers->xfer);
+    seal_give(b->tiers->secret, SEAL_SECRET);
     free(b->tiers);
 }

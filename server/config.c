@@ -50,6 +50,8 @@ static const struct opt options[] = {
     { NULL, "enable-prefix-caching", OPT_BOOL, AT(prefix_caching), "true", 0, 0, NULL, "reuse the KV of common prefixes" },
     { NULL, "kv-host-gib", OPT_NUM, AT(kv_host_gib), "0", 0, 1e6, "GIB", "host memory for KV blocks that leave the device, taken at start; 0: no tiers" },
     { NULL, "kv-nvme", OPT_LIST, AT(kv_nvme), "", 0, 0, "DIR:GIB", "folder for KV blocks below the host and its share of the disk; survives restarts; repeatable" },
+    { NULL, "kv-encrypt", OPT_BOOL, AT(kv_encrypt), "false", 0, 0, NULL, "encrypt blocks in folders (AES-256-GCM) under a key of this start: by design none survives a restart" },
+    { NULL, "kv-encrypt-key-file", OPT_STR, AT(kv_encrypt_key_file), "", 0, 0, "FILE", "the same under the key in FILE, 32 bytes or 64 hex digits: blocks survive restarts with that key" },
     { NULL, "kv-mac-key-file", OPT_STR, AT(kv_mac_key_file), "", 0, 0, "FILE", "secret of 16 bytes or more: blocks outside the device carry a MAC, not a checksum" },
     { NULL, "enable-priority", OPT_BOOL, AT(priority), "false", 0, 0, NULL, "honour \"priority\" in requests; lower runs earlier" },
     { NULL, "clamp-max-tokens", OPT_BOOL, AT(clamp_max_tokens), "false", 0, 0, NULL, "cut max_tokens to the room left instead of a 400" },

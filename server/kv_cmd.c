@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,15 +17,20 @@ static const char USAGE[] =
     "usage: spillway kv ls DIR [--blocks]     segments of a --kv-nvme folder, and with --blocks every record\n"
     "       spillway kv verify DIR            reads every record and checks it; exit 1 when one is in doubt\n"
     "       spillway kv gc DIR [--all]        removes segments that hold nothing sound, or all of them; not while a server runs\n"
-    "  --mac-key-file FILE                    the secret of --kv-mac-key-file, where one was used\n";
+    "  --mac-key-file FILE                    the secret of --kv-mac-key-file, where one was used\n"
+    "  --encrypt-key-file FILE                the key of --kv-encrypt-key-file, where one was used; of sealed files without it\n"
+    "                                         nothing but the header can be said\n";
 
 struct kv_opts {
-    const char       *verb, *dir;
-    bool              blocks, all;
-    struct digest_key key;
+    const char        *verb, *dir;
+    bool               blocks, all;
+    struct digest_key  key;
+    unsigned char      secret[SEAL_SECRET];
+    struct seal_key    file_key;
+    struct store_crypt crypt; /* secret NULL: none was given */
 };
 struct kv_counts {
-    uint64_t n_segment, n_foreign, n_block, n_doubt, n_removed, bytes;
+    uint64_t n_segment, n_foreign, n_block, n_doubt, n_removed, n_locked, bytes;
 };
 
 static int complain(const char *what, const char *value)
@@ -44,6 +50,14 @@ static int read_secret(struct kv_opts *o, const char *path)
     return digest_key_init(&o->key, text, (size_t)n, 0) ? complain("--mac-key-file needs at least 16 bytes", "") : 0;
 }
 
+static int read_encrypt_key(struct kv_opts *o, const char *path)
+{
+    char why[400];
+    if (seal_secret_read(path, o->secret, why, sizeof why)) return complain("--encrypt-key-file", why);
+    o->crypt = (struct store_crypt){ .secret = o->secret, .key = &o->file_key };
+    return seal_open(&o->crypt.sealer) ? EXIT_SOFTWARE : 0;
+}
+
 static int parse(struct kv_opts *o, int argc, char **argv)
 {
     *o = (struct kv_opts){ .verb = NULL };
@@ -55,6 +69,8 @@ static int parse(struct kv_opts *o, int argc, char **argv)
             o->all = true;
         else if (!strcmp(argv[i], "--mac-key-file") && i + 1 < argc)
             code = read_secret(o, argv[++i]);
+        else if (!strcmp(argv[i], "--encrypt-key-file") && i + 1 < argc)
+            code = read_encrypt_key(o, argv[++i]);
         else if (*argv[i] == '-')
             code = complain("no such option", argv[i]);
         else if (!o->verb)
@@ -81,6 +97,7 @@ static enum kv_doubt look(const struct kv_opts *o, const struct store_about *a, 
         if (n <= 0) return KV_DOUBT_PAYLOAD;
         at += (uint64_t)n;
     }
+    if (a->sealed && !seal_blob_open(o->crypt.sealer, o->crypt.key, off, page, KV_RECORD_HEAD, a->g.record_bytes)) return KV_DOUBT_PAYLOAD;
     enum kv_doubt d = kv_record_check(page, &o->key, &a->fingerprint, &row->key, NULL, a->block_tokens, a->payload_bytes, seq);
     if (d) return d;
     struct digest sum = digest_of(&o->key, page + KV_RECORD_HEAD, a->payload_bytes);
@@ -110,7 +127,14 @@ static int segment(const struct kv_opts *o, int dir, uint64_t seq, struct kv_cou
     uint32_t           n = 0, sound = 0;
     bool               footer = false;
     store_name(name, sizeof name, seq);
-    if (store_file_about(dir, seq, &a, &fd)) {
+    enum status st = store_file_about(dir, seq, o->crypt.secret ? &o->crypt : NULL, &a, &fd);
+    if (st == ST_INVALID) {
+        c->n_locked++;
+        printf("%s  sealed, %s\n", name, o->crypt.secret ? "not under this key" : "and no --encrypt-key-file was given");
+        if (!strcmp(o->verb, "gc") && o->all) c->n_removed += unlinkat(dir, name, 0) == 0;
+        return 0;
+    }
+    if (st) {
         c->n_foreign++;
         printf("%s  no segment of this version\n", name);
         if (!strcmp(o->verb, "gc")) c->n_removed += unlinkat(dir, name, 0) == 0;
@@ -120,13 +144,15 @@ static int segment(const struct kv_opts *o, int dir, uint64_t seq, struct kv_cou
     unsigned char    *page = aligned_alloc(4096, a.g.record_bytes);
     void             *buffer = aligned_alloc(4096, store_footer_bytes(&a.g));
     bool              ok = row && page && buffer;
-    if (ok) ok = !store_file_scan(fd, &a.g, seq, &a.fingerprint, &o->key, a.payload_bytes, a.block_tokens, buffer, row, &n, &footer);
+    if (ok)
+        ok = !store_file_scan(fd, &a.g, seq, &a.fingerprint, &o->key, a.payload_bytes, a.block_tokens, a.sealed ? &o->crypt : NULL, buffer,
+                              row, &n, &footer);
     bool deep = strcmp(o->verb, "ls") != 0;
     if (ok) {
         printf("%s  model ", name);
         for (int i = 0; i < 6; i++) printf("%02x", a.fingerprint.b[i]);
-        printf("  %u of %u blocks, %u tokens and %" PRIu64 " KiB each, %s\n", n, a.g.n_record, a.block_tokens, a.payload_bytes >> 10,
-               footer ? "sealed" : "open or torn");
+        printf("  %u of %u blocks, %u tokens and %" PRIu64 " KiB each, %s%s\n", n, a.g.n_record, a.block_tokens, a.payload_bytes >> 10,
+               footer ? "sealed" : "open or torn", a.sealed ? ", encrypted" : "");
     }
     for (uint32_t i = 0; ok && i < n && (deep || o->blocks); i++) {
         enum kv_doubt d = look(o, &a, fd, seq, &row[i], page);
@@ -175,8 +201,12 @@ int kv_main(int argc, char **argv)
     }
     printf("%" PRIu64 " segments, %" PRIu64 " blocks, %.2f GiB", c.n_segment, c.n_block, (double)c.bytes / (1 << 30));
     if (c.n_foreign) printf(", %" PRIu64 " files that are no segments of this version", c.n_foreign);
+    if (c.n_locked) printf(", %" PRIu64 " files that no key was given for", c.n_locked);
     if (strcmp(o.verb, "ls")) printf(", %" PRIu64 " blocks in doubt", c.n_doubt);
     if (!strcmp(o.verb, "gc")) printf(", %" PRIu64 " files removed", c.n_removed);
     printf("\n");
-    return code ? code : !strcmp(o.verb, "verify") && c.n_doubt ? 1 : 0;
+    bool verify = !strcmp(o.verb, "verify");
+    seal_close(o.crypt.sealer);
+    OPENSSL_cleanse(&o, sizeof o);
+    return code ? code : verify && (c.n_doubt || c.n_locked) ? 1 : 0;
 }

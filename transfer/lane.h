@@ -16,6 +16,7 @@ struct xfer_item {
     _Atomic bool      canceled;
     uint64_t          ticket, post_us, begin_us;
     uint32_t          left, tried; /* for the lane: bytes still to move, attempts */
+    unsigned char    *bounce;      /* for the lane: what is written instead of the host's bytes; NULL: those */
     struct xfer_done  done;
 };
 
@@ -55,3 +56,5 @@ struct device;
 struct xfer_lane *lane_dev_create(void);
 /* HOST <-> FILE. io_uring where the kernel allows it, else positioned reads and writes by n_thread threads; the reason is logged once. */
 struct xfer_lane *lane_nvme_create(uint32_t depth, uint32_t n_thread, bool no_uring);
+/* Before it is added: files may be sealed, blobs of at most so many bytes; takes the memory in which they are. ST_NOMEM. */
+enum status lane_nvme_seals(struct xfer_lane *lane, uint32_t bytes);

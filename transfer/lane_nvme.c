@@ -13,21 +13,28 @@
 #include <liburing.h>
 #endif
 
-enum { TRIES_MAX = 16, DEPTH_MAX = 64, THREADS_MAX = 16 };
+enum { TRIES_MAX = 16, DEPTH_MAX = 64, THREADS_MAX = 16, BOUNCES = 8 }; /* BOUNCES: sealed blobs on their way at a time */
 
 struct lane_nvme {
     struct xfer_lane lane; /* first */
     struct lane_ops  ops;
     uint32_t         n_thread;
     bool             no_uring, uring;
+    /* sealed files: the host keeps its bytes, the file gets a copy. What waits for a bounce stands in line. */
+    uint32_t       bounce_bytes;
+    unsigned char *bounces, *bounce[BOUNCES];
+    uint32_t       n_bounce;
+    struct list    in_line;
+    struct sealer *sealer; /* the lane's thread */
 #ifdef WITH_URING
     struct io_uring ring;
 #endif
     /* the pool */
-    struct ring  todo[THREADS_MAX], done;
-    pthread_t    thread[THREADS_MAX];
-    uint32_t     n_started, turn;
-    _Atomic bool stop;
+    struct ring    todo[THREADS_MAX], done;
+    pthread_t      thread[THREADS_MAX];
+    struct sealer *pool_sealer[THREADS_MAX];
+    uint32_t       n_started, turn;
+    _Atomic bool   stop;
     struct pool_arg {
         struct lane_nvme *l;
         uint32_t          index;
@@ -47,6 +54,7 @@ static int            file_of(const struct xfer_item *it) { return is_write(it) 
 static uint64_t       file_off(const struct xfer_item *it) { return is_write(it) ? it->job.dst_off : it->job.src_off; }
 static unsigned char *host_of(const struct xfer_item *it)
 {
+    if (it->bounce) return it->bounce;
     return is_write(it) ? it->src.base + it->job.src_off : it->dst.base + it->job.dst_off;
 }
 
@@ -77,10 +85,17 @@ static bool nvme_goes_on(struct xfer_item *it, int64_t n, enum status *st_out)
     return it->left > 0;
 }
 
-static enum status nvme_end(struct xfer_item *it, enum status st)
+static enum status nvme_end(struct sealer *s, struct xfer_item *it, enum status st)
 {
-    if (st) return st;
-    return is_write(it) || lane_digest(it, host_of(it)) ? ST_OK : ST_INVALID;
+    if (st || is_write(it)) return st;
+    if (it->src.seal && !seal_blob_open(s, it->src.seal, it->job.src_off, host_of(it), it->job.skip, it->job.bytes)) return ST_INVALID;
+    return lane_digest(it, host_of(it)) ? ST_OK : ST_INVALID;
+}
+
+static void nvme_seal(struct sealer *s, struct xfer_item *it, unsigned char *bounce)
+{
+    seal_blob(s, it->dst.seal, it->job.dst_off, host_of(it), it->job.skip, it->job.bytes, bounce);
+    it->bounce = bounce;
 }
 
 /* ---- threads */
@@ -98,6 +113,8 @@ static void *pool_main(void *arg)
     struct pool_arg  *a = arg;
     struct lane_nvme *l = a->l;
     struct ring      *todo = &l->todo[a->index];
+    unsigned char    *bounce = l->bounces ? l->bounces + (size_t)a->index * l->bounce_bytes : NULL; /* of its own */
+    struct sealer    *sealer = l->pool_sealer[a->index];
     while (!atomic_load(&l->stop)) {
         struct xfer_item *it = ring_pop(todo);
         if (!it) {
@@ -105,8 +122,9 @@ static void *pool_main(void *arg)
             continue;
         }
         enum status st;
+        if (is_write(it) && it->dst.seal) nvme_seal(sealer, it, bounce);
         while (nvme_goes_on(it, nvme_io(it), &st)) continue;
-        it->done.st = nvme_end(it, st);
+        it->done.st = nvme_end(sealer, it, st);
         CHECK(ring_push(&l->done, it));
     }
     return NULL;
@@ -116,7 +134,7 @@ static enum status pool_open(struct lane_nvme *l)
 {
     enum status st = ring_init(&l->done, DEPTH_MAX);
     for (uint32_t i = 0; i < l->n_thread && !st; i++) {
-        if ((st = ring_init(&l->todo[i], DEPTH_MAX))) break;
+        if ((st = ring_init(&l->todo[i], DEPTH_MAX)) || (l->bounces && (st = seal_open(&l->pool_sealer[i])))) break;
         l->arg[i] = (struct pool_arg){ l, i };
         if (!(st = thread_start(&l->thread[i], THREAD_XFER, "file", pool_main, &l->arg[i]))) l->n_started++;
     }
@@ -130,7 +148,7 @@ static void pool_close(struct lane_nvme *l)
         ring_wake(&l->todo[i]);
         pthread_join(l->thread[i], NULL);
     }
-    for (uint32_t i = 0; i < l->n_thread; i++) ring_free(&l->todo[i]);
+    for (uint32_t i = 0; i < l->n_thread; i++) ring_free(&l->todo[i]), seal_close(l->pool_sealer[i]);
     ring_free(&l->done);
 }
 
@@ -159,6 +177,19 @@ static void uring_put(struct lane_nvme *l, struct xfer_item *it)
     io_uring_sqe_set_data(sqe, it);
 }
 
+/* Seals what stands in line as long as there are bounces. true: something was put. */
+static bool uring_line(struct lane_nvme *l)
+{
+    bool any = false;
+    for (; l->n_bounce && !list_empty(&l->in_line); any = true) {
+        struct xfer_item *it = LIST_ENTRY(l->in_line.next, struct xfer_item, link);
+        list_del(&it->link);
+        nvme_seal(l->sealer, it, l->bounce[--l->n_bounce]);
+        uring_put(l, it);
+    }
+    return any;
+}
+
 static void uring_reap(struct lane_nvme *l, bool wait)
 {
     struct io_uring_cqe *cqe;
@@ -173,10 +204,11 @@ static void uring_reap(struct lane_nvme *l, bool wait)
             uring_put(l, it);
             more = true;
         } else {
-            lane_done(it, nvme_end(it, st));
+            if (it->bounce) l->bounce[l->n_bounce++] = it->bounce;
+            lane_done(it, nvme_end(l->sealer, it, st));
         }
     }
-    if (more) io_uring_submit(&l->ring);
+    if (uring_line(l) || more) io_uring_submit(&l->ring);
 }
 
 static int uring_open(struct lane_nvme *l)
@@ -205,7 +237,7 @@ static enum status nvme_open(struct xfer_lane *lane)
     struct lane_nvme *l = nvme_of(lane);
     int               error = uring_open(l);
     l->uring = error == 0;
-    if (l->uring) return ST_OK;
+    if (l->uring) return l->bounces ? seal_open(&l->sealer) : ST_OK;
     LOG_INFO("xfer: no io_uring (%s), files are read and written by %u threads", l->no_uring ? "off by option" : strerror(-error),
              l->n_thread);
     return pool_open(l);
@@ -219,7 +251,12 @@ static void nvme_begin(struct xfer_lane *lane, struct xfer_item **item, uint32_t
             lane_done(item[i], ST_INVALID);
             continue;
         }
+        CHECK(!item[i]->dst.seal || item[i]->job.bytes <= l->bounce_bytes);
 #ifdef WITH_URING
+        if (l->uring && item[i]->dst.seal) {
+            list_add_tail(&l->in_line, &item[i]->link);
+            continue;
+        }
         if (l->uring) {
             uring_put(l, item[i]);
             continue;
@@ -228,7 +265,9 @@ static void nvme_begin(struct xfer_lane *lane, struct xfer_item **item, uint32_t
         CHECK(ring_push(&l->todo[l->turn++ % l->n_started], item[i]));
     }
 #ifdef WITH_URING
-    if (l->uring) io_uring_submit(&l->ring);
+    if (!l->uring) return;
+    uring_line(l);
+    io_uring_submit(&l->ring);
 #endif
 }
 
@@ -250,13 +289,30 @@ static void nvme_close(struct xfer_lane *lane)
 #ifdef WITH_URING
     if (l->uring) {
         io_uring_queue_exit(&l->ring);
+        seal_close(l->sealer);
         return;
     }
 #endif
     pool_close(l);
 }
 
-static void nvme_free(struct xfer_lane *lane) { free(lane); }
+static void nvme_free(struct xfer_lane *lane)
+{
+    free(nvme_of(lane)->bounces);
+    free(lane);
+}
+
+enum status lane_nvme_seals(struct xfer_lane *lane, uint32_t bytes)
+{
+    struct lane_nvme *l = nvme_of(lane);
+    uint32_t          n = l->n_thread > BOUNCES ? l->n_thread : BOUNCES;
+    l->bounce_bytes = (bytes + 4095) / 4096 * 4096;
+    l->bounces = aligned_alloc(4096, (size_t)n * l->bounce_bytes);
+    if (!l->bounces) return ST_NOMEM;
+    memset(l->bounces, 0, (size_t)n * l->bounce_bytes); /* taken now, not when it is first needed */
+    for (; l->n_bounce < BOUNCES; l->n_bounce++) l->bounce[l->n_bounce] = l->bounces + (size_t)l->n_bounce * l->bounce_bytes;
+    return ST_OK;
+}
 
 struct xfer_lane *lane_nvme_create(uint32_t depth, uint32_t n_thread, bool no_uring)
 {
@@ -273,6 +329,7 @@ struct xfer_lane *lane_nvme_create(uint32_t depth, uint32_t n_thread, bool no_ur
     l->n_thread = n_thread && n_thread < THREADS_MAX ? n_thread : 4;
     l->no_uring = no_uring;
     l->done.fd = -1;
+    list_init(&l->in_line);
     lane_init(&l->lane, &l->ops);
     return &l->lane;
 }

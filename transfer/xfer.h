@@ -10,6 +10,7 @@
 #pragma once
 #include "base/status.h"
 #include "transfer/digest.h"
+#include "transfer/seal.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,7 +30,10 @@ struct xfer_seg {
     int            fd;     /* FILE; stays open until xfer_seg_drop has returned */
     bool           direct; /* FILE: opened with O_DIRECT: places, lengths and memory are multiples of 4096 */
     uint64_t       bytes;
-    void          *owner; /* DEVICE: whose memory, for the lane; FILE etc.: free */
+    /* FILE: what is written there is sealed, what is read is opened, on the lane's thread, as a blob whose head is the job's skip; what
+     * does not open is ST_INVALID. NULL: plain. Outlives the segment's jobs. */
+    const struct seal_key *seal;
+    void                  *owner; /* DEVICE: whose memory, for the lane; FILE etc.: free */
 };
 struct xfer_job {
     uint32_t         src, dst; /* segments */

@@ -285,6 +285,58 @@ def what_ended_just_now_survives_a_restart(w):
 
 
 @test
+def an_encrypted_folder_tells_nothing_and_opens_by_its_key(w):
+    import struct
+    import subprocess
+
+    folder = os.path.join(w.folder, "kv")
+    shutil.rmtree(folder, ignore_errors=True)
+    keys = [os.path.join(w.folder, n) for n in ("key-a", "key-b")]
+    for k in keys:
+        with open(k, "wb") as f:
+            f.write(os.urandom(32).hex().encode() + b"\n" if k.endswith("a") else os.urandom(32))
+
+    def run(args, least, most=None):
+        s = start(w, *SMALL, *w.store(), *args)
+        time.sleep(0.3)
+        hits = sum(ask(w, s, k)[2] for _ in range(2) for k in range(18))
+        doubts = metric(s, "spillway:kv_verify_failures_total")
+        s.stop()
+        assert doubts == 0 and hits >= least and (most is None or hits <= most), (args, hits, doubts)
+
+    run(["--kv-encrypt-key-file", keys[0]], 0)
+    data = b"".join(open(f, "rb").read() for f in segments(w))
+    assert len(data) > 1 << 20
+    for k in (0, 3, 6):
+        for i in (0, 160):
+            assert struct.pack("<16I", *w.prompt(k)[i : i + 16]) not in data, "token ids lie there to be read"
+    run(["--kv-encrypt-key-file", keys[0]], 1000)
+
+    def kv(*args):
+        return subprocess.run([os.environ["SPILLWAY"], "kv", *args], capture_output=True, text=True)
+
+    assert kv("verify", folder, "--encrypt-key-file", keys[0]).returncode == 0
+    r = kv("verify", folder, "--encrypt-key-file", keys[1])
+    assert r.returncode == 1 and "not under this key" in r.stdout, r
+    assert kv("ls", folder).returncode == 0 and "no --encrypt-key-file was given" in kv("ls", folder).stdout
+    with open(segments(w)[0], "r+b") as h:
+        h.seek(4096 + 4096 + 100)
+        b = h.read(1)
+        h.seek(4096 + 4096 + 100)
+        h.write(bytes([b[0] ^ 1]))
+    assert "in doubt: payload" in kv("verify", folder, "--encrypt-key-file", keys[0]).stdout
+    s = start(w, *SMALL, *w.store(), "--kv-encrypt-key-file", keys[1])
+    settle(s, "one line about the key", lambda: "sealed under another key" in s.tail(50))
+    assert sum(ask(w, s, k)[2] for k in range(6)) == 0
+    s.stop()
+    run(["--kv-encrypt"], 0)
+    assert not segments(w), "a key that is gone keeps no file"
+    from harness import Server
+    bad = Server(*SMALL, *w.store(), "--kv-encrypt-key-file", os.path.join(w.folder, "none"), wait=False)
+    assert bad.proc.wait(20) == 78 and "--kv-encrypt-key-file" in bad.tail()
+
+
+@test
 def one_server_a_folder(w):
     from harness import Server
     s = start(w, *SMALL, *w.store())

@@ -22,12 +22,15 @@ struct store_world {
     struct kv_key     fingerprint;
     struct digest_key dk;
     uint64_t          cap;
+    unsigned char     secret[SEAL_SECRET];
+    bool              sealed, ephemeral;
     char              err[300];
 };
 
 static uint64_t        world_us; /* 0: the real clock */
 static inline uint64_t world_clock(void) { return world_us ? world_us : clock_us(); }
 
+static bool        world_no_uring;
 static inline void world_make(struct store_world *w)
 {
     struct xfer_cfg xc = { .jobs_max = 64 };
@@ -36,7 +39,9 @@ static inline void world_make(struct store_world *w)
     digest_key_init(&w->dk, NULL, 0, 99);
     xc.key = w->dk;
     assert_int_equal(xfer_create(&xc, &w->x), ST_OK);
-    assert_int_equal(xfer_lane_add(w->x, lane_nvme_create(8, 2, false)), ST_OK);
+    struct xfer_lane *lane = lane_nvme_create(8, 2, world_no_uring);
+    assert_int_equal(lane_nvme_seals(lane, RECORD), ST_OK);
+    assert_int_equal(xfer_lane_add(w->x, lane), ST_OK);
     assert_int_equal(posix_memalign((void **)&w->slab, 4096, SLOTS * RECORD), 0);
     memset(w->slab, 0, SLOTS * RECORD);
     assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w->slab, .bytes = SLOTS * RECORD }, &w->seg), ST_OK);
@@ -56,6 +61,8 @@ static inline enum status world_open(struct store_world *w)
                               .key = w->dk,
                               .xfer = w->x,
                               .retry_us = 1000,
+                              .secret = w->sealed ? w->secret : NULL,
+                              .ephemeral = w->ephemeral,
                               .clock = world_clock };
     return kv_store_open(&c, &w->s, w->err, sizeof w->err);
 }

@@ -139,12 +139,12 @@ static void after_a_crash_whole_records_are_found(void **state)
 }
 
 /* Every file cut at, or one byte changed at, many places: what is served is right, what is not is a miss, and the start never fails. */
-static void damage_is_a_miss(void **state)
+static void damage(bool sealed)
 {
-    (void)state;
     struct store_world w;
-    uint32_t           n_doubt, lost = 0, cuts = 0;
+    uint32_t           n_doubt, lost = 0, cuts = 0, n_round = sealed ? 30 : 120;
     world_make(&w);
+    w.sealed = sealed;
     if (world_open(&w)) fail_msg("%s", w.err);
     world_ready(&w, true);
     for (uint32_t n = 0; n < 14; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
@@ -159,10 +159,10 @@ static void damage_is_a_miss(void **state)
     unsigned char *whole = malloc((size_t)f.st_size);
     assert_int_equal(pread(fd, whole, (size_t)f.st_size, 0), f.st_size);
     close(fd);
-    for (uint32_t i = 0; i < 120; i++) {
+    for (uint32_t i = 0; i < n_round; i++) {
         fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
         assert_int_equal(pwrite(fd, whole, (size_t)f.st_size, 0), f.st_size);
-        uint64_t at = (uint64_t)i * 7919 * 512 % (uint64_t)f.st_size;
+        uint64_t at = (uint64_t)i * 7919 * 512 * (120 / n_round) % (uint64_t)f.st_size;
         if (i % 3 == 0) {
             assert_int_equal(ftruncate(fd, (off_t)at), 0);
             cuts++;
@@ -179,10 +179,90 @@ static void damage_is_a_miss(void **state)
         kv_store_close(w.s);
         w.s = NULL;
     }
-    assert_true(lost > 30 && cuts == 40);
+    assert_true(lost > n_round / 4 && cuts == n_round / 3);
     free(whole);
     world_free(&w);
 }
+
+static void damage_is_a_miss(void **state) { (void)state, damage(false); }
+static void damage_to_what_is_sealed_is_a_miss(void **state) { (void)state, damage(true); }
+
+/* Nothing of a sealed folder says what a block holds, and only its key opens it. */
+static void sealed(bool no_uring)
+{
+    struct store_world w;
+    uint32_t           n_doubt, ids[TOKENS];
+    world_no_uring = no_uring;
+    world_make(&w);
+    world_no_uring = false;
+    w.sealed = true, w.secret[5] = 77;
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    for (uint32_t n = 0; n < 40; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
+    assert_int_equal(count_hits(&w, 40, &n_doubt), 40);
+    kv_store_close(w.s);
+    for (uint64_t seq = 1; seq <= 3; seq++) {
+        char path[128], name[32];
+        store_name(name, sizeof name, seq);
+        snprintf(path, sizeof path, "%s/%s", w.dir, name);
+        int            fd = open(path, O_RDONLY);
+        unsigned char *file = calloc(1, SEGMENT), body[64];
+        assert_true(fd >= 0);
+        ssize_t bytes = read(fd, file, SEGMENT);
+        close(fd);
+        assert_true(bytes > STORE_PAGE + RECORD);
+        for (uint32_t n = 0; n < 40; n++) {
+            struct kv_key key = block_key(&w, n);
+            block_ids(n, ids);
+            for (uint32_t i = 0; i < sizeof body; i++) body[i] = block_byte(n, i);
+            assert_null(memmem(file, (size_t)bytes, ids, sizeof ids));
+            assert_null(memmem(file, (size_t)bytes, &key, sizeof key));
+            assert_null(memmem(file, (size_t)bytes, body, sizeof body));
+        }
+        free(file);
+    }
+    if (world_open(&w)) fail_msg("%s", w.err); /* the same key: all of it */
+    world_ready(&w, false);
+    assert_int_equal(count_hits(&w, 40, &n_doubt), 40);
+    assert_int_equal(n_doubt, 0);
+    kv_store_close(w.s);
+
+    struct kv_store_stats st;
+    w.secret[5] ^= 1; /* another key: misses, never garbage, and the room is taken back */
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    assert_int_equal(count_hits(&w, 40, &n_doubt), 0);
+    assert_int_equal(n_doubt, 0);
+    kv_store_stats(w.s, &st);
+    assert_int_equal(st.n_locked_segments, 3);
+    for (uint32_t n = 0; n < 20; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
+    kv_store_close(w.s);
+
+    w.sealed = false; /* no key */
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    assert_int_equal(count_hits(&w, 40, &n_doubt), 0);
+    for (uint32_t n = 0; n < 20; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
+    kv_store_close(w.s);
+
+    w.sealed = w.ephemeral = true; /* plain files where sealed ones are wanted; and a key that is not kept keeps no file */
+    if (world_open(&w)) fail_msg("%s", w.err);
+    world_ready(&w, true);
+    assert_int_equal(count_hits(&w, 40, &n_doubt), 0);
+    for (uint32_t n = 0; n < 20; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
+    assert_int_equal(count_hits(&w, 20, &n_doubt), 20);
+    kv_store_close(w.s);
+    for (uint64_t seq = 1; seq < 40; seq++) {
+        char path[128], name[32];
+        store_name(name, sizeof name, seq);
+        snprintf(path, sizeof path, "%s/%s", w.dir, name);
+        assert_int_not_equal(access(path, F_OK), 0);
+    }
+    w.s = NULL;
+    world_free(&w);
+}
+static void what_is_sealed_says_nothing_and_opens_by_its_key_alone(void **state) { (void)state, sealed(false); }
+static void the_same_by_threads(void **state) { (void)state, sealed(true); }
 
 static void a_full_disk_pauses_and_resumes(void **state)
 {
@@ -243,6 +323,9 @@ int main(void)
         cmocka_unit_test(a_restart_finds_what_was_there),
         cmocka_unit_test(after_a_crash_whole_records_are_found),
         cmocka_unit_test(damage_is_a_miss),
+        cmocka_unit_test(damage_to_what_is_sealed_is_a_miss),
+        cmocka_unit_test(what_is_sealed_says_nothing_and_opens_by_its_key_alone),
+        cmocka_unit_test(the_same_by_threads),
         cmocka_unit_test(a_full_disk_pauses_and_resumes),
         cmocka_unit_test(what_cannot_be_is_said),
     };

@@ -1,0 +1,50 @@
+/* seal: bytes at rest under AES-256-GCM, so that who takes the disk learns nothing and who changes it is noticed.   Thread: any;
+ * a sealer belongs to one thread.
+ *
+ *   secret (--kv-encrypt-key-file, or random for this boot)
+ *     -> file key = HMAC-SHA256(secret, label | the file's header page with its 256 random bits)     one for each file
+ *       -> each piece: nonce = its place in the file (64 bits) | which part of it (32 bits)
+ *
+ * A nonce never comes back under one key, and no count of records has to be bounded for that: the key is the file's own, and a
+ * place of a file is sealed once (the store appends; a file that was full, or that another start left behind, is never written
+ * again; a short write goes on with the bytes that were sealed). Two files have one key when 256 random bits agree: for 2^40 files,
+ * which is 2^68 bytes, the odds are 2^-177. Random nonces under one key would stop at 2^32 records (NIST SP 800-38D, 8.3): 9 PB, but
+ * of a key that many servers share for years. A piece has at most 2^31 bytes of GCM's 2^36.
+ * As the header is in the key, a file whose header was changed opens as nothing. What the kernel or a hypervisor snapshots of a running
+ * process and runs twice is the one way to a nonce that is used twice. */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SEAL_SECRET = 32, SEAL_TAG = 16, SEAL_CLEAR = 64 }; /* SEAL_CLEAR: what a sealed blob has in front of itself */
+
+struct seal_key { /* of a file; in memory of seal_take */
+    unsigned char b[32];
+};
+/* Zeroed memory that is not swapped, not dumped and gone when given back. Not locked where RLIMIT_MEMLOCK refuses: said once. NULL: none. */
+void *seal_take(size_t bytes);
+void  seal_give(void *p, size_t bytes); /* NULL: nothing */
+
+void seal_key_make(const unsigned char secret[SEAL_SECRET], const void *header, size_t bytes, struct seal_key *key_out);
+/* The secret of FILE: 32 bytes, or 64 hex digits with or without a line end. ST_CONFIG with one line in err. */
+enum status seal_secret_read(const char *path, unsigned char secret_out[SEAL_SECRET], char *err, size_t err_bytes);
+void        seal_secret_random(unsigned char secret_out[SEAL_SECRET]);
+
+struct sealer;                                /* a cipher's context */
+enum status seal_open(struct sealer **s_out); /* ST_NOMEM */
+void        seal_close(struct sealer *s);     /* NULL: nothing */
+
+/* One piece: in [n] -> out [n], which may be in itself; aad is bound and not hidden. */
+void seal_piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad, size_t n_aad, const void *in,
+                size_t n, void *out, unsigned char tag_out[SEAL_TAG]);
+/* false: not what was sealed there under this key; out is then zeros. */
+bool seal_piece_open(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad, size_t n_aad,
+                     const void *in, size_t n, void *out, const unsigned char tag[SEAL_TAG]);
+
+/* A blob of a head and a body: [SEAL_CLEAR: magic, place, tags][head but its last SEAL_CLEAR bytes, which must be zeros][body]. The head
+ * can be opened without the body. place: the blob's in its file. in, out [bytes]; seal_blob: not the same memory. */
+void seal_blob(struct sealer *s, const struct seal_key *k, uint64_t place, const void *in, size_t head, size_t bytes, void *out);
+bool seal_head_open(struct sealer *s, const struct seal_key *k, uint64_t place, void *blob, size_t head);
+bool seal_blob_open(struct sealer *s, const struct seal_key *k, uint64_t place, void *blob, size_t head, size_t bytes);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 enum { RANKS_MAX = 64, RANK_ERR_BYTES = 512, PROBE_BYTES = 4 << 20, PROBE_GPU_BYTES = 1 << 30 };
+_Static_assert((int)RANKS_MAX <= (int)XFER_RANKS_MAX, "tiers take every rank of a team");
 enum { CALLS_MAX = ENG_DEPTH_MAX + 1 }; /* not yet done: a submit for each step in flight, and one wait */
 
 struct call {
@@ -41,6 +42,7 @@ struct rank_team {
     const struct source     *src;
     struct rank_cfg          cfg;
     uint64_t                 arena_bytes, weight_bytes; /* per rank */
+    struct xfer_ranks        kv;                        /* rank_team_kv's */
 
     bool     async;      /* the device works by itself */
     uint32_t depth;      /* steps in flight at most */
@@ -359,15 +361,20 @@ struct device *rank_team_device(struct rank_team *t) { return t->rank[0].dev; }
 
 uint64_t rank_team_weight_bytes(const struct rank_team *t) { return t->weight_bytes * t->n_rank; }
 
-enum dtype rank_team_kv_dtype(struct rank_team *t) { return model_kv(t->rank[0].model)->dtype; }
+enum dtype rank_team_kv_dtype(const struct rank_team *t) { return model_kv(t->rank[0].model)->dtype; }
 
-void *rank_team_kv(struct rank_team *t, uint64_t *block_bytes_out, uint64_t *bytes_out)
+const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out)
 {
-    if (t->n_rank > 1 || t->rank[0].dev->async) return NULL;
-    const struct dev_kv *kv = model_kv(t->rank[0].model);
-    *block_bytes_out = kv->block_bytes;
-    *bytes_out = kv->block_bytes * kv->n_block;
-    return kv->base;
+    struct xfer_ranks *kv = &t->kv;
+    if (t->n_rank < t->n_total) return NULL;
+    *kv = (struct xfer_ranks){ .n = t->n_rank };
+    for (uint32_t i = 0; i < t->n_rank; i++) {
+        const struct dev_kv *pool = model_kv(t->rank[i].model);
+        kv->rank[i] = (struct xfer_rank){ .dev = t->rank[i].dev, .base = pool->base, .bytes = pool->block_bytes };
+        kv->block_bytes += pool->block_bytes;
+        *n_block_out = pool->n_block; /* the same on all */
+    }
+    return kv;
 }
 
 void rank_team_free(struct rank_team *t)

@@ -3,6 +3,7 @@
 #pragma once
 #include "engine/engine.h"
 #include "engine/model/model.h"
+#include "transfer/xfer.h"
 
 struct rank_team;
 struct rank_cfg {
@@ -35,7 +36,7 @@ struct eng_runner rank_team_runner(struct rank_team *t);
 const float      *rank_team_logits(struct rank_team *t);             /* tests: rank 0's model_logits */
 struct device    *rank_team_device(struct rank_team *t);             /* tools: rank 0's */
 uint64_t          rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
-/* The pool of KV blocks of the one rank, where the process can reach it as memory. NULL: several ranks, or a GPU. */
-enum dtype rank_team_kv_dtype(struct rank_team *t);
-void      *rank_team_kv(struct rank_team *t, uint64_t *block_bytes_out, uint64_t *bytes_out);
-void       rank_team_free(struct rank_team *t);
+/* The pools of KV blocks of all ranks, for a segment of transfer/; the team's, as long as it is. NULL: ranks on other nodes have parts of them. */
+const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out);
+enum dtype               rank_team_kv_dtype(const struct rank_team *t);
+void                     rank_team_free(struct rank_team *t);

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool dev_serves(enum dev_kind kind, char *why, size_t why_bytes)
 {
@@ -151,4 +152,30 @@ double dev_time(struct device *d, uint32_t n, void (*fn)(void *arg, uint32_t i),
 {
     const struct dev_impl *i = (const struct dev_impl *)d;
     return i->time ? i->time(d, n, fn, arg) : (double)NAN;
+}
+
+/* ---------------------------------------------------------------- copies beside the steps */
+
+static const struct dev_copy_ops *copy_ops(const struct device *d) { return ((const struct dev_impl *)d)->copy; }
+
+enum status dev_copy_open(struct device *d) { return copy_ops(d) ? copy_ops(d)->open(d) : ST_OK; }
+
+void dev_copy_begin(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n)
+{
+    if (copy_ops(d)) {
+        copy_ops(d)->begin(d, way, run, n);
+        return;
+    }
+    for (const struct dev_run *r = run; r < run + n; r++)
+        for (size_t i = 0; i < r->n; i++) {
+            char *dev = (char *)r->dev + i * r->dev_step, *host = (char *)r->host + i * r->host_step;
+            memcpy(way == DEV_UP ? dev : host, way == DEV_UP ? host : dev, r->bytes);
+        }
+}
+
+enum status dev_copy_done(struct device *d, enum dev_way way) { return copy_ops(d) ? copy_ops(d)->done(d, way) : ST_OK; }
+bool        dev_pin(struct device *d, void *host, size_t bytes) { return !copy_ops(d) || copy_ops(d)->pin(d, host, bytes); }
+void        dev_unpin(struct device *d, void *host)
+{
+    if (copy_ops(d)) copy_ops(d)->unpin(d, host);
 }

@@ -300,6 +300,25 @@ double dev_time(struct device *d, uint32_t n, void (*fn)(void *arg, uint32_t i),
 enum dev_probe { DEV_PROBE_READ, DEV_PROBE_COPY, DEV_PROBE_TRIAD, DEV_PROBE_GAP, DEV_PROBE_GAP_PDL };
 double dev_probe(struct device *d, enum dev_probe what);
 
+/* Copies beside the steps: KV between the device and host memory while steps go on; in order for each way, the two ways side by side.
+ * Thread: any that is not the rank's, one at a time for each way; open, pin, unpin: before and after all copies.
+ * Nothing orders a copy against steps: it is begun when the steps that wrote or may still touch what it moves have been waited for,
+ * and steps that use what it brought are begun after it is done. Until then its memory is its own. */
+enum dev_way { DEV_DOWN, DEV_UP, DEV_WAYS }; /* from the device; to it */
+enum { DEV_COPIES_MAX = 16 };                /* begun and not done, for each way (CHECK) */
+struct dev_run {                             /* n pieces of `bytes`; from one to the next it is dev_step bytes there and host_step here */
+    void  *dev, *host;
+    size_t bytes, dev_step, host_step; /* steps: at least bytes, below 2 GiB */
+    size_t n;
+};
+enum status dev_copy_open(struct device *d); /* once; takes what copies need. ST_DEVICE: has been logged */
+void        dev_copy_begin(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n);
+/* Of the oldest begun. ST_AGAIN: not yet. ST_IO: it failed, has been logged, and nothing of it moves any more. ST_DEVICE: the device is lost. */
+enum status dev_copy_done(struct device *d, enum dev_way way);
+/* Pins host memory for the copies of every device of this kind. false: it stays as it is, copies wait for the driver's own buffers; logged. */
+bool dev_pin(struct device *d, void *host, size_t bytes);
+void dev_unpin(struct device *d, void *host); /* no-op where it is not pinned */
+
 /* Finds the fastest algorithms of the GPU's library for these matrices, numbers checked, and writes them to a file for dev_cfg.gemm_file.
  * out_path: where. line: one line of text per result, for people. ST_CONFIG and ST_DEVICE have been logged. */
 struct dev_matrix {

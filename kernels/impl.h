@@ -12,6 +12,14 @@ struct dev_impl {
     /* as dev_weight_fill; NULL: it makes rows on the host for weight_set */
     void (*weight_fill)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
                         uint64_t src_col, uint64_t src_len, float std);
+    const struct dev_copy_ops *copy; /* NULL: its memory is the process's own */
+};
+struct dev_copy_ops { /* as dev_copy_open ... dev_unpin */
+    enum status (*open)(struct device *d);
+    void (*begin)(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n);
+    enum status (*done)(struct device *d, enum dev_way way);
+    bool (*pin)(struct device *d, void *host, size_t bytes);
+    void (*unpin)(struct device *d, void *host);
 };
 
 enum status ref_open(const struct dev_cfg *cfg, struct device **d_out);

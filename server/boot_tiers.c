@@ -137,9 +137,11 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     if (!c->prefix_caching) return fail(b, EXIT_USAGE, "--kv-host-gib needs prefix caching (--enable-prefix-caching)");
     struct boot_tiers *t = b->tiers = calloc(1, sizeof *t);
     if (!t) return fail(b, EXIT_SOFTWARE, "no memory for the KV tiers");
-    uint64_t pool_bytes;
-    void    *pool = rank_team_kv(b->team, &t->cfg.block_bytes, &pool_bytes);
-    if (!pool) return fail(b, EXIT_CONFIG, "KV tiers (--kv-host-gib) work with one rank on the cpu or ref device, for now");
+    uint32_t                 n_block;
+    const struct xfer_ranks *pool = rank_team_kv(b->team, &n_block);
+    if (!pool)
+        return fail(b, EXIT_CONFIG, "KV tiers (--kv-host-gib) need all ranks in one process: they do not work with --nnodes above 1");
+    t->cfg.block_bytes = pool->block_bytes;
     t->cfg.host_bytes = (uint64_t)(c->kv_host_gib * (double)(1 << 30));
     uint64_t memory = boot_memory_bytes();
     if (t->cfg.host_bytes > memory / 10 * 9) {
@@ -153,8 +155,10 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     if (!code) code = hash_model(b, t->cfg.ident.model);
     if (code) return code;
     t->cfg.ident.layout = KV_LAYOUT, t->cfg.ident.block_tokens = c->block_size, t->cfg.ident.n_layer = b->spec.n_layer;
-    t->cfg.ident.n_kv_head = b->spec.n_kv_head, t->cfg.ident.head_dim = b->spec.head_dim, t->cfg.ident.tp_size = 1;
+    t->cfg.ident.n_kv_head = b->spec.n_kv_head, t->cfg.ident.head_dim = b->spec.head_dim, t->cfg.ident.tp_size = pool->n;
     t->cfg.ident.block_bytes = t->cfg.block_bytes;
+    const char *device = pool->rank[0].dev->ops->name;
+    t->cfg.ident.device = (uint32_t)digest_of(&(struct digest_key){ 0 }, device, strlen(device)).lo;
     t->cfg.ident.dtype = (uint32_t)rank_team_kv_dtype(b->team);
 
     struct xfer_cfg   xc = { .jobs_max = 2048, .key = t->cfg.key };
@@ -163,7 +167,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     if (!st && t->secret && lane[1]) st = lane_nvme_seals(lane[1], (uint32_t)kv_record_bytes(t->cfg.block_bytes));
     for (int i = 0; i < 2; i++)
         if (!st) st = lane[i] ? xfer_lane_add(t->xfer, lane[i]) : ST_NOMEM;
-    struct xfer_seg seg = { .kind = XFER_DEVICE, .base = pool, .bytes = pool_bytes };
+    struct xfer_seg seg = { .kind = XFER_DEVICE, .bytes = n_block * pool->block_bytes, .ranks = pool };
     if (!st) st = xfer_seg_add(t->xfer, &seg, &t->cfg.dev_seg);
     if (!st) st = xfer_start(t->xfer);
     if (st) {

@@ -29,6 +29,9 @@ struct lane_ops {
     void (*reap)(struct xfer_lane *l, bool wait); /* wait: at least one of those begun */
     void (*close)(struct xfer_lane *l);           /* on the lane's thread, nothing is begun any more */
     void (*free)(struct xfer_lane *l);
+    /* The owner's thread; either may be NULL. A segment that is new, before a job names it; one that no job will name again. */
+    enum status (*seg_add)(struct xfer_lane *l, const struct xfer_seg *seg);
+    void (*seg_drop)(struct xfer_lane *l, const struct xfer_seg *seg);
 };
 enum { LANE_BATCH_MAX = 64 };
 struct xfer_lane {
@@ -51,8 +54,8 @@ void lane_done(struct xfer_item *it, enum status st);
 /* MAKE or CHECK over the payload that lies at p; false: CHECK has failed. */
 bool lane_digest(struct xfer_item *it, const void *p);
 
-struct device;
-/* DEVICE <-> HOST, HOST <-> HOST. Devices whose memory is the process's own: memcpy. */
+/* DEVICE <-> HOST, HOST <-> HOST. One thread for the devices of all ranks; what devices copy by themselves is on its way for several
+ * jobs at a time, within bounds. */
 struct xfer_lane *lane_dev_create(void);
 /* HOST <-> FILE. io_uring where the kernel allows it, else positioned reads and writes by n_thread threads; the reason is logged once. */
 struct xfer_lane *lane_nvme_create(uint32_t depth, uint32_t n_thread, bool no_uring);

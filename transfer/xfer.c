@@ -61,22 +61,36 @@ void xfer_free(struct xfer *x)
 
 /* ---- segments */
 
+static void lanes_forget(struct xfer *x, const struct xfer_seg *seg, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (x->lane[i]->ops->seg_drop) x->lane[i]->ops->seg_drop(x->lane[i], seg);
+}
+
 enum status xfer_seg_add(struct xfer *x, const struct xfer_seg *seg, uint32_t *id_out)
 {
-    for (uint32_t i = 1; i < SEGS_MAX; i++) {
-        if (x->used[i]) continue;
-        x->used[i] = true;
-        x->seg[i] = *seg;
-        *id_out = i;
-        return ST_OK;
+    uint32_t    id = 1;
+    enum status st = ST_OK;
+    while (id < SEGS_MAX && x->used[id]) id++;
+    if (id == SEGS_MAX) return ST_AGAIN;
+    uint32_t n = 0; /* lanes that know it */
+    for (; n < x->n_lane && !st; n++)
+        if (x->lane[n]->ops->seg_add) st = x->lane[n]->ops->seg_add(x->lane[n], seg);
+    if (st) {
+        lanes_forget(x, seg, n - 1); /* the last of them has refused */
+        return st;
     }
-    return ST_AGAIN;
+    x->used[id] = true;
+    x->seg[id] = *seg;
+    *id_out = id;
+    return ST_OK;
 }
 
 void xfer_seg_drop(struct xfer *x, uint32_t id)
 {
     CHECK(id < SEGS_MAX && x->used[id]);
     CHECK(x->refs[id] == 0);
+    lanes_forget(x, &x->seg[id], x->n_lane);
     x->used[id] = false;
 }
 

@@ -24,16 +24,30 @@ enum { XFER_SEG_NONE = 0, XFER_LANES_MAX = 8 };
 
 struct xfer;
 struct xfer_lane;
+struct device;
+/* A pool of blocks that lies in slices on the devices of all ranks: block b of rank r at base + b * bytes there. As a segment it is one
+ * row of whole blocks, each the slices of it in order of rank; a job moves one of them. */
+struct xfer_rank {
+    struct device *dev;
+    unsigned char *base;  /* on it */
+    uint64_t       bytes; /* of a block: this rank's slice */
+};
+enum { XFER_RANKS_MAX = 64 };
+struct xfer_ranks {
+    uint32_t         n;
+    uint64_t         block_bytes; /* sum of the slices */
+    struct xfer_rank rank[XFER_RANKS_MAX];
+};
 struct xfer_seg {
     enum xfer_kind kind;
-    unsigned char *base;   /* DEVICE, HOST */
+    unsigned char *base;   /* HOST; DEVICE without ranks, which is memory of this process */
     int            fd;     /* FILE; stays open until xfer_seg_drop has returned */
     bool           direct; /* FILE: opened with O_DIRECT: places, lengths and memory are multiples of 4096 */
     uint64_t       bytes;
     /* FILE: what is written there is sealed, what is read is opened, on the lane's thread, as a blob whose head is the job's skip; what
      * does not open is ST_INVALID. NULL: plain. Outlives the segment's jobs. */
-    const struct seal_key *seal;
-    void                  *owner; /* DEVICE: whose memory, for the lane; FILE etc.: free */
+    const struct seal_key   *seal;
+    const struct xfer_ranks *ranks; /* DEVICE: or NULL; outlives them too */
 };
 struct xfer_job {
     uint32_t         src, dst; /* segments */
@@ -70,8 +84,9 @@ enum status xfer_lane_add(struct xfer *x, struct xfer_lane *lane); /* takes it o
 enum status xfer_start(struct xfer *x);
 void        xfer_free(struct xfer *x); /* cancels what is queued, waits for what runs */
 
-enum status xfer_seg_add(struct xfer *x, const struct xfer_seg *seg, uint32_t *id_out); /* ST_AGAIN: no room; any time */
-void        xfer_seg_drop(struct xfer *x, uint32_t id);                                 /* no job may name it any more (CHECK) */
+/* ST_AGAIN: no room. Any time; devices before xfer_start, for lanes prepare HOST memory for those that they know. Else: a lane has refused and logged. */
+enum status xfer_seg_add(struct xfer *x, const struct xfer_seg *seg, uint32_t *id_out);
+void        xfer_seg_drop(struct xfer *x, uint32_t id); /* no job may name it any more (CHECK) */
 /* ST_AGAIN: jobs_max are out. ST_CONFIG: no lane moves between these kinds. ticket_out (may be NULL): for xfer_cancel. */
 enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *ticket_out);
 void        xfer_cancel(struct xfer *x, uint64_t ticket); /* no-op when it has completed */

@@ -16,6 +16,7 @@ struct cuda_blas;  /* gemm.c: cuBLASLt, its workspace, algorithms */
 struct cuda_comm;  /* comm.c: peers, NCCL                         */
 struct cuda_times; /* times.c: events around steps */
 struct cuda_load;  /* load.c: pinned buffers                      */
+struct cuda_copy;  /* copy.c: a stream for each way               */
 
 /* The work of attention in the step that is being enqueued: written by step.c (cuda_attn_fill), read by attn.cu's host side. Device
  * addresses. The leading n_decode sequences have one row each, row s being sequence s, and are split along KV; the rest goes by tiles
@@ -49,6 +50,7 @@ struct cuda_dev {
     struct cuda_blas     *blas;
     struct cuda_comm     *comm;
     struct cuda_load     *load;
+    struct cuda_copy     *copy;  /* NULL: nobody copies beside the steps */
     struct cuda_times    *times; /* NULL: nobody asked */
     char                 *work;  /* scratch of the ops of one step: moe, sample; [work_bytes] */
     size_t                work_bytes;
@@ -65,8 +67,10 @@ void        cuda_bind(struct cuda_dev *d);                           /* the call
 enum status cuda_take(struct cuda_dev *d, size_t bytes, void **out); /* as cuda_alloc, but what lies there is not cleared */
 /* Until the event (NULL: all of the stream) is reached; false: the device is lost, which has been logged. */
 bool               cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what);
-bool               cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what); /* false: logged once, d->lost */
-static inline void cuda_launched(struct cuda_dev *d, const char *op)             /* after every launch */
+bool               cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what);      /* false: logged once, d->lost */
+void               cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what); /* the same for an error, from any thread */
+const char        *cuda_meaning(cudaError_t e);
+static inline void cuda_launched(struct cuda_dev *d, const char *op) /* after every launch */
 {
     cudaError_t e = cudaPeekAtLastError();
     if (e != cudaSuccess) cuda_ok(d, e, op);
@@ -102,6 +106,9 @@ void   cuda_times_free(struct cuda_dev *d);
 bool   cuda_step_times(struct device *d, struct dev_times *out);
 double cuda_time(struct device *d, uint32_t n, void (*fn)(void *arg, uint32_t i), void *arg);
 double cuda_probe(struct device *d, enum dev_probe what);
+/* copy.c */
+extern const struct dev_copy_ops cuda_copy_ops;
+void                             cuda_copy_free(struct cuda_dev *d);
 /* gemm.c */
 enum status cuda_blas_init(struct cuda_dev *d); /* takes cuda_blas_bytes() of the arena */
 uint64_t    cuda_blas_bytes(void);

@@ -65,7 +65,7 @@ static const struct {
     { cudaErrorUnknown, "the driver does not know either: see its log (XID)" },
 };
 
-static const char *meaning(cudaError_t e)
+const char *cuda_meaning(cudaError_t e)
 {
     for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++)
         if (meanings[i].e == e) return meanings[i].means;
@@ -77,17 +77,22 @@ bool cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what)
     if (e == cudaSuccess) return true;
     (void)cudaGetLastError();                         /* one that does not stick is not found a second time */
     if (d->step && cuda_step_excuse(d)) return false; /* a graph is being captured */
+    cuda_give_up(d, e, what);
+    return false;
+}
+
+void cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what)
+{
     if (!__atomic_exchange_n(&d->lost, true, __ATOMIC_RELAXED))
         LOG_ERROR("dev: gpu %d: %s in %s: %s; the device is given up, all requests fail", d->ordinal, cudaGetErrorName(e), what,
-                  meaning(e));
-    return false;
+                  cuda_meaning(e));
 }
 
 /* While opening nobody depends on the device yet: the caller gets a status. */
 static enum status refuse(struct cuda_dev *d, cudaError_t e, const char *what)
 {
     (void)cudaGetLastError();
-    LOG_ERROR("dev: gpu %d: %s: %s (%s), cannot start", d->ordinal, what, meaning(e), cudaGetErrorName(e));
+    LOG_ERROR("dev: gpu %d: %s: %s (%s), cannot start", d->ordinal, what, cuda_meaning(e), cudaGetErrorName(e));
     return e == cudaErrorMemoryAllocation ? ST_NOMEM : ST_CONFIG;
 }
 
@@ -113,7 +118,7 @@ static int count_gpus(char *why, size_t why_bytes)
     else if (e == cudaSuccess || e == cudaErrorNoDevice)
         snprintf(why, why_bytes, "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES set, is the container given one?)");
     else
-        snprintf(why, why_bytes, "the NVIDIA driver does not start: %s (%s)", meaning(e), cudaGetErrorName(e));
+        snprintf(why, why_bytes, "the NVIDIA driver does not start: %s (%s)", cuda_meaning(e), cudaGetErrorName(e));
     return 0;
 }
 
@@ -124,7 +129,7 @@ static bool gpu_properties(int ordinal, struct cudaDeviceProp *p, char *why, siz
     *why = 0;
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
-        snprintf(why, why_bytes, "its properties cannot be read: %s (%s)", meaning(e), cudaGetErrorName(e));
+        snprintf(why, why_bytes, "its properties cannot be read: %s (%s)", cuda_meaning(e), cudaGetErrorName(e));
     } else if (p->major * 10 + p->minor < ARCH_MIN) {
         snprintf(why, why_bytes, "it is sm_%d%d, needed is sm_%d or newer", p->major, p->minor, ARCH_MIN);
     }
@@ -150,7 +155,7 @@ uint32_t cuda_list(struct dev_info *out, uint32_t max, char *why, size_t why_byt
         if (e == cudaSuccess) e = cudaMemGetInfo(&left, &total);
         if (e != cudaSuccess) {
             (void)cudaGetLastError();
-            snprintf(o->refused, sizeof o->refused, "%s (%s)", meaning(e), cudaGetErrorName(e));
+            snprintf(o->refused, sizeof o->refused, "%s (%s)", cuda_meaning(e), cudaGetErrorName(e));
         }
         o->free_bytes = left;
     }
@@ -269,6 +274,7 @@ static void cuda_close(struct device *dev)
     if (!d->hung) { /* else every call below would wait as well; the process is about to end */
         (void)cudaSetDevice(d->ordinal);
         if (d->stream) (void)cudaStreamSynchronize(d->stream);
+        cuda_copy_free(d);
         cuda_step_free(d);
         cuda_times_free(d);
         cuda_load_free(d);
@@ -403,7 +409,8 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
                                  .step_times = cuda_step_times,
                                  .time = cuda_time,
                                  .probe = cuda_probe,
-                                 .weight_fill = cuda_weight_fill };
+                                 .weight_fill = cuda_weight_fill,
+                                 .copy = &cuda_copy_ops };
     d->wait_limit_us = WAIT_LIMIT_US;
     d->gemm_file = cfg->gemm_file, d->cublaslt = cfg->cublaslt;
     d->deterministic = cfg->deterministic, d->eager = cfg->eager, d->group = cfg->group;

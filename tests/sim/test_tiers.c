@@ -130,7 +130,14 @@ static void lane_reap(struct xfer_lane *l, bool wait)
 }
 static void                  lane_nothing(struct xfer_lane *l) { (void)l; }
 static void                  lane_free(struct xfer_lane *l) { free(l); }
-static const struct lane_ops sim_lane = { "sim", 64, lane_can, lane_open, lane_begin, lane_reap, lane_nothing, lane_free };
+static const struct lane_ops sim_lane = { .name = "sim",
+                                          .depth = 64,
+                                          .can = lane_can,
+                                          .open = lane_open,
+                                          .begin = lane_begin,
+                                          .reap = lane_reap,
+                                          .close = lane_nothing,
+                                          .free = lane_free };
 
 /* Lanes have threads of their own: they get on while a step is in flight, before the device has begun with it too. */
 static struct xfer_lane *the_lane;

@@ -74,7 +74,14 @@ static void lane_reap(struct xfer_lane *l, bool wait)
 }
 static void                  lane_nothing(struct xfer_lane *l) { (void)l; }
 static void                  lane_free(struct xfer_lane *l) { free(l); }
-static const struct lane_ops test_lane = { "test", 64, lane_can, lane_open, lane_begin, lane_reap, lane_nothing, lane_free };
+static const struct lane_ops test_lane = { .name = "test",
+                                           .depth = 64,
+                                           .can = lane_can,
+                                           .open = lane_open,
+                                           .begin = lane_begin,
+                                           .reap = lane_reap,
+                                           .close = lane_nothing,
+                                           .free = lane_free };
 
 /* ---- the world */
 

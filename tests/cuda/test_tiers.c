@@ -1,0 +1,6 @@
+/* Tiers below the CUDA device, two ranks: model/test_tiers.c, fewer requests. */
+#include "cuda/cuda_test.h"
+#define TIERS_DEVICE   DEV_CUDA
+#define TIERS_RANKS    2
+#define TIERS_REQUESTS 60
+#include "model/test_tiers.c"

@@ -18,17 +18,20 @@
 #ifndef TIERS_REQUESTS
 #define TIERS_REQUESTS 8000
 #endif
+#ifndef TIERS_SMALL /* for devices that take long */
+#define TIERS_SMALL 0
+#endif
 enum {
-    WAVE = 16,
-    TALKS = 24,
+    WAVE = TIERS_SMALL ? 5 : 16,
+    TALKS = TIERS_SMALL ? 4 : 24,
     STEMS = 4,
     CHOICES_MAX = 3,
     OUT_MAX = 16,
     TOP_MAX = 3,
-    CONTEXT = 256,
+    CONTEXT = TIERS_SMALL ? 112 : 256,
     BLOCKS = 64,
     HOST_BLOCKS = 40,
-    RESTART_WAVES = 40
+    RESTART_WAVES = TIERS_SMALL ? 5 : 40
 };
 
 static uint64_t n_want = TIERS_REQUESTS, seed = 1, n_drawn;
@@ -271,7 +274,7 @@ static void compare(const struct job *j)
 
 static void wave(void)
 {
-    static const uint64_t pace[] = { 0, 50, 2000, 20000, 20000 };
+    static const uint64_t pace[] = { 0, TIERS_SMALL ? 0 : 50, TIERS_SMALL ? 0 : 2000, TIERS_SMALL ? 20000000 : 20000, 20000 };
     uint32_t              n = 1 + draw(WAVE), who[WAVE];
     for (uint32_t i = 0; i < n; i++) job_draw(&job[i], &talk[who[i] = draw(TALKS)], gold.spec.vocab);
     run_tiers(n, pace[draw(ARRAY_N(pace))]);

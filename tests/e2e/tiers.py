@@ -285,6 +285,7 @@ def what_ended_just_now_survives_a_restart(w):
 
 
 @test
+<<<<<<< HEAD
 def an_encrypted_folder_tells_nothing_and_opens_by_its_key(w):
     import struct
     import subprocess
@@ -334,6 +335,34 @@ def an_encrypted_folder_tells_nothing_and_opens_by_its_key(w):
     from harness import Server
     bad = Server(*SMALL, *w.store(), "--kv-encrypt-key-file", os.path.join(w.folder, "none"), wait=False)
     assert bad.proc.wait(20) == 78 and "--kv-encrypt-key-file" in bad.tail()
+=======
+def two_ranks_survive_a_restart_and_one_is_another_model(w):
+    two = [*SMALL, *w.store(), "--tensor-parallel-size", "2", "--kv-cache-bytes", "2MiB"]  # of each rank
+    from harness import Server
+    shutil.rmtree(os.path.join(w.folder, "kv"), ignore_errors=True)
+    plain = Server(*BASE, "--enable-prefix-caching=false", "--tensor-parallel-size", "2")  # sums in another order than one rank
+    want = {k: result(plain.post("/v1/completions", w.body(k)).json) for k in range(18)}
+    plain.stop()
+    w.want, one = want, w.want
+    try:
+        s = start(w, *two)
+        hits = [ask(w, s, k) for rnd in range(3) for k in range(18)]
+        assert sum(h[1] for h in hits) > 300, hits
+        s.stop()
+        s = start(w, *two)
+        settle(s, "the store read back", lambda: metric(s, "spillway:kv_tier_blocks", 'tier="nvme"') > 20)
+        hits = [ask(w, s, k) for k in range(18)]
+        assert sum(h[2] for h in hits) > 300, hits
+        assert metric(s, "spillway:kv_verify_failures_total") == 0
+        s.stop()
+    finally:
+        w.want = one
+    s = start(w, *SMALL, *w.store())
+    try:
+        assert sum(h[1] + h[2] for h in [ask(w, s, k) for k in range(6)]) == 0, "a block of two ranks was taken for one's"
+    finally:
+        s.stop()
+>>>>>>> 85c0143 (tests: tiers of two ranks survive a restart through the server)
 
 
 @test

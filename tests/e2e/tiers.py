@@ -285,7 +285,6 @@ def what_ended_just_now_survives_a_restart(w):
 
 
 @test
-<<<<<<< HEAD
 def an_encrypted_folder_tells_nothing_and_opens_by_its_key(w):
     import struct
     import subprocess
@@ -335,7 +334,9 @@ def an_encrypted_folder_tells_nothing_and_opens_by_its_key(w):
     from harness import Server
     bad = Server(*SMALL, *w.store(), "--kv-encrypt-key-file", os.path.join(w.folder, "none"), wait=False)
     assert bad.proc.wait(20) == 78 and "--kv-encrypt-key-file" in bad.tail()
-=======
+
+
+@test
 def two_ranks_survive_a_restart_and_one_is_another_model(w):
     two = [*SMALL, *w.store(), "--tensor-parallel-size", "2", "--kv-cache-bytes", "2MiB"]  # of each rank
     from harness import Server
@@ -362,7 +363,6 @@ def two_ranks_survive_a_restart_and_one_is_another_model(w):
         assert sum(h[1] + h[2] for h in [ask(w, s, k) for k in range(6)]) == 0, "a block of two ranks was taken for one's"
     finally:
         s.stop()
->>>>>>> 85c0143 (tests: tiers of two ranks survive a restart through the server)
 
 
 @test

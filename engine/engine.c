@@ -50,6 +50,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
                 .n_seq_max = c->seqs_max + (c->tiers ? KV_LOADS_MAX + KV_OFFERS_MAX : 0),
                 .seq_tokens_max = c->context_max,
                 .prefix_cache = c->prefix_cache,
+                .borrow_min = c->kv_borrow_min,
                 .hash_bits = c->kv_hash_bits,
     };
     struct batch_cfg bc = eng_batch_cfg(c);

@@ -38,6 +38,7 @@ struct eng_cfg {
     const uint32_t            *eos_id;
     uint32_t                   n_eos;
     uint32_t                   kv_hash_bits;   /* tests: kv_cfg.hash_bits                                 */
+    uint32_t                   kv_borrow_min;  /* kv_cfg.borrow_min                                       */
     const struct kv_tiers_cfg *tiers;          /* or NULL: none. kv, blocks, lengths are filled in here */
     uint64_t                   tiers_flush_us; /* eng_free: how long the stores may take what is only on the host */
     uint64_t                   step_us_hint;   /* first guess of a step's length for health; 0: 1 s       */

@@ -343,6 +343,9 @@ static bool admit(struct sched *s, struct seq *q)
     uint32_t hit = kv_seq_match(s->kv, &q->kv, q->id, n_match);
     q->n_copy = 0;
     q->reserved = protected(s, q);
+    /* Borrowing locks one block more than the sequence needs, for a step: not where that is one too many. */
+    if (!q->reserved && kv_available_count(s->kv) > blocks(s, q->n_token) - q->kv.n_block)
+        hit += kv_seq_borrow(s->kv, &q->kv, q->id, n_match, &q->copy, &q->n_copy);
     if (q->reserved && !reserve(s, q, 0)) { /* protection without the blocks would only be in the way of others */
         q->reserved = false;
         kv_seq_release(s->kv, &q->kv);

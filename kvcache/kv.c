@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_TOKENS_MAX = 256 };
+enum {
+    BLOCK_TOKENS_MAX = 256,
+    BORROW_MIN = 4, /* copying a block costs what computing a fraction of a token does, and a place for the source for one step */
+};
 
 enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
 {
@@ -17,7 +20,9 @@ enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
     kv->cfg = *cfg;
     kv->seq_blocks_max = kv_blocks_of(kv, cfg->seq_tokens_max);
     enum status st = kv_pool_init(&kv->pool, cfg->n_block);
-    if (!st) st = kv_radix_init(&kv->tree, cfg->n_block, cfg->block_tokens, cfg->hash_bits);
+    uint32_t    stem = cfg->borrow_min ? cfg->borrow_min : BORROW_MIN;
+    if (stem > cfg->block_tokens) stem = cfg->block_tokens;
+    if (!st) st = kv_radix_init(&kv->tree, cfg->n_block, cfg->block_tokens, stem, cfg->hash_bits);
     if (st) goto err_free;
     /* Tables for the longest sequences are large; calloc takes untouched pages that cost nothing until they are used. */
     kv->table = calloc(cfg->n_seq_max, sizeof *kv->table);
@@ -65,6 +70,8 @@ void kv_stats(const struct kv *kv, struct kv_stats *out)
         .n_evicted = kv->n_evicted,
         .n_query_tokens = kv->n_query_tokens,
         .n_hit_tokens = kv->n_hit_tokens,
+        .n_borrowed = kv->n_borrowed,
+        .n_borrowed_tokens = kv->n_borrowed_tokens,
     };
 }
 
@@ -88,7 +95,7 @@ static enum status check_table(const struct kv *kv, uint32_t slot, uint32_t *ref
     if (s->slot != slot || s->block != kv->block + (size_t)slot * kv->seq_blocks_max) FAULT("kv: table %u does not know its owner", slot);
     if (s->n_block > kv->seq_blocks_max || s->n_shared > s->n_block)
         FAULT("kv: table %u: %u of %u blocks are shared", slot, s->n_shared, s->n_block);
-    if (s->n_cached % bt || s->n_cached > t->n_commit || kv_blocks_of(kv, t->n_commit) > s->n_block)
+    if (s->n_cached > t->n_commit || kv_blocks_of(kv, t->n_commit) > s->n_block)
         FAULT("kv: table %u: %u cached, %u computed, %u blocks", slot, s->n_cached, t->n_commit, s->n_block);
     if (s->n_shared > t->n_commit / bt) FAULT("kv: table %u: %u shared blocks for %u computed tokens", slot, s->n_shared, t->n_commit);
     const struct kv_node *deepest = s->n_shared ? &kv->tree.node[s->block[s->n_shared - 1]] : NULL;

@@ -25,6 +25,7 @@ struct kv_cfg {
     uint32_t n_seq_max;      /* sequences that hold blocks at one time    */
     uint32_t seq_tokens_max; /* longest sequence, for the block tables  */
     bool     prefix_cache;   /* false: nothing is ever shared between requests */
+    uint32_t borrow_min;     /* tokens inside a block worth a copy of it; 0: 4, or a block where that is less */
     uint32_t hash_bits;      /* tests: force collisions of the tree's hash; 0: all 64 bits */
 };
 
@@ -38,13 +39,13 @@ struct kv_seq {
     uint32_t       *block; /* [n_block] ids in order of position; storage of kv, kv_seq_open */
     uint32_t        n_block;
     uint32_t        n_shared; /* leading blocks that are in the tree (immutable)                */
-    uint32_t        n_cached; /* tokens that the match found; a multiple of block_tokens        */
+    uint32_t        n_cached; /* tokens that the match and what was borrowed gave               */
     struct kv_node *node;     /* deepest locked node; NULL: nothing locked                       */
     struct kv_salt  salt;
     uint32_t        slot; /* which of n_seq_max tables                                       */
 };
 
-/* Before the forward of this step the device copies these whole blocks (copy-on-write of a forked tail). */
+/* Before the forward of this step the device copies these whole blocks (copy-on-write of a forked or borrowed tail). */
 struct kv_copy {
     uint32_t src, dst;
 };
@@ -59,6 +60,7 @@ struct kv_cursor {
 struct kv_stats {
     uint32_t n_free, n_private, n_tree, n_locked; /* blocks: free + private + tree = n_block */
     uint64_t n_evicted, n_query_tokens, n_hit_tokens;
+    uint64_t n_borrowed, n_borrowed_tokens; /* blocks copied for the part that a prompt shares; tokens are among n_hit_tokens */
 };
 
 enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out);
@@ -68,7 +70,12 @@ enum status kv_seq_open(struct kv *kv, struct kv_salt salt, struct kv_seq *s); /
 /* Locks the longest cached prefix of ids[0..n) and puts its blocks into the table. Returns tokens found: a multiple of
  * block_tokens, at most n - 1. Only on a table with no blocks. */
 uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n);
-/* The same count without locking, changing or touching LRU order (admission order). */
+/* After a match of the same ids: goes on inside the next block. Where a cached one begins with at least borrow_min of the tokens that
+ * follow, a new private block is put into the table, to be filled by the copy that is added to copy[] (n_copy_out: at most 1 more)
+ * and whose other tokens are computed over what was copied. The source stays locked until the commit after the copy. Returns
+ * the tokens so found; 0: nothing worth it, or no block. Leaves at least one token of n to compute, and room for it in the block. */
+uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n, struct kv_copy *copy, uint32_t *n_copy_out);
+/* What kv_seq_match would return, without locking, changing or touching LRU order (admission order). */
 uint32_t kv_peek(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n);
 /* As kv_peek, going on from c (same salt and ids as before, n may have grown). */
 uint32_t kv_peek_more(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n, struct kv_cursor *c);

@@ -8,21 +8,26 @@
 #include <sys/random.h>
 #include <xxhash.h>
 
-enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t hash_bits)
+enum { NEAR_LOOK = 32 }; /* children that kv_radix_near compares: some 100 ns each */
+
+enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t stem_tokens, uint32_t hash_bits)
 {
-    *t = (struct kv_radix){ .n_block = n_block, .block_tokens = block_tokens };
+    *t = (struct kv_radix){ .n_block = n_block, .block_tokens = block_tokens, .stem_tokens = stem_tokens };
     t->hash_mask = hash_bits && hash_bits < 64 ? ((uint64_t)1 << hash_bits) - 1 : ~(uint64_t)0;
     t->n_bucket = 16;
     while (t->n_bucket / 4 < n_block && t->n_bucket < 1u << 31) t->n_bucket *= 2; /* a second node in a bucket is a miss of its own */
+    t->n_stem = t->n_bucket / 4;
     t->node = calloc(n_block, sizeof *t->node);
     t->token = calloc((size_t)n_block * block_tokens, sizeof *t->token);
     t->bucket = malloc(t->n_bucket * sizeof *t->bucket);
+    t->stem = malloc(t->n_stem * sizeof *t->stem);
     t->heap = calloc(n_block, sizeof *t->heap);
-    if (!t->node || !t->token || !t->bucket || !t->heap) {
+    if (!t->node || !t->token || !t->bucket || !t->stem || !t->heap) {
         kv_radix_close(t);
         return ST_NOMEM;
     }
     memset(t->bucket, 0xff, t->n_bucket * sizeof *t->bucket); /* KV_NONE */
+    memset(t->stem, 0xff, t->n_stem * sizeof *t->stem);
     for (uint32_t i = 0; i < n_block; i++) t->node[i].heap_pos = KV_NONE;
     /* Prompts come from outside: an unknown seed keeps anyone from building one long bucket. Nothing but speed depends on it. */
     if (getrandom(&t->seed, sizeof t->seed, GRND_NONBLOCK) != (ssize_t)sizeof t->seed) t->seed = hash_u64(clock_us());
@@ -34,6 +39,7 @@ void kv_radix_close(struct kv_radix *t)
     free(t->node);
     free(t->token);
     free(t->bucket);
+    free(t->stem);
     free(t->heap);
     *t = (struct kv_radix){ 0 };
 }
@@ -65,6 +71,28 @@ static uint32_t find_hashed(const struct kv_radix *t, struct kv_salt salt, uint3
 uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
 {
     return find_hashed(t, salt, parent, ids, node_hash(t, salt, parent, ids));
+}
+
+static uint32_t *stem_of(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
+{
+    uint64_t h = XXH3_64bits_withSeed(ids, t->stem_tokens * sizeof *ids, t->seed + hash_u64(hash_above(t, salt, parent)));
+    return &t->stem[h & t->hash_mask & (t->n_stem - 1)];
+}
+
+uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint32_t n, uint32_t *block_out)
+{
+    uint32_t best = 0, look = 0;
+    if (n > t->block_tokens) n = t->block_tokens;
+    if (n < t->stem_tokens) return 0;
+    for (uint32_t i = *stem_of(t, salt, parent, ids); i != KV_NONE && best < n && look++ < NEAR_LOOK; i = t->node[i].stem_next) {
+        const struct kv_node *c = &t->node[i];
+        const uint32_t       *tok = &t->token[(size_t)i * t->block_tokens];
+        uint32_t              k = 0;
+        if (c->parent != parent || c->salt.lo != salt.lo || c->salt.hi != salt.hi) continue;
+        while (k < n && tok[k] == ids[k]) k++;
+        if (k >= t->stem_tokens && k > best) best = k, *block_out = i;
+    }
+    return best;
 }
 
 /* What a probe of this hash will read. */
@@ -111,6 +139,10 @@ void kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, ui
         CHECK(t->node[parent].heap_pos == KV_NONE);
         t->node[parent].n_child++;
     }
+    uint32_t *stem = stem_of(t, salt, parent, ids);
+    n->stem_prev = KV_NONE, n->stem_next = *stem;
+    if (*stem != KV_NONE) t->node[*stem].stem_prev = block;
+    *stem = block;
     t->n_node++;
 }
 
@@ -126,6 +158,11 @@ void kv_radix_remove(struct kv_radix *t, uint32_t block)
         at = &t->node[*at].next;
     }
     *at = n->next;
+    if (n->stem_next != KV_NONE) t->node[n->stem_next].stem_prev = n->stem_prev;
+    if (n->stem_prev != KV_NONE)
+        t->node[n->stem_prev].stem_next = n->stem_next;
+    else
+        *stem_of(t, n->salt, n->parent, &t->token[(size_t)block * t->block_tokens]) = n->stem_next;
     if (n->parent != KV_NONE) t->node[n->parent].n_child--;
     n->gen = 0;
     t->n_node--;
@@ -202,7 +239,7 @@ uint32_t kv_radix_oldest(const struct kv_radix *t) { return t->n_heap ? t->heap[
 
 enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref)
 {
-    uint32_t n_node = 0, n_linked = 0, n_child = 0, n_inner = 0, n_heap = 0;
+    uint32_t n_node = 0, n_linked = 0, n_stem = 0, n_child = 0, n_inner = 0, n_heap = 0;
     for (uint32_t i = 0; i < t->n_block; i++) {
         const struct kv_node *n = &t->node[i];
         if (!n->gen) {
@@ -232,7 +269,14 @@ enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref)
             if (i >= t->n_block || !t->node[i].gen || ++n_linked > n_node) FAULT("kv: bucket %u is corrupt", b);
             if ((t->node[i].hash & (t->n_bucket - 1)) != b) FAULT("kv: node %u is in the wrong bucket", i);
         }
-    if (n_node != t->n_node || n_linked != n_node || n_child != n_inner || n_heap != t->n_heap)
+    for (uint32_t b = 0; b < t->n_stem; b++)
+        for (uint32_t i = t->stem[b], prev = KV_NONE; i != KV_NONE; prev = i, i = t->node[i].stem_next) {
+            const struct kv_node *n = &t->node[i];
+            if (i >= t->n_block || !n->gen || n->stem_prev != prev || ++n_stem > n_node) FAULT("kv: stem %u is corrupt", b);
+            if (stem_of(t, n->salt, n->parent, &t->token[(size_t)i * t->block_tokens]) != &t->stem[b])
+                FAULT("kv: node %u is in the wrong stem", i);
+        }
+    if (n_node != t->n_node || n_linked != n_node || n_stem != n_node || n_child != n_inner || n_heap != t->n_heap)
         FAULT("kv: tree counts differ: %u nodes, %u known, %u linked, %u of %u children, %u of %u idle leaves", n_node, t->n_node, n_linked,
               n_child, n_inner, n_heap, t->n_heap);
     return ST_OK;

@@ -62,7 +62,7 @@ enum status kv_seq_open(struct kv *kv, struct kv_salt salt, struct kv_seq *s)
     if (!kv->n_free_table) return ST_AGAIN;
     uint32_t slot = kv->free_table[--kv->n_free_table];
     *s = (struct kv_seq){ .block = kv->block + (size_t)slot * kv->seq_blocks_max, .salt = salt, .slot = slot };
-    kv->table[slot] = (struct kv_table){ .owner = s, .copy_src = KV_NONE };
+    kv->table[slot] = (struct kv_table){ .owner = s, .copy_src = KV_NONE, .borrow_src = KV_NONE };
     return ST_OK;
 }
 
@@ -82,6 +82,7 @@ void kv_seq_drop(struct kv *kv, struct kv_seq *s)
     s->n_block = s->n_shared = s->n_cached = 0;
     s->node = NULL;
     t->n_commit = 0;
+    t->borrow_src = KV_NONE;
 }
 
 void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token)
@@ -93,16 +94,20 @@ void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token)
     while (s->n_block > n) block_unref(kv, s->block[--s->n_block]); /* children before parents */
     if (s->n_shared > n) s->n_shared = n;
     if (t->n_commit > n_token) t->n_commit = n_token;
-    if (s->n_cached > n_token) s->n_cached = n_token / kv->cfg.block_tokens * kv->cfg.block_tokens;
+    if (s->n_cached > n_token) s->n_cached = n_token;
     s->node = s->n_shared ? &kv->tree.node[s->block[s->n_shared - 1]] : NULL;
 }
 
 void kv_seq_discard(struct kv *kv, struct kv_seq *s)
 {
-    uint32_t n = s->n_shared;
+    const struct kv_table *t = table_of(kv, s);
+    uint32_t               n = s->n_shared, src = t->borrow_src;
+    uint64_t               gen = t->borrow_gen;
     kv_seq_drop(kv, s); /* block[] keeps its numbers; those of the tree are still there, only unlocked */
+    if (src != KV_NONE && kv->tree.node[src].gen == gen && !kv->pool.ref[src] && !kv->tree.node[src].n_child) node_free(kv, src);
     while (n-- > 0) {
         uint32_t b = s->block[n];
+        if (!kv_in_tree(kv, b)) continue; /* computed the very block that it had borrowed from */
         if (kv->pool.ref[b] || kv->tree.node[b].n_child) break;
         node_free(kv, b);
     }
@@ -159,6 +164,32 @@ uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint
     s->node = parent == KV_NONE ? NULL : &kv->tree.node[parent];
     kv->n_hit_tokens += s->n_cached;
     return s->n_cached;
+}
+
+uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n, struct kv_copy *copy, uint32_t *n_copy_out)
+{
+    struct kv_table *t = table_of(kv, s);
+    uint32_t         at = s->n_shared * kv->cfg.block_tokens, src = KV_NONE;
+    CHECK(s->n_block == s->n_shared && t->n_commit == at && t->copy_src == KV_NONE);
+    if (!kv->cfg.prefix_cache || n <= at + 1) return 0;
+    uint32_t most = n - 1 - at; /* at least one token is left to compute, and its place in the block */
+    if (most >= kv->cfg.block_tokens) most = kv->cfg.block_tokens - 1;
+    uint32_t k = kv_radix_near(&kv->tree, s->salt, at ? s->block[s->n_shared - 1] : KV_NONE, ids + at, most, &src);
+    if (!k) return 0;
+    block_ref(kv, src);
+    if (!kv->pool.n_free && !kv->n_idle) {
+        block_unref(kv, src);
+        return 0;
+    }
+    if (!kv->pool.n_free) kv_evict_one(kv);
+    s->block[s->n_block++] = kv_pool_take(&kv->pool);
+    t->copy_src = t->borrow_src = src;
+    t->borrow_gen = kv->tree.node[src].gen;
+    t->n_commit = s->n_cached = at + k;
+    copy[(*n_copy_out)++] = (struct kv_copy){ .src = src, .dst = s->block[s->n_block - 1] };
+    kv->n_hit_tokens += k;
+    kv->n_borrowed++, kv->n_borrowed_tokens += k;
+    return k;
 }
 
 /* ---- reserve, commit, fork */

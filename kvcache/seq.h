@@ -9,10 +9,12 @@
 #include "kvcache/radix.h"
 
 struct kv_table {
-    struct kv_seq *owner;    /* NULL: not open                                                            */
-    uint32_t       n_commit; /* tokens whose KV is computed: where the next write goes                    */
-    uint32_t       copy_src; /* source of the copy that the next step makes, held until the commit after it;
+    struct kv_seq *owner;      /* NULL: not open                                                            */
+    uint32_t       n_commit;   /* tokens whose KV is computed: where the next write goes                    */
+    uint32_t       copy_src;   /* source of the copy that the next step makes, held until the commit after it;
                                 otherwise it could be freed and be another copy's target in the same step */
+    uint32_t       borrow_src; /* whose part stands in the table as a copy, KV_NONE: none; it goes with the table when in doubt */
+    uint64_t       borrow_gen;
 };
 
 struct kv {
@@ -26,7 +28,7 @@ struct kv {
     uint32_t         seq_blocks_max, n_free_table;
     uint32_t         n_idle; /* blocks of the tree that no table names */
     uint64_t         use;    /* clock of the eviction order            */
-    uint64_t         n_evicted, n_query_tokens, n_hit_tokens;
+    uint64_t         n_evicted, n_query_tokens, n_hit_tokens, n_borrowed, n_borrowed_tokens;
 };
 
 static inline uint32_t kv_blocks_of(const struct kv *kv, uint32_t n_token)

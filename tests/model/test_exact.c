@@ -108,7 +108,7 @@ static void job_fill(struct job *j, struct ask *a, struct ring *outbox)
 }
 
 static struct ring outbox;
-static uint64_t    n_hit_tokens, n_preempted;
+static uint64_t    n_hit_tokens, n_preempted, n_borrowed;
 
 /* Submits asks [first, first + n) in one go and steps until all are final; outcomes to jobs. */
 static void run(struct engine *e, struct mix *m, uint32_t first, uint32_t n, struct job *jobs)
@@ -229,7 +229,7 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     struct rank_team *team[TEAMS] = { team_open(&g, n_rank, 2, 5, 1), team_open(&g, n_rank, 1, 1, 1), team_open(&g, n_rank, 2, 5, 2) };
     alone = engine_open(&g, team[TEAM], 0, BLOCKS);
     for (size_t w = 0; w < ARRAY_N(ways); w++) e[w] = engine_open(&g, team[ways[w].team], ways[w].chunk, ways[w].n_block);
-    n_hit_tokens = n_preempted = 0;
+    n_hit_tokens = n_preempted = n_borrowed = 0;
     uint64_t t0 = clock_us(), cold_hits = 0;
     for (uint64_t seed = first; seed < first + n_mix; seed++) {
         mix_make(&m, seed, g.spec.vocab);
@@ -249,10 +249,17 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
             cold_hits += n_hit_tokens - before;
         }
     }
-    printf("    %-14s %llu mixes, %llu tokens from the cache, %llu preemptions, %.1f s\n", name, (unsigned long long)n_mix,
-           (unsigned long long)n_hit_tokens, (unsigned long long)n_preempted, (double)(clock_us() - t0) / 1e6);
+    for (size_t w = 0; w < ARRAY_N(ways); w++) {
+        struct kv_stats k;
+        kv_stats(eng_kv(e[w]), &k);
+        n_borrowed += k.n_borrowed;
+    }
+    printf("    %-14s %llu mixes, %llu tokens from the cache, %llu blocks borrowed, %llu preemptions, %.1f s\n", name,
+           (unsigned long long)n_mix, (unsigned long long)n_hit_tokens, (unsigned long long)n_borrowed, (unsigned long long)n_preempted,
+           (double)(clock_us() - t0) / 1e6);
     assert_true(n_mix < 4 || cold_hits > 0);
     assert_true(n_mix < 4 || n_preempted > 0);
+    assert_true(n_mix < 4 || n_borrowed > 0);
     for (size_t w = 0; w < ARRAY_N(ways); w++) eng_free(e[w]);
     eng_free(alone);
     for (int t = 0; t < TEAMS; t++) rank_team_free(team[t]);

@@ -40,6 +40,7 @@ static struct eng_cfg draw_cfg(struct dice *d)
         c.queue_requests_max = 100, c.queue_tokens_max = 0;
     }
     c.kv_hash_bits = one_in(d, 3) ? between(d, 1, 4) : 0;
+    c.kv_borrow_min = below(d, 6);
     return c;
 }
 
@@ -157,7 +158,7 @@ static void story(struct dice *d, struct world *w)
 }
 
 struct totals {
-    uint64_t n_step, n_row, n_preempted, n_hit, n_evicted, n_done, n_patch, digest;
+    uint64_t n_step, n_row, n_preempted, n_hit, n_borrowed, n_evicted, n_done, n_patch, digest;
 };
 
 static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
@@ -173,7 +174,7 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
         eng_stats(w.e, &s);
         kv_stats(eng_kv(w.e), &k);
         t->n_step += s.n_step, t->n_row += w.fake.n_row, t->n_preempted += s.n_preempted, t->n_hit += s.n_hit_tokens,
-            t->n_evicted += k.n_evicted;
+            t->n_borrowed += k.n_borrowed, t->n_evicted += k.n_evicted;
         for (int i = 0; i < 6; i++) t->n_done += s.n_finished[i];
         t->n_patch += w.fake.n_patch;
         t->digest = hash_combine(t->digest, w.fake.digest);
@@ -202,12 +203,13 @@ static void run_seeds(uint32_t depth)
     double sec = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
     fprintf(stderr,
             "depth %u: %llu seeds in %.1f s (%.0f/s): %llu steps, %llu rows, %llu choices, %llu preemptions, %llu tokens from the cache, "
-            "%llu evictions, %llu ids patched\n",
+            "%llu blocks borrowed, %llu evictions, %llu ids patched\n",
             depth, (unsigned long long)seed_n, sec, (double)seed_n / sec, (unsigned long long)t.n_step, (unsigned long long)t.n_row,
-            (unsigned long long)t.n_done, (unsigned long long)t.n_preempted, (unsigned long long)t.n_hit, (unsigned long long)t.n_evicted,
-            (unsigned long long)t.n_patch);
+            (unsigned long long)t.n_done, (unsigned long long)t.n_preempted, (unsigned long long)t.n_hit, (unsigned long long)t.n_borrowed,
+            (unsigned long long)t.n_evicted, (unsigned long long)t.n_patch);
     assert_int_equal(n_bad, 0);
     if (seed_n >= 100) assert_true((t.n_patch > 0) == (depth > 1));
+    if (seed_n >= 100) assert_true(t.n_borrowed > seed_n / 2);
 }
 
 static void E21_no_seed_loses_a_block_a_token_or_a_request(void **state) { (void)state, run_seeds(1); }

@@ -185,6 +185,7 @@ static struct eng_cfg draw_cfg(struct dice *d)
     c.preempt_max = between(d, 1, 4);
     c.n_eos = below(d, 3);
     c.kv_hash_bits = one_in(d, 4) ? between(d, 1, 4) : 0;
+    c.kv_borrow_min = below(d, 6);
     return c;
 }
 

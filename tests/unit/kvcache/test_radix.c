@@ -12,7 +12,7 @@ static int setup(void **state)
     struct kv_radix *t = malloc(sizeof *t);
     memset(ref, 0, sizeof ref);
     *state = t;
-    return kv_radix_init(t, N, BT, 0);
+    return kv_radix_init(t, N, BT, 1, 0);
 }
 
 static int teardown(void **state)
@@ -59,7 +59,7 @@ static void F1_a_forced_hash_collision_is_a_miss(void **state)
 {
     (void)state;
     struct kv_radix t;
-    assert_int_equal(kv_radix_init(&t, N, BT, 1), ST_OK); /* all hashes are 0 or 1 */
+    assert_int_equal(kv_radix_init(&t, N, BT, 1, 1), ST_OK); /* all hashes are 0 or 1 */
     for (uint32_t i = 0; i < 20; i++) {
         ref[i] = 1;
         kv_radix_insert(&t, i, i % 2 ? red : blue, KV_NONE, ab(i, 9));
@@ -77,7 +77,7 @@ static void removing_from_a_crowded_bucket_keeps_the_others(void **state)
 {
     (void)state;
     struct kv_radix t;
-    assert_int_equal(kv_radix_init(&t, N, BT, 1), ST_OK);
+    assert_int_equal(kv_radix_init(&t, N, BT, 1, 1), ST_OK);
     memset(ref, 0, sizeof ref);
     for (uint32_t i = 0; i < 12; i++) kv_radix_insert(&t, i, none, KV_NONE, ab(i, 1));
     for (uint32_t i = 0; i < 12; i += 3) kv_radix_remove(&t, i);
@@ -142,17 +142,97 @@ static void check_sees_what_is_broken(void **state)
     log_init(LOG_LEVEL_ERROR, 2, false);
 }
 
+/* ---- what begins like a block */
+
+enum { LONG = 8 };
+static const uint32_t *of(const char *text)
+{
+    static uint32_t ids[4][LONG], at;
+    at = (at + 1) % 4;
+    for (uint32_t i = 0; i < LONG && text[i]; i++) ids[at][i] = (unsigned char)text[i];
+    return ids[at];
+}
+
+static void the_child_that_begins_most_alike_is_found(void **state)
+{
+    (void)state;
+    struct kv_radix t;
+    uint32_t        b = KV_NONE;
+    memset(ref, 0, sizeof ref);
+    assert_int_equal(kv_radix_init(&t, N, LONG, 3, 0), ST_OK);
+    ref[0] = ref[1] = ref[2] = ref[3] = ref[4] = ref[5] = 1;
+    kv_radix_insert(&t, 0, none, KV_NONE, of("system__"));
+    kv_radix_insert(&t, 1, none, 0, of("abcdefgh"));
+    kv_radix_insert(&t, 2, none, 0, of("abcdXXXX"));
+    kv_radix_insert(&t, 3, none, 0, of("abXXXXXX"));
+    kv_radix_insert(&t, 4, none, KV_NONE, of("abcdefgX"));
+    kv_radix_insert(&t, 5, red, KV_NONE, of("system__"));
+    assert_int_equal(kv_radix_near(&t, none, 0, of("abcdefXX"), LONG, &b), 6);
+    assert_int_equal(b, 1);
+    assert_int_equal(kv_radix_near(&t, none, 0, of("abcdXYZZ"), LONG, &b), 5);
+    assert_int_equal(b, 2);
+    assert_int_equal(kv_radix_near(&t, none, 0, of("abcdefgh"), 5, &b), 5); /* no more than asked for */
+    assert_int_equal(b, 1);
+    assert_int_equal(kv_radix_near(&t, none, 0, of("abXXXXXX"), LONG, &b), 8);
+    b = KV_NONE;
+    assert_int_equal(kv_radix_near(&t, none, 0, of("abYYYYYY"), LONG, &b), 0); /* two tokens are below the stem */
+    assert_int_equal(kv_radix_near(&t, none, 0, of("abcd"), 2, &b), 0);
+    assert_int_equal(kv_radix_near(&t, none, 1, of("abcdefgh"), LONG, &b), 0);      /* nothing below that node */
+    assert_int_equal(kv_radix_near(&t, red, KV_NONE, of("abcdefgX"), LONG, &b), 0); /* another salt's */
+    assert_int_equal(b, KV_NONE);
+    assert_int_equal(kv_radix_near(&t, red, KV_NONE, of("systemXX"), LONG, &b), 6);
+    assert_int_equal(b, 5);
+    assert_int_equal(kv_radix_check(&t, ref), ST_OK);
+    ref[2] = 0; /* from the middle of its chain */
+    kv_radix_remove(&t, 2);
+    assert_int_equal(kv_radix_near(&t, none, 0, of("abcdXYZZ"), LONG, &b), 4);
+    assert_int_equal(b, 1);
+    ref[1] = 0;
+    kv_radix_remove(&t, 1);
+    assert_int_equal(kv_radix_near(&t, none, 0, of("abcdXYZZ"), LONG, &b), 0);
+    ref[0] = 0;
+    ref[3] = 0;
+    kv_radix_remove(&t, 3);
+    kv_radix_remove(&t, 0);
+    ref[4] = ref[5] = 0;
+    kv_radix_idle(&t, 4, 1);
+    kv_radix_idle(&t, 5, 2);
+    assert_int_equal(kv_radix_check(&t, ref), ST_OK);
+    kv_radix_close(&t);
+}
+
+/* Ten thousand children that begin alike: a search looks at the newest of them and no further. */
+static void a_long_chain_is_not_walked_to_its_end(void **state)
+{
+    (void)state;
+    enum { MANY = 10000 };
+    struct kv_radix t;
+    uint32_t        b = KV_NONE, ids[LONG] = { 1, 2, 3, 4 };
+    assert_int_equal(kv_radix_init(&t, MANY, LONG, 4, 0), ST_OK);
+    for (uint32_t i = 0; i < MANY; i++) {
+        ids[4] = 100 + i, ids[5] = 7;
+        kv_radix_insert(&t, i, none, KV_NONE, ids);
+    }
+    ids[4] = 100 + MANY - 1, ids[5] = 8; /* the newest */
+    assert_int_equal(kv_radix_near(&t, none, KV_NONE, ids, LONG, &b), 5);
+    assert_int_equal(b, MANY - 1);
+    ids[4] = 100; /* the oldest is out of sight */
+    assert_int_equal(kv_radix_near(&t, none, KV_NONE, ids, LONG, &b), 4);
+    assert_int_equal(b, MANY - 1);
+    kv_radix_close(&t);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_block_is_found_under_its_parent_only),
-        TEST(each_salt_has_its_own_root),
-        TEST(F1_a_forced_hash_collision_is_a_miss),
-        TEST(removing_from_a_crowded_bucket_keeps_the_others),
-        TEST(the_oldest_leaf_goes_first_whatever_the_order_of_use),
-        TEST(only_a_leaf_can_be_removed),
-        TEST(check_sees_what_is_broken),
-    };
+    const struct CMUnitTest tests[] = { TEST(a_block_is_found_under_its_parent_only),
+                                        TEST(each_salt_has_its_own_root),
+                                        TEST(F1_a_forced_hash_collision_is_a_miss),
+                                        TEST(removing_from_a_crowded_bucket_keeps_the_others),
+                                        TEST(the_oldest_leaf_goes_first_whatever_the_order_of_use),
+                                        TEST(only_a_leaf_can_be_removed),
+                                        TEST(check_sees_what_is_broken),
+                                        cmocka_unit_test(the_child_that_begins_most_alike_is_found),
+                                        cmocka_unit_test(a_long_chain_is_not_walked_to_its_end) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

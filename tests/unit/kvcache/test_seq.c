@@ -372,27 +372,156 @@ static void check_sees_what_is_broken(void **state)
     kv_seq_release(kv, &b);
 }
 
+/* ---- a block shared in part: four tokens a block, two are worth a copy */
+
+static struct kv *make_long(uint32_t n_block)
+{
+    struct kv_cfg cfg = {
+        .n_block = n_block, .block_tokens = 4, .n_seq_max = N_SEQ, .seq_tokens_max = TOKENS_MAX, .prefix_cache = true, .borrow_min = 2
+    };
+    struct kv *kv;
+    assert_int_equal(kv_create(&cfg, &kv), ST_OK);
+    return kv;
+}
+
+struct lent {
+    struct kv_copy copy[1];
+    uint32_t       n_copy, n_match, n_borrow;
+};
+static struct lent begin(struct kv *kv, struct kv_seq *s, struct kv_salt salt, const char *text)
+{
+    struct lent l = { 0 };
+    assert_int_equal(kv_seq_open(kv, salt, s), ST_OK);
+    l.n_match = kv_seq_match(kv, s, ids(text), len(text));
+    l.n_borrow = kv_seq_borrow(kv, s, ids(text), len(text), l.copy, &l.n_copy);
+    assert_int_equal(l.n_copy, l.n_borrow > 0);
+    assert_int_equal(s->n_cached, l.n_match + l.n_borrow);
+    assert_int_equal(kv_check(kv), ST_OK);
+    return l;
+}
+
+static void a_prompt_goes_on_inside_a_block_by_a_copy_of_it(void **state)
+{
+    (void)state;
+    struct kv    *kv = make_long(8);
+    struct kv_seq a, b;
+    put(kv, "aaaabcde");
+    struct lent l = begin(kv, &a, none, "aaaabcXYZ");
+    assert_int_equal(l.n_match, 4);
+    assert_int_equal(l.n_borrow, 2);
+    assert_int_equal(a.n_block, 2);
+    assert_int_equal(a.n_shared, 1);
+    assert_int_equal(l.copy[0].dst, a.block[1]);
+    assert_int_equal(kv->tree.token[l.copy[0].src * 4], 'b');
+    assert_int_equal(kv->pool.ref[l.copy[0].src], 1); /* until the copy is surely made */
+    kv_evict_all(kv);
+    assert_true(kv_in_tree(kv, l.copy[0].src));
+    assert_int_equal(kv_seq_reserve(kv, &a, 9, l.copy, &l.n_copy), ST_OK);
+    assert_int_equal(l.n_copy, 1); /* its own copy is not copied again */
+    kv_seq_commit(kv, &a, ids("aaaabcXYZ"), 9);
+    assert_int_equal(kv->pool.ref[l.copy[0].src], 0);
+    assert_int_equal(a.n_shared, 2);
+    assert_int_equal(kv_check(kv), ST_OK);
+    kv_seq_release(kv, &a);
+    l = begin(kv, &b, none, "aaaabcXYQ"); /* now both are there, and a whole block is better than a part */
+    assert_int_equal(l.n_match, 8);
+    assert_int_equal(l.n_borrow, 0);
+    kv_seq_release(kv, &b);
+    l = begin(kv, &b, none, "aaaabcdXX"); /* the one that has more in common */
+    assert_int_equal(l.n_borrow, 3);
+    kv_seq_release(kv, &b);
+    l = begin(kv, &b, red, "aaaabcdXX"); /* another salt borrows nothing */
+    assert_int_equal(l.n_match + l.n_borrow, 0);
+    kv_seq_release(kv, &b);
+    l = begin(kv, &b, none, "aaaabXXXX"); /* one token is not worth it */
+    assert_int_equal(l.n_borrow, 0);
+    kv_seq_release(kv, &b);
+    struct kv_stats st;
+    kv_stats(kv, &st);
+    assert_int_equal(st.n_borrowed, 2);
+    assert_int_equal(st.n_borrowed_tokens, 5);
+    kv_evict_all(kv);
+    assert_int_equal(kv_free_count(kv), 8);
+    kv_free(kv);
+}
+
+static void the_same_prompt_again_computes_one_token(void **state)
+{
+    (void)state;
+    struct kv    *kv = make_long(8);
+    struct kv_seq a;
+    put(kv, "aaaabcde");
+    struct lent l = begin(kv, &a, none, "aaaabcde");
+    assert_int_equal(l.n_match + l.n_borrow, 7);
+    uint32_t dup = a.block[1];
+    assert_int_equal(kv_seq_reserve(kv, &a, 8, l.copy, &l.n_copy), ST_OK);
+    kv_seq_commit(kv, &a, ids("aaaabcde"), 8); /* the copy has become the same block: it is given back */
+    assert_int_equal(a.block[1], l.copy[0].src);
+    assert_int_not_equal(a.block[1], dup);
+    assert_int_equal(kv_check(kv), ST_OK);
+    kv_seq_discard(kv, &a); /* in doubt: the path and what was borrowed go, once */
+    assert_int_equal(kv_check(kv), ST_OK);
+    kv_seq_release(kv, &a);
+    assert_int_equal(kv_free_count(kv), 8);
+    l = begin(kv, &a, none, "aaaab"); /* four of five tokens would be a whole block: nothing there any more */
+    assert_int_equal(l.n_match + l.n_borrow, 0);
+    kv_seq_release(kv, &a);
+    kv_free(kv);
+}
+
+static void what_was_borrowed_from_goes_with_a_table_in_doubt(void **state)
+{
+    (void)state;
+    struct kv    *kv = make_long(8);
+    struct kv_seq a;
+    put(kv, "aaaabcde");
+    struct lent l = begin(kv, &a, none, "aaaabcXY");
+    kv_seq_discard(kv, &a);
+    assert_false(kv_in_tree(kv, l.copy[0].src));
+    kv_seq_release(kv, &a);
+    assert_int_equal(kv_check(kv), ST_OK);
+    assert_int_equal(kv_free_count(kv), 8);
+    kv_free(kv);
+}
+
+static void without_a_block_for_it_nothing_is_borrowed(void **state)
+{
+    (void)state;
+    struct kv    *kv = make_long(2);
+    struct kv_seq a;
+    put(kv, "aaaabcde");
+    struct lent l = begin(kv, &a, none, "aaaabcXY"); /* both blocks are locked by the match and the part */
+    assert_int_equal(l.n_match, 4);
+    assert_int_equal(l.n_borrow, 0);
+    uint32_t n_copy = 0;
+    assert_int_equal(kv_seq_reserve(kv, &a, 8, l.copy, &n_copy), ST_OK);
+    kv_seq_release(kv, &a);
+    kv_free(kv);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_split_keeps_both_suffixes),
-        TEST(a_match_leaves_one_token_to_compute),
-        TEST(F27_only_full_blocks_enter_the_tree),
-        TEST(F2_another_salt_is_another_tree),
-        TEST(a_duplicate_prefix_is_remapped),
-        TEST(a_lock_covers_the_path_to_the_root),
-        TEST(the_least_recently_used_leaf_goes_first),
-        TEST(a_reserve_that_does_not_fit_changes_nothing),
-        TEST(all_tables_out_says_again),
-        TEST(forks_copy_the_tail_when_they_write_and_the_last_keeps_it),
-        TEST(the_source_of_a_copy_is_held_until_the_commit),
-        TEST(a_fork_at_a_block_border_copies_nothing),
-        TEST(without_the_cache_nothing_is_shared_but_forks_are),
-        TEST(a_cursor_goes_on_where_it_stopped_and_notices_an_eviction),
-        TEST(a_discard_takes_its_blocks_out_of_the_cache_but_not_those_of_others),
-        TEST(nonsense_configurations_are_refused),
-        TEST(check_sees_what_is_broken),
-    };
+    const struct CMUnitTest tests[] = { TEST(a_split_keeps_both_suffixes),
+                                        TEST(a_match_leaves_one_token_to_compute),
+                                        TEST(F27_only_full_blocks_enter_the_tree),
+                                        TEST(F2_another_salt_is_another_tree),
+                                        TEST(a_duplicate_prefix_is_remapped),
+                                        TEST(a_lock_covers_the_path_to_the_root),
+                                        TEST(the_least_recently_used_leaf_goes_first),
+                                        TEST(a_reserve_that_does_not_fit_changes_nothing),
+                                        TEST(all_tables_out_says_again),
+                                        TEST(forks_copy_the_tail_when_they_write_and_the_last_keeps_it),
+                                        TEST(the_source_of_a_copy_is_held_until_the_commit),
+                                        TEST(a_fork_at_a_block_border_copies_nothing),
+                                        TEST(without_the_cache_nothing_is_shared_but_forks_are),
+                                        TEST(a_cursor_goes_on_where_it_stopped_and_notices_an_eviction),
+                                        TEST(a_discard_takes_its_blocks_out_of_the_cache_but_not_those_of_others),
+                                        TEST(nonsense_configurations_are_refused),
+                                        TEST(check_sees_what_is_broken),
+                                        cmocka_unit_test(a_prompt_goes_on_inside_a_block_by_a_copy_of_it),
+                                        cmocka_unit_test(the_same_prompt_again_computes_one_token),
+                                        cmocka_unit_test(what_was_borrowed_from_goes_with_a_table_in_doubt),
+                                        cmocka_unit_test(without_a_block_for_it_nothing_is_borrowed) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

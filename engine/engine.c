@@ -315,6 +315,25 @@ bool eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out)
     return true;
 }
 
+bool eng_tiers_shape(const struct engine *e, struct kv_hand_shape *out)
+{
+    if (e->tiers) kv_tiers_shape(e->tiers, out);
+    return e->tiers != NULL;
+}
+
+void eng_tiers_hand(struct engine *e, enum kv_hand want)
+{
+    if (!e->tiers) return;
+    kv_tiers_hand(e->tiers, want);
+    ring_wake(&e->inbox);
+}
+
+enum kv_hand eng_tiers_hand_is(const struct engine *e, int *slab_fd_out, int *index_fd_out)
+{
+    *slab_fd_out = *index_fd_out = -1;
+    return e->tiers ? kv_tiers_hand_is(e->tiers, slab_fd_out, index_fd_out) : KV_SERVES;
+}
+
 void eng_stats(const struct engine *e, struct eng_stats *out)
 {
 #define GET(field) atomic_load_explicit(&e->a.field, memory_order_relaxed)

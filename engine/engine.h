@@ -6,6 +6,7 @@
 #include "engine/request.h"
 #include "kvcache/kv.h"
 #include "kvcache/tier.h"
+#include "kvcache/tier_hand.h"
 
 struct engine;
 
@@ -75,6 +76,10 @@ bool        eng_idle(const struct engine *e);                  /* any thread: no
 void        eng_stop(struct engine *e);                        /* joins the thread; every request gets its final message first */
 void        eng_free(struct engine *e);
 bool        eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out); /* any thread; false: there are none */
-void        eng_stats(const struct engine *e, struct eng_stats *out);      /* any thread */
-bool        eng_alive(const struct engine *e, uint64_t now_us);            /* any thread: progress within max(5 s, 10 x predicted step) */
-struct kv  *eng_kv(struct engine *e);                                      /* tests and the simulator */
+/* any thread, until eng_stop: the host's KV on its way to the next process (kvcache/tier_hand.h). shape: false: there are no tiers. */
+bool         eng_tiers_shape(const struct engine *e, struct kv_hand_shape *out);
+void         eng_tiers_hand(struct engine *e, enum kv_hand want); /* returns at once */
+enum kv_hand eng_tiers_hand_is(const struct engine *e, int *slab_fd_out, int *index_fd_out);
+void         eng_stats(const struct engine *e, struct eng_stats *out); /* any thread */
+bool         eng_alive(const struct engine *e, uint64_t now_us);       /* any thread: progress within max(5 s, 10 x predicted step) */
+struct kv   *eng_kv(struct engine *e);                                 /* tests and the simulator */

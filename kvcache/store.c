@@ -579,8 +579,9 @@ static enum status open_folder(struct kv_store *s, char *err, size_t err_bytes)
     }
     s->lock = openat(s->dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB)) {
-        snprintf(err, err_bytes, "%s: %s", s->path, errno == EWOULDBLOCK ? "another server uses it" : strerror(errno));
-        return ST_CONFIG;
+        bool theirs = errno == EWOULDBLOCK;
+        snprintf(err, err_bytes, "%s: %s", s->path, theirs ? "another server uses it" : strerror(errno));
+        return theirs ? ST_AGAIN : ST_CONFIG;
     }
     return ST_OK;
 }

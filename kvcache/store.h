@@ -29,7 +29,7 @@ struct kv_store_cfg {
     uint32_t             retry_us;  /* first pause after a failed write; 0: 1 s */
     uint64_t (*clock)(void);        /* NULL: the monotonic clock */
 };
-/* err: one line. ST_CONFIG: locked by another server, not a folder, cap below two segments; ST_IO. */
+/* err: one line. ST_AGAIN: another server has locked it; ST_CONFIG: not a folder, cap below two segments; ST_IO. */
 enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes);
 /* Seals what is open (its footer makes the next start quick) and waits for it; jobs of the owner must be polled out before. */
 void kv_store_close(struct kv_store *s);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "kvcache/tier_impl.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { COPIES_MAX = 32, LOAD_MIN_TOKENS = 64, SKETCH_MAX = 15, PROBES = 16 };
+enum { COPIES_MAX = 32, LOAD_MIN_TOKENS = 64, SKETCH_MAX = 15, PROBES = 16, STORE_AGAIN_US = 200000, STORE_FAILED_US = 5000000 };
 
 /* ---- slots */
 
@@ -109,6 +110,17 @@ void slot_ready(struct kv_tiers *t, int32_t i, struct digest payload)
     lru_newest(t, i);
 }
 
+/* A slot of the process before. The free list is for the caller to make anew. */
+void slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, uint8_t store)
+{
+    struct host_slot *s = &t->slot[i];
+    int32_t          *head = &t->bucket[bucket_of(t, key)];
+    CHECK(s->state == SLOT_FREE);
+    *s = (struct host_slot){ .key = *key, .next = *head, .state = SLOT_FILLING, .store = store };
+    *head = i;
+    slot_ready(t, i, payload);
+}
+
 void slot_unread(struct kv_tiers *t, int32_t i)
 {
     struct host_slot *s = &t->slot[i];
@@ -189,10 +201,10 @@ int store_of(struct kv_tiers *t, const struct kv_key *key, struct kv_place *plac
 
 /* ---- life */
 
-static enum status take_slab(struct kv_tiers *t, char *err, size_t err_bytes)
+static enum status map_slab(struct kv_tiers *t, char *err, size_t err_bytes)
 {
     uint64_t bytes = t->n_slot * t->stride;
-    t->slab_fd = memfd_create("spillway-kv", MFD_CLOEXEC);
+    t->slab_fd = memfd_create("spillway-kv", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     void *p = MAP_FAILED;
     if (t->slab_fd >= 0 && ftruncate(t->slab_fd, (off_t)bytes) == 0)
         p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, t->slab_fd, 0);
@@ -200,9 +212,25 @@ static enum status take_slab(struct kv_tiers *t, char *err, size_t err_bytes)
         snprintf(err, err_bytes, "the host's KV of %" PRIu64 " bytes cannot be reserved: %s", bytes, strerror(errno));
         return ST_NOMEM;
     }
-    (void)madvise(p, bytes, MADV_HUGEPAGE); /* speed only */
+    (void)fcntl(t->slab_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW); /* the next process asks for that */
     t->slab = p;
-    struct xfer_seg seg = { .kind = XFER_HOST, .base = p, .bytes = bytes };
+    return ST_OK;
+}
+
+/* The slab of the server before, or one of our own. */
+static enum status take_slab(struct kv_tiers *t, char *err, size_t err_bytes)
+{
+    uint64_t bytes = t->n_slot * t->stride;
+    char     why[160];
+    if (t->cfg.hand.given && hand_adopt(t, why, sizeof why)) {
+        LOG_WARN("kv: the host's KV of the server before is of no use, starting empty: %s", why);
+        close(t->cfg.hand.slab_fd);
+    }
+    if (t->cfg.hand.given) close(t->cfg.hand.index_fd);
+    t->cfg.hand.given = false;
+    if (!t->slab && map_slab(t, err, err_bytes)) return ST_NOMEM;
+    (void)madvise(t->slab, bytes, MADV_HUGEPAGE); /* speed only */
+    struct xfer_seg seg = { .kind = XFER_HOST, .base = t->slab, .bytes = bytes };
     return xfer_seg_add(t->cfg.xfer, &seg, &t->slab_seg);
 }
 
@@ -262,12 +290,58 @@ static void probe(struct kv_tiers *t)
     CHECK(n == 0); /* a lane that does not move a block in a second is no lane */
 }
 
+/* All of them, or none is used. ST_AGAIN: another server has one. */
+static enum status stores_open(struct kv_tiers *t, char *err, size_t err_bytes)
+{
+    const struct kv_tiers_cfg *c = &t->cfg;
+    for (uint32_t i = 0; i < t->n_store_wanted; i++) {
+        struct kv_store_cfg sc = { .dir = c->store[i].dir,
+                                   .cap_bytes = c->store[i].bytes,
+                                   .payload_bytes = c->block_bytes,
+                                   .block_tokens = c->block_tokens,
+                                   .fingerprint = t->fingerprint,
+                                   .key = c->key,
+                                   .xfer = c->xfer,
+                                   .secret = c->secret,
+                                   .ephemeral = c->ephemeral,
+                                   .clock = c->clock };
+        enum status         st = t->store[i] ? ST_OK : kv_store_open(&sc, &t->store[i], err, err_bytes);
+        if (st) return st;
+    }
+    t->cfg.n_store = t->n_store_wanted;
+    return ST_OK;
+}
+
+void stores_close(struct kv_tiers *t)
+{
+    t->cfg.n_store = 0;
+    t->store_again_us = 0;
+    for (uint32_t i = 0; i < KV_STORES_MAX; i++) {
+        kv_store_close(t->store[i]);
+        t->store[i] = NULL;
+    }
+}
+
+/* Those that another server had. */
+static void stores_turn(struct kv_tiers *t)
+{
+    char err[300];
+    if (!t->store_again_us && !t->frozen && t->cfg.n_store < t->n_store_wanted) t->store_again_us = 1; /* given, and back */
+    if (!t->store_again_us || t->cfg.clock() < t->store_again_us) return;
+    enum status st = stores_open(t, err, sizeof err);
+    if (st && st != ST_AGAIN) LOG_WARN_LIMITED("kv: %s; serving without it", err);
+    if (!st) LOG_INFO("kv: %u store%s opened, free of the server before", t->cfg.n_store, t->cfg.n_store == 1 ? "" : "s");
+    t->store_again_us = st ? t->cfg.clock() + (st == ST_AGAIN ? STORE_AGAIN_US : STORE_FAILED_US) : 0;
+}
+
 enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes)
 {
     struct kv_tiers *t = calloc(1, sizeof *t);
     if (!t) return ST_NOMEM;
     t->cfg = *cfg;
-    t->slab_fd = -1;
+    t->slab_fd = t->hand.index_fd = -1;
+    t->n_store_wanted = cfg->n_store;
+    t->cfg.n_store = 0;
     if (!t->cfg.clock) t->cfg.clock = clock_us;
     if (!t->cfg.copies_max) t->cfg.copies_max = COPIES_MAX;
     if (!t->cfg.load_min_tokens) t->cfg.load_min_tokens = LOAD_MIN_TOKENS > cfg->block_tokens ? LOAD_MIN_TOKENS : cfg->block_tokens;
@@ -285,18 +359,10 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
         goto fail;
     }
     if ((st = take_slab(t, err, err_bytes))) goto fail;
-    for (uint32_t i = 0; i < cfg->n_store; i++) {
-        struct kv_store_cfg sc = { .dir = cfg->store[i].dir,
-                                   .cap_bytes = cfg->store[i].bytes,
-                                   .payload_bytes = cfg->block_bytes,
-                                   .block_tokens = cfg->block_tokens,
-                                   .fingerprint = t->fingerprint,
-                                   .key = cfg->key,
-                                   .xfer = cfg->xfer,
-                                   .secret = cfg->secret,
-                                   .ephemeral = cfg->ephemeral,
-                                   .clock = t->cfg.clock };
-        if ((st = kv_store_open(&sc, &t->store[i], err, err_bytes))) goto fail;
+    if ((st = stores_open(t, err, err_bytes)) && !(st == ST_AGAIN && cfg->store_wait)) goto fail;
+    if (st) {
+        LOG_INFO("kv: %s; it is opened when that one has let go", err);
+        t->store_again_us = t->cfg.clock() + STORE_AGAIN_US;
     }
     t->stats.tier[KV_TIER_HOST].reserved_bytes = t->n_slot * t->stride;
     probe(t);
@@ -329,6 +395,8 @@ bool kv_tiers_turn(struct kv_tiers *t)
         any = true;
     }
     for (uint32_t i = 0; i < t->cfg.n_store; i++) kv_store_turn(t->store[i]);
+    if (hand_turn(t)) return any;
+    stores_turn(t);
     up_turn(t); /* loads go first */
     down_turn(t);
     return any;
@@ -365,7 +433,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     t->closing = true;
     if (t->slab) {
         up_close(t);
-        drain(t, t->cfg.clock() + flush_us);
+        if (!t->hand.held) drain(t, t->cfg.clock() + flush_us);
         down_close(t);
         while (kv_tiers_busy(t))
             if (!kv_tiers_turn(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
@@ -373,7 +441,8 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
         down_close(t);
         xfer_seg_drop(t->cfg.xfer, t->slab_seg);
     }
-    for (uint32_t i = 0; i < t->cfg.n_store; i++) kv_store_close(t->store[i]);
+    stores_close(t);
+    hand_close(t);
     if (t->slab) munmap(t->slab, t->n_slot * t->stride);
     if (t->slab_fd >= 0) close(t->slab_fd);
     for (int i = 0; i < KV_LOADS_MAX; i++) free(t->load[i].ids), free(t->load[i].state), free(t->load[i].key), free(t->load[i].ticket);

@@ -22,6 +22,11 @@
 struct kv_tiers;
 enum { KV_STORES_MAX = 4, KV_LOADS_MAX = 16, KV_OFFERS_MAX = 16, KV_ASK_MAX = 2048 }; /* KV_ASK_MAX: blocks of one load */
 
+/* What came of the process before (tier_hand.h), moved: what cannot be used is closed, and a slab is taken anew. */
+struct kv_handed {
+    bool given;
+    int  slab_fd, index_fd;
+};
 struct kv_tiers_cfg {
     struct kv         *kv;
     struct xfer       *xfer;
@@ -36,6 +41,8 @@ struct kv_tiers_cfg {
         uint64_t    bytes;
     } store[KV_STORES_MAX];
     uint32_t             n_store;
+    bool                 store_wait; /* a folder that another server has is no error: it is opened when that one has let go */
+    struct kv_handed     hand;
     const unsigned char *secret;          /* of the stores' files, as in store.h; NULL: plain */
     bool                 ephemeral;       /* which is this boot's */
     uint32_t             load_min_tokens; /* shorter loads are not worth it; 0: 64 or a block */

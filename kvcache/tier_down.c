@@ -29,7 +29,7 @@ void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_compu
     uint32_t      n = n_computed / t->cfg.block_tokens;
     struct offer *o = t->offer;
     if (n > s->n_shared) n = s->n_shared; /* what is in the tree: full, computed and never written again */
-    if (n == 0) return;
+    if (n == 0 || t->frozen) return;
     while (o < t->offer + KV_OFFERS_MAX && o->used) o++;
     if (o == t->offer + KV_OFFERS_MAX || kv_seq_open(t->cfg.kv, s->salt, &o->kv)) {
         t->stats.n_dropped += n;

@@ -3,6 +3,8 @@
 #include "kvcache/seq.h"
 #include "kvcache/store.h"
 #include "kvcache/tier.h"
+#include "kvcache/tier_hand.h"
+#include <stdatomic.h>
 
 enum { SLOT_NONE = -1, SKETCH_ROWS = 4 };
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY };
@@ -54,6 +56,13 @@ struct flight {
     struct kv_place  place;
 };
 
+/* Where it is on its way to the next process. */
+struct hand {
+    _Atomic int want, is; /* enum kv_hand */
+    int         index_fd; /* written before FROZEN is */
+    bool        held;     /* the slab is another's until this serves */
+};
+
 struct kv_tiers {
     struct kv_tiers_cfg   cfg;
     struct kv_key         fingerprint;
@@ -76,6 +85,10 @@ struct kv_tiers {
     uint32_t             *path;               /* [blocks of the longest sequence] scratch of tier_key */
     uint64_t              n_enqueued, n_done; /* steps */
     bool                  closing, stirred;   /* stirred: the host's slots have changed since write_ahead looked */
+    bool                  frozen;             /* nothing goes down or up (tier_hand.h) */
+    struct hand           hand;
+    uint32_t              n_store_wanted; /* cfg.n_store is 0 until all of them are open */
+    uint64_t              store_again_us; /* when to try the next time; 0: all are open, or given */
     struct kv_tiers_stats stats;
 };
 
@@ -105,6 +118,12 @@ static inline const uint32_t *tier_ids(const struct kv_tiers *t, uint32_t block)
     return t->cfg.kv->tree.token + (size_t)block * t->cfg.block_tokens;
 }
 
+void slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, uint8_t store);
+void stores_close(struct kv_tiers *t);
+/* tier_hand.c */
+bool        hand_turn(struct kv_tiers *t);                               /* true: frozen, or about to be */
+enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes); /* cfg.hand; the fds stay the caller's where it fails */
+void        hand_close(struct kv_tiers *t);
 /* tier_down.c */
 void     down_turn(struct kv_tiers *t);
 void     down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);

@@ -273,6 +273,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         if (!l || l->settled) return go_on(t, w, false);
         return now < w->until_us ? false : go_on(t, w, true);
     }
+    if (t->frozen) return go_on(t, w, false);
     t->stats.n_ask++;
     uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0;
     if (first >= end) return go_on(t, w, false);

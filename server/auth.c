@@ -26,7 +26,7 @@ struct auth {
     uint32_t         n_key, n_fixed; /* the first n_fixed come from --api-key and stay */
     char            *path;
     bool             enabled;
-    unsigned char    secret[32]; /* of this process */
+    unsigned char    secret[AUTH_SECRET]; /* of this process */
 };
 
 static bool digest_of(const char *key, size_t n, unsigned char out[DIGEST])
@@ -208,6 +208,9 @@ void auth_salt(const struct auth *a, uint64_t tenant, uint64_t lo, uint64_t hi, 
     memcpy(lo_out, out, 8);
     memcpy(hi_out, out + 8, 8);
 }
+
+const unsigned char *auth_secret(const struct auth *a) { return a->secret; }
+void                 auth_set_secret(struct auth *a, const unsigned char secret[AUTH_SECRET]) { memcpy(a->secret, secret, AUTH_SECRET); }
 
 void auth_free(struct auth *a)
 {

@@ -16,4 +16,8 @@ uint32_t    auth_count(const struct auth *a);
 bool auth_check(struct auth *a, const struct http_head *head, uint64_t *tenant_out);
 /* 128 bits that separate the cached prefixes of tenants: HMAC-SHA-256 under a key of this process. */
 void auth_salt(const struct auth *a, uint64_t tenant, uint64_t lo, uint64_t hi, uint64_t *lo_out, uint64_t *hi_out);
-void auth_free(struct auth *a);
+/* That key, random at every start where no folder keeps it: for prefixes that go to the next process. set: before anybody is served. */
+enum { AUTH_SECRET = 32 };
+const unsigned char *auth_secret(const struct auth *a);
+void                 auth_set_secret(struct auth *a, const unsigned char secret[AUTH_SECRET]);
+void                 auth_free(struct auth *a);

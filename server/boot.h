@@ -9,6 +9,7 @@
 #include "server/cluster.h"
 #include "server/config.h"
 #include "server/loop.h"
+#include "server/takeover.h"
 
 struct boot {
     const struct config *cfg;
@@ -20,8 +21,10 @@ struct boot {
     struct api_model     model;
     const char          *name[1]; /* when --served-model-name is not given */
     char                 fingerprint[80], own_name[256];
-    struct cluster       cluster; /* the caller's, before boot_text: boot_text keeps it */
-    struct nodes        *nodes;   /* atomic; NULL: one node */
+    struct cluster       cluster;  /* the caller's, before boot_text: boot_text keeps these */
+    struct takeover     *takeover; /* or NULL */
+    struct auth         *auth;
+    struct nodes        *nodes; /* atomic; NULL: one node */
     struct rank_team    *team;
     struct engine       *engine;
     struct boot_tiers   *tiers; /* or NULL */
@@ -38,10 +41,18 @@ int boot_text(struct boot *b, const struct config *cfg);
 /* Loads the weights and starts the engine. progress may be NULL. */
 int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx);
 /* boot_tiers.c */
-int               boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out);
-void              boot_tiers_free(struct boot *b); /* after the engine */
-struct gen_engine boot_gen_engine(struct boot *b);
-bool              boot_helps(const struct boot *b); /* not node 0: no engine, steps come from there */
+int  boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out);
+void boot_tiers_free(struct boot *b); /* after the engine */
+/* boot_hand.c: asks the server before for the KV in its host memory */
+void boot_hand_ask(struct boot *b, struct kv_tiers_cfg *c);
+/* and gives that to the next. h stays until takeover_close. */
+struct boot_hand {
+    struct boot   *boot;
+    struct server *srv;
+};
+struct takeover_ops boot_hand_ops(struct boot_hand *h);
+struct gen_engine   boot_gen_engine(struct boot *b);
+bool                boot_helps(const struct boot *b); /* not node 0: no engine, steps come from there */
 /* Any thread, while loading too: NODES_OK where there is one node. */
 enum nodes_state boot_nodes_state(const struct boot *b);
 void             boot_free(struct boot *b);

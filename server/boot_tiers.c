@@ -175,6 +175,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
         return EXIT_SOFTWARE;
     }
     t->cfg.xfer = t->xfer;
+    boot_hand_ask(b, &t->cfg);
     *tiers_out = &t->cfg;
     LOG_INFO("kv: host tier %.2f GiB, %u store%s, blocks of %" PRIu64 " KiB%s%s", c->kv_host_gib, t->cfg.n_store,
              t->cfg.n_store == 1 ? "" : "s", t->cfg.block_bytes >> 10, t->cfg.key.mac ? ", with a MAC" : "",

@@ -66,6 +66,8 @@ static const struct opt options[] = {
     { NULL, "max-connections", OPT_U32, AT(max_connections), "100000", 1, 10000000, "N", "open connections; above: the oldest idle one closes, else 503" },
     { NULL, "max-body-mib", OPT_U32, AT(max_body_mib), "32", 1, 1024, "MIB", "largest request body; above: 413" },
     { NULL, "drain-seconds", OPT_U32, AT(drain_s), "25", 0, 3600, "SECONDS", "after SIGTERM: how long running requests may finish" },
+    { NULL, "takeover", OPT_STR, AT(takeover), "", 0, 0, "PATH", "unix socket: take over from the server that listens there (sockets, host KV), then listen there" },
+    { NULL, "takeover-seconds", OPT_U32, AT(takeover_s), "600", 1, 86400, "SECONDS", "how long a new server may take to be ready before this one goes on without it" },
     { NULL, "half-close", OPT_ENUM, AT(half_close), "cancel", 0, 0, "cancel|serve", "client closed its sending side while it waits: it is gone, or it still reads" },
     { NULL, "allowed-host", OPT_LIST, AT(allowed_host), "", 0, 0, "NAME", "Host header to accept besides the own names; repeatable" },
     { NULL, "cors-origin", OPT_LIST, AT(cors_origin), "", 0, 0, "ORIGIN", "web origin that may call the API, or *; repeatable" },
@@ -86,6 +88,7 @@ static const struct opt options[] = {
     { NULL, "list-devices", OPT_BOOL, AT(list_devices), "false", 0, 0, NULL, "what could compute here" },
 };
 /* clang-format on */
+enum { TAKEOVER_PATH_MAX = 90 }; /* a socket's path has 107 bytes, and a pid behind it while it is made */
 enum { N_OPTION = sizeof options / sizeof *options };
 
 const struct opt *config_options(size_t *n_out)
@@ -526,6 +529,9 @@ int config_check(const struct config *c, char *err, size_t n_err)
         return fail(err, n_err, "--gpu-memory-utilization: found 0, allowed is a number above 0, at most 1");
     int ordinal[CUDA_DEVICES_MAX];
     if (config_cuda_ordinals(c, ordinal, CUDA_DEVICES_MAX, err, n_err) < 0) return EXIT_USAGE;
+    if (strlen(c->takeover) > TAKEOVER_PATH_MAX)
+        return fail(err, n_err, "--takeover: found %zu bytes, a socket's path here has at most %d", strlen(c->takeover), TAKEOVER_PATH_MAX);
+    if (*c->takeover && c->nnodes > 1) return fail(err, n_err, "--takeover works with one machine, --nnodes is %u", c->nnodes);
     if (!*c->host) return fail(err, n_err, "--host: the value is empty");
     for (uint32_t i = 0; i < c->api_key.n; i++)
         for (const char *p = c->api_key.s[i]; *p; p++)

@@ -43,7 +43,8 @@ struct config {
     /* server */
     const char     *host;
     uint32_t        port, io_threads, text_threads, max_connections, max_body_mib, drain_s;
-    const char     *half_close;
+    const char     *half_close, *takeover;
+    uint32_t        takeover_s;
     struct str_list allowed_host, cors_origin;
     /* security */
     struct str_list api_key;

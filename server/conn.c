@@ -165,7 +165,7 @@ static void begin_request(struct conn *c, const struct http_head *d)
     r->open = true;
     r->method = d->method;
     r->minor = d->minor;
-    r->keep_alive = d->keep_alive && ++c->n_request < REQUESTS_MAX && server_state(c->io->srv) < SRV_DRAINING;
+    r->keep_alive = d->keep_alive && ++c->n_request < REQUESTS_MAX && server_state(c->io->srv) < SRV_HANDED;
     r->t_start_us = clock_us();
     r->cors = -1;
     if (d->n_request_id == 1 && id_is_clean(d->request_id)) {
@@ -377,7 +377,8 @@ static void on_read(struct bufferevent *bev, void *arg)
     }
     c->in_loop = false;
     if (c->state != CONN_HEAD || conn_pending(c) > OUT_PAUSE) return;
-    if (c->eof || (!c->partial && c->n_request && server_state(c->io->srv) >= SRV_DRAINING)) {
+    const struct server *s = c->io->srv;
+    if (c->eof || (!c->partial && c->n_request && (server_state(s) >= SRV_DRAINING || atomic_load(&s->shut_idle)))) {
         if (conn_pending(c))
             conn_enter(c, CONN_FLUSH);
         else

@@ -95,7 +95,7 @@ void conn_respond_with(struct conn *c, int status, const char *content_type, con
 {
     bool head = c->req.method == M_HEAD;
     c->req.status = status;
-    if (!c->req.keep_alive) c->close_after = true;
+    if (!c->req.keep_alive || server_state(c->io->srv) >= SRV_HANDED) c->close_after = true;
     put_head(c, status, content_type, more, (int64_t)n);
     if (n && !head) conn_out(c, body, n);
     conn_request_done(c);
@@ -140,7 +140,7 @@ void conn_stream_begin(struct conn *c, const char *content_type)
     c->stream = true;
     c->chunked_out = c->req.minor == 1;
     c->req.status = 200;
-    if (!c->req.keep_alive || !c->chunked_out) c->close_after = true;
+    if (!c->req.keep_alive || server_state(c->io->srv) >= SRV_HANDED || !c->chunked_out) c->close_after = true;
     put_head(c, 200, content_type, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n", -1);
 }
 

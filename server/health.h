@@ -7,7 +7,7 @@ struct conn;
 struct server;
 
 bool health_ok(const struct server *s);    /* /health, /ping: serving or draining, and the engine makes progress */
-bool health_ready(const struct server *s); /* /ready: and takes new requests */
+bool health_ready(const struct server *s); /* /ready: and takes new requests; handed over: those of who is connected */
 
 void health_handle_health(struct conn *c);
 void health_handle_ready(struct conn *c);

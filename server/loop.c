@@ -73,10 +73,25 @@ static void io_stop_step(struct io *io)
     if ((list_empty(&io->conns) && list_empty(&io->gens)) || now >= io->stop_us + STOP_US) event_base_loopbreak(io->base);
 }
 
+static void listen_as_told(struct io *io)
+{
+    struct server *s = io->srv;
+    bool           on = atomic_load(&s->accepting);
+    if (!io->ev_listen || io->stopping || on == atomic_load(&s->listening)) return;
+    if (on) {
+        event_add(io->ev_listen, NULL);
+    } else {
+        event_del(io->ev_listen);
+        event_del(io->ev_accept_again);
+    }
+    atomic_store(&s->listening, on);
+}
+
 static void io_state_changed(struct io *io)
 {
     struct server *s = io->srv;
-    if (server_state(s) >= SRV_DRAINING) conn_close_idle(io);
+    listen_as_told(io);
+    if (server_state(s) >= SRV_DRAINING || atomic_load(&s->shut_idle)) conn_close_idle(io);
     if (atomic_load(&s->fail_all)) gen_fail_all(io);
     if (server_state(s) == SRV_STOPPING && !io->stopping) {
         io->stopping = true;
@@ -128,10 +143,14 @@ static void hand_over(struct io *self, int fd)
     for (uint32_t i = 0; i < s->n_io; i++)
         if (atomic_load_explicit(&s->io[i].n_conn, memory_order_relaxed) < atomic_load_explicit(&best->n_conn, memory_order_relaxed))
             best = &s->io[i];
-    if (best == self)
+    if (best == self) {
         conn_open(self, fd);
-    else if (!ring_push(&best->inbox, (void *)(((uintptr_t)fd << 1) | 1)))
-        close(fd);
+        return;
+    }
+    atomic_fetch_add(&s->n_moving, 1);
+    if (ring_push(&best->inbox, (void *)(((uintptr_t)fd << 1) | 1))) return;
+    atomic_fetch_sub(&s->n_moving, 1);
+    close(fd);
 }
 
 static void on_listen(evutil_socket_t listen_fd, short what, void *arg)
@@ -164,6 +183,7 @@ static void inbox_message(struct io *io, void *msg)
             close((int)(bits >> 1));
         else
             conn_open(io, (int)(bits >> 1));
+        atomic_fetch_sub(&io->srv->n_moving, 1);
         return;
     }
     struct text_job *j = msg;
@@ -217,6 +237,7 @@ static void *io_main(void *arg)
     ring_arm(&io->outbox);
     ring_wake(&io->inbox); /* whatever came before */
     ring_wake(&io->outbox);
+    if (io->index == 0) listen_as_told(io);
     event_base_loop(io->base, EVLOOP_NO_EXIT_ON_EMPTY);
     return NULL;
 }
@@ -304,6 +325,46 @@ enum status server_create(const struct config *cfg, struct auth *auth, struct se
     return ST_OK;
 }
 
+static void note_address(struct server *s, const struct sockaddr_storage *a, socklen_t n)
+{
+    char host[64] = "?", name[8] = "0";
+    getnameinfo((const struct sockaddr *)a, n, host, sizeof host, name, sizeof name, NI_NUMERICHOST | NI_NUMERICSERV);
+    s->port = (uint16_t)strtoul(name, NULL, 10);
+    snprintf(s->address, sizeof s->address, a->ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, name);
+}
+
+/* Of both families the address comes first and has its own size; port 0 asks for any. */
+static bool is_at(const struct sockaddr_storage *a, const struct addrinfo *want, uint32_t port)
+{
+    if (a->ss_family != want->ai_family) return false;
+    if (a->ss_family == AF_INET) {
+        const struct sockaddr_in *x = (const void *)a, *y = (const void *)want->ai_addr;
+        return x->sin_addr.s_addr == y->sin_addr.s_addr && (!port || x->sin_port == y->sin_port);
+    }
+    const struct sockaddr_in6 *x = (const void *)a, *y = (const void *)want->ai_addr;
+    return !memcmp(&x->sin6_addr, &y->sin6_addr, sizeof x->sin6_addr) && (!port || x->sin6_port == y->sin6_port);
+}
+
+/* A socket of the process before: the one that would have been bound here? */
+static enum status take_listener(struct server *s, int fd, char *err, size_t n_err)
+{
+    const struct config    *cfg = s->cfg;
+    struct addrinfo         hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *list = NULL;
+    struct sockaddr_storage a = { 0 };
+    socklen_t               n = sizeof a;
+    char                    port[8];
+    bool                    same = false;
+    snprintf(port, sizeof port, "%u", cfg->port);
+    if (!getsockname(fd, (struct sockaddr *)&a, &n) && !getaddrinfo(cfg->host, port, &hints, &list))
+        for (struct addrinfo *p = list; p; p = p->ai_next) same |= is_at(&a, p, cfg->port);
+    if (list) freeaddrinfo(list);
+    note_address(s, &a, n);
+    s->listen_fd = fd;
+    if (same) return ST_OK;
+    snprintf(err, n_err, "--takeover: the running server listens on %s, asked for is %.60s port %u", s->address, cfg->host, cfg->port);
+    return ST_CONFIG;
+}
+
 static int bind_to(const struct config *cfg, struct server *s, char *err, size_t n_err)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *list = NULL;
@@ -328,33 +389,34 @@ static int bind_to(const struct config *cfg, struct server *s, char *err, size_t
     freeaddrinfo(list);
     if (fd < 0) {
         snprintf(err, n_err, "cannot listen on %.60s port %u: %s%s", cfg->host, cfg->port, strerror(saved),
-                 saved == EADDRINUSE ? "; is another server running? choose another --port"
-                 : saved == EACCES   ? "; choose a --port above 1023"
-                                     : "");
+                 saved == EADDRINUSE && *cfg->takeover ? "; a server runs there without --takeover, or with another path"
+                 : saved == EADDRINUSE                 ? "; is another server running? choose another --port"
+                 : saved == EACCES                     ? "; choose a --port above 1023"
+                                                       : "");
         errno = saved;
         return -1;
     }
-    struct sockaddr_storage a;
+    struct sockaddr_storage a = { 0 };
     socklen_t               n = sizeof a;
-    char                    host[64] = "?", name[8] = "0";
-    if (!getsockname(fd, (struct sockaddr *)&a, &n))
-        getnameinfo((struct sockaddr *)&a, n, host, sizeof host, name, sizeof name, NI_NUMERICHOST | NI_NUMERICSERV);
-    s->port = (uint16_t)strtoul(name, NULL, 10);
-    snprintf(s->address, sizeof s->address, a.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, name);
+    if (!getsockname(fd, (struct sockaddr *)&a, &n)) note_address(s, &a, n);
     return fd;
 }
 
-enum status server_listen(struct server *s, char *err, size_t n_err)
+enum status server_listen(struct server *s, int listen_fd, char *err, size_t n_err)
 {
     struct io *first = &s->io[0];
-    s->listen_fd = bind_to(s->cfg, s, err, n_err);
+    bool       ours = listen_fd < 0;
+    if (ours)
+        s->listen_fd = bind_to(s->cfg, s, err, n_err);
+    else if (take_listener(s, listen_fd, err, n_err))
+        return ST_CONFIG;
     if (s->listen_fd < 0) return ST_IO;
     s->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     first->ev_listen = event_new(first->base, s->listen_fd, EV_READ | EV_PERSIST, on_listen, first);
     first->ev_accept_again = event_new(first->base, -1, 0, on_accept_again, first);
     snprintf(err, n_err, "cannot start the io threads");
     if (!first->ev_listen || !first->ev_accept_again) return ST_NOMEM;
-    event_add(first->ev_listen, NULL);
+    atomic_store(&s->accepting, ours);
     for (uint32_t i = 0; i < s->n_io; i++) {
         char name[16];
         snprintf(name, sizeof name, "io%u", i);
@@ -381,6 +443,34 @@ void server_ready(struct server *s, const struct api_model *model, const struct 
     s->model = model, s->eng = *eng;
     metrics_model(s->metrics, model->served_name[0], model->context);
     set_state(s, SRV_READY);
+}
+
+void server_accept(struct server *s, bool on)
+{
+    atomic_store(&s->accepting, on);
+    wake_all(s);
+}
+
+void server_hand(struct server *s, bool away)
+{
+    atomic_store(&s->accepting, !away);
+    atomic_store(&s->shut_idle, false);
+    int now = away ? SRV_READY : SRV_HANDED;
+    atomic_compare_exchange_strong(&s->state, &now, away ? SRV_HANDED : SRV_READY); /* not when it ends anyway */
+    wake_all(s);
+}
+
+void server_shut_idle(struct server *s)
+{
+    atomic_store(&s->shut_idle, true);
+    wake_all(s);
+}
+
+bool server_quiet(const struct server *s)
+{
+    bool quiet = !atomic_load(&s->listening) && !atomic_load(&s->n_moving) && server_idle(s);
+    for (uint32_t i = 0; i < s->n_io; i++) quiet &= atomic_load(&s->io[i].n_conn) == 0;
+    return quiet;
 }
 
 void server_drain(struct server *s) { set_state(s, SRV_DRAINING); }

@@ -27,7 +27,8 @@ struct gen_engine {
     bool (*tiers)(void *ctx, struct kv_tiers_stats *out); /* NULL, or false: there are none */
 };
 
-enum server_state { SRV_LOADING, SRV_READY, SRV_DRAINING, SRV_STOPPING };
+/* SRV_HANDED: another process accepts; whoever is connected is served, and told to connect anew for the next request. */
+enum server_state { SRV_LOADING, SRV_READY, SRV_HANDED, SRV_DRAINING, SRV_STOPPING };
 
 enum {
     OUT_PAUSE = 256 << 10, /* bytes waiting for a slow reader: above, its tokens stay in the engine's arrays */
@@ -79,19 +80,29 @@ struct server {
     _Atomic uint64_t        body_used; /* bytes of request bodies being read, all connections */
     _Atomic int             state;     /* enum server_state */
     _Atomic bool            fail_all;  /* every running request gets its error now */
+    _Atomic bool            accepting; /* what the first io thread is to do with the listening socket */
+    _Atomic bool            listening; /* what it does */
+    _Atomic bool            shut_idle; /* connections that wait for nothing are closed now */
+    _Atomic uint32_t        n_moving;  /* accepted sockets on their way to another io thread */
     _Atomic uint32_t        n_gen;     /* generations whose last byte is not written */
     _Atomic uint64_t        n_accept_paused;
 };
 
 enum status server_create(const struct config *cfg, struct auth *auth, struct server **s_out);
-/* Binds, listens, starts the threads. err: one line. ST_IO: the address cannot be had. */
-enum status server_listen(struct server *s, char *err, size_t err_bytes);
+/* Binds and listens, or takes listen_fd (moved; -1: none), which another process accepts on until server_accept; starts the threads.
+ * err: one line. ST_IO: the address cannot be had; ST_CONFIG: listen_fd listens on another one. */
+enum status server_listen(struct server *s, int listen_fd, char *err, size_t err_bytes);
+void        server_accept(struct server *s, bool on);
 void        server_ready(struct server *s, const struct api_model *model, const struct gen_engine *eng);
-void        server_drain(struct server *s);      /* new requests: 503 and close */
-void        server_fail_all(struct server *s);   /* running requests: an error event now */
-bool        server_idle(const struct server *s); /* no generation in flight */
-void        server_stop(struct server *s);       /* flushes for at most a second, closes, joins */
-void        server_free(struct server *s);
+/* SRV_HANDED, and accepts no more; or back to SRV_READY. */
+void server_hand(struct server *s, bool away);
+void server_shut_idle(struct server *s);
+bool server_quiet(const struct server *s); /* accepts nothing, and nobody is connected */
+void server_drain(struct server *s);       /* new requests: 503 and close */
+void server_fail_all(struct server *s);    /* running requests: an error event now */
+bool server_idle(const struct server *s);  /* no generation in flight */
+void server_stop(struct server *s);        /* flushes for at most a second, closes, joins */
+void server_free(struct server *s);
 
 static inline enum server_state server_state(const struct server *s)
 {

@@ -27,6 +27,7 @@ enum {
     TICK_BUSY_US = 20000, /* while loading or draining */
     ENGINE_LINE_US = 10000000,
     FAIL_US = 2000000,   /* for error events to leave */
+    IDLE_US = 5000000,   /* handed over: for connections to be used once more, as long as client libraries keep them */
     STUCK_US = 30000000, /* an engine that makes no progress for so long never will */
 };
 
@@ -41,7 +42,10 @@ struct app {
     uint64_t         t_start_us, t_term_us, t_stuck_us, t_line_us;
     struct eng_stats last;
     bool             joined, tty, failing;
-    uint32_t         shown; /* tenths of the load that were told */
+    struct takeover *takeover; /* or NULL */
+    struct boot_hand hand;
+    bool             handed, shut_idle; /* another serves now; its idle connections were closed */
+    uint32_t         shown;             /* tenths of the load that were told */
 };
 
 static void harden(void)
@@ -141,7 +145,22 @@ static void *load_main(void *arg)
     return NULL;
 }
 
-static void loaded(struct app *a)
+/* 0, or the exit code of one that may not serve. */
+static int begin_serving(struct app *a)
+{
+    char err[400];
+    if (!a->takeover) return 0;
+    int code = takeover_commit(a->takeover, err, sizeof err);
+    if (code) return say_error(code, err);
+    if (!boot_helps(&a->boot)) eng_tiers_hand(a->boot.engine, KV_SERVES);
+    server_accept(a->srv, true);
+    a->hand = (struct boot_hand){ .boot = &a->boot, .srv = a->srv };
+    struct takeover_ops ops = boot_hand_ops(&a->hand);
+    takeover_serve(a->takeover, a->srv->listen_fd, auth_secret(a->auth), &ops);
+    return 0;
+}
+
+static int loaded(struct app *a)
 {
     struct boot *b = &a->boot;
     double       s = (double)(clock_us() - a->t_start_us) / 1e6;
@@ -154,14 +173,17 @@ static void loaded(struct app *a)
     metrics_loaded(a->srv->metrics, &ml);
     struct gen_engine eng = boot_gen_engine(b);
     server_ready(a->srv, &b->model, &eng);
+    int code = begin_serving(a);
+    if (code) return code;
     if (boot_helps(b)) {
         LOG_INFO("ready: node %u of %u helps %s, http://%s is for probes, in %.1f s", b->cluster.node, b->cluster.n_node, b->cluster.master,
                  a->srv->address, s);
-        return;
+        return 0;
     }
     LOG_INFO("ready: http://%s model %s, context %u, %u sequences, %u KV blocks of %u tokens, %s, in %.1f s", a->srv->address,
              b->model.served_name[0], b->model.context, a->cfg.max_num_seqs, b->n_block, a->cfg.block_size,
              auth_enabled(a->auth) ? "keys needed" : "no keys", s);
+    return 0;
 }
 
 /* ---- watching ---- */
@@ -235,11 +257,16 @@ static void on_signal(struct app *a, int sig, uint64_t now)
         if (a->joined && !boot_helps(&a->boot) && now - a->t_line_us > 1000000) engine_line(a, now);
         break;
     default:
+        if (a->handed && !takeover_bye(a->takeover)) { /* it drains already; now without a way back */
+            server_drain(a->srv);
+            break;
+        }
         if (a->t_term_us || atomic_load(&a->loaded) != 1) {
             LOG_INFO("main: %s, exiting at once", a->t_term_us ? "asked again" : "still loading");
             _exit(0);
         }
         a->t_term_us = now;
+        (void)takeover_bye(a->takeover);
         if (boot_helps(&a->boot)) {
             LOG_INFO("main: waiting for node 0 to end, at most %u s", a->cfg.drain_s + 2);
             break;
@@ -252,15 +279,41 @@ static void on_signal(struct app *a, int sig, uint64_t now)
 /* True: everything has ended, or its time has passed. */
 static bool drained(struct app *a, uint64_t now)
 {
-    if (server_idle(a->srv)) return true;
+    if (a->handed ? server_quiet(a->srv) : server_idle(a->srv)) return true;
+    if (a->handed && !a->shut_idle && now - a->t_term_us > IDLE_US) {
+        a->shut_idle = true;
+        server_shut_idle(a->srv);
+    }
     uint64_t limit = a->t_term_us + (uint64_t)a->cfg.drain_s * 1000000u;
     if (now < limit) return false;
     if (!a->failing) {
         a->failing = true;
         LOG_WARN("main: the drain limit has passed, failing %u requests", atomic_load(&a->srv->n_gen));
+        server_drain(a->srv);
         server_fail_all(a->srv);
     }
     return now >= limit + FAIL_US / 2;
+}
+
+/* The server that this one follows has died, or another follows this one. 0, or the exit code of one that is not wanted any more. */
+static int watch_takeover(struct app *a, uint64_t now)
+{
+    char err[400];
+    if (!a->joined) {
+        int code = takeover_watch(a->takeover, err, sizeof err);
+        if (code == 1) server_accept(a->srv, true); /* as any server that loads */
+        return code > 1 ? say_error(code, err) : 0;
+    }
+    bool given = takeover_given(a->takeover);
+    if (given && !a->t_term_us) {
+        a->handed = true, a->shut_idle = false;
+        a->t_term_us = now;
+        LOG_INFO("main: draining, %u requests have %u s to finish", atomic_load(&a->srv->n_gen), a->cfg.drain_s);
+    } else if (!given && a->handed && !a->failing) {
+        a->handed = false;
+        a->t_term_us = 0;
+    }
+    return 0;
 }
 
 static int run(struct app *a, const sigset_t *wanted)
@@ -271,7 +324,9 @@ static int run(struct app *a, const sigset_t *wanted)
         int             sig = sigtimedwait(wanted, NULL, &t);
         uint64_t        now = clock_us();
         if (sig > 0) on_signal(a, sig, now);
-        if (!a->joined && atomic_load(&a->loaded) == 1) loaded(a);
+        int code = watch_takeover(a, now);
+        if (code) _exit(code); /* the loader may be long yet */
+        if (!a->joined && atomic_load(&a->loaded) == 1 && (code = loaded(a))) return code;
         if (atomic_load(&a->loaded) == 2) return say_error(a->boot_code, a->boot.err);
         if (!a->joined && boot_nodes_state(&a->boot) == NODES_LOST) _exit(EXIT_SOFTWARE); /* loading may take long yet */
         if (!a->joined) continue;
@@ -280,7 +335,7 @@ static int run(struct app *a, const sigset_t *wanted)
             if (end >= 0) return end;
             continue;
         }
-        int code = watch_engine(a, now);
+        code = watch_engine(a, now);
         if (code) return code;
         if (a->t_term_us && !a->t_stuck_us && drained(a, now)) return 0;
         if (now - a->t_line_us >= ENGINE_LINE_US) engine_line(a, now);
@@ -303,8 +358,12 @@ static int serve(struct app *a)
         bool hidden = *a->cfg.api_key_file && access(a->cfg.api_key_file, R_OK) && errno == EACCES;
         return say_error(hidden ? EXIT_PERM : EXIT_CONFIG, err);
     }
+    int code = *a->cfg.takeover ? takeover_open(a->cfg.takeover, a->cfg.takeover_s, &a->takeover, err, sizeof err) : 0;
+    if (code) return say_error(code, err);
+    a->boot.takeover = a->takeover, a->boot.auth = a->auth;
     if (server_create(&a->cfg, a->auth, &a->srv)) return say_error(EXIT_SOFTWARE, "out of memory at start");
-    if (server_listen(a->srv, err, sizeof err)) return say_error(errno == EACCES ? EXIT_PERM : EXIT_CONFIG, err);
+    if (server_listen(a->srv, takeover_listener(a->takeover), err, sizeof err))
+        return say_error(errno == EACCES ? EXIT_PERM : EXIT_CONFIG, err);
     if (!config_is_loopback(a->cfg.host) && !auth_enabled(a->auth))
         LOG_WARN("main: %s is open to anyone who can reach it (--allow-anonymous)", a->srv->address);
     if (a->cfg.port_from_env_ignored) LOG_INFO("main: SPILLWAY_PORT is a Kubernetes service address, not used as --port");
@@ -312,10 +371,13 @@ static int serve(struct app *a)
         server_stop(a->srv);
         return say_error(EXIT_SOFTWARE, "cannot start the loader");
     }
-    int code = run(a, &wanted);
+    code = run(a, &wanted);
     if (a->joined && code) _exit(code);            /* an engine that is lost cannot be joined */
     if (!a->joined) pthread_join(a->loader, NULL); /* it has refused the model */
+    takeover_bye(a->takeover);
     server_stop(a->srv);
+    takeover_close(a->takeover);
+    a->takeover = NULL;
     if (a->boot.engine) eng_stop(a->boot.engine);
     if (!code) LOG_INFO("main: done");
     return code;
@@ -353,6 +415,7 @@ int main(int argc, char **argv)
         config_wipe_keys(argc, argv, environ);
         code = serve(&a);
     }
+    takeover_close(a.takeover);
     server_free(a.srv);
     boot_free(&a.boot);
     auth_free(a.auth);

@@ -204,8 +204,8 @@ class Conn:
 
 
 class Server:
-    def __init__(self, *args, env=None, wait=True, preexec=None, binary=None):
-        self.port = free_port()
+    def __init__(self, *args, env=None, wait=True, preexec=None, binary=None, port=None):
+        self.port = port or free_port()
         self.log_path = tempfile.mktemp(prefix="spillway-fault-", suffix=".log")
         self.log = open(self.log_path, "wb")
         argv = [binary or BINARY, "--port", str(self.port), *args]

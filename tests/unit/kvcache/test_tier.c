@@ -6,7 +6,9 @@
 #include "kvcache/tier_impl.h"
 #include "test.h"
 #include "transfer/lane.h"
+#include <fcntl.h>
 #include <ftw.h>
+#include <sys/mman.h>
 
 enum { BT = 4, BLOCK = 600, N_BLOCK = 48, CONTEXT = 128, SEQS = 6, HOST_SLOTS = 24 };
 
@@ -85,6 +87,10 @@ static const struct lane_ops test_lane = { .name = "test",
 
 /* ---- the world */
 
+static int      hand_slab = -1, hand_index = -1; /* of the process before, moved by open_tiers */
+static bool     store_wait;
+static uint32_t damaged_seen;
+
 static void open_tiers(struct world *w, uint32_t n_store)
 {
     char                err[300];
@@ -101,6 +107,8 @@ static void open_tiers(struct world *w, uint32_t n_store)
                                .ident = { .block_bytes = BLOCK, .block_tokens = BT, .layout = KV_LAYOUT },
                                .clock = world_clock };
     tc.key.seed = 5;
+    tc.hand.given = hand_slab >= 0, tc.hand.slab_fd = hand_slab, tc.hand.index_fd = hand_index;
+    tc.store_wait = store_wait;
     if (n_store) tc.n_store = 1, tc.store[0].dir = w->dir, tc.store[0].bytes = 16 * 65536;
     if (kv_tiers_open(&tc, &w->t, err, sizeof err)) fail_msg("%s", err);
 }
@@ -508,9 +516,208 @@ static void a_paused_store_is_not_waited_for_at_the_end(void **state)
     close_world(&w, true);
 }
 
+/* ---- to the next process (tier_hand.h) */
+
+static void freeze(struct world *w, int *slab, int *index)
+{
+    kv_tiers_hand(w->t, KV_FROZEN);
+    for (int i = 0; kv_tiers_hand_is(w->t, slab, index) != KV_FROZEN; i++) {
+        assert_true(i < 10000);
+        turn(w, 100);
+    }
+    assert_true(*slab >= 0 && *index >= 0);
+    *slab = dup(*slab), *index = dup(*index); /* as they come out of a socket */
+}
+/* The old tiers give up what they have and end; others open with it. */
+static void hand_over(struct world *w, int slab, int index)
+{
+    kv_tiers_hand(w->t, KV_GIVEN);
+    kv_tiers_turn(w->t);
+    kv_tiers_close(w->t, 0);
+    kv_evict_all(w->kv);
+    hand_slab = slab, hand_index = index;
+    open_tiers(w, 0);
+    hand_slab = hand_index = -1;
+}
+
+static void the_host_goes_to_the_next_process(void **state)
+{
+    (void)state;
+    struct world          w;
+    struct user           u, v;
+    struct kv_tiers_stats st;
+    int                   slab, index;
+    open_world(&w, 11, false);
+    run_alone(&w, 1, 60, &u);
+    run_alone(&w, 2, 28, &u);
+    uint32_t n_ready = w.t->n_ready;
+    assert_int_equal(n_ready, 15 + 7);
+    kv_evict_all(w.kv);
+
+    lane.stall_us = 3000; /* a load in flight ends before anything freezes, and its prompt is computed */
+    ask_for(&u, 1, 60, 1e6);
+    assert_false(try_admit(&w, &u));
+    freeze(&w, &slab, &index);
+    lane.stall_us = 0;
+    int32_t oldest = w.t->oldest, newest = w.t->newest;
+    assert_true(try_admit(&w, &u));
+    finish_user(&w, &u);
+
+    ask_for(&v, 3, 60, 1e6); /* frozen: computed at once, and nothing goes down */
+    assert_true(try_admit(&w, &v));
+    assert_int_equal(v.n_hit, 0);
+    finish_user(&w, &v);
+    for (int i = 0; i < 50; i++) turn(&w, 100);
+    assert_int_equal(w.t->n_ready, n_ready);
+    assert_int_equal(w.t->oldest, oldest);
+
+    hand_over(&w, slab, index);
+    assert_int_equal(kv_tiers_check(w.t), ST_OK);
+    assert_int_equal(w.t->n_ready, n_ready);
+    assert_int_equal(w.t->oldest, oldest); /* and the order of use */
+    assert_int_equal(w.t->newest, newest);
+    run_alone(&w, 4, 28, &u); /* it is not the one that serves yet: nothing is written */
+    assert_int_equal(w.t->n_ready, n_ready);
+    kv_tiers_hand(w.t, KV_SERVES);
+    turn(&w, 100);
+    kv_evict_all(w.kv);
+    run_alone(&w, 1, 60, &u);
+    assert_int_equal(u.n_hit, 56);
+    run_alone(&w, 2, 28, &u);
+    assert_int_equal(u.n_hit, 24);
+    kv_tiers_stats(w.t, &st);
+    assert_int_equal(st.tier[KV_TIER_HOST].hit_blocks, 14 + 6);
+    run_alone(&w, 5, 60, &u); /* it takes new ones, and gives room as before */
+    assert_true(w.t->n_ready > n_ready);
+    close_world(&w, false);
+}
+
+static void a_next_process_that_never_came_is_no_loss(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    int          slab, index;
+    open_world(&w, 12, false);
+    run_alone(&w, 1, 60, &u);
+    kv_evict_all(w.kv);
+    freeze(&w, &slab, &index);
+    close(slab), close(index);
+    kv_tiers_hand(w.t, KV_SERVES);
+    turn(&w, 100);
+    run_alone(&w, 1, 60, &u);
+    assert_int_equal(u.n_hit, 56);
+    run_alone(&w, 2, 28, &u); /* and goes down again */
+    assert_int_equal(w.t->n_ready, 15 + 7);
+    close_world(&w, false);
+}
+
+/* What came over is checked like anything else: whatever changed on the way is a miss, and counted. */
+static void damage_on_the_way_to_the_next_is_doubted(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 60; round++) {
+        struct world          w;
+        struct user           u;
+        struct kv_tiers_stats st;
+        int                   slab, index;
+        open_world(&w, 100 + round, false);
+        for (uint32_t f = 0; f < 3; f++) run_alone(&w, f, 28, &u);
+        freeze(&w, &slab, &index);
+        unsigned char *p = slot_page(w.t, (int32_t)draw(&w, 21)); /* 3 * 7 blocks: the first slots */
+        switch (round % 3) {
+        case 0: p[KV_RECORD_HEAD + draw(&w, BLOCK)] ^= (unsigned char)(1 << draw(&w, 8)); break;
+        case 1: p[draw(&w, 1000)] ^= 0x40; break;
+        case 2: memset(p, 0, KV_RECORD_HEAD + BLOCK); break;
+        }
+        hand_over(&w, slab, index);
+        kv_tiers_hand(w.t, KV_SERVES);
+        kv_tiers_turn(w.t);
+        for (uint32_t f = 0; f < 3; f++) run_unchecked(&w, f, &u);
+        kv_tiers_stats(w.t, &st);
+        uint64_t n = 0;
+        for (int k = 1; k < KV_DOUBTS; k++) n += st.doubt[k];
+        assert_true(n <= 1); /* the last block of a prompt is not asked for */
+        if (n) damaged_seen++;
+        close_world(&w, false);
+    }
+    assert_true(damaged_seen > 40);
+}
+
+static void a_slab_or_an_index_of_another_kind_is_left(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 3; what++) {
+        struct world w;
+        struct user  u;
+        int          slab, index;
+        open_world(&w, 14, false);
+        run_alone(&w, 1, 60, &u);
+        freeze(&w, &slab, &index);
+        int other = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        assert_true(other >= 0);
+        assert_int_equal(ftruncate(other, what == 1 ? HOST_SLOTS * 8192 : 4096), 0);
+        if (what == 2) assert_int_equal(fcntl(other, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_WRITE), 0);
+        int *gone = what == 2 ? &index : &slab; /* too small; not sealed; sealed and empty */
+        close(*gone);
+        *gone = other;
+        hand_over(&w, slab, index);
+        assert_int_equal(w.t->n_ready, 0);
+        run_alone(&w, 1, 60, &u);
+        assert_int_equal(u.n_hit, 0);
+        kv_evict_all(w.kv);
+        run_alone(&w, 1, 60, &u);
+        assert_int_equal(u.n_hit, 56);
+        close_world(&w, false);
+    }
+}
+
+/* A folder that another server has is waited for. */
+static void a_store_that_is_not_free_yet_is_opened_when_it_is(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    int          slab, index;
+    open_world(&w, 15, true);
+    struct kv_tiers *old = w.t;
+    store_wait = true;
+    open_tiers(&w, 1);
+    store_wait = false;
+    assert_int_equal(w.t->cfg.n_store, 0);
+    run_alone(&w, 1, 60, &u); /* it serves without */
+    struct kv_tiers *next = w.t;
+    w.t = old;
+    freeze(&w, &slab, &index);
+    close(slab), close(index);
+    kv_tiers_hand(old, KV_GIVEN);
+    turn(&w, 100);
+    w.t = next;
+    for (int i = 0; !w.t->cfg.n_store; i++) {
+        assert_true(i < 100);
+        turn(&w, 50000);
+    }
+    /* the old one comes back, and waits in its turn */
+    w.t = old;
+    kv_tiers_hand(old, KV_SERVES);
+    for (int i = 0; i < 10; i++) turn(&w, 100000);
+    assert_int_equal(old->cfg.n_store, 0);
+    kv_tiers_close(next, 0);
+    for (int i = 0; !old->cfg.n_store; i++) {
+        assert_true(i < 100);
+        turn(&w, 50000);
+    }
+    close_world(&w, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_host_goes_to_the_next_process),
+        cmocka_unit_test(a_next_process_that_never_came_is_no_loss),
+        cmocka_unit_test(damage_on_the_way_to_the_next_is_doubted),
+        cmocka_unit_test(a_slab_or_an_index_of_another_kind_is_left),
+        cmocka_unit_test(a_store_that_is_not_free_yet_is_opened_when_it_is),
         cmocka_unit_test(what_left_the_device_comes_back_from_the_host),
         cmocka_unit_test(F26_a_slow_lane_is_not_waited_for_and_its_blocks_may_come_twice),
         cmocka_unit_test(F4_a_prompt_that_leaves_lets_go_of_its_load),

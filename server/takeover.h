@@ -1,0 +1,60 @@
+/* takeover: an upgrade that refuses no connection. A server that runs with --takeover PATH listens on that unix socket; one that is
+ * started with the same PATH takes over from it: its listening socket, and the KV that lies in its host memory.
+ *
+ *   the new one                                      the old one
+ *   HELLO (version) -------------------------------> serves, and goes on serving
+ *                    <-------- WELCOME (listening socket, lease)
+ *   loads its model                                  serves
+ *   ASK (shape of the host's KV) ------------------> freezes it (kvcache/tier_hand.h)
+ *                    <-------- SLAB (slab, index), or NO (why)
+ *   adopts it, starts its engine                     serves, from the device's KV alone
+ *   READY -----------------------------------------> lets go of the lease
+ *                    <-------- GO
+ *   takes the lease, accepts, listens on PATH        serves
+ *   TAKEN -----------------------------------------> accepts no more, drains, ends with 0
+ *
+ * Who serves is who holds the lease: a POSIX lock on a memfd that each server passes on, so the kernel takes it from a process that
+ * dies, and nobody else can: no clock and no guess decides. Only who holds it accepts, and writes into the slab. So, whatever dies and
+ * whenever: the old one goes on when the new one's end of the connection closes and the lease is still to be had (also while it drains:
+ * then it accepts again); the new one goes on alone when the old one's end closes and the lease is to be had. A new one that is not
+ * ready within --takeover-seconds, or 30 s after it was given the slab, is left: it finds the lease held, and ends.
+ *
+ * Both ask the kernel for the other's uid (SO_PEERCRED), the socket is 0600, and no more than one may follow at a time.
+ * Thread: a thread of its own waits for who follows; the rest as said there. */
+#pragma once
+#include "base/status.h"
+#include "kvcache/tier_hand.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+struct takeover;
+
+/* What the old one does of it. All from the thread of its own. */
+struct takeover_ops {
+    void *ctx;
+    bool (*shape)(void *ctx, struct kv_hand_shape *out); /* false: there is no host tier */
+    /* Returns when it is so: ST_OK and the fds, not moved; ST_TIMEOUT, ST_NOMEM: then it must be thawed. */
+    enum status (*freeze)(void *ctx, int *slab_fd_out, int *index_fd_out);
+    void (*thaw)(void *ctx);
+    void (*away)(void *ctx); /* another serves: accept no more, write no more; let go of what it needs */
+    void (*back)(void *ctx); /* it died: go on */
+};
+
+/* main. Meets the server that runs at path; none: takeover_follows is false. Returns 0, or an exit code with one line in err. */
+int  takeover_open(const char *path, uint32_t seconds_max, struct takeover **t_out, char *err, size_t err_bytes);
+bool takeover_follows(const struct takeover *t); /* NULL: no */
+int  takeover_listener(struct takeover *t);      /* moves the socket that was handed over; -1: none */
+enum { TAKEOVER_SECRET = 32 };
+/* The loader: true: the slab and the index of the old one, moved, and the secret of its tenants' salts. Else why says why not. */
+bool takeover_slab(struct takeover *t, const struct kv_hand_shape *shape, int *slab_fd_out, int *index_fd_out,
+                   unsigned char secret_out[TAKEOVER_SECRET], char *why, size_t why_bytes);
+/* main, while loading. 0: go on; 1: the old one has died, and this is the server now; else an exit code with one line in err. */
+int takeover_watch(struct takeover *t, char *err, size_t err_bytes);
+/* main, ready. Returns 0 when this is the server: accept now, then takeover_serve; else an exit code. */
+int takeover_commit(struct takeover *t, char *err, size_t err_bytes);
+/* main: listens on path for who follows, and tells the old one that it may go. Errors: a warning, and no takeover from this one. */
+void takeover_serve(struct takeover *t, int listen_fd, const unsigned char secret[TAKEOVER_SECRET], const struct takeover_ops *ops);
+bool takeover_given(const struct takeover *t); /* any thread: another serves now. NULL: no */
+/* main: this one is told to end: whoever drained for it need not come back, and it does not come back itself. false: the first time. */
+bool takeover_bye(struct takeover *t);
+void takeover_close(struct takeover *t); /* before the engine stops; joins, and removes path where it is still ours */

@@ -1,0 +1,585 @@
+#!/usr/bin/env python3
+"""One server takes over from another (--takeover), by real processes: nobody is refused, what lay in host memory is found again, and
+whoever dies, and whenever, one server goes on.
+
+    takeover.py [--preset check] [--seconds 3] [name ...]
+
+Answers are compared, token ids and logprobs bit for bit, with those of a server that caches nothing. Deaths are placed by a relay
+between the two: it passes their packets and descriptors on, and kills one of them before the packet that it was told.
+One line each, then `N passed, N failed, N skipped`."""
+
+import argparse
+import fcntl
+import http.client
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+BASE = ["--device", "cpu", "--max-model-len", "1024"]
+TIER = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.02"]  # 128 blocks on the device, 466 on the host
+KINDS = ["HELLO", "WELCOME", "REFUSED", "ASK", "SLAB", "NO", "READY", "GO", "TAKEN", "BYE"]
+ORDER = ["HELLO", "WELCOME", "ASK", "SLAB", "READY", "GO", "TAKEN"]
+MAGIC, PACKET = b"SPWTAKE\0", 328
+TESTS = []
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+class World:
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="spillway-take-")
+        self.want, self.running, self.n, self.plain = {}, [], 0, None
+
+    def path(self):
+        self.n += 1
+        return os.path.join(self.folder, "s%d" % self.n)
+
+    def start(self, *args, **kw):
+        from harness import Server
+
+        s = Server(*args, **kw)
+        self.running.append(s)
+        return s
+
+    def next(self, path, old, *args, wait=True):
+        """A server on the same port; wait: until it is the one that serves."""
+        s = self.start(*args, "--takeover", path, wait=False, port=old.port)
+        if wait:
+            logged(s, "ready: ")
+        return s
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def log(s):
+    with open(s.log_path) as f:
+        return f.read()
+
+
+def until(what, fn, seconds=20):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        v = fn()
+        if v:
+            return v
+        time.sleep(0.01)
+    raise AssertionError("not in %d s: %s" % (seconds, what))
+
+
+def logged(s, text, seconds=20):
+    def look():
+        assert text in log(s) or s.proc.poll() is None, "ended with %s: %s" % (s.proc.returncode, s.tail())
+        return text in log(s)
+
+    until(text + "\n" + s.tail(), look, seconds)
+
+
+def ended(s, code, seconds=20):
+    got = s.proc.wait(seconds)
+    assert got == code, "ended with %s, not %s: %s" % (got, code, s.tail())
+
+
+def body(k, **more):
+    rng = random.Random(k)
+    return {"prompt": [rng.randrange(300, 3000) for _ in range(200)], "max_tokens": 4, "temperature": 0, "ignore_eos": True,
+            "return_token_ids": True, "logprobs": 1, **more}
+
+
+def result(d):
+    c = d["choices"][0]
+    return c["token_ids"], c["logprobs"]["token_logprobs"]
+
+
+def ask(w, s, k, **kw):
+    """Asks and compares. Tokens that came from the host and from a folder."""
+    r = s.post("/v1/completions", body(k), **kw)
+    assert r.status == 200, r
+    assert result(r.json) == w.want[k], "prompt %d has another answer than without a cache" % k
+    tier = r.json["usage"]["prompt_tokens_details"].get("cached_tokens_by_tier", {})
+    return tier.get("host", 0), tier.get("nvme", 0)
+
+
+def fill(w, s, n, **kw):
+    """Prompts 0 to n go to the host: they are asked for twice, and the device has room for half of them."""
+    for _ in range(2):
+        for k in range(n):
+            ask(w, s, k, **kw)
+
+
+def metric(s, name, label=""):
+    total = 0.0
+    for line in s.get("/metrics").body.decode().splitlines():
+        if line.startswith(name) and label in line:
+            total += float(line.rsplit(" ", 1)[1])
+    return total
+
+
+class Relay:
+    """Between the new one (which comes to front) and the old one (at back). hook(kind, fds) sees each packet before it goes on; what it
+    returns: None: pass; False: pass nothing more, and stay; a list: other descriptors instead."""
+
+    def __init__(self, front, back, hook=None):
+        self.back, self.hook, self.seen, self.trouble = back, hook, [], None
+        self.listen = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listen.bind(front)
+        self.listen.listen(1)
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        new, _ = self.listen.accept()
+        old = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            old.connect(self.back)
+            while True:
+                for a in select.select([new, old], [], [])[0]:
+                    data, fds, _, _ = socket.recv_fds(a, 4096, 8)
+                    if not data:
+                        return
+                    kind = KINDS[struct.unpack("=8sII", data[:16])[2] - 1]
+                    self.seen.append(kind)
+                    out = self.hook(kind, fds) if self.hook else None
+                    if out is False:
+                        for fd in fds:
+                            os.close(fd)
+                        while select.select([new, old], [], [])[0]:  # silent, until one of them closes
+                            for b in (new, old):
+                                if b in select.select([b], [], [], 0)[0] and not b.recv(4096):
+                                    return
+                    try:
+                        socket.send_fds(old if a is new else new, [data], fds if out is None else out)
+                    finally:
+                        for fd in fds:
+                            os.close(fd)
+        except OSError:
+            pass
+        except Exception as e:
+            self.trouble = e
+        finally:
+            self.listen.close()  # first: whoever notices the rest finds nobody here
+            new.close()
+            old.close()
+
+
+class Load:
+    """Clients that ask without a pause: even ones on a connection each time, odd ones on one that they keep. Whatever is not the right
+    answer is kept."""
+
+    def __init__(self, w, s, n=4, prompts=12):
+        self.bad, self.n, self.stop, self.hits = [], 0, False, 0
+        self.threads = [threading.Thread(target=self.work, args=(w, s, i, prompts)) for i in range(n)]
+        for t in self.threads:
+            t.start()
+
+    def work(self, w, s, i, prompts):
+        rng, c = random.Random(i), None
+        while not self.stop:
+            k = rng.randrange(prompts)
+            try:
+                if i % 2 == 0:
+                    self.hits += ask(w, s, k)[0]
+                else:
+                    c = c or http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+                    c.request("POST", "/v1/completions", json.dumps(body(k)).encode(), {"Content-Type": "application/json"})
+                    r = c.getresponse()
+                    d = json.loads(r.read())
+                    assert r.status == 200 and result(d) == w.want[k], (r.status, d)
+                    if r.getheader("connection") == "close":
+                        c.close()
+                        c = None
+                self.n += 1
+            except Exception as e:
+                self.bad.append("client %d: %r" % (i, e))
+                c = None
+
+    def end(self):
+        self.stop = True
+        for t in self.threads:
+            t.join()
+        assert not self.bad, "%d of %d failed: %s" % (len(self.bad), self.n, self.bad[0])
+        return self.n
+
+
+@test
+def two_upgrades_under_load_fail_nobody(w):
+    path = w.path()
+    s = w.start(*TIER, "--io-threads", "2", "--takeover", path)
+    fill(w, s, 12)
+    whole = []
+    long = body(0, max_tokens=700, stream=True)
+    want = "".join(json.loads(x[6:])["choices"][0]["text"] for x in s.post("/v1/completions", long).body.decode().split("\n\n")
+                   if x.startswith("data: {"))
+    t = threading.Thread(target=lambda: whole.append(s.post("/v1/completions", long)))
+    load = Load(w, s)
+    time.sleep(w.seconds / 6)
+    t.start()  # a stream in flight: it ends on the old one
+    until("the stream runs", lambda: metric(s, "vllm:num_requests_running") > 0)
+    for _ in range(2):
+        new = w.next(path, s, *TIER, "--io-threads", "2")
+        time.sleep(w.seconds / 3)
+        ended(s, 0, 40)
+        assert "took over" in log(new), new.tail()
+        s = new
+    t.join()
+    n = load.end()
+    text = "".join(json.loads(x[6:])["choices"][0]["text"] for x in whole[0].body.decode().split("\n\n") if x.startswith("data: {"))
+    assert text == want and b"[DONE]" in whole[0].body, "the stream was cut"
+    assert load.hits > 0 and metric(s, "spillway:kv_verify_failures_total") == 0
+    assert not s.error_lines(), s.error_lines()
+    print("       %d requests, none failed" % n)
+    s.stop()
+    assert not os.path.exists(path), "the socket was left behind"
+
+
+@test
+def what_lay_on_the_host_is_found_again(w):
+    """Also for a client with a key: the salt of its prefixes is new at every start, but goes over."""
+    path, keys = w.path(), {"Authorization": "Bearer a-key-for-this-test"}
+    args = [*TIER, "--api-key", "a-key-for-this-test"]
+    s = w.start(*args, "--takeover", path)
+    fill(w, s, 12, headers=keys)
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    new = w.next(path, s, *args)
+    ended(s, 0)
+    hits = [ask(w, new, k, headers=keys)[0] for k in range(12)]
+    assert sum(h >= 176 for h in hits) >= 10, hits
+    fill(w, new, 12, headers=keys)  # and it goes on as its own
+    new.stop()
+
+
+@test
+def a_death_at_any_packet_leaves_one_server(w):
+    back, alone = w.path(), 0
+    s = w.start(*TIER, "--takeover", back, "--takeover-seconds", "20")
+    fill(w, s, 12)
+    for victim in ("new", "old"):
+        for kind in ORDER:
+            front, new = w.path(), []
+
+            def hook(k, fds):
+                if k == kind:
+                    dead = new[0] if victim == "new" else s
+                    dead.proc.kill()
+                    dead.proc.wait()
+                    return False
+
+            r = Relay(front, back, hook)
+            new.append(w.start(*TIER, "--takeover", front, "--takeover-seconds", "20", wait=False, port=s.port))
+            r.thread.join(20)
+            assert not r.trouble and r.seen and r.seen[-1] == kind, (victim, kind, r.seen, r.trouble, new[0].tail())
+            if victim == "old":
+                alone += 1
+                s, back = new[0], front
+                logged(s, "ready: ")
+            until("%s killed at %s: no answer: %s" % (victim, kind, s.tail()), lambda: quiet(lambda: ask(w, s, 1) is not None), 10)
+            if victim == "new" and kind != "HELLO":
+                logged(s, "going on without")
+            hits = sum(ask(w, s, k)[0] for k in range(12))
+            assert hits > 1000 or (victim == "old" and kind in ("HELLO", "WELCOME", "ASK", "SLAB")), (victim, kind, hits, s.tail(40))
+            if not hits:
+                fill(w, s, 12)
+            assert s.proc.poll() is None and metric(s, "spillway:kv_verify_failures_total") == 0, (victim, kind, hits, s.tail())
+    new = w.next(back, s, *TIER)  # and the last one still gives way
+    ended(s, 0)
+    assert sum(ask(w, new, k)[0] for k in range(12)) > 0
+    new.stop()
+
+
+def quiet(fn):
+    try:
+        return fn()
+    except OSError:
+        return False
+
+
+@test
+def the_old_one_serves_again_if_the_new_one_dies_while_it_drains(w):
+    path = w.path()
+    s = w.start(*TIER, "--takeover", path)
+    fill(w, s, 6)
+    got = []
+    t = threading.Thread(target=lambda: got.append(s.post("/v1/completions", body(0, max_tokens=800))))
+    t.start()
+    until("it runs", lambda: metric(s, "vllm:num_requests_running") > 0)
+    new = w.next(path, s, *TIER)
+    new.proc.kill()
+    new.proc.wait()
+    logged(s, "serving again")
+    for k in range(6):
+        ask(w, s, k)
+    t.join()
+    assert got[0].status == 200
+    time.sleep(0.7)
+    assert s.proc.poll() is None, s.tail()
+    new = w.next(path, s, *TIER)  # and the next one is welcome
+    ended(s, 0)
+    ask(w, new, 1)
+    new.stop()
+    """A new one that is told to end is no reason to come back."""
+    s = w.start(*TIER, "--takeover", path)
+    t = threading.Thread(target=lambda: got.append(s.post("/v1/completions", body(0, max_tokens=800))))
+    t.start()
+    until("it runs", lambda: metric(s, "vllm:num_requests_running") > 0)
+    new = w.next(path, s, *TIER)
+    new.proc.send_signal(signal.SIGTERM)
+    ended(new, 0)
+    t.join()
+    ended(s, 0)
+    assert got[1].status == 200 and "serving again" not in log(s), s.tail()
+
+
+@test
+def a_slab_that_changed_on_the_way_is_computed_again(w):
+    back, front = w.path(), w.path()
+    s = w.start(*TIER, "--takeover", back)
+    fill(w, s, 12)
+
+    def hook(kind, fds):
+        if kind == "SLAB":  # a bit of every slot: the payload of most, the head of some
+            n = os.fstat(fds[0]).st_size
+            stride = 4096 + 40 * 1024
+            for i, at in enumerate(range(0, n, stride)):
+                at += 100 if i % 5 == 0 else 4096 + 37 * i % 40000
+                b = os.pread(fds[0], 1, at)
+                os.pwrite(fds[0], bytes([b[0] ^ 8]), at)
+
+    Relay(front, back, hook)
+    new = w.next(front, s, *TIER)
+    ended(s, 0)
+    hits = [ask(w, new, k)[0] for k in range(12)]
+    assert sum(hits) == 0, hits
+    assert metric(new, "spillway:kv_verify_failures_total") >= 10, metric(new, "spillway:kv_verify_failures_total")
+    fill(w, new, 12)
+    new.stop()
+
+
+def memfd(data, seal):
+    fd = os.memfd_create("test", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    os.write(fd, data)
+    if seal:
+        fcntl.fcntl(fd, 1033, 0xF)  # F_ADD_SEALS: all of them
+    return fd
+
+
+@test
+def an_index_in_doubt_is_no_index(w):
+    def flip(data):
+        return data[:130] + bytes([data[130] ^ 1]) + data[131:]
+
+    path = w.path()
+    s = w.start(*TIER, "--takeover", path)
+    fill(w, s, 6)
+    for change, seal, says in ((flip, True, "wrong digest"), (lambda d: d[:-40], True, "another length"), (lambda d: d, False, "not sealed")):
+        front = w.path()
+
+        def hook(kind, fds):
+            if kind == "SLAB":
+                return [fds[0], memfd(change(os.pread(fds[1], 1 << 20, 0)), seal)]
+
+        Relay(front, path, hook)
+        new = w.next(front, s, *TIER)
+        ended(s, 0)
+        assert says in log(new) and "starting empty" in log(new), new.tail()
+        assert sum(ask(w, new, k)[0] for k in range(6)) == 0
+        fill(w, new, 6)
+        s, path = new, front
+    s.stop()
+
+
+@test
+def another_size_or_model_starts_empty(w):
+    path = w.path()
+    s = w.start(*TIER, "--takeover", path)
+    fill(w, s, 6)
+    for args, says in (([*BASE, "--kv-host-gib", "0.03"], "another size"), ([*BASE, "--kv-host-gib", "0.03", "--kv-cache-dtype", "float32"], "another model"),
+                       (BASE, "took nothing")):
+        new = w.next(path, s, *args)
+        ended(s, 0)
+        assert says in log(new) or (says == "took nothing" and "took over" not in log(new)), new.tail()
+        assert quiet(lambda: new.post("/v1/completions", body(3)).status) == 200
+        s = new
+    s.stop()
+
+
+@test
+def a_folder_passes_on(w):
+    path, kv = w.path(), os.path.join(w.folder, "kv")
+    key = os.path.join(w.folder, "mac")
+    with open(key, "w") as f:
+        f.write("a secret of more than 16 bytes")
+    args = [*TIER, "--kv-nvme", kv + ":0.05", "--kv-mac-key-file", key, "--takeover-seconds", "30"]
+    s = w.start(*args, "--takeover", path)
+    fill(w, s, 12)
+    new = w.next(path, s, *args)
+    logged(new, "opened, free of the server before")
+    ended(s, 0)
+    assert sum(ask(w, new, k)[0] for k in range(12)) > 1000
+    new.stop()  # what came over reaches the folder
+    s = w.start(*args, "--takeover", path)
+    until("the folder is read", lambda: metric(s, "spillway:kv_tier_blocks", 'tier="nvme"') > 0)
+    assert sum(ask(w, s, k)[1] for k in range(12)) > 1000
+    # without the key what came over is of no use; the folder's blocks neither, and it says so
+    new = w.next(path, s, *[a for a in args if a not in ("--kv-mac-key-file", key)])
+    ended(s, 0)
+    assert "under another key" in log(new), new.tail()
+    for k in range(6):
+        ask(w, new, k)
+    new.stop()
+
+
+@test
+def a_new_one_that_cannot_serve_is_forgotten(w):
+    path = w.path()
+    s = w.start(*TIER, "--takeover", path, "--takeover-seconds", "1")
+    fill(w, s, 12)
+    new = w.next(path, s, *TIER, "--model", "/nonexistent", wait=False)
+    ended(new, 78)
+    logged(s, "going on without the new server: it has gone")
+    # one that hangs, and wakes up when its time is over, with the slab in its hands
+    front, stopped = w.path(), []
+
+    def hook(kind, fds):
+        if kind == "READY":
+            stopped[0].proc.send_signal(signal.SIGSTOP)
+            return False
+
+    Relay(front, path, hook)
+    stopped.append(w.next(front, s, *TIER, wait=False))
+    logged(s, "its time has passed")
+    fill(w, s, 12)
+    stopped[0].proc.send_signal(signal.SIGCONT)
+    ended(stopped[0], 70)
+    assert "serves on" in log(stopped[0]), stopped[0].tail()
+    assert sum(ask(w, s, k)[0] for k in range(12)) > 0
+    # another port, a second one at the same time
+    bad = w.start(*TIER, "--takeover", path, wait=False)
+    ended(bad, 78)
+    assert "the running server listens on" in log(bad), bad.tail()
+    c = fake(path, 1)
+    assert struct.unpack("=8sII", socket.recv_fds(c, 4096, 2)[0][:16])[2] == 2
+    second = w.next(path, s, *TIER, wait=False)
+    ended(second, 78)
+    assert "another takeover is under way" in log(second), second.tail()
+    c.close()
+    s.stop()
+
+
+def fake(path, version):
+    c = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    c.connect(path)
+    c.send(struct.pack("=8sII", MAGIC, version, 1).ljust(PACKET, b"\0"))
+    return c
+
+
+@test
+def versions_that_differ_part_with_one_line(w):
+    path = w.path()
+    s = w.start(*TIER, "--takeover", path)
+    c = fake(path, 2)
+    d = c.recv(4096)
+    assert struct.unpack("=8sII", d[:16])[1:] == (1, 3) and b"version 2" in d, d
+    logged(s, "a new server was refused: it speaks version 2")
+    for junk in (b"", b"x", b"y" * 328, b"z" * 4096):
+        c = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        c.connect(path)
+        if junk:
+            c.send(junk)
+        c.close()
+    ask_once = s.post("/v1/completions", body(1))
+    assert ask_once.status == 200
+
+    other = w.path()
+    old = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    old.bind(other)
+    old.listen(1)
+    new = w.start(*TIER, "--takeover", other, wait=False)
+    c, _ = old.accept()
+    c.recv(4096)
+    c.send(struct.pack("=8sII", MAGIC, 7, 2).ljust(100, b"\0"))
+    ended(new, 78)
+    assert "speaks version 7 of the handover, this one 1" in log(new), new.tail()
+    assert len(log(new).strip().split("\n")) == 1, new.tail()
+    s.stop()
+
+
+@test
+def a_server_without_the_option_is_named(w):
+    s = w.start(*TIER)
+    path = w.path()
+    new = w.next(path, s, *TIER, wait=False)
+    ended(new, 78)
+    assert "without --takeover" in log(new), new.tail()
+    with open(path, "w") as f:  # no socket
+        f.write("mine")
+    new = w.next(path, s, *TIER, wait=False)
+    ended(new, 78)
+    with open(path) as f:
+        assert f.read() == "mine"
+    s.proc.kill()
+    s.proc.wait()
+    path = w.path()
+    s = w.start(*TIER, "--takeover", path)
+    s.proc.kill()  # leaves its socket behind
+    s.proc.wait()
+    new = w.start(*TIER, "--takeover", path, port=s.port)
+    assert new.complete("Hi", max_tokens=1).status == 200
+    third = w.next(path, new, *TIER)
+    ended(new, 0)
+    third.stop()
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--preset", default="check")
+    ap.add_argument("--seconds", type=float, default=3, help="how long the load lasts")
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    w = World()
+    w.seconds = a.seconds
+    plain = w.start(*BASE, "--enable-prefix-caching=false")
+    for k in range(12):
+        w.want[k] = result(plain.post("/v1/completions", body(k)).json)
+    plain.stop()
+    passed = failed = 0
+    for fn in TESTS:
+        if a.names and fn.__name__ not in a.names:
+            continue
+        t = time.monotonic()
+        try:
+            fn(w)
+            passed += 1
+            print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t), flush=True)
+        except Exception as e:
+            failed += 1
+            print("FAILED %s: %s" % (fn.__name__, e), flush=True)
+            traceback.print_exc(limit=-3)
+        for s in w.running:
+            if s.proc.poll() is None:
+                s.proc.kill()
+                s.proc.wait()
+        w.running.clear()
+    w.close()
+    print("%d passed, %d failed, 0 skipped" % (passed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

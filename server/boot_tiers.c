@@ -1,4 +1,5 @@
 /* boot_tiers: the KV tiers of --kv-host-gib and --kv-nvme: who moves bytes, whose blocks they are, what they are worth. */
+#include "base/check.h"
 #include "base/log.h"
 #include "server/boot.h"
 #include "transfer/lane.h"
@@ -139,8 +140,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     if (!t) return fail(b, EXIT_SOFTWARE, "no memory for the KV tiers");
     uint32_t                 n_block;
     const struct xfer_ranks *pool = rank_team_kv(b->team, &n_block);
-    if (!pool)
-        return fail(b, EXIT_CONFIG, "KV tiers (--kv-host-gib) need all ranks in one process: they do not work with --nnodes above 1");
+    CHECK(pool); /* cluster.c has refused tiers on several nodes */
     t->cfg.block_bytes = pool->block_bytes;
     t->cfg.host_bytes = (uint64_t)(c->kv_host_gib * (double)(1 << 30));
     uint64_t memory = boot_memory_bytes();

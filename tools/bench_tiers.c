@@ -1,8 +1,9 @@
 /* bench_tiers: what the movers of KV blocks and their bookkeeping cost, beside what the machine can do in the same run.
- *   bench_tiers [--dir DIR] [--gib 1] [--runs 5] [--only SUBSTRING] [--json]
+ *   bench_tiers [--dir DIR] [--gib 1] [--runs 5] [--only SUBSTRING] [--device cuda] [--json]
  * What is compared alternates, run by run; every figure is a median. --dir: a folder on the disk that is measured (default: here). */
 #include "base/check.h"
 #include "base/clock.h"
+#include "kernels/device.h"
 #include "kvcache/store.h"
 #include "kvcache/store_file.h"
 #include "kvcache/tier.h"
@@ -27,7 +28,7 @@ static struct {
     const char *dir, *only;
     double      gib;
     uint32_t    runs;
-    bool        json;
+    bool        json, cuda;
 } o = { .dir = ".", .gib = 1, .runs = 5 };
 
 /* ---- rows: a figure, and what it is held against */
@@ -313,6 +314,88 @@ static void bench_seal(void)
     free(in), free(out);
 }
 
+/* ---- a GPU: through the lane as the tiers use it, beside one copy of all the bytes */
+
+struct gpu {
+    uint32_t         dev, host, bytes;
+    uint64_t         stride;
+    enum dev_way     way;
+    enum xfer_digest mode;
+};
+static struct xfer_job gpu_job(void *arg, uint32_t i)
+{
+    const struct gpu *g = arg;
+    uint64_t          n = AREA / g->bytes, k = i % n;
+    struct xfer_job   j = { .bytes = g->bytes, .digest_mode = g->mode, .prio = g->way == DEV_UP ? XFER_LOAD : XFER_STORE };
+    *(g->way == DEV_UP ? &j.dst : &j.src) = g->dev, *(g->way == DEV_UP ? &j.src : &j.dst) = g->host;
+    *(g->way == DEV_UP ? &j.dst_off : &j.src_off) = k * g->bytes;
+    *(g->way == DEV_UP ? &j.src_off : &j.dst_off) = k * g->stride + KV_RECORD_HEAD;
+    return j;
+}
+/* GB/s of one command for all of it. */
+static double roof(struct device *d, enum dev_way way, void *dev, void *host)
+{
+    enum { TIMES = 8 };
+    struct dev_run r = { dev, host, AREA, AREA, AREA, 1 };
+    enum status    st;
+    double         begin = now_s();
+    for (int i = 0; i < TIMES; i++) dev_copy_begin(d, way, &r, 1);
+    for (int i = 0; i < TIMES; i++) {
+        while ((st = dev_copy_done(d, way)) == ST_AGAIN) continue;
+        CHECK(st == ST_OK);
+    }
+    return (double)TIMES * AREA / 1e9 / (now_s() - begin);
+}
+
+static void bench_gpu(void)
+{
+    static const struct {
+        uint32_t    bytes;
+        const char *name[DEV_WAYS][2];
+    } sizes[] = {
+        { 64 << 10, { { "gpu: down, 64 KiB", "gpu: down, 64 KiB, digest" }, { "gpu: up, 64 KiB", "gpu: up, 64 KiB, digest" } } },
+        { 512 << 10, { { "gpu: down, 512 KiB", "gpu: down, 512 KiB, digest" }, { "gpu: up, 512 KiB", "gpu: up, 512 KiB, digest" } } },
+        { 9 << 18, { { "gpu: down, 2.25 MiB", "gpu: down, 2.25 MiB, digest" }, { "gpu: up, 2.25 MiB", "gpu: up, 2.25 MiB, digest" } } },
+    };
+    if (!wanted("gpu") || !o.cuda) return;
+    struct device *d;
+    struct dev_cfg dc = { .kind = DEV_CUDA, .arena_bytes = AREA + 64 * MIB, .n_rank = 1 };
+    void          *pool;
+    if (dev_open(&dc, &d) || d->ops->alloc(d, AREA, &pool)) exit(EXIT_FAILURE);
+    uint64_t       slab_bytes = AREA / sizes[0].bytes * kv_record_bytes(sizes[0].bytes);
+    unsigned char *slab = mmap(NULL, slab_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (slab == MAP_FAILED) fail("the slab");
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        struct xfer_ranks ranks = { .n = 1, .block_bytes = sizes[k].bytes, .rank = { { d, pool, sizes[k].bytes } } };
+        uint32_t          n = 4 * (AREA / sizes[k].bytes);
+        struct gpu        g = { .bytes = sizes[k].bytes, .stride = kv_record_bytes(sizes[k].bytes) };
+        struct xfer      *x = NULL;
+        struct xfer_cfg   c = { .jobs_max = 2048 };
+        if (xfer_create(&c, &x) || xfer_lane_add(x, lane_dev_create())) fail("the lane does not start");
+        g.dev = segment(x, (struct xfer_seg){ .kind = XFER_DEVICE, .bytes = AREA, .ranks = &ranks });
+        g.host = segment(x, (struct xfer_seg){ .kind = XFER_HOST, .base = slab, .bytes = slab_bytes });
+        if (xfer_start(x)) fail("the lane does not start");
+        for (int way = 0; way < DEV_WAYS; way++) {
+            double v[2][RUNS_MAX], all[RUNS_MAX], total = (double)n * sizes[k].bytes / 1e9;
+            g.way = (enum dev_way)way;
+            for (uint32_t r = 0; r < o.runs + 1; r++) { /* the first warms up */
+                uint32_t i = r ? r - 1 : 0;
+                for (int digest = 0; digest < 2; digest++) {
+                    g.mode = digest ? XFER_DIGEST_MAKE : XFER_DIGEST_NONE;
+                    v[digest][i] = total / run_jobs(x, n, gpu_job, &g, now_s);
+                }
+                all[i] = roof(d, g.way, pool, slab); /* the lane is idle, and nobody else copies */
+            }
+            for (int digest = 0; digest < 2; digest++)
+                report(sizes[k].name[way][digest], median(v[digest], o.runs), "GB/s", "one copy of 256 MiB", median(all, o.runs));
+        }
+        xfer_seg_drop(x, g.host);
+        xfer_free(x);
+    }
+    munmap(slab, slab_bytes);
+    dev_close(d);
+}
+
 /* ---- the engine's thread: CPU time per block */
 
 static void bench_post(void)
@@ -569,6 +652,7 @@ int main(int argc, char **argv)
         "  --gib N        size of the file that is read and written (default 1)\n"
         "  --runs N       runs of each, alternating with what it is held against; medians are printed (default 5)\n"
         "  --only NAME    one part of it\n"
+        "  --device cuda  blocks between host memory and the first GPU too\n"
         "  --json         one JSON array instead of the table\n"
         "fio, where it is installed, reads and writes the same file in the same run.\n";
     for (int i = 1; i < argc; i++) {
@@ -586,6 +670,8 @@ int main(int argc, char **argv)
             o.runs = (uint32_t)strtoul(v, NULL, 10);
         else if (v && !strcmp(argv[i], "--only"))
             o.only = v;
+        else if (v && !strcmp(argv[i], "--device") && !strcmp(v, "cuda"))
+            o.cuda = true;
         else
             return fputs(usage, stderr), 64;
         i++;
@@ -593,6 +679,7 @@ int main(int argc, char **argv)
     if (o.runs < 1 || o.runs > RUNS_MAX || o.gib < 0.125 || o.gib > 64) return fputs(usage, stderr), 64;
     bench_disk();
     bench_copy();
+    bench_gpu();
     bench_seal();
     bench_post();
     bench_key();

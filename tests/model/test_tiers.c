@@ -274,10 +274,11 @@ static void compare(const struct job *j)
 
 static void wave(void)
 {
-    static const uint64_t pace[] = { 0, TIERS_SMALL ? 0 : 50, TIERS_SMALL ? 0 : 2000, TIERS_SMALL ? 20000000 : 20000, 20000 };
+    static const uint64_t slow[] = { 0, 20000000 }, quick[] = { 0, 50, 2000, 20000, 20000 };
+    const uint64_t       *pace = TIERS_SMALL ? slow : quick;
     uint32_t              n = 1 + draw(WAVE), who[WAVE];
     for (uint32_t i = 0; i < n; i++) job_draw(&job[i], &talk[who[i] = draw(TALKS)], gold.spec.vocab);
-    run_tiers(n, pace[draw(ARRAY_N(pace))]);
+    run_tiers(n, pace[draw(TIERS_SMALL ? ARRAY_N(slow) : ARRAY_N(quick))]);
     for (uint32_t i = 0; i < n; i++) {
         struct job  *j = &job[i];
         struct talk *t = &talk[who[i]];

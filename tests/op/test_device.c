@@ -72,6 +72,33 @@ static void blocks_and_rows_are_copied_whole(void **state)
     dev_close(d);
 }
 
+/* Devices whose memory is the process's own: done when the call returns. On a GPU: tests/cuda/test_copy.c. */
+static void copies_beside_the_steps_take_runs_of_pieces(void **state)
+{
+    (void)state;
+    enum { PIECE = 100, DEV = 130, HOST = 250, N = 7 };
+    for (int k = DEV_REF; k <= DEV_CPU; k++) {
+        struct device *d = op_open((enum dev_kind)k, NULL, 1);
+        unsigned char  host[N * HOST], back[N * HOST], *pool;
+        assert_int_equal(d->ops->alloc(d, N * DEV, (void **)&pool), ST_OK);
+        memset(pool, 0xee, N * DEV), memset(back, 0xdd, sizeof back);
+        for (size_t i = 0; i < sizeof host; i++) host[i] = (unsigned char)(i * 31 + i / 256);
+        assert_int_equal(dev_copy_open(d), ST_OK);
+        assert_true(dev_pin(d, host, sizeof host));
+        struct dev_run up[] = { { pool, host, PIECE, DEV, HOST, N - 1 },
+                                { pool + (N - 1) * DEV, host + (N - 1) * HOST, PIECE, PIECE, PIECE, 1 } };
+        struct dev_run down = { pool, back, PIECE, DEV, HOST, N };
+        dev_copy_begin(d, DEV_UP, up, 2);
+        assert_int_equal(dev_copy_done(d, DEV_UP), ST_OK);
+        dev_copy_begin(d, DEV_DOWN, &down, 1);
+        assert_int_equal(dev_copy_done(d, DEV_DOWN), ST_OK);
+        for (size_t i = 0; i < N * DEV; i++) assert_int_equal(pool[i], i % DEV < PIECE ? host[i / DEV * HOST + i % DEV] : 0xee);
+        for (size_t i = 0; i < N * HOST; i++) assert_int_equal(back[i], i % HOST < PIECE ? host[i] : 0xdd);
+        dev_unpin(d, host);
+        dev_close(d);
+    }
+}
+
 enum { RANKS = 3, ROUNDS = 200, LEN = 1001 };
 
 struct rank {
@@ -183,11 +210,9 @@ static void a_team_does_every_piece_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_arena_is_never_exceeded),
-        cmocka_unit_test(what_cannot_be_opened_is_refused),
-        cmocka_unit_test(blocks_and_rows_are_copied_whole),
-        cmocka_unit_test(ranks_sum_in_rank_order),
-        cmocka_unit_test(a_rank_that_gives_up_lets_the_others_go),
+        cmocka_unit_test(an_arena_is_never_exceeded),       cmocka_unit_test(what_cannot_be_opened_is_refused),
+        cmocka_unit_test(blocks_and_rows_are_copied_whole), cmocka_unit_test(copies_beside_the_steps_take_runs_of_pieces),
+        cmocka_unit_test(ranks_sum_in_rank_order),          cmocka_unit_test(a_rank_that_gives_up_lets_the_others_go),
         cmocka_unit_test(a_team_does_every_piece_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

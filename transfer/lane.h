@@ -16,6 +16,8 @@ struct xfer_item {
     _Atomic bool      canceled;
     uint64_t          ticket, post_us, begin_us;
     uint32_t          left, tried; /* for the lane: bytes still to move, attempts */
+    const void       *host;        /* for the crew: where its bytes lie */
+    bool              checking;    /* for lane_dev: the crew has it */
     unsigned char    *bounce;      /* for the lane: what is written instead of the host's bytes; NULL: those */
     struct xfer_done  done;
 };
@@ -51,12 +53,13 @@ struct xfer_lane {
 void lane_init(struct xfer_lane *l, const struct lane_ops *ops);
 /* The item is finished. Its digest has been made or checked by the lane where the bytes lay on the host (lane_digest). */
 void lane_done(struct xfer_item *it, enum status st);
-/* MAKE or CHECK over the payload that lies at p; false: CHECK has failed. */
+/* MAKE or CHECK over the payload that lies at p; false: CHECK has failed. Any thread, one at a time for an item. */
 bool lane_digest(struct xfer_item *it, const void *p);
 
 /* DEVICE <-> HOST, HOST <-> HOST. One thread for the devices of all ranks; what devices copy by themselves is on its way for several
  * jobs at a time, within bounds. */
 struct xfer_lane *lane_dev_create(void);
+struct xfer_lane *lane_dev_create_with(uint32_t n_digest); /* threads for their digests; without: by the cores there are */
 /* HOST <-> FILE. io_uring where the kernel allows it, else positioned reads and writes by n_thread threads; the reason is logged once. */
 struct xfer_lane *lane_nvme_create(uint32_t depth, uint32_t n_thread, bool no_uring);
 /* Before it is added: files may be sealed, blobs of at most so many bytes; takes the memory in which they are. ST_NOMEM. */

@@ -1,19 +1,15 @@
 /* lane_dev: between devices and host memory. A block may lie in slices on several ranks: its job is split over them, and is done when all
  * are. A device that copies by itself (a GPU) gets groups of jobs, several on their way at a time: blocks that are neighbours there
- * and evenly spaced on the host go as one run, so small slices cost no command each; groups are small enough that the digest of one
- * is made or checked while the next one moves. Other devices are copied by this thread, job by job.
+ * and evenly spaced on the host go as one run, so small slices cost no command each; groups are small enough that one moves while the
+ * next is checked. Their digests are made by a crew of threads, for a link is faster than a core; before a block goes up, when it has
+ * come down. Other devices are copied by this thread, job by job, digest and all.
  *
- * Order against steps is not the lane's affair: a job is posted when no step in flight writes or may still touch its block (kv_tiers_steps
- * for loads, blocks of the tree alone for stores). An event of the device to wait for would not do: of a step that the engine has
- * submitted a rank may not have heard yet.
- *
- * No events for layers. A block holds all of its layers and is checked as a whole before the device gets a byte of it; a forward that
- * begins on layer 0 of blocks that are still coming would have to be undone when one of them is in doubt, on every rank. What it could
- * hide is the smaller of two times: 8,192 tokens of an 8B model are 1.1 GiB, 23 ms at 50 GB/s, beside 8 ms for a suffix of 256 tokens
- * (a quarter of that request's wait), while other requests have the GPU in those 23 ms anyway. */
+ * Order against steps is not the lane's affair: a job is posted when no step in flight writes or may still touch its block. That, and
+ * why there are no events for layers: docs/ARCHITECTURE.md, tiers below the device. */
 #include "base/check.h"
+#include "base/thread.h"
 #include "kernels/device.h"
-#include "transfer/lane.h"
+#include "transfer/crew.h"
 #include "transfer/xfer_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +21,8 @@ enum {
     GROUP_BYTES = 2 << 20,   /* 40 us of a link of 50 GB/s: several commands' worth, little to wait for */
     WINDOW_BYTES = 64 << 20, /* on their way, each way: 1.3 ms that a more urgent job may have to wait */
     POLL_US = 20,
+    CREW_AUTO = INT32_MAX,
+    CREW_CORES = 4, /* of so many one makes digests */
 };
 
 struct group { /* jobs whose copies were begun together */
@@ -45,7 +43,9 @@ struct lane_dev {
     struct lane_ops  ops;
     struct flow      flow[DEV_WAYS];
     struct list      finished;
-    struct device   *dev; /* the owner's: of the first rank there is */
+    struct device   *dev;      /* the owner's: of the first rank there is */
+    uint32_t         n_digest; /* CREW_AUTO; set before the start */
+    struct crew     *crew;     /* NULL: digests are made by this thread */
 };
 
 static struct lane_dev *dev_of(struct xfer_lane *l) { return (struct lane_dev *)l; }
@@ -97,6 +97,7 @@ static enum status dev_seg_add(struct xfer_lane *lane, const struct xfer_seg *se
     if (!l->dev) l->dev = r->rank[0].dev;
     if (is_async(r)) {
         CHECK(!lane->started);
+        if (l->n_digest == CREW_AUTO) l->n_digest = thread_cpu_count() / CREW_CORES;
         l->ops.depth = LANE_BATCH_MAX; /* small blocks need so many to keep a link busy; large ones are held back by WINDOW_BYTES */
     }
     return ST_OK;
@@ -114,9 +115,9 @@ static void dev_seg_drop(struct xfer_lane *lane, const struct xfer_seg *seg)
 static uint32_t run_add(struct dev_run *run, uint32_t n, unsigned char *dev, unsigned char *host, size_t bytes)
 {
     enum { STEP_MAX = 1 << 30 };
-    struct dev_run *r = run + n - 1;
     if (n) {
-        unsigned char *dev_last = (unsigned char *)r->dev + (r->n - 1) * r->dev_step, *host_last = (unsigned char *)r->host;
+        struct dev_run *r = run + n - 1;
+        unsigned char  *dev_last = (unsigned char *)r->dev + (r->n - 1) * r->dev_step, *host_last = (unsigned char *)r->host;
         host_last += (r->n - 1) * r->host_step;
         size_t step = (uintptr_t)host > (uintptr_t)host_last ? (size_t)(host - host_last) : 0;
         if (dev == dev_last + bytes && step >= bytes && step <= STEP_MAX && (r->n == 1 || step == r->host_step)) {
@@ -143,6 +144,29 @@ static void group_begin(struct group *g, enum dev_way way)
     }
 }
 
+/* true: the crew has it now; crew_turn hears of it. Else *bad_out says whether CHECK has failed. */
+static bool digest_begin(struct lane_dev *l, struct xfer_item *it, bool *bad_out)
+{
+    *bad_out = false;
+    if (l->crew && it->job.digest_mode != XFER_DIGEST_NONE) {
+        it->checking = true;
+        crew_give(l->crew, it, host_of(it));
+        return true;
+    }
+    *bad_out = !lane_digest(it, host_of(it));
+    return false;
+}
+
+static bool crew_turn(struct lane_dev *l) /* false: it has nothing for us */
+{
+    bool any = false;
+    for (struct xfer_item *it; l->crew && (it = crew_take(l->crew)); any = true) {
+        it->checking = false;
+        if (way_of(it) == DEV_DOWN) finish(l, it, it->done.st); /* what goes up stands in its queue, and is looked at there */
+    }
+    return any;
+}
+
 /* false: it has waited too long, is not wanted any more, or is not what it should be; then it is finished. */
 static bool still_good(struct lane_dev *l, struct xfer_item *it)
 {
@@ -151,7 +175,7 @@ static bool still_good(struct lane_dev *l, struct xfer_item *it)
         st = ST_CANCELED;
     else if (it->job.deadline_us && it->job.deadline_us < l->lane.x->cfg.clock())
         st = ST_TIMEOUT;
-    else if (way_of(it) == DEV_UP && !lane_digest(it, host_of(it)))
+    else if (way_of(it) == DEV_UP && (l->crew ? it->done.st == ST_INVALID : !lane_digest(it, host_of(it))))
         st = ST_INVALID; /* a doubt: the device does not get it */
     if (st) finish(l, it, st);
     return !st;
@@ -176,6 +200,7 @@ static bool flow_begin(struct lane_dev *l, enum dev_way way)
     while (!list_empty(&f->waiting) && g->n < GROUP_ITEMS) {
         struct xfer_item *it = LIST_ENTRY(f->waiting.next, struct xfer_item, link);
         if (ranks_of(it) != g->ranks || (g->n && g->bytes + it->job.bytes > most)) break;
+        if (it->checking) break;
         if (f->n && f->bytes + g->bytes + it->job.bytes > WINDOW_BYTES) break;
         list_del(&it->link);
         if (still_good(l, it)) group_add(g, it);
@@ -205,8 +230,8 @@ static bool flow_end(struct lane_dev *l, enum dev_way way)
     if (is_async(g.ranks))
         while (flow_begin(l, way)) continue; /* moves while the digests of this one are made */
     for (uint32_t i = 0; i < g.n; i++) {
-        bool bad = !g.st && way == DEV_DOWN && !lane_digest(g.item[i], host_of(g.item[i]));
-        finish(l, g.item[i], bad ? ST_INVALID : g.st);
+        bool bad = false;
+        if (g.st || way == DEV_UP || !digest_begin(l, g.item[i], &bad)) finish(l, g.item[i], bad ? ST_INVALID : g.st);
     }
     return true;
 }
@@ -214,7 +239,7 @@ static bool flow_end(struct lane_dev *l, enum dev_way way)
 static bool advance(struct lane_dev *l) /* false: nothing has moved */
 {
     static const enum dev_way ways[] = { DEV_UP, DEV_DOWN }; /* somebody waits for what goes up */
-    bool                      any = false;
+    bool                      any = crew_turn(l);
     for (int w = 0; w < DEV_WAYS; w++)
         for (bool more = true; more; any |= more) {
             more = flow_begin(l, ways[w]);
@@ -235,10 +260,13 @@ static enum status memory_move(struct xfer_item *it)
     return ST_OK;
 }
 
-static enum status dev_open_lane(struct xfer_lane *l)
+static enum status dev_open_lane(struct xfer_lane *lane)
 {
-    if (!l->x->cfg.pumped) (void)prctl(PR_SET_TIMERSLACK, 1000UL); /* else the kernel adds 50 us to each short sleep of this thread */
-    return ST_OK;
+    struct lane_dev *l = dev_of(lane);
+    uint32_t         n = l->n_digest < CREW_MAX ? l->n_digest : CREW_MAX;
+    if (lane->ops->depth != LANE_BATCH_MAX || lane->x->cfg.pumped) return ST_OK; /* nothing happens by itself */
+    (void)prctl(PR_SET_TIMERSLACK, 1000UL); /* else the kernel adds 50 us to each short sleep of this thread */
+    return n ? crew_open(n, &l->crew) : ST_OK;
 }
 
 static void dev_begin(struct xfer_lane *lane, struct xfer_item **item, uint32_t n)
@@ -251,6 +279,9 @@ static void dev_begin(struct xfer_lane *lane, struct xfer_item **item, uint32_t 
             continue;
         }
         CHECK(item[i]->job.bytes == r->block_bytes && place_of(item[i]) % r->block_bytes == 0);
+        bool bad;
+        item[i]->checking = false, item[i]->done.st = ST_OK;
+        if (l->crew && way_of(item[i]) == DEV_UP) digest_begin(l, item[i], &bad);
         list_add_tail(&l->flow[way_of(item[i])].waiting, &item[i]->link);
     }
     advance(l);
@@ -264,7 +295,11 @@ static void dev_reap(struct xfer_lane *lane, bool wait)
     tell(l);
 }
 
-static void dev_nothing(struct xfer_lane *l) { (void)l; }
+static void dev_close_lane(struct xfer_lane *lane)
+{
+    crew_close(dev_of(lane)->crew);
+    dev_of(lane)->crew = NULL;
+}
 static void dev_free(struct xfer_lane *l) { free(l); }
 
 static const struct lane_ops dev_ops_table = { .name = "lane-dev",
@@ -275,13 +310,16 @@ static const struct lane_ops dev_ops_table = { .name = "lane-dev",
                                                .open = dev_open_lane,
                                                .begin = dev_begin,
                                                .reap = dev_reap,
-                                               .close = dev_nothing,
+                                               .close = dev_close_lane,
                                                .free = dev_free };
 
-struct xfer_lane *lane_dev_create(void)
+struct xfer_lane *lane_dev_create(void) { return lane_dev_create_with(CREW_AUTO); }
+
+struct xfer_lane *lane_dev_create_with(uint32_t n_digest)
 {
     struct lane_dev *l = calloc(1, sizeof *l);
     if (!l) return NULL;
+    l->n_digest = n_digest;
     l->ops = dev_ops_table;
     lane_init(&l->lane, &l->ops);
     list_init(&l->finished);

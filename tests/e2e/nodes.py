@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two nodes on one machine: two servers that share every layer, over loopback, on emulated GPUs.
+"""Two nodes on one machine: two servers that share every layer, over loopback, on emulated GPUs. And KV tiers below two such GPUs.
 
     nodes.py            with SPILLWAY=path/to/spillway of a build whose cuda device is emulated (preset emu)
 
@@ -211,6 +211,34 @@ def test_devices_without_a_network_are_refused():
     for device in ("cpu", "ref"):
         with Server("--device", device, "--tensor-parallel-size", "2", "--nnodes", "2", "--master-addr", "127.0.0.1:1") as s:
             assert s.wait(10) == 64 and "--device" in s.text(), s.text()
+
+
+def test_tiers_of_two_gpus_survive_a_restart():
+    words = " ".join("%s fox number %d" % (w, i) for i, w in enumerate(["red", "old", "shy", "wet"] * 7))
+    body = {"prompt": words, "max_tokens": 4, "temperature": 0, "logprobs": 1, "return_token_ids": True}
+    with tempfile.TemporaryDirectory() as d:
+        args = ["--device", "cuda", "--tensor-parallel-size", "2", "--deterministic", "--kv-host-gib", "0.02", "--kv-nvme", d + "/kv:0.05"]
+        said = []
+        for rnd in range(2):
+            with Server(*args) as s:
+                s.ready()
+                for _ in range(2 - rnd):
+                    req = urllib.request.Request(
+                        "http://127.0.0.1:%d/v1/completions" % s.port, json.dumps(body).encode(), {"Content-Type": "application/json"}
+                    )
+                    if rnd:
+                        end = time.time() + 20  # the folder is read back in the background
+                        while 'kv_tier_blocks{tier="nvme"} 0' in s.get("/metrics")[1] and time.time() < end:
+                            time.sleep(0.05)
+                    with urllib.request.urlopen(req, timeout=120) as r:
+                        a = json.loads(r.read())
+                    c = a["choices"][0]
+                    said.append((c["token_ids"], c["logprobs"]["token_logprobs"]))
+                    tier = a["usage"]["prompt_tokens_details"].get("cached_tokens_by_tier", {})
+                s.p.terminate()
+                assert s.wait(60) == 0, s.text()
+        assert said[0] == said[1] == said[2], said
+        assert tier.get("nvme", 0) >= 64, tier
 
 
 def main():

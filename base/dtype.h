@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum dtype { DT_F32 = 0, DT_BF16, DT_F16, DT_F8E4M3, DT_I4, DT_COUNT };
+enum dtype { DT_F32 = 0, DT_BF16, DT_F16, DT_F8E4M3, DT_I4, DT_I8, DT_COUNT };
 
 typedef uint16_t bf16; /* the upper half of an IEEE float32 */
 typedef uint16_t f16;  /* IEEE binary16 */
@@ -30,3 +30,19 @@ static inline bf16 f32_to_bf16(float f)
 }
 float f16_to_f32(f16 x);   /* exact */
 f16   f32_to_f16(float f); /* round to nearest even */
+/* exact; 0x7f and 0xff are NaN, there is no infinity (OCP 8-bit floating point, E4M3) */
+static inline float f8e4m3_to_f32(uint8_t x)
+{
+    uint32_t u = (uint32_t)(x & 0x80) << 24, exp = (x >> 3) & 15u, frac = x & 7u;
+    float    f;
+    if ((x & 0x7f) == 0x7f)
+        u |= 0x7fc00000u;
+    else if (exp)
+        u |= (exp + 120) << 23 | frac << 20;
+    else if (frac) { /* frac * 2^-9 */
+        uint32_t shift = (uint32_t)__builtin_clz(frac) - 28;
+        u |= (121 - shift) << 23 | ((frac << shift) & 7u) << 20;
+    }
+    memcpy(&f, &u, 4);
+    return f;
+}

@@ -80,6 +80,7 @@ static struct dev_cfg rank_dev_cfg(const struct rank_team *t, uint32_t index, ui
                              .n_thread = n_thread,
                              .rank = c->first + index,
                              .n_rank = t->n_total,
+                             .simd = c->simd,
                              .first = c->first,
                              .n_local = t->n_rank,
                              .group = t->n_total > 1 ? t->group : NULL,

@@ -15,6 +15,7 @@ struct rank_cfg {
     uint32_t              blocks_min;   /* of the pool; fewer: ST_CONFIG before anything is read */
     uint32_t              n_thread;     /* cpu threads over all ranks; 0: auto                */
     uint32_t              depth;        /* steps in flight; 0: 2 where the device works by itself, else 1 */
+    const char           *simd;         /* as in dev_cfg */
     struct model_load_cfg load;         /* n_block 0: as many blocks as kv_bytes holds         */
     /* cuda */
     const int    *ordinal; /* [n_ordinal] GPUs, given to the ranks in turn; none: as dev_cfg.ordinal below 0 */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "kernels/fill.h"
 #include "kernels/impl.h"
+#include "kernels/quant.h"
 #include <stdatomic.h>
 #include <math.h>
 #include <stdio.h>
@@ -74,6 +75,12 @@ uint64_t dev_kv_block_bytes(enum dtype t, uint32_t n_layer, uint32_t n_kv_head, 
 uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint32_t k)
 {
     return ((const struct dev_impl *)d)->weight_bytes(t, n, k);
+}
+
+uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k)
+{
+    const struct dev_impl *i = (const struct dev_impl *)d;
+    return i->quant_bytes && quant_ok(q, k) ? i->quant_bytes(q, n, k) : 0;
 }
 
 uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim)

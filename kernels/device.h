@@ -21,12 +21,33 @@
 
 struct device;
 
+/* Weights as small codes with scales: w = (code - zero) * scale. I8: -127 .. 127 (-128 too from a checkpoint). I4: 0 .. 15, whose
+ * zero is 8 unless `zero` says that there is one per group (0 .. 16), and whose scales are rounded to f16. F8E4M3: the type's numbers. */
+struct dev_quant {
+    enum dtype code;  /* DT_I8, DT_I4, DT_F8E4M3 */
+    uint32_t   group; /* inputs of one output that share a scale: 32, 64, 128, 256, 512 or 1024; 0: all of them */
+    bool       zero;  /* I4 alone */
+    bool       act8;  /* I8, group 0 or from 64 on: activations are rounded to 8 bits with one scale per row, products are of integers */
+};
+
 /* A matrix [n_out, n_in] in the device's own layout (packed as its GEMM likes it). */
 struct dev_weight {
-    void      *data;
-    enum dtype dtype;
-    uint32_t   n, k; /* outputs (rows of the checkpoint), inputs */
-    uint64_t   bytes;
+    void            *data;
+    enum dtype       dtype; /* of the codes where there are such */
+    uint32_t         n, k;  /* outputs (rows of the checkpoint), inputs */
+    uint64_t         bytes;
+    struct dev_quant q;            /* code F32, which is 0: plain */
+    void            *scale, *zero; /* the device's own, like `how` */
+    const void      *how;
+};
+
+/* Rows of codes, as quant_set takes them. */
+struct dev_codes {
+    const uint8_t *code; /* [n_row] rows of k bytes, code_stride apart: int8, 0 .. 15, or F8E4M3 */
+    size_t         code_stride;
+    const float   *scale; /* [n_row] rows of one per group, scale_stride elements apart (0: all rows share them) */
+    const uint8_t *zero;  /* as scale; NULL: none */
+    size_t         scale_stride;
 };
 
 /* The KV pool: [block][layer][k,v][kv_head][token][head_dim], block-major (docs/ARCHITECTURE.md, memory layout). */
@@ -186,6 +207,10 @@ struct dev_ops {
     /* Any thread, several at a time on distinct rows. Rows [row0, row0 + n_row) from host memory: row i starts at src + i * src_stride bytes, k elements of src_t (unaligned is fine) */
     void (*weight_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
                        enum dtype src_t);
+    /* Codes. NULL where the device has plain weights only. weight_set on such a weight rounds (kernels/quant.h says how: whole rows
+     * of a matrix's own, so that every device makes the same codes); quant_set takes codes as they are, threads as weight_set. */
+    enum status (*quant_alloc)(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k, struct dev_weight *w_out);
+    void (*quant_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c);
     void (*to_device)(struct device *d, void *dst, const void *host, size_t bytes);
     void (*to_host)(struct device *d, void *host, const void *src, size_t bytes);
     enum status (*sync)(struct device *d); /* all enqueued work done; ST_DEVICE: it is lost */
@@ -243,7 +268,7 @@ struct dev_cfg {
     uint32_t          rank, n_rank;
     struct dev_group *group;          /* of the ranks of this process; NULL when n_rank is 1 */
     uint32_t          first, n_local; /* this process has ranks [first, first + n_local); n_local 0: all. Others only on cuda */
-    const char       *simd;           /* cpu: NULL picks the best; "scalar", "avx2", "avx512" force one (tests) */
+    const char       *simd;           /* cpu: NULL or "auto" picks the best; a name of dev_cpu_isas forces that one */
     /* cuda */
     enum dtype  act;              /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
     int         ordinal;          /* which GPU; below 0: rank modulo the GPUs there are                     */
@@ -259,6 +284,9 @@ struct dev_cfg {
 #define DEV_UTILIZATION 0.9
 /* AUTO: what it means on this machine, told once at info when it is the cpu; others stay what they are. */
 enum dev_kind dev_resolve(enum dev_kind kind);
+/* "avx512-bf16, avx512, avx2, scalar": the instruction sets of dev_cfg.simd that this machine has, best first; returns text. */
+const char *dev_cpu_isas(char *text, size_t text_bytes);
+bool        dev_cpu_has_isa(const char *name); /* or "auto" */
 /* Is there a device of that kind? false: one line in why. Takes nothing. */
 bool dev_serves(enum dev_kind kind, char *why, size_t why_bytes);
 /* Logs why when it fails (ST_NOMEM, ST_CONFIG). */
@@ -274,7 +302,8 @@ enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID]);
 uint64_t dev_kv_block_bytes(enum dtype t, uint32_t n_layer, uint32_t n_kv_head, uint32_t block_tokens, uint32_t head_dim);
 /* Bytes that weight_alloc takes for such a matrix on this device (for the memory plan before loading). */
 uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint32_t k);
-uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim); /* what step_init takes */
+uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k); /* 0: quant_alloc refuses it */
+uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim);                       /* what step_init takes */
 
 /* Numbers like a trained matrix's, made where the weight lies: row r and column c of [row0, + n_row) x [0, k) get element
  * (src_row + r) * src_len + src_col + c of an endless row of normal-ish numbers that `seed` names, times std, rounded to the weight's

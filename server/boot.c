@@ -427,6 +427,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
                 : !strcmp(cfg->collectives, "nccl") ? DEV_COMM_NCCL
                                                     : DEV_COMM_AUTO,
         .n_thread = cfg->threads,
+        .simd = cfg->cpu_isa,
         .load = { .weight_dtype = dtype_of(cfg->dtype),
                   .kv_dtype = dtype_of(cfg->kv_dtype),
                   .batch_rows_max = rows,

@@ -74,6 +74,9 @@ static int hash_model(struct boot *b, unsigned char out[32])
             free(text);
         }
     }
+    /* Arithmetic is part of what KV is: another instruction set or type of weight gives other bits. */
+    int len = snprintf(name, sizeof name, "%s %s", rank_team_device(b->team)->ops->name, b->cfg->dtype);
+    if (ok) EVP_DigestUpdate(sha, name, (size_t)len + 1);
     ok = ok && EVP_DigestFinal_ex(sha, out, &n);
     EVP_MD_CTX_free(sha);
     return ok ? 0 : fail(b, EXIT_IO, "the model's files cannot be read again for the identity of its KV");

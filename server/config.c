@@ -1,5 +1,6 @@
 #include "server/config.h"
 #include "base/status.h"
+#include "kernels/device.h"
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
@@ -34,6 +35,7 @@ static const struct opt options[] = {
     { NULL, "gemm-file", OPT_STR, AT(gemm_file), "", 0, 0, "FILE", "GPU: algorithms that 'spillway tune' wrote; empty: where it writes by itself" },
     { NULL, "cublaslt", OPT_STR, AT(cublaslt), "", 0, 0, "FILE", "GPU: the cuBLASLt library; empty: libcublasLt.so.13 or .12; none: our own slower kernel" },
     { NULL, "collectives", OPT_ENUM, AT(collectives), "auto", 0, 0, "auto|own|nccl", "GPU: what adds among the ranks; auto: our own kernels for small sums in one machine, else NCCL" },
+    { NULL, "cpu-isa", OPT_ENUM, AT(cpu_isa), "auto", 0, 0, "auto|avx512-bf16|avx512|avx2|scalar", "instruction set of the cpu device; auto: the best of this machine" },
     { NULL, "threads", OPT_U32, AT(threads), "0", 0, 1024, "N", "compute threads of the cpu device; 0: the CPUs this container may use" },
 
     { "nodes", "nnodes", OPT_U32, AT(nnodes), "0", 0, 64, "N", "machines that share every layer; 0: what LeaderWorkerSet or srun say, else 1" },
@@ -525,6 +527,12 @@ int config_check(const struct config *c, char *err, size_t n_err)
         return fail(err, n_err, "--kv-cache-dtype: found '%s', allowed with --device cuda are auto and bfloat16", c->kv_dtype);
     if (!strcmp(c->device, "cuda") && !strcmp(c->dtype, "float32"))
         return fail(err, n_err, "--dtype: found 'float32', allowed with --device cuda are auto, bfloat16 and float16");
+    if (strcmp(c->cpu_isa, "auto") != 0 && (!strcmp(c->device, "cuda") || !strcmp(c->device, "ref")))
+        return fail(err, n_err, "--cpu-isa: found '%s', allowed with --device %s is auto", c->cpu_isa, c->device);
+    if (!dev_cpu_has_isa(c->cpu_isa)) {
+        char have[128];
+        return fail(err, n_err, "--cpu-isa: found '%s', this machine has %s", c->cpu_isa, dev_cpu_isas(have, sizeof have));
+    }
     if (c->gpu_memory_utilization <= 0)
         return fail(err, n_err, "--gpu-memory-utilization: found 0, allowed is a number above 0, at most 1");
     int ordinal[CUDA_DEVICES_MAX];

@@ -1,27 +1,25 @@
 /* cpu: the device of this machine's cores. One rank thread plus a team; memory is the arena.   Private to kernels/cpu/.
- * Weights lie in panels of 16 outputs, their columns interleaved: [n / 16][k][16], zeros behind n. So a product is one
- * chain of fused multiply-adds per output, in one lane, over k in order: the same for every number of rows, every
- * split over threads and every place in a batch, and a weight is read once, forwards.
+ * A product is summed over k in one order, which the matrix alone decides (gemm.h): the same for every number of rows, every
+ * split over threads and every place in a batch; a weight is read once, forwards.
  * Scratch is taken at open: per thread, for sampling, and shared (MoE). An op that does not fit works in smaller parts. */
 #pragma once
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/team.h"
 #include "kernels/elem.h"
 #include "kernels/host.h"
 
-enum { CPU_PANEL = SIMD_LANES };
-
 struct cpu_dev {
-    struct host_dev    host; /* first */
-    struct dev_ops     ops;  /* with the name of the variant */
-    const struct simd *v;
-    struct team       *team;
-    struct rope_cache *rope;
-    char              *scratch; /* [n_thread][scratch_bytes] */
-    char              *shared;
-    char              *sample; /* [n_sample][sample_bytes] */
-    size_t             scratch_bytes, shared_bytes, sample_bytes;
-    uint32_t           n_thread, n_sample;
+    struct host_dev       host; /* first */
+    struct dev_ops        ops;  /* with the name of the variant */
+    const struct cpu_isa *isa;
+    const struct simd    *v; /* isa's */
+    struct team          *team;
+    struct rope_cache    *rope;
+    char                 *scratch; /* [n_thread][scratch_bytes] */
+    char                 *shared;
+    char                 *sample; /* [n_sample][sample_bytes] */
+    size_t                scratch_bytes, shared_bytes, sample_bytes;
+    uint32_t              n_thread, n_sample;
 };
 
 static inline struct cpu_dev *cpu_of(struct device *d) { return (struct cpu_dev *)d; }
@@ -35,10 +33,21 @@ void        cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0
 void        cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
 void        cpu_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
 void        cpu_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
-/* Panels [panel0, panel0 + n_panel) of a product of m rows: what a piece of a job does. */
-void cpu_mul_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w, const float *bias,
-                    uint32_t m, uint32_t panel0, uint32_t n_panel);
-static inline uint32_t cpu_n_panel(uint32_t n) { return (n + CPU_PANEL - 1) / CPU_PANEL; }
+uint64_t    cpu_quant_bytes(const struct dev_quant *q, uint32_t n, uint32_t k);
+enum status cpu_quant_alloc(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k, struct dev_weight *w_out);
+void        cpu_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c);
+/* A product by one thread of the team. x: rows as gemm_of(w) wants them, x_stride bytes apart. */
+struct cpu_mul {
+    struct cpu_dev          *d;
+    float                   *out;
+    size_t                   ldo, x_stride;
+    const void              *x;
+    const struct dev_weight *w;
+    const float             *bias; /* or NULL */
+    uint32_t                 thread;
+};
+/* Rows [row, row + m) of panels [panel0, panel0 + n_panel): what a piece of a job does. */
+void cpu_mul_panels(const struct cpu_mul *p, uint32_t row, uint32_t m, uint32_t panel0, uint32_t n_panel);
 /* norm.c */
 void cpu_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
 void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps);

@@ -29,6 +29,8 @@ static const struct dev_ops cpu_ops = {
     .free_bytes = host_free_bytes,
     .weight_alloc = cpu_weight_alloc,
     .weight_set = cpu_weight_set,
+    .quant_alloc = cpu_quant_alloc,
+    .quant_set = cpu_quant_set,
     .to_device = host_to_device,
     .to_host = host_to_host,
     .sync = host_sync,
@@ -77,9 +79,10 @@ static enum status cpu_take_scratch(struct cpu_dev *d)
 
 enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
 {
-    const struct simd *v = simd_pick(cfg->simd);
-    if (!v) {
-        LOG_ERROR("dev: this machine has no %s, cannot start", cfg->simd);
+    const struct cpu_isa *isa = cpu_isa_pick(cfg->simd);
+    if (!isa) {
+        char have[128];
+        LOG_ERROR("dev: this machine has no instruction set %s, it has %s; cannot start", cfg->simd, dev_cpu_isas(have, sizeof have));
         return ST_CONFIG;
     }
     uint32_t n_thread = cfg->n_thread ? cfg->n_thread : thread_cpu_count() / cfg->n_rank;
@@ -93,15 +96,16 @@ enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
         LOG_ERROR("dev: no memory for the cpu device");
         return ST_NOMEM;
     }
-    d->v = v, d->n_thread = n_thread, d->ops = cpu_ops;
-    d->ops.name = v->device_name;
+    d->isa = isa, d->v = isa->v, d->n_thread = n_thread, d->ops = cpu_ops;
+    d->ops.name = isa->device_name;
     enum status st;
     if ((st = host_init(&d->host, cfg, &d->ops, cpu_weight_bytes)) || (st = cpu_take_scratch(d)) ||
         (st = team_create(n_thread, &d->team))) {
         cpu_close(&d->host.impl.dev);
         return st;
     }
-    LOG_DEBUG("dev: %s, %u threads, arena %zu bytes, %zu of them scratch", v->device_name, n_thread, d->host.size, d->host.used);
+    d->host.impl.quant_bytes = cpu_quant_bytes;
+    LOG_DEBUG("dev: %s, %u threads, arena %zu bytes, %zu of them scratch", isa->device_name, n_thread, d->host.size, d->host.used);
     *d_out = &d->host.impl.dev;
     return ST_OK;
 }

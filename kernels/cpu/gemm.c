@@ -1,78 +1,182 @@
-/* gemm: weights in panels, embeddings out of them, products with them. */
+/* gemm: weights in panels, embeddings out of them, products with them. What lies how: gemm.h. */
 #include "base/log.h"
 #include "kernels/cpu/cpu.h"
+#include <stdlib.h>
 
-uint64_t cpu_weight_bytes(enum dtype t, uint32_t n, uint32_t k)
+/* ---------------------------------------------------------------- memory */
+
+static uint64_t lines(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+uint64_t cpu_weight_bytes(enum dtype t, uint32_t n, uint32_t k) { return lines(gemm_n_panel(n) * (uint64_t)gemm_panel_bytes(t, k)); }
+
+static uint64_t scale_bytes(const struct dev_quant *q, uint32_t n, uint32_t k)
 {
-    return ((uint64_t)cpu_n_panel(n) * CPU_PANEL * k * dtype_bytes(t) + 63) / 64 * 64;
+    return lines((uint64_t)gemm_n_panel(n) * GEMM_PANEL * quant_n_group(q, k) * (q->code == DT_I4 ? 2 : 4));
+}
+
+uint64_t cpu_quant_bytes(const struct dev_quant *q, uint32_t n, uint32_t k)
+{
+    return cpu_weight_bytes(q->code, n, k) + scale_bytes(q, n, k) * (q->zero ? 2 : 1);
 }
 
 enum status cpu_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out)
 {
-    struct dev_weight w = { .dtype = t, .n = n, .k = k, .bytes = cpu_weight_bytes(t, n, k) };
-    if (!elem_is_float(t)) {
-        LOG_ERROR("dev: the cpu device has no weights of type %s", dtype_name(t));
-        return ST_CONFIG;
-    }
-    enum status st = host_alloc(d, w.bytes, &w.data); /* fresh pages are zero: so are the columns behind n */
+    if (!elem_is_float(t)) return weight_refuse("cpu", t, NULL);
+    struct dev_weight w = { .dtype = t, .n = n, .k = k, .bytes = cpu_weight_bytes(t, n, k), .how = cpu_of(d)->isa->kind(t, false) };
+    enum status       st = host_alloc(d, w.bytes, &w.data); /* fresh pages are zero: so is all padding */
     if (st == ST_OK) *w_out = w;
     return st;
 }
 
-struct set_job {
-    struct cpu_dev    *d;
-    struct dev_weight *w;
-    const char        *src;
-    size_t             src_stride;
-    enum dtype         src_t;
-    uint32_t           row0, n_row;
+enum status cpu_quant_alloc(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k, struct dev_weight *w_out)
+{
+    if (!quant_ok(q, k)) return weight_refuse("cpu", q->code, q);
+    struct dev_weight w = { .dtype = q->code, .n = n, .k = k, .bytes = cpu_quant_bytes(q, n, k), .q = *q };
+    w.how = cpu_of(d)->isa->kind(q->code, q->act8);
+    enum status st = host_alloc(d, w.bytes, &w.data);
+    if (st) return st;
+    w.scale = (char *)w.data + cpu_weight_bytes(q->code, n, k);
+    if (q->zero) w.zero = (char *)w.scale + scale_bytes(q, n, k);
+    *w_out = w;
+    return ST_OK;
+}
+
+/* ---------------------------------------------------------------- setting rows
+ * Not by the team, which has one caller: the readers of the checkpoint come side by side. Nor in the device's scratch, which is the
+ * team's. Two threads may write into one panel, never into one byte: each byte is of one output. */
+
+struct rows {
+    const struct cpu_dev *d;
+    struct dev_weight    *w;
+    const char           *src; /* may lie at any address */
+    size_t                stride;
+    enum dtype            t;
 };
 
-/* A whole panel: its 16 rows some columns at a time, through floats, which hold every type exactly. */
-static void set_panel(const struct set_job *j, const char *src, size_t to)
+/* A whole panel of floats in GEMM_LANES order: its 16 rows some columns at a time, through floats, which hold every type exactly. */
+static void set_lanes(const struct rows *j, const char *src, char *to)
 {
     enum { PART = 256 };
-    /* Not the device's scratch, which belongs to its team. The source may lie at any address: in rows it is aligned. */
-    _Alignas(64) char  rows[CPU_PANEL * PART * sizeof(float)];
-    _Alignas(64) float packed[CPU_PANEL * PART];
-    size_t             bytes = dtype_bytes(j->src_t);
-    const void        *row[CPU_PANEL];
+    _Alignas(64) char  rows[GEMM_PANEL * PART * sizeof(float)];
+    _Alignas(64) float packed[GEMM_PANEL * PART];
+    size_t             bytes = dtype_bytes(j->t);
+    const void        *row[GEMM_PANEL];
     for (uint32_t i = 0, n; i < j->w->k; i += n) {
         n = j->w->k - i < PART ? j->w->k - i : PART;
-        for (uint32_t r = 0; r < CPU_PANEL; r++)
-            row[r] = memcpy(rows + r * PART * sizeof(float), src + r * j->src_stride + i * bytes, n * bytes);
-        j->d->v->pack_k(packed, row, j->src_t, n);
-        j->d->v->store((char *)j->w->data + (to + (size_t)i * CPU_PANEL) * dtype_bytes(j->w->dtype), j->w->dtype, packed, n * CPU_PANEL);
+        for (uint32_t r = 0; r < GEMM_PANEL; r++)
+            row[r] = memcpy(rows + r * PART * sizeof(float), src + r * j->stride + i * bytes, n * bytes);
+        j->d->isa->v->pack_k(packed, row, j->t, n);
+        j->d->isa->v->store(to + (size_t)i * GEMM_PANEL * dtype_bytes(j->w->dtype), j->w->dtype, packed, n * GEMM_PANEL);
     }
 }
 
-static void set_piece(const struct set_job *j, uint32_t piece)
+/* A whole panel of bf16 in GEMM_PAIRS order: pairs travel as if they were floats. */
+static void set_pairs(const struct rows *j, const char *src, char *to)
 {
-    uint32_t k = j->w->k, panel = j->row0 / CPU_PANEL + piece;
-    uint32_t begin = panel * CPU_PANEL > j->row0 ? panel * CPU_PANEL : j->row0;
-    uint32_t end = (panel + 1) * CPU_PANEL < j->row0 + j->n_row ? (panel + 1) * CPU_PANEL : j->row0 + j->n_row;
-    size_t   to = (size_t)panel * CPU_PANEL * k;
-    if (end - begin == CPU_PANEL) {
-        set_panel(j, j->src + (begin - j->row0) * j->src_stride, to);
-        return;
+    enum { PART = 256 };
+    _Alignas(64) uint32_t pair[GEMM_PANEL][PART / 2];
+    const void           *row[GEMM_PANEL];
+    for (uint32_t r = 0; r < GEMM_PANEL; r++) row[r] = pair[r];
+    for (uint32_t i = 0, n; i < j->w->k; i += n) {
+        n = j->w->k - i < PART ? j->w->k - i : PART;
+        for (uint32_t r = 0; r < GEMM_PANEL; r++) {
+            if (j->t == DT_BF16)
+                memcpy(pair[r], src + r * j->stride + i * sizeof(bf16), n * sizeof(bf16));
+            else
+                for (uint32_t c = 0; c < n; c++) elem_store(pair[r], DT_BF16, c, elem_load(src + r * j->stride, j->t, i + c));
+            if (n % 2) elem_store(pair[r], DT_BF16, n, 0);
+        }
+        j->d->isa->v->pack_k((float *)(void *)(to + (size_t)i / 2 * GEMM_PANEL * 4), row, DT_F32, (n + 1) / 2);
     }
-    for (uint32_t r = begin; r < end; r++)
-        for (uint32_t i = 0; i < k; i++)
-            elem_store(j->w->data, j->w->dtype, to + (size_t)i * CPU_PANEL + r % CPU_PANEL,
-                       elem_load(j->src + (r - j->row0) * j->src_stride, j->src_t, i));
+}
+
+static void set_floats(const struct rows *j, uint32_t row, uint32_t n)
+{
+    uint32_t        lane = row % GEMM_PANEL, shift, k = j->w->k;
+    enum gemm_order order = gemm_of(j->w)->order;
+    char           *panel = (char *)j->w->data + row / GEMM_PANEL * gemm_panel_bytes(j->w->dtype, k);
+    if (n == GEMM_PANEL && order == GEMM_LANES) {
+        set_lanes(j, j->src, panel);
+    } else if (n == GEMM_PANEL) {
+        set_pairs(j, j->src, panel);
+    } else {
+        for (uint32_t r = 0; r < n; r++)
+            for (uint32_t i = 0; i < k; i++)
+                elem_store(panel, j->w->dtype, gemm_at(order, j->w->dtype, i, lane + r, &shift),
+                           elem_load(j->src + r * j->stride, j->t, i));
+    }
+}
+
+/* One row of codes. */
+static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, const float *scale, const uint8_t *zero)
+{
+    uint32_t        lane = row % GEMM_PANEL, shift, n_group = quant_n_group(&w->q, w->k);
+    enum gemm_order order = gemm_of(w)->order;
+    uint8_t        *to = (uint8_t *)w->data + row / GEMM_PANEL * gemm_panel_bytes(w->dtype, w->k);
+    size_t          at = (size_t)(row / GEMM_PANEL) * n_group * GEMM_PANEL + lane;
+    if (w->dtype == DT_I4) {
+        for (uint32_t i = 0; i < w->k; i++) {
+            uint8_t *b = to + gemm_at(order, DT_I4, i, lane, &shift);
+            *b = (uint8_t)((*b & (0xf0 >> shift)) | (code[i] & 15) << shift);
+        }
+    } else if (order == GEMM_LANES) {
+        for (uint32_t i = 0; i < w->k; i++) to[(size_t)i * GEMM_PANEL + lane] = code[i];
+    } else if (order == GEMM_PAIRS) {
+        for (uint32_t i = 0; i < w->k; i++) to[(size_t)(i / 2) * 32 + lane * 2 + i % 2] = code[i];
+    } else {
+        for (uint32_t i = 0; i < w->k; i++) to[(size_t)(i / 4) * 64 + lane * 4 + i % 4] = code[i] ^ 0x80;
+    }
+    for (uint32_t g = 0; g < n_group; g++, at += GEMM_PANEL) {
+        if (w->dtype != DT_I4)
+            ((float *)w->scale)[at] = scale[g];
+        else
+            ((f16 *)w->scale)[at] = f32_to_f16(scale[g]);
+        if (w->zero) ((f16 *)w->zero)[at] = f32_to_f16(zero ? (float)zero[g] : 8.0f);
+    }
+}
+
+void cpu_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c)
+{
+    (void)d;
+    CHECK(row0 <= w->n && n_row <= w->n - row0);
+    CHECK(dev_weight_is_quant(w));
+    for (uint32_t r = 0; r < n_row; r++)
+        set_codes(w, row0 + r, c->code + r * c->code_stride, c->scale + r * c->scale_stride,
+                  c->zero ? c->zero + r * c->scale_stride : NULL);
+}
+
+static void quantise(const struct rows *j, uint32_t row0, uint32_t n_row)
+{
+    struct dev_weight *w = j->w;
+    uint32_t           n_group = quant_n_group(&w->q, w->k);
+    uint8_t           *code = malloc(w->k + n_group * sizeof(float) + sizeof(float));
+    CHECK(code);
+    float *scale = (float *)(void *)(code + gemm_round(w->k, 4));
+    for (uint32_t r = 0; r < n_row; r++) {
+        quant_row(&w->q, w->k, j->src + r * j->stride, j->t, code, scale);
+        set_codes(w, row0 + r, code, scale, NULL);
+    }
+    free(code);
 }
 
 void cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
                     enum dtype src_t)
 {
+    struct rows j = { cpu_of(d), w, src, src_stride, src_t };
     CHECK(row0 <= w->n && n_row <= w->n - row0);
     CHECK(elem_is_float(src_t));
-    if (n_row == 0) return;
-    struct set_job j = { cpu_of(d), w, src, src_stride, src_t, row0, n_row };
-    uint32_t       n_panel = (row0 + n_row - 1) / CPU_PANEL - row0 / CPU_PANEL + 1;
-    /* Not by the team, which has one caller: the readers of the checkpoint come side by side. */
-    for (uint32_t i = 0; i < n_panel; i++) set_piece(&j, i);
+    if (dev_weight_is_quant(w)) {
+        quantise(&j, row0, n_row);
+        return;
+    }
+    for (uint32_t n; n_row; row0 += n, n_row -= n, j.src += n * src_stride) {
+        n = GEMM_PANEL - row0 % GEMM_PANEL;
+        if (n > n_row) n = n_row;
+        set_floats(&j, row0, n);
+    }
 }
+
+/* ---------------------------------------------------------------- reading rows */
 
 struct embed_job {
     float                   *out;
@@ -80,18 +184,40 @@ struct embed_job {
     const struct dev_weight *w;
 };
 
+static void embed_codes(const struct dev_weight *w, uint32_t id, float *out)
+{
+    enum gemm_order order = gemm_of(w)->order;
+    const uint8_t  *from = (const uint8_t *)gemm_panel(w, id / GEMM_PANEL);
+    uint32_t        lane = id % GEMM_PANEL, shift;
+    for (uint32_t k = 0; k < w->k; k++) {
+        size_t  at = gemm_scale_at(w, id / GEMM_PANEL, k) + lane;
+        uint8_t c = from[gemm_at(order, w->dtype, k, lane, &shift)];
+        if (w->dtype == DT_I4)
+            out[k] = ((float)(c >> shift & 15) - (w->zero ? f16_to_f32(((const f16 *)w->zero)[at]) : 8.0f)) *
+                     f16_to_f32(((const f16 *)w->scale)[at]);
+        else
+            out[k] = quant_code(w->dtype, order == GEMM_QUADS ? c ^ 0x80 : c) * ((const float *)w->scale)[at];
+    }
+}
+
 static void embed_piece(void *arg, uint32_t i, uint32_t thread)
 {
     (void)thread;
-    struct embed_job *j = arg;
-    uint32_t          k = j->w->k, id = j->id[i];
-    float            *out = j->out + (size_t)i * k;
-    CHECK(id < j->w->n);
-    size_t at = (size_t)(id / CPU_PANEL) * CPU_PANEL * k + id % CPU_PANEL;
-    if (j->w->dtype == DT_BF16)
-        for (uint32_t p = 0; p < k; p++) out[p] = bf16_to_f32(((const bf16 *)j->w->data)[at + (size_t)p * CPU_PANEL]);
+    struct embed_job        *j = arg;
+    const struct dev_weight *w = j->w;
+    uint32_t                 k = w->k, id = j->id[i], lane = id % GEMM_PANEL, shift;
+    float                   *out = j->out + (size_t)i * k;
+    CHECK(id < w->n);
+    if (dev_weight_is_quant(w)) {
+        embed_codes(w, id, out);
+        return;
+    }
+    const char     *from = gemm_panel(w, id / GEMM_PANEL);
+    enum gemm_order order = gemm_of(w)->order;
+    if (w->dtype == DT_BF16)
+        for (uint32_t p = 0; p < k; p++) out[p] = bf16_to_f32(((const bf16 *)(const void *)from)[gemm_at(order, DT_BF16, p, lane, &shift)]);
     else
-        for (uint32_t p = 0; p < k; p++) out[p] = elem_load(j->w->data, j->w->dtype, at + (size_t)p * CPU_PANEL);
+        for (uint32_t p = 0; p < k; p++) out[p] = elem_load(from, w->dtype, gemm_at(order, w->dtype, p, lane, &shift));
 }
 
 void cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n)
@@ -100,75 +226,106 @@ void cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev
     team_run(cpu_of(d)->team, n, (uint64_t)n * w->k * 4, embed_piece, &j);
 }
 
-/* All rows pass by four panels, then by the next four: while the first rows pass, the weights come from memory, as four
- * streams side by side; for the others they lie in the second cache. Measured: any further blocking, of k or of the rows,
- * costs more than it gives. The last panel may be wider than out: it goes through a buffer. */
-enum { MUL_PANELS = 4, MUL_LAST_ROWS = 24 };
+/* ---------------------------------------------------------------- products
+ * All rows pass by four panels, then by the next four: while the first rows pass, the weights come from memory, as four
+ * streams side by side; for the others they lie in the second cache. The last panel may be wider than out: it goes through a buffer. */
+enum { MUL_LAST_ROWS = 24 };
 
-static void mul_whole_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w,
-                             const float *bias, uint32_t m, uint32_t panel0, uint32_t n_panel, uint32_t n_col)
+static void mul_whole_panels(const struct cpu_mul *p, float *out, const char *x, const float *bias, uint32_t m, uint32_t panel,
+                             uint32_t n_panel, uint32_t n_col, size_t ldo)
 {
-    size_t      w_col = (size_t)CPU_PANEL * w->k, bytes = dtype_bytes(w->dtype);
-    const char *data = (const char *)w->data + panel0 * w_col * bytes;
+    struct gemm_scratch s = { cpu_scratch(p->d, p->thread), p->d->scratch_bytes };
     if (bias)
         for (uint32_t r = 0; r < m; r++) memcpy(out + r * ldo, bias, n_col * sizeof *bias);
-    for (uint32_t p = 0, cols; p < n_panel; p += cols) {
-        cols = n_panel - p < MUL_PANELS ? n_panel - p : MUL_PANELS;
-        v->mul[w->dtype](out + p * CPU_PANEL, ldo, x, ldx, data + p * w_col * bytes, w_col, CPU_PANEL, w->k, m, cols, bias);
+    for (uint32_t i = 0, cols; i < n_panel; i += cols) {
+        cols = n_panel - i < GEMM_COLS ? n_panel - i : GEMM_COLS;
+        gemm_of(p->w)->mul(p->d->isa->v, out + i * GEMM_PANEL, ldo, x, p->x_stride, p->w, panel + i, cols, m, bias != NULL, &s);
     }
 }
 
-void cpu_mul_panels(const struct simd *v, float *out, size_t ldo, const float *x, size_t ldx, const struct dev_weight *w, const float *bias,
-                    uint32_t m, uint32_t panel0, uint32_t n_panel)
+void cpu_mul_panels(const struct cpu_mul *p, uint32_t row, uint32_t m, uint32_t panel0, uint32_t n_panel)
 {
-    uint32_t end = panel0 + n_panel, whole = end * CPU_PANEL > w->n ? n_panel - 1 : n_panel;
-    out += panel0 * CPU_PANEL;
-    if (bias) bias += panel0 * CPU_PANEL;
-    if (whole) mul_whole_panels(v, out, ldo, x, ldx, w, bias, m, panel0, whole, whole * CPU_PANEL);
+    uint32_t     end = panel0 + n_panel, whole = end * GEMM_PANEL > p->w->n ? n_panel - 1 : n_panel;
+    float       *out = p->out + row * p->ldo + panel0 * GEMM_PANEL;
+    const char  *x = (const char *)p->x + row * p->x_stride;
+    const float *bias = p->bias ? p->bias + panel0 * GEMM_PANEL : NULL;
+    if (whole) mul_whole_panels(p, out, x, bias, m, panel0, whole, whole * GEMM_PANEL, p->ldo);
     if (whole == n_panel) return;
-    uint32_t n_col = w->n - (end - 1) * CPU_PANEL;
-    float    last[MUL_LAST_ROWS * CPU_PANEL];
-    out += whole * CPU_PANEL;
-    if (bias) bias += whole * CPU_PANEL;
+    uint32_t n_col = p->w->n - (end - 1) * GEMM_PANEL;
+    float    last[MUL_LAST_ROWS * GEMM_PANEL];
+    out += whole * GEMM_PANEL;
+    if (bias) bias += whole * GEMM_PANEL;
     for (uint32_t r = 0; r < m; r += MUL_LAST_ROWS) {
         uint32_t rows = m - r < MUL_LAST_ROWS ? m - r : MUL_LAST_ROWS;
-        mul_whole_panels(v, last, CPU_PANEL, x + r * ldx, ldx, w, bias, rows, end - 1, 1, n_col);
-        for (uint32_t i = 0; i < rows; i++) memcpy(out + (r + i) * ldo, last + i * CPU_PANEL, n_col * sizeof *last);
+        mul_whole_panels(p, last, x + r * p->x_stride, bias, rows, end - 1, 1, n_col, GEMM_PANEL);
+        for (uint32_t i = 0; i < rows; i++) memcpy(out + (r + i) * p->ldo, last + i * GEMM_PANEL, n_col * sizeof *last);
     }
 }
 
 struct linear_job {
-    const struct simd       *v;
-    float                   *out;
-    const float             *x;
-    const struct dev_weight *w;
-    const float             *bias;
-    uint32_t                 m, rows, panels, n_col; /* rows and panels of a piece; pieces side by side */
+    struct cpu_mul mul;                    /* thread: set by the piece */
+    const float   *x;                      /* floats, to be prepared */
+    uint32_t       m, rows, panels, n_col; /* rows and panels of a piece; pieces side by side */
 };
+
+static void prepare_piece(void *arg, uint32_t row, uint32_t thread)
+{
+    (void)thread;
+    struct linear_job       *j = arg;
+    const struct dev_weight *w = j->mul.w;
+    union {
+        const void *in;
+        char       *out;
+    } prepared = { .in = j->mul.x };
+    gemm_of(w)->prepare(prepared.out + row * j->mul.x_stride, j->x + (size_t)row * w->k, w);
+}
 
 static void linear_piece(void *arg, uint32_t piece, uint32_t thread)
 {
-    (void)thread;
     struct linear_job *j = arg;
-    uint32_t           row = piece / j->n_col * j->rows, panel = piece % j->n_col * j->panels, n_panel = cpu_n_panel(j->w->n);
-    cpu_mul_panels(j->v, j->out + (size_t)row * j->w->n, j->w->n, j->x + (size_t)row * j->w->k, j->w->k, j->w, j->bias,
-                   j->m - row < j->rows ? j->m - row : j->rows, panel, n_panel - panel < j->panels ? n_panel - panel : j->panels);
+    struct cpu_mul     mul = j->mul;
+    uint32_t           row = piece / j->n_col * j->rows, panel = piece % j->n_col * j->panels, n_panel = gemm_n_panel(mul.w->n);
+    mul.thread = thread;
+    cpu_mul_panels(&mul, row, j->m - row < j->rows ? j->m - row : j->rows, panel,
+                   n_panel - panel < j->panels ? n_panel - panel : j->panels);
+}
+
+static void linear_rows(struct cpu_dev *c, struct linear_job *j)
+{
+    enum { ROWS = 96, PIECE_COST = 8000 }; /* a piece: some microseconds, and rows that stay in the second cache */
+    const struct dev_weight *w = j->mul.w;
+    uint32_t                 n_part = (j->m + ROWS - 1) / ROWS;
+    j->rows = (j->m + n_part - 1) / n_part;           /* as even as they come */
+    uint64_t four = (uint64_t)j->rows * w->k * 4 + 1; /* cycles of four panels */
+    uint32_t n_four = (gemm_n_panel(w->n) + 3) / 4, fours = (uint32_t)(PIECE_COST / four);
+    if (fours < 1) fours = 1;
+    j->panels = 4 * fours;
+    j->n_col = (n_four + fours - 1) / fours;
+    if (gemm_of(w)->prepare) team_run(c->team, j->m, (uint64_t)j->m * w->k / 4, prepare_piece, j);
+    team_run(c->team, j->n_col * n_part, four * n_four * n_part, linear_piece, j);
 }
 
 void cpu_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m)
 {
-    enum { ROWS = 96, PIECE_COST = 8000 }; /* a piece: some microseconds, and rows that stay in the second cache */
-    struct cpu_dev   *c = cpu_of(d);
-    struct linear_job j = { .v = c->v, .out = out, .x = x, .w = w, .bias = bias, .m = m, .rows = m };
-    if (m == 0) return;
-    uint32_t n_part = (m + ROWS - 1) / ROWS;
-    j.rows = (m + n_part - 1) / n_part;              /* as even as they come */
-    uint64_t four = (uint64_t)j.rows * w->k * 4 + 1; /* cycles of four panels */
-    uint32_t n_four = (cpu_n_panel(w->n) + 3) / 4, fours = (uint32_t)(PIECE_COST / four);
-    if (fours < 1) fours = 1;
-    j.panels = 4 * fours;
-    j.n_col = (n_four + fours - 1) / fours;
-    team_run(c->team, j.n_col * n_part, four * n_four * n_part, linear_piece, &j);
+    struct cpu_dev *c = cpu_of(d);
+    size_t          row = gemm_of(w)->prepare ? gemm_of(w)->row_bytes(w) : 0;
+    uint32_t        most = m;
+    if (row) {
+        CHECK(row <= c->shared_bytes);
+        if (most > c->shared_bytes / row) most = (uint32_t)(c->shared_bytes / row);
+    }
+    for (uint32_t r = 0, n; r < m; r += n) {
+        n = m - r < most ? m - r : most;
+        struct linear_job j = { .x = (const float *)x + (size_t)r * w->k, .m = n };
+        j.mul = (struct cpu_mul){ .d = c,
+                                  .out = (float *)out + (size_t)r * w->n,
+                                  .ldo = w->n,
+                                  .x = row ? (const void *)c->shared : (const void *)j.x,
+                                  .x_stride = row ? row : w->k * sizeof(float),
+                                  .w = w,
+                                  .bias = bias };
+        linear_rows(c, &j);
+    }
 }
 
 void cpu_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m) { cpu_linear(d, out, x, w, NULL, m); }

@@ -8,15 +8,18 @@ struct moe_slot {           /* one expert of one row's list */
     float    weight;
 };
 struct moe_job {
+    struct cpu_dev      *d;
     const struct simd   *v;
     const struct op_moe *o;
     uint32_t             row0, n_row;
-    struct moe_slot     *slot;  /* [n_row][top_k] */
-    uint32_t            *start; /* [n_expert + 1] first place of each expert */
-    uint32_t            *fours; /* [n_expert + 1] pieces before each expert, of the product under way */
-    float               *x;     /* [place][hidden], inputs, then outputs */
-    float               *h;     /* [place][2 * inter] */
-    float               *p;     /* [n_expert] */
+    struct moe_slot     *slot;    /* [n_row][top_k] */
+    uint32_t            *start;   /* [n_expert + 1] first place of each expert */
+    uint32_t            *fours;   /* [n_expert + 1] pieces before each expert, of the product under way */
+    float               *x;       /* [place][hidden], inputs, then outputs */
+    float               *h;       /* [place][2 * inter] */
+    float               *p;       /* [n_expert] */
+    char                *px, *ph; /* [place] inputs and activations as their products want them; x and h where those are floats */
+    size_t               px_stride, ph_stride;
     uint32_t             n_slot;
 };
 
@@ -49,7 +52,12 @@ static void moe_gather(void *arg, uint32_t s, uint32_t thread)
     (void)thread;
     const struct moe_job *j = arg;
     uint32_t              dim = j->o->hidden, row = j->row0 + s / j->o->top_k;
-    memcpy(j->x + (size_t)j->slot[s].place * dim, (const float *)j->o->x + (size_t)row * dim, dim * sizeof(float));
+    const float          *x = (const float *)j->o->x + (size_t)row * dim;
+    char                 *to = j->px + j->slot[s].place * j->px_stride;
+    if (gemm_of(j->o->gate_up)->prepare)
+        gemm_of(j->o->gate_up)->prepare(to, x, j->o->gate_up);
+    else
+        memcpy(to, x, dim * sizeof(float));
 }
 
 /* The expert whose product piece this is, and its first panel. */
@@ -67,20 +75,18 @@ static uint32_t moe_find(const struct moe_job *j, uint32_t piece, uint32_t *pane
     return lo;
 }
 
-static void moe_product(const struct moe_job *j, const struct dev_weight *weights, uint32_t piece, float *out, size_t ldo, const float *x,
-                        size_t ldx)
+static void moe_product(const struct moe_job *j, const struct dev_weight *weights, uint32_t piece, uint32_t thread, float *out, size_t ldo,
+                        const char *x, size_t x_stride)
 {
-    uint32_t                 panel, e = moe_find(j, piece, &panel), n_panel = cpu_n_panel(weights[e].n);
-    const struct dev_weight *w = &weights[e];
-    cpu_mul_panels(j->v, out + j->start[e] * ldo, ldo, x + j->start[e] * ldx, ldx, w, NULL, j->start[e + 1] - j->start[e], panel,
-                   n_panel - panel < 4 ? n_panel - panel : 4);
+    uint32_t       panel, e = moe_find(j, piece, &panel), n_panel = gemm_n_panel(weights[e].n);
+    struct cpu_mul mul = { .d = j->d, .out = out, .ldo = ldo, .x = x, .x_stride = x_stride, .w = &weights[e], .thread = thread };
+    cpu_mul_panels(&mul, j->start[e], j->start[e + 1] - j->start[e], panel, n_panel - panel < 4 ? n_panel - panel : 4);
 }
 
 static void moe_gate_up(void *arg, uint32_t piece, uint32_t thread)
 {
-    (void)thread;
     const struct moe_job *j = arg;
-    moe_product(j, j->o->gate_up, piece, j->h, 2 * (size_t)j->o->inter, j->x, j->o->hidden);
+    moe_product(j, j->o->gate_up, piece, thread, j->h, 2 * (size_t)j->o->inter, j->px, j->px_stride);
 }
 
 static void moe_act(void *arg, uint32_t place, uint32_t thread)
@@ -89,13 +95,13 @@ static void moe_act(void *arg, uint32_t place, uint32_t thread)
     const struct moe_job *j = arg;
     float                *h = j->h + (size_t)place * 2 * j->o->inter;
     j->v->silu_mul(h, h, h + j->o->inter, j->o->inter);
+    if (gemm_of(j->o->down)->prepare) gemm_of(j->o->down)->prepare(j->ph + place * j->ph_stride, h, j->o->down);
 }
 
 static void moe_down(void *arg, uint32_t piece, uint32_t thread)
 {
-    (void)thread;
     const struct moe_job *j = arg;
-    moe_product(j, j->o->down, piece, j->x, j->o->hidden, j->h, 2 * (size_t)j->o->inter);
+    moe_product(j, j->o->down, piece, thread, j->x, j->o->hidden, j->ph, j->ph_stride);
 }
 
 static void moe_combine(void *arg, uint32_t r, uint32_t thread)
@@ -117,7 +123,7 @@ static uint32_t moe_pieces(const struct moe_job *j, const struct dev_weight *w)
     uint32_t n = 0;
     for (uint32_t e = 0; e < j->o->n_expert; e++) {
         j->fours[e] = n;
-        if (j->start[e] < j->start[e + 1]) n += (cpu_n_panel(w[e].n) + 3) / 4;
+        if (j->start[e] < j->start[e + 1]) n += (gemm_n_panel(w[e].n) + 3) / 4;
     }
     return j->fours[j->o->n_expert] = n;
 }
@@ -138,25 +144,32 @@ static void moe_rows(struct cpu_dev *c, struct moe_job *j)
     team_run(c->team, j->n_row, (uint64_t)j->n_slot * o->hidden / 8, moe_combine, j);
 }
 
+static size_t prepared_bytes(const struct dev_weight *w) { return gemm_of(w)->prepare ? gemm_of(w)->row_bytes(w) : 0; }
+
+/* The experts of a layer are all of one type. */
 void cpu_moe(struct device *d, const struct op_moe *o)
 {
     struct cpu_dev *c = cpu_of(d);
-    size_t          fixed = ((size_t)o->n_expert * 3 + 2) * 4 + 3 * 64;
-    size_t          row = o->top_k * (sizeof(struct moe_slot) + (o->hidden + 2 * (size_t)o->inter) * sizeof(float));
+    size_t          px = prepared_bytes(o->gate_up), ph = prepared_bytes(o->down), fixed = ((size_t)o->n_expert * 3 + 2) * 4 + 3 * 64;
+    size_t          row = o->top_k * (sizeof(struct moe_slot) + (o->hidden + 2 * (size_t)o->inter) * sizeof(float) + px + ph);
     CHECK(o->top_k >= 1 && o->top_k <= o->n_expert);
     CHECK(c->shared_bytes >= fixed + row);
     uint32_t rows = (uint32_t)((c->shared_bytes - fixed) / row);
     if (rows > o->n_row) rows = o->n_row;
     for (uint32_t r = 0; r < o->n_row; r += rows) {
-        struct moe_job j = { .v = c->v, .o = o, .row0 = r, .n_row = o->n_row - r < rows ? o->n_row - r : rows };
+        struct moe_job j = { .d = c, .v = c->v, .o = o, .row0 = r, .n_row = o->n_row - r < rows ? o->n_row - r : rows };
         j.n_slot = j.n_row * o->top_k;
         char *at = c->shared;
+        j.px = at, j.px_stride = px, at += j.n_slot * px; /* first: they want whole lines */
+        j.ph = at, j.ph_stride = ph, at += j.n_slot * ph;
         j.x = (float *)(void *)at, at += (size_t)j.n_slot * o->hidden * sizeof(float);
         j.h = (float *)(void *)at, at += (size_t)j.n_slot * 2 * o->inter * sizeof(float);
         j.slot = (void *)at, at += j.n_slot * sizeof *j.slot;
         j.p = (float *)(void *)at, at += o->n_expert * sizeof *j.p;
         j.start = (void *)at, at += (o->n_expert + 1) * sizeof *j.start;
         j.fours = (void *)at;
+        if (!px) j.px = (char *)j.x, j.px_stride = o->hidden * sizeof(float);
+        if (!ph) j.ph = (char *)j.h, j.ph_stride = 2 * (size_t)o->inter * sizeof(float);
         moe_rows(c, &j);
     }
 }

@@ -17,8 +17,12 @@ typedef void simd_mul_fn(float *out, size_t ldo, const float *x, size_t ldx, con
                          uint32_t rows, uint32_t cols, bool add);
 
 struct simd {
-    const char  *name, *device_name;
+    const char  *name;
     simd_mul_fn *mul[3]; /* by dtype of w: F32, BF16, F16 */
+
+    /* n_k inputs of one panel and one group in GEMM_LANES order (gemm.h), as numbers: (code - zero) * scale -> dst [n_k, 16].
+     * I4: n_k even, scale and zero [16] f16, zero NULL: 8; I8, F8E4M3: scale [16] f32, zero is not looked at */
+    void (*expand)(float *dst, const void *code, enum dtype t, const void *scale, const f16 *zero, uint32_t n_k);
 
     float (*sum_squares)(const float *x, uint32_t n);
     void (*norm)(float *out, const float *x, const float *w, float scale, uint32_t n); /* x * scale * w; w NULL: x * scale */
@@ -49,6 +53,3 @@ extern const struct simd simd_scalar;
 #if defined(__x86_64__)
 extern const struct simd simd_avx2, simd_avx512;
 #endif
-
-/* The best of this machine, or the one of that name; NULL: no such thing here. */
-const struct simd *simd_pick(const char *name);

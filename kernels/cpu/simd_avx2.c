@@ -56,6 +56,24 @@ V_INLINE v16     v_load_bf16(const bf16 *p)
 {
     return (v16){ v_shift16(_mm256_cvtepu16_epi32(v_load8(p))), v_shift16(_mm256_cvtepu16_epi32(v_load8(p + 8))) };
 }
+V_INLINE __m128i v_load_8bytes(const uint8_t *p) { return _mm_loadl_epi64((const void *)p); }
+V_INLINE v16     v_load_i8(const uint8_t *p)
+{
+    return (v16){ _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v_load_8bytes(p))),
+                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v_load_8bytes(p + 8))) };
+}
+V_INLINE __m256 v_f8(__m128i b) /* the bits of an f16 that is 2^8 times smaller, subnormals too */
+{
+    __m128i h = _mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(b), 7), _mm_set1_epi16((short)0xbf80));
+    return _mm256_mul_ps(_mm256_cvtph_ps(h), _mm256_set1_ps(256.0f));
+}
+V_INLINE v16 v_load_f8(const uint8_t *p) { return (v16){ v_f8(v_load_8bytes(p)), v_f8(v_load_8bytes(p + 8)) }; }
+V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
+{
+    __m256i a = _mm256_cvtepu8_epi32(v_load_8bytes(p)), b = _mm256_cvtepu8_epi32(v_load_8bytes(p + 8)), low = _mm256_set1_epi32(15);
+    *high = (v16){ _mm256_cvtepi32_ps(_mm256_srli_epi32(a, 4)), _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4)) };
+    return (v16){ _mm256_cvtepi32_ps(_mm256_and_si256(a, low)), _mm256_cvtepi32_ps(_mm256_and_si256(b, low)) };
+}
 V_INLINE v16 v_load_f16(const f16 *p) { return (v16){ _mm256_cvtph_ps(v_load8(p)), _mm256_cvtph_ps(v_load8(p + 8)) }; }
 V_INLINE v16 v_load_bf16_n(const bf16 *p, uint32_t n)
 {

@@ -2,7 +2,7 @@
  *   v16; v_zero v_set1 v_load v_load_n (zeros behind n) v_store v_store_n v_add v_sub v_mul v_div v_fma (a * b + c)
  *   v_max (b where either is NaN) v_load_bf16 v_load_f16 (and _n) v_store_bf16_n v_store_f16_n v_pow2 (see v_exp)
  *   v_above (16-bit mask) v_equal v_nan v_pick (mask ? a : b) v_transpose (16 of them) v_low16 v_high16 (bf16 pairs)
- *   v_add_bits v_sum_bits (as unsigned integers) v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1)
+ *   v_load_i8 (int8) v_load_f8 (E4M3, NaN may be anything) v_load_i4 (low and high halves of 16 bytes) v_add_bits v_sum_bits (as unsigned integers) v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1)
  *   v_fused and V_FUSED where v_fma may round twice; MUL_ROWS, MUL_COLS(rows), SIMD_TABLE, SIMD_NAME */
 #include <math.h>
 #include <string.h>
@@ -107,6 +107,25 @@ INLINE v16 v_load_f32(const float *p) { return v_load(p); }
 MUL(float, f32)
 MUL(bf16, bf16)
 MUL(f16, f16)
+
+static void panel_expand(float *dst, const void *code, enum dtype t, const void *scale, const f16 *zero, uint32_t n_k)
+{
+    const uint8_t *c = code;
+    if (t == DT_I4) {
+        v16 s = v_load_f16(scale), z = zero ? v_load_f16(zero) : v_set1(8.0f);
+        for (uint32_t i = 0; i < n_k; i += 2, c += 16) {
+            v16 high, low = v_load_i4(c, &high);
+            v_store(dst + i * 16, v_mul(v_sub(low, z), s));
+            v_store(dst + i * 16 + 16, v_mul(v_sub(high, z), s));
+        }
+        return;
+    }
+    v16 s = v_load(scale);
+    if (t == DT_I8)
+        for (uint32_t i = 0; i < n_k; i++) v_store(dst + i * 16, v_mul(v_load_i8(c + i * 16), s));
+    else
+        for (uint32_t i = 0; i < n_k; i++) v_store(dst + i * 16, v_mul(v_load_f8(c + i * 16), s));
+}
 
 /* ---------------------------------------------------------------- rows */
 
@@ -364,8 +383,8 @@ static uint32_t logits_ids_above(uint32_t *id_out, const float *x, float value, 
 
 const struct simd SIMD_TABLE = {
     .name = SIMD_NAME,
-    .device_name = "cpu " SIMD_NAME,
     .mul = { [DT_F32] = mul_f32, [DT_BF16] = mul_bf16, [DT_F16] = mul_f16 },
+    .expand = panel_expand,
     .sum_squares = row_sum_squares,
     .norm = row_norm,
     .add = row_add,

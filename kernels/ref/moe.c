@@ -1,22 +1,17 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
 
-static double dot(const float *x, const struct dev_weight *w, uint32_t row)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < w->k; i++) sum += (double)x[i] * (double)elem_load(w->data, w->dtype, (size_t)row * w->k + i);
-    return sum;
-}
-
 /* out += weight * down(silu(gate(x)) * up(x)); nothing is stored between, so up to inter dot products are taken again per output */
 static void expert(float *out, const float *x, const struct dev_weight *gate_up, const struct dev_weight *down, double weight)
 {
     enum { INTER_MAX = 1 << 15 };
-    static _Thread_local float act[INTER_MAX];
+    static _Thread_local float act[INTER_MAX], rounded[INTER_MAX];
     uint32_t                   inter = down->k;
-    CHECK(inter <= INTER_MAX);
-    for (uint32_t j = 0; j < inter; j++) act[j] = ref_silu((float)dot(x, gate_up, j)) * (float)dot(x, gate_up, inter + j);
-    for (uint32_t j = 0; j < down->n; j++) out[j] += (float)(weight * dot(act, down, j));
+    CHECK(inter <= INTER_MAX && gate_up->k <= INTER_MAX);
+    x = ref_act(x, gate_up, rounded);
+    for (uint32_t j = 0; j < inter; j++) act[j] = ref_silu((float)ref_dot(x, gate_up, j)) * (float)ref_dot(x, gate_up, inter + j);
+    const float *a = ref_act(act, down, rounded);
+    for (uint32_t j = 0; j < down->n; j++) out[j] += (float)(weight * ref_dot(a, down, j));
 }
 
 void ref_moe(struct device *d, const struct op_moe *o)

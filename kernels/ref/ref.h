@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/elem.h"
 #include "kernels/host.h"
+#include "kernels/quant.h"
 
 void ref_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
 void ref_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
@@ -16,3 +17,7 @@ void ref_sample(struct device *d, const struct op_sample *o);
 void ref_logprob(struct device *d, const struct op_logprob *o);
 
 float ref_silu(float x);
+float ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k); /* codes with their scales and zeros */
+/* x [w->k], or where the format says so, rounded to 8 bits: then it lies in `rounded`. Returns one of the two. */
+const float *ref_act(const float *x, const struct dev_weight *w, float *rounded);
+double       ref_dot(const float *x, const struct dev_weight *w, uint32_t row);

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { OP_ARENA = 64 << 20, OP_DEVICES_MAX = 8 };
+enum { OP_ARENA = 64 << 20, OP_DEVICES_MAX = 12 };
 
 static inline struct device *op_open(enum dev_kind kind, const char *simd, uint32_t n_thread)
 {
@@ -23,14 +23,22 @@ static inline struct device *op_open(enum dev_kind kind, const char *simd, uint3
     return dev_open(&cfg, &d) == ST_OK ? d : NULL;
 }
 
-/* What has no AVX-512 has fewer devices. Each variant once alone and once with a team; scalar, which is slow, with a team. */
+/* Every instruction set that this machine has, once alone and once with a team; scalar, which is slow, with a team. */
 static inline uint32_t op_cpu_devices(struct device **d)
 {
-    static const char *const simd[] = { "scalar", "avx2", "avx512" };
+    static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-bf16", "amx" };
+    char                     have[128];
     uint32_t                 n = 0;
-    for (int i = 0; i < 3; i++)
-        for (uint32_t n_thread = i ? 1 : 2; n_thread <= 2; n_thread++)
-            if ((d[n] = op_open(DEV_CPU, simd[i], n_thread))) n++;
+    dev_cpu_isas(have, sizeof have);
+    for (size_t i = 0; i < sizeof simd / sizeof *simd; i++) {
+        size_t      len = strlen(simd[i]);
+        const char *at = strstr(have, simd[i]);
+        while (at && at[len] && at[len] != ',') at = strstr(at + 1, simd[i]);
+        for (uint32_t n_thread = i ? 1 : 2; at && n_thread <= 2; n_thread++) {
+            d[n] = op_open(DEV_CPU, simd[i], n_thread);
+            assert_non_null(d[n++]);
+        }
+    }
     assert_true(n >= 1);
     return n;
 }
@@ -40,6 +48,9 @@ static inline void op_close(struct device **d, uint32_t n)
 }
 /* May their bits be compared? scalar has no fused multiply-add on some machines. */
 static inline bool op_is_vector(const struct device *d) { return strstr(d->ops->name, "avx") != NULL; }
+
+/* Are activations rounded to bf16 before they are multiplied with 16-bit weights? */
+static inline bool op_rounds(const struct device *d) { return strstr(d->ops->name, "bf16") || strstr(d->ops->name, "amx"); }
 
 static inline float op_normal(uint64_t stream, uint64_t i)
 {

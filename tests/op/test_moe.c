@@ -38,7 +38,7 @@ static void experts_agree_with_ref(void **state)
         for (int renorm = 0; renorm < 2; renorm++) {
             run(ref, &sr, want, x, logits, ROWS, renorm);
             run(d[i], &s, got, x, logits, ROWS, renorm);
-            op_assert_near(got, want, ROWS * HIDDEN, 3e-6, d[i]->ops->name);
+            op_assert_near(got, want, ROWS * HIDDEN, op_rounds(d[i]) ? 4e-3 : 3e-6, d[i]->ops->name); /* two roundings to 8 bits */
         }
     }
     free(x), free(logits), free(want), free(got);
@@ -66,7 +66,7 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
                 run(d[i], &s, got, bx, bl, size[z], true);
                 op_assert_same(got + p * HIDDEN, alone, HIDDEN, d[i]->ops->name);
             }
-        if (!op_is_vector(d[i])) continue;
+        if (!op_is_vector(d[i]) || op_rounds(d[i])) continue;
         if (!first) first = memcpy(malloc(HIDDEN * sizeof *alone), alone, HIDDEN * sizeof *alone);
         op_assert_same(alone, first, HIDDEN, "one variant against another");
     }

@@ -1,5 +1,5 @@
 #include "base/rng.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/weigh.h"
 #include "tests/test.h"
 
@@ -28,7 +28,8 @@ static void the_lanes_sum_the_same_integers(void **state)
     (void)state;
     static const char *const name[] = { "scalar", "avx2", "avx512" };
     for (int v = 0; v < 3; v++) {
-        const struct simd *simd = simd_pick(name[v]);
+        const struct cpu_isa *isa = cpu_isa_pick(name[v]);
+        const struct simd    *simd = isa ? isa->v : NULL;
         for (uint32_t n = 1; simd && n <= SIMD_WEIGH_MAX; n++) {
             float    x[SIMD_WEIGH_MAX], e[SIMD_WEIGH_MAX], min = n % 3 ? 0 : 0.01f;
             uint64_t want = 0;

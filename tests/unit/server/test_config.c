@@ -77,6 +77,11 @@ static void what_a_gpu_does_not_have_is_refused(void **state)
     assert_true(C.deterministic && C.enforce_eager && C.gpu_memory_utilization > 0.849 && C.gpu_memory_utilization < 0.851);
     assert_int_equal(PARSE("--device", "cuda", "--kv-cache-dtype", "float16"), 64);
     assert_non_null(strstr(err, "--kv-cache-dtype: found 'float16', allowed"));
+    assert_int_equal(PARSE("--cpu-isa", "scalar"), 0);
+    assert_int_equal(PARSE("--cpu-isa", "sse"), 64);
+    assert_non_null(strstr(err, "--cpu-isa"));
+    assert_int_equal(PARSE("--device", "ref", "--cpu-isa", "scalar"), 64);
+    assert_non_null(strstr(err, "--cpu-isa: found 'scalar', allowed with --device ref is auto"));
     assert_int_equal(PARSE("--device", "cuda", "--dtype", "float32"), 64);
     assert_non_null(strstr(err, "--dtype: found 'float32', allowed"));
     assert_int_equal(PARSE("--gpu-memory-utilization", "0"), 64);

@@ -1,0 +1,90 @@
+/* gemm: how matrices lie in memory and who multiplies with them: one table per instruction set, one row per type of weight.
+ * Private to kernels/cpu/. No state; weights are written while loading and read by everybody after.
+ *
+ * A matrix is cut into panels of 16 outputs. Inside a panel, numbers lie in one of these orders, k upwards:
+ *   LANES   [k][16]            one vector per input                f32, f16; bf16 and codes without a bf16 unit
+ *   PAIRS   [k / 2][16][2]     a pair of inputs per 32-bit lane    bf16 and codes for vdpbf16ps and AMX (a tile is 32 inputs)
+ *   QUADS   [k / 4][16][4]     four per lane, bytes + 128          int8 whose activations are int8: vpdpbusd and AMX (64 inputs)
+ * k is padded to whole tiles with zeros, whatever the variant, so that all take the same memory. Half bytes lie so that one shift of
+ * a vector makes a vector of codes: LANES: k and k + 1 in a byte; PAIRS: 8 inputs in [16][2] words of four.
+ * Scales and zeros of codes lie behind all panels, [panel][group][16]: f32 for I8 and F8E4M3, f16 for I4.
+ *
+ * Every output is summed over k in one order that the matrix alone decides: chains of fused multiply-adds that may be cut anywhere
+ * and go on later, and, for codes, sums over a group (at most QUANT_CHUNK inputs) that are scaled and added in turn. */
+#pragma once
+#include "kernels/cpu/simd.h"
+#include "kernels/quant.h"
+
+enum { GEMM_PANEL = SIMD_LANES, GEMM_COLS = 4 /* panels that are multiplied with side by side: streams from memory */ };
+enum gemm_order { GEMM_LANES, GEMM_PAIRS, GEMM_QUADS };
+
+struct gemm_scratch { /* of one thread; 64-byte aligned */
+    void  *p;
+    size_t bytes;
+};
+/* out[r, 16 c + l] = (add ? itself : 0) + sum over k, for n_row rows and n_panel <= GEMM_COLS panels.
+ * x: rows as `prepare` makes them, x_stride bytes apart; where there is no prepare, rows of floats. ldo: in elements. */
+typedef void gemm_mul_fn(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
+                         uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s);
+struct gemm_kind {
+    enum gemm_order order;
+    size_t (*row_bytes)(const struct dev_weight *w); /* of a prepared row: a multiple of 64; NULL: floats are taken as they are */
+    void (*prepare)(void *row, const float *x, const struct dev_weight *w);
+    gemm_mul_fn *mul;
+};
+
+/* An instruction set of the cpu device: the inner loops of all other ops, and products by type of weight. */
+struct cpu_isa {
+    const char        *name, *device_name;
+    const struct simd *v;
+    bool (*has)(void);
+    const struct gemm_kind *(*kind)(enum dtype t, bool act8);
+};
+extern const struct gemm_kind gemm_lanes_plain, gemm_lanes_quant, gemm_lanes_act8;
+#if defined(__x86_64__)
+const struct gemm_kind *gemm_bf16_kind(enum dtype t, bool act8); /* NULL: as on avx512 */
+#endif
+
+/* The best of this machine, or the one of that name (NULL, "auto": the best); NULL: no such thing here. */
+const struct cpu_isa *cpu_isa_pick(const char *name);
+
+static inline uint32_t gemm_n_panel(uint32_t n) { return (n + GEMM_PANEL - 1) / GEMM_PANEL; }
+static inline uint32_t gemm_round(uint32_t k, uint32_t to) { return (k + to - 1) / to * to; }
+/* Inputs with their padding. */
+static inline uint32_t gemm_k(enum dtype t, uint32_t k)
+{
+    return t == DT_I8 ? gemm_round(k, 64) : t == DT_F32 || t == DT_F16 ? k : gemm_round(k, 32);
+}
+/* Bytes of the numbers of one panel. */
+static inline size_t gemm_panel_bytes(enum dtype t, uint32_t k)
+{
+    size_t n = (size_t)gemm_k(t, k) * GEMM_PANEL;
+    return t == DT_I4 ? n / 2 : n * dtype_bytes(t);
+}
+static inline const char *gemm_panel(const struct dev_weight *w, uint32_t panel)
+{
+    return (const char *)w->data + panel * gemm_panel_bytes(w->dtype, w->k);
+}
+static inline const struct gemm_kind *gemm_of(const struct dev_weight *w) { return w->how; }
+/* Sums are scaled after this many inputs. */
+static inline uint32_t gemm_chunk(const struct dev_weight *w) { return w->q.group && w->q.group < QUANT_CHUNK ? w->q.group : QUANT_CHUNK; }
+static inline size_t   gemm_scale_at(const struct dev_weight *w, uint32_t panel, uint32_t k)
+{
+    return ((size_t)panel * quant_n_group(&w->q, w->k) + (w->q.group ? k / w->q.group : 0)) * GEMM_PANEL;
+}
+/* Where number (k, lane) of a panel lies; I4: the byte, and in shift_out which half. */
+static inline size_t gemm_at(enum gemm_order order, enum dtype t, uint32_t k, uint32_t lane, uint32_t *shift_out)
+{
+    *shift_out = 0;
+    if (t != DT_I4)
+        return order == GEMM_LANES   ? (size_t)k * 16 + lane
+               : order == GEMM_PAIRS ? (size_t)(k / 2) * 32 + lane * 2 + k % 2
+                                     : (size_t)(k / 4) * 64 + lane * 4 + k % 4;
+    if (order == GEMM_LANES) {
+        *shift_out = k % 2 * 4;
+        return (size_t)(k / 2) * 16 + lane;
+    }
+    uint32_t nibble = k % 8 / 2;
+    *shift_out = nibble % 2 * 4;
+    return (size_t)(k / 8) * 64 + (lane * 2 + k % 2) * 2 + nibble / 2;
+}

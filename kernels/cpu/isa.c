@@ -1,0 +1,73 @@
+/* isa: which instruction set the cpu device uses, picked once at open. */
+#include "kernels/cpu/gemm.h"
+#include <stdio.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    __builtin_cpu_init();
+    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+static bool has_avx2(void) { return has_f16c() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq");
+}
+static bool has_bf16(void)
+{
+    unsigned a, b, c, d;
+    return has_avx512() && __builtin_cpu_supports("avx512vnni") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & bit_AVX512BF16;
+}
+#endif
+static bool has_c(void) { return true; }
+
+static const struct gemm_kind *lanes_kind(enum dtype t, bool act8)
+{
+    return t == DT_F32 || t == DT_BF16 || t == DT_F16 ? &gemm_lanes_plain : act8 ? &gemm_lanes_act8 : &gemm_lanes_quant;
+}
+#if defined(__x86_64__)
+static const struct gemm_kind *bf16_kind(enum dtype t, bool act8)
+{
+    const struct gemm_kind *k = gemm_bf16_kind(t, act8);
+    return k ? k : lanes_kind(t, act8);
+}
+#endif
+
+static const struct cpu_isa isas[] = { /* best first */
+#if defined(__x86_64__)
+                                       { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind },
+                                       { "avx512", "cpu avx512", &simd_avx512, has_avx512, lanes_kind },
+                                       { "avx2", "cpu avx2", &simd_avx2, has_avx2, lanes_kind },
+#endif
+                                       { "scalar", "cpu scalar", &simd_scalar, has_c, lanes_kind }
+};
+
+#if defined(__x86_64__)
+/* On Intel's cores vdpbf16ps does no more than fused multiply-adds of floats do, at half the precision: taken where it is asked for. */
+static bool worth(const struct cpu_isa *i) { return i->kind != bf16_kind || __builtin_cpu_is("amd"); }
+#else
+static bool worth(const struct cpu_isa *i) { return i != NULL; }
+#endif
+
+const struct cpu_isa *cpu_isa_pick(const char *name)
+{
+    bool best = !name || !*name || !strcmp(name, "auto");
+    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
+        if (isas[i].has() && (best ? worth(&isas[i]) : !strcmp(name, isas[i].name))) return &isas[i];
+    return NULL;
+}
+
+bool dev_cpu_has_isa(const char *name) { return cpu_isa_pick(name) != NULL; }
+
+const char *dev_cpu_isas(char *text, size_t text_bytes)
+{
+    size_t n = 0;
+    *text = 0;
+    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
+        if (isas[i].has() && n < text_bytes) n += (size_t)snprintf(text + n, text_bytes - n, "%s%s", n ? ", " : "", isas[i].name);
+    return text;
+}

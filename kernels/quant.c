@@ -1,0 +1,121 @@
+#include "kernels/quant.h"
+#include "base/log.h"
+#include "kernels/elem.h"
+#include <math.h>
+
+enum { GROUP_MAX = 1024 };
+
+bool quant_ok(const struct dev_quant *q, uint32_t k)
+{
+    if (q->code != DT_I8 && q->code != DT_I4 && q->code != DT_F8E4M3) return false;
+    if (q->group & (q->group - 1) || (q->group && (q->group < 32 || q->group > GROUP_MAX))) return false;
+    if (q->zero && q->code != DT_I4) return false;
+    if (q->act8 && (q->code != DT_I8 || (q->group && q->group < 64))) return false;
+    return k > 0;
+}
+
+enum status weight_refuse(const char *device, enum dtype t, const struct dev_quant *q)
+{
+    if (q)
+        LOG_ERROR("dev: the %s device has no %s codes in groups of %u%s%s", device, dtype_name(t), q->group, q->zero ? " with zeros" : "",
+                  q->act8 ? " by 8-bit activations" : "");
+    else
+        LOG_ERROR("dev: the %s device has no weights of type %s", device, dtype_name(t));
+    return ST_CONFIG;
+}
+
+/* to the nearest even integer; |x| < 2^22. A call of rintf for each would be most of the time. */
+static inline int32_t round_even(float x)
+{
+    float    y = x + 12582912.0f;
+    uint32_t u;
+    memcpy(&u, &y, 4);
+    return (int32_t)u - 0x4b400000;
+}
+
+/* The nearest E4M3 of |x| <= 448, ties to even. */
+static uint8_t to_f8(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    uint32_t sign = u >> 24 & 0x80, mag = u & 0x7fffffff;
+    if (mag < 0x3c800000u) return (uint8_t)(sign | (uint32_t)round_even(fabsf(x) * 512.0f)); /* below 2^-6: steps of 2^-9 */
+    mag += 0x7ffffu + (mag >> 20 & 1);
+    return (uint8_t)(sign | ((mag >> 20) - (120u << 3)));
+}
+
+static void quant_group(enum dtype code, uint32_t n, const float *x, uint8_t *out, float *scale)
+{
+    float max = 0, top = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        float a = fabsf(x[i]);
+        if (a > max) max = a, top = x[i];
+    }
+    float s = code == DT_I4 ? f16_to_f32(f32_to_f16(top / -8.0f)) : max / (code == DT_I8 ? 127.0f : 448.0f);
+    float r = s != 0 ? 1.0f / s : 0;
+    if (!(fabsf(r) < 3e38f)) s = r = 0; /* so small that its inverse overflows: they are all 0 */
+    *scale = s;
+    if (code == DT_I8)
+        for (uint32_t i = 0; i < n; i++) {
+            int32_t v = round_even(x[i] * r);
+            out[i] = (uint8_t)(int8_t)(v > 127 ? 127 : v < -127 ? -127 : v);
+        }
+    else if (code == DT_I4)
+        for (uint32_t i = 0; i < n; i++) {
+            int32_t v = round_even(x[i] * r) + 8;
+            out[i] = (uint8_t)(v > 15 ? 15 : v < 0 ? 0 : v);
+        }
+    else
+        for (uint32_t i = 0; i < n; i++) out[i] = to_f8(fmaxf(-448.0f, fminf(448.0f, x[i] * r)));
+}
+
+void quant_row(const struct dev_quant *q, uint32_t k, const void *src, enum dtype t, uint8_t *code, float *scale)
+{
+    float    part[GROUP_MAX];
+    uint32_t group = q->group ? q->group : k;
+    if (group <= GROUP_MAX) {
+        for (uint32_t g = 0; g * group < k; g++) {
+            uint32_t n = k - g * group < group ? k - g * group : group;
+            for (uint32_t i = 0; i < n; i++) {
+                float f = elem_load(src, t, (size_t)g * group + i);
+                part[i] = isfinite(f) ? f : 0;
+            }
+            quant_group(q->code, n, part, code + (size_t)g * group, &scale[g]);
+        }
+        return;
+    }
+    /* one group that is long: its largest number first, which a part that begins with it then meets */
+    float top = 0;
+    for (uint32_t i = 0; i < k; i++) {
+        float f = elem_load(src, t, i);
+        if (isfinite(f) && fabsf(f) > fabsf(top)) top = f;
+    }
+    for (uint32_t i = 0, n; i < k; i += n) {
+        n = k - i < GROUP_MAX - 1 ? k - i : GROUP_MAX - 1;
+        uint8_t out[GROUP_MAX];
+        part[0] = top;
+        for (uint32_t j = 0; j < n; j++) {
+            float f = elem_load(src, t, i + j);
+            part[j + 1] = isfinite(f) ? f : 0;
+        }
+        quant_group(q->code, n + 1, part, out, scale);
+        memcpy(code + i, out + 1, n);
+    }
+}
+
+float quant_act(const float *x, uint32_t k, int8_t *code)
+{
+    float max = 0, poison = 0;
+    for (uint32_t i = 0; i < k; i++) {
+        float a = fabsf(x[i]);
+        max = a > max ? a : max;
+        poison += x[i] * 0.0f; /* NaN and infinities stay */
+    }
+    float s = max / 127.0f, r = s != 0 ? 1.0f / s : 0;
+    if (poison != 0 || !(r < 3e38f)) {
+        memset(code, 0, k);
+        return poison != 0 ? NAN : 0;
+    }
+    for (uint32_t i = 0; i < k; i++) code[i] = (int8_t)round_even(x[i] * r);
+    return s;
+}

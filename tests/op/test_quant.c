@@ -1,0 +1,197 @@
+/* Weights that are codes: every format on every instruction set against ref, and every number of rows against the rows alone. */
+#include "op_test.h"
+
+static const struct format {
+    const char      *name;
+    struct dev_quant q;
+} formats[] = {
+    { "bf16", { DT_F32, 0, false, false } },
+    { "int8", { DT_I8, 0, false, false } },
+    { "int8, groups of 128", { DT_I8, 128, false, false } },
+    { "int8 by int8", { DT_I8, 0, false, true } },
+    { "int8 by int8, groups of 64", { DT_I8, 64, false, true } },
+    { "int4, groups of 32", { DT_I4, 32, false, false } },
+    { "int4, groups of 128", { DT_I4, 128, false, false } },
+    { "int4, groups of 1024 with zeros", { DT_I4, 1024, true, false } },
+    { "fp8", { DT_F8E4M3, 0, false, false } },
+    { "fp8, groups of 128", { DT_F8E4M3, 128, false, false } },
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+static struct dev_weight take(struct device *d, const struct format *f, uint32_t n, uint32_t k, const float *src)
+{
+    struct dev_weight w;
+    if (f->q.code == DT_F32) return op_weight(d, DT_BF16, n, k, src);
+    assert_int_equal(d->ops->quant_alloc(d, &f->q, n, k, &w), ST_OK);
+    assert_true(w.bytes == dev_quant_bytes(d, &f->q, n, k) && w.bytes > 0);
+    for (uint32_t r = 0, step; r < n; r += step) { /* slices that are no panels */
+        step = n - r < 19 ? n - r : 19;
+        d->ops->weight_set(d, &w, r, step, src + (size_t)r * k, k * sizeof *src, DT_F32);
+    }
+    return w;
+}
+
+/* What the rounding of activations alone may change: 2^-9 of each product, in a random walk; never more than 4 of its deviations. */
+static double bound(const struct device *d, const struct format *f) { return f->q.act8 ? 4e-6 : op_rounds(d) ? 8e-3 : 4e-6; }
+
+static void every_format_agrees_with_ref(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t m, n, k;
+    } shape[] = { { 1, 1, 1 }, { 3, 17, 33 }, { 7, 70, 300 }, { 40, 100, 65 }, { 5, 130, 1100 }, { 1, 16, 256 } };
+    struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t       n_dev = op_cpu_devices(d);
+    for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
+        for (int f = 0; f < FORMATS; f++) {
+            uint32_t m = shape[s].m, n = shape[s].n, k = shape[s].k, id[2] = { n - 1, n / 2 };
+            float *x = op_random((size_t)m * k, 1, 1), *src = op_random((size_t)n * k, 2, 1 / sqrtf((float)k)), *bias = op_random(n, 3, 1);
+            float *want = op_random((size_t)m * n, 4, 1), *got = op_random((size_t)m * n, 5, 1), *row = malloc(4 * k * sizeof *row);
+            struct dev_weight w = take(ref, &formats[f], n, k, src);
+            ref->ops->linear(ref, want, x, &w, bias, m);
+            ref->ops->embed(ref, row, id, &w, 2);
+            for (uint32_t i = 0; i < n_dev; i++) {
+                w = take(d[i], &formats[f], n, k, src);
+                d[i]->ops->linear(d[i], got, x, &w, bias, m);
+                op_assert_near(got, want, (size_t)m * n, bound(d[i], &formats[f]), formats[f].name);
+                d[i]->ops->embed(d[i], row + 2 * k, id, &w, 2);
+                op_assert_same(row + 2 * k, row, 2 * k, formats[f].name);
+            }
+            free(x), free(src), free(bias), free(want), free(got), free(row);
+        }
+    dev_close(ref);
+    op_close(d, n_dev);
+}
+
+/* With 8 bits or 4 the numbers are what they were, but for half a step. */
+static void rounding_at_load_is_within_half_a_step(void **state)
+{
+    (void)state;
+    enum { N = 20, K = 1000 };
+    struct device *d = op_open(DEV_REF, NULL, 0);
+    float         *src = op_random(N * K, 1, 0.02f), *got = malloc(N * K * sizeof *got);
+    uint32_t       id[N];
+    for (uint32_t i = 0; i < N; i++) id[i] = i;
+    src[3] = 0, src[K + 5] = NAN, src[K + 6] = INFINITY;
+    memset(src + 2 * K, 0, K * sizeof *src);
+    for (int f = 1; f < FORMATS; f++) {
+        const struct dev_quant *q = &formats[f].q;
+        struct dev_weight       w = take(d, &formats[f], N, K, src);
+        d->ops->embed(d, got, id, &w, N);
+        for (uint32_t i = 0; i < N * K; i++) {
+            uint32_t group = q->group ? q->group : K, first = i / K * K + i % K / group * group, end = first + group;
+            float    max = 0;
+            if (end > (i / K + 1) * K) end = (i / K + 1) * K;
+            for (uint32_t j = first; j < end; j++) max = isfinite(src[j]) ? fmaxf(max, fabsf(src[j])) : max;
+            float want = isfinite(src[i]) ? src[i] : 0;
+            /* I4: the largest of the other sign has no code of its own and is off by a whole step */
+            float half = q->code == DT_I8 ? max / 253 : q->code == DT_I4 ? max / 7.9f : fmaxf(fabsf(want) / 15.9f, max / 448 / 1000);
+            if (!(fabsf(got[i] - want) <= half)) fail_msg("%s: [%u] is %g, was %g", formats[f].name, i, (double)got[i], (double)want);
+        }
+    }
+    free(src), free(got);
+    dev_close(d);
+}
+
+/* Codes, scales and zeros as a checkpoint brings them: every code of every format, then products. */
+static void codes_are_taken_as_they_are(void **state)
+{
+    (void)state;
+    enum { N = 37, K = 384 };
+    static uint8_t code[N * K], zero[N * 12];
+    static float   scale[N * 12], unit[K * K], row[N * K], want[N * K], out[K * N];
+    struct device *d[OP_DEVICES_MAX + 1];
+    uint32_t       n_dev = op_cpu_devices(d), id[N];
+    d[n_dev++] = op_open(DEV_REF, NULL, 0);
+    for (uint32_t i = 0; i < N; i++) id[i] = i;
+    for (uint32_t i = 0; i < K; i++) unit[i * K + i] = 1;
+    for (int f = 1; f < FORMATS; f++) {
+        const struct dev_quant *q = &formats[f].q;
+        uint32_t                n_group = q->group ? (K + q->group - 1) / q->group : 1;
+        for (uint32_t i = 0; i < N * K; i++) {
+            code[i] = (uint8_t)(i * 7 % (q->code == DT_I4 ? 16 : 256));
+            if (q->code == DT_F8E4M3 && (code[i] & 0x7f) == 0x7f) code[i] = 0;
+        }
+        for (uint32_t i = 0; i < N * n_group; i++) scale[i] = ldexpf(1 + (float)(i % 5) / 8, (int)(i % 7) - 4), zero[i] = (uint8_t)(i % 17);
+        for (uint32_t i = 0; i < N * K; i++) {
+            uint32_t g = i / K * n_group + (q->group ? i % K / q->group : 0);
+            float    c = q->code == DT_I8   ? (float)(int8_t)code[i]
+                         : q->code == DT_I4 ? (float)code[i] - (q->zero ? (float)zero[g] : 8.0f)
+                                            : f8e4m3_to_f32(code[i]);
+            want[i] = c * scale[g];
+        }
+        for (uint32_t i = 0; i < n_dev; i++) {
+            struct dev_weight w;
+            struct dev_codes  c = { code, K, scale, q->zero ? zero : NULL, n_group };
+            assert_int_equal(d[i]->ops->quant_alloc(d[i], q, N, K, &w), ST_OK);
+            d[i]->ops->quant_set(d[i], &w, 0, 20, &c);
+            c.code += 20 * K, c.scale += 20 * n_group, c.zero += c.zero ? 20 * n_group : 0;
+            d[i]->ops->quant_set(d[i], &w, 20, N - 20, &c);
+            d[i]->ops->embed(d[i], row, id, &w, N);
+            op_assert_same(row, want, N * K, formats[f].name);
+            if (q->act8) continue; /* a row of one 1 is rounded to 127 / 127: exact, but the products of others are not */
+            d[i]->ops->linear(d[i], out, unit, &w, NULL, K);
+            for (uint32_t r = 0; r < N; r++)
+                for (uint32_t k = 0; k < K; k++)
+                    if (out[k * N + r] != want[r * K + k])
+                        fail_msg("%s %s: [%u, %u] is %g, should be %g", d[i]->ops->name, formats[f].name, r, k, (double)out[k * N + r],
+                                 (double)want[r * K + k]);
+        }
+    }
+    op_close(d, n_dev);
+}
+
+static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
+{
+    (void)state;
+    enum { N = 150, K = 416, M = 512 };
+    static const uint32_t size[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64, M };
+    struct device        *d[OP_DEVICES_MAX];
+    uint32_t              n_dev = op_cpu_devices(d);
+    float *x = op_random(M * K, 1, 1), *src = op_random(N * K, 2, 0.1f), *bias = op_random(N, 3, 1), *alone = malloc(M * N * sizeof *alone),
+          *got = malloc(M * N * sizeof *got);
+    x[9 * K + 3] = NAN; /* its row suffers, its neighbours do not */
+    for (uint32_t i = 0; i < n_dev; i++)
+        for (int f = 0; f < FORMATS; f++) {
+            struct dev_weight w = take(d[i], &formats[f], N, K, src);
+            bool              slow = strstr(d[i]->ops->name, "scalar"); /* of its many rows some */
+            for (uint32_t r = 0; r < M; r++)
+                if (r < 64 || r % 61 == 0) d[i]->ops->linear(d[i], alone + r * N, x + r * K, &w, bias, 1);
+            for (size_t s = 0; s < sizeof size / sizeof *size; s++) {
+                if (slow && s > 6 && size[s] != 33) continue;
+                d[i]->ops->linear(d[i], got, x, &w, bias, size[s]);
+                for (uint32_t r = 0; r < size[s]; r++)
+                    if ((r < 64 || r % 61 == 0) && memcmp(got + r * N, alone + r * N, N * sizeof *got))
+                        fail_msg("%s, %s: row %u of %u differs from itself alone", d[i]->ops->name, formats[f].name, r, size[s]);
+            }
+            assert_true(isnan(alone[9 * N]) && isfinite(alone[8 * N]) && isfinite(alone[10 * N]));
+        }
+    free(x), free(src), free(bias), free(alone), free(got);
+    op_close(d, n_dev);
+}
+
+static void a_format_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    static const struct dev_quant bad[] = { { DT_I8, 48, false, false },  { DT_I8, 16, false, false },  { DT_I8, 0, true, false },
+                                            { DT_I4, 32, false, true },   { DT_I8, 32, false, true },   { DT_F8E4M3, 0, false, true },
+                                            { DT_BF16, 0, false, false }, { DT_I4, 2048, false, false } };
+    struct device                *d[2] = { op_open(DEV_REF, NULL, 0), op_open(DEV_CPU, NULL, 0) };
+    for (int i = 0; i < 2; i++)
+        for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
+            struct dev_weight w;
+            assert_int_equal(dev_quant_bytes(d[i], &bad[b], 64, 4096), 0);
+            assert_int_equal(d[i]->ops->quant_alloc(d[i], &bad[b], 64, 4096, &w), ST_CONFIG);
+        }
+    op_close(d, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_agrees_with_ref),     cmocka_unit_test(rounding_at_load_is_within_half_a_step),
+        cmocka_unit_test(codes_are_taken_as_they_are),      cmocka_unit_test(a_row_has_the_same_bits_for_every_number_of_rows),
+        cmocka_unit_test(a_format_that_is_none_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

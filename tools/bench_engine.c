@@ -1,7 +1,7 @@
 /* bench_engine: what a step costs, through the real engine: scheduler, batch, device, results; no sockets and no text.
  *   bench_engine --shape qwen3-8b|llama-3.1-8b|llama-3.2-1b|tiny | --model DIR (its config.json alone is read)
- *     [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N] [--batch-tokens N]
- *     [--depth 1|2] [--threads N] [--ranks N] [--deterministic] [--eager] [--gemm-file FILE] [--json FILE]
+ *     [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N] [--runs N]
+ *     [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--deterministic] [--eager] [--gemm-file FILE] [--json FILE]
  * Decode: B sequences of ctx tokens each; the median step while all of them decode. Prefill: one prompt, from submit to its first token.
  * Host: what the engine's thread does per step besides waiting for the device, in all and over the running requests. Idle: what lies
  * between the end of a step on the device and the begin of the next, where the device can tell.
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LIST_MAX = 16, STEPS_MAX = 4096, WARM = 8, ROWS_DEFAULT = 4096 };
+enum { LIST_MAX = 16, STEPS_MAX = 4096, RUNS_MAX = 64, WARM = 8, ROWS_DEFAULT = 4096 };
 
 struct list_u32 {
     uint32_t v[LIST_MAX], n;
@@ -28,7 +28,7 @@ struct opts {
     bool            dummy, deterministic, eager;
     enum dev_kind   device;
     struct list_u32 batch, ctx, prefill;
-    uint32_t        steps, batch_tokens, depth, threads, ranks;
+    uint32_t        steps, runs, batch_tokens, depth, threads, ranks;
 };
 
 struct bench {
@@ -275,27 +275,27 @@ static bool decode_case(struct bench *b, uint32_t n, uint32_t ctx)
 
 static bool prefill_case(struct bench *b, uint32_t prompt)
 {
-    enum { RUNS = 5 };
-    double t[RUNS];
-    char   goal[40];
+    double   t[RUNS_MAX];
+    uint32_t runs = b->o.runs;
+    char     goal[40];
     if (prompt + 4 > b->spec.context || (prompt + 4 + 15) / 16 + 2 > b->n_block) {
         fprintf(table, "%14u   does not fit the KV pool or the context\n", prompt);
         return true;
     }
-    for (int run = -1; run < RUNS; run++) { /* the first is to warm up */
+    for (uint32_t run = 0; run <= runs; run++) { /* the first is to warm up */
         struct job j;
         bool       ok = job_open(b, &j, 1, prompt, 2);
         double     begin = now_s();
         while (ok && !all_decode(&j)) ok = job_step(&j);
-        if (run >= 0) t[run] = now_s() - begin;
+        if (run) t[run - 1] = now_s() - begin;
         job_close(&j);
         if (!ok) {
             fprintf(table, "%14u   FAILED\n", prompt);
             return false;
         }
     }
-    qsort(t, RUNS, sizeof *t, double_order);
-    double s = t[RUNS / 2];
+    qsort(t, runs, sizeof *t, double_order);
+    double s = t[runs / 2];
     goal_text(b, prompt == 4096 ? GOAL_PREFILL_MUST : 0, GOAL_PREFILL_GOOD, goal, sizeof goal);
     fprintf(table, "%14u %9.2f %10.0f %s\n", prompt, s * 1e3, prompt / s, goal);
     fflush(table);
@@ -323,12 +323,12 @@ static bool list_parse(const char *s, struct list_u32 *out)
 
 static const char usage[] =
     "bench_engine --shape NAME | --model DIR  [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST]\n"
-    "  [--prefill LIST] [--steps N] [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--deterministic] [--eager]\n"
-    "  [--gemm-file FILE] [--json FILE]\n";
+    "  [--prefill LIST] [--steps N] [--runs N] [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--deterministic]\n"
+    "  [--eager] [--gemm-file FILE] [--json FILE]\n";
 
 static bool opts_parse(struct opts *o, int argc, char **argv)
 {
-    *o = (struct opts){ .dummy = true, .device = DEV_AUTO, .steps = 64, .ranks = 1 };
+    *o = (struct opts){ .dummy = true, .device = DEV_AUTO, .steps = 64, .runs = 5, .ranks = 1 };
     list_parse("1,32,128,256", &o->batch), list_parse("1024,8192", &o->ctx), list_parse("512,2048,4096,8192", &o->prefill);
     bool lists = false;
     for (int i = 1; i < argc; i++) {
@@ -355,6 +355,8 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
             ok = list_parse(v, &o->prefill), lists = true;
         else if (!strcmp(a, "--steps"))
             o->steps = (uint32_t)strtoul(v, NULL, 10);
+        else if (!strcmp(a, "--runs"))
+            o->runs = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--batch-tokens"))
             o->batch_tokens = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--depth"))
@@ -377,7 +379,8 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
         if (o->steps > 8) o->steps = 8;
     }
     if (!o->batch_tokens) o->batch_tokens = o->shape && !strcmp(o->shape, "tiny") ? 64 : ROWS_DEFAULT;
-    return (o->shape != NULL) != (o->model != NULL) && o->steps >= 1 && o->steps <= STEPS_MAX && o->depth <= ENG_DEPTH_MAX && o->ranks;
+    return (o->shape != NULL) != (o->model != NULL) && o->steps >= 1 && o->steps <= STEPS_MAX && o->runs >= 1 && o->runs <= RUNS_MAX &&
+           o->depth <= ENG_DEPTH_MAX && o->ranks;
 }
 
 static void progress(void *ctx, uint64_t done, uint64_t total)

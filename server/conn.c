@@ -76,12 +76,14 @@ void conn_open(struct io *io, int fd)
     c->req.cors = -1;
     list_add_tail(&io->conns, &c->node);
     list_init(&c->idle);
+    list_init(&c->unsent);
     wheel_node_init(&c->timer);
     buf_init(&c->body, s->body_max);
     http_begin(&c->http);
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     bufferevent_setwatermark(c->bev, EV_READ, 0, IN_MAX);
     bufferevent_set_max_single_write(c->bev, OUT_PAUSE);
+    bufferevent_disable(c->bev, EV_WRITE); /* conn_flush writes */
     atomic_fetch_add_explicit(&io->n_conn, 1, memory_order_relaxed);
     conn_enter(c, CONN_HEAD);
     if (full) {
@@ -90,7 +92,7 @@ void conn_open(struct io *io, int fd)
         conn_fail(c, 503, "", "too many connections");
         return;
     }
-    bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+    bufferevent_enable(c->bev, EV_READ);
 }
 
 void conn_release_body(struct conn *c)
@@ -111,6 +113,7 @@ void conn_free(struct conn *c)
     wheel_clear(&io->wheel, &c->timer);
     list_del(&c->node);
     list_del(&c->idle);
+    list_del(&c->unsent);
     if (c->rejected) io->n_reject--;
     atomic_fetch_sub_explicit(&io->n_conn, 1, memory_order_relaxed);
     bufferevent_free(c->bev);
@@ -403,10 +406,8 @@ static void flushed(struct conn *c)
     read_linger(c);
 }
 
-static void on_write(struct bufferevent *bev, void *arg)
+void conn_drained(struct conn *c)
 {
-    struct conn *c = arg;
-    (void)bev;
     conn_note_drain(c, clock_us());
     if (c->work) {
         if (c->work->writable) c->work->writable(c->work);
@@ -416,7 +417,17 @@ static void on_write(struct bufferevent *bev, void *arg)
     if (c->state == CONN_FLUSH)
         flushed(c);
     else if (c->state != CONN_WAIT && c->state != CONN_LINGER)
-        on_read(bev, c); /* what waited for the output to drain, or for the end */
+        conn_resume(c); /* what waited for the output to drain, or for the end */
+}
+
+static void on_write(struct bufferevent *bev, void *arg)
+{
+    struct conn *c = arg;
+    if (c->writing && !conn_pending(c)) {
+        c->writing = false;
+        bufferevent_disable(bev, EV_WRITE);
+    }
+    conn_drained(c);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)

@@ -37,7 +37,7 @@ struct request {
 struct conn {
     struct io          *io;
     struct bufferevent *bev;
-    struct list         node, idle;
+    struct list         node, idle, unsent;
     struct wheel_node   timer;
     struct http         http;
     struct request      req;
@@ -49,12 +49,14 @@ struct conn {
     uint64_t            t_state_us, t_read_us, t_drain_us;
     uint64_t            out_bytes, out_drained; /* ever given to the socket's buffer; of those, gone */
     uint32_t            n_request, n_linger;
+    bool                writing; /* the socket was full: libevent writes until the output is empty */
     bool                stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial;
 };
 
 void conn_open(struct io *io, int fd);
 void conn_free(struct conn *c);      /* at once; what runs for it is canceled */
 void conn_reset(struct conn *c);     /* the same, with RST: for a client that does not read */
+void conn_flush(struct conn *c);     /* tries to write what is pending; may free c */
 void conn_close_idle(struct io *io); /* all that wait between requests (drain) */
 void conn_timer(struct wheel_node *n, uint64_t now_us);
 

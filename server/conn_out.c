@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/metrics.h"
+#include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -34,6 +35,31 @@ void conn_out(struct conn *c, const void *p, size_t n)
         return;
     }
     c->out_bytes += n;
+    if (c->writing || !list_empty(&c->unsent)) return;
+    list_add_tail(&c->io->unsent, &c->unsent);
+    io_flush_soon(c->io);
+}
+
+/* At once, without waiting for the socket to say that it can be written: nearly always it can, and the question costs an
+ * epoll_ctl before and another one behind each write. What it does not take is libevent's until it is gone. */
+void conn_flush(struct conn *c)
+{
+    struct evbuffer *out = bufferevent_get_output(c->bev);
+    list_del(&c->unsent);
+    if (c->writing || !evbuffer_get_length(out)) return;
+    evbuffer_unfreeze(out, 1); /* as libevent does it around its own writes */
+    int n = evbuffer_write_atmost(out, bufferevent_getfd(c->bev), OUT_PAUSE), error = errno;
+    evbuffer_freeze(out, 1);
+    if (n < 0 && error != EAGAIN && error != EINTR) {
+        conn_free(c);
+        return;
+    }
+    if (!conn_pending(c)) {
+        conn_drained(c);
+        return;
+    }
+    c->writing = true;
+    bufferevent_enable(c->bev, EV_WRITE);
 }
 
 /* Status line and headers. n_body: -1: chunked, or until close on HTTP/1.0. */
@@ -82,7 +108,6 @@ void conn_request_done(struct conn *c)
     bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
     if (c->close_after) {
         conn_enter(c, CONN_FLUSH);
-        bufferevent_enable(c->bev, EV_WRITE);
         return;
     }
     http_begin(&c->http);

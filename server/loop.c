@@ -219,6 +219,28 @@ static void on_outbox(evutil_socket_t fd, short what, void *arg)
     } while (!ring_arm(&io->outbox));
 }
 
+/* After everything that this turn of the loop had to do: what several messages put on a connection leaves in one write. A
+ * connection that puts more while it is flushed waits for the next turn. */
+static void on_flush(evutil_socket_t fd, short what, void *arg)
+{
+    struct io     *io = arg;
+    struct list    now;
+    struct timeval soon = { 0 };
+    (void)fd, (void)what;
+    list_init(&now);
+    list_add_tail(&io->unsent, &now); /* all of them follow it; those that come now go elsewhere */
+    list_del(&io->unsent);
+    io->flushing = true;
+    while (!list_empty(&now)) conn_flush(LIST_ENTRY(now.next, struct conn, unsent));
+    io->flushing = false;
+    if (!list_empty(&io->unsent)) event_add(io->ev_flush, &soon);
+}
+
+void io_flush_soon(struct io *io)
+{
+    if (!io->flushing) event_active(io->ev_flush, EV_TIMEOUT, 0);
+}
+
 static void fire(struct wheel_node *n, uint64_t now_us) { conn_timer(n, now_us); }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
@@ -251,6 +273,7 @@ static enum status io_create(struct server *s, struct io *io, uint32_t index)
     list_init(&io->conns);
     list_init(&io->idle);
     list_init(&io->gens);
+    list_init(&io->unsent);
     wheel_init(&io->wheel, clock_us());
     buf_init(&io->frames, 256u << 20);
     if (getrandom(&io->id_seed, sizeof io->id_seed, 0) != sizeof io->id_seed) io->id_seed = clock_us();
@@ -271,7 +294,8 @@ static enum status io_create(struct server *s, struct io *io, uint32_t index)
     io->ev_inbox = event_new(io->base, ring_fd(&io->inbox), EV_READ | EV_PERSIST, on_inbox, io);
     io->ev_outbox = event_new(io->base, ring_fd(&io->outbox), EV_READ | EV_PERSIST, on_outbox, io);
     io->ev_tick = event_new(io->base, -1, EV_PERSIST, on_tick, io);
-    if (!io->ev_inbox || !io->ev_outbox || !io->ev_tick) return ST_NOMEM;
+    io->ev_flush = event_new(io->base, -1, 0, on_flush, io);
+    if (!io->ev_inbox || !io->ev_outbox || !io->ev_tick || !io->ev_flush) return ST_NOMEM;
     event_add(io->ev_inbox, NULL);
     event_add(io->ev_outbox, NULL);
     return ST_OK;
@@ -508,7 +532,7 @@ void server_free(struct server *s)
             LIST_EACH(it, &io->conns) conn_free(LIST_ENTRY(it, struct conn, node));
             for (void *msg; (msg = ring_pop(&io->outbox));) gen_message(io, msg); /* finals of a stopped engine */
         }
-        struct event *ev[] = { io->ev_inbox, io->ev_outbox, io->ev_tick, io->ev_listen, io->ev_accept_again };
+        struct event *ev[] = { io->ev_inbox, io->ev_outbox, io->ev_tick, io->ev_listen, io->ev_accept_again, io->ev_flush };
         for (size_t k = 0; k < sizeof ev / sizeof *ev; k++)
             if (ev[k]) event_free(ev[k]);
         if (io->base) event_base_free(io->base);

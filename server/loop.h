@@ -17,7 +17,7 @@ struct event;
 struct event_base;
 struct metrics;
 
-/* What the server needs of an engine: production is engine.h, tests and bench_serve --mock have their own. */
+/* What the server needs of an engine: production is engine.h, tests and bench_sse have their own. */
 struct gen_engine {
     void *ctx;
     enum status (*submit)(void *ctx, struct eng_request *r);
@@ -43,13 +43,14 @@ struct io {
     struct server     *srv;
     uint32_t           index;
     pthread_t          thread;
-    bool               started, stopping, tick_on;
+    bool               started, stopping, tick_on, flushing;
     struct event_base *base;
-    struct event      *ev_inbox, *ev_outbox, *ev_tick, *ev_listen, *ev_accept_again;
+    struct event      *ev_inbox, *ev_outbox, *ev_tick, *ev_listen, *ev_accept_again, *ev_flush;
     struct ring        inbox;  /* from other threads: accepted sockets (fd * 2 + 1), finished text jobs */
     struct ring        outbox; /* from the engine: eng_request messages */
     struct wheel       wheel;
     struct list        conns, idle, gens; /* idle: keep-alive between requests, the longest first */
+    struct list        unsent;            /* connections with output that no write was tried for */
     _Atomic uint32_t   n_conn;
     uint32_t           n_reject;                 /* connections over the cap that are being told so */
     uint32_t           n_request, n_request_max; /* eng_requests of ours: bounded by the outbox */
@@ -111,4 +112,5 @@ static inline enum server_state server_state(const struct server *s)
 
 /* io threads, for conn.c and gen.c */
 const char *io_date(struct io *io);                     /* "Sun, 06 Nov 1994 08:49:37 GMT" */
+void        io_flush_soon(struct io *io);               /* io->unsent is not empty any more */
 void        io_request_id(struct io *io, char out[25]); /* fresh, 24 hex digits */

@@ -37,7 +37,7 @@ enum status ring_init(struct ring *r, uint32_t n_min)
     return ST_OK;
 }
 
-bool ring_push(struct ring *r, void *ptr)
+bool ring_push_quiet(struct ring *r, void *ptr)
 {
     CHECK(ptr);
     uint64_t          tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
@@ -53,6 +53,12 @@ bool ring_push(struct ring *r, void *ptr)
     }
     c->ptr = ptr;
     atomic_store(&c->seq, tail + 1);
+    return true;
+}
+
+bool ring_push(struct ring *r, void *ptr)
+{
+    if (!ring_push_quiet(r, ptr)) return false;
     if (atomic_load(&r->asleep) && atomic_exchange(&r->asleep, 0)) ring_wake(r);
     return true;
 }

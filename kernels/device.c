@@ -1,6 +1,7 @@
 /* device: which implementation dev_open means, and what does not depend on one. */
 #include "kernels/device.h"
 #include "base/check.h"
+#include "base/copy.h"
 #include "base/log.h"
 #include "kernels/fill.h"
 #include "kernels/impl.h"
@@ -176,7 +177,10 @@ void dev_copy_begin(struct device *d, enum dev_way way, const struct dev_run *ru
     for (const struct dev_run *r = run; r < run + n; r++)
         for (size_t i = 0; i < r->n; i++) {
             char *dev = (char *)r->dev + i * r->dev_step, *host = (char *)r->host + i * r->host_step;
-            memcpy(way == DEV_UP ? dev : host, way == DEV_UP ? host : dev, r->bytes);
+            if (way == DEV_UP)
+                copy_stream(dev, host, r->bytes);
+            else
+                memcpy(host, dev, r->bytes); /* its digest is made next, from the cache */
         }
 }
 

@@ -1,6 +1,7 @@
 #include "kvcache/ident.h"
 #include "base/check.h"
-#include <openssl/sha.h>
+#include <openssl/evp.h>
+#include <pthread.h>
 #include <string.h>
 
 enum { IDS_MAX = 256 }; /* tokens of a block */
@@ -12,10 +13,17 @@ static unsigned char *put(unsigned char *p, uint64_t v, int n)
     return p;
 }
 
+/* Fetched once: SHA256() of OpenSSL 3 looks it up each time, which takes longer than the hash. */
+static EVP_MD *sha256;
+static void    sha_fetch(void) { sha256 = EVP_MD_fetch(NULL, "SHA256", NULL); }
+
 static struct kv_key sha(const unsigned char *p, size_t n)
 {
-    struct kv_key k;
-    CHECK(SHA256(p, n, k.b));
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct kv_key         k;
+    unsigned int          bytes = 0;
+    pthread_once(&once, sha_fetch);
+    CHECK(sha256 && EVP_Digest(p, n, k.b, &bytes, sha256, NULL) && bytes == sizeof k.b);
     return k;
 }
 

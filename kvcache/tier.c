@@ -241,7 +241,7 @@ static enum status take_memory(struct kv_tiers *t)
     t->n_bucket = 16;
     while (t->n_bucket < t->n_slot) t->n_bucket *= 2;
     t->sketch_n = 4 * t->n_bucket;
-    t->n_flight_max = c->copies_max * 4 + KV_LOADS_MAX * 32;
+    t->n_flight_max = c->copies_max * 4 + KV_LOADS_MAX * 128;
     t->slot = calloc(t->n_slot, sizeof *t->slot);
     t->bucket = malloc(t->n_bucket * sizeof *t->bucket);
     t->sketch = calloc(SKETCH_ROWS, t->sketch_n);

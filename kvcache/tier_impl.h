@@ -40,6 +40,7 @@ struct load {
     struct kv_seq  kv;
     uint32_t      *ids;
     uint32_t       first, n_block, n_done, n_flight, n_waiter, n_from_store; /* blocks [first, first + n_block) of the path */
+    uint32_t       n_todo;                                                   /* whose copy to the device has not begun */
     unsigned char *state;                                                    /* [n_block] */
     struct kv_key *key;                                                      /* [n_block] */
     uint64_t      *ticket;

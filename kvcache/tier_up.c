@@ -3,7 +3,7 @@
 #include "kvcache/tier_impl.h"
 #include <string.h>
 
-enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 32, SLACK_US = 1000 };
+enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 128, TELL = 32, SLACK_US = 1000 };
 static const double MARGIN = 1.15; /* a load must be so much quicker: estimates are what they are */
 
 /* ---- the cost of it */
@@ -91,7 +91,7 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     memset(l->state, LOAD_WANT, n_block);
     l->used = true, l->settled = l->giving_up = false;
     l->gen = ++t->gen, l->begin_us = t->cfg.clock(), l->compute_us = compute_us;
-    l->first = n_hit / bt, l->n_block = n_block;
+    l->first = n_hit / bt, l->n_block = l->n_todo = n_block;
     l->n_done = l->n_flight = l->n_from_store = 0;
     l->n_waiter = 1;
     l->after_step = t->n_enqueued;
@@ -118,7 +118,8 @@ static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot
                           .prio = XFER_LOAD,
                           .digest_mode = XFER_DIGEST_CHECK,
                           .digest = t->slot[slot].payload,
-                          .cookie = flight_cookie(t, f) };
+                          .cookie = flight_cookie(t, f),
+                          .quiet = l->n_todo > 1 && l->n_todo % TELL };
     f->owner = (uint32_t)(l - t->load), f->block = k, f->slot = slot;
     if (xfer_post(t->cfg.xfer, &j, &l->ticket[k])) {
         flight_free(t, f);
@@ -127,7 +128,7 @@ static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot
     t->slot[slot].readers++;
     slot_touch(t, slot);
     l->state[k] = LOAD_COPYING;
-    l->n_flight++;
+    l->n_flight++, l->n_todo--;
 }
 
 static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)

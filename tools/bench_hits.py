@@ -105,9 +105,10 @@ def ttft(o):
     gib = lambda prompts: str(prompts * blocks * stride / 2**30)
     names = ["host", "disk"] if o.disk else ["host"]
     servers = {
-        "computed": Server(o, *small, "--enable-prefix-caching=false"),
         "host": Server(o, *small, "--kv-host-gib", gib(24)),
     }
+    if o.computed:
+        servers["computed"] = Server(o, *small, "--enable-prefix-caching=false")
     if o.disk:
         servers["disk"] = Server(o, *small, "--kv-host-gib", gib(12), "--kv-nvme", "%s/kv:%s" % (o.folder, gib(96)))
     try:
@@ -121,7 +122,8 @@ def ttft(o):
         all_disk, host_pair, device_pair = [], [], []
         i = 0
         while min(len(took[name]) for name in names) < o.hits and i < 3 * o.hits:
-            took["computed"].append(servers["computed"].ask(prompt(rng, o.tokens + 1))[0])
+            if o.computed:
+                took["computed"].append(servers["computed"].ask(prompt(rng, o.tokens + 1))[0])
             for name in names:
                 ids = sets[name][i % len(sets[name])]
                 s, cached, tier = servers[name].ask(ids)
@@ -215,6 +217,7 @@ def main():
     p.add_argument("--model", default="")
     p.add_argument("--tokens", type=int, default=512)
     p.add_argument("--prompts", type=int, default=12, help="that take turns on the host: more than 4")
+    p.add_argument("--no-computed", dest="computed", action="store_false")
     p.add_argument("--no-disk", dest="disk", action="store_false")
     p.add_argument("--hits", type=int, default=200)
     p.add_argument("--rounds", type=int, default=60)

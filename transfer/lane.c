@@ -50,7 +50,8 @@ static void finish(struct xfer_item *it, enum status st)
     l->last_done_us = now;
     atomic_fetch_sub_explicit(&l->n_queued, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&l->queued_bytes, it->job.bytes, memory_order_relaxed);
-    CHECK(ring_push(&l->x->done, it)); /* the owner may free it from here on */
+    bool quiet = it->job.quiet && st == ST_OK;
+    CHECK(quiet ? ring_push_quiet(&l->x->done, it) : ring_push(&l->x->done, it)); /* the owner may free it from here on */
 }
 
 void lane_done(struct xfer_item *it, enum status st)

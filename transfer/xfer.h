@@ -59,6 +59,7 @@ struct xfer_job {
     struct digest    digest;      /* CHECK */
     uint64_t         deadline_us; /* not begun by then: ST_TIMEOUT; 0: none */
     uint64_t         cookie;
+    bool             quiet; /* done well it wakes nobody: another one of the owner's will */
 };
 struct xfer_done {
     uint64_t      cookie;

@@ -64,6 +64,26 @@ static void only_a_push_to_a_sleeper_writes_to_the_eventfd(void **state)
     ring_free(&r);
 }
 
+static void a_quiet_push_wakes_nobody_and_is_found(void **state)
+{
+    (void)state;
+    struct ring   r;
+    struct pollfd p = { .events = POLLIN };
+    assert_int_equal(ring_init(&r, 4), ST_OK);
+    p.fd = ring_fd(&r);
+    assert_true(ring_arm(&r));
+    assert_true(ring_push_quiet(&r, ptr(1)));
+    assert_int_equal(poll(&p, 1, 0), 0);
+    assert_true(ring_push(&r, ptr(2))); /* still asleep */
+    assert_int_equal(poll(&p, 1, 0), 1);
+    ring_ack(&r);
+    assert_ptr_equal(ring_pop(&r), ptr(1));
+    assert_ptr_equal(ring_pop(&r), ptr(2));
+    assert_true(ring_push_quiet(&r, ptr(3)));
+    assert_false(ring_arm(&r)); /* nobody goes to sleep over it */
+    ring_free(&r);
+}
+
 static void a_wake_without_a_message_ends_a_wait(void **state)
 {
     (void)state;
@@ -146,6 +166,7 @@ int main(void)
         cmocka_unit_test(pointers_come_out_in_the_order_they_went_in),
         cmocka_unit_test(it_holds_at_least_what_was_asked_and_then_refuses),
         cmocka_unit_test(only_a_push_to_a_sleeper_writes_to_the_eventfd),
+        cmocka_unit_test(a_quiet_push_wakes_nobody_and_is_found),
         cmocka_unit_test(a_wake_without_a_message_ends_a_wait),
         cmocka_unit_test(a_wait_ends_at_its_timeout),
         cmocka_unit_test(four_producers_lose_nothing_and_each_stays_in_order),

@@ -22,7 +22,8 @@ enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *
     s->plan = calloc(cfg->seqs_max, sizeof(struct seq *));
     s->ids = calloc((size_t)s->cfg.n_table * cfg->context_max, sizeof *s->ids); /* untouched pages cost nothing */
     s->stay = calloc(s->cfg.n_table, sizeof *s->stay);
-    if (s->running && s->plan && s->ids && s->stay) return ST_OK;
+    s->again = calloc(cfg->context_max, sizeof *s->again);
+    if (s->running && s->plan && s->ids && s->stay && s->again) return ST_OK;
     sched_close(s);
     return ST_NOMEM;
 }
@@ -33,6 +34,8 @@ void sched_close(struct sched *s)
     free(s->plan);
     free(s->ids);
     free(s->stay);
+    free(s->again);
+    s->again = NULL;
     s->running = s->plan = NULL;
     s->ids = NULL;
     s->stay = NULL;
@@ -164,7 +167,13 @@ static struct seq *victim_for(const struct sched *s, const struct seq *q)
 static bool reserve(struct sched *s, struct seq *q, uint32_t n_token)
 {
     if (q->reserved) n_token = q->n_max - 1;
-    return kv_seq_reserve(s->kv, &q->kv, n_token, &q->copy, &q->n_copy) == ST_OK;
+    for (;;) {
+        if (kv_seq_reserve(s->kv, &q->kv, n_token, &q->copy, &q->n_copy) == ST_OK) return true;
+        /* What waits to be copied down goes before anybody has to give way. */
+        uint32_t want = blocks(s, n_token), have = kv_available_count(s->kv);
+        uint32_t more = want > q->kv.n_block ? want - q->kv.n_block + 1 : 1; /* 1: a tail that is copied */
+        if (!s->tiers || !kv_tiers_yield(s->tiers, more > have ? more - have : 1)) return false;
+    }
 }
 
 /* Covers the next n rows; fewer when blocks are short and at least one row fits; 0: it must stand still in this step. With a step
@@ -266,17 +275,29 @@ static bool computed_now(const struct sched *s, const struct seq *q)
     return false;
 }
 
-static uint32_t peek(const struct sched *s, struct seq *q)
+/* All n_token tokens of a waiting one. */
+static const uint32_t *tokens_of(struct sched *s, const struct seq *q)
+{
+    if (!seq_n_out(q)) return q->r->prompt;
+    if (s->again_of.arrival != q->q->arrival || s->again_of.choice != q->choice || s->again_of.n != q->n_token) {
+        memcpy(s->again, q->r->prompt, q->n_prompt * sizeof *s->again);
+        memcpy(s->again + q->n_prompt, q->c->id, seq_n_out(q) * sizeof *s->again);
+        s->again_of.arrival = q->q->arrival, s->again_of.choice = q->choice, s->again_of.n = q->n_token;
+    }
+    return s->again;
+}
+
+static uint32_t peek(struct sched *s, struct seq *q)
 {
     if (q->r->s.prompt_logprobs && q->lead) return 0;
-    return kv_peek_more(s->kv, q->r->salt, q->r->prompt, q->n_prompt, &q->cursor);
+    return kv_peek_more(s->kv, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor);
 }
 
 /* false: what it lacks is on its way from a lower tier. Prompt logprobs want every row computed. */
-static bool has_come(const struct sched *s, struct seq *q)
+static bool has_come(struct sched *s, struct seq *q)
 {
     if (!s->tiers || (q->r->s.prompt_logprobs && q->lead)) return true;
-    return kv_tiers_ask(s->tiers, &q->want, q->r->salt, q->r->prompt, q->n_prompt, &q->cursor, s->us_per_token);
+    return kv_tiers_ask(s->tiers, &q->want, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor, s->us_per_token);
 }
 
 /* The next new request: of the tenant whose turn it is, among its first few of one priority, the longest cached prefix. */
@@ -363,6 +384,9 @@ static bool admit(struct sched *s, struct seq *q)
         s->n_cached_tokens += hit;
         r->t_sched_us = s->now_us;
         fair_served(&s->fair, q, q->n_prompt - hit, s->now_us);
+    } else {
+        uint32_t came = q->want.n_host + q->want.n_store;
+        s->n_resumed_tokens += came < hit ? came : hit;
     }
     running_insert(s, q);
     plan_rows(s, q, chunk(s, false));
@@ -384,6 +408,13 @@ bool sched_plan(struct sched *s, uint64_t step, uint64_t now_us, bool in_flight)
         q->planned = q->samples = false;
         q->n_step = 0;
     }
+    if (s->cfg.preempt_every && step >= s->preempt_at && s->n_running > 1) {
+        struct seq *v = victim_for(s, s->running[0]);
+        if (v && in_flight) return false;
+        if (v) preempt(s, v);
+        s->preempt_at = step + s->cfg.preempt_every;
+        s->short_of_blocks = false;
+    }
     /* Those that need one row: a victim is always younger, so it stands behind i and removing it moves nobody before. */
     uint32_t n_prompt = 0;
     for (uint32_t i = 0; i < s->n_running && s->budget && !gave_up(s); i++) {
@@ -397,7 +428,8 @@ bool sched_plan(struct sched *s, uint64_t step, uint64_t now_us, bool in_flight)
     while (!s->short_of_blocks && s->budget && s->n_running < s->cfg.seqs_max && s->n_running < s->cfg.tokens_max) {
         struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : NULL;
         if (q) peek(s, q);
-        if (!q || !has_come(s, q)) q = pick(s); /* nobody else stands still for a load */
+        if (q && s->tiers && !q->want.load && !blocks_allow(s, q)) break; /* it asks when there is room for what comes */
+        if (!q || !has_come(s, q)) q = pick(s);                           /* nobody else stands still for a load */
         if (!q || !admit(s, q)) break;
     }
     if (gave_up(s)) return false;

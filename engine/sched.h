@@ -10,6 +10,9 @@
  *   - after preempt_max times a sequence comes back only with blocks for all it may ever need, and is not asked again;
  *   - a request whose blocks exceed the pool is never accepted, so one alone always fits.
  *
+ * Who comes back looks for all that it had computed, what it generated as well, in the device's tree and below it: what the blocks
+ * that it gave up have become depends on who needed them. So a preemption is a spill where loading is the quicker way back.
+ *
  * A step is planned while the one before is in flight: what that one samples counts as drawn, with an id that only the device
  * knows. Such a plan takes no blocks from anybody: where it would have to, or where a row depends on an id that the host must
  * see, it is given up and made again with nothing in flight. So whoever is in flight is never preempted, and both end at once:
@@ -24,6 +27,7 @@
 struct sched_cfg {
     uint32_t n_table; /* of kv: more than may run; 0: as many */
     uint32_t seqs_max, tokens_max, chunk_max, preempt_max, block_tokens, n_block, context_max, n_eos;
+    uint32_t preempt_every; /* tests: so many steps; 0: only for want of blocks */
 };
 
 struct sched {
@@ -39,8 +43,15 @@ struct sched {
     uint32_t            n_resume;
     struct fair         fair;
     uint64_t            n_preempted, n_prompt_tokens, n_cached_tokens; /* tokens: of admitted prompts */
-    uint64_t           *stay;                                          /* [n_table] by kv.slot: seq.stay of who runs there; 0: nobody */
-    uint64_t            n_stay;
+    uint64_t            n_resumed_tokens;                              /* of those that go on again: what lower tiers gave back */
+    uint32_t           *again; /* [context_max] all tokens of the one below: a waiting one has no place of its own for them */
+    struct {
+        uint64_t arrival;
+        uint32_t choice, n;
+    } again_of;
+    uint64_t  preempt_at; /* of preempt_every: the next step of that kind */
+    uint64_t *stay;       /* [n_table] by kv.slot: seq.stay of who runs there; 0: nobody */
+    uint64_t  n_stay;
 
     /* the plan of this step */
     struct seq       **plan;                       /* [n_plan] those with rows, decoding ones first */

@@ -210,6 +210,8 @@ void step_publish(struct engine *e)
     atomic_store_explicit(&e->a.n_cached_tokens, e->sched.n_cached_tokens, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_query_tokens, k.n_query_tokens, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_hit_tokens, k.n_hit_tokens, memory_order_relaxed);
+    atomic_store_explicit(&e->a.n_borrowed, k.n_borrowed, memory_order_relaxed);
+    atomic_store_explicit(&e->a.n_resumed_tokens, e->sched.n_resumed_tokens, memory_order_relaxed);
     if (e->tiers && pthread_mutex_trylock(&e->tiers_lock) == 0) { /* a reader is looking: next time */
         kv_tiers_stats(e->tiers, &e->tiers_stats);
         pthread_mutex_unlock(&e->tiers_lock);

@@ -84,12 +84,13 @@ uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t p
     uint32_t best = 0, look = 0;
     if (n > t->block_tokens) n = t->block_tokens;
     if (n < t->stem_tokens) return 0;
-    for (uint32_t i = *stem_of(t, salt, parent, ids); i != KV_NONE && best < n && look++ < NEAR_LOOK; i = t->node[i].stem_next) {
+    for (uint32_t i = *stem_of(t, salt, parent, ids); i != KV_NONE && best < n && look < NEAR_LOOK; i = t->node[i].stem_next) {
         const struct kv_node *c = &t->node[i];
         const uint32_t       *tok = &t->token[(size_t)i * t->block_tokens];
         uint32_t              k = 0;
         if (c->parent != parent || c->salt.lo != salt.lo || c->salt.hi != salt.hi) continue;
         while (k < n && tok[k] == ids[k]) k++;
+        look += k >= t->stem_tokens; /* others are here by a collision: rare, and they must not depend on the seed */
         if (k >= t->stem_tokens && k > best) best = k, *block_out = i;
     }
     return best;

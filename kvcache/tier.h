@@ -57,6 +57,9 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us);
 
 /* s, whose first n_computed tokens are in its blocks, is about to be released or dropped. */
 void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed);
+/* A running sequence is n blocks short: paths that wait to be copied down let go of their ends until there are so many more, and
+ * what has come up is held no longer. false: that gave nothing. */
+bool kv_tiers_yield(struct kv_tiers *t, uint32_t n);
 
 /* What a waiting prompt keeps between its questions. Zero: has not asked. */
 struct kv_want {

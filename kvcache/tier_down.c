@@ -3,7 +3,11 @@
 #include "kvcache/tier_impl.h"
 #include <string.h>
 
-enum { WRITES_MAX = 16, OFFERED_MAX = 256 }; /* OFFERED_MAX: blocks looked at in a turn */
+enum {
+    WRITES_MAX = 16,
+    OFFERED_MAX = 256, /* blocks looked at in a turn */
+    SHORT_US = 20000,  /* so long may a path hold what a prompt in the queue could use */
+};
 
 /* ---- offers */
 
@@ -39,6 +43,25 @@ void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_compu
     CHECK(st == ST_OK);
     o->used = true, o->giving_up = false;
     o->n_block = n, o->next = 0, o->n_flight = 0;
+    o->short_us = 0;
+}
+
+bool kv_tiers_yield(struct kv_tiers *t, uint32_t n)
+{
+    uint32_t before = kv_available_count(t->cfg.kv);
+    for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
+        struct offer *o = &t->offer[i];
+        while (o->used && !o->giving_up && o->n_block > o->next) { /* what others hold as well frees nothing: on */
+            uint32_t have = kv_available_count(t->cfg.kv) - before, less = o->n_block - o->next;
+            if (have >= n) return true;
+            if (less > n - have) less = n - have;
+            o->n_block -= less;
+            t->stats.n_dropped += less;
+            kv_seq_shrink(t->cfg.kv, &o->kv, o->n_block * t->cfg.block_tokens); /* what is being copied stays, and its path */
+        }
+    }
+    up_yield(t);
+    return kv_available_count(t->cfg.kv) > before;
 }
 
 /* The next block of a path. false: not now. */
@@ -159,11 +182,13 @@ static void write_ahead(struct kv_tiers *t)
 void down_turn(struct kv_tiers *t)
 {
     uint32_t left = OFFERED_MAX;
-    bool     is_short = tiers_short(t); /* running sequences need what the offers hold */
+    bool     is_short = tiers_short(t); /* others need what the offers hold: those that run are served by kv_tiers_yield */
     for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
         struct offer *o = &t->offer[i];
         if (!o->used) continue;
-        if (is_short && !o->giving_up) {
+        uint64_t now = is_short ? t->cfg.clock() : 0;
+        if (!is_short || !o->short_us) o->short_us = now;
+        if (is_short && !o->giving_up && now - o->short_us > SHORT_US) {
             o->giving_up = true;
             t->stats.n_dropped += o->n_block - o->next;
             kv_seq_shrink(t->cfg.kv, &o->kv, o->next * t->cfg.block_tokens); /* what is being copied stays, and its path */

@@ -24,6 +24,7 @@ struct offer {
     bool          used, giving_up;
     struct kv_seq kv;
     uint32_t      n_block, next, n_flight;
+    uint64_t      short_us; /* since when the device has been short of blocks; 0: it is not */
 };
 
 /* The key of a block in the device's tree, where it is known: a key costs 0.3 us, and a prompt of 100k tokens has 6,250. */
@@ -137,6 +138,7 @@ uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key); /* the o
 void drain(struct kv_tiers *t, uint64_t end_us);
 /* tier_up.c */
 void up_turn(struct kv_tiers *t);
+void up_yield(struct kv_tiers *t); /* what has come is held no longer for those who asked for it */
 void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
 void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
 void up_close(struct kv_tiers *t);

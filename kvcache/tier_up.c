@@ -63,6 +63,7 @@ static void load_settle(struct kv_tiers *t, struct load *l)
     l->n_done = n;
     kv_seq_commit(t->cfg.kv, &l->kv, l->ids, (l->first + n) * bt);
     for (uint32_t k = 0; k < n; k++) tier_key_known(t, l->kv.block[l->first + k], &l->key[k]);
+    kv_seq_shrink(t->cfg.kv, &l->kv, (l->first + n) * bt); /* what did not come needs no blocks */
     l->settled = true;
     l->hold_us = t->cfg.clock() + HOLD_US;
     double took = (double)(t->cfg.clock() - l->begin_us);
@@ -77,7 +78,8 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     struct kv   *kv = t->cfg.kv;
     while (l < t->load + KV_LOADS_MAX && l->used) l++;
     if (l == t->load + KV_LOADS_MAX) return false;
-    if (n_block + 1 > kv_available_count(kv) / 2) return false; /* a device that is short of blocks has better use for them */
+    /* A device that is short of blocks has better use for them; who asks needs these in any case. */
+    if (n_block + t->cfg.n_block / 16 + 2 > kv_available_count(kv)) return false;
     if (kv_seq_open(kv, salt, &l->kv)) return false;
     struct kv_copy copy[1];
     uint32_t       n_copy = 0;
@@ -309,6 +311,12 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     double late = 3 * us + SLACK_US + compute_us / 8, until = us > 0 && late < compute_us ? late : compute_us;
     w->until_us = now + (us_per_token > 0 ? (uint64_t)until + SLACK_US : HOLD_US);
     return false;
+}
+
+void up_yield(struct kv_tiers *t)
+{
+    for (uint32_t i = 0; i < KV_LOADS_MAX; i++)
+        if (t->load[i].used && t->load[i].settled) load_end(t, &t->load[i]); /* what came stays cached while it can */
 }
 
 void up_turn(struct kv_tiers *t)

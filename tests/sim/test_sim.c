@@ -41,6 +41,7 @@ static struct eng_cfg draw_cfg(struct dice *d)
     }
     c.kv_hash_bits = one_in(d, 3) ? between(d, 1, 4) : 0;
     c.kv_borrow_min = below(d, 6);
+    c.preempt_every = one_in(d, 8) ? between(d, 1, 20) : 0;
     return c;
 }
 

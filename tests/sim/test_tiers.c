@@ -186,6 +186,7 @@ static struct eng_cfg draw_cfg(struct dice *d)
     c.n_eos = below(d, 3);
     c.kv_hash_bits = one_in(d, 4) ? between(d, 1, 4) : 0;
     c.kv_borrow_min = below(d, 6);
+    c.preempt_every = one_in(d, 3) ? between(d, 2, 20) : 0;
     return c;
 }
 
@@ -356,7 +357,7 @@ static void story(struct dice *d, struct world *w)
 
 struct totals {
     uint64_t n_step, n_row, n_request, n_preempted, n_hit, n_load, n_abandoned, n_recompute, n_dropped, n_evicted, n_failed, n_rot, n_down,
-        n_up, digest;
+        n_up, n_again, digest;
 };
 
 static void add_up(struct totals *t, struct world *w)
@@ -374,6 +375,7 @@ static void add_up(struct totals *t, struct world *w)
     t->n_step += s.n_step, t->n_row += w->fake.n_row, t->n_request += w->n_client, t->n_preempted += s.n_preempted;
     t->n_hit += k.tier[KV_TIER_HOST].hit_blocks, t->n_evicted += k.tier[KV_TIER_HOST].evicted, t->n_load += k.n_load;
     t->n_abandoned += k.n_abandoned, t->n_recompute += k.n_recompute, t->n_dropped += k.n_dropped;
+    t->n_again += w->e->sched.n_resumed_tokens;
     t->n_failed += lane.n_failed, t->n_rot += lane.n_rot, t->n_down += lane.n_down, t->n_up += lane.n_up;
     t->digest = hash_combine(t->digest, w->fake.digest);
 }
@@ -442,15 +444,16 @@ static void run_seeds(uint32_t depth)
     double sec = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
     fprintf(
         stderr,
-        "depth %u: %llu seeds in %.1f s: %llu requests, %llu steps, %llu preemptions; %llu blocks down, %llu up in %llu loads, %llu served, %llu "
+        "depth %u: %llu seeds in %.1f s: %llu requests, %llu steps, %llu preemptions (%llu tokens came back); %llu blocks down, %llu up in %llu loads, %llu served, %llu "
         "evicted; %llu loads abandoned, %llu not begun, %llu copies down dropped; %llu copies failed, %llu bits flipped\n",
         depth, (unsigned long long)seed_n, sec, (unsigned long long)t.n_request, (unsigned long long)t.n_step,
-        (unsigned long long)t.n_preempted, (unsigned long long)t.n_down, (unsigned long long)t.n_up, (unsigned long long)t.n_load,
-        (unsigned long long)t.n_hit, (unsigned long long)t.n_evicted, (unsigned long long)t.n_abandoned, (unsigned long long)t.n_recompute,
-        (unsigned long long)t.n_dropped, (unsigned long long)t.n_failed, (unsigned long long)t.n_rot);
+        (unsigned long long)t.n_preempted, (unsigned long long)t.n_again, (unsigned long long)t.n_down, (unsigned long long)t.n_up,
+        (unsigned long long)t.n_load, (unsigned long long)t.n_hit, (unsigned long long)t.n_evicted, (unsigned long long)t.n_abandoned,
+        (unsigned long long)t.n_recompute, (unsigned long long)t.n_dropped, (unsigned long long)t.n_failed, (unsigned long long)t.n_rot);
     assert_int_equal(n_bad, 0);
     if (seed_n < 100) return;
-    assert_true(t.n_hit && t.n_evicted && t.n_abandoned && t.n_recompute && t.n_dropped && t.n_failed && t.n_rot && t.n_preempted);
+    assert_true(t.n_hit && t.n_evicted && t.n_abandoned && t.n_recompute && t.n_dropped && t.n_failed && t.n_rot && t.n_preempted &&
+                t.n_again);
 }
 
 static void no_seed_serves_a_wrong_block(void **state) { (void)state, run_seeds(1); }

@@ -278,7 +278,8 @@ static void probe(struct kv_tiers *t)
                               .dst = t->cfg.dev_seg,
                               .src_off = n * t->stride + KV_RECORD_HEAD,
                               .dst_off = n * t->cfg.block_bytes,
-                              .bytes = (uint32_t)t->cfg.block_bytes };
+                              .bytes = (uint32_t)t->cfg.block_bytes,
+                              .digest_mode = XFER_DIGEST_MAKE }; /* as a load costs one */
         if (xfer_post(t->cfg.xfer, &j, NULL)) break;
     }
     struct xfer_done d;

@@ -16,9 +16,9 @@ void lane_init(struct xfer_lane *l, const struct lane_ops *ops)
 
 static uint64_t average(uint64_t old, uint64_t v) { return old ? old - old / 8 + v / 8 : v; }
 
-/* Bandwidth: bytes over the time in which the lane had work, both halved now and then so that old times fade. Latency: what
+/* Bandwidth: bytes over the time in which the lane had work of this direction, both halved now and then so that old times fade. Latency: what
  * small ones take that find the lane idle. */
-static void lane_learn(struct xfer_lane *l, uint64_t bytes, uint64_t begin_us, uint64_t now_us)
+static void lane_learn(struct lane_rate *l, uint64_t bytes, uint64_t begin_us, uint64_t now_us)
 {
     enum { SMALL = 64 << 10, FADE_NS = 200000000 };
     bool     idle = begin_us >= l->last_done_us;
@@ -36,6 +36,7 @@ static void lane_learn(struct xfer_lane *l, uint64_t bytes, uint64_t begin_us, u
 static void finish(struct xfer_item *it, enum status st)
 {
     struct xfer_lane *l = it->lane;
+    struct lane_rate *rate = &l->rate[lane_rate_of(it->dst.kind)];
     uint64_t          now = l->x->cfg.clock(), begin = it->begin_us ? it->begin_us : now;
     it->done.st = st;
     it->done.wait_us = (uint32_t)(begin - it->post_us);
@@ -43,13 +44,13 @@ static void finish(struct xfer_item *it, enum status st)
     atomic_fetch_add_explicit(&l->n_done, 1, memory_order_relaxed);
     if (st == ST_OK) {
         atomic_fetch_add_explicit(&l->bytes, it->job.bytes, memory_order_relaxed);
-        if (it->begin_us) lane_learn(l, it->job.bytes, begin, now);
+        if (it->begin_us) lane_learn(rate, it->job.bytes, begin, now);
     } else {
         atomic_fetch_add_explicit(&l->n_failed, 1, memory_order_relaxed);
     }
-    l->last_done_us = now;
+    rate->last_done_us = now;
     atomic_fetch_sub_explicit(&l->n_queued, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&l->queued_bytes, it->job.bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&rate->queued_bytes, it->job.bytes, memory_order_relaxed);
     bool quiet = it->job.quiet && st == ST_OK;
     CHECK(quiet ? ring_push_quiet(&l->x->done, it) : ring_push(&l->x->done, it)); /* the owner may free it from here on */
 }

@@ -36,6 +36,13 @@ struct lane_ops {
     void (*seg_drop)(struct xfer_lane *l, const struct xfer_seg *seg);
 };
 enum { LANE_BATCH_MAX = 64 };
+/* What one direction is like: towards the host, or away from it. They are not alike, and on many lanes they run side by side. */
+struct lane_rate {
+    _Atomic uint64_t queued_bytes, busy_ns, busy_bytes, latency_ns;
+    uint64_t         last_done_us; /* the thread's */
+};
+enum { LANE_RATES = 2 };
+static inline int lane_rate_of(enum xfer_kind dst) { return dst == XFER_HOST; }
 struct xfer_lane {
     const struct lane_ops *ops;
     struct xfer           *x;
@@ -46,8 +53,8 @@ struct xfer_lane {
     uint32_t               n_begun;
     struct list            queue[XFER_PRIOS];
     _Atomic bool           stop;
-    _Atomic uint64_t       n_done, n_failed, bytes, n_queued, queued_bytes, busy_ns, busy_bytes, latency_ns;
-    uint64_t               last_done_us; /* the thread's */
+    _Atomic uint64_t       n_done, n_failed, bytes, n_queued;
+    struct lane_rate       rate[LANE_RATES];
 };
 
 void lane_init(struct xfer_lane *l, const struct lane_ops *ops);

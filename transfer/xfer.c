@@ -127,7 +127,7 @@ enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *tick
     it->done.bytes = job->bytes;
     x->refs[job->src]++, x->refs[job->dst]++;
     atomic_fetch_add_explicit(&lane->n_queued, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&lane->queued_bytes, job->bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&lane->rate[lane_rate_of(dst->kind)].queued_bytes, job->bytes, memory_order_relaxed);
     CHECK(ring_push(&lane->inbox, it)); /* as long as the pool */
     if (ticket_out) *ticket_out = it->ticket;
     return ST_OK;
@@ -159,12 +159,13 @@ void xfer_ack(struct xfer *x) { ring_ack(&x->done); }
 
 /* ---- what it is like */
 
-static double bytes_per_s(const struct xfer_lane *l)
+static double bytes_per_s(const struct lane_rate *r)
 {
-    uint64_t ns = atomic_load_explicit(&l->busy_ns, memory_order_relaxed),
-             bytes = atomic_load_explicit(&l->busy_bytes, memory_order_relaxed);
+    uint64_t ns = atomic_load_explicit(&r->busy_ns, memory_order_relaxed),
+             bytes = atomic_load_explicit(&r->busy_bytes, memory_order_relaxed);
     return ns ? (double)bytes * 1e9 / (double)ns : 0;
 }
+static double latency_us(const struct lane_rate *r) { return (double)atomic_load_explicit(&r->latency_ns, memory_order_relaxed) / 1e3; }
 
 uint32_t xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max)
 {
@@ -175,10 +176,13 @@ uint32_t xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max)
                                       .n_done = atomic_load_explicit(&l->n_done, memory_order_relaxed),
                                       .n_failed = atomic_load_explicit(&l->n_failed, memory_order_relaxed),
                                       .bytes = atomic_load_explicit(&l->bytes, memory_order_relaxed),
-                                      .n_queued = atomic_load_explicit(&l->n_queued, memory_order_relaxed),
-                                      .queued_bytes = atomic_load_explicit(&l->queued_bytes, memory_order_relaxed),
-                                      .bytes_per_s = bytes_per_s(l),
-                                      .latency_us = (double)atomic_load_explicit(&l->latency_ns, memory_order_relaxed) / 1e3 };
+                                      .n_queued = atomic_load_explicit(&l->n_queued, memory_order_relaxed) };
+        for (int k = 0; k < LANE_RATES; k++) {
+            const struct lane_rate *r = &l->rate[k];
+            out[i].to_host[k] = (struct xfer_rate){ .queued_bytes = atomic_load_explicit(&r->queued_bytes, memory_order_relaxed),
+                                                    .bytes_per_s = bytes_per_s(r),
+                                                    .latency_us = latency_us(r) };
+        }
     }
     return n;
 }
@@ -187,7 +191,8 @@ double xfer_estimate_us(const struct xfer *x, enum xfer_kind src, enum xfer_kind
 {
     const struct xfer_lane *l = lane_for(x, src, dst);
     if (!l) return 0;
-    double rate = bytes_per_s(l), queued = (double)atomic_load_explicit(&l->queued_bytes, memory_order_relaxed);
-    double wait = (double)atomic_load_explicit(&l->latency_ns, memory_order_relaxed) / 1e3;
-    return rate > 0 ? wait + (queued + (double)bytes) / rate * 1e6 : wait;
+    const struct lane_rate *r = &l->rate[lane_rate_of(dst)], *other = &l->rate[!lane_rate_of(dst)];
+    double                  rate = bytes_per_s(r), queued = (double)atomic_load_explicit(&r->queued_bytes, memory_order_relaxed);
+    if (rate <= 0) rate = bytes_per_s(other); /* nothing came this way yet: the best guess there is */
+    return rate > 0 ? latency_us(r) + (queued + (double)bytes) / rate * 1e6 : latency_us(r);
 }

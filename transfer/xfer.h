@@ -68,10 +68,14 @@ struct xfer_done {
     uint32_t      bytes, wait_us, run_us; /* in the queue, in the lane */
 };
 /* Per lane, since start; any thread. bytes_per_s and latency_us: moving averages of what completed. */
+struct xfer_rate {
+    uint64_t queued_bytes;
+    double   bytes_per_s, latency_us;
+};
 struct xfer_stats {
-    const char *lane;
-    uint64_t    n_done, n_failed, bytes, n_queued, queued_bytes;
-    double      bytes_per_s, latency_us;
+    const char      *lane;
+    uint64_t         n_done, n_failed, bytes, n_queued;
+    struct xfer_rate to_host[2]; /* [0]: away from the host */
 };
 struct xfer_cfg {
     uint32_t          jobs_max; /* posted and not polled */
@@ -96,5 +100,5 @@ int         xfer_fd(const struct xfer *x); /* readable when something may be don
 bool        xfer_arm(struct xfer *x);      /* false: poll again first */
 void        xfer_ack(struct xfer *x);      /* after a wake */
 uint32_t    xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max); /* lanes */
-/* What a job of so many bytes between these kinds takes when posted now, in us, the queue before it included; 0: no lane, or nothing is known of it. */
+/* What a job of so many bytes between these kinds takes when posted now, in us, what waits before it for the same direction included; 0: no lane, or nothing is known of it. */
 double xfer_estimate_us(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes);

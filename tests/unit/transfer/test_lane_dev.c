@@ -3,7 +3,7 @@
 #include "kernels/impl.h"
 #include "test.h"
 #include "transfer/lane.h"
-#include "transfer/xfer.h"
+#include "transfer/xfer_impl.h"
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,6 +285,35 @@ static void what_waits_can_be_canceled(void **state)
     free(slab);
 }
 
+/* Down takes a hundred times as long: nobody who asks what a load costs is told of that. */
+static uint64_t now_us;
+static uint64_t stepped(void) { return now_us; }
+static void     each_direction_has_its_own_rate(void **state)
+{
+    (void)state;
+    struct world     w;
+    struct xfer_done d[JOBS];
+    world_open(&w, true, true, 0);
+    w.x->cfg.clock = stepped;
+    now_us = 1000000;
+    assert_true(xfer_estimate_us(w.x, XFER_HOST, XFER_DEVICE, BLOCK) == 0); /* nothing is known */
+    for (uint32_t i = 0; i < 40; i++) {
+        enum dev_way    way = i % 2 ? DEV_UP : DEV_DOWN;
+        struct xfer_job j = job(&w, way, i % BLOCKS, i % SLOTS);
+        for (uint32_t r = 0; r < RANKS; r++) fake[r].held = true;
+        assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+        assert_int_equal(xfer_poll(w.x, d, JOBS), 0);
+        now_us += way == DEV_UP ? 10 : 1000;
+        for (uint32_t r = 0; r < RANKS; r++) fake[r].held = false;
+        assert_int_equal(xfer_poll(w.x, d, JOBS), 1);
+        if (i == 0) assert_true(xfer_estimate_us(w.x, XFER_HOST, XFER_DEVICE, BLOCK) > 900); /* the best guess */
+    }
+    double up = xfer_estimate_us(w.x, XFER_HOST, XFER_DEVICE, BLOCK), down = xfer_estimate_us(w.x, XFER_DEVICE, XFER_HOST, BLOCK);
+    assert_true(up >= 10 && up < 40);
+    assert_true(down >= 1000 && down < 4000);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +322,7 @@ int main(void)
         cmocka_unit_test(neighbours_are_one_run),
         cmocka_unit_test(a_rank_that_fails_fails_the_block),
         cmocka_unit_test(what_waits_can_be_canceled),
+        cmocka_unit_test(each_direction_has_its_own_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

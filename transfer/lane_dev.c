@@ -72,14 +72,16 @@ static void finish(struct lane_dev *l, struct xfer_item *it, enum status st)
     list_add_tail(&l->finished, &it->link);
 }
 
-/* Together: a sleeping owner is woken once, not n times. */
+/* Together: a sleeping owner is woken once, not n times; and by the last of them, for the quiet ones wake nobody. */
 static void tell(struct lane_dev *l)
 {
-    while (!list_empty(&l->finished)) {
-        struct xfer_item *it = LIST_ENTRY(l->finished.next, struct xfer_item, link);
-        list_del(&it->link);
-        lane_done(it, it->done.st);
-    }
+    for (int loud = 0; loud < 2; loud++)
+        LIST_EACH(at, &l->finished) {
+            struct xfer_item *it = LIST_ENTRY(at, struct xfer_item, link);
+            if (!loud && !it->job.quiet) continue;
+            list_del(&it->link);
+            lane_done(it, it->done.st);
+        }
 }
 
 /* ---- segments */

@@ -150,6 +150,8 @@ static enum status team_grow(struct rank_team *t, uint64_t need)
 /* How large the arena of a rank must be, and how many blocks its pool gets; before anything of the model is read. */
 static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
 {
+    enum status checked = model_quant_check(t->spec, &t->cfg.load, t->cfg.device, t->n_total, err, err_bytes);
+    if (checked) return checked;
     struct model_load_cfg *load = &t->cfg.load;
     uint64_t               all = t->cfg.memory_bytes, kv = t->cfg.kv_bytes, left = 0;
     struct model_plan      plan;

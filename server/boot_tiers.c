@@ -75,7 +75,7 @@ static int hash_model(struct boot *b, unsigned char out[32])
         }
     }
     /* Arithmetic is part of what KV is: another instruction set or type of weight gives other bits. */
-    int len = snprintf(name, sizeof name, "%s %s", rank_team_device(b->team)->ops->name, b->cfg->dtype);
+    int len = snprintf(name, sizeof name, "%s %s %s", rank_team_device(b->team)->ops->name, b->cfg->dtype, b->cfg->quantization);
     if (ok) EVP_DigestUpdate(sha, name, (size_t)len + 1);
     ok = ok && EVP_DigestFinal_ex(sha, out, &n);
     EVP_MD_CTX_free(sha);

@@ -27,6 +27,7 @@ static const struct opt options[] = {
     { "device", "device", OPT_ENUM, AT(device), "auto", 0, 0, "auto|cuda|cpu|ref", "what computes; auto: a GPU where one can serve, else the cpu" },
     { NULL, "tensor-parallel-size", OPT_U32, AT(tensor_parallel), "1", 1, 64, "N", "devices that share every layer" },
     { NULL, "dtype", OPT_ENUM, AT(dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", "weights; auto: as the checkpoint" },
+    { NULL, "quantization", OPT_ENUM, AT(quantization), "auto", 0, 0, "auto|int8|int8-g128|w8a8|int4|int4-g128|fp8", "cpu: round the matrices to these codes at start; auto: as the checkpoint" },
     { NULL, "kv-cache-dtype", OPT_ENUM, AT(kv_dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", "KV cache; auto: as the weights" },
     { NULL, "cuda-device", OPT_LIST, AT(cuda_device), "", 0, 0, "N[,N]", "GPUs to use, as --list-devices numbers them, one per rank; default: 0, 1, ..." },
     { NULL, "gpu-memory-utilization", OPT_NUM, AT(gpu_memory_utilization), "0.9", 0, 1, "SHARE", "share of each GPU's memory that may be in use, other processes included" },
@@ -527,6 +528,8 @@ int config_check(const struct config *c, char *err, size_t n_err)
         return fail(err, n_err, "--kv-cache-dtype: found '%s', allowed with --device cuda are auto and bfloat16", c->kv_dtype);
     if (!strcmp(c->device, "cuda") && !strcmp(c->dtype, "float32"))
         return fail(err, n_err, "--dtype: found 'float32', allowed with --device cuda are auto, bfloat16 and float16");
+    if (!strcmp(c->device, "cuda") && strcmp(c->quantization, "auto") != 0)
+        return fail(err, n_err, "--quantization: found '%s', allowed with --device cuda is auto", c->quantization);
     if (strcmp(c->cpu_isa, "auto") != 0 && (!strcmp(c->device, "cuda") || !strcmp(c->device, "ref")))
         return fail(err, n_err, "--cpu-isa: found '%s', allowed with --device %s is auto", c->cpu_isa, c->device);
     if (!dev_cpu_has_isa(c->cpu_isa)) {

@@ -20,7 +20,7 @@ struct config {
     const char     *model, *load_format, *chat_template, *generation_config;
     struct str_list served_name;
     /* device */
-    const char *device, *dtype, *kv_dtype, *cpu_isa;
+    const char *device, *dtype, *kv_dtype, *cpu_isa, *quantization;
     uint32_t    tensor_parallel, threads;
     /* cuda */
     double          gpu_memory_utilization;

@@ -1,4 +1,6 @@
 #include "engine/model/bind.h"
+#include <assert.h>
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +12,10 @@ struct bind_row {
 };
 enum { NAMES_SHOWN = 4, MISSING_COUNTED_MAX = 1000 };
 
-static uint64_t bind_key(enum slot slot, uint32_t layer, uint32_t expert)
+static_assert(SLOT_COUNT <= 32 && PART_COUNT <= 8, "both go into the low byte of a key");
+static uint64_t bind_key(enum slot slot, uint32_t layer, uint32_t expert, enum part part)
 {
-    return (uint64_t)layer << 40 | (uint64_t)expert << 8 | (uint64_t)slot;
+    return (uint64_t)layer << 40 | (uint64_t)expert << 8 | (uint64_t)part << 5 | (uint64_t)slot;
 }
 
 static int bind_row_cmp(const void *a, const void *b)
@@ -23,7 +26,12 @@ static int bind_row_cmp(const void *a, const void *b)
 
 const struct st_tensor *bind_get(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert)
 {
-    struct bind_row  key = { .key = bind_key(slot, layer, expert) };
+    return bind_get_part(b, slot, layer, expert, PART_WEIGHT);
+}
+
+const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert, enum part part)
+{
+    struct bind_row  key = { .key = bind_key(slot, layer, expert, part) };
     struct bind_row *r = b->n_row ? bsearch(&key, b->row, b->n_row, sizeof *b->row, bind_row_cmp) : NULL;
     return r ? r->tensor : NULL;
 }
@@ -34,6 +42,8 @@ enum dtype bind_dtype(enum st_dtype t)
     case ST_DT_F32: return DT_F32;
     case ST_DT_BF16: return DT_BF16;
     case ST_DT_F16: return DT_F16;
+    case ST_DT_F8E4M3: return DT_F8E4M3;
+    case ST_DT_I32:
     case ST_DT_OTHER: break;
     }
     return DT_COUNT;
@@ -102,12 +112,14 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
     for (uint32_t i = 0; i < b->set->n_tensor; i++) {
         const struct st_tensor *t = &b->set->tensor[i];
         const char             *file = b->set->file[t->file].name, *keys = "";
-        char                    plain[512], have[128];
+        char                    plain[512], whole[512], have[128], why[256];
         const char             *name = spec->wrapper ? names_unwrap(t->name, plain, sizeof plain) : t->name;
         enum slot               slot;
+        enum part               part = PART_WEIGHT;
         uint32_t                layer, expert, rank = 0;
         uint64_t                shape[2] = { 0, 0 };
-        if (!names_match(spec->family->names, name, &slot, &layer, &expert)) {
+        if (spec->quant.method && !bind_part_name(spec, name, whole, sizeof whole, &part)) continue;
+        if (!names_match(spec->family->names, spec->quant.method ? whole : name, &slot, &layer, &expert)) {
             if (!names_ignorable(t->name, spec->wrapper)) name_list_add(&unknown, t->name);
             continue;
         }
@@ -116,7 +128,15 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
             if (slot != SLOT_HEAD) name_list_add(&unknown, t->name); /* a tied head may lie there a second time */
             continue;
         }
-        if (t->dtype == ST_DT_OTHER) {
+        if (part != PART_WEIGHT || bind_is_codes(spec, slot)) {
+            if (bind_part_check(spec, bind_is_codes(spec, slot) ? part : PART_COUNT, t, shape[0], shape[1], why, sizeof why)) {
+                snprintf(err, err_bytes, "%s: tensor %.120s %.200s", file, t->name, why);
+                return ST_CONFIG;
+            }
+            b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert, part), t };
+            continue;
+        }
+        if (bind_dtype(t->dtype) == DT_COUNT || t->dtype == ST_DT_F8E4M3) {
             snprintf(err, err_bytes, "%s: tensor %.120s has dtype %s, supported are BF16, F16 and F32", file, t->name, t->dtype_text);
             return ST_CONFIG;
         }
@@ -127,7 +147,7 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
                      st_shape_text(t, have, sizeof have), st_shape_text(&wish, want, sizeof want), keys);
             return ST_CONFIG;
         }
-        b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert), t };
+        b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert, PART_WEIGHT), t };
     }
     if (unknown.count) {
         snprintf(err, err_bytes, "%s: %u tensors that %s does not have: %s", b->set->n_file == 1 ? b->set->file[0].name : "checkpoint",
@@ -143,9 +163,14 @@ static void bind_miss(const struct model_spec *spec, const struct bind *b, enum 
     uint64_t    shape[2];
     uint32_t    rank;
     const char *keys;
-    char        name[128];
-    if (!bind_want(spec, slot, l, shape, &rank, &keys) || bind_get(b, slot, l, e)) return;
-    name_list_add(missing, names_of(spec->family->names, slot, l, e, name, sizeof name) ? name : "(no name)");
+    char        name[128], text[160];
+    if (!bind_want(spec, slot, l, shape, &rank, &keys)) return;
+    for (int part = 0; part < PART_COUNT; part++) {
+        if (bind_get_part(b, slot, l, e, (enum part)part)) continue;
+        if (part && !(bind_is_codes(spec, slot) && bind_part_needed(spec, (enum part)part))) continue;
+        const char *plain = names_of(spec->family->names, slot, l, e, name, sizeof name) ? name : "(no name)";
+        name_list_add(missing, bind_is_codes(spec, slot) ? bind_part_text(spec, (enum part)part, plain, text, sizeof text) : plain);
+    }
 }
 
 static enum status bind_complete(const struct model_spec *spec, const struct bind *b, char *err, size_t err_bytes)

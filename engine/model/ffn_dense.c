@@ -5,10 +5,10 @@ void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
 {
     const struct model_spec *s = p->spec;
     uint32_t                 n = p->m->inter, n0 = p->rank * n;
-    place_matrix(p, &layer->dense.gate_up, 2 * n, s->hidden);
+    place_matrix(p, &layer->dense.gate_up, 2 * n, s->hidden, MATRIX_LINEAR);
     place_rows(p, &layer->dense.gate_up, 0, SLOT_GATE, l, 0, n0, n, 0);
     place_rows(p, &layer->dense.gate_up, n, SLOT_UP, l, 0, n0, n, 0);
-    place_matrix(p, &layer->dense.down, s->hidden, n);
+    place_matrix(p, &layer->dense.down, s->hidden, n, MATRIX_LINEAR);
     place_rows(p, &layer->dense.down, 0, SLOT_DOWN, l, 0, 0, s->hidden, n0);
     if (!s->mlp_bias) return;
     place_vector(p, &layer->dense.gate_up_bias, 2 * n);

@@ -38,4 +38,5 @@ bool     hf_flag(struct hf *c, const json_t *v, const char *key, bool absent);
 /* c->file as a JSON object; ST_NOT_FOUND leaves c and err alone. */
 enum status hf_read(struct hf *c, const struct source *src, json_t **root_out);
 
-void hf_rope(struct hf *c); /* hf_rope.c: everything about positions */
+void hf_quant(struct hf *c); /* hf_quant.c: how weights are stored */
+void hf_rope(struct hf *c);  /* hf_rope.c: everything about positions */

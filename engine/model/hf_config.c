@@ -160,10 +160,6 @@ static void hf_flags(struct hf *c)
     if (!v) v = hf_value(c->text, "hidden_activation");
     if (v && (!json_is_string(v) || (strcmp(json_string_value(v), "silu") && strcmp(json_string_value(v), "swish"))))
         hf_fail(c, "hidden_act is %s, supported is silu", hf_show(v).text);
-    v = hf_value_or_top(c, "quantization_config");
-    if (v)
-        hf_fail(c, "quantization_config is there (quant_method %s), supported are plain bf16, f16 and f32 weights",
-                hf_show(hf_value(v, "quant_method")).text);
 
     bool keys = s->family->bias_keys;
     s->qkv_bias = s->o_bias = keys && hf_flag(c, hf_value(c->text, "attention_bias"), "attention_bias", false);
@@ -259,7 +255,7 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
     }
     if (c.st) return c.st;
     c.top = top;
-    static void (*const steps[])(struct hf *) = { hf_family, hf_sizes, hf_moe, hf_window, hf_rope, hf_flags, hf_token_ids };
+    static void (*const steps[])(struct hf *) = { hf_family, hf_sizes, hf_moe, hf_window, hf_rope, hf_flags, hf_quant, hf_token_ids };
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !c.st; i++) steps[i](&c);
     if (!c.st) {
         c.file = "generation_config.json";

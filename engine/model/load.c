@@ -18,14 +18,29 @@ void place_bytes(struct place *p, void **out, uint64_t bytes)
     if (p->bind && !p->st) p->st = p->dev->ops->alloc(p->dev, (size_t)bytes, out);
 }
 
-void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k)
+/* Rounding at load takes embedding and head to 8 bits at most; codes of a checkpoint are of the linear ones alone. An embedding that is
+ * only looked up stays as it is: nothing is multiplied with it. */
+static bool matrix_quant(const struct place *p, enum matrix kind, struct dev_quant *q_out)
 {
+    static const struct dev_quant int8 = { .code = DT_I8 };
+    *q_out = p->quant;
+    if (p->quant.code == DT_F32 || kind == MATRIX_ROUTER) return false;
+    if (kind == MATRIX_LINEAR) return true;
+    *q_out = int8;
+    return p->spec->quant.method == QUANT_NONE && (kind == MATRIX_HEAD || (p->spec->tied && !p->m->head_split));
+}
+
+void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k, enum matrix kind)
+{
+    struct dev_quant q;
     if (p->matrix) {
         p->matrix(p->matrix_ctx, n, k);
         return;
     }
-    p->bytes += arena_bytes(dev_weight_bytes(p->dev, p->weight_dtype, n, k));
-    if (p->bind && !p->st) p->st = p->dev->ops->weight_alloc(p->dev, p->weight_dtype, n, k, w_out);
+    bool codes = matrix_quant(p, kind, &q);
+    p->bytes += arena_bytes(codes ? dev_quant_bytes(p->dev, &q, n, k) : dev_weight_bytes(p->dev, p->weight_dtype, n, k));
+    if (!p->bind || p->st) return;
+    p->st = codes ? p->dev->ops->quant_alloc(p->dev, &q, n, k, w_out) : p->dev->ops->weight_alloc(p->dev, p->weight_dtype, n, k, w_out);
 }
 
 void place_vector(struct place *p, float **v_out, uint32_t n)
@@ -94,6 +109,40 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .logit_rows_max = cfg->logit_rows_max };
 }
 
+static struct dev_quant weight_quant(const struct model_spec *s, const struct model_load_cfg *cfg)
+{
+    return s->quant.method ? s->quant.q : cfg->quant;
+}
+
+/* The inputs that one rank has of a matrix that is cut by columns: whole groups, and whole words of codes. */
+static bool slice_ok(const struct model_quant *q, uint32_t k)
+{
+    return k % (q->q.group ? q->q.group : q->method == QUANT_FP8 ? 1 : 8) == 0;
+}
+
+enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind, uint32_t n_rank,
+                              char *err, size_t err_bytes)
+{
+    const struct model_quant *q = &spec->quant;
+    uint32_t                  o = spec->n_head * spec->head_dim / n_rank, inter = (spec->inter ? spec->inter : spec->moe_inter) / n_rank;
+    if (!q->method && cfg->quant.code == DT_F32) return ST_OK;
+    if (kind == DEV_CUDA) {
+        snprintf(err, err_bytes, "%s: the cuda device has bf16 and f16 weights only, for now; --device cpu has codes",
+                 q->method ? "config.json: quantization_config is there" : "--quantization");
+        return ST_CONFIG;
+    }
+    if (q->method && cfg->quant.code != DT_F32) {
+        snprintf(err, err_bytes, "--quantization: the checkpoint is quantised already (quantization_config), allowed is auto");
+        return ST_CONFIG;
+    }
+    if (!q->method || n_rank == 1) return ST_OK;
+    if (spec->moe_inter && !slice_ok(q, spec->moe_inter / n_rank)) inter = spec->moe_inter / n_rank;
+    if (slice_ok(q, o) && slice_ok(q, inter)) return ST_OK;
+    snprintf(err, err_bytes, "config.json: %u of %u inputs of a matrix on each of %u ranks are no whole number of its groups of %u codes",
+             slice_ok(q, o) ? inter : o, (slice_ok(q, o) ? inter : o) * n_rank, n_rank, q->q.group);
+    return ST_CONFIG;
+}
+
 /* A device whose activations have 16 bits multiplies them with weights of the same type. */
 static enum dtype weight_dtype(const struct model_spec *s, const struct model_load_cfg *cfg, const struct device *dev)
 {
@@ -119,11 +168,11 @@ static void model_place_weights(struct place *p)
 {
     struct model            *m = p->m;
     const struct model_spec *s = p->spec;
-    place_matrix(p, &m->embed, s->vocab, s->hidden);
+    place_matrix(p, &m->embed, s->vocab, s->hidden, MATRIX_EMBED);
     place_rows(p, &m->embed, 0, SLOT_EMBED, 0, 0, 0, s->vocab, 0);
     if (m->head_split || (!s->tied && p->rank == 0)) {
         uint32_t n = m->head_split ? s->vocab / p->n_rank : s->vocab;
-        place_matrix(p, &m->head, n, s->hidden);
+        place_matrix(p, &m->head, n, s->hidden, MATRIX_HEAD);
         place_rows(p, &m->head, 0, s->tied ? SLOT_EMBED : SLOT_HEAD, 0, 0, m->head_split ? p->rank * n : 0, n, 0);
     }
     place_vector(p, &m->norm, s->hidden);
@@ -194,6 +243,7 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
     struct place   p = {
           .spec = spec, .dev = d, .rank = dev->rank, .n_rank = dev->n_rank, .weight_dtype = weight_dtype(spec, cfg, dev), .m = &m
     };
+    p.quant = weight_quant(spec, cfg);
     model_sizes(&m, spec, cfg, d);
     set_kv(&m, spec, cfg, p.weight_dtype);
     model_place_weights(&p);
@@ -246,6 +296,7 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
                                     .logit_rows_max = m->logit_rows_max,
                                     .block_tokens = m->kv.block_tokens,
                                     .weight_dtype = p->weight_dtype,
+                                    .quant = cfg->quant,
                                     .kv_dtype = m->kv.dtype,
                                     .step = cfg->step };
     model_plan(p->spec, &sizes, p->dev, &plan);
@@ -279,6 +330,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
                         .rank = dev->rank,
                         .n_rank = dev->n_rank,
                         .weight_dtype = weight_dtype(spec, cfg, dev),
+                        .quant = weight_quant(spec, cfg),
                         .m = m,
                         .bind = &bind };
     float        *inv_freq = calloc(spec->rot / 2, sizeof *inv_freq);

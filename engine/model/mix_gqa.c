@@ -8,11 +8,11 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
     const struct model_spec *s = p->spec;
     uint32_t                 hd = s->head_dim, q = p->m->n_head * hd, kv = p->m->n_kv_head * hd;
     uint32_t q0 = p->rank * q, kv0 = p->rank * s->n_kv_head / p->n_rank * hd; /* with more ranks than KV heads several begin at the same */
-    place_matrix(p, &layer->gqa.qkv, q + 2 * kv, s->hidden);
+    place_matrix(p, &layer->gqa.qkv, q + 2 * kv, s->hidden, MATRIX_LINEAR);
     place_rows(p, &layer->gqa.qkv, 0, SLOT_Q, l, 0, q0, q, 0);
     place_rows(p, &layer->gqa.qkv, q, SLOT_K, l, 0, kv0, kv, 0);
     place_rows(p, &layer->gqa.qkv, q + kv, SLOT_V, l, 0, kv0, kv, 0);
-    place_matrix(p, &layer->gqa.o, s->hidden, q);
+    place_matrix(p, &layer->gqa.o, s->hidden, q, MATRIX_LINEAR);
     place_rows(p, &layer->gqa.o, 0, SLOT_O, l, 0, 0, s->hidden, q0);
     if (s->qkv_bias) {
         place_vector(p, &layer->gqa.qkv_bias, q + 2 * kv);

@@ -40,6 +40,15 @@ struct model_family {
     const struct model_names    *names;
 };
 
+/* Matrices that the checkpoint holds as codes (hf_quant.c): all but embedding, head and router. */
+enum model_quant_method { QUANT_NONE, QUANT_FP8, QUANT_AWQ, QUANT_GPTQ };
+struct model_quant {
+    enum model_quant_method method;
+    struct dev_quant        q;
+    uint32_t                block_rows;  /* fp8: outputs that share a scale; 0: none, or all */
+    bool                    zero_plus_1; /* gptq: zeros are stored one less */
+};
+
 struct model_spec {
     const struct model_family *family;
     bool                       wrapper; /* the text part of a larger model: names carry language_model., the rest is left out */
@@ -50,16 +59,17 @@ struct model_spec {
     enum model_rope_scaling    rope_scaling;
     double   rope_factor, rope_low_freq, rope_high_freq, rope_beta_fast, rope_beta_slow, rope_attn_factor, rope_mscale, rope_mscale_all_dim;
     uint32_t rope_orig_context;
-    bool     rope_truncate;        /* yarn: round the correction range */
-    uint32_t rot;                  /* dimensions that rotate           */
-    uint32_t window;               /* 0: none                          */
-    unsigned char *layer_windowed; /* [n_layer] 1: this layer slides; NULL: all or none by window */
-    bool           tied, qkv_bias, o_bias, mlp_bias;
-    uint32_t       n_expert, top_k_expert, moe_inter;
-    unsigned char *layer_moe; /* [n_layer] 1: MoE ffn; NULL: as the family says */
-    bool           norm_topk;
-    enum dtype     dtype;                     /* of the checkpoint (torch_dtype / dtype; else as the tensors say) */
-    uint32_t       eos_id[16], n_eos, bos_id; /* config.json + generation_config.json; bos UINT32_MAX: none */
+    bool     rope_truncate;            /* yarn: round the correction range */
+    uint32_t rot;                      /* dimensions that rotate           */
+    uint32_t window;                   /* 0: none                          */
+    unsigned char     *layer_windowed; /* [n_layer] 1: this layer slides; NULL: all or none by window */
+    bool               tied, qkv_bias, o_bias, mlp_bias;
+    uint32_t           n_expert, top_k_expert, moe_inter;
+    unsigned char     *layer_moe; /* [n_layer] 1: MoE ffn; NULL: as the family says */
+    bool               norm_topk;
+    struct model_quant quant;
+    enum dtype         dtype;                     /* of the checkpoint (torch_dtype / dtype; else as the tensors say) */
+    uint32_t           eos_id[16], n_eos, bos_id; /* config.json + generation_config.json; bos UINT32_MAX: none */
     /* generation_config.json defaults; NaN / -1: not given */
     float   gen_temperature, gen_top_p, gen_min_p, gen_repetition;
     int64_t gen_top_k, gen_max_new_tokens;
@@ -82,8 +92,9 @@ float model_rope(const struct model_spec *spec, float *inv_freq_out);
 enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, char *err, size_t err_bytes);
 
 struct model_load_cfg {
-    enum dtype       weight_dtype;                                          /* DT_COUNT: as the checkpoint; F32, BF16 */
-    enum dtype       kv_dtype;                                              /* DT_COUNT: BF16 for 16-bit weights, F32 for f32 */
+    enum dtype       weight_dtype; /* DT_COUNT: as the checkpoint; F32, BF16 */
+    struct dev_quant quant;        /* code F32: as the checkpoint; else its matrices are rounded to this while loading (not the router) */
+    enum dtype       kv_dtype;     /* DT_COUNT: BF16 for 16-bit weights, F32 for f32 */
     uint32_t         batch_rows_max, logit_rows_max, n_block, block_tokens; /* workspaces and the KV pool */
     struct batch_cfg step;                                                  /* bounds of a step's arrays (eng_batch_cfg); 0: ample */
     uint32_t         n_thread;                                              /* readers; 0: auto */
@@ -96,6 +107,10 @@ struct model_plan {
 };
 enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
                        struct model_plan *plan_out);
+
+/* Can a device of this kind, in n_rank slices, hold the checkpoint's codes, or make those that cfg asks for? ST_CONFIG, one line in err. */
+enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind, uint32_t n_rank,
+                              char *err, size_t err_bytes);
 
 struct model; /* one rank's weights, workspaces and KV pool */
 enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg, struct device *dev,

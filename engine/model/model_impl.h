@@ -62,8 +62,9 @@ struct place {
     struct device           *dev;
     uint32_t                 rank, n_rank;
     enum dtype               weight_dtype;
-    struct model            *m;    /* the sizes of this rank; when planning no weights in it */
-    const struct bind       *bind; /* NULL: planning */
+    struct dev_quant         quant; /* of the linear ones; code F32: none are codes */
+    struct model            *m;     /* the sizes of this rank; when planning no weights in it */
+    const struct bind       *bind;  /* NULL: planning */
     uint64_t                 bytes;
     struct place_job        *job;
     uint32_t                 n_job, cap_job;
@@ -72,7 +73,9 @@ struct place {
     void (*matrix)(void *ctx, uint32_t n, uint32_t k);
     void *matrix_ctx;
 };
-void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k);
+/* What a matrix is decides whether it may be codes. */
+enum matrix { MATRIX_LINEAR, MATRIX_ROUTER, MATRIX_EMBED, MATRIX_HEAD };
+void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k, enum matrix kind);
 void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer, uint32_t expert, uint32_t src_row,
                 uint32_t n_row, uint32_t src_col);
 void place_vector(struct place *p, float **v_out, uint32_t n);

@@ -2,7 +2,7 @@
  * one front of large reads; each has its own staging buffer, and what a tensor-parallel rank does not hold is not converted. */
 #include "base/log.h"
 #include "base/thread.h"
-#include "engine/model/model_impl.h"
+#include "engine/model/read.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,8 +30,12 @@ struct piece {
     uint32_t                row, n; /* of the job's rows */
 };
 
-static uint64_t job_row_bytes(const struct place_job *j)
+/* Codes that the checkpoint has (not those that are made while loading). */
+static bool job_is_codes(const struct readers *r, const struct place_job *j) { return j->w && bind_is_codes(r->p->spec, j->slot); }
+
+static uint64_t job_row_bytes(const struct readers *r, const struct place_job *j)
 {
+    if (job_is_codes(r, j) && read_quant_whole(r->p)) return ((uint64_t)j->w->k + 1) / 2; /* for the count of what is done */
     return (j->w ? j->tensor->shape[1] : 1) * dtype_bytes(bind_dtype(j->tensor->dtype));
 }
 
@@ -49,8 +53,9 @@ static bool readers_take(struct readers *r, struct piece *out)
     bool more = !r->st && r->next_job < r->p->n_job;
     if (more) {
         const struct place_job *j = &r->p->job[r->next_job];
-        uint64_t                rows = r->stage_bytes / job_row_bytes(j), left = j->n_row - r->next_row;
+        uint64_t                rows = r->stage_bytes / job_row_bytes(r, j), left = j->n_row - r->next_row;
         if (rows >= 2 * ROWS_TOGETHER) rows -= rows % ROWS_TOGETHER;
+        if (job_is_codes(r, j) && read_quant_whole(r->p)) rows = left;
         *out = (struct piece){ j, r->next_row, (uint32_t)(rows < left ? rows : left) };
         r->next_row += out->n;
         if (r->next_row == j->n_row) r->next_job++, r->next_row = 0;
@@ -71,12 +76,15 @@ static void readers_done(struct readers *r, uint64_t bytes)
     pthread_mutex_unlock(&r->lock);
 }
 
-static void readers_fail(struct readers *r, const struct place_job *j, enum status st, int e)
+/* why: one line, or "": errno e tells. */
+static void readers_fail(struct readers *r, const struct place_job *j, enum status st, int e, const char *why)
 {
     pthread_mutex_lock(&r->lock);
     if (!r->st) {
         r->st = st;
-        if (st == ST_NOMEM)
+        if (*why)
+            snprintf(r->err, r->err_bytes, "%s", why);
+        else if (st == ST_NOMEM)
             snprintf(r->err, r->err_bytes, "model: no memory for a staging buffer of %zu bytes", r->stage_bytes);
         else
             snprintf(r->err, r->err_bytes, "%s: cannot read tensor %.120s at offset %" PRIu64 ": %s",
@@ -106,13 +114,16 @@ static void piece_vector(struct device *d, const struct piece *k, const unsigned
     }
 }
 
-static enum status piece_read(struct readers *r, const struct piece *k, unsigned char *stage)
+static enum status piece_read(struct readers *r, const struct piece *k, unsigned char *stage, char *why, size_t why_bytes)
 {
     const struct place_job *j = k->job;
-    enum dtype              t = bind_dtype(j->tensor->dtype);
-    uint64_t                row_bytes = job_row_bytes(j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;
-    enum status             st = source_read(&r->p->bind->set->file[j->tensor->file], at, stage, (size_t)(k->n * row_bytes));
+    *why = 0;
+    if (job_is_codes(r, j) && read_quant_whole(r->p)) return read_quant(r->p, j, k->row, k->n, NULL, why, why_bytes);
+    enum dtype  t = bind_dtype(j->tensor->dtype);
+    uint64_t    row_bytes = job_row_bytes(r, j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;
+    enum status st = source_read(&r->p->bind->set->file[j->tensor->file], at, stage, (size_t)(k->n * row_bytes));
     if (st) return st;
+    if (job_is_codes(r, j)) return read_quant(r->p, j, k->row, k->n, stage, why, why_bytes);
     if (j->vec) {
         pthread_mutex_lock(&r->vector_lock);
         piece_vector(r->p->dev, k, stage, t);
@@ -127,14 +138,15 @@ static void *reader_main(void *arg)
 {
     struct readers *r = arg;
     struct piece    k;
+    char            why[512];
     unsigned char  *stage = malloc(r->stage_bytes);
-    if (!stage) readers_fail(r, NULL, ST_NOMEM, ENOMEM);
+    if (!stage) readers_fail(r, NULL, ST_NOMEM, ENOMEM, "");
     while (stage && readers_take(r, &k)) {
-        enum status st = piece_read(r, &k, stage);
+        enum status st = piece_read(r, &k, stage, why, sizeof why);
         if (st)
-            readers_fail(r, k.job, st, errno);
+            readers_fail(r, k.job, st, errno, why);
         else
-            readers_done(r, k.n * job_row_bytes(k.job));
+            readers_done(r, k.n * job_row_bytes(r, k.job));
     }
     free(stage);
     return NULL;
@@ -145,7 +157,7 @@ enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *
     struct readers r = { .p = p, .cfg = cfg, .stage_bytes = STAGE_BYTES, .err = err, .err_bytes = err_bytes };
     qsort(p->job, p->n_job, sizeof *p->job, job_cmp);
     for (uint32_t i = 0; i < p->n_job; i++) {
-        uint64_t row = job_row_bytes(&p->job[i]);
+        uint64_t row = job_row_bytes(&r, &p->job[i]);
         r.total += row * p->job[i].n_row;
         if (row > r.stage_bytes) r.stage_bytes = (size_t)row; /* sizes are bounded by hf_config.c: at most 64 MiB */
     }

@@ -1,4 +1,5 @@
 /* The first promise on the CUDA device, with --deterministic and with graphs: tests/model/test_exact.c, fewer mixes. */
+#define EXACT_OTHER_DEVICE
 #define EXACT_DEVICE DEV_CUDA
 #ifdef CUDA_EMU
 #define EXACT_MIXES 8

@@ -77,6 +77,10 @@ struct gold_run {
     uint32_t          vocab;
 };
 
+/* What the next team is opened with: an instruction set of the cpu device, codes to round to. */
+static const char      *gold_isa __attribute__((unused));
+static struct dev_quant gold_quant __attribute__((unused));
+
 static inline void gold_run_open_with(struct gold_run *r, const struct model_spec *spec, const struct source *src, enum dev_kind device,
                                       uint32_t n_rank, enum dtype weights, enum dtype kv, uint32_t n_reader)
 {
@@ -85,7 +89,9 @@ static inline void gold_run_open_with(struct gold_run *r, const struct model_spe
     struct rank_cfg  cfg = { .n_rank = n_rank,
                              .device = device,
                              .n_thread = 2,
-                             .load = { .weight_dtype = weights,
+                             .simd = gold_isa,
+                             .load = { .quant = gold_quant,
+                                       .weight_dtype = weights,
                                        .kv_dtype = kv,
                                        .n_thread = n_reader,
                                        .batch_rows_max = GOLD_TOKENS_MAX,

@@ -1,0 +1,126 @@
+/* bind_quant: the tensors of matrices that are codes: their names, types and shapes. What they mean: read_quant.c. */
+#include "engine/model/bind.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct suffix {
+    const char *text;
+    enum part   part; /* PART_COUNT: of activations or of the KV cache, which are not codes here */
+};
+static const struct suffix
+    fp8[] = { { ".weight_scale", PART_SCALE },     { ".weight_scale_inv", PART_SCALE }, { ".input_scale", PART_COUNT },
+              { ".activation_scale", PART_COUNT }, { ".k_scale", PART_COUNT },          { ".v_scale", PART_COUNT },
+              { ".q_scale", PART_COUNT },          { ".output_scale", PART_COUNT },     { NULL, PART_COUNT } },
+    words[] = {
+        { ".qweight", PART_WEIGHT }, { ".scales", PART_SCALE }, { ".qzeros", PART_ZERO }, { ".g_idx", PART_INDEX }, { NULL, PART_COUNT }
+    };
+
+static const struct suffix *suffixes(const struct model_spec *s) { return s->quant.method == QUANT_FP8 ? fp8 : words; }
+
+bool bind_is_codes(const struct model_spec *s, enum slot slot)
+{
+    switch (slot) {
+    case SLOT_Q:
+    case SLOT_K:
+    case SLOT_V:
+    case SLOT_O:
+    case SLOT_GATE:
+    case SLOT_UP:
+    case SLOT_DOWN:
+    case SLOT_X_GATE:
+    case SLOT_X_UP:
+    case SLOT_X_DOWN: return s->quant.method != QUANT_NONE;
+    default: return false;
+    }
+}
+
+bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes, enum part *part_out)
+{
+    size_t n = strlen(tensor), k;
+    *part_out = PART_WEIGHT;
+    for (const struct suffix *x = suffixes(s); x->text; x++) {
+        if (n < (k = strlen(x->text)) || strcmp(tensor + n - k, x->text) != 0) continue;
+        *part_out = x->part;
+        snprintf(plain, plain_bytes, "%.*s.weight", (int)(n - k), tensor);
+        return x->part != PART_COUNT;
+    }
+    snprintf(plain, plain_bytes, "%s", tensor);
+    return true;
+}
+
+const char *bind_part_text(const struct model_spec *s, enum part part, const char *plain, char *text, size_t text_bytes)
+{
+    size_t n = strlen(plain), k = strlen(".weight");
+    snprintf(text, text_bytes, "%s", plain);
+    for (const struct suffix *x = suffixes(s); x->text; x++)
+        if (x->part == part && n > k) {
+            snprintf(text, text_bytes, "%.*s%s", (int)(n - k), plain, x->text);
+            break;
+        }
+    return text;
+}
+
+bool bind_part_needed(const struct model_spec *s, enum part part)
+{
+    if (part == PART_ZERO) return s->quant.method == QUANT_GPTQ || (s->quant.method == QUANT_AWQ && s->quant.q.zero);
+    return part == PART_WEIGHT || part == PART_SCALE;
+}
+
+/* b 0: one dimension */
+static enum status part_is(const struct st_tensor *t, enum st_dtype dtype, const char *dtype_text, uint64_t a, uint64_t b, char *why,
+                           size_t why_bytes)
+{
+    char             have[128], want[64];
+    struct st_tensor wish = { .rank = b ? 2 : 1, .shape = { a, b } };
+    if (t->dtype != dtype) {
+        snprintf(why, why_bytes, "has dtype %s, quantization_config makes it %s", t->dtype_text, dtype_text);
+        return ST_CONFIG;
+    }
+    if (t->rank == wish.rank && t->shape[0] == a && (!b || t->shape[1] == b)) return ST_OK;
+    snprintf(why, why_bytes, "has shape %s, config.json makes it %s", st_shape_text(t, have, sizeof have),
+             st_shape_text(&wish, want, sizeof want));
+    return ST_CONFIG;
+}
+
+static enum status scale_is(const struct st_tensor *t, uint64_t a, uint64_t b, char *why, size_t why_bytes)
+{
+    if (t->dtype == ST_DT_F32 || t->dtype == ST_DT_BF16 || t->dtype == ST_DT_F16) return part_is(t, t->dtype, "", a, b, why, why_bytes);
+    snprintf(why, why_bytes, "has dtype %s, supported for scales are F32, BF16 and F16", t->dtype_text);
+    return ST_CONFIG;
+}
+
+static enum status fp8_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n, uint64_t k, char *why,
+                             size_t why_bytes)
+{
+    uint64_t rows = s->quant.block_rows, group = s->quant.q.group;
+    if (part == PART_WEIGHT) return part_is(t, ST_DT_F8E4M3, "F8_E4M3", n, k, why, why_bytes);
+    if (rows) return scale_is(t, (n + rows - 1) / rows, (k + group - 1) / group, why, why_bytes);
+    struct st_tensor flat = *t; /* one or one per row: [], [1], [n], [n, 1] */
+    if (flat.rank == 0) flat.rank = 1, flat.shape[0] = 1;
+    if (flat.rank == 2 && flat.shape[1] == 1) flat.rank = 1;
+    return scale_is(&flat, flat.shape[0] == 1 ? 1 : n, 0, why, why_bytes);
+}
+
+enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n, uint64_t k, char *why,
+                            size_t why_bytes)
+{
+    uint64_t groups = s->quant.q.group ? k / s->quant.q.group : 1;
+    if (part == PART_COUNT) {
+        snprintf(why, why_bytes, "belongs to a matrix that is not quantised here");
+        return ST_CONFIG;
+    }
+    if (s->quant.method == QUANT_FP8) return fp8_check(s, part, t, n, k, why, why_bytes);
+    if (n % 8 || k % 8 || (s->quant.q.group && k % s->quant.q.group)) {
+        snprintf(why, why_bytes, "is of a matrix [%" PRIu64 ", %" PRIu64 "], which is no whole number of words and groups of %u", n, k,
+                 s->quant.q.group);
+        return ST_CONFIG;
+    }
+    bool awq = s->quant.method == QUANT_AWQ;
+    switch (part) {
+    case PART_WEIGHT: return part_is(t, ST_DT_I32, "I32", awq ? k : k / 8, awq ? n / 8 : n, why, why_bytes);
+    case PART_ZERO: return part_is(t, ST_DT_I32, "I32", groups, n / 8, why, why_bytes);
+    case PART_INDEX: return part_is(t, ST_DT_I32, "I32", k, 0, why, why_bytes);
+    default: return scale_is(t, groups, n, why, why_bytes);
+    }
+}

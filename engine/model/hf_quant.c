@@ -1,0 +1,121 @@
+/* hf_quant: quantization_config of config.json: how the checkpoint's matrices are stored (docs: transformers' quantization_config;
+ * compressed-tensors' config_groups). What the tensors then must be is checked by bind.c. */
+#include "engine/model/hf.h"
+#include <string.h>
+
+static bool group_ok(int64_t g) { return g == 32 || g == 64 || g == 128 || g == 256 || g == 512 || g == 1024; }
+
+static void group(struct hf *c, const json_t *v, const char *key)
+{
+    int64_t g = hf_int(c, v, key, -1, 1 << 20, HF_REQUIRED);
+    if (c->st) return;
+    if (g != -1 && !group_ok(g))
+        hf_fail(c, "quantization_config.%s is %lld, supported are 32, 64, 128, 256, 512, 1024 and -1", key, (long long)g);
+    c->spec->quant.q.group = g == -1 ? 0 : (uint32_t)g;
+}
+
+static bool is(const json_t *v, const char *key, const char *want)
+{
+    const char *s = hf_str(v, key);
+    return s && !strcmp(s, want);
+}
+
+/* [rows, inputs] of a block that shares a scale */
+static void block(struct hf *c, const json_t *v, const char *key)
+{
+    struct model_quant *q = &c->spec->quant;
+    const json_t       *n = json_array_get(v, 0), *k = json_array_get(v, 1);
+    if (json_array_size(v) != 2 || !json_is_integer(n) || !json_is_integer(k) || json_integer_value(n) < 1 ||
+        json_integer_value(n) > 1 << 20 || !group_ok(json_integer_value(k))) {
+        hf_fail(c, "quantization_config.%s is %s, must be two numbers, the second 32 to 1024 and a power of two", key, hf_show(v).text);
+        return;
+    }
+    q->block_rows = (uint32_t)json_integer_value(n), q->q.group = (uint32_t)json_integer_value(k);
+}
+
+static void fp8(struct hf *c, const json_t *v)
+{
+    c->spec->quant.q.code = DT_F8E4M3;
+    if (hf_value(v, "fmt") && !is(v, "fmt", "e4m3"))
+        hf_fail(c, "quantization_config.fmt is %s, supported is e4m3", hf_show(hf_value(v, "fmt")).text);
+    if (hf_value(v, "weight_block_size")) block(c, hf_value(v, "weight_block_size"), "weight_block_size");
+}
+
+static void compressed(struct hf *c, const json_t *v)
+{
+    json_t     *groups = json_object_get(v, "config_groups"), *g;
+    const char *key;
+    c->spec->quant.q.code = DT_F8E4M3;
+    if (!is(v, "format", "float-quantized")) {
+        hf_fail(c, "quantization_config.format is %s, supported of compressed-tensors is float-quantized",
+                hf_show(hf_value(v, "format")).text);
+        return;
+    }
+    if (json_object_size(groups) != 1) {
+        hf_fail(c, "quantization_config.config_groups has %zu groups, supported is one", json_object_size(groups));
+        return;
+    }
+    json_object_foreach(groups, key, g)
+    {
+        const json_t *w = hf_value(g, "weights");
+        if (hf_int(c, w, "num_bits", 1, 64, 8) != 8 || !is(w, "type", "float"))
+            hf_fail(c, "quantization_config.config_groups.%.32s.weights is %s, supported are 8-bit floats", key, hf_show(w).text);
+        if (is(w, "strategy", "block"))
+            block(c, hf_value(w, "block_structure"), "block_structure");
+        else if (!is(w, "strategy", "tensor") && !is(w, "strategy", "channel"))
+            hf_fail(c, "quantization_config: strategy is %s, supported are tensor, channel and block",
+                    hf_show(hf_value(w, "strategy")).text);
+    }
+}
+
+static void four_bits(struct hf *c, const json_t *v, const char *key, const char *old_key)
+{
+    const json_t *bits = hf_value(v, key) ? hf_value(v, key) : hf_value(v, old_key);
+    c->spec->quant.q.code = DT_I4;
+    if (!json_is_integer(bits) || json_integer_value(bits) != 4)
+        hf_fail(c, "quantization_config.%s is %s, supported is 4", key, hf_show(bits).text);
+}
+
+static void awq(struct hf *c, const json_t *v)
+{
+    four_bits(c, v, "bits", "w_bit");
+    group(c, v, hf_value(v, "group_size") ? "group_size" : "q_group_size");
+    c->spec->quant.q.zero = hf_flag(c, hf_value(v, "zero_point"), "quantization_config.zero_point", true);
+    const char *version = hf_str(v, "version");
+    if (version && strcmp(version, "gemm") != 0 && strcmp(version, "GEMM") != 0)
+        hf_fail(c, "quantization_config.version is \"%.32s\", supported is gemm", version);
+}
+
+static void gptq(struct hf *c, const json_t *v)
+{
+    four_bits(c, v, "bits", "bits");
+    group(c, v, "group_size");
+    c->spec->quant.q.zero = !hf_flag(c, hf_value(v, "sym"), "quantization_config.sym", true);
+    c->spec->quant.zero_plus_1 = !is(v, "checkpoint_format", "gptq_v2");
+    if (hf_value(v, "checkpoint_format") && !is(v, "checkpoint_format", "gptq") && !is(v, "checkpoint_format", "gptq_v2"))
+        hf_fail(c, "quantization_config.checkpoint_format is %s, supported are gptq and gptq_v2",
+                hf_show(hf_value(v, "checkpoint_format")).text);
+    if (hf_flag(c, hf_value(v, "desc_act"), "quantization_config.desc_act", false))
+        hf_fail(c, "quantization_config.desc_act is true, supported is false: inputs in their own order");
+}
+
+void hf_quant(struct hf *c)
+{
+    static const struct {
+        const char             *name;
+        enum model_quant_method method;
+        void (*read)(struct hf *c, const json_t *v);
+    } methods[] = {
+        { "fp8", QUANT_FP8, fp8 }, { "compressed-tensors", QUANT_FP8, compressed }, { "awq", QUANT_AWQ, awq }, { "gptq", QUANT_GPTQ, gptq }
+    };
+    const json_t *v = hf_value_or_top(c, "quantization_config");
+    if (!v) return;
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (is(v, "quant_method", methods[i].name)) {
+            c->spec->quant.method = methods[i].method;
+            methods[i].read(c, v);
+            return;
+        }
+    hf_fail(c, "quantization_config.quant_method is %s, supported are fp8, compressed-tensors (float-quantized), awq and gptq",
+            hf_show(hf_value(v, "quant_method")).text);
+}

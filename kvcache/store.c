@@ -2,16 +2,13 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/ring.h"
 #include "base/thread.h"
-#include "kvcache/store_file.h"
-#include <dirent.h>
+#include "kvcache/store_impl.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
-#include <pthread.h>
-#include <stdatomic.h>
+#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,211 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    NONE = -1,
-    SEGMENTS_MAX = 1024, /* open files; larger caps get larger segments */
-    SEGMENTS_MIN = 3,    /* one that is filled, one that is prepared, one to serve from */
-    RETRY_US = 1000000,
-    RETRY_MAX_US = 60000000,
-    WRITES_MAX = 64,  /* in flight */
-    LEARN_MAX = 1024, /* rows of a segment that a turn takes into the index */
-};
 static const uint64_t SEGMENT_BYTES = 256 << 20;
-
-/* FREE -make-> MAKING -> SPARE -> OPEN -full-> SEALING -> SEALED -evict-> REMOVING -> FREE; at open: SCANNING -> SEALED */
-enum seg_state { SEG_FREE, SEG_MAKING, SEG_SPARE, SEG_OPEN, SEG_SEALING, SEG_SEALED, SEG_REMOVING, SEG_SCANNING };
-
-struct segment {
-    enum seg_state state;
-    int            fd;
-    uint32_t       xfer;             /* its segment there */
-    uint32_t       n_used, n_pinned; /* records begun; reads and writes in flight */
-    uint64_t       seq, value;       /* value: uses, halved as time goes by */
-};
-
-enum entry_state { ENTRY_NONE, ENTRY_WRITING, ENTRY_READY };
-struct entry { /* of place segment * n_record + index */
-    struct kv_key key;
-    struct digest payload;
-    uint64_t      gen;
-    int32_t       next; /* in its bucket */
-    uint8_t       state;
-};
-
-/* What the owner asks of the thread, and the same back as the answer. */
-enum task_kind { TASK_MAKE, TASK_SEAL, TASK_REMOVE, TASK_SCAN, TASK_SCANNED };
-struct task {
-    enum task_kind    kind;
-    int32_t           segment;
-    uint64_t          seq;
-    int               fd, error;
-    enum status       st;
-    uint32_t          n; /* rows of a seal, of a scan */
-    bool              foreign, from_footer;
-    struct store_row *row; /* SEAL: the owner's table; SCAN: the thread's, until it is given back */
-};
-
-struct kv_store {
-    struct kv_store_cfg   cfg;
-    struct store_geometry g;
-    char                  path[512];
-    int                   dir, lock;
-    uint32_t              n_segment; /* most there may be */
-    struct segment       *segment;
-    struct entry         *entry;
-    int32_t              *bucket;
-    uint32_t              n_bucket, n_entry, n_file, n_writing;
-    int32_t               open, spare; /* NONE */
-    uint64_t              next_seq, gen;
-    uint64_t              paused_until_us, retry_us;
-    struct kv_store_stats stats;
-
-    /* the thread */
-    pthread_t         thread;
-    bool              started, task_out; /* task_out: make or remove in flight: one at a time keeps the cap simple */
-    bool              seal_out;
-    struct ring       todo, answer;
-    _Atomic bool      stop;
-    struct task       file_task, seal_task, scan_task;
-    struct task      *learning; /* whose rows the owner takes; NULL */
-    uint32_t          n_learnt;
-    struct store_row *seal_row, *scan_row;
-    void             *seal_buffer, *scan_buffer;
-    struct seal_key  *key;    /* [n_segment + 1] of sealed files; the last is of the file that is scanned; NULL: plain */
-    struct sealer    *sealer; /* the thread's */
-    bool              direct; /* the thread's, then read by the owner behind an answer */
-};
-
-/* ---- the thread: what may block */
-
-/* For the file of a segment; i n_segment: the one that is scanned. NULL: plain. */
-static const struct store_crypt *crypt_of(const struct kv_store *s, uint32_t i, struct store_crypt *c)
-{
-    if (!s->key) return NULL;
-    *c = (struct store_crypt){ s->cfg.secret, s->sealer, s->key + i };
-    return c;
-}
-
-static void task_make(struct kv_store *s, struct task *t)
-{
-    struct store_crypt c;
-    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens,
-                            crypt_of(s, (uint32_t)t->segment, &c), &s->direct, &t->fd, &t->error);
-}
-
-static void task_seal(struct kv_store *s, struct task *t)
-{
-    struct store_crypt c;
-    t->st = store_footer_write(t->fd, &s->g, t->seq, t->row, t->n, crypt_of(s, (uint32_t)t->segment, &c), s->seal_buffer, &t->error);
-}
-
-static void task_remove(struct kv_store *s, struct task *t)
-{
-    char name[32];
-    store_name(name, sizeof name, t->seq);
-    if (t->fd >= 0) close(t->fd);
-    t->st = unlinkat(s->dir, name, 0) && errno != ENOENT ? ST_IO : ST_OK;
-    t->error = errno;
-}
-
-static int by_seq(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* One segment's rows are with the owner; it gives them back by an answer of its own. false: the store closes. */
-static bool scan_give(struct kv_store *s, struct task *t)
-{
-    CHECK(ring_push(&s->answer, t));
-    while (!atomic_load(&s->stop)) {
-        struct task *back = ring_pop(&s->todo);
-        if (!back) {
-            ring_wait(&s->todo, -1);
-        } else if (back->kind == TASK_SCANNED) {
-            return true;
-        } else { /* the owner's other wishes do not wait for the recovery */
-            if (back->kind == TASK_MAKE) task_make(s, back);
-            if (back->kind == TASK_REMOVE) task_remove(s, back);
-            if (back->kind == TASK_SEAL) task_seal(s, back);
-            CHECK(ring_push(&s->answer, back));
-        }
-    }
-    return false;
-}
-
-/* Newest first: what was written last is likely wanted first. */
-static void scan(struct kv_store *s, const uint64_t *seq, uint32_t n)
-{
-    struct task              *t = &s->scan_task;
-    struct store_crypt        crypt;
-    const struct store_crypt *c = crypt_of(s, s->n_segment, &crypt);
-    for (uint32_t i = n; i-- > 0 && !atomic_load(&s->stop);) {
-        *t = (struct task){ .kind = TASK_SCAN, .segment = NONE, .seq = seq[i], .fd = -1, .row = s->scan_row };
-        bool direct = s->direct;
-        t->st = store_file_open(s->dir, t->seq, &s->g, &s->cfg.fingerprint, false, c, &direct, &t->fd);
-        if (t->st == ST_OK)
-            t->st = store_file_scan(t->fd, &s->g, t->seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens, c,
-                                    s->scan_buffer, t->row, &t->n, &t->from_footer);
-        if (t->st || t->n == 0) { /* torn, foreign, of another version, or prepared and never written: its room is ours */
-            t->foreign = true, t->n = 0;
-            struct task gone = { .seq = t->seq, .fd = t->fd };
-            task_remove(s, &gone);
-            t->fd = -1;
-        }
-        if (!scan_give(s, t)) return;
-    }
-    *t = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1 };
-    CHECK(ring_push(&s->answer, t));
-}
-
-static uint32_t list_segments(struct kv_store *s, uint64_t **seq_out)
-{
-    uint32_t       n = 0, cap = 0;
-    uint64_t      *seq = NULL, one;
-    int            fd = openat(s->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR           *d = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
-        if (!store_seq_of(e->d_name, &one)) continue;
-        if (n == cap) {
-            cap = cap ? 2 * cap : 64;
-            uint64_t *more = realloc(seq, cap * sizeof *seq);
-            if (!more) break;
-            seq = more;
-        }
-        seq[n++] = one;
-    }
-    if (d) closedir(d);
-    if (n) qsort(seq, n, sizeof *seq, by_seq);
-    *seq_out = seq;
-    return n;
-}
-
-static void *store_main(void *arg)
-{
-    struct kv_store *s = arg;
-    uint64_t        *seq;
-    uint32_t         n = list_segments(s, &seq);
-    scan(s, seq, n);
-    free(seq);
-    while (!atomic_load(&s->stop)) {
-        struct task *t = ring_pop(&s->todo);
-        if (!t) {
-            ring_wait(&s->todo, -1);
-            continue;
-        }
-        switch (t->kind) {
-        case TASK_MAKE: task_make(s, t); break;
-        case TASK_REMOVE: task_remove(s, t); break;
-        case TASK_SEAL: task_seal(s, t); break;
-        case TASK_SCAN:
-        case TASK_SCANNED: continue;
-        }
-        CHECK(ring_push(&s->answer, t));
-    }
-    return NULL;
-}
 
 /* ---- the index */
 
@@ -290,31 +83,35 @@ static void write_went_well(struct kv_store *s)
 static uint32_t find_state(const struct kv_store *s, enum seg_state state)
 {
     uint32_t i = 0;
-    while (i < s->n_segment && s->segment[i].state != state) i++;
+    while (i < s->n_slot && s->segment[i].state != state) i++;
     return i;
 }
 
 static void ask(struct kv_store *s, struct task *t) { CHECK(ring_push(&s->todo, t)); }
 
+static uint32_t forget_segment(struct kv_store *s, uint32_t i)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < s->g.n_record; k++)
+        if (s->entry[place_id(s, i, k)].state != ENTRY_NONE) forget(s, place_id(s, i, k)), n++;
+    return n;
+}
+
 static void evict_segment(struct kv_store *s)
 {
-    uint32_t best = s->n_segment;
-    for (uint32_t i = 0; i < s->n_segment; i++) {
+    uint32_t best = s->n_slot;
+    for (uint32_t i = 0; i < s->n_slot; i++) {
         struct segment *g = &s->segment[i];
         if (g->state != SEG_SEALED || g->n_pinned) continue;
-        if (best < s->n_segment &&
+        if (best < s->n_slot &&
             (g->value > s->segment[best].value || (g->value == s->segment[best].value && g->seq > s->segment[best].seq)))
             continue;
         best = i;
     }
-    if (best == s->n_segment) return;
+    if (best == s->n_slot) return;
     struct segment *g = &s->segment[best];
-    for (uint32_t i = 0; i < s->g.n_record; i++)
-        if (s->entry[place_id(s, best, i)].state != ENTRY_NONE) {
-            forget(s, place_id(s, best, i));
-            s->stats.n_evicted++;
-        }
-    for (uint32_t i = 0; i < s->n_segment; i++) s->segment[i].value /= 2;
+    s->stats.n_evicted += forget_segment(s, best);
+    for (uint32_t i = 0; i < s->n_slot; i++) s->segment[i].value /= 2;
     xfer_seg_drop(s->cfg.xfer, g->xfer);
     g->state = SEG_REMOVING;
     s->task_out = true;
@@ -325,13 +122,13 @@ static void evict_segment(struct kv_store *s)
 /* Keeps one prepared segment beside the one that is filled; below the cap by a new file, at the cap in the place of another. */
 static void prepare(struct kv_store *s)
 {
-    if (s->task_out || s->spare != NONE || paused(s) || s->cfg.read_only || s->stats.recovering) return;
+    if (s->task_out || s->spare != NONE || paused(s) || s->cfg.read_only || s->stats.recovering || s->lease_lost) return;
     if (s->n_file >= s->n_segment) {
         evict_segment(s);
         return;
     }
     uint32_t i = find_state(s, SEG_FREE);
-    if (i == s->n_segment) return;
+    if (i == s->n_slot) return;
     s->segment[i] = (struct segment){ .state = SEG_MAKING, .fd = -1, .seq = s->next_seq++ };
     s->n_file++;
     s->task_out = true;
@@ -339,11 +136,11 @@ static void prepare(struct kv_store *s)
     ask(s, &s->file_task);
 }
 
-static bool adopt(struct kv_store *s, struct segment *g, int fd)
+static bool adopt(struct kv_store *s, struct segment *g, const struct task *t)
 {
-    struct xfer_seg x = { .kind = XFER_FILE, .fd = fd, .direct = s->direct, .bytes = s->g.segment_bytes };
+    struct xfer_seg x = { .kind = XFER_FILE, .fd = t->fd, .direct = t->direct, .bytes = s->g.segment_bytes };
     if (s->key) x.seal = &s->key[g - s->segment];
-    g->fd = fd;
+    g->fd = t->fd;
     return xfer_seg_add(s->cfg.xfer, &x, &g->xfer) == ST_OK;
 }
 
@@ -370,7 +167,7 @@ static void answer_make(struct kv_store *s, const struct task *t)
 {
     struct segment *g = &s->segment[t->segment];
     s->task_out = false;
-    if (t->st == ST_OK && adopt(s, g, t->fd)) {
+    if (t->st == ST_OK && adopt(s, g, t)) {
         g->state = SEG_SPARE;
         s->spare = t->segment;
         write_went_well(s);
@@ -385,12 +182,12 @@ static void answer_make(struct kv_store *s, const struct task *t)
 static void answer_scan(struct kv_store *s, struct task *t)
 {
     if (t->seq >= s->next_seq) s->next_seq = t->seq + 1;
-    uint32_t i = t->foreign || s->n_file >= s->n_segment ? s->n_segment : find_state(s, SEG_FREE);
-    if (i < s->n_segment && s->key) s->key[i] = s->key[s->n_segment];
+    uint32_t i = t->foreign || s->n_file >= s->n_segment ? s->n_slot : find_state(s, SEG_FREE);
+    if (i < s->n_slot && s->key) s->key[i] = s->key[s->n_slot];
     if (t->foreign) {
         s->stats.n_foreign_segments += t->st != ST_OK;
         s->stats.n_locked_segments += t->st == ST_INVALID;
-    } else if (i == s->n_segment || !adopt(s, &s->segment[i], t->fd)) { /* a smaller cap than before: the oldest go */
+    } else if (i == s->n_slot || !adopt(s, &s->segment[i], t)) { /* a smaller cap than before: the oldest go */
         char name[32];
         store_name(name, sizeof name, t->seq);
         close(t->fd);
@@ -405,9 +202,90 @@ static void answer_scan(struct kv_store *s, struct task *t)
         s->learning = t, s->n_learnt = 0;
         return;
     }
-    t->kind = TASK_SCANNED;
     ask(s, t);
 }
+
+/* ---- segments of other servers */
+
+static void drop_foreign(struct kv_store *s, uint32_t i)
+{
+    forget_segment(s, i);
+    s->segment[i].state = SEG_LOST;
+    s->n_foreign--, s->n_lost++;
+}
+
+/* What nobody reads any more is let go. */
+static void free_lost(struct kv_store *s)
+{
+    for (uint32_t i = 0; s->n_lost && i < s->n_slot; i++) {
+        struct segment *g = &s->segment[i];
+        if (g->state != SEG_LOST || g->n_pinned) continue;
+        xfer_seg_drop(s->cfg.xfer, g->xfer);
+        close(g->fd);
+        if (s->key) OPENSSL_cleanse(&s->key[i], sizeof *s->key);
+        g->state = SEG_FREE;
+        s->n_lost--;
+    }
+}
+
+/* The place of one that nobody has asked for since the last eviction. NONE: all are wanted. */
+static int32_t drop_unwanted(struct kv_store *s)
+{
+    for (uint32_t i = 0; i < s->n_slot; i++) {
+        struct segment *g = &s->segment[i];
+        if (g->state != SEG_FOREIGN || g->n_pinned || g->value) continue;
+        drop_foreign(s, i);
+        free_lost(s);
+        return (int32_t)i;
+    }
+    for (uint32_t i = 0; i < s->n_slot; i++) s->segment[i].value /= s->segment[i].state == SEG_FOREIGN ? 2 : 1;
+    return NONE;
+}
+
+static void answer_found(struct kv_store *s, struct task *t)
+{
+    t->dropped = s->n_foreign >= s->n_slot - s->n_segment ? drop_unwanted(s) : NONE;
+    uint32_t i = s->n_foreign >= s->n_slot - s->n_segment ? s->n_slot : find_state(s, SEG_FREE);
+    if (i < s->n_slot && s->key) s->key[i] = s->key[s->n_slot];
+    if (i == s->n_slot || !adopt(s, &s->segment[i], t)) {
+        ask(s, t); /* segment stays NONE: the thread closes the file */
+        return;
+    }
+    struct segment *g = &s->segment[i];
+    g->state = SEG_FOREIGN, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 1, g->value = 1; /* a round's grace */
+    s->n_foreign++;
+    t->segment = (int32_t)i;
+    s->learning = t, s->n_learnt = 0;
+}
+
+static void answer_claim(struct kv_store *s, struct task *t)
+{
+    struct segment *g = &s->segment[t->segment];
+    t->st = ST_AGAIN;
+    if (t->kind == TASK_CLAIM && g->state == SEG_FOREIGN && s->n_file + 2 < s->n_segment && !s->lease_lost) { /* 2: to write into */
+        g->state = SEG_CLAIMED;
+        s->n_foreign--, s->n_file++;
+        t->st = ST_OK;
+    } else if (t->kind == TASK_CLAIMED) {
+        g->state = SEG_SEALED;
+        s->stats.n_claimed++;
+    } else if (t->kind == TASK_UNCLAIM) {
+        g->state = SEG_FOREIGN;
+        s->n_foreign++, s->n_file--;
+    }
+    ask(s, t);
+}
+
+static void answer_lost(struct kv_store *s, struct task *t)
+{
+    s->lease_lost = true;
+    LOG_WARN("kv: %s: other servers took this one for dead (it did not run for a while) and what it wrote is theirs now: it goes on "
+             "reading there and writes no more until it is started again",
+             s->cfg.dir);
+    ask(s, t);
+}
+
+/* ---- what was found enters the index */
 
 /* A turn of the owner must be short: 30,000 rows at once would be 30 ms. */
 static void learn(struct kv_store *s)
@@ -417,14 +295,13 @@ static void learn(struct kv_store *s)
     for (; s->n_learnt < end; s->n_learnt++) {
         const struct store_row *r = &t->row[s->n_learnt];
         uint32_t                id = place_id(s, (uint32_t)t->segment, r->index);
-        if (s->entry[id].state != ENTRY_NONE || find(s, &r->key) != NONE) continue; /* a newer one has it */
+        if (r->index >= s->g.n_record || s->entry[id].state != ENTRY_NONE || find(s, &r->key) != NONE) continue; /* a newer one has it */
         insert(s, id, &r->key, r->payload, ENTRY_READY);
         s->stats.n_recovered++;
     }
     if (end < t->n) return;
     s->segment[t->segment].n_pinned--;
     s->learning = NULL;
-    t->kind = TASK_SCANNED;
     ask(s, t);
 }
 
@@ -446,10 +323,20 @@ static void answer(struct kv_store *s, struct task *t)
         if (t->st) pause_writes(s, t->st, "a footer");
         break;
     case TASK_SCAN: answer_scan(s, t); break;
+    case TASK_FOUND: answer_found(s, t); break;
+    case TASK_GONE:
+        if (g->state == SEG_FOREIGN) drop_foreign(s, (uint32_t)t->segment);
+        ask(s, t);
+        break;
+    case TASK_CLAIM:
+    case TASK_UNCLAIM:
+    case TASK_CLAIMED: answer_claim(s, t); break;
+    case TASK_LOST: answer_lost(s, t); break;
     case TASK_SCANNED:
         s->stats.recovering = false;
+        ask(s, t);
         LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours", s->cfg.dir, s->n_entry,
-                 s->n_file, s->stats.n_foreign_segments);
+                 s->n_file + s->n_foreign, s->stats.n_foreign_segments);
         if (s->stats.n_locked_segments && s->cfg.ephemeral)
             LOG_INFO("kv: %s: %" PRIu64 " segments were of an earlier start's key, which is gone", s->cfg.dir, s->stats.n_locked_segments);
         else if (s->stats.n_locked_segments)
@@ -460,13 +347,17 @@ static void answer(struct kv_store *s, struct task *t)
     }
 }
 
-bool kv_store_paused(const struct kv_store *s) { return paused(s); }
-bool kv_store_recovering(const struct kv_store *s) { return s->stats.recovering; }
+bool kv_store_paused(const struct kv_store *s) { return paused(s) || s->lease_lost; }
+bool kv_store_recovering(const struct kv_store *s)
+{
+    return s->stats.recovering || atomic_load_explicit(&s->telling, memory_order_relaxed);
+}
 
 void kv_store_turn(struct kv_store *s)
 {
     for (struct task *t; (t = ring_pop(&s->answer));) answer(s, t);
     if (s->learning) learn(s);
+    if (s->n_lost) free_lost(s);
     if (s->open != NONE && s->segment[s->open].n_used == s->g.n_record) footer_open(s);
     if (s->open == NONE && s->spare != NONE) {
         s->open = s->spare;
@@ -524,7 +415,8 @@ void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad)
 enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, void *head_page,
                            uint64_t cookie, struct kv_place *place_out)
 {
-    if (s->open == NONE || s->n_writing >= WRITES_MAX || paused(s) || s->cfg.read_only || find(s, key) != NONE) return ST_AGAIN;
+    if (s->open == NONE || s->n_writing >= WRITES_MAX || paused(s) || s->cfg.read_only || s->lease_lost || find(s, key) != NONE)
+        return ST_AGAIN;
     struct segment *g = &s->segment[s->open];
     if (g->n_used == s->g.n_record) return ST_AGAIN;
     const struct kv_record *r = kv_record_of(head_page);
@@ -588,10 +480,10 @@ static enum status open_folder(struct kv_store *s, char *err, size_t err_bytes)
 
 static enum status take_memory(struct kv_store *s)
 {
-    uint64_t n = (uint64_t)s->n_segment * s->g.n_record;
+    uint64_t n = (uint64_t)s->n_slot * s->g.n_record;
     s->n_bucket = 16;
     while (s->n_bucket < n) s->n_bucket *= 2;
-    s->segment = calloc(s->n_segment, sizeof *s->segment);
+    s->segment = calloc(s->n_slot, sizeof *s->segment);
     s->entry = calloc(n, sizeof *s->entry);
     s->bucket = malloc(s->n_bucket * sizeof *s->bucket);
     s->seal_row = calloc(s->g.n_record, sizeof *s->seal_row);
@@ -602,7 +494,7 @@ static enum status take_memory(struct kv_store *s)
     memset(s->bucket, 0xff, s->n_bucket * sizeof *s->bucket); /* NONE */
     enum status st = ST_OK;
     if (s->cfg.secret) {
-        s->key = seal_take((s->n_segment + 1) * sizeof *s->key);
+        s->key = seal_take((s->n_slot + 1) * sizeof *s->key);
         st = s->key ? seal_open(&s->sealer) : ST_NOMEM;
     }
     if (!st) st = ring_init(&s->todo, 8);
@@ -618,6 +510,10 @@ enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_ou
     s->open = s->spare = NONE;
     s->direct = true;
     s->next_seq = 1;
+    if (cfg->shared) { /* of all servers of the folder: a file keeps its number when another takes it over */
+        CHECK(RAND_bytes((unsigned char *)&s->next_seq, sizeof s->next_seq) == 1);
+        s->next_seq = (s->next_seq & INT64_MAX) >> 20 << 20 | 1;
+    }
     if (!s->cfg.clock) s->cfg.clock = clock_us;
     if (!s->cfg.retry_us) s->cfg.retry_us = RETRY_US;
     s->retry_us = s->cfg.retry_us;
@@ -632,12 +528,13 @@ enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_ou
     s->g = store_geometry(cfg->payload_bytes, segment);
     s->n_segment = s->g.n_record ? (uint32_t)(cfg->cap_bytes / s->g.segment_bytes) : 0;
     if (s->n_segment > SEGMENTS_MAX) s->n_segment = SEGMENTS_MAX;
+    s->n_slot = s->n_segment + (cfg->shared ? FOREIGN_MAX : 0);
     enum status st = ST_CONFIG;
     if (s->n_segment < SEGMENTS_MIN)
         snprintf(err, err_bytes,
                  "%s: %" PRIu64 " bytes are too few: a record takes %" PRIu64 ", a segment %" PRIu64 ", and %d segments are the least",
                  cfg->dir, cfg->cap_bytes, kv_record_bytes(cfg->payload_bytes), s->g.segment_bytes, SEGMENTS_MIN);
-    else if (!(st = open_folder(s, err, err_bytes)) &&
+    else if (!(st = cfg->shared ? share_open(s, err, err_bytes) : open_folder(s, err, err_bytes)) &&
              ((st = take_memory(s)) || (st = thread_start(&s->thread, THREAD_XFER, "store", store_main, s))))
         snprintf(err, err_bytes, "%s: %s", cfg->dir, status_name(st));
     if (st) {
@@ -665,18 +562,20 @@ void kv_store_close(struct kv_store *s)
         ring_wake(&s->todo);
         pthread_join(s->thread, NULL);
         for (struct task *t; (t = ring_pop(&s->answer));)
-            if (t->kind == TASK_SCAN && t->fd >= 0) close(t->fd);
+            if ((t->kind == TASK_SCAN || t->kind == TASK_FOUND) && t->fd >= 0) close(t->fd);
     }
-    for (uint32_t i = 0; s->segment && i < s->n_segment; i++) {
+    for (uint32_t i = 0; s->segment && i < s->n_slot; i++) {
         struct segment *g = &s->segment[i];
         if (g->state == SEG_FREE || g->fd < 0) continue;
         xfer_seg_drop(s->cfg.xfer, g->xfer);
         close(g->fd);
         char name[32];
         store_name(name, sizeof name, g->seq);
+        if (!seg_is_own(g->state)) continue;
         if (s->cfg.ephemeral || g->state == SEG_SPARE || (g->state == SEG_OPEN && g->n_used == 0))
             unlinkat(s->dir, name, 0); /* nothing in it */
     }
+    share_close(s);
     if (s->todo.fd >= 0) ring_free(&s->todo);
     if (s->answer.fd >= 0) ring_free(&s->answer);
     if (s->lock >= 0) close(s->lock);
@@ -685,7 +584,7 @@ void kv_store_close(struct kv_store *s)
     free(s->seal_row), free(s->scan_row);
     free(s->seal_buffer), free(s->scan_buffer);
     seal_close(s->sealer);
-    if (s->key) seal_give(s->key, (s->n_segment + 1) * sizeof *s->key);
+    if (s->key) seal_give(s->key, (s->n_slot + 1) * sizeof *s->key);
     free(s);
 }
 
@@ -696,13 +595,14 @@ void kv_store_stats(const struct kv_store *s, struct kv_store_stats *out)
     out->n_segment = s->n_file;
     out->used_bytes = s->n_file * s->g.segment_bytes;
     out->cap_bytes = s->cfg.cap_bytes;
-    out->paused = paused(s);
+    out->n_foreign = s->n_foreign;
+    out->paused = kv_store_paused(s);
 }
 
 enum status kv_store_check(const struct kv_store *s)
 {
-    uint32_t n = 0, n_file = 0, n_writing = 0;
-    uint64_t places = (uint64_t)s->n_segment * s->g.n_record;
+    uint32_t n = 0, n_file = 0, n_foreign = 0, n_lost = 0, n_writing = 0;
+    uint64_t places = (uint64_t)s->n_slot * s->g.n_record;
     for (uint32_t b = 0; b < s->n_bucket; b++)
         for (int32_t i = s->bucket[b]; i != NONE; i = s->entry[i].next)
             if (++n > s->n_entry || s->entry[i].state == ENTRY_NONE || bucket_of(s, &s->entry[i].key) != b) goto fault;
@@ -710,12 +610,17 @@ enum status kv_store_check(const struct kv_store *s)
         const struct segment *g = &s->segment[i / s->g.n_record];
         if (s->entry[i].state == ENTRY_NONE) continue;
         n_writing += s->entry[i].state == ENTRY_WRITING;
-        if (g->state != SEG_OPEN && g->state != SEG_SEALING && g->state != SEG_SEALED) goto fault;
+        if (g->state == SEG_FREE || g->state == SEG_MAKING || g->state == SEG_SPARE || g->state == SEG_REMOVING || g->state == SEG_LOST)
+            goto fault;
         if (i % s->g.n_record >= g->n_used) goto fault;
         if (s->entry[i].state == ENTRY_WRITING && !g->n_pinned) goto fault;
     }
-    for (uint32_t i = 0; i < s->n_segment; i++) n_file += s->segment[i].state != SEG_FREE;
-    if (n == s->n_entry && n_file == s->n_file && n_writing == s->n_writing && n_file * s->g.segment_bytes <= s->cfg.cap_bytes)
+    for (uint32_t i = 0; i < s->n_slot; i++) {
+        n_file += seg_is_own(s->segment[i].state);
+        n_foreign += s->segment[i].state == SEG_FOREIGN, n_lost += s->segment[i].state == SEG_LOST;
+    }
+    if (n == s->n_entry && n_file == s->n_file && n_foreign == s->n_foreign && n_lost == s->n_lost && n_writing == s->n_writing &&
+        n_file * s->g.segment_bytes <= s->cfg.cap_bytes)
         return ST_OK;
 fault:
     LOG_ERROR("kv: %s: the index is not what it says: %u of %u entries, %u of %u files, %u of %u writes", s->cfg.dir, n, s->n_entry, n_file,

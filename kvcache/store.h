@@ -25,9 +25,15 @@ struct kv_store_cfg {
     struct xfer         *xfer;
     bool                 read_only; /* tools: no lock, nothing is changed */
     const unsigned char *secret;    /* [SEAL_SECRET], lives as long as the store; NULL: plain files */
-    bool                 ephemeral; /* the secret is this boot's: nothing is kept at the end */
-    uint32_t             retry_us;  /* first pause after a failed write; 0: 1 s */
-    uint64_t (*clock)(void);        /* NULL: the monotonic clock */
+    /* The folder is shared by servers, over a network file system too: no file of it has two writers. Each server has a sub-folder
+     * srv-HOST-<boot id> of its own, with a LEASE that it rewrites with a rising count; segments that are whole are read by all. When a
+     * lease does not change for grace_us on the reader's own clock, or says that it was left, whoever has room takes the segments
+     * over, one rename each; nobody compares clocks, and no lock of the file system is needed. Wants a MAC key: others write here. */
+    bool     shared;
+    uint32_t scan_us, grace_us; /* 0: 5 s between rounds, 120 s */
+    bool     ephemeral;         /* the secret is this boot's: nothing is kept at the end */
+    uint32_t retry_us;          /* first pause after a failed write; 0: 1 s */
+    uint64_t (*clock)(void);    /* NULL: the monotonic clock */
 };
 /* err: one line. ST_AGAIN: another server has locked it; ST_CONFIG: not a folder, cap below two segments; ST_IO. */
 enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes);
@@ -58,9 +64,10 @@ bool kv_store_recovering(const struct kv_store *s); /* what lies in the folder i
 void kv_store_turn(struct kv_store *s);
 
 struct kv_store_stats {
-    uint64_t n_record, n_segment, used_bytes, cap_bytes; /* used: preallocated on disk */
-    uint64_t n_write, n_read, n_evicted, n_lost_records, n_recovered, n_foreign_segments, n_locked_segments,
-        n_pauses; /* locked: of another secret */
+    uint64_t    n_record, n_segment, used_bytes, cap_bytes; /* used: preallocated on disk */
+    uint64_t    n_write, n_read, n_evicted, n_lost_records, n_recovered, n_foreign_segments, n_pauses;
+    uint64_t    n_locked_segments;    /* of another secret */
+    uint64_t    n_foreign, n_claimed; /* segments of other servers; taken over from some that are gone */
     bool        recovering, paused;
     enum status last_error;
 };

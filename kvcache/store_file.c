@@ -180,23 +180,35 @@ static int open_header(int dir, uint64_t seq, int flags, bool *direct, struct he
     return -1;
 }
 
+static enum status opened(int fd, const struct header *h, const struct kv_key *fingerprint, bool fits, const struct store_crypt *crypt)
+{
+    enum status st = !kv_key_equal(&h->fingerprint, fingerprint) || !fits ? ST_CONFIG : header_opens(h, crypt) ? ST_OK : ST_INVALID;
+    if (st) close(fd);
+    return st;
+}
+
 enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
                             const struct store_crypt *crypt, bool *direct, int *fd_out)
 {
     struct header h;
     int           fd = open_header(dir, seq, read_only ? O_RDONLY : O_RDWR, direct, &h);
     if (fd < 0) return ST_NOT_FOUND;
-    if (!kv_key_equal(&h.fingerprint, fingerprint) || h.record_bytes != g->record_bytes || h.n_record != g->n_record ||
-        h.segment_bytes != g->segment_bytes) {
-        close(fd);
-        return ST_CONFIG;
-    }
-    if (!header_opens(&h, crypt)) {
-        close(fd);
-        return ST_INVALID;
-    }
+    bool fits = h.record_bytes == g->record_bytes && h.n_record == g->n_record && h.segment_bytes == g->segment_bytes;
     *fd_out = fd;
-    return ST_OK;
+    return opened(fd, &h, fingerprint, fits, crypt);
+}
+
+enum status store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
+                                    const struct store_crypt *crypt, bool *direct, struct store_geometry *its_out, int *fd_out)
+{
+    struct header h;
+    int           fd = open_header(dir, seq, O_RDONLY, direct, &h);
+    if (fd < 0) return ST_NOT_FOUND;
+    *its_out = store_geometry(h.payload_bytes, h.segment_bytes);
+    bool fits = h.record_bytes == g->record_bytes && its_out->record_bytes == h.record_bytes && its_out->n_record == h.n_record &&
+                its_out->segment_bytes == h.segment_bytes && h.n_record && h.n_record <= g->n_record;
+    *fd_out = fd;
+    return opened(fd, &h, fingerprint, fits, crypt);
 }
 
 enum status store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out)
@@ -244,24 +256,24 @@ enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t 
     return all_written(fd, buffer, bytes, footer_off(g), error_out);
 }
 
-static bool footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, const struct store_crypt *crypt,
-                        void *buffer, struct store_row *row, uint32_t *n_out)
+enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, const struct store_crypt *crypt,
+                              void *buffer, struct store_row *row, uint32_t *n_out)
 {
     uint64_t bytes = store_footer_bytes(g);
-    if (!all_read(fd, buffer, bytes, footer_off(g))) return false;
+    if (!all_read(fd, buffer, bytes, footer_off(g))) return ST_NOT_FOUND;
     struct trailer t;
     memcpy(&t, (char *)buffer + bytes - STORE_PAGE, sizeof t);
     if (memcmp(t.magic, TRAILER, sizeof TRAILER) || t.version != STORE_VERSION || t.seq != seq || t.n > g->n_record ||
         t.sum != XXH3_64bits(&t, offsetof(struct trailer, sum)) || t.rows_sum != XXH3_64bits(buffer, t.n * sizeof *row))
-        return false;
+        return ST_NOT_FOUND;
     if (crypt && !seal_piece_open(crypt->sealer, crypt->key, footer_off(g), PART_FOOTER, &t, offsetof(struct trailer, rows_sum), buffer,
                                   t.n * sizeof *row, buffer, t.tag))
-        return false;
+        return ST_NOT_FOUND;
     memcpy(row, buffer, t.n * sizeof *row);
     for (uint32_t i = 0; i < t.n; i++)
-        if (row[i].index >= g->n_record || row[i].block_tokens != block_tokens) return false;
+        if (row[i].index >= g->n_record || row[i].block_tokens != block_tokens) return ST_NOT_FOUND;
     *n_out = t.n;
-    return true;
+    return ST_OK;
 }
 
 enum status store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
@@ -269,7 +281,7 @@ enum status store_file_scan(int fd, const struct store_geometry *g, uint64_t seq
                             void *buffer, struct store_row *row, uint32_t *n_out, bool *from_footer_out)
 {
     *n_out = 0;
-    *from_footer_out = footer_read(fd, g, seq, block_tokens, crypt, buffer, row, n_out);
+    *from_footer_out = !store_footer_read(fd, g, seq, block_tokens, crypt, buffer, row, n_out);
     if (*from_footer_out) return ST_OK;
     for (uint32_t i = 0; i < g->n_record; i++) {
         if (!all_read(fd, buffer, STORE_PAGE, store_record_off(g, i))) return ST_IO;

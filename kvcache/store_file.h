@@ -48,11 +48,17 @@ struct store_about {
     uint64_t              payload_bytes;
     uint32_t              block_tokens;
 };
+/* The same for one that another server made: opened for reading; it may have fewer records than ours: its_out. */
+enum status store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
+                                    const struct store_crypt *crypt, bool *direct, struct store_geometry *its_out, int *fd_out);
 enum status store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out);
 /* The footer; buffer [store_footer_bytes] aligned to a page. row[n]: of records that are whole. */
 uint64_t    store_footer_bytes(const struct store_geometry *g);
 enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n,
                                const struct store_crypt *crypt, void *buffer, int *error_out);
+/* ST_NOT_FOUND: there is none, or it is torn. */
+enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, const struct store_crypt *crypt,
+                              void *buffer, struct store_row *row, uint32_t *n_out);
 /* What a segment holds: from its footer, or from the heads of its records (from_footer_out false). row [g->n_record]. */
 enum status store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
                             const struct digest_key *dk, uint64_t payload_bytes, uint32_t block_tokens, const struct store_crypt *crypt,

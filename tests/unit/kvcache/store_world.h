@@ -23,7 +23,8 @@ struct store_world {
     struct digest_key dk;
     uint64_t          cap;
     unsigned char     secret[SEAL_SECRET];
-    bool              sealed, ephemeral;
+    bool              sealed, ephemeral, shared;
+    uint32_t          scan_us, grace_us;
     char              err[300];
 };
 
@@ -63,6 +64,9 @@ static inline enum status world_open(struct store_world *w)
                               .retry_us = 1000,
                               .secret = w->sealed ? w->secret : NULL,
                               .ephemeral = w->ephemeral,
+                              .shared = w->shared,
+                              .scan_us = w->scan_us,
+                              .grace_us = w->grace_us,
                               .clock = world_clock };
     return kv_store_open(&c, &w->s, w->err, sizeof w->err);
 }

@@ -1,0 +1,236 @@
+/* Several stores on one folder: what one wrote the others read, what one leaves others take over, and none trusts what it finds. */
+#include "unit/kvcache/store_world.h"
+#include <dirent.h>
+
+enum { SCAN_US = 2000, GRACE_US = 60000000, PER = 15, N = 33 }; /* PER: blocks of a segment */
+
+static void make(struct store_world *w, const char *dir)
+{
+    world_make(w);
+    w->shared = true, w->scan_us = SCAN_US, w->grace_us = GRACE_US;
+    if (!dir) return;
+    rmdir(w->dir);
+    snprintf(w->dir, sizeof w->dir, "%s", dir);
+}
+static void open_ready(struct store_world *w)
+{
+    if (world_open(w)) fail_msg("%s", w->err);
+    world_ready(w, true);
+}
+static void close_one(struct store_world *w) /* the folder is another's, too */
+{
+    kv_store_close(w->s);
+    xfer_free(w->x);
+    free(w->slab);
+}
+static uint32_t hits(struct store_world *w, uint32_t *n_doubt)
+{
+    uint32_t n_hit = 0;
+    *n_doubt = 0;
+    for (uint32_t n = 0; n < N; n++) {
+        enum status st = world_get(w, n); /* compares every byte */
+        n_hit += st == ST_OK, *n_doubt += st != ST_OK && st != ST_NOT_FOUND;
+    }
+    return n_hit;
+}
+/* Turns until cond holds, or fails after ten seconds. st: of the world, for cond. */
+#define UNTIL(w, cond)                                                                      \
+    do {                                                                                    \
+        uint64_t end_us = clock_us() + 10000000;                                            \
+        while (kv_store_stats((w)->s, &st), !(cond)) {                                      \
+            world_turn(w);                                                                  \
+            usleep(300);                                                                    \
+            if (clock_us() > end_us) fail_msg("line %d: not in 10 s: %s", __LINE__, #cond); \
+        }                                                                                   \
+    } while (0)
+
+/* Folders of servers in it; the first segment's path of the last of them, if there is one. */
+static uint32_t folders(const char *dir, char *path, size_t bytes)
+{
+    uint32_t       n = 0;
+    DIR           *d = opendir(dir);
+    struct dirent *e;
+    *path = 0;
+    while (d && (e = readdir(d))) {
+        if (strncmp(e->d_name, "srv-", 4)) continue;
+        n++;
+        char sub[400];
+        snprintf(sub, sizeof sub, "%s/%s", dir, e->d_name);
+        DIR           *f = opendir(sub);
+        struct dirent *g;
+        while (f && (g = readdir(f)))
+            if (!strncmp(g->d_name, "seg-", 4)) snprintf(path, bytes, "%s/%s", sub, g->d_name);
+        if (f) closedir(f);
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+static void what_one_wrote_the_others_read_and_take_over_when_it_leaves(void **state)
+{
+    (void)state;
+    struct store_world    a, b;
+    struct kv_store_stats st;
+    uint32_t              n_doubt;
+    char                  path[700];
+    make(&a, NULL), make(&b, a.dir);
+    open_ready(&a), open_ready(&b);
+    assert_int_equal(folders(a.dir, path, sizeof path), 2);
+    for (uint32_t n = 0; n < N; n++) assert_int_equal(world_put_patient(&a, n), ST_OK);
+    UNTIL(&a, st.n_segment >= 4); /* two are whole, one is filled, one is prepared */
+    UNTIL(&b, st.n_foreign == 2);
+    UNTIL(&b, !kv_store_recovering(b.s));
+    assert_int_equal(hits(&b, &n_doubt), 2 * PER); /* what is open is not read */
+    assert_int_equal(n_doubt, 0);
+    /* a block that the folder has is not written twice */
+    struct kv_key   key = block_key(&b, 3);
+    struct kv_place place;
+    assert_true(kv_store_find(b.s, &key, &place));
+    assert_int_equal(world_put(&b, 3), ST_AGAIN);
+    assert_int_equal(world_put_patient(&b, 100), ST_OK);
+
+    close_one(&a); /* says that it leaves: b has room, and does not wait for the grace */
+    UNTIL(&b, st.n_claimed == 3);
+    UNTIL(&b, folders(b.dir, path, sizeof path) == 1);
+    UNTIL(&b, !kv_store_recovering(b.s));
+    assert_int_equal(hits(&b, &n_doubt), N);
+    assert_int_equal(n_doubt, 0);
+    assert_int_equal(st.n_foreign, 0);
+    world_free(&b);
+}
+
+static void a_killed_server_is_read_and_then_taken_over(void **state)
+{
+    (void)state;
+    struct store_world    b;
+    struct kv_store_stats st;
+    uint32_t              n_doubt;
+    char                  path[700], dir[64] = "/tmp/spillway-store-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    pid_t pid = fork();
+    if (!pid) {
+        struct store_world c;
+        make(&c, dir);
+        open_ready(&c);
+        for (uint32_t n = 0; n < N; n++)
+            if (world_put_patient(&c, n)) _exit(3);
+        for (int i = 0; i < 200; i++) world_turn(&c), usleep(100);
+        kill(getpid(), SIGKILL);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    make(&b, dir);
+    open_ready(&b);
+    UNTIL(&b, st.n_foreign == 2);
+    UNTIL(&b, !kv_store_recovering(b.s));
+    assert_int_equal(hits(&b, &n_doubt), 2 * PER); /* nobody takes it for dead yet */
+    kv_store_close(b.s);
+    b.grace_us = 50000;
+    open_ready(&b);
+    UNTIL(&b, st.n_claimed == 3); /* the third has no footer */
+    UNTIL(&b, folders(b.dir, path, sizeof path) == 1);
+    UNTIL(&b, !kv_store_recovering(b.s));
+    assert_int_equal(hits(&b, &n_doubt), N);
+    world_free(&b);
+}
+
+static void what_vanishes_or_changes_under_a_reader_is_a_miss(void **state)
+{
+    (void)state;
+    struct store_world    a, b;
+    struct kv_store_stats st;
+    uint32_t              n_doubt;
+    char                  path[700];
+    make(&a, NULL), make(&b, a.dir);
+    a.grace_us = 400000; /* its heart beats every 50 ms */
+    open_ready(&a);
+    for (uint32_t n = 0; n < N; n++) assert_int_equal(world_put_patient(&a, n), ST_OK);
+    UNTIL(&a, st.n_segment >= 4);
+    open_ready(&b);
+    UNTIL(&b, st.n_foreign == 2);
+    UNTIL(&b, !kv_store_recovering(b.s));
+    /* a third party writes into a segment that both know: a bit of every block */
+    struct kv_key   key = block_key(&b, 20);
+    struct kv_place place;
+    assert_true(kv_store_find(b.s, &key, &place));
+    char           name[32];
+    DIR           *d = opendir(a.dir);
+    struct dirent *e;
+    int            n_file = 0;
+    store_name(name, sizeof name, place.seq);
+    while ((e = readdir(d))) {
+        snprintf(path, sizeof path, "%s/%s/%s", a.dir, e->d_name, name);
+        int fd = strncmp(e->d_name, "srv-", 4) ? -1 : open(path, O_RDWR);
+        if (fd < 0) continue;
+        n_file++;
+        for (uint64_t i = 0; i < PER; i++) {
+            unsigned char bit;
+            off_t         at = (off_t)(STORE_PAGE + i * RECORD + 5000 + i);
+            assert_int_equal(pread(fd, &bit, 1, at), 1);
+            bit ^= 4;
+            assert_int_equal(pwrite(fd, &bit, 1, at), 1);
+        }
+        close(fd);
+    }
+    closedir(d);
+    assert_int_equal(n_file, 1);
+    assert_int_equal(hits(&b, &n_doubt), PER);
+    assert_int_equal(n_doubt, PER);
+    assert_int_equal(hits(&b, &n_doubt), PER); /* forgotten, not doubted again */
+    assert_int_equal(n_doubt, 0);
+    /* and somebody removes the folders while b has files of a open */
+    while (folders(a.dir, path, sizeof path), *path) {
+        *strrchr(path, '/') = 0;
+        nftw(path, rm_one, 8, FTW_DEPTH | FTW_PHYS);
+    }
+    hits(&b, &n_doubt); /* what the open file still says, or a miss: world_get compares */
+    UNTIL(&b, st.n_foreign == 0);
+    assert_int_equal(hits(&b, &n_doubt), 0);
+    UNTIL(&a, kv_store_paused(a.s)); /* its lease is gone */
+    assert_int_equal(world_put(&a, 500), ST_AGAIN);
+    close_one(&a);
+    world_free(&b);
+}
+
+/* Neither the files of another key nor those of another model are read or touched. */
+static void what_is_of_another_key_or_model_stays_as_it_is(void **state)
+{
+    (void)state;
+    struct store_world    a, b, c;
+    struct kv_store_stats st;
+    uint32_t              n_doubt;
+    char                  path[700];
+    make(&a, NULL), make(&b, a.dir), make(&c, a.dir);
+    a.sealed = b.sealed = true, b.secret[0] = 1;
+    c.fingerprint.b[0] ^= 1;
+    open_ready(&a), open_ready(&b), open_ready(&c);
+    for (uint32_t n = 0; n < N; n++) assert_int_equal(world_put_patient(&a, n), ST_OK);
+    UNTIL(&a, st.n_segment >= 4);
+    for (int i = 0; i < 60; i++) world_turn(&b), world_turn(&c), usleep(500);
+    assert_int_equal(hits(&b, &n_doubt), 0);
+    assert_int_equal(n_doubt, 0);
+    assert_int_equal(hits(&c, &n_doubt), 0);
+    assert_int_equal(hits(&a, &n_doubt), N);
+    /* the right key, later: all that is whole */
+    kv_store_close(b.s);
+    b.secret[0] = 0;
+    open_ready(&b);
+    UNTIL(&b, st.n_foreign == 2);
+    UNTIL(&b, !kv_store_recovering(b.s));
+    assert_int_equal(hits(&b, &n_doubt), 2 * PER);
+    assert_int_equal(folders(a.dir, path, sizeof path), 3);
+    close_one(&a), close_one(&c);
+    world_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_server_is_read_and_then_taken_over), /* forks before there are threads */
+        cmocka_unit_test(what_one_wrote_the_others_read_and_take_over_when_it_leaves),
+        cmocka_unit_test(what_vanishes_or_changes_under_a_reader_is_a_miss),
+        cmocka_unit_test(what_is_of_another_key_or_model_stays_as_it_is),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -305,6 +305,9 @@ static enum status stores_open(struct kv_tiers *t, char *err, size_t err_bytes)
                                    .xfer = c->xfer,
                                    .secret = c->secret,
                                    .ephemeral = c->ephemeral,
+                                   .shared = t->cfg.shared,
+                                   .scan_us = t->cfg.shared_scan_us,
+                                   .grace_us = t->cfg.shared_grace_us,
                                    .clock = c->clock };
         enum status         st = t->store[i] ? ST_OK : kv_store_open(&sc, &t->store[i], err, err_bytes);
         if (st) return st;

@@ -43,11 +43,13 @@ struct kv_tiers_cfg {
     uint32_t             n_store;
     bool                 store_wait; /* a folder that another server has is no error: it is opened when that one has let go */
     struct kv_handed     hand;
-    const unsigned char *secret;          /* of the stores' files, as in store.h; NULL: plain */
-    bool                 ephemeral;       /* which is this boot's */
-    uint32_t             load_min_tokens; /* shorter loads are not worth it; 0: 64 or a block */
-    uint32_t             copies_max;      /* blocks on their way down at a time; 0: 32 */
-    uint32_t             keep_hits;       /* a prefix goes down when its blocks were offered so often; 0: 1 */
+    const unsigned char *secret;                          /* of the stores' files, as in store.h; NULL: plain */
+    bool                 ephemeral;                       /* which is this boot's */
+    bool                 shared;                          /* the folders are other servers' too */
+    uint32_t             shared_scan_us, shared_grace_us; /* as in store.h; 0: its own */
+    uint32_t             load_min_tokens;                 /* shorter loads are not worth it; 0: 64 or a block */
+    uint32_t             copies_max;                      /* blocks on their way down at a time; 0: 32 */
+    uint32_t             keep_hits;                       /* a prefix goes down when its blocks were offered so often; 0: 1 */
     uint64_t (*clock)(void);
 };
 /* Reserves the host's bytes and opens the folders. Takes KV_LOADS_MAX + KV_OFFERS_MAX tables of kv. err: one line. */

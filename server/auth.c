@@ -117,6 +117,25 @@ static enum status keep_secret(struct auth *a, const char *where, char *err, siz
     return ST_IO;
 }
 
+/* Servers of one folder must salt alike: the secret follows from the key that they have in common. */
+static enum status share_secret(struct auth *a, const char *key_file, char *err, size_t n_err)
+{
+    static const char label[] = "spillway tenant salts 1";
+    char              text[4096];
+    unsigned int      n_mac = 0;
+    int               fd = open(key_file, O_RDONLY | O_CLOEXEC);
+    ssize_t           n = fd < 0 ? -1 : read(fd, text, sizeof text);
+    if (fd >= 0) close(fd);
+    if (n < 0) {
+        snprintf(err, n_err, "--kv-mac-key-file: %s: %s", key_file, strerror(errno));
+        return ST_IO;
+    }
+    while (n && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
+    bool ok = HMAC(EVP_sha256(), text, (int)n, (const unsigned char *)label, sizeof label, a->secret, &n_mac) != NULL;
+    OPENSSL_cleanse(text, sizeof text);
+    return ok ? ST_OK : ST_NOMEM;
+}
+
 enum status auth_create(const struct config *c, struct auth **a_out, char *err, size_t n_err)
 {
     struct auth *a = calloc(1, sizeof *a);
@@ -126,6 +145,7 @@ enum status auth_create(const struct config *c, struct auth **a_out, char *err, 
     pthread_rwlock_init(&a->lock, NULL);
     if (getrandom(a->secret, sizeof a->secret, 0) != sizeof a->secret) st = ST_IO;
     if (st == ST_OK && c->kv_nvme.n) st = keep_secret(a, c->kv_nvme.s[0], err, n_err);
+    if (st == ST_OK && *c->kv_shared && *c->kv_mac_key_file) st = share_secret(a, c->kv_mac_key_file, err, n_err);
     for (uint32_t i = 0; st == ST_OK && i < c->api_key.n; i++) st = add(&a->keys, &a->n_key, c->api_key.s[i], strlen(c->api_key.s[i]));
     a->n_fixed = a->n_key;
     a->enabled = c->api_key.n > 0 || *c->api_key_file;

@@ -117,8 +117,31 @@ static int take_secret(struct boot *b, struct boot_tiers *t)
     return 0;
 }
 
+/* What others write there is believed on the word of the MAC alone, and a prefix is of use to others when all of it is there. */
+static int plan_shared(struct boot *b, struct boot_tiers *t)
+{
+    const struct config *c = b->cfg;
+    if (c->kv_nvme.n)
+        return fail(b, EXIT_USAGE,
+                    "--kv-shared and --kv-nvme: one of them; a prefix of which each holds a part would be of no use to other servers");
+    if (!*c->kv_mac_key_file)
+        return fail(b, EXIT_USAGE,
+                    "--kv-shared needs --kv-mac-key-file, the same on all its servers: without it who writes there could forge");
+    if (c->kv_encrypt && !*c->kv_encrypt_key_file)
+        return fail(b, EXIT_USAGE,
+                    "--kv-shared needs --kv-encrypt-key-file instead of --kv-encrypt: other servers could not read a key of this start");
+    if (!config_shared(c->kv_shared, t->dir[0], sizeof t->dir[0], &t->cfg.store[0].bytes)) {
+        snprintf(b->err, sizeof b->err, "--kv-shared: '%s' is not DIR or DIR:GIB, as in /fsx/kv:100", c->kv_shared);
+        return EXIT_USAGE;
+    }
+    t->cfg.store[0].dir = t->dir[0];
+    t->cfg.n_store = 1, t->cfg.shared = true;
+    return 0;
+}
+
 static int plan_stores(struct boot *b, struct boot_tiers *t)
 {
+    if (*b->cfg->kv_shared) return plan_shared(b, t);
     const struct str_list *l = &b->cfg->kv_nvme;
     if (l->n > KV_STORES_MAX) return fail(b, EXIT_USAGE, "--kv-nvme: at most 4 folders");
     for (uint32_t i = 0; i < l->n; i++) {
@@ -137,7 +160,12 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
 {
     const struct config *c = b->cfg;
     *tiers_out = NULL;
-    if (c->kv_host_gib <= 0) return c->kv_nvme.n ? fail(b, EXIT_USAGE, "--kv-nvme needs --kv-host-gib: blocks go through the host") : 0;
+    if (c->kv_host_gib <= 0) {
+        if (!c->kv_nvme.n && !*c->kv_shared) return 0;
+        return fail(b, EXIT_USAGE,
+                    *c->kv_shared ? "--kv-shared needs --kv-host-gib: blocks go through the host"
+                                  : "--kv-nvme needs --kv-host-gib: blocks go through the host");
+    }
     if (!c->prefix_caching) return fail(b, EXIT_USAGE, "--kv-host-gib needs prefix caching (--enable-prefix-caching)");
     struct boot_tiers *t = b->tiers = calloc(1, sizeof *t);
     if (!t) return fail(b, EXIT_SOFTWARE, "no memory for the KV tiers");

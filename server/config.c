@@ -53,6 +53,7 @@ static const struct opt options[] = {
     { NULL, "enable-prefix-caching", OPT_BOOL, AT(prefix_caching), "true", 0, 0, NULL, "reuse the KV of common prefixes" },
     { NULL, "kv-host-gib", OPT_NUM, AT(kv_host_gib), "0", 0, 1e6, "GIB", "host memory for KV blocks that leave the device, taken at start; 0: no tiers" },
     { NULL, "kv-nvme", OPT_LIST, AT(kv_nvme), "", 0, 0, "DIR:GIB", "folder for KV blocks below the host and its share of the disk; survives restarts; repeatable" },
+    { NULL, "kv-shared", OPT_STR, AT(kv_shared), "", 0, 0, "DIR[:GIB]", "folder (Lustre, FSx, NFS) that servers share: all read it, each writes at most GIB (64) of it; needs --kv-mac-key-file" },
     { NULL, "kv-encrypt", OPT_BOOL, AT(kv_encrypt), "false", 0, 0, NULL, "encrypt blocks in folders (AES-256-GCM) under a key of this start: by design none survives a restart" },
     { NULL, "kv-encrypt-key-file", OPT_STR, AT(kv_encrypt_key_file), "", 0, 0, "FILE", "the same under the key in FILE, 32 bytes or 64 hex digits: blocks survive restarts with that key" },
     { NULL, "kv-mac-key-file", OPT_STR, AT(kv_mac_key_file), "", 0, 0, "FILE", "secret of 16 bytes or more: blocks outside the device carry a MAC, not a checksum" },
@@ -551,6 +552,17 @@ int config_check(const struct config *c, char *err, size_t n_err)
         return fail(err, n_err, "--host %.60s is reachable from other machines: give --api-key or --api-key-file, or say --allow-anonymous",
                     c->host);
     return 0;
+}
+
+bool config_shared(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out)
+{
+    if (config_dir_gib(text, dir_out, dir_bytes, bytes_out)) return true;
+    if (!*text || strlen(text) >= dir_bytes || text[strlen(text) - 1] == ':') return false;
+    const char *colon = strrchr(text, ':');
+    if (colon && strspn(colon + 1, "0123456789.-+eE") == strlen(colon + 1)) return false; /* a share, and not an allowed one */
+    memcpy(dir_out, text, strlen(text) + 1);
+    *bytes_out = (uint64_t)64 << 30;
+    return true;
 }
 
 bool config_dir_gib(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out)

@@ -36,7 +36,8 @@ struct config {
     double          kv_gib;
     bool            prefix_caching, priority, clamp_max_tokens;
     double          kv_host_gib;
-    struct str_list kv_nvme; /* DIR:GIB, as config_dir_gib reads it */
+    struct str_list kv_nvme;   /* DIR:GIB, as config_dir_gib reads it */
+    const char     *kv_shared; /* DIR[:GIB], as config_shared reads it */
     const char     *kv_mac_key_file, *kv_encrypt_key_file;
     bool            kv_encrypt;
     uint32_t        queue_requests, queue_tokens, request_timeout_s;
@@ -71,6 +72,8 @@ bool config_is_loopback(const char *host);
 int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, size_t err_bytes);
 /* "DIR:GIB": false when it is not. */
 bool config_dir_gib(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out);
+/* "DIR" or "DIR:GIB": false when it is neither. Without a share it is 64 GiB. */
+bool config_shared(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out);
 void config_help(struct buf *out);
 /* Overwrites keys in argv and the environment strings, where ps and /proc would show them. */
 void config_wipe_keys(int argc, char **argv, char **environ_in);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 static const char USAGE[] =
-    "usage: spillway kv ls DIR [--blocks]     segments of a --kv-nvme folder, and with --blocks every record\n"
+    "usage: spillway kv ls DIR [--blocks]     segments of a --kv-nvme or --kv-shared folder, and with --blocks every record\n"
     "       spillway kv verify DIR            reads every record and checks it; exit 1 when one is in doubt\n"
     "       spillway kv gc DIR [--all]        removes segments that hold nothing sound, or all of them; not while a server runs\n"
     "  --mac-key-file FILE                    the secret of --kv-mac-key-file, where one was used\n"
@@ -173,12 +173,26 @@ static int by_seq(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
+static int folder(const struct kv_opts *o, int dir, struct kv_counts *c)
+{
+    uint64_t seq[4096];
+    size_t   n = 0;
+    int      code = 0;
+    DIR     *d = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    for (struct dirent *e; d && n < sizeof seq / sizeof *seq && (e = readdir(d));) n += store_seq_of(e->d_name, &seq[n]);
+    if (d) closedir(d);
+    qsort(seq, n, sizeof *seq, by_seq);
+    for (size_t i = 0; i < n; i++) {
+        int st = segment(o, dir, seq[i], c);
+        if (st) code = st;
+    }
+    return code;
+}
+
 int kv_main(int argc, char **argv)
 {
     struct kv_opts   o;
     struct kv_counts c = { 0 };
-    uint64_t         seq[4096];
-    size_t           n = 0;
     if (argc > 1 && !strcmp(argv[1], "--help")) {
         fputs(USAGE, stdout);
         return 0;
@@ -187,18 +201,27 @@ int kv_main(int argc, char **argv)
     if (code) return code;
     int dir = open(o.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) return complain(o.dir, strerror(errno)), EXIT_IO;
+    DIR           *d = fdopendir(dup(dir));
+    struct dirent *e;
+    bool           shared = faccessat(dir, "LEASE", F_OK, 0) == 0;
+    while (d && !shared && (e = readdir(d))) shared = !strncmp(e->d_name, "srv-", 4);
+    if (!strcmp(o.verb, "gc") && shared)
+        return complain(o.dir, "is shared by servers, which collect what one of them has left"), EXIT_CONFIG;
     if (!strcmp(o.verb, "gc")) {
         int lock = openat(dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB)) return complain(o.dir, "a server uses it"), EXIT_CONFIG;
     }
-    DIR *d = fdopendir(dup(dir));
-    for (struct dirent *e; d && n < sizeof seq / sizeof *seq && (e = readdir(d));) n += store_seq_of(e->d_name, &seq[n]);
-    if (d) closedir(d);
-    qsort(seq, n, sizeof *seq, by_seq);
-    for (size_t i = 0; i < n; i++) {
-        int st = segment(&o, dir, seq[i], &c);
+    code = folder(&o, dir, &c);
+    if (d) rewinddir(d);
+    while (d && shared && (e = readdir(d))) {
+        int sub = strncmp(e->d_name, "srv-", 4) ? -1 : openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (sub < 0) continue;
+        printf("%s\n", e->d_name);
+        int st = folder(&o, sub, &c);
         if (st) code = st;
+        close(sub);
     }
+    if (d) closedir(d);
     printf("%" PRIu64 " segments, %" PRIu64 " blocks, %.2f GiB", c.n_segment, c.n_block, (double)c.bytes / (1 << 30));
     if (c.n_foreign) printf(", %" PRIu64 " files that are no segments of this version", c.n_foreign);
     if (c.n_locked) printf(", %" PRIu64 " files that no key was given for", c.n_locked);

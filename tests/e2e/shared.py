@@ -52,10 +52,11 @@ def sweep(w, s, n=18):
 def filled(w, *extra):
     shutil.rmtree(os.path.join(w.folder, "shared"), ignore_errors=True)
     a = start(w, *TIGHT, *share(w), *extra)
-    for _ in range(2):
+    for _ in range(8):
         sweep(w, a)
-    settle(a, "whole segments", lambda: len(files(w)) >= 4)
-    return a
+        if len(files(w)) >= 4:  # two that are whole, one that is filled, one that is prepared
+            return a
+    raise AssertionError("no whole segments")
 
 
 @test

@@ -114,7 +114,7 @@ int cluster_resolve(const struct config *c, char *const *env, struct cluster *ou
     if (c->tensor_parallel % out->n_node)
         return fail(err, err_bytes, "--tensor-parallel-size: found %u, which %u nodes (%s) do not divide", c->tensor_parallel, out->n_node,
                     out->from);
-    if (c->kv_host_gib > 0 || c->kv_nvme.n || *c->kv_shared)
+    if (c->kv_host_gib > 0 || c->kv_nvme.n || (c->kv_shared && *c->kv_shared))
         return fail(err, err_bytes,
                     "--kv-host-gib and --kv-nvme: found on one of %u nodes (%s), allowed is one node: a block's parts lie on all",
                     out->n_node, out->from);

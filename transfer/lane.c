@@ -132,9 +132,10 @@ static void lane_turn(struct xfer_lane *l, bool may_sleep)
     } else if (n) {
         l->ops->begin(l, item, n);
     }
+    bool more = n == 0 && !l->st && l->ops->idle && l->ops->idle(l);
     if (l->n_begun)
-        l->ops->reap(l, may_sleep && n == 0);
-    else if (may_sleep && !queued(l))
+        l->ops->reap(l, may_sleep && n == 0 && !more);
+    else if (may_sleep && !queued(l) && !more)
         ring_wait(&l->inbox, -1);
 }
 

@@ -34,6 +34,10 @@ struct lane_ops {
     /* The owner's thread; either may be NULL. A segment that is new, before a job names it; one that no job will name again. */
     enum status (*seg_add)(struct xfer_lane *l, const struct xfer_seg *seg);
     void (*seg_drop)(struct xfer_lane *l, const struct xfer_seg *seg);
+    bool (*seg_unpin)(struct xfer_lane *l, const struct xfer_seg *seg); /* as xfer_seg_unpin; NULL: holds none */
+    bool (*idle)(
+        struct xfer_lane
+            *l); /* on the lane's thread, or NULL: a bounded piece of what is done when nothing new is to be moved; true: there is more */
 };
 enum { LANE_BATCH_MAX = 64 };
 /* What one direction is like: towards the host, or away from it. They are not alike, and on many lanes they run side by side. */

@@ -1,6 +1,10 @@
 /* lane_nvme: between host memory and files. One io_uring that its own thread alone feeds (IORING_SETUP_SINGLE_ISSUER where the
  * kernel knows it), with O_DIRECT where the file was opened so; a pool of threads with pread and pwrite where the kernel refuses
- * the ring (seccomp, gVisor, io_uring_disabled). A short transfer goes on with the rest; a file that ends is an error. */
+ * the ring (seccomp, gVisor, io_uring_disabled). A short transfer goes on with the rest; a file that ends is an error.
+ *
+ * Host memory is registered with the ring piece by piece while the lane has nothing to move, so that the kernel need not pin a record's
+ * pages each time; what is not registered (RLIMIT_MEMLOCK refuses, or a record lies across two pieces) moves without. Files are
+ * not: a registered file would hold the disk of a segment that was removed, and at 1 MiB a piece looking it up costs nothing. */
 #include "base/check.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -15,6 +19,16 @@
 
 enum { TRIES_MAX = 16, DEPTH_MAX = 64, THREADS_MAX = 16, BOUNCES = 8 }; /* BOUNCES: sealed blobs on their way at a time */
 
+/* Registered memory: FREE -seg_add (owner)-> KEEP -seg_drop, seg_unpin (owner)-> DROP -let go of (lane)-> FREE */
+enum { FIXED_SEGS = 8, FIXED_PIECES = 2048, FIXED_PIECE_MIN = 32 << 20, FIXED_PIECE_MAX = 1 << 30 };
+enum fixed_state { FIXED_FREE, FIXED_KEEP, FIXED_DROP };
+struct fixed {
+    _Atomic int    state;
+    unsigned char *base;
+    uint64_t       bytes, piece;
+    uint32_t       n, n_piece; /* pieces that are registered, of how many */
+};
+
 struct lane_nvme {
     struct xfer_lane lane; /* first */
     struct lane_ops  ops;
@@ -28,6 +42,8 @@ struct lane_nvme {
     struct sealer *sealer; /* the lane's thread */
 #ifdef WITH_URING
     struct io_uring ring;
+    bool            fixed_on;
+    struct fixed    fixed[FIXED_SEGS];
 #endif
     /* the pool */
     struct ring    todo[THREADS_MAX], done;
@@ -165,15 +181,70 @@ static void pool_reap(struct lane_nvme *l, bool wait)
 /* ---- the ring */
 
 #ifdef WITH_URING
+/* The registered piece that holds all of it; -1: none. */
+static int fixed_find(const struct lane_nvme *l, const unsigned char *p, uint32_t bytes)
+{
+    for (int i = 0; l->fixed_on && i < FIXED_SEGS; i++) {
+        const struct fixed *f = &l->fixed[i];
+        if (atomic_load_explicit(&f->state, memory_order_acquire) != FIXED_KEEP || p < f->base || p >= f->base + f->bytes) continue;
+        uint64_t off = (uint64_t)(p - f->base), k = off / f->piece;
+        return k < f->n && (off + bytes - 1) / f->piece == k ? i * FIXED_PIECES + (int)k : -1;
+    }
+    return -1;
+}
+
+static void fixed_open(struct lane_nvme *l)
+{
+    int error = io_uring_register_buffers_sparse(&l->ring, FIXED_SEGS * FIXED_PIECES);
+    l->fixed_on = error == 0;
+    if (error) LOG_INFO("xfer: memory cannot be registered for io_uring (%s), it is pinned at each transfer", strerror(-error));
+}
+
+static int fixed_update(struct lane_nvme *l, int at, struct iovec *io)
+{
+    int n = io_uring_register_buffers_update_tag(&l->ring, (unsigned)at, io, NULL, 1);
+    return n == 1 ? 0 : n < 0 ? n : -ENOMEM;
+}
+
+/* One piece more, or one piece fewer: the lane is soon back where it is needed. */
+static bool fixed_step(struct lane_nvme *l, int i)
+{
+    struct fixed *f = &l->fixed[i];
+    int           state = atomic_load_explicit(&f->state, memory_order_acquire);
+    if (state == FIXED_DROP && f->n) {
+        fixed_update(l, i * FIXED_PIECES + (int)--f->n, &(struct iovec){ 0 });
+    } else if (state == FIXED_DROP) {
+        atomic_store_explicit(&f->state, FIXED_FREE, memory_order_release);
+    } else if (state == FIXED_KEEP && f->n < f->n_piece) {
+        uint64_t off = f->n * f->piece, left = f->bytes - off;
+        int      error = fixed_update(l, i * FIXED_PIECES + (int)f->n, &(struct iovec){ f->base + off, left < f->piece ? left : f->piece });
+        f->n++;
+        if (error) {
+            LOG_INFO("xfer: %llu of %llu MiB are registered for io_uring, no more (%s; ulimit -l): the rest is pinned at each transfer",
+                     (unsigned long long)(off >> 20), (unsigned long long)(f->bytes >> 20), strerror(-error));
+            f->n--, f->n_piece = f->n;
+        }
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static void uring_put(struct lane_nvme *l, struct xfer_item *it)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&l->ring);
     CHECK(sqe); /* as many as may be begun */
-    uint32_t at = it->job.bytes - it->left;
-    if (is_write(it))
-        io_uring_prep_write(sqe, file_of(it), host_of(it) + at, it->left, file_off(it) + at);
+    uint32_t       at = it->job.bytes - it->left;
+    unsigned char *p = host_of(it) + at;
+    int            fixed = fixed_find(l, p, it->left);
+    if (fixed >= 0 && is_write(it))
+        io_uring_prep_write_fixed(sqe, file_of(it), p, it->left, file_off(it) + at, fixed);
+    else if (fixed >= 0)
+        io_uring_prep_read_fixed(sqe, file_of(it), p, it->left, file_off(it) + at, fixed);
+    else if (is_write(it))
+        io_uring_prep_write(sqe, file_of(it), p, it->left, file_off(it) + at);
     else
-        io_uring_prep_read(sqe, file_of(it), host_of(it) + at, it->left, file_off(it) + at);
+        io_uring_prep_read(sqe, file_of(it), p, it->left, file_off(it) + at);
     io_uring_sqe_set_data(sqe, it);
 }
 
@@ -220,6 +291,7 @@ static int uring_open(struct lane_nvme *l)
     error = io_uring_queue_init_params(2 * l->ops.depth, &l->ring, &p);
 #endif
     if (error == -EINVAL) error = io_uring_queue_init(2 * l->ops.depth, &l->ring, 0); /* a kernel before 6.0 */
+    if (!error) fixed_open(l);
     return error;
 }
 #else
@@ -296,6 +368,62 @@ static void nvme_close(struct xfer_lane *lane)
     pool_close(l);
 }
 
+#ifdef WITH_URING
+static enum status nvme_keep(struct lane_nvme *l, unsigned char *base, uint64_t bytes)
+{
+    uint64_t piece = FIXED_PIECE_MIN;
+    while (piece < FIXED_PIECE_MAX && bytes / piece >= FIXED_PIECES) piece *= 2;
+    uint64_t n = (bytes + piece - 1) / piece;
+    for (int i = 0; i < FIXED_SEGS; i++) {
+        struct fixed *f = &l->fixed[i];
+        if (atomic_load_explicit(&f->state, memory_order_acquire) != FIXED_FREE) continue;
+        f->base = base, f->bytes = bytes, f->piece = piece, f->n = 0;
+        f->n_piece = n < FIXED_PIECES ? (uint32_t)n : FIXED_PIECES;
+        atomic_store_explicit(&f->state, FIXED_KEEP, memory_order_release);
+        break;
+    }
+    return ST_OK; /* no place: it moves unregistered */
+}
+
+static enum status nvme_seg_add(struct xfer_lane *lane, const struct xfer_seg *seg)
+{
+    if (seg->kind != XFER_HOST) return ST_OK;
+    nvme_keep(nvme_of(lane), seg->base, seg->bytes);
+    if (lane->started) ring_wake(&lane->inbox);
+    return ST_OK;
+}
+
+static bool nvme_seg_unpin(struct xfer_lane *lane, const struct xfer_seg *seg)
+{
+    struct lane_nvme *l = nvme_of(lane);
+    bool              held = false;
+    for (int i = 0; seg->kind == XFER_HOST && i < FIXED_SEGS; i++) {
+        struct fixed *f = &l->fixed[i];
+        int           state = atomic_load_explicit(&f->state, memory_order_acquire);
+        if (state == FIXED_FREE || f->base != seg->base) continue;
+        held = true;
+        atomic_store_explicit(&f->state, FIXED_DROP, memory_order_release);
+        if (lane->started) ring_wake(&lane->inbox);
+    }
+    return !held;
+}
+static void nvme_seg_drop(struct xfer_lane *lane, const struct xfer_seg *seg) { nvme_seg_unpin(lane, seg); }
+
+static bool nvme_idle(struct xfer_lane *lane)
+{
+    struct lane_nvme *l = nvme_of(lane);
+    bool              any = false;
+    for (int i = 0; i < FIXED_SEGS && !any; i++) {
+        int drop = FIXED_DROP;
+        if (l->uring && l->fixed_on)
+            any = fixed_step(l, i);
+        else
+            atomic_compare_exchange_strong(&l->fixed[i].state, &drop, FIXED_FREE);
+    }
+    return any;
+}
+#endif
+
 static void nvme_free(struct xfer_lane *lane)
 {
     free(nvme_of(lane)->bounces);
@@ -310,6 +438,9 @@ enum status lane_nvme_seals(struct xfer_lane *lane, uint32_t bytes)
     l->bounces = aligned_alloc(4096, (size_t)n * l->bounce_bytes);
     if (!l->bounces) return ST_NOMEM;
     memset(l->bounces, 0, (size_t)n * l->bounce_bytes); /* taken now, not when it is first needed */
+#ifdef WITH_URING
+    nvme_keep(l, l->bounces, (uint64_t)n * l->bounce_bytes);
+#endif
     for (; l->n_bounce < BOUNCES; l->n_bounce++) l->bounce[l->n_bounce] = l->bounces + (size_t)l->n_bounce * l->bounce_bytes;
     return ST_OK;
 }
@@ -325,6 +456,12 @@ struct xfer_lane *lane_nvme_create(uint32_t depth, uint32_t n_thread, bool no_ur
                                 .begin = nvme_begin,
                                 .reap = nvme_reap,
                                 .close = nvme_close,
+#ifdef WITH_URING
+                                .seg_add = nvme_seg_add,
+                                .seg_drop = nvme_seg_drop,
+                                .seg_unpin = nvme_seg_unpin,
+                                .idle = nvme_idle,
+#endif
                                 .free = nvme_free };
     l->n_thread = n_thread && n_thread < THREADS_MAX ? n_thread : 4;
     l->no_uring = no_uring;

@@ -94,6 +94,15 @@ void xfer_seg_drop(struct xfer *x, uint32_t id)
     x->used[id] = false;
 }
 
+bool xfer_seg_unpin(struct xfer *x, uint32_t id)
+{
+    bool all = true;
+    CHECK(id < SEGS_MAX && x->used[id]);
+    for (uint32_t i = 0; i < x->n_lane; i++)
+        if (x->lane[i]->ops->seg_unpin) all &= x->lane[i]->ops->seg_unpin(x->lane[i], &x->seg[id]);
+    return all;
+}
+
 /* ---- jobs */
 
 static struct xfer_lane *lane_for(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst)

@@ -92,6 +92,9 @@ void        xfer_free(struct xfer *x); /* cancels what is queued, waits for what
 /* ST_AGAIN: no room. Any time; devices before xfer_start, for lanes prepare HOST memory for those that they know. Else: a lane has refused and logged. */
 enum status xfer_seg_add(struct xfer *x, const struct xfer_seg *seg, uint32_t *id_out);
 void        xfer_seg_drop(struct xfer *x, uint32_t id); /* no job may name it any more (CHECK) */
+/* HOST: pages of it are to be given back to the system: lanes let go of them, and move what lies there without. false: not yet, or one
+ * cannot; ask again. */
+bool xfer_seg_unpin(struct xfer *x, uint32_t id);
 /* ST_AGAIN: jobs_max are out. ST_CONFIG: no lane moves between these kinds. ticket_out (may be NULL): for xfer_cancel. */
 enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *ticket_out);
 void        xfer_cancel(struct xfer *x, uint64_t ticket); /* no-op when it has completed */

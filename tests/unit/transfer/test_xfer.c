@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { SLAB = 1 << 20, JOBS = 64 };
@@ -30,7 +31,8 @@ static void open_world(struct world *w, bool no_uring, bool start)
     assert_int_equal(xfer_create(&cfg, &w->x), ST_OK);
     assert_int_equal(xfer_lane_add(w->x, lane_dev_create()), ST_OK);
     assert_int_equal(xfer_lane_add(w->x, lane_nvme_create(8, 2, no_uring)), ST_OK);
-    assert_int_equal(posix_memalign((void **)&w->a, 4096, SLAB), 0);
+    w->a = mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(w->a, MAP_FAILED);
     assert_int_equal(posix_memalign((void **)&w->b, 4096, SLAB), 0);
     for (int i = 0; i < SLAB; i++) w->a[i] = (unsigned char)(i * 7 + i / 251);
     memset(w->b, 0xee, SLAB);
@@ -47,7 +49,7 @@ static void open_world(struct world *w, bool no_uring, bool start)
 static void close_world(struct world *w)
 {
     xfer_free(w->x);
-    free(w->a), free(w->b);
+    munmap(w->a, SLAB), free(w->b);
     close(w->fd);
 }
 
@@ -179,6 +181,44 @@ static void files_by_the_ring(void **state) { (void)state, files(false); }
 static void files_by_threads(void **state) { (void)state, files(true); }
 
 /* Posted before the lanes run, so that the order in which they begin is theirs alone. */
+/* The ring's registered memory is let go of while jobs go on through it, and a new segment may lie where an old one did. */
+static void memory_can_be_taken_back_from_the_ring(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, false, true);
+    for (uint32_t round = 0; round < 20; round++) {
+        uint32_t n_out = 0;
+        for (uint64_t i = 0; i < 16; i++) {
+            memset(w.a + i * 65536, (int)(round * 16 + i), 65536);
+            struct xfer_job j = {
+                .src = w.seg_a, .dst = w.seg_file, .src_off = i * 65536, .dst_off = i * 65536, .bytes = 65536, .cookie = i
+            };
+            assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+            n_out++;
+            if (i == 7 && round % 4 == 1) xfer_seg_unpin(w.x, w.seg_a);
+        }
+        for (; n_out; n_out--) assert_int_equal(wait_done(w.x).st, ST_OK);
+        for (int i = 0; i < 20000 && round % 4 == 1 && !xfer_seg_unpin(w.x, w.seg_a); i++) usleep(100);
+        assert_true(round % 4 != 1 || xfer_seg_unpin(w.x, w.seg_a));
+        if (round % 4 == 2) { /* and back again, other memory at the same place */
+            xfer_seg_drop(w.x, w.seg_a);
+            assert_ptr_equal(mmap(w.a, SLAB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), w.a);
+            assert_int_equal(xfer_seg_add(w.x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w.a, .bytes = SLAB }, &w.seg_a), ST_OK);
+        }
+        memset(w.a, 0xcc, SLAB);
+        for (uint64_t i = 0; i < 16; i++) {
+            struct xfer_job j = {
+                .src = w.seg_file, .dst = w.seg_a, .src_off = i * 65536, .dst_off = i * 65536, .bytes = 65536, .cookie = i
+            };
+            assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+        }
+        for (int i = 0; i < 16; i++) assert_int_equal(wait_done(w.x).st, ST_OK);
+        for (uint32_t i = 0; i < SLAB; i++) assert_int_equal(w.a[i], (unsigned char)(round * 16 + i / 65536));
+    }
+    close_world(&w);
+}
+
 static void loads_go_first_and_what_is_late_or_canceled_does_not_begin(void **state)
 {
     (void)state;
@@ -266,6 +306,7 @@ int main(void)
         cmocka_unit_test(bytes_arrive_and_their_digest_is_theirs),
         cmocka_unit_test(files_by_the_ring),
         cmocka_unit_test(files_by_threads),
+        cmocka_unit_test(memory_can_be_taken_back_from_the_ring),
         cmocka_unit_test(loads_go_first_and_what_is_late_or_canceled_does_not_begin),
         cmocka_unit_test(old_stores_go_before_young_loads),
         cmocka_unit_test(the_bound_holds_and_what_is_queued_at_the_end_is_canceled),

@@ -121,7 +121,7 @@ static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot
                           .digest_mode = XFER_DIGEST_CHECK,
                           .digest = t->slot[slot].payload,
                           .cookie = flight_cookie(t, f),
-                          .quiet = l->n_todo > 1 && l->n_todo % TELL };
+                          .quiet = l->n_todo > 2 && l->n_todo % TELL }; /* the last two: each may be the last of its lane */
     f->owner = (uint32_t)(l - t->load), f->block = k, f->slot = slot;
     if (xfer_post(t->cfg.xfer, &j, &l->ticket[k])) {
         flight_free(t, f);

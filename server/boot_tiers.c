@@ -1,6 +1,7 @@
 /* boot_tiers: the KV tiers of --kv-host-gib and --kv-nvme: who moves bytes, whose blocks they are, what they are worth. */
 #include "base/check.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "server/boot.h"
 #include "transfer/lane.h"
 #include <errno.h>
@@ -194,9 +195,12 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
 
     struct xfer_cfg   xc = { .jobs_max = 2048, .key = t->cfg.key };
     enum status       st = xfer_create(&xc, &t->xfer);
-    struct xfer_lane *lane[2] = { lane_dev_create(), lane_nvme_create(32, 4, false) };
-    if (!st && t->secret && lane[1]) st = lane_nvme_seals(lane[1], (uint32_t)kv_record_bytes(t->cfg.block_bytes));
-    for (int i = 0; i < 2; i++)
+    struct xfer_lane *lane[3] = { lane_nvme_create(32, 4, false), lane_dev_create() };
+    int               n_lane = 2;
+    /* Where threads copy, two share a load: one is bound by the latency of memory. A GPU's copy engines need no help. */
+    if (!pool->rank[0].dev->async && thread_cpu_count() > 1) lane[n_lane++] = lane_dev_create();
+    if (!st && t->secret && lane[0]) st = lane_nvme_seals(lane[0], (uint32_t)kv_record_bytes(t->cfg.block_bytes));
+    for (int i = 0; i < n_lane; i++)
         if (!st) st = lane[i] ? xfer_lane_add(t->xfer, lane[i]) : ST_NOMEM;
     struct xfer_seg seg = { .kind = XFER_DEVICE, .bytes = n_block * pool->block_bytes, .ranks = pool };
     if (!st) st = xfer_seg_add(t->xfer, &seg, &t->cfg.dev_seg);

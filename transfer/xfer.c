@@ -105,11 +105,20 @@ bool xfer_seg_unpin(struct xfer *x, uint32_t id)
 
 /* ---- jobs */
 
-static struct xfer_lane *lane_for(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst)
+static uint64_t queued_bytes(const struct lane_rate *r) { return atomic_load_explicit(&r->queued_bytes, memory_order_relaxed); }
+static uint64_t to_do(const struct xfer_lane *l) { return queued_bytes(&l->rate[0]) + queued_bytes(&l->rate[1]); }
+
+/* Somebody waits for a load: it goes where the least is queued. All else keeps to the first lane that can. */
+static struct xfer_lane *lane_for(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst, enum xfer_prio prio)
 {
-    for (uint32_t i = 0; i < x->n_lane; i++)
-        if (x->lane[i]->ops->can(x->lane[i], src, dst)) return x->lane[i];
-    return NULL;
+    struct xfer_lane *best = NULL;
+    for (uint32_t i = 0; i < x->n_lane; i++) {
+        struct xfer_lane *l = x->lane[i];
+        if (!l->ops->can(l, src, dst)) continue;
+        if (!best || to_do(l) < to_do(best)) best = l;
+        if (prio != XFER_LOAD) break;
+    }
+    return best;
 }
 
 static const struct xfer_seg *seg_of(const struct xfer *x, uint32_t id, uint64_t off, uint64_t bytes)
@@ -122,7 +131,7 @@ static const struct xfer_seg *seg_of(const struct xfer *x, uint32_t id, uint64_t
 enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *ticket_out)
 {
     const struct xfer_seg *src = seg_of(x, job->src, job->src_off, job->bytes), *dst = seg_of(x, job->dst, job->dst_off, job->bytes);
-    struct xfer_lane      *lane = lane_for(x, src->kind, dst->kind);
+    struct xfer_lane      *lane = lane_for(x, src->kind, dst->kind, job->prio);
     if (!lane) return ST_CONFIG;
     struct xfer_item *it = pool_get(&x->items);
     if (!it) return ST_AGAIN;
@@ -198,10 +207,15 @@ uint32_t xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max)
 
 double xfer_estimate_us(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes)
 {
-    const struct xfer_lane *l = lane_for(x, src, dst);
-    if (!l) return 0;
-    const struct lane_rate *r = &l->rate[lane_rate_of(dst)], *other = &l->rate[!lane_rate_of(dst)];
-    double                  rate = bytes_per_s(r), queued = (double)atomic_load_explicit(&r->queued_bytes, memory_order_relaxed);
-    if (rate <= 0) rate = bytes_per_s(other); /* nothing came this way yet: the best guess there is */
-    return rate > 0 ? latency_us(r) + (queued + (double)bytes) / rate * 1e6 : latency_us(r);
+    double rate = 0, queued = 0, wait = 0; /* of all lanes that share a load */
+    for (uint32_t i = 0; i < x->n_lane; i++) {
+        const struct xfer_lane *l = x->lane[i];
+        if (!l->ops->can(l, src, dst)) continue;
+        const struct lane_rate *r = &l->rate[lane_rate_of(dst)], *other = &l->rate[!lane_rate_of(dst)];
+        double                  mine = bytes_per_s(r);
+        rate += mine > 0 ? mine : bytes_per_s(other); /* nothing came this way yet: the best guess there is */
+        queued += (double)queued_bytes(r);
+        if (latency_us(r) > wait) wait = latency_us(r);
+    }
+    return rate > 0 ? wait + (queued + (double)bytes) / rate * 1e6 : wait;
 }

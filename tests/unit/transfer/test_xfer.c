@@ -4,6 +4,7 @@
 #include "test.h"
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -300,6 +301,51 @@ static void a_mac_needs_its_key(void **state)
     assert_false(digest_equal(d, digest_of(&c, "payload", 7)));
 }
 
+/* Lanes that have not started: what is posted stays where it was put. */
+static void loads_share_the_lanes_and_stores_do_not(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, false, false);
+    assert_int_equal(xfer_lane_add(w.x, lane_dev_create()), ST_OK);
+    struct xfer_job   j = { .src = w.seg_a, .dst = w.seg_b, .bytes = 4096, .prio = XFER_STORE };
+    struct xfer_stats s[3];
+    for (int i = 0; i < 3; i++) assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_int_equal(xfer_stats(w.x, s, 3), 3);
+    assert_int_equal(s[0].n_queued, 3);
+    assert_int_equal(s[2].n_queued, 0);
+    j.prio = XFER_LOAD;
+    for (int i = 0; i < 5; i++) assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    xfer_stats(w.x, s, 3);
+    assert_int_equal(s[0].n_queued, 4);
+    assert_int_equal(s[2].n_queued, 4);
+    assert_int_equal(xfer_start(w.x), ST_OK);
+    for (int i = 0; i < 8; i++) assert_int_equal(wait_done(w.x).st, ST_OK);
+    close_world(&w);
+}
+
+static void a_quiet_job_wakes_nobody_unless_it_fails(void **state)
+{
+    (void)state;
+    struct world w;
+    open_world(&w, false, true);
+    struct xfer_job  j = { .src = w.seg_a, .dst = w.seg_b, .bytes = 4096, .prio = XFER_STORE, .quiet = true };
+    struct xfer_done d;
+    struct pollfd    p = { .fd = xfer_fd(w.x), .events = POLLIN };
+    assert_true(xfer_arm(w.x));
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_int_equal(poll(&p, 1, 20), 0);
+    while (!xfer_poll(w.x, &d, 1)) sched_yield();
+    assert_int_equal(d.st, ST_OK);
+    j.digest_mode = XFER_DIGEST_CHECK; /* of other bytes */
+    assert_true(xfer_arm(w.x));
+    assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    assert_int_equal(poll(&p, 1, 10000), 1);
+    assert_int_equal(xfer_poll(w.x, &d, 1), 1);
+    assert_int_equal(d.st, ST_INVALID);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +357,8 @@ int main(void)
         cmocka_unit_test(old_stores_go_before_young_loads),
         cmocka_unit_test(the_bound_holds_and_what_is_queued_at_the_end_is_canceled),
         cmocka_unit_test(a_mac_needs_its_key),
+        cmocka_unit_test(loads_share_the_lanes_and_stores_do_not),
+        cmocka_unit_test(a_quiet_job_wakes_nobody_unless_it_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,10 @@
 #ifndef TIERS_SMALL /* for devices that take long */
 #define TIERS_SMALL 0
 #endif
+#ifndef TIERS_TROUBLE /* called before each wave: lets copies fail, which is to be a miss */
+#define TIERS_TROUBLE() (void)0
+#define TIERS_FAILS     0
+#endif
 enum {
     WAVE = TIERS_SMALL ? 5 : 16,
     TALKS = TIERS_SMALL ? 4 : 24,
@@ -200,7 +204,7 @@ static void lanes_open(void)
 
 static struct {
     uint64_t n_request, n_choice, n_token, n_canceled, n_preempted, n_cached, n_host, n_store, n_restart, n_borrowed, n_again;
-    uint64_t n_load, n_abandoned, n_recompute, n_doubt, n_store_blocks;
+    uint64_t n_load, n_abandoned, n_recompute, n_doubt, n_store_blocks, n_failed;
 } sum;
 
 static void read_outbox(uint32_t *left)
@@ -232,7 +236,7 @@ static void run_tiers(uint32_t n, uint64_t us)
         }
         struct job *x = &job[draw(n)];
         if (x->cancels && x->submitted && !x->done && draw(6) == 0) eng_cancel(e, &x->r);
-        if (draw(24) == 0) kv_evict_all(eng_kv(e));
+        if (draw(TIERS_SMALL ? 5 : 24) == 0) kv_evict_all(eng_kv(e));
         assert_int_equal(eng_step(e, now_us, &did), ST_OK);
         if (!did) usleep(20); /* the lanes are at work */
         if (step % 8 == 0) assert_int_equal(kv_check(eng_kv(e)), ST_OK);
@@ -278,6 +282,7 @@ static void wave(void)
     static const uint64_t slow[] = { 0, 20000000 }, quick[] = { 0, 50, 2000, 20000, 20000 };
     const uint64_t       *pace = TIERS_SMALL ? slow : quick;
     uint32_t              n = 1 + draw(WAVE), who[WAVE];
+    TIERS_TROUBLE();
     for (uint32_t i = 0; i < n; i++) job_draw(&job[i], &talk[who[i] = draw(TALKS)], gold.spec.vocab);
     run_tiers(n, pace[draw(TIERS_SMALL ? ARRAY_N(slow) : ARRAY_N(quick))]);
     for (uint32_t i = 0; i < n; i++) {
@@ -305,7 +310,7 @@ static void engine_close(void)
     kv_tiers_stats(e->tiers, &k);
     kv_stats(eng_kv(e), &d);
     sum.n_borrowed += d.n_borrowed, sum.n_again += e->sched.n_resumed_tokens;
-    sum.n_load += k.n_load, sum.n_abandoned += k.n_abandoned, sum.n_recompute += k.n_recompute;
+    sum.n_load += k.n_load, sum.n_abandoned += k.n_abandoned, sum.n_recompute += k.n_recompute, sum.n_failed += k.n_failed_io;
     sum.n_store_blocks += k.tier[KV_TIER_STORE].hit_blocks;
     for (int i = 0; i < KV_DOUBTS; i++) sum.n_doubt += k.doubt[i];
     assert_true(k.tier[KV_TIER_HOST].used_bytes <= k.tier[KV_TIER_HOST].reserved_bytes);
@@ -344,9 +349,11 @@ static void whatever_the_tiers_did_the_answer_is_the_same(void **state)
         (unsigned long long)sum.n_host, (unsigned long long)sum.n_store, (unsigned long long)sum.n_store_blocks,
         (unsigned long long)sum.n_borrowed, (unsigned long long)sum.n_load, (unsigned long long)sum.n_abandoned,
         (unsigned long long)sum.n_recompute, (unsigned long long)sum.n_doubt);
-    assert_true(n_want < TIERS_REQUESTS || (sum.n_borrowed && sum.n_host && sum.n_store && sum.n_load && sum.n_preempted && sum.n_again &&
-                                            sum.n_canceled && sum.n_restart));
+    bool some = sum.n_load && sum.n_host + sum.n_store, most = some && sum.n_host && sum.n_store && sum.n_restart;
+    bool all = most && sum.n_borrowed && sum.n_preempted && sum.n_again && sum.n_canceled; /* few requests do not meet all of it */
+    assert_true(n_want < TIERS_REQUESTS || (TIERS_REQUESTS < 100 ? some : TIERS_REQUESTS < 1000 ? most : all));
     assert_int_equal(sum.n_doubt, 0); /* nothing was damaged */
+    if (n_want >= TIERS_REQUESTS) assert_int_equal(sum.n_failed > 0, TIERS_FAILS);
     eng_free(plain);
     xfer_free(xfer);
     rank_team_free(team);

@@ -11,10 +11,9 @@ struct kv_key {
 };
 /* What the bytes of a block depend on beside tokens and salt. */
 struct kv_identity {
-    unsigned char model[32]; /* hash of weights and configuration (model_hash) */
+    unsigned char model[32]; /* hash of weights, configuration, and what computes with them in which types */
     uint32_t      dtype, layout, block_tokens, n_layer, n_kv_head, head_dim;
     uint32_t      tp_size;     /* ranks: a block is their slices, one behind the other */
-    uint32_t      device;      /* which one computes: another one's bits are not the same */
     uint64_t      block_bytes; /* of all ranks together */
 };
 enum { KV_LAYOUT = 1 }; /* rises when the order of bytes in a block changes */

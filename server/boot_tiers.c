@@ -189,8 +189,6 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     t->cfg.ident.layout = KV_LAYOUT, t->cfg.ident.block_tokens = c->block_size, t->cfg.ident.n_layer = b->spec.n_layer;
     t->cfg.ident.n_kv_head = b->spec.n_kv_head, t->cfg.ident.head_dim = b->spec.head_dim, t->cfg.ident.tp_size = pool->n;
     t->cfg.ident.block_bytes = t->cfg.block_bytes;
-    const char *device = pool->rank[0].dev->ops->name;
-    t->cfg.ident.device = (uint32_t)digest_of(&(struct digest_key){ 0 }, device, strlen(device)).lo;
     t->cfg.ident.dtype = (uint32_t)rank_team_kv_dtype(b->team);
 
     struct xfer_cfg   xc = { .jobs_max = 2048, .key = t->cfg.key };

@@ -1,5 +1,6 @@
 #include "kvcache/store_file.h"
 #include "base/check.h"
+#include "kvcache/store_format.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -11,33 +12,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-struct header {
-    unsigned char magic[8];
-    uint32_t      version, block_tokens;
-    uint64_t      seq, record_bytes, segment_bytes, payload_bytes;
-    uint32_t      n_record, sealed; /* sealed: 0, or 1: AES-256-GCM as in transfer/seal.h */
-    struct kv_key fingerprint;
-    unsigned char random[32];
-    unsigned char check[SEAL_TAG]; /* sealed: the tag of nothing, under the key that all before it makes */
-    uint64_t      sum;             /* of everything before it */
-};
-struct trailer {
-    unsigned char magic[8];
-    uint32_t      version, n;
-    uint64_t      seq, rows_sum; /* rows_sum: of the rows as they lie there */
-    unsigned char tag[SEAL_TAG]; /* sealed: of the rows, bound to what stands before it */
-    uint64_t      sum;
-};
-enum { PART_FOOTER = 2, PART_CHECK = 3 }; /* beside a blob's two */
-static const unsigned char HEADER[8] = { 'S', 'P', 'W', 'K', 'V', 'S', 'E', 'G' };
-static const unsigned char TRAILER[8] = { 'S', 'P', 'W', 'K', 'V', 'F', 'T', 'R' };
-
 static uint64_t rows_pages(uint32_t n) { return ((uint64_t)n * sizeof(struct store_row) + STORE_PAGE - 1) / STORE_PAGE; }
 
 struct store_geometry store_geometry(uint64_t payload_bytes, uint64_t segment_bytes)
 {
-    struct store_geometry g = { .record_bytes = kv_record_bytes(payload_bytes), .segment_bytes = segment_bytes / STORE_PAGE * STORE_PAGE };
-    uint64_t              n = g.segment_bytes / g.record_bytes;
+    struct store_geometry g = { 0 };
+    if (!payload_bytes || payload_bytes > STORE_PAYLOAD_MAX || segment_bytes > STORE_SEGMENT_MAX) return g; /* a header that lies */
+    g.record_bytes = kv_record_bytes(payload_bytes), g.segment_bytes = segment_bytes / STORE_PAGE * STORE_PAGE;
+    uint64_t n = g.segment_bytes / g.record_bytes;
     while (n && STORE_PAGE + n * g.record_bytes + (rows_pages((uint32_t)n) + 1) * STORE_PAGE > g.segment_bytes) n--;
     g.n_record = (uint32_t)n;
     if (n) g.segment_bytes = STORE_PAGE + n * g.record_bytes + (rows_pages(g.n_record) + 1) * STORE_PAGE; /* no byte that nobody uses */
@@ -103,23 +85,18 @@ static int reserve(int fd, uint64_t bytes)
 
 /* ---- seals */
 
-static void header_key(const struct header *h, const struct store_crypt *c)
-{
-    seal_key_make(c->secret, h, offsetof(struct header, check), c->key);
-}
-static void header_seal(struct header *h, const struct store_crypt *c)
+static void header_seal(struct store_header *h, const struct store_crypt *c)
 {
     h->sealed = 1;
     CHECK(RAND_bytes(h->random, sizeof h->random) == 1); /* no key without it */
-    header_key(h, c);
-    seal_piece(c->sealer, c->key, 0, PART_CHECK, NULL, 0, NULL, 0, NULL, h->check);
+    seal_key_make(c->secret, h, offsetof(struct store_header, check), c->key);
+    seal_piece(c->sealer, c->key, 0, STORE_PART_CHECK, NULL, 0, NULL, 0, NULL, h->check);
 }
-/* Whether the file is of the kind that crypt says, and of its secret. Sets the key. */
-static bool header_opens(const struct header *h, const struct store_crypt *c)
+bool store_header_opens(const struct store_header *h, const struct store_crypt *c)
 {
     if (!c || !h->sealed) return !c && !h->sealed;
-    header_key(h, c);
-    return seal_piece_open(c->sealer, c->key, 0, PART_CHECK, NULL, 0, NULL, 0, NULL, h->check);
+    seal_key_make(c->secret, h, offsetof(struct store_header, check), c->key);
+    return seal_piece_open(c->sealer, c->key, 0, STORE_PART_CHECK, NULL, 0, NULL, 0, NULL, h->check);
 }
 
 /* ---- segments */
@@ -141,14 +118,14 @@ enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *
         *error_out = error;
         st = error == ENOSPC || error == EDQUOT || error == EFBIG ? ST_TOO_LARGE : ST_IO;
     } else {
-        struct header *h = page;
+        struct store_header *h = page;
         memset(page, 0, STORE_PAGE);
-        memcpy(h->magic, HEADER, sizeof HEADER);
+        memcpy(h->magic, STORE_HEADER, sizeof h->magic);
         h->version = STORE_VERSION, h->block_tokens = block_tokens, h->seq = seq;
         h->record_bytes = g->record_bytes, h->segment_bytes = g->segment_bytes, h->payload_bytes = payload_bytes, h->n_record = g->n_record;
         h->fingerprint = *fingerprint;
         if (crypt) header_seal(h, crypt);
-        h->sum = XXH3_64bits(h, offsetof(struct header, sum));
+        h->sum = XXH3_64bits(h, offsetof(struct store_header, sum));
         st = all_written(fd, page, STORE_PAGE, 0, error_out);
     }
     free(page);
@@ -162,7 +139,7 @@ enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *
 }
 
 /* fd and header of a segment; the header's own word for everything. -1: none of ours. */
-static int open_header(int dir, uint64_t seq, int flags, bool *direct, struct header *h_out)
+static int open_header(int dir, uint64_t seq, int flags, bool *direct, struct store_header *h_out)
 {
     char name[32];
     store_name(name, sizeof name, seq);
@@ -171,8 +148,8 @@ static int open_header(int dir, uint64_t seq, int flags, bool *direct, struct he
     bool  ok = fd >= 0 && page && all_read(fd, page, STORE_PAGE, 0);
     if (ok) {
         memcpy(h_out, page, sizeof *h_out);
-        ok = !memcmp(h_out->magic, HEADER, sizeof HEADER) && h_out->version == STORE_VERSION && h_out->seq == seq &&
-             h_out->sum == XXH3_64bits(h_out, offsetof(struct header, sum));
+        ok = !memcmp(h_out->magic, STORE_HEADER, sizeof h_out->magic) && h_out->version == STORE_VERSION && h_out->seq == seq &&
+             h_out->sum == XXH3_64bits(h_out, offsetof(struct store_header, sum));
     }
     free(page);
     if (ok) return fd;
@@ -180,9 +157,10 @@ static int open_header(int dir, uint64_t seq, int flags, bool *direct, struct he
     return -1;
 }
 
-static enum status opened(int fd, const struct header *h, const struct kv_key *fingerprint, bool fits, const struct store_crypt *crypt)
+static enum status opened(int fd, const struct store_header *h, const struct kv_key *fingerprint, bool fits,
+                          const struct store_crypt *crypt)
 {
-    enum status st = !kv_key_equal(&h->fingerprint, fingerprint) || !fits ? ST_CONFIG : header_opens(h, crypt) ? ST_OK : ST_INVALID;
+    enum status st = !kv_key_equal(&h->fingerprint, fingerprint) || !fits ? ST_CONFIG : store_header_opens(h, crypt) ? ST_OK : ST_INVALID;
     if (st) close(fd);
     return st;
 }
@@ -190,8 +168,8 @@ static enum status opened(int fd, const struct header *h, const struct kv_key *f
 enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
                             const struct store_crypt *crypt, bool *direct, int *fd_out)
 {
-    struct header h;
-    int           fd = open_header(dir, seq, read_only ? O_RDONLY : O_RDWR, direct, &h);
+    struct store_header h;
+    int                 fd = open_header(dir, seq, read_only ? O_RDONLY : O_RDWR, direct, &h);
     if (fd < 0) return ST_NOT_FOUND;
     bool fits = h.record_bytes == g->record_bytes && h.n_record == g->n_record && h.segment_bytes == g->segment_bytes;
     *fd_out = fd;
@@ -201,8 +179,8 @@ enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *
 enum status store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
                                     const struct store_crypt *crypt, bool *direct, struct store_geometry *its_out, int *fd_out)
 {
-    struct header h;
-    int           fd = open_header(dir, seq, O_RDONLY, direct, &h);
+    struct store_header h;
+    int                 fd = open_header(dir, seq, O_RDONLY, direct, &h);
     if (fd < 0) return ST_NOT_FOUND;
     *its_out = store_geometry(h.payload_bytes, h.segment_bytes);
     bool fits = h.record_bytes == g->record_bytes && its_out->record_bytes == h.record_bytes && its_out->n_record == h.n_record &&
@@ -213,9 +191,9 @@ enum status store_file_open_foreign(int dir, uint64_t seq, const struct store_ge
 
 enum status store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out)
 {
-    struct header h;
-    bool          direct = false;
-    int           fd = open_header(dir, seq, O_RDONLY, &direct, &h);
+    struct store_header h;
+    bool                direct = false;
+    int                 fd = open_header(dir, seq, O_RDONLY, &direct, &h);
     if (fd < 0) return ST_NOT_FOUND;
     *about_out = (struct store_about){ .sealed = h.sealed,
                                        .g = { h.record_bytes, h.segment_bytes, h.n_record },
@@ -227,7 +205,7 @@ enum status store_file_about(int dir, uint64_t seq, const struct store_crypt *cr
         close(fd);
         return ST_NOT_FOUND;
     }
-    if (h.sealed && !(crypt && header_opens(&h, crypt))) {
+    if (h.sealed && !(crypt && store_header_opens(&h, crypt))) {
         close(fd);
         return ST_INVALID;
     }
@@ -245,14 +223,14 @@ enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t 
     uint64_t bytes = store_footer_bytes(g);
     memset(buffer, 0, bytes);
     memcpy(buffer, row, n * sizeof *row);
-    struct trailer *t = (struct trailer *)(void *)((char *)buffer + bytes - STORE_PAGE);
-    memcpy(t->magic, TRAILER, sizeof TRAILER);
+    struct store_trailer *t = (struct store_trailer *)(void *)((char *)buffer + bytes - STORE_PAGE);
+    memcpy(t->magic, STORE_TRAILER, sizeof t->magic);
     t->version = STORE_VERSION, t->n = n, t->seq = seq;
     if (crypt)
-        seal_piece(crypt->sealer, crypt->key, footer_off(g), PART_FOOTER, t, offsetof(struct trailer, rows_sum), buffer, n * sizeof *row,
-                   buffer, t->tag);
+        seal_piece(crypt->sealer, crypt->key, footer_off(g), STORE_PART_FOOTER, t, offsetof(struct store_trailer, rows_sum), buffer,
+                   n * sizeof *row, buffer, t->tag);
     t->rows_sum = XXH3_64bits(buffer, n * sizeof *row);
-    t->sum = XXH3_64bits(t, offsetof(struct trailer, sum));
+    t->sum = XXH3_64bits(t, offsetof(struct store_trailer, sum));
     return all_written(fd, buffer, bytes, footer_off(g), error_out);
 }
 
@@ -261,13 +239,13 @@ enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t s
 {
     uint64_t bytes = store_footer_bytes(g);
     if (!all_read(fd, buffer, bytes, footer_off(g))) return ST_NOT_FOUND;
-    struct trailer t;
+    struct store_trailer t;
     memcpy(&t, (char *)buffer + bytes - STORE_PAGE, sizeof t);
-    if (memcmp(t.magic, TRAILER, sizeof TRAILER) || t.version != STORE_VERSION || t.seq != seq || t.n > g->n_record ||
-        t.sum != XXH3_64bits(&t, offsetof(struct trailer, sum)) || t.rows_sum != XXH3_64bits(buffer, t.n * sizeof *row))
+    if (memcmp(t.magic, STORE_TRAILER, sizeof t.magic) || t.version != STORE_VERSION || t.seq != seq || t.n > g->n_record ||
+        t.sum != XXH3_64bits(&t, offsetof(struct store_trailer, sum)) || t.rows_sum != XXH3_64bits(buffer, t.n * sizeof *row))
         return ST_NOT_FOUND;
-    if (crypt && !seal_piece_open(crypt->sealer, crypt->key, footer_off(g), PART_FOOTER, &t, offsetof(struct trailer, rows_sum), buffer,
-                                  t.n * sizeof *row, buffer, t.tag))
+    if (crypt && !seal_piece_open(crypt->sealer, crypt->key, footer_off(g), STORE_PART_FOOTER, &t, offsetof(struct store_trailer, rows_sum),
+                                  buffer, t.n * sizeof *row, buffer, t.tag))
         return ST_NOT_FOUND;
     memcpy(row, buffer, t.n * sizeof *row);
     for (uint32_t i = 0; i < t.n; i++)

@@ -4,6 +4,8 @@
 #include "kvcache/record.h"
 
 enum { STORE_PAGE = 4096, STORE_VERSION = 2 };
+#define STORE_PAYLOAD_MAX ((uint64_t)1 << 31)
+#define STORE_SEGMENT_MAX ((uint64_t)1 << 40)
 
 /* What a sealed store's files are made and read with. Everywhere below: NULL, the files are plain. */
 struct store_crypt {
@@ -16,7 +18,7 @@ struct store_geometry {
     uint64_t record_bytes, segment_bytes; /* segment_bytes: of a file, header and footer included */
     uint32_t n_record;                    /* per segment */
 };
-/* As many records as fit; n_record 0: none. */
+/* As many records as fit; n_record 0: none, or more than the maxima above. */
 struct store_geometry  store_geometry(uint64_t payload_bytes, uint64_t segment_bytes);
 static inline uint64_t store_record_off(const struct store_geometry *g, uint32_t index) { return STORE_PAGE + index * g->record_bytes; }
 

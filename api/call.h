@@ -69,16 +69,17 @@ struct call_prompt {
     float          *lp;
     uint32_t       *lp_rank;
     struct eng_top *lp_top; /* prompt logprobs, when asked */
-    uint32_t        n_cached, n_cached_host, n_cached_store;
+    uint32_t        n_cached, n_cached_host, n_cached_store, n_pinned;
 };
 
 /* What only call_parse and call_prepare look at: values as the body has them. */
 struct call_ask {
     const json_t *model, *messages, *prompt, *stop, *bias, *stop_ids, *allowed_ids, *bad_words, *documents, *template_kwargs, *effort;
-    const json_t *salt, *request_id, *stream_options, *truncation_side;
-    int64_t max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs, prompt_logprobs, priority, n;
-    double  temperature, top_p, min_p, presence, frequency, repetition;
-    bool    logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between;
+    const json_t *salt, *cache_key, *request_id, *stream_options, *truncation_side;
+    int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs, prompt_logprobs, priority,
+        kv_priority, n;
+    double temperature, top_p, min_p, presence, frequency, repetition;
+    bool   logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between;
 };
 
 struct call_dialect; /* dialect.h */
@@ -100,7 +101,9 @@ struct call {
     bool                    score_only; /* completions: echo with max_tokens 0; the engine makes one token that nobody sees */
     int32_t                 top_logprobs, prompt_logprobs; /* -1: none */
     int32_t                 priority;
-    struct kv_salt          salt; /* from cache_salt; the server mixes the tenant in */
+    struct kv_salt          salt;      /* from cache_salt; the server mixes the tenant in */
+    struct kv_keep          keep;      /* prompt_cache_retention, kv_priority, kv_pin */
+    uint64_t                cache_key; /* hash of prompt_cache_key; 0: none */
     uint64_t                n_unknown_fields;
     const char             *echo_prefix;
     size_t                  n_echo_prefix; /* chat echo: content of the last message */

@@ -90,6 +90,11 @@ const struct param params[] = {
     INT("priority", ON_BOTH, ask.priority, -1000, 1000, check_priority),
     JSON("request_id", ON_BOTH, PARAM_STRING, ask.request_id, check_request_id),
     JSON("cache_salt", ON_BOTH, PARAM_STRING, ask.salt, check_salt),
+    /* what its prefix is worth */
+    JSON("prompt_cache_key", ON_BOTH, PARAM_STRING, ask.cache_key, check_cache_key),
+    { "prompt_cache_retention", ON_BOTH, PARAM_STRING, 0, 0, 0, 0, 0, check_retention },
+    INT("kv_priority", ON_BOTH, ask.kv_priority, 0, KV_PRIORITY_MAX - KV_PRIORITY_MIN, check_kv_priority),
+    { "kv_pin", ON_BOTH, PARAM_ANY, 0, 0, 0, 0, 0, check_kv_pin },
     /* not supported yet: neutral values pass */
     LATER("tools", ON_BOTH, NULL),
     LATER("tool_choice", ON_BOTH, check_tool_choice),
@@ -123,8 +128,6 @@ const struct param params[] = {
     IGNORED("metadata", PARAM_OBJECT),
     IGNORED("store", PARAM_BOOL),
     IGNORED("safety_identifier", PARAM_STRING),
-    IGNORED("prompt_cache_key", PARAM_STRING),
-    IGNORED("prompt_cache_retention", PARAM_STRING),
     IGNORED("prompt_cache_options", PARAM_OBJECT),
     IGNORED("service_tier", PARAM_STRING),
     IGNORED("verbosity", PARAM_STRING),
@@ -161,6 +164,7 @@ static void defaults(struct call *c)
         .add_generation = true,
         .skip_special = true,
         .spaces_between = true,
+        .kv_priority = -KV_PRIORITY_MIN,
     };
     c->add_special = c->kind == CALL_COMPLETION;
 }

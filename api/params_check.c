@@ -1,4 +1,5 @@
 #include "api/params.h"
+#include "base/hash.h"
 #include <math.h>
 #include <openssl/sha.h>
 #include <string.h>
@@ -166,6 +167,47 @@ enum status check_salt(struct call *c, const struct param *p, const json_t *v, s
     SHA256((const unsigned char *)s, n, h);
     memcpy(&c->salt.lo, h, sizeof c->salt.lo);
     memcpy(&c->salt.hi, h + sizeof c->salt.lo, sizeof c->salt.hi);
+    return ST_OK;
+}
+
+/* A client's name for what its prompts have in common. One server has one cache: it only groups the lines of the log. */
+enum status check_cache_key(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    enum { KEY_MAX = 64 };
+    size_t n = json_string_length(v);
+    if (n > KEY_MAX) return api_fail(e, 400, p->name, "'prompt_cache_key' has %zu bytes, at most %d are allowed", n, KEY_MAX);
+    if (n) c->cache_key = hash_bytes(json_string_value(v), n, 0) | 1;
+    return ST_OK;
+}
+
+enum status check_retention(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    enum { HOUR_S = 3600 };
+    const char *s = json_string_value(v);
+    if (!strcmp(s, "24h"))
+        c->keep.ttl_s = 24 * HOUR_S;
+    else if (!strcmp(s, "in_memory") || !strcmp(s, "in-memory")) /* both are written in OpenAI's clients */
+        c->keep.ttl_s = HOUR_S, c->keep.memory_only = true;
+    else
+        return api_fail(e, 400, p->name, "'prompt_cache_retention' must be \"in_memory\" or \"24h\"");
+    return ST_OK;
+}
+
+enum status check_kv_priority(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    (void)p, (void)v, (void)e;
+    c->keep.priority = (int8_t)(c->ask.kv_priority + KV_PRIORITY_MIN);
+    return ST_OK;
+}
+
+/* true: for five minutes, as long as clients of other servers are used to; or for so many seconds. */
+enum status check_kv_pin(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    enum { PIN_S = 300 };
+    json_int_t n = json_integer_value(v);
+    if (!json_is_boolean(v) && (!json_is_integer(v) || n < 0 || n > KV_TTL_MAX_S))
+        return api_fail(e, 400, p->name, "'kv_pin' must be true, false or an integer from 0 to %d, in seconds", KV_TTL_MAX_S);
+    c->keep.pin_s = json_is_boolean(v) ? (json_is_true(v) ? PIN_S : 0) : (uint32_t)n;
     return ST_OK;
 }
 

@@ -9,11 +9,14 @@
 
 struct cached {
     uint64_t n, n_host, n_store; /* tokens; of them from lower tiers */
+    uint64_t n_pinned;
+    bool     pins; /* kv_pin was asked for: then n_pinned is said */
 };
 
 static void add_cached(struct cached *c, const struct call_prompt *p)
 {
     c->n += p->n_cached, c->n_host += p->n_cached_host, c->n_store += p->n_cached_store;
+    c->n_pinned += p->n_pinned;
 }
 
 static void put_usage(struct buf *out, uint64_t n_prompt, uint64_t n_used, struct cached c)
@@ -35,13 +38,17 @@ static void put_usage(struct buf *out, uint64_t n_prompt, uint64_t n_used, struc
         json_put_int(out, (int64_t)c.n_store);
         buf_putc(out, '}');
     }
+    if (c.pins) {
+        buf_puts(out, ",\"pinned_tokens\":");
+        json_put_int(out, (int64_t)c.n_pinned);
+    }
     buf_puts(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":0}}");
 }
 
 static void put_usage_all(const struct call *c, struct buf *out)
 {
     uint64_t      n_prompt = 0, n_used = 0;
-    struct cached cached = { 0 };
+    struct cached cached = { .pins = c->keep.pin_s > 0 };
     for (uint32_t p = 0; p < c->n_prompt; p++) {
         n_prompt += c->prompt[p].n_id;
         add_cached(&cached, &c->prompt[p]);
@@ -84,7 +91,7 @@ void reply_chunk_close(struct call *c, uint32_t i, struct buf *out)
     const struct call_prompt *p = call_prompt_of(c, i);
     if (c->continuous_usage) {
         buf_puts(out, ",\"usage\":");
-        struct cached cached = { 0 };
+        struct cached cached = { .pins = c->keep.pin_s > 0 };
         add_cached(&cached, p);
         put_usage(out, p->n_id, c->choice[i].n_used, cached);
     } else if (c->include_usage) {

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "engine/step.h"
+#include "kvcache/pin.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,10 +48,11 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     struct kv_cfg         kc = {
                 .n_block = c->n_block,
                 .block_tokens = c->block_tokens,
-                .n_seq_max = c->seqs_max + (c->tiers ? KV_LOADS_MAX + KV_OFFERS_MAX : 0),
+                .n_seq_max = c->seqs_max + (c->tiers ? KV_LOADS_MAX + KV_OFFERS_MAX : 0) + (c->kv_pin_percent ? KV_PINS_MAX : 0),
                 .seq_tokens_max = c->context_max,
                 .prefix_cache = c->prefix_cache,
                 .borrow_min = c->kv_borrow_min,
+                .pin_percent = c->kv_pin_percent,
                 .hash_bits = c->kv_hash_bits,
     };
     struct batch_cfg bc = eng_batch_cfg(c);
@@ -150,6 +152,9 @@ static enum status validate(const struct engine *e, const struct eng_request *r)
     const struct eng_cfg      *c = &e->cfg;
     if (!r->prompt || !r->n_prompt || !r->choice || !r->n_choice || !r->outbox || !p->max_tokens) return ST_INVALID;
     if (r->n_choice > e->seqs.n) return ST_TOO_LARGE;
+    if (r->keep.priority < KV_PRIORITY_MIN || r->keep.priority > KV_PRIORITY_MAX || r->keep.ttl_s > KV_TTL_MAX_S ||
+        r->keep.pin_s > KV_TTL_MAX_S)
+        return ST_INVALID;
     if (!isfinite(p->temperature) || p->temperature < 0 || !isfinite(p->top_p) || !isfinite(p->min_p) || !isfinite(p->presence) ||
         !isfinite(p->frequency) || !isfinite(p->repetition) || p->repetition < 0)
         return ST_INVALID;
@@ -352,6 +357,8 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
         .n_query_tokens = GET(n_query_tokens),
         .n_hit_tokens = GET(n_hit_tokens),
         .n_borrowed = GET(n_borrowed),
+        .kv_pinned = GET(kv_pinned),
+        .n_pin_refused = GET(n_pin_refused),
         .n_resumed_tokens = GET(n_resumed_tokens),
         .last_progress_us = GET(last_progress_us),
         .step_us_ewma = GET(step_us_ewma),
@@ -360,6 +367,7 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
         .draining = atomic_load(&e->draining),
     };
     for (int i = 0; i < 6; i++) out->n_finished[i] = GET(n_finished[i]);
+    for (int i = 0; i < KV_EVICT_WHYS; i++) out->evicted[i] = GET(evicted[i]);
     out->n_row = GET(n_row);
     for (int i = 0; i < ENG_STEP_BUCKETS; i++) out->step_rows[i] = GET(step_rows[i]);
 #undef GET

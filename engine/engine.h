@@ -40,6 +40,7 @@ struct eng_cfg {
     uint32_t                   n_eos;
     uint32_t                   kv_hash_bits;   /* tests: kv_cfg.hash_bits                                 */
     uint32_t                   kv_borrow_min;  /* kv_cfg.borrow_min                                       */
+    uint32_t                   kv_pin_percent; /* kv_cfg.pin_percent                                      */
     uint32_t                   preempt_every;  /* tests: sched_cfg.preempt_every                          */
     const struct kv_tiers_cfg *tiers;          /* or NULL: none. kv, blocks, lengths are filled in here */
     uint64_t                   tiers_flush_us; /* eng_free: how long the stores may take what is only on the host */
@@ -58,7 +59,8 @@ struct eng_stats {
     uint64_t n_finished[6];                      /* by enum eng_finish */
     uint64_t n_row, step_rows[ENG_STEP_BUCKETS]; /* tokens of all steps; steps by their tokens */
     uint64_t n_query_tokens, n_hit_tokens, n_borrowed, n_resumed_tokens;
-    uint64_t last_progress_us, step_us_ewma; /* progress: a step done, or idle with nothing to do */
+    uint64_t evicted[KV_EVICT_WHYS], kv_pinned, n_pin_refused; /* blocks of the device, by reason; blocks that pins hold; pins refused */
+    uint64_t last_progress_us, step_us_ewma;                   /* progress: a step done, or idle with nothing to do */
     bool     busy, dead, draining;
 };
 

@@ -112,6 +112,15 @@ static void store_prompt_logprobs(const struct batch *b, const struct flight_seq
     x->s->q->n_lp = x->lp_pos + x->n_lp;
 }
 
+/* Its prompt is computed. Before the first token is published: who sees that sees n_pinned. */
+static void pin_prompt(struct engine *e, const struct seq *s)
+{
+    struct eng_request *r = s->r;
+    if (!r->keep.pin_s || s->q->pin_asked) return;
+    s->q->pin_asked = true;
+    r->n_pinned = kv_pin(e->kv, &s->kv, r->n_prompt, r->tenant, e->now_us + r->keep.pin_s * (uint64_t)1000000, &s->q->mark);
+}
+
 static void append(struct engine *e, const struct batch *b, struct seq *s, uint32_t i, uint64_t now_us)
 {
     struct seq_token    t = { .id = b->out.id[i],
@@ -122,6 +131,7 @@ static void append(struct engine *e, const struct batch *b, struct seq *s, uint3
     if (!r->t_first_us) r->t_first_us = now_us;
     r->t_last_us = now_us;
     s->fly_token--;
+    pin_prompt(e, s);
     enum eng_finish finish = seq_append(s, &t, &e->limits);
     fair_charge(s->q->tenant, 1);
     step_count(&e->a.n_generated, 1);

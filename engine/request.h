@@ -77,6 +77,7 @@ struct eng_request {
     int32_t             priority; /* lower runs earlier; 0 default        */
     uint64_t            tenant;   /* fairness is between tenants           */
     struct kv_salt      salt;
+    struct kv_keep      keep;        /* what its prefix is worth; pin_s: of the prompt, from its first token on */
     uint64_t            deadline_us; /* clock_us() time; 0: none            */
     struct ring        *outbox;      /* of the submitting io thread            */
     void               *user;
@@ -88,6 +89,7 @@ struct eng_request {
     /* engine, readable by the submitter after ENG_FINAL (n_cached, t_first: once n_out > 0) */
     uint32_t    n_cached;                      /* prompt tokens that were not computed, from the prefix cache */
     uint32_t    n_cached_host, n_cached_store; /* of them: brought up for it from the host, from a store */
+    uint32_t    n_pinned;                      /* keep.pin_s: prompt tokens that are; less than asked for where pins have no room */
     uint32_t    n_preempted;
     uint64_t    t_submit_us, t_sched_us, t_first_us, t_last_us;
     enum status status; /* ST_OK, or why it ended in ENG_ERROR */

@@ -105,9 +105,11 @@ static void forget(struct seq *q)
     q->id = NULL;
 }
 
-/* What it has computed may be worth keeping below. */
-static void offer(struct sched *s, const struct seq *q)
+/* What it has computed may be worth keeping, here and below. */
+static void offer(struct sched *s, struct seq *q)
 {
+    kv_seq_keep(s->kv, &q->kv, &q->r->keep);
+    q->kv.mark = q->q->mark;
     if (s->tiers) kv_tiers_offer(s->tiers, &q->kv, q->n_computed);
 }
 

@@ -35,6 +35,8 @@ struct req { /* eng_request.priv */
     uint64_t            arrival;   /* running number: who is older                                     */
     uint32_t            n_spawned; /* choices that have had a seq: the next one to spawn                */
     uint32_t            n_done;
+    struct kv_mark      mark; /* of its pin */
+    bool                pin_asked;
     uint32_t            n_lp;   /* prompt tokens whose row has given its logprob                     */
     bool                queued; /* counted in the bounds of eng_submit                               */
     bool                final;  /* all choices are done                                              */

@@ -121,7 +121,7 @@ static void accept(struct engine *e, struct eng_request *r)
     q->tenant = fair_enter(&e->sched.fair, r->tenant);
     r->priv = q;
     r->status = ST_OK;
-    r->n_cached = r->n_preempted = 0;
+    r->n_cached = r->n_pinned = r->n_preempted = 0;
     r->t_sched_us = r->t_first_us = r->t_last_us = 0;
     if (!r->t_submit_us) r->t_submit_us = e->now_us;
     if (atomic_load_explicit(&r->canceled, memory_order_relaxed)) {
@@ -210,6 +210,9 @@ void step_publish(struct engine *e)
     atomic_store_explicit(&e->a.n_cached_tokens, e->sched.n_cached_tokens, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_query_tokens, k.n_query_tokens, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_hit_tokens, k.n_hit_tokens, memory_order_relaxed);
+    for (int i = 0; i < KV_EVICT_WHYS; i++) atomic_store_explicit(&e->a.evicted[i], k.evicted[i], memory_order_relaxed);
+    atomic_store_explicit(&e->a.kv_pinned, k.n_pinned, memory_order_relaxed);
+    atomic_store_explicit(&e->a.n_pin_refused, k.n_pin_refused, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_borrowed, k.n_borrowed, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_resumed_tokens, e->sched.n_resumed_tokens, memory_order_relaxed);
     if (e->tiers && pthread_mutex_trylock(&e->tiers_lock) == 0) { /* a reader is looking: next time */
@@ -309,6 +312,7 @@ static void submit(struct engine *e)
 static enum status turn(struct engine *e, bool *did_work_out)
 {
     sweep(e);
+    kv_tick(e->kv, e->now_us);
     if (e->tiers) {
         kv_tiers_steps(e->tiers, e->n_submitted, e->n_submitted - e->n_flight);
         kv_tiers_turn(e->tiers);

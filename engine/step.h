@@ -45,7 +45,7 @@ struct engine {
     struct {
         _Atomic uint32_t n_running, n_resume, kv_used, rows_now;
         _Atomic uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_finished[6], n_query_tokens, n_hit_tokens,
-            n_borrowed, n_resumed_tokens;
+            n_borrowed, n_resumed_tokens, evicted[KV_EVICT_WHYS], kv_pinned, n_pin_refused;
         _Atomic uint64_t n_row, step_rows[ENG_STEP_BUCKETS];
         _Atomic uint64_t last_progress_us, step_us_ewma, row_ns_ewma;
     } a;

@@ -23,14 +23,17 @@ enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
     uint32_t    stem = cfg->borrow_min ? cfg->borrow_min : BORROW_MIN;
     if (stem > cfg->block_tokens) stem = cfg->block_tokens;
     if (!st) st = kv_radix_init(&kv->tree, cfg->n_block, cfg->block_tokens, stem, cfg->hash_bits);
+    if (!st) st = kv_due_init(&kv->due, cfg->n_block);
+    if (!st) st = kv_pins_init(&kv->pins, kv, cfg->pin_percent, kv->seq_blocks_max);
     if (st) goto err_free;
     /* Tables for the longest sequences are large; calloc takes untouched pages that cost nothing until they are used. */
     kv->table = calloc(cfg->n_seq_max, sizeof *kv->table);
     kv->block = calloc((size_t)cfg->n_seq_max * kv->seq_blocks_max, sizeof *kv->block);
     kv->free_table = calloc(cfg->n_seq_max, sizeof *kv->free_table);
+    kv->hold = calloc(cfg->n_block, sizeof *kv->hold);
     kv->scratch = calloc((size_t)2 * cfg->n_block, sizeof *kv->scratch);
     st = ST_NOMEM;
-    if (!kv->table || !kv->block || !kv->free_table || !kv->scratch) goto err_free;
+    if (!kv->table || !kv->block || !kv->free_table || !kv->hold || !kv->scratch) goto err_free;
     for (uint32_t i = 0; i < cfg->n_seq_max; i++) kv->free_table[i] = cfg->n_seq_max - 1 - i;
     kv->n_free_table = cfg->n_seq_max;
     *kv_out = kv;
@@ -43,6 +46,9 @@ err_free:
 void kv_free(struct kv *kv)
 {
     if (!kv) return;
+    kv_pins_close(&kv->pins);
+    kv_due_close(&kv->due);
+    free(kv->hold);
     kv_pool_close(&kv->pool);
     kv_radix_close(&kv->tree);
     free(kv->table);
@@ -70,9 +76,12 @@ void kv_stats(const struct kv *kv, struct kv_stats *out)
         .n_evicted = kv->n_evicted,
         .n_query_tokens = kv->n_query_tokens,
         .n_hit_tokens = kv->n_hit_tokens,
+        .n_pinned = kv->pins.n_device,
+        .n_pin_refused = kv->pins.n_refused,
         .n_borrowed = kv->n_borrowed,
         .n_borrowed_tokens = kv->n_borrowed_tokens,
     };
+    memcpy(out->evicted, kv->evicted, sizeof out->evicted);
 }
 
 /* ---- check */
@@ -119,6 +128,24 @@ static enum status check_table(const struct kv *kv, uint32_t slot, uint32_t *ref
     return ST_OK;
 }
 
+/* Who has an end is known to have it, and evictable leaves stand where what was said of them puts them. */
+static enum status check_holds(const struct kv *kv)
+{
+    if (!kv_due_check(&kv->due)) FAULT("kv: the ends of blocks are out of order");
+    for (uint32_t b = 0; b < kv->cfg.n_block; b++) {
+        const struct kv_hold *h = &kv->hold[b];
+        const struct kv_node *n = &kv->tree.node[b];
+        if (!n->gen && (h->used || kv_due_has(&kv->due, b))) FAULT("kv: block %u is held and not in the tree", b);
+        if (!n->gen) continue;
+        if (kv_hold_ends(h) ? !kv_due_has(&kv->due, b) && h->until_s > kv->now_s : kv_due_has(&kv->due, b))
+            FAULT("kv: block %u ends at %u and nobody knows", b, h->until_s);
+        if (n->heap_pos == KV_NONE) continue;
+        if (kv_class_of_use(n->use) != kv_hold_class(h, kv->now_s) && !kv_due_has(&kv->due, b))
+            FAULT("kv: leaf %u is in class %d of the order, not %d", b, kv_class_of_use(n->use), kv_hold_class(h, kv->now_s));
+    }
+    return ST_OK;
+}
+
 enum status kv_check(const struct kv *kv)
 {
     uint32_t *ref = kv->scratch, *seen = kv->scratch + kv->cfg.n_block, n_open = 0, n_idle = 0;
@@ -148,5 +175,6 @@ enum status kv_check(const struct kv *kv)
     if (n_used + kv->pool.n_free != kv->cfg.n_block)
         FAULT("kv: %u used and %u free of %u blocks", n_used, kv->pool.n_free, kv->cfg.n_block);
     if (n_idle != kv->n_idle) FAULT("kv: %u idle blocks, counted %u", n_idle, kv->n_idle);
+    if (kv_pins_check(&kv->pins) || check_holds(kv)) return ST_INVALID;
     return kv_radix_check(&kv->tree, kv->pool.ref);
 }

@@ -13,6 +13,7 @@
  *  8 Losing any block costs recomputation, never correctness. */
 #pragma once
 #include "base/status.h"
+#include "kvcache/keep.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,12 +27,18 @@ struct kv_cfg {
     uint32_t seq_tokens_max; /* longest sequence, for the block tables  */
     bool     prefix_cache;   /* false: nothing is ever shared between requests */
     uint32_t borrow_min;     /* tokens inside a block worth a copy of it; 0: 4, or a block where that is less */
+    uint32_t pin_percent;    /* of the pool, and of the host below it, that pins may hold */
     uint32_t hash_bits;      /* tests: force collisions of the tree's hash; 0: all 64 bits */
 };
 
 /* Isolates prefixes: sequences with different salts never share a block. Zero: the common tree. */
 struct kv_salt {
     uint64_t lo, hi;
+};
+
+/* Says on the host that a block belongs to a pin (pin.h). Zero: to none. */
+struct kv_mark {
+    uint32_t number, gen, n_block; /* the first n_block of the sequence */
 };
 
 /* The block table of one sequence. Fields are read by batch.c, written by kvcache/ only. Must not move while open. */
@@ -43,6 +50,7 @@ struct kv_seq {
     struct kv_node *node;     /* deepest locked node; NULL: nothing locked                       */
     struct kv_salt  salt;
     uint32_t        slot; /* which of n_seq_max tables                                       */
+    struct kv_mark  mark; /* the owner's: for the tiers, when its path goes down             */
 };
 
 /* Before the forward of this step the device copies these whole blocks (copy-on-write of a forked or borrowed tail). */
@@ -60,6 +68,9 @@ struct kv_cursor {
 struct kv_stats {
     uint32_t n_free, n_private, n_tree, n_locked; /* blocks: free + private + tree = n_block */
     uint64_t n_evicted, n_query_tokens, n_hit_tokens;
+    uint64_t evicted[KV_EVICT_WHYS]; /* n_evicted by reason */
+    uint32_t n_pinned;               /* blocks that pins hold */
+    uint64_t n_pin_refused;
     uint64_t n_borrowed, n_borrowed_tokens; /* blocks copied for the part that a prompt shares; tokens are among n_hit_tokens */
 };
 
@@ -95,6 +106,15 @@ void kv_seq_drop(struct kv *kv, struct kv_seq *s);
 /* As drop, and what nobody else holds leaves the tree at once: its content is in doubt (NaN). */
 void kv_seq_discard(struct kv *kv, struct kv_seq *s);
 void kv_seq_release(struct kv *kv, struct kv_seq *s); /* drop + close */
+
+/* What the user of s says of its blocks that are in the tree, when it lets go of them. */
+void kv_seq_keep(struct kv *kv, const struct kv_seq *s, const struct kv_keep *keep);
+/* Pins the blocks of s that hold its first n_token tokens and are in the tree. Returns the tokens pinned; 0: none, for want of room.
+ * tenant 0: there is only one. mark_out: for the tiers. */
+uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_t tenant, uint64_t until_us, struct kv_mark *mark_out);
+bool     kv_unpin(struct kv *kv, uint64_t until_us); /* those whose time is over then; true: there were some */
+/* Time passes: what has come to its end is evicted first, pins let go. Monotonic, any start; before anything that depends on it. */
+void kv_tick(struct kv *kv, uint64_t now_us);
 
 uint32_t kv_free_count(const struct kv *kv);      /* free now */
 uint32_t kv_available_count(const struct kv *kv); /* free + what eviction could free */

@@ -47,6 +47,18 @@ enum kv_doubt kv_record_check(const void *page, const struct digest_key *dk, con
     return KV_SURE;
 }
 
+void kv_record_hold(void *page, const struct digest_key *dk, uint64_t until_s, int priority)
+{
+    struct kv_record *r = page;
+    r->until_s = until_s, r->priority = priority;
+    r->head = head_digest(r, dk);
+}
+
+bool kv_record_ended(const struct kv_record *r, uint64_t wall_s)
+{
+    return r->until_s && (r->until_s <= wall_s || r->until_s - wall_s > KV_TTL_MAX_S);
+}
+
 void kv_record_stamp(void *page, const struct digest_key *dk, uint64_t seq)
 {
     struct kv_record *r = page;

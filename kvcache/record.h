@@ -2,10 +2,11 @@
  * block goes down and up in one piece: [KV_RECORD_HEAD][payload, rounded up to 4096].   Thread: any. */
 #pragma once
 #include "kvcache/ident.h"
+#include "kvcache/keep.h"
 #include "transfer/digest.h"
 #include "transfer/seal.h"
 
-enum { KV_RECORD_HEAD = 4096, KV_RECORD_VERSION = 1, KV_RECORD_TOKENS_MAX = 256 };
+enum { KV_RECORD_HEAD = 4096, KV_RECORD_VERSION = 2, KV_RECORD_TOKENS_MAX = 256 };
 
 struct kv_record {
     unsigned char magic[8]; /* "SPWKVREC" */
@@ -13,6 +14,8 @@ struct kv_record {
     uint64_t      payload_bytes, seq; /* seq: of the segment that it lies in, 0 on the host: a record of a reused file is none */
     struct kv_key fingerprint, key, parent;
     struct digest payload;
+    uint64_t      until_s;  /* wall time from which it is no longer wanted; 0: no end */
+    int64_t       priority; /* kv_hold */
     uint32_t      ids[KV_RECORD_TOKENS_MAX];
     struct digest head; /* of everything before it, under the same key as the payload's: a forged head is none */
 };
@@ -25,6 +28,10 @@ void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key
                     struct digest payload);
 /* The same record in another segment: sets seq and makes the digest of the head anew. */
 void kv_record_stamp(void *page, const struct digest_key *dk, uint64_t seq);
+/* What its users say of it now; the digest of the head is made anew. */
+void kv_record_hold(void *page, const struct digest_key *dk, uint64_t until_s, int priority);
+/* Its time is over, or the clock has been set back so far that nobody can tell: no end lies further ahead than that. */
+bool kv_record_ended(const struct kv_record *r, uint64_t wall_s);
 #define KV_SEQ_ANY UINT64_MAX /* for kv_record_check */
 /* What is wrong with it, in the order in which it is asked. */
 enum kv_doubt {

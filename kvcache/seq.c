@@ -13,6 +13,13 @@ static void block_ref(struct kv *kv, uint32_t b)
     kv_radix_busy(&kv->tree, b);
 }
 
+/* A leaf that nobody locks. Its use goes behind its class. */
+static void leaf_idle(struct kv *kv, uint32_t b)
+{
+    uint64_t use = kv->tree.node[b].use & (((uint64_t)1 << KV_USE_BITS) - 1);
+    kv_radix_idle(&kv->tree, b, (uint64_t)kv_hold_class(&kv->hold[b], kv->now_s) << KV_USE_BITS | use);
+}
+
 static void block_unref(struct kv *kv, uint32_t b)
 {
     CHECK(kv->pool.ref[b] > 0);
@@ -23,7 +30,7 @@ static void block_unref(struct kv *kv, uint32_t b)
     }
     kv->n_idle++;
     kv->tree.node[b].use = kv->use;
-    if (!kv->tree.node[b].n_child) kv_radix_idle(&kv->tree, b, kv->use);
+    if (!kv->tree.node[b].n_child) leaf_idle(kv, b);
 }
 
 /* An unlocked leaf leaves the tree; its parent may be the next. */
@@ -34,18 +41,51 @@ static void node_free(struct kv *kv, uint32_t b)
     CHECK(kv->pool.ref[b] == 0);
     kv_radix_busy(&kv->tree, b);
     kv_radix_remove(&kv->tree, b);
+    kv_due_clear(&kv->due, b);
+    kv->hold[b] = (struct kv_hold){ 0 };
     kv->n_idle--;
     kv_pool_put(&kv->pool, b);
     if (parent == KV_NONE || kv->pool.ref[parent] || kv->tree.node[parent].n_child) return;
-    kv_radix_idle(&kv->tree, parent, kv->tree.node[parent].use);
+    leaf_idle(kv, parent);
 }
 
 void kv_evict_one(struct kv *kv)
 {
     uint32_t b = kv_radix_oldest(&kv->tree);
     CHECK(b != KV_NONE);
+    kv->evicted[kv_evict_why(kv_class_of_use(kv->tree.node[b].use))]++;
     node_free(kv, b);
     kv->n_evicted++;
+}
+
+/* ---- what it is worth */
+
+void kv_hold_join_block(struct kv *kv, uint32_t b, struct kv_hold h)
+{
+    kv_hold_join(&kv->hold[b], h);
+    if (kv_hold_ends(&kv->hold[b]))
+        kv_due_set(&kv->due, b, kv->hold[b].until_s);
+    else
+        kv_due_clear(&kv->due, b);
+}
+
+void kv_seq_keep(struct kv *kv, const struct kv_seq *s, const struct kv_keep *keep)
+{
+    struct kv_hold h = kv_hold_of(keep, kv->now_s);
+    for (uint32_t i = 0; i < s->n_shared; i++) kv_hold_join_block(kv, s->block[i], h); /* locked by s: in no order now */
+}
+
+void kv_tick(struct kv *kv, uint64_t now_us)
+{
+    enum { DUE_MAX = 1024 }; /* of one turn: the others a turn later */
+    uint32_t b;
+    kv->now_s = (uint32_t)(now_us / 1000000);
+    for (int n = 0; n < DUE_MAX && (b = kv_due_pop(&kv->due, kv->now_s)) != KV_DUE_NONE; n++) {
+        if (kv->tree.node[b].heap_pos == KV_NONE) continue; /* it will find its class when it is let go */
+        kv_radix_busy(&kv->tree, b);
+        leaf_idle(kv, b);
+    }
+    kv_unpin(kv, now_us);
 }
 
 /* ---- tables */

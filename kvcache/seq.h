@@ -4,7 +4,9 @@
  * One count per block serves as lock and as owner count: ref = page tables that name it. All blocks of a node's path stand in
  * every table that names the node, so ref > 0 on a node means that its whole path is locked, with no walk to the root. */
 #pragma once
+#include "kvcache/due.h"
 #include "kvcache/kv.h"
+#include "kvcache/pin.h"
 #include "kvcache/pool.h"
 #include "kvcache/radix.h"
 
@@ -26,14 +28,22 @@ struct kv {
     uint32_t        *free_table; /* stack                              */
     uint32_t        *scratch;    /* [2 * n_block] kv_check             */
     uint32_t         seq_blocks_max, n_free_table;
+    struct kv_hold  *hold; /* [n_block] what users said of a block in the tree */
+    struct kv_due    due;  /* blocks by the end of their time                  */
+    struct kv_pins   pins;
+    uint32_t         now_s;
     uint32_t         n_idle; /* blocks of the tree that no table names */
     uint64_t         use;    /* clock of the eviction order            */
-    uint64_t         n_evicted, n_query_tokens, n_hit_tokens, n_borrowed, n_borrowed_tokens;
+    uint64_t         n_evicted, n_query_tokens, n_hit_tokens, n_borrowed, n_borrowed_tokens, evicted[KV_EVICT_WHYS];
 };
 
+/* A leaf's place in the order of eviction: its class, then the clock of use. */
+enum { KV_USE_BITS = 56 };
+static inline int      kv_class_of_use(uint64_t use) { return (int)(use >> KV_USE_BITS); }
 static inline uint32_t kv_blocks_of(const struct kv *kv, uint32_t n_token)
 {
     return (uint32_t)(((uint64_t)n_token + kv->cfg.block_tokens - 1) / kv->cfg.block_tokens);
 }
 static inline bool kv_in_tree(const struct kv *kv, uint32_t block) { return kv->tree.node[block].gen != 0; }
+void               kv_hold_join_block(struct kv *kv, uint32_t block, struct kv_hold h); /* of the tree, and locked by someone */
 void               kv_evict_one(struct kv *kv); /* the least recently used unlocked leaf; there must be one */

@@ -3,7 +3,7 @@
 #pragma once
 #include "kvcache/record.h"
 
-enum { STORE_PAGE = 4096, STORE_VERSION = 2 };
+enum { STORE_PAGE = 4096, STORE_VERSION = 3 };
 #define STORE_PAYLOAD_MAX ((uint64_t)1 << 31)
 #define STORE_SEGMENT_MAX ((uint64_t)1 << 40)
 

@@ -25,27 +25,6 @@ int32_t slot_find(const struct kv_tiers *t, const struct kv_key *key)
     return i;
 }
 
-static void lru_remove(struct kv_tiers *t, int32_t i)
-{
-    struct host_slot *s = &t->slot[i];
-    *(s->newer == SLOT_NONE ? &t->newest : &t->slot[s->newer].older) = s->older;
-    *(s->older == SLOT_NONE ? &t->oldest : &t->slot[s->older].newer) = s->newer;
-}
-static void lru_newest(struct kv_tiers *t, int32_t i)
-{
-    struct host_slot *s = &t->slot[i];
-    s->newer = SLOT_NONE, s->older = t->newest;
-    *(t->newest == SLOT_NONE ? &t->oldest : &t->slot[t->newest].newer) = i;
-    t->newest = i;
-}
-void slot_touch(struct kv_tiers *t, int32_t i)
-{
-    t->stirred = true;
-    if (t->slot[i].state != SLOT_READY) return;
-    lru_remove(t, i);
-    lru_newest(t, i);
-}
-
 void slot_drop(struct kv_tiers *t, int32_t i)
 {
     struct host_slot *s = &t->slot[i];
@@ -57,7 +36,7 @@ void slot_drop(struct kv_tiers *t, int32_t i)
     }
     *at = s->next;
     if (s->state == SLOT_READY) {
-        lru_remove(t, i);
+        order_remove(t, i);
         t->n_ready--;
     }
     *s = (struct host_slot){ .next = t->free, .state = SLOT_FREE };
@@ -65,26 +44,12 @@ void slot_drop(struct kv_tiers *t, int32_t i)
     t->n_free++;
 }
 
-/* Oldest first; what a store holds as well is no loss and goes before what it does not, within a few. */
-static int32_t victim(const struct kv_tiers *t)
-{
-    enum { LOOK = 32 };
-    int32_t first = SLOT_NONE;
-    int     n = 0;
-    for (int32_t i = t->oldest; i != SLOT_NONE && n < LOOK; i = t->slot[i].newer) {
-        if (t->slot[i].readers) continue;
-        if (t->slot[i].store) return i;
-        if (first == SLOT_NONE) first = i;
-        n++;
-    }
-    return first;
-}
-
 int32_t slot_take(struct kv_tiers *t, const struct kv_key *key)
 {
     if (t->free == SLOT_NONE) {
-        int32_t v = victim(t);
+        int32_t v = slot_victim(t);
         if (v == SLOT_NONE || (t->closing && !t->slot[v].store)) return SLOT_NONE; /* closing: it is to be kept, not made room of */
+        t->stats.tier[KV_TIER_HOST].evicted_why[kv_evict_why(t->slot[v].class)]++;
         slot_drop(t, v);
         t->stats.tier[KV_TIER_HOST].evicted++;
     }
@@ -107,7 +72,7 @@ void slot_ready(struct kv_tiers *t, int32_t i, struct digest payload)
     s->state = SLOT_READY;
     t->n_ready++;
     t->stirred = true;
-    lru_newest(t, i);
+    order_add(t, i);
 }
 
 /* A slot of the process before. The free list is for the caller to make anew. */
@@ -251,7 +216,8 @@ static enum status take_memory(struct kv_tiers *t)
     t->path = calloc(blocks, sizeof *t->path);
     if (!t->slot || !t->bucket || !t->sketch || !t->flight || !t->free_flight || !t->node_key || !t->path) return ST_NOMEM;
     memset(t->bucket, 0xff, t->n_bucket * sizeof *t->bucket); /* SLOT_NONE */
-    t->free = t->newest = t->oldest = SLOT_NONE;
+    t->free = SLOT_NONE;
+    if (order_init(t)) return ST_NOMEM;
     for (uint32_t i = t->n_slot; i-- > 0;) {
         t->slot[i].next = t->free;
         t->free = (int32_t)i;
@@ -338,6 +304,8 @@ static void stores_turn(struct kv_tiers *t)
     t->store_again_us = st ? t->cfg.clock() + (st == ST_AGAIN ? STORE_AGAIN_US : STORE_FAILED_US) : 0;
 }
 
+static uint64_t wall_s(void) { return (uint64_t)clock_wall_s(); }
+
 enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes)
 {
     struct kv_tiers *t = calloc(1, sizeof *t);
@@ -347,6 +315,7 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
     t->n_store_wanted = cfg->n_store;
     t->cfg.n_store = 0;
     if (!t->cfg.clock) t->cfg.clock = clock_us;
+    if (!t->cfg.wall) t->cfg.wall = wall_s;
     if (!t->cfg.copies_max) t->cfg.copies_max = COPIES_MAX;
     if (!t->cfg.load_min_tokens) t->cfg.load_min_tokens = LOAD_MIN_TOKENS > cfg->block_tokens ? LOAD_MIN_TOKENS : cfg->block_tokens;
     t->fingerprint = kv_fingerprint(&cfg->ident);
@@ -369,6 +338,7 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
         t->store_again_us = t->cfg.clock() + STORE_AGAIN_US;
     }
     t->stats.tier[KV_TIER_HOST].reserved_bytes = t->n_slot * t->stride;
+    cfg->kv->pins.host_max = (uint32_t)((uint64_t)t->n_slot * cfg->kv->cfg.pin_percent / 100);
     probe(t);
     *t_out = t;
     return ST_OK;
@@ -401,6 +371,7 @@ bool kv_tiers_turn(struct kv_tiers *t)
     for (uint32_t i = 0; i < t->cfg.n_store; i++) kv_store_turn(t->store[i]);
     if (hand_turn(t)) return any;
     stores_turn(t);
+    order_turn(t);
     up_turn(t); /* loads go first */
     down_turn(t);
     return any;
@@ -450,6 +421,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     if (t->slab) munmap(t->slab, t->n_slot * t->stride);
     if (t->slab_fd >= 0) close(t->slab_fd);
     for (int i = 0; i < KV_LOADS_MAX; i++) free(t->load[i].ids), free(t->load[i].state), free(t->load[i].key), free(t->load[i].ticket);
+    order_close(t);
     free(t->slot), free(t->bucket), free(t->sketch), free(t->flight), free(t->free_flight), free(t->node_key), free(t->path);
     free(t);
 }
@@ -459,6 +431,7 @@ void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
     *out = t->stats;
     out->tier[KV_TIER_HOST].n_block = t->n_ready;
     out->tier[KV_TIER_HOST].used_bytes = (t->n_slot - t->n_free) * t->stride;
+    out->tier[KV_TIER_HOST].pinned_bytes = t->n_class[KV_CLASS_PINNED] * t->stride;
     for (uint32_t i = 0; i < t->cfg.n_store; i++) {
         struct kv_store_stats s;
         kv_store_stats(t->store[i], &s);
@@ -466,6 +439,7 @@ void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
         out->tier[KV_TIER_STORE].used_bytes += s.used_bytes;
         out->tier[KV_TIER_STORE].n_block += s.n_record;
         out->tier[KV_TIER_STORE].evicted += s.n_evicted;
+        out->tier[KV_TIER_STORE].evicted_why[KV_EVICT_LRU] += s.n_evicted;
     }
 }
 
@@ -473,7 +447,8 @@ enum status kv_tiers_check(const struct kv_tiers *t)
 {
     uint32_t n_free = 0, n_ready = 0, n_lru = 0, n_linked = 0, n_used = 0, readers = 0, pins = 0;
     for (int32_t i = t->free; i != SLOT_NONE && n_free <= t->n_slot; i = t->slot[i].next) n_free += t->slot[i].state == SLOT_FREE;
-    for (int32_t i = t->oldest; i != SLOT_NONE && n_lru <= t->n_slot; i = t->slot[i].newer) n_lru += t->slot[i].state == SLOT_READY;
+    if (!order_check(t)) goto fault;
+    for (int32_t i = slot_oldest(t); i != SLOT_NONE && n_lru <= t->n_slot; i = slot_newer(t, i)) n_lru += t->slot[i].state == SLOT_READY;
     for (uint32_t b = 0; b < t->n_bucket; b++)
         for (int32_t i = t->bucket[b]; i != SLOT_NONE && n_linked <= t->n_slot; i = t->slot[i].next) n_linked++;
     for (uint32_t i = 0; i < t->n_slot; i++) {

@@ -51,6 +51,7 @@ struct kv_tiers_cfg {
     uint32_t             copies_max;                      /* blocks on their way down at a time; 0: 32 */
     uint32_t             keep_hits;                       /* a prefix goes down when its blocks were offered so often; 0: 1 */
     uint64_t (*clock)(void);
+    uint64_t (*wall)(void); /* seconds, for what must outlive the process; NULL: the system's */
 };
 /* Reserves the host's bytes and opens the folders. Takes KV_LOADS_MAX + KV_OFFERS_MAX tables of kv. err: one line. */
 enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes);
@@ -90,11 +91,19 @@ int64_t kv_tiers_sleep_us(const struct kv_tiers *t);
 bool    kv_tiers_busy(const struct kv_tiers *t); /* something is on its way */
 
 enum kv_tier { KV_TIER_HOST, KV_TIER_STORE, KV_TIERS };
+enum { KV_LATENCY_BUCKETS = 17 };
+extern const uint32_t kv_latency_us[KV_LATENCY_BUCKETS - 1]; /* upper bounds; the last bucket has none */
 struct kv_tiers_stats {
     struct {
         uint64_t reserved_bytes, used_bytes, n_block;
         uint64_t hit_blocks, store_blocks, evicted; /* blocks that came from it; that went to it; that left it */
         uint64_t bytes_in, bytes_out;
+        uint64_t miss_blocks;                /* that a prompt lacked on the device and this did not hold */
+        uint64_t evicted_why[KV_EVICT_WHYS]; /* evicted by reason; a store's records that were found at their end are not in evicted */
+        uint64_t n_doubt, n_abandoned;       /* as below, of this tier */
+        uint64_t pinned_bytes;
+        uint64_t latency[KV_LATENCY_BUCKETS]; /* loads whose slowest part came from it, by how long they took */
+        double   latency_sum_us, regret_us;
     } tier[KV_TIERS];
     uint64_t n_ask, n_load, n_recompute, n_abandoned; /* decisions; loads given up at their deadline */
     uint64_t n_dropped;                               /* copies down that there was no room or no time for */

@@ -43,6 +43,7 @@ void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_compu
     CHECK(st == ST_OK);
     o->used = true, o->giving_up = false;
     o->n_block = n, o->next = 0, o->n_flight = 0;
+    o->mark = s->mark;
     o->short_us = 0;
 }
 
@@ -73,6 +74,8 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
     bool            goes = is_worth(t, &key);
     if (slot != SLOT_NONE) {
         slot_touch(t, slot);
+        slot_hold(t, slot, t->cfg.kv->hold[o->kv.block[o->next]]);
+        if (o->next < o->mark.n_block) slot_pin(t, slot, &o->mark);
     } else if (goes && store_of(t, &key, &place) < 0) {
         struct flight *f = flight_new(t, FLIGHT_OFFER);
         if (!f) return false;
@@ -92,6 +95,8 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
             o->giving_up = true; /* the host is full of what is in use: nothing below has a place either */
             return true;
         }
+        slot_hold(t, f->slot, t->cfg.kv->hold[o->kv.block[o->next]]);
+        if (o->next < o->mark.n_block) slot_pin(t, f->slot, &o->mark);
         f->owner = (uint32_t)(o - t->offer), f->block = o->next;
         o->n_flight++, t->n_down++;
     }
@@ -126,6 +131,13 @@ uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key) /* by key
     return h % t->cfg.n_store;
 }
 
+/* Wall time alone means something to the next process. */
+static uint64_t until_wall(const struct kv_tiers *t, const struct kv_hold *h)
+{
+    if (!kv_hold_ends(h)) return 0;
+    return t->cfg.wall() + (h->until_s > t->cfg.kv->now_s ? h->until_s - t->cfg.kv->now_s : 0);
+}
+
 bool down_write_one(struct kv_tiers *t, int32_t slot)
 {
     struct host_slot *s = &t->slot[slot];
@@ -134,6 +146,7 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
     struct flight *f = flight_new(t, FLIGHT_WRITE);
     if (!f) return false;
     f->slot = slot, f->store = store_for(t, &s->key);
+    kv_record_hold(slot_page(t, slot), &t->cfg.key, until_wall(t, &s->hold), s->hold.used ? s->hold.priority : 0);
     if (kv_store_write(t->store[f->store], &s->key, t->slab_seg, (uint64_t)slot * t->stride, slot_page(t, slot), flight_cookie(t, f),
                        &f->place)) {
         flight_free(t, f);
@@ -164,10 +177,10 @@ static void write_ahead(struct kv_tiers *t)
     if (!t->cfg.n_store || t->n_free > t->n_slot / 8 || !t->stirred) return;
     uint32_t margin = t->n_slot / 8, n = 0;
     if (margin < 1) margin = 1;
-    for (int32_t i = t->oldest; i != SLOT_NONE && n < margin && n < LOOK; i = t->slot[i].newer, n++) {
+    for (int32_t i = slot_oldest(t); i != SLOT_NONE && n < margin && n < LOOK; i = slot_newer(t, i), n++) {
         struct host_slot *s = &t->slot[i];
         struct kv_place   place;
-        if (s->store || s->readers || s->doomed) continue;
+        if (s->store || s->readers || s->doomed || s->hold.memory_only || s->class == KV_CLASS_ENDED) continue;
         int have = store_of(t, &s->key, &place);
         if (have >= 0) {
             s->store = (uint8_t)(have + 1);

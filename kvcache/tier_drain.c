@@ -22,16 +22,16 @@ static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough)
 {
     uint32_t        held = 0;
     struct kv_place place;
-    for (int32_t i = t->newest; i != SLOT_NONE && held < enough && go_on(t, end_us);) {
+    for (int32_t i = slot_newest(t); i != SLOT_NONE && held < enough && go_on(t, end_us);) {
         struct host_slot *s = &t->slot[i];
         int               have = s->store ? s->store - 1 : store_of(t, &s->key, &place);
         held = have >= 0 ? held + 1 : 0;
         if (have >= 0) s->store = (uint8_t)(have + 1);
-        if (have >= 0 || s->readers || s->doomed || !store_takes(t, i) || down_write_one(t, i))
-            i = s->older; /* writing changes no order */
+        if (have >= 0 || s->readers || s->doomed || s->hold.memory_only || !store_takes(t, i) || down_write_one(t, i))
+            i = slot_older(t, i); /* writing changes no order */
         else
             turn(t);
-        if (i != SLOT_NONE && t->slot[i].state != SLOT_READY) i = t->newest, held = 0;
+        if (i != SLOT_NONE && t->slot[i].state != SLOT_READY) i = slot_newest(t), held = 0;
     }
 }
 

@@ -120,7 +120,7 @@ static int write_index(const struct kv_tiers *t)
     struct kv_hand_row  *row = kv_hand_rows(p);
     struct kv_hand_shape shape;
     uint32_t             n = 0;
-    for (int32_t i = t->oldest; i != SLOT_NONE; i = t->slot[i].newer) {
+    for (int32_t i = slot_oldest(t); i != SLOT_NONE; i = slot_newer(t, i)) {
         const struct host_slot *s = &t->slot[i];
         if (!s->doomed) row[n++] = (struct kv_hand_row){ .key = s->key, .payload = s->payload, .slot = (uint32_t)i, .store = s->store };
     }

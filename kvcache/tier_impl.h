@@ -17,14 +17,18 @@ struct host_slot {
     uint32_t      readers;
     uint8_t       state, doomed; /* doomed: in doubt, goes when the last reader has */
     uint8_t       store;         /* 1 + which store holds it as well; 0: none */
+    uint8_t class, pin;          /* READY: of eviction; pin: 1 + number, 0: none */
+    uint32_t       pin_gen;
+    struct kv_hold hold;
 };
 
 /* A path on its way down: a table of its own keeps the device's blocks where they are. */
 struct offer {
-    bool          used, giving_up;
-    struct kv_seq kv;
-    uint32_t      n_block, next, n_flight;
-    uint64_t      short_us; /* since when the device has been short of blocks; 0: it is not */
+    bool           used, giving_up;
+    struct kv_seq  kv;
+    struct kv_mark mark;
+    uint32_t       n_block, next, n_flight;
+    uint64_t       short_us; /* since when the device has been short of blocks; 0: it is not */
 };
 
 /* The key of a block in the device's tree, where it is known: a key costs 0.3 us, and a prompt of 100k tokens has 6,250. */
@@ -37,6 +41,7 @@ enum load_block { LOAD_WANT, LOAD_READING, LOAD_COPYING, LOAD_DONE, LOAD_FAILED 
 struct load {
     bool           used, settled, giving_up;
     uint64_t       gen, begin_us, hold_us, after_step;
+    enum kv_tier   tier;       /* the slowest that it takes from */
     double         compute_us; /* what computing it would have cost */
     struct kv_seq  kv;
     uint32_t      *ids;
@@ -73,7 +78,12 @@ struct kv_tiers {
     uint32_t              slab_seg, n_slot, n_bucket, n_ready, n_free;
     uint64_t              stride;
     struct host_slot     *slot;
-    int32_t              *bucket, free, newest, oldest;
+    int32_t              *bucket, free;
+    int32_t               newest[KV_CLASSES], oldest[KV_CLASSES];
+    uint32_t              n_class[KV_CLASSES];
+    struct kv_due         due;        /* slots by the end of their time */
+    uint64_t              pins_ended; /* kv_pins.n_ended when it was looked at */
+    uint32_t              n_sweep;    /* pinned slots still to be looked at since then */
     struct kv_store      *store[KV_STORES_MAX];
     struct offer          offer[KV_OFFERS_MAX];
     struct load           load[KV_LOADS_MAX];
@@ -100,7 +110,6 @@ int32_t                      slot_find(const struct kv_tiers *t, const struct kv
 int32_t                      slot_take(struct kv_tiers *t, const struct kv_key *key);       /* FILLING; SLOT_NONE: nothing can be evicted */
 void                         slot_ready(struct kv_tiers *t, int32_t i, struct digest payload);
 void                         slot_drop(struct kv_tiers *t, int32_t i); /* FILLING or READY without readers */
-void                         slot_touch(struct kv_tiers *t, int32_t i);
 void                         slot_unread(struct kv_tiers *t, int32_t i);
 struct flight               *flight_new(struct kv_tiers *t, enum flight_kind kind); /* NULL: all are out */
 static inline uint64_t       flight_cookie(const struct kv_tiers *t, const struct flight *f) { return (uint64_t)(f - t->flight); }
@@ -119,6 +128,23 @@ static inline const uint32_t *tier_ids(const struct kv_tiers *t, uint32_t block)
 {
     return t->cfg.kv->tree.token + (size_t)block * t->cfg.block_tokens;
 }
+
+/* tier_order.c */
+enum status order_init(struct kv_tiers *t);
+void        order_close(struct kv_tiers *t);
+void        order_add(struct kv_tiers *t, int32_t i); /* READY: as the newest of its class */
+void        order_remove(struct kv_tiers *t, int32_t i);
+void        order_turn(struct kv_tiers *t); /* what has come to its end, pins that have */
+bool        order_check(const struct kv_tiers *t);
+void        slot_touch(struct kv_tiers *t, int32_t i);
+void        slot_hold(struct kv_tiers *t, int32_t i, struct kv_hold h); /* what its users say, together with what they said */
+void        slot_pin(struct kv_tiers *t, int32_t i, const struct kv_mark *m);
+int32_t     slot_victim(const struct kv_tiers *t);
+/* All that are READY, in the order of eviction, and back. SLOT_NONE: that was the last. */
+int32_t slot_oldest(const struct kv_tiers *t);
+int32_t slot_newest(const struct kv_tiers *t);
+int32_t slot_newer(const struct kv_tiers *t, int32_t i);
+int32_t slot_older(const struct kv_tiers *t, int32_t i);
 
 void slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, uint8_t store);
 void stores_close(struct kv_tiers *t);

@@ -3,6 +3,9 @@
 #include "kvcache/tier_impl.h"
 #include <string.h>
 
+const uint32_t kv_latency_us[KV_LATENCY_BUCKETS - 1] = { 100,   250,    500,    1000,   2500,    5000,    10000,   25000,
+                                                         50000, 100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000 };
+
 enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 128, TELL = 32, SLACK_US = 1000 };
 static const double MARGIN = 1.15; /* a load must be so much quicker: estimates are what they are */
 
@@ -62,16 +65,28 @@ static void load_settle(struct kv_tiers *t, struct load *l)
     while (n < l->n_block && l->state[n] == LOAD_DONE) n++;
     l->n_done = n;
     kv_seq_commit(t->cfg.kv, &l->kv, l->ids, (l->first + n) * bt);
-    for (uint32_t k = 0; k < n; k++) tier_key_known(t, l->kv.block[l->first + k], &l->key[k]);
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t b = l->kv.block[l->first + k];
+        int32_t  slot = slot_find(t, &l->key[k]);
+        tier_key_known(t, b, &l->key[k]);
+        if (slot != SLOT_NONE) kv_hold_join_block(t->cfg.kv, b, t->slot[slot].hold);
+    }
     kv_seq_shrink(t->cfg.kv, &l->kv, (l->first + n) * bt); /* what did not come needs no blocks */
     l->settled = true;
     l->hold_us = t->cfg.clock() + HOLD_US;
     double took = (double)(t->cfg.clock() - l->begin_us);
-    if (l->compute_us > 0 && took > l->compute_us) t->stats.regret_us += took - l->compute_us;
+    if (l->compute_us > 0 && took > l->compute_us) {
+        t->stats.regret_us += took - l->compute_us;
+        t->stats.tier[l->tier].regret_us += took - l->compute_us;
+    }
+    int i = 0;
+    while (i < KV_LATENCY_BUCKETS - 1 && took > kv_latency_us[i]) i++;
+    t->stats.tier[l->tier].latency[i]++;
+    t->stats.tier[l->tier].latency_sum_us += took;
 }
 
 static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n_hit, uint32_t n_block,
-                       const struct kv_key *key, double compute_us)
+                       const struct kv_key *key, enum kv_tier tier, double compute_us)
 {
     struct load *l = t->load;
     uint32_t     bt = t->cfg.block_tokens;
@@ -91,7 +106,7 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     memcpy(l->ids, ids, (n_hit + n_block * bt) * sizeof *ids);
     memcpy(l->key, key, n_block * sizeof *key);
     memset(l->state, LOAD_WANT, n_block);
-    l->used = true, l->settled = l->giving_up = false;
+    l->used = true, l->settled = l->giving_up = false, l->tier = tier;
     l->gen = ++t->gen, l->begin_us = t->cfg.clock(), l->compute_us = compute_us;
     l->first = n_hit / bt, l->n_block = l->n_todo = n_block;
     l->n_done = l->n_flight = l->n_from_store = 0;
@@ -162,6 +177,12 @@ static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint3
                            t->cfg.block_tokens, t->cfg.block_bytes, seq);
 }
 
+static void count_doubt(struct kv_tiers *t, enum kv_tier from, enum kv_doubt d)
+{
+    t->stats.doubt[d] += d != KV_SURE;
+    t->stats.tier[from].n_doubt += d != KV_SURE;
+}
+
 static void load_turn(struct kv_tiers *t, struct load *l)
 {
     for (uint32_t k = 0; k < l->n_block && l->n_flight < FLIGHT_PER_LOAD && !l->giving_up; k++) {
@@ -175,7 +196,7 @@ static void load_turn(struct kv_tiers *t, struct load *l)
             if (d == KV_SURE && !t->slot[slot].doomed) {
                 copy_up(t, l, k, slot);
             } else {
-                t->stats.doubt[d] += d != KV_SURE; /* a doomed one has been counted */
+                count_doubt(t, KV_TIER_HOST, d); /* a doomed one has been counted */
                 if (t->slot[slot].readers == 0) slot_drop(t, slot);
                 fail_block(l, k);
             }
@@ -198,6 +219,15 @@ static void load_turn(struct kv_tiers *t, struct load *l)
     if (l->n_flight == 0) load_settle(t, l);
 }
 
+/* What its users said of it when it was written. */
+static struct kv_hold hold_of(const struct kv_tiers *t, const struct kv_record *r, uint64_t wall)
+{
+    bool known = r->priority >= KV_PRIORITY_MIN && r->priority <= KV_PRIORITY_MAX;
+    return (struct kv_hold){ .until_s = r->until_s ? t->cfg.kv->now_s + (uint32_t)(r->until_s - wall) : KV_NO_END,
+                             .priority = known ? (int8_t)r->priority : 0,
+                             .used = true };
+}
+
 void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
 {
     struct load  *l = &t->load[f->owner];
@@ -205,8 +235,13 @@ void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
     CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_READING);
     l->n_flight--;
     if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(t, f->slot), f->place.seq);
-    kv_store_read_done(t->store[f->store], f->place, why != KV_SURE || d->st == ST_IO);
-    if (d->st == ST_OK && why == KV_SURE) {
+    const struct kv_record *r = kv_record_of(slot_page(t, f->slot));
+    uint64_t                wall = t->cfg.wall();
+    bool                    ended = d->st == ST_OK && why == KV_SURE && kv_record_ended(r, wall);
+    kv_store_read_done(t->store[f->store], f->place, why != KV_SURE || d->st == ST_IO || ended);
+    t->stats.tier[KV_TIER_STORE].evicted_why[KV_EVICT_TTL] += ended;
+    if (d->st == ST_OK && why == KV_SURE && !ended) {
+        slot_hold(t, f->slot, hold_of(t, r, wall));
         slot_ready(t, f->slot, kv_record_of(slot_page(t, f->slot))->payload);
         t->slot[f->slot].store = (uint8_t)(f->store + 1);
         l->state[f->block] = LOAD_WANT; /* of the host now */
@@ -216,7 +251,7 @@ void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
         return;
     }
     slot_drop(t, f->slot);
-    if (why != KV_SURE) t->stats.doubt[why]++;
+    count_doubt(t, KV_TIER_STORE, why);
     if (d->st == ST_IO) t->stats.n_failed_io++;
     l->state[f->block] = LOAD_FAILED;
 }
@@ -231,7 +266,7 @@ void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
         t->stats.tier[KV_TIER_HOST].hit_blocks++;
         t->stats.tier[KV_TIER_HOST].bytes_out += t->cfg.block_bytes;
     } else if (d->st == ST_INVALID) { /* the host's memory has changed under us */
-        t->stats.doubt[KV_DOUBT_PAYLOAD]++;
+        count_doubt(t, KV_TIER_HOST, KV_DOUBT_PAYLOAD);
         t->slot[f->slot].doomed = 1;
     } else if (d->st != ST_CANCELED) {
         t->stats.n_failed_io++;
@@ -256,6 +291,7 @@ static bool go_on(struct kv_tiers *t, struct kv_want *w, bool late)
     struct load *l = w->load ? load_of(t, w) : NULL;
     if (late) {
         t->stats.n_abandoned++;
+        if (l) t->stats.tier[l->tier].n_abandoned++;
         kv_tiers_forget(t, w);
     } else if (l) {
         uint32_t n_store = l->n_from_store < l->n_done ? l->n_from_store : l->n_done;
@@ -278,7 +314,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     }
     if (t->frozen) return go_on(t, w, false);
     t->stats.n_ask++;
-    uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0;
+    uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0, n_in_host = 0;
     if (first >= end) return go_on(t, w, false);
     struct kv_key at = tier_key(t, salt, hit->n ? hit->block : KV_NONE), key[KV_ASK_MAX];
     for (; first + n_more < end && n_more < KV_ASK_MAX; n_more++) {
@@ -288,7 +324,10 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         bool    host = slot != SLOT_NONE && t->slot[slot].state == SLOT_READY;
         if (!host && slot == SLOT_NONE && store_of(t, &at, &place) < 0) break;
         n_host += host && n_host == n_more;
+        n_in_host += host;
     }
+    t->stats.tier[KV_TIER_HOST].miss_blocks += end - first - n_in_host;
+    t->stats.tier[KV_TIER_STORE].miss_blocks += t->cfg.n_store ? end - first - n_more : 0;
     if (n_more == 0) return go_on(t, w, false);
     double       us = 0, compute_us = us_per_token * n_more * bt;
     struct load *l = load_find(t, &key[0]);
@@ -298,7 +337,8 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         us = load_us(t, l->n_block, l->n_block);
     } else {
         uint32_t n_load = decide(t, n_more, n_host, us_per_token, &us);
-        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key, us_per_token * n_load * bt)) {
+        if (!n_load ||
+            !load_start(t, w, salt, ids, hit->n, n_load, key, n_load > n_host ? KV_TIER_STORE : KV_TIER_HOST, us_per_token * n_load * bt)) {
             t->stats.n_recompute++;
             return go_on(t, w, false);
         }

@@ -423,6 +423,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
         .vocab = b->spec.vocab,
         .block_tokens = cfg->block_size,
         .prefix_cache = cfg->prefix_caching,
+        .kv_pin_percent = cfg->prefix_caching ? cfg->kv_pin_max : 0,
         .preempt_max = 3,
         .eos_id = b->spec.eos_id,
         .n_eos = b->spec.n_eos,

@@ -51,6 +51,7 @@ static const struct opt options[] = {
     { NULL, "kv-cache-bytes", OPT_BYTES, AT(kv_bytes), "0", 0, 1e18, "BYTES", "KV cache (512MiB, 4GiB); 0: the smaller of 1 GiB and a quarter of memory; on a GPU what is left of its share" },
     { NULL, "kv-cache-gib", OPT_NUM, AT(kv_gib), "0", 0, 1e9, "GIB", "the same in GiB" },
     { NULL, "enable-prefix-caching", OPT_BOOL, AT(prefix_caching), "true", 0, 0, NULL, "reuse the KV of common prefixes" },
+    { NULL, "kv-pin-max", OPT_U32, AT(kv_pin_max), "25", 0, 90, "PERCENT", "share of the device's and of the host's KV that \"kv_pin\" may hold, a tenant half of it; 0: none" },
     { NULL, "kv-host-gib", OPT_NUM, AT(kv_host_gib), "0", 0, 1e6, "GIB", "host memory for KV blocks that leave the device, taken at start; 0: no tiers" },
     { NULL, "kv-nvme", OPT_LIST, AT(kv_nvme), "", 0, 0, "DIR:GIB", "folder for KV blocks below the host and its share of the disk; survives restarts; repeatable" },
     { NULL, "kv-shared", OPT_STR, AT(kv_shared), "", 0, 0, "DIR[:GIB]", "folder (Lustre, FSx, NFS) that servers share: all read it, each writes at most GIB (64) of it; needs --kv-mac-key-file" },

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "server/metrics.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -78,9 +79,11 @@ static void gen_report(struct gen *g, int status, enum eng_finish finish)
     }
     metrics_gen_end(s->metrics, &m);
     atomic_fetch_sub(&s->n_gen, 1);
-    LOG_INFO("req: id=%s model=%s prompt=%u cached=%u output=%u queue_ms=%.1f ttft_ms=%.1f e2e_ms=%.1f finish=%s status=%d", g->id,
+    char key[40] = ""; /* of prompt_cache_key: a client's words do not go into the log as they are */
+    if (g->call.cache_key) snprintf(key, sizeof key, " cache_key=%016" PRIx64, g->call.cache_key);
+    LOG_INFO("req: id=%s model=%s prompt=%u cached=%u output=%u queue_ms=%.1f ttft_ms=%.1f e2e_ms=%.1f finish=%s status=%d%s", g->id,
              s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.queue_us / 1e3, (double)m.ttft_us / 1e3,
-             (double)m.e2e_us / 1e3, finish_name(finish), status);
+             (double)m.e2e_us / 1e3, finish_name(finish), status, key);
 }
 
 static void gen_cancel_live(struct gen *g)
@@ -201,6 +204,7 @@ static void note_tokens(struct gen *g, struct call_choice *ch, struct eng_reques
     else {
         struct call_prompt *cp = &g->call.prompt[p];
         cp->n_cached = r->n_cached, cp->n_cached_host = r->n_cached_host, cp->n_cached_store = r->n_cached_store;
+        cp->n_pinned = r->n_pinned;
     }
     ch->t_last_us = now;
 }
@@ -325,6 +329,7 @@ static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
     r->priority = c->priority;
     r->tenant = g->tenant;
     r->salt = c->salt;
+    r->keep = c->keep;
     if (auth_enabled(s->auth) && !s->cfg->share_prefix) auth_salt(s->auth, g->tenant, c->salt.lo, c->salt.hi, &r->salt.lo, &r->salt.hi);
     if (s->cfg->request_timeout_s) r->deadline_us = g->t_start_us + (uint64_t)s->cfg->request_timeout_s * 1000000u;
     r->outbox = &g->io->outbox;

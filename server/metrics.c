@@ -21,6 +21,7 @@ static const double b_125[] = {
 static const double b_iter[] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384 };
 static const double b_n[] = { 1, 2, 5, 10, 20 };
 static const double b_http[] = { .1, .5, 1 };
+static const double b_load[] = { 1e-4, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10 };
 struct buckets {
     const double *bound;
     uint32_t      n;
@@ -33,6 +34,7 @@ BUCKETS(b_125);
 BUCKETS(b_iter);
 BUCKETS(b_n);
 BUCKETS(b_http);
+BUCKETS(b_load);
 
 static const char *const l_reason[] = { "reason=\"capacity\"", "reason=\"deferred\"", NULL };
 static const char *const l_sleep[] = { "sleep_state=\"awake\"", "sleep_state=\"weights_offloaded\"", "sleep_state=\"discard_all\"", NULL };
@@ -45,6 +47,11 @@ static const char *const l_version[] = { "version=\"" SPILLWAY_VERSION "\"", NUL
 static const char *const l_one[] = { NULL };
 static const char *const l_http[] = { NULL };
 static const char *const l_tier[] = { "tier=\"host\"", "tier=\"nvme\"", NULL };
+static const char *const l_evict[] = { "tier=\"device\",reason=\"lru\"",      "tier=\"device\",reason=\"ttl\"", "tier=\"device\",reason=\"priority\"",
+                                       "tier=\"device\",reason=\"pressure\"", "tier=\"host\",reason=\"lru\"",   "tier=\"host\",reason=\"ttl\"",
+                                       "tier=\"host\",reason=\"priority\"",   "tier=\"host\",reason=\"pressure\"", "tier=\"nvme\",reason=\"lru\"",
+                                       "tier=\"nvme\",reason=\"ttl\"",        NULL };
+static const char *const l_pinned[] = { "tier=\"device\"", "tier=\"host\"", NULL };
 static const char *const l_doubt[] = { "why=\"head\"",  "why=\"fingerprint\"", "why=\"key\"", "why=\"tokens\"",
                                        "why=\"stale\"", "why=\"payload\"",     NULL };
 static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compute\"", NULL };
@@ -111,9 +118,19 @@ static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compu
     X(TIER_HITS,     COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_hit_blocks_total", "Blocks that came up from a KV tier.")                 \
     X(TIER_STORES,   COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_stored_blocks_total", "Blocks that went down to a KV tier.")              \
     X(TIER_EVICTED,  COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_evicted_blocks_total", "Blocks that left a KV tier for want of room.")    \
+    X(TIER_EVICTIONS, COUNTER,  0, l_evict,  NULL,      "spillway:kv_evictions_total", "Blocks evicted, by tier and reason: least recently used, end of its time, lower priority, nothing lower was left.") \
+    X(TIER_MISSES,   COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_miss_blocks_total", "Blocks that a prompt lacked on the device and a KV tier did not hold.") \
+    X(TIER_PINNED,   GAUGE,     0, l_pinned, NULL,      "spillway:kv_pinned_bytes", "Bytes that kv_pin holds.")                                    \
+    X(PIN_REFUSED,   COUNTER,   0, l_one,    NULL,      "spillway:kv_pins_refused_total", "Requests with kv_pin whose prompt was not pinned for want of room.") \
+    X(KV_BORROWED,   COUNTER,   0, l_one,    NULL,      "spillway:kv_copied_blocks_total", "Blocks copied because a prompt shares a part of them.") \
+    X(KV_RESUMED,    COUNTER,   0, l_one,    NULL,      "spillway:kv_resumed_tokens_total", "Tokens of preempted sequences that lower tiers gave back.") \
     X(TIER_IN,       COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_written_bytes_total", "Bytes written to a KV tier.")                      \
     X(TIER_OUT,      COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_read_bytes_total", "Bytes read from a KV tier.")                          \
     X(TIER_DOUBT,    COUNTER,   0, l_doubt,  NULL,      "spillway:kv_verify_failures_total", "Blocks that came back in doubt and were computed anew.") \
+    X(TIER_VERIFY,   COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_verify_failures_total", "The same by tier.")                             \
+    X(TIER_LATENCY,  HISTOGRAM, 0, l_tier,   &kb_load,  "spillway:kv_load_seconds", "Loads by the slowest tier they take from, asked for to usable.") \
+    X(TIER_LATE,     COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_loads_abandoned_total", "Loads given up at their deadline, by tier.")    \
+    X(TIER_REGRETS,  GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_load_regret_seconds", "What loads took longer than computing would have, by tier.") \
     X(TIER_DECISION, COUNTER,   0, l_decision, NULL,    "spillway:kv_load_decisions_total", "Prefixes found below the device: loaded, or computed because that was cheaper.") \
     X(TIER_ABANDON,  COUNTER,   0, l_one,    NULL,      "spillway:kv_loads_abandoned_total", "Loads that fell behind their deadline and were computed.") \
     X(TIER_DROPPED,  COUNTER,   0, l_one,    NULL,      "spillway:kv_stores_dropped_total", "Blocks not stored for want of room or time.")         \
@@ -329,6 +346,15 @@ static double resident_bytes(void)
     return p ? (double)strtoull(p + 1, NULL, 10) * (double)sysconf(_SC_PAGESIZE) : 0;
 }
 
+/* Of counts that are kept elsewhere. */
+static void set_histogram(struct metric *h, const uint64_t *bucket, uint32_t n, double sum)
+{
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    atomic_store_explicit(&h->sum_bits, bits, memory_order_relaxed);
+    for (uint32_t i = 0; i < n; i++) atomic_store_explicit(&h->bucket[i], bucket[i], memory_order_relaxed);
+}
+
 static void sample_tiers(struct metrics *m, const struct server *s)
 {
     struct kv_tiers_stats t = { 0 };
@@ -340,9 +366,17 @@ static void sample_tiers(struct metrics *m, const struct server *s)
         count_to(m, F_TIER_HITS, (uint32_t)i, t.tier[i].hit_blocks);
         count_to(m, F_TIER_STORES, (uint32_t)i, t.tier[i].store_blocks);
         count_to(m, F_TIER_EVICTED, (uint32_t)i, t.tier[i].evicted);
+        count_to(m, F_TIER_MISSES, (uint32_t)i, t.tier[i].miss_blocks);
+        count_to(m, F_TIER_VERIFY, (uint32_t)i, t.tier[i].n_doubt);
+        count_to(m, F_TIER_LATE, (uint32_t)i, t.tier[i].n_abandoned);
+        metric_set(&m->fam[F_TIER_REGRETS].metric[i], t.tier[i].regret_us / 1e6);
+        set_histogram(&m->fam[F_TIER_LATENCY].metric[i], t.tier[i].latency, KV_LATENCY_BUCKETS, t.tier[i].latency_sum_us / 1e6);
+        for (uint32_t k = 0; k < (i == KV_TIER_STORE ? 2u : (uint32_t)KV_EVICT_WHYS); k++) /* a store knows no more reasons */
+            count_to(m, F_TIER_EVICTIONS, (uint32_t)(i + 1) * KV_EVICT_WHYS + k, t.tier[i].evicted_why[k]);
         count_to(m, F_TIER_IN, (uint32_t)i, t.tier[i].bytes_in);
         count_to(m, F_TIER_OUT, (uint32_t)i, t.tier[i].bytes_out);
     }
+    metric_set(&m->fam[F_TIER_PINNED].metric[1], (double)t.tier[KV_TIER_HOST].pinned_bytes);
     for (int i = 1; i < KV_DOUBTS; i++) count_to(m, F_TIER_DOUBT, (uint32_t)i - 1, t.doubt[i]);
     count_to(m, F_TIER_DECISION, 0, t.n_load);
     count_to(m, F_TIER_DECISION, 1, t.n_recompute);
@@ -376,12 +410,14 @@ static void sample_engine(struct metrics *m, const struct server *s)
     count_to(m, F_HITS_OLD, 0, e.n_hit_tokens);
     count_to(m, F_STEPS, 0, e.n_step);
     static_assert(sizeof b_iter / sizeof *b_iter == ENG_STEP_BUCKETS - 1, "the engine counts steps in these buckets");
-    struct metric *iter = one(m, F_ITERATION);
-    double         rows = (double)e.n_row;
-    uint64_t       bits;
-    memcpy(&bits, &rows, sizeof bits);
-    atomic_store_explicit(&iter->sum_bits, bits, memory_order_relaxed);
-    for (int i = 0; i < ENG_STEP_BUCKETS; i++) atomic_store_explicit(&iter->bucket[i], e.step_rows[i], memory_order_relaxed);
+    static_assert(sizeof b_load / sizeof *b_load == KV_LATENCY_BUCKETS - 1, "and the tiers their loads in these");
+    set_histogram(one(m, F_ITERATION), e.step_rows, ENG_STEP_BUCKETS, (double)e.n_row);
+    count_to(m, F_KV_BORROWED, 0, e.n_borrowed);
+    count_to(m, F_KV_RESUMED, 0, e.n_resumed_tokens);
+    count_to(m, F_PIN_REFUSED, 0, e.n_pin_refused);
+    for (uint32_t i = 0; i < KV_EVICT_WHYS; i++) count_to(m, F_TIER_EVICTIONS, i, e.evicted[i]);
+    double block_bytes = e.kv_blocks ? metric_get(one(m, F_KV_BYTES)) / e.kv_blocks : 0;
+    metric_set(&m->fam[F_TIER_PINNED].metric[0], block_bytes * (double)e.kv_pinned);
     metric_set(one(m, F_STEP_TIME), (double)e.step_us_ewma / 1e6);
     metric_set(one(m, F_KV_BLOCKS), e.kv_blocks);
     metric_set(one(m, F_QUEUE_TOKENS), (double)e.waiting_tokens);

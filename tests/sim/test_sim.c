@@ -41,6 +41,7 @@ static struct eng_cfg draw_cfg(struct dice *d)
     }
     c.kv_hash_bits = one_in(d, 3) ? between(d, 1, 4) : 0;
     c.kv_borrow_min = below(d, 6);
+    c.kv_pin_percent = one_in(d, 2) ? between(d, 1, 90) : 0;
     c.preempt_every = one_in(d, 8) ? between(d, 1, 20) : 0;
     return c;
 }
@@ -100,6 +101,10 @@ static struct client *draw_client(struct dice *d, struct world *w, const struct 
     c->r.priority = one_in(d, 4) ? (int32_t)below(d, 5) - 2 : 0;
     c->r.tenant = below(d, 4);
     c->r.salt.lo = one_in(d, 4) ? below(d, 3) : 0;
+    if (one_in(d, 3)) c->r.keep.priority = (int8_t)((int)below(d, 10) - 5);
+    if (one_in(d, 3)) c->r.keep.ttl_s = between(d, 1, 3);
+    if (one_in(d, 5)) c->r.keep.pin_s = between(d, 1, 4);
+    c->r.keep.memory_only = one_in(d, 6);
     if (one_in(d, 10)) c->r.deadline_us = w->now_us + below(d, 200000);
     return c;
 }
@@ -145,7 +150,7 @@ static void story(struct dice *d, struct world *w)
         if (evicts && one_in(d, 8)) kv_evict_all(eng_kv(w->e));
         if (drains && n == n_client && one_in(d, 20)) eng_drain(w->e, w->now_us + 50000);
         w->reads = one_in(d, reader);
-        w->now_us += below(d, 4000);
+        w->now_us += below(d, 4000) + (one_in(d, 50) ? 1000000 : 0); /* some come to their end */
         world_step(w);
         if (w->fault[0]) break;
         if (w->n_step > STEPS_MAX) WORLD_FAULT(w, "no end after %d steps, %u requests are open", STEPS_MAX, w->n_open);
@@ -159,7 +164,7 @@ static void story(struct dice *d, struct world *w)
 }
 
 struct totals {
-    uint64_t n_step, n_row, n_preempted, n_hit, n_borrowed, n_evicted, n_done, n_patch, digest;
+    uint64_t n_step, n_row, n_preempted, n_hit, n_borrowed, n_evicted, n_pinned, n_pin_refused, why[KV_EVICT_WHYS], n_done, n_patch, digest;
 };
 
 static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
@@ -176,6 +181,8 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
         kv_stats(eng_kv(w.e), &k);
         t->n_step += s.n_step, t->n_row += w.fake.n_row, t->n_preempted += s.n_preempted, t->n_hit += s.n_hit_tokens,
             t->n_borrowed += k.n_borrowed, t->n_evicted += k.n_evicted;
+        for (int i = 0; i < KV_EVICT_WHYS; i++) t->why[i] += k.evicted[i];
+        t->n_pinned += eng_kv(w.e)->pins.n_ended, t->n_pin_refused += k.n_pin_refused;
         for (int i = 0; i < 6; i++) t->n_done += s.n_finished[i];
         t->n_patch += w.fake.n_patch;
         t->digest = hash_combine(t->digest, w.fake.digest);
@@ -210,7 +217,12 @@ static void run_seeds(uint32_t depth)
             (unsigned long long)t.n_evicted, (unsigned long long)t.n_patch);
     assert_int_equal(n_bad, 0);
     if (seed_n >= 100) assert_true((t.n_patch > 0) == (depth > 1));
-    if (seed_n >= 100) assert_true(t.n_borrowed > seed_n / 2);
+    fprintf(stderr, "    %llu pins, %llu refused; evicted: %llu oldest, %llu at their end, %llu of low and %llu of high priority\n",
+            (unsigned long long)t.n_pinned, (unsigned long long)t.n_pin_refused, (unsigned long long)t.why[KV_EVICT_LRU],
+            (unsigned long long)t.why[KV_EVICT_TTL], (unsigned long long)t.why[KV_EVICT_PRIORITY],
+            (unsigned long long)t.why[KV_EVICT_PRESSURE]);
+    if (seed_n >= 100) assert_true(t.n_borrowed > seed_n / 2 && t.n_pinned && t.n_pin_refused);
+    for (int i = 0; i < KV_EVICT_WHYS; i++) assert_true(seed_n < 100 || t.why[i]);
 }
 
 static void E21_no_seed_loses_a_block_a_token_or_a_request(void **state) { (void)state, run_seeds(1); }

@@ -186,6 +186,7 @@ static struct eng_cfg draw_cfg(struct dice *d)
     c.n_eos = below(d, 3);
     c.kv_hash_bits = one_in(d, 4) ? between(d, 1, 4) : 0;
     c.kv_borrow_min = below(d, 6);
+    c.kv_pin_percent = one_in(d, 2) ? between(d, 1, 90) : 0;
     c.preempt_every = one_in(d, 3) ? between(d, 2, 20) : 0;
     return c;
 }
@@ -231,6 +232,10 @@ static struct client *draw_client(struct dice *d, struct world *w, const struct 
     c->r.priority = one_in(d, 6) ? (int32_t)below(d, 3) - 1 : 0;
     c->r.tenant = below(d, 3);
     c->r.salt = t->salt;
+    if (one_in(d, 3)) c->r.keep.priority = (int8_t)((int)below(d, 10) - 5);
+    if (one_in(d, 3)) c->r.keep.ttl_s = between(d, 1, 3);
+    if (one_in(d, 5)) c->r.keep.pin_s = between(d, 1, 4);
+    c->r.keep.memory_only = one_in(d, 6);
     if (one_in(d, 12)) c->r.deadline_us = w->now_us + below(d, 300000);
     if (one_in(d, 24)) { /* fake.h: a NaN at this position of this choice */
         c->r.s.seed |= (uint64_t)between(d, 1, 6) << 56 | (uint64_t)below(d, c->r.n_choice) << 48;
@@ -357,7 +362,7 @@ static void story(struct dice *d, struct world *w)
 
 struct totals {
     uint64_t n_step, n_row, n_request, n_preempted, n_hit, n_load, n_abandoned, n_recompute, n_dropped, n_evicted, n_failed, n_rot, n_down,
-        n_up, n_again, digest;
+        n_up, n_again, n_pinned, why[KV_EVICT_WHYS], digest;
 };
 
 static void add_up(struct totals *t, struct world *w)
@@ -375,6 +380,8 @@ static void add_up(struct totals *t, struct world *w)
     t->n_step += s.n_step, t->n_row += w->fake.n_row, t->n_request += w->n_client, t->n_preempted += s.n_preempted;
     t->n_hit += k.tier[KV_TIER_HOST].hit_blocks, t->n_evicted += k.tier[KV_TIER_HOST].evicted, t->n_load += k.n_load;
     t->n_abandoned += k.n_abandoned, t->n_recompute += k.n_recompute, t->n_dropped += k.n_dropped;
+    for (int i = 0; i < KV_EVICT_WHYS; i++) t->why[i] += k.tier[KV_TIER_HOST].evicted_why[i];
+    t->n_pinned += w->e->kv->pins.n_ended;
     t->n_again += w->e->sched.n_resumed_tokens;
     t->n_failed += lane.n_failed, t->n_rot += lane.n_rot, t->n_down += lane.n_down, t->n_up += lane.n_up;
     t->digest = hash_combine(t->digest, w->fake.digest);

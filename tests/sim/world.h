@@ -299,6 +299,8 @@ static inline void world_verify(struct world *w, const struct client *c)
 static inline void world_ledger(struct world *w)
 {
     struct eng_stats s;
+    kv_unpin(eng_kv(w->e), UINT64_MAX);
+    step_publish(w->e);
     eng_stats(w->e, &s);
     if (w->n_open) WORLD_FAULT(w, "%u requests never ended", w->n_open);
     if (!eng_idle(w->e)) WORLD_FAULT(w, "the engine is not idle");

@@ -267,6 +267,25 @@ static void an_answer_has_openais_shape(void **state)
     json_decref(v);
 }
 
+static void what_is_pinned_is_said_to_who_asked(void **state)
+{
+    (void)state;
+    for (int asked = 0; asked < 2; asked++) {
+        struct call c;
+        struct buf  out;
+        start(&c, &out, asked ? "\"kv_pin\":60" : "\"kv_pin\":false");
+        c.prompt[0].n_pinned = asked ? 16 : 0;
+        say(&c, 0, "Hi", &out);
+        end_eos(&c, 0, &out);
+        json_t *v = finish(&c, &out);
+        if (asked)
+            assert_int_equal(int_at(v, "usage.prompt_tokens_details.pinned_tokens"), 16);
+        else
+            assert_null(at(v, "usage.prompt_tokens_details.pinned_tokens"));
+        json_decref(v);
+    }
+}
+
 static void a_stream_has_openais_order(void **state)
 {
     (void)state;
@@ -661,6 +680,7 @@ int main(void)
         cmocka_unit_test(C4_control_tokens_of_users_are_text),
         cmocka_unit_test(the_last_message_can_be_continued),
         cmocka_unit_test(an_answer_has_openais_shape),
+        cmocka_unit_test(what_is_pinned_is_said_to_who_asked),
         cmocka_unit_test(a_stream_has_openais_order),
         cmocka_unit_test(without_include_usage_no_chunk_speaks_of_it),
         cmocka_unit_test(continuous_usage_counts_in_every_chunk),

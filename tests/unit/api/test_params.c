@@ -568,40 +568,91 @@ static void a_request_id_is_clean(void **state)
     call_free(&c);
 }
 
+static void what_a_prefix_is_worth_is_said_in_bounds(void **state)
+{
+    (void)state;
+    both_refuse("\"prompt_cache_key\":5", "prompt_cache_key");
+    both_refuse(long_text("\"prompt_cache_key\":\"", "k", 65, "\""), "prompt_cache_key");
+    both_accept(long_text("\"prompt_cache_key\":\"", "k", 64, "\""));
+    both_accept("\"prompt_cache_key\":\"\"");
+    both_refuse("\"prompt_cache_retention\":\"1h\"", "prompt_cache_retention");
+    both_refuse("\"prompt_cache_retention\":\"\"", "prompt_cache_retention");
+    both_refuse("\"prompt_cache_retention\":24", "prompt_cache_retention");
+    both_refuse("\"kv_priority\":-1", "kv_priority");
+    both_refuse("\"kv_priority\":10", "kv_priority");
+    both_refuse("\"kv_priority\":2.5", "kv_priority");
+    both_refuse("\"kv_priority\":\"high\"", "kv_priority");
+    both_refuse("\"kv_pin\":-1", "kv_pin");
+    both_refuse("\"kv_pin\":86401", "kv_pin");
+    both_refuse("\"kv_pin\":1.5", "kv_pin");
+    both_refuse("\"kv_pin\":\"yes\"", "kv_pin");
+    both_refuse("\"kv_pin\":{\"seconds\":5}", "kv_pin");
+    static const struct {
+        const char    *field;
+        struct kv_keep keep;
+    } ok[] = {
+        { "", { 0 } },
+        { "\"kv_priority\":5,\"kv_pin\":false,\"prompt_cache_retention\":null", { 0 } },
+        { "\"prompt_cache_retention\":\"24h\"", { .ttl_s = 86400 } },
+        { "\"prompt_cache_retention\":\"in_memory\"", { .ttl_s = 3600, .memory_only = true } },
+        { "\"prompt_cache_retention\":\"in-memory\"", { .ttl_s = 3600, .memory_only = true } },
+        { "\"kv_priority\":0", { .priority = -5 } },
+        { "\"kv_priority\":9", { .priority = 4 } },
+        { "\"kv_pin\":true", { .pin_s = 300 } },
+        { "\"kv_pin\":0", { 0 } },
+        { "\"kv_pin\":86400", { .pin_s = 86400 } },
+    };
+    for (size_t i = 0; i < sizeof ok / sizeof *ok; i++) {
+        struct call c;
+        ask_ok(&c, i % 2 ? CALL_CHAT : CALL_COMPLETION, with(i % 2 ? CALL_CHAT : CALL_COMPLETION, ok[i].field));
+        assert_int_equal(c.keep.priority, ok[i].keep.priority);
+        assert_int_equal(c.keep.ttl_s, ok[i].keep.ttl_s);
+        assert_int_equal(c.keep.pin_s, ok[i].keep.pin_s);
+        assert_int_equal(c.keep.memory_only, ok[i].keep.memory_only);
+        assert_int_equal(c.cache_key, 0);
+        call_free(&c);
+    }
+    struct call a, b;
+    ask_ok(&a, CALL_CHAT, with(CALL_CHAT, "\"prompt_cache_key\":\"team a\""));
+    ask_ok(&b, CALL_CHAT, with(CALL_CHAT, "\"prompt_cache_key\":\"team b\""));
+    assert_true(a.cache_key && b.cache_key && a.cache_key != b.cache_key);
+    assert_true(!a.salt.lo && !a.salt.hi); /* it isolates nobody */
+    call_free(&a), call_free(&b);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(B12_every_field_takes_its_type_and_no_other),
-        cmocka_unit_test(B12_no_name_stands_in_the_table_twice),
-        cmocka_unit_test(B3_integral_doubles_are_integers_and_others_are_not),
-        cmocka_unit_test(B13_unknown_fields_are_ignored_and_counted),
-        cmocka_unit_test(null_and_neutral_values_are_the_defaults),
-        cmocka_unit_test(what_comes_later_is_refused_by_name),
-        cmocka_unit_test(B20_max_tokens_has_a_range),
-        cmocka_unit_test(B20_null_max_tokens_is_the_room_left),
-        cmocka_unit_test(B20_a_server_may_clamp_instead),
-        cmocka_unit_test(B21_n_over_the_cap),
-        cmocka_unit_test(B22_the_product_of_sizes_has_a_budget),
-        cmocka_unit_test(B23_logprobs_have_a_cap),
-        cmocka_unit_test(B25_temperature_is_from_0_to_2_and_tiny_is_greedy),
-        cmocka_unit_test(B26_sampling_numbers_have_ranges),
-        cmocka_unit_test(the_models_defaults_replace_those_of_the_table),
-        cmocka_unit_test(B27_a_seed_is_an_int64),
-        cmocka_unit_test(B28_logit_bias_names_tokens_and_is_clamped),
-        cmocka_unit_test(B29_stop_has_caps),
-        cmocka_unit_test(B30_token_ids_are_in_the_vocabulary),
-        cmocka_unit_test(bad_words_are_tokenised_with_and_without_a_blank),
-        cmocka_unit_test(B31_no_integer_may_be_negative_without_leave),
-        cmocka_unit_test(B32_stream_options_need_a_stream),
-        cmocka_unit_test(B33_response_format_of_a_wrong_shape),
-        cmocka_unit_test(B35_tool_choice_needs_tools),
-        cmocka_unit_test(B37_templates_and_their_steering_do_not_come_from_requests),
-        cmocka_unit_test(reasoning_effort_reaches_the_template),
-        cmocka_unit_test(B38_serialized_tensors_are_refused),
-        cmocka_unit_test(B39_a_cache_salt_is_short_and_clean),
-        cmocka_unit_test(B40_min_tokens_is_not_above_max_tokens),
-        cmocka_unit_test(B42_priority_needs_the_servers_leave),
-        cmocka_unit_test(a_request_id_is_clean),
-    };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(B12_every_field_takes_its_type_and_no_other),
+                                        cmocka_unit_test(B12_no_name_stands_in_the_table_twice),
+                                        cmocka_unit_test(B3_integral_doubles_are_integers_and_others_are_not),
+                                        cmocka_unit_test(B13_unknown_fields_are_ignored_and_counted),
+                                        cmocka_unit_test(null_and_neutral_values_are_the_defaults),
+                                        cmocka_unit_test(what_comes_later_is_refused_by_name),
+                                        cmocka_unit_test(B20_max_tokens_has_a_range),
+                                        cmocka_unit_test(B20_null_max_tokens_is_the_room_left),
+                                        cmocka_unit_test(B20_a_server_may_clamp_instead),
+                                        cmocka_unit_test(B21_n_over_the_cap),
+                                        cmocka_unit_test(B22_the_product_of_sizes_has_a_budget),
+                                        cmocka_unit_test(B23_logprobs_have_a_cap),
+                                        cmocka_unit_test(B25_temperature_is_from_0_to_2_and_tiny_is_greedy),
+                                        cmocka_unit_test(B26_sampling_numbers_have_ranges),
+                                        cmocka_unit_test(the_models_defaults_replace_those_of_the_table),
+                                        cmocka_unit_test(B27_a_seed_is_an_int64),
+                                        cmocka_unit_test(B28_logit_bias_names_tokens_and_is_clamped),
+                                        cmocka_unit_test(B29_stop_has_caps),
+                                        cmocka_unit_test(B30_token_ids_are_in_the_vocabulary),
+                                        cmocka_unit_test(bad_words_are_tokenised_with_and_without_a_blank),
+                                        cmocka_unit_test(B31_no_integer_may_be_negative_without_leave),
+                                        cmocka_unit_test(B32_stream_options_need_a_stream),
+                                        cmocka_unit_test(B33_response_format_of_a_wrong_shape),
+                                        cmocka_unit_test(B35_tool_choice_needs_tools),
+                                        cmocka_unit_test(B37_templates_and_their_steering_do_not_come_from_requests),
+                                        cmocka_unit_test(reasoning_effort_reaches_the_template),
+                                        cmocka_unit_test(B38_serialized_tensors_are_refused),
+                                        cmocka_unit_test(B39_a_cache_salt_is_short_and_clean),
+                                        cmocka_unit_test(B40_min_tokens_is_not_above_max_tokens),
+                                        cmocka_unit_test(B42_priority_needs_the_servers_leave),
+                                        cmocka_unit_test(a_request_id_is_clean),
+                                        cmocka_unit_test(what_a_prefix_is_worth_is_said_in_bounds) };
     return cmocka_run_group_tests(tests, world_open, world_close);
 }

@@ -559,7 +559,7 @@ static void the_host_goes_to_the_next_process(void **state)
     assert_false(try_admit(&w, &u));
     freeze(&w, &slab, &index);
     lane.stall_us = 0;
-    int32_t oldest = w.t->oldest, newest = w.t->newest;
+    int32_t oldest = slot_oldest(w.t), newest = slot_newest(w.t);
     assert_true(try_admit(&w, &u));
     finish_user(&w, &u);
 
@@ -569,13 +569,13 @@ static void the_host_goes_to_the_next_process(void **state)
     finish_user(&w, &v);
     for (int i = 0; i < 50; i++) turn(&w, 100);
     assert_int_equal(w.t->n_ready, n_ready);
-    assert_int_equal(w.t->oldest, oldest);
+    assert_int_equal(slot_oldest(w.t), oldest);
 
     hand_over(&w, slab, index);
     assert_int_equal(kv_tiers_check(w.t), ST_OK);
     assert_int_equal(w.t->n_ready, n_ready);
-    assert_int_equal(w.t->oldest, oldest); /* and the order of use */
-    assert_int_equal(w.t->newest, newest);
+    assert_int_equal(slot_oldest(w.t), oldest); /* and the order of use */
+    assert_int_equal(slot_newest(w.t), newest);
     run_alone(&w, 4, 28, &u); /* it is not the one that serves yet: nothing is written */
     assert_int_equal(w.t->n_ready, n_ready);
     kv_tiers_hand(w.t, KV_SERVES);

@@ -1,7 +1,7 @@
 /* device: which implementation dev_open means, and what does not depend on one. */
 #include "kernels/device.h"
 #include "base/check.h"
-#include "base/copy.h"
+#include "kernels/cpu/copy.h"
 #include "base/log.h"
 #include "kernels/fill.h"
 #include "kernels/impl.h"

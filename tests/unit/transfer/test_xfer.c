@@ -310,12 +310,12 @@ static void loads_share_the_lanes_and_stores_do_not(void **state)
     assert_int_equal(xfer_lane_add(w.x, lane_dev_create()), ST_OK);
     struct xfer_job   j = { .src = w.seg_a, .dst = w.seg_b, .bytes = 4096, .prio = XFER_STORE };
     struct xfer_stats s[3];
-    for (int i = 0; i < 3; i++) assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    for (int i = 0; i < 3; i++, j.dst_off += j.bytes) assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
     assert_int_equal(xfer_stats(w.x, s, 3), 3);
     assert_int_equal(s[0].n_queued, 3);
     assert_int_equal(s[2].n_queued, 0);
     j.prio = XFER_LOAD;
-    for (int i = 0; i < 5; i++) assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
+    for (int i = 0; i < 5; i++, j.dst_off += j.bytes) assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
     xfer_stats(w.x, s, 3);
     assert_int_equal(s[0].n_queued, 4);
     assert_int_equal(s[2].n_queued, 4);

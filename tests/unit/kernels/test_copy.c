@@ -1,5 +1,5 @@
 #include "test.h"
-#include "base/copy.h"
+#include "kernels/cpu/copy.h"
 
 static void every_place_and_length_is_copied_and_nothing_beside_it(void **state)
 {

@@ -47,10 +47,17 @@ static const char *const l_version[] = { "version=\"" SPILLWAY_VERSION "\"", NUL
 static const char *const l_one[] = { NULL };
 static const char *const l_http[] = { NULL };
 static const char *const l_tier[] = { "tier=\"host\"", "tier=\"nvme\"", NULL };
-static const char *const l_evict[] = { "tier=\"device\",reason=\"lru\"",      "tier=\"device\",reason=\"ttl\"", "tier=\"device\",reason=\"priority\"",
-                                       "tier=\"device\",reason=\"pressure\"", "tier=\"host\",reason=\"lru\"",   "tier=\"host\",reason=\"ttl\"",
-                                       "tier=\"host\",reason=\"priority\"",   "tier=\"host\",reason=\"pressure\"", "tier=\"nvme\",reason=\"lru\"",
-                                       "tier=\"nvme\",reason=\"ttl\"",        NULL };
+static const char *const l_evict[] = { "tier=\"device\",reason=\"lru\"",
+                                       "tier=\"device\",reason=\"ttl\"",
+                                       "tier=\"device\",reason=\"priority\"",
+                                       "tier=\"device\",reason=\"pressure\"",
+                                       "tier=\"host\",reason=\"lru\"",
+                                       "tier=\"host\",reason=\"ttl\"",
+                                       "tier=\"host\",reason=\"priority\"",
+                                       "tier=\"host\",reason=\"pressure\"",
+                                       "tier=\"nvme\",reason=\"lru\"",
+                                       "tier=\"nvme\",reason=\"ttl\"",
+                                       NULL };
 static const char *const l_pinned[] = { "tier=\"device\"", "tier=\"host\"", NULL };
 static const char *const l_doubt[] = { "why=\"head\"",  "why=\"fingerprint\"", "why=\"key\"", "why=\"tokens\"",
                                        "why=\"stale\"", "why=\"payload\"",     NULL };

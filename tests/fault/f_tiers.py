@@ -1,9 +1,12 @@
 """Layer F of the fault table: KV that left the device. Every answer is compared, ids and logprobs, with a server without a cache."""
 
+import email.utils
 import os
 import random
 import resource
 import shutil
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -381,6 +384,62 @@ def f22(_):
         time.sleep(0.5)
         sweep(w, s)
         assert sum(os.path.getsize(f) for f in segments(w)) <= gib * (1 << 30)
+    finally:
+        s.stop()
+
+
+@row("F23", "the wall clock jumps by a day, there and back: hits, timeouts, streams and the drain do not notice", own=True)
+def f23(_):
+    w = world()
+    folder = tempfile.mkdtemp(prefix="spillway-shim-")
+    out, ctl = os.path.join(folder, "shim_clock.so"), os.path.join(folder, "clock")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", out, os.path.join(ROOT, "tests", "fault", "shim_clock.c"), "-ldl"], check=True)
+    with open(ctl, "wb") as f:
+        f.write(struct.pack("q", 0))
+
+    def jump(seconds):
+        with open(ctl, "r+b") as f:
+            f.write(struct.pack("q", seconds))
+
+    preload = os.environ.get("LD_PRELOAD", "")
+    s = Server(*SMALL, *w.store(), "--request-timeout", "60", env={"LD_PRELOAD": (preload + " " + out).strip(), "SHIM_CLOCK": ctl})
+    try:
+        for _ in range(2):
+            sweep(w, s)
+        keep = s.conn(timeout=10)
+        keep.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert keep.read_reply().status == 200
+        long = {"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+        want = s.post("/v1/completions", long).json["choices"][0]["text"]
+        for day in (86400, -86400, 0):
+            got = []
+            t = threading.Thread(target=lambda: got.append(s.post("/v1/completions", long)))
+            t.start()
+            time.sleep(0.05)
+            jump(day)
+            date = s.get("/health").header("date")
+            if date:  # the shim is at work: the server's own word for the time has moved
+                said = email.utils.parsedate_to_datetime(date).timestamp()
+                assert abs(said - time.time() - day) < 60, (date, day)
+            hits = sweep(w, s)
+            assert sum(h[0] for h in hits) > 3000 and sum(h[1] + h[2] for h in hits) > 300, hits
+            keep.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert keep.read_reply().status == 200, "an idle connection was closed"
+            t.join(30)
+            assert got and got[0].status == 200 and got[0].json["choices"][0]["text"] == want, got
+            stamp = s.post("/v1/completions", {**long, "max_tokens": 1}).json["created"]
+            assert abs(stamp - time.time() - day) < 60, "the shim is not at work: %s" % stamp
+        assert metric(s, "spillway:kv_verify_failures_total") == 0
+        jump(86400)
+        t0 = time.monotonic()
+        s.proc.send_signal(signal.SIGTERM)
+        assert s.proc.wait(20) == 0 and time.monotonic() - t0 < 10
+    finally:
+        s.stop()
+    s = Server(*SMALL, *w.store())
+    try:
+        recovered(s)
+        assert sum(h[2] for h in sweep(w, s)) > 300, "what was written a day ahead was lost"
     finally:
         s.stop()
 

@@ -1,6 +1,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kvcache/slab.h"
 #include "kvcache/tier_impl.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -170,10 +171,8 @@ static enum status map_slab(struct kv_tiers *t, char *err, size_t err_bytes)
 {
     uint64_t bytes = t->n_slot * t->stride;
     t->slab_fd = memfd_create("spillway-kv", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    void *p = MAP_FAILED;
-    if (t->slab_fd >= 0 && ftruncate(t->slab_fd, (off_t)bytes) == 0)
-        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, t->slab_fd, 0);
-    if (p == MAP_FAILED) {
+    void *p = NULL;
+    if (t->slab_fd < 0 || ftruncate(t->slab_fd, (off_t)bytes) || slab_map(t->slab_fd, bytes, &p)) {
         snprintf(err, err_bytes, "the host's KV of %" PRIu64 " bytes cannot be reserved: %s", bytes, strerror(errno));
         return ST_NOMEM;
     }
@@ -194,7 +193,6 @@ static enum status take_slab(struct kv_tiers *t, char *err, size_t err_bytes)
     if (t->cfg.hand.given) close(t->cfg.hand.index_fd);
     t->cfg.hand.given = false;
     if (!t->slab && map_slab(t, err, err_bytes)) return ST_NOMEM;
-    (void)madvise(t->slab, bytes, MADV_HUGEPAGE); /* speed only */
     struct xfer_seg seg = { .kind = XFER_HOST, .base = t->slab, .bytes = bytes };
     return xfer_seg_add(t->cfg.xfer, &seg, &t->slab_seg);
 }

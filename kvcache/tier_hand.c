@@ -1,5 +1,6 @@
 #include "kvcache/tier_hand.h"
 #include "base/log.h"
+#include "kvcache/slab.h"
 #include "kvcache/tier_impl.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -232,10 +233,7 @@ enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes)
     enum status bad = map_index(t->cfg.hand.index_fd, &index, &index_bytes, why, why_bytes);
     if (bad) return bad;
     bad = kv_hand_read(index, index_bytes, &shape, &t->cfg.key, stores_of(t), &row, &n, &same_stores, why, why_bytes);
-    if (!bad) {
-        slab = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, t->cfg.hand.slab_fd, 0);
-        if (slab == MAP_FAILED) bad = refuse(why, why_bytes, strerror(errno));
-    }
+    if (!bad && slab_map(t->cfg.hand.slab_fd, bytes, &slab)) bad = refuse(why, why_bytes, strerror(errno));
     if (!bad) {
         t->slab = slab, t->slab_fd = t->cfg.hand.slab_fd;
         take_rows(t, row, n, same_stores);

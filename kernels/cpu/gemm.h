@@ -43,6 +43,7 @@ struct cpu_isa {
 extern const struct gemm_kind gemm_lanes_plain, gemm_lanes_quant, gemm_lanes_act8;
 #if defined(__x86_64__)
 const struct gemm_kind *gemm_bf16_kind(enum dtype t, bool act8); /* NULL: as on avx512 */
+const struct gemm_kind *gemm_amx_kind(enum dtype t, bool act8);  /* the same */
 #endif
 
 /* The best of this machine, or the one of that name (NULL, "auto": the best); NULL: no such thing here. */

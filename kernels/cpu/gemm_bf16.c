@@ -3,7 +3,7 @@
 #include "kernels/cpu/gemm.h"
 #if defined(__x86_64__)
 #include "base/check.h"
-#include <immintrin.h>
+#include "kernels/cpu/expand.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
@@ -131,9 +131,6 @@ BY_ROWS(mul_int8, tile8)
 
 /* ---------------------------------------------------------------- bf16 */
 
-/* A line more than the numbers: rows a power of two apart would fall into the same few lines of the first cache. */
-static size_t row_bytes(const struct dev_weight *w) { return (size_t)gemm_round(w->k, 32) * sizeof(bf16) + 64; }
-
 static void row_prepare(void *row, const float *x, const struct dev_weight *w)
 {
     char *to = row;
@@ -141,7 +138,7 @@ static void row_prepare(void *row, const float *x, const struct dev_weight *w)
         __m512 a = w->k - i >= 16 ? _mm512_loadu_ps(x + i) : _mm512_maskz_loadu_ps((__mmask16)((1u << (w->k - i)) - 1), x + i);
         _mm256_storeu_si256((void *)to, (__m256i)_mm512_cvtneps_pbh(a));
     }
-    memset(to, 0, (size_t)((char *)row + row_bytes(w) - to));
+    memset(to, 0, (size_t)((char *)row + bf16_row_bytes(w) - to));
 }
 
 static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
@@ -160,70 +157,6 @@ static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x
     }
 }
 
-/* ---------------------------------------------------------------- codes */
-
-static void expand_i8(char *to, const char *from, uint32_t n_k)
-{
-    const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
-    for (uint32_t i = 0; i < n_k; i += 2, from += 32, to += 64) {
-        __m512i a = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)from));
-        __m512i odd = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_srai_epi32(a, 16)));
-        __m512i even = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(a, 16), 16)));
-        _mm512_storeu_si512(to, _mm512_ternarylogic_epi32(_mm512_srli_epi32(even, 16), odd, high, 0xf8)); /* a | b & c */
-    }
-}
-
-static void expand_f8(char *to, const char *from, uint32_t n_k)
-{
-    /* below 2^-6: number m is m * 2^-9 */
-    const __m512i small = _mm512_castsi128_si512(_mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));
-    for (uint32_t i = 0; i < n_k; i += 2, from += 32, to += 64) {
-        __m512i   a = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)from));
-        __m512i   b = _mm512_add_epi16(_mm512_and_si512(_mm512_slli_epi16(a, 4), _mm512_set1_epi16(0x07f0)), _mm512_set1_epi16(0x3c00));
-        __mmask32 is_small = _mm512_testn_epi16_mask(a, _mm512_set1_epi16(0x78));
-        b = _mm512_mask_permutexvar_epi16(b, is_small, _mm512_and_si512(a, _mm512_set1_epi16(7)), small);
-        _mm512_storeu_si512(to, _mm512_ternarylogic_epi32(b, a, _mm512_set1_epi16((short)0x8000), 0xf8));
-    }
-}
-
-/* Code - zero in [-16, 15] as bf16: a table that looks at 5 bits. Where zero is 8 everywhere it looks at 4, so nothing is masked. */
-static const int16_t i4_minus_8[32] = { (short)0xc100, (short)0xc0e0, (short)0xc0c0, (short)0xc0a0, (short)0xc080, (short)0xc040,
-                                        (short)0xc000, (short)0xbf80, 0x0000,        0x3f80,        0x4000,        0x4040,
-                                        0x4080,        0x40a0,        0x40c0,        0x40e0,        (short)0xc100, (short)0xc0e0,
-                                        (short)0xc0c0, (short)0xc0a0, (short)0xc080, (short)0xc040, (short)0xc000, (short)0xbf80,
-                                        0x0000,        0x3f80,        0x4000,        0x4040,        0x4080,        0x40a0,
-                                        0x40c0,        0x40e0 };
-static const int16_t i5_signed[32] = { 0x0000,        0x3f80,        0x4000,        0x4040,        0x4080,        0x40a0,
-                                       0x40c0,        0x40e0,        0x4100,        0x4110,        0x4120,        0x4130,
-                                       0x4140,        0x4150,        0x4160,        0x4170,        (short)0xc180, (short)0xc170,
-                                       (short)0xc160, (short)0xc150, (short)0xc140, (short)0xc130, (short)0xc120, (short)0xc110,
-                                       (short)0xc100, (short)0xc0e0, (short)0xc0c0, (short)0xc0a0, (short)0xc080, (short)0xc040,
-                                       (short)0xc000, (short)0xbf80 };
-
-static void expand_i4(char *to, const char *from, uint32_t n_k)
-{
-    const __m512i table = _mm512_loadu_si512(i4_minus_8);
-    for (uint32_t i = 0; i < n_k; i += 8, from += 64, to += 256) {
-        __m512i a = _mm512_loadu_si512(from);
-        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(a, table));
-        _mm512_storeu_si512(to + 64, _mm512_permutexvar_epi16(_mm512_srli_epi16(a, 4), table));
-        _mm512_storeu_si512(to + 128, _mm512_permutexvar_epi16(_mm512_srli_epi16(a, 8), table));
-        _mm512_storeu_si512(to + 192, _mm512_permutexvar_epi16(_mm512_srli_epi16(a, 12), table));
-    }
-}
-
-static void expand_i4_zero(char *to, const char *from, uint32_t n_k, const f16 *zero)
-{
-    const __m512i table = _mm512_loadu_si512(i5_signed), low = _mm512_set1_epi16(15);
-    __m512i       z = _mm512_cvtps_epi32(_mm512_cvtph_ps(_mm256_loadu_si256((const void *)zero)));
-    z = _mm512_or_si512(z, _mm512_slli_epi32(z, 16)); /* in both words of a column */
-    for (uint32_t i = 0; i < n_k; i += 8, from += 64, to += 256) {
-        __m512i a = _mm512_loadu_si512(from);
-        for (int j = 0; j < 4; j++, a = _mm512_srli_epi16(a, 4))
-            _mm512_storeu_si512(to + j * 64, _mm512_permutexvar_epi16(_mm512_sub_epi16(_mm512_and_si512(a, low), z), table));
-    }
-}
-
 static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
@@ -235,18 +168,7 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
     for (uint32_t k = 0; k < w->k; k += n_k, add = true) {
         n_k = k_all - k < chunk ? k_all - k : chunk;
         size_t at = gemm_scale_at(w, panel, k), at_col = (size_t)quant_n_group(&w->q, w->k) * GEMM_PANEL;
-        for (uint32_t c = 0; c < n_panel; c++) {
-            const char *from = gemm_panel(w, panel + c) + (size_t)k * GEMM_PANEL / (is_i4 ? 2 : 1);
-            char       *to = (char *)s->p + c * col;
-            if (w->zero)
-                expand_i4_zero(to, from, n_k, (const f16 *)w->zero + at + c * at_col);
-            else if (is_i4)
-                expand_i4(to, from, n_k);
-            else if (w->dtype == DT_I8)
-                expand_i8(to, from, n_k);
-            else
-                expand_f8(to, from, n_k);
-        }
+        for (uint32_t c = 0; c < n_panel; c++) expand_codes((char *)s->p + c * col, w, panel + c, k, n_k);
         struct part p = { .out = out, .ldo = ldo, .x_stride = x_stride, .w = s->p, .w_col = col, .n = n_k / 2, .add = add };
         p.x = (const char *)x + k * sizeof(bf16);
         p.scale = (const char *)w->scale + at * scale_size, p.scale_col = at_col * scale_size, p.scale_f16 = is_i4;
@@ -254,29 +176,7 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
     }
 }
 
-/* ---------------------------------------------------------------- 8 bits by 8 bits
- * A row: its codes, padded with zeros; its sum over each group; its scale. */
-
-static size_t int8_bytes(const struct dev_weight *w)
-{
-    return (size_t)gemm_round(w->k, 64) + gemm_round((quant_n_group(&w->q, w->k) + 1) * 4, 64);
-}
-
-static void int8_prepare(void *row, const float *x, const struct dev_weight *w)
-{
-    int8_t  *code = row;
-    char    *sums = (char *)row + gemm_round(w->k, 64);
-    uint32_t group = w->q.group ? w->q.group : w->k;
-    float    scale = quant_act(x, w->k, code);
-    memset(code + w->k, 0, gemm_round(w->k, 64) - w->k);
-    for (uint32_t k = 0; k < w->k; k += group, sums += 4) {
-        int32_t  sum = 0;
-        uint32_t n = w->k - k < group ? w->k - k : group;
-        for (uint32_t i = 0; i < n; i++) sum += code[k + i];
-        memcpy(sums, &sum, 4);
-    }
-    memcpy(sums, &scale, 4);
-}
+/* ---------------------------------------------------------------- 8 bits by 8 bits */
 
 static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
@@ -295,9 +195,9 @@ static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x
 
 const struct gemm_kind *gemm_bf16_kind(enum dtype t, bool act8)
 {
-    static const struct gemm_kind plain = { GEMM_PAIRS, row_bytes, row_prepare, bf16_mul },
-                                  codes = { GEMM_PAIRS, row_bytes, row_prepare, code_mul },
-                                  int8 = { GEMM_QUADS, int8_bytes, int8_prepare, int8_mul };
+    static const struct gemm_kind plain = { GEMM_PAIRS, bf16_row_bytes, row_prepare, bf16_mul },
+                                  codes = { GEMM_PAIRS, bf16_row_bytes, row_prepare, code_mul },
+                                  int8 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int8_mul };
     return t == DT_BF16 ? &plain : t == DT_F32 || t == DT_F16 ? NULL : act8 ? &int8 : &codes;
 }
 #else

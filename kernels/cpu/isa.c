@@ -4,6 +4,8 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static bool has_f16c(void)
 {
@@ -22,6 +24,14 @@ static bool has_bf16(void)
     unsigned a, b, c, d;
     return has_avx512() && __builtin_cpu_supports("avx512vnni") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & bit_AVX512BF16;
 }
+/* Tiles are large: Linux (5.16) lets a process use them that asks. */
+static bool has_amx(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, TILE = 1 << 24, INT8 = 1 << 25, BF16 = 1 << 22 };
+    unsigned a, b, c, d;
+    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (TILE | INT8 | BF16)) != (TILE | INT8 | BF16)) return false;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
 #endif
 static bool has_c(void) { return true; }
 
@@ -35,10 +45,16 @@ static const struct gemm_kind *bf16_kind(enum dtype t, bool act8)
     const struct gemm_kind *k = gemm_bf16_kind(t, act8);
     return k ? k : lanes_kind(t, act8);
 }
+static const struct gemm_kind *amx_kind(enum dtype t, bool act8)
+{
+    const struct gemm_kind *k = gemm_amx_kind(t, act8);
+    return k ? k : lanes_kind(t, act8);
+}
 #endif
 
 static const struct cpu_isa isas[] = { /* best first */
 #if defined(__x86_64__)
+                                       { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind },
                                        { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind },
                                        { "avx512", "cpu avx512", &simd_avx512, has_avx512, lanes_kind },
                                        { "avx2", "cpu avx2", &simd_avx2, has_avx2, lanes_kind },

@@ -21,7 +21,7 @@
 
 struct device;
 
-/* Weights as small codes with scales: w = (code - zero) * scale. I8: -127 .. 127 (-128 too from a checkpoint). I4: 0 .. 15, whose
+/* Weights as small codes with scales: w = (code - zero) * scale. I8: -127 .. 127. I4: 0 .. 15, whose
  * zero is 8 unless `zero` says that there is one per group (0 .. 16), and whose scales are rounded to f16. F8E4M3: the type's numbers. */
 struct dev_quant {
     enum dtype code;  /* DT_I8, DT_I4, DT_F8E4M3 */

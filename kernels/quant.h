@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/device.h"
 
-enum { QUANT_CHUNK = 256 }; /* inputs; products are summed over a group, but never over more than this, before they are scaled */
+enum { QUANT_CHUNK = 128 }; /* inputs; products are summed over a group, but never over more than this, before they are scaled */
 
 static inline bool dev_weight_is_quant(const struct dev_weight *w) { return w->q.code != DT_F32; }
 /* Is there such a format for a matrix of k inputs? */

@@ -1,6 +1,7 @@
-/* bench_ops: how far each op is from what the machine can do. Two roofs are measured first, in the same run: reading
- * memory (4 streams per thread, prefetched) and fused multiply-adds in registers. Medians.
- *   bench_ops [--device ref|cpu] [--simd scalar|avx2|avx512] [--threads N] [--runs N] [--only SUBSTRING] [--clock wall|cpu]
+/* bench_ops: how far each op is from what the machine can do. The roofs are measured first, in the same run: reading memory (4 streams
+ * per thread, prefetched), and in registers fused multiply-adds and products of bf16 and of int8. Products of matrices: every type of
+ * weight, sizes of a model of 1B and of one of 8B, 1 to 2048 rows. Medians.
+ *   bench_ops [--device ref|cpu] [--simd amx|avx512-bf16|avx512|avx2|scalar] [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]
  *   bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--only SUBSTRING]
  * --clock cpu, with one thread: the time it ran, for machines that others use too. On a GPU (bench_gpu.h) the sizes are a model's. */
 #include "base/check.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 #include "bench_gpu.h"
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "kernels/cpu/amx.h"
 #endif
 
 enum { PIECES = 64, RUNS_MAX = 1000 };
@@ -25,9 +26,9 @@ struct bench {
     struct device *d;
     struct team   *team;
     const char    *only, *simd;
-    uint32_t       n_thread, runs;
-    double         read_gbs, fma_gflops; /* the roofs */
-    float         *noise;                /* NOISE normal-ish numbers */
+    uint32_t       n_thread, runs, rows_max;                       /* rows_max: of products */
+    double         read_gbs, fma_gflops, bf16_gflops, int8_gflops; /* the roofs; what the instruction set has none of: that of fma */
+    float         *noise;                                          /* NOISE normal-ish numbers */
 };
 enum { NOISE = 1 << 20 };
 
@@ -46,13 +47,13 @@ static int double_order(const void *pa, const void *pb)
     return (a > b) - (a < b);
 }
 
-/* Median seconds of fn(arg, i): at least 5 times, then until 0.3 s have passed or `runs`. */
+/* Median seconds of fn(arg, i): at least 5 times (3 where it is slow), then until 0.3 s have passed or `runs`. */
 static double median_s(const struct bench *b, void (*fn)(void *arg, uint32_t i), void *arg)
 {
     double   t[RUNS_MAX], begin = now_s();
     uint32_t n = 0;
     fn(arg, 0); /* warm */
-    while (n < b->runs && (n < 5 || now_s() - begin < 0.3)) {
+    while (n < b->runs && (n < 5 || now_s() - begin < 0.3) && (n < 3 || now_s() - begin < 2)) {
         double t0 = now_s();
         fn(arg, n + 1);
         t[n++] = now_s() - t0;
@@ -63,11 +64,15 @@ static double median_s(const struct bench *b, void (*fn)(void *arg, uint32_t i),
 
 #include "bench_roof.h"
 
-static void report(const struct bench *b, const char *name, double s, double bytes, double flops)
+static void report_of(const struct bench *b, const char *name, double s, double bytes, double flops, double gflops_max)
 {
     printf("%-46s %10.1f %8.2f %5.0f%% %9.1f %5.0f%%\n", name, s * 1e6, bytes / s * 1e-9, 100 * bytes / s * 1e-9 / b->read_gbs,
-           flops / s * 1e-9, 100 * flops / s * 1e-9 / b->fma_gflops);
+           flops / s * 1e-9, 100 * flops / s * 1e-9 / gflops_max);
     fflush(stdout);
+}
+static void report(const struct bench *b, const char *name, double s, double bytes, double flops)
+{
+    report_of(b, name, s, bytes, flops, b->fma_gflops);
 }
 
 static bool wanted(const struct bench *b, const char *name) { return !b->only || strstr(name, b->only); }
@@ -84,12 +89,40 @@ static float *take_noise(const struct bench *b, size_t n)
     for (size_t i = 0; i < n; i += NOISE) memcpy(x + i, b->noise, (n - i < NOISE ? n - i : NOISE) * sizeof *x);
     return x;
 }
-static struct dev_weight take_weight(const struct bench *b, enum dtype t, uint32_t n, uint32_t k)
+/* Every type of weight, and what multiplies with it. */
+enum unit { UNIT_FMA, UNIT_BF16, UNIT_INT8 };
+static const struct format {
+    const char      *name;
+    enum dtype       plain;
+    struct dev_quant q; /* code F32: plain */
+    enum unit        unit;
+} formats[] = {
+    { "bf16", DT_BF16, { DT_F32, 0, false, false }, UNIT_BF16 },
+    { "int8", DT_F32, { DT_I8, 0, false, false }, UNIT_BF16 },
+    { "int8-g128", DT_F32, { DT_I8, 128, false, false }, UNIT_BF16 },
+    { "w8a8", DT_F32, { DT_I8, 0, false, true }, UNIT_INT8 },
+    { "int4", DT_F32, { DT_I4, 32, false, false }, UNIT_BF16 },
+    { "int4-g128", DT_F32, { DT_I4, 128, false, false }, UNIT_BF16 },
+    { "int4-g128 with zeros", DT_F32, { DT_I4, 128, true, false }, UNIT_BF16 },
+    { "fp8", DT_F32, { DT_F8E4M3, 128, false, false }, UNIT_BF16 },
+    { "f16", DT_F16, { DT_F32, 0, false, false }, UNIT_FMA },
+    { "f32", DT_F32, { DT_F32, 0, false, false }, UNIT_FMA },
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
+static struct dev_weight take_format(const struct bench *b, const struct format *f, uint32_t n, uint32_t k)
 {
     struct dev_weight w;
-    if (b->d->ops->weight_alloc(b->d, t, n, k, &w)) exit(EXIT_SOFTWARE);
-    for (uint32_t r = 0; r < n; r++) b->d->ops->weight_set(b->d, &w, r, 1, b->noise + (r * 13) % 1000, 0, DT_F32);
+    if (f->q.code == DT_F32 ? b->d->ops->weight_alloc(b->d, f->plain, n, k, &w) : b->d->ops->quant_alloc(b->d, &f->q, n, k, &w))
+        exit(EXIT_SOFTWARE);
+    for (uint32_t r = 0; r < n; r += 16) /* whole panels: sixteen rows that overlap */
+        b->d->ops->weight_set(b->d, &w, r, n - r < 16 ? n - r : 16, b->noise + (r * 13) % 1000, 52, DT_F32);
     return w;
+}
+static struct dev_weight take_weight(const struct bench *b, enum dtype t, uint32_t n, uint32_t k)
+{
+    struct format f = { .plain = t };
+    return take_format(b, &f, n, k);
 }
 
 /* ---------------------------------------------------------------- ops */
@@ -108,20 +141,28 @@ static void linear_once(void *arg, uint32_t i)
     a->b->d->ops->linear(a->b->d, a->out, a->x, &a->w[i % a->n_w], NULL, a->m);
 }
 
-static void bench_linear(const struct bench *b, enum dtype t, uint32_t n, uint32_t k, uint32_t n_w, const uint32_t *m, uint32_t n_m)
+/* Memory is taken for good, so a shape and a format are measured in a device of their own. */
+static void bench_linear(const struct bench *all, const struct dev_cfg *cfg, const struct format *f, uint32_t n, uint32_t k, uint32_t n_w,
+                         const uint32_t *m, uint32_t n_m)
 {
-    char name[80];
-    snprintf(name, sizeof name, "linear %s", dtype_name(t));
+    char           name[80];
+    struct bench   own = *all, *b = &own;
+    struct dev_cfg one = *cfg;
+    snprintf(name, sizeof name, "linear %s k %u n %u m", f->name, k, n);
     if (!wanted(b, name)) return;
+    one.arena_bytes = (size_t)n_w * n * (k + 64) * 4 + (size_t)m[n_m - 1] * (n + k) * 4 + ((size_t)512 << 20);
+    if (dev_open(&one, &b->d)) exit(EXIT_SOFTWARE);
     struct dev_weight w[MATRICES];
     CHECK(n_w <= MATRICES);
-    for (uint32_t i = 0; i < n_w; i++) w[i] = take_weight(b, t, n, k);
-    struct linear_arg a = { b, w, n_w, 0, take_noise(b, (size_t)512 * k), take(b, (size_t)512 * n * sizeof(float)) };
+    for (uint32_t i = 0; i < n_w; i++) w[i] = take_format(b, f, n, k);
+    struct linear_arg a = { b, w, n_w, 0, take_noise(b, (size_t)m[n_m - 1] * k), take(b, (size_t)m[n_m - 1] * n * sizeof(float)) };
+    double            roof = f->unit == UNIT_BF16 ? b->bf16_gflops : f->unit == UNIT_INT8 ? b->int8_gflops : b->fma_gflops;
     for (uint32_t i = 0; i < n_m; i++) {
-        a.m = m[i];
-        snprintf(name, sizeof name, "linear %s %s k %u n %u m %u", dtype_name(t), n_w > 1 ? "cold" : "hot", k, n, m[i]);
-        report(b, name, median_s(b, linear_once, &a), (double)w[0].bytes, 2.0 * m[i] * n * k);
+        if ((a.m = m[i]) > b->rows_max) break;
+        snprintf(name, sizeof name, "linear %s k %u n %u m %u", f->name, k, n, m[i]);
+        report_of(b, name, median_s(b, linear_once, &a), (double)w[0].bytes, 2.0 * m[i] * n * k, roof);
     }
+    dev_close(b->d);
 }
 
 struct row_arg {
@@ -372,8 +413,8 @@ static void bench_small(const struct bench *b, uint32_t n_seq, uint32_t context,
 
 int main(int argc, char **argv)
 {
-    struct bench   b = { .runs = 200 };
-    struct dev_cfg cfg = { .kind = DEV_CPU, .arena_bytes = (size_t)6 << 30, .n_rank = 1 };
+    struct bench   b = { .runs = 200, .rows_max = 2048 };
+    struct dev_cfg cfg = { .kind = DEV_CPU, .arena_bytes = (size_t)2 << 30, .n_rank = 1 };
     const char    *shape = "qwen3-8b";
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
@@ -399,6 +440,8 @@ int main(int argc, char **argv)
             cfg.n_thread = (uint32_t)strtoul(value, NULL, 10);
         else if (!strcmp(argv[i], "--runs"))
             b.runs = (uint32_t)strtoul(value, NULL, 10);
+        else if (!strcmp(argv[i], "--rows-max"))
+            b.rows_max = (uint32_t)strtoul(value, NULL, 10);
         else if (!strcmp(argv[i], "--only"))
             b.only = value;
         else if (!strcmp(argv[i], "--clock"))
@@ -406,7 +449,7 @@ int main(int argc, char **argv)
         else {
             fprintf(
                 stderr,
-                "bench_ops [--device ref|cpu] [--simd scalar|avx2|avx512] [--threads N] [--runs N] [--only SUBSTRING] [--clock wall|cpu]\n"
+                "bench_ops [--device ref|cpu] [--simd NAME] [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]\n"
                 "bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--only SUBSTRING]\n");
             return EXIT_USAGE;
         }
@@ -416,7 +459,9 @@ int main(int argc, char **argv)
     if (dev_open(&cfg, &b.d)) return EXIT_CONFIG;
     b.n_thread = cfg.n_thread ? cfg.n_thread : thread_cpu_count();
     if (cfg.kind == DEV_REF) b.n_thread = 1;
-    b.simd = strstr(b.d->ops->name, "avx512") ? "avx512" : strstr(b.d->ops->name, "avx2") ? "avx2" : "scalar";
+    b.simd = strstr(b.d->ops->name, "avx512") || strstr(b.d->ops->name, "amx") ? "avx512"
+             : strstr(b.d->ops->name, "avx2")                                  ? "avx2"
+                                                                               : "scalar";
     CHECK(team_create(b.n_thread, &b.team) == ST_OK);
     b.noise = malloc((NOISE + 16384) * sizeof *b.noise);
     CHECK(b.noise);
@@ -425,13 +470,16 @@ int main(int argc, char **argv)
         b.noise[i] = (rng_unit(r.x[0]) + rng_unit(r.x[1]) + rng_unit(r.x[2]) + rng_unit(r.x[3]) - 2) * 1.7f;
     }
     roofs(&b);
-    static const uint32_t rows[] = { 1, 2, 4, 8, 16, 32, 64, 128, 512 }, few[] = { 1, 8, 128 }, small[] = { 1, 4, 16, 128 };
+    static const uint32_t rows[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048 }, small[] = { 1, 4, 16, 128 };
     bool                  is_ref = cfg.kind == DEV_REF; /* some of it would take minutes there */
-    bench_linear(&b, DT_BF16, 8192, 2048, is_ref ? 1 : MATRICES, rows, is_ref ? 1 : 9);
-    if (!is_ref) bench_linear(&b, DT_BF16, 2048, 8192, MATRICES, few, 3);
-    bench_linear(&b, DT_F16, 8192, 2048, is_ref ? 1 : MATRICES, few, is_ref ? 1 : 3);
-    bench_linear(&b, DT_F32, 8192, 2048, is_ref ? 1 : MATRICES, few, is_ref ? 1 : 3);
-    bench_linear(&b, DT_BF16, 1536, 256, 1, small, is_ref ? 1 : 4);
+    for (int f = 0; f < FORMATS; f++) {
+        bench_linear(&b, &cfg, &formats[f], 8192, 2048, is_ref ? 1 : MATRICES, rows, is_ref ? 1 : 11);
+        if (is_ref) continue;
+        bench_linear(&b, &cfg, &formats[f], 2048, 8192, MATRICES, rows, 11);
+        bench_linear(&b, &cfg, &formats[f], 14336, 4096, MATRICES / 2, rows, 11);
+        bench_linear(&b, &cfg, &formats[f], 4096, 14336, MATRICES / 2, rows, 11);
+    }
+    bench_linear(&b, &cfg, &formats[0], 1536, 256, 1, small, is_ref ? 1 : 4);
     bench_rows(&b, 1);
     bench_rows(&b, 512);
     bench_attn(&b, 32, 8, 128, is_ref ? 1 : 16, 2048, 1);

@@ -1,4 +1,4 @@
-/* bench_roof: what a CPU can do at best: reading memory and fused multiply-adds in registers. Part of bench_ops.c, behind struct bench. */
+/* bench_roof: what a CPU can do at best: reading memory, and in registers fused multiply-adds, products of bf16 and of int8. Part of bench_ops.c, behind struct bench. */
 #pragma once
 
 struct roof {
@@ -6,8 +6,9 @@ struct roof {
     const char         *data;
     size_t              piece_bytes;
     float               sink[PIECES];
+    bool                int8;
 };
-enum { FMA_TURNS = 20000, FMA_CHAINS = 12 };
+enum { FMA_TURNS = 20000, FMA_CHAINS = 12, TILE_TURNS = 2000 };
 
 #if defined(__x86_64__)
 #define ROOF(isa, targets, vec, zero, set1, load, add, fmadd, store, lanes)                                                         \
@@ -37,6 +38,50 @@ enum { FMA_TURNS = 20000, FMA_CHAINS = 12 };
     }
 ROOF(avx512, "avx512f", __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_storeu_ps, 16)
 ROOF(avx2, "avx2,fma", __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_add_ps, _mm256_fmadd_ps, _mm256_storeu_ps, 8)
+
+__attribute__((target("avx512f,avx512bf16"))) static float dot_bf16(float x)
+{
+    __m512 s[FMA_CHAINS], a = _mm512_set1_ps(x), m = _mm512_set1_ps(0.999f);
+    for (int j = 0; j < FMA_CHAINS; j++) s[j] = _mm512_set1_ps((float)j);
+    for (int i = 0; i < FMA_TURNS; i++)
+        _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = _mm512_dpbf16_ps(s[j], (__m512bh)m, (__m512bh)a);
+    for (int j = 1; j < FMA_CHAINS; j++) s[0] = _mm512_add_ps(s[0], s[j]);
+    return _mm512_cvtss_f32(s[0]);
+}
+__attribute__((target("avx512f,avx512vnni"))) static float dot_int8(float x)
+{
+    __m512i s[FMA_CHAINS], a = _mm512_set1_epi32((int)x), m = _mm512_set1_epi32(0x01010101);
+    for (int j = 0; j < FMA_CHAINS; j++) s[j] = _mm512_set1_epi32(j);
+    for (int i = 0; i < FMA_TURNS; i++)
+        _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = _mm512_dpbusd_epi32(s[j], m, a);
+    for (int j = 1; j < FMA_CHAINS; j++) s[0] = _mm512_add_epi32(s[0], s[j]);
+    return (float)_mm_cvtsi128_si32(_mm512_castsi512_si128(s[0]));
+}
+#define TILES(dot)                         \
+    amx_rows(16);                          \
+    memset(zeros, 0, sizeof zeros);        \
+    amx_load(4, zeros, 64);                \
+    amx_load(5, zeros, 64);                \
+    amx_load(6, zeros, 64);                \
+    amx_load(7, zeros, 64);                \
+    for (int i = 0; i < TILE_TURNS; i++) { \
+        dot(0, 4, 6);                      \
+        dot(1, 4, 7);                      \
+        dot(2, 5, 6);                      \
+        dot(3, 5, 7);                      \
+    }                                      \
+    amx_done();                            \
+    return (float)zeros[0][0]
+__attribute__((target("amx-tile,amx-bf16"))) static float tile_bf16(void)
+{
+    char zeros[16][64];
+    TILES(amx_bf16);
+}
+__attribute__((target("amx-tile,amx-int8"))) static float tile_int8(void)
+{
+    char zeros[16][64];
+    TILES(amx_int8);
+}
 #endif
 static float read_scalar(const char *p, size_t bytes)
 {
@@ -84,6 +129,32 @@ static void fma_piece(void *arg, uint32_t piece, uint32_t thread)
 #endif
         r->sink[piece] = fma_scalar((float)piece);
 }
+/* ---- units for 16 and 8 bits; unit_flops 0: this instruction set has none */
+
+static bool has_tiles(const struct bench *b) { return strstr(b->d->ops->name, "amx"); }
+static bool has_dots(const struct bench *b) { return strstr(b->d->ops->name, "bf16"); }
+static void unit_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    struct roof *r = arg;
+#if defined(__x86_64__)
+    if (has_tiles(r->b))
+        r->sink[piece] = r->int8 ? tile_int8() : tile_bf16();
+    else
+        r->sink[piece] = r->int8 ? dot_int8((float)piece) : dot_bf16((float)piece);
+#endif
+}
+static double unit_flops(const struct roof *r)
+{
+    double bits = r->int8 ? 2 : 1; /* int8: twice as many in a register */
+    return has_tiles(r->b) ? bits * 4 * 2 * 16 * 16 * 32 * TILE_TURNS : has_dots(r->b) ? bits * 2 * 32 * FMA_CHAINS * FMA_TURNS : 0;
+}
+static void unit_all(void *arg, uint32_t i)
+{
+    (void)i;
+    team_run(((struct roof *)arg)->b->team, PIECES, UINT64_MAX, unit_piece, arg);
+}
+
 static void read_all(void *arg, uint32_t i)
 {
     (void)i;
@@ -106,6 +177,11 @@ static void roofs(struct bench *b)
     b->read_gbs = BYTES / median_s(b, read_all, &r) * 1e-9;
     double lanes = !strcmp(b->simd, "avx512") ? 16 : !strcmp(b->simd, "avx2") ? 8 : 1;
     b->fma_gflops = 2.0 * lanes * FMA_CHAINS * FMA_TURNS * PIECES / median_s(b, fma_all, &r) * 1e-9;
-    printf("device %s, %u threads; roofs: read %.1f GB/s, fma %.0f GFLOP/s\n\n", b->d->ops->name, b->n_thread, b->read_gbs, b->fma_gflops);
+    b->bf16_gflops = b->int8_gflops = b->fma_gflops;
+    if (unit_flops(&r) > 0) b->bf16_gflops = unit_flops(&r) * PIECES / median_s(b, unit_all, &r) * 1e-9;
+    r.int8 = true;
+    if (unit_flops(&r) > 0) b->int8_gflops = unit_flops(&r) * PIECES / median_s(b, unit_all, &r) * 1e-9;
+    printf("device %s, %u threads; roofs: read %.1f GB/s, fma %.0f, bf16 %.0f, int8 %.0f GFLOP/s\n\n", b->d->ops->name, b->n_thread,
+           b->read_gbs, b->fma_gflops, b->bf16_gflops, b->int8_gflops);
     printf("%-46s %10s %8s %6s %9s %6s\n", "op", "us", "GB/s", "roof", "GFLOP/s", "roof");
 }

@@ -21,7 +21,7 @@ static inline void amx_rows(uint32_t rows)
     for (int i = 0; i < 8; i++) c.bytes[i] = 64, c.rows[i] = (uint8_t)(i < 6 ? rows : 16);
     __asm__ volatile("ldtilecfg %0" : : "m"(c));
 }
-static inline void amx_done(void) { _tile_release(); }
+#define amx_done()              _tile_release()
 #define amx_zero(t)             _tile_zero(t)
 #define amx_load(t, p, stride)  _tile_loadd(t, p, (long)(stride))
 #define amx_store(t, p, stride) _tile_stored(t, p, (long)(stride))

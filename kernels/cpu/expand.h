@@ -1,30 +1,40 @@
 /* expand: codes in GEMM_PAIRS order as bf16 in the same order, exactly and without their scales.   Private to kernels/cpu/.
- * For files that are compiled for AVX-512 (F, BW, VL, DQ). n_k: inputs of one panel, a multiple of 32. */
+ * For files that are compiled for AVX-512 (F, BW, VL, DQ, VBMI). n_k: inputs of one panel, a multiple of 32. */
 #pragma once
 #include "kernels/cpu/gemm.h"
 #include <immintrin.h>
 
-static inline void expand_i8(char *to, const char *from, uint32_t n_k)
+/* The upper and lower bytes of the bf16 of each size: int8 as it is, E4M3 (its NaN is 480 here; loading refuses it). */
+struct byte_tables {
+    __m512i high[2], low[2];
+};
+static inline struct byte_tables byte_tables(enum dtype t)
 {
-    const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
-    for (uint32_t i = 0; i < n_k; i += 2, from += 32, to += 64) {
-        __m512i a = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)from));
-        __m512i odd = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_srai_epi32(a, 16)));
-        __m512i even = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(a, 16), 16)));
-        _mm512_storeu_si512(to, _mm512_ternarylogic_epi32(_mm512_srli_epi32(even, 16), odd, high, 0xf8)); /* a | b & c */
+    struct byte_tables   b;
+    _Alignas(64) uint8_t high[128], low[128];
+    for (int i = 0; i < 128; i++) {
+        bf16 v = f32_to_bf16(t == DT_I8 ? (float)i : i == 127 ? 480.0f : f8e4m3_to_f32((uint8_t)i));
+        high[i] = (uint8_t)(v >> 8), low[i] = (uint8_t)v;
     }
+    for (int i = 0; i < 2; i++) b.high[i] = _mm512_load_si512(high + 64 * i), b.low[i] = _mm512_load_si512(low + 64 * i);
+    return b;
 }
-
-static inline void expand_f8(char *to, const char *from, uint32_t n_k)
+/* 64 bytes, four inputs -> two vectors of pairs */
+static inline __attribute__((always_inline)) void expand_bytes(const char *from, const struct byte_tables *t, __m512i *first,
+                                                               __m512i *second)
 {
-    /* below 2^-6: number m is m * 2^-9 */
-    const __m512i small = _mm512_castsi128_si512(_mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));
-    for (uint32_t i = 0; i < n_k; i += 2, from += 32, to += 64) {
-        __m512i   a = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const void *)from));
-        __m512i   b = _mm512_add_epi16(_mm512_and_si512(_mm512_slli_epi16(a, 4), _mm512_set1_epi16(0x07f0)), _mm512_set1_epi16(0x3c00));
-        __mmask32 is_small = _mm512_testn_epi16_mask(a, _mm512_set1_epi16(0x78));
-        b = _mm512_mask_permutexvar_epi16(b, is_small, _mm512_and_si512(a, _mm512_set1_epi16(7)), small);
-        _mm512_storeu_si512(to, _mm512_ternarylogic_epi32(b, a, _mm512_set1_epi16((short)0x8000), 0xf8));
+    __m512i a = _mm512_loadu_si512(from);
+    __m512i low = _mm512_permutex2var_epi8(t->low[0], a, t->low[1]), high = _mm512_permutex2var_epi8(t->high[0], a, t->high[1]);
+    high = _mm512_ternarylogic_epi32(high, a, _mm512_set1_epi8((char)0x80), 0xf8); /* a | b & c */
+    *first = _mm512_unpacklo_epi8(low, high), *second = _mm512_unpackhi_epi8(low, high);
+}
+static inline void expand_8(char *to, const char *from, uint32_t n_k, const struct byte_tables *t)
+{
+    for (uint32_t i = 0; i < n_k; i += 4, from += 64, to += 128) {
+        __m512i a, b;
+        expand_bytes(from, t, &a, &b);
+        _mm512_storeu_si512(to, a);
+        _mm512_storeu_si512(to + 64, b);
     }
 }
 
@@ -54,11 +64,17 @@ static inline void expand_i4(char *to, const char *from, uint32_t n_k)
     }
 }
 
+/* 16 zeros -> in both words of their lane */
+static inline __m512i zero_words(const void *zero)
+{
+    __m512i z = _mm512_cvtps_epi32(_mm512_cvtph_ps(_mm256_loadu_si256(zero)));
+    return _mm512_or_si512(z, _mm512_slli_epi32(z, 16));
+}
+
 static inline void expand_i4_zero(char *to, const char *from, uint32_t n_k, const f16 *zero)
 {
     const __m512i table = _mm512_loadu_si512(i5_signed), low = _mm512_set1_epi16(15);
-    __m512i       z = _mm512_cvtps_epi32(_mm512_cvtph_ps(_mm256_loadu_si256((const void *)zero)));
-    z = _mm512_or_si512(z, _mm512_slli_epi32(z, 16)); /* in both words of a column */
+    const __m512i z = zero_words(zero);
     for (uint32_t i = 0; i < n_k; i += 8, from += 64, to += 256) {
         __m512i a = _mm512_loadu_si512(from);
         for (int j = 0; j < 4; j++, a = _mm512_srli_epi16(a, 4))
@@ -66,18 +82,16 @@ static inline void expand_i4_zero(char *to, const char *from, uint32_t n_k, cons
     }
 }
 
-/* The numbers (k, k + 1 .. of panel `panel`, all of one group) of any type of code. */
-static inline void expand_codes(char *to, const struct dev_weight *w, uint32_t panel, uint32_t k, uint32_t n_k)
+/* The numbers (k, k + 1 .. of panel `panel`, all of one group) of any type of code. t: of its bytes, where it is bytes */
+static inline void expand_codes(char *to, const struct dev_weight *w, uint32_t panel, uint32_t k, uint32_t n_k, const struct byte_tables *t)
 {
     const char *from = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL / (w->dtype == DT_I4 ? 2 : 1);
     if (w->zero)
         expand_i4_zero(to, from, n_k, (const f16 *)w->zero + gemm_scale_at(w, panel, k));
     else if (w->dtype == DT_I4)
         expand_i4(to, from, n_k);
-    else if (w->dtype == DT_I8)
-        expand_i8(to, from, n_k);
     else
-        expand_f8(to, from, n_k);
+        expand_8(to, from, n_k, t);
 }
 
 /* Rows for products of bf16: a line more than the numbers, for rows a power of two apart would fall into the same few lines of the

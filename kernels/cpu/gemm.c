@@ -122,7 +122,8 @@ static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, c
     } else if (order == GEMM_LANES) {
         for (uint32_t i = 0; i < w->k; i++) to[(size_t)i * GEMM_PANEL + lane] = code[i];
     } else if (order == GEMM_PAIRS) {
-        for (uint32_t i = 0; i < w->k; i++) to[(size_t)(i / 2) * 32 + lane * 2 + i % 2] = code[i];
+        for (uint32_t i = 0; i < w->k; i++)
+            to[gemm_at(order, w->dtype, i, lane, &shift)] = w->dtype == DT_I8 ? gemm_sign_size(code[i]) : code[i];
     } else {
         for (uint32_t i = 0; i < w->k; i++) to[(size_t)(i / 4) * 64 + lane * 4 + i % 4] = code[i] ^ 0x80;
     }
@@ -196,7 +197,10 @@ static void embed_codes(const struct dev_weight *w, uint32_t id, float *out)
             out[k] = ((float)(c >> shift & 15) - (w->zero ? f16_to_f32(((const f16 *)w->zero)[at]) : 8.0f)) *
                      f16_to_f32(((const f16 *)w->scale)[at]);
         else
-            out[k] = quant_code(w->dtype, order == GEMM_QUADS ? c ^ 0x80 : c) * ((const float *)w->scale)[at];
+            out[k] = quant_code(w->dtype, order == GEMM_QUADS                        ? c ^ 0x80
+                                          : order == GEMM_PAIRS && w->dtype == DT_I8 ? gemm_sign_size(c)
+                                                                                     : c) *
+                     ((const float *)w->scale)[at];
     }
 }
 

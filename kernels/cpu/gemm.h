@@ -6,7 +6,8 @@
  *   PAIRS   [k / 2][16][2]     a pair of inputs per 32-bit lane    bf16 and codes for vdpbf16ps and AMX (a tile is 32 inputs)
  *   QUADS   [k / 4][16][4]     four per lane, bytes + 128          int8 whose activations are int8: vpdpbusd and AMX (64 inputs)
  * k is padded to whole tiles with zeros, whatever the variant, so that all take the same memory. Half bytes lie so that one shift of
- * a vector makes a vector of codes: LANES: k and k + 1 in a byte; PAIRS: 8 inputs in [16][2] words of four.
+ * a vector makes a vector of codes: LANES: k and k + 1 in a byte; PAIRS: 8 inputs in [16][2] words of four. Bytes in PAIRS are sign
+ * and size, and four inputs of them lie so that interleaving two vectors of bytes makes two pairs of bf16 (expand.h).
  * Scales and zeros of codes lie behind all panels, [panel][group][16]: f32 for I8 and F8E4M3, f16 for I4.
  *
  * Every output is summed over k in one order that the matrix alone decides: chains of fused multiply-adds that may be cut anywhere
@@ -73,14 +74,19 @@ static inline size_t   gemm_scale_at(const struct dev_weight *w, uint32_t panel,
 {
     return ((size_t)panel * quant_n_group(&w->q, w->k) + (w->q.group ? k / w->q.group : 0)) * GEMM_PANEL;
 }
+/* Two's complement to sign and size, and back. */
+static inline uint8_t gemm_sign_size(uint8_t c) { return c & 0x80 ? (uint8_t)(0x80 | (0x80 - (c & 0x7f))) : c; }
 /* Where number (k, lane) of a panel lies; I4: the byte, and in shift_out which half. */
 static inline size_t gemm_at(enum gemm_order order, enum dtype t, uint32_t k, uint32_t lane, uint32_t *shift_out)
 {
     *shift_out = 0;
-    if (t != DT_I4)
-        return order == GEMM_LANES   ? (size_t)k * 16 + lane
-               : order == GEMM_PAIRS ? (size_t)(k / 2) * 32 + lane * 2 + k % 2
-                                     : (size_t)(k / 4) * 64 + lane * 4 + k % 4;
+    if (order == GEMM_QUADS) return (size_t)(k / 4) * 64 + lane * 4 + k % 4;
+    if (order == GEMM_LANES && t != DT_I4) return (size_t)k * 16 + lane;
+    if (t == DT_BF16) return (size_t)(k / 2) * 32 + lane * 2 + k % 2;
+    if (t != DT_I4) {
+        uint32_t word = lane * 2 + k % 2;
+        return (size_t)(k / 4) * 64 + word / 8 * 16 + k % 4 / 2 * 8 + word % 8;
+    }
     if (order == GEMM_LANES) {
         *shift_out = k % 2 * 4;
         return (size_t)(k / 2) * 16 + lane;

@@ -180,16 +180,18 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
 {
     (void)v;
     enum { CHUNK = QUANT_CHUNK };
-    size_t   col = (size_t)CHUNK * GEMM_PANEL * sizeof(bf16);
+    size_t   col = (size_t)CHUNK * GEMM_PANEL * sizeof(bf16) + 192; /* not a whole page: columns would share lines of the cache */
     uint32_t k_all = gemm_round(w->k, 32), group = gemm_chunk(w), n_k, n_g;
     CHECK(s->bytes >= GEMM_COLS * col);
+    struct byte_tables tables;
+    if (w->dtype != DT_I4) tables = byte_tables(w->dtype);
     for (uint32_t k = 0; k < k_all; k += n_k, add = true) {
         n_k = k_all - k < CHUNK ? k_all - k : CHUNK;
         for (uint32_t c = 0; c < n_panel; c++)
             for (uint32_t g = 0; g < n_k; g += n_g) {
                 char *to = (char *)s->p + c * col + (size_t)g * GEMM_PANEL * sizeof(bf16);
                 n_g = n_k - g < group ? n_k - g : group;
-                expand_codes(to, w, panel + c, k + g, n_g);
+                expand_codes(to, w, panel + c, k + g, n_g, &tables);
                 scale_pairs(to, w, panel + c, k + g, n_g);
             }
         struct tiles p = { .out = (char *)out, .out_stride = ldo * sizeof *out, .x_stride = x_stride, .n = n_k / 32, .add = add };

@@ -66,6 +66,9 @@ INLINE void tile(const struct part *p, const bool scaled, const int R, const int
     }
 }
 
+/* By hand: gcc 12 copies registers around the intrinsic, which costs half of the speed. */
+#define DPBUSD(acc, w, x) __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x))
+
 /* The same of integers: w + 128 lies in memory, so 128 times the sum of x is taken off. Modulo 2^32, where the difference fits. */
 INLINE void tile8(const struct part *p, const int R, const int C)
 {
@@ -80,7 +83,7 @@ INLINE void tile8(const struct part *p, const int R, const int C)
         UNROLL for (int r = 0; r < R; r++)
         {
             __m512i a = lane_of(x + (size_t)r * p->x_stride);
-            UNROLL for (int c = 0; c < C; c++) acc[r][c] = _mm512_dpbusd_epi32(acc[r][c], b[c], a);
+            UNROLL for (int c = 0; c < C; c++) DPBUSD(acc[r][c], b[c], a);
         }
     }
     x = p->x;
@@ -157,21 +160,99 @@ static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x
     }
 }
 
+/* Four panels: codes become bf16 in registers, for four rows at a time: with more there are too few registers, and through memory
+ * (below, for the last panels) it is slower even where all rows share it. The same products in the same order either way. */
+enum { FEW = 4 };
+
+/* p->n counts pairs; p->w is codes. What is in a register of codes: UNIT pairs. */
+#define FEW_TILE(name, UNIT, SETUP, CODES)                                                                                   \
+    INLINE void few_##name(const struct part *p, const void *aux, const int R, const int C)                                  \
+    {                                                                                                                        \
+        __m512      acc[FEW][COLS];                                                                                          \
+        const char *x = p->x, *w = p->w;                                                                                     \
+        SETUP;                                                                                                               \
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] = _mm512_setzero_ps();               \
+        for (uint32_t i = 0; i < p->n; i += UNIT, x += 4 * UNIT, w += 64) {                                                  \
+            UNROLL for (int c = 0; c < C; c++)                                                                               \
+            {                                                                                                                \
+                __m512i b[UNIT];                                                                                             \
+                _mm_prefetch(w + (size_t)c * p->w_col + 2048, _MM_HINT_T0);                                                  \
+                CODES(w + (size_t)c * p->w_col, c, b);                                                                       \
+                UNROLL for (int u = 0; u < UNIT; u++) UNROLL for (int r = 0; r < R; r++) acc[r][c] =                         \
+                    _mm512_dpbf16_ps(acc[r][c], BF(lane_of(x + (size_t)r * p->x_stride + 4 * u)), BF(b[u]));                 \
+            }                                                                                                                \
+        }                                                                                                                    \
+        UNROLL for (int c = 0; c < C; c++)                                                                                   \
+        {                                                                                                                    \
+            __m512 s = scale_of(p, (uint32_t)c);                                                                             \
+            UNROLL for (int r = 0; r < R; r++)                                                                               \
+            {                                                                                                                \
+                float *to = p->out + (size_t)r * p->ldo + c * 16;                                                            \
+                _mm512_storeu_ps(to, _mm512_fmadd_ps(acc[r][c], s, p->add ? _mm512_loadu_ps(to) : _mm512_setzero_ps()));     \
+            }                                                                                                                \
+        }                                                                                                                    \
+    }                                                                                                                        \
+    static void few_##name##_1(const struct part *p, const void *aux) { few_##name(p, aux, 1, COLS); }                       \
+    static void few_##name##_2(const struct part *p, const void *aux) { few_##name(p, aux, 2, COLS); }                       \
+    static void few_##name##_3(const struct part *p, const void *aux) { few_##name(p, aux, 3, COLS); }                       \
+    static void few_##name##_4(const struct part *p, const void *aux) { few_##name(p, aux, 4, COLS); }                       \
+    static void (*const few_##name##_by_rows[])(const struct part *, const void *) = { NULL, few_##name##_1, few_##name##_2, \
+                                                                                       few_##name##_3, few_##name##_4 };
+
+#define NO_SETUP          (void)aux
+#define BYTES(from, c, b) expand_bytes(from, &t, &b[0], &b[1])
+FEW_TILE(bytes, 2, const struct byte_tables t = *(const struct byte_tables *)aux, BYTES)
+
+#define NIBBLES(from, c, b)                                                                                           \
+    do {                                                                                                              \
+        __m512i a_ = _mm512_loadu_si512(from);                                                                        \
+        b[0] = _mm512_permutexvar_epi16(a_, table), b[1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(a_, 4), table); \
+        b[2] = _mm512_permutexvar_epi16(_mm512_srli_epi16(a_, 8), table);                                             \
+        b[3] = _mm512_permutexvar_epi16(_mm512_srli_epi16(a_, 12), table);                                            \
+    } while (0)
+FEW_TILE(nibbles, 4, NO_SETUP; const __m512i table = _mm512_loadu_si512(i4_minus_8), NIBBLES)
+
+/* aux: zeros, of panel c p->scale_col bytes on */
+#define NIBBLES_ZERO(from, c, b)                                                                \
+    do {                                                                                        \
+        __m512i a_ = _mm512_loadu_si512(from);                                                  \
+        UNROLL for (int u_ = 0; u_ < 4; u_++, a_ = _mm512_srli_epi16(a_, 4)) b[u_] =            \
+            _mm512_permutexvar_epi16(_mm512_sub_epi16(_mm512_and_si512(a_, low), z[c]), table); \
+    } while (0)
+FEW_TILE(nibbles_zero, 4, const __m512i table = _mm512_loadu_si512(i5_signed); const __m512i low = _mm512_set1_epi16(15); __m512i z[COLS];
+         for (uint32_t c = 0; c < COLS; c++) z[c] = zero_words((const char *)aux + c * p->scale_col), NIBBLES_ZERO)
+
 static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
     (void)v;
     uint32_t k_all = gemm_round(w->k, 32), chunk = gemm_chunk(w), n_k;
-    bool     is_i4 = w->dtype == DT_I4;
-    size_t   scale_size = is_i4 ? 2 : 4, col = (size_t)chunk * GEMM_PANEL * sizeof(bf16);
+    bool     is_i4 = w->dtype == DT_I4, four = n_panel == COLS;
+    size_t   scale_size = is_i4 ? 2 : 4,
+           col = (size_t)chunk * GEMM_PANEL * sizeof(bf16) + 192; /* not a whole page: columns would share lines of the cache */
+    struct byte_tables tables;
     CHECK(s->bytes >= GEMM_COLS * col);
+    if (!is_i4) tables = byte_tables(w->dtype);
     for (uint32_t k = 0; k < w->k; k += n_k, add = true) {
         n_k = k_all - k < chunk ? k_all - k : chunk;
-        size_t at = gemm_scale_at(w, panel, k), at_col = (size_t)quant_n_group(&w->q, w->k) * GEMM_PANEL;
-        for (uint32_t c = 0; c < n_panel; c++) expand_codes((char *)s->p + c * col, w, panel + c, k, n_k);
+        size_t      at = gemm_scale_at(w, panel, k), at_col = (size_t)quant_n_group(&w->q, w->k) * GEMM_PANEL;
         struct part p = { .out = out, .ldo = ldo, .x_stride = x_stride, .w = s->p, .w_col = col, .n = n_k / 2, .add = add };
         p.x = (const char *)x + k * sizeof(bf16);
         p.scale = (const char *)w->scale + at * scale_size, p.scale_col = at_col * scale_size, p.scale_f16 = is_i4;
+        if (four) {
+            p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL / (is_i4 ? 2 : 1), p.w_col = gemm_panel_bytes(w->dtype, w->k);
+            for (uint32_t left = n_row, n; left; left -= n, p.out += n * ldo, p.x += n * x_stride) {
+                n = (left + (left + FEW - 1) / FEW - 1) / ((left + FEW - 1) / FEW); /* as even as they come */
+                if (w->zero)
+                    few_nibbles_zero_by_rows[n](&p, (const f16 *)w->zero + at);
+                else if (is_i4)
+                    few_nibbles_by_rows[n](&p, NULL);
+                else
+                    few_bytes_by_rows[n](&p, &tables);
+            }
+            continue;
+        }
+        for (uint32_t c = 0; c < n_panel; c++) expand_codes((char *)s->p + c * col, w, panel + c, k, n_k, &tables);
         mul_scaled(p, n_row, n_panel);
     }
 }

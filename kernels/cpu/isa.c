@@ -22,14 +22,17 @@ static bool has_avx512(void)
 static bool has_bf16(void)
 {
     unsigned a, b, c, d;
-    return has_avx512() && __builtin_cpu_supports("avx512vnni") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & bit_AVX512BF16;
+    return has_avx512() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
+           __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & bit_AVX512BF16;
 }
 /* Tiles are large: Linux (5.16) lets a process use them that asks. */
 static bool has_amx(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, TILE = 1 << 24, INT8 = 1 << 25, BF16 = 1 << 22 };
     unsigned a, b, c, d;
-    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (TILE | INT8 | BF16)) != (TILE | INT8 | BF16)) return false;
+    if (!has_avx512() || !__builtin_cpu_supports("avx512vbmi") || !__get_cpuid_count(7, 0, &a, &b, &c, &d) ||
+        (d & (TILE | INT8 | BF16)) != (TILE | INT8 | BF16))
+        return false;
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 #endif

@@ -310,6 +310,7 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
     if (!t) return ST_NOMEM;
     t->cfg = *cfg;
     t->slab_fd = t->hand.index_fd = -1;
+    t->shrink.away = SLOT_NONE;
     t->n_store_wanted = cfg->n_store;
     t->cfg.n_store = 0;
     if (!t->cfg.clock) t->cfg.clock = clock_us;
@@ -368,6 +369,7 @@ bool kv_tiers_turn(struct kv_tiers *t)
     }
     for (uint32_t i = 0; i < t->cfg.n_store; i++) kv_store_turn(t->store[i]);
     if (hand_turn(t)) return any;
+    shrink_turn(t);
     stores_turn(t);
     order_turn(t);
     up_turn(t); /* loads go first */
@@ -428,7 +430,8 @@ void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
 {
     *out = t->stats;
     out->tier[KV_TIER_HOST].n_block = t->n_ready;
-    out->tier[KV_TIER_HOST].used_bytes = (t->n_slot - t->n_free) * t->stride;
+    out->tier[KV_TIER_HOST].used_bytes = (t->n_slot - t->n_free - t->n_away) * t->stride;
+    out->tier[KV_TIER_HOST].reserved_bytes = (t->n_slot - t->n_away) * t->stride;
     out->tier[KV_TIER_HOST].pinned_bytes = t->n_class[KV_CLASS_PINNED] * t->stride;
     for (uint32_t i = 0; i < t->cfg.n_store; i++) {
         struct kv_store_stats s;
@@ -443,7 +446,7 @@ void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
 
 enum status kv_tiers_check(const struct kv_tiers *t)
 {
-    uint32_t n_free = 0, n_ready = 0, n_lru = 0, n_linked = 0, n_used = 0, readers = 0, pins = 0;
+    uint32_t n_free = 0, n_ready = 0, n_lru = 0, n_linked = 0, n_used = 0, n_away = 0, readers = 0, pins = 0;
     for (int32_t i = t->free; i != SLOT_NONE && n_free <= t->n_slot; i = t->slot[i].next) n_free += t->slot[i].state == SLOT_FREE;
     if (!order_check(t)) goto fault;
     for (int32_t i = slot_oldest(t); i != SLOT_NONE && n_lru <= t->n_slot; i = slot_newer(t, i)) n_lru += t->slot[i].state == SLOT_READY;
@@ -452,8 +455,9 @@ enum status kv_tiers_check(const struct kv_tiers *t)
     for (uint32_t i = 0; i < t->n_slot; i++) {
         const struct host_slot *s = &t->slot[i];
         n_ready += s->state == SLOT_READY;
-        n_used += s->state != SLOT_FREE;
-        if (s->state == SLOT_FREE) continue;
+        n_away += s->state == SLOT_AWAY;
+        n_used += s->state != SLOT_FREE && s->state != SLOT_AWAY;
+        if (s->state == SLOT_FREE || s->state == SLOT_AWAY) continue;
         if (slot_find(t, &s->key) != (int32_t)i) goto fault; /* every key once */
         if (s->state == SLOT_READY &&
             kv_record_check(slot_page(t, (int32_t)i), &t->cfg.key, &t->fingerprint, &s->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes,
@@ -465,8 +469,8 @@ enum status kv_tiers_check(const struct kv_tiers *t)
     for (uint32_t i = 0; i < t->n_slot; i++) readers += t->slot[i].readers;
     for (uint32_t i = 0; i < t->n_flight_max; i++)
         pins += t->flight[i].used && (t->flight[i].kind == FLIGHT_COPY || t->flight[i].kind == FLIGHT_WRITE);
-    if (n_free == t->n_free && n_ready == t->n_ready && n_lru == n_ready && n_linked == n_used && readers == pins &&
-        n_free + n_used == t->n_slot) {
+    if (n_free == t->n_free && n_ready == t->n_ready && n_lru == n_ready && n_linked == n_used && readers == pins && n_away == t->n_away &&
+        n_free + n_used + n_away == t->n_slot) {
         for (uint32_t i = 0; i < t->cfg.n_store; i++)
             if (kv_store_check(t->store[i])) return ST_INVALID;
         return ST_OK;

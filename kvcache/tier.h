@@ -43,9 +43,10 @@ struct kv_tiers_cfg {
     uint32_t             n_store;
     bool                 store_wait; /* a folder that another server has is no error: it is opened when that one has let go */
     struct kv_handed     hand;
-    const unsigned char *secret;                          /* of the stores' files, as in store.h; NULL: plain */
-    bool                 ephemeral;                       /* which is this boot's */
-    bool                 shared;                          /* the folders are other servers' too */
+    const char          *cgroup;    /* folder of memory.current and memory.max: near the limit the host shrinks; NULL: it does not */
+    const unsigned char *secret;    /* of the stores' files, as in store.h; NULL: plain */
+    bool                 ephemeral; /* which is this boot's */
+    bool                 shared;    /* the folders are other servers' too */
     uint32_t             shared_scan_us, shared_grace_us; /* as in store.h; 0: its own */
     uint32_t             load_min_tokens;                 /* shorter loads are not worth it; 0: 64 or a block */
     uint32_t             copies_max;                      /* blocks on their way down at a time; 0: 32 */

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 
 enum { SLOT_NONE = -1, SKETCH_ROWS = 4 };
-enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY };
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_AWAY }; /* AWAY: its memory was given back (tier_shrink.c) */
 
 struct host_slot {
     struct kv_key key;
@@ -70,6 +70,14 @@ struct hand {
     bool        held;     /* the slab is another's until this serves */
 };
 
+struct shrink {
+    uint64_t next_us; /* when it looks again */
+    uint32_t n_go;    /* slots to be given back */
+    uint32_t calm;    /* looks with room in a row */
+    int32_t  away;    /* list through next */
+    bool     said;
+};
+
 struct kv_tiers {
     struct kv_tiers_cfg   cfg;
     struct kv_key         fingerprint;
@@ -99,6 +107,8 @@ struct kv_tiers {
     bool                  closing, stirred;   /* stirred: the host's slots have changed since write_ahead looked */
     bool                  frozen;             /* nothing goes down or up (tier_hand.h) */
     struct hand           hand;
+    struct shrink         shrink;
+    uint32_t              n_away;         /* slots without memory */
     uint32_t              n_store_wanted; /* cfg.n_store is 0 until all of them are open */
     uint64_t              store_again_us; /* when to try the next time; 0: all are open, or given */
     struct kv_tiers_stats stats;
@@ -152,6 +162,9 @@ void stores_close(struct kv_tiers *t);
 bool        hand_turn(struct kv_tiers *t);                               /* true: frozen, or about to be */
 enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes); /* cfg.hand; the fds stay the caller's where it fails */
 void        hand_close(struct kv_tiers *t);
+int32_t     slot_victim(const struct kv_tiers *t); /* SLOT_NONE: all are being read */
+/* tier_shrink.c */
+void shrink_turn(struct kv_tiers *t);
 /* tier_down.c */
 void     down_turn(struct kv_tiers *t);
 void     down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);

@@ -19,6 +19,7 @@ struct boot_tiers {
     struct kv_tiers_cfg cfg;
     char                dir[KV_STORES_MAX][512];
     unsigned char      *secret; /* [SEAL_SECRET] or NULL */
+    char                cgroup[512];
 };
 
 static int fail(struct boot *b, int code, const char *what)
@@ -156,6 +157,22 @@ static int plan_stores(struct boot *b, struct boot_tiers *t)
     return 0;
 }
 
+/* Where the limit of this process's memory is said (cgroup v2); in a container, at the root of what it sees. "": nowhere. */
+static void find_cgroup(char *out, size_t bytes)
+{
+    char  line[400] = "", path[512];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    *out = 0;
+    if (f && !fgets(line, sizeof line, f)) *line = 0;
+    if (f) fclose(f);
+    line[strcspn(line, "\n")] = 0;
+    const char *own = !strncmp(line, "0::/", 4) && !strstr(line, "..") ? line + 3 : "";
+    for (int i = 0; i < 2 && !*out; i++) {
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", i ? "" : own);
+        if (access(path, R_OK) == 0) snprintf(out, bytes, "/sys/fs/cgroup%s", i ? "" : own);
+    }
+}
+
 /* Lanes, segments, identity; eng_create opens the tiers themselves. *tiers_out NULL: none are asked for. */
 int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
 {
@@ -181,6 +198,8 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
                  c->kv_host_gib, (double)memory / (1 << 30));
         return EXIT_CONFIG;
     }
+    find_cgroup(t->cgroup, sizeof t->cgroup);
+    t->cfg.cgroup = t->cgroup;
     int code = plan_stores(b, t);
     if (!code && (c->kv_encrypt || *c->kv_encrypt_key_file)) code = take_secret(b, t);
     if (!code && *c->kv_mac_key_file) code = read_key(b, c->kv_mac_key_file, &t->cfg.key);

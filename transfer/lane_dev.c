@@ -111,6 +111,12 @@ static void dev_seg_drop(struct xfer_lane *lane, const struct xfer_seg *seg)
     if (seg->kind == XFER_HOST && l->dev) dev_unpin(l->dev, seg->base);
 }
 
+static bool dev_seg_unpin(struct xfer_lane *lane, const struct xfer_seg *seg)
+{
+    struct lane_dev *l = dev_of(lane);
+    return seg->kind != XFER_HOST || !l->dev || !l->dev->async; /* a device that copies by itself has it pinned */
+}
+
 /* ---- groups of jobs for devices */
 
 /* Appends where the next piece continues the last run, else begins one. Pieces come in the order of their places on the device. */
@@ -309,6 +315,7 @@ static const struct lane_ops dev_ops_table = { .name = "lane-dev",
                                                .can = dev_can,
                                                .seg_add = dev_seg_add,
                                                .seg_drop = dev_seg_drop,
+                                               .seg_unpin = dev_seg_unpin,
                                                .open = dev_open_lane,
                                                .begin = dev_begin,
                                                .reap = dev_reap,

@@ -53,6 +53,14 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* CPU time of the whole process: what a busy machine does not stretch. */
+static double cpu_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 static int double_order(const void *pa, const void *pb)
 {
     double a = *(const double *)pa, b = *(const double *)pb;
@@ -188,7 +196,7 @@ static bool all_decode(const struct job *j)
 /* ---------------------------------------------------------------- decode */
 
 struct decode {
-    double step_ms, host_us, submit_us, idle_us, busy_us; /* idle, busy: NAN where the device cannot tell */
+    double step_ms, cpu_ms, host_us, submit_us, idle_us, busy_us; /* idle, busy: NAN where the device cannot tell */
 };
 
 /* 0: measured; 1: does not fit the KV pool; 2: failed */
@@ -212,17 +220,19 @@ static int decode_run(struct bench *b, uint32_t n, uint32_t ctx, struct decode *
         if (!job_step(&j)) goto out;
     bool timed = dev_step_times(d, &times);
     b->submit_s = b->wait_s = 0;
-    double begin = now_s();
+    double begin = now_s(), cpu = cpu_s();
     for (uint32_t i = 0; i < steps; i++) {
         double t0 = now_s();
         if (!job_step(&j)) goto out;
         t[i] = now_s() - t0;
     }
     double all = now_s() - begin;
+    cpu = cpu_s() - cpu;
     timed = timed && dev_step_times(d, &times) && times.n_step;
     qsort(t, steps, sizeof *t, double_order);
     /* a device that does not work by itself computes within submit: that is no host work */
     *out = (struct decode){ .step_ms = t[steps / 2] * 1e3,
+                            .cpu_ms = cpu * 1e3 / steps,
                             .host_us = (all - b->wait_s - (d->async ? 0 : b->submit_s)) * 1e6 / steps,
                             .submit_us = b->submit_s * 1e6 / steps,
                             .idle_us = timed ? times.idle_us / (double)times.n_step : (double)NAN,
@@ -262,7 +272,8 @@ static bool decode_case(struct bench *b, uint32_t n, uint32_t ctx)
     fflush(table);
     if (b->json) {
         fprintf(b->json, "%s\n  {\"kind\": \"decode\", \"batch\": %u, \"ctx\": %u", b->json_more ? "," : "", n, ctx);
-        json_number(b, "step_ms", r.step_ms), json_number(b, "tok_s", n / r.step_ms * 1e3), json_number(b, "host_us", r.host_us);
+        json_number(b, "step_ms", r.step_ms), json_number(b, "tok_s", n / r.step_ms * 1e3), json_number(b, "cpu_ms", r.cpu_ms);
+        json_number(b, "host_us", r.host_us);
         json_number(b, "submit_us", r.submit_us), json_number(b, "idle_us", r.idle_us), json_number(b, "device_ms", r.busy_us * 1e-3);
         json_number(b, "must_ms", must > 0 ? must : (double)NAN), json_number(b, "good_ms", good > 0 ? good : (double)NAN);
         fprintf(b->json, "}");
@@ -275,7 +286,7 @@ static bool decode_case(struct bench *b, uint32_t n, uint32_t ctx)
 
 static bool prefill_case(struct bench *b, uint32_t prompt)
 {
-    double   t[RUNS_MAX];
+    double   t[RUNS_MAX], cpu = 0;
     uint32_t runs = b->o.runs;
     char     goal[40];
     if (prompt + 4 > b->spec.context || (prompt + 4 + 15) / 16 + 2 > b->n_block) {
@@ -285,9 +296,9 @@ static bool prefill_case(struct bench *b, uint32_t prompt)
     for (uint32_t run = 0; run <= runs; run++) { /* the first is to warm up */
         struct job j;
         bool       ok = job_open(b, &j, 1, prompt, 2);
-        double     begin = now_s();
+        double     begin = now_s(), cpu0 = cpu_s();
         while (ok && !all_decode(&j)) ok = job_step(&j);
-        if (run) t[run - 1] = now_s() - begin;
+        if (run) t[run - 1] = now_s() - begin, cpu += cpu_s() - cpu0;
         job_close(&j);
         if (!ok) {
             fprintf(table, "%14u   FAILED\n", prompt);
@@ -301,7 +312,7 @@ static bool prefill_case(struct bench *b, uint32_t prompt)
     fflush(table);
     if (b->json) {
         fprintf(b->json, "%s\n  {\"kind\": \"prefill\", \"tokens\": %u", b->json_more ? "," : "", prompt);
-        json_number(b, "ms", s * 1e3), json_number(b, "tok_s", prompt / s);
+        json_number(b, "ms", s * 1e3), json_number(b, "tok_s", prompt / s), json_number(b, "cpu_ms", cpu * 1e3 / runs);
         fprintf(b->json, "}");
         b->json_more = true;
     }

@@ -2,8 +2,8 @@
 """bench_peer: Spillway and llama.cpp alternately on the same weights and the same work; prints the ratios. Run by bench_peer.sh.
 
 Rows are named as in --rows; each is run --rounds times, ours and the peer's by turns, each round gives one ratio, and the median ratio
-and its quartiles are printed, with both medians. Where the machine is shared, the ratio per second of CPU time is printed too: it counts
-what the two servers took, not what their neighbours left them.
+and its quartiles are printed, with both medians. The ratio per second of CPU time is printed too: on a shared machine it counts what the
+two took, not what their neighbours left them. With --threads 1 that is sound; more threads wait for each other at barriers, spinning.
 
   prefill:N        one prompt of N tokens, tok/s          bench_engine | llama-bench -p N -n 0
   decode:B         B sequences at once, tok/s of all      bench_engine | llama-batched-bench -npp .. -ntg .. -npl B
@@ -51,12 +51,12 @@ def rss_mb(pid):
 
 
 def run(args):
-    """Standard output, and the share of a CPU that the process had while it ran."""
-    wall, cpu = time.time(), child_seconds()
+    """Standard output and CPU seconds."""
+    cpu = child_seconds()
     r = subprocess.run(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if r.returncode not in (0, 1) or not (r.stdout.strip() or r.returncode == 0):
         sys.exit(f"bench_peer: {' '.join(args)}\nended with {r.returncode}: {r.stderr[-800:]}")
-    return r.stdout, (child_seconds() - cpu) / (time.time() - wall)
+    return r.stdout, child_seconds() - cpu
 
 
 class Watch:
@@ -112,34 +112,43 @@ class Bench:
         self.seed = 0
 
     # ------------------------------------------------------------------ the engine alone
-    def speed(self, tok_s, share):
-        """Of a process that waits for nothing: what it would have done had its threads run all the time. Two threads that wait for
-        each other at barriers while a neighbour runs are slower than that says, or spin: one thread is the measure on a busy machine."""
-        return {"tok_s": tok_s, "tok_cpu_s": tok_s / max(share, 1e-3)}
-
-    def ours_engine(self, *args):
-        out, share = run([f"{self.o.ours}/tools/bench_engine", "--model", self.o.model, "--load-format", "auto", "--device", "cpu", "--threads",
-                   str(self.o.threads), *self.o.ours_engine, "--json", "-", *args])
-        return self.speed(json.loads(out)["rows"][0]["tok_s"], share)
+    # CPU time of what is measured: ours says it; the peer's is what a longer run of the same takes more than a short one.
+    def ours_engine(self, tokens, *args):
+        out, _ = run([f"{self.o.ours}/tools/bench_engine", "--model", self.o.model, "--load-format", "auto", "--device", "cpu", "--threads",
+                      str(self.o.threads), *self.o.ours_engine, "--json", "-", *args])
+        row = json.loads(out)["rows"][0]
+        return {"tok_s": row["tok_s"], "tok_cpu_s": tokens / row["cpu_ms"] * 1e3}
 
     def prefill(self, side, n):
         if side == "ours":
-            return self.ours_engine("--prefill", n, "--batch", "", "--runs", str(self.o.runs), "--batch-tokens", "512")
-        out, share = run([f"{self.o.peer}/llama-bench", "-m", self.o.gguf, "-t", str(self.o.threads), "-p", n, "-n", "0", "-r", str(self.o.runs), "-o", "json"])
-        return self.speed(statistics.median(json.loads(out)[0]["samples_ts"]), share)
+            return self.ours_engine(int(n), "--prefill", n, "--batch", "", "--runs", str(self.o.runs), "--batch-tokens", "512")
+
+        def bench(runs):
+            out, cpu = run([f"{self.o.peer}/llama-bench", "-m", self.o.gguf, "-t", str(self.o.threads), "-p", n, "-n", "0", "-r", str(runs),
+                            "-o", "json"])
+            return statistics.median(json.loads(out)[0]["samples_ts"]), cpu
+
+        (_, short), (tok_s, long) = bench(1), bench(1 + self.o.runs)
+        return {"tok_s": tok_s, "tok_cpu_s": int(n) * self.o.runs / max(long - short, 1e-2)}
 
     def decode(self, side, n):
-        half = self.o.steps // 2
         if side == "ours":
-            return self.ours_engine("--prefill", "", "--batch", n, "--ctx", str(self.o.context + half), "--steps", str(self.o.steps))
-        for _ in range(5):  # it ends without waiting for the thread that prints, so now and then nothing is printed
-            out, share = run([f"{self.o.peer}/llama-batched-bench", "-m", self.o.gguf, "-t", str(self.o.threads), "-tb", str(self.o.threads),
-                              "-npp", str(self.o.context), "-ntg", str(self.o.steps), "-npl", n, "-c",
-                              str((self.o.context + self.o.steps + 16) * int(n)), "--output-format", "jsonl", "--log-verbosity", "4"])
-            rows = [json.loads(x) for x in out.splitlines() if x.startswith("{")]
-            if rows:
-                break
-        return self.speed(rows[-1]["speed_tg"], share)
+            return self.ours_engine(int(n), "--prefill", "", "--batch", n, "--ctx", str(self.o.context + self.o.steps // 2), "--steps",
+                                    str(self.o.steps))
+
+        def bench(steps):
+            for _ in range(5):  # it ends without waiting for the thread that prints, so now and then nothing is printed
+                out, cpu = run([f"{self.o.peer}/llama-batched-bench", "-m", self.o.gguf, "-t", str(self.o.threads), "-tb", str(self.o.threads),
+                                "-npp", str(self.o.context), "-ntg", str(steps), "-npl", n, "-c",
+                                str((self.o.context + self.o.steps + 16) * int(n)), "--output-format", "jsonl", "--log-verbosity", "4"])
+                rows = [json.loads(x) for x in out.splitlines() if x.startswith("{")]
+                if rows:
+                    return rows[-1]["speed_tg"], cpu
+            sys.exit("bench_peer: llama-batched-bench prints nothing")
+
+        few = max(1, self.o.steps // 16)
+        (_, short), (tok_s, long) = bench(few), bench(self.o.steps)
+        return {"tok_s": tok_s, "tok_cpu_s": int(n) * (self.o.steps - few) / max(long - short, 1e-2)}
 
     # ------------------------------------------------------------------ servers
     def server(self, side, *more):

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -22,6 +23,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 TESTS = []
+
+
+class Skip(Exception):
+    pass
 
 
 def test(fn):
@@ -181,6 +186,32 @@ def models_health_version_metrics_and_playground(s):
               "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds", "vllm:e2e_request_latency_seconds", "vllm:request_queue_time_seconds",
               "vllm:request_prompt_tokens", "vllm:request_generation_tokens", "vllm:iteration_tokens_total", "vllm:cache_config_info"):
         assert n in names, "no metric %s in %s" % (n, sorted(names))
+
+
+@test
+def the_load_generator_counts_what_the_server_counts(s):
+    tool = os.path.join(os.path.dirname(os.environ["SPILLWAY"]), "tools", "bench_serve")
+    if not os.path.exists(tool):
+        raise Skip("%s is not built" % tool)
+    common = [tool, "--url", "http://127.0.0.1:%d" % s.port, "--output-tokens", "7"]
+    for work, n in ((["--chat", "--prompt-tokens", "60", "--turns", "3", "--concurrency", "4", "--requests", "12"], 12),
+                    (["--prompt-tokens", "48", "--shared-prefix", "32", "--rate", "200", "--requests", "20", "--new-connection"], 20),
+                    (["--no-stream", "--requests", "8", "--concurrency", "8", "--slo-e2e-ms", "60000"], 8)):
+        before = {k: s.metric(k) for k in ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")}
+        r = subprocess.run(common + work, capture_output=True, text=True, timeout=120)
+        assert r.returncode == 0, r.stderr + r.stdout
+        d = json.loads(r.stdout.splitlines()[-1])
+        assert d["ok"] == n and not d["errors"] and not d["refused"] and not d["unlike"] and not d["no_usage"], d
+        assert d["output_tokens"] == 7 * n and d["e2e_ms"]["n"] == n and d.get("good", n) == n, d
+        probes = {"prompt": 2, "generation": 2} if "--chat" in work else {"generation": 0}  # two requests ahead of a chat's work
+        assert s.metric("vllm:generation_tokens_total") - before["vllm:generation_tokens_total"] == 7 * n + probes["generation"], d
+        prompt = s.metric("vllm:prompt_tokens_total") - before["vllm:prompt_tokens_total"]
+        if "--chat" not in work:
+            assert prompt == d["prompt_tokens"] == n * (48 if "--shared-prefix" in work else 256), (prompt, d)
+        if "--shared-prefix" in work:
+            assert d["cached_tokens"] >= 32 * (n - 12), d  # the first few may run at the same time
+        if "--chat" in work:  # the third turn has all that was said before
+            assert d["prompt_tokens"] > 1.5 * 60 * n and d["cached_tokens"] > 0, d
 
 
 @test
@@ -366,6 +397,9 @@ def main():
             assert s.proc.poll() is None, "the server died: " + s.tail()
             passed += 1
             print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t0), flush=True)
+        except Skip as e:
+            skipped += 1
+            print("skip   %s: %s" % (fn.__name__, e), flush=True)
         except Exception as e:
             failed.append(fn.__name__)
             print("FAILED %s: %s" % (fn.__name__, e), flush=True)

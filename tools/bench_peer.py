@@ -9,7 +9,7 @@ two took, not what their neighbours left them. With --threads 1 that is sound; m
   decode:B         B sequences at once, tok/s of all      bench_engine | llama-batched-bench -npp .. -ntg .. -npl B
   chat1            chat, max_tokens 1, 64 keep-alive clients, requests/s
   streams16        16 clients, 256 tokens in, 64 out, output tok/s, TTFT, ITL
-  sse1000          1,000 streams begun at once, 64 tokens each: how many receive at one time, and when all have begun
+  sse1000          1,000 streams begun at once, --sse-tokens each: how many receive at one time, and when all have begun
 """
 import argparse
 import json
@@ -184,8 +184,9 @@ class Bench:
                                 "--output-tokens", "64"])
 
     def sse1000(self, side, _):
-        ours = ["--max-num-seqs", "1000", "--max-num-batched-tokens", "1000"] if not self.o.defaults else []
-        return self.load(side, ["--chat", "--concurrency", "1000", "--requests", "1000", "--prompt-tokens", "32", "--output-tokens", "64"],
+        ours = ["--max-num-seqs", "1000", "--max-num-batched-tokens", "4096"] if not self.o.defaults else []
+        return self.load(side, ["--chat", "--concurrency", "1000", "--requests", "1000", "--prompt-tokens", "16", "--output-tokens",
+                                str(self.o.sse_tokens)],
                          *(ours if side == "ours" else []))
 
     ENGINE = [("tok_s", "tok/s", 1), ("tok_cpu_s", "tokens per CPU second", 1)]
@@ -236,6 +237,7 @@ def main():
     p.add_argument("--steps", type=int, default=32, help="decode steps")
     p.add_argument("--requests", type=int, default=2000, help="of chat1")
     p.add_argument("--streams", type=int, default=64, help="requests of streams16")
+    p.add_argument("--sse-tokens", type=int, default=64, help="output tokens of each stream of sse1000")
     p.add_argument("--slots", type=int, default=16, help="-np of llama-server")
     p.add_argument("--defaults", action="store_true", help="sse1000 without --max-num-seqs 1000")
     p.add_argument("--ours-server", default="", help="more options of spillway")

@@ -525,6 +525,7 @@ void server_stop(struct server *s)
 void server_free(struct server *s)
 {
     if (!s) return;
+    text_stop(s->text); /* never listened: nobody has stopped it */
     text_free(s->text);
     for (uint32_t i = 0; s->io && i < s->n_io; i++) {
         struct io *io = &s->io[i];

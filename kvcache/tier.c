@@ -49,7 +49,8 @@ int32_t slot_take(struct kv_tiers *t, const struct kv_key *key)
 {
     if (t->free == SLOT_NONE) {
         int32_t v = slot_victim(t);
-        if (v == SLOT_NONE || (t->closing && !t->slot[v].store)) return SLOT_NONE; /* closing: it is to be kept, not made room of */
+        if (v == SLOT_NONE || ((t->closing || t->hand.flushing) && !t->slot[v].store))
+            return SLOT_NONE; /* it is to be kept, not made room of */
         t->stats.tier[KV_TIER_HOST].evicted_why[kv_evict_why(t->slot[v].class)]++;
         slot_drop(t, v);
         t->stats.tier[KV_TIER_HOST].evicted++;

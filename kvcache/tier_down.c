@@ -21,7 +21,7 @@ static void offer_end(struct kv_tiers *t, struct offer *o)
 static bool is_worth(struct kv_tiers *t, const struct kv_key *key)
 {
     uint32_t seen = sketch_add(t, key);
-    if (t->closing) return true;
+    if (t->closing || t->hand.flushing) return true;
     if (t->cfg.keep_hits) return seen >= t->cfg.keep_hits;
     struct kv_stats s;
     kv_stats(t->cfg.kv, &s);
@@ -33,7 +33,7 @@ void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_compu
     uint32_t      n = n_computed / t->cfg.block_tokens;
     struct offer *o = t->offer;
     if (n > s->n_shared) n = s->n_shared; /* what is in the tree: full, computed and never written again */
-    if (n == 0 || t->frozen) return;
+    if (n == 0 || (t->frozen && !t->hand.flushing)) return;
     while (o < t->offer + KV_OFFERS_MAX && o->used) o++;
     if (o == t->offer + KV_OFFERS_MAX || kv_seq_open(t->cfg.kv, s->salt, &o->kv)) {
         t->stats.n_dropped += n;

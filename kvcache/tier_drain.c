@@ -37,7 +37,7 @@ static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough)
 
 struct leaf {
     uint32_t block, n_use;
-    uint64_t use;
+    uint64_t use, gen;
 };
 static int most_used(const void *pa, const void *pb)
 {
@@ -66,7 +66,7 @@ static bool offer_path(struct kv_tiers *t, uint32_t leaf)
     return ok;
 }
 
-static void flush_device(struct kv_tiers *t, uint64_t end_us)
+static struct leaf *leaves(struct kv_tiers *t, uint32_t *n_out)
 {
     const struct kv_radix *tree = &t->cfg.kv->tree;
     struct leaf           *leaf = calloc(t->cfg.n_block, sizeof *leaf);
@@ -74,9 +74,17 @@ static void flush_device(struct kv_tiers *t, uint64_t end_us)
     for (uint32_t b = 0; leaf && b < t->cfg.n_block; b++) {
         if (!tree->node[b].gen || tree->node[b].n_child) continue;
         struct kv_key key = tier_key(t, tree->node[b].salt, b);
-        leaf[n++] = (struct leaf){ b, sketch_get(t, &key), tree->node[b].use };
+        leaf[n++] = (struct leaf){ b, sketch_get(t, &key), tree->node[b].use, tree->node[b].gen };
     }
     if (n) qsort(leaf, n, sizeof *leaf, most_used);
+    *n_out = n;
+    return leaf;
+}
+
+static void flush_device(struct kv_tiers *t, uint64_t end_us)
+{
+    uint32_t     n;
+    struct leaf *leaf = leaves(t, &n);
     for (uint32_t i = 0; i < n && go_on(t, end_us);) {
         if (offer_path(t, leaf[i].block))
             i++;
@@ -101,4 +109,32 @@ void drain(struct kv_tiers *t, uint64_t end_us)
         flush_host(t, end_us, 64);
     }
     flush_host(t, end_us, 64);
+}
+
+void drain_device_begin(struct kv_tiers *t, uint64_t end_us)
+{
+    t->hand.leaf = leaves(t, &t->hand.n_leaf);
+    t->hand.at_leaf = t->hand.n_leaf;
+    t->hand.flush_end_us = end_us;
+    t->hand.flushing = true;
+}
+
+/* The least used first: what is touched last on the host is what stays there longest. */
+bool drain_device_step(struct kv_tiers *t)
+{
+    struct hand *h = &t->hand;
+    bool         more = t->cfg.clock() < h->flush_end_us && t->n_free > 0;
+    while (more && h->at_leaf > 0) {
+        const struct leaf *l = &h->leaf[h->at_leaf - 1];
+        if (t->cfg.kv->tree.node[l->block].gen == l->gen && !offer_path(t, l->block)) break; /* all offers are out */
+        h->at_leaf--;
+    }
+    return more && (h->at_leaf > 0 || down_offered(t));
+}
+
+void drain_device_end(struct kv_tiers *t)
+{
+    free(t->hand.leaf);
+    t->hand.leaf = NULL;
+    t->hand.flushing = false;
 }

@@ -154,18 +154,40 @@ enum kv_hand kv_tiers_hand_is(const struct kv_tiers *t, int *slab_fd_out, int *i
     return is;
 }
 
+/* Nothing is on its way any more, and what only the device held has gone down as far as there was room and time. */
+static bool come_to_rest(struct kv_tiers *t)
+{
+    enum { FLUSH_US = 3000000 };
+    up_close(t);
+    for (uint32_t i = 0; i < KV_LOADS_MAX; i++)
+        if (t->load[i].used) return false;
+    if (!t->hand.flush_end_us) drain_device_begin(t, t->cfg.clock() + FLUSH_US);
+    if (t->hand.flushing) {
+        bool more = drain_device_step(t);
+        down_turn(t);
+        if (more) return false;
+        drain_device_end(t);
+    }
+    down_close(t);
+    if (kv_tiers_busy(t)) return false;
+    t->hand.flush_end_us = 0;
+    return true;
+}
+
 bool hand_turn(struct kv_tiers *t)
 {
     enum kv_hand is = (enum kv_hand)atomic_load(&t->hand.is), want = (enum kv_hand)atomic_load(&t->hand.want);
     t->frozen = is != KV_SERVES || want != KV_SERVES;
-    if (is == want) return t->frozen;
+    if (is == want) {
+        if (t->hand.flush_end_us) drain_device_end(t); /* it was told to and then not to */
+        t->hand.flush_end_us = 0;
+        return t->frozen;
+    }
     if (want == KV_SERVES) {
         drop_index(t);
         t->frozen = t->hand.held = false;
     } else if (is == KV_SERVES) { /* FROZEN comes before GIVEN */
-        up_close(t);
-        down_close(t);
-        if (kv_tiers_busy(t)) return true;
+        if (!come_to_rest(t)) return true;
         drop_index(t);
         t->hand.index_fd = write_index(t);
         want = KV_FROZEN;
@@ -178,6 +200,7 @@ bool hand_turn(struct kv_tiers *t)
 
 void hand_close(struct kv_tiers *t)
 {
+    drain_device_end(t);
     drop_index(t);
     if (!t->cfg.hand.given) return; /* opening did not come so far */
     close(t->cfg.hand.slab_fd);

@@ -68,6 +68,11 @@ struct hand {
     _Atomic int want, is; /* enum kv_hand */
     int         index_fd; /* written before FROZEN is */
     bool        held;     /* the slab is another's until this serves */
+    /* before FROZEN: what only the device holds goes where the host has room */
+    bool         flushing;
+    struct leaf *leaf;
+    uint32_t     n_leaf, at_leaf;
+    uint64_t     flush_end_us;
 };
 
 struct shrink {
@@ -175,6 +180,10 @@ bool     down_write_one(struct kv_tiers *t, int32_t slot);              /* to a 
 uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key); /* the one that a block is written to */
 /* tier_drain.c: what only the device or the host holds goes to the stores, until end_us */
 void drain(struct kv_tiers *t, uint64_t end_us);
+/* The same without stores, in turns, for a process that follows: begin (when loads have ended), then step until false. */
+void drain_device_begin(struct kv_tiers *t, uint64_t end_us);
+bool drain_device_step(struct kv_tiers *t);
+void drain_device_end(struct kv_tiers *t);
 /* tier_up.c */
 void up_turn(struct kv_tiers *t);
 void up_yield(struct kv_tiers *t); /* what has come is held no longer for those who asked for it */

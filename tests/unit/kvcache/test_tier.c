@@ -328,6 +328,47 @@ static void the_host_goes_to_the_next_process(void **state)
     close_world(&w, false);
 }
 
+static void what_only_the_device_holds_goes_to_the_next_process_too(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    int          slab, index;
+    open_world(&w, 13, false);
+    run_alone(&w, 2, 28, &u);
+    uint32_t had = w.t->n_ready;
+    int32_t  its = w.t->oldest;
+    for (uint32_t family = 3; family <= 4; family++) {
+        ask_for(&u, family, 60, 100);
+        assert_true(try_admit(&w, &u));
+        kv_seq_release(w.kv, &u.s); /* no offer: it was not worth it yet */
+    }
+    kv_tiers_hand(w.t, KV_FROZEN); /* told so, and at once that not */
+    turn(&w, 10);
+    kv_tiers_hand(w.t, KV_SERVES);
+    for (int i = 0; i < 50; i++) turn(&w, 100);
+    assert_int_equal(w.t->hand.is, KV_SERVES);
+    freeze(&w, &slab, &index);
+    assert_int_equal(w.t->n_ready, HOST_SLOTS); /* as much as there was room for */
+    assert_int_equal(w.t->slot[its].state, SLOT_READY);
+    assert_int_equal(w.t->stats.tier[KV_TIER_HOST].evicted, 0); /* and nothing made room */
+    hand_over(&w, slab, index);
+    kv_tiers_hand(w.t, KV_SERVES);
+    turn(&w, 100);
+    uint32_t n_hit = 0;
+    for (uint32_t family = 2; family <= 4; family++) {
+        ask_for(&u, family, family == 2 ? 28 : 60, 1e6);
+        for (int i = 0; !try_admit(&w, &u); i++) {
+            assert_true(i < 10000);
+            turn(&w, 100);
+        }
+        n_hit += u.n_hit;
+        kv_seq_release(w.kv, &u.s);
+    }
+    assert_true(n_hit > (had + 8) * BT);
+    close_world(&w, false);
+}
+
 static void a_next_process_that_never_came_is_no_loss(void **state)
 {
     (void)state;
@@ -462,6 +503,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_host_goes_to_the_next_process),
+        cmocka_unit_test(what_only_the_device_holds_goes_to_the_next_process_too),
         cmocka_unit_test(a_next_process_that_never_came_is_no_loss),
         cmocka_unit_test(damage_on_the_way_to_the_next_is_doubted),
         cmocka_unit_test(a_slab_or_an_index_of_another_kind_is_left),

@@ -227,7 +227,7 @@ static int fill_model(struct boot *b)
 
 int boot_text(struct boot *b, const struct config *cfg)
 {
-    *b = (struct boot){ .cfg = cfg, .cluster = b->cluster, .takeover = b->takeover, .auth = b->auth };
+    b->cfg = cfg;
     int code = open_source(b);
     if (code) return code;
     b->src.dummy = !strcmp(cfg->load_format, "dummy");

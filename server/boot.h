@@ -21,7 +21,7 @@ struct boot {
     struct api_model     model;
     const char          *name[1]; /* when --served-model-name is not given */
     char                 fingerprint[80], own_name[256];
-    struct cluster       cluster;  /* the caller's, before boot_text: boot_text keeps these */
+    struct cluster       cluster;  /* the caller's, before boot_text, with these two */
     struct takeover     *takeover; /* or NULL */
     struct auth         *auth;
     struct nodes        *nodes; /* atomic; NULL: one node */
@@ -36,7 +36,8 @@ struct boot {
     char                 err[1024]; /* one line: what was found, what is needed */
 };
 
-/* Everything but the ranks: the model's text side and its hparams. Returns 0 or an exit code with b->err. */
+/* Everything but the ranks: the model's text side and its hparams. b: zero but for what is the caller's. Returns 0, or an exit
+ * code with b->err. */
 int boot_text(struct boot *b, const struct config *cfg);
 /* Loads the weights and starts the engine. progress may be NULL. */
 int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx);

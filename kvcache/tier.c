@@ -78,12 +78,12 @@ void slot_ready(struct kv_tiers *t, int32_t i, struct digest payload)
 }
 
 /* A slot of the process before. The free list is for the caller to make anew. */
-void slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, uint8_t store)
+void slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold, uint8_t store)
 {
     struct host_slot *s = &t->slot[i];
     int32_t          *head = &t->bucket[bucket_of(t, key)];
     CHECK(s->state == SLOT_FREE);
-    *s = (struct host_slot){ .key = *key, .next = *head, .state = SLOT_FILLING, .store = store };
+    *s = (struct host_slot){ .key = *key, .next = *head, .state = SLOT_FILLING, .store = store, .hold = hold };
     *head = i;
     slot_ready(t, i, payload);
 }

@@ -131,8 +131,7 @@ uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key) /* by key
     return h % t->cfg.n_store;
 }
 
-/* Wall time alone means something to the next process. */
-static uint64_t until_wall(const struct kv_tiers *t, const struct kv_hold *h)
+uint64_t until_wall(const struct kv_tiers *t, const struct kv_hold *h)
 {
     if (!kv_hold_ends(h)) return 0;
     return t->cfg.wall() + (h->until_s > t->cfg.kv->now_s ? h->until_s - t->cfg.kv->now_s : 0);

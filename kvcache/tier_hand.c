@@ -20,7 +20,7 @@ struct hand_head {
     struct digest        stores;
 };
 static const unsigned char MAGIC[8] = { 'S', 'P', 'W', 'K', 'V', 'H', 'N', 'D' };
-_Static_assert(sizeof(struct kv_hand_shape) == 80 && sizeof(struct kv_hand_row) == 56 && sizeof(struct hand_head) == 112,
+_Static_assert(sizeof(struct kv_hand_shape) == 80 && sizeof(struct kv_hand_row) == 64 && sizeof(struct hand_head) == 112,
                "no padding: what is not written would be in the digest");
 
 /* ---- the index */
@@ -108,6 +108,21 @@ static struct digest stores_of(const struct kv_tiers *t)
 
 /* ---- the old one */
 
+/* A pin ends with its process: what it held goes with the highest priority instead. */
+static struct kv_hand_row row_of(const struct kv_tiers *t, int32_t i)
+{
+    const struct host_slot *s = &t->slot[i];
+    bool                    pinned = s->class == KV_CLASS_PINNED;
+    return (struct kv_hand_row){ .key = s->key,
+                                 .payload = s->payload,
+                                 .until_s = pinned ? 0 : until_wall(t, &s->hold),
+                                 .slot = (uint32_t)i,
+                                 .store = s->store,
+                                 .priority = pinned ? KV_PRIORITY_MAX : s->hold.priority,
+                                 .used = s->hold.used || pinned,
+                                 .memory_only = s->hold.memory_only };
+}
+
 static int write_index(const struct kv_tiers *t)
 {
     uint64_t bytes = kv_hand_bytes(t->n_ready);
@@ -122,8 +137,7 @@ static int write_index(const struct kv_tiers *t)
     struct kv_hand_shape shape;
     uint32_t             n = 0;
     for (int32_t i = slot_oldest(t); i != SLOT_NONE; i = slot_newer(t, i)) {
-        const struct host_slot *s = &t->slot[i];
-        if (!s->doomed) row[n++] = (struct kv_hand_row){ .key = s->key, .payload = s->payload, .slot = (uint32_t)i, .store = s->store };
+        if (!t->slot[i].doomed) row[n++] = row_of(t, i);
     }
     kv_hand_shape_of(&t->cfg, &shape);
     kv_hand_finish(p, n, &shape, &t->cfg.key, stores_of(t));
@@ -221,12 +235,24 @@ static enum status map_index(int fd, void **p_out, size_t *bytes_out, char *why,
     return ST_OK;
 }
 
+/* By the clock that kv_tick is told: no tick has been yet. */
+static struct kv_hold hold_of(const struct kv_tiers *t, const struct kv_hand_row *r)
+{
+    uint64_t wall = t->cfg.wall(), rest = r->until_s > wall ? r->until_s - wall : 0;
+    int8_t   priority = r->priority < KV_PRIORITY_MIN || r->priority > KV_PRIORITY_MAX ? 0 : r->priority;
+    if (rest > KV_TTL_MAX_S) rest = KV_TTL_MAX_S;
+    return (struct kv_hold){ .until_s = r->until_s ? (uint32_t)(t->cfg.clock() / 1000000 + rest) : KV_NO_END,
+                             .priority = priority,
+                             .used = r->used,
+                             .memory_only = r->memory_only };
+}
+
 static void take_rows(struct kv_tiers *t, const struct kv_hand_row *row, uint32_t n, bool same_stores)
 {
     t->free = SLOT_NONE;
     for (uint32_t i = 0; i < n; i++) {
         if (slot_find(t, &row[i].key) != SLOT_NONE) continue; /* a key twice: the older one */
-        slot_adopt(t, (int32_t)row[i].slot, &row[i].key, row[i].payload,
+        slot_adopt(t, (int32_t)row[i].slot, &row[i].key, row[i].payload, hold_of(t, &row[i]),
                    same_stores && row[i].store <= t->n_store_wanted ? row[i].store : 0);
     }
     t->n_free = 0;

@@ -27,8 +27,11 @@ struct kv_hand_shape {
 struct kv_hand_row {
     struct kv_key key;
     struct digest payload;
+    uint64_t      until_s; /* wall time of its end (keep.h); 0: none */
     uint32_t      slot;
-    uint8_t       store, zero[3]; /* 1 + which store holds it as well, where both know the same stores */
+    uint8_t       store; /* 1 + which store holds it as well, where both know the same stores */
+    int8_t        priority;
+    uint8_t       used, memory_only;
 };
 
 void kv_hand_shape_of(const struct kv_tiers_cfg *cfg, struct kv_hand_shape *out);

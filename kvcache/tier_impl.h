@@ -161,8 +161,9 @@ int32_t slot_newest(const struct kv_tiers *t);
 int32_t slot_newer(const struct kv_tiers *t, int32_t i);
 int32_t slot_older(const struct kv_tiers *t, int32_t i);
 
-void slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, uint8_t store);
-void stores_close(struct kv_tiers *t);
+void     slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold, uint8_t store);
+uint64_t until_wall(const struct kv_tiers *t, const struct kv_hold *h); /* 0: no end; wall time alone means something to the next process */
+void     stores_close(struct kv_tiers *t);
 /* tier_hand.c */
 bool        hand_turn(struct kv_tiers *t);                               /* true: frozen, or about to be */
 enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes); /* cfg.hand; the fds stay the caller's where it fails */

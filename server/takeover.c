@@ -49,8 +49,8 @@ static int greet(struct takeover *t, char *err, size_t n_err)
 {
     struct take_msg m = take_make(TAKE_HELLO, SPILLWAY_VERSION);
     int             fd[TAKE_FDS];
-    enum status     st = take_send(t->up, &m, NULL, 0);
-    if (!st) st = take_recv(t->up, -1, ANSWER_MS, &m, fd);
+    (void)take_send(t->up, &m, NULL, 0); /* refused unasked, it may be closed already: what is there to read says so */
+    enum status st = take_recv(t->up, -1, ANSWER_MS, &m, fd);
     if (st == ST_PEER_LOST) {
         close(t->up);
         t->up = -1;

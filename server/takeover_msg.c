@@ -79,8 +79,9 @@ enum status take_recv(int fd, int stop_fd, int64_t limit_ms, struct take_msg *m,
     enum status st = wait_readable(fd, stop_fd, limit_ms);
     if (st) return st;
     ssize_t n;
-    do n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
+    bool    reset = false; /* it closed without having read all of ours; what it had said before is still there */
+    while ((n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && (errno == EINTR || (errno == ECONNRESET && !reset)))
+        reset |= errno == ECONNRESET;
     uint32_t n_fd = 0;
     for (struct cmsghdr *c = n >= 0 ? CMSG_FIRSTHDR(&h) : NULL; c; c = CMSG_NXTHDR(&h, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;

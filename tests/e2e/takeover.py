@@ -134,6 +134,16 @@ def fill(w, s, n, **kw):
             ask(w, s, k, **kw)
 
 
+def host_hits(w, s):
+    """Of a server that has run for a while: on a busy machine it may think for a round that computing is quicker."""
+    most = 0
+    for _ in range(4):
+        most = max(most, sum(ask(w, s, k)[0] for k in range(MANY)))
+        if most > 40 * MANY:
+            break
+    return most
+
+
 def metric(s, name, label=""):
     total = 0.0
     for line in s.get("/metrics").body.decode().splitlines():
@@ -316,7 +326,7 @@ def a_death_at_any_packet_leaves_one_server(w):
             until("%s killed at %s: no answer: %s" % (victim, kind, s.tail()), lambda: quiet(lambda: ask(w, s, 1) is not None), 10)
             if victim == "new" and kind != "HELLO":
                 logged(s, "going on without")
-            hits = sum(ask(w, s, k)[0] for k in range(MANY))
+            hits = host_hits(w, s)
             assert hits > 40 * MANY or (victim == "old" and kind in ("HELLO", "WELCOME", "ASK", "SLAB")), (victim, kind, hits, s.tail(40))
             if not hits:
                 fill(w, s, MANY)
@@ -492,7 +502,7 @@ def a_new_one_that_cannot_serve_is_forgotten(w):
     stopped[0].proc.send_signal(signal.SIGCONT)
     ended(stopped[0], 70)
     assert "serves on" in log(stopped[0]), stopped[0].tail()
-    assert sum(ask(w, s, k)[0] for k in range(MANY)) > 0
+    assert host_hits(w, s) > 0, s.tail(80)
     s.stop()
     # another port, a second one at the same time
     s = w.start(*TIER, "--takeover", path)

@@ -289,6 +289,8 @@ static void the_host_goes_to_the_next_process(void **state)
     uint32_t n_ready = w.t->n_ready;
     assert_int_equal(n_ready, 15 + 7);
     kv_evict_all(w.kv);
+    int32_t kept = slot_oldest(w.t); /* what its users said of it goes along */
+    slot_hold(w.t, kept, (struct kv_hold){ .until_s = w.kv->now_s + 100, .priority = 3, .used = true, .memory_only = true });
 
     lane.stall_us = 3000; /* a load in flight ends before anything freezes, and its prompt is computed */
     ask_for(&u, 1, 60, 1e6);
@@ -312,6 +314,9 @@ static void the_host_goes_to_the_next_process(void **state)
     assert_int_equal(w.t->n_ready, n_ready);
     assert_int_equal(slot_oldest(w.t), oldest); /* and the order of use */
     assert_int_equal(slot_newest(w.t), newest);
+    const struct kv_hold *h = &w.t->slot[kept].hold;
+    uint32_t              rest = h->until_s - (uint32_t)(w.now / 1000000);
+    assert_true(h->used && h->memory_only && h->priority == 3 && rest >= 98 && rest <= 101);
     run_alone(&w, 4, 28, &u); /* it is not the one that serves yet: nothing is written */
     assert_int_equal(w.t->n_ready, n_ready);
     kv_tiers_hand(w.t, KV_SERVES);
@@ -337,7 +342,7 @@ static void what_only_the_device_holds_goes_to_the_next_process_too(void **state
     open_world(&w, 13, false);
     run_alone(&w, 2, 28, &u);
     uint32_t had = w.t->n_ready;
-    int32_t  its = w.t->oldest;
+    int32_t  its = slot_oldest(w.t);
     for (uint32_t family = 3; family <= 4; family++) {
         ask_for(&u, family, 60, 100);
         assert_true(try_admit(&w, &u));

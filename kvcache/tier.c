@@ -205,7 +205,7 @@ static enum status take_memory(struct kv_tiers *t)
     t->n_bucket = 16;
     while (t->n_bucket < t->n_slot) t->n_bucket *= 2;
     t->sketch_n = 4 * t->n_bucket;
-    t->n_flight_max = c->copies_max * 4 + KV_LOADS_MAX * 128;
+    t->n_flight_max = c->copies_max * 4 + TIER_FLIGHTS;
     t->slot = calloc(t->n_slot, sizeof *t->slot);
     t->bucket = malloc(t->n_bucket * sizeof *t->bucket);
     t->sketch = calloc(SKETCH_ROWS, t->sketch_n);
@@ -263,6 +263,7 @@ static enum status stores_open(struct kv_tiers *t, char *err, size_t err_bytes)
     for (uint32_t i = 0; i < t->n_store_wanted; i++) {
         struct kv_store_cfg sc = { .dir = c->store[i].dir,
                                    .cap_bytes = c->store[i].bytes,
+                                   .segment_bytes = c->store[i].segment_bytes,
                                    .payload_bytes = c->block_bytes,
                                    .block_tokens = c->block_tokens,
                                    .fingerprint = t->fingerprint,
@@ -316,6 +317,7 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
     t->cfg.n_store = 0;
     if (!t->cfg.clock) t->cfg.clock = clock_us;
     if (!t->cfg.wall) t->cfg.wall = wall_s;
+    t->copies_fixed = t->cfg.copies_max > 0;
     if (!t->cfg.copies_max) t->cfg.copies_max = COPIES_MAX;
     if (!t->cfg.load_min_tokens) t->cfg.load_min_tokens = LOAD_MIN_TOKENS > cfg->block_tokens ? LOAD_MIN_TOKENS : cfg->block_tokens;
     t->fingerprint = kv_fingerprint(&cfg->ident);
@@ -360,8 +362,25 @@ static void finish(struct kv_tiers *t, const struct xfer_done *d)
     flight_free(t, f);
 }
 
+/* A step of a large prompt takes a GPU 200 ms, in which its lane moves gigabytes; a step of a small model is over in 100 us. */
+uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo, uint32_t hi)
+{
+    double one_us = xfer_estimate_us(t->cfg.xfer, src, dst, bytes) - xfer_estimate_us(t->cfg.xfer, src, dst, 0);
+    double n = one_us > 0 ? 2 * t->turn_us / one_us : 0;
+    return n < lo ? lo : n > hi ? hi : (uint32_t)n;
+}
+
+static void measure_turn(struct kv_tiers *t)
+{
+    uint64_t now = t->cfg.clock();
+    double   us = t->last_turn_us ? (double)(now - t->last_turn_us) : 0;
+    t->turn_us = us > t->turn_us ? us : t->turn_us + (us - t->turn_us) / 8;
+    t->last_turn_us = now;
+}
+
 bool kv_tiers_turn(struct kv_tiers *t)
 {
+    measure_turn(t);
     struct xfer_done d[16];
     bool             any = false;
     for (uint32_t n; (n = xfer_poll(t->cfg.xfer, d, 16));) {

@@ -38,7 +38,7 @@ struct kv_tiers_cfg {
     struct digest_key  key;
     struct {
         const char *dir;
-        uint64_t    bytes;
+        uint64_t    bytes, segment_bytes; /* segment_bytes: as in store.h; 0: its own */
     } store[KV_STORES_MAX];
     uint32_t             n_store;
     bool                 store_wait; /* a folder that another server has is no error: it is opened when that one has let go */
@@ -49,8 +49,8 @@ struct kv_tiers_cfg {
     bool                 shared;    /* the folders are other servers' too */
     uint32_t             shared_scan_us, shared_grace_us; /* as in store.h; 0: its own */
     uint32_t             load_min_tokens;                 /* shorter loads are not worth it; 0: 64 or a block */
-    uint32_t             copies_max;                      /* blocks on their way down at a time; 0: 32 */
-    uint32_t             keep_hits;                       /* a prefix goes down when its blocks were offered so often; 0: 1 */
+    uint32_t             copies_max; /* blocks on their way down at a time; 0: what its lane moves in two steps, 32 to 512 */
+    uint32_t             keep_hits;  /* a prefix goes down when its blocks were offered so often; 0: 1 */
     uint64_t (*clock)(void);
     uint64_t (*wall)(void); /* seconds, for what must outlive the process; NULL: the system's */
 };
@@ -69,7 +69,11 @@ bool kv_tiers_yield(struct kv_tiers *t, uint32_t n);
 struct kv_want {
     uint32_t load; /* 1 + which one it waits for; 0: none */
     uint64_t gen, until_us;
-    bool     asked;           /* and was told to go on: it is not asked again */
+    uint32_t n_need,
+        n_margin; /* blocks that the device must be able to give before it is worth asking again; how many of them it could run without */
+    uint64_t wait_us;         /* so long it waits for those */
+    uint32_t n_hit;           /* what the device held of it when it was told to go on */
+    bool     asked;           /* and was told to go on: it is not asked again while that is there */
     uint32_t n_host, n_store; /* tokens that came for it from there */
 };
 /* May the prompt ids[0..n) be admitted now? false: what it lacks beyond hit, the end of its path in the device's tree, is on its way;

@@ -5,7 +5,7 @@
 
 enum {
     WRITES_MAX = 16,
-    OFFERED_MAX = 256, /* blocks looked at in a turn */
+    OFFERED_MAX = 512, /* blocks looked at in a turn */
     SHORT_US = 20000,  /* so long may a path hold what a prompt in the queue could use */
 };
 
@@ -141,7 +141,8 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
 {
     struct host_slot *s = &t->slot[slot];
     CHECK(s->state == SLOT_READY);
-    if (t->n_writing >= WRITES_MAX) return false;
+    if (t->n_writing >= WRITES_MAX && t->n_writing >= tier_window(t, XFER_HOST, XFER_FILE, t->stride, WRITES_MAX, TIER_WRITES))
+        return false;
     struct flight *f = flight_new(t, FLIGHT_WRITE);
     if (!f) return false;
     f->slot = slot, f->store = store_for(t, &s->key);
@@ -194,7 +195,9 @@ static void write_ahead(struct kv_tiers *t)
 void down_turn(struct kv_tiers *t)
 {
     uint32_t left = OFFERED_MAX;
-    bool     is_short = tiers_short(t); /* others need what the offers hold: those that run are served by kv_tiers_yield */
+    uint32_t copies = t->cfg.copies_max;
+    if (!t->copies_fixed && down_offered(t)) copies = tier_window(t, XFER_DEVICE, XFER_HOST, t->cfg.block_bytes, copies, TIER_COPIES);
+    bool is_short = tiers_short(t); /* others need what the offers hold: those that run are served by kv_tiers_yield */
     for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
         struct offer *o = &t->offer[i];
         if (!o->used) continue;
@@ -205,7 +208,7 @@ void down_turn(struct kv_tiers *t)
             t->stats.n_dropped += o->n_block - o->next;
             kv_seq_shrink(t->cfg.kv, &o->kv, o->next * t->cfg.block_tokens); /* what is being copied stays, and its path */
         }
-        while (!o->giving_up && o->next < o->n_block && t->n_down < t->cfg.copies_max && left > 0 && offer_step(t, o)) left--;
+        while (!o->giving_up && o->next < o->n_block && t->n_down < copies && left > 0 && offer_step(t, o)) left--;
         if (o->n_flight == 0 && (o->giving_up || o->next == o->n_block)) offer_end(t, o);
     }
     write_ahead(t);

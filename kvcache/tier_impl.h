@@ -6,7 +6,7 @@
 #include "kvcache/tier_hand.h"
 #include <stdatomic.h>
 
-enum { SLOT_NONE = -1, SKETCH_ROWS = 4 };
+enum { TIER_COPIES = 512, TIER_WRITES = 128, TIER_FLIGHTS = 4096, SLOT_NONE = -1, SKETCH_ROWS = 4 };
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_AWAY }; /* AWAY: its memory was given back (tier_shrink.c) */
 
 struct host_slot {
@@ -109,8 +109,11 @@ struct kv_tiers {
     struct node_key      *node_key;           /* [n_block] */
     uint32_t             *path;               /* [blocks of the longest sequence] scratch of tier_key */
     uint64_t              n_enqueued, n_done; /* steps */
-    bool                  closing, stirred;   /* stirred: the host's slots have changed since write_ahead looked */
-    bool                  frozen;             /* nothing goes down or up (tier_hand.h) */
+    uint64_t              last_turn_us;
+    bool                  copies_fixed;     /* by the configuration */
+    double                turn_us;          /* between two turns, lately: a step of the device */
+    bool                  closing, stirred; /* stirred: the host's slots have changed since write_ahead looked */
+    bool                  frozen;           /* nothing goes down or up (tier_hand.h) */
     struct hand           hand;
     struct shrink         shrink;
     uint32_t              n_away;         /* slots without memory */
@@ -132,6 +135,9 @@ void                         flight_free(struct kv_tiers *t, struct flight *f);
 uint32_t                     sketch_add(struct kv_tiers *t, const struct kv_key *key);
 uint32_t                     sketch_get(const struct kv_tiers *t, const struct kv_key *key);
 int                          store_of(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out); /* which one; -1: none */
+
+/* How many blocks of so many bytes to have on their way, so that the lane has enough until the turn after next: at least lo, at most hi. */
+uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo, uint32_t hi);
 
 /* Running sequences need what loads and offers hold of the device. */
 static inline bool tiers_short(const struct kv_tiers *t) { return !t->closing && kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; }

@@ -6,7 +6,7 @@
 const uint32_t kv_latency_us[KV_LATENCY_BUCKETS - 1] = { 100,   250,    500,    1000,   2500,    5000,    10000,   25000,
                                                          50000, 100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000 };
 
-enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 128, TELL = 32, SLACK_US = 1000 };
+enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 1024, TELL = 32, SLACK_US = 1000 };
 static const double MARGIN = 1.15; /* a load must be so much quicker: estimates are what they are */
 
 /* ---- the cost of it */
@@ -85,6 +85,9 @@ static void load_settle(struct kv_tiers *t, struct load *l)
     t->stats.tier[l->tier].latency_sum_us += took;
 }
 
+/* A device that is short of blocks has better use for them; who asks needs these in any case. */
+static uint32_t blocks_needed(const struct kv_tiers *t, uint32_t n_block) { return n_block + t->cfg.n_block / 16 + 2; }
+
 static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n_hit, uint32_t n_block,
                        const struct kv_key *key, enum kv_tier tier, double compute_us)
 {
@@ -93,8 +96,7 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     struct kv   *kv = t->cfg.kv;
     while (l < t->load + KV_LOADS_MAX && l->used) l++;
     if (l == t->load + KV_LOADS_MAX) return false;
-    /* A device that is short of blocks has better use for them; who asks needs these in any case. */
-    if (n_block + t->cfg.n_block / 16 + 2 > kv_available_count(kv)) return false;
+    if (blocks_needed(t, n_block) > kv_available_count(kv)) return false;
     if (kv_seq_open(kv, salt, &l->kv)) return false;
     struct kv_copy copy[1];
     uint32_t       n_copy = 0;
@@ -286,7 +288,7 @@ void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w)
     w->load = 0;
 }
 
-static bool go_on(struct kv_tiers *t, struct kv_want *w, bool late)
+static bool go_on(struct kv_tiers *t, struct kv_want *w, uint32_t n_hit, bool late)
 {
     struct load *l = w->load ? load_of(t, w) : NULL;
     if (late) {
@@ -298,24 +300,37 @@ static bool go_on(struct kv_tiers *t, struct kv_want *w, bool late)
         w->n_store = n_store * t->cfg.block_tokens;
         w->n_host = (l->n_done - n_store) * t->cfg.block_tokens;
     }
-    w->asked = true;
+    w->asked = true, w->n_hit = n_hit;
     return true;
+}
+
+/* The device has no room for a load. Nor has it room to compute the prompt, then that is the scheduler's to find, and it is asked
+ * again when there is more. Or just about: then it waits for a little more, at most as long as computing takes. */
+static bool short_of_blocks(struct kv_tiers *t, struct kv_want *w, uint32_t n_hit, uint64_t now)
+{
+    if (kv_available_count(t->cfg.kv) + w->n_margin < w->n_need) return true;
+    if (!w->until_us) w->until_us = now + w->wait_us;
+    if (now < w->until_us) return false;
+    t->stats.n_recompute++;
+    return go_on(t, w, n_hit, false);
 }
 
 bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n, const struct kv_cursor *hit,
                   double us_per_token)
 {
     uint64_t now = t->cfg.clock();
-    if (w->asked) return true;
+    if (w->asked && hit->n >= w->n_hit) return true;
+    if (w->asked) *w = (struct kv_want){ 0 }; /* it has waited so long that the device let go of its beginning */
     if (w->load) {
         struct load *l = load_of(t, w);
-        if (!l || l->settled) return go_on(t, w, false);
-        return now < w->until_us ? false : go_on(t, w, true);
+        if (!l || l->settled) return go_on(t, w, hit->n, false);
+        return now < w->until_us ? false : go_on(t, w, hit->n, true);
     }
-    if (t->frozen) return go_on(t, w, false);
+    if (t->frozen) return go_on(t, w, hit->n, false);
+    if (w->n_need && kv_available_count(t->cfg.kv) < w->n_need) return short_of_blocks(t, w, hit->n, now);
     t->stats.n_ask++;
     uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0, n_in_host = 0;
-    if (first >= end) return go_on(t, w, false);
+    if (first >= end) return go_on(t, w, hit->n, false);
     struct kv_key at = tier_key(t, salt, hit->n ? hit->block : KV_NONE), key[KV_ASK_MAX];
     for (; first + n_more < end && n_more < KV_ASK_MAX; n_more++) {
         struct kv_place place;
@@ -328,7 +343,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     }
     t->stats.tier[KV_TIER_HOST].miss_blocks += end - first - n_in_host;
     t->stats.tier[KV_TIER_STORE].miss_blocks += t->cfg.n_store ? end - first - n_more : 0;
-    if (n_more == 0) return go_on(t, w, false);
+    if (n_more == 0) return go_on(t, w, hit->n, false);
     double       us = 0, compute_us = us_per_token * n_more * bt;
     struct load *l = load_find(t, &key[0]);
     if (l) {
@@ -337,10 +352,15 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         us = load_us(t, l->n_block, l->n_block);
     } else {
         uint32_t n_load = decide(t, n_more, n_host, us_per_token, &us);
+        w->n_need = n_load ? blocks_needed(t, n_load) : 0;
+        if (w->n_need <= t->cfg.n_block && w->n_need > kv_available_count(t->cfg.kv)) {
+            w->n_margin = w->n_need - n_load, w->wait_us = us_per_token > 0 ? (uint64_t)(us_per_token * n_load * bt) : HOLD_US;
+            return short_of_blocks(t, w, hit->n, now);
+        }
         if (!n_load ||
             !load_start(t, w, salt, ids, hit->n, n_load, key, n_load > n_host ? KV_TIER_STORE : KV_TIER_HOST, us_per_token * n_load * bt)) {
             t->stats.n_recompute++;
-            return go_on(t, w, false);
+            return go_on(t, w, hit->n, false);
         }
         compute_us = us_per_token * n_load * bt;
         l = load_of(t, w);

@@ -210,7 +210,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     t->cfg.ident.block_bytes = t->cfg.block_bytes;
     t->cfg.ident.dtype = (uint32_t)rank_team_kv_dtype(b->team);
 
-    struct xfer_cfg   xc = { .jobs_max = 2048, .key = t->cfg.key };
+    struct xfer_cfg   xc = { .jobs_max = 8192, .key = t->cfg.key };
     enum status       st = xfer_create(&xc, &t->xfer);
     struct xfer_lane *lane[3] = { lane_nvme_create(32, 4, false), lane_dev_create() };
     int               n_lane = 2;

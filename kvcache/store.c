@@ -469,7 +469,7 @@ static enum status open_folder(struct kv_store *s, char *err, size_t err_bytes)
         snprintf(err, err_bytes, "%s: %s", s->path, strerror(errno));
         return ST_CONFIG;
     }
-    s->lock = openat(s->dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    s->lock = openat(s->dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB)) {
         bool theirs = errno == EWOULDBLOCK;
         snprintf(err, err_bytes, "%s: %s", s->path, theirs ? "another server uses it" : strerror(errno));

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -143,9 +144,10 @@ static int open_header(int dir, uint64_t seq, int flags, bool *direct, struct st
 {
     char name[32];
     store_name(name, sizeof name, seq);
-    int   fd = open_direct(dir, name, flags, direct);
-    void *page = aligned_alloc(STORE_PAGE, STORE_PAGE);
-    bool  ok = fd >= 0 && page && all_read(fd, page, STORE_PAGE, 0);
+    struct stat st;
+    int         fd = open_direct(dir, name, flags | O_NOFOLLOW | O_NONBLOCK, direct); /* whatever somebody has put there: a link, a pipe */
+    void       *page = aligned_alloc(STORE_PAGE, STORE_PAGE);
+    bool        ok = fd >= 0 && page && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && all_read(fd, page, STORE_PAGE, 0);
     if (ok) {
         memcpy(h_out, page, sizeof *h_out);
         ok = !memcmp(h_out->magic, STORE_HEADER, sizeof h_out->magic) && h_out->version == STORE_VERSION && h_out->seq == seq &&

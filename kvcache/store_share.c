@@ -59,7 +59,7 @@ static void lease_text(struct share *h, const char *word)
 
 static bool lease_write(int dir, const char *text, int flags)
 {
-    int  fd = openat(dir, LEASE, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+    int  fd = openat(dir, LEASE, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
     bool ok = fd >= 0 && pwrite(fd, text, LEASE_BYTES, 0) == LEASE_BYTES;
     if (fd >= 0) ok = close(fd) == 0 && ok;
     return ok;
@@ -67,7 +67,7 @@ static bool lease_write(int dir, const char *text, int flags)
 
 static bool lease_read(int dir, char *out)
 {
-    int  fd = openat(dir, LEASE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int  fd = openat(dir, LEASE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool ok = fd >= 0 && pread(fd, out, LEASE_BYTES, 0) == LEASE_BYTES;
     if (fd >= 0) close(fd);
     return ok;
@@ -77,7 +77,7 @@ static bool lease_read(int dir, char *out)
 static bool beat(struct kv_store *s, struct share *h)
 {
     char is[LEASE_BYTES];
-    int  fd = openat(s->dir, LEASE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int  fd = openat(s->dir, LEASE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT) return false;
     ssize_t n = fd < 0 ? -1 : pread(fd, is, sizeof is, 0);
     if (fd >= 0) close(fd);

@@ -108,7 +108,7 @@ static enum status keep_secret(struct auth *a, const char *where, char *err, siz
         close(fd);
         if (ok) return ST_OK;
         unlink(path);
-    } else if (errno == EEXIST && (fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0) {
+    } else if (errno == EEXIST && (fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) >= 0) {
         bool ok = read(fd, a->secret, sizeof a->secret) == sizeof a->secret;
         close(fd);
         if (ok) return ST_OK;

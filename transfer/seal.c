@@ -68,7 +68,7 @@ enum status seal_secret_read(const char *path, unsigned char secret_out[SEAL_SEC
         for (int i = 0; i < SEAL_SECRET; i++) {
             int hi = hex_digit(text[2 * i]), lo = hex_digit(text[2 * i + 1]);
             ok = ok && hi >= 0 && lo >= 0;
-            secret_out[i] = (unsigned char)(hi << 4 | lo);
+            secret_out[i] = (unsigned char)(ok ? 16 * hi + lo : 0);
         }
     }
     OPENSSL_cleanse(text, sizeof text);

@@ -4,7 +4,7 @@
     shared.py [--preset check]
 
 Every answer is compared, token ids and logprobs bit for bit, with that of a server that caches nothing. One line each, then
-`N passed, N failed, N skipped`."""
+`N passed, N failed, N skipped`. What happens to the files under a server (rows F11 and F14) is run by tests/fault/f_shared.py."""
 
 import argparse
 import os
@@ -77,7 +77,6 @@ def one_serves_what_the_other_computed(w):
     c.stop()
 
 
-@test
 def files_vanish_while_they_are_read(w):
     a = filled(w)
     b = start(w, *TIGHT, *share(w))
@@ -108,7 +107,6 @@ def files_vanish_while_they_are_read(w):
     a.stop(), b.stop()
 
 
-@test
 def a_third_party_writes_into_them(w):
     a = filled(w)
     rng = random.Random(5)
@@ -163,8 +161,6 @@ def main():
     try:
         for fn in TESTS:
             if a.names and fn.__name__ not in a.names:
-                continue
-            if os.environ.get("SANITIZED_BUILD") and fn not in (one_serves_what_the_other_computed, files_vanish_while_they_are_read):
                 continue
             t = time.monotonic()
             try:

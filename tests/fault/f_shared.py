@@ -1,0 +1,107 @@
+"""Rows of layers F and J that a folder of several servers, and one that others can write to, bring with them."""
+
+import os
+import shutil
+import stat
+import sys
+import time
+
+from harness import Server, row
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+import shared  # noqa: E402
+from tiers import SMALL, ask, metric, segments  # noqa: E402
+
+from f_tiers import fill, sweep, world  # noqa: E402
+
+
+def case(fn):
+    w = world()
+    w.running.clear()
+    try:
+        fn(w)
+    finally:
+        for s in w.running:
+            if s.proc.poll() is None:  # the others were stopped by the case itself
+                s.stop()
+        w.running.clear()
+
+
+@row("F11", "bytes of a shared folder are changed by somebody: a miss and a count, on every server", own=True)
+def f11_shared(_):
+    case(shared.a_third_party_writes_into_them)
+
+
+@row("F14", "files of a shared folder vanish while another server reads them", own=True)
+def f14_shared(_):
+    case(shared.files_vanish_while_they_are_read)
+
+
+@row("J11", "files of a tier: folder 0700, files 0600, whatever the umask", own=True)
+def j11(_):
+    w = world()
+    old = os.umask(0)
+    try:
+        s = fill(w, stop=False)
+    finally:
+        os.umask(old)
+    try:
+        folder = os.path.join(w.folder, "kv")
+        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+        names = os.listdir(folder)
+        assert len(names) >= 3
+        for n in names:
+            assert stat.S_IMODE(os.lstat(os.path.join(folder, n)).st_mode) == 0o600, n
+    finally:
+        s.stop()
+
+
+@row("J12", "records of a writer without the MAC key are misses", own=True)
+def j12(_):
+    w = world()
+    fill(w)  # whole, with sound checksums, and no MAC
+    assert segments(w)
+    key = os.path.join(w.folder, "mac")
+    with open(key, "wb") as f:
+        f.write(os.urandom(32))
+    s = Server(*SMALL, *w.store(), "--kv-mac-key-file", key)
+    try:
+        time.sleep(0.5)
+        assert sum(h[2] for h in sweep(w, s)) == 0
+        assert metric(s, "spillway:kv_verify_failures_total") > 0
+    finally:
+        s.stop()
+
+
+@row("J13", "links, pipes and folders with the names of segments, put there before the start", own=True)
+def j13(_):
+    w = world()
+    folder = os.path.join(w.folder, "kv")
+    os.makedirs(folder, 0o700)
+    secret = os.path.join(w.folder, "secret")
+    with open(secret, "wb") as f:
+        f.write(b"not a segment" * 1000)
+    name = lambda n: os.path.join(folder, "seg-%016x.kv" % n)
+    os.symlink(secret, name(1))
+    os.link(secret, name(2))
+    os.mkfifo(name(3))
+    os.mkdir(name(4))
+    os.symlink("/nowhere/at/all", name(5))
+    s = Server(*shared.TIGHT, *w.store())
+    try:
+        time.sleep(0.3)
+        for _ in range(2):
+            sweep(w, s)
+        assert metric(s, "spillway:kv_tier_stored_blocks_total", 'tier="nvme"') > 0, "the store does not work beside them"
+    finally:
+        s.stop()
+    with open(secret, "rb") as f:
+        assert f.read() == b"not a segment" * 1000
+    assert not os.path.exists("/nowhere")
+    shutil.rmtree(folder)
+    os.makedirs(folder, 0o700)
+    os.symlink(secret, os.path.join(folder, "LOCK"))
+    s = Server(*SMALL, *w.store(), wait=False)
+    assert s.proc.wait(20) == 78, "a lock that is a link"
+    s.stop()

@@ -130,4 +130,20 @@ __device__ __forceinline__ uint4 ld_volatile16(const void *p)
 }
 /* in a loop that waits for another block or rank */
 __device__ __forceinline__ void spin_pause() { __nanosleep(20); }
+
+/* v of all 32 lanes folded by op, halves first: a fixed tree, the same bits in every lane for an op that commutes. No instruction of its
+ * own, but what kernels do most in a warp: the emulator does it in one meeting instead of five. */
+template <class T, class Op> __device__ __forceinline__ T warp_fold(T v, Op op)
+{
+#pragma unroll
+    for (int m = 16; m; m >>= 1) v = op(v, __shfl_xor_sync(0xffffffffu, v, m));
+    return v;
+}
 #endif
+struct fold_sum {
+    template <class T> __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }
+};
+struct fold_max {
+    __device__ __forceinline__ float              operator()(float a, float b) const { return fmaxf(a, b); }
+    __device__ __forceinline__ unsigned long long operator()(unsigned long long a, unsigned long long b) const { return b > a ? b : a; }
+};

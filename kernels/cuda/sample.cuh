@@ -58,21 +58,8 @@ __device__ __forceinline__ u64 sample_weigh(float z, float max, float min)
 
 /* ---------------------------------------------------------------- one value per thread, N threads: all must call */
 
-__device__ __forceinline__ u64 warp_sum_u64(u64 v)
-{
-#pragma unroll
-    for (int m = WARP / 2; m; m >>= 1) v += __shfl_xor_sync(0xffffffffu, v, m);
-    return v;
-}
-__device__ __forceinline__ u64 warp_max_u64(u64 v)
-{
-#pragma unroll
-    for (int m = WARP / 2; m; m >>= 1) {
-        u64 o = __shfl_xor_sync(0xffffffffu, v, m);
-        v = o > v ? o : v;
-    }
-    return v;
-}
+__device__ __forceinline__ u64                            warp_sum_u64(u64 v) { return warp_fold(v, fold_sum()); }
+__device__ __forceinline__ u64                            warp_max_u64(u64 v) { return warp_fold(v, fold_max()); }
 template <int N, bool MAX> __device__ __forceinline__ u64 block_reduce_u64(u64 v)
 {
     __shared__ u64 part[N / WARP];

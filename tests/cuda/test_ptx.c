@@ -176,6 +176,37 @@ static void reductions_give_every_thread_the_same(void **state)
     }
 }
 
+/* The tree of a warp, by hand: numbers whose sum depends on the order. */
+static float tree(const float *x)
+{
+    float a[32], b[32];
+    memcpy(a, x, sizeof a);
+    for (int m = 16; m; m >>= 1) {
+        for (int l = 0; l < 32; l++) b[l] = a[l] + a[l ^ m];
+        memcpy(a, b, sizeof a);
+    }
+    return a[0];
+}
+static void the_tree_of_a_sum_is_fixed(void **state)
+{
+    float x[256], sum[256], most[256], part[32] = { 0 };
+    (void)state;
+    for (int i = 0; i < 256; i++) x[i] = (float)number(601, (uint64_t)i) / (float)(1 + number(602, (uint64_t)i) % 1000);
+    for (int w = 0; w < 8; w++) part[w] = tree(x + 32 * w);
+    float whole = tree(part), again[32];
+    for (int i = 0; i < 32; i++) again[i] = whole;
+    for (int i = 0; i < 32; i++) part[i] = i < 8 ? tree(again) : 0; /* ptx_reduce sums the sums: 256 times the same */
+    float want = tree(part) / 256.0f;
+    for (CT_SCHEDULES(i)) {
+        void *dx = up(x, sizeof x), *dsum = up(NULL, sizeof sum), *dmost = up(NULL, sizeof most);
+        ptx_reduce(stream, dsum, dmost, dx);
+        down(sum, dsum, sizeof sum);
+        down(most, dmost, sizeof most);
+        cudaFree(dx);
+        for (int t = 0; t < 256; t++) assert_memory_equal(&sum[t], &want, sizeof want);
+    }
+}
+
 static void shared_memory_beyond_48_kib_is_asked_for(void **state)
 {
     enum { N = 20000 }; /* 80 kB */
@@ -198,6 +229,7 @@ int main(void)
         cmocka_unit_test(a_dependent_launch_reads_what_the_one_before_wrote),
         cmocka_unit_test(a_release_is_seen_by_an_acquire),
         cmocka_unit_test(reductions_give_every_thread_the_same),
+        cmocka_unit_test(the_tree_of_a_sum_is_fixed),
         cmocka_unit_test(shared_memory_beyond_48_kib_is_asked_for),
     };
     int n = 0;

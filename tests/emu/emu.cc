@@ -7,13 +7,8 @@
 #undef blockDim
 #undef gridDim
 
-#if defined(__SANITIZE_ADDRESS__)
-#define EMU_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define EMU_ASAN 1
-#endif
-#endif
+/* Built without sanitizers, whatever the rest is built with: this is what a kernel's every shuffle runs through. EMU_ASAN says that
+ * the rest has AddressSanitizer, which must be told which stack is in use. */
 #ifdef EMU_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -48,29 +43,45 @@ void die(const char *what)
 
 /* ---------------------------------------------------------------- switching */
 
-static void entry();
+extern "C" void emu_entry(void);
+
+/* Where the stack of thread i begins: not at the same place of a page for all, or they would fight for the same lines of the cache. */
+static char *top_of(const Fiber &f) { return f.stack + STACK - 64 - 64 * (size_t)((f.lin + f.lin / 32 * 2) % 64); }
 
 #if defined(__x86_64__) && !defined(EMU_UCONTEXT)
-extern "C" void emu_switch(void **save, void *to);
-asm(R"(.text
-.globl emu_switch
-.type emu_switch,@function
-emu_switch:
-  pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15
-  movq %rsp,(%rdi)
-  movq %rsi,%rsp
-  popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp
-  ret
-)");
-static void prepare_fiber(Fiber &f)
+/* No call and no return, so that the processor's own stack of returns stays right: who comes back returns to where all others do. */
+static inline __attribute__((always_inline)) void switch_to(void **save, void *to)
 {
-    uint64_t *s = (uint64_t *)((uintptr_t)(f.stack + STACK) & ~(uintptr_t)63);
+    asm volatile("leaq -128(%%rsp), %%rsp\n\t"
+                 "pushq %%rbp\n\t"
+                 "leaq 1f(%%rip), %%rcx\n\t"
+                 "pushq %%rcx\n\t"
+                 "movq %%rsp, (%%rdi)\n\t"
+                 "movq %%rsi, %%rsp\n\t"
+                 "popq %%rcx\n\t"
+                 "jmpq *%%rcx\n"
+                 "1:\n\t"
+                 "popq %%rbp\n\t"
+                 "leaq 128(%%rsp), %%rsp"
+                 : "+D"(save), "+S"(to)
+                 :
+                 : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4",
+                   "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc", "memory");
+}
+asm(R"(.text
+.type emu_begin,@function
+emu_begin:
+  xorl %ebp,%ebp
+  jmp emu_entry
+)");
+extern "C" __attribute__((visibility("hidden"))) void emu_begin(void);
+static void                                           prepare_fiber(Fiber &f)
+{
+    uint64_t *s = (uint64_t *)(void *)top_of(f);
     *--s = 0;
-    *--s = (uint64_t)(void *)&entry;
-    for (int i = 0; i < 6; i++) *--s = 0;
+    *--s = (uint64_t)(void *)&emu_begin;
     f.sp = s;
 }
-static void switch_to(void **save, void *to) { emu_switch(save, to); }
 static void unprepare_fiber(Fiber &) {}
 #else
 static void prepare_fiber(Fiber &f)
@@ -78,9 +89,9 @@ static void prepare_fiber(Fiber &f)
     ucontext_t *u = new ucontext_t;
     getcontext(u);
     u->uc_stack.ss_sp = f.stack;
-    u->uc_stack.ss_size = STACK;
+    u->uc_stack.ss_size = (size_t)(top_of(f) - f.stack);
     u->uc_link = NULL;
-    makecontext(u, entry, 0);
+    makecontext(u, emu_entry, 0);
     f.sp = u;
 }
 static void switch_to(void **save, void *to)
@@ -128,30 +139,40 @@ static void run(int pos) /* the fiber at this place of the order */
     arrived(fake);
 }
 
+static void add(Set &s, int pos) { s.at[pos >> 6] |= 1ull << (pos & 63); }
+static void drop(Set &s, int pos) { s.at[pos >> 6] &= ~(1ull << (pos & 63)); }
+
 /* Whose turn is next: behind the one that runs, among those that can go on; -1: none can. */
-static int next_of(bool same_warp)
+static int next_of(const Set *among)
 {
-    int pos = B->cur;
-    for (int i = 0; i < B->n; i++) {
-        if (++pos >= B->n) pos = 0;
-        const Fiber &f = B->f[(size_t)B->order[(size_t)pos]];
-        if (!f.done && (!f.wait || *f.wait != f.wait_gen) && (!same_warp || f.warp == F->warp)) return pos;
+    const Block &b = *B;
+    int          start = b.cur + 1 < b.words * 64 ? b.cur + 1 : 0, word = start >> 6;
+    uint64_t     from = ~0ull << (start & 63), x = b.ready.at[word] & from;
+    if (among) x &= among->at[word];
+    for (int i = 0; !x; i++) { /* the first word once more, for what lies before `start` */
+        if (i == b.words) return -1;
+        word = word + 1 < b.words ? word + 1 : 0;
+        x = b.ready.at[word] & (among ? among->at[word] : ~0ull);
     }
-    return -1;
+    return word * 64 + __builtin_ctzll(x);
 }
 static int next_or_die(bool same_warp)
 {
-    int pos = same_warp ? next_of(true) : -1;
-    if (pos < 0) pos = next_of(false);
+    int pos = same_warp ? next_of(&B->w[(size_t)F->warp].member) : -1;
+    if (pos < 0) pos = next_of(NULL);
     if (pos < 0) die("deadlock: no thread can pass its barrier or collective");
     return pos;
 }
-/* until *gen is no longer what it was */
-static void wait(const uint64_t *gen, bool same_warp)
+static void wait(Set &s, bool same_warp) /* until those in s may go on */
 {
-    F->wait = gen, F->wait_gen = *gen;
+    drop(B->ready, B->cur);
+    add(s, B->cur);
     run(next_or_die(same_warp && schedule.greedy));
-    F->wait = NULL;
+}
+static void go_on(Set &s)
+{
+    for (int i = 0; i < B->words; i++) B->ready.at[i] |= s.at[i], s.at[i] = 0;
+    B->progress++;
 }
 
 static void leave_to_main(Fiber *me, void **fake)
@@ -179,11 +200,11 @@ void spin()
     run(next_or_die(false));
 }
 
-static void entry()
+extern "C" void emu_entry(void)
 {
     arrived(NULL);
     (*B->body)();
-    F->done = true;
+    drop(B->ready, B->cur);
     B->live--;
     B->progress++;
     if (B->live == 0) leave_to_main(F, NULL);
@@ -202,24 +223,27 @@ char  *stack_of(char *stacks, size_t i) { return stacks + i * (STACK + GUARD) + 
 
 void prepare(Block &b)
 {
-    for (Warp &w : b.w) w.meet.clear();
+    b.words = (b.n + 63) / 64;
     memset(b.arrived, 0, sizeof b.arrived);
-    memset(b.gen, 0, sizeof b.gen);
+    memset(b.waiting, 0, sizeof b.waiting);
+    memset(&b.ready, 0, sizeof b.ready);
+    for (Warp &w : b.w) w.n_meet = 0, memset(&w.member, 0, sizeof w.member);
+    for (int pos = 0; pos < b.n; pos++) add(b.ready, pos), add(b.w[(size_t)b.order[(size_t)pos] / WARP].member, pos);
     b.live = b.n, b.cur = -1, b.parked = false;
     b.progress = b.seen = 0, b.spins = 0;
+    uint3 tid = { 0, 0, 0 };
     for (size_t i = 0; i < (size_t)b.n; i++) {
         Fiber &f = b.f[i];
         f.stack = stack_of(b.stacks, i);
-        f.done = f.waited = false;
+        f.waited = false;
         f.lin = (int)i, f.lane = (int)(i & 31), f.warp = (int)(i >> 5);
-        f.tid = uint3{ (unsigned)(i % b.dim.x), (unsigned)(i / b.dim.x % b.dim.y), (unsigned)(i / ((size_t)b.dim.x * b.dim.y)) };
-        f.open.clear();
-        f.groups.clear();
-        f.sp = NULL, f.wait = NULL;
-#ifdef EMU_ASAN
-        __asan_unpoison_memory_region(f.stack, STACK); /* the last frames of the fiber before */
-#endif
-        prepare_fiber(f);
+        f.tid = tid;
+        if (++tid.x == b.dim.x) tid.x = 0, tid.y++;
+        if (tid.y == b.dim.y) tid.y = 0, tid.z++;
+        f.cp.copy.clear(), f.cp.end.clear();
+        f.cp.first_copy = f.cp.first_group = 0;
+        f.sp = NULL;
+        prepare_fiber(f); /* what ran there before has returned, so nothing of it is poisoned for AddressSanitizer */
     }
 }
 void run_block(Block &b)
@@ -236,7 +260,7 @@ void run_block(Block &b)
 }
 void unprepare(Block &b)
 {
-    for (Fiber &f : b.f) unprepare_fiber(f);
+    for (int i = 0; i < b.n; i++) unprepare_fiber(b.f[(size_t)i]);
 }
 
 /* ---------------------------------------------------------------- meeting */
@@ -244,46 +268,90 @@ void unprepare(Block &b)
 void bar_sync(int id, int count)
 {
     if (++B->arrived[id] < count) {
-        wait(&B->gen[id], false);
+        wait(B->waiting[id], false);
         return;
     }
     B->arrived[id] = 0;
-    B->gen[id]++;
-    B->progress++;
+    go_on(B->waiting[id]);
 }
 
 static Meet &meet_of(uint32_t mask)
 {
     Warp &w = B->w[(size_t)F->warp];
-    for (std::unique_ptr<Meet> &m : w.meet)
-        if (m->mask == mask) return *m;
-    w.meet.emplace_back(new Meet());
-    w.meet.back()->mask = mask;
-    return *w.meet.back();
+    for (size_t i = 0; i < w.n_meet; i++)
+        if (w.meet[i]->mask == mask) return *w.meet[i];
+    if (w.n_meet == w.meet.size()) w.meet.emplace_back(new Meet());
+    Meet &m = *w.meet[w.n_meet++];
+    m.mask = mask, m.arrived[0] = m.arrived[1] = m.turn = 0;
+    memset(&m.waiting, 0, sizeof m.waiting);
+    return m;
 }
-unsigned char (*collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char (*slot)[SLOT])))[SLOT]
+static inline void put(unsigned char *slot, const void *v, size_t size)
+{
+    switch (size) { /* copies that the compiler knows the size of */
+    case 4: memcpy(slot, v, 4); break;
+    case 8: memcpy(slot, v, 8); break;
+    case SLOT: memcpy(slot, v, SLOT); break;
+    default: memcpy(slot, v, size); break;
+    }
+}
+unsigned char *collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char *slot))
 {
     uint32_t me = 1u << F->lane;
     if (!(mask & me)) die("a lane calls a warp collective with a mask that leaves it out");
-    Meet &w = meet_of(mask);
-    int   p = (int)(w.gen & 1);
+    Meet          &w = meet_of(mask);
+    uint32_t       p = w.turn & 1;
+    unsigned char *slot = w.slot[p];
     if (!w.arrived[p])
-        w.kind = k;
-    else if (w.kind != k)
+        w.kind = k, w.size = size;
+    else if (w.kind != k || w.size != size)
         die("lanes of a warp call different collectives");
     if (w.arrived[p] & me) die("a lane arrives twice at a collective");
-    memcpy(w.slot[p][F->lane], v, size);
+    put(slot + (size_t)F->lane * stride(size), v, size);
     w.arrived[p] |= me;
     if (w.arrived[p] != mask) {
-        wait(&w.gen, true);
+        wait(w.waiting, true);
     } else {
-        if (last) last(w.slot[p]);
+        if (last) last(slot);
         w.arrived[p ^ 1] = 0;
-        w.gen++;
-        B->progress++;
+        w.turn++;
+        go_on(w.waiting);
     }
-    return w.slot[p];
+    return slot;
 }
+
+/* ---------------------------------------------------------------- the product of a warp */
+
+static inline float of_bf16(uint32_t h) { return __uint_as_float(h << 16); }
+static inline float of_f16(uint32_t h) { return __half2float(__half{ (unsigned short)h }); }
+
+/* Products of two 16-bit floats are exact in float, so each step rounds once, as a fused multiply-add would. */
+template <float (*number)(uint32_t)> static void mma_16816(unsigned char *slot)
+{
+    float    a[16][16], b[16][8], c[16][8];
+    uint32_t w[6];
+    float    v[4];
+    for (int l = 0; l < WARP; l++) {
+        int g = l >> 2, t = l & 3;
+        memcpy(w, slot + l * SLOT, sizeof w);
+        memcpy(v, slot + l * SLOT + sizeof w, sizeof v);
+        for (int i = 0; i < 2; i++) {
+            for (int r = 0; r < 4; r++) a[g + (r & 1) * 8][t * 2 + i + (r >> 1) * 8] = number(w[r] >> 16 * i & 0xffffu);
+            for (int r = 0; r < 2; r++) b[t * 2 + i + r * 8][g] = number(w[4 + r] >> 16 * i & 0xffffu);
+        }
+        for (int i = 0; i < 4; i++) c[g + (i >> 1) * 8][t * 2 + (i & 1)] = v[i];
+    }
+    for (int m = 0; m < 16; m++)
+        for (int k = 0; k < 16; k++)
+            for (int n = 0; n < 8; n++) c[m][n] += a[m][k] * b[k][n];
+    for (int l = 0; l < WARP; l++) {
+        int g = l >> 2, t = l & 3;
+        for (int i = 0; i < 4; i++) v[i] = c[g + (i >> 1) * 8][t * 2 + (i & 1)];
+        memcpy(slot + l * SLOT + sizeof w, v, sizeof v);
+    }
+}
+void mma_bf16(unsigned char *slot) { mma_16816<of_bf16>(slot); }
+void mma_f16(unsigned char *slot) { mma_16816<of_f16>(slot); }
 } // namespace emu
 
 /* ---------------------------------------------------------------- barriers with a vote */

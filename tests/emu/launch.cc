@@ -117,72 +117,66 @@ static void restore(char *tls, const std::vector<Var> &vars, const std::vector<u
     for (const Var &v : vars) memcpy(tls + v.at, p, v.size), p += v.size;
 }
 
-/* ---------------------------------------------------------------- stacks */
+/* ---------------------------------------------------------------- the grid */
 
-struct Stacks { /* of the blocks that live at once on an OS thread, kept for the next launch */
-    struct One {
-        char  *base;
-        size_t n;
-    };
-    std::vector<One> spare;
-    ~Stacks()
+struct Live { /* what a block needs while it lives; kept for the next ones of this OS thread */
+    Block  b;
+    size_t cap; /* threads */
+    explicit Live(size_t n) : cap(n)
     {
-        for (One &o : spare) munmap(o.base, stacks_bytes(o.n));
-    }
-    One take(size_t n)
-    {
-        while (!spare.empty()) {
-            One o = spare.back();
-            spare.pop_back();
-            if (o.n >= n) return o;
-            munmap(o.base, stacks_bytes(o.n));
-        }
         void *p = mmap(NULL, stacks_bytes(n), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) die("no memory for stacks");
         for (size_t i = 0; i < n; i++) mprotect(stack_of((char *)p, i) - GUARD, GUARD, PROT_NONE);
-        return One{ (char *)p, n };
-    }
-};
-static thread_local Stacks stacks;
-
-/* ---------------------------------------------------------------- the grid */
-
-struct Live {
-    Block       b;
-    Stacks::One st;
-    Live(dim3 grid, dim3 block, size_t n, size_t smem, const std::function<void()> *body) : st(stacks.take(n))
-    {
-        b.grid = grid, b.dim = block, b.n = (int)n, b.body = body, b.stacks = st.base;
+        b.stacks = (char *)p;
         b.f.resize(n);
-        b.w.resize((n + WARP - 1) / WARP);
-        b.order.resize(n);
-        /* Exactly as large as asked for, so that AddressSanitizer sees the end. */
-        void *dyn = NULL;
-        if (posix_memalign(&dyn, 128, smem ? smem : 1)) die("no memory for shared memory");
-        b.dyn = (unsigned char *)dyn;
+        b.dyn = NULL, b.dyn_bytes = 0;
     }
     ~Live()
     {
         free(b.dyn);
-        stacks.spare.push_back(st);
+        munmap(b.stacks, stacks_bytes(cap));
+    }
+    void begin(dim3 grid, dim3 block, size_t n, size_t smem, const std::function<void()> *body)
+    {
+        b.grid = grid, b.dim = block, b.n = (int)n, b.body = body;
+        b.w.resize((n + WARP - 1) / WARP);
+        b.order.resize(n);
+        b.statics.clear();
+        /* Exactly as large as asked for, so that AddressSanitizer sees the end. */
+        if (b.dyn && b.dyn_bytes == smem) return;
+        void *dyn = NULL;
+        free(b.dyn);
+        if (posix_memalign(&dyn, 128, smem ? smem : 1)) die("no memory for shared memory");
+        b.dyn = (unsigned char *)dyn, b.dyn_bytes = smem;
     }
 };
+static thread_local std::vector<std::unique_ptr<Live>> lives;
+
+static std::unique_ptr<Live> take(size_t n)
+{
+    while (!lives.empty()) {
+        std::unique_ptr<Live> l = std::move(lives.back());
+        lives.pop_back();
+        if (l->cap >= n) return l;
+    }
+    return std::unique_ptr<Live>(new Live(n));
+}
 
 static void check_end(const Block &b, bool pdl)
 {
     bool waited = !pdl;
     B = const_cast<Block *>(&b); /* for die */
-    for (const Fiber &f : b.f) {
+    for (int i = 0; i < b.n; i++) {
+        const Fiber &f = b.f[(size_t)i];
         waited |= f.waited;
-        if (!f.open.empty()) die("a thread ends with a cp.async that was not committed");
-        for (const std::vector<CpAsync> &g : f.groups)
-            if (!g.empty()) die("a thread ends with a cp.async that was not waited for");
+        if (f.cp.copy.size() > (f.cp.end.empty() ? 0 : f.cp.end.back())) die("a thread ends with a cp.async that was not committed");
+        if (!f.cp.idle()) die("a thread ends with a cp.async that was not waited for");
     }
     /* The end of a kernel says nothing about the one before it unless somebody waited: transitivity is the kernel's duty. */
     if (!waited) die("launched with programmatic dependency, but no thread of the block calls pdl_wait");
     for (const Warp &w : b.w)
-        for (const std::unique_ptr<Meet> &m : w.meet)
-            if (m->arrived[m->gen & 1]) die("the block ends with lanes at a collective");
+        for (size_t i = 0; i < w.n_meet; i++)
+            if (w.meet[i]->arrived[w.meet[i]->turn & 1]) die("the block ends with lanes at a collective");
     for (int i = 0; i < BARRIERS; i++)
         if (b.arrived[i]) die("the block ends with threads at a barrier");
     B = NULL;
@@ -211,17 +205,14 @@ void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, si
 
     size_t                            next = 0;
     std::deque<std::unique_ptr<Live>> parked;
-    std::unique_ptr<Live>             spare;
     bool                              stuck = false; /* the last block that ran could only wait */
     uint64_t                          moved = 1, turns = 0;
     double                            since = 0;
     while (next < ids.size() || !parked.empty()) {
         std::unique_ptr<Live> l;
         if (next < ids.size() && (parked.empty() || (stuck && parked.size() < blocks_max))) {
-            if (spare)
-                l = std::move(spare);
-            else
-                l.reset(new Live(grid, block, n, smem, &body));
+            l = take(n);
+            l->begin(grid, block, n, smem, &body);
             Block &b = l->b;
             size_t id = ids[next++];
             b.bid = uint3{ (unsigned)(id % grid.x), (unsigned)(id / grid.x % grid.y), (unsigned)(id / ((size_t)grid.x * grid.y)) };
@@ -243,7 +234,7 @@ void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, si
             check_end(l->b, pdl);
             unprepare(l->b);
             moved++;
-            spare = std::move(l);
+            lives.push_back(std::move(l));
         } else {
             save(tls, vars, &l->b.statics);
             parked.push_back(std::move(l));

@@ -21,45 +21,56 @@
 
 namespace emu
 {
-enum { WARP = 32, SLOT = 64, BARRIERS = 16 };
+enum { WARP = 32, SLOT = 40, BARRIERS = 16, WORDS = 1024 / 64 };
 /* kinds of warp collectives: lanes that meet must mean the same one */
-enum kind { SYNC = 1, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX };
+enum kind { SYNC = 1, SHFL, VOTE, REDUCE, MATCH, MMA, LDMATRIX, FOLD };
 
+struct Set { /* of the threads of a block, by their place in its order */
+    uint64_t at[WORDS];
+};
 struct Meet { /* where the lanes of one mask meet */
-    uint32_t mask, arrived[2];
-    uint64_t gen;
+    uint32_t mask, arrived[2], turn;
     int      kind;
-    alignas(16) unsigned char slot[2][WARP][SLOT];
+    size_t   size; /* of what each lane leaves */
+    Set      waiting;
+    alignas(64) unsigned char slot[2][WARP * SLOT];
 };
 struct Warp {
-    std::vector<std::unique_ptr<Meet>> meet; /* usually one, of all lanes */
+    std::vector<std::unique_ptr<Meet>> meet; /* usually one, of all lanes; [n_meet] are of this block, the rest is kept for others */
+    size_t                             n_meet;
+    Set                                member;
 };
 struct CpAsync {
     void       *dst;
     const void *src;
     int         bytes; /* of 16: the rest becomes zero */
 };
+struct CpQueue { /* of a thread: groups of copies in the order of their commits, and behind them what is not committed */
+    std::vector<CpAsync> copy;
+    std::vector<size_t>  end; /* of each group, in copy */
+    size_t               first_copy = 0, first_group = 0;
+    bool                 idle() const { return first_copy == copy.size(); }
+};
 struct Fiber {
-    void                             *sp;
-    char                             *stack;
-    bool                              done, waited; /* waited: has called pdl_wait */
-    uint3                             tid;
-    int                               lin, lane, warp;
-    const uint64_t                   *wait; /* it cannot go on before *wait differs from wait_gen; NULL: it can */
-    uint64_t                          wait_gen;
-    std::vector<CpAsync>              open;
-    std::vector<std::vector<CpAsync>> groups;
+    void   *sp;
+    char   *stack;
+    bool    waited; /* has called pdl_wait */
+    uint3   tid;
+    int     lin, lane, warp;
+    CpQueue cp;
 };
 struct Block {
     dim3                         grid, dim;
     uint3                        bid;
-    int                          n, live, cur;
+    int                          n, live, cur, words; /* words: of the sets that n threads need */
     std::vector<Fiber>           f;
     std::vector<Warp>            w;
     std::vector<int>             order;
+    Set                          ready; /* can go on; the others have ended or wait */
     int                          arrived[BARRIERS];
-    uint64_t                     gen[BARRIERS];
-    unsigned char               *dyn;            /* dynamic shared memory, exact size */
+    Set                          waiting[BARRIERS];
+    unsigned char               *dyn; /* dynamic shared memory, exact size */
+    size_t                       dyn_bytes;
     uint64_t                     progress, seen; /* seen: progress when spins began to count */
     long                         spins;          /* calls of spin() since a thread last got on */
     bool                         parked;         /* all it can do is wait for another block or rank */
@@ -74,9 +85,10 @@ extern bool            cp_eager;
 [[noreturn]] void die(const char *what); /* names block and thread, aborts */
 void              bar_sync(int id, int count);
 void              spin(); /* in a loop that waits for another block or rank */
-/* All lanes of mask meet and leave `size` bytes each; the last one runs `last` (may be NULL) over the slots. The slots stay
- * until this lane's next collective. */
-unsigned char (*collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char (*slot)[SLOT])))[SLOT];
+/* All lanes of mask meet and leave `size` bytes each, lane l at [l * stride(size)]; the last one runs `last` (may be NULL) over them.
+ * They stay until this lane's next collective. */
+constexpr size_t stride(size_t size) { return (size + 7) / 8 * 8; }
+unsigned char   *collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char *slot));
 /* blocks_max: how many of these blocks the device holds at once; a kernel whose blocks wait for each other may have no more */
 void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, const std::function<void()> &body);
 /* emu.cc and launch.cc */
@@ -92,9 +104,9 @@ void enqueue_kernel(cudaStream_t s, const void *func, dim3 grid, dim3 block, siz
 template <class T> T shfl(uint32_t mask, T v, int src)
 {
     static_assert(sizeof(T) <= SLOT, "too large for a shuffle");
-    unsigned char(*s)[SLOT] = collect(SHFL, mask, &v, sizeof v, NULL);
-    T r = v;
-    if (src >= 0 && src < WARP && (mask >> src & 1)) memcpy((void *)&r, s[src], sizeof r);
+    const unsigned char *s = collect(SHFL, mask, &v, sizeof v, NULL);
+    T                    r = v;
+    if (src >= 0 && src < WARP && (mask >> src & 1)) memcpy((void *)&r, s + (size_t)src * stride(sizeof r), sizeof r);
     return r;
 }
 /* Arguments are copied at the launch, as the driver does; a captured launch keeps these copies. */
@@ -144,12 +156,12 @@ template <class T> T __shfl_sync(uint32_t m, T v, int src, int w = 32)
 }
 static inline uint32_t __ballot_sync(uint32_t m, int p)
 {
-    int      q = p != 0, t;
-    uint32_t r = 0;
-    unsigned char(*s)[emu::SLOT] = emu::collect(emu::VOTE, m, &q, sizeof q, NULL);
+    int                  q = p != 0, t;
+    uint32_t             r = 0;
+    const unsigned char *s = emu::collect(emu::VOTE, m, &q, sizeof q, NULL);
     for (int i = 0; i < 32; i++)
         if (m >> i & 1) {
-            memcpy(&t, s[i], sizeof t);
+            memcpy(&t, s + (size_t)i * emu::stride(sizeof t), sizeof t);
             r |= (uint32_t)t << i;
         }
     return r;
@@ -161,12 +173,12 @@ static inline uint32_t __activemask() { emu::die("__activemask says nothing that
 /* integers over the lanes of a mask */
 template <class T, class Op> T emu_reduce(uint32_t m, T v, Op op)
 {
-    unsigned char(*s)[emu::SLOT] = emu::collect(emu::REDUCE, m, &v, sizeof v, NULL);
-    T    r = v, t;
-    bool first = true;
+    const unsigned char *s = emu::collect(emu::REDUCE, m, &v, sizeof v, NULL);
+    T                    r = v, t;
+    bool                 first = true;
     for (int i = 0; i < 32; i++)
         if (m >> i & 1) {
-            memcpy(&t, s[i], sizeof t);
+            memcpy(&t, s + (size_t)i * emu::stride(sizeof t), sizeof t);
             r = first ? t : op(r, t);
             first = false;
         }
@@ -201,9 +213,9 @@ static inline unsigned __reduce_xor_sync(uint32_t m, unsigned v)
 }
 template <class T> uint32_t __match_any_sync(uint32_t m, T v)
 {
-    unsigned char(*s)[emu::SLOT] = emu::collect(emu::MATCH, m, &v, sizeof v, NULL);
-    uint32_t r = 0;
+    const unsigned char *s = emu::collect(emu::MATCH, m, &v, sizeof v, NULL);
+    uint32_t             r = 0;
     for (int i = 0; i < 32; i++)
-        if ((m >> i & 1) && !memcmp(s[i], &v, sizeof v)) r |= 1u << i;
+        if ((m >> i & 1) && !memcmp(s + (size_t)i * emu::stride(sizeof v), &v, sizeof v)) r |= 1u << i;
     return r;
 }

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "transfer/link.h"
+#include <assert.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -17,13 +18,15 @@
 enum { SLOTS = 4, TICK_MS = 100, HELLO_MS = 5000, RETRY_MS = 500, SAY_MS = 30000, NOTE_MAX = 4096, GRACE_MS = 20 };
 
 struct peer { /* node 0 has one per other node; the others have node 0 */
-    int             fd;
-    bool            here, ready;
-    uint32_t        node, n_block;
-    char            from[64];
-    unsigned char   nonce[WIRE_NONCE]; /* the peer's */
-    uint64_t        heard_us, said_us; /* watcher */
-    pthread_mutex_t send;
+    int              fd;
+    bool             here, ready;
+    uint32_t         node, n_block;
+    char             from[64];
+    unsigned char    nonce[WIRE_NONCE]; /* the peer's */
+    unsigned char    own_nonce[WIRE_NONCE];
+    struct link_seal to, of;            /* to: under `send`; of: watcher */
+    uint64_t         heard_us, said_us; /* watcher */
+    pthread_mutex_t  send;
 };
 
 struct nodes {
@@ -75,7 +78,7 @@ static enum status say(struct nodes *n, struct peer *p, uint32_t type, const voi
 {
     (void)n;
     pthread_mutex_lock(&p->send);
-    enum status st = p->fd < 0 ? ST_PEER_LOST : link_send(p->fd, type, body, bytes, NODES_LOST_MS);
+    enum status st = p->fd < 0 ? ST_PEER_LOST : link_send(p->fd, &p->to, type, body, bytes, NODES_LOST_MS);
     pthread_mutex_unlock(&p->send);
     return st;
 }
@@ -108,10 +111,13 @@ static void hear(struct nodes *n, struct peer *p)
     struct link_head h;
     char             why[WIRE_TEXT_MAX + 1], note[NOTE_MAX];
     bool             first = n->cfg.node == 0;
-    enum status      st = link_recv(p->fd, first ? (void *)note : n->frame, first ? NOTE_MAX : n->frame_max, &h, 0);
+    enum status      st = link_recv(p->fd, &p->of, first ? (void *)note : n->frame, first ? NOTE_MAX : n->frame_max, &h, 0);
     if (st == ST_AGAIN) return;
     if (st) {
-        lose(n, p, st == ST_PEER_LOST ? "it closed the connection" : "it sent bytes that are no message of ours");
+        lose(n, p,
+             st == ST_PEER_LOST  ? "it closed the connection"
+             : st == ST_CANCELED ? "it sent a message whose seal is wrong"
+                                 : "it sent bytes that are no message of ours");
         return;
     }
     p->heard_us = clock_us();
@@ -176,6 +182,22 @@ static enum status start_watching(struct nodes *n, char *err, size_t err_bytes)
 
 static void draw_nonce(unsigned char nonce[WIRE_NONCE]) { CHECK(getrandom(nonce, WIRE_NONCE, 0) == WIRE_NONCE); }
 
+/* Behind WELCOME. Without a key there is no seal: whoever configured that trusts the network (--cluster-insecure, or loopback). */
+static enum status seal(struct nodes *n, struct peer *p)
+{
+    bool                 first = n->cfg.node == 0;
+    const unsigned char *challenge = first ? p->own_nonce : p->nonce, *hello = first ? p->nonce : p->own_nonce;
+    unsigned char        key[WIRE_MAC];
+    static_assert((int)WIRE_MAC == (int)LINK_KEY, "a MAC is a key");
+    if (!*n->key) return ST_OK;
+    wire_frame_key(key, n->key, !first, challenge, hello);
+    enum status st = link_seal_open(&p->to, key);
+    wire_frame_key(key, n->key, first, challenge, hello);
+    if (!st) st = link_seal_open(&p->of, key);
+    explicit_bzero(key, sizeof key);
+    return st;
+}
+
 static struct wire_hello own_hello(const struct nodes *n, uint32_t n_block)
 {
     struct wire_hello h = { .node = n->cfg.node, .n_block = n_block };
@@ -192,7 +214,7 @@ static void greet(struct nodes *n, int fd, const char *from, uint32_t n_block)
     struct link_head  h = { 0 };
     struct wire_hello own = own_hello(n, n_block), hello;
     draw_nonce(nonce);
-    if (link_send(fd, WIRE_CHALLENGE, nonce, sizeof nonce, HELLO_MS) || link_recv(fd, in, sizeof in, &h, HELLO_MS) ||
+    if (link_send(fd, NULL, WIRE_CHALLENGE, nonce, sizeof nonce, HELLO_MS) || link_recv(fd, NULL, in, sizeof in, &h, HELLO_MS) ||
         h.type != WIRE_HELLO) {
         LOG_WARN("nodes: a connection from %s said nothing of ours, closed", from);
         close(fd);
@@ -210,12 +232,13 @@ static void greet(struct nodes *n, int fd, const char *from, uint32_t n_block)
     }
     if (!p) {
         LOG_WARN("nodes: a node at %s is refused: %s", from, why);
-        (void)link_send(fd, WIRE_REFUSE, why, (uint32_t)strlen(why), HELLO_MS);
+        (void)link_send(fd, NULL, WIRE_REFUSE, why, (uint32_t)strlen(why), HELLO_MS);
         close(fd);
         return;
     }
     p->fd = fd, p->here = true, p->node = hello.node, p->n_block = hello.n_block;
     memcpy(p->nonce, hello.nonce, sizeof p->nonce);
+    memcpy(p->own_nonce, nonce, sizeof p->own_nonce);
     snprintf(p->from, sizeof p->from, "%s", from);
     LOG_INFO("nodes: node %u of %u is here, from %s", hello.node, n->cfg.n_node, from);
 }
@@ -253,6 +276,10 @@ static enum status agree_first(struct nodes *n, uint32_t *n_block, unsigned char
             snprintf(err, err_bytes, "--nnodes: node %u went away before all were here", n->peer[i].node);
             return ST_PEER_LOST;
         }
+        if ((st = seal(n, &n->peer[i]))) {
+            snprintf(err, err_bytes, "no memory to seal messages");
+            return st;
+        }
     }
     *n_block = least;
     memcpy(comm_id, w.comm, DEV_COMM_ID);
@@ -269,13 +296,14 @@ static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadli
     unsigned char     nonce[WIRE_NONCE], out[WIRE_HELLO_BYTES], in[WIRE_TEXT_MAX + WIRE_WELCOME_BYTES];
     if (link_connect(n->master, n->cfg.port, HELLO_MS, &p->fd, err, err_bytes)) return ST_AGAIN;
     draw_nonce(own.nonce);
-    enum status st = link_recv(p->fd, nonce, sizeof nonce, &h, HELLO_MS);
+    enum status st = link_recv(p->fd, NULL, nonce, sizeof nonce, &h, HELLO_MS);
     if (!st && (h.type != WIRE_CHALLENGE || h.bytes != sizeof nonce)) st = ST_INVALID;
     if (!st) {
         wire_hello_put(out, &own, nonce, n->key);
-        st = link_send(p->fd, WIRE_HELLO, out, sizeof out, HELLO_MS);
+        st = link_send(p->fd, NULL, WIRE_HELLO, out, sizeof out, HELLO_MS);
     }
-    while (!st && (st = link_recv(p->fd, in, sizeof in, &h, TICK_MS)) == ST_AGAIN && clock_us() < deadline_us && !atomic_load(&n->stop))
+    while (!st && (st = link_recv(p->fd, NULL, in, sizeof in, &h, TICK_MS)) == ST_AGAIN && clock_us() < deadline_us &&
+           !atomic_load(&n->stop))
         st = ST_OK, h.type = 0; /* the others are not all there */
     if (!st && h.type == WIRE_REFUSE) {
         snprintf(err, err_bytes, "--nnodes: node 0 (%.200s) refuses this node: %.*s", n->master, (int)(h.bytes < 300 ? h.bytes : 300),
@@ -284,10 +312,14 @@ static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadli
     } else if (!st && h.type == WIRE_WELCOME) {
         st = wire_welcome_get(in, h.bytes, own.nonce, n->key, w_out);
         if (st) snprintf(err, err_bytes, "--nnodes: node 0 (%.200s) signs with another --cluster-key", n->master);
+        memcpy(p->nonce, nonce, sizeof p->nonce);
+        memcpy(p->own_nonce, own.nonce, sizeof p->own_nonce);
         if (st)
             st = ST_CONFIG;
-        else
+        else if (!(st = seal(n, p)))
             return ST_OK;
+        else
+            snprintf(err, err_bytes, "no memory to seal messages");
     } else if (st != ST_AGAIN) {
         snprintf(err, err_bytes, "%.200s port %u: what answers there is no node 0 of this version", n->master, n->cfg.port);
         st = ST_AGAIN;
@@ -512,6 +544,8 @@ void nodes_free(struct nodes *n)
     nodes_stop(n);
     for (uint32_t i = 0; i < n->n_peer; i++) {
         if (n->peer[i].fd >= 0) close(n->peer[i].fd);
+        link_seal_close(&n->peer[i].to);
+        link_seal_close(&n->peer[i].of);
         pthread_mutex_destroy(&n->peer[i].send);
     }
     if (n->listener >= 0) close(n->listener);

@@ -173,6 +173,12 @@ enum status wire_welcome_get(const void *p, size_t n, const unsigned char own_no
     return ST_OK;
 }
 
+void wire_frame_key(unsigned char out[WIRE_MAC], const char *key, bool to_first, const unsigned char challenge[WIRE_NONCE],
+                    const unsigned char hello[WIRE_NONCE])
+{
+    sign(out, to_first ? "to 0" : "from 0", challenge, hello, WIRE_NONCE, key);
+}
+
 bool wire_hello_fits(const struct wire_hello *own, const struct wire_hello *h, char *why, size_t why_bytes)
 {
     if (strcmp(own->version, h->version) != 0) {

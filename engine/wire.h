@@ -5,6 +5,7 @@
  *   0 -> n  WELCOME     the blocks that all have, the name of the communicator; signed        or REFUSE: one line
  *   n -> 0  READY       loaded                                                               or FAIL: one line
  *   0 -> n  STEP*       one batch each, numbered                          both: BEAT, FAIL; 0 -> n: BYE
+ * Where there is a key, every frame behind WELCOME is sealed with one made for this connection.
  * Every length, id and row that comes from outside is checked against wire_limits before anything uses it: what wire_step_get
  * takes, a batch may hold and a forward may run. */
 #pragma once
@@ -22,7 +23,7 @@ enum {
 
 /* What all nodes must have been told alike; wire_field_name says it to people. */
 enum wire_field {
-    WIRE_F_MODEL, /* hash of config.json and of the weights' sizes */
+    WIRE_F_MODEL, /* hash of config.json, the index of the weights, and the size and head of each of their files */
     WIRE_F_NNODES,
     WIRE_F_TP,
     WIRE_F_DEVICE,
@@ -64,6 +65,9 @@ void wire_welcome_put(unsigned char out[WIRE_WELCOME_BYTES], const struct wire_w
 enum status wire_hello_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key, struct wire_hello *h_out);
 enum status wire_welcome_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key,
                              struct wire_welcome *w_out);
+/* The key of the frames in one direction of one connection (transfer/link.h), from the shared secret and what both sides drew. */
+void wire_frame_key(unsigned char out[WIRE_MAC], const char *key, bool to_first, const unsigned char challenge[WIRE_NONCE],
+                    const unsigned char hello[WIRE_NONCE]);
 /* Whether a node that says `h` belongs to what we are; false with one line in why. */
 bool wire_hello_fits(const struct wire_hello *own, const struct wire_hello *h, char *why, size_t why_bytes);
 

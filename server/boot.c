@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "engine/model/safetensors.h"
 #include "models/embed.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -36,6 +37,7 @@ static int exit_of(enum status st)
     case ST_PEER_LOST:
     case ST_TIMEOUT:
     case ST_DEVICE: return EXIT_SOFTWARE;
+    case ST_BROKEN: return EXIT_HARDWARE;
     default: return EXIT_CONFIG;
     }
 }
@@ -315,7 +317,7 @@ static int plan_kv(struct boot *b)
         b->kv_bytes = 0;
         return 0;
     } else {
-        uint64_t quarter = boot_memory_bytes() / 4, all = blocks_seq * cfg->max_num_seqs * 2 * b->block_bytes;
+        uint64_t quarter = boot_memory_bytes() / 4, all = blocks_seq * b->seqs * 2 * b->block_bytes;
         b->kv_bytes = quarter < (uint64_t)1 << 30 ? quarter : (uint64_t)1 << 30;
         if (b->kv_bytes > all) b->kv_bytes = all;
         if (b->kv_bytes < 2 * blocks_seq * b->block_bytes) b->kv_bytes = 2 * blocks_seq * b->block_bytes; /* "at least a few" */
@@ -337,12 +339,18 @@ static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
 {
     static const char *const file[] = { "config.json", "model.safetensors.index.json" };
     const struct config     *cfg = b->cfg;
-    uint64_t                 model = 0;
+    uint64_t                 model = 0, weights = 0;
+    struct st_set           *set;
+    char                     err[512];
     for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
         char  *text = NULL;
         size_t n = 0;
         if (source_text(&b->src, file[i], JSON_FILE_MAX, &text, &n) == ST_OK) model = hash_combine(model, hash_bytes(text, n, 0));
         free(text);
+    }
+    if (!b->src.dummy && st_open(&b->src, &set, err, sizeof err) == ST_OK) { /* else loading says what is wrong */
+        if (st_fingerprint(set, &weights) == ST_OK) model = hash_combine(model, weights);
+        st_close(set);
     }
     field[WIRE_F_MODEL] = model;
     field[WIRE_F_NNODES] = b->cluster.n_node;
@@ -351,8 +359,8 @@ static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
     field[WIRE_F_DTYPE] = (uint64_t)dtype_of(cfg->dtype);
     field[WIRE_F_KV_DTYPE] = (uint64_t)dtype_of(cfg->kv_dtype);
     field[WIRE_F_BLOCK] = cfg->block_size;
-    field[WIRE_F_SEQS] = cfg->max_num_seqs;
-    field[WIRE_F_ROWS] = cfg->max_batch_tokens;
+    field[WIRE_F_SEQS] = b->seqs;
+    field[WIRE_F_ROWS] = b->rows;
     field[WIRE_F_CONTEXT] = b->model.context;
     field[WIRE_F_CHUNK] = cfg->prefill_chunk;
     field[WIRE_F_DETERMINISTIC] = cfg->deterministic;
@@ -375,7 +383,7 @@ static int create_nodes(struct boot *b, struct rank_cfg *rc)
         .n_local = rc->n_rank / k->n_node,
         .master = k->master,
         .port = k->port,
-        .key = b->cfg->cluster_key,
+        .key = k->key,
         .version = SPILLWAY_VERSION,
         .limits = { .b = rc->load.step, .block_tokens = b->cfg->block_size, .vocab = b->spec.vocab, .context = b->model.context },
         .device = b->device
@@ -410,12 +418,12 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
     }
     int ordinal[CUDA_DEVICES_MAX], n_ordinal = config_cuda_ordinals(cfg, ordinal, CUDA_DEVICES_MAX, b->err, sizeof b->err);
     if (n_ordinal < 0) return EXIT_CONFIG;
+    config_sizes(cfg, b->device == DEV_CUDA, &b->seqs, &b->rows);
     int code = plan_kv(b);
     if (code) return code;
-    uint32_t       rows = cfg->max_batch_tokens;
     struct eng_cfg ec = {
-        .seqs_max = cfg->max_num_seqs,
-        .batch_tokens_max = rows,
+        .seqs_max = b->seqs,
+        .batch_tokens_max = b->rows,
         .prefill_chunk_max = cfg->prefill_chunk,
         .queue_requests_max = cfg->queue_requests,
         .queue_tokens_max = queue_tokens(cfg, b->model.context),
@@ -448,8 +456,8 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
         .load = { .weight_dtype = dtype_of(cfg->dtype),
                   .quant = quant_of(cfg->quantization),
                   .kv_dtype = dtype_of(cfg->kv_dtype),
-                  .batch_rows_max = rows,
-                  .logit_rows_max = cfg->max_num_seqs,
+                  .batch_rows_max = b->rows,
+                  .logit_rows_max = b->seqs,
                   .block_tokens = cfg->block_size,
                   .step = eng_batch_cfg(&ec),
                   .n_thread = cfg->threads,

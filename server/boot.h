@@ -31,6 +31,7 @@ struct boot {
     uint32_t             n_block;
     uint64_t             block_bytes, kv_bytes;
     enum dev_kind        device;
+    uint32_t             seqs, rows; /* config_sizes */
     char                 cache_info[600];
     bool                 spec_loaded;
     char                 err[1024]; /* one line: what was found, what is needed */

@@ -1,10 +1,13 @@
 #include "server/cluster.h"
 #include "engine/nodes.h"
 #include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *get(char *const *env, const char *name)
 {
@@ -76,6 +79,35 @@ static int fail(char *err, size_t n, const char *fmt, ...)
     return EXIT_USAGE;
 }
 
+/* The secret of the nodes, "" where there is none and that is allowed. */
+static int read_key(const struct config *c, struct cluster *out, char *err, size_t err_bytes)
+{
+    if (*c->cluster_key && *c->cluster_key_file)
+        return fail(err, err_bytes, "--cluster-key and --cluster-key-file are both given; use one of them");
+    if (strlen(c->cluster_key) >= sizeof out->key) return fail(err, err_bytes, "--cluster-key: more than %zu bytes", sizeof out->key - 1);
+    snprintf(out->key, sizeof out->key, "%s", c->cluster_key);
+    if (*c->cluster_key_file) {
+        int     fd = open(c->cluster_key_file, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, out->key, sizeof out->key);
+        int     e = errno;
+        bool    whole = n < (ssize_t)sizeof out->key;
+        if (fd >= 0) close(fd);
+        while (n > 0 && (out->key[n - 1] == '\n' || out->key[n - 1] == '\r')) n--;
+        if (n < 0) return fail(err, err_bytes, "--cluster-key-file: %.200s: %s", c->cluster_key_file, strerror(e)), EXIT_CONFIG;
+        if (!whole || n < 16 || memchr(out->key, 0, (size_t)n))
+            return fail(err, err_bytes, "--cluster-key-file: %.200s: allowed are 16 to %zu bytes, none of them 0", c->cluster_key_file,
+                        sizeof out->key - 1),
+                   EXIT_CONFIG;
+        out->key[n] = 0;
+    }
+    if (!*out->key && !c->cluster_insecure && !config_is_loopback(out->master))
+        return fail(err, err_bytes,
+                    "--cluster-key-file is missing: %.100s is reachable from other machines, and whoever reaches it can steer this server; "
+                    "give the nodes a key, or say --cluster-insecure",
+                    out->master);
+    return 0;
+}
+
 int cluster_resolve(const struct config *c, char *const *env, struct cluster *out, char *err, size_t err_bytes)
 {
     const char *lws = get(env, "LWS_GROUP_SIZE"), *slurm = get(env, "SLURM_STEP_NUM_NODES"), *index = NULL, *master = NULL, *which = "";
@@ -121,5 +153,5 @@ int cluster_resolve(const struct config *c, char *const *env, struct cluster *ou
     if (strcmp(c->device, "cuda") != 0 && strcmp(c->device, "auto") != 0)
         return fail(err, err_bytes, "--device: found '%.20s', allowed on %u nodes (%s) is cuda: others have no way to add over a network",
                     c->device, out->n_node, out->from);
-    return 0;
+    return read_key(c, out, err, err_bytes);
 }

@@ -41,11 +41,13 @@ static const struct opt options[] = {
 
     { "nodes", "nnodes", OPT_U32, AT(nnodes), "0", 0, 64, "N", "machines that share every layer; 0: what LeaderWorkerSet or srun say, else 1" },
     { NULL, "node-rank", OPT_U32, AT(node_rank), "0", 0, 63, "N", "which of them this is; node 0 serves, the others help" },
-    { NULL, "master-addr", OPT_STR, AT(master_addr), "", 0, 0, "HOST[:PORT]", "where node 0 listens for the others (port 29500); the network between them is trusted" },
-    { NULL, "cluster-key", OPT_STR, AT(cluster_key), "", 0, 0, "KEY", "secret that all nodes share, better from the environment; a node without it is refused" },
+    { NULL, "master-addr", OPT_STR, AT(master_addr), "", 0, 0, "HOST[:PORT]", "where node 0 listens for the others (port 29500)" },
+    { NULL, "cluster-key", OPT_STR, AT(cluster_key), "", 0, 0, "KEY", "secret that all nodes share, better from a file or the environment: it signs what they tell each other" },
+    { NULL, "cluster-key-file", OPT_STR, AT(cluster_key_file), "", 0, 0, "FILE", "the same from a file, without its line end" },
+    { NULL, "cluster-insecure", OPT_BOOL, AT(cluster_insecure), "false", 0, 0, NULL, "several machines without a key: whoever reaches the port can steer this server" },
 
-    { "engine", "max-num-seqs", OPT_U32, AT(max_num_seqs), "64", 1, 65536, "N", "sequences that run at one time" },
-    { NULL, "max-num-batched-tokens", OPT_U32, AT(max_batch_tokens), "512", 1, 1048576, "TOKENS", "token budget of one step" },
+    { "engine", "max-num-seqs", OPT_U32, AT(max_num_seqs), "auto", 1, 65536, "N", "sequences that run at one time; auto: 256 on a GPU, 64 elsewhere" },
+    { NULL, "max-num-batched-tokens", OPT_U32, AT(max_batch_tokens), "auto", 1, 1048576, "TOKENS", "token budget of one step; auto: 8192 on a GPU, 512 elsewhere" },
     { NULL, "prefill-chunk", OPT_U32, AT(prefill_chunk), "0", 0, 1048576, "TOKENS", "most prompt tokens of one sequence in a step; 0: the budget" },
     { NULL, "block-size", OPT_U32, AT(block_size), "16", 16, 64, "TOKENS", "tokens per KV block: 16, 32 or 64" },
     { NULL, "kv-cache-bytes", OPT_BYTES, AT(kv_bytes), "0", 0, 1e18, "BYTES", "KV cache (512MiB, 4GiB); 0: the smaller of 1 GiB and a quarter of memory; on a GPU what is left of its share" },
@@ -253,11 +255,16 @@ static int set_value(struct config *c, const struct opt *o, const char *v, const
         break;
     }
     default: {
+        if (!strcmp(o->def, "auto") && !strcmp(v, "auto")) {
+            *(uint32_t *)to = 0;
+            break;
+        }
         const char *end = "";
         bool        ok = o->type == OPT_BYTES ? parse_bytes(v, &x) : parse_num(v, &x, &end) && !*end;
         if (ok && o->type == OPT_U32 && x != floor(x)) ok = false;
         if (!ok || x < o->min || x > o->max)
-            return fail(err, n_err, "%s: found '%s', allowed is %s from %.0f to %.0f", origin, shown,
+            return fail(err, n_err, "%s: found '%s', allowed is %s%s from %.0f to %.0f", origin, shown,
+                        !strcmp(o->def, "auto") ? "auto or " : "",
                         o->type == OPT_NUM     ? "a number"
                         : o->type == OPT_BYTES ? "a size"
                                                : "a whole number",
@@ -484,6 +491,15 @@ bool config_is_loopback(const char *host)
     return inet_pton(AF_INET6, host, &a6) == 1 && IN6_IS_ADDR_LOOPBACK(&a6);
 }
 
+void config_sizes(const struct config *c, bool gpu, uint32_t *seqs_out, uint32_t *rows_out)
+{
+    uint32_t seqs = c->max_num_seqs, rows = c->max_batch_tokens, some = gpu ? CONFIG_SEQS_MAX_AUTO : 64;
+    if (!rows) rows = gpu ? 8192 : 512;
+    if (!c->max_batch_tokens && rows < seqs) rows = seqs;
+    if (!seqs) seqs = some < rows ? some : rows;
+    *seqs_out = seqs, *rows_out = rows;
+}
+
 int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, size_t n_err)
 {
     int n = 0;
@@ -523,7 +539,7 @@ int config_check(const struct config *c, char *err, size_t n_err)
         return fail(err, n_err, "--block-size: found %u, allowed are 16, 32 and 64", c->block_size);
     if (c->given_kv_bytes && c->given_kv_gib)
         return fail(err, n_err, "--kv-cache-bytes and --kv-cache-gib are both given; use one of them");
-    if (c->max_num_seqs > c->max_batch_tokens)
+    if (c->max_batch_tokens && c->max_num_seqs > c->max_batch_tokens)
         return fail(err, n_err, "--max-num-seqs: found %u, allowed is at most --max-num-batched-tokens (%u)", c->max_num_seqs,
                     c->max_batch_tokens);
     if (!strcmp(c->device, "cuda") && (!strcmp(c->kv_dtype, "float16") || !strcmp(c->kv_dtype, "float32")))
@@ -598,7 +614,9 @@ void config_help(struct buf *out)
             buf_printf(out, " (default %s)", o->def);
         buf_putc(out, '\n');
     }
-    buf_puts(out, "\nexit codes: 0 done, 64 usage, 70 internal, 74 input/output, 77 permission, 78 model or configuration refused\n");
+    buf_puts(
+        out,
+        "\nexit codes: 0 done, 64 usage, 70 internal, 71 broken GPU, 74 input/output, 77 permission, 78 model or configuration refused\n");
 }
 
 static void wipe(char *s)

@@ -29,9 +29,11 @@ struct config {
     const char     *gemm_file, *cublaslt, *collectives;
     /* nodes: as cluster.h reads them */
     uint32_t    nnodes, node_rank;
-    const char *master_addr, *cluster_key;
+    const char *master_addr, *cluster_key, *cluster_key_file;
+    bool        cluster_insecure;
     /* engine */
-    uint32_t        max_model_len, max_num_seqs, max_batch_tokens, prefill_chunk, block_size;
+    uint32_t        max_model_len, prefill_chunk, block_size;
+    uint32_t        max_num_seqs, max_batch_tokens; /* 0: auto, as config_sizes says */
     uint64_t        kv_bytes;
     double          kv_gib;
     bool            prefix_caching, priority, clamp_max_tokens;
@@ -67,7 +69,10 @@ struct config {
  * it is the model. environ_in: NAME=value strings, NULL-terminated. */
 int config_parse(struct config *c, int argc, char *const *argv, char *const *environ_in, char *err, size_t err_bytes);
 /* What no single option can know: combinations, and the safety of the bind address. 0 or 64. */
-int  config_check(const struct config *c, char *err, size_t err_bytes);
+int config_check(const struct config *c, char *err, size_t err_bytes);
+/* Sequences at one time and the token budget of a step: as given, and what was not is as large as what was. */
+enum { CONFIG_SEQS_MAX_AUTO = 256 };
+void config_sizes(const struct config *c, bool gpu, uint32_t *seqs_out, uint32_t *rows_out);
 bool config_is_loopback(const char *host);
 /* The GPUs of --cuda-device, at most max; their number, or -1 with one line in err. */
 int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, size_t err_bytes);

@@ -278,7 +278,7 @@ static enum status io_create(struct server *s, struct io *io, uint32_t index)
     buf_init(&io->frames, 256u << 20);
     if (getrandom(&io->id_seed, sizeof io->id_seed, 0) != sizeof io->id_seed) io->id_seed = clock_us();
     /* two slots per request that can be with the engine at one time (engine/request.h) */
-    io->n_request_max = cfg->queue_requests + cfg->max_num_seqs + 256;
+    io->n_request_max = cfg->queue_requests + (cfg->max_num_seqs ? cfg->max_num_seqs : CONFIG_SEQS_MAX_AUTO) + 256;
     enum status st = ring_init(&io->outbox, 2 * io->n_request_max);
     if (st == ST_OK) st = ring_init(&io->inbox, INBOX_SOCKETS);
     if (st) return st;

@@ -5,6 +5,9 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -48,6 +51,45 @@ enum status link_head_get(const unsigned char in[LINK_HEAD], uint32_t bytes_max,
     if (h.bytes > bytes_max) return ST_TOO_LARGE;
     *head_out = h;
     return ST_OK;
+}
+
+/* ---- seals */
+
+enum status link_seal_open(struct link_seal *s, const unsigned char key[LINK_KEY])
+{
+    EVP_MAC     *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    char         sha[] = "SHA256";
+    OSSL_PARAM   with[] = { OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, sha, 0), OSSL_PARAM_construct_end() };
+    EVP_MAC_CTX *mac = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
+    EVP_MAC_free(hmac);
+    if (!mac || !EVP_MAC_init(mac, key, LINK_KEY, with)) {
+        EVP_MAC_CTX_free(mac);
+        return ST_NOMEM;
+    }
+    *s = (struct link_seal){ .mac = mac };
+    memcpy(s->key, key, LINK_KEY);
+    return ST_OK;
+}
+
+void link_seal_close(struct link_seal *s)
+{
+    EVP_MAC_CTX_free(s->mac);
+    OPENSSL_cleanse(s, sizeof *s);
+    s->mac = NULL, s->n = 0;
+}
+
+/* Of the next frame in this direction. */
+static bool seal_of(struct link_seal *s, const unsigned char head[LINK_HEAD], const void *body, uint32_t bytes, unsigned char out[LINK_MAC])
+{
+    unsigned char number[8], whole[EVP_MAX_MD_SIZE];
+    size_t        n = 0;
+    put(number, s->n++, 8);
+    if (!EVP_MAC_init(s->mac, s->key, LINK_KEY, NULL) || !EVP_MAC_update(s->mac, number, sizeof number) ||
+        !EVP_MAC_update(s->mac, head, LINK_HEAD) || (bytes && !EVP_MAC_update(s->mac, body, bytes)) ||
+        !EVP_MAC_final(s->mac, whole, &n, sizeof whole) || n < LINK_MAC)
+        return false;
+    memcpy(out, whole, LINK_MAC);
+    return true;
 }
 
 /* ---- connections: never blocking, every wait has an end */
@@ -179,13 +221,16 @@ static enum status send_all(int fd, const unsigned char *p, size_t n, uint64_t d
     return ST_OK;
 }
 
-enum status link_send(int fd, uint32_t type, const void *body, uint32_t bytes, uint32_t timeout_ms)
+enum status link_send(int fd, struct link_seal *seal, uint32_t type, const void *body, uint32_t bytes, uint32_t timeout_ms)
 {
-    unsigned char head[LINK_HEAD];
+    unsigned char head[LINK_HEAD], mac[LINK_MAC];
+    bool          sealed = seal && seal->mac;
     uint64_t      deadline = clock_us() + timeout_ms * (uint64_t)1000;
     link_head_put(head, type, body, bytes);
-    enum status st = send_all(fd, head, sizeof head, deadline, bytes ? MSG_MORE : 0);
-    return st || !bytes ? st : send_all(fd, body, bytes, deadline, 0);
+    if (sealed && !seal_of(seal, head, body, bytes, mac)) return ST_PEER_LOST;
+    enum status st = send_all(fd, head, sizeof head, deadline, bytes || sealed ? MSG_MORE : 0);
+    if (!st && bytes) st = send_all(fd, body, bytes, deadline, sealed ? MSG_MORE : 0);
+    return st || !sealed ? st : send_all(fd, mac, sizeof mac, deadline, 0);
 }
 
 static enum status recv_all(int fd, unsigned char *p, size_t n, uint64_t deadline_us)
@@ -203,9 +248,9 @@ static enum status recv_all(int fd, unsigned char *p, size_t n, uint64_t deadlin
     return ST_OK;
 }
 
-enum status link_recv(int fd, void *body, uint32_t bytes_max, struct link_head *head_out, uint32_t timeout_ms)
+enum status link_recv(int fd, struct link_seal *seal, void *body, uint32_t bytes_max, struct link_head *head_out, uint32_t timeout_ms)
 {
-    unsigned char    head[LINK_HEAD];
+    unsigned char    head[LINK_HEAD], mac[LINK_MAC], want[LINK_MAC];
     struct link_head h;
     if (!wait_for(fd, POLLIN, clock_us() + timeout_ms * (uint64_t)1000)) return errno == ETIMEDOUT ? ST_AGAIN : ST_PEER_LOST;
     uint64_t    deadline = clock_us() + STALL_MS * (uint64_t)1000;
@@ -213,6 +258,10 @@ enum status link_recv(int fd, void *body, uint32_t bytes_max, struct link_head *
     if (!st) st = link_head_get(head, bytes_max, &h);
     if (!st) st = recv_all(fd, body, h.bytes, deadline);
     if (!st && link_sum(body, h.bytes) != h.sum) st = ST_INVALID;
+    if (!st && seal && seal->mac) {
+        st = recv_all(fd, mac, sizeof mac, deadline);
+        if (!st && (!seal_of(seal, head, body, h.bytes, want) || CRYPTO_memcmp(mac, want, sizeof mac) != 0)) st = ST_CANCELED;
+    }
     if (!st) *head_out = h;
     return st;
 }

@@ -3,7 +3,7 @@
 
 static struct config config(void)
 {
-    return (struct config){ .device = "auto", .master_addr = "", .cluster_key = "", .tensor_parallel = 8 };
+    return (struct config){ .device = "auto", .master_addr = "", .cluster_key = "secret", .cluster_key_file = "", .tensor_parallel = 8 };
 }
 
 static int resolve(const struct config *c, char *const *env, struct cluster *out, char *err)
@@ -104,13 +104,66 @@ static void options_say_who_we_are(void **state)
     assert_non_null(strstr(err, "--device"));
 }
 
+/* A port that other machines reach wants a key, or a word that it shall have none. */
+static void without_a_key_only_loopback_is_taken(void **state)
+{
+    (void)state;
+    struct config  c = config();
+    struct cluster k;
+    char           err[300];
+    c.nnodes = 2, c.master_addr = "10.0.0.1", c.cluster_key = "";
+    assert_int_equal(resolve(&c, NULL, &k, err), 64);
+    assert_non_null(strstr(err, "--cluster-key-file is missing"));
+    c.master_addr = "gpu07";
+    assert_int_equal(resolve(&c, NULL, &k, err), 64);
+    c.cluster_insecure = true;
+    assert_int_equal(resolve(&c, NULL, &k, err), 0);
+    c.cluster_insecure = false;
+    for (size_t i = 0; i < 3; i++) {
+        c.master_addr = (const char *const[]){ "127.0.0.1:1", "localhost", "[::1]:7" }[i];
+        assert_int_equal(resolve(&c, NULL, &k, err), 0);
+        assert_string_equal(k.key, "");
+    }
+}
+
+static void a_key_comes_from_a_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t      n;
+        int         code;
+    } row[] = { { "0123456789abcdef\n", 17, 0 }, { "0123456789abcde\n", 16, 78 }, { "0123456789abcdef\0\n", 18, 78 }, { "", 0, 78 } };
+    struct config  c = config();
+    struct cluster k;
+    char           err[300], path[] = "/tmp/spillway-key-XXXXXX", big[600];
+    int            fd = mkstemp(path);
+    c.nnodes = 2, c.master_addr = "gpu07", c.cluster_key = "", c.cluster_key_file = path;
+    for (size_t i = 0; i < ARRAY_N(row); i++) {
+        assert_int_equal(ftruncate(fd, 0), 0);
+        assert_int_equal(pwrite(fd, row[i].text, row[i].n, 0), row[i].n);
+        assert_int_equal(resolve(&c, NULL, &k, err), row[i].code);
+        if (!row[i].code) assert_string_equal(k.key, "0123456789abcdef");
+    }
+    memset(big, 'x', sizeof big);
+    memset(big + 500, '\n', 20); /* what is cut does not look whole */
+    assert_int_equal(pwrite(fd, big, sizeof big, 0), sizeof big);
+    assert_int_equal(resolve(&c, NULL, &k, err), 78);
+    c.cluster_key = "and another";
+    assert_int_equal(resolve(&c, NULL, &k, err), 64);
+    c.cluster_key = "", c.cluster_key_file = "/nowhere/key";
+    assert_int_equal(resolve(&c, NULL, &k, err), 78);
+    assert_non_null(strstr(err, "/nowhere/key"));
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_host_of_a_list_is_read),
-        cmocka_unit_test(one_node_is_what_nobody_speaks_of),
-        cmocka_unit_test(lws_and_slurm_say_who_we_are),
-        cmocka_unit_test(options_say_who_we_are),
+        cmocka_unit_test(the_first_host_of_a_list_is_read),     cmocka_unit_test(one_node_is_what_nobody_speaks_of),
+        cmocka_unit_test(lws_and_slurm_say_who_we_are),         cmocka_unit_test(options_say_who_we_are),
+        cmocka_unit_test(without_a_key_only_loopback_is_taken), cmocka_unit_test(a_key_comes_from_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

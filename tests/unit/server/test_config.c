@@ -25,9 +25,32 @@ static void defaults_hold(void **state)
     assert_int_equal(parse(NULL, NULL), 0);
     assert_string_equal(C.host, "127.0.0.1");
     assert_int_equal(C.port, 8080);
-    assert_int_equal(C.max_num_seqs, 64);
+    assert_int_equal(C.max_num_seqs, 0);
     assert_int_equal(C.block_size, 16);
     assert_true(C.prefix_caching && !C.allow_anonymous && !C.api_key.n);
+}
+
+static void sizes_are_the_devices_own_unless_they_are_given(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *seqs, *rows;
+        bool        gpu;
+        uint32_t    n_seq, n_row;
+    } row[] = { { "auto", "auto", false, 64, 512 }, { "auto", "auto", true, 256, 8192 }, { "9", "auto", true, 9, 8192 },
+                { "auto", "40", true, 40, 40 },     { "auto", "40", false, 40, 40 },     { "700", "auto", false, 700, 700 },
+                { "8", "2048", true, 8, 2048 } };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        uint32_t n_seq, n_row;
+        assert_int_equal(PARSE("--max-num-seqs", row[i].seqs, "--max-num-batched-tokens", row[i].rows), 0);
+        config_sizes(&C, row[i].gpu, &n_seq, &n_row);
+        assert_int_equal(n_seq, row[i].n_seq);
+        assert_int_equal(n_row, row[i].n_row);
+    }
+    assert_int_equal(PARSE("--max-num-seqs", "0"), 64);
+    assert_non_null(strstr(err, "auto or a whole number from 1"));
+    assert_int_equal(PARSE("--max-num-seqs", "9", "--max-num-batched-tokens", "8"), 64);
+    assert_int_equal(PARSE("--block-size", "auto"), 64);
 }
 
 static void flags_come_in_all_forms(void **state)
@@ -212,6 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_hold),
+        cmocka_unit_test(sizes_are_the_devices_own_unless_they_are_given),
         cmocka_unit_test(flags_come_in_all_forms),
         cmocka_unit_test(gpus_are_listed_by_number),
         cmocka_unit_test(what_a_gpu_does_not_have_is_refused),

@@ -9,15 +9,17 @@ enum status {
     ST_CANCELED = -3,  /* this request: its owner gave it up                           */
     ST_TIMEOUT = -4,   /* this request: its deadline has passed                        */
     ST_NOT_FOUND = -5, /* this request: no such thing                                  */
+    ST_STEP = -6,      /* these requests: the device could not run their step, it goes on */
     ST_IO = -20,       /* this block, this file                                        */
     ST_PEER_LOST = -21,
     ST_NOMEM = -40,  /* this process: restart                                          */
     ST_DEVICE = -41, /* this process: the device does not answer or answers nonsense   */
     ST_CONFIG = -42, /* this process: what it was told to serve cannot be served       */
+    ST_BROKEN = -43, /* this machine: the device itself is gone or damaged             */
 };
 
 /* Exit codes of the process (sysexits.h numbers). */
-enum exit_code { EXIT_USAGE = 64, EXIT_SOFTWARE = 70, EXIT_IO = 74, EXIT_PERM = 77, EXIT_CONFIG = 78 };
+enum exit_code { EXIT_USAGE = 64, EXIT_SOFTWARE = 70, EXIT_HARDWARE = 71, EXIT_IO = 74, EXIT_PERM = 77, EXIT_CONFIG = 78 };
 
 /* "ok", "again", "invalid", ...; never NULL. */
 const char *status_name(enum status st);

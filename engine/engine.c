@@ -364,6 +364,7 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
         .step_us_ewma = GET(step_us_ewma),
         .busy = !eng_idle(e),
         .dead = atomic_load(&e->dead_seen),
+        .broken = atomic_load(&e->broken_seen),
         .draining = atomic_load(&e->draining),
     };
     for (int i = 0; i < 6; i++) out->n_finished[i] = GET(n_finished[i]);

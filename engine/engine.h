@@ -16,7 +16,8 @@ enum { ENG_DEPTH_MAX = 2 };
 struct eng_runner {
     void *ctx;
     void (*submit)(void *ctx, struct batch *b);
-    enum status (*wait)(void *ctx, struct batch *b); /* ST_DEVICE: the engine fails everything and reports dead */
+    enum status (*wait)(void *ctx, struct batch *b); /* ST_STEP: of this batch alone nothing was done. ST_DEVICE,
+                                                            * ST_BROKEN: the engine fails everything and reports dead */
     uint32_t depth; /* steps in flight at most; 2: step n + 1 is planned and submitted while n runs; 0: 1 */
 };
 /* Both, for those who have one batch at a time. */
@@ -62,6 +63,7 @@ struct eng_stats {
     uint64_t evicted[KV_EVICT_WHYS], kv_pinned, n_pin_refused; /* blocks of the device, by reason; blocks that pins hold; pins refused */
     uint64_t last_progress_us, step_us_ewma;                   /* progress: a step done, or idle with nothing to do */
     bool     busy, dead, draining;
+    bool     broken; /* dead by ST_BROKEN */
 };
 
 struct batch_cfg eng_batch_cfg(const struct eng_cfg *cfg); /* bounds of the batches that such an engine makes */

@@ -171,6 +171,13 @@ static void apply_forks(struct engine *e, const struct flight *f)
         if (sample_stays(e, &f->sample[k])) f->sample[k].s->forking = false;
 }
 
+void flight_fail(struct engine *e, struct flight *f)
+{
+    for (uint32_t i = 0; i < f->n_seq; i++)
+        if (seq_stays(e, &f->seq[i])) step_finish_request(e, f->seq[i].s->q, ENG_ERROR, ST_STEP, true);
+    f->n_seq = f->n_sample = 0;
+}
+
 void flight_apply(struct engine *e, struct flight *f, uint64_t now_us)
 {
     const struct batch *b = &f->batch;

@@ -33,3 +33,4 @@ enum status flight_init(struct flight *f, const struct batch_cfg *cfg);
 void        flight_close(struct flight *f);
 void        flight_fill(struct engine *e, struct flight *f);                   /* what the scheduler has planned */
 void        flight_apply(struct engine *e, struct flight *f, uint64_t now_us); /* what is in f->batch.out */
+void        flight_fail(struct engine *e, struct flight *f); /* ST_STEP: nothing is; its requests end, nothing of it is shared */

@@ -89,6 +89,7 @@ static struct dev_cfg rank_dev_cfg(const struct rank_team *t, uint32_t index, ui
                              .act = weight == DT_F16 ? DT_F16 : DT_BF16,
                              .ordinal = c->n_ordinal ? c->ordinal[index % c->n_ordinal] : -1,
                              .deterministic = c->deterministic,
+                             .rows_max = c->load.batch_rows_max,
                              .eager = c->eager,
                              .utilization = c->utilization,
                              .gemm_file = c->gemm_file,
@@ -279,10 +280,10 @@ static enum status team_wait(void *ctx, struct batch *b)
     } else {
         st = model_wait(t->rank[0].model, b);
     }
-    if (!st && !t->dead) return ST_OK;
+    if ((!st || st == ST_STEP) && !t->dead) return st;
     if (!t->dead) LOG_ERROR("rank: a batch of %u rows failed: %s, the device is given up", b->d.n_row, status_name(st));
     t->dead = true; /* what is still in flight is waited for all the same: its batch is in use until then */
-    return ST_DEVICE;
+    return st == ST_BROKEN ? st : ST_DEVICE;
 }
 
 /* ---------------------------------------------------------------- life */

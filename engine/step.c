@@ -271,8 +271,13 @@ static enum status land(struct engine *e)
 {
     struct flight *f;
     enum status    st = wait_oldest(e, &f);
-    if (st) {
+    if (st == ST_STEP) {
+        LOG_WARN("eng: step %" PRIu64 " could not be run, its requests end with an error",
+                 atomic_load_explicit(&e->a.n_step, memory_order_relaxed) + 1);
+        flight_fail(e, f);
+    } else if (st) {
         e->dead = true;
+        atomic_store(&e->broken_seen, st == ST_BROKEN);
         atomic_store(&e->dead_seen, true);
         LOG_ERROR("eng: step %" PRIu64 " failed (%s), failing %u running and %u waiting, serving ends",
                   atomic_load_explicit(&e->a.n_step, memory_order_relaxed) + 1, status_name(st), e->sched.n_running,
@@ -281,7 +286,7 @@ static enum status land(struct engine *e)
         return ST_DEVICE;
     }
     uint64_t done_us = e->clock ? e->clock() : e->now_us;
-    flight_apply(e, f, done_us);
+    if (!st) flight_apply(e, f, done_us);
     progress(e, f, done_us);
     publish_rows(e);
     return ST_OK;

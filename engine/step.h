@@ -40,7 +40,7 @@ struct engine {
     _Atomic uint64_t n_queued_tokens;        /* their prompts                                              */
     _Atomic uint32_t n_submitting;           /* threads inside eng_submit                                  */
     _Atomic bool     closed, draining, stop; /* closed: nothing is accepted any more                       */
-    _Atomic bool     cancel_pending, dead_seen;
+    _Atomic bool     cancel_pending, dead_seen, broken_seen;
     _Atomic uint64_t drain_deadline_us;
     struct {
         _Atomic uint32_t n_running, n_resume, kv_used, rows_now;

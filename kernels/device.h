@@ -219,9 +219,11 @@ struct dev_ops {
      * s: as the host wrote it, unchanged until step_wait; its out arrays get the results there. on: the same for the device. */
     enum status (*step_init)(struct device *d, const struct dev_limits *lim);
     enum dev_graph (*step_begin)(struct device *d, const struct dev_step *s, struct dev_step *on);
-    /* false: what was recorded cannot be run, and nothing of the step was done: begin it again */
+    /* false: what was recorded cannot be run, or a launch was refused: begin it again, and run all of it; once or twice at most */
     bool (*step_end)(struct device *d, const struct dev_step *s, const struct dev_step *on);
-    enum status (*step_wait)(struct device *d, const struct dev_step *s); /* of the oldest begun; ST_DEVICE: it is lost */
+    enum status (*step_wait)(struct device         *d,
+                             const struct dev_step *s); /* of the oldest begun. ST_STEP: it was not done, what it was to compute
+                                                                           * is not there, the device goes on. ST_DEVICE, ST_BROKEN: lost */
 
     /* ops */
     void (*embed)(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n); /* out act [n, w->k] */
@@ -273,6 +275,7 @@ struct dev_cfg {
     enum dtype  act;              /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
     int         ordinal;          /* which GPU; below 0: rank modulo the GPUs there are                     */
     bool        deterministic;    /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
+    uint32_t    rows_max;         /* of a step, as in dev_limits: up to there algorithms are compared; 0: as far as can be */
     bool        eager;            /* no graphs                                                              */
     bool        plan_only;        /* for free_bytes and the sizes below alone: nothing is reserved */
     double      utilization;      /* with arena_bytes 0: that share of the GPU's memory, less what is used already; 0: DEV_UTILIZATION */

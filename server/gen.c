@@ -188,7 +188,9 @@ static void gen_broken(struct gen *g, const struct eng_request *r, enum eng_fini
         api_fail(&e, 503, "", "the request was canceled by the server");
     else
         api_fail(&e, r->status == ST_DEVICE ? 503 : 500, "", "%s",
-                 r->status == ST_DEVICE ? "the engine has failed" : "the model gave no valid result");
+                 r->status == ST_DEVICE ? "the engine has failed"
+                 : r->status == ST_STEP ? "the device could not run this request"
+                                        : "the model gave no valid result");
     gen_fail(g, &e, finish);
 }
 

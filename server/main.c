@@ -181,7 +181,7 @@ static int loaded(struct app *a)
         return 0;
     }
     LOG_INFO("ready: http://%s model %s, context %u, %u sequences, %u KV blocks of %u tokens, %s, in %.1f s", a->srv->address,
-             b->model.served_name[0], b->model.context, a->cfg.max_num_seqs, b->n_block, a->cfg.block_size,
+             b->model.served_name[0], b->model.context, b->seqs, b->n_block, a->cfg.block_size,
              auth_enabled(a->auth) ? "keys needed" : "no keys", s);
     return 0;
 }
@@ -240,7 +240,7 @@ static int watch_engine(struct app *a, uint64_t now)
         server_drain(a->srv);
         server_fail_all(a->srv);
     }
-    return server_idle(a->srv) || now - a->t_term_us > FAIL_US ? EXIT_SOFTWARE : 0;
+    return server_idle(a->srv) || now - a->t_term_us > FAIL_US ? e.broken ? EXIT_HARDWARE : EXIT_SOFTWARE : 0;
 }
 
 static void on_signal(struct app *a, int sig, uint64_t now)

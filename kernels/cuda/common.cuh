@@ -27,15 +27,17 @@ enum { WARP = 32, SMEM_PLAIN = 48 << 10 }; /* dynamic shared memory that a kerne
 
 struct launch_on {
     cudaStream_t stream;
-    bool         pdl; /* the kernel may begin before the one ahead of it has ended */
+    bool         pdl;  /* the kernel may begin before the one ahead of it has ended                  */
+    bool         skip; /* an earlier launch of this step was refused: this one would read what is not there */
 };
-static inline struct launch_on launch_to(cudaStream_t s) { return launch_on{ s, false }; }
-static inline struct launch_on launch_to(const struct cuda_dev *d) { return launch_on{ d->stream, d->pdl }; }
+static inline struct launch_on launch_to(cudaStream_t s) { return launch_on{ s, false, false }; }
+static inline struct launch_on launch_to(const struct cuda_dev *d) { return launch_on{ d->stream, d->pdl, d->skip }; }
 
 /* The result is cudaPeekAtLastError's: cuda_launched(d, op) reads it. */
 template <class... P, class... A>
 static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, struct launch_on on, A &&...a)
 {
+    if (on.skip) return;
     if (smem > SMEM_PLAIN) cudaFuncSetAttribute((const void *)k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
 #ifdef CUDA_EMU
     emu::launch_kernel(k, grid, block, smem, on.stream, on.pdl, static_cast<A &&>(a)...);
@@ -58,18 +60,8 @@ static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, s
 
 /* ---------------------------------------------------------------- reductions: fixed trees, the same bits in every thread */
 
-__device__ __forceinline__ float warp_sum(float v)
-{
-#pragma unroll
-    for (int m = WARP / 2; m; m >>= 1) v += __shfl_xor_sync(0xffffffffu, v, m);
-    return v;
-}
-__device__ __forceinline__ float warp_max(float v)
-{
-#pragma unroll
-    for (int m = WARP / 2; m; m >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, m));
-    return v;
-}
+__device__ __forceinline__ float warp_sum(float v) { return warp_fold(v, fold_sum()); }
+__device__ __forceinline__ float warp_max(float v) { return warp_fold(v, fold_max()); }
 /* All threads of a block of N (a multiple of 32); one after another is fine. Over lanes, then over warps. */
 template <int N> __device__ __forceinline__ float block_sum(float v)
 {

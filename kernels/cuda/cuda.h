@@ -40,6 +40,7 @@ struct cuda_dev {
     struct dev_impl       impl; /* first */
     int                   ordinal, arch, n_sm;
     bool                  deterministic, eager, pdl;
+    uint32_t              rows_max; /* of a step; 0: not told */
     cudaStream_t          stream;
     char                 *arena;
     size_t                used, size;
@@ -56,6 +57,8 @@ struct cuda_dev {
     size_t                work_bytes;
     struct dev_group     *group;
     const char           *gemm_file, *cublaslt; /* as in dev_cfg; may be NULL */
+    bool                  skip;                 /* a launch of this step has failed: what follows it is not launched */
+    bool                  broken;               /* lost, and not by what a kernel did: the GPU itself, or a link of it */
     bool                  lost;                 /* a sticky error, or the group was aborted: every wait says ST_DEVICE from here on */
     uint64_t              wait_limit_us;        /* longest wait: a device that hangs is given up then */
     bool                  hung;                 /* ... and it does not answer: calls would wait for ever */
@@ -66,11 +69,12 @@ static inline struct cuda_dev *cuda_of(struct device *d) { return (struct cuda_d
 void        cuda_bind(struct cuda_dev *d);                           /* the calling thread works with this GPU from here on */
 enum status cuda_take(struct cuda_dev *d, size_t bytes, void **out); /* as cuda_alloc, but what lies there is not cleared */
 /* Until the event (NULL: all of the stream) is reached; false: the device is lost, which has been logged. */
-bool               cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what);
-bool               cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what);      /* false: logged once, d->lost */
-void               cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what); /* the same for an error, from any thread */
-const char        *cuda_meaning(cudaError_t e);
-static inline void cuda_launched(struct cuda_dev *d, const char *op) /* after every launch */
+bool                      cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what);
+bool                      cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what); /* false: logged once, d->lost; or as step.c says */
+void                      cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what); /* the same for an error, from any thread */
+const char               *cuda_meaning(cudaError_t e);
+static inline enum status cuda_loss(const struct cuda_dev *d) { return d->broken ? ST_BROKEN : ST_DEVICE; } /* when d->lost */
+static inline void        cuda_launched(struct cuda_dev *d, const char *op)                                 /* after every launch */
 {
     cudaError_t e = cudaPeekAtLastError();
     if (e != cudaSuccess) cuda_ok(d, e, op);
@@ -98,6 +102,8 @@ bool           cuda_step_end(struct device *d, const struct dev_step *s, const s
 enum status    cuda_step_wait(struct device *d, const struct dev_step *s);
 void           cuda_step_free(struct cuda_dev *d);
 bool           cuda_step_excuse(struct cuda_dev *d); /* true: a graph was being captured, which has failed now, without harm */
+/* true: e ended a launch of the step that is being enqueued and nothing else: that step is run again, or given up alone */
+bool cuda_step_fault(struct cuda_dev *d, cudaError_t e, const char *what);
 /* times.c, probe.cu */
 void   cuda_times_begin(struct cuda_dev *d);
 void   cuda_times_end(struct cuda_dev *d);

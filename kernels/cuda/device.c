@@ -2,10 +2,12 @@
  * The CUDA runtime is linked statically and looks for the driver (libcuda.so.1) at run time, so the same program starts on a machine
  * without a GPU and says in one line what is missing.
  *
- * Errors. Every failing call comes to cuda_ok. There is no error after which one step alone is thrown away: a launch that did not
- * happen leaves KV that was never written, under steps that are already enqueued behind it. So any failure after open gives the device
- * up: one line, d->lost, and every wait from there on says ST_DEVICE; the engine fails its requests, /health goes down and the process
- * ends. Capturing a graph is the exception: that fails without harm, and step.c goes on without graphs.
+ * Errors. Every failing call comes to cuda_ok. A failure gives the device up: one line, d->lost, and every wait from there on says
+ * ST_DEVICE (ST_BROKEN where the GPU or a link of it is at fault, so that the process can say so to whoever places it); the engine fails
+ * its requests, /health goes down and the process ends. Two exceptions, both in step.c. Capturing a graph fails without harm, and steps go
+ * on without graphs. And a launch of a step that was refused, without the context being lost: the rest of the step is not launched, no step
+ * is enqueued behind it yet, so it is run again; refused a second time, its requests alone fail (ST_STEP). Not where ranks compute together:
+ * their exchanges are counted, and one that ran twice on one rank alone would shift all that follow.
  *
  * A device that hangs reports nothing, so waiting polls, and sleeps in between. The engine's own watch (eng_alive, from another thread)
  * knows how long the step should take and takes /health down first; WAIT_LIMIT_US only sees to it that no caller waits for ever. */
@@ -72,17 +74,25 @@ const char *cuda_meaning(cudaError_t e)
     return cudaGetErrorString(e);
 }
 
+/* Not by what a kernel did: the driver's XID 48, 94, 95 (memory), 74 (NVLink), 79 (gone from the bus). */
+static bool is_broken(cudaError_t e)
+{
+    return e == cudaErrorECCUncorrectable || e == cudaErrorNvlinkUncorrectable || e == cudaErrorUnknown || e == cudaErrorNoDevice ||
+           e == cudaErrorDevicesUnavailable || e == cudaErrorSystemNotReady;
+}
+
 bool cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return true;
-    (void)cudaGetLastError();                         /* one that does not stick is not found a second time */
-    if (d->step && cuda_step_excuse(d)) return false; /* a graph is being captured */
+    (void)cudaGetLastError(); /* one that does not stick is not found a second time */
+    if (d->step && (cuda_step_excuse(d) || cuda_step_fault(d, e, what))) return false;
     cuda_give_up(d, e, what);
     return false;
 }
 
 void cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what)
 {
+    if (is_broken(e)) __atomic_store_n(&d->broken, true, __ATOMIC_RELAXED);
     if (!__atomic_exchange_n(&d->lost, true, __ATOMIC_RELAXED))
         LOG_ERROR("dev: gpu %d: %s in %s: %s; the device is given up, all requests fail", d->ordinal, cudaGetErrorName(e), what,
                   cuda_meaning(e));
@@ -261,9 +271,9 @@ bool cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what)
 enum status cuda_sync(struct device *dev)
 {
     struct cuda_dev *d = cuda_of(dev);
-    if (d->lost) return ST_DEVICE;
+    if (d->lost) return cuda_loss(d);
     cuda_bind(d);
-    return cuda_load_sync(d) && cuda_wait(d, NULL, "the work enqueued") ? ST_OK : ST_DEVICE;
+    return cuda_load_sync(d) && cuda_wait(d, NULL, "the work enqueued") ? ST_OK : cuda_loss(d);
 }
 
 /* ---------------------------------------------------------------- life */
@@ -413,6 +423,7 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
                                  .copy = &cuda_copy_ops };
     d->wait_limit_us = WAIT_LIMIT_US;
     d->gemm_file = cfg->gemm_file, d->cublaslt = cfg->cublaslt;
+    d->rows_max = cfg->rows_max;
     d->deterministic = cfg->deterministic, d->eager = cfg->eager, d->group = cfg->group;
     uint32_t    sharers = 1;
     enum status st = choose(d, cfg, &p, &sharers);

@@ -105,6 +105,14 @@ static bool run_lt(struct cuda_dev *d, const struct gemm_pin *pin, void *out, en
     int st =
         b->lt.matmul(b->h, &p.op, &one, w, &p.a, x, &p.b, &zero, out, &p.d, out, &p.d, &pin->algo, b->workspace, GEMM_WORKSPACE, d->stream);
     if (st == LT_OK) return true;
+    if (d->deterministic && d->step) { /* the plain kernel gives other bits than what the cache may hold from this one */
+        if (!__atomic_exchange_n(&d->lost, true, __ATOMIC_RELAXED))
+            LOG_ERROR(
+                "dev: gpu %d: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), which --deterministic relies on; the "
+                "device is given up, all requests fail",
+                d->ordinal, m, k, n, k, st);
+        return true;
+    }
     if (!b->broken)
         LOG_WARN("gemm: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), the plain kernel computes it, slower", m, k, n,
                  k, st);
@@ -120,6 +128,7 @@ static const struct {
 bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
               uint32_t n, uint32_t k)
 {
+    if (d->skip) return true;
     return kinds[pin->kind].run(d, pin, out, out_t, x, w, m, n, k);
 }
 
@@ -145,18 +154,31 @@ float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum
     return worst;
 }
 
-bool gemm_row_alone(struct cuda_dev *d, const struct gemm_pin *pin, void *out, void *alone, enum dtype out_t, const void *x, const void *w,
-                    uint32_t m, uint32_t n, uint32_t k)
+/* m rows against each of some of them alone: what differs is counted at answer_at */
+static bool rows_differ(struct cuda_dev *d, const struct gemm_pin *pin, char *out, void *alone, enum dtype out_t, const char *x,
+                        const void *w, uint32_t m, uint32_t n, uint32_t k)
 {
-    uint32_t differ = 1;
-    size_t   row = (size_t)n * dtype_bytes(out_t), last = (size_t)(m - 1);
-    cudaMemsetAsync(answer_at(d), 0, sizeof differ, d->stream);
+    size_t         row = (size_t)n * dtype_bytes(out_t), x_row = (size_t)k * dtype_bytes(d->impl.dev.act);
+    const uint32_t at[] = { 0, 1, m / 3, m / 2, m - 2, m - 1 };
     if (!gemm_run(d, pin, out, out_t, x, w, m, n, k)) return false;
-    if (!gemm_run(d, pin, alone, out_t, x, w, 1, n, k)) return false;
-    cuda_gemm_differ(d, answer_at(d), out, alone, row);
-    const char *x_last = (const char *)x + last * k * dtype_bytes(d->impl.dev.act);
-    if (!gemm_run(d, pin, alone, out_t, x_last, w, 1, n, k)) return false;
-    cuda_gemm_differ(d, answer_at(d), (char *)out + last * row, alone, row);
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        if (at[i] >= m || (i && at[i] <= at[i - 1])) continue;
+        if (!gemm_run(d, pin, alone, out_t, x + at[i] * x_row, w, 1, n, k)) return false;
+        cuda_gemm_differ(d, answer_at(d), out + at[i] * row, alone, row);
+    }
+    return true;
+}
+
+bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, void *out, void *alone, enum dtype out_t, const void *x, const void *w,
+                     uint32_t m, uint32_t n, uint32_t k)
+{
+    /* on both sides of the sizes of tiles, and where waves of them fill the GPU in other ways */
+    static const uint32_t ms[] = { 2, 3, 8, 15, 17, 33, 64, 65, 128, 129, 200, 256, 500, 1024, 1500, 2048, 3000, 4096, 6000 };
+    uint32_t              differ = 1;
+    cudaMemsetAsync(answer_at(d), 0, sizeof differ, d->stream);
+    for (size_t i = 0; i < sizeof ms / sizeof *ms && ms[i] < m; i++)
+        if (!rows_differ(d, pin, out, alone, out_t, x, w, ms[i], n, k)) return false;
+    if (!rows_differ(d, pin, out, alone, out_t, x, w, m, n, k)) return false;
     return cuda_ok(d, cudaMemcpyAsync(&differ, answer_at(d), sizeof differ, cudaMemcpyDeviceToHost, d->stream), "gemm check") &&
            cuda_ok(d, cudaStreamSynchronize(d->stream), "gemm check") && differ == 0;
 }
@@ -172,9 +194,9 @@ static size_t up(size_t n) { return (n + GEMM_ALIGN - 1) / GEMM_ALIGN * GEMM_ALI
 
 enum { LOGIT_ROWS = 512 };
 #ifdef CUDA_EMU
-enum { CHECK_ROWS = 6 }; /* a row costs thousands of times as much there */
+enum { CHECK_ROWS = 6, EXACT_ROWS = 24 }; /* a row costs thousands of times as much there */
 #else
-enum { CHECK_ROWS = 256 };
+enum { CHECK_ROWS = 256, EXACT_ROWS = GEMM_ROWS_MAX };
 #endif
 
 static struct room check_room(struct cuda_dev *d, uint32_t n, uint32_t k, enum dtype out)
@@ -182,6 +204,10 @@ static struct room check_room(struct cuda_dev *d, uint32_t n, uint32_t k, enum d
     size_t      used = up(d->used), left = d->size > used ? d->size - used : 0;
     size_t      x_row = (size_t)k * dtype_bytes(d->impl.dev.act), out_row = (size_t)n * dtype_bytes(out);
     struct room r = { NULL, NULL, NULL, CHECK_ROWS };
+    if (d->deterministic) { /* as many as a step may have: their bits are compared */
+        r.m = d->rows_max && d->rows_max < EXACT_ROWS ? d->rows_max : EXACT_ROWS;
+        if (out == DT_F32 && r.m > LOGIT_ROWS) r.m = LOGIT_ROWS;
+    }
     while (r.m && up(r.m * x_row) + up(r.m * out_row) + up(out_row) > left) r.m /= 2;
     if (!r.m) return r;
     r.x = d->arena + used;
@@ -205,12 +231,13 @@ static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const stru
         return false;
     if (!w || !r->m) return true;
     uint32_t m = hi < r->m ? hi : r->m;
-    float    err = gemm_error(d, pin, r->out, s->out, r->x, w, m, s->n, s->k);
+    if (m > CHECK_ROWS) m = CHECK_ROWS;
+    float err = gemm_error(d, pin, r->out, s->out, r->x, w, m, s->n, s->k);
     if (!(err <= gemm_error_max(s->out))) {
         LOG_WARN("gemm: an algorithm for [%u, %u] and %u rows is wrong by %g, not used", s->n, s->k, m, (double)err);
         return false;
     }
-    return !exact || gemm_row_alone(d, pin, r->out, r->alone, s->out, r->x, w, r->m, s->n, s->k);
+    return !exact || gemm_rows_alone(d, pin, r->out, r->alone, s->out, r->x, w, r->m, s->n, s->k);
 }
 
 static const struct gemm_pin plain_pin = { .kind = GEMM_PLAIN };
@@ -271,7 +298,7 @@ static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, void *w)
     struct cuda_blas *b = d->blas;
     struct room       r = { NULL, NULL, NULL, 0 };
     for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = plain_pin;
-    if (!b->h) return;
+    if (!b->h || (d->deterministic && !w)) return; /* what was not compared is not relied on */
     if (w) {
         r = check_room(d, s->n, s->k, s->out);
         cuda_fill(d, w, d->impl.dev.act, s->n, s->k, 1, 0, 0, s->k, 1);
@@ -317,7 +344,7 @@ void cuda_blas_seen(struct cuda_dev *d, const struct dev_weight *w)
 static void multiply(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const struct dev_weight *w, uint32_t m)
 {
     CHECK(w->dtype == d->impl.dev.act);
-    /* a matrix that nobody announced is pinned now, without looking at its numbers: they are the caller's */
+    /* a matrix that nobody announced is pinned now, without looking at its numbers: they are the caller's; when bits must hold, as plain */
     const struct gemm_shape *s = shape_of(d, w->n, w->k, out_t, NULL);
     for (uint32_t m0 = 0; m0 < m; m0 += GEMM_ROWS_MAX) {
         uint32_t               rows = m - m0 < GEMM_ROWS_MAX ? m - m0 : GEMM_ROWS_MAX;

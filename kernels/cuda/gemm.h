@@ -1,6 +1,7 @@
 /* gemm: which algorithm multiplies which matrix for how many rows.   Private to gemm.c, gemm_file.c and tune.c. Thread: rank's.
  * A shape is seen once, while loading, and every bucket of rows of it gets its pin then: from the file that `spillway tune` wrote,
- * else the library's first choice, else our own plain kernel. Nothing is chosen later and nothing is allocated. */
+ * else the library's first choice, else our own plain kernel. Nothing is chosen later and nothing is allocated. With --deterministic a
+ * matrix has one pin for all, whose bits were compared up to the most rows of a step; one that was not seen is the plain kernel's. */
 #pragma once
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
@@ -94,9 +95,10 @@ bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dt
 float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
                  uint32_t n, uint32_t k);
 float gemm_error_max(enum dtype out);
-/* Whether row 0 of m rows has the bits that it has alone. alone: room for one row. */
-bool gemm_row_alone(struct cuda_dev *d, const struct gemm_pin *pin, void *out, void *alone, enum dtype out_t, const void *x, const void *w,
-                    uint32_t m, uint32_t n, uint32_t k);
+/* Whether rows have the bits among others that they have alone: some of each of many numbers of rows up to m, m among them. x: m rows
+ * of numbers. out: room for as many; alone: for one. */
+bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, void *out, void *alone, enum dtype out_t, const void *x, const void *w,
+                     uint32_t m, uint32_t n, uint32_t k);
 
 /* gemm_plain.cu: ours, for where there is no library. Exact: K in steps of 16 from 0, for every m. */
 void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m, uint32_t n, uint32_t k);

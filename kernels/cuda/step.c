@@ -8,7 +8,11 @@
  *
  * Graphs. A step in which every sequence has one row, which is sampled, is padded to the next bucket; so its bits do not depend on
  * whether it is replayed. The first one of a bucket runs as it is (modules are loaded lazily, which capturing does not like), the second
- * is recorded, the others are replayed. There are no more graphs than buckets. If one cannot be captured, none is tried again. */
+ * is recorded, the others are replayed. There are no more graphs than buckets. If one cannot be captured, none is tried again.
+ *
+ * A launch that is refused while the context lives (open, skip, again). Nothing behind it is launched, so what did run has read and
+ * written only what a second run reads and writes the same. Except ids: those drawn by the step before lie where this step's own draws go,
+ * so patches that have run are not run a second time. A step that fails twice leaves ids of 0 behind: the step after it may name them. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kernels/cuda/cuda.h"
@@ -27,6 +31,7 @@ struct slot { /* of a step in flight: pinned */
     char            *in, *out;
     cudaEvent_t      done;
     struct cuda_back back;
+    bool             failed; /* ST_STEP */
 };
 struct cuda_step {
     struct slot            slot[DEV_STEPS_MAX];
@@ -37,7 +42,10 @@ struct cuda_step {
     uint32_t              *len;      /* [seqs_max] scratch of the plan */
     uint32_t               cap;      /* most rows of a decode step that is padded */
     struct graph           graph[BUCKETS], *recording;
-    bool                   broken; /* what is being recorded cannot be used */
+    bool                   broken;  /* what is being recorded cannot be used */
+    bool                   open;    /* between begin and end of a step that may be run again */
+    bool                   again;   /* it is being run again                                  */
+    bool                   patched; /* its first run has patched the ids                      */
     bool                   no_graphs;
     struct cuda_attn_split split;
 };
@@ -199,6 +207,20 @@ bool cuda_step_excuse(struct cuda_dev *d)
     return true;
 }
 
+bool cuda_step_fault(struct cuda_dev *d, cudaError_t e, const char *what)
+{
+    struct cuda_step *s = d->step;
+    if (!s->open || d->lost) return false;
+    cudaError_t now = cudaStreamQuery(d->stream); /* an error that sticks comes back from every call */
+    (void)cudaGetLastError();
+    if (now != cudaSuccess && now != cudaErrorNotReady) return false;
+    if (!d->skip)
+        LOG_WARN("dev: gpu %d: %s in %s: %s; %s", d->ordinal, cudaGetErrorName(e), what, cuda_meaning(e),
+                 s->again ? "again, the requests of this step end with an error" : "the step is run once more");
+    d->skip = true;
+    return true;
+}
+
 static void give_graphs_up(struct cuda_dev *d, cudaError_t e, const char *what)
 {
     struct cuda_step *s = d->step;
@@ -300,6 +322,7 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
         /* giving pinned memory back waits for the whole GPU: no rank's sum may wait for this one there meanwhile */
         if (d->group && !group_meet(d->group)) return DEV_EAGER;
     }
+    s->open = !d->comm;
     struct slot      *slot = &s->slot[s->begun % DEV_STEPS_MAX];
     uint32_t          bucket = bucket_of(s, h), pad = bucket == BUCKETS ? 0 : buckets[bucket] < s->cap ? buckets[bucket] : s->cap;
     struct cuda_shape sh = shape_of(s, h, pad);
@@ -309,12 +332,15 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
     slot->back = cuda_back_place(sh.samples, sh.lps);
     cuda_step_on(h, &sh, &at, &slot->back, s->in, s->out, on, &d->attn);
     d->row_seq = on->b.row_seq;
-    cuda_times_begin(d);
+    slot->failed = false;
+    if (s->again && s->patched) return DEV_EAGER; /* all of it is on the device */
+    s->patched = false;
+    if (!s->again) cuda_times_begin(d);
     if (!cuda_ok(d, cudaMemcpyAsync(s->in, slot->in, bytes, cudaMemcpyHostToDevice, d->stream), "a step's copy to the device")) {
         *on = (struct dev_step){ .n_logit = 0 };
         return DEV_EAGER;
     }
-    struct graph *g = pad ? &s->graph[bucket] : NULL;
+    struct graph *g = pad && !s->again ? &s->graph[bucket] : NULL;
     if (g && g->exec) {
         cuda_ok(d, cudaGraphLaunch(g->exec, d->stream), "a graph");
         return DEV_REPLAY;
@@ -326,6 +352,7 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
     }
     if (g) g->warm = true;
     patch(d, &at, &sh);
+    s->patched = !d->skip && !s->recording;
     return s->recording ? DEV_RECORD : DEV_EAGER;
 }
 
@@ -338,9 +365,20 @@ bool cuda_step_end(struct device *dev, const struct dev_step *h, const struct de
     (void)on;
     d->row_seq = NULL;
     if (s->recording && !graph_run(d)) return false;
+    bool refused = d->skip;
+    d->skip = false;
+    if (refused && !s->again && !d->lost) {
+        s->again = true;
+        return false;
+    }
+    s->open = s->again = s->patched = false;
     struct slot *slot = &s->slot[s->begun++ % DEV_STEPS_MAX];
     if (d->lost) return true;
     size_t bytes = dev->rank ? 0 : cuda_back_bytes(&slot->back, h); /* rank 0 alone has results */
+    if (refused) {
+        slot->failed = true, bytes = 0;
+        if (h->n_sample) cuda_ok(d, cudaMemsetAsync(s->out, 0, h->n_sample * sizeof(uint32_t), d->stream), "clearing ids");
+    }
     if (!bytes || cuda_ok(d, cudaMemcpyAsync(slot->out, s->out, bytes, cudaMemcpyDeviceToHost, d->stream), "a step's copy back"))
         cuda_ok(d, cudaEventRecord(slot->done, d->stream), "a step's end");
     cuda_times_end(d);
@@ -353,10 +391,11 @@ enum status cuda_step_wait(struct device *dev, const struct dev_step *h)
     struct cuda_step *s = d->step;
     CHECK(s && s->waited < s->begun);
     struct slot *slot = &s->slot[s->waited++ % DEV_STEPS_MAX];
-    if (d->lost) return ST_DEVICE;
+    if (d->lost) return cuda_loss(d);
     cuda_bind(d);
-    if (!cuda_wait(d, slot->done, "a step")) return ST_DEVICE;
+    if (!cuda_wait(d, slot->done, "a step")) return cuda_loss(d);
     cuda_times_wait(d);
+    if (slot->failed) return ST_STEP;
     if (!dev->rank) cuda_back_read(&slot->back, slot->out, h);
     return ST_OK;
 }

@@ -127,6 +127,18 @@ static void tune_bucket(struct tune *t, uint32_t bucket)
         say(t, "%7u x %-7u %5u: the library has no algorithm, the plain kernel will do it", t->n, t->k, m);
 }
 
+/* How many rows are compared with themselves alone: all that a step may have */
+static uint32_t exact_rows(const struct tune *t)
+{
+#ifdef CUDA_EMU
+    (void)t;
+    return CHECK_ROWS;
+#else
+    uint32_t most = t->out == DT_F32 ? LOGIT_ROWS : GEMM_ROWS_MAX;
+    return t->rows_max < CHECK_ROWS ? CHECK_ROWS : t->rows_max < most ? t->rows_max : most;
+#endif
+}
+
 /* One algorithm for every number of rows: taken everywhere, right, and a row alone has the bits that it has among others. */
 static void tune_det(struct tune *t)
 {
@@ -149,7 +161,7 @@ static void tune_det(struct tune *t)
             taken = gemm_takes(t->d->blas, &algo[i], gemm_bucket_rows(b), t->n, t->k, t->in, t->out);
         float err = taken ? error_of(t, &pin, CHECK_ROWS) : INFINITY;
         if (!(err <= gemm_error_max(t->out))) continue;
-        if (!gemm_row_alone(t->d, &pin, t->y, t->alone, t->out, t->x, t->copy[0], CHECK_ROWS, t->n, t->k)) continue;
+        if (!gemm_rows_alone(t->d, &pin, t->y, t->alone, t->out, t->x, t->copy[0], exact_rows(t), t->n, t->k)) continue;
         double score = 0, one = 0;
         for (int r = 0; r < DET_ROWS && det_rows[r] <= t->rows_max; r++) {
             double s = time_pin(t, &pin, det_rows[r]);

@@ -189,6 +189,42 @@ static void an_algorithm_with_wrong_numbers_is_not_pinned(void **state)
     }
 }
 
+#ifdef CUDA_EMU
+static void an_algorithm_whose_bits_change_with_the_rows_is_not_pinned(void **state)
+{
+    (void)state;
+    static const uint32_t from[] = { 2, 7, 20 }; /* below the most rows that are compared here, which are not a size of the list */
+    for (size_t i = 0; i < sizeof from / sizeof *from; i++) {
+        emu_lt.drift = from[i];
+        struct device *d = open_with(DT_BF16, true, NULL, NULL);
+        check_alone(d, 48, 128);
+        dev_close(d);
+    }
+    emu_lt.drift = 0;
+}
+
+static void without_a_look_at_it_nothing_is_relied_on_for_exactness(void **state)
+{
+    (void)state;
+    struct device    *d = open_with(DT_BF16, true, NULL, NULL);
+    float            *w = op_random(40 * 64, 1, 1), *x = op_random(3 * 64, 2, 1);
+    struct dev_weight seen = op_weight(d, DT_BF16, 40, 64, w), part = seen;
+    void             *out, *dx = put(d, x, 3 * 64, DT_BF16);
+    assert_int_equal(d->ops->alloc(d, 3 * 40 * 2, &out), ST_OK);
+    part.n = 24; /* a shape that loading has not shown */
+    uint32_t asked = emu_lt.n_heuristic, multiplied = emu_lt.n_matmul;
+    d->ops->linear(d, out, dx, &part, NULL, 3);
+    assert_int_equal(d->ops->sync(d), ST_OK);
+    assert_int_equal(emu_lt.n_heuristic, asked);
+    assert_int_equal(emu_lt.n_matmul, multiplied);
+    d->ops->linear(d, out, dx, &seen, NULL, 3);
+    assert_int_equal(d->ops->sync(d), ST_OK);
+    assert_int_equal(emu_lt.n_matmul, multiplied + 1);
+    free(w), free(x);
+    dev_close(d);
+}
+#endif
+
 static void the_plain_kernel_takes_over_what_the_library_refuses(void **state)
 {
     (void)state;
@@ -437,6 +473,10 @@ int main(void)
         cmocka_unit_test(the_plain_kernel_is_right_in_every_order_of_its_threads),
         cmocka_unit_test(what_is_pinned_is_never_asked_for_again),
         cmocka_unit_test(an_algorithm_with_wrong_numbers_is_not_pinned),
+#ifdef CUDA_EMU
+        cmocka_unit_test(an_algorithm_whose_bits_change_with_the_rows_is_not_pinned),
+        cmocka_unit_test(without_a_look_at_it_nothing_is_relied_on_for_exactness),
+#endif
         cmocka_unit_test(the_plain_kernel_takes_over_what_the_library_refuses),
         cmocka_unit_test(rows_above_the_largest_bucket_go_in_slices),
         cmocka_unit_test(tuned_algorithms_are_used_and_nothing_else_of_a_bad_file),

@@ -292,7 +292,8 @@ static void read_back(struct model *m, struct flight *f, struct seq *all, struct
 
 struct how {
     bool        eager, deterministic, two, lazy;
-    const char *fail; /* a call that fails while capturing */
+    const char *fail;   /* a call that fails while capturing */
+    const char *refuse; /* a call that is refused in every fifth step */
 };
 static void run(struct how how, struct outcome *o)
 {
@@ -350,6 +351,10 @@ static void run(struct how how, struct outcome *o)
             }
         for (uint32_t i = 0; i < SEQ_ALL; i++)
             if (all[i].n_known < all[i].n_token && all[i].last_step < step && !how.two) assert_true(false);
+#ifdef CUDA_EMU
+        if (how.refuse && script(4711, step, 5) == 0)
+            emu_fail_after(how.refuse, how.eager ? script(4712, step, 24) : 0, cudaErrorLaunchOutOfResources);
+#endif
         model_submit(m, &f->b);
         n_submitted++;
         while (n_waited + (how.two ? 1 : 0) < n_submitted) read_back(m, &flight[n_waited++ % 2], all, o);
@@ -437,6 +442,104 @@ static void a_capture_that_fails_costs_nothing(void **state)
     assert_alike(&other, &plain, "cudaStreamBeginCapture");
     emu_reset();
 }
+
+static void H2_a_launch_that_is_refused_is_made_again(void **state)
+{
+    (void)state;
+    if (!plain.n_eager) run((struct how){ .eager = true, .deterministic = true }, &plain);
+    run((struct how){ .eager = true, .deterministic = true, .two = true, .refuse = "launch" }, &other);
+    assert_true(other.n_eager > STEPS + STEPS / 10); /* begun again */
+    assert_alike(&other, &plain, "launches refused");
+    emu_reset();
+    run((struct how){ .deterministic = true, .two = true, .refuse = "cudaGraphLaunch" }, &other);
+    assert_true(other.n_replay > STEPS / 6);
+    assert_alike(&other, &plain, "graphs refused");
+    emu_reset();
+}
+
+/* Twice in one step: it says so, and the next one is as if nothing had been. */
+static void H2_a_step_that_is_refused_twice_ends_alone(void **state)
+{
+    (void)state;
+    char                  err[512] = "";
+    struct model         *m;
+    struct batch          b;
+    struct batch_cfg      bc = { 64, LIVE_MAX, LIVE_MAX * SEQ_BLOCKS, LIVE_MAX * TOKENS, 64, 128, 16 };
+    struct dev_cfg        dc = { .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1, .deterministic = true };
+    struct model_load_cfg lc = { .weight_dtype = DT_COUNT,
+                                 .kv_dtype = DT_COUNT,
+                                 .batch_rows_max = 64,
+                                 .logit_rows_max = LOGIT_ROWS,
+                                 .n_block = 8,
+                                 .block_tokens = BLOCK,
+                                 .step = bc,
+                                 .n_thread = 1 };
+    struct device        *d;
+    assert_int_equal(dev_open(&dc, &d), ST_OK);
+    if (model_load(&spec, &src, &lc, d, &m, err, sizeof err)) fail_msg("%s", err);
+    assert_int_equal(batch_init(&b, &bc), ST_OK);
+    uint32_t id[] = { 5, 6, 7 }, block[] = { 1 }, first = 0;
+    for (int turn_no = 0; turn_no < 6; turn_no++) {
+        batch_clear(&b);
+        uint32_t row = batch_add(&b, id, 3, 0, block, 1);
+        *batch_add_sample(&b, row + 2) = (struct op_sample_row){ .top_p = 1, .repetition = 1 };
+        bool refuse = turn_no % 2 == 1;
+        if (refuse) {
+            emu_fail_after("launch", (uint32_t)(turn_no * 3), cudaErrorLaunchOutOfResources);
+            emu_fail_after("launch", (uint32_t)turn_no, cudaErrorInvalidConfiguration);
+        }
+        model_submit(m, &b);
+        assert_int_equal(model_wait(m, &b), refuse ? ST_STEP : ST_OK);
+        if (!turn_no) first = b.out.id[0];
+        if (!refuse) assert_int_equal(b.out.id[0], first);
+    }
+    batch_free(&b);
+    model_free(m);
+    dev_close(d);
+    emu_reset();
+}
+
+/* An error that does not go away is not taken for one that does; a broken GPU is told from a broken kernel. */
+static void H4_a_lost_gpu_is_told_from_a_failing_kernel(void **state)
+{
+    (void)state;
+    static const struct {
+        cudaError_t e;
+        enum status want;
+    } at[] = { { cudaErrorIllegalAddress, ST_DEVICE }, { cudaErrorECCUncorrectable, ST_BROKEN }, { cudaErrorLaunchFailure, ST_DEVICE } };
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        char                  err[512] = "";
+        struct model         *m;
+        struct batch          b;
+        struct batch_cfg      bc = { 64, LIVE_MAX, LIVE_MAX * SEQ_BLOCKS, LIVE_MAX * TOKENS, 64, 128, 16 };
+        struct dev_cfg        dc = { .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1 };
+        struct model_load_cfg lc = { .weight_dtype = DT_COUNT,
+                                     .kv_dtype = DT_COUNT,
+                                     .batch_rows_max = 64,
+                                     .logit_rows_max = LOGIT_ROWS,
+                                     .n_block = 8,
+                                     .block_tokens = BLOCK,
+                                     .step = bc,
+                                     .n_thread = 1 };
+        struct device        *d;
+        uint32_t              id[] = { 5, 6, 7 }, block[] = { 1 };
+        assert_int_equal(dev_open(&dc, &d), ST_OK);
+        if (model_load(&spec, &src, &lc, d, &m, err, sizeof err)) fail_msg("%s", err);
+        assert_int_equal(batch_init(&b, &bc), ST_OK);
+        batch_add(&b, id, 3, 0, block, 1);
+        emu_fail_after("launch", 4, at[i].e);
+        log_init(LOG_LEVEL_ERROR, -1, false);
+        model_submit(m, &b);
+        assert_int_equal(model_wait(m, &b), at[i].want);
+        model_submit(m, &b); /* and stays lost */
+        assert_int_equal(model_wait(m, &b), at[i].want);
+        log_init(LOG_LEVEL_ERROR, 2, false);
+        batch_free(&b);
+        model_free(m);
+        dev_close(d);
+        emu_reset();
+    }
+}
 #endif
 
 static void steps_take_exactly_what_was_planned(void **state)
@@ -482,6 +585,9 @@ int main(void)
         cmocka_unit_test(without_the_exact_mode_one_and_two_in_flight_agree_too),
 #ifdef CUDA_EMU
         cmocka_unit_test(a_capture_that_fails_costs_nothing),
+        cmocka_unit_test(H2_a_launch_that_is_refused_is_made_again),
+        cmocka_unit_test(H2_a_step_that_is_refused_twice_ends_alone),
+        cmocka_unit_test(H4_a_lost_gpu_is_told_from_a_failing_kernel),
 #endif
     };
     int failed = ct_run(tests);

@@ -5,6 +5,8 @@
 
 Each test is a function `test_*`; one line each, then `N passed, N failed, N skipped`."""
 
+# Run by: section emu-e2e alone of ./check (it needs a build of preset emu).
+
 import json
 import os
 import re

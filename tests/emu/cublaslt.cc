@@ -154,8 +154,8 @@ Algo algo_of(uint32_t id, const Problem &p)
 int heuristic(lt_handle *h, lt_desc *op, lt_layout *la, lt_layout *lb, lt_layout *lc, lt_layout *ld, lt_pref *lp, int want, lt_result *r,
               int *n)
 {
-    static const emu_lt_algo few[] = { EMU_LT_WRONG, EMU_LT_SPLIT, EMU_LT_PLAIN, EMU_LT_WIDE },
-                             many[] = { EMU_LT_WRONG, EMU_LT_WIDE, EMU_LT_PLAIN, EMU_LT_SPLIT };
+    static const emu_lt_algo few[] = { EMU_LT_WRONG, EMU_LT_DRIFT, EMU_LT_SPLIT, EMU_LT_PLAIN, EMU_LT_WIDE },
+                             many[] = { EMU_LT_WRONG, EMU_LT_DRIFT, EMU_LT_WIDE, EMU_LT_PLAIN, EMU_LT_SPLIT };
     Problem     p;
     const Pref *pref = as<Pref>(lp, PREF);
     __atomic_fetch_add(&emu_lt.n_heuristic, 1, __ATOMIC_RELAXED);
@@ -165,9 +165,11 @@ int heuristic(lt_handle *h, lt_desc *op, lt_layout *la, lt_layout *lb, lt_layout
     for (uint32_t align : pref->align)
         if (align < 2 || align > 16) return misuse("an alignment that rows of this kind do not have");
     *n = 0;
-    for (int i = 0; i < 4 && *n < want; i++) {
+    for (int i = 0; i < 5 && *n < want; i++) {
         uint32_t id = p.m <= 16 ? few[i] : many[i];
-        if ((id == EMU_LT_WRONG && !emu_lt.wrong) || !fits(id, p) || workspace_of(id, p) > pref->workspace) continue;
+        if ((id == EMU_LT_WRONG && !emu_lt.wrong) || (id == EMU_LT_DRIFT && !emu_lt.drift) || !fits(id, p) ||
+            workspace_of(id, p) > pref->workspace)
+            continue;
         if (id == EMU_LT_SPLIT && pref->reduction == LT_REDUCTION_NONE) continue;
         lt_result out = {};
         Algo      a = algo_of(id, p);
@@ -231,7 +233,8 @@ void store(void *p, int type, size_t i, float v)
 void multiply(const Problem &p, uint32_t id, const void *w, const void *x, void *out, float *workspace)
 {
     enum { COLS = 16 };
-    uint32_t           cut = id == EMU_LT_SPLIT ? p.k / 2 : p.k; /* k before, and k from here on */
+    bool               drift = id == EMU_LT_DRIFT && p.m >= emu_lt.drift;
+    uint32_t           cut = id == EMU_LT_SPLIT || drift ? p.k / 2 : p.k; /* k before, and k from here on */
     std::vector<float> wt((size_t)p.k * COLS), row(p.k);
     for (uint32_t n0 = 0; n0 < p.n; n0 += COLS) {
         uint32_t cols = p.n - n0 < COLS ? p.n - n0 : COLS;
@@ -248,7 +251,7 @@ void multiply(const Problem &p, uint32_t id, const void *w, const void *x, void 
                 size_t at = (size_t)m * p.n + n0 + j;
                 if (id == EMU_LT_SPLIT) workspace[at] = b[j]; /* really through there: one too small is found */
                 if (id == EMU_LT_WRONG && n0 + j + 1 == p.n) continue;
-                store(out, p.out, at, id == EMU_LT_SPLIT ? a[j] + workspace[at] : a[j]);
+                store(out, p.out, at, id == EMU_LT_SPLIT ? a[j] + workspace[at] : a[j] + b[j]);
             }
         }
     }

@@ -6,12 +6,14 @@
 extern "C" {
 #endif
 
-/* What it offers, by id. SPLIT adds two halves of K through the workspace: other bits than PLAIN. WIDE wants 16-byte rows. WRONG, when
- * switched on, is its first choice for every problem and forgets one column. */
-enum emu_lt_algo { EMU_LT_PLAIN, EMU_LT_SPLIT, EMU_LT_WIDE, EMU_LT_WRONG, EMU_LT_ALGOS };
+/* What it offers, by id. SPLIT adds two halves of K through the workspace: other bits than PLAIN. WIDE wants 16-byte rows. WRONG and
+ * DRIFT, when switched on, are its first choice for every problem: one forgets a column, the other adds up in another order from `drift`
+ * rows on, and says nothing of that. */
+enum emu_lt_algo { EMU_LT_PLAIN, EMU_LT_SPLIT, EMU_LT_WIDE, EMU_LT_WRONG, EMU_LT_DRIFT, EMU_LT_ALGOS };
 
 struct emu_lt_state {
     bool     wrong;       /* offer WRONG                                                          */
+    uint32_t drift;       /* offer DRIFT, from so many rows on; 0: do not                          */
     bool     refuse;      /* matmul says no, as a library does whose algorithm does not fit       */
     uint32_t n_heuristic; /* how often it was asked: not between load and close                   */
     uint32_t n_matmul;

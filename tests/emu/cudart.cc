@@ -590,3 +590,38 @@ const char *cudaGetErrorString(cudaError_t e)
     default: return cudaGetErrorName(e);
     }
 }
+
+/* ---------------------------------------------------------------- what a server's tests set: the environment
+ * EMU_FAIL=call:skip:error[,...]   as emu_fail_after, the error by its number      EMU_DEVICES=N  EMU_DRIVER=N  EMU_ARCH=75  EMU_BYTES=N */
+
+static long number_of(const char *name, long otherwise)
+{
+    const char *v = getenv(name);
+    return v ? strtol(v, NULL, 10) : otherwise;
+}
+namespace
+{
+struct Environment {
+    Environment()
+    {
+        emu_set_devices((int)number_of("EMU_DEVICES", n_device));
+        driver = (int)number_of("EMU_DRIVER", driver);
+        for (Device &d : device) {
+            d.cfg.arch = (int)number_of("EMU_ARCH", d.cfg.arch);
+            d.cfg.bytes = (size_t)number_of("EMU_BYTES", (long)d.cfg.bytes);
+        }
+        const char *v = getenv("EMU_FAIL");
+        for (char call[64]; v && *v;) {
+            unsigned skip, e;
+            int      n = 0;
+            if (sscanf(v, "%63[^:,]:%u:%u%n", call, &skip, &e, &n) != 3) {
+                fprintf(stderr, "emu: EMU_FAIL: not call:skip:error at '%s'\n", v);
+                abort();
+            }
+            emu_fail_after(call, skip, (cudaError_t)e);
+            v += n;
+            if (*v == ',') v++;
+        }
+    }
+} environment;
+} // namespace

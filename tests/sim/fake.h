@@ -31,6 +31,7 @@ struct fake {
     uint64_t         *stamp; /* the step that wrote the slot                */
     uint64_t          step;
     uint64_t          fail_at;                        /* this step says ST_DEVICE; 0: never          */
+    uint64_t          refuse_every;                   /* these steps are not run and say ST_STEP; 0: none */
     uint64_t          digest;                         /* of all batches so far                      */
     uint64_t          n_row, n_prefill_row, n_sample; /* totals                */
     uint32_t          most_rows, most_seqs;           /* of one step           */
@@ -208,6 +209,8 @@ static inline uint64_t fake_row_chain(const struct fake *f, const struct batch *
     return slot == SIZE_MAX ? 0 : f->cell[slot].chain;
 }
 
+static inline bool fake_refuses(const struct fake *f, uint64_t step) { return f->refuse_every && step % f->refuse_every == 0; }
+
 /* Needs nothing of the engine but the batch. */
 static inline void fake_exec(struct fake *f, struct batch *b)
 {
@@ -225,9 +228,16 @@ static inline void fake_exec(struct fake *f, struct batch *b)
     f->digest = hash_combine(f->digest, hash_bytes(f->id, b->d.n_row * sizeof *f->id, b->d.n_seq));
     f->digest = hash_combine(f->digest, hash_bytes(b->page, b->page_start[b->d.n_seq] * sizeof *b->page, b->n_sample));
     fake_copies(f, b);
+    bool refused = fake_refuses(f, f->step);
+    for (uint32_t i = 0; refused && i < b->d.n_row; i++) f->id[i] = (f->id[i] + 1) % f->vocab; /* what lies there must never be shared */
     for (uint32_t s = 0; s < b->d.n_seq; s++) {
         if (b->row_start[s + 1] <= b->row_start[s]) fake_fault(f, "a sequence without rows");
         fake_append(f, b, s);
+    }
+    if (refused) {
+        memset(f->drawn, 0, b->n_sample * sizeof *f->drawn);
+        f->n_drawn = b->n_sample;
+        return;
     }
     if (f->delay) f->delay();
     for (uint32_t s = 0; s < b->d.n_seq; s++) fake_attend(f, b, s);
@@ -286,7 +296,8 @@ static inline enum status fake_wait(void *ctx, struct batch *b)
     if (f->n_flight) f->n_flight--;
     f->flight[0] = f->flight[1], f->sum[0] = f->sum[1];
     uint64_t step = f->step - (f->lazy ? 0 : f->n_flight); /* the number of this one */
-    return f->fail_at && step >= f->fail_at ? ST_DEVICE : ST_OK;
+    if (f->fail_at && step >= f->fail_at) return ST_DEVICE;
+    return fake_refuses(f, step) ? ST_STEP : ST_OK;
 }
 
 static inline struct eng_runner fake_runner(struct fake *f, uint32_t depth)

@@ -554,6 +554,32 @@ static void a_lost_device_fails_everyone_once(void **state)
     log_init(LOG_LEVEL_ERROR, 2, false);
 }
 
+static void H2_a_step_that_cannot_be_run_ends_its_own_requests(void **state)
+{
+    (void)state;
+    for (uint64_t every = 3; every < 40; every += 6) {
+        uint32_t n_error = 0, n_whole = 0;
+        open_world(cfg_small());
+        w->fake.refuse_every = every;
+        log_init(LOG_LEVEL_ERROR, 2, false);
+        for (uint32_t i = 0; i < 24; i++) {
+            submitted(i % 6, 5 + i, 1 + i % 3, 6); /* with common prefixes and several choices */
+            steps(2);
+        }
+        finish(); /* texts, kv_check, what the tree holds: as ever */
+        assert_true(eng_alive(w->e, w->now_us));
+        for (uint32_t i = 0; i < 24; i++) {
+            bool error = ended(all[i], 0) == ENG_ERROR;
+            assert_int_equal(all[i]->n_final, 1);
+            if (error) assert_int_equal(all[i]->r.status, ST_STEP);
+            n_error += error, n_whole += !error;
+        }
+        assert_true(n_error > 0);
+        assert_true(every < 9 || n_whole > 0);
+        close_world();
+    }
+}
+
 /* ---- with two steps in flight alone */
 
 static void a_sequence_that_ended_in_flight_leaves_no_trace(void **state)
@@ -662,6 +688,7 @@ int main(void)
         cmocka_unit_test(E19_one_and_many_blocks_tokens_and_sequences),
         cmocka_unit_test(E20_broken_accounting_ends_the_process_with_70),
         cmocka_unit_test(a_lost_device_fails_everyone_once),
+        cmocka_unit_test(H2_a_step_that_cannot_be_run_ends_its_own_requests),
         cmocka_unit_test(a_sequence_that_ended_in_flight_leaves_no_trace),
         cmocka_unit_test(a_bad_word_is_seen_in_time),
         cmocka_unit_test(a_shortage_waits_for_the_step_in_flight),

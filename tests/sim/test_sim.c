@@ -136,6 +136,7 @@ static void story(struct dice *d, struct world *w)
             other->hist_max = b->hist_max, other->ban_max = b->ban_max, other->allow_max = b->allow_max, other->bias_max = b->bias_max;
     }
     if (one_in(d, 25)) w->fake.fail_at = between(d, 1, 60);
+    if (!w->fake.fail_at && one_in(d, 25)) w->fake.refuse_every = between(d, 2, 60);
     log_init(LOG_LEVEL_ERROR, w->fake.fail_at ? null_fd : 2, false); /* a lost device is an error, and here no news */
     for (uint32_t s = 0; s < 3; s++)
         for (uint32_t i = 0; i < 64; i++) stem[s].id[i] = s && i < 10 ? stem[0].id[i] : below(d, VOCAB);

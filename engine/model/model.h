@@ -120,7 +120,8 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
 void        model_submit(struct model *m, const struct batch *b);
 enum status model_wait(struct model *m, const struct batch *b);
 enum status model_forward(struct model *m, const struct batch *b); /* both */
-/* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; host memory, valid until the next. */
+/* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; the device's memory (ops->to_host), which on
+ * the cpu and ref devices is the host's; valid until the next. */
 const float         *model_logits(const struct model *m);
 const struct dev_kv *model_kv(const struct model *m); /* the pool */
 void                 model_free(struct model *m);

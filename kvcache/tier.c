@@ -49,7 +49,7 @@ int32_t slot_take(struct kv_tiers *t, const struct kv_key *key)
 {
     if (t->free == SLOT_NONE) {
         int32_t v = slot_victim(t);
-        if (v == SLOT_NONE || ((t->closing || t->hand.flushing) && !t->slot[v].store))
+        if (v == SLOT_NONE || (tiers_keep(t) && !t->slot[v].store && !t->slot[v].hold.memory_only))
             return SLOT_NONE; /* it is to be kept, not made room of */
         t->stats.tier[KV_TIER_HOST].evicted_why[kv_evict_why(t->slot[v].class)]++;
         slot_drop(t, v);

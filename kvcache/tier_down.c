@@ -71,7 +71,7 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
     struct kv_key   key = tier_key(t, o->kv.salt, o->kv.block[o->next]);
     struct kv_place place;
     int32_t         slot = slot_find(t, &key);
-    bool            goes = is_worth(t, &key);
+    bool            goes = is_worth(t, &key) && !(tiers_keep(t) && t->cfg.kv->hold[o->kv.block[o->next]].memory_only);
     if (slot != SLOT_NONE) {
         slot_touch(t, slot);
         slot_hold(t, slot, t->cfg.kv->hold[o->kv.block[o->next]]);

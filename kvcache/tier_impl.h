@@ -139,6 +139,9 @@ int                          store_of(struct kv_tiers *t, const struct kv_key *k
 /* How many blocks of so many bytes to have on their way, so that the lane has enough until the turn after next: at least lo, at most hi. */
 uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo, uint32_t hi);
 
+/* The end of its life, or of its time with the stores: what is not stored is lost. */
+static inline bool tiers_keep(const struct kv_tiers *t) { return t->closing || t->hand.flushing; }
+
 /* Running sequences need what loads and offers hold of the device. */
 static inline bool tiers_short(const struct kv_tiers *t) { return !t->closing && kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; }
 

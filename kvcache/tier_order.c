@@ -114,7 +114,7 @@ int32_t slot_victim(const struct kv_tiers *t)
         int     n = 0;
         for (int32_t i = t->oldest[c]; i != SLOT_NONE && n < VICTIM_LOOK; i = t->slot[i].newer) {
             if (t->slot[i].readers) continue;
-            if (t->slot[i].store) return i;
+            if (t->slot[i].store || (tiers_keep(t) && t->slot[i].hold.memory_only)) return i; /* at the end that is lost in any case */
             if (first == SLOT_NONE) first = i;
             n++;
         }

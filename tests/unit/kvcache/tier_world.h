@@ -21,10 +21,12 @@ struct world {
     unsigned char   *dev;
     uint32_t         dev_seg;
     uint64_t         now, seed, counter;
+    uint64_t         wall; /* seconds */
     char             dir[64];
 };
 static struct world *now_of;
 static uint64_t      world_clock(void) { return now_of->now; }
+static uint64_t      world_wall(void) { return now_of->wall; }
 static uint32_t      draw(struct world *w, uint32_t n) { return rng_philox(w->seed, 1, w->counter++).x[0] % n; }
 
 /* ---- a lane for everything that is not a file: late, failing, canceled ones, as drawn */
@@ -108,6 +110,7 @@ static void        open_tiers(struct world *w, uint32_t n_store)
                                .keep_hits = 1,
                                .ident = { .block_bytes = BLOCK, .block_tokens = BT, .layout = KV_LAYOUT },
                                .clock = world_clock,
+                               .wall = world_wall,
                                .cgroup = group_dir };
     tc.key.seed = 5;
     tc.hand.given = hand_slab >= 0, tc.hand.slab_fd = hand_slab, tc.hand.index_fd = hand_index;
@@ -118,7 +121,7 @@ static void        open_tiers(struct world *w, uint32_t n_store)
 
 static void open_world(struct world *w, uint64_t seed, bool store)
 {
-    *w = (struct world){ .now = 1000000, .seed = seed, .dir = "/tmp/spillway-tier-XXXXXX" };
+    *w = (struct world){ .now = 1000000, .wall = 1800000000, .seed = seed, .dir = "/tmp/spillway-tier-XXXXXX" };
     now_of = w;
     memset((void *)&lane, 0, sizeof lane);
     struct xfer_cfg   xc = { .jobs_max = 512, .clock = store ? NULL : world_clock, .pumped = !store };
@@ -135,9 +138,10 @@ static void open_world(struct world *w, uint64_t seed, bool store)
     assert_int_equal(xfer_start(w->x), ST_OK);
     struct kv_cfg kc = { .n_block = N_BLOCK,
                          .block_tokens = BT,
-                         .n_seq_max = SEQS + KV_LOADS_MAX + KV_OFFERS_MAX,
+                         .n_seq_max = SEQS + KV_LOADS_MAX + KV_OFFERS_MAX + KV_PINS_MAX,
                          .seq_tokens_max = CONTEXT,
-                         .prefix_cache = true };
+                         .prefix_cache = true,
+                         .pin_percent = 50 };
     assert_int_equal(kv_create(&kc, &w->kv), ST_OK);
     if (store) assert_non_null(mkdtemp(w->dir));
     open_tiers(w, store);
@@ -156,6 +160,7 @@ static void close_world(struct world *w, bool store)
 static void turn(struct world *w, uint64_t us)
 {
     w->now += us;
+    kv_tick(w->kv, w->now);
     kv_tiers_turn(w->t);
     assert_int_equal(kv_tiers_check(w->t), ST_OK);
     assert_int_equal(kv_check(w->kv), ST_OK);
@@ -183,6 +188,7 @@ struct user {
     struct kv_salt salt;
     uint32_t       ids[CONTEXT], n, n_hit;
     double         us_per_token;
+    struct kv_keep keep;
 };
 
 /* Asks until it may go; true: it runs, and everything that it found cached is right. */
@@ -208,6 +214,7 @@ static bool try_admit(struct world *w, struct user *u)
 }
 static void finish_user(struct world *w, struct user *u)
 {
+    kv_seq_keep(w->kv, &u->s, &u->keep);
     kv_tiers_offer(w->t, &u->s, u->n);
     kv_seq_release(w->kv, &u->s);
     u->active = u->running = false;

@@ -224,7 +224,7 @@ static void ask_for(struct user *u, uint32_t family, uint32_t n, double us_per_t
     *u = (struct user){ .active = true, .n = n, .us_per_token = us_per_token, .salt = { family % 3, 7 } };
     for (uint32_t i = 0; i < n; i++) u->ids[i] = i < 40 ? family * 100 + i : family * 7919 + n * 31 + i;
 }
-static void run_alone(struct world *w, uint32_t family, uint32_t n, struct user *u)
+static inline void run_alone(struct world *w, uint32_t family, uint32_t n, struct user *u)
 {
     ask_for(u, family, n, 100);
     for (int i = 0; !try_admit(w, u); i++) {
@@ -254,7 +254,7 @@ static void group_says(const char *dir, uint64_t current, uint64_t idle)
     }
 }
 /* Everything at once, and whatever is matched is what its tokens say. */
-static void storm(uint64_t seed, bool store)
+static inline void storm(uint64_t seed, bool store)
 {
     struct world w;
     struct user  u[SEQS] = { { .active = false } };

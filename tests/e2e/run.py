@@ -101,6 +101,27 @@ def the_second_time_the_prefix_is_cached(s):
 
 
 @test
+def a_prompt_that_leaves_another_inside_a_block_goes_on_there(s):
+    ids = [300 + i for i in range(44)]
+    cold = s.complete(ids[:20] + [99] * 12 + ids[32:], max_tokens=4, temperature=0, cache_salt="cold").json
+    s.complete(ids, max_tokens=4, temperature=0, cache_salt="warm")
+    warm = s.complete(ids[:20] + [99] * 12 + ids[32:], max_tokens=4, temperature=0, cache_salt="warm").json
+    assert cold["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, cold["usage"]
+    assert warm["usage"]["prompt_tokens_details"]["cached_tokens"] == 20, warm["usage"]  # a block of 16, and 4 of the next
+    assert warm["choices"][0]["text"] == cold["choices"][0]["text"]
+
+
+@test
+def a_pin_is_granted_and_said(s):
+    ids = [300 + i for i in range(40)]
+    r = s.complete(ids, max_tokens=1, kv_pin=2, kv_priority=9, prompt_cache_retention="24h", prompt_cache_key="e2e", cache_salt="pin")
+    assert r.json["usage"]["prompt_tokens_details"]["pinned_tokens"] == 32, r.json["usage"]
+    assert "pinned_tokens" not in s.complete(ids, max_tokens=1).json["usage"]["prompt_tokens_details"]
+    r = s.complete(ids, max_tokens=1, kv_pin="long")
+    assert r.status == 400 and r.json["error"]["param"] == "kv_pin", r
+
+
+@test
 def a_stop_string_is_never_shown(s):
     full = s.complete("Count from one to ten: one, two, three,", max_tokens=40, temperature=0, ignore_eos=True).json["choices"][0]["text"]
     stop = full[9:13]

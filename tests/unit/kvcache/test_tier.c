@@ -290,6 +290,7 @@ static void the_host_goes_to_the_next_process(void **state)
     assert_int_equal(n_ready, 15 + 7);
     kv_evict_all(w.kv);
     int32_t kept = slot_oldest(w.t); /* what its users said of it goes along */
+    w.t->slot[kept].hold = (struct kv_hold){ 0 };
     slot_hold(w.t, kept, (struct kv_hold){ .until_s = w.kv->now_s + 100, .priority = 3, .used = true, .memory_only = true });
 
     lane.stall_us = 3000; /* a load in flight ends before anything freezes, and its prompt is computed */

@@ -59,7 +59,7 @@ enum kv_evict_why {
     KV_EVICT_LRU,      /* the least recently used of ordinary ones   */
     KV_EVICT_TTL,      /* its time was over                          */
     KV_EVICT_PRIORITY, /* of a priority below the ordinary           */
-    KV_EVICT_PRESSURE, /* of one above it, and nothing else was left */
+    KV_EVICT_PRESSURE, /* of one above it, and nothing else was left; or any, when memory outside the tier runs short */
     KV_EVICT_WHYS
 };
 static inline enum kv_evict_why kv_evict_why(int class)

@@ -61,8 +61,10 @@ void slot_touch(struct kv_tiers *t, int32_t i)
 void slot_hold(struct kv_tiers *t, int32_t i, struct kv_hold h)
 {
     struct host_slot *s = &t->slot[i];
+    struct kv_hold    before = s->hold;
     kv_hold_join(&s->hold, h);
-    if (s->state != SLOT_READY) return;
+    if (s->state != SLOT_READY || (before.used == s->hold.used && before.until_s == s->hold.until_s && before.priority == s->hold.priority))
+        return; /* its place does not depend on more than these */
     order_remove(t, i);
     order_add(t, i);
 }

@@ -84,6 +84,7 @@ static bool give_one(struct kv_tiers *t)
         if (i == SLOT_NONE) return false; /* all are being read */
         slot_drop(t, i);
         t->stats.tier[KV_TIER_HOST].evicted++;
+        t->stats.tier[KV_TIER_HOST].evicted_why[KV_EVICT_PRESSURE]++;
         CHECK(t->free == i);
         t->free = t->slot[i].next;
         t->n_free--;

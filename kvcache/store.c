@@ -248,7 +248,9 @@ static void answer_found(struct kv_store *s, struct task *t)
     uint32_t i = s->n_foreign >= s->n_slot - s->n_segment ? s->n_slot : find_state(s, SEG_FREE);
     if (i < s->n_slot && s->key) s->key[i] = s->key[s->n_slot];
     if (i == s->n_slot || !adopt(s, &s->segment[i], t)) {
-        ask(s, t); /* segment stays NONE: the thread closes the file */
+        close(t->fd);
+        t->fd = -1;
+        ask(s, t); /* segment stays NONE */
         return;
     }
     struct segment *g = &s->segment[i];

@@ -98,6 +98,7 @@ static bool scan(struct kv_store *s, const uint64_t *seq, uint32_t n)
     return true;
 }
 
+enum { NAMES_MAX = 1 << 16 };
 uint32_t store_list(int dir, uint64_t **seq_out)
 {
     uint32_t       n = 0, cap = 0;
@@ -107,6 +108,7 @@ uint32_t store_list(int dir, uint64_t **seq_out)
     struct dirent *e;
     while (d && (e = readdir(d))) {
         if (!store_seq_of(e->d_name, &one)) continue;
+        if (n == NAMES_MAX) break; /* nobody of ours has made so many */
         if (n == cap) {
             cap = cap ? 2 * cap : 64;
             uint64_t *more = realloc(seq, cap * sizeof *seq);

@@ -106,6 +106,11 @@ static int take_secret(struct boot *b, struct boot_tiers *t)
 {
     const struct config *c = b->cfg;
     char                 why[400];
+    struct stat          st;
+    if (!t->cfg.n_store)
+        return fail(b, EXIT_USAGE, "--kv-encrypt and --kv-encrypt-key-file need --kv-nvme or --kv-shared: memory is not encrypted");
+    if (*c->kv_encrypt_key_file && stat(c->kv_encrypt_key_file, &st) == 0 && (st.st_mode & 077))
+        LOG_WARN("kv: %s may be read by others (mode %o), 0600 is better", c->kv_encrypt_key_file, (unsigned)(st.st_mode & 0777));
     t->secret = seal_take(SEAL_SECRET);
     if (!t->secret) return fail(b, EXIT_SOFTWARE, "no memory for the key of the KV tiers");
     if (!*c->kv_encrypt_key_file) {

@@ -344,6 +344,8 @@ def an_encrypted_folder_tells_nothing_and_opens_by_its_key(w):
     from harness import Server
     bad = Server(*SMALL, *w.store(), "--kv-encrypt-key-file", os.path.join(w.folder, "none"), wait=False)
     assert bad.proc.wait(20) == 78 and "--kv-encrypt-key-file" in bad.tail()
+    bad = Server(*SMALL, "--kv-encrypt", wait=False)
+    assert bad.proc.wait(20) == 64 and "need --kv-nvme" in bad.tail()
 
 
 @test

@@ -72,8 +72,10 @@ int unlinkat(int fd, const char *path, int flags)
 
 /* ---- one life */
 
-static void make(struct store_world *w, const char *dir, bool no_uring)
+/* sealed: one of the folders is encrypted, all its life. */
+static void make(struct store_world *w, const char *dir, bool no_uring, bool sealed)
 {
+    struct xfer_lane  *lane = lane_nvme_create(8, 1, no_uring);
     struct xfer_cfg    xc = { .jobs_max = 64 };
     struct kv_identity id = { .block_tokens = TOKENS, .block_bytes = PAYLOAD, .layout = KV_LAYOUT };
     *w = (struct store_world){ .cap = 8 * SEGMENT };
@@ -84,10 +86,11 @@ static void make(struct store_world *w, const char *dir, bool no_uring)
     if (posix_memalign((void **)&w->slab, 4096, SLOTS * RECORD)) _exit(NO_START);
     memset(w->slab, 0, SLOTS * RECORD);
     seg.base = w->slab;
-    if (xfer_create(&xc, &w->x) || xfer_lane_add(w->x, lane_nvme_create(8, 1, no_uring)) || xfer_seg_add(w->x, &seg, &w->seg) ||
-        xfer_start(w->x))
+    if (xfer_create(&xc, &w->x) || (sealed && lane_nvme_seals(lane, RECORD)) || xfer_lane_add(w->x, lane) ||
+        xfer_seg_add(w->x, &seg, &w->seg) || xfer_start(w->x))
         _exit(NO_START);
     w->fingerprint = kv_fingerprint(&id);
+    w->sealed = sealed;
 }
 
 static void life(const char *dir, uint64_t cycle)
@@ -97,7 +100,7 @@ static void life(const char *dir, uint64_t cycle)
     struct store_world    w;
     struct kv_store_stats st;
     bool                  by_clock = cycle / WORKERS % 2;
-    make(&w, dir, !by_clock);
+    make(&w, dir, !by_clock, cycle % WORKERS == 3);
     if (!by_clock) dies_how = r.x[0], atomic_store(&dies_in, r.x[1] % 4 ? 1 + r.x[2] % (PUTS + 12) : 1 + r.x[2] % 6);
     if (world_open(&w)) _exit(NO_START);
     for (uint32_t i = 0; kv_store_stats(w.s, &st), st.recovering; i++) {
@@ -194,7 +197,7 @@ static void starts_that_write_nothing_cost_nothing(void **state)
         pid_t pid = fork();
         assert_true(pid >= 0);
         if (!pid) {
-            make(&w, dir, true);
+            make(&w, dir, true, true);
             if (world_open(&w)) _exit(NO_START);
             world_ready(&w, true);
             for (uint32_t n = 0; i == 0 && n < N; n++)
@@ -206,7 +209,7 @@ static void starts_that_write_nothing_cost_nothing(void **state)
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     }
-    make(&w, dir, true);
+    make(&w, dir, true, true);
     if (world_open(&w)) fail_msg("%s", w.err);
     world_ready(&w, true);
     for (uint32_t n = 0; n < N; n++) assert_int_equal(world_get(&w, n), ST_OK);

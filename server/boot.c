@@ -247,22 +247,6 @@ static enum dtype dtype_of(const char *name)
     return !strcmp(name, "bfloat16") ? DT_BF16 : !strcmp(name, "float16") ? DT_F16 : !strcmp(name, "float32") ? DT_F32 : DT_COUNT;
 }
 
-static struct dev_quant quant_of(const char *name)
-{
-    static const struct {
-        const char      *name;
-        struct dev_quant q;
-    } rows[] = { { "int8", { .code = DT_I8 } },
-                 { "int8-g128", { .code = DT_I8, .group = 128 } },
-                 { "w8a8", { .code = DT_I8, .act8 = true } },
-                 { "int4", { .code = DT_I4, .group = 32 } },
-                 { "int4-g128", { .code = DT_I4, .group = 128 } },
-                 { "fp8", { .code = DT_F8E4M3, .group = 128 } } };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (!strcmp(name, rows[i].name)) return rows[i].q;
-    return (struct dev_quant){ .code = DT_F32 };
-}
-
 static uint64_t blocks_of_context(const struct boot *b)
 {
     return ((uint64_t)b->model.context + b->cfg->block_size - 1) / b->cfg->block_size + 1;
@@ -454,7 +438,6 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
         .n_thread = cfg->threads,
         .simd = cfg->cpu_isa,
         .load = { .weight_dtype = dtype_of(cfg->dtype),
-                  .quant = quant_of(cfg->quantization),
                   .kv_dtype = dtype_of(cfg->kv_dtype),
                   .batch_rows_max = b->rows,
                   .logit_rows_max = b->seqs,
@@ -464,6 +447,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
                   .progress = progress,
                   .progress_ctx = ctx },
     };
+    (void)model_quant_named(cfg->quantization, &rc.load.quant); /* the option table knows the same names */
     if ((code = create_nodes(b, &rc))) return code;
     enum status st = rank_team_create(&b->spec, &b->src, &rc, &b->n_block, &b->team, b->err, sizeof b->err);
     if (st) return exit_of(st);

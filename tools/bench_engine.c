@@ -1,7 +1,8 @@
 /* bench_engine: what a step costs, through the real engine: scheduler, batch, device, results; no sockets and no text.
  *   bench_engine --shape qwen3-8b|llama-3.1-8b|llama-3.2-1b|tiny | --model DIR (its config.json alone is read)
  *     [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N] [--runs N]
- *     [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--deterministic] [--eager] [--gemm-file FILE] [--json FILE]
+ *     [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--quantization NAME] [--cpu-isa NAME]
+ *     [--deterministic] [--eager] [--gemm-file FILE] [--json FILE]
  * Decode: B sequences of ctx tokens each; the median step while all of them decode. Prefill: one prompt, from submit to its first token.
  * Host: what the engine's thread does per step besides waiting for the device, in all and over the running requests. Idle: what lies
  * between the end of a step on the device and the begin of the next, where the device can tell.
@@ -24,11 +25,12 @@ struct list_u32 {
     uint32_t v[LIST_MAX], n;
 };
 struct opts {
-    const char     *shape, *model, *gemm_file, *json;
-    bool            dummy, deterministic, eager;
-    enum dev_kind   device;
-    struct list_u32 batch, ctx, prefill;
-    uint32_t        steps, runs, batch_tokens, depth, threads, ranks;
+    const char      *shape, *model, *gemm_file, *json, *isa;
+    struct dev_quant quant;
+    bool             dummy, deterministic, eager;
+    enum dev_kind    device;
+    struct list_u32  batch, ctx, prefill;
+    uint32_t         steps, runs, batch_tokens, depth, threads, ranks;
 };
 
 struct bench {
@@ -376,6 +378,10 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
             o->threads = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--ranks"))
             o->ranks = (uint32_t)strtoul(v, NULL, 10);
+        else if (!strcmp(a, "--quantization"))
+            ok = model_quant_named(v, &o->quant);
+        else if (!strcmp(a, "--cpu-isa"))
+            o->isa = v;
         else if (!strcmp(a, "--gemm-file"))
             o->gemm_file = v;
         else if (!strcmp(a, "--json"))
@@ -438,11 +444,13 @@ static bool load(struct bench *b)
     struct rank_cfg rc = { .n_rank = b->o.ranks,
                            .device = b->o.device,
                            .n_thread = b->o.threads,
+                           .simd = b->o.isa,
                            .depth = b->o.depth,
                            .deterministic = b->o.deterministic,
                            .eager = b->o.eager,
                            .gemm_file = b->o.gemm_file,
                            .load = { .weight_dtype = DT_COUNT,
+                                     .quant = b->o.quant,
                                      .kv_dtype = DT_BF16,
                                      .batch_rows_max = b->o.batch_tokens,
                                      .logit_rows_max = b->seqs_max,

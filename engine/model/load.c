@@ -114,35 +114,6 @@ static struct dev_quant weight_quant(const struct model_spec *s, const struct mo
     return s->quant.method ? s->quant.q : cfg->quant;
 }
 
-/* The inputs that one rank has of a matrix that is cut by columns: whole groups, and whole words of codes. */
-static bool slice_ok(const struct model_quant *q, uint32_t k)
-{
-    return k % (q->q.group ? q->q.group : q->method == QUANT_FP8 ? 1 : 8) == 0;
-}
-
-enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind, uint32_t n_rank,
-                              char *err, size_t err_bytes)
-{
-    const struct model_quant *q = &spec->quant;
-    uint32_t                  o = spec->n_head * spec->head_dim / n_rank, inter = (spec->inter ? spec->inter : spec->moe_inter) / n_rank;
-    if (!q->method && cfg->quant.code == DT_F32) return ST_OK;
-    if (kind == DEV_CUDA) {
-        snprintf(err, err_bytes, "%s: the cuda device has bf16 and f16 weights only, for now; --device cpu has codes",
-                 q->method ? "config.json: quantization_config is there" : "--quantization");
-        return ST_CONFIG;
-    }
-    if (q->method && cfg->quant.code != DT_F32) {
-        snprintf(err, err_bytes, "--quantization: the checkpoint is quantised already (quantization_config), allowed is auto");
-        return ST_CONFIG;
-    }
-    if (!q->method || n_rank == 1) return ST_OK;
-    if (spec->moe_inter && !slice_ok(q, spec->moe_inter / n_rank)) inter = spec->moe_inter / n_rank;
-    if (slice_ok(q, o) && slice_ok(q, inter)) return ST_OK;
-    snprintf(err, err_bytes, "config.json: %u of %u inputs of a matrix on each of %u ranks are no whole number of its groups of %u codes",
-             slice_ok(q, o) ? inter : o, (slice_ok(q, o) ? inter : o) * n_rank, n_rank, q->q.group);
-    return ST_CONFIG;
-}
-
 /* A device whose activations have 16 bits multiplies them with weights of the same type. */
 static enum dtype weight_dtype(const struct model_spec *s, const struct model_load_cfg *cfg, const struct device *dev)
 {

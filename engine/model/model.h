@@ -108,6 +108,8 @@ struct model_plan {
 enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
                        struct model_plan *plan_out);
 
+/* A format by its name on the command line ("auto": none); false: no such name. */
+bool model_quant_named(const char *name, struct dev_quant *q_out);
 /* Can a device of this kind, in n_rank slices, hold the checkpoint's codes, or make those that cfg asks for? ST_CONFIG, one line in err. */
 enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind, uint32_t n_rank,
                               char *err, size_t err_bytes);

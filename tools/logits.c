@@ -1,0 +1,98 @@
+/* logits: what a model computes, as numbers, for comparing formats of weights (eval_ppl.py).
+ *   logits --model DIR [--load-format dummy] [--device cpu|ref] [--quantization NAME] [--cpu-isa NAME] [--dtype float32]
+ * Standard input: a line per text, its token ids, at most 512. Standard output: for each id the logits that follow it, float32. */
+#include "base/log.h"
+#include "engine/rank.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 512, BLOCK = 16, LINE_MAX_BYTES = 1 << 16 };
+
+static uint32_t ids_of(const char *line, uint32_t *id)
+{
+    uint32_t n = 0;
+    char    *end;
+    for (unsigned long v = strtoul(line, &end, 10); end != line && n < ROWS; v = strtoul(line, &end, 10)) id[n++] = (uint32_t)v, line = end;
+    return n;
+}
+
+/* One sequence alone in the pool: blocks 0, 1, 2, ... */
+static enum status run(struct eng_runner *r, struct batch *b, const uint32_t *id, uint32_t n)
+{
+    batch_clear(b);
+    b->d.n_row = n, b->d.n_seq = 1;
+    b->row_start[0] = 0, b->row_start[1] = n;
+    b->page_start[0] = 0, b->page_start[1] = (n + BLOCK - 1) / BLOCK;
+    for (uint32_t i = 0; i < b->page_start[1]; i++) b->page[i] = i;
+    for (uint32_t i = 0; i < n; i++) {
+        b->id[i] = id[i], b->pos[i] = i, b->row_seq[i] = 0;
+        b->logit_row[i] = i, b->lp_id[i] = 0;
+    }
+    b->n_logit = b->n_prompt_lp = n;
+    return eng_run(r, b);
+}
+
+int main(int argc, char **argv)
+{
+    struct source   src = { .dir = NULL };
+    struct rank_cfg cfg = { .n_rank = 1,
+                            .device = DEV_CPU,
+                            .load = { .weight_dtype = DT_COUNT,
+                                      .kv_dtype = DT_F32,
+                                      .batch_rows_max = ROWS,
+                                      .logit_rows_max = ROWS,
+                                      .n_block = ROWS / BLOCK,
+                                      .block_tokens = BLOCK } };
+    bool            ok = true;
+    for (int i = 1; i + 1 < argc && ok; i += 2) {
+        const char *name = argv[i], *value = argv[i + 1];
+        if (!strcmp(name, "--model"))
+            src.dir = value;
+        else if (!strcmp(name, "--load-format"))
+            src.dummy = !strcmp(value, "dummy");
+        else if (!strcmp(name, "--device"))
+            cfg.device = !strcmp(value, "ref") ? DEV_REF : DEV_CPU;
+        else if (!strcmp(name, "--cpu-isa"))
+            cfg.simd = value;
+        else if (!strcmp(name, "--dtype"))
+            cfg.load.weight_dtype = !strcmp(value, "float32") ? DT_F32 : DT_COUNT;
+        else
+            ok = !strcmp(name, "--quantization") && model_quant_named(value, &cfg.load.quant);
+    }
+    if (!ok || !src.dir || argc % 2 == 0) {
+        fprintf(
+            stderr,
+            "logits --model DIR [--load-format dummy] [--device cpu|ref] [--quantization NAME] [--cpu-isa NAME] [--dtype float32] < IDS\n");
+        return EXIT_USAGE;
+    }
+    log_init(LOG_LEVEL_WARN, 2, false);
+    static char       line[LINE_MAX_BYTES], err[512];
+    static uint32_t   id[ROWS];
+    struct model_spec spec;
+    struct rank_team *team;
+    struct batch      b;
+    uint32_t          n_block, n;
+    struct batch_cfg  bc = {
+         .rows_max = ROWS, .seqs_max = ROWS, .pages_max = ROWS, .hist_max = 1, .ban_max = 1, .allow_max = 1, .bias_max = 1
+    };
+    if (model_spec_load(&src, &spec, err, sizeof err) || rank_team_create(&spec, &src, &cfg, &n_block, &team, err, sizeof err)) {
+        fprintf(stderr, "logits: %s\n", err);
+        return EXIT_CONFIG;
+    }
+    if (batch_init(&b, &bc)) return EXIT_SOFTWARE;
+    struct eng_runner runner = rank_team_runner(team);
+    while (fgets(line, sizeof line, stdin)) {
+        if (!(n = ids_of(line, id))) continue;
+        for (uint32_t i = 0; i < n; i++)
+            if (id[i] >= spec.vocab)
+                return fprintf(stderr, "logits: id %u is outside the vocabulary of %u\n", id[i], spec.vocab), EXIT_USAGE;
+        if (run(&runner, &b, id, n) ||
+            fwrite(rank_team_logits(team), sizeof(float), (size_t)n * spec.vocab, stdout) != (size_t)n * spec.vocab)
+            return fprintf(stderr, "logits: the step failed, or nobody reads\n"), EXIT_IO;
+    }
+    batch_free(&b);
+    rank_team_free(team);
+    model_spec_free(&spec);
+    return 0;
+}

@@ -45,8 +45,9 @@ def panel(out, x0, y0, title, x_name, y_name, points):
             out += [f'<circle cx="{px(p[0]):.1f}" cy="{py(v):.1f}" r="1.8" fill="{color}" opacity="0.35"/>' for v in p[side]]
         out.append(f'<polyline fill="none" stroke="{color}" stroke-width="2" points="' + " ".join(f"{x:.1f},{y:.1f}" for x, y in line) + '"/>')
         out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.4" fill="{color}"/>' for x, y in line]
-        at, anchor = (0, "start") if line[0][1] < line[-1][1] else (-1, "end")  # at the higher end, where the line leads away from it
-        below = middle(points[at][side]) < middle(points[at][3 - side])
+        # the upper line's name above its higher end, the lower one's below its lower end: there the line leads away from it
+        below = middle(points[-1][side]) < middle(points[-1][3 - side])
+        at, anchor = (0, "start") if (line[0][1] < line[-1][1]) != below else (-1, "end")
         out.append(f'<text x="{line[at][0]:.1f}" y="{line[at][1] + (20 if below else -10):.1f}" text-anchor="{anchor}" fill="{color}">{name}</text>')
 
 

@@ -215,9 +215,9 @@ def the_load_generator_counts_what_the_server_counts(s):
     if not os.path.exists(tool):
         raise Skip("%s is not built" % tool)
     common = [tool, "--url", "http://127.0.0.1:%d" % s.port, "--output-tokens", "7"]
-    for work, n in ((["--chat", "--prompt-tokens", "60", "--turns", "3", "--concurrency", "4", "--requests", "12"], 12),
-                    (["--prompt-tokens", "48", "--shared-prefix", "32", "--rate", "200", "--requests", "20", "--new-connection"], 20),
-                    (["--no-stream", "--requests", "8", "--concurrency", "8", "--slo-e2e-ms", "60000"], 8)):
+    for work, n in ((["--chat", "--prompt-tokens", "60", "--turns", "3", "--concurrency", "2", "--requests", "6"], 6),
+                    (["--prompt-tokens", "48", "--shared-prefix", "32", "--rate", "100", "--requests", "16", "--new-connection"], 16),
+                    (["--no-stream", "--requests", "4", "--concurrency", "4", "--slo-e2e-ms", "60000"], 4)):
         before = {k: s.metric(k) for k in ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")}
         r = subprocess.run(common + work, capture_output=True, text=True, timeout=120)
         assert r.returncode == 0, r.stderr + r.stdout

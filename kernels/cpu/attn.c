@@ -1,202 +1,278 @@
-/* attn: paged attention with a running softmax (Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3) over tiles of 64
- * keys at absolute positions, for prefill and decode alike.
+/* attn: paged attention with a running softmax (Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3), for prefill and decode alike: who computes
+ * what, and how chunks are put together. What is computed: attn.h.
  *
- * A piece of work: up to 64 queries (rows x heads of one group) of one sequence that share a KV head. Each tile of K is
- * turned into 16 keys per vector, then scores and the sum over V are products as in gemm.c: one chain per element, over
- * head_dim and over keys in order of position. What a query may not see is never summed, not even with weight zero, so
- * its bits do not know of the keys behind it, of the chunk it came in, or of the pages' size. */
-#include "kernels/cpu/cpu.h"
+ * Queries of one sequence that share a KV head are taken up to 64 at a time, so that KV is read once for all of them. Where that gives too
+ * few pieces for the threads (a long sequence alone), the chunks of its keys are spread too: each leaves its sums in shared memory, and
+ * a second pass puts them together, in the order in which one thread alone does. */
+#include "kernels/cpu/attn.h"
 #include <math.h>
 
-enum { ATTN_TILE = 64, ATTN_QUERIES = 64, ATTN_DIM_MAX = 512, ATTN_IN_PLACE = 12, ATTN_ASK = 8 };
+enum { ATTN_QUERIES = 64, ATTN_WHOLE = UINT16_MAX, ATTN_CHUNKS_MIN = 2 /* of a piece: less is not worth a second pass */ };
 
+struct attn_part {
+    uint32_t seq, first;     /* queries [first, first + queries) of the sequence: row * group + head */
+    uint32_t chunk, n_chunk; /* its share of the keys */
+    uint32_t n_whole; /* chunks of all parts of these queries, where `chunk` is their first; 0: it is not, or this is the only part */
+    size_t   sums;    /* where in job.sums those of `chunk` and head 0 go; SIZE_MAX: the only part, they go nowhere */
+};
 struct attn_job {
     const struct simd      *v;
+    const struct attn_kind *kind;
     const struct op_attn   *o;
     const struct dev_batch *b;
     const struct dev_kv    *kv;
     struct cpu_dev         *d;
-    struct attn_part {
-        uint32_t seq, first; /* queries [first, first + queries) of the sequence: row * group + head */
-    } * part;
-    uint32_t group, queries, pad; /* heads per KV head; queries of a piece; head_dim rounded up to 16 */
-    bool     copy_v;              /* V goes through a copy in F32: rows of odd length, short pages, or many queries to pay for it */
+    struct attn_part       *part;
+    float                  *sums;                /* [chunk][head], each attn_sum_floats */
+    uint32_t                n_part, n_spread;    /* n_spread: queries whose parts are several */
+    uint32_t                group, queries, pad; /* heads per KV head; queries of a piece; head_dim rounded up to 16 */
+    uint32_t                n_thread;
 };
 
-/* What a piece works in; n queries. */
-struct attn_work {
-    float      *k, *v;     /* [ATTN_TILE / 16][head_dim][16]; [ATTN_TILE][pad] where V cannot be read in place */
-    float      *q, *s, *y; /* [n][head_dim], [n][ATTN_TILE], [n][pad] */
-    float      *m, *l;     /* [n], [n][16] */
-    uint32_t   *pos;       /* [n] */
-    uint32_t   *lo, *hi;   /* [n] keys seen of this tile */
-    uint32_t    n, seq, head;
-    uint32_t    ask, ask_end;       /* positions of the next tile to be asked for */
-    const char *v_token[ATTN_TILE]; /* the values of each key of the tile: in the pool, or in v */
-};
-
-static uint32_t attn_query_floats(uint32_t dim, uint32_t pad) { return dim + ATTN_TILE + pad + 1 + 16 + 3; }
-
-static uint32_t attn_first_key(const struct op_attn *o, uint32_t pos) { return o->window && pos >= o->window ? pos - o->window + 1 : 0; }
-
-/* Asks for keys and values of the next tile, some tokens a call: pages lie anywhere, so no hardware guesses where, and
- * only so much can be under way at a time. */
-static void attn_ask(const struct attn_job *j, struct attn_work *w)
+/* Sums of a chunk, or of several: y [n][pad], l [n][SIMD_LANES], m [n]. */
+static size_t attn_sum_floats(uint32_t n, uint32_t pad)
 {
-    const struct dev_kv *kv = j->kv;
-    size_t               bytes = j->o->head_dim * dtype_bytes(kv->dtype), v_bytes = kv_v_offset(kv) * dtype_bytes(kv->dtype);
-    for (uint32_t stop = w->ask + ATTN_ASK < w->ask_end ? w->ask + ATTN_ASK : w->ask_end; w->ask < stop;) {
-        uint32_t slot = w->ask % kv->block_tokens, n = kv->block_tokens - slot < stop - w->ask ? kv->block_tokens - slot : stop - w->ask;
-        uint32_t block = j->b->page[j->b->page_start[w->seq] + w->ask / kv->block_tokens];
-        if (block >= kv->n_block) return; /* attn_load says so */
-        const char *k = kv_at(kv, kv_offset(kv, block, j->o->layer, w->head, slot));
-        for (size_t i = 0; i < n * bytes; i += 64) {
-            __builtin_prefetch(k + i, 0, 2);
-            __builtin_prefetch(k + v_bytes + i, 0, 2);
-        }
-        w->ask += n;
-    }
+    return n * ((size_t)pad + SIMD_LANES) + (n + SIMD_LANES - 1) / SIMD_LANES * SIMD_LANES;
+}
+static size_t attn_query_floats(uint32_t dim, uint32_t pad) { return dim + ATTN_TILE + 2 * (pad + SIMD_LANES + 1) + 1; }
+
+static uint32_t attn_n_query(const struct attn_job *j, uint32_t seq, uint32_t first)
+{
+    uint32_t n = (j->b->row_start[seq + 1] - j->b->row_start[seq]) * j->group - first;
+    return n < j->queries ? n : j->queries;
 }
 
-/* Keys of positions [t0, t0 + ATTN_TILE) for those in [begin, end), zeros for the others; where their values are. */
-static void attn_load(const struct attn_job *j, struct attn_work *w, uint32_t t0, uint32_t begin, uint32_t end)
+/* The keys seen from a piece: [*begin_out, returned) */
+static uint32_t attn_keys(const struct attn_job *j, uint32_t seq, uint32_t first, uint32_t *begin_out)
+{
+    uint32_t row0 = j->b->row_start[seq], last = first + attn_n_query(j, seq, first) - 1;
+    *begin_out = attn_first_key(j->o, j->b->pos[row0 + first / j->group]); /* positions rise within a sequence */
+    return j->b->pos[row0 + last / j->group] + 1;
+}
+
+/* Where keys [begin, end) of the tile at t0 lie. */
+static void attn_find(const struct attn_job *j, uint32_t seq, uint32_t head, uint32_t t0, uint32_t begin, uint32_t end,
+                      struct attn_tokens *to)
 {
     static const _Alignas(64) float nothing[ATTN_DIM_MAX];
     const struct dev_kv            *kv = j->kv;
-    const uint32_t                 *page = j->b->page + j->b->page_start[w->seq];
-    uint32_t                        dim = j->o->head_dim, n_page = j->b->page_start[w->seq + 1] - j->b->page_start[w->seq];
-    const void                     *token[ATTN_TILE];
-    size_t                          bytes = dim * dtype_bytes(kv->dtype), v_bytes = kv_v_offset(kv) * dtype_bytes(kv->dtype);
-    for (uint32_t i = 0; i < ATTN_TILE; i++) token[i] = nothing;
-    uint32_t t = begin > t0 ? begin : t0, stop = end < t0 + ATTN_TILE ? end : t0 + ATTN_TILE, slot = t % kv->block_tokens;
+    const uint32_t                 *page = j->b->page + j->b->page_start[seq];
+    uint32_t                        n_page = j->b->page_start[seq + 1] - j->b->page_start[seq];
+    size_t                          bytes = j->o->head_dim * dtype_bytes(kv->dtype), v_bytes = kv_v_offset(kv) * dtype_bytes(kv->dtype);
+    uint32_t t = begin > t0 ? begin : t0, stop = end < t0 + ATTN_TILE ? end : t0 + ATTN_TILE, slot = t % kv->block_tokens, i = 0;
+    for (; i < ATTN_TILE && i + t0 < t; i++) to->k[i] = to->v[i] = (const char *)nothing;
     for (uint32_t p = t / kv->block_tokens; t < stop; p++, slot = 0) { /* page by page */
         CHECK(p < n_page);
         CHECK(page[p] < kv->n_block);
-        const char *k = kv_at(kv, kv_offset(kv, page[p], j->o->layer, w->head, slot));
-        for (; slot < kv->block_tokens && t < stop; slot++, t++, k += bytes) {
-            token[t - t0] = k;
-            w->v_token[t - t0] = k + v_bytes;
+        const char *k = kv_at(kv, kv_offset(kv, page[p], j->o->layer, head, slot));
+        for (; slot < kv->block_tokens && t < stop; slot++, t++, i++, k += bytes) to->k[i] = k, to->v[i] = k + v_bytes;
+    }
+    for (; i < ATTN_TILE; i++) to->k[i] = to->v[i] = (const char *)nothing;
+}
+
+/* One chunk for all queries of the piece that see some of it: its sums -> w->y, w->l, w->m. */
+static void attn_chunk(const struct attn_job *j, struct attn_work *w, uint32_t seq, uint32_t head, uint32_t chunk)
+{
+    uint32_t begin = attn_first_key(w->o, w->pos[0]), end = w->pos[w->n - 1] + 1, q0 = 0, q1 = 0;
+    if (begin < chunk * ATTN_CHUNK) begin = chunk * ATTN_CHUNK;
+    if (end > (chunk + 1) * ATTN_CHUNK) end = (chunk + 1) * ATTN_CHUNK;
+    memset(w->y, 0, w->n * w->pad * sizeof *w->y);
+    memset(w->l, 0, w->n * SIMD_LANES * sizeof *w->l);
+    for (uint32_t i = 0; i < w->n; i++) w->m[i] = -INFINITY;
+    uint32_t t0 = begin / ATTN_TILE * ATTN_TILE, turn = 0;
+    if (t0 < end) attn_find(j, seq, head, t0, begin, end, &w->tokens[turn]);
+    for (; t0 < end; t0 += ATTN_TILE, turn ^= 1) {
+        attn_find(j, seq, head, t0 + ATTN_TILE, begin, end, &w->tokens[turn ^ 1]);
+        w->now = &w->tokens[turn], w->next = &w->tokens[turn ^ 1];
+        while (q0 < w->n && w->pos[q0] < t0) q0++; /* those done */
+        for (q1 = q0; q1 < w->n && attn_first_key(w->o, w->pos[q1]) < t0 + ATTN_TILE; q1++) continue;
+        if (q0 == q1) continue;
+        j->kind->tile(w, begin > t0 ? begin - t0 : 0, end - t0 < ATTN_TILE ? end - t0 : ATTN_TILE);
+        for (uint32_t i = q0, left = (q1 - q0 + ATTN_ROWS - 1) / ATTN_ROWS, n; i < q1; i += n, left--) {
+            n = (q1 - i + left - 1) / left; /* as even as they come */
+            j->kind->block(w, t0, i, n);
         }
     }
-    for (uint32_t i = 0; i < ATTN_TILE; i += SIMD_LANES) {
-        attn_ask(j, w);
-        if (t0 + i < end && t0 + i + SIMD_LANES > begin) j->v->pack_k(w->k + i * dim, token + i, kv->dtype, dim);
-    }
-    if (!j->copy_v) return;
-    for (t = begin > t0 ? begin : t0; t < stop; t++) {
-        j->v->load(w->v + (t - t0) * j->pad, w->v_token[t - t0], kv->dtype, dim);
-        w->v_token[t - t0] = (const char *)(w->v + (t - t0) * j->pad);
+}
+
+/* Sums of the chunks so far (y, l, m) += those of one more. Every query takes its chunks in order and begins with a copy. */
+static void attn_join(const struct attn_work *w, float *y, float *l, float *m, const float *more, uint32_t chunk)
+{
+    const float *more_l = more + w->n * w->pad, *more_m = more_l + w->n * SIMD_LANES;
+    for (uint32_t i = 0; i < w->n; i++, y += w->pad, l += SIMD_LANES, more += w->pad, more_l += SIMD_LANES) {
+        uint32_t first = attn_first_key(w->o, w->pos[i]) / ATTN_CHUNK;
+        if (chunk < first || chunk > w->pos[i] / ATTN_CHUNK) continue;
+        if (chunk == first) {
+            memcpy(y, more, w->pad * sizeof *y);
+            memcpy(l, more_l, SIMD_LANES * sizeof *l);
+            m[i] = more_m[i];
+            continue;
+        }
+        float max = more_m[i] > m[i] ? more_m[i] : m[i], of[ATTN_DIM_MAX], now, was;
+        w->v->exp_sum(&was, &m[i], max, 0, 1);
+        w->v->exp_sum(&now, &more_m[i], max, 0, 1);
+        w->v->norm(of, more_l, NULL, now, SIMD_LANES);
+        w->v->norm(l, l, NULL, was, SIMD_LANES);
+        w->v->add(l, of, SIMD_LANES);
+        w->v->norm(y, y, NULL, was, w->pad);
+        w->v->norm(of, more, NULL, now, w->pad);
+        w->v->add(y, of, w->pad);
+        m[i] = max;
     }
 }
 
-/* y += weights [from, to) of the tile * V, for n queries from query i on: run by run of values that lie behind each other */
-static void attn_sum(const struct attn_job *j, struct attn_work *w, uint32_t i, uint32_t n, uint32_t from, uint32_t to)
+static void attn_out(const struct attn_job *j, const struct attn_work *w, uint32_t row0, uint32_t first, uint32_t head, float *y,
+                     const float *l)
 {
-    enum dtype v_type = j->copy_v ? DT_F32 : j->kv->dtype;
-    size_t     bytes = j->pad * dtype_bytes(v_type);
-    for (uint32_t run; from < to; from += run) {
-        attn_ask(j, w);
-        for (run = 1; from + run < to && w->v_token[from + run] == w->v_token[from + run - 1] + bytes; run++) continue;
-        j->v->mul[v_type](w->y + i * j->pad, j->pad, w->s + i * ATTN_TILE + from, ATTN_TILE, w->v_token[from], SIMD_LANES, j->pad, run, n,
-                          j->pad / SIMD_LANES, true);
+    for (uint32_t i = 0; i < w->n; i++, y += w->pad, l += SIMD_LANES) {
+        uint32_t row = row0 + (first + i) / j->group, h = head * j->group + (first + i) % j->group;
+        if (j->kind->finish) j->kind->finish(y, w->dim);
+        j->v->norm((float *)j->o->out + ((size_t)row * j->o->n_head + h) * w->dim, y, NULL, 1.0f / j->v->sum(l), w->dim);
     }
 }
 
-/* Queries [i, end) that see some of this tile: scores, weights, sums. */
-static void attn_tile(const struct attn_job *j, struct attn_work *w, uint32_t t0, uint32_t i, uint32_t end)
+/* The queries of a part, in the scratch of a thread; *at_out: what is left of that. */
+static struct attn_work attn_take(const struct attn_job *j, const struct attn_part *p, uint32_t thread, float **at_out)
 {
-    uint32_t dim = j->o->head_dim, lo = 0, hi = ATTN_TILE, n_key = 0;
-    for (uint32_t q = i; q < end; q++) {
-        uint32_t first = attn_first_key(j->o, w->pos[q]);
-        w->lo[q] = first > t0 ? first - t0 : 0;
-        w->hi[q] = w->pos[q] - t0 < ATTN_TILE ? w->pos[q] - t0 + 1 : ATTN_TILE;
-        lo = w->lo[q] > lo ? w->lo[q] : lo;
-        hi = w->hi[q] < hi ? w->hi[q] : hi;
-        n_key = w->hi[q] > n_key ? w->hi[q] : n_key;
-    }
-    j->v->mul[DT_F32](w->s + i * ATTN_TILE, ATTN_TILE, w->q + i * dim, dim, w->k, (size_t)dim * SIMD_LANES, SIMD_LANES, dim, end - i,
-                      (n_key + SIMD_LANES - 1) / SIMD_LANES, false);
-    for (uint32_t q = i; q < end; q++) {
-        float was = j->v->softmax(w->s + q * ATTN_TILE, w->lo[q], w->hi[q], &w->m[q], w->l + q * SIMD_LANES);
-        if (was != 1.0f) j->v->norm(w->y + q * j->pad, w->y + q * j->pad, NULL, was, j->pad);
-    }
-    if (lo < hi) { /* keys that all see are summed for all together; each one's own before and behind */
-        for (uint32_t q = i; q < end; q++) attn_sum(j, w, q, 1, w->lo[q], lo);
-        attn_sum(j, w, i, end - i, lo, hi);
-        for (uint32_t q = i; q < end; q++) attn_sum(j, w, q, 1, hi, w->hi[q]);
-    } else {
-        for (uint32_t q = i; q < end; q++) attn_sum(j, w, q, 1, w->lo[q], w->hi[q]);
-    }
+    struct attn_work w = {
+        .v = j->v, .o = j->o, .kv = j->kv, .dim = j->o->head_dim, .pad = j->pad, .n = attn_n_query(j, p->seq, p->first)
+    };
+    w.k = cpu_scratch(j->d, thread);
+    w.vt = w.k + ATTN_TILE * w.dim;
+    w.q = w.vt + ATTN_TILE * w.pad;
+    w.s = w.q + w.n * w.dim;
+    w.pos = (uint32_t *)(void *)(w.s + w.n * ATTN_TILE);
+    *at_out = (float *)(void *)(w.pos + w.n);
+    for (uint32_t i = 0; i < w.n; i++) w.pos[i] = j->b->pos[j->b->row_start[p->seq] + (p->first + i) / j->group];
+    return w;
 }
 
 static void attn_piece(void *arg, uint32_t piece, uint32_t thread)
 {
-    struct attn_job        job = *(const struct attn_job *)arg, *j = &job;
-    const struct op_attn  *o = j->o;
-    const struct attn_part part = j->part[piece / o->n_kv_head];
-    uint32_t               dim = o->head_dim, row0 = j->b->row_start[part.seq];
-    uint32_t               n_all = (j->b->row_start[part.seq + 1] - row0) * j->group;
-    struct attn_work       w = { .seq = part.seq, .head = piece % o->n_kv_head };
-    w.n = n_all - part.first < j->queries ? n_all - part.first : j->queries;
-    float *at = cpu_scratch(j->d, thread);
-    j->copy_v = w.n > ATTN_IN_PLACE || o->head_dim % SIMD_LANES || j->kv->block_tokens < SIMD_LANES;
-    w.k = at, at += ATTN_TILE * dim;
-    w.v = at, at += ATTN_TILE * j->pad;
-    w.y = at, at += w.n * j->pad;
-    w.s = at, at += w.n * ATTN_TILE;
-    w.l = at, at += w.n * SIMD_LANES;
-    w.q = at, at += w.n * dim;
-    w.m = at, at += w.n;
-    w.pos = (uint32_t *)(void *)at, w.lo = w.pos + w.n, w.hi = w.lo + w.n;
-    memset(w.y, 0, w.n * j->pad * sizeof *w.y);
-    memset(w.l, 0, w.n * SIMD_LANES * sizeof *w.l);
+    const struct attn_job *j = arg;
+    const struct attn_part p = j->part[piece / j->o->n_kv_head];
+    uint32_t               head = piece % j->o->n_kv_head, row0 = j->b->row_start[p.seq];
+    float                 *at;
+    struct attn_work       w = attn_take(j, &p, thread, &at);
+    size_t                 floats = attn_sum_floats(w.n, w.pad);
     for (uint32_t i = 0; i < w.n; i++) {
-        uint32_t     row = row0 + (part.first + i) / j->group, h = w.head * j->group + (part.first + i) % j->group;
-        const float *q = (const float *)o->qkv + ((size_t)row * (o->n_head + 2 * o->n_kv_head) + h) * dim;
-        j->v->norm(w.q + i * dim, q, NULL, o->scale, dim);
-        w.m[i] = -INFINITY;
-        w.pos[i] = j->b->pos[row];
+        uint32_t h = head * j->group + (p.first + i) % j->group;
+        j->kind->query(&w, i,
+                       (const float *)j->o->qkv +
+                           ((size_t)(row0 + (p.first + i) / j->group) * (j->o->n_head + 2 * j->o->n_kv_head) + h) * w.dim);
     }
-    uint32_t begin = attn_first_key(o, w.pos[0]), end = w.pos[w.n - 1] + 1; /* positions rise within a sequence */
-    uint32_t q0 = 0, q1 = 0;
-    for (uint32_t t0 = begin / ATTN_TILE * ATTN_TILE; t0 < end; t0 += ATTN_TILE) {
-        while (q0 < w.n && w.pos[q0] < t0) q0++; /* those done */
-        for (q1 = q0; q1 < w.n && attn_first_key(o, w.pos[q1]) < t0 + ATTN_TILE; q1++) continue;
-        if (q0 == q1) continue;
-        w.ask = t0 + ATTN_TILE;
-        w.ask_end = end < w.ask + ATTN_TILE ? end : w.ask + ATTN_TILE;
-        attn_load(j, &w, t0, attn_first_key(o, w.pos[q0]), w.pos[q1 - 1] + 1);
-        attn_tile(j, &w, t0, q0, q1);
+    float *all = at + floats, *l = all + w.n * w.pad, *m = l + w.n * SIMD_LANES;
+    for (uint32_t c = 0; c < p.n_chunk; c++) {
+        w.y = p.sums == SIZE_MAX ? at : j->sums + p.sums + ((size_t)c * j->o->n_kv_head + head) * floats;
+        w.l = w.y + w.n * w.pad, w.m = w.l + w.n * SIMD_LANES;
+        attn_chunk(j, &w, p.seq, head, p.chunk + c);
+        if (p.sums == SIZE_MAX) attn_join(&w, all, l, m, w.y, p.chunk + c);
     }
-    for (uint32_t i = 0; i < w.n; i++) {
-        uint32_t row = row0 + (part.first + i) / j->group, h = w.head * j->group + (part.first + i) % j->group;
-        j->v->norm((float *)o->out + ((size_t)row * o->n_head + h) * dim, w.y + i * j->pad, NULL, 1.0f / j->v->sum(w.l + i * SIMD_LANES),
-                   dim);
+    if (p.sums == SIZE_MAX) attn_out(j, &w, row0, p.first, head, all, l);
+}
+
+static void attn_whole(void *arg, uint32_t piece, uint32_t thread)
+{
+    const struct attn_job  *j = arg;
+    const struct attn_part *p = &j->part[piece / j->o->n_kv_head];
+    uint32_t                head = piece % j->o->n_kv_head;
+    float                  *all;
+    if (!p->n_whole) return;
+    struct attn_work w = attn_take(j, p, thread, &all);
+    size_t           floats = attn_sum_floats(w.n, w.pad);
+    float           *l = all + w.n * w.pad, *m = l + w.n * SIMD_LANES;
+    for (uint32_t c = 0; c < p->n_whole; c++)
+        attn_join(&w, all, l, m, j->sums + p->sums + ((size_t)c * j->o->n_kv_head + head) * floats, p->chunk + c);
+    attn_out(j, &w, j->b->row_start[p->seq], p->first, head, all, l);
+}
+
+/* ---------------------------------------------------------------- who takes what */
+
+struct attn_plan {
+    uint64_t keys, most; /* queries x keys: of all parts, of the largest */
+    uint32_t n_part, n_part_max;
+    size_t   n_sum, n_sum_max; /* floats for sums: taken, there are */
+};
+
+static uint64_t attn_cost(const struct attn_job *j, uint32_t seq, uint32_t first)
+{
+    uint32_t begin, end = attn_keys(j, seq, first, &begin);
+    return (uint64_t)attn_n_query(j, seq, first) * ((end - begin + ATTN_TILE - 1) / ATTN_TILE * ATTN_TILE);
+}
+
+/* Would the threads wait for one of them? */
+static bool attn_uneven(const struct attn_job *j, const struct attn_plan *p)
+{
+    uint64_t n_kv = j->o->n_kv_head, rounds = (p->n_part * n_kv + j->n_thread - 1) / j->n_thread;
+    return j->n_thread > 1 && rounds * p->most * j->n_thread > p->keys * n_kv * 9 / 8;
+}
+
+/* The queries of a piece: one part, or several of some chunks each where that helps and there is room. */
+static void attn_add(struct attn_job *j, struct attn_plan *plan, uint32_t seq, uint32_t first, bool spread)
+{
+    uint32_t         begin, end = attn_keys(j, seq, first, &begin), n = attn_n_query(j, seq, first), n_part = 1;
+    struct attn_part p = { seq, first, begin / ATTN_CHUNK, (end - 1) / ATTN_CHUNK + 1 - begin / ATTN_CHUNK, 0, SIZE_MAX };
+    size_t           one = attn_sum_floats(n, j->pad) * j->o->n_kv_head;
+    if (spread) { /* pieces of about a fourth of what a thread has to do */
+        uint64_t share = plan->keys * j->o->n_kv_head / (4 * j->n_thread) / n / ATTN_CHUNK;
+        if (share < ATTN_CHUNKS_MIN) share = ATTN_CHUNKS_MIN;
+        n_part = (uint32_t)((p.n_chunk + share - 1) / share);
+        if (j->n_part + n_part > plan->n_part_max || p.n_chunk > (plan->n_sum_max - plan->n_sum) / one) n_part = 1;
     }
+    if (n_part == 1) {
+        j->part[j->n_part++] = p;
+        return;
+    }
+    p.n_whole = p.n_chunk; /* the first of them names the whole */
+    p.sums = plan->n_sum;
+    plan->n_sum += one * p.n_whole;
+    j->n_spread++;
+    for (uint32_t left = p.n_whole; n_part > 0; n_part--, p.chunk += p.n_chunk, p.sums += one * p.n_chunk, p.n_whole = 0) {
+        p.n_chunk = (left + n_part - 1) / n_part;
+        left -= p.n_chunk;
+        j->part[j->n_part++] = p;
+    }
+}
+
+static uint64_t attn_plan(struct attn_job *j)
+{
+    struct attn_plan plan = { 0 };
+    size_t           bytes = j->d->shared_bytes;
+    for (uint32_t s = 0; s < j->b->n_seq; s++)
+        for (uint32_t i = 0; i < (j->b->row_start[s + 1] - j->b->row_start[s]) * j->group; i += j->queries, plan.n_part++) {
+            uint64_t cost = attn_cost(j, s, i);
+            plan.keys += cost;
+            plan.most = cost > plan.most ? cost : plan.most;
+        }
+    CHECK(plan.n_part * sizeof *j->part <= bytes);
+    plan.n_part_max = plan.n_part + 8 * j->n_thread;
+    size_t used = (plan.n_part_max * sizeof *j->part + 63) / 64 * 64;
+    bool   spread = attn_uneven(j, &plan) && used < bytes;
+    if (spread) {
+        j->sums = (float *)(void *)((char *)j->part + used);
+        plan.n_sum_max = (bytes - used) / sizeof(float);
+    }
+    for (uint32_t s = j->b->n_seq; s-- > 0;) { /* the last see the most keys: they go first */
+        uint32_t n = (j->b->row_start[s + 1] - j->b->row_start[s]) * j->group;
+        for (uint32_t u = (n + j->queries - 1) / j->queries; u-- > 0;) attn_add(j, &plan, s, u * j->queries, spread);
+    }
+    return plan.keys;
 }
 
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cpu_dev *c = cpu_of(d);
-    struct attn_job j = { .v = c->v, .o = o, .b = b, .kv = kv, .d = c, .part = (void *)c->shared };
+    struct attn_job j = { .v = c->v, .o = o, .b = b, .kv = kv, .d = c, .part = (void *)c->shared, .n_thread = team_n_thread(c->team) };
     CHECK(elem_is_float(kv->dtype));
     CHECK(o->head_dim == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer);
     CHECK(o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0);
+    j.kind = c->isa->attn && c->isa->attn->serves(kv->dtype, o->head_dim) ? c->isa->attn : &attn_float;
     j.group = o->n_head / o->n_kv_head;
     j.pad = (o->head_dim + SIMD_LANES - 1) / SIMD_LANES * SIMD_LANES;
-    size_t room = c->scratch_bytes / sizeof(float) - ATTN_TILE * (o->head_dim + j.pad);
+    size_t room = c->scratch_bytes / sizeof(float) - ATTN_TILE * (o->head_dim + j.pad) - 2 * SIMD_LANES;
     j.queries = (uint32_t)(room / attn_query_floats(o->head_dim, j.pad));
     if (j.queries > ATTN_QUERIES) j.queries = ATTN_QUERIES;
-    uint32_t n_part = 0;
-    uint64_t cost = 0;
-    for (uint32_t s = b->n_seq; s-- > 0;) {
-        uint32_t n = (b->row_start[s + 1] - b->row_start[s]) * j.group;
-        if (n == 0) continue;
-        cost += (uint64_t)n * (b->pos[b->row_start[s + 1] - 1] / ATTN_TILE + 1) * ATTN_TILE * o->head_dim / 4 * o->n_kv_head;
-        for (uint32_t u = (n + j.queries - 1) / j.queries; u-- > 0;) { /* the last see the most keys: they go first */
-            CHECK((n_part + 1) * sizeof *j.part <= c->shared_bytes);
-            j.part[n_part++] = (struct attn_part){ s, u * j.queries };
-        }
-    }
-    team_run(c->team, n_part * o->n_kv_head, cost, attn_piece, &j);
+    uint64_t cost = attn_plan(&j) * o->head_dim / 4 * o->n_kv_head;
+    team_run(c->team, j.n_part * o->n_kv_head, cost, attn_piece, &j);
+    if (j.n_spread) team_run(c->team, j.n_part * o->n_kv_head, cost, attn_whole, &j);
 }

@@ -34,12 +34,14 @@ struct gemm_kind {
     gemm_mul_fn *mul;
 };
 
+struct attn_kind;
 /* An instruction set of the cpu device: the inner loops of all other ops, and products by type of weight. */
 struct cpu_isa {
     const char        *name, *device_name;
     const struct simd *v;
     bool (*has)(void);
     const struct gemm_kind *(*kind)(enum dtype t, bool act8);
+    const struct attn_kind *attn; /* attn.h; NULL, or a type of keys that it does not serve: in floats */
 };
 extern const struct gemm_kind gemm_lanes_plain, gemm_lanes_quant, gemm_lanes_act8;
 #if defined(__x86_64__)

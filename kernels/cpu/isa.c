@@ -1,5 +1,5 @@
 /* isa: which instruction set the cpu device uses, picked once at open. */
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/attn.h"
 #include <stdio.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -57,12 +57,12 @@ static const struct gemm_kind *amx_kind(enum dtype t, bool act8)
 
 static const struct cpu_isa isas[] = { /* best first */
 #if defined(__x86_64__)
-                                       { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind },
-                                       { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind },
-                                       { "avx512", "cpu avx512", &simd_avx512, has_avx512, lanes_kind },
-                                       { "avx2", "cpu avx2", &simd_avx2, has_avx2, lanes_kind },
+                                       { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind, NULL },
+                                       { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind, &attn_bf16 },
+                                       { "avx512", "cpu avx512", &simd_avx512, has_avx512, lanes_kind, NULL },
+                                       { "avx2", "cpu avx2", &simd_avx2, has_avx2, lanes_kind, NULL },
 #endif
-                                       { "scalar", "cpu scalar", &simd_scalar, has_c, lanes_kind }
+                                       { "scalar", "cpu scalar", &simd_scalar, has_c, lanes_kind, NULL }
 };
 
 #if defined(__x86_64__)

@@ -1,7 +1,7 @@
 /* simd avx512: one register is the 16 lanes. F, BW, VL, DQ. */
 #include "kernels/cpu/simd.h"
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "kernels/cpu/transpose.h"
 
 typedef __m512 v16;
 #define V_INLINE static inline __attribute__((always_inline))
@@ -90,25 +90,7 @@ V_INLINE float v_hmax(v16 a)
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
 
-/* 4x4 within the 128-bit quarters, then the quarters */
-V_INLINE void v_transpose(v16 *a)
-{
-    v16 b[16];
-    _Pragma("GCC unroll 4") for (int i = 0; i < 16; i += 4)
-    {
-        v16 l0 = _mm512_unpacklo_ps(a[i], a[i + 1]), h0 = _mm512_unpackhi_ps(a[i], a[i + 1]);
-        v16 l1 = _mm512_unpacklo_ps(a[i + 2], a[i + 3]), h1 = _mm512_unpackhi_ps(a[i + 2], a[i + 3]);
-        b[i] = _mm512_shuffle_ps(l0, l1, 0x44), b[i + 1] = _mm512_shuffle_ps(l0, l1, 0xee);
-        b[i + 2] = _mm512_shuffle_ps(h0, h1, 0x44), b[i + 3] = _mm512_shuffle_ps(h0, h1, 0xee);
-    }
-    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
-    {
-        v16 l0 = _mm512_shuffle_f32x4(b[i], b[i + 4], 0x88), h0 = _mm512_shuffle_f32x4(b[i], b[i + 4], 0xdd);
-        v16 l1 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88), h1 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xdd);
-        a[i] = _mm512_shuffle_f32x4(l0, l1, 0x88), a[i + 8] = _mm512_shuffle_f32x4(l0, l1, 0xdd);
-        a[i + 4] = _mm512_shuffle_f32x4(h0, h1, 0x88), a[i + 12] = _mm512_shuffle_f32x4(h0, h1, 0xdd);
-    }
-}
+V_INLINE void v_transpose(v16 *a) { transpose16(a); }
 
 #define MUL_ROWS       6
 #define MUL_COLS(rows) 4

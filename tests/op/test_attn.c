@@ -127,6 +127,12 @@ static const struct shape shapes[] = {
     { 2, 1, 256, 64, 16, 130, DT_BF16, true }, { 70, 1, 16, 16, 16, 0, DT_BF16, false },
 };
 
+/* kernels/cpu/attn_bf16.c: queries and weights are rounded too */
+static bool attends_in_bf16(const struct device *d, struct shape s)
+{
+    return strstr(d->ops->name, "avx512-bf16") && s.kv == DT_BF16 && s.dim % 32 == 0;
+}
+
 static void both_agree_with_ref(void **state)
 {
     (void)state;
@@ -145,8 +151,8 @@ static void both_agree_with_ref(void **state)
             for (int s = 0; s < SEQS; s++) {
                 op_assert_near(got_qkv[s], want_qkv[s], (size_t)w.len[s] * w.width, 3e-6, "qkv");
                 /* keys and values are rounded to the pool's type: a last bit may fall the other way */
-                op_assert_near(got[s], want[s], (size_t)w.len[s] * shapes[i].n_head * shapes[i].dim, shapes[i].kv == DT_F32 ? 1e-5 : 4e-3,
-                               "attention");
+                double tolerance = shapes[i].kv == DT_F32 ? 1e-5 : attends_in_bf16(d[j], shapes[i]) ? 2e-2 : 4e-3;
+                op_assert_near(got[s], want[s], (size_t)w.len[s] * shapes[i].n_head * shapes[i].dim, tolerance, "attention");
             }
         }
         free_out(want), free_out(got), free_out(want_qkv), free_out(got_qkv);
@@ -192,7 +198,7 @@ static void a_row_has_the_same_bits_in_every_chunk_batch_and_page_size(void **st
                 assert_same_out(&w, got, want, "another page size");
                 unmake(&other);
             }
-            if (op_is_vector(d[j])) {
+            if (op_is_vector(d[j]) && !attends_in_bf16(d[j], shapes[i])) {
                 if (first[0])
                     assert_same_out(&w, want, first, "one variant against another");
                 else

@@ -1,0 +1,56 @@
+/* attn: what the arithmetic of attention works on.   Private to kernels/cpu/.
+ * A piece of work: some queries (rows x heads of one group) of one sequence that share a KV head, and some chunks of its keys. A chunk is
+ * ATTN_CHUNK positions from a multiple of that on, with a running softmax of its own, in tiles of ATTN_TILE; chunks are put together
+ * in order. So a row has the same bits whoever computes which of its chunks, and whichever rows are computed beside it. */
+#pragma once
+#include "kernels/cpu/cpu.h"
+
+enum { ATTN_TILE = 64, ATTN_CHUNK = 512, ATTN_ROWS = 6, ATTN_DIM_MAX = 512 };
+
+/* Where the keys and values of a tile lie: in the pool or, where nobody sees them, zeros. */
+struct attn_tokens {
+    const char *k[ATTN_TILE], *v[ATTN_TILE];
+};
+
+struct attn_work {
+    const struct simd        *v;
+    const struct op_attn     *o;
+    const struct dev_kv      *kv;
+    uint32_t                  dim, pad;   /* head_dim; rounded up to SIMD_LANES */
+    uint32_t                  n;          /* queries */
+    float                    *k, *vt;     /* a tile as `tile` makes it: ATTN_TILE * dim; ATTN_TILE * pad */
+    float                    *q, *s, *y;  /* [n][dim] as `query` makes it, [n][ATTN_TILE], [n][pad] */
+    float                    *m, *l;      /* [n], [n][SIMD_LANES] */
+    uint32_t                 *pos;        /* [n] */
+    const struct attn_tokens *now, *next; /* this tile and the one to be asked for: two of */
+    struct attn_tokens        tokens[2];
+};
+
+/* How a tile is computed: for a type of keys and an instruction set. */
+struct attn_kind {
+    bool (*serves)(enum dtype kv, uint32_t dim);
+    void (*query)(struct attn_work *w, uint32_t i, const float *q);
+    void (*tile)(struct attn_work *w, uint32_t first,
+                 uint32_t end); /* what its blocks of queries share; of keys [first, end) of the tile */
+    /* queries [i, i + n), n <= ATTN_ROWS, all of which see some of the tile at t0: scores, weights, sums */
+    void (*block)(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n);
+    void (*finish)(float *y, uint32_t dim); /* sums in order of dimension; NULL: they are */
+};
+extern const struct attn_kind attn_float;
+#if defined(__x86_64__)
+extern const struct attn_kind attn_bf16; /* keys and values of bf16, by vdpbf16ps */
+#endif
+
+static inline uint32_t attn_first_key(const struct op_attn *o, uint32_t pos)
+{
+    return o->window && pos >= o->window ? pos - o->window + 1 : 0;
+}
+/* The keys of a tile that query i sees: [*lo_out, returned) */
+static inline uint32_t attn_sees(const struct attn_work *w, uint32_t t0, uint32_t i, uint32_t *lo_out)
+{
+    uint32_t first = attn_first_key(w->o, w->pos[i]);
+    *lo_out = first > t0 ? first - t0 : 0;
+    return w->pos[i] - t0 < ATTN_TILE ? w->pos[i] - t0 + 1 : ATTN_TILE;
+}
+/* Are there enough queries to pay for copies of the tile? */
+static inline bool attn_many(const struct attn_work *w) { return w->n > 2 * ATTN_ROWS; }

@@ -1,0 +1,79 @@
+/* attn float: a tile of keys and values of any type, in floats. Keys become 16 per vector, then scores and sums over values are products
+ * as in gemm.c: one chain per element, over head_dim and over keys in order of position. What a query may not see is never summed, not
+ * even with weight zero, so its bits do not know of the keys behind it. */
+#include "kernels/cpu/attn.h"
+
+static bool serves(enum dtype kv, uint32_t dim)
+{
+    (void)kv, (void)dim;
+    return true;
+}
+
+static void query(struct attn_work *w, uint32_t i, const float *q) { w->v->norm(w->q + i * w->dim, q, NULL, w->o->scale, w->dim); }
+
+/* Values are copied to floats where rows are of odd length, pages short, or queries many enough to pay for it. */
+static bool copies(const struct attn_work *w) { return attn_many(w) || w->dim % SIMD_LANES || w->kv->block_tokens < SIMD_LANES; }
+
+static void ask(const char *const *token, uint32_t n, size_t bytes)
+{
+    for (uint32_t t = 0; t < n; t++)
+        for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(token[t] + i, 0, 2);
+}
+
+static void tile(struct attn_work *w, uint32_t first, uint32_t end)
+{
+    size_t bytes = w->dim * dtype_bytes(w->kv->dtype);
+    for (uint32_t i = first / SIMD_LANES * SIMD_LANES; i < end; i += SIMD_LANES) {
+        const void *token[SIMD_LANES];
+        for (uint32_t t = 0; t < SIMD_LANES; t++) token[t] = w->now->k[i + t];
+        ask(w->next->k + i, SIMD_LANES, bytes);
+        w->v->pack_k(w->k + i * w->dim, token, w->kv->dtype, w->dim);
+        if (!copies(w)) continue;
+        ask(w->next->v + i, SIMD_LANES, bytes);
+        for (uint32_t t = i; t < i + SIMD_LANES; t++) w->v->load(w->vt + t * w->pad, w->now->v[t], w->kv->dtype, w->dim);
+    }
+}
+
+/* y += weights [from, to) of the tile * V, for n queries from query i on: run by run of values that lie behind each other */
+static void sum(struct attn_work *w, uint32_t i, uint32_t n, uint32_t from, uint32_t to)
+{
+    if (from >= to) return;
+    if (copies(w)) {
+        w->v->mul[DT_F32](w->y + i * w->pad, w->pad, w->s + i * ATTN_TILE + from, ATTN_TILE, w->vt + from * w->pad, SIMD_LANES, w->pad,
+                          to - from, n, w->pad / SIMD_LANES, true);
+        return;
+    }
+    size_t bytes = w->pad * dtype_bytes(w->kv->dtype);
+    for (uint32_t run; from < to; from += run) {
+        for (run = 1; from + run < to && w->now->v[from + run] == w->now->v[from + run - 1] + bytes; run++) continue;
+        ask(w->next->v + from, run, bytes);
+        w->v->mul[w->kv->dtype](w->y + i * w->pad, w->pad, w->s + i * ATTN_TILE + from, ATTN_TILE, w->now->v[from], SIMD_LANES, w->pad, run,
+                                n, w->pad / SIMD_LANES, true);
+    }
+}
+
+static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
+{
+    uint32_t lo[ATTN_ROWS], hi[ATTN_ROWS], from = 0, to = ATTN_TILE, first = ATTN_TILE, end = 0; /* all see [from, to), some [first, end) */
+    for (uint32_t q = 0; q < n; q++) {
+        hi[q] = attn_sees(w, t0, i + q, &lo[q]);
+        from = lo[q] > from ? lo[q] : from, first = lo[q] < first ? lo[q] : first;
+        to = hi[q] < to ? hi[q] : to, end = hi[q] > end ? hi[q] : end;
+    }
+    first = first / SIMD_LANES * SIMD_LANES;
+    w->v->mul[DT_F32](w->s + i * ATTN_TILE + first, ATTN_TILE, w->q + i * w->dim, w->dim, w->k + first * w->dim,
+                      (size_t)w->dim * SIMD_LANES, SIMD_LANES, w->dim, n, (end - first + SIMD_LANES - 1) / SIMD_LANES, false);
+    for (uint32_t q = 0; q < n; q++) {
+        float was = w->v->softmax(w->s + (i + q) * ATTN_TILE, lo[q], hi[q], &w->m[i + q], w->l + (i + q) * SIMD_LANES);
+        if (was != 1.0f) w->v->norm(w->y + (i + q) * w->pad, w->y + (i + q) * w->pad, NULL, was, w->pad);
+    }
+    if (from >= to) { /* no key that all see */
+        for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, lo[q], hi[q]);
+        return;
+    }
+    for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, lo[q], from); /* each one's own before and behind */
+    sum(w, i, n, from, to);
+    for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, to, hi[q]);
+}
+
+const struct attn_kind attn_float = { serves, query, tile, block, NULL };

@@ -42,6 +42,7 @@ struct share {
     char         name[NAME_MAX_BYTES], lease[LEASE_BYTES];
     uint64_t     count, next_beat_us, next_round_us;
     bool         lost;
+    bool         freed; /* places of segments, since the last round */
     struct peer  peer[PEERS_MAX];
     uint32_t     n_peer, n_known, n_open;
     struct known known[KNOWN_MAX];
@@ -209,7 +210,7 @@ static bool claim(struct kv_store *s, struct share *h, int dir, struct known *k)
     bool ok = renameat(dir, name, s->dir, name) == 0 || fstatat(s->dir, name, &st, 0) == 0; /* a renewed request is told that it is gone */
     t->kind = ok ? TASK_CLAIMED : TASK_UNCLAIM;
     if (!store_give(s, t)) return false;
-    if (ok) known_drop(h, k);
+    if (ok) known_drop(h, k), h->freed = true;
     return true;
 }
 
@@ -254,7 +255,14 @@ static void look_around(struct kv_store *s, struct share *h)
     if (!d && fd >= 0) close(fd);
     if (!d) return; /* the folder is away: nothing is concluded from that */
     for (uint32_t i = 0; i < h->n_peer; i++) h->peer[i].seen = false;
-    for (uint32_t i = 0; i < h->n_known; i++) h->known[i].seen = false;
+    for (uint32_t i = 0; i < h->n_known;) { /* what there was no room for is tried again when some was freed */
+        h->known[i].seen = false;
+        if (h->freed && h->known[i].ours && h->known[i].segment == NONE)
+            known_drop(h, &h->known[i]);
+        else
+            i++;
+    }
+    h->freed = false;
     h->n_open = 0;
     while (go_on && (e = readdir(d))) {
         if (strncmp(e->d_name, "srv-", 4) || strlen(e->d_name) >= NAME_MAX_BYTES || !strcmp(e->d_name, h->name)) continue;
@@ -271,7 +279,7 @@ static void look_around(struct kv_store *s, struct share *h)
             continue;
         }
         h->task = (struct task){ .kind = TASK_GONE, .segment = k->segment, .fd = -1 };
-        if (k->segment != NONE) go_on = store_give(s, &h->task);
+        if (k->segment != NONE) go_on = store_give(s, &h->task), h->freed = true;
         known_drop(h, k);
     }
     for (uint32_t i = 0; i < h->n_peer;)

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -112,6 +113,58 @@ def i5(_):
     assert s.complete("Hi", max_tokens=1).status == 200
     c.close()
     s.stop()
+
+
+@row("I5", "kill -9 of one that others could take over from: its socket is left behind and in nobody's way", own=True)
+def i5_takeover(_):
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "take")
+        s = Server("--takeover", path)
+        s.proc.kill()
+        s.proc.wait()
+        assert os.path.exists(path)
+        t = Server("--takeover", path, port=s.port)
+        u = Server("--takeover", path, port=s.port, wait=False)  # and it is the new one's now
+        assert t.proc.wait(20) == 0, t.tail()
+        u.wait_ready()
+        assert u.complete("Hi", max_tokens=1).status == 200
+        for x in (s, t, u):
+            x.stop()
+        assert not os.path.exists(path)
+
+
+@row("I20", "an upgrade under load by --takeover: 0 failed requests", own=True)
+def i20(_):
+    with tempfile.TemporaryDirectory() as d:
+        path, bad, n = os.path.join(d, "take"), [], [0]
+        s = Server("--takeover", path, "--io-threads", "2")
+        ending = threading.Event()
+
+        def client(i):
+            while not ending.is_set():
+                try:
+                    r = s.complete("Once upon a time", max_tokens=3, temperature=0)
+                    n[0] += r.status == 200
+                    if r.status != 200:
+                        bad.append(r)
+                except OSError as e:
+                    bad.append(e)
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        old = s
+        for _ in range(2):
+            new = Server("--takeover", path, "--io-threads", "2", port=s.port, wait=False)
+            assert old.proc.wait(40) == 0, old.tail()
+            old.stop()
+            old = new
+        ending.set()
+        for t in threads:
+            t.join()
+        assert not bad, "%d of %d failed: %r" % (len(bad), n[0], bad[0])
+        assert n[0] > 20 and not new.error_lines(), new.tail()
+        new.stop()
 
 
 @row("I11", "64 file descriptors", own=True)

@@ -453,7 +453,7 @@ def another_size_or_model_starts_empty(w):
     s.stop()
 
 
-@test
+@quick
 def a_folder_passes_on(w):
     path, kv = w.path(), os.path.join(w.folder, "kv")
     key = os.path.join(w.folder, "mac")
@@ -585,7 +585,7 @@ def a_server_without_the_option_is_named(w):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--preset", default="check")
-    ap.add_argument("--seconds", type=float, default=3, help="how long the load lasts")
+    ap.add_argument("--seconds", type=float, default=1 if SLOW else 3, help="how long the load lasts")
     ap.add_argument("--all", action="store_true", help="in a sanitized build too")
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()

@@ -12,7 +12,7 @@ enum {
     SEGMENTS_MIN = 3,    /* one that is filled, one that is prepared, one to serve from */
     RETRY_US = 1000000,
     RETRY_MAX_US = 60000000,
-    WRITES_MAX = 64,   /* in flight */
+    WRITES_MAX = 128,  /* in flight */
     LEARN_MAX = 1024,  /* rows of a segment that a turn takes into the index */
     FOREIGN_MAX = 256, /* segments of other servers, open at a time */
 };

@@ -173,7 +173,7 @@ void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
 /* Keeps an eighth of the host free or held by a store as well, so that making room for a block never waits for a disk. */
 static void write_ahead(struct kv_tiers *t)
 {
-    enum { LOOK = 64 };
+    enum { LOOK = 512 };
     if (!t->cfg.n_store || t->n_free > t->n_slot / 8 || !t->stirred) return;
     uint32_t margin = t->n_slot / 8, n = 0;
     if (margin < 1) margin = 1;

@@ -27,7 +27,7 @@ def main():
     p.add_argument("--out", required=True, help="SVG or PNG")
     p.add_argument("--title", default="")
     o = p.parse_args()
-    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "fleet", "axes.spines.top": False, "axes.spines.right": False})
+    plt.rcParams.update({"font.size": 9, "svg.hashsalt": "fleet", "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False})
     fig, axes = plt.subplots(1, len(PANELS), figsize=(11, 3.6), constrained_layout=True)
     marks = "osv^D<>"
     n = 0
@@ -38,6 +38,8 @@ def main():
         base = [r for r in rows if float(r["dram_gib"]) == 0]
         for nvme in sorted({float(r["nvme_gib"]) for r in rows}):
             mine = sorted(base + [r for r in rows if float(r["nvme_gib"]) == nvme and r not in base], key=lambda r: float(r["dram_gib"]))
+            if len(mine) < 2:
+                continue
             name = label + (", NVMe %g TiB" % (nvme / 1024) if nvme else "")
             x = [float(r["dram_gib"]) for r in mine]
             for ax, (key, scale, _, _) in zip(axes, PANELS):

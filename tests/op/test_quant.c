@@ -1,5 +1,6 @@
 /* Weights that are codes: every format on every instruction set against ref, and every number of rows against the rows alone. */
 #include "op_test.h"
+#include <pthread.h>
 
 static const struct format {
     const char      *name;
@@ -142,6 +143,53 @@ static void codes_are_taken_as_they_are(void **state)
     op_close(d, n_dev);
 }
 
+/* As the readers of a checkpoint do: slices that end within panels, whose halves of bytes two threads fill side by side. */
+struct setter {
+    struct device     *d;
+    struct dev_weight *w;
+    const float       *src;
+    uint32_t           first;
+};
+enum { SET_N = 300, SET_K = 256, SETTERS = 3, SLICE = 7 };
+
+static void *set_run(void *arg)
+{
+    struct setter *s = arg;
+    for (uint32_t r = s->first * SLICE; r < SET_N; r += SETTERS * SLICE)
+        s->d->ops->weight_set(s->d, s->w, r, SET_N - r < SLICE ? SET_N - r : SLICE, s->src + (size_t)r * SET_K, SET_K * 4, DT_F32);
+    return NULL;
+}
+
+static void several_threads_may_set_codes_of_one_weight(void **state)
+{
+    (void)state;
+    static float   got[SET_N * SET_K], want[SET_N * SET_K];
+    uint32_t       id[SET_N];
+    struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
+    uint32_t       n_dev = op_cpu_devices(d);
+    float         *src = op_random(SET_N * SET_K, 1, 1);
+    for (uint32_t i = 0; i < SET_N; i++) id[i] = i;
+    for (int f = 1; f < FORMATS; f++) {
+        struct dev_weight w = take(ref, &formats[f], SET_N, SET_K, src);
+        ref->ops->embed(ref, want, id, &w, SET_N);
+        for (uint32_t i = 0; i < n_dev; i++) {
+            pthread_t     t[SETTERS];
+            struct setter s[SETTERS];
+            assert_int_equal(d[i]->ops->quant_alloc(d[i], &formats[f].q, SET_N, SET_K, &w), ST_OK);
+            for (uint32_t j = 0; j < SETTERS; j++) {
+                s[j] = (struct setter){ d[i], &w, src, j };
+                assert_int_equal(pthread_create(&t[j], NULL, set_run, &s[j]), 0);
+            }
+            for (uint32_t j = 0; j < SETTERS; j++) pthread_join(t[j], NULL);
+            d[i]->ops->embed(d[i], got, id, &w, SET_N);
+            op_assert_same(got, want, SET_N * SET_K, formats[f].name);
+        }
+    }
+    free(src);
+    dev_close(ref);
+    op_close(d, n_dev);
+}
+
 static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
 {
     (void)state;
@@ -190,8 +238,11 @@ static void a_format_that_is_none_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_format_agrees_with_ref),     cmocka_unit_test(rounding_at_load_is_within_half_a_step),
-        cmocka_unit_test(codes_are_taken_as_they_are),      cmocka_unit_test(a_row_has_the_same_bits_for_every_number_of_rows),
+        cmocka_unit_test(every_format_agrees_with_ref),
+        cmocka_unit_test(rounding_at_load_is_within_half_a_step),
+        cmocka_unit_test(codes_are_taken_as_they_are),
+        cmocka_unit_test(several_threads_may_set_codes_of_one_weight),
+        cmocka_unit_test(a_row_has_the_same_bits_for_every_number_of_rows),
         cmocka_unit_test(a_format_that_is_none_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,7 @@ extern const struct gemm_kind gemm_lanes_plain, gemm_lanes_quant, gemm_lanes_act
 #if defined(__x86_64__)
 const struct gemm_kind *gemm_bf16_kind(enum dtype t, bool act8); /* NULL: as on avx512 */
 const struct gemm_kind *gemm_amx_kind(enum dtype t, bool act8);  /* the same */
+bool                    gemm_amx_works(void);                    /* tiles do what they should, here; they are there and allowed */
 #endif
 
 /* The best of this machine, or the one of that name (NULL, "auto": the best); NULL: no such thing here. */

@@ -243,6 +243,34 @@ static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x
     }
 }
 
+/* One tile of whole numbers each way, which no rounding touches. */
+bool gemm_amx_works(void)
+{
+    static const uint32_t rows[] = { TILE, 5 }; /* a tile of fewer rows, too */
+    _Alignas(64) bf16     x16[TILE * 32], w16[TILE * 32];
+    _Alignas(64) int8_t   x8[TILE * 64];
+    uint8_t               w8[TILE * 64];
+    float                 out[TILE * TILE];
+    int32_t               sums[TILE * TILE];
+    struct tiles          p16 = { (char *)out, (const char *)x16, (const char *)w16, TILE * 4, 64, 1024, 1, false },
+                 p8 = { (char *)sums, (const char *)x8, (const char *)w8, TILE * 4, 64, 1024, 1, false };
+    for (int i = 0; i < TILE * 32; i++) x16[i] = f32_to_bf16((float)(i % 7 - 3)), w16[i] = f32_to_bf16((float)(i % 11 - 5));
+    for (int i = 0; i < TILE * 64; i++) x8[i] = (int8_t)(i % 255 - 127), w8[i] = (uint8_t)(i * 3);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint32_t n_row = rows[i];
+        strips_bf16(p16, n_row, 1);
+        strips_int8(p8, n_row, 1);
+        for (uint32_t r = 0; r < n_row; r++)
+            for (uint32_t l = 0; l < TILE; l++) {
+                int32_t a = 0, b = 0;
+                for (uint32_t k = 0; k < 32; k++) a += ((int)(r * 32 + k) % 7 - 3) * ((int)(k / 2 * 32 + l * 2 + k % 2) % 11 - 5);
+                for (uint32_t k = 0; k < 64; k++) b += x8[r * 64 + k] * w8[k / 4 * 64 + l * 4 + k % 4];
+                if (out[r * TILE + l] != (float)a || sums[r * TILE + l] != b) return false;
+            }
+    }
+    return true;
+}
+
 const struct gemm_kind *gemm_amx_kind(enum dtype t, bool act8)
 {
     static const struct gemm_kind plain = { GEMM_PAIRS, bf16_row_bytes, row_prepare, bf16_mul },

@@ -33,7 +33,7 @@ static bool has_amx(void)
     if (!has_avx512() || !__builtin_cpu_supports("avx512vbmi") || !__get_cpuid_count(7, 0, &a, &b, &c, &d) ||
         (d & (TILE | INT8 | BF16)) != (TILE | INT8 | BF16))
         return false;
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 && gemm_amx_works();
 }
 #endif
 static bool has_c(void) { return true; }

@@ -3,13 +3,15 @@
 #pragma once
 #include "base/check.h"
 #include "base/dtype.h"
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
 static struct {
     unsigned char byte[16][64];
 } amx_tile[8];
-static uint32_t amx_n_row; /* 0: not configured */
+static uint32_t amx_n_row;  /* 0: not configured */
+static bool     amx_broken; /* one product of integers is off by one */
 
 static inline void amx_rows(uint32_t rows)
 {
@@ -59,9 +61,10 @@ static inline void amx_int8(int c, int a, int b)
     CHECK(c < 4 && (a == 4 || a == 5) && b >= 6);
     for (uint32_t r = 0; r < amx_rows_of(c); r++)
         for (int n = 0; n < 16; n++) {
-            uint32_t sum;
+            uint32_t sum, off = amx_broken && r == 2 && n == 3;
             memcpy(&sum, amx_tile[c].byte[r] + 4 * n, 4);
             for (int k = 0; k < 64; k++) sum += (uint32_t)((int8_t)amx_tile[a].byte[r][k] * (int)amx_tile[b].byte[k / 4][4 * n + k % 4]);
+            sum += off;
             memcpy(amx_tile[c].byte[r] + 4 * n, &sum, 4);
         }
 }

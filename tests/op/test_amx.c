@@ -35,6 +35,15 @@ static struct dev_weight take(struct device *d, const struct format *f, uint32_t
 /* Activations are rounded to bf16, and codes with their scales too: 2^-9 of each, in a random walk. Integers are exact. */
 static double bound(const struct format *f) { return f->q.act8 ? 4e-6 : 1.2e-2; }
 
+static void the_look_at_start_finds_tiles_that_work(void **state)
+{
+    (void)state;
+    assert_true(gemm_amx_works());
+    amx_broken = true; /* and those that do not */
+    assert_false(gemm_amx_works());
+    amx_broken = false;
+}
+
 static void every_format_agrees_with_ref(void **state)
 {
     (void)state;
@@ -124,6 +133,7 @@ int main(void)
 {
     if (!dev_cpu_has_isa("avx512") || !__builtin_cpu_supports("avx512vbmi")) return puts("no AVX-512 with VBMI here, skipped"), 77;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_look_at_start_finds_tiles_that_work),
         cmocka_unit_test(every_format_agrees_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_for_every_number_of_rows),
         cmocka_unit_test(a_long_chain_may_be_cut),

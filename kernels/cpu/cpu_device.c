@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/place.h"
 #include <stdlib.h>
 
 enum {
@@ -98,14 +99,17 @@ enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
     }
     d->isa = isa, d->v = isa->v, d->n_thread = n_thread, d->ops = cpu_ops;
     d->ops.name = isa->device_name;
-    enum status st;
-    if ((st = host_init(&d->host, cfg, &d->ops, cpu_weight_bytes)) || (st = cpu_take_scratch(d)) ||
-        (st = team_create(n_thread, &d->team))) {
-        cpu_close(&d->host.impl.dev);
-        return st;
-    }
+    struct place_nodes nodes;
+    enum status        st;
+    if ((st = host_init(&d->host, cfg, &d->ops, cpu_weight_bytes))) goto err_close;
+    place_nodes("/sys/devices/system/node", &nodes);
+    place_rank(&nodes, cfg->rank, cfg->n_rank, d->host.base, d->host.size); /* before its memory is touched and its threads are started */
+    if ((st = cpu_take_scratch(d)) || (st = team_create(n_thread, &d->team))) goto err_close;
     d->host.impl.quant_bytes = cpu_quant_bytes;
     LOG_DEBUG("dev: %s, %u threads, arena %zu bytes, %zu of them scratch", isa->device_name, n_thread, d->host.size, d->host.used);
     *d_out = &d->host.impl.dev;
     return ST_OK;
+err_close:
+    cpu_close(&d->host.impl.dev);
+    return st;
 }

@@ -214,7 +214,7 @@ class Bench:
         for key, unit, sign in self.METRIC[name]:
             ours, peer = ([p[s][key] for p in rounds] for s in ("ours", "peer"))
             ratio = sorted((a / b) ** sign if a and b else 0.0 for a, b in zip(ours, peer))
-            q = statistics.quantiles(ratio, n=4) if len(ratio) > 1 else [ratio[0]] * 3
+            q = statistics.quantiles(ratio, n=4, method="inclusive") if len(ratio) > 1 else [ratio[0]] * 3
             print(f"  {unit:28} ours {statistics.median(ours):10.4g}   peer {statistics.median(peer):10.4g}   "
                   f"ours is {statistics.median(ratio):7.2f} times as good ({q[0]:.2f} .. {q[2]:.2f})")
             result["ratio"][key] = {"median": statistics.median(ratio), "q1": q[0], "q3": q[2], "ours": statistics.median(ours),

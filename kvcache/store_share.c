@@ -150,7 +150,7 @@ static struct peer *peer_of(struct share *h, const char *name)
     if (h->n_peer == PEERS_MAX) return NULL;
     struct peer *p = &h->peer[h->n_peer++];
     *p = (struct peer){ .since_us = clock_us() };
-    snprintf(p->name, sizeof p->name, "%s", name);
+    snprintf(p->name, sizeof p->name, "%.*s", (int)sizeof p->name - 1, name); /* the caller's fit */
     return p;
 }
 

@@ -205,11 +205,20 @@ int kv_main(int argc, char **argv)
     struct dirent *e;
     bool           shared = faccessat(dir, "LEASE", F_OK, 0) == 0;
     while (d && !shared && (e = readdir(d))) shared = !strncmp(e->d_name, "srv-", 4);
-    if (!strcmp(o.verb, "gc") && shared)
-        return complain(o.dir, "is shared by servers, which collect what one of them has left"), EXIT_CONFIG;
+    const char *why = NULL;
     if (!strcmp(o.verb, "gc")) {
-        int lock = openat(dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB)) return complain(o.dir, "a server uses it"), EXIT_CONFIG;
+        int lock = shared ? -1 : openat(dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* held until the process ends */
+        if (shared)
+            why = "is shared by servers, which collect what one of them has left";
+        else if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB))
+            why = "a server uses it";
+    }
+    if (why) {
+        complain(o.dir, why);
+        if (d) closedir(d);
+        seal_close(o.crypt.sealer);
+        OPENSSL_cleanse(&o, sizeof o);
+        return EXIT_CONFIG;
     }
     code = folder(&o, dir, &c);
     if (d) rewinddir(d);

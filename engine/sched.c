@@ -299,7 +299,13 @@ static uint32_t peek(struct sched *s, struct seq *q)
 static bool has_come(struct sched *s, struct seq *q)
 {
     if (!s->tiers || (q->r->s.prompt_logprobs && q->lead)) return true;
-    return kv_tiers_ask(s->tiers, &q->want, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor, s->us_per_token);
+    for (bool again = false;; again = true) {
+        if (kv_tiers_ask(s->tiers, &q->want, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor, s->us_per_token)) return true;
+        if (s->n_running || kv_tiers_busy(s->tiers)) return false;
+        /* Nobody runs and nothing is on its way: it waits for blocks that came up for one behind it, which waits for it. */
+        if (again) return true;
+        kv_tiers_yield(s->tiers, UINT32_MAX);
+    }
 }
 
 /* The next new request: of the tenant whose turn it is, among its first few of one priority, the longest cached prefix. */

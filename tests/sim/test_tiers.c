@@ -476,6 +476,14 @@ static void the_same_seed_gives_the_same_steps(void **state)
     }
 }
 
+/* A prompt waited for blocks that had come up for one of less urgency, which waited behind it, while nobody ran. */
+static void nobody_waits_for_what_the_next_one_holds(void **state)
+{
+    (void)state;
+    struct totals t = { 0 };
+    assert_true(run_seed(9150, 1, &t));
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3) seed_first = strtoull(argv[1], NULL, 10), seed_n = strtoull(argv[2], NULL, 10), same_for_all = true;
@@ -483,6 +491,7 @@ int main(int argc, char **argv)
     log_init(LOG_LEVEL_ERROR, 2, false);
     const struct CMUnitTest tests[] = { cmocka_unit_test(no_seed_serves_a_wrong_block),
                                         cmocka_unit_test(nor_does_one_with_two_steps_in_flight),
-                                        cmocka_unit_test(the_same_seed_gives_the_same_steps) };
+                                        cmocka_unit_test(the_same_seed_gives_the_same_steps),
+                                        cmocka_unit_test(nobody_waits_for_what_the_next_one_holds) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

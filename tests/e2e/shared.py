@@ -14,12 +14,11 @@ import signal
 import sys
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
-from tiers import BASE, World, ask, metric, settle, start  # noqa: E402
+from tiers import BASE, World, ask, metric, run_tests, settle, start  # noqa: E402
 
 TIGHT = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.005"]  # it spills while it serves
 TESTS = []
@@ -156,30 +155,7 @@ def main():
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()
     os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
-    w = World(1)
-    passed = failed = 0
-    try:
-        for fn in TESTS:
-            if a.names and fn.__name__ not in a.names:
-                continue
-            t = time.monotonic()
-            try:
-                fn(w)
-                passed += 1
-                print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t), flush=True)
-            except Exception as e:
-                failed += 1
-                print("FAILED %s: %s" % (fn.__name__, e), flush=True)
-                traceback.print_exc(limit=-1)
-            for s in w.running:
-                if s.proc.poll() is None:
-                    s.proc.kill()
-                    s.proc.wait()
-            w.running.clear()
-    finally:
-        w.close()
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed else 0
+    return run_tests(TESTS, World(1), a.names)
 
 
 if __name__ == "__main__":

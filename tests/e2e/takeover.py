@@ -23,10 +23,11 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+from tiers import run_tests  # noqa: E402
 
 KINDS = ["HELLO", "WELCOME", "REFUSED", "ASK", "SLAB", "NO", "READY", "GO", "TAKEN", "BYE"]
 ORDER = ["HELLO", "WELCOME", "ASK", "SLAB", "READY", "GO", "TAKEN"]
@@ -596,27 +597,7 @@ def main():
     for k in range(MANY):
         w.want[k] = result(plain.post("/v1/completions", body(k)).json)
     plain.stop()
-    passed = failed = 0
-    for fn in TESTS:
-        if a.names and fn.__name__ not in a.names:
-            continue
-        t = time.monotonic()
-        try:
-            fn(w)
-            passed += 1
-            print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t), flush=True)
-        except Exception as e:
-            failed += 1
-            print("FAILED %s: %s" % (fn.__name__, e), flush=True)
-            traceback.print_exc(limit=-3)
-        for s in w.running:
-            if s.proc.poll() is None:
-                s.proc.kill()
-                s.proc.wait()
-        w.running.clear()
-    w.close()
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed else 0
+    return run_tests(TESTS, w, a.names)
 
 
 if __name__ == "__main__":

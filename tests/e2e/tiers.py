@@ -406,6 +406,33 @@ def the_cap_holds_on_disk(w):
         s.stop()
 
 
+def run_tests(tests, w, names):
+    """Each on its own, with no server left over; prints the counts. The exit status."""
+    passed = failed = 0
+    try:
+        for fn in tests:
+            if names and fn.__name__ not in names:
+                continue
+            t = time.monotonic()
+            try:
+                fn(w)
+                passed += 1
+                print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t), flush=True)
+            except Exception as e:
+                failed += 1
+                print("FAILED %s: %s" % (fn.__name__, e), flush=True)
+                traceback.print_exc(limit=-3)
+            for s in w.running:
+                if s.proc.poll() is None:
+                    s.proc.kill()
+                    s.proc.wait()
+            w.running.clear()
+    finally:
+        w.close()
+    print("%d passed, %d failed, 0 skipped" % (passed, failed))
+    return 1 if failed else 0
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--preset", default="check")
@@ -416,29 +443,7 @@ def main():
     os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
     w = World(a.seed)
     w.cycles = a.cycles
-    passed = failed = 0
-    try:
-        for fn in TESTS:
-            if a.names and fn.__name__ not in a.names:
-                continue
-            t = time.monotonic()
-            try:
-                fn(w)
-                passed += 1
-                print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t), flush=True)
-            except Exception as e:
-                failed += 1
-                print("FAILED %s: %s" % (fn.__name__, e), flush=True)
-                traceback.print_exc(limit=-1)
-            for s in w.running:
-                if s.proc.poll() is None:
-                    s.proc.kill()
-                    s.proc.wait()
-            w.running.clear()
-    finally:
-        w.close()
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed else 0
+    return run_tests(TESTS, w, a.names)
 
 
 if __name__ == "__main__":

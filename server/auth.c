@@ -1,5 +1,6 @@
 #include "server/auth.h"
 #include "base/log.h"
+#include "transfer/digest.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -29,7 +30,7 @@ struct auth {
     unsigned char    secret[AUTH_SECRET]; /* of this process */
 };
 
-static bool digest_of(const char *key, size_t n, unsigned char out[DIGEST])
+static bool api_key_digest(const char *key, size_t n, unsigned char out[DIGEST])
 {
     unsigned len = 0;
     return EVP_Digest(key, n, out, &len, EVP_sha256(), NULL) == 1 && len == DIGEST;
@@ -41,7 +42,7 @@ static enum status add(struct key **keys, uint32_t *n, const char *key, size_t l
     struct key *grown = realloc(*keys, (*n + 1) * sizeof *grown);
     if (!grown) return ST_NOMEM;
     *keys = grown;
-    if (!digest_of(key, len, grown[*n].digest)) return ST_NOMEM;
+    if (!api_key_digest(key, len, grown[*n].digest)) return ST_NOMEM;
     (*n)++;
     return ST_OK;
 }
@@ -121,16 +122,13 @@ static enum status keep_secret(struct auth *a, const char *where, char *err, siz
 static enum status share_secret(struct auth *a, const char *key_file, char *err, size_t n_err)
 {
     static const char label[] = "spillway tenant salts 1";
-    char              text[4096];
+    char              text[DIGEST_SECRET_MAX];
     unsigned int      n_mac = 0;
-    int               fd = open(key_file, O_RDONLY | O_CLOEXEC);
-    ssize_t           n = fd < 0 ? -1 : read(fd, text, sizeof text);
-    if (fd >= 0) close(fd);
+    ssize_t           n = digest_secret_read(key_file, text);
     if (n < 0) {
         snprintf(err, n_err, "--kv-mac-key-file: %s: %s", key_file, strerror(errno));
         return ST_IO;
     }
-    while (n && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
     bool ok = HMAC(EVP_sha256(), text, (int)n, (const unsigned char *)label, sizeof label, a->secret, &n_mac) != NULL;
     OPENSSL_cleanse(text, sizeof text);
     return ok ? ST_OK : ST_NOMEM;
@@ -201,7 +199,7 @@ bool auth_check(struct auth *a, const struct http_head *head, uint64_t *tenant_o
     } else if (!head->n_key) {
         return false;
     }
-    if (!key.n || key.n > KEY_BYTES_MAX || !digest_of(key.p, key.n, digest)) return false;
+    if (!key.n || key.n > KEY_BYTES_MAX || !api_key_digest(key.p, key.n, digest)) return false;
 
     unsigned found = 0;
     if (pthread_rwlock_rdlock(&a->lock)) return false;

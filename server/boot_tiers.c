@@ -84,21 +84,14 @@ static int hash_model(struct boot *b, unsigned char out[32])
     return ok ? 0 : fail(b, EXIT_IO, "the model's files cannot be read again for the identity of its KV");
 }
 
-/* The file's bytes are the secret, without the line end. */
 static int read_key(struct boot *b, const char *path, struct digest_key *k)
 {
-    char    text[4096];
-    int     fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
-    if (fd >= 0) close(fd);
-    if (n < 0) {
+    enum status st = digest_key_read(k, path);
+    if (st == ST_IO) {
         snprintf(b->err, sizeof b->err, "--kv-mac-key-file: %s: %s", path, strerror(errno));
         return EXIT_CONFIG;
     }
-    while (n && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
-    if (digest_key_init(k, text, (size_t)n, 0)) return fail(b, EXIT_CONFIG, "--kv-mac-key-file: at least 16 bytes are needed");
-    OPENSSL_cleanse(text, sizeof text);
-    return 0;
+    return st ? fail(b, EXIT_CONFIG, "--kv-mac-key-file: at least 16 bytes are needed") : 0;
 }
 
 /* The secret of --kv-encrypt or --kv-encrypt-key-file. */

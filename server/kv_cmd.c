@@ -41,13 +41,9 @@ static int complain(const char *what, const char *value)
 
 static int read_secret(struct kv_opts *o, const char *path)
 {
-    char    text[4096];
-    int     fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
-    if (fd >= 0) close(fd);
-    if (n < 0) return complain(path, strerror(errno));
-    while (n && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
-    return digest_key_init(&o->key, text, (size_t)n, 0) ? complain("--mac-key-file needs at least 16 bytes", "") : 0;
+    enum status st = digest_key_read(&o->key, path);
+    if (st == ST_IO) return complain(path, strerror(errno));
+    return st ? complain("--mac-key-file needs at least 16 bytes", "") : 0;
 }
 
 static int read_encrypt_key(struct kv_opts *o, const char *path)

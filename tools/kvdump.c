@@ -20,13 +20,9 @@ static int fail(const char *what, const char *why)
 
 static int mac_key(const char *path, struct digest_key *k)
 {
-    char    text[4096];
-    int     fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
-    if (fd >= 0) close(fd);
-    if (n < 0) return fail(path, strerror(errno));
-    while (n && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
-    return digest_key_init(k, text, (size_t)n, 0) ? fail("--mac-key-file", "at least 16 bytes are needed") : 0;
+    enum status st = digest_key_read(k, path);
+    if (st == ST_IO) return fail(path, strerror(errno));
+    return st ? fail("--mac-key-file", "at least 16 bytes are needed") : 0;
 }
 
 /* The whole of it, in memory that may be written. NULL: errno. */

@@ -1,8 +1,12 @@
 #include "transfer/digest.h"
 #include "base/check.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 enum { MAC_KEY_MIN = 16 };
@@ -34,4 +38,25 @@ enum status digest_key_init(struct digest_key *k_out, const void *secret, size_t
     CHECK(n == sizeof k_out->key);
     k_out->mac = true;
     return ST_OK;
+}
+
+ssize_t digest_secret_read(const char *path, char out[DIGEST_SECRET_MAX])
+{
+    int     fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, DIGEST_SECRET_MAX);
+    int     why = errno;
+    if (fd >= 0) close(fd);
+    while (n > 0 && (out[n - 1] == '\n' || out[n - 1] == '\r')) n--;
+    errno = why;
+    return n;
+}
+
+enum status digest_key_read(struct digest_key *k_out, const char *path)
+{
+    char    text[DIGEST_SECRET_MAX];
+    ssize_t n = digest_secret_read(path, text);
+    if (n < 0) return ST_IO;
+    enum status st = digest_key_init(k_out, text, (size_t)n, 0);
+    OPENSSL_cleanse(text, sizeof text);
+    return st;
 }

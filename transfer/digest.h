@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct digest {
     uint64_t lo, hi;
@@ -20,3 +21,8 @@ struct digest digest_of(const struct digest_key *k, const void *data, size_t byt
 bool          digest_equal(struct digest a, struct digest b); /* in constant time */
 /* The key of a MAC out of what the operator gave (any length, at least 16 bytes: ST_CONFIG), by SHA-256. */
 enum status digest_key_init(struct digest_key *k_out, const void *secret, size_t bytes, uint64_t seed); /* secret NULL: no MAC */
+/* What the operator gave in a file: its bytes without the end of its line, at most DIGEST_SECRET_MAX. -1: errno. Wipe it after use. */
+enum { DIGEST_SECRET_MAX = 4096 };
+ssize_t digest_secret_read(const char *path, char out[DIGEST_SECRET_MAX]);
+/* The key of a MAC out of such a file. ST_IO: errno; ST_CONFIG: less than 16 bytes. */
+enum status digest_key_read(struct digest_key *k_out, const char *path);

@@ -37,7 +37,7 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
     uint32_t                  o = spec->n_head * spec->head_dim / n_rank, inter = (spec->inter ? spec->inter : spec->moe_inter) / n_rank;
     if (!q->method && cfg->quant.code == DT_F32) return ST_OK;
     if (kind == DEV_CUDA) {
-        snprintf(err, err_bytes, "%s: the cuda device has bf16 and f16 weights only, for now; --device cpu has codes",
+        snprintf(err, err_bytes, "%s: the cuda device has bf16 and f16 weights only; --device cpu has codes",
                  q->method ? "config.json: quantization_config is there" : "--quantization");
         return ST_CONFIG;
     }

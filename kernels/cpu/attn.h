@@ -52,5 +52,21 @@ static inline uint32_t attn_sees(const struct attn_work *w, uint32_t t0, uint32_
     *lo_out = first > t0 ? first - t0 : 0;
     return w->pos[i] - t0 < ATTN_TILE ? w->pos[i] - t0 + 1 : ATTN_TILE;
 }
+/* What n queries from i on see of a tile: each [lo, hi); all of them [from, to); some of them [first, end), whole vectors from first. */
+struct attn_window {
+    uint32_t lo[ATTN_ROWS], hi[ATTN_ROWS], from, to, first, end;
+};
+static inline struct attn_window attn_window(const struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
+{
+    struct attn_window s;
+    s.from = s.end = 0, s.to = s.first = ATTN_TILE;
+    for (uint32_t q = 0; q < n; q++) {
+        s.hi[q] = attn_sees(w, t0, i + q, &s.lo[q]);
+        s.from = s.lo[q] > s.from ? s.lo[q] : s.from, s.first = s.lo[q] < s.first ? s.lo[q] : s.first;
+        s.to = s.hi[q] < s.to ? s.hi[q] : s.to, s.end = s.hi[q] > s.end ? s.hi[q] : s.end;
+    }
+    s.first = s.first / SIMD_LANES * SIMD_LANES;
+    return s;
+}
 /* Are there enough queries to pay for copies of the tile? */
 static inline bool attn_many(const struct attn_work *w) { return w->n > 2 * ATTN_ROWS; }

@@ -210,35 +210,29 @@ static void sum_own(struct attn_work *w, uint32_t i, uint32_t from, uint32_t to)
 
 static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
 {
-    uint32_t lo[ATTN_ROWS], hi[ATTN_ROWS], from = 0, to = ATTN_TILE, first = ATTN_TILE, end = 0; /* all see [from, to), some [first, end) */
-    for (uint32_t q = 0; q < n; q++) {
-        hi[q] = attn_sees(w, t0, i + q, &lo[q]);
-        from = lo[q] > from ? lo[q] : from, first = lo[q] < first ? lo[q] : first;
-        to = hi[q] < to ? hi[q] : to, end = hi[q] > end ? hi[q] : end;
-    }
-    first = first / SIMD_LANES * SIMD_LANES;
-    float *s = w->s + i * ATTN_TILE;
+    struct attn_window r = attn_window(w, t0, i, n);
+    float             *s = w->s + i * ATTN_TILE;
     if (attn_many(w)) {
-        by_rows[n].mul((struct part){ s + first, ATTN_TILE, w->q + i * w->dim, w->k + first * w->dim / 2, w->dim, (size_t)w->dim * 8, 16,
-                                      w->dim / 2, false },
-                       (end - first + 15) / 16);
+        by_rows[n].mul((struct part){ s + r.first, ATTN_TILE, w->q + i * w->dim, w->k + r.first * w->dim / 2, w->dim, (size_t)w->dim * 8,
+                                      16, w->dim / 2, false },
+                       (r.end - r.first + 15) / 16);
     } else {
-        for (uint32_t t = first; t < end; t += 16) by_rows[n].score(s + t, w->q + i * w->dim, w->now->k + t, w->next->k + t, w->dim);
+        for (uint32_t t = r.first; t < r.end; t += 16) by_rows[n].score(s + t, w->q + i * w->dim, w->now->k + t, w->next->k + t, w->dim);
     }
     for (uint32_t q = 0; q < n; q++) {
-        float *p = s + q * ATTN_TILE, was = w->v->softmax(p, lo[q], hi[q], &w->m[i + q], w->l + (i + q) * SIMD_LANES);
+        float *p = s + q * ATTN_TILE, was = w->v->softmax(p, r.lo[q], r.hi[q], &w->m[i + q], w->l + (i + q) * SIMD_LANES);
         if (was != 1.0f) w->v->norm(w->y + (i + q) * w->pad, w->y + (i + q) * w->pad, NULL, was, w->pad);
-        for (uint32_t t = lo[q] / SIMD_LANES * SIMD_LANES; t < hi[q]; t += SIMD_LANES)
+        for (uint32_t t = r.lo[q] / SIMD_LANES * SIMD_LANES; t < r.hi[q]; t += SIMD_LANES)
             _mm256_storeu_si256((void *)(p + t / 2), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(p + t)));
     }
-    from += from & 1, to &= ~1u;
-    if (from >= to) { /* no pair that all see */
-        for (uint32_t q = 0; q < n; q++) sum_own(w, i + q, lo[q], hi[q]);
+    r.from += r.from & 1, r.to &= ~1u;
+    if (r.from >= r.to) { /* no pair that all see */
+        for (uint32_t q = 0; q < n; q++) sum_own(w, i + q, r.lo[q], r.hi[q]);
         return;
     }
-    for (uint32_t q = 0; q < n; q++) sum_own(w, i + q, lo[q], from); /* each one's own before and behind */
-    sum_shared(w, i, n, from, to);
-    for (uint32_t q = 0; q < n; q++) sum_own(w, i + q, to, hi[q]);
+    for (uint32_t q = 0; q < n; q++) sum_own(w, i + q, r.lo[q], r.from); /* each one's own before and behind */
+    sum_shared(w, i, n, r.from, r.to);
+    for (uint32_t q = 0; q < n; q++) sum_own(w, i + q, r.to, r.hi[q]);
 }
 
 /* Back from the order of pair_values. */

@@ -54,26 +54,20 @@ static void sum(struct attn_work *w, uint32_t i, uint32_t n, uint32_t from, uint
 
 static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
 {
-    uint32_t lo[ATTN_ROWS], hi[ATTN_ROWS], from = 0, to = ATTN_TILE, first = ATTN_TILE, end = 0; /* all see [from, to), some [first, end) */
+    struct attn_window r = attn_window(w, t0, i, n);
+    w->v->mul[DT_F32](w->s + i * ATTN_TILE + r.first, ATTN_TILE, w->q + i * w->dim, w->dim, w->k + r.first * w->dim,
+                      (size_t)w->dim * SIMD_LANES, SIMD_LANES, w->dim, n, (r.end - r.first + SIMD_LANES - 1) / SIMD_LANES, false);
     for (uint32_t q = 0; q < n; q++) {
-        hi[q] = attn_sees(w, t0, i + q, &lo[q]);
-        from = lo[q] > from ? lo[q] : from, first = lo[q] < first ? lo[q] : first;
-        to = hi[q] < to ? hi[q] : to, end = hi[q] > end ? hi[q] : end;
-    }
-    first = first / SIMD_LANES * SIMD_LANES;
-    w->v->mul[DT_F32](w->s + i * ATTN_TILE + first, ATTN_TILE, w->q + i * w->dim, w->dim, w->k + first * w->dim,
-                      (size_t)w->dim * SIMD_LANES, SIMD_LANES, w->dim, n, (end - first + SIMD_LANES - 1) / SIMD_LANES, false);
-    for (uint32_t q = 0; q < n; q++) {
-        float was = w->v->softmax(w->s + (i + q) * ATTN_TILE, lo[q], hi[q], &w->m[i + q], w->l + (i + q) * SIMD_LANES);
+        float was = w->v->softmax(w->s + (i + q) * ATTN_TILE, r.lo[q], r.hi[q], &w->m[i + q], w->l + (i + q) * SIMD_LANES);
         if (was != 1.0f) w->v->norm(w->y + (i + q) * w->pad, w->y + (i + q) * w->pad, NULL, was, w->pad);
     }
-    if (from >= to) { /* no key that all see */
-        for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, lo[q], hi[q]);
+    if (r.from >= r.to) { /* no key that all see */
+        for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, r.lo[q], r.hi[q]);
         return;
     }
-    for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, lo[q], from); /* each one's own before and behind */
-    sum(w, i, n, from, to);
-    for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, to, hi[q]);
+    for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, r.lo[q], r.from); /* each one's own before and behind */
+    sum(w, i, n, r.from, r.to);
+    for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, r.to, r.hi[q]);
 }
 
 const struct attn_kind attn_float = { serves, query, tile, block, NULL };

@@ -486,8 +486,11 @@ int main(int argc, char **argv)
     if (!is_ref) bench_attn(&b, 32, 8, 128, 1, 256, 1);
     if (!is_ref) bench_attn(&b, 8, 1, 128, 1, 16384, 1); /* more threads than KV heads */
     bench_attn(&b, 4, 2, 64, 1, 512, 1);
+    if (!is_ref) bench_attn(&b, 4, 2, 64, 16, 512, 1);
+    bench_attn(&b, 32, 8, 128, 1, 64, 1);
     if (!is_ref) bench_attn(&b, 32, 8, 128, 1, 2048, 512);
     if (!is_ref) bench_attn(&b, 32, 8, 128, 1, 512, 512);
+    if (!is_ref) bench_attn(&b, 8, 4, 32, 1, 2048, 512);
     bench_moe(&b, small, is_ref ? 1 : 4);
     bench_sample(&b, 1, 151936);
     if (!is_ref) bench_sample(&b, 16, 151936);

@@ -1,13 +1,18 @@
 /* attn: paged attention with a running softmax (Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3), for prefill and decode alike: who computes
  * what, and how chunks are put together. What is computed: attn.h.
  *
- * Queries of one sequence that share a KV head are taken up to 64 at a time, so that KV is read once for all of them. Where that gives too
- * few pieces for the threads (a long sequence alone), the chunks of its keys are spread too: each leaves its sums in shared memory, and
- * a second pass puts them together, in the order in which one thread alone does. */
+ * Queries of one sequence that share a KV head are taken many at a time, so that KV is read and packed once for all of them. Where they are
+ * few (decode), memory is what takes the time: one thread walks several KV heads of a tile, which lie behind each other in a page, and
+ * asks for what comes some heads later. Where that gives too few pieces for the threads (a long sequence alone), the chunks of its keys are
+ * spread too: each leaves its sums in shared memory, and a second pass puts them together, in the order in which one thread alone does. */
 #include "kernels/cpu/attn.h"
 #include <math.h>
 
-enum { ATTN_QUERIES = 64, ATTN_WHOLE = UINT16_MAX, ATTN_CHUNKS_MIN = 2 /* of a piece: less is not worth a second pass */ };
+enum {
+    ATTN_QUERIES = 128,
+    ATTN_CHUNKS_MIN = 2, /* of a piece: less is not worth a second pass */
+    ATTN_AHEAD = 2       /* heads of a tile that are asked for ahead, at most */
+};
 
 struct attn_part {
     uint32_t seq, first;     /* queries [first, first + queries) of the sequence: row * group + head */
@@ -26,6 +31,7 @@ struct attn_job {
     float                  *sums;                /* [chunk][head], each attn_sum_floats */
     uint32_t                n_part, n_spread;    /* n_spread: queries whose parts are several */
     uint32_t                group, queries, pad; /* heads per KV head; queries of a piece; head_dim rounded up to 16 */
+    uint32_t                span;                /* KV heads of a piece of few queries */
     uint32_t                n_thread;
 };
 
@@ -70,27 +76,63 @@ static void attn_find(const struct attn_job *j, uint32_t seq, uint32_t head, uin
     for (; i < ATTN_TILE; i++) to->k[i] = to->v[i] = (const char *)nothing;
 }
 
-/* One chunk for all queries of the piece that see some of it: its sums -> w->y, w->l, w->m. */
-static void attn_chunk(const struct attn_job *j, struct attn_work *w, uint32_t seq, uint32_t head, uint32_t chunk)
+/* The tiles that a piece reads, in order, all its KV heads of one after the other; and those found ahead. */
+struct attn_walk {
+    uint32_t           seq, head, n_head, begin, end; /* keys [begin, end) */
+    uint32_t           t0, h;                         /* to be found next */
+    uint32_t           n, ahead;
+    struct attn_tokens found[ATTN_AHEAD + 1];
+};
+static void attn_walk_find(const struct attn_job *j, struct attn_walk *k)
 {
-    uint32_t begin = attn_first_key(w->o, w->pos[0]), end = w->pos[w->n - 1] + 1, q0 = 0, q1 = 0;
+    attn_find(j, k->seq, k->head + k->h, k->t0, k->begin, k->end, &k->found[k->n++ % (k->ahead + 1)]);
+    if (++k->h == k->n_head) k->h = 0, k->t0 += ATTN_TILE;
+}
+static void attn_walk_begin(const struct attn_job *j, struct attn_walk *k)
+{
+    k->t0 = k->begin / ATTN_TILE * ATTN_TILE, k->h = k->n = 0;
+    k->ahead = k->n_head < ATTN_AHEAD ? k->n_head : ATTN_AHEAD;
+    while (k->n < k->ahead) attn_walk_find(j, k);
+}
+static void attn_walk_step(const struct attn_job *j, struct attn_walk *k, struct attn_work *w)
+{
+    w->now = &k->found[(k->n - k->ahead) % (k->ahead + 1)], w->next = &k->found[k->n % (k->ahead + 1)];
+    attn_walk_find(j, k);
+}
+
+/* The work of a piece's KV head h: w is that of its first; sums: those of the first. */
+static struct attn_work attn_head(const struct attn_work *w, uint32_t h, float *sums)
+{
+    struct attn_work of = *w;
+    of.q += (size_t)h * w->n * w->dim;
+    of.y = sums + h * attn_sum_floats(w->n, w->pad), of.l = of.y + w->n * w->pad, of.m = of.l + w->n * SIMD_LANES;
+    return of;
+}
+
+/* One chunk for all queries of the piece that see some of it -> sums, for each KV head. */
+static void attn_chunk(const struct attn_job *j, const struct attn_work *w, struct attn_walk *walk, uint32_t chunk, float *sums)
+{
+    uint32_t begin = walk->begin, end = walk->end, q0 = 0, q1 = 0;
     if (begin < chunk * ATTN_CHUNK) begin = chunk * ATTN_CHUNK;
     if (end > (chunk + 1) * ATTN_CHUNK) end = (chunk + 1) * ATTN_CHUNK;
-    memset(w->y, 0, w->n * w->pad * sizeof *w->y);
-    memset(w->l, 0, w->n * SIMD_LANES * sizeof *w->l);
-    for (uint32_t i = 0; i < w->n; i++) w->m[i] = -INFINITY;
-    uint32_t t0 = begin / ATTN_TILE * ATTN_TILE, turn = 0;
-    if (t0 < end) attn_find(j, seq, head, t0, begin, end, &w->tokens[turn]);
-    for (; t0 < end; t0 += ATTN_TILE, turn ^= 1) {
-        attn_find(j, seq, head, t0 + ATTN_TILE, begin, end, &w->tokens[turn ^ 1]);
-        w->now = &w->tokens[turn], w->next = &w->tokens[turn ^ 1];
+    for (uint32_t h = 0; h < walk->n_head; h++) {
+        struct attn_work of = attn_head(w, h, sums);
+        memset(of.y, 0, w->n * w->pad * sizeof *of.y);
+        memset(of.l, 0, w->n * SIMD_LANES * sizeof *of.l);
+        for (uint32_t i = 0; i < w->n; i++) of.m[i] = -INFINITY;
+    }
+    for (uint32_t t0 = begin / ATTN_TILE * ATTN_TILE; t0 < end; t0 += ATTN_TILE) {
         while (q0 < w->n && w->pos[q0] < t0) q0++; /* those done */
         for (q1 = q0; q1 < w->n && attn_first_key(w->o, w->pos[q1]) < t0 + ATTN_TILE; q1++) continue;
-        if (q0 == q1) continue;
-        j->kind->tile(w, begin > t0 ? begin - t0 : 0, end - t0 < ATTN_TILE ? end - t0 : ATTN_TILE);
-        for (uint32_t i = q0, left = (q1 - q0 + ATTN_ROWS - 1) / ATTN_ROWS, n; i < q1; i += n, left--) {
-            n = (q1 - i + left - 1) / left; /* as even as they come */
-            j->kind->block(w, t0, i, n);
+        for (uint32_t h = 0; h < walk->n_head; h++) {
+            struct attn_work of = attn_head(w, h, sums);
+            attn_walk_step(j, walk, &of);
+            if (q0 == q1) continue;
+            j->kind->tile(&of, begin > t0 ? begin - t0 : 0, end - t0 < ATTN_TILE ? end - t0 : ATTN_TILE);
+            for (uint32_t i = q0, left = (q1 - q0 + ATTN_ROWS - 1) / ATTN_ROWS, n; i < q1; i += n, left--) {
+                n = (q1 - i + left - 1) / left; /* as even as they come */
+                j->kind->block(&of, t0, i, n);
+            }
         }
     }
 }
@@ -131,17 +173,17 @@ static void attn_out(const struct attn_job *j, const struct attn_work *w, uint32
     }
 }
 
-/* The queries of a part, in the scratch of a thread; *at_out: what is left of that. */
-static struct attn_work attn_take(const struct attn_job *j, const struct attn_part *p, uint32_t thread, float **at_out)
+/* The queries of a part, for n_head KV heads, in the scratch of a thread; *at_out: what is left of that. */
+static struct attn_work attn_take(const struct attn_job *j, const struct attn_part *p, uint32_t n_head, uint32_t thread, float **at_out)
 {
     struct attn_work w = {
         .v = j->v, .o = j->o, .kv = j->kv, .dim = j->o->head_dim, .pad = j->pad, .n = attn_n_query(j, p->seq, p->first)
     };
     w.k = cpu_scratch(j->d, thread);
     w.vt = w.k + ATTN_TILE * w.dim;
-    w.q = w.vt + ATTN_TILE * w.pad;
-    w.s = w.q + w.n * w.dim;
-    w.pos = (uint32_t *)(void *)(w.s + w.n * ATTN_TILE);
+    w.s = w.vt + ATTN_TILE * w.pad;
+    w.q = w.s + w.n * ATTN_TILE;
+    w.pos = (uint32_t *)(void *)(w.q + (size_t)n_head * w.n * w.dim);
     *at_out = (float *)(void *)(w.pos + w.n);
     for (uint32_t i = 0; i < w.n; i++) w.pos[i] = j->b->pos[j->b->row_start[p->seq] + (p->first + i) / j->group];
     return w;
@@ -151,24 +193,36 @@ static void attn_piece(void *arg, uint32_t piece, uint32_t thread)
 {
     const struct attn_job *j = arg;
     const struct attn_part p = j->part[piece / j->o->n_kv_head];
-    uint32_t               head = piece % j->o->n_kv_head, row0 = j->b->row_start[p.seq];
-    float                 *at;
-    struct attn_work       w = attn_take(j, &p, thread, &at);
-    size_t                 floats = attn_sum_floats(w.n, w.pad);
-    for (uint32_t i = 0; i < w.n; i++) {
-        uint32_t h = head * j->group + (p.first + i) % j->group;
-        j->kind->query(&w, i,
-                       (const float *)j->o->qkv +
-                           ((size_t)(row0 + (p.first + i) / j->group) * (j->o->n_head + 2 * j->o->n_kv_head) + h) * w.dim);
+    uint32_t               head = piece % j->o->n_kv_head, row0 = j->b->row_start[p.seq], n_head = 1;
+    if (attn_n_query(j, p.seq, p.first) <= ATTN_FEW) { /* the first of some heads takes the others with it */
+        if (head % j->span) return;
+        n_head = j->o->n_kv_head - head < j->span ? j->o->n_kv_head - head : j->span;
     }
-    float *all = at + floats, *l = all + w.n * w.pad, *m = l + w.n * SIMD_LANES;
+    float           *at;
+    struct attn_work w = attn_take(j, &p, n_head, thread, &at);
+    size_t           floats = attn_sum_floats(w.n, w.pad);
+    struct attn_walk walk = { .seq = p.seq, .head = head, .n_head = n_head };
+    walk.end = attn_keys(j, p.seq, p.first, &walk.begin);
+    if (walk.begin < p.chunk * ATTN_CHUNK) walk.begin = p.chunk * ATTN_CHUNK;
+    if (walk.end > (p.chunk + p.n_chunk) * ATTN_CHUNK) walk.end = (p.chunk + p.n_chunk) * ATTN_CHUNK;
+    attn_walk_begin(j, &walk);
+    for (uint32_t i = 0; i < n_head * w.n; i++) {
+        uint32_t row = row0 + (p.first + i % w.n) / j->group, h = (head + i / w.n) * j->group + (p.first + i % w.n) % j->group;
+        j->kind->query(&w, i, (const float *)j->o->qkv + ((size_t)row * (j->o->n_head + 2 * j->o->n_kv_head) + h) * w.dim);
+    }
+    float *all = at + n_head * floats;
     for (uint32_t c = 0; c < p.n_chunk; c++) {
-        w.y = p.sums == SIZE_MAX ? at : j->sums + p.sums + ((size_t)c * j->o->n_kv_head + head) * floats;
-        w.l = w.y + w.n * w.pad, w.m = w.l + w.n * SIMD_LANES;
-        attn_chunk(j, &w, p.seq, head, p.chunk + c);
-        if (p.sums == SIZE_MAX) attn_join(&w, all, l, m, w.y, p.chunk + c);
+        float *sums = p.sums == SIZE_MAX ? at : j->sums + p.sums + ((size_t)c * j->o->n_kv_head + head) * floats;
+        attn_chunk(j, &w, &walk, p.chunk + c, sums);
+        for (uint32_t h = 0; h < n_head && p.sums == SIZE_MAX; h++) {
+            struct attn_work to = attn_head(&w, h, all);
+            attn_join(&w, to.y, to.l, to.m, sums + h * floats, p.chunk + c);
+        }
     }
-    if (p.sums == SIZE_MAX) attn_out(j, &w, row0, p.first, head, all, l);
+    for (uint32_t h = 0; h < n_head && p.sums == SIZE_MAX; h++) {
+        struct attn_work of = attn_head(&w, h, all);
+        attn_out(j, &of, row0, p.first, head + h, of.y, of.l);
+    }
 }
 
 static void attn_whole(void *arg, uint32_t piece, uint32_t thread)
@@ -178,7 +232,7 @@ static void attn_whole(void *arg, uint32_t piece, uint32_t thread)
     uint32_t                head = piece % j->o->n_kv_head;
     float                  *all;
     if (!p->n_whole) return;
-    struct attn_work w = attn_take(j, p, thread, &all);
+    struct attn_work w = attn_take(j, p, 1, thread, &all);
     size_t           floats = attn_sum_floats(w.n, w.pad);
     float           *l = all + w.n * w.pad, *m = l + w.n * SIMD_LANES;
     for (uint32_t c = 0; c < p->n_whole; c++)
@@ -259,6 +313,14 @@ static uint64_t attn_plan(struct attn_job *j)
     return plan.keys;
 }
 
+/* KV heads that a piece of few queries takes: all that fit, but some pieces for each thread. */
+static uint32_t attn_span(const struct attn_job *j)
+{
+    uint32_t n_kv = j->o->n_kv_head, span = n_kv, most = j->queries / ATTN_FEW;
+    while (j->n_thread > 1 && span > 1 && j->n_part * (n_kv / span) < 2 * j->n_thread) span = (span + 1) / 2;
+    return span < most ? span : most > 0 ? most : 1;
+}
+
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cpu_dev *c = cpu_of(d);
@@ -273,6 +335,7 @@ void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_b
     j.queries = (uint32_t)(room / attn_query_floats(o->head_dim, j.pad));
     if (j.queries > ATTN_QUERIES) j.queries = ATTN_QUERIES;
     uint64_t cost = attn_plan(&j) * o->head_dim / 4 * o->n_kv_head;
+    j.span = attn_span(&j);
     team_run(c->team, j.n_part * o->n_kv_head, cost, attn_piece, &j);
     if (j.n_spread) team_run(c->team, j.n_part * o->n_kv_head, cost, attn_whole, &j);
 }

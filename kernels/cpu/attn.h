@@ -1,11 +1,17 @@
 /* attn: what the arithmetic of attention works on.   Private to kernels/cpu/.
- * A piece of work: some queries (rows x heads of one group) of one sequence that share a KV head, and some chunks of its keys. A chunk is
+ * Work: some queries (rows x heads of one group) of one sequence that share a KV head, and some chunks of its keys. A chunk is
  * ATTN_CHUNK positions from a multiple of that on, with a running softmax of its own, in tiles of ATTN_TILE; chunks are put together
  * in order. So a row has the same bits whoever computes which of its chunks, and whichever rows are computed beside it. */
 #pragma once
 #include "kernels/cpu/cpu.h"
 
-enum { ATTN_TILE = 64, ATTN_CHUNK = 512, ATTN_ROWS = 6, ATTN_DIM_MAX = 512 };
+enum {
+    ATTN_TILE = 64,
+    ATTN_CHUNK = 512,
+    ATTN_ROWS = 6,            /* queries of a block */
+    ATTN_FEW = 2 * ATTN_ROWS, /* more than so many pay for copies of a tile */
+    ATTN_DIM_MAX = 512
+};
 
 /* Where the keys and values of a tile lie: in the pool or, where nobody sees them, zeros. */
 struct attn_tokens {
@@ -22,8 +28,7 @@ struct attn_work {
     float                    *q, *s, *y;  /* [n][dim] as `query` makes it, [n][ATTN_TILE], [n][pad] */
     float                    *m, *l;      /* [n], [n][SIMD_LANES] */
     uint32_t                 *pos;        /* [n] */
-    const struct attn_tokens *now, *next; /* this tile and the one to be asked for: two of */
-    struct attn_tokens        tokens[2];
+    const struct attn_tokens *now, *next; /* this tile and the one to be asked for */
 };
 
 /* How a tile is computed: for a type of keys and an instruction set. */
@@ -69,4 +74,4 @@ static inline struct attn_window attn_window(const struct attn_work *w, uint32_t
     return s;
 }
 /* Are there enough queries to pay for copies of the tile? */
-static inline bool attn_many(const struct attn_work *w) { return w->n > 2 * ATTN_ROWS; }
+static inline bool attn_many(const struct attn_work *w) { return w->n > ATTN_FEW; }

@@ -5,6 +5,7 @@
  * copies. The same products in the same order. */
 #include "kernels/cpu/attn.h"
 #if defined(__x86_64__)
+#include "kernels/cpu/attn_soft.h"
 #include "kernels/cpu/transpose.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -219,12 +220,7 @@ static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
     } else {
         for (uint32_t t = r.first; t < r.end; t += 16) by_rows[n].score(s + t, w->q + i * w->dim, w->now->k + t, w->next->k + t, w->dim);
     }
-    for (uint32_t q = 0; q < n; q++) {
-        float *p = s + q * ATTN_TILE, was = w->v->softmax(p, r.lo[q], r.hi[q], &w->m[i + q], w->l + (i + q) * SIMD_LANES);
-        if (was != 1.0f) w->v->norm(w->y + (i + q) * w->pad, w->y + (i + q) * w->pad, NULL, was, w->pad);
-        for (uint32_t t = r.lo[q] / SIMD_LANES * SIMD_LANES; t < r.hi[q]; t += SIMD_LANES)
-            _mm256_storeu_si256((void *)(p + t / 2), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(p + t)));
-    }
+    for (uint32_t q = 0; q < n; q++) attn_soften(w, i + q, s + q * ATTN_TILE, r.lo[q], r.hi[q]);
     r.from += r.from & 1, r.to &= ~1u;
     if (r.from >= r.to) { /* no pair that all see */
         for (uint32_t q = 0; q < n; q++) sum_own(w, i + q, r.lo[q], r.hi[q]);

@@ -144,6 +144,17 @@ enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID])
 #endif
 }
 
+static const struct dev_map_ops *map_ops(const struct device *d) { return ((const struct dev_impl *)d)->map; }
+
+uint64_t dev_weight_form(struct device *d, enum dtype t, const struct dev_quant *q) { return map_ops(d) ? map_ops(d)->form(d, t, q) : 0; }
+
+bool dev_map(struct device *d, void *at, size_t bytes, int fd, uint64_t offset)
+{
+    return map_ops(d) && map_ops(d)->map(d, at, bytes, fd, offset);
+}
+
+enum status dev_unmap(struct device *d, void *at, size_t bytes) { return map_ops(d) ? map_ops(d)->unmap(d, at, bytes) : ST_INVALID; }
+
 bool dev_step_times(struct device *d, struct dev_times *out)
 {
     const struct dev_impl *i = (const struct dev_impl *)d;

@@ -314,6 +314,18 @@ uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim);  
 void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
                      uint64_t src_col, uint64_t src_len, float std);
 
+/* Weights as bytes that a file may hold (engine/model/packed.h), where the device's memory is the process's own. Loading thread.
+ * form: a number for how the device lays out weights of type t or, where q is not NULL, of codes q: a small matrix is set and what it
+ * became is digested, so another instruction set, and a build that packs or rounds otherwise, has another number. What it uses of the
+ * arena is free and zero again. 0: no file may hold this device's weights.
+ * map: the file's bytes [offset, + bytes) stand at `at`, read only, and are shared with whoever maps them too; all three are
+ * multiples of DEV_MAP_ALIGN. False: they should not (memory of several nodes) or cannot; to be read there instead.
+ * unmap: what stands there is given up for zeros that may be written. */
+enum { DEV_MAP_ALIGN = 2 << 20 };
+uint64_t    dev_weight_form(struct device *d, enum dtype t, const struct dev_quant *q);
+bool        dev_map(struct device *d, void *at, size_t bytes, int fd, uint64_t offset);
+enum status dev_unmap(struct device *d, void *at, size_t bytes); /* ST_NOMEM: nothing may stand there any more */
+
 /* How long steps kept the device busy and how long it stood idle between them, since the last call; counting begins with the first.
  * Rank thread, no step in flight. False: this device cannot tell. */
 struct dev_times {

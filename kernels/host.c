@@ -20,7 +20,8 @@ enum status host_init(struct host_dev *h, const struct dev_cfg *cfg, const struc
     (void)madvise(base, size, MADV_HUGEPAGE); /* speed only */
     *h = (struct host_dev){ .impl = { .dev = { .ops = ops, .act = DT_F32, .rank = cfg->rank, .n_rank = cfg->n_rank },
                                       .weight_bytes = weight_bytes,
-                                      .step_bytes = host_step_bytes },
+                                      .step_bytes = host_step_bytes,
+                                      .map = &host_map_ops },
                             .base = base,
                             .size = size,
                             .group = cfg->group };

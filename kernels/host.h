@@ -11,12 +11,15 @@ struct host_dev {
     uint32_t         *id, *hist; /* of a step with patches: copies to patch; [lim.rows_max], [lim.hist_max] */
     uint32_t         *drawn;     /* the ids of the step before; [seqs_max] */
     uint32_t          seqs_max;
-    bool              lost; /* the group was aborted: every sync says ST_DEVICE from here on */
+    bool              scattered; /* its pages lie on several memory nodes by a policy that a file's pages would not follow */
+    bool              lost;      /* the group was aborted: every sync says ST_DEVICE from here on */
 };
 
 enum status host_init(struct host_dev *h, const struct dev_cfg *cfg, const struct dev_ops *ops,
                       uint64_t (*weight_bytes)(enum dtype t, uint32_t n, uint32_t k));
 void        host_free(struct host_dev *h);
+
+extern const struct dev_map_ops host_map_ops; /* image.c */
 
 /* entries of dev_ops */
 enum status    host_alloc(struct device *d, size_t bytes, void **out);

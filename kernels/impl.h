@@ -14,6 +14,12 @@ struct dev_impl {
     void (*weight_fill)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
                         uint64_t src_col, uint64_t src_len, float std);
     const struct dev_copy_ops *copy; /* NULL: its memory is the process's own */
+    const struct dev_map_ops  *map;  /* NULL: no file may hold its weights */
+};
+struct dev_map_ops { /* as dev_weight_form, dev_map, dev_unmap */
+    uint64_t (*form)(struct device *d, enum dtype t, const struct dev_quant *q);
+    bool (*map)(struct device *d, void *at, size_t bytes, int fd, uint64_t offset);
+    enum status (*unmap)(struct device *d, void *at, size_t bytes);
 };
 struct dev_copy_ops { /* as dev_copy_open ... dev_unpin */
     enum status (*open)(struct device *d);

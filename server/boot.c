@@ -447,6 +447,16 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
                   .progress = progress,
                   .progress_ctx = ctx },
     };
+    if (*cfg->packed_cache) {
+        if (!config_shared(cfg->packed_cache, b->packed_dir, sizeof b->packed_dir, &rc.load.packed_bytes_max)) {
+            snprintf(b->err, sizeof b->err, "--packed-cache: '%s' is not DIR or DIR:GIB, as in /var/cache/spillway:100", cfg->packed_cache);
+            return EXIT_CONFIG;
+        }
+        if (b->device == DEV_CUDA)
+            LOG_WARN("boot: --packed-cache is for the cpu device, nothing is kept");
+        else
+            rc.load.packed_dir = b->packed_dir;
+    }
     (void)model_quant_named(cfg->quantization, &rc.load.quant); /* the option table knows the same names */
     if ((code = create_nodes(b, &rc))) return code;
     enum status st = rank_team_create(&b->spec, &b->src, &rc, &b->n_block, &b->team, b->err, sizeof b->err);

@@ -34,6 +34,7 @@ struct boot {
     uint32_t             seqs, rows; /* config_sizes */
     char                 cache_info[600];
     bool                 spec_loaded;
+    char                 packed_dir[1024];
     char                 err[1024]; /* one line: what was found, what is needed */
 };
 

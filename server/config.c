@@ -22,6 +22,7 @@ static const struct opt options[] = {
     { NULL, "served-model-name", OPT_LIST, AT(served_name), "", 0, 0, "NAME", "name clients use; repeatable, the first is shown" },
     { NULL, "chat-template", OPT_STR, AT(chat_template), "", 0, 0, "FILE", "chat template instead of the model's own" },
     { NULL, "generation-config", OPT_ENUM, AT(generation_config), "auto", 0, 0, "auto|vllm", "auto: sampling defaults of generation_config.json; vllm: neutral ones" },
+    { NULL, "packed-cache", OPT_STR, AT(packed_cache), "", 0, 0, "DIR[:GIB]", "cpu: keep weights there as they lie in memory, at most GIB (64) of them: later starts map them; only for this user to write" },
     { NULL, "max-model-len", OPT_U32, AT(max_model_len), "0", 0, 16777216, "TOKENS", "longest prompt + output; 0: what the model and the KV cache allow" },
 
     { "device", "device", OPT_ENUM, AT(device), "auto", 0, 0, "auto|cuda|cpu|ref", "what computes; auto: a GPU where one can serve, else the cpu" },

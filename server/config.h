@@ -39,8 +39,9 @@ struct config {
     bool            prefix_caching, priority, clamp_max_tokens;
     double          kv_host_gib;
     uint32_t        kv_pin_max;
-    struct str_list kv_nvme;   /* DIR:GIB, as config_dir_gib reads it */
-    const char     *kv_shared; /* DIR[:GIB], as config_shared reads it */
+    struct str_list kv_nvme;      /* DIR:GIB, as config_dir_gib reads it */
+    const char     *packed_cache; /* DIR[:GIB], as config_shared reads it */
+    const char     *kv_shared;    /* DIR[:GIB], as config_shared reads it */
     const char     *kv_mac_key_file, *kv_encrypt_key_file;
     bool            kv_encrypt;
     uint32_t        queue_requests, queue_tokens, request_timeout_s;

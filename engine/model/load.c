@@ -1,6 +1,6 @@
 /* load: what one rank holds, where each part of it comes from, and how much that is. */
 #include "base/log.h"
-#include "engine/model/model_impl.h"
+#include "engine/model/packed.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +16,19 @@ void place_bytes(struct place *p, void **out, uint64_t bytes)
 {
     p->bytes += arena_bytes(bytes);
     if (p->bind && !p->st) p->st = p->dev->ops->alloc(p->dev, (size_t)bytes, out);
+}
+
+/* What is placed next begins where a file's pages may stand. */
+static void place_align(struct place *p)
+{
+    void *at = NULL;
+    if (!p->bind) {
+        p->bytes += DEV_MAP_ALIGN;
+    } else if (!p->st && !(p->st = p->dev->ops->alloc(p->dev, 0, &at))) {
+        size_t past = (uintptr_t)at % DEV_MAP_ALIGN;
+        p->st = p->dev->ops->alloc(p->dev, past ? DEV_MAP_ALIGN - past : 0, &p->at);
+        p->at = (char *)at + (past ? DEV_MAP_ALIGN - past : 0);
+    }
 }
 
 /* Rounding at load takes embedding and head to 8 bits at most; codes of a checkpoint are of the linear ones alone. An embedding that is
@@ -218,6 +231,7 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
     model_sizes(&m, spec, cfg, d);
     set_kv(&m, spec, cfg, p.weight_dtype);
     model_place_weights(&p);
+    if (cfg->packed_dir && *cfg->packed_dir) place_align(&p), place_align(&p); /* before and after */
     plan_out->weight_bytes = p.bytes;
     model_place_work(&p);
     struct dev_limits lim = model_limits(&m, cfg);
@@ -260,7 +274,13 @@ uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct d
     return n;
 }
 
-static enum status model_take(struct place *p, struct model *m, const struct model_load_cfg *cfg, char *err, size_t err_bytes)
+/* Where the weights lie; multiples of DEV_MAP_ALIGN if they may come from a file of packed ones. */
+struct span {
+    char *base, *end;
+};
+
+static enum status model_take(struct place *p, struct model *m, const struct model_load_cfg *cfg, struct span *span_out, char *err,
+                              size_t err_bytes)
 {
     struct model_plan     plan;
     struct model_load_cfg sizes = { .batch_rows_max = m->rows_max,
@@ -269,7 +289,8 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
                                     .weight_dtype = p->weight_dtype,
                                     .quant = cfg->quant,
                                     .kv_dtype = m->kv.dtype,
-                                    .step = cfg->step };
+                                    .step = cfg->step,
+                                    .packed_dir = cfg->packed_dir };
     model_plan(p->spec, &sizes, p->dev, &plan);
     uint64_t kv = arena_bytes(m->kv.block_bytes * m->kv.n_block), need = plan.weight_bytes + plan.work_bytes + kv;
     if (need > p->dev->ops->free_bytes(p->dev)) {
@@ -279,13 +300,27 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
                  need, plan.weight_bytes, plan.work_bytes, kv, p->dev->ops->free_bytes(p->dev));
         return ST_CONFIG;
     }
+    bool aligned = cfg->packed_dir && *cfg->packed_dir;
+    if (aligned) place_align(p);
+    span_out->base = p->at;
     model_place_weights(p);
+    if (aligned) place_align(p);
+    span_out->end = p->at;
     model_place_work(p);
     struct dev_limits lim = model_limits(m, cfg);
     if (!p->st) p->st = p->dev->ops->step_init(p->dev, &lim);
     place_bytes(p, &m->kv.base, m->kv.block_bytes * m->kv.n_block);
     if (p->st) snprintf(err, err_bytes, "model: the device refuses memory: %s", status_name(p->st));
     return p->st;
+}
+
+static enum status model_fill(struct place *p, struct model *m, const struct model_load_cfg *cfg, const struct source *src,
+                              const float *inv_freq, char *err, size_t err_bytes)
+{
+    p->dev->ops->to_device(p->dev, m->inv_freq, inv_freq, p->spec->rot / 2 * sizeof *inv_freq);
+    if (!src->dummy) return model_read(p, cfg, err, err_bytes);
+    model_dummy(p, cfg);
+    return ST_OK;
 }
 
 enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg, struct device *dev,
@@ -304,6 +339,9 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
                         .quant = weight_quant(spec, cfg),
                         .m = m,
                         .bind = &bind };
+    struct span   span;
+    struct packed packed = { .cfg = cfg };
+    bool          pack = packed_wanted(cfg, src), hit = false;
     float        *inv_freq = calloc(spec->rot / 2, sizeof *inv_freq);
     if (m) model_sizes(m, spec, cfg, dev);
     if (!m || !inv_freq || !(m->layer = calloc(spec->n_layer, sizeof *m->layer))) {
@@ -312,15 +350,18 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
         goto out;
     }
     set_kv(m, spec, cfg, p.weight_dtype);
-    if ((st = model_take(&p, m, cfg, err, err_bytes))) goto out;
+    if (pack) packed_begin(&packed, &p, cfg, src);
+    if ((st = model_take(&p, m, cfg, &span, err, err_bytes))) goto out;
     m->rope_scale = model_rope(spec, inv_freq);
-    dev->ops->to_device(dev, m->inv_freq, inv_freq, spec->rot / 2 * sizeof *inv_freq);
-    if (src->dummy)
-        model_dummy(&p, cfg);
-    else if ((st = model_read(&p, cfg, err, err_bytes)))
+    if (pack && (st = packed_take(&packed, inv_freq, span.base, (uint64_t)(span.end - span.base), &hit))) {
+        snprintf(err, err_bytes, "model: the memory of the weights is lost: %s", status_name(st));
         goto out;
+    }
+    if (!hit && (st = model_fill(&p, m, cfg, src, inv_freq, err, err_bytes))) goto out;
+    if (pack && !hit) packed_keep(&packed);
     if ((st = dev->ops->sync(dev))) snprintf(err, err_bytes, "model: the device failed while loading");
 out:
+    if (pack) packed_end(&packed);
     free(inv_freq);
     free(p.job);
     bind_close(&bind);

@@ -99,7 +99,9 @@ struct model_load_cfg {
     struct batch_cfg step;                                                  /* bounds of a step's arrays (eng_batch_cfg); 0: ample */
     uint32_t         n_thread;                                              /* readers; 0: auto */
     void (*progress)(void *ctx, uint64_t bytes_done, uint64_t bytes_total); /* may be NULL */
-    void *progress_ctx;
+    void       *progress_ctx;
+    const char *packed_dir;       /* folder where weights are kept as the device packed them (packed.h); NULL or "": not kept */
+    uint64_t    packed_bytes_max; /* of all files there */
 };
 /* Bytes of device memory for rank r of n: weights, workspaces, and one KV block. Closed form, before anything is read. */
 struct model_plan {

@@ -66,6 +66,7 @@ struct place {
     struct model            *m;     /* the sizes of this rank; when planning no weights in it */
     const struct bind       *bind;  /* NULL: planning */
     uint64_t                 bytes;
+    void                    *at; /* of the last place_align */
     struct place_job        *job;
     uint32_t                 n_job, cap_job;
     enum status              st; /* the first failure sticks */

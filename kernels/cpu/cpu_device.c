@@ -103,6 +103,7 @@ enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
     enum status        st;
     if ((st = host_init(&d->host, cfg, &d->ops, cpu_weight_bytes))) goto err_close;
     place_nodes("/sys/devices/system/node", &nodes);
+    d->host.scattered = nodes.n > 1;
     place_rank(&nodes, cfg->rank, cfg->n_rank, d->host.base, d->host.size); /* before its memory is touched and its threads are started */
     if ((st = cpu_take_scratch(d)) || (st = team_create(n_thread, &d->team))) goto err_close;
     d->host.impl.quant_bytes = cpu_quant_bytes;

@@ -1,7 +1,7 @@
 /* bench_ops: how far each op is from what the machine can do. The roofs are measured first, in the same run: reading memory (4 streams
  * per thread, prefetched), and in registers fused multiply-adds and products of bf16 and of int8. Products of matrices: every type of
  * weight, sizes of a model of 1B and of one of 8B, 1 to 2048 rows. Medians.
- *   bench_ops [--device ref|cpu] [--simd amx|avx512-bf16|avx512|avx2|scalar] [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]
+ *   bench_ops [--device ref|cpu] [--simd amx|avx512-bf16|avx512|avx2|neon|scalar] [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]
  *   bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--only SUBSTRING]
  * --clock cpu, with one thread: the time it ran, for machines that others use too. On a GPU (bench_gpu.h) the sizes are a model's. */
 #include "base/check.h"
@@ -18,6 +18,8 @@
 #include "bench_gpu.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/amx.h"
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 enum { PIECES = 64, RUNS_MAX = 1000 };
@@ -461,6 +463,7 @@ int main(int argc, char **argv)
     if (cfg.kind == DEV_REF) b.n_thread = 1;
     b.simd = strstr(b.d->ops->name, "avx512") || strstr(b.d->ops->name, "amx") ? "avx512"
              : strstr(b.d->ops->name, "avx2")                                  ? "avx2"
+             : strstr(b.d->ops->name, "neon")                                  ? "neon"
                                                                                : "scalar";
     CHECK(team_create(b.n_thread, &b.team) == ST_OK);
     b.noise = malloc((NOISE + 16384) * sizeof *b.noise);

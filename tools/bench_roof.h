@@ -10,23 +10,23 @@ struct roof {
 };
 enum { FMA_TURNS = 20000, FMA_CHAINS = 12, TILE_TURNS = 2000 };
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 #define ROOF(isa, targets, vec, zero, set1, load, add, fmadd, store, lanes)                                                         \
-    __attribute__((target(targets))) static float read_##isa(const char *p, size_t bytes)                                           \
+    targets static float read_##isa(const char *p, size_t bytes)                                                                    \
     {                                                                                                                               \
         vec    s[4] = { zero(), zero(), zero(), zero() };                                                                           \
         size_t part = bytes / 4;                                                                                                    \
         for (size_t i = 0; i < part; i += 64)                                                                                       \
             for (int j = 0; j < 4; j++) {                                                                                           \
                 const char *q = p + (size_t)j * part + i;                                                                           \
-                _mm_prefetch(q + 2048, _MM_HINT_T0);                                                                                \
+                __builtin_prefetch(q + 2048, 0, 3);                                                                                 \
                 for (int k = 0; k < 64; k += lanes * 4) s[j] = add(s[j], load((const float *)(const void *)(q + k)));               \
             }                                                                                                                       \
         float out[16];                                                                                                              \
         store(out, add(add(s[0], s[1]), add(s[2], s[3])));                                                                          \
         return out[0];                                                                                                              \
     }                                                                                                                               \
-    __attribute__((target(targets))) static float fma_##isa(float x)                                                                \
+    targets static float fma_##isa(float x)                                                                                         \
     {                                                                                                                               \
         vec a = set1(x), m = set1(0.999f), s[FMA_CHAINS];                                                                           \
         for (int j = 0; j < FMA_CHAINS; j++) s[j] = set1((float)j);                                                                 \
@@ -36,8 +36,12 @@ enum { FMA_TURNS = 20000, FMA_CHAINS = 12, TILE_TURNS = 2000 };
         store(out, s[0]);                                                                                                           \
         return out[0];                                                                                                              \
     }
-ROOF(avx512, "avx512f", __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_storeu_ps, 16)
-ROOF(avx2, "avx2,fma", __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_add_ps, _mm256_fmadd_ps, _mm256_storeu_ps, 8)
+#endif
+#if defined(__x86_64__)
+ROOF(avx512, __attribute__((target("avx512f"))), __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_add_ps, _mm512_fmadd_ps,
+     _mm512_storeu_ps, 16)
+ROOF(avx2, __attribute__((target("avx2,fma"))), __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_add_ps, _mm256_fmadd_ps,
+     _mm256_storeu_ps, 8)
 
 __attribute__((target("avx512f,avx512bf16"))) static float dot_bf16(float x)
 {
@@ -82,6 +86,10 @@ __attribute__((target("amx-tile,amx-int8"))) static float tile_int8(void)
     char zeros[16][64];
     TILES(amx_int8);
 }
+#elif defined(__aarch64__)
+#define NEON_ZERO()       vdupq_n_f32(0)
+#define NEON_FMA(a, b, c) vfmaq_f32(c, a, b)
+ROOF(neon, , float32x4_t, NEON_ZERO, vdupq_n_f32, vld1q_f32, vaddq_f32, NEON_FMA, vst1q_f32, 4)
 #endif
 static float read_scalar(const char *p, size_t bytes)
 {
@@ -113,6 +121,10 @@ static void read_piece(void *arg, uint32_t piece, uint32_t thread)
     else if (!strcmp(r->b->simd, "avx2"))
         r->sink[piece] = read_avx2(p, r->piece_bytes);
     else
+#elif defined(__aarch64__)
+    if (!strcmp(r->b->simd, "neon"))
+        r->sink[piece] = read_neon(p, r->piece_bytes);
+    else
 #endif
         r->sink[piece] = read_scalar(p, r->piece_bytes);
 }
@@ -125,6 +137,10 @@ static void fma_piece(void *arg, uint32_t piece, uint32_t thread)
         r->sink[piece] = fma_avx512((float)piece);
     else if (!strcmp(r->b->simd, "avx2"))
         r->sink[piece] = fma_avx2((float)piece);
+    else
+#elif defined(__aarch64__)
+    if (!strcmp(r->b->simd, "neon"))
+        r->sink[piece] = fma_neon((float)piece);
     else
 #endif
         r->sink[piece] = fma_scalar((float)piece);
@@ -175,7 +191,7 @@ static void roofs(struct bench *b)
     memset(memory, 1, BYTES);
     r.data = memory;
     b->read_gbs = BYTES / median_s(b, read_all, &r) * 1e-9;
-    double lanes = !strcmp(b->simd, "avx512") ? 16 : !strcmp(b->simd, "avx2") ? 8 : 1;
+    double lanes = !strcmp(b->simd, "avx512") ? 16 : !strcmp(b->simd, "avx2") ? 8 : !strcmp(b->simd, "neon") ? 4 : 1;
     b->fma_gflops = 2.0 * lanes * FMA_CHAINS * FMA_TURNS * PIECES / median_s(b, fma_all, &r) * 1e-9;
     b->bf16_gflops = b->int8_gflops = b->fma_gflops;
     if (unit_flops(&r) > 0) b->bf16_gflops = unit_flops(&r) * PIECES / median_s(b, unit_all, &r) * 1e-9;

@@ -1,5 +1,5 @@
 # install: names what is missing to build, run and check Spillway, and installs exactly that through apt-get.
-# Sourced by ./serve and ./check:  spillway_install build|check
+# Sourced by ./serve and ./check:  spillway_install build|check|aarch64
 #
 # Each row: what shows that it is there | the Debian and Ubuntu package. A package with "/" names alternatives: the first known to apt.
 
@@ -29,6 +29,12 @@ cmd:ld.lld|lld
 fuzzer:|libclang-rt-dev/libclang-rt-14-dev
 '
 
+# To build for 64-bit ARM and run that here (cmake/aarch64.cmake); the libraries are fetched by tools/aarch64_root.
+spillway_needs_aarch64='
+cmd:aarch64-linux-gnu-gcc|gcc-aarch64-linux-gnu
+cmd:qemu-aarch64|qemu-user
+'
+
 spillway_has() {
     case $1 in
     cmd:*) command -v "${1#cmd:}" >/dev/null 2>&1 ;;
@@ -48,6 +54,7 @@ spillway_has() {
 spillway_missing() {
     spillway_rows=$spillway_needs_build
     [ "$1" = check ] && spillway_rows="$spillway_rows$spillway_needs_check"
+    [ "$1" = aarch64 ] && spillway_rows=$spillway_needs_aarch64
     echo "$spillway_rows" | while IFS='|' read -r spillway_what spillway_package; do
         [ -n "$spillway_what" ] || continue
         spillway_has "$spillway_what" || echo "$spillway_package"

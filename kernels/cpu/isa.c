@@ -61,6 +61,8 @@ static const struct cpu_isa isas[] = { /* best first */
                                        { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind, &attn_bf16 },
                                        { "avx512", "cpu avx512", &simd_avx512, has_avx512, lanes_kind, NULL },
                                        { "avx2", "cpu avx2", &simd_avx2, has_avx2, lanes_kind, NULL },
+#elif defined(__aarch64__)
+                                       { "neon", "cpu neon", &simd_neon, has_c, lanes_kind, NULL },
 #endif
                                        { "scalar", "cpu scalar", &simd_scalar, has_c, lanes_kind, NULL }
 };

@@ -1,6 +1,6 @@
 /* simd: the inner loops of the cpu device, one table per instruction set, picked once at open.   Private to kernels/cpu/.
- * All variants work on 16 lanes (AVX2: two registers, scalar: an array) in the same order with the same reduction tree,
- * so avx2 and avx512 give the same bits, and scalar too where the compiler has a fused multiply-add; what is sampled is the
+ * All variants work on 16 lanes (AVX2: two registers, NEON: four, scalar: an array) in the same order with the same reduction tree,
+ * so avx2, avx512 and neon give the same bits, and scalar too where the compiler has a fused multiply-add; what is sampled is the
  * same on all of them everywhere. No state. */
 #pragma once
 #include "base/dtype.h"
@@ -52,4 +52,6 @@ struct simd {
 extern const struct simd simd_scalar;
 #if defined(__x86_64__)
 extern const struct simd simd_avx2, simd_avx512;
+#elif defined(__aarch64__)
+extern const struct simd simd_neon;
 #endif

@@ -196,7 +196,7 @@ static void checkpoints_of_codes_are_the_numbers_that_they_mean(void **state)
 {
     (void)state;
     static float             want[3 * VOCAB], got[3 * VOCAB];
-    static const char *const isas[] = { "scalar", "avx2", "avx512", "avx512-bf16", "amx" };
+    static const char *const isas[] = { "scalar", "avx2", "avx512", "avx512-bf16", "amx", "neon", "neon-bf16" };
     for (size_t i = 0; i < ARRAY_N(checkpoints); i++) {
         struct memory_source plain, codes;
         folder(&plain, checkpoints[i].how, false, ""), folder(&codes, checkpoints[i].how, true, checkpoints[i].config);

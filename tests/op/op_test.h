@@ -23,14 +23,25 @@ static inline struct device *op_open(enum dev_kind kind, const char *simd, uint3
     return dev_open(&cfg, &d) == ST_OK ? d : NULL;
 }
 
+/* Is this one to be tested? OP_SIMD names those that are, where all would take too long (./check, section aarch64). */
+static inline bool op_wants(const char *simd)
+{
+    const char *only = getenv("OP_SIMD");
+    size_t      len = strlen(simd);
+    for (const char *at = only ? strstr(only, simd) : NULL; at; at = strstr(at + 1, simd))
+        if ((at == only || at[-1] == ',') && (!at[len] || at[len] == ',')) return true;
+    return !only;
+}
+
 /* Every instruction set that this machine has, once alone and once with a team; scalar, which is slow, with a team. */
 static inline uint32_t op_cpu_devices(struct device **d)
 {
-    static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-bf16", "amx" };
+    static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-bf16", "amx", "neon", "neon-bf16" };
     char                     have[128];
     uint32_t                 n = 0;
     dev_cpu_isas(have, sizeof have);
     for (size_t i = 0; i < sizeof simd / sizeof *simd; i++) {
+        if (!op_wants(simd[i])) continue;
         size_t      len = strlen(simd[i]);
         const char *at = strstr(have, simd[i]);
         while (at && at[len] && at[len] != ',') at = strstr(at + 1, simd[i]);
@@ -47,7 +58,7 @@ static inline void op_close(struct device **d, uint32_t n)
     for (uint32_t i = 0; i < n; i++) dev_close(d[i]);
 }
 /* May their bits be compared? scalar has no fused multiply-add on some machines. */
-static inline bool op_is_vector(const struct device *d) { return strstr(d->ops->name, "avx") != NULL; }
+static inline bool op_is_vector(const struct device *d) { return strstr(d->ops->name, "avx") || strstr(d->ops->name, "neon"); }
 
 /* Are activations rounded to bf16 before they are multiplied with 16-bit weights? */
 static inline bool op_rounds(const struct device *d) { return strstr(d->ops->name, "bf16") || strstr(d->ops->name, "amx"); }

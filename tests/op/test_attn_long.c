@@ -93,7 +93,7 @@ static const struct shape shapes[] = {
     { 2, 1, 64, 16, 513, DT_F16 }, { 3, 1, 80, 16, 0, DT_F32 },     { 4, 4, 64, 16, 1024, DT_BF16 },
 };
 static const uint32_t    contexts[] = { 1, 2, 15, 63, 64, 65, 511, 512, 513, 1025, 2047, CONTEXT_MAX };
-static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-bf16" };
+static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-bf16", "neon" };
 
 /* The last row of contexts of every length, and rows of a chunk, against ref; and bit by bit: 1, 2 and 3 threads (which share the keys of
  * a sequence in other ways), alone or between others, alone or in chunks. */
@@ -110,7 +110,7 @@ static void rows_of_long_contexts(void **state)
         for (uint32_t c = 0; c < N; c++) attend(ref, &on_ref, contexts[c] - 1, contexts[c], 0, want + c * wide);
         attend(ref, &on_ref, 1000, 1003, 0, want + N * wide);
         for (size_t v = 0; v < sizeof simd / sizeof *simd; v++)
-            for (uint32_t n_thread = 1; n_thread <= 3 && has(simd[v]); n_thread++) {
+            for (uint32_t n_thread = 1; n_thread <= 3 && has(simd[v]) && op_wants(simd[v]); n_thread++) {
                 if (v == 0 && (n_thread == 1 || i % 3)) continue; /* it is slow */
                 struct device *d = op_open(DEV_CPU, simd[v], n_thread);
                 struct world   w = make(d, shapes[i], CONTEXT_MAX);

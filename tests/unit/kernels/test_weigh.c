@@ -26,8 +26,8 @@ static void a_weight_is_the_nearest_integer(void **state)
 static void the_lanes_sum_the_same_integers(void **state)
 {
     (void)state;
-    static const char *const name[] = { "scalar", "avx2", "avx512" };
-    for (int v = 0; v < 3; v++) {
+    static const char *const name[] = { "scalar", "avx2", "avx512", "neon" };
+    for (int v = 0; v < 4; v++) {
         const struct cpu_isa *isa = cpu_isa_pick(name[v]);
         const struct simd    *simd = isa ? isa->v : NULL;
         for (uint32_t n = 1; simd && n <= SIMD_WEIGH_MAX; n++) {

@@ -1,0 +1,26 @@
+# 64-bit ARM from an amd64 Debian or Ubuntu: the distribution's cross compiler, libraries of its arm64 packages unpacked into a folder by
+# tools/aarch64_root (build/aarch64-root; AARCH64_ROOT names another), and qemu-user to run what comes out, tests too.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_ASM_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+
+set(AARCH64_ROOT ${CMAKE_CURRENT_LIST_DIR}/../build/aarch64-root CACHE PATH "sysroot that tools/aarch64_root made")
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES AARCH64_ROOT)
+get_filename_component(CMAKE_SYSROOT ${AARCH64_ROOT} ABSOLUTE)
+if(NOT EXISTS ${CMAKE_SYSROOT}/.complete)
+    message(FATAL_ERROR "no arm64 libraries in ${CMAKE_SYSROOT}: run tools/aarch64_root ${CMAKE_SYSROOT}")
+endif()
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_SYSROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig)
+set(ENV{PKG_CONFIG_PATH} "")
+
+find_program(QEMU_AARCH64 NAMES qemu-aarch64 qemu-aarch64-static)
+if(QEMU_AARCH64)
+    set(CMAKE_CROSSCOMPILING_EMULATOR ${QEMU_AARCH64} -L ${CMAKE_SYSROOT})
+endif()

@@ -28,22 +28,26 @@ struct attn_work {
     float                    *q, *s, *y;  /* [n][dim] as `query` makes it, [n][ATTN_TILE], [n][pad] */
     float                    *m, *l;      /* [n], [n][SIMD_LANES] */
     uint32_t                 *pos;        /* [n] */
+    bool                      wild;       /* of kinds that care: some value of the tile is infinite or no number */
     const struct attn_tokens *now, *next; /* this tile and the one to be asked for */
 };
 
 /* How a tile is computed: for a type of keys and an instruction set. */
 struct attn_kind {
+    uint32_t rows; /* of a block, at most */
     bool (*serves)(enum dtype kv, uint32_t dim);
     void (*query)(struct attn_work *w, uint32_t i, const float *q);
     void (*tile)(struct attn_work *w, uint32_t first,
                  uint32_t end); /* what its blocks of queries share; of keys [first, end) of the tile */
-    /* queries [i, i + n), n <= ATTN_ROWS, all of which see some of the tile at t0: scores, weights, sums */
+    /* queries [i, i + n), n <= rows, all of which see some of the tile at t0: scores, weights, sums */
     void (*block)(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n);
     void (*finish)(float *y, uint32_t dim); /* sums in order of dimension; NULL: they are */
 };
 extern const struct attn_kind attn_float;
 #if defined(__x86_64__)
-extern const struct attn_kind attn_bf16; /* keys and values of bf16, by vdpbf16ps */
+extern const struct attn_kind attn_bf16;            /* keys and values of bf16, by vdpbf16ps */
+extern const struct attn_kind attn_amx;             /* the same, by tiles */
+bool                          attn_amx_works(void); /* they do what they should, here; they are there and allowed */
 #endif
 
 static inline uint32_t attn_first_key(const struct op_attn *o, uint32_t pos)

@@ -5,14 +5,10 @@
  * copies. The same products in the same order. */
 #include "kernels/cpu/attn.h"
 #if defined(__x86_64__)
+#include "kernels/cpu/attn_pack.h"
 #include "kernels/cpu/attn_soft.h"
-#include "kernels/cpu/transpose.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
-#define BF(x)  ((__m512bh)(x))
-enum { PAIRS = ATTN_TILE / 2, STEP = 32 }; /* STEP: dimensions in a register */
-
+#define BF(x) ((__m512bh)(x))
 static const _Alignas(64) char nothing[ATTN_DIM_MAX * sizeof(bf16)];
 
 /* Pair of bf16 at p, in all lanes. */
@@ -25,26 +21,7 @@ INLINE __m512bh pair_of(const float *p)
 
 static bool serves(enum dtype kv, uint32_t dim) { return kv == DT_BF16 && dim % STEP == 0; }
 
-static void query(struct attn_work *w, uint32_t i, const float *q)
-{
-    char  *to = (char *)(w->q + i * w->dim);
-    __m512 s = _mm512_set1_ps(w->o->scale);
-    for (uint32_t d = 0; d < w->dim; d += 16, to += 32)
-        _mm256_storeu_si256((void *)to, (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(_mm512_loadu_ps(q + d), s)));
-}
-
 /* ---------------------------------------------------------------- scores */
-
-/* dims [d, d + 32) of 16 keys -> a: 16 pairs of dims, a key per lane; asks for the same of the next tile */
-INLINE void turn(__m512 *a, const char *const *k, const char *const *next, size_t at)
-{
-    UNROLL for (int t = 0; t < 16; t++)
-    {
-        _mm_prefetch(next[t] + at, _MM_HINT_T1);
-        a[t] = _mm512_loadu_ps((const void *)(k[t] + at));
-    }
-    transpose16(a);
-}
 
 /* Scores of 16 keys for R queries. */
 INLINE void score_turning(float *s, const float *q, const char *const *k, const char *const *next, uint32_t dim, const int R)
@@ -52,7 +29,7 @@ INLINE void score_turning(float *s, const float *q, const char *const *k, const 
     __m512 acc[ATTN_ROWS], a[16];
     UNROLL for (int r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
     for (uint32_t d = 0; d < dim; d += STEP) {
-        turn(a, k, next, d * sizeof(bf16));
+        attn_turn(a, k, next, d * sizeof(bf16));
         UNROLL for (int t = 0; t < 16; t++) UNROLL for (int r = 0; r < R; r++) acc[r] =
             _mm512_dpbf16_ps(acc[r], pair_of(q + (size_t)r * dim + d / 2 + t), BF(a[t]));
     }
@@ -93,14 +70,6 @@ INLINE void mul(struct part p, uint32_t cols, const int R)
 
 /* ---------------------------------------------------------------- sums over values */
 
-/* Dims [d, d + 32) of a pair of values, key by key in each lane's halves: lo has dims 0-3, 8-11, 16-19, 24-27, hi the others. */
-INLINE void pair_values(const char *v0, const char *v1, size_t at, __m512i *lo, __m512i *hi)
-{
-    __m512i a = _mm512_loadu_si512(v0 + at), b = _mm512_loadu_si512(v1 + at);
-    *lo = _mm512_unpacklo_epi16(a, b);
-    *hi = _mm512_unpackhi_epi16(a, b);
-}
-
 INLINE void sum_part(float *y, size_t ldy, const float *p, const char *const *v, const char *const *next, uint32_t n_pair, size_t at,
                      const int R, const int D)
 {
@@ -113,7 +82,7 @@ INLINE void sum_part(float *y, size_t ldy, const float *p, const char *const *v,
         {
             _mm_prefetch(next[2 * i] + at + c * 64, _MM_HINT_T1);
             _mm_prefetch(next[2 * i + 1] + at + c * 64, _MM_HINT_T1);
-            pair_values(v[2 * i], v[2 * i + 1], at + (size_t)c * 64, &b[2 * c], &b[2 * c + 1]);
+            attn_pair(v[2 * i], v[2 * i + 1], at + (size_t)c * 64, &b[2 * c], &b[2 * c + 1]);
         }
         UNROLL for (int r = 0; r < R; r++)
         {
@@ -167,22 +136,7 @@ static const struct rows {
 
 static void tile(struct attn_work *w, uint32_t first, uint32_t end)
 {
-    if (!attn_many(w)) return;
-    for (uint32_t i = first / SIMD_LANES * SIMD_LANES; i < end; i += SIMD_LANES)
-        for (uint32_t d = 0; d < w->dim; d += STEP) {
-            __m512 a[16];
-            turn(a, w->now->k + i, w->next->k + i, d * sizeof(bf16));
-            UNROLL for (int t = 0; t < 16; t++) _mm512_storeu_ps(w->k + (i * w->dim + d * 16) / 2 + t * 16, a[t]);
-        }
-    for (uint32_t i = first & ~1u; i < end; i += 2)
-        for (uint32_t d = 0; d < w->dim; d += STEP) {
-            __m512i lo, hi;
-            _mm_prefetch(w->next->v[i] + d * sizeof(bf16), _MM_HINT_T1);
-            _mm_prefetch(w->next->v[i + 1] + d * sizeof(bf16), _MM_HINT_T1);
-            pair_values(w->now->v[i], w->now->v[i + 1], d * sizeof(bf16), &lo, &hi);
-            _mm512_storeu_si512(w->vt + i / 2 * w->dim + d, lo);
-            _mm512_storeu_si512(w->vt + i / 2 * w->dim + d + 16, hi);
-        }
+    if (attn_many(w)) attn_pack(w, first, end);
 }
 
 /* Keys [from, to) of the tile, which all n see; both even. */
@@ -231,19 +185,7 @@ static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
     for (uint32_t q = 0; q < n; q++) sum_own(w, i + q, r.to, r.hi[q]);
 }
 
-/* Back from the order of pair_values. */
-static void finish(float *y, uint32_t dim)
-{
-    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
-                  high = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    for (uint32_t d = 0; d < dim; d += STEP) {
-        __m512 a = _mm512_loadu_ps(y + d), b = _mm512_loadu_ps(y + d + 16);
-        _mm512_storeu_ps(y + d, _mm512_permutex2var_ps(a, low, b));
-        _mm512_storeu_ps(y + d + 16, _mm512_permutex2var_ps(a, high, b));
-    }
-}
-
-const struct attn_kind attn_bf16 = { serves, query, tile, block, finish };
+const struct attn_kind attn_bf16 = { ATTN_ROWS, serves, attn_query, tile, block, attn_finish };
 #else
 typedef int attn_bf16_is_empty;
 #endif

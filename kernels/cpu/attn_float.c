@@ -70,4 +70,4 @@ static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
     for (uint32_t q = 0; q < n; q++) sum(w, i + q, 1, r.to, r.hi[q]);
 }
 
-const struct attn_kind attn_float = { serves, query, tile, block, NULL };
+const struct attn_kind attn_float = { ATTN_ROWS, serves, query, tile, block, NULL };

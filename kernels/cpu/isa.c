@@ -30,10 +30,8 @@ static bool has_amx(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, TILE = 1 << 24, INT8 = 1 << 25, BF16 = 1 << 22 };
     unsigned a, b, c, d;
-    if (!has_avx512() || !__builtin_cpu_supports("avx512vbmi") || !__get_cpuid_count(7, 0, &a, &b, &c, &d) ||
-        (d & (TILE | INT8 | BF16)) != (TILE | INT8 | BF16))
-        return false;
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 && gemm_amx_works();
+    if (!has_bf16() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (TILE | INT8 | BF16)) != (TILE | INT8 | BF16)) return false;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 && gemm_amx_works() && attn_amx_works();
 }
 #endif
 static bool has_c(void) { return true; }
@@ -57,7 +55,7 @@ static const struct gemm_kind *amx_kind(enum dtype t, bool act8)
 
 static const struct cpu_isa isas[] = { /* best first */
 #if defined(__x86_64__)
-                                       { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind, NULL },
+                                       { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind, &attn_amx },
                                        { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind, &attn_bf16 },
                                        { "avx512", "cpu avx512", &simd_avx512, has_avx512, lanes_kind, NULL },
                                        { "avx2", "cpu avx2", &simd_avx2, has_avx2, lanes_kind, NULL },

@@ -1,5 +1,5 @@
 /* amx_model: the tile instructions of kernels/cpu/amx.h in plain C, as Intel's manual has them (SDM 2A, TDPBF16PS, TDPBSUD): for
- * machines that have none. It checks what the processor would trap on. One thread. */
+ * machines that have none. It checks what the processor would trap on. Tiles are of the thread. */
 #pragma once
 #include "base/check.h"
 #include "base/dtype.h"
@@ -7,11 +7,11 @@
 #include <stdint.h>
 #include <string.h>
 
-static struct {
+static _Thread_local struct {
     unsigned char byte[16][64];
 } amx_tile[8];
-static uint32_t amx_n_row;  /* 0: not configured */
-static bool     amx_broken; /* one product of integers is off by one */
+static _Thread_local uint32_t amx_n_row;  /* 0: not configured */
+static bool                   amx_broken; /* one product is off by one */
 
 static inline void amx_rows(uint32_t rows)
 {
@@ -45,7 +45,7 @@ static inline void amx_bf16(int c, int a, int b)
     CHECK(c < 4 && (a == 4 || a == 5) && b >= 6);
     for (uint32_t r = 0; r < amx_rows_of(c); r++)
         for (int n = 0; n < 16; n++) {
-            float sum, even = 0, odd = 0;
+            float sum, even = amx_broken && r == 2 && n == 3, odd = 0;
             for (int k = 0; k < 16; k++) {
                 bf16 x[2], w[2];
                 memcpy(x, amx_tile[a].byte[r] + 4 * k, 4), memcpy(w, amx_tile[b].byte[k] + 4 * n, 4);

@@ -93,7 +93,7 @@ static const struct shape shapes[] = {
     { 2, 1, 64, 16, 513, DT_F16 }, { 3, 1, 80, 16, 0, DT_F32 },     { 4, 4, 64, 16, 1024, DT_BF16 },
 };
 static const uint32_t    contexts[] = { 1, 2, 15, 63, 64, 65, 511, 512, 513, 1025, 2047, CONTEXT_MAX };
-static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-bf16", "neon" };
+static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-bf16", "amx", "neon" };
 
 /* The last row of contexts of every length, and rows of a chunk, against ref; and bit by bit: 1, 2 and 3 threads (which share the keys of
  * a sequence in other ways), alone or between others, alone or in chunks. */
@@ -114,7 +114,7 @@ static void rows_of_long_contexts(void **state)
                 if (v == 0 && (n_thread == 1 || i % 3)) continue; /* it is slow */
                 struct device *d = op_open(DEV_CPU, simd[v], n_thread);
                 struct world   w = make(d, shapes[i], CONTEXT_MAX);
-                bool           rounds = strstr(d->ops->name, "avx512-bf16") && shapes[i].kv == DT_BF16;
+                bool           rounds = op_rounds(d) && shapes[i].kv == DT_BF16;
                 bool           is_first = n_thread == 1 || v == 0;
                 for (uint32_t c = 0; c < N; c++) {
                     attend(d, &w, contexts[c] - 1, contexts[c], 0, got);

@@ -1,5 +1,6 @@
 #include "base/thread.h"
 #include "base/log.h"
+#include "base/stacks.h"
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -12,6 +13,7 @@ struct thread_main {
     void *(*fn)(void *);
     void            *arg;
     enum thread_role role;
+    char             name[16];
 };
 
 static void *thread_run(void *arg)
@@ -19,7 +21,10 @@ static void *thread_run(void *arg)
     struct thread_main m = *(struct thread_main *)arg;
     free(arg);
     thread_role_self = m.role;
-    return m.fn(m.arg);
+    stacks_enter(m.name, m.role);
+    void *out = m.fn(m.arg);
+    stacks_leave();
+    return out;
 }
 
 enum status thread_start(pthread_t *t_out, enum thread_role role, const char *name, void *(*fn)(void *), void *arg)
@@ -27,11 +32,13 @@ enum status thread_start(pthread_t *t_out, enum thread_role role, const char *na
     struct thread_main *m = malloc(sizeof *m);
     if (!m) return ST_NOMEM;
     *m = (struct thread_main){ .fn = fn, .arg = arg, .role = role };
+    snprintf(m->name, sizeof m->name, "%.15s", name);
     /* Signals go to the main thread; those that a thread raises by its own fault stay deliverable. */
     sigset_t all, old;
     sigfillset(&all);
     static const int own_fault[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS };
     for (size_t i = 0; i < sizeof own_fault / sizeof *own_fault; i++) sigdelset(&all, own_fault[i]);
+    sigdelset(&all, stacks_signal());
     pthread_sigmask(SIG_SETMASK, &all, &old);
     pthread_t t;
     int       err = pthread_create(&t, NULL, thread_run, m);

@@ -5,6 +5,7 @@
 #include "base/thread.h"
 #include "engine/step.h"
 #include "kvcache/pin.h"
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +230,12 @@ void eng_drain(struct engine *e, uint64_t deadline_us)
     atomic_store(&e->draining, true);
 }
 
+void eng_condemn(struct engine *e, const char *why)
+{
+    atomic_store(&e->condemned, why);
+    ring_wake(&e->inbox);
+}
+
 /* ---- the thread */
 
 enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out)
@@ -310,8 +317,6 @@ bool eng_alive(const struct engine *e, uint64_t now_us)
     return now_us <= last || now_us - last <= limit;
 }
 
-const uint32_t eng_step_rows[ENG_STEP_BUCKETS - 1] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384 };
-
 bool eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out)
 {
     if (!e->tiers) return false;
@@ -340,6 +345,15 @@ enum kv_hand eng_tiers_hand_is(const struct engine *e, int *slab_fd_out, int *in
     return e->tiers ? kv_tiers_hand_is(e->tiers, slab_fd_out, index_fd_out) : KV_SERVES;
 }
 
+size_t eng_dump(const struct engine *e, uint64_t now_us, char *text, size_t text_bytes)
+{
+    static_assert(ENG_DEPTH_MAX == 2, "older and newer");
+    uint64_t first = atomic_load(&e->note[0].step), second = atomic_load(&e->note[1].step);
+    uint32_t older = second && second < first;
+    size_t   n = note_print(&e->note[older], now_us, text, text_bytes);
+    return n + note_print(&e->note[!older], now_us, text + n, text_bytes - n);
+}
+
 void eng_stats(const struct engine *e, struct eng_stats *out)
 {
 #define GET(field) atomic_load_explicit(&e->a.field, memory_order_relaxed)
@@ -357,6 +371,7 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
         .n_query_tokens = GET(n_query_tokens),
         .n_hit_tokens = GET(n_hit_tokens),
         .n_borrowed = GET(n_borrowed),
+        .n_nan = GET(n_nan),
         .kv_pinned = GET(kv_pinned),
         .n_pin_refused = GET(n_pin_refused),
         .n_resumed_tokens = GET(n_resumed_tokens),
@@ -369,7 +384,11 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
     };
     for (int i = 0; i < 6; i++) out->n_finished[i] = GET(n_finished[i]);
     for (int i = 0; i < KV_EVICT_WHYS; i++) out->evicted[i] = GET(evicted[i]);
-    out->n_row = GET(n_row);
-    for (int i = 0; i < ENG_STEP_BUCKETS; i++) out->step_rows[i] = GET(step_rows[i]);
 #undef GET
+    const struct pace *p = &e->pace;
+    out->n_row = atomic_load_explicit(&p->n_row, memory_order_relaxed);
+    out->step_us = atomic_load_explicit(&p->sum_us, memory_order_relaxed);
+    out->step_slow = (double)atomic_load_explicit(&p->slow_milli, memory_order_relaxed) / 1e3;
+    for (int i = 0; i < PACE_SIZES; i++) out->step_rows[i] = atomic_load_explicit(&p->rows[i], memory_order_relaxed);
+    for (int i = 0; i < PACE_TIMES; i++) out->step_times[i] = atomic_load_explicit(&p->time[i], memory_order_relaxed);
 }

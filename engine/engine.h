@@ -3,6 +3,7 @@
  * A step is a function of (state, messages, now): it never reads a clock and never allocates. */
 #pragma once
 #include "engine/batch.h"
+#include "engine/pace.h"
 #include "engine/request.h"
 #include "kvcache/kv.h"
 #include "kvcache/tier.h"
@@ -48,17 +49,17 @@ struct eng_cfg {
     uint64_t                   step_us_hint;   /* first guess of a step's length for health; 0: 1 s       */
 };
 
-enum { ENG_STEP_BUCKETS = 14 };
-extern const uint32_t eng_step_rows[ENG_STEP_BUCKETS - 1]; /* upper bounds of eng_stats.step_rows; the last bucket has none */
-
 /* Lock-free snapshot for /metrics, /health and tests; any thread. */
 struct eng_stats {
     uint32_t n_running, n_waiting;
     uint64_t waiting_tokens;
     uint32_t kv_blocks, kv_used; /* used: not free and not evictable */
     uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted;
-    uint64_t n_finished[6];                      /* by enum eng_finish */
-    uint64_t n_row, step_rows[ENG_STEP_BUCKETS]; /* tokens of all steps; steps by their tokens */
+    uint64_t n_finished[6];                   /* by enum eng_finish */
+    uint64_t n_nan;                           /* requests that ended because their logits were NaN */
+    uint64_t n_row, step_rows[PACE_SIZES];    /* tokens of all steps; steps by their tokens */
+    uint64_t step_us, step_times[PACE_TIMES]; /* time of all steps; steps by their time */
+    double   step_slow;                       /* how many times as long as usual the last steps took; 0: none yet */
     uint64_t n_query_tokens, n_hit_tokens, n_borrowed, n_resumed_tokens;
     uint64_t evicted[KV_EVICT_WHYS], kv_pinned, n_pin_refused; /* blocks of the device, by reason; blocks that pins hold; pins refused */
     uint64_t last_progress_us, step_us_ewma;                   /* progress: a step done, or idle with nothing to do */
@@ -78,13 +79,17 @@ void        eng_cancel(struct engine *e, struct eng_request *r); /* any thread; 
 enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out);
 void        eng_drain(struct engine *e, uint64_t deadline_us); /* any thread: no new requests; at the deadline the rest is canceled */
 bool        eng_idle(const struct engine *e);                  /* any thread: nothing waiting or running */
-void        eng_stop(struct engine *e);                        /* joins the thread; every request gets its final message first */
-void        eng_free(struct engine *e);
-bool        eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out); /* any thread; false: there are none */
+/* any thread: what it computes is not to be believed. Its thread fails all requests and serves no more. why: static, for the log */
+void eng_condemn(struct engine *e, const char *why);
+void eng_stop(struct engine *e); /* joins the thread; every request gets its final message first */
+void eng_free(struct engine *e);
+bool eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out); /* any thread; false: there are none */
 /* any thread, until eng_stop: the host's KV on its way to the next process (kvcache/tier_hand.h). shape: false: there are no tiers. */
 bool         eng_tiers_shape(const struct engine *e, struct kv_hand_shape *out);
 void         eng_tiers_hand(struct engine *e, enum kv_hand want); /* returns at once */
 enum kv_hand eng_tiers_hand_is(const struct engine *e, int *slab_fd_out, int *index_fd_out);
 void         eng_stats(const struct engine *e, struct eng_stats *out); /* any thread */
 bool         eng_alive(const struct engine *e, uint64_t now_us);       /* any thread: progress within max(5 s, 10 x predicted step) */
-struct kv   *eng_kv(struct engine *e);                                 /* tests and the simulator */
+/* any thread, the engine's own may hang: the steps in flight and what their requests compute, without any token; returns bytes of text */
+size_t     eng_dump(const struct engine *e, uint64_t now_us, char *text, size_t text_bytes);
+struct kv *eng_kv(struct engine *e); /* tests and the simulator */

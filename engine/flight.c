@@ -188,7 +188,8 @@ void flight_apply(struct engine *e, struct flight *f, uint64_t now_us)
     for (uint32_t k = 0; k < f->n_sample; k++) {
         if (b->out.id[k] != UINT32_MAX || !sample_stays(e, &f->sample[k])) continue;
         struct req *q = f->sample[k].s->q;
-        LOG_WARN("eng: request %" PRIu64 " has NaN logits, it ends with an error", q->r->id);
+        step_count(&e->a.n_nan, 1);
+        LOG_WARN_LIMITED("eng: request %016" PRIx64 " has NaN logits, it ends with an error", q->r->id);
         step_finish_request(e, q, ENG_ERROR, ST_INVALID, true);
     }
     f->n_seq = f->n_sample = 0;

@@ -381,6 +381,28 @@ const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out
     return kv;
 }
 
+size_t rank_team_dump(struct rank_team *t, uint64_t now_us, char *text, size_t text_bytes)
+{
+    uint64_t done[RANKS_MAX] = { 0 }, n_call = 0;
+    bool     known = pthread_mutex_trylock(&t->lock) == 0; /* whoever holds it may be what hangs */
+    if (known) {
+        n_call = t->n_call;
+        for (uint32_t i = 0; i < t->n_rank; i++) done[i] = t->rank[i].n_done;
+        pthread_mutex_unlock(&t->lock);
+    }
+    size_t at = 0;
+    for (uint32_t i = 0; i < t->n_rank; i++) {
+        char line[400], calls[80] = "", where[80] = "";
+        if (known && threaded(t)) snprintf(calls, sizeof calls, ", %" PRIu64 " of %" PRIu64 " calls done", done[i], n_call);
+        if (t->rank[i].model) model_where(t->rank[i].model, where, sizeof where);
+        size_t n = t->rank[i].dev ? dev_doing(t->rank[i].dev, now_us, line, sizeof line) : 0;
+        int k = snprintf(text + at, text_bytes - at, "rank %u: %s%s%.*s%s\n", t->cfg.first + i, where, n ? "; " : "", (int)n, line, calls);
+        if (k < 0 || (size_t)k >= text_bytes - at) break;
+        at += (size_t)k;
+    }
+    return at;
+}
+
 void rank_team_free(struct rank_team *t)
 {
     if (!t) return;

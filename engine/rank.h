@@ -40,4 +40,6 @@ uint64_t          rank_team_weight_bytes(const struct rank_team *t); /* over all
 /* The pools of KV blocks of all ranks, for a segment of transfer/; the team's, as long as it is. NULL: ranks on other nodes have parts of them. */
 const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out);
 enum dtype               rank_team_kv_dtype(const struct rank_team *t);
-void                     rank_team_free(struct rank_team *t);
+/* What the ranks do, for whoever asks while they hang: any thread; lines, each with an end; bytes of text. */
+size_t rank_team_dump(struct rank_team *t, uint64_t now_us, char *text, size_t text_bytes);
+void   rank_team_free(struct rank_team *t);

@@ -130,7 +130,7 @@ void sched_remove(struct sched *s, struct seq *q, bool discard)
 
 static void preempt(struct sched *s, struct seq *q)
 {
-    LOG_DEBUG("sched: step %" PRIu64 " preempts request %" PRIu64 ".%u at %u tokens, %u running", s->step, q->r->id, q->choice,
+    LOG_DEBUG("sched: step %" PRIu64 " preempts request %016" PRIx64 ".%u at %u tokens, %u running", s->step, q->r->id, q->choice,
               q->n_computed, s->n_running);
     CHECK(!s->in_flight);
     unplan(s, q);

@@ -237,10 +237,7 @@ static void progress(struct engine *e, const struct flight *f, uint64_t now_us)
     e->done_us = now_us;
     atomic_store_explicit(&e->a.last_progress_us, now_us, memory_order_relaxed);
     step_count(&e->a.n_step, 1);
-    step_count(&e->a.n_row, n_row);
-    int bucket = 0;
-    while (bucket < ENG_STEP_BUCKETS - 1 && n_row > eng_step_rows[bucket]) bucket++;
-    step_count(&e->a.step_rows[bucket], 1);
+    pace_add(&e->pace, n_row, us);
 }
 
 static struct flight *flight_at(struct engine *e, uint32_t i) { return &e->flight[(e->first + i) % e->depth]; }
@@ -254,16 +251,31 @@ static void publish_rows(struct engine *e) /* of the largest step in flight */
 
 static enum status wait_oldest(struct engine *e, struct flight **f_out)
 {
+    struct note *note = &e->note[e->first];
     *f_out = flight_at(e, 0);
     e->first = (e->first + 1) % e->depth;
     e->n_flight--;
-    return e->runner.wait(e->runner.ctx, &(*f_out)->batch);
+    enum status st = e->runner.wait(e->runner.ctx, &(*f_out)->batch);
+    note_drop(note);
+    return st;
 }
 
 void step_settle(struct engine *e)
 {
     struct flight *f;
     while (e->n_flight) wait_oldest(e, &f);
+}
+
+/* Nothing is served any more: everybody is failed by the caller. */
+static enum status die(struct engine *e, const char *why)
+{
+    e->dead = true;
+    atomic_store(&e->dead_seen, true);
+    LOG_ERROR("eng: step %" PRIu64 " failed (%s), failing %u running and %u waiting, serving ends",
+              atomic_load_explicit(&e->a.n_step, memory_order_relaxed) + 1, why, e->sched.n_running,
+              e->sched.n_resume + e->sched.fair.n_waiting);
+    step_settle(e);
+    return ST_DEVICE;
 }
 
 /* Waits for the oldest step in flight and applies what came of it. */
@@ -276,14 +288,8 @@ static enum status land(struct engine *e)
                  atomic_load_explicit(&e->a.n_step, memory_order_relaxed) + 1);
         flight_fail(e, f);
     } else if (st) {
-        e->dead = true;
         atomic_store(&e->broken_seen, st == ST_BROKEN);
-        atomic_store(&e->dead_seen, true);
-        LOG_ERROR("eng: step %" PRIu64 " failed (%s), failing %u running and %u waiting, serving ends",
-                  atomic_load_explicit(&e->a.n_step, memory_order_relaxed) + 1, status_name(st), e->sched.n_running,
-                  e->sched.n_resume + e->sched.fair.n_waiting);
-        step_settle(e);
-        return ST_DEVICE;
+        return die(e, status_name(st));
     }
     uint64_t done_us = e->clock ? e->clock() : e->now_us;
     if (!st) flight_apply(e, f, done_us);
@@ -310,6 +316,7 @@ static void submit(struct engine *e)
     f->submit_us = e->now_us;
     e->n_flight++;
     e->n_submitted++;
+    note_take(&e->note[f - e->flight], f, e->n_submitted);
     publish_rows(e);
     e->runner.submit(e->runner.ctx, &f->batch);
 }
@@ -338,7 +345,8 @@ enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out)
     e->now_us = now_us;
     *did_work_out = false;
     step_retry_outbox(e);
-    enum status st = e->dead ? ST_DEVICE : ST_OK;
+    const char *why = atomic_load_explicit(&e->condemned, memory_order_relaxed);
+    enum status st = e->dead ? ST_DEVICE : why ? die(e, why) : ST_OK;
     if (!st) {
         atomic_store_explicit(&e->a.last_progress_us, now_us, memory_order_relaxed);
         st = turn(e, did_work_out);

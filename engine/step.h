@@ -6,6 +6,8 @@
 #include "base/ring.h"
 #include "engine/engine.h"
 #include "engine/flight.h"
+#include "engine/note.h"
+#include "engine/pace.h"
 #include "engine/sched.h"
 #include "engine/seq.h"
 #include <pthread.h>
@@ -34,19 +36,22 @@ struct engine {
     bool      started;
 
     /* any thread */
-    struct ring      inbox;                  /* requests                                                   */
-    _Atomic uint32_t n_live;                 /* choices of all requests accepted and not final             */
-    _Atomic uint32_t n_queued;               /* requests accepted and never run                            */
-    _Atomic uint64_t n_queued_tokens;        /* their prompts                                              */
-    _Atomic uint32_t n_submitting;           /* threads inside eng_submit                                  */
-    _Atomic bool     closed, draining, stop; /* closed: nothing is accepted any more                       */
-    _Atomic bool     cancel_pending, dead_seen, broken_seen;
-    _Atomic uint64_t drain_deadline_us;
+    struct ring           inbox;                  /* requests                                                   */
+    _Atomic uint32_t      n_live;                 /* choices of all requests accepted and not final             */
+    _Atomic uint32_t      n_queued;               /* requests accepted and never run                            */
+    _Atomic uint64_t      n_queued_tokens;        /* their prompts                                              */
+    _Atomic uint32_t      n_submitting;           /* threads inside eng_submit                                  */
+    _Atomic bool          closed, draining, stop; /* closed: nothing is accepted any more                       */
+    _Atomic bool          cancel_pending, dead_seen, broken_seen;
+    _Atomic(const char *) condemned; /* why; NULL: it is not */
+    _Atomic uint64_t      drain_deadline_us;
+    struct pace           pace;
+    struct note           note[ENG_DEPTH_MAX]; /* of flight[] */
     struct {
         _Atomic uint32_t n_running, n_resume, kv_used, rows_now;
         _Atomic uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_finished[6], n_query_tokens, n_hit_tokens,
             n_borrowed, n_resumed_tokens, evicted[KV_EVICT_WHYS], kv_pinned, n_pin_refused;
-        _Atomic uint64_t n_row, step_rows[ENG_STEP_BUCKETS];
+        _Atomic uint64_t n_nan;
         _Atomic uint64_t last_progress_us, step_us_ewma, row_ns_ewma;
     } a;
 };

@@ -155,6 +155,12 @@ bool dev_map(struct device *d, void *at, size_t bytes, int fd, uint64_t offset)
 
 enum status dev_unmap(struct device *d, void *at, size_t bytes) { return map_ops(d) ? map_ops(d)->unmap(d, at, bytes) : ST_INVALID; }
 
+size_t dev_doing(const struct device *d, uint64_t now_us, char *text, size_t text_bytes)
+{
+    const struct dev_impl *i = (const struct dev_impl *)d;
+    return i->doing ? i->doing(d, now_us, text, text_bytes) : 0;
+}
+
 bool dev_step_times(struct device *d, struct dev_times *out)
 {
     const struct dev_impl *i = (const struct dev_impl *)d;

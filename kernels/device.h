@@ -326,6 +326,9 @@ uint64_t    dev_weight_form(struct device *d, enum dtype t, const struct dev_qua
 bool        dev_map(struct device *d, void *at, size_t bytes, int fd, uint64_t offset);
 enum status dev_unmap(struct device *d, void *at, size_t bytes); /* ST_NOMEM: nothing may stand there any more */
 
+/* What the device does, for whoever asks while it hangs: any thread, one line without its end; bytes of text. 0: it cannot tell. */
+size_t dev_doing(const struct device *d, uint64_t now_us, char *text, size_t text_bytes);
+
 /* How long steps kept the device busy and how long it stood idle between them, since the last call; counting begins with the first.
  * Rank thread, no step in flight. False: this device cannot tell. */
 struct dev_times {

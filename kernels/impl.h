@@ -13,8 +13,9 @@ struct dev_impl {
     /* as dev_weight_fill; NULL: it makes rows on the host for weight_set */
     void (*weight_fill)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
                         uint64_t src_col, uint64_t src_len, float std);
-    const struct dev_copy_ops *copy; /* NULL: its memory is the process's own */
-    const struct dev_map_ops  *map;  /* NULL: no file may hold its weights */
+    size_t (*doing)(const struct device *d, uint64_t now_us, char *text, size_t text_bytes); /* as dev_doing; NULL: cannot tell */
+    const struct dev_copy_ops *copy;                                                         /* NULL: its memory is the process's own */
+    const struct dev_map_ops  *map;                                                          /* NULL: no file may hold its weights */
 };
 struct dev_map_ops { /* as dev_weight_form, dev_map, dev_unmap */
     uint64_t (*form)(struct device *d, enum dtype t, const struct dev_quant *q);

@@ -388,6 +388,18 @@ enum nodes_state boot_nodes_state(const struct boot *b)
     return n ? nodes_state(n) : NODES_OK;
 }
 
+static enum status make_probe(struct boot *b)
+{
+    static const char plain[] = "The capital of France is";
+    struct arena      a;
+    struct tok_ids    ids = { 0 };
+    arena_init(&a, 1 << 16);
+    enum status st = tok_encode(b->tok, plain, sizeof plain - 1, TOK_ADD_SPECIAL, 64, &a, &ids);
+    if (!st) st = ids.n ? probe_create(b->engine, ids.id, (uint32_t)ids.n, &b->probe) : ST_INVALID;
+    arena_free(&a);
+    return st;
+}
+
 int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx)
 {
     const struct config *cfg = b->cfg;
@@ -470,6 +482,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
     if (b->nodes && (st = nodes_start(b->nodes, &run, b->err, sizeof b->err))) return exit_of(st);
     if (boot_helps(b)) return 0;
     st = eng_create(&ec, &run, &b->engine);
+    if (st == ST_OK) st = make_probe(b);
     if (st == ST_OK) st = eng_start(b->engine);
     if (st) {
         snprintf(b->err, sizeof b->err, "the engine cannot start: %s", status_name(st));
@@ -508,6 +521,7 @@ struct gen_engine boot_gen_engine(struct boot *b)
 void boot_free(struct boot *b)
 {
     if (b->engine) eng_free(b->engine);
+    probe_free(b->probe);
     boot_tiers_free(b);
     if (b->nodes) nodes_stop(b->nodes);
     if (b->team) rank_team_free(b->team);

@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/model/model.h"
 #include "engine/nodes.h"
+#include "engine/probe.h"
 #include "engine/rank.h"
 #include "server/cluster.h"
 #include "server/config.h"
@@ -27,6 +28,7 @@ struct boot {
     struct nodes        *nodes; /* atomic; NULL: one node */
     struct rank_team    *team;
     struct engine       *engine;
+    struct probe        *probe; /* with the engine */
     struct boot_tiers   *tiers; /* or NULL */
     uint32_t             n_block;
     uint64_t             block_bytes, kv_bytes;

@@ -74,6 +74,7 @@ static const struct opt options[] = {
     { NULL, "max-connections", OPT_U32, AT(max_connections), "100000", 1, 10000000, "N", "open connections; above: the oldest idle one closes, else 503" },
     { NULL, "max-body-mib", OPT_U32, AT(max_body_mib), "32", 1, 1024, "MIB", "largest request body; above: 413" },
     { NULL, "drain-seconds", OPT_U32, AT(drain_s), "25", 0, 3600, "SECONDS", "after SIGTERM: how long running requests may finish" },
+    { NULL, "stuck-seconds", OPT_U32, AT(stuck_s), "30", 1, 3600, "SECONDS", "an engine without progress: /health is 503, and after so long it tells where it stands and the server exits with 70" },
     { NULL, "takeover", OPT_STR, AT(takeover), "", 0, 0, "PATH", "unix socket: take over from the server that listens there (sockets, host KV), then listen there" },
     { NULL, "takeover-seconds", OPT_U32, AT(takeover_s), "600", 1, 86400, "SECONDS", "how long a new server may take to be ready before this one goes on without it" },
     { NULL, "half-close", OPT_ENUM, AT(half_close), "cancel", 0, 0, "cancel|serve", "client closed its sending side while it waits: it is gone, or it still reads" },

@@ -4,7 +4,9 @@
 #include "base/asan.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/stacks.h"
 #include "server/boot.h"
+#include "server/dump.h"
 #include "server/health.h"
 #include "server/metrics.h"
 #include "server/kv_cmd.h"
@@ -26,9 +28,8 @@ enum {
     TICK_US = 500000,
     TICK_BUSY_US = 20000, /* while loading or draining */
     ENGINE_LINE_US = 10000000,
-    FAIL_US = 2000000,   /* for error events to leave */
-    IDLE_US = 5000000,   /* handed over: for connections to be used once more, as long as client libraries keep them */
-    STUCK_US = 30000000, /* an engine that makes no progress for so long never will */
+    FAIL_US = 2000000, /* for error events to leave */
+    IDLE_US = 5000000, /* handed over: for connections to be used once more, as long as client libraries keep them */
 };
 
 struct app {
@@ -46,6 +47,7 @@ struct app {
     struct boot_hand hand;
     bool             handed, shut_idle; /* another serves now; its idle connections were closed */
     uint32_t         shown;             /* tenths of the load that were told */
+    enum probe_says  probes;
 };
 
 static void harden(void)
@@ -221,6 +223,8 @@ static int watch_engine(struct app *a, uint64_t now)
     struct eng_stats e;
     eng_stats(a->boot.engine, &e);
     bool alive = eng_alive(a->boot.engine, now);
+    a->probes = probe_turn(a->boot.probe, now);
+    if (a->probes == PROBE_SICK && !e.dead) eng_condemn(a->boot.engine, "a plain prompt gives NaN");
     if (boot_nodes_state(&a->boot) == NODES_LOST) e.dead = true; /* idle, it has not noticed yet */
     if (alive && !e.dead) {
         a->t_stuck_us = 0;
@@ -231,10 +235,13 @@ static int watch_engine(struct app *a, uint64_t now)
         if (e.dead)
             LOG_ERROR("engine: dead after step %" PRIu64 ", failing %u requests, exiting", e.n_step, e.n_running + e.n_waiting);
         else
-            LOG_ERROR("engine: no progress since step %" PRIu64 ", /health is 503, exiting in 30 s unless it comes back", e.n_step);
+            LOG_ERROR("engine: no progress since step %" PRIu64 ", /health is 503, exiting in %u s unless it comes back", e.n_step,
+                      a->cfg.stuck_s);
+        if (!e.dead) dump_log(&a->boot);
     }
-    if (!e.dead && now - a->t_stuck_us < STUCK_US) return 0;
+    if (!e.dead && now - a->t_stuck_us < (uint64_t)a->cfg.stuck_s * 1000000u) return 0;
     if (!a->failing) {
+        if (!e.dead) dump_all(&a->boot);
         a->failing = true;
         a->t_term_us = now;
         server_drain(a->srv);
@@ -319,7 +326,7 @@ static int watch_takeover(struct app *a, uint64_t now)
 static int run(struct app *a, const sigset_t *wanted)
 {
     for (;;) {
-        bool            busy = !a->joined || a->t_term_us;
+        bool            busy = !a->joined || a->t_term_us || a->probes != PROBE_WELL;
         struct timespec t = { .tv_nsec = (busy ? TICK_BUSY_US : TICK_US) * 1000L };
         int             sig = sigtimedwait(wanted, NULL, &t);
         uint64_t        now = clock_us();
@@ -392,6 +399,7 @@ int main(int argc, char **argv)
     a.t_start_us = a.t_line_us = clock_us();
     a.tty = isatty(STDERR_FILENO);
     harden();
+    stacks_init();
     if (argc > 1 && !strcmp(argv[1], "kv")) return kv_main(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "tune")) return tune_main(argc - 1, argv + 1);
     int code = config_parse(&a.cfg, argc, argv, environ, err, sizeof err);

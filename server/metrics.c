@@ -145,6 +145,9 @@ static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compu
     X(TIER_REGRET,   GAUGE,     0, l_one,    NULL,      "spillway:kv_load_regret_seconds", "What loads took longer than computing would have.")     \
     X(STEPS,         COUNTER,   0, l_one,    NULL,      "spillway:engine_steps_total", "Engine steps.")                                        \
     X(STEP_TIME,     GAUGE,     0, l_one,    NULL,      "spillway:engine_step_seconds", "Length of a step, moving average.")                   \
+    X(STEP_TIMES,    HISTOGRAM, 0, l_one,    &kb_load,  "spillway:step_seconds", "Length of a step.")                                               \
+    X(STEP_SLOW,     GAUGE,     0, l_one,    NULL,      "spillway:step_slowdown_ratio", "The last steps against the usual time of steps of as many tokens.") \
+    X(NAN,           COUNTER,   0, l_one,    NULL,      "spillway:nan_requests_total", "Requests that ended because their logits were NaN.")         \
     X(QUEUE_TOKENS,  GAUGE,     0, l_one,    NULL,      "spillway:queue_tokens", "Prompt tokens that wait.")                                   \
     X(CONNECTIONS,   GAUGE,     0, l_one,    NULL,      "spillway:connections", "Open client connections.")                                    \
     X(STREAMS,       GAUGE,     0, l_one,    NULL,      "spillway:generations", "Requests whose answer is not yet complete.")                  \
@@ -416,9 +419,13 @@ static void sample_engine(struct metrics *m, const struct server *s)
     count_to(m, F_QUERIES_OLD, 0, e.n_query_tokens);
     count_to(m, F_HITS_OLD, 0, e.n_hit_tokens);
     count_to(m, F_STEPS, 0, e.n_step);
-    static_assert(sizeof b_iter / sizeof *b_iter == ENG_STEP_BUCKETS - 1, "the engine counts steps in these buckets");
+    static_assert(sizeof b_iter / sizeof *b_iter == PACE_SIZES - 1, "the engine counts steps in these buckets");
+    static_assert(sizeof b_load / sizeof *b_load == PACE_TIMES - 1, "and their times in these");
     static_assert(sizeof b_load / sizeof *b_load == KV_LATENCY_BUCKETS - 1, "and the tiers their loads in these");
-    set_histogram(one(m, F_ITERATION), e.step_rows, ENG_STEP_BUCKETS, (double)e.n_row);
+    set_histogram(one(m, F_ITERATION), e.step_rows, PACE_SIZES, (double)e.n_row);
+    set_histogram(one(m, F_STEP_TIMES), e.step_times, PACE_TIMES, (double)e.step_us / 1e6);
+    metric_set(one(m, F_STEP_SLOW), e.step_slow);
+    count_to(m, F_NAN, 0, e.n_nan);
     count_to(m, F_KV_BORROWED, 0, e.n_borrowed);
     count_to(m, F_KV_RESUMED, 0, e.n_resumed_tokens);
     count_to(m, F_PIN_REFUSED, 0, e.n_pin_refused);

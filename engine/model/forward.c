@@ -3,6 +3,21 @@
  * so every addition is one pass with the norm that follows it. The last one is done for the rows that need logits alone. */
 #include "base/check.h"
 #include "engine/model/model_impl.h"
+#include <stdio.h>
+
+static void at_part(struct model *m, const char *part, uint32_t layer)
+{
+    atomic_store_explicit(&m->at_layer, layer, memory_order_relaxed);
+    atomic_store_explicit(&m->at_part, part, memory_order_relaxed);
+}
+
+size_t model_where(const struct model *m, char *text, size_t text_bytes)
+{
+    const char *part = atomic_load_explicit(&m->at_part, memory_order_relaxed);
+    int         n = snprintf(text, text_bytes, "%s, layer %u of %u", part ? part : "no step yet",
+                             atomic_load_explicit(&m->at_layer, memory_order_relaxed), m->n_layer);
+    return n > 0 && (size_t)n < text_bytes ? (size_t)n : 0;
+}
 
 static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
@@ -59,15 +74,19 @@ static void model_ops(struct model *m, const struct dev_step *s)
 {
     const struct dev_ops *op = m->dev->ops;
     uint32_t              n = s->b.n_row;
+    at_part(m, "embedding", 0);
     op->embed(m->dev, m->x, s->b.id, &m->embed, n);
     op->rmsnorm(m->dev, m->h, m->x, m->layer[0].mix_norm, n, m->hidden, m->eps);
     for (uint32_t l = 0;;) {
+        at_part(m, "attention", l);
         m->layer[l].mix(m, &s->b, l);
         op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l].ffn_norm, n, m->hidden, m->eps);
+        at_part(m, "feed forward", l);
         m->layer[l].ffn(m, &s->b, l);
         if (++l == m->n_layer) break;
         op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l].mix_norm, n, m->hidden, m->eps);
     }
+    at_part(m, "logits and sampling", m->n_layer);
     /* A head that is whole is rank 0's work; one that is split is everybody's, and rank 0 alone looks at the result. */
     if (m->dev->rank == 0 || m->head_split) {
         for (uint32_t at = 0; at < s->n_logit; at += m->logit_rows_max) {
@@ -85,10 +104,12 @@ void model_submit(struct model *m, const struct batch *b)
     const struct dev_ops *op = m->dev->ops;
     struct dev_step       s = batch_step(b), on;
     CHECK(s.b.n_row <= m->rows_max);
+    at_part(m, "begin of a step", 0);
     if (b->n_copy) op->block_copy(m->dev, &m->kv, b->copy_src, b->copy_dst, b->n_copy);
     do {
         if (op->step_begin(m->dev, &s, &on) != DEV_REPLAY && on.b.n_row) model_ops(m, &on);
     } while (!op->step_end(m->dev, &s, &on));
+    at_part(m, "all of a step is enqueued", m->n_layer);
 }
 
 enum status model_wait(struct model *m, const struct batch *b)

@@ -126,6 +126,7 @@ enum status model_wait(struct model *m, const struct batch *b);
 enum status model_forward(struct model *m, const struct batch *b); /* both */
 /* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; the device's memory (ops->to_host), which on
  * the cpu and ref devices is the host's; valid until the next. */
+size_t model_where(const struct model *m, char *text, size_t text_bytes); /* any thread: which part of a step is computed or enqueued */
 const float         *model_logits(const struct model *m);
 const struct dev_kv *model_kv(const struct model *m); /* the pool */
 void                 model_free(struct model *m);

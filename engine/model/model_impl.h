@@ -4,6 +4,7 @@
 #pragma once
 #include "engine/model/bind.h"
 #include "engine/model/model.h"
+#include <stdatomic.h>
 
 struct model;
 struct place;
@@ -43,8 +44,10 @@ struct model {
     struct dev_kv     kv;
     uint32_t          rows_max, logit_rows_max;
     /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then swiglu out */
-    void  *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
-    float *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
+    void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
+    float                *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
+    _Atomic(const char *) at_part;              /* for model_where: static text */
+    _Atomic uint32_t      at_layer;
 };
 
 /* Where one (part of a) tensor goes: rows [src_row, + n_row) and columns [src_col, + w->k) to rows dst_row of w;

@@ -62,6 +62,10 @@ struct cuda_dev {
     bool                  lost;                 /* a sticky error, or the group was aborted: every wait says ST_DEVICE from here on */
     uint64_t              wait_limit_us;        /* longest wait: a device that hangs is given up then */
     bool                  hung;                 /* ... and it does not answer: calls would wait for ever */
+    struct {                                    /* for cuda_doing, atomic */
+        const char *op, *wait;                  /* enqueued last; what is waited for, NULL: nothing */
+        uint64_t    n_op, wait_us;              /* so far; since when */
+    } doing;
 };
 static inline struct cuda_dev *cuda_of(struct device *d) { return (struct cuda_dev *)d; }
 
@@ -74,9 +78,15 @@ bool                      cuda_ok(struct cuda_dev *d, cudaError_t e, const char 
 void                      cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what); /* the same for an error, from any thread */
 const char               *cuda_meaning(cudaError_t e);
 static inline enum status cuda_loss(const struct cuda_dev *d) { return d->broken ? ST_BROKEN : ST_DEVICE; } /* when d->lost */
-static inline void        cuda_launched(struct cuda_dev *d, const char *op)                                 /* after every launch */
+static inline void        cuda_did(struct cuda_dev *d, const char *op)                                      /* op: static */
+{
+    __atomic_store_n(&d->doing.op, op, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&d->doing.n_op, 1, __ATOMIC_RELAXED);
+}
+static inline void cuda_launched(struct cuda_dev *d, const char *op) /* after every launch */
 {
     cudaError_t e = cudaPeekAtLastError();
+    cuda_did(d, op);
     if (e != cudaSuccess) cuda_ok(d, e, op);
 }
 enum status cuda_alloc(struct device *d, size_t bytes, void **out);

@@ -235,7 +235,20 @@ void cuda_to_host(struct device *dev, void *host, const void *src, size_t bytes)
 
 /* ---------------------------------------------------------------- waiting */
 
-bool cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what)
+static size_t cuda_doing(const struct device *dev, uint64_t now_us, char *text, size_t text_bytes)
+{
+    const struct cuda_dev *d = (const struct cuda_dev *)dev;
+    const char            *op = __atomic_load_n(&d->doing.op, __ATOMIC_RELAXED), *wait = __atomic_load_n(&d->doing.wait, __ATOMIC_RELAXED);
+    uint64_t               since = __atomic_load_n(&d->doing.wait_us, __ATOMIC_RELAXED);
+    int                    n = snprintf(text, text_bytes, "gpu %d, %" PRIu64 " ops enqueued, the last one %s", d->ordinal,
+                                        __atomic_load_n(&d->doing.n_op, __ATOMIC_RELAXED), op ? op : "none");
+    if (wait && n > 0 && (size_t)n < text_bytes)
+        n += snprintf(text + n, text_bytes - (size_t)n, "; %s has been waited for %.1f s", wait,
+                      now_us > since ? (double)(now_us - since) / 1e6 : 0.0);
+    return n > 0 && (size_t)n < text_bytes ? (size_t)n : 0;
+}
+
+static bool wait_for(struct cuda_dev *d, cudaEvent_t e, const char *what)
 {
     uint64_t begin = clock_us(), now = begin, aborted_at = 0;
     long     sleep_us = 5;
@@ -274,6 +287,15 @@ enum status cuda_sync(struct device *dev)
     if (d->lost) return cuda_loss(d);
     cuda_bind(d);
     return cuda_load_sync(d) && cuda_wait(d, NULL, "the work enqueued") ? ST_OK : cuda_loss(d);
+}
+
+bool cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what)
+{
+    __atomic_store_n(&d->doing.wait_us, clock_us(), __ATOMIC_RELAXED);
+    __atomic_store_n(&d->doing.wait, what, __ATOMIC_RELAXED);
+    bool ok = wait_for(d, e, what);
+    __atomic_store_n(&d->doing.wait, NULL, __ATOMIC_RELAXED);
+    return ok;
 }
 
 /* ---------------------------------------------------------------- life */
@@ -420,6 +442,7 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
                                  .time = cuda_time,
                                  .probe = cuda_probe,
                                  .weight_fill = cuda_weight_fill,
+                                 .doing = cuda_doing,
                                  .copy = &cuda_copy_ops };
     d->wait_limit_us = WAIT_LIMIT_US;
     d->gemm_file = cfg->gemm_file, d->cublaslt = cfg->cublaslt;

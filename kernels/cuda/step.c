@@ -342,6 +342,7 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
     }
     struct graph *g = pad && !s->again ? &s->graph[bucket] : NULL;
     if (g && g->exec) {
+        cuda_did(d, "a graph");
         cuda_ok(d, cudaGraphLaunch(g->exec, d->stream), "a graph");
         return DEV_REPLAY;
     }

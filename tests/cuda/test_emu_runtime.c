@@ -90,6 +90,61 @@ static void a_buffer_that_is_reused_too_early_shows(void **state)
     cudaFree(dev), cudaFreeHost(pinned), cudaStreamDestroy(s);
 }
 
+/* The launch returns, the stream stands still, and what is asked says so; then it goes on where it stopped, in a graph as well. */
+static void a_kernel_that_stalls_is_not_ready_and_then_goes_on(void **state)
+{
+    cudaStream_t    s = new_stream(), other = new_stream();
+    float          *dev, got = 0;
+    cudaGraph_t     g;
+    cudaGraphExec_t x;
+    (void)state;
+    assert_int_equal(cudaMalloc((void **)&dev, 4), cudaSuccess);
+    assert_int_equal(cudaMemset(dev, 0, 4), cudaSuccess);
+    emu_fail_after("kernel", 1, (cudaError_t)(EMU_STALL + 60));
+    for (int i = 0; i < 3; i++) emu_add(s, dev, 1);
+    assert_int_equal(cudaStreamQuery(s), cudaErrorNotReady);
+    assert_int_equal(cudaStreamQuery(other), cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(s), cudaSuccess);
+    assert_int_equal(cudaMemcpy(&got, dev, 4, cudaMemcpyDeviceToHost), cudaSuccess);
+    assert_true(got == 3);
+    assert_int_equal(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    for (int i = 0; i < 4; i++) emu_add(s, dev, 1);
+    assert_int_equal(cudaStreamEndCapture(s, &g), cudaSuccess);
+    assert_int_equal(cudaGraphInstantiate(&x, g, 0), cudaSuccess);
+    emu_fail_after("kernel", 2, (cudaError_t)(EMU_STALL + 60));
+    assert_int_equal(cudaGraphLaunch(x, s), cudaSuccess);
+    assert_int_equal(cudaStreamQuery(s), cudaErrorNotReady);
+    while (cudaStreamQuery(s) == cudaErrorNotReady) usleep(1000);
+    assert_int_equal(cudaMemcpy(&got, dev, 4, cudaMemcpyDeviceToHost), cudaSuccess);
+    assert_true(got == 7); /* each of the four once */
+    emu_fail_next("kernel", (cudaError_t)EMU_STALL);
+    emu_add(s, dev, 1); /* for ever */
+    usleep(20000);
+    assert_int_equal(cudaStreamQuery(s), cudaErrorNotReady);
+    (void)cudaGetLastError();
+    cudaGraphExecDestroy(x), cudaGraphDestroy(g), cudaStreamDestroy(s), cudaStreamDestroy(other), cudaFree(dev);
+}
+
+static void what_others_hold_is_not_there(void **state)
+{
+    (void)state;
+    size_t before, left, total;
+    void  *p;
+    char   path[] = "/tmp/emu-others-XXXXXX";
+    int    fd = mkstemp(path);
+    assert_int_equal(cudaMemGetInfo(&before, &total), cudaSuccess);
+    dprintf(fd, "%zu", before - 4096);
+    setenv("EMU_OTHERS", path, 1);
+    assert_int_equal(cudaMemGetInfo(&left, &total), cudaSuccess);
+    assert_int_equal(left, 4096);
+    assert_int_equal(cudaMalloc(&p, 4097), cudaErrorMemoryAllocation);
+    assert_int_equal(cudaMalloc(&p, 4096), cudaSuccess);
+    cudaFree(p);
+    unsetenv("EMU_OTHERS"), close(fd), unlink(path);
+    assert_int_equal(cudaMalloc(&p, 4097), cudaSuccess);
+    cudaFree(p);
+}
+
 static void add_one(void *x) { ++*(int *)x; }
 static void events_order_streams(void **state)
 {
@@ -265,6 +320,8 @@ int main(void)
         cmocka_unit_test_teardown(memory_is_counted_and_begins_as_nan, teardown),
         cmocka_unit_test_teardown(a_copy_outside_an_allocation_is_refused, teardown),
         cmocka_unit_test_teardown(a_buffer_that_is_reused_too_early_shows, teardown),
+        cmocka_unit_test_teardown(a_kernel_that_stalls_is_not_ready_and_then_goes_on, teardown),
+        cmocka_unit_test_teardown(what_others_hold_is_not_there, teardown),
         cmocka_unit_test_teardown(events_order_streams, teardown),
         cmocka_unit_test_teardown(a_graph_replays_with_frozen_arguments, teardown),
         cmocka_unit_test_teardown(a_capture_that_goes_wrong_says_so, teardown),

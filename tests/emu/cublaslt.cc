@@ -5,6 +5,7 @@ extern "C" {
 #include "base/dtype.h"
 }
 #include "kernels/cuda/cublaslt.h"
+#include "rt.h"
 #include <emu.h>
 #include <emu_kernel.h>
 #include <stdio.h>
@@ -271,6 +272,7 @@ int matmul(lt_handle *h, lt_desc *op, const void *alpha, const void *a, lt_layou
     int st = problem(op, la, lb, lc, ld, &p);
     if (st || (st = check_algo(algo, p, &al))) return st;
     if (emu_lt.refuse) return LT_NOT_SUPPORTED;
+    if ((st = (int)rt::planned("cublasLtMatmul"))) return st; /* a status of the library, not of CUDA */
     if (workspace_of(al->id, p) > workspace_bytes || ((uintptr_t)workspace & 15))
         return misuse("the workspace is too small or not aligned");
     if (((uintptr_t)a | (uintptr_t)b) % type_bytes(p.in) || (uintptr_t)d % type_bytes(p.out)) return misuse("an address is not aligned");

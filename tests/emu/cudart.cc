@@ -76,12 +76,21 @@ cudaError_t planned(const char *call)
     }
     return cudaSuccess;
 }
+double stall_end(cudaError_t e)
+{
+    unsigned code = (unsigned)e;
+    if (code < EMU_STALL) return 0;
+    return code == EMU_STALL ? 1e18 : now() + (code - EMU_STALL) / 1e3;
+}
 cudaError_t enter(const char *call)
 {
     if (!driver) return cudaErrorInsufficientDriver;
     if (!n_device) return cudaErrorNoDevice;
     cudaError_t e = lost(current);
-    return e != cudaSuccess ? e : planned(call);
+    if (e == cudaSuccess) e = planned(call);
+    double end = stall_end(e);
+    while (end > 0 && now() < end) usleep(1000);
+    return end > 0 ? cudaSuccess : e;
 }
 bool unsafe_now() { return capturing || capturing_global; }
 
@@ -164,13 +173,34 @@ static void release(void *p, const Alloc &a)
     else
         free(p);
 }
+/* Bytes that other processes hold of the GPU at this moment. */
+static size_t others()
+{
+    const char *path = getenv("EMU_OTHERS");
+    FILE       *f = path ? fopen(path, "re") : NULL;
+    size_t      n = 0;
+    if (f && fscanf(f, "%zu", &n) != 1) n = 0;
+    if (f) fclose(f);
+    return n;
+}
+static size_t left_of(const Device &d)
+{
+    size_t n = others();
+    return d.cfg.bytes > d.used + n ? d.cfg.bytes - d.used - n : 0;
+}
+static void told(const char *call, size_t bytes)
+{
+    static const bool want = getenv("EMU_TRACE_ALLOC") != NULL;
+    if (want) fprintf(stderr, "emu: %s of %zu bytes\n", call, bytes);
+}
 static cudaError_t take(void **p, size_t bytes, memory kind)
 {
     *p = NULL;
+    told(kind == DEVICE ? "cudaMalloc" : "pinned memory", bytes);
     if (bytes == 0) return cudaSuccess;
     std::lock_guard<std::mutex> g(lock);
     Device                     &d = device[current];
-    if (kind == DEVICE && (bytes > d.cfg.bytes || d.used > d.cfg.bytes - bytes)) return cudaErrorMemoryAllocation;
+    if (kind == DEVICE && bytes > left_of(d)) return cudaErrorMemoryAllocation;
     Alloc a = { bytes, current, kind, NULL, 0 };
     void *q = poisoned(bytes, &a);
     if (!q) return cudaErrorMemoryAllocation;
@@ -451,7 +481,7 @@ cudaError_t cudaMemGetInfo(size_t *free_out, size_t *total)
     RT_ENTER("cudaMemGetInfo");
     std::lock_guard<std::mutex> g(lock);
     *total = device[current].cfg.bytes;
-    *free_out = *total - device[current].used;
+    *free_out = left_of(device[current]);
     return cudaSuccess;
 }
 cudaError_t cudaMalloc(void **p, size_t bytes)
@@ -492,6 +522,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
     (void)flags;
     RT_ENTER("cudaHostRegister");
     if (!p || !bytes) return fail(cudaErrorInvalidValue);
+    told("cudaHostRegister", bytes);
     std::lock_guard<std::mutex> g(lock);
     if (find(p) != allocs.end() || find((char *)p + bytes - 1) != allocs.end()) return last = cudaErrorHostMemoryAlreadyRegistered;
     allocs[(uintptr_t)p] = { bytes, current, REGISTERED, NULL, 0 };
@@ -593,7 +624,10 @@ const char *cudaGetErrorString(cudaError_t e)
 }
 
 /* ---------------------------------------------------------------- what a server's tests set: the environment
- * EMU_FAIL=call:skip:error[,...]   as emu_fail_after, the error by its number      EMU_DEVICES=N  EMU_DRIVER=N  EMU_ARCH=75  EMU_BYTES=N */
+ * EMU_FAIL=call:skip:error[,...]   as emu_fail_after, the error by its number (100000 and above: EMU_STALL)
+ * EMU_DEVICES=N  EMU_DRIVER=N  EMU_ARCH=75  EMU_BYTES=N
+ * EMU_SLOW=skip:factor   as emu_set_slow      EMU_OTHERS=FILE   holds how many bytes other processes have of each GPU, and may change
+ * EMU_TRACE_ALLOC=1      a line on stderr for each allocation */
 
 static long number_of(const char *name, long otherwise)
 {
@@ -611,7 +645,10 @@ struct Environment {
             d.cfg.arch = (int)number_of("EMU_ARCH", d.cfg.arch);
             d.cfg.bytes = (size_t)number_of("EMU_BYTES", (long)d.cfg.bytes);
         }
-        const char *v = getenv("EMU_FAIL");
+        const char *v = getenv("EMU_SLOW");
+        unsigned    slow_skip, factor;
+        if (v && sscanf(v, "%u:%u", &slow_skip, &factor) == 2) emu_set_slow(slow_skip, factor);
+        v = getenv("EMU_FAIL");
         for (char call[64]; v && *v;) {
             unsigned skip, e;
             int      n = 0;

@@ -22,9 +22,10 @@ struct Stream {
     std::deque<Op>        q;
     uint64_t              pushed = 0;
     std::atomic<uint64_t> done{ 0 };
-    CUgraph_st           *cap = NULL;     /* the capture that is open                         */
-    uint64_t              cap_n = 0;      /* nodes that this stream gave to it                */
-    uint64_t              cap_joined = 0; /* of them, how many another stream has waited for  */
+    std::atomic<double>   stall_until{ 0 }; /* its first piece of work stands still until then: now() */
+    CUgraph_st           *cap = NULL;       /* the capture that is open                         */
+    uint64_t              cap_n = 0;        /* nodes that this stream gave to it                */
+    uint64_t              cap_joined = 0;   /* of them, how many another stream has waited for  */
     bool                  cap_origin = false;
 };
 struct Device {
@@ -51,8 +52,10 @@ extern __thread int          current; /* of this OS thread */
 extern __thread unsigned     capturing;
 extern std::atomic<unsigned> capturing_global;
 
-cudaError_t enter(const char *call);   /* the fault planned for it, or the device's own */
+cudaError_t enter(const char *call);   /* the fault planned for it, or the device's own; a planned stall is over when it returns */
 cudaError_t planned(const char *call); /* the fault planned for it alone */
+double      now();                     /* seconds */
+double      stall_end(cudaError_t e);  /* of an error that says EMU_STALL: now() when it ends; else 0 */
 cudaError_t fail(cudaError_t e);       /* remembers it, gives it back; ends the device where e does */
 void        lose(int dev, cudaError_t e);
 cudaError_t lost(int dev);

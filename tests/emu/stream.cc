@@ -4,6 +4,7 @@
 #include <emu_kernel.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct CUgraph_st {
     std::vector<rt::Op>                      node;
@@ -28,6 +29,11 @@ namespace rt
 static std::map<cudaStream_t, std::shared_ptr<Stream>> streams;
 static std::map<const void *, int>                     smem_max; /* of a kernel, by cudaFuncSetAttribute */
 static std::atomic<uint64_t>                           n_launch{ 0 };
+static struct {
+    uint64_t skip;
+    double   factor;
+} slow = { UINT64_MAX, 1 };
+static __thread double stalling; /* the operation that has just run is to be run again, then */
 
 std::shared_ptr<Stream> stream_of(cudaStream_t s)
 {
@@ -40,12 +46,23 @@ std::shared_ptr<Stream> stream_of(cudaStream_t s)
     auto it = streams.find(s);
     return it == streams.end() ? NULL : it->second;
 }
-/* Runs what lies before ticket `upto`. A device that is lost runs nothing more. */
-static void drain(Stream &s, uint64_t upto)
+double now()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+/* Runs what lies before ticket `upto`. A device that is lost runs nothing more. One that stalls is waited for where the call waits. */
+static void drain(Stream &s, uint64_t upto, bool wait = true)
 {
     if (s.done >= upto) return;
     std::lock_guard<std::recursive_mutex> m(s.m);
     while (s.done < upto) {
+        if (now() < s.stall_until) {
+            if (!wait) return;
+            usleep(1000);
+            continue;
+        }
         Op op;
         {
             std::lock_guard<std::mutex> q(s.qm);
@@ -53,7 +70,14 @@ static void drain(Stream &s, uint64_t upto)
             op = std::move(s.q.front());
             s.q.pop_front();
         }
+        stalling = 0;
         if (lost(s.device) == cudaSuccess) op();
+        if (stalling > 0) {
+            std::lock_guard<std::mutex> q(s.qm);
+            s.stall_until = stalling;
+            s.q.push_front(std::move(op));
+            continue;
+        }
         s.done++;
     }
 }
@@ -93,7 +117,7 @@ static cudaError_t enqueue_on(const std::shared_ptr<Stream> &s, Op op, uint64_t 
         upto = ++s->pushed;
     }
     if (ticket) *ticket = upto;
-    if (!lazy || legacy) drain(*s, upto);
+    if (!lazy || legacy) drain(*s, upto, legacy);
     return cudaSuccess;
 }
 cudaError_t enqueue(cudaStream_t h, Op op)
@@ -101,17 +125,11 @@ cudaError_t enqueue(cudaStream_t h, Op op)
     std::shared_ptr<Stream> s = stream_of(h);
     return s ? enqueue_on(s, std::move(op), NULL) : cudaErrorInvalidResourceHandle;
 }
-static double now()
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-/* Has it passed? In lazy mode a question moves the stream on by one piece. */
+/* Has it passed? In lazy mode a question moves the stream on by one piece; after a stall by all there is. */
 static bool passed(Stream &s, uint64_t ticket)
 {
-    if (s.done < ticket && lazy && s.m.try_lock()) {
-        drain(s, s.done + 1);
+    if (s.done < ticket && (lazy || s.stall_until > 0) && s.m.try_lock()) {
+        drain(s, lazy ? s.done + 1 : ticket, false);
         s.m.unlock();
     }
     return s.done >= ticket;
@@ -140,15 +158,19 @@ void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block
             s,
             [=] {
                 cudaError_t fault = planned("kernel"); /* found by whoever waits */
+                if ((stalling = stall_end(fault)) > 0) return;
                 if (fault != cudaSuccess) return lose(s->device, fault);
                 n_launch++;
+                double begin = now();
                 size_t per_sm = std::min<size_t>(2048 / threads, smem ? (228 << 10) / (smem + 1024) : 32);
                 emu::launch(func, grid, block, smem, pdl, (size_t)device[s->device].cfg.n_sm * std::max<size_t>(per_sm, 1), body);
+                if (n_launch > slow.skip) usleep((useconds_t)((now() - begin) * (slow.factor - 1) * 1e6));
             },
             NULL);
     fail(e);
 }
 uint64_t    emu_launches(void) { return n_launch; }
+void        emu_set_slow(uint64_t skip, double factor) { slow = { n_launch + skip, factor }; }
 cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value)
 {
     RT_ENTER("cudaFuncSetAttribute");
@@ -189,7 +211,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t h)
 {
     std::shared_ptr<Stream> s = h ? stream_of(h) : NULL; /* a lost device's streams are given back too */
     if (!s) return fail(cudaErrorInvalidResourceHandle);
-    drain(*s, pushed(*s));
+    drain(*s, pushed(*s), false);
     {
         std::lock_guard<std::mutex> g(lock);
         streams.erase(h);
@@ -392,8 +414,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s)
     RT_ENTER("cudaGraphLaunch");
     if (!x) return fail(cudaErrorInvalidValue);
     std::shared_ptr<const std::vector<Op>> node = x->node;
-    return fail(enqueue(s, [node] {
-        for (const Op &op : *node) op();
+    std::shared_ptr<size_t>                at = std::make_shared<size_t>(0);
+    return fail(enqueue(s, [node, at] {
+        for (; *at < node->size(); ++*at) {
+            (*node)[*at]();
+            if (stalling > 0) return;
+        }
     }));
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x)

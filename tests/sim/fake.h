@@ -38,6 +38,7 @@ struct fake {
     const char       *fault;                          /* the first thing that was wrong              */
     void (*delay)(void);                              /* called in the middle of a step, may be NULL */
     bool          lazy;                               /* runs a step when it is waited for */
+    bool          sick;                               /* every row is NaN */
     struct batch *flight[ENG_DEPTH_MAX];              /* [n_flight] oldest first */
     uint64_t      sum[ENG_DEPTH_MAX];                 /* of their input when they were submitted */
     uint32_t      n_flight, n_patch, n_drawn;         /* n_patch: ids taken from the step before, total */
@@ -248,6 +249,7 @@ static inline void fake_exec(struct fake *f, struct batch *b)
         for (uint32_t k = 0; k < o->n_bias; k++) fold = fake_fold(fold, b->bias[o->bias_start + k].id);
         uint32_t id = fake_draw(chain, o->temperature, o->seed, o->stream, o->counter, fold, b->allow + o->allow_start, o->n_allow,
                                 b->ban + o->ban_start, o->n_ban, f->vocab);
+        if (f->sick) id = UINT32_MAX;
         b->out.id[i] = f->drawn[i] = id;
         b->out.logprob[i] = fake_logprob(chain, id);
         b->out.rank[i] = 1;

@@ -41,10 +41,15 @@ void emu_set_lazy(bool on);
 
 /* The next call of that name ("cudaMalloc"; "launch" for a kernel) fails with this error; where CUDA's documentation says that the
  * error ends the context (illegal address, launch failure, uncorrectable ECC error, ...) all later calls return it too. */
-void     emu_fail_next(const char *call, cudaError_t e);
-void     emu_fail_after(const char *call, uint32_t skip, cudaError_t e); /* the one after `skip` more calls of that name */
-void     emu_reset(void);                                                /* no faults planned, no error kept, defaults of all the above */
-uint64_t emu_launches(void);                                             /* kernels run so far by this process (replayed ones too) */
+void emu_fail_next(const char *call, cudaError_t e);
+void emu_fail_after(const char *call, uint32_t skip, cudaError_t e); /* the one after `skip` more calls of that name */
+/* Not an error: the call, or "kernel" for a kernel that was launched, stands still so many milliseconds (EMU_STALL itself: for ever). The
+ * device's other streams go on; what asks whether the work is done hears "not ready", and what waits for it waits. */
+enum { EMU_STALL = 100000 };
+/* Kernels take `factor` times as long, from the one after `skip` more. */
+void     emu_set_slow(uint64_t skip, double factor);
+void     emu_reset(void);    /* no faults planned, no error kept, defaults of all the above */
+uint64_t emu_launches(void); /* kernels run so far by this process (replayed ones too) */
 
 #ifdef __cplusplus
 }

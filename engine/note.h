@@ -1,0 +1,22 @@
+/* note: what a step in flight computes, for whoever asks while the engine hangs.   Thread: engine writes, any reads.
+ * Numbers alone: no token and nothing of the text goes into it. */
+#pragma once
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct flight;
+enum { NOTE_SEQS_MAX = 16 };
+struct note {
+    _Atomic uint64_t step, submit_us; /* its number, from 1; 0: none is in flight here */
+    _Atomic uint32_t n_row, n_seq, n_sample, n_lp;
+    struct {
+        _Atomic uint64_t request;
+        _Atomic uint32_t choice, first, n, n_prompt; /* rows [first, first + n) of it */
+    } seq[NOTE_SEQS_MAX];                            /* the first of n_seq */
+};
+
+void note_take(struct note *n, const struct flight *f, uint64_t step);
+void note_drop(struct note *n); /* the step has ended */
+/* Lines of at most text_bytes, each with an end; returns bytes. Nothing where no step is in flight. */
+size_t note_print(const struct note *n, uint64_t now_us, char *text, size_t text_bytes);

@@ -1,0 +1,222 @@
+/* What watches the engine, as stories of the simulator's world: NaN of a client and NaN of the device (rows H7), a device that is slow (H6).
+ * With one step in flight, and with two on a device that runs a step at once and on one that runs it late. */
+#include "test.h"
+#include "engine/probe.h"
+#include "sim/world.h"
+
+enum { VOCAB = 1000 };
+
+static struct world  *w;
+static struct client *all[WORLD_CLIENTS_MAX];
+static uint32_t       n_all, depth = 1;
+static bool           lazy;
+
+static void open_world(void)
+{
+    struct eng_cfg cfg = { .seqs_max = 8,
+                           .batch_tokens_max = 64,
+                           .queue_requests_max = 4096,
+                           .context_max = 256,
+                           .vocab = VOCAB,
+                           .n_block = 256,
+                           .block_tokens = 4,
+                           .prefix_cache = true,
+                           .preempt_max = 3 };
+    w = calloc(1, sizeof *w);
+    n_all = 0;
+    world_open_deep(w, &cfg, 32768, depth, lazy);
+    assert_non_null(w->e);
+}
+
+/* A prompt of n tokens of its own kind, that generates max_tokens; NaN from its token nan_at on (1: the first); 0: never */
+static struct client *submitted(uint32_t kind, uint32_t n, uint32_t max_tokens, uint32_t nan_at)
+{
+    uint32_t prompt[256];
+    for (uint32_t i = 0; i < n; i++) prompt[i] = (uint32_t)(hash_u64(kind * 100003u + i) % VOCAB);
+    struct client *c = client_new(w, prompt, n, 1, max_tokens);
+    c->r.s.ignore_eos = true;
+    c->r.s.seed = kind | (uint64_t)nan_at << 56;
+    c->expect_nan = nan_at > 0;
+    assert_int_equal(world_submit(w, c), ST_OK);
+    return all[n_all++] = c;
+}
+
+static void step(void)
+{
+    w->now_us += 1000;
+    world_step(w);
+    if (w->fault[0]) fail_msg("%s", w->fault);
+}
+
+static void finish(void)
+{
+    while (w->n_open) step();
+    step();
+    for (uint32_t i = 0; i < n_all; i++) world_verify(w, all[i]);
+    if (!w->fault[0]) world_ledger(w);
+    if (w->fault[0]) fail_msg("%s", w->fault);
+}
+
+static void close_world(void)
+{
+    world_close(w);
+    for (uint32_t i = 0; i < n_all; i++) client_free(all[i]);
+    free(w);
+}
+
+static int      ended(const struct client *c) { return atomic_load(&c->choice[0].finish); }
+static uint32_t n_out(const struct client *c) { return atomic_load(&c->choice[0].n_out); }
+
+/* ---- NaN */
+
+static struct probe *probe;
+
+static void open_watched(void)
+{
+    static const uint32_t plain[] = { 5, 6, 7 };
+    open_world();
+    assert_int_equal(probe_create(w->e, plain, 3, &probe), ST_OK);
+    log_init(LOG_LEVEL_ERROR, -1, false);
+}
+
+static void close_watched(void)
+{
+    eng_stop(w->e);
+    probe_free(probe);
+    close_world();
+    log_init(LOG_LEVEL_ERROR, 2, false);
+}
+
+static uint64_t n_nan(void)
+{
+    struct eng_stats s;
+    eng_stats(w->e, &s);
+    return s.n_nan;
+}
+
+static void H7_no_number_of_bad_requests_ends_the_server(void **state)
+{
+    (void)state;
+    uint32_t n_good = 0, n_bad = 0;
+    open_watched();
+    for (uint32_t i = 0; i < 3000; i++) { /* three seconds: all that runs is NaN most of the time, step after step */
+        if (n_all < 2500 && i % 100 == 50) submitted(10000 + i, 12, 6, 0), n_good++;
+        for (uint32_t k = 0; k < 2 && n_all < 2400; k++) submitted(i % 7, 5 + i % 20, 6, 1), n_bad++;
+        step();
+        assert_int_not_equal(probe_turn(probe, w->now_us), PROBE_SICK);
+    }
+    assert_true(n_nan() == n_bad && n_bad > 2000);
+    for (uint32_t i = 0; i < 10; i++) step(), probe_turn(probe, w->now_us);
+    assert_true(eng_alive(w->e, w->now_us));
+    finish();
+    struct eng_stats s;
+    eng_stats(w->e, &s);
+    assert_int_equal(s.n_finished[ENG_ERROR], n_bad);
+    assert_in_range(s.n_finished[ENG_LENGTH] - n_good, 1, 4); /* the probes: one a second */
+    close_watched();
+}
+
+static void H7_a_device_that_computes_nan_is_given_up(void **state)
+{
+    (void)state;
+    uint32_t out[8];
+    open_watched();
+    for (uint32_t i = 0; i < 8; i++) submitted(i, 20, 60, 0);
+    for (uint32_t i = 0; i < 12; i++) step(), assert_int_equal(probe_turn(probe, w->now_us), PROBE_WELL);
+    w->fake.sick = true;
+    uint32_t n_step = 0;
+    for (uint32_t i = 0; i < 8; i++) out[i] = n_out(all[i]), all[i]->expect_nan = true;
+    while (probe_turn(probe, w->now_us) != PROBE_SICK) {
+        step();
+        assert_true(++n_step < 30);
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        assert_int_equal(ended(all[i]), ENG_ERROR);
+        assert_in_range(n_out(all[i]), out[i], out[i] + depth - 1); /* what was in flight; no garbage after it */
+    }
+    w->fake.sick = false; /* once condemned it stays so */
+    struct client *late = submitted(50, 20, 6, 0);
+    late->expect_nan = true;
+    assert_int_equal(probe_turn(probe, w->now_us), PROBE_SICK);
+    eng_condemn(w->e, "a plain prompt gives NaN");
+    step();
+    assert_int_equal(ended(late), ENG_ERROR);
+    assert_int_equal(late->r.status, ST_DEVICE);
+    assert_false(eng_alive(w->e, w->now_us));
+    assert_int_equal(eng_submit(w->e, &late->r), ST_DEVICE);
+    finish();
+    close_watched();
+}
+
+static void H7_a_fault_that_passes_is_no_reason_to_end(void **state)
+{
+    (void)state;
+    open_watched();
+    for (uint32_t round = 0; round < 6; round++) { /* the probe is NaN twice, then it is not */
+        struct client *c = submitted(round, 20, 6, 0);
+        c->expect_nan = true;
+        w->fake.sick = true;
+        for (uint32_t asked = 0; asked < 3;) {
+            uint64_t before = n_nan();
+            step();
+            asked += n_nan() > before; /* the request, and two probes */
+            w->fake.sick = asked < 3;
+            if (w->fake.sick) assert_int_not_equal(probe_turn(probe, w->now_us), PROBE_SICK);
+        }
+        for (uint32_t i = 0; i < 1200; i++) step(), assert_int_not_equal(probe_turn(probe, w->now_us), PROBE_SICK);
+    }
+    assert_int_equal(n_nan(), 18);
+    assert_true(eng_alive(w->e, w->now_us));
+    finish();
+    close_watched();
+}
+
+/* ---- slow */
+
+static uint64_t slow_us, slow_now_us;
+static void     slow_step(void) { slow_now_us += slow_us; }
+static uint64_t slow_clock(void) { return slow_now_us; }
+
+static void H6_a_device_five_times_slower_is_alive_and_says_so(void **state)
+{
+    (void)state;
+    if (depth > 1 && !lazy) return; /* there a step takes no time between its submit and its end */
+    open_world();
+    w->e->clock = slow_clock;
+    w->fake.delay = slow_step;
+    slow_now_us = w->now_us;
+    for (uint32_t i = 0; i < 8; i++) submitted(i, 1 + i, 240, 0);
+    struct eng_stats s;
+    for (uint32_t i = 0; i < 200; i++) {
+        slow_us = i < 160 ? 2000000 : 10000000;
+        w->now_us = slow_now_us;
+        world_step(w);
+        assert_true(eng_alive(w->e, slow_now_us + slow_us)); /* at the worst moment: just before the end of the next */
+        eng_stats(w->e, &s);
+        if (i == 159) assert_true(s.step_slow > 0.99 && s.step_slow < 1.05);
+    }
+    assert_true(s.step_slow > 4.7 && s.step_slow < 5.01);
+    assert_in_range(s.n_step - s.step_times[13] - s.step_times[15], 0, depth); /* all of them: up to 2.5 s, up to 10 s */
+    w->fake.delay = NULL;
+    while (w->n_open) w->now_us = ++slow_now_us, world_step(w);
+    finish();
+    close_world();
+}
+
+static int one_step(void **state) { return (void)state, depth = 1, lazy = false, 0; }
+static int two_steps(void **state) { return (void)state, depth = 2, lazy = false, 0; }
+static int two_late_steps(void **state) { return (void)state, depth = 2, lazy = true, 0; }
+
+int main(void)
+{
+    log_init(LOG_LEVEL_ERROR, 2, false);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(H7_no_number_of_bad_requests_ends_the_server),
+        cmocka_unit_test(H7_a_device_that_computes_nan_is_given_up),
+        cmocka_unit_test(H7_a_fault_that_passes_is_no_reason_to_end),
+        cmocka_unit_test(H6_a_device_five_times_slower_is_alive_and_says_so),
+    };
+    int bad = cmocka_run_group_tests_name("one step in flight", tests, one_step, NULL);
+    bad += cmocka_run_group_tests_name("two steps in flight", tests, two_steps, NULL);
+    return bad + cmocka_run_group_tests_name("two steps in flight, run late", tests, two_late_steps, NULL);
+}

@@ -21,7 +21,7 @@ struct rank_cfg {
     const int    *ordinal; /* [n_ordinal] GPUs, given to the ranks in turn; none: as dev_cfg.ordinal below 0 */
     uint32_t      n_ordinal;
     double        utilization; /* as in dev_cfg, like what follows */
-    bool          deterministic, eager;
+    bool          deterministic, eager, pdl;
     const char   *gemm_file, *cublaslt;
     enum dev_comm comm;
     /* ranks on other nodes too: agree is called between planning and loading, with the blocks that fit here; it says how many all

@@ -442,6 +442,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
         .utilization = cfg->gpu_memory_utilization,
         .deterministic = cfg->deterministic,
         .eager = cfg->enforce_eager,
+        .pdl = cfg->pdl,
         .gemm_file = cfg->gemm_file,
         .cublaslt = cfg->cublaslt,
         .comm = !strcmp(cfg->collectives, "own")    ? DEV_COMM_OWN

@@ -34,6 +34,7 @@ static const struct opt options[] = {
     { NULL, "gpu-memory-utilization", OPT_NUM, AT(gpu_memory_utilization), "0.9", 0, 1, "SHARE", "share of each GPU's memory that may be in use, other processes included" },
     { NULL, "deterministic", OPT_BOOL, AT(deterministic), "false", 0, 0, NULL, "GPU: the same bits for a sequence whatever runs beside it; some speed is lost" },
     { NULL, "enforce-eager", OPT_BOOL, AT(enforce_eager), "false", 0, 0, NULL, "GPU: launch every kernel by itself, no CUDA graphs; slower" },
+    { NULL, "pdl", OPT_BOOL, AT(pdl), "false", 0, 0, NULL, "GPU, sm_90 and later: a kernel begins while the one before it ends (programmatic dependent launch)" },
     { NULL, "gemm-file", OPT_STR, AT(gemm_file), "", 0, 0, "FILE", "GPU: algorithms that 'spillway tune' wrote; empty: where it writes by itself" },
     { NULL, "cublaslt", OPT_STR, AT(cublaslt), "", 0, 0, "FILE", "GPU: the cuBLASLt library; empty: libcublasLt.so.13 or .12; none: our own slower kernel" },
     { NULL, "collectives", OPT_ENUM, AT(collectives), "auto", 0, 0, "auto|own|nccl", "GPU: what adds among the ranks; auto: our own kernels for small sums in one machine, else NCCL" },

@@ -25,7 +25,7 @@ struct config {
     /* cuda */
     double          gpu_memory_utilization;
     struct str_list cuda_device; /* numbers, as cuda_ordinals reads them */
-    bool            deterministic, enforce_eager;
+    bool            deterministic, enforce_eager, pdl;
     const char     *gemm_file, *cublaslt, *collectives;
     /* nodes: as cluster.h reads them */
     uint32_t    nnodes, node_rank;

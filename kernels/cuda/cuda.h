@@ -11,6 +11,8 @@ extern "C" {
 #include "kernels/impl.h"
 #include <cuda_runtime_api.h>
 
+enum { PDL_ARCH_MIN = 90 }; /* from here on a launch may depend on the one before by program */
+
 struct cuda_step;  /* step.c: staging, results, graphs            */
 struct cuda_blas;  /* gemm.c: cuBLASLt, its workspace, algorithms */
 struct cuda_comm;  /* comm.c: peers, NCCL                         */

@@ -372,7 +372,7 @@ static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct 
     }
     d->arch = p->major * 10 + p->minor;
     d->n_sm = p->multiProcessorCount;
-    d->pdl = d->arch >= 90;
+    d->pdl = cfg->pdl && d->arch >= PDL_ARCH_MIN;
     return ST_OK;
 }
 
@@ -469,9 +469,9 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
         return st;
     }
     if (!cfg->plan_only)
-        LOG_INFO("dev: gpu %d %s, sm_%d, %d SMs, arena %zu MiB of %zu MiB, %s, graphs %s%s", d->ordinal, p.name, d->arch, d->n_sm,
+        LOG_INFO("dev: gpu %d %s, sm_%d, %d SMs, arena %zu MiB of %zu MiB, %s, graphs %s%s%s", d->ordinal, p.name, d->arch, d->n_sm,
                  d->size >> 20, p.totalGlobalMem >> 20, dtype_name(d->impl.dev.act), d->eager ? "off" : "on",
-                 d->deterministic ? ", deterministic" : "");
+                 d->pdl ? ", dependent launches" : "", d->deterministic ? ", deterministic" : "");
     *d_out = &d->impl.dev;
     return ST_OK;
 }

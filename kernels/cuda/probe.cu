@@ -103,7 +103,7 @@ template <class F> static double probe_graph(struct cuda_dev *d, F record)
 static double probe_gap(struct cuda_dev *d, bool pdl)
 {
     bool was = d->pdl;
-    if (pdl && !was) return NAN;
+    if (pdl && d->arch < PDL_ARCH_MIN) return NAN;
     d->pdl = pdl;
     double s = probe_graph(d, [=] {
         for (int i = 0; i < PROBE_NODES; i++) LAUNCH(k_probe_nothing, 1, 32, 0, d, (uint32_t *)NULL);

@@ -70,6 +70,10 @@ __device__ __forceinline__ void pdl_wait()
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#ifdef PDL_TORTURE /* the next kernel begins before this one has written anything: if it reads ahead of its own wait, it reads too early */
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    __nanosleep(20000);
+#endif
 #endif
 }
 __device__ __forceinline__ void pdl_launch()

@@ -128,7 +128,9 @@ struct aw_device {
 static inline struct aw_device aw_open(const struct aw_world *w, bool deterministic)
 {
     struct aw_device a = { .kv = w->kv };
-    struct dev_cfg   cfg = { .kind = DEV_CUDA, .arena_bytes = 256u << 20, .n_rank = 1, .act = w->s.act, .deterministic = deterministic };
+    struct dev_cfg   cfg = {
+          .kind = DEV_CUDA, .arena_bytes = 256u << 20, .n_rank = 1, .act = w->s.act, .deterministic = deterministic, .pdl = true
+    };
     assert_int_equal(dev_open(&cfg, &a.d), ST_OK);
     a.split = cuda_attn_split(cuda_of(a.d), w->s.n_head, w->s.n_kv_head, w->s.dim);
     a.kv.base = ct_bytes(a.d, w->pool, w->pool_bytes);

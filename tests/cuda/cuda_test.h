@@ -11,7 +11,7 @@
 static inline struct device *ct_open(enum dtype act, size_t arena_bytes)
 {
     struct device *d = NULL;
-    struct dev_cfg cfg = { .kind = DEV_CUDA, .arena_bytes = arena_bytes ? arena_bytes : OP_ARENA, .n_rank = 1, .act = act };
+    struct dev_cfg cfg = { .kind = DEV_CUDA, .arena_bytes = arena_bytes ? arena_bytes : OP_ARENA, .n_rank = 1, .act = act, .pdl = true };
     assert_int_equal(dev_open(&cfg, &d), ST_OK);
     return d;
 }
@@ -21,6 +21,9 @@ static inline struct device *ct_open_ref(void)
     assert_non_null(d);
     return d;
 }
+
+/* Under compute-sanitizer, which makes everything slow: less of what is done many times. Set by tests/gpu/all. */
+static inline bool ct_quick(void) { return getenv("CUDA_TEST_QUICK") != NULL; }
 
 /* for (CT_SCHEDULES(i)) ...: the same work in every order that the emulator knows; under AddressSanitizer, which is slow and looks for
  * other things, in three of them */

@@ -46,7 +46,8 @@ static void *rank_main(void *arg)
 {
     struct one    *o = arg;
     struct dev_cfg cfg = o->team->cfg;
-    cfg.kind = DEV_CUDA, cfg.arena_bytes = ARENA, cfg.rank = o->rank, cfg.n_rank = o->team->n, cfg.group = o->team->group, cfg.ordinal = -1;
+    cfg.kind = DEV_CUDA, cfg.pdl = true, cfg.arena_bytes = ARENA, cfg.rank = o->rank, cfg.n_rank = o->team->n, cfg.group = o->team->group,
+    cfg.ordinal = -1;
     o->st = dev_open(&cfg, &o->d);
     if (o->st) {
         if (o->team->group) dev_group_abort(o->team->group);

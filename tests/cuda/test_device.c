@@ -138,6 +138,23 @@ static void an_arena_without_a_size_is_the_share_that_is_left(void **state)
     emu_reset();
 }
 
+static void launches_depend_where_asked_for_and_possible(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool              asked = i & 1, can = i & 2;
+        struct emu_device gpu = { (size_t)1 << 30, can ? 90 : 89, 8 };
+        struct device    *d;
+        emu_set_device(0, &gpu);
+        log_begin();
+        assert_int_equal(open_with((struct dev_cfg){ .arena_bytes = 64 * MIB, .pdl = asked }, &d), ST_OK);
+        assert_int_equal(lines(log_end(), "dependent launches"), asked && can);
+        assert_int_equal(cuda_of(d)->pdl, asked && can);
+        dev_close(d);
+        emu_reset();
+    }
+}
+
 /* ---- refusals */
 
 static void refused(struct dev_cfg cfg, enum status want, const char *words)
@@ -323,6 +340,7 @@ int main(void)
         cmocka_unit_test(a_plan_takes_nothing_and_counts_alike),
 #ifdef CUDA_EMU
         cmocka_unit_test(an_arena_without_a_size_is_the_share_that_is_left),
+        cmocka_unit_test(launches_depend_where_asked_for_and_possible),
         cmocka_unit_test(who_cannot_serve_is_refused_in_one_line),
         cmocka_unit_test(every_call_of_open_may_fail),
         cmocka_unit_test(auto_is_the_cpu_where_no_gpu_serves),

@@ -21,7 +21,8 @@ static struct device *open_with(enum dtype act, bool deterministic, const char *
                            .act = act,
                            .deterministic = deterministic,
                            .gemm_file = file,
-                           .cublaslt = cublaslt };
+                           .cublaslt = cublaslt,
+                           .pdl = true };
     assert_int_equal(dev_open(&cfg, &d), ST_OK);
     return d;
 }

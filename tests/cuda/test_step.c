@@ -188,6 +188,7 @@ static void a_bucket_has_one_place_for_everything(void **state)
 
 /* ---------------------------------------------------------------- a small model under a script of joins and leaves */
 
+static uint32_t steps(void) { return ct_quick() && STEPS > 90 ? 90 : STEPS; }
 enum { SEQ_ALL = 40, TOKENS = 48, LIVE_MAX = 12, BLOCK = 16, SEQ_BLOCKS = TOKENS / BLOCK, LOGIT_ROWS = 8 };
 
 struct told { /* of one drawn token */
@@ -303,7 +304,9 @@ static void run(struct how how, struct outcome *o)
     struct device       *d;
     struct model        *m;
     struct batch_cfg     bc = { 64, LIVE_MAX, LIVE_MAX * SEQ_BLOCKS, LIVE_MAX * TOKENS, 64, 128, 16 };
-    struct dev_cfg dc = { .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1, .eager = how.eager, .deterministic = how.deterministic };
+    struct dev_cfg       dc = {
+              .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1, .eager = how.eager, .deterministic = how.deterministic, .pdl = how.two
+    };
     struct model_load_cfg lc = { .weight_dtype = DT_COUNT,
                                  .kv_dtype = DT_COUNT,
                                  .batch_rows_max = 64,
@@ -325,7 +328,7 @@ static void run(struct how how, struct outcome *o)
     fail_in_capture = how.fail;
     for (int i = 0; i < 2; i++) assert_int_equal(batch_init(&flight[i].b, &bc), ST_OK);
     for (uint32_t i = 0; i < SEQ_ALL; i++) {
-        all[i].join = i < 3 ? 0 : script(i, 1, STEPS - 30);
+        all[i].join = i < 3 ? 0 : script(i, 1, steps() - 30);
         all[i].n_prompt = 1 + script(i, 2, 20);
         for (uint32_t k = 0; k < all[i].n_prompt; k++) all[i].token[k] = script(i, 100 + k, spec.vocab);
         all[i].n_token = all[i].n_known = all[i].n_prompt;
@@ -335,7 +338,7 @@ static void run(struct how how, struct outcome *o)
     emu_set_lazy(how.lazy);
 #endif
     uint32_t n_submitted = 0, n_waited = 0;
-    for (uint32_t step = 0; step < STEPS; step++) {
+    for (uint32_t step = 0; step < steps(); step++) {
         struct flight *f = &flight[n_submitted % 2];
         batch_clear(&f->b);
         f->n = 0;
@@ -396,7 +399,7 @@ static void a_replay_gives_the_bits_of_eager(void **state)
     assert_int_equal(plain.n_record + plain.n_replay, 0);
     run((struct how){ .deterministic = true }, &other);
     assert_true(other.n_record >= 3);
-    assert_true(other.n_replay > STEPS / 6);
+    assert_true(other.n_replay > steps() / 6);
     assert_alike(&other, &plain, "replayed");
 }
 
@@ -448,11 +451,11 @@ static void H2_a_launch_that_is_refused_is_made_again(void **state)
     (void)state;
     if (!plain.n_eager) run((struct how){ .eager = true, .deterministic = true }, &plain);
     run((struct how){ .eager = true, .deterministic = true, .two = true, .refuse = "launch" }, &other);
-    assert_true(other.n_eager > STEPS + STEPS / 10); /* begun again */
+    assert_true(other.n_eager > steps() + steps() / 10); /* begun again */
     assert_alike(&other, &plain, "launches refused");
     emu_reset();
     run((struct how){ .deterministic = true, .two = true, .refuse = "cudaGraphLaunch" }, &other);
-    assert_true(other.n_replay > STEPS / 6);
+    assert_true(other.n_replay > steps() / 6);
     assert_alike(&other, &plain, "graphs refused");
     emu_reset();
 }

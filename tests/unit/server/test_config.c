@@ -97,7 +97,10 @@ static void what_a_gpu_does_not_have_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(PARSE("--device", "cuda", "--deterministic", "--enforce-eager", "--gpu-memory-utilization", "0.85"), 0);
+    assert_false(C.pdl);
     assert_true(C.deterministic && C.enforce_eager && C.gpu_memory_utilization > 0.849 && C.gpu_memory_utilization < 0.851);
+    assert_int_equal(PARSE("--device", "cuda", "--pdl"), 0);
+    assert_true(C.pdl);
     assert_int_equal(PARSE("--device", "cuda", "--kv-cache-dtype", "float16"), 64);
     assert_non_null(strstr(err, "--kv-cache-dtype: found 'float16', allowed"));
     assert_int_equal(PARSE("--cpu-isa", "scalar"), 0);

@@ -70,6 +70,11 @@ __global__ void __launch_bounds__(32) k_ptx_stream(uint4 *out, const uint4 *in, 
     }
 }
 
+__global__ void __launch_bounds__(256) k_ptx_ex2(float *out, const float *x, int n)
+{
+    for (int i = (int)threadIdx.x; i < n; i += 256) out[i] = ex2_approx(x[i]);
+}
+
 /* A chain of kernels by dependent launch: each reads what the one before wrote, behind its wait. */
 __global__ void __launch_bounds__(256) k_ptx_chain(uint32_t *x, int n)
 {
@@ -137,6 +142,7 @@ extern "C" void ptx_stream(cudaStream_t s, void *out, const void *in, int n)
 {
     LAUNCH(k_ptx_stream, 1, 32, 0, s, (uint4 *)out, (const uint4 *)in, n);
 }
+extern "C" void ptx_ex2(cudaStream_t s, float *out, const float *x, int n) { LAUNCH(k_ptx_ex2, 1, 256, 0, s, out, x, n); }
 extern "C" void ptx_chain(cudaStream_t s, bool pdl, uint32_t *x, int n, int launches)
 {
     struct cuda_dev d = {};

@@ -120,6 +120,28 @@ static void streaming_loads_and_stores_move_16_bytes(void **state)
     }
 }
 
+static void a_power_of_two_is_within_its_bound(void **state)
+{
+    enum { N = 4096 };
+    static float x[N], y[N];
+    (void)state;
+    for (int i = 0; i < N; i++) x[i] = (float)number(450, (uint64_t)i) * 0x1p-32f * 252 - 125; /* -125 .. 127: results are normal */
+    static const float edge[] = { 0, -0.0f, 1, -1, 10, -126, -127, -149, -150, -1000, -INFINITY, 127 };
+    for (size_t i = 0; i < sizeof edge / sizeof *edge; i++) x[i] = edge[i];
+    void *dx = up(x, sizeof x), *dy = up(NULL, sizeof y);
+    ptx_ex2(stream, dy, dx, N);
+    down(y, dy, sizeof y);
+    cudaFree(dx);
+    assert_float_equal(y[0], 1, 0);
+    assert_float_equal(y[1], 1, 0);
+    for (size_t i = 6; i < 11; i++) assert_float_equal(y[i], 0, 0); /* below the smallest normal number, and 2^-inf */
+    for (int i = 0; i < N; i++) {
+        double want = exp2(x[i]), ulp = exp2(floor((double)x[i]) - 23);
+        if (x[i] >= -126 && !(fabs((double)y[i] - want) <= 2.5 * ulp))
+            fail_msg("2^%.9g is %.9g, should be %.9g", (double)x[i], (double)y[i], want);
+    }
+}
+
 static void a_dependent_launch_reads_what_the_one_before_wrote(void **state)
 {
     enum { N = 5000, TIMES = 20 };
@@ -226,6 +248,7 @@ int main(void)
         cmocka_unit_test(ldmatrix_gives_each_lane_its_elements),
         cmocka_unit_test(cp_async_copies_what_is_valid_and_zeroes_the_rest),
         cmocka_unit_test(streaming_loads_and_stores_move_16_bytes),
+        cmocka_unit_test(a_power_of_two_is_within_its_bound),
         cmocka_unit_test(a_dependent_launch_reads_what_the_one_before_wrote),
         cmocka_unit_test(a_release_is_seen_by_an_acquire),
         cmocka_unit_test(reductions_give_every_thread_the_same),

@@ -94,7 +94,11 @@ template <int N> static inline void cp_async_wait()
 static inline void pdl_wait() { emu::F->waited = true; }
 static inline void pdl_launch() {}
 
-static inline float ex2_approx(float x) { return exp2f(x); }
+static inline float ex2_approx(float x)
+{
+    float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y; /* ftz */
+}
 
 static inline uint4 ld_stream16(const void *p)
 {

@@ -2,8 +2,8 @@
 # what holds .cu files. ptxas' report on every kernel lands beside its object, for tests/cuda/registers.
 set(CMAKE_CUDA_COMPILER ${NVCC})
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-    # A100, H100 and H200, B200; what is shipped also runs on workstations (L40S and the like), and by its PTX on what comes later
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 100-real)
+    # A100, L40S and the like, H100 and H200, B200, RTX 50; what is shipped also runs, by its PTX, on what comes later
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 89-real 90a-real 100-real 120-real)
     if(CMAKE_BUILD_TYPE STREQUAL "Release")
         set(CMAKE_CUDA_ARCHITECTURES 80-real 89-real 90a-real 100 120)
     endif()

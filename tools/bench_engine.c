@@ -2,11 +2,12 @@
  *   bench_engine --shape qwen3-8b|llama-3.1-8b|llama-3.2-1b|tiny | --model DIR (its config.json alone is read)
  *     [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N] [--runs N]
  *     [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--quantization NAME] [--cpu-isa NAME]
- *     [--deterministic] [--eager] [--gemm-file FILE] [--json FILE]
+ *     [--deterministic] [--eager] [--pdl] [--gemm-file FILE] [--json FILE]
  * Decode: B sequences of ctx tokens each; the median step while all of them decode. Prefill: one prompt, from submit to its first token.
  * Host: what the engine's thread does per step besides waiting for the device, in all and over the running requests. Idle: what lies
  * between the end of a step on the device and the begin of the next, where the device can tell.
- * must and good: the goals for this shape on an H100; times 0.72 on an H200. Medians; random weights and ids, greedy sampling. */
+ * must and good: tools/bench_goals.h; on a GPU the goals' own table comes last. Medians; random weights and ids, greedy sampling. */
+#include "bench_goals.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -27,7 +28,7 @@ struct list_u32 {
 struct opts {
     const char      *shape, *model, *gemm_file, *json, *isa;
     struct dev_quant quant;
-    bool             dummy, deterministic, eager;
+    bool             dummy, deterministic, eager, pdl;
     enum dev_kind    device;
     struct list_u32  batch, ctx, prefill;
     uint32_t         steps, runs, batch_tokens, depth, threads, ranks;
@@ -41,7 +42,8 @@ struct bench {
     struct eng_runner inner;
     uint32_t          n_block, seqs_max;
     double            submit_s, wait_s; /* within the runner, of the steps that are measured */
-    double            scale;            /* of the goals' times, for this GPU; 0: no goals */
+    double            scale;            /* goals_scale */
+    double            reached[GOALS];   /* NAN: not measured */
     FILE             *json;
     bool              json_more;
 };
@@ -69,19 +71,16 @@ static int double_order(const void *pa, const void *pb)
     return (a > b) - (a < b);
 }
 
-/* ---------------------------------------------------------------- goals: batch, ctx, must, good in ms; H100, bf16, 8B */
-
-static const struct goal {
-    uint32_t batch, ctx;
-    double   must, good;
-} goals[] = { { 1, 1024, 6.8, 6.4 }, { 1, 8192, 7.2, 6.8 }, { 32, 1024, 9.3, 8.2 }, { 32, 8192, 23, 20.5 }, { 128, 1024, 15.5, 13.5 } };
-#define GOAL_PREFILL_MUST 33000.0 /* tok/s, prompts of 4096 */
-#define GOAL_PREFILL_GOOD 40000.0
-
-static void goal_text(const struct bench *b, double must, double good, char *text, size_t bytes)
+static const struct goal *decode_goal(uint32_t batch, uint32_t ctx)
 {
-    if (b->scale > 0 && must > 0)
-        snprintf(text, bytes, "%8.2f %8.2f", must, good);
+    for (int i = GOAL_B1_1K; i <= GOAL_B128_1K; i++)
+        if (bench_goals[i].batch == batch && bench_goals[i].ctx == ctx) return &bench_goals[i];
+    return NULL;
+}
+static void goal_text(const struct bench *b, const struct goal *g, char *text, size_t bytes)
+{
+    if (b->scale > 0 && g)
+        snprintf(text, bytes, "%8.2f %8.2f", goal_of(g, g->must, b->scale), goal_of(g, g->good, b->scale));
     else
         snprintf(text, bytes, "%8s %8s", "-", "-");
 }
@@ -257,17 +256,18 @@ static void number(char *text, size_t bytes, double v) { isnan(v) ? snprintf(tex
 
 static bool decode_case(struct bench *b, uint32_t n, uint32_t ctx)
 {
-    struct decode r;
-    char          goal[40], idle[16], busy[16];
-    double        must = 0, good = 0;
-    for (size_t i = 0; i < sizeof goals / sizeof *goals; i++)
-        if (goals[i].batch == n && goals[i].ctx == ctx) must = goals[i].must * b->scale, good = goals[i].good * b->scale;
-    int how = decode_run(b, n, ctx, &r);
+    struct decode      r;
+    char               goal[40], idle[16], busy[16];
+    const struct goal *g = decode_goal(n, ctx);
+    int                how = decode_run(b, n, ctx, &r);
     if (how) {
         fprintf(table, "%6u %7u   %s\n", n, ctx, how == 1 ? "does not fit the KV pool or the context" : "FAILED");
         return how == 1;
     }
-    goal_text(b, must, good, goal, sizeof goal);
+    if (g) b->reached[g - bench_goals] = r.step_ms;
+    if (n == bench_goals[GOAL_IDLE].batch && isnan(b->reached[GOAL_IDLE])) b->reached[GOAL_IDLE] = r.idle_us; /* the shortest context */
+    if (n == bench_goals[GOAL_HOST].batch && isnan(b->reached[GOAL_HOST])) b->reached[GOAL_HOST] = r.host_us / n;
+    goal_text(b, g, goal, sizeof goal);
     number(idle, sizeof idle, r.idle_us), number(busy, sizeof busy, r.busy_us * 1e-3);
     fprintf(table, "%6u %7u %9.3f %s %10.0f %9.1f %9.2f %9.1f %9s %9s\n", n, ctx, r.step_ms, goal, n / r.step_ms * 1e3, r.host_us,
             r.host_us / n, r.submit_us, idle, busy);
@@ -277,7 +277,8 @@ static bool decode_case(struct bench *b, uint32_t n, uint32_t ctx)
         json_number(b, "step_ms", r.step_ms), json_number(b, "tok_s", n / r.step_ms * 1e3), json_number(b, "cpu_ms", r.cpu_ms);
         json_number(b, "host_us", r.host_us);
         json_number(b, "submit_us", r.submit_us), json_number(b, "idle_us", r.idle_us), json_number(b, "device_ms", r.busy_us * 1e-3);
-        json_number(b, "must_ms", must > 0 ? must : (double)NAN), json_number(b, "good_ms", good > 0 ? good : (double)NAN);
+        json_number(b, "must_ms", g && b->scale > 0 ? goal_of(g, g->must, b->scale) : (double)NAN);
+        json_number(b, "good_ms", g && b->scale > 0 ? goal_of(g, g->good, b->scale) : (double)NAN);
         fprintf(b->json, "}");
         b->json_more = true;
     }
@@ -309,7 +310,9 @@ static bool prefill_case(struct bench *b, uint32_t prompt)
     }
     qsort(t, runs, sizeof *t, double_order);
     double s = t[runs / 2];
-    goal_text(b, prompt == 4096 ? GOAL_PREFILL_MUST : 0, GOAL_PREFILL_GOOD, goal, sizeof goal);
+    bool   named = prompt == bench_goals[GOAL_PREFILL].ctx;
+    if (named) b->reached[GOAL_PREFILL] = prompt / s;
+    goal_text(b, named ? &bench_goals[GOAL_PREFILL] : NULL, goal, sizeof goal);
     fprintf(table, "%14u %9.2f %10.0f %s\n", prompt, s * 1e3, prompt / s, goal);
     fflush(table);
     if (b->json) {
@@ -337,7 +340,7 @@ static bool list_parse(const char *s, struct list_u32 *out)
 static const char usage[] =
     "bench_engine --shape NAME | --model DIR  [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST]\n"
     "  [--prefill LIST] [--steps N] [--runs N] [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--deterministic]\n"
-    "  [--eager] [--gemm-file FILE] [--json FILE]\n";
+    "  [--eager] [--pdl] [--gemm-file FILE] [--json FILE]\n";
 
 static bool opts_parse(struct opts *o, int argc, char **argv)
 {
@@ -351,6 +354,8 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
             o->deterministic = true, word = false;
         else if (!strcmp(a, "--eager"))
             o->eager = true, word = false;
+        else if (!strcmp(a, "--pdl"))
+            o->pdl = true, word = false;
         else if (!strcmp(a, "--shape"))
             o->shape = v;
         else if (!strcmp(a, "--model"))
@@ -448,6 +453,7 @@ static bool load(struct bench *b)
                            .depth = b->o.depth,
                            .deterministic = b->o.deterministic,
                            .eager = b->o.eager,
+                           .pdl = b->o.pdl,
                            .gemm_file = b->o.gemm_file,
                            .load = { .weight_dtype = DT_COUNT,
                                      .quant = b->o.quant,
@@ -472,7 +478,6 @@ static bool load(struct bench *b)
     return true;
 }
 
-/* Goals hold for the 8B shape on an H100, and by its bandwidth on an H200. */
 static void goals_for(struct bench *b)
 {
     struct dev_info info;
@@ -481,8 +486,7 @@ static void goals_for(struct bench *b)
     if (!strncmp(name, "cuda", 4) && dev_list(&info, 1, why, sizeof why)) {
         fprintf(table, "%s on %s, sm_%d, %u SMs, %.0f GB\n", b->o.shape ? b->o.shape : b->o.model, info.name, info.arch, info.n_sm,
                 (double)info.total_bytes * 1e-9);
-        bool h200 = strstr(info.name, "H200") != NULL, h100 = strstr(info.name, "H100") != NULL;
-        if (b->o.shape && !strcmp(b->o.shape, "qwen3-8b")) b->scale = h200 ? 0.72 : h100 ? 1 : 0;
+        b->scale = goals_scale(info.name, b->o.shape);
         if (b->json) fprintf(b->json, "{\"device\": \"%s\", ", info.name);
     } else {
         fprintf(table, "%s on %s\n", b->o.shape ? b->o.shape : b->o.model, name);
@@ -506,6 +510,7 @@ int main(int argc, char **argv)
         return EXIT_IO;
     }
     table = b.json == stdout ? stderr : stdout;
+    for (int i = 0; i < GOALS; i++) b.reached[i] = (double)NAN;
     if (!load(&b)) return EXIT_CONFIG;
     goals_for(&b);
     bool ok = true;
@@ -516,6 +521,11 @@ int main(int argc, char **argv)
         for (uint32_t i = 0; i < b.o.batch.n; i++) ok = decode_case(&b, b.o.batch.v[i], b.o.ctx.v[c]) && ok;
     if (b.o.prefill.n) fprintf(table, "\n%14s %9s %10s %8s %8s\n", "prefill tokens", "ms", "tok/s", "must", "good");
     for (uint32_t i = 0; i < b.o.prefill.n; i++) ok = prefill_case(&b, b.o.prefill.v[i]) && ok;
+    if (!strncmp(rank_team_device(b.team)->ops->name, "cuda", 4)) {
+        goals_title(table);
+        for (int i = 0; i < GOALS; i++)
+            if (i != GOAL_ATTENTION) goal_print(table, &bench_goals[i], b.reached[i], b.scale); /* that one is bench_ops' */
+    }
     if (b.json) {
         fprintf(b.json, "\n]}\n");
         if (b.json != stdout) fclose(b.json);

@@ -2,7 +2,7 @@
  * per thread, prefetched), and in registers fused multiply-adds and products of bf16 and of int8. Products of matrices: every type of
  * weight, sizes of a model of 1B and of one of 8B, 1 to 2048 rows. Medians.
  *   bench_ops [--device ref|cpu] [--simd amx|avx512-bf16|avx512|avx2|neon|scalar] [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]
- *   bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--only SUBSTRING]
+ *   bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--pdl] [--only SUBSTRING]
  * --clock cpu, with one thread: the time it ran, for machines that others use too. On a GPU (bench_gpu.h) the sizes are a model's. */
 #include "base/check.h"
 #include "base/clock.h"
@@ -436,6 +436,8 @@ int main(int argc, char **argv)
             cfg.cublaslt = value;
         else if (!strcmp(argv[i], "--deterministic"))
             cfg.deterministic = true, i--;
+        else if (!strcmp(argv[i], "--pdl"))
+            cfg.pdl = true, i--;
         else if (!strcmp(argv[i], "--simd"))
             cfg.simd = value;
         else if (!strcmp(argv[i], "--threads"))
@@ -452,7 +454,7 @@ int main(int argc, char **argv)
             fprintf(
                 stderr,
                 "bench_ops [--device ref|cpu] [--simd NAME] [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]\n"
-                "bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--only SUBSTRING]\n");
+                "bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--pdl] [--only SUBSTRING]\n");
             return EXIT_USAGE;
         }
     }

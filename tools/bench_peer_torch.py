@@ -2,7 +2,7 @@
 """The same shapes through PyTorch and transformers on the same machine: what tools/bench_ops and tools/bench_engine are compared with.
 
   bench_peer_torch.py [--device cuda|cpu] [--shape qwen3-8b|llama-3.1-8b|llama-3.2-1b|tiny] [--only attention,gemm,decode,prefill]
-                      [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N] [--no-compile] [--json FILE]
+                      [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N] [--no-compile] [--seconds N] [--json FILE]
 
   roof       device copy, a large matrix product: what the machine does at best, in this run
   attention  scaled_dot_product_attention: decode (one query row per sequence, grouped heads) and causal prefill, each backend that takes it
@@ -11,6 +11,7 @@
   prefill    the same model, one prompt
 
 Random non-zero numbers everywhere (zeros run faster than work does); medians; times by device events where there are any.
+--seconds: cases that would begin later are left out, and said so; compiling one takes a minute and more.
 """
 
 import argparse
@@ -31,6 +32,9 @@ SHAPES = {  # as engine/model/shapes.c has them
 }
 
 
+BEGIN = time.monotonic()
+
+
 class Bench:
     def __init__(self, args):
         self.args = args
@@ -45,6 +49,13 @@ class Bench:
 
     def noise(self, *shape, std=1.0):
         return (torch.randn(*shape, device=self.device, dtype=torch.float32) * std).to(torch.bfloat16)
+
+    def late(self, name):
+        """Is there no time left for one more? Says so."""
+        if not self.args.seconds or time.monotonic() - BEGIN < self.args.seconds:
+            return False
+        print(f"{name}: left out, no time", flush=True)
+        return True
 
     def sync(self):
         if self.gpu:
@@ -129,6 +140,8 @@ class Bench:
             backends = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
 
         def case(label, batch, q_rows, kv_rows, causal, nbytes, flops, n_copy):
+            if self.late(label):
+                return
             try:
                 q = [self.noise(batch, s["heads"], q_rows, s["dim"]) for _ in range(n_copy)]
                 k = [self.noise(batch, s["kv_heads"], kv_rows, s["dim"]) for _ in range(n_copy)]
@@ -172,6 +185,8 @@ class Bench:
                   ("down", s["hidden"], s["inter"]), ("lm_head", s["vocab"], s["hidden"])]
         rows = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 4096, 8192] if self.gpu else [1, 8]
         for name, n, k in shapes:
+            if self.late(f"linear {name}"):
+                continue
             copies = max(4, int(400e6 // (n * k * 2)) + 1) if self.gpu else 2
             w = [self.noise(n, k, std=0.02) for _ in range(copies)]
             for m in rows:
@@ -252,6 +267,8 @@ class Bench:
             self.clean()
 
         def guarded(forward, label, batch, ctx):
+            if self.late(f"{label} batch {batch} ctx {ctx}"):
+                return
             try:
                 run(forward, label, batch, ctx)
             except Exception as e:  # a peer that fails is a line of the table, not the end of it
@@ -271,6 +288,8 @@ class Bench:
 
     def prefill(self, m):
         for n in self.args.prefill:
+            if self.late(f"prefill {n}"):
+                continue
             ids = torch.randint(0, self.s["vocab"], (1, n), device=self.device)
 
             def once(i):
@@ -300,6 +319,7 @@ def main():
     p.add_argument("--prefill", type=numbers)
     p.add_argument("--steps", type=int)
     p.add_argument("--no-compile", action="store_true")
+    p.add_argument("--seconds", type=float, default=0)
     p.add_argument("--json")
     args = p.parse_args()
     tiny = args.shape == "tiny"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """make_random_model: a model of a well-known shape with random weights, so that two servers can be compared on the very same weights.
 
-    python3 tools/make_random_model.py --shape tiny|llama-3.2-1b|qwen3-8b --out DIR [--gguf] [--dtype bfloat16|float16|float32] [--seed N]
+    python3 tools/make_random_model.py --shape tiny|llama-3.2-1b|qwen3-8b --out DIR [--gguf] [--dtype bfloat16|float16|float32] [--seed N] [--repeat]
 
 DIR gets config.json, tokenizer.json, tokenizer_config.json, chat_template.jinja, generation_config.json and model.safetensors; with
 --gguf also model.gguf with the same weights and the same tokenizer for llama.cpp. Needs numpy; --gguf needs the package gguf
@@ -12,6 +12,7 @@ Each tensor is drawn by a generator of its own, seeded by --seed and its name, s
 Standard deviation is 1/sqrt(columns), norms are 1 + N(0, 0.1): signals keep their size through the layers and the logits are of order
 one. Rows of the output that belong to the upper half of the bytes and to special tokens are damped, so that greedy text is made of
 whole words of ASCII, and never ends by itself.
+--repeat draws four million numbers once and repeats them through all matrices: as fast as the disk, for measuring how a model is loaded.
 The tokenizer is byte-level BPE of exactly the vocabulary wanted: bytes, then merges of lower-case letters by their frequency, longer
 ones last, then special tokens; ChatML is the chat template.
 """
@@ -173,7 +174,13 @@ def draw(name, dims, seed, loud):
 NUMPY = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 
 
-def write_safetensors(path, shape, dtype, seed, loud):
+def write_again(f, block, n):
+    """The first n values of an endless row of blocks."""
+    for at in range(0, n, len(block)):
+        block[:n - at].tofile(f)
+
+
+def write_safetensors(path, shape, dtype, seed, loud, repeat):
     """Returns {name: (offset, dims)}."""
     name_of = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
     width, at, head, where = np.dtype(NUMPY[dtype]).itemsize, 0, {"__metadata__": {"format": "pt"}}, {}
@@ -184,11 +191,17 @@ def write_safetensors(path, shape, dtype, seed, loud):
         at += n
     text = json.dumps(head, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 64)
+    block = None
+    if repeat:
+        block = encode(np.random.Generator(np.random.Philox(seed)).standard_normal(PIECE, dtype=np.float32) * np.float32(0.02), dtype)
     with open(path, "wb") as f:
         f.write(len(text).to_bytes(8, "little") + text)
         for i, (name, _, dims) in enumerate(tensors(shape)):
-            for x in draw(name, dims, seed, loud):
-                encode(x, dtype).tofile(f)
+            if repeat and len(dims) > 1:
+                write_again(f, block, math.prod(dims))
+            else:
+                for x in draw(name, dims, seed, loud):
+                    encode(x, dtype).tofile(f)
             if sys.stderr.isatty():
                 print(f"\r{i + 1} of {len(where)} tensors, {f.tell() / 1e9:.2f} of {at / 1e9:.2f} GB", end="", file=sys.stderr)
     if sys.stderr.isatty():
@@ -268,6 +281,7 @@ def main():
     p.add_argument("--out", required=True, metavar="DIR")
     p.add_argument("--dtype", default="bfloat16", choices=NUMPY)
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--repeat", action="store_true", help="the same numbers in every matrix: made quickly")
     p.add_argument("--gguf", action="store_true", help="also DIR/model.gguf, for llama.cpp")
     o = p.parse_args()
     if o.gguf:
@@ -287,7 +301,7 @@ def main():
     write_config(o.out, shape, o.dtype, len(tokens))
     write_tokenizer(o.out, shape, tokens, merges, special)
     path = os.path.join(o.out, "model.safetensors")
-    where, n = write_safetensors(path, shape, o.dtype, o.seed, loud)
+    where, n = write_safetensors(path, shape, o.dtype, o.seed, loud, o.repeat)
     count = sum(math.prod(dims) for _, _, dims in tensors(shape))
     print(f"{path}: {count:,} parameters, {n / 1e6:.1f} MB of {o.dtype}")
     if o.gguf:

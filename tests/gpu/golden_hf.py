@@ -3,9 +3,10 @@
 
     golden_hf.py --spillway bin/spillway [--device cuda] [--tiny] [family ...]
 
-transformers runs in bf16 on the GPU (with --tiny on the cpu, small shapes). Both continue the same prompts; where they differ the
-gap between transformers' own two best logits decides: under 0.5 nat it is a near-tie, which rounding decides, and the comparison
-goes on behind it; over that it is an error. One line per family; exit 1 on an error, 77 without torch and transformers."""
+transformers runs in bf16 on the GPU (with --tiny on the cpu, small shapes). Both continue the same prompts; where they differ it
+counts how far our token lies below the best by transformers' own logits: under 0.5 nat it is a near-tie, which rounding decides, and
+the comparison goes on behind it; over that, or with more than one token in ten a near-tie, it is an error. One line per family;
+exit 1 on an error, 77 without torch and transformers."""
 
 import argparse
 import json
@@ -29,7 +30,8 @@ except ImportError as e:
     print("no torch and transformers for this python: %s" % e)
     sys.exit(77)
 
-NEAR = 0.5
+NEAR = 0.5  # nat
+NEAR_SHARE = 0.1  # of all tokens
 PORT = 18431
 MEDIUM = dict(hidden_size=1024, intermediate_size=2816, num_hidden_layers=6, num_attention_heads=16, num_key_value_heads=4, head_dim=64,
               max_position_embeddings=2048)
@@ -97,25 +99,25 @@ def ours(ids, n):
 
 
 def theirs(model, ids, n):
-    """Greedy ids and, for each, the gap to the runner-up in nats."""
+    """Greedy ids and, for each, how far below it every token lies, in nats."""
     x = torch.tensor([ids], device=model.device)
-    past, out, gaps = None, [], []
+    past, out, below = None, [], []
     with torch.no_grad():
         for _ in range(n):
             r = model(x if past is None else x[:, -1:], past_key_values=past, use_cache=True)
             past = r.past_key_values
-            top = r.logits[0, -1].float().topk(2)
-            out.append(int(top.indices[0]))
-            gaps.append(float(top.values[0] - top.values[1]))
-            x = torch.cat([x, top.indices[:1].view(1, 1)], 1)
-    return out, gaps
+            logits = r.logits[0, -1].float().cpu()
+            out.append(int(logits.argmax()))
+            below.append((logits[out[-1]] - logits).tolist())
+            x = torch.cat([x, torch.tensor([[out[-1]]], device=model.device)], 1)
+    return out, below
 
 
 def compare(model, prompts, n):
     same = near = wrong = 0
     worst = 0.0
     for ids in prompts:
-        want, gaps = theirs(model, ids, n)
+        want, below = theirs(model, ids, n)
         at = 0
         while at < n:
             got = ours(ids + want[:at], n - at)
@@ -124,8 +126,9 @@ def compare(model, prompts, n):
             at += k
             if at == n:
                 break
-            worst = max(worst, gaps[at])
-            if gaps[at] < NEAR:
+            gap = below[at][got[k]]
+            worst = max(worst, gap)
+            if gap < NEAR:
                 near += 1
             else:
                 wrong += 1
@@ -160,9 +163,10 @@ def main():
                 bad += 1
                 continue
             same, near, wrong, worst = compare(model, prompts, n)
+            fails = wrong > 0 or near > NEAR_SHARE * n * len(lengths)
             print("%-12s %s %d of %d tokens equal, %d near-ties, %d wrong, widest gap of a difference %.3f nat"
-                  % (name, "FAIL" if wrong else "ok  ", same, n * len(lengths), near, wrong, worst), flush=True)
-            bad += wrong > 0
+                  % (name, "FAIL" if fails else "ok  ", same, n * len(lengths), near, wrong, worst), flush=True)
+            bad += fails
         finally:
             if p:
                 p.send_signal(signal.SIGTERM)

@@ -3,7 +3,8 @@
 
     golden_hf.py --spillway bin/spillway [--device cuda] [--tiny] [family ...]
 
-transformers runs in bf16 on the GPU (with --tiny on the cpu, small shapes). Both continue the same prompts; where they differ it
+transformers computes in float32 with the same weights, on the GPU (with --tiny on the cpu, small shapes): in bf16 its own rounding
+sends tokens to other experts from run to run. Both continue the same prompts; where they differ it
 counts how far our token lies below the best by transformers' own logits: under 0.5 nat it is a near-tie, which rounding decides, and
 the comparison goes on behind it; over that, or with more than one token in ten a near-tie, it is an error. One line per family;
 exit 1 on an error, 77 without torch and transformers."""
@@ -70,7 +71,7 @@ def build(name, tiny, folder):
     mg.save(model, folder, torch.bfloat16, False, 1)
     for f in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(os.path.join(ROOT, "models", "pebble", f), folder)
-    return model.to(torch.bfloat16)
+    return model.to(torch.bfloat16).float()  # what was saved
 
 
 def post(path, body, timeout=120):

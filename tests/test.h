@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "scratch.h"
+
 #define ARRAY_N(a) (sizeof(a) / sizeof *(a))
 
 /* Runs fn(arg) in a child with stderr closed; its exit status, or minus its signal. For what ends the process. */

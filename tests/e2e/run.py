@@ -22,6 +22,8 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
+import scratch
+
 TESTS = []
 
 
@@ -437,4 +439,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    scratch.run(main)

@@ -27,6 +27,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+import scratch
 from tiers import run_tests  # noqa: E402
 
 KINDS = ["HELLO", "WELCOME", "REFUSED", "ASK", "SLAB", "NO", "READY", "GO", "TAKEN", "BYE"]
@@ -601,4 +603,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    scratch.run(main)

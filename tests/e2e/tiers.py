@@ -21,6 +21,8 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
+import scratch
+
 BASE = ["--device", "cpu", "--max-model-len", "1024"]
 SMALL = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.012"]  # 128 blocks on the device, 280 on the host
 TESTS = []
@@ -447,4 +449,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    scratch.run(main)

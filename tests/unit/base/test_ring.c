@@ -109,7 +109,7 @@ static void a_wait_ends_at_its_timeout(void **state)
     ring_free(&r);
 }
 
-enum { N_PRODUCER = 4, N_EACH = 20000 };
+enum { N_PRODUCER = 4, N_EACH = 5000 };
 struct producer {
     struct ring *r;
     uintptr_t    id;

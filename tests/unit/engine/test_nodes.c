@@ -212,12 +212,14 @@ static void hostile_bytes_after_the_hello_lose_the_node_and_no_more(void **state
 static void nobody_comes_and_it_is_said(void **state)
 {
     (void)state;
-    struct node *a = node(2, 0, 0), *b = node(2, 1, 1);
+    struct node *a = node(2, 0, 0), *b = node(2, 1, 1); /* of two groups: b's master is nobody's port */
+    pthread_t    t;
     a->cfg.patience_s = b->cfg.patience_s = 1;
-    meet(a);
+    assert_int_equal(pthread_create(&t, NULL, meet, a), 0);
+    meet(b);
+    pthread_join(t, NULL);
     assert_int_equal(a->st, ST_TIMEOUT);
     assert_non_null(strstr(a->err, "only 0 of the other 1 nodes"));
-    meet(b);
     assert_int_equal(b->st, ST_TIMEOUT);
     assert_non_null(strstr(b->err, "node 0 does not come"));
     end((struct node *[]){ a, b }, 2);

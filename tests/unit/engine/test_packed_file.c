@@ -91,7 +91,7 @@ static void what_is_written_comes_back(void **state)
 {
     (void)state;
     assert_int_equal(read_it(), PACKED_NONE);
-    for (uint32_t n = 1; n <= 3; n++) {
+    for (uint32_t n = 1; n <= 3; n += 2) {
         span.n_thread = n;
         fill();
         assert_true(write_it());
@@ -158,12 +158,12 @@ static void another_length_or_identity_is_a_doubt(void **state)
 {
     (void)state;
     char  other[] = "the weights of a tesT\n";
-    off_t all = (off_t)packed_file_bytes(sizeof ident, SPAN), cut[] = { 0, 1, sizeof(struct head), all - 1, all + 1 };
+    off_t all = (off_t)packed_file_bytes(sizeof ident, SPAN), cut[] = { all + 1, all - 1, sizeof(struct head), 0 };
+    fill();
+    assert_true(write_it());
+    assert_int_equal(dev_unmap(dev, span.base, SPAN), ST_OK);
     for (size_t i = 0; i < ARRAY_N(cut); i++) {
-        fill();
-        assert_true(write_it());
         assert_int_equal(truncate(path, cut[i]), 0);
-        assert_int_equal(dev_unmap(dev, span.base, SPAN), ST_OK);
         doubted("bytes, not");
     }
     fill();
@@ -238,7 +238,7 @@ static void *writer(void *arg)
 {
     struct packed_span s = *(struct packed_span *)arg;
     char               w[PACKED_WHY];
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 2; i++)
         if (!packed_file_write(path, ident, sizeof ident, &s, w)) return w[0] ? arg : NULL;
     return NULL;
 }

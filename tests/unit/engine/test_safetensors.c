@@ -286,14 +286,14 @@ static void a_folder_without_weights_says_what_it_looked_for(void **state)
 }
 
 /* D16: a mutated header is refused, or what it says lies within the file */
-static void a_hundred_thousand_mutations_are_refused_or_lie_within_the_file(void **state)
+static void twenty_thousand_mutations_are_refused_or_lie_within_the_file(void **state)
 {
     (void)state;
     static const char header[] =
         "{\"a\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[8,20]},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
         "\"__metadata__\":{\"format\":\"pt\"}}";
     static const char interesting[] = "\0\1\x7f\x80\xff{}[]\",:019-e.aF\\u ";
-    enum { N = 8 + sizeof header - 1 + 20, ROUNDS = 100000 };
+    enum { N = 8 + sizeof header - 1 + 20, ROUNDS = 20000 };
     unsigned char clean[N];
     memset(clean, 0, sizeof clean);
     clean[0] = (unsigned char)(sizeof header - 1);
@@ -335,7 +335,7 @@ int main(void)
         cmocka_unit_test(only_the_shards_of_the_index_are_read),
         cmocka_unit_test(an_index_that_does_not_fit_its_shards_is_refused),
         cmocka_unit_test(a_folder_without_weights_says_what_it_looked_for),
-        cmocka_unit_test(a_hundred_thousand_mutations_are_refused_or_lie_within_the_file),
+        cmocka_unit_test(twenty_thousand_mutations_are_refused_or_lie_within_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,7 +142,7 @@ static void after_a_crash_whole_records_are_found(void **state)
 static void damage(bool sealed)
 {
     struct store_world w;
-    uint32_t           n_doubt, lost = 0, cuts = 0, n_round = sealed ? 30 : 120;
+    uint32_t           n_doubt, lost = 0, cuts = 0, n_round = sealed ? 15 : 60;
     world_make(&w);
     w.sealed = sealed;
     if (world_open(&w)) fail_msg("%s", w.err);

@@ -19,12 +19,12 @@ void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
     place_elements(p, layer->dense.down_bias, 0, SLOT_DOWN_BIAS, l, 0, s->hidden);
 }
 
-void ffn_dense(struct model *m, const struct dev_batch *b, uint32_t l)
+void ffn_dense(struct model *m, uint32_t n_row, uint32_t l)
 {
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[l];
-    op->linear(m->dev, m->wide, m->h, &y->dense.gate_up, y->dense.gate_up_bias, b->n_row);
-    op->swiglu(m->dev, m->narrow, m->wide, b->n_row, m->inter);
-    op->linear(m->dev, m->delta, m->narrow, &y->dense.down, y->dense.down_bias, b->n_row);
-    op->allreduce(m->dev, m->delta, (size_t)b->n_row * m->hidden);
+    op->linear(m->dev, m->wide, m->h, &y->dense.gate_up, y->dense.gate_up_bias, n_row);
+    op->swiglu(m->dev, m->narrow, m->wide, n_row, m->inter);
+    op->linear(m->dev, m->delta, m->narrow, &y->dense.down, y->dense.down_bias, n_row);
+    op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
 }

@@ -25,7 +25,7 @@ void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l)
     }
 }
 
-void ffn_moe(struct model *m, const struct dev_batch *b, uint32_t l)
+void ffn_moe(struct model *m, uint32_t n_row, uint32_t l)
 {
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[l];
@@ -34,13 +34,13 @@ void ffn_moe(struct model *m, const struct dev_batch *b, uint32_t l)
                                   .router_logits = m->router,
                                   .gate_up = y->moe.gate_up,
                                   .down = y->moe.down,
-                                  .n_row = b->n_row,
+                                  .n_row = n_row,
                                   .n_expert = m->n_expert,
                                   .top_k = m->top_k_expert,
                                   .hidden = m->hidden,
                                   .inter = m->moe_inter,
                                   .renorm = m->norm_topk };
-    op->linear(m->dev, m->router, m->h, &y->moe.router, NULL, b->n_row);
+    op->linear(m->dev, m->router, m->h, &y->moe.router, NULL, n_row);
     op->moe(m->dev, &moe);
-    op->allreduce(m->dev, m->delta, (size_t)b->n_row * m->hidden);
+    op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
 }

@@ -1,6 +1,6 @@
 /* forward: one step of one rank. Residual stream x, its norm h, and what each part adds, delta:
  *   h = norm(x);  per layer: delta = mix(h), x += delta, h = norm(x), delta = ffn(h), x += delta, h = norm(x)
- * so every addition is one pass with the norm that follows it. The last one is done for the rows that need logits alone. */
+ * so every addition is one pass with the norm that follows it. From the last layer's attention on, only for rows whose logits are wanted. */
 #include "base/check.h"
 #include "engine/model/model_impl.h"
 #include <stdio.h>
@@ -56,18 +56,41 @@ static void model_outputs(struct model *m, const struct dev_step *s, uint32_t at
     op->logprob(m->dev, &p);
 }
 
-static void model_head(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n)
+/* Logits of rows [at, at + n) of the wanted ones: x and delta have those alone already, or all rows of the step. */
+static void model_head(struct model *m, const struct dev_step *s, uint32_t at, uint32_t n, bool kept)
 {
     const struct dev_ops *op = m->dev->ops;
-    op->gather(m->dev, m->top_x, m->x, s->logit_row + at, n, m->hidden);
-    op->gather(m->dev, m->top_delta, m->delta, s->logit_row + at, n, m->hidden);
-    op->add_rmsnorm(m->dev, m->h, m->top_x, m->top_delta, m->norm, n, m->hidden, m->eps);
+    if (!kept) {
+        op->gather(m->dev, m->top_x, m->x, s->logit_row + at, n, m->hidden);
+        op->gather(m->dev, m->top_delta, m->delta, s->logit_row + at, n, m->hidden);
+    }
+    op->add_rmsnorm(m->dev, m->h, m->top_x, kept ? m->delta : m->top_delta, m->norm, n, m->hidden, m->eps);
     if (m->head_split) {
         op->logits(m->dev, m->logits_part, m->h, &m->head, n);
         op->allgather(m->dev, m->logits, m->logits_part, n, m->head.n);
     } else {
         op->logits(m->dev, m->logits, m->h, m->head.data ? &m->head : &m->embed, n);
     }
+}
+
+/* The last layer: after its keys and values, rows whose logits nobody asks for are of no more use. Those of a prompt are many: one
+ * layer's worth of products but for the projection that makes keys. True: top_x and delta have the wanted rows alone. */
+static bool model_last(struct model *m, const struct dev_step *s)
+{
+    const struct dev_ops *op = m->dev->ops;
+    const struct layer   *y = &m->layer[m->n_layer - 1];
+    struct kept_rows      keep = { s->logit_row, s->n_logit };
+    bool                  kept = s->n_logit < s->b.n_row && s->n_logit <= m->logit_rows_max;
+    uint32_t              n = kept ? s->n_logit : s->b.n_row;
+    void                 *x = m->x;
+    at_part(m, "attention", m->n_layer - 1);
+    y->mix(m, &s->b, m->n_layer - 1, kept ? &keep : NULL);
+    if (!n) return kept;
+    if (kept) op->gather(m->dev, x = m->top_x, m->x, s->logit_row, n, m->hidden);
+    op->add_rmsnorm(m->dev, m->h, x, m->delta, y->ffn_norm, n, m->hidden, m->eps);
+    at_part(m, "feed forward", m->n_layer - 1);
+    y->ffn(m, n, m->n_layer - 1);
+    return kept;
 }
 
 static void model_ops(struct model *m, const struct dev_step *s)
@@ -77,21 +100,21 @@ static void model_ops(struct model *m, const struct dev_step *s)
     at_part(m, "embedding", 0);
     op->embed(m->dev, m->x, s->b.id, &m->embed, n);
     op->rmsnorm(m->dev, m->h, m->x, m->layer[0].mix_norm, n, m->hidden, m->eps);
-    for (uint32_t l = 0;;) {
+    for (uint32_t l = 0; l + 1 < m->n_layer; l++) {
         at_part(m, "attention", l);
-        m->layer[l].mix(m, &s->b, l);
+        m->layer[l].mix(m, &s->b, l, NULL);
         op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l].ffn_norm, n, m->hidden, m->eps);
         at_part(m, "feed forward", l);
-        m->layer[l].ffn(m, &s->b, l);
-        if (++l == m->n_layer) break;
-        op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l].mix_norm, n, m->hidden, m->eps);
+        m->layer[l].ffn(m, n, l);
+        op->add_rmsnorm(m->dev, m->h, m->x, m->delta, m->layer[l + 1].mix_norm, n, m->hidden, m->eps);
     }
+    bool kept = model_last(m, s);
     at_part(m, "logits and sampling", m->n_layer);
     /* A head that is whole is rank 0's work; one that is split is everybody's, and rank 0 alone looks at the result. */
     if (m->dev->rank == 0 || m->head_split) {
         for (uint32_t at = 0; at < s->n_logit; at += m->logit_rows_max) {
             uint32_t k = min_u32(m->logit_rows_max, s->n_logit - at);
-            model_head(m, s, at, k);
+            model_head(m, s, at, k, kept);
             if (m->dev->rank == 0) model_outputs(m, s, at, k);
         }
     }

@@ -96,9 +96,12 @@ void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uin
 
 static const struct {
     void (*place)(struct place *p, struct layer *layer, uint32_t l);
-    void (*run)(struct model *m, const struct dev_batch *b, uint32_t l);
-} mixes[] = { [MIX_GQA] = { mix_gqa_place, mix_gqa } },
-  ffns[] = { [FFN_SWIGLU] = { ffn_dense_place, ffn_dense }, [FFN_MOE] = { ffn_moe_place, ffn_moe } };
+    void (*run)(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
+} mixes[] = { [MIX_GQA] = { mix_gqa_place, mix_gqa } };
+static const struct {
+    void (*place)(struct place *p, struct layer *layer, uint32_t l);
+    void (*run)(struct model *m, uint32_t n_row, uint32_t l);
+} ffns[] = { [FFN_SWIGLU] = { ffn_dense_place, ffn_dense }, [FFN_MOE] = { ffn_moe_place, ffn_moe } };
 
 /* The sizes of one rank. KV heads that are fewer than the ranks lie on several of them. */
 static void model_sizes(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, struct device *dev)

@@ -33,7 +33,7 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
     layer->gqa.window = s->layer_windowed && s->layer_windowed[l] ? s->window : 0;
 }
 
-void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l)
+void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep)
 {
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[l];
@@ -58,7 +58,14 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l)
                                    .window = y->gqa.window };
     op->linear(m->dev, m->wide, m->h, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
     op->qkv(m->dev, &qkv, b, &m->kv);
+    if (keep && !keep->n) return;
     op->attention(m->dev, &attn, b, &m->kv);
-    op->linear(m->dev, m->delta, m->narrow, &y->gqa.o, y->gqa.o_bias, b->n_row);
-    op->allreduce(m->dev, m->delta, (size_t)b->n_row * m->hidden);
+    void    *out = m->narrow;
+    uint32_t n = b->n_row;
+    if (keep) {
+        out = m->wide, n = keep->n;
+        op->gather(m->dev, out, m->narrow, keep->row, n, m->n_head * m->head_dim);
+    }
+    op->linear(m->dev, m->delta, out, &y->gqa.o, y->gqa.o_bias, n);
+    op->allreduce(m->dev, m->delta, (size_t)n * m->hidden);
 }

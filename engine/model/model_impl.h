@@ -8,10 +8,15 @@
 
 struct model;
 struct place;
+struct kept_rows {
+    const uint32_t *row; /* [n], as dev_step.logit_row: the device reads it, UINT32_MAX is padding */
+    uint32_t        n;
+};
 struct layer {
-    /* m->h [n_row, hidden] -> m->delta [n_row, hidden], summed over the ranks */
-    void (*mix)(struct model *m, const struct dev_batch *b, uint32_t l);
-    void (*ffn)(struct model *m, const struct dev_batch *b, uint32_t l);
+    /* m->h [n_row, hidden] -> m->delta [n_row, hidden], summed over the ranks. keep, or NULL: the KV of all rows, but delta is
+     * [keep->n, hidden], of those rows alone; with none of them it is left as it is */
+    void (*mix)(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
+    void (*ffn)(struct model *m, uint32_t n_row, uint32_t l);
     float *mix_norm, *ffn_norm; /* [hidden] */
     struct {
         struct dev_weight qkv;                                 /* [(n_head + 2 n_kv_head) head_dim, hidden]: q, k, v rows of this rank */
@@ -88,11 +93,11 @@ void place_bytes(struct place *p, void **out, uint64_t bytes);
 
 /* parts; layer is where the weights go */
 void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l);
-void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l);
+void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
 void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l);
-void ffn_dense(struct model *m, const struct dev_batch *b, uint32_t l);
+void ffn_dense(struct model *m, uint32_t n_row, uint32_t l);
 void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l);
-void ffn_moe(struct model *m, const struct dev_batch *b, uint32_t l);
+void ffn_moe(struct model *m, uint32_t n_row, uint32_t l);
 
 /* read.c: every job's bytes to the device, by several threads. */
 enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *err, size_t err_bytes);

@@ -261,6 +261,13 @@ static double cpu_s(int who)
     return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
 }
 
+static double user_s(void)
+{
+    struct rusage r;
+    getrusage(RUSAGE_SELF, &r);
+    return (double)r.ru_utime.tv_sec + (double)r.ru_utime.tv_usec / 1e6;
+}
+
 struct child_result {
     uint64_t n_event, n_byte;
     uint32_t n_done, n_error;
@@ -302,7 +309,7 @@ static int bench(struct opts *o)
     }
     server_up(&b, o);
     long   before = rss_kib();
-    double cpu0 = cpu_s(RUSAGE_SELF);
+    double cpu0 = cpu_s(RUSAGE_SELF), user0 = user_s();
     if (write(to_child[1], &b.srv->port, sizeof b.srv->port) != sizeof b.srv->port) return 70;
     struct child_result res;
     if (read(to_parent[0], &res, sizeof res) != sizeof res) {
@@ -317,13 +324,16 @@ static int bench(struct opts *o)
         printf("{\"idle_streams\":%u,\"rss_delta_kib\":%ld,\"kib_per_stream\":%.2f}\n", o->idle, after - before,
                (double)(after - before) / o->idle);
     } else {
-        double cpu = cpu_s(RUSAGE_SELF) - cpu0, rate = (double)res.n_event / res.seconds;
+        double cpu = cpu_s(RUSAGE_SELF) - cpu0, user = user_s() - user0, rate = (double)res.n_event / res.seconds;
         double tokens = (double)res.n_event - 3.0 * res.n_done; /* role, last and [DONE] are no tokens */
         printf("streams       %u connections, %u requests done, %u failed, %.2f s\n", o->connections, res.n_done, res.n_error, res.seconds);
         printf("output        %.0f tokens/s, %.0f SSE events/s, %.1f MB/s, %.1f bytes an event\n", tokens / res.seconds, rate,
                (double)res.n_byte / res.seconds / 1e6, (double)res.n_byte / (double)(res.n_event ? res.n_event : 1));
-        printf("server        %.2f CPU seconds (io thread and mock engine), %.3f us per event\n", cpu,
-               cpu * 1e6 / (double)(res.n_event ? res.n_event : 1));
+        double per = 1e6 / (tokens > 0 ? tokens : 1);
+        printf(
+            "server        %.2f CPU seconds (io thread and mock engine); per token %.3f us: ours (detokenizer, JSON, SSE, requests) %.3f, "
+            "kernel (sockets, loopback) %.3f\n",
+            cpu, cpu * per, user * per, (cpu - user) * per);
         printf(
             "{\"connections\":%u,\"seconds\":%.2f,\"output_tokens_per_s\":%.0f,\"events_per_s\":%.0f,\"mb_per_s\":%.1f,\"errors\":%u,\"server_cpu_s\":%.2f}\n",
             o->connections, res.seconds, tokens / res.seconds, rate, (double)res.n_byte / res.seconds / 1e6, res.n_error, cpu);

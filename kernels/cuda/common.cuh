@@ -26,18 +26,20 @@ enum { WARP = 32, SMEM_PLAIN = 48 << 10 }; /* dynamic shared memory that a kerne
 /* ---------------------------------------------------------------- launches */
 
 struct launch_on {
-    cudaStream_t stream;
-    bool         pdl;  /* the kernel may begin before the one ahead of it has ended                  */
-    bool         skip; /* an earlier launch of this step was refused: this one would read what is not there */
+    cudaStream_t           stream;
+    bool                   pdl;   /* the kernel may begin before the one ahead of it has ended                  */
+    bool                   skip;  /* an earlier launch of this step was refused: this one would read what is not there */
+    const struct cuda_dev *again; /* not NULL: one that is refused is made once more */
 };
-static inline struct launch_on launch_to(cudaStream_t s) { return launch_on{ s, false, false }; }
-static inline struct launch_on launch_to(const struct cuda_dev *d) { return launch_on{ d->stream, d->pdl, d->skip }; }
-
-/* The result is cudaPeekAtLastError's: cuda_launched(d, op) reads it. */
-template <class... P, class... A>
-static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, struct launch_on on, A &&...a)
+static inline struct launch_on launch_to(cudaStream_t s) { return launch_on{ s, false, false, NULL }; }
+static inline struct launch_on launch_to(const struct cuda_dev *d)
 {
-    if (on.skip) return;
+    return launch_on{ d->stream, d->pdl, d->skip, d->relaunch ? d : NULL };
+}
+
+template <class... P, class... A>
+static inline void launch_once(void (*k)(P...), dim3 grid, dim3 block, size_t smem, struct launch_on on, A &&...a)
+{
     if (smem > SMEM_PLAIN) cudaFuncSetAttribute((const void *)k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
 #ifdef CUDA_EMU
     emu::launch_kernel(k, grid, block, smem, on.stream, on.pdl, static_cast<A &&>(a)...);
@@ -50,6 +52,15 @@ static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, s
     c.attrs = &attr, c.numAttrs = on.pdl ? 1 : 0;
     cudaLaunchKernelEx(&c, k, static_cast<P>(a)...);
 #endif
+}
+/* The result is cudaPeekAtLastError's: cuda_launched(d, op) reads it. */
+template <class... P, class... A>
+static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, struct launch_on on, A &&...a)
+{
+    if (on.skip) return;
+    launch_once(k, grid, block, smem, on, static_cast<A &&>(a)...);
+    if (on.again && cudaPeekAtLastError() != cudaSuccess && cuda_relaunch(on.again))
+        launch_once(k, grid, block, smem, on, static_cast<A &&>(a)...);
 }
 /* kernel<<<grid, block, smem>>>(...) on a struct cuda_dev * (with programmatic dependent launch where the device has it) or on a
  * plain stream. A kernel with a comma in its template arguments goes in parentheses. */

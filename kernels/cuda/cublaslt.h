@@ -34,6 +34,7 @@ struct lt_result {
 
 enum {
     LT_OK = 0,
+    LT_ALLOC_FAILED = 3,
     LT_INVALID_VALUE = 7,
     LT_NOT_SUPPORTED = 15,
     LT_R_32F = 0,

@@ -60,6 +60,7 @@ struct cuda_dev {
     struct dev_group     *group;
     const char           *gemm_file, *cublaslt; /* as in dev_cfg; may be NULL */
     bool                  skip;                 /* a launch of this step has failed: what follows it is not launched */
+    bool                  relaunch;             /* a step of several ranks is being enqueued: what is refused is launched once more */
     bool                  broken;               /* lost, and not by what a kernel did: the GPU itself, or a link of it */
     bool                  lost;                 /* a sticky error, or the group was aborted: every wait says ST_DEVICE from here on */
     uint64_t              wait_limit_us;        /* longest wait: a device that hangs is given up then */
@@ -116,6 +117,7 @@ void           cuda_step_free(struct cuda_dev *d);
 bool           cuda_step_excuse(struct cuda_dev *d); /* true: a graph was being captured, which has failed now, without harm */
 /* true: e ended a launch of the step that is being enqueued and nothing else: that step is run again, or given up alone */
 bool cuda_step_fault(struct cuda_dev *d, cudaError_t e, const char *what);
+bool cuda_relaunch(const struct cuda_dev *d); /* true: the last error has ended a launch and nothing else; it is taken back */
 /* times.c, probe.cu */
 void   cuda_times_begin(struct cuda_dev *d);
 void   cuda_times_end(struct cuda_dev *d);

@@ -6,8 +6,9 @@
  * ST_DEVICE (ST_BROKEN where the GPU or a link of it is at fault, so that the process can say so to whoever places it); the engine fails
  * its requests, /health goes down and the process ends. Two exceptions, both in step.c. Capturing a graph fails without harm, and steps go
  * on without graphs. And a launch of a step that was refused, without the context being lost: the rest of the step is not launched, no step
- * is enqueued behind it yet, so it is run again; refused a second time, its requests alone fail (ST_STEP). Not where ranks compute together:
- * their exchanges are counted, and one that ran twice on one rank alone would shift all that follow.
+ * is enqueued behind it yet, so it is run again; refused a second time, its requests alone fail (ST_STEP). Where ranks compute together
+ * their exchanges are counted, and one that ran twice on one rank alone would shift all that follow: there the launch itself is made again
+ * at once (common.cuh), and refused a second time it is a failure like any other.
  *
  * A device that hangs reports nothing, so waiting polls, and sleeps in between. The engine's own watch (eng_alive, from another thread)
  * knows how long the step should take and takes /health down first; WAIT_LIMIT_US only sees to it that no caller waits for ever. */

@@ -221,6 +221,14 @@ bool cuda_step_fault(struct cuda_dev *d, cudaError_t e, const char *what)
     return true;
 }
 
+bool cuda_relaunch(const struct cuda_dev *d)
+{
+    cudaError_t e = cudaGetLastError();
+    if (d->lost || cudaGetLastError() != cudaSuccess) return false; /* it sticks */
+    LOG_WARN("dev: gpu %d: %s in a launch: %s; it is launched once more", d->ordinal, cudaGetErrorName(e), cuda_meaning(e));
+    return true;
+}
+
 static void give_graphs_up(struct cuda_dev *d, cudaError_t e, const char *what)
 {
     struct cuda_step *s = d->step;
@@ -352,6 +360,7 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
         if (e == cudaSuccess) s->recording = g, s->broken = false;
     }
     if (g) g->warm = true;
+    d->relaunch = d->comm && !s->recording;
     patch(d, &at, &sh);
     s->patched = !d->skip && !s->recording;
     return s->recording ? DEV_RECORD : DEV_EAGER;
@@ -365,6 +374,7 @@ bool cuda_step_end(struct device *dev, const struct dev_step *h, const struct de
     struct cuda_step *s = d->step;
     (void)on;
     d->row_seq = NULL;
+    d->relaunch = false;
     if (s->recording && !graph_run(d)) return false;
     bool refused = d->skip;
     d->skip = false;

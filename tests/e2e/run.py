@@ -275,7 +275,7 @@ def sixty_four_at_once_get_what_one_alone_gets(s):
 def sigterm_drains(s):
     from harness import Server
 
-    s2 = Server()
+    s2 = Server("--drain-seconds", "600")  # they finish, however busy the machine is; the limit itself is row I2's
     n = 200 if os.environ.get("SANITIZED_BUILD") else 1200
     body = {"prompt": "Once", "max_tokens": n, "ignore_eos": True, "temperature": 0}
     got = []
@@ -287,7 +287,7 @@ def sigterm_drains(s):
     t.join()
     assert got[0].status == 200, got[0]
     assert got[0].json["usage"]["completion_tokens"] == n
-    assert s2.proc.wait(10) == 0, s2.tail(60)
+    assert s2.proc.wait(60) == 0, s2.tail(60)
     s2.log.close()
 
 

@@ -1,10 +1,14 @@
 """Layer H of the fault table: what a GPU can do to a server, on the emulated device (a build of preset emu): there errors are planned by
 EMU_FAIL (tests/emu/cudart.cc). With another build these rows are not there. What needs a real GPU waits in tests/gpu."""
 
+import http.client
 import json
 import os
 import re
+import signal
 import subprocess
+import tempfile
+import threading
 import time
 
 from harness import BINARY, Server, eventually, post_bytes, row
@@ -12,6 +16,7 @@ from harness import BINARY, Server, eventually, post_bytes, row
 SHAPE = ["--device", "cuda", "--kv-cache-bytes", "16MiB", "--max-model-len", "256", "--max-num-seqs", "8", "--max-num-batched-tokens", "64"]
 PROMPTS = ["The capital of France is", "Monday, Tuesday,", "Count: one, two,"]
 TOO_MUCH, ILLEGAL, ECC, CAPTURE, NO_MEMORY, MPS = 701, 700, 214, 900, 2, 805  # cudaErrorLaunchOutOfResources, ...
+STALL = 100000  # EMU_STALL
 
 
 def emulated():
@@ -63,7 +68,186 @@ def launches_until_ready():
     raise AssertionError("loading takes more than 5000 launches")
 
 
+def library_fails(args, n):
+    """A server whose cuBLASLt says n times that it has no memory, in a step."""
+    for skip in (300, 1000, 3000, 10000):
+        s = Server(*SHAPE, *args, env={"EMU_FAIL": ",".join(["cublasLtMatmul:%d:3" % skip] + ["cublasLtMatmul:0:3"] * (n - 1))}, wait=False)
+        try:
+            s.wait_ready()
+        except AssertionError:
+            pass
+        log = log_of(s)
+        if " ready: " in log and "plain kernel" not in log:
+            return s
+        s.stop()
+    raise AssertionError("loading multiplies more than 10000 times")
+
+
 def rows():
+    @row("H1", "no allocation after ready, whatever is asked; a library that has no memory for once costs nobody an answer", own=True)
+    def h1(_):
+        base = want()
+        s = Server(*SHAPE, "--kv-host-gib", "0.05", env={"EMU_TRACE_ALLOC": "1"})
+        try:
+            def client(i):
+                for n in (1, 3, 9):
+                    r = s.complete(PROMPTS[i % 3] * (1 + i), max_tokens=4 * n, n=1 + i % 3, temperature=0.5 * (i % 3), logprobs=i % 4, stream=False)
+                    assert r.status == 200, r
+
+            assert answers(s) == base
+            for _ in range(2):  # a graph is recorded at the second use of its size
+                threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
+                for t in threads:
+                    t.start()
+                for t in threads:
+                    t.join()
+                for sig in (signal.SIGHUP, signal.SIGUSR1):
+                    s.proc.send_signal(sig)
+                assert s.get("/metrics").status == 200
+            assert s.complete("x" * 200, max_tokens=40, temperature=0).status == 200
+            assert answers(s) == base
+            before, after = log_of(s).split(" ready: ")
+            assert "emu: cudaMalloc of" in before  # it is counted
+            assert "emu: " not in after, [x for x in after.split("\n") if x.startswith("emu: ")]
+        finally:
+            s.stop()
+        for args, words in (([], "the plain kernel computes it"), (["--deterministic", "--enforce-eager"], "run once more")):
+            s = Server(*SHAPE, *args)
+            try:
+                exact = answers(s)
+            finally:
+                s.stop()
+            s = library_fails(args, 1)
+            try:
+                for _ in range(40):
+                    got = answers(s)
+                    assert got == exact or not args, (got, exact)
+                    if words in log_of(s):
+                        break
+                assert words in log_of(s), s.tail()
+                assert s.get("/health").status == 200 and not s.error_lines(), s.error_lines()
+            finally:
+                s.stop()
+
+    def hangs(fault, words, args=()):
+        """Three streams, then the fault: /health 503, the dump, error events, exit 70."""
+        s = Server(*SHAPE, "--stuck-seconds", "1", *args, env={"EMU_FAIL": fault})
+        seen, stop = set(), threading.Event()
+
+        def poll():
+            while not stop.is_set():
+                try:
+                    seen.add(s.get("/health", timeout=5).status)
+                except (OSError, http.client.HTTPException):
+                    pass
+                time.sleep(0.05)
+
+        t = threading.Thread(target=poll)
+        t.start()
+        try:
+            body = json.dumps({"prompt": "My secret is", "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
+            ended = False
+            while s.proc.poll() is None and not ended:
+                conns = [s.conn(timeout=30) for _ in range(3)]
+                for c in conns:
+                    c.send(post_bytes("/v1/completions", body, ("Connection: close",)))
+                for c in conns:
+                    r = c.read_all(60)
+                    assert r, s.tail()
+                    if b'"error"' in r[-1].body:
+                        assert b"[DONE]" not in r[-1].body, r[-1].body[-200:]
+                        ended = True
+                    else:
+                        assert b"[DONE]" in r[-1].body and not ended, r[-1].body[-200:]  # nobody is cut off in silence
+                    c.close()
+            assert ended, s.tail()
+            assert s.proc.wait(20) == 70, (s.proc.returncode, s.tail())
+            log = log_of(s)
+            assert log.count("no progress since step") == 1 and log.count("---- engine dump ----") == 1, s.tail()
+            block = log[log.index("---- engine dump ----") : log.index("---- end of dump ----")]
+            for w in ("submitted", "rows of", "request ", "rank 0: ", "ops enqueued", "thread engine (", *words):
+                assert w in block, (w, block)
+            assert "secret" not in log
+            stop.set()
+            t.join()
+            assert 503 in seen and 200 in seen, seen
+        finally:
+            stop.set()
+            t.join()
+            s.stop()
+
+    @row("H5", "a kernel that never returns: 503, what was computed where, the stacks, error events, exit 70", own=True)
+    def h5(_):
+        skip = launches_until_ready()
+        hangs("kernel:%d:%d" % (skip + 1500, STALL), ["a step has been waited for", "cuda_step_wait"])
+        hangs("kernel:%d:%d" % (12000, STALL), ["rank 1: ", "calls done", "thread rank0 (", "thread rank1 ("], ["--tensor-parallel-size", "2"])
+        base = want()
+        s = Server(*SHAPE, env={"EMU_FAIL": "kernel:%d:%d" % (skip + 500, STALL + 2000)})  # it comes back
+        try:
+            for _ in range(10):
+                assert answers(s) == base and s.get("/health").status == 200
+            assert not s.error_lines(), s.error_lines()
+        finally:
+            s.stop()
+
+    @row("I8", "an engine thread that stands in a call of the driver: as a kernel that hangs", own=True)
+    def i8(_):
+        hangs("launch:%d:%d" % (launches_until_ready() + 300, STALL), ["step_run"], ["--enforce-eager"])
+
+    @row("H6", "a GPU that is five times slower: a metric shows it, nothing else happens", own=True)
+    def h6(_):
+        base = want()
+        s = Server(*SHAPE, env={"EMU_SLOW": "6000:5"})
+        try:
+            ratio = 0
+            for _ in range(200):
+                assert answers(s) == base and s.get("/health").status == 200
+                ratio = s.metric("spillway:step_slowdown_ratio")
+                if ratio > 2.5:
+                    break
+            assert ratio > 2.5, ratio
+            assert s.metric("spillway:step_seconds_count") > 100 and s.metric("spillway:step_seconds_sum") > 0
+            assert not s.error_lines(), s.error_lines()
+        finally:
+            s.stop()
+
+    @row("H10", "another process takes GPU memory: before the start found and needed, while loading the same, later no effect", own=True)
+    def h10(_):
+        base = want()
+        path = tempfile.mktemp(prefix="spillway-others-")
+
+        def others(n):
+            with open(path + ".new", "w") as f:
+                f.write(str(n))
+            os.rename(path + ".new", path)
+
+        def refused(env, code, *words):
+            p = subprocess.run([BINARY, "--port", "0", *SHAPE], capture_output=True, timeout=60, stdin=subprocess.DEVNULL, env=dict(os.environ, **env))
+            out = (p.stdout + p.stderr).decode("utf-8", "replace")
+            assert p.returncode == code, (p.returncode, out)
+            for w in words:
+                assert w in out, (w, out)
+
+        try:
+            others((2 << 30) - (20 << 20))
+            refused({"EMU_OTHERS": path}, 78, "nothing is left", "%d are used, by other processes" % ((2 << 30) - (20 << 20)))
+            others(1740 << 20)  # of 0.9 * 2048 MiB, 64 of them kept free: some 40 are left
+            refused({"EMU_OTHERS": path}, 78, "needed", "available are")
+            refused({"EMU_FAIL": "cudaMalloc:0:%d" % NO_MEMORY}, 70, "needed", "free")  # between the plan and the reservation
+            others(1 << 30)
+            s = Server(*SHAPE, env={"EMU_OTHERS": path})
+            try:
+                assert answers(s) == base
+                others(4 << 30)  # all there is, and more
+                for _ in range(3):  # with graphs that are recorded only now
+                    assert answers(s) == base
+                    assert s.complete("y" * 100, max_tokens=30, n=4, temperature=1).status == 200
+                assert s.get("/health").status == 200 and not s.error_lines(), s.error_lines()
+            finally:
+                s.stop()
+        finally:
+            os.unlink(path)
+
     @row("H2", "a launch that is refused is made again; refused twice, its request ends alone", own=True)
     def h2(_):
         base = want()
@@ -89,6 +273,22 @@ def rows():
             assert codes[-1].status == 500 and codes[-1].error["message"], codes[-1]
             assert answers(s) == base and s.get("/health").status == 200
             assert len([x for x in s.error_lines()]) == 0, s.error_lines()
+        finally:
+            s.stop()
+        ranks = [*eager, "--tensor-parallel-size", "2"]
+        s = Server(*ranks)
+        try:
+            base = answers(s)
+        finally:
+            s.stop()
+        s = Server(*ranks, env={"EMU_FAIL": "launch:9000:%d,launch:2000:%d" % (TOO_MUCH, TOO_MUCH)})
+        try:
+            for _ in range(60):
+                assert answers(s) == base
+                if log_of(s).count("launched once more") == 2:
+                    break
+            assert log_of(s).count("launched once more") == 2, s.tail()
+            assert s.get("/health").status == 200 and not s.error_lines(), s.error_lines()
         finally:
             s.stop()
 

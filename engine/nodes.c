@@ -20,6 +20,7 @@ enum { SLOTS = 4, TICK_MS = 100, HELLO_MS = 5000, RETRY_MS = 500, SAY_MS = 30000
 struct peer { /* node 0 has one per other node; the others have node 0 */
     int              fd;
     bool             here, ready;
+    enum dev_ballot  ballot; /* lock */
     uint32_t         node, n_block;
     char             from[64];
     unsigned char    nonce[WIRE_NONCE]; /* the peer's */
@@ -50,7 +51,10 @@ struct nodes {
     pthread_cond_t  wake; /* ready, state, n_in, n_free */
     struct batch    slot[SLOTS];
     bool            slots;
-    uint64_t        n_in, n_free; /* lock: steps received; slots given back */
+    struct dev_vote vote;
+    enum dev_ballot ballot, verdict;        /* lock: this node's; of all nodes */
+    unsigned char   next_comm[DEV_COMM_ID]; /* lock: with a verdict of FAILED */
+    uint64_t        n_in, n_free;           /* lock: steps received; slots given back */
     struct peer     peer[];
 };
 
@@ -87,6 +91,82 @@ enum nodes_state  nodes_state(const struct nodes *n) { return (enum nodes_state)
 uint64_t          nodes_steps(const struct nodes *n) { return atomic_load_explicit(&n->n_step, memory_order_relaxed); }
 uint16_t          nodes_port(const struct nodes *n) { return n->port; }
 struct dev_group *nodes_group(struct nodes *n) { return n->group; }
+
+/* ---------------------------------------------------------------- one decision */
+
+/* Node 0, after a ballot came in: says the verdict to all as soon as there is one. */
+static void count(struct nodes *n)
+{
+    unsigned char out[WIRE_VERDICT_BYTES] = { DEV_BALLOT_OPEN };
+    uint32_t      n_same = 0, n_other = 0;
+    pthread_mutex_lock(&n->lock);
+    enum dev_ballot first = n->ballot;
+    for (uint32_t i = 0; i < n->n_peer; i++)
+        if (n->peer[i].ballot != DEV_BALLOT_OPEN && first == DEV_BALLOT_OPEN) first = n->peer[i].ballot;
+    for (uint32_t i = 0; i <= n->n_peer; i++) {
+        enum dev_ballot b = i < n->n_peer ? n->peer[i].ballot : n->ballot;
+        n_same += b != DEV_BALLOT_OPEN && b == first;
+        n_other += b != DEV_BALLOT_OPEN && b != first;
+    }
+    bool over = n->verdict == DEV_BALLOT_OPEN && (first == DEV_BALLOT_FAILED || n_other || n_same == n->n_peer + 1);
+    if (over) out[0] = n_other ? DEV_BALLOT_FAILED : (unsigned char)first;
+    pthread_mutex_unlock(&n->lock);
+    if (!over) return;
+    if (out[0] == DEV_BALLOT_FAILED && dev_comm_id(n->cfg.device, out + 1)) {
+        lose(n, &n->peer[0], "there is no other name for the communicator");
+        return;
+    }
+    pthread_mutex_lock(&n->lock);
+    over = n->verdict == DEV_BALLOT_OPEN; /* nobody else came to it meanwhile */
+    if (over) memcpy(n->next_comm, out + 1, sizeof n->next_comm), n->verdict = (enum dev_ballot)out[0];
+    pthread_mutex_unlock(&n->lock);
+    for (uint32_t i = 0; over && i < n->n_peer; i++)
+        if (say(n, &n->peer[i], WIRE_VERDICT, out, sizeof out)) lose(n, &n->peer[i], "it does not take our messages");
+}
+
+static void vote_cast(void *ctx, enum dev_ballot mine)
+{
+    struct nodes *n = ctx;
+    unsigned char b = (unsigned char)mine;
+    if (n->cfg.node) {
+        if (say(n, &n->peer[0], WIRE_VOTE, &b, 1)) lose(n, &n->peer[0], "it does not take our messages");
+        return;
+    }
+    pthread_mutex_lock(&n->lock);
+    n->ballot = mine;
+    pthread_mutex_unlock(&n->lock);
+    count(n);
+}
+
+static enum dev_ballot vote_result(void *ctx, unsigned char id_out[DEV_COMM_ID])
+{
+    struct nodes *n = ctx;
+    pthread_mutex_lock(&n->lock);
+    enum dev_ballot all = n->verdict;
+    memcpy(id_out, n->next_comm, sizeof n->next_comm);
+    pthread_mutex_unlock(&n->lock);
+    return all;
+}
+
+const struct dev_vote *nodes_vote(struct nodes *n) { return &n->vote; }
+
+/* A ballot of another node, or node 0's verdict; false: no such bytes. */
+static bool take_vote(struct nodes *n, struct peer *p, const unsigned char *body, uint32_t bytes)
+{
+    bool first = n->cfg.node == 0;
+    if (bytes != (first ? WIRE_VOTE_BYTES : WIRE_VERDICT_BYTES) || body[0] <= DEV_BALLOT_OPEN || body[0] > DEV_BALLOT_HAVE) return false;
+    pthread_mutex_lock(&n->lock);
+    bool again = (first ? p->ballot : n->verdict) != DEV_BALLOT_OPEN;
+    if (first) {
+        p->ballot = (enum dev_ballot)body[0];
+    } else {
+        memcpy(n->next_comm, body + 1, sizeof n->next_comm);
+        n->verdict = (enum dev_ballot)body[0];
+    }
+    pthread_mutex_unlock(&n->lock);
+    if (first && !again) count(n);
+    return !again;
+}
 
 /* ---------------------------------------------------------------- watching */
 
@@ -128,6 +208,10 @@ static void hear(struct nodes *n, struct peer *p)
         p->ready = true;
         pthread_cond_broadcast(&n->wake);
         pthread_mutex_unlock(&n->lock);
+        return;
+    case WIRE_VOTE:
+    case WIRE_VERDICT:
+        if ((h.type == WIRE_VOTE) != first || !take_vote(n, p, first ? (void *)note : n->frame, h.bytes)) break;
         return;
     case WIRE_FAIL:
         snprintf(why, sizeof why, "it says: %.*s", (int)(h.bytes < 300 ? h.bytes : 300), first ? note : (const char *)n->frame);
@@ -498,6 +582,7 @@ enum status nodes_create(const struct nodes_cfg *cfg, struct nodes **n_out, char
     if (!n) return ST_NOMEM;
     enum status st = ST_NOMEM;
     n->cfg = *cfg, n->n_peer = n_peer, n->listener = -1, n->port = cfg->port;
+    n->vote = (struct dev_vote){ n, vote_cast, vote_result };
     if (!n->cfg.patience_s) n->cfg.patience_s = 600;
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->wake, NULL);

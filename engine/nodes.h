@@ -31,6 +31,8 @@ struct dev_group *nodes_group(struct nodes *n);
 /* Waits until all nodes are there and agree on what they serve. n_block: what this one has room for, then what all have.
  * comm_id: for dev_cfg. ST_CONFIG: refused; ST_TIMEOUT: not all came. The loading thread. */
 enum status nodes_agree(void *nodes, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes);
+/* For rank_cfg.vote, from nodes_agree on; one decision. The nodes'. Its functions: any one thread of this process. */
+const struct dev_vote *nodes_vote(struct nodes *n);
 /* This node has loaded and runs its batches on `run`. Node 0: returns when all have, and *run becomes what tells the others too.
  * Others: steps are run from here on, by a thread of its own. The loading thread. */
 enum status nodes_start(struct nodes *n, struct eng_runner *run, char *err, size_t err_bytes);

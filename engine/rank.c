@@ -85,6 +85,9 @@ static struct dev_cfg rank_dev_cfg(const struct rank_team *t, uint32_t index, ui
                              .n_local = t->n_rank,
                              .group = t->n_total > 1 ? t->group : NULL,
                              .comm = c->comm,
+                             .symmetric = c->symmetric,
+                             .reduced_bytes = model_reduced_bytes(t->spec, &c->load, t->n_total, DT_BF16), /* or F16: of one size */
+                             .vote = c->vote,
                              .comm_id = c->agree ? t->comm_id : NULL,
                              .act = weight == DT_F16 ? DT_F16 : DT_BF16,
                              .ordinal = c->n_ordinal ? c->ordinal[index % c->n_ordinal] : -1,

@@ -18,17 +18,19 @@ struct rank_cfg {
     const char           *simd;         /* as in dev_cfg */
     struct model_load_cfg load;         /* n_block 0: as many blocks as kv_bytes holds         */
     /* cuda */
-    const int    *ordinal; /* [n_ordinal] GPUs, given to the ranks in turn; none: as dev_cfg.ordinal below 0 */
-    uint32_t      n_ordinal;
-    double        utilization; /* as in dev_cfg, like what follows */
-    bool          deterministic, eager, pdl;
-    const char   *gemm_file, *cublaslt;
-    enum dev_comm comm;
+    const int         *ordinal; /* [n_ordinal] GPUs, given to the ranks in turn; none: as dev_cfg.ordinal below 0 */
+    uint32_t           n_ordinal;
+    double             utilization; /* as in dev_cfg, like what follows */
+    bool               deterministic, eager, pdl;
+    const char        *gemm_file, *cublaslt;
+    enum dev_comm      comm;
+    enum dev_symmetric symmetric;
     /* ranks on other nodes too: agree is called between planning and loading, with the blocks that fit here; it says how many all
      * take, and names the group (dev_cfg.comm_id). group: of n_local ranks, the caller's. engine/nodes.h */
     enum status (*agree)(void *ctx, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes);
-    void             *agree_ctx;
-    struct dev_group *group;
+    void                  *agree_ctx;
+    const struct dev_vote *vote; /* with agree: as in dev_cfg */
+    struct dev_group      *group;
 };
 /* n_block_out: blocks of the pool. err as in model_load. */
 enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,

@@ -98,6 +98,7 @@ const char *wire_field_name(uint32_t field)
         [WIRE_F_CHUNK] = "--prefill-chunk",
         [WIRE_F_DETERMINISTIC] = "--deterministic",
         [WIRE_F_PREFIX] = "--enable-prefix-caching",
+        [WIRE_F_SYMMETRIC] = "--nccl-symmetric",
     };
     return field < WIRE_FIELDS ? name[field] : "?";
 }

@@ -3,6 +3,7 @@
  *   0 -> n  CHALLENGE   a number drawn for this connection
  *   n -> 0  HELLO       who I am, what I was told to serve, how many KV blocks I have room for; signed
  *   0 -> n  WELCOME     the blocks that all have, the name of the communicator; signed        or REFUSE: one line
+ *   n -> 0  VOTE        what its ranks came to about windows (enum dev_ballot)              0 -> n: VERDICT, and another name to go on with
  *   n -> 0  READY       loaded                                                               or FAIL: one line
  *   0 -> n  STEP*       one batch each, numbered                          both: BEAT, FAIL; 0 -> n: BYE
  * Where there is a key, every frame behind WELCOME is sealed with one made for this connection.
@@ -11,7 +12,19 @@
 #pragma once
 #include "engine/batch.h"
 
-enum wire_type { WIRE_CHALLENGE = 1, WIRE_HELLO, WIRE_WELCOME, WIRE_REFUSE, WIRE_READY, WIRE_STEP, WIRE_BEAT, WIRE_FAIL, WIRE_BYE };
+enum wire_type {
+    WIRE_CHALLENGE = 1,
+    WIRE_HELLO,
+    WIRE_WELCOME,
+    WIRE_REFUSE,
+    WIRE_READY,
+    WIRE_STEP,
+    WIRE_BEAT,
+    WIRE_FAIL,
+    WIRE_BYE,
+    WIRE_VOTE,
+    WIRE_VERDICT
+};
 enum {
     WIRE_NONCE = 16,
     WIRE_MAC = 32,
@@ -19,6 +32,8 @@ enum {
     WIRE_VERSION_TEXT = 32,
     WIRE_TEXT_MAX = 400,
     WIRE_NODES_MAX = 256,
+    WIRE_VOTE_BYTES = 1,
+    WIRE_VERDICT_BYTES = 1 + WIRE_COMM,
 };
 
 /* What all nodes must have been told alike; wire_field_name says it to people. */
@@ -36,6 +51,7 @@ enum wire_field {
     WIRE_F_CHUNK,
     WIRE_F_DETERMINISTIC,
     WIRE_F_PREFIX,
+    WIRE_F_SYMMETRIC,
     WIRE_FIELDS
 };
 const char *wire_field_name(uint32_t field);

@@ -202,7 +202,10 @@ struct dev_ops {
 
     /* memory. dst and src: device addresses, host addresses where the name says host */
     enum status (*alloc)(struct device *d, size_t bytes, void **out); /* from the arena, 64-byte aligned; ST_NOMEM names nothing */
-    size_t (*free_bytes)(const struct device *d);
+    /* The same for what ranks add up or gather: on every rank the same sizes in the same order. Where NCCL adds, such memory lies at the
+     * same offset on all of them (dev_cfg.reduced_bytes); elsewhere it is like any other. */
+    enum status (*alloc_reduced)(struct device *d, size_t bytes, void **out);
+    size_t (*free_bytes)(const struct device *d); /* of both kinds */
     enum status (*weight_alloc)(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
     /* Any thread, several at a time on distinct rows. Rows [row0, row0 + n_row) from host memory: row i starts at src + i * src_stride bytes, k elements of src_t (unaligned is fine) */
     void (*weight_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
@@ -262,7 +265,21 @@ struct device {
 
 enum dev_kind { DEV_AUTO, DEV_REF, DEV_CPU, DEV_CUDA };
 enum dev_comm { DEV_COMM_AUTO, DEV_COMM_OWN, DEV_COMM_NCCL }; /* cuda: who moves what ranks exchange; AUTO: by size and place */
+enum dev_symmetric {
+    DEV_SYMMETRIC_AUTO,
+    DEV_SYMMETRIC_ON,
+    DEV_SYMMETRIC_OFF
+}; /* cuda: alloc_reduced in a window of NCCL; ON: or not open */
 enum { DEV_COMM_ID = 128 };
+/* How ranks of several processes decide one thing together while they are opened: each process casts what its ranks came to. */
+enum dev_ballot { DEV_BALLOT_OPEN, DEV_BALLOT_FAILED, DEV_BALLOT_NONE, DEV_BALLOT_HAVE };
+struct dev_vote { /* neither waits; called by the thread of the process's first rank */
+    void *ctx;
+    void (*cast)(void *ctx, enum dev_ballot mine); /* once */
+    /* OPEN until all have cast the same, or two have not: then FAILED, and id_out names a group that takes the first one's place. Lost
+     * processes end it through the abort of the group. */
+    enum dev_ballot (*result)(void *ctx, unsigned char id_out[DEV_COMM_ID]);
+};
 struct dev_cfg {
     enum dev_kind     kind;
     size_t            arena_bytes; /* reserved at open, never exceeded           */
@@ -272,18 +289,21 @@ struct dev_cfg {
     uint32_t          first, n_local; /* this process has ranks [first, first + n_local); n_local 0: all. Others only on cuda */
     const char       *simd;           /* cpu: NULL or "auto" picks the best; a name of dev_cpu_isas forces that one */
     /* cuda */
-    enum dtype  act;              /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
-    int         ordinal;          /* which GPU; below 0: rank modulo the GPUs there are                     */
-    bool        deterministic;    /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
-    uint32_t    rows_max;         /* of a step, as in dev_limits: up to there algorithms are compared; 0: as far as can be */
-    bool        eager;            /* no graphs                                                              */
-    bool        pdl;              /* kernels may begin before the one ahead has ended; sm_90 and later, else nothing changes */
-    bool        plan_only;        /* for free_bytes and the sizes below alone: nothing is reserved */
-    double      utilization;      /* with arena_bytes 0: that share of the GPU's memory, less what is used already; 0: DEV_UTILIZATION */
-    const char *gemm_file;        /* of dev_tune; NULL or "": where dev_tune writes when it is not told      */
-    const char *cublaslt;         /* the library's file; NULL or "": by its usual names; "none": do without  */
-    const unsigned char *comm_id; /* [DEV_COMM_ID] of dev_comm_id, the same on all nodes; NULL: all ranks are here */
-    enum dev_comm        comm;
+    enum dtype  act;                /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
+    int         ordinal;            /* which GPU; below 0: rank modulo the GPUs there are                     */
+    bool        deterministic;      /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
+    uint32_t    rows_max;           /* of a step, as in dev_limits: up to there algorithms are compared; 0: as far as can be */
+    bool        eager;              /* no graphs                                                              */
+    bool        pdl;                /* kernels may begin before the one ahead has ended; sm_90 and later, else nothing changes */
+    bool        plan_only;          /* for free_bytes and the sizes below alone: nothing is reserved */
+    double      utilization;        /* with arena_bytes 0: that share of the GPU's memory, less what is used already; 0: DEV_UTILIZATION */
+    const char *gemm_file;          /* of dev_tune; NULL or "": where dev_tune writes when it is not told      */
+    const char *cublaslt;           /* the library's file; NULL or "": by its usual names; "none": do without  */
+    const unsigned char   *comm_id; /* [DEV_COMM_ID] of dev_comm_id, the same on all nodes; NULL: all ranks are here */
+    enum dev_comm          comm;
+    enum dev_symmetric     symmetric;
+    uint64_t               reduced_bytes; /* of all alloc_reduced, each rounded up to 256; the same on every rank; part of arena_bytes */
+    const struct dev_vote *vote;          /* where ranks are in other processes (comm_id): else NULL */
 };
 #define DEV_UTILIZATION 0.9
 /* AUTO: what it means on this machine, told once at info when it is the cpu; others stay what they are. */

@@ -14,7 +14,10 @@ struct dev_group {
     _Atomic uint32_t arrived; /* in this turn */
     _Atomic uint32_t asleep;
     _Atomic bool     aborted;
-    pthread_mutex_t  lock; /* of at_abort */
+    _Atomic uint32_t ballot[DEV_BALLOT_HAVE + 1]; /* how many cast each */
+    _Atomic uint32_t verdict;                     /* enum dev_ballot */
+    bool             cast;                        /* rank 0: with the other processes */
+    pthread_mutex_t  lock;                        /* of at_abort */
     struct {
         void  *x;
         size_t n;
@@ -60,6 +63,26 @@ void group_at_abort(struct dev_group *g, uint32_t rank, void (*fn)(void *ctx), v
     g->slot[rank].at_abort = fn, g->slot[rank].ctx = ctx;
     if (fn && atomic_load(&g->aborted)) fn(ctx);
     pthread_mutex_unlock(&g->lock);
+}
+
+void group_cast(struct dev_group *g, enum dev_ballot mine) { atomic_fetch_add(&g->ballot[mine], 1); }
+
+enum dev_ballot group_verdict(struct dev_group *g, uint32_t rank, uint32_t n_rank, const struct dev_vote *v,
+                              unsigned char id_out[DEV_COMM_ID])
+{
+    uint32_t all = atomic_load(&g->verdict);
+    if (all != DEV_BALLOT_OPEN || rank) return (enum dev_ballot)all;
+    uint32_t none = atomic_load(&g->ballot[DEV_BALLOT_NONE]), have = atomic_load(&g->ballot[DEV_BALLOT_HAVE]);
+    if (atomic_load(&g->ballot[DEV_BALLOT_FAILED]) || (none && have))
+        all = DEV_BALLOT_FAILED;
+    else if (none == n_rank || have == n_rank)
+        all = none ? DEV_BALLOT_NONE : DEV_BALLOT_HAVE;
+    if (v) {
+        if (all != DEV_BALLOT_OPEN && !g->cast) v->cast(v->ctx, (enum dev_ballot)all), g->cast = true;
+        all = (uint32_t)v->result(v->ctx, id_out);
+    }
+    if (all != DEV_BALLOT_OPEN) atomic_store(&g->verdict, all);
+    return (enum dev_ballot)all;
 }
 
 bool group_aborted(const struct dev_group *g) { return atomic_load_explicit(&g->aborted, memory_order_relaxed); }

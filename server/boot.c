@@ -318,6 +318,13 @@ static uint32_t queue_tokens(const struct config *cfg, uint32_t context)
 
 /* ---- several nodes ---- */
 
+static enum dev_symmetric symmetric_of(const struct config *cfg)
+{
+    return !strcmp(cfg->nccl_symmetric, "on")    ? DEV_SYMMETRIC_ON
+           : !strcmp(cfg->nccl_symmetric, "off") ? DEV_SYMMETRIC_OFF
+                                                 : DEV_SYMMETRIC_AUTO;
+}
+
 /* What all nodes must be told alike; numbers stand for words. */
 static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
 {
@@ -349,6 +356,7 @@ static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
     field[WIRE_F_CHUNK] = cfg->prefill_chunk;
     field[WIRE_F_DETERMINISTIC] = cfg->deterministic;
     field[WIRE_F_PREFIX] = cfg->prefix_caching;
+    field[WIRE_F_SYMMETRIC] = (uint64_t)symmetric_of(cfg);
 }
 
 /* The nodes meet between the memory plan and loading: rc->agree. */
@@ -377,6 +385,7 @@ static int create_nodes(struct boot *b, struct rank_cfg *rc)
     if (st) return exit_of(st);
     __atomic_store_n(&b->nodes, n, __ATOMIC_RELEASE);
     rc->n_local = nc.n_local, rc->first = k->node * nc.n_local;
+    rc->vote = nodes_vote(n);
     rc->agree = nodes_agree, rc->agree_ctx = n, rc->group = nodes_group(n);
     return 0;
 }
@@ -410,6 +419,10 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
                                                : dev_resolve(DEV_AUTO);
     if (!dev_serves(b->device, why, sizeof why)) {
         snprintf(b->err, sizeof b->err, "--device %s: %s", cfg->device, why);
+        return EXIT_CONFIG;
+    }
+    if (symmetric_of(cfg) == DEV_SYMMETRIC_ON && b->device != DEV_CUDA) {
+        snprintf(b->err, sizeof b->err, "--nccl-symmetric on: the device is %s, needed are GPUs", b->device == DEV_CPU ? "cpu" : "ref");
         return EXIT_CONFIG;
     }
     int ordinal[CUDA_DEVICES_MAX], n_ordinal = config_cuda_ordinals(cfg, ordinal, CUDA_DEVICES_MAX, b->err, sizeof b->err);
@@ -448,6 +461,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
         .comm = !strcmp(cfg->collectives, "own")    ? DEV_COMM_OWN
                 : !strcmp(cfg->collectives, "nccl") ? DEV_COMM_NCCL
                                                     : DEV_COMM_AUTO,
+        .symmetric = symmetric_of(cfg),
         .n_thread = cfg->threads,
         .simd = cfg->cpu_isa,
         .load = { .weight_dtype = dtype_of(cfg->dtype),

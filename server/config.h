@@ -26,7 +26,7 @@ struct config {
     double          gpu_memory_utilization;
     struct str_list cuda_device; /* numbers, as cuda_ordinals reads them */
     bool            deterministic, enforce_eager, pdl;
-    const char     *gemm_file, *cublaslt, *collectives;
+    const char     *gemm_file, *cublaslt, *collectives, *nccl_symmetric;
     /* nodes: as cluster.h reads them */
     uint32_t    nnodes, node_rank;
     const char *master_addr, *cluster_key, *cluster_key_file;

@@ -31,6 +31,13 @@ static void place_align(struct place *p)
     }
 }
 
+/* For what the ranks add up or gather. Every rank places the same, in the same order. */
+static void place_reduced(struct place *p, void **out, uint64_t bytes)
+{
+    p->bytes += arena_bytes(bytes), p->reduced += arena_bytes(bytes);
+    if (p->bind && !p->st) p->st = p->dev->ops->alloc_reduced(p->dev, (size_t)bytes, out);
+}
+
 /* Rounding at load takes embedding and head to 8 bits at most; codes of a checkpoint are of the linear ones alone. An embedding that is
  * only looked up stays as it is: nothing is multiplied with it. */
 static bool matrix_quant(const struct place *p, enum matrix kind, struct dev_quant *q_out)
@@ -204,22 +211,30 @@ static struct dev_limits model_limits(const struct model *m, const struct model_
 
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+static void model_place_reduced(struct place *p)
+{
+    struct model *m = p->m;
+    void         *part = NULL;
+    place_reduced(p, &m->delta, (uint64_t)m->rows_max * m->hidden * dtype_bytes(p->dev->act));
+    if (m->head_split) place_reduced(p, &part, (uint64_t)m->logit_rows_max * (m->vocab / p->n_rank) * sizeof(float));
+    m->logits_part = part;
+}
+
 static void model_place_work(struct place *p)
 {
     struct model *m = p->m;
     uint64_t      act = dtype_bytes(p->dev->act), rows = m->rows_max, top = m->logit_rows_max, q = (uint64_t)m->n_head * m->head_dim;
-    void         *logits = NULL, *part = NULL;
+    void         *logits = NULL;
+    model_place_reduced(p);
     place_bytes(p, &m->x, rows * m->hidden * act);
     place_bytes(p, &m->h, max_u64(rows, top) * m->hidden * act);
-    place_bytes(p, &m->delta, rows * m->hidden * act);
     place_bytes(p, &m->wide, rows * max_u64(q + 2 * (uint64_t)m->n_kv_head * m->head_dim, 2 * (uint64_t)m->inter) * act);
     place_bytes(p, &m->narrow, rows * max_u64(q, m->inter) * act);
     place_bytes(p, &m->router, rows * m->n_expert * act);
     place_bytes(p, &m->top_x, top * m->hidden * act);
     place_bytes(p, &m->top_delta, top * m->hidden * act);
     place_bytes(p, &logits, top * m->vocab * sizeof(float));
-    if (m->head_split) place_bytes(p, &part, top * (m->vocab / p->n_rank) * sizeof(float));
-    m->logits = logits, m->logits_part = part;
+    m->logits = logits;
 }
 
 enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
@@ -242,6 +257,16 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
     plan_out->work_bytes = p.bytes - plan_out->weight_bytes;
     plan_out->block_bytes = m.kv.block_bytes;
     return p.st;
+}
+
+uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_load_cfg *cfg, uint32_t n_rank, enum dtype act)
+{
+    struct device nobody = { .n_rank = n_rank, .act = act };
+    struct model  m;
+    struct place  p = { .spec = spec, .dev = &nobody, .n_rank = n_rank, .m = &m };
+    model_sizes(&m, spec, cfg, &nobody);
+    model_place_reduced(&p);
+    return p.reduced;
 }
 
 struct matrices {

@@ -110,6 +110,9 @@ struct model_plan {
 enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
                        struct model_plan *plan_out);
 
+/* Of the workspaces, what ranks add up or gather: dev_cfg.reduced_bytes. act: of the device's activations. */
+uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_load_cfg *cfg, uint32_t n_rank, enum dtype act);
+
 /* A format by its name on the command line ("auto": none); false: no such name. */
 bool model_quant_named(const char *name, struct dev_quant *q_out);
 /* Can a device of this kind, in n_rank slices, hold the checkpoint's codes, or make those that cfg asks for? ST_CONFIG, one line in err. */

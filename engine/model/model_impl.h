@@ -70,11 +70,11 @@ struct place {
     struct device           *dev;
     uint32_t                 rank, n_rank;
     enum dtype               weight_dtype;
-    struct dev_quant         quant; /* of the linear ones; code F32: none are codes */
-    struct model            *m;     /* the sizes of this rank; when planning no weights in it */
-    const struct bind       *bind;  /* NULL: planning */
-    uint64_t                 bytes;
-    void                    *at; /* of the last place_align */
+    struct dev_quant         quant;          /* of the linear ones; code F32: none are codes */
+    struct model            *m;              /* the sizes of this rank; when planning no weights in it */
+    const struct bind       *bind;           /* NULL: planning */
+    uint64_t                 bytes, reduced; /* reduced: of alloc_reduced, in bytes too */
+    void                    *at;             /* of the last place_align */
     struct place_job        *job;
     uint32_t                 n_job, cap_job;
     enum status              st; /* the first failure sticks */

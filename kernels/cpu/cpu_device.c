@@ -27,6 +27,7 @@ static void cpu_close(struct device *d)
 static const struct dev_ops cpu_ops = {
     .close = cpu_close,
     .alloc = host_alloc,
+    .alloc_reduced = host_alloc,
     .free_bytes = host_free_bytes,
     .weight_alloc = cpu_weight_alloc,
     .weight_set = cpu_weight_set,

@@ -2,6 +2,9 @@
  * Our own kernels (comm.h) carry what is small, between ranks of this process whose memory reaches each other's; NCCL carries what is
  * large, and everything between nodes. With --deterministic, sums that NCCL carries are gathered and added in rank order like ours:
  * its own order changes with the size of the message.
+ * What NCCL carries lies in a window where there can be one (window.h): its symmetric kernels then sum in place. In which order, with how many
+ * bits between, and in the switch or not, follows from the size of the message again, so deterministic sums stay ours; a gather moves bytes
+ * and adds nothing, so it may be symmetric there too.
  * When a rank fails the group is aborted: the word in host memory that waiting kernels look at is set, and NCCL's communicator is
  * aborted, so that no stream waits for a rank that will never come. */
 #include "kernels/cuda/comm.h"
@@ -9,13 +12,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "kernels/cuda/nccl_api.h"
+#include "kernels/cuda/window.h"
 #include <assert.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { STAGE = 4 << 20, INIT_LIMIT_US = 600 * 1000000, ABORT_S = 1 };
+enum { STAGE = WINDOW_STAGE, INIT_LIMIT_US = 600 * 1000000, ABORT_S = 1 };
 
 struct cuda_comm {
     uint32_t         index, n_local; /* of this rank in its group */
@@ -28,6 +33,11 @@ struct cuda_comm {
     const struct nccl_api *api;
     pthread_mutex_t        lock; /* nccl, against the abort by another thread */
     nccl_comm              nccl; /* NULL: none, or aborted */
+
+    /* while the window is registered: what ranks decide together may end the wait */
+    const struct dev_vote *vote; /* of the first rank of the process, where there are others */
+    bool                   voting;
+    unsigned char          next_id[DEV_COMM_ID];
 };
 
 /* Up to where one exchange beats NCCL on NVLink: at 4 ranks until 1 to 2 MB (14 against 23 us), at 8 until 256 KB. It grows with the
@@ -39,6 +49,11 @@ static bool   needed(const struct dev_cfg *cfg) { return cfg->n_rank > 1 || cfg-
 static bool   own_possible(const struct dev_cfg *cfg)
 {
     return cfg->n_rank > 1 && cfg->n_rank <= COMM_RANKS_MAX && cfg->n_local == cfg->n_rank && cfg->comm != DEV_COMM_NCCL;
+}
+
+bool cuda_comm_may_nccl(const struct dev_cfg *cfg)
+{
+    return needed(cfg) && !(own_possible(cfg) && (cfg->comm == DEV_COMM_OWN || cfg->deterministic));
 }
 
 enum { FLAG_BYTES = COMM_BLOCKS * COMM_RANKS_MAX * 4, COUNT_BYTES = COMM_BLOCKS * 4, SLACK = 4 * 256 /* of aligning each */ };
@@ -143,13 +158,21 @@ static enum status own_init(struct cuda_dev *d, bool possible, bool *distinct_ou
 
 /* ---------------------------------------------------------------- NCCL */
 
-/* True: enqueued. Calls return before they are done (NCCL_CONFIG), so an abort is always seen. The lock is held. */
-static bool nccl_done(struct cuda_comm *c, int r)
+/* What all ranks have decided so far. */
+static enum dev_ballot verdict(struct cuda_dev *d)
 {
-    uint64_t  begin = clock_us();
-    nccl_comm nccl;
+    struct cuda_comm *c = d->comm;
+    return d->group ? group_verdict(d->group, c->index, c->n_local, c->vote, c->next_id) : DEV_BALLOT_OPEN;
+}
+
+/* True: enqueued. Calls return before they are done (NCCL_CONFIG), so an abort is always seen. The lock is held. */
+static bool nccl_done(struct cuda_dev *d, int r)
+{
+    struct cuda_comm *c = d->comm;
+    uint64_t          begin = clock_us();
+    nccl_comm         nccl;
     while (r == NCCL_IN_PROGRESS && !comm_aborted(c) && (nccl = __atomic_load_n(&c->nccl, __ATOMIC_ACQUIRE)) &&
-           clock_us() - begin < INIT_LIMIT_US) {
+           clock_us() - begin < INIT_LIMIT_US && !(c->voting && verdict(d) != DEV_BALLOT_OPEN)) {
         struct timespec t = { .tv_nsec = 20000 };
         if (clock_us() - begin > 200) nanosleep(&t, NULL);
         int now = NCCL_OK;
@@ -172,26 +195,25 @@ static void nccl_failed(struct cuda_dev *d, const char *what)
 }
 
 /* CALL: one of the collectives on `comm`. */
-#define NCCL_RUN(d, what, CALL)                               \
-    do {                                                      \
-        struct cuda_comm *c_ = (d)->comm;                     \
-        pthread_mutex_lock(&c_->lock);                        \
-        nccl_comm comm = c_->nccl;                            \
-        bool      ok_ = comm && nccl_done(c_, c_->api->CALL); \
-        pthread_mutex_unlock(&c_->lock);                      \
-        if (!ok_) nccl_failed(d, what);                       \
+#define NCCL_RUN(d, what, CALL)                                \
+    do {                                                       \
+        struct cuda_comm *c_ = (d)->comm;                      \
+        pthread_mutex_lock(&c_->lock);                         \
+        nccl_comm comm = c_->nccl;                             \
+        bool      ok_ = comm && nccl_done((d), c_->api->CALL); \
+        pthread_mutex_unlock(&c_->lock);                       \
+        if (!ok_) nccl_failed(d, what);                        \
     } while (0)
 
-/* The name of the communicator: given, or drawn by the first rank of the process. */
-static enum status nccl_id(struct cuda_dev *d, const struct dev_cfg *cfg, struct nccl_id *id_out)
+/* The name of the communicator: `given` to this rank or (one process) to all, or drawn by the first rank of the process. */
+static enum status nccl_id(struct cuda_dev *d, const unsigned char *given, struct nccl_id *id_out)
 {
     struct cuda_comm *c = d->comm;
     enum status       st = ST_OK;
-    if (cfg->comm_id) {
-        memcpy(id_out->b, cfg->comm_id, sizeof id_out->b);
-        return ST_OK;
-    }
-    if (c->index == 0 && c->api->GetUniqueId(id_out) != NCCL_OK) st = ST_CONFIG;
+    if (given)
+        memcpy(id_out->b, given, sizeof id_out->b);
+    else if (c->index == 0 && c->api->GetUniqueId(id_out) != NCCL_OK)
+        st = ST_CONFIG;
     if (c->n_local == 1) return st;
     bool ok = false;
     if (agree(d, st == ST_OK, &ok)) return ST_DEVICE;
@@ -202,14 +224,113 @@ static enum status nccl_id(struct cuda_dev *d, const struct dev_cfg *cfg, struct
     return group_meet(d->group) ? ST_OK : ST_DEVICE;
 }
 
-static enum status nccl_init(struct cuda_dev *d, const struct dev_cfg *cfg)
+/* ok_out: every rank of the process is in a communicator of that name. */
+static enum status nccl_connect(struct cuda_dev *d, const struct dev_cfg *cfg, const unsigned char *given, bool *ok_out)
 {
     struct cuda_comm  *c = d->comm;
     struct nccl_config config = NCCL_CONFIG;
     struct nccl_id     id = { { 0 } };
-    char               why[300];
-    bool               all, must = !c->own;
-    void              *p;
+    enum status        st = nccl_id(d, given, &id);
+    if (st == ST_CONFIG) LOG_ERROR("dev: gpu %d: NCCL gives no name for a communicator, cannot start", d->ordinal);
+    if (st) return st;
+    cuda_bind(d);
+    pthread_mutex_lock(&c->lock);
+    bool ok = nccl_done(d, c->api->CommInitRankConfig(&c->nccl, (int)cfg->n_rank, id, (int)cfg->rank, &config));
+    pthread_mutex_unlock(&c->lock);
+    if (!ok && !comm_aborted(c))
+        LOG_ERROR("dev: gpu %d: NCCL %d does not connect rank %u of %u: %s", d->ordinal, c->api->version, cfg->rank, cfg->n_rank,
+                  c->nccl ? c->api->GetLastError(c->nccl) : "no communicator");
+    return agree(d, ok, ok_out);
+}
+
+static void nccl_drop(struct cuda_comm *c)
+{
+    pthread_mutex_lock(&c->lock);
+    if (c->nccl) c->api->CommAbort(c->nccl);
+    c->nccl = NULL;
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Whether windows are tried. What it looks at is the same on all ranks: NCCL connects no two versions, and nodes no two options. */
+static bool windows_wanted(const struct cuda_dev *d, const struct dev_cfg *cfg, char *why, size_t why_bytes)
+{
+    if (cfg->symmetric == DEV_SYMMETRIC_OFF) {
+        snprintf(why, why_bytes, "they are off");
+    } else if (!d->window) {
+        snprintf(why, why_bytes, "no memory was planned for them");
+    } else {
+        return nccl_has_windows(d->comm->api, why, why_bytes);
+    }
+    return false;
+}
+
+/* All ranks at a time. What this rank came to; why: one line where it is not HAVE. A communicator in which it FAILED is of no more use
+ * (NCCL takes no call after an error), and ranks that wait in it for the one that failed come out by the verdict. */
+static enum dev_ballot window_try(struct cuda_dev *d, char *why, size_t why_bytes)
+{
+    struct cuda_comm   *c = d->comm;
+    struct cuda_window *w = d->window;
+    if (!w->from) { /* the others find out while they register */
+        snprintf(why, why_bytes, "%s", w->why);
+        LOG_WARN("dev: %s", why);
+        return DEV_BALLOT_FAILED;
+    }
+    pthread_mutex_lock(&c->lock);
+    c->voting = true;
+    bool ok = c->nccl && nccl_done(d, c->api->CommWindowRegister(c->nccl, w->base, w->bytes, &w->win, NCCL_WINDOW_SYMMETRIC));
+    c->voting = false;
+    snprintf(why, why_bytes, "%s",
+             ok                              ? "NCCL says that these GPUs cannot (NVLink or P2P between all, and NCCL_CUMEM_ENABLE not 0)"
+             : verdict(d) != DEV_BALLOT_OPEN ? "another rank failed"
+             : c->nccl                       ? c->api->GetLastError(c->nccl)
+                                             : "no communicator");
+    pthread_mutex_unlock(&c->lock);
+    if (!ok && !comm_aborted(c) && verdict(d) == DEV_BALLOT_OPEN)
+        LOG_WARN("dev: gpu %d: NCCL registers no window of %zu bytes: %s", d->ordinal, w->bytes, why);
+    return !ok ? DEV_BALLOT_FAILED : w->win ? DEV_BALLOT_HAVE : DEV_BALLOT_NONE;
+}
+
+/* The window is registered on every rank, or on none. ok_out: there is a communicator. */
+static enum status windows_init(struct cuda_dev *d, const struct dev_cfg *cfg, bool *ok_out)
+{
+    struct cuda_comm *c = d->comm;
+    char              why[300] = "";
+    bool              wanted = windows_wanted(d, cfg, why, sizeof why);
+    enum dev_ballot   mine = wanted ? window_try(d, why, sizeof why) : DEV_BALLOT_NONE, all = mine;
+    *ok_out = true;
+    if (wanted && d->group) {
+        group_cast(d->group, mine);
+        while ((all = verdict(d)) == DEV_BALLOT_OPEN && !comm_aborted(c)) {
+            struct timespec t = { .tv_nsec = 50000 };
+            nanosleep(&t, NULL);
+        }
+    }
+    if (all == DEV_BALLOT_OPEN) return ST_DEVICE; /* aborted */
+    if (mine == DEV_BALLOT_HAVE) snprintf(why, sizeof why, "not every rank could have one");
+    if (all == DEV_BALLOT_HAVE) {
+        if (c->index == 0)
+            LOG_INFO("dev: NCCL %d: what ranks add up lies in a symmetric window of %zu MiB", c->api->version, d->window->bytes >> 20);
+        return ST_OK;
+    }
+    if (cfg->symmetric == DEV_SYMMETRIC_ON) {
+        bool none;
+        (void)agree(d, false, &none); /* who leaves with an error aborts the others: first all are here, then one says why */
+        if (c->index == 0) LOG_ERROR("dev: --nccl-symmetric on: no symmetric windows: %s, cannot start", why);
+        return ST_CONFIG;
+    }
+    if (c->index == 0) LOG_INFO("dev: NCCL %d: no symmetric windows: %s; sums go through NCCL's own buffers", c->api->version, why);
+    if (all == DEV_BALLOT_NONE) return ST_OK;
+    nccl_drop(c); /* and its windows */
+    if (d->window) d->window->win = NULL;
+    return nccl_connect(d, cfg, cfg->comm_id && c->index == 0 ? c->next_id : NULL, ok_out);
+}
+
+static enum status nccl_init(struct cuda_dev *d, const struct dev_cfg *cfg)
+{
+    struct cuda_comm *c = d->comm;
+    char              why[300];
+    bool              all = false, must = !c->own;
+    void             *p;
     c->api = nccl_api_get(why, sizeof why);
     if (!c->api) {
         if (!must && cfg->rank == 0) LOG_INFO("dev: no NCCL (%s): our own kernels carry everything between the ranks", why);
@@ -217,25 +338,14 @@ static enum status nccl_init(struct cuda_dev *d, const struct dev_cfg *cfg)
         LOG_ERROR("dev: gpu %d: NCCL is needed between these ranks: %s, cannot start", d->ordinal, why);
         return ST_CONFIG;
     }
-    enum status st = nccl_id(d, cfg, &id);
-    if (st == ST_CONFIG) LOG_ERROR("dev: gpu %d: NCCL gives no name for a communicator, cannot start", d->ordinal);
+    uint64_t    begin = clock_us();
+    enum status st = nccl_connect(d, cfg, cfg->comm_id, &all);
+    if (!st && all) st = windows_init(d, cfg, &all);
     if (st) return st;
-    uint64_t begin = clock_us();
-    cuda_bind(d);
-    pthread_mutex_lock(&c->lock);
-    bool ok = nccl_done(c, c->api->CommInitRankConfig(&c->nccl, (int)cfg->n_rank, id, (int)cfg->rank, &config));
-    pthread_mutex_unlock(&c->lock);
-    if (!ok && !comm_aborted(c))
-        LOG_ERROR("dev: gpu %d: NCCL %d does not connect rank %u of %u: %s", d->ordinal, c->api->version, cfg->rank, cfg->n_rank,
-                  c->nccl ? c->api->GetLastError(c->nccl) : "no communicator");
-    if ((st = agree(d, ok, &all))) return st;
     if (!all && must) return ST_CONFIG;
     if (!all) { /* it was for speed alone */
         if (cfg->rank == 0) LOG_WARN("dev: no NCCL: our own kernels carry everything between the ranks");
-        pthread_mutex_lock(&c->lock);
-        if (c->nccl) c->api->CommAbort(c->nccl);
-        c->nccl = NULL;
-        pthread_mutex_unlock(&c->lock);
+        nccl_drop(c);
         return ST_OK;
     }
     if (cfg->n_local < cfg->n_rank && !d->eager && nccl_graphs_hang(c->api->version)) {
@@ -246,6 +356,10 @@ static enum status nccl_init(struct cuda_dev *d, const struct dev_cfg *cfg)
     }
     if (cfg->rank == 0)
         LOG_INFO("dev: NCCL %d, %u ranks, connected in %.1f s", c->api->version, cfg->n_rank, (double)(clock_us() - begin) / 1e6);
+    if (d->window && d->window->win && !nccl_gather_hangs(c->api->version, cfg->n_rank)) {
+        c->stage = d->window->base;
+        return ST_OK;
+    }
     if ((st = cuda_take(d, STAGE, &p))) return st;
     c->stage = p;
     return ST_OK;
@@ -268,6 +382,19 @@ enum status cuda_comm_id(unsigned char id_out[DEV_COMM_ID])
 
 /* ---------------------------------------------------------------- life */
 
+/* Windows are asked for where NCCL adds nothing. */
+static enum status no_sums_of_nccl(struct cuda_dev *d)
+{
+    bool none;
+    if (d->comm) (void)agree(d, false, &none); /* as in windows_init */
+    if (d->impl.dev.rank == 0)
+        LOG_ERROR("dev: --nccl-symmetric on: NCCL carries nothing here: %s, cannot start",
+                  d->comm
+                      ? "our own kernels carry all (--deterministic or --collectives own in one machine, GPUs that are shared, or no NCCL)"
+                      : "there is one rank");
+    return ST_CONFIG;
+}
+
 static enum status comm_start(struct cuda_dev *d, const struct dev_cfg *cfg)
 {
     struct cuda_comm *c = d->comm;
@@ -289,17 +416,19 @@ static enum status comm_start(struct cuda_dev *d, const struct dev_cfg *cfg)
         return ST_CONFIG;
     }
     bool want = !c->own || (cfg->comm == DEV_COMM_AUTO && distinct && !d->deterministic);
-    return want ? nccl_init(d, cfg) : ST_OK;
+    if (want && (st = nccl_init(d, cfg))) return st;
+    return c->stage || cfg->symmetric != DEV_SYMMETRIC_ON ? ST_OK : no_sums_of_nccl(d);
 }
 
 enum status cuda_comm_init(struct cuda_dev *d, const struct dev_cfg *cfg)
 {
-    if (!needed(cfg)) return ST_OK;
+    if (!needed(cfg)) return cfg->symmetric == DEV_SYMMETRIC_ON ? no_sums_of_nccl(d) : ST_OK;
     struct cuda_comm *c = d->comm = calloc(1, sizeof *c);
     if (!c) return ST_NOMEM;
     pthread_mutex_init(&c->lock, NULL);
     c->index = cfg->rank - cfg->first, c->n_local = cfg->n_local ? cfg->n_local : cfg->n_rank;
     c->own_max = own_max(cfg->n_rank);
+    c->vote = c->index == 0 ? cfg->vote : NULL;
     return comm_start(d, cfg);
 }
 
@@ -308,6 +437,7 @@ void cuda_comm_free(struct cuda_dev *d)
     struct cuda_comm *c = d->comm;
     if (!c) return;
     if (d->group) group_at_abort(d->group, c->index, NULL, NULL);
+    if (c->nccl && d->window && d->window->win) (void)c->api->CommWindowDeregister(c->nccl, d->window->win); /* its graphs are gone */
     if (c->nccl) c->api->CommAbort(c->nccl); /* the process ends: nobody is asked first, so nobody can keep us waiting */
     if (c->abort) (void)cudaFreeHost(c->abort);
     pthread_mutex_destroy(&c->lock);

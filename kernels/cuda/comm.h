@@ -28,6 +28,9 @@ struct comm_view {
     uint32_t        blocks; /* of a launch at most: all must run at once on every GPU; the same on all ranks */
 };
 
+/* Could NCCL be asked to add here? Any thread. */
+bool cuda_comm_may_nccl(const struct dev_cfg *cfg);
+
 /* allreduce.cu. x: act [n]; bytes: any address, any size. One launch each, on d->stream. */
 void comm_allreduce(struct cuda_dev *d, const struct comm_view *v, void *x, size_t n);
 void comm_broadcast(struct cuda_dev *d, const struct comm_view *v, void *x, size_t bytes);

@@ -12,13 +12,15 @@ extern "C" {
 #include <cuda_runtime_api.h>
 
 enum { PDL_ARCH_MIN = 90 }; /* from here on a launch may depend on the one before by program */
+enum { CUDA_ALIGN = 256 };  /* of everything in the arena: whole sectors, and what the fastest GEMMs ask of their operands */
 
-struct cuda_step;  /* step.c: staging, results, graphs            */
-struct cuda_blas;  /* gemm.c: cuBLASLt, its workspace, algorithms */
-struct cuda_comm;  /* comm.c: peers, NCCL                         */
-struct cuda_times; /* times.c: events around steps */
-struct cuda_load;  /* load.c: pinned buffers                      */
-struct cuda_copy;  /* copy.c: a stream for each way               */
+struct cuda_step;   /* step.c: staging, results, graphs            */
+struct cuda_blas;   /* gemm.c: cuBLASLt, its workspace, algorithms */
+struct cuda_comm;   /* comm.c: peers, NCCL                         */
+struct cuda_times;  /* times.c: events around steps */
+struct cuda_load;   /* load.c: pinned buffers                      */
+struct cuda_copy;   /* copy.c: a stream for each way               */
+struct cuda_window; /* window.h: memory of what ranks add up */
 
 /* The work of attention in the step that is being enqueued: written by step.c (cuda_attn_fill), read by attn.cu's host side. Device
  * addresses. The leading n_decode sequences have one row each, row s being sequence s, and are split along KV; the rest goes by tiles
@@ -52,6 +54,7 @@ struct cuda_dev {
     struct cuda_step     *step;
     struct cuda_blas     *blas;
     struct cuda_comm     *comm;
+    struct cuda_window   *window; /* NULL: alloc_reduced is alloc */
     struct cuda_load     *load;
     struct cuda_copy     *copy;  /* NULL: nobody copies beside the steps */
     struct cuda_times    *times; /* NULL: nobody asked */
@@ -93,6 +96,7 @@ static inline void cuda_launched(struct cuda_dev *d, const char *op) /* after ev
     if (e != cudaSuccess) cuda_ok(d, e, op);
 }
 enum status cuda_alloc(struct device *d, size_t bytes, void **out);
+enum status cuda_alloc_reduced(struct device *d, size_t bytes, void **out); /* window.c */
 size_t      cuda_free_bytes(const struct device *d);
 void        cuda_to_device(struct device *d, void *dst, const void *host, size_t bytes);
 void        cuda_to_host(struct device *d, void *host, const void *src, size_t bytes);

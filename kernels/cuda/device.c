@@ -15,7 +15,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/window.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,6 @@
 #include <time.h>
 
 enum {
-    ALIGN = 256, /* of everything in the arena: whole sectors, and what the fastest GEMMs ask of their operands */
     ARCH_MIN = 80,
     GPUS_MAX = 64,
     SPIN_US = 20,      /* short waits cost no sleep: waking up takes longer than this */
@@ -196,7 +195,7 @@ enum status cuda_take(struct cuda_dev *d, size_t bytes, void **out)
         return ST_NOMEM;
     }
     *out = d->arena ? d->arena + d->used : NULL; /* plan_only counts alone */
-    d->used = (d->used + bytes + ALIGN - 1) / ALIGN * ALIGN;
+    d->used = (d->used + bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN;
     return ST_OK;
 }
 
@@ -213,7 +212,7 @@ enum status cuda_alloc(struct device *dev, size_t bytes, void **out)
 size_t cuda_free_bytes(const struct device *dev)
 {
     const struct cuda_dev *d = (const struct cuda_dev *)dev;
-    return d->size - d->used;
+    return d->size - d->used + (d->window ? d->window->size - d->window->used : 0);
 }
 
 void cuda_to_device(struct device *dev, void *dst, const void *host, size_t bytes)
@@ -312,6 +311,7 @@ static void cuda_close(struct device *dev)
         cuda_times_free(d);
         cuda_load_free(d);
         cuda_comm_free(d);
+        cuda_window_close(d);
         cuda_blas_free(d);
         if (d->arena) (void)cudaFree(d->arena);
         if (d->stream) (void)cudaStreamDestroy(d->stream);
@@ -324,6 +324,7 @@ static const struct dev_ops cuda_ops = {
     .name = "cuda",
     .close = cuda_close,
     .alloc = cuda_alloc,
+    .alloc_reduced = cuda_alloc_reduced,
     .free_bytes = cuda_free_bytes,
     .weight_alloc = cuda_weight_alloc,
     .weight_set = cuda_weight_set,
@@ -386,10 +387,21 @@ static enum status measure(struct cuda_dev *d, const struct dev_cfg *cfg, uint32
     if (e != cudaSuccess) return refuse(d, e, "the GPU cannot be used");
     double share = cfg->utilization > 0 ? cfg->utilization : DEV_UTILIZATION;
     size_t reserve = total / RESERVE_SHARE < RESERVE_MAX ? total / RESERVE_SHARE : RESERVE_MAX, used = total - left;
-    if (cfg->n_rank > 1) reserve += total / RESERVE_SHARE < RESERVE_RANKS ? total / RESERVE_SHARE : RESERVE_RANKS;
-    size_t may = (size_t)((double)total * share), most = may > used + reserve ? (may - used - reserve) / sharers / ALIGN * ALIGN : 0;
-    d->size = cfg->arena_bytes ? (cfg->arena_bytes + ALIGN - 1) / ALIGN * ALIGN : most;
-    if (d->size && (d->size <= left || (cfg->plan_only && cfg->arena_bytes))) return ST_OK;
+    if (cfg->n_rank > 1 || cfg->comm == DEV_COMM_NCCL)
+        reserve += total / RESERVE_SHARE < RESERVE_RANKS ? total / RESERVE_SHARE : RESERVE_RANKS;
+    size_t may = (size_t)((double)total * share),
+           most = may > used + reserve ? (may - used - reserve) / sharers / CUDA_ALIGN * CUDA_ALIGN : 0;
+    d->size = cfg->arena_bytes ? (cfg->arena_bytes + CUDA_ALIGN - 1) / CUDA_ALIGN * CUDA_ALIGN : most;
+    size_t window = (size_t)cuda_window_bytes(cfg); /* beside the arena, out of the same bytes */
+    if (d->size && (d->size <= left || (cfg->plan_only && cfg->arena_bytes))) {
+        if (d->size <= window) {
+            LOG_ERROR("dev: gpu %d: of %zu bytes of GPU memory nothing is left behind %zu of what ranks add up, cannot start", d->ordinal,
+                      d->size, window);
+            return ST_NOMEM;
+        }
+        d->size -= window;
+        return ST_OK;
+    }
     if (cfg->arena_bytes)
         LOG_ERROR("dev: gpu %d: %zu bytes of GPU memory needed, %zu of %zu are free, cannot start", d->ordinal, d->size, left, total);
     else
@@ -456,13 +468,15 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
         cudaError_t e = cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking);
         if (e != cudaSuccess) st = refuse(d, e, "no stream");
         if (!st) st = reserve(d);
+        if (!st) st = cuda_window_open(d, cfg);
         if (!st) st = cuda_blas_init(d);
         if (!st) st = cuda_comm_init(d, cfg);
         if (!st) st = cuda_load_init(d);
         if (!st && cuda_sync(&d->impl.dev)) st = ST_CONFIG;
     } else if (!st) {
         void *none;
-        st = cuda_take(d, (size_t)cuda_blas_bytes(), &none);
+        st = cuda_window_open(d, cfg);
+        if (!st) st = cuda_take(d, (size_t)cuda_blas_bytes(), &none);
         if (!st) st = cuda_take(d, (size_t)cuda_comm_bytes(cfg), &none);
     }
     if (st) {

@@ -99,6 +99,7 @@ static const struct dev_ops ref_ops = {
     .name = "ref",
     .close = ref_close,
     .alloc = host_alloc,
+    .alloc_reduced = host_alloc,
     .free_bytes = host_free_bytes,
     .weight_alloc = ref_weight_alloc,
     .weight_set = ref_weight_set,

@@ -6,6 +6,9 @@
 #include "kernels/cuda/nccl_api.h"
 #include <pthread.h>
 #include <time.h>
+#ifdef CUDA_EMU
+#include "emu/nccl.h"
+#endif
 
 enum { RANKS_MAX = 5, ARENA = 96 << 20 };
 
@@ -88,7 +91,7 @@ static float number(uint32_t r, uint32_t k, size_t i, enum dtype act)
 static void *put(struct one *o, size_t bytes, size_t shift, char **base_out)
 {
     void *p = NULL;
-    if (o->d->ops->alloc(o->d, bytes + 64, &p)) wrong(o, "no memory");
+    if ((o->team->cfg.reduced_bytes ? o->d->ops->alloc_reduced : o->d->ops->alloc)(o->d, bytes + 64, &p)) wrong(o, "no memory");
     *base_out = p;
     return (char *)p + shift;
 }
@@ -400,6 +403,146 @@ static void large_sums_go_to_nccl_and_small_ones_do_not(void **state)
     assert_int_equal(run_team(2, NULL, sum_work, &l), ST_OK);
     emu_reset();
 }
+
+/* ---- windows */
+
+static void sums_in_a_window_are_right_eagerly_and_replayed(void **state)
+{
+    (void)state;
+    static const size_t n[] = { 5, 4097, 300000 };
+    bool                yes = true;
+    for (uint32_t ranks = 1; ranks <= 4; ranks += ranks == 1 ? 2 : 1) {
+        struct sums    s = { n, 3, 0, false, 1 };
+        struct dev_cfg cfg = { .comm = DEV_COMM_NCCL, .symmetric = DEV_SYMMETRIC_ON, .reduced_bytes = 8 << 20 };
+        uint32_t       n_shape = 6;
+        emu_set_devices((int)ranks);
+        emu_nccl_forget();
+        assert_int_equal(run_team(ranks, &cfg, sum_work, &s), ST_OK);
+        assert_int_equal(run_team(ranks, &cfg, replay_work, &yes), ST_OK);
+        assert_int_equal(run_team(ranks, &cfg, gather_work, &n_shape), ST_OK);
+        struct emu_nccl_counts got = emu_nccl_counts();
+        assert_int_equal(got.reduce_in, ranks * (3 + 2 * 9));
+        assert_true(got.gather_in > 0);
+        assert_int_equal(got.reduce_out | got.gather_out | got.misuse | got.windows | got.memories | got.communicators, 0);
+        s.exact = cfg.deterministic = true; /* gathered in the window, added in rank order by us */
+        emu_nccl_forget();
+        assert_int_equal(run_team(ranks, &cfg, sum_work, &s), ST_OK);
+        got = emu_nccl_counts();
+        assert_true(got.gather_in > 0);
+        assert_int_equal(got.reduce_in | got.reduce_out | got.gather_out | got.misuse, 0);
+        emu_reset();
+    }
+}
+
+/* Between two ranks some versions may hang in gathers of registered buffers: there those alone go as before. */
+static void a_gather_that_may_hang_goes_around_the_window(void **state)
+{
+    (void)state;
+    static const size_t   n[] = { 5, 4097 };
+    struct sums           s = { n, 2, 0, false, 1 };
+    struct dev_cfg        cfg = { .comm = DEV_COMM_NCCL, .reduced_bytes = 8 << 20 };
+    uint32_t              n_shape = 6;
+    static const uint32_t in[][3] = { { 22809, 2, 0 }, { 23101, 2, 0 }, { 23102, 2, 1 }, { 22809, 3, 1 }, { 22703, 2, 1 } };
+    for (size_t i = 0; i < sizeof in / sizeof *in; i++) {
+        emu_nccl_be((int)in[i][0], true);
+        emu_set_devices((int)in[i][1]);
+        emu_nccl_forget();
+        assert_int_equal(run_team(in[i][1], &cfg, sum_work, &s), ST_OK);
+        assert_int_equal(run_team(in[i][1], &cfg, gather_work, &n_shape), ST_OK);
+        struct emu_nccl_counts got = emu_nccl_counts();
+        assert_true(got.reduce_in > 0 && (in[i][2] ? got.gather_in : got.gather_out) > 0);
+        assert_int_equal(got.reduce_out | got.misuse | (in[i][2] ? got.gather_out : got.gather_in), 0);
+        emu_nccl_be(0, true);
+        emu_reset();
+    }
+}
+
+static void our_kernels_and_nccl_share_the_window(void **state)
+{
+    (void)state;
+    static const size_t both[] = { 40000, (1 << 20) + 8, 1000 };
+    struct sums         s = { both, 3, 0, false, 1 };
+    struct dev_cfg      cfg = { .reduced_bytes = 8 << 20 };
+    emu_set_devices(2);
+    emu_nccl_forget();
+    assert_int_equal(run_team(2, &cfg, sum_work, &s), ST_OK);
+    assert_int_equal(emu_nccl_counts().reduce_in, 2);
+    assert_int_equal(emu_nccl_counts().reduce_out, 0);
+    emu_reset();
+}
+
+/* Rank 1 is off by a row: the emulated library must find that, or nothing above proves anything. */
+static void lopsided_work(struct one *o)
+{
+    char *base, *x = put(o, 65536, 0, &base);
+    o->d->ops->allreduce(o->d, x + o->rank * 512, 1024);
+    if (o->d->ops->sync(o->d) != ST_DEVICE) wrong(o, "a sum over different offsets went through");
+}
+static void half_in_work(struct one *o)
+{
+    char *base, *x = put(o, 65536, 0, &base);
+    void *y = NULL;
+    if (o->d->ops->alloc(o->d, 65536, &y)) wrong(o, "no memory");
+    o->d->ops->allreduce(o->d, o->rank ? x : (char *)y, 1024);
+    if (o->d->ops->sync(o->d) != ST_DEVICE) wrong(o, "a sum between a window and other memory went through");
+}
+static void beyond_work(struct one *o)
+{
+    char *base, *x = put(o, 4 << 20, 0, &base);
+    o->d->ops->allreduce(o->d, x + (2 << 20), (size_t)16 << 20);
+    if (o->d->ops->sync(o->d) != ST_DEVICE) wrong(o, "a sum beyond the window went through");
+}
+static void what_nccl_forbids_is_found(void **state)
+{
+    (void)state;
+    void (*work[])(struct one *) = { lopsided_work, half_in_work, beyond_work };
+    struct dev_cfg cfg = { .comm = DEV_COMM_NCCL, .reduced_bytes = 8 << 20 };
+    for (size_t i = 0; i < 3; i++) {
+        emu_set_devices(2);
+        emu_nccl_forget();
+        assert_int_equal(run_team(2, &cfg, work[i], NULL), ST_OK);
+        assert_int_equal(emu_nccl_counts().misuse, 2);
+        emu_reset();
+    }
+}
+
+static int until_done(const struct nccl_api *api, nccl_comm c, int r)
+{
+    while (r == NCCL_IN_PROGRESS && api->CommGetAsyncError(c, &r) == NCCL_OK) {}
+    return r;
+}
+
+static void a_window_that_is_gone_is_not_used(void **state)
+{
+    (void)state;
+    char                   why[100];
+    const struct nccl_api *api = nccl_api_get(why, sizeof why);
+    struct nccl_config     config = NCCL_CONFIG;
+    struct nccl_id         id;
+    nccl_comm              c = NULL;
+    nccl_window            w = NULL;
+    void                  *p = NULL;
+    cudaStream_t           s;
+    emu_nccl_forget();
+    assert_int_equal(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), cudaSuccess);
+    assert_int_equal(api->GetUniqueId(&id), NCCL_OK);
+    assert_int_equal(api->CommInitRankConfig(&c, 1, id, 0, &config), NCCL_IN_PROGRESS);
+    assert_int_equal(until_done(api, c, NCCL_IN_PROGRESS), NCCL_OK);
+    assert_int_equal(api->MemAlloc(&p, 100000), NCCL_OK);
+    assert_int_equal(until_done(api, c, api->CommWindowRegister(c, p, 100000, &w, NCCL_WINDOW_SYMMETRIC)), NCCL_OK);
+    assert_non_null(w);
+    assert_int_equal(api->AllReduce(p, p, 100, NCCL_BF16, NCCL_SUM, c, s), NCCL_OK);
+    assert_int_not_equal(api->MemFree(p), NCCL_OK); /* under its window */
+    assert_int_equal(api->CommWindowDeregister(c, w), NCCL_OK);
+    assert_int_not_equal(api->AllReduce(p, p, 100, NCCL_BF16, NCCL_SUM, c, s), NCCL_OK);
+    assert_int_equal(emu_nccl_counts().misuse, 2);
+    assert_int_equal(emu_nccl_counts().reduce_in, 1);
+    assert_int_equal(api->MemFree(p), NCCL_OK);
+    assert_int_equal(api->CommAbort(c), NCCL_OK);
+    assert_int_equal(cudaStreamDestroy(s), cudaSuccess);
+    assert_int_equal(emu_nccl_counts().memories | emu_nccl_counts().windows | emu_nccl_counts().communicators, 0);
+    emu_nccl_forget();
+}
 #endif
 
 static void the_versions_whose_graphs_hang_are_known(void **state)
@@ -428,6 +571,11 @@ int main(void)
 #ifdef CUDA_EMU
         cmocka_unit_test(nccl_carries_what_it_is_told_to),
         cmocka_unit_test(large_sums_go_to_nccl_and_small_ones_do_not),
+        cmocka_unit_test(sums_in_a_window_are_right_eagerly_and_replayed),
+        cmocka_unit_test(a_gather_that_may_hang_goes_around_the_window),
+        cmocka_unit_test(our_kernels_and_nccl_share_the_window),
+        cmocka_unit_test(what_nccl_forbids_is_found),
+        cmocka_unit_test(a_window_that_is_gone_is_not_used),
 #endif
         cmocka_unit_test(the_versions_whose_graphs_hang_are_known),
     };

@@ -209,6 +209,48 @@ def test_an_old_nccl_runs_without_graphs():
             assert "graphs are off" in s.text() and "graphs on" not in s.text(), s.text()
 
 
+WINDOW = "lies in a symmetric window"
+NO_WINDOW = "no symmetric windows"
+
+
+def test_windows_of_two_nodes():
+    port = free_port()
+    with node(0, port, "--nccl-symmetric", "on") as a, node(1, port, "--nccl-symmetric", "on") as b:
+        a.ready(), b.ready()
+        want = [a.chat(p) for p in PROMPTS]
+        assert all(s.text().count(WINDOW) == 1 for s in (a, b)), a.text() + b.text()
+    assert all(status == 200 for status, _ in want), want
+    # registering, or the memory for it, fails on one node: none has a window, and the answers are the same
+    for fail, who in (("ncclCommWindowRegister:0:2", 1), ("ncclCommWindowRegister:0:2", 0), ("ncclMemAlloc:0:2", 1)):
+        port, env = free_port(), [None, None]
+        env[who] = {"EMU_FAIL": fail}
+        with node(0, port, env=env[0]) as a, node(1, port, env=env[1]) as b:
+            a.ready(), b.ready()
+            assert [a.chat(p) for p in PROMPTS] == want, (fail, who)
+            for s in (a, b):
+                assert s.text().count(NO_WINDOW) == 1 and WINDOW not in s.text(), s.text()
+    # each node was told something else
+    port = free_port()
+    with node(0, port, "--nccl-symmetric", "off") as a, node(1, port) as b:
+        assert b.wait(30) == 78 and "--nccl-symmetric" in b.text(), b.text()
+
+
+def test_windows_are_refused_in_one_line():
+    args = ["--device", "cuda", "--tensor-parallel-size", "2", "--nccl-symmetric", "on"]
+    nccl = ["--collectives", "nccl"]
+    for more, env, words in (
+        (nccl, {"EMU_NCCL_VERSION": "22605"}, "NCCL 22605 is found, 22700 (2.27) or newer is needed"),
+        (nccl, {"EMU_NCCL_WINDOWS": "0"}, "NCCL says that these GPUs cannot"),
+        (nccl, {"EMU_FAIL": "ncclCommWindowRegister:1:2"}, NO_WINDOW),
+        (["--deterministic"], {}, "NCCL carries nothing here"),
+        (["--device", "cpu"], {}, "the device is cpu"),
+    ):
+        with Server(*args, *more, env=dict({"EMU_DEVICES": "2"}, **env)) as s:
+            assert s.wait(30) == 78, s.text()
+            lines = [x for x in s.text().splitlines() if words in x]
+            assert len(lines) == 1 and "--nccl-symmetric on" in lines[0], s.text()
+
+
 def test_devices_without_a_network_are_refused():
     for device in ("cpu", "ref"):
         with Server("--device", device, "--tensor-parallel-size", "2", "--nnodes", "2", "--master-addr", "127.0.0.1:1") as s:

@@ -77,9 +77,14 @@ struct gold_run {
     uint32_t          vocab;
 };
 
-/* What the next team is opened with: an instruction set of the cpu device, codes to round to. */
+/* What the next team is opened with: an instruction set of the cpu device, codes to round to, how the ranks of the cuda device add. */
 static const char      *gold_isa __attribute__((unused));
 static struct dev_quant gold_quant __attribute__((unused));
+static struct {
+    enum dev_comm      comm;
+    enum dev_symmetric symmetric;
+    bool               deterministic;
+} gold_cuda __attribute__((unused));
 
 static inline void gold_run_open_with(struct gold_run *r, const struct model_spec *spec, const struct source *src, enum dev_kind device,
                                       uint32_t n_rank, enum dtype weights, enum dtype kv, uint32_t n_reader)
@@ -90,6 +95,9 @@ static inline void gold_run_open_with(struct gold_run *r, const struct model_spe
                              .device = device,
                              .n_thread = 2,
                              .simd = gold_isa,
+                             .comm = gold_cuda.comm,
+                             .symmetric = gold_cuda.symmetric,
+                             .deterministic = gold_cuda.deterministic,
                              .load = { .quant = gold_quant,
                                        .weight_dtype = weights,
                                        .kv_dtype = kv,

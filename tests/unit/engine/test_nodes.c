@@ -162,6 +162,42 @@ static void a_device_that_is_lost_elsewhere_is_lost_here(void **state)
     end(o, 2);
 }
 
+static enum dev_ballot decided(struct nodes *n, unsigned char id[DEV_COMM_ID])
+{
+    const struct dev_vote *v = nodes_vote(n);
+    for (int i = 0; i < 3000 && v->result(v->ctx, id) == DEV_BALLOT_OPEN; i++) usleep(1000);
+    return v->result(v->ctx, id);
+}
+
+/* All or none: where two nodes came to different ends, or one failed, all go on under another name; and nobody waits for who has not cast. */
+static void nodes_decide_alike(void **state)
+{
+    (void)state;
+    enum { F = DEV_BALLOT_FAILED, NO = DEV_BALLOT_NONE, HAVE = DEV_BALLOT_HAVE, SILENT = DEV_BALLOT_OPEN };
+    static const unsigned char want[][4] = { { HAVE, HAVE, HAVE, HAVE }, { NO, NO, NO, NO },   { HAVE, NO, HAVE, F },
+                                             { HAVE, HAVE, F, F },       { F, HAVE, HAVE, F }, { SILENT, F, HAVE, F },
+                                             { HAVE, SILENT, NO, F } };
+    for (size_t k = 0; k < sizeof want / sizeof *want; k++) {
+        struct node               *o[3];
+        unsigned char              id[3][DEV_COMM_ID];
+        static const unsigned char none[DEV_COMM_ID];
+        start(o, 3);
+        run_all(o, 3);
+        for (int i = 0; i < 3; i++) {
+            const struct dev_vote *v = nodes_vote(o[i]->n);
+            assert_int_equal(v->result(v->ctx, id[i]) == DEV_BALLOT_OPEN || k > 1, 1);
+            if (want[k][i] != SILENT) v->cast(v->ctx, (enum dev_ballot)want[k][i]);
+        }
+        for (int i = 0; i < 3; i++) assert_int_equal(decided(o[i]->n, id[i]), want[k][3]);
+        for (int i = 0; i < 3; i++) assert_memory_equal(id[i], id[0], sizeof id[0]);
+        assert_int_equal(memcmp(id[0], none, sizeof none) != 0, want[k][3] == F);
+        if (want[k][0] == SILENT) nodes_vote(o[0]->n)->cast(o[0]->n, DEV_BALLOT_HAVE); /* too late: it stays decided */
+        assert_int_equal(decided(o[1]->n, id[1]), want[k][3]);
+        for (int i = 0; i < 3; i++) assert_int_equal(nodes_state(o[i]->n), NODES_OK);
+        end(o, 3);
+    }
+}
+
 static void strangers_are_sent_away_and_the_rest_goes_on(void **state)
 {
     (void)state;
@@ -233,6 +269,7 @@ int main(void)
         cmocka_unit_test(every_step_is_run_by_all_in_order),
         cmocka_unit_test(a_node_that_goes_away_ends_the_others),
         cmocka_unit_test(a_device_that_is_lost_elsewhere_is_lost_here),
+        cmocka_unit_test(nodes_decide_alike),
         cmocka_unit_test(strangers_are_sent_away_and_the_rest_goes_on),
         cmocka_unit_test(hostile_bytes_after_the_hello_lose_the_node_and_no_more),
 #endif

@@ -2,7 +2,7 @@
  *   bench_engine --shape qwen3-8b|llama-3.1-8b|llama-3.2-1b|tiny | --model DIR (its config.json alone is read)
  *     [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST] [--prefill LIST] [--steps N] [--runs N]
  *     [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--quantization NAME] [--cpu-isa NAME]
- *     [--deterministic] [--eager] [--pdl] [--gemm-file FILE] [--json FILE]
+ *     [--deterministic] [--eager] [--pdl] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl] [--nccl-symmetric auto|on|off]
  * Decode: B sequences of ctx tokens each; the median step while all of them decode. Prefill: one prompt, from submit to its first token.
  * Host: what the engine's thread does per step besides waiting for the device, in all and over the running requests. Idle: what lies
  * between the end of a step on the device and the begin of the next, where the device can tell.
@@ -26,12 +26,14 @@ struct list_u32 {
     uint32_t v[LIST_MAX], n;
 };
 struct opts {
-    const char      *shape, *model, *gemm_file, *json, *isa;
-    struct dev_quant quant;
-    bool             dummy, deterministic, eager, pdl;
-    enum dev_kind    device;
-    struct list_u32  batch, ctx, prefill;
-    uint32_t         steps, runs, batch_tokens, depth, threads, ranks;
+    const char        *shape, *model, *gemm_file, *json, *isa;
+    struct dev_quant   quant;
+    bool               dummy, deterministic, eager, pdl;
+    enum dev_comm      comm;
+    enum dev_symmetric symmetric;
+    enum dev_kind      device;
+    struct list_u32    batch, ctx, prefill;
+    uint32_t           steps, runs, batch_tokens, depth, threads, ranks;
 };
 
 struct bench {
@@ -340,7 +342,7 @@ static bool list_parse(const char *s, struct list_u32 *out)
 static const char usage[] =
     "bench_engine --shape NAME | --model DIR  [--load-format dummy|auto] [--device cuda|cpu|ref] [--batch LIST] [--ctx LIST]\n"
     "  [--prefill LIST] [--steps N] [--runs N] [--batch-tokens N] [--depth 1|2] [--threads N] [--ranks N] [--deterministic]\n"
-    "  [--eager] [--pdl] [--gemm-file FILE] [--json FILE]\n";
+    "  [--eager] [--pdl] [--gemm-file FILE] [--json FILE] [--collectives auto|own|nccl] [--nccl-symmetric auto|on|off]\n";
 
 static bool opts_parse(struct opts *o, int argc, char **argv)
 {
@@ -381,6 +383,10 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
             o->depth = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--threads"))
             o->threads = (uint32_t)strtoul(v, NULL, 10);
+        else if (!strcmp(a, "--collectives"))
+            o->comm = !strcmp(v, "nccl") ? DEV_COMM_NCCL : !strcmp(v, "own") ? DEV_COMM_OWN : DEV_COMM_AUTO;
+        else if (!strcmp(a, "--nccl-symmetric"))
+            o->symmetric = !strcmp(v, "on") ? DEV_SYMMETRIC_ON : !strcmp(v, "off") ? DEV_SYMMETRIC_OFF : DEV_SYMMETRIC_AUTO;
         else if (!strcmp(a, "--ranks"))
             o->ranks = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--quantization"))
@@ -452,6 +458,8 @@ static bool load(struct bench *b)
                            .simd = b->o.isa,
                            .depth = b->o.depth,
                            .deterministic = b->o.deterministic,
+                           .comm = b->o.comm,
+                           .symmetric = b->o.symmetric,
                            .eager = b->o.eager,
                            .pdl = b->o.pdl,
                            .gemm_file = b->o.gemm_file,

@@ -78,6 +78,55 @@ static void two_ranks_say_the_same(void **state)
 }
 #endif
 
+/* Logits of the row that was sampled last. */
+static void sampled_logits(struct gold_run *r, float *to)
+{
+    struct device *d = rank_team_device(r->team);
+    d->ops->to_host(d, to, rank_team_logits(r->team), r->vocab * sizeof *to);
+}
+
+/* Two ranks as two streams of one GPU, our own kernels between them, beside two ranks of the cpu device: logits within the roundings of both, and
+ * the same greedy tokens but where the cpu's own two best are nearly the same. */
+static void two_ranks_on_one_gpu_say_what_two_of_the_cpu_say(void **state)
+{
+    (void)state;
+    enum { N = 10 };
+    static const char *const family[] = { "llama3", "qwen3", "qwen3-moe" };
+    static const double      NEAR_TIE = 0.5; /* nat */
+    for (size_t f = 0; f < ARRAY_N(family); f++) {
+        struct gold     g;
+        struct gold_run gpu, cpu;
+        uint32_t        n_equal = 0, n_tie = 0;
+        double          worst = 0;
+        gold_open(&g, family[f]);
+        gold_run_open(&gpu, &g.spec, &g.src, DEV_CUDA, 2, DT_BF16, DT_BF16);
+        gold_run_open(&cpu, &g.spec, &g.src, DEV_CPU, 2, DT_BF16, DT_BF16);
+        float *a = malloc(g.spec.vocab * sizeof *a), *b = malloc(g.spec.vocab * sizeof *b);
+        for (uint32_t p = 0; p < g.n_prompt; p++) {
+            static uint32_t ids[GOLD_TOKENS_MAX];
+            uint32_t        n = g.n[p];
+            if (n + N > PROMPT_MAX) continue;
+            memcpy(ids, g.prompt[p], n * sizeof *ids);
+            for (uint32_t k = 0; k < N; k++) {
+                uint32_t at = k ? n + k - 1 : 0, rows = k ? 1 : n;
+                uint32_t got = gold_step(&gpu, ids, at, rows, NULL, 0, true), want = gold_step(&cpu, ids, at, rows, NULL, 0, true);
+                sampled_logits(&gpu, a), sampled_logits(&cpu, b);
+                for (uint32_t i = 0; i < g.spec.vocab; i++) worst = fmax(worst, fabs((double)a[i] - b[i]) / g.max_abs);
+                double gap = (double)b[want] - b[got];
+                if (gap >= NEAR_TIE) fail_msg("%s prompt %u token %u: %u, not %u (%g nat below)", family[f], p, k, got, want, gap);
+                n_tie += got != want, n_equal += got == want;
+                ids[n + k] = want;
+            }
+        }
+        printf("    %-14s 2 ranks: %u tokens equal, %u near-ties, logits %.2e\n", family[f], n_equal, n_tie, worst);
+        assert_true(n_equal > 10 * n_tie);
+        if (!(worst < 2 * 12 * 0x1p-9)) fail_msg("%s: relative error %.3g", family[f], worst);
+        free(a), free(b);
+        gold_run_close(&gpu), gold_run_close(&cpu);
+        gold_close(&g);
+    }
+}
+
 /* The recorded text is fed whatever the device says, so every token of it is compared. */
 static void pebble_says_what_transformers_says(void **state)
 {
@@ -133,6 +182,7 @@ int main(void)
 #ifdef CUDA_EMU
         cmocka_unit_test(two_ranks_say_the_same),
 #endif
+        cmocka_unit_test(two_ranks_on_one_gpu_say_what_two_of_the_cpu_say),
         cmocka_unit_test(pebble_says_what_transformers_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,13 +44,25 @@ static uint8_t to_f8(float x)
     return (uint8_t)(sign | ((mag >> 20) - (120u << 3)));
 }
 
+/* The first of the largest by size; x is finite. Sizes compare as the whole numbers that their bits are: one step an element. */
+static float largest(const float *x, uint32_t n)
+{
+    uint32_t max = 0, i = 0, u;
+    for (uint32_t j = 0; j < n; j++) {
+        memcpy(&u, x + j, 4);
+        u &= 0x7fffffffu;
+        max = u > max ? u : max;
+    }
+    for (; i < n; i++) {
+        memcpy(&u, x + i, 4);
+        if ((u & 0x7fffffffu) == max) break;
+    }
+    return i < n ? x[i] : 0;
+}
+
 static void quant_group(enum dtype code, uint32_t n, const float *x, uint8_t *out, float *scale)
 {
-    float max = 0, top = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        float a = fabsf(x[i]);
-        if (a > max) max = a, top = x[i];
-    }
+    float top = largest(x, n), max = fabsf(top);
     float s = code == DT_I4 ? f16_to_f32(f32_to_f16(top / -8.0f)) : max / (code == DT_I8 ? 127.0f : 448.0f);
     float r = s != 0 ? 1.0f / s : 0;
     if (!(fabsf(r) < 3e38f)) s = r = 0; /* so small that its inverse overflows: they are all 0 */
@@ -69,6 +81,20 @@ static void quant_group(enum dtype code, uint32_t n, const float *x, uint8_t *ou
         for (uint32_t i = 0; i < n; i++) out[i] = to_f8(fmaxf(-448.0f, fminf(448.0f, x[i] * r)));
 }
 
+/* Elements [at, at + n) of a row; what is not finite is 0. */
+static void load_finite(float *out, const void *src, enum dtype t, size_t at, uint32_t n)
+{
+    if (t == DT_BF16) /* most checkpoints; a choice of type for each element would take longer than all the rest */
+        for (uint32_t i = 0; i < n; i++) {
+            bf16 h;
+            memcpy(&h, (const char *)src + 2 * (at + i), 2);
+            out[i] = bf16_to_f32(h);
+        }
+    else
+        for (uint32_t i = 0; i < n; i++) out[i] = elem_load(src, t, at + i);
+    for (uint32_t i = 0; i < n; i++) out[i] = fabsf(out[i]) < INFINITY ? out[i] : 0;
+}
+
 void quant_row(const struct dev_quant *q, uint32_t k, const void *src, enum dtype t, uint8_t *code, float *scale)
 {
     float    part[GROUP_MAX];
@@ -76,28 +102,24 @@ void quant_row(const struct dev_quant *q, uint32_t k, const void *src, enum dtyp
     if (group <= GROUP_MAX) {
         for (uint32_t g = 0; g * group < k; g++) {
             uint32_t n = k - g * group < group ? k - g * group : group;
-            for (uint32_t i = 0; i < n; i++) {
-                float f = elem_load(src, t, (size_t)g * group + i);
-                part[i] = isfinite(f) ? f : 0;
-            }
+            load_finite(part, src, t, (size_t)g * group, n);
             quant_group(q->code, n, part, code + (size_t)g * group, &scale[g]);
         }
         return;
     }
     /* one group that is long: its largest number first, which a part that begins with it then meets */
     float top = 0;
-    for (uint32_t i = 0; i < k; i++) {
-        float f = elem_load(src, t, i);
-        if (isfinite(f) && fabsf(f) > fabsf(top)) top = f;
+    for (uint32_t i = 0, n; i < k; i += n) {
+        n = k - i < GROUP_MAX ? k - i : GROUP_MAX;
+        load_finite(part, src, t, i, n);
+        float most = largest(part, n);
+        if (fabsf(most) > fabsf(top)) top = most;
     }
     for (uint32_t i = 0, n; i < k; i += n) {
         n = k - i < GROUP_MAX - 1 ? k - i : GROUP_MAX - 1;
         uint8_t out[GROUP_MAX];
         part[0] = top;
-        for (uint32_t j = 0; j < n; j++) {
-            float f = elem_load(src, t, i + j);
-            part[j + 1] = isfinite(f) ? f : 0;
-        }
+        load_finite(part + 1, src, t, i, n);
         quant_group(q->code, n + 1, part, out, scale);
         memcpy(code + i, out + 1, n);
     }

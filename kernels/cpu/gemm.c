@@ -110,22 +110,26 @@ static void set_floats(const struct rows *j, uint32_t row, uint32_t n)
 /* One row of codes. */
 static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, const float *scale, const uint8_t *zero)
 {
-    uint32_t        lane = row % GEMM_PANEL, shift, n_group = quant_n_group(&w->q, w->k);
+    enum { PERIOD = 8 }; /* in which places repeat, one step further on, whatever the order (gemm_at) */
+    uint32_t        lane = row % GEMM_PANEL, shift[PERIOD], n_group = quant_n_group(&w->q, w->k);
     enum gemm_order order = gemm_of(w)->order;
     uint8_t        *to = (uint8_t *)w->data + row / GEMM_PANEL * gemm_panel_bytes(w->dtype, w->k);
     size_t          at = (size_t)(row / GEMM_PANEL) * n_group * GEMM_PANEL + lane;
-    if (w->dtype == DT_I4) {
-        for (uint32_t i = 0; i < w->k; i++) {
-            uint8_t *b = to + gemm_at(order, DT_I4, i, lane, &shift);
-            *b = (uint8_t)((*b & (0xf0 >> shift)) | (code[i] & 15) << shift);
-        }
-    } else if (order == GEMM_LANES) {
-        for (uint32_t i = 0; i < w->k; i++) to[(size_t)i * GEMM_PANEL + lane] = code[i];
-    } else if (order == GEMM_PAIRS) {
-        for (uint32_t i = 0; i < w->k; i++)
-            to[gemm_at(order, w->dtype, i, lane, &shift)] = w->dtype == DT_I8 ? gemm_sign_size(code[i]) : code[i];
-    } else {
-        for (uint32_t i = 0; i < w->k; i++) to[(size_t)(i / 4) * 64 + lane * 4 + i % 4] = code[i] ^ 0x80;
+    size_t          at8[PERIOD], step = gemm_at(order, w->dtype, PERIOD, lane, &shift[0]) - gemm_at(order, w->dtype, 0, lane, &shift[0]);
+    for (uint32_t j = 0; j < PERIOD; j++) at8[j] = gemm_at(order, w->dtype, j, lane, &shift[j]);
+    for (uint32_t i = 0, n; i < w->k; i += n, to += step) {
+        n = w->k - i < PERIOD ? w->k - i : PERIOD;
+        if (w->dtype == DT_I4)
+            for (uint32_t j = 0; j < n; j++) {
+                uint8_t *b = to + at8[j];
+                *b = (uint8_t)((*b & (0xf0 >> shift[j])) | (code[i + j] & 15) << shift[j]);
+            }
+        else if (order == GEMM_QUADS)
+            for (uint32_t j = 0; j < n; j++) to[at8[j]] = code[i + j] ^ 0x80;
+        else if (order == GEMM_PAIRS && w->dtype == DT_I8)
+            for (uint32_t j = 0; j < n; j++) to[at8[j]] = gemm_sign_size(code[i + j]);
+        else
+            for (uint32_t j = 0; j < n; j++) to[at8[j]] = code[i + j];
     }
     for (uint32_t g = 0; g < n_group; g++, at += GEMM_PANEL) {
         if (w->dtype != DT_I4)

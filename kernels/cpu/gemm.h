@@ -78,7 +78,11 @@ static inline size_t   gemm_scale_at(const struct dev_weight *w, uint32_t panel,
     return ((size_t)panel * quant_n_group(&w->q, w->k) + (w->q.group ? k / w->q.group : 0)) * GEMM_PANEL;
 }
 /* Two's complement to sign and size, and back. */
-static inline uint8_t gemm_sign_size(uint8_t c) { return c & 0x80 ? (uint8_t)(0x80 | (0x80 - (c & 0x7f))) : c; }
+static inline uint8_t gemm_sign_size(uint8_t c) /* signs come at random: no branch on them */
+{
+    uint32_t minus = 0u - (c >> 7);
+    return (uint8_t)((((c ^ minus) - minus) & 0xff) | (minus & 0x80));
+}
 /* Where number (k, lane) of a panel lies; I4: the byte, and in shift_out which half. */
 static inline size_t gemm_at(enum gemm_order order, enum dtype t, uint32_t k, uint32_t lane, uint32_t *shift_out)
 {

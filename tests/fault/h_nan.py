@@ -90,3 +90,29 @@ def h7(_):
     finally:
         s.stop()
         shutil.rmtree(d)
+
+
+@row("F3", "blocks that held NaN are given to others: not a bit of it reaches them", own=True)
+def f3(_):
+    d = poisoned("model.embed_tokens.weight", row_of=ord("~"))
+    cuda = ["--device", "cuda"] if emulated() else []
+    small = ["--model", d, "--max-model-len", "64", "--max-num-batched-tokens", "64", *cuda]
+    prompts = ["a", "Of a length that is no multiple", "The capital of France is", "Once upon a time there was"]
+    try:
+        s = Server(*small, "--max-num-seqs", "1", "--kv-cache-bytes", "1MiB")
+        try:
+            block = s.metric("spillway:kv_cache_bytes") / s.metric("spillway:kv_blocks")
+            answer = lambda: [s.complete(p, max_tokens=30, temperature=0, ignore_eos=True, logit_bias={str(ord("~")): -100}).json["choices"][0] for p in prompts]
+            want = [c["text"] for c in answer()]
+        finally:
+            s.stop()
+        s = Server(*small, "--max-num-seqs", "1", "--kv-cache-bytes", "%d" % (5 * block))
+        try:
+            assert s.metric("spillway:kv_blocks") == 5  # the least there may be; such a prompt has four of them
+            for _ in range(3):
+                assert s.complete("~" * 62, max_tokens=2).status == 500
+                assert [c["text"] for c in answer()] == want
+        finally:
+            s.stop()
+    finally:
+        shutil.rmtree(d)

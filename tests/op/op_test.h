@@ -63,6 +63,9 @@ static inline bool op_is_vector(const struct device *d) { return strstr(d->ops->
 /* Are activations rounded to bf16 before they are multiplied with 16-bit weights? */
 static inline bool op_rounds(const struct device *d) { return strstr(d->ops->name, "bf16") || strstr(d->ops->name, "amx"); }
 
+/* Does attention over bf16 keys round queries and weights to bf16, where head_dim allows? */
+static inline bool op_attends_bf16(const struct device *d) { return strstr(d->ops->name, "avx512-bf16") || strstr(d->ops->name, "amx"); }
+
 static inline float op_normal(uint64_t stream, uint64_t i)
 {
     struct rng_block b = rng_philox(7, stream, i);

@@ -8,7 +8,7 @@ static const struct shape shapes[] = {
 };
 
 /* kernels/cpu/attn_bf16.c, attn_amx.c: queries and weights are rounded too */
-static bool attends_in_bf16(const struct device *d, struct shape s) { return op_rounds(d) && s.kv == DT_BF16 && s.dim % 32 == 0; }
+static bool attends_in_bf16(const struct device *d, struct shape s) { return op_attends_bf16(d) && s.kv == DT_BF16 && s.dim % 32 == 0; }
 
 static void both_agree_with_ref(void **state)
 {

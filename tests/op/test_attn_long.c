@@ -114,7 +114,7 @@ static void rows_of_long_contexts(void **state)
                 if (v == 0 && (n_thread == 1 || i % 3)) continue; /* it is slow */
                 struct device *d = op_open(DEV_CPU, simd[v], n_thread);
                 struct world   w = make(d, shapes[i], CONTEXT_MAX);
-                bool           rounds = op_rounds(d) && shapes[i].kv == DT_BF16;
+                bool           rounds = op_attends_bf16(d) && shapes[i].kv == DT_BF16;
                 bool           is_first = n_thread == 1 || v == 0;
                 for (uint32_t c = 0; c < N; c++) {
                     attend(d, &w, contexts[c] - 1, contexts[c], 0, got);

@@ -11,7 +11,7 @@
 enum {
     ATTN_QUERIES = 128,
     ATTN_CHUNKS_MIN = 2, /* of a piece: less is not worth a second pass */
-    ATTN_AHEAD = 2       /* heads of a tile that are asked for ahead, at most */
+    ATTN_AHEAD = 4       /* heads of a tile that are asked for ahead, at most */
 };
 
 struct attn_part {

@@ -90,6 +90,25 @@ __attribute__((target("amx-tile,amx-int8"))) static float tile_int8(void)
 #define NEON_ZERO()       vdupq_n_f32(0)
 #define NEON_FMA(a, b, c) vfmaq_f32(c, a, b)
 ROOF(neon, , float32x4_t, NEON_ZERO, vdupq_n_f32, vld1q_f32, vaddq_f32, NEON_FMA, vst1q_f32, 4)
+
+__attribute__((target("arch=armv8.2-a+bf16"))) static float dot_bf16(float x)
+{
+    float32x4_t  s[FMA_CHAINS];
+    bfloat16x8_t a = vreinterpretq_bf16_f32(vdupq_n_f32(x)), m = vreinterpretq_bf16_f32(vdupq_n_f32(0.999f));
+    for (int j = 0; j < FMA_CHAINS; j++) s[j] = vdupq_n_f32((float)j);
+    for (int i = 0; i < FMA_TURNS; i++) _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = vbfmmlaq_f32(s[j], m, a);
+    for (int j = 1; j < FMA_CHAINS; j++) s[0] = vaddq_f32(s[0], s[j]);
+    return vgetq_lane_f32(s[0], 0);
+}
+__attribute__((target("arch=armv8.2-a+i8mm"))) static float dot_int8(float x)
+{
+    int32x4_t s[FMA_CHAINS];
+    int8x16_t a = vdupq_n_s8((int8_t)x), m = vdupq_n_s8(1);
+    for (int j = 0; j < FMA_CHAINS; j++) s[j] = vdupq_n_s32(j);
+    for (int i = 0; i < FMA_TURNS; i++) _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = vmmlaq_s32(s[j], m, a);
+    for (int j = 1; j < FMA_CHAINS; j++) s[0] = vaddq_s32(s[0], s[j]);
+    return (float)vgetq_lane_s32(s[0], 0);
+}
 #endif
 static float read_scalar(const char *p, size_t bytes)
 {
@@ -158,12 +177,23 @@ static void unit_piece(void *arg, uint32_t piece, uint32_t thread)
         r->sink[piece] = r->int8 ? tile_int8() : tile_bf16();
     else
         r->sink[piece] = r->int8 ? dot_int8((float)piece) : dot_bf16((float)piece);
+#elif defined(__aarch64__)
+    r->sink[piece] = r->int8 ? dot_int8((float)piece) : dot_bf16((float)piece);
+#else
+    (void)r, (void)piece;
 #endif
 }
+#if defined(__aarch64__)
+enum { DOT_PRODUCTS = 16 }; /* of bf16, by one instruction */
+#else
+enum { DOT_PRODUCTS = 32 };
+#endif
 static double unit_flops(const struct roof *r)
 {
     double bits = r->int8 ? 2 : 1; /* int8: twice as many in a register */
-    return has_tiles(r->b) ? bits * 4 * 2 * 16 * 16 * 32 * TILE_TURNS : has_dots(r->b) ? bits * 2 * 32 * FMA_CHAINS * FMA_TURNS : 0;
+    return has_tiles(r->b)  ? bits * 4 * 2 * 16 * 16 * 32 * TILE_TURNS
+           : has_dots(r->b) ? bits * 2 * DOT_PRODUCTS * FMA_CHAINS * FMA_TURNS
+                            : 0;
 }
 static void unit_all(void *arg, uint32_t i)
 {

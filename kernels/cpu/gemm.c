@@ -90,6 +90,16 @@ static void set_pairs(const struct rows *j, const char *src, char *to)
     }
 }
 
+/* A whole panel of bf16 in GEMM_EIGHTS order. */
+static void set_eights(const struct rows *j, const char *src, char *to)
+{
+    for (uint32_t i = 0, n; i < j->w->k; i += n, to += (size_t)GEMM_PANEL * 8) {
+        n = j->w->k - i < 4 ? j->w->k - i : 4;
+        for (uint32_t r = 0; r < GEMM_PANEL; r++)
+            for (uint32_t c = 0; c < n; c++) elem_store(to + r * 8, DT_BF16, c, elem_load(src + r * j->stride, j->t, i + c));
+    }
+}
+
 static void set_floats(const struct rows *j, uint32_t row, uint32_t n)
 {
     uint32_t        lane = row % GEMM_PANEL, shift, k = j->w->k;
@@ -97,6 +107,8 @@ static void set_floats(const struct rows *j, uint32_t row, uint32_t n)
     char           *panel = (char *)j->w->data + row / GEMM_PANEL * gemm_panel_bytes(j->w->dtype, k);
     if (n == GEMM_PANEL && order == GEMM_LANES) {
         set_lanes(j, j->src, panel);
+    } else if (n == GEMM_PANEL && order == GEMM_EIGHTS) {
+        set_eights(j, j->src, panel);
     } else if (n == GEMM_PANEL) {
         set_pairs(j, j->src, panel);
     } else {

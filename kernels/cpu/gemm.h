@@ -5,6 +5,7 @@
  *   LANES   [k][16]            one vector per input                f32, f16; bf16 and codes without a bf16 unit
  *   PAIRS   [k / 2][16][2]     a pair of inputs per 32-bit lane    bf16 and codes for vdpbf16ps and AMX (a tile is 32 inputs)
  *   QUADS   [k / 4][16][4]     four per lane, bytes + 128          int8 whose activations are int8: vpdpbusd and AMX (64 inputs)
+ *   EIGHTS  [k / n][16][n]     n in 8 bytes                        ARM's BFMMLA: bf16; SMMLA: int8 whose activations are int8
  * k is padded to whole tiles with zeros, whatever the variant, so that all take the same memory. Half bytes lie so that one shift of
  * a vector makes a vector of codes: LANES: k and k + 1 in a byte; PAIRS: 8 inputs in [16][2] words of four. Bytes in PAIRS are sign
  * and size, and four inputs of them lie so that interleaving two vectors of bytes makes two pairs of bf16 (expand.h).
@@ -17,7 +18,7 @@
 #include "kernels/quant.h"
 
 enum { GEMM_PANEL = SIMD_LANES, GEMM_COLS = 4 /* panels that are multiplied with side by side: streams from memory */ };
-enum gemm_order { GEMM_LANES, GEMM_PAIRS, GEMM_QUADS };
+enum gemm_order { GEMM_LANES, GEMM_PAIRS, GEMM_QUADS, GEMM_EIGHTS };
 
 struct gemm_scratch { /* of one thread; 64-byte aligned */
     void  *p;
@@ -48,6 +49,8 @@ extern const struct gemm_kind gemm_lanes_plain, gemm_lanes_quant, gemm_lanes_act
 const struct gemm_kind *gemm_bf16_kind(enum dtype t, bool act8); /* NULL: as on avx512 */
 const struct gemm_kind *gemm_amx_kind(enum dtype t, bool act8);  /* the same */
 bool                    gemm_amx_works(void);                    /* tiles do what they should, here; they are there and allowed */
+#elif defined(__aarch64__)
+const struct gemm_kind *gemm_mmla_kind(enum dtype t, bool act8); /* NULL: as on neon */
 #endif
 
 /* The best of this machine, or the one of that name (NULL, "auto": the best); NULL: no such thing here. */
@@ -88,6 +91,10 @@ static inline size_t gemm_at(enum gemm_order order, enum dtype t, uint32_t k, ui
 {
     *shift_out = 0;
     if (order == GEMM_QUADS) return (size_t)(k / 4) * 64 + lane * 4 + k % 4;
+    if (order == GEMM_EIGHTS) {
+        uint32_t n = t == DT_BF16 ? 4 : 8;
+        return (size_t)(k / n) * GEMM_PANEL * n + lane * n + k % n;
+    }
     if (order == GEMM_LANES && t != DT_I4) return (size_t)k * 16 + lane;
     if (t == DT_BF16) return (size_t)(k / 2) * 32 + lane * 2 + k % 2;
     if (t != DT_I4) {

@@ -2,7 +2,15 @@
 #include "kernels/cpu/attn.h"
 #include <stdio.h>
 #include <string.h>
-#if defined(__x86_64__)
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+
+static bool has_mmla(void)
+{
+    enum { I8MM = 1 << 13, BF16 = 1 << 14 }; /* HWCAP2_* of <asm/hwcap.h>, which may be older than the processor */
+    return (getauxval(AT_HWCAP2) & (I8MM | BF16)) == (I8MM | BF16);
+}
+#elif defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -51,6 +59,12 @@ static const struct gemm_kind *amx_kind(enum dtype t, bool act8)
     const struct gemm_kind *k = gemm_amx_kind(t, act8);
     return k ? k : lanes_kind(t, act8);
 }
+#elif defined(__aarch64__)
+static const struct gemm_kind *mmla_kind(enum dtype t, bool act8)
+{
+    const struct gemm_kind *k = gemm_mmla_kind(t, act8);
+    return k ? k : lanes_kind(t, act8);
+}
 #endif
 
 static const struct cpu_isa isas[] = { /* best first */
@@ -60,6 +74,7 @@ static const struct cpu_isa isas[] = { /* best first */
                                        { "avx512", "cpu avx512", &simd_avx512, has_avx512, lanes_kind, NULL },
                                        { "avx2", "cpu avx2", &simd_avx2, has_avx2, lanes_kind, NULL },
 #elif defined(__aarch64__)
+                                       { "neon-bf16", "cpu neon-bf16", &simd_neon, has_mmla, mmla_kind, NULL },
                                        { "neon", "cpu neon", &simd_neon, has_c, lanes_kind, NULL },
 #endif
                                        { "scalar", "cpu scalar", &simd_scalar, has_c, lanes_kind, NULL }

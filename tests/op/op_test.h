@@ -23,7 +23,8 @@ static inline struct device *op_open(enum dev_kind kind, const char *simd, uint3
     return dev_open(&cfg, &d) == ST_OK ? d : NULL;
 }
 
-/* Is this one to be tested? OP_SIMD names those that are, where all would take too long (./check, section aarch64). */
+/* Is this one to be tested? OP_SIMD names those that are, where all would take too long (./check, section aarch64); the longest loops
+ * are then shorter. */
 static inline bool op_wants(const char *simd)
 {
     const char *only = getenv("OP_SIMD");

@@ -399,6 +399,53 @@ def openai_sixty_four_streams_at_once(s):
         assert word in got[k], got[k]
 
 
+@test
+def weights_that_were_kept_are_found_and_checked(s):
+    """Two servers that begin at once keep the weights in one folder; the next maps what they left; a damaged file is made anew."""
+    import tempfile
+
+    from harness import Server
+
+    folder = tempfile.mkdtemp(prefix="spillway-packed-")
+    args = ["--model", os.path.join(os.path.dirname(os.path.dirname(HERE)), "models", "pebble"), "--device", "cpu", "--packed-cache", folder]
+    ask = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
+
+    def text_of(x):
+        r = x.post("/v1/completions", ask)
+        assert r.status == 200, r
+        return r.json["choices"][0]["text"]
+
+    def log(x):
+        with open(x.log_path) as f:
+            return f.read()
+
+    plain = Server(*args[:4])
+    want = text_of(plain)
+    plain.stop()
+    two = [Server(*args, wait=False) for _ in range(2)]
+    for x in two:
+        x.wait_ready()
+        assert text_of(x) == want
+    for x in two:
+        x.stop()
+    names = os.listdir(folder)
+    assert len(names) == 1 and names[0].endswith(".packed"), names
+    path = os.path.join(folder, names[0])
+    for hurt in (False, True, False):
+        if hurt:
+            with open(path, "r+b") as f:
+                f.seek((2 << 20) + 4321)
+                c = f.read(1)
+                f.seek(-1, 1)
+                f.write(bytes([c[0] ^ 4]))
+        x = Server(*args)
+        assert text_of(x) == want
+        found = "of weights mapped from" in log(x) or "of weights read from" in log(x)
+        assert found != hurt and ("are not what was written" in log(x)) == hurt, x.tail()
+        x.stop()
+        assert os.listdir(folder) == names
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--preset", default="dev")

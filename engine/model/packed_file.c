@@ -86,6 +86,7 @@ static void chunks_run(struct chunks *c)
     pthread_t thread[THREADS_MAX];
     uint32_t  n = c->s->n_thread ? c->s->n_thread : thread_cpu_count(), started = 0;
     uint64_t  useful = c->s->bytes / CHUNK;
+    if (c->what == CHECK_MAPPED) n = THREADS_MAX; /* a file that is not in the page cache: threads wait for the disk, not for CPUs */
     if (n > useful) n = (uint32_t)useful;
     if (n > THREADS_MAX) n = THREADS_MAX;
     pthread_mutex_init(&c->lock, NULL);

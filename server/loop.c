@@ -490,12 +490,14 @@ void server_shut_idle(struct server *s)
     wake_all(s);
 }
 
-bool server_quiet(const struct server *s)
+bool server_told(const struct server *s)
 {
-    bool quiet = !atomic_load(&s->listening) && !atomic_load(&s->n_moving) && server_idle(s);
-    for (uint32_t i = 0; i < s->n_io; i++) quiet &= atomic_load(&s->io[i].n_conn) == 0;
-    return quiet;
+    bool told = server_idle(s);
+    for (uint32_t i = 0; i < s->n_io; i++) told &= atomic_load(&s->io[i].n_conn) == 0;
+    return told;
 }
+
+bool server_quiet(const struct server *s) { return !atomic_load(&s->listening) && !atomic_load(&s->n_moving) && server_told(s); }
 
 void server_drain(struct server *s) { set_state(s, SRV_DRAINING); }
 

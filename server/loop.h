@@ -98,6 +98,7 @@ void        server_ready(struct server *s, const struct api_model *model, const 
 /* SRV_HANDED, and accepts no more; or back to SRV_READY. */
 void server_hand(struct server *s, bool away);
 void server_shut_idle(struct server *s);
+bool server_told(const struct server *s);  /* any thread: nobody generates, and the last byte for everybody has left */
 bool server_quiet(const struct server *s); /* accepts nothing, and nobody is connected */
 void server_drain(struct server *s);       /* new requests: 503 and close */
 void server_fail_all(struct server *s);    /* running requests: an error event now */

@@ -6,7 +6,7 @@
 struct packed_span {
     char    *base;
     uint64_t bytes;
-    uint32_t n_thread;                                          /* that check or write it; 0: auto */
+    uint32_t n_thread;                                          /* that read or write it; 0: auto. A mapped file is checked by eight */
     void (*progress)(void *ctx, uint64_t done, uint64_t total); /* may be NULL; one caller at a time, numbers only rise */
     void *progress_ctx;
 };

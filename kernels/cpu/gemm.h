@@ -4,10 +4,10 @@
  * A matrix is cut into panels of 16 outputs. Inside a panel, numbers lie in one of these orders, k upwards:
  *   LANES   [k][16]            one vector per input                f32, f16; bf16 and codes without a bf16 unit
  *   PAIRS   [k / 2][16][2]     a pair of inputs per 32-bit lane    bf16 and codes for vdpbf16ps and AMX (a tile is 32 inputs)
- *   QUADS   [k / 4][16][4]     four per lane, bytes + 128          int8 whose activations are int8: vpdpbusd and AMX (64 inputs)
+ *   QUADS   [k / 4][16][4]     four per lane, bytes + 128          int8 by int8; int8 and int4 for vpdpbusd (act16.h)
  *   EIGHTS  [k / n][16][n]     n in 8 bytes                        ARM's BFMMLA: bf16; SMMLA: int8 whose activations are int8
  * k is padded to whole tiles with zeros, whatever the variant, so that all take the same memory. Half bytes lie so that one shift of
- * a vector makes a vector of codes: LANES: k and k + 1 in a byte; PAIRS: 8 inputs in [16][2] words of four. Bytes in PAIRS are sign
+ * a vector makes a vector of codes: LANES: k and k + 1 in a byte; QUADS: k and k + 4; PAIRS: 8 inputs in [16][2] words of four. Bytes in PAIRS are sign
  * and size, and four inputs of them lie so that interleaving two vectors of bytes makes two pairs of bf16 (expand.h).
  * Scales and zeros of codes lie behind all panels, [panel][group][16]: f32 for I8 and F8E4M3, f16 for I4.
  *
@@ -46,7 +46,8 @@ struct cpu_isa {
 };
 extern const struct gemm_kind gemm_lanes_plain, gemm_lanes_quant, gemm_lanes_act8;
 #if defined(__x86_64__)
-const struct gemm_kind *gemm_bf16_kind(enum dtype t, bool act8); /* NULL: as on avx512 */
+const struct gemm_kind *gemm_vnni_kind(enum dtype t, bool act8); /* NULL: as on avx512 */
+const struct gemm_kind *gemm_bf16_kind(enum dtype t, bool act8); /* the same */
 const struct gemm_kind *gemm_amx_kind(enum dtype t, bool act8);  /* the same */
 bool                    gemm_amx_works(void);                    /* tiles do what they should, here; they are there and allowed */
 #elif defined(__aarch64__)
@@ -90,6 +91,10 @@ static inline uint8_t gemm_sign_size(uint8_t c) /* signs come at random: no bran
 static inline size_t gemm_at(enum gemm_order order, enum dtype t, uint32_t k, uint32_t lane, uint32_t *shift_out)
 {
     *shift_out = 0;
+    if (order == GEMM_QUADS && t == DT_I4) {
+        *shift_out = k % 8 / 4 * 4;
+        return (size_t)(k / 8) * 64 + lane * 4 + k % 4;
+    }
     if (order == GEMM_QUADS) return (size_t)(k / 4) * 64 + lane * 4 + k % 4;
     if (order == GEMM_EIGHTS) {
         uint32_t n = t == DT_BF16 ? 4 : 8;

@@ -4,6 +4,7 @@
 #include "kernels/cpu/gemm.h"
 #if defined(__x86_64__)
 #include "base/check.h"
+#include "kernels/cpu/act8.h"
 #include "kernels/cpu/expand.h"
 #ifndef AMX_MODEL
 #include "kernels/cpu/amx.h"

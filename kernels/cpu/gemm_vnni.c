@@ -1,0 +1,243 @@
+/* gemm vnni: products of whole numbers by vpdpbusd (AVX512-VNNI). Activations are 16 bits, as two bytes that are multiplied side by
+ * side (act16.h), or 8 (w8a8). Sums over a chunk are exact; scaled, they are added in floats, chunk by chunk. */
+#include "kernels/cpu/gemm.h"
+#if defined(__x86_64__)
+#include "kernels/cpu/act16.h"
+#include "kernels/cpu/act8.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
+enum { COLS = GEMM_COLS };
+
+INLINE __m512i lane_of(const char *p)
+{
+    int32_t a;
+    memcpy(&a, p, sizeof a);
+    return _mm512_set1_epi32(a);
+}
+INLINE __m512 float_of(const char *p) { return _mm512_castsi512_ps(lane_of(p)); }
+
+/* By hand: gcc 12 copies registers around the intrinsic, which costs half of the speed. */
+#define DPBUSD(acc, w, x) __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x))
+
+/* ---------------------------------------------------------------- by 16 bits */
+
+enum { ROWS = 3, SPAN = 256 /* inputs that all rows pass by before the next: their codes stay in the first cache */ };
+enum codes { BYTES, NIBBLES, NIBBLES_ZERO };
+
+/* Inputs [k, end) of a product, of rows and panels that begin at x and w. Strides in bytes. */
+struct part {
+    float      *out;
+    size_t      ldo;
+    const char *x, *w; /* at input k */
+    const char *tail;  /* of x's row: sum and scale of the chunk of k */
+    size_t      x_stride, x_low, w_col;
+    uint32_t    k, end, chunk, group, k_all;
+    const char *scale, *zero; /* of group 0 */
+    size_t      scale_col;
+    bool        add;
+};
+
+/* Four inputs of C columns by R rows. */
+#define QUAD(from)                                                             \
+    do {                                                                       \
+        UNROLL for (int r = 0; r < R; r++)                                     \
+        {                                                                      \
+            __m512i h_ = lane_of((from) + (size_t)r * p->x_stride);            \
+            __m512i l_ = lane_of((from) + (size_t)r * p->x_stride + p->x_low); \
+            UNROLL for (int c = 0; c < C; c++) DPBUSD(high[r][c], b[c], h_);   \
+            UNROLL for (int c = 0; c < C; c++) DPBUSD(low[r][c], b[c], l_);    \
+        }                                                                      \
+    } while (0)
+
+INLINE void tile16(const struct part *p, const enum codes t, const int R, const int C)
+{
+    const __m512i half = _mm512_set1_epi8(15);
+    const char   *x = p->x, *w = p->w, *tail = p->tail;
+    bool          add = p->add;
+    for (uint32_t k = p->k; k < p->end; k += p->chunk, tail += ACT16_PART, add = true) {
+        __m512i  high[ROWS][COLS], low[ROWS][COLS];
+        uint32_t n = p->end - k < p->chunk ? p->end - k : p->chunk, at = p->group ? k / p->group * GEMM_PANEL : 0;
+        UNROLL for (int c = 0; c < C; c++) /* codes are above what they mean by 128, 8 or zero: so much less, once for all inputs */
+        {
+            __m512i zero = half;
+            if (t == NIBBLES_ZERO)
+                zero = _mm512_cvtps_epi32(
+                    _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p->zero + (size_t)c * p->scale_col + at * sizeof(f16)))));
+            UNROLL for (int r = 0; r < R; r++)
+            {
+                __m512i sum = lane_of(tail + (size_t)r * p->x_stride);
+                sum = t == BYTES ? _mm512_slli_epi32(sum, 7) : t == NIBBLES ? _mm512_slli_epi32(sum, 3) : _mm512_mullo_epi32(sum, zero);
+                low[r][c] = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
+                high[r][c] = _mm512_setzero_si512();
+            }
+        }
+        /* The processor's own prefetching follows a panel well, but learns of the next ones too late: their beginning is asked for. */
+        bool   last = k + n == p->k_all;
+        size_t ahead = 3 * p->w_col + (size_t)n * (t == BYTES ? GEMM_PANEL : GEMM_PANEL / 2);
+        for (uint32_t i = 0; i < n; i += t == BYTES ? 4 : 8, w += 64) {
+            __m512i b[COLS];
+            if (last) UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + (size_t)c * p->w_col + ahead, _MM_HINT_T0);
+            if (t == BYTES) {
+                UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_loadu_si512(w + (size_t)c * p->w_col);
+                QUAD(x);
+                x += 4;
+            } else {
+                UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_and_si512(_mm512_loadu_si512(w + (size_t)c * p->w_col), half);
+                QUAD(x);
+                UNROLL for (int c = 0; c < C; c++) b[c] =
+                    _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(w + (size_t)c * p->w_col), 4), half);
+                QUAD(x + 4);
+                x += 8;
+            }
+        }
+        UNROLL for (int c = 0; c < C; c++)
+        {
+            const char *s_at = p->scale + (size_t)c * p->scale_col + at * (t == BYTES ? sizeof(float) : sizeof(f16));
+            __m512      s = t == BYTES ? _mm512_loadu_ps(s_at) : _mm512_cvtph_ps(_mm256_loadu_si256((const void *)s_at));
+            UNROLL for (int r = 0; r < R; r++)
+            {
+                float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL;
+                __m512 v = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high[r][c], 8), low[r][c]));
+                v = _mm512_mul_ps(v, float_of(tail + (size_t)r * p->x_stride + 4));
+                _mm512_storeu_ps(to, _mm512_fmadd_ps(v, s, add ? _mm512_loadu_ps(to) : _mm512_setzero_ps()));
+            }
+        }
+    }
+}
+
+/* One function per R, so that each has its registers for itself. */
+#define TILE16(name, t, R)                                                                                                            \
+    static void name##_##R(struct part p, uint32_t cols)                                                                              \
+    {                                                                                                                                 \
+        if (cols == COLS) {                                                                                                           \
+            tile16(&p, t, R, COLS);                                                                                                   \
+            return;                                                                                                                   \
+        }                                                                                                                             \
+        for (; cols; cols--, p.out += GEMM_PANEL, p.w += p.w_col, p.scale += p.scale_col, p.zero += p.scale_col) tile16(&p, t, R, 1); \
+    }
+#define TILES16(name, t) TILE16(name, t, 1) TILE16(name, t, 2) TILE16(name, t, 3)
+TILES16(bytes, BYTES)
+TILES16(nibbles, NIBBLES)
+TILES16(nibbles_zero, NIBBLES_ZERO)
+
+static void code_prepare(void *row, const float *x, const struct dev_weight *w) { act16_prepare(row, x, w, false); }
+
+static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
+                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+{
+    (void)v, (void)s;
+    static void (*const by_rows[][ROWS + 1])(struct part, uint32_t) = { { NULL, bytes_1, bytes_2, bytes_3 },
+                                                                        { NULL, nibbles_1, nibbles_2, nibbles_3 },
+                                                                        { NULL, nibbles_zero_1, nibbles_zero_2, nibbles_zero_3 } };
+    bool        is_i4 = w->dtype == DT_I4;
+    enum codes  t = w->zero ? NIBBLES_ZERO : is_i4 ? NIBBLES : BYTES;
+    size_t      scale_size = is_i4 ? sizeof(f16) : sizeof(float), at = gemm_scale_at(w, panel, 0) * scale_size;
+    uint32_t    span = n_row <= ROWS ? w->k : SPAN;
+    struct part p = { .ldo = ldo, .x_stride = x_stride, .x_low = gemm_round(w->k, 64), .w_col = gemm_panel_bytes(w->dtype, w->k) };
+    p.chunk = gemm_chunk(w), p.group = w->q.group, p.k_all = w->k;
+    p.scale = (const char *)w->scale + at, p.scale_col = (size_t)quant_n_group(&w->q, w->k) * GEMM_PANEL * scale_size;
+    p.zero = w->zero ? (const char *)w->zero + at : p.scale;
+    for (p.k = 0; p.k < w->k; p.k = p.end, add = true) {
+        p.end = w->k - p.k < span ? w->k : p.k + span;
+        p.add = add, p.out = out;
+        p.w = gemm_panel(w, panel) + (size_t)p.k * GEMM_PANEL / (is_i4 ? 2 : 1);
+        p.x = (const char *)x + p.k, p.tail = (const char *)x + act16_tail(w) + p.k / p.chunk * ACT16_PART;
+        for (uint32_t n_block = (n_row + ROWS - 1) / ROWS, left = n_row; n_block; n_block--) { /* as even as they come */
+            uint32_t r = (left + n_block - 1) / n_block;
+            by_rows[t][r](p, n_panel);
+            p.out += r * ldo, p.x += r * x_stride, p.tail += r * x_stride, left -= r;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- by 8 bits */
+
+enum { ROWS8 = 6 };
+struct part8 {
+    float       *out;
+    size_t       ldo;
+    const char  *x, *w;
+    size_t       x_stride, w_col, sum_at, scale_at; /* the last two: bytes from x to its row's sum over the group and to its scale */
+    uint32_t     n;                                 /* quads */
+    const float *scale;
+    size_t       scale_col; /* floats */
+    bool         add;
+};
+
+/* w + 128 lies in memory, so 128 times the sum of x is taken off. Modulo 2^32, where the difference fits. */
+INLINE void tile8(const struct part8 *p, const int R, const int C)
+{
+    __m512i     acc[ROWS8][COLS];
+    const char *x = p->x, *w = p->w;
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =
+        _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), lane_of(x + (size_t)r * p->x_stride + p->sum_at)), 7);
+    for (uint32_t i = 0; i < p->n; i++, x += 4, w += 64) {
+        if (C == 1) _mm_prefetch(w + 2048, _MM_HINT_T0); /* one stream only: ask ahead */
+        __m512i b[COLS];
+        UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_loadu_si512(w + (size_t)c * p->w_col);
+        UNROLL for (int r = 0; r < R; r++)
+        {
+            __m512i a = lane_of(x + (size_t)r * p->x_stride);
+            UNROLL for (int c = 0; c < C; c++) DPBUSD(acc[r][c], b[c], a);
+        }
+    }
+    UNROLL for (int c = 0; c < C; c++)
+    {
+        __m512 s = _mm512_loadu_ps(p->scale + (size_t)c * p->scale_col);
+        UNROLL for (int r = 0; r < R; r++)
+        {
+            float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL;
+            __m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][c]), float_of(p->x + (size_t)r * p->x_stride + p->scale_at));
+            _mm512_storeu_ps(to, _mm512_fmadd_ps(t, s, p->add ? _mm512_loadu_ps(to) : _mm512_setzero_ps()));
+        }
+    }
+}
+#define TILE8(R)                                                                                           \
+    static void tile8_##R(struct part8 p, uint32_t cols)                                                   \
+    {                                                                                                      \
+        if (cols == COLS) {                                                                                \
+            tile8(&p, R, COLS);                                                                            \
+            return;                                                                                        \
+        }                                                                                                  \
+        for (; cols; cols--, p.out += GEMM_PANEL, p.w += p.w_col, p.scale += p.scale_col) tile8(&p, R, 1); \
+    }
+TILE8(1)
+TILE8(2)
+TILE8(3)
+TILE8(4)
+TILE8(5)
+TILE8(6)
+
+static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
+                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+{
+    (void)v, (void)s;
+    static void (*const by_rows[])(struct part8, uint32_t) = { NULL, tile8_1, tile8_2, tile8_3, tile8_4, tile8_5, tile8_6 };
+    uint32_t     k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k), group = w->q.group ? w->q.group : k_all;
+    struct part8 p = {
+        .ldo = ldo, .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_I8, w->k), .scale_col = (size_t)n_group * GEMM_PANEL
+    };
+    for (uint32_t g = 0; g < n_group; g++, add = true) {
+        uint32_t k = g * group;
+        p.n = (k_all - k < group ? k_all - k : group) / 4, p.add = add, p.out = out;
+        p.x = (const char *)x + k, p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
+        p.sum_at = k_all + g * 4 - k, p.scale_at = k_all + n_group * 4 - k;
+        p.scale = (const float *)w->scale + gemm_scale_at(w, panel, k);
+        for (uint32_t n_block = (n_row + ROWS8 - 1) / ROWS8, left = n_row; n_block; n_block--) {
+            uint32_t r = (left + n_block - 1) / n_block;
+            by_rows[r](p, n_panel);
+            p.out += r * ldo, p.x += r * x_stride, left -= r;
+        }
+    }
+}
+
+const struct gemm_kind *gemm_vnni_kind(enum dtype t, bool act8)
+{
+    static const struct gemm_kind codes = { GEMM_QUADS, act16_row_bytes, code_prepare, code_mul },
+                                  int8 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int8_mul };
+    return t != DT_I8 && t != DT_I4 ? NULL : act8 ? &int8 : &codes;
+}
+#else
+typedef int gemm_vnni_is_empty;
+#endif

@@ -308,7 +308,7 @@ struct dev_cfg {
 #define DEV_UTILIZATION 0.9
 /* AUTO: what it means on this machine, told once at info when it is the cpu; others stay what they are. */
 enum dev_kind dev_resolve(enum dev_kind kind);
-/* "avx512-bf16, avx512, avx2, scalar": the instruction sets of dev_cfg.simd that this machine has, best first; returns text. */
+/* "avx512-bf16, avx512-vnni, avx512, avx2, scalar": the instruction sets of dev_cfg.simd that this machine has, best first; returns text. */
 const char *dev_cpu_isas(char *text, size_t text_bytes);
 bool        dev_cpu_has_isa(const char *name); /* or "auto" */
 /* Is there a device of that kind? false: one line in why. Takes nothing. */

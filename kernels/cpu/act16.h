@@ -12,6 +12,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+enum act16 { ACT16_PIECES, ACT16_WORDS };
 enum { ACT16_MAX = 32512, ACT16_PART = 8 /* bytes: sum and scale */ };
 
 static inline size_t act16_tail(const struct dev_weight *w) { return 2 * (size_t)gemm_round(w->k, 64); }
@@ -73,7 +74,8 @@ static inline void act16_words(const int16_t *code, uint32_t n, int16_t *word)
     }
 }
 
-static inline __attribute__((always_inline)) void act16_prepare(void *row, const float *x, const struct dev_weight *w, const bool words)
+static inline __attribute__((always_inline)) void act16_prepare(void *row, const float *x, const struct dev_weight *w,
+                                                                const enum act16 form)
 {
     float    padded[QUANT_CHUNK];
     int16_t  code[QUANT_CHUNK];
@@ -91,14 +93,14 @@ static inline __attribute__((always_inline)) void act16_prepare(void *row, const
             n = gemm_round(n, 32);
         }
         act16_codes(from, n, code, &sum, &scale);
-        if (words)
+        if (form == ACT16_WORDS)
             act16_words(code, n, (int16_t *)row + k);
         else
             act16_pieces(code, n, to + k, to + k_all + k);
         memcpy(tail, &sum, 4), memcpy(tail + 4, &scale, 4);
     }
     n = gemm_round(w->k, 32);
-    if (words)
+    if (form == ACT16_WORDS)
         memset((int16_t *)row + n, 0, (k_all - n) * sizeof(int16_t));
     else
         memset(to + n, 0, k_all - n), memset(to + k_all + n, 0, k_all - n);

@@ -2,8 +2,8 @@
  * side (act16.h), or 8 (w8a8). Sums over a chunk are exact; scaled, they are added in floats, chunk by chunk. */
 #include "kernels/cpu/gemm.h"
 #if defined(__x86_64__)
-#include "kernels/cpu/act16.h"
 #include "kernels/cpu/act8.h"
+#include "kernels/cpu/gemm_codes.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
@@ -22,21 +22,7 @@ INLINE __m512 float_of(const char *p) { return _mm512_castsi512_ps(lane_of(p)); 
 
 /* ---------------------------------------------------------------- by 16 bits */
 
-enum { ROWS = 3, SPAN = 256 /* inputs that all rows pass by before the next: their codes stay in the first cache */ };
-enum codes { BYTES, NIBBLES, NIBBLES_ZERO };
-
-/* Inputs [k, end) of a product, of rows and panels that begin at x and w. Strides in bytes. */
-struct part {
-    float      *out;
-    size_t      ldo;
-    const char *x, *w; /* at input k */
-    const char *tail;  /* of x's row: sum and scale of the chunk of k */
-    size_t      x_stride, x_low, w_col;
-    uint32_t    k, end, chunk, group, k_all;
-    const char *scale, *zero; /* of group 0 */
-    size_t      scale_col;
-    bool        add;
-};
+enum { ROWS = 3 };
 
 /* Four inputs of C columns by R rows. */
 #define QUAD(from)                                                             \
@@ -50,7 +36,7 @@ struct part {
         }                                                                      \
     } while (0)
 
-INLINE void tile16(const struct part *p, const enum codes t, const int R, const int C)
+INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, const int C)
 {
     const __m512i half = _mm512_set1_epi8(15);
     const char   *x = p->x, *w = p->w, *tail = p->tail;
@@ -108,7 +94,7 @@ INLINE void tile16(const struct part *p, const enum codes t, const int R, const 
 
 /* One function per R, so that each has its registers for itself. */
 #define TILE16(name, t, R)                                                                                                            \
-    static void name##_##R(struct part p, uint32_t cols)                                                                              \
+    static void name##_##R(struct codes_part p, uint32_t cols)                                                                        \
     {                                                                                                                                 \
         if (cols == COLS) {                                                                                                           \
             tile16(&p, t, R, COLS);                                                                                                   \
@@ -121,34 +107,16 @@ TILES16(bytes, BYTES)
 TILES16(nibbles, NIBBLES)
 TILES16(nibbles_zero, NIBBLES_ZERO)
 
-static void code_prepare(void *row, const float *x, const struct dev_weight *w) { act16_prepare(row, x, w, false); }
+static void code_prepare(void *row, const float *x, const struct dev_weight *w) { act16_prepare(row, x, w, ACT16_PIECES); }
 
 static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
+    static codes_tile_fn *const by_rows[CODES][ROWS] = { { bytes_1, bytes_2, bytes_3 },
+                                                         { nibbles_1, nibbles_2, nibbles_3 },
+                                                         { nibbles_zero_1, nibbles_zero_2, nibbles_zero_3 } };
     (void)v, (void)s;
-    static void (*const by_rows[][ROWS + 1])(struct part, uint32_t) = { { NULL, bytes_1, bytes_2, bytes_3 },
-                                                                        { NULL, nibbles_1, nibbles_2, nibbles_3 },
-                                                                        { NULL, nibbles_zero_1, nibbles_zero_2, nibbles_zero_3 } };
-    bool        is_i4 = w->dtype == DT_I4;
-    enum codes  t = w->zero ? NIBBLES_ZERO : is_i4 ? NIBBLES : BYTES;
-    size_t      scale_size = is_i4 ? sizeof(f16) : sizeof(float), at = gemm_scale_at(w, panel, 0) * scale_size;
-    uint32_t    span = n_row <= ROWS ? w->k : SPAN;
-    struct part p = { .ldo = ldo, .x_stride = x_stride, .x_low = gemm_round(w->k, 64), .w_col = gemm_panel_bytes(w->dtype, w->k) };
-    p.chunk = gemm_chunk(w), p.group = w->q.group, p.k_all = w->k;
-    p.scale = (const char *)w->scale + at, p.scale_col = (size_t)quant_n_group(&w->q, w->k) * GEMM_PANEL * scale_size;
-    p.zero = w->zero ? (const char *)w->zero + at : p.scale;
-    for (p.k = 0; p.k < w->k; p.k = p.end, add = true) {
-        p.end = w->k - p.k < span ? w->k : p.k + span;
-        p.add = add, p.out = out;
-        p.w = gemm_panel(w, panel) + (size_t)p.k * GEMM_PANEL / (is_i4 ? 2 : 1);
-        p.x = (const char *)x + p.k, p.tail = (const char *)x + act16_tail(w) + p.k / p.chunk * ACT16_PART;
-        for (uint32_t n_block = (n_row + ROWS - 1) / ROWS, left = n_row; n_block; n_block--) { /* as even as they come */
-            uint32_t r = (left + n_block - 1) / n_block;
-            by_rows[t][r](p, n_panel);
-            p.out += r * ldo, p.x += r * x_stride, p.tail += r * x_stride, left -= r;
-        }
-    }
+    codes_mul(by_rows[codes_of(w)], ROWS, ACT16_PIECES, out, ldo, x, x_stride, w, panel, n_panel, n_row, add);
 }
 
 /* ---------------------------------------------------------------- by 8 bits */

@@ -33,6 +33,7 @@ static bool has_bf16(void)
     return has_avx512() && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
            __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & bit_AVX512BF16;
 }
+static bool has_vnni(void) { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 /* Tiles are large: Linux (5.16) lets a process use them that asks. */
 static bool has_amx(void)
 {
@@ -49,6 +50,14 @@ static const struct gemm_kind *lanes_kind(enum dtype t, bool act8)
     return t == DT_F32 || t == DT_BF16 || t == DT_F16 ? &gemm_lanes_plain : act8 ? &gemm_lanes_act8 : &gemm_lanes_quant;
 }
 #if defined(__x86_64__)
+static bool                    by_words(enum dtype t, bool act8) { return (t == DT_I8 || t == DT_I4) && !act8; }
+static const struct gemm_kind *avx2_kind(enum dtype t, bool act8) { return by_words(t, act8) ? &gemm_words_avx2 : lanes_kind(t, act8); }
+static const struct gemm_kind *avx512_kind(enum dtype t, bool act8) { return by_words(t, act8) ? &gemm_words_avx512 : lanes_kind(t, act8); }
+static const struct gemm_kind *vnni_kind(enum dtype t, bool act8)
+{
+    const struct gemm_kind *k = gemm_vnni_kind(t, act8);
+    return k ? k : lanes_kind(t, act8);
+}
 static const struct gemm_kind *bf16_kind(enum dtype t, bool act8)
 {
     const struct gemm_kind *k = gemm_bf16_kind(t, act8);
@@ -71,8 +80,9 @@ static const struct cpu_isa isas[] = { /* best first */
 #if defined(__x86_64__)
                                        { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind, &attn_amx },
                                        { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind, &attn_bf16 },
-                                       { "avx512", "cpu avx512", &simd_avx512, has_avx512, lanes_kind, NULL },
-                                       { "avx2", "cpu avx2", &simd_avx2, has_avx2, lanes_kind, NULL },
+                                       { "avx512-vnni", "cpu avx512-vnni", &simd_avx512, has_vnni, vnni_kind, NULL },
+                                       { "avx512", "cpu avx512", &simd_avx512, has_avx512, avx512_kind, NULL },
+                                       { "avx2", "cpu avx2", &simd_avx2, has_avx2, avx2_kind, NULL },
 #elif defined(__aarch64__)
                                        { "neon-bf16", "cpu neon-bf16", &simd_neon, has_mmla, mmla_kind, NULL },
                                        { "neon", "cpu neon", &simd_neon, has_c, lanes_kind, NULL },

@@ -406,8 +406,11 @@ def weights_that_were_kept_are_found_and_checked(s):
 
     from harness import Server
 
+    model = os.path.join(os.path.dirname(os.path.dirname(HERE)), "models", "pebble")
+    if not os.path.exists(os.path.join(model, "model.safetensors")):
+        raise Skip("no weights in models/pebble here: the program has them inside")
     folder = tempfile.mkdtemp(prefix="spillway-packed-")
-    args = ["--model", os.path.join(os.path.dirname(os.path.dirname(HERE)), "models", "pebble"), "--device", "cpu", "--packed-cache", folder]
+    args = ["--model", model, "--device", "cpu", "--packed-cache", folder]
     ask = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
 
     def text_of(x):

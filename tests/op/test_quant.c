@@ -32,10 +32,10 @@ static struct dev_weight take(struct device *d, const struct format *f, uint32_t
     return w;
 }
 
-/* Of avx512-bf16 int8 and int4 weights are multiplied with whole numbers of 16 bits (kernels/cpu/act16.h). */
+/* On x86 int8 and int4 weights are multiplied with whole numbers of 16 bits (kernels/cpu/act16.h); not yet by tiles. */
 static bool by_16_bits(const struct device *d, const struct format *f)
 {
-    return strstr(d->ops->name, "avx512-bf16") && (f->q.code == DT_I8 || f->q.code == DT_I4) && !f->q.act8;
+    return strstr(d->ops->name, "avx") && (f->q.code == DT_I8 || f->q.code == DT_I4) && !f->q.act8;
 }
 
 /* What the rounding of activations alone may change, in a random walk, never more than 4 of its deviations: 2^-9 of each product, or with

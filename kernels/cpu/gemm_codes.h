@@ -1,0 +1,53 @@
+/* gemm codes: int8 and int4 weights in GEMM_QUADS order by rows of act16.h: the walk that the instruction sets have in common.
+ * Private to kernels/cpu/, for files built with AVX2. A tile multiplies some rows with one or GEMM_COLS panels over inputs [k, end). */
+#pragma once
+#include "kernels/cpu/act16.h"
+
+enum codes { BYTES, NIBBLES, NIBBLES_ZERO, CODES };
+enum { CODES_SPAN = 256 /* inputs that all rows pass by before the next: their codes stay in the first cache */ };
+
+/* Inputs [k, end) of a product, of rows and panels that begin at x and w. Strides in bytes. */
+struct codes_part {
+    float      *out;
+    size_t      ldo;
+    const char *x, *w; /* at input k */
+    const char *tail;  /* of x's row: sum and scale of the chunk of k */
+    size_t      x_stride, x_low, w_col;
+    uint32_t    k, end, chunk, group, k_all;
+    const char *scale, *zero; /* of group 0 */
+    size_t      scale_col;
+    bool        add;
+};
+typedef void codes_tile_fn(struct codes_part p, uint32_t cols); /* cols: 1 .. GEMM_COLS panels */
+
+static inline enum codes codes_of(const struct dev_weight *w) { return w->zero ? NIBBLES_ZERO : w->dtype == DT_I4 ? NIBBLES : BYTES; }
+
+/* The next panel. */
+static inline void codes_next(struct codes_part *p)
+{
+    p->out += GEMM_PANEL, p->w += p->w_col, p->scale += p->scale_col, p->zero += p->scale_col;
+}
+
+/* As gemm_mul_fn. tile[r - 1] is for r rows, at most n_tile. */
+static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum act16 form, float *out, size_t ldo, const void *x,
+                             size_t x_stride, const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add)
+{
+    bool              is_i4 = w->dtype == DT_I4;
+    size_t            scale_size = is_i4 ? sizeof(f16) : sizeof(float), at = gemm_scale_at(w, panel, 0) * scale_size;
+    uint32_t          span = n_row <= n_tile ? w->k : CODES_SPAN, input = form == ACT16_WORDS ? 2 : 1;
+    struct codes_part p = { .ldo = ldo, .x_stride = x_stride, .x_low = gemm_round(w->k, 64), .w_col = gemm_panel_bytes(w->dtype, w->k) };
+    p.chunk = gemm_chunk(w), p.group = w->q.group, p.k_all = w->k;
+    p.scale = (const char *)w->scale + at, p.scale_col = (size_t)quant_n_group(&w->q, w->k) * GEMM_PANEL * scale_size;
+    p.zero = w->zero ? (const char *)w->zero + at : p.scale;
+    for (p.k = 0; p.k < w->k; p.k = p.end, add = true) {
+        p.end = w->k - p.k < span ? w->k : p.k + span;
+        p.add = add, p.out = out;
+        p.w = gemm_panel(w, panel) + (size_t)p.k * GEMM_PANEL / (is_i4 ? 2 : 1);
+        p.x = (const char *)x + (size_t)p.k * input, p.tail = (const char *)x + act16_tail(w) + p.k / p.chunk * ACT16_PART;
+        for (uint32_t n_block = (n_row + n_tile - 1) / n_tile, left = n_row; n_block; n_block--) { /* as even as they come */
+            uint32_t r = (left + n_block - 1) / n_block;
+            tile[r - 1](p, n_panel);
+            p.out += r * ldo, p.x += r * x_stride, p.tail += r * x_stride, left -= r;
+        }
+    }
+}

@@ -284,7 +284,7 @@ static void gpu_attn_case(struct gpu_step *p)
         double s = dev_time(b->d, turns, gpu_attn_once, p), bytes = rows == 1 ? kv + 4.0 * n * m->n_head * m->head_dim : 0;
         gpu_report(b, name, s, bytes, rows == 1 ? 0 : 4 * seen * m->n_head * m->head_dim);
         /* the goal is for KV of so many tokens however they are spread: the slowest counts */
-        if (rows == 1 && (uint64_t)d->n_seq * ctx >= GPU_ATTN_TOKENS && (!b->attn_gbs || bytes / s * 1e-9 < b->attn_gbs))
+        if (rows == 1 && (uint64_t)d->n_seq * ctx >= GPU_ATTN_TOKENS && (b->attn_gbs == 0 || bytes / s * 1e-9 < b->attn_gbs))
             b->attn_gbs = bytes / s * 1e-9;
     }
     snprintf(name, sizeof name, "qkv rows %u", n);

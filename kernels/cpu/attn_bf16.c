@@ -100,7 +100,9 @@ INLINE void score_rows(float *s, const float *q, const float *k, uint32_t n_grou
 /* n_group times 16 keys for R queries */
 INLINE void score_copied(float *s, const float *q, const float *k, uint32_t n_group, uint32_t dim, const int R)
 {
-    UNROLL for (int r = 0; r < R; r += 3) score_rows(s + r * ATTN_TILE, q + (size_t)r * dim, k, n_group, dim, R - r < 3 ? R - r : 3);
+    _Static_assert(ATTN_ROWS <= 6, "twice three rows");
+    score_rows(s, q, k, n_group, dim, R < 3 ? R : 3);
+    if (R > 3) score_rows(s + 3 * ATTN_TILE, q + (size_t)3 * dim, k, n_group, dim, R - 3);
 }
 
 /* out[r, 16 c + lane] += sum over n pairs of x[r, i] * w[c * w_col + i * w_pair + lane] */

@@ -58,8 +58,9 @@ template <class... P, class... A>
 static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, struct launch_on on, A &&...a)
 {
     if (on.skip) return;
+    bool stale = on.again && cudaPeekAtLastError() != cudaSuccess; /* of something before, which is missing: not ours to take back */
     launch_once(k, grid, block, smem, on, static_cast<A &&>(a)...);
-    if (on.again && cudaPeekAtLastError() != cudaSuccess && cuda_relaunch(on.again))
+    if (on.again && !stale && cudaPeekAtLastError() != cudaSuccess && cuda_relaunch(on.again))
         launch_once(k, grid, block, smem, on, static_cast<A &&>(a)...);
 }
 /* kernel<<<grid, block, smem>>>(...) on a struct cuda_dev * (with programmatic dependent launch where the device has it) or on a

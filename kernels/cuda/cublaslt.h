@@ -36,6 +36,7 @@ enum {
     LT_OK = 0,
     LT_ALLOC_FAILED = 3,
     LT_INVALID_VALUE = 7,
+    LT_EXECUTION_FAILED = 13,
     LT_NOT_SUPPORTED = 15,
     LT_R_32F = 0,
     LT_R_16F = 2,

@@ -102,8 +102,19 @@ static bool run_lt(struct cuda_dev *d, const struct gemm_pin *pin, void *out, en
     uint32_t            align = row_align(k, d->impl.dev.act), align_out = row_align(n, out_t);
     if (((uintptr_t)x & (align - 1)) || ((uintptr_t)out & (align_out - 1))) return false; /* it was asked for aligned rows */
     gemm_problem_init(b, &p, m, n, k, d->impl.dev.act, out_t);
-    int st =
-        b->lt.matmul(b->h, &p.op, &one, w, &p.a, x, &p.b, &zero, out, &p.d, out, &p.d, &pin->algo, b->workspace, GEMM_WORKSPACE, d->stream);
+    int         st;
+    cudaError_t e;
+    bool        again = d->relaunch;
+    for (;; again = false) { /* as LAUNCH does, whatever the library says of a launch of its own that was refused */
+        st = b->lt.matmul(b->h, &p.op, &one, w, &p.a, x, &p.b, &zero, out, &p.d, out, &p.d, &pin->algo, b->workspace, GEMM_WORKSPACE,
+                          d->stream);
+        e = cudaPeekAtLastError();
+        if (e == cudaSuccess || !again || !cuda_relaunch(d)) break;
+    }
+    if (e != cudaSuccess && d->step) {
+        cuda_ok(d, e, "cuBLASLt");
+        return true;
+    }
     if (st == LT_OK) return true;
     if (st == LT_ALLOC_FAILED && d->deterministic && d->step) { /* may pass: the step is run again, as after a launch that was refused */
         cuda_ok(d, cudaErrorMemoryAllocation, "cuBLASLt");

@@ -282,7 +282,7 @@ int matmul(lt_handle *h, lt_desc *op, const void *alpha, const void *a, lt_layou
     float   *space = static_cast<float *>(workspace);
     emu::enqueue_kernel(static_cast<cudaStream_t>(stream), reinterpret_cast<const void *>(nothing), dim3(1), dim3(1), 0, false,
                         [=] { multiply(p, id, a, b, d, space); });
-    return LT_OK;
+    return cudaPeekAtLastError() == cudaSuccess ? LT_OK : LT_EXECUTION_FAILED;
 }
 } // namespace
 

@@ -73,7 +73,7 @@ static uint64_t logits_of(const struct how *how, const char *packed_dir, uint64_
     static const uint32_t prompt[5] = { 10, 11, 12, 13, 14 }, page[1] = { 1 };
     struct source         src = { .dir = model };
     struct model_spec     spec;
-    struct rank_team     *team;
+    struct rank_team     *team = NULL;
     struct batch          batch;
     struct batch_cfg      bc = { 8, 2, 4, 4, 4, 4, 4 };
     uint32_t              n_block;

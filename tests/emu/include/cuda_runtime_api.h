@@ -146,7 +146,7 @@ extern "C" {
     X(cudaErrorUnknown, 999)                        \
     X(cudaErrorApiFailureBase, 10000)
 #define EMU_ENUM(name, value) name = value,
-typedef enum cudaError { EMU_ERRORS(EMU_ENUM) } cudaError_t;
+typedef enum cudaError { EMU_ERRORS(EMU_ENUM) EMU_ERROR_LAST = 0x7fffffff /* room for EMU_STALL */ } cudaError_t;
 #undef EMU_ENUM
 
 typedef struct CUstream_st    *cudaStream_t;

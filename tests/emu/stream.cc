@@ -212,6 +212,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t h)
     std::shared_ptr<Stream> s = h ? stream_of(h) : NULL; /* a lost device's streams are given back too */
     if (!s) return fail(cudaErrorInvalidResourceHandle);
     drain(*s, pushed(*s), false);
+    if (s->stall_until > 0) { /* what stands still for ever holds the stream that holds it */
+        std::lock_guard<std::mutex> q(s->qm);
+        s->q.clear();
+    }
     {
         std::lock_guard<std::mutex> g(lock);
         streams.erase(h);

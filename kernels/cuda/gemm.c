@@ -121,7 +121,7 @@ static bool run_lt(struct cuda_dev *d, const struct gemm_pin *pin, void *out, en
         return true;
     }
     if (d->deterministic && d->step) { /* the plain kernel gives other bits than what the cache may hold from this one */
-        if (!__atomic_exchange_n(&d->lost, true, __ATOMIC_RELAXED))
+        if (cuda_lose(d))
             LOG_ERROR(
                 "dev: gpu %d: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), which --deterministic relies on; the "
                 "device is given up, all requests fail",

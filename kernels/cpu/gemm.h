@@ -75,6 +75,9 @@ static inline const char *gemm_panel(const struct dev_weight *w, uint32_t panel)
 {
     return (const char *)w->data + panel * gemm_panel_bytes(w->dtype, w->k);
 }
+/* Rows for products of bf16: a line more than the numbers, for rows a power of two apart would fall into the same few lines of the
+ * first cache. */
+static inline size_t bf16_row_bytes(const struct dev_weight *w) { return (size_t)gemm_round(w->k, 32) * sizeof(bf16) + 64; }
 static inline const struct gemm_kind *gemm_of(const struct dev_weight *w) { return w->how; }
 /* Sums are scaled after this many inputs. */
 static inline uint32_t gemm_chunk(const struct dev_weight *w) { return w->q.group && w->q.group < QUANT_CHUNK ? w->q.group : QUANT_CHUNK; }

@@ -123,6 +123,8 @@ bool           cuda_step_excuse(struct cuda_dev *d); /* true: a graph was being 
 /* true: e ended a launch of the step that is being enqueued and nothing else: that step is run again, or given up alone */
 bool cuda_step_fault(struct cuda_dev *d, cudaError_t e, const char *what);
 bool cuda_relaunch(const struct cuda_dev *d); /* true: the last error has ended a launch and nothing else; it is taken back */
+/* Before a launch: is it made once more if it is refused? Not where an error stands: what that one ended is missing, whatever follows. */
+static inline bool cuda_may_relaunch(const struct cuda_dev *d) { return d->relaunch && cudaPeekAtLastError() == cudaSuccess; }
 /* times.c, probe.cu */
 void   cuda_times_begin(struct cuda_dev *d);
 void   cuda_times_end(struct cuda_dev *d);

@@ -83,6 +83,28 @@ def library_fails(args, n):
     raise AssertionError("loading multiplies more than 10000 times")
 
 
+def until_error(s, prompt, n, whole):
+    """Streams, n at a time, until one ends with an error event, which no [DONE] follows: when that was. whole: nobody is cut off in
+    silence, and nobody ends well after one with an error."""
+    body = json.dumps({"prompt": prompt, "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
+    ended = None
+    while s.proc.poll() is None and not ended:
+        conns = [s.conn(timeout=30) for _ in range(n)]
+        for c in conns:
+            c.send(post_bytes("/v1/completions", body, ("Connection: close",)))
+        for c in conns:
+            r = c.read_all(60)
+            assert r or not whole, s.tail()
+            if r and b'"error"' in r[-1].body:
+                assert b"[DONE]" not in r[-1].body, r[-1].body[-200:]
+                ended = time.monotonic()
+            elif whole:
+                assert b"[DONE]" in r[-1].body and not ended, r[-1].body[-200:]
+            c.close()
+    assert ended, s.tail()
+    return ended
+
+
 def rows():
     @row("H1", "no allocation after ready, whatever is asked; a library that has no memory for once costs nobody an answer", own=True)
     def h1(_):
@@ -145,22 +167,7 @@ def rows():
         t = threading.Thread(target=poll)
         t.start()
         try:
-            body = json.dumps({"prompt": "My secret is", "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
-            ended = False
-            while s.proc.poll() is None and not ended:
-                conns = [s.conn(timeout=30) for _ in range(3)]
-                for c in conns:
-                    c.send(post_bytes("/v1/completions", body, ("Connection: close",)))
-                for c in conns:
-                    r = c.read_all(60)
-                    assert r, s.tail()
-                    if b'"error"' in r[-1].body:
-                        assert b"[DONE]" not in r[-1].body, r[-1].body[-200:]
-                        ended = True
-                    else:
-                        assert b"[DONE]" in r[-1].body and not ended, r[-1].body[-200:]  # nobody is cut off in silence
-                    c.close()
-            assert ended, s.tail()
+            until_error(s, "My secret is", 3, whole=True)
             assert s.proc.wait(20) == 70, (s.proc.returncode, s.tail())
             log = log_of(s)
             assert log.count("no progress since step") == 1 and log.count("---- engine dump ----") == 1, s.tail()
@@ -296,21 +303,8 @@ def rows():
         """Four streams, then the fault: error events, /health 503, one line, this exit code; a new server serves."""
         skip = launches_until_ready()
         s = Server(*SHAPE, env={"EMU_FAIL": "kernel:%d:%d" % (skip + 1500, error)})
-        conns = []
         try:
-            body = json.dumps({"prompt": "Once", "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
-            began = None
-            while s.proc.poll() is None and not began:
-                conns = [s.conn(timeout=30) for _ in range(4)]
-                for c in conns:
-                    c.send(post_bytes("/v1/completions", body, ("Connection: close",)))
-                for c in conns:
-                    r = c.read_all(30)
-                    if r and b'"error"' in r[-1].body:
-                        assert b"[DONE]" not in r[-1].body, r[-1].body[-200:]
-                        began = time.monotonic()
-                    c.close()
-            assert began, s.tail()
+            began = until_error(s, "Once", 4, whole=False)
             assert s.proc.wait(6) == code, (s.proc.returncode, s.tail())
             assert time.monotonic() - began < 5
             assert len(re.findall("the device is given up, all requests fail", log_of(s))) == 1, s.tail()

@@ -1,6 +1,5 @@
 /* The emulated runtime: memory that is counted and poisoned, streams in order, graphs with frozen arguments, planned faults. */
 #include "cuda/cuda_test.h"
-#ifdef CUDA_EMU
 #include "cuda/emu_kernels.h"
 #include "test.h"
 
@@ -331,10 +330,3 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-#else
-int main(void)
-{
-    printf("only on the emulator\n");
-    return 77;
-}
-#endif

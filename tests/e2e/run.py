@@ -472,7 +472,7 @@ def main():
             print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t0), flush=True)
         except Skip as e:
             skipped += 1
-            print("skip   %s: %s" % (fn.__name__, e), flush=True)
+            print("skipped %s: %s" % (fn.__name__, e), flush=True)
         except Exception as e:
             failed.append(fn.__name__)
             print("FAILED %s: %s" % (fn.__name__, e), flush=True)

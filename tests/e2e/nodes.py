@@ -302,7 +302,8 @@ def main():
             print("ok   %s (%.1f s)" % (name[5:], time.time() - began))
         except Exception as e:
             failed += 1
-            print("FAIL %s: %s" % (name[5:], str(e)[-3000:]))
+            why = str(e) or repr(e)
+            print("FAIL %s: %s" % (name[5:], why if len(why) < 4000 else why[:800] + "\n  [...]\n" + why[-3000:]))
     print("%d passed, %d failed, 0 skipped" % (passed, failed))
     return 1 if failed else 0
 

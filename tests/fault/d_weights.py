@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import BINARY, ROOT, Server, free_port, row
+from harness import BINARY, ROOT, Server, free_port, row, shown
 
 GOLDEN = os.path.join(ROOT, "tests", "data", "golden")
 
@@ -99,9 +99,9 @@ def start(model, timeout=6, preexec=None):
 def refuses(model, *words, code=(78,), **kw):
     rc, out = start(model, **kw)
     codes = (code,) if isinstance(code, int) else code
-    assert rc in codes, "exit %d, want %s: %s" % (rc, codes, out[-600:])
+    assert rc in codes, "exit %d, want %s: %s" % (rc, codes, shown(out))
     errors = [x for x in out.split("\n") if x.startswith("spillway: ") or " error " in x[:48]]
-    assert len(errors) == 1, "%d error lines: %s" % (len(errors), out[-600:])
+    assert len(errors) == 1, "%d error lines: %s" % (len(errors), shown(out))
     for w in words:
         assert any(x in errors[0] for x in ([w] if isinstance(w, str) else w)), "%r not in %r" % (w, errors[0])
     return errors[0]
@@ -271,7 +271,7 @@ def d11(_):
             time.sleep(1.0)
             p.send_signal(signal.SIGTERM)
             out = p.communicate(timeout=20)[0].decode("utf-8", "replace")
-            assert p.returncode in (0, 78, 74), "ended with %s: %s" % (p.returncode, out[-300:])  # never a signal
+            assert p.returncode in (0, 78, 74), "ended with %s: %s" % (p.returncode, shown(out))  # never a signal
             with open(m.file, "wb") as f:
                 f.write(data)
 
@@ -291,8 +291,8 @@ def d12(_):
             p = subprocess.run([BINARY, "--port", str(free_port()), "--model", m.dir, "--kv-cache-gib", "0.02"], capture_output=True, timeout=30,
                                stdin=subprocess.DEVNULL, env={**os.environ, "LD_PRELOAD": preload, "SHIM_EIO_AFTER": str(after)})
             out = (p.stderr + p.stdout).decode("utf-8", "replace")
-            assert p.returncode == 74, "read %d: exit %d: %s" % (after, p.returncode, out[-400:])
-            assert m.shards[0] in out and "Input/output error" in out, out[-400:]
+            assert p.returncode == 74, "read %d: exit %d: %s" % (after, p.returncode, shown(out))
+            assert m.shards[0] in out and "Input/output error" in out, shown(out)
         s = Server("--model", m.dir, "--kv-cache-gib", "0.02", env={"LD_PRELOAD": preload, "SHIM_READ_US": "300000"}, wait=False)
         seen = set()
         end = time.monotonic() + 20
@@ -341,8 +341,8 @@ def d14(_):
                         (("--kv-cache-bytes", "40960", "--max-model-len", "2048"), ("--kv-cache-bytes", "needs"))):
         p = subprocess.run([BINARY, "--port", str(free_port()), *args], capture_output=True, timeout=20, stdin=subprocess.DEVNULL)
         out = (p.stderr + p.stdout).decode("utf-8", "replace")
-        assert p.returncode == 78, "%s: exit %d: %s" % (args, p.returncode, out[-300:])
-        assert all(w in out for w in words), "%s: %s" % (args, out[-300:])
+        assert p.returncode == 78, "%s: exit %d: %s" % (args, p.returncode, shown(out))
+        assert all(w in out for w in words), "%s: %s" % (args, shown(out))
 
 
 @row("D16", "random bytes over the header area", own=True)
@@ -360,7 +360,7 @@ def d16(_):
             with open(m.file, "wb") as f:
                 f.write(b)
             rc, out = _start_or_stop(m.dir)
-            assert rc in (0, 78, 74), "seed %d: exit %d: %s" % (i, rc, out[-400:])
+            assert rc in (0, 78, 74), "seed %d: exit %d: %s" % (i, rc, shown(out))
             refused += rc != 0
         assert refused > 40, "only %d of 60 refused" % refused
 

@@ -17,11 +17,29 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BINARY = os.environ.get("SPILLWAY", os.path.join(ROOT, "build", "dev", "spillway"))
 
 ROWS = []
+
+
+def shown(text, head=800, lines=25, tail=3000):
+    """What is worth reading of a long message: how it begins, which is the assertion, and its last lines, which are the log's."""
+    if len(text) <= head + tail and text.count("\n") <= lines:
+        return text
+    end = "\n".join(text.split("\n")[-lines:])[-tail:]
+    begin = text[: max(0, min(head, len(text) - len(end)))]
+    return end if not begin else begin + ("\n  [...]\n" if len(begin) + len(end) < len(text) else "") + end
+
+
+def why_failed(e):
+    """The line of the row that failed, and what it said."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    at = [x for x in traceback.extract_tb(e.__traceback__) if x.filename.startswith(folder) and "harness" not in x.filename]
+    where = "line %d of %s: " % (at[-1].lineno, os.path.basename(at[-1].filename)) if at else ""
+    return where + (shown(str(e)) or repr(e))
 
 
 class Row:
@@ -227,7 +245,7 @@ class Server:
             time.sleep(0.05)
         raise AssertionError("server not ready in %d s: %s" % (timeout, self.tail()))
 
-    def tail(self, n=20):
+    def tail(self, n=25):
         with open(self.log_path, "rb") as f:
             return b"\n".join(f.read().split(b"\n")[-n:]).decode("utf-8", "replace")
 

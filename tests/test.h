@@ -15,6 +15,9 @@
 
 #include "scratch.h"
 
+/* How long a test waits for what must come: nothing but a hang lasts that long, however slow or busy the machine is. */
+enum { PATIENCE_S = 60 };
+
 #define ARRAY_N(a) (sizeof(a) / sizeof *(a))
 
 /* Leaves this test. The reason is the line before the word SKIPPED: there tests/count.awk looks for it. */

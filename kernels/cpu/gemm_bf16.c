@@ -46,15 +46,16 @@ INLINE void tile(const struct part *p, const int R, const int C)
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) _mm512_storeu_ps(p->out + (size_t)r * p->ldo + c * 16, acc[r][c]);
 }
 
-/* One function per R, so that each has its registers for itself. */
-#define TILE(R)                                                           \
-    static void tile_##R(struct part p, uint32_t cols)                    \
-    {                                                                     \
-        if (cols == COLS) {                                               \
-            tile(&p, R, COLS);                                            \
-            return;                                                       \
-        }                                                                 \
-        for (; cols; cols--, p.out += 16, p.w += p.w_col) tile(&p, R, 1); \
+/* One function per R, so that each has its registers for itself. `p` goes by address: a copy of it would be loaded in wider pieces than
+ * its fields were just stored in, and such a load waits until all stores before it, a whole tile of out, are in the cache. */
+#define TILE(R)                                                                                       \
+    static void tile_##R(const struct part *p, uint32_t cols)                                         \
+    {                                                                                                 \
+        if (cols == COLS) {                                                                           \
+            tile(p, R, COLS);                                                                         \
+            return;                                                                                   \
+        }                                                                                             \
+        for (struct part one = *p; cols; cols--, one.out += 16, one.w += one.w_col) tile(&one, R, 1); \
     }
 TILE(1)
 TILE(2)
@@ -63,13 +64,13 @@ TILE(4)
 TILE(5)
 TILE(6)
 
-static void mul_plain(struct part p, uint32_t rows, uint32_t cols)
+static void mul_plain(struct part *p, uint32_t rows, uint32_t cols)
 {
-    static void (*const by_rows[])(struct part, uint32_t) = { NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6 };
+    static void (*const by_rows[])(const struct part *, uint32_t) = { NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6 };
     for (uint32_t n_block = (rows + ROWS - 1) / ROWS; n_block > 0; n_block--) { /* as even as they come */
         uint32_t r = (rows + n_block - 1) / n_block;
         by_rows[r](p, cols);
-        p.out += r * p.ldo, p.x += r * p.x_stride, rows -= r;
+        p->out += r * p->ldo, p->x += r * p->x_stride, rows -= r;
     }
 }
 
@@ -97,7 +98,7 @@ static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x
         };
         p.x = (const char *)x + i * sizeof(bf16);
         p.w = gemm_panel(w, panel) + (size_t)i * GEMM_PANEL * sizeof(bf16);
-        mul_plain(p, n_row, n_panel);
+        mul_plain(&p, n_row, n_panel);
     }
 }
 
@@ -145,22 +146,25 @@ INLINE void tile_f8(const struct codes *p, const int R, const int C)
         }
     }
 }
-#define TILE_F8(R, WIDE)                                                                                                                   \
-    static void tile_f8_##R(struct codes p, uint32_t cols)                                                                                 \
-    {                                                                                                                                      \
-        for (; cols >= WIDE; cols -= WIDE, p.out += WIDE * 16, p.w += WIDE * p.w_col, p.scale += WIDE * p.scale_col) tile_f8(&p, R, WIDE); \
-        for (; cols; cols--, p.out += 16, p.w += p.w_col, p.scale += p.scale_col) tile_f8(&p, R, 1);                                       \
+#define TILE_F8(R)                                                                                                                    \
+    static void tile_f8_##R(const struct codes *p, uint32_t cols)                                                                     \
+    {                                                                                                                                 \
+        if (cols == COLS) {                                                                                                           \
+            tile_f8(p, R, COLS);                                                                                                      \
+            return;                                                                                                                   \
+        }                                                                                                                             \
+        for (struct codes one = *p; cols; cols--, one.out += 16, one.w += one.w_col, one.scale += one.scale_col) tile_f8(&one, R, 1); \
     }
-TILE_F8(1, 4)
-TILE_F8(2, 4)
-TILE_F8(3, 4)
-TILE_F8(4, 4)
+TILE_F8(1)
+TILE_F8(2)
+TILE_F8(3)
+TILE_F8(4)
 
 static void f8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w, uint32_t panel,
                    uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
     (void)v, (void)s;
-    static void (*const by_rows[])(struct codes, uint32_t) = { NULL, tile_f8_1, tile_f8_2, tile_f8_3, tile_f8_4 };
+    static void (*const by_rows[])(const struct codes *, uint32_t) = { NULL, tile_f8_1, tile_f8_2, tile_f8_3, tile_f8_4 };
     const struct byte_tables tables = byte_tables(w->dtype);
     uint32_t                 k_all = gemm_round(w->k, 32), span = n_row <= FEW ? k_all : SPAN;
     struct codes             p = { .ldo = ldo, .x_stride = x_stride, .chunk = gemm_chunk(w), .group = w->q.group, .tables = &tables };
@@ -172,7 +176,7 @@ static void f8_mul(const struct simd *v, float *out, size_t ldo, const void *x, 
         p.x = (const char *)x + p.k * sizeof(bf16), p.w = gemm_panel(w, panel) + (size_t)p.k * GEMM_PANEL;
         for (uint32_t n_block = (n_row + FEW - 1) / FEW, left = n_row; n_block; n_block--) { /* as even as they come */
             uint32_t r = (left + n_block - 1) / n_block;
-            by_rows[r](p, n_panel);
+            by_rows[r](&p, n_panel);
             p.out += r * ldo, p.x += r * x_stride, left -= r;
         }
     }

@@ -1,7 +1,8 @@
 /* team: the caller and n - 1 persistent threads that share the pieces of one job at a time.   Thread: the rank thread.
- * Pieces are handed out as they are asked for, so a thread that the system has set aside holds nobody up for longer than
- * the piece it holds. Which thread runs a piece must not matter to the bits. Idle threads spin for some microseconds,
- * then sleep on a futex. */
+ * Each thread has a share of the pieces, the same part of every job, so that rows which one job has left in its caches come back to it
+ * in the next; then it helps the others. Pieces are taken as they are wanted, small ones some at a time, so a thread that the system
+ * has set aside holds nobody up for longer than what it holds: a piece, or a part of its share. Which thread runs a piece must not
+ * matter to the bits. Idle threads spin for some microseconds, then sleep on a futex. */
 #pragma once
 #include "base/status.h"
 #include <stdint.h>

@@ -194,9 +194,9 @@ static void a_team_does_every_piece_once(void **state)
         struct team *team;
         assert_int_equal(team_create(n_thread, &team), ST_OK);
         for (uint32_t round = 0; round < 3000; round++) {
-            uint32_t n = round == 1000 ? 70000 : round % 40;
+            uint32_t n = round == 1000 ? 70000 : round % 200; /* cost: shared one by one, some at a time, or not at all */
             memset(&t, 0, sizeof t);
-            team_run(team, n, round % 3 ? 1000000 : 0, tally, &t);
+            team_run(team, n, (const uint64_t[]){ 1000000, 12000, 0 }[round % 3], tally, &t);
             uint32_t sum = 0;
             for (uint32_t i = 0; i < n; i++) assert_int_equal(t.hit[i], 1);
             for (uint32_t i = 0; i < 4; i++) sum += t.thread[i];
@@ -207,13 +207,36 @@ static void a_team_does_every_piece_once(void **state)
     }
 }
 
+enum { HELD = 64, HELD_MOST = HELD / 2 / 4 }; /* pieces; those that may be taken together with the first: a fourth of a share */
+static void wait_in_the_first(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    _Atomic uint32_t *n_done = arg;
+    while (piece == 0 && *n_done < HELD - HELD_MOST) nanosleep(&(struct timespec){ 0, 10000 }, NULL);
+    ++*n_done;
+}
+
+/* Who never comes back from a piece has the rest of its share done by others: without that this test would not end. */
+static void a_thread_that_is_held_up_is_helped(void **state)
+{
+    (void)state;
+    struct team *team;
+    assert_int_equal(team_create(2, &team), ST_OK);
+    for (int round = 0; round < 20; round++) {
+        _Atomic uint32_t n_done = 0;
+        team_run(team, HELD, round % 2 ? 12000 : 100000000, wait_in_the_first, &n_done);
+        assert_int_equal(n_done, HELD);
+    }
+    team_free(team);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_arena_is_never_exceeded),       cmocka_unit_test(what_cannot_be_opened_is_refused),
         cmocka_unit_test(blocks_and_rows_are_copied_whole), cmocka_unit_test(copies_beside_the_steps_take_runs_of_pieces),
         cmocka_unit_test(ranks_sum_in_rank_order),          cmocka_unit_test(a_rank_that_gives_up_lets_the_others_go),
-        cmocka_unit_test(a_team_does_every_piece_once),
+        cmocka_unit_test(a_team_does_every_piece_once),     cmocka_unit_test(a_thread_that_is_held_up_is_helped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

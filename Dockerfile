@@ -1,7 +1,7 @@
 # Spillway in a container:
 #   docker build -t spillway .
-#   docker run --rm -p 8080:8080 spillway                                          # the embedded model
-#   docker run --rm -p 8080:8080 -v /data/model:/opt/ml/model:ro -e SPILLWAY_MODEL=/opt/ml/model spillway serve
+#   docker run --rm -p 8080:8080 -e SPILLWAY_API_KEY=change-me spillway            # the embedded model
+#   docker run --rm -p 8080:8080 -e SPILLWAY_API_KEY=change-me -v /data/model:/opt/ml/model:ro -e SPILLWAY_MODEL=/opt/ml/model spillway serve
 FROM debian:12-slim AS build
 # node-llhttp: Debian 12 ships llhttp's C sources in it.
 RUN apt-get update \

@@ -14,6 +14,7 @@ struct dev_group {
     _Atomic uint32_t arrived; /* in this turn */
     _Atomic uint32_t asleep;
     _Atomic bool     aborted;
+    _Atomic bool     blamed;                      /* a rank has said why it is lost */
     _Atomic uint32_t ballot[DEV_BALLOT_HAVE + 1]; /* how many cast each */
     _Atomic uint32_t verdict;                     /* enum dev_ballot */
     bool             cast;                        /* rank 0: with the other processes */
@@ -84,6 +85,8 @@ enum dev_ballot group_verdict(struct dev_group *g, uint32_t rank, uint32_t n_ran
     if (all != DEV_BALLOT_OPEN) atomic_store(&g->verdict, all);
     return (enum dev_ballot)all;
 }
+
+bool group_blame(struct dev_group *g) { return !atomic_exchange(&g->blamed, true); }
 
 bool group_aborted(const struct dev_group *g) { return atomic_load_explicit(&g->aborted, memory_order_relaxed); }
 

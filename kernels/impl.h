@@ -51,5 +51,6 @@ void            group_cast(struct dev_group *g, enum dev_ballot mine);
 enum dev_ballot group_verdict(struct dev_group *g, uint32_t rank, uint32_t n_rank, const struct dev_vote *v,
                               unsigned char id_out[DEV_COMM_ID]);
 bool            group_aborted(const struct dev_group *g);
+bool            group_blame(struct dev_group *g); /* true for the first rank that comes: it says why all are lost, the others are silent */
 /* fn(ctx) runs once the group is aborted: now, if that was before. fn NULL: no more, and none is running when this returns. */
 void group_at_abort(struct dev_group *g, uint32_t rank, void (*fn)(void *ctx), void *ctx);

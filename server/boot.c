@@ -484,7 +484,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
         else
             rc.load.packed_dir = b->packed_dir;
     }
-    (void)model_quant_named(cfg->quantization, &rc.load.quant); /* the option table knows the same names */
+    (void)model_quant_named(cfg->quantization, &rc.load.quant, &rc.load.quant_head); /* the option table knows the same names */
     if ((code = create_nodes(b, &rc))) return code;
     enum status st = rank_team_create(&b->spec, &b->src, &rc, &b->n_block, &b->team, b->err, sizeof b->err);
     if (st) return exit_of(st);

@@ -1,5 +1,5 @@
 # Adds up what `ctest -V` printed: cmocka's tests inside every program, and one for a program that ended badly on its own.
-# Prints the failed and the skipped ones, a skipped one with the line before it, which is the reason; then the sums.
+# Prints the failed ones with what they said and the skipped ones with the line before, which is the reason; then the sums.
 {
     id = ""
     line = $0
@@ -8,13 +8,14 @@
         line = substr(line, RLENGTH + 1)
     }
 }
-id != "" && /\[ RUN      \]/ { running[id] = line; sub(/.*\] /, "", running[id]) }
+id != "" && /\[ RUN      \]/ { running[id] = line; sub(/.*\] /, "", running[id]); said[id] = "" }
+id != "" && line ~ /^\[  ERROR   \]|^\[   LINE   \]/ { said[id] = said[id] "        " line "\n" }
 id != "" && line ~ /^\[       OK \] / { passed++; own[id]++ }
 id != "" && line ~ /^\[  FAILED  \] [a-zA-Z]/ && line !~ /test\(s\)/ && !((id, line) in seen) {
     seen[id, line] = 1
     failed++; bad[id]++; own[id]++
     sub(/^\[  FAILED  \] /, "", line)
-    fails = fails "    FAILED " line "\n"
+    fails = fails "    FAILED " line "\n" said[id]
 }
 id != "" && line ~ /^\[  SKIPPED \] [a-zA-Z]/ && line !~ /test\(s\)/ && !((id, line) in seen) {
     seen[id, line] = 1

@@ -15,7 +15,13 @@
 
 #include "scratch.h"
 
+/* How long a test waits for what must come: nothing but a hang lasts that long, however slow or busy the machine is. */
+enum { PATIENCE_S = 60 };
+
 #define ARRAY_N(a) (sizeof(a) / sizeof *(a))
+
+/* Leaves this test. The reason is the line before the word SKIPPED: there tests/count.awk looks for it. */
+#define test_skip(...) (print_message(__VA_ARGS__), print_message("\n"), skip())
 
 /* Runs fn(arg) in a child with stderr closed; its exit status, or minus its signal. For what ends the process. */
 static inline int test_exit_of(void (*fn)(void *), void *arg)

@@ -28,6 +28,7 @@ struct list_u32 {
 struct opts {
     const char        *shape, *model, *gemm_file, *json, *isa;
     struct dev_quant   quant;
+    bool               quant_head;
     bool               dummy, deterministic, eager, pdl;
     enum dev_comm      comm;
     enum dev_symmetric symmetric;
@@ -390,7 +391,7 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
         else if (!strcmp(a, "--ranks"))
             o->ranks = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--quantization"))
-            ok = model_quant_named(v, &o->quant);
+            ok = model_quant_named(v, &o->quant, &o->quant_head);
         else if (!strcmp(a, "--cpu-isa"))
             o->isa = v;
         else if (!strcmp(a, "--gemm-file"))
@@ -465,6 +466,7 @@ static bool load(struct bench *b)
                            .gemm_file = b->o.gemm_file,
                            .load = { .weight_dtype = DT_COUNT,
                                      .quant = b->o.quant,
+                                     .quant_head = b->o.quant_head,
                                      .kv_dtype = DT_BF16,
                                      .batch_rows_max = b->o.batch_tokens,
                                      .logit_rows_max = b->seqs_max,

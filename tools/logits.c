@@ -58,7 +58,7 @@ int main(int argc, char **argv)
         else if (!strcmp(name, "--dtype"))
             cfg.load.weight_dtype = !strcmp(value, "float32") ? DT_F32 : DT_COUNT;
         else
-            ok = !strcmp(name, "--quantization") && model_quant_named(value, &cfg.load.quant);
+            ok = !strcmp(name, "--quantization") && model_quant_named(value, &cfg.load.quant, &cfg.load.quant_head);
     }
     if (!ok || !src.dir || argc % 2 == 0) {
         fprintf(

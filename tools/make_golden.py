@@ -108,8 +108,11 @@ def config_v4(c):
 
 def save(model, path, dtype, v4, shards):
     shutil.rmtree(path, ignore_errors=True)
+    buffers = {name: b.clone() for name, b in model.named_buffers()}  # RoPE's frequencies: no weights, and float32 in every type of them
     model.to(dtype).save_pretrained(path)
     model.to(torch.float32)
+    for name, b in model.named_buffers():
+        b.copy_(buffers[name])
     for f in os.listdir(path):
         os.chmod(os.path.join(path, f), 0o644)
     os.unlink(os.path.join(path, "generation_config.json"))

@@ -38,7 +38,7 @@ static void place_reduced(struct place *p, void **out, uint64_t bytes)
     if (p->bind && !p->st) p->st = p->dev->ops->alloc_reduced(p->dev, (size_t)bytes, out);
 }
 
-/* Rounding at load takes embedding and head to 8 bits at most; codes of a checkpoint are of the linear ones alone. An embedding that is
+/* Rounding at load takes embedding and head to 8 bits, unless they are asked for too; codes of a checkpoint are of the linear ones alone. An embedding that is
  * only looked up stays as it is: nothing is multiplied with it. */
 static bool matrix_quant(const struct place *p, enum matrix kind, struct dev_quant *q_out)
 {
@@ -46,7 +46,7 @@ static bool matrix_quant(const struct place *p, enum matrix kind, struct dev_qua
     *q_out = p->quant;
     if (p->quant.code == DT_F32 || kind == MATRIX_ROUTER) return false;
     if (kind == MATRIX_LINEAR) return true;
-    *q_out = int8;
+    if (!p->quant_head) *q_out = int8;
     return p->spec->quant.method == QUANT_NONE && (kind == MATRIX_HEAD || (p->spec->tied && !p->m->head_split));
 }
 
@@ -245,7 +245,7 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
     struct place   p = {
           .spec = spec, .dev = d, .rank = dev->rank, .n_rank = dev->n_rank, .weight_dtype = weight_dtype(spec, cfg, dev), .m = &m
     };
-    p.quant = weight_quant(spec, cfg);
+    p.quant = weight_quant(spec, cfg), p.quant_head = cfg->quant_head;
     model_sizes(&m, spec, cfg, d);
     set_kv(&m, spec, cfg, p.weight_dtype);
     model_place_weights(&p);
@@ -316,6 +316,7 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
                                     .block_tokens = m->kv.block_tokens,
                                     .weight_dtype = p->weight_dtype,
                                     .quant = cfg->quant,
+                                    .quant_head = cfg->quant_head,
                                     .kv_dtype = m->kv.dtype,
                                     .step = cfg->step,
                                     .packed_dir = cfg->packed_dir };
@@ -365,6 +366,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
                         .n_rank = dev->n_rank,
                         .weight_dtype = weight_dtype(spec, cfg, dev),
                         .quant = weight_quant(spec, cfg),
+                        .quant_head = cfg->quant_head,
                         .m = m,
                         .bind = &bind };
     struct span   span;

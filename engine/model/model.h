@@ -94,6 +94,7 @@ enum status model_check(const struct model_spec *spec, const struct source *src,
 struct model_load_cfg {
     enum dtype       weight_dtype; /* DT_COUNT: as the checkpoint; F32, BF16 */
     struct dev_quant quant;        /* code F32: as the checkpoint; else its matrices are rounded to this while loading (not the router) */
+    bool             quant_head;   /* embedding and head to quant too; else they become int8 */
     enum dtype       kv_dtype;     /* DT_COUNT: BF16 for 16-bit weights, F32 for f32 */
     uint32_t         batch_rows_max, logit_rows_max, n_block, block_tokens; /* workspaces and the KV pool */
     struct batch_cfg step;                                                  /* bounds of a step's arrays (eng_batch_cfg); 0: ample */
@@ -114,7 +115,7 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
 uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_load_cfg *cfg, uint32_t n_rank, enum dtype act);
 
 /* A format by its name on the command line ("auto": none); false: no such name. */
-bool model_quant_named(const char *name, struct dev_quant *q_out);
+bool model_quant_named(const char *name, struct dev_quant *q_out, bool *head_out);
 /* Can a device of this kind, in n_rank slices, hold the checkpoint's codes, or make those that cfg asks for? ST_CONFIG, one line in err. */
 enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind, uint32_t n_rank,
                               char *err, size_t err_bytes);

@@ -71,6 +71,7 @@ struct place {
     uint32_t                 rank, n_rank;
     enum dtype               weight_dtype;
     struct dev_quant         quant;          /* of the linear ones; code F32: none are codes */
+    bool                     quant_head;     /* of embedding and head too */
     struct model            *m;              /* the sizes of this rank; when planning no weights in it */
     const struct bind       *bind;           /* NULL: planning */
     uint64_t                 bytes, reduced; /* reduced: of alloc_reduced, in bytes too */

@@ -117,7 +117,7 @@ void packed_begin(struct packed *k, struct place *p, const struct model_load_cfg
     buf_init(&k->ident, IDENT_MAX);
     k->form[0] = dev_weight_form(p->dev, p->weight_dtype, NULL);
     k->form[1] = codes ? dev_weight_form(p->dev, p->quant.code, &p->quant) : 1;
-    k->form[2] = codes ? dev_weight_form(p->dev, DT_I8, &int8) : 1;
+    k->form[2] = codes ? dev_weight_form(p->dev, DT_I8, &int8) : 1; /* with codes of its own: form[1], and layout() knows */
     k->on = k->form[0] && k->form[1] && k->form[2];
     if (!k->on) LOG_WARN("packed: nothing is kept in %s: this device's weights do not lie in the memory of the process", cfg->packed_dir);
 }

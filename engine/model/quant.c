@@ -6,19 +6,21 @@
 static const struct {
     const char      *name;
     struct dev_quant q;
-} formats[] = { { "auto", { .code = DT_F32 } },
-                { "int8", { .code = DT_I8 } },
-                { "int8-g128", { .code = DT_I8, .group = 128 } },
-                { "w8a8", { .code = DT_I8, .act8 = true } },
-                { "int4", { .code = DT_I4, .group = 32 } },
-                { "int4-g128", { .code = DT_I4, .group = 128 } },
-                { "fp8", { .code = DT_F8E4M3, .group = 128 } } };
+    bool             head; /* embedding and head too */
+} formats[] = { { .name = "auto", .q = { .code = DT_F32 } },
+                { .name = "int8", .q = { .code = DT_I8 } },
+                { .name = "int8-g128", .q = { .code = DT_I8, .group = 128 } },
+                { .name = "w8a8", .q = { .code = DT_I8, .act8 = true } },
+                { .name = "int4", .q = { .code = DT_I4, .group = 32 } },
+                { .name = "int4-all", .q = { .code = DT_I4, .group = 32 }, .head = true },
+                { .name = "int4-g128", .q = { .code = DT_I4, .group = 128 } },
+                { .name = "fp8", .q = { .code = DT_F8E4M3, .group = 128 } } };
 
-bool model_quant_named(const char *name, struct dev_quant *q_out)
+bool model_quant_named(const char *name, struct dev_quant *q_out, bool *head_out)
 {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (!strcmp(name, formats[i].name)) {
-            *q_out = formats[i].q;
+            *q_out = formats[i].q, *head_out = formats[i].head;
             return true;
         }
     return false;

@@ -93,7 +93,3 @@ static inline void expand_codes(char *to, const struct dev_weight *w, uint32_t p
     else
         expand_8(to, from, n_k, t);
 }
-
-/* Rows for products of bf16: a line more than the numbers, for rows a power of two apart would fall into the same few lines of the
- * first cache. */
-static inline size_t bf16_row_bytes(const struct dev_weight *w) { return (size_t)gemm_round(w->k, 32) * sizeof(bf16) + 64; }

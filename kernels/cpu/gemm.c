@@ -125,9 +125,10 @@ static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, c
     enum { PERIOD = 8 }; /* in which places repeat, one step further on, whatever the order (gemm_at) */
     uint32_t        lane = row % GEMM_PANEL, shift[PERIOD], n_group = quant_n_group(&w->q, w->k);
     enum gemm_order order = gemm_of(w)->order;
-    uint8_t        *to = (uint8_t *)w->data + row / GEMM_PANEL * gemm_panel_bytes(w->dtype, w->k);
-    size_t          at = (size_t)(row / GEMM_PANEL) * n_group * GEMM_PANEL + lane;
-    size_t          at8[PERIOD], step = gemm_at(order, w->dtype, PERIOD, lane, &shift[0]) - gemm_at(order, w->dtype, 0, lane, &shift[0]);
+    uint32_t        side = gemm_side(w, row / GEMM_PANEL);
+    uint8_t        *to = (uint8_t *)w->data + gemm_panel_at(w, row / GEMM_PANEL);
+    size_t          at = gemm_scale_at(w, row / GEMM_PANEL, 0) + lane, at8[PERIOD];
+    size_t          step = (gemm_at(order, w->dtype, PERIOD, lane, &shift[0]) - gemm_at(order, w->dtype, 0, lane, &shift[0])) * side;
     for (uint32_t j = 0; j < PERIOD; j++) at8[j] = gemm_at(order, w->dtype, j, lane, &shift[j]);
     for (uint32_t i = 0, n; i < w->k; i += n, to += step) {
         n = w->k - i < PERIOD ? w->k - i : PERIOD;
@@ -143,7 +144,7 @@ static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, c
         else
             for (uint32_t j = 0; j < n; j++) to[at8[j]] = code[i + j];
     }
-    for (uint32_t g = 0; g < n_group; g++, at += GEMM_PANEL) {
+    for (uint32_t g = 0; g < n_group; g++, at += (size_t)GEMM_PANEL * side) {
         if (w->dtype != DT_I4)
             ((float *)w->scale)[at] = scale[g];
         else
@@ -205,10 +206,11 @@ static void embed_codes(const struct dev_weight *w, uint32_t id, float *out)
 {
     enum gemm_order order = gemm_of(w)->order;
     const uint8_t  *from = (const uint8_t *)gemm_panel(w, id / GEMM_PANEL);
-    uint32_t        lane = id % GEMM_PANEL, shift;
+    uint32_t        lane = id % GEMM_PANEL, shift, side = gemm_side(w, id / GEMM_PANEL);
     for (uint32_t k = 0; k < w->k; k++) {
         size_t  at = gemm_scale_at(w, id / GEMM_PANEL, k) + lane;
-        uint8_t c = from[gemm_at(order, w->dtype, k, lane, &shift)];
+        uint8_t c = side > 1 ? from[(size_t)(k / 8) * 64 * side + gemm_at(order, w->dtype, k % 8, lane, &shift)]
+                             : from[gemm_at(order, w->dtype, k, lane, &shift)];
         if (w->dtype == DT_I4)
             out[k] = ((float)(c >> shift & 15) - (w->zero ? f16_to_f32(((const f16 *)w->zero)[at]) : 8.0f)) *
                      f16_to_f32(((const f16 *)w->scale)[at]);
@@ -313,12 +315,18 @@ static void linear_piece(void *arg, uint32_t piece, uint32_t thread)
 static void linear_rows(struct cpu_dev *c, struct linear_job *j)
 {
     enum { ROWS = 96, PIECE_COST = 8000 }; /* a piece: some microseconds, and rows that stay in the second cache */
+    enum { READ_ROWS = 4, RUN_BYTES = 256 << 10 };
     const struct dev_weight *w = j->mul.w;
     uint32_t                 n_part = (j->m + ROWS - 1) / ROWS;
     j->rows = (j->m + n_part - 1) / n_part;           /* as even as they come */
     uint64_t four = (uint64_t)j->rows * w->k * 4 + 1; /* cycles of four panels */
     uint32_t n_four = (gemm_n_panel(w->n) + 3) / 4, fours = (uint32_t)(PIECE_COST / four);
     if (fours < 1) fours = 1;
+    if (j->rows <= READ_ROWS) { /* memory is waited for: long runs of it, but pieces enough for all */
+        uint32_t most = n_four / (2 * team_n_thread(c->team)), run = (uint32_t)(RUN_BYTES / (4 * gemm_panel_bytes(w->dtype, w->k)));
+        if (run > most) run = most;
+        if (fours < run) fours = run;
+    }
     j->panels = 4 * fours;
     j->n_col = (n_four + fours - 1) / fours;
     if (gemm_of(w)->prepare) team_run(c->team, j->m, (uint64_t)j->m * w->k / 4, prepare_piece, j);

@@ -10,6 +10,8 @@
  * a vector makes a vector of codes: LANES: k and k + 1 in a byte; QUADS: k and k + 4; PAIRS: 8 inputs in [16][2] words of four. Bytes in PAIRS are sign
  * and size, and four inputs of them lie so that interleaving two vectors of bytes makes two pairs of bf16 (expand.h).
  * Scales and zeros of codes lie behind all panels, [panel][group][16]: f32 for I8 and F8E4M3, f16 for I4.
+ * Panels of half bytes in QUADS are so short that every beginning of one costs a pause: GEMM_COLS of them lie side by side,
+ * [k / 8][panel][64 bytes], and so do their scales, [group][panel][16]: one long run each (gemm_side).
  *
  * Every output is summed over k in one order that the matrix alone decides: chains of fused multiply-adds that may be cut anywhere
  * and go on later, and, for codes, sums over a group (at most QUANT_CHUNK inputs) that are scaled and added in turn. */
@@ -71,16 +73,29 @@ static inline size_t gemm_panel_bytes(enum dtype t, uint32_t k)
     size_t n = (size_t)gemm_k(t, k) * GEMM_PANEL;
     return t == DT_I4 ? n / 2 : n * dtype_bytes(t);
 }
-static inline const char *gemm_panel(const struct dev_weight *w, uint32_t panel)
-{
-    return (const char *)w->data + panel * gemm_panel_bytes(w->dtype, w->k);
-}
+/* Rows for products of bf16: a line more than the numbers, for rows a power of two apart would fall into the same few lines of the
+ * first cache. */
+static inline size_t bf16_row_bytes(const struct dev_weight *w) { return (size_t)gemm_round(w->k, 32) * sizeof(bf16) + 64; }
 static inline const struct gemm_kind *gemm_of(const struct dev_weight *w) { return w->how; }
+/* How many panels lie side by side where this one lies: 1 .. GEMM_COLS. */
+static inline uint32_t gemm_side(const struct dev_weight *w, uint32_t panel)
+{
+    uint32_t left = gemm_n_panel(w->n) - panel / GEMM_COLS * GEMM_COLS;
+    return w->dtype != DT_I4 || gemm_of(w)->order != GEMM_QUADS ? 1 : left < GEMM_COLS ? left : GEMM_COLS;
+}
+/* Where a panel begins. */
+static inline size_t gemm_panel_at(const struct dev_weight *w, uint32_t panel)
+{
+    uint32_t in = gemm_side(w, panel) > 1 ? panel % GEMM_COLS : 0;
+    return (panel - in) * gemm_panel_bytes(w->dtype, w->k) + (size_t)in * 64;
+}
+static inline const char *gemm_panel(const struct dev_weight *w, uint32_t panel) { return (const char *)w->data + gemm_panel_at(w, panel); }
 /* Sums are scaled after this many inputs. */
 static inline uint32_t gemm_chunk(const struct dev_weight *w) { return w->q.group && w->q.group < QUANT_CHUNK ? w->q.group : QUANT_CHUNK; }
 static inline size_t   gemm_scale_at(const struct dev_weight *w, uint32_t panel, uint32_t k)
 {
-    return ((size_t)panel * quant_n_group(&w->q, w->k) + (w->q.group ? k / w->q.group : 0)) * GEMM_PANEL;
+    uint32_t side = gemm_side(w, panel), in = side > 1 ? panel % GEMM_COLS : 0;
+    return ((size_t)(panel - in) * quant_n_group(&w->q, w->k) + (w->q.group ? k / w->q.group : 0) * side + in) * GEMM_PANEL;
 }
 /* Two's complement to sign and size, and back. */
 static inline uint8_t gemm_sign_size(uint8_t c) /* signs come at random: no branch on them */
@@ -88,7 +103,7 @@ static inline uint8_t gemm_sign_size(uint8_t c) /* signs come at random: no bran
     uint32_t minus = 0u - (c >> 7);
     return (uint8_t)((((c ^ minus) - minus) & 0xff) | (minus & 0x80));
 }
-/* Where number (k, lane) of a panel lies; I4: the byte, and in shift_out which half. */
+/* Where number (k, lane) of a panel lies; I4: the byte, and in shift_out which half. Panels side by side: of the first 8 numbers. */
 static inline size_t gemm_at(enum gemm_order order, enum dtype t, uint32_t k, uint32_t lane, uint32_t *shift_out)
 {
     *shift_out = 0;

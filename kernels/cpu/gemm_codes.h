@@ -1,6 +1,7 @@
 /* gemm codes: int8 and int4 weights in GEMM_QUADS order by rows of act16.h: the walk that the instruction sets have in common.
  * Private to kernels/cpu/, for files built with AVX2. A tile multiplies some rows with one or GEMM_COLS panels over inputs [k, end). */
 #pragma once
+#include "base/check.h"
 #include "kernels/cpu/act16.h"
 
 enum codes { BYTES, NIBBLES, NIBBLES_ZERO, CODES };
@@ -10,12 +11,12 @@ enum { CODES_SPAN = 256 /* inputs that all rows pass by before the next: their c
 struct codes_part {
     float      *out;
     size_t      ldo;
-    const char *x, *w; /* at input k */
-    const char *tail;  /* of x's row: sum and scale of the chunk of k */
-    size_t      x_stride, x_low, w_col;
+    const char *x, *w;                          /* at input k */
+    const char *tail;                           /* of x's row: sum and scale of the chunk of k */
+    size_t      x_stride, x_low, w_col, w_step; /* w_step: of a vector of codes */
     uint32_t    k, end, chunk, group, k_all;
-    const char *scale, *zero; /* of group 0 */
-    size_t      scale_col;
+    const char *scale, *zero;          /* of group 0 */
+    size_t      scale_col, scale_step; /* of a group */
     bool        add;
 };
 typedef void codes_tile_fn(struct codes_part p, uint32_t cols); /* cols: 1 .. GEMM_COLS panels */
@@ -35,14 +36,18 @@ static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum a
     bool              is_i4 = w->dtype == DT_I4;
     size_t            scale_size = is_i4 ? sizeof(f16) : sizeof(float), at = gemm_scale_at(w, panel, 0) * scale_size;
     uint32_t          span = n_row <= n_tile ? w->k : CODES_SPAN, input = form == ACT16_WORDS ? 2 : 1;
-    struct codes_part p = { .ldo = ldo, .x_stride = x_stride, .x_low = gemm_round(w->k, 64), .w_col = gemm_panel_bytes(w->dtype, w->k) };
+    uint32_t          side = gemm_side(w, panel);
+    struct codes_part p = { .ldo = ldo, .x_stride = x_stride, .x_low = gemm_round(w->k, 64), .w_step = (size_t)64 * side };
+    CHECK(panel % GEMM_COLS + n_panel <= GEMM_COLS);
+    p.w_col = is_i4 ? 64 : gemm_panel_bytes(w->dtype, w->k);
     p.chunk = gemm_chunk(w), p.group = w->q.group, p.k_all = w->k;
-    p.scale = (const char *)w->scale + at, p.scale_col = (size_t)quant_n_group(&w->q, w->k) * GEMM_PANEL * scale_size;
+    p.scale = (const char *)w->scale + at, p.scale_step = GEMM_PANEL * scale_size * side;
+    p.scale_col = is_i4 ? GEMM_PANEL * scale_size : quant_n_group(&w->q, w->k) * GEMM_PANEL * scale_size;
     p.zero = w->zero ? (const char *)w->zero + at : p.scale;
     for (p.k = 0; p.k < w->k; p.k = p.end, add = true) {
         p.end = w->k - p.k < span ? w->k : p.k + span;
         p.add = add, p.out = out;
-        p.w = gemm_panel(w, panel) + (size_t)p.k * GEMM_PANEL / (is_i4 ? 2 : 1);
+        p.w = gemm_panel(w, panel) + p.k / (is_i4 ? 8 : 4) * p.w_step;
         p.x = (const char *)x + (size_t)p.k * input, p.tail = (const char *)x + act16_tail(w) + p.k / p.chunk * ACT16_PART;
         for (uint32_t n_block = (n_row + n_tile - 1) / n_tile, left = n_row; n_block; n_block--) { /* as even as they come */
             uint32_t r = (left + n_block - 1) / n_block;

@@ -148,9 +148,6 @@ BY_ROWS(tile8)
 
 /* ---------------------------------------------------------------- bf16 */
 
-/* A line more than the numbers, for rows a power of two apart would fall into the same few lines of the first cache. */
-static size_t bf16_bytes(const struct dev_weight *w) { return (size_t)gemm_round(w->k, 32) * sizeof(bf16) + 64; }
-
 static void bf16_prepare(void *row, const float *x, const struct dev_weight *w)
 {
     bf16    *to = row;
@@ -158,7 +155,7 @@ static void bf16_prepare(void *row, const float *x, const struct dev_weight *w)
     for (; i + 8 <= w->k; i += 8)
         vst1q_bf16((void *)(to + i), vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(vld1q_f32(x + i)), vld1q_f32(x + i + 4)));
     for (; i < w->k; i++) to[i] = f32_to_bf16(x[i]);
-    memset(to + i, 0, bf16_bytes(w) - i * sizeof *to);
+    memset(to + i, 0, bf16_row_bytes(w) - i * sizeof *to);
 }
 
 static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
@@ -207,7 +204,7 @@ static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x
 
 const struct gemm_kind *gemm_mmla_kind(enum dtype t, bool act8)
 {
-    static const struct gemm_kind plain = { GEMM_EIGHTS, bf16_bytes, bf16_prepare, bf16_mul },
+    static const struct gemm_kind plain = { GEMM_EIGHTS, bf16_row_bytes, bf16_prepare, bf16_mul },
                                   int8 = { GEMM_EIGHTS, int8_bytes, int8_prepare, int8_mul };
     return t == DT_BF16 ? &plain : t == DT_I8 && act8 ? &int8 : NULL;
 }

@@ -7,7 +7,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
-enum { COLS = GEMM_COLS };
+enum { COLS = GEMM_COLS, AHEAD = 4096 };
 
 INLINE __m512i lane_of(const char *p)
 {
@@ -39,17 +39,27 @@ enum { ROWS = 3 };
 INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, const int C)
 {
     const __m512i half = _mm512_set1_epi8(15);
+    const size_t  w_col = t == BYTES ? p->w_col : 64, w_step = t == BYTES ? 64 : p->w_step; /* a panel follows a panel, or side by side */
+    const size_t  scale_col = t == BYTES ? p->scale_col : GEMM_PANEL * sizeof(f16);
+    const bool    kept = R <= 2; /* sums of floats stay in registers; there are none left with more rows */
     const char   *x = p->x, *w = p->w, *tail = p->tail;
-    bool          add = p->add;
-    for (uint32_t k = p->k; k < p->end; k += p->chunk, tail += ACT16_PART, add = true) {
-        __m512i  high[ROWS][COLS], low[ROWS][COLS];
-        uint32_t n = p->end - k < p->chunk ? p->end - k : p->chunk, at = p->group ? k / p->group * GEMM_PANEL : 0;
+    __m512        out[ROWS][COLS];
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
+    {
+        float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL;
+        out[r][c] = p->add ? _mm512_loadu_ps(to) : _mm512_setzero_ps();
+        if (!kept) _mm512_storeu_ps(to, out[r][c]);
+    }
+    for (uint32_t k = p->k; k < p->end; k += p->chunk, tail += ACT16_PART) {
+        __m512i     high[ROWS][COLS], low[ROWS][COLS];
+        uint32_t    n = p->end - k < p->chunk ? p->end - k : p->chunk;
+        size_t      group = p->group ? k / p->group * p->scale_step : 0;
+        const char *scale = p->scale + group, *zeros = p->zero + group;
         UNROLL for (int c = 0; c < C; c++) /* codes are above what they mean by 128, 8 or zero: so much less, once for all inputs */
         {
             __m512i zero = half;
             if (t == NIBBLES_ZERO)
-                zero = _mm512_cvtps_epi32(
-                    _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p->zero + (size_t)c * p->scale_col + at * sizeof(f16)))));
+                zero = _mm512_cvtps_epi32(_mm512_cvtph_ps(_mm256_loadu_si256((const void *)(zeros + (size_t)c * scale_col))));
             UNROLL for (int r = 0; r < R; r++)
             {
                 __m512i sum = lane_of(tail + (size_t)r * p->x_stride);
@@ -58,49 +68,57 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
                 high[r][c] = _mm512_setzero_si512();
             }
         }
+        if (t != BYTES) UNROLL for (int c = 0; c < C; c += 2) _mm_prefetch(scale + AHEAD / 4 + (size_t)c * scale_col, _MM_HINT_T0);
         /* The processor's own prefetching follows a panel well, but learns of the next ones too late: their beginning is asked for. */
         bool   last = k + n == p->k_all;
-        size_t ahead = 3 * p->w_col + (size_t)n * (t == BYTES ? GEMM_PANEL : GEMM_PANEL / 2);
-        for (uint32_t i = 0; i < n; i += t == BYTES ? 4 : 8, w += 64) {
+        size_t ahead = 3 * p->w_col + (size_t)n * GEMM_PANEL;
+        for (uint32_t i = 0; i < n; i += t == BYTES ? 4 : 8, w += w_step) {
             __m512i b[COLS];
-            if (last) UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + (size_t)c * p->w_col + ahead, _MM_HINT_T0);
             if (t == BYTES) {
-                UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_loadu_si512(w + (size_t)c * p->w_col);
+                if (last) UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + (size_t)c * w_col + ahead, _MM_HINT_T0);
+                UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_loadu_si512(w + (size_t)c * w_col);
                 QUAD(x);
                 x += 4;
             } else {
-                UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_and_si512(_mm512_loadu_si512(w + (size_t)c * p->w_col), half);
+                UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + (size_t)c * w_col + AHEAD, _MM_HINT_T0);
+                UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_and_si512(_mm512_loadu_si512(w + (size_t)c * w_col), half);
                 QUAD(x);
                 UNROLL for (int c = 0; c < C; c++) b[c] =
-                    _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(w + (size_t)c * p->w_col), 4), half);
+                    _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(w + (size_t)c * w_col), 4), half);
                 QUAD(x + 4);
                 x += 8;
             }
         }
         UNROLL for (int c = 0; c < C; c++)
         {
-            const char *s_at = p->scale + (size_t)c * p->scale_col + at * (t == BYTES ? sizeof(float) : sizeof(f16));
+            const char *s_at = scale + (size_t)c * scale_col;
             __m512      s = t == BYTES ? _mm512_loadu_ps(s_at) : _mm512_cvtph_ps(_mm256_loadu_si256((const void *)s_at));
             UNROLL for (int r = 0; r < R; r++)
             {
                 float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL;
                 __m512 v = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(high[r][c], 8), low[r][c]));
                 v = _mm512_mul_ps(v, float_of(tail + (size_t)r * p->x_stride + 4));
-                _mm512_storeu_ps(to, _mm512_fmadd_ps(v, s, add ? _mm512_loadu_ps(to) : _mm512_setzero_ps()));
+                if (kept)
+                    out[r][c] = _mm512_fmadd_ps(v, s, out[r][c]);
+                else
+                    _mm512_storeu_ps(to, _mm512_fmadd_ps(v, s, _mm512_loadu_ps(to)));
             }
         }
     }
+    if (kept)
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
+            _mm512_storeu_ps(p->out + (size_t)r * p->ldo + c * GEMM_PANEL, out[r][c]);
 }
 
 /* One function per R, so that each has its registers for itself. */
-#define TILE16(name, t, R)                                                                                                            \
-    static void name##_##R(struct codes_part p, uint32_t cols)                                                                        \
-    {                                                                                                                                 \
-        if (cols == COLS) {                                                                                                           \
-            tile16(&p, t, R, COLS);                                                                                                   \
-            return;                                                                                                                   \
-        }                                                                                                                             \
-        for (; cols; cols--, p.out += GEMM_PANEL, p.w += p.w_col, p.scale += p.scale_col, p.zero += p.scale_col) tile16(&p, t, R, 1); \
+#define TILE16(name, t, R)                                        \
+    static void name##_##R(struct codes_part p, uint32_t cols)    \
+    {                                                             \
+        if (cols == COLS) {                                       \
+            tile16(&p, t, R, COLS);                               \
+            return;                                               \
+        }                                                         \
+        for (; cols; cols--, codes_next(&p)) tile16(&p, t, R, 1); \
     }
 #define TILES16(name, t) TILE16(name, t, 1) TILE16(name, t, 2) TILE16(name, t, 3)
 TILES16(bytes, BYTES)

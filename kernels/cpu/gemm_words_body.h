@@ -34,19 +34,22 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
 {
     const V     byte = SET1(0x00ff00ff), half = SET1(0x000f000f);
     const char *x = p->x, *w = p->w, *tail = p->tail;
-    bool        add = p->add;
+    /* bytes: a panel follows a panel; half bytes: side by side */
+    const size_t w_col = t == BYTES ? p->w_col : 64, w_step = t == BYTES ? 64 : p->w_step;
+    bool         add = p->add;
     for (uint32_t k = p->k; k < p->end; k += p->chunk, tail += ACT16_PART, add = true) {
         V        sum[ROWS][COLS][PARTS], q[COLS][PARTS], b[COLS][PARTS];
-        uint32_t n = p->end - k < p->chunk ? p->end - k : p->chunk, at = p->group ? k / p->group * GEMM_PANEL : 0;
+        uint32_t n = p->end - k < p->chunk ? p->end - k : p->chunk, group = p->group ? k / p->group : 0;
         UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) /* codes are above what they mean: so much less */
         {
             V zero = SET1(t == BYTES ? 128 : 8);
-            if (t == NIBBLES_ZERO) zero = TO_INT(LOAD_F16(p->zero + (size_t)c * p->scale_col + (at + (uint32_t)h * LANES) * sizeof(f16)));
+            if (t == NIBBLES_ZERO)
+                zero = TO_INT(LOAD_F16(p->zero + (size_t)c * p->scale_col + group * p->scale_step + (size_t)h * LANES * sizeof(f16)));
             UNROLL for (int r = 0; r < R; r++) sum[r][c][h] = SUB(SET1(0), MUL(zero, SET1(lane_at(tail + (size_t)r * p->x_stride))));
         }
-        for (uint32_t i = 0; i < n; i += t == BYTES ? 4 : 8, w += 64) {
+        for (uint32_t i = 0; i < n; i += t == BYTES ? 4 : 8, w += w_step) {
             UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) q[c][h] =
-                LOAD(w + (size_t)c * p->w_col + (size_t)h * sizeof(V));
+                LOAD(w + (size_t)c * w_col + (size_t)h * sizeof(V));
             if (t == BYTES) {
                 EACH(AND(q[c][h], byte));
                 PAIR(0)
@@ -67,9 +70,9 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
         }
         UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
         {
-            size_t      s_at = (at + (uint32_t)h * LANES) * (t == BYTES ? sizeof(float) : sizeof(f16));
-            const char *s_from = p->scale + (size_t)c * p->scale_col + s_at;
-            VF          s = t == BYTES ? LOAD_F32(s_from) : LOAD_F16(s_from);
+            const char *s_from = p->scale + (size_t)c * p->scale_col + group * p->scale_step +
+                                 (size_t)h * LANES * (t == BYTES ? sizeof(float) : sizeof(f16));
+            VF s = t == BYTES ? LOAD_F32(s_from) : LOAD_F16(s_from);
             UNROLL for (int r = 0; r < R; r++)
             {
                 float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL + h * LANES;

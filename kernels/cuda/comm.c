@@ -189,7 +189,7 @@ static void nccl_failed(struct cuda_dev *d, const char *what)
         __atomic_store_n(&d->lost, true, __ATOMIC_RELAXED);
         return;
     }
-    if (!__atomic_exchange_n(&d->lost, true, __ATOMIC_RELAXED))
+    if (cuda_lose(d))
         LOG_ERROR("dev: gpu %d: NCCL %s failed: %s; the device is given up, all requests fail", d->ordinal, what,
                   c->nccl ? c->api->GetLastError(c->nccl) : "no communicator");
 }

@@ -27,15 +27,12 @@ enum { WARP = 32, SMEM_PLAIN = 48 << 10 }; /* dynamic shared memory that a kerne
 
 struct launch_on {
     cudaStream_t           stream;
-    bool                   pdl;   /* the kernel may begin before the one ahead of it has ended                  */
-    bool                   skip;  /* an earlier launch of this step was refused: this one would read what is not there */
-    const struct cuda_dev *again; /* not NULL: one that is refused is made once more */
+    bool                   pdl;  /* the kernel may begin before the one ahead of it has ended                  */
+    bool                   skip; /* an earlier launch of this step was refused: this one would read what is not there */
+    const struct cuda_dev *dev;  /* NULL: a plain stream */
 };
 static inline struct launch_on launch_to(cudaStream_t s) { return launch_on{ s, false, false, NULL }; }
-static inline struct launch_on launch_to(const struct cuda_dev *d)
-{
-    return launch_on{ d->stream, d->pdl, d->skip, d->relaunch ? d : NULL };
-}
+static inline struct launch_on launch_to(const struct cuda_dev *d) { return launch_on{ d->stream, d->pdl, d->skip, d }; }
 
 template <class... P, class... A>
 static inline void launch_once(void (*k)(P...), dim3 grid, dim3 block, size_t smem, struct launch_on on, A &&...a)
@@ -58,9 +55,9 @@ template <class... P, class... A>
 static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, struct launch_on on, A &&...a)
 {
     if (on.skip) return;
-    bool stale = on.again && cudaPeekAtLastError() != cudaSuccess; /* of something before, which is missing: not ours to take back */
+    bool again = on.dev && cuda_may_relaunch(on.dev);
     launch_once(k, grid, block, smem, on, static_cast<A &&>(a)...);
-    if (on.again && !stale && cudaPeekAtLastError() != cudaSuccess && cuda_relaunch(on.again))
+    if (again && cudaPeekAtLastError() != cudaSuccess && cuda_relaunch(on.dev))
         launch_once(k, grid, block, smem, on, static_cast<A &&>(a)...);
 }
 /* kernel<<<grid, block, smem>>>(...) on a struct cuda_dev * (with programmatic dependent launch where the device has it) or on a

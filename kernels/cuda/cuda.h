@@ -79,10 +79,11 @@ static inline struct cuda_dev *cuda_of(struct device *d) { return (struct cuda_d
 void        cuda_bind(struct cuda_dev *d);                           /* the calling thread works with this GPU from here on */
 enum status cuda_take(struct cuda_dev *d, size_t bytes, void **out); /* as cuda_alloc, but what lies there is not cleared */
 /* Until the event (NULL: all of the stream) is reached; false: the device is lost, which has been logged. */
-bool                      cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what);
-bool                      cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what); /* false: logged once, d->lost; or as step.c says */
-void                      cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what); /* the same for an error, from any thread */
-const char               *cuda_meaning(cudaError_t e);
+bool        cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what);
+bool        cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what); /* false: logged once, d->lost; or as step.c says */
+bool        cuda_lose(struct cuda_dev *d); /* sets d->lost; true: no rank of the process has said why yet, so the caller does */
+void        cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what); /* the same for an error, from any thread */
+const char *cuda_meaning(cudaError_t e);
 static inline enum status cuda_loss(const struct cuda_dev *d) { return d->broken ? ST_BROKEN : ST_DEVICE; } /* when d->lost */
 static inline void        cuda_did(struct cuda_dev *d, const char *op)                                      /* op: static */
 {
@@ -122,6 +123,8 @@ bool           cuda_step_excuse(struct cuda_dev *d); /* true: a graph was being 
 /* true: e ended a launch of the step that is being enqueued and nothing else: that step is run again, or given up alone */
 bool cuda_step_fault(struct cuda_dev *d, cudaError_t e, const char *what);
 bool cuda_relaunch(const struct cuda_dev *d); /* true: the last error has ended a launch and nothing else; it is taken back */
+/* Before a launch: is it made once more if it is refused? Not where an error stands: what that one ended is missing, whatever follows. */
+static inline bool cuda_may_relaunch(const struct cuda_dev *d) { return d->relaunch && cudaPeekAtLastError() == cudaSuccess; }
 /* times.c, probe.cu */
 void   cuda_times_begin(struct cuda_dev *d);
 void   cuda_times_end(struct cuda_dev *d);

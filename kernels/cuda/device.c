@@ -90,10 +90,15 @@ bool cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what)
     return false;
 }
 
+bool cuda_lose(struct cuda_dev *d)
+{
+    return !__atomic_exchange_n(&d->lost, true, __ATOMIC_RELAXED) && (!d->group || group_blame(d->group));
+}
+
 void cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what)
 {
     if (is_broken(e)) __atomic_store_n(&d->broken, true, __ATOMIC_RELAXED);
-    if (!__atomic_exchange_n(&d->lost, true, __ATOMIC_RELAXED))
+    if (cuda_lose(d))
         LOG_ERROR("dev: gpu %d: %s in %s: %s; the device is given up, all requests fail", d->ordinal, cudaGetErrorName(e), what,
                   cuda_meaning(e));
 }
@@ -267,7 +272,7 @@ static bool wait_for(struct cuda_dev *d, cudaEvent_t e, const char *what)
         }
         if (now - begin > d->wait_limit_us) {
             d->hung = true;
-            if (!__atomic_exchange_n(&d->lost, true, __ATOMIC_RELAXED))
+            if (cuda_lose(d))
                 LOG_ERROR("dev: gpu %d: %s did not end in %.0f s; the device is given up, all requests fail", d->ordinal, what,
                           (double)d->wait_limit_us / 1e6);
             break;

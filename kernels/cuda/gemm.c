@@ -104,7 +104,7 @@ static bool run_lt(struct cuda_dev *d, const struct gemm_pin *pin, void *out, en
     gemm_problem_init(b, &p, m, n, k, d->impl.dev.act, out_t);
     int         st;
     cudaError_t e;
-    bool        again = d->relaunch;
+    bool        again = cuda_may_relaunch(d);
     for (;; again = false) { /* as LAUNCH does, whatever the library says of a launch of its own that was refused */
         st = b->lt.matmul(b->h, &p.op, &one, w, &p.a, x, &p.b, &zero, out, &p.d, out, &p.d, &pin->algo, b->workspace, GEMM_WORKSPACE,
                           d->stream);
@@ -121,7 +121,7 @@ static bool run_lt(struct cuda_dev *d, const struct gemm_pin *pin, void *out, en
         return true;
     }
     if (d->deterministic && d->step) { /* the plain kernel gives other bits than what the cache may hold from this one */
-        if (!__atomic_exchange_n(&d->lost, true, __ATOMIC_RELAXED))
+        if (cuda_lose(d))
             LOG_ERROR(
                 "dev: gpu %d: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), which --deterministic relies on; the "
                 "device is given up, all requests fail",

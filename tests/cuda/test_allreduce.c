@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "kernels/cuda/comm.h"
 #include "kernels/cuda/nccl_api.h"
+#include "test.h"
 #include <pthread.h>
 #include <time.h>
 #ifdef CUDA_EMU
@@ -350,10 +351,7 @@ static void one_rank_through_nccl_changes_nothing(void **state)
     struct sums         s = { n, 3, 0, true, 2 };
     struct dev_cfg      cfg = { .comm = DEV_COMM_NCCL };
     char                why[300];
-    if (!nccl_api_get(why, sizeof why)) {
-        print_message("no NCCL: %s\n", why);
-        skip();
-    }
+    if (!nccl_api_get(why, sizeof why)) test_skip("no NCCL: %s", why);
     assert_int_equal(run_team(1, &cfg, sum_work, &s), ST_OK);
     size_t shift = 0;
     assert_int_equal(run_team(1, &cfg, broadcast_work, &shift), ST_OK);
@@ -367,7 +365,7 @@ static void ranks_that_share_a_gpu_cannot_have_nccl(void **state)
     struct dev_cfg  cfg = { .comm = DEV_COMM_NCCL };
     struct dev_info info[2];
     char            why[256];
-    if (dev_list(info, 2, why, sizeof why) > 1) skip();
+    if (dev_list(info, 2, why, sizeof why) > 1) test_skip("with two GPUs they share none");
     assert_int_not_equal(run_team(2, &cfg, sum_work, NULL), ST_OK); /* each says so, or that another did */
 }
 

@@ -1,6 +1,7 @@
 /* Our own words for cuBLASLt against its header and its library, where they are. */
 #include "tests/op/op_test.h"
 #include "kernels/cuda/cublaslt.h"
+#include "test.h"
 #if !defined(CUDA_EMU) && defined(__has_include)
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
@@ -59,7 +60,7 @@ static void the_library_takes_our_descriptors(void **state)
     int              op = LT_OP_T;
     uint64_t         bytes = 1 << 20;
     uint32_t         mask = LT_REDUCTION_NONE, align = 16;
-    if (cublaslt_load(NULL, &lt, err, sizeof err)) skip();
+    if (cublaslt_load(NULL, &lt, err, sizeof err)) test_skip("%s", err);
     assert_true(lt.version() >= 120000);
     assert_int_equal(lt.layout_init(&l, sizeof l, LT_R_16BF, 64, 48, 64), LT_OK);
     assert_int_equal(lt.desc_init(&d, sizeof d, LT_COMPUTE_32F, LT_R_32F), LT_OK);

@@ -143,11 +143,11 @@ static void a_row_has_the_same_bits_alone_and_among_others(void **state)
         }
 }
 
+#ifdef CUDA_EMU
 /* Threads, blocks and asynchronous copies in every order: a missing barrier or wait shows. */
 static void the_plain_kernel_is_right_in_every_order_of_its_threads(void **state)
 {
     (void)state;
-#ifdef CUDA_EMU
     static const struct size size[] = { { 3, 70, 328 }, { 70, 70, 328 }, { 40, 20, 203 } };
     for (uint32_t i = 0; i < EMU_SCHEDULES; i++) {
         struct emu_schedule how = emu_schedule_at(i);
@@ -157,10 +157,8 @@ static void the_plain_kernel_is_right_in_every_order_of_its_threads(void **state
         dev_close(d);
     }
     emu_set_schedule(NULL);
-#else
-    skip();
-#endif
 }
+#endif
 
 static void what_is_pinned_is_never_asked_for_again(void **state)
 {
@@ -379,6 +377,34 @@ static void tuned_algorithms_are_used_and_nothing_else_of_a_bad_file(void **stat
     assert_int_equal(emu_lt.n_misuse, 0);
 }
 
+#ifdef CUDA_EMU
+/* What ended before is missing, whatever is launched next: that one is not made again, and the error stays for who asks. */
+static void a_product_does_not_take_back_the_error_of_another(void **state)
+{
+    (void)state;
+    struct device    *d = open_with(DT_BF16, false, NULL, NULL);
+    float            *w = op_random(40 * 64, 1, 1), *x = op_random(3 * 64, 2, 1);
+    struct dev_weight dw = op_weight(d, DT_BF16, 40, 64, w);
+    struct gemm_pin   pin = pin_of(d, 40, 64, DT_BF16, 3);
+    void             *out, *dx = put(d, x, 3 * 64, DT_BF16);
+    assert_int_equal(pin.kind, GEMM_LT);
+    assert_int_equal(d->ops->alloc(d, 3 * 40 * 2, &out), ST_OK);
+    cuda_of(d)->relaunch = true;
+    uint32_t multiplied = emu_lt.n_matmul;
+    assert_int_equal(cudaSetDevice(-1), cudaErrorInvalidDevice);
+    gemm_run(cuda_of(d), &pin, out, DT_BF16, dx, dw.data, 3, 40, 64);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidDevice);
+    assert_int_equal(emu_lt.n_matmul, multiplied + 1);
+    emu_fail_next("launch", cudaErrorLaunchOutOfResources); /* of its own it is */
+    assert_true(gemm_run(cuda_of(d), &pin, out, DT_BF16, dx, dw.data, 3, 40, 64));
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+    cuda_of(d)->relaunch = false;
+    assert_int_equal(d->ops->sync(d), ST_OK);
+    free(w), free(x);
+    dev_close(d);
+}
+#endif
+
 /* ---------------------------------------------------------------- filling */
 
 static void filled_weights_are_the_same_on_every_device_and_cut(void **state)
@@ -471,7 +497,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_agree_with_a_sum_in_double),
         cmocka_unit_test(a_row_has_the_same_bits_alone_and_among_others),
+#ifdef CUDA_EMU
         cmocka_unit_test(the_plain_kernel_is_right_in_every_order_of_its_threads),
+#endif
         cmocka_unit_test(what_is_pinned_is_never_asked_for_again),
         cmocka_unit_test(an_algorithm_with_wrong_numbers_is_not_pinned),
 #ifdef CUDA_EMU
@@ -481,6 +509,9 @@ int main(void)
         cmocka_unit_test(the_plain_kernel_takes_over_what_the_library_refuses),
         cmocka_unit_test(rows_above_the_largest_bucket_go_in_slices),
         cmocka_unit_test(tuned_algorithms_are_used_and_nothing_else_of_a_bad_file),
+#ifdef CUDA_EMU
+        cmocka_unit_test(a_product_does_not_take_back_the_error_of_another),
+#endif
         cmocka_unit_test(ops_are_timed_by_the_device_and_roofs_are_numbers),
         cmocka_unit_test(filled_weights_are_the_same_on_every_device_and_cut),
     };

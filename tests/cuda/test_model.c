@@ -3,6 +3,7 @@
  * near-ties are counted, and the recorded token is what goes on. */
 #include "model/golden.h"
 #include "models/embed.h"
+#include "test.h"
 #ifdef CUDA_EMU
 #include <emu.h>
 #endif
@@ -139,10 +140,11 @@ static void pebble_says_what_transformers_says(void **state)
     char                       err[512] = "", *text;
     size_t                     n_text, i, n_equal = 0, n_tie = 0;
     json_t                    *golden, *c;
-    if (embed_pebble_n == 0 || embed_pebble_n > ARRAY_N(files)) skip();
+    if (embed_pebble_n == 0 || embed_pebble_n > ARRAY_N(files)) test_skip("no embedded model");
     for (unsigned k = 0; k < embed_pebble_n; k++)
         files[k] = (struct source_embed){ embed_pebble[k].name, embed_pebble[k].data, embed_pebble[k].n };
-    if (source_text(&(struct source){ .dir = TESTS_DATA }, "pebble_golden.json", 16 << 20, &text, &n_text)) skip();
+    if (source_text(&(struct source){ .dir = TESTS_DATA }, "pebble_golden.json", 16 << 20, &text, &n_text))
+        test_skip("no pebble_golden.json");
     golden = json_parse(text, n_text, 0, NULL);
     free(text);
     assert_non_null(golden);

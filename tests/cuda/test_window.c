@@ -4,6 +4,7 @@
 #include "cuda_test.h"
 #include "kernels/cuda/nccl_api.h"
 #include "model/golden.h"
+#include "test.h"
 #ifdef CUDA_EMU
 #include "emu/nccl.h"
 #endif
@@ -44,13 +45,11 @@ static void same(struct said *a, struct said *b)
     free(b->logits);
 }
 
-static bool nccl_is_here(void)
+static void nccl_or_skip(void)
 {
     char                   why[300];
     const struct nccl_api *api = nccl_api_get(why, sizeof why);
-    if (api && nccl_has_windows(api, why, sizeof why)) return true;
-    print_message("no windows: %s\n", why);
-    return false;
+    if (!api || !nccl_has_windows(api, why, sizeof why)) test_skip("no windows: %s", why);
 }
 
 /* What can be asked for with one rank: ON, unless NCCL says that such a communicator has no windows. */
@@ -73,7 +72,7 @@ static void one_rank_in_a_window_says_the_same(void **state)
     (void)state;
     struct gold g;
     struct said plain, window;
-    if (!nccl_is_here()) skip();
+    nccl_or_skip();
     gold_open(&g, "llama3");
     memset(&gold_cuda, 0, sizeof gold_cuda);
     run(&g, 1, &plain);
@@ -95,7 +94,8 @@ static void two_gpus_in_a_window_say_nearly_the_same(void **state)
     struct said     off, on;
     char            why[256];
     double          worst = 0;
-    if (dev_list(info, 2, why, sizeof why) < 2 || !nccl_is_here()) skip();
+    if (dev_list(info, 2, why, sizeof why) < 2) test_skip("fewer than two GPUs");
+    nccl_or_skip();
     gold_open(&g, "llama3");
     gold_cuda.comm = DEV_COMM_NCCL, gold_cuda.symmetric = DEV_SYMMETRIC_OFF;
     run(&g, 2, &off);

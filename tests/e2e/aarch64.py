@@ -36,9 +36,9 @@ class Server:
         self.process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
 
     def __enter__(self):
-        for _ in range(600):
+        for _ in range(3000):
             try:
-                urllib.request.urlopen(self.url + "/ready", timeout=5)
+                urllib.request.urlopen(self.url + "/ready", timeout=60)
                 return self
             except (OSError, urllib.error.URLError):
                 if self.process.poll() is not None:
@@ -54,7 +54,7 @@ class Server:
     def __exit__(self, *_):
         self.process.terminate()
         try:
-            self.process.wait(60)
+            self.process.wait(180)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -81,7 +81,7 @@ def test_neon_answers_as_avx_does():
 
 def test_what_the_processor_has_is_found():
     """qemu's default processor has both; another instruction set's name is refused with those that there are."""
-    out = subprocess.run([*OTHER, "--cpu-isa", "avx2"], capture_output=True, text=True, timeout=60)
+    out = subprocess.run([*OTHER, "--cpu-isa", "avx2"], capture_output=True, text=True, timeout=180)
     assert out.returncode == 64 and "this machine has neon-bf16, neon, scalar" in out.stderr, (out.returncode, out.stderr)
 
 

@@ -97,13 +97,22 @@ def start(w, *args):
     return w.running[-1]
 
 
-def settle(s, what, enough, seconds=10):
+def settle(s, what, enough, seconds=180):
     end = time.time() + seconds
     while time.time() < end:
         if enough():
             return
         time.sleep(0.05)
     raise AssertionError("%s did not happen in %d s" % (what, seconds))
+
+
+def known(s):
+    """What lies in the folder is known, whatever it is."""
+    def said():
+        with open(s.log_path, "rb") as f:
+            return b" blocks found in " in f.read()
+
+    settle(s, "reading the folder", said)
 
 
 @test
@@ -224,7 +233,7 @@ def damaged_files_are_misses(w):
                 os.truncate(f, w.rng.randrange(size))
         s = start(w, *SMALL, *w.store())
         try:
-            time.sleep(0.3)
+            known(s)
             for k in range(18):
                 ask(w, s, k)
             doubts += metric(s, "spillway:kv_verify_failures_total") + metric(s, "spillway:kv_transfer_errors_total")
@@ -310,7 +319,7 @@ def an_encrypted_folder_tells_nothing_and_opens_by_its_key(w):
 
     def run(args, least, most=None):
         s = start(w, *SMALL, *w.store(), *args)
-        time.sleep(0.3)
+        known(s)
         hits = sum(ask(w, s, k)[2] for _ in range(2) for k in range(18))
         doubts = metric(s, "spillway:kv_verify_failures_total")
         s.stop()
@@ -345,9 +354,9 @@ def an_encrypted_folder_tells_nothing_and_opens_by_its_key(w):
     assert not segments(w), "a key that is gone keeps no file"
     from harness import Server
     bad = Server(*SMALL, *w.store(), "--kv-encrypt-key-file", os.path.join(w.folder, "none"), wait=False)
-    assert bad.proc.wait(20) == 78 and "--kv-encrypt-key-file" in bad.tail()
+    assert bad.proc.wait(180) == 78 and "--kv-encrypt-key-file" in bad.tail()
     bad = Server(*SMALL, "--kv-encrypt", wait=False)
-    assert bad.proc.wait(20) == 64 and "need --kv-nvme" in bad.tail()
+    assert bad.proc.wait(180) == 64 and "need --kv-nvme" in bad.tail()
 
 
 @test
@@ -385,7 +394,7 @@ def one_server_a_folder(w):
     s = start(w, *SMALL, *w.store())
     try:
         other = Server(*SMALL, *w.store(), wait=False)
-        code = other.proc.wait(20)
+        code = other.proc.wait(180)
         assert code == 78, code
         assert "another server" in other.tail(), other.tail()
         ask(w, s, 0)

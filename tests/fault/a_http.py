@@ -9,12 +9,12 @@ import struct
 import threading
 import time
 
-from harness import SMALL, Server, eventually, post_bytes, row, small_post, sse_text
+from harness import PATIENCE, SMALL, Server, eventually, post_bytes, row, small_post, sse_text
 
 REQ = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
-def refused(s, data, status=400, closed=True, timeout=10.0):
+def refused(s, data, status=400, closed=True, timeout=PATIENCE):
     """Exactly one reply with that status, an error object, and the connection closed."""
     want = (status,) if isinstance(status, int) else status
     r, was_closed = s.one(data, timeout)
@@ -123,9 +123,9 @@ def a10(s):
 def a11(s):
     te = b"Transfer-Encoding: chunked\r\n"
     body = b'{"prompt":"Hi","max_tokens":2,"user":"' + b"x" * (10**6 - 41) + b'"}'
-    refused(s, framed(te, b"".join(b"1\r\n%c\r\n" % c for c in body) + b"0\r\n\r\n"), timeout=30)
+    refused(s, framed(te, b"".join(b"1\r\n%c\r\n" % c for c in body) + b"0\r\n\r\n"))
     pieces = [body[i : i + 10] for i in range(0, len(body), 10)]
-    r, _ = s.one(framed(te, chunked(*pieces)), 30)
+    r, _ = s.one(framed(te, chunked(*pieces)))
     assert r.status == 200, r
     ext = b"64;a=" + b"x" * 1024 + b"\r\n" + b"y" * 100 + b"\r\n"
     refused(s, framed(te, ext * 8 + b"0\r\n\r\n"))
@@ -159,7 +159,7 @@ def a13(s):
 @row("A14", "100 pipelined POSTs are answered in order")
 def a14(s):
     bodies = [json.dumps({"prompt": "Hi", "max_tokens": 1, "temperature": 0, "n": 1, "request_id": "pipe%d" % i}).encode() for i in range(100)]
-    c = s.conn(timeout=60)
+    c = s.conn()
     c.send(b"".join(post_bytes("/v1/completions", b) for b in bodies))
     for i in range(100):
         r = c.read_reply(30)
@@ -287,8 +287,8 @@ def a26(_):
                               (auth + "\r\nExpect: tea\r\nContent-Length: 10\r\n\r\n", 417)):
             c = s.conn()
             c.send((head % extra).encode())
-            c.read_all(2.5)
-            assert c.data.startswith(b"HTTP/1.1 %d" % status), (status, c.data[:100])
+            r = c.read_reply()
+            assert r.status == status, (status, r)
             c.close()
     finally:
         s.stop()
@@ -306,7 +306,7 @@ def a27(s):
 
 @row("A28", "a chunked body that crosses the limit")
 def a28(s):
-    c = s.conn(timeout=60)
+    c = s.conn()
     piece = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
     c.send(REQ + b"Transfer-Encoding: chunked\r\n\r\n")
     for _ in range(34):
@@ -362,7 +362,7 @@ def a31(_):
             conns.append(k)
         t0 = time.monotonic()
         open_conns = conns
-        while open_conns and time.monotonic() - t0 < 40:
+        while open_conns and time.monotonic() - t0 < PATIENCE:
             got = s.complete("The capital of France is", max_tokens=16, temperature=0).json["choices"][0]["text"]
             assert got == want
             left = []
@@ -381,7 +381,7 @@ def a31(_):
                     k.setblocking(True)
             open_conns = left
             time.sleep(1.0)
-        assert not open_conns, "%d of %d still open after 40 s" % (len(open_conns), n)
+        assert not open_conns, "%d of %d still open" % (len(open_conns), n)
         for k in conns:
             k.close()
     finally:
@@ -395,7 +395,7 @@ def a32(s):
     t0 = time.monotonic()
     c.sock.settimeout(1.0)
     got = b""
-    while time.monotonic() - t0 < 30:
+    while time.monotonic() - t0 < PATIENCE:
         try:
             c.sock.send(b" ")
             d = c.sock.recv(4096)
@@ -425,7 +425,7 @@ def a33(_):
         still_serves(s)
         grew = (s.rss_kib() - before) / n
         assert grew <= 16, "%.1f KiB a connection" % grew
-        eventually(lambda: len(os.listdir("/proc/%d/fd" % s.proc.pid)) < 100, "silent connections closed", 40)
+        eventually(lambda: len(os.listdir("/proc/%d/fd" % s.proc.pid)) < 100, "silent connections closed")
         for k in conns:
             k.close()
     finally:
@@ -450,7 +450,7 @@ def a34(_):
             k.send(b"GET /health HTTP/1.1\r\nX-A: ")
             busy.append(k)
         last = s.conn()
-        r = last.read_all(5)
+        r = last.read_all()
         assert last.closed and (not r or r[0].status == 503), r
         for k in idle + busy:
             k.close()
@@ -464,13 +464,13 @@ def a34(_):
 def a35(_):
     s = Server(preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
     try:
-        stream = s.conn(timeout=60)
+        stream = s.conn()
         body = json.dumps({"prompt": "Once upon a time", "max_tokens": 1500, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
         stream.send(post_bytes("/v1/completions", body))
         held = []
         for _ in range(200):
             k = socket.socket()
-            k.settimeout(5)
+            k.settimeout(PATIENCE)
             k.connect(("127.0.0.1", s.port))
             held.append(k)
         time.sleep(0.5)
@@ -478,7 +478,7 @@ def a35(_):
             assert f.read().split()[2] != "Z"
         for k in held:
             k.close()
-        r = stream.read_reply(60)
+        r = stream.read_reply()
         assert r.status == 200
         sse_text(r.body)
         stream.close()
@@ -527,7 +527,7 @@ def a38(s):
     c = s.conn(rcvbuf=4096)
     c.send(post_bytes("/v1/completions", LONG))
     time.sleep(3)
-    got = c.read_reply(60)
+    got = c.read_reply()
     assert got.status == 200
     strip = lambda b: re.sub(rb'"(id|created)":("[^"]*"|\d+)', b"", b)
     assert strip(got.body) == strip(want), "the slow reader's text differs"
@@ -542,7 +542,7 @@ def a39(s):
     c.send(post_bytes("/v1/completions", body))
     eventually(lambda: s.metric("vllm:num_requests_running") > 0, "started")
     time.sleep(2)
-    eventually(lambda: _is_gone(c), "the connection is cut", 60)
+    eventually(lambda: _is_gone(c), "the connection is cut")
     c.close()
 
 
@@ -559,10 +559,10 @@ def _is_gone(c):
 def a40(s):
     before = s.metric("vllm:request_success_total")
     c = s.conn()
-    c.send(post_bytes("/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 1900, "ignore_eos": True}).encode()))
+    c.send(post_bytes("/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "n": 16}).encode()))
     eventually(lambda: s.metric("vllm:num_requests_running") > 0, "started")
     c.sock.shutdown(socket.SHUT_WR)
-    r = c.read_all(10)
+    r = c.read_all()
     assert not any(x.status == 200 for x in r), "a gone client was answered"
     c.close()
     eventually(lambda: s.metric("vllm:request_success_total") > before, "its end is counted")
@@ -577,7 +577,7 @@ def a41(s):
         time.sleep(wait)
         c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         c.close()
-    eventually(lambda: s.metric("vllm:num_requests_running") + s.metric("vllm:num_requests_waiting") <= 4, "all but the canary ended", 3)
+    eventually(lambda: s.metric("vllm:num_requests_running") + s.metric("vllm:num_requests_waiting") <= 4, "all but the canary ended")
 
 
 @row("A42", "many clients vanish at once while one prefills")
@@ -621,19 +621,19 @@ def a48(_):
         n = 0
         hogs = []
         for _ in range(40):
-            c = s.conn(timeout=120)
+            c = s.conn()
             c.send(post_bytes("/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "n": 1}).encode()))
             hogs.append(c)
             n += 1
-        c = s.conn(timeout=120)
+        c = s.conn()
         c.send(post_bytes("/v1/completions", json.dumps({"prompt": "Hi", "max_tokens": 1, "stream": True}).encode()))
-        c.sock.settimeout(16)
+        c.sock.settimeout(PATIENCE)
         got = c.sock.recv(4096)
         assert got.startswith(b"HTTP/1.1 200"), got[:60]
-        end = time.monotonic() + 16
+        end = time.monotonic() + PATIENCE
         while b": keep-alive" not in got and b'"choices"' not in got and time.monotonic() < end:
             got += c.sock.recv(4096)
-        assert b": keep-alive" in got, "no comment within 15 s: %r" % got[:300]
+        assert b": keep-alive" in got, "no comment every 15 s: %r" % got[:300]
         for h in hogs:
             h.close()
         c.close()
@@ -643,19 +643,19 @@ def a48(_):
 
 @row("A49", "a failure after the headers is an error event, never a silent end", slow=True)
 def a49(s):
-    c = s.conn(timeout=60)
+    c = s.conn()
     body = json.dumps({"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "stream": True, "n": 1}).encode()
     s2 = Server("--request-timeout", "1")
     try:
         # a deadline that passes in the middle of the stream: sixteen long streams take longer than a second
         conns = []
         for _ in range(48):
-            k = s2.conn(timeout=60)
+            k = s2.conn()
             k.send(post_bytes("/v1/completions", body))
             conns.append(k)
         failed = 0
         for k in conns:
-            r = k.read_reply(60)
+            r = k.read_reply()
             if r.status == 200 and b'"error"' in r.body:
                 failed += 1
                 assert b"[DONE]" not in r.body, "[DONE] after an error"

@@ -4,7 +4,7 @@ import json
 import threading
 import time
 
-from harness import post_bytes, row
+from harness import post_bytes, row, slower
 
 CHAT, COMP = "/v1/chat/completions", "/v1/completions"
 MSG = [{"role": "user", "content": "Hi"}]
@@ -74,7 +74,7 @@ def b5(s):
     t0 = time.monotonic()
     r = s.post(COMP, body)
     assert r.status in (200, 400, 413), r
-    assert time.monotonic() - t0 < 20
+    assert time.monotonic() - t0 < 20 * slower()
     assert s.get("/health").status == 200
 
 
@@ -176,7 +176,7 @@ def b14(s):
     done.append(1)
     t.join()
     assert e["code"] == "context_length_exceeded", e
-    assert slow and max(slow) < 2.0, "ping took %.2f s" % max(slow)
+    assert slow and max(slow) < 2.0 * slower(), "ping took %.2f s" % max(slow)
 
 
 @row("B15", "10^5 messages, 10^5 parts")
@@ -394,7 +394,7 @@ def b40(s):
 
 @row("B41", "/tokenize and /detokenize with too much or ids out of range")
 def b41(s):
-    c = s.conn(timeout=30)  # the refusal comes before the body is sent: read it all the same
+    c = s.conn()  # the refusal comes before the body is sent: read it all the same
     c.send(post_bytes("/tokenize", json.dumps({"prompt": "x " * 15_000_000}).encode()))
     assert c.read_reply().status in (400, 413)
     c.close()

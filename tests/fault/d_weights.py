@@ -1,5 +1,6 @@
 """Layer D of the fault table: weights and configuration, by starting the server on damaged copies of a tiny model."""
 
+import http.client
 import json
 import os
 import random
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import BINARY, ROOT, Server, free_port, row
+from harness import BINARY, PATIENCE, ROOT, Server, free_port, row, shown
 
 GOLDEN = os.path.join(ROOT, "tests", "data", "golden")
 
@@ -85,23 +86,37 @@ def limit():
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 
 
-def start(model, timeout=6, preexec=None):
+def start(model, preexec=None):
+    """Starts until it ends by itself or serves, which is its end too: exit status (0: it served) and what it said."""
     path = model if isinstance(model, str) else model.dir
     limited = preexec or (None if os.environ.get("SANITIZED_BUILD") else limit)
+    s = Server("--model", path, "--kv-cache-gib", "0.02", wait=False, preexec=limited)
     try:
-        p = subprocess.run([BINARY, "--port", str(free_port()), "--model", path, "--kv-cache-gib", "0.02"], capture_output=True, timeout=timeout,
-                           stdin=subprocess.DEVNULL, preexec_fn=limited)
-    except subprocess.TimeoutExpired:
-        return 0, "it serves the damaged model"
-    return p.returncode, (p.stderr + p.stdout).decode("utf-8", "replace")
+        served = False
+        end = time.monotonic() + PATIENCE
+        while s.proc.poll() is None and not served:
+            assert time.monotonic() < end, "it neither ends nor serves: " + s.tail()
+            try:
+                served = s.get("/ready").status == 200
+            except (OSError, http.client.HTTPException):
+                pass
+            time.sleep(0.01)
+        if served:
+            s.proc.send_signal(signal.SIGTERM)
+        code = s.proc.wait(PATIENCE)
+        with open(s.log_path, "rb") as f:
+            out = f.read().decode("utf-8", "replace")
+        return code, "it serves the damaged model\n" + out if served else out
+    finally:
+        s.stop()
 
 
 def refuses(model, *words, code=(78,), **kw):
     rc, out = start(model, **kw)
     codes = (code,) if isinstance(code, int) else code
-    assert rc in codes, "exit %d, want %s: %s" % (rc, codes, out[-600:])
+    assert rc in codes, "exit %d, want %s: %s" % (rc, codes, shown(out))
     errors = [x for x in out.split("\n") if x.startswith("spillway: ") or " error " in x[:48]]
-    assert len(errors) == 1, "%d error lines: %s" % (len(errors), out[-600:])
+    assert len(errors) == 1, "%d error lines: %s" % (len(errors), shown(out))
     for w in words:
         assert any(x in errors[0] for x in ([w] if isinstance(w, str) else w)), "%r not in %r" % (w, errors[0])
     return errors[0]
@@ -270,8 +285,8 @@ def d11(_):
             os.truncate(m.file, int(size * at))
             time.sleep(1.0)
             p.send_signal(signal.SIGTERM)
-            out = p.communicate(timeout=20)[0].decode("utf-8", "replace")
-            assert p.returncode in (0, 78, 74), "ended with %s: %s" % (p.returncode, out[-300:])  # never a signal
+            out = p.communicate(timeout=PATIENCE)[0].decode("utf-8", "replace")
+            assert p.returncode in (0, 78, 74), "ended with %s: %s" % (p.returncode, shown(out))  # never a signal
             with open(m.file, "wb") as f:
                 f.write(data)
 
@@ -288,14 +303,14 @@ def d12(_):
     preload = (os.environ.get("LD_PRELOAD", "") + " " + lib).strip()
     with Model() as m:
         for after in (1, 2, 3, 4):
-            p = subprocess.run([BINARY, "--port", str(free_port()), "--model", m.dir, "--kv-cache-gib", "0.02"], capture_output=True, timeout=30,
+            p = subprocess.run([BINARY, "--port", str(free_port()), "--model", m.dir, "--kv-cache-gib", "0.02"], capture_output=True, timeout=PATIENCE,
                                stdin=subprocess.DEVNULL, env={**os.environ, "LD_PRELOAD": preload, "SHIM_EIO_AFTER": str(after)})
             out = (p.stderr + p.stdout).decode("utf-8", "replace")
-            assert p.returncode == 74, "read %d: exit %d: %s" % (after, p.returncode, out[-400:])
-            assert m.shards[0] in out and "Input/output error" in out, out[-400:]
+            assert p.returncode == 74, "read %d: exit %d: %s" % (after, p.returncode, shown(out))
+            assert m.shards[0] in out and "Input/output error" in out, shown(out)
         s = Server("--model", m.dir, "--kv-cache-gib", "0.02", env={"LD_PRELOAD": preload, "SHIM_READ_US": "300000"}, wait=False)
         seen = set()
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end and 503 not in seen:
             try:
                 seen.add(s.get("/ping").status)
@@ -307,7 +322,7 @@ def d12(_):
             time.sleep(0.02)
         assert 503 in seen, "never saw /ping 503 while loading: %s" % seen
         s.proc.send_signal(signal.SIGTERM)
-        assert s.proc.wait(10) in (0, -signal.SIGTERM)
+        assert s.proc.wait(PATIENCE) in (0, -signal.SIGTERM)
         s.stop()
     shutil.rmtree(os.path.dirname(lib))
 
@@ -339,10 +354,10 @@ def d14(_):
     for args, words in ((("--kv-cache-gib", "100000"), ("107374182400000 bytes needed", "available are")),
                         (("--kv-cache-bytes", str(most), "--tensor-parallel-size", "2"), ("%d bytes needed" % most, "available are")),
                         (("--kv-cache-bytes", "40960", "--max-model-len", "2048"), ("--kv-cache-bytes", "needs"))):
-        p = subprocess.run([BINARY, "--port", str(free_port()), *args], capture_output=True, timeout=20, stdin=subprocess.DEVNULL)
+        p = subprocess.run([BINARY, "--port", str(free_port()), *args], capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
         out = (p.stderr + p.stdout).decode("utf-8", "replace")
-        assert p.returncode == 78, "%s: exit %d: %s" % (args, p.returncode, out[-300:])
-        assert all(w in out for w in words), "%s: %s" % (args, out[-300:])
+        assert p.returncode == 78, "%s: exit %d: %s" % (args, p.returncode, shown(out))
+        assert all(w in out for w in words), "%s: %s" % (args, shown(out))
 
 
 @row("D16", "random bytes over the header area", own=True)
@@ -359,19 +374,7 @@ def d16(_):
                 b[rnd.randrange(8 + n)] = rnd.randrange(256)
             with open(m.file, "wb") as f:
                 f.write(b)
-            rc, out = _start_or_stop(m.dir)
-            assert rc in (0, 78, 74), "seed %d: exit %d: %s" % (i, rc, out[-400:])
+            rc, out = start(m)
+            assert rc in (0, 78, 74), "seed %d: exit %d: %s" % (i, rc, shown(out))
             refused += rc != 0
         assert refused > 40, "only %d of 60 refused" % refused
-
-
-def _start_or_stop(path):
-    port = free_port()
-    p = subprocess.Popen([BINARY, "--port", str(port), "--model", path, "--kv-cache-gib", "0.02"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=limit)
-    t0 = time.monotonic()
-    while p.poll() is None and time.monotonic() - t0 < 0.7:
-        time.sleep(0.02)
-    if p.poll() is None:
-        p.send_signal(signal.SIGTERM)
-    out = p.communicate(timeout=20)[0].decode("utf-8", "replace")
-    return p.returncode, out

@@ -4,7 +4,7 @@ import json
 import threading
 import time
 
-from harness import Server, eventually, post_bytes, row, sse_text
+from harness import Server, eventually, post_bytes, row, slower, sse_text
 
 
 @row("E8", "overload: over the bound 429 with Retry-After at once, what was accepted is exact", own=True)
@@ -41,7 +41,7 @@ def e10(_):
     s = Server()
     try:
         body = post_bytes("/v1/completions", json.dumps({"prompt": "Count:", "max_tokens": 4, "temperature": 0}).encode())
-        conns = [s.conn(timeout=60) for _ in range(1280)]
+        conns = [s.conn() for _ in range(1280)]
         for c in conns:
             c.send(body)
         pings = []
@@ -51,13 +51,13 @@ def e10(_):
             pings.append(time.monotonic() - t)
         texts = {}
         for c in conns:
-            r = c.read_reply(60)
+            r = c.read_reply()
             assert r.status in (200, 429), r
             if r.status == 200:
                 texts[r.json["choices"][0]["text"]] = texts.get(r.json["choices"][0]["text"], 0) + 1
             c.close()
         assert len(texts) == 1, texts
-        assert sorted(pings)[25] < 1.0, "median ping %.3f s" % sorted(pings)[25]
+        assert sorted(pings)[25] < 1.0 * slower(), "median ping %.3f s" % sorted(pings)[25]
     finally:
         s.stop()
 
@@ -65,12 +65,12 @@ def e10(_):
 @row("E11", "a long prefill among decodes is chunked")
 def e11(s):
     gaps = []
-    c = s.conn(timeout=60)
+    c = s.conn()
     c.send(post_bytes("/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}).encode()))
     ids = s.post("/tokenize", {"prompt": "the fox and the hound " * 700}).json["tokens"][:2000]
     t = threading.Thread(target=lambda: gaps.append(s.complete(ids, max_tokens=1)))
     t.start()
-    r = c.read_reply(60)
+    r = c.read_reply()
     t.join()
     assert r.status == 200 and gaps[0].status == 200, (r, gaps)
     sse_text(r.body)
@@ -97,10 +97,10 @@ def e15(s):
 
 @row("E17", "a stream slower than decode holds up nobody")
 def e17(s):
-    c = s.conn(rcvbuf=4096, timeout=60)
+    c = s.conn(rcvbuf=4096)
     c.send(post_bytes("/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 1500, "temperature": 0, "ignore_eos": True, "stream": True, "logprobs": 3}).encode()))
     for _ in range(10):
         assert s.complete("Hi", max_tokens=4, temperature=0).status == 200
-    r = c.read_reply(60)
+    r = c.read_reply()
     sse_text(r.body)
     c.close()

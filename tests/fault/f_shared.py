@@ -4,16 +4,15 @@ import os
 import shutil
 import stat
 import sys
-import time
 
-from harness import Server, row
+from harness import PATIENCE, Server, eventually, row
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 import shared  # noqa: E402
 from tiers import SMALL, ask, metric, segments  # noqa: E402
 
-from f_tiers import fill, sweep, world  # noqa: E402
+from f_tiers import fill, known, sweep, world  # noqa: E402
 
 
 def case(fn):
@@ -67,7 +66,7 @@ def j12(_):
         f.write(os.urandom(32))
     s = Server(*SMALL, *w.store(), "--kv-mac-key-file", key)
     try:
-        time.sleep(0.5)
+        known(s)
         assert sum(h[2] for h in sweep(w, s)) == 0
         assert metric(s, "spillway:kv_verify_failures_total") > 0
     finally:
@@ -90,10 +89,8 @@ def j13(_):
     os.symlink("/nowhere/at/all", name(5))
     s = Server(*shared.TIGHT, *w.store())
     try:
-        time.sleep(0.3)
-        for _ in range(2):
-            sweep(w, s)
-        assert metric(s, "spillway:kv_tier_stored_blocks_total", 'tier="nvme"') > 0, "the store does not work beside them"
+        known(s)
+        eventually(lambda: sweep(w, s) and metric(s, "spillway:kv_tier_stored_blocks_total", 'tier="nvme"') > 0, "the store works beside them")
     finally:
         s.stop()
     with open(secret, "rb") as f:
@@ -103,5 +100,5 @@ def j13(_):
     os.makedirs(folder, 0o700)
     os.symlink(secret, os.path.join(folder, "LOCK"))
     s = Server(*SMALL, *w.store(), wait=False)
-    assert s.proc.wait(20) == 78, "a lock that is a link"
+    assert s.proc.wait(PATIENCE) == 78, "a lock that is a link"
     s.stop()

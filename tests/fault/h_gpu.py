@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from harness import BINARY, Server, eventually, post_bytes, row
+from harness import BINARY, PATIENCE, Server, eventually, post_bytes, row, slower
 
 SHAPE = ["--device", "cuda", "--kv-cache-bytes", "16MiB", "--max-model-len", "256", "--max-num-seqs", "8", "--max-num-batched-tokens", "64"]
 PROMPTS = ["The capital of France is", "Monday, Tuesday,", "Count: one, two,"]
@@ -21,7 +21,7 @@ STALL = 100000  # EMU_STALL
 
 def emulated():
     try:
-        return b"mulated" in subprocess.run([BINARY, "--list-devices"], capture_output=True, timeout=30).stdout
+        return b"mulated" in subprocess.run([BINARY, "--list-devices"], capture_output=True, timeout=PATIENCE).stdout
     except OSError:
         return False
 
@@ -81,6 +81,28 @@ def library_fails(args, n):
             return s
         s.stop()
     raise AssertionError("loading multiplies more than 10000 times")
+
+
+def until_error(s, prompt, n, whole):
+    """Streams, n at a time, until one ends with an error event, which no [DONE] follows: when that was. whole: nobody is cut off in
+    silence, and nobody ends well after one with an error."""
+    body = json.dumps({"prompt": prompt, "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
+    ended = None
+    while s.proc.poll() is None and not ended:
+        conns = [s.conn() for _ in range(n)]
+        for c in conns:
+            c.send(post_bytes("/v1/completions", body, ("Connection: close",)))
+        for c in conns:
+            r = c.read_all()
+            assert r or not whole, s.tail()
+            if r and b'"error"' in r[-1].body:
+                assert b"[DONE]" not in r[-1].body, r[-1].body[-200:]
+                ended = time.monotonic()
+            elif whole:
+                assert b"[DONE]" in r[-1].body and not ended, r[-1].body[-200:]
+            c.close()
+    assert ended, s.tail()
+    return ended
 
 
 def rows():
@@ -145,23 +167,8 @@ def rows():
         t = threading.Thread(target=poll)
         t.start()
         try:
-            body = json.dumps({"prompt": "My secret is", "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
-            ended = False
-            while s.proc.poll() is None and not ended:
-                conns = [s.conn(timeout=30) for _ in range(3)]
-                for c in conns:
-                    c.send(post_bytes("/v1/completions", body, ("Connection: close",)))
-                for c in conns:
-                    r = c.read_all(60)
-                    assert r, s.tail()
-                    if b'"error"' in r[-1].body:
-                        assert b"[DONE]" not in r[-1].body, r[-1].body[-200:]
-                        ended = True
-                    else:
-                        assert b"[DONE]" in r[-1].body and not ended, r[-1].body[-200:]  # nobody is cut off in silence
-                    c.close()
-            assert ended, s.tail()
-            assert s.proc.wait(20) == 70, (s.proc.returncode, s.tail())
+            until_error(s, "My secret is", 3, whole=True)
+            assert s.proc.wait(PATIENCE) == 70, (s.proc.returncode, s.tail())
             log = log_of(s)
             assert log.count("no progress since step") == 1 and log.count("---- engine dump ----") == 1, s.tail()
             block = log[log.index("---- engine dump ----") : log.index("---- end of dump ----")]
@@ -222,7 +229,7 @@ def rows():
             os.rename(path + ".new", path)
 
         def refused(env, code, *words):
-            p = subprocess.run([BINARY, "--port", "0", *SHAPE], capture_output=True, timeout=60, stdin=subprocess.DEVNULL, env=dict(os.environ, **env))
+            p = subprocess.run([BINARY, "--port", "0", *SHAPE], capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, env=dict(os.environ, **env))
             out = (p.stdout + p.stderr).decode("utf-8", "replace")
             assert p.returncode == code, (p.returncode, out)
             for w in words:
@@ -296,23 +303,10 @@ def rows():
         """Four streams, then the fault: error events, /health 503, one line, this exit code; a new server serves."""
         skip = launches_until_ready()
         s = Server(*SHAPE, env={"EMU_FAIL": "kernel:%d:%d" % (skip + 1500, error)})
-        conns = []
         try:
-            body = json.dumps({"prompt": "Once", "max_tokens": 200, "temperature": 0, "ignore_eos": True, "stream": True}).encode()
-            began = None
-            while s.proc.poll() is None and not began:
-                conns = [s.conn(timeout=30) for _ in range(4)]
-                for c in conns:
-                    c.send(post_bytes("/v1/completions", body, ("Connection: close",)))
-                for c in conns:
-                    r = c.read_all(30)
-                    if r and b'"error"' in r[-1].body:
-                        assert b"[DONE]" not in r[-1].body, r[-1].body[-200:]
-                        began = time.monotonic()
-                    c.close()
-            assert began, s.tail()
-            assert s.proc.wait(6) == code, (s.proc.returncode, s.tail())
-            assert time.monotonic() - began < 5
+            began = until_error(s, "Once", 4, whole=False)
+            assert s.proc.wait(PATIENCE) == code, (s.proc.returncode, s.tail())
+            assert time.monotonic() - began < 5 * slower()
             assert len(re.findall("the device is given up, all requests fail", log_of(s))) == 1, s.tail()
         finally:
             s.stop()
@@ -349,7 +343,7 @@ def rows():
                            ({"EMU_ARCH": "75"}, ["sm_75", "sm_80"]), ({"EMU_BYTES": str(24 << 20)}, ["needed", "left in the arena"]),
                            ({"EMU_FAIL": ",".join(["cudaGetDeviceCount:0:%d" % MPS] * 3)}, ["MPS"])):
             e = dict(os.environ, **env)
-            p = subprocess.run([BINARY, "--port", "0", *SHAPE], capture_output=True, timeout=60, stdin=subprocess.DEVNULL, env=e)
+            p = subprocess.run([BINARY, "--port", "0", *SHAPE], capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, env=e)
             out = (p.stdout + p.stderr).decode("utf-8", "replace")
             assert p.returncode == 78, (env, p.returncode, out)
             for w in words:

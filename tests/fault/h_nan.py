@@ -9,7 +9,7 @@ import threading
 
 import d_weights
 from h_gpu import emulated
-from harness import ROOT, Server, eventually, row
+from harness import PATIENCE, ROOT, Server, eventually, row
 
 GOLDEN = os.path.join(ROOT, "tests", "data", "golden", "llama2")  # its head is not its embedding
 
@@ -83,7 +83,7 @@ def h7(_):
     try:
         r = s.complete("Once upon a time", max_tokens=4, temperature=0)
         assert r.status == 500 and r.error["message"], r
-        assert s.proc.wait(30) == 70, (s.proc.returncode, s.tail())
+        assert s.proc.wait(PATIENCE) == 70, (s.proc.returncode, s.tail())
         with open(s.log_path, "rb") as f:
             log = f.read()
         assert log.count(b"a plain prompt gives NaN 3 times in a row") == 1 and b"damaged" in log, s.tail()

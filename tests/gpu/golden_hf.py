@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Greedy tokens of the server against transformers, for a random bf16 model of every family, larger than the checkpoints in the tree.
 
-    golden_hf.py --spillway bin/spillway [--device cuda] [--tiny] [family ...]
+    golden_hf.py --spillway bin/spillway [--device cuda] [--tiny] [--args "more options"] [family ...]
 
 transformers computes in float32 with the same weights, on the GPU (with --tiny on the cpu, small shapes), so that the roundings are ours
 alone. Both continue the same prompts; where they differ it counts how far our token lies below the best by transformers' own logits: under
@@ -80,7 +80,7 @@ def build(name, tiny, folder):
     mg.save(model, folder, torch.bfloat16, False, 1)
     for f in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(os.path.join(ROOT, "models", "pebble", f), folder)
-    return model.to(torch.bfloat16).float()  # what was saved
+    return model  # of float32, every weight as it was saved; never cast as a whole, for that rounds RoPE's frequencies too
 
 
 def post(path, body, timeout=120):
@@ -89,8 +89,8 @@ def post(path, body, timeout=120):
         return json.load(reply)
 
 
-def start(spillway, device, folder, log):
-    p = subprocess.Popen([spillway, "--model", folder, "--device", device, "--port", str(PORT)], stdout=log, stderr=log)
+def start(spillway, device, folder, log, args):
+    p = subprocess.Popen([spillway, "--model", folder, "--device", device, "--port", str(PORT), *args], stdout=log, stderr=log)
     end = time.time() + 120
     while time.time() < end and p.poll() is None:
         try:
@@ -151,6 +151,7 @@ def main():
     ap.add_argument("--spillway", required=True)
     ap.add_argument("--device", default="cuda")
     ap.add_argument("--tiny", action="store_true")
+    ap.add_argument("--args", default="", help="for the server, as --dtype float32 --kv-cache-dtype float32: then nothing is rounded")
     ap.add_argument("family", nargs="*")
     a = ap.parse_args()
     n, lengths = (12, (5, 40)) if a.tiny else (64, (5, 80, 700))
@@ -166,7 +167,7 @@ def main():
                 model = model.cuda()
             g = torch.Generator().manual_seed(5)
             prompts = [torch.randint(3, model.config.vocab_size, (k,), generator=g).tolist() for k in lengths]
-            p = start(a.spillway, a.device, folder, log)
+            p = start(a.spillway, a.device, folder, log, a.args.split())
             if not p:
                 log.seek(0)
                 print("%-12s FAIL the server did not start: %s" % (name, log.read().strip().splitlines()[-1:]))

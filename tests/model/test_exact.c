@@ -1,9 +1,13 @@
 /* The first promise, through the whole engine: a request gives the same bits alone, batched, chunked, on a prefix hit, after
  * eviction, after preemption, with any number of threads and of logit rows per round, with one step or two in flight. Compared
- * with memcmp, no tolerance. */
+ * with memcmp, no tolerance.
+ *   EXACT_MIXES=N   mixes of requests in all the long runs together (200; 40 where a sanitizer looks on)
+ *   EXACT_ALL=N     every instruction set, type of weights, model and number of ranks with each other, N mixes each, instead of a part of it
+ *   OP_SIMD=NAMES   of the instruction sets, these alone */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "golden.h"
+#include "op/op_test.h"
 
 /* tests/cuda/test_exact.c includes this file with another device. */
 #ifndef EXACT_DEVICE
@@ -11,14 +15,29 @@
 #endif
 
 /* Sanitized builds are 10 to 20 times slower: they look for races and strays, the plain build for differing bits. */
-#ifdef EXACT_MIXES
-enum { MIXES = EXACT_MIXES };
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { MIXES = 40 };
+#ifndef EXACT_MIXES
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define EXACT_MIXES 40
 #else
-enum { MIXES = 200 };
+#define EXACT_MIXES 200
 #endif
+#endif
+static uint64_t n_mixes = EXACT_MIXES;
 enum { REQS_MAX = 6, CHOICES_MAX = 3, PROMPT_MAX = 120, OUT_MAX = 24, TOP_MAX = 3, CONTEXT = 256, BLOCKS = 96, BLOCKS_FEW = 14 };
+
+/* ---- what is varied from run to run */
+
+/* Types of weights by their names on the command line, each with a type of KV. */
+static const struct format {
+    const char *name;
+    enum dtype  weights, kv; /* COUNT: as the checkpoint has them */
+} formats[] = { { "auto", DT_COUNT, DT_COUNT }, { "float32", DT_F32, DT_F32 },     { "float16", DT_F16, DT_F16 },
+                { "int8", DT_COUNT, DT_COUNT }, { "int8-g128", DT_COUNT, DT_F32 }, { "w8a8", DT_COUNT, DT_COUNT },
+                { "int4", DT_COUNT, DT_COUNT }, { "int4-all", DT_COUNT, DT_BF16 }, { "int4-g128", DT_COUNT, DT_F16 },
+                { "fp8", DT_COUNT, DT_COUNT } };
+
+static const char          *isa; /* NULL: the best */
+static const struct format *format = formats;
 
 /* ---- a request and what came of it */
 
@@ -151,17 +170,15 @@ static void same(const struct mix *m, uint64_t seed, const char *how, const stru
         for (uint32_t c = 0; c < m->ask[i].n_choice; c++)
             for (uint32_t t = 0; t < OUT_MAX; t++)
                 if (a->id[c][t] != b->id[c][t] || memcmp(&a->logprob[c][t], &b->logprob[c][t], 4))
-                    fail_msg("mix %llu %s: request %u choice %u token %u: id %u logprob %.9g alone, id %u logprob %.9g so",
-                             (unsigned long long)seed, how, i, c, t, a->id[c][t], (double)a->logprob[c][t], b->id[c][t],
-                             (double)b->logprob[c][t]);
-        fail_msg("mix %llu %s: request %u differs from itself alone (finish, top or prompt logprobs)", (unsigned long long)seed, how, i);
+                    fail_msg("%s %s, mix %llu %s: request %u choice %u token %u: id %u logprob %.9g alone, id %u logprob %.9g so",
+                             isa ? isa : "", format->name, (unsigned long long)seed, how, i, c, t, a->id[c][t], (double)a->logprob[c][t],
+                             b->id[c][t], (double)b->logprob[c][t]);
+        fail_msg("%s %s, mix %llu %s: request %u differs from itself alone (finish, top or prompt logprobs)", isa ? isa : "", format->name,
+                 (unsigned long long)seed, how, i);
     }
 }
 
 /* ---- the ways to run */
-
-static const char      *isa; /* NULL: the best */
-static struct dev_quant quant;
 
 static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32_t n_thread, uint32_t logit_rows, uint32_t depth)
 {
@@ -174,13 +191,13 @@ static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32
                               .n_thread = n_thread,
                               .depth = depth,
                               .simd = isa,
-                              .load = { .quant = quant,
-                                        .weight_dtype = DT_COUNT,
-                                        .kv_dtype = DT_COUNT,
+                              .load = { .weight_dtype = format->weights,
+                                        .kv_dtype = format->kv,
                                         .batch_rows_max = 96,
                                         .logit_rows_max = logit_rows,
                                         .n_block = BLOCKS,
                                         .block_tokens = 16 } };
+    model_quant_named(format->name, &cfg.load.quant, &cfg.load.quant_head); /* float32 and float16 are none */
     if (rank_team_create(&g->spec, &g->src, &cfg, &n_block, &t, err, sizeof err)) fail_msg("%s", err);
     return t;
 }
@@ -259,9 +276,9 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
         kv_stats(eng_kv(e[w]), &k);
         n_borrowed += k.n_borrowed;
     }
-    printf("    %-14s %llu mixes, %llu tokens from the cache, %llu blocks borrowed, %llu preemptions, %.1f s\n", name,
-           (unsigned long long)n_mix, (unsigned long long)n_hit_tokens, (unsigned long long)n_borrowed, (unsigned long long)n_preempted,
-           (double)(clock_us() - t0) / 1e6);
+    printf("    %-12s %-9s %-14s TP %u, %llu mixes, %llu tokens from the cache, %llu blocks borrowed, %llu preemptions, %.1f s\n",
+           isa ? isa : "", format->name, name, n_rank, (unsigned long long)n_mix, (unsigned long long)n_hit_tokens,
+           (unsigned long long)n_borrowed, (unsigned long long)n_preempted, (double)(clock_us() - t0) / 1e6);
     assert_true(n_mix < 4 || cold_hits > 0);
     assert_true(n_mix < 8 || n_preempted > 0);
     assert_true(n_mix < 4 || n_borrowed > 0);
@@ -271,41 +288,34 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     gold_close(&g);
 }
 
-static void llama_in_bf16(void **state) { (void)state, exact("llama-linear", 1, 1, MIXES / 2); }
-static void mixtral_in_bf16(void **state) { (void)state, exact("mixtral", 1, 1001, MIXES / 4); }
-static void mistral_in_f32_with_a_window(void **state) { (void)state, exact("mistral", 1, 2001, MIXES / 8); }
-static void qwen3_with_norms_per_head(void **state) { (void)state, exact("qwen3", 1, 3001, MIXES / 8); }
-static void two_ranks(void **state) { (void)state, exact("qwen3-moe", 2, 4001, MIXES / 20); }
+static void llama_in_bf16(void **state) { (void)state, exact("llama-linear", 1, 1, n_mixes / 2); }
+static void mixtral_in_bf16(void **state) { (void)state, exact("mixtral", 1, 1001, n_mixes / 4); }
+static void mistral_in_f32_with_a_window(void **state) { (void)state, exact("mistral", 1, 2001, n_mixes / 8); }
+static void qwen3_with_norms_per_head(void **state) { (void)state, exact("qwen3", 1, 3001, n_mixes / 8); }
+static void two_ranks(void **state) { (void)state, exact("qwen3-moe", 2, 4001, n_mixes / 20); }
 
 #ifndef EXACT_OTHER_DEVICE
-/* Every instruction set of this machine but the best, which had the long run: 16-bit weights, floats, experts on two ranks. */
-static void on_every_other_instruction_set(void **state)
+/* One mix on one rank and one on two, of models in turn; EXACT_ALL: all of them. scalar, which is slow, has two ranks once. */
+static void every_type_of_weights_on_every_instruction_set(void **state)
 {
     (void)state;
-    char have[128], *rest = have;
+    static const char *const models[] = { "llama-linear", "mistral", "qwen3-moe", "qwen3", "mixtral" };
+    const char              *all = getenv("EXACT_ALL");
+    uint64_t                 n_mix = all ? strtoull(all, NULL, 10) : 1, seed = 5001;
+    char                     have[128], *rest = have;
+    size_t                   turn = 0;
     dev_cpu_isas(have, sizeof have);
-    strsep(&rest, ",");
     while (rest) {
-        isa = strsep(&rest, ",") + 1;
-        printf("    %s\n", isa);
-        exact("llama-linear", 1, 5001, MIXES / 25);
-        exact("mistral", 1, 5101, MIXES / 50);
-        exact("qwen3-moe", 2, 5201, MIXES / 100);
+        isa = strsep(&rest, ",");
+        isa += *isa == ' ';
+        if (!op_wants(isa)) continue;
+        for (format = formats; format < formats + ARRAY_N(formats); format++, turn++)
+            for (uint32_t n_rank = 1; n_rank <= (all || strcmp(isa, "scalar") || format == formats ? 2 : 1); n_rank++)
+                for (size_t m = 0; m < (all ? ARRAY_N(models) : 1); m++, seed += n_mix)
+                    exact(models[all ? m : (turn + turn / ARRAY_N(formats) + 2 * n_rank) % ARRAY_N(models)], n_rank, seed, n_mix);
     }
-    isa = NULL;
-}
-
-/* Codes with bf16 and with 8-bit activations, one rank and two. */
-static void with_codes_for_weights(void **state)
-{
-    (void)state;
-    static const struct dev_quant codes[] = { { DT_I4, 32, false, false }, { DT_I8, 0, false, true }, { DT_F8E4M3, 128, false, false } };
-    for (size_t i = 0; i < ARRAY_N(codes); i++) {
-        quant = codes[i];
-        exact("llama-linear", 1, 6001 + 100 * i, MIXES / 40);
-        exact("qwen3-moe", 2, 6051 + 100 * i, MIXES / 100);
-    }
-    quant = (struct dev_quant){ .code = DT_F32 };
+    isa = NULL, format = formats;
+    assert_true(turn > 0);
 }
 #endif
 
@@ -314,6 +324,7 @@ int main(void)
     char why[200];
     log_init(EXACT_DEVICE == DEV_CUDA ? LOG_LEVEL_ERROR : LOG_LEVEL_WARN, 2, false);
     if (!dev_serves(EXACT_DEVICE, why, sizeof why)) return printf("%s, skipped\n", why), 77;
+    if (getenv("EXACT_MIXES")) n_mixes = strtoull(getenv("EXACT_MIXES"), NULL, 10);
     if (ring_init(&outbox, 64)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama_in_bf16),
@@ -322,8 +333,7 @@ int main(void)
         cmocka_unit_test(qwen3_with_norms_per_head),
         cmocka_unit_test(two_ranks),
 #ifndef EXACT_OTHER_DEVICE
-        cmocka_unit_test(on_every_other_instruction_set),
-        cmocka_unit_test(with_codes_for_weights),
+        cmocka_unit_test(every_type_of_weights_on_every_instruction_set),
 #endif
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

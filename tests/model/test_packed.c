@@ -89,7 +89,7 @@ static uint64_t logits_of(const struct how *how, const char *packed_dir, uint64_
                                             .block_tokens = 16,
                                             .packed_dir = packed_dir,
                                             .packed_bytes_max = max } };
-    assert_true(model_quant_named(how->quant, &cfg.load.quant));
+    assert_true(model_quant_named(how->quant, &cfg.load.quant, &cfg.load.quant_head));
     if (model_spec_load(&src, &spec, err, sizeof err) || rank_team_create(&spec, &src, &cfg, &n_block, &team, err, sizeof err))
         fail_msg("%s", err);
     assert_int_equal(batch_init(&batch, &bc), ST_OK);
@@ -110,7 +110,7 @@ static const uint64_t ample = 1 << 30;
 static void kept_weights_give_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const quants[] = { "auto", "int8", "int8-g128", "w8a8", "int4", "fp8" };
+    static const char *const quants[] = { "auto", "int8", "int8-g128", "w8a8", "int4", "int4-all", "fp8" };
     uint32_t                 n = 0;
     for (size_t i = 0; i < ARRAY_N(quants); i++)
         for (int k = 0; k < 4; k++) {

@@ -1,12 +1,14 @@
-/* A prefix that went down and came back gives the same bits: test_tiers [requests [seed]]. Other devices and several ranks include this file. Random talks (turns that grow by their
- * answers, shared beginnings, several choices, cancels) run through an engine with 64 blocks of device, few on the host and few in a
- * folder, where everything is evicted, preempted, loaded, abandoned and restarted all the time. Each request then runs again without
- * any cache; tokens, logprobs and alternatives are compared by memcmp. */
+/* A prefix that went down and came back gives the same bits: test_tiers [requests [seed]]; EXACT_ALL=1: on every instruction set after the
+ * other, or on those that OP_SIMD names. Other devices and several ranks include this file. Random talks (turns that grow by their answers,
+ * shared beginnings, several choices, cancels) run through an engine with 64 blocks of device, few on the host and few in a folder, where
+ * everything is evicted, preempted, loaded, abandoned and restarted all the time. Each request then runs again without any cache; tokens,
+ * logprobs and alternatives are compared by memcmp. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "engine/step.h"
 #include "golden.h"
 #include "kvcache/seq.h"
+#include "op/op_test.h"
 #include "transfer/lane.h"
 #include <ftw.h>
 
@@ -137,9 +139,11 @@ static struct ring              outbox;
 static struct rank_team        *team, *plain_team;
 static struct engine           *e, *plain;
 static struct xfer             *xfer;
-static char                     dir[64] = "/tmp/spillway-exact-XXXXXX";
+static char                     dir[64];
 static struct kv_tiers_cfg      tc;
 static const struct xfer_ranks *dev_pool;
+
+static const char *isa; /* NULL: the best */
 
 static struct rank_team *team_open(uint32_t n_block, uint32_t depth)
 {
@@ -151,6 +155,7 @@ static struct rank_team *team_open(uint32_t n_block, uint32_t depth)
                               .deterministic = true,
                               .n_thread = TIERS_RANKS,
                               .depth = depth,
+                              .simd = isa,
                               .load = { .weight_dtype = DT_COUNT,
                                         .kv_dtype = DT_COUNT,
                                         .batch_rows_max = 96,
@@ -194,6 +199,7 @@ static void lanes_open(void)
     assert_int_equal(pool->n, TIERS_RANKS);
     assert_int_equal(n_block, BLOCKS);
     tc.block_bytes = pool->block_bytes;
+    snprintf(dir, sizeof dir, "/tmp/spillway-exact-XXXXXX");
     assert_non_null(mkdtemp(dir));
     tc.key.seed = xc.key.seed = 77;
     tc.host_bytes = HOST_BLOCKS * kv_record_bytes(tc.block_bytes);
@@ -343,9 +349,8 @@ static void engine_close(void)
 }
 
 static int  rm_one(const char *path, const struct stat *s, int flag, struct FTW *f) { return (void)s, (void)flag, (void)f, remove(path); }
-static void TIERS_TEST(void **state)
+static void talk_it_through(void)
 {
-    (void)state;
     uint64_t t0 = clock_us();
     gold_open(&gold, "llama-linear");
     team = team_open(BLOCKS, TIERS_POISON ? 1 : 2);
@@ -385,6 +390,24 @@ static void TIERS_TEST(void **state)
     rank_team_free(plain_team);
     gold_close(&gold);
     nftw(dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Of the cpu device: with EXACT_ALL every instruction set after each other, from the same seed. */
+static void TIERS_TEST(void **state)
+{
+    (void)state;
+    char have[128] = "", *rest = have;
+    if (getenv("EXACT_ALL") && TIERS_DEVICE == DEV_CPU) dev_cpu_isas(have, sizeof have);
+    while (rest) {
+        isa = strsep(&rest, ",");
+        isa += *isa == ' ';
+        if (!*isa) isa = NULL;
+        if (isa && !op_wants(isa)) continue;
+        memset(&sum, 0, sizeof sum), memset(talk, 0, sizeof talk);
+        n_drawn = n_poisoned = 0;
+        if (isa) print_message("    %s\n", isa);
+        talk_it_through();
+    }
 }
 
 int main(int argc, char **argv)

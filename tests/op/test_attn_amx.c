@@ -1,7 +1,6 @@
 /* kernels/cpu/attn_amx.c on a model of the tile instructions (amx_model.h), which this machine need not have, on a device that else is as on
  * AVX-512: against ref; every chunk, batch, page size and number of threads against each other; what is not seen. */
 #include "op/attn_world.h"
-#if defined(__x86_64__)
 #define AMX_MODEL
 #include "op/amx_model.h"
 
@@ -110,6 +109,3 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-#else
-int main(void) { return puts("tiles are of x86, skipped"), 77; }
-#endif

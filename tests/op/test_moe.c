@@ -2,18 +2,46 @@
 
 enum { EXPERTS = 7, TOP_K = 3, HIDDEN = 72, INTER = 40, ROWS = 60 };
 
+static const struct format {
+    const char      *name;
+    enum dtype       plain; /* where q is none */
+    struct dev_quant q;
+} formats[] = {
+    { "bf16", DT_BF16, { DT_F32, 0, false, false } },
+    { "f32", DT_F32, { DT_F32, 0, false, false } },
+    { "f16", DT_F16, { DT_F32, 0, false, false } },
+    { "int8", DT_F32, { DT_I8, 0, false, false } },
+    { "int8, groups of 32", DT_F32, { DT_I8, 32, false, false } },
+    { "int8 by int8", DT_F32, { DT_I8, 0, false, true } },
+    { "int4, groups of 32", DT_F32, { DT_I4, 32, false, false } },
+    { "int4, groups of 128", DT_F32, { DT_I4, 128, false, false } },
+    { "fp8, groups of 128", DT_F32, { DT_F8E4M3, 128, false, false } },
+};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
 struct setup {
     struct dev_weight gate_up[EXPERTS], down[EXPERTS];
 };
 
-static struct setup make(struct device *d)
+static struct dev_weight take(struct device *d, const struct format *f, uint32_t n, uint32_t k, uint64_t stream)
+{
+    float            *src = op_random((size_t)n * k, stream, 0.1f);
+    struct dev_weight w;
+    if (f->q.code == DT_F32)
+        w = op_weight(d, f->plain, n, k, src);
+    else {
+        assert_int_equal(d->ops->quant_alloc(d, &f->q, n, k, &w), ST_OK);
+        d->ops->weight_set(d, &w, 0, n, src, k * sizeof *src, DT_F32);
+    }
+    free(src);
+    return w;
+}
+static struct setup make(struct device *d, const struct format *f)
 {
     struct setup s;
     for (uint32_t e = 0; e < EXPERTS; e++) {
-        float *g = op_random(2 * INTER * HIDDEN, 100 + e, 0.1f), *w = op_random(HIDDEN * INTER, 200 + e, 0.1f);
-        s.gate_up[e] = op_weight(d, DT_BF16, 2 * INTER, HIDDEN, g);
-        s.down[e] = op_weight(d, DT_BF16, HIDDEN, INTER, w);
-        free(g), free(w);
+        s.gate_up[e] = take(d, f, 2 * INTER, HIDDEN, 100 + e);
+        s.down[e] = take(d, f, HIDDEN, INTER, 200 + e);
     }
     return s;
 }
@@ -24,21 +52,32 @@ static void run(struct device *d, struct setup *s, float *out, const float *x, c
     d->ops->moe(d, &o);
 }
 
+/* Two products, each as far off as test_quant.c says. */
+static double bound(const struct device *d, const struct format *f)
+{
+    bool plain = f->q.code == DT_F32, words = strstr(d->ops->name, "avx") && (f->q.code == DT_I8 || f->q.code == DT_I4);
+    if (f->q.act8 || (plain && f->plain != DT_BF16)) return 4e-6;
+    if (words) return 3e-4;
+    return !op_rounds(d) ? 4e-6 : plain ? 4e-3 : 8e-3;
+}
+
 static void experts_agree_with_ref(void **state)
 {
     (void)state;
     struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
     uint32_t       n_dev = op_cpu_devices(d);
-    struct setup   sr = make(ref);
     float         *x = op_random(ROWS * HIDDEN, 1, 1), *logits = op_random(ROWS * EXPERTS, 2, 2), *want = op_random(ROWS * HIDDEN, 3, 1),
           *got = op_random(ROWS * HIDDEN, 4, 1);
     for (uint32_t e = 0; e < EXPERTS; e++) logits[e] = e < 5 ? 1.0f : 2.0f; /* ties: 5, 6, then 0 */
-    for (uint32_t i = 0; i < n_dev; i++) {
-        struct setup s = make(d[i]);
+    for (int f = 0; f < FORMATS; f++) {
+        struct setup sr = make(ref, &formats[f]);
         for (int renorm = 0; renorm < 2; renorm++) {
             run(ref, &sr, want, x, logits, ROWS, renorm);
-            run(d[i], &s, got, x, logits, ROWS, renorm);
-            op_assert_near(got, want, ROWS * HIDDEN, op_rounds(d[i]) ? 4e-3 : 3e-6, d[i]->ops->name); /* two roundings to 8 bits */
+            for (uint32_t i = 0; i < n_dev; i++) {
+                struct setup s = make(d[i], &formats[f]);
+                run(d[i], &s, got, x, logits, ROWS, renorm);
+                op_assert_near(got, want, ROWS * HIDDEN, bound(d[i], &formats[f]), formats[f].name);
+            }
         }
     }
     free(x), free(logits), free(want), free(got);
@@ -54,23 +93,25 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
     uint32_t              n_dev = op_cpu_devices(d);
     float *x = op_random((ROWS + 1) * HIDDEN, 1, 1), *logits = op_random((ROWS + 1) * EXPERTS, 2, 2), *alone = op_random(HIDDEN, 3, 1),
           *got = op_random(ROWS * HIDDEN, 4, 1);
-    float *bx = op_random(ROWS * HIDDEN, 5, 1), *bl = op_random(ROWS * EXPERTS, 6, 1), *first = NULL;
-    for (uint32_t i = 0; i < n_dev; i++) {
-        struct setup s = make(d[i]);
+    float *bx = op_random(ROWS * HIDDEN, 5, 1), *bl = op_random(ROWS * EXPERTS, 6, 1), *first[FORMATS] = { NULL };
+    for (uint32_t j = 0; j < n_dev * FORMATS; j++) {
+        uint32_t     i = j / FORMATS, f = j % FORMATS;
+        struct setup s = make(d[i], &formats[f]);
         run(d[i], &s, alone, x, logits, 1, true);
         for (size_t z = 0; z < sizeof size / sizeof *size; z++)
-            for (uint32_t p = 0; p < size[z]; p++) {
+            for (uint32_t p = 0; p < size[z]; p += f ? 1 + size[z] / 4 : 1) { /* of the many places of all but bf16 some */
                 memcpy(bx, x + HIDDEN, size[z] * HIDDEN * sizeof *x), memcpy(bl, logits + EXPERTS, size[z] * EXPERTS * sizeof *x);
                 memcpy(bx + p * HIDDEN, x, HIDDEN * sizeof *x), memcpy(bl + p * EXPERTS, logits, EXPERTS * sizeof *x);
                 if (p > 1) bl[(p - 1) * EXPERTS] = NAN, bx[(p - 2) * HIDDEN] = INFINITY;
                 run(d[i], &s, got, bx, bl, size[z], true);
-                op_assert_same(got + p * HIDDEN, alone, HIDDEN, d[i]->ops->name);
+                op_assert_same(got + p * HIDDEN, alone, HIDDEN, formats[f].name);
             }
-        if (!op_is_vector(d[i]) || op_rounds(d[i])) continue;
-        if (!first) first = memcpy(malloc(HIDDEN * sizeof *alone), alone, HIDDEN * sizeof *alone);
-        op_assert_same(alone, first, HIDDEN, "one variant against another");
+        if (!op_is_vector(d[i]) || op_rounds(d[i]) || formats[f].q.code != DT_F32) continue;
+        if (!first[f]) first[f] = memcpy(malloc(HIDDEN * sizeof *alone), alone, HIDDEN * sizeof *alone);
+        op_assert_same(alone, first[f], HIDDEN, "one variant against another");
     }
-    free(x), free(logits), free(alone), free(got), free(bx), free(bl), free(first);
+    free(x), free(logits), free(alone), free(got), free(bx), free(bl);
+    for (int f = 0; f < FORMATS; f++) free(first[f]);
     op_close(d, n_dev);
 }
 
@@ -82,7 +123,7 @@ static void rows_that_do_not_fit_scratch_are_done_in_parts(void **state)
     struct device *small, *big = op_open(DEV_CPU, NULL, 2);
     struct dev_cfg cfg = { .kind = DEV_CPU, .arena_bytes = 4 << 20, .n_thread = 2, .n_rank = 1 };
     assert_int_equal(dev_open(&cfg, &small), ST_OK);
-    struct setup ss = make(small), sb = make(big);
+    struct setup ss = make(small, formats), sb = make(big, formats);
     float       *x = op_random(MANY * HIDDEN, 1, 1), *logits = op_random(MANY * EXPERTS, 2, 2), *a = op_random(MANY * HIDDEN, 3, 1),
           *b = op_random(MANY * HIDDEN, 4, 1);
     run(small, &ss, a, x, logits, MANY, false);

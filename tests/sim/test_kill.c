@@ -103,8 +103,8 @@ static void life(const char *dir, uint64_t cycle)
     make(&w, dir, !by_clock, cycle % WORKERS == 3);
     if (!by_clock) dies_how = r.x[0], atomic_store(&dies_in, r.x[1] % 4 ? 1 + r.x[2] % (PUTS + 12) : 1 + r.x[2] % 6);
     if (world_open(&w)) _exit(NO_START);
-    for (uint32_t i = 0; kv_store_stats(w.s, &st), st.recovering; i++) {
-        if (i > 200000) _exit(STUCK);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_store_stats(w.s, &st), st.recovering;) {
+        if (clock_us() > end) _exit(STUCK);
         usleep(50), world_turn(&w);
     }
     for (uint32_t n = 0; n < BLOCKS; n++) {

@@ -1,71 +1,23 @@
-/* What watches the engine, as stories of the simulator's world: NaN of a client and NaN of the device (rows H7), a device that is slow (H6).
- * With one step in flight, and with two on a device that runs a step at once and on one that runs it late. */
-#include "test.h"
+/* What watches the engine, as stories (story.h): NaN of a client and NaN of the device (rows H7), a device that is slow (H6). */
 #include "engine/probe.h"
-#include "sim/world.h"
+#include "sim/story.h"
 
-enum { VOCAB = 1000 };
-
-static struct world  *w;
-static struct client *all[WORLD_CLIENTS_MAX];
-static uint32_t       n_all, depth = 1;
-static bool           lazy;
-
-static void open_world(void)
-{
-    struct eng_cfg cfg = { .seqs_max = 8,
-                           .batch_tokens_max = 64,
-                           .queue_requests_max = 4096,
-                           .context_max = 256,
-                           .vocab = VOCAB,
-                           .n_block = 256,
-                           .block_tokens = 4,
-                           .prefix_cache = true,
-                           .preempt_max = 3 };
-    w = calloc(1, sizeof *w);
-    n_all = 0;
-    world_open_deep(w, &cfg, 32768, depth, lazy);
-    assert_non_null(w->e);
-}
-
-/* A prompt of n tokens of its own kind, that generates max_tokens; NaN from its token nan_at on (1: the first); 0: never */
+/* NaN from its token nan_at on (1: the first); 0: never */
 static struct client *submitted(uint32_t kind, uint32_t n, uint32_t max_tokens, uint32_t nan_at)
 {
-    uint32_t prompt[256];
-    for (uint32_t i = 0; i < n; i++) prompt[i] = (uint32_t)(hash_u64(kind * 100003u + i) % VOCAB);
-    struct client *c = client_new(w, prompt, n, 1, max_tokens);
-    c->r.s.ignore_eos = true;
-    c->r.s.seed = kind | (uint64_t)nan_at << 56;
-    c->expect_nan = nan_at > 0;
+    struct client *c = client(kind, n, 1, max_tokens);
+    c->r.s.temperature = 0;
+    if (nan_at) expect_nan(c, nan_at);
     assert_int_equal(world_submit(w, c), ST_OK);
-    return all[n_all++] = c;
+    return c;
 }
 
-static void step(void)
+static void open_busy(void)
 {
-    w->now_us += 1000;
-    world_step(w);
-    if (w->fault[0]) fail_msg("%s", w->fault);
+    struct eng_cfg cfg = cfg_small();
+    cfg.queue_requests_max = 4096;
+    open_world(cfg);
 }
-
-static void finish(void)
-{
-    while (w->n_open) step();
-    step();
-    for (uint32_t i = 0; i < n_all; i++) world_verify(w, all[i]);
-    if (!w->fault[0]) world_ledger(w);
-    if (w->fault[0]) fail_msg("%s", w->fault);
-}
-
-static void close_world(void)
-{
-    world_close(w);
-    for (uint32_t i = 0; i < n_all; i++) client_free(all[i]);
-    free(w);
-}
-
-static int      ended(const struct client *c) { return atomic_load(&c->choice[0].finish); }
-static uint32_t n_out(const struct client *c) { return atomic_load(&c->choice[0].n_out); }
 
 /* ---- NaN */
 
@@ -74,7 +26,7 @@ static struct probe *probe;
 static void open_watched(void)
 {
     static const uint32_t plain[] = { 5, 6, 7 };
-    open_world();
+    open_busy();
     assert_int_equal(probe_create(w->e, plain, 3, &probe), ST_OK);
     log_init(LOG_LEVEL_ERROR, -1, false);
 }
@@ -125,14 +77,14 @@ static void H7_a_device_that_computes_nan_is_given_up(void **state)
     for (uint32_t i = 0; i < 12; i++) step(), assert_int_equal(probe_turn(probe, w->now_us), PROBE_WELL);
     w->fake.sick = true;
     uint32_t n_step = 0;
-    for (uint32_t i = 0; i < 8; i++) out[i] = n_out(all[i]), all[i]->expect_nan = true;
+    for (uint32_t i = 0; i < 8; i++) out[i] = n_out(all[i], 0), all[i]->expect_nan = true;
     while (probe_turn(probe, w->now_us) != PROBE_SICK) {
         step();
         assert_true(++n_step < 30);
     }
     for (uint32_t i = 0; i < 8; i++) {
-        assert_int_equal(ended(all[i]), ENG_ERROR);
-        assert_in_range(n_out(all[i]), out[i], out[i] + depth - 1); /* what was in flight; no garbage after it */
+        assert_int_equal(ended(all[i], 0), ENG_ERROR);
+        assert_in_range(n_out(all[i], 0), out[i], out[i] + depth - 1); /* what was in flight; no garbage after it */
     }
     w->fake.sick = false; /* once condemned it stays so */
     struct client *late = submitted(50, 20, 6, 0);
@@ -140,7 +92,7 @@ static void H7_a_device_that_computes_nan_is_given_up(void **state)
     assert_int_equal(probe_turn(probe, w->now_us), PROBE_SICK);
     eng_condemn(w->e, "a plain prompt gives NaN");
     step();
-    assert_int_equal(ended(late), ENG_ERROR);
+    assert_int_equal(ended(late, 0), ENG_ERROR);
     assert_int_equal(late->r.status, ST_DEVICE);
     assert_false(eng_alive(w->e, w->now_us));
     assert_int_equal(eng_submit(w->e, &late->r), ST_DEVICE);
@@ -181,7 +133,7 @@ static void H6_a_device_five_times_slower_is_alive_and_says_so(void **state)
 {
     (void)state;
     if (depth > 1 && !lazy) return; /* there a step takes no time between its submit and its end */
-    open_world();
+    open_busy();
     w->e->clock = slow_clock;
     w->fake.delay = slow_step;
     slow_now_us = w->now_us;
@@ -203,10 +155,6 @@ static void H6_a_device_five_times_slower_is_alive_and_says_so(void **state)
     close_world();
 }
 
-static int one_step(void **state) { return (void)state, depth = 1, lazy = false, 0; }
-static int two_steps(void **state) { return (void)state, depth = 2, lazy = false, 0; }
-static int two_late_steps(void **state) { return (void)state, depth = 2, lazy = true, 0; }
-
 int main(void)
 {
     log_init(LOG_LEVEL_ERROR, 2, false);
@@ -216,7 +164,7 @@ int main(void)
         cmocka_unit_test(H7_a_fault_that_passes_is_no_reason_to_end),
         cmocka_unit_test(H6_a_device_five_times_slower_is_alive_and_says_so),
     };
-    int bad = cmocka_run_group_tests_name("one step in flight", tests, one_step, NULL);
-    bad += cmocka_run_group_tests_name("two steps in flight", tests, two_steps, NULL);
-    return bad + cmocka_run_group_tests_name("two steps in flight, run late", tests, two_late_steps, NULL);
+    int bad = 0;
+    for (int i = 0; i < STORY_WAYS; i++) bad += cmocka_run_group_tests_name(story_way(i), tests, NULL, NULL);
+    return bad;
 }

@@ -1,5 +1,4 @@
 #include "test.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include <errno.h>
@@ -117,9 +116,9 @@ static void a_long_line_is_cut_below_a_pipes_atomic_size(void **state)
 static void a_full_pipe_drops_lines_counts_them_and_says_so_later(void **state)
 {
     (void)state;
-    uint64_t dropped = log_dropped(), from = clock_us();
+    uint64_t dropped = log_dropped();
+    /* a blocking write would hang here for good */
     for (int i = 0; i < 3000; i++) LOG_INFO("area: line %d, which is long enough to fill the 64 KiB of a pipe soon", i);
-    assert_true(clock_us() - from < 5000000); /* a blocking write would hang here for good */
     uint64_t n = log_dropped() - dropped;
     assert_in_range(n, 1000, 2999);
     while (*one_line()) {}

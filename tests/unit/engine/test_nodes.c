@@ -88,12 +88,12 @@ static void run_all(struct node **o, uint32_t n)
 }
 static bool reaches(const _Atomic uint32_t *x, uint32_t n)
 {
-    for (int i = 0; i < 3000 && atomic_load(x) < n; i++) usleep(1000);
+    for (int i = 0; i < PATIENCE_S * 1000 && atomic_load(x) < n; i++) usleep(1000);
     return atomic_load(x) >= n;
 }
 static bool becomes(struct nodes *n, enum nodes_state s)
 {
-    for (int i = 0; i < 6000 && nodes_state(n) != s; i++) usleep(1000);
+    for (int i = 0; i < PATIENCE_S * 1000 && nodes_state(n) != s; i++) usleep(1000);
     return nodes_state(n) == s;
 }
 
@@ -165,7 +165,7 @@ static void a_device_that_is_lost_elsewhere_is_lost_here(void **state)
 static enum dev_ballot decided(struct nodes *n, unsigned char id[DEV_COMM_ID])
 {
     const struct dev_vote *v = nodes_vote(n);
-    for (int i = 0; i < 3000 && v->result(v->ctx, id) == DEV_BALLOT_OPEN; i++) usleep(1000);
+    for (int i = 0; i < PATIENCE_S * 1000 && v->result(v->ctx, id) == DEV_BALLOT_OPEN; i++) usleep(1000);
     return v->result(v->ctx, id);
 }
 

@@ -79,11 +79,11 @@ static inline void world_turn(struct store_world *w)
     kv_store_stats(w->s, &st);
     assert_true(st.used_bytes <= w->cap);
 }
-/* Until the thread has read what is there and has a segment ready (want_room), or for ten seconds. */
+/* Until the thread has read what is there and has a segment ready (want_room). */
 static inline void world_ready(struct store_world *w, bool want_room)
 {
     struct kv_store_stats st;
-    for (uint64_t end = clock_us() + 10000000; clock_us() < end; usleep(200)) {
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; clock_us() < end; usleep(200)) {
         world_turn(w);
         kv_store_stats(w->s, &st);
         if (!st.recovering && (!want_room || st.n_segment > 0)) break;
@@ -126,7 +126,7 @@ static inline struct xfer_done world_wait(struct store_world *w)
     while (!xfer_poll(w->x, &d, 1)) {
         if (!xfer_arm(w->x)) continue;
         struct pollfd p = { .fd = xfer_fd(w->x), .events = POLLIN };
-        assert_int_equal(poll(&p, 1, 10000), 1);
+        assert_int_equal(poll(&p, 1, PATIENCE_S * 1000), 1);
         xfer_ack(w->x);
     }
     return d;
@@ -148,11 +148,11 @@ static inline enum status world_put(struct store_world *w, uint32_t n)
     kv_store_write_done(w->s, place, d.st);
     return d.st;
 }
-/* Puts, and lets the thread work until there is room; ST_AGAIN only when there is none for five seconds. */
+/* Puts, and lets the thread work until there is room; ST_AGAIN only when there never is any. */
 static inline enum status world_put_patient(struct store_world *w, uint32_t n)
 {
     enum status st = world_put(w, n);
-    for (int i = 0; st == ST_AGAIN && i < 25000; i++) {
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; st == ST_AGAIN && clock_us() < end;) {
         usleep(200);
         world_turn(w);
         st = world_put(w, n);

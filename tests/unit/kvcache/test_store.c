@@ -285,7 +285,9 @@ static void a_full_disk_pauses_and_resumes(void **state)
         world_turn(&w);
         usleep(300);
     }
-    kv_store_stats(w.s, &st);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u;
+         kv_store_stats(w.s, &st), !st.n_pauses && clock_us() < end;) /* the thread's word */
+        usleep(300), world_turn(&w);
     assert_true(n_fail > 0 && st.n_pauses > 0);
     assert_int_equal(world_get(&w, 1), ST_OK); /* reading goes on */
     setrlimit(RLIMIT_FSIZE, &old);

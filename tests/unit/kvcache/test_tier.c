@@ -177,10 +177,10 @@ static void a_restart_finds_prefixes_in_the_store(void **state)
     struct user           u;
     struct kv_tiers_stats st;
     open_world(&w, 4, true);
-    for (int i = 0; i < 100; i++) turn(&w, 1000), usleep(500); /* until there is room prepared */
+    wait_for_store(&w);
     for (int i = 0; i < 3; i++) {
         ask_for(&u, 1, 60, 100);
-        while (!try_admit(&w, &u)) turn(&w, 10), usleep(100);
+        admit(&w, &u);
         finish_user(&w, &u);
         for (int k = 0; k < 20; k++) turn(&w, 10), usleep(100);
     }
@@ -189,12 +189,9 @@ static void a_restart_finds_prefixes_in_the_store(void **state)
     kv_tiers_close(w.t, flush);
     kv_evict_all(w.kv);
     open_tiers(&w, 1);
-    for (int i = 0; i < 100; i++) turn(&w, 1), usleep(500);
+    wait_for_store(&w);
     ask_for(&u, 1, 60, 100000);
-    for (int i = 0; !try_admit(&w, &u); i++) {
-        assert_true(i < 20000);
-        turn(&w, 10), usleep(100);
-    }
+    admit(&w, &u);
     assert_int_equal(u.n_hit, 56);
     assert_int_equal(u.want.n_store, 56);
     finish_user(&w, &u);
@@ -210,10 +207,10 @@ static void what_only_the_device_holds_is_kept_at_the_end(void **state)
     struct world w;
     struct user  u;
     open_world(&w, 5, true);
-    for (int i = 0; i < 100; i++) turn(&w, 1000), usleep(500);
+    wait_for_store(&w);
     for (uint32_t family = 1; family <= 3; family++) {
         ask_for(&u, family, 60, 100);
-        while (!try_admit(&w, &u)) turn(&w, 10), usleep(100);
+        admit(&w, &u);
         kv_seq_release(w.kv, &u.s); /* no offer: it was not worth it yet */
     }
     struct kv_tiers_stats st;
@@ -222,13 +219,10 @@ static void what_only_the_device_holds_is_kept_at_the_end(void **state)
     kv_tiers_close(w.t, 3600000000u);
     kv_evict_all(w.kv);
     open_tiers(&w, 1);
-    for (int i = 0; i < 100; i++) turn(&w, 1), usleep(500);
+    wait_for_store(&w);
     for (uint32_t family = 1; family <= 3; family++) {
         ask_for(&u, family, 60, 100000);
-        for (int i = 0; !try_admit(&w, &u); i++) {
-            assert_true(i < 20000);
-            turn(&w, 10), usleep(100);
-        }
+        admit(&w, &u);
         assert_int_equal(u.n_hit, 56);
         assert_int_equal(u.want.n_store, 56);
         finish_user(&w, &u);
@@ -244,8 +238,10 @@ static void a_paused_store_is_not_waited_for_at_the_end(void **state)
     struct user  u;
     open_world(&w, 6, true);
     nftw(w.dir, rm_one, 8, FTW_DEPTH | FTW_PHYS); /* no file can be made any more */
-    for (int i = 0; i < 1000 && !kv_store_paused(w.t->store[0]); i++) turn(&w, 10), usleep(500);
-    assert_true(kv_store_paused(w.t->store[0]));
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !kv_store_paused(w.t->store[0]); usleep(500)) {
+        assert_true(clock_us() < end);
+        turn(&w, 10);
+    }
     run_alone(&w, 1, 60, &u);
     kv_tiers_close(w.t, 3600000000u); /* an hour of a clock that stands */
     open_tiers(&w, 1);
@@ -257,8 +253,8 @@ static void a_paused_store_is_not_waited_for_at_the_end(void **state)
 static void freeze(struct world *w, int *slab, int *index)
 {
     kv_tiers_hand(w->t, KV_FROZEN);
-    for (int i = 0; kv_tiers_hand_is(w->t, slab, index) != KV_FROZEN; i++) {
-        assert_true(i < 10000);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_tiers_hand_is(w->t, slab, index) != KV_FROZEN; usleep(100)) {
+        assert_true(clock_us() < end);
         turn(w, 100);
     }
     assert_true(*slab >= 0 && *index >= 0);
@@ -458,10 +454,10 @@ static void a_slab_or_an_index_of_another_kind_is_left(void **state)
 /* Two tiers on the lanes of one: what comes is for the one that asked, so that one waits for it. */
 static void rest(struct world *w)
 {
-    for (int i = 0; kv_tiers_busy(w->t); i++) {
-        assert_true(i < 100000);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_tiers_busy(w->t);) {
+        assert_true(clock_us() < end);
         turn(w, 1);
-        if (kv_tiers_busy(w->t)) nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
+        if (kv_tiers_busy(w->t)) usleep(20);
     }
 }
 
@@ -487,8 +483,8 @@ static void a_store_that_is_not_free_yet_is_opened_when_it_is(void **state)
     kv_tiers_hand(old, KV_GIVEN);
     turn(&w, 100);
     w.t = next;
-    for (int i = 0; !w.t->cfg.n_store; i++) {
-        assert_true(i < 100);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !w.t->cfg.n_store; usleep(100)) {
+        assert_true(clock_us() < end);
         turn(&w, 50000);
     }
     rest(&w);
@@ -498,8 +494,8 @@ static void a_store_that_is_not_free_yet_is_opened_when_it_is(void **state)
     for (int i = 0; i < 10; i++) turn(&w, 100000);
     assert_int_equal(old->cfg.n_store, 0);
     kv_tiers_close(next, 0);
-    for (int i = 0; !old->cfg.n_store; i++) {
-        assert_true(i < 100);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !old->cfg.n_store; usleep(100)) {
+        assert_true(clock_us() < end);
         turn(&w, 50000);
     }
     close_world(&w, true);

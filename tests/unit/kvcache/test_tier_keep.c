@@ -1,15 +1,6 @@
 /* What prefixes are worth, below the device: the order in which the host gives way, pins there, and what a folder remembers. */
 #include "unit/kvcache/tier_world.h"
 
-static void admit(struct world *w, struct user *u)
-{
-    for (int i = 0; !try_admit(w, u); i++) {
-        assert_true(i < 20000);
-        turn(w, 10);
-        if (w->t->n_store_wanted) usleep(100);
-    }
-}
-
 /* One prompt of n tokens comes, says what it is worth, and goes down. */
 static void ask_with(struct world *w, uint32_t family, uint32_t n, struct kv_keep keep)
 {
@@ -108,17 +99,6 @@ static void what_is_pinned_stays_on_the_host_until_its_time_is_over(void **state
 
 /* ---- a folder */
 
-/* Room to write to is prepared, or what lies there is known. */
-static void wait_for_store(struct world *w)
-{
-    struct kv_store_stats st = { 0 };
-    for (int i = 0; i < 5000 && (kv_store_recovering(w->t->store[0]) || !st.n_segment); i++) {
-        turn(w, 100);
-        kv_store_stats(w->t->store[0], &st);
-        usleep(100);
-    }
-}
-
 static void restart(struct world *w)
 {
     w->now += 1000000;
@@ -178,7 +158,10 @@ static void what_is_for_memory_only_is_on_no_disk(void **state)
     wait_for_store(&w);
     for (uint32_t f = 3; f < 7; f++) ask_with(&w, f, 24, (struct kv_keep){ .memory_only = f != 5 });
     restart(&w);
-    for (int i = 0; i < 5000 && (kv_tiers_stats(w.t, &st), st.tier[KV_TIER_STORE].n_block < 6); i++) turn(&w, 1), usleep(100);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_tiers_stats(w.t, &st), st.tier[KV_TIER_STORE].n_block < 6;) {
+        assert_true(clock_us() < end);
+        turn(&w, 1), usleep(100);
+    }
     assert_int_equal(st.tier[KV_TIER_STORE].n_block, 6);
     close_world(&w, true);
 }

@@ -2,6 +2,7 @@
  * so that whatever is served can be compared with what it must be. */
 #pragma once
 #include "kvcache/tier.h"
+#include "base/clock.h"
 #include "base/rng.h"
 #include "kvcache/store.h"
 #include "kvcache/tier_impl.h"
@@ -166,6 +167,17 @@ static void turn(struct world *w, uint64_t us)
     assert_int_equal(kv_check(w->kv), ST_OK);
 }
 
+/* Until the store's folder is known and a segment to write to is prepared. The world's clock stands: the disk is of the real one. */
+static inline void wait_for_store(struct world *w)
+{
+    struct kv_store_stats st = { 0 };
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_store_recovering(w->t->store[0]) || !st.n_segment; usleep(100)) {
+        assert_true(clock_us() < end);
+        turn(w, 0);
+        kv_store_stats(w->t->store[0], &st);
+    }
+}
+
 /* ---- sequences: "computing" writes what a block must be */
 
 static void content(const struct kv_salt salt, const uint32_t *ids, uint32_t block, unsigned char *out)
@@ -211,6 +223,16 @@ static bool try_admit(struct world *w, struct user *u)
     kv_seq_commit(w->kv, &u->s, u->ids, u->n);
     u->running = true;
     return true;
+}
+/* Until it runs. With a store the world's clock stands, so that a load is not given up because the disk's thread was not on. */
+static inline void admit(struct world *w, struct user *u)
+{
+    bool store = w->t->n_store_wanted > 0;
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !try_admit(w, u);) {
+        assert_true(clock_us() < end);
+        turn(w, store ? 0 : 10);
+        if (store) usleep(100);
+    }
 }
 static void finish_user(struct world *w, struct user *u)
 {

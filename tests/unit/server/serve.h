@@ -83,7 +83,7 @@ static char   got[1 << 22];
 static size_t n_got;
 static bool   got_eof;
 /* Reads until `until` is in what came, the server closes, or ms pass. */
-__attribute__((unused)) static char *raw_read(int fd, const char *until, int ms)
+static inline char *raw_read_ms(int fd, const char *until, int ms)
 {
     uint64_t end = clock_us() + (uint64_t)ms * 1000;
     n_got = 0, got[0] = 0, got_eof = false;
@@ -101,6 +101,7 @@ __attribute__((unused)) static char *raw_read(int fd, const char *until, int ms)
     }
     return got;
 }
+static inline char *raw_read(int fd, const char *until) { return raw_read_ms(fd, until, PATIENCE_S * 1000); } /* NULL: all, to the close */
 /* The whole first reply is there: by its length, its last chunk, or the close that it announces. */
 static bool reply_is_whole(bool head)
 {
@@ -115,13 +116,13 @@ static bool reply_is_whole(bool head)
 static char *ask_bytes(const char *p, size_t n)
 {
     bool     head = n > 5 && !memcmp(p, "HEAD ", 5);
-    uint64_t end = clock_us() + 5000000;
+    uint64_t end = clock_us() + PATIENCE_S * 1000000u;
     int      fd = raw_connect();
     raw_send(fd, p, n);
     n_got = 0, got[0] = 0, got_eof = false;
     while (!reply_is_whole(head) && clock_us() < end) {
         struct pollfd in = { .fd = fd, .events = POLLIN };
-        if (poll(&in, 1, 5000) <= 0) break;
+        if (poll(&in, 1, PATIENCE_S * 1000) <= 0) break;
         ssize_t k = recv(fd, got + n_got, sizeof got - 1 - n_got, 0);
         if (k <= 0)
             got_eof = true;
@@ -141,9 +142,9 @@ static char *post(char *out, size_t n_out, const char *path, const char *fields,
              strlen(body), fields, body);
     return out;
 }
-static bool eventually(bool (*check)(void), int ms)
+static bool eventually(bool (*check)(void))
 {
-    for (int i = 0; i < ms && !check(); i++) usleep(1000);
+    for (int i = 0; i < PATIENCE_S * 1000 && !check(); i++) usleep(1000);
     return check();
 }
 static inline bool no_connection(void) { return atomic_load(&S.srv->io[0].n_conn) == 0; }

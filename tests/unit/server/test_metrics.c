@@ -120,7 +120,7 @@ static void a_request_is_counted_once_everywhere(void **state)
     post(text, sizeof text, "/v1/completions", "Connection: close\r\n",
          "{\"prompt\":\"Hi\",\"max_tokens\":9,\"ignore_eos\":true,\"frobnicate\":1}");
     assert_int_equal(status_of(ask_bytes(text, strlen(text))), 200);
-    assert_true(eventually(no_generation, 1000));
+    assert_true(eventually(no_generation));
     assert_true(value("finished_reason=\"length\"} ") == 1);
     assert_true(value("vllm:e2e_request_latency_seconds_count{engine=\"0\",model_name=\"pebble\"} ") == 1);
     assert_true(value("vllm:request_generation_tokens_sum{engine=\"0\",model_name=\"pebble\"} ") == 9);

@@ -60,7 +60,7 @@ static struct xfer_done wait_done(struct xfer *x)
     while (!xfer_poll(x, &d, 1)) {
         if (!xfer_arm(x)) continue;
         struct pollfd p = { .fd = xfer_fd(x), .events = POLLIN };
-        assert_int_equal(poll(&p, 1, 10000), 1);
+        assert_int_equal(poll(&p, 1, PATIENCE_S * 1000), 1);
         xfer_ack(x);
     }
     return d;
@@ -200,7 +200,7 @@ static void memory_can_be_taken_back_from_the_ring(void **state)
             if (i == 7 && round % 4 == 1) xfer_seg_unpin(w.x, w.seg_a);
         }
         for (; n_out; n_out--) assert_int_equal(wait_done(w.x).st, ST_OK);
-        for (int i = 0; i < 20000 && round % 4 == 1 && !xfer_seg_unpin(w.x, w.seg_a); i++) usleep(100);
+        for (int i = 0; i < PATIENCE_S * 10000 && round % 4 == 1 && !xfer_seg_unpin(w.x, w.seg_a); i++) usleep(100);
         assert_true(round % 4 != 1 || xfer_seg_unpin(w.x, w.seg_a));
         if (round % 4 == 2) { /* and back again, other memory at the same place */
             xfer_seg_drop(w.x, w.seg_a);
@@ -340,7 +340,7 @@ static void a_quiet_job_wakes_nobody_unless_it_fails(void **state)
     j.digest_mode = XFER_DIGEST_CHECK; /* of other bytes */
     assert_true(xfer_arm(w.x));
     assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
-    assert_int_equal(poll(&p, 1, 10000), 1);
+    assert_int_equal(poll(&p, 1, PATIENCE_S * 1000), 1);
     assert_int_equal(xfer_poll(w.x, &d, 1), 1);
     assert_int_equal(d.st, ST_INVALID);
     close_world(&w);

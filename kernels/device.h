@@ -27,7 +27,7 @@ struct dev_quant {
     enum dtype code;  /* DT_I8, DT_I4, DT_F8E4M3 */
     uint32_t   group; /* inputs of one output that share a scale: 32, 64, 128, 256, 512 or 1024; 0: all of them */
     bool       zero;  /* I4 alone */
-    bool       act8;  /* I8, group 0 or from 64 on: activations are rounded to 8 bits with one scale per row, products are of integers */
+    bool       act8;  /* activations in 8 bits with one scale per row, products of integers: I8, group 0 or from 64 on; I4 without zeros */
 };
 
 /* A matrix [n_out, n_in] in the device's own layout (packed as its GEMM likes it). */

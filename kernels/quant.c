@@ -10,7 +10,7 @@ bool quant_ok(const struct dev_quant *q, uint32_t k)
     if (q->code != DT_I8 && q->code != DT_I4 && q->code != DT_F8E4M3) return false;
     if (q->group & (q->group - 1) || (q->group && (q->group < 32 || q->group > GROUP_MAX))) return false;
     if (q->zero && q->code != DT_I4) return false;
-    if (q->act8 && (q->code != DT_I8 || (q->group && q->group < 64))) return false;
+    if (q->act8 && (q->zero || q->code == DT_F8E4M3 || (q->code == DT_I8 && q->group && q->group < 64))) return false;
     return k > 0;
 }
 

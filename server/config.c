@@ -28,7 +28,7 @@ static const struct opt options[] = {
     { "device", "device", OPT_ENUM, AT(device), "auto", 0, 0, "auto|cuda|cpu|ref", "what computes; auto: a GPU where one can serve, else the cpu" },
     { NULL, "tensor-parallel-size", OPT_U32, AT(tensor_parallel), "1", 1, 64, "N", "devices that share every layer" },
     { NULL, "dtype", OPT_ENUM, AT(dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", "weights; auto: as the checkpoint" },
-    { NULL, "quantization", OPT_ENUM, AT(quantization), "auto", 0, 0, "auto|int8|int8-g128|w8a8|int4|int4-all|int4-g128|fp8", "cpu: round the matrices to these codes at start, embedding and head to int8 (int4-all: to int4); auto: as the checkpoint" },
+    { NULL, "quantization", OPT_ENUM, AT(quantization), "auto", 0, 0, "auto|int8|int8-g128|w8a8|int4|int4-all|w4a8|int4-g128|fp8", "cpu: round the matrices to these codes at start, embedding and head to int8 (int4-all: to int4); auto: as the checkpoint" },
     { NULL, "kv-cache-dtype", OPT_ENUM, AT(kv_dtype), "auto", 0, 0, "auto|bfloat16|float16|float32", "KV cache; auto: as the weights" },
     { NULL, "cuda-device", OPT_LIST, AT(cuda_device), "", 0, 0, "N[,N]", "GPUs to use, as --list-devices numbers them, one per rank; default: 0, 1, ..." },
     { NULL, "gpu-memory-utilization", OPT_NUM, AT(gpu_memory_utilization), "0.9", 0, 1, "SHARE", "share of each GPU's memory that may be in use, other processes included" },

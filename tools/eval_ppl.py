@@ -18,7 +18,7 @@ import tempfile
 import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FORMATS = ["auto", "int8", "int8-g128", "w8a8", "fp8", "int4-g128", "int4", "int4-all"]
+FORMATS = ["auto", "int8", "int8-g128", "w8a8", "fp8", "int4-g128", "int4", "int4-all", "w4a8"]
 ROWS_MAX = 512
 
 

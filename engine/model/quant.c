@@ -13,6 +13,7 @@ static const struct {
                 { .name = "w8a8", .q = { .code = DT_I8, .act8 = true } },
                 { .name = "int4", .q = { .code = DT_I4, .group = 32 } },
                 { .name = "int4-all", .q = { .code = DT_I4, .group = 32 }, .head = true },
+                { .name = "w4a8", .q = { .code = DT_I4, .group = 32, .act8 = true } },
                 { .name = "int4-g128", .q = { .code = DT_I4, .group = 128 } },
                 { .name = "fp8", .q = { .code = DT_F8E4M3, .group = 128 } } };
 

@@ -1,5 +1,5 @@
 /* gemm vnni: products of whole numbers by vpdpbusd (AVX512-VNNI). Activations are 16 bits, as two bytes that are multiplied side by
- * side (act16.h), or 8 (w8a8). Sums over a chunk are exact; scaled, they are added in floats, chunk by chunk. */
+ * side (act16.h), or 8 (w8a8, w4a8). Sums over a chunk are exact; scaled, they are added in floats, chunk by chunk. */
 #include "kernels/cpu/gemm.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/act8.h"
@@ -218,11 +218,139 @@ static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x
     }
 }
 
+/* ---------------------------------------------------------------- int4 by 8 bits
+ * A row's sum over k is of whole numbers in each group, scaled by the weights' scale and added in floats; the row's own scale comes last.
+ * Until then sums lie in scratch. */
+
+enum { SUM_COLS = COLS * GEMM_PANEL, ROWS4 = 4 };
+struct part4 {
+    float      *sum;   /* rows of SUM_COLS */
+    const char *x, *w; /* at input k of the part, like the two that follow */
+    const char *group_sum, *scale;
+    size_t      x_stride, w_step, scale_step;
+    uint32_t    n_group, n; /* n: of 8 inputs in a group */
+    bool        add;        /* to what sum holds */
+};
+
+INLINE void tile4(const struct part4 *p, const int R, const int C)
+{
+    const __m512i half = _mm512_set1_epi8(15);
+    const bool    kept = R <= 3; /* in registers: faster, but there are none left for four */
+    const char   *x = p->x, *w = p->w, *scale = p->scale, *group_sum = p->group_sum;
+    __m512        sum[ROWS4][COLS];
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
+    {
+        float *to = p->sum + r * SUM_COLS + c * GEMM_PANEL;
+        sum[r][c] = p->add ? _mm512_loadu_ps(to) : _mm512_setzero_ps();
+        if (!kept && !p->add) _mm512_storeu_ps(to, sum[r][c]);
+    }
+    for (uint32_t g = 0; g < p->n_group; g++, scale += p->scale_step, group_sum += 4) {
+        __m512i acc[ROWS4][COLS];
+        UNROLL for (int r = 0; r < R; r++) /* codes are above what they mean by 8 */
+        {
+            __m512i less = _mm512_slli_epi32(lane_of(group_sum + (size_t)r * p->x_stride), 3);
+            UNROLL for (int c = 0; c < C; c++) acc[r][c] = _mm512_sub_epi32(_mm512_setzero_si512(), less);
+        }
+        UNROLL for (int c = 0; c < C; c += 2) _mm_prefetch(scale + AHEAD / 4 + c * 32, _MM_HINT_T0);
+        for (uint32_t i = 0; i < p->n; i++, x += 8, w += p->w_step) {
+            __m512i b[COLS];
+            UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + c * 64 + AHEAD, _MM_HINT_T0);
+            UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_and_si512(_mm512_loadu_si512(w + c * 64), half);
+            UNROLL for (int r = 0; r < R; r++)
+            {
+                __m512i a = lane_of(x + (size_t)r * p->x_stride);
+                UNROLL for (int c = 0; c < C; c++) DPBUSD(acc[r][c], b[c], a);
+            }
+            UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(w + c * 64), 4), half);
+            UNROLL for (int r = 0; r < R; r++)
+            {
+                __m512i a = lane_of(x + (size_t)r * p->x_stride + 4);
+                UNROLL for (int c = 0; c < C; c++) DPBUSD(acc[r][c], b[c], a);
+            }
+        }
+        UNROLL for (int c = 0; c < C; c++)
+        {
+            __m512 s = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(scale + c * 32)));
+            UNROLL for (int r = 0; r < R; r++)
+            {
+                float *to = p->sum + r * SUM_COLS + c * GEMM_PANEL;
+                __m512 v = _mm512_cvtepi32_ps(acc[r][c]);
+                if (kept)
+                    sum[r][c] = _mm512_fmadd_ps(v, s, sum[r][c]);
+                else
+                    _mm512_storeu_ps(to, _mm512_fmadd_ps(v, s, _mm512_loadu_ps(to)));
+            }
+        }
+    }
+    if (kept)
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
+            _mm512_storeu_ps(p->sum + r * SUM_COLS + c * GEMM_PANEL, sum[r][c]);
+}
+#define TILE4(R)                                                                                                   \
+    static void tile4_##R(struct part4 p, uint32_t cols)                                                           \
+    {                                                                                                              \
+        if (cols == COLS) {                                                                                        \
+            tile4(&p, R, COLS);                                                                                    \
+            return;                                                                                                \
+        }                                                                                                          \
+        for (; cols; cols--, p.sum += GEMM_PANEL, p.w += 64, p.scale += GEMM_PANEL * sizeof(f16)) tile4(&p, R, 1); \
+    }
+TILE4(1)
+TILE4(2)
+TILE4(3)
+TILE4(4)
+
+static void int4_rows(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w, uint32_t panel, uint32_t n_panel,
+                      uint32_t n_row, bool add, float *sum)
+{
+    static void (*const by_rows[])(struct part4, uint32_t) = { NULL, tile4_1, tile4_2, tile4_3, tile4_4 };
+    uint32_t n_group = quant_n_group(&w->q, w->k), k_all = gemm_k(DT_I4, w->k), group = w->q.group ? w->q.group : k_all,
+             side = gemm_side(w, panel);
+    uint32_t     at_once = n_row <= ROWS4 ? n_group : CODES_SPAN / group, rows = n_row <= ROWS4 ? ROWS4 : 3;
+    const char  *sums = x + gemm_round(w->k, 64);
+    struct part4 p = { .x_stride = x_stride, .w_step = (size_t)64 * side, .scale_step = (size_t)side * GEMM_PANEL * sizeof(f16) };
+    if (at_once < 1) at_once = 1;
+    for (uint32_t g = 0, k = 0; g < n_group; g += p.n_group, k = g * group) {
+        p.n_group = n_group - g < at_once ? n_group - g : at_once;
+        if ((g + p.n_group) * group > k_all && p.n_group > 1) p.n_group--; /* the last is short: by itself */
+        p.n = (k_all - k < group ? k_all - k : group) / 8, p.add = g > 0, p.sum = sum;
+        p.x = x + k, p.w = gemm_panel(w, panel) + k / 8 * p.w_step, p.group_sum = sums + (size_t)g * 4;
+        p.scale = (const char *)w->scale + gemm_scale_at(w, panel, k) * sizeof(f16);
+        for (uint32_t n_block = (n_row + rows - 1) / rows, left = n_row; n_block; n_block--) {
+            uint32_t r = (left + n_block - 1) / n_block;
+            by_rows[r](p, n_panel);
+            p.sum += r * SUM_COLS, p.x += r * x_stride, p.group_sum += r * x_stride, left -= r;
+        }
+    }
+    for (uint32_t r = 0; r < n_row; r++) {
+        __m512 scale = float_of(sums + (size_t)n_group * 4 + r * x_stride);
+        for (uint32_t c = 0; c < n_panel; c++) {
+            float *to = out + r * ldo + c * GEMM_PANEL;
+            __m512 v = _mm512_loadu_ps(sum + r * SUM_COLS + c * GEMM_PANEL);
+            _mm512_storeu_ps(to, _mm512_fmadd_ps(v, scale, add ? _mm512_loadu_ps(to) : _mm512_setzero_ps()));
+        }
+    }
+}
+
+static void int4_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
+                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+{
+    enum { ROWS_MAX = 96 }; /* their sums stay in the second cache */
+    (void)v;
+    CHECK(panel % GEMM_COLS + n_panel <= GEMM_COLS);
+    CHECK(s->bytes >= ROWS_MAX * SUM_COLS * sizeof(float));
+    for (uint32_t r = 0, n; r < n_row; r += n) {
+        n = n_row - r < ROWS_MAX ? n_row - r : ROWS_MAX;
+        int4_rows(out + r * ldo, ldo, (const char *)x + r * x_stride, x_stride, w, panel, n_panel, n, add, s->p);
+    }
+}
+
 const struct gemm_kind *gemm_vnni_kind(enum dtype t, bool act8)
 {
     static const struct gemm_kind codes = { GEMM_QUADS, act16_row_bytes, code_prepare, code_mul },
-                                  int8 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int8_mul };
-    return t != DT_I8 && t != DT_I4 ? NULL : act8 ? &int8 : &codes;
+                                  int8 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int8_mul },
+                                  int4 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int4_mul };
+    return t != DT_I8 && t != DT_I4 ? NULL : !act8 ? &codes : t == DT_I4 ? &int4 : &int8;
 }
 #else
 typedef int gemm_vnni_is_empty;

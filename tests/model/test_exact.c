@@ -34,7 +34,7 @@ static const struct format {
 } formats[] = { { "auto", DT_COUNT, DT_COUNT }, { "float32", DT_F32, DT_F32 },     { "float16", DT_F16, DT_F16 },
                 { "int8", DT_COUNT, DT_COUNT }, { "int8-g128", DT_COUNT, DT_F32 }, { "w8a8", DT_COUNT, DT_COUNT },
                 { "int4", DT_COUNT, DT_COUNT }, { "int4-all", DT_COUNT, DT_BF16 }, { "int4-g128", DT_COUNT, DT_F16 },
-                { "fp8", DT_COUNT, DT_COUNT } };
+                { "w4a8", DT_COUNT, DT_COUNT }, { "fp8", DT_COUNT, DT_COUNT } };
 
 static const char          *isa; /* NULL: the best */
 static const struct format *format = formats;

@@ -110,7 +110,7 @@ static const uint64_t ample = 1 << 30;
 static void kept_weights_give_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const quants[] = { "auto", "int8", "int8-g128", "w8a8", "int4", "int4-all", "fp8" };
+    static const char *const quants[] = { "auto", "int8", "int8-g128", "w8a8", "int4", "int4-all", "w4a8", "fp8" };
     uint32_t                 n = 0;
     for (size_t i = 0; i < ARRAY_N(quants); i++)
         for (int k = 0; k < 4; k++) {

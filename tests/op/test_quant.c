@@ -12,6 +12,8 @@ static const struct format {
     { "int8 by int8", { DT_I8, 0, false, true } },
     { "int8 by int8, groups of 64", { DT_I8, 64, false, true } },
     { "int4, groups of 32", { DT_I4, 32, false, false } },
+    { "int4 by int8, groups of 32", { DT_I4, 32, false, true } },
+    { "int4 by int8", { DT_I4, 0, false, true } },
     { "int4, groups of 128", { DT_I4, 128, false, false } },
     { "int4, groups of 1024 with zeros", { DT_I4, 1024, true, false } },
     { "fp8", { DT_F8E4M3, 0, false, false } },
@@ -281,7 +283,7 @@ static void a_format_that_is_none_is_refused(void **state)
 {
     (void)state;
     static const struct dev_quant bad[] = { { DT_I8, 48, false, false },  { DT_I8, 16, false, false },  { DT_I8, 0, true, false },
-                                            { DT_I4, 32, false, true },   { DT_I8, 32, false, true },   { DT_F8E4M3, 0, false, true },
+                                            { DT_I4, 32, true, true },    { DT_I8, 32, false, true },   { DT_F8E4M3, 0, false, true },
                                             { DT_BF16, 0, false, false }, { DT_I4, 2048, false, false } };
     struct device                *d[2] = { op_open(DEV_REF, NULL, 0), op_open(DEV_CPU, NULL, 0) };
     for (int i = 0; i < 2; i++)

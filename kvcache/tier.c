@@ -13,7 +13,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { COPIES_MAX = 32, LOAD_MIN_TOKENS = 64, SKETCH_MAX = 15, PROBES = 16, STORE_AGAIN_US = 200000, STORE_FAILED_US = 5000000 };
+enum {
+    COPIES_MAX = 32,
+    LOAD_MIN_TOKENS = 64,
+    SKETCH_MAX = 15,
+    PROBES = 16,
+    PROBE_US = 60000000,
+    STORE_AGAIN_US = 200000,
+    STORE_FAILED_US = 5000000
+};
 
 /* ---- slots */
 
@@ -248,12 +256,12 @@ static void probe(struct kv_tiers *t)
         if (xfer_post(t->cfg.xfer, &j, NULL)) break;
     }
     struct xfer_done d;
-    for (uint64_t end = clock_us() + 1000000; n && clock_us() < end;)
+    for (uint64_t end = clock_us() + PROBE_US; n && clock_us() < end;)
         if (xfer_poll(t->cfg.xfer, &d, 1))
             n--;
         else
             nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
-    CHECK(n == 0); /* a lane that does not move a block in a second is no lane */
+    CHECK(n == 0); /* a lane that does not move a block in all that time is no lane; in a second it may not have been on */
 }
 
 /* All of them, or none is used. ST_AGAIN: another server has one. */

@@ -325,13 +325,13 @@ def a_death_at_any_packet_leaves_one_server(w):
 
             r = Relay(front, back, hook)
             new.append(w.start(*TIER, "--takeover", front, "--takeover-seconds", "20", wait=False, port=s.port))
-            r.thread.join(20)
+            r.thread.join(180)
             assert not r.trouble and r.seen and r.seen[-1] == kind, (victim, kind, r.seen, r.trouble, new[0].tail())
             if victim == "old":
                 alone += 1
                 s, back = new[0], front
                 logged(s, "ready: ")
-            until("%s killed at %s: no answer: %s" % (victim, kind, s.tail()), lambda: quiet(lambda: ask(w, s, 1) is not None), 10)
+            until("%s killed at %s: no answer: %s" % (victim, kind, s.tail()), lambda: quiet(lambda: ask(w, s, 1) is not None))
             if victim == "new" and kind != "HELLO":
                 logged(s, "going on without")
             hits = host_hits(w, s)

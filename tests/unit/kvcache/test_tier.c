@@ -501,9 +501,23 @@ static void a_store_that_is_not_free_yet_is_opened_when_it_is(void **state)
     close_world(&w, true);
 }
 
+/* As on a machine that others keep busy: what a load costs is not known in a second. It was the end of the server. */
+static void a_lane_that_begins_late_is_waited_for(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    nap_us = 1100000;
+    open_world(&w, 16, false);
+    assert_int_equal(nap_us, 0);
+    run_alone(&w, 1, 60, &u);
+    close_world(&w, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lane_that_begins_late_is_waited_for),
         cmocka_unit_test(the_host_goes_to_the_next_process),
         cmocka_unit_test(what_only_the_device_holds_goes_to_the_next_process_too),
         cmocka_unit_test(a_next_process_that_never_came_is_no_loss),

@@ -40,6 +40,7 @@ static struct {
     } held[64];
     uint32_t n_held, n_moved, n_failed;
 } lane;
+static uint32_t nap_us; /* of the real clock: what the lane sleeps the next time that it is asked to move something */
 
 static bool lane_can(const struct xfer_lane *l, enum xfer_kind src, enum xfer_kind dst)
 {
@@ -56,6 +57,7 @@ static void        lane_begin(struct xfer_lane *l, struct xfer_item **item, uint
 static void lane_reap(struct xfer_lane *l, bool wait)
 {
     (void)l;
+    if (lane.n_held && nap_us) usleep(nap_us), nap_us = 0;
     for (uint32_t i = 0; i < lane.n_held;) {
         struct xfer_item *it = lane.held[i].it;
         if (!wait && lane.held[i].at && lane.held[i].at > now_of->now) {

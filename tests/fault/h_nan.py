@@ -69,11 +69,13 @@ def h7(_):
         for t in threads:
             t.join()
         assert not wrong, wrong[:3]
-        assert s.metric("spillway:nan_requests_total") == 100
+        n = s.metric("spillway:nan_requests_total")
+        assert n == 100, "%d counted\n%s" % (n, s.tail())
         eventually(lambda: s.metric("vllm:num_requests_running") == 0, "the probe ends")
         assert s.proc.poll() is None and s.get("/health").status == 200 and not s.error_lines(), s.error_lines()
         assert ask("Once upon a time").json["choices"][0]["text"] == want
-        assert s.metric("spillway:kv_cache_bytes") > 0 and s.metric("vllm:kv_cache_usage_perc") == 0
+        assert s.metric("spillway:kv_cache_bytes") > 0
+        eventually(lambda: s.metric("vllm:kv_cache_usage_perc") == 0, "its blocks are back")  # the answer may be here before
     finally:
         s.stop()
         shutil.rmtree(d)

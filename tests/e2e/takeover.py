@@ -310,7 +310,7 @@ def what_only_the_device_held_comes_along(w):
 @test
 def a_death_at_any_packet_leaves_one_server(w):
     back, alone = w.path(), 0
-    s = w.start(*TIER, "--takeover", back, "--takeover-seconds", "20")
+    s = w.start(*TIER, "--takeover", back, "--takeover-seconds", "300")
     fill(w, s, MANY)
     for victim in ("new", "old"):
         for kind in ("SLAB", "GO") if SLOW else ORDER:
@@ -324,7 +324,7 @@ def a_death_at_any_packet_leaves_one_server(w):
                     return False
 
             r = Relay(front, back, hook)
-            new.append(w.start(*TIER, "--takeover", front, "--takeover-seconds", "20", wait=False, port=s.port))
+            new.append(w.start(*TIER, "--takeover", front, "--takeover-seconds", "300", wait=False, port=s.port))
             r.thread.join(180)
             assert not r.trouble and r.seen and r.seen[-1] == kind, (victim, kind, r.seen, r.trouble, new[0].tail())
             if victim == "old":
@@ -467,7 +467,7 @@ def a_folder_passes_on(w):
     key = os.path.join(w.folder, "mac")
     with open(key, "w") as f:
         f.write("a secret of more than 16 bytes")
-    args = [*TIER, "--kv-nvme", kv + ":0.05", "--kv-mac-key-file", key, "--takeover-seconds", "30"]
+    args = [*TIER, "--kv-nvme", kv + ":0.05", "--kv-mac-key-file", key, "--takeover-seconds", "300"]
     s = w.start(*args, "--takeover", path)
     fill(w, s, MANY)
     new = w.next(path, s, *args)

@@ -129,8 +129,8 @@ static void attn_chunk(const struct attn_job *j, const struct attn_work *w, stru
             attn_walk_step(j, walk, &of);
             if (q0 == q1) continue;
             j->kind->tile(&of, begin > t0 ? begin - t0 : 0, end - t0 < ATTN_TILE ? end - t0 : ATTN_TILE);
-            for (uint32_t i = q0, left = (q1 - q0 + j->kind->rows - 1) / j->kind->rows, n; i < q1; i += n, left--) {
-                n = (q1 - i + left - 1) / left; /* as even as they come */
+            for (uint32_t i = q0, n; i < q1; i += n) {
+                n = simd_rows(q1 - i, j->kind->rows);
                 j->kind->block(&of, t0, i, n);
             }
         }

@@ -10,6 +10,13 @@
 
 enum { SIMD_LANES = 16, SIMD_WEIGH_MAX = 256 };
 
+/* How many of the rows that are left go into the next block of at most `most`: as few blocks as can be, as even as they come. */
+static inline uint32_t simd_rows(uint32_t left, uint32_t most)
+{
+    uint32_t n_block = (left + most - 1) / most;
+    return (left + n_block - 1) / n_block;
+}
+
 /* Columns [16 * cols] of a product, each element one chain of fused multiply-adds over k, from k = 0 upwards:
  *   out[r, 16 c + l] (+)= sum_k x[r, k] * w[c * w_col + k * w_k + l]
  * so that a chain may be cut anywhere and go on later, and no element knows of its neighbours. ld*, w_*: in elements. */

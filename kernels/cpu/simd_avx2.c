@@ -18,18 +18,6 @@ V_INLINE void v_store(float *p, v16 x)
     _mm256_storeu_ps(p, x.a);
     _mm256_storeu_ps(p + 8, x.b);
 }
-V_INLINE v16 v_load_n(const float *p, uint32_t n)
-{
-    float t[16] = { 0 };
-    memcpy(t, p, n * sizeof *t);
-    return v_load(t);
-}
-V_INLINE void v_store_n(float *p, v16 x, uint32_t n)
-{
-    float t[16];
-    v_store(t, x);
-    memcpy(p, t, n * sizeof *t);
-}
 V_INLINE v16      v_add(v16 x, v16 y) { return V_BOTH(_mm256_add_ps, x, y); }
 V_INLINE v16      v_sub(v16 x, v16 y) { return V_BOTH(_mm256_sub_ps, x, y); }
 V_INLINE v16      v_mul(v16 x, v16 y) { return V_BOTH(_mm256_mul_ps, x, y); }

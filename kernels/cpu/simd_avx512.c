@@ -5,6 +5,7 @@
 
 typedef __m512 v16;
 #define V_INLINE static inline __attribute__((always_inline))
+#define V_MASKED
 
 V_INLINE __mmask16 v_first(uint32_t n) { return (__mmask16)((1u << n) - 1); }
 V_INLINE v16       v_zero(void) { return _mm512_setzero_ps(); }

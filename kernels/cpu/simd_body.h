@@ -1,5 +1,5 @@
 /* simd_body: the inner loops, once, over the 16 lanes that the including file defines:   (no include guard: a template)
- *   v16; v_zero v_set1 v_load v_load_n (zeros behind n) v_store v_store_n v_add v_sub v_mul v_div v_fma (a * b + c)
+ *   v16; v_zero v_set1 v_load v_store, with V_MASKED v_load_n (zeros behind n) v_store_n; v_add v_sub v_mul v_div v_fma (a * b + c)
  *   v_max (b where either is NaN) v_load_bf16 v_load_f16 (and _n) v_store_bf16_n v_store_f16_n v_pow2 (see v_exp)
  *   v_above (16-bit mask) v_equal v_nan v_pick (mask ? a : b) v_transpose (16 of them) v_low16 v_high16 (bf16 pairs)
  *   v_load_i8 (int8) v_load_f8 (E4M3, NaN may be anything) v_load_i4 (low and high halves of 16 bytes) v_add_bits v_sum_bits (as unsigned integers) v_sum v_hmax (trees: lane i with i + 8, + 4, + 2, + 1)
@@ -17,6 +17,21 @@
 
 #ifndef V_FUSED
 #define v_fused v_fma
+#endif
+
+#ifndef V_MASKED
+INLINE v16 v_load_n(const float *p, uint32_t n)
+{
+    float t[16] = { 0 };
+    memcpy(t, p, n * sizeof *t);
+    return v_load(t);
+}
+INLINE void v_store_n(float *p, v16 x, uint32_t n)
+{
+    float t[16];
+    v_store(t, x);
+    memcpy(p, t, n * sizeof *t);
+}
 #endif
 
 /* exp(x), 2 ulp, the same bits on every machine (kernels/cuda/sample.cu takes these very steps):
@@ -98,10 +113,9 @@ INLINE v16 v_load_f32(const float *p) { return v_load(p); }
     {                                                                                                                                   \
         static void (*const by_rows[])(MUL_ARGS(T), uint32_t, bool) = { NULL,           mul_##name##_1, mul_##name##_2, mul_##name##_3, \
                                                                         mul_##name##_4, mul_##name##_5, mul_##name##_6 };               \
-        for (uint32_t n_block = (rows + MUL_ROWS - 1) / MUL_ROWS; n_block > 0; n_block--) { /* as even as they come */                  \
-            uint32_t r = (rows + n_block - 1) / n_block;                                                                                \
+        for (uint32_t r; rows; rows -= r, out += r * ldo, x += r * ldx) {                                                               \
+            r = simd_rows(rows, MUL_ROWS);                                                                                              \
             by_rows[r](out, ldo, x, ldx, w, w_col, w_k, k, cols, add);                                                                  \
-            out += r * ldo, x += r * ldx, rows -= r;                                                                                    \
         }                                                                                                                               \
     }
 MUL(float, f32)

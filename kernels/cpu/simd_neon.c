@@ -18,18 +18,6 @@ V_INLINE void v_store(float *p, v16 x)
 {
     for (int i = 0; i < 4; i++) vst1q_f32(p + 4 * i, x.val[i]);
 }
-V_INLINE v16 v_load_n(const float *p, uint32_t n)
-{
-    float t[16] = { 0 };
-    memcpy(t, p, n * sizeof *t);
-    return v_load(t);
-}
-V_INLINE void v_store_n(float *p, v16 x, uint32_t n)
-{
-    float t[16];
-    v_store(t, x);
-    memcpy(p, t, n * sizeof *t);
-}
 #define V_BINARY(name, fn)                                             \
     V_INLINE v16 name(v16 x, v16 y)                                    \
     {                                                                  \

@@ -24,9 +24,7 @@ V_INLINE v16 v_load(const void *p)
     memcpy(&a, p, sizeof a);
     return a;
 }
-V_INLINE v16  v_load_n(const float *p, uint32_t n) { V_EACH(i < n ? p[i] : 0); }
 V_INLINE void v_store(float *p, v16 a) { memcpy(p, &a, sizeof a); }
-V_INLINE void v_store_n(float *p, v16 a, uint32_t n) { memcpy(p, &a, n * sizeof *p); }
 V_INLINE v16  v_add(v16 a, v16 b) { V_EACH(a.f[i] + b.f[i]); }
 V_INLINE v16  v_sub(v16 a, v16 b) { V_EACH(a.f[i] - b.f[i]); }
 V_INLINE v16  v_mul(v16 a, v16 b) { V_EACH(a.f[i] * b.f[i]); }

@@ -15,6 +15,7 @@ static const struct format {
     { "int8 by int8", DT_F32, { DT_I8, 0, false, true } },
     { "int4, groups of 32", DT_F32, { DT_I4, 32, false, false } },
     { "int4, groups of 128", DT_F32, { DT_I4, 128, false, false } },
+    { "int4 by int8, groups of 32", DT_F32, { DT_I4, 32, false, true } },
     { "fp8, groups of 128", DT_F32, { DT_F8E4M3, 128, false, false } },
 };
 enum { FORMATS = sizeof formats / sizeof *formats };

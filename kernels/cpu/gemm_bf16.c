@@ -67,10 +67,10 @@ TILE(6)
 static void mul_plain(struct part *p, uint32_t rows, uint32_t cols)
 {
     static void (*const by_rows[])(const struct part *, uint32_t) = { NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6 };
-    for (uint32_t n_block = (rows + ROWS - 1) / ROWS; n_block > 0; n_block--) { /* as even as they come */
-        uint32_t r = (rows + n_block - 1) / n_block;
+    for (uint32_t r; rows; rows -= r) {
+        r = simd_rows(rows, ROWS);
         by_rows[r](p, cols);
-        p->out += r * p->ldo, p->x += r * p->x_stride, rows -= r;
+        p->out += r * p->ldo, p->x += r * p->x_stride;
     }
 }
 
@@ -174,10 +174,10 @@ static void f8_mul(const struct simd *v, float *out, size_t ldo, const void *x, 
         p.end = k_all - p.k < span ? k_all : p.k + span;
         p.add = add, p.out = out;
         p.x = (const char *)x + p.k * sizeof(bf16), p.w = gemm_panel(w, panel) + (size_t)p.k * GEMM_PANEL;
-        for (uint32_t n_block = (n_row + FEW - 1) / FEW, left = n_row; n_block; n_block--) { /* as even as they come */
-            uint32_t r = (left + n_block - 1) / n_block;
+        for (uint32_t left = n_row, r; left; left -= r) {
+            r = simd_rows(left, FEW);
             by_rows[r](&p, n_panel);
-            p.out += r * ldo, p.x += r * x_stride, left -= r;
+            p.out += r * ldo, p.x += r * x_stride;
         }
     }
 }

@@ -19,7 +19,9 @@ struct codes_part {
     size_t      scale_col, scale_step; /* of a group */
     bool        add;
 };
-typedef void codes_tile_fn(struct codes_part p, uint32_t cols); /* cols: 1 .. GEMM_COLS panels */
+/* cols: 1 .. GEMM_COLS panels. `p` goes by address: a copy of it would be loaded in wider pieces than its fields were just stored in, and such
+ * a load waits until all stores before it, a whole tile of out, are in the cache. */
+typedef void codes_tile_fn(const struct codes_part *p, uint32_t cols);
 
 static inline enum codes codes_of(const struct dev_weight *w) { return w->zero ? NIBBLES_ZERO : w->dtype == DT_I4 ? NIBBLES : BYTES; }
 
@@ -49,10 +51,10 @@ static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum a
         p.add = add, p.out = out;
         p.w = gemm_panel(w, panel) + p.k / (is_i4 ? 8 : 4) * p.w_step;
         p.x = (const char *)x + (size_t)p.k * input, p.tail = (const char *)x + act16_tail(w) + p.k / p.chunk * ACT16_PART;
-        for (uint32_t n_block = (n_row + n_tile - 1) / n_tile, left = n_row; n_block; n_block--) { /* as even as they come */
-            uint32_t r = (left + n_block - 1) / n_block;
-            tile[r - 1](p, n_panel);
-            p.out += r * ldo, p.x += r * x_stride, p.tail += r * x_stride, left -= r;
+        for (uint32_t left = n_row, r; left; left -= r) {
+            r = simd_rows(left, n_tile);
+            tile[r - 1](&p, n_panel);
+            p.out += r * ldo, p.x += r * x_stride, p.tail += r * x_stride;
         }
     }
 }

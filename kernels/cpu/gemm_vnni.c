@@ -111,14 +111,14 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
 }
 
 /* One function per R, so that each has its registers for itself. */
-#define TILE16(name, t, R)                                        \
-    static void name##_##R(struct codes_part p, uint32_t cols)    \
-    {                                                             \
-        if (cols == COLS) {                                       \
-            tile16(&p, t, R, COLS);                               \
-            return;                                               \
-        }                                                         \
-        for (; cols; cols--, codes_next(&p)) tile16(&p, t, R, 1); \
+#define TILE16(name, t, R)                                                                      \
+    static void name##_##R(const struct codes_part *p, uint32_t cols)                           \
+    {                                                                                           \
+        if (cols == COLS) {                                                                     \
+            tile16(p, t, R, COLS);                                                              \
+            return;                                                                             \
+        }                                                                                       \
+        for (struct codes_part one = *p; cols; cols--, codes_next(&one)) tile16(&one, t, R, 1); \
     }
 #define TILES16(name, t) TILE16(name, t, 1) TILE16(name, t, 2) TILE16(name, t, 3)
 TILES16(bytes, BYTES)
@@ -179,14 +179,15 @@ INLINE void tile8(const struct part8 *p, const int R, const int C)
         }
     }
 }
-#define TILE8(R)                                                                                           \
-    static void tile8_##R(struct part8 p, uint32_t cols)                                                   \
-    {                                                                                                      \
-        if (cols == COLS) {                                                                                \
-            tile8(&p, R, COLS);                                                                            \
-            return;                                                                                        \
-        }                                                                                                  \
-        for (; cols; cols--, p.out += GEMM_PANEL, p.w += p.w_col, p.scale += p.scale_col) tile8(&p, R, 1); \
+#define TILE8(R)                                                                                                         \
+    static void tile8_##R(const struct part8 *p, uint32_t cols)                                                          \
+    {                                                                                                                    \
+        if (cols == COLS) {                                                                                              \
+            tile8(p, R, COLS);                                                                                           \
+            return;                                                                                                      \
+        }                                                                                                                \
+        for (struct part8 one = *p; cols; cols--, one.out += GEMM_PANEL, one.w += one.w_col, one.scale += one.scale_col) \
+            tile8(&one, R, 1);                                                                                           \
     }
 TILE8(1)
 TILE8(2)
@@ -199,7 +200,7 @@ static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
     (void)v, (void)s;
-    static void (*const by_rows[])(struct part8, uint32_t) = { NULL, tile8_1, tile8_2, tile8_3, tile8_4, tile8_5, tile8_6 };
+    static void (*const by_rows[])(const struct part8 *, uint32_t) = { NULL, tile8_1, tile8_2, tile8_3, tile8_4, tile8_5, tile8_6 };
     uint32_t     k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k), group = w->q.group ? w->q.group : k_all;
     struct part8 p = {
         .ldo = ldo, .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_I8, w->k), .scale_col = (size_t)n_group * GEMM_PANEL
@@ -210,10 +211,10 @@ static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x
         p.x = (const char *)x + k, p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
         p.sum_at = k_all + g * 4 - k, p.scale_at = k_all + n_group * 4 - k;
         p.scale = (const float *)w->scale + gemm_scale_at(w, panel, k);
-        for (uint32_t n_block = (n_row + ROWS8 - 1) / ROWS8, left = n_row; n_block; n_block--) {
-            uint32_t r = (left + n_block - 1) / n_block;
-            by_rows[r](p, n_panel);
-            p.out += r * ldo, p.x += r * x_stride, left -= r;
+        for (uint32_t left = n_row, r; left; left -= r) {
+            r = simd_rows(left, ROWS8);
+            by_rows[r](&p, n_panel);
+            p.out += r * ldo, p.x += r * x_stride;
         }
     }
 }
@@ -286,14 +287,15 @@ INLINE void tile4(const struct part4 *p, const int R, const int C)
         UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
             _mm512_storeu_ps(p->sum + r * SUM_COLS + c * GEMM_PANEL, sum[r][c]);
 }
-#define TILE4(R)                                                                                                   \
-    static void tile4_##R(struct part4 p, uint32_t cols)                                                           \
-    {                                                                                                              \
-        if (cols == COLS) {                                                                                        \
-            tile4(&p, R, COLS);                                                                                    \
-            return;                                                                                                \
-        }                                                                                                          \
-        for (; cols; cols--, p.sum += GEMM_PANEL, p.w += 64, p.scale += GEMM_PANEL * sizeof(f16)) tile4(&p, R, 1); \
+#define TILE4(R)                                                                                                             \
+    static void tile4_##R(const struct part4 *p, uint32_t cols)                                                              \
+    {                                                                                                                        \
+        if (cols == COLS) {                                                                                                  \
+            tile4(p, R, COLS);                                                                                               \
+            return;                                                                                                          \
+        }                                                                                                                    \
+        for (struct part4 one = *p; cols; cols--, one.sum += GEMM_PANEL, one.w += 64, one.scale += GEMM_PANEL * sizeof(f16)) \
+            tile4(&one, R, 1);                                                                                               \
     }
 TILE4(1)
 TILE4(2)
@@ -303,7 +305,7 @@ TILE4(4)
 static void int4_rows(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w, uint32_t panel, uint32_t n_panel,
                       uint32_t n_row, bool add, float *sum)
 {
-    static void (*const by_rows[])(struct part4, uint32_t) = { NULL, tile4_1, tile4_2, tile4_3, tile4_4 };
+    static void (*const by_rows[])(const struct part4 *, uint32_t) = { NULL, tile4_1, tile4_2, tile4_3, tile4_4 };
     uint32_t n_group = quant_n_group(&w->q, w->k), k_all = gemm_k(DT_I4, w->k), group = w->q.group ? w->q.group : k_all,
              side = gemm_side(w, panel);
     uint32_t     at_once = n_row <= ROWS4 ? n_group : CODES_SPAN / group, rows = n_row <= ROWS4 ? ROWS4 : 3;
@@ -316,10 +318,10 @@ static void int4_rows(float *out, size_t ldo, const char *x, size_t x_stride, co
         p.n = (k_all - k < group ? k_all - k : group) / 8, p.add = g > 0, p.sum = sum;
         p.x = x + k, p.w = gemm_panel(w, panel) + k / 8 * p.w_step, p.group_sum = sums + (size_t)g * 4;
         p.scale = (const char *)w->scale + gemm_scale_at(w, panel, k) * sizeof(f16);
-        for (uint32_t n_block = (n_row + rows - 1) / rows, left = n_row; n_block; n_block--) {
-            uint32_t r = (left + n_block - 1) / n_block;
-            by_rows[r](p, n_panel);
-            p.sum += r * SUM_COLS, p.x += r * x_stride, p.group_sum += r * x_stride, left -= r;
+        for (uint32_t left = n_row, r; left; left -= r) {
+            r = simd_rows(left, rows);
+            by_rows[r](&p, n_panel);
+            p.sum += r * SUM_COLS, p.x += r * x_stride, p.group_sum += r * x_stride;
         }
     }
     for (uint32_t r = 0; r < n_row; r++) {

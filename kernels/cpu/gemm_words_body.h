@@ -84,14 +84,14 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
 }
 
 /* One function per R, so that each has its registers for itself. */
-#define TILE(name, t, R)                                        \
-    static void name##_##R(struct codes_part p, uint32_t cols)  \
-    {                                                           \
-        if (R <= WIDE && cols == COLS) {                        \
-            tile(&p, t, R, R <= WIDE ? COLS : 1);               \
-            return;                                             \
-        }                                                       \
-        for (; cols; cols--, codes_next(&p)) tile(&p, t, R, 1); \
+#define TILE(name, t, R)                                                                      \
+    static void name##_##R(const struct codes_part *p, uint32_t cols)                         \
+    {                                                                                         \
+        if (R <= WIDE && cols == COLS) {                                                      \
+            tile(p, t, R, R <= WIDE ? COLS : 1);                                              \
+            return;                                                                           \
+        }                                                                                     \
+        for (struct codes_part one = *p; cols; cols--, codes_next(&one)) tile(&one, t, R, 1); \
     }
 #define TILES(name, t) TILE(name, t, 1) TILE(name, t, 2) TILE(name, t, 3) TILE(name, t, 4)
 TILES(bytes, BYTES)

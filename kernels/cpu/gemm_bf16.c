@@ -6,7 +6,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
-enum { ROWS = 6, COLS = GEMM_COLS, K_BLOCK = 4096 };
+/* A tile of ROWS by COLS registers is the fastest where the columns lie in a cache. Up to ROWS_ONCE rows pass by two columns at a time, all
+ * at once: a second tile of rows would stand still for nothing while the first waits for memory. */
+enum { ROWS = 6, COLS = GEMM_COLS, ROWS_ONCE = 12, COLS_ONCE = 2, K_BLOCK = 4096 };
 
 /* Some inputs of a product: rows of x and columns of w that begin there. */
 struct part {
@@ -29,7 +31,7 @@ INLINE __m512i lane_of(const char *p)
 /* R rows by C columns of 16; both are constants where this is inlined. */
 INLINE void tile(const struct part *p, const int R, const int C)
 {
-    __m512      acc[ROWS][COLS];
+    __m512      acc[ROWS_ONCE][COLS];
     const char *x = p->x, *w = p->w;
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =
         p->add ? _mm512_loadu_ps(p->out + (size_t)r * p->ldo + c * 16) : _mm512_setzero_ps();
@@ -48,27 +50,37 @@ INLINE void tile(const struct part *p, const int R, const int C)
 
 /* One function per R, so that each has its registers for itself. `p` goes by address: a copy of it would be loaded in wider pieces than
  * its fields were just stored in, and such a load waits until all stores before it, a whole tile of out, are in the cache. */
-#define TILE(R)                                                                                       \
-    static void tile_##R(const struct part *p, uint32_t cols)                                         \
-    {                                                                                                 \
-        if (cols == COLS) {                                                                           \
-            tile(p, R, COLS);                                                                         \
-            return;                                                                                   \
-        }                                                                                             \
-        for (struct part one = *p; cols; cols--, one.out += 16, one.w += one.w_col) tile(&one, R, 1); \
+#define TILE(R, C)                                                                        \
+    static void tile_##R(const struct part *p, uint32_t cols)                             \
+    {                                                                                     \
+        if (cols == C) {                                                                  \
+            tile(p, R, C);                                                                \
+            return;                                                                       \
+        }                                                                                 \
+        struct part q = *p;                                                               \
+        for (; cols >= C; cols -= C, q.out += C * 16, q.w += C * q.w_col) tile(&q, R, C); \
+        for (; cols; cols--, q.out += 16, q.w += q.w_col) tile(&q, R, 1);                 \
     }
-TILE(1)
-TILE(2)
-TILE(3)
-TILE(4)
-TILE(5)
-TILE(6)
+TILE(1, COLS)
+TILE(2, COLS)
+TILE(3, COLS)
+TILE(4, COLS)
+TILE(5, COLS)
+TILE(6, COLS)
+TILE(7, COLS_ONCE)
+TILE(8, COLS_ONCE)
+TILE(9, COLS_ONCE)
+TILE(10, COLS_ONCE)
+TILE(11, COLS_ONCE)
+TILE(12, COLS_ONCE)
 
 static void mul_plain(struct part *p, uint32_t rows, uint32_t cols)
 {
-    static void (*const by_rows[])(const struct part *, uint32_t) = { NULL, tile_1, tile_2, tile_3, tile_4, tile_5, tile_6 };
+    static void (*const by_rows[])(const struct part *, uint32_t) = { NULL,   tile_1, tile_2, tile_3,  tile_4,  tile_5, tile_6,
+                                                                      tile_7, tile_8, tile_9, tile_10, tile_11, tile_12 };
+    uint32_t most = rows <= ROWS_ONCE ? ROWS_ONCE : ROWS;
     for (uint32_t r; rows; rows -= r) {
-        r = simd_rows(rows, ROWS);
+        r = simd_rows(rows, most);
         by_rows[r](p, cols);
         p->out += r * p->ldo, p->x += r * p->x_stride;
     }
@@ -90,7 +102,7 @@ static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
     (void)v, (void)s;
-    uint32_t k = gemm_round(w->k, 32), block = n_row <= ROWS ? k : K_BLOCK, n_k; /* a chain may be cut anywhere */
+    uint32_t k = gemm_round(w->k, 32), block = n_row <= ROWS_ONCE ? k : K_BLOCK, n_k; /* a chain may be cut anywhere */
     for (uint32_t i = 0; i < k; i += n_k, add = true) {
         n_k = k - i < block ? k - i : block;
         struct part p = {

@@ -139,7 +139,7 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
 
 /* ---------------------------------------------------------------- by 8 bits */
 
-enum { ROWS8 = 6 };
+enum { ROWS8 = 6, ROWS8_ONCE = 12, COLS8_ONCE = 2 }; /* as in gemm_bf16.c */
 struct part8 {
     float       *out;
     size_t       ldo;
@@ -154,7 +154,7 @@ struct part8 {
 /* w + 128 lies in memory, so 128 times the sum of x is taken off. Modulo 2^32, where the difference fits. */
 INLINE void tile8(const struct part8 *p, const int R, const int C)
 {
-    __m512i     acc[ROWS8][COLS];
+    __m512i     acc[ROWS8_ONCE][COLS];
     const char *x = p->x, *w = p->w;
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =
         _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), lane_of(x + (size_t)r * p->x_stride + p->sum_at)), 7);
@@ -179,28 +179,37 @@ INLINE void tile8(const struct part8 *p, const int R, const int C)
         }
     }
 }
-#define TILE8(R)                                                                                                         \
-    static void tile8_##R(const struct part8 *p, uint32_t cols)                                                          \
-    {                                                                                                                    \
-        if (cols == COLS) {                                                                                              \
-            tile8(p, R, COLS);                                                                                           \
-            return;                                                                                                      \
-        }                                                                                                                \
-        for (struct part8 one = *p; cols; cols--, one.out += GEMM_PANEL, one.w += one.w_col, one.scale += one.scale_col) \
-            tile8(&one, R, 1);                                                                                           \
+#define TILE8(R, C)                                                                                                            \
+    static void tile8_##R(const struct part8 *p, uint32_t cols)                                                                \
+    {                                                                                                                          \
+        if (cols == C) {                                                                                                       \
+            tile8(p, R, C);                                                                                                    \
+            return;                                                                                                            \
+        }                                                                                                                      \
+        struct part8 q = *p;                                                                                                   \
+        for (; cols >= C; cols -= C, q.out += C * GEMM_PANEL, q.w += C * q.w_col, q.scale += C * q.scale_col) tile8(&q, R, C); \
+        for (; cols; cols--, q.out += GEMM_PANEL, q.w += q.w_col, q.scale += q.scale_col) tile8(&q, R, 1);                     \
     }
-TILE8(1)
-TILE8(2)
-TILE8(3)
-TILE8(4)
-TILE8(5)
-TILE8(6)
+TILE8(1, COLS)
+TILE8(2, COLS)
+TILE8(3, COLS)
+TILE8(4, COLS)
+TILE8(5, COLS)
+TILE8(6, COLS)
+TILE8(7, COLS8_ONCE)
+TILE8(8, COLS8_ONCE)
+TILE8(9, COLS8_ONCE)
+TILE8(10, COLS8_ONCE)
+TILE8(11, COLS8_ONCE)
+TILE8(12, COLS8_ONCE)
 
 static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
     (void)v, (void)s;
-    static void (*const by_rows[])(const struct part8 *, uint32_t) = { NULL, tile8_1, tile8_2, tile8_3, tile8_4, tile8_5, tile8_6 };
+    static void (*const by_rows[])(const struct part8 *, uint32_t) = { NULL,    tile8_1, tile8_2, tile8_3,  tile8_4,  tile8_5, tile8_6,
+                                                                       tile8_7, tile8_8, tile8_9, tile8_10, tile8_11, tile8_12 };
+    uint32_t     most = n_row <= ROWS8_ONCE ? ROWS8_ONCE : ROWS8;
     uint32_t     k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k), group = w->q.group ? w->q.group : k_all;
     struct part8 p = {
         .ldo = ldo, .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_I8, w->k), .scale_col = (size_t)n_group * GEMM_PANEL
@@ -212,7 +221,7 @@ static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x
         p.sum_at = k_all + g * 4 - k, p.scale_at = k_all + n_group * 4 - k;
         p.scale = (const float *)w->scale + gemm_scale_at(w, panel, k);
         for (uint32_t left = n_row, r; left; left -= r) {
-            r = simd_rows(left, ROWS8);
+            r = simd_rows(left, most);
             by_rows[r](&p, n_panel);
             p.out += r * ldo, p.x += r * x_stride;
         }

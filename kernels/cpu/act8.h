@@ -12,7 +12,7 @@ static inline float act8_codes(const float *x, uint32_t k, int8_t *code)
     __m512i  top = _mm512_setzero_si512();
     uint32_t max;
     for (uint32_t i = 0; i < k; i += 16) {
-        __mmask16 in = k - i < 16 ? (__mmask16)((1u << (k - i)) - 1) : 0xffff;
+        __mmask16 in = (__mmask16)(k - i < 16 ? (1u << (k - i)) - 1 : 0xffff);
         top = _mm512_max_epu32(top, _mm512_and_si512(_mm512_maskz_loadu_epi32(in, x + i), _mm512_set1_epi32(0x7fffffff)));
     }
     max = _mm512_reduce_max_epu32(top);
@@ -24,7 +24,7 @@ static inline float act8_codes(const float *x, uint32_t k, int8_t *code)
         return max >= 0x7f800000u ? NAN : 0;
     }
     for (uint32_t i = 0; i < k; i += 16) {
-        __mmask16 in = k - i < 16 ? (__mmask16)((1u << (k - i)) - 1) : 0xffff;
+        __mmask16 in = (__mmask16)(k - i < 16 ? (1u << (k - i)) - 1 : 0xffff);
         __m512    v = _mm512_mul_ps(_mm512_maskz_loadu_ps(in, x + i), _mm512_set1_ps(r));
         _mm512_mask_cvtepi32_storeu_epi8(code + i, in, _mm512_cvtps_epi32(v));
     }

@@ -3,7 +3,7 @@
 
     python3 tools/plot_peer.py MEASURED.json... --out OUT.svg [--per cpu|second] [--title TEXT]
 
-One row of panels per series of the file: decode on the left, prefill on the right; medians, and all rounds as dots behind them."""
+One row of panels per series of the file that has three points: decode on the left, prefill on the right; medians, and all rounds as dots behind them."""
 import argparse
 import json
 import math
@@ -25,7 +25,7 @@ def short(v):
 def panel(out, x0, y0, title, x_name, y_name, points):
     """points: [(x, [ours], [peer])]"""
     ys = [v for _, a, b in points for v in a + b]
-    lo, hi = min(ys) / 1.3, max(ys) * 1.3
+    lo, hi = min(ys) / 1.4, max(ys) * 1.4
     a, b = math.log(points[0][0]), math.log(points[-1][0])
     px = lambda x: x0 + 14 + (math.log(x) - a) / ((b - a) or 1) * (WIDE - 28)
     py = lambda y: y0 + HIGH - (math.log(y) - math.log(lo)) / (math.log(hi) - math.log(lo)) * HIGH
@@ -74,16 +74,16 @@ def main():
     key, y_name = ("tok_cpu_s", "tokens per CPU second") if o.per == "cpu" else ("tok_s", "tokens per second")
     for name, rows in known.items():
         panels.append((name, series_points(rows, "decode", key), series_points(rows, "prefill", key)))
-    panels = [x for x in panels if len(x[1]) > 1 or len(x[2]) > 1]
+    panels = [x for x in panels if len(x[1]) > 2 or len(x[2]) > 2]
     wide, high = LEFT + 2 * WIDE + GAP + 20, TOP + 26 + len(panels) * (HIGH + 92)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" '
            f'font-family="sans-serif" font-size="12" fill="{INK}"><style>.t{{font-size:13px;font-weight:600}}</style>'
            f'<rect width="100%" height="100%" fill="white"/><text x="{LEFT}" y="24" font-size="15" font-weight="600">{o.title}</text>']
     for i, (name, decode, prefill) in enumerate(panels):
         y = TOP + 20 + i * (HIGH + 92)
-        if len(decode) > 1:
+        if len(decode) > 2:
             panel(out, LEFT, y, f"{name}: decode, all sequences", "sequences at once", y_name, decode)
-        if len(prefill) > 1:
+        if len(prefill) > 2:
             panel(out, LEFT + WIDE + GAP, y, f"{name}: prefill", "tokens of the prompt", y_name, prefill)
     out.append("</svg>")
     with open(o.out, "w") as f:

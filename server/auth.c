@@ -1,4 +1,5 @@
 #include "server/auth.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "transfer/digest.h"
 #include <errno.h>
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 enum { DIGEST = SHA256_DIGEST_LENGTH, KEYS_MAX = 100000, KEY_BYTES_MAX = 512, FILE_BYTES_MAX = 1 << 20 };
+
+static const char SECRET[] = "SECRET"; /* in the first folder of --kv-nvme */
 
 struct key {
     unsigned char digest[DIGEST];
@@ -95,27 +98,34 @@ done:
     return ret;
 }
 
-/* Prefixes that outlive the process need salts that do: the secret lies beside them, readable by the owner alone. */
-static enum status keep_secret(struct auth *a, const char *where, char *err, size_t n_err)
+/* Prefixes that outlive the process need salts that do: the secret lies beside them, readable by the owner alone. Without one the server
+ * serves all the same: its salts are then new, so that what tenants have in the folder is a miss for as long. */
+static void keep_secret(struct auth *a, const char *where)
 {
-    char     dir[512], path[540];
-    uint64_t bytes;
-    if (!config_dir_gib(where, dir, sizeof dir, &bytes)) return ST_OK; /* said where the folders are opened */
-    snprintf(path, sizeof path, "%s/SECRET", dir);
-    if (mkdir(dir, 0700) && errno != EEXIST) return ST_OK; /* likewise */
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        bool ok = write(fd, a->secret, sizeof a->secret) == sizeof a->secret;
-        close(fd);
-        if (ok) return ST_OK;
-        unlink(path);
-    } else if (errno == EEXIST && (fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) >= 0) {
-        bool ok = read(fd, a->secret, sizeof a->secret) == sizeof a->secret;
-        close(fd);
-        if (ok) return ST_OK;
+    char          dir[512];
+    unsigned char kept[AUTH_SECRET];
+    uint64_t      bytes;
+    size_t        n = 0;
+    if (!config_dir_gib(where, dir, sizeof dir, &bytes)) return; /* said where the folders are opened */
+    if (mkdir(dir, 0700) && errno != EEXIST) return;             /* likewise */
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return; /* likewise */
+    int error = file_read(fd, SECRET, kept, sizeof kept, &n);
+    if (!error && n == sizeof kept) {
+        memcpy(a->secret, kept, sizeof kept);
+    } else {
+        bool damaged = !error || error == EFBIG;
+        if (damaged)
+            LOG_WARN("auth: %s/%s is not %d bytes long: it is made anew, and prefixes of tenants that lie there are misses", dir, SECRET,
+                     AUTH_SECRET);
+        /* One that is there and cannot be read may be readable at the next start: it stays. */
+        if (damaged || error == ENOENT) error = file_replace(fd, SECRET, a->secret, sizeof a->secret, 0600);
+        if (error)
+            LOG_WARN("auth: %s/%s cannot be kept (%s): prefixes of tenants in that folder are misses, now and at the next start", dir,
+                     SECRET, strerror(error));
     }
-    snprintf(err, n_err, "--kv-nvme: %s cannot be read or written: %s", path, strerror(errno));
-    return ST_IO;
+    OPENSSL_cleanse(kept, sizeof kept);
+    close(fd);
 }
 
 /* Servers of one folder must salt alike: the secret follows from the key that they have in common. */
@@ -142,7 +152,7 @@ enum status auth_create(const struct config *c, struct auth **a_out, char *err, 
     if (!a) return st;
     pthread_rwlock_init(&a->lock, NULL);
     if (getrandom(a->secret, sizeof a->secret, 0) != sizeof a->secret) st = ST_IO;
-    if (st == ST_OK && c->kv_nvme.n) st = keep_secret(a, c->kv_nvme.s[0], err, n_err);
+    if (st == ST_OK && c->kv_nvme.n) keep_secret(a, c->kv_nvme.s[0]);
     if (st == ST_OK && c->kv_shared && *c->kv_shared && *c->kv_mac_key_file) st = share_secret(a, c->kv_mac_key_file, err, n_err);
     for (uint32_t i = 0; st == ST_OK && i < c->api_key.n; i++) st = add(&a->keys, &a->n_key, c->api_key.s[i], strlen(c->api_key.s[i]));
     a->n_fixed = a->n_key;

@@ -7,10 +7,12 @@
  *   algo <n> <k> <in> <out> <rows, or det> <64 bytes in hex> tile <id> stages <id> splitk <n> us <t> gbs <x> tflops <x> err <x>
  *   end <lines before this one> <hash of them, hex>
  * Only the hex matters to the library; the rest is for people and for whoever compares two files. */
+#include "base/file.h"
 #include "base/hash.h"
 #include "kernels/cuda/gemm.h"
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,7 +178,7 @@ static size_t line_print(char *to, size_t bytes, const struct gemm_file_row *r)
 enum status gemm_file_write(const char *path, const struct gemm_file *f, char *err, size_t err_bytes)
 {
     size_t cap = 1024 + (size_t)f->n_row * 400, n;
-    char  *text = malloc(cap), part[420];
+    char  *text = malloc(cap);
     if (!text) {
         snprintf(err, err_bytes, "%s: no memory", path);
         return ST_NOMEM;
@@ -185,19 +187,10 @@ enum status gemm_file_write(const char *path, const struct gemm_file *f, char *e
                          f->workspace_bytes);
     for (uint32_t i = 0; i < f->n_row; i++) n += line_print(text + n, cap - n, &f->row[i]);
     n += (size_t)snprintf(text + n, cap - n, "end %u %016" PRIx64 "\n", f->n_row + 5, hash_bytes(text, n, 0));
-    /* beside it, then over it: whoever reads sees the old file or the new one */
-    snprintf(part, sizeof part, "%s.part", path);
-    FILE *out = dirs_make(path) ? fopen(part, "we") : NULL;
-    bool  ok = out && fwrite(text, 1, n, out) == n && fflush(out) == 0;
-    int   why = errno;
-    if (out && fclose(out)) ok = false, why = errno;
-    if (ok && rename(part, path)) ok = false, why = errno;
-    if (!ok) {
-        snprintf(err, err_bytes, "%s: cannot be written: %s", path, strerror(why));
-        unlink(part);
-    }
+    int why = dirs_make(path) ? file_replace(AT_FDCWD, path, text, n, 0644) : errno;
+    if (why) snprintf(err, err_bytes, "%s: cannot be written: %s", path, strerror(why));
     free(text);
-    return ok ? ST_OK : ST_IO;
+    return why ? ST_IO : ST_OK;
 }
 
 const char *gemm_file_name(const char *gpu, int arch, size_t version, char *text, size_t text_bytes)

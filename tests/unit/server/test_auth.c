@@ -1,5 +1,6 @@
 #include "server/auth.h"
 #include "test.h"
+#include <fcntl.h>
 #include <sys/stat.h>
 
 static struct slice s(const char *text) { return (struct slice){ text, strlen(text) }; }
@@ -93,12 +94,81 @@ static void salts_separate_tenants(void **state)
     auth_free(a);
 }
 
+/* ---- the secret of salts, which a folder keeps */
+
+static char folder[64];
+
+static struct auth *with_folder(void)
+{
+    char              where[80], err[300] = "";
+    const char       *list[1] = { where };
+    struct auth      *a = NULL;
+    struct config     c = { .kv_nvme = { list, 1 }, .api_key_file = "" };
+    const enum status st = (snprintf(where, sizeof where, "%s:1", folder), auth_create(&c, &a, err, sizeof err));
+    if (st) fail_msg("no start: %s", err);
+    return a;
+}
+static void secret_of(struct auth *a, unsigned char out[AUTH_SECRET])
+{
+    memcpy(out, auth_secret(a), AUTH_SECRET);
+    auth_free(a);
+}
+static void put_secret(size_t bytes)
+{
+    char path[100], junk[200] = { 1, 2, 3 };
+    snprintf(path, sizeof path, "%s/SECRET", folder);
+    remove(path);
+    int fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, junk, bytes), bytes);
+    close(fd);
+}
+
+static void F29_a_secret_that_a_kill_left_short_is_made_anew(void **state)
+{
+    (void)state;
+    unsigned char one[AUTH_SECRET], two[AUTH_SECRET];
+    strcpy(folder, "/tmp/spillway-auth-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    secret_of(with_folder(), one);
+    secret_of(with_folder(), two);
+    assert_memory_equal(one, two, AUTH_SECRET); /* it stays */
+    for (size_t bytes = 0; bytes < 100; bytes += bytes < 40 ? 1 : 59) {
+        put_secret(bytes);
+        secret_of(with_folder(), one);
+        secret_of(with_folder(), two);
+        assert_memory_equal(one, two, AUTH_SECRET);
+    }
+}
+
+static void F29_a_secret_that_cannot_be_kept_keeps_no_server_down(void **state)
+{
+    (void)state;
+    unsigned char one[AUTH_SECRET], two[AUTH_SECRET];
+    char          path[100];
+    strcpy(folder, "/tmp/spillway-auth-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/SECRET", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    secret_of(with_folder(), one);
+    secret_of(with_folder(), two);
+    assert_memory_not_equal(one, two, AUTH_SECRET); /* of each start */
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(symlink("/nowhere/at/all", path), 0);
+    secret_of(with_folder(), one);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    secret_of(with_folder(), one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_whole_keys_pass),
         cmocka_unit_test(J6_keys_of_a_file_change_without_restart),
         cmocka_unit_test(salts_separate_tenants),
+        cmocka_unit_test(F29_a_secret_that_a_kill_left_short_is_made_anew),
+        cmocka_unit_test(F29_a_secret_that_cannot_be_kept_keeps_no_server_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,102 @@
+#include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TRIES = 100 }; /* another writer may rename the temporary file away between our open and our lock, each time */
+
+/* The temporary file, locked: no other writer has it. Returns 0 or errno. */
+static int part_open(int dir, const char *part, mode_t mode, int *fd_out)
+{
+    for (int i = 0; i < TRIES; i++) {
+        struct stat here;
+        struct stat there;
+        int         fd = openat(dir, part, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+        if (fd < 0) return errno;
+        if (flock(fd, LOCK_EX) || fstat(fd, &here)) {
+            int error = errno;
+            close(fd);
+            return error;
+        }
+        if (!S_ISREG(here.st_mode)) {
+            close(fd);
+            return EINVAL;
+        }
+        if (fstatat(dir, part, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == here.st_ino && there.st_dev == here.st_dev) {
+            *fd_out = fd;
+            return 0;
+        }
+        close(fd);
+    }
+    return EBUSY;
+}
+
+static int write_whole(int fd, const void *data, size_t bytes, mode_t mode)
+{
+    const char *from = data;
+    if (ftruncate(fd, 0) || fchmod(fd, mode)) return errno;
+    while (bytes) {
+        ssize_t n = write(fd, from, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return n < 0 ? errno : ENOSPC;
+        from += n;
+        bytes -= (size_t)n;
+    }
+    return fsync(fd) ? errno : 0;
+}
+
+/* The folder that dir/name lies in, so that the new name is on the disk too. */
+static int sync_folder(int dir, const char *name)
+{
+    char        folder[PATH_MAX] = ".";
+    const char *slash = strrchr(name, '/');
+    if (slash) snprintf(folder, sizeof folder, "%.*s", slash == name ? 1 : (int)(slash - name), name);
+    int fd = openat(dir, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int error = fsync(fd) ? errno : 0;
+    close(fd);
+    return error == EINVAL ? 0 : error; /* a file system that syncs no folders */
+}
+
+int file_replace(int dir, const char *name, const void *data, size_t bytes, mode_t mode)
+{
+    char part[PATH_MAX];
+    int  fd = -1;
+    if (snprintf(part, sizeof part, "%s.new", name) >= (int)sizeof part) return ENAMETOOLONG;
+    int error = part_open(dir, part, mode, &fd);
+    if (error) return error;
+    error = write_whole(fd, data, bytes, mode);
+    if (!error && renameat(dir, part, dir, name)) error = errno;
+    if (error) unlinkat(dir, part, 0);
+    close(fd); /* and the lock with it */
+    return error ? error : sync_folder(dir, name);
+}
+
+int file_read(int dir, const char *name, void *data_out, size_t bytes_max, size_t *bytes_out)
+{
+    struct stat st;
+    char       *to = data_out;
+    size_t      got = 0;
+    int         fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return errno;
+    int  error = fstat(fd, &st) ? errno : S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+    char more;
+    while (!error) {
+        bool    full = got == bytes_max;
+        ssize_t n = full ? read(fd, &more, 1) : read(fd, to + got, bytes_max - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) error = errno;
+        if (n > 0 && full) error = EFBIG;
+        if (n <= 0 || full) break;
+        got += (size_t)n;
+    }
+    close(fd);
+    if (!error) *bytes_out = got;
+    return error;
+}

@@ -194,7 +194,7 @@ static void truncate_prompt(struct call *c, struct call_prompt *p)
     p->n_id = (uint32_t)keep;
 }
 
-/* openai.md, "Context check in vLLM": what is asked for explicitly is reserved; else the room left. */
+/* As vLLM checks the context: what is asked for explicitly is reserved; else the room left. */
 static enum status check_context(struct call *c, const struct call_prompt *p, uint32_t *room_out, struct api_error *e)
 {
     uint32_t context = c->model->context;

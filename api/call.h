@@ -4,7 +4,7 @@
  *   call_parse    JSON body -> call (fields checked; 400s with param)                         io thread, cheap
  *   call_prepare  chat template + tokenizer -> prompt ids; context check                       io thread or text worker
  *   (server/gen.c makes one eng_request per prompt from it and feeds back what the engine writes)
- *   call_feed / call_choice_end / call_end / call_fail  -> bytes for the socket, in one buf     io thread
+ *   call_feed / call_choice_end / call_end  -> bytes for the socket, in one buf     io thread
  *   call_free
  * Everything the call holds lies in its arena, in one mapping for arrays that are too large for it, or in bufs with ceilings; call_free
  * frees all, also after a call_parse or call_prepare that failed. */
@@ -93,8 +93,8 @@ struct call {
     uint32_t                n, n_prompt, n_choice; /* n_choice = n * n_prompt */
     struct call_prompt     *prompt;
     struct call_choice     *choice;
-    struct eng_sampling     s;                /* the same for every prompt, but max_tokens: room_max */
-    int64_t                 max_tokens;       /* asked; -1: the room left */
+    struct eng_sampling     s;          /* the same for every prompt, but max_tokens: bounded by what each prompt leaves of the context */
+    int64_t                 max_tokens; /* asked; -1: the room left */
     const char             *max_tokens_param; /* which field asked */
     struct detok_cfg        detok;
     bool                    stream, include_usage, continuous_usage, echo, logprobs, return_token_ids, tokens_as_ids, add_special, has_seed;

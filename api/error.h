@@ -10,7 +10,7 @@ struct api_error {
     char param[64]; /* "" : null                                   */
     char message[400];
 };
-/* Fills e and returns ST_INVALID. type follows from http (contracts: 400 BadRequestError, 401 AuthenticationError, 404 NotFoundError,
+/* Fills e and returns ST_INVALID. type follows from http (400 BadRequestError, 401 AuthenticationError, 404 NotFoundError,
  * 429 RateLimitError, 500 InternalServerError, 501 NotImplementedError, 503 ServiceUnavailableError, else by name). */
 enum status api_fail(struct api_error *e, int http, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* The same with a code: "context_length_exceeded", "model_not_found". */

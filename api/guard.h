@@ -1,4 +1,4 @@
-/* guard: what a user writes is text, also where it spells a control token (FAULTS.md C4).   Thread: any.
+/* guard: what a user writes is text, also where it spells a control token (row C4 of the fault table).   Thread: any.
  *
  * A template puts its own control tokens and the user's words into one text. So before it is rendered, every special token inside the
  * user's strings is broken by a mark, a noncharacter, after its first character; and a string that ends like the beginning of one gets

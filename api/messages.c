@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Messages of a chat, brought into the form that templates expect (contracts: openai.md, section 3.2). The body is the call's own, so
+/* Messages of a chat, brought into the form that templates expect. The body is the call's own, so
  * they are changed where they are. */
 
 enum role { ROLE_SYSTEM, ROLE_DEVELOPER, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL, ROLE_FUNCTION, ROLE_NONE };

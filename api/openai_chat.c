@@ -2,7 +2,7 @@
 #include "api/sse.h"
 #include <string.h>
 
-/* POST /v1/chat/completions (contracts: openai.md, section 3). */
+/* POST /v1/chat/completions. */
 
 static enum status chat_parse(struct call *c, struct api_error *e)
 {

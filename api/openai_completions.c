@@ -2,7 +2,7 @@
 #include "api/sse.h"
 #include <string.h>
 
-/* POST /v1/completions (contracts: openai.md, section 4). A prompt is text or token ids; there may be several of one sort. */
+/* POST /v1/completions. A prompt is text or token ids; there may be several of one sort. */
 
 static enum status bad_prompt(struct api_error *e)
 {

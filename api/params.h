@@ -1,4 +1,4 @@
-/* params: the fields of generation requests, one row each; FAULTS.md B12 is this table times the types of JSON.   Thread: any.
+/* params: the fields of generation requests, one row each; row B12 of the fault table is this table times the types of JSON.   Thread: any.
  * A row says which endpoints know the field, its type and range, and where the value goes; what needs more has a check. Null is the
  * default everywhere. What no row names is ignored and counted. */
 #pragma once

@@ -1,4 +1,4 @@
-/* template: chat template interpreter for the Jinja subset that chat templates use (docs: contracts of model folders).
+/* template: chat template interpreter for the Jinja subset that chat templates use.
  * tmpl_parse once -> tmpl_render per request -> tmpl_free.   Thread: parse: one; render: any, the template is const.
  * A template is data from a model folder, so hostile: no attribute, import or host access exists; steps, depth and output are
  * bounded; parsing and rendering use bounded stack. */

@@ -4,7 +4,7 @@
  *   longer ones                 tok_merge.c
  *   shortcuts, all exact        a piece that is a token which its own bytes merge to is that token (found out once per token);
  *                               a piece is cut where no merge joins the two characters beside the cut
- * tok_bpe_init_* (tok_bpe_load.c) -> encode* -> free.   Thread: load: one; then const and shared (canon: relaxed atomics). */
+ * tok_bpe_load.c fills it -> encode* -> free.   Thread: load: one; then const and shared (canon: relaxed atomics). */
 #pragma once
 #include "api/tok_vocab.h"
 #include "api/tok_work.h"

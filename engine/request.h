@@ -86,7 +86,7 @@ struct eng_request {
     uint32_t       *prompt_rank;
     struct eng_top *prompt_top; /* [n_prompt * n_prompt_top] */
 
-    /* engine, readable by the submitter after ENG_FINAL (n_cached, t_first: once n_out > 0) */
+    /* engine, readable by the submitter after ENG_FINAL (n_cached, t_first_us: once n_out > 0) */
     uint32_t    n_cached;                      /* prompt tokens that were not computed, from the prefix cache */
     uint32_t    n_cached_host, n_cached_store; /* of them: brought up for it from the host, from a store */
     uint32_t    n_pinned;                      /* keep.pin_s: prompt tokens that are; less than asked for where pins have no room */

@@ -1,9 +1,8 @@
 /* seq: one generation as token ids; and req, the engine's side of a request.   Thread: engine.
  *
- *  WAITING --sched_admit--> RUNNING --sched_step--> RUNNING --seq_finish--> DONE
- *     |  ^                     |                                             ^
- *     |  +----sched_preempt----+                                             |
- *                                                                any --seq_cancel--+
+ *  WAITING --admit (sched.c)--> RUNNING --step_finish_seq--> DONE
+ *     ^                            |                           ^
+ *     +------preempt (sched.c)-----+    any --end_seq (step.c)-+
  * A WAITING one whose prefix lies on a lower tier asks for it and waits for the answer (want); what came is in the tree then.
  *
  * Four lengths, in tokens: 0 <= n_cached <= n_computed <= n_token <= n_max.

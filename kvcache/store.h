@@ -6,7 +6,7 @@
  * Append only: a segment is filled record by record, then sealed with a footer that lists its keys; space comes back a whole
  * segment at a time, the one of least value first. Nothing is ever synced: a cache may lose data, and what is torn is noticed by the
  * record's digests. At open the thread reads footers, and heads where a footer is missing, and the owner learns them by and by in
- * store_turn: a server serves meanwhile. Segments of another fingerprint or version are removed within the budget.
+ * kv_store_turn: a server serves meanwhile. Segments of another fingerprint or version are removed within the budget.
  * The cap is never exceeded by one byte: files are preallocated whole, header and footer included.
  * With a secret every file is sealed (transfer/seal.h): heads, payloads and footers; files of another secret, and plain ones, are removed.
  * A write that fails (ENOSPC, EIO, EROFS) pauses writing; it is tried again by itself after a while, longer each time. */

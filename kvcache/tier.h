@@ -12,7 +12,7 @@
  * before it did. The prompt then finds it there like any other prefix. So a block that is lost, late or in doubt is a miss, and
  * nothing else in the engine knows that tiers exist.
  *
- * Losing any block costs recomputation, never correctness; a doubt is a miss; a tier is never slower than computing (KVTIERS 6). */
+ * Losing any block costs recomputation, never correctness; a doubt is a miss; a tier is never slower than computing. */
 #pragma once
 #include "kvcache/ident.h"
 #include "kvcache/kv.h"

@@ -1,5 +1,5 @@
 /* boot: from the options to a running engine: source, hparams, tokenizer, template, ranks, engine. Built bottom-up, freed top-down.
- * boot_load -> boot_engine -> boot_free.   Thread: the loader, then main. */
+ * boot_text -> boot_engine -> boot_free.   Thread: the loader, then main. */
 #pragma once
 #include "api/call.h"
 #include "engine/engine.h"

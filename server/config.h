@@ -24,7 +24,7 @@ struct config {
     uint32_t    tensor_parallel, threads;
     /* cuda */
     double          gpu_memory_utilization;
-    struct str_list cuda_device; /* numbers, as cuda_ordinals reads them */
+    struct str_list cuda_device; /* numbers, ordinals of CUDA devices */
     bool            deterministic, enforce_eager, pdl;
     const char     *gemm_file, *cublaslt, *collectives, *nccl_symmetric;
     /* nodes: as cluster.h reads them */

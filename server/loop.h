@@ -53,7 +53,7 @@ struct io {
     struct list        unsent;            /* connections with output that no write was tried for */
     _Atomic uint32_t   n_conn;
     uint32_t           n_reject;                 /* connections over the cap that are being told so */
-    uint32_t           n_request, n_request_max; /* eng_requests of ours: bounded by the outbox */
+    uint32_t           n_request, n_request_max; /* engine requests of ours: bounded by the outbox */
     struct buf         frames;                   /* scratch: what one message becomes */
     struct http_head   head;                     /* scratch: the head being read */
     uint64_t           stop_us;

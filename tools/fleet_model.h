@@ -17,7 +17,7 @@
 enum { FLEET_BYTES = 4096, FLEET_HELD = 16 };
 
 /* Seconds and bytes. A step reads the weights or computes its rows, whichever takes longer; beside that every decoded row reads its
- * context, and a row of a prompt attends to what stands before it (GPU.md 3: H100, 8B, bf16). */
+ * context, and a row of a prompt attends to what stands before it (H100, 8B, bf16). */
 struct fleet_model {
     double prefill_tok_s; /* rows a second of the matrices, at large batches */
     double attend_s;      /* pairs of a prompt's row and a token before it, a second */

@@ -6,7 +6,7 @@
  * can do this pair of kinds takes it (a load: of all that can, the one with the least to do). Every accepted job completes exactly once, whatever happens to it: done, failed, canceled or
  * too late. Until then its memory is not touched by the owner; a cancel asks, and the completion says that the memory is free.
  * Loads go before prefetches, prefetches before stores; what has waited long rises, so that nothing starves.
- * In the spirit of NIXL (agents, registered segments, descriptors, notifications; KVTIERS 6.7). */
+ * In the spirit of NIXL (agents, registered segments, descriptors, notifications). */
 #pragma once
 #include "base/status.h"
 #include "transfer/digest.h"

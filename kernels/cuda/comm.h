@@ -1,4 +1,4 @@
-/* comm: how ranks exchange, as comm.c and allreduce.cu see it.   Thread: its rank thread; cuda_comm_abort: any.   Private to kernels/cuda/.
+/* comm: how ranks exchange, as comm.c and allreduce.cu see it.   Thread: its rank thread; aborting: any.   Private to kernels/cuda/.
  *
  * Own kernels, for ranks that are threads of this process and reach each other's memory. A message is cut into tiles; block b of every
  * rank takes the same tiles, one after another. For one tile, an exchange: each rank writes its part into its slot in the memory of

@@ -1,5 +1,5 @@
 /* copy: KV between the GPU and host memory while steps run, by the copy engines: they take no SM from a step, and nothing from a
- * throughput that never hits (KVTIERS 2.1: DMA beats a copy kernel from half a megabyte on, and a block is that large).
+ * throughput that never hits (DMA beats a copy kernel from half a megabyte on, and a block is that large).
  *
  * One stream for each way, so a load never stands behind a store and both directions of the link are used; in order, and an event behind
  * each copy. All copies are cudaMemcpyAsync in the order of their stream: nothing is read before it is told to be, which is what the

@@ -36,7 +36,7 @@ struct cuda_attn_plan {
     const uint32_t *item_chunk; /* [n_item] which chunk of its KV: 0, 1, 2, ... of each sequence */
     const uint32_t *seq_item;   /* [n_decode + 1] first item of each sequence      */
     const uint32_t *chunk;      /* [1] tokens per chunk, a multiple of CUDA_ATTN_KV; 0: cuda_attn_chunk_fixed of each row's length */
-    float          *partial;    /* [items_max][n_head][2 + head_dim]: max, sum, o; 16-byte aligned */
+    float          *partial;    /* [most items][n_head][2 + head_dim]: max, sum, o; 16-byte aligned */
     uint32_t       *arrived;    /* [seqs_max][n_head] zero between launches: step_init zeroes it once, the kernel restores it */
 };
 
@@ -175,7 +175,7 @@ uint32_t cuda_attn_items_max(const struct cuda_attn_split *s, uint32_t n_seq);
 uint32_t cuda_attn_tiles_max(uint32_t rows_max, uint32_t seqs_max); /* any plan's bound of tiles */
 /* Host arrays of a plan, where the caller wants them (pinned memory). */
 struct cuda_attn_lists {
-    uint32_t *tile_seq, *tile_row;      /* [tiles_max]                                              */
+    uint32_t *tile_seq, *tile_row;      /* [cuda_attn_tiles_max]                                        */
     uint32_t *item_seq, *item_chunk;    /* [n_item_pad]                                             */
     uint32_t *seq_item;                 /* [n_decode_pad + 1]                                       */
     uint32_t *chunk;                    /* [1]                                                      */

@@ -4,7 +4,7 @@
 static void philox_gives_the_published_vectors(void **state)
 {
     (void)state;
-    /* Random123, kat_vectors, philox4x32 10. Its counter is (c0 c1 c2 c3), its key (k0 k1). */
+    /* Known answers of Random123, philox4x32 10. Its counter is (c0 c1 c2 c3), its key (k0 k1). */
     struct rng_block r = rng_philox(0, 0, 0);
     assert_true(r.x[0] == 0x6627e8d5 && r.x[1] == 0xe169c58d && r.x[2] == 0xbc57ac4c && r.x[3] == 0x9b00dbd8);
     r = rng_philox(UINT64_MAX, UINT64_MAX, UINT64_MAX);

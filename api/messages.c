@@ -231,21 +231,20 @@ static bool add_kwargs(struct call *c, json_t *vars)
         if (!set(vars, "enable_thinking", json_boolean(!str_is(c->ask.effort, "none")))) return false;
     }
     json_t *kw = (json_t *)(uintptr_t)c->ask.template_kwargs;
-    for (void *it = kw ? json_object_iter(kw) : NULL; it; it = json_object_iter_next(kw, it))
-        if (tmpl_mentions(t, json_object_iter_key(it)) && !set_ref(vars, json_object_iter_key(it), json_object_iter_value(it)))
-            return false;
+    for (void *it = kw ? json_object_iter(kw) : NULL; it; it = json_object_iter_next(kw, it)) {
+        const char *key = json_object_iter_key(it);
+        if (tmpl_mentions(t, key) && !set(vars, key, guard_json(&c->guard, json_object_iter_value(it)))) return false;
+    }
     return true;
 }
 
 static json_t *make_vars(struct call *c)
 {
-    static const char *const specials[] = { "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token" };
-    json_t                  *vars = json_object();
-    bool                     ok = vars != NULL;
-    for (size_t i = 0; ok && i < sizeof specials / sizeof *specials; i++) {
-        const char *s = tok_special_name(c->model->tok, specials[i]);
-        if (s) ok = set(vars, specials[i], json_string(s));
-    }
+    const char *name, *text;
+    json_t     *vars = json_object();
+    bool        ok = vars != NULL;
+    for (uint32_t i = 0; ok && tok_special_at(c->model->tok, i, &name, &text); i++)
+        if (tmpl_mentions(c->model->tmpl, name)) ok = set(vars, name, json_string(text));
     ok = ok && set(vars, "messages", guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.messages)) && set(vars, "tools", json_null());
     ok = ok && set(vars, "documents", c->ask.documents ? guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.documents) : json_null());
     ok = ok && set(vars, "add_generation_prompt", json_boolean(c->ask.add_generation)) && add_kwargs(c, vars);

@@ -311,10 +311,10 @@ enum status check_template(struct call *c, const struct param *p, const json_t *
     return api_fail(e, 400, p->name, "'chat_template' is not accepted from requests");
 }
 
-/* Scalars only, and nothing by which the renderer or Python itself is steered (vLLM CVE-2025-62426). */
+/* Scalars only (strings of any length: the body has a budget), and nothing by which the renderer or Python itself is steered (vLLM CVE-2025-62426). */
 enum status check_kwargs(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
-    enum { KWARGS_MAX = 32, NAME_MAX_BYTES = 64, VALUE_MAX_BYTES = 64 };
+    enum { KWARGS_MAX = 32, NAME_MAX_BYTES = 64 };
     static const char *const refused[] = { "tokenize",
                                            "chat_template",
                                            "messages",
@@ -340,9 +340,9 @@ enum status check_kwargs(struct call *c, const struct param *p, const json_t *v,
         bool          bad = !n || n > NAME_MAX_BYTES || memchr(key, 0, n) || (n > 1 && key[0] == '_' && key[1] == '_');
         for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) bad = bad || !strcmp(key, refused[i]);
         if (bad) return api_fail(e, 400, p->name, "'%s' must not set '%s'", p->name, api_excerpt(show, sizeof show, key, n));
-        if (json_is_array(x) || json_is_object(x) || (json_is_string(x) && json_string_length(x) > VALUE_MAX_BYTES))
-            return api_fail(e, 400, p->name, "'%s.%s' must be a number, a boolean or a string of at most %d bytes", p->name,
-                            api_excerpt(show, sizeof show, key, n), VALUE_MAX_BYTES);
+        if (json_is_array(x) || json_is_object(x))
+            return api_fail(e, 400, p->name, "'%s.%s' must be a number, a boolean, a string or null", p->name,
+                            api_excerpt(show, sizeof show, key, n));
     }
     return ST_OK;
 }

@@ -106,6 +106,7 @@ struct tmpl_sym {
     const char *s;
     uint32_t    n;
     bool        read, assigned;
+    bool        asked; /* "is defined" is asked of it: it may be missing */
 };
 struct tmpl {
     struct arena      arena;

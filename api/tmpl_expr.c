@@ -406,6 +406,8 @@ static struct tmpl_node *parse_test(struct tmpl_parser *p, struct tmpl_node *a)
         return tmpl_parse_fail(p, k->line, "no test named '%.*s'", (int)(k->n < 40 ? k->n : 40), k->s);
     tmpl_next(p);
     n->a = a;
+    bool about_being = !strcmp(n->u.fn->name, "defined") || !strcmp(n->u.fn->name, "undefined");
+    if (about_being && a->type == N_NAME) p->t->sym[a->sym].asked = true;
     const struct tmpl_tok *v = tmpl_cur(p);
     bool                   starts =
         v->type == T_STR || v->type == T_INT || v->type == T_FLOAT || (v->type == T_OP && (v->op == OP_LBRACKET || v->op == OP_LBRACE)) ||

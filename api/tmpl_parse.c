@@ -365,12 +365,13 @@ static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *en
     }
 }
 
-/* A function that nobody defines and nobody gives is told at load, not when a request first meets it. */
+/* A function that nobody defines and nobody gives is told at load, not when a request first meets it. Where the template asks whether it is
+ * defined, it knows what to do without. */
 static bool check_called(struct tmpl_parser *p)
 {
     for (uint32_t i = 0; i < p->n_called; i++) {
         const struct tmpl_sym *s = &p->t->sym[p->called[i]->a->sym];
-        if (s->assigned || tmpl_find(tmpl_globals, s->s, s->n) || (s->n == 6 && !memcmp(s->s, "caller", 6))) continue;
+        if (s->assigned || s->asked || tmpl_find(tmpl_globals, s->s, s->n) || (s->n == 6 && !memcmp(s->s, "caller", 6))) continue;
         return tmpl_parse_fail(p, p->called[i]->line, "no function named '%.*s'", (int)(s->n < 40 ? s->n : 40), s->s), false;
     }
     return true;

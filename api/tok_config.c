@@ -13,24 +13,6 @@ static bool rebuilds_template(const char *class)
     return false;
 }
 
-static enum status load_names(struct tok *t, json_t *o, const struct tok_err *e)
-{
-    const char *key;
-    json_t     *v;
-    json_object_foreach(o, key, v)
-    {
-        size_t n = strlen(key);
-        if (n < 7 || strcmp(key + n - 6, "_token")) continue;
-        if (json_is_object(v)) v = json_object_get(v, "content");
-        if (!json_is_string(v)) continue; /* null: not set; add_bos_token: true */
-        if (t->n_name >= TOK_NAMES_MAX) return tok_fail(e, "more than %d special token names", TOK_NAMES_MAX);
-        struct tok_name *x = &t->name[t->n_name++];
-        *x = (struct tok_name){ strdup(key), strdup(json_string_value(v)) };
-        if (!x->name || !x->text) return tok_fail(e, "out of memory");
-    }
-    return ST_OK;
-}
-
 static int64_t id_of_name(const struct tok *t, const char *name)
 {
     const char *s = tok_special_name(t, name);
@@ -48,20 +30,50 @@ static enum status load_flag(const struct tok_err *e, const json_t *o, const cha
     return ST_OK;
 }
 
-enum status tok_config_load(struct tok *t, const char *config, size_t n, const struct tok_err *e)
+/* A file's object; *o_out NULL: the folder lacks the file. */
+static enum status parse(const char *text, size_t n, const struct tok_err *e, json_t **o_out)
 {
-    if (!tok_utf8_valid(config, n)) return tok_fail(e, "is not UTF-8");
-    json_t *o = tok_parse(e, "JSON", (struct tok_span){ config, n });
+    if (!text) return ST_OK;
+    if (!tok_utf8_valid(text, n)) return tok_fail(e, "is not UTF-8");
+    json_t *o = tok_parse(e, "JSON", (struct tok_span){ text, n });
     if (!o) return ST_CONFIG;
-    enum status st = json_is_object(o) ? load_names(t, o, e) : tok_fail(e, "must be an object");
-    t->bos = id_of_name(t, "bos_token");
-    t->eos = id_of_name(t, "eos_token");
+    if (!json_is_object(o)) {
+        json_decref(o);
+        return tok_fail(e, "must be an object");
+    }
+    *o_out = o;
+    return ST_OK;
+}
+
+/* add_bos_token and add_eos_token. */
+static enum status load_flags(struct tok *t, const json_t *o, const struct tok_err *e)
+{
     const json_t *bos = json_object_get(o, "add_bos_token"), *eos = json_object_get(o, "add_eos_token");
     bool          says = (bos && !json_is_null(bos)) || (eos && !json_is_null(eos));
-    if (!st && says && rebuilds_template(json_string_value(json_object_get(o, "tokenizer_class")))) {
-        st = load_flag(e, o, "add_bos_token", true, t->bos, t->post.before, &t->post.n_before);
-        if (!st) st = load_flag(e, o, "add_eos_token", false, t->eos, t->post.after, &t->post.n_after);
-    }
-    json_decref(o);
+    if (!says || !rebuilds_template(json_string_value(json_object_get(o, "tokenizer_class")))) return ST_OK;
+    enum status st = load_flag(e, o, "add_bos_token", true, t->bos, t->post.before, &t->post.n_before);
+    if (!st) st = load_flag(e, o, "add_eos_token", false, t->eos, t->post.after, &t->post.n_after);
+    return st;
+}
+
+enum status tok_config_load(struct tok *t, const struct tok_texts *x, char *err, size_t err_bytes)
+{
+    struct tok_err e_config = { err, err_bytes, "tokenizer_config.json" };
+    struct tok_err e_map = { err, err_bytes, "special_tokens_map.json" };
+    json_t        *config = NULL, *map = NULL, *model = NULL;
+    char class[64];
+    enum status st = parse(x->config, x->n_config, &e_config, &config);
+    if (!st) st = parse(x->map, x->n_map, &e_map, &map);
+    struct json_error je;
+    if (!st && x->model) model = json_parse(x->model, x->n_model, 0, &je); /* whoever loads the model says what is wrong with it */
+    if (!st)
+        st = tok_special_load(&t->special, config, map, tok_special_class(config, model, t->bytes, class, sizeof class), &t->text,
+                              &e_config, &e_map);
+    t->bos = id_of_name(t, "bos_token");
+    t->eos = id_of_name(t, "eos_token");
+    if (!st) st = load_flags(t, config, &e_config);
+    json_decref(config);
+    json_decref(map);
+    json_decref(model);
     return st;
 }

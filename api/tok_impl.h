@@ -5,11 +5,8 @@
 #include "api/tok_decoder.h"
 #include "api/tok_post.h"
 #include "api/tok_pretok.h"
-
-enum { TOK_NAMES_MAX = 64 };
-struct tok_name {
-    char *name, *text;
-};
+#include "api/tok_special.h"
+#include "api/tokenizer.h"
 
 struct tok {
     struct tok_strs    text;  /* every token, as tokenizer.json writes it */
@@ -22,10 +19,9 @@ struct tok {
     struct tok_decoder decoder;
     bool               bytes;   /* pieces go to the model as raw bytes */
     size_t             longest; /* bytes of text per id, at most; SIZE_MAX: no bound */
-    struct tok_name    name[TOK_NAMES_MAX];
-    uint32_t           n_name;
+    struct tok_special special;
     int64_t            bos, eos;
 };
 
 /* tok_config.c: special token names, and what add_bos_token and add_eos_token say of Llama and Gemma classes. */
-enum status tok_config_load(struct tok *t, const char *config, size_t n, const struct tok_err *e);
+enum status tok_config_load(struct tok *t, const struct tok_texts *x, char *err, size_t err_bytes);

@@ -125,16 +125,22 @@ static enum status load_parts(struct tok *t, const struct parts *p, const struct
 enum status tok_load(const char *json, size_t n_json, const char *config, size_t n_config, struct tok **tok_out, char *err,
                      size_t err_bytes)
 {
-    struct tok_err e = { err, err_bytes, "tokenizer.json" }, e_config = { err, err_bytes, "tokenizer_config.json" };
+    struct tok_texts x = { .json = json, .n_json = n_json, .config = config, .n_config = n_config };
+    return tok_load_texts(&x, tok_out, err, err_bytes);
+}
+
+enum status tok_load_texts(const struct tok_texts *x, struct tok **tok_out, char *err, size_t err_bytes)
+{
+    struct tok_err e = { err, err_bytes, "tokenizer.json" };
     struct parts   p = { .version = { NULL, 0 } };
     struct tok    *t = calloc(1, sizeof *t);
     if (err_bytes) *err = 0;
     if (!t) return tok_fail(&e, "out of memory");
     t->bos = t->eos = TOK_NONE;
     tok_unicode_init();
-    enum status st = split(&p, json, n_json, &e);
+    enum status st = split(&p, x->json, x->n_json, &e);
     if (!st) st = load_parts(t, &p, &e);
-    if (!st && config) st = tok_config_load(t, config, n_config, &e_config);
+    if (!st) st = tok_config_load(t, x, err, err_bytes);
     json_decref(p.model.rest);
     json_decref(p.added);
     json_decref(p.normalizer);
@@ -151,10 +157,7 @@ enum status tok_load(const char *json, size_t n_json, const char *config, size_t
 void tok_free(struct tok *t)
 {
     if (!t) return;
-    for (uint32_t i = 0; i < t->n_name; i++) {
-        free(t->name[i].name);
-        free(t->name[i].text);
-    }
+    tok_special_free(&t->special);
     t->pretok.n += t->bytes;
     tok_decoder_free(&t->decoder);
     tok_bpe_free(&t->bpe);

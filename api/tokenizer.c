@@ -94,9 +94,12 @@ bool tok_id_of(const struct tok *t, const char *token, size_t n, uint32_t *id_ou
 bool tok_bos(const struct tok *t, uint32_t *id_out) { return give(t->bos, id_out); }
 bool tok_eos(const struct tok *t, uint32_t *id_out) { return give(t->eos, id_out); }
 
-const char *tok_special_name(const struct tok *t, const char *name)
+const char *tok_special_name(const struct tok *t, const char *name) { return tok_special_find(&t->special, name); }
+
+bool tok_special_at(const struct tok *t, uint32_t i, const char **name_out, const char **text_out)
 {
-    for (uint32_t i = 0; i < t->n_name; i++)
-        if (!strcmp(t->name[i].name, name)) return t->name[i].text;
-    return NULL;
+    if (i >= t->special.n) return false;
+    *name_out = t->special.v[i].name;
+    *text_out = t->special.v[i].text;
+    return true;
 }

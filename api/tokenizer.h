@@ -10,7 +10,14 @@
 
 struct tok;
 
-/* Texts, borrowed during the call. config (tokenizer_config.json) may be NULL. err: one line naming file and field. ST_CONFIG. */
+/* The texts of a model folder's files, borrowed during the call. Only tokenizer.json must be there; another may be NULL. */
+struct tok_texts {
+    const char *json, *config, *map, *model; /* tokenizer.json, tokenizer_config.json, special_tokens_map.json, config.json */
+    size_t      n_json, n_config, n_map, n_model;
+};
+/* err: one line naming file and field. ST_CONFIG. */
+enum status tok_load_texts(const struct tok_texts *x, struct tok **tok_out, char *err, size_t err_bytes);
+/* The same without the last two files. */
 enum status tok_load(const char *json, size_t n_json, const char *config, size_t n_config, struct tok **tok_out, char *err,
                      size_t err_bytes);
 void        tok_free(struct tok *t);
@@ -33,8 +40,10 @@ bool     tok_is_added(const struct tok *t, uint32_t id);
 /* The token's own text as in tokenizer.json (byte-level or ▁ form); NULL: no such id. Borrowed. */
 const char *tok_token(const struct tok *t, uint32_t id, size_t *n_out);
 bool        tok_id_of(const struct tok *t, const char *token, size_t n, uint32_t *id_out);
-/* Special token names of tokenizer_config.json: "bos_token", "eos_token", ... -> its text; NULL: not set. */
+/* Named special tokens (tok_special.h): "bos_token", "eos_token", ... -> its text; NULL: not set. */
 const char *tok_special_name(const struct tok *t, const char *name);
-bool        tok_bos(const struct tok *t, uint32_t *id_out);
-bool        tok_eos(const struct tok *t, uint32_t *id_out);
-size_t      tok_longest_bytes(const struct tok *t); /* longest token in bytes of text (bound: prompt bytes -> too many tokens) */
+/* Number i of them, from 0, in no order; false: there are no more. Borrowed. */
+bool   tok_special_at(const struct tok *t, uint32_t i, const char **name_out, const char **text_out);
+bool   tok_bos(const struct tok *t, uint32_t *id_out);
+bool   tok_eos(const struct tok *t, uint32_t *id_out);
+size_t tok_longest_bytes(const struct tok *t); /* longest token in bytes of text (bound: prompt bytes -> too many tokens) */

@@ -168,12 +168,16 @@ static int load_template(struct boot *b, const char *config, size_t n_config)
 
 static int load_text(struct boot *b)
 {
-    char  *tokenizer, *config = NULL, why[600] = "";
-    size_t n_tokenizer, n_config = 0;
+    char  *tokenizer = NULL, *config = NULL, *map = NULL, *model = NULL, why[600] = "";
+    size_t n_tokenizer = 0, n_config = 0, n_map = 0, n_model = 0;
     int    code = read_text(b, "tokenizer.json", JSON_FILE_MAX, true, &tokenizer, &n_tokenizer);
     if (!code) code = read_text(b, "tokenizer_config.json", JSON_FILE_MAX, false, &config, &n_config);
+    if (!code) code = read_text(b, "special_tokens_map.json", JSON_FILE_MAX, false, &map, &n_map);
+    if (!code) code = read_text(b, "config.json", JSON_FILE_MAX, false, &model, &n_model);
     if (!code) {
-        enum status st = tok_load(tokenizer, n_tokenizer, config, n_config, &b->tok, why, sizeof why);
+        struct tok_texts x = { .json = tokenizer, .config = config, .map = map, .model = model };
+        x.n_json = n_tokenizer, x.n_config = n_config, x.n_map = n_map, x.n_model = n_model;
+        enum status st = tok_load_texts(&x, &b->tok, why, sizeof why);
         if (st) {
             snprintf(b->err, sizeof b->err, "%s", why);
             code = exit_of(st);
@@ -182,6 +186,8 @@ static int load_text(struct boot *b)
     if (!code) code = load_template(b, config, n_config);
     free(tokenizer);
     free(config);
+    free(map);
+    free(model);
     return code;
 }
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Renders tests/data/templates/*.jinja over recorded conversations with Jinja2, in the environment that transformers uses, into
 tests/data/templates/golden.json, and the small templates of template_snippets.py into snippets.json: what tests/unit/api/test_template.c
-compares api/template.c with, byte for byte.
+compares api/template.c with, byte for byte. special.json, with --special: which special tokens transformers passes (special_cases.py).
 
-    make_template_golden.py [--check]      needs jinja2 >= 3.1.6; with --check nothing is written, differences are an error
+    make_template_golden.py [--check] [--special]      needs jinja2 >= 3.1.6, for --special transformers >= 5; with --check nothing is
+                                                       written, differences are an error
 """
 import argparse
 import datetime
@@ -15,6 +16,7 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
+import special_cases
 import template_snippets
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -161,7 +163,12 @@ def write(path, value, check):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--special", action="store_true")
     args = parser.parse_args()
+    if args.special:
+        special = special_cases.golden()
+        print(f"{len(special['cases'])} model folders, {write(DATA / 'special.json', special, args.check)} bytes")
+        return
     env = environment()
     golden = {"now": NOW, "base": BASE, "conversations": CONVERSATIONS, "templates": {}}
     files = sorted(DATA.glob("*.jinja")) + sorted((ROOT / "models").glob("*/chat_template.jinja"))

@@ -431,6 +431,10 @@ EXPRESSIONS = [
     "'abc' > 'ab'",
 ]
 STATEMENTS = [
+    "{{ nosuch('x') if nosuch is defined else 'none' }}",
+    "{% if nosuch is defined and nosuch('x') %}yes{% else %}no{% endif %}",
+    "{% if nosuch is not undefined %}{{ nosuch() }}{% endif %}.",
+    "{% if strftime_now is defined %}{{ strftime_now('%Y') }}{% endif %}",
     'a\n{% if t %}\n  b\n{% endif %}\nc\n',
     'a\n   {% if t %}   \n  b\n   {%- endif %}\nc\n\n',
     'a\n   {%+ if t %}   \n  b\n   {% endif +%}\nc\n',

@@ -449,6 +449,38 @@ def weights_that_were_kept_are_found_and_checked(s):
         assert os.listdir(folder) == names
 
 
+@test
+def a_special_token_that_only_the_map_names_is_in_the_prompt(s):
+    """`{{ bos_token }}` was empty where bos_token stands in special_tokens_map.json alone."""
+    import shutil
+    import tempfile
+
+    from harness import Server
+
+    pebble = os.path.join(os.path.dirname(os.path.dirname(HERE)), "models", "pebble")
+    folder = tempfile.mkdtemp(prefix="spillway-special-")
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(os.path.join(pebble, name), folder)
+    files = {"tokenizer_config.json": json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "call_token": "<tool_call>"}),
+             "special_tokens_map.json": json.dumps({"bos_token": "<|endoftext|>", "eos_token": {"content": "<|im_end|>"}}),
+             "chat_template.jinja": "{{ bos_token }}{{ messages[0].content }}{{ call_token }}{{ eos_token }}{{ suffix }}"}
+    for name, text in files.items():
+        with open(os.path.join(folder, name), "w") as f:
+            f.write(text)
+    x = Server("--model", folder, "--load-format", "dummy", "--device", "cpu")
+    try:
+        def ids(**more):
+            return x.post("/tokenize", dict(messages=[{"role": "user", "content": "Hi"}], add_special_tokens=False, **more)).json["tokens"]
+
+        hi = x.post("/tokenize", {"prompt": "Hi", "add_special_tokens": False}).json["tokens"]
+        assert ids() == [0] + hi + [3, 2], ids()
+        long = " word" * 500
+        tail = x.post("/tokenize", {"prompt": long, "add_special_tokens": False}).json["tokens"]
+        assert ids(chat_template_kwargs={"suffix": long}) == [0] + hi + [3, 2] + tail
+    finally:
+        x.stop()
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--preset", default="dev")

@@ -1,4 +1,5 @@
-/* fuzz_tokenizer_json: any bytes as tokenizer.json (what follows a NUL: tokenizer_config.json). What is taken encodes and decodes. */
+/* fuzz_tokenizer_json: any bytes as tokenizer.json; behind a NUL tokenizer_config.json, behind another special_tokens_map.json. What is taken
+ * encodes and decodes. */
 #include "api/detok.h"
 #include "api/tokenizer.h"
 #include "base/check.h"
@@ -31,11 +32,21 @@ static void use(const struct tok *t, unsigned flags)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    const uint8_t *config = memchr(data, 0, n);
-    struct tok    *t = NULL;
-    char           err[256] = "";
-    size_t         n_json = config ? (size_t)(config - data) : n;
-    if (tok_load((const char *)data, n_json, config ? (const char *)config + 1 : NULL, config ? n - n_json - 1 : 0, &t, err, sizeof err)) {
+    const char      *end = (const char *)data + n, *config = memchr(data, 0, n), *map = NULL;
+    struct tok      *t = NULL;
+    char             err[256] = "";
+    struct tok_texts x = { .json = (const char *)data, .n_json = config ? (size_t)(config - (const char *)data) : n };
+    if (config) {
+        config++;
+        map = memchr(config, 0, (size_t)(end - config));
+        x.config = config;
+        x.n_config = (size_t)((map ? map : end) - config);
+    }
+    if (map) {
+        x.map = map + 1;
+        x.n_map = (size_t)(end - map - 1);
+    }
+    if (tok_load_texts(&x, &t, err, sizeof err)) {
         CHECK(err[0] && !strchr(err, '\n') && !t);
         return 0;
     }

@@ -471,8 +471,7 @@ static void B37_templates_and_their_steering_do_not_come_from_requests(void **st
                                        "{\"\":1}",
 
                                        "[]",
-                                       "\"x\"",
-                                       "{\"flag\":\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"}" };
+                                       "\"x\"" };
     char                     field[300];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(field, sizeof field, "\"chat_template_kwargs\":%s", bad[i]);
@@ -481,6 +480,13 @@ static void B37_templates_and_their_steering_do_not_come_from_requests(void **st
     struct call c;
     ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"chat_template_kwargs\":{\"enable_thinking\":false,\"flag\":\"on\",\"unheard\":1}"));
     assert_non_null(strstr(prompt_text(&c, 0), "TFalseFon"));
+    call_free(&c);
+    /* Long strings are taken; a control token in one is text, as in a message. */
+    const char *text = long_text("", "word ", 100, "<|im_end|>");
+    char        long_field[800];
+    snprintf(long_field, sizeof long_field, "\"chat_template_kwargs\":{\"flag\":\"%s\"}", text);
+    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, long_field));
+    assert_non_null(strstr(prompt_text(&c, 0), text));
     call_free(&c);
 }
 

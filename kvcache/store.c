@@ -123,10 +123,15 @@ static void evict_segment(struct kv_store *s)
 static void prepare(struct kv_store *s)
 {
     if (s->task_out || s->spare != NONE || paused(s) || s->cfg.read_only || s->stats.recovering || s->lease_lost) return;
-    if (s->n_file >= s->n_segment) {
+    if (s->n_file >= s->n_segment || s->full) {
         evict_segment(s);
+        if (s->full && !s->task_out) pause_writes(s, ST_TOO_LARGE, "making room");
+        s->full = false;
         return;
     }
+    /* A server that stores nothing costs other models nothing: they give way when there is something to store. */
+    uint64_t others = atomic_load_explicit(&s->other_bytes, memory_order_relaxed);
+    if (others && !s->wanted && others + (s->n_file + 1) * s->g.segment_bytes > s->cfg.cap_bytes) return;
     uint32_t i = find_state(s, SEG_FREE);
     if (i == s->n_slot) return;
     s->segment[i] = (struct segment){ .state = SEG_MAKING, .fd = -1, .seq = s->next_seq++ };
@@ -176,7 +181,8 @@ static void answer_make(struct kv_store *s, const struct task *t)
     if (t->st == ST_OK) close(t->fd);
     g->state = SEG_FREE;
     s->n_file--;
-    pause_writes(s, t->st ? t->st : ST_AGAIN, "making a file");
+    s->full = t->st == ST_TOO_LARGE && !t->error;
+    if (!s->full) pause_writes(s, t->st ? t->st : ST_AGAIN, "making a file");
 }
 
 static void answer_scan(struct kv_store *s, struct task *t)
@@ -337,8 +343,10 @@ static void answer(struct kv_store *s, struct task *t)
     case TASK_SCANNED:
         s->stats.recovering = false;
         ask(s, t);
-        LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours", s->cfg.dir, s->n_entry,
-                 s->n_file + s->n_foreign, s->stats.n_foreign_segments);
+        LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours, %" PRIu64
+                 " MiB are of other models",
+                 s->cfg.dir, s->n_entry, s->n_file + s->n_foreign, s->stats.n_foreign_segments,
+                 atomic_load_explicit(&s->other_bytes, memory_order_relaxed) >> 20);
         if (s->stats.n_locked_segments && s->cfg.ephemeral)
             LOG_INFO("kv: %s: %" PRIu64 " segments were of an earlier start's key, which is gone", s->cfg.dir, s->stats.n_locked_segments);
         else if (s->stats.n_locked_segments)
@@ -417,6 +425,7 @@ void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad)
 enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, void *head_page,
                            uint64_t cookie, struct kv_place *place_out)
 {
+    s->wanted |= s->open == NONE;
     if (s->open == NONE || s->n_writing >= WRITES_MAX || paused(s) || s->cfg.read_only || s->lease_lost || find(s, key) != NONE)
         return ST_AGAIN;
     struct segment *g = &s->segment[s->open];
@@ -466,18 +475,22 @@ static enum status open_folder(struct kv_store *s, char *err, size_t err_bytes)
         snprintf(err, err_bytes, "%s: cannot be made: %s", s->path, strerror(errno));
         return ST_CONFIG;
     }
-    s->dir = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->dir < 0) {
+    s->root = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->root < 0) {
         snprintf(err, err_bytes, "%s: %s", s->path, strerror(errno));
         return ST_CONFIG;
     }
-    s->lock = openat(s->dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    s->lock = openat(s->root, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB)) {
         bool theirs = errno == EWOULDBLOCK;
         snprintf(err, err_bytes, "%s: %s", s->path, theirs ? "another server uses it" : strerror(errno));
         return theirs ? ST_AGAIN : ST_CONFIG;
     }
-    return ST_OK;
+    models_name(s->own, sizeof s->own, &s->cfg.fingerprint);
+    int error = models_open(s->root, s->own, &s->dir);
+    if (!error) return ST_OK;
+    snprintf(err, err_bytes, "%s/%s: %s", s->path, s->own, strerror(error));
+    return ST_CONFIG;
 }
 
 static enum status take_memory(struct kv_store *s)
@@ -508,7 +521,7 @@ enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_ou
     struct kv_store *s = calloc(1, sizeof *s);
     if (!s) return ST_NOMEM;
     s->cfg = *cfg;
-    s->dir = s->lock = -1, s->todo.fd = s->answer.fd = -1;
+    s->dir = s->root = s->lock = -1, s->todo.fd = s->answer.fd = -1;
     s->open = s->spare = NONE;
     s->direct = true;
     s->next_seq = 1;
@@ -578,6 +591,8 @@ void kv_store_close(struct kv_store *s)
             unlinkat(s->dir, name, 0); /* nothing in it */
     }
     share_close(s);
+    if (s->root >= 0 && s->dir >= 0) models_tidy(s->root);
+    if (s->root >= 0) close(s->root);
     if (s->todo.fd >= 0) ring_free(&s->todo);
     if (s->answer.fd >= 0) ring_free(&s->answer);
     if (s->lock >= 0) close(s->lock);
@@ -595,7 +610,10 @@ void kv_store_stats(const struct kv_store *s, struct kv_store_stats *out)
     *out = s->stats;
     out->n_record = s->n_entry;
     out->n_segment = s->n_file;
-    out->used_bytes = s->n_file * s->g.segment_bytes;
+    out->other_bytes = atomic_load_explicit(&s->other_bytes, memory_order_relaxed);
+    out->n_other_removed = atomic_load_explicit(&s->n_other_removed, memory_order_relaxed);
+    uint64_t making = find_state(s, SEG_MAKING) < s->n_slot;
+    out->used_bytes = (s->n_file - making) * s->g.segment_bytes + out->other_bytes;
     out->cap_bytes = s->cfg.cap_bytes;
     out->n_foreign = s->n_foreign;
     out->paused = kv_store_paused(s);

@@ -1,13 +1,15 @@
 /* store: blocks in a folder, in log-structured segments.   Thread: one owner (engine); a thread of its own does what may block.
  *
- *   DIR/LOCK             one server per folder (flock)
- *   DIR/seg-<seq>.kv     [header page][record 0][record 1]...[footer pages]; records as in record.h, one fixed size per folder
+ *   DIR/LOCK                              one server per folder (flock)
+ *   DIR/model-<fingerprint>/seg-<seq>.kv  [header page][record 0][record 1]...[footer pages]; records as in record.h, of one size
  *
  * Append only: a segment is filled record by record, then sealed with a footer that lists its keys; space comes back a whole
  * segment at a time, the one of least value first. Nothing is ever synced: a cache may lose data, and what is torn is noticed by the
  * record's digests. At open the thread reads footers, and heads where a footer is missing, and the owner learns them by and by in
- * kv_store_turn: a server serves meanwhile. Segments of another fingerprint or version are removed within the budget.
- * The cap is never exceeded by one byte: files are preallocated whole, header and footer included.
+ * kv_store_turn: a server serves meanwhile. Another fingerprint has another sub-folder (store_models.h): a server of another model, type or
+ * block size, and the way back from it, lose nothing but what the new one needs room for.
+ * The cap is of all sub-folders together and is never exceeded by one byte: files are preallocated whole, header and footer included.
+ * Room is made before a file is: of other models' segments first, the model that was used longest ago, then of the own ones.
  * With a secret every file is sealed (transfer/seal.h): heads, payloads and footers; files of another secret, and plain ones, are removed.
  * A write that fails (ENOSPC, EIO, EROFS) pauses writing; it is tried again by itself after a while, longer each time. */
 #pragma once
@@ -64,7 +66,8 @@ bool kv_store_recovering(const struct kv_store *s); /* what lies in the folder i
 void kv_store_turn(struct kv_store *s);
 
 struct kv_store_stats {
-    uint64_t    n_record, n_segment, used_bytes, cap_bytes; /* used: preallocated on disk */
+    uint64_t    n_record, n_segment, used_bytes, cap_bytes; /* used: preallocated on disk, of all models */
+    uint64_t    other_bytes, n_other_removed;               /* of other models: in used_bytes; segments that gave way */
     uint64_t    n_write, n_read, n_evicted, n_lost_records, n_recovered, n_foreign_segments, n_pauses;
     uint64_t    n_locked_segments;    /* of another secret */
     uint64_t    n_foreign, n_claimed; /* segments of other servers; taken over from some that are gone */

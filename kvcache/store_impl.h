@@ -3,6 +3,7 @@
 #include "base/ring.h"
 #include "kvcache/store.h"
 #include "kvcache/store_file.h"
+#include "kvcache/store_models.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -72,10 +73,16 @@ struct kv_store {
     struct kv_store_cfg   cfg;
     struct store_geometry g;
     char                  path[512];
-    int                   dir, lock;
-    uint32_t              n_segment; /* most of its own that there may be */
-    uint32_t              n_slot;    /* the same and, where the folder is shared, those of others */
-    struct segment       *segment;   /* [n_slot] */
+    int                   dir, lock;        /* dir: where the segments lie */
+    int                   root;             /* cfg.dir; -1: the folder is shared */
+    char                  own[MODELS_NAME]; /* of dir in root */
+    bool                  wanted;           /* a record found no segment to go into: other models give way */
+    bool                  full;             /* they have given all that they had: one of our own goes */
+    _Atomic uint64_t      other_bytes;      /* of other models; the thread's to write */
+    _Atomic uint64_t      n_other_removed;  /* segments, likewise */
+    uint32_t              n_segment;        /* most of its own that there may be */
+    uint32_t              n_slot;           /* the same and, where the folder is shared, those of others */
+    struct segment       *segment;          /* [n_slot] */
     struct entry         *entry;
     int32_t              *bucket;
     uint32_t              n_bucket, n_entry, n_file, n_writing, n_foreign, n_lost;

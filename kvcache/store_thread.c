@@ -1,9 +1,11 @@
 /* store_thread: what a store's thread does: everything that may block. */
 #include "base/check.h"
+#include "base/log.h"
 #include "kvcache/store_impl.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,9 +17,31 @@ const struct store_crypt *store_crypt_of(const struct kv_store *s, uint32_t i, s
     return c;
 }
 
+/* Other models' segments give way until more bytes fit beside what is there. false: they do not, or nothing is known. */
+static bool make_room(struct kv_store *s, uint64_t more_bytes, int *error_out)
+{
+    uint64_t own = 0, others = 0, cap = s->cfg.cap_bytes;
+    uint32_t n_removed = 0;
+    *error_out = 0;
+    if (s->root < 0) return true;
+    int error = models_bytes(s->dir, &own);
+    if (!error) error = models_shrink(s->root, s->own, own + more_bytes < cap ? cap - own - more_bytes : 0, &others, &n_removed);
+    *error_out = error;
+    if (error) return false;
+    atomic_store(&s->other_bytes, others);
+    atomic_fetch_add(&s->n_other_removed, n_removed);
+    if (n_removed)
+        LOG_INFO("kv: %s: %u segments of other models gave way, %" PRIu64 " MiB of such are left", s->path, n_removed, others >> 20);
+    return own + more_bytes + others <= cap;
+}
+
 static void task_make(struct kv_store *s, struct task *t)
 {
     struct store_crypt c;
+    if (!make_room(s, s->g.segment_bytes, &t->error)) {
+        t->st = t->error ? ST_IO : ST_TOO_LARGE;
+        return;
+    }
     t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens,
                             store_crypt_of(s, (uint32_t)t->segment, &c), &s->direct, &t->fd, &t->error);
     t->direct = s->direct;
@@ -130,6 +154,9 @@ void *store_main(void *arg)
     uint32_t         n = store_list(s->dir, &seq);
     bool             go_on = scan(s, seq, n);
     free(seq);
+    int error;
+    if (go_on && !make_room(s, 0, &error) && error)
+        LOG_WARN("kv: %s: what other models have there is not known: %s", s->path, strerror(error));
     if (go_on && s->share) share_turn(s); /* the first round: what others left is found before it is said that all is */
     s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1 };
     if (go_on) go_on = store_give(s, &s->scan_task);

@@ -1,10 +1,12 @@
 #include "server/kv_cmd.h"
 #include "base/status.h"
 #include "kvcache/store_file.h"
+#include "kvcache/store_models.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@ static const char USAGE[] =
     "usage: spillway kv ls DIR [--blocks]     segments of a --kv-nvme or --kv-shared folder, and with --blocks every record\n"
     "       spillway kv verify DIR            reads every record and checks it; exit 1 when one is in doubt\n"
     "       spillway kv gc DIR [--all]        removes segments that hold nothing sound, or all of them; not while a server runs\n"
+    "                                         each of them goes through all models that DIR holds KV of\n"
     "  --mac-key-file FILE                    the secret of --kv-mac-key-file, where one was used\n"
     "  --encrypt-key-file FILE                the key of --kv-encrypt-key-file, where one was used; of sealed files without it\n"
     "                                         nothing but the header can be said\n";
@@ -185,6 +188,46 @@ static int folder(const struct kv_opts *o, int dir, struct kv_counts *c)
     return code;
 }
 
+/* The sub-folders: of models, and of the servers that share a folder. */
+static int sub_folders(const struct kv_opts *o, int dir, struct kv_counts *c)
+{
+    DIR           *d = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    struct dirent *e;
+    int            code = 0;
+    while (d && (e = readdir(d))) {
+        bool model = models_is_name(e->d_name);
+        if (!model && strncmp(e->d_name, "srv-", 4)) continue;
+        int sub = openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (sub < 0) continue;
+        printf("%s", e->d_name);
+        if (model) printf("  used %" PRIu64, models_used(sub));
+        printf("\n");
+        int st = folder(o, sub, c);
+        if (st) code = st;
+        close(sub);
+    }
+    if (d) closedir(d);
+    return code;
+}
+
+/* One model's: what is removed there is up to whoever holds the lock of the folder above. */
+static bool is_sub_folder(const char *dir)
+{
+    char        path[PATH_MAX];
+    const char *slash = realpath(dir, path) ? strrchr(path, '/') : NULL;
+    return slash && models_is_name(slash + 1);
+}
+
+static bool is_shared(int dir)
+{
+    DIR           *d = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    struct dirent *e;
+    bool           shared = faccessat(dir, "LEASE", F_OK, 0) == 0;
+    while (d && !shared && (e = readdir(d))) shared = !strncmp(e->d_name, "srv-", 4);
+    if (d) closedir(d);
+    return shared;
+}
+
 int kv_main(int argc, char **argv)
 {
     struct kv_opts   o;
@@ -197,41 +240,33 @@ int kv_main(int argc, char **argv)
     if (code) return code;
     int dir = open(o.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) return complain(o.dir, strerror(errno)), EXIT_IO;
-    DIR           *d = fdopendir(dup(dir));
-    struct dirent *e;
-    bool           shared = faccessat(dir, "LEASE", F_OK, 0) == 0;
-    while (d && !shared && (e = readdir(d))) shared = !strncmp(e->d_name, "srv-", 4);
+    bool        shared = is_shared(dir), gc = !strcmp(o.verb, "gc");
     const char *why = NULL;
-    if (!strcmp(o.verb, "gc")) {
-        int lock = shared ? -1 : openat(dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* held until the process ends */
+    if (gc) {
+        bool sub = is_sub_folder(o.dir);
+        int  lock = shared || sub ? -1 : openat(dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* held until the process ends */
         if (shared)
             why = "is shared by servers, which collect what one of them has left";
+        else if (sub)
+            why = "is one model's part of a folder: gc is for the whole folder";
         else if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB))
             why = "a server uses it";
     }
     if (why) {
         complain(o.dir, why);
-        if (d) closedir(d);
         seal_close(o.crypt.sealer);
         OPENSSL_cleanse(&o, sizeof o);
         return EXIT_CONFIG;
     }
     code = folder(&o, dir, &c);
-    if (d) rewinddir(d);
-    while (d && shared && (e = readdir(d))) {
-        int sub = strncmp(e->d_name, "srv-", 4) ? -1 : openat(dir, e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        if (sub < 0) continue;
-        printf("%s\n", e->d_name);
-        int st = folder(&o, sub, &c);
-        if (st) code = st;
-        close(sub);
-    }
-    if (d) closedir(d);
+    int st = sub_folders(&o, dir, &c);
+    if (st) code = st;
+    if (gc) models_tidy(dir);
     printf("%" PRIu64 " segments, %" PRIu64 " blocks, %.2f GiB", c.n_segment, c.n_block, (double)c.bytes / (1 << 30));
     if (c.n_foreign) printf(", %" PRIu64 " files that are no segments of this version", c.n_foreign);
     if (c.n_locked) printf(", %" PRIu64 " files that no key was given for", c.n_locked);
     if (strcmp(o.verb, "ls")) printf(", %" PRIu64 " blocks in doubt", c.n_doubt);
-    if (!strcmp(o.verb, "gc")) printf(", %" PRIu64 " files removed", c.n_removed);
+    if (gc) printf(", %" PRIu64 " files removed", c.n_removed);
     printf("\n");
     bool verify = !strcmp(o.verb, "verify");
     seal_close(o.crypt.sealer);

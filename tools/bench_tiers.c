@@ -6,6 +6,7 @@
 #include "kernels/device.h"
 #include "kvcache/store.h"
 #include "kvcache/store_file.h"
+#include "kvcache/store_models.h"
 #include "kvcache/tier.h"
 #include "transfer/lane.h"
 #include <errno.h>
@@ -594,14 +595,19 @@ static void make_segments(const struct kv_store_cfg *c, const struct store_geome
     free(row), free(buffer);
 }
 
-static void remove_segments(const char *path)
+static void remove_segments(const char *path, const struct kv_key *fingerprint)
 {
-    char name[600], one[32];
+    char name[800], one[32], sub[MODELS_NAME];
+    models_name(sub, sizeof sub, fingerprint);
     for (uint64_t seq = 1; seq < 4096; seq++) {
         store_name(one, sizeof one, seq);
-        snprintf(name, sizeof name, "%s/%s", path, one);
+        snprintf(name, sizeof name, "%s/%s/%s", path, sub, one);
         unlink(name);
     }
+    snprintf(name, sizeof name, "%s/%s/USED", path, sub);
+    unlink(name);
+    snprintf(name, sizeof name, "%s/%s", path, sub);
+    rmdir(name);
     snprintf(name, sizeof name, "%s/LOCK", path);
     unlink(name);
     rmdir(path);
@@ -641,7 +647,7 @@ static void bench_store(void)
     report("store: 10^6 records known again after an open", median(v, o.runs), "s", NULL, 0);
     report("store: longest turn of the engine meanwhile", median(most, o.runs) * 1e3, "ms", NULL, 0);
     xfer_free(x);
-    remove_segments(path);
+    remove_segments(path, &c.fingerprint);
 }
 
 int main(int argc, char **argv)

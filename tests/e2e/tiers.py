@@ -210,8 +210,11 @@ def killed_in_the_middle_of_work(w):
 
 
 def segments(w):
-    d = os.path.join(w.folder, "kv")
-    return [os.path.join(d, f) for f in sorted(os.listdir(d)) if f.startswith("seg-")]
+    """Of all models."""
+    out = []
+    for folder, _, names in os.walk(os.path.join(w.folder, "kv")):
+        out += [os.path.join(folder, f) for f in names if f.startswith("seg-")]
+    return sorted(out)
 
 
 @test

@@ -48,10 +48,14 @@ def j11(_):
     try:
         folder = os.path.join(w.folder, "kv")
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
-        names = os.listdir(folder)
-        assert len(names) >= 3
-        for n in names:
-            assert stat.S_IMODE(os.lstat(os.path.join(folder, n)).st_mode) == 0o600, n
+        n_file = 0
+        for at, folders, names in os.walk(folder):
+            for n in folders:
+                assert stat.S_IMODE(os.lstat(os.path.join(at, n)).st_mode) == 0o700, n
+            for n in names:
+                assert stat.S_IMODE(os.lstat(os.path.join(at, n)).st_mode) == 0o600, n
+            n_file += len(names)
+        assert n_file >= 4, n_file
     finally:
         s.stop()
 
@@ -76,8 +80,10 @@ def j12(_):
 @row("J13", "links, pipes and folders with the names of segments, put there before the start", own=True)
 def j13(_):
     w = world()
-    folder = os.path.join(w.folder, "kv")
-    os.makedirs(folder, 0o700)
+    fill(w)
+    folder = os.path.dirname(segments(w)[0])  # of this model
+    for path in segments(w):
+        os.unlink(path)
     secret = os.path.join(w.folder, "secret")
     with open(secret, "wb") as f:
         f.write(b"not a segment" * 1000)
@@ -96,6 +102,7 @@ def j13(_):
     with open(secret, "rb") as f:
         assert f.read() == b"not a segment" * 1000
     assert not os.path.exists("/nowhere")
+    folder = os.path.join(w.folder, "kv")
     shutil.rmtree(folder)
     os.makedirs(folder, 0o700)
     os.symlink(secret, os.path.join(folder, "LOCK"))

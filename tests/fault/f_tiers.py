@@ -275,13 +275,16 @@ def f13(_):
         f.seek(8)
         f.write(b"\x63\0\0\0")
     for name in ("seg-zzz.kv", "notes", "seg-00000000000000ff.kv"):
-        with open(os.path.join(w.folder, "kv", name), "wb") as f:
-            f.write(os.urandom(10000))
+        for folder in (os.path.join(w.folder, "kv"), os.path.dirname(path)):
+            with open(os.path.join(folder, name), "wb") as f:
+                f.write(os.urandom(10000))
     s = Server(*SMALL, *w.store())
     try:
         known(s)
         sweep(w, s)
-        assert os.path.exists(os.path.join(w.folder, "kv", "notes")), "what is not ours was removed"
+        for folder in (os.path.join(w.folder, "kv"), os.path.dirname(path)):
+            assert os.path.exists(os.path.join(folder, "notes")), "what is not ours was removed"
+        assert os.path.exists(os.path.join(w.folder, "kv", "seg-00000000000000ff.kv")), "what is not ours was removed"
     finally:
         s.stop()
 
@@ -348,6 +351,37 @@ def f17(_):
                 ask(w, s, k)
                 most = max(most, sum(os.path.getsize(f) for f in segments(w) if os.path.exists(f)))
         assert 0 < most <= gib * (1 << 30), most
+    finally:
+        s.stop()
+
+
+@row("F40", "another block size on the folder of a server, and back: every block is still there, within one budget", own=True)
+def f40(_):
+    w = world()
+    s = fill(w)
+    s = Server(*SMALL, *w.store())
+    recovered(s)
+    before = [h[2] for h in sweep(w, s)]
+    s.stop()
+    assert sum(before) > 1000, before
+    room = 0.05 * (1 << 30)
+    for args in (["--block-size", "32"], ["--kv-cache-dtype", "float16"]):
+        other = Server(*SMALL, *w.store(), *args)
+        try:
+            known(other)
+            for k in range(6):
+                hit = other.post("/v1/completions", w.body(k)).json["usage"]["prompt_tokens_details"]
+                assert hit.get("cached_tokens_by_tier", {}).get("nvme", 0) == 0, hit
+            assert sum(os.path.getsize(f) for f in segments(w)) <= room
+        finally:
+            other.stop()
+    assert len({os.path.dirname(f) for f in segments(w)}) >= 2, segments(w)
+    s = Server(*SMALL, *w.store())
+    try:
+        known(s)
+        after = [h[2] for h in sweep(w, s)]
+        assert after == before, (before, after)
+        assert metric(s, "spillway:kv_verify_failures_total") == 0
     finally:
         s.stop()
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "kvcache/store_file.h"
+#include "kvcache/store_models.h"
 #include "kvcache/tier_impl.h"
 #include "test.h"
 #include "transfer/lane.h"
@@ -181,9 +182,10 @@ static int file_with(uint32_t segment, uint32_t index, const struct kv_key *key,
     if (file_of_segment[segment] > 0) close(file_of_segment[segment]), file_of_segment[segment] = 0;
     static uint64_t newest = 64;
     for (uint64_t seq = newest + 64; seq > 0; seq--) {
-        char name[32], path[128];
+        char sub[MODELS_NAME], name[32], path[256];
+        models_name(sub, sizeof sub, &w.t->fingerprint);
         store_name(name, sizeof name, seq);
-        snprintf(path, sizeof path, "%s/%s", w.dir, name);
+        snprintf(path, sizeof path, "%s/%s/%s", w.dir, sub, name);
         int fd = open(path, O_RDWR | O_CLOEXEC);
         if (fd < 0) continue;
         if (seq > newest) newest = seq;

@@ -2,6 +2,7 @@
 #pragma once
 #include "kvcache/store.h"
 #include "kvcache/store_file.h"
+#include "kvcache/store_models.h"
 #include "base/clock.h"
 #include "test.h"
 #include "transfer/lane.h"
@@ -69,6 +70,15 @@ static inline enum status world_open(struct store_world *w)
                               .grace_us = w->grace_us,
                               .clock = world_clock };
     return kv_store_open(&c, &w->s, w->err, sizeof w->err);
+}
+
+/* Of a segment of this fingerprint, in a folder that is not shared. */
+static inline void world_path(const struct store_world *w, uint64_t seq, char *out, size_t bytes)
+{
+    char sub[MODELS_NAME], name[32];
+    models_name(sub, sizeof sub, &w->fingerprint);
+    store_name(name, sizeof name, seq);
+    snprintf(out, bytes, "%s/%s/%s", w->dir, sub, name);
 }
 
 static inline void world_turn(struct store_world *w)

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "engine/model/folder.h"
 #include "engine/model/safetensors.h"
 #include "models/embed.h"
 #include <errno.h>
@@ -67,7 +68,9 @@ static int open_source(struct boot *b)
         return why == EACCES || why == EPERM ? EXIT_PERM : EXIT_CONFIG;
     }
     if (!S_ISDIR(st.st_mode)) {
-        snprintf(b->err, sizeof b->err, "--model: %s is not a folder", dir);
+        char found[512];
+        if (!folder_no_model(dir, found, sizeof found)) snprintf(found, sizeof found, "is not a folder");
+        snprintf(b->err, sizeof b->err, "--model: %.400s %s", dir, found);
         return EXIT_CONFIG;
     }
     b->src = (struct source){ .dir = dir };
@@ -86,6 +89,12 @@ static int read_text(struct boot *b, const char *name, size_t max, bool needed, 
     char path[4300];
     snprintf(path, sizeof path, "%s/%s", b->src.dir ? b->src.dir : "pebble", name);
     bool hidden = b->src.dir && access(path, R_OK) && errno == EACCES;
+    if (!hidden && st == ST_NOT_FOUND && b->src.dir && !strcmp(name, "tokenizer.json")) {
+        char found[512];
+        folder_no_tokenizer(b->src.dir, found, sizeof found);
+        snprintf(b->err, sizeof b->err, "%.400s: no such file; %s", path, found);
+        return EXIT_CONFIG;
+    }
     snprintf(b->err, sizeof b->err, "%.700s: %s", path,
              hidden               ? "permission denied"
              : st == ST_NOT_FOUND ? "no such file, and the model cannot be served without it"
@@ -199,7 +208,10 @@ static int fill_model(struct boot *b)
     const struct model_spec *s = &b->spec;
     struct api_model        *m = &b->model;
     if (cfg->max_model_len > s->context) {
-        snprintf(b->err, sizeof b->err, "--max-model-len: found %u, the model allows at most %u", cfg->max_model_len, s->context);
+        snprintf(b->err, sizeof b->err, "--max-model-len: found %u, the model allows at most %u%s", cfg->max_model_len, s->context,
+                 s->rope_scaling == ROPE_SCALE_DYNAMIC ? " (rope_type dynamic: beyond max_position_embeddings every length has rotary "
+                                                         "frequencies of its own, and cached keys have those of another)"
+                                                       : "");
         return EXIT_CONFIG;
     }
     if (tok_vocab_size(b->tok) > s->vocab) {

@@ -31,6 +31,10 @@ BASE = dict(hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_atten
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
 
+SMALL = dict(hidden_size=32, intermediate_size=48)
+# Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones.
+PATCHES = {"llama-untied": dict(tie_word_embeddings=True)}
+
 # name: (config class, model class, config, dtype of the file, "v4" keys, shards)
 MODELS = {
     "llama3": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=LLAMA3), torch.float32, False, 1),
@@ -38,6 +42,15 @@ MODELS = {
     "llama-linear": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=10000.0)), torch.bfloat16, True, 3),
     "llama-yarn": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=YARN, max_position_embeddings=256), torch.bfloat16, False, 1),
     "llama-bias": (LlamaConfig, LlamaForCausalLM, dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=True), torch.bfloat16, True, 1),
+    # dynamic is plain up to max_position_embeddings, and a head that differs from the embedding is used although the flag says tied
+    "llama-dynamic": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=dict(rope_type="dynamic", factor=4.0, rope_theta=10000.0),
+                      max_position_embeddings=256), torch.bfloat16, True, 1),
+    "llama-untied": (LlamaConfig, LlamaForCausalLM, dict(SMALL), torch.bfloat16, False, 1),
+    # what rotates where config.json says that a part of the head does: all of it (PATCHES adds the keys that a configuration drops)
+    "llama-partial": (LlamaConfig, LlamaForCausalLM, dict(SMALL, partial_rotary_factor=0.5), torch.bfloat16, True, 1),
+    "mistral-partial": (MistralConfig, MistralForCausalLM, dict(SMALL, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
+                        partial_rotary_factor=0.5)), torch.bfloat16, False, 1),
+    "qwen3-partial": (Qwen3Config, Qwen3ForCausalLM, dict(SMALL, partial_rotary_factor=0.25), torch.bfloat16, False, 1),
     "mistral": (MistralConfig, MistralForCausalLM, dict(sliding_window=16), torch.float32, False, 1),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, dict(head_dim="drop", hidden_size=64, num_hidden_layers=3, use_sliding_window=True, sliding_window=24,
               max_window_layers=1, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)), torch.bfloat16, True, 1),
@@ -99,6 +112,8 @@ def config_v4(c):
     rp = c.pop("rope_parameters", None) or {}
     c["rope_theta"] = rp.pop("rope_theta", 10000.0)
     kind = rp.pop("rope_type", "default")
+    if "partial_rotary_factor" in rp:
+        c["partial_rotary_factor"] = rp.pop("partial_rotary_factor")
     c["rope_scaling"] = None if kind == "default" else dict(rp, type=kind)
     c["torch_dtype"] = c.pop("dtype")
     c.pop("layer_types", None)
@@ -119,6 +134,7 @@ def save(model, path, dtype, v4, shards):
     with open(os.path.join(path, "config.json")) as f:
         c = json.load(f)
     c["dtype"] = str(dtype).removeprefix("torch.")
+    c.update(PATCHES.get(os.path.basename(path), {}))
     with open(os.path.join(path, "config.json"), "w") as f:
         json.dump(config_v4(c) if v4 else c, f, indent=1, sort_keys=True)
         f.write("\n")
@@ -166,6 +182,8 @@ def make(root, name):
             logits.append(all_rows[r].numpy())
     path = os.path.join(root, name)
     save(model, path, dtype, v4, shards)
+    again = model_cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    assert torch.equal(logits_of(again, prompts[0]), logits_of(model, prompts[0])), "what was saved is another model"
     np.stack(logits).astype("<f4").tofile(os.path.join(path, "logits.f32"))
     with open(os.path.join(path, "golden.json"), "w") as f:
         json.dump({"seed": seed, "prompts": prompts, "rows": rows, "greedy": tokens, "min_gap": round(min(gaps), 6)}, f)
@@ -183,7 +201,7 @@ ROPES = [
     (128, 131072, dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                        original_max_position_embeddings=8192)),  # Llama 3.1
     (128, 16384, dict(rope_type="linear", rope_theta=10000.0, factor=8.0)),
-    (32, 2048, dict(rope_type="linear", rope_theta=10000.0, factor=2.0, partial_rotary_factor=0.5)),
+    (32, 2048, dict(rope_type="dynamic", rope_theta=10000.0, factor=2.0)),
     (128, 131072, dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0, original_max_position_embeddings=32768)),  # Qwen2.5, Qwen3
     (128, 131072, dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0)),
     (64, 163840, dict(rope_type="yarn", rope_theta=10000.0, factor=40.0, original_max_position_embeddings=4096, beta_fast=32, beta_slow=1,

@@ -1,6 +1,5 @@
 #include "engine/model/bind.h"
 #include <assert.h>
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,10 +104,23 @@ static const char *name_list_end(struct name_list *l)
     return l->text;
 }
 
+const struct st_tensor *bind_find(const struct model_spec *spec, const struct st_set *set, enum slot wanted)
+{
+    char plain[512];
+    for (uint32_t i = 0; i < set->n_tensor; i++) {
+        const char *name = spec->wrapper ? names_unwrap(set->tensor[i].name, plain, sizeof plain) : set->tensor[i].name;
+        enum slot   slot;
+        uint32_t    layer, expert;
+        if (names_match(spec->family->names, name, &slot, &layer, &expert) && slot == wanted) return &set->tensor[i];
+    }
+    return NULL;
+}
+
 /* Each tensor to its slot; type and shape of those that are wanted. */
 static enum status bind_match(const struct model_spec *spec, struct bind *b, char *err, size_t err_bytes)
 {
     struct name_list unknown = { .n = 0 };
+    bool             head_serves = spec->tied && !bind_find(spec, b->set, SLOT_EMBED);
     for (uint32_t i = 0; i < b->set->n_tensor; i++) {
         const struct st_tensor *t = &b->set->tensor[i];
         const char             *file = b->set->file[t->file].name, *keys = "";
@@ -123,6 +135,7 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
             if (!names_ignorable(t->name, spec->wrapper)) name_list_add(&unknown, t->name);
             continue;
         }
+        if (slot == SLOT_HEAD && head_serves) slot = SLOT_EMBED; /* tied weights may have either name */
         bool in_range = layer < spec->n_layer && (slot < SLOT_EXPERT_FIRST || expert < spec->n_expert);
         if (!in_range || !bind_want(spec, slot, layer, shape, &rank, &keys)) {
             if (slot != SLOT_HEAD) name_list_add(&unknown, t->name); /* a tied head may lie there a second time */
@@ -223,22 +236,6 @@ void bind_close(struct bind *b)
     if (b->set) st_close(b->set);
     free(b->row);
     *b = (struct bind){ .n_row = 0 };
-}
-
-enum dtype bind_peek_dtype(const struct model_spec *spec, const struct source *src)
-{
-    struct st_set *set;
-    char           err[256], plain[512];
-    enum dtype     found = DT_COUNT;
-    if (st_open(src, &set, err, sizeof err)) return DT_COUNT; /* loading will say why */
-    for (uint32_t i = 0; i < set->n_tensor; i++) {
-        const char *name = spec->wrapper ? names_unwrap(set->tensor[i].name, plain, sizeof plain) : set->tensor[i].name;
-        enum slot   slot;
-        uint32_t    layer, expert;
-        if (names_match(spec->family->names, name, &slot, &layer, &expert) && slot == SLOT_EMBED) found = bind_dtype(set->tensor[i].dtype);
-    }
-    st_close(set);
-    return found;
 }
 
 static enum status ranks_fail(const char *key, uint32_t v, uint32_t n_rank, char *err, size_t err_bytes)

@@ -5,6 +5,7 @@
 #include "engine/model/model.h"
 #include "engine/model/names.h"
 #include "engine/model/safetensors.h"
+#include <string.h>
 
 /* What a matrix that is codes consists of. Everything else is a PART_WEIGHT alone. */
 enum part { PART_WEIGHT, PART_SCALE, PART_ZERO, PART_INDEX, PART_COUNT };
@@ -31,11 +32,24 @@ enum status bind_part_check(const struct model_spec *s, enum part part, const st
                             size_t why_bytes);
 bool        bind_part_needed(const struct model_spec *s, enum part part);
 /* Whether the spec's layer wants this slot, and then its shape (rank_out dimensions) and the keys of config.json that make it. */
-bool bind_want(const struct model_spec *spec, enum slot slot, uint32_t layer, uint64_t shape_out[2], uint32_t *rank_out,
-               const char **keys_out);
-/* The type most of a checkpoint has, for a config.json that does not say: that of its embedding. DT_COUNT: cannot tell. */
-enum dtype bind_peek_dtype(const struct model_spec *spec, const struct source *src);
+bool       bind_want(const struct model_spec *spec, enum slot slot, uint32_t layer, uint64_t shape_out[2], uint32_t *rank_out,
+                     const char **keys_out);
 enum dtype bind_dtype(enum st_dtype t);
+/* The first tensor of a slot that a model has once; NULL: none. */
+const struct st_tensor *bind_find(const struct model_spec *spec, const struct st_set *set, enum slot slot);
+
+/* Element i of unaligned F32, BF16 or F16 numbers. */
+static inline float bind_float(const unsigned char *src, enum dtype t, size_t i)
+{
+    uint16_t h;
+    float    f;
+    if (t == DT_F32) {
+        memcpy(&f, src + 4 * i, 4);
+        return f;
+    }
+    memcpy(&h, src + 2 * i, 2);
+    return t == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
+}
 
 static inline bool spec_layer_moe(const struct model_spec *s, uint32_t l)
 {

@@ -2,8 +2,9 @@
  * Keys and defaults as transformers 4 and 5 read them; whatever this engine cannot compute exactly is refused, with one line
  * that names the key, what was found and what is allowed. A key that changes nothing here is not looked at. */
 #include "base/log.h"
-#include "engine/model/bind.h"
+#include "engine/model/folder.h"
 #include "engine/model/hf.h"
+#include "engine/model/peek.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,13 +32,20 @@ static void hf_family(struct hf *c)
         c->spec->wrapper = c->spec->family != NULL;
         if (c->spec->wrapper) c->text = text;
     }
-    if (c->spec->family) return;
-    char list[512];
+    const json_t *code = hf_value(c->top, "auto_map");
+    if (c->spec->family) {
+        if (code)
+            LOG_INFO("model: %s: auto_map names code that comes with the checkpoint; it is never run, and %s is known without it", c->file,
+                     c->spec->family->arch);
+        return;
+    }
+    char        list[512];
+    const char *remote = code ? " (auto_map names code that comes with the checkpoint, which is never run)" : "";
     if (arch)
-        hf_fail(c, "architectures[0] is \"%.80s\", supported are %s", arch, model_family_list(list, sizeof list));
+        hf_fail(c, "architectures[0] is \"%.80s\"%s, supported are %s", arch, remote, model_family_list(list, sizeof list));
     else
-        hf_fail(c, "architectures is missing and model_type is %s, supported are %s", hf_show(json_object_get(c->top, "model_type")).text,
-                model_family_list(list, sizeof list));
+        hf_fail(c, "architectures is missing and model_type is %s%s, supported are %s", hf_show(json_object_get(c->top, "model_type")).text,
+                remote, model_family_list(list, sizeof list));
 }
 
 /* ---------------------------------------------------------------- sizes */
@@ -153,6 +161,15 @@ static void hf_window(struct hf *c)
 
 /* ---------------------------------------------------------------- the rest */
 
+/* The flag of a wrapper is about its own head, so it goes before that of its text part. Where neither is there most wrappers of
+ * transformers are tied; a head that the checkpoint has beside that is compared with the embedding anyhow (peek.c). */
+static void hf_tied(struct hf *c)
+{
+    const json_t *v = hf_value(c->top, "tie_word_embeddings");
+    if (!v) v = hf_value(c->text, "tie_word_embeddings");
+    c->spec->tied = hf_flag(c, v, "tie_word_embeddings", c->spec->wrapper);
+}
+
 static void hf_flags(struct hf *c)
 {
     struct model_spec *s = c->spec;
@@ -165,7 +182,7 @@ static void hf_flags(struct hf *c)
     s->qkv_bias = s->o_bias = keys && hf_flag(c, hf_value(c->text, "attention_bias"), "attention_bias", false);
     s->mlp_bias = keys && hf_flag(c, hf_value(c->text, "mlp_bias"), "mlp_bias", false);
     s->qkv_bias |= s->family->qkv_bias;
-    s->tied = hf_flag(c, hf_value_or_top(c, "tie_word_embeddings"), "tie_word_embeddings", false);
+    hf_tied(c);
 
     v = hf_value_or_top(c, "torch_dtype");
     if (!v) v = hf_value_or_top(c, "dtype");
@@ -250,10 +267,15 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
     struct hf         c = { .file = "config.json", .spec = &spec, .err = err, .err_bytes = err_bytes };
     json_t           *top = NULL, *gen = NULL;
     if (hf_read(&c, src, &top) == ST_NOT_FOUND) {
-        snprintf(err, err_bytes, "config.json: no such file in %s", src->dir ? src->dir : "the embedded model");
+        char found[600] = "";
+        bool known = src->dir && folder_no_model(src->dir, found, sizeof found);
+        snprintf(err, err_bytes, "config.json: no such file in %s%s%s", src->dir ? src->dir : "the embedded model", known ? ", which " : "",
+                 found);
         return ST_NOT_FOUND;
     }
     if (c.st) return c.st;
+    if (src->dir && folder_has_adapter(src->dir))
+        LOG_WARN("model: %s holds adapter_config.json beside the model; adapters are not applied", src->dir);
     c.top = top;
     static void (*const steps[])(struct hf *) = { hf_family, hf_sizes, hf_moe, hf_window, hf_rope, hf_flags, hf_quant, hf_token_ids };
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !c.st; i++) steps[i](&c);
@@ -261,7 +283,7 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
         c.file = "generation_config.json";
         if (hf_read(&c, src, &gen) == ST_OK && gen) hf_generation(&c, gen);
     }
-    if (!c.st && spec.dtype == DT_COUNT) spec.dtype = bind_peek_dtype(&spec, src);
+    if (!c.st) c.st = peek_spec(&spec, src, err, err_bytes);
     if (c.st == ST_NOMEM) snprintf(err, err_bytes, "%s: no memory", c.file);
     json_decref(gen);
     json_decref(top);

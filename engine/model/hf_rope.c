@@ -1,4 +1,5 @@
 /* hf_rope: which inverse frequencies config.json asks for, and how many tokens of context that gives. */
+#include "base/log.h"
 #include "engine/model/hf.h"
 #include <math.h>
 #include <stdio.h>
@@ -44,17 +45,26 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
         const char             *name;
         enum model_rope_scaling scaling;
     } types[] = {
-        { "default", ROPE_SCALE_DEFAULT }, { "linear", ROPE_SCALE_LINEAR }, { "llama3", ROPE_SCALE_LLAMA3 }, { "yarn", ROPE_SCALE_YARN }
+        { "default", ROPE_SCALE_DEFAULT }, { "linear", ROPE_SCALE_LINEAR },   { "llama3", ROPE_SCALE_LLAMA3 },
+        { "yarn", ROPE_SCALE_YARN },       { "dynamic", ROPE_SCALE_DYNAMIC },
     };
+    enum { N_TYPE = sizeof types / sizeof *types };
     struct model_spec *s = c->spec;
     size_t             i = 0;
-    while (i < 4 && strcmp(types[i].name, type)) i++;
-    if (i == 4) {
-        hf_fail(c, "rope_type is \"%.40s\", supported are default, linear, llama3 and yarn", type);
+    while (i < N_TYPE && strcmp(types[i].name, type)) i++;
+    if (i == N_TYPE) {
+        hf_fail(c, "rope_type is \"%.40s\", supported are default, linear, llama3, yarn and dynamic", type);
         return;
     }
     s->rope_scaling = types[i].scaling;
     if (s->rope_scaling == ROPE_SCALE_DEFAULT) return;
+    if (s->rope_scaling == ROPE_SCALE_DYNAMIC) {
+        /* Up to max_position_embeddings transformers computes plain frequencies and reads the factor alone. Beyond that every
+         * length has frequencies of its own, which keys in the cache cannot follow: the context ends there. */
+        if (!hf_value(rp, "factor")) hf_fail(c, "factor of rope type dynamic is missing");
+        s->rope_factor = hf_num(c, rp, "factor", 1e-3, 1e6, 1);
+        return;
+    }
 
     const json_t *orig = hf_value(c->text, "original_max_position_embeddings"); /* outside the object it has priority, as in transformers */
     if (!orig) orig = hf_value(rp, "original_max_position_embeddings");
@@ -93,6 +103,25 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
     s->rope_truncate = hf_flag(c, hf_value(rp, "truncate"), "truncate", true);
 }
 
+/* How many dimensions of a head rotate. In transformers the attention of these families rotates whole heads: with the default type it
+ * does not look at partial_rotary_factor (nor at rotary_dim), and with any other the factor makes a cosine that does not fit the head. */
+static void hf_rope_part(struct hf *c, const json_t *rp)
+{
+    struct model_spec *s = c->spec;
+    double             part = hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", NULL), "partial_rotary_factor", 0, 1, 1);
+    s->rot = s->head_dim;
+    if (c->st || (uint32_t)(s->head_dim * part) == s->head_dim) return;
+    if (s->rope_scaling == ROPE_SCALE_DEFAULT) {
+        LOG_INFO("model: config.json: partial_rotary_factor %g has no effect: %s rotates whole heads, as in transformers", part,
+                 s->family->arch);
+        return;
+    }
+    hf_fail(c,
+            "partial_rotary_factor is %g beside a rope_type other than default: %s rotates whole heads, and transformers computes nothing "
+            "with this pair; remove one of them",
+            part, s->family->arch);
+}
+
 void hf_rope(struct hf *c)
 {
     static const char *const refused[] = { "llama_4_scaling_beta", "mrope_section", "short_factor", "long_factor" };
@@ -108,14 +137,10 @@ void hf_rope(struct hf *c)
 
     s->rope_theta = hf_num_of(c, hf_rope_value(c, rp, "rope_theta", "rotary_emb_base"), "rope_theta", 1, 1e30, s->family->def->rope_theta);
     if (s->rope_theta == 1) hf_fail(c, "rope_theta is 1, must be more");
-    double part = hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", "rotary_pct"), "partial_rotary_factor", 0, 1, 1);
-    s->rot = (uint32_t)(s->head_dim * part);
-    s->rot = hf_size(c, "rotary_dim", 1, s->head_dim, s->rot);
-    if (!c->st && (s->rot < 2 || s->rot % 2))
-        hf_fail(c, "partial_rotary_factor makes %u of head_dim %u rotate, must be even and at least 2", s->rot, s->head_dim);
-
     const json_t *type = hf_value(rp, "rope_type");
     if (!type) type = hf_value(rp, "type");
     if (type && !json_is_string(type)) hf_fail(c, "rope_type is %s, must be a name", hf_show(type).text);
-    if (!c->st) hf_rope_scaling(c, rp, type ? json_string_value(type) : "default");
+    if (c->st) return;
+    hf_rope_scaling(c, rp, type ? json_string_value(type) : "default");
+    hf_rope_part(c, rp);
 }

@@ -9,7 +9,7 @@
 enum model_norm { NORM_RMS };
 enum model_mix { MIX_GQA };
 enum model_ffn { FFN_SWIGLU, FFN_MOE };
-enum model_rope_scaling { ROPE_SCALE_DEFAULT, ROPE_SCALE_LINEAR, ROPE_SCALE_LLAMA3, ROPE_SCALE_YARN };
+enum model_rope_scaling { ROPE_SCALE_DEFAULT, ROPE_SCALE_LINEAR, ROPE_SCALE_LLAMA3, ROPE_SCALE_YARN, ROPE_SCALE_DYNAMIC };
 
 /* What a key of config.json means when it is absent: as in the family's own configuration class of transformers. */
 struct model_defaults {

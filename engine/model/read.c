@@ -94,22 +94,13 @@ static void readers_fail(struct readers *r, const struct place_job *j, enum stat
     pthread_mutex_unlock(&r->lock);
 }
 
-static float load_f32(const unsigned char *src, enum dtype t, uint32_t i)
-{
-    uint16_t h;
-    float    f;
-    if (t == DT_F32) return memcpy(&f, src + 4 * (size_t)i, 4), f;
-    memcpy(&h, src + 2 * (size_t)i, 2);
-    return t == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
-}
-
 /* A vector is float on the device whatever the checkpoint has; scratch holds the piece's elements. */
 static void piece_vector(struct device *d, const struct piece *k, const unsigned char *src, enum dtype t)
 {
     float tile[256];
     for (uint32_t i = 0; i < k->n; i += 256) {
         uint32_t n = k->n - i < 256 ? k->n - i : 256;
-        for (uint32_t c = 0; c < n; c++) tile[c] = load_f32(src, t, i + c);
+        for (uint32_t c = 0; c < n; c++) tile[c] = bind_float(src, t, i + c);
         d->ops->to_device(d, k->job->vec + k->job->dst_row + k->row + i, tile, n * sizeof *tile);
     }
 }

@@ -55,13 +55,7 @@ static uint32_t word_at(const unsigned char *p, size_t i)
 
 static float scale_at(const struct quant_read *r, size_t i)
 {
-    enum dtype           t = bind_dtype(tensor_of(r, PART_SCALE)->dtype);
-    const unsigned char *p = r->part[PART_SCALE];
-    float                f;
-    uint16_t             h;
-    if (t == DT_F32) return memcpy(&f, p + 4 * i, 4), f;
-    memcpy(&h, p + 2 * i, 2);
-    return t == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
+    return bind_float(r->part[PART_SCALE], bind_dtype(tensor_of(r, PART_SCALE)->dtype), i);
 }
 
 /* Scales and zeros of rows [row, row + n) of the tensor. */

@@ -1,4 +1,5 @@
 #include "engine/model/safetensors.h"
+#include "engine/model/folder.h"
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -316,9 +317,12 @@ static enum status st_open_single(struct st_ctx *c, const struct source *src)
 {
     if (!(c->set->file = calloc(1, sizeof *c->set->file))) return st_fail(c, ST_NOMEM, "%s: no memory", SINGLE);
     enum status st = source_open(src, SINGLE, &c->set->file[0]);
-    if (st == ST_NOT_FOUND)
-        return st_fail(c, ST_CONFIG, "%s: neither %s nor %s is there; .bin, .pt and .gguf files are not read",
-                       src->dir ? src->dir : "embedded model", SINGLE, INDEX);
+    if (st == ST_NOT_FOUND) {
+        char found[512] = "no other weights are";
+        if (src->dir) folder_no_weights(src->dir, found, sizeof found);
+        return st_fail(c, ST_CONFIG, "%s: neither %s nor %s is there, but %s", src->dir ? src->dir : "embedded model", SINGLE, INDEX,
+                       found);
+    }
     if (st) return st_fail(c, st, "%s: cannot open: %s", SINGLE, strerror(errno));
     c->set->n_file = 1;
     return st_file(c, 0, NULL);

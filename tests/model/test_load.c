@@ -91,6 +91,54 @@ static void tensors_that_are_missing_or_unknown_are_listed(void **state)
     refused("llama3", "{\"architectures\": [\"Qwen3ForCausalLM\"]}", 1, "missing tensors: model.layers.0.self_attn.q_norm.weight");
 }
 
+/* Where a tensor's bytes lie in the file of a folder() in memory. */
+static unsigned char *tensor_at(struct memory_source *m, const char *name, size_t *n_out)
+{
+    unsigned char *file = m->owned[1];
+    char           quoted[128];
+    uint64_t       n_header;
+    memcpy(&n_header, file, sizeof n_header);
+    snprintf(quoted, sizeof quoted, "\"%s\"", name);
+    const char *p = strstr((char *)file + 8, quoted);
+    assert_non_null(p);
+    char  *end;
+    size_t begin = strtoul(strstr(p, "data_offsets") + strlen("data_offsets\":["), &end, 10);
+    *n_out = strtoul(end + 1, NULL, 10) - begin;
+    return file + 8 + n_header + begin;
+}
+
+/* transformers ties weights that are both there only if they are equal, and takes either name for those that are tied. */
+static void a_head_is_tied_only_if_it_is_the_embedding(void **state)
+{
+    (void)state;
+    struct memory_source m = { .src.n_embed = 0 };
+    struct model_spec    s;
+    size_t               n, n_head;
+    folder(&m, "llama-untied", "{}");
+    assert_int_equal(model_spec_load(&m.src, &s, err, sizeof err), ST_OK);
+    assert_false(s.tied);
+    model_spec_free(&s);
+    unsigned char *embed = tensor_at(&m, "model.embed_tokens.weight", &n), *head = tensor_at(&m, "lm_head.weight", &n_head);
+    assert_int_equal(n, n_head);
+    memcpy(head, embed, n);
+    head[1] = 0x00, head[0] = 0x00, embed[1] = 0x80, embed[0] = 0x00; /* 0 and -0 are equal */
+    assert_int_equal(model_spec_load(&m.src, &s, err, sizeof err), ST_OK);
+    assert_true(s.tied);
+    model_spec_free(&s);
+    head[n - 1] ^= 1;
+    assert_int_equal(model_spec_load(&m.src, &s, err, sizeof err), ST_OK);
+    assert_false(s.tied);
+    model_spec_free(&s);
+    memory_free(&m);
+
+    folder(&m, "llama-bias", "{}"); /* tied, and without a head: the embedding under the head's name */
+    char *name = strstr((char *)m.owned[1] + 8, "\"model.embed_tokens.weight\"");
+    assert_non_null(name);
+    memcpy(name, "\"lm_head.weight\"           ", strlen("\"model.embed_tokens.weight\""));
+    if (load(&m, &small)) fail_msg("%s", err);
+    memory_free(&m);
+}
+
 static void sizes_that_do_not_divide_among_the_ranks_are_refused(void **state)
 {
     (void)state;
@@ -434,6 +482,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_that_config_json_does_not_make_are_named_with_its_keys),
         cmocka_unit_test(tensors_that_are_missing_or_unknown_are_listed),
+        cmocka_unit_test(a_head_is_tied_only_if_it_is_the_embedding),
         cmocka_unit_test(sizes_that_do_not_divide_among_the_ranks_are_refused),
         cmocka_unit_test(a_type_that_cannot_be_loaded_is_refused_where_it_is_wanted),
         cmocka_unit_test(the_text_part_of_a_wrapper_gives_the_same_logits),

@@ -148,7 +148,9 @@ static void the_context_is_what_the_scaling_makes_of_it(void **state)
         { "{\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 1024}", 4096 },
         { "{\"rope_type\": \"yarn\", \"factor\": 4.0}", 16384 },
         { "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, \"original_max_position_embeddings\": 1024}",
-          4096 }
+          4096 },
+        { "{\"rope_type\": \"dynamic\", \"factor\": 4.0}", 4096 },
+        { "{\"type\": \"dynamic\", \"factor\": 2, \"original_max_position_embeddings\": 1024}", 4096 }, /* which transformers ignores */
     };
     for (size_t i = 0; i < ARRAY_N(cases); i++) {
         char              over[300];
@@ -253,8 +255,9 @@ static void what_cannot_be_computed_is_refused_by_name(void **state)
         const char *over, *says;
     } cases[] = {
         { "{\"hidden_act\": \"gelu\"}", "hidden_act is \"gelu\", supported is silu" },
-        { "{\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2}}",
-          "rope_type is \"dynamic\", supported are default, linear, llama3 and yarn" },
+        { "{\"rope_scaling\": {\"rope_type\": \"ntk\", \"factor\": 2}}",
+          "rope_type is \"ntk\", supported are default, linear, llama3, yarn and dynamic" },
+        { "{\"rope_scaling\": {\"rope_type\": \"dynamic\"}}", "factor of rope type dynamic is missing" },
         { "{\"rope_scaling\": {\"type\": \"longrope\", \"factor\": 2}}", "rope_type is \"longrope\"" },
         { "{\"rope_scaling\": {\"rope_type\": \"default\", \"mrope_section\": [1, 2, 3]}}", "mrope_section" },
         { "{\"rope_scaling\": {\"rope_type\": \"linear\"}}", "factor" },
@@ -271,7 +274,10 @@ static void what_cannot_be_computed_is_refused_by_name(void **state)
         { "{\"rope_theta\": 1}", "rope_theta is 1" },
         { "{\"rope_theta\": \"NaN\"}", "rope_theta" },
         { "{\"partial_rotary_factor\": 2}", "partial_rotary_factor" },
-        { "{\"partial_rotary_factor\": 0.01}", "partial_rotary_factor" },
+        { "{\"partial_rotary_factor\": 0.5, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}}",
+          "partial_rotary_factor is 0.5 beside a rope_type other than default: LlamaForCausalLM rotates whole heads" },
+        { "{\"rope_parameters\": {\"rope_type\": \"dynamic\", \"factor\": 2, \"partial_rotary_factor\": 0.25}}",
+          "partial_rotary_factor is 0.25 beside a rope_type other than default" },
         { "{\"rope_interleave\": true}", "rope_interleave" },
         { "{\"quantization_config\": {\"quant_method\": \"hqq\"}}", "quant_method is \"hqq\", supported are fp8, compressed-tensors" },
         { "{\"quantization_config\": {\"bits\": 4}}", "quantization_config.quant_method" },
@@ -306,11 +312,15 @@ static void an_unknown_architecture_is_told_what_is_supported(void **state)
     refused(
         "FooForCausalLM", "{}",
         "architectures[0] is \"FooForCausalLM\", supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MixtralForCausalLM, Qwen3MoeForCausalLM");
+    refused("FooForCausalLM", "{\"auto_map\": {\"AutoModelForCausalLM\": \"modeling_foo.FooForCausalLM\"}}",
+            "\"FooForCausalLM\" (auto_map names code that comes with the checkpoint, which is never run), supported are");
     refused("x", "{\"architectures\": \"-\"}", "architectures is missing and model_type is missing, supported are");
     refused("x", "{\"architectures\": [], \"model_type\": \"gpt2\"}", "model_type is \"gpt2\"");
     refused("x", "{\"architectures\": 7}", "supported are");
     refused("x", "{\"text_config\": {\"model_type\": \"gemma3_text\"}}", "architectures[0] is \"x\"");
     struct model_spec s;
+    load("LlamaForCausalLM", "{\"auto_map\": {\"AutoModelForCausalLM\": \"modeling_foo.FooForCausalLM\"}}", &s); /* known without it */
+    model_spec_free(&s);
     load("x", "{\"architectures\": \"-\", \"model_type\": \"qwen2\"}", &s);
     assert_string_equal(s.family->arch, "Qwen2ForCausalLM");
     assert_true(s.qkv_bias);
@@ -334,6 +344,50 @@ static void the_text_part_of_a_wrapper_is_read(void **state)
     assert_int_equal(s.eos_id[0], 9);
     assert_int_equal(s.dtype, DT_BF16);
     model_spec_free(&s);
+}
+
+/* As LlavaForConditionalGeneration and its kind: the head is the wrapper's, so is the flag. */
+static void the_flag_of_a_wrapper_goes_before_that_of_its_text_part(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *outer, *inner;
+        bool        tied;
+    } cases[] = { { "false", "true", false },  { "true", "false", true },  { "\"-\"", "true", true },
+                  { "\"-\"", "false", false }, { "false", "null", false }, { "\"-\"", "null", true } };
+    for (size_t i = 0; i < ARRAY_N(cases); i++) {
+        char              over[512];
+        struct model_spec s;
+        snprintf(over, sizeof over,
+                 "{\"tie_word_embeddings\": %s, \"text_config\": {\"model_type\": \"mistral\", \"hidden_size\": 128, "
+                 "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 32, "
+                 "\"vocab_size\": 10, \"tie_word_embeddings\": %s}}",
+                 cases[i].outer, cases[i].inner);
+        load("Mistral3ForConditionalGeneration", over, &s);
+        if (s.tied != cases[i].tied) fail_msg("%s: tied is %d", over, s.tied);
+        model_spec_free(&s);
+    }
+}
+
+/* With the default type transformers rotates whole heads, whatever the factor; a factor of 1 is none with the other types too. */
+static void whole_heads_rotate_whatever_the_factor(void **state)
+{
+    (void)state;
+    static const char *const archs[] = { "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
+                                         "Qwen3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM" };
+    static const char *const over[] = { "{\"partial_rotary_factor\": 0.5, \"head_dim\": 16}",
+                                        "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 9, "
+                                        "\"partial_rotary_factor\": 0.25}, \"head_dim\": 16}",
+                                        "{\"rotary_dim\": 8, \"rotary_pct\": 0.5, \"head_dim\": 16}",
+                                        "{\"partial_rotary_factor\": 1.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}, "
+                                        "\"head_dim\": 16}" };
+    for (size_t i = 0; i < ARRAY_N(archs); i++)
+        for (size_t k = 0; k < ARRAY_N(over); k++) {
+            struct model_spec s;
+            load(archs[i], over[k], &s);
+            assert_int_equal(s.rot, 16);
+            model_spec_free(&s);
+        }
 }
 
 static void generation_config_adds_stop_ids_and_defaults(void **state)
@@ -426,6 +480,8 @@ int main(void)
         cmocka_unit_test(what_cannot_be_computed_is_refused_by_name),
         cmocka_unit_test(an_unknown_architecture_is_told_what_is_supported),
         cmocka_unit_test(the_text_part_of_a_wrapper_is_read),
+        cmocka_unit_test(the_flag_of_a_wrapper_goes_before_that_of_its_text_part),
+        cmocka_unit_test(whole_heads_rotate_whatever_the_factor),
         cmocka_unit_test(generation_config_adds_stop_ids_and_defaults),
         cmocka_unit_test(a_file_that_is_no_json_says_where),
         cmocka_unit_test(the_type_of_the_weights_is_looked_up_where_the_config_is_silent),

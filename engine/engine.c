@@ -1,4 +1,5 @@
 #include "engine/engine.h"
+#include "base/awake.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -314,6 +315,8 @@ bool eng_alive(const struct engine *e, uint64_t now_us)
     if (!step) step = e->cfg.step_us_hint ? e->cfg.step_us_hint : STEP_US_HINT;
     if (rows_us > step) step = rows_us;
     uint64_t limit = step * ALIVE_STEPS > ALIVE_US ? step * ALIVE_STEPS : ALIVE_US;
+    uint64_t awake = awake_since(now_us); /* while the whole process was stopped, no step could end */
+    if (awake > last) last = awake;
     return now_us <= last || now_us - last <= limit;
 }
 

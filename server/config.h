@@ -47,7 +47,7 @@ struct config {
     uint32_t        queue_requests, queue_tokens, request_timeout_s;
     /* server */
     const char     *host;
-    uint32_t        port, io_threads, text_threads, max_connections, max_body_mib, drain_s, stuck_s;
+    uint32_t        port, io_threads, text_threads, max_connections, max_connections_address, max_body_mib, drain_s, stuck_s;
     const char     *half_close, *takeover;
     uint32_t        takeover_s;
     struct str_list allowed_host, cors_origin;

@@ -21,8 +21,10 @@ enum {
     BODY_RATE = 16384,        /* bytes per second */
     STALL_US = 60000000,      /* nothing of a pending answer was taken */
     STALL_SSE_US = 30000000,
-    LINGER_US = 2000000,
-    LINGER_BYTES = 256 << 10,
+    LINGER_US = 2000000,        /* without a byte from the client */
+    LINGER_WHOLE_US = 30000000, /* in all: a client that goes on sending reads the answer when its body is through */
+    LINGER_BYTES = 256 << 20,
+    FRESH_US = 1000000,        /* a connection without a whole head that is older makes room for others */
     REQUESTS_MAX = 10000,      /* per connection */
     BODY_FIRST = 64 << 10,     /* taken from the budget at once; more as it comes */
     NOTSENT_LOWAT = 128 << 10, /* the kernel holds this much for a slow reader, not megabytes */
@@ -42,7 +44,7 @@ void conn_enter(struct conn *c, enum conn_state st)
     conn_watch(c, c->t_state_us);
 }
 
-/* Soft cap: the connection that has been idle for longest makes room. */
+/* The connection that has been idle for longest. */
 static bool close_oldest_idle(struct io *io)
 {
     LIST_EACH(it, &io->idle) {
@@ -54,6 +56,19 @@ static bool close_oldest_idle(struct io *io)
     return false;
 }
 
+/* The connection that has sent no whole head for longest. One that is new may be about to: it stays. */
+static bool close_oldest_fresh(struct io *io)
+{
+    if (list_empty(&io->fresh)) return false;
+    struct conn *c = LIST_ENTRY(io->fresh.next, struct conn, fresh);
+    if (clock_us() - c->t_state_us < FRESH_US) return false;
+    conn_free(c);
+    return true;
+}
+
+/* Soft cap: who waits for nothing makes room for a newcomer. */
+static bool make_room(struct io *io) { return close_oldest_idle(io) || close_oldest_fresh(io); }
+
 void conn_open(struct io *io, int fd)
 {
     struct server *s = io->srv;
@@ -63,20 +78,26 @@ void conn_open(struct io *io, int fd)
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
 
     bool full = atomic_load_explicit(&io->n_conn, memory_order_relaxed) >= s->conns_per_io;
-    if (full && close_oldest_idle(io)) full = false;
-    struct conn *c = full && io->n_reject >= 64 ? NULL : calloc(1, sizeof *c);
+    if (full && make_room(io)) full = false;
+    uint64_t     address = s->crowd ? crowd_key(s->crowd, fd) : 0;
+    bool         crowded = s->crowd && !crowd_enter(s->crowd, address);
+    struct conn *c = (full || crowded) && io->n_reject >= 64 ? NULL : calloc(1, sizeof *c);
     if (c) c->bev = bufferevent_socket_new(io->base, fd, BEV_OPT_CLOSE_ON_FREE);
     if (!c || !c->bev) {
         LOG_WARN_LIMITED("conn: %s, closing a new connection", c ? "out of memory" : "over --max-connections");
+        if (s->crowd && !crowded) crowd_leave(s->crowd, address);
         free(c);
         close(fd);
         return;
     }
     c->io = io;
+    c->address = address;
+    c->counted = s->crowd && !crowded;
     c->req.cors = -1;
     list_add_tail(&io->conns, &c->node);
     list_init(&c->idle);
     list_init(&c->unsent);
+    list_add_tail(&io->fresh, &c->fresh);
     wheel_node_init(&c->timer);
     buf_init(&c->body, s->body_max);
     http_begin(&c->http);
@@ -86,10 +107,12 @@ void conn_open(struct io *io, int fd)
     bufferevent_disable(c->bev, EV_WRITE); /* conn_flush writes */
     atomic_fetch_add_explicit(&io->n_conn, 1, memory_order_relaxed);
     conn_enter(c, CONN_HEAD);
-    if (full) {
-        c->rejected = true, c->linger_after = true;
+    if (full || crowded) {
+        c->rejected = true;
+        c->linger_after = true;
+        c->close_after = true;
         io->n_reject++;
-        conn_fail(c, 503, "", "too many connections");
+        conn_fail(c, 503, "", "%s", crowded ? "too many connections from this address" : "too many connections");
         return;
     }
     bufferevent_enable(c->bev, EV_READ);
@@ -113,8 +136,10 @@ void conn_free(struct conn *c)
     wheel_clear(&io->wheel, &c->timer);
     list_del(&c->node);
     list_del(&c->idle);
+    list_del(&c->fresh);
     list_del(&c->unsent);
     if (c->rejected) io->n_reject--;
+    if (c->counted) crowd_leave(io->srv->crowd, c->address);
     atomic_fetch_sub_explicit(&io->n_conn, 1, memory_order_relaxed);
     bufferevent_free(c->bev);
     free(c);
@@ -145,6 +170,7 @@ static void refuse(struct conn *c, const struct api_error *e)
 static void request_unknown(struct conn *c)
 {
     list_del(&c->idle);
+    list_del(&c->fresh);
     memset(&c->req, 0, sizeof c->req);
     c->req.cors = -1, c->req.minor = 1, c->req.open = true;
     io_request_id(c->io, c->req.id);
@@ -164,6 +190,7 @@ static void begin_request(struct conn *c, const struct http_head *d)
 {
     struct request *r = &c->req;
     list_del(&c->idle);
+    list_del(&c->fresh);
     memset(r, 0, sizeof *r);
     r->open = true;
     r->method = d->method;
@@ -246,7 +273,7 @@ static bool admit(struct conn *c, const struct http_head *d)
         api_fail(&e, 400, "", "a body is required");
     else if (rt->flags & ROUTE_JSON && (d->n_content_type != 1 || !is_json(d->content_type)))
         api_fail(&e, 415, "", "Unsupported Media Type: Only 'application/json' is allowed");
-    else if (d->content_encoding.n && !slice_is(d->content_encoding, "identity"))
+    else if (d->n_content_encoding > 1 || (d->content_encoding.n && !slice_is(d->content_encoding, "identity")))
         api_fail(&e, 415, "", "Content-Encoding is not supported");
     else if (d->length > body_limit(c))
         api_fail(&e, 413, "", "the body is larger than %llu bytes", (unsigned long long)body_limit(c));
@@ -296,6 +323,8 @@ static bool read_head(struct conn *c)
     if (!c->partial) { /* the first byte of a request */
         c->partial = true;
         list_del(&c->idle);
+        list_del(&c->fresh);
+        list_add_tail(&c->io->fresh, &c->fresh); /* in order of t_state_us */
         conn_enter(c, CONN_HEAD);
     }
     struct http_head *d = &c->io->head;
@@ -358,7 +387,8 @@ static void read_linger(struct conn *c)
 {
     struct evbuffer *in = bufferevent_get_input(c->bev);
     size_t           n = evbuffer_get_length(in);
-    c->n_linger += (uint32_t)n;
+    c->n_linger += n;
+    if (n) c->t_read_us = clock_us();
     evbuffer_drain(in, n);
     if (c->n_linger > LINGER_BYTES) bufferevent_disable(c->bev, EV_READ);
 }
@@ -401,6 +431,7 @@ static void flushed(struct conn *c)
         return;
     }
     shutdown(bufferevent_getfd(c->bev), SHUT_WR);
+    c->t_read_us = clock_us();
     conn_enter(c, CONN_LINGER);
     bufferevent_enable(c->bev, EV_READ);
     read_linger(c);
@@ -442,6 +473,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     struct api_error e;
     switch (c->state) {
     case CONN_HEAD:
+        if (c->io->srv->half_close_serve && conn_pending(c) > OUT_PAUSE) break; /* whole requests may wait for the output: conn_drained */
         if (c->partial && evbuffer_get_length(bufferevent_get_input(bev))) {
             request_unknown(c);
             api_fail(&e, 400, "", "the request ended in its head");
@@ -466,6 +498,14 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
 /* ---- time ---- */
 
+/* A newcomer over the cap gets the shorter time: its place is one of few. */
+static uint64_t linger_end(const struct conn *c)
+{
+    uint64_t quiet = c->t_read_us + LINGER_US;
+    uint64_t whole = c->t_state_us + (c->rejected ? LINGER_US : LINGER_WHOLE_US);
+    return quiet < whole ? quiet : whole;
+}
+
 /* When something may be due: looked at then, so too early is harmless. */
 static void conn_watch(struct conn *c, uint64_t now_us)
 {
@@ -475,7 +515,7 @@ static void conn_watch(struct conn *c, uint64_t now_us)
     case CONN_BODY: due = now_us + CONN_WATCH_US; break;
     case CONN_WAIT: due = now_us + 3 * CONN_WATCH_US; break;
     case CONN_FLUSH: due = now_us + CONN_WATCH_US; break;
-    case CONN_LINGER: due = c->t_state_us + LINGER_US; break;
+    case CONN_LINGER: due = linger_end(c); break;
     }
     if (conn_pending(c) && due > now_us + CONN_WATCH_US) due = now_us + CONN_WATCH_US;
     wheel_set(&c->io->wheel, &c->timer, due);
@@ -525,7 +565,7 @@ void conn_timer(struct wheel_node *node, uint64_t now)
         }
         break;
     case CONN_LINGER:
-        if (now - c->t_state_us >= LINGER_US) {
+        if (now >= linger_end(c)) {
             conn_free(c);
             return;
         }

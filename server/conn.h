@@ -37,7 +37,8 @@ struct request {
 struct conn {
     struct io          *io;
     struct bufferevent *bev;
-    struct list         node, idle, unsent;
+    struct list         node, unsent;
+    struct list         idle, fresh; /* in io.idle: between requests; in io.fresh: no whole head yet */
     struct wheel_node   timer;
     struct http         http;
     struct request      req;
@@ -48,9 +49,10 @@ struct conn {
     enum conn_state     state;
     uint64_t            t_state_us, t_read_us, t_drain_us;
     uint64_t            out_bytes, out_drained; /* ever given to the socket's buffer; of those, gone */
-    uint32_t            n_request, n_linger;
+    uint64_t            n_linger, address;      /* address: its number in server.crowd */
+    uint32_t            n_request;
     bool                writing; /* the socket was full: libevent writes until the output is empty */
-    bool                stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial;
+    bool                stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial, counted;
 };
 
 void conn_open(struct io *io, int fd);

@@ -155,14 +155,17 @@ void conn_error(struct conn *c, const struct api_error *e)
     struct buf b;
     buf_init(&b, 8192);
     api_error_json(&b, e);
-    const char *more = e->http == 429                   ? "Retry-After: 1\r\n"
-                       : e->http == 503                 ? "Retry-After: 5\r\n"
-                       : e->http == 401                 ? "WWW-Authenticate: Bearer\r\n"
-                       : e->http == 405 && c->req.route ? (c->req.route->methods == M_GET    ? "Allow: GET\r\n"
-                                                           : c->req.route->methods == M_POST ? "Allow: POST\r\n"
-                                                                                             : "Allow: GET, POST\r\n")
-                                                        : NULL;
-    bool        bare = c->req.method == M_HEAD || c->req.method == M_OPTIONS;
+    char more[64] = "";
+    switch (e->http) {
+    case 401: snprintf(more, sizeof more, "WWW-Authenticate: Bearer\r\n"); break;
+    case 405:
+        if (c->req.route) snprintf(more, sizeof more, "Allow: %s\r\n", route_allow(c->req.route));
+        break;
+    case 429: snprintf(more, sizeof more, "Retry-After: 1\r\n"); break;
+    case 503: snprintf(more, sizeof more, "Retry-After: 5\r\n"); break;
+    default: break;
+    }
+    bool bare = c->req.method == M_HEAD || c->req.method == M_OPTIONS;
     conn_respond_with(c, e->http, bare ? NULL : "application/json", more, b.data, bare ? 0 : b.n);
     buf_free(&b);
 }

@@ -225,7 +225,10 @@ static int read_fields(struct http *h, struct http_head *d, struct api_error *e)
             if (slice_is(n, "content-length")) n_length++, length = v;
             break;
         case 16:
-            if (slice_is(n, "content-encoding")) d->content_encoding = v;
+            if (slice_is(n, "content-encoding")) {
+                d->n_content_encoding++;
+                d->content_encoding = v;
+            }
             break;
         case 17:
             if (slice_is(n, "transfer-encoding")) n_te++, te = v;
@@ -260,6 +263,22 @@ static int head_refused(int code, struct api_error *e)
     return api_fail(e, code, "", "%s", text), -1;
 }
 
+/* Feeds the bytes [p, end) of a complete head to llhttp, which takes a space behind a value for what it is (OWS, RFC 9110, 5.6.3) and a tab
+ * for a part of the value. Lines that end in blanks are therefore fed without them; everything else in one piece. */
+static llhttp_errno_t head_feed(struct http *h, const char *p, const char *end)
+{
+    llhttp_errno_t err = HPE_OK;
+    const char    *from = p;
+    for (const char *lf; err == HPE_OK && (lf = memchr(p, '\n', (size_t)(end - p))); p = lf + 1) {
+        const char *stop = lf - 1; /* the CR: scan_head has seen to it */
+        while (stop > p && (stop[-1] == '\t' || stop[-1] == ' ')) stop--;
+        if (stop == lf - 1) continue;
+        err = llhttp_execute(&h->ll, from, (size_t)(stop - from));
+        from = lf - 1;
+    }
+    return err == HPE_OK ? llhttp_execute(&h->ll, from, (size_t)(end - from)) : err;
+}
+
 int http_head(struct http *h, const char *p, size_t n, struct http_head *d, size_t *used_out, struct api_error *e)
 {
     size_t len = 0;
@@ -269,7 +288,7 @@ int http_head(struct http *h, const char *p, size_t n, struct http_head *d, size
     memset(d, 0, offsetof(struct http_head, field));
     memset(d->field, 0, sizeof *d->field * (h->scan.n_line - 1));
     h->head = d;
-    llhttp_errno_t err = llhttp_execute(&h->ll, p + h->scan.start, len - h->scan.start);
+    llhttp_errno_t err = head_feed(h, p + h->scan.start, p + len);
     h->head = NULL;
     if (err == HPE_INVALID_METHOD) return api_fail(e, 501, "", "the method is not known here"), -1;
     if (err != HPE_OK) return api_fail(e, 400, "", "the request head is not HTTP"), -1;

@@ -28,7 +28,7 @@ struct http_head {
     struct slice      host;          /* without the port; empty on 1.0 without one */
     uint32_t          n_auth, n_key; /* how many Authorization and x-api-key fields */
     struct slice      authorization, api_key, content_type, content_encoding, request_id, origin, orca;
-    uint32_t          n_content_type, n_request_id;
+    uint32_t          n_content_type, n_content_encoding, n_request_id;
     uint32_t          n_field;
     struct http_field field[HTTP_HEADERS_MAX];
 };

@@ -272,6 +272,7 @@ static enum status io_create(struct server *s, struct io *io, uint32_t index)
     io->srv = s, io->index = index;
     list_init(&io->conns);
     list_init(&io->idle);
+    list_init(&io->fresh);
     list_init(&io->gens);
     list_init(&io->unsent);
     wheel_init(&io->wheel, clock_us());
@@ -337,6 +338,7 @@ enum status server_create(const struct config *cfg, struct auth *auth, struct se
     s->io = calloc(s->n_io, sizeof *s->io);
     enum status st = s->io ? metrics_create(&s->metrics) : ST_NOMEM;
     for (uint32_t i = 0; st == ST_OK && i < s->n_io; i++) st = io_create(s, &s->io[i], i);
+    if (st == ST_OK && cfg->max_connections_address) st = crowd_create(cfg->max_connections_address, &s->crowd);
     if (st == ST_OK) {
         uint32_t n = cfg->text_threads ? cfg->text_threads : thread_cpu_count() >= 8 ? 2 : 1;
         st = text_create(n, 1024, &s->text);
@@ -546,6 +548,7 @@ void server_free(struct server *s)
     free(s->io);
     if (s->listen_fd >= 0) close(s->listen_fd);
     if (s->reserve_fd >= 0) close(s->reserve_fd);
+    crowd_free(s->crowd);
     metrics_free(s->metrics);
     free(s);
 }

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "server/auth.h"
 #include "server/config.h"
+#include "server/crowd.h"
 #include "server/text.h"
 #include "server/wheel.h"
 
@@ -50,6 +51,7 @@ struct io {
     struct ring        outbox; /* from the engine: eng_request messages */
     struct wheel       wheel;
     struct list        conns, idle, gens; /* idle: keep-alive between requests, the longest first */
+    struct list        fresh;             /* no whole head has come yet, the longest first */
     struct list        unsent;            /* connections with output that no write was tried for */
     _Atomic uint32_t   n_conn;
     uint32_t           n_reject;                 /* connections over the cap that are being told so */
@@ -70,6 +72,7 @@ struct server {
     const struct api_model *model; /* valid from SRV_READY on */
     struct gen_engine       eng;   /* likewise */
     struct text_pool       *text;
+    struct crowd           *crowd; /* NULL: an address may have as many connections as it likes */
     struct io              *io;
     uint32_t                n_io;
     int                     listen_fd, reserve_fd;

@@ -2,6 +2,7 @@
  * The main thread only waits for signals and watches; the model is loaded by a thread of its own, so that probes are answered and
  * SIGTERM works meanwhile. */
 #include "base/asan.h"
+#include "base/awake.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stacks.h"
@@ -58,7 +59,11 @@ static void harden(void)
     setrlimit(RLIMIT_CORE, &none);
     prctl(PR_SET_DUMPABLE, 0);
 #endif
-    signal(SIGPIPE, SIG_IGN);
+    /* A write over RLIMIT_FSIZE then fails with EFBIG, which whoever writes deals with; the others mean nothing here, and would end the
+     * process without a drain. */
+    static const int ignored[] = { SIGPIPE, SIGXFSZ, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGSTKFLT };
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
+    for (int sig = SIGRTMIN; sig <= SIGRTMAX; sig++) signal(sig, SIG_IGN);
 }
 
 /* ---- small commands ---- */
@@ -330,6 +335,7 @@ static int run(struct app *a, const sigset_t *wanted)
         struct timespec t = { .tv_nsec = (busy ? TICK_BUSY_US : TICK_US) * 1000L };
         int             sig = sigtimedwait(wanted, NULL, &t);
         uint64_t        now = clock_us();
+        awake_tick(now);
         if (sig > 0) on_signal(a, sig, now);
         int code = watch_takeover(a, now);
         if (code) _exit(code); /* the loader may be long yet */
@@ -354,7 +360,7 @@ static int serve(struct app *a)
     char           err[400];
     enum log_level level = LOG_LEVEL_INFO;
     sigset_t       wanted;
-    const int      sigs[] = { SIGTERM, SIGINT, SIGHUP, SIGUSR1 };
+    const int      sigs[] = { SIGTERM, SIGINT, SIGQUIT, SIGPWR, SIGXCPU, SIGHUP, SIGUSR1 }; /* on_signal: all but the last two drain */
     log_level_parse(a->cfg.log_level, &level);
     log_init(level, STDOUT_FILENO, a->cfg.log_json);
     sigemptyset(&wanted);

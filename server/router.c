@@ -25,7 +25,9 @@
 
 /* clang-format on */
 
-#define ROW(p, l, m, a, f, b, h) { .path = p, .label = l, .methods = m, .auth = a, .flags = f, .body_max = b, .handle = h },
+/* RFC 9110, 9.3.2: HEAD is taken wherever GET is; the answer goes out without its body (conn_respond_with). */
+#define WITH_HEAD(m)             ((m)&M_GET ? (m) | M_HEAD : (m))
+#define ROW(p, l, m, a, f, b, h) { .path = p, .label = l, .methods = WITH_HEAD(m), .auth = a, .flags = f, .body_max = b, .handle = h },
 static const struct route table[] = { ROUTES(ROW) };
 #define AUTH_IS_SET(p, l, m, a, f, b, h) static_assert((a) != AUTH_UNSET, "route " p " has no auth class");
 ROUTES(AUTH_IS_SET)
@@ -51,4 +53,18 @@ const struct route *route_find(struct slice path)
     return prefix;
 }
 
-const char *route_allow(const struct route *r) { return r->methods == M_GET ? "GET" : r->methods == M_POST ? "POST" : "GET, POST"; }
+const char *route_allow(const struct route *r)
+{
+    switch (r->methods) {
+    case M_GET | M_HEAD: return "GET, HEAD";
+    case M_POST: return "POST";
+    case M_GET | M_HEAD | M_POST: return "GET, HEAD, POST";
+    case M_DELETE: return "DELETE";
+    case M_GET | M_HEAD | M_DELETE: return "GET, HEAD, DELETE";
+    default: return "";
+    }
+}
+#define ALLOW_IS_KNOWN(p, l, m, a, f, b, h)                                                                                 \
+    static_assert((m) == M_GET || (m) == M_POST || (m) == (M_GET | M_POST) || (m) == M_DELETE || (m) == (M_GET | M_DELETE), \
+                  "route " p " needs a line in route_allow");
+ROUTES(ALLOW_IS_KNOWN)

@@ -178,14 +178,20 @@ static int scan_chunk_byte(struct scan_chunk *s, char c, uint64_t payload_max)
     return ++s->n_ext > HTTP_CHUNK_EXT_MAX ? 400 : 0; /* the states of extensions end here */
 }
 
-static bool in_trailer(enum scan_chunk_state st) { return st >= CHUNK_TRAILER0 && st <= CHUNK_END_LF; }
+/* Trailers are dropped, and so are extensions, which llhttp reads by another grammar (no quoted-pair): neither of them reaches the parser. */
+static bool is_hidden(enum scan_chunk_state st, char c)
+{
+    if (st >= CHUNK_TRAILER0 && st <= CHUNK_END_LF) return true;
+    if (st == CHUNK_DIGITS) return c == ';';
+    return st >= CHUNK_EXT_NAME0 && st <= CHUNK_EXT_END && c != '\r';
+}
 
 int scan_chunk(struct scan_chunk *s, const char *p, size_t n, uint64_t payload_max, size_t *n_out, size_t *feed_out)
 {
-    bool   hidden = in_trailer(s->st);
+    bool   hidden = n && is_hidden(s->st, *p);
     size_t i = 0;
     int    code = 0;
-    while (i < n && s->st != CHUNK_DONE && in_trailer(s->st) == hidden) {
+    while (i < n && s->st != CHUNK_DONE && is_hidden(s->st, p[i]) == hidden) {
         if (s->st == CHUNK_DATA) {
             size_t take = s->left < n - i ? (size_t)s->left : n - i;
             s->left -= take, s->payload += take, i += take;

@@ -56,8 +56,8 @@ struct scan_chunk {
     uint64_t              left; /* of this chunk's data */
     uint64_t              payload, overhead;
 };
-/* Walks up to n bytes. *n_out: how many were taken; *feed_out: how many of them, from the start, the parser may see (trailers are
- * kept from it: they are dropped). Stops after each run, so call it until all is taken. 0: more; 1: the body is complete; else the
+/* Walks up to n bytes. *n_out: how many were taken; *feed_out: how many of them, from the start, the parser may see (extensions and
+ * trailers are kept from it: they are dropped). Stops after each run, so call it until all is taken. 0: more; 1: the body is complete; else the
  * http code. payload_max: above it 413. */
 int scan_chunk(struct scan_chunk *s, const char *p, size_t n, uint64_t payload_max, size_t *n_out, size_t *feed_out);
 

@@ -681,9 +681,12 @@ def a50(s):
 
 @row("A51", "compressed or mistyped bodies")
 def a51(s):
-    for enc in ("gzip", "br", "deflate"):
+    for enc in ("gzip", "br", "deflate", "identity, gzip"):
         r, _ = s.one(small_post(["Content-Encoding: " + enc]))
         assert r.status == 415, r
+    for pair in (["gzip", "identity"], ["identity", "gzip"], ["identity", "identity"]):  # lines of one name are a list
+        r, _ = s.one(small_post(["Content-Encoding: " + enc for enc in pair]))
+        assert r.status == 415, (pair, r)
     for ct in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx"):
         r = s.request("POST", "/v1/completions", SMALL, {"Content-Type": ct})
         assert r.status == 415, (ct, r)

@@ -138,6 +138,43 @@ static void a_chunked_body_is_the_same_in_pieces(void **state)
     }
 }
 
+static void chunk_extensions_with_quoted_pairs_are_dropped(void **state)
+{
+    (void)state;
+    static const char head[] = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    static const char text[] = "5;a=\"b\\\"c\\\\\";d\r\nhello\r\n6;x=\"\t;y=\"\r\n world\r\n0;last=\"\\\"\"\r\n\r\n";
+    for (size_t step = 1; step < sizeof text; step++) {
+        struct buf b;
+        buf_init(&b, 1000);
+        assert_int_equal(body(head, text, sizeof text - 1, step, 1000, &b), 1);
+        assert_int_equal(b.n, 11);
+        assert_memory_equal(b.data, "hello world", 11);
+        buf_free(&b);
+    }
+    static const char *const bad[] = { "5;a=\"b\r\nhello\r\n0\r\n\r\n", "5;a=\"b\"c\r\nhello\r\n0\r\n\r\n", "5;\r\nhello\r\n0\r\n\r\n" };
+    for (size_t i = 0; i < ARRAY_N(bad); i++) {
+        struct buf b;
+        buf_init(&b, 1000);
+        assert_int_equal(body(head, bad[i], strlen(bad[i]), 1000, 1000, &b), 400);
+        buf_free(&b);
+    }
+}
+
+static void blanks_around_a_value_are_no_part_of_it(void **state)
+{
+    (void)state;
+    assert_int_equal(POST("Content-Length: \t12\t\r\nContent-Type:\tapplication/json \t \r\nX-Request-Id: a\tb\t\r\n"), 1);
+    assert_true(D.length == 12 && slice_is(D.content_type, "application/json") && slice_is(D.request_id, "a\tb"));
+    assert_int_equal(POST("Transfer-Encoding: chunked\t\r\nX-Empty: \t \r\n"), 1);
+    assert_true(D.chunked && D.n_field == 3 && D.field[2].value.n == 0);
+    assert_int_equal(HEAD("GET / HTTP/1.1\r\nHost: a\t\r\nConnection: close\t\r\n\r\n"), 1);
+    assert_true(slice_is(D.host, "a") && !D.keep_alive);
+    assert_int_equal(POST("Content-Length: 5\t5\r\n"), 400);
+    assert_int_equal(POST("Content-Length: 5\t\r\nTransfer-Encoding: chunked\t\r\n"), 400);
+    assert_int_equal(POST("Content-Encoding: identity\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n"), 1);
+    assert_int_equal(D.n_content_encoding, 2);
+}
+
 static void A28_a_body_over_the_limit_is_413(void **state)
 {
     (void)state;
@@ -160,6 +197,8 @@ int main(void)
         cmocka_unit_test(A17_A20_A21_A25_targets_hosts_and_methods),
         cmocka_unit_test(expect_is_read),
         cmocka_unit_test(a_chunked_body_is_the_same_in_pieces),
+        cmocka_unit_test(chunk_extensions_with_quoted_pairs_are_dropped),
+        cmocka_unit_test(blanks_around_a_value_are_no_part_of_it),
         cmocka_unit_test(A28_a_body_over_the_limit_is_413),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

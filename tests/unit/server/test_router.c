@@ -40,8 +40,8 @@ static void J2_every_route_says_who_may_call_it(void **state)
         bool open = r[i].auth == AUTH_OPEN, api = strncmp(r[i].path, "/v1", 3) == 0 || strstr(r[i].path, "tokenize");
         assert_false(open && api);
     }
-    assert_true(find("/ping")->methods == (M_GET | M_POST));
-    assert_string_equal(route_allow(find("/ping")), "GET, POST");
+    assert_true(find("/ping")->methods == (M_GET | M_HEAD | M_POST));
+    assert_string_equal(route_allow(find("/ping")), "GET, HEAD, POST");
     assert_string_equal(route_allow(find("/v1/completions")), "POST");
 }
 

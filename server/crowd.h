@@ -1,0 +1,17 @@
+/* crowd: how many connections each client address holds, so that one address cannot hold all places.   Thread: any.
+ * crowd_create -> crowd_enter / crowd_leave -> crowd_free.
+ *
+ * A count-min sketch (Cormode and Muthukrishnan 2005): two rows of counters under two hashes with a seed of this start; the smaller of an
+ * address's two counters is its number, or a little more where both collide. Its size is fixed, whatever addresses come, and nothing is locked.
+ * An IPv6 address counts by its /64, which is what one customer gets; connections that have no address (unix sockets) count as one. */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct crowd;
+enum status crowd_create(uint32_t connections_max, struct crowd **out);
+uint64_t    crowd_key(const struct crowd *c, int fd);   /* the address of a connected socket, as a number for the two calls below */
+bool        crowd_enter(struct crowd *c, uint64_t key); /* false: it holds connections_max already, and nothing was counted */
+void        crowd_leave(struct crowd *c, uint64_t key);
+void        crowd_free(struct crowd *c);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "engine/model/ident.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -366,6 +367,13 @@ struct eng_runner rank_team_runner(struct rank_team *t)
 const float *rank_team_logits(struct rank_team *t) { return model_logits(t->rank[0].model); }
 
 struct device *rank_team_device(struct rank_team *t) { return t->rank[0].dev; }
+
+void rank_team_ident(const struct rank_team *t, unsigned char out[32])
+{
+    unsigned char rank[RANKS_MAX][IDENT_BYTES];
+    for (uint32_t i = 0; i < t->n_rank; i++) memcpy(rank[i], model_ident(t->rank[i].model), IDENT_BYTES);
+    ident_ranks((const unsigned char(*)[IDENT_BYTES])rank, t->n_rank, out);
+}
 
 uint64_t rank_team_weight_bytes(const struct rank_team *t) { return t->weight_bytes * t->n_rank; }
 

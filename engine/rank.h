@@ -36,9 +36,11 @@ struct rank_cfg {
 enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,
                              struct rank_team **t_out, char *err, size_t err_bytes);
 struct eng_runner rank_team_runner(struct rank_team *t);
-const float      *rank_team_logits(struct rank_team *t);             /* tests: rank 0's model_logits */
-struct device    *rank_team_device(struct rank_team *t);             /* tools: rank 0's */
-uint64_t          rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
+const float      *rank_team_logits(struct rank_team *t); /* tests: rank 0's model_logits */
+/* Which model the ranks of this process have loaded (engine/model/ident.h), with cfg.load.ident set. */
+void           rank_team_ident(const struct rank_team *t, unsigned char out[32]);
+struct device *rank_team_device(struct rank_team *t);             /* tools: rank 0's */
+uint64_t       rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
 /* The pools of KV blocks of all ranks, for a segment of transfer/; the team's, as long as it is. NULL: ranks on other nodes have parts of them. */
 const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out);
 enum dtype               rank_team_kv_dtype(const struct rank_team *t);

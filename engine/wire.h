@@ -38,7 +38,7 @@ enum {
 
 /* What all nodes must have been told alike; wire_field_name says it to people. */
 enum wire_field {
-    WIRE_F_MODEL, /* hash of config.json, the index of the weights, and the size and head of each of their files */
+    WIRE_F_MODEL, /* of ident_quick: config.json, and the name, type, shape and a sample of every tensor */
     WIRE_F_NNODES,
     WIRE_F_TP,
     WIRE_F_DEVICE,

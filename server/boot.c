@@ -1,9 +1,8 @@
 #include "server/boot.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "engine/model/folder.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/ident.h"
 #include "models/embed.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -346,21 +345,14 @@ static enum dev_symmetric symmetric_of(const struct config *cfg)
 /* What all nodes must be told alike; numbers stand for words. */
 static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
 {
-    static const char *const file[] = { "config.json", "model.safetensors.index.json" };
-    const struct config     *cfg = b->cfg;
-    uint64_t                 model = 0, weights = 0;
-    struct st_set           *set;
-    char                     err[512];
-    for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
-        char  *text = NULL;
-        size_t n = 0;
-        if (source_text(&b->src, file[i], JSON_FILE_MAX, &text, &n) == ST_OK) model = hash_combine(model, hash_bytes(text, n, 0));
-        free(text);
-    }
-    if (!b->src.dummy && st_open(&b->src, &set, err, sizeof err) == ST_OK) { /* else loading says what is wrong */
-        if (st_fingerprint(set, &weights) == ST_OK) model = hash_combine(model, weights);
-        st_close(set);
-    }
+    const struct config *cfg = b->cfg;
+    struct st_set       *set = NULL;
+    unsigned char        ident[IDENT_BYTES];
+    uint64_t             model = 0;
+    char                 err[512];
+    if ((b->src.dummy || st_open(&b->src, &set, err, sizeof err) == ST_OK) && ident_quick(&b->spec, set, ident) == ST_OK)
+        memcpy(&model, ident, sizeof model); /* else loading says what is wrong */
+    st_close(set);
     field[WIRE_F_MODEL] = model;
     field[WIRE_F_NNODES] = b->cluster.n_node;
     field[WIRE_F_TP] = cfg->tensor_parallel;
@@ -489,6 +481,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
                   .block_tokens = cfg->block_size,
                   .step = eng_batch_cfg(&ec),
                   .n_thread = cfg->threads,
+                  .ident = cfg->kv_host_gib > 0,
                   .progress = progress,
                   .progress_ctx = ctx },
     };

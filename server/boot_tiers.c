@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,62 +25,6 @@ static int fail(struct boot *b, int code, const char *what)
 {
     snprintf(b->err, sizeof b->err, "%s", what);
     return code;
-}
-
-/* Which weights these are: config.json whole, and of every file of weights its size, its head and 64 samples of 64 KiB. Reading all
- * of it would take longer than loading; two checkpoints that agree in all of that are the same file. */
-static bool hash_file(EVP_MD_CTX *sha, const struct source *src, const char *name)
-{
-    enum { SAMPLES = 64, SAMPLE = 64 << 10 };
-    struct source_file f;
-    unsigned char     *part = malloc(SAMPLE);
-    bool               ok = part && source_open(src, name, &f) == ST_OK;
-    if (ok) {
-        EVP_DigestUpdate(sha, name, strlen(name) + 1);
-        EVP_DigestUpdate(sha, &f.bytes, sizeof f.bytes);
-        uint64_t n = f.bytes < SAMPLE ? f.bytes : SAMPLE, step = f.bytes > n ? (f.bytes - n) / (SAMPLES - 1) : 0;
-        for (uint64_t i = 0; ok && i < (step ? SAMPLES : 1); i++) {
-            ok = source_read(&f, i * step, part, n) == ST_OK;
-            EVP_DigestUpdate(sha, part, n);
-        }
-        source_close(&f);
-    }
-    free(part);
-    return ok;
-}
-
-static int hash_model(struct boot *b, unsigned char out[32])
-{
-    EVP_MD_CTX        *sha = EVP_MD_CTX_new();
-    unsigned int       n = 0;
-    char               name[64];
-    bool               ok = sha && EVP_DigestInit_ex(sha, EVP_sha256(), NULL) && hash_file(sha, &b->src, "config.json");
-    struct source_file f;
-    if (ok && !b->src.dummy) {
-        if (source_open(&b->src, "model.safetensors", &f) == ST_OK) {
-            source_close(&f);
-            ok = hash_file(sha, &b->src, "model.safetensors");
-        } else { /* in parts, which the index names; the usual names of them are model-00001-of-00003.safetensors */
-            char  *text = NULL;
-            size_t bytes;
-            ok = source_text(&b->src, "model.safetensors.index.json", 64 << 20, &text, &bytes) == ST_OK;
-            if (ok) EVP_DigestUpdate(sha, text, bytes);
-            unsigned    total = 0;
-            const char *of = ok ? strstr(text, "-of-") : NULL;
-            if (of) total = (unsigned)strtoul(of + 4, NULL, 10);
-            for (unsigned i = 1; ok && i <= total; i++) {
-                snprintf(name, sizeof name, "model-%05u-of-%05u.safetensors", i, total);
-                ok = hash_file(sha, &b->src, name);
-            }
-            free(text);
-        }
-    }
-    /* Arithmetic is part of what KV is: another instruction set or type of weight gives other bits. */
-    int len = snprintf(name, sizeof name, "%s %s %s", rank_team_device(b->team)->ops->name, b->cfg->dtype, b->cfg->quantization);
-    if (ok) EVP_DigestUpdate(sha, name, (size_t)len + 1);
-    ok = ok && EVP_DigestFinal_ex(sha, out, &n);
-    EVP_MD_CTX_free(sha);
-    return ok ? 0 : fail(b, EXIT_IO, "the model's files cannot be read again for the identity of its KV");
 }
 
 static int read_key(struct boot *b, const char *path, struct digest_key *k)
@@ -201,8 +144,8 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     int code = plan_stores(b, t);
     if (!code && (c->kv_encrypt || *c->kv_encrypt_key_file)) code = take_secret(b, t);
     if (!code && *c->kv_mac_key_file) code = read_key(b, c->kv_mac_key_file, &t->cfg.key);
-    if (!code) code = hash_model(b, t->cfg.ident.model);
     if (code) return code;
+    rank_team_ident(b->team, t->cfg.ident.model);
     t->cfg.ident.layout = KV_LAYOUT, t->cfg.ident.block_tokens = c->block_size, t->cfg.ident.n_layer = b->spec.n_layer;
     t->cfg.ident.n_kv_head = b->spec.n_kv_head, t->cfg.ident.head_dim = b->spec.head_dim, t->cfg.ident.tp_size = pool->n;
     t->cfg.ident.block_bytes = t->cfg.block_bytes;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "engine/model/folder.h"
 #include "engine/model/hf.h"
+#include "engine/model/ident.h"
 #include "engine/model/peek.h"
 #include <math.h>
 #include <stdio.h>
@@ -283,6 +284,7 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
         c.file = "generation_config.json";
         if (hf_read(&c, src, &gen) == ST_OK && gen) hf_generation(&c, gen);
     }
+    if (!c.st) ident_config(top, spec.config);
     if (!c.st) c.st = peek_spec(&spec, src, err, err_bytes);
     if (c.st == ST_NOMEM) snprintf(err, err_bytes, "%s: no memory", c.file);
     json_decref(gen);

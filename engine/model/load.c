@@ -1,4 +1,5 @@
 /* load: what one rank holds, where each part of it comes from, and how much that is. */
+#include "base/hash.h"
 #include "base/log.h"
 #include "engine/model/packed.h"
 #include <inttypes.h>
@@ -343,6 +344,48 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
     return p->st;
 }
 
+/* Which part of a checkpoint this rank reads. */
+static uint64_t share_of(const struct place *p)
+{
+    uint64_t h = hash_combine(hash_combine(p->rank, p->n_rank), p->n_job);
+    for (uint32_t i = 0; i < p->n_job; i++) {
+        const struct place_job *j = &p->job[i];
+        h = hash_combine(h, (uint64_t)(j->tensor - p->bind->set->tensor));
+        h = hash_combine(hash_combine(h, j->src_row), j->n_row);
+    }
+    return h;
+}
+
+/* The digest of what was read, and whether the files stayed as they were. files: NULL where nobody asks for that. */
+static enum status read_root(struct place *p, const struct ident_file *files, uint64_t share, unsigned char root_out[IDENT_BYTES],
+                             bool *stayed_out)
+{
+    struct ident_file now;
+    *stayed_out = true;
+    ident_root(p->ident, root_out);
+    if (!files) return ST_OK;
+    enum status st = ident_file_key(p->bind->set, share, &now);
+    if (st) return st;
+    *stayed_out = ident_file_same(files, &now);
+    if (*stayed_out) return ST_OK;
+    LOG_WARN("model: the checkpoint changed while it was read: weights are not kept, and KV is shared with no other start");
+    ident_root_random(root_out);
+    return ST_OK;
+}
+
+static void set_ident(const struct place *p, const float *inv_freq, const unsigned char root[IDENT_BYTES])
+{
+    struct ident_loaded l = { .spec = p->spec,
+                              .root = root,
+                              .inv_freq = inv_freq,
+                              .rope_scale = p->m->rope_scale,
+                              .device = p->dev->ops->name,
+                              .weights = p->weight_dtype,
+                              .quant = p->quant,
+                              .quant_head = p->quant_head };
+    ident_model(&l, p->m->ident);
+}
+
 static enum status model_fill(struct place *p, struct model *m, const struct model_load_cfg *cfg, const struct source *src,
                               const float *inv_freq, char *err, size_t err_bytes)
 {
@@ -359,20 +402,23 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     enum status st = model_check(spec, src, dev->n_rank, err, err_bytes);
     if (st || (st = bind_open(spec, src, &bind, err, err_bytes))) return st;
 
-    struct model *m = calloc(1, sizeof *m);
-    struct place  p = { .spec = spec,
-                        .dev = dev,
-                        .rank = dev->rank,
-                        .n_rank = dev->n_rank,
-                        .weight_dtype = weight_dtype(spec, cfg, dev),
-                        .quant = weight_quant(spec, cfg),
-                        .quant_head = cfg->quant_head,
-                        .m = m,
-                        .bind = &bind };
-    struct span   span;
-    struct packed packed = { .cfg = cfg };
-    bool          pack = packed_wanted(cfg, src), hit = false;
-    float        *inv_freq = calloc(spec->rot / 2, sizeof *inv_freq);
+    struct model     *m = calloc(1, sizeof *m);
+    struct place      p = { .spec = spec,
+                            .dev = dev,
+                            .rank = dev->rank,
+                            .n_rank = dev->n_rank,
+                            .weight_dtype = weight_dtype(spec, cfg, dev),
+                            .quant = weight_quant(spec, cfg),
+                            .quant_head = cfg->quant_head,
+                            .m = m,
+                            .bind = &bind };
+    struct span       span;
+    struct packed     packed = { .cfg = cfg };
+    bool              pack = packed_wanted(cfg, src), watch = (pack || cfg->ident) && !src->dummy, hit = false, stayed = true;
+    unsigned char     root[IDENT_BYTES];
+    struct ident_file files;
+    uint64_t          share;
+    float            *inv_freq = calloc(spec->rot / 2, sizeof *inv_freq);
     if (m) model_sizes(m, spec, cfg, dev);
     if (!m || !inv_freq || !(m->layer = calloc(spec->n_layer, sizeof *m->layer))) {
         snprintf(err, err_bytes, "model: no memory for %u layers", spec->n_layer);
@@ -380,18 +426,37 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
         goto out;
     }
     set_kv(m, spec, cfg, p.weight_dtype);
+    if (!src->dummy && (st = ident_open(bind.set, &p.ident))) {
+        snprintf(err, err_bytes, "model: no memory for the digests of %u tensors", bind.set->n_tensor);
+        goto out;
+    }
     if (pack) packed_begin(&packed, &p, cfg, src);
     if ((st = model_take(&p, m, cfg, &span, err, err_bytes))) goto out;
     m->rope_scale = model_rope(spec, inv_freq);
-    if (pack && (st = packed_take(&packed, inv_freq, span.base, (uint64_t)(span.end - span.base), &hit))) {
+    share = watch ? share_of(&p) : 0; /* reading sorts the jobs */
+    if (watch && (st = ident_file_key(bind.set, share, &files))) {
+        snprintf(err, err_bytes, "model: the checkpoint's files cannot be read: %s", status_name(st));
+        goto out;
+    }
+    if (pack && (st = packed_take(&packed, inv_freq, span.base, (uint64_t)(span.end - span.base), &files, root, &hit))) {
         snprintf(err, err_bytes, "model: the memory of the weights is lost: %s", status_name(st));
         goto out;
     }
     if (!hit && (st = model_fill(&p, m, cfg, src, inv_freq, err, err_bytes))) goto out;
-    if (pack && !hit) packed_keep(&packed);
+    if (src->dummy)
+        ident_root_dummy(root);
+    else if (!hit)
+        st = read_root(&p, watch ? &files : NULL, share, root, &stayed);
+    if (st) {
+        snprintf(err, err_bytes, "model: the checkpoint's files cannot be read again: %s", status_name(st));
+        goto out;
+    }
+    if (pack && !hit && stayed) packed_keep(&packed, root);
+    set_ident(&p, inv_freq, root);
     if ((st = dev->ops->sync(dev))) snprintf(err, err_bytes, "model: the device failed while loading");
 out:
     if (pack) packed_end(&packed);
+    ident_close(p.ident);
     free(inv_freq);
     free(p.job);
     bind_close(&bind);
@@ -401,6 +466,8 @@ out:
         *m_out = m;
     return st;
 }
+
+const unsigned char *model_ident(const struct model *m) { return m->ident; }
 
 void model_free(struct model *m)
 {

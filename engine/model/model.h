@@ -69,6 +69,7 @@ struct model_spec {
     bool               norm_topk;
     struct model_quant quant;
     enum dtype         dtype;                     /* of the checkpoint (torch_dtype / dtype; else as the tensors say) */
+    unsigned char      config[32];                /* digest of what config.json says (ident_config) */
     uint32_t           eos_id[16], n_eos, bos_id; /* config.json + generation_config.json; bos UINT32_MAX: none */
     /* generation_config.json defaults; NaN / -1: not given */
     float   gen_temperature, gen_top_p, gen_min_p, gen_repetition;
@@ -103,6 +104,7 @@ struct model_load_cfg {
     void       *progress_ctx;
     const char *packed_dir;       /* folder where weights are kept as the device packed them (packed.h); NULL or "": not kept */
     uint64_t    packed_bytes_max; /* of all files there */
+    bool        ident;            /* the identity is to be believed: loading sees to it that the checkpoint does not change meanwhile */
 };
 /* Bytes of device memory for rank r of n: weights, workspaces, and one KV block. Closed form, before anything is read. */
 struct model_plan {
@@ -133,6 +135,8 @@ enum status model_forward(struct model *m, const struct batch *b); /* both */
 size_t model_where(const struct model *m, char *text, size_t text_bytes); /* any thread: which part of a step is computed or enqueued */
 const float         *model_logits(const struct model *m);
 const struct dev_kv *model_kv(const struct model *m); /* the pool */
+/* [32] Which model this rank's share is of (ident.h). The model's. */
+const unsigned char *model_ident(const struct model *m);
 void                 model_free(struct model *m);
 
 /* The matrices that a rank multiplies with, each kind once, for dev_tune: at most `max`; returns how many. */

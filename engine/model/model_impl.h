@@ -2,7 +2,7 @@
  * Every part (a mix, an ffn) has two functions: place names its weights and where each comes from, run computes with them.
  * model_plan and model_load walk the same place functions, so the plan is what loading takes, by construction. */
 #pragma once
-#include "engine/model/bind.h"
+#include "engine/model/ident.h"
 #include "engine/model/model.h"
 #include <stdatomic.h>
 
@@ -51,7 +51,8 @@ struct model {
     /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then swiglu out */
     void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
     float                *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
-    _Atomic(const char *) at_part;              /* for model_where: static text */
+    unsigned char         ident[IDENT_BYTES];
+    _Atomic(const char *) at_part; /* for model_where: static text */
     _Atomic uint32_t      at_layer;
 };
 
@@ -76,6 +77,7 @@ struct place {
     const struct bind       *bind;           /* NULL: planning */
     uint64_t                 bytes, reduced; /* reduced: of alloc_reduced, in bytes too */
     void                    *at;             /* of the last place_align */
+    struct ident            *ident;          /* takes what is read; NULL: nobody wants to know */
     struct place_job        *job;
     uint32_t                 n_job, cap_job;
     enum status              st; /* the first failure sticks */

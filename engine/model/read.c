@@ -1,5 +1,6 @@
 /* read: the bytes of the checkpoint to the device. Several threads take pieces in order of file and offset, so the disk sees
  * one front of large reads; each has its own staging buffer, and what a tensor-parallel rank does not hold is not converted. */
+#include "base/check.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "engine/model/read.h"
@@ -105,6 +106,28 @@ static void piece_vector(struct device *d, const struct piece *k, const unsigned
     }
 }
 
+/* The identity takes what was read; of a vector all of it, for ranks may share one. */
+static enum status piece_ident(struct readers *r, const struct piece *k, uint64_t at, const unsigned char *stage, uint64_t bytes)
+{
+    const struct st_tensor *t = k->job->tensor;
+    if (!r->p->ident) return ST_OK;
+    if (k->job->vec) return ident_take_whole(r->p->ident, t);
+    ident_take(r->p->ident, t, at - t->offset, stage, bytes);
+    return ST_OK;
+}
+
+/* What was loaded was taken: an identity that leaves out a tensor would call two models one. */
+static void ident_check(const struct place *p)
+{
+    for (uint32_t i = 0; p->ident && i < p->n_job; i++) {
+        const struct place_job *j = &p->job[i];
+        for (int part = 0; part < PART_COUNT; part++) {
+            const struct st_tensor *t = bind_get_part(p->bind, j->slot, j->layer, j->expert, (enum part)part);
+            CHECK(!t || ident_has(p->ident, t));
+        }
+    }
+}
+
 static enum status piece_read(struct readers *r, const struct piece *k, unsigned char *stage, char *why, size_t why_bytes)
 {
     const struct place_job *j = k->job;
@@ -113,6 +136,7 @@ static enum status piece_read(struct readers *r, const struct piece *k, unsigned
     enum dtype  t = bind_dtype(j->tensor->dtype);
     uint64_t    row_bytes = job_row_bytes(r, j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;
     enum status st = source_read(&r->p->bind->set->file[j->tensor->file], at, stage, (size_t)(k->n * row_bytes));
+    if (!st) st = piece_ident(r, k, at, stage, k->n * row_bytes);
     if (st) return st;
     if (job_is_codes(r, j)) return read_quant(r->p, j, k->row, k->n, stage, why, why_bytes);
     if (j->vec) {
@@ -167,5 +191,6 @@ enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *
 
     pthread_mutex_destroy(&r.vector_lock);
     pthread_mutex_destroy(&r.lock);
+    if (!r.st) ident_check(p);
     return r.st;
 }

@@ -16,6 +16,7 @@ enum { SLAB = 64 }; /* rows that are unpacked together */
 struct quant_read {
     const struct place_job *job;
     const struct bind      *bind;
+    struct ident           *ident; /* or NULL */
     struct model_quant      quant;
     char                   *err;
     size_t                  err_bytes;
@@ -43,7 +44,9 @@ static enum status read_part(struct quant_read *r, enum part part)
     const struct st_tensor *t = tensor_of(r, part);
     if (!t) return ST_OK;
     if (!(r->part[part] = malloc((size_t)t->bytes + 1))) return ST_NOMEM;
-    return source_read(&r->bind->set->file[t->file], t->offset, r->part[part], (size_t)t->bytes);
+    enum status st = source_read(&r->bind->set->file[t->file], t->offset, r->part[part], (size_t)t->bytes);
+    if (!st && r->ident) ident_take(r->ident, t, 0, r->part[part], t->bytes);
+    return st;
 }
 
 static uint32_t word_at(const unsigned char *p, size_t i)
@@ -137,11 +140,12 @@ bool read_quant_whole(const struct place *p) { return p->spec->quant.method == Q
 enum status read_quant(struct place *p, const struct place_job *job, uint32_t row0, uint32_t n_row, const unsigned char *stage, char *err,
                        size_t err_bytes)
 {
-    struct quant_read r = { .job = job, .bind = p->bind, .quant = p->spec->quant, .err = err, .err_bytes = err_bytes, .k = job->w->k };
+    struct quant_read r = { .job = job, .bind = p->bind, .ident = p->ident, .quant = p->spec->quant, .err = err, .err_bytes = err_bytes };
     enum status       st = ST_OK;
     bool              whole = read_quant_whole(p);
     const uint64_t   *shape = tensor_of(&r, PART_WEIGHT)->shape;
     err[0] = 0;
+    r.k = job->w->k;
     r.n = (uint32_t)(r.quant.method == QUANT_AWQ ? shape[1] * 8 : r.quant.method == QUANT_GPTQ ? shape[1] : shape[0]);
     r.n_group = r.quant.q.group ? (r.k + r.quant.q.group - 1) / r.quant.q.group : 1;
     r.code = malloc((size_t)SLAB * r.k), r.zero = malloc((size_t)SLAB * r.n_group),

@@ -1,7 +1,6 @@
 #include "engine/model/safetensors.h"
 #include "engine/model/folder.h"
 #include "base/arena.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include <errno.h>
@@ -363,30 +362,4 @@ void st_close(struct st_set *set)
     free(set->file);
     free(set->tensor);
     free(set);
-}
-
-enum status st_fingerprint(const struct st_set *set, uint64_t *out)
-{
-    enum { PART = 64 << 10 };
-    unsigned char *part = malloc(PART);
-    enum status    st = part ? ST_OK : ST_NOMEM;
-    uint64_t       h = set->n_file;
-    for (uint32_t i = 0; !st && i < set->n_file; i++) {
-        const struct source_file *f = &set->file[i];
-        uint64_t                  end = 8; /* of the head, which begins with its length */
-        h = hash_combine(hash_combine(h, hash_bytes(f->name, strlen(f->name), i)), f->bytes);
-        for (uint64_t at = 0; !st && at < end;) {
-            size_t n = end - at < PART ? (size_t)(end - at) : (size_t)PART;
-            if ((st = source_read(f, at, part, n))) break;
-            h = hash_combine(h, hash_bytes(part, n, at));
-            if (at == 0) {
-                for (int k = 8; k-- > 0;) end = (k == 7 ? 0 : end) << 8 | part[k];
-                end += 8; /* st_open has seen that it lies within the file */
-            }
-            at += n;
-        }
-    }
-    free(part);
-    if (!st) *out = h;
-    return st;
 }

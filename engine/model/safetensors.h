@@ -36,7 +36,5 @@ struct st_set {
  * ST_CONFIG: the files are wrong; ST_IO: they could not be read. */
 enum status st_open(const struct source *src, struct st_set **set_out, char *err, size_t err_bytes);
 void        st_close(struct st_set *set);
-/* Of the names, sizes and heads of all files: two checkpoints of the same shapes and places are told apart by neither. ST_IO, logged */
-enum status st_fingerprint(const struct st_set *set, uint64_t *out);
 /* "[64, 32]"; returns text */
 const char *st_shape_text(const struct st_tensor *t, char *text, size_t text_bytes);

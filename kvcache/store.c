@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -97,6 +98,13 @@ static uint32_t forget_segment(struct kv_store *s, uint32_t i)
     return n;
 }
 
+static void ask_remove(struct kv_store *s, int32_t segment, uint64_t seq, int fd, bool moved)
+{
+    s->task_out = true;
+    s->file_task = (struct task){ .kind = TASK_REMOVE, .segment = segment, .seq = seq, .fd = fd, .moved = moved };
+    ask(s, &s->file_task);
+}
+
 static void evict_segment(struct kv_store *s)
 {
     uint32_t best = s->n_slot;
@@ -114,16 +122,24 @@ static void evict_segment(struct kv_store *s)
     for (uint32_t i = 0; i < s->n_slot; i++) s->segment[i].value /= 2;
     xfer_seg_drop(s->cfg.xfer, g->xfer);
     g->state = SEG_REMOVING;
-    s->task_out = true;
-    s->file_task = (struct task){ .kind = TASK_REMOVE, .segment = (int32_t)best, .seq = g->seq, .fd = g->fd };
-    ask(s, &s->file_task);
+    ask_remove(s, (int32_t)best, g->seq, g->fd, false);
 }
+
+/* More files than that would leave none for connections. */
+static bool fds_are_out(const struct kv_store *s) { return s->n_file + s->n_foreign >= s->n_fd_max; }
 
 /* Keeps one prepared segment beside the one that is filled; below the cap by a new file, at the cap in the place of another. */
 static void prepare(struct kv_store *s)
 {
-    if (s->task_out || s->spare != NONE || paused(s) || s->cfg.read_only || s->stats.recovering || s->lease_lost) return;
-    if (s->n_file >= s->n_segment || s->full) {
+    struct kept k;
+    if (s->task_out || s->spare != NONE || paused(s) || s->cfg.read_only || s->stats.recovering || s->lease_lost || s->blind) return;
+    bool short_of_bytes = s->full || (!store_has_room(s) && s->n_file < s->n_segment);
+    if ((kept_overfull(s) || short_of_bytes) && kept_first(s, &k)) {
+        s->full = false;
+        ask_remove(s, NONE, k.seq, -1, k.moved);
+        return;
+    }
+    if (!store_has_room(s) || fds_are_out(s) || s->full) {
         evict_segment(s);
         if (s->full && !s->task_out) pause_writes(s, ST_TOO_LARGE, "making room");
         s->full = false;
@@ -185,28 +201,91 @@ static void answer_make(struct kv_store *s, const struct task *t)
     if (!s->full) pause_writes(s, t->st ? t->st : ST_AGAIN, "making a file");
 }
 
+static void answer_remove(struct kv_store *s, const struct task *t)
+{
+    struct segment *g = t->segment == NONE ? NULL : &s->segment[t->segment];
+    s->task_out = false;
+    if (g) {
+        g->state = SEG_FREE;
+        if (s->key) OPENSSL_cleanse(&s->key[t->segment], sizeof *s->key);
+        s->n_file--;
+    }
+    if (!t->st && !g) kept_drop(s, t->seq, t->moved);
+    if (!t->st) return;
+    if (g) kept_add(s, t->seq, s->g.segment_bytes, KEPT_UNWANTED, false); /* it is still there */
+    pause_writes(s, t->st, "removing a file");
+}
+
+/* One of the own folder that cannot be served from; true: it is done with. */
+static bool keep_scanned(struct kv_store *s, struct task *t)
+{
+    switch (t->word) {
+    case STORE_OURS: return false;
+    case STORE_NO_FILE: return true;
+    case STORE_NOT_READ:
+        if (t->error) s->unread_error = t->error;
+        kept_add(s, t->seq, t->bytes, KEPT_UNREAD, false);
+        return true;
+    case STORE_OTHER_KEY: kept_add(s, t->seq, t->bytes, KEPT_KEY, false); return true;
+    case STORE_DAMAGED: kept_add(s, t->seq, t->bytes, KEPT_DAMAGED, t->moved); return true;
+    default: /* was removed */
+        if (t->st) kept_add(s, t->seq, t->bytes, KEPT_UNWANTED, false);
+        s->stats.n_foreign_segments += t->word != STORE_OTHER_START;
+        s->stats.n_dead_segments += t->word == STORE_OTHER_START;
+        return true;
+    }
+}
+
 static void answer_scan(struct kv_store *s, struct task *t)
 {
     if (t->seq >= s->next_seq) s->next_seq = t->seq + 1;
-    uint32_t i = t->foreign || s->n_file >= s->n_segment ? s->n_slot : find_state(s, SEG_FREE);
-    if (i < s->n_slot && s->key) s->key[i] = s->key[s->n_slot];
-    if (t->foreign) {
-        s->stats.n_foreign_segments += t->st != ST_OK;
-        s->stats.n_locked_segments += t->st == ST_INVALID;
-    } else if (i == s->n_slot || !adopt(s, &s->segment[i], t)) { /* a smaller cap than before: the oldest go */
+    if (t->again) kept_drop(s, t->seq, false);
+    if (keep_scanned(s, t)) {
+        ask(s, t);
+        return;
+    }
+    if (!store_has_room(s)) kept_make_room(s);
+    uint32_t i = find_state(s, SEG_FREE);
+    if (!store_has_room(s) || i == s->n_slot) { /* a smaller cap than before: the oldest go */
         char name[32];
         store_name(name, sizeof name, t->seq);
         close(t->fd);
-        unlinkat(s->dir, name, 0);
+        if (unlinkat(s->dir, name, 0)) kept_add(s, t->seq, t->bytes, KEPT_UNWANTED, false);
         s->stats.n_evicted += t->n;
+    } else if (fds_are_out(s) || !adopt(s, &s->segment[i], t)) {
+        close(t->fd);
+        s->unread_error = EMFILE;
+        kept_add(s, t->seq, t->bytes, KEPT_UNREAD, false);
+        t->word = STORE_NOT_READ;
     } else {
         struct segment *g = &s->segment[i];
+        if (s->key) s->key[i] = s->key[s->n_slot];
         g->state = SEG_SEALED, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 0, g->value = 0;
         s->n_file++;
         g->n_pinned++; /* until all of it is known */
         t->segment = (int32_t)i;
         s->learning = t, s->n_learnt = 0;
         return;
+    }
+    ask(s, t);
+}
+
+/* All that lies there is known, or nothing is. */
+static void answer_scanned(struct kv_store *s, struct task *t)
+{
+    bool first = s->stats.recovering;
+    s->stats.recovering = false;
+    s->blind = t->st != ST_OK;
+    if (s->blind && first)
+        LOG_WARN("kv: %s cannot be listed (%s): nothing is read or written there until it can", s->cfg.dir, strerror(t->error));
+    if (!s->blind) {
+        LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours, %" PRIu64
+                 " MiB are of other models",
+                 s->cfg.dir, s->n_entry, s->n_file + s->n_foreign, s->stats.n_foreign_segments,
+                 atomic_load_explicit(&s->other_bytes, memory_order_relaxed) >> 20);
+        if (s->stats.n_dead_segments)
+            LOG_INFO("kv: %s: %" PRIu64 " segments were of an earlier start's key, which is gone", s->cfg.dir, s->stats.n_dead_segments);
+        kept_say(s);
     }
     ask(s, t);
 }
@@ -318,13 +397,7 @@ static void answer(struct kv_store *s, struct task *t)
     struct segment *g = t->segment == NONE ? NULL : &s->segment[t->segment];
     switch (t->kind) {
     case TASK_MAKE: answer_make(s, t); break;
-    case TASK_REMOVE:
-        s->task_out = false;
-        g->state = SEG_FREE;
-        if (s->key) OPENSSL_cleanse(&s->key[t->segment], sizeof *s->key);
-        s->n_file--;
-        if (t->st) pause_writes(s, t->st, "removing a file");
-        break;
+    case TASK_REMOVE: answer_remove(s, t); break;
     case TASK_SEAL:
         s->seal_out = false;
         g->state = SEG_SEALED; /* without a footer too: the next start then reads heads */
@@ -340,24 +413,11 @@ static void answer(struct kv_store *s, struct task *t)
     case TASK_UNCLAIM:
     case TASK_CLAIMED: answer_claim(s, t); break;
     case TASK_LOST: answer_lost(s, t); break;
-    case TASK_SCANNED:
-        s->stats.recovering = false;
-        ask(s, t);
-        LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours, %" PRIu64
-                 " MiB are of other models",
-                 s->cfg.dir, s->n_entry, s->n_file + s->n_foreign, s->stats.n_foreign_segments,
-                 atomic_load_explicit(&s->other_bytes, memory_order_relaxed) >> 20);
-        if (s->stats.n_locked_segments && s->cfg.ephemeral)
-            LOG_INFO("kv: %s: %" PRIu64 " segments were of an earlier start's key, which is gone", s->cfg.dir, s->stats.n_locked_segments);
-        else if (s->stats.n_locked_segments)
-            LOG_WARN("kv: %s: %" PRIu64
-                     " segments were sealed under another key, or not as asked for, and are removed: their blocks are misses",
-                     s->cfg.dir, s->stats.n_locked_segments);
-        break;
+    case TASK_SCANNED: answer_scanned(s, t); break;
     }
 }
 
-bool kv_store_paused(const struct kv_store *s) { return paused(s) || s->lease_lost; }
+bool kv_store_paused(const struct kv_store *s) { return paused(s) || s->lease_lost || s->blind; }
 bool kv_store_recovering(const struct kv_store *s)
 {
     return s->stats.recovering || atomic_load_explicit(&s->telling, memory_order_relaxed);
@@ -426,7 +486,7 @@ enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_
                            uint64_t cookie, struct kv_place *place_out)
 {
     s->wanted |= s->open == NONE;
-    if (s->open == NONE || s->n_writing >= WRITES_MAX || paused(s) || s->cfg.read_only || s->lease_lost || find(s, key) != NONE)
+    if (s->open == NONE || s->n_writing >= WRITES_MAX || paused(s) || s->cfg.read_only || s->lease_lost || s->blind || find(s, key) != NONE)
         return ST_AGAIN;
     struct segment *g = &s->segment[s->open];
     if (g->n_used == s->g.n_record) return ST_AGAIN;
@@ -505,7 +565,9 @@ static enum status take_memory(struct kv_store *s)
     s->scan_row = calloc(s->g.n_record, sizeof *s->scan_row);
     s->seal_buffer = aligned_alloc(STORE_PAGE, store_footer_bytes(&s->g));
     s->scan_buffer = aligned_alloc(STORE_PAGE, store_footer_bytes(&s->g));
-    if (!s->segment || !s->entry || !s->bucket || !s->seal_row || !s->scan_row || !s->seal_buffer || !s->scan_buffer) return ST_NOMEM;
+    s->kept = calloc(KEPT_MAX, sizeof *s->kept);
+    if (!s->kept || !s->segment || !s->entry || !s->bucket || !s->seal_row || !s->scan_row || !s->seal_buffer || !s->scan_buffer)
+        return ST_NOMEM;
     memset(s->bucket, 0xff, s->n_bucket * sizeof *s->bucket); /* NONE */
     enum status st = ST_OK;
     if (s->cfg.secret) {
@@ -516,6 +578,16 @@ static enum status take_memory(struct kv_store *s)
     return st ? st : ring_init(&s->answer, 8);
 }
 
+/* Of the descriptors that this process may have half are for segments; the others are for connections. */
+static uint32_t fd_share(uint32_t n_store)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files)) return UINT32_MAX;
+    uint64_t n = files.rlim_cur / 2 / (n_store ? n_store : 1);
+    if (n > UINT32_MAX) return UINT32_MAX;
+    return n > SEGMENTS_MIN ? (uint32_t)n : SEGMENTS_MIN;
+}
+
 enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes)
 {
     struct kv_store *s = calloc(1, sizeof *s);
@@ -524,6 +596,7 @@ enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_ou
     s->dir = s->root = s->lock = -1, s->todo.fd = s->answer.fd = -1;
     s->open = s->spare = NONE;
     s->direct = true;
+    s->n_fd_max = fd_share(cfg->n_store);
     s->next_seq = 1;
     if (cfg->shared) { /* of all servers of the folder: a file keeps its number when another takes it over */
         CHECK(RAND_bytes((unsigned char *)&s->next_seq, sizeof s->next_seq) == 1);
@@ -577,7 +650,7 @@ void kv_store_close(struct kv_store *s)
         ring_wake(&s->todo);
         pthread_join(s->thread, NULL);
         for (struct task *t; (t = ring_pop(&s->answer));)
-            if ((t->kind == TASK_SCAN || t->kind == TASK_FOUND) && t->fd >= 0) close(t->fd);
+            if (((t->kind == TASK_SCAN && t->word == STORE_OURS) || t->kind == TASK_FOUND) && t->fd >= 0) close(t->fd);
     }
     for (uint32_t i = 0; s->segment && i < s->n_slot; i++) {
         struct segment *g = &s->segment[i];
@@ -597,7 +670,7 @@ void kv_store_close(struct kv_store *s)
     if (s->answer.fd >= 0) ring_free(&s->answer);
     if (s->lock >= 0) close(s->lock);
     if (s->dir >= 0) close(s->dir);
-    free(s->segment), free(s->entry), free(s->bucket);
+    free(s->segment), free(s->entry), free(s->bucket), free(s->kept);
     free(s->seal_row), free(s->scan_row);
     free(s->seal_buffer), free(s->scan_buffer);
     seal_close(s->sealer);
@@ -613,7 +686,7 @@ void kv_store_stats(const struct kv_store *s, struct kv_store_stats *out)
     out->other_bytes = atomic_load_explicit(&s->other_bytes, memory_order_relaxed);
     out->n_other_removed = atomic_load_explicit(&s->n_other_removed, memory_order_relaxed);
     uint64_t making = find_state(s, SEG_MAKING) < s->n_slot;
-    out->used_bytes = (s->n_file - making) * s->g.segment_bytes + out->other_bytes;
+    out->used_bytes = (s->n_file - making) * s->g.segment_bytes + out->other_bytes + s->kept_bytes;
     out->cap_bytes = s->cfg.cap_bytes;
     out->n_foreign = s->n_foreign;
     out->paused = kv_store_paused(s);

@@ -1,16 +1,21 @@
 /* store: blocks in a folder, in log-structured segments.   Thread: one owner (engine); a thread of its own does what may block.
  *
  *   DIR/LOCK                              one server per folder (flock)
+ *   DIR/quarantine/                       a few segments that were damaged, for whoever wants to know why; never read
  *   DIR/model-<fingerprint>/seg-<seq>.kv  [header page][record 0][record 1]...[footer pages]; records as in record.h, of one size
  *
  * Append only: a segment is filled record by record, then sealed with a footer that lists its keys; space comes back a whole
  * segment at a time, the one of least value first. Nothing is ever synced: a cache may lose data, and what is torn is noticed by the
  * record's digests. At open the thread reads footers, and heads where a footer is missing, and the owner learns them by and by in
- * kv_store_turn: a server serves meanwhile. Another fingerprint has another sub-folder (store_models.h): a server of another model, type or
+ * kv_store_turn: a server serves meanwhile. What could not be read (too many open files, a disk that fails) stays and is tried again:
+ * only what was read and is none of ours goes, and what is damaged goes into quarantine.
+ * Another fingerprint has another sub-folder (store_models.h): a server of another model, type or
  * block size, and the way back from it, lose nothing but what the new one needs room for.
- * The cap is of all sub-folders together and is never exceeded by one byte: files are preallocated whole, header and footer included.
+ * The cap is of all sub-folders together and is never exceeded by one byte: files are preallocated whole, header and footer included, and
+ * what lies there unused counts.
  * Room is made before a file is: of other models' segments first, the model that was used longest ago, then of the own ones.
- * With a secret every file is sealed (transfer/seal.h): heads, payloads and footers; files of another secret, and plain ones, are removed.
+ * With a secret every file is sealed (transfer/seal.h): heads, payloads and footers; files of another secret, and plain ones, stay
+ * unused until their room is needed.
  * A write that fails (ENOSPC, EIO, EROFS) pauses writing; it is tried again by itself after a while, longer each time. */
 #pragma once
 #include "kvcache/record.h"
@@ -34,7 +39,8 @@ struct kv_store_cfg {
     bool     shared;
     uint32_t scan_us, grace_us; /* 0: 5 s between rounds, 120 s */
     bool     ephemeral;         /* the secret is this boot's: nothing is kept at the end */
-    uint32_t retry_us;          /* first pause after a failed write; 0: 1 s */
+    uint32_t retry_us;          /* first pause after a failed write, and before what could not be read is tried again; 0: 1 s */
+    uint32_t n_store;           /* stores of this process, which share its file descriptors; 0: this one */
     uint64_t (*clock)(void);    /* NULL: the monotonic clock */
 };
 /* err: one line. ST_AGAIN: another server has locked it; ST_CONFIG: not a folder, cap below two segments; ST_IO. */
@@ -69,7 +75,10 @@ struct kv_store_stats {
     uint64_t    n_record, n_segment, used_bytes, cap_bytes; /* used: preallocated on disk, of all models */
     uint64_t    other_bytes, n_other_removed;               /* of other models: in used_bytes; segments that gave way */
     uint64_t    n_write, n_read, n_evicted, n_lost_records, n_recovered, n_foreign_segments, n_pauses;
-    uint64_t    n_locked_segments;    /* of another secret */
+    uint64_t    n_locked_segments;    /* of another secret, that lie there */
+    uint64_t    n_dead_segments;      /* that were removed, of the key of a start that is over */
+    uint64_t    n_damaged_segments;   /* in quarantine */
+    uint64_t    n_unread_segments;    /* that could not be read so far */
     uint64_t    n_foreign, n_claimed; /* segments of other servers; taken over from some that are gone */
     bool        recovering, paused;
     enum status last_error;

@@ -58,7 +58,7 @@ static bool header(struct store_dump *d, const unsigned char *file, uint64_t byt
     if (!h->block_tokens || h->block_tokens > KV_RECORD_TOKENS_MAX)
         wrong(d, offsetof(struct store_header, block_tokens), "%u tokens in a block, allowed are 1 to %d", h->block_tokens,
               KV_RECORD_TOKENS_MAX);
-    if (h->sealed > 1) wrong(d, offsetof(struct store_header, sealed), "sealed in a way that is not known: %u", h->sealed);
+    if (h->sealed > STORE_SEALED_START) wrong(d, offsetof(struct store_header, sealed), "sealed in a way that is not known: %u", h->sealed);
     if (n != d->n_wrong) return false;
     say(d, "header: seq %" PRIx64 ", model %s, %u records of %" PRIu64 " bytes, %u tokens and %" PRIu64 " bytes of KV each%s%s\n", h->seq,
         hex(h->fingerprint.b, a), h->n_record, h->record_bytes, h->block_tokens, h->payload_bytes,

@@ -55,15 +55,21 @@ static enum status all_written(int fd, const void *p, uint64_t bytes, uint64_t o
     return ST_OK;
 }
 
-static bool all_read(int fd, void *p, uint64_t bytes, uint64_t off)
+enum { READ_ENDS = -1 }; /* the file ends before the last of these bytes */
+
+/* 0, errno, or READ_ENDS. */
+static int all_read(int fd, void *p, uint64_t bytes, uint64_t off)
 {
+    struct stat st;
+    if (fstat(fd, &st)) return errno;
+    if ((uint64_t)st.st_size < off + bytes) return READ_ENDS; /* with O_DIRECT the rest of a page is not read but refused */
     for (char *to = p; bytes;) {
         ssize_t n = pread(fd, to, bytes, (off_t)off);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
+        if (n <= 0) return n < 0 ? errno : READ_ENDS;
         to += n, off += (uint64_t)n, bytes -= (uint64_t)n;
     }
-    return true;
+    return 0;
 }
 
 static int open_direct(int dir, const char *name, int flags, bool *direct)
@@ -88,7 +94,7 @@ static int reserve(int fd, uint64_t bytes)
 
 static void header_seal(struct store_header *h, const struct store_crypt *c)
 {
-    h->sealed = 1;
+    h->sealed = c->ephemeral ? STORE_SEALED_START : STORE_SEALED;
     CHECK(RAND_bytes(h->random, sizeof h->random) == 1); /* no key without it */
     seal_key_make(c->secret, h, offsetof(struct store_header, check), c->key);
     seal_piece(c->sealer, c->key, 0, STORE_PART_CHECK, NULL, 0, NULL, 0, NULL, h->check);
@@ -139,64 +145,113 @@ enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *
     return ST_OK;
 }
 
-/* fd and header of a segment; the header's own word for everything. -1: none of ours. */
-static int open_header(int dir, uint64_t seq, int flags, bool *direct, struct store_header *h_out)
+static enum store_word open_failed(int error, struct store_fault *fault_out)
 {
-    char name[32];
+    switch (error) {
+    case ENOENT:
+    case ELOOP:  /* a link */
+    case EISDIR: /* what somebody has put there: a folder, a socket, a device */
+    case ENXIO:
+    case ENODEV: return STORE_NO_FILE;
+    default: fault_out->error = error; return STORE_NOT_READ;
+    }
+}
+
+/* What is wrong with the header of segment seq. */
+static enum store_word header_word(const struct store_header *h, uint64_t seq, struct store_fault *fault_out)
+{
+    if (memcmp(h->magic, STORE_HEADER, sizeof h->magic)) {
+        fault_out->byte = 0;
+        return STORE_DAMAGED;
+    }
+    if (h->version != STORE_VERSION) return STORE_OTHER_VERSION;
+    if (h->seq != seq) {
+        fault_out->byte = offsetof(struct store_header, seq);
+        return STORE_DAMAGED;
+    }
+    if (h->sum != XXH3_64bits(h, offsetof(struct store_header, sum))) {
+        fault_out->byte = offsetof(struct store_header, sum);
+        return STORE_DAMAGED;
+    }
+    return STORE_OURS;
+}
+
+/* fd and header of a segment; the header's own word for everything. */
+static enum store_word open_header(int dir, uint64_t seq, bool *direct, struct store_header *h_out, int *fd_out,
+                                   struct store_fault *fault_out)
+{
+    char            name[32];
+    struct stat     st;
+    enum store_word word = STORE_OURS;
     store_name(name, sizeof name, seq);
-    struct stat st;
-    int         fd = open_direct(dir, name, flags | O_NOFOLLOW | O_NONBLOCK, direct); /* whatever somebody has put there: a link, a pipe */
-    void       *page = aligned_alloc(STORE_PAGE, STORE_PAGE);
-    bool        ok = fd >= 0 && page && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && all_read(fd, page, STORE_PAGE, 0);
-    if (ok) {
+    *fault_out = (struct store_fault){ 0 };
+    int fd = open_direct(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, direct); /* whatever somebody has put there: a link, a pipe */
+    if (fd < 0) return open_failed(errno, fault_out);
+    void *page = aligned_alloc(STORE_PAGE, STORE_PAGE);
+    int   error = !page ? ENOMEM : fstat(fd, &st) ? errno : 0;
+    if (!error && !S_ISREG(st.st_mode)) word = STORE_NO_FILE;
+    if (!error && !word) error = all_read(fd, page, STORE_PAGE, 0);
+    if (error == READ_ENDS) {
+        word = STORE_DAMAGED;
+        fault_out->byte = (uint64_t)st.st_size;
+    } else if (error) {
+        word = STORE_NOT_READ;
+        fault_out->error = error;
+    } else if (!word) {
         memcpy(h_out, page, sizeof *h_out);
-        ok = !memcmp(h_out->magic, STORE_HEADER, sizeof h_out->magic) && h_out->version == STORE_VERSION && h_out->seq == seq &&
-             h_out->sum == XXH3_64bits(h_out, offsetof(struct store_header, sum));
+        word = header_word(h_out, seq, fault_out);
     }
     free(page);
-    if (ok) return fd;
-    if (fd >= 0) close(fd);
-    return -1;
+    if (word)
+        close(fd);
+    else
+        *fd_out = fd;
+    return word;
 }
 
-static enum status opened(int fd, const struct store_header *h, const struct kv_key *fingerprint, bool fits,
-                          const struct store_crypt *crypt)
+/* Ours is what fits, and what crypt opens; anything else is closed. */
+static enum store_word opened(int fd, const struct store_header *h, const struct kv_key *fingerprint, bool fits,
+                              const struct store_crypt *crypt)
 {
-    enum status st = !kv_key_equal(&h->fingerprint, fingerprint) || !fits ? ST_CONFIG : store_header_opens(h, crypt) ? ST_OK : ST_INVALID;
-    if (st) close(fd);
-    return st;
+    enum store_word word = STORE_OURS;
+    if (!kv_key_equal(&h->fingerprint, fingerprint) || !fits)
+        word = STORE_OTHER_MODEL;
+    else if (!store_header_opens(h, crypt))
+        word = h->sealed == STORE_SEALED_START ? STORE_OTHER_START : STORE_OTHER_KEY;
+    if (word) close(fd);
+    return word;
 }
 
-enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
-                            const struct store_crypt *crypt, bool *direct, int *fd_out)
+enum store_word store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
+                                const struct store_crypt *crypt, bool *direct, int *fd_out, struct store_fault *fault_out)
 {
     struct store_header h;
-    int                 fd = open_header(dir, seq, read_only ? O_RDONLY : O_RDWR, direct, &h);
-    if (fd < 0) return ST_NOT_FOUND;
+    enum store_word     word = open_header(dir, seq, direct, &h, fd_out, fault_out);
+    if (word) return word;
     bool fits = h.record_bytes == g->record_bytes && h.n_record == g->n_record && h.segment_bytes == g->segment_bytes;
-    *fd_out = fd;
-    return opened(fd, &h, fingerprint, fits, crypt);
+    return opened(*fd_out, &h, fingerprint, fits, crypt);
 }
 
-enum status store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                                    const struct store_crypt *crypt, bool *direct, struct store_geometry *its_out, int *fd_out)
+enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
+                                        const struct store_crypt *crypt, bool *direct, struct store_geometry *its_out, int *fd_out,
+                                        struct store_fault *fault_out)
 {
     struct store_header h;
-    int                 fd = open_header(dir, seq, O_RDONLY, direct, &h);
-    if (fd < 0) return ST_NOT_FOUND;
+    enum store_word     word = open_header(dir, seq, direct, &h, fd_out, fault_out);
+    if (word) return word;
     *its_out = store_geometry(h.payload_bytes, h.segment_bytes);
     bool fits = h.record_bytes == g->record_bytes && its_out->record_bytes == h.record_bytes && its_out->n_record == h.n_record &&
                 its_out->segment_bytes == h.segment_bytes && h.n_record && h.n_record <= g->n_record;
-    *fd_out = fd;
-    return opened(fd, &h, fingerprint, fits, crypt);
+    return opened(*fd_out, &h, fingerprint, fits, crypt);
 }
 
-enum status store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out)
+enum store_word store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out,
+                                 struct store_fault *fault_out)
 {
     struct store_header h;
     bool                direct = false;
-    int                 fd = open_header(dir, seq, O_RDONLY, &direct, &h);
-    if (fd < 0) return ST_NOT_FOUND;
+    enum store_word     word = open_header(dir, seq, &direct, &h, fd_out, fault_out);
+    if (word) return word;
     *about_out = (struct store_about){ .sealed = h.sealed,
                                        .g = { h.record_bytes, h.segment_bytes, h.n_record },
                                        .fingerprint = h.fingerprint,
@@ -204,15 +259,13 @@ enum status store_file_about(int dir, uint64_t seq, const struct store_crypt *cr
                                        .block_tokens = h.block_tokens };
     struct store_geometry g = store_geometry(h.payload_bytes, h.segment_bytes);
     if (g.record_bytes != h.record_bytes || g.n_record != h.n_record || h.block_tokens > KV_RECORD_TOKENS_MAX) { /* a header that lies */
-        close(fd);
-        return ST_NOT_FOUND;
+        fault_out->byte = offsetof(struct store_header, record_bytes);
+        word = STORE_DAMAGED;
+    } else if (h.sealed && !(crypt && store_header_opens(&h, crypt))) {
+        word = STORE_OTHER_KEY;
     }
-    if (h.sealed && !(crypt && store_header_opens(&h, crypt))) {
-        close(fd);
-        return ST_INVALID;
-    }
-    *fd_out = fd;
-    return ST_OK;
+    if (word) close(*fd_out);
+    return word;
 }
 
 uint64_t store_footer_bytes(const struct store_geometry *g) { return (rows_pages(g->n_record) + 1) * STORE_PAGE; }
@@ -240,7 +293,7 @@ enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t s
                               void *buffer, struct store_row *row, uint32_t *n_out)
 {
     uint64_t bytes = store_footer_bytes(g);
-    if (!all_read(fd, buffer, bytes, footer_off(g))) return ST_NOT_FOUND;
+    if (all_read(fd, buffer, bytes, footer_off(g))) return ST_NOT_FOUND;
     struct store_trailer t;
     memcpy(&t, (char *)buffer + bytes - STORE_PAGE, sizeof t);
     if (memcmp(t.magic, STORE_TRAILER, sizeof t.magic) || t.version != STORE_VERSION || t.seq != seq || t.n > g->n_record ||
@@ -256,19 +309,56 @@ enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t s
     return ST_OK;
 }
 
-enum status store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
-                            const struct digest_key *dk, uint64_t payload_bytes, uint32_t block_tokens, const struct store_crypt *crypt,
-                            void *buffer, struct store_row *row, uint32_t *n_out, bool *from_footer_out)
+static bool is_empty(const unsigned char *page)
 {
-    *n_out = 0;
-    *from_footer_out = !store_footer_read(fd, g, seq, block_tokens, crypt, buffer, row, n_out);
-    if (*from_footer_out) return ST_OK;
+    for (size_t i = 0; i < STORE_PAGE; i++)
+        if (page[i]) return false;
+    return true;
+}
+
+static void first_fault(struct store_scan *scan, struct store_fault fault)
+{
+    if (scan->n_damaged + scan->n_unread == 0 && !scan->footer_damaged) scan->fault = fault;
+}
+
+/* Why no footer was read: nobody wrote one yet, or it is not what it was. */
+static void look_at_footer(int fd, const struct store_geometry *g, void *page, struct store_scan *scan)
+{
+    struct stat st;
+    uint64_t    at = g->segment_bytes - STORE_PAGE;
+    int         error = all_read(fd, page, STORE_PAGE, at);
+    if (error > 0 || (error == 0 && is_empty(page)) || fstat(fd, &st)) return;
+    first_fault(scan, (struct store_fault){ .byte = error ? (uint64_t)st.st_size : at });
+    scan->footer_damaged = true;
+}
+
+void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint, const struct digest_key *dk,
+                     uint64_t payload_bytes, uint32_t block_tokens, const struct store_crypt *crypt, void *buffer, struct store_row *row,
+                     struct store_scan *scan_out)
+{
+    struct store_scan *scan = scan_out;
+    *scan = (struct store_scan){ 0 };
+    scan->from_footer = !store_footer_read(fd, g, seq, block_tokens, crypt, buffer, row, &scan->n);
+    if (scan->from_footer) return;
+    scan->n = 0;
+    look_at_footer(fd, g, buffer, scan);
     for (uint32_t i = 0; i < g->n_record; i++) {
-        if (!all_read(fd, buffer, STORE_PAGE, store_record_off(g, i))) return ST_IO;
-        if (crypt && !seal_head_open(crypt->sealer, crypt->key, store_record_off(g, i), buffer, KV_RECORD_HEAD)) continue;
-        if (kv_record_check(buffer, dk, fingerprint, NULL, NULL, block_tokens, payload_bytes, seq)) continue;
+        uint64_t off = store_record_off(g, i);
+        int      error = all_read(fd, buffer, STORE_PAGE, off);
+        if (error && error != READ_ENDS) {
+            first_fault(scan, (struct store_fault){ .error = error, .byte = off });
+            scan->n_unread++;
+            continue;
+        }
+        if (!error && is_empty(buffer)) continue; /* never written */
+        bool sound = !error && (!crypt || seal_head_open(crypt->sealer, crypt->key, off, buffer, KV_RECORD_HEAD)) &&
+                     !kv_record_check(buffer, dk, fingerprint, NULL, NULL, block_tokens, payload_bytes, seq);
+        if (!sound) {
+            first_fault(scan, (struct store_fault){ .byte = off });
+            scan->n_damaged++;
+            continue;
+        }
         const struct kv_record *r = kv_record_of(buffer);
-        row[(*n_out)++] = (struct store_row){ .key = r->key, .payload = r->payload, .index = i, .block_tokens = block_tokens };
+        row[scan->n++] = (struct store_row){ .key = r->key, .payload = r->payload, .index = i, .block_tokens = block_tokens };
     }
-    return ST_OK;
 }

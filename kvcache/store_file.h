@@ -9,9 +9,26 @@ enum { STORE_PAGE = 4096, STORE_VERSION = 3 };
 
 /* What a sealed store's files are made and read with. Everywhere below: NULL, the files are plain. */
 struct store_crypt {
-    const unsigned char *secret; /* [SEAL_SECRET] */
-    struct sealer       *sealer; /* the calling thread's */
-    struct seal_key     *key;    /* of the file in hand: set by make and open, in memory of seal_take */
+    const unsigned char *secret;    /* [SEAL_SECRET] */
+    struct sealer       *sealer;    /* the calling thread's */
+    struct seal_key     *key;       /* of the file in hand: set by make and open, in memory of seal_take */
+    bool                 ephemeral; /* the secret is this start's: what make makes says so */
+};
+
+/* What a segment's file is, as far as it was read. Only of what was read and is not ours may a file ever be removed. */
+enum store_word {
+    STORE_OURS,
+    STORE_NOT_READ,      /* it could not be opened or read (too many open files, a disk that fails): nothing is known of it; errno */
+    STORE_NO_FILE,       /* it is gone, or is a link, a pipe, a folder: nobody's business */
+    STORE_DAMAGED,       /* its header is none, or was changed; byte */
+    STORE_OTHER_VERSION, /* of another version of this format */
+    STORE_OTHER_MODEL,   /* another fingerprint or geometry */
+    STORE_OTHER_KEY,     /* sealed under another key, or sealed where plain ones are, or the other way round */
+    STORE_OTHER_START,   /* sealed under the key of a start that is over: nobody will ever read it */
+};
+struct store_fault {
+    int      error; /* STORE_NOT_READ: errno */
+    uint64_t byte;  /* STORE_DAMAGED: where the first thing is that is wrong */
 };
 
 struct store_geometry {
@@ -37,12 +54,15 @@ bool store_seq_of(const char *name, uint64_t *seq_out); /* false: not a segment'
  * Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on ST_IO / ST_TOO_LARGE. */
 enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, uint64_t payload_bytes,
                             uint32_t block_tokens, const struct store_crypt *crypt, bool *direct, int *fd_out, int *error_out);
-/* Opens an existing one. ST_NOT_FOUND: no segment of ours (another version, torn header); ST_CONFIG: of another fingerprint or geometry;
- * ST_INVALID: sealed under another key, or sealed where plain ones are, or the other way round. */
-enum status store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, bool read_only,
-                            const struct store_crypt *crypt, bool *direct, int *fd_out);
-/* What the header of a segment says of it, for tools that know nothing else; opened for reading. ST_NOT_FOUND: no segment of ours;
- * ST_INVALID: sealed, and crypt is NULL or has another secret; about_out is set all the same. For a plain file crypt is not looked at. */
+/* Opens an existing one for reading: *fd_out where it is ours. fault_out is set for the words that name it. */
+enum store_word store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
+                                const struct store_crypt *crypt, bool *direct, int *fd_out, struct store_fault *fault_out);
+/* The same for one that another server made: it may have fewer records than ours: its_out. */
+enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
+                                        const struct store_crypt *crypt, bool *direct, struct store_geometry *its_out, int *fd_out,
+                                        struct store_fault *fault_out);
+/* What the header of a segment says of it, for tools that know nothing else. STORE_OTHER_KEY: sealed, and crypt is NULL or has another
+ * secret; about_out is set all the same. For a plain file crypt is not looked at. */
 struct store_about {
     bool                  sealed;
     struct store_geometry g;
@@ -50,10 +70,8 @@ struct store_about {
     uint64_t              payload_bytes;
     uint32_t              block_tokens;
 };
-/* The same for one that another server made: opened for reading; it may have fewer records than ours: its_out. */
-enum status store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                                    const struct store_crypt *crypt, bool *direct, struct store_geometry *its_out, int *fd_out);
-enum status store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out);
+enum store_word store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out,
+                                 struct store_fault *fault_out);
 /* The footer; buffer [store_footer_bytes] aligned to a page. row[n]: of records that are whole. */
 uint64_t    store_footer_bytes(const struct store_geometry *g);
 enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n,
@@ -61,7 +79,15 @@ enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t 
 /* ST_NOT_FOUND: there is none, or it is torn. */
 enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, const struct store_crypt *crypt,
                               void *buffer, struct store_row *row, uint32_t *n_out);
-/* What a segment holds: from its footer, or from the heads of its records (from_footer_out false). row [g->n_record]. */
-enum status store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
-                            const struct digest_key *dk, uint64_t payload_bytes, uint32_t block_tokens, const struct store_crypt *crypt,
-                            void *buffer, struct store_row *row, uint32_t *n_out, bool *from_footer_out);
+/* What a segment holds: from its footer, or from the heads of its records. */
+struct store_scan {
+    uint32_t           n; /* rows found */
+    bool               from_footer;
+    bool               footer_damaged;      /* there is one, or there was: the segment had been full, and fault says where it is wrong */
+    uint32_t           n_damaged, n_unread; /* heads that are no empty page and no sound head; that could not be read */
+    struct store_fault fault;               /* of the first of either */
+};
+/* row [g->n_record]: of records that are whole. buffer as for the footer. */
+void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint, const struct digest_key *dk,
+                     uint64_t payload_bytes, uint32_t block_tokens, const struct store_crypt *crypt, void *buffer, struct store_row *row,
+                     struct store_scan *scan_out);

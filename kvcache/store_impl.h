@@ -16,7 +16,10 @@ enum {
     WRITES_MAX = 128,  /* in flight */
     LEARN_MAX = 1024,  /* rows of a segment that a turn takes into the index */
     FOREIGN_MAX = 256, /* segments of other servers, open at a time */
+    KEPT_MAX = 2048,   /* files of the own folder that are not in the index */
+    QUARANTINE_MAX = 4,
 };
+static const char QUARANTINE[] = "quarantine"; /* sub-folder: what was damaged, for whoever wants to know why */
 /* FREE -make-> MAKING -> SPARE -> OPEN -full-> SEALING -> SEALED -evict-> REMOVING -> FREE; at open: FREE -> SEALED.
  * In a shared folder: FREE -found-> FOREIGN -its server is gone-> CLAIMED -renamed-> SEALED, or FOREIGN again; and
  * FOREIGN -its file is gone, or its place is wanted-> LOST -no readers-> FREE */
@@ -31,6 +34,19 @@ struct segment {
     uint64_t       seq, value;       /* value: uses, halved as time goes by */
 };
 
+/* A file of the own folder that takes room and serves nobody. In the order in which they go when the room is needed. */
+enum kept_why {
+    KEPT_DAMAGED,  /* in quarantine; more than QUARANTINE_MAX of them are not kept */
+    KEPT_UNWANTED, /* could not be removed when it should have been */
+    KEPT_KEY,      /* of another key: it is of use again when that key comes back */
+    KEPT_UNREAD,   /* could not be read: it is tried again, and does not go */
+};
+struct kept {
+    uint64_t      seq, bytes;
+    enum kept_why why;
+    bool          moved; /* it lies in QUARANTINE */
+};
+
 enum entry_state { ENTRY_NONE, ENTRY_WRITING, ENTRY_READY };
 struct entry { /* of place segment * n_record + index */
     struct kv_key key;
@@ -41,7 +57,7 @@ struct entry { /* of place segment * n_record + index */
 };
 
 /* What the owner asks of the thread, and the same back as the answer; and what the thread tells the owner (from SCAN on), and the
- * same back. SCAN: a segment of the own folder; SCANNED: that was all of them; FOUND: one of another server; GONE: its file has
+ * same back. SCAN: a segment of the own folder; SCANNED: that was all of them, or (st) the folder could not be listed; FOUND: one of another server; GONE: its file has
  * vanished; CLAIM: may the store take it over, UNCLAIM: it could not, CLAIMED: it has; LOST: others took this server for dead. */
 enum task_kind {
     TASK_MAKE,
@@ -63,10 +79,20 @@ struct task {
     uint64_t          seq;
     int               fd, error;
     enum status       st;
-    uint32_t          n; /* rows of a seal, of a scan */
-    bool              foreign, from_footer;
+    uint32_t          n;      /* rows of a seal, of a scan */
     bool              direct; /* MAKE, SCAN, FOUND: the file was opened so */
+    enum store_word   word;   /* SCAN: what the file is */
+    uint64_t          bytes;  /* SCAN: that it takes on disk */
+    bool              moved;  /* SCAN, REMOVE: it lies in quarantine */
+    bool              again;  /* SCAN: what could not be read was tried again */
     struct store_row *row;    /* SEAL: the owner's table; SCAN: the thread's, until it is given back */
+};
+
+/* What the thread could not read, and when it tries again. */
+struct unread {
+    uint64_t seq[KEPT_MAX];
+    uint32_t n;
+    uint64_t next_us, wait_us;
 };
 
 struct kv_store {
@@ -90,6 +116,12 @@ struct kv_store {
     uint64_t              next_seq, gen;
     uint64_t              paused_until_us, retry_us;
     bool                  lease_lost;
+    bool                  blind;    /* the folder could not be listed: nothing is made in it */
+    uint32_t              n_fd_max; /* files that it may have open */
+    struct kept          *kept;     /* [KEPT_MAX], n_kept of them */
+    uint32_t              n_kept;
+    uint64_t              kept_bytes; /* of all of them, and of those that there was no place for */
+    int                   unread_error;
     struct kv_store_stats stats;
 
     /* the thread */
@@ -108,6 +140,7 @@ struct kv_store {
     struct share     *share;   /* the thread's; NULL: the folder is this store's alone */
     _Atomic bool      telling; /* the thread waits for the owner */
     bool              direct;  /* the thread's: files can be opened so */
+    struct unread     unread;  /* the thread's */
 };
 
 /* store_thread.c: the thread, and what may block. */
@@ -115,10 +148,24 @@ struct share;
 void *store_main(void *store);
 /* Gives t to the owner and waits until it comes back, doing meanwhile what the owner asks. false: the store closes. Thread: the store's. */
 bool store_give(struct kv_store *s, struct task *t);
-/* The segments that lie in a folder, by rising seq: *seq_out is the caller's to free. */
-uint32_t store_list(int dir, uint64_t **seq_out);
+/* The segments that lie in a folder, by rising seq: *seq_out is the caller's to free. Returns 0 or errno. */
+int store_list(int dir, uint64_t **seq_out, uint32_t *n_out);
 /* For the file of a segment; i n_slot: the one that is scanned. NULL: plain. */
 const struct store_crypt *store_crypt_of(const struct kv_store *s, uint32_t i, struct store_crypt *c);
+
+/* store_kept.c: files that take room and serve nobody. Thread: the owner, but for the first two. */
+int  store_home(const struct kv_store *s);                             /* the folder that QUARANTINE lies in */
+int  store_unlink(const struct kv_store *s, uint64_t seq, bool moved); /* 0 or errno; one that is gone is no error */
+bool store_has_room(const struct kv_store *s);                         /* for one segment more */
+void kept_add(struct kv_store *s, uint64_t seq, uint64_t bytes, enum kept_why why, bool moved);
+void kept_drop(struct kv_store *s, uint64_t seq, bool moved); /* no-op when there is none */
+/* The one that goes first when room is needed: false: none may. */
+bool kept_first(const struct kv_store *s, struct kept *out);
+bool kept_overfull(const struct kv_store *s); /* quarantine holds more than it may */
+/* Removes what may go until there is room for one segment more, here and now (at start alone). */
+void kept_make_room(struct kv_store *s);
+/* One line each for what was found at start, with counts. */
+void kept_say(const struct kv_store *s);
 
 /* store_share.c: the folder of several servers. Thread: the store's, but for open and close.
  * Makes the sub-folder, whose descriptor becomes s->dir, and its lease. err: one line. */

@@ -120,7 +120,8 @@ void share_close(struct kv_store *s)
     uint64_t     *seq = NULL;
     if (!h) return;
     if (s->dir >= 0 && !h->lost) {
-        if (s->started && store_list(s->dir, &seq) > 0) { /* others may have it at once */
+        uint32_t n = 0;
+        if (s->started && (store_list(s->dir, &seq, &n) || n > 0)) { /* others may have it at once */
             lease_text(h, "left");
             lease_write(s->dir, h->lease, 0);
         } else {
@@ -172,20 +173,24 @@ static bool find_one(struct kv_store *s, struct share *h, int dir, uint64_t seq,
     struct store_crypt        crypt;
     const struct store_crypt *c = store_crypt_of(s, s->n_slot, &crypt);
     struct store_geometry     its;
-    bool                      direct = true, footer;
+    struct store_fault        fault;
+    struct store_scan         found;
+    bool                      direct = true;
     struct task              *t = &h->task;
     *t = (struct task){ .kind = TASK_FOUND, .segment = NONE, .dropped = NONE, .seq = seq, .fd = -1, .row = s->scan_row };
     h->n_open++;
-    enum status st = store_file_open_foreign(dir, seq, &s->g, &s->cfg.fingerprint, c, &direct, &its, &t->fd);
-    if (st) t->fd = -1;
+    enum store_word word = store_file_open_foreign(dir, seq, &s->g, &s->cfg.fingerprint, c, &direct, &its, &t->fd, &fault);
+    if (word) t->fd = -1;
     t->direct = direct;
-    bool known = st == ST_CONFIG || st == ST_INVALID; /* of another model, another key: it stays what it is */
-    if (!st && heads)
-        st = store_file_scan(t->fd, &its, seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens, c,
-                             s->scan_buffer, t->row, &t->n, &footer);
-    else if (!st)
-        st = store_footer_read(t->fd, &its, seq, s->cfg.block_tokens, c, s->scan_buffer, t->row, &t->n);
-    if (!st && t->n) {
+    bool known = word == STORE_OTHER_MODEL || word == STORE_OTHER_KEY || word == STORE_OTHER_START; /* it stays what it is */
+    if (!word && heads) {
+        store_file_scan(t->fd, &its, seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens, c, s->scan_buffer,
+                        t->row, &found);
+        t->n = found.n;
+    } else if (!word && store_footer_read(t->fd, &its, seq, s->cfg.block_tokens, c, s->scan_buffer, t->row, &t->n)) {
+        t->n = 0;
+    }
+    if (!word && t->n) {
         known = true;
         if (!store_give(s, t)) return false;
         for (uint32_t i = 0; t->dropped != NONE && i < h->n_known; i++)
@@ -193,7 +198,7 @@ static bool find_one(struct kv_store *s, struct share *h, int dir, uint64_t seq,
     }
     if (t->segment == NONE && t->fd >= 0) close(t->fd);
     if (known && h->n_known < KNOWN_MAX)
-        h->known[h->n_known++] = (struct known){ seq, t->segment, true, !st && its.segment_bytes == s->g.segment_bytes };
+        h->known[h->n_known++] = (struct known){ seq, t->segment, true, !word && its.segment_bytes == s->g.segment_bytes };
     return true;
 }
 
@@ -221,8 +226,12 @@ static bool look_into(struct kv_store *s, struct share *h, struct peer *p)
     if (dir < 0) return true;
     peer_look(p, dir);
     uint64_t *seq = NULL, now = clock_us(), grace = s->cfg.grace_us ? s->cfg.grace_us : GRACE_US;
-    uint32_t  n = store_list(dir, &seq);
-    bool      gone = p->left || now - p->since_us > grace, go_on = true;
+    uint32_t  n = 0;
+    if (store_list(dir, &seq, &n)) { /* nothing is concluded from that */
+        close(dir);
+        return true;
+    }
+    bool gone = p->left || now - p->since_us > grace, go_on = true;
     for (uint32_t i = n; i-- > 0 && go_on && !atomic_load(&s->stop);) { /* newest first */
         struct known *k = known_of(h, seq[i]);
         if (!k && h->n_open < OPENS_MAX) {

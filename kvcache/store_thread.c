@@ -1,20 +1,42 @@
 /* store_thread: what a store's thread does: everything that may block. */
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "kvcache/store_impl.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const struct store_crypt *store_crypt_of(const struct kv_store *s, uint32_t i, struct store_crypt *c)
 {
     if (!s->key) return NULL;
-    *c = (struct store_crypt){ s->cfg.secret, s->sealer, s->key + i };
+    *c = (struct store_crypt){ s->cfg.secret, s->sealer, s->key + i, s->cfg.ephemeral };
     return c;
+}
+
+/* Bytes of what lies in quarantine. */
+static uint64_t quarantine_bytes(const struct kv_store *s)
+{
+    uint64_t  bytes = 0, *seq = NULL;
+    uint32_t  n = 0;
+    const int fd = openat(store_home(s), QUARANTINE, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return 0;
+    if (store_list(fd, &seq, &n)) n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        char        name[32];
+        struct stat st;
+        store_name(name, sizeof name, seq[i]);
+        if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) bytes += (uint64_t)st.st_size;
+    }
+    free(seq);
+    close(fd);
+    return bytes;
 }
 
 /* Other models' segments give way until more bytes fit beside what is there. false: they do not, or nothing is known. */
@@ -25,6 +47,7 @@ static bool make_room(struct kv_store *s, uint64_t more_bytes, int *error_out)
     *error_out = 0;
     if (s->root < 0) return true;
     int error = models_bytes(s->dir, &own);
+    own += quarantine_bytes(s);
     if (!error) error = models_shrink(s->root, s->own, own + more_bytes < cap ? cap - own - more_bytes : 0, &others, &n_removed);
     *error_out = error;
     if (error) return false;
@@ -55,11 +78,10 @@ static void task_seal(struct kv_store *s, struct task *t)
 
 static void task_remove(struct kv_store *s, struct task *t)
 {
-    char name[32];
-    store_name(name, sizeof name, t->seq);
     if (t->fd >= 0) close(t->fd);
-    t->st = unlinkat(s->dir, name, 0) && errno != ENOENT ? ST_IO : ST_OK;
-    t->error = errno;
+    t->fd = -1;
+    t->error = store_unlink(s, t->seq, t->moved);
+    t->st = t->error ? ST_IO : ST_OK;
 }
 
 static int by_seq(const void *a, const void *b)
@@ -97,75 +119,251 @@ bool store_give(struct kv_store *s, struct task *t)
     return false;
 }
 
-/* Newest first: what was written last is likely wanted first. */
-static bool scan(struct kv_store *s, const uint64_t *seq, uint32_t n)
+/* ---- what lies in the own folder */
+
+/* Out of the way, for whoever wants to know what has happened to it. Where it cannot be moved, it stays and is not used. */
+static void to_quarantine(struct kv_store *s, struct task *t, const char *what, uint64_t byte)
+{
+    char name[32];
+    char path[64];
+    store_name(name, sizeof name, t->seq);
+    snprintf(path, sizeof path, "%s/%s", QUARANTINE, name);
+    if (mkdirat(store_home(s), QUARANTINE, 0700) && errno != EEXIST) {
+        LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "; it is not used, and cannot be moved away: %s", s->cfg.dir, name, what, byte,
+                 strerror(errno));
+        return;
+    }
+    t->moved = renameat(s->dir, name, store_home(s), path) == 0;
+    LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "; it is not used%s%s%s", s->cfg.dir, name, what, byte, t->moved ? ", and lies in " : "",
+             t->moved ? QUARANTINE : "", t->moved ? " now" : "");
+}
+
+/* Its heads or its footer. What is sound in it is used, whatever else is wrong with it. */
+static void judge_content(struct kv_store *s, struct task *t, const struct store_scan *found)
+{
+    char name[32];
+    store_name(name, sizeof name, t->seq);
+    if (t->n) {
+        if (found->footer_damaged || found->n_damaged || found->n_unread)
+            LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "%s%s: %u of its blocks are sound and used, %u are not", s->cfg.dir, name,
+                     found->fault.error ? "cannot be read" : "damaged", found->fault.byte, found->fault.error ? ", " : "",
+                     found->fault.error ? strerror(found->fault.error) : "", t->n, found->n_damaged + found->n_unread);
+        return;
+    }
+    if (found->n_unread) {
+        t->word = STORE_NOT_READ;
+        t->error = found->fault.error;
+    } else if (found->footer_damaged) {
+        t->word = STORE_DAMAGED;
+        to_quarantine(s, t, "damaged, and no block in it is sound", found->fault.byte);
+    } else {
+        t->word = STORE_NO_FILE; /* prepared and never written, or cut short in its first blocks: its room is ours */
+        task_remove(s, t);
+        if (t->st) t->word = STORE_OTHER_VERSION; /* it is still there, and unwanted */
+    }
+}
+
+static uint64_t bytes_of(const struct kv_store *s, uint64_t seq)
+{
+    char        name[32];
+    struct stat st;
+    store_name(name, sizeof name, seq);
+    if (fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW)) return errno == ENOENT ? 0 : s->g.segment_bytes;
+    return (uint64_t)st.st_size;
+}
+
+static void try_again_later(struct kv_store *s, uint64_t seq)
+{
+    struct unread *u = &s->unread;
+    if (u->n < KEPT_MAX) u->seq[u->n++] = seq;
+}
+
+/* false: the store closes. */
+static bool scan_one(struct kv_store *s, uint64_t seq, bool again)
 {
     struct task              *t = &s->scan_task;
     struct store_crypt        crypt;
     const struct store_crypt *c = store_crypt_of(s, s->n_slot, &crypt);
-    for (uint32_t i = n; i-- > 0 && !atomic_load(&s->stop);) {
-        *t = (struct task){ .kind = TASK_SCAN, .segment = NONE, .seq = seq[i], .fd = -1, .row = s->scan_row };
-        bool direct = s->direct;
-        t->st = store_file_open(s->dir, t->seq, &s->g, &s->cfg.fingerprint, false, c, &direct, &t->fd);
-        if (t->st == ST_OK)
-            t->st = store_file_scan(t->fd, &s->g, t->seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens, c,
-                                    s->scan_buffer, t->row, &t->n, &t->from_footer);
-        t->direct = direct;
-        if (t->st || t->n == 0) { /* torn, foreign, of another version, or prepared and never written: its room is ours */
-            t->foreign = true, t->n = 0;
-            struct task gone = { .seq = t->seq, .fd = t->fd };
-            task_remove(s, &gone);
-            t->fd = -1;
-        }
-        if (!store_give(s, t)) return false;
+    struct store_fault        fault;
+    struct store_scan         found;
+    *t = (struct task){ .kind = TASK_SCAN, .segment = NONE, .seq = seq, .fd = -1, .row = s->scan_row, .again = again, .direct = s->direct };
+    t->bytes = bytes_of(s, seq);
+    t->word = store_file_open(s->dir, seq, &s->g, &s->cfg.fingerprint, c, &t->direct, &t->fd, &fault);
+    switch (t->word) {
+    case STORE_OURS:
+        store_file_scan(t->fd, &s->g, seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens, c, s->scan_buffer,
+                        t->row, &found);
+        t->n = found.n;
+        judge_content(s, t, &found);
+        break;
+    case STORE_NOT_READ: t->error = fault.error; break;
+    case STORE_DAMAGED: to_quarantine(s, t, "its header is damaged", fault.byte); break;
+    case STORE_OTHER_VERSION:
+    case STORE_OTHER_MODEL:
+    case STORE_OTHER_START: task_remove(s, t); break;
+    case STORE_OTHER_KEY:
+    case STORE_NO_FILE: break;
     }
+    if (t->word != STORE_OURS && t->fd >= 0) {
+        close(t->fd);
+        t->fd = -1;
+    }
+    if (!store_give(s, t)) return false;
+    if (t->word == STORE_NOT_READ) try_again_later(s, seq);
     return true;
 }
 
-enum { NAMES_MAX = 1 << 16 };
-uint32_t store_list(int dir, uint64_t **seq_out)
+/* Newest first: what was written last is likely wanted first. */
+static bool scan(struct kv_store *s, const uint64_t *seq, uint32_t n, bool again)
 {
-    uint32_t       n = 0, cap = 0;
-    uint64_t      *seq = NULL, one;
-    int            fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR           *d = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
+    for (uint32_t i = n; i-- > 0 && !atomic_load(&s->stop);)
+        if (!scan_one(s, seq[i], again)) return false;
+    return !atomic_load(&s->stop);
+}
+
+/* What earlier starts have put away: it takes room. */
+static bool scan_quarantine(struct kv_store *s)
+{
+    uint64_t *seq = NULL;
+    uint32_t  n = 0;
+    bool      go_on = true;
+    int       fd = openat(store_home(s), QUARANTINE, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return true;
+    if (store_list(fd, &seq, &n)) n = 0;
+    for (uint32_t i = 0; i < n && go_on; i++) {
+        char        name[32];
+        struct stat st;
+        store_name(name, sizeof name, seq[i]);
+        if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW)) continue;
+        s->scan_task = (struct task){
+            .kind = TASK_SCAN, .segment = NONE, .seq = seq[i], .fd = -1, .word = STORE_DAMAGED, .moved = true, .bytes = (uint64_t)st.st_size
+        };
+        go_on = store_give(s, &s->scan_task);
+    }
+    free(seq);
+    close(fd);
+    return go_on;
+}
+
+enum { NAMES_MAX = 1 << 16 };
+int store_list(int dir, uint64_t **seq_out, uint32_t *n_out)
+{
+    uint32_t  n = 0, cap = 0;
+    uint64_t *seq = NULL, one;
+    int       fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR      *d = fd < 0 ? NULL : fdopendir(fd);
+    int       error = d ? 0 : errno;
+    if (!d && fd >= 0) close(fd);
+    while (d && n < NAMES_MAX) { /* nobody of ours has made so many */
+        errno = 0;
+        struct dirent *e = readdir(d);
+        if (!e) {
+            error = errno;
+            break;
+        }
         if (!store_seq_of(e->d_name, &one)) continue;
-        if (n == NAMES_MAX) break; /* nobody of ours has made so many */
         if (n == cap) {
             cap = cap ? 2 * cap : 64;
             uint64_t *more = realloc(seq, cap * sizeof *seq);
-            if (!more) break;
+            if (!more) {
+                error = ENOMEM;
+                break;
+            }
             seq = more;
         }
         seq[n++] = one;
     }
     if (d) closedir(d);
+    if (error) {
+        free(seq);
+        return error;
+    }
     if (n) qsort(seq, n, sizeof *seq, by_seq);
     *seq_out = seq;
-    return n;
+    *n_out = n;
+    return 0;
+}
+
+/* ---- the thread */
+
+static uint64_t wait_longer(const struct kv_store *s, uint64_t wait_us)
+{
+    if (!wait_us) return s->cfg.retry_us;
+    return 2 * wait_us > RETRY_MAX_US ? RETRY_MAX_US : 2 * wait_us;
+}
+
+/* Does what the owner asks, for so long. false: the store closes. */
+static bool serve_for(struct kv_store *s, uint64_t us)
+{
+    for (uint64_t end = clock_us() + us; !atomic_load(&s->stop);) {
+        uint64_t     now = clock_us();
+        struct task *t = ring_pop(&s->todo);
+        if (t)
+            serve(s, t);
+        else if (now >= end)
+            return true;
+        else
+            ring_wait(&s->todo, (int64_t)(end - now));
+    }
+    return false;
+}
+
+/* All that lies in the folder, however long it takes until it can be listed. */
+static bool learn_folder(struct kv_store *s)
+{
+    uint64_t *seq = NULL;
+    uint32_t  n = 0;
+    bool      told = false;
+    for (uint64_t wait_us = 0;;) {
+        int error = store_list(s->dir, &seq, &n);
+        if (!error) break;
+        s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1, .st = ST_IO, .error = error };
+        if (!told && !store_give(s, &s->scan_task)) return false;
+        told = true;
+        wait_us = wait_longer(s, wait_us);
+        if (!serve_for(s, wait_us)) return false;
+    }
+    bool go_on = scan_quarantine(s) && scan(s, seq, n, false);
+    int  error;
+    free(seq);
+    if (go_on && !make_room(s, 0, &error) && error)
+        LOG_WARN("kv: %s: what other models have there is not known: %s", s->path, strerror(error));
+    if (go_on && s->share) share_turn(s); /* the first round: what others left is found before it is said that all is */
+    s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1 };
+    return go_on && store_give(s, &s->scan_task);
+}
+
+/* What could not be read is tried again. Returns how long it may sleep, in us; -1: as long as it likes. */
+static int64_t unread_turn(struct kv_store *s)
+{
+    struct unread *u = &s->unread;
+    uint64_t       now = clock_us();
+    if (!u->n) return -1;
+    if (!u->next_us) u->next_us = now + (u->wait_us = wait_longer(s, u->wait_us));
+    if (now < u->next_us) return (int64_t)(u->next_us - now);
+    uint64_t seq[KEPT_MAX];
+    uint32_t n = u->n;
+    memcpy(seq, u->seq, n * sizeof *seq);
+    u->n = 0;
+    u->next_us = 0;
+    scan(s, seq, n, true);
+    if (!u->n) u->wait_us = 0;
+    return 0;
 }
 
 void *store_main(void *arg)
 {
     struct kv_store *s = arg;
-    uint64_t        *seq;
-    uint32_t         n = store_list(s->dir, &seq);
-    bool             go_on = scan(s, seq, n);
-    free(seq);
-    int error;
-    if (go_on && !make_room(s, 0, &error) && error)
-        LOG_WARN("kv: %s: what other models have there is not known: %s", s->path, strerror(error));
-    if (go_on && s->share) share_turn(s); /* the first round: what others left is found before it is said that all is */
-    s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1 };
-    if (go_on) go_on = store_give(s, &s->scan_task);
+    bool             go_on = learn_folder(s);
     while (go_on && !atomic_load(&s->stop)) {
         struct task *t = ring_pop(&s->todo);
-        if (t)
+        if (t) {
             serve(s, t);
-        else
-            ring_wait(&s->todo, s->share ? share_turn(s) : -1);
+            continue;
+        }
+        int64_t us = unread_turn(s), share_us = s->share ? share_turn(s) : -1;
+        if (us < 0 || (share_us >= 0 && share_us < us)) us = share_us;
+        ring_wait(&s->todo, us);
     }
     return NULL;
 }

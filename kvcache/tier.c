@@ -282,6 +282,7 @@ static enum status stores_open(struct kv_tiers *t, char *err, size_t err_bytes)
                                    .shared = t->cfg.shared,
                                    .scan_us = t->cfg.shared_scan_us,
                                    .grace_us = t->cfg.shared_grace_us,
+                                   .n_store = t->n_store_wanted,
                                    .clock = c->clock };
         enum status         st = t->store[i] ? ST_OK : kv_store_open(&sc, &t->store[i], err, err_bytes);
         if (st) return st;

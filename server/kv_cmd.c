@@ -123,20 +123,25 @@ static int segment(const struct kv_opts *o, int dir, uint64_t seq, struct kv_cou
     char               name[32];
     struct store_about a;
     int                fd;
-    uint32_t           n = 0, sound = 0;
-    bool               footer = false;
+    uint32_t           sound = 0;
+    struct store_fault fault;
+    struct store_scan  found = { 0 };
     store_name(name, sizeof name, seq);
-    enum status st = store_file_about(dir, seq, o->crypt.secret ? &o->crypt : NULL, &a, &fd);
-    if (st == ST_INVALID) {
+    enum store_word word = store_file_about(dir, seq, o->crypt.secret ? &o->crypt : NULL, &a, &fd, &fault);
+    if (word == STORE_OTHER_KEY) {
         c->n_locked++;
         printf("%s  sealed, %s\n", name, o->crypt.secret ? "not under this key" : "and no --encrypt-key-file was given");
         if (!strcmp(o->verb, "gc") && o->all) c->n_removed += unlinkat(dir, name, 0) == 0;
         return 0;
     }
-    if (st) {
+    if (word == STORE_NOT_READ) {
+        printf("%s  cannot be read: %s\n", name, strerror(fault.error));
+        return EXIT_IO;
+    }
+    if (word) {
         c->n_foreign++;
         printf("%s  no segment of this version\n", name);
-        if (!strcmp(o->verb, "gc")) c->n_removed += unlinkat(dir, name, 0) == 0;
+        if (!strcmp(o->verb, "gc") && word != STORE_NO_FILE) c->n_removed += unlinkat(dir, name, 0) == 0;
         return 0;
     }
     struct store_row *row = calloc(a.g.n_record, sizeof *row);
@@ -144,14 +149,16 @@ static int segment(const struct kv_opts *o, int dir, uint64_t seq, struct kv_cou
     void             *buffer = aligned_alloc(4096, store_footer_bytes(&a.g));
     bool              ok = row && page && buffer;
     if (ok)
-        ok = !store_file_scan(fd, &a.g, seq, &a.fingerprint, &o->key, a.payload_bytes, a.block_tokens, a.sealed ? &o->crypt : NULL, buffer,
-                              row, &n, &footer);
+        store_file_scan(fd, &a.g, seq, &a.fingerprint, &o->key, a.payload_bytes, a.block_tokens, a.sealed ? &o->crypt : NULL, buffer, row,
+                        &found);
+    uint32_t n = found.n;
+    ok = ok && !found.n_unread;
     bool deep = strcmp(o->verb, "ls") != 0;
     if (ok) {
         printf("%s  model ", name);
         for (int i = 0; i < 6; i++) printf("%02x", a.fingerprint.b[i]);
         printf("  %u of %u blocks, %u tokens and %" PRIu64 " KiB each, %s%s\n", n, a.g.n_record, a.block_tokens, a.payload_bytes >> 10,
-               footer ? "sealed" : "open or torn", a.sealed ? ", encrypted" : "");
+               found.from_footer ? "sealed" : "open or torn", a.sealed ? ", encrypted" : "");
     }
     for (uint32_t i = 0; ok && i < n && (deep || o->blocks); i++) {
         enum kv_doubt d = look(o, &a, fd, seq, &row[i], page);

@@ -1,6 +1,7 @@
 """Layer F of the fault table: KV that left the device. Every answer is compared, ids and logprobs, with a server without a cache."""
 
 import email.utils
+import errno
 import os
 import random
 import resource
@@ -565,5 +566,72 @@ def f28(_):
         assert not bad, bad[0]
         assert metric(s, "spillway:kv_tier_hit_blocks_total") > 100
         assert metric(s, "spillway:kv_verify_failures_total") == 0
+    finally:
+        s.stop()
+
+
+def log_of(s):
+    with open(s.log_path, errors="replace") as f:
+        return f.read()
+
+
+@row("F30", "segments that cannot be opened, read or listed stay, and are served when they can be", own=True)
+def f30_stay(_):
+    w = world()
+    fill(w)
+    before = set(segments(w))
+    assert len(before) >= 2
+    ctl, env = shim("")
+    for words in ("open=%d" % errno.EMFILE, "open=%d" % errno.EIO, "open=%d" % errno.EACCES, "open=%d" % errno.ENFILE,
+                  "open=%d" % errno.ENOMEM, "eio_read"):
+        control(ctl, words)
+        s = Server(*SMALL, *w.store(), env=env)
+        try:
+            eventually(lambda: "could not be read" in log_of(s), "the log says so under " + words)
+            assert sum(h[2] for h in sweep(w, s, 3)) == 0
+            assert before <= set(segments(w)), "gone under " + words
+            control(ctl, "")
+            recovered(s)
+            if words == "open=%d" % errno.EMFILE:
+                eventually(lambda: metric(s, "spillway:kv_tier_blocks", 'tier="nvme"') >= 100, "all of it is read")
+                assert sum(h[1] + h[2] for h in sweep(w, s)) > 300
+        finally:
+            s.proc.kill()  # what was asked for meanwhile is not written down at the end
+            s.stop()
+
+
+@row("F30", "a server with 24 descriptors loses no segment", own=True)
+def f30_descriptors(_):
+    w = world()
+    fill(w)
+    before = segments(w)
+    s = Server(*SMALL, *w.store(), wait=False, preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24)))
+    eventually(lambda: s.proc.poll() is not None or "ready:" in log_of(s), "it starts or says why not")
+    time.sleep(0.5)
+    s.proc.kill()
+    s.stop()
+    assert set(before) <= set(segments(w)), "segments are gone"
+    s = Server(*SMALL, *w.store())
+    try:
+        recovered(s)
+        assert sum(h[2] for h in sweep(w, s)) > 300
+    finally:
+        s.stop()
+
+
+@row("F30", "a damaged segment goes into quarantine, with file and byte in the log", own=True)
+def f30_quarantine(_):
+    w = world()
+    fill(w)
+    path = segments(w)[0]
+    with open(path, "r+b") as f:
+        f.seek(50)
+        f.write(b"damage")
+    s = Server(*SMALL, *w.store())
+    try:
+        known(s)
+        assert os.path.basename(path) in log_of(s) and "damaged at byte" in log_of(s), s.tail()
+        assert os.listdir(os.path.join(w.folder, "kv", "quarantine")) == [os.path.basename(path)]
+        sweep(w, s)
     finally:
         s.stop()

@@ -1,9 +1,12 @@
 /* shim_kv: LD_PRELOAD library that makes the files of a KV store fail as a control file says. Built by f_tiers.py.
  *   SHIM_CTL=FILE   read at every call; its words: eio_write eio_read enospc short eintr stall=<microseconds>
+ *                   open=<errno> of segments, list=<errno> of the folder they lie in
  * io_uring is refused (as seccomp does), so that all file I/O goes through pread and pwrite. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +53,35 @@ static int fault(int fd, size_t *n, int is_write)
     }
     if (strstr(words, "short") && *n > 4096) *n = 4096;
     return 0;
+}
+
+/* Opening a segment, or the folder for its list. */
+static int open_fault(const char *path)
+{
+    char        words[256] = "";
+    const char *ctl = getenv("SHIM_CTL"), *at;
+    size_t      n = strlen(path);
+    int         is_list = !strcmp(path, ".");
+    if (!ctl || !(is_list || (n > 3 && !strcmp(path + n - 3, ".kv")))) return 0;
+    FILE *f = fopen(ctl, "r");
+    if (!f) return 0;
+    size_t got = fread(words, 1, sizeof words - 1, f);
+    fclose(f);
+    words[got] = 0;
+    at = strstr(words, is_list ? "list=" : "open=");
+    if (at) errno = (int)strtol(at + 5, NULL, 10);
+    return at != NULL;
+}
+int openat(int dir, const char *path, int flags, ...)
+{
+    static int (*real)(int, const char *, int, ...);
+    va_list  args;
+    unsigned mode;
+    va_start(args, flags);
+    mode = flags & O_CREAT ? va_arg(args, unsigned) : 0;
+    va_end(args);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "openat");
+    return open_fault(path) ? -1 : real(dir, path, flags, mode);
 }
 
 #define SHIM(name, offset)                                          \

@@ -124,11 +124,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     /* what a store reads at its start */
     CHECK(ftruncate(memory, 0) == 0 && ftruncate(memory, (off_t)bytes) == 0);
     CHECK(pwrite(memory, f, bytes, 0) == (ssize_t)bytes);
-    uint32_t n_row = 0;
-    bool     from_footer;
-    if (!store_file_scan(memory, &g, 1, &fingerprint, &key, PAYLOAD, TOKENS, sealed ? &with_key : NULL, page, row, &n_row, &from_footer))
-        for (uint32_t i = 0; i < n_row; i++) CHECK(row[i].index < g.n_record && row[i].block_tokens == TOKENS);
-    CHECK(n_row <= g.n_record);
+    struct store_scan found;
+    store_file_scan(memory, &g, 1, &fingerprint, &key, PAYLOAD, TOKENS, sealed ? &with_key : NULL, page, row, &found);
+    CHECK(found.n + found.n_damaged <= g.n_record);
+    for (uint32_t i = 0; i < found.n; i++) CHECK(row[i].index < g.n_record && row[i].block_tokens == TOKENS);
 
     struct store_dump d = { .key = &key, .crypt = how & 64 || !sealed ? NULL : &with_key, .all = how & 128, .out = nothing };
     store_dump(&d, f, bytes);

@@ -25,7 +25,7 @@ struct store_world {
     uint64_t          cap;
     unsigned char     secret[SEAL_SECRET];
     bool              sealed, ephemeral, shared;
-    uint32_t          scan_us, grace_us;
+    uint32_t          scan_us, grace_us, n_store;
     char              err[300];
 };
 
@@ -68,6 +68,7 @@ static inline enum status world_open(struct store_world *w)
                               .shared = w->shared,
                               .scan_us = w->scan_us,
                               .grace_us = w->grace_us,
+                              .n_store = w->n_store,
                               .clock = world_clock };
     return kv_store_open(&c, &w->s, w->err, sizeof w->err);
 }

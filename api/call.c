@@ -15,12 +15,35 @@ enum {
     ARENA_CONTEXT_FACTOR = 64, /* ... of which there are no more than the context holds */
     INLINE_BYTES = 32 << 10,   /* arrays up to this lie in the arena */
     TEXT_MAX = 1 << 30,
-    ENTRIES_MAX = 1 << 26, /* n * max_tokens * top_logprobs over all choices: 512 MiB, touched as they fill */
+    SCRATCH_KEEP = 64 << 10, /* of the joined parts of a message, which may be the whole body */
+    ENTRIES_MAX = 1 << 26,   /* n * max_tokens * top_logprobs over all choices: 512 MiB, touched as they fill */
 };
 
 static const struct call_dialect *dialect_of(enum call_kind kind) { return kind == CALL_CHAT ? &dialect_chat : &dialect_completion; }
 
+const struct json_bounds call_bounds = { .members_max = CALL_MEMBERS_MAX, .tree_bytes_max = CALL_TREE_BYTES_MAX };
+
 /* ---------------------------------------------------------------- parse */
+
+enum status call_body_wrong(const struct json_error *je, struct api_error *e)
+{
+    char        show[200];
+    const char *text = api_excerpt(show, sizeof show, je->text, strlen(je->text));
+    if (je->wrong == JSON_NO_OBJECT) return api_fail(e, 400, "", "the body must be a JSON object");
+    if (je->wrong == JSON_OVER) return api_fail(e, 400, "", "the body is too large: %s", text);
+    return api_fail(e, 400, "", "the body is not valid JSON: %s (at byte %zu)", text, je->offset);
+}
+
+enum status call_weigh(enum call_kind kind, const char *body, size_t n_body, uint64_t *bytes_out, struct api_error *e)
+{
+    struct json_fields f;
+    struct json_error  je;
+    struct call        of_kind = { .kind = kind };
+    *e = (struct api_error){ .http = 0 };
+    if (!json_fields_scan(body, n_body, &call_bounds, params_want, &of_kind, &f, &je)) return call_body_wrong(&je, e);
+    *bytes_out = f.cost.tree_bytes + f.cost.string_bytes;
+    return ST_OK;
+}
 
 static void make_id(struct call *c, const char *request_id)
 {
@@ -122,9 +145,9 @@ static enum status check_product(const struct call *c, uint64_t tokens, struct a
 enum status call_parse(struct call *c, enum call_kind kind, const struct api_model *m, const char *body, size_t n_body,
                        const char *request_id, struct api_error *e)
 {
-    struct json_error je;
-    char              show[200];
-    enum status       st;
+    struct json_fields f;
+    struct json_error  je;
+    enum status        st;
     *c = (struct call){ .model = m, .kind = kind, .dialect = dialect_of(kind), .created = clock_wall_s(), .role = "assistant" };
     *e = (struct api_error){ .http = 0 };
     c->guard.tok = m->tok;
@@ -135,10 +158,9 @@ enum status call_parse(struct call *c, enum call_kind kind, const struct api_mod
     buf_init(&c->token, TEXT_MAX);
     buf_init(&c->rendered, tmpl_limits_default.output_bytes_max);
     snprintf(c->served, sizeof c->served, "%s", m->n_name ? m->served_name[0] : "");
-    if (!(c->body = json_parse(body, n_body, 0, &je)))
-        return api_fail(e, 400, "", "the body is not valid JSON: %s (at byte %zu)",
-                        api_excerpt(show, sizeof show, je.text, strlen(je.text)), je.offset);
-    if (!json_is_object(c->body)) return api_fail(e, 400, "", "the body must be a JSON object");
+    if (!json_fields_scan(body, n_body, &call_bounds, params_want, c, &f, &je) || !(c->body = json_fields_build(body, &f, &je)))
+        return call_body_wrong(&je, e);
+    c->n_unknown_fields = f.n_skipped;
     if ((st = params_read(c, e)) || (st = params_finish(c, e)) || (st = c->dialect->parse(c, e))) goto out;
     c->n_choice = c->n * c->n_prompt;
     if (c->max_tokens > 0) st = check_product(c, (uint64_t)c->max_tokens, e);
@@ -319,6 +341,17 @@ static enum status make_choices(struct call *c)
     return ST_OK;
 }
 
+/* All that is needed from here on lies in the arena or in bufs. */
+void call_drop_body(struct call *c)
+{
+    json_decref(c->body);
+    c->body = NULL;
+    c->ask = (struct call_ask){ .n = 0 };
+    if (c->scratch.cap <= SCRATCH_KEEP) return;
+    buf_free(&c->scratch);
+    buf_init(&c->scratch, TEXT_MAX);
+}
+
 enum status call_prepare(struct call *c, struct api_error *e)
 {
     enum status st = c->dialect->prepare(c, e);
@@ -332,6 +365,7 @@ enum status call_prepare(struct call *c, struct api_error *e)
     if (!st) st = prepare_bad_words(c, e);
     if (!st) st = make_choices(c);
     if (!st) reply_begin(c);
+    call_drop_body(c);
     if (st && !e->http) api_fail(e, 503, "", "out of memory");
     return st;
 }

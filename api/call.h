@@ -1,8 +1,9 @@
 /* call: one API request as text, until its last byte is written.   Thread: one owner at a time (io thread; lent to a text worker
  * for call_prepare).
  *
- *   call_parse    JSON body -> call (fields checked; 400s with param)                         io thread, cheap
- *   call_prepare  chat template + tokenizer -> prompt ids; context check                       io thread or text worker
+ *   call_weigh    JSON body -> what its tree will take                                         io thread or text worker
+ *   call_parse    JSON body -> call (fields checked; 400s with param)                         io thread or text worker
+ *   call_prepare  chat template + tokenizer -> prompt ids; context check; the tree is dropped    io thread or text worker
  *   (server/gen.c makes one eng_request per prompt from it and feeds back what the engine writes)
  *   call_feed / call_choice_end / call_end  -> bytes for the socket, in one buf     io thread
  *   call_free
@@ -16,7 +17,7 @@
 #include "api/tokenizer.h"
 #include "base/arena.h"
 #include "base/buf.h"
-#include "base/json.h"
+#include "base/json_scan.h"
 #include "engine/request.h"
 
 /* What a call needs to know of the served model; const, shared. */
@@ -87,7 +88,7 @@ struct call {
     struct arena            arena;
     const struct api_model *model;
     enum call_kind          kind;
-    json_t                 *body;    /* parsed request; freed by call_free */
+    json_t                 *body;    /* parsed request; NULL from the end of call_prepare on */
     char                    id[144]; /* "chatcmpl-..." */
     int64_t                 created;
     uint32_t                n, n_prompt, n_choice; /* n_choice = n * n_prompt */
@@ -121,11 +122,19 @@ struct call {
     size_t                     prompt_bytes; /* of text that call_prepare must tokenise: large goes to a text worker */
 };
 
+/* Of what a client sends: the members of its objects, and the memory that its values take as a tree. */
+enum { CALL_MEMBERS_MAX = 256 << 10, CALL_TREE_BYTES_MAX = 256 << 20 };
+extern const struct json_bounds call_bounds;
+
+/* What call_parse will take for the tree of this body, until call_prepare is done; of fields that nobody reads nothing is built. Or *e,
+ * the same as call_parse would say. */
+enum status call_weigh(enum call_kind kind, const char *body, size_t n_body, uint64_t *bytes_out, struct api_error *e);
 /* request_id: X-Request-Id when the client sent a clean one, or what the server made; NULL: one is drawn. body is not needed afterwards.
  * ST_OK, ST_INVALID or ST_NOMEM with *e. */
 enum status call_parse(struct call *c, enum call_kind kind, const struct api_model *m, const char *body, size_t n_body,
                        const char *request_id, struct api_error *e);
 enum status call_prepare(struct call *c, struct api_error *e);
+void        call_drop_body(struct call *c); /* the tree, where call_parse or call_prepare failed: before call_free, if that is later */
 
 /* New tokens of choice i (eng.id[n_fed .. n_out)) go through the detokenizer. Streaming: SSE frames are appended to out (one per
  * token; the role chunk first). Returns true when a stop string ended the choice: the caller sets eng.canceled. */

@@ -32,6 +32,8 @@ void reply_chunk_open(struct call *c, uint32_t i, struct buf *out);  /* ... "cho
 void reply_chunk_close(struct call *c, uint32_t i, struct buf *out); /* behind "choices":[..]: usage and the end of the frame */
 void reply_ids(const uint32_t *id, size_t n, struct buf *out);       /* [1,2,3] */
 
+/* call.c: what is wrong with a body as JSON, as an answer. */
+enum status call_body_wrong(const struct json_error *je, struct api_error *e);
 /* messages.c: the body's messages, checked; then the prompt as text into c->rendered. */
 enum status messages_check(struct call *c, struct api_error *e);
 enum status messages_render(struct call *c, struct api_error *e);

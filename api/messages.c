@@ -1,4 +1,5 @@
 #include "api/dialect.h"
+#include "base/json_scan.h"
 #include "base/clock.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -99,7 +100,7 @@ static enum status normal_call(json_t *call, size_t i, struct api_error *e)
         parsed = json_object();
     } else if (json_is_string(args)) {
         struct json_error je;
-        if (!(parsed = json_parse(json_string_value(args), json_string_length(args), 0, &je)))
+        if (!(parsed = json_parse_bounded(json_string_value(args), json_string_length(args), &call_bounds, &je)))
             return api_fail(e, 400, "messages", "message %zu: the 'arguments' of a tool call are not valid JSON", i);
     } else if (!json_is_object(args)) {
         return api_fail(e, 400, "messages", "message %zu: the 'arguments' of a tool call must be a JSON object as a string", i);

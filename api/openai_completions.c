@@ -78,6 +78,9 @@ static enum status completion_prepare(struct call *c, struct api_error *e)
     enum status st = ST_OK;
     for (uint32_t i = 0; i < c->n_prompt && !st; i++) {
         struct call_prompt *p = &c->prompt[i];
+        /* the body's tree goes away: what is sent back later is copied */
+        bool kept = p->text && (c->echo || c->return_prompt_text);
+        if (kept && !(p->text = arena_strndup(&c->arena, p->text, p->n_text))) return ST_NOMEM;
         if (p->text) st = call_encode(c, p->text, p->n_text, c->add_special ? TOK_ADD_SPECIAL : 0, p, e);
         uint32_t bos;
         if (!st && !p->n_id && c->add_special && tok_bos(c->model->tok, &bos)) {
@@ -88,8 +91,6 @@ static enum status completion_prepare(struct call *c, struct api_error *e)
     }
     if (st || c->echo || c->return_prompt_text) return st;
     for (uint32_t i = 0; i < c->n_prompt; i++) c->prompt[i].text = NULL, c->prompt[i].n_text = 0;
-    json_object_del(c->body, "prompt"); /* ids are all that is needed from here on */
-    c->ask.prompt = NULL;
     return ST_OK;
 }
 

@@ -241,19 +241,30 @@ static enum status read_one(struct call *c, const struct param *p, const json_t 
     return p->check ? p->check(c, p, v, e) : ST_OK;
 }
 
+static bool row_applies(const struct param *p, enum call_kind kind) { return p->on & (kind == CALL_CHAT ? ON_CHAT : ON_COMPLETION); }
+
+enum json_want params_want(void *ctx, const char *name, size_t n_name)
+{
+    const struct call *c = ctx;
+    for (uint32_t i = 0; i < n_params; i++) {
+        const struct param *p = &params[i];
+        if (!row_applies(p, c->kind) || strlen(p->name) != n_name || memcmp(p->name, name, n_name) != 0) continue;
+        if (!p->at && !p->check) return JSON_TYPE;
+        return p->type <= PARAM_STRING ? JSON_SCALAR : JSON_BUILD;
+    }
+    return JSON_SKIP;
+}
+
 enum status params_read(struct call *c, struct api_error *e)
 {
-    size_t      n_known = 0;
     enum status st;
     defaults(c);
     for (uint32_t i = 0; i < n_params; i++) {
         const struct param *p = &params[i];
-        if (!(p->on & (c->kind == CALL_CHAT ? ON_CHAT : ON_COMPLETION))) continue;
+        if (!row_applies(p, c->kind)) continue;
         const json_t *v = json_object_get(c->body, p->name);
-        n_known += v != NULL;
         if (!v || json_is_null(v)) continue;
         if ((st = read_one(c, p, v, e))) return st;
     }
-    c->n_unknown_fields = json_object_size(c->body) - n_known;
     return ST_OK;
 }

@@ -3,6 +3,7 @@
  * default everywhere. What no row names is ignored and counted. */
 #pragma once
 #include "api/call.h"
+#include "base/json_scan.h"
 
 enum param_type {
     PARAM_BOOL,   /* -> bool                                                     */
@@ -30,6 +31,9 @@ struct param {
 extern const struct param params[];
 extern const uint32_t     n_params;
 
+/* Whether the row of a field needs its value, its type alone (a row without a place and without a check), or there is no row.
+ * ctx: struct call, of which the kind is read. */
+enum json_want params_want(void *ctx, const char *name, size_t n_name);
 /* Defaults, then every field of c->body that the table has. */
 enum status params_read(struct call *c, struct api_error *e);
 /* What one field alone cannot say; fills c->s. */

@@ -68,9 +68,11 @@ enum status check_stop(struct call *c, const struct param *p, const json_t *v, s
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
         if (!json_is_string(s)) return api_fail(e, 400, p->name, "'stop' must be a string or an array of strings");
-        stop[i] = (struct detok_stop){ json_string_value(s), json_string_length(s) };
+        stop[i] = (struct detok_stop){ NULL, json_string_length(s) };
         if (!stop[i].n) return api_fail(e, 400, p->name, "'stop' must not hold an empty string");
         if (stop[i].n > m->stop_bytes_max) return api_fail(e, 400, p->name, "a string of 'stop' has more than %u bytes", m->stop_bytes_max);
+        /* the body's tree is gone when the answer begins */
+        if (!(stop[i].text = arena_strndup(&c->arena, json_string_value(s), stop[i].n))) return ST_NOMEM;
     }
     c->detok.stop = stop;
     c->detok.n_stop = (uint32_t)n;

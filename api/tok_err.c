@@ -23,7 +23,7 @@ enum status tok_fail(const struct tok_err *e, const char *fmt, ...)
 
 json_t *tok_parse(const struct tok_err *e, const char *field, struct tok_span span)
 {
-    struct json_error je = { 0, "" };
+    struct json_error je = { .offset = 0 };
     json_t           *v = json_parse(span.p, span.n, 0, &je);
     if (!v) tok_fail(e, "%s: %s", field, je.text);
     return v;

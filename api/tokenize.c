@@ -6,17 +6,32 @@
 
 enum { TOKENIZE_IDS_MAX = 4 << 20 };
 
-static json_t *parse_object(const char *body, size_t n, struct api_error *e)
+static json_t *parse_object(const char *body, size_t n, json_want_fn *want, struct api_error *e)
 {
-    struct json_error je;
-    char              show[200];
-    json_t           *v = json_parse(body, n, 0, &je);
-    if (!v)
-        api_fail(e, 400, "", "the body is not valid JSON: %s (at byte %zu)", api_excerpt(show, sizeof show, je.text, strlen(je.text)),
-                 je.offset);
-    else if (!json_is_object(v))
-        api_fail(e, 400, "", "the body must be a JSON object"), json_decref(v), v = NULL;
+    struct json_fields f;
+    struct json_error  je;
+    json_t            *v = NULL;
+    if (json_fields_scan(body, n, &call_bounds, want, NULL, &f, &je)) v = json_fields_build(body, &f, &je);
+    if (!v) call_body_wrong(&je, e);
     return v;
+}
+
+static bool name_is(const char *name, size_t n, const char *text) { return n == strlen(text) && !memcmp(name, text, n); }
+
+/* Of "messages" it is enough that it is there: call_parse reads it. */
+static enum json_want tokenize_want(void *ctx, const char *name, size_t n)
+{
+    static const char *const built[] = { "model", "prompt", "add_special_tokens", "return_token_strs" };
+    (void)ctx;
+    for (size_t i = 0; i < sizeof built / sizeof *built; i++)
+        if (name_is(name, n, built[i])) return JSON_SCALAR;
+    return name_is(name, n, "messages") ? JSON_TYPE : JSON_SKIP;
+}
+
+static enum json_want detokenize_want(void *ctx, const char *name, size_t n)
+{
+    (void)ctx;
+    return name_is(name, n, "model") || name_is(name, n, "tokens") ? JSON_BUILD : JSON_SKIP;
 }
 
 static enum status check_model_name(const struct api_model *m, const json_t *body, struct api_error *e)
@@ -88,7 +103,7 @@ static enum status tokenize_chat(const struct api_model *m, const char *body, si
 
 enum status api_tokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e)
 {
-    json_t *v = parse_object(body, n, e);
+    json_t *v = parse_object(body, n, tokenize_want, e);
     if (!v) return ST_INVALID;
     const json_t *prompt = json_object_get(v, "prompt"), *messages = json_object_get(v, "messages");
     bool          chat = messages && !json_is_null(messages), special = !chat, strs = false;
@@ -112,7 +127,7 @@ out:
 
 enum status api_detokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e)
 {
-    json_t *v = parse_object(body, n, e);
+    json_t *v = parse_object(body, n, detokenize_want, e);
     if (!v) return ST_INVALID;
     const json_t *tokens = json_object_get(v, "tokens");
     size_t        n_id = json_array_size(tokens);

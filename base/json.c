@@ -1,64 +1,33 @@
 #include "base/json.h"
+#include "base/json_scan.h"
 #include "base/num.h"
 #include "base/utf8.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A tree takes up to 40 times its text ("[],[],[]..."); this keeps it under some 300 MB whatever the text's size. */
-enum { JSON_COST_MAX = 8 << 20, JSON_COST_CONTAINER = 4 };
+/* What an operator's file may hold: the index of a large mixture of experts has some hundred thousand members. */
+static const struct json_bounds of_files = { .members_max = 4 << 20, .tree_bytes_max = (uint64_t)512 << 20 };
 
-static json_t *json_fail(struct json_error *err, size_t offset, const char *text)
+json_t *json_parse_bounded(const char *text, size_t n, const struct json_bounds *bounds, struct json_error *err)
 {
-    if (err) {
-        err->offset = offset;
-        snprintf(err->text, sizeof err->text, "%s", text);
-    }
-    return NULL;
-}
-
-/* What jansson does not bound by itself. It only counts brackets outside strings; whether they match is jansson's to say. */
-static const char *json_prescan(const char *text, size_t n, uint32_t depth_max, size_t *offset_out)
-{
-    uint32_t depth = 0, cost = 0;
-    for (size_t i = 0; i < n; i++) {
-        switch (text[i]) {
-        case '"':
-            for (i++; i < n && text[i] != '"'; i++)
-                if (text[i] == '\\') i++;
-            break;
-        case '[':
-        case '{':
-            *offset_out = i;
-            if (++depth > depth_max) return "nested too deeply";
-            if ((cost += JSON_COST_CONTAINER) > JSON_COST_MAX) return "too many values";
-            break;
-        case ']':
-        case '}': depth -= depth > 0; break;
-        case ',':
-            *offset_out = i;
-            if (++cost > JSON_COST_MAX) return "too many values";
-            break;
-        default: break;
-        }
-    }
+    struct json_error unused;
+    struct json_cost  cost;
+    json_error_t      e;
+    if (!err) err = &unused;
+    if (!json_scan(text, n, bounds, &cost, err)) return NULL;
+    json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
+    if (v) return v;
+    err->offset = e.position < 0 ? 0 : (size_t)e.position;
+    snprintf(err->text, sizeof err->text, "%s", e.text);
     return NULL;
 }
 
 json_t *json_parse(const char *text, size_t n, uint32_t depth_max, struct json_error *err)
 {
-    if (!n) return json_fail(err, 0, "empty");
-    const unsigned char *p = (const unsigned char *)text;
-    if (n >= 3 && p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) return json_fail(err, 0, "begins with a byte order mark");
-    if (n >= 2 && ((p[0] == 0xff && p[1] == 0xfe) || (p[0] == 0xfe && p[1] == 0xff) || !p[0] || !p[1]))
-        return json_fail(err, 0, "not UTF-8 (UTF-16 or UTF-32?)");
-    size_t      offset = 0;
-    const char *why = json_prescan(text, n, depth_max ? depth_max : JSON_DEPTH_MAX, &offset);
-    if (why) return json_fail(err, offset, why);
-    json_error_t e;
-    json_t      *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
-    if (!v) return json_fail(err, e.position < 0 ? 0 : (size_t)e.position, e.text);
-    return v;
+    struct json_bounds bounds = of_files;
+    bounds.depth_max = depth_max;
+    return json_parse_bounded(text, n, &bounds, err);
 }
 
 enum status json_get_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *out)

@@ -11,13 +11,20 @@
 
 enum { JSON_DEPTH_MAX = 64 };
 
+enum json_wrong {
+    JSON_MALFORMED, /* it is not JSON, or not as strict as it is wanted here */
+    JSON_OVER,      /* over a bound, which the text names */
+    JSON_NO_OBJECT, /* another value where an object is needed */
+};
 struct json_error {
-    size_t offset; /* bytes from the start */
-    char   text[160];
+    enum json_wrong wrong;
+    size_t          offset; /* bytes from the start */
+    char            text[160];
 };
 
 /* Any JSON value (the caller checks its type). On error NULL and *err filled. Free with json_decref.
- * depth_max 0: JSON_DEPTH_MAX. \u0000 inside strings is kept: use json_string_length. */
+ * depth_max 0: JSON_DEPTH_MAX. \u0000 inside strings is kept: use json_string_length. Of files, whose objects may have millions of
+ * members; what a client sends goes through json_scan.h, or json_parse_bounded. */
 json_t *json_parse(const char *text, size_t n, uint32_t depth_max, struct json_error *err);
 
 /* Typed look-ups in an object. Absent or null: ST_NOT_FOUND, *out untouched. Wrong type or out of [min,max]: ST_INVALID.

@@ -1,4 +1,5 @@
 #include "base/thread.h"
+#include "base/cgroup.h"
 #include "base/log.h"
 #include "base/stacks.h"
 #include <errno.h>
@@ -55,16 +56,6 @@ enum status thread_start(pthread_t *t_out, enum thread_role role, const char *na
     return ST_OK;
 }
 
-static bool thread_read_file(const char *path, char *text, size_t size)
-{
-    FILE *f = fopen(path, "re");
-    if (!f) return false;
-    size_t n = fread(text, 1, size - 1, f);
-    fclose(f);
-    text[n] = 0;
-    return n > 0;
-}
-
 /* quota microseconds per period -> CPUs, rounded up */
 static uint32_t thread_quota_round(long long quota, long long period)
 {
@@ -73,73 +64,26 @@ static uint32_t thread_quota_round(long long quota, long long period)
     return n > 65536 ? 65536 : (uint32_t)n;
 }
 
-static uint32_t thread_quota_v2(const char *dir)
+static uint64_t thread_quota_v2(const char *dir)
 {
-    char path[4200], text[128];
-    snprintf(path, sizeof path, "%s/cpu.max", dir);
+    char      text[128];
     long long quota, period; /* "max 100000" or "150000 100000" */
-    if (!thread_read_file(path, text, sizeof text) || sscanf(text, "%lld %lld", &quota, &period) != 2) return 0;
+    if (!cgroup_text(dir, "cpu.max", text, sizeof text) || sscanf(text, "%lld %lld", &quota, &period) != 2) return 0;
     return thread_quota_round(quota, period);
 }
 
-static uint32_t thread_quota_v1(const char *dir)
+static uint64_t thread_quota_v1(const char *dir)
 {
-    char path[4200], text[128];
-    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", dir);
-    if (!thread_read_file(path, text, sizeof text)) return 0;
+    char text[128];
+    if (!cgroup_text(dir, "cpu.cfs_quota_us", text, sizeof text)) return 0;
     long long quota = strtoll(text, NULL, 10); /* -1: none */
-    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", dir);
-    if (!thread_read_file(path, text, sizeof text)) return 0;
+    if (!cgroup_text(dir, "cpu.cfs_period_us", text, sizeof text)) return 0;
     return thread_quota_round(quota, strtoll(text, NULL, 10));
-}
-
-/* The smallest quota from root/path up to root. In a container path often does not exist below root: then root's own counts. */
-static uint32_t thread_quota_walk(const char *root, const char *path, uint32_t (*quota)(const char *dir))
-{
-    char dir[4096];
-    int  n = snprintf(dir, sizeof dir, "%s%s", root, path);
-    if (n < 0 || (size_t)n >= sizeof dir) return 0;
-    uint32_t least = 0;
-    size_t   n_root = strlen(root);
-    for (;;) {
-        uint32_t q = quota(dir);
-        if (q && (!least || q < least)) least = q;
-        if (strlen(dir) <= n_root) return least;
-        *strrchr(dir, '/') = 0;
-    }
-}
-
-static bool thread_has_controller(const char *list, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *p = list; (p = strstr(p, name)); p += n)
-        if ((p == list || p[-1] == ',') && (!p[n] || p[n] == ',')) return true;
-    return false;
 }
 
 uint32_t thread_quota_cpus(const char *cgroup_file, const char *mount)
 {
-    FILE *f = fopen(cgroup_file, "re");
-    if (!f) return 0;
-    uint32_t least = 0;
-    char     line[4096], root[4096];
-    while (fgets(line, sizeof line, f)) { /* "0::/path" (v2) or "9:cpu,cpuacct:/path" (v1) */
-        line[strcspn(line, "\n")] = 0;
-        char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
-        if (!path || path[1] != '/') continue;
-        *path++ = 0, list++;
-        uint32_t q = 0;
-        if (!*list)
-            q = thread_quota_walk(mount, path, thread_quota_v2);
-        else if (thread_has_controller(list, "cpu") && (size_t)snprintf(root, sizeof root, "%s/%s", mount, list) < sizeof root) {
-            q = thread_quota_walk(root, path, thread_quota_v1);
-            if (!q && (size_t)snprintf(root, sizeof root, "%s/cpu", mount) < sizeof root)
-                q = thread_quota_walk(root, path, thread_quota_v1);
-        }
-        if (q && (!least || q < least)) least = q;
-    }
-    fclose(f);
-    return least;
+    return (uint32_t)cgroup_least(cgroup_file, mount, "cpu", thread_quota_v2, thread_quota_v1);
 }
 
 static uint32_t thread_affinity_cpus(void)

@@ -1,6 +1,7 @@
 #include "server/boot.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "engine/model/folder.h"
 #include "engine/model/ident.h"
 #include "models/embed.h"
@@ -14,20 +15,6 @@
 #include <unistd.h>
 
 enum { JSON_FILE_MAX = 256 << 20, TEMPLATE_MAX = 4 << 20 };
-
-uint64_t boot_memory_bytes(void)
-{
-    static const char *const limit[] = { "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes" };
-    uint64_t                 bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    for (size_t i = 0; i < sizeof limit / sizeof *limit; i++) {
-        FILE              *f = fopen(limit[i], "re");
-        unsigned long long v;
-        if (!f) continue;
-        if (fscanf(f, "%llu", &v) == 1 && v < bytes) bytes = v; /* "max" is no number */
-        fclose(f);
-    }
-    return bytes;
-}
 
 static int exit_of(enum status st)
 {
@@ -307,7 +294,7 @@ static int plan_kv(struct boot *b)
     uint64_t blocks_seq = blocks_of_context(b);
     if (cfg->given_kv_bytes || cfg->given_kv_gib) {
         b->kv_bytes = cfg->given_kv_bytes ? cfg->kv_bytes : (uint64_t)(cfg->kv_gib * 1073741824.0);
-        uint64_t memory = boot_memory_bytes();
+        uint64_t memory = memory_limit_bytes();
         if (b->device != DEV_CUDA && b->kv_bytes > memory / cfg->tensor_parallel) { /* the system would promise it and kill us later */
             snprintf(b->err, sizeof b->err,
                      "--kv-cache-%s: %" PRIu64 " bytes needed for each of %u ranks, available are %" PRIu64 " in all",
@@ -318,7 +305,7 @@ static int plan_kv(struct boot *b)
         b->kv_bytes = 0;
         return 0;
     } else {
-        uint64_t quarter = boot_memory_bytes() / 4, all = blocks_seq * b->seqs * 2 * b->block_bytes;
+        uint64_t quarter = memory_limit_bytes() / 4, all = blocks_seq * b->seqs * 2 * b->block_bytes;
         b->kv_bytes = quarter < (uint64_t)1 << 30 ? quarter : (uint64_t)1 << 30;
         if (b->kv_bytes > all) b->kv_bytes = all;
         if (b->kv_bytes < 2 * blocks_seq * b->block_bytes) b->kv_bytes = 2 * blocks_seq * b->block_bytes; /* "at least a few" */

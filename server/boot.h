@@ -61,6 +61,3 @@ bool                boot_helps(const struct boot *b); /* not node 0: no engine, 
 /* Any thread, while loading too: NODES_OK where there is one node. */
 enum nodes_state boot_nodes_state(const struct boot *b);
 void             boot_free(struct boot *b);
-
-/* Bytes of memory this process may use: RAM or the cgroup's limit, whichever is smaller. */
-uint64_t boot_memory_bytes(void);

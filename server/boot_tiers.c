@@ -1,6 +1,7 @@
 /* boot_tiers: the KV tiers of --kv-host-gib and --kv-nvme: who moves bytes, whose blocks they are, what they are worth. */
 #include "base/check.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/thread.h"
 #include "server/boot.h"
 #include "transfer/lane.h"
@@ -133,7 +134,7 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     CHECK(pool); /* cluster.c has refused tiers on several nodes */
     t->cfg.block_bytes = pool->block_bytes;
     t->cfg.host_bytes = (uint64_t)(c->kv_host_gib * (double)(1 << 30));
-    uint64_t memory = boot_memory_bytes();
+    uint64_t memory = memory_limit_bytes();
     if (t->cfg.host_bytes > memory / 10 * 9) {
         snprintf(b->err, sizeof b->err, "--kv-host-gib: %.1f GiB asked for, this machine or container has %.1f GiB of memory in all",
                  c->kv_host_gib, (double)memory / (1 << 30));

@@ -72,7 +72,7 @@ static const struct opt options[] = {
     { "server", "host", OPT_STR, AT(host), "127.0.0.1", 0, 0, "ADDRESS", "address to listen on" },
     { NULL, "port", OPT_U32, AT(port), "8080", 0, 65535, "PORT", "port to listen on; 0: any free one" },
     { NULL, "io-threads", OPT_U32, AT(io_threads), "1", 1, 64, "N", "threads that serve sockets" },
-    { NULL, "text-threads", OPT_U32, AT(text_threads), "0", 0, 64, "N", "threads that tokenise large prompts; 0: one, or two on 8 CPUs and more" },
+    { NULL, "text-threads", OPT_U32, AT(text_threads), "0", 0, 64, "N", "threads that parse and tokenise bodies of 256 KiB and more, beside one for smaller ones; 0: one, or two on 8 CPUs and more" },
     { NULL, "max-connections", OPT_U32, AT(max_connections), "100000", 1, 10000000, "N", "open connections; above: the oldest closes that is idle or has sent no whole head, else 503" },
     { NULL, "max-connections-per-address", OPT_U32, AT(max_connections_address), "0", 0, 10000000, "N", "of them by one client address (IPv6: one /64); above: 503; 0: all, as behind a load balancer" },
     { NULL, "max-body-mib", OPT_U32, AT(max_body_mib), "32", 1, 1024, "MIB", "largest request body; above: 413" },

@@ -79,7 +79,8 @@ void conn_open(struct io *io, int fd)
 
     bool full = atomic_load_explicit(&io->n_conn, memory_order_relaxed) >= s->conns_per_io;
     if (full && make_room(io)) full = false;
-    uint64_t     address = s->crowd ? crowd_key(s->crowd, fd) : 0;
+    struct peer  peer = peer_of(fd);
+    uint64_t     address = s->crowd ? crowd_key(s->crowd, peer) : 0;
     bool         crowded = s->crowd && !crowd_enter(s->crowd, address);
     struct conn *c = (full || crowded) && io->n_reject >= 64 ? NULL : calloc(1, sizeof *c);
     if (c) c->bev = bufferevent_socket_new(io->base, fd, BEV_OPT_CLOSE_ON_FREE);
@@ -91,6 +92,7 @@ void conn_open(struct io *io, int fd)
         return;
     }
     c->io = io;
+    c->peer = peer;
     c->address = address;
     c->counted = s->crowd && !crowded;
     c->req.cors = -1;
@@ -121,9 +123,27 @@ void conn_open(struct io *io, int fd)
 void conn_release_body(struct conn *c)
 {
     buf_free(&c->body);
-    if (c->body_charge) atomic_fetch_sub_explicit(&c->io->srv->body_used, c->body_charge, memory_order_relaxed);
+    budget_give(&c->io->srv->bodies, c->body_charge);
     c->body_charge = 0;
 }
+
+uint64_t conn_take_body(struct conn *c, struct buf *body_out)
+{
+    uint64_t charge = c->body_charge;
+    *body_out = c->body;
+    buf_init(&c->body, 0);
+    c->body_charge = 0;
+    return charge;
+}
+
+void conn_give_body(struct server *s, struct buf *body, uint64_t charge)
+{
+    atomic_fetch_add_explicit(&s->n_freed, body->cap, memory_order_relaxed);
+    buf_free(body);
+    budget_give(&s->bodies, charge);
+}
+
+uint64_t conn_who(const struct conn *c) { return c->req.tenant ? c->req.tenant : peer_hash(peer_net(c->peer), c->io->id_seed); }
 
 void conn_free(struct conn *c)
 {
@@ -295,8 +315,7 @@ static bool charge_body(struct conn *c)
     uint64_t       need = c->body.cap > BODY_FIRST ? c->body.cap : BODY_FIRST;
     if (need <= c->body_charge) return true;
     uint64_t more = need - c->body_charge;
-    if (atomic_fetch_add_explicit(&s->body_used, more, memory_order_relaxed) + more > s->body_budget) {
-        atomic_fetch_sub_explicit(&s->body_used, more, memory_order_relaxed);
+    if (!budget_take(&s->bodies, more)) {
         struct api_error e;
         api_fail(&e, 503, "", "too many large bodies are being read");
         refuse(c, &e);

@@ -8,6 +8,7 @@
 #pragma once
 #include "server/http.h"
 #include "server/loop.h"
+#include "server/peer.h"
 #include "server/router.h"
 
 struct bufferevent;
@@ -37,13 +38,14 @@ struct request {
 struct conn {
     struct io          *io;
     struct bufferevent *bev;
+    struct peer         peer;
     struct list         node, unsent;
     struct list         idle, fresh; /* in io.idle: between requests; in io.fresh: no whole head yet */
     struct wheel_node   timer;
     struct http         http;
     struct request      req;
     struct buf          body;
-    uint64_t            body_charge; /* part of server.body_used */
+    uint64_t            body_charge; /* taken from server.bodies */
     uint64_t            body_read;
     struct conn_work   *work; /* what answers in WAIT, if it takes time */
     enum conn_state     state;
@@ -73,3 +75,7 @@ void   conn_stream_end(struct conn *c, bool clean);    /* not clean: no last chu
 size_t conn_pending(const struct conn *c);             /* bytes not yet taken by the socket */
 void   conn_set_low_water(struct conn *c, size_t low); /* work->writable is called when pending falls to it */
 void   conn_release_body(struct conn *c);
+/* Moves the body, and what it took from server.bodies, to a handler that will give that back with conn_give_body, on any thread. */
+uint64_t conn_take_body(struct conn *c, struct buf *body_out);
+void     conn_give_body(struct server *s, struct buf *body, uint64_t charge);
+uint64_t conn_who(const struct conn *c); /* for text_job: the key of the request, or the address */

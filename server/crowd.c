@@ -1,12 +1,9 @@
 #include "server/crowd.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 
 enum { ROWS = 2, COLUMNS = 16384 };
 
@@ -28,18 +25,7 @@ enum status crowd_create(uint32_t connections_max, struct crowd **out)
 
 void crowd_free(struct crowd *c) { free(c); }
 
-uint64_t crowd_key(const struct crowd *c, int fd)
-{
-    struct sockaddr_storage a = { 0 };
-    socklen_t               n = sizeof a;
-    if (getpeername(fd, (struct sockaddr *)&a, &n)) return 0;
-    const struct sockaddr_in  *v4 = (const void *)&a;
-    const struct sockaddr_in6 *v6 = (const void *)&a;
-    if (a.ss_family == AF_INET) return hash_bytes(&v4->sin_addr, sizeof v4->sin_addr, c->seed);
-    if (a.ss_family != AF_INET6) return 0;
-    if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return hash_bytes(v6->sin6_addr.s6_addr + 12, 4, c->seed);
-    return hash_bytes(&v6->sin6_addr, 8, c->seed);
-}
+uint64_t crowd_key(const struct crowd *c, struct peer p) { return peer_hash(peer_net(p), c->seed); }
 
 static _Atomic uint32_t *counter(struct crowd *c, uint64_t key, uint32_t row) { return &c->count[row][hash_u64(key + row) % COLUMNS]; }
 

@@ -6,12 +6,13 @@
  * An IPv6 address counts by its /64, which is what one customer gets; connections that have no address (unix sockets) count as one. */
 #pragma once
 #include "base/status.h"
+#include "server/peer.h"
 #include <stdbool.h>
 #include <stdint.h>
 
 struct crowd;
 enum status crowd_create(uint32_t connections_max, struct crowd **out);
-uint64_t    crowd_key(const struct crowd *c, int fd);   /* the address of a connected socket, as a number for the two calls below */
-bool        crowd_enter(struct crowd *c, uint64_t key); /* false: it holds connections_max already, and nothing was counted */
+uint64_t    crowd_key(const struct crowd *c, struct peer p); /* the address as a number for the two calls below */
+bool        crowd_enter(struct crowd *c, uint64_t key);      /* false: it holds connections_max already, and nothing was counted */
 void        crowd_leave(struct crowd *c, uint64_t key);
 void        crowd_free(struct crowd *c);

@@ -91,6 +91,7 @@ struct text_task {
     const struct api_model *model;
     text_fn                *fn;
     struct buf              body, out;
+    uint64_t                charge; /* of the body, taken from server.bodies */
     struct api_error        e;
     enum status             st;
 };
@@ -101,7 +102,8 @@ static void task_run(struct text_job *j)
 {
     struct text_task *t = (struct text_task *)(void *)((char *)j - offsetof(struct text_task, job));
     t->st = t->fn(t->model, t->body.data, t->body.n, &t->out, &t->e);
-    buf_free(&t->body);
+    conn_give_body(j->io->srv, &t->body, t->charge);
+    t->charge = 0;
 }
 
 static void task_done(struct text_job *j)
@@ -124,12 +126,11 @@ static void run_text(struct conn *c, text_fn *fn)
         return;
     }
     t->work = (struct conn_work){ .gone = task_gone };
-    t->job = (struct text_job){ .io = c->io, .run = task_run, .done = task_done };
     t->conn = c, t->model = c->io->srv->model, t->fn = fn;
-    t->body = c->body;
-    buf_init(&c->body, 0);
+    t->charge = conn_take_body(c, &t->body);
+    t->job = (struct text_job){ .io = c->io, .run = task_run, .done = task_done, .who = conn_who(c), .bytes = t->body.n };
     buf_init(&t->out, ANSWER_MAX);
-    if (t->body.n < TEXT_INLINE_MAX) {
+    if (t->job.bytes < TEXT_INLINE_MAX) {
         task_run(&t->job);
         task_done(&t->job);
         return;
@@ -137,7 +138,7 @@ static void run_text(struct conn *c, text_fn *fn)
     c->work = &t->work;
     if (text_submit(c->io->srv->text, &t->job)) return;
     c->work = NULL;
-    buf_free(&t->body);
+    conn_give_body(c->io->srv, &t->body, t->charge);
     free(t);
     conn_fail(c, 429, "", "too many requests are waiting; try again later");
 }

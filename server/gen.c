@@ -23,8 +23,10 @@ struct gen {
     struct list         node;
     enum call_kind      kind;
     struct buf          body;
-    struct eng_request *req;    /* [n_req] one per prompt */
-    struct eng_choice  *choice; /* [call.n_choice], those of one prompt side by side as the engine wants them; arrays are the call's */
+    uint64_t            charge;  /* of the body, taken from server.bodies */
+    _Atomic bool        unheard; /* the client is gone: a text thread need not begin */
+    struct eng_request *req;     /* [n_req] one per prompt */
+    struct eng_choice  *choice;  /* [call.n_choice], those of one prompt side by side as the engine wants them; arrays are the call's */
     uint32_t            n_req, n_live, n_ended; /* live: with the engine; ended: choices */
     bool                in_text, parsed, begun, paused;
     enum status         st; /* of parse and prepare */
@@ -41,7 +43,7 @@ static void gen_release(struct gen *g)
     if (g->conn || g->in_text || g->n_live) return;
     list_del(&g->node);
     if (g->parsed) call_free(&g->call);
-    buf_free(&g->body);
+    conn_give_body(g->io->srv, &g->body, g->charge);
     free(g->choice);
     free(g->req);
     free(g);
@@ -80,7 +82,7 @@ static void gen_report(struct gen *g, int status, enum eng_finish finish)
     metrics_gen_end(s->metrics, &m);
     atomic_fetch_sub(&s->n_gen, 1);
     char key[40] = ""; /* of prompt_cache_key: a client's words do not go into the log as they are */
-    if (g->call.cache_key) snprintf(key, sizeof key, " cache_key=%016" PRIx64, g->call.cache_key);
+    if (!g->in_text && g->call.cache_key) snprintf(key, sizeof key, " cache_key=%016" PRIx64, g->call.cache_key);
     LOG_INFO("req: id=%s model=%s prompt=%u cached=%u output=%u queue_ms=%.1f ttft_ms=%.1f e2e_ms=%.1f finish=%s status=%d%s", g->id,
              s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.queue_us / 1e3, (double)m.ttft_us / 1e3,
              (double)m.e2e_us / 1e3, finish_name(finish), status, key);
@@ -107,6 +109,7 @@ static void gen_gone(struct conn_work *w)
 {
     struct gen *g = of_work(w);
     g->conn = NULL;
+    atomic_store_explicit(&g->unheard, true, memory_order_relaxed);
     if (g->n_live) gen_cancel_live(g);
     gen_report(g, 499, ENG_CANCELED);
     gen_release(g);
@@ -116,6 +119,7 @@ static void gen_gone(struct conn_work *w)
 static void gen_fail(struct gen *g, const struct api_error *e, enum eng_finish finish)
 {
     gen_cancel_live(g);
+    atomic_store_explicit(&g->unheard, true, memory_order_relaxed);
     gen_report(g, e->http, finish);
     struct conn *c = gen_detach(g);
     if (g->begun) {
@@ -389,13 +393,41 @@ static void gen_submit(struct gen *g)
 
 /* ---- text: body -> call ---- */
 
+/* What the body's tree will take comes out of the budget of bodies, as the body itself does. */
+static enum status take_tree(struct gen *g, uint64_t *tree_out)
+{
+    struct budget *all = &g->io->srv->bodies;
+    enum status    st = call_weigh(g->kind, g->body.data, g->body.n, tree_out, &g->err);
+    if (st) return st;
+    if (budget_take(all, *tree_out)) return ST_OK;
+    if (*tree_out > all->bytes_max)
+        api_fail(&g->err, 413, "", "the values of the body would take %" PRIu64 " bytes of memory, this server has %" PRIu64 " for all",
+                 *tree_out, all->bytes_max);
+    else
+        api_fail(&g->err, 503, "", "too many large bodies are being read");
+    *tree_out = 0;
+    return ST_TOO_LARGE;
+}
+
 static void text_run(struct text_job *j)
 {
     struct gen *g = (struct gen *)(void *)((char *)j - offsetof(struct gen, job));
-    g->parsed = true;
-    g->st = call_parse(&g->call, g->kind, g->io->srv->model, g->body.data, g->body.n, g->id, &g->err);
-    buf_free(&g->body);
+    uint64_t    tree = 0;
+    g->st = ST_CANCELED;
+    if (!atomic_load_explicit(&g->unheard, memory_order_relaxed)) {
+        g->st = j->bytes < TEXT_INLINE_MAX ? ST_OK : take_tree(g, &tree);
+        if (g->st == ST_OK) {
+            g->parsed = true;
+            g->st = call_parse(&g->call, g->kind, g->io->srv->model, g->body.data, g->body.n, g->id, &g->err);
+        }
+    }
+    conn_give_body(g->io->srv, &g->body, g->charge);
+    g->charge = 0;
     if (g->st == ST_OK) g->st = call_prepare(&g->call, &g->err);
+    if (!tree) return;
+    call_drop_body(&g->call); /* what was refused has it still */
+    budget_give(&g->io->srv->bodies, tree);
+    atomic_fetch_add_explicit(&g->io->srv->n_freed, tree, memory_order_relaxed);
 }
 
 static void text_done(struct text_job *j)
@@ -422,10 +454,9 @@ static void gen_start(struct conn *c, enum call_kind kind)
         conn_fail(c, 503, "", "out of memory");
         return;
     }
-    g->job = (struct text_job){ .io = io, .run = text_run, .done = text_done };
     g->io = io, g->conn = c, g->kind = kind;
-    g->body = c->body;
-    buf_init(&c->body, 0);
+    g->charge = conn_take_body(c, &g->body);
+    g->job = (struct text_job){ .io = io, .run = text_run, .done = text_done, .who = conn_who(c), .bytes = g->body.n };
     memcpy(g->id, c->req.id, sizeof g->id);
     g->tenant = c->req.tenant;
     g->t_start_us = c->req.t_start_us;
@@ -434,7 +465,7 @@ static void gen_start(struct conn *c, enum call_kind kind)
     list_add_tail(&io->gens, &g->node);
     atomic_fetch_add(&io->srv->n_gen, 1);
     g->in_text = true;
-    if (g->body.n < TEXT_INLINE_MAX) {
+    if (g->job.bytes < TEXT_INLINE_MAX) {
         text_run(&g->job);
         text_done(&g->job);
     } else if (!text_submit(io->srv->text, &g->job)) {

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "server/conn.h"
 #include "server/gen.h"
 #include "server/metrics.h"
@@ -19,6 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define BODIES_MAX ((uint64_t)1 << 30)
 enum { ACCEPT_BURST = 256, ACCEPT_PAUSE_US = 50000, STOP_US = 1000000, INBOX_SOCKETS = 8192 };
 
 /* ---- small things of an io thread ---- */
@@ -329,9 +331,9 @@ enum status server_create(const struct config *cfg, struct auth *auth, struct se
     s->half_close_serve = !strcmp(cfg->half_close, "serve");
     s->loopback = config_is_loopback(cfg->host);
     s->body_max = (uint64_t)cfg->max_body_mib << 20;
-    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    s->body_budget = memory / 8 < (uint64_t)1 << 30 ? memory / 8 : (uint64_t)1 << 30;
-    if (s->body_budget < 4 * s->body_max) s->body_budget = 4 * s->body_max;
+    uint64_t eighth = memory_limit_bytes() / 8;
+    s->bodies.bytes_max = eighth < BODIES_MAX ? eighth : BODIES_MAX;
+    if (s->bodies.bytes_max < 4 * s->body_max) s->bodies.bytes_max = 4 * s->body_max;
     s->n_io = cfg->io_threads;
     uint32_t per_io = connections_allowed(cfg) / s->n_io;
     s->conns_per_io = per_io ? per_io : 1;
@@ -524,6 +526,14 @@ void server_stop(struct server *s)
         s->io[i].stopping = true;
         for (void *msg; (msg = ring_pop(&s->io[i].inbox));) inbox_message(&s->io[i], msg);
     }
+}
+
+void server_give_back(struct server *s, uint64_t now_us)
+{
+    if (atomic_load_explicit(&s->n_freed, memory_order_relaxed) < GIVE_BACK_BYTES || now_us - s->t_given_back_us < GIVE_BACK_US) return;
+    s->t_given_back_us = now_us;
+    atomic_store_explicit(&s->n_freed, 0, memory_order_relaxed);
+    memory_give_back();
 }
 
 void server_free(struct server *s)

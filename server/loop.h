@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "engine/engine.h"
 #include "server/auth.h"
+#include "server/budget.h"
 #include "server/config.h"
 #include "server/crowd.h"
 #include "server/text.h"
@@ -37,6 +38,8 @@ enum {
     IN_MAX = 64 << 10,      /* bytes of pipelined requests that are held while one is answered */
     GEN_FEED_TOKENS = 64,   /* between two looks at OUT_PAUSE */
     IO_MESSAGES_MAX = 1024, /* of the engine before other events get their turn */
+    GIVE_BACK_US = 1000000,
+    GIVE_BACK_BYTES = 1 << 20, /* less is not worth the look through the heaps */
 };
 
 /* One io thread. */
@@ -80,8 +83,9 @@ struct server {
     char                    address[80]; /* "127.0.0.1:8080" as bound */
     bool                    loopback, half_close_serve;
     uint32_t                conns_per_io;
-    uint64_t                body_max, body_budget;
-    _Atomic uint64_t        body_used; /* bytes of request bodies being read, all connections */
+    uint64_t                body_max;
+    struct budget           bodies;    /* request bodies that are read, wait or are prepared, and what is parsed of them */
+    _Atomic uint64_t        n_freed;   /* bytes of large pieces that were freed since memory was last given back */
     _Atomic int             state;     /* enum server_state */
     _Atomic bool            fail_all;  /* every running request gets its error now */
     _Atomic bool            accepting; /* what the first io thread is to do with the listening socket */
@@ -90,6 +94,7 @@ struct server {
     _Atomic uint32_t        n_moving;  /* accepted sockets on their way to another io thread */
     _Atomic uint32_t        n_gen;     /* generations whose last byte is not written */
     _Atomic uint64_t        n_accept_paused;
+    uint64_t                t_given_back_us; /* main's */
 };
 
 enum status server_create(const struct config *cfg, struct auth *auth, struct server **s_out);
@@ -108,6 +113,8 @@ void server_fail_all(struct server *s);    /* running requests: an error event n
 bool server_idle(const struct server *s);  /* no generation in flight */
 void server_stop(struct server *s);        /* flushes for at most a second, closes, joins */
 void server_free(struct server *s);
+/* Main, now and then: returns to the system what large requests have left, at most every GIVE_BACK_US. */
+void server_give_back(struct server *s, uint64_t now_us);
 
 static inline enum server_state server_state(const struct server *s)
 {

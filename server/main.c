@@ -5,6 +5,7 @@
 #include "base/awake.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/stacks.h"
 #include "server/boot.h"
 #include "server/dump.h"
@@ -337,6 +338,7 @@ static int run(struct app *a, const sigset_t *wanted)
         uint64_t        now = clock_us();
         awake_tick(now);
         if (sig > 0) on_signal(a, sig, now);
+        server_give_back(a->srv, now);
         int code = watch_takeover(a, now);
         if (code) _exit(code); /* the loader may be long yet */
         if (!a->joined && atomic_load(&a->loaded) == 1 && (code = loaded(a))) return code;
@@ -405,6 +407,7 @@ int main(int argc, char **argv)
     a.t_start_us = a.t_line_us = clock_us();
     a.tty = isatty(STDERR_FILENO);
     harden();
+    memory_setup();
     stacks_init();
     if (argc > 1 && !strcmp(argv[1], "kv")) return kv_main(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "tune")) return tune_main(argc - 1, argv + 1);

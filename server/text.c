@@ -1,53 +1,74 @@
 #include "server/text.h"
-#include "base/ring.h"
 #include "base/thread.h"
 #include "server/loop.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <time.h>
 
 struct worker {
-    struct ring      jobs;
-    _Atomic uint32_t n_job; /* queued or running */
-    _Atomic bool     stop;
-    pthread_t        thread;
-    bool             started;
+    struct text_pool *pool;
+    pthread_t         thread;
+    bool              started, small_only;
 };
+
+/* A lock and not rings: whose turn it is, is known only to who sees all that waits. It is held for one push or pop. */
 struct text_pool {
-    struct worker *worker;
-    uint32_t       n_worker, queue_max;
+    pthread_mutex_t   lock;
+    pthread_cond_t    some_small, some; /* some: of either size, for those that take both */
+    struct text_queue small, large;
+    bool              stop;
+    struct worker    *worker;
+    uint32_t          n_worker;
 };
+
+/* NULL: stopped, and nothing waits that this worker takes. */
+static struct text_job *next_job(struct worker *w)
+{
+    struct text_pool *p = w->pool;
+    struct text_job  *j = NULL;
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        if (!w->small_only) j = text_queue_pop(&p->large);
+        if (!j) j = text_queue_pop(&p->small);
+        if (j || p->stop) break;
+        pthread_cond_wait(w->small_only ? &p->some_small : &p->some, &p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return j;
+}
 
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
-    for (;;) {
-        struct text_job *j = ring_pop(&w->jobs);
-        if (!j) {
-            if (atomic_load(&w->stop)) return NULL;
-            ring_wait(&w->jobs, -1);
-            continue;
-        }
+    for (struct text_job *j; (j = next_job(w));) {
         j->run(j);
         struct io *io = j->io;
         /* the inbox holds every job that can exist beside a burst of new sockets; those it can take later */
         while (!ring_push(&io->inbox, j)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
-        atomic_fetch_sub(&w->n_job, 1);
     }
+    return NULL;
 }
 
 enum status text_create(uint32_t n_thread, uint32_t queue_max, struct text_pool **p_out)
 {
     struct text_pool *p = calloc(1, sizeof *p);
+    uint64_t          seed = 0;
     if (!p) return ST_NOMEM;
-    p->worker = calloc(n_thread, sizeof *p->worker);
-    p->queue_max = queue_max;
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = (uintptr_t)p;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->some, NULL);
+    pthread_cond_init(&p->some_small, NULL);
+    text_queue_init(&p->small, queue_max, seed);
+    text_queue_init(&p->large, queue_max, seed);
+    p->worker = calloc(n_thread + 1, sizeof *p->worker);
     enum status st = p->worker ? ST_OK : ST_NOMEM;
-    for (; st == ST_OK && p->n_worker < n_thread; p->n_worker++) {
+    for (; st == ST_OK && p->n_worker < n_thread + 1; p->n_worker++) {
         struct worker *w = &p->worker[p->n_worker];
         char           name[16];
+        w->pool = p;
+        w->small_only = p->n_worker == 0;
         snprintf(name, sizeof name, "text%u", p->n_worker);
-        if ((st = ring_init(&w->jobs, queue_max))) break;
         st = thread_start(&w->thread, THREAD_TEXT, name, worker_main, w);
         w->started = st == ST_OK;
     }
@@ -62,23 +83,27 @@ enum status text_create(uint32_t n_thread, uint32_t queue_max, struct text_pool 
 
 bool text_submit(struct text_pool *p, struct text_job *j)
 {
-    struct worker *best = &p->worker[0];
-    for (uint32_t i = 1; i < p->n_worker; i++)
-        if (atomic_load(&p->worker[i].n_job) < atomic_load(&best->n_job)) best = &p->worker[i];
-    if (atomic_fetch_add(&best->n_job, 1) >= p->queue_max || !ring_push(&best->jobs, j)) {
-        atomic_fetch_sub(&best->n_job, 1);
-        return false;
-    }
+    bool small = j->bytes < TEXT_SMALL_MAX;
+    pthread_mutex_lock(&p->lock);
+    bool taken = text_queue_push(small ? &p->small : &p->large, j);
+    pthread_mutex_unlock(&p->lock);
+    if (!taken) return false;
+    if (small) pthread_cond_signal(&p->some_small);
+    pthread_cond_signal(&p->some);
     return true;
 }
 
 void text_stop(struct text_pool *p)
 {
-    for (uint32_t i = 0; p && i < p->n_worker; i++) {
+    if (!p) return;
+    pthread_mutex_lock(&p->lock);
+    p->stop = true;
+    pthread_mutex_unlock(&p->lock);
+    pthread_cond_broadcast(&p->some);
+    pthread_cond_broadcast(&p->some_small);
+    for (uint32_t i = 0; i < p->n_worker; i++) {
         struct worker *w = &p->worker[i];
         if (!w->started) continue;
-        atomic_store(&w->stop, true);
-        ring_wake(&w->jobs);
         pthread_join(w->thread, NULL);
         w->started = false;
     }
@@ -87,7 +112,9 @@ void text_stop(struct text_pool *p)
 void text_free(struct text_pool *p)
 {
     if (!p) return;
-    for (uint32_t i = 0; i < p->n_worker; i++) ring_free(&p->worker[i].jobs);
+    pthread_cond_destroy(&p->some);
+    pthread_cond_destroy(&p->some_small);
+    pthread_mutex_destroy(&p->lock);
     free(p->worker);
     free(p);
 }

@@ -1,6 +1,6 @@
 /* Whatever json_parse takes, the writer must give back equal; whatever bytes come, they become a JSON string without controls. */
 #include "base/check.h"
-#include "base/json.h"
+#include "base/json_scan.h"
 #include <math.h>
 #include <string.h>
 
@@ -70,6 +70,32 @@ static bool same(const json_t *a, const json_t *b)
     return json_equal(a, b);
 }
 
+static enum json_want want(void *ctx, const char *name, size_t n)
+{
+    (void)ctx;
+    return n ? (enum json_want)(name[0] % 4) : JSON_SKIP;
+}
+
+/* The scan takes what jansson takes, but for numbers beyond its types and what is nested too deeply; and fields build as they lie. */
+static void check_scan(const char *text, size_t n)
+{
+    static const struct json_bounds wide = { .members_max = 1 << 30, .tree_bytes_max = (uint64_t)1 << 40 };
+    struct json_error               err;
+    struct json_cost                cost;
+    struct json_fields              f;
+    json_error_t                    e;
+    json_t                         *v = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
+    bool                            good = json_scan(text, n, &wide, &cost, &err);
+    if (v) CHECK(good || !strcmp(err.text, "nested too deeply") || strstr(err.text, "byte order") || strstr(err.text, "UTF-16"));
+    if (good) CHECK(v || json_error_code(&e) == json_error_numeric_overflow);
+    json_decref(v);
+    if (!json_fields_scan(text, n, &wide, want, NULL, &f, &err)) return;
+    CHECK(good);
+    v = json_fields_build(text, &f, &err);
+    if (v) CHECK(json_object_size(v) == f.n_field);
+    json_decref(v);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct json_error err;
@@ -82,6 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(json_is_string(s));
     json_decref(s);
 
+    check_scan((const char *)data, size);
     json_t *v = json_parse((const char *)data, size, 0, &err);
     if (v) {
         int64_t     n;

@@ -33,7 +33,7 @@ static void every_job_is_run_once_and_comes_back(void **state)
     assert_int_equal(ring_init(&io.inbox, 1024), ST_OK);
     assert_int_equal(text_create(3, 1024, &p), ST_OK);
     for (int i = 0; i < N; i++) {
-        job[i] = (struct text_job){ .io = &io, .run = run, .done = done };
+        job[i] = (struct text_job){ .io = &io, .run = run, .done = done, .who = (uint64_t)i, .bytes = i % 2 ? 0 : TEXT_SMALL_MAX };
         assert_true(text_submit(p, &job[i]));
     }
     for (int i = 0; i < PATIENCE_S * 1000 && n_done < N; i++) pop_all(), usleep(1000);
@@ -68,6 +68,76 @@ static void a_full_pool_says_no_and_stopping_runs_what_waits(void **state)
     ring_free(&io.inbox);
 }
 
+/* Whose job comes out when, of the letters in who. */
+static const char *order(struct text_queue *q)
+{
+    static char out[4096];
+    size_t      n = 0;
+    for (struct text_job *j; (j = text_queue_pop(q));) out[n++] = (char)j->who;
+    out[n] = 0;
+    return out;
+}
+static bool push(struct text_queue *q, char who, uint64_t bytes)
+{
+    static struct text_job job[4096];
+    static uint32_t        n;
+    struct text_job       *j = &job[n++ % 4096];
+    *j = (struct text_job){ .who = (uint64_t)who, .bytes = bytes };
+    return text_queue_push(q, j);
+}
+
+static void B44_each_client_has_its_turn_by_bytes(void **state)
+{
+    (void)state;
+    static struct text_queue q;
+    text_queue_init(&q, 400, 3);
+    for (int i = 0; i < 4; i++) assert_true(push(&q, 'a', 30 << 20)); /* one that came first, with much */
+    for (int i = 0; i < 3; i++) assert_true(push(&q, 'b', 1000));
+    assert_true(push(&q, 'c', 300 << 10));
+    assert_string_equal(order(&q), "bbbcaaaa");
+    for (int i = 0; i < 6; i++) assert_true(push(&q, 'a', TEXT_QUANTUM));
+    for (int i = 0; i < 3; i++) assert_true(push(&q, 'b', 2 * TEXT_QUANTUM));
+    assert_string_equal(order(&q), "aabaabaab"); /* the same bytes for both */
+    for (int i = 0; i < 100; i++) assert_true(push(&q, 'a', 1));
+    assert_false(push(&q, 'a', 1)); /* a quarter of the room: the rest is for others */
+    assert_true(push(&q, 'b', 1));
+    assert_int_equal(strlen(order(&q)), 101);
+}
+
+static _Atomic bool large_held;
+static void         run_large(struct text_job *j)
+{
+    (void)j;
+    while (atomic_load(&large_held)) usleep(100);
+}
+
+static void B44_a_large_body_does_not_stand_before_a_small_one(void **state)
+{
+    (void)state;
+    static struct text_job large[3], small[20];
+    struct text_pool      *p;
+    n_run = n_done = 0;
+    atomic_store(&large_held, true);
+    assert_int_equal(ring_init(&io.inbox, 1024), ST_OK);
+    assert_int_equal(text_create(1, 256, &p), ST_OK);
+    for (int i = 0; i < 3; i++) {
+        large[i] = (struct text_job){ .io = &io, .run = run_large, .done = done, .who = 1, .bytes = 30 << 20 };
+        assert_true(text_submit(p, &large[i]));
+    }
+    for (int i = 0; i < 20; i++) {
+        small[i] = (struct text_job){ .io = &io, .run = run, .done = done, .who = 1, .bytes = 20 << 10 };
+        assert_true(text_submit(p, &small[i]));
+    }
+    for (int i = 0; i < PATIENCE_S * 1000 && atomic_load(&n_run) < 20; i++) usleep(1000);
+    assert_int_equal(atomic_load(&n_run), 20); /* while the large one still runs */
+    atomic_store(&large_held, false);
+    text_stop(p);
+    pop_all();
+    assert_int_equal(n_done, 23);
+    text_free(p);
+    ring_free(&io.inbox);
+}
+
 static void a_large_tokenize_waits_beside_the_io_thread(void **state)
 {
     (void)state;
@@ -95,8 +165,8 @@ static void a_large_tokenize_waits_beside_the_io_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_job_is_run_once_and_comes_back),
-        cmocka_unit_test(a_full_pool_says_no_and_stopping_runs_what_waits),
+        cmocka_unit_test(every_job_is_run_once_and_comes_back),        cmocka_unit_test(a_full_pool_says_no_and_stopping_runs_what_waits),
+        cmocka_unit_test(B44_each_client_has_its_turn_by_bytes),       cmocka_unit_test(B44_a_large_body_does_not_stand_before_a_small_one),
         cmocka_unit_test(a_large_tokenize_waits_beside_the_io_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,40 @@
+/* text_queue: jobs of many clients, of which each gets its turn by bytes: deficit round robin (Shreedhar and Varghese 1996) over a fixed
+ * number of flows, into which clients are hashed.   Thread: one at a time.
+ * A client whose jobs are large or many waits behind itself: before anybody else's job there is at most one of his for each
+ * TEXT_QUANTUM bytes of the other's. */
+#pragma once
+#include "base/list.h"
+#include "base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct io;
+
+/* Embedded in what it works for. run must not touch anything of the io thread. */
+struct text_job {
+    struct io *io;
+    void (*run)(struct text_job *j);
+    void (*done)(struct text_job *j);
+    uint64_t    who;   /* the client: its key, or its address */
+    uint64_t    bytes; /* of the body: what it will cost */
+    struct list node;  /* of the queue */
+};
+
+enum { TEXT_FLOWS = 256, TEXT_QUANTUM = 64 << 10, TEXT_SHARE = 4 };
+
+struct text_flow {
+    struct list jobs, turn; /* turn: linked while there are jobs */
+    uint64_t    credit;     /* bytes that it may take in this round */
+    uint32_t    n_job;
+};
+struct text_queue {
+    struct text_flow flow[TEXT_FLOWS];
+    struct list      turn; /* flows with jobs, the next one first */
+    uint32_t         n_job, n_job_max, n_flow_max;
+    uint64_t         seed;
+};
+
+/* n_job_max in all; one flow at most a TEXT_SHARE-th of them, but never fewer than 8. seed: not known to clients. */
+void             text_queue_init(struct text_queue *q, uint32_t n_job_max, uint64_t seed);
+bool             text_queue_push(struct text_queue *q, struct text_job *j); /* false: full */
+struct text_job *text_queue_pop(struct text_queue *q);                      /* NULL: empty */

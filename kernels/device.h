@@ -21,13 +21,14 @@
 
 struct device;
 
-/* Weights as small codes with scales: w = (code - zero) * scale. I8: -127 .. 127. I4: 0 .. 15, whose
+/* Weights as small codes with scales: w = (code - zero) * scale. I8: -127 .. 127, and -128 where `full` says so. I4: 0 .. 15, whose
  * zero is 8 unless `zero` says that there is one per group (0 .. 16), and whose scales are rounded to f16. F8E4M3: the type's numbers. */
 struct dev_quant {
     enum dtype code;  /* DT_I8, DT_I4, DT_F8E4M3 */
     uint32_t   group; /* inputs of one output that share a scale: 32, 64, 128, 256, 512 or 1024; 0: all of them */
     bool       zero;  /* I4 alone */
     bool       act8;  /* activations in 8 bits with one scale per row, products of integers: I8, group 0 or from 64 on; I4 without zeros */
+    bool       full;  /* I8 alone: codes may be -128 as well */
 };
 
 /* A matrix [n_out, n_in] in the device's own layout (packed as its GEMM likes it). */
@@ -243,6 +244,8 @@ struct dev_ops {
     void (*moe)(struct device *d, const struct op_moe *o);
     void (*gather)(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n,
                    uint32_t dim); /* out[i] = x[row[i]], act; row UINT32_MAX: 0 */
+    /* out[i, j] = x[i, column[j]], act [n, k]; NULL where the device has plain weights only */
+    void (*columns)(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);
     void (*sample)(struct device *d, const struct op_sample *o);
     void (*logprob)(struct device *d, const struct op_logprob *o);
     /* whole blocks; src and dst in host memory; not between step_begin and step_end */

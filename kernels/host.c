@@ -135,6 +135,16 @@ void host_gather(struct device *d, void *out, const void *x, const uint32_t *row
     }
 }
 
+void host_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k)
+{
+    (void)d;
+    for (uint32_t i = 0; i < n; i++) {
+        const float *from = (const float *)x + (size_t)i * k;
+        float       *to = (float *)out + (size_t)i * k;
+        for (uint32_t j = 0; j < k; j++) to[j] = from[column[j]];
+    }
+}
+
 void host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n)
 {
     (void)d;

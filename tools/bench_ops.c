@@ -99,17 +99,17 @@ static const struct format {
     struct dev_quant q; /* code F32: plain */
     enum unit        unit;
 } formats[] = {
-    { "bf16", DT_BF16, { DT_F32, 0, false, false }, UNIT_BF16 },
-    { "int8", DT_F32, { DT_I8, 0, false, false }, UNIT_BF16 },
-    { "int8-g128", DT_F32, { DT_I8, 128, false, false }, UNIT_BF16 },
-    { "w8a8", DT_F32, { DT_I8, 0, false, true }, UNIT_INT8 },
-    { "int4", DT_F32, { DT_I4, 32, false, false }, UNIT_BF16 },
-    { "int4 by int8", DT_F32, { DT_I4, 32, false, true }, UNIT_INT8 },
-    { "int4-g128", DT_F32, { DT_I4, 128, false, false }, UNIT_BF16 },
-    { "int4-g128 with zeros", DT_F32, { DT_I4, 128, true, false }, UNIT_BF16 },
-    { "fp8", DT_F32, { DT_F8E4M3, 128, false, false }, UNIT_BF16 },
-    { "f16", DT_F16, { DT_F32, 0, false, false }, UNIT_FMA },
-    { "f32", DT_F32, { DT_F32, 0, false, false }, UNIT_FMA },
+    { "bf16", DT_BF16, { DT_F32, 0, false, false, false }, UNIT_BF16 },
+    { "int8", DT_F32, { DT_I8, 0, false, false, false }, UNIT_BF16 },
+    { "int8-g128", DT_F32, { DT_I8, 128, false, false, false }, UNIT_BF16 },
+    { "w8a8", DT_F32, { DT_I8, 0, false, true, false }, UNIT_INT8 },
+    { "int4", DT_F32, { DT_I4, 32, false, false, false }, UNIT_BF16 },
+    { "int4 by int8", DT_F32, { DT_I4, 32, false, true, false }, UNIT_INT8 },
+    { "int4-g128", DT_F32, { DT_I4, 128, false, false, false }, UNIT_BF16 },
+    { "int4-g128 with zeros", DT_F32, { DT_I4, 128, true, false, false }, UNIT_BF16 },
+    { "fp8", DT_F32, { DT_F8E4M3, 128, false, false, false }, UNIT_BF16 },
+    { "f16", DT_F16, { DT_F32, 0, false, false, false }, UNIT_FMA },
+    { "f32", DT_F32, { DT_F32, 0, false, false, false }, UNIT_FMA },
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden checkpoints: a tiny random model of every family, and what transformers computes with it in float32.
 
-    pip install torch transformers safetensors        # made with transformers 5.23, torch 2.15
+    pip install torch transformers safetensors compressed-tensors        # made with 5.23, torch 2.15, compressed-tensors 0.20
     tools/make_golden.py [tests/data/golden] [name ...]
 
 rope.json holds configurations and the inverse frequencies that they mean. Per checkpoint NAME: config.json, the weights, golden.json {prompts, rows, greedy, min_gap} and logits.f32, the float32 logits
@@ -10,11 +10,15 @@ than GAP, so that tokens must be equal wherever sums are taken in another order.
 """
 import json
 import os
+import re
 import shutil
 import sys
 
 import numpy as np
 import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import load_file, save_file
 from transformers import (
     LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
@@ -174,16 +178,20 @@ def make(root, name):
             break
     else:
         raise SystemExit(f"{name}: no seed without a near-tie")
+    path = os.path.join(root, name)
+    save(model, path, dtype, v4, shards)
+    again = model_cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    assert torch.equal(logits_of(again, prompts[0]), logits_of(model, prompts[0])), "what was saved is another model"
+    write_golden(path, name, seed, model, prompts, tokens, gaps)
+
+
+def write_golden(path, name, seed, model, prompts, tokens, gaps):
     rows, logits = [], []
     for i, p in enumerate(prompts):
         all_rows = logits_of(model, p)
         for r in sorted({0, len(p) // 2, len(p) - 1}):
             rows.append([i, r])
             logits.append(all_rows[r].numpy())
-    path = os.path.join(root, name)
-    save(model, path, dtype, v4, shards)
-    again = model_cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
-    assert torch.equal(logits_of(again, prompts[0]), logits_of(model, prompts[0])), "what was saved is another model"
     np.stack(logits).astype("<f4").tofile(os.path.join(path, "logits.f32"))
     with open(os.path.join(path, "golden.json"), "w") as f:
         json.dump({"seed": seed, "prompts": prompts, "rows": rows, "greedy": tokens, "min_gap": round(min(gaps), 6)}, f)
@@ -191,6 +199,93 @@ def make(root, name):
     size = sum(os.path.getsize(os.path.join(path, x)) for x in os.listdir(path))
     distinct = len({t for ts in tokens for t in ts})
     print(f"{name}: seed {seed}, min gap {min(gaps):.4f}, {distinct} distinct tokens, max |logit| {np.abs(logits).max():.2f}, {size >> 10} KiB", flush=True)
+
+
+# Codes as compressed-tensors writes them: name: (format, arguments of the weights, of the activations, modules that are left out).
+# The logits are those of the folder as transformers loads it, in float32; with zeros, which 5.23 does not load, those of the floats that
+# compressed-tensors makes of it.
+CODES = {
+    "ct-pack": ("pack-quantized", dict(num_bits=4, type="int", strategy="group", group_size=32, symmetric=False), None,
+                ["lm_head", "re:.*layers.0.self_attn.[qv]_proj", "model.layers.1.mlp.down_proj"]),
+    "ct-pack-sym": ("pack-quantized", dict(num_bits=4, type="int", strategy="channel", symmetric=True), None, ["lm_head"]),
+    "ct-pack8": ("pack-quantized", dict(num_bits=8, type="int", strategy="group", group_size=32, symmetric=True), None, ["lm_head"]),
+    "ct-w8a8": ("int-quantized", dict(num_bits=8, type="int", strategy="channel", symmetric=True),
+                dict(num_bits=8, type="int", strategy="token", dynamic=True, symmetric=True), ["lm_head"]),
+}
+
+
+def left_out(name, patterns):
+    return any(re.match(p[3:], name) if p.startswith("re:") else name == p or name.endswith("." + p) for p in patterns)
+
+
+def quantise(tensors, scheme, patterns, compressor):
+    """The tensors of a checkpoint with the matrices of its layers as codes."""
+    out, args = {}, scheme.weights
+    for name, w in tensors.items():
+        module = name.removesuffix(".weight")
+        if not name.endswith("_proj.weight") or left_out(module, patterns):
+            out[name] = w
+            continue
+        w = w.to(torch.float32)
+        grouped = w.reshape(w.shape[0], -1, args.group_size or w.shape[1])
+        scale, zero = calculate_qparams(grouped.amin(-1), grouped.amax(-1), args)
+        state = {"weight": w, "weight_scale": scale.to(torch.bfloat16).to(torch.float32), "weight_zero_point": zero}
+        for part, t in compressor.compress(state, scheme).items():
+            out[f"{module}.{part}"] = t.to(torch.bfloat16) if t.dtype == torch.float32 else t
+    return out
+
+
+def floats(tensors, scheme, compressor):
+    """The numbers that such tensors mean."""
+    out = {}
+    for name, t in tensors.items():
+        module, _, part = name.rpartition(".")
+        if part == "weight_packed":
+            state = {k.removeprefix(module + "."): v.to(torch.float32) if v.is_floating_point() else v
+                     for k, v in tensors.items() if k.startswith(module + ".")}
+            t, name = compressor.decompress(state, scheme)["weight"], module + ".weight"
+        if name.endswith(("weight", "bias")):
+            out[name] = t.to(torch.float32)
+    return out
+
+
+def make_codes(root, name):
+    form, weights, activations, patterns = CODES[name]
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**weights),
+                                input_activations=QuantizationArgs(**activations) if activations else None)
+    path = os.path.join(root, name)
+    kw = dict(BASE, **dict(hidden_size=64, intermediate_size=96, vocab_size=256))
+    for seed in range(1, 400):
+        model = LlamaForCausalLM._from_config(LlamaConfig(**kw), attn_implementation="eager").to(torch.float32).eval()
+        fill(model, seed, torch.bfloat16)
+        save(model, path, torch.bfloat16, False, 1)
+        file = os.path.join(path, "model.safetensors")
+        compressor = BaseCompressor.get_value_from_registry(form)
+        save_file(quantise(load_file(file), scheme, patterns, compressor), file, metadata={"format": "pt"})
+        with open(os.path.join(path, "config.json")) as f:
+            c = json.load(f)
+        c["quantization_config"] = {"quant_method": "compressed-tensors", "format": form, "quantization_status": "compressed", "ignore": patterns,
+                                    "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": activations}}}
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump(c, f, indent=1, sort_keys=True)
+            f.write("\n")
+        if weights["symmetric"]:
+            loaded = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+        else:
+            loaded = model
+            loaded.load_state_dict(floats(load_file(file), scheme, compressor))
+        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
+        for p in prompts:
+            t, gap = greedy(loaded, p)
+            if t is None:
+                break
+            tokens.append(t)
+            gaps.append(gap)
+        if len(tokens) == len(prompts):
+            break
+    else:
+        raise SystemExit(f"{name}: no seed without a near-tie")
+    write_golden(path, name, seed, loaded, prompts, tokens, gaps)
 
 
 # head_dim, max_position_embeddings, RoPE parameters: of published models, and the corners of each type
@@ -231,5 +326,5 @@ def make_rope(root):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     root = sys.argv[1] if len(sys.argv) > 1 else "tests/data/golden"
-    for n in sys.argv[2:] or [*MODELS, "rope"]:
-        make_rope(root) if n == "rope" else make(root, n)
+    for n in sys.argv[2:] or [*MODELS, *CODES, "rope"]:
+        make_rope(root) if n == "rope" else make_codes(root, n) if n in CODES else make(root, n)

@@ -9,7 +9,7 @@ struct bind_row {
     uint64_t                key;
     const struct st_tensor *tensor;
 };
-enum { NAMES_SHOWN = 4, MISSING_COUNTED_MAX = 1000 };
+enum { NAMES_SHOWN = 4, MISSING_COUNTED_MAX = 1000, BIAS_BYTES_MAX = 64 << 20 };
 
 static_assert(SLOT_COUNT <= 32 && PART_COUNT <= 8, "both go into the low byte of a key");
 static uint64_t bind_key(enum slot slot, uint32_t layer, uint32_t expert, enum part part)
@@ -43,6 +43,7 @@ enum dtype bind_dtype(enum st_dtype t)
     case ST_DT_F16: return DT_F16;
     case ST_DT_F8E4M3: return DT_F8E4M3;
     case ST_DT_I32:
+    case ST_DT_I8:
     case ST_DT_OTHER: break;
     }
     return DT_COUNT;
@@ -116,6 +117,29 @@ const struct st_tensor *bind_find(const struct model_spec *spec, const struct st
     return NULL;
 }
 
+static bool is_zeros(const struct st_set *set, const struct st_tensor *t)
+{
+    enum dtype     type = bind_dtype(t->dtype);
+    unsigned char *x = type == DT_COUNT || type == DT_F8E4M3 || t->bytes > BIAS_BYTES_MAX ? NULL : malloc((size_t)t->bytes + 1);
+    bool           zeros = x && source_read(&set->file[t->file], t->offset, x, (size_t)t->bytes) == ST_OK;
+    for (size_t i = 0; zeros && i < t->bytes / dtype_bytes(type); i++) zeros = bind_float(x, type, i) == 0;
+    free(x);
+    return zeros;
+}
+
+/* Is it a bias of zeros, where the model adds none? Tools that quantise write one for each matrix. */
+static bool bind_no_bias(const struct model_spec *spec, const struct st_set *set, const struct st_tensor *t, const char *name)
+{
+    static const char bias[] = ".bias";
+    size_t            n = strlen(name), k = sizeof bias - 1;
+    char              weight[512];
+    enum slot         slot;
+    uint32_t          layer, expert;
+    if (n < k || strcmp(name + n - k, bias) != 0) return false;
+    snprintf(weight, sizeof weight, "%.*s.weight", (int)(n - k), name);
+    return names_match(spec->family->names, weight, &slot, &layer, &expert) && bind_linear_slots() >> slot & 1 && is_zeros(set, t);
+}
+
 /* Each tensor to its slot; type and shape of those that are wanted. */
 static enum status bind_match(const struct model_spec *spec, struct bind *b, char *err, size_t err_bytes)
 {
@@ -132,17 +156,18 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
         uint64_t                shape[2] = { 0, 0 };
         if (spec->quant.method && !bind_part_name(spec, name, whole, sizeof whole, &part)) continue;
         if (!names_match(spec->family->names, spec->quant.method ? whole : name, &slot, &layer, &expert)) {
-            if (!names_ignorable(t->name, spec->wrapper)) name_list_add(&unknown, t->name);
+            if (!names_ignorable(t->name, spec->wrapper) && !bind_no_bias(spec, b->set, t, name)) name_list_add(&unknown, t->name);
             continue;
         }
         if (slot == SLOT_HEAD && head_serves) slot = SLOT_EMBED; /* tied weights may have either name */
         bool in_range = layer < spec->n_layer && (slot < SLOT_EXPERT_FIRST || expert < spec->n_expert);
         if (!in_range || !bind_want(spec, slot, layer, shape, &rank, &keys)) {
-            if (slot != SLOT_HEAD) name_list_add(&unknown, t->name); /* a tied head may lie there a second time */
+            /* a tied head may lie there a second time */
+            if (slot != SLOT_HEAD && !bind_no_bias(spec, b->set, t, name)) name_list_add(&unknown, t->name);
             continue;
         }
-        if (part != PART_WEIGHT || bind_is_codes(spec, slot)) {
-            if (bind_part_check(spec, bind_is_codes(spec, slot) ? part : PART_COUNT, t, shape[0], shape[1], why, sizeof why)) {
+        if (part != PART_WEIGHT || bind_is_codes(spec, slot, layer)) {
+            if (bind_part_check(spec, bind_is_codes(spec, slot, layer) ? part : PART_COUNT, t, shape[0], shape[1], why, sizeof why)) {
                 snprintf(err, err_bytes, "%s: tensor %.120s %.200s", file, t->name, why);
                 return ST_CONFIG;
             }
@@ -150,7 +175,8 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
             continue;
         }
         if (bind_dtype(t->dtype) == DT_COUNT || t->dtype == ST_DT_F8E4M3) {
-            snprintf(err, err_bytes, "%s: tensor %.120s has dtype %s, supported are BF16, F16 and F32", file, t->name, t->dtype_text);
+            snprintf(err, err_bytes, "%s: tensor %.120s has dtype %s, supported are BF16, F16 and F32%s", file, t->name, t->dtype_text,
+                     spec->quant.method ? ", and the codes that quantization_config names" : "");
             return ST_CONFIG;
         }
         if (t->rank != rank || t->shape[0] != shape[0] || (rank == 2 && t->shape[1] != shape[1])) {
@@ -180,9 +206,9 @@ static void bind_miss(const struct model_spec *spec, const struct bind *b, enum 
     if (!bind_want(spec, slot, l, shape, &rank, &keys)) return;
     for (int part = 0; part < PART_COUNT; part++) {
         if (bind_get_part(b, slot, l, e, (enum part)part)) continue;
-        if (part && !(bind_is_codes(spec, slot) && bind_part_needed(spec, (enum part)part))) continue;
+        if (part && !(bind_is_codes(spec, slot, l) && bind_part_needed(spec, (enum part)part))) continue;
         const char *plain = names_of(spec->family->names, slot, l, e, name, sizeof name) ? name : "(no name)";
-        name_list_add(missing, bind_is_codes(spec, slot) ? bind_part_text(spec, (enum part)part, plain, text, sizeof text) : plain);
+        name_list_add(missing, bind_is_codes(spec, slot, l) ? bind_part_text(spec, (enum part)part, plain, text, sizeof text) : plain);
     }
 }
 

@@ -21,8 +21,12 @@ void        bind_close(struct bind *b);
 /* NULL: the checkpoint has no such tensor (never for one that the spec wants) */
 const struct st_tensor *bind_get(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert);
 const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert, enum part part);
-/* bind_quant.c: is this slot codes in the spec's checkpoint? */
-bool bind_is_codes(const struct model_spec *s, enum slot slot);
+/* bind_quant.c: the slots that may be codes, as bits. */
+uint32_t bind_linear_slots(void);
+/* Is this slot codes in the spec's checkpoint? */
+bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer);
+/* Is a tensor that bind_part_name calls a PART_WEIGHT of a linear slot codes? name: as bind_part_name took it, plain: as it gave it. */
+bool bind_weight_is_codes(const struct model_spec *s, const struct st_tensor *t, const char *name, const char *plain);
 /* The name of a part as if it were a plain weight's, and which part; false: the checkpoint's method does not need such a tensor. */
 bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes, enum part *part_out);
 /* The other way, for messages; returns text. */
@@ -49,6 +53,16 @@ static inline float bind_float(const unsigned char *src, enum dtype t, size_t i)
     }
     memcpy(&h, src + 2 * i, 2);
     return t == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
+}
+
+/* Are the codes of this slot to become floats, or their inputs sorted? (struct model_layer_codes) */
+static inline bool spec_floats(const struct model_spec *s, enum slot slot, uint32_t l)
+{
+    return s->layer_codes && s->layer_codes[l].floats >> slot & 1;
+}
+static inline bool spec_sorted(const struct model_spec *s, enum slot slot, uint32_t l)
+{
+    return s->layer_codes && s->layer_codes[l].sorted >> slot & 1;
 }
 
 static inline bool spec_layer_moe(const struct model_spec *s, uint32_t l)

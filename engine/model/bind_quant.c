@@ -8,31 +8,57 @@ struct suffix {
     const char *text;
     enum part   part; /* PART_COUNT: of activations or of the KV cache, which are not codes here */
 };
-static const struct suffix
-    fp8[] = { { ".weight_scale", PART_SCALE },     { ".weight_scale_inv", PART_SCALE }, { ".input_scale", PART_COUNT },
-              { ".activation_scale", PART_COUNT }, { ".k_scale", PART_COUNT },          { ".v_scale", PART_COUNT },
-              { ".q_scale", PART_COUNT },          { ".output_scale", PART_COUNT },     { NULL, PART_COUNT } },
-    words[] = {
-        { ".qweight", PART_WEIGHT }, { ".scales", PART_SCALE }, { ".qzeros", PART_ZERO }, { ".g_idx", PART_INDEX }, { NULL, PART_COUNT }
-    };
+static const struct suffix bytes[] = { { ".weight_scale", PART_SCALE },
+                                       { ".weight_scale_inv", PART_SCALE },
+                                       { ".input_scale", PART_COUNT },
+                                       { ".activation_scale", PART_COUNT },
+                                       { ".k_scale", PART_COUNT },
+                                       { ".v_scale", PART_COUNT },
+                                       { ".q_scale", PART_COUNT },
+                                       { ".output_scale", PART_COUNT },
+                                       { ".input_zero_point", PART_COUNT },
+                                       { ".output_zero_point", PART_COUNT },
+                                       { NULL, PART_COUNT } },
+                           words[] = { { ".qweight", PART_WEIGHT },
+                                       { ".scales", PART_SCALE },
+                                       { ".qzeros", PART_ZERO },
+                                       { ".g_idx", PART_INDEX },
+                                       { NULL, PART_COUNT } },
+                           packed[] = { { ".weight_packed", PART_WEIGHT },
+                                        { ".weight_scale", PART_SCALE },
+                                        { ".weight_zero_point", PART_ZERO },
+                                        { ".weight_g_idx", PART_INDEX },
+                                        { ".weight_shape", PART_COUNT },
+                                        { ".input_scale", PART_COUNT },
+                                        { ".input_zero_point", PART_COUNT },
+                                        { ".k_scale", PART_COUNT },
+                                        { ".v_scale", PART_COUNT },
+                                        { ".output_scale", PART_COUNT },
+                                        { NULL, PART_COUNT } };
 
-static const struct suffix *suffixes(const struct model_spec *s) { return s->quant.method == QUANT_FP8 ? fp8 : words; }
-
-bool bind_is_codes(const struct model_spec *s, enum slot slot)
+static const struct suffix *suffixes(const struct model_spec *s)
 {
-    switch (slot) {
-    case SLOT_Q:
-    case SLOT_K:
-    case SLOT_V:
-    case SLOT_O:
-    case SLOT_GATE:
-    case SLOT_UP:
-    case SLOT_DOWN:
-    case SLOT_X_GATE:
-    case SLOT_X_UP:
-    case SLOT_X_DOWN: return s->quant.method != QUANT_NONE;
-    default: return false;
-    }
+    if (s->quant.method == QUANT_PACKED) return packed;
+    return s->quant.method == QUANT_FP8 || s->quant.method == QUANT_INT8 ? bytes : words;
+}
+
+uint32_t bind_linear_slots(void)
+{
+    return 1u << SLOT_Q | 1u << SLOT_K | 1u << SLOT_V | 1u << SLOT_O | 1u << SLOT_GATE | 1u << SLOT_UP | 1u << SLOT_DOWN |
+           1u << SLOT_X_GATE | 1u << SLOT_X_UP | 1u << SLOT_X_DOWN;
+}
+
+bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer)
+{
+    if (s->quant.method == QUANT_NONE || !(bind_linear_slots() >> slot & 1)) return false;
+    return !s->layer_codes || s->layer_codes[layer].codes >> slot & 1;
+}
+
+bool bind_weight_is_codes(const struct model_spec *s, const struct st_tensor *t, const char *name, const char *plain)
+{
+    if (s->quant.method == QUANT_FP8) return t->dtype == ST_DT_F8E4M3;
+    if (s->quant.method == QUANT_INT8) return t->dtype == ST_DT_I8;
+    return strcmp(name, plain) != 0;
 }
 
 bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes, enum part *part_out)
@@ -63,7 +89,8 @@ const char *bind_part_text(const struct model_spec *s, enum part part, const cha
 
 bool bind_part_needed(const struct model_spec *s, enum part part)
 {
-    if (part == PART_ZERO) return s->quant.method == QUANT_GPTQ || (s->quant.method == QUANT_AWQ && s->quant.q.zero);
+    if (part == PART_ZERO) return s->quant.method == QUANT_GPTQ || s->quant.q.zero;
+    if (part == PART_INDEX) return s->quant.indexed;
     return part == PART_WEIGHT || part == PART_SCALE;
 }
 
@@ -90,16 +117,32 @@ static enum status scale_is(const struct st_tensor *t, uint64_t a, uint64_t b, c
     return ST_CONFIG;
 }
 
-static enum status fp8_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n, uint64_t k, char *why,
-                             size_t why_bytes)
+/* Codes of a byte each, rows as in the matrix. */
+static enum status byte_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n, uint64_t k, char *why,
+                              size_t why_bytes)
 {
     uint64_t rows = s->quant.block_rows, group = s->quant.q.group;
-    if (part == PART_WEIGHT) return part_is(t, ST_DT_F8E4M3, "F8_E4M3", n, k, why, why_bytes);
+    bool     fp8 = s->quant.method == QUANT_FP8;
+    if (part == PART_WEIGHT) return part_is(t, fp8 ? ST_DT_F8E4M3 : ST_DT_I8, fp8 ? "F8_E4M3" : "I8", n, k, why, why_bytes);
+    if (!rows && group) rows = 1;
     if (rows) return scale_is(t, (n + rows - 1) / rows, (k + group - 1) / group, why, why_bytes);
     struct st_tensor flat = *t; /* one or one per row: [], [1], [n], [n, 1] */
     if (flat.rank == 0) flat.rank = 1, flat.shape[0] = 1;
     if (flat.rank == 2 && flat.shape[1] == 1) flat.rank = 1;
     return scale_is(&flat, flat.shape[0] == 1 ? 1 : n, 0, why, why_bytes);
+}
+
+/* Codes in words along a row (compressed-tensors). */
+static enum status packed_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n, uint64_t k, char *why,
+                                size_t why_bytes)
+{
+    uint64_t groups = s->quant.q.group ? k / s->quant.q.group : 1;
+    switch (part) {
+    case PART_WEIGHT: return part_is(t, ST_DT_I32, "I32", n, s->quant.q.code == DT_I4 ? k / 8 : k / 4, why, why_bytes);
+    case PART_ZERO: return part_is(t, ST_DT_I32, "I32", (n + 7) / 8, groups, why, why_bytes);
+    case PART_INDEX: return part_is(t, ST_DT_I32, "I32", k, 0, why, why_bytes);
+    default: return scale_is(t, n, groups, why, why_bytes);
+    }
 }
 
 enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n, uint64_t k, char *why,
@@ -110,12 +153,14 @@ enum status bind_part_check(const struct model_spec *s, enum part part, const st
         snprintf(why, why_bytes, "belongs to a matrix that is not quantised here");
         return ST_CONFIG;
     }
-    if (s->quant.method == QUANT_FP8) return fp8_check(s, part, t, n, k, why, why_bytes);
-    if (n % 8 || k % 8 || (s->quant.q.group && k % s->quant.q.group)) {
+    if (s->quant.method == QUANT_FP8 || s->quant.method == QUANT_INT8) return byte_check(s, part, t, n, k, why, why_bytes);
+    bool packs = s->quant.method == QUANT_PACKED;
+    if ((n % 8 && !packs) || k % 8 || (s->quant.q.group && k % s->quant.q.group)) {
         snprintf(why, why_bytes, "is of a matrix [%" PRIu64 ", %" PRIu64 "], which is no whole number of words and groups of %u", n, k,
                  s->quant.q.group);
         return ST_CONFIG;
     }
+    if (packs) return packed_check(s, part, t, n, k, why, why_bytes);
     bool awq = s->quant.method == QUANT_AWQ;
     switch (part) {
     case PART_WEIGHT: return part_is(t, ST_DT_I32, "I32", awq ? k : k / 8, awq ? n / 8 : n, why, why_bytes);

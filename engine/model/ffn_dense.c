@@ -5,10 +5,12 @@ void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
 {
     const struct model_spec *s = p->spec;
     uint32_t                 n = p->m->inter, n0 = p->rank * n;
-    place_matrix(p, &layer->dense.gate_up, 2 * n, s->hidden, MATRIX_LINEAR);
+    place_matrix(p, &layer->dense.gate_up, 2 * n, s->hidden, SLOT_GATE, l);
+    place_order(p, &layer->dense.gate_up_order, s->hidden, SLOT_GATE, l);
     place_rows(p, &layer->dense.gate_up, 0, SLOT_GATE, l, 0, n0, n, 0);
     place_rows(p, &layer->dense.gate_up, n, SLOT_UP, l, 0, n0, n, 0);
-    place_matrix(p, &layer->dense.down, s->hidden, n, MATRIX_LINEAR);
+    place_matrix(p, &layer->dense.down, s->hidden, n, SLOT_DOWN, l);
+    place_order(p, &layer->dense.down_order, n, SLOT_DOWN, l);
     place_rows(p, &layer->dense.down, 0, SLOT_DOWN, l, 0, 0, s->hidden, n0);
     if (!s->mlp_bias) return;
     place_vector(p, &layer->dense.gate_up_bias, 2 * n);
@@ -23,8 +25,10 @@ void ffn_dense(struct model *m, uint32_t n_row, uint32_t l)
 {
     const struct dev_ops *op = m->dev->ops;
     const struct layer   *y = &m->layer[l];
-    op->linear(m->dev, m->wide, m->h, &y->dense.gate_up, y->dense.gate_up_bias, n_row);
+    const void           *in = model_in_order(m, m->h, y->dense.gate_up_order, n_row, m->hidden);
+    op->linear(m->dev, m->wide, in, &y->dense.gate_up, y->dense.gate_up_bias, n_row);
     op->swiglu(m->dev, m->narrow, m->wide, n_row, m->inter);
-    op->linear(m->dev, m->delta, m->narrow, &y->dense.down, y->dense.down_bias, n_row);
+    in = model_in_order(m, m->narrow, y->dense.down_order, n_row, m->inter);
+    op->linear(m->dev, m->delta, in, &y->dense.down, y->dense.down_bias, n_row);
     op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);
 }

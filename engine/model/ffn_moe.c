@@ -7,7 +7,7 @@ void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l)
 {
     const struct model_spec *s = p->spec;
     uint32_t                 n = p->m->moe_inter, n0 = p->rank * n;
-    place_matrix(p, &layer->moe.router, s->n_expert, s->hidden, MATRIX_ROUTER);
+    place_matrix(p, &layer->moe.router, s->n_expert, s->hidden, SLOT_ROUTER, l);
     place_rows(p, &layer->moe.router, 0, SLOT_ROUTER, l, 0, 0, s->n_expert, 0);
     if (p->bind && !p->st) {
         layer->moe.gate_up = calloc(s->n_expert, sizeof *layer->moe.gate_up);
@@ -17,10 +17,10 @@ void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l)
     struct dev_weight none[2];
     for (uint32_t e = 0; e < s->n_expert && !p->st; e++) {
         struct dev_weight *gate_up = p->bind ? &layer->moe.gate_up[e] : &none[0], *down = p->bind ? &layer->moe.down[e] : &none[1];
-        place_matrix(p, gate_up, 2 * n, s->hidden, MATRIX_LINEAR);
+        place_matrix(p, gate_up, 2 * n, s->hidden, SLOT_X_GATE, l);
         place_rows(p, gate_up, 0, SLOT_X_GATE, l, e, n0, n, 0);
         place_rows(p, gate_up, n, SLOT_X_UP, l, e, n0, n, 0);
-        place_matrix(p, down, s->hidden, n, MATRIX_LINEAR);
+        place_matrix(p, down, s->hidden, n, SLOT_X_DOWN, l);
         place_rows(p, down, 0, SLOT_X_DOWN, l, e, 0, s->hidden, n0);
     }
 }

@@ -300,5 +300,7 @@ void model_spec_free(struct model_spec *spec)
 {
     free(spec->layer_windowed);
     free(spec->layer_moe);
+    free(spec->layer_codes);
     spec->layer_windowed = spec->layer_moe = NULL;
+    spec->layer_codes = NULL;
 }

@@ -41,32 +41,112 @@ static void fp8(struct hf *c, const json_t *v)
     if (hf_value(v, "weight_block_size")) block(c, hf_value(v, "weight_block_size"), "weight_block_size");
 }
 
-static void compressed(struct hf *c, const json_t *v)
+/* ---------------------------------------------------------------- compressed-tensors */
+
+/* The weights' arguments of the one kind there may be: groups may differ in their targets, which the tensors tell. */
+static const json_t *compressed_weights(struct hf *c, const json_t *v, const json_t **group_out)
 {
-    json_t     *groups = json_object_get(v, "config_groups"), *g;
-    const char *key;
-    c->spec->quant.q.code = DT_F8E4M3;
-    if (!is(v, "format", "float-quantized")) {
-        hf_fail(c, "quantization_config.format is %s, supported of compressed-tensors is float-quantized",
-                hf_show(hf_value(v, "format")).text);
-        return;
-    }
-    if (json_object_size(groups) != 1) {
-        hf_fail(c, "quantization_config.config_groups has %zu groups, supported is one", json_object_size(groups));
-        return;
-    }
+    json_t       *groups = json_object_get(v, "config_groups"), *g;
+    const json_t *weights = NULL;
+    const char   *key;
     json_object_foreach(groups, key, g)
     {
         const json_t *w = hf_value(g, "weights");
-        if (hf_int(c, w, "num_bits", 1, 64, 8) != 8 || !is(w, "type", "float"))
-            hf_fail(c, "quantization_config.config_groups.%.32s.weights is %s, supported are 8-bit floats", key, hf_show(w).text);
-        if (is(w, "strategy", "block"))
-            block(c, hf_value(w, "block_structure"), "block_structure");
-        else if (!is(w, "strategy", "tensor") && !is(w, "strategy", "channel"))
-            hf_fail(c, "quantization_config: strategy is %s, supported are tensor, channel and block",
-                    hf_show(hf_value(w, "strategy")).text);
+        if (!w) hf_fail(c, "quantization_config.config_groups.%.32s.weights is missing", key);
+        if (weights && w && !json_equal(weights, w))
+            hf_fail(c, "quantization_config.config_groups has groups whose weights differ (%.32s), supported is one kind", key);
+        if (!weights) *group_out = g;
+        weights = w;
     }
+    if (!weights) hf_fail(c, "quantization_config.config_groups is %s, must hold a group with weights", hf_show(groups).text);
+    return weights;
 }
+
+/* group_size and strategy of whole numbers */
+static void compressed_group(struct hf *c, const json_t *w)
+{
+    if (is(w, "strategy", "group"))
+        group(c, w, "group_size");
+    else if (!is(w, "strategy", "tensor") && !is(w, "strategy", "channel"))
+        hf_fail(c, "quantization_config: strategy is %s, supported are tensor, channel and group", hf_show(hf_value(w, "strategy")).text);
+}
+
+/* Activations that are rounded to 8 bits row by row are here too; those that are rounded otherwise stay what they are, which is nearer to
+ * what was trained. */
+static bool rounds_rows(const json_t *a)
+{
+    const json_t *bits = hf_value(a, "num_bits");
+    return json_is_integer(bits) && json_integer_value(bits) == 8 && is(a, "type", "int") && is(a, "strategy", "token") &&
+           json_is_true(hf_value(a, "dynamic")) && !json_is_false(hf_value(a, "symmetric"));
+}
+
+static void compressed_int(struct hf *c, const json_t *w, const json_t *g)
+{
+    struct model_quant *q = &c->spec->quant;
+    bool                symmetric = hf_flag(c, hf_value(w, "symmetric"), "quantization_config: symmetric", true);
+    int64_t             bits = hf_int(c, w, "num_bits", 1, 64, 8);
+    if (bits != 8 || !is(w, "type", "int") || !symmetric) {
+        hf_fail(c, "quantization_config.config_groups: weights is %s, supported of int-quantized are 8-bit whole numbers, symmetric",
+                hf_show(w).text);
+        return;
+    }
+    c->spec->quant.method = QUANT_INT8;
+    q->q.code = DT_I8, q->q.full = true;
+    compressed_group(c, w);
+    q->q.act8 = rounds_rows(hf_value(g, "input_activations")) && (q->q.group == 0 || q->q.group >= 64);
+}
+
+static void compressed_packed(struct hf *c, const json_t *w)
+{
+    struct model_quant *q = &c->spec->quant;
+    bool                symmetric = hf_flag(c, hf_value(w, "symmetric"), "quantization_config: symmetric", true);
+    int64_t             bits = hf_int(c, w, "num_bits", 1, 64, 4);
+    const json_t       *order = hf_value(w, "actorder");
+    if ((bits != 4 && (bits != 8 || !symmetric)) || !is(w, "type", "int")) {
+        hf_fail(
+            c,
+            "quantization_config.config_groups: weights is %s, supported of pack-quantized are 4-bit whole numbers, and 8-bit symmetric ones",
+            hf_show(w).text);
+        return;
+    }
+    c->spec->quant.method = QUANT_PACKED;
+    q->q.code = bits == 4 ? DT_I4 : DT_I8, q->q.full = bits == 8, q->q.zero = !symmetric;
+    compressed_group(c, w);
+    /* "weight" and "static" quantise in another order than they store; "group" stores the groups' order */
+    q->indexed = json_is_true(order) || is(w, "actorder", "group") || is(w, "actorder", "dynamic");
+}
+
+static void compressed_float(struct hf *c, const json_t *w)
+{
+    c->spec->quant.q.code = DT_F8E4M3;
+    if (hf_int(c, w, "num_bits", 1, 64, 8) != 8 || !is(w, "type", "float"))
+        hf_fail(c, "quantization_config.config_groups: weights is %s, supported are 8-bit floats", hf_show(w).text);
+    if (is(w, "strategy", "block"))
+        block(c, hf_value(w, "block_structure"), "block_structure");
+    else if (!is(w, "strategy", "tensor") && !is(w, "strategy", "channel"))
+        hf_fail(c, "quantization_config: strategy is %s, supported are tensor, channel and block", hf_show(hf_value(w, "strategy")).text);
+}
+
+static void compressed(struct hf *c, const json_t *v)
+{
+    const json_t *g = NULL, *w = compressed_weights(c, v, &g), *transform = hf_value(v, "transform_config");
+    if (c->st) return;
+    const json_t *in = is(v, "format", "mixed-precision") || !hf_value(v, "format") ? g : v;
+    if (json_object_size(json_object_get(transform, "config_groups")))
+        hf_fail(c, "quantization_config.transform_config has config_groups, supported are none: weights that were rotated");
+    else if (is(in, "format", "float-quantized"))
+        compressed_float(c, w);
+    else if (is(in, "format", "int-quantized"))
+        compressed_int(c, w, g);
+    else if (is(in, "format", "pack-quantized"))
+        compressed_packed(c, w);
+    else
+        hf_fail(c,
+                "quantization_config.format is %s, supported of compressed-tensors are float-quantized, int-quantized and pack-quantized",
+                hf_show(hf_value(in, "format")).text);
+}
+
+/* ---------------------------------------------------------------- awq and gptq */
 
 static void four_bits(struct hf *c, const json_t *v, const char *key, const char *old_key)
 {
@@ -86,6 +166,18 @@ static void awq(struct hf *c, const json_t *v)
         hf_fail(c, "quantization_config.version is \"%.32s\", supported is gemm", version);
 }
 
+/* Patterns of modules: those that begin with "-:" are not quantised, which the tensors tell; others have settings of their own. */
+static void gptq_dynamic(struct hf *c, const json_t *dynamic)
+{
+    const char *key;
+    json_t     *own;
+    json_object_foreach((json_t *)(uintptr_t)dynamic, key, own) /* the macro wants it mutable and changes nothing */
+    {
+        if (strncmp(key, "-:", 2) != 0 && json_object_size(own))
+            hf_fail(c, "quantization_config.dynamic has settings of its own for \"%.60s\", supported are patterns that exclude (-:)", key);
+    }
+}
+
 static void gptq(struct hf *c, const json_t *v)
 {
     four_bits(c, v, "bits", "bits");
@@ -95,8 +187,8 @@ static void gptq(struct hf *c, const json_t *v)
     if (hf_value(v, "checkpoint_format") && !is(v, "checkpoint_format", "gptq") && !is(v, "checkpoint_format", "gptq_v2"))
         hf_fail(c, "quantization_config.checkpoint_format is %s, supported are gptq and gptq_v2",
                 hf_show(hf_value(v, "checkpoint_format")).text);
-    if (hf_flag(c, hf_value(v, "desc_act"), "quantization_config.desc_act", false))
-        hf_fail(c, "quantization_config.desc_act is true, supported is false: inputs in their own order");
+    c->spec->quant.indexed = hf_flag(c, hf_value(v, "desc_act"), "quantization_config.desc_act", false);
+    gptq_dynamic(c, hf_value(v, "dynamic"));
 }
 
 void hf_quant(struct hf *c)
@@ -116,6 +208,6 @@ void hf_quant(struct hf *c)
             methods[i].read(c, v);
             return;
         }
-    hf_fail(c, "quantization_config.quant_method is %s, supported are fp8, compressed-tensors (float-quantized), awq and gptq",
+    hf_fail(c, "quantization_config.quant_method is %s, supported are fp8, compressed-tensors, awq and gptq",
             hf_show(hf_value(v, "quant_method")).text);
 }

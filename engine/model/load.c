@@ -41,27 +41,29 @@ static void place_reduced(struct place *p, void **out, uint64_t bytes)
 
 /* Rounding at load takes embedding and head to 8 bits, unless they are to have the same codes; codes of a checkpoint are of the linear ones
  * alone. An embedding that is only looked up stays as it is: nothing is multiplied with it. */
-static bool matrix_quant(const struct place *p, enum matrix kind, struct dev_quant *q_out)
+static bool matrix_quant(const struct place *p, enum slot slot, uint32_t layer, struct dev_quant *q_out)
 {
     static const struct dev_quant int8 = { .code = DT_I8 };
     *q_out = p->quant;
-    if (p->quant.code == DT_F32 || kind == MATRIX_ROUTER) return false;
-    if (kind == MATRIX_LINEAR) return true;
+    if (p->quant.code == DT_F32 || slot == SLOT_ROUTER) return false;
+    if (p->spec->quant.method) return bind_is_codes(p->spec, slot, layer) && !spec_floats(p->spec, slot, layer);
+    if (bind_linear_slots() >> slot & 1) return true;
     if (!p->quant_head) *q_out = int8;
-    return p->spec->quant.method == QUANT_NONE && (kind == MATRIX_HEAD || (p->spec->tied && !p->m->head_split));
+    return slot == SLOT_HEAD || (p->spec->tied && !p->m->head_split);
 }
 
-void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k, enum matrix kind)
+void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k, enum slot slot, uint32_t layer)
 {
     struct dev_quant q;
     if (p->matrix) {
         p->matrix(p->matrix_ctx, n, k);
         return;
     }
-    bool codes = matrix_quant(p, kind, &q);
-    p->bytes += arena_bytes(codes ? dev_quant_bytes(p->dev, &q, n, k) : dev_weight_bytes(p->dev, p->weight_dtype, n, k));
+    bool       codes = matrix_quant(p, slot, layer, &q);
+    enum dtype type = spec_floats(p->spec, slot, layer) ? DT_F32 : p->weight_dtype;
+    p->bytes += arena_bytes(codes ? dev_quant_bytes(p->dev, &q, n, k) : dev_weight_bytes(p->dev, type, n, k));
     if (!p->bind || p->st) return;
-    p->st = codes ? p->dev->ops->quant_alloc(p->dev, &q, n, k, w_out) : p->dev->ops->weight_alloc(p->dev, p->weight_dtype, n, k, w_out);
+    p->st = codes ? p->dev->ops->quant_alloc(p->dev, &q, n, k, w_out) : p->dev->ops->weight_alloc(p->dev, type, n, k, w_out);
 }
 
 void place_vector(struct place *p, float **v_out, uint32_t n)
@@ -83,7 +85,8 @@ static void place_job(struct place *p, enum slot slot, uint32_t layer, uint32_t 
         }
         p->job = more, p->cap_job = cap;
     }
-    job.tensor = bind_get(p->bind, slot, layer, expert); /* bind_open has seen to it that what the spec wants is there */
+    /* bind_open has seen to it that what the spec wants is there */
+    job.tensor = bind_get_part(p->bind, slot, layer, expert, job.order ? PART_INDEX : PART_WEIGHT);
     job.slot = slot, job.layer = layer, job.expert = expert;
     p->job[p->n_job++] = job;
 }
@@ -98,6 +101,15 @@ void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum sl
 void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t src, uint32_t n)
 {
     place_job(p, slot, layer, 0, (struct place_job){ .vec = v, .dst_row = dst, .src_row = src, .n_row = n });
+}
+
+void place_order(struct place *p, uint32_t **order_out, uint32_t k, enum slot slot, uint32_t layer)
+{
+    void *order = NULL;
+    if (!spec_sorted(p->spec, slot, layer)) return;
+    place_bytes(p, &order, k * sizeof(uint32_t));
+    *order_out = order;
+    if (order) place_job(p, slot, layer, 0, (struct place_job){ .order = order, .n_row = k });
 }
 
 /* ---------------------------------------------------------------- the model */
@@ -163,11 +175,11 @@ static void model_place_weights(struct place *p)
 {
     struct model            *m = p->m;
     const struct model_spec *s = p->spec;
-    place_matrix(p, &m->embed, s->vocab, s->hidden, MATRIX_EMBED);
+    place_matrix(p, &m->embed, s->vocab, s->hidden, SLOT_EMBED, 0);
     place_rows(p, &m->embed, 0, SLOT_EMBED, 0, 0, 0, s->vocab, 0);
     if (m->head_split || (!s->tied && p->rank == 0)) {
         uint32_t n = m->head_split ? s->vocab / p->n_rank : s->vocab;
-        place_matrix(p, &m->head, n, s->hidden, MATRIX_HEAD);
+        place_matrix(p, &m->head, n, s->hidden, SLOT_HEAD, 0);
         place_rows(p, &m->head, 0, s->tied ? SLOT_EMBED : SLOT_HEAD, 0, 0, m->head_split ? p->rank * n : 0, n, 0);
     }
     place_vector(p, &m->norm, s->hidden);
@@ -221,6 +233,13 @@ static void model_place_reduced(struct place *p)
     m->logits_part = part;
 }
 
+static bool has_sorted(const struct model_spec *s)
+{
+    bool any = false;
+    for (uint32_t l = 0; s->layer_codes && l < s->n_layer; l++) any = any || s->layer_codes[l].sorted;
+    return any;
+}
+
 static void model_place_work(struct place *p)
 {
     struct model *m = p->m;
@@ -231,6 +250,7 @@ static void model_place_work(struct place *p)
     place_bytes(p, &m->h, max_u64(rows, top) * m->hidden * act);
     place_bytes(p, &m->wide, rows * max_u64(q + 2 * (uint64_t)m->n_kv_head * m->head_dim, 2 * (uint64_t)m->inter) * act);
     place_bytes(p, &m->narrow, rows * max_u64(q, m->inter) * act);
+    if (has_sorted(p->spec)) place_bytes(p, &m->sorted, rows * max_u64(m->hidden, max_u64(q, m->inter)) * act);
     place_bytes(p, &m->router, rows * m->n_expert * act);
     place_bytes(p, &m->top_x, top * m->hidden * act);
     place_bytes(p, &m->top_delta, top * m->hidden * act);

@@ -8,11 +8,13 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
     const struct model_spec *s = p->spec;
     uint32_t                 hd = s->head_dim, q = p->m->n_head * hd, kv = p->m->n_kv_head * hd;
     uint32_t q0 = p->rank * q, kv0 = p->rank * s->n_kv_head / p->n_rank * hd; /* with more ranks than KV heads several begin at the same */
-    place_matrix(p, &layer->gqa.qkv, q + 2 * kv, s->hidden, MATRIX_LINEAR);
+    place_matrix(p, &layer->gqa.qkv, q + 2 * kv, s->hidden, SLOT_Q, l);
+    place_order(p, &layer->gqa.qkv_order, s->hidden, SLOT_Q, l);
     place_rows(p, &layer->gqa.qkv, 0, SLOT_Q, l, 0, q0, q, 0);
     place_rows(p, &layer->gqa.qkv, q, SLOT_K, l, 0, kv0, kv, 0);
     place_rows(p, &layer->gqa.qkv, q + kv, SLOT_V, l, 0, kv0, kv, 0);
-    place_matrix(p, &layer->gqa.o, s->hidden, q, MATRIX_LINEAR);
+    place_matrix(p, &layer->gqa.o, s->hidden, q, SLOT_O, l);
+    place_order(p, &layer->gqa.o_order, q, SLOT_O, l);
     place_rows(p, &layer->gqa.o, 0, SLOT_O, l, 0, 0, s->hidden, q0);
     if (s->qkv_bias) {
         place_vector(p, &layer->gqa.qkv_bias, q + 2 * kv);
@@ -56,7 +58,8 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
                                    .layer = l,
                                    .scale = 1 / sqrtf((float)m->head_dim),
                                    .window = y->gqa.window };
-    op->linear(m->dev, m->wide, m->h, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
+    const void           *in = model_in_order(m, m->h, y->gqa.qkv_order, b->n_row, m->hidden);
+    op->linear(m->dev, m->wide, in, &y->gqa.qkv, y->gqa.qkv_bias, b->n_row);
     op->qkv(m->dev, &qkv, b, &m->kv);
     if (keep && !keep->n) return;
     op->attention(m->dev, &attn, b, &m->kv);
@@ -66,6 +69,7 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
         out = m->wide, n = keep->n;
         op->gather(m->dev, out, m->narrow, keep->row, n, m->n_head * m->head_dim);
     }
-    op->linear(m->dev, m->delta, out, &y->gqa.o, y->gqa.o_bias, n);
+    in = model_in_order(m, out, y->gqa.o_order, n, m->n_head * m->head_dim);
+    op->linear(m->dev, m->delta, in, &y->gqa.o, y->gqa.o_bias, n);
     op->allreduce(m->dev, m->delta, (size_t)n * m->hidden);
 }

@@ -40,13 +40,21 @@ struct model_family {
     const struct model_names    *names;
 };
 
-/* Matrices that the checkpoint holds as codes (hf_quant.c): all but embedding, head and router. */
-enum model_quant_method { QUANT_NONE, QUANT_FP8, QUANT_AWQ, QUANT_GPTQ };
+/* Matrices that the checkpoint holds as codes (hf_quant.c): of the linear ones, those that layer_codes names. */
+enum model_quant_method { QUANT_NONE, QUANT_FP8, QUANT_INT8, QUANT_AWQ, QUANT_GPTQ, QUANT_PACKED };
 struct model_quant {
     enum model_quant_method method;
     struct dev_quant        q;
     uint32_t                block_rows;  /* fp8: outputs that share a scale; 0: none, or all */
     bool                    zero_plus_1; /* gptq: zeros are stored one less */
+    bool                    indexed;     /* inputs have their groups in any order (desc_act, actorder): a tensor names each one's */
+};
+
+/* What the tensors say of a layer's linear matrices (peek_codes.c). Bit s: slot s, of all experts alike. */
+struct model_layer_codes {
+    uint32_t codes;  /* the checkpoint has codes */
+    uint32_t floats; /* they become the numbers that they mean, F32: the matrix that they are a part of has parts of another kind */
+    uint32_t sorted; /* the matrix takes its inputs in another order, group by group */
 };
 
 struct model_spec {
@@ -59,18 +67,19 @@ struct model_spec {
     enum model_rope_scaling    rope_scaling;
     double   rope_factor, rope_low_freq, rope_high_freq, rope_beta_fast, rope_beta_slow, rope_attn_factor, rope_mscale, rope_mscale_all_dim;
     uint32_t rope_orig_context;
-    bool     rope_truncate;            /* yarn: round the correction range */
-    uint32_t rot;                      /* dimensions that rotate           */
-    uint32_t window;                   /* 0: none                          */
-    unsigned char     *layer_windowed; /* [n_layer] 1: this layer slides; NULL: all or none by window */
-    bool               tied, qkv_bias, o_bias, mlp_bias;
-    uint32_t           n_expert, top_k_expert, moe_inter;
-    unsigned char     *layer_moe; /* [n_layer] 1: MoE ffn; NULL: as the family says */
-    bool               norm_topk;
-    struct model_quant quant;
-    enum dtype         dtype;                     /* of the checkpoint (torch_dtype / dtype; else as the tensors say) */
-    unsigned char      config[32];                /* digest of what config.json says (ident_config) */
-    uint32_t           eos_id[16], n_eos, bos_id; /* config.json + generation_config.json; bos UINT32_MAX: none */
+    bool     rope_truncate;                   /* yarn: round the correction range */
+    uint32_t rot;                             /* dimensions that rotate           */
+    uint32_t window;                          /* 0: none                          */
+    unsigned char            *layer_windowed; /* [n_layer] 1: this layer slides; NULL: all or none by window */
+    bool                      tied, qkv_bias, o_bias, mlp_bias;
+    uint32_t                  n_expert, top_k_expert, moe_inter;
+    unsigned char            *layer_moe; /* [n_layer] 1: MoE ffn; NULL: as the family says */
+    bool                      norm_topk;
+    struct model_quant        quant;
+    struct model_layer_codes *layer_codes;               /* [n_layer]; NULL: all linear matrices are as quant says */
+    enum dtype                dtype;                     /* of the checkpoint (torch_dtype / dtype; else as the tensors say) */
+    unsigned char             config[32];                /* digest of what config.json says (ident_config) */
+    uint32_t                  eos_id[16], n_eos, bos_id; /* config.json + generation_config.json; bos UINT32_MAX: none */
     /* generation_config.json defaults; NaN / -1: not given */
     float   gen_temperature, gen_top_p, gen_min_p, gen_repetition;
     int64_t gen_top_k, gen_max_new_tokens;

@@ -22,11 +22,13 @@ struct layer {
         struct dev_weight qkv;                                 /* [(n_head + 2 n_kv_head) head_dim, hidden]: q, k, v rows of this rank */
         struct dev_weight o;                                   /* [hidden, n_head head_dim]: columns of this rank */
         float            *qkv_bias, *o_bias, *q_norm, *k_norm; /* or NULL; o_bias on rank 0 alone, the sum has it once */
+        uint32_t         *qkv_order, *o_order;                 /* [k] which input comes at each place of the matrix's; NULL: its own */
         uint32_t          window;
     } gqa;
     struct {
         struct dev_weight gate_up, down; /* [2 inter, hidden]: gate rows, then up rows; [hidden, inter] */
         float            *gate_up_bias, *down_bias;
+        uint32_t         *gate_up_order, *down_order; /* as above */
     } dense;
     struct {
         struct dev_weight  router;         /* [n_expert, hidden], whole on every rank */
@@ -50,6 +52,7 @@ struct model {
     uint32_t          rows_max, logit_rows_max;
     /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then swiglu out */
     void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
+    void                 *sorted;               /* inputs of a matrix in another order; no place where no matrix has one */
     float                *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
     unsigned char         ident[IDENT_BYTES];
     _Atomic(const char *) at_part; /* for model_where: static text */
@@ -64,6 +67,7 @@ struct place_job {
     uint32_t                layer, expert;
     struct dev_weight      *w;
     float                  *vec;
+    uint32_t               *order; /* [n_row]: what a PART_INDEX says, as one row */
     uint32_t                dst_row, src_row, n_row, src_col;
 };
 struct place {
@@ -85,14 +89,23 @@ struct place {
     void (*matrix)(void *ctx, uint32_t n, uint32_t k);
     void *matrix_ctx;
 };
-/* What a matrix is decides whether it may be codes. */
-enum matrix { MATRIX_LINEAR, MATRIX_ROUTER, MATRIX_EMBED, MATRIX_HEAD };
-void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k, enum matrix kind);
+/* slot: of the matrix's first rows; what it is and what the checkpoint has there decide whether it may be codes. */
+void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k, enum slot slot, uint32_t layer);
+/* The order of its inputs, where they have another: [k]. */
+void place_order(struct place *p, uint32_t **order_out, uint32_t k, enum slot slot, uint32_t layer);
 void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer, uint32_t expert, uint32_t src_row,
                 uint32_t n_row, uint32_t src_col);
 void place_vector(struct place *p, float **v_out, uint32_t n);
 void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t src, uint32_t n);
 void place_bytes(struct place *p, void **out, uint64_t bytes);
+
+/* x [n_row, k], act, as a matrix of this order takes it: in m->sorted, or x itself. */
+static inline const void *model_in_order(struct model *m, const void *x, const uint32_t *order, uint32_t n_row, uint32_t k)
+{
+    if (!order) return x;
+    m->dev->ops->columns(m->dev, m->sorted, x, order, n_row, k);
+    return m->sorted;
+}
 
 /* parts; layer is where the weights go */
 void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l);

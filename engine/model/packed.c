@@ -27,13 +27,14 @@ static uint64_t layout(const struct packed *k)
     uint64_t h = k->p->n_job;
     for (uint32_t i = 0; i < k->p->n_job; i++) {
         const struct place_job *j = &k->p->job[i];
-        const void             *to = j->w ? j->w->data : j->vec;
+        const void             *to = j->w ? j->w->data : j->order ? (const void *)j->order : j->vec;
         h = mix(h, (uint64_t)((const char *)to - k->base), j->dst_row, j->n_row);
         h = mix(h, j->src_row, j->src_col, (uint64_t)j->slot << 32 | j->layer);
         h = mix(h, hash_bytes(j->tensor->name, strlen(j->tensor->name), 0), 0, (uint64_t)j->expert << 8 | (uint64_t)j->tensor->dtype);
         if (!j->w) continue;
         h = mix(h, j->w->n, j->w->k, j->w->bytes);
-        h = mix(h, (uint64_t)j->w->dtype << 32 | j->w->q.group, (uint64_t)j->w->q.code, (uint64_t)j->w->q.zero << 1 | j->w->q.act8);
+        h = mix(h, (uint64_t)j->w->dtype << 32 | j->w->q.group, (uint64_t)j->w->q.code,
+                (uint64_t)j->w->q.full << 2 | (uint64_t)j->w->q.zero << 1 | j->w->q.act8);
         if (j->w->scale) h = hash_combine(h, (uint64_t)((const char *)j->w->scale - k->base));
         if (j->w->zero) h = hash_combine(h, (uint64_t)((const char *)j->w->zero - k->base));
     }

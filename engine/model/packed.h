@@ -14,7 +14,7 @@
 #include "engine/model/ident_file.h"
 #include "engine/model/model_impl.h"
 
-enum { PACKED_VERSION = 2 };
+enum { PACKED_VERSION = 3 };
 struct packed {
     const struct model_load_cfg *cfg;
     struct place                *p;

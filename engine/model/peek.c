@@ -80,6 +80,7 @@ enum status peek_spec(struct model_spec *spec, const struct source *src, char *e
     if (src->dummy || st_open(src, &set, why, sizeof why)) return ST_OK;
     peek_dtype(spec, set);
     enum status st = peek_tied(spec, set, err, err_bytes);
+    if (!st) st = peek_codes(spec, set, err, err_bytes);
     st_close(set);
     return st;
 }

@@ -30,7 +30,7 @@ bool model_quant_named(const char *name, struct dev_quant *q_out, bool *head_out
 /* The inputs that one rank has of a matrix that is cut by columns: whole groups, and whole words of codes. */
 static bool slice_ok(const struct model_quant *q, uint32_t k)
 {
-    return k % (q->q.group ? q->q.group : q->method == QUANT_FP8 ? 1 : 8) == 0;
+    return k % (q->q.group ? q->q.group : q->method == QUANT_FP8 || q->method == QUANT_INT8 ? 1 : 8) == 0;
 }
 
 enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind, uint32_t n_rank,
@@ -49,6 +49,14 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
         return ST_CONFIG;
     }
     if (!q->method || n_rank == 1) return ST_OK;
+    for (uint32_t l = 0; spec->layer_codes && l < spec->n_layer; l++)
+        if (spec->layer_codes[l].sorted) {
+            snprintf(err, err_bytes,
+                     "config.json: quantization_config.desc_act (actorder): inputs of a matrix lie group by group in another order than "
+                     "activations, and cannot be cut among %u tensor-parallel ranks, allowed is 1",
+                     n_rank);
+            return ST_CONFIG;
+        }
     if (spec->moe_inter && !slice_ok(q, spec->moe_inter / n_rank)) inter = spec->moe_inter / n_rank;
     if (slice_ok(q, o) && slice_ok(q, inter)) return ST_OK;
     snprintf(err, err_bytes, "config.json: %u of %u inputs of a matrix on each of %u ranks are no whole number of its groups of %u codes",

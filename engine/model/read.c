@@ -32,11 +32,16 @@ struct piece {
 };
 
 /* Codes that the checkpoint has (not those that are made while loading). */
-static bool job_is_codes(const struct readers *r, const struct place_job *j) { return j->w && bind_is_codes(r->p->spec, j->slot); }
+static bool job_is_codes(const struct readers *r, const struct place_job *j)
+{
+    return j->w && bind_is_codes(r->p->spec, j->slot, j->layer);
+}
 
 static uint64_t job_row_bytes(const struct readers *r, const struct place_job *j)
 {
     if (job_is_codes(r, j) && read_quant_whole(r->p)) return ((uint64_t)j->w->k + 1) / 2; /* for the count of what is done */
+    if (job_is_codes(r, j)) return j->tensor->bytes / j->tensor->shape[0];
+    if (j->order) return sizeof *j->order;
     return (j->w ? j->tensor->shape[1] : 1) * dtype_bytes(bind_dtype(j->tensor->dtype));
 }
 
@@ -56,7 +61,7 @@ static bool readers_take(struct readers *r, struct piece *out)
         const struct place_job *j = &r->p->job[r->next_job];
         uint64_t                rows = r->stage_bytes / job_row_bytes(r, j), left = j->n_row - r->next_row;
         if (rows >= 2 * ROWS_TOGETHER) rows -= rows % ROWS_TOGETHER;
-        if (job_is_codes(r, j) && read_quant_whole(r->p)) rows = left;
+        if (j->order || (job_is_codes(r, j) && read_quant_whole(r->p))) rows = left;
         *out = (struct piece){ j, r->next_row, (uint32_t)(rows < left ? rows : left) };
         r->next_row += out->n;
         if (r->next_row == j->n_row) r->next_job++, r->next_row = 0;
@@ -132,6 +137,12 @@ static enum status piece_read(struct readers *r, const struct piece *k, unsigned
 {
     const struct place_job *j = k->job;
     *why = 0;
+    if (j->order) {
+        pthread_mutex_lock(&r->vector_lock);
+        enum status order_st = read_quant_order(r->p, j, why, why_bytes);
+        pthread_mutex_unlock(&r->vector_lock);
+        return order_st;
+    }
     if (job_is_codes(r, j) && read_quant_whole(r->p)) return read_quant(r->p, j, k->row, k->n, NULL, why, why_bytes);
     enum dtype  t = bind_dtype(j->tensor->dtype);
     uint64_t    row_bytes = job_row_bytes(r, j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;

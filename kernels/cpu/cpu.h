@@ -57,6 +57,7 @@ struct rope_cache *rope_cache_init(void *memory, size_t bytes);
 void               cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 /* attn.c, mlp.c, moe.c, sample.c */
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
+void cpu_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);
 void cpu_swiglu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter);
 void cpu_moe(struct device *d, const struct op_moe *o);
 void cpu_sample(struct device *d, const struct op_sample *o);

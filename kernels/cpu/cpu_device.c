@@ -50,6 +50,7 @@ static const struct dev_ops cpu_ops = {
     .swiglu = cpu_swiglu,
     .moe = cpu_moe,
     .gather = host_gather,
+    .columns = cpu_columns,
     .sample = cpu_sample,
     .logprob = cpu_logprob,
     .block_copy = host_block_copy,

@@ -33,6 +33,7 @@ enum status cpu_quant_alloc(struct device *d, const struct dev_quant *q, uint32_
     if (!quant_ok(q, k)) return weight_refuse("cpu", q->code, q);
     struct dev_weight w = { .dtype = q->code, .n = n, .k = k, .bytes = cpu_quant_bytes(q, n, k), .q = *q };
     w.how = cpu_of(d)->isa->kind(q->code, q->act8);
+    if (q->full && gemm_of(&w)->order == GEMM_PAIRS) w.how = cpu_full_kind(q->code, q->act8); /* sign and size: down to -127 */
     enum status st = host_alloc(d, w.bytes, &w.data);
     if (st) return st;
     w.scale = (char *)w.data + cpu_weight_bytes(q->code, n, k);

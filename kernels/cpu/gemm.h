@@ -60,6 +60,9 @@ const struct gemm_kind *gemm_mmla_kind(enum dtype t, bool act8); /* NULL: as on 
 /* The best of this machine, or the one of that name (NULL, "auto": the best); NULL: no such thing here. */
 const struct cpu_isa *cpu_isa_pick(const char *name);
 
+/* Products with int8 codes down to -128, for instruction sets whose own are kept as sign and size. */
+const struct gemm_kind *cpu_full_kind(enum dtype t, bool act8);
+
 static inline uint32_t gemm_n_panel(uint32_t n) { return (n + GEMM_PANEL - 1) / GEMM_PANEL; }
 static inline uint32_t gemm_round(uint32_t k, uint32_t to) { return (k + to - 1) / to * to; }
 /* Inputs with their padding. */

@@ -76,6 +76,12 @@ static const struct gemm_kind *mmla_kind(enum dtype t, bool act8)
 }
 #endif
 
+#if defined(__x86_64__) /* those that pair have vnni too */
+const struct gemm_kind *cpu_full_kind(enum dtype t, bool act8) { return vnni_kind(t, act8); }
+#else
+const struct gemm_kind *cpu_full_kind(enum dtype t, bool act8) { return lanes_kind(t, act8); }
+#endif
+
 static const struct cpu_isa isas[] = { /* best first */
 #if defined(__x86_64__)
                                        { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind, &attn_amx },

@@ -122,6 +122,7 @@ static const struct dev_ops ref_ops = {
     .swiglu = ref_swiglu,
     .moe = ref_moe,
     .gather = host_gather,
+    .columns = host_columns,
     .sample = ref_sample,
     .logprob = ref_logprob,
     .block_copy = host_block_copy,

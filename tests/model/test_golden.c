@@ -82,6 +82,29 @@ static void   logits_and_64_greedy_tokens_are_those_of_transformers(void **state
     each(f32, "f32 weights, f32 kv");
 }
 
+/* Checkpoints as compressed-tensors writes them. The best instruction set multiplies codes with activations of 16 bits; rounded to 8 bits
+ * (ct-w8a8), a difference of one rounding may move a code by one, and transformers divides by 127.5 where we do by 127. */
+static void codes_of_compressed_tensors_are_those_of_transformers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double      floats, best; /* bounds: where arithmetic is of floats, and on the best instruction set */
+    } codes[] = { { "ct-pack", 1e-4, 5e-2 }, { "ct-pack-sym", 1e-4, 5e-2 }, { "ct-pack8", 1e-4, 5e-2 }, { "ct-w8a8", 5e-2, 5e-2 } };
+    for (size_t i = 0; i < ARRAY_N(codes); i++) {
+        struct gold g;
+        gold_open(&g, codes[i].name);
+        bool   same = codes[i].floats < 1e-3;
+        double ref = check(&g, DEV_REF, 1, DT_F32, DT_F32, codes[i].floats, same);
+        gold_isa = "scalar";
+        double scalar = check(&g, DEV_CPU, 1, DT_F32, DT_F32, codes[i].floats, same);
+        gold_isa = NULL;
+        double best = check(&g, DEV_CPU, 1, DT_F32, DT_F32, codes[i].best, false);
+        printf("    %-14s ref %.2e, cpu scalar %.2e, cpu %.2e\n", codes[i].name, ref, scalar, best);
+        gold_close(&g);
+    }
+}
+
 /* bf16 keeps 8 bits: one rounding is at most 2^-9 of a value. Weights are rounded once and so is the KV; with sums that stay
  * in float the error of a logit is a random walk over the layers' roundings, well below 8 of them. */
 static double bf16_all(const struct gold *g, enum dev_kind d) { return check(g, d, 1, DT_BF16, DT_BF16, 8 * 0x1p-9, false); }
@@ -111,6 +134,7 @@ int main(void)
     log_init(LOG_LEVEL_WARN, 2, false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_and_64_greedy_tokens_are_those_of_transformers),
+        cmocka_unit_test(codes_of_compressed_tensors_are_those_of_transformers),
         cmocka_unit_test(bf16_stays_within_its_rounding),
         cmocka_unit_test(two_ranks_give_the_same_tokens),
         cmocka_unit_test(four_ranks_share_two_kv_heads),

@@ -10,13 +10,13 @@ static const struct format {
     const char      *name;
     struct dev_quant q;
 } formats[] = {
-    { "bf16", { DT_F32, 0, false, false } },
-    { "int8", { DT_I8, 0, false, false } },
-    { "int8 by int8", { DT_I8, 0, false, true } },
-    { "int8 by int8, groups of 64", { DT_I8, 64, false, true } },
-    { "int4, groups of 32", { DT_I4, 32, false, false } },
-    { "int4, groups of 512 with zeros", { DT_I4, 512, true, false } },
-    { "fp8, groups of 128", { DT_F8E4M3, 128, false, false } },
+    { "bf16", { DT_F32, 0, false, false, false } },
+    { "int8", { DT_I8, 0, false, false, false } },
+    { "int8 by int8", { DT_I8, 0, false, true, false } },
+    { "int8 by int8, groups of 64", { DT_I8, 64, false, true, false } },
+    { "int4, groups of 32", { DT_I4, 32, false, false, false } },
+    { "int4, groups of 512 with zeros", { DT_I4, 512, true, false, false } },
+    { "fp8, groups of 128", { DT_F8E4M3, 128, false, false, false } },
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 

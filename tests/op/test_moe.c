@@ -7,16 +7,16 @@ static const struct format {
     enum dtype       plain; /* where q is none */
     struct dev_quant q;
 } formats[] = {
-    { "bf16", DT_BF16, { DT_F32, 0, false, false } },
-    { "f32", DT_F32, { DT_F32, 0, false, false } },
-    { "f16", DT_F16, { DT_F32, 0, false, false } },
-    { "int8", DT_F32, { DT_I8, 0, false, false } },
-    { "int8, groups of 32", DT_F32, { DT_I8, 32, false, false } },
-    { "int8 by int8", DT_F32, { DT_I8, 0, false, true } },
-    { "int4, groups of 32", DT_F32, { DT_I4, 32, false, false } },
-    { "int4, groups of 128", DT_F32, { DT_I4, 128, false, false } },
-    { "int4 by int8, groups of 32", DT_F32, { DT_I4, 32, false, true } },
-    { "fp8, groups of 128", DT_F32, { DT_F8E4M3, 128, false, false } },
+    { "bf16", DT_BF16, { DT_F32, 0, false, false, false } },
+    { "f32", DT_F32, { DT_F32, 0, false, false, false } },
+    { "f16", DT_F16, { DT_F32, 0, false, false, false } },
+    { "int8", DT_F32, { DT_I8, 0, false, false, false } },
+    { "int8, groups of 32", DT_F32, { DT_I8, 32, false, false, false } },
+    { "int8 by int8", DT_F32, { DT_I8, 0, false, true, false } },
+    { "int4, groups of 32", DT_F32, { DT_I4, 32, false, false, false } },
+    { "int4, groups of 128", DT_F32, { DT_I4, 128, false, false, false } },
+    { "int4 by int8, groups of 32", DT_F32, { DT_I4, 32, false, true, false } },
+    { "fp8, groups of 128", DT_F32, { DT_F8E4M3, 128, false, false, false } },
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 

@@ -248,6 +248,10 @@ static void sizes_that_cannot_be_are_refused_by_name(void **state)
             "num_attention_heads x head_dim");
 }
 
+#define COMPRESSED(format, weights)                                                                                                      \
+    "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"" format "\", \"config_groups\": {\"group_0\": " \
+    "{\"targets\": [\"Linear\"], \"weights\": {" weights "}}}}}"
+
 static void what_cannot_be_computed_is_refused_by_name(void **state)
 {
     (void)state;
@@ -286,8 +290,11 @@ static void what_cannot_be_computed_is_refused_by_name(void **state)
           "quantization_config.bits is 8, supported is 4" },
         { "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 100}}",
           "group_size is 100, supported are 32" },
-        { "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"desc_act\": true}}",
-          "desc_act is true" },
+        { "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"desc_act\": \"yes\"}}",
+          "desc_act is \"yes\"" },
+        { "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"dynamic\": {\"-:.*down.*\": {}, "
+          "\"+:.*up.*\": {\"bits\": 8}}}}",
+          "dynamic has settings of its own for \"+:.*up.*\"" },
         { "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128, \"checkpoint_format\": \"marlin\"}}",
           "checkpoint_format is \"marlin\"" },
         { "{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 128, \"version\": \"gemv\"}}",
@@ -295,7 +302,21 @@ static void what_cannot_be_computed_is_refused_by_name(void **state)
         { "{\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}}", "fmt is \"e5m2\", supported is e4m3" },
         { "{\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128]}}", "weight_block_size is [128]" },
         { "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\"}}",
-          "format is \"pack-quantized\"" },
+          "config_groups is missing, must hold a group with weights" },
+        { COMPRESSED("nvfp4-pack-quantized", "\"num_bits\": 4, \"type\": \"float\""), "format is \"nvfp4-pack-quantized\", supported of" },
+        { COMPRESSED("pack-quantized", "\"num_bits\": 3, \"type\": \"int\", \"strategy\": \"channel\""),
+          "supported of pack-quantized are 4-bit whole numbers, and 8-bit symmetric ones" },
+        { COMPRESSED("pack-quantized", "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\", \"symmetric\": false"),
+          "supported of pack-quantized are 4-bit whole numbers, and 8-bit symmetric ones" },
+        { COMPRESSED("int-quantized", "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\", \"symmetric\": false"),
+          "supported of int-quantized are 8-bit whole numbers, symmetric" },
+        { COMPRESSED("int-quantized", "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"block\""),
+          "strategy is \"block\", supported are tensor, channel and group" },
+        { COMPRESSED("pack-quantized", "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", \"group_size\": 48"),
+          "group_size is 48, supported are 32" },
+        { "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"float-quantized\", \"config_groups\": "
+          "{\"a\": {\"weights\": {\"num_bits\": 8}}, \"b\": {\"weights\": {\"num_bits\": 4}}}}}",
+          "groups whose weights differ (b)" },
         { "{\"attention_bias\": 1}", "attention_bias is 1, must be true or false" },
         { "{\"tie_word_embeddings\": \"yes\"}", "tie_word_embeddings" },
         { "{\"torch_dtype\": \"float64\"}", "torch_dtype is \"float64\", supported are bfloat16, float16 and float32" },

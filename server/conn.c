@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/hangup.h"
 #include "server/metrics.h"
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -99,6 +100,7 @@ void conn_open(struct io *io, int fd)
     list_add_tail(&io->conns, &c->node);
     list_init(&c->idle);
     list_init(&c->unsent);
+    list_init(&c->still);
     list_add_tail(&io->fresh, &c->fresh);
     wheel_node_init(&c->timer);
     buf_init(&c->body, s->body_max);
@@ -158,6 +160,8 @@ void conn_free(struct conn *c)
     list_del(&c->idle);
     list_del(&c->fresh);
     list_del(&c->unsent);
+    unread_forget(c);
+    hangup_forget(c);
     if (c->rejected) io->n_reject--;
     if (c->counted) crowd_leave(io->srv->crowd, c->address);
     atomic_fetch_sub_explicit(&io->n_conn, 1, memory_order_relaxed);
@@ -301,7 +305,10 @@ static bool admit(struct conn *c, const struct http_head *d)
         size_t n = strlen(rt->path);
         if (rt->flags & ROUTE_PREFIX && !(r->arg = strndup(d->path.p + n, d->path.n - n))) api_fail(&e, 503, "", "out of memory");
     }
-    if (!e.http) return true;
+    if (!e.http) {
+        r->let_in = r->route->auth == AUTH_KEY;
+        return true;
+    }
     if (server_state(s) >= SRV_DRAINING || e.http == 401 || e.http == 403) c->close_after = true;
     if (body) c->close_after = c->linger_after = true; /* its body is not read */
     conn_error(c, &e);
@@ -418,7 +425,7 @@ static void on_read(struct bufferevent *bev, void *arg)
     (void)bev;
     c->in_loop = true;
     for (bool more = true; more;) {
-        if (conn_pending(c) > OUT_PAUSE) break; /* answers wait for a slow reader: its next requests wait too */
+        if (conn_pending(c) > OUT_NEXT) break; /* answers wait for a slow reader: its next requests wait too */
         switch (c->state) {
         case CONN_HEAD: more = read_head(c); break;
         case CONN_BODY: more = read_body(c); break;
@@ -428,7 +435,13 @@ static void on_read(struct bufferevent *bev, void *arg)
         }
     }
     c->in_loop = false;
-    if (c->state != CONN_HEAD || conn_pending(c) > OUT_PAUSE) return;
+    unread_note(c);
+    if (c->state == CONN_WAIT && evbuffer_get_length(bufferevent_get_input(bev)) >= IN_MAX) hangup_watch(c);
+    if (c->io->untried_bytes > OUT_UNTRIED && !c->io->flushing && !list_empty(&c->unsent)) {
+        io_flush_now(c->io, c); /* goes on with it when all is written, or frees it */
+        return;
+    }
+    if (c->state != CONN_HEAD || conn_pending(c) > OUT_NEXT) return;
     const struct server *s = c->io->srv;
     if (c->eof || (!c->partial && c->n_request && (server_state(s) >= SRV_DRAINING || atomic_load(&s->shut_idle)))) {
         if (conn_pending(c))
@@ -473,6 +486,7 @@ void conn_drained(struct conn *c)
 static void on_write(struct bufferevent *bev, void *arg)
 {
     struct conn *c = arg;
+    unread_note(c);
     if (c->writing && !conn_pending(c)) {
         c->writing = false;
         bufferevent_disable(bev, EV_WRITE);
@@ -492,7 +506,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     struct api_error e;
     switch (c->state) {
     case CONN_HEAD:
-        if (c->io->srv->half_close_serve && conn_pending(c) > OUT_PAUSE) break; /* whole requests may wait for the output: conn_drained */
+        if (c->io->srv->half_close_serve && conn_pending(c)) break; /* whole requests may wait for the output: conn_drained */
         if (c->partial && evbuffer_get_length(bufferevent_get_input(bev))) {
             request_unknown(c);
             api_fail(&e, 400, "", "the request ended in its head");

@@ -27,6 +27,7 @@ struct request {
     const struct route *route; /* NULL: refused before it was known */
     unsigned            method, minor;
     bool                keep_alive, id_given, open; /* open: a request is being read or answered */
+    bool                let_in;                     /* its route is not for anyone, and it may use it */
     char                id[129];                    /* X-Request-Id, the client's or ours */
     uint64_t            tenant;                     /* 0: anonymous */
     uint64_t            t_start_us;                 /* its head was complete */
@@ -40,6 +41,7 @@ struct conn {
     struct bufferevent *bev;
     struct peer         peer;
     struct list         node, unsent;
+    struct list         still;       /* in io.unread: holds bytes that its client does not take */
     struct list         idle, fresh; /* in io.idle: between requests; in io.fresh: no whole head yet */
     struct wheel_node   timer;
     struct http         http;
@@ -51,10 +53,12 @@ struct conn {
     enum conn_state     state;
     uint64_t            t_state_us, t_read_us, t_drain_us;
     uint64_t            out_bytes, out_drained; /* ever given to the socket's buffer; of those, gone */
-    uint64_t            n_linger, address;      /* address: its number in server.crowd */
+    uint64_t            held, held_drained;     /* of unread.h: bytes that are counted, and out_drained then */
+    enum unread_class   held_class;
+    uint64_t            n_linger, address; /* address: its number in server.crowd */
     uint32_t            n_request;
     bool                writing; /* the socket was full: libevent writes until the output is empty */
-    bool                stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial, counted;
+    bool                stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial, counted, watched;
 };
 
 void conn_open(struct io *io, int fd);

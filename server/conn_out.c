@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/hangup.h"
 #include "server/metrics.h"
 #include <errno.h>
 #include <event2/buffer.h>
@@ -48,6 +49,7 @@ static void out_parts(struct conn *c, const struct slice *part, uint32_t n_part)
         return;
     }
     c->out_bytes += n;
+    c->io->untried_bytes += n;
     if (c->writing || !list_empty(&c->unsent)) return;
     list_add_tail(&c->io->unsent, &c->unsent);
     io_flush_soon(c->io);
@@ -73,6 +75,7 @@ void conn_flush(struct conn *c)
         conn_free(c);
         return;
     }
+    unread_note(c);
     if (!conn_pending(c)) {
         conn_drained(c);
         return;
@@ -118,6 +121,7 @@ void conn_request_done(struct conn *c)
 {
     metrics_http(c->io->srv->metrics, &c->req, c->req.status);
     LOG_DEBUG("http: id=%s route=%s status=%d", c->req.id, c->req.route ? c->req.route->label : "none", c->req.status);
+    hangup_forget(c);
     c->work = NULL;
     c->stream = false;
     c->req.open = false;

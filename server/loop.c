@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "server/conn.h"
 #include "server/gen.h"
+#include "server/hangup.h"
 #include "server/metrics.h"
 #include <errno.h>
 #include <event2/event.h>
@@ -232,15 +233,25 @@ static void on_flush(evutil_socket_t fd, short what, void *arg)
     list_init(&now);
     list_add_tail(&io->unsent, &now); /* all of them follow it; those that come now go elsewhere */
     list_del(&io->unsent);
+    io->untried_bytes = 0;
     io->flushing = true;
     while (!list_empty(&now)) conn_flush(LIST_ENTRY(now.next, struct conn, unsent));
     io->flushing = false;
+    unread_relieve(io);
     if (!list_empty(&io->unsent)) event_add(io->ev_flush, &soon);
 }
 
 void io_flush_soon(struct io *io)
 {
     if (!io->flushing) event_active(io->ev_flush, EV_TIMEOUT, 0);
+}
+
+void io_flush_now(struct io *io, struct conn *c)
+{
+    io->flushing = true;
+    conn_flush(c);
+    io->flushing = false;
+    io_flush_soon(io); /* for what came meanwhile, and to look at what is not read */
 }
 
 static void fire(struct wheel_node *n, uint64_t now_us) { conn_timer(n, now_us); }
@@ -272,6 +283,7 @@ static enum status io_create(struct server *s, struct io *io, uint32_t index)
 {
     const struct config *cfg = s->cfg;
     io->srv = s, io->index = index;
+    unread_init(io, memory_limit_bytes(), s->n_io);
     list_init(&io->conns);
     list_init(&io->idle);
     list_init(&io->fresh);
@@ -301,7 +313,7 @@ static enum status io_create(struct server *s, struct io *io, uint32_t index)
     if (!io->ev_inbox || !io->ev_outbox || !io->ev_tick || !io->ev_flush) return ST_NOMEM;
     event_add(io->ev_inbox, NULL);
     event_add(io->ev_outbox, NULL);
-    return ST_OK;
+    return hangup_open(io);
 }
 
 /* Descriptors that connections cannot have: log, listen, epoll and eventfds, files being read. */
@@ -338,6 +350,7 @@ enum status server_create(const struct config *cfg, struct auth *auth, struct se
     uint32_t per_io = connections_allowed(cfg) / s->n_io;
     s->conns_per_io = per_io ? per_io : 1;
     s->io = calloc(s->n_io, sizeof *s->io);
+    for (uint32_t i = 0; s->io && i < s->n_io; i++) s->io[i].hangup_fd = -1;
     enum status st = s->io ? metrics_create(&s->metrics) : ST_NOMEM;
     for (uint32_t i = 0; st == ST_OK && i < s->n_io; i++) st = io_create(s, &s->io[i], i);
     if (st == ST_OK && cfg->max_connections_address) st = crowd_create(cfg->max_connections_address, &s->crowd);
@@ -550,6 +563,7 @@ void server_free(struct server *s)
         struct event *ev[] = { io->ev_inbox, io->ev_outbox, io->ev_tick, io->ev_listen, io->ev_accept_again, io->ev_flush };
         for (size_t k = 0; k < sizeof ev / sizeof *ev; k++)
             if (ev[k]) event_free(ev[k]);
+        hangup_close(io);
         if (io->base) event_base_free(io->base);
         ring_free(&io->inbox);
         ring_free(&io->outbox);

@@ -13,8 +13,10 @@
 #include "server/config.h"
 #include "server/crowd.h"
 #include "server/text.h"
+#include "server/unread.h"
 #include "server/wheel.h"
 
+struct conn;
 struct event;
 struct event_base;
 struct metrics;
@@ -35,6 +37,8 @@ enum server_state { SRV_LOADING, SRV_READY, SRV_HANDED, SRV_DRAINING, SRV_STOPPI
 enum {
     OUT_PAUSE = 256 << 10, /* bytes waiting for a slow reader: above, its tokens stay in the engine's arrays */
     OUT_RESUME = 64 << 10,
+    OUT_NEXT = 16 << 10,    /* bytes of earlier answers that wait: above, the next request of the connection waits too */
+    OUT_UNTRIED = 1 << 20,  /* bytes of all connections that no write was tried for: above, each is tried at once */
     IN_MAX = 64 << 10,      /* bytes of pipelined requests that are held while one is answered */
     GEN_FEED_TOKENS = 64,   /* between two looks at OUT_PAUSE */
     IO_MESSAGES_MAX = 1024, /* of the engine before other events get their turn */
@@ -49,13 +53,16 @@ struct io {
     pthread_t          thread;
     bool               started, stopping, tick_on, flushing;
     struct event_base *base;
-    struct event      *ev_inbox, *ev_outbox, *ev_tick, *ev_listen, *ev_accept_again, *ev_flush;
+    struct event      *ev_inbox, *ev_outbox, *ev_tick, *ev_listen, *ev_accept_again, *ev_flush, *ev_hangup;
+    int                hangup_fd;
     struct ring        inbox;  /* from other threads: accepted sockets (fd * 2 + 1), finished text jobs */
     struct ring        outbox; /* from the engine: eng_request messages */
     struct wheel       wheel;
     struct list        conns, idle, gens; /* idle: keep-alive between requests, the longest first */
     struct list        fresh;             /* no whole head has come yet, the longest first */
     struct list        unsent;            /* connections with output that no write was tried for */
+    uint64_t           untried_bytes;     /* of those */
+    struct unread      unread[UNREAD_CLASSES];
     _Atomic uint32_t   n_conn;
     uint32_t           n_reject;                 /* connections over the cap that are being told so */
     uint32_t           n_request, n_request_max; /* engine requests of ours: bounded by the outbox */
@@ -122,6 +129,7 @@ static inline enum server_state server_state(const struct server *s)
 }
 
 /* io threads, for conn.c and gen.c */
-const char *io_date(struct io *io);                     /* "Sun, 06 Nov 1994 08:49:37 GMT" */
-void        io_flush_soon(struct io *io);               /* io->unsent is not empty any more */
-void        io_request_id(struct io *io, char out[25]); /* fresh, 24 hex digits */
+const char *io_date(struct io *io);                      /* "Sun, 06 Nov 1994 08:49:37 GMT" */
+void        io_flush_soon(struct io *io);                /* io->unsent is not empty any more */
+void        io_flush_now(struct io *io, struct conn *c); /* a write is tried for this one; may free it */
+void        io_request_id(struct io *io, char out[25]);  /* fresh, 24 hex digits */

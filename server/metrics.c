@@ -152,6 +152,7 @@ static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compu
     X(CONNECTIONS,   GAUGE,     0, l_one,    NULL,      "spillway:connections", "Open client connections.")                                    \
     X(STREAMS,       GAUGE,     0, l_one,    NULL,      "spillway:generations", "Requests whose answer is not yet complete.")                  \
     X(PAUSED,        COUNTER,   0, l_one,    NULL,      "spillway:slow_reader_pauses_total", "Streams parked because their client reads slowly.") \
+    X(UNREAD,        COUNTER,   0, l_one,    NULL,      "spillway:unread_dropped_total", "Connections reset because answers that nobody read held too much memory.") \
     X(UNKNOWN,       COUNTER,   0, l_one,    NULL,      "spillway:unknown_fields_total", "Request fields that no one knows.")                  \
     X(ACCEPT,        COUNTER,   0, l_one,    NULL,      "spillway:accept_pauses_total", "Pauses of accept for want of descriptors.")           \
     X(LOG_DROPPED,   COUNTER,   0, l_one,    NULL,      "spillway:log_lines_dropped_total", "Log lines that found their pipe full.")
@@ -296,6 +297,7 @@ void metrics_loaded(struct metrics *m, const struct metrics_load *l)
 
 void metrics_first_token(struct metrics *m, uint64_t us) { observe(m, F_TTFT, (double)us / 1e6); }
 void metrics_next_token(struct metrics *m, uint64_t us) { observe(m, F_ITL, (double)us / 1e6); }
+void metrics_unread_dropped(struct metrics *m) { metric_add(one(m, F_UNREAD), 1); }
 void metrics_paused(struct metrics *m) { metric_add(one(m, F_PAUSED), 1); }
 void metrics_unknown_fields(struct metrics *m, uint64_t n) { metric_add(one(m, F_UNKNOWN), n); }
 

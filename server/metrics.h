@@ -32,6 +32,7 @@ void metrics_first_token(struct metrics *m, uint64_t us);
 void metrics_next_token(struct metrics *m, uint64_t us);
 void metrics_gen_end(struct metrics *m, const struct metrics_gen *g);
 void metrics_http(struct metrics *m, const struct request *r, int status);
+void metrics_unread_dropped(struct metrics *m);
 void metrics_paused(struct metrics *m);
 void metrics_unknown_fields(struct metrics *m, uint64_t n);
 

@@ -6,12 +6,16 @@
  *          (of logit_bias, which is read), "ids" (a prompt of that many token ids); --unread N clients that send 60 times GET / each
  *          and read nothing
  * Control  the same exchange over a socket between two threads of this program, at the same time: what the machine itself adds
- * Phases   quiet, loaded, quiet again, --seconds each. With --pid the resident memory of the server is read at their ends.
+ * Net      with --pid: the exchange without the time for which the server's first io thread, or this program, was ready to run and
+ *          had no CPU (/proc/.../schedstat): what is left is the server's, whatever else the machine does
+ * Phases   warm (streams alone: what the first requests touch stays), quiet, loaded, and after, --seconds each. With --pid the resident
+ *          memory of the server is read at their ends.
  * The last line is JSON. */
 #include "load.h"
 #include "base/buf.h"
-#include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -30,7 +34,7 @@ struct opts {
 };
 static struct opts      o = { "127.0.0.1", "8080", "fields,unread,values,ids", 64, 4, 0, 30, 20, 500, 0, 10 };
 static struct addrinfo *address;
-static _Atomic bool     loading, ending;
+static _Atomic bool     loading, loading_streams, ending; /* loading: bodies and what is not read */
 static _Atomic uint64_t n_body, n_token, n_status[6];
 
 static int dial(void)
@@ -61,7 +65,8 @@ struct probe {
     int            fd;
     uint32_t       n_asked;
     bool           is_control;
-    struct samples us;
+    int            io_stat, own_stat; /* schedstat of the server's io thread and of ours; -1: not read */
+    struct samples us, net_us;
 };
 enum { REDIAL = 5000 }; /* requests of one connection: servers close one that had very many */
 
@@ -82,22 +87,60 @@ static bool exchange(int fd)
     }
 }
 
+/* Microseconds for which a thread was ready and waited for a CPU, since it began. */
+static double waited_us(int fd)
+{
+    char    text[128];
+    ssize_t n = fd < 0 ? 0 : pread(fd, text, sizeof text - 1, 0);
+    if (n <= 0) return 0;
+    text[n] = 0;
+    char *second = strchr(text, ' ');
+    return second ? strtod(second, NULL) / 1e3 : 0;
+}
+
+/* The schedstat of the thread with this name of a process; -1: there is none. */
+static int schedstat_of(int pid, const char *name)
+{
+    char           path[600], comm[32];
+    struct dirent *e;
+    int            fd = -1;
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *d = opendir(path);
+    while (d && fd < 0 && (e = readdir(d))) {
+        snprintf(path, sizeof path, "/proc/%d/task/%.200s/comm", pid, e->d_name);
+        FILE *f = fopen(path, "re");
+        bool  is = f && fgets(comm, sizeof comm, f) && !strncmp(comm, name, strlen(name)) && comm[strlen(name)] == '\n';
+        if (f) fclose(f);
+        snprintf(path, sizeof path, "/proc/%d/task/%.200s/schedstat", pid, e->d_name);
+        if (is) fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (d) closedir(d);
+    return fd;
+}
+
 static void probe_for(struct probe *p, double seconds)
 {
     uint64_t end = clock_us() + (uint64_t)(seconds * 1e6);
-    p->us.n = 0;
+    p->io_stat = !p->is_control && o.pid ? schedstat_of(o.pid, "io0") : -1;
+    p->own_stat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     for (uint64_t now; (now = clock_us()) < end; usleep(o.rest_us)) {
         if (++p->n_asked % REDIAL == 0 && !p->is_control) {
             close(p->fd);
             p->fd = dial();
             continue;
         }
+        double waited = waited_us(p->io_stat) + waited_us(p->own_stat);
+        now = clock_us();
         if (!exchange(p->fd)) {
             fprintf(stderr, "bench_ping: /ping was not answered with 200\n");
             exit(EXIT_SOFTWARE);
         }
-        sample_add(&p->us, (double)(clock_us() - now));
+        double us = (double)(clock_us() - now), net = us - (waited_us(p->io_stat) + waited_us(p->own_stat) - waited);
+        sample_add(&p->us, us);
+        sample_add(&p->net_us, net > 0 ? net : 0);
     }
+    if (p->io_stat >= 0) close(p->io_stat);
+    if (p->own_stat >= 0) close(p->own_stat);
 }
 
 static void *echo_main(void *arg)
@@ -227,13 +270,13 @@ static void *stream_main(void *arg)
                      "POST /v1/completions HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
                      sizeof text - 1);
     while (!atomic_load(&ending)) {
-        int fd = atomic_load(&loading) ? dial() : -1;
+        int fd = atomic_load(&loading_streams) ? dial() : -1;
         if (fd < 0) {
             usleep(10000);
             continue;
         }
         if (send_all(fd, head, (size_t)n) && send_all(fd, text, sizeof text - 1))
-            for (ssize_t k; atomic_load(&loading) && (k = recv(fd, in, sizeof in, 0)) > 0;) {
+            for (ssize_t k; atomic_load(&loading_streams) && (k = recv(fd, in, sizeof in, 0)) > 0;) {
                 const char *p = in;
                 while ((p = memmem(p, (size_t)(in + k - p), "data: ", 6))) p += 6, atomic_fetch_add(&n_token, 1);
             }
@@ -295,7 +338,8 @@ static void run_phase(struct phase *p, int *ping_fd, int control_fd)
 {
     pthread_t t;
     double    load[1] = { 0 };
-    p->ping.fd = *ping_fd;
+    close(*ping_fd);
+    p->ping.fd = dial();
     p->control = (struct control){ .probe = { .fd = control_fd, .is_control = true }, .seconds = o.seconds };
     if (pthread_create(&t, NULL, control_main, &p->control)) exit(EXIT_SOFTWARE);
     probe_for(&p->ping, o.seconds);
@@ -303,10 +347,11 @@ static void run_phase(struct phase *p, int *ping_fd, int control_fd)
     *ping_fd = p->ping.fd;
     p->rss_mib = resident();
     if (getloadavg(load, 1) == 1) p->load = load[0];
-    printf("%-8s ping ms: p50 %.2f p99 %.2f p99.9 %.2f max %.2f of %zu; control p99.9 %.2f max %.2f; RSS %.1f MiB; load %.1f\n", p->name,
-           sample_at(&p->ping.us, .5) / 1e3, sample_at(&p->ping.us, .99) / 1e3, sample_at(&p->ping.us, .999) / 1e3,
-           sample_at(&p->ping.us, 1) / 1e3, p->ping.us.n, sample_at(&p->control.probe.us, .999) / 1e3,
-           sample_at(&p->control.probe.us, 1) / 1e3, p->rss_mib, p->load);
+    printf(
+        "%-8s ping ms: p50 %.2f p99 %.2f p99.9 %.2f max %.2f of %zu; net p99.9 %.2f max %.2f; control p99.9 %.2f; RSS %.1f MiB; load %.1f\n",
+        p->name, sample_at(&p->ping.us, .5) / 1e3, sample_at(&p->ping.us, .99) / 1e3, sample_at(&p->ping.us, .999) / 1e3,
+        sample_at(&p->ping.us, 1) / 1e3, p->ping.us.n, sample_at(&p->ping.net_us, .999) / 1e3, sample_at(&p->ping.net_us, 1) / 1e3,
+        sample_at(&p->control.probe.us, .999) / 1e3, p->rss_mib, p->load);
     fflush(stdout);
 }
 
@@ -351,7 +396,7 @@ static void start(pthread_t *t, void *(*fn)(void *), void *arg)
 int main(int argc, char **argv)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
-    struct phase    phase[3] = { { .name = "quiet" }, { .name = "loaded" }, { .name = "after" } };
+    struct phase    phase[4] = { { .name = "warm" }, { .name = "quiet" }, { .name = "loaded" }, { .name = "after" } };
     int             pair[2], fd;
     pthread_t       echo;
     parse(argc, argv);
@@ -369,25 +414,34 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; n_kind && i < o.bodies; i++) start(&thread[at++], body_main, (void *)(uintptr_t)i);
     if (o.unread) start(&thread[at++], unread_main, NULL);
 
+    atomic_store(&loading_streams, true);
     run_phase(&phase[0], &fd, pair[0]);
+    atomic_store(&loading_streams, false);
+    sleep(SETTLE_S);
+    run_phase(&phase[1], &fd, pair[0]);
+    atomic_store(&loading_streams, true);
     atomic_store(&loading, true);
     usleep(500000);
-    run_phase(&phase[1], &fd, pair[0]);
-    atomic_store(&loading, false);
-    sleep(SETTLE_S);
     run_phase(&phase[2], &fd, pair[0]);
+    atomic_store(&loading, false);
+    atomic_store(&loading_streams, false);
+    sleep(SETTLE_S);
+    run_phase(&phase[3], &fd, pair[0]);
     atomic_store(&ending, true);
     for (uint32_t i = 0; i < n_thread; i++) pthread_join(thread[i], NULL);
     shutdown(pair[0], SHUT_RDWR);
     pthread_join(echo, NULL);
     printf("answers: 2xx %llu, 4xx %llu, 5xx %llu; %llu bodies, %llu events\n", (unsigned long long)n_status[2],
            (unsigned long long)n_status[4], (unsigned long long)n_status[5], (unsigned long long)n_body, (unsigned long long)n_token);
-    printf("{\"ping_p999_ms\":[%.3f,%.3f,%.3f],\"ping_max_ms\":[%.3f,%.3f,%.3f],\"control_p999_ms\":[%.3f,%.3f,%.3f],"
-           "\"rss_mib\":[%.1f,%.1f,%.1f],\"load\":[%.2f,%.2f,%.2f],\"bodies\":%llu,\"events\":%llu}\n",
-           sample_at(&phase[0].ping.us, .999) / 1e3, sample_at(&phase[1].ping.us, .999) / 1e3, sample_at(&phase[2].ping.us, .999) / 1e3,
-           sample_at(&phase[0].ping.us, 1) / 1e3, sample_at(&phase[1].ping.us, 1) / 1e3, sample_at(&phase[2].ping.us, 1) / 1e3,
-           sample_at(&phase[0].control.probe.us, .999) / 1e3, sample_at(&phase[1].control.probe.us, .999) / 1e3,
-           sample_at(&phase[2].control.probe.us, .999) / 1e3, phase[0].rss_mib, phase[1].rss_mib, phase[2].rss_mib, phase[0].load,
-           phase[1].load, phase[2].load, (unsigned long long)n_body, (unsigned long long)n_token);
+    putchar('{');
+    for (size_t i = 0; i < sizeof phase / sizeof *phase; i++) {
+        struct phase *p = &phase[i];
+        printf(
+            "\"%s\":{\"p999_ms\":%.3f,\"max_ms\":%.3f,\"net_p999_ms\":%.3f,\"net_max_ms\":%.3f,\"control_p999_ms\":%.3f,\"rss_mib\":%.1f,"
+            "\"load\":%.2f},",
+            p->name, sample_at(&p->ping.us, .999) / 1e3, sample_at(&p->ping.us, 1) / 1e3, sample_at(&p->ping.net_us, .999) / 1e3,
+            sample_at(&p->ping.net_us, 1) / 1e3, sample_at(&p->control.probe.us, .999) / 1e3, p->rss_mib, p->load);
+    }
+    printf("\"bodies\":%llu,\"events\":%llu}\n", (unsigned long long)n_body, (unsigned long long)n_token);
     return 0;
 }

@@ -706,3 +706,53 @@ def a52(s):
     assert r.status == 400 and not r.header("x-evil"), r
     r = s.request("POST", "/v1/completions", SMALL, {"X-Request-Id": "clean-id.1"})
     assert r.header("x-request-id") == "clean-id.1" and "clean-id.1" in r.json["id"], r
+
+
+@row("A53", "64 KiB pipelined behind a request that waits, then the client goes")
+def a53(s):
+    def aborted():
+        text = s.get("/metrics").body.decode()
+        return float(re.search(r'^vllm:request_success_total\{[^}]*finished_reason="abort"[^}]*\} (\S+)$', text, re.M).group(1))
+
+    long = json.dumps({"prompt": "Once upon a time", "max_tokens": 1900, "n": 16, "temperature": 1, "ignore_eos": True}).encode()
+    for how in ("close", "reset", "half"):
+        before = aborted()
+        c = s.conn()
+        c.send(post_bytes("/v1/completions", long))
+        eventually(lambda: s.metric("vllm:num_requests_running") >= 1, "it runs")
+        c.send(b"GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2200)  # 84 KiB
+        if how == "half":
+            c.sock.shutdown(socket.SHUT_WR)
+        elif how == "reset":
+            c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if how != "half":
+            c.close()
+        eventually(lambda: s.metric("vllm:num_requests_running") == 0, "its request is given up")
+        assert aborted() == before + 1, how
+        c.close()
+
+
+@row("A54", "3,000 connections with 60 pipelined requests each whose answers nobody reads", own=True)
+def a54(_):
+    s = Server("--kv-cache-bytes", "16MiB")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    try:
+        n = min(3000, min(hard, 8192) - 200)
+        assert s.request("POST", "/v1/completions", SMALL).status == 200
+        before, most, conns = s.rss_kib(), 0, []
+        for i in range(n):
+            c = s.conn(rcvbuf=4096)
+            c.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 60)
+            conns.append(c)
+            if i % 100 == 0:
+                most = max(most, s.rss_kib())
+                assert s.get("/ping").status == 200  # and who reads is answered
+        most = max(most, s.rss_kib())
+        assert most - before < 100 << 10, "%d MiB for answers that nobody reads" % ((most - before) >> 10)
+        for c in conns:
+            c.close()
+        eventually(lambda: s.rss_kib() < before * 1.05 + 4096, "memory is given back: %d KiB before" % before)
+    finally:
+        s.stop()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -114,6 +114,88 @@ static void A40_a_half_closed_client_is_gone(void **state)
     S.mock.hold = false;
 }
 
+/* A whole request and then as much of further ones as the server holds, and the socket besides. */
+static int pipeline_behind_one(size_t n_behind)
+{
+    static char behind[256 << 10];
+    post(text, sizeof text, "/v1/completions", "", BODY("\"max_tokens\":1000"));
+    int fd = raw_connect();
+    raw_send(fd, text, strlen(text));
+    assert_true(eventually(one_is_live));
+    for (size_t i = 0; i < n_behind; i++) behind[i] = "GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n"[i % 39];
+    raw_send(fd, behind, n_behind);
+    return fd;
+}
+static uint64_t canceled_before;
+static bool     one_more_canceled(void) { return atomic_load(&S.mock.n_canceled) == canceled_before + 1 && no_generation(); }
+
+static void A53_a_client_that_goes_is_noticed_behind_what_it_pipelined(void **state)
+{
+    (void)state;
+    struct linger now = { .l_onoff = 1, .l_linger = 0 };
+    S.mock.hold = true;
+    for (int how = 0; how < 3; how++) {
+        canceled_before = atomic_load(&S.mock.n_canceled);
+        int fd = pipeline_behind_one(IN_MAX + 20000);
+        usleep(20000); /* the server has read what it reads, nearly always; where not, the plain way is tested */
+        if (how == 0) shutdown(fd, SHUT_WR);
+        if (how == 1) setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now); /* a reset */
+        if (how) close(fd);
+        assert_true(eventually(one_more_canceled));
+        if (!how) close(fd);
+        assert_true(eventually(no_connection));
+    }
+    S.mock.hold = false;
+}
+
+static void A53_half_close_serve_answers_what_was_pipelined(void **state)
+{
+    (void)state;
+    serve_start("--half-close", "serve");
+    S.mock.hold = true;
+    int fd = pipeline_behind_one(39 * 1900);
+    shutdown(fd, SHUT_WR);
+    usleep(50000);
+    assert_int_equal(atomic_load(&S.srv->n_gen), 1); /* it still reads */
+    struct linger now = { .l_onoff = 1, .l_linger = 0 };
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    close(fd);
+    assert_true(eventually(no_generation)); /* and now it is gone */
+    S.mock.hold = false;
+    serve_down();
+}
+
+static uint64_t unread_bytes(void) { return S.srv->io[0].unread[UNREAD_OPEN].bytes; }
+static bool     nothing_is_held(void) { return no_connection() && !unread_bytes(); }
+
+/* The clients of others than those that do not read are served meanwhile. */
+static void A54_answers_that_nobody_reads_are_bounded(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 1200, PIPELINED = 60 };
+    static int fd[CLIENTS];
+    struct buf b;
+    uint64_t   most = 0;
+    int        small = 4096, n = 0;
+    buf_init(&b, 1 << 20);
+    for (int i = 0; i < PIPELINED; i++) buf_puts(&b, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    for (; n < CLIENTS; n++) {
+        struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(S.srv->port), .sin_addr = { htonl(INADDR_LOOPBACK) } };
+        if ((fd[n] = socket(AF_INET, SOCK_STREAM, 0)) < 0) break; /* as many as this machine lets a process have */
+        setsockopt(fd[n], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        assert_int_equal(connect(fd[n], (struct sockaddr *)&a, sizeof a), 0);
+        raw_send(fd[n], b.data, b.n);
+        if (n % 100) continue;
+        assert_int_equal(status_of(ASK("GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
+        if (unread_bytes() > most) most = unread_bytes();
+    }
+    assert_true(most > 0);
+    assert_true(most <= S.srv->io[0].unread[UNREAD_OPEN].bytes_max + OUT_UNTRIED);
+    for (int i = 0; i < n; i++) close(fd[i]);
+    assert_true(eventually(nothing_is_held));
+    buf_free(&b);
+}
+
 static bool one_is_parked(void)
 {
     ASK("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -376,6 +458,8 @@ int main(void)
         cmocka_unit_test(a_large_prompt_goes_through_a_text_thread),
         cmocka_unit_test(A41_a_client_that_leaves_is_canceled),
         cmocka_unit_test(A40_a_half_closed_client_is_gone),
+        cmocka_unit_test(A53_a_client_that_goes_is_noticed_behind_what_it_pipelined),
+        cmocka_unit_test(A54_answers_that_nobody_reads_are_bounded),
         cmocka_unit_test(A38_a_slow_reader_is_parked_and_loses_nothing),
         cmocka_unit_test(A49_an_error_in_a_stream_is_an_event_and_the_end),
         cmocka_unit_test(a_full_engine_is_429_at_once),
@@ -390,6 +474,7 @@ int main(void)
         cmocka_unit_test(A34_the_oldest_idle_connection_makes_room),
         cmocka_unit_test(J9_cors_only_for_the_origins_given),
         cmocka_unit_test(three_io_threads_share_the_work),
+        cmocka_unit_test(A53_half_close_serve_answers_what_was_pipelined),
         cmocka_unit_test(half_close_serve_delivers_the_whole_answer),
     };
     return cmocka_run_group_tests(one, up, down) + cmocka_run_group_tests(own, NULL, NULL);

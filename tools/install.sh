@@ -90,7 +90,7 @@ spillway_install() {
         spillway_packages="$spillway_packages ${spillway_pick:-${spillway_package%%/*}}"
     done
     # shellcheck disable=SC2086 # a list of words
-    if ! $spillway_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $spillway_packages >&2; then
+    if ! $spillway_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends $spillway_packages >&2; then
         echo "spillway: apt-get could not install:$spillway_packages" >&2
         return 1
     fi

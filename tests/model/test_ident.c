@@ -107,7 +107,7 @@ static const struct rank_cfg plain = {
 
 static struct id load(const struct source *src, const struct rank_cfg *cfg)
 {
-    struct rank_team *t;
+    struct rank_team *t = NULL;
     struct model_spec spec;
     struct id         id;
     uint32_t          n_block;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGE_BYTES = 8 << 20, READERS_MAX = 8, PROGRESS_BYTES = 64 << 20, ROWS_TOGETHER = 64 };
+enum { STAGE_BYTES = 8 << 20, CACHED_BYTES = 256 << 10, READERS_MAX = 8, PROGRESS_BYTES = 64 << 20, ROWS_TOGETHER = 64 };
 
 struct readers {
     struct place                *p;
@@ -133,20 +133,13 @@ static void ident_check(const struct place *p)
     }
 }
 
-static enum status piece_read(struct readers *r, const struct piece *k, unsigned char *stage, char *why, size_t why_bytes)
+/* Some rows of a piece: from the file into stage, past the identity, to the device. */
+static enum status rows_read(struct readers *r, const struct piece *k, unsigned char *stage, char *why, size_t why_bytes)
 {
     const struct place_job *j = k->job;
-    *why = 0;
-    if (j->order) {
-        pthread_mutex_lock(&r->vector_lock);
-        enum status order_st = read_quant_order(r->p, j, why, why_bytes);
-        pthread_mutex_unlock(&r->vector_lock);
-        return order_st;
-    }
-    if (job_is_codes(r, j) && read_quant_whole(r->p)) return read_quant(r->p, j, k->row, k->n, NULL, why, why_bytes);
-    enum dtype  t = bind_dtype(j->tensor->dtype);
-    uint64_t    row_bytes = job_row_bytes(r, j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;
-    enum status st = source_read(&r->p->bind->set->file[j->tensor->file], at, stage, (size_t)(k->n * row_bytes));
+    enum dtype              t = bind_dtype(j->tensor->dtype);
+    uint64_t                row_bytes = job_row_bytes(r, j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;
+    enum status             st = source_read(&r->p->bind->set->file[j->tensor->file], at, stage, (size_t)(k->n * row_bytes));
     if (!st) st = piece_ident(r, k, at, stage, k->n * row_bytes);
     if (st) return st;
     if (job_is_codes(r, j)) return read_quant(r->p, j, k->row, k->n, stage, why, why_bytes);
@@ -158,6 +151,35 @@ static enum status piece_read(struct readers *r, const struct piece *k, unsigned
         r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + k->row, k->n, stage + j->src_col * dtype_bytes(t), (size_t)row_bytes, t);
     }
     return ST_OK;
+}
+
+/* How many rows of a piece go together. Floats are read, digested and packed while they lie in a core's own cache; a GPU wants large copies,
+ * and for codes of fp8 each call reads the scales again. */
+static uint32_t rows_together(const struct readers *r, const struct piece *k)
+{
+    if (!k->job->w || job_is_codes(r, k->job) || r->p->dev->async) return k->n;
+    uint64_t rows = CACHED_BYTES / job_row_bytes(r, k->job);
+    rows = rows < ROWS_TOGETHER ? ROWS_TOGETHER : rows - rows % ROWS_TOGETHER;
+    return rows < k->n ? (uint32_t)rows : k->n;
+}
+
+static enum status piece_read(struct readers *r, const struct piece *k, unsigned char *stage, char *why, size_t why_bytes)
+{
+    *why = 0;
+    if (k->job->order) {
+        pthread_mutex_lock(&r->vector_lock);
+        enum status order_st = read_quant_order(r->p, k->job, why, why_bytes);
+        pthread_mutex_unlock(&r->vector_lock);
+        return order_st;
+    }
+    if (job_is_codes(r, k->job) && read_quant_whole(r->p)) return read_quant(r->p, k->job, k->row, k->n, NULL, why, why_bytes);
+    uint32_t    together = rows_together(r, k);
+    enum status st = ST_OK;
+    for (uint32_t i = 0; !st && i < k->n; i += together) {
+        struct piece part = { k->job, k->row + i, k->n - i < together ? k->n - i : together };
+        st = rows_read(r, &part, stage, why, why_bytes);
+    }
+    return st;
 }
 
 static void *reader_main(void *arg)

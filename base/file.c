@@ -100,3 +100,23 @@ int file_read(int dir, const char *name, void *data_out, size_t bytes_max, size_
     if (!error) *bytes_out = got;
     return error;
 }
+
+bool file_folder_is_ours(int dir, char *why, size_t why_bytes)
+{
+    struct stat st;
+    if (fstat(dir, &st)) {
+        snprintf(why, why_bytes, "the folder cannot be looked at: %s", strerror(errno));
+        return false;
+    }
+    if (st.st_uid != geteuid() && st.st_uid != 0) {
+        snprintf(why, why_bytes, "the folder belongs to another user (uid %u, this is %u), who could forge what lies there",
+                 (unsigned)st.st_uid, (unsigned)geteuid());
+        return false;
+    }
+    if (st.st_mode & (S_IWGRP | S_IWOTH)) {
+        snprintf(why, why_bytes, "others may write to the folder (mode %04o, 0700 is right) and could forge what lies there",
+                 (unsigned)(st.st_mode & 07777));
+        return false;
+    }
+    return true;
+}

@@ -1,6 +1,7 @@
 /* file: small files of state that outlive the process. A reader finds the old bytes or the new ones, whole, whatever kills the writer
  * and whenever.   Thread: any; several processes may write the same file. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -11,3 +12,6 @@ int file_replace(int dir, const char *name, const void *data, size_t bytes, mode
 /* Reads a regular file of at most bytes_max bytes, not through a link and never waiting (a pipe of that name is EINVAL). Returns 0 and the
  * bytes that it has, or errno; EFBIG: it has more. */
 int file_read(int dir, const char *name, void *data_out, size_t bytes_max, size_t *bytes_out);
+/* Whether nobody but this process's user (and root) can put files into an open folder: it is theirs, and neither its group nor others may
+ * write. A folder above it need not be looked at: who may rename ours away can put only one of his own in its place. why: what is wrong. */
+bool file_folder_is_ours(int dir, char *why, size_t why_bytes);

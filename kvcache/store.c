@@ -12,9 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const uint64_t SEGMENT_BYTES = 256 << 20;
@@ -64,7 +62,7 @@ static void pause_writes(struct kv_store *s, enum status st, const char *what)
     s->stats.n_pauses++;
     s->stats.last_error = st;
     s->paused_until_us = now + s->retry_us;
-    LOG_WARN("kv: %s: %s fails (%s), nothing is written there for %" PRIu64 " ms", s->cfg.dir, what,
+    LOG_WARN("kv: degraded: %s: %s fails (%s), nothing is written there for %" PRIu64 " ms", s->cfg.dir, what,
              st == ST_TOO_LARGE ? "no space left" : status_name(st), s->retry_us / 1000);
     s->retry_us = s->retry_us * 2 > RETRY_MAX_US ? RETRY_MAX_US : s->retry_us * 2;
 }
@@ -270,23 +268,34 @@ static void answer_scan(struct kv_store *s, struct task *t)
     ask(s, t);
 }
 
+/* The folder cannot be used now. Its thread goes on trying. */
+static void answer_away(struct kv_store *s)
+{
+    if (strcmp(s->away, s->why) != 0)
+        LOG_WARN("kv: degraded: %s: %s; serving without it until that has changed, which is looked for all the time", s->cfg.dir, s->why);
+    snprintf(s->away, sizeof s->away, "%s", s->why);
+    if (!s->away_since_us) s->away_since_us = s->cfg.clock();
+}
+
 /* All that lies there is known, or nothing is. */
 static void answer_scanned(struct kv_store *s, struct task *t)
 {
-    bool first = s->stats.recovering;
     s->stats.recovering = false;
     s->blind = t->st != ST_OK;
-    if (s->blind && first)
-        LOG_WARN("kv: %s cannot be listed (%s): nothing is read or written there until it can", s->cfg.dir, strerror(t->error));
-    if (!s->blind) {
-        LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours, %" PRIu64
-                 " MiB are of other models",
-                 s->cfg.dir, s->n_entry, s->n_file + s->n_foreign, s->stats.n_foreign_segments,
-                 atomic_load_explicit(&s->other_bytes, memory_order_relaxed) >> 20);
-        if (s->stats.n_dead_segments)
-            LOG_INFO("kv: %s: %" PRIu64 " segments were of an earlier start's key, which is gone", s->cfg.dir, s->stats.n_dead_segments);
-        kept_say(s);
+    if (s->blind) {
+        answer_away(s);
+        ask(s, t);
+        return;
     }
+    if (s->away_since_us) LOG_INFO("kv: %s: in use now, after %.1f s", s->cfg.dir, (double)(s->cfg.clock() - s->away_since_us) / 1e6);
+    s->away_since_us = 0;
+    s->away[0] = 0;
+    LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours, %" PRIu64 " MiB are of other models",
+             s->cfg.dir, s->n_entry, s->n_file + s->n_foreign, s->stats.n_foreign_segments,
+             atomic_load_explicit(&s->other_bytes, memory_order_relaxed) >> 20);
+    if (s->stats.n_dead_segments)
+        LOG_INFO("kv: %s: %" PRIu64 " segments were of an earlier start's key, which is gone", s->cfg.dir, s->stats.n_dead_segments);
+    kept_say(s);
     ask(s, t);
 }
 
@@ -417,7 +426,14 @@ static void answer(struct kv_store *s, struct task *t)
     }
 }
 
-bool kv_store_paused(const struct kv_store *s) { return paused(s) || s->lease_lost || s->blind; }
+bool        kv_store_paused(const struct kv_store *s) { return paused(s) || s->lease_lost || s->blind; }
+const char *kv_store_degraded(const struct kv_store *s)
+{
+    if (s->blind) return s->away;
+    if (s->lease_lost) return "other servers took this one for dead: it writes no more until it is started again";
+    if (!paused(s)) return NULL;
+    return s->stats.last_error == ST_TOO_LARGE ? "nothing can be written there: no space left" : "nothing can be written there";
+}
 bool kv_store_recovering(const struct kv_store *s)
 {
     return s->stats.recovering || atomic_load_explicit(&s->telling, memory_order_relaxed);
@@ -529,30 +545,6 @@ void kv_store_write_done(struct kv_store *s, struct kv_place place, enum status 
 
 /* ---- life */
 
-static enum status open_folder(struct kv_store *s, char *err, size_t err_bytes)
-{
-    if (mkdir(s->path, 0700) && errno != EEXIST) {
-        snprintf(err, err_bytes, "%s: cannot be made: %s", s->path, strerror(errno));
-        return ST_CONFIG;
-    }
-    s->root = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->root < 0) {
-        snprintf(err, err_bytes, "%s: %s", s->path, strerror(errno));
-        return ST_CONFIG;
-    }
-    s->lock = openat(s->root, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB)) {
-        bool theirs = errno == EWOULDBLOCK;
-        snprintf(err, err_bytes, "%s: %s", s->path, theirs ? "another server uses it" : strerror(errno));
-        return theirs ? ST_AGAIN : ST_CONFIG;
-    }
-    models_name(s->own, sizeof s->own, &s->cfg.fingerprint);
-    int error = models_open(s->root, s->own, &s->dir);
-    if (!error) return ST_OK;
-    snprintf(err, err_bytes, "%s/%s: %s", s->path, s->own, strerror(error));
-    return ST_CONFIG;
-}
-
 static enum status take_memory(struct kv_store *s)
 {
     uint64_t n = (uint64_t)s->n_slot * s->g.n_record;
@@ -588,6 +580,29 @@ static uint32_t fd_share(uint32_t n_store)
     return n > SEGMENTS_MIN ? (uint32_t)n : SEGMENTS_MIN;
 }
 
+/* How many segments a cap holds, and what they are like. */
+static uint32_t segments_of(uint64_t cap_bytes, uint64_t segment_bytes, uint64_t payload_bytes, struct store_geometry *g_out)
+{
+    uint64_t segment = segment_bytes ? segment_bytes : SEGMENT_BYTES;
+    if (!segment_bytes) { /* small caps: at least eight of them; large ones: not too many files */
+        if (segment > cap_bytes / 8) segment = cap_bytes / 8;
+        if (segment < cap_bytes / SEGMENTS_MAX) segment = cap_bytes / SEGMENTS_MAX;
+    }
+    *g_out = store_geometry(payload_bytes, segment);
+    uint64_t n = g_out->n_record ? cap_bytes / g_out->segment_bytes : 0;
+    return n > SEGMENTS_MAX ? SEGMENTS_MAX : (uint32_t)n;
+}
+
+bool kv_store_fits(const char *dir, uint64_t cap_bytes, uint64_t segment_bytes, uint64_t payload_bytes, char *err, size_t err_bytes)
+{
+    struct store_geometry g;
+    if (segments_of(cap_bytes, segment_bytes, payload_bytes, &g) >= SEGMENTS_MIN) return true;
+    snprintf(err, err_bytes,
+             "%s: %" PRIu64 " bytes are too few: a record takes %" PRIu64 ", a segment %" PRIu64 ", and %d segments are the least", dir,
+             cap_bytes, kv_record_bytes(payload_bytes), g.segment_bytes, SEGMENTS_MIN);
+    return false;
+}
+
 enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes)
 {
     struct kv_store *s = calloc(1, sizeof *s);
@@ -608,22 +623,11 @@ enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_ou
     s->stats.recovering = true;
     snprintf(s->path, sizeof s->path, "%s", cfg->dir);
     s->cfg.dir = s->path;
-    uint64_t segment = cfg->segment_bytes ? cfg->segment_bytes : SEGMENT_BYTES;
-    if (!cfg->segment_bytes) { /* small caps: at least eight of them; large ones: not too many files */
-        if (segment > cfg->cap_bytes / 8) segment = cfg->cap_bytes / 8;
-        if (segment < cfg->cap_bytes / SEGMENTS_MAX) segment = cfg->cap_bytes / SEGMENTS_MAX;
-    }
-    s->g = store_geometry(cfg->payload_bytes, segment);
-    s->n_segment = s->g.n_record ? (uint32_t)(cfg->cap_bytes / s->g.segment_bytes) : 0;
-    if (s->n_segment > SEGMENTS_MAX) s->n_segment = SEGMENTS_MAX;
+    s->n_segment = segments_of(cfg->cap_bytes, cfg->segment_bytes, cfg->payload_bytes, &s->g);
     s->n_slot = s->n_segment + (cfg->shared ? FOREIGN_MAX : 0);
     enum status st = ST_CONFIG;
-    if (s->n_segment < SEGMENTS_MIN)
-        snprintf(err, err_bytes,
-                 "%s: %" PRIu64 " bytes are too few: a record takes %" PRIu64 ", a segment %" PRIu64 ", and %d segments are the least",
-                 cfg->dir, cfg->cap_bytes, kv_record_bytes(cfg->payload_bytes), s->g.segment_bytes, SEGMENTS_MIN);
-    else if (!(st = cfg->shared ? share_open(s, err, err_bytes) : open_folder(s, err, err_bytes)) &&
-             ((st = take_memory(s)) || (st = thread_start(&s->thread, THREAD_XFER, "store", store_main, s))))
+    if (kv_store_fits(cfg->dir, cfg->cap_bytes, cfg->segment_bytes, cfg->payload_bytes, err, err_bytes) &&
+        ((st = take_memory(s)) || (st = thread_start(&s->thread, THREAD_XFER, "store", store_main, s))))
         snprintf(err, err_bytes, "%s: %s", cfg->dir, status_name(st));
     if (st) {
         kv_store_close(s);
@@ -663,13 +667,10 @@ void kv_store_close(struct kv_store *s)
         if (s->cfg.ephemeral || g->state == SEG_SPARE || (g->state == SEG_OPEN && g->n_used == 0))
             unlinkat(s->dir, name, 0); /* nothing in it */
     }
-    share_close(s);
     if (s->root >= 0 && s->dir >= 0) models_tidy(s->root);
-    if (s->root >= 0) close(s->root);
+    folder_close(s);
     if (s->todo.fd >= 0) ring_free(&s->todo);
     if (s->answer.fd >= 0) ring_free(&s->answer);
-    if (s->lock >= 0) close(s->lock);
-    if (s->dir >= 0) close(s->dir);
     free(s->segment), free(s->entry), free(s->bucket), free(s->kept);
     free(s->seal_row), free(s->scan_row);
     free(s->seal_buffer), free(s->scan_buffer);

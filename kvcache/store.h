@@ -43,8 +43,12 @@ struct kv_store_cfg {
     uint32_t n_store;           /* stores of this process, which share its file descriptors; 0: this one */
     uint64_t (*clock)(void);    /* NULL: the monotonic clock */
 };
-/* err: one line. ST_AGAIN: another server has locked it; ST_CONFIG: not a folder, cap below two segments; ST_IO. */
+/* Takes all memory that it needs. Whether the folder can be used is found by its thread and said by kv_store_degraded: one that is away,
+ * full, another server's, or that others could write to (store_folder.c) is tried again for as long as the store is open.
+ * err: one line. ST_CONFIG: as kv_store_fits; ST_NOMEM. */
 enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes);
+/* Whether a cap holds the fewest segments that a store works with. err: one line. */
+bool kv_store_fits(const char *dir, uint64_t cap_bytes, uint64_t segment_bytes, uint64_t payload_bytes, char *err, size_t err_bytes);
 /* Seals what is open (its footer makes the next start quick) and waits for it; jobs of the owner must be polled out before. */
 void kv_store_close(struct kv_store *s);
 
@@ -66,8 +70,10 @@ enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_
                            uint64_t cookie, struct kv_place *place_out);
 void        kv_store_write_done(struct kv_store *s, struct kv_place place, enum status st);
 
-bool kv_store_paused(const struct kv_store *s);     /* writes are refused for a while */
-bool kv_store_recovering(const struct kv_store *s); /* what lies in the folder is not all known yet: turns go on finding it */
+bool kv_store_paused(const struct kv_store *s); /* writes are refused for a while */
+/* Why the folder is of less use than it should be, in words without its name; NULL: it is not. Until the next call of the owner. */
+const char *kv_store_degraded(const struct kv_store *s);
+bool        kv_store_recovering(const struct kv_store *s); /* what lies in the folder is not all known yet: turns go on finding it */
 /* Takes what the thread has found, made or removed; pauses and resumes. Cheap when there is nothing. */
 void kv_store_turn(struct kv_store *s);
 

@@ -57,7 +57,7 @@ struct entry { /* of place segment * n_record + index */
 };
 
 /* What the owner asks of the thread, and the same back as the answer; and what the thread tells the owner (from SCAN on), and the
- * same back. SCAN: a segment of the own folder; SCANNED: that was all of them, or (st) the folder could not be listed; FOUND: one of another server; GONE: its file has
+ * same back. SCAN: a segment of the own folder; SCANNED: that was all of them, or (st) the folder cannot be used now; FOUND: one of another server; GONE: its file has
  * vanished; CLAIM: may the store take it over, UNCLAIM: it could not, CLAIMED: it has; LOST: others took this server for dead. */
 enum task_kind {
     TASK_MAKE,
@@ -116,7 +116,9 @@ struct kv_store {
     uint64_t              next_seq, gen;
     uint64_t              paused_until_us, retry_us;
     bool                  lease_lost;
-    bool                  blind;    /* the folder could not be listed: nothing is made in it */
+    bool                  blind;     /* the folder cannot be used, or not be listed: nothing is made in it */
+    char                  away[200]; /* why, as last said; "": it can */
+    uint64_t              away_since_us;
     uint32_t              n_fd_max; /* files that it may have open */
     struct kept          *kept;     /* [KEPT_MAX], n_kept of them */
     uint32_t              n_kept;
@@ -135,12 +137,13 @@ struct kv_store {
     uint32_t          n_learnt;
     struct store_row *seal_row, *scan_row;
     void             *seal_buffer, *scan_buffer;
-    struct seal_key  *key;     /* [n_slot + 1] of sealed files; the last is of the file that is scanned; NULL: plain */
-    struct sealer    *sealer;  /* the thread's */
-    struct share     *share;   /* the thread's; NULL: the folder is this store's alone */
-    _Atomic bool      telling; /* the thread waits for the owner */
-    bool              direct;  /* the thread's: files can be opened so */
-    struct unread     unread;  /* the thread's */
+    struct seal_key  *key;      /* [n_slot + 1] of sealed files; the last is of the file that is scanned; NULL: plain */
+    struct sealer    *sealer;   /* the thread's */
+    struct share     *share;    /* the thread's; NULL: the folder is this store's alone */
+    _Atomic bool      telling;  /* the thread waits for the owner */
+    bool              direct;   /* the thread's: files can be opened so */
+    struct unread     unread;   /* the thread's */
+    char              why[200]; /* the thread's, the owner's while it is told TASK_SCANNED: why the folder cannot be used */
 };
 
 /* store_thread.c: the thread, and what may block. */
@@ -167,9 +170,14 @@ void kept_make_room(struct kv_store *s);
 /* One line each for what was found at start, with counts. */
 void kept_say(const struct kv_store *s);
 
-/* store_share.c: the folder of several servers. Thread: the store's, but for open and close.
- * Makes the sub-folder, whose descriptor becomes s->dir, and its lease. err: one line. */
-enum status share_open(struct kv_store *s, char *err, size_t err_bytes);
+/* store_folder.c. Thread: the store's; close: the owner too, when that has ended.
+ * ST_AGAIN: another server has it; ST_IO: anything else that may change; why: one line without the folder's name. All is closed then. */
+enum status folder_open(struct kv_store *s, char *why, size_t why_bytes);
+void        folder_close(struct kv_store *s);
+
+/* store_share.c: the folder of several servers. Thread: the store's, but for close.
+ * Makes the sub-folder, whose descriptor becomes s->dir, and its lease. */
+enum status share_open(struct kv_store *s, char *why, size_t why_bytes);
 /* What is due: heartbeat, a round through the folders of others. Returns how long it may sleep, in us. */
 int64_t share_turn(struct kv_store *s);
 void    share_close(struct kv_store *s); /* says that the folder is left; its thread has ended. NULL share: nothing */

@@ -89,7 +89,7 @@ static bool beat(struct kv_store *s, struct share *h)
     return true;
 }
 
-enum status share_open(struct kv_store *s, char *err, size_t err_bytes)
+enum status share_open(struct kv_store *s, char *why, size_t why_bytes)
 {
     struct share *h = s->share = calloc(1, sizeof *h);
     char          host[32] = "";
@@ -110,8 +110,8 @@ enum status share_open(struct kv_store *s, char *err, size_t err_bytes)
     if (s->dir < 0 || !lease_write(s->dir, h->lease, O_CREAT | O_EXCL)) goto fail;
     return ST_OK;
 fail:
-    snprintf(err, err_bytes, "%s: a folder of its own cannot be made there: %s", s->path, strerror(errno));
-    return ST_CONFIG;
+    snprintf(why, why_bytes, "a folder of its own cannot be made there: %s", strerror(errno));
+    return ST_IO;
 }
 
 void share_close(struct kv_store *s)
@@ -132,6 +132,7 @@ void share_close(struct kv_store *s)
     }
     if (h->root >= 0) close(h->root);
     free(h);
+    s->share = NULL;
 }
 
 /* ---- what others have */

@@ -286,6 +286,8 @@ int store_list(int dir, uint64_t **seq_out, uint32_t *n_out)
 
 /* ---- the thread */
 
+enum { LOCKED_US = 200000 };
+
 static uint64_t wait_longer(const struct kv_store *s, uint64_t wait_us)
 {
     if (!wait_us) return s->cfg.retry_us;
@@ -308,19 +310,35 @@ static bool serve_for(struct kv_store *s, uint64_t us)
     return false;
 }
 
-/* All that lies in the folder, however long it takes until it can be listed. */
+/* The folder, opened and listed. *seq_out is the caller's to free. */
+static enum status open_and_list(struct kv_store *s, uint64_t **seq_out, uint32_t *n_out)
+{
+    char        why[sizeof s->why];
+    enum status st = folder_open(s, why, sizeof why);
+    if (!st) {
+        int error = store_list(s->dir, seq_out, n_out);
+        if (!error) return ST_OK;
+        snprintf(why, sizeof why, "the folder cannot be listed: %s", strerror(error));
+        folder_close(s);
+        st = ST_IO;
+    }
+    memcpy(s->why, why, sizeof why);
+    return st;
+}
+
+/* All that lies in the folder, however long it takes until it can be used. false: the store closes. */
 static bool learn_folder(struct kv_store *s)
 {
     uint64_t *seq = NULL;
     uint32_t  n = 0;
-    bool      told = false;
+    char      told[sizeof s->why] = "";
     for (uint64_t wait_us = 0;;) {
-        int error = store_list(s->dir, &seq, &n);
-        if (!error) break;
-        s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1, .st = ST_IO, .error = error };
-        if (!told && !store_give(s, &s->scan_task)) return false;
-        told = true;
-        wait_us = wait_longer(s, wait_us);
+        enum status st = open_and_list(s, &seq, &n);
+        if (!st) break;
+        s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1, .st = st };
+        if (strcmp(told, s->why) != 0 && !store_give(s, &s->scan_task)) return false;
+        memcpy(told, s->why, sizeof told);
+        wait_us = st == ST_AGAIN ? LOCKED_US : wait_longer(s, wait_us); /* who waits for a server that drains is let in at once */
         if (!serve_for(s, wait_us)) return false;
     }
     bool go_on = scan_quarantine(s) && scan(s, seq, n, false);

@@ -13,15 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    COPIES_MAX = 32,
-    LOAD_MIN_TOKENS = 64,
-    SKETCH_MAX = 15,
-    PROBES = 16,
-    PROBE_US = 60000000,
-    STORE_AGAIN_US = 200000,
-    STORE_FAILED_US = 5000000
-};
+enum { COPIES_MAX = 32, LOAD_MIN_TOKENS = 64, SKETCH_MAX = 15, PROBES = 16, PROBE_US = 60000000, STORE_FAILED_US = 5000000 };
 
 /* ---- slots */
 
@@ -264,7 +256,7 @@ static void probe(struct kv_tiers *t)
     CHECK(n == 0); /* a lane that does not move a block in all that time is no lane; in a second it may not have been on */
 }
 
-/* All of them, or none is used. ST_AGAIN: another server has one. */
+/* A store whose folder cannot be used now is open all the same: it holds nothing and takes nothing until it can. */
 static enum status stores_open(struct kv_tiers *t, char *err, size_t err_bytes)
 {
     const struct kv_tiers_cfg *c = &t->cfg;
@@ -301,16 +293,14 @@ void stores_close(struct kv_tiers *t)
     }
 }
 
-/* Those that another server had. */
+/* Those that were closed for another server which did not come after all. */
 static void stores_turn(struct kv_tiers *t)
 {
     char err[300];
-    if (!t->store_again_us && !t->frozen && t->cfg.n_store < t->n_store_wanted) t->store_again_us = 1; /* given, and back */
-    if (!t->store_again_us || t->cfg.clock() < t->store_again_us) return;
-    enum status st = stores_open(t, err, sizeof err);
-    if (st && st != ST_AGAIN) LOG_WARN_LIMITED("kv: %s; serving without it", err);
-    if (!st) LOG_INFO("kv: %u store%s opened, free of the server before", t->cfg.n_store, t->cfg.n_store == 1 ? "" : "s");
-    t->store_again_us = st ? t->cfg.clock() + (st == ST_AGAIN ? STORE_AGAIN_US : STORE_FAILED_US) : 0;
+    if (t->cfg.n_store == t->n_store_wanted || t->cfg.clock() < t->store_again_us) return;
+    if (!stores_open(t, err, sizeof err)) return;
+    LOG_WARN_LIMITED("kv: degraded: %s; serving without it", err);
+    t->store_again_us = t->cfg.clock() + STORE_FAILED_US;
 }
 
 static uint64_t wall_s(void) { return (uint64_t)clock_wall_s(); }
@@ -343,11 +333,7 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
         goto fail;
     }
     if ((st = take_slab(t, err, err_bytes))) goto fail;
-    if ((st = stores_open(t, err, err_bytes)) && !(st == ST_AGAIN && cfg->store_wait)) goto fail;
-    if (st) {
-        LOG_INFO("kv: %s; it is opened when that one has let go", err);
-        t->store_again_us = t->cfg.clock() + STORE_AGAIN_US;
-    }
+    if ((st = stores_open(t, err, err_bytes))) goto fail;
     t->stats.tier[KV_TIER_HOST].reserved_bytes = t->n_slot * t->stride;
     cfg->kv->pins.host_max = (uint32_t)((uint64_t)t->n_slot * cfg->kv->cfg.pin_percent / 100);
     probe(t);
@@ -470,6 +456,8 @@ void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
         out->tier[KV_TIER_STORE].n_block += s.n_record;
         out->tier[KV_TIER_STORE].evicted += s.n_evicted;
         out->tier[KV_TIER_STORE].evicted_why[KV_EVICT_LRU] += s.n_evicted;
+        const char *why = kv_store_degraded(t->store[i]);
+        if (why && !out->n_degraded++) snprintf(out->degraded, sizeof out->degraded, "%s", why);
     }
 }
 

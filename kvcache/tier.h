@@ -41,7 +41,6 @@ struct kv_tiers_cfg {
         uint64_t    bytes, segment_bytes; /* segment_bytes: as in store.h; 0: its own */
     } store[KV_STORES_MAX];
     uint32_t             n_store;
-    bool                 store_wait; /* a folder that another server has is no error: it is opened when that one has let go */
     struct kv_handed     hand;
     const char          *cgroup;    /* folder of memory.current and memory.max: near the limit the host shrinks; NULL: it does not */
     const unsigned char *secret;    /* of the stores' files, as in store.h; NULL: plain */
@@ -114,7 +113,9 @@ struct kv_tiers_stats {
     uint64_t n_dropped;                               /* copies down that there was no room or no time for */
     uint64_t doubt[KV_DOUBTS];
     uint64_t n_failed_io;
-    double   regret_us; /* what loads took beyond computing, where they did */
+    uint32_t n_degraded;    /* folders that cannot be used, or not be written to, just now */
+    char     degraded[200]; /* why the first of them is one, without its name */
+    double   regret_us;     /* what loads took beyond computing, where they did */
 };
 void        kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out);
 enum status kv_tiers_check(const struct kv_tiers *t); /* every slot, link and count; ST_INVALID after logging the first fault */

@@ -117,8 +117,8 @@ struct kv_tiers {
     struct hand           hand;
     struct shrink         shrink;
     uint32_t              n_away;         /* slots without memory */
-    uint32_t              n_store_wanted; /* cfg.n_store is 0 until all of them are open */
-    uint64_t              store_again_us; /* when to try the next time; 0: all are open, or given */
+    uint32_t              n_store_wanted; /* cfg.n_store is 0 while they are closed for another server */
+    uint64_t              store_again_us; /* when to try the next time where that failed */
     struct kv_tiers_stats stats;
 };
 

@@ -426,6 +426,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
     if (n_ordinal < 0) return EXIT_CONFIG;
     config_sizes(cfg, b->device == DEV_CUDA, &b->seqs, &b->rows);
     int code = plan_kv(b);
+    if (!code) code = boot_tiers_plan(b);
     if (code) return code;
     struct eng_cfg ec = {
         .seqs_max = b->seqs,

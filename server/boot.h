@@ -46,6 +46,7 @@ int boot_text(struct boot *b, const struct config *cfg);
 /* Loads the weights and starts the engine. progress may be NULL. */
 int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx);
 /* boot_tiers.c */
+int  boot_tiers_plan(struct boot *b); /* before the weights are loaded: keys, sizes, folders */
 int  boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out);
 void boot_tiers_free(struct boot *b); /* after the engine */
 /* boot_hand.c: asks the server before for the KV in its host memory */

@@ -52,7 +52,6 @@ void boot_hand_ask(struct boot *b, struct kv_tiers_cfg *c)
     unsigned char        secret[AUTH_SECRET];
     char                 why[200];
     if (!takeover_follows(b->takeover)) return;
-    c->store_wait = true;
     kv_hand_shape_of(c, &want);
     c->hand.given = takeover_slab(b->takeover, &want, &c->hand.slab_fd, &c->hand.index_fd, secret, why, sizeof why);
     if (!c->hand.given)

@@ -1,8 +1,10 @@
 /* boot_tiers: the KV tiers of --kv-host-gib and --kv-nvme: who moves bytes, whose blocks they are, what they are worth. */
 #include "base/check.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "kvcache/store.h"
 #include "server/boot.h"
 #include "transfer/lane.h"
 #include <errno.h>
@@ -44,8 +46,6 @@ static int take_secret(struct boot *b, struct boot_tiers *t)
     const struct config *c = b->cfg;
     char                 why[400];
     struct stat          st;
-    if (!t->cfg.n_store)
-        return fail(b, EXIT_USAGE, "--kv-encrypt and --kv-encrypt-key-file need --kv-nvme or --kv-shared: memory is not encrypted");
     if (*c->kv_encrypt_key_file && stat(c->kv_encrypt_key_file, &st) == 0 && (st.st_mode & 077))
         LOG_WARN("kv: %s may be read by others (mode %o), 0600 is better", c->kv_encrypt_key_file, (unsigned)(st.st_mode & 0777));
     t->secret = seal_take(SEAL_SECRET);
@@ -61,41 +61,34 @@ static int take_secret(struct boot *b, struct boot_tiers *t)
     return 0;
 }
 
-/* What others write there is believed on the word of the MAC alone, and a prefix is of use to others when all of it is there. */
-static int plan_shared(struct boot *b, struct boot_tiers *t)
+/* config_kv_check has found nothing wrong with the options. */
+static void plan_stores(struct boot *b, struct boot_tiers *t)
 {
-    const struct config *c = b->cfg;
-    if (c->kv_nvme.n)
-        return fail(b, EXIT_USAGE,
-                    "--kv-shared and --kv-nvme: one of them; a prefix of which each holds a part would be of no use to other servers");
-    if (!*c->kv_mac_key_file)
-        return fail(b, EXIT_USAGE,
-                    "--kv-shared needs --kv-mac-key-file, the same on all its servers: without it who writes there could forge");
-    if (c->kv_encrypt && !*c->kv_encrypt_key_file)
-        return fail(b, EXIT_USAGE,
-                    "--kv-shared needs --kv-encrypt-key-file instead of --kv-encrypt: other servers could not read a key of this start");
-    if (!config_shared(c->kv_shared, t->dir[0], sizeof t->dir[0], &t->cfg.store[0].bytes)) {
-        snprintf(b->err, sizeof b->err, "--kv-shared: '%s' is not DIR or DIR:GIB, as in /fsx/kv:100", c->kv_shared);
-        return EXIT_USAGE;
-    }
-    t->cfg.store[0].dir = t->dir[0];
-    t->cfg.n_store = 1, t->cfg.shared = true;
-    return 0;
+    const struct config   *c = b->cfg;
+    const struct str_list *l = &c->kv_nvme;
+    t->cfg.shared = *c->kv_shared != 0;
+    t->cfg.n_store = t->cfg.shared ? 1 : l->n;
+    if (t->cfg.shared) CHECK(config_shared(c->kv_shared, t->dir[0], sizeof t->dir[0], &t->cfg.store[0].bytes));
+    for (uint32_t i = 0; i < l->n; i++) CHECK(config_dir_gib(l->s[i], t->dir[i], sizeof t->dir[i], &t->cfg.store[i].bytes));
+    for (uint32_t i = 0; i < t->cfg.n_store; i++) t->cfg.store[i].dir = t->dir[i];
 }
 
-static int plan_stores(struct boot *b, struct boot_tiers *t)
+/* A share that can hold nothing is a wrong option; a folder that cannot be used is not, but whoever waits for the weights should know. */
+static int check_stores(struct boot *b, struct boot_tiers *t)
 {
-    if (*b->cfg->kv_shared) return plan_shared(b, t);
-    const struct str_list *l = &b->cfg->kv_nvme;
-    if (l->n > KV_STORES_MAX) return fail(b, EXIT_USAGE, "--kv-nvme: at most 4 folders");
-    for (uint32_t i = 0; i < l->n; i++) {
-        if (!config_dir_gib(l->s[i], t->dir[i], sizeof t->dir[i], &t->cfg.store[i].bytes)) {
-            snprintf(b->err, sizeof b->err, "--kv-nvme: '%s' is not DIR:GIB, as in /mnt/nvme0/kv:100", l->s[i]);
-            return EXIT_USAGE;
+    uint64_t block_bytes = b->block_bytes * b->cfg->tensor_parallel;
+    char     why[300];
+    for (uint32_t i = 0; i < t->cfg.n_store; i++) {
+        if (!kv_store_fits(t->dir[i], t->cfg.store[i].bytes, 0, block_bytes, why, sizeof why)) {
+            snprintf(b->err, sizeof b->err, "%s: %s", t->cfg.shared ? "--kv-shared" : "--kv-nvme", why);
+            return EXIT_CONFIG;
         }
-        t->cfg.store[i].dir = t->dir[i];
+        int fd = t->cfg.key.mac || t->secret ? -1 : open(t->dir[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0) continue;
+        if (!file_folder_is_ours(fd, why, sizeof why))
+            LOG_WARN("kv: %s: %s: it is not used, unless --kv-mac-key-file or --kv-encrypt-key-file is given", t->dir[i], why);
+        close(fd);
     }
-    t->cfg.n_store = l->n;
     return 0;
 }
 
@@ -115,24 +108,12 @@ static void find_cgroup(char *out, size_t bytes)
     }
 }
 
-/* Lanes, segments, identity; eng_create opens the tiers themselves. *tiers_out NULL: none are asked for. */
-int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
+int boot_tiers_plan(struct boot *b)
 {
     const struct config *c = b->cfg;
-    *tiers_out = NULL;
-    if (c->kv_host_gib <= 0) {
-        if (!c->kv_nvme.n && !*c->kv_shared) return 0;
-        return fail(b, EXIT_USAGE,
-                    *c->kv_shared ? "--kv-shared needs --kv-host-gib: blocks go through the host"
-                                  : "--kv-nvme needs --kv-host-gib: blocks go through the host");
-    }
-    if (!c->prefix_caching) return fail(b, EXIT_USAGE, "--kv-host-gib needs prefix caching (--enable-prefix-caching)");
+    if (c->kv_host_gib <= 0) return 0;
     struct boot_tiers *t = b->tiers = calloc(1, sizeof *t);
     if (!t) return fail(b, EXIT_SOFTWARE, "no memory for the KV tiers");
-    uint32_t                 n_block;
-    const struct xfer_ranks *pool = rank_team_kv(b->team, &n_block);
-    CHECK(pool); /* cluster.c has refused tiers on several nodes */
-    t->cfg.block_bytes = pool->block_bytes;
     t->cfg.host_bytes = (uint64_t)(c->kv_host_gib * (double)(1 << 30));
     uint64_t memory = memory_limit_bytes();
     if (t->cfg.host_bytes > memory / 10 * 9) {
@@ -140,12 +121,26 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
                  c->kv_host_gib, (double)memory / (1 << 30));
         return EXIT_CONFIG;
     }
+    plan_stores(b, t);
+    int code = 0;
+    if (c->kv_encrypt || *c->kv_encrypt_key_file) code = take_secret(b, t);
+    if (!code && *c->kv_mac_key_file) code = read_key(b, c->kv_mac_key_file, &t->cfg.key);
+    return code ? code : check_stores(b, t);
+}
+
+/* Lanes, segments, identity; eng_create opens the tiers themselves. *tiers_out NULL: none are asked for. */
+int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
+{
+    const struct config *c = b->cfg;
+    struct boot_tiers   *t = b->tiers;
+    *tiers_out = NULL;
+    if (!t) return 0;
+    uint32_t                 n_block;
+    const struct xfer_ranks *pool = rank_team_kv(b->team, &n_block);
+    CHECK(pool); /* cluster.c has refused tiers on several nodes */
+    t->cfg.block_bytes = pool->block_bytes;
     find_cgroup(t->cgroup, sizeof t->cgroup);
     t->cfg.cgroup = t->cgroup;
-    int code = plan_stores(b, t);
-    if (!code && (c->kv_encrypt || *c->kv_encrypt_key_file)) code = take_secret(b, t);
-    if (!code && *c->kv_mac_key_file) code = read_key(b, c->kv_mac_key_file, &t->cfg.key);
-    if (code) return code;
     rank_team_ident(b->team, t->cfg.ident.model);
     t->cfg.ident.layout = KV_LAYOUT, t->cfg.ident.block_tokens = c->block_size, t->cfg.ident.n_layer = b->spec.n_layer;
     t->cfg.ident.n_kv_head = b->spec.n_kv_head, t->cfg.ident.head_dim = b->spec.head_dim, t->cfg.ident.tp_size = pool->n;

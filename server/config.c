@@ -1,4 +1,5 @@
 #include "server/config.h"
+#include "server/config_kv.h"
 #include "base/status.h"
 #include "kernels/device.h"
 #include <arpa/inet.h>
@@ -573,7 +574,7 @@ int config_check(const struct config *c, char *err, size_t n_err)
     if (!config_is_loopback(c->host) && !c->api_key.n && !*c->api_key_file && !c->allow_anonymous)
         return fail(err, n_err, "--host %.60s is reachable from other machines: give --api-key or --api-key-file, or say --allow-anonymous",
                     c->host);
-    return 0;
+    return config_kv_check(c, err, n_err);
 }
 
 bool config_shared(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out)

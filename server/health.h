@@ -10,5 +10,5 @@ bool health_ok(const struct server *s);    /* /health, /ping: serving or drainin
 bool health_ready(const struct server *s); /* /ready: and takes new requests; handed over: those of who is connected */
 
 void health_handle_health(struct conn *c);
-void health_handle_ready(struct conn *c);
+void health_handle_ready(struct conn *c); /* what is degraded is in the body; the status says only whether requests are taken */
 void health_handle_livez(struct conn *c);

@@ -47,6 +47,7 @@ static const char *const l_version[] = { "version=\"" SPILLWAY_VERSION "\"", NUL
 static const char *const l_one[] = { NULL };
 static const char *const l_http[] = { NULL };
 static const char *const l_tier[] = { "tier=\"host\"", "tier=\"nvme\"", NULL };
+static const char *const l_store[] = { "tier=\"nvme\"", NULL };
 static const char *const l_evict[] = { "tier=\"device\",reason=\"lru\"",
                                        "tier=\"device\",reason=\"ttl\"",
                                        "tier=\"device\",reason=\"priority\"",
@@ -122,6 +123,7 @@ static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compu
     X(TIER_RESERVED, GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_reserved_bytes", "Most bytes of a KV tier.")                              \
     X(TIER_USED,     GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_used_bytes", "Bytes in use in a KV tier.")                                \
     X(TIER_BLOCKS,   GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_blocks", "Blocks in a KV tier.")                                          \
+    X(TIER_DEGRADED, GAUGE,     0, l_store,  NULL,      "spillway:kv_tier_degraded", "Folders of a KV tier that cannot be used, or not be written to, just now.") \
     X(TIER_HITS,     COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_hit_blocks_total", "Blocks that came up from a KV tier.")                 \
     X(TIER_STORES,   COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_stored_blocks_total", "Blocks that went down to a KV tier.")              \
     X(TIER_EVICTED,  COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_evicted_blocks_total", "Blocks that left a KV tier for want of room.")    \
@@ -396,6 +398,7 @@ static void sample_tiers(struct metrics *m, const struct server *s)
     count_to(m, F_TIER_DROPPED, 0, t.n_dropped);
     count_to(m, F_TIER_ERRORS, 0, t.n_failed_io);
     metric_set(one(m, F_TIER_REGRET), t.regret_us / 1e6);
+    metric_set(one(m, F_TIER_DEGRADED), t.n_degraded);
 }
 
 static void sample_engine(struct metrics *m, const struct server *s)

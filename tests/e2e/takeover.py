@@ -471,7 +471,7 @@ def a_folder_passes_on(w):
     s = w.start(*args, "--takeover", path)
     fill(w, s, MANY)
     new = w.next(path, s, *args)
-    logged(new, "opened, free of the server before")
+    logged(new, "in use now, after")
     ended(s, 0)
     assert sum(ask(w, new, k)[0] for k in range(MANY)) > 40 * MANY
     new.stop()  # what came over reaches the folder

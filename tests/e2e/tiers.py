@@ -394,16 +394,17 @@ def two_ranks_survive_a_restart_and_one_is_another_model(w):
 
 @test
 def one_server_a_folder(w):
-    from harness import Server
     s = start(w, *SMALL, *w.store())
     try:
-        other = Server(*SMALL, *w.store(), wait=False)
-        code = other.proc.wait(180)
-        assert code == 78, code
-        assert "another server" in other.tail(), other.tail()
+        other = start(w, *SMALL, *w.store())
+        settle(other, "the second says that it serves without", lambda: "another server uses it" in other.tail(50))
+        ask(w, other, 0)
         ask(w, s, 0)
-    finally:
         s.stop()
+        settle(other, "the second has the folder", lambda: metric(other, "spillway:kv_tier_degraded") == 0)
+        other.stop()
+    finally:
+        s.stop() if s.proc.poll() is None else None
 
 
 @test

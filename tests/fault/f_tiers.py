@@ -406,18 +406,22 @@ def f18(_):
         s.stop()
 
 
-@row("F19", "two servers on one folder: the second refuses and says why", own=True)
+@row("F19", "two servers on one folder: the second serves without it, says why, and has it when the first has ended", own=True)
 def f19(_):
     w = world()
     s = Server(*SMALL, *w.store())
+    for _ in range(2):
+        sweep(w, s)
+    other = Server(*SMALL, *w.store())
     try:
-        other = Server(*SMALL, *w.store(), wait=False)
-        assert other.proc.wait(PATIENCE) == 78
-        assert "another server" in other.tail()
-        other.stop()
-        ask(w, s, 0)
-    finally:
+        degraded(other, "another server uses it")
+        ask(w, other, 0)
         s.stop()
+        sound(other)
+        recovered(other)
+        assert sum(h[2] for h in sweep(w, other)) > 300
+    finally:
+        other.stop()
 
 
 @row("F22", "kill -9, then a start with less room: consistent, within the cap", own=True)
@@ -575,15 +579,31 @@ def log_of(s):
         return f.read()
 
 
+def degraded(s, words):
+    """It serves, and says in the log, in /ready and in a metric what it serves without."""
+    eventually(lambda: metric(s, "spillway:kv_tier_degraded") == 1, "the metric says so")
+    r = s.get("/ready")
+    assert r.status == 200 and r.json["status"] == "degraded", r
+    assert words in r.json["reasons"][0]["reason"], r.json
+    assert "kv: degraded: " in log_of(s) and words in log_of(s), s.tail()
+
+
+def sound(s):
+    eventually(lambda: metric(s, "spillway:kv_tier_degraded") == 0, "the tier is back")
+    r = s.get("/ready")
+    assert r.status == 200 and not r.body, r
+
+
 @row("F30", "segments that cannot be opened, read or listed stay, and are served when they can be", own=True)
 def f30_stay(_):
     w = world()
-    fill(w)
-    before = set(segments(w))
-    assert len(before) >= 2
     ctl, env = shim("")
     for words in ("open=%d" % errno.EMFILE, "open=%d" % errno.EIO, "open=%d" % errno.EACCES, "open=%d" % errno.ENFILE,
                   "open=%d" % errno.ENOMEM, "eio_read"):
+        shutil.rmtree(os.path.join(w.folder, "kv"), ignore_errors=True)
+        fill(w)
+        before = set(segments(w))
+        assert len(before) >= 2
         control(ctl, words)
         s = Server(*SMALL, *w.store(), env=env)
         try:
@@ -596,7 +616,6 @@ def f30_stay(_):
                 eventually(lambda: metric(s, "spillway:kv_tier_blocks", 'tier="nvme"') >= 100, "all of it is read")
                 assert sum(h[1] + h[2] for h in sweep(w, s)) > 300
         finally:
-            s.proc.kill()  # what was asked for meanwhile is not written down at the end
             s.stop()
 
 
@@ -634,4 +653,101 @@ def f30_quarantine(_):
         assert os.listdir(os.path.join(w.folder, "kv", "quarantine")) == [os.path.basename(path)]
         sweep(w, s)
     finally:
+        s.stop()
+
+
+@row("F31", "a folder that cannot be used: served without it, and used as soon as it can be", own=True)
+def f31(_):
+    w = world()
+    folder = os.path.join(w.folder, "kv")
+
+    def lock_is_a_folder():
+        os.makedirs(os.path.join(folder, "LOCK"))
+        return "LOCK cannot be opened", lambda: os.rmdir(os.path.join(folder, "LOCK"))
+
+    def open_to_all():
+        os.makedirs(folder)
+        os.chmod(folder, 0o777)
+        return "others may write to the folder", lambda: os.chmod(folder, 0o700)
+
+    def a_file():
+        with open(folder, "w"):
+            pass
+        return "cannot be opened: Not a directory", lambda: os.unlink(folder)
+
+    def secret_is_a_folder():
+        os.makedirs(os.path.join(folder, "SECRET"))
+        return None, lambda: None
+
+    for make in (lock_is_a_folder, open_to_all, a_file, secret_is_a_folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        words, undo = make()
+        if words is None:
+            os.chmod(folder, 0o700)
+        s = Server(*TIGHT, *w.store())
+        try:
+            if words:
+                degraded(s, words)
+            for _ in range(2):
+                sweep(w, s, 6)
+            undo()
+            sound(s)
+            eventually(lambda: sweep(w, s) and metric(s, "spillway:kv_tier_stored_blocks_total", 'tier="nvme"') > 0, "the store works")
+        finally:
+            s.stop()
+
+
+@row("F31", "a folder where nothing can be made, and one that is not there", own=True)
+def f31_nowhere(_):
+    w = world()
+    for where, words in (("/proc/spillway-kv:1", "cannot be made"), (os.path.join(w.folder, "no", "such:1"), "cannot be made")):
+        s = Server(*SMALL, "--kv-nvme", where)
+        try:
+            degraded(s, words)
+            sweep(w, s, 6)
+        finally:
+            s.stop()
+
+
+@row("F31", "a full disk and a fresh folder, and a folder that cannot be listed", own=True)
+def f31_full(_):
+    w = world()
+    ctl, env = shim("open=%d" % errno.ENOSPC)
+    for words, said in (("enospc", "no space left"), ("list=%d" % errno.EMFILE, "Too many open files"), ("list=%d" % errno.EIO, "Input/output error")):
+        shutil.rmtree(os.path.join(w.folder, "kv"), ignore_errors=True)
+        fill(w)
+        control(ctl, words)
+        if words == "enospc":
+            shutil.rmtree(os.path.join(w.folder, "kv"))
+        before = set(segments(w)) if words != "enospc" else set()
+        s = Server(*TIGHT, *w.store(), env=env)
+        try:
+            sweep(w, s)
+            degraded(s, said)
+            assert before <= set(segments(w)), "gone under " + words
+            control(ctl, "")
+            eventually(lambda: sweep(w, s, 6) and metric(s, "spillway:kv_tier_degraded") == 0, "it is used again")
+            sound(s)
+        finally:
+            s.stop()
+
+
+@row("F31", "wrong options are refused before the weights are loaded", own=True)
+def f31_options(_):
+    w = world()
+    short = os.path.join(w.folder, "short")
+    with open(short, "wb") as f:
+        f.write(b"short")
+    for args, code, words in (
+        (["--kv-nvme", w.folder + "/kv:1"], 64, "needs --kv-host-gib"),
+        ([*SMALL, "--kv-encrypt"], 64, "need --kv-nvme"),
+        ([*SMALL, "--kv-shared", w.folder + "/kv:1"], 64, "needs --kv-mac-key-file"),
+        ([*SMALL, *w.store(), "--kv-mac-key-file", short], 78, "at least 16 bytes"),
+        ([*SMALL, *w.store(), "--kv-encrypt-key-file", short], 78, "32 bytes or 64 hex digits"),
+        ([*SMALL, *w.store("0.00001")], 78, "are too few"),
+        ([*BASE, "--kv-host-gib", "1000000"], 78, "asked for"),
+    ):
+        s = Server(*args, wait=False)
+        assert s.proc.wait(PATIENCE) == code, s.tail()
+        assert words in s.tail() and "model:" not in log_of(s), s.tail()
         s.stop()

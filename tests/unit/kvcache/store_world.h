@@ -103,6 +103,19 @@ static inline void world_ready(struct store_world *w, bool want_room)
     for (int i = 0; want_room && i < 50; i++) usleep(200), world_turn(w);
 }
 
+/* Until the store says why it is degraded, in words that hold these; NULL: until it is not. */
+static inline void world_degraded(struct store_world *w, const char *words)
+{
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u;; usleep(200)) {
+        const char           *is = kv_store_degraded(w->s);
+        struct kv_store_stats st;
+        kv_store_stats(w->s, &st);
+        if (!st.recovering && (words ? is && strstr(is, words) : !is)) return;
+        if (clock_us() > end) fail_msg("never: %s; it says %s", words ? words : "in use", is ? is : "nothing");
+        world_turn(w);
+    }
+}
+
 static inline int rm_one(const char *path, const struct stat *s, int flag, struct FTW *f)
 {
     (void)s, (void)flag, (void)f;

@@ -94,8 +94,7 @@ static const struct lane_ops test_lane = { .name = "test",
 
 /* ---- the world */
 
-static int  hand_slab = -1, hand_index = -1; /* of the process before, moved by open_tiers */
-static bool store_wait;
+static int hand_slab = -1, hand_index = -1; /* of the process before, moved by open_tiers */
 
 static const char *group_dir;
 static void        open_tiers(struct world *w, uint32_t n_store)
@@ -117,7 +116,6 @@ static void        open_tiers(struct world *w, uint32_t n_store)
                                .cgroup = group_dir };
     tc.key.seed = 5;
     tc.hand.given = hand_slab >= 0, tc.hand.slab_fd = hand_slab, tc.hand.index_fd = hand_index;
-    tc.store_wait = store_wait;
     if (n_store) tc.n_store = 1, tc.store[0].dir = w->dir, tc.store[0].bytes = 16 * 65536;
     if (kv_tiers_open(&tc, &w->t, err, sizeof err)) fail_msg("%s", err);
 }

@@ -234,10 +234,39 @@ static void keys_are_wiped_from_the_command_line(void **state)
     assert_string_equal(v, "SPILLWAY_API_KEY=*******");
 }
 
+/* Wrong in themselves, so that nobody waits for weights to hear of them. */
+static void F31_wrong_kv_options_are_refused_before_anything_is_loaded(void **state)
+{
+    (void)state;
+#define HOST "--kv-host-gib", "0.1"
+#define SAYS(words, ...)                          \
+    do {                                          \
+        assert_int_equal(PARSE(__VA_ARGS__), 64); \
+        assert_non_null(strstr(err, words));      \
+    } while (0)
+    SAYS("--kv-nvme needs --kv-host-gib", "--kv-nvme", "/kv:1");
+    SAYS("--kv-shared needs --kv-host-gib", "--kv-shared", "/kv:1", "--kv-mac-key-file", "k");
+    SAYS("needs prefix caching", HOST, "--no-enable-prefix-caching");
+    SAYS("need --kv-nvme or --kv-shared", HOST, "--kv-encrypt");
+    SAYS("need --kv-nvme or --kv-shared", HOST, "--kv-encrypt-key-file", "k");
+    SAYS("one of them", HOST, "--kv-shared", "/kv:1", "--kv-nvme", "/other:1", "--kv-mac-key-file", "k");
+    SAYS("--kv-shared needs --kv-mac-key-file", HOST, "--kv-shared", "/kv:1");
+    SAYS("instead of --kv-encrypt", HOST, "--kv-shared", "/kv:1", "--kv-mac-key-file", "k", "--kv-encrypt");
+    SAYS("is not DIR or DIR:GIB", HOST, "--kv-shared", "/kv:-1", "--kv-mac-key-file", "k");
+    SAYS("found 5 folders, allowed are 4", HOST, "--kv-nvme", "/a:1", "--kv-nvme", "/b:1", "--kv-nvme", "/c:1", "--kv-nvme", "/d:1",
+         "--kv-nvme", "/e:1");
+    SAYS("is not DIR:GIB", HOST, "--kv-nvme", "/kv");
+    SAYS("is not DIR:GIB", HOST, "--kv-nvme", "/kv:0");
+    SAYS("is named twice", HOST, "--kv-nvme", "/kv:1", "--kv-nvme", "/kv/:2");
+    assert_int_equal(PARSE(HOST, "--kv-nvme", "/a:1", "--kv-nvme", "/ab:1", "--kv-encrypt"), 0);
+    assert_int_equal(PARSE(HOST, "--kv-shared", "/a", "--kv-mac-key-file", "k", "--kv-encrypt-key-file", "k"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_hold),
+        cmocka_unit_test(F31_wrong_kv_options_are_refused_before_anything_is_loaded),
         cmocka_unit_test(sizes_are_the_devices_own_unless_they_are_given),
         cmocka_unit_test(flags_come_in_all_forms),
         cmocka_unit_test(gpus_are_listed_by_number),

@@ -6,6 +6,7 @@
 
 enum codes { BYTES, NIBBLES, NIBBLES_ZERO, CODES };
 enum { CODES_SPAN = 256 /* inputs that all rows pass by before the next: their codes stay in the first cache */ };
+enum { CODES_ROWS = 96, CODES_COLS = GEMM_COLS * GEMM_PANEL /* of sums in scratch: they stay in the second cache */ };
 
 /* Inputs [k, end) of a product, of rows and panels that begin at x and w. Strides in bytes. */
 struct codes_part {
@@ -31,30 +32,58 @@ static inline void codes_next(struct codes_part *p)
     p->out += GEMM_PANEL, p->w += p->w_col, p->scale += p->scale_col, p->zero += p->scale_col;
 }
 
-/* As gemm_mul_fn. tile[r - 1] is for r rows, at most n_tile. */
+/* All rows of `p`, in tiles of at most n_tile, over all inputs in parts of `span`: x and out are those of input 0. */
+static inline void codes_walk(codes_tile_fn *const *tile, uint32_t n_tile, struct codes_part p, const struct dev_weight *w, uint32_t panel,
+                              uint32_t n_panel, uint32_t n_row, uint32_t span, uint32_t input_bytes)
+{
+    const uint32_t code_inputs = w->dtype == DT_I4 ? 8 : 4; /* of a vector of codes */
+    const char    *x = p.x;
+    float         *out = p.out;
+    for (p.k = 0; p.k < w->k; p.k = p.end, p.add = true) {
+        p.end = w->k - p.k < span ? w->k : p.k + span;
+        p.out = out;
+        p.w = gemm_panel(w, panel) + p.k / code_inputs * p.w_step;
+        p.x = x + (size_t)p.k * input_bytes;
+        p.tail = x + act16_tail(w) + p.k / p.chunk * ACT16_PART;
+        for (uint32_t left = n_row, r; left; left -= r) {
+            r = simd_rows(left, n_tile);
+            tile[r - 1](&p, n_panel);
+            p.out += r * p.ldo;
+            p.x += r * p.x_stride;
+            p.tail += r * p.x_stride;
+        }
+    }
+}
+
+/* As gemm_mul_fn. tile[r - 1] is for r rows, at most n_tile. Sums of more rows are kept in scratch until they are whole: rows of out may lie a
+ * power of two apart, in the same few lines of every cache. */
 static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum act16 form, float *out, size_t ldo, const void *x,
-                             size_t x_stride, const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add)
+                             size_t x_stride, const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                             const struct gemm_scratch *s)
 {
     bool              is_i4 = w->dtype == DT_I4;
     size_t            scale_size = is_i4 ? sizeof(f16) : sizeof(float), at = gemm_scale_at(w, panel, 0) * scale_size;
-    uint32_t          span = n_row <= n_tile ? w->k : CODES_SPAN, input = form == ACT16_WORDS ? 2 : 1;
+    uint32_t          input = form == ACT16_WORDS ? 2 : 1;
     uint32_t          side = gemm_side(w, panel);
-    struct codes_part p = { .ldo = ldo, .x_stride = x_stride, .x_low = gemm_round(w->k, 64), .w_step = (size_t)64 * side };
+    struct codes_part p = { .x_stride = x_stride, .x_low = gemm_round(w->k, 64), .w_step = (size_t)64 * side };
     CHECK(panel % GEMM_COLS + n_panel <= GEMM_COLS);
     p.w_col = is_i4 ? 64 : gemm_panel_bytes(w->dtype, w->k);
     p.chunk = gemm_chunk(w), p.group = w->q.group, p.k_all = w->k;
     p.scale = (const char *)w->scale + at, p.scale_step = GEMM_PANEL * scale_size * side;
     p.scale_col = is_i4 ? GEMM_PANEL * scale_size : quant_n_group(&w->q, w->k) * GEMM_PANEL * scale_size;
     p.zero = w->zero ? (const char *)w->zero + at : p.scale;
-    for (p.k = 0; p.k < w->k; p.k = p.end, add = true) {
-        p.end = w->k - p.k < span ? w->k : p.k + span;
-        p.add = add, p.out = out;
-        p.w = gemm_panel(w, panel) + p.k / (is_i4 ? 8 : 4) * p.w_step;
-        p.x = (const char *)x + (size_t)p.k * input, p.tail = (const char *)x + act16_tail(w) + p.k / p.chunk * ACT16_PART;
-        for (uint32_t left = n_row, r; left; left -= r) {
-            r = simd_rows(left, n_tile);
-            tile[r - 1](&p, n_panel);
-            p.out += r * ldo, p.x += r * x_stride, p.tail += r * x_stride;
-        }
+    if (n_row <= n_tile) {
+        p.out = out, p.ldo = ldo, p.x = x, p.add = add;
+        codes_walk(tile, n_tile, p, w, panel, n_panel, n_row, w->k, input);
+        return;
+    }
+    CHECK(s->bytes >= CODES_ROWS * CODES_COLS * sizeof(float));
+    for (uint32_t row = 0, n; row < n_row; row += n) {
+        float *to = out + row * ldo, *sum = s->p;
+        n = n_row - row < CODES_ROWS ? n_row - row : CODES_ROWS;
+        for (uint32_t r = 0; add && r < n; r++) memcpy(sum + r * CODES_COLS, to + r * ldo, n_panel * GEMM_PANEL * sizeof *sum);
+        p.out = sum, p.ldo = CODES_COLS, p.x = (const char *)x + row * x_stride, p.add = add;
+        codes_walk(tile, n_tile, p, w, panel, n_panel, n, CODES_SPAN, input);
+        for (uint32_t r = 0; r < n; r++) memcpy(to + r * ldo, sum + r * CODES_COLS, n_panel * GEMM_PANEL * sizeof *sum);
     }
 }

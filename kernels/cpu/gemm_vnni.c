@@ -133,8 +133,8 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
     static codes_tile_fn *const by_rows[CODES][ROWS] = { { bytes_1, bytes_2, bytes_3 },
                                                          { nibbles_1, nibbles_2, nibbles_3 },
                                                          { nibbles_zero_1, nibbles_zero_2, nibbles_zero_3 } };
-    (void)v, (void)s;
-    codes_mul(by_rows[codes_of(w)], ROWS, ACT16_PIECES, out, ldo, x, x_stride, w, panel, n_panel, n_row, add);
+    (void)v;
+    codes_mul(by_rows[codes_of(w)], ROWS, ACT16_PIECES, out, ldo, x, x_stride, w, panel, n_panel, n_row, add, s);
 }
 
 /* ---------------------------------------------------------------- by 8 bits */

@@ -1,27 +1,10 @@
-/* gemm words, vectors of 512 bits: 32 registers */
+/* gemm words, vectors of 512 bits: int8 and int4 weights by activations of 16 bits and of 8 */
 #if defined(__x86_64__)
-#include <immintrin.h>
-#define V           __m512i
-#define VF          __m512
-#define SET1        _mm512_set1_epi32
-#define LOAD(p)     _mm512_loadu_si512((const void *)(p))
-#define AND         _mm512_and_si512
-#define SHIFT       _mm512_srli_epi16
-#define MADD        _mm512_madd_epi16
-#define ADD         _mm512_add_epi32
-#define SUB         _mm512_sub_epi32
-#define MUL         _mm512_mullo_epi32
-#define TO_INT      _mm512_cvtps_epi32
-#define TO_FLOAT    _mm512_cvtepi32_ps
-#define LOAD_F16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p)))
-#define LOAD_F32(p) _mm512_loadu_ps((const void *)(p))
-#define STORE_F32   _mm512_storeu_ps
-#define SET1_F32(x) _mm512_set1_ps(x)
-#define TIMES       _mm512_mul_ps
-#define FMA         _mm512_fmadd_ps
-enum { ROWS = 4, WIDE = 4 };
-#define NAME gemm_words_avx512
+#include "kernels/cpu/wide_avx512.h"
+enum { ROWS = 6, WIDE = 6 };
+#define NAME(what) gemm_##what##_avx512
 #include "kernels/cpu/gemm_words_body.h"
+#include "kernels/cpu/gemm_nibbles_body.h"
 #else
 typedef int gemm_words_avx512_is_empty;
 #endif

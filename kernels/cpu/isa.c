@@ -50,9 +50,18 @@ static const struct gemm_kind *lanes_kind(enum dtype t, bool act8)
     return t == DT_F32 || t == DT_BF16 || t == DT_F16 ? &gemm_lanes_plain : act8 ? &gemm_lanes_act8 : &gemm_lanes_quant;
 }
 #if defined(__x86_64__)
-static bool                    by_words(enum dtype t, bool act8) { return (t == DT_I8 || t == DT_I4) && !act8; }
-static const struct gemm_kind *avx2_kind(enum dtype t, bool act8) { return by_words(t, act8) ? &gemm_words_avx2 : lanes_kind(t, act8); }
-static const struct gemm_kind *avx512_kind(enum dtype t, bool act8) { return by_words(t, act8) ? &gemm_words_avx512 : lanes_kind(t, act8); }
+static const struct gemm_kind *avx2_kind(enum dtype t, bool act8)
+{
+    if (t == DT_I8) return act8 ? &gemm_words_act8_avx2 : &gemm_words_avx2;
+    if (t == DT_I4) return act8 ? &gemm_nibbles_act8_avx2 : &gemm_words_avx2;
+    return lanes_kind(t, act8);
+}
+static const struct gemm_kind *avx512_kind(enum dtype t, bool act8)
+{
+    if (t == DT_I8) return act8 ? &gemm_words_act8_avx512 : &gemm_words_avx512;
+    if (t == DT_I4) return act8 ? &gemm_nibbles_act8_avx512 : &gemm_words_avx512;
+    return lanes_kind(t, act8);
+}
 static const struct gemm_kind *vnni_kind(enum dtype t, bool act8)
 {
     const struct gemm_kind *k = gemm_vnni_kind(t, act8);

@@ -235,6 +235,39 @@ static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
     op_close(d, n_dev);
 }
 
+/* Sums of whole numbers are exact, whatever adds them up: what is multiplied so has one result on all instruction sets. Activations of 8 bits
+ * by integers everywhere on x86, of 16 bits where tiles of bf16 do not serve instead. */
+static void whole_numbers_give_the_same_bits_on_every_instruction_set(void **state)
+{
+    (void)state;
+    enum { N = 150, K = 1100, M = 13 }; /* K: whole groups of each size, and a rest */
+    struct device *d[OP_DEVICES_MAX];
+    uint32_t       n_dev = op_cpu_devices(d);
+    float *x = op_random(M * K, 1, 1), *src = op_random(N * K, 2, 0.1f), *bias = op_random(N, 3, 1), *got = malloc(M * N * sizeof *got),
+          *first = malloc(M * N * sizeof *first);
+    for (uint32_t i = 0; i < K; i++) { /* the largest codes of either sign, all sums as far as they go */
+        x[K + i] = 1, x[2 * K + i] = -1, x[3 * K + i] = i % 2 ? 1 : -1;
+        src[i] = 1, src[K + i] = -1, src[2 * K + i] = i % 2 ? 1 : -1;
+    }
+    for (int f = 1; f < FORMATS; f++) {
+        const char *of = NULL;
+        for (uint32_t i = 0; i < n_dev; i++) {
+            bool whole =
+                formats[f].q.act8 ? strstr(d[i]->ops->name, "avx") || strstr(d[i]->ops->name, "amx") : by_16_bits(d[i], &formats[f]);
+            if (!whole) continue;
+            struct dev_weight w = take(d[i], &formats[f], N, K, src);
+            d[i]->ops->linear(d[i], got, x, &w, bias, M);
+            if (!of) {
+                of = d[i]->ops->name;
+                memcpy(first, got, M * N * sizeof *got);
+            }
+            if (memcmp(got, first, M * N * sizeof *got)) fail_msg("%s: %s differs from %s", formats[f].name, d[i]->ops->name, of);
+        }
+    }
+    free(x), free(src), free(bias), free(got), free(first);
+    op_close(d, n_dev);
+}
+
 /* Activations at the edges of 16 bits, with codes at theirs: no sum overflows, and none is further off than 2^-15 of the largest of its
  * part (128 inputs) for every input. */
 static void activations_at_the_edges_stay_within_bounds(void **state)
@@ -308,6 +341,7 @@ int main(void)
         cmocka_unit_test(codes_are_taken_as_they_are),
         cmocka_unit_test(several_threads_may_set_codes_of_one_weight),
         cmocka_unit_test(a_row_has_the_same_bits_for_every_number_of_rows),
+        cmocka_unit_test(whole_numbers_give_the_same_bits_on_every_instruction_set),
         cmocka_unit_test(activations_at_the_edges_stay_within_bounds),
         cmocka_unit_test(a_format_that_is_none_is_refused),
     };

@@ -62,6 +62,7 @@ static bool bind_vars(struct tmpl_eval *e, const json_t *vars)
         const json_t           *j = t->sym[i].read ? json_object_getn(vars, t->sym[i].s, t->sym[i].n) : NULL;
         if (f) given[i] = (struct tv){ .kind = TV_FUNC, .u.func = f };
         if (j && !tv_from_json(e, j, &given[i])) return false;
+        if (t->n_block && t->sym[i].n == 4 && !memcmp(t->sym[i].s, "self", 4)) given[i] = (struct tv){ .kind = TV_SELF };
     }
     return true;
 }
@@ -76,7 +77,10 @@ enum status tmpl_render(const struct tmpl *t, const json_t *vars, const struct t
     arena_init(&e.arena, e.lim.memory_bytes_max);
     buf_init(&text, e.lim.output_bytes_max);
     e.out = &text;
-    if (bind_vars(&e, vars) && tmpl_scope_push(&e)) tmpl_run(&e, t->body);
+    if (bind_vars(&e, vars) && tmpl_scope_push(&e)) {
+        e.root = e.scope;
+        tmpl_run(&e, t->body);
+    }
     if (!e.st && text.failed) tmpl_over(&e, "too much output");
     if (!e.st) {
         buf_put(out, text.data, text.n);

@@ -8,6 +8,7 @@ enum {
     TMPL_NEST_MAX = 128,     /* parentheses, brackets, blocks in one another */
     TMPL_SYMS_MAX = 4096,    /* different names */
     TMPL_TEXT_MAX = 4 << 20, /* bytes of a template */
+    TMPL_BLOCKS_MAX = 64,    /* {% block %} */
 };
 
 enum tmpl_op {
@@ -52,9 +53,9 @@ enum tmpl_node_type {
     N_ATTR,   /* a . sym */
     N_ITEM,   /* a [ b ] */
     N_SLICE,  /* a [ b : c : d ], each of b, c, d may be NULL */
-    N_CALL,   /* a ( list, kw ) */
-    N_FILTER, /* a | fn(list, kw); a NULL: e->input */
-    N_TEST,   /* a is fn(list, kw) */
+    N_CALL,   /* a ( list, kw, *c, **d ); c and d may be NULL */
+    N_FILTER, /* a | fn(list, kw, *c, **d); a NULL: e->input */
+    N_TEST,   /* a is fn(list, kw, *c, **d) */
     N_NOT,
     N_NEG,
     N_POS,     /* a */
@@ -69,26 +70,36 @@ enum tmpl_node_type {
     N_DATA,         /* val: text */
     N_OUT,          /* {{ a }} */
     N_IF,           /* list: test, body, test, body, ...; c: else or NULL */
-    N_FOR,          /* for a in b if d: c, else: list[0] when n */
+    N_FOR,          /* for a in b if d: c, else: list[0] when n; F_RECURSIVE */
     N_SET,          /* a = b */
     N_SET_BLOCK,    /* a = body c, through the filters b (may be NULL) */
-    N_MACRO,        /* sym; list: defaults (NULL: none) of param[n]; c: body */
+    N_MACRO,        /* sym; list: defaults (N_BODY: none) of param[n]; c: body; F_CALLER, F_KWARGS, F_VARARGS, F_OWN_CALLER */
     N_FILTER_BLOCK, /* body c through b */
     N_CALL_BLOCK,   /* call a (an N_CALL) with caller() = body c; it is an N_MACRO: d */
     N_WITH,         /* list: target, value, ...; c: body */
+    N_BLOCK,        /* sym; c: body; F_SCOPED, F_REQUIRED */
     N_BREAK,
     N_CONTINUE,
     /* targets of set and for: N_NAME, N_TUPLE of targets, or */
     N_NS_ATTR, /* namespace a (N_NAME) . sym */
 };
 
+enum tmpl_flag {
+    F_RECURSIVE = 1,
+    F_CALLER = 2,      /* the macro's body reads caller, and it is no parameter */
+    F_KWARGS = 4,      /* it reads kwargs: arguments by other names are welcome */
+    F_VARARGS = 8,     /* it reads varargs: more arguments are welcome */
+    F_OWN_CALLER = 16, /* caller is one of its parameters */
+    F_SCOPED = 32,
+    F_REQUIRED = 64,
+};
 struct tmpl_kw {
     const char       *name;
-    uint32_t          n, sym;
+    uint32_t          n;
     struct tmpl_node *value;
 };
 struct tmpl_node {
-    uint8_t            type;
+    uint8_t            type, flags; /* flags: enum tmpl_flag */
     uint16_t           height;
     uint32_t           line, sym, n, n_kw;
     struct tmpl_node  *a, *b, *c, *d;
@@ -115,7 +126,9 @@ struct tmpl {
     struct tmpl_sym  *sym;
     uint32_t          n_sym;
     struct tmpl_node *body;
-    uint32_t          sym_loop, sym_caller; /* UINT32_MAX: not read */
+    uint32_t          sym_loop, sym_caller, sym_kwargs, sym_varargs; /* UINT32_MAX: the template does not name it */
+    struct tmpl_node *block[TMPL_BLOCKS_MAX];
+    uint32_t          n_block;
     bool              wants_parts;
 };
 
@@ -141,7 +154,8 @@ struct tmpl_parser {
     struct arena       scratch;
     struct tmpl_toks   toks;
     uint32_t           pos, depth, loops;
-    struct tmpl_node **called; /* N_CALLs of a bare name, to be checked at the end */
+    uint8_t            reads, sets; /* F_CALLER, F_KWARGS, F_VARARGS: the macro's body has read, or set first, that name */
+    struct tmpl_node **called;      /* N_CALLs of a bare name, to be checked at the end */
     uint32_t           n_called, cap_called;
     bool               failed;
     char              *err;
@@ -167,6 +181,7 @@ static inline const struct tmpl_tok *tmpl_ahead(const struct tmpl_parser *p)
 }
 static inline void tmpl_next(struct tmpl_parser *p) { p->pos += p->toks.v[p->pos].type != T_EOF; }
 bool               tmpl_tok_is(const struct tmpl_tok *k, const char *name); /* a name token of that spelling */
+uint8_t            tmpl_special_name(const struct tmpl_tok *k);             /* F_CALLER, F_KWARGS, F_VARARGS, or 0 */
 bool               tmpl_skip_name(struct tmpl_parser *p, const char *name);
 bool               tmpl_skip_op(struct tmpl_parser *p, enum tmpl_op op);
 bool               tmpl_expect_op(struct tmpl_parser *p, enum tmpl_op op);

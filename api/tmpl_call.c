@@ -8,7 +8,7 @@
 #define ON_STR   (1u << TV_STR)
 #define ON_DICT  (1u << TV_DICT)
 #define ON_LIST  (1u << TV_SEQ)
-#define ON_TUPLE (1u << 15)
+#define ON_TUPLE (1u << 31)
 
 const struct tmpl_func *tmpl_find(const struct tmpl_func *table, const char *name, size_t n)
 {
@@ -19,8 +19,10 @@ const struct tmpl_func *tmpl_find(const struct tmpl_func *table, const char *nam
 
 const struct tmpl_func *tmpl_find_filter(const char *name, size_t n)
 {
-    const struct tmpl_func *f = tmpl_find(tmpl_filters, name, n);
-    return f ? f : tmpl_find(tmpl_filters_text, name, n);
+    const struct tmpl_func *const tables[] = { tmpl_filters, tmpl_filters_text, tmpl_filters_layout, tmpl_filters_html };
+    const struct tmpl_func       *f = NULL;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables && !f; i++) f = tmpl_find(tables[i], name, n);
+    return f;
 }
 
 const struct tmpl_func *tmpl_find_method(const struct tv *self, const char *name, size_t n)
@@ -72,6 +74,17 @@ bool tmpl_call(struct tmpl_eval *e, const struct tv *f, const struct tmpl_args *
     case TV_MACRO: return tmpl_call_macro(e, f->u.macro, a, out);
     case TV_FUNC: return tmpl_apply(e, f->u.func, &none, a, out);
     case TV_METHOD: return tmpl_apply(e, f->u.bound->func, &f->u.bound->self, a, out);
+    case TV_LOOP:
+        if (a->n != 1 || a->n_kw) return tmpl_fail(e, "loop() takes what to loop over");
+        return tmpl_call_loop(e, f->u.loop, &a->pos[0], out);
+    case TV_BLOCK:
+        if (a->n || a->n_kw) return tmpl_fail(e, "a block takes no arguments");
+        return tmpl_call_block(e, f->u.block, out);
+    case TV_JOINER:
+        if (a->n || a->n_kw) return tmpl_fail(e, "a joiner takes no arguments");
+        *out = f->u.joiner->used ? f->u.joiner->sep : TV_LIT("");
+        f->u.joiner->used = true;
+        return tmpl_steps(e, 1);
     case TV_UNDEF: return tmpl_fail(e, "'%.*s' is undefined", (int)(f->n < 60 ? f->n : 60), f->u.s);
     default: return tmpl_fail(e, "'%s' object is not callable", tv_type_name(f));
     }
@@ -135,8 +148,47 @@ static bool g_dict(struct tmpl_eval *e, const struct tv *self, const struct tmpl
 static bool g_namespace(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {
     if (!g_dict(e, self, a, out)) return false;
+    for (uint32_t i = 0; i < out->u.dict->n; i++) {
+        const struct tv *k = &out->u.dict->v[i].k;
+        if (k->kind == TV_STR && k->n && k->u.s[0] == '_') return tmpl_fail(e, "a namespace holds no name that begins with an underscore");
+    }
     out->kind = TV_NS;
     return true;
+}
+
+/* dict.fromkeys(names, value) */
+static bool fromkeys(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
+{
+    struct tv_seq  *q;
+    struct tv_dict *d = tv_dict_new(e, 0);
+    struct tv       value = a->pos[1].kind == TV_ABSENT ? tv_none() : a->pos[1];
+    if (self->u.func->fn != g_dict) return tmpl_fail(e, "no function 'fromkeys' of %s()", self->u.func->name);
+    if (!d || !tv_iter(e, &a->pos[0], &q)) return false;
+    for (uint32_t i = 0; i < q->n; i++)
+        if (!tmpl_steps(e, 1) || !tv_dict_set(e, d, q->v[i], value)) return false;
+    return *out = tv_dict(d), true;
+}
+
+static bool g_cycler(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
+{
+    (void)self;
+    if (!a->n || a->n_kw) return tmpl_fail(e, "cycler() takes one or more items");
+    struct tv_cycler *c = tmpl_alloc(e, sizeof *c);
+    struct tv_seq    *q = tv_seq_new(e, SEQ_TUPLE, a->n);
+    if (!c || !q) return false;
+    memcpy(q->v, a->pos, a->n * sizeof *q->v);
+    q->n = a->n;
+    *c = (struct tv_cycler){ .items = q };
+    return *out = (struct tv){ .kind = TV_CYCLER, .u.cycler = c }, true;
+}
+
+static bool g_joiner(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
+{
+    (void)self;
+    struct tv_joiner *j = tmpl_alloc(e, sizeof *j);
+    if (!j) return false;
+    *j = (struct tv_joiner){ .sep = a->pos[0].kind == TV_ABSENT ? TV_LIT(", ") : a->pos[0] };
+    return *out = (struct tv){ .kind = TV_JOINER, .u.joiner = j }, true;
 }
 
 /* The message goes to the client as it is: what it may hold is bounded by err. */
@@ -173,6 +225,8 @@ const struct tmpl_func tmpl_globals[] = {
     { "range", g_range, NULL, 0, 0 },
     { "dict", g_dict, NULL, 0, 0 },
     { "namespace", g_namespace, NULL, 0, 0 },
+    { "cycler", g_cycler, NULL, 0, 0 },
+    { "joiner", g_joiner, "sep", 0, 0 },
     { "raise_exception", g_raise, "message", 1, 0 },
     { "strftime_now", g_strftime, "format", 1, 0 },
     { NULL, NULL, NULL, 0, 0 },
@@ -327,7 +381,38 @@ static bool loop_cycle(struct tmpl_eval *e, const struct tv *self, const struct 
     return *out = a->pos[self->u.loop->i % a->n], true;
 }
 
+static bool loop_changed(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
+{
+    struct tv_loop *l = self->u.loop;
+    bool            same = l->changed && l->changed->n == a->n;
+    for (uint32_t i = 0; same && i < a->n; i++) same = tv_equal(e, &l->changed->v[i], &a->pos[i]);
+    if (!same) {
+        if (!(l->changed = tv_seq_new(e, SEQ_TUPLE, a->n))) return false;
+        for (uint32_t i = 0; i < a->n; i++) l->changed->v[l->changed->n++] = a->pos[i];
+    }
+    return *out = tv_bool(!same), !e->st;
+}
+
+static bool c_next(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
+{
+    struct tv_cycler *c = self->u.cycler;
+    (void)e, (void)a;
+    *out = c->items->v[c->pos];
+    c->pos = (c->pos + 1) % c->items->n;
+    return true;
+}
+static bool c_reset(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
+{
+    (void)e, (void)a;
+    self->u.cycler->pos = 0;
+    return *out = tv_none(), true;
+}
+
 const struct tmpl_func tmpl_methods[] = {
+    { "fromkeys", fromkeys, "iterable,value", 1, 1u << TV_FUNC },
+    { "changed", loop_changed, NULL, 0, 1u << TV_LOOP },
+    { "next", c_next, "", 0, 1u << TV_CYCLER },
+    { "reset", c_reset, "", 0, 1u << TV_CYCLER },
     { "items", d_items, "", 0, ON_DICT },
     { "keys", d_keys, "", 0, ON_DICT },
     { "values", d_values, "", 0, ON_DICT },
@@ -361,6 +446,7 @@ const struct tmpl_func tmpl_methods[] = {
     { "capitalize", s_capitalize, "", 0, ON_STR },
     { "join", s_join, "iterable", 1, ON_STR },
     { "format", s_format, NULL, 0, ON_STR },
+    { "format_map", s_format_map, "mapping", 1, ON_STR },
     { "splitlines", s_splitlines, "keepends", 0, ON_STR },
     { "isdigit", s_isdigit, "", 0, ON_STR },
     { "isnumeric", s_isdigit, "", 0, ON_STR },

@@ -1,3 +1,4 @@
+#include "api/tmpl_big.h"
 #include "api/tmpl_eval.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -151,25 +152,59 @@ static bool value_slice(struct tmpl_eval *e, const struct tmpl_node *n, struct t
     return tmpl_slice(e, &v, &part[0], &part[1], &part[2], out);
 }
 
-static bool value_args(struct tmpl_eval *e, const struct tmpl_node *n, struct tmpl_args *a)
+/* What "**" gives, behind the arguments by name. */
+static bool more_by_name(struct tmpl_eval *e, const struct tv *v, struct tmpl_args *a)
 {
+    if (v->kind != TV_DICT) return tmpl_fail(e, "argument after ** must be a mapping, not %s", tv_type_name(v));
+    uint32_t        n = a->n_kw + v->u.dict->n;
+    struct tmpl_kw *kw = tmpl_alloc(e, (size_t)n * sizeof *kw + 1);
+    struct tv      *val = tmpl_alloc(e, (size_t)n * sizeof *val + 1);
+    if (!kw || !val || !tmpl_steps(e, n / 16)) return false;
+    if (a->n_kw) {
+        memcpy(kw, a->kw, a->n_kw * sizeof *kw);
+        memcpy(val, a->kw_val, a->n_kw * sizeof *val);
+    }
+    for (uint32_t i = 0; i < v->u.dict->n; i++) {
+        const struct tv *k = &v->u.dict->v[i].k;
+        if (k->kind != TV_STR) return tmpl_fail(e, "keywords must be strings");
+        for (uint32_t j = 0; j < a->n_kw; j++)
+            if (a->kw[j].n == k->n && !memcmp(a->kw[j].name, k->u.s, k->n))
+                return tmpl_fail(e, "got two values for the argument '%.*s'", (int)(k->n < 40 ? k->n : 40), k->u.s);
+        kw[a->n_kw + i] = (struct tmpl_kw){ .name = k->u.s, .n = k->n };
+        val[a->n_kw + i] = v->u.dict->v[i].v;
+    }
+    a->kw = kw;
+    a->kw_val = val;
+    a->n_kw = n;
+    return true;
+}
+
+bool tmpl_arguments(struct tmpl_eval *e, const struct tmpl_node *n, struct tmpl_args *a)
+{
+    struct tv_seq *more = NULL;
+    struct tv      star;
     *a = (struct tmpl_args){ .n = n->n, .kw = n->kw, .n_kw = n->n_kw };
-    if (!(n->n + n->n_kw)) return true;
-    struct tv *v = tmpl_alloc(e, (size_t)(n->n + n->n_kw) * sizeof *v);
-    if (!v) return false;
+    if (n->c && (!tmpl_value(e, n->c, &star) || !tv_iter(e, &star, &more))) return false;
+    uint32_t n_more = more ? more->n : 0;
+    if (!(n->n + n_more + n->n_kw) && !n->d) return true;
+    struct tv *v = tmpl_alloc(e, ((size_t)n->n + n_more + n->n_kw) * sizeof *v + 1);
+    if (!v || !tmpl_steps(e, n_more / 16)) return false;
     for (uint32_t i = 0; i < n->n; i++)
         if (!tmpl_value(e, n->list[i], &v[i])) return false;
+    if (n_more) memcpy(v + n->n, more->v, n_more * sizeof *v);
+    a->n += n_more;
     for (uint32_t i = 0; i < n->n_kw; i++)
-        if (!tmpl_value(e, n->kw[i].value, &v[n->n + i])) return false;
-    a->pos = v, a->kw_val = v + n->n;
-    return true;
+        if (!tmpl_value(e, n->kw[i].value, &v[a->n + i])) return false;
+    a->pos = v;
+    a->kw_val = v + a->n;
+    return !n->d || (tmpl_value(e, n->d, &star) && more_by_name(e, &star, a));
 }
 
 static bool value_call(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *out)
 {
     struct tv        f;
     struct tmpl_args a;
-    if (!tmpl_value(e, n->a, &f) || !value_args(e, n, &a)) return false;
+    if (!tmpl_value(e, n->a, &f) || !tmpl_arguments(e, n, &a)) return false;
     e->line = n->line;
     return tmpl_call(e, &f, &a, out);
 }
@@ -178,7 +213,7 @@ static bool value_applied(struct tmpl_eval *e, const struct tmpl_node *n, struct
 {
     struct tv        v = e->input;
     struct tmpl_args a;
-    if ((n->a && !tmpl_value(e, n->a, &v)) || !value_args(e, n, &a)) return false;
+    if ((n->a && !tmpl_value(e, n->a, &v)) || !tmpl_arguments(e, n, &a)) return false;
     e->line = n->line;
     return tmpl_apply(e, n->u.fn, &v, &a, out);
 }
@@ -245,9 +280,10 @@ static bool value_sign(struct tmpl_eval *e, const struct tmpl_node *n, struct tv
     int64_t i;
     if (!tmpl_value(e, n->a, out)) return false;
     if (out->kind == TV_FLOAT) return out->u.f = n->type == N_NEG ? -out->u.f : out->u.f, true;
-    if (!tv_integer(out, &i)) return tmpl_fail(e, "bad operand type for a sign: '%s'", tv_type_name(out));
-    if (n->type == N_NEG && __builtin_sub_overflow((int64_t)0, i, &i)) return tmpl_fail(e, "integer too large");
-    return *out = tv_int(i), true;
+    if (!tv_whole(out)) return tmpl_fail(e, "bad operand type for a sign: '%s'", tv_type_name(out));
+    if (n->type == N_NEG) return big_negate(e, out, out);
+    if (tv_integer(out, &i)) *out = tv_int(i); /* +true is 1 */
+    return true;
 }
 
 static bool value_of(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *out)

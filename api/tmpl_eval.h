@@ -20,8 +20,7 @@ struct tmpl_scope {
 };
 struct tv_macro {
     const struct tmpl_node *node;
-    struct tmpl_scope      *scope;  /* where it was defined: free names are looked up there, when it runs */
-    const struct tv        *caller; /* the body of a call block, else NULL */
+    struct tmpl_scope      *scope; /* where it was defined: free names are looked up there, when it runs */
 };
 
 struct tmpl_eval {
@@ -29,9 +28,9 @@ struct tmpl_eval {
     struct tmpl_limits lim;
     struct arena       arena;
     struct buf        *out;
-    struct tmpl_scope *scope;
-    const struct tv   *given; /* [n_sym]: the caller's variables and the globals; ABSENT where none */
-    struct tv          input; /* what a filter block or a block set put through its filters */
+    struct tmpl_scope *scope, *root; /* root: the template's own variables, which are what a block sees */
+    const struct tv   *given;        /* [n_sym]: the caller's variables and the globals; ABSENT where none */
+    struct tv          input;        /* what a filter block or a block set put through its filters */
     uint64_t           steps;
     uint32_t           frames, calls, data_depth;
     uint32_t           line;
@@ -76,12 +75,13 @@ struct tmpl_func {
     tmpl_fn    *fn;
     const char *sig;  /* "old,new,count"; "" none; NULL: takes arguments as they come */
     uint8_t     need; /* how many of sig must be given */
-    uint16_t    on;   /* methods: bits 1 << kind of self */
+    uint32_t    on;   /* methods: bits 1 << kind of self */
 };
-extern const struct tmpl_func tmpl_filters[], tmpl_filters_text[], tmpl_tests[], tmpl_globals[], tmpl_methods[]; /* name NULL ends */
-const struct tmpl_func       *tmpl_find(const struct tmpl_func *table, const char *name, size_t n);
-const struct tmpl_func       *tmpl_find_filter(const char *name, size_t n);
-const struct tmpl_func       *tmpl_find_method(const struct tv *self, const char *name, size_t n);
+extern const struct tmpl_func tmpl_filters[], tmpl_filters_text[], tmpl_filters_layout[], tmpl_filters_html[], tmpl_tests[], tmpl_globals[],
+    tmpl_methods[]; /* name NULL ends */
+const struct tmpl_func *tmpl_find(const struct tmpl_func *table, const char *name, size_t n);
+const struct tmpl_func *tmpl_find_filter(const char *name, size_t n);
+const struct tmpl_func *tmpl_find_method(const struct tv *self, const char *name, size_t n);
 bool tmpl_apply(struct tmpl_eval *e, const struct tmpl_func *f, const struct tv *self, const struct tmpl_args *a, struct tv *out);
 
 bool tmpl_value(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *out);                         /* expression */
@@ -92,6 +92,11 @@ bool tmpl_binary(struct tmpl_eval *e, uint8_t op, const struct tv *a, const stru
 bool tmpl_compare(struct tmpl_eval *e, uint8_t op, const struct tv *a, const struct tv *b, bool *out);
 bool tmpl_call(struct tmpl_eval *e, const struct tv *f, const struct tmpl_args *a, struct tv *out);
 bool tmpl_call_macro(struct tmpl_eval *e, const struct tv_macro *m, const struct tmpl_args *a, struct tv *out);
+bool tmpl_call_loop(struct tmpl_eval *e, const struct tv_loop *l, const struct tv *items, struct tv *out); /* one turn deeper */
+bool tmpl_call_block(struct tmpl_eval *e, const struct tmpl_node *block, struct tv *out);
+bool tmpl_macro_attr(struct tmpl_eval *e, const struct tv_macro *m, const char *name, size_t n,
+                     struct tv *out);                                                     /* false: no such, or failed */
+bool tmpl_arguments(struct tmpl_eval *e, const struct tmpl_node *n, struct tmpl_args *a); /* of an N_CALL and the like */
 
 enum tmpl_flow { TMPL_NEXT, TMPL_BREAK, TMPL_CONTINUE, TMPL_FAIL };
 enum tmpl_flow   tmpl_run(struct tmpl_eval *e, const struct tmpl_node *n); /* statement */

@@ -1,6 +1,6 @@
 #include "api/tmpl_ast.h"
+#include "api/tmpl_big.h"
 #include "api/tmpl_eval.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -145,23 +145,36 @@ static struct tmpl_node *const_node(struct tmpl_parser *p, uint32_t line, struct
     return n;
 }
 
+/* The digits of a number without its underscores; NULL: no memory. */
+static char *number_text(struct tmpl_parser *p, const struct tmpl_tok *k, size_t *n_out)
+{
+    char  *text = arena_alloc(&p->scratch, (size_t)k->n + 1);
+    size_t n = 0;
+    if (!text) return tmpl_parse_fail(p, k->line, "template is too large");
+    for (uint32_t i = 0; i < k->n; i++)
+        if (k->s[i] != '_') text[n++] = k->s[i];
+    text[n] = 0;
+    return *n_out = n, text;
+}
+
 static struct tmpl_node *parse_number(struct tmpl_parser *p)
 {
     const struct tmpl_tok *k = tmpl_cur(p);
-    char                   text[64];
-    uint32_t               n = 0;
-    for (uint32_t i = 0; i < k->n; i++)
-        if (k->s[i] != '_') {
-            if (n == sizeof text - 1) return tmpl_parse_fail(p, k->line, "a number that is too long");
-            text[n++] = k->s[i];
-        }
-    text[n] = 0;
+    size_t                 n = 0, skip = 0;
+    uint32_t               base = 10;
+    struct tv              v;
+    char                  *text = number_text(p, k, &n);
+    if (!text) return NULL;
     tmpl_next(p);
     if (k->type == T_FLOAT) return const_node(p, k->line, tv_float(strtod(text, NULL)));
-    errno = 0;
-    long long i = strtoll(text, NULL, 10);
-    if (errno) return tmpl_parse_fail(p, k->line, "an integer that is too large");
-    return const_node(p, k->line, tv_int(i));
+    char sign = n > 1 && text[0] == '0' ? (char)(text[1] | 0x20) : 0;
+    if (sign == 'x' || sign == 'o' || sign == 'b') {
+        base = sign == 'x' ? 16 : sign == 'o' ? 8 : 2;
+        skip = 2;
+    }
+    if (!big_parse(&p->t->arena, text + skip, n - skip, base, false, &v))
+        return tmpl_parse_fail(p, k->line, "an integer that is too large: at most %d bits, %d digits", BIG_BITS_MAX, BIG_DIGITS_MAX);
+    return const_node(p, k->line, v);
 }
 
 /* Neighbouring literals are one string. */
@@ -204,6 +217,13 @@ static struct tmpl_node *parse_items(struct tmpl_parser *p, enum tmpl_node_type 
     return n ? tmpl_node_done(p, n, &l) : NULL;
 }
 
+uint8_t tmpl_special_name(const struct tmpl_tok *k)
+{
+    if (tmpl_tok_is(k, "caller")) return F_CALLER;
+    if (tmpl_tok_is(k, "kwargs")) return F_KWARGS;
+    return tmpl_tok_is(k, "varargs") ? F_VARARGS : 0;
+}
+
 static struct tmpl_node *parse_name(struct tmpl_parser *p)
 {
     static const struct {
@@ -224,6 +244,7 @@ static struct tmpl_node *parse_name(struct tmpl_parser *p)
     struct tmpl_node *n = tmpl_node_new(p, N_NAME, k->line);
     if (!n || !tmpl_intern(p, k, &n->sym)) return NULL;
     p->t->sym[n->sym].read = true;
+    p->reads |= tmpl_special_name(k) & (uint8_t)~p->sets;
     return n;
 }
 
@@ -291,6 +312,15 @@ static struct tmpl_node *parse_subscript(struct tmpl_parser *p, struct tmpl_node
     return tmpl_node_done(p, n, NULL);
 }
 
+/* "*list" or "**dict" among the arguments of n: each once, and nothing but names behind the first. */
+static bool parse_star(struct tmpl_parser *p, struct tmpl_node *n, struct tmpl_node **to)
+{
+    uint32_t line = tmpl_cur(p)->line;
+    if (*to || n->d) return tmpl_parse_fail(p, line, "a second '*' or '**' among the arguments"), false;
+    tmpl_next(p);
+    return (*to = tmpl_parse_expr(p)) != NULL;
+}
+
 bool tmpl_parse_args(struct tmpl_parser *p, struct tmpl_node *n)
 {
     struct tmpl_node_list l = { 0 };
@@ -302,8 +332,13 @@ bool tmpl_parse_args(struct tmpl_parser *p, struct tmpl_node *n)
             if (tmpl_skip_op(p, OP_RPAREN)) break;
         }
         const struct tmpl_tok *k = tmpl_cur(p), *after = tmpl_ahead(p);
-        if (k->type == T_OP && (k->op == OP_MUL || k->op == OP_POW)) return tmpl_parse_fail(p, k->line, "no '*' arguments"), false;
+        if (k->type == T_OP && (k->op == OP_MUL || k->op == OP_POW)) {
+            if (!parse_star(p, n, k->op == OP_MUL ? &n->c : &n->d)) return false;
+            continue;
+        }
+        if (n->d) return tmpl_parse_fail(p, k->line, "an argument after '**'"), false;
         if (k->type != T_NAME || after->type != T_OP || after->op != OP_ASSIGN) {
+            if (n->c) return tmpl_parse_fail(p, k->line, "a positional argument after '*'"), false;
             if (n->n_kw) return tmpl_parse_fail(p, k->line, "a positional argument after one by name"), false;
             if (!tmpl_node_add(p, &l, tmpl_parse_expr(p))) return false;
             continue;
@@ -317,7 +352,7 @@ bool tmpl_parse_args(struct tmpl_parser *p, struct tmpl_node *n)
         }
         struct tmpl_kw *kw = &n->kw[n->n_kw];
         *kw = (struct tmpl_kw){ .name = k->s, .n = k->n };
-        if (!name_allowed(p, k->line, k->s, k->n) || !tmpl_intern(p, k, &kw->sym)) return false;
+        if (!name_allowed(p, k->line, k->s, k->n)) return false;
         tmpl_next(p), tmpl_next(p);
         if (!(kw->value = tmpl_parse_expr(p))) return false;
         n->n_kw++;
@@ -475,6 +510,7 @@ static struct tmpl_node *parse_one_target(struct tmpl_parser *p, bool with_ns)
     tmpl_next(p);
     if (!with_ns || !tmpl_skip_op(p, OP_DOT)) {
         p->t->sym[n->sym].assigned = true;
+        p->sets |= tmpl_special_name(k);
         return n;
     }
     p->t->sym[n->sym].read = true;

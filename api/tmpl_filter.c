@@ -221,6 +221,22 @@ static bool sort_keys(struct tmpl_eval *e, struct sort_key **v, uint32_t n, bool
     return *v = a, true;
 }
 
+/* sort(attribute='a,b'): the values of all paths, each folded, as one key. */
+static bool sort_key_of(struct tmpl_eval *e, const struct tv *item, const struct tv *path, bool sensitive, struct tv *out)
+{
+    if (path->kind != TV_STR || !memchr(path->u.s, ',', path->n)) return attr_path(e, item, path, out) && fold(e, out, sensitive);
+    struct tv_seq *keys = tv_seq_new(e, SEQ_LIST, 0);
+    if (!keys) return false;
+    for (size_t at = 0; at <= path->n;) {
+        const char *comma = memchr(path->u.s + at, ',', path->n - at);
+        size_t      n = comma ? (size_t)(comma - path->u.s) - at : path->n - at;
+        struct tv   one = tv_str(path->u.s + at, n), key;
+        if (!attr_path(e, item, &one, &key) || !fold(e, &key, sensitive) || !tv_seq_add(e, keys, key)) return false;
+        at += n + 1;
+    }
+    return *out = tv_seq(keys), true;
+}
+
 static bool sorted(struct tmpl_eval *e, struct tv_seq *q, const struct tv *path, bool reverse, bool sensitive, struct tv *out)
 {
     struct sort_key *v = tmpl_alloc(e, (size_t)q->n * sizeof *v + 1);
@@ -228,7 +244,7 @@ static bool sorted(struct tmpl_eval *e, struct tv_seq *q, const struct tv *path,
     if (!v || !r) return false;
     for (uint32_t i = 0; i < q->n; i++) {
         v[i].item = q->v[i];
-        if (!attr_path(e, &q->v[i], path, &v[i].key) || !fold(e, &v[i].key, sensitive)) return false;
+        if (!sort_key_of(e, &q->v[i], path, sensitive, &v[i].key)) return false;
     }
     if (!sort_keys(e, &v, q->n, reverse)) return false;
     for (uint32_t i = 0; i < q->n; i++) r->v[r->n++] = v[i].item;
@@ -304,28 +320,89 @@ static bool f_unique(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     return *out = tv_seq(r), !e->st;
 }
 
+static bool group_key(struct tmpl_eval *e, const struct tv *item, const struct tmpl_args *a, struct tv *key, struct tv *folded)
+{
+    if (!attr_path(e, item, &a->pos[0], key)) return false;
+    if (key->kind == TV_UNDEF && a->pos[1].kind != TV_ABSENT) *key = a->pos[1];
+    *folded = *key;
+    return fold(e, folded, tv_truth(&a->pos[2]));
+}
+
 static bool f_groupby(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    struct tv_seq *q, *r = tv_seq_new(e, SEQ_LIST, 0);
-    struct tv      all, key, last;
-    if (!r || !tv_iter(e, v, &q) || !sorted(e, q, &a->pos[0], false, false, &all)) return false;
-    struct tv_seq *group = NULL;
-    for (uint32_t i = 0; i < all.u.seq->n; i++) {
-        struct tv folded;
-        if (!tmpl_steps(e, 1) || !attr_path(e, &all.u.seq->v[i], &a->pos[0], &key)) return false;
-        if (key.kind == TV_UNDEF && a->pos[1].kind != TV_ABSENT) key = a->pos[1];
-        folded = key;
-        if (!fold(e, &folded, false)) return false;
+    struct tv_seq *q, *group = NULL, *r = tv_seq_new(e, SEQ_LIST, 0);
+    struct tv      key, folded, last;
+    if (!r || !tv_iter(e, v, &q)) return false;
+    struct sort_key *all = tmpl_alloc(e, (size_t)q->n * sizeof *all + 1);
+    if (!all) return false;
+    for (uint32_t i = 0; i < q->n; i++) {
+        all[i].item = q->v[i];
+        if (!tmpl_steps(e, 1) || !group_key(e, &q->v[i], a, &key, &all[i].key)) return false;
+    }
+    if (!sort_keys(e, &all, q->n, false)) return false;
+    for (uint32_t i = 0; i < q->n; i++) {
+        if (!group_key(e, &all[i].item, a, &key, &folded)) return false;
         if (!group || !tv_equal(e, &folded, &last)) {
             struct tv_seq *pair = tv_seq_new(e, SEQ_TUPLE, 2);
             if (!pair || !(group = tv_seq_new(e, SEQ_LIST, 0))) return false;
-            pair->v[0] = key, pair->v[1] = tv_seq(group), pair->n = 2;
+            pair->v[0] = key;
+            pair->v[1] = tv_seq(group);
+            pair->n = 2;
+            pair->group = true;
             if (!tv_seq_add(e, r, tv_seq(pair))) return false;
             last = folded;
         }
-        if (!tv_seq_add(e, group, all.u.seq->v[i])) return false;
+        if (!tv_seq_add(e, group, all[i].item)) return false;
     }
     return *out = tv_seq(r), true;
+}
+
+/* So many columns whose lengths differ by one at most. */
+static bool f_slice(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    struct tv_seq *q, *r = tv_seq_new(e, SEQ_GEN, 0);
+    int64_t        slices;
+    if (!r || !tv_iter(e, v, &q)) return false;
+    if (!tv_integer(&a->pos[0], &slices) || !slices) return tmpl_fail(e, "slice() takes a number of slices that is not 0");
+    if (slices > (int64_t)e->lim.steps_max) return tmpl_over(e, "too many steps");
+    uint32_t n = slices > 0 ? (uint32_t)slices : 0, at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t       len = q->n / n + (i < q->n % n);
+        struct tv_seq *row = tv_seq_new(e, SEQ_LIST, len + 1);
+        if (!row || !tmpl_steps(e, 1 + len / 16)) return false;
+        if (len) memcpy(row->v, q->v + at, len * sizeof *row->v);
+        row->n = len;
+        at += len;
+        if (given(&a->pos[1]) && i >= q->n % n) row->v[row->n++] = a->pos[1];
+        if (!tv_seq_add(e, r, tv_seq(row))) return false;
+    }
+    return *out = tv_seq(r), true;
+}
+
+/* Any item: which one follows from the time and from how much was computed, so that one render can be repeated. */
+static bool f_random(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    struct tv_seq *q;
+    (void)a;
+    if (!tv_iter(e, v, &q)) return false;
+    if (!q->n) return *out = tv_undef("No random item, sequence was empty.", 35), true;
+    uint64_t x = ((uint64_t)e->now_s << 32 ^ e->steps) * 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9;
+    return *out = q->v[(x ^ x >> 32) % q->n], true;
+}
+
+/* As v.name where v is no dict. What would change a value is not shown. */
+static bool f_attr(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    static const char *const changing[] = { "append", "extend", "insert", "pop", "update", "setdefault" };
+    struct tv                name;
+    if (!tv_to_str(e, &a->pos[0], &name)) return false;
+    *out = tv_undef(name.u.s, name.n);
+    for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
+        if (tv_str_is(&name, changing[i])) return true;
+    if (v->kind == TV_UNDEF) return true;
+    if (v->kind == TV_DICT && !tmpl_find_method(v, name.u.s, name.n)) return true;
+    return tmpl_get_attr(e, v, name.u.s, name.n, out);
 }
 
 static bool f_batch(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -381,7 +458,10 @@ const struct tmpl_func tmpl_filters[] = {
     { "min", f_min, "case_sensitive,attribute", 0, 0 },
     { "sum", f_sum, "attribute,start", 0, 0 },
     { "unique", f_unique, "case_sensitive,attribute", 0, 0 },
-    { "groupby", f_groupby, "attribute,default", 1, 0 },
+    { "groupby", f_groupby, "attribute,default,case_sensitive", 1, 0 },
+    { "slice", f_slice, "slices,fill_with", 1, 0 },
+    { "random", f_random, "", 0, 0 },
+    { "attr", f_attr, "name", 1, 0 },
     { "batch", f_batch, "linecount,fill_with", 1, 0 },
     { "join", f_join, "d,attribute", 0, 0 },
     { NULL, NULL, NULL, 0, 0 },

@@ -1,9 +1,10 @@
+#include "api/tmpl_big.h"
 #include "api/tmpl_eval.h"
 #include "api/tmpl_str.h"
 #include "api/tmpl_text.h"
 #include "base/json.h"
-#include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,18 +111,6 @@ static bool f_format(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     return tmpl_percent(e, &s, &named, 1, out);
 }
 
-static bool f_escape(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
-{
-    struct tv s, empty = TV_LIT("");
-    (void)a;
-    if (!tv_to_str(e, v, &s)) return false;
-    if (s.flag & TV_SAFE) return *out = s, true;
-    empty.flag = TV_SAFE;
-    return tmpl_binary(e, OP_ADD, &empty, &s, out);
-}
-
-/* ---------------------------------------------------------------- JSON */
-
 static bool f_tojson(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     const struct tv     *ascii = &a->pos[0], *indent = &a->pos[1], *sep = &a->pos[2], *sort = &a->pos[3];
@@ -187,62 +176,132 @@ static bool f_from_json(struct tmpl_eval *e, const struct tv *v, const struct tm
 
 /* ---------------------------------------------------------------- numbers */
 
+/* As float() takes it: decimal, with single underscores between digits, "inf" and "nan". */
 static bool parse_float(const struct tv *v, double *out)
 {
-    char   text[64];
-    size_t at = v->n - text_lstrip_len(v->u.s, v->n), n = text_rstrip_len(v->u.s + at, v->n - at);
-    if (!n || n >= sizeof text || memchr(v->u.s + at, 'x', n) || memchr(v->u.s + at, 'X', n)) return false;
-    memcpy(text, v->u.s + at, n);
-    text[n] = 0;
-    char *end;
+    char        text[400], *end;
+    size_t      at = v->n - text_lstrip_len(v->u.s, v->n), n = text_rstrip_len(v->u.s + at, v->n - at), k = 0;
+    const char *s = v->u.s + at;
+    if (!n || n >= sizeof text || memchr(s, 'x', n) || memchr(s, 'X', n) || memchr(s, '(', n)) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] != '_') {
+            text[k++] = s[i];
+            continue;
+        }
+        bool between = i && i + 1 < n && s[i - 1] >= '0' && s[i - 1] <= '9' && s[i + 1] >= '0' && s[i + 1] <= '9';
+        if (!between) return false;
+    }
+    text[k] = 0;
     *out = strtod(text, &end);
-    return *end == 0;
+    return end == text + k;
 }
 
 static bool f_float(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     double f;
     if (v->kind == TV_UNDEF) return tmpl_fail(e, "'%.*s' is undefined", (int)v->n, v->u.s);
+    if (v->kind == TV_BIG && isinf(big_to_double(v))) return tmpl_fail(e, "int too large to convert to float");
     if (tv_number(v, &f) || (v->kind == TV_STR && parse_float(v, &f))) return *out = tv_float(f), true;
     return *out = a->pos[0].kind == TV_ABSENT ? tv_float(0) : a->pos[0], true;
+}
+
+/* The digits of a number in text, as int() takes them: sign, prefix of the base, single underscores. ABSENT: they are none. */
+static bool whole_of_text(struct tmpl_eval *e, const struct tv *v, uint32_t base, struct tv *out)
+{
+    size_t      at = v->n - text_lstrip_len(v->u.s, v->n), n = text_rstrip_len(v->u.s + at, v->n - at), k = 0;
+    const char *s = v->u.s + at;
+    *out = (struct tv){ .kind = TV_ABSENT };
+    bool neg = n && s[0] == '-', prefix = false;
+    if (n && (s[0] == '-' || s[0] == '+')) s++, n--;
+    char     mark = n > 2 && s[0] == '0' ? (char)(s[1] | 0x20) : 0;
+    uint32_t named = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
+    if (named && (base == named || !base)) {
+        base = named;
+        prefix = true;
+        s += 2, n -= 2;
+    }
+    if (!base) {
+        for (size_t i = 1; i < n && s[0] == '0'; i++)
+            if (s[i] != '0' && s[i] != '_') return true; /* 012 is no number, 00 is */
+        base = 10;
+    }
+    char *digits = tmpl_alloc(e, n + 1);
+    if (!digits || !tmpl_bytes(e, n * 16)) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '_' && (i || prefix) && i + 1 < n && s[i + 1] != '_') continue;
+        uint32_t d = s[i] >= '0' && s[i] <= '9'             ? (uint32_t)(s[i] - '0')
+                     : ((unsigned)(s[i] | 0x20) - 'a') < 26 ? (uint32_t)((s[i] | 0x20) - 'a') + 10
+                                                            : 99;
+        if (d >= base) return true;
+        digits[k++] = s[i];
+    }
+    if (!k) return true;
+    if (!big_parse(&e->arena, digits, k, base, neg, out)) *out = (struct tv){ .kind = TV_ABSENT };
+    return true;
 }
 
 static bool f_int(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     int64_t i, base = 10;
     double  f;
-    if (a->pos[1].kind != TV_ABSENT && (!tv_integer(&a->pos[1], &base) || base < 2 || base > 36))
-        return tmpl_fail(e, "int: base is 2 to 36");
+    if (a->pos[1].kind != TV_ABSENT && (!tv_integer(&a->pos[1], &base) || base < 0 || base == 1 || base > 36))
+        return tmpl_fail(e, "int: base is 0, or 2 to 36");
     *out = a->pos[0].kind == TV_ABSENT ? tv_int(0) : a->pos[0];
     if (v->kind == TV_UNDEF) return tmpl_fail(e, "'%.*s' is undefined", (int)v->n, v->u.s);
+    if (v->kind == TV_BIG) return *out = *v, true;
     if (tv_integer(v, &i)) return *out = tv_int(i), true;
     if (v->kind == TV_STR) {
-        char   text[72];
-        size_t at = v->n - text_lstrip_len(v->u.s, v->n), n = text_rstrip_len(v->u.s + at, v->n - at);
-        if (!n || n >= sizeof text) return true;
-        memcpy(text, v->u.s + at, n);
-        text[n] = 0;
-        char *end;
-        errno = 0;
-        long long x = strtoll(text, &end, (int)base);
-        if (!*end && !errno) return *out = tv_int(x), true;
-        if (errno || !parse_float(v, &f)) return true;
+        struct tv whole;
+        if (!whole_of_text(e, v, (uint32_t)base, &whole)) return false;
+        if (whole.kind != TV_ABSENT) return *out = whole, true;
+        if (!parse_float(v, &f)) return true;
     } else if (v->kind == TV_FLOAT) {
         f = v->u.f;
     } else {
         return true;
     }
-    if (isfinite(f) && fabs(f) < 9.2e18) *out = tv_int((int64_t)f);
-    return true;
+    return !isfinite(f) || big_from_double(e, f, out);
 }
 
 static bool f_abs(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    int64_t i;
+    struct tv zero = tv_int(0);
+    int       c = 0;
     (void)a;
     if (v->kind == TV_FLOAT) return *out = tv_float(fabs(v->u.f)), true;
-    if (!tv_integer(v, &i) || i == INT64_MIN) return tmpl_fail(e, "bad operand type for abs(): '%s'", tv_type_name(v));
-    return *out = tv_int(i < 0 ? -i : i), true;
+    if (!tv_whole(v)) return tmpl_fail(e, "bad operand type for abs(): '%s'", tv_type_name(v));
+    if (!tv_compare(e, v, &zero, &c)) return false;
+    return c < 0 ? big_negate(e, v, out) : tmpl_binary(e, OP_ADD, v, &zero, out);
+}
+
+/* Python rounds whole numbers half to even at a negative number of places. */
+static bool round_whole(struct tmpl_eval *e, const struct tv *v, int64_t places, struct tv *out)
+{
+    struct tv ten = tv_int(10), up = tv_int(-places), unit, rest, twice, zero = tv_int(0);
+    int       c = 0;
+    if (places >= 0) return tmpl_binary(e, OP_ADD, v, &zero, out);
+    if (!tmpl_binary(e, OP_POW, &ten, &up, &unit) || !tmpl_binary(e, OP_MOD, v, &unit, &rest)) return false;
+    if (!tmpl_binary(e, OP_SUB, v, &rest, out) || !tmpl_binary(e, OP_ADD, &rest, &rest, &twice) || !tv_compare(e, &twice, &unit, &c))
+        return false;
+    if (!c) { /* half: to the even multiple */
+        struct tv two = tv_int(2), quotient, odd;
+        if (!tmpl_binary(e, OP_FLOORDIV, v, &unit, &quotient) || !tmpl_binary(e, OP_MOD, &quotient, &two, &odd)) return false;
+        c = tv_truth(&odd) ? 1 : -1;
+    }
+    return c < 0 || tmpl_binary(e, OP_ADD, out, &unit, out);
+}
+
+/* The double nearest to what the decimal digits say: half to even on the exact value, as Python's round. */
+static double round_float(double f, int64_t places)
+{
+    char text[700];
+    if (places > 300 || !isfinite(f)) return f;
+    if (places < 0) {
+        double scale = pow(10, (double)-places);
+        return rint(f / scale) * scale;
+    }
+    snprintf(text, sizeof text, "%.*f", (int)places, f);
+    return strtod(text, NULL);
 }
 
 static bool f_round(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -256,8 +315,8 @@ static bool f_round(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     if (tv_str_is(&a->pos[1], "ceil")) return *out = tv_float(ceil(f * scale) / scale), true;
     if (tv_str_is(&a->pos[1], "floor")) return *out = tv_float(floor(f * scale) / scale), true;
     if (a->pos[1].kind != TV_ABSENT && !tv_str_is(&a->pos[1], "common")) return tmpl_fail(e, "round: method must be common, ceil or floor");
-    if (v->kind != TV_FLOAT) return *out = tv_int((int64_t)f), true;
-    return *out = tv_float(rint(f * scale) / scale), true; /* half to even, as Python's round */
+    if (v->kind != TV_FLOAT) return round_whole(e, v, places, out);
+    return *out = tv_float(round_float(f, places)), true;
 }
 
 static bool f_wordcount(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -269,7 +328,7 @@ static bool f_wordcount(struct tmpl_eval *e, const struct tv *v, const struct tm
     if (!tv_to_str(e, v, &s) || !tmpl_bytes(e, s.n)) return false;
     for (size_t i = 0; i < s.n; i += text_step(s.u.s + i)) {
         uint32_t c = text_cp(s.u.s + i);
-        bool     word = c == '_' || (c >= '0' && c <= '9') || text_is_alpha(c);
+        bool     word = c == '_' || text_is_alnum(c);
         n += word && !in;
         in = word;
     }
@@ -285,8 +344,6 @@ const struct tmpl_func tmpl_filters_text[] = {
     { "replace", f_replace, "old,new,count", 2, 0 },
     { "indent", f_indent, "width,first,blank", 0, 0 },
     { "format", f_format, NULL, 0, 0 },
-    { "escape", f_escape, "", 0, 0 },
-    { "e", f_escape, "", 0, 0 },
     { "tojson", f_tojson, "ensure_ascii,indent,separators,sort_keys", 0, 0 },
     { "from_json", f_from_json, "", 0, 0 },
     { "fromjson", f_from_json, "", 0, 0 },

@@ -134,30 +134,49 @@ static bool is_name_byte(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c) || (unsigned char)c >= 0x80;
 }
 
+/* Digits of a class with single underscores between them, from i; where they end. in_front: an underscore may come first (0x_1). */
+static size_t lex_digits(const struct lex *x, size_t i, bool (*is)(char), bool in_front)
+{
+    size_t from = i;
+    while (i < x->n) {
+        bool gap = x->s[i] == '_' && (i > from || in_front) && i + 1 < x->n && is(x->s[i + 1]);
+        if (!gap && !is(x->s[i])) break;
+        i += gap ? 2 : 1;
+    }
+    return i;
+}
+static bool is_bin(char c) { return c == '0' || c == '1'; }
+static bool is_oct(char c) { return c >= '0' && c <= '7'; }
+static bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+static bool is_zero(char c) { return c == '0'; }
+
+/* Where the fraction or exponent of a float that begins at from ends; from: there is neither. i: behind its whole part. */
+static size_t lex_fraction(const struct lex *x, size_t from, size_t i)
+{
+    size_t end = from;
+    if (i < x->n && x->s[i] == '.' && i + 1 < x->n && is_digit(x->s[i + 1])) i = end = lex_digits(x, i + 1, is_digit, false);
+    if (i >= x->n || (x->s[i] | 0x20) != 'e') return end;
+    i++;
+    if (i < x->n && (x->s[i] == '+' || x->s[i] == '-')) i++;
+    return i < x->n && is_digit(x->s[i]) ? lex_digits(x, i, is_digit, false) : end;
+}
+
+/* A float before an integer; a whole number has no leading zeros, so 012 is two tokens, which no expression has. */
 static bool lex_number(struct lex *x)
 {
-    size_t i = x->i;
-    bool   real = false;
-    while (i < x->n && (is_digit(x->s[i]) || (x->s[i] == '_' && i + 1 < x->n && is_digit(x->s[i + 1])))) i++;
-    bool after_dot = x->i && x->s[x->i - 1] == '.';
-    if (!after_dot) {
-        if (i + 1 < x->n && x->s[i] == '.' && is_digit(x->s[i + 1])) {
-            real = true;
-            for (i++; i < x->n && is_digit(x->s[i]);) i++;
-        }
-        size_t e = i;
-        if (e < x->n && (x->s[e] == 'e' || x->s[e] == 'E')) {
-            e++;
-            if (e < x->n && (x->s[e] == '+' || x->s[e] == '-')) e++;
-            if (e < x->n && is_digit(x->s[e])) {
-                real = true;
-                for (i = e; i < x->n && is_digit(x->s[i]);) i++;
-            }
-        }
+    size_t from = x->i, i = lex_digits(x, from, is_digit, false), end = from;
+    bool   after_dot = from && x->s[from - 1] == '.';
+    if (!after_dot) end = lex_fraction(x, from, i);
+    bool real = end > from;
+    if (!real) {
+        char c = from + 1 < x->n && x->s[from] == '0' ? (char)(x->s[from + 1] | 0x20) : 0;
+        end = i;
+        if (x->s[from] == '0') end = lex_digits(x, from, is_zero, false);
+        if (c == 'b' || c == 'o' || c == 'x') i = lex_digits(x, from + 2, c == 'b' ? is_bin : c == 'o' ? is_oct : is_hex, true);
+        if ((c == 'b' || c == 'o' || c == 'x') && i > from + 2) end = i;
     }
-    if (i < x->n && is_name_byte(x->s[i])) return lex_fail(x, "a number that is not understood");
-    bool ok = lex_emit(x, real ? T_FLOAT : T_INT, 0, x->s + x->i, i - x->i);
-    x->i = i;
+    bool ok = lex_emit(x, real ? T_FLOAT : T_INT, 0, x->s + from, end - from);
+    x->i = end;
     return ok;
 }
 

@@ -1,4 +1,6 @@
+#include "api/tmpl_big.h"
 #include "api/tmpl_eval.h"
+#include "api/tmpl_str.h"
 #include "api/tmpl_text.h"
 #include <math.h>
 #include <string.h>
@@ -37,7 +39,7 @@ static bool loop_attr(const struct tv_loop *l, const char *name, size_t n, struc
         case 6: *out = tv_int((int64_t)len - i - 1); break;
         case 7: *out = i ? l->items->v[i - 1] : tv_undef("there is no previous item", 25); break;
         case 8: *out = i + 1 < len ? l->items->v[i + 1] : tv_undef("there is no next item", 21); break;
-        default: *out = tv_int(attrs[k].what == 9); break;
+        default: *out = tv_int((int64_t)l->depth + (attrs[k].what == 9)); break;
         }
         return true;
     }
@@ -51,11 +53,37 @@ static bool undefined(struct tmpl_eval *e, const struct tv *v)
 
 static bool hidden(const char *s, size_t n) { return n >= 2 && s[0] == '_' && s[1] == '_'; }
 
+static bool str_is(const char *s, size_t n, const char *what) { return n == strlen(what) && !memcmp(s, what, n); }
+
+static bool cycler_attr(const struct tv_cycler *c, const char *name, size_t n, struct tv *out)
+{
+    if (str_is(name, n, "current")) return *out = c->items->v[c->pos], true;
+    if (str_is(name, n, "pos")) return *out = tv_int(c->pos), true;
+    if (str_is(name, n, "items")) return *out = tv_seq(c->items), true;
+    return false;
+}
+
+static bool block_named(struct tmpl_eval *e, const char *name, size_t n, struct tv *out)
+{
+    const struct tmpl *t = e->t;
+    *out = tv_undef(name, n);
+    for (uint32_t i = 0; i < t->n_block; i++) {
+        const struct tmpl_sym *s = &t->sym[t->block[i]->sym];
+        if (s->n == n && !memcmp(s->s, name, n)) *out = (struct tv){ .kind = TV_BLOCK, .u.block = t->block[i] };
+    }
+    return true;
+}
+
 bool tmpl_get_attr(struct tmpl_eval *e, const struct tv *v, const char *name, size_t n, struct tv *out)
 {
     if (v->kind == TV_UNDEF) return undefined(e, v);
     if (hidden(name, n)) return *out = tv_undef(name, n), true;
     if (v->kind == TV_LOOP && loop_attr(v->u.loop, name, n, out)) return true;
+    if (v->kind == TV_MACRO && tmpl_macro_attr(e, v->u.macro, name, n, out)) return true;
+    if (v->kind == TV_CYCLER && cycler_attr(v->u.cycler, name, n, out)) return true;
+    if (v->kind == TV_SELF) return block_named(e, name, n, out);
+    if (v->kind == TV_SEQ && v->u.seq->group && (str_is(name, n, "grouper") || str_is(name, n, "list")))
+        return *out = v->u.seq->v[name[0] == 'l'], true;
     if (v->kind == TV_NS) {
         const struct tv *p = tv_dict_find(v->u.dict, name, n);
         return *out = p ? *p : tv_undef(name, n), true;
@@ -102,6 +130,7 @@ bool tmpl_get_item(struct tmpl_eval *e, const struct tv *v, const struct tv *key
 static bool slice_end(struct tmpl_eval *e, const struct tv *v, int64_t lo, int64_t hi, int64_t n, int64_t none, int64_t *out)
 {
     if (v->kind == TV_NONE) return *out = none, true;
+    if (v->kind == TV_BIG) return *out = v->u.big->neg ? lo : hi, true;
     if (!tv_integer(v, out)) return v->kind == TV_UNDEF ? undefined(e, v) : tmpl_fail(e, "slice indices must be integers or None");
     if (*out < 0) *out = *out < -n ? -1 : *out + n;
     if (*out < lo) *out = lo;
@@ -150,10 +179,12 @@ bool tmpl_slice(struct tmpl_eval *e, const struct tv *v, const struct tv *a, con
 
 /* ---------------------------------------------------------------- operators */
 
-static bool int_op(struct tmpl_eval *e, uint8_t op, int64_t i, int64_t j, struct tv *out)
+/* What 64 bits cannot hold goes the way of big numbers. */
+static bool int_op(struct tmpl_eval *e, uint8_t op, const struct tv *a, const struct tv *b, struct tv *out)
 {
-    int64_t r = 1;
-    bool    over = false;
+    int64_t i, j, r;
+    if (!tv_integer(a, &i) || !tv_integer(b, &j)) return big_op(e, op, a, b, out);
+    bool over = false;
     switch (op) {
     case OP_ADD: over = __builtin_add_overflow(i, j, &r); break;
     case OP_SUB: over = __builtin_sub_overflow(i, j, &r); break;
@@ -170,14 +201,10 @@ static bool int_op(struct tmpl_eval *e, uint8_t op, int64_t i, int64_t j, struct
         if ((i % j != 0) && ((i < 0) != (j < 0))) r += op == OP_MOD ? j : -1;
         break;
     default: /* OP_POW */
-        if (j < 0) return *out = tv_float(pow((double)i, (double)j)), i || tmpl_fail(e, "division by zero");
-        for (int64_t base = i; j && !over; j >>= 1) {
-            if (j & 1) over = __builtin_mul_overflow(r, base, &r);
-            if (j > 1 && !over && (base > 1 || base < -1)) over = __builtin_mul_overflow(base, base, &base);
-        }
-        break;
+        if (j < 0 && !i) return tmpl_fail(e, "division by zero");
+        return big_op(e, op, a, b, out);
     }
-    if (over) return tmpl_fail(e, "integer too large");
+    if (over) return big_op(e, op, a, b, out);
     return *out = tv_int(r), true;
 }
 
@@ -217,7 +244,7 @@ static bool repeat(struct tmpl_eval *e, const struct tv *v, int64_t times, struc
     return tmpl_take(e, mark, out);
 }
 
-static void put_escaped(struct buf *b, const char *s, size_t n)
+void tmpl_put_escaped(struct buf *b, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         switch (s[i]) {
@@ -240,7 +267,7 @@ static bool concat_safe(struct tmpl_eval *e, const struct tv *a, const struct tv
         if (part[i]->flag & TV_SAFE)
             buf_put(e->out, part[i]->u.s, part[i]->n);
         else
-            put_escaped(e->out, part[i]->u.s, part[i]->n);
+            tmpl_put_escaped(e->out, part[i]->u.s, part[i]->n);
     }
     if (!tmpl_take(e, mark, out)) return false;
     out->flag = TV_SAFE;
@@ -257,6 +284,9 @@ static bool join_lists(struct tmpl_eval *e, const struct tv_seq *p, const struct
     r->n = p->n + q->n;
     return *out = tv_seq(r), true;
 }
+
+/* A double does not hold every whole number of this size. */
+static bool is_large(int64_t i) { return i > 1ll << 53 || i < -(1ll << 53); }
 
 bool tmpl_binary(struct tmpl_eval *e, uint8_t op, const struct tv *a, const struct tv *b, struct tv *out)
 {
@@ -275,9 +305,15 @@ bool tmpl_binary(struct tmpl_eval *e, uint8_t op, const struct tv *a, const stru
         return tmpl_percent(e, a, tuple ? b->u.seq->v : b, tuple ? b->u.seq->n : 1, out);
     }
     if (b->kind == TV_UNDEF) return undefined(e, b);
-    bool ai = tv_integer(a, &i), bi = tv_integer(b, &j);
-    if (ai && bi && op != OP_DIV) return int_op(e, op, i, j, out);
-    if (tv_number(a, &x) && tv_number(b, &y)) return float_op(e, op, x, y, out);
+    bool ai = tv_integer(a, &i), bi = tv_integer(b, &j), big = a->kind == TV_BIG || b->kind == TV_BIG;
+    if (tv_whole(a) && tv_whole(b) && op != OP_DIV) return int_op(e, op, a, b, out);
+    bool large = (ai && is_large(i)) || (bi && is_large(j));
+    if (op == OP_DIV && tv_whole(a) && tv_whole(b) && (big || large)) return big_true_div(e, a, b, out);
+    if (tv_number(a, &x) && tv_number(b, &y)) {
+        if (big && (isinf(a->kind == TV_BIG ? x : 0) || isinf(b->kind == TV_BIG ? y : 0)))
+            return tmpl_fail(e, "int too large to convert to float");
+        return float_op(e, op, x, y, out);
+    }
     if (op == OP_ADD && a->kind == TV_SEQ && b->kind == TV_SEQ && a->u.seq->type == b->u.seq->type && a->u.seq->type <= SEQ_TUPLE)
         return join_lists(e, a->u.seq, b->u.seq, out);
     if (op == OP_MUL) {

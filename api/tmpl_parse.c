@@ -131,6 +131,11 @@ static bool expect_end(struct tmpl_parser *p)
 /* Until {% one of ends (NULL-terminated; which in *end) %}; that tag's name is eaten, not its rest. ends NULL: until the end of
  * the template. */
 static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *ends, int *end);
+static void              skip_same_name(struct tmpl_parser *p, const struct tmpl_tok *name) /* the same name again */
+{
+    const struct tmpl_tok *k = tmpl_cur(p);
+    if (k->type == T_NAME && k->n == name->n && !memcmp(k->s, name->s, k->n)) tmpl_next(p);
+}
 static struct tmpl_node *parse_until(struct tmpl_parser *p, const char *end)
 {
     const char       *ends[] = { end, NULL };
@@ -174,7 +179,7 @@ static struct tmpl_node *parse_for(struct tmpl_parser *p, uint32_t line)
     if (!tmpl_skip_name(p, "in")) return unexpected(p, "'in'");
     if (!(n->b = tmpl_parse_tuple(p, false, false))) return NULL;
     if (tmpl_skip_name(p, "if") && !(n->d = tmpl_parse_expr(p))) return NULL;
-    if (tmpl_tok_is(tmpl_cur(p), "recursive")) return tmpl_parse_fail(p, line, "no recursive loops");
+    if (tmpl_skip_name(p, "recursive")) n->flags = F_RECURSIVE;
     if (!expect_end(p)) return NULL;
     p->loops++;
     n->c = parse_body(p, ends, &which);
@@ -200,10 +205,12 @@ static struct tmpl_node *parse_set(struct tmpl_parser *p, uint32_t line)
 }
 
 /* ( a, b=1 ) of a macro or call block */
-static bool parse_signature(struct tmpl_parser *p, struct tmpl_node *n)
+/* own_out: which special names are parameters. needs_caller_out: caller is one, without a default. */
+static bool parse_signature(struct tmpl_parser *p, struct tmpl_node *n, uint8_t *own_out, bool *needs_caller_out)
 {
     struct tmpl_node_list l = { 0 };
-    uint32_t              cap = 0;
+    uint32_t              cap = 0, at_caller = 0;
+    uint8_t               own = 0;
     if (!tmpl_expect_op(p, OP_LPAREN)) return false;
     for (bool first = true; !tmpl_skip_op(p, OP_RPAREN); first = false) {
         if (!first && !tmpl_expect_op(p, OP_COMMA)) return false;
@@ -217,6 +224,8 @@ static bool parse_signature(struct tmpl_parser *p, struct tmpl_node *n)
         }
         if (!tmpl_intern(p, k, &n->u.param[l.n])) return false;
         p->t->sym[n->u.param[l.n]].assigned = true;
+        own |= tmpl_special_name(k);
+        if (tmpl_special_name(k) == F_CALLER) at_caller = l.n;
         tmpl_next(p);
         struct tmpl_node *none = NULL;
         if (tmpl_skip_op(p, OP_ASSIGN)) {
@@ -229,6 +238,25 @@ static bool parse_signature(struct tmpl_parser *p, struct tmpl_node *n)
         if (!tmpl_node_add(p, &l, none)) return false;
     }
     n->list = l.v, n->n = l.n;
+    *own_out = own;
+    *needs_caller_out = (own & F_CALLER) && l.v[at_caller]->type == N_BODY;
+    return true;
+}
+
+/* The body of a macro or call block, up to the tag end, and which of the special names it reads. */
+static bool parse_macro_body(struct tmpl_parser *p, struct tmpl_node *n, const char *end, uint8_t own, bool needs_caller)
+{
+    uint32_t loops = p->loops;
+    uint8_t  reads = p->reads, sets = p->sets;
+    p->loops = 0;
+    p->reads = p->sets = 0;
+    if (!(n->c = parse_until(p, end))) return false;
+    if ((p->reads & F_CALLER) && needs_caller) return tmpl_parse_fail(p, n->line, "the parameter 'caller' needs a default"), false;
+    n->flags = p->reads & (uint8_t)~own;
+    if (p->reads & own & F_CALLER) n->flags |= F_OWN_CALLER;
+    p->loops = loops;
+    p->reads |= reads;
+    p->sets = sets;
     return true;
 }
 
@@ -241,10 +269,10 @@ static struct tmpl_node *parse_macro(struct tmpl_parser *p, uint32_t line)
     if (!tmpl_intern(p, k, &n->sym)) return NULL;
     p->t->sym[n->sym].assigned = true;
     tmpl_next(p);
-    uint32_t loops = p->loops;
-    p->loops = 0;
-    if (!parse_signature(p, n) || !expect_end(p) || !(n->c = parse_until(p, "endmacro"))) return NULL;
-    p->loops = loops;
+    uint8_t own = 0;
+    bool    needs_caller = false;
+    if (!parse_signature(p, n, &own, &needs_caller) || !expect_end(p)) return NULL;
+    if (!parse_macro_body(p, n, "endmacro", own, needs_caller)) return NULL;
     return tmpl_node_done(p, n, NULL);
 }
 
@@ -252,12 +280,12 @@ static struct tmpl_node *parse_call_block(struct tmpl_parser *p, uint32_t line)
 {
     static const struct tmpl_tok caller = { .type = T_NAME, .n = 6, .s = "caller" };
     struct tmpl_node            *n = tmpl_node_new(p, N_CALL_BLOCK, line), *m = tmpl_node_new(p, N_MACRO, line);
+    uint8_t                      own = 0;
+    bool                         needs_caller = false;
     if (!n || !m || !tmpl_intern(p, &caller, &m->sym)) return NULL;
-    if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_LPAREN && !parse_signature(p, m)) return NULL;
-    uint32_t loops = p->loops;
-    p->loops = 0;
-    if (!(n->a = tmpl_parse_postfix_call(p)) || !expect_end(p) || !(m->c = parse_until(p, "endcall"))) return NULL;
-    p->loops = loops;
+    if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_LPAREN && !parse_signature(p, m, &own, &needs_caller)) return NULL;
+    if (!(n->a = tmpl_parse_postfix_call(p)) || !expect_end(p)) return NULL;
+    if (!parse_macro_body(p, m, "endcall", own, needs_caller)) return NULL;
     n->d = tmpl_node_done(p, m, NULL);
     return n->d ? tmpl_node_done(p, n, NULL) : NULL;
 }
@@ -281,6 +309,42 @@ static struct tmpl_node *parse_filter_block(struct tmpl_parser *p, uint32_t line
     struct tmpl_node *n = tmpl_node_new(p, N_FILTER_BLOCK, line);
     if (!n || !(n->b = tmpl_parse_filters(p, NULL, true)) || !expect_end(p) || !(n->c = parse_until(p, "endfilter"))) return NULL;
     return tmpl_node_done(p, n, NULL);
+}
+
+/* Without a parent template a block is rendered where it stands. */
+static struct tmpl_node *parse_block(struct tmpl_parser *p, uint32_t line)
+{
+    struct tmpl_node        *n = tmpl_node_new(p, N_BLOCK, line);
+    const struct tmpl_tok   *k = tmpl_cur(p);
+    static const char *const ends[] = { "endblock", NULL };
+    int                      which;
+    if (!n) return NULL;
+    if (k->type != T_NAME) return unexpected(p, "a block's name");
+    if (!tmpl_intern(p, k, &n->sym)) return NULL;
+    for (uint32_t i = 0; i < p->t->n_block; i++)
+        if (p->t->block[i]->sym == n->sym) return tmpl_parse_fail(p, line, "a second block '%.*s'", (int)(k->n < 40 ? k->n : 40), k->s);
+    if (p->t->n_block == TMPL_BLOCKS_MAX) return tmpl_parse_fail(p, line, "more than %d blocks", TMPL_BLOCKS_MAX);
+    p->t->block[p->t->n_block++] = n;
+    tmpl_next(p);
+    if (tmpl_skip_name(p, "scoped")) n->flags |= F_SCOPED;
+    if (tmpl_skip_name(p, "required")) n->flags |= F_REQUIRED;
+    if (!expect_end(p)) return NULL;
+    uint32_t loops = p->loops;
+    p->loops = 0;
+    if (!(n->c = parse_body(p, ends, &which))) return NULL;
+    p->loops = loops;
+    skip_same_name(p, k);
+    return expect_end(p) ? tmpl_node_done(p, n, NULL) : NULL;
+}
+
+/* The output of a chat template is never escaped, so only what says so is taken. */
+static struct tmpl_node *parse_autoescape(struct tmpl_parser *p, uint32_t line)
+{
+    struct tmpl_node *n = tmpl_node_new(p, N_WITH, line);
+    if (!n || !(n->a = tmpl_parse_expr(p)) || !expect_end(p)) return NULL;
+    if (n->a->type != N_CONST || tv_truth(&n->a->val)) return tmpl_parse_fail(p, line, "'autoescape' can only be false");
+    n->a = NULL;
+    return (n->c = parse_until(p, "endautoescape")) ? tmpl_node_done(p, n, NULL) : NULL;
 }
 
 static struct tmpl_node *parse_generation(struct tmpl_parser *p, uint32_t line)
@@ -311,6 +375,8 @@ static const struct {
     { "filter", parse_filter_block },
     { "call", parse_call_block },
     { "generation", parse_generation },
+    { "block", parse_block },
+    { "autoescape", parse_autoescape },
     { "continue", parse_continue },
 };
 
@@ -367,11 +433,15 @@ static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *en
 
 /* A function that nobody defines and nobody gives is told at load, not when a request first meets it. Where the template asks whether it is
  * defined, it knows what to do without. */
+static bool is_bound(const struct tmpl_sym *s)
+{
+    return (s->n == 6 && !memcmp(s->s, "caller", 6)) || (s->n == 4 && (!memcmp(s->s, "loop", 4) || !memcmp(s->s, "self", 4)));
+}
 static bool check_called(struct tmpl_parser *p)
 {
     for (uint32_t i = 0; i < p->n_called; i++) {
         const struct tmpl_sym *s = &p->t->sym[p->called[i]->a->sym];
-        if (s->assigned || s->asked || tmpl_find(tmpl_globals, s->s, s->n) || (s->n == 6 && !memcmp(s->s, "caller", 6))) continue;
+        if (s->assigned || s->asked || tmpl_find(tmpl_globals, s->s, s->n) || is_bound(s)) continue;
         return tmpl_parse_fail(p, p->called[i]->line, "no function named '%.*s'", (int)(s->n < 40 ? s->n : 40), s->s), false;
     }
     return true;
@@ -385,16 +455,22 @@ static bool parse_all(struct tmpl_parser *p)
     return (t->body = parse_body(p, NULL, NULL)) && check_called(p);
 }
 
+static uint32_t find_sym(const struct tmpl *t, const char *name)
+{
+    for (uint32_t i = 0; i < t->n_sym; i++)
+        if (t->sym[i].n == strlen(name) && !memcmp(t->sym[i].s, name, t->sym[i].n)) return i;
+    return UINT32_MAX;
+}
+
 bool tmpl_parse_text(struct tmpl *t, char *err, size_t err_bytes)
 {
     struct tmpl_parser p = { .t = t, .err = err, .err_bytes = err_bytes };
     arena_init(&p.scratch, 256u << 20);
     bool ok = parse_all(&p);
-    t->sym_loop = t->sym_caller = UINT32_MAX;
-    for (uint32_t i = 0; i < t->n_sym; i++) {
-        if (t->sym[i].n == 4 && !memcmp(t->sym[i].s, "loop", 4)) t->sym_loop = i;
-        if (t->sym[i].n == 6 && !memcmp(t->sym[i].s, "caller", 6)) t->sym_caller = i;
-    }
+    t->sym_loop = find_sym(t, "loop");
+    t->sym_caller = find_sym(t, "caller");
+    t->sym_kwargs = find_sym(t, "kwargs");
+    t->sym_varargs = find_sym(t, "varargs");
     arena_free(&p.scratch);
     return ok;
 }

@@ -1,3 +1,4 @@
+#include "api/tmpl_big.h"
 #include "api/tmpl_eval.h"
 #include "api/tmpl_text.h"
 #include "base/num.h"
@@ -111,6 +112,10 @@ bool tv_repr(struct tmpl_eval *e, const struct tv *v)
     case TV_BOOL: buf_puts(b, v->u.b ? "True" : "False"); return true;
     case TV_INT: buf_printf(b, "%" PRId64, v->u.i); return true;
     case TV_FLOAT: tv_print_float(b, v->u.f); return true;
+    case TV_BIG:
+        if (v->u.big->neg) buf_putc(b, '-');
+        return big_put_digits(e, v, 10, b);
+    case TV_LOOP: buf_printf(b, "<LoopContext %u/%u>", v->u.loop->i + 1, v->u.loop->items->n); return true;
     case TV_STR: repr_str(b, v->u.s, v->n); return true;
     case TV_SEQ:
     case TV_DICT:
@@ -228,6 +233,7 @@ static bool json_key(struct tmpl_eval *e, const struct tv *k, const struct tv_js
     case TV_NONE: buf_puts(e->out, "\"null\""); return true;
     case TV_BOOL: buf_puts(e->out, k->u.b ? "\"true\"" : "\"false\""); return true;
     case TV_INT:
+    case TV_BIG:
     case TV_FLOAT:
         buf_putc(e->out, '"');
         tv_repr(e, k);
@@ -290,7 +296,8 @@ static bool json_value(struct tmpl_eval *e, const struct tv *v, const struct tv_
     switch (v->kind) {
     case TV_NONE: buf_puts(b, "null"); return true;
     case TV_BOOL: buf_puts(b, v->u.b ? "true" : "false"); return true;
-    case TV_INT: return tv_repr(e, v);
+    case TV_INT:
+    case TV_BIG: return tv_repr(e, v);
     case TV_FLOAT:
         if (isfinite(v->u.f))
             tv_print_float(b, v->u.f);

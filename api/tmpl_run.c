@@ -11,6 +11,7 @@ static bool assign(struct tmpl_eval *e, const struct tmpl_node *to, struct tv v)
         const struct tv       *ns = tmpl_get(e, to->a->sym);
         const struct tmpl_sym *s = &e->t->sym[to->sym];
         if (!ns || ns->kind != TV_NS) return tmpl_fail(e, "cannot assign attribute on non-namespace object");
+        if (s->s[0] == '_') return tmpl_fail(e, "a namespace holds no name that begins with an underscore");
         return tv_dict_set(e, ns->u.dict, tv_str(s->s, s->n), v);
     }
     struct tv_seq *q;
@@ -57,12 +58,15 @@ static bool filtered(struct tmpl_eval *e, const struct tmpl_node *n, struct tv_s
     return *out = q, true;
 }
 
-static enum tmpl_flow run_loop(struct tmpl_eval *e, const struct tmpl_node *n, const struct tv_seq *items, uint32_t loop_sym)
+/* from: the loop as it is before its first round. */
+static enum tmpl_flow run_loop(struct tmpl_eval *e, const struct tmpl_node *n, const struct tv_loop *from)
 {
-    struct tmpl_scope *up = e->scope;
-    struct tv_loop    *l = tmpl_alloc(e, sizeof *l);
+    struct tmpl_scope   *up = e->scope;
+    const struct tv_seq *items = from->items;
+    uint32_t             loop_sym = e->t->sym_loop;
+    struct tv_loop      *l = tmpl_alloc(e, sizeof *l);
     if (!l || !tmpl_scope_push(e)) return TMPL_FAIL;
-    *l = (struct tv_loop){ .items = items };
+    *l = *from;
     for (; l->i < items->n; l->i++) {
         if (e->scope->kept) { /* a macro of the last round still looks at its variables */
             e->scope = up;
@@ -81,22 +85,40 @@ static enum tmpl_flow run_loop(struct tmpl_eval *e, const struct tmpl_node *n, c
     return TMPL_NEXT;
 }
 
-static enum tmpl_flow run_for(struct tmpl_eval *e, const struct tmpl_node *n)
+static enum tmpl_flow loop_over(struct tmpl_eval *e, const struct tmpl_node *n, const struct tv *v, uint32_t depth)
 {
-    struct tv      v;
-    struct tv_seq *q, items;
-    if (!tmpl_value(e, n->b, &v)) return TMPL_FAIL;
+    struct tv_seq *q;
     e->line = n->line;
-    if (!tv_iter(e, &v, &q) || (n->d && !filtered(e, n, q, &q))) return TMPL_FAIL;
-    items = *q; /* a list that grows inside the loop does not make it longer */
-    struct tv_seq *own = tmpl_alloc(e, sizeof *own);
+    if (!tv_iter(e, v, &q) || (n->d && !filtered(e, n, q, &q))) return TMPL_FAIL;
+    struct tv_seq *own = tmpl_alloc(e, sizeof *own); /* a list that grows inside the loop does not make it longer */
     if (!own) return TMPL_FAIL;
-    *own = items;
+    *own = *q;
     if (!own->n && n->n) return tmpl_run(e, n->list[0]);
     struct tmpl_scope *scope = e->scope;
-    enum tmpl_flow     f = run_loop(e, n, own, e->t->sym_loop);
+    struct tv_loop     from = { .items = own, .depth = depth, .recursive = n->flags & F_RECURSIVE ? n : NULL, .scope = scope };
+    enum tmpl_flow     f = run_loop(e, n, &from);
     e->scope = scope;
     return f;
+}
+
+static enum tmpl_flow run_for(struct tmpl_eval *e, const struct tmpl_node *n)
+{
+    struct tv v;
+    return tmpl_value(e, n->b, &v) ? loop_over(e, n, &v, 0) : TMPL_FAIL;
+}
+
+bool tmpl_call_loop(struct tmpl_eval *e, const struct tv_loop *l, const struct tv *items, struct tv *out)
+{
+    if (!l->recursive) return tmpl_fail(e, "the loop must be marked 'recursive' to be called");
+    if (e->calls >= e->lim.depth_max) return tmpl_over(e, "too much depth");
+    struct tmpl_scope *scope = e->scope;
+    size_t             mark = tmpl_mark(e);
+    e->calls++;
+    e->scope = l->scope;
+    bool ok = loop_over(e, l->recursive, items, l->depth + 1) == TMPL_NEXT && tmpl_take(e, mark, out);
+    e->scope = scope;
+    e->calls--;
+    return ok;
 }
 
 /* ---------------------------------------------------------------- macros */
@@ -110,15 +132,55 @@ static struct tv_macro *make_macro(struct tmpl_eval *e, const struct tmpl_node *
     return m;
 }
 
+static int cut(uint32_t n) { return n < 40 ? (int)n : 40; }
+
+static bool kw_is(const struct tmpl_eval *e, const struct tmpl_kw *kw, uint32_t sym)
+{
+    return kw->n == e->t->sym[sym].n && !memcmp(kw->name, e->t->sym[sym].s, kw->n);
+}
+
+static bool is_param(const struct tmpl_eval *e, const struct tmpl_node *n, const struct tmpl_kw *kw)
+{
+    for (uint32_t i = 0; i < n->n; i++)
+        if (kw_is(e, kw, n->u.param[i])) return true;
+    return false;
+}
+
+/* The arguments that no parameter took: caller, kwargs and varargs where the body reads them, an error where it does not. */
+static bool bind_rest(struct tmpl_eval *e, const struct tmpl_node *n, const struct tmpl_args *a)
+{
+    const struct tmpl_sym *name = &e->t->sym[n->sym];
+    struct tv              caller = tv_undef("caller", 6);
+    struct tv_dict        *by_name = n->flags & F_KWARGS ? tv_dict_new(e, a->n_kw) : NULL;
+    struct tv_seq         *rest = n->flags & F_VARARGS ? tv_seq_new(e, SEQ_TUPLE, a->n > n->n ? a->n - n->n : 0) : NULL;
+    if (e->st) return false;
+    for (uint32_t k = 0; k < a->n_kw; k++) {
+        const struct tmpl_kw *kw = &a->kw[k];
+        if (is_param(e, n, kw)) continue;
+        if ((n->flags & F_CALLER) && kw_is(e, kw, e->t->sym_caller)) {
+            caller = a->kw_val[k];
+        } else if (!by_name) {
+            return tmpl_fail(e, "macro '%.*s' takes no argument '%.*s'", cut(name->n), name->s, cut(kw->n), kw->name);
+        } else if (!tv_dict_set(e, by_name, tv_str(kw->name, kw->n), a->kw_val[k])) {
+            return false;
+        }
+    }
+    if (a->n > n->n && !rest) return tmpl_fail(e, "macro '%.*s' takes not more than %u arguments", cut(name->n), name->s, n->n);
+    for (uint32_t i = n->n; rest && i < a->n; i++) rest->v[rest->n++] = a->pos[i];
+    if ((n->flags & F_CALLER) && !tmpl_set(e, e->t->sym_caller, caller)) return false;
+    if (by_name && !tmpl_set(e, e->t->sym_kwargs, tv_dict(by_name))) return false;
+    return !rest || tmpl_set(e, e->t->sym_varargs, tv_seq(rest));
+}
+
 static bool bind_params(struct tmpl_eval *e, const struct tmpl_node *n, const struct tmpl_args *a)
 {
     const struct tmpl_sym *name = &e->t->sym[n->sym];
-    if (a->n > n->n) return tmpl_fail(e, "macro '%.*s' takes not more than %u arguments", (int)name->n, name->s, n->n);
+    if (!tmpl_steps(e, ((uint64_t)a->n_kw * n->n + a->n) / 16)) return false;
     for (uint32_t i = 0; i < n->n; i++) {
         const struct tv *v = i < a->n ? &a->pos[i] : NULL;
         for (uint32_t k = 0; k < a->n_kw; k++) {
-            if (a->kw[k].sym != n->u.param[i]) continue;
-            if (v) return tmpl_fail(e, "macro '%.*s' got two values for '%.*s'", (int)name->n, name->s, (int)a->kw[k].n, a->kw[k].name);
+            if (!kw_is(e, &a->kw[k], n->u.param[i])) continue;
+            if (v) return tmpl_fail(e, "macro '%.*s' got two values for '%.*s'", cut(name->n), name->s, cut(a->kw[k].n), a->kw[k].name);
             v = &a->kw_val[k];
         }
         const struct tmpl_sym *s = &e->t->sym[n->u.param[i]];
@@ -129,12 +191,7 @@ static bool bind_params(struct tmpl_eval *e, const struct tmpl_node *n, const st
             return false;
         if (!tmpl_set(e, n->u.param[i], w)) return false;
     }
-    for (uint32_t k = 0; k < a->n_kw; k++) {
-        uint32_t i = 0;
-        while (i < n->n && n->u.param[i] != a->kw[k].sym) i++;
-        if (i == n->n) return tmpl_fail(e, "macro '%.*s' takes no argument '%.*s'", (int)name->n, name->s, (int)a->kw[k].n, a->kw[k].name);
-    }
-    return true;
+    return bind_rest(e, n, a);
 }
 
 bool tmpl_call_macro(struct tmpl_eval *e, const struct tv_macro *m, const struct tmpl_args *a, struct tv *out)
@@ -145,26 +202,79 @@ bool tmpl_call_macro(struct tmpl_eval *e, const struct tv_macro *m, const struct
     size_t             mark = tmpl_mark(e);
     e->calls++;
     e->scope = m->scope;
-    bool ok = tmpl_scope_push(e) && bind_params(e, m->node, a);
-    if (ok && m->caller && e->t->sym_caller != UINT32_MAX) ok = tmpl_set(e, e->t->sym_caller, *m->caller);
-    ok = ok && tmpl_run(e, m->node->c) == TMPL_NEXT && tmpl_take(e, mark, out);
+    bool ok = tmpl_scope_push(e) && bind_params(e, m->node, a) && tmpl_run(e, m->node->c) == TMPL_NEXT && tmpl_take(e, mark, out);
     e->scope = scope;
     e->calls--;
     return ok;
 }
 
+static bool macro_params(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *out)
+{
+    struct tv_seq *q = tv_seq_new(e, SEQ_TUPLE, n->n);
+    if (!q) return false;
+    for (uint32_t i = 0; i < n->n; i++) q->v[q->n++] = tv_str(e->t->sym[n->u.param[i]].s, e->t->sym[n->u.param[i]].n);
+    return *out = tv_seq(q), true;
+}
+
+bool tmpl_macro_attr(struct tmpl_eval *e, const struct tv_macro *m, const char *name, size_t n, struct tv *out)
+{
+    const struct tmpl_node *node = m->node;
+    struct tv               key = tv_str(name, n);
+    if (tv_str_is(&key, "name")) return *out = tv_str(e->t->sym[node->sym].s, e->t->sym[node->sym].n), true;
+    if (tv_str_is(&key, "arguments")) return macro_params(e, node, out);
+    if (tv_str_is(&key, "catch_kwargs")) return *out = tv_bool(node->flags & F_KWARGS), true;
+    if (tv_str_is(&key, "catch_varargs")) return *out = tv_bool(node->flags & F_VARARGS), true;
+    if (tv_str_is(&key, "caller")) return *out = tv_bool(node->flags & (F_CALLER | F_OWN_CALLER)), true;
+    return false;
+}
+
+/* The body of the block is one more argument by name: caller. */
 static bool run_call_block(struct tmpl_eval *e, const struct tmpl_node *n)
 {
-    struct tv        f, *body = tmpl_alloc(e, sizeof *body), v;
-    struct tv_macro *caller = make_macro(e, n->d), *with = tmpl_alloc(e, sizeof *with);
-    if (!body || !caller || !with || !tmpl_value(e, n->a->a, &f)) return false;
-    if (f.kind != TV_MACRO) return tmpl_fail(e, "a call block calls a macro, not a %s", tv_type_name(&f));
-    *body = (struct tv){ .kind = TV_MACRO, .u.macro = caller };
-    *with = *f.u.macro;
-    with->caller = body;
-    struct tmpl_node call = *n->a, self = { .type = N_CONST, .line = n->line, .val = { .kind = TV_MACRO, .u.macro = with } };
-    call.a = &self;
-    return tmpl_value(e, &call, &v) && tv_print(e, &v);
+    struct tv        f, v;
+    struct tmpl_args a;
+    struct tv_macro *caller = make_macro(e, n->d);
+    if (!caller || !tmpl_value(e, n->a->a, &f) || !tmpl_arguments(e, n->a, &a)) return false;
+    struct tmpl_kw *kw = tmpl_alloc(e, ((size_t)a.n_kw + 1) * sizeof *kw);
+    struct tv      *val = tmpl_alloc(e, ((size_t)a.n_kw + 1) * sizeof *val);
+    if (!kw || !val) return false;
+    for (uint32_t i = 0; i < a.n_kw; i++) {
+        kw[i] = a.kw[i];
+        val[i] = a.kw_val[i];
+    }
+    kw[a.n_kw] = (struct tmpl_kw){ .name = "caller", .n = 6 };
+    val[a.n_kw] = (struct tv){ .kind = TV_MACRO, .u.macro = caller };
+    a.kw = kw;
+    a.kw_val = val;
+    a.n_kw++;
+    e->line = n->line;
+    return tmpl_call(e, &f, &a, &v) && tv_print(e, &v);
+}
+
+/* ---------------------------------------------------------------- blocks */
+
+/* In a scope of its own: above it lie the template's own variables alone, or all where it is scoped. */
+static enum tmpl_flow run_block(struct tmpl_eval *e, const struct tmpl_node *n)
+{
+    struct tmpl_scope *scope = e->scope;
+    if (n->flags & F_REQUIRED) return tmpl_fail(e, "a required block that no template fills"), TMPL_FAIL;
+    if (!(n->flags & F_SCOPED)) e->scope = e->root;
+    enum tmpl_flow f = tmpl_scope_push(e) ? tmpl_run(e, n->c) : TMPL_FAIL;
+    e->scope = scope;
+    return f;
+}
+
+bool tmpl_call_block(struct tmpl_eval *e, const struct tmpl_node *block, struct tv *out)
+{
+    struct tmpl_scope *scope = e->scope;
+    size_t             mark = tmpl_mark(e);
+    if (e->calls >= e->lim.depth_max) return tmpl_over(e, "too much depth");
+    e->calls++;
+    e->scope = e->root;
+    bool ok = run_block(e, block) == TMPL_NEXT && tmpl_take(e, mark, out);
+    e->scope = scope;
+    e->calls--;
+    return ok;
 }
 
 /* ---------------------------------------------------------------- statements */
@@ -231,6 +341,7 @@ enum tmpl_flow tmpl_run(struct tmpl_eval *e, const struct tmpl_node *n)
     case N_IF: f = run_if(e, n); break;
     case N_FOR: f = run_for(e, n); break;
     case N_WITH: f = run_with(e, n); break;
+    case N_BLOCK: f = run_block(e, n); break;
     case N_BREAK: f = TMPL_BREAK; break;
     case N_CONTINUE: f = TMPL_CONTINUE; break;
     default: f = run_simple(e, n) ? TMPL_NEXT : TMPL_FAIL; break;

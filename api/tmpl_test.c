@@ -16,14 +16,15 @@ TEST(t_none, v->kind == TV_NONE)
 TEST(t_true, v->kind == TV_BOOL && v->u.b)
 TEST(t_false, v->kind == TV_BOOL && !v->u.b)
 TEST(t_boolean, v->kind == TV_BOOL)
-TEST(t_integer, v->kind == TV_INT)
+TEST(t_integer, v->kind == TV_INT || v->kind == TV_BIG)
 TEST(t_float, v->kind == TV_FLOAT)
-TEST(t_number, v->kind == TV_INT || v->kind == TV_FLOAT || v->kind == TV_BOOL)
+TEST(t_number, v->kind == TV_INT || v->kind == TV_BIG || v->kind == TV_FLOAT || v->kind == TV_BOOL)
 TEST(t_string, v->kind == TV_STR)
 TEST(t_mapping, v->kind == TV_DICT)
 TEST(t_iterable, v->kind == TV_STR || v->kind == TV_SEQ || v->kind == TV_DICT || v->kind == TV_UNDEF || v->kind == TV_LOOP)
 TEST(t_sequence, v->kind == TV_STR || v->kind == TV_DICT || v->kind == TV_UNDEF || (v->kind == TV_SEQ && v->u.seq->type <= SEQ_RANGE))
-TEST(t_callable, v->kind == TV_MACRO || v->kind == TV_FUNC || v->kind == TV_METHOD || v->kind == TV_UNDEF)
+TEST(t_callable, v->kind == TV_MACRO || v->kind == TV_FUNC || v->kind == TV_METHOD || v->kind == TV_UNDEF || v->kind == TV_LOOP ||
+                     v->kind == TV_JOINER || v->kind == TV_BLOCK)
 TEST(t_sameas, v->kind == a->pos[0].kind &&
                    (v->kind == TV_NONE || v->kind == TV_UNDEF || (v->kind == TV_BOOL ? v->u.b == a->pos[0].u.b : v->u.s == a->pos[0].u.s)))
 TEST(t_escaped, v->kind == TV_STR && (v->flag & TV_SAFE))
@@ -51,16 +52,16 @@ static bool t_divisibleby(struct tmpl_eval *e, const struct tv *v, const struct 
     return remainder_is(e, v, &a->pos[0], 0, out);
 }
 
+/* Some character has case, and none has the other. */
 static bool case_is(struct tmpl_eval *e, const struct tv *v, bool upper, struct tv *out)
 {
     struct tv s;
     bool      some = false, ok = true;
     if (!tv_to_str(e, v, &s)) return false;
-    for (size_t i = 0; i < s.n; i += text_step(s.u.s + i)) {
+    for (size_t i = 0; i < s.n && ok; i += text_step(s.u.s + i)) {
         uint32_t c = text_cp(s.u.s + i);
-        if (c >= 0x80 || ((c | 0x20) < 'a' || (c | 0x20) > 'z')) continue;
-        some = true;
-        ok = ok && (c < 'a') == upper;
+        some = some || (upper ? text_is_upper(c) : text_is_lower(c));
+        ok = !(upper ? text_is_lower(c) : text_is_upper(c));
     }
     return *out = tv_bool(ok && some), tmpl_bytes(e, s.n);
 }

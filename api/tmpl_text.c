@@ -89,6 +89,17 @@ bool text_is_alpha(uint32_t cp)
            c == UTF8PROC_CATEGORY_LO;
 }
 
+bool text_is_decimal(uint32_t cp) { return utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_ND; }
+
+bool text_is_alnum(uint32_t cp)
+{
+    utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
+    return text_is_alpha(cp) || c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+}
+
+bool text_is_upper(uint32_t cp) { return utf8proc_isupper((utf8proc_int32_t)cp); }
+bool text_is_lower(uint32_t cp) { return utf8proc_islower((utf8proc_int32_t)cp); }
+
 static bool text_is_cased(uint32_t cp)
 {
     utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);

@@ -26,5 +26,9 @@ size_t text_rfind(const char *s, size_t n, const char *what, size_t n_what);
 enum text_case { TEXT_UPPER, TEXT_LOWER, TEXT_CAPITALIZE, TEXT_TITLE };
 void     text_put_case(struct buf *b, const char *s, size_t n, enum text_case how);
 bool     text_is_alpha(uint32_t cp);
+bool     text_is_alnum(uint32_t cp);   /* str.isalnum, and but for "_" re's \w */
+bool     text_is_decimal(uint32_t cp); /* str.isdecimal, re's \d */
+bool     text_is_upper(uint32_t cp);
+bool     text_is_lower(uint32_t cp);
 bool     text_is_printable(uint32_t cp);
 uint32_t text_cp(const char *s); /* code point at s */

@@ -1,3 +1,4 @@
+#include "api/tmpl_big.h"
 #include "api/tmpl_eval.h"
 #include "api/tmpl_text.h"
 #include <math.h>
@@ -8,8 +9,10 @@ bool tv_str_is(const struct tv *v, const char *s) { return v->kind == TV_STR && 
 const char *tv_type_name(const struct tv *v)
 {
     static const char *const seq[] = { "list", "tuple", "range", "generator", "dict_keys", "dict_values", "dict_items" };
-    static const char *const kind[] = { "nothing", "Undefined", "NoneType",  "bool",  "int",      "float",  "str",
-                                        "list",    "dict",      "Namespace", "Macro", "function", "method", "LoopContext" };
+    static const char *const kind[] = { "nothing",       "Undefined",   "NoneType", "bool",      "int",    "float",
+                                        "str",           "list",        "dict",     "Namespace", "Macro",  "function",
+                                        "method",        "LoopContext", "int",      "Cycler",    "Joiner", "TemplateReference",
+                                        "BlockReference" };
     return v->kind == TV_SEQ ? seq[v->u.seq->type] : kind[v->kind];
 }
 
@@ -24,9 +27,12 @@ bool tv_number(const struct tv *v, double *out)
 {
     int64_t i;
     if (v->kind == TV_FLOAT) return *out = v->u.f, true;
+    if (v->kind == TV_BIG) return *out = big_to_double(v), true;
     if (!tv_integer(v, &i)) return false;
     return *out = (double)i, true;
 }
+
+bool tv_whole(const struct tv *v) { return v->kind == TV_INT || v->kind == TV_BOOL || v->kind == TV_BIG; }
 
 /* ---------------------------------------------------------------- lists and dicts */
 
@@ -147,11 +153,23 @@ static bool dict_equal(struct tmpl_eval *e, const struct tv_dict *a, const struc
     return i == a->n;
 }
 
+/* Where one of the two is a TV_BIG; false: they are not both numbers, or one is no number at all. */
+static bool compare_big(const struct tv *a, const struct tv *b, int *out)
+{
+    if (tv_whole(a) && tv_whole(b)) return *out = big_compare(a, b), true;
+    const struct tv *f = a->kind == TV_FLOAT ? a : b;
+    if (f->kind != TV_FLOAT || isnan(f->u.f)) return false;
+    *out = f == b ? big_compare_float(a, f->u.f) : -big_compare_float(b, f->u.f);
+    return true;
+}
+
 bool tv_equal(struct tmpl_eval *e, const struct tv *a, const struct tv *b)
 {
     int64_t i, j;
     double  x, y;
+    int     c;
     if (tv_integer(a, &i) && tv_integer(b, &j)) return i == j;
+    if (a->kind == TV_BIG || b->kind == TV_BIG) return compare_big(a, b, &c) && c == 0;
     if (tv_number(a, &x)) return tv_number(b, &y) && x == y;
     if (a->kind != b->kind) return false;
     switch (a->kind) {
@@ -170,6 +188,7 @@ bool tv_compare(struct tmpl_eval *e, const struct tv *a, const struct tv *b, int
     int64_t i, j;
     double  x, y;
     if (tv_integer(a, &i) && tv_integer(b, &j)) return *out = (i > j) - (i < j), true;
+    if ((a->kind == TV_BIG || b->kind == TV_BIG) && compare_big(a, b, out)) return true;
     if (tv_number(a, &x) && tv_number(b, &y)) return *out = (x > y) - (x < y), true;
     if (a->kind == TV_STR && b->kind == TV_STR) {
         uint32_t n = a->n < b->n ? a->n : b->n;

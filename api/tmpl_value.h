@@ -26,6 +26,11 @@ enum tv_kind {
     TV_FUNC,   /* a global function */
     TV_METHOD, /* bound: "x".strip  */
     TV_LOOP,
+    TV_BIG, /* a whole number beyond 64 bits (tmpl_big.h) */
+    TV_CYCLER,
+    TV_JOINER,
+    TV_SELF,  /* the template's blocks by name */
+    TV_BLOCK, /* one of them */
 };
 enum tv_seq_type { SEQ_LIST, SEQ_TUPLE, SEQ_RANGE, SEQ_GEN /* iterable once, always true, no length */, SEQ_KEYS, SEQ_VALUES, SEQ_ITEMS };
 enum { TV_SAFE = 1 /* string marked by |safe or |escape: + escapes the other side */ };
@@ -44,11 +49,16 @@ struct tv {
         const struct tmpl_func *func;
         struct tv_bound        *bound;
         struct tv_loop         *loop;
+        const struct tv_big    *big;
+        struct tv_cycler       *cycler;
+        struct tv_joiner       *joiner;
+        const struct tmpl_node *block;
     } u;
 };
 struct tv_seq {
     uint8_t    type;
     bool       given; /* came with the request: must not be changed */
+    bool       group; /* a pair made by groupby: .grouper and .list */
     uint32_t   n, cap;
     struct tv *v;
 };
@@ -64,9 +74,22 @@ struct tv_bound {
     struct tv               self;
     const struct tmpl_func *func;
 };
+struct tmpl_node;
+struct tmpl_scope;
 struct tv_loop {
-    const struct tv_seq *items;
-    uint32_t             i;
+    const struct tv_seq    *items;
+    uint32_t                i, depth;  /* depth: 0 outermost; counts the turns of a recursive loop */
+    const struct tmpl_node *recursive; /* the statement that loop(..) runs again, in scope; NULL: it is not recursive */
+    struct tmpl_scope      *scope;
+    struct tv_seq          *changed; /* what loop.changed was asked last; NULL: never */
+};
+struct tv_cycler {
+    struct tv_seq *items;
+    uint32_t       pos;
+};
+struct tv_joiner {
+    struct tv sep;
+    bool      used;
 };
 
 #define TV_LIT(text) ((struct tv){ .kind = TV_STR, .n = sizeof(text) - 1, .u.s = (text) })
@@ -80,9 +103,10 @@ static inline struct tv tv_seq(struct tv_seq *q) { return (struct tv){ .kind = T
 static inline struct tv tv_dict(struct tv_dict *d) { return (struct tv){ .kind = TV_DICT, .u.dict = d }; }
 bool                    tv_str_is(const struct tv *v, const char *s);
 const char             *tv_type_name(const struct tv *v); /* "str", "dict", ... as Python says it */
-/* true, false, int and float as a number; false: v is something else */
+/* true, false, int and float as a number, infinite where a TV_BIG is beyond every double; false: v is something else */
 bool tv_number(const struct tv *v, double *out);
-bool tv_integer(const struct tv *v, int64_t *out); /* int and bool */
+bool tv_integer(const struct tv *v, int64_t *out); /* int and bool within 64 bits */
+bool tv_whole(const struct tv *v);                 /* int of any size, or bool */
 
 /* What fails below has said so with tmpl_fail or tmpl_over and returns false or NULL. */
 struct tv_seq  *tv_seq_new(struct tmpl_eval *e, enum tv_seq_type type, uint32_t cap);

@@ -17,6 +17,7 @@ import jinja2.ext
 import jinja2.sandbox
 
 import special_cases
+import template_docs_snippets
 import template_snippets
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -108,6 +109,36 @@ class Generation(jinja2.ext.Extension):
         return caller()
 
 
+class TemplateDict:
+    """dict as transformers 5 gives it to templates."""
+
+    def __call__(self, *args, **kwargs):
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args, **kwargs):
+        return dict.fromkeys(*args, **kwargs)
+
+
+class TemplateNamespace(jinja2.utils.Namespace):
+    """namespace as transformers 5 gives it to templates: no name that begins with an underscore."""
+
+    def __init__(*args, **kwargs):
+        self, args = args[0], args[1:]
+        attrs = dict(*args, **kwargs)
+        for name in attrs:
+            TemplateNamespace._check_name(name)
+        jinja2.utils.Namespace.__init__(self, attrs)
+
+    def __setitem__(self, name, value):
+        TemplateNamespace._check_name(name)
+        jinja2.utils.Namespace.__setitem__(self, name, value)
+
+    @staticmethod
+    def _check_name(name):
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"no name with an underscore in front: {name!r}")
+
+
 def environment():
     def raise_exception(message):
         raise jinja2.exceptions.TemplateError(message)
@@ -122,6 +153,8 @@ def environment():
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = strftime_now
+    env.globals["dict"] = TemplateDict()
+    env.globals["namespace"] = TemplateNamespace
     return env
 
 
@@ -146,7 +179,7 @@ def render_snippet(env, text, variables):
         return {"out": template.render(**variables)}
     except jinja2.exceptions.TemplateError as e:
         return {"raise": str(e)} if type(e) is jinja2.exceptions.TemplateError else {"error": type(e).__name__}
-    except (TypeError, ValueError, KeyError, OverflowError, ZeroDivisionError, AttributeError) as e:
+    except (TypeError, ValueError, KeyError, OverflowError, ZeroDivisionError, AttributeError, IndexError, RuntimeError, AssertionError) as e:
         return {"error": type(e).__name__}
 
 
@@ -177,7 +210,8 @@ def main():
         golden["templates"][str(path.relative_to(ROOT))] = {name: render(template, v) for name, v in CONVERSATIONS.items()}
     n_bytes = write(DATA / "golden.json", golden, args.check)
     kinds = (("{{ %s }}", template_snippets.EXPRESSIONS, template_snippets.EXPRESSION_VARS),
-             ("%s", template_snippets.STATEMENTS, template_snippets.STATEMENT_VARS))
+             ("%s", template_snippets.STATEMENTS, template_snippets.STATEMENT_VARS),
+             ("%s", template_docs_snippets.TEXTS, template_docs_snippets.VARS))
     snippets = {"now": NOW, "groups": [{"vars": v, "cases": [{"t": form % text, **render_snippet(env, form % text, v)} for text in texts]}
                                        for form, texts, v in kinds]}
     n_bytes += write(DATA / "snippets.json", snippets, args.check)

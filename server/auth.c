@@ -29,7 +29,8 @@ struct auth {
     struct key      *keys;
     uint32_t         n_key, n_fixed; /* the first n_fixed come from --api-key and stay */
     char            *path;
-    bool             enabled;
+    size_t           bytes_min; /* of a key */
+    bool             enabled, empty_denies;
     unsigned char    secret[AUTH_SECRET]; /* of this process */
 };
 
@@ -50,15 +51,17 @@ static enum status add(struct key **keys, uint32_t *n, const char *key, size_t l
     return ST_OK;
 }
 
-/* One key a line; empty lines and lines that begin with '#' are skipped. */
-static enum status load_file(const char *path, struct key **keys, uint32_t *n, char *err, size_t n_err)
+/* One key a line; empty lines and lines that begin with '#' are skipped. ST_NOT_FOUND: there is no key, or no file. */
+static enum status load_file(const struct auth *a, struct key **keys, uint32_t *n, char *err, size_t n_err)
 {
+    const char *path = a->path;
     struct stat st;
     int         fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st)) {
+        bool gone = errno == ENOENT;
         snprintf(err, n_err, "--api-key-file: cannot open %s: %s", path, strerror(errno));
         if (fd >= 0) close(fd);
-        return ST_IO;
+        return gone ? ST_NOT_FOUND : ST_IO;
     }
     char       *text = malloc(FILE_BYTES_MAX + 1);
     ssize_t     got = 0;
@@ -83,6 +86,12 @@ static enum status load_file(const char *path, struct key **keys, uint32_t *n, c
         if (!k || *p == '#') continue;
         for (size_t i = 0; i < k; i++)
             if (p[i] <= ' ' || p[i] > '~' || k > KEY_BYTES_MAX) ret = ST_INVALID;
+        if (ret == ST_OK && k < a->bytes_min) {
+            snprintf(err, n_err, "--api-key-file: %s line %u has a key of %zu bytes, an address beyond loopback needs at least %zu", path,
+                     line, k, a->bytes_min);
+            ret = ST_INVALID;
+            break;
+        }
         if (ret == ST_OK) ret = add(keys, n, p, k);
         if (ret)
             snprintf(err, n_err, "--api-key-file: %s line %u is not a key (printable ASCII, no blanks, at most %d bytes)", path, line,
@@ -90,12 +99,21 @@ static enum status load_file(const char *path, struct key **keys, uint32_t *n, c
     }
     if (ret == ST_OK && *n == before) {
         snprintf(err, n_err, "--api-key-file: %s holds no key", path);
-        ret = ST_INVALID;
+        ret = ST_NOT_FOUND;
     }
 done:
     if (text) OPENSSL_cleanse(text, FILE_BYTES_MAX + 1);
     free(text);
     return ret;
+}
+
+/* load_file, and what it means that there is no key. */
+static enum status read_keys(const struct auth *a, struct key **keys, uint32_t *n, char *err, size_t n_err)
+{
+    enum status st = load_file(a, keys, n, err, n_err);
+    if (st != ST_NOT_FOUND || !a->empty_denies) return st;
+    LOG_WARN("auth: %s: no key of it is valid (--api-key-file-empty deny), %u of --api-key are", err, a->n_fixed);
+    return ST_OK;
 }
 
 /* Prefixes that outlive the process need salts that do: the secret lies beside them, readable by the owner alone. Without one the server
@@ -159,7 +177,14 @@ enum status auth_create(const struct config *c, struct auth **a_out, char *err, 
     a->enabled = c->api_key.n > 0 || *c->api_key_file;
     if (st == ST_OK && *c->api_key_file) {
         a->path = strdup(c->api_key_file);
-        st = a->path ? load_file(a->path, &a->keys, &a->n_key, err, n_err) : ST_NOMEM;
+        a->bytes_min = c->host && !config_is_loopback(c->host) ? KEY_BYTES_PUBLIC_MIN : 1;
+        a->empty_denies = c->api_key_file_empty && !strcmp(c->api_key_file_empty, "deny");
+        if (!a->path)
+            st = ST_NOMEM;
+        else if (access(a->path, F_OK)) /* at the start a file that is not there is a mistake, whatever it means later */
+            st = load_file(a, &a->keys, &a->n_key, err, n_err);
+        else
+            st = read_keys(a, &a->keys, &a->n_key, err, n_err);
     }
     if (st) {
         auth_free(a);
@@ -179,7 +204,7 @@ enum status auth_reload(struct auth *a, char *err, size_t n_err)
         return ST_NOMEM;
     }
     if (n) memcpy(keys, a->keys, n * sizeof *keys);
-    enum status st = load_file(a->path, &keys, &n, err, n_err);
+    enum status st = read_keys(a, &keys, &n, err, n_err);
     if (st) {
         free(keys);
         return st;

@@ -7,7 +7,8 @@
 struct auth;
 
 enum status auth_create(const struct config *c, struct auth **a_out, char *err, size_t err_bytes);
-/* Reads --api-key-file again; on an error the old keys stay and err says why. */
+/* Reads --api-key-file again; on an error the old keys stay and err says why. With --api-key-file-empty deny a file that is gone or holds
+ * no key is no error: none of its keys is valid from then on, and the log says so. */
 enum status auth_reload(struct auth *a, char *err, size_t err_bytes);
 bool        auth_enabled(const struct auth *a); /* false: no keys are configured, everyone is the anonymous tenant */
 uint32_t    auth_count(const struct auth *a);

@@ -82,14 +82,17 @@ static const struct opt options[] = {
     { NULL, "takeover", OPT_STR, AT(takeover), "", 0, 0, "PATH", "unix socket: take over from the server that listens there (sockets, host KV), then listen there" },
     { NULL, "takeover-seconds", OPT_U32, AT(takeover_s), "600", 1, 86400, "SECONDS", "how long a new server may take to be ready before this one goes on without it" },
     { NULL, "half-close", OPT_ENUM, AT(half_close), "cancel", 0, 0, "cancel|serve", "client closed its sending side while it waits: it is gone, or it still reads" },
-    { NULL, "allowed-host", OPT_LIST, AT(allowed_host), "", 0, 0, "NAME", "Host header to accept besides the own names; repeatable" },
+    { NULL, "allowed-host", OPT_LIST, AT(allowed_host), "", 0, 0, "NAME", "Host header to accept besides the own names, or *; repeatable" },
     { NULL, "cors-origin", OPT_LIST, AT(cors_origin), "", 0, 0, "ORIGIN", "web origin that may call the API, or *; repeatable" },
 
     { "security", "api-key", OPT_LIST, AT(api_key), "", 0, 0, "KEY", "key that clients must send; repeatable" },
     { NULL, "api-key-file", OPT_STR, AT(api_key_file), "", 0, 0, "FILE", "keys, one a line; read again on SIGHUP" },
+    { NULL, "api-key-file-empty", OPT_ENUM, AT(api_key_file_empty), "keep", 0, 0, "keep|deny", "that file holds no key or is gone at SIGHUP: keep the keys before, or no key of it is valid any more" },
+    { NULL, "max-key-failures", OPT_U32, AT(max_key_failures), "10", 0, 1000000, "N", "wrong keys of one client address (IPv6: one /64) at once, then one a second; above: 429; 0: no bound, as behind a load balancer" },
     { NULL, "allow-anonymous", OPT_BOOL, AT(allow_anonymous), "false", 0, 0, NULL, "listen beyond loopback without any key" },
     { NULL, "share-prefix", OPT_BOOL, AT(share_prefix), "false", 0, 0, NULL, "let different API keys share cached prefixes" },
-    { NULL, "protect-metrics", OPT_BOOL, AT(protect_metrics), "false", 0, 0, NULL, "/metrics wants a key too" },
+    { NULL, "protect-metrics", OPT_BOOL, AT(protect_metrics), "false", 0, 0, NULL, "/metrics wants a key on loopback too" },
+    { NULL, "open-metrics", OPT_BOOL, AT(open_metrics), "false", 0, 0, NULL, "/metrics wants no key beyond loopback either" },
 
     { "log", "log-level", OPT_ENUM, AT(log_level), "info", 0, 0, "error|warn|info|debug|trace", "what is logged" },
     { NULL, "log-json", OPT_BOOL, AT(log_json), "false", 0, 0, NULL, "one JSON object a line" },
@@ -571,6 +574,12 @@ int config_check(const struct config *c, char *err, size_t n_err)
     for (uint32_t i = 0; i < c->api_key.n; i++)
         for (const char *p = c->api_key.s[i]; *p; p++)
             if (*p <= ' ' || *p > '~') return fail(err, n_err, "--api-key: value %u holds a byte that no header can carry", i + 1);
+    for (uint32_t i = 0; i < c->api_key.n && !config_is_loopback(c->host); i++)
+        if (strlen(c->api_key.s[i]) < KEY_BYTES_PUBLIC_MIN)
+            return fail(err, n_err,
+                        "--api-key: value %u has %zu bytes, --host %.60s is reachable from other machines and needs at least %d", i + 1,
+                        strlen(c->api_key.s[i]), c->host, KEY_BYTES_PUBLIC_MIN);
+    if (c->protect_metrics && c->open_metrics) return fail(err, n_err, "--protect-metrics and --open-metrics exclude each other");
     if (!config_is_loopback(c->host) && !c->api_key.n && !*c->api_key_file && !c->allow_anonymous)
         return fail(err, n_err, "--host %.60s is reachable from other machines: give --api-key or --api-key-file, or say --allow-anonymous",
                     c->host);

@@ -13,7 +13,10 @@ struct str_list {
     uint32_t     n;
 };
 
-enum { CUDA_DEVICES_MAX = 64 };
+enum {
+    CUDA_DEVICES_MAX = 64,
+    KEY_BYTES_PUBLIC_MIN = 16, /* of an API key where others than this machine reach the server: what is shorter can be guessed */
+};
 
 struct config {
     /* model */
@@ -53,8 +56,9 @@ struct config {
     struct str_list allowed_host, cors_origin;
     /* security */
     struct str_list api_key;
-    const char     *api_key_file;
-    bool            allow_anonymous, share_prefix, protect_metrics;
+    const char     *api_key_file, *api_key_file_empty;
+    uint32_t        max_key_failures;
+    bool            allow_anonymous, share_prefix, protect_metrics, open_metrics;
     /* log */
     const char *log_level;
     bool        log_json;

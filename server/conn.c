@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/door.h"
 #include "server/hangup.h"
 #include "server/metrics.h"
 #include <event2/buffer.h>
@@ -235,21 +236,6 @@ static void begin_request(struct conn *c, const struct http_head *d)
     }
 }
 
-/* DNS rebinding: a page of another site that resolves to 127.0.0.1 carries its own name in Host (CVE-2024-28224). */
-static bool host_allowed(const struct server *s, struct slice host)
-{
-    static const char *const own[] = { "localhost", "127.0.0.1", "[::1]" };
-    const struct str_list   *more = &s->cfg->allowed_host;
-    if (!s->loopback && !more->n) return true;
-    if (!host.n) return true; /* HTTP/1.0 without one: no browser */
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (slice_is(host, own[i])) return true;
-    if (slice_is(host, s->cfg->host)) return true;
-    for (uint32_t i = 0; i < more->n; i++)
-        if (slice_is(host, more->s[i])) return true;
-    return false;
-}
-
 static bool is_json(struct slice type)
 {
     const char *semi = type.n ? memchr(type.p, ';', type.n) : NULL;
@@ -278,7 +264,7 @@ static bool admit(struct conn *c, const struct http_head *d)
     bool                body = http_has_body(&c->http);
     if (d->expect_unknown)
         api_fail(&e, 417, "", "only 'Expect: 100-continue' is known");
-    else if (!host_allowed(s, d->host))
+    else if (!door_takes_host(s, d->host))
         api_fail(&e, 403, "", "the Host header is not one of this server's names; see --allowed-host");
     else if (!(rt = r->route = route_find(d->path)))
         api_fail(&e, 404, "", "no such route");
@@ -286,9 +272,8 @@ static bool admit(struct conn *c, const struct http_head *d)
         return preflight(c), false;
     else if (!(rt->methods & d->method))
         api_fail(&e, 405, "", "this route takes %s", route_allow(rt));
-    else if ((rt->auth == AUTH_KEY || (rt->auth == AUTH_METRICS && s->cfg->protect_metrics)) && auth_enabled(s->auth) &&
-             !auth_check(s->auth, d, &r->tenant))
-        api_fail(&e, 401, "", "a valid API key is needed: Authorization: Bearer KEY");
+    else if (!door_takes_key(c, rt, d, &e))
+        CHECK(e.http);
     else if (rt->flags & ROUTE_MODEL && server_state(s) == SRV_LOADING)
         api_fail(&e, 503, "", "the model is still being loaded");
     else if (rt->flags & ROUTE_MODEL && server_state(s) >= SRV_DRAINING)

@@ -40,6 +40,7 @@ struct conn {
     struct io          *io;
     struct bufferevent *bev;
     struct peer         peer;
+    uint64_t            tenant_seen; /* whose key was last found right here; 0: nobody's */
     struct list         node, unsent;
     struct list         still;       /* in io.unread: holds bytes that its client does not take */
     struct list         idle, fresh; /* in io.idle: between requests; in io.fresh: no whole head yet */

@@ -353,6 +353,8 @@ enum status server_create(const struct config *cfg, struct auth *auth, struct se
     for (uint32_t i = 0; s->io && i < s->n_io; i++) s->io[i].hangup_fd = -1;
     enum status st = s->io ? metrics_create(&s->metrics) : ST_NOMEM;
     for (uint32_t i = 0; st == ST_OK && i < s->n_io; i++) st = io_create(s, &s->io[i], i);
+    if (st == ST_OK) st = strikes_create(cfg->max_key_failures, &s->strikes);
+    if (gethostname(s->host_name, sizeof s->host_name - 1)) s->host_name[0] = 0;
     if (st == ST_OK && cfg->max_connections_address) st = crowd_create(cfg->max_connections_address, &s->crowd);
     if (st == ST_OK) {
         uint32_t n = cfg->text_threads ? cfg->text_threads : thread_cpu_count() >= 8 ? 2 : 1;
@@ -573,6 +575,7 @@ void server_free(struct server *s)
     if (s->listen_fd >= 0) close(s->listen_fd);
     if (s->reserve_fd >= 0) close(s->reserve_fd);
     crowd_free(s->crowd);
+    strikes_free(s->strikes);
     metrics_free(s->metrics);
     free(s);
 }

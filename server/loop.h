@@ -12,6 +12,7 @@
 #include "server/budget.h"
 #include "server/config.h"
 #include "server/crowd.h"
+#include "server/strikes.h"
 #include "server/text.h"
 #include "server/unread.h"
 #include "server/wheel.h"
@@ -82,7 +83,9 @@ struct server {
     const struct api_model *model; /* valid from SRV_READY on */
     struct gen_engine       eng;   /* likewise */
     struct text_pool       *text;
-    struct crowd           *crowd; /* NULL: an address may have as many connections as it likes */
+    struct strikes         *strikes;
+    char                    host_name[256]; /* of this machine */
+    struct crowd           *crowd;          /* NULL: an address may have as many connections as it likes */
     struct io              *io;
     uint32_t                n_io;
     int                     listen_fd, reserve_fd;

@@ -62,6 +62,7 @@ static const char *const l_evict[] = { "tier=\"device\",reason=\"lru\"",
 static const char *const l_pinned[] = { "tier=\"device\"", "tier=\"host\"", NULL };
 static const char *const l_doubt[] = { "why=\"head\"",  "why=\"fingerprint\"", "why=\"key\"", "why=\"tokens\"",
                                        "why=\"stale\"", "why=\"payload\"",     NULL };
+static const char *const l_key[] = { "reason=\"missing\"", "reason=\"wrong\"", "reason=\"slowed\"", NULL };
 static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compute\"", NULL };
 
 /* clang-format off */
@@ -154,6 +155,7 @@ static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compu
     X(CONNECTIONS,   GAUGE,     0, l_one,    NULL,      "spillway:connections", "Open client connections.")                                    \
     X(STREAMS,       GAUGE,     0, l_one,    NULL,      "spillway:generations", "Requests whose answer is not yet complete.")                  \
     X(PAUSED,        COUNTER,   0, l_one,    NULL,      "spillway:slow_reader_pauses_total", "Streams parked because their client reads slowly.") \
+    X(KEYS,          COUNTER,   0, l_key,    NULL,      "spillway:auth_failures_total", "Requests refused for their API key: none, a wrong one, or from an address that sent too many.") \
     X(UNREAD,        COUNTER,   0, l_one,    NULL,      "spillway:unread_dropped_total", "Connections reset because answers that nobody read held too much memory.") \
     X(UNKNOWN,       COUNTER,   0, l_one,    NULL,      "spillway:unknown_fields_total", "Request fields that no one knows.")                  \
     X(ACCEPT,        COUNTER,   0, l_one,    NULL,      "spillway:accept_pauses_total", "Pauses of accept for want of descriptors.")           \
@@ -299,6 +301,7 @@ void metrics_loaded(struct metrics *m, const struct metrics_load *l)
 
 void metrics_first_token(struct metrics *m, uint64_t us) { observe(m, F_TTFT, (double)us / 1e6); }
 void metrics_next_token(struct metrics *m, uint64_t us) { observe(m, F_ITL, (double)us / 1e6); }
+void metrics_key_refused(struct metrics *m, enum metrics_key why) { metric_add(&m->fam[F_KEYS].metric[why], 1); }
 void metrics_unread_dropped(struct metrics *m) { metric_add(one(m, F_UNREAD), 1); }
 void metrics_paused(struct metrics *m) { metric_add(one(m, F_PAUSED), 1); }
 void metrics_unknown_fields(struct metrics *m, uint64_t n) { metric_add(one(m, F_UNKNOWN), n); }

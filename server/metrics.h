@@ -33,6 +33,8 @@ void metrics_next_token(struct metrics *m, uint64_t us);
 void metrics_gen_end(struct metrics *m, const struct metrics_gen *g);
 void metrics_http(struct metrics *m, const struct request *r, int status);
 void metrics_unread_dropped(struct metrics *m);
+enum metrics_key { KEY_MISSING, KEY_WRONG, KEY_SLOWED };
+void metrics_key_refused(struct metrics *m, enum metrics_key why);
 void metrics_paused(struct metrics *m);
 void metrics_unknown_fields(struct metrics *m, uint64_t n);
 

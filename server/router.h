@@ -10,7 +10,7 @@ enum auth_class {
     AUTH_UNSET = 0,
     AUTH_OPEN,    /* anyone: health and the page itself */
     AUTH_KEY,     /* a key, once keys are configured */
-    AUTH_METRICS, /* open, a key with --protect-metrics */
+    AUTH_METRICS, /* open on loopback unless --protect-metrics, a key beyond it unless --open-metrics */
 };
 enum route_flag {
     ROUTE_JSON = 1,   /* POST: a JSON body is required */

@@ -1,7 +1,10 @@
 """Layer J of the fault table, as far as the server without TLS and peers can show it."""
 
+import http.client
 import json
 import os
+import signal
+import tempfile
 import subprocess
 import time
 
@@ -11,7 +14,7 @@ from harness import BINARY, PATIENCE, SMALL, Server, eventually, free_port, post
 @row("J1", "every route with no key, a wrong one, a prefix, an empty one, a huge one, Basic, two headers, in the query", own=True)
 def j1(_):
     key = "sk-0123456789abcdef0123456789abcdef"
-    s = Server("--api-key", key)
+    s = Server("--api-key", key, "--max-key-failures", "0")
     try:
         guarded = (("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/v1/models/pebble"), ("POST", "/tokenize"),
                    ("POST", "/detokenize"))
@@ -29,6 +32,36 @@ def j1(_):
             assert s.get(path).status == 200
         ok = s.request("POST", "/v1/completions", SMALL, {"Authorization": "Bearer " + key})
         assert ok.status == 200
+    finally:
+        s.stop()
+
+
+@row("J5", "brute force: after ten wrong keys an address has one try a second, others and keys that worked are not touched", own=True)
+def j5(_):
+    key = "sk-0123456789abcdef0123456789abcdef"
+    s = Server("--api-key", key)
+
+    def ask(sent, source="127.0.0.1"):
+        c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=PATIENCE, source_address=(source, 0))
+        c.request("GET", "/v1/models", None, {"x-api-key": sent})
+        status = c.getresponse().status
+        c.close()
+        return status
+
+    try:
+        began = time.monotonic()
+        got = [ask("wrong-%d" % i) for i in range(60)]
+        allowed = 10 + int(time.monotonic() - began) + 1
+        assert got[:10] == [401] * 10 and set(got) == {401, 429} and got.count(401) <= allowed, got
+        assert ask(key, "127.0.0.2") == 200  # another address
+        assert ask("wrong", "127.0.0.2") == 401
+        eventually(lambda: ask(key) == 200, "a try comes back")
+        assert 429 in [ask("wrong") for _ in range(20)]
+        assert ask(key) == 200  # it was right from here, so it passes at once
+        assert s.metric("spillway:auth_failures_total") >= 60
+        with open(s.log_path) as f:
+            log = f.read()
+        assert "a wrong key from 127.0.0.1" in log and "wrong-" not in log and key not in log
     finally:
         s.stop()
 
@@ -122,3 +155,54 @@ def j19(s):
     assert r.status == 200
     with open(s.log_path, "rb") as f:
         assert b"10.0.0.1" not in f.read()
+
+
+@row("J23", "/metrics beyond loopback wants a key, unless --open-metrics", own=True)
+def j23(_):
+    key = "sk-0123456789abcdef"
+    for more, want in (([], 401), (["--open-metrics"], 200)):
+        s = Server("--host", "0.0.0.0", "--api-key", key, *more)
+        try:
+            assert s.get("/metrics").status == want
+            assert s.get("/metrics", headers={"Authorization": "Bearer " + key}).status == 200
+            assert s.get("/ping").status == 200
+        finally:
+            s.stop()
+
+
+@row("J24", "the key file is emptied or deleted: with --api-key-file-empty deny no key is valid, and the log says so", own=True)
+def j24(_):
+    for mode, after in (("keep", 200), ("deny", 401)):
+        fd, path = tempfile.mkstemp()
+        os.write(fd, b"sk-0123456789abcdef\n")
+        os.close(fd)
+        s = Server("--api-key-file", path, "--api-key-file-empty", mode)
+        try:
+            ask = lambda: s.request("POST", "/v1/completions", SMALL, {"Authorization": "Bearer sk-0123456789abcdef"}).status
+            assert ask() == 200
+            for empty in (lambda: open(path, "w").close(), lambda: os.unlink(path)):
+                size = os.path.getsize(s.log_path)
+                empty()
+                s.proc.send_signal(signal.SIGHUP)
+
+                def said():
+                    with open(s.log_path) as f:
+                        f.seek(size)
+                        return ("no key of it is valid" if mode == "deny" else "the old keys stay") in f.read()
+
+                eventually(said, "the log says what it means")
+                assert ask() == after, (mode, ask())
+        finally:
+            s.stop()
+
+
+@row("J25", "a key of fewer than 16 bytes is refused on a public address", own=True)
+def j25(_):
+    fd, path = tempfile.mkstemp()
+    os.write(fd, b"# keys\nsk-0123456789abc\n\nfifteen-bytes-1\n")
+    os.close(fd)
+    for args, code in ((["--api-key", "fifteen-bytes-1"], 64), (["--api-key-file", path], 78)):
+        p = subprocess.run([BINARY, "--host", "0.0.0.0", "--port", str(free_port()), *args], capture_output=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+        out = (p.stdout + p.stderr).decode()
+        assert p.returncode == code and "15 bytes" in out and "fifteen" not in out, (p.returncode, out)
+    os.unlink(path)

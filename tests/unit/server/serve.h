@@ -136,13 +136,13 @@ static char *ask_bytes(const char *p, size_t n)
 #define ASK(text) ask_bytes(text, sizeof text - 1)
 static int status_of(const char *reply) { return strncmp(reply, "HTTP/1.1 ", 9) ? -1 : (int)strtol(reply + 9, NULL, 10); }
 
-static char *post(char *out, size_t n_out, const char *path, const char *fields, const char *body)
+static inline char *post(char *out, size_t n_out, const char *path, const char *fields, const char *body)
 {
     snprintf(out, n_out, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n%s", path,
              strlen(body), fields, body);
     return out;
 }
-static bool eventually(bool (*check)(void))
+static inline bool eventually(bool (*check)(void))
 {
     for (int i = 0; i < PATIENCE_S * 1000 && !check(); i++) usleep(1000);
     return check();

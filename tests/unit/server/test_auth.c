@@ -77,6 +77,57 @@ static void J6_keys_of_a_file_change_without_restart(void **state)
     auth_free(a);
 }
 
+static void J24_a_file_without_keys_can_mean_that_none_is_valid(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/spillway-test-keys-XXXXXX", err[300];
+    int  fd = mkstemp(path);
+    fchmod(fd, 0600);
+    assert_int_equal(dprintf(fd, "of-the-file\n"), 12);
+    static const char *fixed[] = { "fixed" };
+    struct config      c = { .api_key = { fixed, 1 }, .api_key_file = path, .api_key_file_empty = "deny" };
+    struct auth       *a;
+    uint64_t           t;
+    assert_int_equal(auth_create(&c, &a, err, sizeof err), ST_OK);
+    assert_true(bearer(a, "Bearer of-the-file", &t));
+    assert_int_equal(ftruncate(fd, 0), 0);
+    assert_int_equal(auth_reload(a, err, sizeof err), ST_OK);
+    assert_false(bearer(a, "Bearer of-the-file", &t));
+    assert_true(bearer(a, "Bearer fixed", &t));
+    assert_true(auth_enabled(a));
+    assert_int_equal(pwrite(fd, "comes-back\n", 11, 0), 11);
+    assert_int_equal(auth_reload(a, err, sizeof err), ST_OK);
+    assert_true(bearer(a, "Bearer comes-back", &t));
+    assert_int_equal(pwrite(fd, "bad key!!!\n", 11, 0), 11); /* damaged is not empty: the keys stay */
+    assert_true(auth_reload(a, err, sizeof err) != ST_OK);
+    assert_true(bearer(a, "Bearer comes-back", &t));
+    unlink(path);
+    assert_int_equal(auth_reload(a, err, sizeof err), ST_OK);
+    assert_false(bearer(a, "Bearer comes-back", &t));
+    auth_free(a);
+    assert_true(auth_create(&c, &a, err, sizeof err) != ST_OK); /* at the start it is a mistake */
+    close(fd);
+}
+
+static void J25_a_short_key_of_a_file_is_refused_beyond_loopback(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/spillway-test-keys-XXXXXX", err[300];
+    int  fd = mkstemp(path);
+    fchmod(fd, 0600);
+    assert_int_equal(dprintf(fd, "0123456789abcdef\nshort\n"), 23);
+    struct config c = { .api_key_file = path, .host = "0.0.0.0" };
+    struct auth  *a;
+    assert_int_equal(auth_create(&c, &a, err, sizeof err), ST_INVALID);
+    assert_non_null(strstr(err, "line 2 has a key of 5 bytes"));
+    assert_null(strstr(err, "short"));
+    c.host = "127.0.0.1";
+    assert_int_equal(auth_create(&c, &a, err, sizeof err), ST_OK);
+    auth_free(a);
+    unlink(path);
+    close(fd);
+}
+
 static void salts_separate_tenants(void **state)
 {
     (void)state;
@@ -165,6 +216,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_whole_keys_pass),
+        cmocka_unit_test(J24_a_file_without_keys_can_mean_that_none_is_valid),
+        cmocka_unit_test(J25_a_short_key_of_a_file_is_refused_beyond_loopback),
         cmocka_unit_test(J6_keys_of_a_file_change_without_restart),
         cmocka_unit_test(salts_separate_tenants),
         cmocka_unit_test(F29_a_secret_that_a_kill_left_short_is_made_anew),

@@ -195,7 +195,11 @@ static void J8_a_public_address_needs_a_key(void **state)
     (void)state;
     assert_int_equal(PARSE("--host", "0.0.0.0"), 64);
     assert_non_null(strstr(err, "--api-key"));
-    assert_int_equal(PARSE("--host", "0.0.0.0", "--api-key", "k"), 0);
+    assert_int_equal(PARSE("--host", "0.0.0.0", "--api-key", "0123456789abcdef"), 0);
+    assert_int_equal(PARSE("--host", "0.0.0.0", "--api-key", "0123456789abcdef", "--api-key", "0123456789abcde"), 64);
+    assert_non_null(strstr(err, "value 2 has 15 bytes"));
+    assert_int_equal(PARSE("--api-key", "short"), 0); /* on loopback */
+    assert_int_equal(PARSE("--protect-metrics", "--open-metrics"), 64);
     assert_int_equal(PARSE("--host", "0.0.0.0", "--allow-anonymous"), 0);
     assert_int_equal(PARSE("--host", "::1"), 0);
     assert_int_equal(PARSE("--host", "127.1.2.3"), 0);

@@ -50,7 +50,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     struct kv_cfg         kc = {
                 .n_block = c->n_block,
                 .block_tokens = c->block_tokens,
-                .n_seq_max = c->seqs_max + (c->tiers ? KV_LOADS_MAX + KV_OFFERS_MAX : 0) + (c->kv_pin_percent ? KV_PINS_MAX : 0),
+                .n_seq_max = c->seqs_max + (c->tiers ? KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS : 0) + (c->kv_pin_percent ? KV_PINS_MAX : 0),
                 .seq_tokens_max = c->context_max,
                 .prefix_cache = c->prefix_cache,
                 .borrow_min = c->kv_borrow_min,
@@ -72,6 +72,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     };
     enum status st = kv_create(&kc, &e->kv);
     for (uint32_t i = 0; i < e->depth && !st; i++) st = flight_init(&e->flight[i], &bc);
+    if (!st && c->tiers) st = batch_init(&e->audit, &(struct batch_cfg){ c->block_tokens, 1, bc.pages_max / c->seqs_max, 1, 1, 1, 1 });
     if (!st) st = sched_init(&e->sched, &sc, e->kv, &e->flight[0].batch);
     if (!st) st = pool_init(&e->reqs, "requests", n_seq, sizeof(struct req));
     if (!st) st = pool_init(&e->seqs, "sequences", n_seq, sizeof(struct seq));
@@ -131,6 +132,7 @@ void eng_free(struct engine *e)
     kv_tiers_close(e->tiers, e->cfg.tiers_flush_us);
     kv_free(e->kv);
     for (uint32_t i = 0; i < ENG_DEPTH_MAX; i++) flight_close(&e->flight[i]);
+    batch_free(&e->audit);
     pool_free(&e->reqs);
     pool_free(&e->seqs);
     if (e->inbox.fd >= 0) ring_free(&e->inbox);

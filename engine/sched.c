@@ -128,14 +128,13 @@ void sched_remove(struct sched *s, struct seq *q, bool discard)
     forget(q);
 }
 
-static void preempt(struct sched *s, struct seq *q)
+/* Back to the queue, without its blocks. */
+static void send_back(struct sched *s, struct seq *q)
 {
     LOG_DEBUG("sched: step %" PRIu64 " preempts request %016" PRIx64 ".%u at %u tokens, %u running", s->step, q->r->id, q->choice,
               q->n_computed, s->n_running);
     CHECK(!s->in_flight);
-    unplan(s, q);
     running_remove(s, q);
-    offer(s, q);
     kv_seq_release(s->kv, &q->kv);
     q->state = SEQ_WAITING;
     q->want = (struct kv_want){ 0 };
@@ -146,6 +145,26 @@ static void preempt(struct sched *s, struct seq *q)
     s->n_preempted++;
     s->short_of_blocks = true;
     sched_resume(s, q);
+}
+
+static void preempt(struct sched *s, struct seq *q)
+{
+    unplan(s, q);
+    offer(s, q);
+    send_back(s, q);
+}
+
+void sched_recompute(struct sched *s)
+{
+    s->in_flight = false;
+    s->n_plan = s->n_plan_one = 0;
+    while (s->n_running) {
+        struct seq *q = s->running[s->n_running - 1];
+        q->planned = q->samples = false; /* of a plan that is over */
+        q->n_step = 0;
+        kv_seq_discard(s->kv, &q->kv);
+        send_back(s, q);
+    }
 }
 
 /* ---- blocks */

@@ -66,7 +66,9 @@ enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *
 void        sched_close(struct sched *s);
 void        sched_enqueue(struct sched *s, struct seq *q, uint64_t now_us); /* a new request's lead */
 void        sched_resume(struct sched *s, struct seq *q);                   /* waits in front */
-void        sched_remove(struct sched *s, struct seq *q, bool discard);     /* from wherever it is, with its blocks; it is DONE then */
+/* What all running have computed is in doubt: they wait again, and compute it anew. Nothing of theirs goes down. None may be in flight. */
+void sched_recompute(struct sched *s);
+void sched_remove(struct sched *s, struct seq *q, bool discard); /* from wherever it is, with its blocks; it is DONE then */
 /* Fills plan[]: each has n_step rows, blocks for them, and samples set where its last token is among them. step: a new number each
  * time. false: given up, the step in flight must be applied first; without one it never is. */
 bool sched_plan(struct sched *s, uint64_t step, uint64_t now_us, bool in_flight);

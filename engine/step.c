@@ -321,17 +321,59 @@ static void submit(struct engine *e)
     e->runner.submit(e->runner.ctx, &f->batch);
 }
 
+static bool has_nothing_to_do(const struct engine *e)
+{
+    return !e->n_flight && !e->sched.n_running && !e->sched.n_resume && !e->sched.fair.n_waiting;
+}
+
+/* A block that the tiers want computed again: a step of its own, whose rows sample nothing. It waits for what is in flight, and who
+ * comes meanwhile waits for as many rows as a block has. */
+static enum status audit(struct engine *e, bool *did_work_out)
+{
+    struct kv_audit_rows rows;
+    enum status          st = ST_OK;
+    if (!kv_tiers_audit(e->tiers, has_nothing_to_do(e), &rows)) return ST_OK;
+    while (!st && e->n_flight) st = land(e);
+    if (st) {
+        kv_tiers_audited(e->tiers, st);
+        return st;
+    }
+    batch_clear(&e->audit);
+    batch_add(&e->audit, rows.ids, rows.n, rows.first, rows.page, rows.n_page);
+    atomic_store_explicit(&e->a.rows_now, rows.n, memory_order_relaxed);
+    st = eng_run(&e->runner, &e->audit);
+    kv_tiers_audited(e->tiers, st);
+    *did_work_out = true;
+    if (e->clock) atomic_store_explicit(&e->a.last_progress_us, e->clock(), memory_order_relaxed);
+    if (st == ST_OK || st == ST_STEP) return ST_OK;
+    atomic_store(&e->broken_seen, st == ST_BROKEN);
+    return die(e, status_name(st));
+}
+
+/* What lies in the device's cache is in doubt: those that run compute all of it again, when the tiers have emptied it. */
+static enum status recompute(struct engine *e)
+{
+    enum status st = ST_OK;
+    while (!st && e->n_flight) st = land(e);
+    if (!st && e->sched.n_running) LOG_WARN("eng: %u running sequences compute their prefix again", e->sched.n_running);
+    if (!st) sched_recompute(&e->sched);
+    return st;
+}
+
 static enum status turn(struct engine *e, bool *did_work_out)
 {
+    enum status st = ST_OK;
     sweep(e);
     kv_tick(e->kv, e->now_us);
     if (e->tiers) {
         kv_tiers_steps(e->tiers, e->n_submitted, e->n_submitted - e->n_flight);
         kv_tiers_turn(e->tiers);
+        st = kv_tiers_purges(e->tiers) ? recompute(e) : audit(e, did_work_out);
+        if (st) return st;
         e->sched.us_per_token = (double)atomic_load_explicit(&e->a.row_ns_ewma, memory_order_relaxed) / 1e3;
     }
-    *did_work_out = e->n_flight > 0;
-    enum status st = plan(e);
+    *did_work_out |= e->n_flight > 0;
+    st = plan(e);
     if (st) return st;
     bool planned = e->sched.n_plan > 0;
     *did_work_out |= planned;

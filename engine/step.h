@@ -47,6 +47,7 @@ struct engine {
     _Atomic uint64_t      drain_deadline_us;
     struct pace           pace;
     struct note           note[ENG_DEPTH_MAX]; /* of flight[] */
+    struct batch          audit;               /* a block that is computed again, alone; with tiers */
     struct {
         _Atomic uint32_t n_running, n_resume, kv_used, rows_now;
         _Atomic uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_finished[6], n_query_tokens, n_hit_tokens,

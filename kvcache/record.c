@@ -47,6 +47,12 @@ enum kv_doubt kv_record_check(const void *page, const struct digest_key *dk, con
     return KV_SURE;
 }
 
+bool kv_record_begins(const struct kv_record *r)
+{
+    static const struct kv_key none;
+    return kv_key_equal(&r->parent, &none);
+}
+
 void kv_record_hold(void *page, const struct digest_key *dk, uint64_t until_s, int priority)
 {
     struct kv_record *r = page;

@@ -6,13 +6,13 @@
 #include "transfer/digest.h"
 #include "transfer/seal.h"
 
-enum { KV_RECORD_HEAD = 4096, KV_RECORD_VERSION = 2, KV_RECORD_TOKENS_MAX = 256 };
+enum { KV_RECORD_HEAD = 4096, KV_RECORD_VERSION = 3, KV_RECORD_TOKENS_MAX = 256 };
 
 struct kv_record {
     unsigned char magic[8]; /* "SPWKVREC" */
     uint32_t      version, block_tokens;
-    uint64_t      payload_bytes, seq; /* seq: of the segment that it lies in, 0 on the host: a record of a reused file is none */
-    struct kv_key fingerprint, key, parent;
+    uint64_t      payload_bytes, seq;       /* seq: of the segment that it lies in, 0 on the host: a record of a reused file is none */
+    struct kv_key fingerprint, key, parent; /* parent: zeros in the first block of a prompt */
     struct digest payload;
     uint64_t      until_s;  /* wall time from which it is no longer wanted; 0: no end */
     int64_t       priority; /* kv_hold */
@@ -22,6 +22,8 @@ struct kv_record {
 
 static inline uint64_t kv_record_bytes(uint64_t payload_bytes) { return KV_RECORD_HEAD + (payload_bytes + 4095) / 4096 * 4096; }
 
+/* It is the first block of a prompt: its ids are all that its bytes depend on. */
+bool kv_record_begins(const struct kv_record *r);
 /* Fills page [KV_RECORD_HEAD], zeros behind. */
 void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key *fingerprint, const struct kv_key *key,
                     const struct kv_key *parent, const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes, uint64_t seq,

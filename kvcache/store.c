@@ -29,12 +29,14 @@ static int32_t find(const struct kv_store *s, const struct kv_key *k)
     return i;
 }
 
-static void insert(struct kv_store *s, uint32_t id, const struct kv_key *k, struct digest payload, enum entry_state state)
+static void insert(struct kv_store *s, uint32_t id, const struct kv_key *k, struct digest payload, bool begins, enum entry_state state)
 {
     struct entry *e = &s->entry[id];
     int32_t      *head = &s->bucket[bucket_of(s, k)];
     CHECK(e->state == ENTRY_NONE);
-    *e = (struct entry){ .key = *k, .payload = payload, .gen = ++s->gen, .next = *head, .state = (uint8_t)state };
+    *e = (struct entry){ .key = *k, .payload = payload, .gen = ++s->gen, .next = *head, .state = (uint8_t)state, .begins = begins };
+    s->n_found += s->segment[id / s->g.n_record].found;
+    s->n_begin += begins && s->segment[id / s->g.n_record].found;
     *head = (int32_t)id;
     s->n_entry++;
 }
@@ -50,6 +52,8 @@ static void forget(struct kv_store *s, uint32_t id)
     }
     *at = e->next;
     e->state = ENTRY_NONE;
+    s->n_found -= s->segment[id / s->g.n_record].found;
+    s->n_begin -= e->begins && s->segment[id / s->g.n_record].found;
     s->n_entry--;
 }
 
@@ -88,7 +92,7 @@ static uint32_t find_state(const struct kv_store *s, enum seg_state state)
 
 static void ask(struct kv_store *s, struct task *t) { CHECK(ring_push(&s->todo, t)); }
 
-static uint32_t forget_segment(struct kv_store *s, uint32_t i)
+uint32_t store_forget_segment(struct kv_store *s, uint32_t i)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < s->g.n_record; k++)
@@ -109,6 +113,10 @@ static void evict_segment(struct kv_store *s)
     for (uint32_t i = 0; i < s->n_slot; i++) {
         struct segment *g = &s->segment[i];
         if (g->state != SEG_SEALED || g->n_pinned) continue;
+        if (g->doomed) {
+            best = i;
+            break;
+        }
         if (best < s->n_slot &&
             (g->value > s->segment[best].value || (g->value == s->segment[best].value && g->seq > s->segment[best].seq)))
             continue;
@@ -116,7 +124,7 @@ static void evict_segment(struct kv_store *s)
     }
     if (best == s->n_slot) return;
     struct segment *g = &s->segment[best];
-    s->stats.n_evicted += forget_segment(s, best);
+    s->stats.n_evicted += store_forget_segment(s, best);
     for (uint32_t i = 0; i < s->n_slot; i++) s->segment[i].value /= 2;
     xfer_seg_drop(s->cfg.xfer, g->xfer);
     g->state = SEG_REMOVING;
@@ -125,6 +133,12 @@ static void evict_segment(struct kv_store *s)
 
 /* More files than that would leave none for connections. */
 static bool fds_are_out(const struct kv_store *s) { return s->n_file + s->n_foreign >= s->n_fd_max; }
+static bool any_doomed(const struct kv_store *s)
+{
+    bool any = false;
+    for (uint32_t i = 0; s->mistrusts && i < s->n_slot; i++) any |= s->segment[i].doomed && s->segment[i].state == SEG_SEALED;
+    return any;
+}
 
 /* Keeps one prepared segment beside the one that is filled; below the cap by a new file, at the cap in the place of another. */
 static void prepare(struct kv_store *s)
@@ -137,7 +151,7 @@ static void prepare(struct kv_store *s)
         ask_remove(s, NONE, k.seq, -1, k.moved);
         return;
     }
-    if (!store_has_room(s) || fds_are_out(s) || s->full) {
+    if (!store_has_room(s) || fds_are_out(s) || s->full || any_doomed(s)) {
         evict_segment(s);
         if (s->full && !s->task_out) pause_writes(s, ST_TOO_LARGE, "making room");
         s->full = false;
@@ -171,7 +185,9 @@ static void footer_open(struct kv_store *s)
     for (uint32_t i = 0; i < g->n_used; i++) {
         const struct entry *e = &s->entry[place_id(s, (uint32_t)s->open, i)];
         if (e->state == ENTRY_READY)
-            s->seal_row[n++] = (struct store_row){ .key = e->key, .payload = e->payload, .index = i, .block_tokens = s->cfg.block_tokens };
+            s->seal_row[n++] = (struct store_row){
+                .key = e->key, .payload = e->payload, .index = i, .block_tokens = s->cfg.block_tokens, .begins = e->begins
+            };
     }
     g->state = SEG_SEALING;
     s->seal_out = true;
@@ -244,7 +260,7 @@ static void answer_scan(struct kv_store *s, struct task *t)
     }
     if (!store_has_room(s)) kept_make_room(s);
     uint32_t i = find_state(s, SEG_FREE);
-    if (!store_has_room(s) || i == s->n_slot) { /* a smaller cap than before: the oldest go */
+    if (!store_has_room(s) || i == s->n_slot || s->mistrusts) { /* a smaller cap than before: the oldest go; or all of it is in doubt */
         char name[32];
         store_name(name, sizeof name, t->seq);
         close(t->fd);
@@ -259,6 +275,8 @@ static void answer_scan(struct kv_store *s, struct task *t)
         struct segment *g = &s->segment[i];
         if (s->key) s->key[i] = s->key[s->n_slot];
         g->state = SEG_SEALED, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 0, g->value = 0;
+        g->found = true;
+        g->doomed = false;
         s->n_file++;
         g->n_pinned++; /* until all of it is known */
         t->segment = (int32_t)i;
@@ -303,7 +321,7 @@ static void answer_scanned(struct kv_store *s, struct task *t)
 
 static void drop_foreign(struct kv_store *s, uint32_t i)
 {
-    forget_segment(s, i);
+    store_forget_segment(s, i);
     s->segment[i].state = SEG_LOST;
     s->n_foreign--, s->n_lost++;
 }
@@ -341,7 +359,7 @@ static void answer_found(struct kv_store *s, struct task *t)
     t->dropped = s->n_foreign >= s->n_slot - s->n_segment ? drop_unwanted(s) : NONE;
     uint32_t i = s->n_foreign >= s->n_slot - s->n_segment ? s->n_slot : find_state(s, SEG_FREE);
     if (i < s->n_slot && s->key) s->key[i] = s->key[s->n_slot];
-    if (i == s->n_slot || !adopt(s, &s->segment[i], t)) {
+    if (i == s->n_slot || s->mistrusts || !adopt(s, &s->segment[i], t)) {
         close(t->fd);
         t->fd = -1;
         ask(s, t); /* segment stays NONE */
@@ -349,6 +367,8 @@ static void answer_found(struct kv_store *s, struct task *t)
     }
     struct segment *g = &s->segment[i];
     g->state = SEG_FOREIGN, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 1, g->value = 1; /* a round's grace */
+    g->found = true;
+    g->doomed = false;
     s->n_foreign++;
     t->segment = (int32_t)i;
     s->learning = t, s->n_learnt = 0;
@@ -392,7 +412,8 @@ static void learn(struct kv_store *s)
         const struct store_row *r = &t->row[s->n_learnt];
         uint32_t                id = place_id(s, (uint32_t)t->segment, r->index);
         if (r->index >= s->g.n_record || s->entry[id].state != ENTRY_NONE || find(s, &r->key) != NONE) continue; /* a newer one has it */
-        insert(s, id, &r->key, r->payload, ENTRY_READY);
+        insert(s, id, &r->key, r->payload, r->begins == 1, ENTRY_READY);
+        if (r->begins == 1) s->canary = id;
         s->stats.n_recovered++;
     }
     if (end < t->n) return;
@@ -455,7 +476,10 @@ void kv_store_turn(struct kv_store *s)
 
 /* ---- blocks */
 
-bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out)
+bool kv_store_has(const struct kv_store *s, const struct kv_key *key) { return find(s, key) != NONE; }
+
+/* Hidden ones too. */
+static bool find_ready(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out)
 {
     int32_t i = find(s, key);
     if (i == NONE || s->entry[i].state != ENTRY_READY) return false;
@@ -465,10 +489,15 @@ bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place
     return true;
 }
 
+bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out)
+{
+    return find_ready(s, key, place_out) && !store_hides(s, place_id(s, place_out->segment, place_out->index));
+}
+
 enum status kv_store_read(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, enum xfer_prio prio,
                           uint64_t deadline_us, uint64_t cookie, struct kv_place *place_out, uint64_t *ticket_out)
 {
-    if (!kv_store_find(s, key, place_out)) return ST_NOT_FOUND;
+    if (!find_ready(s, key, place_out)) return ST_NOT_FOUND;
     struct segment *g = &s->segment[place_out->segment];
     struct xfer_job j = { .src = g->xfer,
                           .dst = host_seg,
@@ -520,7 +549,7 @@ enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_
     enum status     st = xfer_post(s->cfg.xfer, &j, NULL);
     if (st) return st;
     uint32_t id = place_id(s, (uint32_t)s->open, g->n_used);
-    insert(s, id, key, r->payload, ENTRY_WRITING);
+    insert(s, id, key, r->payload, kv_record_begins(r), ENTRY_WRITING);
     *place_out = (struct kv_place){ (uint32_t)s->open, g->n_used, s->entry[id].gen, g->seq };
     g->n_used++, g->n_pinned++, s->n_writing++;
     s->stats.n_write++;

@@ -39,6 +39,7 @@ struct kv_store_cfg {
     bool     shared;
     uint32_t scan_us, grace_us; /* 0: 5 s between rounds, 120 s */
     bool     ephemeral;         /* the secret is this boot's: nothing is kept at the end */
+    bool     prove;             /* blocks that are found are hidden until kv_store_believe */
     uint32_t retry_us;          /* first pause after a failed write, and before what could not be read is tried again; 0: 1 s */
     uint32_t n_store;           /* stores of this process, which share its file descriptors; 0: this one */
     uint64_t (*clock)(void);    /* NULL: the monotonic clock */
@@ -58,6 +59,8 @@ struct kv_place {
     uint64_t gen, seq; /* seq: that a record read from there bears */
 };
 bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out); /* counts as a use */
+/* Of the index, hidden or not, written or about to be: it need not be written again. */
+bool kv_store_has(const struct kv_store *s, const struct kv_key *key);
 /* Posts the read of the record into a host slot (record-sized); completion by xfer_poll with this cookie. The place is pinned
  * until kv_store_read_done. digest: the lane checks the payload. ST_NOT_FOUND, ST_AGAIN. */
 enum status kv_store_read(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, enum xfer_prio prio,
@@ -69,6 +72,18 @@ void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad);
 enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, void *head_page,
                            uint64_t cookie, struct kv_place *place_out);
 void        kv_store_write_done(struct kv_store *s, struct kv_place place, enum status st);
+
+/* cfg.prove (store_prove.c). Unproven: blocks are hidden, and one of them begins a prompt, so that it can be computed from its record alone:
+ * kv_store_canary, which may be read like any other. false: none that is known yet. */
+bool kv_store_unproven(const struct kv_store *s);
+bool kv_store_canary(struct kv_store *s, struct kv_key *key_out);
+void kv_store_believe(struct kv_store *s);
+/* All is known that was found, and none of it begins a prompt: nothing of it can be proven. */
+bool     kv_store_hopeless(const struct kv_store *s);
+uint64_t kv_store_forget_found(struct kv_store *s); /* leaves the index; the files stay until their room is wanted. How many blocks */
+/* Nothing in it is to be believed, what was written since included: index and files go, and nothing found later is taken. No reads or
+ * writes may be in flight. How many blocks. */
+uint64_t kv_store_purge(struct kv_store *s);
 
 bool kv_store_paused(const struct kv_store *s); /* writes are refused for a while */
 /* Why the folder is of less use than it should be, in words without its name; NULL: it is not. Until the next call of the owner. */

@@ -359,6 +359,8 @@ void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const
             continue;
         }
         const struct kv_record *r = kv_record_of(buffer);
-        row[scan->n++] = (struct store_row){ .key = r->key, .payload = r->payload, .index = i, .block_tokens = block_tokens };
+        row[scan->n++] = (struct store_row){
+            .key = r->key, .payload = r->payload, .index = i, .block_tokens = block_tokens, .begins = kv_record_begins(r)
+        };
     }
 }

@@ -3,7 +3,7 @@
 #pragma once
 #include "kvcache/record.h"
 
-enum { STORE_PAGE = 4096, STORE_VERSION = 3 };
+enum { STORE_PAGE = 4096, STORE_VERSION = 4 };
 #define STORE_PAYLOAD_MAX ((uint64_t)1 << 31)
 #define STORE_SEGMENT_MAX ((uint64_t)1 << 40)
 
@@ -43,7 +43,7 @@ struct store_row { /* of the footer, and of what a scan finds */
     struct kv_key key;
     struct digest payload;
     uint32_t      index, block_tokens;
-    uint64_t      unused;
+    uint64_t      begins; /* 1: the first block of a prompt, 0: not */
 };
 _Static_assert(sizeof(struct store_row) == 64, "rows of a footer");
 

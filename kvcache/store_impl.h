@@ -32,6 +32,8 @@ struct segment {
     uint32_t       xfer;             /* its segment there */
     uint32_t       n_used, n_pinned; /* records begun; reads and writes in flight */
     uint64_t       seq, value;       /* value: uses, halved as time goes by */
+    bool           found;            /* not written by this store */
+    bool           doomed;           /* goes before all others */
 };
 
 /* A file of the own folder that takes room and serves nobody. In the order in which they go when the room is needed. */
@@ -54,6 +56,7 @@ struct entry { /* of place segment * n_record + index */
     uint64_t      gen;
     int32_t       next; /* in its bucket */
     uint8_t       state;
+    bool          begins; /* the first block of a prompt */
 };
 
 /* What the owner asks of the thread, and the same back as the answer; and what the thread tells the owner (from SCAN on), and the
@@ -124,6 +127,11 @@ struct kv_store {
     uint32_t              n_kept;
     uint64_t              kept_bytes; /* of all of them, and of those that there was no place for */
     int                   unread_error;
+    bool                  believed;  /* one of the blocks that were found was computed again, and was right */
+    bool                  mistrusts; /* one was wrong: nothing that is found is taken any more */
+    uint32_t              n_found;   /* entries in segments that were found */
+    uint32_t              n_begin;   /* of them, those that begin a prompt */
+    uint32_t              canary;    /* one of them */
     struct kv_store_stats stats;
 
     /* the thread */
@@ -169,6 +177,10 @@ bool kept_overfull(const struct kv_store *s); /* quarantine holds more than it m
 void kept_make_room(struct kv_store *s);
 /* One line each for what was found at start, with counts. */
 void kept_say(const struct kv_store *s);
+/* store.c: all entries of a segment; how many there were */
+uint32_t store_forget_segment(struct kv_store *s, uint32_t i);
+/* store_prove.c: an entry that is not to be found */
+bool store_hides(const struct kv_store *s, uint32_t id);
 
 /* store_folder.c. Thread: the store's; close: the owner too, when that has ended.
  * ST_AGAIN: another server has it; ST_IO: anything else that may change; why: one line without the folder's name. All is closed then. */

@@ -166,6 +166,13 @@ int store_of(struct kv_tiers *t, const struct kv_key *key, struct kv_place *plac
     return -1;
 }
 
+int store_has(const struct kv_tiers *t, const struct kv_key *key)
+{
+    for (uint32_t i = 0; i < t->cfg.n_store; i++)
+        if (kv_store_has(t->store[i], key)) return (int)i;
+    return -1;
+}
+
 /* ---- life */
 
 static enum status map_slab(struct kv_tiers *t, char *err, size_t err_bytes)
@@ -227,9 +234,10 @@ static enum status take_memory(struct kv_tiers *t)
         struct load *l = &t->load[i];
         l->ids = calloc(c->seq_tokens_max, 4);
         l->state = calloc(blocks, 1);
+        l->read = calloc(blocks, sizeof *l->read);
         l->key = calloc(blocks, sizeof *l->key);
         l->ticket = calloc(blocks, sizeof *l->ticket);
-        if (!l->ids || !l->state || !l->key || !l->ticket) return ST_NOMEM;
+        if (!l->ids || !l->state || !l->read || !l->key || !l->ticket) return ST_NOMEM;
     }
     return ST_OK;
 }
@@ -275,6 +283,7 @@ static enum status stores_open(struct kv_tiers *t, char *err, size_t err_bytes)
                                    .scan_us = t->cfg.shared_scan_us,
                                    .grace_us = t->cfg.shared_grace_us,
                                    .n_store = t->n_store_wanted,
+                                   .prove = c->audit,
                                    .clock = c->clock };
         enum status         st = t->store[i] ? ST_OK : kv_store_open(&sc, &t->store[i], err, err_bytes);
         if (st) return st;
@@ -333,6 +342,11 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
         goto fail;
     }
     if ((st = take_slab(t, err, err_bytes))) goto fail;
+    if ((st = audit_open(t))) {
+        snprintf(err, err_bytes, "no memory for the audit of blocks");
+        goto fail;
+    }
+    audit_slab_found(t);
     if ((st = stores_open(t, err, err_bytes))) goto fail;
     t->stats.tier[KV_TIER_HOST].reserved_bytes = t->n_slot * t->stride;
     cfg->kv->pins.host_max = (uint32_t)((uint64_t)t->n_slot * cfg->kv->cfg.pin_percent / 100);
@@ -353,6 +367,8 @@ static void finish(struct kv_tiers *t, const struct xfer_done *d)
     case FLIGHT_WRITE: down_write_done(t, f, d); break;
     case FLIGHT_READ: up_read_done(t, f, d); break;
     case FLIGHT_COPY: up_copy_done(t, f, d); break;
+    case FLIGHT_AUDIT_READ: audit_read_done(t, f, d); break;
+    case FLIGHT_AUDIT_COPY: audit_copy_done(t, f, d); break;
     }
     flight_free(t, f);
 }
@@ -383,6 +399,7 @@ bool kv_tiers_turn(struct kv_tiers *t)
         any = true;
     }
     for (uint32_t i = 0; i < t->cfg.n_store; i++) kv_store_turn(t->store[i]);
+    if (audit_turn(t)) return any;
     if (hand_turn(t)) return any;
     shrink_turn(t);
     stores_turn(t);
@@ -410,7 +427,9 @@ int64_t kv_tiers_sleep_us(const struct kv_tiers *t)
     return any ? BUSY_US : IDLE_US;
 }
 
-bool kv_tiers_busy(const struct kv_tiers *t)
+bool kv_tiers_busy(const struct kv_tiers *t) { return tiers_moving(t) || audit_busy(t) || t->audit.purge; }
+
+bool tiers_moving(const struct kv_tiers *t)
 {
     bool any = t->n_free_flight < t->n_flight_max || down_offered(t);
     for (int i = 0; i < KV_LOADS_MAX; i++) any |= t->load[i].used && !t->load[i].settled;
@@ -422,6 +441,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     if (!t) return;
     t->closing = true;
     if (t->slab) {
+        audit_stop(t);
         up_close(t);
         if (!t->hand.held) drain(t, t->cfg.clock() + flush_us);
         down_close(t);
@@ -433,9 +453,17 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     }
     stores_close(t);
     hand_close(t);
+    audit_close(t);
     if (t->slab) munmap(t->slab, t->n_slot * t->stride);
     if (t->slab_fd >= 0) close(t->slab_fd);
-    for (int i = 0; i < KV_LOADS_MAX; i++) free(t->load[i].ids), free(t->load[i].state), free(t->load[i].key), free(t->load[i].ticket);
+    for (int i = 0; i < KV_LOADS_MAX; i++) {
+        struct load *l = &t->load[i];
+        free(l->ids);
+        free(l->state);
+        free(l->read);
+        free(l->key);
+        free(l->ticket);
+    }
     order_close(t);
     free(t->slot), free(t->bucket), free(t->sketch), free(t->flight), free(t->free_flight), free(t->node_key), free(t->path);
     free(t);
@@ -458,6 +486,16 @@ void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
         out->tier[KV_TIER_STORE].evicted_why[KV_EVICT_LRU] += s.n_evicted;
         const char *why = kv_store_degraded(t->store[i]);
         if (why && !out->n_degraded++) snprintf(out->degraded, sizeof out->degraded, "%s", why);
+        out->store.n_pauses += s.n_pauses;
+        out->store.n_recovered += s.n_recovered;
+        out->store.n_removed += s.n_foreign_segments + s.n_dead_segments;
+        out->store.n_gave_way += s.n_other_removed;
+        out->store.n_claimed += s.n_claimed;
+        out->store.n_paused += s.paused;
+        out->store.n_locked += s.n_locked_segments;
+        out->store.n_damaged += s.n_damaged_segments;
+        out->store.n_unread += s.n_unread_segments;
+        out->store.n_foreign += s.n_foreign;
     }
 }
 

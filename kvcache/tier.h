@@ -20,7 +20,7 @@
 #include "transfer/xfer.h"
 
 struct kv_tiers;
-enum { KV_STORES_MAX = 4, KV_LOADS_MAX = 16, KV_OFFERS_MAX = 16, KV_ASK_MAX = 2048 }; /* KV_ASK_MAX: blocks of one load */
+enum { KV_STORES_MAX = 4, KV_LOADS_MAX = 16, KV_OFFERS_MAX = 16, KV_ASK_MAX = 2048, KV_AUDITS = 1 }; /* KV_ASK_MAX: blocks of one load */
 
 /* What came of the process before (tier_hand.h), moved: what cannot be used is closed, and a slab is taken anew. */
 struct kv_handed {
@@ -47,13 +47,15 @@ struct kv_tiers_cfg {
     bool                 ephemeral; /* which is this boot's */
     bool                 shared;    /* the folders are other servers' too */
     uint32_t             shared_scan_us, shared_grace_us; /* as in store.h; 0: its own */
-    uint32_t             load_min_tokens;                 /* shorter loads are not worth it; 0: 64 or a block */
-    uint32_t             copies_max; /* blocks on their way down at a time; 0: what its lane moves in two steps, 32 to 512 */
-    uint32_t             keep_hits;  /* a prefix goes down when its blocks were offered so often; 0: 1 */
+    bool                 audit;           /* what was computed elsewhere is computed again before it is believed (tier_audit.c) */
+    uint32_t             audit_every;     /* audit: and one in so many blocks that come up; 0: none */
+    uint32_t             load_min_tokens; /* shorter loads are not worth it; 0: 64 or a block */
+    uint32_t             copies_max;      /* blocks on their way down at a time; 0: what its lane moves in two steps, 32 to 512 */
+    uint32_t             keep_hits;       /* a prefix goes down when its blocks were offered so often; 0: 1 */
     uint64_t (*clock)(void);
     uint64_t (*wall)(void); /* seconds, for what must outlive the process; NULL: the system's */
 };
-/* Reserves the host's bytes and opens the folders. Takes KV_LOADS_MAX + KV_OFFERS_MAX tables of kv. err: one line. */
+/* Reserves the host's bytes and opens the folders. Takes KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS tables of kv. err: one line. */
 enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes);
 /* flush_us: how long blocks that are only on the host may take to reach the store. */
 void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us);
@@ -71,8 +73,10 @@ struct kv_want {
     uint32_t n_need,
         n_margin; /* blocks that the device must be able to give before it is worth asking again; how many of them it could run without */
     uint64_t wait_us;         /* so long it waits for those */
+    uint64_t canary_us;       /* so long it waits for what is not proven yet; 0: has not begun */
     uint32_t n_hit;           /* what the device held of it when it was told to go on */
     bool     asked;           /* and was told to go on: it is not asked again while that is there */
+    bool     late;            /* because its load was: what has come of it when it is admitted counts all the same */
     uint32_t n_host, n_store; /* tokens that came for it from there */
 };
 /* May the prompt ids[0..n) be admitted now? false: what it lacks beyond hit, the end of its path in the device's tree, is on its way;
@@ -81,6 +85,20 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
                   double us_per_token);
 /* It has been admitted (and holds what was loaded), or has gone. */
 void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w);
+
+/* cfg.audit: rows ids[0..n) at positions [first, first + n) of a sequence with this page table are to be computed, and nothing else in
+ * that step: now, or (idle: nothing runs and nobody waits) when there is nothing better to do. Then kv_tiers_audited, before anything
+ * else is asked of the tiers. false: nothing is due. */
+struct kv_audit_rows {
+    const uint32_t *ids;
+    uint32_t        n, first;
+    const uint32_t *page;
+    uint32_t        n_page;
+};
+bool kv_tiers_audit(struct kv_tiers *t, bool idle, struct kv_audit_rows *out);
+void kv_tiers_audited(struct kv_tiers *t, enum status st);
+/* What the device has cached is in doubt: nothing may run, and no path be offered, until this is over. */
+bool kv_tiers_purges(const struct kv_tiers *t);
 
 /* Steps of the device that were enqueued, and of those that are done. A load's blocks may have belonged to a sequence whose row is
  * still in a step in flight: nothing is copied into them before that step is done. */
@@ -113,6 +131,12 @@ struct kv_tiers_stats {
     uint64_t n_dropped;                               /* copies down that there was no room or no time for */
     uint64_t doubt[KV_DOUBTS];
     uint64_t n_failed_io;
+    uint64_t n_loaded;                  /* blocks that came up to the device */
+    uint64_t n_audit, n_audit_mismatch; /* blocks computed again; of them with other bytes than they brought */
+    struct {                            /* of all folders: events; and segments that lie there */
+        uint64_t n_pauses, n_recovered, n_removed, n_gave_way, n_claimed;
+        uint64_t n_paused, n_locked, n_damaged, n_unread, n_foreign; /* n_paused: folders that are not written to just now */
+    } store;
     uint32_t n_degraded;    /* folders that cannot be used, or not be written to, just now */
     char     degraded[200]; /* why the first of them is one, without its name */
     double   regret_us;     /* what loads took beyond computing, where they did */

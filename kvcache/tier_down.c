@@ -33,7 +33,7 @@ void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_compu
     uint32_t      n = n_computed / t->cfg.block_tokens;
     struct offer *o = t->offer;
     if (n > s->n_shared) n = s->n_shared; /* what is in the tree: full, computed and never written again */
-    if (n == 0 || (t->frozen && !t->hand.flushing)) return;
+    if (n == 0 || (t->frozen && !t->hand.flushing) || t->audit.purge) return;
     while (o < t->offer + KV_OFFERS_MAX && o->used) o++;
     if (o == t->offer + KV_OFFERS_MAX || kv_seq_open(t->cfg.kv, s->salt, &o->kv)) {
         t->stats.n_dropped += n;
@@ -68,15 +68,14 @@ bool kv_tiers_yield(struct kv_tiers *t, uint32_t n)
 /* The next block of a path. false: not now. */
 static bool offer_step(struct kv_tiers *t, struct offer *o)
 {
-    struct kv_key   key = tier_key(t, o->kv.salt, o->kv.block[o->next]);
-    struct kv_place place;
-    int32_t         slot = slot_find(t, &key);
-    bool            goes = is_worth(t, &key) && !(tiers_keep(t) && t->cfg.kv->hold[o->kv.block[o->next]].memory_only);
+    struct kv_key key = tier_key(t, o->kv.salt, o->kv.block[o->next]);
+    int32_t       slot = slot_find(t, &key);
+    bool          goes = is_worth(t, &key) && !(tiers_keep(t) && t->cfg.kv->hold[o->kv.block[o->next]].memory_only);
     if (slot != SLOT_NONE) {
         slot_touch(t, slot);
         slot_hold(t, slot, t->cfg.kv->hold[o->kv.block[o->next]]);
         if (o->next < o->mark.n_block) slot_pin(t, slot, &o->mark);
-    } else if (goes && store_of(t, &key, &place) < 0) {
+    } else if (goes && store_has(t, &key) < 0) {
         struct flight *f = flight_new(t, FLIGHT_OFFER);
         if (!f) return false;
         f->slot = slot_take(t, &key);
@@ -114,7 +113,8 @@ void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
         t->stats.n_failed_io += d->st != ST_CANCELED;
         return;
     }
-    struct kv_key parent = tier_key(t, o->kv.salt, f->block ? o->kv.block[f->block - 1] : KV_NONE);
+    struct kv_key parent = { { 0 } };
+    if (f->block) parent = tier_key(t, o->kv.salt, o->kv.block[f->block - 1]);
     kv_record_make(slot_page(t, f->slot), &t->cfg.key, &t->fingerprint, &t->slot[f->slot].key, &parent, tier_ids(t, o->kv.block[f->block]),
                    t->cfg.block_tokens, t->cfg.block_bytes, 0, d->digest); /* what fills the last page was zero and stays so */
     slot_ready(t, f->slot, d->digest);
@@ -179,9 +179,8 @@ static void write_ahead(struct kv_tiers *t)
     if (margin < 1) margin = 1;
     for (int32_t i = slot_oldest(t); i != SLOT_NONE && n < margin && n < LOOK; i = slot_newer(t, i), n++) {
         struct host_slot *s = &t->slot[i];
-        struct kv_place   place;
-        if (s->store || s->readers || s->doomed || s->hold.memory_only || s->class == KV_CLASS_ENDED) continue;
-        int have = store_of(t, &s->key, &place);
+        if (s->store || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only || s->class == KV_CLASS_ENDED) continue;
+        int have = store_has(t, &s->key);
         if (have >= 0) {
             s->store = (uint8_t)(have + 1);
             continue;

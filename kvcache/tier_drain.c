@@ -20,14 +20,13 @@ static void turn(struct kv_tiers *t)
 /* Slots that no store holds, newest first; enough: so many that a store holds in a row are the end of those that are new. */
 static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough)
 {
-    uint32_t        held = 0;
-    struct kv_place place;
+    uint32_t held = 0;
     for (int32_t i = slot_newest(t); i != SLOT_NONE && held < enough && go_on(t, end_us);) {
         struct host_slot *s = &t->slot[i];
-        int               have = s->store ? s->store - 1 : store_of(t, &s->key, &place);
+        int               have = s->store ? s->store - 1 : store_has(t, &s->key);
         held = have >= 0 ? held + 1 : 0;
         if (have >= 0) s->store = (uint8_t)(have + 1);
-        if (have >= 0 || s->readers || s->doomed || s->hold.memory_only || !store_takes(t, i) || down_write_one(t, i))
+        if (have >= 0 || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only || !store_takes(t, i) || down_write_one(t, i))
             i = slot_older(t, i); /* writing changes no order */
         else
             turn(t);

@@ -137,7 +137,7 @@ static int write_index(const struct kv_tiers *t)
     struct kv_hand_shape shape;
     uint32_t             n = 0;
     for (int32_t i = slot_oldest(t); i != SLOT_NONE; i = slot_newer(t, i)) {
-        if (!t->slot[i].doomed) row[n++] = row_of(t, i);
+        if (!t->slot[i].doomed && !slot_hidden(t, i)) row[n++] = row_of(t, i);
     }
     kv_hand_shape_of(&t->cfg, &shape);
     kv_hand_finish(p, n, &shape, &t->cfg.key, stores_of(t));
@@ -172,6 +172,7 @@ enum kv_hand kv_tiers_hand_is(const struct kv_tiers *t, int *slab_fd_out, int *i
 static bool come_to_rest(struct kv_tiers *t)
 {
     enum { FLUSH_US = 3000000 };
+    audit_stop(t);
     up_close(t);
     for (uint32_t i = 0; i < KV_LOADS_MAX; i++)
         if (t->load[i].used) return false;

@@ -18,6 +18,7 @@ struct host_slot {
     uint8_t       state, doomed; /* doomed: in doubt, goes when the last reader has */
     uint8_t       store;         /* 1 + which store holds it as well; 0: none */
     uint8_t class, pin;          /* READY: of eviction; pin: 1 + number, 0: none */
+    bool           found;        /* came in a slab that was handed over */
     uint32_t       pin_gen;
     struct kv_hold hold;
 };
@@ -39,21 +40,23 @@ struct node_key {
 
 enum load_block { LOAD_WANT, LOAD_READING, LOAD_COPYING, LOAD_DONE, LOAD_FAILED };
 struct load {
-    bool           used, settled, giving_up;
-    uint64_t       gen, begin_us, hold_us, after_step;
-    enum kv_tier   tier;       /* the slowest that it takes from */
-    double         compute_us; /* what computing it would have cost */
-    struct kv_seq  kv;
-    uint32_t      *ids;
-    uint32_t       first, n_block, n_done, n_flight, n_waiter, n_from_store; /* blocks [first, first + n_block) of the path */
-    uint32_t       n_todo;                                                   /* whose copy to the device has not begun */
-    unsigned char *state;                                                    /* [n_block] */
-    struct kv_key *key;                                                      /* [n_block] */
+    bool          used, settled, giving_up, doubted; /* doubted: nothing of it enters the device's tree */
+    uint64_t      gen, begin_us, hold_us, after_step;
+    enum kv_tier  tier;       /* the slowest that it takes from */
+    double        compute_us; /* what computing it would have cost */
+    struct kv_seq kv;
+    uint32_t     *ids;
+    uint32_t      first, n_block, n_done, n_flight, n_waiter,
+        n_late;            /* n_late: of the waiters, those that wait no more; blocks [first, first + n_block) of the path */
+    uint32_t       n_todo; /* whose copy to the device has not begun */
+    unsigned char *state;  /* [n_block] */
+    bool          *read;   /* [n_block] it came from a store just now */
+    struct kv_key *key;    /* [n_block] */
     uint64_t      *ticket;
 };
 
 /* What a completion belongs to. */
-enum flight_kind { FLIGHT_OFFER, FLIGHT_READ, FLIGHT_COPY, FLIGHT_WRITE };
+enum flight_kind { FLIGHT_OFFER, FLIGHT_READ, FLIGHT_COPY, FLIGHT_WRITE, FLIGHT_AUDIT_READ, FLIGHT_AUDIT_COPY };
 struct flight {
     enum flight_kind kind;
     bool             used;
@@ -81,6 +84,26 @@ struct shrink {
     uint32_t calm;    /* looks with room in a row */
     int32_t  away;    /* list through next */
     bool     said;
+};
+
+/* A block that is computed again (tier_audit.c). */
+enum audit_state { AUDIT_NONE, AUDIT_NOTED, AUDIT_READING, AUDIT_READY, AUDIT_RUNNING, AUDIT_COPYING };
+enum audit_purge { PURGE_NONE, PURGE_BELOW, PURGE_DEVICE }; /* what is to be emptied: host and stores; the device as well */
+struct audit {
+    enum audit_state state;
+    enum audit_purge purge;
+    bool             open, stopping;
+    bool             canary; /* of source; else a sample of what was loaded */
+    uint32_t         source; /* a store, or KV_STORES_MAX: the slab */
+    struct kv_key    key;
+    struct kv_salt   salt;
+    uint32_t         block, *ids; /* its number in its prompt; ids[(block + 1) * block_tokens] */
+    struct kv_seq    kv;          /* RUNNING, COPYING */
+    unsigned char   *scratch;     /* [2 * stride] the record that was brought, and the bytes that were computed */
+    uint32_t         seg;
+    uint64_t         ticket, n_loaded;
+    uint32_t         n_fail, next_slot;
+    bool             slab_unproven;
 };
 
 struct kv_tiers {
@@ -116,6 +139,7 @@ struct kv_tiers {
     bool                  frozen;           /* nothing goes down or up (tier_hand.h) */
     struct hand           hand;
     struct shrink         shrink;
+    struct audit          audit;
     uint32_t              n_away;         /* slots without memory */
     uint32_t              n_store_wanted; /* cfg.n_store is 0 while they are closed for another server */
     uint64_t              store_again_us; /* when to try the next time where that failed */
@@ -135,6 +159,8 @@ void                         flight_free(struct kv_tiers *t, struct flight *f);
 uint32_t                     sketch_add(struct kv_tiers *t, const struct kv_key *key);
 uint32_t                     sketch_get(const struct kv_tiers *t, const struct kv_key *key);
 int                          store_of(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out); /* which one; -1: none */
+int                          store_has(const struct kv_tiers *t, const struct kv_key *key); /* the same, hidden blocks too */
+bool                         tiers_moving(const struct kv_tiers *t);                        /* something is on its way down or up */
 
 /* How many blocks of so many bytes to have on their way, so that the lane has enough until the turn after next: at least lo, at most hi. */
 uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo, uint32_t hi);
@@ -199,4 +225,18 @@ void up_turn(struct kv_tiers *t);
 void up_yield(struct kv_tiers *t); /* what has come is held no longer for those who asked for it */
 void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
 void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void tier_doubt(struct kv_tiers *t, enum kv_tier from, enum kv_doubt d); /* counts it, and says so; KV_SURE: nothing */
 void up_close(struct kv_tiers *t);
+void up_discard(struct kv_tiers *t); /* the same, and nothing of what has come is kept */
+/* tier_audit.c */
+enum status audit_open(struct kv_tiers *t); /* before the stores */
+void        audit_close(struct kv_tiers *t);
+void        audit_slab_found(struct kv_tiers *t);                             /* slots that are READY came in a slab */
+bool        slot_hidden(const struct kv_tiers *t, int32_t i);                 /* until the slab is proven */
+bool        audit_hides(struct kv_tiers *t, const struct kv_key *key);        /* it may be found soon */
+void        audit_note(struct kv_tiers *t, const struct load *l, uint32_t k); /* block k of a load has come */
+bool        audit_turn(struct kv_tiers *t);                                   /* true: nothing else may go on */
+void        audit_stop(struct kv_tiers *t);
+bool        audit_busy(const struct kv_tiers *t);
+void        audit_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void        audit_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);

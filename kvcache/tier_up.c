@@ -1,5 +1,6 @@
 /* tier_up: a waiting prompt's prefix comes back up, when that is quicker than computing it. */
 #include "base/check.h"
+#include "base/log.h"
 #include "kvcache/tier_impl.h"
 #include <string.h>
 
@@ -62,7 +63,7 @@ static void load_end(struct kv_tiers *t, struct load *l)
 static void load_settle(struct kv_tiers *t, struct load *l)
 {
     uint32_t bt = t->cfg.block_tokens, n = 0;
-    while (n < l->n_block && l->state[n] == LOAD_DONE) n++;
+    while (n < l->n_block && l->state[n] == LOAD_DONE && !l->doubted) n++;
     l->n_done = n;
     kv_seq_commit(t->cfg.kv, &l->kv, l->ids, (l->first + n) * bt);
     for (uint32_t k = 0; k < n; k++) {
@@ -70,6 +71,7 @@ static void load_settle(struct kv_tiers *t, struct load *l)
         int32_t  slot = slot_find(t, &l->key[k]);
         tier_key_known(t, b, &l->key[k]);
         if (slot != SLOT_NONE) kv_hold_join_block(t->cfg.kv, b, t->slot[slot].hold);
+        audit_note(t, l, k);
     }
     kv_seq_shrink(t->cfg.kv, &l->kv, (l->first + n) * bt); /* what did not come needs no blocks */
     l->settled = true;
@@ -108,10 +110,11 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     memcpy(l->ids, ids, (n_hit + n_block * bt) * sizeof *ids);
     memcpy(l->key, key, n_block * sizeof *key);
     memset(l->state, LOAD_WANT, n_block);
-    l->used = true, l->settled = l->giving_up = false, l->tier = tier;
+    memset(l->read, 0, n_block * sizeof *l->read);
+    l->used = true, l->settled = l->giving_up = l->doubted = false, l->tier = tier;
     l->gen = ++t->gen, l->begin_us = t->cfg.clock(), l->compute_us = compute_us;
     l->first = n_hit / bt, l->n_block = l->n_todo = n_block;
-    l->n_done = l->n_flight = l->n_from_store = 0;
+    l->n_done = l->n_flight = l->n_late = 0;
     l->n_waiter = 1;
     l->after_step = t->n_enqueued;
     w->load = 1 + (uint32_t)(l - t->load), w->gen = l->gen;
@@ -179,10 +182,13 @@ static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint3
                            t->cfg.block_tokens, t->cfg.block_bytes, seq);
 }
 
-static void count_doubt(struct kv_tiers *t, enum kv_tier from, enum kv_doubt d)
+void tier_doubt(struct kv_tiers *t, enum kv_tier from, enum kv_doubt d)
 {
-    t->stats.doubt[d] += d != KV_SURE;
-    t->stats.tier[from].n_doubt += d != KV_SURE;
+    if (d == KV_SURE) return;
+    t->stats.doubt[d]++;
+    t->stats.tier[from].n_doubt++;
+    LOG_WARN_LIMITED("kv: a block from %s is in doubt (%s): it is dropped, and computed", from == KV_TIER_HOST ? "the host" : "a folder",
+                     kv_doubt_name[d]);
 }
 
 static void load_turn(struct kv_tiers *t, struct load *l)
@@ -198,7 +204,7 @@ static void load_turn(struct kv_tiers *t, struct load *l)
             if (d == KV_SURE && !t->slot[slot].doomed) {
                 copy_up(t, l, k, slot);
             } else {
-                count_doubt(t, KV_TIER_HOST, d); /* a doomed one has been counted */
+                tier_doubt(t, KV_TIER_HOST, d); /* a doomed one has been counted */
                 if (t->slot[slot].readers == 0) slot_drop(t, slot);
                 fail_block(l, k);
             }
@@ -247,13 +253,13 @@ void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
         slot_ready(t, f->slot, kv_record_of(slot_page(t, f->slot))->payload);
         t->slot[f->slot].store = (uint8_t)(f->store + 1);
         l->state[f->block] = LOAD_WANT; /* of the host now */
-        l->n_from_store++;
+        l->read[f->block] = true;
         t->stats.tier[KV_TIER_STORE].hit_blocks++;
         t->stats.tier[KV_TIER_STORE].bytes_out += t->stride;
         return;
     }
     slot_drop(t, f->slot);
-    count_doubt(t, KV_TIER_STORE, why);
+    tier_doubt(t, KV_TIER_STORE, why);
     if (d->st == ST_IO) t->stats.n_failed_io++;
     l->state[f->block] = LOAD_FAILED;
 }
@@ -265,10 +271,11 @@ void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
     l->n_flight--;
     l->state[f->block] = d->st == ST_OK ? LOAD_DONE : LOAD_FAILED;
     if (d->st == ST_OK) {
-        t->stats.tier[KV_TIER_HOST].hit_blocks++;
+        t->stats.n_loaded++;
+        t->stats.tier[KV_TIER_HOST].hit_blocks += !l->read[f->block]; /* a block of a store went through the host: one hit, of that store */
         t->stats.tier[KV_TIER_HOST].bytes_out += t->cfg.block_bytes;
     } else if (d->st == ST_INVALID) { /* the host's memory has changed under us */
-        count_doubt(t, KV_TIER_HOST, KV_DOUBT_PAYLOAD);
+        tier_doubt(t, KV_TIER_HOST, KV_DOUBT_PAYLOAD);
         t->slot[f->slot].doomed = 1;
     } else if (d->st != ST_CANCELED) {
         t->stats.n_failed_io++;
@@ -278,14 +285,26 @@ void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
 
 /* ---- the prompt's side */
 
+/* What the load has brought for w, by tier: the first n_done blocks are in the device's tree. */
+static void credit(const struct kv_tiers *t, const struct load *l, struct kv_want *w)
+{
+    uint32_t n_store = 0;
+    for (uint32_t k = 0; k < l->n_done; k++) n_store += l->read[k];
+    w->n_store = n_store * t->cfg.block_tokens;
+    w->n_host = (l->n_done - n_store) * t->cfg.block_tokens;
+}
+
 void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w)
 {
     struct load *l = w->load ? load_of(t, w) : NULL;
     if (l) {
+        if (l->settled) credit(t, l, w); /* also of one that was given up: what had come is used */
         CHECK(l->n_waiter > 0);
+        l->n_late -= w->late;
         if (--l->n_waiter == 0 && !l->settled) l->giving_up = true; /* nobody wants it any more */
     }
     w->load = 0;
+    w->late = false;
 }
 
 static bool go_on(struct kv_tiers *t, struct kv_want *w, uint32_t n_hit, bool late)
@@ -293,12 +312,13 @@ static bool go_on(struct kv_tiers *t, struct kv_want *w, uint32_t n_hit, bool la
     struct load *l = w->load ? load_of(t, w) : NULL;
     if (late) {
         t->stats.n_abandoned++;
-        if (l) t->stats.tier[l->tier].n_abandoned++;
-        kv_tiers_forget(t, w);
+        if (l) {
+            t->stats.tier[l->tier].n_abandoned++;
+            w->late = true; /* and keeps its hold: what has come until it is admitted is credited then */
+            if (++l->n_late == l->n_waiter) l->giving_up = true;
+        }
     } else if (l) {
-        uint32_t n_store = l->n_from_store < l->n_done ? l->n_from_store : l->n_done;
-        w->n_store = n_store * t->cfg.block_tokens;
-        w->n_host = (l->n_done - n_store) * t->cfg.block_tokens;
+        credit(t, l, w);
     }
     w->asked = true, w->n_hit = n_hit;
     return true;
@@ -315,32 +335,47 @@ static bool short_of_blocks(struct kv_tiers *t, struct kv_want *w, uint32_t n_hi
     return go_on(t, w, n_hit, false);
 }
 
+/* The next block is there and hidden: what hides it is soon proven, or gone. It waits no longer than computing takes. */
+static bool waits_for_canary(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, const uint32_t *ids, double compute_us,
+                             uint64_t now)
+{
+    if (!t->cfg.audit) return false;
+    struct kv_key next = kv_key_next(at, ids, t->cfg.block_tokens);
+    if (!audit_hides(t, &next)) return false;
+    if (!w->canary_us) w->canary_us = now + (compute_us > 0 ? (uint64_t)compute_us + SLACK_US : HOLD_US);
+    return now < w->canary_us;
+}
+
 bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n, const struct kv_cursor *hit,
                   double us_per_token)
 {
     uint64_t now = t->cfg.clock();
     if (w->asked && hit->n >= w->n_hit) return true;
+    if (w->asked) kv_tiers_forget(t, w);
     if (w->asked) *w = (struct kv_want){ 0 }; /* it has waited so long that the device let go of its beginning */
     if (w->load) {
         struct load *l = load_of(t, w);
         if (!l || l->settled) return go_on(t, w, hit->n, false);
         return now < w->until_us ? false : go_on(t, w, hit->n, true);
     }
-    if (t->frozen) return go_on(t, w, hit->n, false);
+    if (kv_tiers_purges(t)) return false;
+    if (t->frozen || t->audit.purge) return go_on(t, w, hit->n, false);
     if (w->n_need && kv_available_count(t->cfg.kv) < w->n_need) return short_of_blocks(t, w, hit->n, now);
-    t->stats.n_ask++;
     uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0, n_in_host = 0;
     if (first >= end) return go_on(t, w, hit->n, false);
     struct kv_key at = tier_key(t, salt, hit->n ? hit->block : KV_NONE), key[KV_ASK_MAX];
+    if (waits_for_canary(t, w, &at, ids + first * bt, us_per_token * n, now)) return false;
     for (; first + n_more < end && n_more < KV_ASK_MAX; n_more++) {
         struct kv_place place;
         at = key[n_more] = kv_key_next(&at, ids + (first + n_more) * bt, bt);
         int32_t slot = slot_find(t, &at);
-        bool    host = slot != SLOT_NONE && t->slot[slot].state == SLOT_READY;
+        if (slot != SLOT_NONE && slot_hidden(t, slot)) break;
+        bool host = slot != SLOT_NONE && t->slot[slot].state == SLOT_READY;
         if (!host && slot == SLOT_NONE && store_of(t, &at, &place) < 0) break;
         n_host += host && n_host == n_more;
         n_in_host += host;
     }
+    t->stats.n_ask++;
     t->stats.tier[KV_TIER_HOST].miss_blocks += end - first - n_in_host;
     t->stats.tier[KV_TIER_STORE].miss_blocks += t->cfg.n_store ? end - first - n_more : 0;
     if (n_more == 0) return go_on(t, w, hit->n, false);
@@ -389,6 +424,12 @@ void up_turn(struct kv_tiers *t)
         if (!l->settled && (t->n_done >= l->after_step || l->giving_up)) load_turn(t, l);
         if (l->settled && (l->n_waiter == 0 || now > l->hold_us || tiers_short(t))) load_end(t, l); /* what came stays cached */
     }
+}
+
+void up_discard(struct kv_tiers *t)
+{
+    for (uint32_t i = 0; i < KV_LOADS_MAX; i++) t->load[i].doubted = t->load[i].used;
+    up_close(t);
 }
 
 void up_close(struct kv_tiers *t)

@@ -141,6 +141,11 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     t->cfg.block_bytes = pool->block_bytes;
     find_cgroup(t->cgroup, sizeof t->cgroup);
     t->cfg.cgroup = t->cgroup;
+    t->cfg.audit = b->device != DEV_CUDA || c->deterministic; /* else bits depend on the batch, and nothing can be compared */
+    t->cfg.audit_every = c->kv_audit_every;
+    if (!t->cfg.audit)
+        LOG_INFO(
+            "kv: blocks are not computed again to compare them: that needs --deterministic on a GPU; digests and identity are checked");
     rank_team_ident(b->team, t->cfg.ident.model);
     t->cfg.ident.layout = KV_LAYOUT, t->cfg.ident.block_tokens = c->block_size, t->cfg.ident.n_layer = b->spec.n_layer;
     t->cfg.ident.n_kv_head = b->spec.n_kv_head, t->cfg.ident.head_dim = b->spec.head_dim, t->cfg.ident.tp_size = pool->n;

@@ -64,6 +64,7 @@ static const struct opt options[] = {
     { NULL, "kv-encrypt", OPT_BOOL, AT(kv_encrypt), "false", 0, 0, NULL, "encrypt blocks in folders (AES-256-GCM) under a key of this start: by design none survives a restart" },
     { NULL, "kv-encrypt-key-file", OPT_STR, AT(kv_encrypt_key_file), "", 0, 0, "FILE", "the same under the key in FILE, 32 bytes or 64 hex digits: blocks survive restarts with that key" },
     { NULL, "kv-mac-key-file", OPT_STR, AT(kv_mac_key_file), "", 0, 0, "FILE", "secret of 16 bytes or more: blocks outside the device carry a MAC, not a checksum" },
+    { NULL, "kv-audit-every", OPT_U32, AT(kv_audit_every), "256", 0, 1000000000, "N", "one in N blocks that came up from below is computed again while the server is idle, and compared; 0: none" },
     { NULL, "enable-priority", OPT_BOOL, AT(priority), "false", 0, 0, NULL, "honour \"priority\" in requests; lower runs earlier" },
     { NULL, "clamp-max-tokens", OPT_BOOL, AT(clamp_max_tokens), "false", 0, 0, NULL, "cut max_tokens to the room left instead of a 400" },
     { NULL, "max-queue-requests", OPT_U32, AT(queue_requests), "1024", 1, 1048576, "N", "waiting requests; above: 429" },

@@ -41,7 +41,7 @@ struct config {
     double          kv_gib;
     bool            prefix_caching, priority, clamp_max_tokens;
     double          kv_host_gib;
-    uint32_t        kv_pin_max;
+    uint32_t        kv_pin_max, kv_audit_every;
     struct str_list kv_nvme;      /* DIR:GIB, as config_dir_gib reads it */
     const char     *packed_cache; /* DIR[:GIB], as config_shared reads it */
     const char     *kv_shared;    /* DIR[:GIB], as config_shared reads it */

@@ -113,7 +113,8 @@ static void print_block(const struct store_row *row, const unsigned char *page, 
         return;
     }
     printf("  after ");
-    for (int i = 0; i < 8; i++) printf("%02x", r->parent.b[i]);
+    for (int i = 0; i < 8 && !kv_record_begins(r); i++) printf("%02x", r->parent.b[i]);
+    if (kv_record_begins(r)) printf("nothing");
     printf("  tokens %u %u %u ...\n", r->ids[0], r->block_tokens > 1 ? r->ids[1] : 0, r->block_tokens > 2 ? r->ids[2] : 0);
 }
 

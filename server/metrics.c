@@ -63,6 +63,9 @@ static const char *const l_pinned[] = { "tier=\"device\"", "tier=\"host\"", NULL
 static const char *const l_doubt[] = { "why=\"head\"",  "why=\"fingerprint\"", "why=\"key\"", "why=\"tokens\"",
                                        "why=\"stale\"", "why=\"payload\"",     NULL };
 static const char *const l_key[] = { "reason=\"missing\"", "reason=\"wrong\"", "reason=\"slowed\"", NULL };
+static const char *const l_folder[] = { "event=\"pause\"", "event=\"segment_removed\"", "event=\"segment_gave_way\"",
+                                        "event=\"segment_claimed\"", NULL };
+static const char *const l_segment[] = { "state=\"locked\"", "state=\"damaged\"", "state=\"unread\"", "state=\"foreign\"", NULL };
 static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compute\"", NULL };
 
 /* clang-format off */
@@ -144,6 +147,12 @@ static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compu
     X(TIER_DECISION, COUNTER,   0, l_decision, NULL,    "spillway:kv_load_decisions_total", "Prefixes found below the device: loaded, or computed because that was cheaper.") \
     X(TIER_ABANDON,  COUNTER,   0, l_one,    NULL,      "spillway:kv_loads_abandoned_total", "Loads that fell behind their deadline and were computed.") \
     X(TIER_DROPPED,  COUNTER,   0, l_one,    NULL,      "spillway:kv_stores_dropped_total", "Blocks not stored for want of room or time.")         \
+    X(FOLDER_EVENTS, COUNTER,   0, l_folder, NULL,      "spillway:kv_folder_events_total", "Folders of KV: pauses of writing; segments removed, that gave way to another model's, taken over.") \
+    X(FOLDER_SEGS,   GAUGE,     0, l_segment, NULL,     "spillway:kv_folder_segments", "Segments that lie in folders and are of another key, damaged, not readable so far, of another server.") \
+    X(FOLDER_PAUSED, GAUGE,     0, l_one,    NULL,      "spillway:kv_folders_paused", "Folders that are not written to just now.")                  \
+    X(FOLDER_FOUND,  COUNTER,   0, l_one,    NULL,      "spillway:kv_folder_recovered_blocks_total", "Blocks found in folders, of this model.")     \
+    X(AUDITS,        COUNTER,   0, l_one,    NULL,      "spillway:kv_audits_total", "Blocks from below that were computed again and compared.")    \
+    X(AUDIT_WRONG,   COUNTER,   0, l_one,    NULL,      "spillway:kv_audit_mismatch_total", "Of them with other bytes: all blocks were dropped then.") \
     X(TIER_ERRORS,   COUNTER,   0, l_one,    NULL,      "spillway:kv_transfer_errors_total", "Copies, reads and writes of blocks that failed.")     \
     X(TIER_REGRET,   GAUGE,     0, l_one,    NULL,      "spillway:kv_load_regret_seconds", "What loads took longer than computing would have.")     \
     X(STEPS,         COUNTER,   0, l_one,    NULL,      "spillway:engine_steps_total", "Engine steps.")                                        \
@@ -400,6 +409,14 @@ static void sample_tiers(struct metrics *m, const struct server *s)
     count_to(m, F_TIER_ABANDON, 0, t.n_abandoned);
     count_to(m, F_TIER_DROPPED, 0, t.n_dropped);
     count_to(m, F_TIER_ERRORS, 0, t.n_failed_io);
+    const uint64_t event[] = { t.store.n_pauses, t.store.n_removed, t.store.n_gave_way, t.store.n_claimed };
+    const uint64_t segments[] = { t.store.n_locked, t.store.n_damaged, t.store.n_unread, t.store.n_foreign };
+    for (uint32_t i = 0; i < sizeof event / sizeof *event; i++) count_to(m, F_FOLDER_EVENTS, i, event[i]);
+    for (uint32_t i = 0; i < sizeof segments / sizeof *segments; i++) metric_set(&m->fam[F_FOLDER_SEGS].metric[i], (double)segments[i]);
+    metric_set(one(m, F_FOLDER_PAUSED), (double)t.store.n_paused);
+    count_to(m, F_FOLDER_FOUND, 0, t.store.n_recovered);
+    count_to(m, F_AUDITS, 0, t.n_audit);
+    count_to(m, F_AUDIT_WRONG, 0, t.n_audit_mismatch);
     metric_set(one(m, F_TIER_REGRET), t.regret_us / 1e6);
     metric_set(one(m, F_TIER_DEGRADED), t.n_degraded);
 }

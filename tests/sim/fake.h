@@ -22,6 +22,7 @@
 struct fake_cell { /* one position */
     uint64_t chain;
     uint32_t token, pos;
+    uint64_t bits; /* what the arithmetic makes of it: another one for each twist */
 };
 
 struct fake {
@@ -39,11 +40,15 @@ struct fake {
     void (*delay)(void);                              /* called in the middle of a step, may be NULL */
     bool          lazy;                               /* runs a step when it is waited for */
     bool          sick;                               /* every row is NaN */
+    uint64_t      twist;                              /* which arithmetic this is */
+    uint32_t      twist_from;                         /* from this position on; before it all are the same */
+    uint64_t      n_alien;                            /* positions that were attended and came from another arithmetic */
     struct batch *flight[ENG_DEPTH_MAX];              /* [n_flight] oldest first */
     uint64_t      sum[ENG_DEPTH_MAX];                 /* of their input when they were submitted */
     uint32_t      n_flight, n_patch, n_drawn;         /* n_patch: ids taken from the step before, total */
     uint32_t     *drawn;                              /* [n_drawn] by the last step that ran */
     uint32_t     *id, *hist;                          /* of the step that runs, patched */
+    uint32_t      id_max, hist_max, drawn_max;        /* room of these and of drawn */
 };
 
 static inline void fake_init(struct fake *f, uint32_t n_block, uint32_t block_tokens, uint32_t vocab)
@@ -170,6 +175,11 @@ static inline void fake_patch(struct fake *f, uint32_t *x, const struct dev_patc
     }
 }
 
+static inline uint64_t fake_bits(const struct fake *f, uint64_t chain, uint32_t pos)
+{
+    return hash_u64(chain ^ (pos >= f->twist_from ? f->twist : 0));
+}
+
 static inline void fake_append(struct fake *f, const struct batch *b, uint32_t seq)
 {
     uint64_t chain = 0;
@@ -185,7 +195,7 @@ static inline void fake_append(struct fake *f, const struct batch *b, uint32_t s
         if (f->stamp[slot] == f->step) fake_fault(f, "two rows write one slot");
         chain = fake_link(pos ? f->cell[before].chain : 0, f->id[r], pos);
         f->stamp[slot] = f->step;
-        f->cell[slot] = (struct fake_cell){ .chain = chain, .token = f->id[r], .pos = pos };
+        f->cell[slot] = (struct fake_cell){ .chain = chain, .token = f->id[r], .pos = pos, .bits = fake_bits(f, chain, pos) };
     }
 }
 
@@ -201,6 +211,7 @@ static inline void fake_attend(struct fake *f, const struct batch *b, uint32_t s
             fake_fault(f, "attention read a slot that does not continue the one before");
             return;
         }
+        f->n_alien += f->cell[slot].bits != fake_bits(f, chain, pos);
     }
 }
 
@@ -212,16 +223,22 @@ static inline uint64_t fake_row_chain(const struct fake *f, const struct batch *
 
 static inline bool fake_refuses(const struct fake *f, uint64_t step) { return f->refuse_every && step % f->refuse_every == 0; }
 
+static inline void fake_room(uint32_t **p, uint32_t *max, uint32_t n)
+{
+    if (n <= *max) return;
+    *p = realloc(*p, n * sizeof **p);
+    memset(*p + *max, 0, (n - *max) * sizeof **p);
+    *max = n;
+}
+
 /* Needs nothing of the engine but the batch. */
 static inline void fake_exec(struct fake *f, struct batch *b)
 {
     f->step++;
     if (f->fail_at && f->step >= f->fail_at) return;
-    if (!f->id) {
-        f->id = calloc(b->rows_max + 1, sizeof *f->id);
-        f->hist = calloc(b->hist_max + 1, sizeof *f->hist);
-        f->drawn = calloc(b->seqs_max + 1, sizeof *f->drawn);
-    }
+    fake_room(&f->id, &f->id_max, b->rows_max + 1); /* batches differ in size: what is audited has one of its own */
+    fake_room(&f->hist, &f->hist_max, b->hist_max + 1);
+    fake_room(&f->drawn, &f->drawn_max, b->seqs_max + 1);
     memcpy(f->id, b->id, b->d.n_row * sizeof *f->id);
     memcpy(f->hist, b->hist, b->n_hist * sizeof *f->hist);
     fake_patch(f, f->id, b->patch_id, b->n_patch_id);

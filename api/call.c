@@ -31,7 +31,8 @@ enum status call_body_wrong(const struct json_error *je, struct api_error *e)
     const char *text = api_excerpt(show, sizeof show, je->text, strlen(je->text));
     if (je->wrong == JSON_NO_OBJECT) return api_fail(e, 400, "", "the body must be a JSON object");
     if (je->wrong == JSON_OVER) return api_fail(e, 400, "", "the body is too large: %s", text);
-    return api_fail(e, 400, "", "the body is not valid JSON: %s (at byte %zu)", text, je->offset);
+    api_fail(e, 400, "", "the body is not valid JSON: %s (at byte %zu)", text, je->offset);
+    return api_keep_private(e);
 }
 
 enum status call_weigh(enum call_kind kind, const char *body, size_t n_body, uint64_t *bytes_out, struct api_error *e)

@@ -151,4 +151,6 @@ void call_free(struct call *c);
 enum status api_tokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
 enum status api_detokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
 void        api_models(const struct api_model *m, struct buf *out);
+/* What a client with a tokenizer of its own wants to know: the class, the named special tokens, the template. */
+void        api_tokenizer_info(const struct api_model *m, struct buf *out);
 enum status api_model_card(const struct api_model *m, const char *id, size_t n, struct buf *out, struct api_error *e);

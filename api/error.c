@@ -51,6 +51,13 @@ enum status api_fail(struct api_error *e, int http, const char *param, const cha
     return ST_INVALID;
 }
 
+enum status api_keep_private(struct api_error *e)
+{
+    const char *colon = strstr(e->message, ": ");
+    if (colon) e->n_public = (uint32_t)(colon - e->message);
+    return ST_INVALID;
+}
+
 enum status api_fail_code(struct api_error *e, int http, const char *param, const char *code, const char *fmt, ...)
 {
     va_list ap;

@@ -293,7 +293,9 @@ enum status messages_render(struct call *c, struct api_error *e)
     if (st == ST_TOO_LARGE)
         return api_fail(e, 400, "messages", "the messages are too much for the chat template: %s",
                         api_excerpt(show, sizeof show, err, strlen(err)));
-    if (st)
-        return api_fail(e, 400, "messages", "the chat template refuses the messages: %s", api_excerpt(show, sizeof show, err, strlen(err)));
+    if (st) {
+        api_fail(e, 400, "messages", "the chat template refuses the messages: %s", api_excerpt(show, sizeof show, err, strlen(err)));
+        return api_keep_private(e);
+    }
     return c->ask.continue_final ? cut_at_tag(c, e) : ST_OK;
 }

@@ -96,9 +96,9 @@ const struct param params[] = {
     INT("kv_priority", ON_BOTH, ask.kv_priority, 0, KV_PRIORITY_MAX - KV_PRIORITY_MIN, check_kv_priority),
     { "kv_pin", ON_BOTH, PARAM_ANY, 0, 0, 0, 0, 0, check_kv_pin },
     /* not supported yet: neutral values pass */
-    LATER("tools", ON_BOTH, NULL),
+    LATER("tools", ON_BOTH, check_tools),
     LATER("tool_choice", ON_BOTH, check_tool_choice),
-    LATER("functions", ON_BOTH, NULL),
+    LATER("functions", ON_BOTH, check_tools),
     LATER("function_call", ON_BOTH, check_tool_choice),
     LATER("response_format", ON_BOTH, check_format),
     LATER("structured_outputs", ON_BOTH, NULL),

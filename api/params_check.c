@@ -248,12 +248,22 @@ enum status check_format(struct call *c, const struct param *p, const json_t *v,
     return api_fail(e, 400, p->name, "'%s' has an unknown 'type'", p->name);
 }
 
+/* An empty list, and a list of which nothing may be called, mean what no list means. */
+enum status check_tools(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    bool          old = !strcmp(p->name, "functions");
+    const json_t *choice = json_object_get(c->body, old ? "function_call" : "tool_choice");
+    if (!json_is_array(v)) return api_fail(e, 400, p->name, "'%s' must be an array", p->name);
+    return !json_array_size(v) || str_is(choice, "none") ? ST_OK : later(p, e);
+}
+
 enum status check_tool_choice(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     const json_t *tools = json_object_get(c->body, "tools");
     if (str_is(v, "none")) return ST_OK;
     if (!json_is_string(v) && !json_is_object(v)) return api_fail(e, 400, p->name, "'%s' must be a string or an object", p->name);
-    if (!tools || json_is_null(tools)) return api_fail(e, 400, p->name, "'%s' needs 'tools'", p->name);
+    if (str_is(v, "auto") && json_is_array(tools) && !json_array_size(tools)) return ST_OK; /* which of none to call */
+    if (!json_array_size(tools)) return api_fail(e, 400, p->name, "'%s' needs 'tools'", p->name);
     return later(p, e);
 }
 

@@ -103,6 +103,8 @@ bool tmpl_mentions(const struct tmpl *t, const char *name)
 
 bool tmpl_has_text(const struct tmpl *t, const char *text) { return memmem(t->text, t->n_text, text, strlen(text)) != NULL; }
 
+const char *tmpl_text(const struct tmpl *t, size_t *n_out) { return *n_out = t->n_text, t->text; }
+
 void tmpl_free(struct tmpl *t)
 {
     if (!t) return;

@@ -24,4 +24,5 @@ enum status tmpl_render(const struct tmpl *t, const json_t *vars, const struct t
 bool        tmpl_wants_parts(const struct tmpl *t); /* it loops over message content: give lists of parts ("openai" format) */
 bool        tmpl_mentions(const struct tmpl *t, const char *name); /* a variable of that name is read */
 bool        tmpl_has_text(const struct tmpl *t, const char *text); /* its source holds these bytes ("developer") */
+const char *tmpl_text(const struct tmpl *t, size_t *n_out);        /* its source, line ends as \\n, none at the end */
 void        tmpl_free(struct tmpl *t);

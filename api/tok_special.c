@@ -142,7 +142,9 @@ enum status tok_special_load(struct tok_special *s, const json_t *config, const 
 {
     if (json_object_get(config, "added_tokens_decoder")) map = NULL;
     const json_t *extra = json_object_get(config, "extra_special_tokens"), *extra_map = json_object_get(map, "extra_special_tokens");
-    enum status   st = set_class(s, config, map, class, vocab, e_config);
+    const char   *said = json_string_value(json_object_get(config, "tokenizer_class"));
+    snprintf(s->class, sizeof s->class, "%s", said ? said : "");
+    enum status st = set_class(s, config, map, class, vocab, e_config);
     if (!st) st = set_standard(s, config, e_config);
     if (!st) st = set_standard(s, map, e_map);
     /* What comes later wins: objects of either file before strings of tokenizer_config.json before the explicit lists. */

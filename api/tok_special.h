@@ -16,6 +16,7 @@ struct tok_special {
         char *name, *text;
     } v[TOK_NAMES_MAX];
     uint32_t n;
+    char class[TOK_NAME_BYTES_MAX]; /* as tokenizer_config.json says; "": nothing */
 };
 
 /* config, map: the parsed objects, NULL where the folder lacks the file. class: as tok_special_class gives it. vocab: every token's text.

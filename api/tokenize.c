@@ -158,6 +158,29 @@ enum status api_detokenize(const struct api_model *m, const char *body, size_t n
     return st;
 }
 
+void api_tokenizer_info(const struct api_model *m, struct buf *out)
+{
+    const char *name, *text;
+    size_t      n = 0;
+    buf_puts(out, "{\"tokenizer_class\":");
+    json_put_str(out, tok_class_name(m->tok), strlen(tok_class_name(m->tok)));
+    buf_puts(out, ",\"model_max_length\":");
+    json_put_int(out, m->context);
+    for (uint32_t i = 0; tok_special_at(m->tok, i, &name, &text); i++) {
+        if (!strcmp(name, "tokenizer_class") || !strcmp(name, "model_max_length") || !strcmp(name, "chat_template")) continue;
+        buf_putc(out, ',');
+        json_put_str(out, name, strlen(name));
+        buf_putc(out, ':');
+        json_put_str(out, text, strlen(text));
+    }
+    text = m->tmpl ? tmpl_text(m->tmpl, &n) : NULL;
+    if (text) {
+        buf_puts(out, ",\"chat_template\":");
+        json_put_str(out, text, n);
+    }
+    buf_putc(out, '}');
+}
+
 /* ---------------------------------------------------------------- models */
 
 static void put_card(const struct api_model *m, const char *name, struct buf *out)

@@ -43,7 +43,8 @@ bool        tok_id_of(const struct tok *t, const char *token, size_t n, uint32_t
 /* Named special tokens (tok_special.h): "bos_token", "eos_token", ... -> its text; NULL: not set. */
 const char *tok_special_name(const struct tok *t, const char *name);
 /* Number i of them, from 0, in no order; false: there are no more. Borrowed. */
-bool   tok_special_at(const struct tok *t, uint32_t i, const char **name_out, const char **text_out);
-bool   tok_bos(const struct tok *t, uint32_t *id_out);
-bool   tok_eos(const struct tok *t, uint32_t *id_out);
-size_t tok_longest_bytes(const struct tok *t); /* longest token in bytes of text (bound: prompt bytes -> too many tokens) */
+bool        tok_special_at(const struct tok *t, uint32_t i, const char **name_out, const char **text_out);
+const char *tok_class_name(const struct tok *t); /* tokenizer_class of tokenizer_config.json, else "PreTrainedTokenizerFast" */
+bool        tok_bos(const struct tok *t, uint32_t *id_out);
+bool        tok_eos(const struct tok *t, uint32_t *id_out);
+size_t      tok_longest_bytes(const struct tok *t); /* longest token in bytes of text (bound: prompt bytes -> too many tokens) */

@@ -177,3 +177,16 @@ bool log_limit_pass(struct log_limit *l)
     if (n) LOG_WARN("log: %llu more lines like the next one were left out", (unsigned long long)n);
     return true;
 }
+
+bool log_burst_pass(struct log_burst *l, uint64_t per_second)
+{
+    uint64_t now = clock_us() / 1000000 + 1, then = atomic_load_explicit(&l->second, memory_order_relaxed);
+    if (then != now && atomic_compare_exchange_strong(&l->second, &then, now)) {
+        atomic_store_explicit(&l->n_here, 0, memory_order_relaxed);
+        uint64_t n = atomic_exchange_explicit(&l->n_swallowed, 0, memory_order_relaxed);
+        if (n) LOG_INFO("log: %llu more lines like the next one were left out", (unsigned long long)n);
+    }
+    if (atomic_fetch_add_explicit(&l->n_here, 1, memory_order_relaxed) < per_second) return true;
+    atomic_fetch_add_explicit(&l->n_swallowed, 1, memory_order_relaxed);
+    return false;
+}

@@ -32,6 +32,16 @@ void     log_line(enum log_level level, const char *fmt, ...) __attribute__((for
         static struct log_limit log_limit_here;                     \
         if (log_limit_pass(&log_limit_here)) LOG_WARN(__VA_ARGS__); \
     } while (0)
+/* The same at info, with bursts: at most n lines per second and call site. */
+#define LOG_INFO_BURST(n, ...)                                                                              \
+    do {                                                                                                    \
+        static struct log_burst log_burst_here;                                                             \
+        if (log_level_max >= LOG_LEVEL_INFO && log_burst_pass(&log_burst_here, (n))) LOG_INFO(__VA_ARGS__); \
+    } while (0)
+struct log_burst {
+    _Atomic uint64_t second, n_here, n_swallowed;
+};
+bool log_burst_pass(struct log_burst *l, uint64_t per_second);
 struct log_limit {
     _Atomic uint64_t next_us, n_swallowed;
 };

@@ -254,6 +254,18 @@ static void preflight(struct conn *c)
                       NULL, 0);
 }
 
+static void no_route(struct api_error *e, const struct http_head *d)
+{
+    char        path[200], list[400];
+    const char *hint = route_hint(d->path), *method = http_method_name(d->method);
+    api_excerpt(path, sizeof path, d->path.p, d->path.n);
+    route_list(list, sizeof list);
+    if (hint)
+        api_fail(e, 404, "", "no such route: %s %s; did you mean %s? Here are %s", method, path, hint, list);
+    else
+        api_fail(e, 404, "", "no such route: %s %s; here are %s", method, path, list);
+}
+
 /* Everything that can be said from the head alone. False: answered. */
 static bool admit(struct conn *c, const struct http_head *d)
 {
@@ -267,7 +279,7 @@ static bool admit(struct conn *c, const struct http_head *d)
     else if (!door_takes_host(s, d->host))
         api_fail(&e, 403, "", "the Host header is not one of this server's names; see --allowed-host");
     else if (!(rt = r->route = route_find(d->path)))
-        api_fail(&e, 404, "", "no such route");
+        no_route(&e, d);
     else if (r->cors >= 0 && d->method == M_OPTIONS)
         return preflight(c), false;
     else if (!(rt->methods & d->method))

@@ -156,6 +156,23 @@ void conn_respond(struct conn *c, int status, const char *content_type, const vo
 
 void conn_error(struct conn *c, const struct api_error *e)
 {
+    char why[ERROR_WHY_MAX];
+    /* Keys are auth.c's to tell of. */
+    if (e->http != 401)
+        LOG_INFO_BURST(ERROR_LINES_PER_SECOND, "http: id=%s route=%s status=%d%s", c->req.id, c->req.route ? c->req.route->label : "none",
+                       e->http, conn_error_why(e, why, sizeof why));
+    conn_error_unlogged(c, e);
+}
+
+const char *conn_error_why(const struct api_error *e, char *out, size_t bytes)
+{
+    size_t n = e->n_public ? e->n_public : strlen(e->message);
+    snprintf(out, bytes, "%s%s reason=\"%.*s\"", *e->param ? " param=" : "", e->param, (int)n, e->message);
+    return out;
+}
+
+void conn_error_unlogged(struct conn *c, const struct api_error *e)
+{
     struct buf b;
     buf_init(&b, 8192);
     api_error_json(&b, e);

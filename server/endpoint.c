@@ -46,6 +46,14 @@ void endpoint_models(struct conn *c)
     respond_json(c, ST_OK, &b, NULL);
 }
 
+void endpoint_tokenizer_info(struct conn *c)
+{
+    struct buf b;
+    buf_init(&b, ANSWER_MAX);
+    api_tokenizer_info(c->io->srv->model, &b);
+    respond_json(c, ST_OK, &b, NULL);
+}
+
 static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1; }
 
 /* A model name may hold '/', sent raw or as %2F; nothing that is decoded here ever names a file. */

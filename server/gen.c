@@ -56,7 +56,8 @@ static const char *finish_name(enum eng_finish f)
 }
 
 /* The one line per request, and its metrics. */
-static void gen_report(struct gen *g, int status, enum eng_finish finish)
+/* e: why it failed, or NULL. */
+static void gen_report(struct gen *g, int status, enum eng_finish finish, const struct api_error *e)
 {
     struct server     *s = g->io->srv;
     uint64_t           now = clock_us();
@@ -83,6 +84,13 @@ static void gen_report(struct gen *g, int status, enum eng_finish finish)
     atomic_fetch_sub(&s->n_gen, 1);
     char key[40] = ""; /* of prompt_cache_key: a client's words do not go into the log as they are */
     if (!g->in_text && g->call.cache_key) snprintf(key, sizeof key, " cache_key=%016" PRIx64, g->call.cache_key);
+    if (e) {
+        char why[ERROR_WHY_MAX];
+        LOG_INFO_BURST(ERROR_LINES_PER_SECOND, "req: id=%s model=%s prompt=%u cached=%u output=%u e2e_ms=%.1f finish=%s status=%d%s%s",
+                       g->id, s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.e2e_us / 1e3, finish_name(finish),
+                       status, key, conn_error_why(e, why, sizeof why));
+        return;
+    }
     LOG_INFO("req: id=%s model=%s prompt=%u cached=%u output=%u queue_ms=%.1f ttft_ms=%.1f e2e_ms=%.1f finish=%s status=%d%s", g->id,
              s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.queue_us / 1e3, (double)m.ttft_us / 1e3,
              (double)m.e2e_us / 1e3, finish_name(finish), status, key);
@@ -111,7 +119,7 @@ static void gen_gone(struct conn_work *w)
     g->conn = NULL;
     atomic_store_explicit(&g->unheard, true, memory_order_relaxed);
     if (g->n_live) gen_cancel_live(g);
-    gen_report(g, 499, ENG_CANCELED);
+    gen_report(g, 499, ENG_CANCELED, NULL);
     gen_release(g);
 }
 
@@ -120,7 +128,7 @@ static void gen_fail(struct gen *g, const struct api_error *e, enum eng_finish f
 {
     gen_cancel_live(g);
     atomic_store_explicit(&g->unheard, true, memory_order_relaxed);
-    gen_report(g, e->http, finish);
+    gen_report(g, e->http, finish, e);
     struct conn *c = gen_detach(g);
     if (g->begun) {
         buf_clear(&g->io->frames);
@@ -128,7 +136,7 @@ static void gen_fail(struct gen *g, const struct api_error *e, enum eng_finish f
         conn_stream_put(c, g->io->frames.data, g->io->frames.n);
         conn_stream_end(c, false);
     } else {
-        conn_error(c, e);
+        conn_error_unlogged(c, e);
     }
     gen_release(g);
 }
@@ -173,7 +181,7 @@ static void gen_complete(struct gen *g)
     enum eng_finish finish = (enum eng_finish)atomic_load_explicit(&g->choice[0].finish, memory_order_acquire);
     if (finish == ENG_NONE || finish == ENG_CANCELED) finish = ENG_STOP; /* a stop string ended it before the engine knew */
     if (g->call.stream) gen_flush(g);
-    gen_report(g, 200, finish);
+    gen_report(g, 200, finish, NULL);
     struct conn *c = gen_detach(g);
     if (g->begun)
         conn_stream_end(c, true);

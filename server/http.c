@@ -131,6 +131,20 @@ static unsigned method_bit(const llhttp_t *ll)
     }
 }
 
+const char *http_method_name(unsigned method)
+{
+    switch (method) {
+    case M_GET: return "GET";
+    case M_POST: return "POST";
+    case M_HEAD: return "HEAD";
+    case M_OPTIONS: return "OPTIONS";
+    case M_PUT: return "PUT";
+    case M_DELETE: return "DELETE";
+    case M_PATCH: return "PATCH";
+    default: return "?";
+    }
+}
+
 /* Plain digits, no leading zero, below 2^63. */
 static bool parse_length(struct slice v, uint64_t *out)
 {

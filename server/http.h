@@ -14,6 +14,8 @@ struct slice {
 
 enum http_method_bit { M_GET = 1, M_POST = 2, M_HEAD = 4, M_OPTIONS = 8, M_PUT = 16, M_DELETE = 32, M_PATCH = 64, M_OTHER = 128 };
 
+const char *http_method_name(unsigned method); /* of one bit */
+
 struct http_field {
     struct slice name, value;
 }; /* value without outer blanks */

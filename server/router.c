@@ -4,7 +4,9 @@
 #include "server/health.h"
 #include "server/metrics.h"
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /* clang-format off */
 /*    path                    label                   methods        auth          flags                                body             handler */
@@ -13,6 +15,7 @@
     X("/v1/completions",      "/v1/completions",      M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle_completion) \
     X("/tokenize",            "/tokenize",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_tokenize) \
     X("/detokenize",          "/detokenize",          M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_detokenize) \
+    X("/tokenizer_info",      "/tokenizer_info",      M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_tokenizer_info) \
     X("/v1/models",           "/v1/models",           M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_models) \
     X("/v1/models/",          "/v1/models/{id}",      M_GET,          AUTH_KEY,     ROUTE_MODEL | ROUTE_PREFIX,           ROUTE_BODY_SMALL, endpoint_model_card) \
     X("/health",              "/health",              M_GET,          AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_health) \
@@ -51,6 +54,44 @@ const struct route *route_find(struct slice path)
         if ((table[i].flags & ROUTE_PREFIX) && path.n > n && !memcmp(path.p, table[i].path, n)) prefix = &table[i];
     }
     return prefix;
+}
+
+static bool same_folded(struct slice a, const char *b) { return a.n == strlen(b) && !strncasecmp(a.p, b, a.n); }
+
+/* The exact path that p is but for capitals, with or without /v1 in front. */
+static const char *meant(struct slice p)
+{
+    for (uint32_t i = 0; i < N_ROUTE; i++) {
+        const char *path = table[i].path;
+        if ((table[i].flags & ROUTE_PREFIX) || !path[1]) continue;
+        if (same_folded(p, path)) return path;
+        if (!strncmp(path, "/v1/", 4) && same_folded(p, path + 3)) return path;
+    }
+    return NULL;
+}
+
+const char *route_hint(struct slice path)
+{
+    while (path.n > 1 && path.p[path.n - 1] == '/') path.n--;
+    /* Whatever stands in front, the longest end that is a route is what was meant: /v1/v1/models, /api/v1/models, //health. */
+    for (size_t i = 0; i < path.n; i++) {
+        if (path.p[i] != '/') continue;
+        const char *found = meant((struct slice){ path.p + i, path.n - i });
+        if (found) return found;
+    }
+    return NULL;
+}
+
+void route_list(char *out, size_t bytes)
+{
+    size_t n = 0;
+    *out = 0;
+    for (uint32_t i = 0; i < N_ROUTE && n < bytes; i++) {
+        if ((table[i].flags & ROUTE_QUIET) || !table[i].path[1]) continue;
+        int k = snprintf(out + n, bytes - n, "%s%s %s", n ? ", " : "", table[i].methods & M_POST ? "POST" : "GET", table[i].label);
+        if (k < 0) return;
+        n += (size_t)k;
+    }
 }
 
 const char *route_allow(const struct route *r)

@@ -36,3 +36,8 @@ const struct route *route_table(uint32_t *n_out);
 uint32_t            route_index(const struct route *r);
 /* "GET, POST" */
 const char *route_allow(const struct route *r);
+/* What the client of an unknown path may have meant: a path of the table, or NULL. A missing or doubled /v1, a slash at the end, a prefix
+ * of another server (/api/v1/..), capitals. */
+const char *route_hint(struct slice path);
+/* "POST /v1/chat/completions, ..": the routes that clients call, in the order of the table. */
+void route_list(char *out, size_t bytes);

@@ -451,6 +451,59 @@ def weights_that_were_kept_are_found_and_checked(s):
 
 
 @test
+def an_error_is_logged_with_its_reason_and_without_the_prompt(s):
+    from harness import Server
+
+    x = Server()
+    try:
+        secret = "my secret words"
+        x.post("/v1/chat/completions", {"messages": [{"role": "user", "content": secret}], "temperature": 9})
+        x.post("/v1/chat/completions", {"messages": secret})
+        x.request("POST", "/v1/completions", b'{"prompt": "%s" nonsense}' % secret.encode(), {"Content-Type": "application/json"})
+        r = x.get("/v1/v1/models")
+        assert r.status == 404 and r.error["message"].startswith("no such route: GET /v1/v1/models; did you mean /v1/models? Here are POST /v1/chat"), r
+        assert x.post("/chat/completions", {}).error["message"].startswith("no such route: POST /chat/completions; did you mean /v1/chat/completions?")
+        long = x.get("/" + "a" * 1500 + "%0a")
+        assert long.status == 404 and len(long.error["message"]) < 500, long
+        t0 = time.monotonic()
+        for i in range(100):
+            x.get("/nothing/%d" % i)
+        seconds = time.monotonic() - t0
+        with open(x.log_path) as f:
+            log = f.read()
+    finally:
+        x.stop()
+    bad = [l for l in log.split("\n") if "status=400" in l]
+    assert len(bad) == 3, log
+    assert "param=temperature" in bad[0] and "'temperature' must be a number" in bad[0], bad
+    assert "param=messages" in bad[1] and "must be an array" in bad[1], bad
+    assert 'reason="the body is not valid JSON"' in bad[2], bad
+    gone = [l for l in log.split("\n") if "status=404" in l]
+    assert "GET /v1/v1/models" in gone[0] and "POST /chat/completions" in gone[1], gone
+    assert 20 <= len(gone) <= 20 * (seconds + 3), (len(gone), seconds)  # 20 lines a second, whatever comes
+    assert secret not in log and "nonsense" not in log
+
+
+@test
+def tokenizer_info_says_what_a_remote_tokenizer_needs(s):
+    info = s.get("/tokenizer_info").json
+    assert info["tokenizer_class"] == "PreTrainedTokenizerFast" and info["eos_token"] == "<|im_end|>" and info["pad_token"] == "<|endoftext|>", info
+    assert "bos_token" not in info and info["model_max_length"] == s.get("/v1/models").json["data"][0]["max_model_len"]
+    assert "{%- for message in messages %}" in info["chat_template"]
+
+
+@test
+def no_tools_are_no_tools(s):
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    want = s.post("/v1/chat/completions", {"messages": MSG, "temperature": 0}).json["choices"][0]["message"]["content"]
+    for more in ({"tools": []}, {"tools": [], "tool_choice": "none"}, {"tool_choice": "none"}, {"tools": [tool], "tool_choice": "none"}):
+        r = s.post("/v1/chat/completions", dict(messages=MSG, temperature=0, **more))
+        assert r.status == 200 and r.json["choices"][0]["message"]["content"] == want, (more, r)
+    r = s.post("/v1/chat/completions", {"messages": MSG, "tools": [tool]})
+    assert r.status == 400 and r.json["error"]["param"] == "tools", r
+
+
+@test
 def a_special_token_that_only_the_map_names_is_in_the_prompt(s):
     """`{{ bos_token }}` was empty where bos_token stands in special_tokens_map.json alone."""
     import shutil

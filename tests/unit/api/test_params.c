@@ -98,6 +98,10 @@ static void null_and_neutral_values_are_the_defaults(void **state)
         "\"thinking_token_budget\":-1,\"stream_interval\":1,\"n\":1,\"best_of\":1,\"priority\":0,\"top_k\":-1,\"length_penalty\":1.0,"
         "\"parallel_tool_calls\":true,\"stop\":null,\"seed\":-1,\"media_io_kwargs\":{},\"service_tier\":\"auto\"");
     both_accept("\"stop\":[]");
+    both_accept("\"tools\":[]");
+    both_accept("\"tools\":[],\"tool_choice\":\"none\"");
+    both_accept("\"tools\":[],\"tool_choice\":\"auto\",\"functions\":[]");
+    both_accept("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"none\"");
 }
 
 static void what_comes_later_is_refused_by_name(void **state)
@@ -107,8 +111,9 @@ static void what_comes_later_is_refused_by_name(void **state)
         const char *field, *name;
     } later[] = {
         { "\"tools\":[{\"type\":\"function\"}]", "tools" },
-        { "\"tools\":[]", "tools" },
-        { "\"functions\":[]", "functions" },
+        { "\"functions\":[{\"name\":\"f\"}]", "functions" },
+        { "\"tools\":{}", "tools" },
+        { "\"tools\":[{}],\"tool_choice\":\"auto\"", "tools" },
         { "\"structured_outputs\":{\"regex\":\"a\"}", "structured_outputs" },
         { "\"guided_json\":{}", "guided_json" },
         { "\"guided_regex\":\"a\"", "guided_regex" },
@@ -453,6 +458,7 @@ static void B35_tool_choice_needs_tools(void **state)
     both_refuse("\"tool_choice\":\"auto\"", "tool_choice");
     both_refuse("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}", "tool_choice");
     both_refuse("\"tool_choice\":5", "tool_choice");
+    both_refuse("\"tools\":[],\"tool_choice\":\"required\"", "tool_choice");
 }
 
 static void B37_templates_and_their_steering_do_not_come_from_requests(void **state)

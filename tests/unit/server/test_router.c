@@ -6,8 +6,19 @@ static const struct route *find(const char *path) { return route_find((struct sl
 static void exact_paths_and_nothing_near_them(void **state)
 {
     (void)state;
-    static const char *const good[] = { "/",        "/health",   "/ready",      "/livez",     "/ping",           "/metrics",
-                                        "/version", "/tokenize", "/detokenize", "/v1/models", "/v1/completions", "/v1/chat/completions" };
+    static const char *const good[] = { "/",
+                                        "/health",
+                                        "/ready",
+                                        "/livez",
+                                        "/ping",
+                                        "/metrics",
+                                        "/version",
+                                        "/tokenize",
+                                        "/detokenize",
+                                        "/tokenizer_info",
+                                        "/v1/models",
+                                        "/v1/completions",
+                                        "/v1/chat/completions" };
     static const char *const bad[] = { "",
                                        "/nope",
                                        "/v1",
@@ -45,10 +56,42 @@ static void J2_every_route_says_who_may_call_it(void **state)
     assert_string_equal(route_allow(find("/v1/completions")), "POST");
 }
 
+static void hint_is(const char *path, const char *want)
+{
+    const char *hint = route_hint((struct slice){ path, strlen(path) });
+    if (!want && hint) fail_msg("%s: %s", path, hint);
+    if (want && (!hint || strcmp(hint, want) != 0)) fail_msg("%s: %s", path, hint ? hint : "no hint");
+}
+
+static void an_unknown_path_is_told_what_was_meant(void **state)
+{
+    (void)state;
+    hint_is("/chat/completions", "/v1/chat/completions");
+    hint_is("/models", "/v1/models");
+    hint_is("/v1/v1/chat/completions", "/v1/chat/completions");
+    hint_is("/v1/v1/v1/models", "/v1/models");
+    hint_is("/v1/chat/completions/", "/v1/chat/completions");
+    hint_is("/api/v1/completions", "/v1/completions");
+    hint_is("/V1/Models", "/v1/models");
+    hint_is("//health", "/health");
+    hint_is("/v1/tokenize", "/tokenize");
+    hint_is("/v1", NULL);
+    hint_is("/v1/embeddings", NULL);
+    hint_is("", NULL);
+    hint_is("/", NULL);
+    hint_is("////", NULL);
+    char list[400];
+    route_list(list, sizeof list);
+    assert_non_null(strstr(list, "POST /v1/chat/completions, POST /v1/completions"));
+    assert_non_null(strstr(list, "GET /v1/models"));
+    assert_null(strstr(list, "/health")); /* probes are no client's business */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_paths_and_nothing_near_them),
+        cmocka_unit_test(an_unknown_path_is_told_what_was_meant),
         cmocka_unit_test(J2_every_route_says_who_may_call_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

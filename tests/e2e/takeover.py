@@ -143,13 +143,15 @@ def too_slow(s):
 
 
 def host_hits(w, s):
-    """Of a server that has run for a while: on a busy machine it may think for a round that computing is quicker."""
-    most = 0
-    for _ in range(4):
+    """Of a server that has run for a while: on a busy machine it may think for many rounds that computing is quicker. Four rounds; more while
+    it computes for that reason."""
+    most, n, end = 0, 0, time.monotonic() + 180
+    while True:
+        before = too_slow(s)
         most = max(most, sum(ask(w, s, k)[0] for k in range(MANY)))
-        if most > 40 * MANY:
-            break
-    return most
+        n += 1
+        if most > 40 * MANY or (n >= 4 and too_slow(s) == before) or time.monotonic() > end:
+            return most
 
 
 def metric(s, name, label=""):

@@ -44,12 +44,12 @@ static int teardown(void **state)
     return 0;
 }
 
-enum { BIG = 3 << 20 };
+enum { BIG = 3 << 20, PATIENCE_MS = 180000 }; /* what must come is waited for, on a busy machine too */
 static void *send_big(void *arg)
 {
     unsigned char *x = malloc(BIG);
     for (int i = 0; i < BIG; i++) x[i] = (unsigned char)(i * 7 + i / 1000);
-    enum status st = link_send(*(int *)arg, NULL, 3, x, BIG, 5000);
+    enum status st = link_send(*(int *)arg, NULL, 3, x, BIG, PATIENCE_MS);
     free(x);
     return (void *)(intptr_t)st;
 }
@@ -61,14 +61,14 @@ static void frames_arrive_whole_and_in_order(void **state)
     pthread_t        t;
     void            *st;
     unsigned char   *x = malloc(BIG);
-    assert_int_equal(link_send(p->a, NULL, 1, "one", 3, 1000), ST_OK);
-    assert_int_equal(link_send(p->a, NULL, 2, NULL, 0, 1000), ST_OK);
+    assert_int_equal(link_send(p->a, NULL, 1, "one", 3, PATIENCE_MS), ST_OK);
+    assert_int_equal(link_send(p->a, NULL, 2, NULL, 0, PATIENCE_MS), ST_OK);
     pthread_create(&t, NULL, send_big, &p->a); /* more than the socket's buffers hold */
-    assert_int_equal(link_recv(p->b, NULL, x, BIG, &h, 1000), ST_OK);
+    assert_int_equal(link_recv(p->b, NULL, x, BIG, &h, PATIENCE_MS), ST_OK);
     assert_true(h.type == 1 && h.bytes == 3 && !memcmp(x, "one", 3));
-    assert_int_equal(link_recv(p->b, NULL, x, BIG, &h, 1000), ST_OK);
+    assert_int_equal(link_recv(p->b, NULL, x, BIG, &h, PATIENCE_MS), ST_OK);
     assert_true(h.type == 2 && h.bytes == 0);
-    assert_int_equal(link_recv(p->b, NULL, x, BIG, &h, 1000), ST_OK);
+    assert_int_equal(link_recv(p->b, NULL, x, BIG, &h, PATIENCE_MS), ST_OK);
     assert_true(h.type == 3 && h.bytes == BIG);
     for (int i = 0; i < BIG; i++) assert_int_equal(x[i], (unsigned char)(i * 7 + i / 1000));
     pthread_join(t, &st);
@@ -83,7 +83,7 @@ static void silence_is_no_loss_and_an_end_is(void **state)
     char             x[8];
     assert_int_equal(link_recv(p->b, NULL, x, sizeof x, &h, 20), ST_AGAIN);
     shutdown(p->a, SHUT_RDWR);
-    assert_int_equal(link_recv(p->b, NULL, x, sizeof x, &h, 1000), ST_PEER_LOST);
+    assert_int_equal(link_recv(p->b, NULL, x, sizeof x, &h, PATIENCE_MS), ST_PEER_LOST);
 }
 
 static void a_wrong_byte_is_seen(void **state)
@@ -95,7 +95,7 @@ static void a_wrong_byte_is_seen(void **state)
     link_head_put(f, 9, "body", 4);
     memcpy(f + LINK_HEAD, "bodx", 4);
     assert_int_equal(send(p->a, f, sizeof f, 0), sizeof f);
-    assert_int_equal(link_recv(p->b, NULL, x, sizeof x, &h, 1000), ST_INVALID);
+    assert_int_equal(link_recv(p->b, NULL, x, sizeof x, &h, PATIENCE_MS), ST_INVALID);
 }
 
 static void a_frame_over_the_bound_is_refused_by_its_head(void **state)
@@ -103,8 +103,8 @@ static void a_frame_over_the_bound_is_refused_by_its_head(void **state)
     struct pair     *p = *state;
     struct link_head h;
     char             x[8], nine[9] = "12345678";
-    assert_int_equal(link_send(p->a, NULL, 1, nine, 9, 1000), ST_OK);
-    assert_int_equal(link_recv(p->b, NULL, x, sizeof x, &h, 1000), ST_TOO_LARGE);
+    assert_int_equal(link_send(p->a, NULL, 1, nine, 9, PATIENCE_MS), ST_OK);
+    assert_int_equal(link_recv(p->b, NULL, x, sizeof x, &h, PATIENCE_MS), ST_TOO_LARGE);
 }
 
 static void a_frame_that_is_cut_is_a_loss(void **state)
@@ -116,7 +116,7 @@ static void a_frame_that_is_cut_is_a_loss(void **state)
     link_head_put(f, 1, "body", 4);
     assert_int_equal(send(p->a, f, 10, 0), 10);
     shutdown(p->a, SHUT_WR);
-    assert_int_equal(link_recv(p->b, NULL, x, sizeof x, &h, 1000), ST_PEER_LOST);
+    assert_int_equal(link_recv(p->b, NULL, x, sizeof x, &h, PATIENCE_MS), ST_PEER_LOST);
 }
 
 /* The key of a test: of one direction */
@@ -135,8 +135,8 @@ static void sealed_frames_arrive_and_no_others(void **state)
     char             x[64];
     struct link_seal to = sealed(1), of = sealed(1);
     for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(link_send(p->a, &to, i, "body", i ? 4 : 0, 1000), ST_OK);
-        assert_int_equal(link_recv(p->b, &of, x, sizeof x, &h, 1000), ST_OK);
+        assert_int_equal(link_send(p->a, &to, i, "body", i ? 4 : 0, PATIENCE_MS), ST_OK);
+        assert_int_equal(link_recv(p->b, &of, x, sizeof x, &h, PATIENCE_MS), ST_OK);
         assert_true(h.type == i && h.bytes == (i ? 4u : 0u));
     }
     /* made up: checksum and all, but no seal that holds */
@@ -144,7 +144,7 @@ static void sealed_frames_arrive_and_no_others(void **state)
     link_head_put(f, 1, "evil", 4);
     memcpy(f + LINK_HEAD, "evil", 4);
     assert_int_equal(send(p->a, f, sizeof f, 0), sizeof f);
-    assert_int_equal(link_recv(p->b, &of, x, sizeof x, &h, 1000), ST_CANCELED);
+    assert_int_equal(link_recv(p->b, &of, x, sizeof x, &h, PATIENCE_MS), ST_CANCELED);
     link_seal_close(&to), link_seal_close(&of);
 }
 
@@ -154,17 +154,17 @@ static void a_sealed_frame_holds_once_and_in_its_place(void **state)
     struct link_head h;
     unsigned char    f[LINK_HEAD + 4 + LINK_MAC], x[64];
     struct link_seal to = sealed(2), of = sealed(2), other = sealed(3), late = sealed(2);
-    assert_int_equal(link_send(p->a, &to, 7, "body", 4, 1000), ST_OK);
+    assert_int_equal(link_send(p->a, &to, 7, "body", 4, PATIENCE_MS), ST_OK);
     assert_int_equal(recv(p->b, f, sizeof f, MSG_WAITALL), sizeof f);
     assert_int_equal(send(p->a, f, sizeof f, 0), sizeof f);
-    assert_int_equal(link_recv(p->b, &of, x, sizeof x, &h, 1000), ST_OK);
+    assert_int_equal(link_recv(p->b, &of, x, sizeof x, &h, PATIENCE_MS), ST_OK);
     assert_int_equal(send(p->a, f, sizeof f, 0), sizeof f); /* again */
-    assert_int_equal(link_recv(p->b, &of, x, sizeof x, &h, 1000), ST_CANCELED);
+    assert_int_equal(link_recv(p->b, &of, x, sizeof x, &h, PATIENCE_MS), ST_CANCELED);
     assert_int_equal(send(p->a, f, sizeof f, 0), sizeof f); /* of another connection or direction */
-    assert_int_equal(link_recv(p->b, &other, x, sizeof x, &h, 1000), ST_CANCELED);
+    assert_int_equal(link_recv(p->b, &other, x, sizeof x, &h, PATIENCE_MS), ST_CANCELED);
     f[8]++; /* another type: heads are under the seal too */
     assert_int_equal(send(p->a, f, sizeof f, 0), sizeof f);
-    assert_int_equal(link_recv(p->b, &late, x, sizeof x, &h, 1000), ST_CANCELED);
+    assert_int_equal(link_recv(p->b, &late, x, sizeof x, &h, PATIENCE_MS), ST_CANCELED);
     link_seal_close(&to), link_seal_close(&of), link_seal_close(&other), link_seal_close(&late);
 }
 

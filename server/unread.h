@@ -13,8 +13,9 @@ struct io;
 
 enum unread_class { UNREAD_OPEN, UNREAD_LET_IN, UNREAD_CLASSES };
 struct unread {
-    struct list conns; /* the one that has been still for longest first */
-    uint64_t    bytes, bytes_max;
+    struct list      conns; /* the one that has been still for longest first */
+    _Atomic uint64_t bytes; /* written by its io thread */
+    uint64_t         bytes_max;
 };
 
 void unread_init(struct io *io, uint64_t memory_bytes, uint32_t n_io);

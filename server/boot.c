@@ -1,4 +1,5 @@
 #include "server/boot.h"
+#include "server/config_alias.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -31,6 +32,27 @@ static int exit_of(enum status st)
 
 /* ---- where the model is ---- */
 
+/* What is no folder may be a name of a hub, or of the embedded model. */
+static void no_such_model(struct boot *b, const char *dir, int why)
+{
+    const char *last = strrchr(dir, '/');
+    if (why == ENOENT && config_is_hub_name(dir))
+        snprintf(
+            b->err, sizeof b->err,
+            "--model: there is no folder %.150s, and nothing is downloaded; fetch it with 'hf download %.150s --local-dir %.100s', then give "
+            "--model %.100s",
+            dir, dir, last + 1, last + 1);
+    else if (why == ENOENT && !last)
+        snprintf(b->err, sizeof b->err,
+                 "--model: there is no folder %.200s here; give the path of a model folder, or leave --model out for the embedded model",
+                 dir);
+    else if (why == ENOENT && dir[0] == '~')
+        snprintf(b->err, sizeof b->err,
+                 "--model: there is no folder %.200s; '~' is the shell's, which expands it only at the start of a word", dir);
+    else
+        snprintf(b->err, sizeof b->err, "--model: cannot open %.300s: %s", dir, strerror(why));
+}
+
 static int open_source(struct boot *b)
 {
     const char *dir = b->cfg->model;
@@ -50,7 +72,7 @@ static int open_source(struct boot *b)
     struct stat st;
     if (stat(dir, &st) || (S_ISDIR(st.st_mode) && access(dir, R_OK | X_OK))) {
         int why = errno;
-        snprintf(b->err, sizeof b->err, "--model: cannot open %s: %s", dir, strerror(why));
+        no_such_model(b, dir, why);
         return why == EACCES || why == EPERM ? EXIT_PERM : EXIT_CONFIG;
     }
     if (!S_ISDIR(st.st_mode)) {

@@ -1,4 +1,5 @@
 #include "server/config.h"
+#include "server/config_alias.h"
 #include "server/config_kv.h"
 #include "base/status.h"
 #include "kernels/device.h"
@@ -11,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
 #define AT(field) offsetof(struct config, field)
 #define U32_MAX   4294967295.0
@@ -238,12 +241,39 @@ static bool word_allowed(const char *words, const char *v)
     return false;
 }
 
+/* A number as the option's unit has it, or with a unit of its own: GiB and MiB sizes, thousands of tokens (32k is 32000, 32K is 32768). */
+static bool parse_in_unit(const struct opt *o, const char *v, double *out)
+{
+    const char *end = "", *unit = o->meta ? o->meta : "";
+    if (!parse_num(v, out, &end)) return false;
+    if (!*end) return true;
+    if (!strcmp(unit, "TOKENS") && !end[1] && strchr("kmKM", *end)) {
+        double step = *end == 'k' || *end == 'm' ? 1000 : 1024;
+        *out *= *end == 'k' || *end == 'K' ? step : step * step;
+        return true;
+    }
+    double one = !strcmp(unit, "GIB") ? 1073741824.0 : !strcmp(unit, "MIB") ? 1048576.0 : 0;
+    if (one == 0 || !parse_bytes(v, out)) return false;
+    *out /= one;
+    return true;
+}
+
+static const char *number_kind(const struct opt *o)
+{
+    if (o->type == OPT_BYTES) return "a size";
+    if (o->meta && !strcmp(o->meta, "GIB")) return "a number of GiB, or a size as 512MiB,";
+    if (o->meta && !strcmp(o->meta, "MIB")) return "a whole number of MiB, or a size as 64MiB,";
+    if (o->meta && !strcmp(o->meta, "TOKENS")) return "a whole number, or thousands as 32k,";
+    return o->type == OPT_NUM ? "a number" : "a whole number";
+}
+
 /* origin: where the value came from, for the error line: "--port", "SPILLWAY_PORT", "spillway.conf line 3: port". */
 static int set_value(struct config *c, const struct opt *o, const char *v, const char *origin, char *err, size_t n_err)
 {
     void  *to = (char *)c + o->at;
     double x = 0;
     char   shown[80];
+    v = config_alias_value(o->name, v);
     snprintf(shown, sizeof shown, "%.60s%s", v, strlen(v) > 60 ? "..." : "");
     switch (o->type) {
     case OPT_BOOL:
@@ -269,16 +299,11 @@ static int set_value(struct config *c, const struct opt *o, const char *v, const
             *(uint32_t *)to = 0;
             break;
         }
-        const char *end = "";
-        bool        ok = o->type == OPT_BYTES ? parse_bytes(v, &x) : parse_num(v, &x, &end) && !*end;
+        bool ok = o->type == OPT_BYTES ? parse_bytes(v, &x) : parse_in_unit(o, v, &x);
         if (ok && o->type == OPT_U32 && x != floor(x)) ok = false;
         if (!ok || x < o->min || x > o->max)
             return fail(err, n_err, "%s: found '%s', allowed is %s%s from %.0f to %.0f", origin, shown,
-                        !strcmp(o->def, "auto") ? "auto or " : "",
-                        o->type == OPT_NUM     ? "a number"
-                        : o->type == OPT_BYTES ? "a size"
-                                               : "a whole number",
-                        o->min, o->max);
+                        !strcmp(o->def, "auto") ? "auto or " : "", number_kind(o), o->min, o->max);
         if (o->type == OPT_U32)
             *(uint32_t *)to = (uint32_t)x;
         else if (o->type == OPT_BYTES)
@@ -430,6 +455,46 @@ static int read_environ(struct config *c, char *const *env, bool only_config, ch
     return 0;
 }
 
+/* An option that is another server's. *o_out: the option of ours that it names; NULL: it is dealt with, or refused. */
+static int read_alias(struct config *c, const struct alias *al, int *i, int argc, char *const *argv, const char *v, bool only_config,
+                      const struct opt **o_out, char *err, size_t n_err)
+{
+    *o_out = NULL;
+    if (al->kind == ALIAS_OF) {
+        *o_out = find(al->text, strlen(al->text));
+        return 0;
+    }
+    if (al->kind == ALIAS_REFUSED) return fail(err, n_err, "%s: %s", al->name, al->text);
+    bool valued = al->kind != ALIAS_FLAG;
+    if (valued && !v && ++*i >= argc) return fail(err, n_err, "%s: the value is missing", al->name);
+    if (valued && !v) v = argv[*i];
+    if (al->kind == ALIAS_ONLY_ONE && strcmp(v, "1") != 0)
+        return fail(err, n_err, "%s: found '%.40s', allowed is 1: %s", al->name, v, al->text);
+    if (only_config) return 0;
+    char line[200];
+    snprintf(line, sizeof line, "%s has no effect here: %s", al->name, al->text);
+    const char **grown = arena_alloc(&c->arena, (c->told.n + 1) * sizeof *grown);
+    if (!grown) return fail(err, n_err, "too many options");
+    if (c->told.n) memcpy(grown, c->told.s, c->told.n * sizeof *grown);
+    grown[c->told.n++] = arena_strdup(&c->arena, line);
+    c->told.s = grown;
+    return 0;
+}
+
+/* A word without dashes: the model, once, where it can be one. */
+static int read_word(struct config *c, const char *a, bool served, bool *model, bool only_config, char *err, size_t n_err)
+{
+    struct stat st;
+    bool        path = strchr(a, '/') || !strcmp(a, ".") || !strcmp(a, "..") || (!stat(a, &st) && S_ISDIR(st.st_mode));
+    if (!*model && (served || path)) {
+        *model = true;
+        if (!only_config) c->model = arena_strdup(&c->arena, a);
+        return 0;
+    }
+    if (!*model && edit_distance(a, "serve") <= 2) return fail(err, n_err, "unexpected word '%.60s'; did you mean 'serve'?", a);
+    return fail(err, n_err, "unexpected word '%.60s'; a model folder is given as --model DIR, see --help", a);
+}
+
 static int read_flags(struct config *c, int argc, char *const *argv, bool only_config, char *err, size_t n_err)
 {
     unsigned char fresh[N_OPTION] = { 0 };
@@ -441,20 +506,32 @@ static int read_flags(struct config *c, int argc, char *const *argv, bool only_c
             served = true;
             continue;
         }
-        if (a[0] != '-' && served && !model) {
-            model = true;
-            if (!only_config) c->model = arena_strdup(&c->arena, a);
+        if (a[0] != '-') {
+            int code = read_word(c, a, served, &model, only_config, err, n_err);
+            if (code) return code;
             continue;
         }
-        if (strncmp(a, "--", 2)) return fail(err, n_err, "unexpected word '%.60s'; see --help", a);
-        const char *name = a + 2, *eq = strchr(name, '='), *v = eq ? eq + 1 : NULL;
+        bool        shorter = strncmp(a, "--", 2) != 0;
+        const char *name = shorter ? a + 1 : a + 2, *eq = strchr(name, '='), *v = eq ? eq + 1 : NULL;
         size_t      n = eq ? (size_t)(eq - name) : strlen(name);
         bool        no = false;
         char        dashed[64];
         if (n >= sizeof dashed) return fail(err, n_err, "unknown option '%.60s'; see --help", a);
         for (size_t k = 0; k < n; k++) dashed[k] = name[k] == '_' ? '-' : name[k];
         dashed[n] = 0;
-        const struct opt *o = find(dashed, n);
+        const struct opt *o = shorter ? NULL : find(dashed, n);
+        if (!o) {
+            char whole[72];
+            snprintf(whole, sizeof whole, "%s%s", shorter ? "-" : "--", dashed);
+            const struct alias *al = config_alias_find(whole, strlen(whole));
+            if (al) {
+                int code = read_alias(c, al, &i, argc, argv, v, only_config, &o, err, n_err);
+                if (code) return code;
+                if (!o) continue;
+            } else if (shorter) {
+                return fail(err, n_err, "unknown option '%.60s'; see --help", a);
+            }
+        }
         if (!o && !v && !strncmp(dashed, "no-", 3)) {
             o = find(dashed + 3, n - 3);
             no = o && o->type == OPT_BOOL;
@@ -468,11 +545,14 @@ static int read_flags(struct config *c, int argc, char *const *argv, bool only_c
         if (o->type == OPT_BOOL && !v) v = no ? "false" : "true";
         if (!v && ++i >= argc) return fail(err, n_err, "--%s: the value is missing", o->name);
         if (!v) v = argv[i];
+        bool names = o->at == AT(served_name); /* vLLM takes several behind one option */
+        while (names && only_config && i + 1 < argc && argv[i + 1][0] != '-') i++;
         if ((o->at == AT(config_file)) != only_config) continue;
         char origin[80];
         snprintf(origin, sizeof origin, "--%s", o->name);
         clear_list(c, o, fresh);
         int code = set_value(c, o, v, origin, err, n_err);
+        while (!code && names && i + 1 < argc && argv[i + 1][0] != '-') code = set_value(c, o, argv[++i], origin, err, n_err);
         if (code) return code;
     }
     return 0;
@@ -604,7 +684,12 @@ bool config_dir_gib(const char *text, char *dir_out, size_t dir_bytes, uint64_t 
     const char *end;
     double      gib;
     if (!colon || colon == text || (size_t)(colon - text) >= dir_bytes) return false;
-    if (!parse_num(colon + 1, &gib, &end) || *end || gib <= 0 || gib > 1e6) return false;
+    if (!parse_num(colon + 1, &gib, &end)) return false;
+    if (*end) { /* with a unit of its own: DIR:512MiB */
+        if (!parse_bytes(colon + 1, &gib)) return false;
+        gib /= 1073741824.0;
+    }
+    if (gib <= 0 || gib > 1e6) return false;
     memcpy(dir_out, text, (size_t)(colon - text));
     dir_out[colon - text] = 0;
     *bytes_out = (uint64_t)(gib * (double)(1 << 30));
@@ -613,11 +698,16 @@ bool config_dir_gib(const char *text, char *dir_out, size_t dir_bytes, uint64_t 
 
 void config_help(struct buf *out)
 {
-    buf_puts(out, "usage: spillway [serve [DIR]] [--option value | --option=value]...\n"
+    buf_puts(out, "usage: spillway [serve] [DIR] [--option value | --option=value]...\n"
                   "       spillway tune --model DIR | --shape NAME   finds the GPU's fastest matrix products; tune --help says more\n"
                   "       spillway kv ls|verify|gc DIR               looks into a folder of --kv-nvme; kv --help says more\n\n"
+                  "examples:\n"
+                  "  spillway                                                    the embedded model on http://127.0.0.1:8080\n"
+                  "  spillway --model ./Qwen3-0.6B --port 9000 --max-model-len 32k    a folder of one's own, on another port\n"
+                  "  spillway --model ./Qwen3-0.6B --host 0.0.0.0 --api-key-file keys --kv-cache-gib 8    for other machines\n\n"
                   "Every option can also come from the environment (SPILLWAY_ and the name in capitals, '-' as '_')\n"
-                  "or from a file (--config). Flags win over the environment, the environment over the file.\n");
+                  "or from a file (--config). Flags win over the environment, the environment over the file.\n"
+                  "Sizes in GIB and MIB may have a unit (512MiB, 4GB), TOKENS may be thousands (32k; 32K is 32768).\n");
     for (size_t i = 0; i < N_OPTION; i++) {
         const struct opt *o = &options[i];
         char              left[80];

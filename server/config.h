@@ -63,8 +63,9 @@ struct config {
     const char *log_level;
     bool        log_json;
     /* what to do */
-    const char *config_file;
-    bool        help, version, healthcheck, list_devices;
+    const char     *config_file;
+    struct str_list told; /* options of other servers that have no effect here, a line each */
+    bool            help, version, healthcheck, list_devices;
 
     struct arena arena;
     bool         given_kv_bytes, given_kv_gib, port_from_env_ignored;

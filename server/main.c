@@ -69,9 +69,12 @@ static void harden(void)
 
 /* ---- small commands ---- */
 
+static bool bar_open; /* a bar of progress stands on stderr's last line */
+
+/* The last line on stderr is the reason. */
 static int say_error(int code, const char *err)
 {
-    fprintf(stderr, "spillway: %s\n", err);
+    fprintf(stderr, "%sspillway: %s\n", bar_open ? "\n" : "", *err ? err : "cannot start; the last lines of the log say why");
     return code;
 }
 
@@ -102,29 +105,52 @@ static int list_devices(void)
     return 0;
 }
 
+/* One question to one address. 0: the server is well; else why not is in why. */
+static int ask_health(const struct addrinfo *a, char *why, size_t bytes)
+{
+    static const char ask[] = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    struct timeval    t = { .tv_sec = 2 };
+    char              reply[2048] = "";
+    size_t            n = 0;
+    int               fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return snprintf(why, bytes, "no socket: %s", strerror(errno)), 1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
+    if (connect(fd, a->ai_addr, a->ai_addrlen)) {
+        snprintf(why, bytes, "cannot connect: %s", strerror(errno));
+        close(fd);
+        return 1;
+    }
+    ssize_t k = send(fd, ask, sizeof ask - 1, MSG_NOSIGNAL) == (ssize_t)sizeof ask - 1 ? 1 : -1;
+    while (k > 0 && n + 1 < sizeof reply && (k = recv(fd, reply + n, sizeof reply - 1 - n, 0)) > 0) n += (size_t)k;
+    bool late = k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    close(fd);
+    reply[n] = 0;
+    if (!strncmp(reply, "HTTP/1.1 200", 12)) return 0;
+    if (n < 12) return snprintf(why, bytes, "%s", late ? "no answer within 2 s" : "the connection was closed without an answer"), 1;
+    const char *body = strstr(reply, "\r\n\r\n");
+    snprintf(why, bytes, "%.*s%s%.200s", (int)strcspn(reply, "\r\n"), reply, body && body[4] ? ": " : "", body ? body + 4 : "");
+    return 1;
+}
+
 /* For a container's health check: no curl is needed in the image. */
 static int healthcheck(const struct config *c)
 {
     bool            any = !strcmp(c->host, "0.0.0.0") || !strcmp(c->host, "::");
+    const char     *host = any ? "localhost" : c->host;
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV }, *list = NULL;
-    char            port[8], reply[64] = "";
+    char            port[8], why[300] = "no address", line[400];
     snprintf(port, sizeof port, "%u", c->port);
-    if (getaddrinfo(any ? "localhost" : c->host, port, &hints, &list)) return 1;
+    int bad = getaddrinfo(host, port, &hints, &list);
+    if (bad) snprintf(why, sizeof why, "no such host: %s", gai_strerror(bad));
     int ok = 1;
-    for (struct addrinfo *a = list; a && ok; a = a->ai_next) {
-        static const char ask[] = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        struct timeval    t = { .tv_sec = 2 };
-        int               fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0) continue;
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
-        if (!connect(fd, a->ai_addr, a->ai_addrlen) && send(fd, ask, sizeof ask - 1, MSG_NOSIGNAL) == (ssize_t)sizeof ask - 1 &&
-            recv(fd, reply, sizeof reply - 1, MSG_WAITALL) > 12)
-            ok = strncmp(reply, "HTTP/1.1 200", 12) != 0;
-        close(fd);
-    }
-    freeaddrinfo(list);
-    return ok;
+    for (struct addrinfo *a = list; a && ok; a = a->ai_next) ok = ask_health(a, why, sizeof why);
+    if (list) freeaddrinfo(list);
+    if (!ok) return 0;
+    for (char *p = why; *p; p++)
+        if ((unsigned char)*p < 0x20) *p = ' ';
+    snprintf(line, sizeof line, "not healthy: http://%.60s:%s/health: %s", host, port, why);
+    return say_error(1, line);
 }
 
 /* ---- loading ---- */
@@ -138,6 +164,7 @@ static void progress(void *ctx, uint64_t done, uint64_t total)
         uint32_t n = (uint32_t)(done * 40 / total);
         fprintf(stderr, "\rloading [%.*s%*s] %3" PRIu64 " %%%s", (int)n, "########################################", (int)(40 - n), "",
                 done * 100 / total, done == total ? "\n" : "");
+        bar_open = done != total;
     } else if (tenth > a->shown && tenth < 10 && total > (uint64_t)256 << 20) {
         LOG_INFO("boot: loaded %u %% of %" PRIu64 " MiB", tenth * 10, total >> 20);
     }
@@ -285,7 +312,9 @@ static void on_signal(struct app *a, int sig, uint64_t now)
             break;
         }
         server_drain(a->srv);
-        LOG_INFO("main: draining, %u requests have %u s to finish", atomic_load(&a->srv->n_gen), a->cfg.drain_s);
+        LOG_INFO("main: draining, %u requests have %u s to finish; a second %s ends at once", atomic_load(&a->srv->n_gen), a->cfg.drain_s,
+                 sig == SIGINT ? "Ctrl-C" : "signal");
+        if (a->tty && sig == SIGINT) fputs("\nspillway: draining; a second Ctrl-C ends at once\n", stderr);
     }
 }
 
@@ -381,6 +410,7 @@ static int serve(struct app *a)
         return say_error(errno == EACCES ? EXIT_PERM : EXIT_CONFIG, err);
     if (!config_is_loopback(a->cfg.host) && !auth_enabled(a->auth))
         LOG_WARN("main: %s is open to anyone who can reach it (--allow-anonymous)", a->srv->address);
+    for (uint32_t i = 0; i < a->cfg.told.n; i++) LOG_INFO("main: %s", a->cfg.told.s[i]);
     if (a->cfg.port_from_env_ignored) LOG_INFO("main: SPILLWAY_PORT is a Kubernetes service address, not used as --port");
     if (thread_start(&a->loader, THREAD_ANY, "loader", load_main, a)) {
         server_stop(a->srv);

@@ -451,6 +451,34 @@ def weights_that_were_kept_are_found_and_checked(s):
 
 
 @test
+def a_start_that_fails_says_why_in_its_last_line(s):
+    import tempfile
+
+    from harness import BINARY, free_port
+
+    folder = tempfile.mkdtemp(prefix="spillway-start-")
+    cases = [
+        (["--model", "Qwen/Qwen3-0.6B"], "nothing is downloaded; fetch it with 'hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B'"),
+        (["owner/model"], "nothing is downloaded"),
+        (["--model", "pebble9"], "there is no folder pebble9 here; give the path of a model folder, or leave --model out"),
+        (["--model", folder], folder),
+        (["--model", os.path.join(folder, "x", "y")], "No such file or directory"),
+        (["--enable-auto-tool-choice"], "tool calls are not supported yet"),
+        (["--quantization", "bitsandbytes"], "found 'bitsandbytes', allowed are auto|int8"),
+        (["--port", str(s.port)], "in use"),
+        (["serv"], "did you mean 'serve'?"),
+    ]
+    for args, why in cases:
+        r = subprocess.run([BINARY, "--port", "0", *args], capture_output=True, text=True, timeout=180)
+        last = r.stderr.strip().split("\n")[-1]
+        assert r.returncode in (64, 78) and last.startswith("spillway: ") and why in last, (args, r.returncode, r.stderr)
+    r = subprocess.run([BINARY, "--healthcheck", "--port", str(free_port())], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and r.stderr.endswith("/health: cannot connect: Connection refused\n"), r
+    r = subprocess.run([BINARY, "--healthcheck", "--port", str(s.port)], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0 and r.stderr == "", r
+
+
+@test
 def an_error_is_logged_with_its_reason_and_without_the_prompt(s):
     from harness import Server
 

@@ -1,4 +1,5 @@
 #include "server/config.h"
+#include "server/config_alias.h"
 #include "test.h"
 
 static struct config C;
@@ -148,6 +149,82 @@ static void an_unknown_option_is_hinted(void **state)
     assert_int_equal(PARSE("-x"), 64);
 }
 
+static void what_people_paste_from_other_servers_is_understood(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("-m", "/a/b", "--dtype", "fp16", "--quantization", "awq", "-tp", "2", "--trust-remote-code", "--swap-space", "4",
+                           "--disable-log-requests", "--pipeline-parallel-size=1", "--gpu_memory_utilization", "0.8", "--max-num-seqs",
+                           "7"),
+                     0);
+    assert_string_equal(C.model, "/a/b");
+    assert_string_equal(C.dtype, "float16");
+    assert_string_equal(C.quantization, "auto");
+    assert_int_equal(C.tensor_parallel, 2);
+    assert_int_equal(C.max_num_seqs, 7);
+    assert_int_equal(C.told.n, 4);
+    assert_string_equal(C.told.s[1],
+                        "--swap-space has no effect here: KV goes to host memory with --kv-host-gib, and to a disk with --kv-nvme");
+    assert_int_equal(PARSE("--served-model-name", "a", "b", "--port", "1"), 0);
+    assert_int_equal(C.served_name.n, 2);
+    assert_string_equal(C.served_name.s[1], "b");
+    static const char *const refused[][3] = {
+        { "--enable-auto-tool-choice", NULL, "tool calls are not supported yet" },
+        { "--tool-call-parser", "hermes", "tool calls are not supported yet" },
+        { "--pipeline-parallel-size", "2", "allowed is 1" },
+        { "--enable-lora", NULL, "merge the adapter" },
+        { "--revision", "main", "nothing is downloaded" },
+        { "--quantization", "bitsandbytes", "auto|int8" },
+        { "--swap-space", NULL, "the value is missing" },
+    };
+    for (size_t i = 0; i < ARRAY_N(refused); i++) {
+        assert_int_equal(refused[i][1] ? PARSE((char *)refused[i][0], (char *)refused[i][1]) : PARSE((char *)refused[i][0]), 64);
+        assert_non_null(strstr(err, refused[i][0]));
+        if (!strstr(err, refused[i][2])) fail_msg("%s", err);
+    }
+}
+
+static void a_model_may_be_a_word_of_its_own(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("/some/folder", "--port", "1"), 0);
+    assert_string_equal(C.model, "/some/folder");
+    assert_int_equal(PARSE("serve", "owner/model", "--port", "1"), 0);
+    assert_string_equal(C.model, "owner/model");
+    assert_int_equal(PARSE("--port", "1", "."), 0);
+    assert_string_equal(C.model, ".");
+    assert_int_equal(PARSE("serv"), 64);
+    assert_non_null(strstr(err, "did you mean 'serve'?"));
+    assert_int_equal(PARSE("nofolder"), 64);
+    assert_non_null(strstr(err, "--model DIR"));
+    assert_int_equal(PARSE("/a", "/b"), 64);
+    assert_true(config_is_hub_name("Qwen/Qwen3-0.6B") && config_is_hub_name("a_b/c.d"));
+    assert_false(config_is_hub_name("/a/b") || config_is_hub_name("./a") || config_is_hub_name("a/b/c") || config_is_hub_name("a") ||
+                 config_is_hub_name("../a") || config_is_hub_name("a/") || config_is_hub_name("") || config_is_hub_name("~/a"));
+}
+
+static void sizes_may_have_units(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--max-model-len", "32k", "--kv-cache-gib", "512MiB", "--kv-host-gib", "4GiB", "--max-body-mib", "1GiB"), 0);
+    assert_int_equal(C.max_model_len, 32000);
+    assert_true(C.kv_gib == 0.5 && C.kv_host_gib == 4);
+    assert_int_equal(C.max_body_mib, 1024);
+    assert_int_equal(PARSE("--max-model-len", "32K", "--kv-cache-gib", "1.5"), 0);
+    assert_int_equal(C.max_model_len, 32768);
+    assert_int_equal(PARSE("--max-model-len", "1.5k"), 0);
+    assert_int_equal(C.max_model_len, 1500);
+    char     dir[20];
+    uint64_t bytes = 0;
+    assert_true(config_dir_gib("/a:512MiB", dir, sizeof dir, &bytes));
+    assert_true(bytes == (512ull << 20) && !strcmp(dir, "/a"));
+    static const char *const bad[][2] = { { "--max-model-len", "32kk" },  { "--max-model-len", "1.0005k" },  { "--max-model-len", "4GiB" },
+                                          { "--kv-cache-gib", "4 GiBs" }, { "--max-body-mib", "1000001 B" }, { "--port", "8k" } };
+    for (size_t i = 0; i < ARRAY_N(bad); i++) {
+        if (PARSE((char *)bad[i][0], (char *)bad[i][1]) != 64) fail_msg("%s %s", bad[i][0], bad[i][1]);
+        assert_non_null(strstr(err, bad[i][0]));
+    }
+}
+
 static void the_environment_is_read_and_checked(void **state)
 {
     (void)state;
@@ -277,6 +354,9 @@ int main(void)
         cmocka_unit_test(what_a_gpu_does_not_have_is_refused),
         cmocka_unit_test(a_bad_value_names_option_found_and_allowed),
         cmocka_unit_test(an_unknown_option_is_hinted),
+        cmocka_unit_test(what_people_paste_from_other_servers_is_understood),
+        cmocka_unit_test(a_model_may_be_a_word_of_its_own),
+        cmocka_unit_test(sizes_may_have_units),
         cmocka_unit_test(the_environment_is_read_and_checked),
         cmocka_unit_test(a_config_file_loses_against_flags_and_environment),
         cmocka_unit_test(J8_a_public_address_needs_a_key),

@@ -146,6 +146,11 @@ enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID])
 
 static const struct dev_map_ops *map_ops(const struct device *d) { return ((const struct dev_impl *)d)->map; }
 
+void dev_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char text[DEV_ARITH])
+{
+    ((const struct dev_impl *)d)->arith(d, weights, q, kv, text, DEV_ARITH);
+}
+
 uint64_t dev_weight_form(struct device *d, enum dtype t, const struct dev_quant *q) { return map_ops(d) ? map_ops(d)->form(d, t, q) : 0; }
 
 bool dev_map(struct device *d, void *at, size_t bytes, int fd, uint64_t offset)

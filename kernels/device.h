@@ -350,6 +350,12 @@ uint64_t    dev_weight_form(struct device *d, enum dtype t, const struct dev_qua
 bool        dev_map(struct device *d, void *at, size_t bytes, int fd, uint64_t offset);
 enum status dev_unmap(struct device *d, void *at, size_t bytes); /* ST_NOMEM: nothing may stand there any more */
 
+/* Who makes the bits of KV: a text of names and numbers, one for each part that a model with plain weights of this type, codes q (NULL or
+ * code F32: none) and KV of type kv is computed by. Devices with the same text make the same bits; a number rises when they change
+ * (kernels/cpu/arith.c). */
+enum { DEV_ARITH = 200 };
+void dev_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char text[DEV_ARITH]);
+
 /* What the device does, for whoever asks while it hangs: any thread, one line without its end; bytes of text. 0: it cannot tell. */
 size_t dev_doing(const struct device *d, uint64_t now_us, char *text, size_t text_bytes);
 

@@ -14,8 +14,10 @@ struct dev_impl {
     void (*weight_fill)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
                         uint64_t src_col, uint64_t src_len, float std);
     size_t (*doing)(const struct device *d, uint64_t now_us, char *text, size_t text_bytes); /* as dev_doing; NULL: cannot tell */
-    const struct dev_copy_ops *copy;                                                         /* NULL: its memory is the process's own */
-    const struct dev_map_ops  *map;                                                          /* NULL: no file may hold its weights */
+    /* as dev_arith; bytes of text */
+    void (*arith)(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes);
+    const struct dev_copy_ops *copy; /* NULL: its memory is the process's own */
+    const struct dev_map_ops  *map;  /* NULL: no file may hold its weights */
 };
 struct dev_map_ops { /* as dev_weight_form, dev_map, dev_unmap */
     uint64_t (*form)(struct device *d, enum dtype t, const struct dev_quant *q);

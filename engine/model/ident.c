@@ -1,6 +1,7 @@
 #include "engine/model/ident.h"
 #include "base/check.h"
 #include "base/hash.h"
+#include <math.h>
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -245,6 +246,16 @@ void ident_config(const json_t *root, unsigned char out[IDENT_BYTES])
 
 /* ---------------------------------------------------------------- models */
 
+/* RoPE takes sines and cosines of the C library, whose last bits differ between versions and processors: some hundred of them tell. */
+static void sha_angles(struct sha *s, const struct ident_loaded *l)
+{
+    for (uint32_t pos = 1; pos < 1 << 16; pos = pos * 2 + pos % 3)
+        for (uint32_t i = 0; i < l->spec->rot / 2; i++) {
+            float angle = (float)pos * l->inv_freq[i], of[2] = { cosf(angle), sinf(angle) };
+            sha_bytes(s, of, sizeof of);
+        }
+}
+
 void ident_model(const struct ident_loaded *l, unsigned char out[IDENT_BYTES])
 {
     struct sha s;
@@ -255,7 +266,8 @@ void ident_model(const struct ident_loaded *l, unsigned char out[IDENT_BYTES])
     sha_u64(&s, l->spec->rot / 2);
     sha_bytes(&s, l->inv_freq, l->spec->rot / 2 * sizeof *l->inv_freq);
     sha_bytes(&s, &l->rope_scale, sizeof l->rope_scale);
-    sha_text(&s, l->device);
+    sha_angles(&s, l);
+    sha_text(&s, l->arith);
     sha_text(&s, dtype_name(l->weights));
     if (l->quant.code != DT_F32) {
         sha_text(&s, dtype_name(l->quant.code));

@@ -4,7 +4,7 @@
  *   - every byte of every tensor that is loaded, with its name, type and shape, wherever the checkpoint keeps it: files may be named and
  *     cut in any way, and tensors that nobody loads do not count;
  *   - config.json without the keys that change no number (ident.c lists them), and the frequencies of the rotary embedding;
- *   - the types that weights have on the device, and who computes with them (dev_ops.name).
+ *   - the types that weights have on the device, and who computes with them (dev_arith; the C library's sine and cosine).
  *
  * The digest of weights is a tree. A leaf is a run of a tensor's last dimension (a row of a matrix, a whole vector): XXH3-128, seeded with the
  * leaf's place. A tensor is the sum of its leaves modulo 2^128, so neither the order nor the number of reading threads matters. The root is
@@ -50,7 +50,7 @@ struct ident_loaded {
     const unsigned char     *root; /* [IDENT_BYTES] */
     const float             *inv_freq;
     float                    rope_scale;
-    const char              *device; /* dev_ops.name */
+    const char              *arith; /* dev_arith */
     enum dtype               weights;
     struct dev_quant         quant; /* code F32: none */
     bool                     quant_head;

@@ -395,11 +395,13 @@ static enum status read_root(struct place *p, const struct ident_file *files, ui
 
 static void set_ident(const struct place *p, const float *inv_freq, const unsigned char root[IDENT_BYTES])
 {
+    char arith[DEV_ARITH];
+    dev_arith(p->dev, p->weight_dtype, &p->quant, p->m->kv.dtype, arith);
     struct ident_loaded l = { .spec = p->spec,
                               .root = root,
                               .inv_freq = inv_freq,
                               .rope_scale = p->m->rope_scale,
-                              .device = p->dev->ops->name,
+                              .arith = arith,
                               .weights = p->weight_dtype,
                               .quant = p->quant,
                               .quant_head = p->quant_head };

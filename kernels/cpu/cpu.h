@@ -48,6 +48,8 @@ struct cpu_mul {
 };
 /* Rows [row, row + m) of panels [panel0, panel0 + n_panel): what a piece of a job does. */
 void cpu_mul_panels(const struct cpu_mul *p, uint32_t row, uint32_t m, uint32_t panel0, uint32_t n_panel);
+/* arith.c: as dev_arith */
+void cpu_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes);
 /* norm.c */
 void cpu_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
 void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps);

@@ -109,6 +109,7 @@ enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
     place_rank(&nodes, cfg->rank, cfg->n_rank, d->host.base, d->host.size); /* before its memory is touched and its threads are started */
     if ((st = cpu_take_scratch(d)) || (st = team_create(n_thread, &d->team))) goto err_close;
     d->host.impl.quant_bytes = cpu_quant_bytes;
+    d->host.impl.arith = cpu_arith;
     LOG_DEBUG("dev: %s, %u threads, arena %zu bytes, %zu of them scratch", isa->device_name, n_thread, d->host.size, d->host.used);
     *d_out = &d->host.impl.dev;
     return ST_OK;

@@ -445,6 +445,15 @@ static enum status reserve(struct cuda_dev *d)
     return try_out(d);
 }
 
+/* As dev_arith. Bits differ between kinds of GPU (which kernels there are), and with `deterministic`; without it they hang on the sizes of
+ * batches too, as the option says. */
+static void cuda_arith(const struct device *dev, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes)
+{
+    const struct cuda_dev *d = (const struct cuda_dev *)dev;
+    (void)weights, (void)q, (void)kv;
+    snprintf(text, bytes, "cuda.1 sm %d %s", d->arch, d->deterministic ? "deterministic" : "fast");
+}
+
 enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
 {
     struct cudaDeviceProp p = { .major = 0 };
@@ -461,6 +470,7 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
                                  .probe = cuda_probe,
                                  .weight_fill = cuda_weight_fill,
                                  .doing = cuda_doing,
+                                 .arith = cuda_arith,
                                  .copy = &cuda_copy_ops };
     d->wait_limit_us = WAIT_LIMIT_US;
     d->gemm_file = cfg->gemm_file, d->cublaslt = cfg->cublaslt;

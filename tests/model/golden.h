@@ -80,6 +80,7 @@ struct gold_run {
 /* What the next team is opened with: an instruction set of the cpu device, codes to round to, how the ranks of the cuda device add. */
 static const char      *gold_isa __attribute__((unused));
 static struct dev_quant gold_quant __attribute__((unused));
+static bool             gold_quant_head __attribute__((unused));
 static struct {
     enum dev_comm      comm;
     enum dev_symmetric symmetric;
@@ -99,6 +100,7 @@ static inline void gold_run_open_with(struct gold_run *r, const struct model_spe
                              .symmetric = gold_cuda.symmetric,
                              .deterministic = gold_cuda.deterministic,
                              .load = { .quant = gold_quant,
+                                       .quant_head = gold_quant_head,
                                        .weight_dtype = weights,
                                        .kv_dtype = kv,
                                        .n_thread = n_reader,

@@ -292,6 +292,24 @@ static void what_changes_bits_changes_the_identity(void **state)
     memory_free(&m);
 }
 
+/* Names of instruction sets are no part of it: those that compute the same bits are one, for each format by itself. */
+static void instruction_sets_that_share_bits_share_models(void **state)
+{
+    (void)state;
+    struct memory_source m;
+    struct rank_cfg      wide = plain, narrow = plain;
+    if (!dev_cpu_has_isa("avx512-bf16")) skip();
+    folder(&m, "qwen2", 0); /* bfloat16 */
+    wide.simd = "avx512-bf16";
+    narrow.simd = "avx2";
+    assert_false(same(load(&m.src, &wide), load(&m.src, &narrow))); /* products of pairs */
+    wide.load.weight_dtype = narrow.load.weight_dtype = DT_F32;
+    assert_true(same(load(&m.src, &wide), load(&m.src, &narrow)));
+    wide.load.kv_dtype = narrow.load.kv_dtype = DT_BF16;
+    assert_false(same(load(&m.src, &wide), load(&m.src, &narrow))); /* attention by pairs */
+    memory_free(&m);
+}
+
 /* Every rank reads a part; together they read all, and each byte of it counts. */
 static void edits_show_in_the_share_of_some_rank(void **state)
 {
@@ -385,6 +403,7 @@ int main(void)
                                         cmocka_unit_test(two_tensors_that_change_names_make_another_model),
                                         cmocka_unit_test(what_changes_no_bit_changes_no_identity),
                                         cmocka_unit_test(what_changes_bits_changes_the_identity),
+                                        cmocka_unit_test(instruction_sets_that_share_bits_share_models),
                                         cmocka_unit_test(edits_show_in_the_share_of_some_rank),
                                         cmocka_unit_test(of_config_json_counts_what_may_change_a_number),
                                         cmocka_unit_test(weights_that_are_made_up_are_those_of_their_configuration) };

@@ -53,6 +53,13 @@ bool kv_record_begins(const struct kv_record *r)
     return kv_key_equal(&r->parent, &none);
 }
 
+void kv_record_rekey(void *page, const struct digest_key *dk, struct digest payload)
+{
+    struct kv_record *r = page;
+    r->payload = payload;
+    r->head = head_digest(r, dk);
+}
+
 void kv_record_hold(void *page, const struct digest_key *dk, uint64_t until_s, int priority)
 {
     struct kv_record *r = page;

@@ -30,6 +30,8 @@ void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key
                     struct digest payload);
 /* The same record in another segment: sets seq and makes the digest of the head anew. */
 void kv_record_stamp(void *page, const struct digest_key *dk, uint64_t seq);
+/* The same record under another key, whose digest of the payload is this. */
+void kv_record_rekey(void *page, const struct digest_key *dk, struct digest payload);
 /* What its users say of it now; the digest of the head is made anew. */
 void kv_record_hold(void *page, const struct digest_key *dk, uint64_t until_s, int priority);
 /* Its time is over, or the clock has been set back so far that nobody can tell: no end lies further ahead than that. */

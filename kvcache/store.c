@@ -274,7 +274,7 @@ static void answer_scan(struct kv_store *s, struct task *t)
     } else {
         struct segment *g = &s->segment[i];
         if (s->key) s->key[i] = s->key[s->n_slot];
-        g->state = SEG_SEALED, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 0, g->value = 0;
+        g->state = SEG_SEALED, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 0, g->value = 0, g->mac = t->mac;
         g->found = true;
         g->doomed = false;
         s->n_file++;
@@ -366,6 +366,7 @@ static void answer_found(struct kv_store *s, struct task *t)
         return;
     }
     struct segment *g = &s->segment[i];
+    g->mac = t->mac;
     g->state = SEG_FOREIGN, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 1, g->value = 1; /* a round's grace */
     g->found = true;
     g->doomed = false;
@@ -485,7 +486,8 @@ static bool find_ready(struct kv_store *s, const struct kv_key *key, struct kv_p
     if (i == NONE || s->entry[i].state != ENTRY_READY) return false;
     uint32_t segment = (uint32_t)i / s->g.n_record;
     s->segment[segment].value++;
-    *place_out = (struct kv_place){ segment, (uint32_t)i % s->g.n_record, s->entry[i].gen, s->segment[segment].seq };
+    *place_out =
+        (struct kv_place){ segment, (uint32_t)i % s->g.n_record, s->entry[i].gen, s->segment[segment].seq, s->segment[segment].mac != 0 };
     return true;
 }
 
@@ -509,6 +511,7 @@ enum status kv_store_read(struct kv_store *s, const struct kv_key *key, uint32_t
                           .prio = prio,
                           .digest_mode = XFER_DIGEST_CHECK,
                           .digest = s->entry[place_id(s, place_out->segment, place_out->index)].payload,
+                          .check_key = g->mac ? s->cfg.old_key : NULL,
                           .deadline_us = deadline_us,
                           .cookie = cookie };
     enum status     st = xfer_post(s->cfg.xfer, &j, ticket_out);
@@ -550,7 +553,7 @@ enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_
     if (st) return st;
     uint32_t id = place_id(s, (uint32_t)s->open, g->n_used);
     insert(s, id, key, r->payload, kv_record_begins(r), ENTRY_WRITING);
-    *place_out = (struct kv_place){ (uint32_t)s->open, g->n_used, s->entry[id].gen, g->seq };
+    *place_out = (struct kv_place){ (uint32_t)s->open, g->n_used, s->entry[id].gen, g->seq, false };
     g->n_used++, g->n_pinned++, s->n_writing++;
     s->stats.n_write++;
     return ST_OK;

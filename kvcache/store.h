@@ -32,6 +32,9 @@ struct kv_store_cfg {
     struct xfer         *xfer;
     bool                 read_only; /* tools: no lock, nothing is changed */
     const unsigned char *secret;    /* [SEAL_SECRET], lives as long as the store; NULL: plain files */
+    /* A key that is being changed: nothing is written under the old one, what lies there under it is read. NULL: none. Live as long. */
+    const struct digest_key *old_key;
+    const unsigned char     *old_secret;
     /* The folder is shared by servers, over a network file system too: no file of it has two writers. Each server has a sub-folder
      * srv-HOST-<boot id> of its own, with a LEASE that it rewrites with a rising count; segments that are whole are read by all. When a
      * lease does not change for grace_us on the reader's own clock, or says that it was left, whoever has room takes the segments
@@ -57,6 +60,7 @@ void kv_store_close(struct kv_store *s);
 struct kv_place {
     uint32_t segment, index;
     uint64_t gen, seq; /* seq: that a record read from there bears */
+    bool     old_key;  /* it is under kv_store_cfg.old_key: xfer_done has the payload's digest under the store's own */
 };
 bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out); /* counts as a use */
 /* Of the index, hidden or not, written or about to be: it need not be written again. */

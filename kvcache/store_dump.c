@@ -28,7 +28,8 @@ __attribute__((format(printf, 2, 3))) static void say(const struct store_dump *d
     vfprintf(d->out, fmt, args);
     va_end(args);
 }
-static const char *hex(const unsigned char *p, char out[17]) /* the first 8 bytes */
+static const struct digest_key *mac_of(const struct store_dump *d) { return d->keys->mac[d->keys->mac_is]; }
+static const char              *hex(const unsigned char *p, char out[17]) /* the first 8 bytes */
 {
     for (int i = 0; i < 8; i++) snprintf(out + 2 * i, 3, "%02x", p[i]);
     return out;
@@ -89,7 +90,7 @@ static bool head(struct store_dump *d, const unsigned char *page, uint64_t off, 
     }
     if (r.version != KV_RECORD_VERSION)
         wrong(d, off + offsetof(struct kv_record, version), "version %u, known is %d", r.version, KV_RECORD_VERSION);
-    if (!digest_equal(r.head, digest_of(d->key, &r, offsetof(struct kv_record, head))))
+    if (!digest_equal(r.head, digest_of(mac_of(d), &r, offsetof(struct kv_record, head))))
         wrong(d, off + offsetof(struct kv_record, head),
               "the digest of the head is not this: a byte before it was changed, or the MAC key is another");
     if (!r.block_tokens || r.block_tokens > KV_RECORD_TOKENS_MAX)
@@ -112,7 +113,7 @@ static bool head(struct store_dump *d, const unsigned char *page, uint64_t off, 
 /* bytes: of the record that are there. true: whole. */
 static bool record(struct store_dump *d, unsigned char *p, uint64_t off, uint64_t bytes, const struct store_header *h)
 {
-    const struct store_crypt *c = h && h->sealed ? d->crypt : NULL;
+    const struct store_keys *c = h && h->sealed && d->keys->n_secret ? d->keys : NULL;
     if (bytes < KV_RECORD_HEAD) {
         wrong(d, off + bytes, "the file ends within the head of this record");
         return false;
@@ -137,7 +138,7 @@ static bool record(struct store_dump *d, unsigned char *p, uint64_t off, uint64_
         wrong(d, off + bytes, "the file ends within the payload, which has %" PRIu64 " bytes", n);
         return false;
     }
-    if (digest_equal(digest_of(d->key, p + KV_RECORD_HEAD, n), r->payload)) return true;
+    if (digest_equal(digest_of(mac_of(d), p + KV_RECORD_HEAD, n), r->payload)) return true;
     wrong(d, off + KV_RECORD_HEAD, "the digest of the payload of %" PRIu64 " bytes is not that of the head", n);
     return false;
 }
@@ -155,7 +156,7 @@ static void records(struct store_dump *d, unsigned char *file, uint64_t bytes, c
         if (!left) return; /* that the file ends early has been said */
         uint64_t n = d->n_wrong;
         say(d, "record %u at byte %" PRIu64 "\n", i, off);
-        if (!d->all && h->sealed && !d->crypt) continue;
+        if (!d->all && h->sealed && !d->keys->n_secret) continue;
         bool whole = record(d, file + off, off, left, h);
         d->n_record += whole;
         if (n != d->n_wrong && !d->all) fprintf(d->out, "  which is record %u at byte %" PRIu64 "\n", i, off);
@@ -186,14 +187,17 @@ static void footer(struct store_dump *d, unsigned char *file, uint64_t bytes, co
     if (t.n > g.n_record) wrong(d, at + offsetof(struct store_trailer, n), "%u rows, the segment has %u records", t.n, g.n_record);
     if (n != d->n_wrong) return;
     say(d, "footer at byte %" PRIu64 ": %u rows\n", rows, t.n);
-    if (t.rows_sum != XXH3_64bits(file + rows, t.n * sizeof(struct store_row))) {
-        wrong(d, rows, "the sum of the rows is not that of the last page");
+    if (!digest_equal(t.mac, digest_of(mac_of(d), &t, offsetof(struct store_trailer, mac)))) {
+        wrong(d, at + offsetof(struct store_trailer, mac), "the digest of the footer's last page is not this, or the MAC key is another");
         return;
     }
-    if (h->sealed && !d->crypt) return;
-    if (h->sealed &&
-        !seal_piece_open(d->crypt->sealer, d->crypt->key, rows, STORE_PART_FOOTER, &t, offsetof(struct store_trailer, rows_sum),
-                         file + rows, t.n * sizeof(struct store_row), file + rows, t.tag)) {
+    if (!digest_equal(t.rows, digest_of(mac_of(d), file + rows, t.n * sizeof(struct store_row)))) {
+        wrong(d, rows, "the digest of the rows is not that of the last page");
+        return;
+    }
+    if (h->sealed && !d->keys->n_secret) return;
+    if (h->sealed && !seal_piece_open(d->keys->sealer, d->keys->key, rows, STORE_PART_FOOTER, &t, offsetof(struct store_trailer, rows),
+                                      file + rows, t.n * sizeof(struct store_row), file + rows, t.tag)) {
         wrong(d, rows, "the rows do not open");
         return;
     }
@@ -219,8 +223,11 @@ void store_dump(struct store_dump *d, unsigned char *file, uint64_t bytes)
     struct store_header h;
     d->n_record = d->n_empty = d->n_wrong = 0;
     if (header(d, file, bytes, &h)) {
-        if (h.sealed && d->crypt && !store_header_opens(&h, d->crypt)) {
-            wrong(d, offsetof(struct store_header, check), "sealed under another key than the one given");
+        if ((h.sealed && d->keys->n_secret && !store_header_opens(&h, d->keys)) || !store_header_mac(&h, d->keys)) {
+            bool mac = store_header_mac(&h, d->keys);
+            wrong(d, mac ? offsetof(struct store_header, check) : offsetof(struct store_header, mac), "%s",
+                  mac ? "sealed under another key than the one given"
+                      : "its digests are under another MAC key than the one given, or were forged: nothing more can be said");
             return;
         }
         records(d, file, bytes, &h);

@@ -92,24 +92,43 @@ static int reserve(int fd, uint64_t bytes)
 
 /* ---- seals */
 
-static void header_seal(struct store_header *h, const struct store_crypt *c)
+static const struct digest_key *mac_of(const struct store_keys *keys) { return keys->mac[keys->mac_is]; }
+
+static void header_seal(struct store_header *h, struct store_keys *keys)
 {
-    h->sealed = c->ephemeral ? STORE_SEALED_START : STORE_SEALED;
+    h->sealed = keys->ephemeral ? STORE_SEALED_START : STORE_SEALED;
     CHECK(RAND_bytes(h->random, sizeof h->random) == 1); /* no key without it */
-    seal_key_make(c->secret, h, offsetof(struct store_header, check), c->key);
-    seal_piece(c->sealer, c->key, 0, STORE_PART_CHECK, NULL, 0, NULL, 0, NULL, h->check);
+    seal_key_make(keys->secret[0], h, offsetof(struct store_header, check), keys->key);
+    seal_piece(keys->sealer, keys->key, 0, STORE_PART_CHECK, NULL, 0, NULL, 0, NULL, h->check);
 }
-bool store_header_opens(const struct store_header *h, const struct store_crypt *c)
+
+bool store_header_mac(const struct store_header *h, struct store_keys *keys)
 {
-    if (!c || !h->sealed) return !c && !h->sealed;
-    seal_key_make(c->secret, h, offsetof(struct store_header, check), c->key);
-    return seal_piece_open(c->sealer, c->key, 0, STORE_PART_CHECK, NULL, 0, NULL, 0, NULL, h->check);
+    for (uint32_t i = 0; i < keys->n_mac; i++) {
+        if (h->keyed != keys->mac[i]->mac) continue;
+        if (!digest_equal(h->mac, digest_of(keys->mac[i], h, offsetof(struct store_header, mac)))) continue;
+        keys->mac_is = i;
+        return true;
+    }
+    return false;
 }
+
+static bool seal_fits(const struct store_header *h, struct store_keys *keys)
+{
+    if (!keys->n_secret || !h->sealed) return !keys->n_secret && !h->sealed;
+    for (uint32_t i = 0; i < keys->n_secret; i++) {
+        seal_key_make(keys->secret[i], h, offsetof(struct store_header, check), keys->key);
+        if (seal_piece_open(keys->sealer, keys->key, 0, STORE_PART_CHECK, NULL, 0, NULL, 0, NULL, h->check)) return true;
+    }
+    return false;
+}
+
+bool store_header_opens(const struct store_header *h, struct store_keys *keys) { return store_header_mac(h, keys) && seal_fits(h, keys); }
 
 /* ---- segments */
 
 enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, uint64_t payload_bytes,
-                            uint32_t block_tokens, const struct store_crypt *crypt, bool *direct, int *fd_out, int *error_out)
+                            uint32_t block_tokens, struct store_keys *keys, bool *direct, int *fd_out, int *error_out)
 {
     char name[32];
     store_name(name, sizeof name, seq);
@@ -131,7 +150,10 @@ enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *
         h->version = STORE_VERSION, h->block_tokens = block_tokens, h->seq = seq;
         h->record_bytes = g->record_bytes, h->segment_bytes = g->segment_bytes, h->payload_bytes = payload_bytes, h->n_record = g->n_record;
         h->fingerprint = *fingerprint;
-        if (crypt) header_seal(h, crypt);
+        h->keyed = keys->mac[0]->mac;
+        keys->mac_is = 0;
+        if (keys->n_secret) header_seal(h, keys);
+        h->mac = digest_of(keys->mac[0], h, offsetof(struct store_header, mac));
         h->sum = XXH3_64bits(h, offsetof(struct store_header, sum));
         st = all_written(fd, page, STORE_PAGE, 0, error_out);
     }
@@ -209,31 +231,30 @@ static enum store_word open_header(int dir, uint64_t seq, bool *direct, struct s
     return word;
 }
 
-/* Ours is what fits, and what crypt opens; anything else is closed. */
-static enum store_word opened(int fd, const struct store_header *h, const struct kv_key *fingerprint, bool fits,
-                              const struct store_crypt *crypt)
+/* Ours is what fits, and what is under the keys; anything else is closed. */
+static enum store_word opened(int fd, const struct store_header *h, const struct kv_key *fingerprint, bool fits, struct store_keys *keys)
 {
     enum store_word word = STORE_OURS;
     if (!kv_key_equal(&h->fingerprint, fingerprint) || !fits)
         word = STORE_OTHER_MODEL;
-    else if (!store_header_opens(h, crypt))
+    else if (!store_header_opens(h, keys))
         word = h->sealed == STORE_SEALED_START ? STORE_OTHER_START : STORE_OTHER_KEY;
     if (word) close(fd);
     return word;
 }
 
 enum store_word store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                                const struct store_crypt *crypt, bool *direct, int *fd_out, struct store_fault *fault_out)
+                                struct store_keys *keys, bool *direct, int *fd_out, struct store_fault *fault_out)
 {
     struct store_header h;
     enum store_word     word = open_header(dir, seq, direct, &h, fd_out, fault_out);
     if (word) return word;
     bool fits = h.record_bytes == g->record_bytes && h.n_record == g->n_record && h.segment_bytes == g->segment_bytes;
-    return opened(*fd_out, &h, fingerprint, fits, crypt);
+    return opened(*fd_out, &h, fingerprint, fits, keys);
 }
 
 enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                                        const struct store_crypt *crypt, bool *direct, struct store_geometry *its_out, int *fd_out,
+                                        struct store_keys *keys, bool *direct, struct store_geometry *its_out, int *fd_out,
                                         struct store_fault *fault_out)
 {
     struct store_header h;
@@ -242,17 +263,18 @@ enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct stor
     *its_out = store_geometry(h.payload_bytes, h.segment_bytes);
     bool fits = h.record_bytes == g->record_bytes && its_out->record_bytes == h.record_bytes && its_out->n_record == h.n_record &&
                 its_out->segment_bytes == h.segment_bytes && h.n_record && h.n_record <= g->n_record;
-    return opened(*fd_out, &h, fingerprint, fits, crypt);
+    return opened(*fd_out, &h, fingerprint, fits, keys);
 }
 
-enum store_word store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out,
+enum store_word store_file_about(int dir, uint64_t seq, struct store_keys *keys, struct store_about *about_out, int *fd_out,
                                  struct store_fault *fault_out)
 {
     struct store_header h;
     bool                direct = false;
     enum store_word     word = open_header(dir, seq, &direct, &h, fd_out, fault_out);
     if (word) return word;
-    *about_out = (struct store_about){ .sealed = h.sealed,
+    *about_out = (struct store_about){ .keyed = h.keyed,
+                                       .sealed = h.sealed,
                                        .g = { h.record_bytes, h.segment_bytes, h.n_record },
                                        .fingerprint = h.fingerprint,
                                        .payload_bytes = h.payload_bytes,
@@ -261,7 +283,7 @@ enum store_word store_file_about(int dir, uint64_t seq, const struct store_crypt
     if (g.record_bytes != h.record_bytes || g.n_record != h.n_record || h.block_tokens > KV_RECORD_TOKENS_MAX) { /* a header that lies */
         fault_out->byte = offsetof(struct store_header, record_bytes);
         word = STORE_DAMAGED;
-    } else if (h.sealed && !(crypt && store_header_opens(&h, crypt))) {
+    } else if (!store_header_mac(&h, keys) || (h.sealed && !seal_fits(&h, keys))) {
         word = STORE_OTHER_KEY;
     }
     if (word) close(*fd_out);
@@ -273,7 +295,7 @@ uint64_t store_footer_bytes(const struct store_geometry *g) { return (rows_pages
 static uint64_t footer_off(const struct store_geometry *g) { return g->segment_bytes - store_footer_bytes(g); }
 
 enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n,
-                               const struct store_crypt *crypt, void *buffer, int *error_out)
+                               struct store_keys *keys, void *buffer, int *error_out)
 {
     uint64_t bytes = store_footer_bytes(g);
     memset(buffer, 0, bytes);
@@ -281,15 +303,16 @@ enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t 
     struct store_trailer *t = (struct store_trailer *)(void *)((char *)buffer + bytes - STORE_PAGE);
     memcpy(t->magic, STORE_TRAILER, sizeof t->magic);
     t->version = STORE_VERSION, t->n = n, t->seq = seq;
-    if (crypt)
-        seal_piece(crypt->sealer, crypt->key, footer_off(g), STORE_PART_FOOTER, t, offsetof(struct store_trailer, rows_sum), buffer,
+    if (keys->n_secret)
+        seal_piece(keys->sealer, keys->key, footer_off(g), STORE_PART_FOOTER, t, offsetof(struct store_trailer, rows), buffer,
                    n * sizeof *row, buffer, t->tag);
-    t->rows_sum = XXH3_64bits(buffer, n * sizeof *row);
+    t->rows = digest_of(mac_of(keys), buffer, n * sizeof *row);
+    t->mac = digest_of(mac_of(keys), t, offsetof(struct store_trailer, mac));
     t->sum = XXH3_64bits(t, offsetof(struct store_trailer, sum));
     return all_written(fd, buffer, bytes, footer_off(g), error_out);
 }
 
-enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, const struct store_crypt *crypt,
+enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, struct store_keys *keys,
                               void *buffer, struct store_row *row, uint32_t *n_out)
 {
     uint64_t bytes = store_footer_bytes(g);
@@ -297,10 +320,11 @@ enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t s
     struct store_trailer t;
     memcpy(&t, (char *)buffer + bytes - STORE_PAGE, sizeof t);
     if (memcmp(t.magic, STORE_TRAILER, sizeof t.magic) || t.version != STORE_VERSION || t.seq != seq || t.n > g->n_record ||
-        t.sum != XXH3_64bits(&t, offsetof(struct store_trailer, sum)) || t.rows_sum != XXH3_64bits(buffer, t.n * sizeof *row))
+        !digest_equal(t.mac, digest_of(mac_of(keys), &t, offsetof(struct store_trailer, mac))) ||
+        !digest_equal(t.rows, digest_of(mac_of(keys), buffer, t.n * sizeof *row)))
         return ST_NOT_FOUND;
-    if (crypt && !seal_piece_open(crypt->sealer, crypt->key, footer_off(g), STORE_PART_FOOTER, &t, offsetof(struct store_trailer, rows_sum),
-                                  buffer, t.n * sizeof *row, buffer, t.tag))
+    if (keys->n_secret && !seal_piece_open(keys->sealer, keys->key, footer_off(g), STORE_PART_FOOTER, &t,
+                                           offsetof(struct store_trailer, rows), buffer, t.n * sizeof *row, buffer, t.tag))
         return ST_NOT_FOUND;
     memcpy(row, buffer, t.n * sizeof *row);
     for (uint32_t i = 0; i < t.n; i++)
@@ -332,13 +356,12 @@ static void look_at_footer(int fd, const struct store_geometry *g, void *page, s
     scan->footer_damaged = true;
 }
 
-void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint, const struct digest_key *dk,
-                     uint64_t payload_bytes, uint32_t block_tokens, const struct store_crypt *crypt, void *buffer, struct store_row *row,
-                     struct store_scan *scan_out)
+void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint, uint64_t payload_bytes,
+                     uint32_t block_tokens, struct store_keys *keys, void *buffer, struct store_row *row, struct store_scan *scan_out)
 {
     struct store_scan *scan = scan_out;
     *scan = (struct store_scan){ 0 };
-    scan->from_footer = !store_footer_read(fd, g, seq, block_tokens, crypt, buffer, row, &scan->n);
+    scan->from_footer = !store_footer_read(fd, g, seq, block_tokens, keys, buffer, row, &scan->n);
     if (scan->from_footer) return;
     scan->n = 0;
     look_at_footer(fd, g, buffer, scan);
@@ -351,8 +374,8 @@ void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const
             continue;
         }
         if (!error && is_empty(buffer)) continue; /* never written */
-        bool sound = !error && (!crypt || seal_head_open(crypt->sealer, crypt->key, off, buffer, KV_RECORD_HEAD)) &&
-                     !kv_record_check(buffer, dk, fingerprint, NULL, NULL, block_tokens, payload_bytes, seq);
+        bool sound = !error && (!keys->n_secret || seal_head_open(keys->sealer, keys->key, off, buffer, KV_RECORD_HEAD)) &&
+                     !kv_record_check(buffer, mac_of(keys), fingerprint, NULL, NULL, block_tokens, payload_bytes, seq);
         if (!sound) {
             first_fault(scan, (struct store_fault){ .byte = off });
             scan->n_damaged++;

@@ -7,12 +7,18 @@ enum { STORE_PAGE = 4096, STORE_VERSION = 4 };
 #define STORE_PAYLOAD_MAX ((uint64_t)1 << 31)
 #define STORE_SEGMENT_MAX ((uint64_t)1 << 40)
 
-/* What a sealed store's files are made and read with. Everywhere below: NULL, the files are plain. */
-struct store_crypt {
-    const unsigned char *secret;    /* [SEAL_SECRET] */
-    struct sealer       *sealer;    /* the calling thread's */
-    struct seal_key     *key;       /* of the file in hand: set by make and open, in memory of seal_take */
-    bool                 ephemeral; /* the secret is this start's: what make makes says so */
+enum { STORE_KEYS_MAX = 2 };
+
+/* What a store's files are made and read with: written with the first of each, read with all, so that a key can be changed. */
+struct store_keys {
+    const struct digest_key *mac[STORE_KEYS_MAX];    /* of digests: MACs, or without a key of the operator checksums */
+    const unsigned char     *secret[STORE_KEYS_MAX]; /* [SEAL_SECRET]; the first NULL: files are plain */
+    uint32_t                 n_mac, n_secret;
+    struct sealer           *sealer;    /* the calling thread's */
+    bool                     ephemeral; /* the secret is this start's: what make makes says so */
+    /* of the file in hand: set by make and open */
+    uint32_t         mac_is; /* which of mac it is under */
+    struct seal_key *key;    /* in memory of seal_take */
 };
 
 /* What a segment's file is, as far as it was read. Only of what was read and is not ours may a file ever be removed. */
@@ -23,7 +29,7 @@ enum store_word {
     STORE_DAMAGED,       /* its header is none, or was changed; byte */
     STORE_OTHER_VERSION, /* of another version of this format */
     STORE_OTHER_MODEL,   /* another fingerprint or geometry */
-    STORE_OTHER_KEY,     /* sealed under another key, or sealed where plain ones are, or the other way round */
+    STORE_OTHER_KEY,     /* its digests or its seals are of another key, or it has none where they are wanted, or the other way round */
     STORE_OTHER_START,   /* sealed under the key of a start that is over: nobody will ever read it */
 };
 struct store_fault {
@@ -50,34 +56,33 @@ _Static_assert(sizeof(struct store_row) == 64, "rows of a footer");
 void store_name(char *out, size_t bytes, uint64_t seq); /* "seg-0000000000000001.kv" */
 bool store_seq_of(const char *name, uint64_t *seq_out); /* false: not a segment's name */
 
-/* All of them: crypt NULL for a plain file.
- * Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on ST_IO / ST_TOO_LARGE. */
+/* Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on ST_IO / ST_TOO_LARGE. */
 enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, uint64_t payload_bytes,
-                            uint32_t block_tokens, const struct store_crypt *crypt, bool *direct, int *fd_out, int *error_out);
+                            uint32_t block_tokens, struct store_keys *keys, bool *direct, int *fd_out, int *error_out);
 /* Opens an existing one for reading: *fd_out where it is ours. fault_out is set for the words that name it. */
 enum store_word store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                                const struct store_crypt *crypt, bool *direct, int *fd_out, struct store_fault *fault_out);
+                                struct store_keys *keys, bool *direct, int *fd_out, struct store_fault *fault_out);
 /* The same for one that another server made: it may have fewer records than ours: its_out. */
 enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                                        const struct store_crypt *crypt, bool *direct, struct store_geometry *its_out, int *fd_out,
+                                        struct store_keys *keys, bool *direct, struct store_geometry *its_out, int *fd_out,
                                         struct store_fault *fault_out);
-/* What the header of a segment says of it, for tools that know nothing else. STORE_OTHER_KEY: sealed, and crypt is NULL or has another
- * secret; about_out is set all the same. For a plain file crypt is not looked at. */
+/* What the header of a segment says of it, for tools that know nothing else. STORE_OTHER_KEY: its
+ * digests or seals are of another key than those given; about_out is set all the same. For a plain file no secret is looked at. */
 struct store_about {
-    bool                  sealed;
+    bool                  keyed, sealed;
     struct store_geometry g;
     struct kv_key         fingerprint;
     uint64_t              payload_bytes;
     uint32_t              block_tokens;
 };
-enum store_word store_file_about(int dir, uint64_t seq, const struct store_crypt *crypt, struct store_about *about_out, int *fd_out,
+enum store_word store_file_about(int dir, uint64_t seq, struct store_keys *keys, struct store_about *about_out, int *fd_out,
                                  struct store_fault *fault_out);
 /* The footer; buffer [store_footer_bytes] aligned to a page. row[n]: of records that are whole. */
 uint64_t    store_footer_bytes(const struct store_geometry *g);
 enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n,
-                               const struct store_crypt *crypt, void *buffer, int *error_out);
+                               struct store_keys *keys, void *buffer, int *error_out);
 /* ST_NOT_FOUND: there is none, or it is torn. */
-enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, const struct store_crypt *crypt,
+enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, struct store_keys *keys,
                               void *buffer, struct store_row *row, uint32_t *n_out);
 /* What a segment holds: from its footer, or from the heads of its records. */
 struct store_scan {
@@ -88,6 +93,5 @@ struct store_scan {
     struct store_fault fault;               /* of the first of either */
 };
 /* row [g->n_record]: of records that are whole. buffer as for the footer. */
-void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint, const struct digest_key *dk,
-                     uint64_t payload_bytes, uint32_t block_tokens, const struct store_crypt *crypt, void *buffer, struct store_row *row,
-                     struct store_scan *scan_out);
+void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint, uint64_t payload_bytes,
+                     uint32_t block_tokens, struct store_keys *keys, void *buffer, struct store_row *row, struct store_scan *scan_out);

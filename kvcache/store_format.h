@@ -8,16 +8,20 @@ struct store_header {
     uint32_t      version, block_tokens;
     uint64_t      seq, record_bytes, segment_bytes, payload_bytes;
     uint32_t      n_record, sealed; /* sealed: 0, or STORE_SEALED.. */
+    uint32_t      keyed, unused;    /* keyed: 1: the digests of this file are MACs */
     struct kv_key fingerprint;
     unsigned char random[32];
     unsigned char check[SEAL_TAG]; /* sealed: the tag of nothing, under the key that all before it makes */
-    uint64_t      sum;             /* of everything before it */
+    struct digest mac;             /* of everything before it, under the store's key: a header that was made up is none */
+    uint64_t      sum;             /* of everything before it, without a key: tells a damaged header from one under another key */
 };
 struct store_trailer {
     unsigned char magic[8];
     uint32_t      version, n;
-    uint64_t      seq, rows_sum; /* rows_sum: of the rows as they lie there */
-    unsigned char tag[SEAL_TAG]; /* sealed: of the rows, bound to what stands before it */
+    uint64_t      seq;
+    struct digest rows;          /* of the rows as they lie there, under the store's key */
+    unsigned char tag[SEAL_TAG]; /* sealed: of the rows, bound to what stands before the rows' digest */
+    struct digest mac;           /* of everything before it, under the store's key */
     uint64_t      sum;
 };
 /* AES-256-GCM as in transfer/seal.h, under the key of a file, or of the start that made it */
@@ -26,5 +30,7 @@ enum { STORE_PART_FOOTER = 2, STORE_PART_CHECK = 3 }; /* of what is sealed, besi
 static const unsigned char STORE_HEADER[8] = { 'S', 'P', 'W', 'K', 'V', 'S', 'E', 'G' };
 static const unsigned char STORE_TRAILER[8] = { 'S', 'P', 'W', 'K', 'V', 'F', 'T', 'R' };
 
-/* Whether the file is of the kind that crypt says (NULL: plain), and of its secret. Sets the key. */
-bool store_header_opens(const struct store_header *h, const struct store_crypt *crypt);
+/* Whether the file is under keys: of a MAC key of them, or without one as they are; sealed under a secret of them, or plain as they are.
+ * Sets which of them, and the file's key. */
+bool store_header_opens(const struct store_header *h, struct store_keys *keys);
+bool store_header_mac(const struct store_header *h, struct store_keys *keys); /* the first half of that */

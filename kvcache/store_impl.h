@@ -31,6 +31,7 @@ struct segment {
     int            fd;
     uint32_t       xfer;             /* its segment there */
     uint32_t       n_used, n_pinned; /* records begun; reads and writes in flight */
+    uint32_t       mac;              /* which of the store's MAC keys its digests are under */
     uint64_t       seq, value;       /* value: uses, halved as time goes by */
     bool           found;            /* not written by this store */
     bool           doomed;           /* goes before all others */
@@ -88,6 +89,7 @@ struct task {
     uint64_t          bytes;  /* SCAN: that it takes on disk */
     bool              moved;  /* SCAN, REMOVE: it lies in quarantine */
     bool              again;  /* SCAN: what could not be read was tried again */
+    uint32_t          mac;    /* SCAN, FOUND: which of the MAC keys the file is under */
     struct store_row *row;    /* SEAL: the owner's table; SCAN: the thread's, until it is given back */
 };
 
@@ -161,8 +163,8 @@ void *store_main(void *store);
 bool store_give(struct kv_store *s, struct task *t);
 /* The segments that lie in a folder, by rising seq: *seq_out is the caller's to free. Returns 0 or errno. */
 int store_list(int dir, uint64_t **seq_out, uint32_t *n_out);
-/* For the file of a segment; i n_slot: the one that is scanned. NULL: plain. */
-const struct store_crypt *store_crypt_of(const struct kv_store *s, uint32_t i, struct store_crypt *c);
+/* For the file of a segment; i n_slot: the one that is scanned. */
+struct store_keys store_keys_of(const struct kv_store *s, uint32_t i);
 
 /* store_kept.c: files that take room and serve nobody. Thread: the owner, but for the first two. */
 int  store_home(const struct kv_store *s);                             /* the folder that QUARANTINE lies in */

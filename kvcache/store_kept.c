@@ -86,8 +86,8 @@ void kept_say(const struct kv_store *s)
 {
     const struct kv_store_stats *st = &s->stats;
     if (st->n_locked_segments)
-        LOG_WARN("kv: %s: %" PRIu64 " segments were sealed under another key, or not as asked for: their blocks are misses; they go when "
-                 "their room is needed, and serve again when their key comes back",
+        LOG_WARN("kv: %s: %" PRIu64 " segments are under another key (of MACs or of encryption), or have none where one is asked for: "
+                 "their blocks are misses; they go when their room is needed, and serve again when their key comes back",
                  s->cfg.dir, st->n_locked_segments);
     if (st->n_damaged_segments)
         LOG_WARN("kv: %s: %" PRIu64 " damaged segments lie in %s/%s, at most %d and the newest of them are kept", s->cfg.dir,

@@ -171,24 +171,24 @@ static void peer_look(struct peer *p, int dir)
  * store closes. */
 static bool find_one(struct kv_store *s, struct share *h, int dir, uint64_t seq, bool heads)
 {
-    struct store_crypt        crypt;
-    const struct store_crypt *c = store_crypt_of(s, s->n_slot, &crypt);
-    struct store_geometry     its;
-    struct store_fault        fault;
-    struct store_scan         found;
-    bool                      direct = true;
-    struct task              *t = &h->task;
+    struct store_keys     keys = store_keys_of(s, s->n_slot);
+    struct store_geometry its;
+    struct store_fault    fault;
+    struct store_scan     found;
+    bool                  direct = true;
+    struct task          *t = &h->task;
     *t = (struct task){ .kind = TASK_FOUND, .segment = NONE, .dropped = NONE, .seq = seq, .fd = -1, .row = s->scan_row };
     h->n_open++;
-    enum store_word word = store_file_open_foreign(dir, seq, &s->g, &s->cfg.fingerprint, c, &direct, &its, &t->fd, &fault);
+    enum store_word word = store_file_open_foreign(dir, seq, &s->g, &s->cfg.fingerprint, &keys, &direct, &its, &t->fd, &fault);
+    t->mac = keys.mac_is;
     if (word) t->fd = -1;
     t->direct = direct;
     bool known = word == STORE_OTHER_MODEL || word == STORE_OTHER_KEY || word == STORE_OTHER_START; /* it stays what it is */
     if (!word && heads) {
-        store_file_scan(t->fd, &its, seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens, c, s->scan_buffer,
-                        t->row, &found);
+        store_file_scan(t->fd, &its, seq, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys, s->scan_buffer, t->row,
+                        &found);
         t->n = found.n;
-    } else if (!word && store_footer_read(t->fd, &its, seq, s->cfg.block_tokens, c, s->scan_buffer, t->row, &t->n)) {
+    } else if (!word && store_footer_read(t->fd, &its, seq, s->cfg.block_tokens, &keys, s->scan_buffer, t->row, &t->n)) {
         t->n = 0;
     }
     if (!word && t->n) {

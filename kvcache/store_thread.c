@@ -13,11 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const struct store_crypt *store_crypt_of(const struct kv_store *s, uint32_t i, struct store_crypt *c)
+struct store_keys store_keys_of(const struct kv_store *s, uint32_t i)
 {
-    if (!s->key) return NULL;
-    *c = (struct store_crypt){ s->cfg.secret, s->sealer, s->key + i, s->cfg.ephemeral };
-    return c;
+    struct store_keys k = { .mac = { &s->cfg.key, s->cfg.old_key }, .n_mac = s->cfg.old_key ? 2 : 1, .sealer = s->sealer };
+    if (!s->key) return k;
+    k.secret[0] = s->cfg.secret;
+    k.secret[1] = s->cfg.old_secret;
+    k.n_secret = s->cfg.old_secret ? 2 : 1;
+    k.ephemeral = s->cfg.ephemeral;
+    k.key = s->key + i;
+    return k;
 }
 
 /* Bytes of what lies in quarantine. */
@@ -60,20 +65,20 @@ static bool make_room(struct kv_store *s, uint64_t more_bytes, int *error_out)
 
 static void task_make(struct kv_store *s, struct task *t)
 {
-    struct store_crypt c;
+    struct store_keys keys = store_keys_of(s, (uint32_t)t->segment);
     if (!make_room(s, s->g.segment_bytes, &t->error)) {
         t->st = t->error ? ST_IO : ST_TOO_LARGE;
         return;
     }
-    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens,
-                            store_crypt_of(s, (uint32_t)t->segment, &c), &s->direct, &t->fd, &t->error);
+    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys, &s->direct,
+                            &t->fd, &t->error);
     t->direct = s->direct;
 }
 
 static void task_seal(struct kv_store *s, struct task *t)
 {
-    struct store_crypt c;
-    t->st = store_footer_write(t->fd, &s->g, t->seq, t->row, t->n, store_crypt_of(s, (uint32_t)t->segment, &c), s->seal_buffer, &t->error);
+    struct store_keys keys = store_keys_of(s, (uint32_t)t->segment);
+    t->st = store_footer_write(t->fd, &s->g, t->seq, t->row, t->n, &keys, s->seal_buffer, &t->error);
 }
 
 static void task_remove(struct kv_store *s, struct task *t)
@@ -181,18 +186,18 @@ static void try_again_later(struct kv_store *s, uint64_t seq)
 /* false: the store closes. */
 static bool scan_one(struct kv_store *s, uint64_t seq, bool again)
 {
-    struct task              *t = &s->scan_task;
-    struct store_crypt        crypt;
-    const struct store_crypt *c = store_crypt_of(s, s->n_slot, &crypt);
-    struct store_fault        fault;
-    struct store_scan         found;
+    struct task       *t = &s->scan_task;
+    struct store_keys  keys = store_keys_of(s, s->n_slot);
+    struct store_fault fault;
+    struct store_scan  found;
     *t = (struct task){ .kind = TASK_SCAN, .segment = NONE, .seq = seq, .fd = -1, .row = s->scan_row, .again = again, .direct = s->direct };
     t->bytes = bytes_of(s, seq);
-    t->word = store_file_open(s->dir, seq, &s->g, &s->cfg.fingerprint, c, &t->direct, &t->fd, &fault);
+    t->word = store_file_open(s->dir, seq, &s->g, &s->cfg.fingerprint, &keys, &t->direct, &t->fd, &fault);
+    t->mac = keys.mac_is;
     switch (t->word) {
     case STORE_OURS:
-        store_file_scan(t->fd, &s->g, seq, &s->cfg.fingerprint, &s->cfg.key, s->cfg.payload_bytes, s->cfg.block_tokens, c, s->scan_buffer,
-                        t->row, &found);
+        store_file_scan(t->fd, &s->g, seq, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys, s->scan_buffer, t->row,
+                        &found);
         t->n = found.n;
         judge_content(s, t, &found);
         break;

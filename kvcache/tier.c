@@ -278,6 +278,8 @@ static enum status stores_open(struct kv_tiers *t, char *err, size_t err_bytes)
                                    .key = c->key,
                                    .xfer = c->xfer,
                                    .secret = c->secret,
+                                   .old_key = c->old_key,
+                                   .old_secret = c->old_secret,
                                    .ephemeral = c->ephemeral,
                                    .shared = t->cfg.shared,
                                    .scan_us = t->cfg.shared_scan_us,

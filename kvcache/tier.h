@@ -42,16 +42,19 @@ struct kv_tiers_cfg {
     } store[KV_STORES_MAX];
     uint32_t             n_store;
     struct kv_handed     hand;
-    const char          *cgroup;    /* folder of memory.current and memory.max: near the limit the host shrinks; NULL: it does not */
-    const unsigned char *secret;    /* of the stores' files, as in store.h; NULL: plain */
-    bool                 ephemeral; /* which is this boot's */
-    bool                 shared;    /* the folders are other servers' too */
-    uint32_t             shared_scan_us, shared_grace_us; /* as in store.h; 0: its own */
-    bool                 audit;           /* what was computed elsewhere is computed again before it is believed (tier_audit.c) */
-    uint32_t             audit_every;     /* audit: and one in so many blocks that come up; 0: none */
-    uint32_t             load_min_tokens; /* shorter loads are not worth it; 0: 64 or a block */
-    uint32_t             copies_max;      /* blocks on their way down at a time; 0: what its lane moves in two steps, 32 to 512 */
-    uint32_t             keep_hits;       /* a prefix goes down when its blocks were offered so often; 0: 1 */
+    const char          *cgroup; /* folder of memory.current and memory.max: near the limit the host shrinks; NULL: it does not */
+    const unsigned char *secret; /* of the stores' files, as in store.h; NULL: plain */
+    /* Of the stores' files as well, for reading alone, as in store.h; NULL: none */
+    const struct digest_key *old_key;
+    const unsigned char     *old_secret;
+    bool                     ephemeral;                       /* which is this boot's */
+    bool                     shared;                          /* the folders are other servers' too */
+    uint32_t                 shared_scan_us, shared_grace_us; /* as in store.h; 0: its own */
+    bool                     audit;           /* what was computed elsewhere is computed again before it is believed (tier_audit.c) */
+    uint32_t                 audit_every;     /* audit: and one in so many blocks that come up; 0: none */
+    uint32_t                 load_min_tokens; /* shorter loads are not worth it; 0: 64 or a block */
+    uint32_t                 copies_max;      /* blocks on their way down at a time; 0: what its lane moves in two steps, 32 to 512 */
+    uint32_t                 keep_hits;       /* a prefix goes down when its blocks were offered so often; 0: 1 */
     uint64_t (*clock)(void);
     uint64_t (*wall)(void); /* seconds, for what must outlive the process; NULL: the system's */
 };

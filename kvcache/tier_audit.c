@@ -188,10 +188,11 @@ void audit_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
 {
     struct audit *a = &t->audit;
     CHECK(a->state == AUDIT_READING);
-    enum kv_doubt why = d->st == ST_INVALID ? KV_DOUBT_PAYLOAD : KV_SURE;
+    enum kv_doubt            why = d->st == ST_INVALID ? KV_DOUBT_PAYLOAD : KV_SURE;
+    const struct digest_key *mac = f->place.old_key ? t->cfg.old_key : &t->cfg.key;
     if (d->st == ST_OK)
-        why =
-            kv_record_check(brought(t), &t->cfg.key, &t->fingerprint, &a->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes, f->place.seq);
+        why = kv_record_check(brought(t), mac, &t->fingerprint, &a->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes, f->place.seq);
+    if (d->st == ST_OK && !why && f->place.old_key) kv_record_rekey(brought(t), &t->cfg.key, d->digest);
     if (d->st == ST_OK && !why && !kv_record_begins(kv_record_of(brought(t)))) why = KV_DOUBT_HEAD; /* the index said that it does */
     tier_doubt(t, KV_TIER_STORE, why);
     t->stats.n_failed_io += d->st == ST_IO;

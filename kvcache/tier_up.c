@@ -176,10 +176,10 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
 }
 
 /* What the record must be, said by the tokens themselves. */
-static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page, uint64_t seq)
+static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page, uint64_t seq, bool old_key)
 {
-    return kv_record_check(page, &t->cfg.key, &t->fingerprint, &l->key[k], l->ids + (l->first + k) * t->cfg.block_tokens,
-                           t->cfg.block_tokens, t->cfg.block_bytes, seq);
+    return kv_record_check(page, old_key ? t->cfg.old_key : &t->cfg.key, &t->fingerprint, &l->key[k],
+                           l->ids + (l->first + k) * t->cfg.block_tokens, t->cfg.block_tokens, t->cfg.block_bytes, seq);
 }
 
 void tier_doubt(struct kv_tiers *t, enum kv_tier from, enum kv_doubt d)
@@ -200,7 +200,7 @@ static void load_turn(struct kv_tiers *t, struct load *l)
         if (slot == SLOT_NONE) {
             read_in(t, l, k);
         } else if (t->slot[slot].state == SLOT_READY) {
-            enum kv_doubt d = doubt(t, l, k, slot_page(t, slot), KV_SEQ_ANY); /* the host has no seq */
+            enum kv_doubt d = doubt(t, l, k, slot_page(t, slot), KV_SEQ_ANY, false); /* the host has no seq */
             if (d == KV_SURE && !t->slot[slot].doomed) {
                 copy_up(t, l, k, slot);
             } else {
@@ -242,7 +242,8 @@ void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
     enum kv_doubt why = d->st == ST_INVALID ? KV_DOUBT_PAYLOAD : KV_SURE;
     CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_READING);
     l->n_flight--;
-    if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(t, f->slot), f->place.seq);
+    if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(t, f->slot), f->place.seq, f->place.old_key);
+    if (d->st == ST_OK && why == KV_SURE && f->place.old_key) kv_record_rekey(slot_page(t, f->slot), &t->cfg.key, d->digest);
     const struct kv_record *r = kv_record_of(slot_page(t, f->slot));
     uint64_t                wall = t->cfg.wall();
     bool                    ended = d->st == ST_OK && why == KV_SURE && kv_record_ended(r, wall);

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "kvcache/store.h"
+#include "kvcache/store_file.h"
 #include "server/boot.h"
 #include "transfer/lane.h"
 #include <errno.h>
@@ -16,11 +17,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { SECRETS = STORE_KEYS_MAX * SEAL_SECRET };
+
 struct boot_tiers {
     struct xfer        *xfer;
     struct kv_tiers_cfg cfg;
     char                dir[KV_STORES_MAX][512];
-    unsigned char      *secret; /* [SEAL_SECRET] or NULL */
+    unsigned char      *secret; /* [SECRETS] or NULL */
+    struct digest_key   old_key;
     char                cgroup[512];
 };
 
@@ -40,25 +44,42 @@ static int read_key(struct boot *b, const char *path, struct digest_key *k)
     return st ? fail(b, EXIT_CONFIG, "--kv-mac-key-file: at least 16 bytes are needed") : 0;
 }
 
-/* The secret of --kv-encrypt or --kv-encrypt-key-file. */
-static int take_secret(struct boot *b, struct boot_tiers *t)
+static int read_secret(struct boot *b, const char *path, unsigned char *secret)
 {
-    const struct config *c = b->cfg;
-    char                 why[400];
-    struct stat          st;
-    if (*c->kv_encrypt_key_file && stat(c->kv_encrypt_key_file, &st) == 0 && (st.st_mode & 077))
-        LOG_WARN("kv: %s may be read by others (mode %o), 0600 is better", c->kv_encrypt_key_file, (unsigned)(st.st_mode & 0777));
-    t->secret = seal_take(SEAL_SECRET);
+    char        why[400];
+    struct stat st;
+    if (stat(path, &st) == 0 && (st.st_mode & 077))
+        LOG_WARN("kv: %s may be read by others (mode %o), 0600 is better", path, (unsigned)(st.st_mode & 0777));
+    if (!seal_secret_read(path, secret, why, sizeof why)) return 0;
+    snprintf(b->err, sizeof b->err, "--kv-encrypt-key-file: %s", why);
+    return EXIT_CONFIG;
+}
+
+/* The secrets of --kv-encrypt or --kv-encrypt-key-file. */
+static int take_secrets(struct boot *b, struct boot_tiers *t)
+{
+    const struct str_list *file = &b->cfg->kv_encrypt_key_file;
+    int                    code = 0;
+    t->secret = seal_take(SECRETS);
     if (!t->secret) return fail(b, EXIT_SOFTWARE, "no memory for the key of the KV tiers");
-    if (!*c->kv_encrypt_key_file) {
-        seal_secret_random(t->secret);
-        t->cfg.ephemeral = true;
-    } else if (seal_secret_read(c->kv_encrypt_key_file, t->secret, why, sizeof why)) {
-        snprintf(b->err, sizeof b->err, "--kv-encrypt-key-file: %s", why);
-        return EXIT_CONFIG;
-    }
+    if (!file->n) seal_secret_random(t->secret);
+    t->cfg.ephemeral = !file->n;
+    for (uint32_t i = 0; !code && i < file->n; i++) code = read_secret(b, file->s[i], t->secret + (size_t)i * SEAL_SECRET);
     t->cfg.secret = t->secret;
-    return 0;
+    t->cfg.old_secret = file->n > 1 ? t->secret + SEAL_SECRET : NULL;
+    return code;
+}
+
+static int read_keys(struct boot *b, struct boot_tiers *t)
+{
+    const struct str_list *file = &b->cfg->kv_mac_key_file;
+    int                    code = 0;
+    if (file->n) code = read_key(b, file->s[0], &t->cfg.key);
+    if (!code && file->n > 1) {
+        code = read_key(b, file->s[1], &t->old_key);
+        t->cfg.old_key = &t->old_key;
+    }
+    return code;
 }
 
 /* config_kv_check has found nothing wrong with the options. */
@@ -123,8 +144,8 @@ int boot_tiers_plan(struct boot *b)
     }
     plan_stores(b, t);
     int code = 0;
-    if (c->kv_encrypt || *c->kv_encrypt_key_file) code = take_secret(b, t);
-    if (!code && *c->kv_mac_key_file) code = read_key(b, c->kv_mac_key_file, &t->cfg.key);
+    if (c->kv_encrypt || c->kv_encrypt_key_file.n) code = take_secrets(b, t);
+    if (!code) code = read_keys(b, t);
     return code ? code : check_stores(b, t);
 }
 
@@ -183,6 +204,6 @@ void boot_tiers_free(struct boot *b)
 {
     if (!b->tiers) return;
     xfer_free(b->tiers->xfer);
-    seal_give(b->tiers->secret, SEAL_SECRET);
+    seal_give(b->tiers->secret, SECRETS);
     free(b->tiers);
 }

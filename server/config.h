@@ -42,10 +42,10 @@ struct config {
     bool            prefix_caching, priority, clamp_max_tokens;
     double          kv_host_gib;
     uint32_t        kv_pin_max, kv_audit_every;
-    struct str_list kv_nvme;      /* DIR:GIB, as config_dir_gib reads it */
-    const char     *packed_cache; /* DIR[:GIB], as config_shared reads it */
-    const char     *kv_shared;    /* DIR[:GIB], as config_shared reads it */
-    const char     *kv_mac_key_file, *kv_encrypt_key_file;
+    struct str_list kv_nvme;                              /* DIR:GIB, as config_dir_gib reads it */
+    const char     *packed_cache;                         /* DIR[:GIB], as config_shared reads it */
+    const char     *kv_shared;                            /* DIR[:GIB], as config_shared reads it */
+    struct str_list kv_mac_key_file, kv_encrypt_key_file; /* the first to write with, all to read with */
     bool            kv_encrypt;
     uint32_t        queue_requests, queue_tokens, request_timeout_s;
     /* server */

@@ -1,5 +1,6 @@
 #include "server/config_kv.h"
 #include "base/status.h"
+#include "kvcache/store_file.h"
 #include "kvcache/tier.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,10 +25,10 @@ static int check_shared(const struct config *c, char *err, size_t n_err)
     if (c->kv_nvme.n)
         return fail(err, n_err,
                     "--kv-shared and --kv-nvme: one of them; a prefix of which each holds a part would be of no use to other servers");
-    if (!*c->kv_mac_key_file)
+    if (!c->kv_mac_key_file.n)
         return fail(err, n_err,
                     "--kv-shared needs --kv-mac-key-file, the same on all its servers: without it who writes there could forge");
-    if (c->kv_encrypt && !*c->kv_encrypt_key_file)
+    if (c->kv_encrypt && !c->kv_encrypt_key_file.n)
         return fail(err, n_err,
                     "--kv-shared needs --kv-encrypt-key-file instead of --kv-encrypt: other servers could not read a key of this start");
     if (!config_shared(c->kv_shared, dir, sizeof dir, &bytes))
@@ -59,14 +60,26 @@ static int check_nvme(const struct config *c, char *err, size_t n_err)
     return 0;
 }
 
+static int check_keys(const char *name, const struct str_list *l, char *err, size_t n_err)
+{
+    if (l->n > STORE_KEYS_MAX)
+        return fail(err, n_err, "--%s: found %u files, allowed are %d: the key to write with, and the one before it", name, l->n,
+                    STORE_KEYS_MAX);
+    for (uint32_t i = 0; i < l->n; i++)
+        if (!*l->s[i]) return fail(err, n_err, "--%s: the value is empty", name);
+    return 0;
+}
+
 int config_kv_check(const struct config *c, char *err, size_t n_err)
 {
+    if (check_keys("kv-mac-key-file", &c->kv_mac_key_file, err, n_err)) return EXIT_USAGE;
+    if (check_keys("kv-encrypt-key-file", &c->kv_encrypt_key_file, err, n_err)) return EXIT_USAGE;
     bool shared = *c->kv_shared != 0;
     bool any = shared || c->kv_nvme.n;
     if (any && c->kv_host_gib <= 0)
         return fail(err, n_err, "%s needs --kv-host-gib: blocks go through the host", shared ? "--kv-shared" : "--kv-nvme");
     if (c->kv_host_gib > 0 && !c->prefix_caching) return fail(err, n_err, "--kv-host-gib needs prefix caching (--enable-prefix-caching)");
-    if (!any && (c->kv_encrypt || *c->kv_encrypt_key_file))
+    if (!any && (c->kv_encrypt || c->kv_encrypt_key_file.n))
         return fail(err, n_err, "--kv-encrypt and --kv-encrypt-key-file need --kv-nvme or --kv-shared: memory is not encrypted");
     return shared ? check_shared(c, err, n_err) : check_nvme(c, err, n_err);
 }

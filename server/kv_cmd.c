@@ -20,17 +20,17 @@ static const char USAGE[] =
     "       spillway kv verify DIR            reads every record and checks it; exit 1 when one is in doubt\n"
     "       spillway kv gc DIR [--all]        removes segments that hold nothing sound, or all of them; not while a server runs\n"
     "                                         each of them goes through all models that DIR holds KV of\n"
-    "  --mac-key-file FILE                    the secret of --kv-mac-key-file, where one was used\n"
+    "  --mac-key-file FILE                    the secret of --kv-mac-key-file, where one was used; either may be given twice\n"
     "  --encrypt-key-file FILE                the key of --kv-encrypt-key-file, where one was used; of sealed files without it\n"
     "                                         nothing but the header can be said\n";
 
 struct kv_opts {
-    const char        *verb, *dir;
-    bool               blocks, all;
-    struct digest_key  key;
-    unsigned char      secret[SEAL_SECRET];
-    struct seal_key    file_key;
-    struct store_crypt crypt; /* secret NULL: none was given */
+    const char       *verb, *dir;
+    bool              blocks, all;
+    struct digest_key mac[STORE_KEYS_MAX];
+    unsigned char     secret[STORE_KEYS_MAX][SEAL_SECRET];
+    struct seal_key   file_key;
+    struct store_keys keys; /* without a secret: none was given */
 };
 struct kv_counts {
     uint64_t n_segment, n_foreign, n_block, n_doubt, n_removed, n_locked, bytes;
@@ -44,22 +44,31 @@ static int complain(const char *what, const char *value)
 
 static int read_secret(struct kv_opts *o, const char *path)
 {
-    enum status st = digest_key_read(&o->key, path);
+    struct store_keys *k = &o->keys;
+    if (k->n_mac == STORE_KEYS_MAX) return complain("--mac-key-file may be given twice, found once more", path);
+    enum status st = digest_key_read(&o->mac[k->n_mac], path);
     if (st == ST_IO) return complain(path, strerror(errno));
-    return st ? complain("--mac-key-file needs at least 16 bytes", "") : 0;
+    if (st) return complain("--mac-key-file needs at least 16 bytes", "");
+    k->mac[k->n_mac] = &o->mac[k->n_mac];
+    k->n_mac++;
+    return 0;
 }
 
 static int read_encrypt_key(struct kv_opts *o, const char *path)
 {
-    char why[400];
-    if (seal_secret_read(path, o->secret, why, sizeof why)) return complain("--encrypt-key-file", why);
-    o->crypt = (struct store_crypt){ .secret = o->secret, .key = &o->file_key };
-    return seal_open(&o->crypt.sealer) ? EXIT_SOFTWARE : 0;
+    struct store_keys *k = &o->keys;
+    char               why[400];
+    if (k->n_secret == STORE_KEYS_MAX) return complain("--encrypt-key-file may be given twice, found once more", path);
+    if (seal_secret_read(path, o->secret[k->n_secret], why, sizeof why)) return complain("--encrypt-key-file", why);
+    k->secret[k->n_secret] = o->secret[k->n_secret];
+    k->n_secret++;
+    return k->sealer || !seal_open(&k->sealer) ? 0 : EXIT_SOFTWARE;
 }
 
 static int parse(struct kv_opts *o, int argc, char **argv)
 {
     *o = (struct kv_opts){ .verb = NULL };
+    o->keys.key = &o->file_key;
     for (int i = 1; i < argc; i++) {
         int code = 0;
         if (!strcmp(argv[i], "--blocks"))
@@ -81,25 +90,30 @@ static int parse(struct kv_opts *o, int argc, char **argv)
         if (code) return code;
     }
     bool known = o->verb && (!strcmp(o->verb, "ls") || !strcmp(o->verb, "verify") || !strcmp(o->verb, "gc"));
+    if (!o->keys.n_mac) { /* checksums without a key */
+        o->keys.mac[0] = &o->mac[0];
+        o->keys.n_mac = 1;
+    }
     if (known && o->dir) return 0;
     fputs(USAGE, stderr);
     return EXIT_USAGE;
 }
 
 /* Everything of a record: its head by its own identity, its payload by its digest. page: record_bytes. */
-static enum kv_doubt look(const struct kv_opts *o, const struct store_about *a, int fd, uint64_t seq, const struct store_row *row,
+static enum kv_doubt look(struct kv_opts *o, const struct store_about *a, int fd, uint64_t seq, const struct store_row *row,
                           unsigned char *page)
 {
-    uint64_t off = store_record_off(&a->g, row->index);
+    const struct digest_key *mac = o->keys.mac[o->keys.mac_is];
+    uint64_t                 off = store_record_off(&a->g, row->index);
     for (uint64_t at = 0; at < a->g.record_bytes;) {
         ssize_t n = pread(fd, page + at, a->g.record_bytes - at, (off_t)(off + at));
         if (n <= 0) return KV_DOUBT_PAYLOAD;
         at += (uint64_t)n;
     }
-    if (a->sealed && !seal_blob_open(o->crypt.sealer, o->crypt.key, off, page, KV_RECORD_HEAD, a->g.record_bytes)) return KV_DOUBT_PAYLOAD;
-    enum kv_doubt d = kv_record_check(page, &o->key, &a->fingerprint, &row->key, NULL, a->block_tokens, a->payload_bytes, seq);
+    if (a->sealed && !seal_blob_open(o->keys.sealer, o->keys.key, off, page, KV_RECORD_HEAD, a->g.record_bytes)) return KV_DOUBT_PAYLOAD;
+    enum kv_doubt d = kv_record_check(page, mac, &a->fingerprint, &row->key, NULL, a->block_tokens, a->payload_bytes, seq);
     if (d) return d;
-    struct digest sum = digest_of(&o->key, page + KV_RECORD_HEAD, a->payload_bytes);
+    struct digest sum = digest_of(mac, page + KV_RECORD_HEAD, a->payload_bytes);
     return digest_equal(sum, kv_record_of(page)->payload) && digest_equal(sum, row->payload) ? KV_SURE : KV_DOUBT_PAYLOAD;
 }
 
@@ -118,8 +132,21 @@ static void print_block(const struct store_row *row, const unsigned char *page, 
     printf("  tokens %u %u %u ...\n", r->ids[0], r->block_tokens > 1 ? r->ids[1] : 0, r->block_tokens > 2 ? r->ids[2] : 0);
 }
 
+/* Of a segment that no given key fits. */
+static const char *key_is(const struct store_about *a)
+{
+    if (a->sealed) return a->keyed ? "sealed and with a MAC" : "sealed";
+    return a->keyed ? "with a MAC" : "without a MAC";
+}
+static const char *key_given(const struct kv_opts *o, const struct store_about *a)
+{
+    if (a->sealed && !o->keys.n_secret) return "and no --encrypt-key-file was given";
+    if (a->keyed && !o->mac[0].mac) return "and no --mac-key-file was given";
+    return "not under this key";
+}
+
 /* One segment. Sound blocks in it are counted; gc removes it when there are none. */
-static int segment(const struct kv_opts *o, int dir, uint64_t seq, struct kv_counts *c)
+static int segment(struct kv_opts *o, int dir, uint64_t seq, struct kv_counts *c)
 {
     char               name[32];
     struct store_about a;
@@ -128,10 +155,10 @@ static int segment(const struct kv_opts *o, int dir, uint64_t seq, struct kv_cou
     struct store_fault fault;
     struct store_scan  found = { 0 };
     store_name(name, sizeof name, seq);
-    enum store_word word = store_file_about(dir, seq, o->crypt.secret ? &o->crypt : NULL, &a, &fd, &fault);
+    enum store_word word = store_file_about(dir, seq, &o->keys, &a, &fd, &fault);
     if (word == STORE_OTHER_KEY) {
         c->n_locked++;
-        printf("%s  sealed, %s\n", name, o->crypt.secret ? "not under this key" : "and no --encrypt-key-file was given");
+        printf("%s  %s, %s\n", name, key_is(&a), key_given(o, &a));
         if (!strcmp(o->verb, "gc") && o->all) c->n_removed += unlinkat(dir, name, 0) == 0;
         return 0;
     }
@@ -145,13 +172,13 @@ static int segment(const struct kv_opts *o, int dir, uint64_t seq, struct kv_cou
         if (!strcmp(o->verb, "gc") && word != STORE_NO_FILE) c->n_removed += unlinkat(dir, name, 0) == 0;
         return 0;
     }
+    struct store_keys keys = o->keys;
+    if (!a.sealed) keys.n_secret = 0;
     struct store_row *row = calloc(a.g.n_record, sizeof *row);
     unsigned char    *page = aligned_alloc(4096, a.g.record_bytes);
     void             *buffer = aligned_alloc(4096, store_footer_bytes(&a.g));
     bool              ok = row && page && buffer;
-    if (ok)
-        store_file_scan(fd, &a.g, seq, &a.fingerprint, &o->key, a.payload_bytes, a.block_tokens, a.sealed ? &o->crypt : NULL, buffer, row,
-                        &found);
+    if (ok) store_file_scan(fd, &a.g, seq, &a.fingerprint, a.payload_bytes, a.block_tokens, &keys, buffer, row, &found);
     uint32_t n = found.n;
     ok = ok && !found.n_unread;
     bool deep = strcmp(o->verb, "ls") != 0;
@@ -180,7 +207,7 @@ static int by_seq(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-static int folder(const struct kv_opts *o, int dir, struct kv_counts *c)
+static int folder(struct kv_opts *o, int dir, struct kv_counts *c)
 {
     uint64_t seq[4096];
     size_t   n = 0;
@@ -197,7 +224,7 @@ static int folder(const struct kv_opts *o, int dir, struct kv_counts *c)
 }
 
 /* The sub-folders: of models, and of the servers that share a folder. */
-static int sub_folders(const struct kv_opts *o, int dir, struct kv_counts *c)
+static int sub_folders(struct kv_opts *o, int dir, struct kv_counts *c)
 {
     DIR           *d = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     struct dirent *e;
@@ -262,7 +289,7 @@ int kv_main(int argc, char **argv)
     }
     if (why) {
         complain(o.dir, why);
-        seal_close(o.crypt.sealer);
+        seal_close(o.keys.sealer);
         OPENSSL_cleanse(&o, sizeof o);
         return EXIT_CONFIG;
     }
@@ -277,7 +304,7 @@ int kv_main(int argc, char **argv)
     if (gc) printf(", %" PRIu64 " files removed", c.n_removed);
     printf("\n");
     bool verify = !strcmp(o.verb, "verify");
-    seal_close(o.crypt.sealer);
+    seal_close(o.keys.sealer);
     OPENSSL_cleanse(&o, sizeof o);
     return code ? code : verify && (c.n_doubt || c.n_locked) ? 1 : 0;
 }

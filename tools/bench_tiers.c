@@ -572,6 +572,7 @@ static void make_segments(const struct kv_store_cfg *c, const struct store_geome
 {
     int               dir = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct store_row *row = take(g->n_record * sizeof *row);
+    struct store_keys keys = { .mac = { &c->key }, .n_mac = 1 };
     void             *buffer = take(store_footer_bytes(g));
     uint32_t          id = 0;
     for (uint64_t seq = 1; id < RECORDS; seq++) {
@@ -586,8 +587,8 @@ static void make_segments(const struct kv_store_cfg *c, const struct store_geome
             memcpy(row[n].key.b + sizeof d, &d, sizeof d);
             id++;
         }
-        if (store_file_make(dir, seq, g, &c->fingerprint, c->payload_bytes, c->block_tokens, NULL, &direct, &fd, &error) ||
-            store_footer_write(fd, g, seq, row, n, NULL, buffer, &error))
+        if (store_file_make(dir, seq, g, &c->fingerprint, c->payload_bytes, c->block_tokens, &keys, &direct, &fd, &error) ||
+            store_footer_write(fd, g, seq, row, n, &keys, buffer, &error))
             fail("segments");
         close(fd);
     }

@@ -47,18 +47,18 @@ static unsigned char *whole(const char *path, uint64_t *bytes_out)
 
 int main(int argc, char **argv)
 {
-    static const char  usage[] = "usage: kvdump FILE [--wrong] [--mac-key-file FILE] [--encrypt-key-file FILE]\n"
-                                 "  FILE                      seg-*.kv of a --kv-nvme or --kv-shared folder\n"
-                                 "  --wrong                   only what is wrong\n"
-                                 "  --mac-key-file FILE       the secret of --kv-mac-key-file, where one was used\n"
-                                 "  --encrypt-key-file FILE   the key of --kv-encrypt-key-file, where one was used\n";
-    const char        *path = NULL;
-    struct digest_key  key = { 0 };
-    unsigned char      secret[SEAL_SECRET];
-    struct seal_key    file_key;
-    struct store_crypt crypt = { .secret = secret, .key = &file_key };
-    struct store_dump  d = { .key = &key, .all = true, .out = stdout };
-    char               why[400];
+    static const char usage[] = "usage: kvdump FILE [--wrong] [--mac-key-file FILE] [--encrypt-key-file FILE]\n"
+                                "  FILE                      seg-*.kv of a --kv-nvme or --kv-shared folder\n"
+                                "  --wrong                   only what is wrong\n"
+                                "  --mac-key-file FILE       the secret of --kv-mac-key-file, where one was used\n"
+                                "  --encrypt-key-file FILE   the key of --kv-encrypt-key-file, where one was used\n";
+    const char       *path = NULL;
+    struct digest_key key = { 0 };
+    unsigned char     secret[SEAL_SECRET];
+    struct seal_key   file_key;
+    struct store_keys keys = { .mac = { &key }, .n_mac = 1, .key = &file_key };
+    struct store_dump d = { .keys = &keys, .all = true, .out = stdout };
+    char              why[400];
     for (int i = 1; i < argc; i++) {
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(argv[i], "--help")) return fputs(usage, stdout) < 0;
@@ -69,8 +69,9 @@ int main(int argc, char **argv)
             i++;
         } else if (v && !strcmp(argv[i], "--encrypt-key-file")) {
             if (seal_secret_read(v, secret, why, sizeof why)) return fail("--encrypt-key-file", why);
-            if (seal_open(&crypt.sealer)) return fail("AES-256-GCM", "this OpenSSL has none");
-            d.crypt = &crypt;
+            if (!keys.sealer && seal_open(&keys.sealer)) return fail("AES-256-GCM", "this OpenSSL has none");
+            keys.secret[0] = secret;
+            keys.n_secret = 1;
             i++;
         } else if (!path && *argv[i] != '-') {
             path = argv[i];
@@ -84,6 +85,6 @@ int main(int argc, char **argv)
     if (!file) return fail(path, strerror(errno));
     store_dump(&d, file, bytes);
     printf("%" PRIu64 " records are whole, %" PRIu64 " places are empty, %" PRIu64 " things are wrong\n", d.n_record, d.n_empty, d.n_wrong);
-    seal_close(crypt.sealer);
+    seal_close(keys.sealer);
     return d.n_wrong ? 1 : 0;
 }

@@ -67,9 +67,12 @@ bool lane_digest(struct xfer_item *it, const void *p)
 {
     if (it->job.digest_mode == XFER_DIGEST_NONE) return true;
     CHECK(it->job.skip <= it->job.bytes && it->job.tail <= it->job.bytes - it->job.skip);
-    struct digest d = digest_of(&it->lane->x->cfg.key, (const char *)p + it->job.skip, it->job.bytes - it->job.skip - it->job.tail);
-    it->done.digest = d;
-    return it->job.digest_mode == XFER_DIGEST_MAKE || digest_equal(d, it->job.digest);
+    const char *payload = (const char *)p + it->job.skip;
+    size_t      bytes = it->job.bytes - it->job.skip - it->job.tail;
+    bool        check = it->job.digest_mode == XFER_DIGEST_CHECK;
+    if (check && it->job.check_key && !digest_equal(it->job.digest, digest_of(it->job.check_key, payload, bytes))) return false;
+    it->done.digest = digest_of(&it->lane->x->cfg.key, payload, bytes);
+    return !check || it->job.check_key || digest_equal(it->done.digest, it->job.digest);
 }
 
 /* ---- the thread */

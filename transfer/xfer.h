@@ -56,15 +56,18 @@ struct xfer_job {
     uint32_t         skip, tail; /* leading and last bytes that the digest leaves out (a record's head, what fills its last page) */
     enum xfer_prio   prio;
     enum xfer_digest digest_mode;
-    struct digest    digest;      /* CHECK */
-    uint64_t         deadline_us; /* not begun by then: ST_TIMEOUT; 0: none */
-    uint64_t         cookie;
-    bool             quiet; /* done well it wakes nobody: another one of the owner's will */
+    struct digest    digest; /* CHECK */
+    /* CHECK: the digest of the job is under this key, not xfer's; when it fits, xfer_done has the one under xfer's. NULL: xfer's. Outlives
+     * the job. */
+    const struct digest_key *check_key;
+    uint64_t                 deadline_us; /* not begun by then: ST_TIMEOUT; 0: none */
+    uint64_t                 cookie;
+    bool                     quiet; /* done well it wakes nobody: another one of the owner's will */
 };
 struct xfer_done {
     uint64_t      cookie;
     enum status   st;     /* ST_OK, ST_CANCELED, ST_TIMEOUT, ST_IO, ST_INVALID (digest), ST_TOO_LARGE (no space), ST_DEVICE */
-    struct digest digest; /* MAKE */
+    struct digest digest; /* MAKE; CHECK under check_key */
     uint32_t      bytes, wait_us, run_us; /* in the queue, in the lane */
 };
 /* Per lane, since start; any thread. bytes_per_s and latency_us: moving averages of what completed. */

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 
-from harness import PATIENCE, Server, eventually, row, slower
+from harness import BINARY, PATIENCE, Server, eventually, row, slower
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
@@ -753,3 +753,58 @@ def f31_options(_):
         assert s.proc.wait(PATIENCE) == code, s.tail()
         assert words in s.tail() and "model:" not in log_of(s), s.tail()
         s.stop()
+
+
+@row("F32", "a wrong or missing MAC key, and changing one, both ways", own=True)
+def f32(_):
+    w = world()
+    keys = []
+    for name in ("one", "two"):
+        keys.append(os.path.join(w.folder, name))
+        with open(keys[-1], "wb") as f:
+            f.write(os.urandom(32))
+        os.chmod(keys[-1], 0o600)
+    one, two = (["--kv-mac-key-file", k] for k in keys)
+    seal_one, seal_two = (["--kv-encrypt-key-file", k] for k in keys)
+
+    def served(args, least):
+        s = Server(*SMALL, *w.store(), *args)
+        try:
+            known(s)
+            n = sum(h[2] for h in sweep(w, s))
+            assert n >= least, (args, n)
+            assert metric(s, "spillway:kv_verify_failures_total") == 0
+        finally:
+            s.stop()
+
+    for first, second in ((one, two), ([*one, *seal_one], [*two, *seal_two])):
+        shutil.rmtree(os.path.join(w.folder, "kv"), ignore_errors=True)
+        fill(w, *first)
+        before = set(segments(w))
+        for args in (second, []):  # another key, none
+            s = Server(*SMALL, *w.store(), *args)
+            known(s)
+            assert "under another key" in log_of(s), s.tail()
+            assert sweep(w, s, 1)[0][2] == 0
+            assert before <= set(segments(w)), "gone under another key"
+            s.proc.kill()
+            s.stop()
+        served([*second, *first], 300)  # written with the second, read with both
+        served([*first, *second], 300)  # and back
+        served(first, 300)
+
+
+@row("F32", "the tool says which key is missing", own=True)
+def f32_tool(_):
+    w = world()
+    key = os.path.join(w.folder, "key")
+    with open(key, "wb") as f:
+        f.write(os.urandom(32))
+    fill(w, "--kv-mac-key-file", key)
+    folder = os.path.join(w.folder, "kv")
+    kv = lambda *a: subprocess.run([BINARY, "kv", *a], capture_output=True, text=True)
+    r = kv("ls", folder)
+    assert r.returncode == 0 and "with a MAC, and no --mac-key-file was given" in r.stdout, r
+    assert kv("verify", folder).returncode == 1
+    r = kv("verify", folder, "--mac-key-file", key)
+    assert r.returncode == 0 and "0 blocks in doubt" in r.stdout, r

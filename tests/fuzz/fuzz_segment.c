@@ -21,7 +21,8 @@ static const struct digest_key key = { .seed = 7 };
 static const struct kv_key     fingerprint = { { 9 } };
 static const unsigned char     secret[SEAL_SECRET] = { 4 };
 static struct seal_key         file_key;
-static struct store_crypt      with_key = { .secret = secret, .key = &file_key };
+static struct store_keys       with_key = { .mac = { &key }, .n_mac = 1, .secret = { secret }, .n_secret = 1, .key = &file_key };
+static struct store_keys       without = { .mac = { &key }, .n_mac = 1 };
 static unsigned char           good[2][BYTES], *page; /* a plain and a sealed segment of two records */
 static struct store_row       *row;
 static FILE                   *nothing;
@@ -29,10 +30,10 @@ static int                     memory;
 
 static void make(bool sealed, unsigned char *out)
 {
-    const struct store_crypt *c = sealed ? &with_key : NULL;
-    char                      dir[] = "/tmp/fuzz-segment-XXXXXX", name[32];
-    bool                      direct = false;
-    int                       fd, error, at;
+    struct store_keys *c = sealed ? &with_key : &without;
+    char               dir[] = "/tmp/fuzz-segment-XXXXXX", name[32];
+    bool               direct = false;
+    int                fd, error, at;
     CHECK(mkdtemp(dir));
     at = open(dir, O_RDONLY | O_DIRECTORY);
     CHECK(!store_file_make(at, 1, &g, &fingerprint, PAYLOAD, TOKENS, c, &direct, &fd, &error));
@@ -54,7 +55,7 @@ static void make(bool sealed, unsigned char *out)
     unlinkat(at, name, 0);
     rmdir(dir);
     close(fd), close(at);
-    struct store_dump d = { .key = &key, .crypt = c, .out = nothing };
+    struct store_dump d = { .keys = c, .out = nothing };
     unsigned char    *copy = malloc(g.segment_bytes);
     memcpy(copy, out, g.segment_bytes);
     store_dump(&d, copy, g.segment_bytes);
@@ -84,12 +85,14 @@ static void put_right(unsigned char *f, size_t bytes, unsigned how)
     struct store_trailer t;
     if (how & 1 && bytes >= sizeof h) {
         memcpy(&h, f, sizeof h);
+        h.mac = digest_of(&key, &h, offsetof(struct store_header, mac));
         h.sum = XXH3_64bits(&h, offsetof(struct store_header, sum));
         memcpy(f, &h, sizeof h);
     }
     if (how & 2 && bytes >= g.segment_bytes) {
         memcpy(&t, f + g.segment_bytes - STORE_PAGE, sizeof t);
-        if (t.n <= g.n_record) t.rows_sum = XXH3_64bits(f + g.segment_bytes - store_footer_bytes(&g), t.n * sizeof(struct store_row));
+        if (t.n <= g.n_record) t.rows = digest_of(&key, f + g.segment_bytes - store_footer_bytes(&g), t.n * sizeof(struct store_row));
+        t.mac = digest_of(&key, &t, offsetof(struct store_trailer, mac));
         t.sum = XXH3_64bits(&t, offsetof(struct store_trailer, sum));
         memcpy(f + g.segment_bytes - STORE_PAGE, &t, sizeof t);
     }
@@ -125,11 +128,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     CHECK(ftruncate(memory, 0) == 0 && ftruncate(memory, (off_t)bytes) == 0);
     CHECK(pwrite(memory, f, bytes, 0) == (ssize_t)bytes);
     struct store_scan found;
-    store_file_scan(memory, &g, 1, &fingerprint, &key, PAYLOAD, TOKENS, sealed ? &with_key : NULL, page, row, &found);
+    store_file_scan(memory, &g, 1, &fingerprint, PAYLOAD, TOKENS, sealed ? &with_key : &without, page, row, &found);
     CHECK(found.n + found.n_damaged <= g.n_record);
     for (uint32_t i = 0; i < found.n; i++) CHECK(row[i].index < g.n_record && row[i].block_tokens == TOKENS);
 
-    struct store_dump d = { .key = &key, .crypt = how & 64 || !sealed ? NULL : &with_key, .all = how & 128, .out = nothing };
+    struct store_dump d = { .keys = how & 64 || !sealed ? &without : &with_key, .all = how & 128, .out = nothing };
     store_dump(&d, f, bytes);
     CHECK(d.n_record <= BYTES / 4096);
     free(f);

@@ -21,9 +21,10 @@ struct store_world {
     unsigned char    *slab;
     uint32_t          seg;
     struct kv_key     fingerprint;
-    struct digest_key dk;
+    struct digest_key dk, old_dk;
     uint64_t          cap;
-    unsigned char     secret[SEAL_SECRET];
+    unsigned char     secret[SEAL_SECRET], old_secret[SEAL_SECRET];
+    bool              with_old; /* old_dk, and old_secret where it is sealed */
     bool              sealed, ephemeral, shared;
     uint32_t          scan_us, grace_us, n_store;
     char              err[300];
@@ -33,12 +34,13 @@ static uint64_t        world_us; /* 0: the real clock */
 static inline uint64_t world_clock(void) { return world_us ? world_us : clock_us(); }
 
 static bool        world_no_uring;
+static const char *world_mac; /* the secret of the next world's MAC key; NULL: checksums */
 static inline void world_make(struct store_world *w)
 {
     struct xfer_cfg xc = { .jobs_max = 64 };
     *w = (struct store_world){ .dir = "/tmp/spillway-store-XXXXXX", .cap = 8 * SEGMENT };
     assert_non_null(mkdtemp(w->dir));
-    digest_key_init(&w->dk, NULL, 0, 99);
+    digest_key_init(&w->dk, world_mac, world_mac ? strlen(world_mac) : 0, 99);
     xc.key = w->dk;
     assert_int_equal(xfer_create(&xc, &w->x), ST_OK);
     struct xfer_lane *lane = lane_nvme_create(8, 2, world_no_uring);
@@ -65,6 +67,8 @@ static inline enum status world_open(struct store_world *w)
                               .retry_us = 1000,
                               .secret = w->sealed ? w->secret : NULL,
                               .ephemeral = w->ephemeral,
+                              .old_key = w->with_old ? &w->old_dk : NULL,
+                              .old_secret = w->with_old && w->sealed ? w->old_secret : NULL,
                               .shared = w->shared,
                               .scan_us = w->scan_us,
                               .grace_us = w->grace_us,
@@ -194,10 +198,17 @@ static inline enum status world_get(struct store_world *w, uint32_t n)
     memset(slot, 0xee, RECORD);
     enum status st = kv_store_read(w->s, &key, w->seg, RECORD, XFER_LOAD, 0, n, &place, NULL);
     if (st) return st;
-    st = world_wait(w).st;
+    struct xfer_done d = world_wait(w);
+    st = d.st;
     block_ids(n, ids);
-    if (st == ST_OK && kv_record_check(slot, &w->dk, &w->fingerprint, &key, ids, TOKENS, PAYLOAD, place.seq)) st = ST_INVALID;
+    const struct digest_key *dk = place.old_key ? &w->old_dk : &w->dk;
+    if (st == ST_OK && kv_record_check(slot, dk, &w->fingerprint, &key, ids, TOKENS, PAYLOAD, place.seq)) st = ST_INVALID;
     kv_store_read_done(w->s, place, st != ST_OK);
+    if (st == ST_OK && place.old_key) { /* from here on it is a record of the new key */
+        kv_record_rekey(slot, &w->dk, d.digest);
+        assert_int_equal(kv_record_check(slot, &w->dk, &w->fingerprint, &key, ids, TOKENS, PAYLOAD, place.seq), KV_SURE);
+        assert_true(digest_equal(kv_record_of(slot)->payload, digest_of(&w->dk, slot + KV_RECORD_HEAD, PAYLOAD)));
+    }
     for (uint32_t i = 0; st == ST_OK && i < PAYLOAD; i++) assert_int_equal(slot[KV_RECORD_HEAD + i], block_byte(n, i));
     return st;
 }

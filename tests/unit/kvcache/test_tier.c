@@ -237,6 +237,7 @@ static void a_paused_store_is_not_waited_for_at_the_end(void **state)
     struct world w;
     struct user  u;
     open_world(&w, 6, true);
+    wait_for_store(&w);                           /* which would make the folder again */
     nftw(w.dir, rm_one, 8, FTW_DEPTH | FTW_PHYS); /* no file can be made any more */
     for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !kv_store_paused(w.t->store[0]); usleep(500)) {
         assert_true(clock_us() < end);
@@ -476,6 +477,7 @@ static void a_store_that_is_not_free_yet_is_opened_when_it_is(void **state)
     struct user  u;
     int          slab, index;
     open_world(&w, 15, true);
+    wait_for_store(&w); /* it has the lock */
     struct kv_tiers *old = w.t;
     open_tiers(&w, 1);
     for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !degraded(w.t, "another server uses it"); usleep(100)) {

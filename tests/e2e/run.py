@@ -451,6 +451,20 @@ def weights_that_were_kept_are_found_and_checked(s):
 
 
 @test
+def readme_does_what_it_says(s):
+    import importlib.util
+    import tempfile
+
+    import readme
+    from harness import BINARY, free_port
+
+    if not os.path.exists(os.path.join(readme.ROOT, "models", "pebble", "model.safetensors")):
+        raise Skip("no weights in models/pebble here: the program has them inside")
+    python = sys.executable if importlib.util.find_spec("openai") else None
+    readme.run(BINARY, tempfile.mkdtemp(prefix="spillway-readme-"), (free_port(), free_port()), python)
+
+
+@test
 def a_start_that_fails_says_why_in_its_last_line(s):
     import tempfile
 

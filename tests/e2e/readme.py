@@ -1,0 +1,131 @@
+"""README's snippets, letter by letter: only ports, folders of this machine and the path of "a folder" are put in their place.
+
+    run(binary, folder): starts what README starts, and compares what comes with what README shows, but for ids, times and counts."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PATIENCE = 300
+
+
+def blocks():
+    """(section, language, text) of every fenced block."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        text = f.read()
+    section, out = "", []
+    for part in re.finditer(r"^## ([^\n]*)$|^```(\w*)\n(.*?)^```$", text, re.M | re.S):
+        if part.group(1):
+            section = part.group(1)
+        else:
+            out.append((section, part.group(2), part.group(3)))
+    return out
+
+
+def plain(text):
+    """Without what differs from run to run."""
+    text = re.sub(r"cmpl-\w+", "ID", text)
+    text = re.sub(r"\"created\":\d+", "CREATED", text)
+    text = re.sub(r"_ms=[\d.]+", "_ms=N", text)
+    # Whether a block is fetched or computed again is decided by what either costs, here and now.
+    text = re.sub(r"\"cached_tokens\":\d+(,\"cached_tokens_by_tier\":\{[^}]*\})?", "CACHED", text)
+    text = re.sub(r"^\"prompt_tokens_details\":\{CACHED\}?\n", "", text, flags=re.M)
+    text = re.sub(r"cached=\d+", "cached=N", re.sub(r"took over \d+ blocks", "took over N blocks", text))
+    text = re.sub(r"^ +\d+ ok$", "N ok", text, flags=re.M)
+    return re.sub(r"^\d{4}-\S+Z ", "", text, flags=re.M)
+
+
+class Shell:
+    def __init__(self, binary, folder, ports):
+        self.folder, self.ports = folder, ports
+        serve = os.path.join(folder, "serve")
+        with open(serve, "w") as f:
+            f.write('#!/bin/sh\nexec "%s" "$@"\n' % os.path.abspath(binary))
+        os.chmod(serve, 0o755)
+        self.env = dict(os.environ, HOME=folder)
+
+    def local(self, text):
+        model = os.path.join(ROOT, "models", "pebble")
+        for a, b in (("127.0.0.1:8080", "127.0.0.1:%d" % self.ports[0]), ("127.0.0.1:9000", "127.0.0.1:%d" % self.ports[1]),
+                     ("--port 9000", "--port %d" % self.ports[1]), ("/path/to/folder", model), ("/tmp/", self.folder + "/")):
+            text = text.replace(a, b)
+        if "./serve" in text and "--port" not in text:
+            text = text.replace("./serve", "./serve --port %d" % self.ports[0])
+        return text
+
+    def bash(self, text):
+        r = subprocess.run(["bash", "-c", text], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=PATIENCE)
+        return r.stdout, r.stderr
+
+    def in_background(self, text, port):
+        """A block that is one server in the foreground."""
+        p = subprocess.Popen(["bash", "-c", "exec " + text], cwd=self.folder, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        ready = ["curl", "-sfo", "/dev/null", "http://127.0.0.1:%d/ready" % port]
+        end = time.monotonic() + PATIENCE
+        while subprocess.run(ready).returncode:
+            assert p.poll() is None, p.stderr.read()
+            assert time.monotonic() < end, "not ready"
+            time.sleep(0.05)
+        return p
+
+
+def of(section, language="sh"):
+    return [t for s, l, t in blocks() if s == section and l == language]
+
+
+def first_token(sh):
+    serve, ask = of("First token")[0], of("First token")[1]
+    p = sh.in_background(sh.local(serve), sh.ports[0])
+    out, err = sh.bash(sh.local(ask))
+    p.terminate()
+    p.wait(PATIENCE)
+    assert "Paris" in out, (out, err)
+
+
+def own_model(sh, python):
+    serve, = of("Your own model")
+    p = sh.in_background(sh.local(serve), sh.ports[1])
+    code, = of("Your own model", "python")
+    r = subprocess.run([python, "-c", sh.local(code)], capture_output=True, text=True, timeout=PATIENCE) if python else None
+    p.terminate()
+    p.wait(PATIENCE)
+    assert not r or (r.returncode == 0 and len(r.stdout) > 20), (r.stdout, r.stderr)
+
+
+def tiers_and_upgrade(sh):
+    """The rest is one session: what one snippet starts the next one asks."""
+    names = ["A prefix that survives a restart", "What a prefix is worth", "An upgrade that refuses nobody"]
+    session, want = [], []
+    for section, language, text in blocks():
+        if section in names:
+            (session if language == "sh" else want).append(text)
+    mark = "--- end of a block ---"
+    script = ("\necho '%s'\n" % mark).join(sh.local(t) for t in session)
+    out, err = sh.bash(script + "\nkill $(jobs -p) 2>/dev/null; wait\n")
+    got = out.split(mark + "\n")
+    assert len(got) == len(want) == len(session), (out, err)
+    for g, w in zip(got, want):
+        g, w = plain(g).replace(sh.folder + "/", "/tmp/"), plain(w)
+        assert sorted(g.strip().split("\n")) == sorted(w.strip().split("\n")), "README says\n%s\nand it gave\n%s\n%s" % (w, g, err)
+
+
+def run(binary, folder, ports, python):
+    sh = Shell(binary, folder, ports)
+    first_token(sh)
+    own_model(sh, python)
+    tiers_and_upgrade(sh)
+
+
+if __name__ == "__main__":
+    import socket
+    import tempfile
+
+    def free():
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            return s.getsockname()[1]
+
+    run(sys.argv[1], tempfile.mkdtemp(), (free(), free()), sys.argv[2] if len(sys.argv) > 2 else None)

@@ -138,6 +138,38 @@ static void step_metaspace(const struct tok_dec_step *x, bool first, const char 
     }
 }
 
+/* Tidies English inside one token, as the library does: every text becomes a shorter one, in this order. */
+static void clean_up(struct buf *b)
+{
+    static const struct {
+        const char *from, *to;
+    } rule[] = {
+        { " .", "." },   { " ?", "?" },           { " !", "!" },   { " ,", "," },     { " ' ", "'" },    { " n't", "n't" },
+        { " 'm", "'m" }, { " do not", " don't" }, { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
+    };
+    for (size_t r = 0; r < sizeof rule / sizeof *rule; r++) {
+        size_t n_from = strlen(rule[r].from), n_to = strlen(rule[r].to), k = 0;
+        for (size_t i = 0; i < b->n;) {
+            if (b->n - i >= n_from && !memcmp(b->data + i, rule[r].from, n_from)) {
+                memcpy(b->data + k, rule[r].to, n_to);
+                k += n_to, i += n_from;
+            } else {
+                b->data[k++] = b->data[i++];
+            }
+        }
+        b->n = k;
+    }
+}
+
+static void step_wordpiece(const struct tok_dec_step *x, bool first, const char *s, size_t n, struct buf *to)
+{
+    bool inner = n >= x->n_from && !memcmp(s, x->from, x->n_from);
+    if (!first && !inner) buf_putc(to, ' ');
+    if (!first && inner) s += x->n_from, n -= x->n_from;
+    buf_put(to, s, n);
+    if (x->cleanup) clean_up(to);
+}
+
 static int byte_of_token(const char *s, size_t n)
 {
     if (n != 6 || memcmp(s, "<0x", 3) || s[5] != '>') return -1;
@@ -233,6 +265,7 @@ static void put_token(struct detok *d, uint32_t i, const char *s, size_t n, bool
         if (x->kind == DEC_REPLACE) step_replace(x, s, n, to);
         if (x->kind == DEC_STRIP) step_strip(x, s, n, to);
         if (x->kind == DEC_METASPACE) step_metaspace(x, first, s, n, to);
+        if (x->kind == DEC_WORDPIECE) step_wordpiece(x, first, s, n, to);
         s = to->data ? to->data : "", n = to->n;
     }
     if (dec->fuse < dec->n && dec->step[dec->fuse].kind == DEC_BYTE_LEVEL)

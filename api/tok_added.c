@@ -81,7 +81,7 @@ static int32_t trie_longest(const struct tok_trie *t, const char *s, size_t n, s
 
 /* ---- finding */
 
-static bool is_word(uint32_t cp) { return tok_class[cp] & TOK_CLASS_WORD; }
+static bool is_word(uint32_t cp) { return tok_is(cp, TRAIT_WORD); }
 
 static bool stands_alone(const struct tok_find *f, size_t begin, size_t end)
 {
@@ -93,14 +93,14 @@ static bool stands_alone(const struct tok_find *f, size_t begin, size_t end)
 static size_t skip_spaces(struct tok_find *f, size_t i)
 {
     if (i < f->spaces_end) return f->spaces_end; /* walked already: tokens inside a run of spaces stay linear */
-    for (size_t next = i; i < f->n && tok_class_in(tok_class[tok_next(f->s, &next)], CATS_SPACE); i = next) {}
+    for (size_t next = i; i < f->n && tok_is(tok_next(f->s, &next), TRAIT_SPACE); i = next) {}
     f->spaces_end = i;
     return i;
 }
 
 static size_t spaces_before(const struct tok_find *f, size_t i)
 {
-    for (size_t prev = i; prev > f->done && tok_class_in(tok_class[tok_prev(f->s, &prev)], CATS_SPACE); i = prev) {}
+    for (size_t prev = i; prev > f->done && tok_is(tok_prev(f->s, &prev), TRAIT_SPACE); i = prev) {}
     return i;
 }
 

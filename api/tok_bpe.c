@@ -160,6 +160,8 @@ static bool has_byte_tokens(const struct tok_bpe *m, const char *s, size_t n)
     return m->byte_fallback;
 }
 
+static bool is_dropped(const struct tok_bpe *m, const char *s, size_t n) { return m->unk < 0 && !has_byte_tokens(m, s, n); }
+
 static enum status unknown_char(const struct tok_bpe *m, struct tok_work *w, struct unknown *u, const char *s, size_t n)
 {
     enum status st = ST_OK;
@@ -167,7 +169,6 @@ static enum status unknown_char(const struct tok_bpe *m, struct tok_work *w, str
         for (size_t i = 0; i < n && !st; i++) st = tok_emit(w, (uint32_t)m->byte_id[(unsigned char)s[i]]);
         return st;
     }
-    if (m->unk < 0) return ST_OK;
     if (u->pending && !m->fuse_unk) st = tok_emit(w, (uint32_t)m->unk);
     u->pending = true;
     return st;
@@ -212,13 +213,9 @@ static enum status encode_exotic(const struct tok_bpe *m, struct tok_work *w, co
     return k ? tok_merge_long(m, w, &(struct tok_symbols){ .kind = SYMBOLS_IDS, .id = id, .n = k }) : ST_OK;
 }
 
-enum status tok_bpe_text(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n)
+/* The symbols of s in order, merged where they may join. *drops: a character leaves nothing behind, so what stands here does not count. */
+static enum status encode_chars(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n, bool *drops)
 {
-    if (m->ignore_merges && n <= m->longest) {
-        int64_t id = tok_strs_find(m->text, s, n);
-        if (may_be(m, w, id)) return tok_emit(w, (uint32_t)id);
-    }
-    if (m->exotic) return n ? encode_exotic(m, w, s, n) : ST_OK;
     struct unknown u = { false };
     enum status    st = ST_OK;
     for (size_t i = 0; i < n && !st;) {
@@ -226,6 +223,8 @@ enum status tok_bpe_text(const struct tok_bpe *m, struct tok_work *w, const char
         uint32_t ids[SHORT], cp = tok_next(s, &i);
         int64_t  id = tok_bpe_char(m, s + at, i - at, cp);
         if (id < 0) {
+            *drops = is_dropped(m, s + at, i - at);
+            if (*drops) return ST_OK;
             st = unknown_char(m, w, &u, s + at, i - at);
             continue;
         }
@@ -240,4 +239,36 @@ enum status tok_bpe_text(const struct tok_bpe *m, struct tok_work *w, const char
         if (!st) st = text_part(m, w, s + at, i - at, count, ids);
     }
     return st ? st : unknown_flush(m, w, &u);
+}
+
+/* A character that is neither a token nor bytes of it nor unk is as if it were not there: the library merges what stands beside it. */
+static enum status encode_kept(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n)
+{
+    char  *kept = tok_scratch(w, &w->stage[TOK_STAGES_MAX - 2], n); /* of a stage that no chain reaches */
+    size_t k = 0;
+    bool   drops = false;
+    if (!kept) return ST_TOO_LARGE;
+    for (size_t i = 0; i < n;) {
+        size_t   at = i;
+        uint32_t cp = tok_next(s, &i);
+        if (tok_bpe_char(m, s + at, i - at, cp) < 0 && is_dropped(m, s + at, i - at)) continue;
+        memcpy(kept + k, s + at, i - at);
+        k += i - at;
+    }
+    return encode_chars(m, w, kept, k, &drops);
+}
+
+enum status tok_bpe_text(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n)
+{
+    if (m->ignore_merges && n <= m->longest) {
+        int64_t id = tok_strs_find(m->text, s, n);
+        if (may_be(m, w, id)) return tok_emit(w, (uint32_t)id);
+    }
+    if (m->exotic) return n ? encode_exotic(m, w, s, n) : ST_OK;
+    size_t      mark = w->out->n;
+    bool        drops = false;
+    enum status st = encode_chars(m, w, s, n, &drops);
+    if (st || !drops) return st;
+    w->out->n = mark;
+    return encode_kept(m, w, s, n);
 }

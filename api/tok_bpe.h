@@ -6,10 +6,9 @@
  *                               a piece is cut where no merge joins the two characters beside the cut
  * tok_bpe_load.c fills it -> encode* -> free.   Thread: load: one; then const and shared (canon: relaxed atomics). */
 #pragma once
+#include "api/tok_model.h"
 #include "api/tok_vocab.h"
 #include "api/tok_work.h"
-
-enum tok_flag { TOK_F_MODEL = 1, TOK_F_ADDED = 2, TOK_F_SPECIAL = 4, TOK_F_NORMED = 8 }; /* of an id */
 
 struct tok_merge {
     uint32_t left, right, rank;

@@ -4,48 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MERGES_MAX = 1 << 23, TOKEN_BYTES_MAX = 1 << 16, SHOWN = 40 };
+enum { MERGES_MAX = 1 << 23, SHOWN = 40 };
 
 static int         shown(struct tok_span s) { return s.n < SHOWN ? (int)s.n : SHOWN; }
 static enum status no_memory(const struct tok_err *e) { return tok_fail(e, "model: out of memory"); }
-
-/* ---- vocab: {token: id} */
-
-static enum status load_vocab(struct tok_strs *text, struct tok_span span, const struct tok_err *e)
-{
-    struct tok_json      j;
-    struct tok_json_walk w;
-    struct tok_span      key;
-    enum status          st = ST_OK;
-    tok_json_init(&j, span.p, span.n);
-    if (!tok_strs_init(text, span.n / 24)) st = no_memory(e);
-    if (!st && !tok_json_begin(&j, &w, '{')) st = tok_fail(e, "model.vocab: must be an object of token: id");
-    while (!st && tok_json_next(&j, &w)) {
-        uint32_t id;
-        if (!tok_json_key(&j, &key)) {
-            st = tok_fail(e, "model.vocab: bad JSON after %u entries", text->n);
-            break;
-        }
-        if (!tok_json_u32(&j, &id) || id >= TOK_ID_BOUND) {
-            st = tok_fail(e, "model.vocab[\"%.*s\"]: the id must be an integer below %d", shown(key), key.p, TOK_ID_BOUND);
-            break;
-        }
-        if (key.n > TOKEN_BYTES_MAX) {
-            st = tok_fail(e, "model.vocab[\"%.*s...\"]: longer than %d bytes", SHOWN, key.p, TOKEN_BYTES_MAX);
-            break;
-        }
-        switch (tok_strs_add(text, key.p, key.n, id)) {
-        case TOK_ADDED: break;
-        case TOK_ADD_TEXT_TWICE: st = tok_fail(e, "model.vocab[\"%.*s\"]: appears twice", shown(key), key.p); break;
-        case TOK_ADD_ID_TWICE: st = tok_fail(e, "model.vocab[\"%.*s\"]: id %u belongs to another token too", shown(key), key.p, id); break;
-        case TOK_ADD_NO_MEMORY: st = no_memory(e); break;
-        }
-    }
-    if (!st && !w.ok) st = tok_fail(e, "model.vocab: bad JSON after %u entries", text->n);
-    if (!st && !text->n) st = tok_fail(e, "model.vocab: is empty");
-    tok_json_free(&j);
-    return st;
-}
 
 /* ---- merges: ["a b", ...] or [["a", "b"], ...] */
 
@@ -139,7 +101,8 @@ static enum status load_options(struct tok_bpe *m, const struct tok_strs *text, 
     if (json_get_num(o, "dropout", 0, 0, &dropout) == ST_INVALID) return tok_fail(e, "model.dropout: must be null or 0, serving is exact");
     m->unk = unk.p ? tok_strs_find(text, unk.p, unk.n) : TOK_NONE;
     if (unk.p && m->unk < 0) return tok_fail(e, "model.unk_token: \"%.*s\" is not in model.vocab", shown(unk), unk.p);
-    if (prefix.n > TOKEN_BYTES_MAX || suffix.n > TOKEN_BYTES_MAX) return tok_fail(e, "model: affix longer than %d bytes", TOKEN_BYTES_MAX);
+    if (prefix.n > TOK_TOKEN_BYTES_MAX || suffix.n > TOK_TOKEN_BYTES_MAX)
+        return tok_fail(e, "model: affix longer than %d bytes", TOK_TOKEN_BYTES_MAX);
     m->prefix = prefix.n ? strndup(prefix.p, prefix.n) : NULL;
     m->suffix = suffix.n ? strndup(suffix.p, suffix.n) : NULL;
     m->n_prefix = m->prefix ? strlen(m->prefix) : 0;
@@ -147,48 +110,13 @@ static enum status load_options(struct tok_bpe *m, const struct tok_strs *text, 
     return ST_OK;
 }
 
-enum status tok_model_split(struct tok_model_parts *p, struct tok_json *j, const struct tok_err *e)
-{
-    struct tok_json_walk w;
-    enum status          st = ST_OK;
-    if (p->rest) return tok_fail(e, "model: appears twice");
-    p->rest = json_object();
-    if (!p->rest) return no_memory(e);
-    if (!tok_json_begin(j, &w, '{')) return tok_fail(e, "model: must be an object");
-    while (!st && tok_json_next(j, &w)) {
-        struct tok_span key, value;
-        if (!tok_json_key(j, &key)) return tok_fail(e, "model: bad JSON at byte %zu", (size_t)(j->p - j->begin));
-        bool             vocab = key.n == 5 && !memcmp(key.p, "vocab", 5), merges = key.n == 6 && !memcmp(key.p, "merges", 6);
-        struct tok_span *large = vocab ? &p->vocab : merges ? &p->merges : NULL;
-        char             name[SHOWN + 1];
-        snprintf(name, sizeof name, "%.*s", shown(key), key.p);
-        if (!tok_json_value(j, &value)) {
-            st = tok_fail(e, "model.%s: bad JSON", name);
-        } else if (large) {
-            if (large->p) st = tok_fail(e, "model.%s: appears twice", name);
-            *large = value;
-        } else {
-            json_t *v = tok_parse(e, name, value);
-            if (!v)
-                st = ST_CONFIG;
-            else if (json_object_get(p->rest, name))
-                st = tok_fail(e, "model.%s: appears twice", name), json_decref(v);
-            else if (json_object_set_new(p->rest, name, v))
-                st = tok_fail(e, "model: bad member name");
-        }
-    }
-    return st || w.ok ? st : tok_fail(e, "model: bad JSON at byte %zu", (size_t)(j->p - j->begin));
-}
-
 enum status tok_bpe_load(struct tok_bpe *m, struct tok_strs *text, struct tok_merges *merges, const struct tok_model_parts *p,
                          const struct tok_err *e)
 {
-    const char *type = tok_type(p->rest);
     enum status st = ST_OK;
-    if (*type && strcmp(type, "BPE")) st = tok_fail(e, "model.type: \"%.40s\" is not supported; supported: BPE", type);
-    if (!st && !p->vocab.p) st = tok_fail(e, "model.vocab: is missing");
-    if (!st && !p->merges.p) st = tok_fail(e, "model.merges: is missing (supported models: BPE)");
-    if (!st) st = load_vocab(text, p->vocab, e);
+    if (!p->vocab.p) st = tok_fail(e, "model.vocab: is missing");
+    if (!st && !p->merges.p) st = tok_fail(e, "model.merges: is missing");
+    if (!st) st = tok_vocab_load(text, p->vocab, e);
     if (!st) st = load_options(m, text, p->rest, e);
     if (!st) st = load_merges(text, merges, p->merges, e);
     return st;
@@ -263,7 +191,7 @@ static enum status index_merges(struct tok_bpe *m, const struct tok_merges *merg
     if (!m->merge || !m->merged) return no_memory(e);
     memset(m->merge, 0xff, sizeof *m->merge << bits);
     struct buf whole;
-    buf_init(&whole, 2 * TOKEN_BYTES_MAX);
+    buf_init(&whole, 2 * TOK_TOKEN_BYTES_MAX);
     enum status st = ST_OK;
     for (uint32_t i = 0; i < merges->n && !st; i++) {
         uint32_t    left = merges->pair[2 * i], right = merges->pair[2 * i + 1];
@@ -288,16 +216,6 @@ static enum status index_merges(struct tok_bpe *m, const struct tok_merges *merg
     }
     buf_free(&whole);
     return st;
-}
-
-static void index_bytes(struct tok_bpe *m)
-{
-    for (uint32_t b = 0; b < 256; b++) {
-        char name[8];
-        snprintf(name, sizeof name, "<0x%02X>", b);
-        int64_t id = tok_strs_find(m->text, name, 6);
-        m->byte_id[b] = id >= 0 && m->flags[id] & TOK_F_MODEL ? id : TOK_NONE;
-    }
 }
 
 /* Merges of unk, or of byte tokens that fallback makes, join what is no character of theirs. */
@@ -370,7 +288,7 @@ enum status tok_bpe_index(struct tok_bpe *m, const struct tok_strs *text, const 
     m->text = text, m->flags = flags;
     m->canon = calloc(text->n_id, sizeof *m->canon);
     if (!m->canon) return no_memory(e);
-    index_bytes(m);
+    tok_byte_tokens(text, flags, m->byte_id);
     enum status st = index_chars(m, e);
     if (!st) st = index_merges(m, merges, e);
     if (st) return st;

@@ -1,19 +1,14 @@
 /* tok_bpe_load: builds a tok_bpe from the "model" object of tokenizer.json.   Thread: one.
- * tok_model_split finds its parts; tok_bpe_load reads them; tok_bpe_index, when the added tokens and the pre-tokenizer are known too, makes the tables. */
+ * tok_bpe_load reads its parts; tok_bpe_index, when the added tokens and the pre-tokenizer are known too, makes the tables. */
 #pragma once
 #include "api/tok_bpe.h"
-#include "api/tok_err.h"
+#include "api/tok_model.h"
 
 /* text: filled with the vocabulary (empty before). merges: [n_merge] (left, right) ids, malloc'd, for tok_bpe_index. */
 struct tok_merges {
     uint32_t *pair;
     uint32_t  n, cap;
 };
-struct tok_model_parts {
-    struct tok_span vocab, merges;
-    json_t         *rest; /* of the caller to free */
-};
-enum status tok_model_split(struct tok_model_parts *p, struct tok_json *j, const struct tok_err *e); /* j at the object, then behind it */
 enum status tok_bpe_load(struct tok_bpe *m, struct tok_strs *text, struct tok_merges *merges, const struct tok_model_parts *p,
                          const struct tok_err *e);
 /* byte_level: pieces come as raw bytes that byte-level texts stand for. flags: [text->n_id]. */

@@ -68,6 +68,17 @@ static enum status load_metaspace(struct tok_dec_step *x, const json_t *o, const
     return st;
 }
 
+static enum status load_wordpiece(struct tok_dec_step *x, const json_t *o, const char *field, const struct tok_err *e)
+{
+    struct tok_span prefix;
+    enum status     st = tok_want_str(e, field, o, "prefix", &prefix);
+    if (!st) st = tok_want_bool(e, field, o, "cleanup", true, &x->cleanup);
+    if (st) return st;
+    if (!prefix.p) prefix = (struct tok_span){ "##", 2 };
+    x->from = copy(prefix, &x->n_from);
+    return x->from ? ST_OK : tok_fail(e, "%s: out of memory", field);
+}
+
 static bool has(const struct tok_decoder *d, enum tok_dec_kind kind)
 {
     for (uint32_t i = 0; i < d->n; i++)
@@ -80,7 +91,7 @@ static const struct {
     enum tok_dec_kind kind;
 } kinds[] = {
     { "ByteLevel", DEC_BYTE_LEVEL }, { "Replace", DEC_REPLACE },     { "ByteFallback", DEC_BYTE_FALLBACK }, { "Fuse", DEC_FUSE },
-    { "Strip", DEC_STRIP },          { "Metaspace", DEC_METASPACE }, { "BPEDecoder", DEC_SUFFIX },
+    { "Strip", DEC_STRIP },          { "Metaspace", DEC_METASPACE }, { "BPEDecoder", DEC_SUFFIX },          { "WordPiece", DEC_WORDPIECE },
 };
 
 static enum status load_one(struct tok_decoder *d, const json_t *o, const char *field, int nest, const struct tok_err *e);
@@ -108,7 +119,7 @@ static enum status load_one(struct tok_decoder *d, const json_t *o, const char *
     if (k == sizeof kinds / sizeof *kinds)
         return tok_fail(
             e,
-            "%s.type: \"%.40s\" is not supported; supported: ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, BPEDecoder, "
+            "%s.type: \"%.40s\" is not supported; supported: ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, BPEDecoder, WordPiece, "
             "Sequence",
             field, type);
     enum tok_dec_kind kind = kinds[k].kind;
@@ -127,6 +138,7 @@ static enum status load_one(struct tok_decoder *d, const json_t *o, const char *
     case DEC_REPLACE: return load_replace(x, o, field, e);
     case DEC_STRIP: return load_strip(x, o, field, e);
     case DEC_METASPACE: return load_metaspace(x, o, field, e);
+    case DEC_WORDPIECE: return load_wordpiece(x, o, field, e);
     case DEC_SUFFIX:
         if (tok_want_str(e, field, o, "suffix", &suffix)) return ST_CONFIG;
         if (!suffix.p) suffix = (struct tok_span){ "</w>", 4 };

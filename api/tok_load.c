@@ -88,35 +88,70 @@ static enum status load_added(struct tok *t, const json_t *list, const struct to
     return st;
 }
 
-/* Bytes of text that one id can stand for. */
-static size_t longest(const struct tok *t)
+/* The model's longest token, or SIZE_MAX when one id can stand for any number of bytes. */
+static size_t longest_of_model(const struct tok *t)
 {
     const struct tok_bpe *m = &t->bpe;
     bool                  every_byte = t->bytes;
+    switch (t->kind) {
+    case TOK_UNIGRAM: return t->unigram.byte_fallback && t->unigram.bytes_whole ? t->unigram.longest : SIZE_MAX;
+    case TOK_WORDPIECE: return SIZE_MAX; /* a piece of any length is one unk */
+    case TOK_BPE: break;
+    }
     if (!every_byte && m->byte_fallback) {
         every_byte = true;
         for (int b = 0; b < 256; b++) every_byte &= m->byte_id[b] >= 0;
     }
     every_byte |= m->unk >= 0 && !m->fuse_unk;
-    if (!every_byte || t->added.swallows || t->pretok.shrinks || !t->norm.shrink) return SIZE_MAX;
-    size_t n = m->longest > t->added.longest ? m->longest : t->added.longest;
+    return every_byte ? m->longest : SIZE_MAX;
+}
+
+/* Bytes of text that one id can stand for. */
+static size_t longest(const struct tok *t)
+{
+    size_t n = longest_of_model(t);
+    if (n == SIZE_MAX || t->added.swallows || t->pretok.shrinks || !t->norm.shrink) return SIZE_MAX;
+    if (n < t->added.longest) n = t->added.longest;
     return (n < 4 ? 4 : n) * t->norm.shrink;
+}
+
+static enum status load_model(struct tok *t, struct tok_merges *merges, const struct tok_model_parts *p, const struct tok_err *e)
+{
+    enum status st = tok_model_kind(p, &t->kind, e);
+    if (st) return st;
+    switch (t->kind) {
+    case TOK_UNIGRAM: return tok_unigram_load(&t->unigram, &t->text, p, e);
+    case TOK_WORDPIECE: return tok_wordpiece_load(&t->wordpiece, &t->text, p, e);
+    case TOK_BPE: break;
+    }
+    return tok_bpe_load(&t->bpe, &t->text, merges, p, e);
+}
+
+static enum status index_model(struct tok *t, const struct tok_merges *merges, const struct tok_err *e)
+{
+    switch (t->kind) {
+    case TOK_UNIGRAM: return tok_unigram_index(&t->unigram, &t->text, t->flags, e);
+    case TOK_WORDPIECE: return tok_wordpiece_index(&t->wordpiece, &t->text, t->flags, e);
+    case TOK_BPE: break;
+    }
+    bool        byte_level = t->pretok.n && t->pretok.stage[t->pretok.n - 1].kind == STAGE_BYTE_LEVEL;
+    enum status st = tok_bpe_index(&t->bpe, &t->text, t->flags, merges, byte_level, e);
+    t->bytes = !st && t->bpe.fast_bytes;
+    return st;
 }
 
 static enum status load_parts(struct tok *t, const struct parts *p, const struct tok_err *e)
 {
     struct tok_merges merges = { NULL, 0, 0 };
-    enum status       st = tok_bpe_load(&t->bpe, &t->text, &merges, &p->model, e);
+    enum status       st = load_model(t, &merges, &p->model, e);
     if (!st) st = tok_norm_load(&t->norm, p->normalizer, e);
     if (!st) st = tok_pretok_load(&t->pretok, p->pre_tokenizer, e);
     if (!st) st = load_added(t, p->added, e);
     if (!st) st = tok_post_load(&t->post, p->post_processor, &t->text, e);
     if (!st) st = tok_decoder_load(&t->decoder, p->decoder, e);
-    bool byte_level = t->pretok.n && t->pretok.stage[t->pretok.n - 1].kind == STAGE_BYTE_LEVEL;
-    if (!st) st = tok_bpe_index(&t->bpe, &t->text, t->flags, &merges, byte_level, e);
+    if (!st) st = index_model(t, &merges, e);
     free(merges.pair);
     if (st) return st;
-    t->bytes = t->bpe.fast_bytes;
     t->pretok.n -= t->bytes; /* the model does that stage's work */
     t->longest = longest(t);
     return ST_OK;
@@ -161,6 +196,8 @@ void tok_free(struct tok *t)
     t->pretok.n += t->bytes;
     tok_decoder_free(&t->decoder);
     tok_bpe_free(&t->bpe);
+    tok_unigram_free(&t->unigram);
+    tok_wordpiece_free(&t->wordpiece);
     tok_pretok_free(&t->pretok);
     tok_norm_free(&t->norm);
     tok_added_free(&t->added);

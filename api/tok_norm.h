@@ -2,6 +2,7 @@
  * load -> run* -> free.   Thread: const after load; the text made lies in the tok_work's scratch until the next run. */
 #pragma once
 #include "api/tok_pattern.h"
+#include "api/tok_unicode.h"
 
 enum { NORM_STEPS_MAX = 32 };
 enum tok_form { FORM_C, FORM_D, FORM_KC, FORM_KD };
@@ -16,15 +17,17 @@ enum tok_norm_kind {
     NORM_NMT,
     NORM_BERT_CLEAN,
     NORM_BERT_HAN,
+    NORM_CHARSMAP,
 };
 struct tok_step {
-    enum tok_norm_kind kind;
-    enum tok_form      form;
-    uint32_t           mask;        /* NORM_STRIP_ACCENTS: categories that go */
-    bool               left, right; /* NORM_STRIP */
-    struct tok_pattern pattern;     /* NORM_REPLACE */
-    char              *text;        /* NORM_PREPEND, NORM_REPLACE */
-    size_t             n_text;
+    enum tok_norm_kind   kind;
+    enum tok_form        form;
+    enum tok_trait_bit   trait;       /* NORM_STRIP_ACCENTS: what goes */
+    bool                 left, right; /* NORM_STRIP */
+    struct tok_charsmap *charsmap;    /* NORM_CHARSMAP */
+    struct tok_pattern   pattern;     /* NORM_REPLACE */
+    char                *text;        /* NORM_PREPEND, NORM_REPLACE */
+    size_t               n_text;
 };
 struct tok_norm {
     struct tok_step step[NORM_STEPS_MAX];

@@ -1,4 +1,4 @@
-#include "api/tok_norm.h"
+#include "api/tok_charsmap.h"
 #include "api/tok_unicode.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,11 +64,23 @@ static enum status load_bert(struct tok_norm *x, const json_t *o, const char *fi
     if (han) add(x, NORM_BERT_HAN);
     if (accents) {
         add(x, NORM_FORM)->form = FORM_D;
-        add(x, NORM_STRIP_ACCENTS)->mask = CAT_BIT(CAT_MN);
+        add(x, NORM_STRIP_ACCENTS)->trait = TRAIT_BERT_ACCENT;
     }
     if (lower) add(x, NORM_LOWER);
     shrinks(x, clean || accents ? 0 : 2);
     return ST_OK;
+}
+
+/* Without a charsmap nothing changes (a sentencepiece model made with the rule "identity"). */
+static enum status load_charsmap(struct tok_norm *x, const json_t *o, const char *field, const struct tok_err *e)
+{
+    struct tok_span s;
+    enum status     st = tok_want_str(e, field, o, "precompiled_charsmap", &s);
+    if (st || !s.n) return st;
+    struct tok_step *step = add(x, NORM_CHARSMAP);
+    if (!step) return full(field, e);
+    shrinks(x, 0);
+    return tok_charsmap_new(&step->charsmap, s, field, e);
 }
 
 static enum status load_one(struct tok_norm *x, const json_t *o, const char *field, int nest, const struct tok_err *e);
@@ -92,13 +104,12 @@ static const struct {
     const char        *type;
     enum tok_norm_kind kind;
     enum tok_form      form;
-    uint32_t           mask;
     size_t             shrink;
 } simple[] = {
-    { "NFC", NORM_FORM, FORM_C, 0, 4 },        { "NFD", NORM_FORM, FORM_D, 0, 4 },
-    { "NFKC", NORM_FORM, FORM_KC, 0, 4 },      { "NFKD", NORM_FORM, FORM_KD, 0, 4 },
-    { "Lowercase", NORM_LOWER, FORM_C, 0, 4 }, { "StripAccents", NORM_STRIP_ACCENTS, FORM_C, CATS_MARK, 0 },
-    { "Nmt", NORM_NMT, FORM_C, 0, 0 },         { "ByteLevel", NORM_BYTE_LEVEL, FORM_C, 0, 1 },
+    { "NFC", NORM_FORM, FORM_C, 4 },        { "NFD", NORM_FORM, FORM_D, 4 },
+    { "NFKC", NORM_FORM, FORM_KC, 4 },      { "NFKD", NORM_FORM, FORM_KD, 4 },
+    { "Lowercase", NORM_LOWER, FORM_C, 4 }, { "StripAccents", NORM_STRIP_ACCENTS, FORM_C, 0 },
+    { "Nmt", NORM_NMT, FORM_C, 0 },         { "ByteLevel", NORM_BYTE_LEVEL, FORM_C, 1 },
 };
 
 static enum status load_one(struct tok_norm *x, const json_t *o, const char *field, int nest, const struct tok_err *e)
@@ -115,18 +126,19 @@ static enum status load_one(struct tok_norm *x, const json_t *o, const char *fie
         if (st) return st;
         return s.p ? keep_text(step, s, field, e) : tok_fail(e, "%s.prepend: is missing", field);
     }
+    if (!strcmp(type, "Precompiled")) return load_charsmap(x, o, field, e);
     for (size_t i = 0; i < sizeof simple / sizeof *simple; i++) {
         if (strcmp(type, simple[i].type)) continue;
         struct tok_step *s = add(x, simple[i].kind);
         if (!s) return full(field, e);
-        s->form = simple[i].form, s->mask = simple[i].mask;
+        s->form = simple[i].form, s->trait = TRAIT_ACCENT;
         shrinks(x, simple[i].shrink);
         return ST_OK;
     }
     return tok_fail(
         e,
         "%s.type: \"%.40s\" is not supported; supported: NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Prepend, Replace, "
-        "ByteLevel, Nmt, BertNormalizer, Sequence",
+        "ByteLevel, Nmt, BertNormalizer, Precompiled, Sequence",
         field, type);
 }
 
@@ -140,6 +152,7 @@ void tok_norm_free(struct tok_norm *x)
 {
     for (uint32_t i = 0; i < x->n; i++) {
         tok_pattern_free(&x->step[i].pattern);
+        tok_charsmap_free(x->step[i].charsmap);
         free(x->step[i].text);
     }
     x->n = 0;

@@ -30,40 +30,59 @@ void tok_pattern_free(struct tok_pattern *p)
     *p = (struct tok_pattern){ 0 };
 }
 
-static enum status find(struct tok_matches *m, struct tok_work *w)
+enum status tok_matches_of(const struct tok_pattern *p, struct tok_work *w, struct tok_scratch *scratch, const char *s, size_t n,
+                           struct tok_matches *m_out)
+{
+    *m_out = (struct tok_matches){ .p = p, .s = s, .n = n, .n_unit = n };
+    if (!p->regex) return ST_OK;
+    enum status st = tok_regex_subject(p->regex, w, scratch, s, n, &m_out->subject);
+    m_out->n_unit = m_out->subject.n_atom;
+    return st;
+}
+
+/* The first match from m->at on, [*begin, *end); *begin > m->n_unit: none. */
+static enum status find(struct tok_matches *m, struct tok_work *w, size_t *begin, size_t *end)
 {
     const struct tok_pattern *p = m->p;
-    if (p->regex) return tok_regex_find(p->regex, w, m->s, m->n, m->at, &m->begin, &m->end);
+    if (p->regex) return tok_regex_find(p->regex, w, &m->subject, m->at, begin, end);
     if (p->match) {
-        for (m->begin = m->at; m->begin < m->n; tok_next(m->s, &m->begin))
-            if ((m->end = p->match(m->s, m->n, m->begin)) > m->begin) return ST_OK;
-        m->begin = m->end = m->n + 1;
+        for (*begin = m->at; *begin < m->n; tok_next(m->s, begin))
+            if ((*end = p->match(m->s, m->n, *begin)) > *begin) return ST_OK;
+        *begin = *end = m->n + 1;
         return ST_OK;
     }
     const char *hit = p->n_text ? memmem(m->s + m->at, m->n - m->at, p->text, p->n_text) : m->s + m->at; /* "" is found everywhere */
-    m->begin = hit ? (size_t)(hit - m->s) : m->n + 1;
-    m->end = m->begin + (hit ? p->n_text : 0);
+    *begin = hit ? (size_t)(hit - m->s) : m->n + 1;
+    *end = *begin + (hit ? p->n_text : 0);
     return ST_OK;
+}
+
+static void give(struct tok_matches *m, size_t begin, size_t end)
+{
+    m->begin = m->p->regex ? tok_subject_byte(&m->subject, begin) : begin;
+    m->end = m->p->regex ? tok_subject_byte(&m->subject, end) : end;
 }
 
 enum status tok_matches_next(struct tok_matches *m, struct tok_work *w, bool *found)
 {
-    size_t last = m->end;
     *found = false;
-    while (m->at <= m->n) {
-        enum status st = find(m, w);
+    while (m->at <= m->n_unit) {
+        size_t      begin, end;
+        enum status st = find(m, w, &begin, &end);
         if (st) return st;
-        if (m->begin > m->n) break;
-        m->at = m->end;
-        if (m->begin < m->end || !m->any || m->end != last) {
+        if (begin > m->n_unit) break;
+        m->at = end;
+        if (begin < end || !m->any || end != m->last) {
             m->any = *found = true;
+            m->last = end;
+            give(m, begin, end);
             return ST_OK;
         }
-        if (m->at < m->n) /* empty, right behind the last one: on by a character */
+        if (m->at < m->n_unit && !m->p->regex) /* empty, right behind the last one: on by a character */
             tok_next(m->s, &m->at);
         else
             m->at++;
     }
-    m->at = m->n + 1;
+    m->at = m->n_unit + 1;
     return ST_OK;
 }

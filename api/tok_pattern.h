@@ -19,12 +19,13 @@ void        tok_pattern_free(struct tok_pattern *p);
 struct tok_matches {
     const struct tok_pattern *p;
     const char               *s;
-    size_t                    n, at, begin, end; /* [begin, end): the match */
+    size_t                    n, begin, end;    /* [begin, end): the match, in bytes */
+    size_t                    at, last, n_unit; /* where the next search begins and the last match ended, in bytes or in atoms */
     bool                      any;
+    struct tok_subject        subject;
 };
-static inline struct tok_matches tok_matches_of(const struct tok_pattern *p, const char *s, size_t n)
-{
-    return (struct tok_matches){ .p = p, .s = s, .n = n };
-}
+/* scratch: what a pattern needs until the last match was taken. */
+enum status tok_matches_of(const struct tok_pattern *p, struct tok_work *w, struct tok_scratch *scratch, const char *s, size_t n,
+                           struct tok_matches *m_out);
 /* *found false: no more. ST_TOO_LARGE: the pattern ran over its limit. */
 enum status tok_matches_next(struct tok_matches *m, struct tok_work *w, bool *found);

@@ -46,11 +46,11 @@ static enum status last_item(struct cut *c) { return c->pending ? pass(c, c->beg
 
 static enum status cut_by_pattern(struct cut *c, size_t n)
 {
-    struct tok_matches m = tok_matches_of(&c->stage->pattern, c->s, n);
+    struct tok_matches m;
     size_t             at = 0;
     bool               found;
-    enum status        st;
-    while (!(st = tok_matches_next(&m, c->w, &found)) && found) {
+    enum status        st = tok_matches_of(&c->stage->pattern, c->w, &c->w->atoms[c->k], c->s, n, &m);
+    while (!st && !(st = tok_matches_next(&m, c->w, &found)) && found) {
         if (m.begin > at && (st = item(c, at, m.begin, false))) return st;
         if ((st = item(c, m.begin, m.end, true))) return st;
         at = m.end;
@@ -59,11 +59,7 @@ static enum status cut_by_pattern(struct cut *c, size_t n)
     return st ? st : last_item(c);
 }
 
-static bool is_in(const struct tok_stage *x, uint32_t cp)
-{
-    if (!x->mask) return cp == x->cp;
-    return tok_class_in(tok_class[cp], x->mask) || (x->ascii_punct && cp < 128 && tok_class_in(tok_class[cp], CATS_PUNCT | CATS_SYMBOL));
-}
+static bool is_in(const struct tok_stage *x, uint32_t cp) { return x->trait ? tok_is(cp, x->trait) : cp == x->cp; }
 
 static enum status cut_by_chars(struct cut *c, size_t n)
 {
@@ -86,8 +82,11 @@ static enum status cut_words(struct cut *c, size_t n)
     int         kind = 0; /* of the piece that grows: 0 none, 1 word characters, 2 others that are no space */
     for (size_t i = 0, begin = 0; !st && i <= n;) {
         size_t at = i;
-        uint32_t class = i < n ? tok_class[tok_next(c->s, &i)] : 0;
-        int now = at == n ? 0 : class & TOK_CLASS_WORD ? 1 : tok_class_in(class, CATS_SPACE) ? 0 : 2;
+        int    now = 0;
+        if (i < n) {
+            uint32_t cp = tok_next(c->s, &i);
+            now = tok_is(cp, TRAIT_WORD) ? 1 : tok_is(cp, TRAIT_SPACE) ? 0 : 2;
+        }
         if (now != kind) {
             if (kind) st = pass(c, begin, at);
             begin = at, kind = now;
@@ -105,6 +104,22 @@ static enum status cut_fixed(struct cut *c, size_t n)
         st = pass(c, begin, i);
     }
     return st;
+}
+
+/* Characters of any script go with what is before them; the library throws them away where nothing is. */
+static enum status cut_scripts(struct cut *c, size_t n)
+{
+    enum status st = ST_OK;
+    uint32_t    last = 0;
+    size_t      begin = n;
+    for (size_t i = 0; i < n && !st;) {
+        size_t   at = i;
+        uint32_t now = tok_script(tok_next(c->s, &i));
+        if (!now || now == last) continue;
+        if (last) st = pass(c, begin, at);
+        begin = at, last = now;
+    }
+    return st ? st : pass(c, begin, n);
 }
 
 /* ---- stages that rewrite */
@@ -165,6 +180,7 @@ enum status tok_pretok_run(const struct tok_pretok *p, uint32_t k, struct tok_wo
     case STAGE_PREFIX_SPACE: return prefix_space(&c, n);
     case STAGE_BYTE_LEVEL: return byte_level(&c, n);
     case STAGE_FIXED: return cut_fixed(&c, n);
+    case STAGE_SCRIPTS: return cut_scripts(&c, n);
     }
     return ST_INVALID;
 }

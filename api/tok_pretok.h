@@ -2,15 +2,17 @@
  * load -> run* -> free.   Thread: const after load. The chain's length, not the text, bounds how deep calls nest. */
 #pragma once
 #include "api/tok_pattern.h"
+#include "api/tok_unicode.h"
 
 enum tok_stage_kind {
     STAGE_SPLIT,        /* by a pattern */
-    STAGE_CHARS,        /* by single characters of classes (mask), or one character (cp) */
+    STAGE_CHARS,        /* by single characters of a kind (trait), or one character (cp) */
     STAGE_WORDS,        /* \w+ or [^\w\s]+ */
     STAGE_METASPACE,    /* spaces become cp, one may be put in front; and split before each, if split */
     STAGE_PREFIX_SPACE, /* a space in front where there is none */
     STAGE_BYTE_LEVEL,   /* bytes become printable characters */
     STAGE_FIXED,        /* every length characters */
+    STAGE_SCRIPTS,      /* between characters of two scripts */
 };
 enum tok_behavior { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_MERGED_WITH_PREVIOUS, SPLIT_MERGED_WITH_NEXT, SPLIT_CONTIGUOUS };
 enum tok_prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
@@ -18,10 +20,11 @@ enum tok_prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 struct tok_stage {
     enum tok_stage_kind kind;
     enum tok_behavior   behavior;
-    bool                invert, split, ascii_punct;
+    bool                invert, split;
     enum tok_prepend    prepend;
     struct tok_pattern  pattern;
-    uint32_t            mask, cp, length;
+    enum tok_trait_bit  trait; /* 0: cp */
+    uint32_t            cp, length;
 };
 struct tok_pretok {
     struct tok_stage stage[TOK_STAGES_MAX];

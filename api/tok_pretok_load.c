@@ -91,12 +91,12 @@ static enum status load_metaspace(struct tok_pretok *p, const json_t *o, const c
     return ST_OK;
 }
 
-static enum status load_chars(struct tok_pretok *p, uint32_t mask, enum tok_behavior behavior, bool ascii_punct, const char *field,
+static enum status load_chars(struct tok_pretok *p, enum tok_trait_bit trait, enum tok_behavior behavior, const char *field,
                               const struct tok_err *e)
 {
     struct tok_stage *x = add(p, STAGE_CHARS);
     if (!x) return too_long(field, e);
-    x->mask = mask, x->behavior = behavior, x->ascii_punct = ascii_punct;
+    x->trait = trait, x->behavior = behavior;
     p->shrinks |= behavior == SPLIT_REMOVED;
     return ST_OK;
 }
@@ -126,29 +126,33 @@ static enum status load_one(struct tok_pretok *p, const json_t *o, const char *f
     if (!strcmp(type, "Split")) return load_split(p, o, field, e);
     if (!strcmp(type, "ByteLevel")) return load_byte_level(p, o, field, e);
     if (!strcmp(type, "Metaspace")) return load_metaspace(p, o, field, e);
-    if (!strcmp(type, "WhitespaceSplit")) return load_chars(p, CATS_SPACE, SPLIT_REMOVED, false, field, e);
+    if (!strcmp(type, "WhitespaceSplit")) return load_chars(p, TRAIT_SPACE, SPLIT_REMOVED, field, e);
     if (!strcmp(type, "Digits")) {
         bool each;
         if ((st = tok_want_bool(e, field, o, "individual_digits", false, &each))) return st;
-        return load_chars(p, CATS_NUMBER, each ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, false, field, e);
+        return load_chars(p, TRAIT_NUMERIC, each ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS, field, e);
     }
     if (!strcmp(type, "Punctuation")) {
-        if ((st = load_chars(p, CATS_PUNCT, SPLIT_ISOLATED, true, field, e))) return st;
+        if ((st = load_chars(p, TRAIT_PUNCT, SPLIT_ISOLATED, field, e))) return st;
         return load_behavior(p, &p->stage[p->n - 1], o, field, e);
     }
     if (!strcmp(type, "BertPreTokenizer")) {
-        st = load_chars(p, CATS_SPACE, SPLIT_REMOVED, false, field, e);
-        return st ? st : load_chars(p, CATS_PUNCT, SPLIT_ISOLATED, true, field, e);
+        st = load_chars(p, TRAIT_SPACE, SPLIT_REMOVED, field, e);
+        return st ? st : load_chars(p, TRAIT_PUNCT, SPLIT_ISOLATED, field, e);
     }
     if (!strcmp(type, "CharDelimiterSplit")) {
         uint32_t cp;
-        if ((st = load_char(o, "delimiter", 0, &cp, field, e)) || (st = load_chars(p, 0, SPLIT_REMOVED, false, field, e))) return st;
+        if ((st = load_char(o, "delimiter", 0, &cp, field, e)) || (st = load_chars(p, 0, SPLIT_REMOVED, field, e))) return st;
         p->stage[p->n - 1].cp = cp;
         return ST_OK;
     }
     if (!strcmp(type, "Whitespace")) {
         p->shrinks = true;
         return add(p, STAGE_WORDS) ? ST_OK : too_long(field, e);
+    }
+    if (!strcmp(type, "UnicodeScripts")) {
+        p->shrinks = true;
+        return add(p, STAGE_SCRIPTS) ? ST_OK : too_long(field, e);
     }
     if (!strcmp(type, "FixedLength")) {
         int64_t length = 5;
@@ -160,7 +164,7 @@ static enum status load_one(struct tok_pretok *p, const json_t *o, const char *f
     }
     return tok_fail(e,
                     "%s.type: \"%.40s\" is not supported; supported: Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, "
-                    "WhitespaceSplit, CharDelimiterSplit, BertPreTokenizer, FixedLength, Sequence",
+                    "WhitespaceSplit, CharDelimiterSplit, BertPreTokenizer, UnicodeScripts, FixedLength, Sequence",
                     field, type);
 }
 

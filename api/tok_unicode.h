@@ -1,13 +1,13 @@
 /* tok_unicode: what the tokenizer asks about a code point: general category, white space, word character, normal forms.
- * Built once per process from utf8proc (Unicode 15 in Debian 12) and what Unicode 16 added, which is what the `tokenizers` library's
- * regex engine knows.   tok_unicode_init first; then const and any thread. */
+ * The `tokenizers` library has a table of its own in each of its parts, of different versions of Unicode; so has this, one trait each,
+ * from tok_unicode_data.c.   tok_unicode_init first; then const and any thread. */
 #pragma once
 #include "base/utf8.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Low 5 bits of a class: the category; Cc is split so that \s and [\r\n] are masks of categories too. */
+/* Low 5 bits of a class: the category as the regex engine has it; Cc is split so that \s and [\r\n] are masks of categories too. */
 enum tok_cat {
     CAT_CN,
     CAT_LU,
@@ -38,7 +38,7 @@ enum tok_cat {
     CAT_CC,
     CAT_CF,
     CAT_CS,
-    CAT_CO,       /* as utf8proc */
+    CAT_CO,
     CAT_CC_SPACE, /* TAB VT FF NEL */
     CAT_CC_LINE,  /* LF CR */
 };
@@ -55,12 +55,67 @@ enum tok_class_bit {
     TOK_CLASS_CAT = 31,
     TOK_CLASS_JOINS = 32,   /* combining class not 0, or the second half of a canonical composition */
     TOK_CLASS_CHANGES = 64, /* NFC of it alone is something else */
-    TOK_CLASS_WORD = 128,   /* \w of Rust's regex: Alphabetic, M, Nd, Pc, Join_Control */
 };
 
-extern unsigned char tok_class[0x110000];
+/* Bits of a tok_trait, in the order of tools/make_unicode_tables.py. Below bit 8 stands the category. */
+enum tok_trait_bit {
+    /* sets of the regex engine of patterns (Oniguruma) */
+    TRAIT_RE_WORD = 8,
+    TRAIT_RE_SPACE,
+    TRAIT_RE_ALPHABETIC,
+    TRAIT_RE_UPPERCASE,
+    TRAIT_RE_LOWERCASE,
+    TRAIT_RE_PUNCT,
+    TRAIT_RE_GRAPH,
+    TRAIT_RE_PRINT,
+    TRAIT_RE_BLANK,
+    TRAIT_RE_EMOJI,
+    TRAIT_RE_EMOJI_PRESENTATION,
+    TRAIT_RE_EMOJI_MODIFIER,
+    TRAIT_RE_EMOJI_MODIFIER_BASE,
+    TRAIT_RE_PICTOGRAPHIC,
+    TRAIT_RE_IDEOGRAPHIC,
+    TRAIT_RE_UNIFIED_IDEOGRAPH,
+    TRAIT_RE_ID_START,
+    TRAIT_RE_ID_CONTINUE,
+    TRAIT_RE_MATH,
+    TRAIT_RE_DASH,
+    /* the pre-tokenizers Whitespace (and words beside added tokens), WhitespaceSplit (and Strip), Digits, Punctuation */
+    TRAIT_WORD,
+    TRAIT_SPACE,
+    TRAIT_NUMERIC,
+    TRAIT_PUNCT,
+    /* the normalizers StripAccents, BertNormalizer's clean_text and handle_chinese_chars, Nmt, BertNormalizer's strip_accents */
+    TRAIT_ACCENT,
+    TRAIT_CLEAN_GONE,
+    TRAIT_CLEAN_SPACE,
+    TRAIT_HAN,
+    TRAIT_NMT_GONE,
+    TRAIT_NMT_SPACE,
+    TRAIT_BERT_ACCENT,
+    /* grapheme clusters, as far as tok_charsmap.c has to know them */
+    TRAIT_EXTEND,
+    TRAIT_PREPEND,
+    TRAIT_CONTROL,
+    TRAIT_HANGUL_L,
+    TRAIT_HANGUL_V,
+    TRAIT_HANGUL_T,
+    TRAIT_PICTURE,
+    TRAIT_CONSONANT,
+    TRAIT_LINKER,
+    TRAIT_LINKS,          /* stands between a consonant and its linker */
+    TRAIT_PICTURE_EXTEND, /* stands between a pictograph and the joiner to the next */
+    TRAIT_END,
+};
+
+extern unsigned char  tok_class[0x110000];
+extern unsigned char  tok_row[0x110000]; /* which tok_trait */
+extern const uint64_t tok_trait[];
 
 void tok_unicode_init(void);
+
+static inline bool tok_is(uint32_t cp, enum tok_trait_bit t) { return tok_trait[tok_row[cp]] >> t & 1; }
+uint32_t           tok_script(uint32_t cp); /* as the pre-tokenizer UnicodeScripts sees it; 0: any */
 
 /* Is the class c in one of the categories of mask? */
 static inline bool tok_class_in(uint32_t c, uint32_t mask) { return (mask >> (c & TOK_CLASS_CAT) & 1u) != 0; }

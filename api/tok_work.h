@@ -16,7 +16,8 @@ struct tok_work {
     size_t             ids_max;
     unsigned           flags;
     struct tok_scratch norm[2], bpe, stage[TOK_STAGES_MAX];
-    void              *match_data; /* of tok_regex, made when the first pattern needs it */
+    struct tok_scratch atoms[TOK_STAGES_MAX + 1]; /* of each stage's pattern; the last one is the normalizer's */
+    void              *match_data;                /* of tok_regex, made when the first pattern needs it */
 };
 
 /* At least bytes of scratch; what it held is lost when it grows. NULL: the arena is full. */

@@ -21,6 +21,11 @@ enum status tok_ids_grow(struct tok_work *w, size_t n_more)
 enum status tok_model(struct tok_work *w, const char *s, size_t n)
 {
     const struct tok *t = w->t;
+    switch (t->kind) {
+    case TOK_UNIGRAM: return tok_unigram_encode(&t->unigram, w, s, n);
+    case TOK_WORDPIECE: return tok_wordpiece_encode(&t->wordpiece, w, s, n);
+    case TOK_BPE: break;
+    }
     return t->bytes ? tok_bpe_bytes(&t->bpe, w, s, n) : tok_bpe_text(&t->bpe, w, s, n);
 }
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Makes tests/data/tokenizer: small models trained with the `tokenizers` library, tokenizer kinds around them, and what the library
-makes of 10,000 strings and 10,000 id sequences with each.
+makes of 10,000 strings and 10,000 id sequences with each, and of every code point of Unicode.
 
-    pip install tokenizers && python3 tools/make_tokenizer_golden.py [OUT]
+    pip install tokenizers sentencepiece && python3 tools/make_tokenizer_golden.py [--out FOLDER] [KIND..]
 
 The strings are not stored: tests/model/test_tokenizer_parity.c makes the same ones from alphabet.json with the same generator. Stored
-are hashes: <kind>.bin holds 1000 of the ids (10 strings each), then 1000 of the decoded texts (10 id sequences each)."""
-import hashlib, json, os, struct, sys, unicodedata
+are hashes: <kind>.bin holds 1000 of the ids (10 strings each), then 1000 of the decoded texts (10 id sequences each), then those
+of the ids of PAGES of 4,096 code points each (unicode_strings)."""
+import argparse, base64, hashlib, json, os, struct, tempfile, unicodedata
 from tokenizers import Tokenizer, models, trainers, pre_tokenizers, normalizers, Regex, AddedToken
 
 N, BLOCK = 10000, 10
@@ -110,6 +111,19 @@ def string(i, frag):
     return "".join(out)
 
 
+CHUNK, PAGE = 16, 4096
+# Every page with characters; of the planes without, one page of each. tools/tokenizer_diff.py --unicode looks at all.
+PAGES = [*range(0x34), 0xE0, *range(0x3F, 0x110, 16)]
+
+
+def unicode_strings(first):
+    """The code points of a page: each one alone, between letters, after a space, before a mark, CHUNK of them in a string."""
+    out = []
+    for a in range(first, first + PAGE, CHUNK):
+        out.append("".join("%sa%sb %s\u0301\n" % (c, c, c) for c in map(chr, range(a, a + CHUNK))) if not 0xD800 <= a < 0xE000 else "")
+    return out
+
+
 def ids(i, frag, n_vocab, byte_id, special):
     """An id sequence: any id, bytes of a text (whole or broken), special ids, repeats."""
     rng = Rng(i + (1 << 32))
@@ -172,6 +186,87 @@ def train_chars(texts, vocab, prepare, head, limit, **bpe):
     extra = {k: v for k, v in bpe.items() if k in ("continuing_subword_prefix", "end_of_word_suffix")}
     t.train_from_iterator([prepare(x) for x in texts], trainers.BpeTrainer(vocab_size=vocab, special_tokens=head, limit_alphabet=limit, show_progress=False, **extra))
     return as_json(t)
+
+
+def charsmap():
+    """A precompiled charsmap as sentencepiece makes it, of rules that are fewer than its own: compatibility forms, marks that compose,
+    what goes altogether, keys that begin like others, and texts longer than their keys."""
+    import sentencepiece
+    rules = {}
+    for a, b in [(0xA0, 0x17F), (0x2000, 0x206F), (0x2100, 0x2188), (0x2460, 0x24FF), (0x3000, 0x303F), (0x30A0, 0x30FF), (0x3300, 0x33FF), (0xFB00, 0xFB4F), (0xFF01, 0xFFEF), (0x1D400, 0x1D454)]:
+        for c in range(a, b + 1):
+            to = unicodedata.normalize("NFKC", chr(c))
+            if to != chr(c):
+                rules[chr(c)] = to
+    for base in "aeiouAEIOUnNcC\u0438\u0418":
+        for mark in "\u0300\u0301\u0302\u0303\u0308\u0306\u0327":
+            to = unicodedata.normalize("NFKC", base + mark)
+            if len(to) == 1:
+                rules[base + mark] = to
+    for base in range(0x304B, 0x3070):
+        to = unicodedata.normalize("NFKC", chr(base) + "\u3099")
+        if len(to) == 1:
+            rules[chr(base) + "\u3099"] = to
+    rules.update({c: "" for c in "\x01\x02\x1f\x7f\u200b\ufeff\u00ad"})
+    rules.update({c: " " for c in "\t\n\r\u0085\u00a0\u2003\u3000"})
+    rules.update({"\u1e9e": "SS", "\U0001f600": ":-D", "\u00df": "ss", "\u0915": "\u0916\u093c", "\u2764": "<3", "\u00a9": "(c)", "\uac00": "\u1100\u1161"})
+    with tempfile.TemporaryDirectory() as d:
+        with open(d + "/rules.tsv", "w") as f:
+            for k, v in sorted(rules.items()):
+                f.write(" ".join("%X" % ord(c) for c in k) + "\t" + " ".join("%X" % ord(c) for c in v) + "\n")
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(["a b c d e f g h"] * 20), model_prefix=d + "/m", vocab_size=12, hard_vocab_limit=False, minloglevel=2,
+                                                 normalization_rule_tsv=d + "/rules.tsv")
+        proto = open(d + "/m.model", "rb").read()
+    return base64.b64encode(field(field(proto, 3), 2)).decode()
+
+
+def field(proto, number):
+    """The bytes of a field of a message of protobuf."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        v, shift = 0, 0
+        while True:
+            b, at = proto[at], at + 1
+            v, shift = v | (b & 127) << shift, shift + 7
+            if b < 128:
+                return v
+
+    while at < len(proto):
+        key = varint()
+        if key & 7 == 2:
+            n = varint()
+            if key >> 3 == number:
+                return proto[at : at + n]
+            at += n
+        elif key & 7 == 0:
+            varint()
+        else:
+            at += 4 if key & 7 == 5 else 8
+    raise KeyError(number)
+
+
+def train_unigram(texts, vocab, head, unk, pre=None):
+    t = Tokenizer(models.Unigram())
+    t.pre_tokenizer = pre or pre_tokenizers.Metaspace()
+    t.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=vocab, special_tokens=head, unk_token=unk, show_progress=False, max_piece_length=12))
+    return as_json(t)
+
+
+def train_wordpiece(texts, vocab, head):
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=vocab, special_tokens=head, limit_alphabet=200, show_progress=False))
+    return as_json(t)
+
+
+def ties():
+    """Scores that are equal, and sums that differ in their last bits alone: of ways that score the same, the first found counts."""
+    texts = ["<unk>", "a", "b", "ab", "ba", "aba", "bab", "e", "t", "th", "he", "the", "\u2581", "\u2581t", "\u2581th", "\u2581the", "o", "n", "on", "no", "ono", "non", "\u4e16", "\u754c", "\u4e16\u754c",
+             "\u00e9", "e\u0301", "aa", "aaa", "aaaa", "0", "1", "01", "10", "\u2581a", "ing", "in", "g", "i", "ng", "xy", "\u0451\u043b"]
+    score = lambda t: -0.1 * len(t) - (0.3 if len(t) % 2 else 0.1 + 0.2) if len(t) < 3 else -0.7 * len(t)
+    return {"type": "Unigram", "unk_id": 0, "vocab": [[t, -30.0 if t in ("xy", "<unk>") else score(t)] for t in texts], "byte_fallback": False}
 
 
 def drop_merges(m, every):
@@ -269,6 +364,9 @@ VARIANTS = [added("<lr>", True, lstrip=True, rstrip=True), added("<sw>", single_
             added("<|im_start|>", True), added("<|im_", normalized=False), added("the", normalized=False, single_word=True), added("ﬁ"), added("  ", normalized=False, rstrip=True)]
 
 
+CHARSMAP = ""  # made once, then kept in kinds.json
+
+
 def kinds():
     k = {}
 
@@ -314,8 +412,35 @@ def kinds():
     kind("regex_classes", "bytes", seq(split(r"\w+", "Isolated"), split(r"[\s[:punct:]]+", "MergedWithNext"), split(r"\h\S?|\W\d", "Isolated"), BL))
     kind("norm_bytes", "bytes", split(r"Ġ?\p{L}+|.", "Isolated"), {"type": "ByteLevel"})
     kind("words_suffix", "suffix", byte_level(True), LOWER, dec={"type": "BPEDecoder", "suffix": "</w>"}, tokens=CHATML[:2])
+    unigram_head = [added("<s>", True), added("<pad>", True), added("</s>", True), added("<unk>", True)]
+    mask = [added("<mask>", True, lstrip=True, normalized=False)]
+    charsmap = {"type": "Precompiled", "precompiled_charsmap": CHARSMAP}
+    kind("xlmr", "unigram", seq({"type": "WhitespaceSplit"}, meta()), norms(charsmap, replace(" {2,}", " ", True)), dec=meta(), tokens=unigram_head + mask, post=template(["<s>"], ["</s>"]))
+    kind("t5", "unigram", meta(), charsmap, dec=meta(), tokens=unigram_head[1:] + [added("<extra_id_0>", True), added("<extra_id_1>", True, lstrip=True, rstrip=True)], post=template([], ["</s>"]))
+    kind("albert", "unigram", seq({"type": "WhitespaceSplit"}, meta()), norms(replace("``", '"'), replace("\'\'", '"'), {"type": "NFKD"}, {"type": "StripAccents"}, LOWER, charsmap), dec=meta(),
+         tokens=unigram_head + mask, post=template(["<s>"], ["</s>"]))
+    kind("unigram_whole", "unigram_bytes", None, replace(" ", "▁"), dec=GEMMA_DECODER, tokens=SPM_HEAD)
+    kind("unigram_first", "unigram_bytes", meta("first", False), {"type": "NFC"}, dec=SPM_DECODER, tokens=SPM_HEAD, post=template(["<s>"]))
+    kind("unigram_ties", "ties", meta("always"), dec=meta(), tokens=SPM_HEAD[:1])
+    words_head = [added(t, True) for t in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")]
+    bert_post = template(["[CLS]"], ["[SEP]"])
+    bert_norm = lambda lower, accents, clean=True, han=True: {"type": "BertNormalizer", "clean_text": clean, "handle_chinese_chars": han, "strip_accents": accents, "lowercase": lower}
+    word_piece = lambda cleanup: {"type": "WordPiece", "prefix": "##", "cleanup": cleanup}
+    kind("bert_uncased", "wordpiece", {"type": "BertPreTokenizer"}, bert_norm(True, None), dec=word_piece(True), tokens=words_head, post=bert_post)
+    kind("bert_cased", "wordpiece", {"type": "BertPreTokenizer"}, bert_norm(False, None), dec=word_piece(False), tokens=words_head, post=bert_post)
+    kind("bert_accents", "wordpiece", {"type": "Whitespace"}, bert_norm(False, True, False, False), dec=word_piece(True), tokens=words_head, max_input_chars_per_word=12)
+    kind("scripts", "wordpiece", seq({"type": "UnicodeScripts"}, {"type": "WhitespaceSplit"}, {"type": "Punctuation", "behavior": "MergedWithPrevious"}), STRIP, dec=word_piece(False), tokens=words_head[:2])
+    kind("dropped", "chars", {"type": "WhitespaceSplit"}, dec=None, tokens=[added("<unk>", True)], unk_token=None)
     kind("words_prefix", "prefix", {"type": "Whitespace"}, dec={"type": "Fuse"}, tokens=[added("<unk>", True)])
     return k
+
+
+MODELS = {
+    "unigram": lambda texts: train_unigram(texts, 1400, ["<s>", "<pad>", "</s>", "<unk>"], "<unk>"),
+    "unigram_bytes": lambda texts: dict(train_unigram(texts, 1100, ["<unk>", "<s>", "</s>"] + BYTES, "<unk>"), byte_fallback=True),
+    "ties": lambda texts: ties(),
+    "wordpiece": lambda texts: train_wordpiece(texts, 1200, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]),
+}
 
 
 def build_models(frag):
@@ -335,10 +460,15 @@ def build_models(frag):
     return m
 
 
+def ids_of(model):
+    """token -> id"""
+    return model["vocab"] if isinstance(model["vocab"], dict) else {t: i for i, (t, _) in enumerate(model["vocab"])}
+
+
 def whole(kind, m):
     """tokenizer.json of a kind; the C test puts it together the same way."""
     model = m[kind["model"]]
-    vocab, next_id, tokens = model["vocab"], len(model["vocab"]), []
+    vocab, next_id, tokens = ids_of(model), len(model["vocab"]), []
     for a in kind["added_tokens"]:
         known = a["content"] in vocab
         tokens.append(dict(id=vocab[a["content"]] if known else next_id, **a))
@@ -366,25 +496,41 @@ def digest(parts):
     return h.digest()[:8]
 
 
+def byte_ids(tok):
+    """The token of each byte, or nothing where the vocabulary does not have them all."""
+    for names in (BYTES, byte_chars()):
+        found = [tok.token_to_id(x) for x in names]
+        if None not in found:
+            return found
+    return []
+
+
+def without_special(full):
+    """For plain text: where the model itself knows special tokens, no text may reach them."""
+    model, gone = full["model"], {t["content"] for t in full["added_tokens"] if t["special"]}
+    name = lambda t: "\U0010ffff" + t if t in gone else t
+    if model["type"] == "Unigram":
+        model = dict(model, vocab=[[name(t), s] for t, s in model["vocab"]])
+    elif model["type"] == "WordPiece":
+        model = dict(model, vocab={name(t): i for t, i in model["vocab"].items()}, unk_token=name(model["unk_token"]))
+    else:
+        return full
+    return dict(full, model=model, added_tokens=[dict(t, content=name(t["content"])) for t in full["added_tokens"]])
+
+
 def golden(full, frag, strings):
-    tok = Tokenizer.from_str(json.dumps(full))
     out = [None] * N
-    for plain in (False, True):
+    for plain in (True, False):
+        tok = Tokenizer.from_str(json.dumps(without_special(full) if plain else full))
         tok.encode_special_tokens = plain
         for special in (False, True):
             mine = [i for i in range(N) if (i % 5 == 0) == plain and (i % 2 == 1) == special]
             for i, e in zip(mine, tok.encode_batch([strings[i] for i in mine], add_special_tokens=special)):
                 out[i] = struct.pack("<%dI" % (len(e.ids) + 1), len(e.ids), *e.ids)
     tok.encode_special_tokens = False
-    table = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    byte_id = [tok.token_to_id(b) for b in BYTES]
-    if None in byte_id:
-        chars = byte_chars()
-        byte_id = [tok.token_to_id(c) for c in chars]
-    if None in byte_id:
-        byte_id = []
+    byte_id = byte_ids(tok)
     special = sorted(t["id"] for t in full["added_tokens"] if t["special"])
-    n_vocab = 1 + max(max(full["model"]["vocab"].values()), max(t["id"] for t in full["added_tokens"]))
+    n_vocab = 1 + max(max(ids_of(full["model"]).values()), max(t["id"] for t in full["added_tokens"]))
     texts = []
     for i in range(N):
         seq_ids = ids(i, frag, n_vocab, byte_id, special)
@@ -392,7 +538,10 @@ def golden(full, frag, strings):
             seq_ids = [x for x in seq_ids if x not in special]
         s = (tok.decode(seq_ids, skip_special_tokens=False) if seq_ids else "").encode()
         texts.append(struct.pack("<I", len(s)) + s)
-    return [digest(x[b : b + BLOCK]) for x in (out, texts) for b in range(0, N, BLOCK)]
+    pages = []
+    for page in PAGES:
+        pages.append(digest(struct.pack("<%dI" % (len(e.ids) + 1), len(e.ids), *e.ids) for e in tok.encode_batch(unicode_strings(page * PAGE), add_special_tokens=False)))
+    return [digest(x[b : b + BLOCK]) for x in (out, texts) for b in range(0, N, BLOCK)] + pages
 
 
 def byte_chars():
@@ -407,27 +556,42 @@ def dump(path, value):
         f.write("\n")
 
 
+def load(path):
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
 def main():
-    out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "tests", "data", "tokenizer")
-    os.makedirs(out, exist_ok=True)
-    frag, ks = fragments(), kinds()
-    have = {name: os.path.join(out, "model_%s.json" % name) for name in {k["model"] for k in ks.values()}}
-    if all(os.path.exists(p) for p in have.values()):  # training breaks ties as it likes: models stay until they are removed
-        m = {name: json.load(open(p, encoding="utf-8")) for name, p in have.items()}
-    else:
-        m = build_models(frag)
+    global CHARSMAP
+    p = argparse.ArgumentParser()
+    p.add_argument("--out", default=os.path.join(os.path.dirname(__file__), "..", "tests", "data", "tokenizer"))
+    p.add_argument("kinds", nargs="*", help="whose hashes are made; without any: all")
+    a = p.parse_args()
+    os.makedirs(a.out, exist_ok=True)
+    in_out = lambda name: os.path.join(a.out, name)
+    frag = fragments()
+    # Training breaks ties as it likes: models, and the charsmap, stay until they are removed.
+    old = load(in_out("kinds.json")) if os.path.exists(in_out("kinds.json")) else {}
+    CHARSMAP = old["t5"]["normalizer"]["precompiled_charsmap"] if "t5" in old else charsmap()
+    ks, m = kinds(), {}
+    for name in {k["model"] for k in ks.values()}:
+        if os.path.exists(in_out("model_%s.json" % name)):
+            m[name] = load(in_out("model_%s.json" % name))
+        else:
+            m[name] = MODELS[name](corpus(frag)) if name in MODELS else build_models(frag)[name]
+            dump(in_out("model_%s.json" % name), m[name])
     strings = [string(i, frag) for i in range(N)]
-    dump(os.path.join(out, "alphabet.json"), {"fragments": frag, "ranges": RANGES})
-    for name, model in m.items():
-        dump(os.path.join(out, "model_%s.json" % name), model)
+    dump(in_out("alphabet.json"), {"fragments": frag, "ranges": RANGES})
     listed = {}
     for name, kind in ks.items():
         full = whole(kind, m)
         listed[name] = dict(full, model={"file": kind["model"], "set": kind["set"]})
-        with open(os.path.join(out, name + ".bin"), "wb") as f:
+        if a.kinds and name not in a.kinds:
+            continue
+        with open(in_out(name + ".bin"), "wb") as f:
             f.write(b"".join(golden(full, frag, strings)))
-        print(name)
-    dump(os.path.join(out, "kinds.json"), listed)
+        print(name, flush=True)
+    dump(in_out("kinds.json"), listed)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 /* tokenize: ids of a text by a model folder's tokenizer.json.
- *   tokenize [--special] [--plain] [--decode] [--bench] FOLDER [TEXT]
+ *   tokenize [--special] [--plain] [--decode] [--lines] [--bench] FOLDER [TEXT]
  * Without TEXT it reads standard input. --special: with BOS and EOS; --plain: special tokens in the text are plain text;
- * --decode: TEXT holds ids; --bench: loads and encodes again and again and says how fast, in CPU time. */
+ * --decode: TEXT holds ids; --lines: each line of TEXT is a string of JSON (or ids, with --decode), and gets a line of its own;
+ * --bench: loads and encodes again and again and says how fast, in CPU time. */
 #include "api/detok.h"
+#include "base/json.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +12,7 @@
 #include <time.h>
 
 enum { FILE_MAX = 1 << 28, BENCH_US = 2000000 };
-enum { OPT_SPECIAL = 1, OPT_PLAIN = 2, OPT_DECODE = 4, OPT_BENCH = 8 };
+enum { OPT_SPECIAL = 1, OPT_PLAIN = 2, OPT_DECODE = 4, OPT_BENCH = 8, OPT_LINES = 16 };
 
 static bool read_all(FILE *f, struct buf *b)
 {
@@ -31,18 +33,64 @@ static bool read_file(const char *folder, const char *name, struct buf *b)
     return ok;
 }
 
-static void decode(const struct tok *t, const char *text)
+static void decode(const struct tok *t, const char *text, struct buf *out)
 {
     struct detok d;
-    struct buf   out;
-    buf_init(&out, FILE_MAX);
+    buf_clear(out);
     detok_init(&d, t, NULL);
-    for (char *end; *(text += strcspn(text, "0123456789")); text = end) detok_push(&d, (uint32_t)strtoul(text, &end, 10), false, &out);
-    detok_finish(&d, &out);
-    if (out.n) fwrite(out.data, 1, out.n, stdout);
-    putchar('\n');
+    for (char *end; *(text += strcspn(text, "0123456789")); text = end) detok_push(&d, (uint32_t)strtoul(text, &end, 10), false, out);
+    detok_finish(&d, out);
     detok_free(&d);
-    buf_free(&out);
+}
+
+static enum status encode(const struct tok *t, const char *text, size_t n, unsigned flags, struct arena *a)
+{
+    struct tok_ids ids = { NULL, 0, 0 };
+    enum status    st = tok_encode(t, n ? text : "", n, flags, SIZE_MAX / 8, a, &ids);
+    for (size_t i = 0; i < ids.n && !st; i++) printf("%s%u", i ? " " : "", ids.id[i]);
+    if (st) printf("%s", status_name(st));
+    putchar('\n');
+    arena_reset(a);
+    return st;
+}
+
+/* One line: a string of JSON to ids, or ids to a string of JSON. */
+static enum status one_line(const struct tok *t, const char *line, size_t n, unsigned options, unsigned flags, struct arena *a)
+{
+    if (options & OPT_DECODE) {
+        struct buf out, quoted;
+        buf_init(&out, FILE_MAX);
+        buf_init(&quoted, FILE_MAX);
+        decode(t, line, &out);
+        json_put_str(&quoted, out.n ? out.data : "", out.n);
+        printf("%.*s\n", (int)quoted.n, quoted.data);
+        buf_free(&out);
+        buf_free(&quoted);
+        return ST_OK;
+    }
+    json_t     *v = json_loadb(line, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    enum status st = ST_INVALID;
+    if (json_is_string(v))
+        st = encode(t, json_string_value(v), json_string_length(v), flags, a);
+    else
+        fprintf(stderr, "tokenize: a line is no string of JSON\n");
+    json_decref(v);
+    return st;
+}
+
+static int lines(const struct tok *t, struct buf *text, unsigned options, unsigned flags)
+{
+    struct arena a;
+    enum status  worst = ST_OK;
+    arena_init(&a, SIZE_MAX);
+    buf_cstr(text);
+    for (char *p = text->data, *end; (end = strchr(p, '\n')); p = end + 1) {
+        *end = 0;
+        enum status st = one_line(t, p, (size_t)(end - p), options, flags, &a);
+        if (st) worst = st;
+    }
+    arena_free(&a);
+    return worst ? 1 : 0;
 }
 
 /* CPU time: what else runs on the machine does not count. */
@@ -72,22 +120,25 @@ static void bench(const struct tok *t, const struct buf *text, unsigned flags)
 
 static int run(const struct tok *t, struct buf *text, unsigned options)
 {
-    unsigned       flags = (options & OPT_SPECIAL ? TOK_ADD_SPECIAL : 0) | (options & OPT_PLAIN ? TOK_NO_SPECIAL_PARSE : 0);
-    struct arena   a;
-    struct tok_ids ids = { NULL, 0, 0 };
+    unsigned     flags = (options & OPT_SPECIAL ? TOK_ADD_SPECIAL : 0) | (options & OPT_PLAIN ? TOK_NO_SPECIAL_PARSE : 0);
+    struct arena a;
     if (options & OPT_BENCH) {
         bench(t, text, flags);
         return 0;
     }
+    if (options & OPT_LINES) return lines(t, text, options, flags);
     if (options & OPT_DECODE) {
+        struct buf out;
+        buf_init(&out, FILE_MAX);
         buf_cstr(text);
-        decode(t, text->data);
+        decode(t, text->data, &out);
+        if (out.n) fwrite(out.data, 1, out.n, stdout);
+        putchar('\n');
+        buf_free(&out);
         return 0;
     }
     arena_init(&a, SIZE_MAX);
-    enum status st = tok_encode(t, text->n ? text->data : "", text->n, flags, SIZE_MAX / 8, &a, &ids);
-    for (size_t i = 0; i < ids.n && !st; i++) printf("%s%u", i ? " " : "", ids.id[i]);
-    putchar('\n');
+    enum status st = encode(t, text->data, text->n, flags, &a);
     arena_free(&a);
     if (st) fprintf(stderr, "tokenize: %s\n", status_name(st));
     return st ? 1 : 0;
@@ -99,10 +150,8 @@ int main(int argc, char **argv)
         const char *name;
         unsigned    bit;
     } option[] = {
-        { "--special", OPT_SPECIAL },
-        { "--plain", OPT_PLAIN },
-        { "--decode", OPT_DECODE },
-        { "--bench", OPT_BENCH },
+        { "--special", OPT_SPECIAL }, { "--plain", OPT_PLAIN }, { "--decode", OPT_DECODE },
+        { "--bench", OPT_BENCH },     { "--lines", OPT_LINES },
     };
     unsigned    options = 0;
     int         i = 1;
@@ -113,7 +162,7 @@ int main(int argc, char **argv)
         for (size_t k = 0; k < sizeof option / sizeof *option; k++)
             if (!strcmp(argv[i], option[k].name)) options |= option[k].bit;
     if (i >= argc) {
-        fprintf(stderr, "usage: tokenize [--special] [--plain] [--decode] [--bench] FOLDER [TEXT]\n");
+        fprintf(stderr, "usage: tokenize [--special] [--plain] [--decode] [--lines] [--bench] FOLDER [TEXT]\n");
         return EXIT_USAGE;
     }
     buf_init(&json, FILE_MAX);

@@ -1,4 +1,5 @@
-/* Every kind of tokenizer gives the ids and the texts that the `tokenizers` library gave (tools/make_tokenizer_golden.py). */
+/* Every kind of tokenizer gives the ids and the texts that the `tokenizers` library gave (tools/make_tokenizer_golden.py).
+ * Of the planes without a character one page each is looked at; tools/tokenizer_diff.py looks at all, and shows what differs. */
 #include "model/tok_corpus.h"
 #include "base/utf8.h"
 #include <openssl/evp.h>
@@ -7,11 +8,20 @@
 #include <cmocka.h>
 
 static struct corpus corpus;
-enum { BLOCKS = CORPUS_N / CORPUS_BLOCK };
+enum {
+    BLOCKS = CORPUS_N / CORPUS_BLOCK,
+    PAGE = 4096,
+    FULL = 0x34,
+    TAGS = 0xe0,
+    PLANES = 14,
+    PAGES = FULL + 1 + PLANES,
+    CHUNK = 16,
+    HASHES = 2 * BLOCKS + PAGES
+};
 struct kind {
     char          *json;
     struct tok    *t;
-    unsigned char *golden; /* [2 * BLOCKS][8] */
+    unsigned char *golden; /* [HASHES][8] */
 };
 
 static int set_up(void **state)
@@ -22,8 +32,8 @@ static int set_up(void **state)
     snprintf(path, sizeof path, "%s/tokenizer/%s.bin", TESTS_DATA, name);
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
-    k->golden = malloc(2 * BLOCKS * 8);
-    assert_int_equal(fread(k->golden, 8, 2 * BLOCKS, f), 2 * BLOCKS);
+    k->golden = malloc(HASHES * 8);
+    assert_int_equal(fread(k->golden, 8, HASHES, f), HASHES);
     fclose(f);
     k->json = corpus_tokenizer(&corpus, name);
     if (tok_load(k->json, strlen(k->json), NULL, 0, &k->t, err, sizeof err)) fail_msg("%s: %s", name, err);
@@ -45,7 +55,7 @@ static void check_block(EVP_MD_CTX *sha, const struct kind *k, uint32_t block, c
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     EVP_DigestFinal_ex(sha, digest, NULL);
-    if (memcmp(digest, k->golden + 8 * block, 8)) fail_msg("%s of block %u differ", what, block % BLOCKS);
+    if (memcmp(digest, k->golden + 8 * (size_t)block, 8)) fail_msg("%s of block %u differ", what, block % BLOCKS);
 }
 
 static void strings_give_the_ids_of_the_library(void **state)
@@ -69,6 +79,58 @@ static void strings_give_the_ids_of_the_library(void **state)
             arena_reset(&a);
         }
         check_block(sha, k, block, "ids");
+    }
+    EVP_MD_CTX_free(sha);
+    arena_free(&a);
+    buf_free(&text);
+}
+
+/* The string of CHUNK code points from cp on: each alone, between letters, after a space and before a mark. */
+static void chunk_of(uint32_t cp, struct buf *b)
+{
+    buf_clear(b);
+    for (uint32_t end = cp + CHUNK; cp < end && (cp < 0xd800 || cp > 0xdfff); cp++) {
+        char   one[4];
+        size_t n = corpus_utf8(cp, one);
+        buf_put(b, one, n);
+        buf_puts(b, "a");
+        buf_put(b, one, n);
+        buf_puts(b, "b ");
+        buf_put(b, one, n);
+        buf_puts(b, "\xcc\x81\n");
+    }
+}
+
+/* First code point of the i-th page that is looked at. */
+static uint32_t page_begin(uint32_t i)
+{
+    if (i < FULL) return i * PAGE;
+    return (i == FULL ? TAGS : 0x3f + 16 * (i - FULL - 1)) * PAGE;
+}
+
+static void every_code_point_gives_the_ids_of_the_library(void **state)
+{
+    const struct kind *k = *state;
+    struct buf         text;
+    struct arena       a;
+    EVP_MD_CTX        *sha = EVP_MD_CTX_new();
+    buf_init(&text, 1 << 16);
+    arena_init(&a, 1 << 24);
+    for (uint32_t page = 0; page < PAGES; page++) {
+        uint32_t first = page_begin(page);
+        EVP_DigestInit_ex(sha, EVP_sha256(), NULL);
+        for (uint32_t cp = first; cp < first + PAGE; cp += CHUNK) {
+            struct tok_ids ids = { NULL, 0, 0 };
+            chunk_of(cp, &text);
+            assert_int_equal(tok_encode(k->t, text.n ? text.data : "", text.n, 0, 1 << 20, &a, &ids), ST_OK);
+            uint32_t n = (uint32_t)ids.n;
+            EVP_DigestUpdate(sha, &n, 4);
+            if (n) EVP_DigestUpdate(sha, ids.id, 4 * ids.n);
+            arena_reset(&a);
+        }
+        unsigned char digest[EVP_MAX_MD_SIZE];
+        EVP_DigestFinal_ex(sha, digest, NULL);
+        if (memcmp(digest, k->golden + 8 * (size_t)(2 * BLOCKS + page), 8)) fail_msg("U+%X to U+%X differ", first, first + PAGE - 1);
     }
     EVP_MD_CTX_free(sha);
     arena_free(&a);
@@ -120,15 +182,20 @@ static void ids_give_the_text_of_the_library_also_one_by_one(void **state)
 int main(void)
 {
     assert_true(corpus_open(&corpus, TESTS_DATA "/tokenizer"));
-    struct CMUnitTest test[128];
-    char              names[128][96];
+    enum { TESTS_MAX = 256 };
+    struct CMUnitTest test[TESTS_MAX];
+    char              names[TESTS_MAX][96];
     size_t            n = 0;
     const char       *kind;
     json_t           *v;
     json_object_foreach(corpus.kinds, kind, v)
     {
+        assert_true(n + 3 <= TESTS_MAX);
         snprintf(names[n], sizeof names[n], "%s: strings_give_the_ids_of_the_library", kind);
         test[n] = (struct CMUnitTest){ names[n], strings_give_the_ids_of_the_library, set_up, tear_down, (void *)kind };
+        n++;
+        snprintf(names[n], sizeof names[n], "%s: every_code_point_gives_the_ids_of_the_library", kind);
+        test[n] = (struct CMUnitTest){ names[n], every_code_point_gives_the_ids_of_the_library, set_up, tear_down, (void *)kind };
         n++;
         snprintf(names[n], sizeof names[n], "%s: ids_give_the_text_of_the_library_also_one_by_one", kind);
         test[n] = (struct CMUnitTest){ names[n], ids_give_the_text_of_the_library_also_one_by_one, set_up, tear_down, (void *)kind };

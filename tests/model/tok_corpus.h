@@ -56,16 +56,21 @@ static inline struct corpus_text corpus_fragment(const struct corpus *c, struct 
     return (struct corpus_text){ json_string_value(s), json_string_length(s) };
 }
 
-static inline size_t corpus_char(const struct corpus *c, struct corpus_rng *r, char to[4])
+static inline size_t corpus_utf8(uint32_t cp, char to[4])
 {
-    const json_t *list = json_object_get(c->alphabet, "ranges"), *range = json_array_get(list, corpus_below(r, json_array_size(list)));
-    uint32_t      a = (uint32_t)json_integer_value(json_array_get(range, 0)), b = (uint32_t)json_integer_value(json_array_get(range, 1));
-    uint32_t      cp = a + (uint32_t)corpus_below(r, b - a + 1);
     if (cp < 0x80) return to[0] = (char)cp, 1;
     size_t n = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
     for (size_t i = n - 1; i > 0; i--, cp >>= 6) to[i] = (char)(0x80 | (cp & 0x3f));
     to[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | cp);
     return n;
+}
+
+static inline size_t corpus_char(const struct corpus *c, struct corpus_rng *r, char to[4])
+{
+    const json_t *list = json_object_get(c->alphabet, "ranges"), *range = json_array_get(list, corpus_below(r, json_array_size(list)));
+    uint32_t      a = (uint32_t)json_integer_value(json_array_get(range, 0)), b = (uint32_t)json_integer_value(json_array_get(range, 1));
+    uint32_t      cp = a + (uint32_t)corpus_below(r, b - a + 1);
+    return corpus_utf8(cp, to);
 }
 
 static inline void corpus_piece(const struct corpus *c, struct corpus_rng *r, struct buf *b)
@@ -163,16 +168,36 @@ static inline uint32_t corpus_sequence(const struct corpus *c, const struct corp
     return n;
 }
 
-/* tokenizer.json of a kind: its components around its model. Freed by the caller. */
+/* tokenizer.json of a kind: its components around its model. A model that no member is set in comes as it stands in its file, because
+ * its scores must be read as they are written there. Freed by the caller. */
 static inline char *corpus_tokenizer(const struct corpus *c, const char *kind)
 {
-    char    name[64];
-    json_t *o = json_deep_copy(json_object_get(c->kinds, kind)), *head = json_object_get(o, "model");
-    snprintf(name, sizeof name, "model_%s.json", json_string_value(json_object_get(head, "file")));
-    json_t *model = corpus_file(c->folder, name);
-    json_object_update(model, json_object_get(head, "set"));
-    json_object_set_new(o, "model", model);
-    char *text = json_dumps(o, JSON_COMPACT);
+    char    path[1024];
+    json_t *o = json_deep_copy(json_object_get(c->kinds, kind)), *head = json_object_get(o, "model"), *set = json_object_get(head, "set");
+    snprintf(path, sizeof path, "%s/model_%s.json", c->folder, json_string_value(json_object_get(head, "file")));
+    if (json_object_size(set)) {
+        json_t *model = json_load_file(path, JSON_ALLOW_NUL, NULL);
+        json_object_update(model, set);
+        json_object_set_new(o, "model", model);
+        char *text = json_dumps(o, JSON_COMPACT);
+        json_decref(o);
+        return text;
+    }
+    FILE      *f = fopen(path, "rb");
+    struct buf b;
+    char       chunk[4096];
+    buf_init(&b, 1 << 24);
+    json_object_del(o, "model");
+    char *rest = json_dumps(o, JSON_COMPACT);
+    buf_puts(&b, "{\"model\":");
+    for (size_t n; f && (n = fread(chunk, 1, sizeof chunk, f));) buf_put(&b, chunk, n);
+    buf_putc(&b, ',');
+    buf_puts(&b, rest + 1);
+    buf_putc(&b, 0);
+    char *text = b.failed ? NULL : strdup(b.data);
+    buf_free(&b);
+    free(rest);
     json_decref(o);
+    if (f) fclose(f);
     return text;
 }

@@ -42,7 +42,7 @@ static const struct opt options[] = {
     { NULL, "gemm-file", OPT_STR, AT(gemm_file), "", 0, 0, "FILE", "GPU: algorithms that 'spillway tune' wrote; empty: where it writes by itself" },
     { NULL, "cublaslt", OPT_STR, AT(cublaslt), "", 0, 0, "FILE", "GPU: the cuBLASLt library; empty: libcublasLt.so.13 or .12; none: our own slower kernel" },
     { NULL, "collectives", OPT_ENUM, AT(collectives), "auto", 0, 0, "auto|own|nccl", "GPU: what adds among the ranks; auto: our own kernels for small sums in one machine, else NCCL" },
-    { NULL, "cpu-isa", OPT_ENUM, AT(cpu_isa), "auto", 0, 0, "auto|amx|avx512-bf16|avx512-vnni|avx512|avx2|neon-bf16|neon|scalar", "instruction set of the cpu device; auto: the best of this machine" },
+    { NULL, "cpu-isa", OPT_ENUM, AT(cpu_isa), "auto", 0, 0, "auto|amx|avx512-bf16|avx512-vnni|avx512|avx-vnni|avx2|neon-bf16|neon|scalar", "instruction set of the cpu device; auto: the best of this machine" },
     { NULL, "nccl-symmetric", OPT_ENUM, AT(nccl_symmetric), "auto", 0, 0, "auto|on|off", "GPU: what NCCL adds lies in a symmetric window (2.27 or newer); auto: where all ranks can; on: or do not start" },
     { NULL, "threads", OPT_U32, AT(threads), "0", 0, 1024, "N", "compute threads of the cpu device; 0: the CPUs this container may use" },
 

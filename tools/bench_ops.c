@@ -1,7 +1,7 @@
 /* bench_ops: how far each op is from what the machine can do. The roofs are measured first, in the same run: reading memory (4 streams
  * per thread, prefetched), and in registers fused multiply-adds and products of bf16 and of int8. Products of matrices: every type of
  * weight, sizes of a model of 1B and of one of 8B, 1 to 2048 rows. Medians.
- *   bench_ops [--device ref|cpu] [--simd amx|avx512-bf16|avx512-vnni|avx512|avx2|neon-bf16|neon|scalar] [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]
+ *   bench_ops [--device ref|cpu] [--simd amx|avx512-bf16|avx512-vnni|avx512|avx-vnni|avx2|neon-bf16|neon|scalar] [--threads N] [--runs N] [--rows-max N] [--only SUBSTRING] [--clock wall|cpu]
  *   bench_ops --device cuda [--shape NAME] [--gpu N] [--gemm-file FILE] [--cublaslt FILE] [--deterministic] [--pdl] [--only SUBSTRING]
  * --clock cpu, with one thread: the time it ran, for machines that others use too. On a GPU (bench_gpu.h) the sizes are a model's. */
 #include "base/check.h"
@@ -464,10 +464,10 @@ int main(int argc, char **argv)
     if (dev_open(&cfg, &b.d)) return EXIT_CONFIG;
     b.n_thread = cfg.n_thread ? cfg.n_thread : thread_cpu_count();
     if (cfg.kind == DEV_REF) b.n_thread = 1;
-    b.simd = strstr(b.d->ops->name, "avx512") || strstr(b.d->ops->name, "amx") ? "avx512"
-             : strstr(b.d->ops->name, "avx2")                                  ? "avx2"
-             : strstr(b.d->ops->name, "neon")                                  ? "neon"
-                                                                               : "scalar";
+    b.simd = strstr(b.d->ops->name, "avx512") || strstr(b.d->ops->name, "amx")      ? "avx512"
+             : strstr(b.d->ops->name, "avx2") || strstr(b.d->ops->name, "avx-vnni") ? "avx2"
+             : strstr(b.d->ops->name, "neon")                                       ? "neon"
+                                                                                    : "scalar";
     CHECK(team_create(b.n_thread, &b.team) == ST_OK);
     b.noise = malloc((NOISE + 16384) * sizeof *b.noise);
     CHECK(b.noise);

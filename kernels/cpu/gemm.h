@@ -48,12 +48,13 @@ struct cpu_isa {
 };
 extern const struct gemm_kind gemm_lanes_plain, gemm_lanes_quant, gemm_lanes_act8;
 #if defined(__x86_64__)
-extern const struct gemm_kind gemm_words_avx2, gemm_words_avx512;               /* int8 and int4 */
-extern const struct gemm_kind gemm_words_act8_avx2, gemm_words_act8_avx512;     /* int8 by int8 */
-extern const struct gemm_kind gemm_nibbles_act8_avx2, gemm_nibbles_act8_avx512; /* int4 by int8 */
-const struct gemm_kind       *gemm_vnni_kind(enum dtype t, bool act8);          /* NULL: as on avx512 */
-const struct gemm_kind       *gemm_bf16_kind(enum dtype t, bool act8);          /* the same */
-const struct gemm_kind       *gemm_amx_kind(enum dtype t, bool act8);           /* the same */
+/* int8 and int4 */
+extern const struct gemm_kind gemm_words_avx2, gemm_words_vnni, gemm_words_avx512;
+extern const struct gemm_kind gemm_words_act8_avx2, gemm_words_act8_vnni, gemm_words_act8_avx512;       /* int8 by int8 */
+extern const struct gemm_kind gemm_nibbles_act8_avx2, gemm_nibbles_act8_vnni, gemm_nibbles_act8_avx512; /* int4 by int8 */
+const struct gemm_kind       *gemm_vnni_kind(enum dtype t, bool act8);                                  /* NULL: as on avx512 */
+const struct gemm_kind       *gemm_bf16_kind(enum dtype t, bool act8);                                  /* the same */
+const struct gemm_kind       *gemm_amx_kind(enum dtype t, bool act8);                                   /* the same */
 bool                          gemm_amx_works(void); /* tiles do what they should, here; they are there and allowed */
 #elif defined(__aarch64__)
 const struct gemm_kind *gemm_mmla_kind(enum dtype t, bool act8); /* NULL: as on neon */

@@ -3,7 +3,8 @@
  * above what they mean, so its sum is exact even if it overflows on the way. Then it grows in 32 bits, over the group.
  * A row's sum over k is of whole numbers in each group, scaled by the weights' scale and added in floats; the row's own scale comes last.
  * Until then sums lie in scratch: the numbers and their order are those of gemm_vnni.c.
- * The second body of gemm_words_avx2.c and gemm_words_avx512.c, after gemm_words_body.h. */
+ * With AVX-VNNI (DOT_BYTES) sums are of 32 bits from the beginning.
+ * The second body of gemm_words_avx2.c, gemm_words_vnni.c and gemm_words_avx512.c, after gemm_words_body.h. */
 
 enum { NIBBLE_PART = 32 /* inputs whose sums fit in 16 bits */ };
 
@@ -40,13 +41,21 @@ struct nibble_part {
 };
 typedef void nibble_tile_fn(const struct nibble_part *p, uint32_t cols);
 
+#ifdef DOT_BYTES
+#define NIBBLE_PRODUCT(sum, b, a) DOT_BYTES(sum, b, a)
+#define NIBBLE_FIRST(pair)        MADD(pair, SET1(0x00010001))
+#define NIBBLE_SUM(sum)           (sum)
+#else
 #define NIBBLE_PRODUCT(sum, b, a)                 \
     do {                                          \
         (sum) = ADD_WORDS(sum, MADD_BYTES(b, a)); \
         __asm__("" : ON_VECTOR(sum));             \
     } while (0)
+#define NIBBLE_FIRST(pair) (pair)
+#define NIBBLE_SUM(sum)    MADD(sum, SET1(0x00010001))
+#endif
 
-/* The sums of one part in 16 bits; x and w are at its first input. */
+/* The sums of one part, in 16 bits or 32; x and w are at its first input. */
 INLINE void nibble_sums(V sum[ROWS][COLS][PARTS], const struct nibble_part *p, const char *x, const char *w, const char *less, const int R,
                         const int C)
 {
@@ -54,7 +63,7 @@ INLINE void nibble_sums(V sum[ROWS][COLS][PARTS], const struct nibble_part *p, c
     const V half = SET1(0x0f0f0f0f);
     UNROLL for (int r = 0; r < R; r++)
     {
-        V from = SET1(lane_at(less + (size_t)r * p->x_stride));
+        V from = NIBBLE_FIRST(SET1(lane_at(less + (size_t)r * p->x_stride)));
         UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) sum[r][c][h] = from;
     }
     for (int i = 0; i < NIBBLE_PART; i += 8, x += 8, w += p->w_step) {
@@ -89,7 +98,6 @@ INLINE void nibble_sums(V sum[ROWS][COLS][PARTS], const struct nibble_part *p, c
 /* one: a group is a part. */
 INLINE void nibble_tile(const struct nibble_part *p, const int R, const int C, const bool one)
 {
-    const V     ones = SET1(0x00010001);
     const char *x = p->x, *w = p->w, *scale = p->scale, *less = p->less;
     bool        add = p->add;
     for (uint32_t g = 0; g < p->n_group; g++, scale += p->scale_step, add = true) {
@@ -100,7 +108,7 @@ INLINE void nibble_tile(const struct nibble_part *p, const int R, const int C, c
         for (uint32_t i = 0; i < (one ? 1 : p->n); i++, less += 4, x += NIBBLE_PART, w += NIBBLE_PART / 8 * p->w_step) {
             nibble_sums(sum, p, x, w, less, R, C);
             UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) whole[r][c][h] =
-                ADD(whole[r][c][h], MADD(sum[r][c][h], ones));
+                ADD(whole[r][c][h], NIBBLE_SUM(sum[r][c][h]));
         }
         UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
         {

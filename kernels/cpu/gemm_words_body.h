@@ -1,6 +1,7 @@
-/* gemm words: int8 and int4 weights by activations of 16 bits with vpmaddwd, for processors without VNNI: a vector of codes becomes
+/* gemm words: int8 and int4 weights by activations of 16 bits with vpmaddwd, for processors without AVX512-VNNI: a vector of codes becomes
  * two of 16-bit words by a mask and a shift, and each is multiplied with pairs of inputs (act16.h, words). Sums over a chunk are exact.
- * The body of gemm_words_avx2.c and gemm_words_avx512.c, which define V, VF and what to do with them (wide_avx2.h), ROWS (rows of a tile at most),
+ * Where there is AVX-VNNI, vpdpwssd and vpdpbusd multiply and add at once (DOT_WORDS, DOT_BYTES): the same whole numbers by fewer instructions.
+ * The body of gemm_words_avx2.c, gemm_words_vnni.c and gemm_words_avx512.c, which define V, VF and what to do with them (wide_avx2.h), ROWS (rows of a tile at most),
  * WIDE (rows up to which GEMM_COLS panels go side by side: as many sums as there are registers for), and NAME. */
 #include "kernels/cpu/act8.h"
 #include "kernels/cpu/gemm_codes.h"
@@ -37,11 +38,15 @@ INLINE V words_of(V q, const enum codes t, const int pair)
 }
 
 /* sum += codes times inputs. The empty statement keeps the compiler from adding products to each other first, for which it has no registers. */
+#ifdef DOT_WORDS
+#define PRODUCT(sum, b, a) DOT_WORDS(sum, b, a)
+#else
 #define PRODUCT(sum, b, a)            \
     do {                              \
         (sum) = ADD(sum, MADD(b, a)); \
         __asm__("" : ON_VECTOR(sum)); \
     } while (0)
+#endif
 
 INLINE void tile(const struct codes_part *p, const enum codes t, const int R, const int C)
 {
@@ -134,19 +139,29 @@ static void word_mul(const struct simd *v, float *out, size_t ldo, const void *x
  * The same products, and sums over a whole group: they grow in scratch, as whole numbers, span by span. Codes lie above what they mean by
  * 128, and sums are modulo 2^32, where their differences fit. */
 
-/* A prepared row: its codes as words, padded with zeros to a multiple of 64 inputs; each group's sum of codes; the row's scale. */
+#ifdef DOT_BYTES
+enum { BYTE_INPUT = 1, BYTE_STEPS = 1 }; /* bytes of an input; instructions for four */
+#define BYTE_CODES(q, step)     (q)
+#define BYTE_PRODUCT(sum, b, a) DOT_BYTES(sum, b, a)
+#else
+enum { BYTE_INPUT = 2, BYTE_STEPS = 2 };
+#define BYTE_CODES(q, step)     words_of(q, BYTES, step)
+#define BYTE_PRODUCT(sum, b, a) PRODUCT(sum, b, a)
+#endif
+
+/* A prepared row: its codes as bytes or words, padded with zeros to a multiple of 64 inputs; each group's sum of codes; the row's scale. */
 static size_t byte_row_bytes(const struct dev_weight *w)
 {
-    return 2 * (size_t)gemm_round(w->k, 64) + gemm_round((quant_n_group(&w->q, w->k) + 1) * 4, 64) + 64;
+    return BYTE_INPUT * (size_t)gemm_round(w->k, 64) + gemm_round((quant_n_group(&w->q, w->k) + 1) * 4, 64) + 64;
 }
 
 static void byte_prepare(void *row, const float *x, const struct dev_weight *w)
 {
     enum { PART = 256 };
     uint32_t k_all = gemm_round(w->k, 64);
-    int8_t  *code = (int8_t *)row + k_all; /* the upper half of the place of the words: they follow from below and overtake at the end */
+    int8_t  *code = (int8_t *)row + (BYTE_INPUT - 1) * k_all; /* the upper half of the place of words: they overtake at the end */
     int16_t *word = row, part[PART];
-    char    *sums = (char *)row + 2 * (size_t)k_all;
+    char    *sums = (char *)row + BYTE_INPUT * (size_t)k_all;
     uint32_t group = w->q.group ? w->q.group : w->k;
     float    scale = act8_codes(x, w->k, code);
     memset(code + w->k, 0, k_all - w->k);
@@ -157,7 +172,7 @@ static void byte_prepare(void *row, const float *x, const struct dev_weight *w)
         memcpy(sums, &sum, 4);
     }
     memcpy(sums, &scale, 4);
-    for (uint32_t k = 0, n; k < k_all; k += n) {
+    for (uint32_t k = 0, n; BYTE_INPUT == 2 && k < k_all; k += n) {
         n = k_all - k < PART ? k_all - k : PART;
         for (uint32_t i = 0; i < n; i++) part[i] = code[k + i];
         act16_words(part, n, word + k);
@@ -184,26 +199,26 @@ INLINE void byte_tile(const struct byte_part *p, const int R, const int C)
         UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) sum[r][c][h] =
             p->add ? LOAD(p->sum + r * CODES_COLS + c * GEMM_PANEL + h * LANES) : less;
     }
-    for (uint32_t i = 0; i < p->n; i++, x += 8, w += 64) {
+    for (uint32_t i = 0; i < p->n; i++, x += 4 * BYTE_INPUT, w += 64) {
         if (R == 1) { /* inputs stay in registers, codes pass by */
-            V a = SET1(lane_at(x)), b = SET1(lane_at(x + 4));
+            V a[BYTE_STEPS];
+            UNROLL for (int j = 0; j < BYTE_STEPS; j++) a[j] = SET1(lane_at(x + 4 * j));
             UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
             {
                 V q = LOAD(w + (size_t)c * p->w_col + (size_t)h * sizeof(V));
-                PRODUCT(sum[0][c][h], words_of(q, BYTES, 0), a);
-                PRODUCT(sum[0][c][h], words_of(q, BYTES, 1), b);
+                UNROLL for (int j = 0; j < BYTE_STEPS; j++) BYTE_PRODUCT(sum[0][c][h], BYTE_CODES(q, j), a[j]);
             }
         } else { /* codes stay in registers, rows pass by */
             _mm_prefetch(w + p->ahead, _MM_HINT_T0);
-            UNROLL for (int j = 0; j < 2; j++)
+            UNROLL for (int j = 0; j < BYTE_STEPS; j++)
             {
                 V b[COLS][PARTS];
                 UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) b[c][h] =
-                    words_of(LOAD(w + (size_t)c * p->w_col + (size_t)h * sizeof(V)), BYTES, j);
+                    BYTE_CODES(LOAD(w + (size_t)c * p->w_col + (size_t)h * sizeof(V)), j);
                 UNROLL for (int r = 0; r < R; r++)
                 {
                     V a = SET1(lane_at(x + (size_t)r * p->x_stride + 4 * j));
-                    UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) PRODUCT(sum[r][c][h], b[c][h], a);
+                    UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) BYTE_PRODUCT(sum[r][c][h], b[c][h], a);
                 }
             }
         }
@@ -234,12 +249,12 @@ static void byte_group(float *out, size_t ldo, const char *x, size_t x_stride, c
     static byte_tile_fn *const by_rows[ROWS] = { byte_tile_1, byte_tile_2, byte_tile_3, byte_tile_4, byte_tile_5, byte_tile_6 };
     uint32_t                   k_all = gemm_round(w->k, 64), group = w->q.group ? w->q.group : k_all, begin = g * group;
     uint32_t                   end = k_all - begin < group ? k_all : begin + group, span = n_row <= ROWS ? k_all : CODES_SPAN;
-    size_t                     tail = 2 * (size_t)k_all;
+    size_t                     tail = BYTE_INPUT * (size_t)k_all;
     struct byte_part           p = { .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_I8, w->k) };
     for (uint32_t k = begin, n; k < end; k += n) {
         n = end - k < span ? end - k : span;
         p.n = n / 4, p.add = k > begin, p.sum = sum;
-        p.x = x + (size_t)k * 2, p.sum_at = tail + g * 4 - (size_t)k * 2;
+        p.x = x + (size_t)k * BYTE_INPUT, p.sum_at = tail + g * 4 - (size_t)k * BYTE_INPUT;
         p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
         p.ahead = (size_t)CODES_SPAN * GEMM_PANEL + (k + n == k_all && k ? 3 * p.w_col : 0);
         for (uint32_t left = n_row, r; left; left -= r) {

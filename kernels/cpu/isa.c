@@ -22,6 +22,12 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
 }
 static bool has_avx2(void) { return has_f16c() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool has_avx_vnni(void)
+{
+    enum { AVX_VNNI = 1 << 4 };
+    unsigned a, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & AVX_VNNI;
+}
 static bool has_avx512(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -50,6 +56,7 @@ static const struct gemm_kind *lanes_kind(enum dtype t, bool act8)
     return t == DT_F32 || t == DT_BF16 || t == DT_F16 ? &gemm_lanes_plain : act8 ? &gemm_lanes_act8 : &gemm_lanes_quant;
 }
 #if defined(__x86_64__)
+/* By whole numbers, where weights are codes of 8 bits or 4. */
 static const struct gemm_kind *avx2_kind(enum dtype t, bool act8)
 {
     if (t == DT_I8) return act8 ? &gemm_words_act8_avx2 : &gemm_words_avx2;
@@ -60,6 +67,12 @@ static const struct gemm_kind *avx512_kind(enum dtype t, bool act8)
 {
     if (t == DT_I8) return act8 ? &gemm_words_act8_avx512 : &gemm_words_avx512;
     if (t == DT_I4) return act8 ? &gemm_nibbles_act8_avx512 : &gemm_words_avx512;
+    return lanes_kind(t, act8);
+}
+static const struct gemm_kind *avx_vnni_kind(enum dtype t, bool act8)
+{
+    if (t == DT_I8) return act8 ? &gemm_words_act8_vnni : &gemm_words_vnni;
+    if (t == DT_I4) return act8 ? &gemm_nibbles_act8_vnni : &gemm_words_vnni;
     return lanes_kind(t, act8);
 }
 static const struct gemm_kind *vnni_kind(enum dtype t, bool act8)
@@ -97,6 +110,7 @@ static const struct cpu_isa isas[] = { /* best first */
                                        { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind, &attn_bf16 },
                                        { "avx512-vnni", "cpu avx512-vnni", &simd_avx512, has_vnni, vnni_kind, NULL },
                                        { "avx512", "cpu avx512", &simd_avx512, has_avx512, avx512_kind, NULL },
+                                       { "avx-vnni", "cpu avx-vnni", &simd_avx2, has_avx_vnni, avx_vnni_kind, NULL },
                                        { "avx2", "cpu avx2", &simd_avx2, has_avx2, avx2_kind, NULL },
 #elif defined(__aarch64__)
                                        { "neon-bf16", "cpu neon-bf16", &simd_neon, has_mmla, mmla_kind, NULL },

@@ -283,7 +283,7 @@ static const struct {
     { "int8 group", WEIGHTS("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true," GROUP32, "") },
 };
 
-static const char *const isas[] = { "scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "amx", "neon", "neon-bf16" };
+static const char *const isas[] = { "scalar", "avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16", "amx", "neon", "neon-bf16" };
 
 static void near(const char *what, const char *isa, const float *got, const float *want, double bound)
 {

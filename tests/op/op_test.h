@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { OP_ARENA = 64 << 20, OP_DEVICES_MAX = 12 };
+enum { OP_ARENA = 64 << 20, OP_DEVICES_MAX = 16 };
 
 static inline struct device *op_open(enum dev_kind kind, const char *simd, uint32_t n_thread)
 {
@@ -37,7 +37,7 @@ static inline bool op_wants(const char *simd)
 /* Every instruction set that this machine has, once alone and once with a team; scalar, which is slow, with a team. */
 static inline uint32_t op_cpu_devices(struct device **d)
 {
-    static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-vnni", "avx512-bf16", "amx", "neon", "neon-bf16" };
+    static const char *const simd[] = { "scalar", "avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16", "amx", "neon", "neon-bf16" };
     char                     have[128];
     uint32_t                 n = 0;
     dev_cpu_isas(have, sizeof have);

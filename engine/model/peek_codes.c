@@ -136,11 +136,12 @@ static uint32_t n_bits(uint32_t x) { return (uint32_t)__builtin_popcount(x); }
 
 static void tell(const struct peek *p)
 {
-    uint32_t codes = 0, floats = 0, sorted = 0, plain = 0;
+    uint32_t floats = 0, sorted = 0, plain = 0;
     for (uint32_t l = 0; l < p->spec->n_layer; l++) {
         const struct model_layer_codes *c = &p->spec->layer_codes[l];
-        codes += n_bits(c->codes & ~p->plain[l] & (p->spec->n_expert ? ~0u : ~experts)), plain += n_bits(p->plain[l]);
-        floats += n_bits(c->floats & c->codes), sorted += n_bits(c->sorted);
+        plain += n_bits(p->plain[l]);
+        floats += n_bits(c->floats & c->codes);
+        sorted += n_bits(c->sorted);
     }
     if (plain || sorted)
         LOG_INFO("model: %u kinds of matrices in %u layers are plain; %u have their inputs sorted by group", plain, p->spec->n_layer,

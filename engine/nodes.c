@@ -3,8 +3,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "engine/guests.h"
 #include "transfer/link.h"
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -290,65 +292,95 @@ static struct wire_hello own_hello(const struct nodes *n, uint32_t n_block)
     return h;
 }
 
-/* Someone has connected to node 0. Whoever is not one of us is told so, if it can be, and forgotten. */
-static void greet(struct nodes *n, int fd, const char *from, uint32_t n_block)
+/* A node that is here says nothing until it is welcomed. One that went away, or that talks, makes room: it may have been started again. */
+static void look_after(struct nodes *n)
 {
-    unsigned char     nonce[WIRE_NONCE], in[WIRE_HELLO_BYTES];
-    char              why[WIRE_TEXT_MAX] = "";
-    struct link_head  h = { 0 };
-    struct wire_hello own = own_hello(n, n_block), hello;
-    draw_nonce(nonce);
-    if (link_send(fd, NULL, WIRE_CHALLENGE, nonce, sizeof nonce, HELLO_MS) || link_recv(fd, NULL, in, sizeof in, &h, HELLO_MS) ||
-        h.type != WIRE_HELLO) {
-        LOG_WARN("nodes: a connection from %s said nothing of ours, closed", from);
-        close(fd);
-        return;
+    for (uint32_t i = 0; i < n->n_peer; i++) {
+        struct peer *p = &n->peer[i];
+        char         c;
+        if (!p->here) continue;
+        ssize_t got = recv(p->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) continue;
+        LOG_WARN("nodes: node %u, from %s, went away before all were here; waiting for it again", p->node, p->from);
+        close(p->fd);
+        p->fd = -1;
+        p->here = false;
     }
-    enum status  st = wire_hello_get(in, h.bytes, nonce, n->key, &hello);
-    struct peer *p = NULL;
+}
+
+/* Who has said a hello to node 0: one of us, or told why not, under the key where there is one, and forgotten. */
+static void greet(struct nodes *n, const struct guest *u, uint32_t bytes, uint32_t n_block)
+{
+    const unsigned char *in = u->frame + LINK_HEAD;
+    char                 why[WIRE_TEXT_MAX] = "";
+    unsigned char        refusal[WIRE_REFUSE_BYTES];
+    struct wire_hello    own = own_hello(n, n_block), hello;
+    enum status          st = wire_hello_get(in, bytes, u->nonce, n->key, &hello);
+    struct peer         *p = NULL;
     if (st == ST_CANCELED) {
         snprintf(why, sizeof why, "its --cluster-key differs from node 0's");
     } else if (st) {
         snprintf(why, sizeof why, "it is of another version than node 0");
     } else if (wire_hello_fits(&own, &hello, why, sizeof why)) {
+        look_after(n);
         p = &n->peer[hello.node - 1];
-        if (p->here) snprintf(why, sizeof why, "there is a node %u already", hello.node), p = NULL;
+        if (p->here) {
+            snprintf(why, sizeof why, "there is a node %u already", hello.node);
+            p = NULL;
+        }
     }
     if (!p) {
-        LOG_WARN("nodes: a node at %s is refused: %s", from, why);
-        (void)link_send(fd, NULL, WIRE_REFUSE, why, (uint32_t)strlen(why), HELLO_MS);
-        close(fd);
+        LOG_WARN_LIMITED("nodes: a node at %s is refused: %s", u->from, why);
+        uint32_t size = wire_refuse_put(refusal, why, in, bytes, n->key);
+        (void)link_send(u->fd, NULL, WIRE_REFUSE, refusal, size, TICK_MS);
+        close(u->fd);
         return;
     }
-    p->fd = fd, p->here = true, p->node = hello.node, p->n_block = hello.n_block;
+    p->fd = u->fd;
+    p->here = true;
+    p->node = hello.node;
+    p->n_block = hello.n_block;
     memcpy(p->nonce, hello.nonce, sizeof p->nonce);
-    memcpy(p->own_nonce, nonce, sizeof p->own_nonce);
-    snprintf(p->from, sizeof p->from, "%s", from);
-    LOG_INFO("nodes: node %u of %u is here, from %s", hello.node, n->cfg.n_node, from);
+    memcpy(p->own_nonce, u->nonce, sizeof p->own_nonce);
+    snprintf(p->from, sizeof p->from, "%s", u->from);
+    LOG_INFO("nodes: node %u of %u is here, from %s", hello.node, n->cfg.n_node, u->from);
+}
+
+/* Until all are here. */
+static enum status gather(struct nodes *n, uint32_t n_block, char *err, size_t err_bytes)
+{
+    uint64_t      deadline = clock_us() + n->cfg.patience_s * (uint64_t)1000000;
+    uint32_t      n_here = 0, bytes;
+    enum status   st = ST_OK;
+    struct guests guests;
+    struct guest  u;
+    guests_init(&guests, n->listener);
+    while (!st && n_here < n->n_peer) {
+        if (guests_next(&guests, TICK_MS, &u, &bytes)) greet(n, &u, bytes, n_block);
+        look_after(n);
+        n_here = 0;
+        for (uint32_t i = 0; i < n->n_peer; i++) n_here += n->peer[i].here;
+        if (atomic_load(&n->stop)) st = ST_CANCELED;
+        if (n_here < n->n_peer && clock_us() > deadline) {
+            snprintf(err, err_bytes, "--nnodes %u: after %u s only %u of the other %u nodes are here", n->cfg.n_node, n->cfg.patience_s,
+                     n_here, n->n_peer);
+            st = ST_TIMEOUT;
+        }
+    }
+    guests_free(&guests);
+    return st;
 }
 
 static enum status agree_first(struct nodes *n, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes)
 {
-    uint64_t deadline = clock_us() + n->cfg.patience_s * (uint64_t)1000000;
-    uint32_t n_here = 0, least = *n_block;
+    uint32_t least = *n_block;
     LOG_INFO("nodes: node 0 of %u waits for the others on %s port %u", n->cfg.n_node, n->master, n->port);
-    while (n_here < n->n_peer) {
-        char from[64];
-        int  fd;
-        if (clock_us() > deadline) {
-            snprintf(err, err_bytes, "--nnodes %u: after %u s only %u of the other %u nodes are here", n->cfg.n_node, n->cfg.patience_s,
-                     n_here, n->n_peer);
-            return ST_TIMEOUT;
-        }
-        if (atomic_load(&n->stop)) return ST_CANCELED;
-        if (link_accept(n->listener, TICK_MS, &fd, from, sizeof from) == ST_OK) greet(n, fd, from, *n_block);
-        n_here = 0;
-        for (uint32_t i = 0; i < n->n_peer; i++) n_here += n->peer[i].here;
-    }
+    enum status st = gather(n, *n_block, err, err_bytes);
+    if (st) return st;
     for (uint32_t i = 0; i < n->n_peer; i++)
         if (n->peer[i].n_block < least) least = n->peer[i].n_block;
     struct wire_welcome w = { .n_block = least };
-    enum status         st = dev_comm_id(n->cfg.device, w.comm);
+    st = dev_comm_id(n->cfg.device, w.comm);
     if (st) {
         snprintf(err, err_bytes, "--nnodes: these devices cannot reach each other over the network (the line above says why)");
         return st;
@@ -370,6 +402,19 @@ static enum status agree_first(struct nodes *n, uint32_t *n_block, unsigned char
     return ST_OK;
 }
 
+/* Node 0, or somebody in its place, says no. ST_CONFIG: it is node 0, this node need not try again. Where there is a key and no word under it, it
+ * may be anybody, so it is asked again; if that is for another key, it stays so until this node's patience ends, and err says what it said. */
+static enum status refused(const struct nodes *n, const unsigned char *in, uint32_t bytes, const unsigned char nonce[WIRE_NONCE], char *err,
+                           size_t err_bytes)
+{
+    char        why[WIRE_TEXT_MAX + 1];
+    enum status st = wire_refuse_get(in, bytes, nonce, n->key, why);
+    snprintf(err, err_bytes, "--nnodes: node 0 (%.60s) refuses this node: %.200s%s", n->master, why,
+             st == ST_OK ? "" : " (not signed with this node's --cluster-key)");
+    if (st) LOG_WARN_LIMITED("nodes: %s; asking again", err);
+    return st == ST_OK ? ST_CONFIG : ST_AGAIN;
+}
+
 /* One attempt of a worker. ST_AGAIN: node 0 is not there (yet). */
 static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadline_us, struct wire_welcome *w_out, char *err,
                               size_t err_bytes)
@@ -377,7 +422,7 @@ static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadli
     struct peer      *p = &n->peer[0];
     struct link_head  h;
     struct wire_hello own = own_hello(n, n_block);
-    unsigned char     nonce[WIRE_NONCE], out[WIRE_HELLO_BYTES], in[WIRE_TEXT_MAX + WIRE_WELCOME_BYTES];
+    unsigned char     nonce[WIRE_NONCE], out[WIRE_HELLO_BYTES], in[WIRE_REFUSE_BYTES + WIRE_WELCOME_BYTES];
     if (link_connect(n->master, n->cfg.port, HELLO_MS, &p->fd, err, err_bytes)) return ST_AGAIN;
     draw_nonce(own.nonce);
     enum status st = link_recv(p->fd, NULL, nonce, sizeof nonce, &h, HELLO_MS);
@@ -390,9 +435,7 @@ static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadli
            !atomic_load(&n->stop))
         st = ST_OK, h.type = 0; /* the others are not all there */
     if (!st && h.type == WIRE_REFUSE) {
-        snprintf(err, err_bytes, "--nnodes: node 0 (%.200s) refuses this node: %.*s", n->master, (int)(h.bytes < 300 ? h.bytes : 300),
-                 (const char *)in);
-        st = ST_CONFIG;
+        st = refused(n, in, h.bytes, own.nonce, err, err_bytes);
     } else if (!st && h.type == WIRE_WELCOME) {
         st = wire_welcome_get(in, h.bytes, own.nonce, n->key, w_out);
         if (st) snprintf(err, err_bytes, "--nnodes: node 0 (%.200s) signs with another --cluster-key", n->master);

@@ -103,12 +103,16 @@ const char *wire_field_name(uint32_t field)
     return field < WIRE_FIELDS ? name[field] : "?";
 }
 
+enum { WIRE_SIGNED_MAX = 512 };
+_Static_assert((int)WIRE_SIGNED_MAX >= (int)WIRE_HELLO_BYTES, "a hello is signed");
+_Static_assert((int)WIRE_SIGNED_MAX >= (int)WIRE_TEXT_MAX, "a refusal is signed");
+
 static void sign(unsigned char mac[WIRE_MAC], const char *purpose, const unsigned char nonce[WIRE_NONCE], const unsigned char *p, size_t n,
                  const char *key)
 {
-    unsigned char text[16 + WIRE_NONCE + WIRE_HELLO_BYTES] = { 0 }, got[EVP_MAX_MD_SIZE];
+    unsigned char text[16 + WIRE_NONCE + WIRE_SIGNED_MAX] = { 0 }, got[EVP_MAX_MD_SIZE];
     unsigned      got_bytes = 0;
-    CHECK(n <= WIRE_HELLO_BYTES);
+    CHECK(n <= WIRE_SIGNED_MAX);
     snprintf((char *)text, 16, "spillway %s", purpose);
     memcpy(text + 16, nonce, WIRE_NONCE);
     memcpy(text + 16 + WIRE_NONCE, p, n);
@@ -172,6 +176,33 @@ enum status wire_welcome_get(const void *p, size_t n, const unsigned char own_no
     if (CRYPTO_memcmp(mac, in.p, WIRE_MAC) != 0) return ST_CANCELED;
     *w_out = w;
     return ST_OK;
+}
+
+uint32_t wire_refuse_put(unsigned char out[WIRE_REFUSE_BYTES], const char *text, const void *hello, size_t hello_bytes, const char *key)
+{
+    unsigned char nonce[WIRE_NONCE] = { 0 };
+    size_t        n = strlen(text) < WIRE_TEXT_MAX ? strlen(text) : (size_t)WIRE_TEXT_MAX;
+    memcpy(out, text, n);
+    if (!*key) return (uint32_t)n;
+    if (hello_bytes == WIRE_HELLO_BYTES) memcpy(nonce, (const unsigned char *)hello + WIRE_HELLO_BYTES - WIRE_MAC - WIRE_NONCE, WIRE_NONCE);
+    sign(out + n, "refuse", nonce, out, n, key);
+    return (uint32_t)n + WIRE_MAC;
+}
+
+enum status wire_refuse_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key,
+                            char text_out[WIRE_TEXT_MAX + 1])
+{
+    unsigned char mac[WIRE_MAC];
+    size_t        n_mac = *key ? WIRE_MAC : 0, n_text = n > n_mac ? n - n_mac : 0;
+    *text_out = 0;
+    if (n < n_mac || n_text > WIRE_TEXT_MAX) return ST_INVALID;
+    memcpy(text_out, p, n_text);
+    text_out[n_text] = 0;
+    for (size_t i = 0; i < n_text; i++)
+        if ((unsigned char)text_out[i] < ' ' || (unsigned char)text_out[i] > '~') text_out[i] = '?'; /* it goes into a log */
+    if (!n_mac) return ST_OK;
+    sign(mac, "refuse", own_nonce, p, n_text, key);
+    return CRYPTO_memcmp(mac, (const unsigned char *)p + n_text, WIRE_MAC) == 0 ? ST_OK : ST_CANCELED;
 }
 
 void wire_frame_key(unsigned char out[WIRE_MAC], const char *key, bool to_first, const unsigned char challenge[WIRE_NONCE],

@@ -2,7 +2,7 @@
  * Node 0 plans every step; the others run what they are told. First they must agree that they are the same server:
  *   0 -> n  CHALLENGE   a number drawn for this connection
  *   n -> 0  HELLO       who I am, what I was told to serve, how many KV blocks I have room for; signed
- *   0 -> n  WELCOME     the blocks that all have, the name of the communicator; signed        or REFUSE: one line
+ *   0 -> n  WELCOME     the blocks that all have, the name of the communicator; signed        or REFUSE: one line; signed
  *   n -> 0  VOTE        what its ranks came to about windows (enum dev_ballot)              0 -> n: VERDICT, and another name to go on with
  *   n -> 0  READY       loaded                                                               or FAIL: one line
  *   0 -> n  STEP*       one batch each, numbered                          both: BEAT, FAIL; 0 -> n: BYE
@@ -69,7 +69,8 @@ struct wire_welcome {
 };
 enum {
     WIRE_HELLO_BYTES = 4 + WIRE_VERSION_TEXT + 8 + 4 + 8 * WIRE_FIELDS + WIRE_NONCE + WIRE_MAC,
-    WIRE_WELCOME_BYTES = 4 + WIRE_COMM + WIRE_MAC
+    WIRE_WELCOME_BYTES = 4 + WIRE_COMM + WIRE_MAC,
+    WIRE_REFUSE_BYTES = WIRE_TEXT_MAX + WIRE_MAC,
 };
 
 /* key: the shared secret, may be "". peer_nonce: of the challenge; of the hello. Written whole into out. */
@@ -81,6 +82,12 @@ void wire_welcome_put(unsigned char out[WIRE_WELCOME_BYTES], const struct wire_w
 enum status wire_hello_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key, struct wire_hello *h_out);
 enum status wire_welcome_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key,
                              struct wire_welcome *w_out);
+/* A refusal: a line of text, then where there is a key its signature, which takes in the number of the hello that is refused. hello: as it
+ * came, sound or not. Returns the bytes of it. */
+uint32_t wire_refuse_put(unsigned char out[WIRE_REFUSE_BYTES], const char *text, const void *hello, size_t hello_bytes, const char *key);
+/* text_out ends with 0, in every case. ST_CANCELED: there is a key, and this is not signed with it; ST_INVALID: not such bytes. */
+enum status wire_refuse_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key,
+                            char text_out[WIRE_TEXT_MAX + 1]);
 /* The key of the frames in one direction of one connection (transfer/link.h), from the shared secret and what both sides drew. */
 void wire_frame_key(unsigned char out[WIRE_MAC], const char *key, bool to_first, const unsigned char challenge[WIRE_NONCE],
                     const unsigned char hello[WIRE_NONCE]);

@@ -1,6 +1,7 @@
 /* Two or three nodes as threads of this test, each with a runner that writes down what it is told. */
 #include "test.h"
 #include "base/log.h"
+#include "engine/guests.h"
 #include "engine/nodes.h"
 #include "transfer/link.h"
 #include <pthread.h>
@@ -208,9 +209,10 @@ static void strangers_are_sent_away_and_the_rest_goes_on(void **state)
     pthread_create(&o[0]->thread, NULL, meet, o[0]);
     struct node *other = node(2, 1, nodes_port(o[0]->n)), *wrong = node(2, 1, nodes_port(o[0]->n));
     other->cfg.key = "another";
+    other->cfg.patience_s = 1;
     wrong->cfg.field[WIRE_F_SEQS] = 7;
     meet(other);
-    assert_int_equal(other->st, ST_CONFIG);
+    assert_int_equal(other->st, ST_TIMEOUT); /* a word that it cannot check ends nobody */
     assert_non_null(strstr(other->err, "--cluster-key"));
     meet(wrong);
     assert_int_equal(wrong->st, ST_CONFIG);
@@ -245,6 +247,162 @@ static void hostile_bytes_after_the_hello_lose_the_node_and_no_more(void **state
 }
 #endif
 
+/* ---- while they gather: what a worker says, by hand */
+
+static int connect_to(const struct node *o)
+{
+    char err[300];
+    int  fd;
+    assert_int_equal(link_connect("127.0.0.1", nodes_port(o->n), 5000, &fd, err, sizeof err), ST_OK);
+    return fd;
+}
+
+/* Connects as node i of n and says hello with this key. Returns the connection. */
+static int say_hello(const struct node *first, uint32_t n, uint32_t i, const char *key)
+{
+    struct wire_hello h = { .node = i, .n_block = 40 };
+    struct link_head  head;
+    unsigned char     nonce[WIRE_NONCE], out[WIRE_HELLO_BYTES];
+    int               fd = connect_to(first);
+    snprintf(h.version, sizeof h.version, "t");
+    h.field[WIRE_F_NNODES] = n;
+    h.nonce[0] = (unsigned char)(i + 1);
+    assert_int_equal(link_recv(fd, NULL, nonce, sizeof nonce, &head, 5000), ST_OK);
+    assert_int_equal(head.type, WIRE_CHALLENGE);
+    wire_hello_put(out, &h, nonce, key);
+    assert_int_equal(link_send(fd, NULL, WIRE_HELLO, out, sizeof out, 5000), ST_OK);
+    return fd;
+}
+
+/* Node 0 has seen all the others. What comes then needs GPUs: elsewhere it says that there is no way between them. */
+static void assert_all_came(const struct node *o)
+{
+    if (o->st == ST_CONFIG && strstr(o->err, "cannot reach each other")) return;
+    if (o->st == ST_DEVICE || o->st == ST_PEER_LOST || o->st == ST_OK) return;
+    fail_msg("%s: %s", status_name(o->st), o->err);
+}
+
+static struct node *first_of(uint32_t n)
+{
+    struct node *o = node(n, 0, 0);
+    assert_int_equal(nodes_create(&o->cfg, &o->n, o->err, sizeof o->err), ST_OK);
+    assert_int_equal(pthread_create(&o->thread, NULL, meet, o), 0);
+    return o;
+}
+
+/* True: it was sent away; false: it waits to be welcomed. */
+static bool is_refused(int fd, char text[WIRE_TEXT_MAX + 1])
+{
+    struct link_head head;
+    unsigned char    in[WIRE_REFUSE_BYTES], nonce[WIRE_NONCE] = { 2 };
+    enum status      st = link_recv(fd, NULL, in, sizeof in, &head, 200);
+    if (st == ST_AGAIN) return false;
+    assert_int_equal(st, ST_OK);
+    assert_int_equal(head.type, WIRE_REFUSE);
+    assert_int_equal(wire_refuse_get(in, head.bytes, nonce, "k", text), ST_OK); /* and it is signed */
+    return true;
+}
+
+static void a_worker_that_starts_again_is_taken_while_others_are_waited_for(void **state)
+{
+    (void)state;
+    char         text[WIRE_TEXT_MAX + 1];
+    struct node *o = first_of(3);
+    for (int i = 0; i < 5; i++) {
+        int once = say_hello(o, 3, 1, "k");
+        assert_false(is_refused(once, text));
+        int twice = say_hello(o, 3, 1, "k"); /* while the first one is there */
+        for (int k = 0; k < PATIENCE_S * 5 && !is_refused(twice, text); k++) continue;
+        assert_non_null(strstr(text, "there is a node 1 already"));
+        close(twice);
+        close(once); /* it dies, and is started again */
+    }
+    int one = say_hello(o, 3, 1, "k"), two = say_hello(o, 3, 2, "k");
+    pthread_join(o->thread, NULL);
+    assert_all_came(o);
+    close(one);
+    close(two);
+    end(&o, 1);
+}
+
+static void strangers_who_say_nothing_hold_up_nobody(void **state)
+{
+    (void)state;
+    enum { STRANGERS = GUESTS_MAX + 20 }; /* each would have cost 5 s of the 10 that node 0 waits */
+    int          fd[STRANGERS];
+    struct node *o = first_of(2);
+    for (int i = 0; i < STRANGERS; i++) {
+        fd[i] = connect_to(o);
+        if (i % 3 == 1) assert_int_equal(send(fd[i], "SPWL", 4, MSG_NOSIGNAL), 4); /* the beginning of a frame */
+        if (i % 3 == 2) (void)!send(fd[i], "GET / HTTP/1.1\r\nHost: you\r\n\r\n", 31, MSG_NOSIGNAL);
+    }
+    int one = say_hello(o, 2, 1, "k");
+    pthread_join(o->thread, NULL);
+    assert_all_came(o);
+    close(one);
+    for (int i = 0; i < STRANGERS; i++) close(fd[i]);
+    end(&o, 1);
+}
+
+/* ---- somebody in the place of node 0 says no */
+
+struct impostor {
+    int          listener;
+    const char  *key; /* signs with it; NULL: not at all */
+    pthread_t    thread;
+    _Atomic bool stop;
+};
+
+static void *refuse_all(void *arg)
+{
+    struct impostor *m = arg;
+    while (!m->stop) {
+        unsigned char    nonce[WIRE_NONCE] = { 9 }, hello[WIRE_HELLO_BYTES], out[WIRE_REFUSE_BYTES];
+        struct link_head head;
+        char             from[64];
+        int              fd;
+        if (link_accept(m->listener, 50, &fd, from, sizeof from)) continue;
+        if (!link_send(fd, NULL, WIRE_CHALLENGE, nonce, sizeof nonce, 1000) && !link_recv(fd, NULL, hello, sizeof hello, &head, 1000)) {
+            uint32_t n = wire_refuse_put(out, "go home", hello, head.bytes, m->key ? m->key : "");
+            (void)link_send(fd, NULL, WIRE_REFUSE, out, n, 1000);
+        }
+        close(fd);
+    }
+    return NULL;
+}
+
+static struct node *meet_impostor(const char *signs_with)
+{
+    struct impostor m = { .key = signs_with };
+    uint16_t        port;
+    char            err[300];
+    assert_int_equal(link_listen("127.0.0.1", 0, &m.listener, &port, err, sizeof err), ST_OK);
+    assert_int_equal(pthread_create(&m.thread, NULL, refuse_all, &m), 0);
+    struct node *o = node(2, 1, port);
+    o->cfg.patience_s = 1;
+    meet(o);
+    m.stop = true;
+    pthread_join(m.thread, NULL);
+    close(m.listener);
+    return o;
+}
+
+static void a_refusal_counts_when_it_is_signed(void **state)
+{
+    (void)state;
+    struct node *o = meet_impostor(NULL);
+    assert_int_equal(o->st, ST_TIMEOUT); /* asked again until its patience ended */
+    assert_non_null(strstr(o->err, "not signed"));
+    end(&o, 1);
+    o = meet_impostor("another");
+    assert_int_equal(o->st, ST_TIMEOUT);
+    end(&o, 1);
+    o = meet_impostor("k");
+    assert_int_equal(o->st, ST_CONFIG);
+    assert_non_null(strstr(o->err, "refuses this node: go home"));
+    end(&o, 1);
+}
+
 static void nobody_comes_and_it_is_said(void **state)
 {
     (void)state;
@@ -273,6 +431,9 @@ int main(void)
         cmocka_unit_test(strangers_are_sent_away_and_the_rest_goes_on),
         cmocka_unit_test(hostile_bytes_after_the_hello_lose_the_node_and_no_more),
 #endif
+        cmocka_unit_test(a_worker_that_starts_again_is_taken_while_others_are_waited_for),
+        cmocka_unit_test(strangers_who_say_nothing_hold_up_nobody),
+        cmocka_unit_test(a_refusal_counts_when_it_is_signed),
         cmocka_unit_test(nobody_comes_and_it_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

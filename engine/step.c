@@ -356,8 +356,10 @@ static enum status recompute(struct engine *e)
     enum status st = ST_OK;
     while (!st && e->n_flight) st = land(e);
     if (!st && e->sched.n_running) LOG_WARN("eng: %u running sequences compute their prefix again", e->sched.n_running);
-    if (!st) sched_recompute(&e->sched);
-    return st;
+    if (st) return st;
+    sched_recompute(&e->sched);
+    kv_tiers_all_gave_way(e->tiers);
+    return ST_OK;
 }
 
 static enum status turn(struct engine *e, bool *did_work_out)

@@ -443,6 +443,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
     if (!t) return;
     t->closing = true;
     if (t->slab) {
+        kv_tiers_all_gave_way(t);
         audit_stop(t);
         up_close(t);
         if (!t->hand.held) drain(t, t->cfg.clock() + flush_us);

@@ -100,8 +100,10 @@ struct kv_audit_rows {
 };
 bool kv_tiers_audit(struct kv_tiers *t, bool idle, struct kv_audit_rows *out);
 void kv_tiers_audited(struct kv_tiers *t, enum status st);
-/* What the device has cached is in doubt: nothing may run, and no path be offered, until this is over. */
+/* What the device has cached is in doubt: whoever runs gives all its blocks back, then kv_tiers_all_gave_way, and nobody runs again before
+ * this is over (kv_tiers_ask lets nobody go on). */
 bool kv_tiers_purges(const struct kv_tiers *t);
+void kv_tiers_all_gave_way(struct kv_tiers *t);
 
 /* Steps of the device that were enqueued, and of those that are done. A load's blocks may have belonged to a sequence whose row is
  * still in a step in flight: nothing is copied into them before that step is done. */

@@ -208,7 +208,8 @@ void audit_note(struct kv_tiers *t, const struct load *l, uint32_t k)
     struct audit *a = &t->audit;
     if (!t->cfg.audit || !t->cfg.audit_every || ++a->n_loaded % t->cfg.audit_every) return;
     int32_t slot = slot_find(t, &l->key[k]);
-    if (a->state != AUDIT_NONE || slot == SLOT_NONE || t->slot[slot].state != SLOT_READY) return;
+    bool    waits = a->state == AUDIT_NOTED; /* the newest is as good as any, and its prefix is still there */
+    if ((a->state != AUDIT_NONE && !waits) || slot == SLOT_NONE || t->slot[slot].state != SLOT_READY) return;
     memcpy(brought(t), slot_page(t, slot), t->stride);
     a->block = l->first + k;
     memcpy(a->ids, l->ids, (size_t)(a->block + 1) * t->cfg.block_tokens * sizeof *a->ids);
@@ -306,6 +307,7 @@ static void mismatch(struct kv_tiers *t, uint64_t at)
         a->block, a->canary ? name_of(t, a->source) : "a load", at, t->cfg.block_bytes, digits);
     /* Before the first canary nothing came up to the device. */
     a->purge = t->stats.n_loaded ? PURGE_DEVICE : PURGE_BELOW;
+    a->gave_way = false;
 }
 
 void audit_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
@@ -329,6 +331,7 @@ void audit_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
 }
 
 bool kv_tiers_purges(const struct kv_tiers *t) { return t->audit.purge == PURGE_DEVICE; }
+void kv_tiers_all_gave_way(struct kv_tiers *t) { t->audit.gave_way = true; }
 
 /* true: nothing else may go on. */
 static bool purge_turn(struct kv_tiers *t)
@@ -339,7 +342,7 @@ static bool purge_turn(struct kv_tiers *t)
     audit_stop(t);
     up_discard(t);
     down_close(t);
-    if (tiers_moving(t)) return true;
+    if (tiers_moving(t) || (a->purge == PURGE_DEVICE && !a->gave_way)) return true;
     for (uint32_t i = 0; i < t->cfg.n_store; i++) n += kv_store_purge(t->store[i]);
     n += drop_slots(t, true);
     a->slab_unproven = false;

@@ -93,8 +93,9 @@ struct audit {
     enum audit_state state;
     enum audit_purge purge;
     bool             open, stopping;
-    bool             canary; /* of source; else a sample of what was loaded */
-    uint32_t         source; /* a store, or KV_STORES_MAX: the slab */
+    bool             gave_way; /* purge: no sequence holds blocks of the device */
+    bool             canary;   /* of source; else a sample of what was loaded */
+    uint32_t         source;   /* a store, or KV_STORES_MAX: the slab */
     struct kv_key    key;
     struct kv_salt   salt;
     uint32_t         block, *ids; /* its number in its prompt; ids[(block + 1) * block_tokens] */

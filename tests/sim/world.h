@@ -241,7 +241,8 @@ static inline bool world_step(struct world *w)
     if (did_work && st == ST_OK && e->sched.n_plan && world_batch(w)->d.n_row + e->sched.budget != w->cfg.batch_tokens_max)
         WORLD_FAULT(w, "the budget does not add up");
     /* Whoever is first stays first until it ends: only that makes sure that someone always gets on. */
-    if (head && atomic_load(head_finish) == ENG_NONE && head->state != SEQ_RUNNING) WORLD_FAULT(w, "the oldest was preempted");
+    bool purged = e->tiers && kv_tiers_purges(e->tiers); /* then all give way to what they compute anew */
+    if (head && !purged && atomic_load(head_finish) == ENG_NONE && head->state != SEQ_RUNNING) WORLD_FAULT(w, "the oldest was preempted");
     world_poison(w);
     if (w->reads) world_read(w);
     world_promises(w);

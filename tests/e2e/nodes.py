@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fault"))
-from harness import slower  # noqa: E402
+from harness import eventually, slower  # noqa: E402
 
 SPILLWAY = os.environ.get("SPILLWAY", "build/emu/spillway")
 SHAPE = ["--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--max-model-len", "256", "--kv-cache-bytes", "16MiB"]
@@ -180,8 +180,10 @@ def test_a_frozen_helper_is_lost():
 def test_who_does_not_belong_is_refused():
     port = free_port()
     with node(0, port, env={"SPILLWAY_CLUSTER_KEY": "one"}) as a:
+        with node(1, port, env={"SPILLWAY_CLUSTER_KEY": "two"}) as b:  # it cannot tell who says no, so it asks on
+            eventually(lambda: "--cluster-key differs" in b.text() and "asking again" in b.text(), "a line about the key")
+            assert b.p.poll() is None, b.text()
         for args, env, word in (
-            ([], {"SPILLWAY_CLUSTER_KEY": "two"}, "--cluster-key"),
             (["--block-size", "32"], {"SPILLWAY_CLUSTER_KEY": "one"}, "--block-size"),
             (["--node-rank", "0"], {"SPILLWAY_CLUSTER_KEY": "one"}, "cannot listen"),
         ):

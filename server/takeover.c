@@ -192,7 +192,9 @@ bool takeover_bye(struct takeover *t)
 {
     if (!t || atomic_exchange(&t->said_bye, true)) return true;
     struct take_msg m = take_make(TAKE_BYE, "");
-    if (t->up >= 0) (void)take_send(t->up, &m, NULL, 0);
+    if (t->up >= 0 && take_send(t->up, &m, NULL, 0) == ST_OK)
+        LOG_WARN("takeover: told to end while the server before still drains: that one ends too, and nobody serves then; it would serve "
+                 "again if this one were killed (SIGKILL)");
     return false;
 }
 

@@ -61,6 +61,31 @@ static void F26_a_slow_lane_is_not_waited_for_and_its_blocks_may_come_twice(void
     close_world(&w, false);
 }
 
+/* Blocks that came after their load was given up, and before the prompt was admitted, are of the tier that they came from. */
+static void what_comes_late_and_is_used_is_credited(void **state)
+{
+    (void)state;
+    struct world     w;
+    struct user      u;
+    struct kv_cursor hit = { 0 };
+    open_world(&w, 2, false);
+    run_alone(&w, 1, 60, &u);
+    lane.stall_us = 10000;
+    kv_evict_all(w.kv);
+    ask_for(&u, 1, 60, 100);
+    while (!kv_tiers_ask(w.t, &u.want, u.salt, u.ids, u.n, &hit, 100)) turn(&w, 100);
+    struct kv_tiers_stats st;
+    kv_tiers_stats(w.t, &st);
+    assert_int_equal(st.n_abandoned, 1);
+    assert_int_equal(u.want.n_host, 0);
+    for (int i = 0; i < 100; i++) turn(&w, 100); /* the device has no room for the prompt meanwhile, say */
+    assert_true(try_admit(&w, &u));
+    assert_int_equal(u.n_hit, 56);
+    assert_int_equal(u.want.n_host, 56);
+    finish_user(&w, &u);
+    close_world(&w, false);
+}
+
 static void F4_a_prompt_that_leaves_lets_go_of_its_load(void **state)
 {
     (void)state;
@@ -197,6 +222,7 @@ static void a_restart_finds_prefixes_in_the_store(void **state)
     finish_user(&w, &u);
     kv_tiers_stats(w.t, &st);
     assert_int_equal(st.tier[KV_TIER_STORE].hit_blocks, 14);
+    assert_int_equal(st.tier[KV_TIER_HOST].hit_blocks, 0); /* on their way to the device they are not counted again */
     close_world(&w, true);
 }
 
@@ -241,6 +267,7 @@ static void a_paused_store_is_not_waited_for_at_the_end(void **state)
     nftw(w.dir, rm_one, 8, FTW_DEPTH | FTW_PHYS); /* no file can be made any more */
     for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !kv_store_paused(w.t->store[0]); usleep(500)) {
         assert_true(clock_us() < end);
+        if (!access(w.dir, F_OK)) nftw(w.dir, rm_one, 8, FTW_DEPTH | FTW_PHYS); /* a file that was being made kept the folder */
         turn(&w, 10);
     }
     run_alone(&w, 1, 60, &u);
@@ -539,6 +566,7 @@ int main(void)
         cmocka_unit_test(a_store_that_is_not_free_yet_is_opened_when_it_is),
         cmocka_unit_test(what_left_the_device_comes_back_from_the_host),
         cmocka_unit_test(F26_a_slow_lane_is_not_waited_for_and_its_blocks_may_come_twice),
+        cmocka_unit_test(what_comes_late_and_is_used_is_credited),
         cmocka_unit_test(F4_a_prompt_that_leaves_lets_go_of_its_load),
         cmocka_unit_test(two_prompts_wait_for_one_load),
         cmocka_unit_test(damage_on_the_host_is_doubted),

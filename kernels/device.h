@@ -70,6 +70,10 @@ struct dev_batch {
     const uint32_t *page;       /* block ids in order of position; covers positions 0..last row  */
 };
 
+/* Gates of a feed-forward: silu(x) = x / (1 + e^-x); gelu(x) = x (1 + erf(x / sqrt 2)) / 2; its approximation by tanh; x / (1 + e^(-1.702 x));
+ * max(x, 0); the square of that. */
+enum op_act { OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU, OP_RELU, OP_RELU2, OP_ACTS };
+
 enum rope_type { ROPE_NONE, ROPE_NEOX }; /* NEOX: pairs (i, i + rot/2) */
 
 struct op_qkv {                   /* qk-norm (optional), RoPE, KV append: one pass over the fused projection          */
@@ -96,6 +100,7 @@ struct op_moe {                             /* softmax over all experts, top-k, 
     const struct dev_weight *down;          /* [n_expert] each [hidden, inter]                                         */
     uint32_t                 n_row, n_expert, top_k, hidden, inter;
     bool                     renorm;
+    enum op_act              act; /* of the experts; cuda: OP_SILU alone */
 };
 
 /* Sampling of n rows of logits. Per row, in vLLM's order (v1/sample/sampler.py):
@@ -239,8 +244,8 @@ struct dev_ops {
     void (*logits)(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m); /* linear with F32 out, no bias */
     void (*qkv)(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
     void (*attention)(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
-    void (*swiglu)(struct device *d, void *out, const void *gate_up, uint32_t n,
-                   uint32_t inter); /* [n, 2*inter] -> [n, inter]: silu(gate) * up */
+    /* [n, 2 * inter] -> [n, inter]: act(gate) * up */
+    void (*glu)(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
     void (*moe)(struct device *d, const struct op_moe *o);
     void (*gather)(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n,
                    uint32_t dim); /* out[i] = x[row[i]], act; row UINT32_MAX: 0 */

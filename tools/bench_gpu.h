@@ -132,7 +132,7 @@ static void gpu_row_once(void *arg, uint32_t i)
     switch (a->what) {
     case ROW_NORM: op->rmsnorm(b->d, b->y, b->x, b->norm, a->n, a->dim, 1e-6f); break;
     case ROW_ADD_NORM: op->add_rmsnorm(b->d, b->y, b->x, (char *)b->y + 2 * (size_t)a->n * a->dim, b->norm, a->n, a->dim, 1e-6f); break;
-    default: op->swiglu(b->d, b->y, b->x, a->n, a->dim);
+    default: op->glu(b->d, b->y, b->x, a->n, a->dim, OP_SILU);
     }
 }
 static void gpu_rows(struct gpu_bench *b)

@@ -183,7 +183,7 @@ static void swiglu_once(void *arg, uint32_t i)
 {
     (void)i;
     struct row_arg *a = arg;
-    a->b->d->ops->swiglu(a->b->d, a->y, a->x, a->n, a->dim);
+    a->b->d->ops->glu(a->b->d, a->y, a->x, a->n, a->dim, OP_SILU);
 }
 static void bench_rows(const struct bench *b, uint32_t n)
 {
@@ -275,7 +275,7 @@ static void bench_moe(const struct bench *b, const uint32_t *m, uint32_t n_m)
         gate_up[e] = take_weight(b, DT_BF16, 2 * INTER, HIDDEN), down[e] = take_weight(b, DT_BF16, HIDDEN, INTER);
     struct moe_arg a = { b,
                          { take(b, ROWS * HIDDEN * 4), take_noise(b, ROWS * HIDDEN), NULL, gate_up, down, 0, EXPERTS, TOP, HIDDEN, INTER,
-                           true },
+                           true, OP_SILU },
                          take_noise(b, (ROWS + 8) * EXPERTS) };
     for (uint32_t i = 0; i < n_m; i++) {
         char name[80];
@@ -365,7 +365,7 @@ static void small_step(void *arg, uint32_t i)
         ops->linear(d, a->delta, a->y, &a->o[l], NULL, n);
         ops->add_rmsnorm(d, a->h, a->x, a->delta, a->norm, n, HIDDEN, 1e-6f);
         ops->linear(d, a->gu, a->h, &a->gate_up[l], NULL, n);
-        ops->swiglu(d, a->act, a->gu, n, INTER);
+        ops->glu(d, a->act, a->gu, n, INTER, OP_SILU);
         ops->linear(d, a->delta, a->act, &a->down[l], NULL, n);
         ops->add_rmsnorm(d, a->h, a->x, a->delta, a->norm, n, HIDDEN, 1e-6f);
     }

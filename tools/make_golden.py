@@ -55,6 +55,12 @@ MODELS = {
     "mistral-partial": (MistralConfig, MistralForCausalLM, dict(SMALL, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
                         partial_rotary_factor=0.5)), torch.bfloat16, False, 1),
     "qwen3-partial": (Qwen3Config, Qwen3ForCausalLM, dict(SMALL, partial_rotary_factor=0.25), torch.bfloat16, False, 1),
+    # gates other than silu: by tanh, by erf, without a curve; of experts too
+    "llama-gelu": (LlamaConfig, LlamaForCausalLM, dict(SMALL, hidden_act="gelu_new"), torch.bfloat16, False, 1),
+    "mistral-gelu": (MistralConfig, MistralForCausalLM, dict(SMALL, hidden_act="gelu"), torch.bfloat16, False, 1),
+    "qwen3-relu": (Qwen3Config, Qwen3ForCausalLM, dict(SMALL, hidden_act="relu"), torch.bfloat16, False, 1),
+    "mixtral-gelu": (MixtralConfig, MixtralForCausalLM, dict(SMALL, num_local_experts=4, num_experts_per_tok=2, hidden_act="gelu_pytorch_tanh"),
+                     torch.bfloat16, False, 1),
     "mistral": (MistralConfig, MistralForCausalLM, dict(sliding_window=16), torch.float32, False, 1),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, dict(head_dim="drop", hidden_size=64, num_hidden_layers=3, use_sliding_window=True, sliding_window=24,
               max_window_layers=1, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)), torch.bfloat16, True, 1),

@@ -41,11 +41,11 @@ static const struct model_defaults def_qwen3_moe = { .n_kv_head = 4,
 
 /* A new family: one row here, its names in names.c, a golden checkpoint in tools/make_golden.py. */
 static const struct model_family families[] = {
-    { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_SWIGLU, .bias_keys = true, .def = &def_llama, .names = &names_llama },
-    { "MistralForCausalLM", "mistral", NORM_RMS, MIX_GQA, FFN_SWIGLU, .window = true, .def = &def_mistral, .names = &names_llama },
-    { "Qwen2ForCausalLM", "qwen2", NORM_RMS, MIX_GQA, FFN_SWIGLU, .qkv_bias = true, .window = true, .window_gate = true,
-      .window_layers = true, .def = &def_qwen2, .names = &names_llama },
-    { "Qwen3ForCausalLM", "qwen3", NORM_RMS, MIX_GQA, FFN_SWIGLU, .qk_norm = true, .bias_keys = true, .window = true, .window_gate = true,
+    { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .def = &def_llama, .names = &names_llama },
+    { "MistralForCausalLM", "mistral", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .def = &def_mistral, .names = &names_llama },
+    { "Qwen2ForCausalLM", "qwen2", NORM_RMS, MIX_GQA, FFN_GLU, .qkv_bias = true, .window = true, .window_gate = true, .window_layers = true,
+      .def = &def_qwen2, .names = &names_llama },
+    { "Qwen3ForCausalLM", "qwen3", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true, .bias_keys = true, .window = true, .window_gate = true,
       .window_layers = true, .def = &def_qwen3, .names = &names_llama },
     { "MixtralForCausalLM", "mixtral", NORM_RMS, MIX_GQA, FFN_MOE, .window = true, .norm_topk = true, .def = &def_mixtral,
       .names = &names_mixtral },

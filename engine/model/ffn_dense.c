@@ -1,4 +1,4 @@
-/* ffn_dense: down(silu(gate(x)) * up(x)). Tensor parallel: gate and up by rows, down by columns, one sum at the end. */
+/* ffn_dense: down(act(gate(x)) * up(x)). Tensor parallel: gate and up by rows, down by columns, one sum at the end. */
 #include "engine/model/model_impl.h"
 
 void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
@@ -27,7 +27,7 @@ void ffn_dense(struct model *m, uint32_t n_row, uint32_t l)
     const struct layer   *y = &m->layer[l];
     const void           *in = model_in_order(m, m->h, y->dense.gate_up_order, n_row, m->hidden);
     op->linear(m->dev, m->wide, in, &y->dense.gate_up, y->dense.gate_up_bias, n_row);
-    op->swiglu(m->dev, m->narrow, m->wide, n_row, m->inter);
+    op->glu(m->dev, m->narrow, m->wide, n_row, m->inter, m->act);
     in = model_in_order(m, m->narrow, y->dense.down_order, n_row, m->inter);
     op->linear(m->dev, m->delta, in, &y->dense.down, y->dense.down_bias, n_row);
     op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);

@@ -39,7 +39,8 @@ void ffn_moe(struct model *m, uint32_t n_row, uint32_t l)
                                   .top_k = m->top_k_expert,
                                   .hidden = m->hidden,
                                   .inter = m->moe_inter,
-                                  .renorm = m->norm_topk };
+                                  .renorm = m->norm_topk,
+                                  .act = m->act };
     op->linear(m->dev, m->router, m->h, &y->moe.router, NULL, n_row);
     op->moe(m->dev, &moe);
     op->allreduce(m->dev, m->delta, (size_t)n_row * m->hidden);

@@ -171,13 +171,41 @@ static void hf_tied(struct hf *c)
     c->spec->tied = hf_flag(c, v, "tie_word_embeddings", c->spec->wrapper);
 }
 
+/* The names of transformers (ACT2FN): several are one function, written in other ways. */
+static void hf_act(struct hf *c)
+{
+    static const struct {
+        const char *name;
+        enum op_act act;
+    } acts[] = { { "silu", OP_SILU },
+                 { "swish", OP_SILU },
+                 { "gelu", OP_GELU },
+                 { "gelu_python", OP_GELU },
+                 { "gelu_new", OP_GELU_TANH },
+                 { "gelu_fast", OP_GELU_TANH },
+                 { "gelu_accurate", OP_GELU_TANH },
+                 { "gelu_pytorch_tanh", OP_GELU_TANH },
+                 { "gelu_python_tanh", OP_GELU_TANH },
+                 { "quick_gelu", OP_QUICK_GELU },
+                 { "relu", OP_RELU },
+                 { "relu2", OP_RELU2 } };
+    const json_t *v = hf_value(c->text, "hidden_act");
+    if (!v) v = hf_value(c->text, "hidden_activation");
+    if (!v) return; /* silu */
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (json_is_string(v) && !strcmp(json_string_value(v), acts[i].name)) {
+            c->spec->act = acts[i].act;
+            return;
+        }
+    hf_fail(c, "hidden_act is %s, supported are silu, gelu (also gelu_new, gelu_fast, gelu_pytorch_tanh), quick_gelu, relu and relu2",
+            hf_show(v).text);
+}
+
 static void hf_flags(struct hf *c)
 {
     struct model_spec *s = c->spec;
-    const json_t      *v = hf_value(c->text, "hidden_act");
-    if (!v) v = hf_value(c->text, "hidden_activation");
-    if (v && (!json_is_string(v) || (strcmp(json_string_value(v), "silu") && strcmp(json_string_value(v), "swish"))))
-        hf_fail(c, "hidden_act is %s, supported is silu", hf_show(v).text);
+    const json_t      *v;
+    hf_act(c);
 
     bool keys = s->family->bias_keys;
     s->qkv_bias = s->o_bias = keys && hf_flag(c, hf_value(c->text, "attention_bias"), "attention_bias", false);

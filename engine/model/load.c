@@ -121,7 +121,7 @@ static const struct {
 static const struct {
     void (*place)(struct place *p, struct layer *layer, uint32_t l);
     void (*run)(struct model *m, uint32_t n_row, uint32_t l);
-} ffns[] = { [FFN_SWIGLU] = { ffn_dense_place, ffn_dense }, [FFN_MOE] = { ffn_moe_place, ffn_moe } };
+} ffns[] = { [FFN_GLU] = { ffn_dense_place, ffn_dense }, [FFN_MOE] = { ffn_moe_place, ffn_moe } };
 
 /* The sizes of one rank. KV heads that are fewer than the ranks lie on several of them. */
 static void model_sizes(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, struct device *dev)
@@ -139,6 +139,7 @@ static void model_sizes(struct model *m, const struct model_spec *s, const struc
                          .top_k_expert = s->top_k_expert,
                          .rot = s->rot,
                          .norm_topk = s->norm_topk,
+                         .act = s->act,
                          .eps = s->rms_eps,
                          .head_split = dev->n_rank > 1 && s->vocab % dev->n_rank == 0,
                          .rows_max = cfg->batch_rows_max,
@@ -187,7 +188,7 @@ static void model_place_weights(struct place *p)
     place_vector(p, &m->inv_freq, s->rot / 2);
     for (uint32_t l = 0; l < s->n_layer && !p->st; l++) {
         struct layer   scratch = { .mix = NULL }, *y = p->bind ? &m->layer[l] : &scratch;
-        enum model_ffn ffn = spec_layer_moe(s, l) ? FFN_MOE : FFN_SWIGLU;
+        enum model_ffn ffn = spec_layer_moe(s, l) ? FFN_MOE : FFN_GLU;
         y->mix = mixes[s->family->mix].run;
         y->ffn = ffns[ffn].run;
         place_vector(p, &y->mix_norm, s->hidden);

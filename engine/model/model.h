@@ -8,7 +8,7 @@
 
 enum model_norm { NORM_RMS };
 enum model_mix { MIX_GQA };
-enum model_ffn { FFN_SWIGLU, FFN_MOE };
+enum model_ffn { FFN_GLU, FFN_MOE };
 enum model_rope_scaling { ROPE_SCALE_DEFAULT, ROPE_SCALE_LINEAR, ROPE_SCALE_LLAMA3, ROPE_SCALE_YARN, ROPE_SCALE_DYNAMIC };
 
 /* What a key of config.json means when it is absent: as in the family's own configuration class of transformers. */
@@ -75,6 +75,7 @@ struct model_spec {
     uint32_t                  n_expert, top_k_expert, moe_inter;
     unsigned char            *layer_moe; /* [n_layer] 1: MoE ffn; NULL: as the family says */
     bool                      norm_topk;
+    enum op_act               act; /* of the feed-forward's gate */
     struct model_quant        quant;
     struct model_layer_codes *layer_codes;               /* [n_layer]; NULL: all linear matrices are as quant says */
     enum dtype                dtype;                     /* of the checkpoint (torch_dtype / dtype; else as the tensors say) */

@@ -41,6 +41,7 @@ struct model {
     /* of this rank */
     uint32_t          n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, vocab, n_expert, top_k_expert, rot;
     bool              norm_topk;
+    enum op_act       act;
     float             eps, rope_scale;
     float            *inv_freq; /* [rot / 2] */
     struct layer     *layer;
@@ -50,7 +51,7 @@ struct model {
     float            *norm;
     struct dev_kv     kv;
     uint32_t          rows_max, logit_rows_max;
-    /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then swiglu out */
+    /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then the gated */
     void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
     void                 *sorted;               /* inputs of a matrix in another order; no place where no matrix has one */
     float                *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */

@@ -1,30 +1,31 @@
-/* mlp: the gate of SwiGLU, and inputs in another order. */
+/* mlp: the gate of a feed-forward, and inputs in another order. */
 #include "kernels/cpu/cpu.h"
 
-enum { SWIGLU_ROWS = 4 };
+enum { GLU_ROWS = 4 };
 
-struct swiglu_job {
+struct glu_job {
     const struct simd *v;
     float             *out;
     const float       *gate_up;
     uint32_t           n, inter;
+    enum op_act        act;
 };
 
-static void swiglu_piece(void *arg, uint32_t piece, uint32_t thread)
+static void glu_piece(void *arg, uint32_t piece, uint32_t thread)
 {
     (void)thread;
-    struct swiglu_job *j = arg;
-    uint32_t           end = (piece + 1) * SWIGLU_ROWS < j->n ? (piece + 1) * SWIGLU_ROWS : j->n;
-    for (uint32_t r = piece * SWIGLU_ROWS; r < end; r++) {
+    struct glu_job *j = arg;
+    uint32_t        end = (piece + 1) * GLU_ROWS < j->n ? (piece + 1) * GLU_ROWS : j->n;
+    for (uint32_t r = piece * GLU_ROWS; r < end; r++) {
         const float *gate = j->gate_up + (size_t)r * 2 * j->inter;
-        j->v->silu_mul(j->out + (size_t)r * j->inter, gate, gate + j->inter, j->inter);
+        j->v->act_mul[j->act](j->out + (size_t)r * j->inter, gate, gate + j->inter, j->inter);
     }
 }
 
-void cpu_swiglu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter)
+void cpu_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act)
 {
-    struct swiglu_job j = { cpu_of(d)->v, out, gate_up, n, inter };
-    team_run(cpu_of(d)->team, (n + SWIGLU_ROWS - 1) / SWIGLU_ROWS, (uint64_t)n * inter * 3, swiglu_piece, &j);
+    struct glu_job j = { cpu_of(d)->v, out, gate_up, n, inter, act };
+    team_run(cpu_of(d)->team, (n + GLU_ROWS - 1) / GLU_ROWS, (uint64_t)n * inter * 3, glu_piece, &j);
 }
 
 struct columns_job {

@@ -94,7 +94,7 @@ static void moe_act(void *arg, uint32_t place, uint32_t thread)
     (void)thread;
     const struct moe_job *j = arg;
     float                *h = j->h + (size_t)place * 2 * j->o->inter;
-    j->v->silu_mul(h, h, h + j->o->inter, j->o->inter);
+    j->v->act_mul[j->o->act](h, h, h + j->o->inter, j->o->inter);
     if (gemm_of(j->o->down)->prepare) gemm_of(j->o->down)->prepare(j->ph + place * j->ph_stride, h, j->o->down);
 }
 

@@ -3,7 +3,7 @@
  * so avx2, avx512 and neon give the same bits, and scalar too where the compiler has a fused multiply-add; what is sampled is the
  * same on all of them everywhere. No state. */
 #pragma once
-#include "base/dtype.h"
+#include "kernels/device.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,8 +34,8 @@ struct simd {
     float (*sum_squares)(const float *x, uint32_t n);
     void (*norm)(float *out, const float *x, const float *w, float scale, uint32_t n); /* x * scale * w; w NULL: x * scale */
     void (*add)(float *x, const float *delta, uint32_t n);
-    void (*silu_mul)(float *out, const float *gate, const float *up, uint32_t n);
-    void (*rope)(float *x, const float *cos, const float *sin, uint32_t half); /* pairs (i, i + half) */
+    void (*act_mul[OP_ACTS])(float *out, const float *gate, const float *up, uint32_t n); /* act(gate) * up */
+    void (*rope)(float *x, const float *cos, const float *sin, uint32_t half);            /* pairs (i, i + half) */
     void (*store)(void *dst, enum dtype t, const float *src, uint32_t n);
     void (*load)(float *dst, const void *src, enum dtype t, uint32_t n); /* writes up to a multiple of 16, zeros behind n */
     /* 16 tokens of dim elements each -> dst [dim, 16] */

@@ -193,15 +193,52 @@ static void row_add(float *x, const float *delta, uint32_t n)
     FOR_VECTORS(n) { store_part(x + i, v_add(load_part(x + i, len), load_part(delta + i, len)), len); }
 }
 
-static void row_silu_mul(float *out, const float *gate, const float *up, uint32_t n)
+/* x / (1 + e^-t) */
+INLINE v16 v_gate(v16 x, v16 t) { return v_div(x, v_add(v_set1(1.0f), v_exp(v_sub(v_zero(), t)))); }
+
+/* 1 + erf(x): a rational approximation, as in Eigen, off by 5e-7 at most; exactly 0 from -4 down */
+INLINE v16 v_erf_plus_1(v16 x)
 {
-    FOR_VECTORS(n)
-    {
-        v16 g = load_part(gate + i, len);
-        v16 y = v_div(g, v_add(v_set1(1.0f), v_exp(v_sub(v_zero(), g))));
-        store_part(out + i, v_mul(y, load_part(up + i, len)), len);
-    }
+    v16 y = v_max(v_set1(-4.0f), v_pick(v_above(x, v_set1(4.0f)), v_set1(4.0f), x)), s = v_mul(y, y);
+    v16 p = v_set1(-2.72614225801306e-10f), q = v_set1(-1.45660718464996e-05f);
+    p = v_fused(p, s, v_set1(2.77068142495902e-08f));
+    p = v_fused(p, s, v_set1(-2.10102402082508e-06f));
+    p = v_fused(p, s, v_set1(-5.69250639462346e-05f));
+    p = v_fused(p, s, v_set1(-7.34990630326855e-04f));
+    p = v_fused(p, s, v_set1(-2.95459980854025e-03f));
+    p = v_fused(p, s, v_set1(-1.60960333262415e-02f));
+    q = v_fused(q, s, v_set1(-2.13374055278905e-04f));
+    q = v_fused(q, s, v_set1(-1.68282697438203e-03f));
+    q = v_fused(q, s, v_set1(-7.37332916720468e-03f));
+    q = v_fused(q, s, v_set1(-1.42647390514189e-02f));
+    return v_pick(v_above(v_set1(-3.9999f), x), v_zero(), v_add(v_set1(1.0f), v_div(v_mul(y, p), q)));
 }
+
+INLINE v16 v_silu(v16 x) { return v_gate(x, x); }
+INLINE v16 v_gelu(v16 x) { return v_mul(v_mul(v_set1(0.5f), x), v_erf_plus_1(v_mul(x, v_set1(0.707106781f)))); }
+INLINE v16 v_gelu_tanh(v16 x) /* (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
+{
+    return v_gate(x, v_mul(x, v_fused(v_mul(x, x), v_set1(0.0713548163f), v_set1(1.59576912f))));
+}
+INLINE v16 v_quick_gelu(v16 x) { return v_gate(x, v_mul(x, v_set1(1.702f))); }
+INLINE v16 v_relu(v16 x) { return v_max(v_zero(), x); } /* NaN stays */
+INLINE v16 v_relu2(v16 x) { return v_mul(v_relu(x), v_relu(x)); }
+
+#define ROW_ACT(name)                                                                        \
+    static void row_##name##_mul(float *out, const float *gate, const float *up, uint32_t n) \
+    {                                                                                        \
+        FOR_VECTORS(n)                                                                       \
+        {                                                                                    \
+            v16 y = v_##name(load_part(gate + i, len));                                      \
+            store_part(out + i, v_mul(y, load_part(up + i, len)), len);                      \
+        }                                                                                    \
+    }
+ROW_ACT(silu)
+ROW_ACT(gelu)
+ROW_ACT(gelu_tanh)
+ROW_ACT(quick_gelu)
+ROW_ACT(relu)
+ROW_ACT(relu2)
 
 static void row_rope(float *x, const float *cos, const float *sin, uint32_t half)
 {
@@ -402,7 +439,12 @@ const struct simd SIMD_TABLE = {
     .sum_squares = row_sum_squares,
     .norm = row_norm,
     .add = row_add,
-    .silu_mul = row_silu_mul,
+    .act_mul = { [OP_SILU] = row_silu_mul,
+                 [OP_GELU] = row_gelu_mul,
+                 [OP_GELU_TANH] = row_gelu_tanh_mul,
+                 [OP_QUICK_GELU] = row_quick_gelu_mul,
+                 [OP_RELU] = row_relu_mul,
+                 [OP_RELU2] = row_relu2_mul },
     .rope = row_rope,
     .store = row_store,
     .load = row_load,

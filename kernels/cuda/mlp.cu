@@ -1,4 +1,4 @@
-/* mlp: what is done to rows one element at a time: embed, gather, SwiGLU, bias; patches.   truth: kernels/ref/mlp.c, gemm.c, host.c
+/* mlp: what is done to rows one element at a time: embed, gather, gates, bias; patches.   truth: kernels/ref/mlp.c, gemm.c, host.c
  * A block does MLP_THREADS units of one row (grid: rows, pieces of a row). A unit is 16 bytes of output where rows and addresses
  * allow it, else one element. */
 #include "base/check.h"
@@ -51,7 +51,7 @@ extern "C" void cuda_gather(struct device *dev, void *out, const void *x, const 
     cuda_launched(d, "gather");
 }
 
-/* ---------------------------------------------------------------- SwiGLU */
+/* ---------------------------------------------------------------- gates */
 
 template <class T, bool VECTOR> __global__ void __launch_bounds__(MLP_THREADS) k_swiglu(T *out, const T *gate_up, uint32_t inter)
 {
@@ -84,15 +84,64 @@ template <class T> static void swiglu(struct cuda_dev *d, void *out, const void 
         LAUNCH((k_swiglu<T, false>), mlp_grid(n, inter), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter);
 }
 
-extern "C" void cuda_swiglu(struct device *dev, void *out, const void *gate_up, uint32_t n, uint32_t inter)
+/* The other gates: one kernel for all of them, which no model of today's catalogue uses much. */
+__device__ __forceinline__ float act_gate(float x, enum op_act act)
+{
+    if (act == OP_RELU || act == OP_RELU2) {
+        float r = x < 0.0f ? 0.0f : x; /* NaN stays */
+        return act == OP_RELU ? r : r * r;
+    }
+    if (act == OP_GELU) return 0.5f * x * (1.0f + erff(x * 0.707106781f));
+    float t = act == OP_QUICK_GELU ? 1.702f * x : x * fmaf(x * x, 0.0713548163f, 1.59576912f); /* tanh(u) = 2 / (1 + exp(-2u)) - 1 */
+    return x / (1.0f + expf(-t));
+}
+
+template <class T, bool VECTOR>
+__global__ void __launch_bounds__(MLP_THREADS) k_glu(T *out, const T *gate_up, uint32_t inter, enum op_act act)
+{
+    uint32_t i = (blockIdx.y * MLP_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
+    pdl_wait();
+    if (i >= inter) return;
+    const T *gate = gate_up + (size_t)blockIdx.x * 2 * inter + i, *up = gate + inter;
+    T       *y = out + (size_t)blockIdx.x * inter + i;
+    if (VECTOR) {
+        uint4 a = *(const uint4 *)gate, b = *(const uint4 *)up;
+        float g[VEC], u[VEC];
+        pdl_launch();
+        act_load8<T>(g, a);
+        act_load8<T>(u, b);
+#pragma unroll
+        for (int j = 0; j < VEC; j++) g[j] = act_gate(g[j], act) * u[j];
+        *(uint4 *)y = act_store8<T>(g);
+    } else {
+        float g = act_load(*gate), u = act_load(*up);
+        pdl_launch();
+        *y = act_store<T>(act_gate(g, act) * u);
+    }
+}
+
+template <class T> static void glu(struct cuda_dev *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act)
+{
+    if (vec_fits(inter, out, gate_up, gate_up))
+        LAUNCH((k_glu<T, true>), mlp_grid(n, inter / VEC), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter, act);
+    else
+        LAUNCH((k_glu<T, false>), mlp_grid(n, inter), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter, act);
+}
+
+extern "C" void cuda_glu(struct device *dev, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act)
 {
     struct cuda_dev *d = cuda_of(dev);
+    bool             half = dev->act == DT_F16;
     if (!n || !inter) return;
-    if (dev->act == DT_F16)
+    if (act == OP_SILU && half)
         swiglu<__half>(d, out, gate_up, n, inter);
-    else
+    else if (act == OP_SILU)
         swiglu<__nv_bfloat16>(d, out, gate_up, n, inter);
-    cuda_launched(d, "swiglu");
+    else if (half)
+        glu<__half>(d, out, gate_up, n, inter, act);
+    else
+        glu<__nv_bfloat16>(d, out, gate_up, n, inter, act);
+    cuda_launched(d, "glu");
 }
 
 /* ---------------------------------------------------------------- bias and patches */

@@ -1,14 +1,27 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
 
-float ref_silu(float x) { return (float)((double)x / (1.0 + exp(-(double)x))); }
+float ref_gate(enum op_act act, float gate)
+{
+    double x = (double)gate;
+    switch (act) {
+    case OP_GELU: return (float)(0.5 * x * (1 + erf(x / sqrt(2))));
+    case OP_GELU_TANH: return (float)(0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))));
+    case OP_QUICK_GELU: return (float)(x / (1 + exp(-1.702 * x)));
+    case OP_RELU: return x > 0 || isnan(x) ? gate : 0;
+    case OP_RELU2: return x > 0 || isnan(x) ? gate * gate : 0;
+    case OP_SILU:
+    case OP_ACTS: break;
+    }
+    return (float)(x / (1.0 + exp(-x)));
+}
 
 /* gate_up [n, 2 * inter] -> out [n, inter] */
-void ref_swiglu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter)
+void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act)
 {
     (void)d;
     for (uint32_t i = 0; i < n; i++) {
         const float *gate = (const float *)gate_up + (size_t)i * 2 * inter, *up = gate + inter;
-        for (uint32_t j = 0; j < inter; j++) ((float *)out)[(size_t)i * inter + j] = ref_silu(gate[j]) * up[j];
+        for (uint32_t j = 0; j < inter; j++) ((float *)out)[(size_t)i * inter + j] = ref_gate(act, gate[j]) * up[j];
     }
 }

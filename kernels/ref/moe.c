@@ -1,15 +1,16 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
 
-/* out += weight * down(silu(gate(x)) * up(x)); nothing is stored between, so up to inter dot products are taken again per output */
-static void expert(float *out, const float *x, const struct dev_weight *gate_up, const struct dev_weight *down, double weight)
+/* out += weight * down(act(gate(x)) * up(x)); nothing is stored between, so up to inter dot products are taken again per output */
+static void expert(float *out, const float *x, const struct dev_weight *gate_up, const struct dev_weight *down, enum op_act gate,
+                   double weight)
 {
     enum { INTER_MAX = 1 << 15 };
     static _Thread_local float act[INTER_MAX], rounded[INTER_MAX];
     uint32_t                   inter = down->k;
     CHECK(inter <= INTER_MAX && gate_up->k <= INTER_MAX);
     x = ref_act(x, gate_up, rounded);
-    for (uint32_t j = 0; j < inter; j++) act[j] = ref_silu((float)ref_dot(x, gate_up, j)) * (float)ref_dot(x, gate_up, inter + j);
+    for (uint32_t j = 0; j < inter; j++) act[j] = ref_gate(gate, (float)ref_dot(x, gate_up, j)) * (float)ref_dot(x, gate_up, inter + j);
     const float *a = ref_act(act, down, rounded);
     for (uint32_t j = 0; j < down->n; j++) out[j] += (float)(weight * ref_dot(a, down, j));
 }
@@ -40,7 +41,7 @@ void ref_moe(struct device *d, const struct op_moe *o)
                 if (pass == 0)
                     chosen += p;
                 else
-                    expert(out, x, &o->gate_up[best], &o->down[best], o->renorm ? p / chosen : p);
+                    expert(out, x, &o->gate_up[best], &o->down[best], o->act, o->renorm ? p / chosen : p);
             }
         }
     }

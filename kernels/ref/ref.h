@@ -11,12 +11,12 @@ void ref_rmsnorm(struct device *d, void *out, const void *x, const float *w, uin
 void ref_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps);
 void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 void ref_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
-void ref_swiglu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter);
+void ref_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
 void ref_moe(struct device *d, const struct op_moe *o);
 void ref_sample(struct device *d, const struct op_sample *o);
 void ref_logprob(struct device *d, const struct op_logprob *o);
 
-float ref_silu(float x);
+float ref_gate(enum op_act act, float gate);
 float ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k); /* codes with their scales and zeros */
 /* x [w->k], or where the format says so, rounded to 8 bits: then it lies in `rounded`. Returns one of the two. */
 const float *ref_act(const float *x, const struct dev_weight *w, float *rounded);

@@ -1,4 +1,4 @@
-/* What is done to rows one element at a time: embed, gather, SwiGLU, bias, patches. */
+/* What is done to rows one element at a time: embed, gather, gates, bias, patches. */
 #include "cuda/cuda_test.h"
 #include "kernels/cuda/cuda.h"
 
@@ -49,7 +49,7 @@ static void gather_takes_rows_and_zeros(void **state)
     }
 }
 
-static void swiglu_agrees_with_ref_and_rows_stand_alone(void **state)
+static void gates_agree_with_ref_and_rows_stand_alone(void **state)
 {
     (void)state;
     static const uint32_t inter[] = { 1, 40, 77, 768, 3072 };
@@ -63,16 +63,19 @@ static void swiglu_agrees_with_ref_and_rows_stand_alone(void **state)
             if (inter[s] > 7) x[0] = -200, x[1] = 200, x[2] = -88, x[3] = 0, x[4] = -0.0f, x[5] = 1e-30f, x[6] = -87.4f;
             ct_round(x, 2 * all, d->act);
             char *dx = ct_act(d, x, 2 * all), *out = ct_act_new(d, all);
-            ref->ops->swiglu(ref, want, x, N, inter[s]);
-            d->ops->swiglu(d, out, dx, N, inter[s]);
-            ct_act_get(d, got, out, all);
-            for (size_t i = 0; i < all; i++)
-                assert_true(fabs((double)got[i] - (double)want[i]) <=
-                            (d->act == DT_BF16 ? 0x1.01p-8 : 0x1.01p-11) * fabs((double)want[i]) + 1e-6);
-            for (uint32_t r = 0; r < N; r++) {
-                d->ops->swiglu(d, out, dx + (size_t)r * 4 * inter[s], 1, inter[s]);
-                ct_act_get(d, alone, out, inter[s]);
-                op_assert_same(alone, got + r * inter[s], inter[s], "alone");
+            for (enum op_act act = 0; act < OP_ACTS; act++) {
+                double rounding = d->act == DT_BF16 ? 0x1.01p-8 : 0x1.01p-11, most = d->act == DT_BF16 ? INFINITY : 65504;
+                ref->ops->glu(ref, want, x, N, inter[s], act);
+                d->ops->glu(d, out, dx, N, inter[s], act);
+                ct_act_get(d, got, out, all);
+                for (size_t i = 0; i < all; i++)
+                    assert_true(fabs((double)want[i]) > most ||
+                                fabs((double)got[i] - (double)want[i]) <= rounding * fabs((double)want[i]) + 2e-6);
+                for (uint32_t r = 0; r < N; r++) {
+                    d->ops->glu(d, out, dx + (size_t)r * 4 * inter[s], 1, inter[s], act);
+                    ct_act_get(d, alone, out, inter[s]);
+                    op_assert_same(alone, got + r * inter[s], inter[s], "alone");
+                }
             }
             free(x), free(want), free(got), free(alone);
             dev_close(d), dev_close(ref);
@@ -127,7 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embed_copies_rows_and_reads_nothing_for_an_id_it_has_not),
         cmocka_unit_test(gather_takes_rows_and_zeros),
-        cmocka_unit_test(swiglu_agrees_with_ref_and_rows_stand_alone),
+        cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
         cmocka_unit_test(bias_is_added_with_one_rounding),
         cmocka_unit_test(patches_bring_ids_and_padding_is_skipped),
     };

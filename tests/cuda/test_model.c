@@ -8,8 +8,9 @@
 #include <emu.h>
 #endif
 
-static const char *const names[] = { "llama3", "llama2", "llama-linear", "llama-yarn", "llama-bias",   "mistral",
-                                     "qwen2",  "qwen3",  "mixtral",      "qwen3-moe",  "qwen3-moe-raw" };
+static const char *const names[] = { "llama3",        "llama2",     "llama-linear", "llama-yarn", "llama-bias",
+                                     "mistral",       "qwen2",      "qwen3",        "mixtral",    "qwen3-moe",
+                                     "qwen3-moe-raw", "llama-gelu", "mistral-gelu", "qwen3-relu", "llama-untied" };
 #ifdef CUDA_EMU
 enum { PROMPT_MAX = 200, CASES = 6 }; /* what an emulator does in time */
 #else

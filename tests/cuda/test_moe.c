@@ -67,7 +67,7 @@ static void drop(struct moe *m)
 }
 static void run(struct moe *m, void *out, const void *x, const void *logits, uint32_t n, bool renorm)
 {
-    struct op_moe o = { out, x, logits, m->gate_up, m->down, n, m->s.n_expert, m->s.top_k, m->s.hidden, m->s.inter, renorm };
+    struct op_moe o = { out, x, logits, m->gate_up, m->down, n, m->s.n_expert, m->s.top_k, m->s.hidden, m->s.inter, renorm, OP_SILU };
     m->d->ops->moe(m->d, &o);
 }
 static void assert_guard(struct moe *m)

@@ -243,7 +243,7 @@ def d9(_):
     for changes, word in (({"num_attention_heads": 3, "head_dim": DELETE}, ("num_attention_heads", "hidden_size", "head")), ({"num_key_value_heads": 3}, "num_key_value_heads"),
                           ({"vocab_size": 77}, ("vocab", "embed")), ({"rms_norm_eps": "x"}, "rms_norm_eps"), ({"rms_norm_eps": -1}, "rms_norm_eps"),
                           ({"architectures": ["NoSuchForCausalLM"]}, "LlamaForCausalLM"), ({"architectures": [], "model_type": DELETE}, "architectures"),
-                          ({"hidden_act": "relu"}, "hidden_act"), ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config")):
+                          ({"hidden_act": "tanh"}, "hidden_act"), ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config")):
         with Model() as m:
             try:
                 m.config(**changes)

@@ -50,7 +50,7 @@ static void a_row_has_the_same_bits_in_every_place(void **state)
     op_close(d, n_dev);
 }
 
-static void swiglu_agrees_with_ref_and_rows_stand_alone(void **state)
+static void gates_agree_with_ref_and_rows_stand_alone(void **state)
 {
     (void)state;
     enum { N = 300, INTER = 77 };
@@ -58,17 +58,32 @@ static void swiglu_agrees_with_ref_and_rows_stand_alone(void **state)
     uint32_t       n_dev = op_cpu_devices(d);
     float         *x = op_random(N * 2 * INTER, 1, 4), *want = op_random(N * INTER, 2, 1), *got = op_random(N * INTER, 3, 1),
           *alone = op_random(INTER, 4, 1);
-    x[0] = -200, x[1] = 200, x[2] = -88, x[3] = 0, x[4] = -0.0f, x[5] = 1e-30f, x[6] = -87.4f;
-    ref->ops->swiglu(ref, want, x, N, INTER);
-    for (uint32_t i = 0; i < n_dev; i++) {
-        d[i]->ops->swiglu(d[i], got, x, N, INTER);
-        op_assert_near(got, want, N * INTER, 1e-6, d[i]->ops->name);
-        for (uint32_t r = 0; r < N; r++) {
-            d[i]->ops->swiglu(d[i], alone, x + r * 2 * INTER, 1, INTER);
-            op_assert_same(got + r * INTER, alone, INTER, d[i]->ops->name);
+    float *first = malloc(N * INTER * sizeof *first);
+    x[0] = -200, x[1] = 200, x[2] = -88, x[3] = 0, x[4] = -0.0f, x[5] = 1e-30f, x[6] = -87.4f, x[7] = -6, x[8] = 6, x[9] = -1e30f;
+    for (enum op_act act = 0; act < OP_ACTS; act++) {
+        bool have_first = false;
+        ref->ops->glu(ref, want, x, N, INTER, act);
+        for (uint32_t i = 0; i < n_dev; i++) {
+            d[i]->ops->glu(d[i], got, x, N, INTER, act);
+            /* 1 + erf is good to 5e-7, and is multiplied with half a gate and its other half, both of up to 16 here */
+            op_assert_near(got, want, N * INTER, act == OP_GELU ? 2e-5 : act == OP_RELU || act == OP_RELU2 ? 0 : 1e-6, d[i]->ops->name);
+            for (uint32_t r = 0; r < N; r++) {
+                d[i]->ops->glu(d[i], alone, x + r * 2 * INTER, 1, INTER, act);
+                op_assert_same(got + r * INTER, alone, INTER, d[i]->ops->name);
+            }
+            if (!op_is_vector(d[i])) continue;
+            if (!have_first) memcpy(first, got, N * INTER * sizeof *got);
+            have_first = true;
+            op_assert_same(got, first, N * INTER, "one variant against another");
         }
     }
-    free(x), free(want), free(got), free(alone);
+    x[0] = NAN; /* is no number behind any gate */
+    for (enum op_act act = 0; act < OP_ACTS; act++)
+        for (uint32_t i = 0; i < n_dev; i++) {
+            d[i]->ops->glu(d[i], alone, x, 1, INTER, act);
+            assert_true(isnan(alone[0]) && !isnan(alone[1]));
+        }
+    free(x), free(want), free(got), free(alone), free(first);
     dev_close(ref);
     op_close(d, n_dev);
 }
@@ -78,7 +93,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_agree_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_place),
-        cmocka_unit_test(swiglu_agrees_with_ref_and_rows_stand_alone),
+        cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

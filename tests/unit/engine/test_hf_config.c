@@ -258,7 +258,8 @@ static void what_cannot_be_computed_is_refused_by_name(void **state)
     static const struct {
         const char *over, *says;
     } cases[] = {
-        { "{\"hidden_act\": \"gelu\"}", "hidden_act is \"gelu\", supported is silu" },
+        { "{\"hidden_act\": \"xielu\"}", "hidden_act is \"xielu\", supported are silu, gelu (also gelu_new" },
+        { "{\"hidden_act\": 3}", "hidden_act is 3, supported are silu" },
         { "{\"rope_scaling\": {\"rope_type\": \"ntk\", \"factor\": 2}}",
           "rope_type is \"ntk\", supported are default, linear, llama3, yarn and dynamic" },
         { "{\"rope_scaling\": {\"rope_type\": \"dynamic\"}}", "factor of rope type dynamic is missing" },

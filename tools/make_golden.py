@@ -294,6 +294,72 @@ def make_codes(root, name):
     write_golden(path, name, seed, loaded, prompts, tokens, gaps)
 
 
+GPTQ = dict(quant_method="gptq", bits=4, group_size=32, desc_act=True, sym=False, checkpoint_format="gptq")
+
+
+def gptq_pack(values, dim):
+    """4-bit numbers into words along a dimension, the first in the lowest bits."""
+    values = values.to(torch.int64).movedim(dim, -1).reshape(*values.movedim(dim, -1).shape[:-1], -1, 8)
+    words = (values << torch.arange(0, 32, 4)).sum(-1)
+    return words.movedim(-1, dim).to(torch.int32).contiguous()
+
+
+def gptq(tensors, orders):
+    """The tensors of a checkpoint as GPTQModel writes them with desc_act: groups of inputs in the order of their importance. -> codes, floats"""
+    out, plain = {}, {}
+    for name, w in tensors.items():
+        plain[name] = w.to(torch.float32)
+        if not name.endswith("_proj.weight"):
+            out[name] = w
+            continue
+        w, module = w.to(torch.float32), name.removesuffix(".weight")
+        n, k = w.shape
+        g_idx = orders.setdefault(k, torch.randperm(k, generator=torch.Generator().manual_seed(k)) // GPTQ["group_size"])
+        by_group = torch.stack([w[:, g_idx == g] for g in range(k // GPTQ["group_size"])], 1)  # [n, groups, group_size]
+        low, high = by_group.amin(-1).clamp(max=0), by_group.amax(-1).clamp(min=0)
+        scale = ((high - low) / 15).to(torch.float16).to(torch.float32)
+        zero = (-low / scale).round().clamp(1, 15)
+        code = (w / scale[:, g_idx] + zero[:, g_idx]).round().clamp(0, 15)
+        plain[name] = (code - zero[:, g_idx]) * scale[:, g_idx]
+        out[module + ".qweight"] = gptq_pack(code.T, 0)
+        out[module + ".qzeros"] = gptq_pack(zero.T - 1, 1)
+        out[module + ".scales"] = scale.T.to(torch.float16).contiguous()
+        out[module + ".g_idx"] = g_idx.to(torch.int32)
+        out[module + ".bias"] = torch.zeros(n, dtype=torch.float16)
+    return out, plain
+
+
+def make_gptq(root, name):
+    path = os.path.join(root, name)
+    kw = dict(BASE, **dict(hidden_size=64, intermediate_size=96, vocab_size=256))
+    for seed in range(1, 400):
+        model = LlamaForCausalLM._from_config(LlamaConfig(**kw), attn_implementation="eager").to(torch.float32).eval()
+        fill(model, seed, torch.float16)
+        save(model, path, torch.float16, False, 1)
+        file = os.path.join(path, "model.safetensors")
+        codes, plain = gptq(load_file(file), {})
+        save_file(codes, file, metadata={"format": "pt"})
+        with open(os.path.join(path, "config.json")) as f:
+            c = json.load(f)
+        c["quantization_config"] = GPTQ
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump(c, f, indent=1, sort_keys=True)
+            f.write("\n")
+        model.load_state_dict(plain)
+        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
+        for p in prompts:
+            t, gap = greedy(model, p)
+            if t is None:
+                break
+            tokens.append(t)
+            gaps.append(gap)
+        if len(tokens) == len(prompts):
+            break
+    else:
+        raise SystemExit(f"{name}: no seed without a near-tie")
+    write_golden(path, name, seed, model, prompts, tokens, gaps)
+
+
 # head_dim, max_position_embeddings, RoPE parameters: of published models, and the corners of each type
 ROPES = [
     (128, 4096, dict(rope_type="default", rope_theta=10000.0)),
@@ -332,5 +398,6 @@ def make_rope(root):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     root = sys.argv[1] if len(sys.argv) > 1 else "tests/data/golden"
-    for n in sys.argv[2:] or [*MODELS, *CODES, "rope"]:
-        make_rope(root) if n == "rope" else make_codes(root, n) if n in CODES else make(root, n)
+    for n in sys.argv[2:] or [*MODELS, *CODES, "gptq-order", "rope"]:
+        how = {"rope": lambda root, n: make_rope(root), "gptq-order": make_gptq}.get(n, make_codes if n in CODES else make)
+        how(root, n)

@@ -83,15 +83,19 @@ static void   logits_and_64_greedy_tokens_are_those_of_transformers(void **state
     each(f32, "f32 weights, f32 kv");
 }
 
-/* Checkpoints as compressed-tensors writes them. The best instruction set multiplies codes with activations of 16 bits; rounded to 8 bits
+/* Checkpoints as compressed-tensors writes them, and one of GPTQ whose inputs have their groups in another order. The best instruction set multiplies codes with activations of 16 bits; rounded to 8 bits
  * (ct-w8a8), a difference of one rounding may move a code by one, and transformers divides by 127.5 where we do by 127. */
-static void codes_of_compressed_tensors_are_those_of_transformers(void **state)
+static void checkpoints_of_codes_give_the_logits_of_transformers(void **state)
 {
     (void)state;
     static const struct {
         const char *name;
         double      floats, best; /* bounds: where arithmetic is of floats, and on the best instruction set */
-    } codes[] = { { "ct-pack", 1e-4, 5e-2 }, { "ct-pack-sym", 1e-4, 5e-2 }, { "ct-pack8", 1e-4, 5e-2 }, { "ct-w8a8", 5e-2, 5e-2 } };
+    } codes[] = { { "ct-pack", 1e-4, 5e-2 },
+                  { "ct-pack-sym", 1e-4, 5e-2 },
+                  { "ct-pack8", 1e-4, 5e-2 },
+                  { "gptq-order", 1e-4, 5e-2 },
+                  { "ct-w8a8", 5e-2, 5e-2 } };
     for (size_t i = 0; i < ARRAY_N(codes); i++) {
         struct gold g;
         gold_open(&g, codes[i].name);
@@ -135,7 +139,7 @@ int main(void)
     log_init(LOG_LEVEL_WARN, 2, false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_and_64_greedy_tokens_are_those_of_transformers),
-        cmocka_unit_test(codes_of_compressed_tensors_are_those_of_transformers),
+        cmocka_unit_test(checkpoints_of_codes_give_the_logits_of_transformers),
         cmocka_unit_test(bf16_stays_within_its_rounding),
         cmocka_unit_test(two_ranks_give_the_same_tokens),
         cmocka_unit_test(four_ranks_share_two_kv_heads),

@@ -6,14 +6,15 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-static char dir[64], model[128], cache[128], err[512];
+static char        dir[64], model[128], cache[128], err[512];
+static const char *golden = "llama3"; /* what setup copies */
 
 static void copy_file(const char *from, const char *to)
 {
     char        a[600], b[300];
     static char part[1 << 16];
     size_t      n;
-    snprintf(a, sizeof a, "%s/golden/llama3/%s", TESTS_DATA, from);
+    snprintf(a, sizeof a, "%s/golden/%s/%s", TESTS_DATA, golden, from);
     snprintf(b, sizeof b, "%s/%s", model, to);
     FILE *in = fopen(a, "re"), *out = fopen(b, "we");
     assert_true(in && out);
@@ -125,6 +126,82 @@ static void kept_weights_give_the_same_bits(void **state)
         }
 }
 
+static void copy_model(const char *name)
+{
+    golden = name;
+    copy_file("config.json", "config.json");
+    copy_file("model.safetensors", "model.safetensors");
+    golden = "llama3";
+}
+
+/* Changes a byte of a tensor: number `at` in it, to its value exclusive-or `by`. */
+static void change(const char *tensor, size_t at, unsigned char by)
+{
+    static char header[1 << 16];
+    char        path[200], quoted[128];
+    uint64_t    n;
+    snprintf(path, sizeof path, "%s/model.safetensors", model);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(pread(fd, &n, sizeof n, 0), sizeof n);
+    assert_true(n < sizeof header);
+    assert_int_equal(pread(fd, header, n, 8), (ssize_t)n);
+    header[n] = 0;
+    snprintf(quoted, sizeof quoted, "\"%s\"", tensor);
+    const char *found = strstr(header, quoted);
+    assert_non_null(found);
+    off_t         where = (off_t)(8 + n + strtoul(strstr(found, "data_offsets") + strlen("data_offsets\":["), NULL, 10) + at);
+    unsigned char c;
+    assert_int_equal(pread(fd, &c, 1, where), 1);
+    c ^= by;
+    assert_int_equal(pwrite(fd, &c, 1, where), 1);
+    close(fd);
+}
+
+/* Codes of a checkpoint, whatever is packed beside them: scales, zeros, the order of inputs, floats of parts that differ. */
+static void codes_of_a_checkpoint_are_kept_as_well(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "ct-pack", "ct-pack8", "ct-w8a8", "gptq-order" };
+    for (size_t i = 0; i < ARRAY_N(names); i++) {
+        copy_model(names[i]);
+        each(cache, true);
+        for (int k = 0; k < 3; k++) {
+            struct how how = { k == 0 ? DEV_REF : DEV_CPU, k == 2 ? "scalar" : NULL, 1, "auto" };
+            uint64_t   bits = logits_of(&how, NULL, 0);
+            assert_true(logits_of(&how, cache, ample) == bits);
+            assert_int_equal(each(cache, false), k + 1);
+            assert_true(logits_of(&how, cache, ample) == bits);
+            assert_int_equal(each(cache, false), k + 1);
+        }
+    }
+}
+
+/* Two inputs that change places: the same codes, scales and sizes, and another model. */
+static void another_order_of_inputs_is_another_model(void **state)
+{
+    (void)state;
+    struct how  how = { DEV_CPU, NULL, 1, "auto" };
+    const char *tensor = "model.layers.0.mlp.down_proj.g_idx";
+    copy_model("gptq-order");
+    struct source src = { .dir = model };
+    char         *file;
+    size_t        n, a = 0, b = 1;
+    assert_int_equal(source_text(&src, "model.safetensors", 1 << 20, &file, &n), ST_OK);
+    uint64_t n_header;
+    memcpy(&n_header, file, sizeof n_header);
+    char *found = strstr(file + 8, tensor);
+    assert_non_null(found);
+    const char *index = file + 8 + n_header + strtoul(strstr(found, "data_offsets") + strlen("data_offsets\":["), NULL, 10);
+    while (index[4 * b] == index[4 * a]) b++; /* the groups are fewer than 256 */
+    unsigned char by = (unsigned char)(index[4 * a] ^ index[4 * b]);
+    free(file);
+    uint64_t bits = logits_of(&how, cache, ample);
+    change(tensor, 4 * a, by), change(tensor, 4 * b, by);
+    assert_true(logits_of(&how, cache, ample) == logits_of(&how, NULL, 0));
+    assert_true(logits_of(&how, cache, ample) != bits);
+    assert_int_equal(each(cache, false), 2);
+}
+
 static void a_changed_checkpoint_is_read_anew(void **state)
 {
     (void)state;
@@ -195,7 +272,11 @@ static void what_cannot_be_kept_stops_no_start(void **state)
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = { T(kept_weights_give_the_same_bits), T(a_changed_checkpoint_is_read_anew),
-                                        T(a_damaged_file_is_replaced), T(what_cannot_be_kept_stops_no_start) };
+    const struct CMUnitTest tests[] = { T(kept_weights_give_the_same_bits),
+                                        T(codes_of_a_checkpoint_are_kept_as_well),
+                                        T(another_order_of_inputs_is_another_model),
+                                        T(a_changed_checkpoint_is_read_anew),
+                                        T(a_damaged_file_is_replaced),
+                                        T(what_cannot_be_kept_stops_no_start) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,12 +88,32 @@ static void gates_agree_with_ref_and_rows_stand_alone(void **state)
     op_close(d, n_dev);
 }
 
+static void columns_are_taken_in_any_order(void **state)
+{
+    (void)state;
+    enum { N = 70, K = 129 };
+    struct device *d[OP_DEVICES_MAX + 1];
+    uint32_t       n_dev = op_cpu_devices(d), column[K];
+    d[n_dev++] = op_open(DEV_REF, NULL, 0);
+    float *x = op_random(N * K, 1, 1), *got = op_random(N * K, 2, 1);
+    for (uint32_t k = 0; k < K; k++) column[k] = k * 50 % K; /* 50 and 129 share no factor */
+    for (uint32_t i = 0; i < n_dev; i++)
+        for (uint32_t n = 1; n <= N; n += N - 1) {
+            d[i]->ops->columns(d[i], got, x, column, n, K);
+            for (uint32_t r = 0; r < n; r++)
+                for (uint32_t k = 0; k < K; k++) assert_true(got[r * K + k] == x[r * K + column[k]]);
+        }
+    free(x), free(got);
+    op_close(d, n_dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norms_agree_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_place),
         cmocka_unit_test(gates_agree_with_ref_and_rows_stand_alone),
+        cmocka_unit_test(columns_are_taken_in_any_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ static enum status settle_layer(const struct peek *p, uint32_t l)
 {
     struct model_layer_codes *c = &p->spec->layer_codes[l];
     if (c->codes & p->plain[l] & experts) return fail(p, "matrices", l);
-    c->codes |= bind_linear_slots() & ~p->plain[l];
+    c->codes |= bind_linear_slots() & ~p->plain[l] & (p->spec->n_expert ? ~0u : ~experts);
     for (int i = 0; i < N_TOGETHER; i++)
         if (c->codes & together[i] && (c->codes & together[i]) != together[i]) c->floats |= together[i];
     return ST_OK;
@@ -140,7 +140,7 @@ static void tell(const struct peek *p)
     for (uint32_t l = 0; l < p->spec->n_layer; l++) {
         const struct model_layer_codes *c = &p->spec->layer_codes[l];
         plain += n_bits(p->plain[l]);
-        floats += n_bits(c->floats & c->codes);
+        floats += n_bits(c->floats & c->codes & ~p->plain[l]);
         sorted += n_bits(c->sorted);
     }
     if (plain || sorted)

@@ -396,8 +396,11 @@ static enum status read_root(struct place *p, const struct ident_file *files, ui
 
 static void set_ident(const struct place *p, const float *inv_freq, const unsigned char root[IDENT_BYTES])
 {
-    char arith[DEV_ARITH];
+    char arith[2 * DEV_ARITH];
     dev_arith(p->dev, p->weight_dtype, &p->quant, p->m->kv.dtype, arith);
+    bool floats = false; /* codes that became F32 are multiplied as such */
+    for (uint32_t i = 0; p->spec->layer_codes && i < p->spec->n_layer; i++) floats = floats || p->spec->layer_codes[i].floats;
+    if (floats) dev_arith(p->dev, DT_F32, NULL, p->m->kv.dtype, arith + strlen(arith));
     struct ident_loaded l = { .spec = p->spec,
                               .root = root,
                               .inv_freq = inv_freq,

@@ -121,7 +121,8 @@ void cpu_arith(const struct device *dev, enum dtype weights, const struct dev_qu
     bool        codes = q && q->code != DT_F32;
     size_t      n = put(text, bytes, 0, "floats", arith_of(isa, PART_FLOATS));
     n = put(text, bytes, n, dtype_name(weights), arith_of(isa, product_of(weights, false)));
-    if (codes) n = put(text, bytes, n, dtype_name(q->code), arith_of(isa, product_of(q->code, q->act8)));
+    bool full = codes && q->full && !q->act8 && !strcmp(isa, "amx"); /* int8 down to -128: by words there too (cpu_full_kind) */
+    if (codes) n = put(text, bytes, n, dtype_name(q->code), arith_of(full ? "avx512-vnni" : isa, product_of(q->code, q->act8)));
     if (codes && q->code != DT_I8) n = put(text, bytes, n, "i8", arith_of(isa, PART_I8)); /* embedding and head beside them */
     n = put(text, bytes, n, "keys", arith_of(isa, keys));
     CHECK(n < bytes);

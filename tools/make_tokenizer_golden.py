@@ -410,6 +410,8 @@ def kinds():
     kind("behaviors", "bytes", seq({"type": "Punctuation", "behavior": "MergedWithNext"}, split(r"\d+", "Contiguous"), split(r"[aeiou]+", "MergedWithPrevious", True),
                                    split(r"(?=[A-Z])", "Isolated"), text_split("ab", "Removed"), {"type": "Digits", "individual_digits": False}, BL))
     kind("regex_classes", "bytes", seq(split(r"\w+", "Isolated"), split(r"[\s[:punct:]]+", "MergedWithNext"), split(r"\h\S?|\W\d", "Isolated"), BL))
+    kind("regex_nested", "bytes", seq(split(r"\b\p{Lu}|[[:upper:]]+\B", "MergedWithNext"), split(r"[\w&&[^[:digit:]_]&&[^\p{M}]]+|[[^\s]&&[\W]]{2,3}+", "Isolated"),
+                                      split(r"(?i)straße|ﬁ|[k-mſ]+|the\b", "Contiguous"), split(r"\R|[[:blank:]]|(?<=[[:alpha:]])\p{^L}", "MergedWithPrevious"), BL))
     kind("norm_bytes", "bytes", split(r"Ġ?\p{L}+|.", "Isolated"), {"type": "ByteLevel"})
     kind("words_suffix", "suffix", byte_level(True), LOWER, dec={"type": "BPEDecoder", "suffix": "</w>"}, tokens=CHATML[:2])
     unigram_head = [added("<s>", True), added("<pad>", True), added("</s>", True), added("<unk>", True)]

@@ -319,6 +319,9 @@ enum dev_kind dev_resolve(enum dev_kind kind);
 /* "avx512-bf16, avx512-vnni, avx512, avx2, scalar": the instruction sets of dev_cfg.simd that this machine has, best first; returns text. */
 const char *dev_cpu_isas(char *text, size_t text_bytes);
 bool        dev_cpu_has_isa(const char *name); /* or "auto" */
+/* How many times as fast codes of type t are multiplied on that instruction set (or "auto") when activations have 8 bits, in prompts and
+ * batches; 1: no faster, or not measured. */
+double dev_cpu_act8_gain(const char *isa, enum dtype t);
 /* Is there a device of that kind? false: one line in why. Takes nothing. */
 bool dev_serves(enum dev_kind kind, char *why, size_t why_bytes);
 /* Logs why when it fails (ST_NOMEM, ST_CONFIG). */

@@ -44,6 +44,9 @@ struct cpu_isa {
     const struct simd *v;
     bool (*has)(void);
     const struct gemm_kind *(*kind)(enum dtype t, bool act8);
+    struct {
+        uint8_t i8, i4;
+    } act8_tenths; /* how fast codes are multiplied by activations of 8 bits beside 16 or floats, 32 rows and more; 0: not measured */
     const struct attn_kind *attn; /* attn.h; NULL, or a type of keys that it does not serve: in floats */
 };
 extern const struct gemm_kind gemm_lanes_plain, gemm_lanes_quant, gemm_lanes_act8;

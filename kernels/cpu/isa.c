@@ -106,17 +106,17 @@ const struct gemm_kind *cpu_full_kind(enum dtype t, bool act8) { return lanes_ki
 
 static const struct cpu_isa isas[] = { /* best first */
 #if defined(__x86_64__)
-                                       { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind, &attn_amx },
-                                       { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind, &attn_bf16 },
-                                       { "avx512-vnni", "cpu avx512-vnni", &simd_avx512, has_vnni, vnni_kind, NULL },
-                                       { "avx512", "cpu avx512", &simd_avx512, has_avx512, avx512_kind, NULL },
-                                       { "avx-vnni", "cpu avx-vnni", &simd_avx2, has_avx_vnni, avx_vnni_kind, NULL },
-                                       { "avx2", "cpu avx2", &simd_avx2, has_avx2, avx2_kind, NULL },
+                                       { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind, { 0, 0 }, &attn_amx },
+                                       { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind, { 20, 20 }, &attn_bf16 },
+                                       { "avx512-vnni", "cpu avx512-vnni", &simd_avx512, has_vnni, vnni_kind, { 20, 20 }, NULL },
+                                       { "avx512", "cpu avx512", &simd_avx512, has_avx512, avx512_kind, { 10, 18 }, NULL },
+                                       { "avx-vnni", "cpu avx-vnni", &simd_avx2, has_avx_vnni, avx_vnni_kind, { 20, 20 }, NULL },
+                                       { "avx2", "cpu avx2", &simd_avx2, has_avx2, avx2_kind, { 10, 18 }, NULL },
 #elif defined(__aarch64__)
-                                       { "neon-bf16", "cpu neon-bf16", &simd_neon, has_mmla, mmla_kind, NULL },
-                                       { "neon", "cpu neon", &simd_neon, has_c, lanes_kind, NULL },
+                                       { "neon-bf16", "cpu neon-bf16", &simd_neon, has_mmla, mmla_kind, { 0, 0 }, NULL },
+                                       { "neon", "cpu neon", &simd_neon, has_c, lanes_kind, { 0, 0 }, NULL },
 #endif
-                                       { "scalar", "cpu scalar", &simd_scalar, has_c, lanes_kind, NULL }
+                                       { "scalar", "cpu scalar", &simd_scalar, has_c, lanes_kind, { 0, 0 }, NULL }
 };
 
 #if defined(__x86_64__)
@@ -132,6 +132,13 @@ const struct cpu_isa *cpu_isa_pick(const char *name)
     for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
         if (isas[i].has() && (best ? worth(&isas[i]) : !strcmp(name, isas[i].name))) return &isas[i];
     return NULL;
+}
+
+double dev_cpu_act8_gain(const char *name, enum dtype t)
+{
+    const struct cpu_isa *i = cpu_isa_pick(name);
+    uint8_t               tenths = !i ? 0 : t == DT_I8 ? i->act8_tenths.i8 : t == DT_I4 ? i->act8_tenths.i4 : 0;
+    return tenths > 10 ? tenths / 10.0 : 1;
 }
 
 bool dev_cpu_has_isa(const char *name) { return cpu_isa_pick(name) != NULL; }

@@ -310,6 +310,25 @@ def keys_guard_the_api(s):
 
 
 @test
+def a_cheaper_way_to_multiply_codes_is_said(s):
+    from harness import Server
+
+    with open("/proc/cpuinfo") as f:
+        has_avx2 = " avx2 " in f.read()
+    for isa, chosen, better in (("avx2", "int4", "w4a8"), ("avx2", "int8", None), ("avx2", "w4a8", None), ("scalar", "int4", None)):
+        if isa == "avx2" and not has_avx2:
+            continue
+        s2 = Server("--quantization", chosen, "--cpu-isa", isa)
+        try:
+            with open(s2.log_path) as f:
+                said = [line for line in f if "with activations of 8 bits" in line]
+            assert len(said) == (better is not None), (isa, chosen, said)
+            assert better is None or (f"({better})" in said[0] and f"--quantization {chosen}:" in said[0]), said
+        finally:
+            s2.stop()
+
+
+@test
 def two_ranks_answer(s):
     from harness import Server
 

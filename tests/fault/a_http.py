@@ -220,8 +220,11 @@ def a19(s):
         r, _ = s.one(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert r.status in (400, 404), (path, r)
         assert b"root:" not in r.body and not r.header("x-a")
-    links = [os.readlink("/proc/%d/fd/%s" % (s.proc.pid, f)) for f in os.listdir("/proc/%d/fd" % s.proc.pid)]
-    assert not any("passwd" in x for x in links)
+    for f in os.listdir("/proc/%d/fd" % s.proc.pid):
+        try:
+            assert "passwd" not in os.readlink("/proc/%d/fd/%s" % (s.proc.pid, f))
+        except FileNotFoundError:
+            pass  # a connection's, closed since the folder was read
 
 
 @row("A20", "Host missing, twice, or bad")

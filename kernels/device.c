@@ -146,6 +146,12 @@ enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID])
 
 static const struct dev_map_ops *map_ops(const struct device *d) { return ((const struct dev_impl *)d)->map; }
 
+void dev_touch(struct device *d, void *at, size_t bytes)
+{
+    const struct dev_impl *i = (const struct dev_impl *)d;
+    if (i->touch && bytes) i->touch(d, at, bytes);
+}
+
 void dev_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char text[DEV_ARITH])
 {
     ((const struct dev_impl *)d)->arith(d, weights, q, kv, text, DEV_ARITH);

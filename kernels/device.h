@@ -358,6 +358,10 @@ uint64_t    dev_weight_form(struct device *d, enum dtype t, const struct dev_qua
 bool        dev_map(struct device *d, void *at, size_t bytes, int fd, uint64_t offset);
 enum status dev_unmap(struct device *d, void *at, size_t bytes); /* ST_NOMEM: nothing may stand there any more */
 
+/* Asks the system for the pages of [at, + bytes) now instead of when they are first written; what they hold stays. Loading thread; all threads
+ * of the device help. Nothing where memory was reserved at open. */
+void dev_touch(struct device *d, void *at, size_t bytes);
+
 /* Who makes the bits of KV: a text of names and numbers, one for each part that a model with plain weights of this type, codes q (NULL or
  * code F32: none) and KV of type kv is computed by. Devices with the same text make the same bits; a number rises when they change
  * (kernels/cpu/arith.c). */

@@ -14,6 +14,7 @@ struct dev_impl {
     void (*weight_fill)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
                         uint64_t src_col, uint64_t src_len, float std);
     size_t (*doing)(const struct device *d, uint64_t now_us, char *text, size_t text_bytes); /* as dev_doing; NULL: cannot tell */
+    void (*touch)(struct device *d, void *at, size_t bytes);                                 /* as dev_touch; NULL: nothing is to be done */
     /* as dev_arith; bytes of text */
     void (*arith)(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes);
     const struct dev_copy_ops *copy; /* NULL: its memory is the process's own */

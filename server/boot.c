@@ -15,7 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { JSON_FILE_MAX = 256 << 20, TEMPLATE_MAX = 4 << 20 };
+enum {
+    JSON_FILE_MAX = 256 << 20,
+    TEMPLATE_MAX = 4 << 20,
+    KV_TOUCH_UNASKED = 256 << 20 /* of a pool whose size nobody gave: most servers never fill that one */
+};
 
 static int exit_of(enum status st)
 {
@@ -503,6 +507,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
                   .step = eng_batch_cfg(&ec),
                   .n_thread = cfg->threads,
                   .ident = cfg->kv_host_gib > 0,
+                  .kv_touch = cfg->given_kv_bytes || cfg->given_kv_gib ? UINT64_MAX : KV_TOUCH_UNASKED,
                   .progress = progress,
                   .progress_ctx = ctx },
     };

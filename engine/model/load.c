@@ -479,6 +479,8 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     }
     if (pack && !hit && stayed) packed_keep(&packed, root);
     set_ident(&p, inv_freq, root);
+    uint64_t pool = m->kv.block_bytes * m->kv.n_block; /* block 0 is given out first */
+    dev_touch(dev, m->kv.base, (size_t)(pool < cfg->kv_touch ? pool : cfg->kv_touch));
     if ((st = dev->ops->sync(dev))) snprintf(err, err_bytes, "model: the device failed while loading");
 out:
     if (pack) packed_end(&packed);

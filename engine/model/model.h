@@ -109,6 +109,7 @@ struct model_load_cfg {
     enum dtype       kv_dtype;     /* DT_COUNT: BF16 for 16-bit weights, F32 for f32 */
     uint32_t         batch_rows_max, logit_rows_max, n_block, block_tokens; /* workspaces and the KV pool */
     struct batch_cfg step;                                                  /* bounds of a step's arrays (eng_batch_cfg); 0: ample */
+    uint64_t         kv_touch;                                              /* bytes of the pool whose pages are asked for while loading */
     uint32_t         n_thread;                                              /* readers; 0: auto */
     void (*progress)(void *ctx, uint64_t bytes_done, uint64_t bytes_total); /* may be NULL */
     void       *progress_ctx;

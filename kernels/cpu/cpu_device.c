@@ -24,6 +24,32 @@ static void cpu_close(struct device *d)
     free(c);
 }
 
+enum { TOUCH_PIECE = 2 << 20, TOUCH_PAGE = 4096 };
+struct touch_job {
+    char  *at;
+    size_t bytes;
+};
+
+static void touch_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    (void)thread;
+    const struct touch_job *j = arg;
+    size_t                  begin = (size_t)piece * TOUCH_PIECE, end = begin + TOUCH_PIECE < j->bytes ? begin + TOUCH_PIECE : j->bytes;
+    for (size_t i = begin; i < end; i += TOUCH_PAGE) {
+        volatile char *c = j->at + i;
+        *c = *c;
+    }
+    volatile char *last = j->at + end - 1; /* the first byte need not begin a page */
+    *last = *last;
+}
+
+static void cpu_touch(struct device *d, void *at, size_t bytes)
+{
+    struct touch_job j = { at, bytes };
+    uint32_t         n = (uint32_t)((bytes + TOUCH_PIECE - 1) / TOUCH_PIECE);
+    team_run(cpu_of(d)->team, n, (uint64_t)bytes, touch_piece, &j);
+}
+
 static const struct dev_ops cpu_ops = {
     .close = cpu_close,
     .alloc = host_alloc,
@@ -110,6 +136,7 @@ enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
     if ((st = cpu_take_scratch(d)) || (st = team_create(n_thread, &d->team))) goto err_close;
     d->host.impl.quant_bytes = cpu_quant_bytes;
     d->host.impl.arith = cpu_arith;
+    d->host.impl.touch = cpu_touch;
     LOG_DEBUG("dev: %s, %u threads, arena %zu bytes, %zu of them scratch", isa->device_name, n_thread, d->host.size, d->host.used);
     *d_out = &d->host.impl.dev;
     return ST_OK;

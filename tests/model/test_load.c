@@ -1,6 +1,7 @@
 /* What loading refuses, and with which words: a checkpoint that does not fit its config.json, and a machine that is too small. */
 #include "golden.h"
 #include "memory_source.h"
+#include <sys/mman.h>
 
 static char err[512];
 
@@ -476,6 +477,44 @@ static void several_readers_give_the_bits_that_one_gives(void **state)
     memory_free(&m);
 }
 
+static size_t n_missing(const struct xfer_ranks *pool, uint64_t bytes)
+{
+    static unsigned char in[1 << 16];
+    uintptr_t            page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)pool->rank[0].base / page * page;
+    size_t               n = ((uintptr_t)pool->rank[0].base + bytes - at + page - 1) / page, there = 0;
+    assert_true(n <= sizeof in);
+    assert_int_equal(mincore((void *)at, n * page, in), 0);
+    for (size_t i = 0; i < n; i++) there += in[i] & 1;
+    return n - there;
+}
+
+static void pages_of_the_pool_are_there_before_the_first_request(void **state)
+{
+    (void)state;
+    struct memory_source m = { .src.n_embed = 0 };
+    struct model_spec    spec;
+    struct rank_cfg      cfg = small;
+    struct rank_team    *t;
+    uint32_t             n_block;
+    folder(&m, "llama3", "{}");
+    cfg.load.n_block = 3000;
+    cfg.n_thread = 3;
+    for (int asked = 0; asked < 2; asked++) {
+        cfg.load.kv_touch = asked ? UINT64_MAX : 0;
+        assert_int_equal(model_spec_load(&m.src, &spec, err, sizeof err), ST_OK);
+        assert_int_equal(rank_team_create(&spec, &m.src, &cfg, &n_block, &t, err, sizeof err), ST_OK);
+        const struct xfer_ranks *pool = rank_team_kv(t, &n_block);
+        size_t                   missing = n_missing(pool, n_block * pool->block_bytes);
+        if (asked)
+            assert_int_equal(missing, 0);
+        else
+            assert_true(missing > 1000); /* else this shows nothing */
+        rank_team_free(t);
+        model_spec_free(&spec);
+    }
+    memory_free(&m);
+}
+
 int main(void)
 {
     log_init(LOG_LEVEL_ERROR, -1, false);
@@ -491,6 +530,7 @@ int main(void)
         cmocka_unit_test(progress_rises_to_the_whole),
         cmocka_unit_test(a_file_that_is_cut_while_it_is_read_is_an_io_error),
         cmocka_unit_test(several_readers_give_the_bits_that_one_gives),
+        cmocka_unit_test(pages_of_the_pool_are_there_before_the_first_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,6 +151,10 @@ static void prepare(struct kv_store *s)
         ask_remove(s, NONE, k.seq, -1, k.moved);
         return;
     }
+    if (short_of_bytes && atomic_load(&s->name_bytes)) { /* the thread takes that over, or removes it: nothing of our own goes for it */
+        atomic_store(&s->name_short, true);
+        return;
+    }
     if (!store_has_room(s) || fds_are_out(s) || s->full || any_doomed(s)) {
         evict_segment(s);
         if (s->full && !s->task_out) pause_writes(s, ST_TOO_LARGE, "making room");

@@ -39,13 +39,16 @@ struct kv_store_cfg {
      * srv-HOST-<boot id> of its own, with a LEASE that it rewrites with a rising count; segments that are whole are read by all. When a
      * lease does not change for grace_us on the reader's own clock, or says that it was left, whoever has room takes the segments
      * over, one rename each; nobody compares clocks, and no lock of the file system is needed. Wants a MAC key: others write here. */
-    bool     shared;
-    uint32_t scan_us, grace_us; /* 0: 5 s between rounds, 120 s */
-    bool     ephemeral;         /* the secret is this boot's: nothing is kept at the end */
-    bool     prove;             /* blocks that are found are hidden until kv_store_believe */
-    uint32_t retry_us;          /* first pause after a failed write, and before what could not be read is tried again; 0: 1 s */
-    uint32_t n_store;           /* stores of this process, which share its file descriptors; 0: this one */
-    uint64_t (*clock)(void);    /* NULL: the monotonic clock */
+    bool shared;
+    /* Which of the servers this is; NULL: the host's name. One name, one budget: what earlier starts of the same name have left there counts
+     * against cap_bytes, and is taken over as soon as it is seen to be left, so that a server that crashes again and again fills nothing. */
+    const char *name;
+    uint32_t    scan_us, grace_us; /* 0: 5 s between rounds, 120 s */
+    bool        ephemeral;         /* the secret is this boot's: nothing is kept at the end */
+    bool        prove;             /* blocks that are found are hidden until kv_store_believe */
+    uint32_t    retry_us;          /* first pause after a failed write, and before what could not be read is tried again; 0: 1 s */
+    uint32_t    n_store;           /* stores of this process, which share its file descriptors; 0: this one */
+    uint64_t (*clock)(void);       /* NULL: the monotonic clock */
 };
 /* Takes all memory that it needs. Whether the folder can be used is found by its thread and said by kv_store_degraded: one that is away,
  * full, another server's, or that others could write to (store_folder.c) is tried again for as long as the store is open.

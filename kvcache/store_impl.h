@@ -110,6 +110,8 @@ struct kv_store {
     bool                  wanted;           /* a record found no segment to go into: other models give way */
     bool                  full;             /* they have given all that they had: one of our own goes */
     _Atomic uint64_t      other_bytes;      /* of other models; the thread's to write */
+    _Atomic uint64_t      name_bytes;       /* shared: in sub-folders of the same name; the thread's to write */
+    _Atomic bool          name_short;       /* they leave no room: the thread removes what it cannot take over */
     _Atomic uint64_t      n_other_removed;  /* segments, likewise */
     uint32_t              n_segment;        /* most of its own that there may be */
     uint32_t              n_slot;           /* the same and, where the folder is shared, those of others */

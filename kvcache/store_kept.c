@@ -11,7 +11,7 @@
 
 bool store_has_room(const struct kv_store *s)
 {
-    uint64_t used = s->n_file * s->g.segment_bytes + s->kept_bytes;
+    uint64_t used = s->n_file * s->g.segment_bytes + s->kept_bytes + atomic_load_explicit(&s->name_bytes, memory_order_relaxed);
     return s->n_file < s->n_segment && used + s->g.segment_bytes <= s->cfg.cap_bytes;
 }
 

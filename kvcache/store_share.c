@@ -31,6 +31,7 @@ struct peer {
     char     name[NAME_MAX_BYTES], lease[LEASE_BYTES];
     uint64_t since_us; /* when the lease was last seen to change */
     bool     seen, left;
+    bool     same_name; /* an earlier start of this server, or one that follows it */
 };
 struct known {
     uint64_t seq;
@@ -45,6 +46,7 @@ struct share {
     bool         freed; /* places of segments, since the last round */
     struct peer  peer[PEERS_MAX];
     uint32_t     n_peer, n_known, n_open;
+    uint64_t     name_bytes; /* of this round */
     struct known known[KNOWN_MAX];
     struct task  task;
 };
@@ -92,14 +94,17 @@ static bool beat(struct kv_store *s, struct share *h)
 enum status share_open(struct kv_store *s, char *why, size_t why_bytes)
 {
     struct share *h = s->share = calloc(1, sizeof *h);
-    char          host[32] = "";
+    char          host[48] = "";
     uint64_t      boot;
     if (!h) return ST_NOMEM;
     h->root = -1;
     if (mkdir(s->path, 0700) && errno != EEXIST) goto fail;
     h->root = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (h->root < 0) goto fail;
-    gethostname(host, sizeof host - 1);
+    if (s->cfg.name)
+        snprintf(host, sizeof host, "%s", s->cfg.name);
+    else
+        gethostname(host, sizeof host - 1);
     for (char *p = host; *p; p++)
         if (!((*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z'))) *p = '-';
     if (RAND_bytes((unsigned char *)&boot, sizeof boot) != 1) return ST_IO;
@@ -145,13 +150,39 @@ static struct known *known_of(struct share *h, uint64_t seq)
 }
 static void known_drop(struct share *h, struct known *k) { *k = h->known[--h->n_known]; }
 
+/* srv-NAME-<16 digits>, of the same name. */
+static bool is_same_name(const struct share *h, const char *name)
+{
+    enum { DIGITS = 16 };
+    size_t n = strlen(h->name);
+    return strlen(name) == n && !memcmp(name, h->name, n - DIGITS) && strspn(name + n - DIGITS, "0123456789abcdef") == DIGITS;
+}
+
+static uint64_t bytes_of(int dir, uint64_t seq)
+{
+    char        name[32];
+    struct stat st;
+    store_name(name, sizeof name, seq);
+    return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+}
+
+static uint64_t grace_of(const struct kv_store *s) { return s->cfg.grace_us ? s->cfg.grace_us : GRACE_US; }
+static uint64_t beat_of(const struct kv_store *s) { return grace_of(s) / 8 < SCAN_US ? grace_of(s) / 8 : SCAN_US; }
+
+/* One of the same name is gone when it misses three beats: two of one name that live are a mistake, or a takeover. */
+static bool is_gone(const struct kv_store *s, const struct peer *p)
+{
+    uint64_t wait = p->same_name ? 3 * beat_of(s) : grace_of(s);
+    return p->left || clock_us() - p->since_us > wait;
+}
+
 static struct peer *peer_of(struct share *h, const char *name)
 {
     for (uint32_t i = 0; i < h->n_peer; i++)
         if (!strcmp(h->peer[i].name, name)) return &h->peer[i];
     if (h->n_peer == PEERS_MAX) return NULL;
     struct peer *p = &h->peer[h->n_peer++];
-    *p = (struct peer){ .since_us = clock_us() };
+    *p = (struct peer){ .since_us = clock_us(), .same_name = is_same_name(h, name) };
     snprintf(p->name, sizeof p->name, "%.*s", (int)sizeof p->name - 1, name); /* the caller's fit */
     return p;
 }
@@ -220,19 +251,28 @@ static bool claim(struct kv_store *s, struct share *h, int dir, struct known *k)
     return true;
 }
 
+static void drop_oldest(struct share *h, const struct peer *p, int dir, uint64_t seq)
+{
+    char     name[32];
+    uint64_t bytes = bytes_of(dir, seq);
+    store_name(name, sizeof name, seq);
+    if (unlinkat(dir, name, 0) == 0 && p->same_name) h->name_bytes -= bytes;
+}
+
 /* What lies in the folder of another server. */
 static bool look_into(struct kv_store *s, struct share *h, struct peer *p)
 {
     int dir = openat(h->root, p->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (dir < 0) return true;
     peer_look(p, dir);
-    uint64_t *seq = NULL, now = clock_us(), grace = s->cfg.grace_us ? s->cfg.grace_us : GRACE_US;
+    uint64_t *seq = NULL, now = clock_us(), grace = grace_of(s);
     uint32_t  n = 0;
     if (store_list(dir, &seq, &n)) { /* nothing is concluded from that */
         close(dir);
         return true;
     }
-    bool gone = p->left || now - p->since_us > grace, go_on = true;
+    bool gone = is_gone(s, p), go_on = true, taken = false;
+    for (uint32_t i = 0; p->same_name && i < n; i++) h->name_bytes += bytes_of(dir, seq[i]);
     for (uint32_t i = n; i-- > 0 && go_on && !atomic_load(&s->stop);) { /* newest first */
         struct known *k = known_of(h, seq[i]);
         if (!k && h->n_open < OPENS_MAX) {
@@ -241,19 +281,38 @@ static bool look_into(struct kv_store *s, struct share *h, struct peer *p)
         }
         if (!k) continue;
         k->seen = true;
-        if (go_on && gone && k->ours && k->segment != NONE && !h->lost) go_on = claim(s, h, dir, k);
+        if (!go_on || !gone || !k->ours || k->segment == NONE || h->lost) continue;
+        uint64_t bytes = bytes_of(dir, seq[i]);
+        go_on = claim(s, h, dir, k);
+        if (!go_on || known_of(h, seq[i])) continue; /* there was no room for it */
+        taken = true;
+        if (p->same_name) h->name_bytes -= bytes;
     }
     if (go_on && gone && n == 0) { /* nothing is left in it */
         unlinkat(dir, LEASE, 0);
         unlinkat(h->root, p->name, AT_REMOVEDIR);
     } else if (go_on && n && now - p->since_us > UNWANTED * grace) { /* nobody had room for it: one file a round */
-        char name[32];
-        store_name(name, sizeof name, seq[0]);
-        unlinkat(dir, name, 0);
+        drop_oldest(h, p, dir, seq[0]);
+    } else if (go_on && n && gone && p->same_name && !taken && atomic_exchange(&s->name_short, false)) {
+        drop_oldest(h, p, dir, seq[0]); /* it cannot be taken over, and its room is needed */
     }
     free(seq);
     close(dir);
     return go_on;
+}
+
+/* Of the same name, of more than a round looks at. */
+static uint64_t bytes_beyond(const struct share *h, const char *name)
+{
+    uint64_t *seq = NULL, bytes = 0;
+    uint32_t  n = 0;
+    int       dir = openat(h->root, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dir < 0) return 0;
+    if (store_list(dir, &seq, &n)) n = 0;
+    for (uint32_t i = 0; i < n; i++) bytes += bytes_of(dir, seq[i]);
+    free(seq);
+    close(dir);
+    return bytes;
 }
 
 static void look_around(struct kv_store *s, struct share *h)
@@ -274,14 +333,17 @@ static void look_around(struct kv_store *s, struct share *h)
     }
     h->freed = false;
     h->n_open = 0;
+    h->name_bytes = 0;
     while (go_on && (e = readdir(d))) {
         if (strncmp(e->d_name, "srv-", 4) || strlen(e->d_name) >= NAME_MAX_BYTES || !strcmp(e->d_name, h->name)) continue;
         struct peer *p = peer_of(h, e->d_name);
+        if (!p && is_same_name(h, e->d_name)) h->name_bytes += bytes_beyond(h, e->d_name);
         if (!p) continue;
         p->seen = true;
         go_on = look_into(s, h, p);
     }
     closedir(d);
+    if (go_on) atomic_store(&s->name_bytes, h->name_bytes);
     for (uint32_t i = 0; go_on && i < h->n_known;) {
         struct known *k = &h->known[i];
         if (k->seen) {
@@ -302,11 +364,10 @@ static void look_around(struct kv_store *s, struct share *h)
 int64_t share_turn(struct kv_store *s)
 {
     struct share *h = s->share;
-    uint64_t      scan = s->cfg.scan_us ? s->cfg.scan_us : SCAN_US, grace = s->cfg.grace_us ? s->cfg.grace_us : GRACE_US;
-    uint64_t      every = grace / 8 < SCAN_US ? grace / 8 : SCAN_US;
+    uint64_t      scan = s->cfg.scan_us ? s->cfg.scan_us : SCAN_US;
     if (clock_us() >= h->next_beat_us && !h->lost) {
         h->lost = !beat(s, h);
-        h->next_beat_us = clock_us() + every;
+        h->next_beat_us = clock_us() + beat_of(s);
         h->task = (struct task){ .kind = TASK_LOST, .segment = NONE, .fd = -1 };
         if (h->lost && !store_give(s, &h->task)) return 0;
     }

@@ -282,6 +282,7 @@ static enum status stores_open(struct kv_tiers *t, char *err, size_t err_bytes)
                                    .old_secret = c->old_secret,
                                    .ephemeral = c->ephemeral,
                                    .shared = t->cfg.shared,
+                                   .name = t->cfg.shared_name,
                                    .scan_us = t->cfg.shared_scan_us,
                                    .grace_us = t->cfg.shared_grace_us,
                                    .n_store = t->n_store_wanted,

@@ -48,6 +48,7 @@ struct kv_tiers_cfg {
     const struct digest_key *old_key;
     const unsigned char     *old_secret;
     bool                     ephemeral;                       /* which is this boot's */
+    const char              *shared_name;                     /* as in store.h */
     bool                     shared;                          /* the folders are other servers' too */
     uint32_t                 shared_scan_us, shared_grace_us; /* as in store.h; 0: its own */
     bool                     audit;           /* what was computed elsewhere is computed again before it is believed (tier_audit.c) */

@@ -25,6 +25,7 @@ struct boot_tiers {
     char                dir[KV_STORES_MAX][512];
     unsigned char      *secret; /* [SECRETS] or NULL */
     struct digest_key   old_key;
+    char                name[48]; /* among the servers of a shared folder */
     char                cgroup[512];
 };
 
@@ -82,6 +83,17 @@ static int read_keys(struct boot *b, struct boot_tiers *t)
     return code;
 }
 
+/* As one start after the other has it, and no two servers at a time: the host's name (in Kubernetes the pod's) and the port. */
+static void name_server(const struct config *c, char *out, size_t bytes)
+{
+    char host[32] = "";
+    gethostname(host, sizeof host - 1);
+    if (*c->kv_shared_name)
+        snprintf(out, bytes, "%s", c->kv_shared_name);
+    else
+        snprintf(out, bytes, "%s-%u", host, c->port);
+}
+
 /* config_kv_check has found nothing wrong with the options. */
 static void plan_stores(struct boot *b, struct boot_tiers *t)
 {
@@ -89,6 +101,8 @@ static void plan_stores(struct boot *b, struct boot_tiers *t)
     const struct str_list *l = &c->kv_nvme;
     t->cfg.shared = *c->kv_shared != 0;
     t->cfg.n_store = t->cfg.shared ? 1 : l->n;
+    t->cfg.shared_name = t->name;
+    name_server(c, t->name, sizeof t->name);
     if (t->cfg.shared) CHECK(config_shared(c->kv_shared, t->dir[0], sizeof t->dir[0], &t->cfg.store[0].bytes));
     for (uint32_t i = 0; i < l->n; i++) CHECK(config_dir_gib(l->s[i], t->dir[i], sizeof t->dir[i], &t->cfg.store[i].bytes));
     for (uint32_t i = 0; i < t->cfg.n_store; i++) t->cfg.store[i].dir = t->dir[i];

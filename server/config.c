@@ -64,6 +64,7 @@ static const struct opt options[] = {
     { NULL, "kv-host-gib", OPT_NUM, AT(kv_host_gib), "0", 0, 1e6, "GIB", "host memory for KV blocks that leave the device, taken at start; 0: no tiers" },
     { NULL, "kv-nvme", OPT_LIST, AT(kv_nvme), "", 0, 0, "DIR:GIB", "folder for KV blocks below the host and its share of the disk; survives restarts; repeatable" },
     { NULL, "kv-shared", OPT_STR, AT(kv_shared), "", 0, 0, "DIR[:GIB]", "folder (Lustre, FSx, NFS) that servers share: all read it, each writes at most GIB (64) of it; needs --kv-mac-key-file" },
+    { NULL, "kv-shared-name", OPT_STR, AT(kv_shared_name), "", 0, 0, "NAME", "which of the servers of --kv-shared this is, at most 40 letters, digits and -; starts of one name share one budget; default: HOST-PORT" },
     { NULL, "kv-encrypt", OPT_BOOL, AT(kv_encrypt), "false", 0, 0, NULL, "encrypt blocks in folders (AES-256-GCM) under a key of this start: by design none survives a restart" },
     { NULL, "kv-encrypt-key-file", OPT_LIST, AT(kv_encrypt_key_file), "", 0, 0, "FILE", "the same under the key in FILE, 32 bytes or 64 hex digits: blocks survive restarts with that key; given twice: written with the first, read with both" },
     { NULL, "kv-mac-key-file", OPT_LIST, AT(kv_mac_key_file), "", 0, 0, "FILE", "secret of 16 bytes or more: blocks outside the device carry a MAC, not a checksum; given twice: written with the first, read with both" },

@@ -44,6 +44,7 @@ struct config {
     uint32_t        kv_pin_max, kv_audit_every;
     struct str_list kv_nvme;                              /* DIR:GIB, as config_dir_gib reads it */
     const char     *packed_cache;                         /* DIR[:GIB], as config_shared reads it */
+    const char     *kv_shared_name;                       /* "": of host and port */
     const char     *kv_shared;                            /* DIR[:GIB], as config_shared reads it */
     struct str_list kv_mac_key_file, kv_encrypt_key_file; /* the first to write with, all to read with */
     bool            kv_encrypt;

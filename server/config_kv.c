@@ -74,6 +74,11 @@ int config_kv_check(const struct config *c, char *err, size_t n_err)
 {
     if (check_keys("kv-mac-key-file", &c->kv_mac_key_file, err, n_err)) return EXIT_USAGE;
     if (check_keys("kv-encrypt-key-file", &c->kv_encrypt_key_file, err, n_err)) return EXIT_USAGE;
+    enum { NAME_BYTES = 40 };
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
+    const char       *name = c->kv_shared_name;
+    if (strlen(name) > NAME_BYTES || strspn(name, allowed) != strlen(name))
+        return fail(err, n_err, "--kv-shared-name: found '%.60s', allowed are letters, digits and -, at most %d", name, NAME_BYTES);
     bool shared = *c->kv_shared != 0;
     bool any = shared || c->kv_nvme.n;
     if (any && c->kv_host_gib <= 0)

@@ -115,3 +115,28 @@ def j13(_):
         s.stop()
     with open(secret, "rb") as f:
         assert f.read() == b"not a segment" * 1000
+
+
+@row("F33", "a server of a shared folder that is killed 24 times: one budget for all its starts", own=True)
+def f33(_):
+    w = world()
+    key = os.path.join(w.folder, "mac")
+    with open(key, "wb") as f:
+        f.write(os.urandom(32))
+    gib = 0.03
+    folder = os.path.join(w.folder, "shared")
+    args = ["--kv-shared", "%s:%s" % (folder, gib), "--kv-shared-name", "one", "--kv-mac-key-file", key]
+
+    def on_disk():
+        return sum(os.path.getsize(os.path.join(d, f)) for d, _, names in os.walk(folder) for f in names)
+
+    most = 0
+    for life in range(24):
+        s = Server(*shared.TIGHT, *args)
+        for k in range(6 * (life % 3), 6 * (life % 3) + 6):
+            ask(w, s, k)
+        s.proc.kill()
+        s.proc.wait()
+        s.stop()
+        most = max(most, on_disk())
+    assert 0 < most <= gib * (1 << 30) + 24 * 64, most  # and a lease each

@@ -27,6 +27,7 @@ struct store_world {
     bool              with_old; /* old_dk, and old_secret where it is sealed */
     bool              sealed, ephemeral, shared;
     uint32_t          scan_us, grace_us, n_store;
+    char              name[40]; /* in a shared folder: each world is a server of its own */
     char              err[300];
 };
 
@@ -40,6 +41,8 @@ static inline void world_make(struct store_world *w)
     struct xfer_cfg xc = { .jobs_max = 64 };
     *w = (struct store_world){ .dir = "/tmp/spillway-store-XXXXXX", .cap = 8 * SEGMENT };
     assert_non_null(mkdtemp(w->dir));
+    static uint32_t n_world;
+    snprintf(w->name, sizeof w->name, "world-%d-%u", (int)getpid(), n_world++);
     digest_key_init(&w->dk, world_mac, world_mac ? strlen(world_mac) : 0, 99);
     xc.key = w->dk;
     assert_int_equal(xfer_create(&xc, &w->x), ST_OK);
@@ -70,6 +73,7 @@ static inline enum status world_open(struct store_world *w)
                               .old_key = w->with_old ? &w->old_dk : NULL,
                               .old_secret = w->with_old && w->sealed ? w->old_secret : NULL,
                               .shared = w->shared,
+                              .name = w->name,
                               .scan_us = w->scan_us,
                               .grace_us = w->grace_us,
                               .n_store = w->n_store,

@@ -232,13 +232,97 @@ static void what_is_of_another_key_or_model_stays_as_it_is(void **state)
     world_free(&b);
 }
 
+/* Bytes of all segments in the folder, whoever wrote them. */
+static uint64_t all_bytes;
+static int      add_bytes(const char *path, const struct stat *st, int flag, struct FTW *f)
+{
+    if (flag == FTW_F && !strncmp(path + f->base, "seg-", 4)) all_bytes += (uint64_t)st->st_size;
+    return 0;
+}
+static uint64_t bytes_of_all(const char *dir)
+{
+    all_bytes = 0;
+    nftw(dir, add_bytes, 8, FTW_PHYS);
+    return all_bytes;
+}
+
+static void named(struct store_world *w, const char *dir, uint32_t grace_us)
+{
+    make(w, dir);
+    w->cap = 6 * SEGMENT, w->grace_us = grace_us;
+    snprintf(w->name, sizeof w->name, "the-server");
+}
+
+/* Each start writes what it may and is killed; together they never have more than one budget. What they left is the last one's. */
+static void F33_a_server_that_crashes_again_and_again_has_one_budget(void **state)
+{
+    (void)state;
+    char dir[64] = "/tmp/spillway-store-XXXXXX", path[700];
+    assert_non_null(mkdtemp(dir));
+    for (uint32_t life = 0; life < 24; life++) {
+        pid_t pid = fork();
+        if (!pid) {
+            struct store_world c;
+            named(&c, dir, 60000000);
+            if (world_open(&c)) _exit(2);
+            world_ready(&c, false); /* in the end there is no room for a segment */
+            for (uint32_t n = 0; n < 2 * PER + 5; n++) {
+                for (int i = 0; i < 40 && world_put(&c, 100 * life + n) == ST_AGAIN; i++) world_turn(&c), usleep(200);
+            }
+            kill(getpid(), SIGKILL);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status));
+        assert_true(bytes_of_all(dir) <= 6 * SEGMENT);
+    }
+    assert_true(bytes_of_all(dir) > 4 * SEGMENT); /* they have written */
+    struct store_world    b;
+    struct kv_store_stats st;
+    uint32_t              n_hit = 0;
+    named(&b, dir, 400000); /* three beats of 50 ms, and they are gone */
+    open_ready(&b);
+    UNTIL(&b, folders(b.dir, path, sizeof path) == 1 && st.n_claimed >= 2);
+    UNTIL(&b, !kv_store_recovering(b.s));
+    for (uint32_t n = 0; n < 2400; n++) n_hit += world_get(&b, n) == ST_OK;
+    assert_true(n_hit > PER);
+    for (uint32_t n = 5000; n < 5000 + 6 * PER; n++) {
+        assert_int_equal(world_put_patient(&b, n), ST_OK); /* and it goes on writing in the place of what they left */
+        assert_true(bytes_of_all(dir) <= 6 * SEGMENT);
+    }
+    world_free(&b);
+}
+
+/* What an earlier start left in another geometry cannot be taken over: it goes when the room is needed. */
+static void F33_what_cannot_be_taken_over_makes_room(void **state)
+{
+    (void)state;
+    struct store_world a, b;
+    char               path[700];
+    named(&a, NULL, 400000);
+    open_ready(&a);
+    for (uint32_t n = 0; n < 4 * PER; n++) assert_int_equal(world_put_patient(&a, n), ST_OK);
+    named(&b, a.dir, 400000);
+    b.fingerprint.b[0] ^= 1; /* another model */
+    close_one(&a);
+    open_ready(&b);
+    for (uint32_t n = 0; n < 6 * PER; n++) {
+        assert_int_equal(world_put_patient(&b, n), ST_OK);
+        assert_true(bytes_of_all(b.dir) <= 6 * SEGMENT);
+    }
+    assert_true(folders(b.dir, path, sizeof path) <= 2);
+    world_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_server_is_read_and_then_taken_over), /* forks before there are threads */
+        cmocka_unit_test(F33_a_server_that_crashes_again_and_again_has_one_budget),
         cmocka_unit_test(what_one_wrote_the_others_read_and_take_over_when_it_leaves),
         cmocka_unit_test(what_vanishes_or_changes_under_a_reader_is_a_miss),
         cmocka_unit_test(what_is_of_another_key_or_model_stays_as_it_is),
+        cmocka_unit_test(F33_what_cannot_be_taken_over_makes_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -334,7 +334,7 @@ static void strangers_who_say_nothing_hold_up_nobody(void **state)
     for (int i = 0; i < STRANGERS; i++) {
         fd[i] = connect_to(o);
         if (i % 3 == 1) assert_int_equal(send(fd[i], "SPWL", 4, MSG_NOSIGNAL), 4); /* the beginning of a frame */
-        if (i % 3 == 2) (void)!send(fd[i], "GET / HTTP/1.1\r\nHost: you\r\n\r\n", 31, MSG_NOSIGNAL);
+        if (i % 3 == 2) (void)!send(fd[i], "GET / HTTP/1.1\r\nHost: you\r\n\r\n", 29, MSG_NOSIGNAL);
     }
     int one = say_hello(o, 2, 1, "k");
     pthread_join(o->thread, NULL);

@@ -49,6 +49,8 @@ def f41_folder(_):
     try:
         known(s)
         assert sum(h[2] for h in sweep(w, s)) == 0  # and every answer is right
+        if len([d for d in os.listdir(os.path.join(w.folder, "kv")) if d.startswith("model-")]) > 1:
+            return  # the identity has noticed by itself: a sub-folder of its own; tests/sim/test_audit.c has the canary alone
         eventually(lambda: mismatches(s) == 1, "the canary says so")
         assert log_of(s).count("has other bytes") == 1, log_of(s)
         assert s.get("/ready").status == 200
@@ -82,6 +84,9 @@ def f41_slab(_):
             eventually(lambda: "ready: " in log_of(new), "it takes over")
             assert old.proc.wait(PATIENCE) == 0
             hits = sum(h[1] for h in sweep(w, new))
+            if wrong and "of another model" in log_of(old) + log_of(new):
+                assert hits == 0, hits  # the identity has noticed by itself
+                continue
             eventually(lambda: metric(new, "spillway:kv_audits_total") >= 1, "a block is computed again")
             assert mismatches(new) == wrong, log_of(new)
             assert (hits == 0) if wrong else (hits > 1000), hits

@@ -5,7 +5,6 @@
 import os
 import re
 import subprocess
-import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -117,15 +116,3 @@ def run(binary, folder, ports, python):
     first_token(sh)
     own_model(sh, python)
     tiers_and_upgrade(sh)
-
-
-if __name__ == "__main__":
-    import socket
-    import tempfile
-
-    def free():
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            return s.getsockname()[1]
-
-    run(sys.argv[1], tempfile.mkdtemp(), (free(), free()), sys.argv[2] if len(sys.argv) > 2 else None)

@@ -1,80 +1,43 @@
-#include "test.h"
+#include "cgroup_world.h"
 #include "base/memory.h"
-#include <sys/stat.h>
 
-static char dir[64];
-
-static void put(const char *name, const char *text)
-{
-    char path[256], *slash;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    for (slash = path + strlen(dir) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = 0;
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-static uint64_t limit(void)
-{
-    char file[128], mount[128];
-    snprintf(file, sizeof file, "%s/self", dir);
-    snprintf(mount, sizeof mount, "%s/fs", dir);
-    return memory_cgroup_bytes(file, mount);
-}
-
-static int make_dir(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/spillway-test-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-static int drop_dir(void **state)
-{
-    (void)state;
-    char cmd[128];
-    snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
-    return system(cmd);
-}
+static uint64_t limit(void) { return memory_cgroup_bytes(cgroup_file, cgroup_mount); }
 
 static void B43_the_smallest_limit_of_a_group_or_its_parents_counts(void **state)
 {
     (void)state;
     assert_int_equal(limit(), 0);
-    put("self", "0::/kube/pod/box\n");
+    cgroup_put("self", "0::/kube/pod/box\n");
     assert_int_equal(limit(), 0);
-    put("fs/kube/pod/box/memory.max", "max\n");
+    cgroup_put("fs/kube/pod/box/memory.max", "max\n");
     assert_int_equal(limit(), 0);
-    put("fs/kube/memory.max", "3221225472\n");
+    cgroup_put("fs/kube/memory.max", "3221225472\n");
     assert_int_equal(limit(), 3221225472);
-    put("fs/kube/pod/box/memory.max", "4294967296\n");
+    cgroup_put("fs/kube/pod/box/memory.max", "4294967296\n");
     assert_int_equal(limit(), 3221225472);
-    put("fs/kube/pod/memory.max", "1073741824\n");
+    cgroup_put("fs/kube/pod/memory.max", "1073741824\n");
     assert_int_equal(limit(), 1073741824);
-    put("fs/kube/pod/memory.max", "nonsense\n");
+    cgroup_put("fs/kube/pod/memory.max", "nonsense\n");
     assert_int_equal(limit(), 3221225472);
 }
 
 static void a_group_that_is_not_visible_falls_back_to_the_mount(void **state)
 {
     (void)state;
-    put("self", "0::/../../host/only\n");
-    put("fs/memory.max", "536870912\n");
+    cgroup_put("self", "0::/../../host/only\n");
+    cgroup_put("fs/memory.max", "536870912\n");
     assert_int_equal(limit(), 536870912);
 }
 
 static void a_limit_of_version_1_counts_too(void **state)
 {
     (void)state;
-    put("self", "12:cpu,cpuacct:/x\n4:memory:/docker/1\n0::/\n");
-    put("fs/memory/docker/1/memory.limit_in_bytes", "9223372036854771712\n");
+    cgroup_put("self", "12:cpu,cpuacct:/x\n4:memory:/docker/1\n0::/\n");
+    cgroup_put("fs/memory/docker/1/memory.limit_in_bytes", "9223372036854771712\n");
     assert_int_equal(limit(), 9223372036854771712u); /* none: above any machine's memory */
-    put("fs/memory/docker/memory.limit_in_bytes", "268435456\n");
+    cgroup_put("fs/memory/docker/memory.limit_in_bytes", "268435456\n");
     assert_int_equal(limit(), 268435456);
-    put("fs/memory/memory.limit_in_bytes", "134217728\n");
+    cgroup_put("fs/memory/memory.limit_in_bytes", "134217728\n");
     assert_int_equal(limit(), 134217728);
 }
 
@@ -88,7 +51,7 @@ static void the_machine_bounds_what_a_process_may_use(void **state)
 
 int main(void)
 {
-#define DIR_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, drop_dir)
+#define DIR_TEST(f) cmocka_unit_test_setup_teardown(f, cgroup_make, cgroup_drop)
     const struct CMUnitTest tests[] = {
         DIR_TEST(B43_the_smallest_limit_of_a_group_or_its_parents_counts),
         DIR_TEST(a_group_that_is_not_visible_falls_back_to_the_mount),

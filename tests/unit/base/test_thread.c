@@ -1,8 +1,7 @@
-#include "test.h"
+#include "cgroup_world.h"
 #include "base/thread.h"
 #include <sched.h>
 #include <signal.h>
-#include <sys/stat.h>
 
 struct seen {
     enum thread_role role;
@@ -42,98 +41,61 @@ static void a_thread_has_its_role_its_name_and_no_signals(void **state)
     assert_int_equal(sigismember(&set, SIGTERM), 0); /* here it is as it was */
 }
 
-static char dir[64];
-
-static void put(const char *path, const char *text)
-{
-    char full[256];
-    snprintf(full, sizeof full, "%s/%s", dir, path);
-    for (char *p = full + strlen(dir) + 1; (p = strchr(p, '/')); p++) {
-        *p = 0;
-        mkdir(full, 0755);
-        *p = '/';
-    }
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
-static uint32_t quota(void)
-{
-    char file[128], mount[128];
-    snprintf(file, sizeof file, "%s/self", dir);
-    snprintf(mount, sizeof mount, "%s/fs", dir);
-    return thread_quota_cpus(file, mount);
-}
-
-static int make_dir(void **state)
-{
-    (void)state;
-    strcpy(dir, "/tmp/spillway-test-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-static int drop_dir(void **state)
-{
-    (void)state;
-    char cmd[128];
-    snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
-    return system(cmd);
-}
+static uint32_t quota(void) { return thread_quota_cpus(cgroup_file, cgroup_mount); }
 
 static void cgroup_v2_quota_is_rounded_up(void **state)
 {
     (void)state;
-    put("self", "0::/\n");
+    cgroup_put("self", "0::/\n");
     assert_int_equal(quota(), 0);
-    put("fs/cpu.max", "max 100000\n");
+    cgroup_put("fs/cpu.max", "max 100000\n");
     assert_int_equal(quota(), 0);
-    put("fs/cpu.max", "250000 100000\n");
+    cgroup_put("fs/cpu.max", "250000 100000\n");
     assert_int_equal(quota(), 3);
-    put("fs/cpu.max", "200000 100000\n");
+    cgroup_put("fs/cpu.max", "200000 100000\n");
     assert_int_equal(quota(), 2);
-    put("fs/cpu.max", "1000 100000\n");
+    cgroup_put("fs/cpu.max", "1000 100000\n");
     assert_int_equal(quota(), 1);
-    put("fs/cpu.max", "nonsense\n");
+    cgroup_put("fs/cpu.max", "nonsense\n");
     assert_int_equal(quota(), 0);
-    put("fs/cpu.max", "100000 0\n");
+    cgroup_put("fs/cpu.max", "100000 0\n");
     assert_int_equal(quota(), 0);
 }
 
 static void the_smallest_quota_on_the_way_to_the_root_counts(void **state)
 {
     (void)state;
-    put("self", "0::/kube/pod/box\n");
-    put("fs/kube/pod/box/cpu.max", "800000 100000\n");
+    cgroup_put("self", "0::/kube/pod/box\n");
+    cgroup_put("fs/kube/pod/box/cpu.max", "800000 100000\n");
     assert_int_equal(quota(), 8);
-    put("fs/kube/cpu.max", "300000 100000\n");
+    cgroup_put("fs/kube/cpu.max", "300000 100000\n");
     assert_int_equal(quota(), 3);
-    put("fs/kube/pod/cpu.max", "max 100000\n");
+    cgroup_put("fs/kube/pod/cpu.max", "max 100000\n");
     assert_int_equal(quota(), 3);
 }
 
 static void a_path_that_is_not_visible_falls_back_to_the_mounts_root(void **state)
 {
     (void)state;
-    put("self", "0::/../../host/only\n");
-    put("fs/cpu.max", "400000 100000\n");
+    cgroup_put("self", "0::/../../host/only\n");
+    cgroup_put("fs/cpu.max", "400000 100000\n");
     assert_int_equal(quota(), 4);
 }
 
 static void cgroup_v1_quota_is_found_under_either_mount_name(void **state)
 {
     (void)state;
-    put("self", "12:memory:/x\n4:cpu,cpuacct:/docker/1\n3:cpuset:/y\n");
-    put("fs/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
-    put("fs/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+    cgroup_put("self", "12:memory:/x\n4:cpu,cpuacct:/docker/1\n3:cpuset:/y\n");
+    cgroup_put("fs/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
+    cgroup_put("fs/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
     assert_int_equal(quota(), 0);
-    put("fs/cpu/cpu.cfs_quota_us", "150000\n");
-    put("fs/cpu/cpu.cfs_period_us", "100000\n");
+    cgroup_put("fs/cpu/cpu.cfs_quota_us", "150000\n");
+    cgroup_put("fs/cpu/cpu.cfs_period_us", "100000\n");
     assert_int_equal(quota(), 2);
-    put("fs/cpu,cpuacct/docker/1/cpu.cfs_quota_us", "500000\n");
-    put("fs/cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n");
+    cgroup_put("fs/cpu,cpuacct/docker/1/cpu.cfs_quota_us", "500000\n");
+    cgroup_put("fs/cpu,cpuacct/docker/1/cpu.cfs_period_us", "100000\n");
     assert_int_equal(quota(), 5);
-    put("self", "3:cpuset,cpuacct:/y\n"); /* neither is "cpu" */
+    cgroup_put("self", "3:cpuset,cpuacct:/y\n"); /* neither is "cpu" */
     assert_int_equal(quota(), 0);
 }
 
@@ -141,7 +103,7 @@ static void nonsense_and_absence_mean_no_quota(void **state)
 {
     (void)state;
     assert_int_equal(quota(), 0);
-    put("self", "no colons\n:\n::\n1:\n0::relative\n");
+    cgroup_put("self", "no colons\n:\n::\n1:\n0::relative\n");
     assert_int_equal(quota(), 0);
 }
 
@@ -166,7 +128,7 @@ static void the_affinity_mask_bounds_the_count(void **state)
 
 int main(void)
 {
-#define DIR_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, drop_dir)
+#define DIR_TEST(f) cmocka_unit_test_setup_teardown(f, cgroup_make, cgroup_drop)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_has_its_role_its_name_and_no_signals),
         DIR_TEST(cgroup_v2_quota_is_rounded_up),

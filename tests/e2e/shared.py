@@ -65,6 +65,7 @@ def one_serves_what_the_other_computed(w):
     a = filled(w)
     b = start(w, *TIGHT, *share(w))
     settle(b, "the other's blocks", lambda: metric(b, "spillway:kv_tier_blocks", 'tier="nvme"') > 60)
+    assert metric(b, "spillway:kv_folder_segments", 'state="foreign"') >= 1
     assert sweep(w, b) > 600
     a.proc.send_signal(signal.SIGKILL)  # b reads on, and writes what it computes into its own
     a.proc.wait()
@@ -74,6 +75,7 @@ def one_serves_what_the_other_computed(w):
     b.stop()
     c = start(w, *TIGHT, *share(w))  # b left in order: its blocks are c's, a's can be read
     settle(c, "what both left", lambda: metric(c, "spillway:kv_tier_blocks", 'tier="nvme"') > 60)
+    settle(c, "a segment that b left", lambda: metric(c, "spillway:kv_folder_events_total", 'event="segment_claimed"') >= 1)
     assert sweep(w, c) > 600
     c.stop()
 

@@ -41,6 +41,23 @@ def sweep(w, s, n=18):
     return [ask(w, s, k) for k in range(n)]
 
 
+def folder_events(s, event):
+    return metric(s, "spillway:kv_folder_events_total", 'event="%s"' % event)
+
+
+def folder_segments(s, state):
+    return metric(s, "spillway:kv_folder_segments", 'state="%s"' % state)
+
+
+def doubts(s):
+    """How many blocks were doubted; the log has a line of it, and never more lines than doubts."""
+    n = metric(s, "spillway:kv_verify_failures_total")
+    said = log_of(s).count(" is in doubt (")
+    assert said >= 1 or n == 0, "%d doubts and no line" % n
+    eventually(lambda: metric(s, "spillway:kv_verify_failures_total") >= said, "%d lines are of as many doubts" % said)
+    return n
+
+
 def fill(w, *extra, stop=True):
     s = Server(*SMALL, *w.store(), *extra)
     for _ in range(2):
@@ -130,11 +147,17 @@ def f7(_):
         for _ in range(2):
             sweep(w, s)
         assert metric(s, "spillway:kv_tier_stored_blocks_total", 'tier="nvme"') == 0
+        eventually(lambda: sweep(w, s, 2) and metric(s, "spillway:kv_folders_paused") == 1, "the metric says that it pauses")
         control(ctl, "")
         end = time.time() + PATIENCE
         while time.time() < end and metric(s, "spillway:kv_tier_stored_blocks_total", 'tier="nvme"') == 0:
             sweep(w, s)
         assert metric(s, "spillway:kv_tier_stored_blocks_total", 'tier="nvme"') > 0, "did not resume"
+        eventually(lambda: metric(s, "spillway:kv_folders_paused") == 0, "the metric says that it goes on")
+        eventually(lambda: "writes work again" in log_of(s), "the log says that it goes on")
+        said = log_of(s).count("fails (no space left), nothing is written there for ")
+        assert said >= 1
+        eventually(lambda: folder_events(s, "pause") == said, "a pause for each of %d lines" % said)
     finally:
         s.stop()
 
@@ -147,6 +170,7 @@ def f8(_):
     s = Server(*SMALL, *w.store(), env=env)
     try:
         recovered(s)
+        eventually(lambda: metric(s, "spillway:kv_folder_recovered_blocks_total") >= 20, "the metric says what was found")
         control(ctl, "eio_read")
         sweep(w, s)
         assert metric(s, "spillway:kv_transfer_errors_total") > 0
@@ -243,7 +267,7 @@ def f11(_):
         s = Server(*SMALL, *w.store())
         known(s)
         sweep(w, s)
-        noticed += metric(s, "spillway:kv_verify_failures_total")
+        noticed += doubts(s)
         s.stop()
     assert noticed > 0
 
@@ -283,6 +307,9 @@ def f13(_):
     try:
         known(s)
         sweep(w, s)
+        eventually(lambda: folder_events(s, "segment_removed") == 1, "the one of another version goes")
+        assert " 1 segments removed that are not ours" in log_of(s), s.tail()
+        eventually(lambda: folder_segments(s, "damaged") == 1, "the one that has the name of a segment, and is none")
         for folder in (os.path.join(w.folder, "kv"), os.path.dirname(path)):
             assert os.path.exists(os.path.join(folder, "notes")), "what is not ours was removed"
         assert os.path.exists(os.path.join(w.folder, "kv", "seg-00000000000000ff.kv")), "what is not ours was removed"
@@ -608,10 +635,13 @@ def f30_stay(_):
         s = Server(*SMALL, *w.store(), env=env)
         try:
             eventually(lambda: "could not be read" in log_of(s), "the log says so under " + words)
+            eventually(lambda: folder_segments(s, "unread") == len(before), "the metric says so under " + words)
+            assert metric(s, "spillway:kv_folder_recovered_blocks_total") == 0
             assert sum(h[2] for h in sweep(w, s, 3)) == 0
             assert before <= set(segments(w)), "gone under " + words
             control(ctl, "")
             recovered(s)
+            eventually(lambda: folder_segments(s, "unread") == 0, "all are read after " + words)
             if words == "open=%d" % errno.EMFILE:
                 eventually(lambda: metric(s, "spillway:kv_tier_blocks", 'tier="nvme"') >= 100, "all of it is read")
                 assert sum(h[1] + h[2] for h in sweep(w, s)) > 300
@@ -653,6 +683,8 @@ def f30_quarantine(_):
         known(s)
         assert os.path.basename(path) in log_of(s) and "damaged at byte" in log_of(s), s.tail()
         assert os.listdir(os.path.join(w.folder, "kv", "quarantine")) == [os.path.basename(path)]
+        eventually(lambda: folder_segments(s, "damaged") == 1, "the metric says so")
+        assert folder_events(s, "segment_removed") == 0
         sweep(w, s)
     finally:
         s.stop()
@@ -726,6 +758,9 @@ def f31_full(_):
         try:
             sweep(w, s)
             degraded(s, said)
+            if words == "enospc":
+                eventually(lambda: sweep(w, s, 2) and metric(s, "spillway:kv_folders_paused") == 1, "the metric says that it pauses")
+                assert folder_events(s, "pause") >= 1
             assert before <= set(segments(w)), "gone under " + words
             control(ctl, "")
             eventually(lambda: sweep(w, s, 6) and metric(s, "spillway:kv_tier_degraded") == 0, "it is used again")
@@ -782,9 +817,11 @@ def f32(_):
         fill(w, *first)
         before = set(segments(w))
         for args in (second, []):  # another key, none
+            there = len(segments(w))  # of the server of the other key, too
             s = Server(*SMALL, *w.store(), *args)
             known(s)
             assert "under another key" in log_of(s), s.tail()
+            eventually(lambda: len(before) <= folder_segments(s, "locked") <= there, "the metric says so")
             assert sweep(w, s, 1)[0][2] == 0
             assert before <= set(segments(w)), "gone under another key"
             s.proc.kill()

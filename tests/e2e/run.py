@@ -318,7 +318,7 @@ def a_cheaper_way_to_multiply_codes_is_said(s):
     for isa, chosen, better in (("avx2", "int4", "w4a8"), ("avx2", "int8", None), ("avx2", "w4a8", None), ("scalar", "int4", None)):
         if isa == "avx2" and not has_avx2:
             continue
-        s2 = Server("--quantization", chosen, "--cpu-isa", isa)
+        s2 = Server("--device", "cpu", "--quantization", chosen, "--cpu-isa", isa)
         try:
             with open(s2.log_path) as f:
                 said = [line for line in f if "with activations of 8 bits" in line]

@@ -20,6 +20,7 @@ cmd:ccache|ccache
 '
 spillway_needs_check='
 cmd:git|git
+cmd:curl|curl
 cmd:python3|python3
 venv:|python3-venv
 pc:cmocka|libcmocka-dev

@@ -164,14 +164,14 @@ def i31(_):
     finally:
         s.stop()
     for sig in (signal.SIGQUIT, signal.SIGPWR, signal.SIGXCPU):
-        s = Server()
+        s = Server("--drain-seconds", "600")
         try:
             c = Conn(s)
-            c.sock.sendall(post_bytes("/v1/completions", b'{"prompt": "Once", "max_tokens": 400, "ignore_eos": true}'))
+            c.sock.sendall(post_bytes("/v1/completions", b'{"prompt": "Once", "max_tokens": 1900, "n": 4, "ignore_eos": true}'))
             eventually(lambda: s.metric("vllm:num_requests_running") > 0, "started")
             s.proc.send_signal(sig)
             r = c.read_reply()
-            assert r.status == 200 and r.json["usage"]["completion_tokens"] == 400, (sig, r)
+            assert r.status == 200 and r.json["usage"]["completion_tokens"] == 7600, (sig, r)
             assert s.proc.wait(PATIENCE) == 0, sig
             c.close()
         finally:

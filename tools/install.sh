@@ -24,6 +24,7 @@ cmd:curl|curl
 cmd:python3|python3
 venv:|python3-venv
 pc:cmocka|libcmocka-dev
+cmd:g++|g++
 cmd:clang|clang
 cmd:clang-format|clang-format
 cmd:ld.lld|lld

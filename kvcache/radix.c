@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <xxhash.h>
 
 enum { NEAR_LOOK = 32 }; /* children that kv_radix_near compares: some 100 ns each */
 
@@ -50,7 +49,7 @@ static uint64_t hash_above(const struct kv_radix *t, struct kv_salt salt, uint32
 }
 static uint64_t hash_next(const struct kv_radix *t, uint64_t above, const uint32_t *ids)
 {
-    return XXH3_64bits_withSeed(ids, t->block_tokens * sizeof *ids, t->seed ^ hash_u64(above)) & t->hash_mask;
+    return hash_bytes(ids, t->block_tokens * sizeof *ids, t->seed ^ hash_u64(above)) & t->hash_mask;
 }
 static uint64_t node_hash(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
 {
@@ -75,7 +74,7 @@ uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t p
 
 static uint32_t *stem_of(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids)
 {
-    uint64_t h = XXH3_64bits_withSeed(ids, t->stem_tokens * sizeof *ids, t->seed + hash_u64(hash_above(t, salt, parent)));
+    uint64_t h = hash_bytes(ids, t->stem_tokens * sizeof *ids, t->seed + hash_u64(hash_above(t, salt, parent)));
     return &t->stem[h & t->hash_mask & (t->n_stem - 1)];
 }
 

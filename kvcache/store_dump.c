@@ -1,10 +1,10 @@
 #include "kvcache/store_dump.h"
+#include "base/hash.h"
 #include "kvcache/store_format.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
-#include <xxhash.h>
 
 static const unsigned char RECORD[8] = { 'S', 'P', 'W', 'K', 'V', 'R', 'E', 'C' };
 
@@ -50,7 +50,7 @@ static bool header(struct store_dump *d, const unsigned char *file, uint64_t byt
     uint64_t              n = d->n_wrong;
     if (memcmp(h->magic, STORE_HEADER, sizeof h->magic)) wrong(d, 0, "no segment: it begins with %s", hex(h->magic, a));
     if (h->version != STORE_VERSION) wrong(d, offsetof(struct store_header, version), "version %u, known is %d", h->version, STORE_VERSION);
-    if (h->sum != XXH3_64bits(h, offsetof(struct store_header, sum)))
+    if (h->sum != hash_bytes(h, offsetof(struct store_header, sum), 0))
         wrong(d, offsetof(struct store_header, sum), "the sum of the header is not this: a byte before it was changed, or it");
     if (!g.n_record || g.record_bytes != h->record_bytes || g.n_record != h->n_record || g.segment_bytes != h->segment_bytes)
         wrong(d, offsetof(struct store_header, record_bytes),
@@ -181,7 +181,7 @@ static void footer(struct store_dump *d, unsigned char *file, uint64_t bytes, co
     if (memcmp(t.magic, STORE_TRAILER, sizeof t.magic)) wrong(d, at, "no footer: it begins with %s", hex(t.magic, a));
     if (t.version != STORE_VERSION)
         wrong(d, at + offsetof(struct store_trailer, version), "version %u, known is %d", t.version, STORE_VERSION);
-    if (t.sum != XXH3_64bits(&t, offsetof(struct store_trailer, sum)))
+    if (t.sum != hash_bytes(&t, offsetof(struct store_trailer, sum), 0))
         wrong(d, at + offsetof(struct store_trailer, sum), "the sum of the footer's last page is not this");
     if (t.seq != h->seq) wrong(d, at + offsetof(struct store_trailer, seq), "of segment %" PRIx64, t.seq);
     if (t.n > g.n_record) wrong(d, at + offsetof(struct store_trailer, n), "%u rows, the segment has %u records", t.n, g.n_record);

@@ -1,5 +1,6 @@
 #include "kvcache/store_file.h"
 #include "base/check.h"
+#include "base/hash.h"
 #include "kvcache/store_format.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 static uint64_t rows_pages(uint32_t n) { return ((uint64_t)n * sizeof(struct store_row) + STORE_PAGE - 1) / STORE_PAGE; }
 
@@ -154,7 +154,7 @@ enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *
         keys->mac_is = 0;
         if (keys->n_secret) header_seal(h, keys);
         h->mac = digest_of(keys->mac[0], h, offsetof(struct store_header, mac));
-        h->sum = XXH3_64bits(h, offsetof(struct store_header, sum));
+        h->sum = hash_bytes(h, offsetof(struct store_header, sum), 0);
         st = all_written(fd, page, STORE_PAGE, 0, error_out);
     }
     free(page);
@@ -191,7 +191,7 @@ static enum store_word header_word(const struct store_header *h, uint64_t seq, s
         fault_out->byte = offsetof(struct store_header, seq);
         return STORE_DAMAGED;
     }
-    if (h->sum != XXH3_64bits(h, offsetof(struct store_header, sum))) {
+    if (h->sum != hash_bytes(h, offsetof(struct store_header, sum), 0)) {
         fault_out->byte = offsetof(struct store_header, sum);
         return STORE_DAMAGED;
     }
@@ -308,7 +308,7 @@ enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t 
                    n * sizeof *row, buffer, t->tag);
     t->rows = digest_of(mac_of(keys), buffer, n * sizeof *row);
     t->mac = digest_of(mac_of(keys), t, offsetof(struct store_trailer, mac));
-    t->sum = XXH3_64bits(t, offsetof(struct store_trailer, sum));
+    t->sum = hash_bytes(t, offsetof(struct store_trailer, sum), 0);
     return all_written(fd, buffer, bytes, footer_off(g), error_out);
 }
 

@@ -1,5 +1,6 @@
 #include "transfer/digest.h"
 #include "base/check.h"
+#include "base/hash.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -7,7 +8,6 @@
 #include <openssl/hmac.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 enum { MAC_KEY_MIN = 16 };
 
@@ -15,8 +15,8 @@ struct digest digest_of(const struct digest_key *k, const void *data, size_t byt
 {
     struct digest d;
     if (!k->mac) {
-        XXH128_hash_t h = XXH3_128bits_withSeed(data, bytes, k->seed);
-        return (struct digest){ h.low64, h.high64 };
+        struct hash128 h = hash128_bytes(data, bytes, k->seed);
+        return (struct digest){ h.lo, h.hi };
     }
     unsigned char mac[EVP_MAX_MD_SIZE];
     unsigned int  n = 0;

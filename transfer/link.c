@@ -1,5 +1,6 @@
 #include "transfer/link.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 enum { MAGIC = 0x4c575053, STALL_MS = 4000 }; /* "SPWL"; a frame that has begun arrives within this */
 
@@ -32,7 +32,7 @@ static uint64_t get(const unsigned char *p, int n)
     return v;
 }
 
-uint64_t link_sum(const void *body, uint32_t bytes) { return XXH3_64bits_withSeed(body, bytes, bytes); }
+uint64_t link_sum(const void *body, uint32_t bytes) { return hash_bytes(body, bytes, bytes); }
 
 void link_head_put(unsigned char out[LINK_HEAD], uint32_t type, const void *body, uint32_t bytes)
 {

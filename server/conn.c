@@ -82,21 +82,19 @@ void conn_open(struct io *io, int fd)
     bool full = atomic_load_explicit(&io->n_conn, memory_order_relaxed) >= s->conns_per_io;
     if (full && make_room(io)) full = false;
     struct peer  peer = peer_of(fd);
-    uint64_t     address = s->crowd ? crowd_key(s->crowd, peer) : 0;
-    bool         crowded = s->crowd && !crowd_enter(s->crowd, address);
+    bool         crowded = !crowd_enter(s->crowd, peer);
     struct conn *c = (full || crowded) && io->n_reject >= 64 ? NULL : calloc(1, sizeof *c);
     if (c) c->bev = bufferevent_socket_new(io->base, fd, BEV_OPT_CLOSE_ON_FREE);
     if (!c || !c->bev) {
         LOG_WARN_LIMITED("conn: %s, closing a new connection", c ? "out of memory" : "over --max-connections");
-        if (s->crowd && !crowded) crowd_leave(s->crowd, address);
+        if (!crowded) crowd_leave(s->crowd, peer);
         free(c);
         close(fd);
         return;
     }
     c->io = io;
     c->peer = peer;
-    c->address = address;
-    c->counted = s->crowd && !crowded;
+    c->counted = !crowded;
     c->req.cors = -1;
     list_add_tail(&io->conns, &c->node);
     list_init(&c->idle);
@@ -164,7 +162,7 @@ void conn_free(struct conn *c)
     unread_forget(c);
     hangup_forget(c);
     if (c->rejected) io->n_reject--;
-    if (c->counted) crowd_leave(io->srv->crowd, c->address);
+    if (c->counted) crowd_leave(io->srv->crowd, c->peer);
     atomic_fetch_sub_explicit(&io->n_conn, 1, memory_order_relaxed);
     bufferevent_free(c->bev);
     free(c);

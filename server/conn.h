@@ -56,7 +56,7 @@ struct conn {
     uint64_t            out_bytes, out_drained; /* ever given to the socket's buffer; of those, gone */
     uint64_t            held, held_drained;     /* of unread.h: bytes that are counted, and out_drained then */
     enum unread_class   held_class;
-    uint64_t            n_linger, address; /* address: its number in server.crowd */
+    uint64_t            n_linger;
     uint32_t            n_request;
     bool                writing; /* the socket was full: libevent writes until the output is empty */
     bool                stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial, counted, watched;

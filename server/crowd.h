@@ -1,5 +1,5 @@
 /* crowd: how many connections each client address holds, so that one address cannot hold all places.   Thread: any.
- * crowd_create -> crowd_enter / crowd_leave -> crowd_free.
+ * crowd_create -> crowd_enter / crowd_leave -> crowd_free. A NULL crowd counts nothing and takes everybody.
  *
  * A count-min sketch (Cormode and Muthukrishnan 2005): two rows of counters under two hashes with a seed of this start; the smaller of an
  * address's two counters is its number, or a little more where both collide. Its size is fixed, whatever addresses come, and nothing is locked.
@@ -12,7 +12,6 @@
 
 struct crowd;
 enum status crowd_create(uint32_t connections_max, struct crowd **out);
-uint64_t    crowd_key(const struct crowd *c, struct peer p); /* the address as a number for the two calls below */
-bool        crowd_enter(struct crowd *c, uint64_t key);      /* false: it holds connections_max already, and nothing was counted */
-void        crowd_leave(struct crowd *c, uint64_t key);
+bool        crowd_enter(struct crowd *c, struct peer p); /* false: it holds connections_max already, and nothing was counted */
+void        crowd_leave(struct crowd *c, struct peer p);
 void        crowd_free(struct crowd *c);

@@ -16,7 +16,6 @@
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -291,7 +290,7 @@ static enum status io_create(struct server *s, struct io *io, uint32_t index)
     list_init(&io->unsent);
     wheel_init(&io->wheel, clock_us());
     buf_init(&io->frames, 256u << 20);
-    if (getrandom(&io->id_seed, sizeof io->id_seed, 0) != sizeof io->id_seed) io->id_seed = clock_us();
+    io->id_seed = hash_seed();
     /* two slots per request that can be with the engine at one time (engine/request.h) */
     io->n_request_max = cfg->queue_requests + (cfg->max_num_seqs ? cfg->max_num_seqs : CONFIG_SEQS_MAX_AUTO) + 256;
     enum status st = ring_init(&io->outbox, 2 * io->n_request_max);

@@ -1,10 +1,10 @@
 #include "server/strikes.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 enum { SETS = 1024, WAYS = 4, RIGHT_MAX = 16, REFILL_US = 1000000 };
 
@@ -30,7 +30,7 @@ enum status strikes_create(uint32_t at_once, struct strikes **out)
     struct strikes *s = calloc(1, sizeof *s);
     if (!s) return ST_NOMEM;
     s->at_once = at_once;
-    if (getrandom(&s->seed, sizeof s->seed, 0) != sizeof s->seed) s->seed = clock_us();
+    s->seed = hash_seed();
     pthread_mutex_init(&s->lock, NULL);
     *out = s;
     return ST_OK;

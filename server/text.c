@@ -1,9 +1,9 @@
 #include "server/text.h"
+#include "base/hash.h"
 #include "base/thread.h"
 #include "server/loop.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <time.h>
 
 struct worker {
@@ -53,9 +53,8 @@ static void *worker_main(void *arg)
 enum status text_create(uint32_t n_thread, uint32_t queue_max, struct text_pool **p_out)
 {
     struct text_pool *p = calloc(1, sizeof *p);
-    uint64_t          seed = 0;
+    uint64_t          seed = hash_seed();
     if (!p) return ST_NOMEM;
-    if (getrandom(&seed, sizeof seed, 0) != sizeof seed) seed = (uintptr_t)p;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->some, NULL);
     pthread_cond_init(&p->some_small, NULL);

@@ -298,7 +298,10 @@ static void instruction_sets_that_share_bits_share_models(void **state)
     (void)state;
     struct memory_source m;
     struct rank_cfg      wide = plain, narrow = plain;
-    if (!dev_cpu_has_isa("avx512-bf16")) skip();
+    if (!dev_cpu_has_isa("avx512-bf16")) {
+        print_message("    no AVX512-BF16 here\n");
+        skip();
+    }
     folder(&m, "qwen2", 0); /* bfloat16 */
     wide.simd = "avx512-bf16";
     narrow.simd = "avx2";

@@ -10,11 +10,11 @@
  * Everything the call holds lies in its arena, in one mapping for arrays that are too large for it, or in bufs with ceilings; call_free
  * frees all, also after a call_parse or call_prepare that failed. */
 #pragma once
-#include "api/detok.h"
+#include "api/token/detok.h"
 #include "api/error.h"
 #include "api/guard.h"
-#include "api/template.h"
-#include "api/tokenizer.h"
+#include "api/jinja/template.h"
+#include "api/token/tokenizer.h"
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/json_scan.h"

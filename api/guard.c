@@ -1,6 +1,6 @@
 #include "api/guard.h"
-#include "api/tmpl_text.h"
-#include "api/tok_impl.h"
+#include "api/jinja/tmpl_text.h"
+#include "api/token/tok_impl.h"
 #include "base/buf.h"
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * a mark behind it, so that the next string cannot complete it. Afterwards the text is tokenised piece by piece between the marks: no
  * piece holds a token of the user's. Text without marks, which is nearly all of it, is tokenised in one go. */
 #pragma once
-#include "api/tokenizer.h"
+#include "api/token/tokenizer.h"
 #include <jansson.h>
 
 struct guard {

@@ -3,7 +3,7 @@
 #pragma once
 #include "base/status.h"
 #include "kernels/device.h"
-#include "kvcache/kv.h"
+#include "kvcache/device/kv.h"
 
 struct batch {
     /* in */

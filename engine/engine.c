@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "engine/step.h"
-#include "kvcache/pin.h"
+#include "kvcache/device/pin.h"
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>

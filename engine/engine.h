@@ -5,7 +5,7 @@
 #include "engine/batch.h"
 #include "engine/pace.h"
 #include "engine/request.h"
-#include "kvcache/kv.h"
+#include "kvcache/device/kv.h"
 #include "kvcache/tier.h"
 #include "kvcache/tier_hand.h"
 

@@ -7,7 +7,7 @@
 #pragma once
 #include "base/ring.h"
 #include "base/status.h"
-#include "kvcache/kv.h"
+#include "kvcache/device/kv.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

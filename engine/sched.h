@@ -22,7 +22,7 @@
 #include "engine/fair.h"
 #include "engine/sample.h"
 #include "engine/seq.h"
-#include "kvcache/kv.h"
+#include "kvcache/device/kv.h"
 
 struct sched_cfg {
     uint32_t n_table; /* of kv: more than may run; 0: as many */

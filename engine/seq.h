@@ -16,7 +16,7 @@
 #pragma once
 #include "base/list.h"
 #include "engine/request.h"
-#include "kvcache/kv.h"
+#include "kvcache/device/kv.h"
 #include "kvcache/tier.h"
 
 #define SEQ_PENDING UINT32_MAX /* in seq.id: drawn by the step in flight, only the device knows it yet */

@@ -4,7 +4,7 @@
  * Every field has a fixed length, so no two inputs give the same bytes. Same key, same KV: on any tier, in any process, and for
  * no other tenant, for the salt is part of it. The key is never trusted alone: token ids are stored and compared too. */
 #pragma once
-#include "kvcache/kv.h"
+#include "kvcache/device/kv.h"
 
 struct kv_key {
     unsigned char b[32];

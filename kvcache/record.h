@@ -2,7 +2,7 @@
  * block goes down and up in one piece: [KV_RECORD_HEAD][payload, rounded up to 4096].   Thread: any. */
 #pragma once
 #include "kvcache/ident.h"
-#include "kvcache/keep.h"
+#include "kvcache/device/keep.h"
 #include "transfer/digest.h"
 #include "transfer/seal.h"
 

@@ -15,7 +15,7 @@
  * Losing any block costs recomputation, never correctness; a doubt is a miss; a tier is never slower than computing. */
 #pragma once
 #include "kvcache/ident.h"
-#include "kvcache/kv.h"
+#include "kvcache/device/kv.h"
 #include "kvcache/record.h"
 #include "transfer/xfer.h"
 

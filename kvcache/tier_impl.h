@@ -1,7 +1,7 @@
 /* tier_impl: the inside of struct kv_tiers.   Private to kvcache/. */
 #pragma once
-#include "kvcache/seq.h"
-#include "kvcache/store.h"
+#include "kvcache/device/seq.h"
+#include "kvcache/folder/store.h"
 #include "kvcache/tier.h"
 #include "kvcache/tier_hand.h"
 #include <stdatomic.h>

@@ -4,8 +4,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "kvcache/store.h"
-#include "kvcache/store_file.h"
+#include "kvcache/folder/store.h"
+#include "kvcache/folder/store_file.h"
 #include "server/boot.h"
 #include "transfer/lane.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
 #include "server/config_kv.h"
 #include "base/status.h"
-#include "kvcache/store_file.h"
+#include "kvcache/folder/store_file.h"
 #include "kvcache/tier.h"
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,11 +8,11 @@
 #include "base/memory.h"
 #include "base/stacks.h"
 #include "server/boot.h"
-#include "server/dump.h"
+#include "server/cmd/dump.h"
 #include "server/health.h"
 #include "server/metrics.h"
-#include "server/kv_cmd.h"
-#include "server/tune.h"
+#include "server/cmd/kv_cmd.h"
+#include "server/cmd/tune.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>

@@ -1,7 +1,7 @@
 /* kvdump: a segment of a KV folder, byte by byte: header, records, footer, and what is wrong with each at which byte.
  *   kvdump FILE [--wrong] [--mac-key-file FILE] [--encrypt-key-file FILE]
  * Reads offline and changes nothing; damaged files are what it is for. Exit 1: something is wrong. */
-#include "kvcache/store_dump.h"
+#include "kvcache/folder/store_dump.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes api/tmpl_entities.h: the names of HTML's characters (html.entities.html5), for the filter striptags.
+"""Writes api/jinja/tmpl_entities.h: the names of HTML's characters (html.entities.html5), for the filter striptags.
 
     make_entities.py [--check]"""
 import html.entities
 import pathlib
 import sys
 
-PATH = pathlib.Path(__file__).resolve().parent.parent / "api" / "tmpl_entities.h"
+PATH = pathlib.Path(__file__).resolve().parent.parent / "api" / "jinja" / "tmpl_entities.h"
 HEAD = """/* tmpl_entities: HTML's named characters, sorted by name; a name without ";" counts without one.   Thread: any.
  * Written by tools/make_entities.py. */
 #pragma once

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes api/tok_unicode_data.c: what the `tokenizers` library knows about each code point, found out by asking the library itself.
+"""Makes api/token/tok_unicode_data.c: what the `tokenizers` library knows about each code point, found out by asking the library itself.
 
     pip install tokenizers && python3 tools/make_unicode_tables.py [OUT.c]
 
@@ -282,7 +282,7 @@ def array(kind, name, values, fmt="0x%x"):
 
 
 def main():
-    out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "api", "tok_unicode_data.c")
+    out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "..", "api", "token", "tok_unicode_data.c")
     nfd, nfkd = decompositions()
     rank = combining_classes(nfd)
     pairs = compositions(nfd)
@@ -311,7 +311,7 @@ def main():
     flat = lambda d: [x for c, v in sorted(d.items()) for x in [c | len(v) << 24] + v]
     with open(out, "w") as f:
         f.write("/* Made by tools/make_unicode_tables.py out of what the `tokenizers` library %s does with each code point. */\n" % __version__)
-        f.write('#include "api/tok_unicode_data.h"\n\n/* clang-format off */\n')
+        f.write('#include "api/token/tok_unicode_data.h"\n\n/* clang-format off */\n')
         f.write(array("uint64_t", "tok_trait", list(kinds)))
         f.write(array("uint32_t", "tok_trait_run", [a << 8 | v for a, v in rows(row)]))
         f.write(array("uint32_t", "tok_script_run", [a << 8 | v for a, v in rows({c: script.get(c, 0) for c in CODES})]))

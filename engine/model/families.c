@@ -39,7 +39,7 @@ static const struct model_defaults def_qwen3_moe = { .n_kv_head = 4,
                                                      .bos_id = UINT32_MAX,
                                                      .eos_id = UINT32_MAX };
 
-/* A new family: one row here, its names in names.c, a golden checkpoint in tools/make_golden.py. */
+/* A new family: one row here, its names in names.c, a golden checkpoint in tools/golden/make_golden.py. */
 static const struct model_family families[] = {
     { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .def = &def_llama, .names = &names_llama },
     { "MistralForCausalLM", "mistral", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .def = &def_mistral, .names = &names_llama },

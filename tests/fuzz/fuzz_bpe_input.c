@@ -1,6 +1,6 @@
 /* fuzz_bpe_input: any text through tokenizers of each kind. Text that only byte-level models touch comes back as it was; one push
  * after the other or at once, decoding gives the same. */
-#include "api/detok.h"
+#include "api/token/detok.h"
 #include "base/check.h"
 #include "base/utf8.h"
 #include "tests/model/tok_corpus.h"

@@ -2,8 +2,8 @@
  * sums are put right first, so that what lies behind them is reached; the second how the bytes are spread over the file. */
 #include "base/check.h"
 #include "base/log.h"
-#include "kvcache/store_dump.h"
-#include "kvcache/store_format.h"
+#include "kvcache/folder/store_dump.h"
+#include "kvcache/folder/store_format.h"
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>

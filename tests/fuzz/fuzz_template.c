@@ -1,4 +1,4 @@
-#include "api/template.h"
+#include "api/jinja/template.h"
 #include "base/utf8.h"
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* fuzz_tokenizer_json: any bytes as tokenizer.json; behind a NUL tokenizer_config.json, behind another special_tokens_map.json. What is taken
  * encodes and decodes. */
-#include "api/detok.h"
-#include "api/tokenizer.h"
+#include "api/token/detok.h"
+#include "api/token/tokenizer.h"
 #include "base/check.h"
 #include "base/utf8.h"
 #include <string.h>

@@ -1,4 +1,4 @@
-/* golden: reads what tools/make_golden.py wrote, and runs a model by hand, one batch at a time. */
+/* golden: reads what tools/golden/make_golden.py wrote, and runs a model by hand, one batch at a time. */
 #pragma once
 #include "base/json.h"
 #include "base/log.h"

@@ -1,4 +1,4 @@
-/* Every family against what transformers computed in float32 (tests/data/golden, tools/make_golden.py). */
+/* Every family against what transformers computed in float32 (tests/data/golden, tools/golden/make_golden.py). */
 #include "golden.h"
 
 static const char *const names[] = { "llama3",        "llama2",        "llama-linear",    "llama-yarn",    "llama-bias",

@@ -1,4 +1,4 @@
-/* The embedded model says what transformers says with it (tests/data/pebble_golden.json, tools/make_pebble_golden.py). */
+/* The embedded model says what transformers says with it (tests/data/pebble_golden.json, tools/golden/make_pebble_golden.py). */
 #include "golden.h"
 #include "models/embed.h"
 

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "engine/step.h"
 #include "golden.h"
-#include "kvcache/seq.h"
+#include "kvcache/device/seq.h"
 #include "op/op_test.h"
 #include "transfer/lane.h"
 #include <ftw.h>

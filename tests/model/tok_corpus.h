@@ -1,8 +1,8 @@
-/* tok_corpus: the strings and id sequences of tools/make_tokenizer_golden.py, made the same way, and its tokenizer kinds.
+/* tok_corpus: the strings and id sequences of tools/golden/make_tokenizer_golden.py, made the same way, and its tokenizer kinds.
  * corpus_open -> ... -> corpus_close.   Thread: one. */
 #pragma once
-#include "api/detok.h"
-#include "api/tokenizer.h"
+#include "api/token/detok.h"
+#include "api/token/tokenizer.h"
 #include "base/buf.h"
 #include "base/json.h"
 #include <stdio.h>

@@ -14,7 +14,7 @@
 #include "base/hash.h"
 #include "engine/engine.h"
 #include "engine/seq.h"
-#include "kvcache/seq.h"
+#include "kvcache/device/seq.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

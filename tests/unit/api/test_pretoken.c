@@ -1,6 +1,6 @@
 #include "tok_world.h"
-#include "api/tok_pattern.h"
-#include "api/tok_unicode.h"
+#include "api/token/tok_pattern.h"
+#include "api/token/tok_unicode.h"
 #include "base/rng.h"
 
 /* ---- the hand-written matchers against PCRE2, which reads the same patterns */

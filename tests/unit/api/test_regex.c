@@ -1,7 +1,7 @@
 /* Patterns of Oniguruma give the matches that the `tokenizers` library gave (0.23.3), whatever PCRE2 would make of them itself. */
 #include "test.h"
-#include "api/tok_pattern.h"
-#include "api/tok_unicode.h"
+#include "api/token/tok_pattern.h"
+#include "api/token/tok_unicode.h"
 #include "base/buf.h"
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "api/template.h"
+#include "api/jinja/template.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 #include <cmocka.h>
 
-/* What Jinja2 made of the same templates lies in tests/data/templates (tools/make_template_golden.py). */
+/* What Jinja2 made of the same templates lies in tests/data/templates (tools/golden/make_template_golden.py). */
 
 static char *load(const char *path, size_t *n_out)
 {

@@ -1,4 +1,4 @@
-#include "api/tmpl_text.h"
+#include "api/jinja/tmpl_text.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

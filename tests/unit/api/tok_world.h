@@ -1,8 +1,8 @@
 /* tok_world: small tokenizers for tests: the parts of a tokenizer.json are given, the rest is default. Included once per test. */
 #pragma once
 #include "test.h"
-#include "api/detok.h"
-#include "api/tokenizer.h"
+#include "api/token/detok.h"
+#include "api/token/tokenizer.h"
 #include "base/json.h"
 
 struct parts {

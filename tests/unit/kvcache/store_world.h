@@ -1,8 +1,8 @@
 /* store_world: a store in a folder of its own, with lanes, and blocks whose content follows from their number. */
 #pragma once
-#include "kvcache/store.h"
-#include "kvcache/store_file.h"
-#include "kvcache/store_models.h"
+#include "kvcache/folder/store.h"
+#include "kvcache/folder/store_file.h"
+#include "kvcache/folder/store_models.h"
 #include "base/clock.h"
 #include "test.h"
 #include "transfer/lane.h"

@@ -2,7 +2,7 @@
 #include "test.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "kvcache/seq.h"
+#include "kvcache/device/seq.h"
 
 enum { N_BLOCK = 16, N_SEQ = 8 + KV_PINS_MAX, TOKENS_MAX = 16 };
 static const struct kv_salt none;

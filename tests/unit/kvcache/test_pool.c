@@ -1,5 +1,5 @@
 #include "test.h"
-#include "kvcache/pool.h"
+#include "kvcache/device/pool.h"
 
 static void blocks_come_lowest_first_and_the_last_freed_comes_back_first(void **state)
 {

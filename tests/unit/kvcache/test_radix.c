@@ -1,7 +1,7 @@
 #include "test.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "kvcache/radix.h"
+#include "kvcache/device/radix.h"
 
 enum { N = 64, BT = 2 };
 static const struct kv_salt none, red = { 1, 2 }, blue = { 1, 3 };

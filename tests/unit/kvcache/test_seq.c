@@ -1,7 +1,7 @@
 /* Block tables over pool and tree, with texts for tokens: one letter is one token, a block is two. */
 #include "test.h"
 #include "base/log.h"
-#include "kvcache/seq.h"
+#include "kvcache/device/seq.h"
 
 enum { N_BLOCK = 12, N_SEQ = 4, TOKENS_MAX = 24 };
 static const struct kv_salt none, red = { 7, 0 };

@@ -1,6 +1,6 @@
 /* Several stores on one folder: what one wrote the others read, what one leaves others take over, and none trusts what it finds. */
 #include "unit/kvcache/store_world.h"
-#include "kvcache/store_impl.h"
+#include "kvcache/folder/store_impl.h"
 #include <dirent.h>
 
 enum { SCAN_US = 2000, GRACE_US = 60000000, PER = 15, N = 33 }; /* PER: blocks of a segment */

@@ -1,6 +1,6 @@
 /* A folder that cannot be used keeps nobody from serving, and is used as soon as it can be. */
 #include "store_world.h"
-#include "kvcache/store_impl.h"
+#include "kvcache/folder/store_impl.h"
 
 /* Opens while something is in the way, which undo removes; then blocks are kept and found again. */
 static void comes_back(struct store_world *w, const char *words, void (*undo)(struct store_world *w))

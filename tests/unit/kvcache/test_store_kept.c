@@ -1,6 +1,6 @@
 /* What a store does with files that it cannot serve from: of nothing that could not be read it concludes that it is not its own. */
 #include "store_world.h"
-#include "kvcache/store_impl.h"
+#include "kvcache/folder/store_impl.h"
 #include <dirent.h>
 
 enum { N = 40, PER = 15 }; /* PER: blocks of a segment */

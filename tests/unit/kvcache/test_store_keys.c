@@ -1,7 +1,7 @@
 /* Keys of a folder: what is under another one is not believed and not lost, and a key can be changed. */
 #include "store_world.h"
-#include "kvcache/store_format.h"
-#include "kvcache/store_impl.h"
+#include "kvcache/folder/store_format.h"
+#include "kvcache/folder/store_impl.h"
 #include <stddef.h>
 #include <xxhash.h>
 

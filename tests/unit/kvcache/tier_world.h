@@ -4,7 +4,7 @@
 #include "kvcache/tier.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include "kvcache/store.h"
+#include "kvcache/folder/store.h"
 #include "kvcache/tier_impl.h"
 #include "test.h"
 #include "transfer/lane.h"

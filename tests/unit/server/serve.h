@@ -3,7 +3,7 @@
 #pragma once
 #include "test.h"
 
-#include "../../../tools/mock_engine.h"
+#include "../../../tools/bench/mock_engine.h"
 #include "base/log.h"
 #include "server/boot.h"
 #include "server/metrics.h"

@@ -1,0 +1,476 @@
+#include "api/jinja/tmpl_ast.h"
+#include "api/jinja/tmpl_eval.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { HEIGHT_MAX = 4 * TMPL_NEST_MAX }; /* of the tree: chains such as a.b.c.d grow it without recursion of the parser */
+
+void *tmpl_parse_fail(struct tmpl_parser *p, uint32_t line, const char *fmt, ...)
+{
+    if (p->failed) return NULL;
+    p->failed = true;
+    int n = snprintf(p->err, p->err_bytes, "line %u: ", line);
+    if (n < 0 || (size_t)n >= p->err_bytes) return NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(p->err + n, p->err_bytes - (size_t)n, fmt, ap);
+    va_end(ap);
+    for (char *c = p->err; *c; c++) /* names from the template may hold anything */
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    return NULL;
+}
+
+struct tmpl_node *tmpl_node_new(struct tmpl_parser *p, enum tmpl_node_type type, uint32_t line)
+{
+    struct tmpl_node *n = arena_calloc(&p->t->arena, 1, sizeof *n);
+    if (!n) return tmpl_parse_fail(p, line, "template is too large");
+    n->type = (uint8_t)type, n->line = line, n->height = 1;
+    return n;
+}
+
+bool tmpl_node_add(struct tmpl_parser *p, struct tmpl_node_list *l, struct tmpl_node *n)
+{
+    if (!n) return false;
+    if (l->n == l->cap) {
+        uint32_t           cap = l->cap ? l->cap * 2 : 4;
+        struct tmpl_node **v = arena_alloc(&p->t->arena, cap * sizeof *v);
+        if (!v) return tmpl_parse_fail(p, n->line, "template is too large"), false;
+        if (l->n) memcpy(v, l->v, l->n * sizeof *v);
+        l->v = v, l->cap = cap;
+    }
+    l->v[l->n++] = n;
+    return true;
+}
+
+struct tmpl_node *tmpl_node_done(struct tmpl_parser *p, struct tmpl_node *n, const struct tmpl_node_list *l)
+{
+    if (l) n->list = l->v, n->n = l->n;
+    uint32_t          h = 0;
+    struct tmpl_node *kid[] = { n->a, n->b, n->c, n->d };
+    for (size_t i = 0; i < 4; i++)
+        if (kid[i] && kid[i]->height > h) h = kid[i]->height;
+    for (uint32_t i = 0; i < n->n; i++)
+        if (n->list && n->list[i] && n->list[i]->height > h) h = n->list[i]->height;
+    for (uint32_t i = 0; i < n->n_kw; i++)
+        if (n->kw[i].value && n->kw[i].value->height > h) h = n->kw[i].value->height;
+    if (h >= HEIGHT_MAX) return tmpl_parse_fail(p, n->line, "nested too deeply");
+    n->height = (uint16_t)(h + 1);
+    return n;
+}
+
+bool tmpl_intern(struct tmpl_parser *p, const struct tmpl_tok *name, uint32_t *sym_out)
+{
+    struct tmpl *t = p->t;
+    for (uint32_t i = 0; i < t->n_sym; i++)
+        if (t->sym[i].n == name->n && !memcmp(t->sym[i].s, name->s, name->n)) return *sym_out = i, true;
+    if (t->n_sym == TMPL_SYMS_MAX) return tmpl_parse_fail(p, name->line, "too many names"), false;
+    t->sym[t->n_sym] = (struct tmpl_sym){ .s = name->s, .n = name->n };
+    return *sym_out = t->n_sym++, true;
+}
+
+bool tmpl_enter(struct tmpl_parser *p)
+{
+    if (p->depth >= 2 * TMPL_NEST_MAX) return tmpl_parse_fail(p, tmpl_cur(p)->line, "nested too deeply"), false;
+    p->depth++; /* an expression in brackets is two levels: expression and operand */
+    return true;
+}
+
+bool tmpl_tok_is(const struct tmpl_tok *k, const char *name)
+{
+    return k->type == T_NAME && k->n == strlen(name) && !memcmp(k->s, name, k->n);
+}
+
+bool tmpl_skip_name(struct tmpl_parser *p, const char *name)
+{
+    if (!tmpl_tok_is(tmpl_cur(p), name)) return false;
+    tmpl_next(p);
+    return true;
+}
+
+bool tmpl_skip_op(struct tmpl_parser *p, enum tmpl_op op)
+{
+    if (tmpl_cur(p)->type != T_OP || tmpl_cur(p)->op != op) return false;
+    tmpl_next(p);
+    return true;
+}
+
+static const char *tok_text(const struct tmpl_tok *k, int *n)
+{
+    *n = k->n < 40 ? (int)k->n : 40;
+    if (k->type == T_OP || k->type == T_NAME || k->type == T_INT || k->type == T_FLOAT) return k->s;
+    const char *s = k->type == T_EOF ? "end of template" : k->type == T_STR ? "a string" : k->type == T_DATA ? "text" : "end of tag";
+    *n = (int)strlen(s);
+    return s;
+}
+
+static void *unexpected(struct tmpl_parser *p, const char *wanted)
+{
+    int         n;
+    const char *s = tok_text(tmpl_cur(p), &n);
+    return tmpl_parse_fail(p, tmpl_cur(p)->line, "%s expected, got '%.*s'", wanted, n, s);
+}
+
+bool tmpl_expect_op(struct tmpl_parser *p, enum tmpl_op op)
+{
+    static const char *const names[] = { [OP_COLON] = "':'",    [OP_COMMA] = "','",  [OP_LPAREN] = "'('", [OP_RPAREN] = "')'",
+                                         [OP_RBRACKET] = "']'", [OP_RBRACE] = "'}'", [OP_ASSIGN] = "'='" };
+    if (tmpl_skip_op(p, op)) return true;
+    return unexpected(p, names[op] ? names[op] : "an operator"), false;
+}
+
+static bool expect_end(struct tmpl_parser *p)
+{
+    if (tmpl_cur(p)->type != T_BLOCK_END) return unexpected(p, "'%}'"), false;
+    tmpl_next(p);
+    return true;
+}
+
+/* ---------------------------------------------------------------- statements */
+
+/* Until {% one of ends (NULL-terminated; which in *end) %}; that tag's name is eaten, not its rest. ends NULL: until the end of
+ * the template. */
+static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *ends, int *end);
+static void              skip_same_name(struct tmpl_parser *p, const struct tmpl_tok *name) /* the same name again */
+{
+    const struct tmpl_tok *k = tmpl_cur(p);
+    if (k->type == T_NAME && k->n == name->n && !memcmp(k->s, name->s, k->n)) tmpl_next(p);
+}
+static struct tmpl_node *parse_until(struct tmpl_parser *p, const char *end)
+{
+    const char       *ends[] = { end, NULL };
+    int               which;
+    struct tmpl_node *n = parse_body(p, ends, &which);
+    return n && expect_end(p) ? n : NULL;
+}
+
+static struct tmpl_node *parse_if(struct tmpl_parser *p, uint32_t line)
+{
+    static const char *const ends[] = { "endif", "else", "elif", NULL };
+    struct tmpl_node        *n = tmpl_node_new(p, N_IF, line);
+    struct tmpl_node_list    l = { 0 };
+    int                      which = 2;
+    if (!n) return NULL;
+    while (which == 2) {
+        if (!tmpl_node_add(p, &l, tmpl_parse_tuple(p, false, false)) || !expect_end(p)) return NULL;
+        if (!tmpl_node_add(p, &l, parse_body(p, ends, &which))) return NULL;
+    }
+    if (!expect_end(p) || (which == 1 && !(n->c = parse_until(p, "endif")))) return NULL;
+    return tmpl_node_done(p, n, &l);
+}
+
+/* Jinja's detection of the "openai" content format, as vLLM does it: a loop over message.content, message['content'] or a variable
+ * of the name content. */
+static bool is_content(const struct tmpl_parser *p, const struct tmpl_node *n)
+{
+    while (n && (n->type == N_FILTER || n->type == N_SLICE)) n = n->a;
+    if (!n) return false;
+    if (n->type == N_NAME || n->type == N_ATTR) return p->t->sym[n->sym].n == 7 && !memcmp(p->t->sym[n->sym].s, "content", 7);
+    return n->type == N_ITEM && n->b->type == N_CONST && tv_str_is(&n->b->val, "content");
+}
+
+static struct tmpl_node *parse_for(struct tmpl_parser *p, uint32_t line)
+{
+    static const char *const ends[] = { "endfor", "else", NULL };
+    struct tmpl_node        *n = tmpl_node_new(p, N_FOR, line);
+    struct tmpl_node_list    l = { 0 };
+    int                      which;
+    if (!n || !(n->a = tmpl_parse_target(p, false))) return NULL;
+    if (!tmpl_skip_name(p, "in")) return unexpected(p, "'in'");
+    if (!(n->b = tmpl_parse_tuple(p, false, false))) return NULL;
+    if (tmpl_skip_name(p, "if") && !(n->d = tmpl_parse_expr(p))) return NULL;
+    if (tmpl_skip_name(p, "recursive")) n->flags = F_RECURSIVE;
+    if (!expect_end(p)) return NULL;
+    p->loops++;
+    n->c = parse_body(p, ends, &which);
+    p->loops--;
+    if (!n->c || !expect_end(p)) return NULL;
+    if (which == 1 && !tmpl_node_add(p, &l, parse_until(p, "endfor"))) return NULL;
+    p->t->wants_parts = p->t->wants_parts || is_content(p, n->b);
+    return tmpl_node_done(p, n, &l);
+}
+
+static struct tmpl_node *parse_set(struct tmpl_parser *p, uint32_t line)
+{
+    struct tmpl_node *n = tmpl_node_new(p, N_SET, line);
+    if (!n || !(n->a = tmpl_parse_target(p, true))) return NULL;
+    if (tmpl_skip_op(p, OP_ASSIGN)) {
+        if (!(n->b = tmpl_parse_tuple(p, true, false)) || !expect_end(p)) return NULL;
+        return tmpl_node_done(p, n, NULL);
+    }
+    n->type = N_SET_BLOCK;
+    if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_PIPE && !(n->b = tmpl_parse_filters(p, NULL, false))) return NULL;
+    if (!expect_end(p) || !(n->c = parse_until(p, "endset"))) return NULL;
+    return tmpl_node_done(p, n, NULL);
+}
+
+/* ( a, b=1 ) of a macro or call block */
+/* own_out: which special names are parameters. needs_caller_out: caller is one, without a default. */
+static bool parse_signature(struct tmpl_parser *p, struct tmpl_node *n, uint8_t *own_out, bool *needs_caller_out)
+{
+    struct tmpl_node_list l = { 0 };
+    uint32_t              cap = 0, at_caller = 0;
+    uint8_t               own = 0;
+    if (!tmpl_expect_op(p, OP_LPAREN)) return false;
+    for (bool first = true; !tmpl_skip_op(p, OP_RPAREN); first = false) {
+        if (!first && !tmpl_expect_op(p, OP_COMMA)) return false;
+        const struct tmpl_tok *k = tmpl_cur(p);
+        if (k->type != T_NAME) return unexpected(p, "a parameter's name"), false;
+        if (l.n == cap) {
+            uint32_t more = cap ? cap * 2 : 4, *v = arena_alloc(&p->t->arena, more * sizeof *v);
+            if (!v) return tmpl_parse_fail(p, k->line, "template is too large"), false;
+            if (l.n) memcpy(v, n->u.param, l.n * sizeof *v);
+            n->u.param = v, cap = more;
+        }
+        if (!tmpl_intern(p, k, &n->u.param[l.n])) return false;
+        p->t->sym[n->u.param[l.n]].assigned = true;
+        own |= tmpl_special_name(k);
+        if (tmpl_special_name(k) == F_CALLER) at_caller = l.n;
+        tmpl_next(p);
+        struct tmpl_node *none = NULL;
+        if (tmpl_skip_op(p, OP_ASSIGN)) {
+            if (!(none = tmpl_parse_expr(p))) return false;
+        } else if (l.n && l.v[l.n - 1]->type != N_BODY) {
+            return tmpl_parse_fail(p, k->line, "a parameter without default after one with"), false;
+        } else if (!(none = tmpl_node_new(p, N_BODY, k->line))) { /* no default */
+            return false;
+        }
+        if (!tmpl_node_add(p, &l, none)) return false;
+    }
+    n->list = l.v, n->n = l.n;
+    *own_out = own;
+    *needs_caller_out = (own & F_CALLER) && l.v[at_caller]->type == N_BODY;
+    return true;
+}
+
+/* The body of a macro or call block, up to the tag end, and which of the special names it reads. */
+static bool parse_macro_body(struct tmpl_parser *p, struct tmpl_node *n, const char *end, uint8_t own, bool needs_caller)
+{
+    uint32_t loops = p->loops;
+    uint8_t  reads = p->reads, sets = p->sets;
+    p->loops = 0;
+    p->reads = p->sets = 0;
+    if (!(n->c = parse_until(p, end))) return false;
+    if ((p->reads & F_CALLER) && needs_caller) return tmpl_parse_fail(p, n->line, "the parameter 'caller' needs a default"), false;
+    n->flags = p->reads & (uint8_t)~own;
+    if (p->reads & own & F_CALLER) n->flags |= F_OWN_CALLER;
+    p->loops = loops;
+    p->reads |= reads;
+    p->sets = sets;
+    return true;
+}
+
+static struct tmpl_node *parse_macro(struct tmpl_parser *p, uint32_t line)
+{
+    struct tmpl_node      *n = tmpl_node_new(p, N_MACRO, line);
+    const struct tmpl_tok *k = tmpl_cur(p);
+    if (!n) return NULL;
+    if (k->type != T_NAME) return unexpected(p, "a macro's name");
+    if (!tmpl_intern(p, k, &n->sym)) return NULL;
+    p->t->sym[n->sym].assigned = true;
+    tmpl_next(p);
+    uint8_t own = 0;
+    bool    needs_caller = false;
+    if (!parse_signature(p, n, &own, &needs_caller) || !expect_end(p)) return NULL;
+    if (!parse_macro_body(p, n, "endmacro", own, needs_caller)) return NULL;
+    return tmpl_node_done(p, n, NULL);
+}
+
+static struct tmpl_node *parse_call_block(struct tmpl_parser *p, uint32_t line)
+{
+    static const struct tmpl_tok caller = { .type = T_NAME, .n = 6, .s = "caller" };
+    struct tmpl_node            *n = tmpl_node_new(p, N_CALL_BLOCK, line), *m = tmpl_node_new(p, N_MACRO, line);
+    uint8_t                      own = 0;
+    bool                         needs_caller = false;
+    if (!n || !m || !tmpl_intern(p, &caller, &m->sym)) return NULL;
+    if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_LPAREN && !parse_signature(p, m, &own, &needs_caller)) return NULL;
+    if (!(n->a = tmpl_parse_postfix_call(p)) || !expect_end(p)) return NULL;
+    if (!parse_macro_body(p, m, "endcall", own, needs_caller)) return NULL;
+    n->d = tmpl_node_done(p, m, NULL);
+    return n->d ? tmpl_node_done(p, n, NULL) : NULL;
+}
+
+static struct tmpl_node *parse_with(struct tmpl_parser *p, uint32_t line)
+{
+    struct tmpl_node     *n = tmpl_node_new(p, N_WITH, line);
+    struct tmpl_node_list l = { 0 };
+    if (!n) return NULL;
+    while (tmpl_cur(p)->type != T_BLOCK_END) {
+        if (l.n && !tmpl_expect_op(p, OP_COMMA)) return NULL;
+        if (!tmpl_node_add(p, &l, tmpl_parse_target(p, false)) || !tmpl_expect_op(p, OP_ASSIGN)) return NULL;
+        if (!tmpl_node_add(p, &l, tmpl_parse_expr(p))) return NULL;
+    }
+    tmpl_next(p);
+    return (n->c = parse_until(p, "endwith")) ? tmpl_node_done(p, n, &l) : NULL;
+}
+
+static struct tmpl_node *parse_filter_block(struct tmpl_parser *p, uint32_t line)
+{
+    struct tmpl_node *n = tmpl_node_new(p, N_FILTER_BLOCK, line);
+    if (!n || !(n->b = tmpl_parse_filters(p, NULL, true)) || !expect_end(p) || !(n->c = parse_until(p, "endfilter"))) return NULL;
+    return tmpl_node_done(p, n, NULL);
+}
+
+/* Without a parent template a block is rendered where it stands. */
+static struct tmpl_node *parse_block(struct tmpl_parser *p, uint32_t line)
+{
+    struct tmpl_node        *n = tmpl_node_new(p, N_BLOCK, line);
+    const struct tmpl_tok   *k = tmpl_cur(p);
+    static const char *const ends[] = { "endblock", NULL };
+    int                      which;
+    if (!n) return NULL;
+    if (k->type != T_NAME) return unexpected(p, "a block's name");
+    if (!tmpl_intern(p, k, &n->sym)) return NULL;
+    for (uint32_t i = 0; i < p->t->n_block; i++)
+        if (p->t->block[i]->sym == n->sym) return tmpl_parse_fail(p, line, "a second block '%.*s'", (int)(k->n < 40 ? k->n : 40), k->s);
+    if (p->t->n_block == TMPL_BLOCKS_MAX) return tmpl_parse_fail(p, line, "more than %d blocks", TMPL_BLOCKS_MAX);
+    p->t->block[p->t->n_block++] = n;
+    tmpl_next(p);
+    if (tmpl_skip_name(p, "scoped")) n->flags |= F_SCOPED;
+    if (tmpl_skip_name(p, "required")) n->flags |= F_REQUIRED;
+    if (!expect_end(p)) return NULL;
+    uint32_t loops = p->loops;
+    p->loops = 0;
+    if (!(n->c = parse_body(p, ends, &which))) return NULL;
+    p->loops = loops;
+    skip_same_name(p, k);
+    return expect_end(p) ? tmpl_node_done(p, n, NULL) : NULL;
+}
+
+/* The output of a chat template is never escaped, so only what says so is taken. */
+static struct tmpl_node *parse_autoescape(struct tmpl_parser *p, uint32_t line)
+{
+    struct tmpl_node *n = tmpl_node_new(p, N_WITH, line);
+    if (!n || !(n->a = tmpl_parse_expr(p)) || !expect_end(p)) return NULL;
+    if (n->a->type != N_CONST || tv_truth(&n->a->val)) return tmpl_parse_fail(p, line, "'autoescape' can only be false");
+    n->a = NULL;
+    return (n->c = parse_until(p, "endautoescape")) ? tmpl_node_done(p, n, NULL) : NULL;
+}
+
+static struct tmpl_node *parse_generation(struct tmpl_parser *p, uint32_t line)
+{
+    struct tmpl_node *n = tmpl_node_new(p, N_WITH, line); /* a scope and nothing more */
+    if (!n || !expect_end(p) || !(n->c = parse_until(p, "endgeneration"))) return NULL;
+    return tmpl_node_done(p, n, NULL);
+}
+
+static struct tmpl_node *parse_jump(struct tmpl_parser *p, uint32_t line, enum tmpl_node_type type)
+{
+    if (!p->loops) return tmpl_parse_fail(p, line, "'%s' outside of a loop", type == N_BREAK ? "break" : "continue");
+    return expect_end(p) ? tmpl_node_new(p, type, line) : NULL;
+}
+static struct tmpl_node *parse_break(struct tmpl_parser *p, uint32_t line) { return parse_jump(p, line, N_BREAK); }
+static struct tmpl_node *parse_continue(struct tmpl_parser *p, uint32_t line) { return parse_jump(p, line, N_CONTINUE); }
+
+static const struct {
+    const char *name;
+    struct tmpl_node *(*parse)(struct tmpl_parser *p, uint32_t line);
+} tags[] = {
+    { "if", parse_if },
+    { "for", parse_for },
+    { "set", parse_set },
+    { "macro", parse_macro },
+    { "break", parse_break },
+    { "with", parse_with },
+    { "filter", parse_filter_block },
+    { "call", parse_call_block },
+    { "generation", parse_generation },
+    { "block", parse_block },
+    { "autoescape", parse_autoescape },
+    { "continue", parse_continue },
+};
+
+static struct tmpl_node *parse_tag(struct tmpl_parser *p)
+{
+    const struct tmpl_tok *k = tmpl_cur(p);
+    if (k->type != T_NAME) return unexpected(p, "a tag's name");
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
+        if (!tmpl_tok_is(k, tags[i].name)) continue;
+        tmpl_next(p);
+        if (!tmpl_enter(p)) return NULL;
+        struct tmpl_node *n = tags[i].parse(p, k->line);
+        tmpl_leave(p);
+        return n;
+    }
+    return tmpl_parse_fail(p, k->line, "no tag named '%.*s' here", (int)(k->n < 40 ? k->n : 40), k->s);
+}
+
+static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *ends, int *end)
+{
+    struct tmpl_node     *body = tmpl_node_new(p, N_BODY, p->pos ? p->toks.v[p->pos - 1].line : 1), *n; /* where its tag ends */
+    struct tmpl_node_list l = { 0 };
+    if (!body || !tmpl_enter(p)) return NULL;
+    for (;;) {
+        const struct tmpl_tok *k = tmpl_cur(p);
+        tmpl_next(p);
+        switch (k->type) {
+        case T_EOF:
+            tmpl_leave(p);
+            if (ends) return tmpl_parse_fail(p, body->line, "a block that begins here is not ended: '%s' is missing", ends[0]);
+            return tmpl_node_done(p, body, &l);
+        case T_DATA:
+            if (!(n = tmpl_node_new(p, N_DATA, k->line))) return NULL;
+            n->val = tv_str(k->s, k->n);
+            break;
+        case T_OUT_BEGIN:
+            if (!(n = tmpl_node_new(p, N_OUT, k->line)) || !(n->a = tmpl_parse_tuple(p, true, false))) return NULL;
+            if (tmpl_cur(p)->type != T_OUT_END) return unexpected(p, "'}}'");
+            tmpl_next(p);
+            if (!tmpl_node_done(p, n, NULL)) return NULL;
+            break;
+        default: /* T_BLOCK_BEGIN */
+            for (int i = 0; ends && ends[i]; i++) {
+                if (!tmpl_skip_name(p, ends[i])) continue;
+                *end = i;
+                tmpl_leave(p);
+                return tmpl_node_done(p, body, &l);
+            }
+            n = parse_tag(p);
+        }
+        if (!tmpl_node_add(p, &l, n)) return NULL;
+    }
+}
+
+/* A function that nobody defines and nobody gives is told at load, not when a request first meets it. Where the template asks whether it is
+ * defined, it knows what to do without. */
+static bool is_bound(const struct tmpl_sym *s)
+{
+    return (s->n == 6 && !memcmp(s->s, "caller", 6)) || (s->n == 4 && (!memcmp(s->s, "loop", 4) || !memcmp(s->s, "self", 4)));
+}
+static bool check_called(struct tmpl_parser *p)
+{
+    for (uint32_t i = 0; i < p->n_called; i++) {
+        const struct tmpl_sym *s = &p->t->sym[p->called[i]->a->sym];
+        if (s->assigned || s->asked || tmpl_find(tmpl_globals, s->s, s->n) || is_bound(s)) continue;
+        return tmpl_parse_fail(p, p->called[i]->line, "no function named '%.*s'", (int)(s->n < 40 ? s->n : 40), s->s), false;
+    }
+    return true;
+}
+
+static bool parse_all(struct tmpl_parser *p)
+{
+    struct tmpl *t = p->t;
+    if (!(t->sym = arena_alloc(&t->arena, TMPL_SYMS_MAX * sizeof *t->sym))) return tmpl_parse_fail(p, 1, "out of memory"), false;
+    if (!tmpl_lex(&p->scratch, t->text, t->n_text, &p->toks, p->err, p->err_bytes)) return false;
+    return (t->body = parse_body(p, NULL, NULL)) && check_called(p);
+}
+
+static uint32_t find_sym(const struct tmpl *t, const char *name)
+{
+    for (uint32_t i = 0; i < t->n_sym; i++)
+        if (t->sym[i].n == strlen(name) && !memcmp(t->sym[i].s, name, t->sym[i].n)) return i;
+    return UINT32_MAX;
+}
+
+bool tmpl_parse_text(struct tmpl *t, char *err, size_t err_bytes)
+{
+    struct tmpl_parser p = { .t = t, .err = err, .err_bytes = err_bytes };
+    arena_init(&p.scratch, 256u << 20);
+    bool ok = parse_all(&p);
+    t->sym_loop = find_sym(t, "loop");
+    t->sym_caller = find_sym(t, "caller");
+    t->sym_kwargs = find_sym(t, "kwargs");
+    t->sym_varargs = find_sym(t, "varargs");
+    arena_free(&p.scratch);
+    return ok;
+}

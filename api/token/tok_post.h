@@ -1,0 +1,11 @@
+/* tok_post: the post-processor: ids in front of the text's and behind them.   Thread: const after load. */
+#pragma once
+#include "api/token/tok_err.h"
+#include "api/token/tok_vocab.h"
+
+enum { POST_IDS_MAX = 64 };
+struct tok_post {
+    uint32_t before[POST_IDS_MAX], after[POST_IDS_MAX];
+    uint32_t n_before, n_after;
+};
+enum status tok_post_load(struct tok_post *x, const json_t *component, const struct tok_strs *text, const struct tok_err *e);

@@ -1,0 +1,311 @@
+/* match -> reserve -> commit -> release: a block's way from free to private to shared and back. */
+#include "kvcache/device/seq.h"
+#include "base/check.h"
+#include <string.h>
+
+/* ---- counts */
+
+static void block_ref(struct kv *kv, uint32_t b)
+{
+    if (kv->pool.ref[b]++) return;
+    CHECK(kv_in_tree(kv, b)); /* a block without a table is cache or free, and a free one is only taken from the pool */
+    kv->n_idle--;
+    kv_radix_busy(&kv->tree, b);
+}
+
+/* A leaf that nobody locks. Its use goes behind its class. */
+static void leaf_idle(struct kv *kv, uint32_t b)
+{
+    uint64_t use = kv->tree.node[b].use & (((uint64_t)1 << KV_USE_BITS) - 1);
+    kv_radix_idle(&kv->tree, b, (uint64_t)kv_hold_class(&kv->hold[b], kv->now_s) << KV_USE_BITS | use);
+}
+
+static void block_unref(struct kv *kv, uint32_t b)
+{
+    CHECK(kv->pool.ref[b] > 0);
+    if (--kv->pool.ref[b]) return;
+    if (!kv_in_tree(kv, b)) {
+        kv_pool_put(&kv->pool, b);
+        return;
+    }
+    kv->n_idle++;
+    kv->tree.node[b].use = kv->use;
+    if (!kv->tree.node[b].n_child) leaf_idle(kv, b);
+}
+
+/* An unlocked leaf leaves the tree; its parent may be the next. */
+static void node_free(struct kv *kv, uint32_t b)
+{
+    struct kv_node *n = &kv->tree.node[b];
+    uint32_t        parent = n->parent;
+    CHECK(kv->pool.ref[b] == 0);
+    kv_radix_busy(&kv->tree, b);
+    kv_radix_remove(&kv->tree, b);
+    kv_due_clear(&kv->due, b);
+    kv->hold[b] = (struct kv_hold){ 0 };
+    kv->n_idle--;
+    kv_pool_put(&kv->pool, b);
+    if (parent == KV_NONE || kv->pool.ref[parent] || kv->tree.node[parent].n_child) return;
+    leaf_idle(kv, parent);
+}
+
+void kv_evict_one(struct kv *kv)
+{
+    uint32_t b = kv_radix_oldest(&kv->tree);
+    CHECK(b != KV_NONE);
+    kv->evicted[kv_evict_why(kv_class_of_use(kv->tree.node[b].use))]++;
+    node_free(kv, b);
+    kv->n_evicted++;
+}
+
+/* ---- what it is worth */
+
+void kv_hold_join_block(struct kv *kv, uint32_t b, struct kv_hold h)
+{
+    kv_hold_join(&kv->hold[b], h);
+    if (kv_hold_ends(&kv->hold[b]))
+        kv_due_set(&kv->due, b, kv->hold[b].until_s);
+    else
+        kv_due_clear(&kv->due, b);
+}
+
+void kv_seq_keep(struct kv *kv, const struct kv_seq *s, const struct kv_keep *keep)
+{
+    struct kv_hold h = kv_hold_of(keep, kv->now_s);
+    for (uint32_t i = 0; i < s->n_shared; i++) kv_hold_join_block(kv, s->block[i], h); /* locked by s: in no order now */
+}
+
+void kv_tick(struct kv *kv, uint64_t now_us)
+{
+    enum { DUE_MAX = 1024 }; /* of one turn: the others a turn later */
+    uint32_t b;
+    kv->now_s = (uint32_t)(now_us / 1000000);
+    for (int n = 0; n < DUE_MAX && (b = kv_due_pop(&kv->due, kv->now_s)) != KV_DUE_NONE; n++) {
+        if (kv->tree.node[b].heap_pos == KV_NONE) continue; /* it will find its class when it is let go */
+        kv_radix_busy(&kv->tree, b);
+        leaf_idle(kv, b);
+    }
+    kv_unpin(kv, now_us);
+}
+
+/* ---- tables */
+
+static struct kv_table *table_of(struct kv *kv, const struct kv_seq *s)
+{
+    CHECK(s->slot < kv->cfg.n_seq_max);
+    CHECK(kv->table[s->slot].owner == s);
+    return &kv->table[s->slot];
+}
+
+enum status kv_seq_open(struct kv *kv, struct kv_salt salt, struct kv_seq *s)
+{
+    if (!kv->n_free_table) return ST_AGAIN;
+    uint32_t slot = kv->free_table[--kv->n_free_table];
+    *s = (struct kv_seq){ .block = kv->block + (size_t)slot * kv->seq_blocks_max, .salt = salt, .slot = slot };
+    kv->table[slot] = (struct kv_table){ .owner = s, .copy_src = KV_NONE, .borrow_src = KV_NONE };
+    return ST_OK;
+}
+
+static void copy_done(struct kv *kv, struct kv_table *t)
+{
+    if (t->copy_src == KV_NONE) return;
+    block_unref(kv, t->copy_src);
+    t->copy_src = KV_NONE;
+}
+
+void kv_seq_drop(struct kv *kv, struct kv_seq *s)
+{
+    struct kv_table *t = table_of(kv, s);
+    copy_done(kv, t);
+    kv->use++;
+    for (uint32_t i = s->n_block; i-- > 0;) block_unref(kv, s->block[i]); /* children before parents */
+    s->n_block = s->n_shared = s->n_cached = 0;
+    s->node = NULL;
+    t->n_commit = 0;
+    t->borrow_src = KV_NONE;
+}
+
+void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token)
+{
+    struct kv_table *t = table_of(kv, s);
+    uint32_t         n = kv_blocks_of(kv, n_token);
+    CHECK(t->copy_src == KV_NONE);
+    kv->use++;
+    while (s->n_block > n) block_unref(kv, s->block[--s->n_block]); /* children before parents */
+    if (s->n_shared > n) s->n_shared = n;
+    if (t->n_commit > n_token) t->n_commit = n_token;
+    if (s->n_cached > n_token) s->n_cached = n_token;
+    s->node = s->n_shared ? &kv->tree.node[s->block[s->n_shared - 1]] : NULL;
+}
+
+void kv_seq_discard(struct kv *kv, struct kv_seq *s)
+{
+    const struct kv_table *t = table_of(kv, s);
+    uint32_t               n = s->n_shared, src = t->borrow_src;
+    uint64_t               gen = t->borrow_gen;
+    kv_seq_drop(kv, s); /* block[] keeps its numbers; those of the tree are still there, only unlocked */
+    if (src != KV_NONE && kv->tree.node[src].gen == gen && !kv->pool.ref[src] && !kv->tree.node[src].n_child) node_free(kv, src);
+    while (n-- > 0) {
+        uint32_t b = s->block[n];
+        if (!kv_in_tree(kv, b)) continue; /* computed the very block that it had borrowed from */
+        if (kv->pool.ref[b] || kv->tree.node[b].n_child) break;
+        node_free(kv, b);
+    }
+}
+
+void kv_seq_release(struct kv *kv, struct kv_seq *s)
+{
+    kv_seq_drop(kv, s);
+    table_of(kv, s)->owner = NULL;
+    kv->free_table[kv->n_free_table++] = s->slot;
+    s->block = NULL;
+}
+
+/* ---- match */
+
+uint32_t kv_peek_more(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n, struct kv_cursor *c)
+{
+    if (!kv->cfg.prefix_cache || !n) return 0;
+    uint32_t bt = kv->cfg.block_tokens, end = (n - 1) / bt * bt;
+    /* A node goes only when its children are gone, so one live node vouches for its whole path. */
+    if (c->n && (c->n > end || kv->tree.node[c->block].gen != c->gen)) *c = (struct kv_cursor){ 0 };
+    uint32_t at = c->n ? c->block : KV_NONE,
+             more = c->n < end ? kv_radix_walk(&kv->tree, salt, &at, ids + c->n, (end - c->n) / bt, NULL) : 0;
+    if (more) *c = (struct kv_cursor){ .gen = kv->tree.node[at].gen, .n = c->n + more * bt, .block = at };
+    return c->n;
+}
+
+uint32_t kv_peek(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n)
+{
+    struct kv_cursor c = { 0 };
+    return kv_peek_more(kv, salt, ids, n, &c);
+}
+
+uint32_t kv_cursor_idle(const struct kv *kv, const struct kv_cursor *c)
+{
+    uint32_t n = 0;
+    if (!c->n || kv->tree.node[c->block].gen != c->gen) return 0;
+    /* counts fall from the root down: the idle ones are the last of the path */
+    for (uint32_t b = c->block; b != KV_NONE && !kv->pool.ref[b]; b = kv->tree.node[b].parent) n++;
+    return n;
+}
+
+uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n)
+{
+    struct kv_table *t = table_of(kv, s);
+    CHECK(s->n_block == 0);
+    kv->n_query_tokens += n;
+    if (!kv->cfg.prefix_cache || !n) return 0;
+    uint32_t bt = kv->cfg.block_tokens, end = (n - 1) / bt, parent = KV_NONE; /* at least one token is left to compute */
+    s->n_block = kv_radix_walk(&kv->tree, s->salt, &parent, ids, end, s->block);
+    for (uint32_t i = 0; i < s->n_block; i++) block_ref(kv, s->block[i]);
+    s->n_shared = s->n_block;
+    s->n_cached = t->n_commit = s->n_block * bt;
+    s->node = parent == KV_NONE ? NULL : &kv->tree.node[parent];
+    kv->n_hit_tokens += s->n_cached;
+    return s->n_cached;
+}
+
+uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n, struct kv_copy *copy, uint32_t *n_copy_out)
+{
+    struct kv_table *t = table_of(kv, s);
+    uint32_t         at = s->n_shared * kv->cfg.block_tokens, src = KV_NONE;
+    CHECK(s->n_block == s->n_shared && t->n_commit == at && t->copy_src == KV_NONE);
+    if (!kv->cfg.prefix_cache || n <= at + 1) return 0;
+    uint32_t most = n - 1 - at; /* at least one token is left to compute, and its place in the block */
+    if (most >= kv->cfg.block_tokens) most = kv->cfg.block_tokens - 1;
+    uint32_t k = kv_radix_near(&kv->tree, s->salt, at ? s->block[s->n_shared - 1] : KV_NONE, ids + at, most, &src);
+    if (!k) return 0;
+    block_ref(kv, src);
+    if (!kv->pool.n_free && !kv->n_idle) {
+        block_unref(kv, src);
+        return 0;
+    }
+    if (!kv->pool.n_free) kv_evict_one(kv);
+    s->block[s->n_block++] = kv_pool_take(&kv->pool);
+    t->copy_src = t->borrow_src = src;
+    t->borrow_gen = kv->tree.node[src].gen;
+    t->n_commit = s->n_cached = at + k;
+    copy[(*n_copy_out)++] = (struct kv_copy){ .src = src, .dst = s->block[s->n_block - 1] };
+    kv->n_hit_tokens += k;
+    kv->n_borrowed++, kv->n_borrowed_tokens += k;
+    return k;
+}
+
+/* ---- reserve, commit, fork */
+
+/* May others still read what s is about to write? A pending copy does not count: it is made before anything is written, so the
+ * last of n forks keeps the tail itself. */
+static bool tail_is_shared(const struct kv *kv, uint32_t b)
+{
+    uint32_t n = kv->pool.ref[b];
+    for (uint32_t i = 0; n > 1 && i < kv->cfg.n_seq_max; i++) n -= kv->table[i].owner && kv->table[i].copy_src == b;
+    return n > 1;
+}
+
+enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy, uint32_t *n_copy_out)
+{
+    struct kv_table *t = table_of(kv, s);
+    CHECK(n_token <= kv->cfg.seq_tokens_max);
+    uint32_t have = s->n_block, want = kv_blocks_of(kv, n_token);
+    uint32_t first = t->n_commit / kv->cfg.block_tokens; /* the block that the next row is written to */
+    bool     cow = first < have && n_token > t->n_commit && tail_is_shared(kv, s->block[first]);
+    uint32_t n = (want > have ? want - have : 0) + cow;
+    if (!n) return ST_OK;
+    if (n > kv->pool.n_free + kv->n_idle) return ST_AGAIN;
+    while (kv->pool.n_free < n) kv_evict_one(kv);
+    if (cow) {
+        /* Only a forked tail is ever both shared and written: full blocks lie before n_commit. */
+        CHECK(t->copy_src == KV_NONE);
+        CHECK(!kv_in_tree(kv, s->block[first]));
+        t->copy_src = s->block[first]; /* its count moves from the table to the pending copy */
+        s->block[first] = kv_pool_take(&kv->pool);
+        copy[(*n_copy_out)++] = (struct kv_copy){ .src = t->copy_src, .dst = s->block[first] };
+    }
+    for (uint32_t i = have; i < want; i++) s->block[i] = kv_pool_take(&kv->pool);
+    if (want > have) s->n_block = want;
+    return ST_OK;
+}
+
+void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed)
+{
+    struct kv_table *t = table_of(kv, s);
+    CHECK(n_computed >= t->n_commit);
+    CHECK(kv_blocks_of(kv, n_computed) <= s->n_block);
+    copy_done(kv, t);
+    t->n_commit = n_computed;
+    if (!kv->cfg.prefix_cache) return;
+    uint32_t bt = kv->cfg.block_tokens;
+    for (uint32_t end = n_computed / bt; s->n_shared < end; s->n_shared++) {
+        const uint32_t *tok = ids + (size_t)s->n_shared * bt;
+        uint32_t       *mine = &s->block[s->n_shared], parent = s->n_shared ? s->block[s->n_shared - 1] : KV_NONE;
+        uint32_t        have = kv_radix_find(&kv->tree, s->salt, parent, tok);
+        if (have == KV_NONE) {
+            kv_radix_insert(&kv->tree, *mine, s->salt, parent, tok);
+        } else if (have != *mine) { /* someone computed the same: name theirs first, then let go of ours (invariant 2) */
+            uint32_t dup = *mine;
+            block_ref(kv, have);
+            *mine = have;
+            block_unref(kv, dup);
+        }
+        s->node = &kv->tree.node[*mine];
+    }
+}
+
+enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token)
+{
+    const struct kv_table *from = table_of(kv, parent);
+    struct kv_table       *to = table_of(kv, child);
+    CHECK(child->n_block == 0);
+    if (n_token > from->n_commit) return ST_INVALID; /* what is not computed cannot be shared */
+    uint32_t n = kv_blocks_of(kv, n_token), full = n_token / kv->cfg.block_tokens;
+    for (uint32_t i = 0; i < n; i++) {
+        child->block[i] = parent->block[i];
+        block_ref(kv, child->block[i]);
+    }
+    child->n_block = n;
+    child->n_shared = parent->n_shared < full ? parent->n_shared : full;
+    child->node = child->n_shared ? &kv->tree.node[child->block[child->n_shared - 1]] : NULL;
+    to->n_commit = n_token;
+    return ST_OK;
+}

@@ -1,0 +1,49 @@
+/* seq: the block tables of running sequences over one pool and one tree.   Thread: engine.
+ * What struct kv is inside; for kvcache/ and its tests only.
+ *
+ * One count per block serves as lock and as owner count: ref = page tables that name it. All blocks of a node's path stand in
+ * every table that names the node, so ref > 0 on a node means that its whole path is locked, with no walk to the root. */
+#pragma once
+#include "kvcache/device/due.h"
+#include "kvcache/device/kv.h"
+#include "kvcache/device/pin.h"
+#include "kvcache/device/pool.h"
+#include "kvcache/device/radix.h"
+
+struct kv_table {
+    struct kv_seq *owner;      /* NULL: not open                                                            */
+    uint32_t       n_commit;   /* tokens whose KV is computed: where the next write goes                    */
+    uint32_t       copy_src;   /* source of the copy that the next step makes, held until the commit after it;
+                                otherwise it could be freed and be another copy's target in the same step */
+    uint32_t       borrow_src; /* whose part stands in the table as a copy, KV_NONE: none; it goes with the table when in doubt */
+    uint64_t       borrow_gen;
+};
+
+struct kv {
+    struct kv_cfg    cfg;
+    struct kv_pool   pool;
+    struct kv_radix  tree;
+    struct kv_table *table;      /* [n_seq_max]                        */
+    uint32_t        *block;      /* [n_seq_max, seq_blocks_max]        */
+    uint32_t        *free_table; /* stack                              */
+    uint32_t        *scratch;    /* [2 * n_block] kv_check             */
+    uint32_t         seq_blocks_max, n_free_table;
+    struct kv_hold  *hold; /* [n_block] what users said of a block in the tree */
+    struct kv_due    due;  /* blocks by the end of their time                  */
+    struct kv_pins   pins;
+    uint32_t         now_s;
+    uint32_t         n_idle; /* blocks of the tree that no table names */
+    uint64_t         use;    /* clock of the eviction order            */
+    uint64_t         n_evicted, n_query_tokens, n_hit_tokens, n_borrowed, n_borrowed_tokens, evicted[KV_EVICT_WHYS];
+};
+
+/* A leaf's place in the order of eviction: its class, then the clock of use. */
+enum { KV_USE_BITS = 56 };
+static inline int      kv_class_of_use(uint64_t use) { return (int)(use >> KV_USE_BITS); }
+static inline uint32_t kv_blocks_of(const struct kv *kv, uint32_t n_token)
+{
+    return (uint32_t)(((uint64_t)n_token + kv->cfg.block_tokens - 1) / kv->cfg.block_tokens);
+}
+static inline bool kv_in_tree(const struct kv *kv, uint32_t block) { return kv->tree.node[block].gen != 0; }
+void               kv_hold_join_block(struct kv *kv, uint32_t block, struct kv_hold h); /* of the tree, and locked by someone */
+void               kv_evict_one(struct kv *kv); /* the least recently used unlocked leaf; there must be one */

@@ -1,0 +1,392 @@
+/* store_thread: what a store's thread does: everything that may block. */
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "kvcache/folder/store_impl.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct store_keys store_keys_of(const struct kv_store *s, uint32_t i)
+{
+    struct store_keys k = { .mac = { &s->cfg.key, s->cfg.old_key }, .n_mac = s->cfg.old_key ? 2 : 1, .sealer = s->sealer };
+    if (!s->key) return k;
+    k.secret[0] = s->cfg.secret;
+    k.secret[1] = s->cfg.old_secret;
+    k.n_secret = s->cfg.old_secret ? 2 : 1;
+    k.ephemeral = s->cfg.ephemeral;
+    k.key = s->key + i;
+    return k;
+}
+
+/* Bytes of what lies in quarantine. */
+static uint64_t quarantine_bytes(const struct kv_store *s)
+{
+    uint64_t  bytes = 0, *seq = NULL;
+    uint32_t  n = 0;
+    const int fd = openat(store_home(s), QUARANTINE, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return 0;
+    if (store_list(fd, &seq, &n)) n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        char        name[32];
+        struct stat st;
+        store_name(name, sizeof name, seq[i]);
+        if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) bytes += (uint64_t)st.st_size;
+    }
+    free(seq);
+    close(fd);
+    return bytes;
+}
+
+/* Other models' segments give way until more bytes fit beside what is there. false: they do not, or nothing is known. */
+static bool make_room(struct kv_store *s, uint64_t more_bytes, int *error_out)
+{
+    uint64_t own = 0, others = 0, cap = s->cfg.cap_bytes;
+    uint32_t n_removed = 0;
+    *error_out = 0;
+    if (s->root < 0) return true;
+    int error = models_bytes(s->dir, &own);
+    own += quarantine_bytes(s);
+    if (!error) error = models_shrink(s->root, s->own, own + more_bytes < cap ? cap - own - more_bytes : 0, &others, &n_removed);
+    *error_out = error;
+    if (error) return false;
+    atomic_store(&s->other_bytes, others);
+    atomic_fetch_add(&s->n_other_removed, n_removed);
+    if (n_removed)
+        LOG_INFO("kv: %s: %u segments of other models gave way, %" PRIu64 " MiB of such are left", s->path, n_removed, others >> 20);
+    return own + more_bytes + others <= cap;
+}
+
+static void task_make(struct kv_store *s, struct task *t)
+{
+    struct store_keys keys = store_keys_of(s, (uint32_t)t->segment);
+    if (!make_room(s, s->g.segment_bytes, &t->error)) {
+        t->st = t->error ? ST_IO : ST_TOO_LARGE;
+        return;
+    }
+    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys, &s->direct,
+                            &t->fd, &t->error);
+    t->direct = s->direct;
+}
+
+static void task_seal(struct kv_store *s, struct task *t)
+{
+    struct store_keys keys = store_keys_of(s, (uint32_t)t->segment);
+    t->st = store_footer_write(t->fd, &s->g, t->seq, t->row, t->n, &keys, s->seal_buffer, &t->error);
+}
+
+static void task_remove(struct kv_store *s, struct task *t)
+{
+    if (t->fd >= 0) close(t->fd);
+    t->fd = -1;
+    t->error = store_unlink(s, t->seq, t->moved);
+    t->st = t->error ? ST_IO : ST_OK;
+}
+
+static int by_seq(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void serve(struct kv_store *s, struct task *t)
+{
+    switch (t->kind) {
+    case TASK_MAKE: task_make(s, t); break;
+    case TASK_REMOVE: task_remove(s, t); break;
+    case TASK_SEAL: task_seal(s, t); break;
+    default: CHECK(t->kind <= TASK_REMOVE); break; /* what the thread tells comes back to store_give */
+    }
+    CHECK(ring_push(&s->answer, t));
+}
+
+bool store_give(struct kv_store *s, struct task *t)
+{
+    atomic_store(&s->telling, true);
+    CHECK(ring_push(&s->answer, t));
+    while (!atomic_load(&s->stop)) {
+        struct task *back = ring_pop(&s->todo);
+        if (back == t) {
+            atomic_store(&s->telling, false);
+            return true;
+        }
+        if (back)
+            serve(s, back); /* the owner's wishes do not wait for what the thread tells it */
+        else
+            ring_wait(&s->todo, -1);
+    }
+    return false;
+}
+
+/* ---- what lies in the own folder */
+
+/* Out of the way, for whoever wants to know what has happened to it. Where it cannot be moved, it stays and is not used. */
+static void to_quarantine(struct kv_store *s, struct task *t, const char *what, uint64_t byte)
+{
+    char name[32];
+    char path[64];
+    store_name(name, sizeof name, t->seq);
+    snprintf(path, sizeof path, "%s/%s", QUARANTINE, name);
+    if (mkdirat(store_home(s), QUARANTINE, 0700) && errno != EEXIST) {
+        LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "; it is not used, and cannot be moved away: %s", s->cfg.dir, name, what, byte,
+                 strerror(errno));
+        return;
+    }
+    t->moved = renameat(s->dir, name, store_home(s), path) == 0;
+    LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "; it is not used%s%s%s", s->cfg.dir, name, what, byte, t->moved ? ", and lies in " : "",
+             t->moved ? QUARANTINE : "", t->moved ? " now" : "");
+}
+
+/* Its heads or its footer. What is sound in it is used, whatever else is wrong with it. */
+static void judge_content(struct kv_store *s, struct task *t, const struct store_scan *found)
+{
+    char name[32];
+    store_name(name, sizeof name, t->seq);
+    if (t->n) {
+        if (found->footer_damaged || found->n_damaged || found->n_unread)
+            LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "%s%s: %u of its blocks are sound and used, %u are not", s->cfg.dir, name,
+                     found->fault.error ? "cannot be read" : "damaged", found->fault.byte, found->fault.error ? ", " : "",
+                     found->fault.error ? strerror(found->fault.error) : "", t->n, found->n_damaged + found->n_unread);
+        return;
+    }
+    if (found->n_unread) {
+        t->word = STORE_NOT_READ;
+        t->error = found->fault.error;
+    } else if (found->footer_damaged) {
+        t->word = STORE_DAMAGED;
+        to_quarantine(s, t, "damaged, and no block in it is sound", found->fault.byte);
+    } else {
+        t->word = STORE_NO_FILE; /* prepared and never written, or cut short in its first blocks: its room is ours */
+        task_remove(s, t);
+        if (t->st) t->word = STORE_OTHER_VERSION; /* it is still there, and unwanted */
+    }
+}
+
+static uint64_t bytes_of(const struct kv_store *s, uint64_t seq)
+{
+    char        name[32];
+    struct stat st;
+    store_name(name, sizeof name, seq);
+    if (fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW)) return errno == ENOENT ? 0 : s->g.segment_bytes;
+    return (uint64_t)st.st_size;
+}
+
+static void try_again_later(struct kv_store *s, uint64_t seq)
+{
+    struct unread *u = &s->unread;
+    if (u->n < KEPT_MAX) u->seq[u->n++] = seq;
+}
+
+/* false: the store closes. */
+static bool scan_one(struct kv_store *s, uint64_t seq, bool again)
+{
+    struct task       *t = &s->scan_task;
+    struct store_keys  keys = store_keys_of(s, s->n_slot);
+    struct store_fault fault;
+    struct store_scan  found;
+    *t = (struct task){ .kind = TASK_SCAN, .segment = NONE, .seq = seq, .fd = -1, .row = s->scan_row, .again = again, .direct = s->direct };
+    t->bytes = bytes_of(s, seq);
+    t->word = store_file_open(s->dir, seq, &s->g, &s->cfg.fingerprint, &keys, &t->direct, &t->fd, &fault);
+    t->mac = keys.mac_is;
+    switch (t->word) {
+    case STORE_OURS:
+        store_file_scan(t->fd, &s->g, seq, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys, s->scan_buffer, t->row,
+                        &found);
+        t->n = found.n;
+        judge_content(s, t, &found);
+        break;
+    case STORE_NOT_READ: t->error = fault.error; break;
+    case STORE_DAMAGED: to_quarantine(s, t, "its header is damaged", fault.byte); break;
+    case STORE_OTHER_VERSION:
+    case STORE_OTHER_MODEL:
+    case STORE_OTHER_START: task_remove(s, t); break;
+    case STORE_OTHER_KEY:
+    case STORE_NO_FILE: break;
+    }
+    if (t->word != STORE_OURS && t->fd >= 0) {
+        close(t->fd);
+        t->fd = -1;
+    }
+    if (!store_give(s, t)) return false;
+    if (t->word == STORE_NOT_READ) try_again_later(s, seq);
+    return true;
+}
+
+/* Newest first: what was written last is likely wanted first. */
+static bool scan(struct kv_store *s, const uint64_t *seq, uint32_t n, bool again)
+{
+    for (uint32_t i = n; i-- > 0 && !atomic_load(&s->stop);)
+        if (!scan_one(s, seq[i], again)) return false;
+    return !atomic_load(&s->stop);
+}
+
+/* What earlier starts have put away: it takes room. */
+static bool scan_quarantine(struct kv_store *s)
+{
+    uint64_t *seq = NULL;
+    uint32_t  n = 0;
+    bool      go_on = true;
+    int       fd = openat(store_home(s), QUARANTINE, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return true;
+    if (store_list(fd, &seq, &n)) n = 0;
+    for (uint32_t i = 0; i < n && go_on; i++) {
+        char        name[32];
+        struct stat st;
+        store_name(name, sizeof name, seq[i]);
+        if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW)) continue;
+        s->scan_task = (struct task){
+            .kind = TASK_SCAN, .segment = NONE, .seq = seq[i], .fd = -1, .word = STORE_DAMAGED, .moved = true, .bytes = (uint64_t)st.st_size
+        };
+        go_on = store_give(s, &s->scan_task);
+    }
+    free(seq);
+    close(fd);
+    return go_on;
+}
+
+enum { NAMES_MAX = 1 << 16 };
+int store_list(int dir, uint64_t **seq_out, uint32_t *n_out)
+{
+    uint32_t  n = 0, cap = 0;
+    uint64_t *seq = NULL, one;
+    int       fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR      *d = fd < 0 ? NULL : fdopendir(fd);
+    int       error = d ? 0 : errno;
+    if (!d && fd >= 0) close(fd);
+    while (d && n < NAMES_MAX) { /* nobody of ours has made so many */
+        errno = 0;
+        struct dirent *e = readdir(d);
+        if (!e) {
+            error = errno;
+            break;
+        }
+        if (!store_seq_of(e->d_name, &one)) continue;
+        if (n == cap) {
+            cap = cap ? 2 * cap : 64;
+            uint64_t *more = realloc(seq, cap * sizeof *seq);
+            if (!more) {
+                error = ENOMEM;
+                break;
+            }
+            seq = more;
+        }
+        seq[n++] = one;
+    }
+    if (d) closedir(d);
+    if (error) {
+        free(seq);
+        return error;
+    }
+    if (n) qsort(seq, n, sizeof *seq, by_seq);
+    *seq_out = seq;
+    *n_out = n;
+    return 0;
+}
+
+/* ---- the thread */
+
+enum { LOCKED_US = 200000 };
+
+static uint64_t wait_longer(const struct kv_store *s, uint64_t wait_us)
+{
+    if (!wait_us) return s->cfg.retry_us;
+    return 2 * wait_us > RETRY_MAX_US ? RETRY_MAX_US : 2 * wait_us;
+}
+
+/* Does what the owner asks, for so long. false: the store closes. */
+static bool serve_for(struct kv_store *s, uint64_t us)
+{
+    for (uint64_t end = clock_us() + us; !atomic_load(&s->stop);) {
+        uint64_t     now = clock_us();
+        struct task *t = ring_pop(&s->todo);
+        if (t)
+            serve(s, t);
+        else if (now >= end)
+            return true;
+        else
+            ring_wait(&s->todo, (int64_t)(end - now));
+    }
+    return false;
+}
+
+/* The folder, opened and listed. *seq_out is the caller's to free. */
+static enum status open_and_list(struct kv_store *s, uint64_t **seq_out, uint32_t *n_out)
+{
+    char        why[sizeof s->why];
+    enum status st = folder_open(s, why, sizeof why);
+    if (!st) {
+        int error = store_list(s->dir, seq_out, n_out);
+        if (!error) return ST_OK;
+        snprintf(why, sizeof why, "the folder cannot be listed: %s", strerror(error));
+        folder_close(s);
+        st = ST_IO;
+    }
+    memcpy(s->why, why, sizeof why);
+    return st;
+}
+
+/* All that lies in the folder, however long it takes until it can be used. false: the store closes. */
+static bool learn_folder(struct kv_store *s)
+{
+    uint64_t *seq = NULL;
+    uint32_t  n = 0;
+    char      told[sizeof s->why] = "";
+    for (uint64_t wait_us = 0;;) {
+        enum status st = open_and_list(s, &seq, &n);
+        if (!st) break;
+        s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1, .st = st };
+        if (strcmp(told, s->why) != 0 && !store_give(s, &s->scan_task)) return false;
+        memcpy(told, s->why, sizeof told);
+        wait_us = st == ST_AGAIN ? LOCKED_US : wait_longer(s, wait_us); /* who waits for a server that drains is let in at once */
+        if (!serve_for(s, wait_us)) return false;
+    }
+    bool go_on = scan_quarantine(s) && scan(s, seq, n, false);
+    int  error;
+    free(seq);
+    if (go_on && !make_room(s, 0, &error) && error)
+        LOG_WARN("kv: %s: what other models have there is not known: %s", s->path, strerror(error));
+    if (go_on && s->share) share_turn(s); /* the first round: what others left is found before it is said that all is */
+    s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1 };
+    return go_on && store_give(s, &s->scan_task);
+}
+
+/* What could not be read is tried again. Returns how long it may sleep, in us; -1: as long as it likes. */
+static int64_t unread_turn(struct kv_store *s)
+{
+    struct unread *u = &s->unread;
+    uint64_t       now = clock_us();
+    if (!u->n) return -1;
+    if (!u->next_us) u->next_us = now + (u->wait_us = wait_longer(s, u->wait_us));
+    if (now < u->next_us) return (int64_t)(u->next_us - now);
+    uint64_t seq[KEPT_MAX];
+    uint32_t n = u->n;
+    memcpy(seq, u->seq, n * sizeof *seq);
+    u->n = 0;
+    u->next_us = 0;
+    scan(s, seq, n, true);
+    if (!u->n) u->wait_us = 0;
+    return 0;
+}
+
+void *store_main(void *arg)
+{
+    struct kv_store *s = arg;
+    bool             go_on = learn_folder(s);
+    while (go_on && !atomic_load(&s->stop)) {
+        struct task *t = ring_pop(&s->todo);
+        if (t) {
+            serve(s, t);
+            continue;
+        }
+        int64_t us = unread_turn(s), share_us = s->share ? share_turn(s) : -1;
+        if (us < 0 || (share_us >= 0 && share_us < us)) us = share_us;
+        ring_wait(&s->todo, us);
+    }
+    return NULL;
+}

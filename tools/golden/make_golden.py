@@ -1,0 +1,403 @@
+#!/usr/bin/env python3
+"""Golden checkpoints: a tiny random model of every family, and what transformers computes with it in float32.
+
+    pip install torch transformers safetensors compressed-tensors        # made with 5.23, torch 2.15, compressed-tensors 0.20
+    tools/golden/make_golden.py [tests/data/golden] [name ...]
+
+rope.json holds configurations and the inverse frequencies that they mean. Per checkpoint NAME: config.json, the weights, golden.json {prompts, rows, greedy, min_gap} and logits.f32, the float32 logits
+[rows, vocab] of the listed (prompt, row) pairs. The seed is the first for which no greedy step has its two best logits closer
+than GAP, so that tokens must be equal wherever sums are taken in another order. CI reads the files and needs none of this.
+"""
+import json
+import os
+import re
+import shutil
+import sys
+
+import numpy as np
+import torch
+from compressed_tensors.compressors import BaseCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.utils import calculate_qparams
+from safetensors.torch import load_file, save_file
+from transformers import (
+    LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig, MixtralForCausalLM,
+    Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
+)
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+GAP = 4e-3
+N_GREEDY = 64
+PROMPT_LENGTHS = (5, 23, 80)
+BASE = dict(hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+            vocab_size=320, max_position_embeddings=512, bos_token_id=1, eos_token_id=2, pad_token_id=None)
+LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64)
+
+SMALL = dict(hidden_size=32, intermediate_size=48)
+# Keys of config.json as published checkpoints have them, where the configuration that made the logits writes other ones.
+PATCHES = {"llama-untied": dict(tie_word_embeddings=True)}
+
+# name: (config class, model class, config, dtype of the file, "v4" keys, shards)
+MODELS = {
+    "llama3": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=LLAMA3), torch.float32, False, 1),
+    "llama2": (LlamaConfig, LlamaForCausalLM, dict(num_key_value_heads=4, head_dim=None, intermediate_size=80, rms_norm_eps=1e-5), torch.float16, True, 1),
+    "llama-linear": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=10000.0)), torch.bfloat16, True, 3),
+    "llama-yarn": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=YARN, max_position_embeddings=256), torch.bfloat16, False, 1),
+    "llama-bias": (LlamaConfig, LlamaForCausalLM, dict(attention_bias=True, mlp_bias=True, tie_word_embeddings=True), torch.bfloat16, True, 1),
+    # dynamic is plain up to max_position_embeddings, and a head that differs from the embedding is used although the flag says tied
+    "llama-dynamic": (LlamaConfig, LlamaForCausalLM, dict(rope_parameters=dict(rope_type="dynamic", factor=4.0, rope_theta=10000.0),
+                      max_position_embeddings=256), torch.bfloat16, True, 1),
+    "llama-untied": (LlamaConfig, LlamaForCausalLM, dict(SMALL), torch.bfloat16, False, 1),
+    # what rotates where config.json says that a part of the head does: all of it (PATCHES adds the keys that a configuration drops)
+    "llama-partial": (LlamaConfig, LlamaForCausalLM, dict(SMALL, partial_rotary_factor=0.5), torch.bfloat16, True, 1),
+    "mistral-partial": (MistralConfig, MistralForCausalLM, dict(SMALL, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
+                        partial_rotary_factor=0.5)), torch.bfloat16, False, 1),
+    "qwen3-partial": (Qwen3Config, Qwen3ForCausalLM, dict(SMALL, partial_rotary_factor=0.25), torch.bfloat16, False, 1),
+    # gates other than silu: by tanh, by erf, without a curve; of experts too
+    "llama-gelu": (LlamaConfig, LlamaForCausalLM, dict(SMALL, hidden_act="gelu_new"), torch.bfloat16, False, 1),
+    "mistral-gelu": (MistralConfig, MistralForCausalLM, dict(SMALL, hidden_act="gelu"), torch.bfloat16, False, 1),
+    "qwen3-relu": (Qwen3Config, Qwen3ForCausalLM, dict(SMALL, hidden_act="relu"), torch.bfloat16, False, 1),
+    "mixtral-gelu": (MixtralConfig, MixtralForCausalLM, dict(SMALL, num_local_experts=4, num_experts_per_tok=2, hidden_act="gelu_pytorch_tanh"),
+                     torch.bfloat16, False, 1),
+    "mistral": (MistralConfig, MistralForCausalLM, dict(sliding_window=16), torch.float32, False, 1),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, dict(head_dim="drop", hidden_size=64, num_hidden_layers=3, use_sliding_window=True, sliding_window=24,
+              max_window_layers=1, tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)), torch.bfloat16, True, 1),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, dict(head_dim=32, tie_word_embeddings=True, max_position_embeddings=256,
+              rope_parameters=dict(YARN, rope_theta=1000000.0, beta_fast=16.0, attention_factor=1.25, truncate=False)), torch.bfloat16, False, 1),
+    "mixtral": (MixtralConfig, MixtralForCausalLM, dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=48), torch.bfloat16, False, 1),
+    "qwen3-moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
+                  decoder_sparse_step=2), torch.bfloat16, False, 1),
+    "qwen3-moe-raw": (Qwen3MoeConfig, Qwen3MoeForCausalLM, dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=False,
+                      mlp_only_layers=[0], num_hidden_layers=2), torch.bfloat16, True, 2),
+}
+
+
+def fill(model, seed, dtype):
+    """Values that keep the stream near unit size, every norm and bias different from its neutral value, exact in `dtype`."""
+    g = torch.Generator().manual_seed(seed)
+    tied = model.config.tie_word_embeddings
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            r = torch.randn(p.shape, generator=g)
+            if name == "model.norm.weight":
+                r = (3.0 if tied else 1.0) * (1 + 0.2 * r)
+            elif name.endswith("norm.weight") or "layernorm" in name:
+                r = 1 + 0.2 * r
+            elif name.endswith("bias"):
+                r = 0.3 * r
+            elif "embed_tokens" in name:
+                r = (0.2 if tied else 1.0) * r  # small: a tied head would else only repeat what it reads
+            elif "lm_head" in name:
+                r = r * 3.0 / p.shape[-1] ** 0.5
+            else:
+                r = r * 1.2 / p.shape[-1] ** 0.5
+            p.copy_(r.to(dtype).to(torch.float32))
+
+
+def prompts_of(seed, vocab):
+    rng = np.random.default_rng(seed)
+    return [[int(x) for x in rng.integers(3, vocab, n)] for n in PROMPT_LENGTHS]
+
+
+def logits_of(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False).logits[0].to(torch.float32)
+
+
+def greedy(model, prompt):
+    ids, gap = list(prompt), float("inf")
+    for _ in range(N_GREEDY):
+        top = logits_of(model, ids)[-1].topk(2)
+        gap = min(gap, float(top.values[0] - top.values[1]))
+        if gap < GAP:
+            return None, gap
+        ids.append(int(top.indices[0]))
+    return ids[len(prompt):], gap
+
+
+def config_v4(c):
+    """The same configuration under the keys of transformers 4."""
+    rp = c.pop("rope_parameters", None) or {}
+    c["rope_theta"] = rp.pop("rope_theta", 10000.0)
+    kind = rp.pop("rope_type", "default")
+    if "partial_rotary_factor" in rp:
+        c["partial_rotary_factor"] = rp.pop("partial_rotary_factor")
+    c["rope_scaling"] = None if kind == "default" else dict(rp, type=kind)
+    c["torch_dtype"] = c.pop("dtype")
+    c.pop("layer_types", None)
+    c["transformers_version"] = "4.40.0"
+    return c
+
+
+def save(model, path, dtype, v4, shards):
+    shutil.rmtree(path, ignore_errors=True)
+    buffers = {name: b.clone() for name, b in model.named_buffers()}  # RoPE's frequencies: no weights, and float32 in every type of them
+    model.to(dtype).save_pretrained(path)
+    model.to(torch.float32)
+    for name, b in model.named_buffers():
+        b.copy_(buffers[name])
+    for f in os.listdir(path):
+        os.chmod(os.path.join(path, f), 0o644)
+    os.unlink(os.path.join(path, "generation_config.json"))
+    with open(os.path.join(path, "config.json")) as f:
+        c = json.load(f)
+    c["dtype"] = str(dtype).removeprefix("torch.")
+    c.update(PATCHES.get(os.path.basename(path), {}))
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump(config_v4(c) if v4 else c, f, indent=1, sort_keys=True)
+        f.write("\n")
+    if shards > 1:
+        single = os.path.join(path, "model.safetensors")
+        tensors = load_file(single)
+        os.unlink(single)
+        names, index = sorted(tensors), {}
+        for s in range(shards):
+            part = names[s::shards]
+            file = f"model-{s + 1:05d}-of-{shards:05d}.safetensors"
+            save_file({n: tensors[n] for n in part}, os.path.join(path, file), metadata={"format": "pt"})
+            os.chmod(os.path.join(path, file), 0o644)
+            index.update({n: file for n in part})
+        total = sum(t.numel() * t.element_size() for t in tensors.values())
+        with open(os.path.join(path, "model.safetensors.index.json"), "w") as f:
+            json.dump({"metadata": {"total_size": total}, "weight_map": index}, f, indent=0, sort_keys=True)
+            f.write("\n")
+
+
+def make(root, name):
+    config_cls, model_cls, over, dtype, v4, shards = MODELS[name]
+    kw = dict(BASE, **over)
+    if kw["head_dim"] == "drop":
+        del kw["head_dim"]
+    for seed in range(1, 400):
+        model = model_cls._from_config(config_cls(**kw), attn_implementation="eager").to(torch.float32).eval()
+        fill(model, seed, dtype)
+        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
+        for p in prompts:
+            t, gap = greedy(model, p)
+            if t is None:
+                break
+            tokens.append(t)
+            gaps.append(gap)
+        if len(tokens) == len(prompts):
+            break
+    else:
+        raise SystemExit(f"{name}: no seed without a near-tie")
+    path = os.path.join(root, name)
+    save(model, path, dtype, v4, shards)
+    again = model_cls.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    assert torch.equal(logits_of(again, prompts[0]), logits_of(model, prompts[0])), "what was saved is another model"
+    write_golden(path, name, seed, model, prompts, tokens, gaps)
+
+
+def write_golden(path, name, seed, model, prompts, tokens, gaps):
+    rows, logits = [], []
+    for i, p in enumerate(prompts):
+        all_rows = logits_of(model, p)
+        for r in sorted({0, len(p) // 2, len(p) - 1}):
+            rows.append([i, r])
+            logits.append(all_rows[r].numpy())
+    np.stack(logits).astype("<f4").tofile(os.path.join(path, "logits.f32"))
+    with open(os.path.join(path, "golden.json"), "w") as f:
+        json.dump({"seed": seed, "prompts": prompts, "rows": rows, "greedy": tokens, "min_gap": round(min(gaps), 6)}, f)
+        f.write("\n")
+    size = sum(os.path.getsize(os.path.join(path, x)) for x in os.listdir(path))
+    distinct = len({t for ts in tokens for t in ts})
+    print(f"{name}: seed {seed}, min gap {min(gaps):.4f}, {distinct} distinct tokens, max |logit| {np.abs(logits).max():.2f}, {size >> 10} KiB", flush=True)
+
+
+# Codes as compressed-tensors writes them: name: (format, arguments of the weights, of the activations, modules that are left out).
+# The logits are those of the folder as transformers loads it, in float32; with zeros, which 5.23 does not load, those of the floats that
+# compressed-tensors makes of it.
+CODES = {
+    "ct-pack": ("pack-quantized", dict(num_bits=4, type="int", strategy="group", group_size=32, symmetric=False), None,
+                ["lm_head", "re:.*layers.0.self_attn.[qv]_proj", "model.layers.1.mlp.down_proj"]),
+    "ct-pack-sym": ("pack-quantized", dict(num_bits=4, type="int", strategy="channel", symmetric=True), None, ["lm_head"]),
+    "ct-pack8": ("pack-quantized", dict(num_bits=8, type="int", strategy="group", group_size=32, symmetric=True), None, ["lm_head"]),
+    "ct-w8a8": ("int-quantized", dict(num_bits=8, type="int", strategy="channel", symmetric=True),
+                dict(num_bits=8, type="int", strategy="token", dynamic=True, symmetric=True), ["lm_head"]),
+}
+
+
+def left_out(name, patterns):
+    return any(re.match(p[3:], name) if p.startswith("re:") else name == p or name.endswith("." + p) for p in patterns)
+
+
+def quantise(tensors, scheme, patterns, compressor):
+    """The tensors of a checkpoint with the matrices of its layers as codes."""
+    out, args = {}, scheme.weights
+    for name, w in tensors.items():
+        module = name.removesuffix(".weight")
+        if not name.endswith("_proj.weight") or left_out(module, patterns):
+            out[name] = w
+            continue
+        w = w.to(torch.float32)
+        grouped = w.reshape(w.shape[0], -1, args.group_size or w.shape[1])
+        scale, zero = calculate_qparams(grouped.amin(-1), grouped.amax(-1), args)
+        state = {"weight": w, "weight_scale": scale.to(torch.bfloat16).to(torch.float32), "weight_zero_point": zero}
+        for part, t in compressor.compress(state, scheme).items():
+            out[f"{module}.{part}"] = t.to(torch.bfloat16) if t.dtype == torch.float32 else t
+    return out
+
+
+def floats(tensors, scheme, compressor):
+    """The numbers that such tensors mean."""
+    out = {}
+    for name, t in tensors.items():
+        module, _, part = name.rpartition(".")
+        if part == "weight_packed":
+            state = {k.removeprefix(module + "."): v.to(torch.float32) if v.is_floating_point() else v
+                     for k, v in tensors.items() if k.startswith(module + ".")}
+            t, name = compressor.decompress(state, scheme)["weight"], module + ".weight"
+        if name.endswith(("weight", "bias")):
+            out[name] = t.to(torch.float32)
+    return out
+
+
+def make_codes(root, name):
+    form, weights, activations, patterns = CODES[name]
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**weights),
+                                input_activations=QuantizationArgs(**activations) if activations else None)
+    path = os.path.join(root, name)
+    kw = dict(BASE, **dict(hidden_size=64, intermediate_size=96, vocab_size=256))
+    for seed in range(1, 400):
+        model = LlamaForCausalLM._from_config(LlamaConfig(**kw), attn_implementation="eager").to(torch.float32).eval()
+        fill(model, seed, torch.bfloat16)
+        save(model, path, torch.bfloat16, False, 1)
+        file = os.path.join(path, "model.safetensors")
+        compressor = BaseCompressor.get_value_from_registry(form)
+        save_file(quantise(load_file(file), scheme, patterns, compressor), file, metadata={"format": "pt"})
+        with open(os.path.join(path, "config.json")) as f:
+            c = json.load(f)
+        c["quantization_config"] = {"quant_method": "compressed-tensors", "format": form, "quantization_status": "compressed", "ignore": patterns,
+                                    "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": activations}}}
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump(c, f, indent=1, sort_keys=True)
+            f.write("\n")
+        if weights["symmetric"]:
+            loaded = LlamaForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+        else:
+            loaded = model
+            loaded.load_state_dict(floats(load_file(file), scheme, compressor))
+        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
+        for p in prompts:
+            t, gap = greedy(loaded, p)
+            if t is None:
+                break
+            tokens.append(t)
+            gaps.append(gap)
+        if len(tokens) == len(prompts):
+            break
+    else:
+        raise SystemExit(f"{name}: no seed without a near-tie")
+    write_golden(path, name, seed, loaded, prompts, tokens, gaps)
+
+
+GPTQ = dict(quant_method="gptq", bits=4, group_size=32, desc_act=True, sym=False, checkpoint_format="gptq")
+
+
+def gptq_pack(values, dim):
+    """4-bit numbers into words along a dimension, the first in the lowest bits."""
+    values = values.to(torch.int64).movedim(dim, -1).reshape(*values.movedim(dim, -1).shape[:-1], -1, 8)
+    words = (values << torch.arange(0, 32, 4)).sum(-1)
+    return words.movedim(-1, dim).to(torch.int32).contiguous()
+
+
+def gptq(tensors, orders):
+    """The tensors of a checkpoint as GPTQModel writes them with desc_act: groups of inputs in the order of their importance. -> codes, floats"""
+    out, plain = {}, {}
+    for name, w in tensors.items():
+        plain[name] = w.to(torch.float32)
+        if not name.endswith("_proj.weight"):
+            out[name] = w
+            continue
+        w, module = w.to(torch.float32), name.removesuffix(".weight")
+        n, k = w.shape
+        g_idx = orders.setdefault(k, torch.randperm(k, generator=torch.Generator().manual_seed(k)) // GPTQ["group_size"])
+        by_group = torch.stack([w[:, g_idx == g] for g in range(k // GPTQ["group_size"])], 1)  # [n, groups, group_size]
+        low, high = by_group.amin(-1).clamp(max=0), by_group.amax(-1).clamp(min=0)
+        scale = ((high - low) / 15).to(torch.float16).to(torch.float32)
+        zero = (-low / scale).round().clamp(1, 15)
+        code = (w / scale[:, g_idx] + zero[:, g_idx]).round().clamp(0, 15)
+        plain[name] = (code - zero[:, g_idx]) * scale[:, g_idx]
+        out[module + ".qweight"] = gptq_pack(code.T, 0)
+        out[module + ".qzeros"] = gptq_pack(zero.T - 1, 1)
+        out[module + ".scales"] = scale.T.to(torch.float16).contiguous()
+        out[module + ".g_idx"] = g_idx.to(torch.int32)
+        out[module + ".bias"] = torch.zeros(n, dtype=torch.float16)
+    return out, plain
+
+
+def make_gptq(root, name):
+    path = os.path.join(root, name)
+    kw = dict(BASE, **dict(hidden_size=64, intermediate_size=96, vocab_size=256))
+    for seed in range(1, 400):
+        model = LlamaForCausalLM._from_config(LlamaConfig(**kw), attn_implementation="eager").to(torch.float32).eval()
+        fill(model, seed, torch.float16)
+        save(model, path, torch.float16, False, 1)
+        file = os.path.join(path, "model.safetensors")
+        codes, plain = gptq(load_file(file), {})
+        save_file(codes, file, metadata={"format": "pt"})
+        with open(os.path.join(path, "config.json")) as f:
+            c = json.load(f)
+        c["quantization_config"] = GPTQ
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump(c, f, indent=1, sort_keys=True)
+            f.write("\n")
+        model.load_state_dict(plain)
+        prompts, tokens, gaps = prompts_of(seed, kw["vocab_size"]), [], []
+        for p in prompts:
+            t, gap = greedy(model, p)
+            if t is None:
+                break
+            tokens.append(t)
+            gaps.append(gap)
+        if len(tokens) == len(prompts):
+            break
+    else:
+        raise SystemExit(f"{name}: no seed without a near-tie")
+    write_golden(path, name, seed, model, prompts, tokens, gaps)
+
+
+# head_dim, max_position_embeddings, RoPE parameters: of published models, and the corners of each type
+ROPES = [
+    (128, 4096, dict(rope_type="default", rope_theta=10000.0)),
+    (64, 131072, dict(rope_type="llama3", rope_theta=500000.0, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                      original_max_position_embeddings=8192)),  # Llama 3.2
+    (128, 131072, dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                       original_max_position_embeddings=8192)),  # Llama 3.1
+    (128, 16384, dict(rope_type="linear", rope_theta=10000.0, factor=8.0)),
+    (32, 2048, dict(rope_type="dynamic", rope_theta=10000.0, factor=2.0)),
+    (128, 131072, dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0, original_max_position_embeddings=32768)),  # Qwen2.5, Qwen3
+    (128, 131072, dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0)),
+    (64, 163840, dict(rope_type="yarn", rope_theta=10000.0, factor=40.0, original_max_position_embeddings=4096, beta_fast=32, beta_slow=1,
+                      mscale=1.0, mscale_all_dim=0.7)),
+    (64, 131072, dict(rope_type="yarn", rope_theta=150000.0, factor=32.0, original_max_position_embeddings=4096, beta_fast=32.0, beta_slow=1.0,
+                      truncate=False)),
+    (16, 256, dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=32, attention_factor=1.5)),
+    (64, 8192, dict(rope_type="yarn", rope_theta=10000.0, factor=None, original_max_position_embeddings=2048, beta_fast=0, beta_slow=None)),
+]
+
+
+def make_rope(root):
+    out = []
+    for head_dim, context, params in ROPES:
+        config = LlamaConfig(head_dim=head_dim, max_position_embeddings=context, rope_parameters=dict(params))
+        if params["rope_type"] == "default":
+            inv_freq, scale = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
+        else:
+            inv_freq, scale = ROPE_INIT_FUNCTIONS[params["rope_type"]](config)
+        out.append({"head_dim": head_dim, "max_position_embeddings": context, "rope_parameters": params, "scale": scale,
+                    "inv_freq": [float(f"{x:.9g}") for x in inv_freq.tolist()]})
+    with open(os.path.join(root, "rope.json"), "w") as f:
+        json.dump(out, f, indent=0)
+        f.write("\n")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    root = sys.argv[1] if len(sys.argv) > 1 else "tests/data/golden"
+    for n in sys.argv[2:] or [*MODELS, *CODES, "gptq-order", "rope"]:
+        how = {"rope": lambda root, n: make_rope(root), "gptq-order": make_gptq}.get(n, make_codes if n in CODES else make)
+        how(root, n)

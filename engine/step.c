@@ -1,5 +1,6 @@
 #include "engine/step.h"
 #include "base/check.h"
+#include "base/ewma.h"
 #include "base/log.h"
 #include <inttypes.h>
 
@@ -221,8 +222,6 @@ void step_publish(struct engine *e)
     }
 }
 
-static uint64_t ewma(uint64_t old, uint64_t v) { return old ? old - old / 8 + v / 8 : v; }
-
 /* A step has ended. Its time counts from when the device could begin with it. */
 static void progress(struct engine *e, const struct flight *f, uint64_t now_us)
 {
@@ -231,8 +230,8 @@ static void progress(struct engine *e, const struct flight *f, uint64_t now_us)
     if (us) {
         uint64_t step = atomic_load_explicit(&e->a.step_us_ewma, memory_order_relaxed);
         uint64_t row = atomic_load_explicit(&e->a.row_ns_ewma, memory_order_relaxed);
-        atomic_store_explicit(&e->a.step_us_ewma, ewma(step, us), memory_order_relaxed);
-        atomic_store_explicit(&e->a.row_ns_ewma, ewma(row, us * 1000 / n_row), memory_order_relaxed);
+        atomic_store_explicit(&e->a.step_us_ewma, ewma_u64(step, us), memory_order_relaxed);
+        atomic_store_explicit(&e->a.row_ns_ewma, ewma_u64(row, us * 1000 / n_row), memory_order_relaxed);
     }
     e->done_us = now_us;
     atomic_store_explicit(&e->a.last_progress_us, now_us, memory_order_relaxed);

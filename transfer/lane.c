@@ -1,5 +1,6 @@
 #include "transfer/lane.h"
 #include "base/check.h"
+#include "base/ewma.h"
 #include "base/thread.h"
 #include "transfer/xfer_impl.h"
 
@@ -14,8 +15,6 @@ void lane_init(struct xfer_lane *l, const struct lane_ops *ops)
 
 /* ---- completion */
 
-static uint64_t average(uint64_t old, uint64_t v) { return old ? old - old / 8 + v / 8 : v; }
-
 /* Bandwidth: bytes over the time in which the lane had work of this direction, both halved now and then so that old times fade. Latency: what
  * small ones take that find the lane idle. */
 static void lane_learn(struct lane_rate *l, uint64_t bytes, uint64_t begin_us, uint64_t now_us)
@@ -29,7 +28,7 @@ static void lane_learn(struct lane_rate *l, uint64_t bytes, uint64_t begin_us, u
     atomic_store_explicit(&l->busy_bytes, busy > FADE_NS ? sum / 2 : sum, memory_order_relaxed);
     if (idle && bytes < SMALL) {
         uint64_t old = atomic_load_explicit(&l->latency_ns, memory_order_relaxed);
-        atomic_store_explicit(&l->latency_ns, average(old, ns + 1), memory_order_relaxed);
+        atomic_store_explicit(&l->latency_ns, ewma_u64(old, ns + 1), memory_order_relaxed);
     }
 }
 

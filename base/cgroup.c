@@ -1,4 +1,5 @@
 #include "base/cgroup.h"
+#include "base/file.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -6,10 +7,8 @@ bool cgroup_text(const char *dir, const char *file, char *text, size_t size)
 {
     char path[4200];
     if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, file) >= sizeof path) return false;
-    FILE *f = fopen(path, "re");
-    if (!f) return false;
-    size_t n = fread(text, 1, size - 1, f);
-    fclose(f);
+    size_t n = 0;
+    if (file_read_first(path, text, size - 1, &n)) return false;
     text[n] = 0;
     return n > 0;
 }

@@ -78,27 +78,52 @@ int file_replace(int dir, const char *name, const void *data, size_t bytes, mode
     return error ? error : sync_folder(dir, name);
 }
 
+int file_read_fd(int fd, void *data_out, size_t bytes_max, size_t *bytes_out)
+{
+    char  *to = data_out;
+    size_t got = 0;
+    while (got < bytes_max) {
+        ssize_t n = read(fd, to + got, bytes_max - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno;
+        if (n == 0) break;
+        got += (size_t)n;
+    }
+    *bytes_out = got;
+    return 0;
+}
+
 int file_read(int dir, const char *name, void *data_out, size_t bytes_max, size_t *bytes_out)
 {
     struct stat st;
-    char       *to = data_out;
     size_t      got = 0;
+    size_t      more = 0;
+    char        byte;
     int         fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno;
-    int  error = fstat(fd, &st) ? errno : S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
-    char more;
-    while (!error) {
-        bool    full = got == bytes_max;
-        ssize_t n = full ? read(fd, &more, 1) : read(fd, to + got, bytes_max - got);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) error = errno;
-        if (n > 0 && full) error = EFBIG;
-        if (n <= 0 || full) break;
-        got += (size_t)n;
-    }
+    int error = fstat(fd, &st) ? errno : S_ISREG(st.st_mode) ? 0 : S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+    if (!error) error = file_read_fd(fd, data_out, bytes_max, &got);
+    if (!error && got == bytes_max) error = file_read_fd(fd, &byte, 1, &more);
+    if (!error && more) error = EFBIG;
     close(fd);
     if (!error) *bytes_out = got;
     return error;
+}
+
+int file_read_first(const char *path, void *data_out, size_t bytes_max, size_t *bytes_out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int error = file_read_fd(fd, data_out, bytes_max, bytes_out);
+    close(fd);
+    return error;
+}
+
+size_t file_without_line_end(const void *data, size_t n)
+{
+    const char *text = data;
+    while (n && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
+    return n;
 }
 
 bool file_folder_is_ours(int dir, char *why, size_t why_bytes)

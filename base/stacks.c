@@ -1,7 +1,7 @@
 #include "base/stacks.h"
+#include "base/file.h"
 #include <errno.h>
 #include <execinfo.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -79,12 +79,11 @@ void stacks_leave(void)
 /* R: runs, S: sleeps, D: in a driver or a disk, T: stopped; ?: it is gone. */
 static char state_of(int tid)
 {
-    char path[64], text[400];
+    char   path[64], text[400];
+    size_t n = 0;
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-    int     fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0) close(fd);
-    text[n > 0 ? n : 0] = 0;
+    if (file_read_first(path, text, sizeof text - 1, &n)) return '?';
+    text[n] = 0;
     const char *end = strrchr(text, ')'); /* behind the name, which may hold anything */
     return end && end[1] == ' ' && end[2] ? end[2] : '?';
 }

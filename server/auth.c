@@ -64,12 +64,11 @@ static enum status load_file(const struct auth *a, struct key **keys, uint32_t *
         return gone ? ST_NOT_FOUND : ST_IO;
     }
     char       *text = malloc(FILE_BYTES_MAX + 1);
-    ssize_t     got = 0;
     size_t      len = 0;
-    enum status ret = text ? ST_OK : ST_NOMEM;
-    while (text && len < FILE_BYTES_MAX && (got = read(fd, text + len, FILE_BYTES_MAX - len)) > 0) len += (size_t)got;
+    int         error = text ? file_read_fd(fd, text, FILE_BYTES_MAX, &len) : ENOMEM;
+    enum status ret = ST_OK;
     close(fd);
-    if (!text || got < 0 || len == FILE_BYTES_MAX) {
+    if (error || len == FILE_BYTES_MAX) {
         snprintf(err, n_err, "--api-key-file: %s is %s", path, len == FILE_BYTES_MAX ? "larger than 1 MiB" : "not readable");
         ret = ST_IO;
         goto done;

@@ -1,12 +1,14 @@
 #include "server/boot.h"
 #include "server/config_alias.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/model/folder.h"
 #include "engine/model/ident.h"
 #include "models/embed.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -140,18 +142,18 @@ static char *template_of_config(const char *json, size_t n, size_t *n_out)
     return text;
 }
 
-static int read_file(struct boot *b, const char *path, char **text_out, size_t *n_out)
+static int read_template(struct boot *b, const char *path, char **text_out, size_t *n_out)
 {
-    FILE *f = fopen(path, "re");
-    if (!f) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
         int why = errno;
         snprintf(b->err, sizeof b->err, "--chat-template: cannot open %s: %s", path, strerror(why));
         return why == EACCES ? EXIT_PERM : EXIT_CONFIG;
     }
     char  *text = malloc(TEMPLATE_MAX + 1);
-    size_t n = text ? fread(text, 1, TEMPLATE_MAX + 1, f) : 0;
-    bool   bad = !text || ferror(f) || n > TEMPLATE_MAX;
-    fclose(f);
+    size_t n = 0;
+    bool   bad = !text || file_read_fd(fd, text, TEMPLATE_MAX + 1, &n) || n > TEMPLATE_MAX;
+    close(fd);
     if (bad) {
         free(text);
         snprintf(b->err, sizeof b->err, "--chat-template: cannot read %s, or it is larger than 4 MiB", path);
@@ -168,7 +170,7 @@ static int load_template(struct boot *b, const char *config, size_t n_config)
     size_t      n = 0;
     int         code = 0;
     if (*b->cfg->chat_template)
-        where = b->cfg->chat_template, code = read_file(b, where, &text, &n);
+        where = b->cfg->chat_template, code = read_template(b, where, &text, &n);
     else
         code = read_text(b, where, TEMPLATE_MAX, false, &text, &n);
     if (code) return code;

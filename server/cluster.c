@@ -1,13 +1,11 @@
 #include "server/cluster.h"
+#include "base/file.h"
 #include "engine/nodes.h"
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char *get(char *const *env, const char *name)
 {
@@ -87,14 +85,12 @@ static int read_key(const struct config *c, struct cluster *out, char *err, size
     if (strlen(c->cluster_key) >= sizeof out->key) return fail(err, err_bytes, "--cluster-key: more than %zu bytes", sizeof out->key - 1);
     snprintf(out->key, sizeof out->key, "%s", c->cluster_key);
     if (*c->cluster_key_file) {
-        int     fd = open(c->cluster_key_file, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, out->key, sizeof out->key);
-        int     e = errno;
-        bool    whole = n < (ssize_t)sizeof out->key;
-        if (fd >= 0) close(fd);
-        while (n > 0 && (out->key[n - 1] == '\n' || out->key[n - 1] == '\r')) n--;
-        if (n < 0) return fail(err, err_bytes, "--cluster-key-file: %.200s: %s", c->cluster_key_file, strerror(e)), EXIT_CONFIG;
-        if (!whole || n < 16 || memchr(out->key, 0, (size_t)n))
+        size_t n = 0;
+        int    error = file_read_first(c->cluster_key_file, out->key, sizeof out->key, &n);
+        bool   whole = n < sizeof out->key;
+        if (error) return fail(err, err_bytes, "--cluster-key-file: %.200s: %s", c->cluster_key_file, strerror(error)), EXIT_CONFIG;
+        n = file_without_line_end(out->key, n);
+        if (!whole || n < 16 || memchr(out->key, 0, n))
             return fail(err, err_bytes, "--cluster-key-file: %.200s: allowed are 16 to %zu bytes, none of them 0", c->cluster_key_file,
                         sizeof out->key - 1),
                    EXIT_CONFIG;

@@ -1,10 +1,10 @@
 #include "server/metrics.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "server/conn.h"
 #include <assert.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -362,11 +362,9 @@ static double open_fds(struct metrics *m)
 
 static double resident_bytes(void)
 {
-    char    text[200];
-    int     fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0) close(fd);
-    if (n <= 0) return 0;
+    char   text[200];
+    size_t n = 0;
+    if (file_read_first("/proc/self/statm", text, sizeof text - 1, &n)) return 0;
     text[n] = 0;
     const char *p = strchr(text, ' ');
     return p ? (double)strtoull(p + 1, NULL, 10) * (double)sysconf(_SC_PAGESIZE) : 0;

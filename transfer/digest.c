@@ -1,13 +1,12 @@
 #include "transfer/digest.h"
 #include "base/check.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MAC_KEY_MIN = 16 };
 
@@ -42,13 +41,10 @@ enum status digest_key_init(struct digest_key *k_out, const void *secret, size_t
 
 ssize_t digest_secret_read(const char *path, char out[DIGEST_SECRET_MAX])
 {
-    int     fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, DIGEST_SECRET_MAX);
-    int     why = errno;
-    if (fd >= 0) close(fd);
-    while (n > 0 && (out[n - 1] == '\n' || out[n - 1] == '\r')) n--;
-    errno = why;
-    return n;
+    size_t n = 0;
+    int    error = file_read_first(path, out, DIGEST_SECRET_MAX, &n);
+    errno = error;
+    return error ? -1 : (ssize_t)file_without_line_end(out, n);
 }
 
 enum status digest_key_read(struct digest_key *k_out, const char *path)

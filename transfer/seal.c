@@ -1,8 +1,8 @@
 #include "transfer/seal.h"
 #include "base/check.h"
+#include "base/file.h"
 #include "base/log.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 /* ---- memory and keys */
 
@@ -51,19 +50,16 @@ static int hex_digit(char c)
 
 enum status seal_secret_read(const char *path, unsigned char secret_out[SEAL_SECRET], char *err, size_t err_bytes)
 {
-    char    text[4 * SEAL_SECRET];
-    int     fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
-    if (fd >= 0) close(fd);
-    if (n < 0) {
-        snprintf(err, err_bytes, "%s: %s", path, strerror(errno));
+    char   text[4 * SEAL_SECRET];
+    size_t n = 0;
+    int    error = file_read_first(path, text, sizeof text, &n);
+    if (error) {
+        snprintf(err, err_bytes, "%s: %s", path, strerror(error));
         return ST_CONFIG;
     }
-    ssize_t digits = n;
-    while (digits > SEAL_SECRET && (text[digits - 1] == '\n' || text[digits - 1] == '\r')) digits--;
     bool ok = n == SEAL_SECRET;
     if (ok) memcpy(secret_out, text, SEAL_SECRET);
-    if (!ok && digits == 2 * SEAL_SECRET) {
+    if (!ok && file_without_line_end(text, n) == 2 * SEAL_SECRET) {
         ok = true;
         for (int i = 0; i < SEAL_SECRET; i++) {
             int hi = hex_digit(text[2 * i]), lo = hex_digit(text[2 * i + 1]);
@@ -74,7 +70,7 @@ enum status seal_secret_read(const char *path, unsigned char secret_out[SEAL_SEC
     OPENSSL_cleanse(text, sizeof text);
     if (ok) return ST_OK;
     OPENSSL_cleanse(secret_out, SEAL_SECRET);
-    snprintf(err, err_bytes, "%s: found %s%zd bytes, needed are 32 bytes or 64 hex digits (openssl rand -hex 32)", path,
+    snprintf(err, err_bytes, "%s: found %s%zu bytes, needed are 32 bytes or 64 hex digits (openssl rand -hex 32)", path,
              n == sizeof text ? "more than " : "", n == sizeof text ? n - 1 : n);
     return ST_CONFIG;
 }

@@ -94,6 +94,45 @@ static void a_link_a_pipe_and_a_folder_are_not_read(void **state)
     assert_int_equal(n, 8);
 }
 
+/* A mounted secret is a link, and a shell's substitution a pipe whose bytes come one by one. */
+static void the_first_bytes_of_any_file_are_read(void **state)
+{
+    (void)state;
+    char   path[100];
+    char   text[8];
+    size_t n = 0;
+    int    pipe_fd[2];
+    snprintf(path, sizeof path, "%s/link", dir);
+    assert_int_equal(file_read_first(path, text, 5, &n), 0);
+    assert_int_equal(n, 5);
+    assert_memory_equal(text, "12345", 5);
+    assert_int_equal(file_read_first(path, text, sizeof text, &n), 0);
+    assert_int_equal(n, 8);
+    snprintf(path, sizeof path, "%s/dir", dir);
+    assert_int_equal(file_read_first(path, text, sizeof text, &n), EISDIR);
+    snprintf(path, sizeof path, "%s/none", dir);
+    assert_int_equal(file_read_first(path, text, sizeof text, &n), ENOENT);
+    assert_int_equal(n, 8); /* as it was */
+    assert_int_equal(pipe(pipe_fd), 0);
+    pid_t pid = fork();
+    if (!pid) {
+        for (const char *c = "abcdef\r\n"; *c; c++) {
+            if (write(pipe_fd[1], c, 1) != 1) _exit(1);
+            usleep(1000);
+        }
+        _exit(0);
+    }
+    close(pipe_fd[1]);
+    assert_int_equal(file_read_fd(pipe_fd[0], text, sizeof text, &n), 0);
+    close(pipe_fd[0]);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(n, 8);
+    assert_memory_equal(text, "abcdef\r\n", 8);
+    assert_int_equal(file_without_line_end(text, 8), 6);
+    assert_int_equal(file_without_line_end("\n\n", 2), 0);
+    assert_int_equal(file_without_line_end("a\nb", 3), 3);
+}
+
 enum { LONG = 20000, ROUNDS = 200 };
 
 static void *writer(void *arg)
@@ -146,7 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_replaced_is_there_whole_with_its_mode), cmocka_unit_test(what_cannot_be_written_leaves_the_old_file),
         cmocka_unit_test(a_link_a_pipe_and_a_folder_are_not_read),       cmocka_unit_test(a_killed_writer_leaves_a_whole_file),
-        cmocka_unit_test(writers_beside_each_other_never_mix),
+        cmocka_unit_test(writers_beside_each_other_never_mix),           cmocka_unit_test(the_first_bytes_of_any_file_are_read),
     };
     return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

@@ -55,6 +55,10 @@ _Static_assert(sizeof(struct store_row) == 64, "rows of a footer");
 
 void store_name(char *out, size_t bytes, uint64_t seq); /* "seg-0000000000000001.kv" */
 bool store_seq_of(const char *name, uint64_t *seq_out); /* false: not a segment's name */
+/* Numbers of the segments that lie in a folder, in rising order; *seq_out: malloc'd, the caller frees it. Returns 0 or errno. */
+int store_list(int dir, uint64_t **seq_out, uint32_t *n_out);
+/* Sub-folder for damaged segments, kept for whoever wants to know what damaged them. Never read; it counts against the store's budget. */
+#define STORE_QUARANTINE "quarantine"
 
 /* Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on ST_IO / ST_TOO_LARGE. */
 enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, uint64_t payload_bytes,

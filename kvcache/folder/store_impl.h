@@ -19,7 +19,6 @@ enum {
     KEPT_MAX = 2048,   /* files of the own folder that are not in the index */
     QUARANTINE_MAX = 4,
 };
-static const char QUARANTINE[] = "quarantine"; /* sub-folder: what was damaged, for whoever wants to know why */
 /* FREE -make-> MAKING -> SPARE -> OPEN -full-> SEALING -> SEALED -evict-> REMOVING -> FREE; at open: FREE -> SEALED.
  * In a shared folder: FREE -found-> FOREIGN -its server is gone-> CLAIMED -renamed-> SEALED, or FOREIGN again; and
  * FOREIGN -its file is gone, or its place is wanted-> LOST -no readers-> FREE */
@@ -47,7 +46,7 @@ enum kept_why {
 struct kept {
     uint64_t      seq, bytes;
     enum kept_why why;
-    bool          moved; /* it lies in QUARANTINE */
+    bool          moved; /* it lies in STORE_QUARANTINE */
 };
 
 enum entry_state { ENTRY_NONE, ENTRY_WRITING, ENTRY_READY };
@@ -163,13 +162,11 @@ struct share;
 void *store_main(void *store);
 /* Gives t to the owner and waits until it comes back, doing meanwhile what the owner asks. false: the store closes. Thread: the store's. */
 bool store_give(struct kv_store *s, struct task *t);
-/* The segments that lie in a folder, by rising seq: *seq_out is the caller's to free. Returns 0 or errno. */
-int store_list(int dir, uint64_t **seq_out, uint32_t *n_out);
 /* For the file of a segment; i n_slot: the one that is scanned. */
 struct store_keys store_keys_of(const struct kv_store *s, uint32_t i);
 
 /* store_kept.c: files that take room and serve nobody. Thread: the owner, but for the first two. */
-int  store_home(const struct kv_store *s);                             /* the folder that QUARANTINE lies in */
+int  store_home(const struct kv_store *s);                             /* the folder that STORE_QUARANTINE lies in */
 int  store_unlink(const struct kv_store *s, uint64_t seq, bool moved); /* 0 or errno; one that is gone is no error */
 bool store_has_room(const struct kv_store *s);                         /* for one segment more */
 void kept_add(struct kv_store *s, uint64_t seq, uint64_t bytes, enum kept_why why, bool moved);

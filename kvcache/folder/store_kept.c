@@ -22,7 +22,7 @@ int store_unlink(const struct kv_store *s, uint64_t seq, bool moved)
     char name[32];
     char path[64];
     store_name(name, sizeof name, seq);
-    snprintf(path, sizeof path, "%s/%s", QUARANTINE, name);
+    snprintf(path, sizeof path, "%s/%s", STORE_QUARANTINE, name);
     int failed = moved ? unlinkat(store_home(s), path, 0) : unlinkat(s->dir, name, 0);
     return failed && errno != ENOENT ? errno : 0;
 }
@@ -91,7 +91,7 @@ void kept_say(const struct kv_store *s)
                  s->cfg.dir, st->n_locked_segments);
     if (st->n_damaged_segments)
         LOG_WARN("kv: %s: %" PRIu64 " damaged segments lie in %s/%s, at most %d and the newest of them are kept", s->cfg.dir,
-                 st->n_damaged_segments, s->cfg.dir, QUARANTINE, QUARANTINE_MAX);
+                 st->n_damaged_segments, s->cfg.dir, STORE_QUARANTINE, QUARANTINE_MAX);
     if (st->n_unread_segments)
         LOG_WARN("kv: %s: %" PRIu64 " segments could not be read (%s): they stay, their blocks are misses, and they are tried again",
                  s->cfg.dir, st->n_unread_segments, strerror(s->unread_error));

@@ -30,7 +30,7 @@ static uint64_t quarantine_bytes(const struct kv_store *s)
 {
     uint64_t  bytes = 0, *seq = NULL;
     uint32_t  n = 0;
-    const int fd = openat(store_home(s), QUARANTINE, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    const int fd = openat(store_home(s), STORE_QUARANTINE, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) return 0;
     if (store_list(fd, &seq, &n)) n = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -132,15 +132,15 @@ static void to_quarantine(struct kv_store *s, struct task *t, const char *what, 
     char name[32];
     char path[64];
     store_name(name, sizeof name, t->seq);
-    snprintf(path, sizeof path, "%s/%s", QUARANTINE, name);
-    if (mkdirat(store_home(s), QUARANTINE, 0700) && errno != EEXIST) {
+    snprintf(path, sizeof path, "%s/%s", STORE_QUARANTINE, name);
+    if (mkdirat(store_home(s), STORE_QUARANTINE, 0700) && errno != EEXIST) {
         LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "; it is not used, and cannot be moved away: %s", s->cfg.dir, name, what, byte,
                  strerror(errno));
         return;
     }
     t->moved = renameat(s->dir, name, store_home(s), path) == 0;
     LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "; it is not used%s%s%s", s->cfg.dir, name, what, byte, t->moved ? ", and lies in " : "",
-             t->moved ? QUARANTINE : "", t->moved ? " now" : "");
+             t->moved ? STORE_QUARANTINE : "", t->moved ? " now" : "");
 }
 
 /* Its heads or its footer. What is sound in it is used, whatever else is wrong with it. */
@@ -232,7 +232,7 @@ static bool scan_quarantine(struct kv_store *s)
     uint64_t *seq = NULL;
     uint32_t  n = 0;
     bool      go_on = true;
-    int       fd = openat(store_home(s), QUARANTINE, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    int       fd = openat(store_home(s), STORE_QUARANTINE, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) return true;
     if (store_list(fd, &seq, &n)) n = 0;
     for (uint32_t i = 0; i < n && go_on; i++) {

@@ -18,7 +18,7 @@
 static const char USAGE[] =
     "usage: spillway kv ls DIR [--blocks]     segments of a --kv-nvme or --kv-shared folder, and with --blocks every record\n"
     "       spillway kv verify DIR            reads every record and checks it; exit 1 when one is in doubt\n"
-    "       spillway kv gc DIR [--all]        removes segments that hold nothing sound, or all of them; not while a server runs\n"
+    "       spillway kv gc DIR [--all]        removes segments that hold nothing sound and what is in quarantine, or all of them; not while a server runs\n"
     "                                         each of them goes through all models that DIR holds KV of\n"
     "  --mac-key-file FILE                    the secret of --kv-mac-key-file, where one was used; either may be given twice\n"
     "  --encrypt-key-file FILE                the key of --kv-encrypt-key-file, where one was used; of sealed files without it\n"
@@ -33,7 +33,7 @@ struct kv_opts {
     struct store_keys keys; /* without a secret: none was given */
 };
 struct kv_counts {
-    uint64_t n_segment, n_foreign, n_block, n_doubt, n_removed, n_locked, bytes;
+    uint64_t n_segment, n_foreign, n_block, n_doubt, n_removed, n_locked, n_damaged, bytes;
 };
 
 static int complain(const char *what, const char *value)
@@ -201,25 +201,39 @@ static int segment(struct kv_opts *o, int dir, uint64_t seq, struct kv_counts *c
     return ok ? 0 : EXIT_IO;
 }
 
-static int by_seq(const void *x, const void *y)
+/* What a server has put away as damaged: nothing reads it, and it takes room. gc removes it. */
+static void quarantine(struct kv_opts *o, int dir, struct kv_counts *c)
 {
-    uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
-    return (a > b) - (a < b);
+    uint64_t *seq = NULL, bytes = 0;
+    uint32_t  n = 0;
+    int       sub = openat(dir, STORE_QUARANTINE, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (sub < 0) return;
+    if (store_list(sub, &seq, &n)) n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        char        name[32];
+        struct stat st;
+        store_name(name, sizeof name, seq[i]);
+        if (fstatat(sub, name, &st, AT_SYMLINK_NOFOLLOW) == 0) bytes += (uint64_t)st.st_size;
+        if (!strcmp(o->verb, "gc")) c->n_removed += unlinkat(sub, name, 0) == 0;
+    }
+    if (n) printf(STORE_QUARANTINE "  %u damaged segments, %" PRIu64 " KiB, which no server reads\n", n, bytes >> 10);
+    c->n_damaged += n;
+    free(seq);
+    close(sub);
+    if (!strcmp(o->verb, "gc")) (void)unlinkat(dir, STORE_QUARANTINE, AT_REMOVEDIR); /* where it is empty now */
 }
 
 static int folder(struct kv_opts *o, int dir, struct kv_counts *c)
 {
-    uint64_t seq[4096];
-    size_t   n = 0;
-    int      code = 0;
-    DIR     *d = fdopendir(openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    for (struct dirent *e; d && n < sizeof seq / sizeof *seq && (e = readdir(d));) n += store_seq_of(e->d_name, &seq[n]);
-    if (d) closedir(d);
-    qsort(seq, n, sizeof *seq, by_seq);
-    for (size_t i = 0; i < n; i++) {
+    uint64_t *seq = NULL;
+    uint32_t  n = 0;
+    int       code = store_list(dir, &seq, &n) ? EXIT_IO : 0;
+    for (uint32_t i = 0; i < n; i++) {
         int st = segment(o, dir, seq[i], c);
         if (st) code = st;
     }
+    free(seq);
+    quarantine(o, dir, c);
     return code;
 }
 
@@ -300,6 +314,7 @@ int kv_main(int argc, char **argv)
     printf("%" PRIu64 " segments, %" PRIu64 " blocks, %.2f GiB", c.n_segment, c.n_block, (double)c.bytes / (1 << 30));
     if (c.n_foreign) printf(", %" PRIu64 " files that are no segments of this version", c.n_foreign);
     if (c.n_locked) printf(", %" PRIu64 " files that no key was given for", c.n_locked);
+    if (c.n_damaged) printf(", %" PRIu64 " damaged files in quarantine", c.n_damaged);
     if (strcmp(o.verb, "ls")) printf(", %" PRIu64 " blocks in doubt", c.n_doubt);
     if (gc) printf(", %" PRIu64 " files removed", c.n_removed);
     printf("\n");

@@ -286,6 +286,16 @@ def the_tool_sees_what_is_there(w):
     s = start(w, *SMALL, *w.store())
     assert kv("gc", folder).returncode == 78, "gc beside a running server"
     s.stop()
+    with open(f, "r+b") as h:
+        h.write(bytes(100))  # its header: the next server puts it away
+    s = start(w, *SMALL, *w.store())
+    settle(s, "a damaged segment is put away", lambda: "in quarantine" in kv("ls", folder).stdout)
+    s.stop()
+    r = kv("ls", folder)
+    assert "quarantine  1 damaged segments" in r.stdout and ", 1 damaged files in quarantine" in r.stdout, r
+    r = kv("gc", folder)
+    assert r.returncode == 0 and "quarantine  1 damaged" in r.stdout and "1 files removed" in r.stdout, r
+    assert "quarantine" not in kv("ls", folder).stdout and segments(w)
     assert kv("gc", folder, "--all").returncode == 0 and not segments(w)
 
 

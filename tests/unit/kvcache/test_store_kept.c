@@ -10,7 +10,7 @@ static uint32_t n_quarantine(const struct store_world *w)
 {
     char     path[128];
     uint32_t n = 0;
-    snprintf(path, sizeof path, "%s/%s", w->dir, QUARANTINE);
+    snprintf(path, sizeof path, "%s/%s", w->dir, STORE_QUARANTINE);
     DIR *d = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) n += !strncmp(e->d_name, "seg-", 4);
     if (d) closedir(d);
@@ -142,7 +142,7 @@ static void F30_a_damaged_header_goes_to_quarantine_and_the_rest_is_served(void 
     for (uint32_t n = N; n < N + 9 * PER; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
     assert_int_equal(stats(&w).n_damaged_segments, 0);
     assert_int_equal(n_quarantine(&w), 0);
-    snprintf(path, sizeof path, "%s/%s", w.dir, QUARANTINE);
+    snprintf(path, sizeof path, "%s/%s", w.dir, STORE_QUARANTINE);
     assert_int_equal(rmdir(path), 0);
     world_free(&w);
 }

@@ -60,21 +60,16 @@ void kv_record_rekey(void *page, const struct digest_key *dk, struct digest payl
     r->head = head_digest(r, dk);
 }
 
-void kv_record_hold(void *page, const struct digest_key *dk, uint64_t until_s, int priority)
+void kv_record_seal(void *page, const struct digest_key *dk, uint64_t seq, uint64_t until_s, int priority)
 {
     struct kv_record *r = page;
-    r->until_s = until_s, r->priority = priority;
+    r->seq = seq;
+    r->until_s = until_s;
+    r->priority = priority;
     r->head = head_digest(r, dk);
 }
 
 bool kv_record_ended(const struct kv_record *r, uint64_t wall_s)
 {
     return r->until_s && (r->until_s <= wall_s || r->until_s - wall_s > KV_TTL_MAX_S);
-}
-
-void kv_record_stamp(void *page, const struct digest_key *dk, uint64_t seq)
-{
-    struct kv_record *r = page;
-    r->seq = seq;
-    r->head = head_digest(r, dk);
 }

@@ -17,7 +17,7 @@ struct kv_record {
     uint64_t      until_s;  /* wall time from which it is no longer wanted; 0: no end */
     int64_t       priority; /* kv_hold */
     uint32_t      ids[KV_RECORD_TOKENS_MAX];
-    struct digest head; /* of everything before it, under the same key as the payload's: a forged head is none */
+    struct digest head; /* of everything before it, under the same key as the payload's, so a forged head fails the check */
 };
 
 static inline uint64_t kv_record_bytes(uint64_t payload_bytes) { return KV_RECORD_HEAD + (payload_bytes + 4095) / 4096 * 4096; }
@@ -28,12 +28,11 @@ bool kv_record_begins(const struct kv_record *r);
 void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key *fingerprint, const struct kv_key *key,
                     const struct kv_key *parent, const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes, uint64_t seq,
                     struct digest payload);
-/* The same record in another segment: sets seq and makes the digest of the head anew. */
-void kv_record_stamp(void *page, const struct digest_key *dk, uint64_t seq);
 /* The same record under another key, whose digest of the payload is this. */
 void kv_record_rekey(void *page, const struct digest_key *dk, struct digest payload);
-/* What its users say of it now; the digest of the head is made anew. */
-void kv_record_hold(void *page, const struct digest_key *dk, uint64_t until_s, int priority);
+/* The record as it goes into a file: which segment it is written to (seq), and what its users say of it now (until_s, priority as in struct
+ * kv_record). Nothing else of it changes; the digest of the head is made anew, once. */
+void kv_record_seal(void *page, const struct digest_key *dk, uint64_t seq, uint64_t until_s, int priority);
 /* Its time is over, or the clock has been set back so far that nobody can tell: no end lies further ahead than that. */
 bool kv_record_ended(const struct kv_record *r, uint64_t wall_s);
 #define KV_SEQ_ANY UINT64_MAX /* for kv_record_check */

@@ -159,7 +159,8 @@ static bool store_canary(struct kv_tiers *t, uint32_t i)
     struct flight *f = flight_new(t, FLIGHT_AUDIT_READ);
     if (!f) return false;
     f->store = i;
-    if (kv_store_read(t->store[i], &a->key, a->seg, 0, XFER_LOAD, 0, flight_cookie(t, f), &f->place, &a->ticket)) {
+    struct kv_read r = { .key = &a->key, .host_seg = a->seg, .prio = XFER_LOAD, .cookie = flight_cookie(t, f) };
+    if (kv_store_read(t->store[i], &r, &f->place, &a->ticket)) {
         flight_free(t, f);
         return false;
     }

@@ -146,9 +146,14 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
     struct flight *f = flight_new(t, FLIGHT_WRITE);
     if (!f) return false;
     f->slot = slot, f->store = store_for(t, &s->key);
-    kv_record_hold(slot_page(t, slot), &t->cfg.key, until_wall(t, &s->hold), s->hold.used ? s->hold.priority : 0);
-    if (kv_store_write(t->store[f->store], &s->key, t->slab_seg, (uint64_t)slot * t->stride, slot_page(t, slot), flight_cookie(t, f),
-                       &f->place)) {
+    struct kv_write w = { .key = &s->key,
+                          .host_seg = t->slab_seg,
+                          .host_off = (uint64_t)slot * t->stride,
+                          .page = slot_page(t, slot),
+                          .until_s = until_wall(t, &s->hold),
+                          .priority = s->hold.used ? s->hold.priority : 0,
+                          .cookie = flight_cookie(t, f) };
+    if (kv_store_write(t->store[f->store], &w, &f->place)) {
         flight_free(t, f);
         return false;
     }

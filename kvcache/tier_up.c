@@ -165,8 +165,12 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
     if (!f) return;
     f->owner = (uint32_t)(l - t->load), f->block = k, f->store = (uint32_t)store;
     f->slot = slot_take(t, &l->key[k]);
-    if (f->slot == SLOT_NONE || kv_store_read(t->store[store], &l->key[k], t->slab_seg, (uint64_t)f->slot * t->stride, XFER_LOAD, 0,
-                                              flight_cookie(t, f), &f->place, &l->ticket[k])) {
+    struct kv_read r = { .key = &l->key[k],
+                         .host_seg = t->slab_seg,
+                         .host_off = (uint64_t)f->slot * t->stride,
+                         .prio = XFER_LOAD,
+                         .cookie = flight_cookie(t, f) };
+    if (f->slot == SLOT_NONE || kv_store_read(t->store[store], &r, &f->place, &l->ticket[k])) {
         if (f->slot != SLOT_NONE) slot_drop(t, f->slot);
         flight_free(t, f);
         return;

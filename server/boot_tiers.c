@@ -7,7 +7,7 @@
 #include "kvcache/folder/store.h"
 #include "kvcache/folder/store_file.h"
 #include "server/boot.h"
-#include "transfer/lane.h"
+#include "transfer/lanes.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* lane: one way of moving bytes: a table of functions and a thread.   Private to transfer/ and its tests.
+/* lane: one way of moving bytes: a table of functions and a thread.   For transfer/ and for those who bring a lane of their own (the
+ * simulator's fakes); who only wants the lanes that there are includes lanes.h.
  * The thread takes up to ops->depth items, best priority first, and hands them to begin; a lane that works on several at a time
  * completes them in reap. lane_done is called once per item, on the lane's thread. */
 #pragma once
@@ -66,12 +67,3 @@ void lane_init(struct xfer_lane *l, const struct lane_ops *ops);
 void lane_done(struct xfer_item *it, enum status st);
 /* MAKE or CHECK over the payload that lies at p; false: CHECK has failed. Any thread, one at a time for an item. */
 bool lane_digest(struct xfer_item *it, const void *p);
-
-/* DEVICE <-> HOST, HOST <-> HOST. One thread for the devices of all ranks; what devices copy by themselves is on its way for several
- * jobs at a time, within bounds. */
-struct xfer_lane *lane_dev_create(void);
-struct xfer_lane *lane_dev_create_with(uint32_t n_digest); /* threads for their digests; without: by the cores there are */
-/* HOST <-> FILE. io_uring where the kernel allows it, else positioned reads and writes by n_thread threads; the reason is logged once. */
-struct xfer_lane *lane_nvme_create(uint32_t depth, uint32_t n_thread, bool no_uring);
-/* Before it is added: files may be sealed, blobs of at most so many bytes; takes the memory in which they are. ST_NOMEM. */
-enum status lane_nvme_seals(struct xfer_lane *lane, uint32_t bytes);

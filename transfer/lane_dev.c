@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "kernels/device.h"
 #include "transfer/crew.h"
+#include "transfer/lanes.h"
 #include "transfer/xfer_impl.h"
 #include <stdlib.h>
 #include <string.h>

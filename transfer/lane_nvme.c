@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "transfer/lane.h"
+#include "transfer/lanes.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -500,27 +500,28 @@ bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place
     return find_ready(s, key, place_out) && !store_hides(s, place_id(s, place_out->segment, place_out->index));
 }
 
-enum status kv_store_read(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, enum xfer_prio prio,
-                          uint64_t deadline_us, uint64_t cookie, struct kv_place *place_out, uint64_t *ticket_out)
+enum status kv_store_read(struct kv_store *s, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out)
 {
-    if (!find_ready(s, key, place_out)) return ST_NOT_FOUND;
+    if (!find_ready(s, r->key, place_out)) return ST_NOT_FOUND;
     struct segment *g = &s->segment[place_out->segment];
     struct xfer_job j = { .src = g->xfer,
-                          .dst = host_seg,
+                          .dst = r->host_seg,
                           .src_off = store_record_off(&s->g, place_out->index),
-                          .dst_off = host_off,
+                          .dst_off = r->host_off,
                           .bytes = (uint32_t)s->g.record_bytes,
                           .skip = KV_RECORD_HEAD,
                           .tail = (uint32_t)(s->g.record_bytes - KV_RECORD_HEAD - s->cfg.payload_bytes),
-                          .prio = prio,
+                          .prio = r->prio,
                           .digest_mode = XFER_DIGEST_CHECK,
                           .digest = s->entry[place_id(s, place_out->segment, place_out->index)].payload,
                           .check_key = g->mac ? s->cfg.old_key : NULL,
-                          .deadline_us = deadline_us,
-                          .cookie = cookie };
+                          .deadline_us = r->deadline_us,
+                          .cookie = r->cookie };
     enum status     st = xfer_post(s->cfg.xfer, &j, ticket_out);
-    if (st == ST_OK) g->n_pinned++, s->stats.n_read++;
-    return st;
+    if (st) return st;
+    g->n_pinned++;
+    s->stats.n_read++;
+    return ST_OK;
 }
 
 void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad)
@@ -534,31 +535,32 @@ void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad)
     s->stats.n_lost_records++;
 }
 
-enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, void *head_page,
-                           uint64_t cookie, struct kv_place *place_out)
+enum status kv_store_write(struct kv_store *s, const struct kv_write *w, struct kv_place *place_out)
 {
     s->wanted |= s->open == NONE;
-    if (s->open == NONE || s->n_writing >= WRITES_MAX || paused(s) || s->cfg.read_only || s->lease_lost || s->blind || find(s, key) != NONE)
-        return ST_AGAIN;
+    if (s->open == NONE || s->n_writing >= WRITES_MAX || kv_store_paused(s) || s->cfg.read_only) return ST_AGAIN;
+    if (find(s, w->key) != NONE) return ST_AGAIN;
     struct segment *g = &s->segment[s->open];
     if (g->n_used == s->g.n_record) return ST_AGAIN;
-    const struct kv_record *r = kv_record_of(head_page);
-    CHECK(kv_key_equal(&r->key, key));
-    kv_record_stamp(head_page, &s->cfg.key, g->seq);
-    struct xfer_job j = { .src = host_seg,
+    const struct kv_record *r = kv_record_of(w->page);
+    CHECK(kv_key_equal(&r->key, w->key));
+    kv_record_seal(w->page, &s->cfg.key, g->seq, w->until_s, w->priority);
+    struct xfer_job j = { .src = w->host_seg,
                           .dst = g->xfer,
-                          .src_off = host_off,
+                          .src_off = w->host_off,
                           .dst_off = store_record_off(&s->g, g->n_used),
                           .bytes = (uint32_t)s->g.record_bytes,
                           .skip = KV_RECORD_HEAD,
                           .prio = XFER_STORE,
-                          .cookie = cookie };
+                          .cookie = w->cookie };
     enum status     st = xfer_post(s->cfg.xfer, &j, NULL);
     if (st) return st;
     uint32_t id = place_id(s, (uint32_t)s->open, g->n_used);
-    insert(s, id, key, r->payload, kv_record_begins(r), ENTRY_WRITING);
-    *place_out = (struct kv_place){ (uint32_t)s->open, g->n_used, s->entry[id].gen, g->seq, false };
-    g->n_used++, g->n_pinned++, s->n_writing++;
+    insert(s, id, w->key, r->payload, kv_record_begins(r), ENTRY_WRITING);
+    *place_out = (struct kv_place){ .segment = (uint32_t)s->open, .index = g->n_used, .gen = s->entry[id].gen, .seq = g->seq };
+    g->n_used++;
+    g->n_pinned++;
+    s->n_writing++;
     s->stats.n_write++;
     return ST_OK;
 }

@@ -18,8 +18,7 @@
  * unused until their room is needed.
  * A write that fails (ENOSPC, EIO, EROFS) pauses writing; it is tried again by itself after a while, longer each time. */
 #pragma once
-#include "kvcache/record.h"
-#include "transfer/xfer.h"
+#include "kvcache/below.h"
 
 struct kv_store;
 struct kv_store_cfg {
@@ -59,25 +58,16 @@ bool kv_store_fits(const char *dir, uint64_t cap_bytes, uint64_t segment_bytes, 
 /* Seals what is open (its footer makes the next start quick) and waits for it; jobs of the owner must be polled out before. */
 void kv_store_close(struct kv_store *s);
 
-/* Where a block lies. gen changes when the place is given to another. */
-struct kv_place {
-    uint32_t segment, index;
-    uint64_t gen, seq; /* seq: that a record read from there bears */
-    bool     old_key;  /* it is under kv_store_cfg.old_key: xfer_done has the payload's digest under the store's own */
-};
 bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out); /* counts as a use */
 /* Of the index, hidden or not, written or about to be: it need not be written again. */
 bool kv_store_has(const struct kv_store *s, const struct kv_key *key);
-/* Posts the read of the record into a host slot (record-sized); completion by xfer_poll with this cookie. The place is pinned
- * until kv_store_read_done. digest: the lane checks the payload. ST_NOT_FOUND, ST_AGAIN. */
-enum status kv_store_read(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, enum xfer_prio prio,
-                          uint64_t deadline_us, uint64_t cookie, struct kv_place *place_out, uint64_t *ticket_out);
+/* Posts the read of a record; the lane checks its payload. The place is pinned until kv_store_read_done. ST_NOT_FOUND, ST_AGAIN. */
+enum status kv_store_read(struct kv_store *s, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out);
 /* bad: what came back was doubted: the entry is forgotten. */
 void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad);
-/* Posts the write of a record from a host slot: its head is completed here (the segment's seq). The slot must not change until the
- * completion, after which kv_store_write_done is called. ST_AGAIN: no room prepared, paused, or too much in flight: drop it. */
-enum status kv_store_write(struct kv_store *s, const struct kv_key *key, uint32_t host_seg, uint64_t host_off, void *head_page,
-                           uint64_t cookie, struct kv_place *place_out);
+/* Posts the write of a record, whose head is sealed here (kv_record_seal). The record must not change until the completion, after which
+ * kv_store_write_done is called. ST_AGAIN: no room prepared, paused, or too much in flight: the head is as it was, nothing is written. */
+enum status kv_store_write(struct kv_store *s, const struct kv_write *w, struct kv_place *place_out);
 void        kv_store_write_done(struct kv_store *s, struct kv_place place, enum status st);
 
 /* cfg.prove (store_prove.c). Unproven: blocks are hidden, and one of them begins a prompt, so that it can be computed from its record alone:

@@ -9,7 +9,7 @@
 #include "golden.h"
 #include "kvcache/device/seq.h"
 #include "op/op_test.h"
-#include "transfer/lane.h"
+#include "transfer/lanes.h"
 #include <ftw.h>
 
 #ifndef TIERS_DEVICE

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "test.h"
 #include "transfer/lane.h"
+#include "transfer/lanes.h"
 #include "transfer/xfer_impl.h"
 #include <ftw.h>
 

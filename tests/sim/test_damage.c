@@ -9,7 +9,7 @@
 #include "kvcache/folder/store_models.h"
 #include "kvcache/tier_impl.h"
 #include "test.h"
-#include "transfer/lane.h"
+#include "transfer/lanes.h"
 #include <fcntl.h>
 #include <ftw.h>
 #include <sys/stat.h>

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "unit/kvcache/store_world.h"
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 

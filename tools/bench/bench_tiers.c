@@ -8,7 +8,7 @@
 #include "kvcache/folder/store_file.h"
 #include "kvcache/folder/store_models.h"
 #include "kvcache/tier.h"
-#include "transfer/lane.h"
+#include "transfer/lanes.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>

@@ -5,7 +5,7 @@
 #include "kvcache/folder/store_models.h"
 #include "base/clock.h"
 #include "test.h"
-#include "transfer/lane.h"
+#include "transfer/lanes.h"
 #include <fcntl.h>
 #include <ftw.h>
 #include <poll.h>
@@ -173,7 +173,7 @@ static inline enum status world_put(struct store_world *w, uint32_t n)
     block_ids(n, ids);
     for (uint32_t i = 0; i < PAYLOAD; i++) slot[KV_RECORD_HEAD + i] = block_byte(n, i);
     kv_record_make(slot, &w->dk, &w->fingerprint, &key, &root, ids, TOKENS, PAYLOAD, 0, digest_of(&w->dk, slot + KV_RECORD_HEAD, PAYLOAD));
-    enum status st = kv_store_write(w->s, &key, w->seg, 0, slot, n, &place);
+    enum status st = kv_store_write(w->s, &(struct kv_write){ .key = &key, .host_seg = w->seg, .page = slot, .cookie = n }, &place);
     if (st) return st;
     struct xfer_done d = world_wait(w);
     assert_int_equal(d.cookie, n);
@@ -200,7 +200,8 @@ static inline enum status world_get(struct store_world *w, uint32_t n)
     struct kv_key   key = block_key(w, n);
     struct kv_place place;
     memset(slot, 0xee, RECORD);
-    enum status st = kv_store_read(w->s, &key, w->seg, RECORD, XFER_LOAD, 0, n, &place, NULL);
+    struct kv_read r = { .key = &key, .host_seg = w->seg, .host_off = RECORD, .prio = XFER_LOAD, .cookie = n };
+    enum status    st = kv_store_read(w->s, &r, &place, NULL);
     if (st) return st;
     struct xfer_done d = world_wait(w);
     st = d.st;

@@ -79,12 +79,40 @@ static void a_record_of_anything_else_is_doubted(void **state)
     }
 }
 
+static void a_sealed_record_differs_in_what_was_said_and_is_sure(void **state)
+{
+    (void)state;
+    struct digest_key dk;
+    digest_key_init(&dk, NULL, 0, 7);
+    struct kv_identity id = identity();
+    struct kv_key      f = kv_fingerprint(&id), root = kv_key_root(&f, (struct kv_salt){ 3, 4 });
+    uint32_t           ids[16] = { 9, 8, 7, 6 };
+    struct kv_key      key = kv_key_next(&root, ids, 16);
+    unsigned char      page[KV_RECORD_HEAD];
+    struct kv_record   before, after;
+    kv_record_make(page, &dk, &f, &key, &root, ids, 16, 40960, 0, (struct digest){ 1, 2 });
+    memcpy(&before, page, sizeof before);
+    kv_record_seal(page, &dk, 77, 1800000000, -3);
+    memcpy(&after, page, sizeof after);
+    assert_int_equal(kv_record_check(page, &dk, &f, &key, ids, 16, 40960, 77), KV_SURE);
+    assert_int_equal(kv_record_check(page, &dk, &f, &key, ids, 16, 40960, 0), KV_DOUBT_SEQ);
+    assert_int_equal(after.until_s, 1800000000);
+    assert_int_equal(after.priority, -3);
+    before.seq = 77;
+    before.until_s = 1800000000;
+    before.priority = -3;
+    assert_false(digest_equal(before.head, after.head));
+    before.head = after.head;
+    assert_memory_equal(&before, &after, sizeof before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_that_the_bytes_depend_on_changes_the_key),
         cmocka_unit_test(a_key_is_what_it_is),
         cmocka_unit_test(a_record_of_anything_else_is_doubted),
+        cmocka_unit_test(a_sealed_record_differs_in_what_was_said_and_is_sure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

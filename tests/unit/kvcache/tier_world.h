@@ -8,6 +8,7 @@
 #include "kvcache/tier_impl.h"
 #include "test.h"
 #include "transfer/lane.h"
+#include "transfer/lanes.h"
 #include <fcntl.h>
 #include <ftw.h>
 #include <sys/stat.h>

@@ -2,7 +2,7 @@
 #include "base/rng.h"
 #include "kernels/impl.h"
 #include "test.h"
-#include "transfer/lane.h"
+#include "transfer/lanes.h"
 #include "transfer/xfer_impl.h"
 #include <poll.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "transfer/xfer.h"
 #include "base/clock.h"
-#include "transfer/lane.h"
+#include "transfer/lanes.h"
 #include "test.h"
 #include <fcntl.h>
 #include <poll.h>

@@ -25,7 +25,7 @@ FROM debian:12-slim
 # Only what the binary links. ca-certificates: peers and stores that are named by https.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends \
-      libjansson4 libevent-2.1-7 libevent-core-2.1-7 libevent-pthreads-2.1-7 libssl3 libpcre2-8-0 \
+      libjansson4 libevent-2.1-7 libssl3 libpcre2-8-0 \
       libutf8proc2 libxxhash0 liburing2 ca-certificates \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin spillway

@@ -9,7 +9,7 @@ cmd:ninja|ninja-build
 cmd:pkg-config|pkg-config
 cmd:cc|gcc libc6-dev
 pc:jansson|libjansson-dev
-pc:libevent_pthreads|libevent-dev
+pc:libevent|libevent-dev
 pc:openssl|libssl-dev
 pc:libpcre2-8|libpcre2-dev
 pc:libutf8proc|libutf8proc-dev

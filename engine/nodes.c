@@ -19,7 +19,7 @@
 
 enum { SLOTS = 4, TICK_MS = 100, HELLO_MS = 5000, RETRY_MS = 500, SAY_MS = 30000, NOTE_MAX = 4096, GRACE_MS = 20 };
 
-struct peer { /* node 0 has one per other node; the others have node 0 */
+struct node_peer { /* node 0 has one per other node; the others have node 0 */
     int              fd;
     bool             here, ready;
     enum dev_ballot  ballot; /* lock */
@@ -45,19 +45,19 @@ struct nodes {
     struct wire_steps steps; /* node 0: engine; others: watcher */
     _Atomic uint64_t  n_step;
 
-    pthread_t       watcher, worker;
-    bool            watching, working;
-    _Atomic int     state;
-    _Atomic bool    stop;
-    pthread_mutex_t lock;
-    pthread_cond_t  wake; /* ready, state, n_in, n_free */
-    struct batch    slot[SLOTS];
-    bool            slots;
-    struct dev_vote vote;
-    enum dev_ballot ballot, verdict;        /* lock: this node's; of all nodes */
-    unsigned char   next_comm[DEV_COMM_ID]; /* lock: with a verdict of FAILED */
-    uint64_t        n_in, n_free;           /* lock: steps received; slots given back */
-    struct peer     peer[];
+    pthread_t        watcher, worker;
+    bool             watching, working;
+    _Atomic int      state;
+    _Atomic bool     stop;
+    pthread_mutex_t  lock;
+    pthread_cond_t   wake; /* ready, state, n_in, n_free */
+    struct batch     slot[SLOTS];
+    bool             slots;
+    struct dev_vote  vote;
+    enum dev_ballot  ballot, verdict;        /* lock: this node's; of all nodes */
+    unsigned char    next_comm[DEV_COMM_ID]; /* lock: with a verdict of FAILED */
+    uint64_t         n_in, n_free;           /* lock: steps received; slots given back */
+    struct node_peer peer[];
 };
 
 /* ---------------------------------------------------------------- the end */
@@ -71,7 +71,7 @@ static void ended(struct nodes *n, int state)
 }
 
 /* Once: says why, and lets every rank of this process out of what it waits for. */
-static void lose(struct nodes *n, const struct peer *p, const char *why)
+static void lose(struct nodes *n, const struct node_peer *p, const char *why)
 {
     int ok = NODES_OK;
     if (atomic_load(&n->stop) || !atomic_compare_exchange_strong(&n->state, &ok, NODES_LOST)) return;
@@ -80,7 +80,7 @@ static void lose(struct nodes *n, const struct peer *p, const char *why)
     ended(n, NODES_LOST);
 }
 
-static enum status say(struct nodes *n, struct peer *p, uint32_t type, const void *body, uint32_t bytes)
+static enum status say(struct nodes *n, struct node_peer *p, uint32_t type, const void *body, uint32_t bytes)
 {
     (void)n;
     pthread_mutex_lock(&p->send);
@@ -153,7 +153,7 @@ static enum dev_ballot vote_result(void *ctx, unsigned char id_out[DEV_COMM_ID])
 const struct dev_vote *nodes_vote(struct nodes *n) { return &n->vote; }
 
 /* A ballot of another node, or node 0's verdict; false: no such bytes. */
-static bool take_vote(struct nodes *n, struct peer *p, const unsigned char *body, uint32_t bytes)
+static bool take_vote(struct nodes *n, struct node_peer *p, const unsigned char *body, uint32_t bytes)
 {
     bool first = n->cfg.node == 0;
     if (bytes != (first ? WIRE_VOTE_BYTES : WIRE_VERDICT_BYTES) || body[0] <= DEV_BALLOT_OPEN || body[0] > DEV_BALLOT_HAVE) return false;
@@ -188,7 +188,7 @@ static bool take_step(struct nodes *n, uint32_t bytes, char *why, size_t why_byt
     return true;
 }
 
-static void hear(struct nodes *n, struct peer *p)
+static void hear(struct nodes *n, struct node_peer *p)
 {
     struct link_head h;
     char             why[WIRE_TEXT_MAX + 1], note[NOTE_MAX];
@@ -243,7 +243,7 @@ static void *watch(void *arg)
             if (fds[i].revents) hear(n, &n->peer[i]);
         uint64_t now = clock_us();
         for (uint32_t i = 0; i < n->n_peer && atomic_load(&n->state) == NODES_OK; i++) {
-            struct peer *p = &n->peer[i];
+            struct node_peer *p = &n->peer[i];
             if (now - p->said_us >= NODES_BEAT_MS * 1000) {
                 p->said_us = now;
                 if (say(n, p, WIRE_BEAT, NULL, 0)) lose(n, p, "it does not take our messages");
@@ -269,7 +269,7 @@ static enum status start_watching(struct nodes *n, char *err, size_t err_bytes)
 static void draw_nonce(unsigned char nonce[WIRE_NONCE]) { CHECK(getrandom(nonce, WIRE_NONCE, 0) == WIRE_NONCE); }
 
 /* Behind WELCOME. Without a key there is no seal: whoever configured that trusts the network (--cluster-insecure, or loopback). */
-static enum status seal(struct nodes *n, struct peer *p)
+static enum status seal(struct nodes *n, struct node_peer *p)
 {
     bool                 first = n->cfg.node == 0;
     const unsigned char *challenge = first ? p->own_nonce : p->nonce, *hello = first ? p->nonce : p->own_nonce;
@@ -296,8 +296,8 @@ static struct wire_hello own_hello(const struct nodes *n, uint32_t n_block)
 static void look_after(struct nodes *n)
 {
     for (uint32_t i = 0; i < n->n_peer; i++) {
-        struct peer *p = &n->peer[i];
-        char         c;
+        struct node_peer *p = &n->peer[i];
+        char              c;
         if (!p->here) continue;
         ssize_t got = recv(p->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) continue;
@@ -316,7 +316,7 @@ static void greet(struct nodes *n, const struct guest *u, uint32_t bytes, uint32
     unsigned char        refusal[WIRE_REFUSE_BYTES];
     struct wire_hello    own = own_hello(n, n_block), hello;
     enum status          st = wire_hello_get(in, bytes, u->nonce, n->key, &hello);
-    struct peer         *p = NULL;
+    struct node_peer    *p = NULL;
     if (st == ST_CANCELED) {
         snprintf(why, sizeof why, "its --cluster-key differs from node 0's");
     } else if (st) {
@@ -419,7 +419,7 @@ static enum status refused(const struct nodes *n, const unsigned char *in, uint3
 static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadline_us, struct wire_welcome *w_out, char *err,
                               size_t err_bytes)
 {
-    struct peer      *p = &n->peer[0];
+    struct node_peer *p = &n->peer[0];
     struct link_head  h;
     struct wire_hello own = own_hello(n, n_block);
     unsigned char     nonce[WIRE_NONCE], out[WIRE_HELLO_BYTES], in[WIRE_REFUSE_BYTES + WIRE_WELCOME_BYTES];

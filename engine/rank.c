@@ -17,7 +17,7 @@ enum { RANKS_MAX = 64, RANK_ERR_BYTES = 512, PROBE_BYTES = 4 << 20, PROBE_GPU_BY
 _Static_assert((int)RANKS_MAX <= (int)XFER_RANKS_MAX, "tiers take every rank of a team");
 enum { CALLS_MAX = ENG_DEPTH_MAX + 1 }; /* not yet done: a submit for each step in flight, and one wait */
 
-struct call {
+struct rank_call {
     struct batch *batch;
     bool          wait;
 };
@@ -50,12 +50,12 @@ struct rank_team {
     uint32_t n_inflight; /* engine: submitted and not waited for */
     bool     dead;       /* engine */
 
-    pthread_mutex_t lock; /* everything below, and what the ranks say */
-    pthread_cond_t  work, done;
-    uint64_t        n_call; /* so far; the first one is loading */
-    struct call     call[CALLS_MAX];
-    bool            stop;
-    struct rank     rank[];
+    pthread_mutex_t  lock; /* everything below, and what the ranks say */
+    pthread_cond_t   work, done;
+    uint64_t         n_call; /* so far; the first one is loading */
+    struct rank_call call[CALLS_MAX];
+    bool             stop;
+    struct rank      rank[];
 };
 
 /* ---------------------------------------------------------------- loading */
@@ -223,8 +223,8 @@ static void *rank_main(void *arg)
     for (uint64_t n = 1;; n++) {
         pthread_mutex_lock(&t->lock);
         while (t->n_call == n && !t->stop) pthread_cond_wait(&t->work, &t->lock);
-        bool        stop = t->stop;
-        struct call c = t->call[n % CALLS_MAX];
+        bool             stop = t->stop;
+        struct rank_call c = t->call[n % CALLS_MAX];
         pthread_mutex_unlock(&t->lock);
         if (stop) return NULL;
         if (!c.wait) model_submit(r->model, c.batch);
@@ -235,7 +235,7 @@ static void *rank_main(void *arg)
 static void team_call(struct rank_team *t, struct batch *b, bool wait)
 {
     pthread_mutex_lock(&t->lock);
-    t->call[t->n_call % CALLS_MAX] = (struct call){ b, wait };
+    t->call[t->n_call % CALLS_MAX] = (struct rank_call){ b, wait };
     t->n_call++;
     pthread_cond_broadcast(&t->work);
     pthread_mutex_unlock(&t->lock);

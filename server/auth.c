@@ -21,12 +21,12 @@ enum { DIGEST = SHA256_DIGEST_LENGTH, KEYS_MAX = 100000, KEY_BYTES_MAX = 512, FI
 
 static const char SECRET[] = "SECRET"; /* in the first folder of --kv-nvme */
 
-struct key {
+struct auth_key {
     unsigned char digest[DIGEST];
 };
 struct auth {
     pthread_rwlock_t lock; /* keys, n_key: readers hold it for one comparison, main for one pointer swap */
-    struct key      *keys;
+    struct auth_key *keys;
     uint32_t         n_key, n_fixed; /* the first n_fixed come from --api-key and stay */
     char            *path;
     size_t           bytes_min; /* of a key */
@@ -40,10 +40,10 @@ static bool api_key_digest(const char *key, size_t n, unsigned char out[DIGEST])
     return EVP_Digest(key, n, out, &len, EVP_sha256(), NULL) == 1 && len == DIGEST;
 }
 
-static enum status add(struct key **keys, uint32_t *n, const char *key, size_t len)
+static enum status add(struct auth_key **keys, uint32_t *n, const char *key, size_t len)
 {
     if (*n >= KEYS_MAX) return ST_TOO_LARGE;
-    struct key *grown = realloc(*keys, (*n + 1) * sizeof *grown);
+    struct auth_key *grown = realloc(*keys, (*n + 1) * sizeof *grown);
     if (!grown) return ST_NOMEM;
     *keys = grown;
     if (!api_key_digest(key, len, grown[*n].digest)) return ST_NOMEM;
@@ -52,7 +52,7 @@ static enum status add(struct key **keys, uint32_t *n, const char *key, size_t l
 }
 
 /* One key a line; empty lines and lines that begin with '#' are skipped. ST_NOT_FOUND: there is no key, or no file. */
-static enum status load_file(const struct auth *a, struct key **keys, uint32_t *n, char *err, size_t n_err)
+static enum status load_file(const struct auth *a, struct auth_key **keys, uint32_t *n, char *err, size_t n_err)
 {
     const char *path = a->path;
     struct stat st;
@@ -107,7 +107,7 @@ done:
 }
 
 /* load_file, and what it means that there is no key. */
-static enum status read_keys(const struct auth *a, struct key **keys, uint32_t *n, char *err, size_t n_err)
+static enum status read_keys(const struct auth *a, struct auth_key **keys, uint32_t *n, char *err, size_t n_err)
 {
     enum status st = load_file(a, keys, n, err, n_err);
     if (st != ST_NOT_FOUND || !a->empty_denies) return st;
@@ -196,8 +196,8 @@ enum status auth_create(const struct config *c, struct auth **a_out, char *err, 
 enum status auth_reload(struct auth *a, char *err, size_t n_err)
 {
     if (!a->path) return ST_OK;
-    uint32_t    n = a->n_fixed;
-    struct key *keys = malloc((n + 1) * sizeof *keys);
+    uint32_t         n = a->n_fixed;
+    struct auth_key *keys = malloc((n + 1) * sizeof *keys);
     if (!keys) {
         snprintf(err, n_err, "no memory for the keys");
         return ST_NOMEM;
@@ -209,7 +209,7 @@ enum status auth_reload(struct auth *a, char *err, size_t n_err)
         return st;
     }
     pthread_rwlock_wrlock(&a->lock);
-    struct key *old = a->keys;
+    struct auth_key *old = a->keys;
     a->keys = keys, a->n_key = n;
     pthread_rwlock_unlock(&a->lock);
     free(old);

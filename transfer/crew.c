@@ -3,23 +3,23 @@
 #include "base/thread.h"
 #include <stdlib.h>
 
-struct hand {
+struct crew_hand {
     struct crew *crew;
     struct ring  todo;
     pthread_t    thread;
     bool         started;
 };
 struct crew {
-    uint32_t     n, turn;
-    struct ring  done;
-    _Atomic bool stop;
-    struct hand  hand[CREW_MAX];
+    uint32_t         n, turn;
+    struct ring      done;
+    _Atomic bool     stop;
+    struct crew_hand hand[CREW_MAX];
 };
 
 static void *hand_main(void *arg)
 {
-    struct hand *h = arg;
-    struct crew *c = h->crew;
+    struct crew_hand *h = arg;
+    struct crew      *c = h->crew;
     while (!atomic_load_explicit(&c->stop, memory_order_acquire)) {
         struct xfer_item *it = ring_pop(&h->todo);
         if (!it) {
@@ -40,7 +40,7 @@ enum status crew_open(uint32_t n_thread, struct crew **c_out)
     c->done.fd = -1;
     enum status st = ring_init(&c->done, LANE_BATCH_MAX);
     for (; c->n < n_thread && !st; c->n++) {
-        struct hand *h = &c->hand[c->n];
+        struct crew_hand *h = &c->hand[c->n];
         h->crew = c;
         if ((st = ring_init(&h->todo, LANE_BATCH_MAX))) break;
         st = thread_start(&h->thread, THREAD_XFER, "digest", hand_main, h);
@@ -67,7 +67,7 @@ void crew_close(struct crew *c)
     if (!c) return;
     atomic_store_explicit(&c->stop, true, memory_order_release);
     for (uint32_t i = 0; i < c->n; i++) {
-        struct hand *h = &c->hand[i];
+        struct crew_hand *h = &c->hand[i];
         if (h->started) {
             ring_wake(&h->todo);
             pthread_join(h->thread, NULL);

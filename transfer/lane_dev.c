@@ -26,7 +26,7 @@ enum {
     CREW_CORES = 4, /* of so many one makes digests */
 };
 
-struct group { /* jobs whose copies were begun together */
+struct copy_group { /* jobs whose copies were begun together */
     struct xfer_item        *item[GROUP_ITEMS];
     uint32_t                 n, rank; /* rank: all before it have done their part */
     const struct xfer_ranks *ranks;
@@ -34,10 +34,10 @@ struct group { /* jobs whose copies were begun together */
     enum status              st;
 };
 struct flow {
-    struct list  waiting; /* begun as far as lane.c knows, not yet on a device */
-    struct group group[DEV_COPIES_MAX];
-    uint32_t     first, n;
-    uint64_t     bytes;
+    struct list       waiting; /* begun as far as lane.c knows, not yet on a device */
+    struct copy_group group[DEV_COPIES_MAX];
+    uint32_t          first, n;
+    uint64_t          bytes;
 };
 struct lane_dev {
     struct xfer_lane lane; /* first */
@@ -139,7 +139,7 @@ static uint32_t run_add(struct dev_run *run, uint32_t n, unsigned char *dev, uns
     return n + 1;
 }
 
-static void group_begin(struct group *g, enum dev_way way)
+static void group_begin(struct copy_group *g, enum dev_way way)
 {
     const struct xfer_ranks *r = g->ranks;
     uint64_t                 at = 0; /* of this rank's slice in a block */
@@ -190,7 +190,7 @@ static bool still_good(struct lane_dev *l, struct xfer_item *it)
     return !st;
 }
 
-static void group_add(struct group *g, struct xfer_item *it) /* in order of places on the device */
+static void group_add(struct copy_group *g, struct xfer_item *it) /* in order of places on the device */
 {
     uint32_t i = g->n++;
     for (; i > 0 && place_of(g->item[i - 1]) > place_of(it); i--) g->item[i] = g->item[i - 1];
@@ -201,10 +201,10 @@ static void group_add(struct group *g, struct xfer_item *it) /* in order of plac
 /* The next group, as long as there is room for one. false: nothing was begun. */
 static bool flow_begin(struct lane_dev *l, enum dev_way way)
 {
-    struct flow  *f = &l->flow[way];
-    struct group *g = &f->group[(f->first + f->n) % DEV_COPIES_MAX];
+    struct flow       *f = &l->flow[way];
+    struct copy_group *g = &f->group[(f->first + f->n) % DEV_COPIES_MAX];
     if (list_empty(&f->waiting) || f->n == DEV_COPIES_MAX) return false;
-    *g = (struct group){ .ranks = ranks_of(LIST_ENTRY(f->waiting.next, struct xfer_item, link)) };
+    *g = (struct copy_group){ .ranks = ranks_of(LIST_ENTRY(f->waiting.next, struct xfer_item, link)) };
     uint64_t most = is_async(g->ranks) ? GROUP_BYTES : 0; /* one by one: its digest is made while the caches hold it */
     while (!list_empty(&f->waiting) && g->n < GROUP_ITEMS) {
         struct xfer_item *it = LIST_ENTRY(f->waiting.next, struct xfer_item, link);
@@ -224,15 +224,15 @@ static bool flow_begin(struct lane_dev *l, enum dev_way way)
 /* Of the oldest group. false: it is not done. */
 static bool flow_end(struct lane_dev *l, enum dev_way way)
 {
-    struct flow  *f = &l->flow[way];
-    struct group *oldest = &f->group[f->first];
+    struct flow       *f = &l->flow[way];
+    struct copy_group *oldest = &f->group[f->first];
     if (!f->n) return false;
     for (; oldest->rank < oldest->ranks->n; oldest->rank++) {
         enum status st = dev_copy_done(oldest->ranks->rank[oldest->rank].dev, way);
         if (st == ST_AGAIN) return false;
         if (st && !oldest->st) oldest->st = st; /* any rank's failure is the block's; the others are waited for all the same */
     }
-    struct group g = *oldest;
+    struct copy_group g = *oldest;
     f->first = (f->first + 1) % DEV_COPIES_MAX;
     f->n--;
     f->bytes -= g.bytes;

@@ -26,7 +26,7 @@ struct readers {
     pthread_mutex_t vector_lock; /* weight_set takes several threads at a time, to_device does not say so */
 };
 
-struct piece {
+struct read_piece {
     const struct place_job *job;
     uint32_t                row, n; /* of the job's rows */
 };
@@ -53,7 +53,7 @@ static int job_cmp(const void *a, const void *b)
 }
 
 /* The next piece; false: all are taken, or somebody failed. */
-static bool readers_take(struct readers *r, struct piece *out)
+static bool readers_take(struct readers *r, struct read_piece *out)
 {
     pthread_mutex_lock(&r->lock);
     bool more = !r->st && r->next_job < r->p->n_job;
@@ -62,7 +62,7 @@ static bool readers_take(struct readers *r, struct piece *out)
         uint64_t                rows = r->stage_bytes / job_row_bytes(r, j), left = j->n_row - r->next_row;
         if (rows >= 2 * ROWS_TOGETHER) rows -= rows % ROWS_TOGETHER;
         if (j->order || (job_is_codes(r, j) && read_quant_whole(r->p))) rows = left;
-        *out = (struct piece){ j, r->next_row, (uint32_t)(rows < left ? rows : left) };
+        *out = (struct read_piece){ j, r->next_row, (uint32_t)(rows < left ? rows : left) };
         r->next_row += out->n;
         if (r->next_row == j->n_row) r->next_job++, r->next_row = 0;
     }
@@ -101,7 +101,7 @@ static void readers_fail(struct readers *r, const struct place_job *j, enum stat
 }
 
 /* A vector is float on the device whatever the checkpoint has; scratch holds the piece's elements. */
-static void piece_vector(struct device *d, const struct piece *k, const unsigned char *src, enum dtype t)
+static void piece_vector(struct device *d, const struct read_piece *k, const unsigned char *src, enum dtype t)
 {
     float tile[256];
     for (uint32_t i = 0; i < k->n; i += 256) {
@@ -112,7 +112,7 @@ static void piece_vector(struct device *d, const struct piece *k, const unsigned
 }
 
 /* The identity takes what was read; of a vector all of it, for ranks may share one. */
-static enum status piece_ident(struct readers *r, const struct piece *k, uint64_t at, const unsigned char *stage, uint64_t bytes)
+static enum status piece_ident(struct readers *r, const struct read_piece *k, uint64_t at, const unsigned char *stage, uint64_t bytes)
 {
     const struct st_tensor *t = k->job->tensor;
     if (!r->p->ident) return ST_OK;
@@ -134,7 +134,7 @@ static void ident_check(const struct place *p)
 }
 
 /* Some rows of a piece: from the file into stage, past the identity, to the device. */
-static enum status rows_read(struct readers *r, const struct piece *k, unsigned char *stage, char *why, size_t why_bytes)
+static enum status rows_read(struct readers *r, const struct read_piece *k, unsigned char *stage, char *why, size_t why_bytes)
 {
     const struct place_job *j = k->job;
     enum dtype              t = bind_dtype(j->tensor->dtype);
@@ -155,7 +155,7 @@ static enum status rows_read(struct readers *r, const struct piece *k, unsigned 
 
 /* How many rows of a piece go together. Floats are read, digested and packed while they lie in a core's own cache; a GPU wants large copies,
  * and for codes of fp8 each call reads the scales again. */
-static uint32_t rows_together(const struct readers *r, const struct piece *k)
+static uint32_t rows_together(const struct readers *r, const struct read_piece *k)
 {
     if (!k->job->w || job_is_codes(r, k->job) || r->p->dev->async) return k->n;
     uint64_t rows = CACHED_BYTES / job_row_bytes(r, k->job);
@@ -163,7 +163,7 @@ static uint32_t rows_together(const struct readers *r, const struct piece *k)
     return rows < k->n ? (uint32_t)rows : k->n;
 }
 
-static enum status piece_read(struct readers *r, const struct piece *k, unsigned char *stage, char *why, size_t why_bytes)
+static enum status piece_read(struct readers *r, const struct read_piece *k, unsigned char *stage, char *why, size_t why_bytes)
 {
     *why = 0;
     if (k->job->order) {
@@ -176,7 +176,7 @@ static enum status piece_read(struct readers *r, const struct piece *k, unsigned
     uint32_t    together = rows_together(r, k);
     enum status st = ST_OK;
     for (uint32_t i = 0; !st && i < k->n; i += together) {
-        struct piece part = { k->job, k->row + i, k->n - i < together ? k->n - i : together };
+        struct read_piece part = { k->job, k->row + i, k->n - i < together ? k->n - i : together };
         st = rows_read(r, &part, stage, why, why_bytes);
     }
     return st;
@@ -184,10 +184,10 @@ static enum status piece_read(struct readers *r, const struct piece *k, unsigned
 
 static void *reader_main(void *arg)
 {
-    struct readers *r = arg;
-    struct piece    k;
-    char            why[512];
-    unsigned char  *stage = malloc(r->stage_bytes);
+    struct readers   *r = arg;
+    struct read_piece k;
+    char              why[512];
+    unsigned char    *stage = malloc(r->stage_bytes);
     if (!stage) readers_fail(r, NULL, ST_NOMEM, ENOMEM, "");
     while (stage && readers_take(r, &k)) {
         enum status st = piece_read(r, &k, stage, why, sizeof why);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum part {
+enum arith_part {
     PART_FLOATS, /* norms, RoPE, gates, softmax of experts: all that multiplies with no matrix */
     PART_F32,    /* products, by type of weight */
     PART_BF16,
@@ -26,10 +26,10 @@ enum part {
 
 #define VECTORS "avx2 avx-vnni avx512 avx512-vnni"
 static const struct arith {
-    enum part   part;
-    const char *isas; /* with a blank between two */
-    const char *name;
-    uint32_t    number;
+    enum arith_part part;
+    const char     *isas; /* with a blank between two */
+    const char     *name;
+    uint32_t        number;
 } ariths[] = {
     { PART_FLOATS, VECTORS " avx512-bf16 amx", "vectors", 1 },
     { PART_FLOATS, "neon neon-bf16", "neon", 1 },
@@ -89,14 +89,14 @@ static bool names(const char *isas, const char *isa)
 }
 
 /* A set without a row shares bits with nobody, and the test of this table asks for the row. */
-static struct arith arith_of(const char *isa, enum part part)
+static struct arith arith_of(const char *isa, enum arith_part part)
 {
     for (size_t i = 0; i < sizeof ariths / sizeof *ariths; i++)
         if (ariths[i].part == part && names(ariths[i].isas, isa)) return ariths[i];
     return (struct arith){ part, isa, isa, 0 };
 }
 
-static enum part product_of(enum dtype t, bool act8)
+static enum arith_part product_of(enum dtype t, bool act8)
 {
     switch (t) {
     case DT_F32: return PART_F32;
@@ -116,10 +116,10 @@ static size_t put(char *text, size_t bytes, size_t at, const char *what, struct 
 
 void cpu_arith(const struct device *dev, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes)
 {
-    const char *isa = ((const struct cpu_dev *)dev)->isa->name;
-    enum part   keys = kv == DT_F32 ? PART_KEYS_F32 : kv == DT_F16 ? PART_KEYS_F16 : PART_KEYS_BF16;
-    bool        codes = q && q->code != DT_F32;
-    size_t      n = put(text, bytes, 0, "floats", arith_of(isa, PART_FLOATS));
+    const char     *isa = ((const struct cpu_dev *)dev)->isa->name;
+    enum arith_part keys = kv == DT_F32 ? PART_KEYS_F32 : kv == DT_F16 ? PART_KEYS_F16 : PART_KEYS_BF16;
+    bool            codes = q && q->code != DT_F32;
+    size_t          n = put(text, bytes, 0, "floats", arith_of(isa, PART_FLOATS));
     n = put(text, bytes, n, dtype_name(weights), arith_of(isa, product_of(weights, false)));
     bool full = codes && q->full && !q->act8 && !strcmp(isa, "amx"); /* int8 down to -128: by words there too (cpu_full_kind) */
     if (codes) n = put(text, bytes, n, dtype_name(q->code), arith_of(full ? "avx512-vnni" : isa, product_of(q->code, q->act8)));

@@ -250,7 +250,7 @@ static void raw(const struct sample_work *w, const float *l, float max, uint32_t
     }
 }
 
-struct sample_job {
+struct cpu_sample_job {
     struct cpu_dev          *d;
     const struct op_sample  *s; /* one of the two */
     const struct op_logprob *l;
@@ -260,8 +260,8 @@ struct sample_job {
 static void sample_piece(void *arg, uint32_t stripe, uint32_t thread)
 {
     (void)thread; /* scratch goes by stripe */
-    const struct sample_job *j = arg;
-    struct sample_work       w = { .v = j->d->v, .vocab = j->vocab };
+    const struct cpu_sample_job *j = arg;
+    struct sample_work           w = { .v = j->d->v, .vocab = j->vocab };
     w.block = (uint64_t *)(void *)(j->d->sample + stripe * j->d->sample_bytes);
     w.z = (float *)(w.block + j->vocab / SAMPLE_BLOCK + 1);
     w.e = w.z + j->vocab;
@@ -283,7 +283,7 @@ static void sample_piece(void *arg, uint32_t stripe, uint32_t thread)
     }
 }
 
-static void sample_run(struct cpu_dev *d, struct sample_job j)
+static void sample_run(struct cpu_dev *d, struct cpu_sample_job j)
 {
     CHECK((uint64_t)j.vocab * SAMPLE_BYTES_PER_ID + (j.vocab / SAMPLE_BLOCK + 1) * sizeof(uint64_t) <= d->sample_bytes);
     if (j.n == 0) return;
@@ -294,10 +294,10 @@ static void sample_run(struct cpu_dev *d, struct sample_job j)
 
 void cpu_sample(struct device *d, const struct op_sample *o)
 {
-    sample_run(cpu_of(d), (struct sample_job){ .s = o, .n = o->n, .vocab = o->vocab });
+    sample_run(cpu_of(d), (struct cpu_sample_job){ .s = o, .n = o->n, .vocab = o->vocab });
 }
 
 void cpu_logprob(struct device *d, const struct op_logprob *o)
 {
-    sample_run(cpu_of(d), (struct sample_job){ .l = o, .n = o->n, .vocab = o->vocab });
+    sample_run(cpu_of(d), (struct cpu_sample_job){ .l = o, .n = o->n, .vocab = o->vocab });
 }

@@ -12,15 +12,15 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-struct flight {
+struct copy_flight {
     cudaEvent_t done;
     uint64_t    begun_us;
     bool        failed;
 };
 struct way {
-    cudaStream_t  stream;
-    struct flight flight[DEV_COPIES_MAX];
-    uint64_t      begun, ended;
+    cudaStream_t       stream;
+    struct copy_flight flight[DEV_COPIES_MAX];
+    uint64_t           begun, ended;
 };
 struct cuda_copy {
     struct way   way[DEV_WAYS];
@@ -80,7 +80,7 @@ static bool sticks(struct way *w)
     return e != cudaSuccess && e != cudaErrorNotReady;
 }
 
-static void failed(struct cuda_dev *d, struct way *w, struct flight *f, cudaError_t e)
+static void failed(struct cuda_dev *d, struct way *w, struct copy_flight *f, cudaError_t e)
 {
     f->failed = true;
     if (sticks(w))
@@ -94,8 +94,8 @@ static void copy_begin(struct device *dev, enum dev_way way, const struct dev_ru
 {
     struct cuda_dev *d = cuda_of(dev);
     CHECK(d->copy);
-    struct way    *w = &d->copy->way[way];
-    struct flight *f = &w->flight[w->begun % DEV_COPIES_MAX];
+    struct way         *w = &d->copy->way[way];
+    struct copy_flight *f = &w->flight[w->begun % DEV_COPIES_MAX];
     CHECK(w->begun - w->ended < DEV_COPIES_MAX);
     w->begun++;
     f->failed = false;
@@ -111,9 +111,9 @@ static void copy_begin(struct device *dev, enum dev_way way, const struct dev_ru
 
 static enum status copy_done(struct device *dev, enum dev_way way)
 {
-    struct cuda_dev *d = cuda_of(dev);
-    struct way      *w = &d->copy->way[way];
-    struct flight   *f = &w->flight[w->ended % DEV_COPIES_MAX];
+    struct cuda_dev    *d = cuda_of(dev);
+    struct way         *w = &d->copy->way[way];
+    struct copy_flight *f = &w->flight[w->ended % DEV_COPIES_MAX];
     CHECK(w->ended < w->begun);
     cudaError_t e = cudaErrorNotReady;
     if (!is_lost(d) && (e = cudaSetDevice(d->ordinal)) == cudaSuccess) e = cudaEventQuery(f->done);

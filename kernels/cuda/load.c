@@ -106,21 +106,21 @@ static void load_give(struct cuda_load *l, uint32_t i)
 }
 
 /* Elements [c0, c0 + n_col) of rows [r0, r0 + n_row) of what weight_set was given: to dst, one contiguous run. */
-struct piece {
+struct load_piece {
     const char *src;
     size_t      stride;
     enum dtype  from, to;
     uint32_t    r0, n_row, c0, n_col;
 };
 
-static void piece_pack(const struct piece *p, uint16_t *out)
+static void piece_pack(const struct load_piece *p, uint16_t *out)
 {
     for (uint32_t r = 0; r < p->n_row; r++)
         convert(out + (size_t)r * p->n_col, p->to, p->src + (size_t)(p->r0 + r) * p->stride + p->c0 * dtype_bytes(p->from), p->from,
                 p->n_col);
 }
 
-static void piece_send(struct cuda_dev *d, const struct piece *p, char *dst, void *slow)
+static void piece_send(struct cuda_dev *d, const struct load_piece *p, char *dst, void *slow)
 {
     struct cuda_load *l = d->load;
     size_t            bytes = (size_t)p->n_row * p->n_col * sizeof(uint16_t);
@@ -156,8 +156,8 @@ void cuda_weight_set(struct device *dev, struct dev_weight *w, uint32_t row0, ui
     for (uint32_t r = 0; r < n_row; r += rows) {
         uint32_t n = rows < n_row - r ? rows : n_row - r;
         for (uint32_t c = 0; c < w->k; c += cols) {
-            uint32_t     m = cols < w->k - c ? cols : w->k - c;
-            struct piece p = { src, src_stride, src_t, w->dtype, r, n, c, m };
+            uint32_t          m = cols < w->k - c ? cols : w->k - c;
+            struct load_piece p = { src, src_stride, src_t, w->dtype, r, n, c, m };
             piece_send(d, &p, (char *)w->data + ((size_t)(row0 + r) * w->k + c) * sizeof(uint16_t), slow);
         }
     }

@@ -203,7 +203,7 @@ struct outcome {
     struct told told[SEQ_ALL][TOKENS];
     uint32_t    n[SEQ_ALL], n_replay, n_record, n_eager;
 };
-struct flight { /* one submitted step and whose samples it draws */
+struct test_flight { /* one submitted step and whose samples it draws */
     struct batch b;
     uint32_t     who[LIVE_MAX], at[LIVE_MAX], n;
 };
@@ -228,7 +228,7 @@ static enum dev_graph count_begin(struct device *d, const struct dev_step *s, st
 
 static uint32_t script(uint32_t a, uint32_t b, uint32_t n) { return rng_philox(4, a, b).x[0] % n; }
 
-static void plan_rows(struct flight *f, struct seq *all, uint32_t step, uint32_t i)
+static void plan_rows(struct test_flight *f, struct seq *all, uint32_t step, uint32_t i)
 {
     struct seq   *q = &all[i];
     struct batch *b = &f->b;
@@ -275,7 +275,7 @@ static void plan_rows(struct flight *f, struct seq *all, uint32_t step, uint32_t
     q->n_token++;
 }
 
-static void read_back(struct model *m, struct flight *f, struct seq *all, struct outcome *o)
+static void read_back(struct model *m, struct test_flight *f, struct seq *all, struct outcome *o)
 {
     assert_int_equal(model_wait(m, &f->b), ST_OK);
     for (uint32_t k = 0; k < f->n; k++) {
@@ -298,14 +298,14 @@ struct how {
 };
 static void run(struct how how, struct outcome *o)
 {
-    static struct seq    all[SEQ_ALL];
-    static struct flight flight[2];
-    char                 err[512] = "";
-    struct device       *d;
-    struct model        *m;
-    struct batch_cfg     bc = { 64, LIVE_MAX, LIVE_MAX * SEQ_BLOCKS, LIVE_MAX * TOKENS, 64, 128, 16 };
-    struct dev_cfg       dc = {
-              .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1, .eager = how.eager, .deterministic = how.deterministic, .pdl = how.two
+    static struct seq         all[SEQ_ALL];
+    static struct test_flight flight[2];
+    char                      err[512] = "";
+    struct device            *d;
+    struct model             *m;
+    struct batch_cfg          bc = { 64, LIVE_MAX, LIVE_MAX * SEQ_BLOCKS, LIVE_MAX * TOKENS, 64, 128, 16 };
+    struct dev_cfg            dc = {
+                   .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1, .eager = how.eager, .deterministic = how.deterministic, .pdl = how.two
     };
     struct model_load_cfg lc = { .weight_dtype = DT_COUNT,
                                  .kv_dtype = DT_COUNT,
@@ -339,7 +339,7 @@ static void run(struct how how, struct outcome *o)
 #endif
     uint32_t n_submitted = 0, n_waited = 0;
     for (uint32_t step = 0; step < steps(); step++) {
-        struct flight *f = &flight[n_submitted % 2];
+        struct test_flight *f = &flight[n_submitted % 2];
         batch_clear(&f->b);
         f->n = 0;
         /* decodes first, then at most two prompts; now and then somebody sits a step out */

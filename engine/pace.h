@@ -5,8 +5,6 @@
 #include <stdint.h>
 
 enum { PACE_SIZES = 14, PACE_TIMES = 17 };
-extern const uint32_t pace_rows[PACE_SIZES - 1]; /* upper bounds of the classes of steps, in rows; the last class has none */
-extern const uint32_t pace_us[PACE_TIMES - 1];   /* and of the classes of times */
 
 struct pace {
     double           usual_us[PACE_SIZES], ratio; /* 0: no step yet */

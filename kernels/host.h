@@ -27,7 +27,6 @@ size_t         host_free_bytes(const struct device *d);
 void           host_to_device(struct device *d, void *dst, const void *host, size_t bytes);
 void           host_to_host(struct device *d, void *host, const void *src, size_t bytes);
 enum status    host_sync(struct device *d);
-uint64_t       host_step_bytes(const struct device *d, const struct dev_limits *lim);
 enum status    host_step_init(struct device *d, const struct dev_limits *lim);
 enum dev_graph host_step_begin(struct device *d, const struct dev_step *s, struct dev_step *on);
 bool           host_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on);

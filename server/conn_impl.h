@@ -9,4 +9,3 @@ void conn_resume(struct conn *c);                      /* looks at what waits in
 void conn_drained(struct conn *c);                     /* the socket took enough of the output; may free c */
 void conn_note_drain(struct conn *c, uint64_t now_us); /* what the socket took since the last look restarts the stall clock */
 void conn_out(struct conn *c, const void *p, size_t n);
-void conn_request_done(struct conn *c); /* the answer is in the output: on to the next request, or to the end */

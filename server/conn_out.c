@@ -117,7 +117,7 @@ static void put_head(struct conn *c, int status, const char *content_type, const
 }
 
 /* The answer is in the output buffer; on to the next request, or to the end. */
-void conn_request_done(struct conn *c)
+static void request_done(struct conn *c)
 {
     metrics_http(c->io->srv->metrics, &c->req, c->req.status);
     LOG_DEBUG("http: id=%s route=%s status=%d", c->req.id, c->req.route ? c->req.route->label : "none", c->req.status);
@@ -146,7 +146,7 @@ void conn_respond_with(struct conn *c, int status, const char *content_type, con
     if (!c->req.keep_alive || server_state(c->io->srv) >= SRV_HANDED) c->close_after = true;
     put_head(c, status, content_type, more, (int64_t)n);
     if (n && !head) conn_out(c, body, n);
-    conn_request_done(c);
+    request_done(c);
 }
 
 void conn_respond(struct conn *c, int status, const char *content_type, const void *body, size_t n)
@@ -229,7 +229,7 @@ void conn_stream_end(struct conn *c, bool clean)
 {
     if (clean && c->chunked_out) conn_out(c, "0\r\n\r\n", 5);
     if (!clean) c->close_after = true;
-    conn_request_done(c);
+    request_done(c);
 }
 
 void conn_set_low_water(struct conn *c, size_t low) { bufferevent_setwatermark(c->bev, EV_WRITE, low, 0); }

@@ -4,13 +4,14 @@
 #include "server/conn.h"
 #include <string.h>
 
-bool health_ok(const struct server *s) { return server_state(s) != SRV_LOADING && s->eng.alive(s->eng.ctx, clock_us()); }
+static bool is_alive(const struct server *s) { return server_state(s) != SRV_LOADING && s->eng.alive(s->eng.ctx, clock_us()); }
 
-bool health_ready(const struct server *s) { return (server_state(s) == SRV_READY || server_state(s) == SRV_HANDED) && health_ok(s); }
+/* Handed over, it still takes requests of those who are connected. */
+static bool is_ready(const struct server *s) { return (server_state(s) == SRV_READY || server_state(s) == SRV_HANDED) && is_alive(s); }
 
 static void answer(struct conn *c, bool ok) { conn_respond_with(c, ok ? 200 : 503, NULL, ok ? NULL : "Retry-After: 1\r\n", NULL, 0); }
 
-void health_handle_health(struct conn *c) { answer(c, health_ok(c->io->srv)); }
+void health_handle_health(struct conn *c) { answer(c, is_alive(c->io->srv)); }
 
 /* Ready, and why it is less than it could be. Anybody may ask, so no folder is named. */
 static void answer_degraded(struct conn *c, const struct kv_tiers_stats *t)
@@ -30,7 +31,7 @@ void health_handle_ready(struct conn *c)
 {
     const struct server  *s = c->io->srv;
     struct kv_tiers_stats t = { .n_degraded = 0 };
-    bool                  ready = health_ready(s);
+    bool                  ready = is_ready(s);
     if (ready && s->eng.tiers && s->eng.tiers(s->eng.ctx, &t) && t.n_degraded)
         answer_degraded(c, &t);
     else

@@ -8,7 +8,7 @@ static bool is_tchar(unsigned char c)
     return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c && strchr(mark, c));
 }
 
-bool scan_is_token(const char *p, size_t n)
+static bool is_token(const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!is_tchar((unsigned char)p[i])) return false;
@@ -23,7 +23,7 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static int scan_request_line(const char *p, size_t n)
 {
     const char *sp = memchr(p, ' ', n);
-    if (!sp || !scan_is_token(p, (size_t)(sp - p))) return 400;
+    if (!sp || !is_token(p, (size_t)(sp - p))) return 400;
     const char *target = sp + 1, *end = p + n;
     const char *sp2 = memchr(target, ' ', (size_t)(end - target));
     if (!sp2 || sp2 == target) return 400;
@@ -41,7 +41,7 @@ static int scan_request_line(const char *p, size_t n)
 static int scan_field_line(const char *p, size_t n)
 {
     const char *colon = memchr(p, ':', n);
-    if (!colon || !scan_is_token(p, (size_t)(colon - p))) return 400;
+    if (!colon || !is_token(p, (size_t)(colon - p))) return 400;
     for (const char *v = colon + 1; v < p + n; v++)
         if (!is_field_byte((unsigned char)*v)) return 400;
     return 0;

@@ -60,5 +60,3 @@ struct scan_chunk {
  * trailers are kept from it: they are dropped). Stops after each run, so call it until all is taken. 0: more; 1: the body is complete; else the
  * http code. payload_max: above it 413. */
 int scan_chunk(struct scan_chunk *s, const char *p, size_t n, uint64_t payload_max, size_t *n_out, size_t *feed_out);
-
-bool scan_is_token(const char *p, size_t n);

@@ -23,11 +23,6 @@ static int bind_row_cmp(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-const struct st_tensor *bind_get(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert)
-{
-    return bind_get_part(b, slot, layer, expert, PART_WEIGHT);
-}
-
 const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert, enum part part)
 {
     struct bind_row  key = { .key = bind_key(slot, layer, expert, part) };
@@ -222,7 +217,7 @@ static enum status bind_complete(const struct model_spec *spec, const struct bin
             for (int s = SLOT_EXPERT_FIRST; s < SLOT_COUNT; s++) bind_miss(spec, b, (enum slot)s, l, e, &missing);
     }
     if (!missing.count) return ST_OK;
-    bool head = !bind_get(b, SLOT_HEAD, 0, 0) && !spec->tied;
+    bool head = !bind_get_part(b, SLOT_HEAD, 0, 0, PART_WEIGHT) && !spec->tied;
     snprintf(err, err_bytes, "%s: missing tensors: %s%s", b->set->n_file == 1 ? b->set->file[0].name : "checkpoint",
              name_list_end(&missing), head ? " (a model without lm_head.weight needs tie_word_embeddings true)" : "");
     return ST_CONFIG;

@@ -1,5 +1,5 @@
 /* bind: the checkpoint's tensors, found by slot and checked against the spec.   Thread: one while opening, any after.
- * bind_open -> bind_get* -> bind_close. After bind_open every tensor that the spec wants is there, once, with the right shape;
+ * bind_open -> bind_get_part* -> bind_close. After bind_open every tensor that the spec wants is there, once, with the right shape;
  * of a source without weights (dummy) none is. */
 #pragma once
 #include "engine/model/model.h"
@@ -19,7 +19,6 @@ struct bind {
 enum status bind_open(const struct model_spec *spec, const struct source *src, struct bind *b_out, char *err, size_t err_bytes);
 void        bind_close(struct bind *b);
 /* NULL: the checkpoint has no such tensor (never for one that the spec wants) */
-const struct st_tensor *bind_get(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert);
 const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert, enum part part);
 /* bind_quant.c: the slots that may be codes, as bits. */
 uint32_t bind_linear_slots(void);

@@ -141,12 +141,6 @@ enum status model_wait(struct model *m, const struct batch *b)
     return m->dev->ops->step_wait(m->dev, &s);
 }
 
-enum status model_forward(struct model *m, const struct batch *b)
-{
-    model_submit(m, b);
-    return model_wait(m, b);
-}
-
 const float *model_logits(const struct model *m) { return m->logits; }
 
 const struct dev_kv *model_kv(const struct model *m) { return &m->kv; }

@@ -1,5 +1,5 @@
 /* model: hparams, weights and the forward of one rank.   Thread: load: any; forward: its rank thread.
- * model_spec_load (config.json -> hparams) -> per rank: model_load -> model_forward* -> model_free. */
+ * model_spec_load (config.json -> hparams) -> per rank: model_load -> (model_submit, model_wait)* -> model_free. */
 #pragma once
 #include "base/status.h"
 #include "engine/batch.h"
@@ -140,7 +140,6 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
  * oldest step to its b->out (rank 0); at most DEV_STEPS_MAX lie between. logit rows beyond logit_rows_max go in several rounds. */
 void        model_submit(struct model *m, const struct batch *b);
 enum status model_wait(struct model *m, const struct batch *b);
-enum status model_forward(struct model *m, const struct batch *b); /* both */
 /* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; the device's memory (ops->to_host), which on
  * the cpu and ref devices is the host's; valid until the next. */
 size_t model_where(const struct model *m, char *text, size_t text_bytes); /* any thread: which part of a step is computed or enqueued */

@@ -2,7 +2,7 @@
  * numbers of deviation 0.02, as initialisers give them, so that activations neither vanish nor grow; norms are 1, biases small. Each
  * number depends on its place in the whole tensor alone: ranks that share a tensor hold parts of the same one. */
 #include "base/rng.h"
-#include "engine/model/model_impl.h"
+#include "engine/model/read.h"
 
 #define DUMMY_STD 0.02f
 

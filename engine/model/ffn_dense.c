@@ -1,5 +1,5 @@
 /* ffn_dense: down(act(gate(x)) * up(x)). Tensor parallel: gate and up by rows, down by columns, one sum at the end. */
-#include "engine/model/model_impl.h"
+#include "engine/model/parts.h"
 
 void ffn_dense_place(struct place *p, struct layer *layer, uint32_t l)
 {

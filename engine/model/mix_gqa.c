@@ -1,6 +1,6 @@
 /* mix_gqa: attention with grouped KV heads, optional biases, optional RMSNorm per head, optional sliding window.
  * Tensor parallel: q, k and v by heads, o by the same heads' columns; one sum over the ranks at the end. */
-#include "engine/model/model_impl.h"
+#include "engine/model/parts.h"
 #include <math.h>
 
 void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)

@@ -12,7 +12,7 @@
 #pragma once
 #include "base/buf.h"
 #include "engine/model/ident_file.h"
-#include "engine/model/model_impl.h"
+#include "engine/model/place.h"
 
 enum { PACKED_VERSION = 3 };
 struct packed {

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "engine/model/ident.h"
 #include "engine/model/read.h"
 #include <errno.h>
 #include <inttypes.h>

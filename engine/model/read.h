@@ -1,6 +1,12 @@
-/* read: what read.c and read_quant.c share.   Private to engine/model/. Thread: readers, several at a time on distinct rows. */
+/* read: the jobs of a walk (place.h) carried out.   Private to engine/model/. Thread: model_read and model_dummy: the one that loads; the
+ * others: readers, several at a time on distinct rows. */
 #pragma once
-#include "engine/model/model_impl.h"
+#include "engine/model/place.h"
+
+/* read.c: every job's bytes to the device, by several threads. */
+enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *err, size_t err_bytes);
+/* dummy.c: numbers for every job instead: the same ones whatever the device and the number of ranks. */
+void model_dummy(struct place *p, const struct model_load_cfg *cfg);
 
 /* Are the words of this checkpoint's codes read whole, a job at a time? */
 bool read_quant_whole(const struct place *p);

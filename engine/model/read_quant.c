@@ -9,6 +9,7 @@
  * (vLLM's layers/quantization/awq.py and gptq.py; AutoGPTQ's qlinear; the compressors of compressed-tensors.) The
  * words of awq and gptq lie across our rows, so they are read whole. */
 #include "engine/model/codes_order.h"
+#include "engine/model/ident.h"
 #include "engine/model/read.h"
 #include <errno.h>
 #include <inttypes.h>

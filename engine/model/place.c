@@ -1,0 +1,105 @@
+/* place: the walk that plans a model's memory and the one that takes it. */
+#include "engine/model/place.h"
+#include "engine/model/model_impl.h"
+#include <stdlib.h>
+
+void place_bytes(struct place *p, void **out, uint64_t bytes)
+{
+    p->bytes += place_arena_bytes(bytes);
+    if (p->bind && !p->st) p->st = p->dev->ops->alloc(p->dev, (size_t)bytes, out);
+}
+
+void place_align(struct place *p)
+{
+    void *at = NULL;
+    if (!p->bind) {
+        p->bytes += DEV_MAP_ALIGN;
+    } else if (!p->st && !(p->st = p->dev->ops->alloc(p->dev, 0, &at))) {
+        size_t past = (uintptr_t)at % DEV_MAP_ALIGN;
+        p->st = p->dev->ops->alloc(p->dev, past ? DEV_MAP_ALIGN - past : 0, &p->at);
+        p->at = (char *)at + (past ? DEV_MAP_ALIGN - past : 0);
+    }
+}
+
+void place_reduced(struct place *p, void **out, uint64_t bytes)
+{
+    p->bytes += place_arena_bytes(bytes);
+    p->reduced += place_arena_bytes(bytes);
+    if (p->bind && !p->st) p->st = p->dev->ops->alloc_reduced(p->dev, (size_t)bytes, out);
+}
+
+/* Rounding at load takes embedding and head to 8 bits, unless they are to have the same codes; codes of a checkpoint are of the linear ones
+ * alone. An embedding that is only looked up stays as it is: nothing is multiplied with it. */
+static bool matrix_quant(const struct place *p, enum slot slot, uint32_t layer, struct dev_quant *q_out)
+{
+    static const struct dev_quant int8 = { .code = DT_I8 };
+    *q_out = p->quant;
+    if (p->quant.code == DT_F32 || slot == SLOT_ROUTER) return false;
+    if (p->spec->quant.method) return bind_is_codes(p->spec, slot, layer) && !spec_floats(p->spec, slot, layer);
+    if (bind_linear_slots() >> slot & 1) return true;
+    if (!p->quant_head) *q_out = int8;
+    return slot == SLOT_HEAD || (p->spec->tied && !p->m->head_split);
+}
+
+void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k, enum slot slot, uint32_t layer)
+{
+    struct dev_quant q;
+    if (p->matrix) {
+        p->matrix(p->matrix_ctx, n, k);
+        return;
+    }
+    bool       codes = matrix_quant(p, slot, layer, &q);
+    enum dtype type = spec_floats(p->spec, slot, layer) ? DT_F32 : p->weight_dtype;
+    p->bytes += place_arena_bytes(codes ? dev_quant_bytes(p->dev, &q, n, k) : dev_weight_bytes(p->dev, type, n, k));
+    if (!p->bind || p->st) return;
+    p->st = codes ? p->dev->ops->quant_alloc(p->dev, &q, n, k, w_out) : p->dev->ops->weight_alloc(p->dev, type, n, k, w_out);
+}
+
+void place_vector(struct place *p, float **v_out, uint32_t n)
+{
+    void *v = NULL;
+    place_bytes(p, &v, n * sizeof(float));
+    *v_out = v;
+}
+
+static void place_job(struct place *p, enum slot slot, uint32_t layer, uint32_t expert, struct place_job job)
+{
+    if (!p->bind || p->st) return;
+    if (p->n_job == p->cap_job) {
+        uint32_t          cap = p->cap_job ? 2 * p->cap_job : 256;
+        struct place_job *more = realloc(p->job, cap * sizeof *more);
+        if (!more) {
+            p->st = ST_NOMEM;
+            return;
+        }
+        p->job = more;
+        p->cap_job = cap;
+    }
+    /* bind_open has seen to it that what the spec wants is there */
+    job.tensor = bind_get_part(p->bind, slot, layer, expert, job.order ? PART_INDEX : PART_WEIGHT);
+    job.slot = slot;
+    job.layer = layer;
+    job.expert = expert;
+    p->job[p->n_job++] = job;
+}
+
+void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer, uint32_t expert, uint32_t src_row,
+                uint32_t n_row, uint32_t src_col)
+{
+    place_job(p, slot, layer, expert,
+              (struct place_job){ .w = w, .dst_row = dst_row, .src_row = src_row, .n_row = n_row, .src_col = src_col });
+}
+
+void place_elements(struct place *p, float *v, uint32_t dst, enum slot slot, uint32_t layer, uint32_t src, uint32_t n)
+{
+    place_job(p, slot, layer, 0, (struct place_job){ .vec = v, .dst_row = dst, .src_row = src, .n_row = n });
+}
+
+void place_order(struct place *p, uint32_t **order_out, uint32_t k, enum slot slot, uint32_t layer)
+{
+    void *order = NULL;
+    if (!spec_sorted(p->spec, slot, layer)) return;
+    place_bytes(p, &order, k * sizeof(uint32_t));
+    *order_out = order;
+    if (order) place_job(p, slot, layer, 0, (struct place_job){ .order = order, .n_row = k });
+}

@@ -1,0 +1,219 @@
+/* plan: sizes, the walk over weights and workspaces, and the public functions that only sum it up. */
+#include "engine/model/plan.h"
+#include "engine/model/parts.h"
+
+/* The sizes of one rank. KV heads that are fewer than the ranks lie on several of them. */
+static void model_sizes(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, struct device *dev)
+{
+    *m = (struct model){ .dev = dev,
+                         .n_layer = s->n_layer,
+                         .hidden = s->hidden,
+                         .n_head = s->n_head / dev->n_rank,
+                         .n_kv_head = s->n_kv_head > dev->n_rank ? s->n_kv_head / dev->n_rank : 1,
+                         .head_dim = s->head_dim,
+                         .inter = s->inter / dev->n_rank,
+                         .moe_inter = s->moe_inter / dev->n_rank,
+                         .vocab = s->vocab,
+                         .n_expert = s->n_expert,
+                         .top_k_expert = s->top_k_expert,
+                         .rot = s->rot,
+                         .norm_topk = s->norm_topk,
+                         .act = s->act,
+                         .eps = s->rms_eps,
+                         .head_split = dev->n_rank > 1 && s->vocab % dev->n_rank == 0,
+                         .rows_max = cfg->batch_rows_max,
+                         .logit_rows_max = cfg->logit_rows_max };
+}
+
+static struct dev_quant weight_quant(const struct model_spec *s, const struct model_load_cfg *cfg)
+{
+    return s->quant.method ? s->quant.q : cfg->quant;
+}
+
+/* A device whose activations have 16 bits multiplies them with weights of the same type. */
+static enum dtype weight_dtype(const struct model_spec *s, const struct model_load_cfg *cfg, const struct device *dev)
+{
+    if (dev->act != DT_F32) return dev->act;
+    if (cfg->weight_dtype != DT_COUNT) return cfg->weight_dtype;
+    return s->dtype != DT_COUNT ? s->dtype : DT_F32;
+}
+
+static void set_kv(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, enum dtype wt)
+{
+    enum dtype t = cfg->kv_dtype != DT_COUNT ? cfg->kv_dtype : wt == DT_F32 ? DT_F32 : DT_BF16;
+    m->kv = (struct dev_kv){ .dtype = t,
+                             .n_block = cfg->n_block,
+                             .n_layer = s->n_layer,
+                             .n_kv_head = m->n_kv_head,
+                             .block_tokens = cfg->block_tokens,
+                             .head_dim = s->head_dim,
+                             .block_bytes = dev_kv_block_bytes(t, s->n_layer, m->n_kv_head, cfg->block_tokens, s->head_dim) };
+}
+
+void plan_begin(struct place *p_out, struct model *m, const struct model_spec *spec, const struct model_load_cfg *cfg, struct device *dev)
+{
+    *p_out = (struct place){ .spec = spec,
+                             .dev = dev,
+                             .rank = dev->rank,
+                             .n_rank = dev->n_rank,
+                             .weight_dtype = weight_dtype(spec, cfg, dev),
+                             .quant = weight_quant(spec, cfg),
+                             .quant_head = cfg->quant_head,
+                             .m = m };
+    model_sizes(m, spec, cfg, dev);
+    set_kv(m, spec, cfg, p_out->weight_dtype);
+}
+
+/* The head is a matrix of its own unless it is tied and whole: then the embedding is read for both. */
+void plan_weights(struct place *p)
+{
+    struct model            *m = p->m;
+    const struct model_spec *s = p->spec;
+    place_matrix(p, &m->embed, s->vocab, s->hidden, SLOT_EMBED, 0);
+    place_rows(p, &m->embed, 0, SLOT_EMBED, 0, 0, 0, s->vocab, 0);
+    if (m->head_split || (!s->tied && p->rank == 0)) {
+        uint32_t n = m->head_split ? s->vocab / p->n_rank : s->vocab;
+        place_matrix(p, &m->head, n, s->hidden, SLOT_HEAD, 0);
+        place_rows(p, &m->head, 0, s->tied ? SLOT_EMBED : SLOT_HEAD, 0, 0, m->head_split ? p->rank * n : 0, n, 0);
+    }
+    place_vector(p, &m->norm, s->hidden);
+    place_elements(p, m->norm, 0, SLOT_NORM, 0, 0, s->hidden);
+    place_vector(p, &m->inv_freq, s->rot / 2);
+    for (uint32_t l = 0; l < s->n_layer && !p->st; l++) {
+        struct layer           scratch = { .mix = NULL }, *y = p->bind ? &m->layer[l] : &scratch;
+        const struct mix_part *mix = parts_mix(s, l);
+        const struct ffn_part *ffn = parts_ffn(s, l);
+        y->mix = mix->run;
+        y->ffn = ffn->run;
+        place_vector(p, &y->mix_norm, s->hidden);
+        place_elements(p, y->mix_norm, 0, SLOT_MIX_NORM, l, 0, s->hidden);
+        place_vector(p, &y->ffn_norm, s->hidden);
+        place_elements(p, y->ffn_norm, 0, SLOT_FFN_NORM, l, 0, s->hidden);
+        mix->place(p, y, l);
+        ffn->place(p, y, l);
+    }
+}
+
+static uint32_t or_else(uint32_t n, uint32_t ample) { return n ? n : ample; }
+
+struct dev_limits plan_limits(const struct model *m, const struct model_load_cfg *cfg)
+{
+    const struct batch_cfg *c = &cfg->step;
+    return (struct dev_limits){ .rows_max = m->rows_max,
+                                .seqs_max = or_else(c->seqs_max, m->rows_max),
+                                .pages_max = or_else(c->pages_max, 1 << 14),
+                                .hist_max = or_else(c->hist_max, 1 << 16),
+                                .ban_max = or_else(c->ban_max, 1 << 14),
+                                .allow_max = or_else(c->allow_max, 1 << 14),
+                                .bias_max = or_else(c->bias_max, 1 << 14),
+                                .logit_rows_max = m->logit_rows_max,
+                                .vocab = m->vocab,
+                                .n_head = m->n_head,
+                                .n_kv_head = m->n_kv_head,
+                                .head_dim = m->head_dim,
+                                .hidden = m->hidden,
+                                .n_expert = m->n_expert,
+                                .top_k = m->top_k_expert,
+                                .inter = m->moe_inter };
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void plan_reduced(struct place *p)
+{
+    struct model *m = p->m;
+    void         *part = NULL;
+    place_reduced(p, &m->delta, (uint64_t)m->rows_max * m->hidden * dtype_bytes(p->dev->act));
+    if (m->head_split) place_reduced(p, &part, (uint64_t)m->logit_rows_max * (m->vocab / p->n_rank) * sizeof(float));
+    m->logits_part = part;
+}
+
+static bool has_sorted(const struct model_spec *s)
+{
+    bool any = false;
+    for (uint32_t l = 0; s->layer_codes && l < s->n_layer; l++) any = any || s->layer_codes[l].sorted;
+    return any;
+}
+
+void plan_work(struct place *p)
+{
+    struct model *m = p->m;
+    uint64_t      act = dtype_bytes(p->dev->act), rows = m->rows_max, top = m->logit_rows_max, q = (uint64_t)m->n_head * m->head_dim;
+    void         *logits = NULL;
+    plan_reduced(p);
+    place_bytes(p, &m->x, rows * m->hidden * act);
+    place_bytes(p, &m->h, max_u64(rows, top) * m->hidden * act);
+    place_bytes(p, &m->wide, rows * max_u64(q + 2 * (uint64_t)m->n_kv_head * m->head_dim, 2 * (uint64_t)m->inter) * act);
+    place_bytes(p, &m->narrow, rows * max_u64(q, m->inter) * act);
+    if (has_sorted(p->spec)) place_bytes(p, &m->sorted, rows * max_u64(m->hidden, max_u64(q, m->inter)) * act);
+    place_bytes(p, &m->router, rows * m->n_expert * act);
+    place_bytes(p, &m->top_x, top * m->hidden * act);
+    place_bytes(p, &m->top_delta, top * m->hidden * act);
+    place_bytes(p, &logits, top * m->vocab * sizeof(float));
+    m->logits = logits;
+}
+
+enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
+                       struct model_plan *plan_out)
+{
+    struct model   m;
+    struct device *d = (struct device *)(uintptr_t)dev; /* planning asks it for sizes only */
+    struct place   p;
+    plan_begin(&p, &m, spec, cfg, d);
+    plan_weights(&p);
+    if (cfg->packed_dir && *cfg->packed_dir) { /* before and after */
+        place_align(&p);
+        place_align(&p);
+    }
+    plan_out->weight_bytes = p.bytes;
+    plan_work(&p);
+    struct dev_limits lim = plan_limits(&m, cfg);
+    p.bytes += place_arena_bytes(dev_step_bytes(d, &lim));
+    plan_out->work_bytes = p.bytes - plan_out->weight_bytes;
+    plan_out->block_bytes = m.kv.block_bytes;
+    return p.st;
+}
+
+uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_load_cfg *cfg, uint32_t n_rank, enum dtype act)
+{
+    struct device nobody = { .n_rank = n_rank, .act = act };
+    struct model  m;
+    struct place  p;
+    plan_begin(&p, &m, spec, cfg, &nobody);
+    plan_reduced(&p);
+    return p.reduced;
+}
+
+struct matrices {
+    struct dev_matrix *out;
+    uint32_t           n, max;
+};
+
+static void matrices_add(void *ctx, uint32_t n, uint32_t k)
+{
+    struct matrices *x = ctx;
+    for (uint32_t i = 0; i < x->n; i++)
+        if (x->out[i].n == n && x->out[i].k == k) return;
+    if (x->n < x->max) x->out[x->n++] = (struct dev_matrix){ .n = n, .k = k };
+}
+
+/* What plan_weights would take. The embedding is looked up, not multiplied with, unless it is the head as well; the experts of a layer
+ * go by the device's own op, but a layer of them is dense in some models, so their sizes are listed too. */
+uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max)
+{
+    struct device         nobody = { .n_rank = n_rank, .act = DT_BF16 };
+    struct model_load_cfg cfg = { .batch_rows_max = 1, .logit_rows_max = 1, .block_tokens = 16 };
+    struct model          m;
+    struct matrices       all = { .out = out, .max = max };
+    struct place          p;
+    plan_begin(&p, &m, spec, &cfg, &nobody);
+    p.matrix = matrices_add;
+    p.matrix_ctx = &all;
+    uint32_t head = m.head_split ? spec->vocab / n_rank : spec->vocab, n = 0;
+    plan_weights(&p);
+    for (uint32_t i = 0; i < all.n; i++) {
+        if (out[i].n == head && out[i].k == spec->hidden) out[i].logits = true;
+        if (out[i].n != spec->vocab || out[i].logits) out[n++] = out[i];
+    }
+    return n;
+}

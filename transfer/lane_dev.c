@@ -5,7 +5,7 @@
  * come down. Other devices are copied by this thread, job by job, digest and all.
  *
  * Order against steps is not the lane's affair: a job is posted when no step in flight writes or may still touch its block. That, and
- * why there are no events for layers: docs/ARCHITECTURE.md, tiers below the device. */
+ * why there are no events for layers: docs/design/tiers.md. */
 #include "base/check.h"
 #include "base/thread.h"
 #include "kernels/device.h"

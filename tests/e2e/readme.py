@@ -1,6 +1,7 @@
-"""README's snippets, letter by letter: only ports, folders of this machine and the path of "a folder" are put in their place.
+"""The snippets of README.md and docs/OPERATIONS.md, letter by letter. Only ports, folders of this machine and the path of the model are replaced.
 
-    run(binary, folder): starts what README starts, and compares what comes with what README shows, but for ids, times and counts."""
+    run(binary, folder): starts the servers that the pages start, and compares each output with the one that the page shows, except for ids, times
+    and counts."""
 
 import os
 import re
@@ -11,12 +12,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PATIENCE = 300
 
 
-def blocks():
-    """(section, language, text) of every fenced block."""
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+def blocks(page):
+    """(section, language, text) of every fenced block of a page."""
+    with open(os.path.join(ROOT, page), encoding="utf-8") as f:
         text = f.read()
     section, out = "", []
-    for part in re.finditer(r"^## ([^\n]*)$|^```(\w*)\n(.*?)^```$", text, re.M | re.S):
+    for part in re.finditer(r"^##+ ([^\n]*)$|^```(\w*)\n(.*?)^```$", text, re.M | re.S):
         if part.group(1):
             section = part.group(1)
         else:
@@ -72,7 +73,7 @@ class Shell:
 
 
 def of(section, language="sh"):
-    return [t for s, l, t in blocks() if s == section and l == language]
+    return [t for s, l, t in blocks("README.md") if s == section and l == language]
 
 
 def first_token(sh):
@@ -94,11 +95,20 @@ def own_model(sh, python):
     assert not r or (r.returncode == 0 and len(r.stdout) > 20), (r.stdout, r.stderr)
 
 
+def cache_folder(sh):
+    make, serve = of("A cache that survives a restart")[0].splitlines()
+    sh.bash(make)
+    p = sh.in_background(sh.local(serve), sh.ports[0])
+    p.terminate()
+    p.wait(PATIENCE)
+    assert os.path.isdir(os.path.join(sh.folder, ".cache", "spillway", "kv")), "no folder was made"
+
+
 def tiers_and_upgrade(sh):
-    """The rest is one session: what one snippet starts the next one asks."""
+    """The snippets of docs/OPERATIONS.md are one session: a snippet asks the server that the one before it started."""
     names = ["A prefix that survives a restart", "What a prefix is worth", "An upgrade that refuses nobody"]
     session, want = [], []
-    for section, language, text in blocks():
+    for section, language, text in blocks("docs/OPERATIONS.md"):
         if section in names:
             (session if language == "sh" else want).append(text)
     mark = "--- end of a block ---"
@@ -108,11 +118,12 @@ def tiers_and_upgrade(sh):
     assert len(got) == len(want) == len(session), (out, err)
     for g, w in zip(got, want):
         g, w = plain(g).replace(sh.folder + "/", "/tmp/"), plain(w)
-        assert sorted(g.strip().split("\n")) == sorted(w.strip().split("\n")), "README says\n%s\nand it gave\n%s\n%s" % (w, g, err)
+        assert sorted(g.strip().split("\n")) == sorted(w.strip().split("\n")), "docs/OPERATIONS.md says\n%s\nand it gave\n%s\n%s" % (w, g, err)
 
 
 def run(binary, folder, ports, python):
     sh = Shell(binary, folder, ports)
     first_token(sh)
     own_model(sh, python)
+    cache_folder(sh)
     tiers_and_upgrade(sh)

@@ -100,13 +100,13 @@ void slot_unread(struct kv_tiers *t, int32_t i)
 
 struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block)
 {
-    const struct kv_radix *tree = &t->cfg.kv->tree;
-    uint32_t               n = 0;
-    for (; block != KV_NONE && t->node_key[block].gen != tree->node[block].gen; block = tree->node[block].parent) t->path[n++] = block;
+    const struct kv *kv = t->cfg.kv;
+    uint32_t         n = 0;
+    for (; block != KV_NONE && t->node_key[block].gen != kv_block_gen(kv, block); block = kv_block_parent(kv, block)) t->path[n++] = block;
     struct kv_key key = block == KV_NONE ? kv_key_root(&t->fingerprint, salt) : t->node_key[block].key;
     while (n > 0) {
         block = t->path[--n];
-        key = kv_key_next(&key, tier_ids(t, block), t->cfg.block_tokens);
+        key = kv_key_next(&key, kv_block_ids(kv, block), t->cfg.block_tokens);
         tier_key_known(t, block, &key);
     }
     return key;
@@ -114,7 +114,7 @@ struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block)
 
 void tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key)
 {
-    t->node_key[block] = (struct node_key){ t->cfg.kv->tree.node[block].gen, *key };
+    t->node_key[block] = (struct node_key){ kv_block_gen(t->cfg.kv, block), *key };
 }
 
 /* ---- what is on its way */
@@ -352,7 +352,7 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
     audit_slab_found(t);
     if ((st = stores_open(t, err, err_bytes))) goto fail;
     t->stats.tier[KV_TIER_HOST].reserved_bytes = t->n_slot * t->stride;
-    cfg->kv->pins.host_max = (uint32_t)((uint64_t)t->n_slot * cfg->kv->cfg.pin_percent / 100);
+    kv_pins_set_host(cfg->kv, t->n_slot);
     probe(t);
     *t_out = t;
     return ST_OK;

@@ -12,7 +12,6 @@
  *        -> NOTED ------------> RUNNING -> COPYING -> NONE      a sample; a canary takes its place */
 #include "base/check.h"
 #include "base/log.h"
-#include "kvcache/device/pin.h"
 #include "kvcache/tier_impl.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -68,12 +68,13 @@ bool kv_tiers_yield(struct kv_tiers *t, uint32_t n)
 /* The next block of a path. false: not now. */
 static bool offer_step(struct kv_tiers *t, struct offer *o)
 {
-    struct kv_key key = tier_key(t, o->kv.salt, o->kv.block[o->next]);
+    uint32_t      block = o->kv.block[o->next];
+    struct kv_key key = tier_key(t, o->kv.salt, block);
     int32_t       slot = slot_find(t, &key);
-    bool          goes = is_worth(t, &key) && !(tiers_keep(t) && t->cfg.kv->hold[o->kv.block[o->next]].memory_only);
+    bool          goes = is_worth(t, &key) && !(tiers_keep(t) && kv_block_hold(t->cfg.kv, block).memory_only);
     if (slot != SLOT_NONE) {
         slot_touch(t, slot);
-        slot_hold(t, slot, t->cfg.kv->hold[o->kv.block[o->next]]);
+        slot_hold(t, slot, kv_block_hold(t->cfg.kv, block));
         if (o->next < o->mark.n_block) slot_pin(t, slot, &o->mark);
     } else if (goes && store_has(t, &key) < 0) {
         struct flight *f = flight_new(t, FLIGHT_OFFER);
@@ -81,7 +82,7 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
         f->slot = slot_take(t, &key);
         struct xfer_job j = { .src = t->cfg.dev_seg,
                               .dst = t->slab_seg,
-                              .src_off = (uint64_t)o->kv.block[o->next] * t->cfg.block_bytes,
+                              .src_off = (uint64_t)block * t->cfg.block_bytes,
                               .dst_off = (uint64_t)f->slot * t->stride + KV_RECORD_HEAD,
                               .bytes = (uint32_t)t->cfg.block_bytes,
                               .prio = XFER_STORE,
@@ -94,7 +95,7 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
             o->giving_up = true; /* the host is full of what is in use: nothing below has a place either */
             return true;
         }
-        slot_hold(t, f->slot, t->cfg.kv->hold[o->kv.block[o->next]]);
+        slot_hold(t, f->slot, kv_block_hold(t->cfg.kv, block));
         if (o->next < o->mark.n_block) slot_pin(t, f->slot, &o->mark);
         f->owner = (uint32_t)(o - t->offer), f->block = o->next;
         o->n_flight++, t->n_down++;
@@ -115,8 +116,9 @@ void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
     }
     struct kv_key parent = { { 0 } };
     if (f->block) parent = tier_key(t, o->kv.salt, o->kv.block[f->block - 1]);
-    kv_record_make(slot_page(t, f->slot), &t->cfg.key, &t->fingerprint, &t->slot[f->slot].key, &parent, tier_ids(t, o->kv.block[f->block]),
-                   t->cfg.block_tokens, t->cfg.block_bytes, 0, d->digest); /* what fills the last page was zero and stays so */
+    kv_record_make(slot_page(t, f->slot), &t->cfg.key, &t->fingerprint, &t->slot[f->slot].key, &parent,
+                   kv_block_ids(t->cfg.kv, o->kv.block[f->block]), t->cfg.block_tokens, t->cfg.block_bytes, 0,
+                   d->digest); /* what fills the last page was zero and stays so */
     slot_ready(t, f->slot, d->digest);
     t->stats.tier[KV_TIER_HOST].store_blocks++;
     t->stats.tier[KV_TIER_HOST].bytes_in += t->cfg.block_bytes;
@@ -134,7 +136,8 @@ uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key) /* by key
 uint64_t until_wall(const struct kv_tiers *t, const struct kv_hold *h)
 {
     if (!kv_hold_ends(h)) return 0;
-    return t->cfg.wall() + (h->until_s > t->cfg.kv->now_s ? h->until_s - t->cfg.kv->now_s : 0);
+    uint32_t now_s = kv_now_s(t->cfg.kv);
+    return t->cfg.wall() + (h->until_s > now_s ? h->until_s - now_s : 0);
 }
 
 bool down_write_one(struct kv_tiers *t, int32_t slot)

@@ -2,6 +2,7 @@
  * the host holds, newest first; then what the device alone holds, most used first. A store that is paused is not waited for. */
 #include "kvcache/tier_impl.h"
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static bool store_takes(const struct kv_tiers *t, int32_t slot) { return !kv_store_paused(t->store[store_for(t, &t->slot[slot].key)]); }
@@ -48,14 +49,16 @@ static int most_used(const void *pa, const void *pb)
 /* The path to a leaf of the device's tree is offered like that of a sequence that ends. false: all offers are out. */
 static bool offer_path(struct kv_tiers *t, uint32_t leaf)
 {
-    const struct kv_radix *tree = &t->cfg.kv->tree;
-    uint32_t               bt = t->cfg.block_tokens, n = 0, *ids = t->load[0].ids; /* loads have ended */
-    struct kv_seq          s;
-    for (uint32_t b = leaf; b != KV_NONE; b = tree->node[b].parent) n++;
+    const struct kv *kv = t->cfg.kv;
+    uint32_t         bt = t->cfg.block_tokens, n = 0, *ids = t->load[0].ids; /* loads have ended */
+    struct kv_seq    s;
+    for (uint32_t b = leaf; b != KV_NONE; b = kv_block_parent(kv, b)) n++;
     uint32_t at = n;
-    for (uint32_t b = leaf; b != KV_NONE; b = tree->node[b].parent)
-        for (uint32_t i = bt, *to = ids + (size_t)--at * bt; i-- > 0;) to[i] = tier_ids(t, b)[i];
-    if (kv_seq_open(t->cfg.kv, tree->node[leaf].salt, &s)) return false;
+    for (uint32_t b = leaf; b != KV_NONE; b = kv_block_parent(kv, b)) {
+        at--;
+        memcpy(ids + (size_t)at * bt, kv_block_ids(kv, b), bt * sizeof *ids);
+    }
+    if (kv_seq_open(t->cfg.kv, kv_block_salt(kv, leaf), &s)) return false;
     uint64_t dropped = t->stats.n_dropped;
     kv_seq_match(t->cfg.kv, &s, ids, n * bt + 1);
     kv_tiers_offer(t, &s, n * bt);
@@ -67,13 +70,13 @@ static bool offer_path(struct kv_tiers *t, uint32_t leaf)
 
 static struct leaf *leaves(struct kv_tiers *t, uint32_t *n_out)
 {
-    const struct kv_radix *tree = &t->cfg.kv->tree;
-    struct leaf           *leaf = calloc(t->cfg.n_block, sizeof *leaf);
-    uint32_t               n = 0;
+    const struct kv *kv = t->cfg.kv;
+    struct leaf     *leaf = calloc(t->cfg.n_block, sizeof *leaf);
+    uint32_t         n = 0;
     for (uint32_t b = 0; leaf && b < t->cfg.n_block; b++) {
-        if (!tree->node[b].gen || tree->node[b].n_child) continue;
-        struct kv_key key = tier_key(t, tree->node[b].salt, b);
-        leaf[n++] = (struct leaf){ b, sketch_get(t, &key), tree->node[b].use, tree->node[b].gen };
+        if (!kv_block_gen(kv, b) || !kv_block_is_leaf(kv, b)) continue;
+        struct kv_key key = tier_key(t, kv_block_salt(kv, b), b);
+        leaf[n++] = (struct leaf){ .block = b, .n_use = sketch_get(t, &key), .use = kv_block_use(kv, b), .gen = kv_block_gen(kv, b) };
     }
     if (n) qsort(leaf, n, sizeof *leaf, most_used);
     *n_out = n;
@@ -125,7 +128,7 @@ bool drain_device_step(struct kv_tiers *t)
     bool         more = t->cfg.clock() < h->flush_end_us && t->n_free > 0;
     while (more && h->at_leaf > 0) {
         const struct leaf *l = &h->leaf[h->at_leaf - 1];
-        if (t->cfg.kv->tree.node[l->block].gen == l->gen && !offer_path(t, l->block)) break; /* all offers are out */
+        if (kv_block_gen(t->cfg.kv, l->block) == l->gen && !offer_path(t, l->block)) break; /* all offers are out */
         h->at_leaf--;
     }
     return more && (h->at_leaf > 0 || down_offered(t));

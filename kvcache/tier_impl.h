@@ -1,6 +1,8 @@
 /* tier_impl: the inside of struct kv_tiers.   Private to kvcache/. */
 #pragma once
-#include "kvcache/device/seq.h"
+#include "kvcache/device/block.h"
+#include "kvcache/device/due.h"
+#include "kvcache/device/pin.h"
 #include "kvcache/folder/store.h"
 #include "kvcache/tier.h"
 #include "kvcache/tier_hand.h"
@@ -173,12 +175,8 @@ static inline bool tiers_keep(const struct kv_tiers *t) { return t->closing || t
 static inline bool tiers_short(const struct kv_tiers *t) { return !t->closing && kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; }
 
 /* The key of a block that is in the device's tree; KV_NONE: of the root. */
-struct kv_key                 tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block);
-void                          tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key);
-static inline const uint32_t *tier_ids(const struct kv_tiers *t, uint32_t block)
-{
-    return t->cfg.kv->tree.token + (size_t)block * t->cfg.block_tokens;
-}
+struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block);
+void          tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key);
 
 /* tier_order.c */
 enum status order_init(struct kv_tiers *t);

@@ -9,8 +9,8 @@ enum { VICTIM_LOOK = 32, SWEEP = 256 }; /* slots looked at for a victim; pinned 
 
 static int class_of(const struct kv_tiers *t, const struct host_slot *s)
 {
-    if (kv_pins_live(&t->cfg.kv->pins, s->pin, s->pin_gen)) return KV_CLASS_PINNED;
-    return kv_hold_class(&s->hold, t->cfg.kv->now_s);
+    if (kv_pin_live(t->cfg.kv, s->pin, s->pin_gen)) return KV_CLASS_PINNED;
+    return kv_hold_class(&s->hold, kv_now_s(t->cfg.kv));
 }
 
 static void list_remove(struct kv_tiers *t, int32_t i)
@@ -72,10 +72,10 @@ void slot_hold(struct kv_tiers *t, int32_t i, struct kv_hold h)
 /* At most as many slots as the pin was given: those of its blocks. */
 void slot_pin(struct kv_tiers *t, int32_t i, const struct kv_mark *m)
 {
-    struct host_slot     *s = &t->slot[i];
-    const struct kv_pins *p = &t->cfg.kv->pins;
-    if (!kv_pins_live(p, m->number, m->gen)) return;
-    if (kv_pins_live(p, s->pin, s->pin_gen) && p->pin[s->pin - 1].until_us >= p->pin[m->number - 1].until_us) return;
+    struct host_slot *s = &t->slot[i];
+    const struct kv  *kv = t->cfg.kv;
+    if (!kv_pin_live(kv, m->number, m->gen)) return;
+    if (kv_pin_live(kv, s->pin, s->pin_gen) && kv_pin_until_us(kv, s->pin) >= kv_pin_until_us(kv, m->number)) return;
     s->pin = (uint8_t)m->number, s->pin_gen = m->gen;
     slot_touch(t, i);
 }
@@ -129,10 +129,12 @@ int32_t slot_victim(const struct kv_tiers *t)
 
 void order_turn(struct kv_tiers *t)
 {
-    const struct kv_pins *p = &t->cfg.kv->pins;
-    uint32_t              i;
-    for (int n = 0; n < SWEEP && (i = kv_due_pop(&t->due, t->cfg.kv->now_s)) != KV_DUE_NONE; n++) slot_touch(t, (int32_t)i);
-    if (t->pins_ended != p->n_ended) t->pins_ended = p->n_ended, t->n_sweep = t->n_class[KV_CLASS_PINNED];
+    uint32_t i;
+    for (int n = 0; n < SWEEP && (i = kv_due_pop(&t->due, kv_now_s(t->cfg.kv))) != KV_DUE_NONE; n++) slot_touch(t, (int32_t)i);
+    if (t->pins_ended != kv_pins_ended(t->cfg.kv)) {
+        t->pins_ended = kv_pins_ended(t->cfg.kv);
+        t->n_sweep = t->n_class[KV_CLASS_PINNED];
+    }
     for (int n = 0; n < SWEEP && t->n_sweep > 0 && t->oldest[KV_CLASS_PINNED] != SLOT_NONE; n++, t->n_sweep--)
         slot_touch(t, t->oldest[KV_CLASS_PINNED]); /* to the end of its class, or to the one it has now */
 }
@@ -144,13 +146,13 @@ bool order_check(const struct kv_tiers *t)
         for (int32_t i = t->oldest[c], before = SLOT_NONE; i != SLOT_NONE; before = i, i = t->slot[i].newer) {
             const struct host_slot *s = &t->slot[i];
             if (s->state != SLOT_READY || s->class != c || s->older != before || ++n[c] > t->n_slot) return false;
-            bool live = kv_pins_live(&t->cfg.kv->pins, s->pin, s->pin_gen), ends = kv_hold_ends(&s->hold);
+            bool live = kv_pin_live(t->cfg.kv, s->pin, s->pin_gen), ends = kv_hold_ends(&s->hold);
             if (live && c != KV_CLASS_PINNED) return false;
-            if (c == KV_CLASS_ENDED && (!ends || s->hold.until_s > t->cfg.kv->now_s)) return false;
+            if (c == KV_CLASS_ENDED && (!ends || s->hold.until_s > kv_now_s(t->cfg.kv))) return false;
             if (ends && c != KV_CLASS_ENDED && c != KV_CLASS_PINNED && !kv_due_has(&t->due, (uint32_t)i)) return false;
             n_pinned += live;
         }
     for (int c = 0; c < KV_CLASSES; c++)
         if (n[c] != t->n_class[c]) return false;
-    return n_pinned <= t->cfg.kv->pins.host_max && kv_due_check(&t->due);
+    return n_pinned <= kv_pins_host_max(t->cfg.kv) && kv_due_check(&t->due);
 }

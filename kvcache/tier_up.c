@@ -70,7 +70,7 @@ static void load_settle(struct kv_tiers *t, struct load *l)
         uint32_t b = l->kv.block[l->first + k];
         int32_t  slot = slot_find(t, &l->key[k]);
         tier_key_known(t, b, &l->key[k]);
-        if (slot != SLOT_NONE) kv_hold_join_block(t->cfg.kv, b, t->slot[slot].hold);
+        if (slot != SLOT_NONE) kv_block_join(t->cfg.kv, b, t->slot[slot].hold);
         audit_note(t, l, k);
     }
     kv_seq_shrink(t->cfg.kv, &l->kv, (l->first + n) * bt); /* what did not come needs no blocks */
@@ -235,7 +235,7 @@ static void load_turn(struct kv_tiers *t, struct load *l)
 static struct kv_hold hold_of(const struct kv_tiers *t, const struct kv_record *r, uint64_t wall)
 {
     bool known = r->priority >= KV_PRIORITY_MIN && r->priority <= KV_PRIORITY_MAX;
-    return (struct kv_hold){ .until_s = r->until_s ? t->cfg.kv->now_s + (uint32_t)(r->until_s - wall) : KV_NO_END,
+    return (struct kv_hold){ .until_s = r->until_s ? kv_now_s(t->cfg.kv) + (uint32_t)(r->until_s - wall) : KV_NO_END,
                              .priority = known ? (int8_t)r->priority : 0,
                              .used = true };
 }

@@ -58,6 +58,13 @@ void kv_free(struct kv *kv)
     free(kv);
 }
 
+void kv_tick(struct kv *kv, uint64_t now_us)
+{
+    kv->now_s = (uint32_t)(now_us / 1000000);
+    kv_end_due(kv);
+    kv_unpin(kv, now_us);
+}
+
 uint32_t kv_free_count(const struct kv *kv) { return kv->pool.n_free; }
 uint32_t kv_available_count(const struct kv *kv) { return kv->pool.n_free + kv->n_idle; }
 
@@ -128,7 +135,7 @@ static enum status check_table(const struct kv *kv, uint32_t slot, uint32_t *ref
     return ST_OK;
 }
 
-/* Who has an end is known to have it, and evictable leaves stand where what was said of them puts them. */
+/* Every block with an end is in `due`; every evictable leaf is in the class that its hold implies. */
 static enum status check_holds(const struct kv *kv)
 {
     if (!kv_due_check(&kv->due)) FAULT("kv: the ends of blocks are out of order");

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct kv;      /* opaque: only kvcache/ may look inside */
+struct kv;      /* opaque: only kvcache/device/ may look inside; the tiers ask by block.h and pin.h */
 struct kv_node; /* of the radix tree */
 
 struct kv_cfg {

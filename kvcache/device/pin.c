@@ -122,3 +122,15 @@ enum status kv_pins_check(const struct kv_pins *p)
               p->host_max, p->n_device, p->n_host, n_named, sum);
     return ST_INVALID;
 }
+
+/* ---- for the tiers */
+
+void kv_pins_set_host(struct kv *kv, uint32_t n_slot) { kv->pins.host_max = (uint32_t)((uint64_t)n_slot * kv->cfg.pin_percent / 100); }
+
+uint32_t kv_pins_host_max(const struct kv *kv) { return kv->pins.host_max; }
+
+bool kv_pin_live(const struct kv *kv, uint32_t number, uint32_t gen) { return kv_pins_live(&kv->pins, number, gen); }
+
+uint64_t kv_pin_until_us(const struct kv *kv, uint32_t number) { return kv->pins.pin[number - 1].until_us; }
+
+uint64_t kv_pins_ended(const struct kv *kv) { return kv->pins.n_ended; }

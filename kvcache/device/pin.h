@@ -30,7 +30,7 @@ struct kv_pins {
     uint64_t      n_refused, n_ended; /* pins */
 };
 
-/* percent: of each tier. context_blocks: what the longest request needs. The host's bound is set by who has a host. */
+/* percent: of each tier. context_blocks: what the longest request needs. The host's bound is 0 until kv_pins_set_host. */
 enum status kv_pins_init(struct kv_pins *p, struct kv *kv, uint32_t percent, uint32_t context_blocks);
 void        kv_pins_close(struct kv_pins *p); /* lets go of all */
 enum status kv_pins_check(const struct kv_pins *p);
@@ -39,3 +39,15 @@ static inline bool kv_pins_live(const struct kv_pins *p, uint32_t number, uint32
 {
     return number && p->pin[number - 1].used && p->pin[number - 1].gen == gen;
 }
+
+/* ---- for the tiers */
+
+/* The host below has so many slots: pins may hold their share of them (kv_cfg.pin_percent). */
+void     kv_pins_set_host(struct kv *kv, uint32_t n_slot);
+uint32_t kv_pins_host_max(const struct kv *kv); /* slots that pins may hold */
+/* Is the pin that gave this mark still held? */
+bool kv_pin_live(const struct kv *kv, uint32_t number, uint32_t gen);
+/* Until when it is held: a pin that is live. */
+uint64_t kv_pin_until_us(const struct kv *kv, uint32_t number);
+/* How many pins have ended so far: when it has grown, marks have to be looked at again. */
+uint64_t kv_pins_ended(const struct kv *kv);

@@ -1,6 +1,7 @@
 /* match -> reserve -> commit -> release: a block's way from free to private to shared and back. */
 #include "kvcache/device/seq.h"
 #include "base/check.h"
+#include "kvcache/device/block.h"
 #include <string.h>
 
 /* ---- counts */
@@ -60,32 +61,21 @@ void kv_evict_one(struct kv *kv)
 
 /* ---- what it is worth */
 
-void kv_hold_join_block(struct kv *kv, uint32_t b, struct kv_hold h)
-{
-    kv_hold_join(&kv->hold[b], h);
-    if (kv_hold_ends(&kv->hold[b]))
-        kv_due_set(&kv->due, b, kv->hold[b].until_s);
-    else
-        kv_due_clear(&kv->due, b);
-}
-
 void kv_seq_keep(struct kv *kv, const struct kv_seq *s, const struct kv_keep *keep)
 {
     struct kv_hold h = kv_hold_of(keep, kv->now_s);
-    for (uint32_t i = 0; i < s->n_shared; i++) kv_hold_join_block(kv, s->block[i], h); /* locked by s: in no order now */
+    for (uint32_t i = 0; i < s->n_shared; i++) kv_block_join(kv, s->block[i], h); /* locked by s: in no order now */
 }
 
-void kv_tick(struct kv *kv, uint64_t now_us)
+void kv_end_due(struct kv *kv)
 {
     enum { DUE_MAX = 1024 }; /* of one turn: the others a turn later */
     uint32_t b;
-    kv->now_s = (uint32_t)(now_us / 1000000);
     for (int n = 0; n < DUE_MAX && (b = kv_due_pop(&kv->due, kv->now_s)) != KV_DUE_NONE; n++) {
         if (kv->tree.node[b].heap_pos == KV_NONE) continue; /* it will find its class when it is let go */
         kv_radix_busy(&kv->tree, b);
         leaf_idle(kv, b);
     }
-    kv_unpin(kv, now_us);
 }
 
 /* ---- tables */

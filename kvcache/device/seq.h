@@ -1,5 +1,5 @@
 /* seq: the block tables of running sequences over one pool and one tree.   Thread: engine.
- * What struct kv is inside; for kvcache/ and its tests only.
+ * What struct kv is inside; for kvcache/device/ and its tests only.
  *
  * One count per block serves as lock and as owner count: ref = page tables that name it. All blocks of a node's path stand in
  * every table that names the node, so ref > 0 on a node means that its whole path is locked, with no walk to the root. */
@@ -45,5 +45,5 @@ static inline uint32_t kv_blocks_of(const struct kv *kv, uint32_t n_token)
     return (uint32_t)(((uint64_t)n_token + kv->cfg.block_tokens - 1) / kv->cfg.block_tokens);
 }
 static inline bool kv_in_tree(const struct kv *kv, uint32_t block) { return kv->tree.node[block].gen != 0; }
-void               kv_hold_join_block(struct kv *kv, uint32_t block, struct kv_hold h); /* of the tree, and locked by someone */
+void               kv_end_due(struct kv *kv);   /* evictable blocks whose time is over go to the front of the order */
 void               kv_evict_one(struct kv *kv); /* the least recently used unlocked leaf; there must be one */

@@ -4,6 +4,7 @@
 #include "kvcache/tier.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "kvcache/device/seq.h"
 #include "kvcache/folder/store.h"
 #include "kvcache/tier_impl.h"
 #include "test.h"

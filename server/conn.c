@@ -246,10 +246,12 @@ static uint64_t body_limit(const struct conn *c) { return c->req.route->flags & 
 
 static void preflight(struct conn *c)
 {
-    conn_respond_with(c, 204, NULL,
-                      "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Allow-Headers: authorization, content-type, x-api-key, "
-                      "x-request-id\r\nAccess-Control-Max-Age: 600\r\n",
-                      NULL, 0);
+    char allow[ROUTE_ALLOW_BYTES], more[ROUTE_ALLOW_BYTES + 200];
+    snprintf(more, sizeof more,
+             "Access-Control-Allow-Methods: %s\r\nAccess-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n"
+             "Access-Control-Max-Age: 600\r\n",
+             route_allow(route_methods() & ~(unsigned)M_HEAD, allow)); /* HEAD is allowed without being named */
+    conn_respond_with(c, 204, NULL, more, NULL, 0);
 }
 
 static void no_route(struct api_error *e, const struct http_head *d)
@@ -272,6 +274,7 @@ static bool admit(struct conn *c, const struct http_head *d)
     const struct route *rt;
     struct api_error    e = { 0 };
     bool                body = http_has_body(&c->http);
+    char                allow[ROUTE_ALLOW_BYTES];
     if (d->expect_unknown)
         api_fail(&e, 417, "", "only 'Expect: 100-continue' is known");
     else if (!door_takes_host(s, d->host))
@@ -281,7 +284,7 @@ static bool admit(struct conn *c, const struct http_head *d)
     else if (r->cors >= 0 && d->method == M_OPTIONS)
         return preflight(c), false;
     else if (!(rt->methods & d->method))
-        api_fail(&e, 405, "", "this route takes %s", route_allow(rt));
+        api_fail(&e, 405, "", "this route takes %s", route_allow(rt->methods, allow));
     else if (!door_takes_key(c, rt, d, &e))
         CHECK(e.http);
     else if (rt->flags & ROUTE_MODEL && server_state(s) == SRV_LOADING)

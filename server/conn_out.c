@@ -176,11 +176,11 @@ void conn_error_unlogged(struct conn *c, const struct api_error *e)
     struct buf b;
     buf_init(&b, 8192);
     api_error_json(&b, e);
-    char more[64] = "";
+    char more[ROUTE_ALLOW_BYTES + 16] = "", allow[ROUTE_ALLOW_BYTES];
     switch (e->http) {
     case 401: snprintf(more, sizeof more, "WWW-Authenticate: Bearer\r\n"); break;
     case 405:
-        if (c->req.route) snprintf(more, sizeof more, "Allow: %s\r\n", route_allow(c->req.route));
+        if (c->req.route) snprintf(more, sizeof more, "Allow: %s\r\n", route_allow(c->req.route->methods, allow));
         break;
     case 429: snprintf(more, sizeof more, "Retry-After: 1\r\n"); break;
     case 503: snprintf(more, sizeof more, "Retry-After: 5\r\n"); break;

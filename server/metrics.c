@@ -222,7 +222,7 @@ static enum status http_series(struct metrics *m)
     for (uint32_t i = 0; i <= n_route; i++) {
         if (i && rt[i - 1].flags & ROUTE_QUIET) continue;
         uint32_t    h = m->n_handler++;
-        const char *handler = i ? rt[i - 1].label : "none", *method = !i ? "" : rt[i - 1].methods & M_POST ? "POST" : "GET";
+        const char *handler = i ? rt[i - 1].label : "none", *method = i ? route_method(&rt[i - 1]) : "";
         if (i) m->handler_of[i - 1] = h;
         char(*label)[120] = m->http_label + h * (N_CLASS + 1);
         for (uint32_t k = 0; k < N_CLASS; k++) {

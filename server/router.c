@@ -88,24 +88,33 @@ void route_list(char *out, size_t bytes)
     *out = 0;
     for (uint32_t i = 0; i < N_ROUTE && n < bytes; i++) {
         if ((table[i].flags & ROUTE_QUIET) || !table[i].path[1]) continue;
-        int k = snprintf(out + n, bytes - n, "%s%s %s", n ? ", " : "", table[i].methods & M_POST ? "POST" : "GET", table[i].label);
+        int k = snprintf(out + n, bytes - n, "%s%s %s", n ? ", " : "", route_method(&table[i]), table[i].label);
         if (k < 0) return;
         n += (size_t)k;
     }
 }
 
-const char *route_allow(const struct route *r)
+const char *route_method(const struct route *r)
 {
-    switch (r->methods) {
-    case M_GET | M_HEAD: return "GET, HEAD";
-    case M_POST: return "POST";
-    case M_GET | M_HEAD | M_POST: return "GET, HEAD, POST";
-    case M_DELETE: return "DELETE";
-    case M_GET | M_HEAD | M_DELETE: return "GET, HEAD, DELETE";
-    default: return "";
-    }
+    if (r->methods & M_POST) return http_method_name(M_POST);
+    return http_method_name(r->methods & -r->methods);
 }
-#define ALLOW_IS_KNOWN(p, l, m, a, f, b, h)                                                                                 \
-    static_assert((m) == M_GET || (m) == M_POST || (m) == (M_GET | M_POST) || (m) == M_DELETE || (m) == (M_GET | M_DELETE), \
-                  "route " p " needs a line in route_allow");
-ROUTES(ALLOW_IS_KNOWN)
+
+unsigned route_methods(void)
+{
+    unsigned all = 0;
+    for (uint32_t i = 0; i < N_ROUTE; i++) all |= table[i].methods;
+    return all;
+}
+
+const char *route_allow(unsigned methods, char *out)
+{
+    static const enum http_method_bit order[] = { M_GET, M_HEAD, M_POST, M_PUT, M_PATCH, M_DELETE, M_OPTIONS };
+    size_t                            n = 0;
+    *out = 0;
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        if (!(methods & order[i])) continue;
+        n += (size_t)snprintf(out + n, ROUTE_ALLOW_BYTES - n, "%s%s", n ? ", " : "", http_method_name(order[i]));
+    }
+    return out;
+}

@@ -19,7 +19,7 @@ enum route_flag {
     ROUTE_PREFIX = 8, /* path is a beginning; the rest is conn's req.arg */
     ROUTE_QUIET = 16, /* not in http_* metrics: probes and scrapes */
 };
-enum { ROUTE_BODY_SMALL = 64 << 10, ROUTE_BODY_TEXT = 4 << 20 };
+enum { ROUTE_BODY_SMALL = 64 << 10, ROUTE_BODY_TEXT = 4 << 20, ROUTE_ALLOW_BYTES = 64 };
 
 struct route {
     const char     *path, *label; /* label: of metrics */
@@ -34,8 +34,12 @@ struct route {
 const struct route *route_find(struct slice path);
 const struct route *route_table(uint32_t *n_out);
 uint32_t            route_index(const struct route *r);
-/* "GET, POST" */
-const char *route_allow(const struct route *r);
+/* The method that names a route in lists and labels: POST where it takes POST, else the first that it takes. */
+const char *route_method(const struct route *r);
+/* What some route of the table takes. */
+unsigned route_methods(void);
+/* What an Allow header says of a set of enum http_method_bit, for example "GET, HEAD, POST"; into out[ROUTE_ALLOW_BYTES]. Returns out. */
+const char *route_allow(unsigned methods, char *out);
 /* What the client of an unknown path may have meant: a path of the table, or NULL. A missing or doubled /v1, a slash at the end, a prefix
  * of another server (/api/v1/..), capitals. */
 const char *route_hint(struct slice path);

@@ -52,8 +52,28 @@ static void J2_every_route_says_who_may_call_it(void **state)
         assert_false(open && api);
     }
     assert_true(find("/ping")->methods == (M_GET | M_HEAD | M_POST));
-    assert_string_equal(route_allow(find("/ping")), "GET, HEAD, POST");
-    assert_string_equal(route_allow(find("/v1/completions")), "POST");
+}
+
+static void allow_names_every_method_that_a_row_has(void **state)
+{
+    (void)state;
+    char out[ROUTE_ALLOW_BYTES];
+    assert_string_equal(route_allow(find("/ping")->methods, out), "GET, HEAD, POST");
+    assert_string_equal(route_allow(find("/v1/completions")->methods, out), "POST");
+    assert_string_equal(route_allow(M_DELETE | M_PUT | M_PATCH, out), "PUT, PATCH, DELETE");
+    assert_string_equal(route_allow(M_OTHER - 1, out), "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    uint32_t            n;
+    const struct route *r = route_table(&n);
+    for (uint32_t i = 0; i < n; i++) assert_true((r[i].methods & route_methods()) == r[i].methods && *route_allow(r[i].methods, out));
+    assert_string_equal(route_allow(route_methods() & ~(unsigned)M_HEAD, out), "GET, POST");
+}
+
+static void a_route_is_named_by_one_method(void **state)
+{
+    (void)state;
+    assert_string_equal(route_method(find("/ping")), "POST");
+    assert_string_equal(route_method(find("/v1/models")), "GET");
+    assert_string_equal(route_method(&(struct route){ .methods = M_DELETE }), "DELETE");
 }
 
 static void hint_is(const char *path, const char *want)
@@ -90,8 +110,8 @@ static void an_unknown_path_is_told_what_was_meant(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_paths_and_nothing_near_them),
-        cmocka_unit_test(an_unknown_path_is_told_what_was_meant),
+        cmocka_unit_test(exact_paths_and_nothing_near_them),       cmocka_unit_test(an_unknown_path_is_told_what_was_meant),
+        cmocka_unit_test(allow_names_every_method_that_a_row_has), cmocka_unit_test(a_route_is_named_by_one_method),
         cmocka_unit_test(J2_every_route_says_who_may_call_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

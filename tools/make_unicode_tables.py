@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes api/token/tok_unicode_data.c: what the `tokenizers` library knows about each code point, found out by asking the library itself.
 
-    pip install tokenizers && python3 tools/make_unicode_tables.py [OUT.c]
+    pip install tokenizers && python3 tools/make_unicode_tables.py [FILE]
 
 The library's parts come with Unicode tables of different versions: its regex engine (Oniguruma), Rust's own characters, Rust's regex,
 the crate of normal forms, the one of categories for punctuation, the one of scripts, the one of grapheme clusters. So nothing here is

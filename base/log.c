@@ -53,16 +53,6 @@ void log_init(enum log_level max, int fd, bool json)
     }
 }
 
-bool log_level_parse(const char *name, enum log_level *level_out)
-{
-    for (unsigned i = 0; i < sizeof log_level_name / sizeof *log_level_name; i++) {
-        if (strcmp(name, log_level_name[i])) continue;
-        *level_out = (enum log_level)i;
-        return true;
-    }
-    return false;
-}
-
 uint64_t log_dropped(void) { return atomic_load_explicit(&log_n_dropped, memory_order_relaxed); }
 
 static bool log_write(const char *line, size_t n)

@@ -12,7 +12,6 @@ extern enum log_level log_level_max; /* default INFO */
 
 /* fd: where lines go (default 2, stderr); json: one JSON object per line instead of text. */
 void     log_init(enum log_level max, int fd, bool json);
-bool     log_level_parse(const char *name, enum log_level *level_out);
 uint64_t log_dropped(void);
 void     log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -177,7 +177,7 @@ enum status auth_create(const struct config *c, struct auth **a_out, char *err, 
     if (st == ST_OK && *c->api_key_file) {
         a->path = strdup(c->api_key_file);
         a->bytes_min = c->host && !config_is_loopback(c->host) ? KEY_BYTES_PUBLIC_MIN : 1;
-        a->empty_denies = c->api_key_file_empty && !strcmp(c->api_key_file_empty, "deny");
+        a->empty_denies = c->api_key_file_empty == KEY_FILE_DENY;
         if (!a->path)
             st = ST_NOMEM;
         else if (access(a->path, F_OK)) /* at the start a file that is not there is a mistake, whatever it means later */

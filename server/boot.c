@@ -1,5 +1,7 @@
 #include "server/boot.h"
 #include "server/config_alias.h"
+#include "server/options.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -244,7 +246,7 @@ static int fill_model(struct boot *b)
     m->created = clock_wall_s();
     m->root = b->own_name;
     m->temperature = 1, m->top_p = 1, m->repetition = 1, m->max_new_tokens = -1;
-    if (strcmp(cfg->generation_config, "vllm") != 0) {
+    if (cfg->generation_config != SAMPLING_NEUTRAL) {
         if (!isnan(s->gen_temperature)) m->temperature = s->gen_temperature;
         if (!isnan(s->gen_top_p)) m->top_p = s->gen_top_p;
         if (!isnan(s->gen_min_p)) m->min_p = s->gen_min_p;
@@ -264,7 +266,7 @@ int boot_text(struct boot *b, const struct config *cfg)
     b->cfg = cfg;
     int code = open_source(b);
     if (code) return code;
-    b->src.dummy = !strcmp(cfg->load_format, "dummy");
+    b->src.dummy = cfg->load_format == LOAD_DUMMY;
     enum status st = model_spec_load(&b->src, &b->spec, b->err, sizeof b->err);
     if (st) return st == ST_NOT_FOUND ? EXIT_CONFIG : exit_of(st);
     b->spec_loaded = true;
@@ -273,11 +275,6 @@ int boot_text(struct boot *b, const struct config *cfg)
 }
 
 /* ---- the engine ---- */
-
-static enum dtype dtype_of(const char *name)
-{
-    return !strcmp(name, "bfloat16") ? DT_BF16 : !strcmp(name, "float16") ? DT_F16 : !strcmp(name, "float32") ? DT_F32 : DT_COUNT;
-}
 
 static uint64_t blocks_of_context(const struct boot *b)
 {
@@ -309,11 +306,12 @@ static int plan_kv(struct boot *b)
 {
     const struct config     *cfg = b->cfg;
     const struct model_spec *s = &b->spec;
-    enum dtype               weight = dtype_of(cfg->dtype), kv = dtype_of(cfg->kv_dtype);
+    enum dtype               weight = cfg->dtype, kv = cfg->kv_dtype;
     if (weight == DT_COUNT) weight = s->dtype;
     if (kv == DT_COUNT) kv = weight == DT_F32 && b->device != DEV_CUDA ? DT_F32 : DT_BF16;
     if (b->device == DEV_CUDA && kv != DT_BF16) { /* --device auto: config_check could not know */
-        snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto and bfloat16", cfg->kv_dtype);
+        snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto and bfloat16",
+                 option_word("kv-cache-dtype", cfg->kv_dtype));
         return EXIT_CONFIG;
     }
     b->block_bytes =
@@ -350,13 +348,6 @@ static uint32_t queue_tokens(const struct config *cfg, uint32_t context)
 
 /* ---- several nodes ---- */
 
-static enum dev_symmetric symmetric_of(const struct config *cfg)
-{
-    return !strcmp(cfg->nccl_symmetric, "on")    ? DEV_SYMMETRIC_ON
-           : !strcmp(cfg->nccl_symmetric, "off") ? DEV_SYMMETRIC_OFF
-                                                 : DEV_SYMMETRIC_AUTO;
-}
-
 /* What all nodes must be told alike; numbers stand for words. */
 static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
 {
@@ -372,8 +363,8 @@ static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
     field[WIRE_F_NNODES] = b->cluster.n_node;
     field[WIRE_F_TP] = cfg->tensor_parallel;
     field[WIRE_F_DEVICE] = (uint64_t)b->device;
-    field[WIRE_F_DTYPE] = (uint64_t)dtype_of(cfg->dtype);
-    field[WIRE_F_KV_DTYPE] = (uint64_t)dtype_of(cfg->kv_dtype);
+    field[WIRE_F_DTYPE] = (uint64_t)cfg->dtype;
+    field[WIRE_F_KV_DTYPE] = (uint64_t)cfg->kv_dtype;
     field[WIRE_F_BLOCK] = cfg->block_size;
     field[WIRE_F_SEQS] = b->seqs;
     field[WIRE_F_ROWS] = b->rows;
@@ -381,7 +372,7 @@ static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
     field[WIRE_F_CHUNK] = cfg->prefill_chunk;
     field[WIRE_F_DETERMINISTIC] = cfg->deterministic;
     field[WIRE_F_PREFIX] = cfg->prefix_caching;
-    field[WIRE_F_SYMMETRIC] = (uint64_t)symmetric_of(cfg);
+    field[WIRE_F_SYMMETRIC] = (uint64_t)cfg->nccl_symmetric;
 }
 
 /* The nodes meet between the memory plan and loading: rc->agree. */
@@ -437,27 +428,24 @@ static enum status make_probe(struct boot *b)
 /* One line where the codes that were chosen have a cheaper way to be multiplied on this CPU. */
 static void say_cheaper(const struct config *cfg, const struct dev_quant *q)
 {
-    double gain = dev_cpu_act8_gain(cfg->cpu_isa, q->code);
+    double gain = dev_cpu_act8_gain(option_word("cpu-isa", cfg->cpu_isa), q->code);
     if (q->act8 || gain < 1.2) return;
     LOG_INFO(
         "boot: --quantization %s: with activations of 8 bits (%s) this CPU multiplies about %.1f times as fast in prompts and batches; "
         "docs/OPERATIONS.md says what it costs",
-        cfg->quantization, q->code == DT_I8 ? "w8a8" : "w4a8", gain);
+        option_word("quantization", cfg->quantization), q->code == DT_I8 ? "w8a8" : "w4a8", gain);
 }
 
 int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx)
 {
     const struct config *cfg = b->cfg;
     char                 why[200];
-    b->device = !strcmp(cfg->device, "ref")    ? DEV_REF
-                : !strcmp(cfg->device, "cpu")  ? DEV_CPU
-                : !strcmp(cfg->device, "cuda") ? DEV_CUDA
-                                               : dev_resolve(DEV_AUTO);
+    b->device = cfg->device == DEV_AUTO ? dev_resolve(DEV_AUTO) : cfg->device;
     if (!dev_serves(b->device, why, sizeof why)) {
-        snprintf(b->err, sizeof b->err, "--device %s: %s", cfg->device, why);
+        snprintf(b->err, sizeof b->err, "--device %s: %s", option_word("device", cfg->device), why);
         return EXIT_CONFIG;
     }
-    if (symmetric_of(cfg) == DEV_SYMMETRIC_ON && b->device != DEV_CUDA) {
+    if (cfg->nccl_symmetric == DEV_SYMMETRIC_ON && b->device != DEV_CUDA) {
         snprintf(b->err, sizeof b->err, "--nccl-symmetric on: the device is %s, needed are GPUs", b->device == DEV_CPU ? "cpu" : "ref");
         return EXIT_CONFIG;
     }
@@ -495,14 +483,12 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
         .pdl = cfg->pdl,
         .gemm_file = cfg->gemm_file,
         .cublaslt = cfg->cublaslt,
-        .comm = !strcmp(cfg->collectives, "own")    ? DEV_COMM_OWN
-                : !strcmp(cfg->collectives, "nccl") ? DEV_COMM_NCCL
-                                                    : DEV_COMM_AUTO,
-        .symmetric = symmetric_of(cfg),
+        .comm = cfg->collectives,
+        .symmetric = cfg->nccl_symmetric,
         .n_thread = cfg->threads,
-        .simd = cfg->cpu_isa,
-        .load = { .weight_dtype = dtype_of(cfg->dtype),
-                  .kv_dtype = dtype_of(cfg->kv_dtype),
+        .simd = option_word("cpu-isa", cfg->cpu_isa),
+        .load = { .weight_dtype = cfg->dtype,
+                  .kv_dtype = cfg->kv_dtype,
                   .batch_rows_max = b->rows,
                   .logit_rows_max = b->seqs,
                   .block_tokens = cfg->block_size,
@@ -514,16 +500,14 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
                   .progress_ctx = ctx },
     };
     if (*cfg->packed_cache) {
-        if (!config_shared(cfg->packed_cache, b->packed_dir, sizeof b->packed_dir, &rc.load.packed_bytes_max)) {
-            snprintf(b->err, sizeof b->err, "--packed-cache: '%s' is not DIR or DIR:GIB, as in /var/cache/spillway:100", cfg->packed_cache);
-            return EXIT_CONFIG;
-        }
+        CHECK(config_shared(cfg->packed_cache, b->packed_dir, sizeof b->packed_dir, &rc.load.packed_bytes_max));
         if (b->device == DEV_CUDA)
             LOG_WARN("boot: --packed-cache is for the cpu device, nothing is kept");
         else
             rc.load.packed_dir = b->packed_dir;
     }
-    (void)model_quant_named(cfg->quantization, &rc.load.quant, &rc.load.quant_head); /* the option table knows the same names */
+    (void)model_quant_named(option_word("quantization", cfg->quantization), &rc.load.quant,
+                            &rc.load.quant_head); /* the option table knows the same names */
     if (b->device == DEV_CPU) say_cheaper(cfg, &rc.load.quant);
     if ((code = create_nodes(b, &rc))) return code;
     enum status st = rank_team_create(&b->spec, &b->src, &rc, &b->n_block, &b->team, b->err, sizeof b->err);
@@ -547,7 +531,7 @@ int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint6
              "block_size=\"%u\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\",engine=\"0\",gpu_memory_utilization=\"%.2f\","
              "kv_offloading_backend=\"none\",kv_offloading_size=\"0\",num_cpu_blocks=\"0\",num_gpu_blocks=\"%u\","
              "prefix_caching_hash_algo=\"tokens\",sliding_window=\"%u\"",
-             cfg->block_size, cfg->kv_dtype, cfg->prefix_caching ? "True" : "False",
+             cfg->block_size, option_word("kv-cache-dtype", cfg->kv_dtype), cfg->prefix_caching ? "True" : "False",
              b->device == DEV_CUDA ? cfg->gpu_memory_utilization : 0.0, b->n_block, b->spec.window);
     return 0;
 }

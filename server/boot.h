@@ -36,7 +36,7 @@ struct boot {
     uint32_t             seqs, rows; /* config_sizes */
     char                 cache_info[600];
     bool                 spec_loaded;
-    char                 packed_dir[1024];
+    char                 packed_dir[CONFIG_DIR_BYTES];
     char                 err[1024]; /* one line: what was found, what is needed */
 };
 

@@ -1,8 +1,9 @@
 #include "server/cluster.h"
 #include "base/file.h"
 #include "engine/nodes.h"
+#include "server/options.h"
+#include "server/usage.h"
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,40 +68,32 @@ static bool split_address(const char *s, struct cluster *out)
     return true;
 }
 
-static int fail(char *err, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static int fail(char *err, size_t n, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(err, n, fmt, ap);
-    va_end(ap);
-    return EXIT_USAGE;
-}
-
 /* The secret of the nodes, "" where there is none and that is allowed. */
 static int read_key(const struct config *c, struct cluster *out, char *err, size_t err_bytes)
 {
     if (*c->cluster_key && *c->cluster_key_file)
-        return fail(err, err_bytes, "--cluster-key and --cluster-key-file are both given; use one of them");
-    if (strlen(c->cluster_key) >= sizeof out->key) return fail(err, err_bytes, "--cluster-key: more than %zu bytes", sizeof out->key - 1);
+        return usage_error(err, err_bytes, "--cluster-key and --cluster-key-file are both given; use one of them");
+    if (strlen(c->cluster_key) >= sizeof out->key)
+        return usage_error(err, err_bytes, "--cluster-key: more than %zu bytes", sizeof out->key - 1);
     snprintf(out->key, sizeof out->key, "%s", c->cluster_key);
     if (*c->cluster_key_file) {
         size_t n = 0;
         int    error = file_read_first(c->cluster_key_file, out->key, sizeof out->key, &n);
         bool   whole = n < sizeof out->key;
-        if (error) return fail(err, err_bytes, "--cluster-key-file: %.200s: %s", c->cluster_key_file, strerror(error)), EXIT_CONFIG;
+        if (error) return usage_error(err, err_bytes, "--cluster-key-file: %.200s: %s", c->cluster_key_file, strerror(error)), EXIT_CONFIG;
         n = file_without_line_end(out->key, n);
         if (!whole || n < 16 || memchr(out->key, 0, n))
-            return fail(err, err_bytes, "--cluster-key-file: %.200s: allowed are 16 to %zu bytes, none of them 0", c->cluster_key_file,
-                        sizeof out->key - 1),
+            return usage_error(err, err_bytes, "--cluster-key-file: %.200s: allowed are 16 to %zu bytes, none of them 0",
+                               c->cluster_key_file, sizeof out->key - 1),
                    EXIT_CONFIG;
         out->key[n] = 0;
     }
     if (!*out->key && !c->cluster_insecure && !config_is_loopback(out->master))
-        return fail(err, err_bytes,
-                    "--cluster-key-file is missing: %.100s is reachable from other machines, and whoever reaches it can steer this server; "
-                    "give the nodes a key, or say --cluster-insecure",
-                    out->master);
+        return usage_error(
+            err, err_bytes,
+            "--cluster-key-file is missing: %.100s is reachable from other machines, and whoever reaches it can steer this server; "
+            "give the nodes a key, or say --cluster-insecure",
+            out->master);
     return 0;
 }
 
@@ -121,8 +114,8 @@ int cluster_resolve(const struct config *c, char *const *env, struct cluster *ou
         if (!list) list = get(env, "SLURM_JOB_NODELIST");
         master = list && cluster_first_host(list, first, sizeof first) ? first : NULL;
         if (!c->nnodes && number(get(env, "SLURM_STEP_NUM_TASKS"), UINT32_MAX - 1, &tasks) && tasks != n)
-            return fail(err, err_bytes, "SLURM_STEP_NUM_TASKS is %s, allowed is one task per node (srun --ntasks-per-node=1)",
-                        get(env, "SLURM_STEP_NUM_TASKS"));
+            return usage_error(err, err_bytes, "SLURM_STEP_NUM_TASKS is %s, allowed is one task per node (srun --ntasks-per-node=1)",
+                               get(env, "SLURM_STEP_NUM_TASKS"));
     } else if (!c->nnodes) {
         return 0;
     } else {
@@ -134,20 +127,23 @@ int cluster_resolve(const struct config *c, char *const *env, struct cluster *ou
     if (c->nnodes) out->from = "--nnodes";
     out->node = c->node_rank;
     if (!c->node_rank && index && n == out->n_node && !number(index, WIRE_NODES_MAX, &out->node))
-        return fail(err, err_bytes, "%s is no number", which);
-    if (out->node >= out->n_node) return fail(err, err_bytes, "--node-rank: found %u, allowed are 0 to %u", out->node, out->n_node - 1);
+        return usage_error(err, err_bytes, "%s is no number", which);
+    if (out->node >= out->n_node)
+        return usage_error(err, err_bytes, "--node-rank: found %u, allowed are 0 to %u", out->node, out->n_node - 1);
     if (*c->master_addr) master = c->master_addr;
-    if (!master) return fail(err, err_bytes, "--master-addr is missing: the address of node 0, needed with %s", out->from);
-    if (!split_address(master, out)) return fail(err, err_bytes, "--master-addr: found '%.100s', allowed is HOST or HOST:PORT", master);
+    if (!master) return usage_error(err, err_bytes, "--master-addr is missing: the address of node 0, needed with %s", out->from);
+    if (!split_address(master, out))
+        return usage_error(err, err_bytes, "--master-addr: found '%.100s', allowed is HOST or HOST:PORT", master);
     if (c->tensor_parallel % out->n_node)
-        return fail(err, err_bytes, "--tensor-parallel-size: found %u, which %u nodes (%s) do not divide", c->tensor_parallel, out->n_node,
-                    out->from);
+        return usage_error(err, err_bytes, "--tensor-parallel-size: found %u, which %u nodes (%s) do not divide", c->tensor_parallel,
+                           out->n_node, out->from);
     if (c->kv_host_gib > 0 || c->kv_nvme.n || (c->kv_shared && *c->kv_shared))
-        return fail(err, err_bytes,
-                    "--kv-host-gib and --kv-nvme: found on one of %u nodes (%s), allowed is one node: a block's parts lie on all",
-                    out->n_node, out->from);
-    if (strcmp(c->device, "cuda") != 0 && strcmp(c->device, "auto") != 0)
-        return fail(err, err_bytes, "--device: found '%.20s', allowed on %u nodes (%s) is cuda: others have no way to add over a network",
-                    c->device, out->n_node, out->from);
+        return usage_error(err, err_bytes,
+                           "--kv-host-gib and --kv-nvme: found on one of %u nodes (%s), allowed is one node: a block's parts lie on all",
+                           out->n_node, out->from);
+    if (c->device != DEV_CUDA && c->device != DEV_AUTO)
+        return usage_error(err, err_bytes,
+                           "--device: found '%.20s', allowed on %u nodes (%s) is cuda: others have no way to add over a network",
+                           option_word("device", c->device), out->n_node, out->from);
     return read_key(c, out, err, err_bytes);
 }

@@ -1,9 +1,10 @@
-/* config: the option table; flags, SPILLWAY_* environment, config file and --help all come from it.   Thread: main, then const.
+/* config: what the options say (server/options.h has their table).   Thread: main, then const.
  * config_parse -> config_check -> (const for all threads) -> config_free.
  * Later sources win: defaults, then the config file, then the environment, then flags. */
 #pragma once
 #include "base/arena.h"
-#include "base/buf.h"
+#include "base/log.h"
+#include "kernels/device.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,21 +16,35 @@ struct str_list {
 
 enum {
     CUDA_DEVICES_MAX = 64,
+    CONFIG_DIR_BYTES = 1024,   /* of the folder of --packed-cache, with its end */
     KEY_BYTES_PUBLIC_MIN = 16, /* of an API key where others than this machine reach the server: what is shorter can be guessed */
 };
 
+/* The words of options that no lower floor has an enum for. */
+enum load_format { LOAD_AUTO, LOAD_DUMMY };
+enum sampling_defaults { SAMPLING_OF_MODEL, SAMPLING_NEUTRAL };
+enum half_close { HALF_CLOSE_CANCEL, HALF_CLOSE_SERVE };
+enum empty_key_file { KEY_FILE_KEEP, KEY_FILE_DENY };
+enum { CONFIG_AUTO = 0 }; /* of quantization and cpu_isa */
+
 struct config {
     /* model */
-    const char     *model, *load_format, *chat_template, *generation_config;
-    struct str_list served_name;
+    const char            *model, *chat_template;
+    enum load_format       load_format;
+    enum sampling_defaults generation_config;
+    struct str_list        served_name;
     /* device */
-    const char *device, *dtype, *kv_dtype, *cpu_isa, *quantization;
-    uint32_t    tensor_parallel, threads;
+    enum dev_kind device;
+    enum dtype    dtype, kv_dtype;       /* DT_COUNT: auto */
+    unsigned      cpu_isa, quantization; /* option_word has the name that other floors know it by */
+    uint32_t      tensor_parallel, threads;
     /* cuda */
-    double          gpu_memory_utilization;
-    struct str_list cuda_device; /* numbers, ordinals of CUDA devices */
-    bool            deterministic, enforce_eager, pdl;
-    const char     *gemm_file, *cublaslt, *collectives, *nccl_symmetric;
+    double             gpu_memory_utilization;
+    struct str_list    cuda_device; /* numbers, ordinals of CUDA devices */
+    bool               deterministic, enforce_eager, pdl;
+    const char        *gemm_file, *cublaslt;
+    enum dev_comm      collectives;
+    enum dev_symmetric nccl_symmetric;
     /* nodes: as cluster.h reads them */
     uint32_t    nnodes, node_rank;
     const char *master_addr, *cluster_key, *cluster_key_file;
@@ -52,17 +67,19 @@ struct config {
     /* server */
     const char     *host;
     uint32_t        port, io_threads, text_threads, max_connections, max_connections_address, max_body_mib, drain_s, stuck_s;
-    const char     *half_close, *takeover;
+    enum half_close half_close;
+    const char     *takeover;
     uint32_t        takeover_s;
     struct str_list allowed_host, cors_origin;
     /* security */
-    struct str_list api_key;
-    const char     *api_key_file, *api_key_file_empty;
-    uint32_t        max_key_failures;
-    bool            allow_anonymous, share_prefix, protect_metrics, open_metrics;
+    struct str_list     api_key;
+    const char         *api_key_file;
+    enum empty_key_file api_key_file_empty;
+    uint32_t            max_key_failures;
+    bool                allow_anonymous, share_prefix, protect_metrics, open_metrics;
     /* log */
-    const char *log_level;
-    bool        log_json;
+    enum log_level log_level;
+    bool           log_json;
     /* what to do */
     const char     *config_file;
     struct str_list told; /* options of other servers that have no effect here, a line each */
@@ -75,7 +92,8 @@ struct config {
 /* Returns 0, or the exit code (64) with one line in err. argv[0] is skipped; a leading word "serve" is accepted, and a word after
  * it is the model. environ_in: NAME=value strings, NULL-terminated. */
 int config_parse(struct config *c, int argc, char *const *argv, char *const *environ_in, char *err, size_t err_bytes);
-/* What no single option can know: combinations, and the safety of the bind address. 0 or 64. */
+/* What no single option can know: combinations, what this machine has, and the safety of the address. 0; else 64, or 78 for
+ * --packed-cache, with one line in err. */
 int config_check(const struct config *c, char *err, size_t err_bytes);
 /* Sequences at one time and the token budget of a step: as given, and what was not is as large as what was. */
 enum { CONFIG_SEQS_MAX_AUTO = 256 };
@@ -87,21 +105,6 @@ int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, s
 bool config_dir_gib(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out);
 /* "DIR" or "DIR:GIB": false when it is neither. Without a share it is 64 GiB. */
 bool config_shared(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out);
-void config_help(struct buf *out);
 /* Overwrites keys in argv and the environment strings, where ps and /proc would show them. */
 void config_wipe_keys(int argc, char **argv, char **environ_in);
 void config_free(struct config *c);
-
-/* The table, for tests and docs. */
-enum opt_type { OPT_BOOL, OPT_U32, OPT_BYTES, OPT_NUM, OPT_STR, OPT_LIST, OPT_ENUM };
-struct opt {
-    const char   *group; /* set on the first row of a group */
-    const char   *name;
-    enum opt_type type;
-    size_t        at; /* offset in struct config */
-    const char   *def;
-    double        min, max;
-    const char   *meta; /* what --help shows; OPT_ENUM: the allowed words, '|' between them */
-    const char   *help;
-};
-const struct opt *config_options(size_t *n_out);

@@ -2,20 +2,10 @@
 #include "base/status.h"
 #include "kvcache/folder/store_file.h"
 #include "kvcache/tier.h"
-#include <stdarg.h>
-#include <stdio.h>
+#include "server/usage.h"
 #include <string.h>
 
 enum { DIR_BYTES = 512 };
-
-__attribute__((format(printf, 3, 4))) static int fail(char *err, size_t n_err, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(err, n_err, format, args);
-    va_end(args);
-    return EXIT_USAGE;
-}
 
 /* What others write there is believed on the word of the MAC alone, and a prefix is of use to others when all of it is there. */
 static int check_shared(const struct config *c, char *err, size_t n_err)
@@ -23,16 +13,17 @@ static int check_shared(const struct config *c, char *err, size_t n_err)
     char     dir[DIR_BYTES];
     uint64_t bytes;
     if (c->kv_nvme.n)
-        return fail(err, n_err,
-                    "--kv-shared and --kv-nvme: one of them; a prefix of which each holds a part would be of no use to other servers");
+        return usage_error(
+            err, n_err, "--kv-shared and --kv-nvme: one of them; a prefix of which each holds a part would be of no use to other servers");
     if (!c->kv_mac_key_file.n)
-        return fail(err, n_err,
-                    "--kv-shared needs --kv-mac-key-file, the same on all its servers: without it who writes there could forge");
+        return usage_error(err, n_err,
+                           "--kv-shared needs --kv-mac-key-file, the same on all its servers: without it who writes there could forge");
     if (c->kv_encrypt && !c->kv_encrypt_key_file.n)
-        return fail(err, n_err,
-                    "--kv-shared needs --kv-encrypt-key-file instead of --kv-encrypt: other servers could not read a key of this start");
+        return usage_error(
+            err, n_err,
+            "--kv-shared needs --kv-encrypt-key-file instead of --kv-encrypt: other servers could not read a key of this start");
     if (!config_shared(c->kv_shared, dir, sizeof dir, &bytes))
-        return fail(err, n_err, "--kv-shared: '%.300s' is not DIR or DIR:GIB, as in /fsx/kv:100", c->kv_shared);
+        return usage_error(err, n_err, "--kv-shared: '%.300s' is not DIR or DIR:GIB, as in /fsx/kv:100", c->kv_shared);
     return 0;
 }
 
@@ -48,14 +39,15 @@ static int check_nvme(const struct config *c, char *err, size_t n_err)
 {
     char     dir[KV_STORES_MAX][DIR_BYTES];
     uint64_t bytes;
-    if (c->kv_nvme.n > KV_STORES_MAX) return fail(err, n_err, "--kv-nvme: found %u folders, allowed are %d", c->kv_nvme.n, KV_STORES_MAX);
+    if (c->kv_nvme.n > KV_STORES_MAX)
+        return usage_error(err, n_err, "--kv-nvme: found %u folders, allowed are %d", c->kv_nvme.n, KV_STORES_MAX);
     for (uint32_t i = 0; i < c->kv_nvme.n; i++) {
         if (!config_dir_gib(c->kv_nvme.s[i], dir[i], sizeof dir[i], &bytes))
-            return fail(err, n_err, "--kv-nvme: '%.300s' is not DIR:GIB, as in /mnt/nvme0/kv:100", c->kv_nvme.s[i]);
+            return usage_error(err, n_err, "--kv-nvme: '%.300s' is not DIR:GIB, as in /mnt/nvme0/kv:100", c->kv_nvme.s[i]);
         size_t n = bare_length(dir[i]);
         for (uint32_t k = 0; k < i; k++)
             if (bare_length(dir[k]) == n && !memcmp(dir[k], dir[i], n))
-                return fail(err, n_err, "--kv-nvme: the folder %.300s is named twice", dir[i]);
+                return usage_error(err, n_err, "--kv-nvme: the folder %.300s is named twice", dir[i]);
     }
     return 0;
 }
@@ -63,10 +55,10 @@ static int check_nvme(const struct config *c, char *err, size_t n_err)
 static int check_keys(const char *name, const struct str_list *l, char *err, size_t n_err)
 {
     if (l->n > STORE_KEYS_MAX)
-        return fail(err, n_err, "--%s: found %u files, allowed are %d: the key to write with, and the one before it", name, l->n,
-                    STORE_KEYS_MAX);
+        return usage_error(err, n_err, "--%s: found %u files, allowed are %d: the key to write with, and the one before it", name, l->n,
+                           STORE_KEYS_MAX);
     for (uint32_t i = 0; i < l->n; i++)
-        if (!*l->s[i]) return fail(err, n_err, "--%s: the value is empty", name);
+        if (!*l->s[i]) return usage_error(err, n_err, "--%s: the value is empty", name);
     return 0;
 }
 
@@ -78,13 +70,14 @@ int config_kv_check(const struct config *c, char *err, size_t n_err)
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
     const char       *name = c->kv_shared_name;
     if (strlen(name) > NAME_BYTES || strspn(name, allowed) != strlen(name))
-        return fail(err, n_err, "--kv-shared-name: found '%.60s', allowed are letters, digits and -, at most %d", name, NAME_BYTES);
+        return usage_error(err, n_err, "--kv-shared-name: found '%.60s', allowed are letters, digits and -, at most %d", name, NAME_BYTES);
     bool shared = *c->kv_shared != 0;
     bool any = shared || c->kv_nvme.n;
     if (any && c->kv_host_gib <= 0)
-        return fail(err, n_err, "%s needs --kv-host-gib: blocks go through the host", shared ? "--kv-shared" : "--kv-nvme");
-    if (c->kv_host_gib > 0 && !c->prefix_caching) return fail(err, n_err, "--kv-host-gib needs prefix caching (--enable-prefix-caching)");
+        return usage_error(err, n_err, "%s needs --kv-host-gib: blocks go through the host", shared ? "--kv-shared" : "--kv-nvme");
+    if (c->kv_host_gib > 0 && !c->prefix_caching)
+        return usage_error(err, n_err, "--kv-host-gib needs prefix caching (--enable-prefix-caching)");
     if (!any && (c->kv_encrypt || c->kv_encrypt_key_file.n))
-        return fail(err, n_err, "--kv-encrypt and --kv-encrypt-key-file need --kv-nvme or --kv-shared: memory is not encrypted");
+        return usage_error(err, n_err, "--kv-encrypt and --kv-encrypt-key-file need --kv-nvme or --kv-shared: memory is not encrypted");
     return shared ? check_shared(c, err, n_err) : check_nvme(c, err, n_err);
 }

@@ -339,7 +339,7 @@ enum status server_create(const struct config *cfg, struct auth *auth, struct se
     struct server *s = calloc(1, sizeof *s);
     if (!s) return ST_NOMEM;
     s->cfg = cfg, s->auth = auth, s->listen_fd = s->reserve_fd = -1;
-    s->half_close_serve = !strcmp(cfg->half_close, "serve");
+    s->half_close_serve = cfg->half_close == HALF_CLOSE_SERVE;
     s->loopback = config_is_loopback(cfg->host);
     s->body_max = (uint64_t)cfg->max_body_mib << 20;
     uint64_t eighth = memory_limit_bytes() / 8;

@@ -11,6 +11,7 @@
 #include "server/cmd/dump.h"
 #include "server/health.h"
 #include "server/metrics.h"
+#include "server/options.h"
 #include "server/cmd/kv_cmd.h"
 #include "server/cmd/tune.h"
 #include <errno.h>
@@ -388,12 +389,10 @@ static int run(struct app *a, const sigset_t *wanted)
 
 static int serve(struct app *a)
 {
-    char           err[400];
-    enum log_level level = LOG_LEVEL_INFO;
-    sigset_t       wanted;
-    const int      sigs[] = { SIGTERM, SIGINT, SIGQUIT, SIGPWR, SIGXCPU, SIGHUP, SIGUSR1 }; /* on_signal: all but the last two drain */
-    log_level_parse(a->cfg.log_level, &level);
-    log_init(level, STDOUT_FILENO, a->cfg.log_json);
+    char      err[400];
+    sigset_t  wanted;
+    const int sigs[] = { SIGTERM, SIGINT, SIGQUIT, SIGPWR, SIGXCPU, SIGHUP, SIGUSR1 }; /* on_signal: all but the last two drain */
+    log_init(a->cfg.log_level, STDOUT_FILENO, a->cfg.log_json);
     sigemptyset(&wanted);
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) sigaddset(&wanted, sigs[i]);
     sigprocmask(SIG_BLOCK, &wanted, NULL);
@@ -446,7 +445,7 @@ int main(int argc, char **argv)
     if (a.cfg.help) {
         struct buf b;
         buf_init(&b, 1 << 20);
-        config_help(&b);
+        options_help(&b);
         fputs(buf_cstr(&b), stdout);
         buf_free(&b);
     } else if (a.cfg.version) {

@@ -170,19 +170,6 @@ static void a_limited_line_comes_once_and_tells_how_many_followed(void **state)
     assert_null(strstr(strstr(line, "here") + 1, "here"));
 }
 
-static void level_names_parse_and_others_do_not(void **state)
-{
-    (void)state;
-    enum log_level lv = LOG_LEVEL_WARN;
-    assert_true(log_level_parse("trace", &lv));
-    assert_int_equal(lv, LOG_LEVEL_TRACE);
-    assert_true(log_level_parse("error", &lv));
-    assert_int_equal(lv, LOG_LEVEL_ERROR);
-    assert_false(log_level_parse("loud", &lv));
-    assert_false(log_level_parse("", &lv));
-    assert_int_equal(lv, LOG_LEVEL_ERROR);
-}
-
 int main(void)
 {
 #define LOG_TEST(f) cmocka_unit_test_setup_teardown(f, to_pipe, to_stderr)
@@ -198,7 +185,6 @@ int main(void)
         LOG_TEST(a_full_socket_does_not_block_either),
         LOG_TEST(logging_keeps_errno),
         LOG_TEST(a_limited_line_comes_once_and_tells_how_many_followed),
-        LOG_TEST(level_names_parse_and_others_do_not),
     };
     return cmocka_run_group_tests_name("base/log", tests, NULL, NULL);
 }

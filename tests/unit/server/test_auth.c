@@ -85,7 +85,7 @@ static void J24_a_file_without_keys_can_mean_that_none_is_valid(void **state)
     fchmod(fd, 0600);
     assert_int_equal(dprintf(fd, "of-the-file\n"), 12);
     static const char *fixed[] = { "fixed" };
-    struct config      c = { .api_key = { fixed, 1 }, .api_key_file = path, .api_key_file_empty = "deny" };
+    struct config      c = { .api_key = { fixed, 1 }, .api_key_file = path, .api_key_file_empty = KEY_FILE_DENY };
     struct auth       *a;
     uint64_t           t;
     assert_int_equal(auth_create(&c, &a, err, sizeof err), ST_OK);

@@ -3,7 +3,7 @@
 
 static struct config config(void)
 {
-    return (struct config){ .device = "auto", .master_addr = "", .cluster_key = "secret", .cluster_key_file = "", .tensor_parallel = 8 };
+    return (struct config){ .device = DEV_AUTO, .master_addr = "", .cluster_key = "secret", .cluster_key_file = "", .tensor_parallel = 8 };
 }
 
 static int resolve(const struct config *c, char *const *env, struct cluster *out, char *err)
@@ -99,7 +99,7 @@ static void options_say_who_we_are(void **state)
     c.nnodes = 2, c.kv_host_gib = 1;
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
     assert_non_null(strstr(err, "--kv-host-gib"));
-    c.kv_host_gib = 0, c.device = "cpu";
+    c.kv_host_gib = 0, c.device = DEV_CPU;
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
     assert_non_null(strstr(err, "--device"));
 }

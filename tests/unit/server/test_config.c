@@ -1,5 +1,7 @@
 #include "server/config.h"
+#include "server/options.h"
 #include "server/config_alias.h"
+#include "engine/model/model.h"
 #include "test.h"
 
 static struct config C;
@@ -157,8 +159,8 @@ static void what_people_paste_from_other_servers_is_understood(void **state)
                            "7"),
                      0);
     assert_string_equal(C.model, "/a/b");
-    assert_string_equal(C.dtype, "float16");
-    assert_string_equal(C.quantization, "auto");
+    assert_int_equal(C.dtype, DT_F16);
+    assert_int_equal(C.quantization, CONFIG_AUTO);
     assert_int_equal(C.tensor_parallel, 2);
     assert_int_equal(C.max_num_seqs, 7);
     assert_int_equal(C.told.n, 4);
@@ -288,20 +290,60 @@ static void every_option_is_in_the_help_once(void **state)
 {
     (void)state;
     struct buf        b;
-    size_t            n;
-    const struct opt *o = config_options(&n);
+    uint32_t          n;
+    const struct opt *o = options_table(&n);
     buf_init(&b, 1 << 20);
-    config_help(&b);
+    options_help(&b);
     const char *text = buf_cstr(&b);
-    for (size_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         char want[80];
-        snprintf(want, sizeof want, "\n  --%s%s", o[i].name, o[i].meta ? " " : "");
+        bool valued = o[i].type != OPT_BOOL;
+        snprintf(want, sizeof want, "\n  --%s%s", o[i].name, valued ? " " : "");
         const char *at = strstr(text, want);
         assert_non_null(at);
-        assert_null(o[i].meta ? strstr(at + 1, want) : NULL);
-        for (size_t k = 0; k < i; k++) assert_string_not_equal(o[i].name, o[k].name);
+        assert_null(valued ? strstr(at + 1, want) : NULL);
+        for (uint32_t k = 0; k < i; k++) assert_string_not_equal(o[i].name, o[k].name);
     }
     buf_free(&b);
+}
+
+static void each_word_of_an_option_is_stored_as_a_value_of_its_own(void **state)
+{
+    (void)state;
+    uint32_t          n;
+    const struct opt *o = options_table(&n);
+    for (const struct opt *end = o + n; o < end; o++) {
+        for (uint32_t i = 0; i < o->n_word; i++) {
+            char flag[80];
+            snprintf(flag, sizeof flag, "--%s=%s", o->name, o->word[i].word);
+            (void)PARSE(flag); /* what it goes with is another matter */
+            unsigned value = *(const unsigned *)(const void *)((const char *)&C + o->at);
+            assert_string_equal(option_word(o->name, value), o->word[i].word);
+        }
+    }
+    assert_int_equal(PARSE("--log-level", "trace"), 0);
+    assert_int_equal(C.log_level, LOG_LEVEL_TRACE);
+    assert_int_equal(PARSE("--log-level", "loud"), 64);
+    assert_int_equal(PARSE("--log-level", ""), 64);
+}
+
+/* The option's words are asked for again in the table of engine/model/quant.c. */
+static void every_word_of_quantization_is_a_format(void **state)
+{
+    (void)state;
+    const struct opt *o = option_find("quantization", strlen("quantization"));
+    struct dev_quant  q;
+    bool              head;
+    assert_true(o->n_word > 1);
+    for (uint32_t i = 0; i < o->n_word; i++) assert_true(model_quant_named(o->word[i].word, &q, &head));
+}
+
+static void a_packed_cache_that_is_no_folder_is_refused_before_anything_is_loaded(void **state)
+{
+    (void)state;
+    assert_int_equal(PARSE("--packed-cache", "/var/cache/spillway:100"), 0);
+    assert_int_equal(PARSE("--packed-cache", "/var/cache/spillway:0"), 78);
+    assert_non_null(strstr(err, "--packed-cache: '/var/cache/spillway:0' is not DIR or DIR:GIB"));
 }
 
 static void keys_are_wiped_from_the_command_line(void **state)
@@ -361,6 +403,9 @@ int main(void)
         cmocka_unit_test(a_config_file_loses_against_flags_and_environment),
         cmocka_unit_test(J8_a_public_address_needs_a_key),
         cmocka_unit_test(every_option_is_in_the_help_once),
+        cmocka_unit_test(each_word_of_an_option_is_stored_as_a_value_of_its_own),
+        cmocka_unit_test(every_word_of_quantization_is_a_format),
+        cmocka_unit_test(a_packed_cache_that_is_no_folder_is_refused_before_anything_is_loaded),
         cmocka_unit_test(keys_are_wiped_from_the_command_line),
     };
     close(mkstemp(path));

@@ -1,0 +1,143 @@
+/* config_check: what no single option can know: combinations, what this machine has, and the safety of the address. */
+#include "server/config.h"
+#include "server/config_kv.h"
+#include "server/options.h"
+#include "server/usage.h"
+#include "base/status.h"
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { TAKEOVER_PATH_MAX = 90 }; /* a socket's path has 107 bytes, and a pid behind it while it is made */
+
+bool config_is_loopback(const char *host)
+{
+    struct in_addr  a4;
+    struct in6_addr a6;
+    if (!strcasecmp(host, "localhost")) return true;
+    if (inet_pton(AF_INET, host, &a4) == 1) return (ntohl(a4.s_addr) >> 24) == 127;
+    return inet_pton(AF_INET6, host, &a6) == 1 && IN6_IS_ADDR_LOOPBACK(&a6);
+}
+
+void config_sizes(const struct config *c, bool gpu, uint32_t *seqs_out, uint32_t *rows_out)
+{
+    uint32_t seqs = c->max_num_seqs, rows = c->max_batch_tokens, some = gpu ? CONFIG_SEQS_MAX_AUTO : 64;
+    if (!rows) rows = gpu ? 8192 : 512;
+    if (!c->max_batch_tokens && rows < seqs) rows = seqs;
+    if (!seqs) seqs = some < rows ? some : rows;
+    *seqs_out = seqs, *rows_out = rows;
+}
+
+int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, size_t n_err)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < c->cuda_device.n; i++) {
+        for (const char *p = c->cuda_device.s[i]; *p || p == c->cuda_device.s[i];) {
+            size_t len = strcspn(p, ","), digits = strspn(p, "0123456789");
+            if (!digits || digits != len || digits > 3 || (p[len] == ',' && !p[len + 1])) {
+                usage_error(err, n_err, "--cuda-device: found '%.40s', allowed are numbers of GPUs with commas between, as in 0,1",
+                            c->cuda_device.s[i]);
+                return -1;
+            }
+            int v = (int)strtol(p, NULL, 10); /* at most three digits */
+            for (int k = 0; k < n; k++)
+                if (out[k] == v) {
+                    usage_error(err, n_err, "--cuda-device: GPU %d is named twice", v);
+                    return -1;
+                }
+            if (n == max) {
+                usage_error(err, n_err, "--cuda-device: more than %d GPUs", max);
+                return -1;
+            }
+            out[n++] = v;
+            p += len + (p[len] == ',');
+        }
+    }
+    if (n && (uint32_t)n < c->tensor_parallel) {
+        usage_error(err, n_err, "--cuda-device: found %d GPU%s, --tensor-parallel-size %u needs %u", n, n == 1 ? "" : "s",
+                    c->tensor_parallel, c->tensor_parallel);
+        return -1;
+    }
+    return n;
+}
+
+static int check_sizes(const struct config *c, char *err, size_t n_err)
+{
+    if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64)
+        return usage_error(err, n_err, "--block-size: found %u, allowed are 16, 32 and 64", c->block_size);
+    if (c->given_kv_bytes && c->given_kv_gib)
+        return usage_error(err, n_err, "--kv-cache-bytes and --kv-cache-gib are both given; use one of them");
+    if (c->max_batch_tokens && c->max_num_seqs > c->max_batch_tokens)
+        return usage_error(err, n_err, "--max-num-seqs: found %u, allowed is at most --max-num-batched-tokens (%u)", c->max_num_seqs,
+                           c->max_batch_tokens);
+    return 0;
+}
+
+static int check_device(const struct config *c, char *err, size_t n_err)
+{
+    bool cuda = c->device == DEV_CUDA;
+    if (cuda && (c->kv_dtype == DT_F16 || c->kv_dtype == DT_F32))
+        return usage_error(err, n_err, "--kv-cache-dtype: found '%s', allowed with --device cuda are auto and bfloat16",
+                           option_word("kv-cache-dtype", c->kv_dtype));
+    if (cuda && c->dtype == DT_F32)
+        return usage_error(err, n_err, "--dtype: found 'float32', allowed with --device cuda are auto, bfloat16 and float16");
+    if (cuda && c->quantization != CONFIG_AUTO)
+        return usage_error(err, n_err, "--quantization: found '%s', allowed with --device cuda is auto",
+                           option_word("quantization", c->quantization));
+    const char *isa = option_word("cpu-isa", c->cpu_isa);
+    if (c->cpu_isa != CONFIG_AUTO && (cuda || c->device == DEV_REF))
+        return usage_error(err, n_err, "--cpu-isa: found '%s', allowed with --device %s is auto", isa, option_word("device", c->device));
+    if (!dev_cpu_has_isa(isa)) {
+        char have[128];
+        return usage_error(err, n_err, "--cpu-isa: found '%s', this machine has %s", isa, dev_cpu_isas(have, sizeof have));
+    }
+    if (c->gpu_memory_utilization <= 0)
+        return usage_error(err, n_err, "--gpu-memory-utilization: found 0, allowed is a number above 0, at most 1");
+    int ordinal[CUDA_DEVICES_MAX];
+    return config_cuda_ordinals(c, ordinal, CUDA_DEVICES_MAX, err, n_err) < 0 ? EXIT_USAGE : 0;
+}
+
+/* Who can reach the server, and what they need. */
+static int check_address(const struct config *c, char *err, size_t n_err)
+{
+    if (strlen(c->takeover) > TAKEOVER_PATH_MAX)
+        return usage_error(err, n_err, "--takeover: found %zu bytes, a socket's path here has at most %d", strlen(c->takeover),
+                           TAKEOVER_PATH_MAX);
+    if (*c->takeover && c->nnodes > 1) return usage_error(err, n_err, "--takeover works with one machine, --nnodes is %u", c->nnodes);
+    if (!*c->host) return usage_error(err, n_err, "--host: the value is empty");
+    for (uint32_t i = 0; i < c->api_key.n; i++)
+        for (const char *p = c->api_key.s[i]; *p; p++)
+            if (*p <= ' ' || *p > '~') return usage_error(err, n_err, "--api-key: value %u holds a byte that no header can carry", i + 1);
+    for (uint32_t i = 0; i < c->api_key.n && !config_is_loopback(c->host); i++)
+        if (strlen(c->api_key.s[i]) < KEY_BYTES_PUBLIC_MIN)
+            return usage_error(err, n_err,
+                               "--api-key: value %u has %zu bytes, --host %.60s is reachable from other machines and needs at least %d",
+                               i + 1, strlen(c->api_key.s[i]), c->host, KEY_BYTES_PUBLIC_MIN);
+    if (c->protect_metrics && c->open_metrics) return usage_error(err, n_err, "--protect-metrics and --open-metrics exclude each other");
+    if (!config_is_loopback(c->host) && !c->api_key.n && !*c->api_key_file && !c->allow_anonymous)
+        return usage_error(err, n_err,
+                           "--host %.60s is reachable from other machines: give --api-key or --api-key-file, or say --allow-anonymous",
+                           c->host);
+    return 0;
+}
+
+static int check_packed_cache(const struct config *c, char *err, size_t n_err)
+{
+    char     dir[CONFIG_DIR_BYTES];
+    uint64_t bytes;
+    if (*c->packed_cache && !config_shared(c->packed_cache, dir, sizeof dir, &bytes)) {
+        usage_error(err, n_err, "--packed-cache: '%s' is not DIR or DIR:GIB, as in /var/cache/spillway:100", c->packed_cache);
+        return EXIT_CONFIG;
+    }
+    return 0;
+}
+
+int config_check(const struct config *c, char *err, size_t err_bytes)
+{
+    int code = check_sizes(c, err, err_bytes);
+    if (!code) code = check_device(c, err, err_bytes);
+    if (!code) code = check_address(c, err, err_bytes);
+    if (!code) code = check_packed_cache(c, err, err_bytes);
+    return code ? code : config_kv_check(c, err, err_bytes);
+}

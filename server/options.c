@@ -1,0 +1,259 @@
+#include "server/options.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "kernels/device.h"
+#include "server/config.h"
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#define U32_MAX 4294967295.0
+
+/* Offset of a field; a field of another type than the row's does not compile. */
+#define AT(field, kind) (offsetof(struct config, field) + 0 * sizeof(&((struct config *)0)->field == (kind *)0))
+#define IS_WORD(field)  (sizeof(((struct config *)0)->field) == sizeof(unsigned))
+#define AT_ENUM(field)  (offsetof(struct config, field) + 0 * sizeof(char[IS_WORD(field) ? 1 : -1]))
+
+/* clang-format off */
+#define ROW(n, t, d, h)                     .name = n, .type = t, .def = d, .help = h
+#define NUMBER(n, t, d, lo, hi, unit, h)    ROW(n, t, d, h), .min = lo, .max = hi, .meta = unit
+#define BOOL(n, field, d, h)                ROW(n, OPT_BOOL, d, h), .at = AT(field, bool)
+#define U32(n, field, d, lo, hi, unit, h)   NUMBER(n, OPT_U32, d, lo, hi, unit, h), .at = AT(field, uint32_t)
+#define BYTES(n, field, d, lo, hi, unit, h) NUMBER(n, OPT_BYTES, d, lo, hi, unit, h), .at = AT(field, uint64_t)
+#define NUM(n, field, d, lo, hi, unit, h)   NUMBER(n, OPT_NUM, d, lo, hi, unit, h), .at = AT(field, double)
+#define STR_OF(n, field, d, what, h)        ROW(n, OPT_STR, d, h), .meta = what, .at = AT(field, const char *)
+#define STR(n, field, what, h)              STR_OF(n, field, "", what, h)
+#define LIST(n, field, what, h)             ROW(n, OPT_LIST, "", h), .meta = what, .at = AT(field, struct str_list)
+#define ENUM(n, field, d, list, h) \
+    ROW(n, OPT_ENUM, d, h), .word = list, .n_word = sizeof list / sizeof *list, .at = AT_ENUM(field)
+
+static const struct opt_word load_formats[] = { { "auto", LOAD_AUTO }, { "dummy", LOAD_DUMMY } };
+static const struct opt_word sampling_defaults[] = { { "auto", SAMPLING_OF_MODEL }, { "vllm", SAMPLING_NEUTRAL } };
+static const struct opt_word devices[] = { { "auto", DEV_AUTO }, { "cuda", DEV_CUDA }, { "cpu", DEV_CPU }, { "ref", DEV_REF } };
+static const struct opt_word dtypes[] = { { "auto", DT_COUNT }, { "bfloat16", DT_BF16 }, { "float16", DT_F16 }, { "float32", DT_F32 } };
+static const struct opt_word collectives[] = { { "auto", DEV_COMM_AUTO }, { "own", DEV_COMM_OWN }, { "nccl", DEV_COMM_NCCL } };
+static const struct opt_word symmetric[] = { { "auto", DEV_SYMMETRIC_AUTO }, { "on", DEV_SYMMETRIC_ON }, { "off", DEV_SYMMETRIC_OFF } };
+static const struct opt_word half_close[] = { { "cancel", HALF_CLOSE_CANCEL }, { "serve", HALF_CLOSE_SERVE } };
+static const struct opt_word empty_key_files[] = { { "keep", KEY_FILE_KEEP }, { "deny", KEY_FILE_DENY } };
+static const struct opt_word log_levels[] = {
+    { "error", LOG_LEVEL_ERROR }, { "warn", LOG_LEVEL_WARN }, { "info", LOG_LEVEL_INFO },
+    { "debug", LOG_LEVEL_DEBUG }, { "trace", LOG_LEVEL_TRACE },
+};
+/* What these words mean is said by the tables of engine/model/quant.c and kernels/cpu/isa.c, which are asked by the word. */
+static const struct opt_word quantizations[] = {
+    { "auto", 0 }, { "int8", 1 }, { "int8-g128", 2 }, { "w8a8", 3 }, { "int4", 4 }, { "int4-all", 5 }, { "w4a8", 6 },
+    { "int4-g128", 7 }, { "fp8", 8 },
+};
+static const struct opt_word instruction_sets[] = {
+    { "auto", 0 }, { "amx", 1 }, { "avx512-bf16", 2 }, { "avx512-vnni", 3 }, { "avx512", 4 }, { "avx-vnni", 5 },
+    { "avx2", 6 }, { "neon-bf16", 7 }, { "neon", 8 }, { "scalar", 9 },
+};
+
+static const struct opt options[] = {
+    { .group = "model", STR("model", model, "DIR", "model folder (safetensors, config.json, tokenizer.json); empty: the embedded pebble") },
+    { ENUM("load-format", load_format, "auto", load_formats, "dummy: weights are made up, no checkpoint is read; for measuring") },
+    { LIST("served-model-name", served_name, "NAME", "name clients use; repeatable, the first is shown") },
+    { STR("chat-template", chat_template, "FILE", "chat template instead of the model's own") },
+    { ENUM("generation-config", generation_config, "auto", sampling_defaults, "auto: sampling defaults of generation_config.json; vllm: neutral ones") },
+    { STR("packed-cache", packed_cache, "DIR[:GIB]", "cpu: keep weights there as they lie in memory, at most GIB (64) of them: later starts map them; only for this user to write") },
+    { U32("max-model-len", max_model_len, "0", 0, 16777216, "TOKENS", "longest prompt + output; 0: what the model and the KV cache allow") },
+
+    { .group = "device", ENUM("device", device, "auto", devices, "what computes; auto: a GPU where one can serve, else the cpu") },
+    { U32("tensor-parallel-size", tensor_parallel, "1", 1, 64, "N", "devices that share every layer") },
+    { ENUM("dtype", dtype, "auto", dtypes, "weights; auto: as the checkpoint") },
+    { ENUM("quantization", quantization, "auto", quantizations, "cpu: round the matrices to these codes at start, embedding and head to int8 (int4-all: to int4); auto: as the checkpoint") },
+    { ENUM("kv-cache-dtype", kv_dtype, "auto", dtypes, "KV cache; auto: as the weights") },
+    { LIST("cuda-device", cuda_device, "N[,N]", "GPUs to use, as --list-devices numbers them, one per rank; default: 0, 1, ...") },
+    { NUM("gpu-memory-utilization", gpu_memory_utilization, "0.9", 0, 1, "SHARE", "share of each GPU's memory that may be in use, other processes included") },
+    { BOOL("deterministic", deterministic, "false", "GPU: the same bits for a sequence whatever runs beside it; some speed is lost") },
+    { BOOL("enforce-eager", enforce_eager, "false", "GPU: launch every kernel by itself, no CUDA graphs; slower") },
+    { BOOL("pdl", pdl, "false", "GPU, sm_90 and later: a kernel begins while the one before it ends (programmatic dependent launch)") },
+    { STR("gemm-file", gemm_file, "FILE", "GPU: algorithms that 'spillway tune' wrote; empty: where it writes by itself") },
+    { STR("cublaslt", cublaslt, "FILE", "GPU: the cuBLASLt library; empty: libcublasLt.so.13 or .12; none: our own slower kernel") },
+    { ENUM("collectives", collectives, "auto", collectives, "GPU: what adds among the ranks; auto: our own kernels for small sums in one machine, else NCCL") },
+    { ENUM("cpu-isa", cpu_isa, "auto", instruction_sets, "instruction set of the cpu device; auto: the best of this machine") },
+    { ENUM("nccl-symmetric", nccl_symmetric, "auto", symmetric, "GPU: what NCCL adds lies in a symmetric window (2.27 or newer); auto: where all ranks can; on: or do not start") },
+    { U32("threads", threads, "0", 0, 1024, "N", "compute threads of the cpu device; 0: the CPUs this container may use") },
+
+    { .group = "nodes", U32("nnodes", nnodes, "0", 0, 64, "N", "machines that share every layer; 0: what LeaderWorkerSet or srun say, else 1") },
+    { U32("node-rank", node_rank, "0", 0, 63, "N", "which of them this is; node 0 serves, the others help") },
+    { STR("master-addr", master_addr, "HOST[:PORT]", "where node 0 listens for the others (port 29500)") },
+    { STR("cluster-key", cluster_key, "KEY", "secret that all nodes share, better from a file or the environment: it signs what they tell each other") },
+    { STR("cluster-key-file", cluster_key_file, "FILE", "the same from a file, without its line end") },
+    { BOOL("cluster-insecure", cluster_insecure, "false", "several machines without a key: whoever reaches the port can steer this server") },
+
+    { .group = "engine", U32("max-num-seqs", max_num_seqs, "auto", 1, 65536, "N", "sequences that run at one time; auto: 256 on a GPU, 64 elsewhere") },
+    { U32("max-num-batched-tokens", max_batch_tokens, "auto", 1, 1048576, "TOKENS", "token budget of one step; auto: 8192 on a GPU, 512 elsewhere") },
+    { U32("prefill-chunk", prefill_chunk, "0", 0, 1048576, "TOKENS", "most prompt tokens of one sequence in a step; 0: the budget") },
+    { U32("block-size", block_size, "16", 16, 64, "TOKENS", "tokens per KV block: 16, 32 or 64") },
+    { BYTES("kv-cache-bytes", kv_bytes, "0", 0, 1e18, "BYTES", "KV cache (512MiB, 4GiB); 0: the smaller of 1 GiB and a quarter of memory; on a GPU what is left of its share") },
+    { NUM("kv-cache-gib", kv_gib, "0", 0, 1e9, "GIB", "the same in GiB") },
+    { BOOL("enable-prefix-caching", prefix_caching, "true", "reuse the KV of common prefixes") },
+    { U32("kv-pin-max", kv_pin_max, "25", 0, 90, "PERCENT", "share of the device's and of the host's KV that \"kv_pin\" may hold, a tenant half of it; 0: none") },
+    { NUM("kv-host-gib", kv_host_gib, "0", 0, 1e6, "GIB", "host memory for KV blocks that leave the device, taken at start; 0: no tiers") },
+    { LIST("kv-nvme", kv_nvme, "DIR:GIB", "folder for KV blocks below the host and its share of the disk; survives restarts; repeatable") },
+    { STR("kv-shared", kv_shared, "DIR[:GIB]", "folder (Lustre, FSx, NFS) that servers share: all read it, each writes at most GIB (64) of it; needs --kv-mac-key-file") },
+    { STR("kv-shared-name", kv_shared_name, "NAME", "which of the servers of --kv-shared this is, at most 40 letters, digits and -; starts of one name share one budget; default: HOST-PORT") },
+    { BOOL("kv-encrypt", kv_encrypt, "false", "encrypt blocks in folders (AES-256-GCM) under a key of this start: by design none survives a restart") },
+    { LIST("kv-encrypt-key-file", kv_encrypt_key_file, "FILE", "the same under the key in FILE, 32 bytes or 64 hex digits: blocks survive restarts with that key; given twice: written with the first, read with both") },
+    { LIST("kv-mac-key-file", kv_mac_key_file, "FILE", "secret of 16 bytes or more: blocks outside the device carry a MAC, not a checksum; given twice: written with the first, read with both") },
+    { U32("kv-audit-every", kv_audit_every, "256", 0, 1000000000, "N", "one in N blocks that came up from below is computed again while the server is idle, and compared; 0: none") },
+    { BOOL("enable-priority", priority, "false", "honour \"priority\" in requests; lower runs earlier") },
+    { BOOL("clamp-max-tokens", clamp_max_tokens, "false", "cut max_tokens to the room left instead of a 400") },
+    { U32("max-queue-requests", queue_requests, "1024", 1, 1048576, "N", "waiting requests; above: 429") },
+    { U32("max-queue-tokens", queue_tokens, "0", 0, U32_MAX, "TOKENS", "waiting prompt tokens; above: 429; 0: 256 full contexts") },
+    { U32("request-timeout", request_timeout_s, "0", 0, 604800, "SECONDS", "longest life of a request; 0: none") },
+
+    { .group = "server", STR_OF("host", host, "127.0.0.1", "ADDRESS", "address to listen on") },
+    { U32("port", port, "8080", 0, 65535, "PORT", "port to listen on; 0: any free one") },
+    { U32("io-threads", io_threads, "1", 1, 64, "N", "threads that serve sockets") },
+    { U32("text-threads", text_threads, "0", 0, 64, "N", "threads that parse and tokenise bodies of 256 KiB and more, beside one for smaller ones; 0: one, or two on 8 CPUs and more") },
+    { U32("max-connections", max_connections, "100000", 1, 10000000, "N", "open connections; above: the oldest closes that is idle or has sent no whole head, else 503") },
+    { U32("max-connections-per-address", max_connections_address, "0", 0, 10000000, "N", "of them by one client address (IPv6: one /64); above: 503; 0: all, as behind a load balancer") },
+    { U32("max-body-mib", max_body_mib, "32", 1, 1024, "MIB", "largest request body; above: 413") },
+    { U32("drain-seconds", drain_s, "25", 0, 3600, "SECONDS", "after SIGTERM: how long running requests may finish") },
+    { U32("stuck-seconds", stuck_s, "30", 1, 3600, "SECONDS", "an engine without progress: /health is 503, and after so long it tells where it stands and the server exits with 70") },
+    { STR("takeover", takeover, "PATH", "unix socket: take over from the server that listens there (sockets, host KV), then listen there") },
+    { U32("takeover-seconds", takeover_s, "600", 1, 86400, "SECONDS", "how long a new server may take to be ready before this one goes on without it") },
+    { ENUM("half-close", half_close, "cancel", half_close, "client closed its sending side while it waits: it is gone, or it still reads") },
+    { LIST("allowed-host", allowed_host, "NAME", "Host header to accept besides the own names, or *; repeatable") },
+    { LIST("cors-origin", cors_origin, "ORIGIN", "web origin that may call the API, or *; repeatable") },
+
+    { .group = "security", LIST("api-key", api_key, "KEY", "key that clients must send; repeatable") },
+    { STR("api-key-file", api_key_file, "FILE", "keys, one a line; read again on SIGHUP") },
+    { ENUM("api-key-file-empty", api_key_file_empty, "keep", empty_key_files, "that file holds no key or is gone at SIGHUP: keep the keys before, or no key of it is valid any more") },
+    { U32("max-key-failures", max_key_failures, "10", 0, 1000000, "N", "wrong keys of one client address (IPv6: one /64) at once, then one a second; above: 429; 0: no bound, as behind a load balancer") },
+    { BOOL("allow-anonymous", allow_anonymous, "false", "listen beyond loopback without any key") },
+    { BOOL("share-prefix", share_prefix, "false", "let different API keys share cached prefixes") },
+    { BOOL("protect-metrics", protect_metrics, "false", "/metrics wants a key on loopback too") },
+    { BOOL("open-metrics", open_metrics, "false", "/metrics wants no key beyond loopback either") },
+
+    { .group = "log", ENUM("log-level", log_level, "info", log_levels, "what is logged") },
+    { BOOL("log-json", log_json, "false", "one JSON object a line") },
+
+    { .group = "other", STR("config", config_file, "FILE", "lines of 'name = value', names as here without the dashes") },
+    { BOOL("help", help, "false", "this text") },
+    { BOOL("version", version, "false", "the version") },
+    { BOOL("healthcheck", healthcheck, "false", "ask the server on --port for /health; exit 0 or 1") },
+    { BOOL("list-devices", list_devices, "false", "what could compute here") },
+};
+/* clang-format on */
+enum { N_OPTION = sizeof options / sizeof *options };
+static_assert(sizeof options / sizeof *options <= OPTIONS_MAX, "config.c keeps a note for each");
+
+const struct opt *options_table(uint32_t *n_out)
+{
+    *n_out = N_OPTION;
+    return options;
+}
+
+uint32_t option_index(const struct opt *o) { return (uint32_t)(o - options); }
+
+const struct opt *option_find(const char *name, size_t n)
+{
+    for (size_t i = 0; i < N_OPTION; i++)
+        if (strlen(options[i].name) == n && !memcmp(options[i].name, name, n)) return &options[i];
+    return NULL;
+}
+
+const char *option_words(const struct opt *o, char out[OPT_WORDS_MAX])
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < o->n_word; i++) {
+        int k = snprintf(out + n, OPT_WORDS_MAX - n, "%s%s", i ? "|" : "", o->word[i].word);
+        n += (size_t)k;
+        CHECK(n < OPT_WORDS_MAX);
+    }
+    return out;
+}
+
+const char *option_word(const char *name, unsigned value)
+{
+    const struct opt *o = option_find(name, strlen(name));
+    CHECK(o && o->type == OPT_ENUM);
+    uint32_t i = 0;
+    while (i < o->n_word && o->word[i].value != value) i++;
+    CHECK(i < o->n_word);
+    return o->word[i].word;
+}
+
+/* ---- nearest name ---- */
+
+unsigned option_distance(const char *a, const char *b)
+{
+    enum { LONGEST = 40 };
+    size_t   na = strlen(a), nb = strlen(b);
+    unsigned row[LONGEST + 1];
+    if (na > LONGEST || nb > LONGEST) return 100;
+    for (size_t j = 0; j <= nb; j++) row[j] = (unsigned)j;
+    for (size_t i = 1; i <= na; i++) {
+        unsigned diag = row[0];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= nb; j++) {
+            unsigned up = row[j], best = diag + (a[i - 1] != b[j - 1]);
+            if (up + 1 < best) best = up + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            row[j] = best, diag = up;
+        }
+    }
+    return row[nb];
+}
+
+/* Every word of name ("served-name") is a part of the option's ("served-model-name"). */
+static bool words_of(const char *name, const char *option)
+{
+    for (const char *p = name; *p;) {
+        size_t n = strcspn(p, "-");
+        char   word[48];
+        if (n >= sizeof word) return false;
+        memcpy(word, p, n);
+        word[n] = 0;
+        if (!strstr(option, word)) return false;
+        p += n + (p[n] == '-');
+    }
+    return strlen(name) >= 3;
+}
+
+const char *option_nearest(const char *name)
+{
+    const char *best = NULL;
+    unsigned    best_d = 100;
+    for (size_t i = 0; i < N_OPTION; i++) {
+        unsigned d = option_distance(name, options[i].name);
+        if (d > 3 && words_of(name, options[i].name)) d = 3;
+        if (d < best_d) best_d = d, best = options[i].name;
+    }
+    return best_d <= 4 && best_d < strlen(name) ? best : NULL;
+}
+
+/* ---- help ---- */
+
+void options_help(struct buf *out)
+{
+    buf_puts(out, "usage: spillway [serve] [DIR] [--option value | --option=value]...\n"
+                  "       spillway tune --model DIR | --shape NAME   finds the GPU's fastest matrix products; tune --help says more\n"
+                  "       spillway kv ls|verify|gc DIR               looks into a folder of --kv-nvme; kv --help says more\n\n"
+                  "examples:\n"
+                  "  spillway                                                    the embedded model on http://127.0.0.1:8080\n"
+                  "  spillway --model ./Qwen3-0.6B --port 9000 --max-model-len 32k    a folder of one's own, on another port\n"
+                  "  spillway --model ./Qwen3-0.6B --host 0.0.0.0 --api-key-file keys --kv-cache-gib 8    for other machines\n\n"
+                  "Every option can also come from the environment (SPILLWAY_ and the name in capitals, '-' as '_')\n"
+                  "or from a file (--config). Flags win over the environment, the environment over the file.\n"
+                  "Sizes in GIB and MIB may have a unit (512MiB, 4GB), TOKENS may be thousands (32k; 32K is 32768).\n");
+    for (size_t i = 0; i < N_OPTION; i++) {
+        const struct opt *o = &options[i];
+        char              left[80], words[OPT_WORDS_MAX];
+        const char       *value = o->type == OPT_ENUM ? option_words(o, words) : o->meta;
+        if (o->group) buf_printf(out, "\n%s\n", o->group);
+        snprintf(left, sizeof left, "--%s%s%s", o->name, value ? " " : "", value ? value : "");
+        buf_printf(out, "  %-34s %s%s", left, strlen(left) > 34 ? "\n                                     " : "", o->help);
+        if (o->type == OPT_BOOL && !strcmp(o->def, "true"))
+            buf_printf(out, " (default; --no-%s turns it off)", o->name);
+        else if (o->type != OPT_BOOL && *o->def)
+            buf_printf(out, " (default %s)", o->def);
+        buf_putc(out, '\n');
+    }
+    buf_puts(
+        out,
+        "\nexit codes: 0 done, 64 usage, 70 internal, 71 broken GPU, 74 input/output, 77 permission, 78 model or configuration refused\n");
+}

@@ -1,0 +1,52 @@
+/* options: the table of options. Flags, SPILLWAY_* environment variables, the lines of --config and --help all come from it, a row each.
+ * Thread: any, the table is constant. */
+#pragma once
+#include "base/buf.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum opt_type {
+    OPT_BOOL,  /* bool */
+    OPT_U32,   /* uint32_t */
+    OPT_BYTES, /* uint64_t, a size with its unit */
+    OPT_NUM,   /* double */
+    OPT_STR,   /* const char * */
+    OPT_LIST,  /* struct str_list; may be given several times */
+    OPT_ENUM,  /* an enum, or unsigned: the value of one of the row's words */
+};
+struct opt_word {
+    const char *word;
+    unsigned    value;
+};
+struct opt {
+    const char            *group; /* set on the first row of a group */
+    const char            *name;
+    enum opt_type          type;
+    size_t                 at; /* offset in struct config */
+    const char            *def;
+    double                 min, max; /* OPT_U32, OPT_BYTES, OPT_NUM */
+    const char            *meta;     /* what --help calls the value; NULL: OPT_BOOL and OPT_ENUM */
+    const struct opt_word *word;     /* [n_word] of OPT_ENUM */
+    uint32_t               n_word;
+    const char            *help;
+};
+enum {
+    OPTIONS_MAX = 128,   /* rows */
+    OPT_WORDS_MAX = 128, /* bytes of the longest list of words, as option_words writes it */
+};
+
+const struct opt *options_table(uint32_t *n_out);
+uint32_t          option_index(const struct opt *o);
+/* name: n bytes without dashes in front. NULL: no such option. */
+const struct opt *option_find(const char *name, size_t n);
+/* The option whose name is most like this one, or NULL when none is like it. */
+const char *option_nearest(const char *name);
+/* How many letters must change to make the one of the other; 100 where either is longer than any option. */
+unsigned option_distance(const char *a, const char *b);
+/* The allowed words of an OPT_ENUM with '|' between them. Returns out. */
+const char *option_words(const struct opt *o, char out[OPT_WORDS_MAX]);
+/* The word of a value that an OPT_ENUM stored: option_word("device", DEV_CPU) is "cpu". */
+const char *option_word(const char *name, unsigned value);
+/* The text of --help. */
+void options_help(struct buf *out);

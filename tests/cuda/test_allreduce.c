@@ -370,7 +370,7 @@ static void ranks_that_share_a_gpu_cannot_have_nccl(void **state)
 }
 
 #ifdef CUDA_EMU
-static void nccl_carries_what_it_is_told_to(void **state)
+static void nccl_carries_the_sums_that_the_option_assigns_to_it(void **state)
 {
     (void)state;
     static const size_t n[] = { 5, 4097, 300000 };
@@ -490,7 +490,7 @@ static void beyond_work(struct one *o)
     o->d->ops->allreduce(o->d, x + (2 << 20), (size_t)16 << 20);
     if (o->d->ops->sync(o->d) != ST_DEVICE) wrong(o, "a sum beyond the window went through");
 }
-static void what_nccl_forbids_is_found(void **state)
+static void calls_that_nccl_forbids_are_found(void **state)
 {
     (void)state;
     void (*work[])(struct one *) = { lopsided_work, half_in_work, beyond_work };
@@ -543,7 +543,7 @@ static void a_window_that_is_gone_is_not_used(void **state)
 }
 #endif
 
-static void the_versions_whose_graphs_hang_are_known(void **state)
+static void graphs_are_off_for_the_nccl_versions_in_which_they_hang(void **state)
 {
     (void)state;
     assert_true(nccl_graphs_hang(22809));
@@ -567,15 +567,15 @@ int main(void)
         cmocka_unit_test(one_rank_through_nccl_changes_nothing),
         cmocka_unit_test(ranks_that_share_a_gpu_cannot_have_nccl),
 #ifdef CUDA_EMU
-        cmocka_unit_test(nccl_carries_what_it_is_told_to),
+        cmocka_unit_test(nccl_carries_the_sums_that_the_option_assigns_to_it),
         cmocka_unit_test(large_sums_go_to_nccl_and_small_ones_do_not),
         cmocka_unit_test(sums_in_a_window_are_right_eagerly_and_replayed),
         cmocka_unit_test(a_gather_that_may_hang_goes_around_the_window),
         cmocka_unit_test(our_kernels_and_nccl_share_the_window),
-        cmocka_unit_test(what_nccl_forbids_is_found),
+        cmocka_unit_test(calls_that_nccl_forbids_are_found),
         cmocka_unit_test(a_window_that_is_gone_is_not_used),
 #endif
-        cmocka_unit_test(the_versions_whose_graphs_hang_are_known),
+        cmocka_unit_test(graphs_are_off_for_the_nccl_versions_in_which_they_hang),
     };
     return ct_run(tests);
 }

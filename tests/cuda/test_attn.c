@@ -225,7 +225,7 @@ static void a_graph_serves_other_lengths(void **state)
 }
 
 /* NaN and infinity in a token reach exactly the rows that see it */
-static void what_a_row_may_not_see_does_not_touch_it(void **state)
+static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
 {
     (void)state;
     static const struct aw_shape some[] = {
@@ -262,7 +262,7 @@ static void what_a_row_may_not_see_does_not_touch_it(void **state)
 }
 
 /* Values alone: the weights are finite, and in a tile that all see, or some */
-static void infinite_values_reach_who_sees_them(void **state)
+static void infinite_values_reach_exactly_the_rows_that_see_them(void **state)
 {
     (void)state;
     struct aw_shape             s = { 4, 2, 64, 16, 0, DT_BF16 };
@@ -340,8 +340,8 @@ int main(void)
         cmocka_unit_test(without_it_chunks_of_a_prompt_do_not_matter),
         cmocka_unit_test(padding_is_skipped),
         cmocka_unit_test(a_graph_serves_other_lengths),
-        cmocka_unit_test(what_a_row_may_not_see_does_not_touch_it),
-        cmocka_unit_test(infinite_values_reach_who_sees_them),
+        cmocka_unit_test(a_row_does_not_depend_on_tokens_that_it_may_not_see),
+        cmocka_unit_test(infinite_values_reach_exactly_the_rows_that_see_them),
         cmocka_unit_test(blocks_beyond_4_gib_are_found),
     };
     return ct_run(tests);

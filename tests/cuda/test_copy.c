@@ -38,7 +38,7 @@ static void lazy(bool on)
 }
 
 /* Runs of every kind, many on their way at a time, into pinned and into ordinary memory. */
-static void what_is_asked_for_arrives(void **state)
+static void requested_copies_arrive_with_the_right_bytes(void **state)
 {
     (void)state;
     for (int pinned = 0; pinned < 2; pinned++) {
@@ -238,7 +238,7 @@ static void a_lost_device_ends_its_copies(void **state)
     }
 }
 
-static void streams_that_cannot_be_had_are_said(void **state)
+static void a_failure_to_create_streams_is_reported(void **state)
 {
     (void)state;
     struct device *d = ct_open(DT_BF16, 0);
@@ -254,13 +254,10 @@ static void streams_that_cannot_be_had_are_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_asked_for_arrives),
-        cmocka_unit_test(blocks_of_two_devices_come_back),
+        cmocka_unit_test(requested_copies_arrive_with_the_right_bytes), cmocka_unit_test(blocks_of_two_devices_come_back),
 #ifdef CUDA_EMU
-        cmocka_unit_test(memory_that_cannot_be_pinned_serves_too),
-        cmocka_unit_test(only_its_copy_fails),
-        cmocka_unit_test(streams_that_cannot_be_had_are_said),
-        cmocka_unit_test(a_lost_device_ends_its_copies),
+        cmocka_unit_test(memory_that_cannot_be_pinned_serves_too),      cmocka_unit_test(only_its_copy_fails),
+        cmocka_unit_test(a_failure_to_create_streams_is_reported),      cmocka_unit_test(a_lost_device_ends_its_copies),
 #endif
     };
     return ct_run(tests);

@@ -33,7 +33,7 @@ _Static_assert(offsetof(struct lt_result, state) == offsetof(cublasLtMatmulHeuri
 #endif
 #endif
 
-static void a_library_that_is_not_there_is_said_in_one_line(void **state)
+static void a_missing_library_is_reported_in_one_line(void **state)
 {
     (void)state;
     struct cublaslt lt;
@@ -74,7 +74,7 @@ static void the_library_takes_our_descriptors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_library_that_is_not_there_is_said_in_one_line),
+        cmocka_unit_test(a_missing_library_is_reported_in_one_line),
         cmocka_unit_test(the_library_takes_our_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,7 +75,7 @@ static void the_arena_is_bounded_aligned_and_zero(void **state)
     dev_close(d);
 }
 
-static void what_is_copied_in_is_copied_out(void **state)
+static void copied_bytes_come_back_unchanged(void **state)
 {
     (void)state;
     struct device *d = ct_open(DT_BF16, 0);
@@ -169,7 +169,7 @@ static void refused(struct dev_cfg cfg, enum status want, const char *words)
     emu_reset();
 }
 
-static void who_cannot_serve_is_refused_in_one_line(void **state)
+static void a_gpu_that_cannot_serve_is_refused_in_one_line(void **state)
 {
     (void)state;
     struct dev_cfg cfg = { .arena_bytes = 64 * MIB };
@@ -236,7 +236,7 @@ static void auto_is_the_cpu_where_no_gpu_serves(void **state)
     emu_reset();
 }
 
-static void the_list_says_who_can_serve(void **state)
+static void the_list_of_devices_shows_which_ones_can_serve(void **state)
 {
     (void)state;
     struct dev_info   info[4];
@@ -333,15 +333,15 @@ int main(void)
     log_init(LOG_LEVEL_ERROR, 2, false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_arena_is_bounded_aligned_and_zero),
-        cmocka_unit_test(what_is_copied_in_is_copied_out),
+        cmocka_unit_test(copied_bytes_come_back_unchanged),
         cmocka_unit_test(a_plan_takes_nothing_and_counts_alike),
 #ifdef CUDA_EMU
         cmocka_unit_test(an_arena_without_a_size_is_the_share_that_is_left),
         cmocka_unit_test(launches_depend_where_asked_for_and_possible),
-        cmocka_unit_test(who_cannot_serve_is_refused_in_one_line),
+        cmocka_unit_test(a_gpu_that_cannot_serve_is_refused_in_one_line),
         cmocka_unit_test(every_call_of_open_may_fail),
         cmocka_unit_test(auto_is_the_cpu_where_no_gpu_serves),
-        cmocka_unit_test(the_list_says_who_can_serve),
+        cmocka_unit_test(the_list_of_devices_shows_which_ones_can_serve),
         cmocka_unit_test(an_error_is_told_once_and_stays),
         cmocka_unit_test(a_device_that_hangs_is_given_up),
         cmocka_unit_test(memory_that_cannot_be_pinned_makes_loading_slow_not_wrong),

@@ -124,7 +124,7 @@ static void a_kernel_that_stalls_is_not_ready_and_then_goes_on(void **state)
     cudaGraphExecDestroy(x), cudaGraphDestroy(g), cudaStreamDestroy(s), cudaStreamDestroy(other), cudaFree(dev);
 }
 
-static void what_others_hold_is_not_there(void **state)
+static void memory_of_other_processes_is_not_reported_as_free(void **state)
 {
     (void)state;
     size_t before, left, total;
@@ -216,7 +216,7 @@ static void a_graph_replays_with_frozen_arguments(void **state)
     cudaGraphExecDestroy(x), cudaEventDestroy(fork), cudaEventDestroy(join);
     cudaFree(out), cudaFreeHost(host), cudaStreamDestroy(s), cudaStreamDestroy(side);
 }
-static void a_capture_that_goes_wrong_says_so(void **state)
+static void a_failed_graph_capture_is_reported(void **state)
 {
     cudaStream_t s = new_stream(), side = new_stream();
     cudaGraph_t  g;
@@ -296,7 +296,7 @@ static void a_launch_that_the_device_cannot_hold_is_refused(void **state)
     cudaFree(out);
 }
 
-static void without_a_driver_or_a_device_every_call_says_so(void **state)
+static void without_a_driver_or_a_device_every_call_returns_its_error(void **state)
 {
     int   n = 5;
     void *p;
@@ -320,13 +320,13 @@ int main(void)
         cmocka_unit_test_teardown(a_copy_outside_an_allocation_is_refused, teardown),
         cmocka_unit_test_teardown(a_buffer_that_is_reused_too_early_shows, teardown),
         cmocka_unit_test_teardown(a_kernel_that_stalls_is_not_ready_and_then_goes_on, teardown),
-        cmocka_unit_test_teardown(what_others_hold_is_not_there, teardown),
+        cmocka_unit_test_teardown(memory_of_other_processes_is_not_reported_as_free, teardown),
         cmocka_unit_test_teardown(events_order_streams, teardown),
         cmocka_unit_test_teardown(a_graph_replays_with_frozen_arguments, teardown),
-        cmocka_unit_test_teardown(a_capture_that_goes_wrong_says_so, teardown),
+        cmocka_unit_test_teardown(a_failed_graph_capture_is_reported, teardown),
         cmocka_unit_test_teardown(a_planned_fault_comes_once_and_a_lasting_one_stays, teardown),
         cmocka_unit_test_teardown(a_launch_that_the_device_cannot_hold_is_refused, teardown),
-        cmocka_unit_test_teardown(without_a_driver_or_a_device_every_call_says_so, teardown),
+        cmocka_unit_test_teardown(without_a_driver_or_a_device_every_call_returns_its_error, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,7 +160,7 @@ static void the_plain_kernel_is_right_in_every_order_of_its_threads(void **state
 }
 #endif
 
-static void what_is_pinned_is_never_asked_for_again(void **state)
+static void a_pinned_algorithm_is_never_searched_again(void **state)
 {
     (void)state;
     struct device *d = open_with(DT_BF16, false, NULL, NULL);
@@ -224,7 +224,7 @@ static void without_a_look_at_it_nothing_is_relied_on_for_exactness(void **state
 }
 #endif
 
-static void the_plain_kernel_takes_over_what_the_library_refuses(void **state)
+static void the_plain_kernel_computes_a_product_that_the_library_refuses(void **state)
 {
     (void)state;
     struct device    *d = open_with(DT_BF16, false, NULL, NULL);
@@ -500,13 +500,13 @@ int main(void)
 #ifdef CUDA_EMU
         cmocka_unit_test(the_plain_kernel_is_right_in_every_order_of_its_threads),
 #endif
-        cmocka_unit_test(what_is_pinned_is_never_asked_for_again),
+        cmocka_unit_test(a_pinned_algorithm_is_never_searched_again),
         cmocka_unit_test(an_algorithm_with_wrong_numbers_is_not_pinned),
 #ifdef CUDA_EMU
         cmocka_unit_test(an_algorithm_whose_bits_change_with_the_rows_is_not_pinned),
         cmocka_unit_test(without_a_look_at_it_nothing_is_relied_on_for_exactness),
 #endif
-        cmocka_unit_test(the_plain_kernel_takes_over_what_the_library_refuses),
+        cmocka_unit_test(the_plain_kernel_computes_a_product_that_the_library_refuses),
         cmocka_unit_test(rows_above_the_largest_bucket_go_in_slices),
         cmocka_unit_test(tuned_algorithms_are_used_and_nothing_else_of_a_bad_file),
 #ifdef CUDA_EMU

@@ -89,7 +89,7 @@ static void sampled_logits(struct gold_run *r, float *to)
 
 /* Two ranks as two streams of one GPU, our own kernels between them, beside two ranks of the cpu device: logits within the roundings of both, and
  * the same greedy tokens but where the cpu's own two best are nearly the same. */
-static void two_ranks_on_one_gpu_say_what_two_of_the_cpu_say(void **state)
+static void two_ranks_on_one_gpu_give_the_answer_of_two_ranks_on_the_cpu(void **state)
 {
     (void)state;
     enum { N = 10 };
@@ -130,7 +130,7 @@ static void two_ranks_on_one_gpu_say_what_two_of_the_cpu_say(void **state)
 }
 
 /* The recorded text is fed whatever the device says, so every token of it is compared. */
-static void pebble_says_what_transformers_says(void **state)
+static void pebble_continues_a_prompt_as_transformers_does(void **state)
 {
     (void)state;
     static struct source_embed files[16];
@@ -185,8 +185,8 @@ int main(void)
 #ifdef CUDA_EMU
         cmocka_unit_test(two_ranks_say_the_same),
 #endif
-        cmocka_unit_test(two_ranks_on_one_gpu_say_what_two_of_the_cpu_say),
-        cmocka_unit_test(pebble_says_what_transformers_says),
+        cmocka_unit_test(two_ranks_on_one_gpu_give_the_answer_of_two_ranks_on_the_cpu),
+        cmocka_unit_test(pebble_continues_a_prompt_as_transformers_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,7 @@ IS(ncclCommWindowDeregister, ncclComm_t, ncclWindow_t);
 #endif
 
 /* And the library of this machine has those calls, if it is there: opening it needs no GPU. */
-static void the_library_has_what_its_version_should(void **state)
+static void each_version_of_the_library_has_its_functions(void **state)
 {
     (void)state;
     char                   why[300];
@@ -61,6 +61,6 @@ static void the_library_has_what_its_version_should(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_library_has_what_its_version_should) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(each_version_of_the_library_has_its_functions) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

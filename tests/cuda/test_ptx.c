@@ -142,7 +142,7 @@ static void a_power_of_two_is_within_its_bound(void **state)
     }
 }
 
-static void a_dependent_launch_reads_what_the_one_before_wrote(void **state)
+static void a_dependent_launch_reads_the_writes_of_the_launch_before_it(void **state)
 {
     enum { N = 5000, TIMES = 20 };
     static uint32_t x[N], out[N];
@@ -249,7 +249,7 @@ int main(void)
         cmocka_unit_test(cp_async_copies_what_is_valid_and_zeroes_the_rest),
         cmocka_unit_test(streaming_loads_and_stores_move_16_bytes),
         cmocka_unit_test(a_power_of_two_is_within_its_bound),
-        cmocka_unit_test(a_dependent_launch_reads_what_the_one_before_wrote),
+        cmocka_unit_test(a_dependent_launch_reads_the_writes_of_the_launch_before_it),
         cmocka_unit_test(a_release_is_seen_by_an_acquire),
         cmocka_unit_test(reductions_give_every_thread_the_same),
         cmocka_unit_test(the_tree_of_a_sum_is_fixed),

@@ -177,7 +177,7 @@ static void run_gpu(struct pair *p, const char *what)
     compare(p, what);
 }
 
-static void every_row_draws_what_the_cpu_draws(void **state)
+static void every_row_draws_the_same_token_as_on_the_cpu(void **state)
 {
     (void)state;
     static const uint32_t vocab[] = { 1, 2, 31, 257, 1024, 4096, 5000, 13001 };
@@ -345,7 +345,7 @@ static void logprobs_of_given_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row_draws_what_the_cpu_draws),
+        cmocka_unit_test(every_row_draws_the_same_token_as_on_the_cpu),
         cmocka_unit_test(every_schedule_draws_the_same),
         cmocka_unit_test(many_survivors),
         cmocka_unit_test(a_row_stands_alone),

@@ -79,7 +79,7 @@ static void all_are(const uint32_t *got, uint32_t from, uint32_t to, uint32_t wa
         if (got[i] != want) fail_msg("turn %llu, padding %s[%u] is %u, should be %u", (unsigned long long)turn, what, i, got[i], want);
 }
 
-static void what_is_packed_is_what_was_meant(void **state)
+static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
 {
     (void)state;
     static struct any_step   a;
@@ -545,7 +545,7 @@ static void H4_a_lost_gpu_is_told_from_a_failing_kernel(void **state)
 }
 #endif
 
-static void steps_take_exactly_what_was_planned(void **state)
+static void a_step_takes_exactly_the_planned_memory(void **state)
 {
     (void)state;
     for (turn = 0; turn < 40; turn++) {
@@ -580,9 +580,9 @@ int main(void)
     src = (struct source){ .dir = src_dir };
     if (model_spec_load(&src, &spec, err, sizeof err)) return printf("%s\n", err), 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_packed_is_what_was_meant),
+        cmocka_unit_test(an_unpacked_step_equals_the_step_that_was_packed),
         cmocka_unit_test(a_bucket_has_one_place_for_everything),
-        cmocka_unit_test(steps_take_exactly_what_was_planned),
+        cmocka_unit_test(a_step_takes_exactly_the_planned_memory),
         cmocka_unit_test(a_replay_gives_the_bits_of_eager),
         cmocka_unit_test(two_in_flight_give_the_bits_of_one_at_a_time),
         cmocka_unit_test(without_the_exact_mode_one_and_two_in_flight_agree_too),

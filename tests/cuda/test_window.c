@@ -67,7 +67,7 @@ static enum dev_symmetric most_for_one(void)
     return st ? DEV_SYMMETRIC_AUTO : DEV_SYMMETRIC_ON;
 }
 
-static void one_rank_in_a_window_says_the_same(void **state)
+static void one_rank_gives_the_same_answer_with_and_without_a_window(void **state)
 {
     (void)state;
     struct gold g;
@@ -303,7 +303,7 @@ int main(void)
 #endif /* else its lines say what was had */
     if (!dev_serves(DEV_CUDA, why, sizeof why)) return printf("%s, skipped\n", why), 77;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank_in_a_window_says_the_same),
+        cmocka_unit_test(one_rank_gives_the_same_answer_with_and_without_a_window),
 #ifdef CUDA_EMU
         cmocka_unit_test(two_ranks_say_the_same_with_and_without),
         cmocka_unit_test(deterministic_sums_are_the_same_bits),

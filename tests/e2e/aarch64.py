@@ -79,7 +79,7 @@ def test_neon_answers_as_avx_does():
     assert s.process.returncode == 0, "ended with %s:\n%s" % (s.process.returncode, s.said())
 
 
-def test_what_the_processor_has_is_found():
+def test_the_instruction_set_of_the_processor_is_found():
     """qemu's default processor has both; another instruction set's name is refused with those that there are."""
     out = subprocess.run([*OTHER, "--cpu-isa", "avx2"], capture_output=True, text=True, timeout=180)
     assert out.returncode == 64 and "this machine has neon-bf16, neon, scalar" in out.stderr, (out.returncode, out.stderr)

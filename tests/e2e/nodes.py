@@ -177,7 +177,7 @@ def test_a_frozen_helper_is_lost():
         assert "it is silent" in a.text()
 
 
-def test_who_does_not_belong_is_refused():
+def test_a_node_with_other_options_is_refused():
     port = free_port()
     with node(0, port, env={"SPILLWAY_CLUSTER_KEY": "one"}) as a:
         with node(1, port, env={"SPILLWAY_CLUSTER_KEY": "two"}) as b:  # it cannot tell who says no, so it asks on

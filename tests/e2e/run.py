@@ -114,7 +114,7 @@ def a_prompt_that_leaves_another_inside_a_block_goes_on_there(s):
 
 
 @test
-def a_pin_is_granted_and_said(s):
+def a_pin_is_granted_and_reported(s):
     ids = [300 + i for i in range(40)]
     r = s.complete(ids, max_tokens=1, kv_pin=2, kv_priority=9, prompt_cache_retention="24h", prompt_cache_key="e2e", cache_salt="pin")
     assert r.json["usage"]["prompt_tokens_details"]["pinned_tokens"] == 32, r.json["usage"]
@@ -212,7 +212,7 @@ def models_health_version_metrics_and_playground(s):
 
 
 @test
-def the_load_generator_counts_what_the_server_counts(s):
+def the_load_generator_and_the_server_count_the_same(s):
     tool = os.path.join(os.path.dirname(os.environ["SPILLWAY"]), "tools", "bench_serve")
     if not os.path.exists(tool):
         raise Skip("%s is not built" % tool)
@@ -251,7 +251,7 @@ def disconnecting_frees_the_slot_and_keeps_the_prefix(s):
 
 
 @test
-def sixty_four_at_once_get_what_one_alone_gets(s):
+def sixty_four_requests_at_once_get_the_answers_of_one_alone(s):
     prompts = ["Tell me a story about a %s." % x for x in ("fox", "cat", "dog", "bear", "king", "ship", "tree", "star")]
     ask = lambda p: s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": p}], "temperature": 0, "max_tokens": 32}).json["choices"][0]["message"]["content"]
     want = {p: ask(p) for p in prompts}
@@ -310,7 +310,7 @@ def keys_guard_the_api(s):
 
 
 @test
-def a_cheaper_way_to_multiply_codes_is_said(s):
+def a_cheaper_way_to_multiply_codes_is_logged(s):
     from harness import Server
 
     with open("/proc/cpuinfo") as f:

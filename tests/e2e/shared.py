@@ -61,7 +61,7 @@ def filled(w, *extra):
 
 
 @test
-def one_serves_what_the_other_computed(w):
+def one_server_serves_blocks_that_the_other_computed(w):
     a = filled(w)
     b = start(w, *TIGHT, *share(w))
     settle(b, "the other's blocks", lambda: metric(b, "spillway:kv_tier_blocks", 'tier="nvme"') > 60)
@@ -140,7 +140,7 @@ def another_mac_key_believes_nothing(w):
 
 
 @test
-def what_cannot_be_is_said(w):
+def impossible_options_are_reported(w):
     from harness import Server
     path = "%s/shared:0.016" % w.folder
     for extra, word in ((["--kv-shared", path], "--kv-mac-key-file"),

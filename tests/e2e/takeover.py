@@ -280,7 +280,7 @@ def two_upgrades_under_load_fail_nobody(w):
 
 
 @quick
-def what_lay_on_the_host_is_found_again(w):
+def blocks_on_the_host_are_found_again(w):
     """Also for a client with a key: the salt of its prefixes is new at every start, but goes over."""
     path, keys = w.path(), {"Authorization": "Bearer a-key-for-this-test"}
     args = [*TIER, "--api-key", "a-key-for-this-test"]
@@ -296,7 +296,7 @@ def what_lay_on_the_host_is_found_again(w):
 
 
 @quick
-def what_only_the_device_held_comes_along(w):
+def blocks_that_only_the_device_held_come_along(w):
     path, args = w.path(), [*BASE, "--kv-cache-bytes", "10MiB", "--kv-host-gib", "0.01"]
     s = w.start(*args, "--takeover", path)
     for k in range(MANY):

@@ -248,7 +248,7 @@ def damaged_files_are_misses(w):
 
 
 @test
-def the_tool_sees_what_is_there(w):
+def the_tool_lists_the_stored_blocks(w):
     import subprocess
 
     shutil.rmtree(os.path.join(w.folder, "kv"), ignore_errors=True)  # what was damaged before and not asked for is still in it
@@ -300,7 +300,7 @@ def the_tool_sees_what_is_there(w):
 
 
 @test
-def what_ended_just_now_survives_a_restart(w):
+def a_request_that_just_ended_survives_a_restart(w):
     args = [*BASE, "--kv-host-gib", "0.012", *w.store()]  # the device has room for all of it
     shutil.rmtree(os.path.join(w.folder, "kv"))
     w.expect(900), w.expect(903)

@@ -240,7 +240,7 @@ static void two_tensors_that_change_names_make_another_model(void **state)
     memory_free(&m);
 }
 
-static void what_changes_no_bit_changes_no_identity(void **state)
+static void a_setting_that_changes_no_bit_keeps_the_identity(void **state)
 {
     (void)state;
     struct memory_source m;
@@ -261,7 +261,7 @@ static void what_changes_no_bit_changes_no_identity(void **state)
     memory_free(&m);
 }
 
-static void what_changes_bits_changes_the_identity(void **state)
+static void a_setting_that_changes_bits_changes_the_identity(void **state)
 {
     (void)state;
     static const char *const quants[] = { "int8", "int8-g128", "w8a8", "int4", "int4-all", "w4a8", "fp8" };
@@ -358,7 +358,7 @@ static struct id with_config(struct memory_source *m, const char *patch)
     return load(&m->src, &plain);
 }
 
-static void of_config_json_counts_what_may_change_a_number(void **state)
+static void the_identity_covers_the_keys_of_config_json_that_can_change_a_number(void **state)
 {
     (void)state;
     static const char *const indifferent[] = { "{}",
@@ -404,11 +404,11 @@ int main(void)
                                         cmocka_unit_test(a_file_that_the_loader_leaves_alone_does_not_matter),
                                         cmocka_unit_test(rows_that_change_places_make_another_model),
                                         cmocka_unit_test(two_tensors_that_change_names_make_another_model),
-                                        cmocka_unit_test(what_changes_no_bit_changes_no_identity),
-                                        cmocka_unit_test(what_changes_bits_changes_the_identity),
+                                        cmocka_unit_test(a_setting_that_changes_no_bit_keeps_the_identity),
+                                        cmocka_unit_test(a_setting_that_changes_bits_changes_the_identity),
                                         cmocka_unit_test(instruction_sets_that_share_bits_share_models),
                                         cmocka_unit_test(edits_show_in_the_share_of_some_rank),
-                                        cmocka_unit_test(of_config_json_counts_what_may_change_a_number),
+                                        cmocka_unit_test(the_identity_covers_the_keys_of_config_json_that_can_change_a_number),
                                         cmocka_unit_test(weights_that_are_made_up_are_those_of_their_configuration) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static void path_of(uint64_t share, char path[200])
     snprintf(path, 200, "%s/%s", cache, f.name);
 }
 
-static void what_was_kept_is_found_again(void **state)
+static void a_kept_identity_is_found_again(void **state)
 {
     (void)state;
     assert_false(believed(SHARE));
@@ -275,7 +275,7 @@ static void a_folder_that_cannot_be_written_is_no_failure(void **state)
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(name, setup)
-    const struct CMUnitTest tests[] = { T(what_was_kept_is_found_again),
+    const struct CMUnitTest tests[] = { T(a_kept_identity_is_found_again),
                                         T(a_file_that_is_torn_is_not_believed),
                                         T(a_file_that_others_could_write_is_not_believed),
                                         T(a_file_of_another_checkpoint_is_not_believed),

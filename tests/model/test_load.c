@@ -268,7 +268,7 @@ static void the_text_part_of_a_wrapper_gives_the_same_logits(void **state)
 }
 
 /* D14, on the device that a test has: before the weights are read, with what is needed and what there is */
-static void too_little_memory_is_said_in_bytes(void **state)
+static void too_little_memory_is_reported_in_bytes(void **state)
 {
     (void)state;
     struct memory_source m = { .src.n_embed = 0 };
@@ -290,7 +290,7 @@ static void too_little_memory_is_said_in_bytes(void **state)
     memory_free(&m);
 }
 
-static void the_plan_is_what_loading_takes(void **state)
+static void the_planned_memory_is_the_memory_that_loading_takes(void **state)
 {
     (void)state;
     static const char *const names[] = { "llama3", "llama-bias", "qwen2", "mixtral", "qwen3-moe" };
@@ -525,8 +525,8 @@ int main(void)
         cmocka_unit_test(sizes_that_do_not_divide_among_the_ranks_are_refused),
         cmocka_unit_test(a_type_that_cannot_be_loaded_is_refused_where_it_is_wanted),
         cmocka_unit_test(the_text_part_of_a_wrapper_gives_the_same_logits),
-        cmocka_unit_test(too_little_memory_is_said_in_bytes),
-        cmocka_unit_test(the_plan_is_what_loading_takes),
+        cmocka_unit_test(too_little_memory_is_reported_in_bytes),
+        cmocka_unit_test(the_planned_memory_is_the_memory_that_loading_takes),
         cmocka_unit_test(progress_rises_to_the_whole),
         cmocka_unit_test(a_file_that_is_cut_while_it_is_read_is_an_io_error),
         cmocka_unit_test(several_readers_give_the_bits_that_one_gives),

@@ -254,7 +254,7 @@ static void a_damaged_file_is_replaced(void **state)
     }
 }
 
-static void what_cannot_be_kept_stops_no_start(void **state)
+static void a_failure_to_keep_packed_weights_stops_no_start(void **state)
 {
     (void)state;
     struct how how = { DEV_CPU, NULL, 1, "auto" };
@@ -277,6 +277,6 @@ int main(void)
                                         T(another_order_of_inputs_is_another_model),
                                         T(a_changed_checkpoint_is_read_anew),
                                         T(a_damaged_file_is_replaced),
-                                        T(what_cannot_be_kept_stops_no_start) };
+                                        T(a_failure_to_keep_packed_weights_stops_no_start) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,14 +41,17 @@ static void says_the_same(enum dev_kind device, uint32_t n_rank, enum dtype weig
     gold_run_close(&r);
 }
 
-static void pebble_says_what_transformers_says(void **state)
+static void pebble_continues_a_prompt_as_transformers_does(void **state)
 {
     (void)state;
     says_the_same(DEV_CPU, 1, DT_F32, DT_F32, 20);
     says_the_same(DEV_CPU, 1, DT_COUNT, DT_F32, 20); /* its own bf16: the same numbers */
 }
 static void two_ranks_say_it_too(void **state) { (void)state, says_the_same(DEV_CPU, 2, DT_COUNT, DT_F32, 20); }
-static void the_reference_device_says_it_too(void **state) { (void)state, says_the_same(DEV_REF, 1, DT_F32, DT_F32, 2); }
+static void pebble_continues_a_prompt_so_on_the_reference_device_too(void **state)
+{
+    (void)state, says_the_same(DEV_REF, 1, DT_F32, DT_F32, 2);
+}
 
 int main(void)
 {
@@ -66,9 +69,9 @@ int main(void)
     free(text);
     if (!golden || model_spec_load(&pebble, &spec, err, sizeof err)) return printf("%s\n", err), 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pebble_says_what_transformers_says),
+        cmocka_unit_test(pebble_continues_a_prompt_as_transformers_does),
         cmocka_unit_test(two_ranks_say_it_too),
-        cmocka_unit_test(the_reference_device_says_it_too),
+        cmocka_unit_test(pebble_continues_a_prompt_so_on_the_reference_device_too),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     model_spec_free(&spec);

@@ -456,7 +456,7 @@ static void a_bias_of_zeros_is_none(void **state)
                  "1 tensors that LlamaForCausalLM does not have: model.layers.1.mlp.down_proj.bias");
 }
 
-static void what_does_not_fit_is_refused_in_one_line(void **state)
+static void an_unsupported_quantization_is_refused_in_one_line(void **state)
 {
     (void)state;
     static const struct dev_quant none = { .code = DT_F32 }, int8 = { .code = DT_I8 };
@@ -501,7 +501,7 @@ int main(void)
         cmocka_unit_test(a_bias_of_zeros_is_none),
         cmocka_unit_test(activations_of_8_bits_are_near_floats),
         cmocka_unit_test(rounding_at_load_agrees_with_ref),
-        cmocka_unit_test(what_does_not_fit_is_refused_in_one_line),
+        cmocka_unit_test(an_unsupported_quantization_is_refused_in_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

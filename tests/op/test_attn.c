@@ -90,7 +90,7 @@ static void a_row_has_the_same_bits_in_every_chunk_batch_and_page_size(void **st
 }
 
 /* a value that overflows in a later row, or in a key that is out of the window, stays out of the others */
-static void what_a_row_may_not_see_does_not_touch_it(void **state)
+static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
 {
     (void)state;
     static const struct shape of[] = { { 4, 2, 64, 64, 16, 40, DT_F32, false },
@@ -125,7 +125,7 @@ static void what_a_row_may_not_see_does_not_touch_it(void **state)
 }
 
 /* the cache of angles has fewer places than there are positions, and two sets: neither may show */
-static void angles_do_not_depend_on_what_was_cached(void **state)
+static void angles_do_not_depend_on_the_cached_prefix(void **state)
 {
     (void)state;
     struct shape   s = { 2, 1, 64, 64, 16, 0, DT_F32, false };
@@ -157,8 +157,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_agree_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_chunk_batch_and_page_size),
-        cmocka_unit_test(what_a_row_may_not_see_does_not_touch_it),
-        cmocka_unit_test(angles_do_not_depend_on_what_was_cached),
+        cmocka_unit_test(a_row_does_not_depend_on_tokens_that_it_may_not_see),
+        cmocka_unit_test(angles_do_not_depend_on_the_cached_prefix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void an_arena_is_never_exceeded(void **state)
     assert_int_equal(dev_open(&cfg, &d), ST_NOMEM);
 }
 
-static void what_cannot_be_opened_is_refused(void **state)
+static void an_impossible_device_configuration_is_refused(void **state)
 {
     (void)state;
     struct device *d;
@@ -233,7 +233,7 @@ static void a_thread_that_is_held_up_is_helped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_arena_is_never_exceeded),       cmocka_unit_test(what_cannot_be_opened_is_refused),
+        cmocka_unit_test(an_arena_is_never_exceeded),       cmocka_unit_test(an_impossible_device_configuration_is_refused),
         cmocka_unit_test(blocks_and_rows_are_copied_whole), cmocka_unit_test(copies_beside_the_steps_take_runs_of_pieces),
         cmocka_unit_test(ranks_sum_in_rank_order),          cmocka_unit_test(a_rank_that_gives_up_lets_the_others_go),
         cmocka_unit_test(a_team_does_every_piece_once),     cmocka_unit_test(a_thread_that_is_held_up_is_helped),

@@ -161,7 +161,7 @@ static void a_padded_row_is_left_alone(void **state)
     op_close(d, n_dev);
 }
 
-static void each_setting_does_what_it_says(void **state)
+static void each_sampling_setting_has_its_documented_effect(void **state)
 {
     (void)state;
     enum { VOCAB = 64 };
@@ -344,7 +344,7 @@ int main(void)
         cmocka_unit_test(a_row_draws_the_same_alone_and_in_every_place),
         cmocka_unit_test(every_variant_draws_the_same),
         cmocka_unit_test(a_padded_row_is_left_alone),
-        cmocka_unit_test(each_setting_does_what_it_says),
+        cmocka_unit_test(each_sampling_setting_has_its_documented_effect),
         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(a_row_that_is_not_sane_draws_nothing),
         cmocka_unit_test(logprobs_of_given_ids),

@@ -259,7 +259,7 @@ static void E13_a_nan_ends_its_own_request_and_no_other(void **state)
     close_world();
 }
 
-static void E13_what_a_nan_has_touched_is_not_served_from_the_cache(void **state)
+static void E13_blocks_of_a_request_with_nan_are_not_served_from_the_cache(void **state)
 {
     (void)state;
     open_world(cfg_small());
@@ -598,7 +598,7 @@ int main(void)
         cmocka_unit_test(E11_a_long_prompt_is_computed_in_chunks_beside_the_others),
         cmocka_unit_test(E12_a_thousand_identical_prompts_cost_one_prefill),
         cmocka_unit_test(E13_a_nan_ends_its_own_request_and_no_other),
-        cmocka_unit_test(E13_what_a_nan_has_touched_is_not_served_from_the_cache),
+        cmocka_unit_test(E13_blocks_of_a_request_with_nan_are_not_served_from_the_cache),
         cmocka_unit_test(E14_a_flood_of_one_tenant_does_not_delay_another),
         cmocka_unit_test(E14_a_low_priority_is_not_starved_by_a_stream_of_higher_ones),
         cmocka_unit_test(E15_equal_request_ids_do_not_mix),

@@ -483,7 +483,7 @@ static void the_same_seed_gives_the_same_steps(void **state)
 }
 
 /* A prompt waited for blocks that had come up for one of less urgency, which waited behind it, while nobody ran. */
-static void nobody_waits_for_what_the_next_one_holds(void **state)
+static void two_sequences_never_wait_for_blocks_of_each_other(void **state)
 {
     (void)state;
     struct totals t = { 0 };
@@ -498,6 +498,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = { cmocka_unit_test(no_seed_serves_a_wrong_block),
                                         cmocka_unit_test(nor_does_one_with_two_steps_in_flight),
                                         cmocka_unit_test(the_same_seed_gives_the_same_steps),
-                                        cmocka_unit_test(nobody_waits_for_what_the_next_one_holds) };
+                                        cmocka_unit_test(two_sequences_never_wait_for_blocks_of_each_other) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

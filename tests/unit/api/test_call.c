@@ -31,7 +31,7 @@ static void B1_a_body_that_is_no_json_is_refused_with_its_place(void **state)
     call_free(&c);
 }
 
-static void B2_what_json_does_not_know_is_refused(void **state)
+static void B2_text_that_is_no_json_is_refused(void **state)
 {
     (void)state;
     static const char *const bad[] = { "NaN", "Infinity", "-Infinity", "+1", "01", ".5", "1.", "0x1", "'x'", "undefined", "True" };
@@ -94,7 +94,7 @@ static void B5_keys_that_nobody_reads_cost_nothing_and_the_others_are_bounded(vo
     buf_free(&b);
 }
 
-static void B43_the_tree_of_a_body_is_gone_when_it_is_prepared(void **state)
+static void B43_the_tree_of_a_body_is_freed_once_the_prompt_is_ready(void **state)
 {
     (void)state;
     struct call      c;
@@ -339,10 +339,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(B1_a_body_that_is_no_json_is_refused_with_its_place),
-        cmocka_unit_test(B2_what_json_does_not_know_is_refused),
+        cmocka_unit_test(B2_text_that_is_no_json_is_refused),
         cmocka_unit_test(B4_deep_nesting_is_refused),
         cmocka_unit_test(B5_keys_that_nobody_reads_cost_nothing_and_the_others_are_bounded),
-        cmocka_unit_test(B43_the_tree_of_a_body_is_gone_when_it_is_prepared),
+        cmocka_unit_test(B43_the_tree_of_a_body_is_freed_once_the_prompt_is_ready),
         cmocka_unit_test(B6_duplicate_keys_are_refused),
         cmocka_unit_test(B7_text_is_strict_utf8),
         cmocka_unit_test(B8_lone_surrogates_are_refused),

@@ -54,7 +54,7 @@ static const char *stream(const struct tok *t, const struct detok_cfg *cfg, cons
 }
 #define STREAM(t, cfg, ...) stream(t, cfg, (const uint32_t[]){ __VA_ARGS__ }, sizeof((const uint32_t[]){ __VA_ARGS__ }) / sizeof(uint32_t))
 
-static void a_character_comes_when_it_is_whole(void **state)
+static void a_character_is_sent_only_when_it_is_whole(void **state)
 {
     (void)state;
     struct tok *t = byte_level();
@@ -140,7 +140,7 @@ static void until_min_tokens_nothing_stops(void **state)
     tok_free(t);
 }
 
-static void a_stop_may_lie_in_what_the_end_brings(void **state)
+static void a_stop_string_may_lie_in_the_text_that_was_held_back_until_the_end(void **state)
 {
     (void)state;
     struct tok             *t = sentence_piece(LLAMA);
@@ -252,12 +252,12 @@ static void random_ids_come_as_the_whole_does(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_character_comes_when_it_is_whole),
+        cmocka_unit_test(a_character_is_sent_only_when_it_is_whole),
         cmocka_unit_test(special_tokens_are_left_out_when_asked),
         cmocka_unit_test(a_stop_string_is_never_shown_not_even_in_part),
         cmocka_unit_test(the_stop_that_ends_first_wins),
         cmocka_unit_test(until_min_tokens_nothing_stops),
-        cmocka_unit_test(a_stop_may_lie_in_what_the_end_brings),
+        cmocka_unit_test(a_stop_string_may_lie_in_the_text_that_was_held_back_until_the_end),
         cmocka_unit_test(runs_of_byte_tokens_are_characters_or_one_mark_each),
         cmocka_unit_test(only_the_first_space_of_a_text_goes),
         cmocka_unit_test(one_token_alone_keeps_its_bytes),

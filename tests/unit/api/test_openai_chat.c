@@ -176,7 +176,7 @@ static void developer_is_system_where_the_template_does_not_know_it(void **state
     world.m.tmpl = world.tmpl = old;
 }
 
-static void C12_what_the_template_refuses_is_a_400(void **state)
+static void C12_messages_that_the_template_refuses_are_a_400(void **state)
 {
     (void)state;
     struct tmpl     *old = world.tmpl;
@@ -267,7 +267,7 @@ static void an_answer_has_openais_shape(void **state)
     json_decref(v);
 }
 
-static void what_is_pinned_is_said_to_who_asked(void **state)
+static void usage_reports_pinned_tokens_only_when_a_pin_was_asked_for(void **state)
 {
     (void)state;
     for (int asked = 0; asked < 2; asked++) {
@@ -416,7 +416,7 @@ static void C6_no_part_of_a_stop_string_leaks(void **state)
     json_decref(f);
 }
 
-static void what_looked_like_a_stop_comes_at_the_end(void **state)
+static void text_held_back_as_a_possible_stop_is_sent_at_the_end(void **state)
 {
     (void)state;
     struct call c;
@@ -676,11 +676,11 @@ int main(void)
         cmocka_unit_test(arguments_of_tool_calls_are_parsed_for_the_template),
         cmocka_unit_test(content_is_a_list_where_the_template_wants_one),
         cmocka_unit_test(developer_is_system_where_the_template_does_not_know_it),
-        cmocka_unit_test(C12_what_the_template_refuses_is_a_400),
+        cmocka_unit_test(C12_messages_that_the_template_refuses_are_a_400),
         cmocka_unit_test(C4_control_tokens_of_users_are_text),
         cmocka_unit_test(the_last_message_can_be_continued),
         cmocka_unit_test(an_answer_has_openais_shape),
-        cmocka_unit_test(what_is_pinned_is_said_to_who_asked),
+        cmocka_unit_test(usage_reports_pinned_tokens_only_when_a_pin_was_asked_for),
         cmocka_unit_test(a_stream_has_openais_order),
         cmocka_unit_test(without_include_usage_no_chunk_speaks_of_it),
         cmocka_unit_test(continuous_usage_counts_in_every_chunk),
@@ -688,7 +688,7 @@ int main(void)
         cmocka_unit_test(n_choices_keep_their_indices),
         cmocka_unit_test(C5_a_character_over_several_tokens_comes_whole),
         cmocka_unit_test(C6_no_part_of_a_stop_string_leaks),
-        cmocka_unit_test(what_looked_like_a_stop_comes_at_the_end),
+        cmocka_unit_test(text_held_back_as_a_possible_stop_is_sent_at_the_end),
         cmocka_unit_test(a_stop_on_the_last_token_is_a_stop),
         cmocka_unit_test(a_stop_string_can_be_kept),
         cmocka_unit_test(before_min_tokens_no_stop_string_counts),

@@ -104,7 +104,7 @@ static void null_and_neutral_values_are_the_defaults(void **state)
     both_accept("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":\"none\"");
 }
 
-static void what_comes_later_is_refused_by_name(void **state)
+static void unsupported_fields_are_refused_by_name(void **state)
 {
     (void)state;
     static const struct {
@@ -580,7 +580,7 @@ static void a_request_id_is_clean(void **state)
     call_free(&c);
 }
 
-static void what_a_prefix_is_worth_is_said_in_bounds(void **state)
+static void cache_fields_outside_their_bounds_are_refused(void **state)
 {
     (void)state;
     both_refuse("\"prompt_cache_key\":5", "prompt_cache_key");
@@ -639,7 +639,7 @@ int main(void)
                                         cmocka_unit_test(B3_integral_doubles_are_integers_and_others_are_not),
                                         cmocka_unit_test(B13_unknown_fields_are_ignored_and_counted),
                                         cmocka_unit_test(null_and_neutral_values_are_the_defaults),
-                                        cmocka_unit_test(what_comes_later_is_refused_by_name),
+                                        cmocka_unit_test(unsupported_fields_are_refused_by_name),
                                         cmocka_unit_test(B20_max_tokens_has_a_range),
                                         cmocka_unit_test(B20_null_max_tokens_is_the_room_left),
                                         cmocka_unit_test(B20_a_server_may_clamp_instead),
@@ -665,6 +665,6 @@ int main(void)
                                         cmocka_unit_test(B40_min_tokens_is_not_above_max_tokens),
                                         cmocka_unit_test(B42_priority_needs_the_servers_leave),
                                         cmocka_unit_test(a_request_id_is_clean),
-                                        cmocka_unit_test(what_a_prefix_is_worth_is_said_in_bounds) };
+                                        cmocka_unit_test(cache_fields_outside_their_bounds_are_refused) };
     return cmocka_run_group_tests(tests, world_open, world_close);
 }

@@ -187,7 +187,7 @@ static void pieces_are(const char *pre_tokenizer, const char *text, const char *
 
 #define SPLIT(pattern, behavior, invert) "{\"type\":\"Split\",\"pattern\":" pattern ",\"behavior\":\"" behavior "\",\"invert\":" invert "}"
 
-static void a_split_behaves_as_it_is_told(void **state)
+static void a_split_follows_each_behavior_of_the_tokenizers_library(void **state)
 {
     (void)state;
     pieces_are(SPLIT("{\"String\":\"-\"}", "Isolated", "false"), "the-final--countdown", "the|-|final|-|-|countdown");
@@ -245,7 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matchers_split_as_the_patterns_say),
         cmocka_unit_test(long_runs_of_one_class_are_linear),
-        cmocka_unit_test(a_split_behaves_as_it_is_told),
+        cmocka_unit_test(a_split_follows_each_behavior_of_the_tokenizers_library),
         cmocka_unit_test(other_pre_tokenizers_split_as_the_library_does),
         cmocka_unit_test(a_pattern_nobody_wrote_goes_through_pcre2),
         cmocka_unit_test(a_pattern_that_explodes_ends_its_request),

@@ -324,7 +324,7 @@ static void C11_there_is_nothing_to_break_out_to(void **state)
     renders_to("[{{ ''[a] }}{{ {}[a] }}{{ self }}{{ config }}]", "{\"a\":\"__class__\"}", "[]");
 }
 
-static void what_is_unknown_is_named_with_its_line(void **state)
+static void an_unknown_name_in_a_template_is_reported_with_its_line(void **state)
 {
     (void)state;
     char err[300];
@@ -463,7 +463,7 @@ int main(void)
         cmocka_unit_test(C10_depth_is_bounded_at_load),
         cmocka_unit_test(C10_long_chains_need_no_stack),
         cmocka_unit_test(C11_there_is_nothing_to_break_out_to),
-        cmocka_unit_test(what_is_unknown_is_named_with_its_line),
+        cmocka_unit_test(an_unknown_name_in_a_template_is_reported_with_its_line),
         cmocka_unit_test(C12_raise_exception_gives_its_message_and_no_more),
         cmocka_unit_test(C13_markup_in_content_is_data),
         cmocka_unit_test(the_callers_data_is_not_changed),

@@ -106,7 +106,7 @@ static void tokenizer_config_names_tokens_and_may_change_the_template(void **sta
 }
 
 /* lstrip, rstrip, single_word, normalized. */
-static void added_tokens_take_what_they_may(void **state)
+static void added_tokens_strip_spaces_only_where_their_flags_allow_it(void **state)
 {
     (void)state;
     static const char model[] = "\"vocab\":{\"a\":0,\" \":1,\"b\":2,\"m\":3,\"_\":4,\"M\":5},\"merges\":[]";
@@ -217,7 +217,7 @@ static const struct {
       "tokenizer_config.json: add_bos_token" },
 };
 
-static void what_cannot_be_served_is_named(void **state)
+static void an_unsupported_tokenizer_is_refused_by_name(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_N(refused); i++) {
@@ -326,9 +326,9 @@ int main(void)
         cmocka_unit_test(text_that_is_not_utf8_is_refused),
         cmocka_unit_test(tokens_are_found_by_id_and_by_text),
         cmocka_unit_test(tokenizer_config_names_tokens_and_may_change_the_template),
-        cmocka_unit_test(added_tokens_take_what_they_may),
+        cmocka_unit_test(added_tokens_strip_spaces_only_where_their_flags_allow_it),
         cmocka_unit_test(metaspace_marks_the_first_word_of_the_text_alone),
-        cmocka_unit_test(what_cannot_be_served_is_named),
+        cmocka_unit_test(an_unsupported_tokenizer_is_refused_by_name),
         cmocka_unit_test(text_that_is_no_tokenizer_json_is_refused),
         cmocka_unit_test(threads_share_one_tokenizer),
         cmocka_unit_test(marks_pile_up_in_linear_time),

@@ -45,7 +45,7 @@ static void words_get_their_spaces_back(void **state)
 }
 
 /* A token of the model alone: with BPE's, what is neither token nor unk leaves nothing, and its neighbours merge. */
-static void what_is_beside_a_dropped_character_merges(void **state)
+static void the_neighbours_of_a_dropped_character_can_merge(void **state)
 {
     (void)state;
     struct tok *t = world_load(&(struct parts){ .model = "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]" });
@@ -70,7 +70,7 @@ int main(void)
         cmocka_unit_test(the_longest_token_is_taken_from_the_left),
         cmocka_unit_test(a_piece_that_cannot_be_spelled_is_one_unk),
         cmocka_unit_test(words_get_their_spaces_back),
-        cmocka_unit_test(what_is_beside_a_dropped_character_merges),
+        cmocka_unit_test(the_neighbours_of_a_dropped_character_can_merge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

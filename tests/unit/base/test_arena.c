@@ -19,7 +19,7 @@ static void memory_is_aligned_and_does_not_overlap(void **state)
     assert_int_equal(a.bytes, 0);
 }
 
-static void the_bound_holds_and_what_fits_below_it_is_given(void **state)
+static void the_bound_of_an_arena_holds_and_smaller_requests_succeed(void **state)
 {
     (void)state;
     struct arena a;
@@ -97,7 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_aligned_and_does_not_overlap),
-        cmocka_unit_test(the_bound_holds_and_what_fits_below_it_is_given),
+        cmocka_unit_test(the_bound_of_an_arena_holds_and_smaller_requests_succeed),
         cmocka_unit_test(absurd_sizes_give_null),
         cmocka_unit_test(calloc_is_zero_even_after_a_reset),
         cmocka_unit_test(a_reset_keeps_one_chunk_and_gives_the_same_place_again),

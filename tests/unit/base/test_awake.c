@@ -4,7 +4,7 @@
 enum { SECOND = 1000000 };
 
 /* One test: the state is the process's. */
-static void a_break_is_seen_by_whoever_runs_first_and_a_stuck_ticker_hides_nothing(void **state)
+static void a_break_is_seen_by_the_first_thread_that_runs_and_a_stuck_ticker_hides_nothing(void **state)
 {
     (void)state;
     uint64_t t = 100 * SECOND;
@@ -38,6 +38,6 @@ static void a_break_is_seen_by_whoever_runs_first_and_a_stuck_ticker_hides_nothi
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_break_is_seen_by_whoever_runs_first_and_a_stuck_ticker_hides_nothing) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(a_break_is_seen_by_the_first_thread_that_runs_and_a_stuck_ticker_hides_nothing) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

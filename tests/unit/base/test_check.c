@@ -28,7 +28,7 @@ static void a_false_check_exits_with_software_error(void **state)
     assert_int_equal(test_exit_of(holds, NULL), 0);
 }
 
-static void a_false_check_says_what_and_where(void **state)
+static void a_failed_check_prints_its_condition_and_its_line(void **state)
 {
     (void)state;
     int p[2];
@@ -64,7 +64,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_false_check_exits_with_software_error),
-        cmocka_unit_test(a_false_check_says_what_and_where),
+        cmocka_unit_test(a_failed_check_prints_its_condition_and_its_line),
         cmocka_unit_test(the_owner_thread_passes_and_a_stranger_does_not),
     };
     return cmocka_run_group_tests_name("base/check", tests, NULL, NULL);

@@ -38,7 +38,7 @@ static double f16_value(uint32_t x)
     return x & 0x8000 ? -v : v;
 }
 
-static void f16_values_are_what_the_format_says(void **state)
+static void f16_values_follow_the_format(void **state)
 {
     (void)state;
     for (uint32_t x = 0; x < 65536; x++)
@@ -108,7 +108,7 @@ static void names_and_sizes_are_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_f16_goes_to_f32_and_back),          cmocka_unit_test(f16_values_are_what_the_format_says),
+        cmocka_unit_test(every_f16_goes_to_f32_and_back),          cmocka_unit_test(f16_values_follow_the_format),
         cmocka_unit_test(f16_rounds_to_nearest_and_ties_to_even),  cmocka_unit_test(every_bf16_goes_to_f32_and_back),
         cmocka_unit_test(bf16_rounds_to_nearest_and_ties_to_even), cmocka_unit_test(names_and_sizes_are_known),
     };

@@ -31,7 +31,7 @@ static size_t content(const char *name, char *out, size_t max)
     return n;
 }
 
-static void what_is_replaced_is_there_whole_with_its_mode(void **state)
+static void a_replaced_file_is_complete_and_has_its_mode(void **state)
 {
     (void)state;
     char        text[64];
@@ -55,7 +55,7 @@ static void what_is_replaced_is_there_whole_with_its_mode(void **state)
     assert_int_equal(content("by-path", text, sizeof text), 1);
 }
 
-static void what_cannot_be_written_leaves_the_old_file(void **state)
+static void a_failed_write_leaves_the_old_file(void **state)
 {
     (void)state;
     char          text[64];
@@ -183,9 +183,9 @@ static void a_killed_writer_leaves_a_whole_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_replaced_is_there_whole_with_its_mode), cmocka_unit_test(what_cannot_be_written_leaves_the_old_file),
-        cmocka_unit_test(a_link_a_pipe_and_a_folder_are_not_read),       cmocka_unit_test(a_killed_writer_leaves_a_whole_file),
-        cmocka_unit_test(writers_beside_each_other_never_mix),           cmocka_unit_test(the_first_bytes_of_any_file_are_read),
+        cmocka_unit_test(a_replaced_file_is_complete_and_has_its_mode), cmocka_unit_test(a_failed_write_leaves_the_old_file),
+        cmocka_unit_test(a_link_a_pipe_and_a_folder_are_not_read),      cmocka_unit_test(a_killed_writer_leaves_a_whole_file),
+        cmocka_unit_test(writers_beside_each_other_never_mix),          cmocka_unit_test(the_first_bytes_of_any_file_are_read),
     };
     return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

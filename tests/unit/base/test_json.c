@@ -27,7 +27,7 @@ static void plain_values_of_every_kind_parse(void **state)
     OK("-9223372036854775808");
 }
 
-static void what_strict_json_forbids_is_refused(void **state)
+static void text_that_strict_json_forbids_is_refused(void **state)
 {
     (void)state;
     BAD("");
@@ -353,7 +353,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_values_of_every_kind_parse),
-        cmocka_unit_test(what_strict_json_forbids_is_refused),
+        cmocka_unit_test(text_that_strict_json_forbids_is_refused),
         cmocka_unit_test(numbers_out_of_range_are_refused_not_clamped),
         cmocka_unit_test(encodings_other_than_plain_utf8_are_refused),
         cmocka_unit_test(a_nul_inside_a_string_is_kept_by_length),

@@ -22,7 +22,7 @@ static bool jansson_takes(const char *text, size_t n)
     return v || json_error_code(&e) == json_error_numeric_overflow;
 }
 
-static void a_scan_takes_what_jansson_takes(void **state)
+static void the_scanner_accepts_the_same_texts_as_jansson(void **state)
 {
     (void)state;
     static const char *const text[] = {
@@ -92,7 +92,7 @@ static void a_scan_takes_what_jansson_takes(void **state)
 }
 
 /* Texts that are nearly JSON: one is cut, joined with another, or has some bytes replaced. */
-static void a_scan_takes_what_jansson_takes_of_mutated_texts(void **state)
+static void the_scanner_accepts_the_same_mutated_texts_as_jansson(void **state)
 {
     (void)state;
     static const char seed[] =
@@ -157,7 +157,7 @@ static void only_wanted_fields_are_built(void **state)
     json_decref(v);
 }
 
-static void what_nobody_reads_must_be_json_all_the_same(void **state)
+static void fields_that_no_route_reads_must_be_valid_json_too(void **state)
 {
     (void)state;
     static const char *const bad[] = {
@@ -191,7 +191,7 @@ static char *many(struct buf *b, const char *before, const char *each, uint32_t 
     return (char *)(uintptr_t)buf_cstr(b);
 }
 
-static void bounds_name_what_is_allowed_and_what_was_found(void **state)
+static void errors_of_bounds_name_the_found_and_the_allowed_value(void **state)
 {
     (void)state;
     static const struct json_bounds small = { .members_max = 1000, .tree_bytes_max = 1 << 20 };
@@ -217,7 +217,7 @@ static void bounds_name_what_is_allowed_and_what_was_found(void **state)
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* their malloc does not tell what it gave out */
 /* Never less than what malloc gave out for the tree; and not more than three times of it, or sound bodies would be refused. */
-static void cost_is_what_a_tree_takes(void **state)
+static void the_computed_cost_is_the_memory_that_a_tree_takes(void **state)
 {
     (void)state;
     static const char *const each[] = { "{\"k%u\":1}", "[]", "%u", "\"s%u\"", "{}", "null", "{\"a%u\":\"b\",\"c\":[1,2.5]}", "[[%u]]" };
@@ -251,13 +251,13 @@ static void cost_is_what_a_tree_takes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_scan_takes_what_jansson_takes),
-        cmocka_unit_test(a_scan_takes_what_jansson_takes_of_mutated_texts),
+        cmocka_unit_test(the_scanner_accepts_the_same_texts_as_jansson),
+        cmocka_unit_test(the_scanner_accepts_the_same_mutated_texts_as_jansson),
         cmocka_unit_test(only_wanted_fields_are_built),
-        cmocka_unit_test(what_nobody_reads_must_be_json_all_the_same),
-        cmocka_unit_test(bounds_name_what_is_allowed_and_what_was_found),
+        cmocka_unit_test(fields_that_no_route_reads_must_be_valid_json_too),
+        cmocka_unit_test(errors_of_bounds_name_the_found_and_the_allowed_value),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-        cmocka_unit_test(cost_is_what_a_tree_takes),
+        cmocka_unit_test(the_computed_cost_is_the_memory_that_a_tree_takes),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

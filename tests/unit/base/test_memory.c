@@ -41,7 +41,7 @@ static void a_limit_of_version_1_counts_too(void **state)
     assert_int_equal(limit(), 134217728);
 }
 
-static void the_machine_bounds_what_a_process_may_use(void **state)
+static void the_memory_of_the_machine_is_the_upper_bound(void **state)
 {
     (void)state;
     uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -56,7 +56,7 @@ int main(void)
         DIR_TEST(B43_the_smallest_limit_of_a_group_or_its_parents_counts),
         DIR_TEST(a_group_that_is_not_visible_falls_back_to_the_mount),
         DIR_TEST(a_limit_of_version_1_counts_too),
-        cmocka_unit_test(the_machine_bounds_what_a_process_may_use),
+        cmocka_unit_test(the_memory_of_the_machine_is_the_upper_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

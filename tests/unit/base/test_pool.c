@@ -72,7 +72,7 @@ static void a_wrong_put_ends_the_process(void **state)
     pool_free(&p);
 }
 
-static void free_reports_what_is_still_out(void **state)
+static void freeing_a_pool_reports_the_items_that_were_not_returned(void **state)
 {
     (void)state;
     struct pool p;
@@ -113,7 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_gives_n_objects_and_then_null),  cmocka_unit_test(an_object_comes_zeroed_every_time),
-        cmocka_unit_test(a_wrong_put_ends_the_process),      cmocka_unit_test(free_reports_what_is_still_out),
+        cmocka_unit_test(a_wrong_put_ends_the_process),      cmocka_unit_test(freeing_a_pool_reports_the_items_that_were_not_returned),
         cmocka_unit_test(sizes_that_overflow_are_no_memory),
     };
     return cmocka_run_group_tests_name("base/pool", tests, NULL, NULL);

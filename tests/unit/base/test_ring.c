@@ -21,7 +21,7 @@ static void pointers_come_out_in_the_order_they_went_in(void **state)
     ring_free(&r);
 }
 
-static void it_holds_at_least_what_was_asked_and_then_refuses(void **state)
+static void a_ring_holds_at_least_the_number_that_was_asked_for_and_then_refuses(void **state)
 {
     (void)state;
     static const uint32_t ask[] = { 0, 1, 2, 3, 7, 8, 9, 1000 }, room[] = { 2, 2, 2, 4, 8, 8, 16, 1024 };
@@ -162,7 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pointers_come_out_in_the_order_they_went_in),
-        cmocka_unit_test(it_holds_at_least_what_was_asked_and_then_refuses),
+        cmocka_unit_test(a_ring_holds_at_least_the_number_that_was_asked_for_and_then_refuses),
         cmocka_unit_test(only_a_push_to_a_sleeper_writes_to_the_eventfd),
         cmocka_unit_test(a_quiet_push_wakes_nobody_and_is_found),
         cmocka_unit_test(a_wake_without_a_message_ends_a_wait),

@@ -13,7 +13,7 @@ static void every_code_has_a_name_of_its_own(void **state)
     }
 }
 
-static void a_number_that_is_no_code_is_named_unknown(void **state)
+static void an_unknown_status_has_the_name_unknown(void **state)
 {
     (void)state;
     assert_string_equal(status_name((enum status) - 999), "unknown");
@@ -24,7 +24,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_has_a_name_of_its_own),
-        cmocka_unit_test(a_number_that_is_no_code_is_named_unknown),
+        cmocka_unit_test(an_unknown_status_has_the_name_unknown),
     };
     return cmocka_run_group_tests_name("base/status", tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ static void run(struct world *w)
     if (w->fault[0]) fail_msg("%s", w->fault);
 }
 
-static void what_cannot_be_served_is_refused_before_it_is_queued(void **state)
+static void an_impossible_request_is_refused_before_it_is_queued(void **state)
 {
     struct world      *w = *state;
     struct client     *c = client(w, 8, 4);
@@ -114,7 +114,7 @@ static void the_queue_is_bounded_in_tokens_but_takes_any_one_prompt(void **state
     for (uint32_t i = 0; i < 4; i++) client_free(c[i]);
 }
 
-static void stats_tell_what_has_happened(void **state)
+static void stats_count_every_event(void **state)
 {
     struct world    *w = *state;
     struct client   *a = client(w, 9, 5), *b = client_new(w, a->prompt, 9, 1, 5);
@@ -370,10 +370,10 @@ int main(void)
     log_init(LOG_LEVEL_ERROR, 2, false);
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(what_cannot_be_served_is_refused_before_it_is_queued),
+        TEST(an_impossible_request_is_refused_before_it_is_queued),
         TEST(the_queue_is_bounded_in_requests),
         TEST(the_queue_is_bounded_in_tokens_but_takes_any_one_prompt),
-        TEST(stats_tell_what_has_happened),
+        TEST(stats_count_every_event),
         TEST(at_most_one_notification_is_on_its_way),
         TEST(times_are_those_of_the_steps),
         TEST(an_engine_that_makes_no_progress_is_not_alive),

@@ -37,7 +37,7 @@ static void says(const char *text, const char *a, const char *b)
 
 enum { FILES_MAX = 4 };
 
-static void a_folder_that_is_no_model_says_what_it_holds_and_what_is_needed(void **state)
+static void the_error_for_a_folder_without_a_model_lists_its_contents_and_the_needed_files(void **state)
 {
     (void)state;
     static const struct {
@@ -94,7 +94,7 @@ static void a_file_is_no_folder(void **state)
     assert_false(folder_no_model("/nowhere/at/all", text, sizeof text));
 }
 
-static void missing_weights_say_what_lies_there_instead(void **state)
+static void the_error_for_missing_weights_names_the_files_that_are_there(void **state)
 {
     (void)state;
     static const struct {
@@ -117,7 +117,7 @@ static void missing_weights_say_what_lies_there_instead(void **state)
     }
 }
 
-static void a_missing_tokenizer_says_which_other_one_is_there(void **state)
+static void the_error_for_a_missing_tokenizer_names_the_other_tokenizer_in_the_folder(void **state)
 {
     (void)state;
     static const struct {
@@ -141,10 +141,10 @@ int main(void)
 {
     log_init(LOG_LEVEL_ERROR, -1, false);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_folder_that_is_no_model_says_what_it_holds_and_what_is_needed),
+        cmocka_unit_test(the_error_for_a_folder_without_a_model_lists_its_contents_and_the_needed_files),
         cmocka_unit_test(a_file_is_no_folder),
-        cmocka_unit_test(missing_weights_say_what_lies_there_instead),
-        cmocka_unit_test(a_missing_tokenizer_says_which_other_one_is_there),
+        cmocka_unit_test(the_error_for_missing_weights_names_the_files_that_are_there),
+        cmocka_unit_test(the_error_for_a_missing_tokenizer_names_the_other_tokenizer_in_the_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,7 +136,7 @@ static void both_generations_of_keys_are_read(void **state)
             "rope_parameters differs");
 }
 
-static void the_context_is_what_the_scaling_makes_of_it(void **state)
+static void the_context_follows_from_the_rope_scaling(void **state)
 {
     (void)state;
     static const struct {
@@ -162,7 +162,7 @@ static void the_context_is_what_the_scaling_makes_of_it(void **state)
     }
 }
 
-static void sliding_layers_are_those_that_the_family_says(void **state)
+static void sliding_layers_follow_the_rule_of_the_family(void **state)
 {
     (void)state;
     static const struct {
@@ -199,7 +199,7 @@ static void sliding_layers_are_those_that_the_family_says(void **state)
     refused("LlamaForCausalLM", "{\"layer_types\": [\"full_attention\"]}", "layer_types");
 }
 
-static void moe_layers_are_those_that_the_family_says(void **state)
+static void moe_layers_follow_the_rule_of_the_family(void **state)
 {
     (void)state;
     struct model_spec s;
@@ -252,7 +252,7 @@ static void sizes_that_cannot_be_are_refused_by_name(void **state)
     "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"" format "\", \"config_groups\": {\"group_0\": " \
     "{\"targets\": [\"Linear\"], \"weights\": {" weights "}}}}}"
 
-static void what_cannot_be_computed_is_refused_by_name(void **state)
+static void an_unsupported_value_in_config_json_is_refused_by_name(void **state)
 {
     (void)state;
     static const struct {
@@ -328,7 +328,7 @@ static void what_cannot_be_computed_is_refused_by_name(void **state)
     for (size_t i = 0; i < ARRAY_N(cases); i++) refused("LlamaForCausalLM", cases[i].over, cases[i].says);
 }
 
-static void an_unknown_architecture_is_told_what_is_supported(void **state)
+static void the_error_for_an_unknown_architecture_lists_the_supported_ones(void **state)
 {
     (void)state;
     refused(
@@ -495,12 +495,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_keys_mean_what_each_family_of_transformers_means),
         cmocka_unit_test(both_generations_of_keys_are_read),
-        cmocka_unit_test(the_context_is_what_the_scaling_makes_of_it),
-        cmocka_unit_test(sliding_layers_are_those_that_the_family_says),
-        cmocka_unit_test(moe_layers_are_those_that_the_family_says),
+        cmocka_unit_test(the_context_follows_from_the_rope_scaling),
+        cmocka_unit_test(sliding_layers_follow_the_rule_of_the_family),
+        cmocka_unit_test(moe_layers_follow_the_rule_of_the_family),
         cmocka_unit_test(sizes_that_cannot_be_are_refused_by_name),
-        cmocka_unit_test(what_cannot_be_computed_is_refused_by_name),
-        cmocka_unit_test(an_unknown_architecture_is_told_what_is_supported),
+        cmocka_unit_test(an_unsupported_value_in_config_json_is_refused_by_name),
+        cmocka_unit_test(the_error_for_an_unknown_architecture_lists_the_supported_ones),
         cmocka_unit_test(the_text_part_of_a_wrapper_is_read),
         cmocka_unit_test(the_flag_of_a_wrapper_goes_before_that_of_its_text_part),
         cmocka_unit_test(whole_heads_rotate_whatever_the_factor),

@@ -21,7 +21,7 @@ static void every_name_comes_back_as_its_slot(void **state)
             }
 }
 
-static void what_only_resembles_a_name_does_not_match(void **state)
+static void a_tensor_name_that_only_resembles_a_pattern_does_not_match(void **state)
 {
     (void)state;
     static const char *const bad[] = { "",
@@ -54,7 +54,7 @@ static void a_slot_without_a_name_has_none(void **state)
     assert_int_equal(strlen(name), 15);
 }
 
-static void only_what_nobody_needs_is_ignorable(void **state)
+static void only_tensors_that_no_layer_needs_are_ignorable(void **state)
 {
     (void)state;
     assert_true(names_ignorable("model.layers.3.self_attn.rotary_emb.inv_freq", false));
@@ -79,8 +79,8 @@ static void a_wrappers_names_are_unwrapped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_name_comes_back_as_its_slot), cmocka_unit_test(what_only_resembles_a_name_does_not_match),
-        cmocka_unit_test(a_slot_without_a_name_has_none),    cmocka_unit_test(only_what_nobody_needs_is_ignorable),
+        cmocka_unit_test(every_name_comes_back_as_its_slot), cmocka_unit_test(a_tensor_name_that_only_resembles_a_pattern_does_not_match),
+        cmocka_unit_test(a_slot_without_a_name_has_none),    cmocka_unit_test(only_tensors_that_no_layer_needs_are_ignorable),
         cmocka_unit_test(a_wrappers_names_are_unwrapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

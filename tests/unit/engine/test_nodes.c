@@ -325,7 +325,7 @@ static void a_worker_that_starts_again_is_taken_while_others_are_waited_for(void
     end(&o, 1);
 }
 
-static void strangers_who_say_nothing_hold_up_nobody(void **state)
+static void silent_strangers_hold_up_no_node(void **state)
 {
     (void)state;
     enum { STRANGERS = GUESTS_MAX + 20 }; /* each would have cost 5 s of the 10 that node 0 waits */
@@ -403,7 +403,7 @@ static void a_refusal_counts_when_it_is_signed(void **state)
     end(&o, 1);
 }
 
-static void nobody_comes_and_it_is_said(void **state)
+static void missing_nodes_are_reported_after_the_wait(void **state)
 {
     (void)state;
     struct node *a = node(2, 0, 0), *b = node(2, 1, 1); /* of two groups: b's master is nobody's port */
@@ -432,9 +432,9 @@ int main(void)
         cmocka_unit_test(hostile_bytes_after_the_hello_lose_the_node_and_no_more),
 #endif
         cmocka_unit_test(a_worker_that_starts_again_is_taken_while_others_are_waited_for),
-        cmocka_unit_test(strangers_who_say_nothing_hold_up_nobody),
+        cmocka_unit_test(silent_strangers_hold_up_no_node),
         cmocka_unit_test(a_refusal_counts_when_it_is_signed),
-        cmocka_unit_test(nobody_comes_and_it_is_said),
+        cmocka_unit_test(missing_nodes_are_reported_after_the_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ static void doubted(const char *says)
     is_zero_and_may_be_written();
 }
 
-static void what_is_written_comes_back(void **state)
+static void a_written_file_comes_back_unchanged(void **state)
 {
     (void)state;
     assert_int_equal(read_it(), PACKED_NONE);
@@ -173,7 +173,7 @@ static void another_length_or_identity_is_a_doubt(void **state)
     is_zero_and_may_be_written();
 }
 
-static void what_others_may_write_or_is_no_file_is_a_doubt(void **state)
+static void a_file_that_others_may_write_and_a_thing_that_is_no_file_are_doubted(void **state)
 {
     (void)state;
     char away[140];
@@ -220,7 +220,7 @@ static void a_failed_write_leaves_the_file_that_was_there(void **state)
     assert_memory_equal(span.base, want, SPAN);
 }
 
-static void a_folder_that_is_not_there_is_said(void **state)
+static void a_missing_folder_is_reported(void **state)
 {
     (void)state;
     char        keep[128];
@@ -268,7 +268,7 @@ static void two_that_write_at_once_both_succeed(void **state)
 }
 
 /* A file that somebody has mapped may be replaced or removed: his pages stay. */
-static void who_has_it_mapped_keeps_it(void **state)
+static void a_process_that_has_mapped_a_file_keeps_its_bytes(void **state)
 {
     (void)state;
     fill();
@@ -300,7 +300,7 @@ static bool there(const char *name)
     return access(p, F_OK) == 0;
 }
 
-static void what_was_used_longest_ago_makes_room(void **state)
+static void the_least_recently_used_file_makes_room(void **state)
 {
     (void)state;
     put("b.packed", 100, 3000);
@@ -318,7 +318,7 @@ static void what_was_used_longest_ago_makes_room(void **state)
     assert_true(there("a.packed"));
 }
 
-static void what_a_dead_writer_left_goes_and_a_live_one_stays(void **state)
+static void the_file_of_a_dead_writer_is_removed_and_that_of_a_live_one_stays(void **state)
 {
     (void)state;
     char live[200];
@@ -337,18 +337,18 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(what_is_written_comes_back),
+        T(a_written_file_comes_back_unchanged),
         T(memory_of_several_nodes_is_read_into),
         T(a_flipped_bit_is_a_doubt),
         T(another_length_or_identity_is_a_doubt),
-        T(what_others_may_write_or_is_no_file_is_a_doubt),
+        T(a_file_that_others_may_write_and_a_thing_that_is_no_file_are_doubted),
         T(a_full_disk_leaves_nothing),
         T(a_failed_write_leaves_the_file_that_was_there),
-        T(a_folder_that_is_not_there_is_said),
+        T(a_missing_folder_is_reported),
         T(two_that_write_at_once_both_succeed),
-        T(who_has_it_mapped_keeps_it),
-        T(what_was_used_longest_ago_makes_room),
-        T(what_a_dead_writer_left_goes_and_a_live_one_stays),
+        T(a_process_that_has_mapped_a_file_keeps_its_bytes),
+        T(the_least_recently_used_file_makes_room),
+        T(the_file_of_a_dead_writer_is_removed_and_that_of_a_live_one_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -203,7 +203,7 @@ static void an_idle_team_sleeps(void **state)
     rank_team_free(team);
 }
 
-static void a_team_that_cannot_be_says_why(void **state)
+static void an_impossible_number_of_ranks_is_refused_with_its_reason(void **state)
 {
     (void)state;
     assert_int_equal(open_team(3), ST_CONFIG);
@@ -221,7 +221,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_fails_with_two_in_flight_ends_both),
         cmocka_unit_test(one_rank_that_fails_ends_the_team_too),
         cmocka_unit_test(an_idle_team_sleeps),
-        cmocka_unit_test(a_team_that_cannot_be_says_why),
+        cmocka_unit_test(an_impossible_number_of_ranks_is_refused_with_its_reason),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

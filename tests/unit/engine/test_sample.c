@@ -138,7 +138,7 @@ static void allowed_ids_and_biases_are_copied(void **state)
     assert_true(f->b.bias[1].bias == -1.5f);
 }
 
-static void what_does_not_fit_is_known_before(void **state)
+static void a_row_that_exceeds_the_sampling_arrays_is_found_before_it_is_added(void **state)
 {
     struct fixture *f = *state;
     f->r.s.repetition = 1.2f;
@@ -179,7 +179,7 @@ static void an_id_in_flight_is_patched_into_the_history(void **state)
     assert_int_equal(f->b.n_patch_hist, 2); /* nothing asks for it */
 }
 
-static void min_tokens_count_what_is_in_flight(void **state)
+static void min_tokens_counts_tokens_in_flight(void **state)
 {
     struct fixture *f = *state;
     f->r.s.min_tokens = 4;
@@ -199,9 +199,9 @@ int main(void)
         TEST(a_bad_words_last_token_is_banned_after_the_others),
         TEST(ids_beyond_the_vocabulary_are_not_banned),
         TEST(allowed_ids_and_biases_are_copied),
-        TEST(what_does_not_fit_is_known_before),
+        TEST(a_row_that_exceeds_the_sampling_arrays_is_found_before_it_is_added),
         TEST(an_id_in_flight_is_patched_into_the_history),
-        TEST(min_tokens_count_what_is_in_flight),
+        TEST(min_tokens_counts_tokens_in_flight),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

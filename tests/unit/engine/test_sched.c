@@ -167,7 +167,7 @@ static void a_chunk_is_never_longer_than_its_bound(void **state)
     drop(x);
 }
 
-static void a_long_prompt_leaves_half_to_short_ones_and_takes_what_they_leave(void **state)
+static void a_long_prompt_leaves_half_of_a_step_to_short_ones_and_takes_the_rest_of_their_half(void **state)
 {
     (void)state;
     struct fixture *x = make(200, 8, 32, 32);
@@ -341,7 +341,7 @@ static void a_prompt_waits_until_its_blocks_are_there_and_preempts_nobody(void *
     drop(x);
 }
 
-static void who_does_not_fit_the_sampling_arrays_sits_out_a_step(void **state)
+static void a_sequence_that_exceeds_the_sampling_arrays_sits_out_a_step(void **state)
 {
     (void)state;
     struct fixture *x = make(200, 8, 64, 64);
@@ -411,7 +411,7 @@ static void a_token_in_flight_counts_and_its_row_is_next(void **state)
     drop(x);
 }
 
-static void who_surely_ends_in_flight_is_left_out(void **state)
+static void a_sequence_that_surely_ends_in_flight_is_left_out(void **state)
 {
     (void)state;
     struct fixture *x = make(100, 8, 16, 16);
@@ -505,7 +505,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decoding_rows_come_first_and_prompts_fill_the_budget),
         cmocka_unit_test(a_chunk_is_never_longer_than_its_bound),
-        cmocka_unit_test(a_long_prompt_leaves_half_to_short_ones_and_takes_what_they_leave),
+        cmocka_unit_test(a_long_prompt_leaves_half_of_a_step_to_short_ones_and_takes_the_rest_of_their_half),
         cmocka_unit_test(the_number_of_running_is_bounded),
         cmocka_unit_test(of_equals_the_longest_cached_prefix_goes_first),
         cmocka_unit_test(a_cold_prompt_is_passed_over_only_so_often),
@@ -515,10 +515,10 @@ int main(void)
         cmocka_unit_test(lower_priority_gives_way_to_higher_even_when_older),
         cmocka_unit_test(after_the_last_preemption_it_holds_all_it_may_need),
         cmocka_unit_test(a_prompt_waits_until_its_blocks_are_there_and_preempts_nobody),
-        cmocka_unit_test(who_does_not_fit_the_sampling_arrays_sits_out_a_step),
+        cmocka_unit_test(a_sequence_that_exceeds_the_sampling_arrays_sits_out_a_step),
         cmocka_unit_test(siblings_fork_in_the_step_after_the_prompt),
         cmocka_unit_test(a_token_in_flight_counts_and_its_row_is_next),
-        cmocka_unit_test(who_surely_ends_in_flight_is_left_out),
+        cmocka_unit_test(a_sequence_that_surely_ends_in_flight_is_left_out),
         cmocka_unit_test(a_shortage_gives_the_plan_up_while_a_step_is_in_flight),
         cmocka_unit_test(a_row_that_needs_its_last_id_on_the_host_waits_for_it),
         cmocka_unit_test(a_prompt_in_flight_is_waited_for_by_its_like),

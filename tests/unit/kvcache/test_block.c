@@ -53,7 +53,7 @@ static void a_block_of_the_tree_says_what_it_is(void **state)
     kv_free(kv);
 }
 
-static void what_is_said_below_joins_what_is_said_here(void **state)
+static void the_hold_of_a_loaded_block_joins_the_hold_on_the_device(void **state)
 {
     (void)state;
     struct kv    *kv = make_kv();
@@ -104,7 +104,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_of_the_tree_says_what_it_is),
-        cmocka_unit_test(what_is_said_below_joins_what_is_said_here),
+        cmocka_unit_test(the_hold_of_a_loaded_block_joins_the_hold_on_the_device),
         cmocka_unit_test(a_pin_is_live_until_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

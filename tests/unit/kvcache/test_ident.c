@@ -42,7 +42,7 @@ static void everything_that_the_bytes_depend_on_changes_the_key(void **state)
 }
 
 /* Written by hand from the definition (sha256 of the bytes): the same on every machine, for ever. */
-static void a_key_is_what_it_is(void **state)
+static void the_key_of_known_tokens_is_a_known_constant(void **state)
 {
     (void)state;
     struct kv_key              f = { { 0 } }, k = kv_key_root(&f, (struct kv_salt){ 0x0102030405060708, 9 });
@@ -110,7 +110,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_that_the_bytes_depend_on_changes_the_key),
-        cmocka_unit_test(a_key_is_what_it_is),
+        cmocka_unit_test(the_key_of_known_tokens_is_a_known_constant),
         cmocka_unit_test(a_record_of_anything_else_is_doubted),
         cmocka_unit_test(a_sealed_record_differs_in_what_was_said_and_is_sure),
     };

@@ -91,7 +91,7 @@ static void lower_priority_goes_first_and_the_least_recent_within_one(void **sta
     kv_free(kv);
 }
 
-static void what_has_come_to_its_end_goes_before_all(void **state)
+static void expired_blocks_are_evicted_before_all_others(void **state)
 {
     (void)state;
     struct kv *kv = make(N_BLOCK, 0);
@@ -117,7 +117,7 @@ static void what_has_come_to_its_end_goes_before_all(void **state)
     kv_free(kv);
 }
 
-static void an_end_while_it_is_used_counts_when_it_is_let_go(void **state)
+static void a_block_that_expires_while_it_is_used_is_expired_after_its_release(void **state)
 {
     (void)state;
     struct kv    *kv = make(N_BLOCK, 0);
@@ -146,7 +146,7 @@ static uint32_t pin(struct kv *kv, const char *text, uint64_t tenant, uint64_t u
     return n;
 }
 
-static void what_is_pinned_stays_until_its_time_is_over(void **state)
+static void pinned_blocks_stay_until_the_pin_ends(void **state)
 {
     (void)state;
     struct kv *kv = make(32, 50);
@@ -278,9 +278,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lower_priority_goes_first_and_the_least_recent_within_one),
-        cmocka_unit_test(what_has_come_to_its_end_goes_before_all),
-        cmocka_unit_test(an_end_while_it_is_used_counts_when_it_is_let_go),
-        cmocka_unit_test(what_is_pinned_stays_until_its_time_is_over),
+        cmocka_unit_test(expired_blocks_are_evicted_before_all_others),
+        cmocka_unit_test(a_block_that_expires_while_it_is_used_is_expired_after_its_release),
+        cmocka_unit_test(pinned_blocks_stay_until_the_pin_ends),
         cmocka_unit_test(pins_have_a_bound_for_all_and_one_for_each_tenant),
         cmocka_unit_test(the_longest_sequence_always_fits_beside_the_pins),
         cmocka_unit_test(a_conversation_moves_its_pin),

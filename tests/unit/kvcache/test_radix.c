@@ -85,7 +85,7 @@ static void removing_from_a_crowded_bucket_keeps_the_others(void **state)
     kv_radix_close(&t);
 }
 
-static void the_oldest_leaf_goes_first_whatever_the_order_of_use(void **state)
+static void the_oldest_leaf_is_evicted_first_for_every_order_of_use(void **state)
 {
     struct kv_radix *t = *state;
     for (uint32_t i = 0; i < N; i++) {
@@ -119,7 +119,7 @@ static void only_a_leaf_can_be_removed(void **state)
     assert_int_equal(test_exit_of(remove_inner, t), 70);
 }
 
-static void check_sees_what_is_broken(void **state)
+static void check_finds_each_broken_invariant(void **state)
 {
     struct kv_radix *t = *state;
     log_init(LOG_LEVEL_ERROR, -1, false);
@@ -229,9 +229,9 @@ int main(void)
                                         TEST(each_salt_has_its_own_root),
                                         TEST(F1_a_forced_hash_collision_is_a_miss),
                                         TEST(removing_from_a_crowded_bucket_keeps_the_others),
-                                        TEST(the_oldest_leaf_goes_first_whatever_the_order_of_use),
+                                        TEST(the_oldest_leaf_is_evicted_first_for_every_order_of_use),
                                         TEST(only_a_leaf_can_be_removed),
-                                        TEST(check_sees_what_is_broken),
+                                        TEST(check_finds_each_broken_invariant),
                                         cmocka_unit_test(the_child_that_begins_most_alike_is_found),
                                         cmocka_unit_test(a_long_chain_is_not_walked_to_its_end) };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -191,7 +191,7 @@ static void a_reserve_that_does_not_fit_changes_nothing(void **state)
     kv_seq_release(kv, &b);
 }
 
-static void all_tables_out_says_again(void **state)
+static void opening_one_table_too_many_gives_again(void **state)
 {
     struct kv    *kv = *state;
     struct kv_seq s[N_SEQ], one_more;
@@ -340,7 +340,7 @@ static void nonsense_configurations_are_refused(void **state)
     c = ok, c.seq_tokens_max = 0, assert_int_equal(kv_create(&c, &kv), ST_INVALID);
 }
 
-static void check_sees_what_is_broken(void **state)
+static void check_finds_each_broken_invariant(void **state)
 {
     struct kv    *kv = *state;
     struct kv_seq a, b;
@@ -469,7 +469,7 @@ static void the_same_prompt_again_computes_one_token(void **state)
     kv_free(kv);
 }
 
-static void what_was_borrowed_from_goes_with_a_table_in_doubt(void **state)
+static void the_source_of_a_borrowed_block_is_dropped_with_a_table_in_doubt(void **state)
 {
     (void)state;
     struct kv    *kv = make_long(8);
@@ -510,7 +510,7 @@ int main(void)
                                         TEST(a_lock_covers_the_path_to_the_root),
                                         TEST(the_least_recently_used_leaf_goes_first),
                                         TEST(a_reserve_that_does_not_fit_changes_nothing),
-                                        TEST(all_tables_out_says_again),
+                                        TEST(opening_one_table_too_many_gives_again),
                                         TEST(forks_copy_the_tail_when_they_write_and_the_last_keeps_it),
                                         TEST(the_source_of_a_copy_is_held_until_the_commit),
                                         TEST(a_fork_at_a_block_border_copies_nothing),
@@ -518,10 +518,10 @@ int main(void)
                                         TEST(a_cursor_goes_on_where_it_stopped_and_notices_an_eviction),
                                         TEST(a_discard_takes_its_blocks_out_of_the_cache_but_not_those_of_others),
                                         TEST(nonsense_configurations_are_refused),
-                                        TEST(check_sees_what_is_broken),
+                                        TEST(check_finds_each_broken_invariant),
                                         cmocka_unit_test(a_prompt_goes_on_inside_a_block_by_a_copy_of_it),
                                         cmocka_unit_test(the_same_prompt_again_computes_one_token),
-                                        cmocka_unit_test(what_was_borrowed_from_goes_with_a_table_in_doubt),
+                                        cmocka_unit_test(the_source_of_a_borrowed_block_is_dropped_with_a_table_in_doubt),
                                         cmocka_unit_test(without_a_block_for_it_nothing_is_borrowed) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

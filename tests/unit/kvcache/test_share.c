@@ -67,7 +67,7 @@ static uint32_t folders(const char *dir, char *path, size_t bytes)
     return n;
 }
 
-static void what_one_wrote_the_others_read_and_take_over_when_it_leaves(void **state)
+static void other_servers_read_the_blocks_of_one_and_take_them_over_when_it_leaves(void **state)
 {
     (void)state;
     struct store_world    a, b;
@@ -143,7 +143,7 @@ static void a_killed_server_is_read_and_then_taken_over(void **state)
     world_free(&b);
 }
 
-static void what_vanishes_or_changes_under_a_reader_is_a_miss(void **state)
+static void a_file_that_vanishes_or_changes_under_a_reader_is_a_miss(void **state)
 {
     (void)state;
     struct store_world    a, b;
@@ -202,7 +202,7 @@ static void what_vanishes_or_changes_under_a_reader_is_a_miss(void **state)
 }
 
 /* Neither the files of another key nor those of another model are read or touched. */
-static void what_is_of_another_key_or_model_stays_as_it_is(void **state)
+static void segments_of_another_key_or_model_stay_untouched(void **state)
 {
     (void)state;
     struct store_world    a, b, c;
@@ -301,7 +301,7 @@ static void F33_a_server_that_crashes_again_and_again_has_one_budget(void **stat
 }
 
 /* What an earlier start left in another geometry cannot be taken over: it goes when the room is needed. */
-static void F33_what_cannot_be_taken_over_makes_room(void **state)
+static void F33_segments_that_cannot_be_taken_over_make_room(void **state)
 {
     (void)state;
     struct store_world a, b;
@@ -326,10 +326,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_server_is_read_and_then_taken_over), /* forks before there are threads */
         cmocka_unit_test(F33_a_server_that_crashes_again_and_again_has_one_budget),
-        cmocka_unit_test(what_one_wrote_the_others_read_and_take_over_when_it_leaves),
-        cmocka_unit_test(what_vanishes_or_changes_under_a_reader_is_a_miss),
-        cmocka_unit_test(what_is_of_another_key_or_model_stays_as_it_is),
-        cmocka_unit_test(F33_what_cannot_be_taken_over_makes_room),
+        cmocka_unit_test(other_servers_read_the_blocks_of_one_and_take_them_over_when_it_leaves),
+        cmocka_unit_test(a_file_that_vanishes_or_changes_under_a_reader_is_a_miss),
+        cmocka_unit_test(segments_of_another_key_or_model_stay_untouched),
+        cmocka_unit_test(F33_segments_that_cannot_be_taken_over_make_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

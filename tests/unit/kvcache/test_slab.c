@@ -16,7 +16,7 @@ static int file_of(off_t bytes)
     return fd;
 }
 
-static void it_begins_as_zeros_and_the_next_process_finds_what_was_in_it(void **state)
+static void a_slab_begins_as_zeros_and_the_next_process_finds_its_bytes(void **state)
 {
     (void)state;
     const size_t   page = (size_t)sysconf(_SC_PAGESIZE);
@@ -33,7 +33,7 @@ static void it_begins_as_zeros_and_the_next_process_finds_what_was_in_it(void **
     close(fd);
 }
 
-static void what_cannot_be_mapped_is_an_error(void **state)
+static void a_failure_to_map_the_slab_is_an_error(void **state)
 {
     (void)state;
     void *p = NULL;
@@ -81,8 +81,8 @@ static bool advice_is_real(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_begins_as_zeros_and_the_next_process_finds_what_was_in_it),
-        cmocka_unit_test(what_cannot_be_mapped_is_an_error),
+        cmocka_unit_test(a_slab_begins_as_zeros_and_the_next_process_finds_its_bytes),
+        cmocka_unit_test(a_failure_to_map_the_slab_is_an_error),
     };
     const struct CMUnitTest of_pages[] = {
         cmocka_unit_test(every_page_is_there),

@@ -35,7 +35,7 @@ static void blocks_come_back_as_they_went_and_the_cap_holds(void **state)
     world_free(&w);
 }
 
-static void what_is_used_stays_longer(void **state)
+static void used_segments_stay_longer(void **state)
 {
     (void)state;
     struct store_world w;
@@ -63,7 +63,7 @@ static uint32_t count_hits(struct store_world *w, uint32_t n_max, uint32_t *n_do
     return n_hit;
 }
 
-static void a_restart_finds_what_was_there(void **state)
+static void a_restart_finds_the_blocks_of_the_start_before(void **state)
 {
     (void)state;
     struct store_world w;
@@ -184,7 +184,7 @@ static void damage(bool sealed)
 }
 
 static void damage_is_a_miss(void **state) { (void)state, damage(false); }
-static void damage_to_what_is_sealed_is_a_miss(void **state) { (void)state, damage(true); }
+static void a_damaged_sealed_block_is_a_miss(void **state) { (void)state, damage(true); }
 
 static uint32_t n_files(const struct store_world *w)
 {
@@ -274,7 +274,7 @@ static void sealed(bool no_uring)
     w.s = NULL;
     world_free(&w);
 }
-static void what_is_sealed_says_nothing_and_opens_by_its_key_alone(void **state) { (void)state, sealed(false); }
+static void a_sealed_block_shows_no_plain_byte_and_opens_only_with_its_key(void **state) { (void)state, sealed(false); }
 static void the_same_by_threads(void **state) { (void)state, sealed(true); }
 
 static void a_full_disk_pauses_and_resumes(void **state)
@@ -311,7 +311,7 @@ static void a_full_disk_pauses_and_resumes(void **state)
     world_free(&w);
 }
 
-static void what_cannot_be_is_said(void **state)
+static void a_folder_with_room_for_too_few_segments_is_reported(void **state)
 {
     (void)state;
     struct store_world w;
@@ -328,15 +328,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_come_back_as_they_went_and_the_cap_holds),
-        cmocka_unit_test(what_is_used_stays_longer),
-        cmocka_unit_test(a_restart_finds_what_was_there),
+        cmocka_unit_test(used_segments_stay_longer),
+        cmocka_unit_test(a_restart_finds_the_blocks_of_the_start_before),
         cmocka_unit_test(after_a_crash_whole_records_are_found),
         cmocka_unit_test(damage_is_a_miss),
-        cmocka_unit_test(damage_to_what_is_sealed_is_a_miss),
-        cmocka_unit_test(what_is_sealed_says_nothing_and_opens_by_its_key_alone),
+        cmocka_unit_test(a_damaged_sealed_block_is_a_miss),
+        cmocka_unit_test(a_sealed_block_shows_no_plain_byte_and_opens_only_with_its_key),
         cmocka_unit_test(the_same_by_threads),
         cmocka_unit_test(a_full_disk_pauses_and_resumes),
-        cmocka_unit_test(what_cannot_be_is_said),
+        cmocka_unit_test(a_folder_with_room_for_too_few_segments_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,7 @@ static void flip(const struct store_world *w, uint64_t seq, off_t at)
 }
 
 /* No descriptor is left for the second segment: it stays, and is read when there are some again, in the same run. */
-static void F30_what_cannot_be_opened_stays_and_is_read_later(void **state)
+static void F30_a_segment_that_cannot_be_opened_stays_and_is_read_later(void **state)
 {
     (void)state;
     struct store_world w;
@@ -188,7 +188,7 @@ static void F30_sound_blocks_of_a_damaged_segment_are_served(void **state)
 }
 
 /* A folder, a link and a pipe with the names of segments are nobody's business, and in nobody's way. */
-static void F30_what_is_no_file_is_left_alone(void **state)
+static void F30_a_directory_entry_that_is_no_file_is_left_alone(void **state)
 {
     (void)state;
     struct store_world w;
@@ -210,12 +210,12 @@ static void F30_what_is_no_file_is_left_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(F30_what_cannot_be_opened_stays_and_is_read_later),
+        cmocka_unit_test(F30_a_segment_that_cannot_be_opened_stays_and_is_read_later),
         cmocka_unit_test(F30_more_segments_than_descriptors_stay),
         cmocka_unit_test(F30_a_damaged_header_goes_to_quarantine_and_the_rest_is_served),
         cmocka_unit_test(F30_quarantine_is_bounded),
         cmocka_unit_test(F30_sound_blocks_of_a_damaged_segment_are_served),
-        cmocka_unit_test(F30_what_is_no_file_is_left_alone),
+        cmocka_unit_test(F30_a_directory_entry_that_is_no_file_is_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

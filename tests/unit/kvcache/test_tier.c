@@ -62,7 +62,7 @@ static void F26_a_slow_lane_is_not_waited_for_and_its_blocks_may_come_twice(void
 }
 
 /* Blocks that came after their load was given up, and before the prompt was admitted, are of the tier that they came from. */
-static void what_comes_late_and_is_used_is_credited(void **state)
+static void blocks_that_arrive_late_and_are_used_are_credited(void **state)
 {
     (void)state;
     struct world     w;
@@ -227,7 +227,7 @@ static void a_restart_finds_prefixes_in_the_store(void **state)
 }
 
 /* Asked for once, on a device with room for it: only the device holds it when the server ends, and the host holds less at a time. */
-static void what_only_the_device_holds_is_kept_at_the_end(void **state)
+static void blocks_that_only_the_device_holds_are_kept_at_the_end(void **state)
 {
     (void)state;
     struct world w;
@@ -358,7 +358,7 @@ static void the_host_goes_to_the_next_process(void **state)
     close_world(&w, false);
 }
 
-static void what_only_the_device_holds_goes_to_the_next_process_too(void **state)
+static void blocks_that_only_the_device_holds_go_to_the_next_process_too(void **state)
 {
     (void)state;
     struct world w;
@@ -559,19 +559,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lane_that_begins_late_is_waited_for),
         cmocka_unit_test(the_host_goes_to_the_next_process),
-        cmocka_unit_test(what_only_the_device_holds_goes_to_the_next_process_too),
+        cmocka_unit_test(blocks_that_only_the_device_holds_go_to_the_next_process_too),
         cmocka_unit_test(a_next_process_that_never_came_is_no_loss),
         cmocka_unit_test(damage_on_the_way_to_the_next_is_doubted),
         cmocka_unit_test(a_slab_or_an_index_of_another_kind_is_left),
         cmocka_unit_test(a_store_that_is_not_free_yet_is_opened_when_it_is),
         cmocka_unit_test(what_left_the_device_comes_back_from_the_host),
         cmocka_unit_test(F26_a_slow_lane_is_not_waited_for_and_its_blocks_may_come_twice),
-        cmocka_unit_test(what_comes_late_and_is_used_is_credited),
+        cmocka_unit_test(blocks_that_arrive_late_and_are_used_are_credited),
         cmocka_unit_test(F4_a_prompt_that_leaves_lets_go_of_its_load),
         cmocka_unit_test(two_prompts_wait_for_one_load),
         cmocka_unit_test(damage_on_the_host_is_doubted),
         cmocka_unit_test(a_restart_finds_prefixes_in_the_store),
-        cmocka_unit_test(what_only_the_device_holds_is_kept_at_the_end),
+        cmocka_unit_test(blocks_that_only_the_device_holds_are_kept_at_the_end),
         cmocka_unit_test(a_paused_store_is_not_waited_for_at_the_end),
         cmocka_unit_test(F5_a_storm_over_the_host_serves_no_wrong_block),
         cmocka_unit_test(a_storm_over_host_and_store_serves_no_wrong_block),

@@ -46,7 +46,7 @@ static enum status read_it(const struct index *x, const void *data, size_t bytes
     return st;
 }
 
-static void what_was_written_is_read(void **state)
+static void a_written_index_is_read_back(void **state)
 {
     (void)state;
     struct index              x;
@@ -130,7 +130,7 @@ static void another_shape_key_or_slot_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(a_written_index_is_read_back),
         cmocka_unit_test(every_flipped_bit_and_every_cut_is_refused),
         cmocka_unit_test(another_shape_key_or_slot_is_refused),
     };

@@ -65,7 +65,7 @@ static void the_host_gives_way_by_end_then_priority_then_use(void **state)
     close_world(&w, false);
 }
 
-static void what_is_pinned_stays_on_the_host_until_its_time_is_over(void **state)
+static void pinned_blocks_stay_on_the_host_until_the_pin_ends(void **state)
 {
     (void)state;
     struct world          w;
@@ -146,7 +146,7 @@ static void F23_a_folder_remembers_ends_and_priorities_whatever_the_clock_says(v
     assert_int_equal(after_restart((struct kv_keep){ 0 }, -30 * 86400, &h, &st), 56);               /* no end, no clock */
 }
 
-static void what_is_for_memory_only_is_on_no_disk(void **state)
+static void blocks_for_memory_only_are_on_no_disk(void **state)
 {
     (void)state;
     struct kv_hold        h;
@@ -170,9 +170,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_host_gives_way_by_end_then_priority_then_use),
-        cmocka_unit_test(what_is_pinned_stays_on_the_host_until_its_time_is_over),
+        cmocka_unit_test(pinned_blocks_stay_on_the_host_until_the_pin_ends),
         cmocka_unit_test(F23_a_folder_remembers_ends_and_priorities_whatever_the_clock_says),
-        cmocka_unit_test(what_is_for_memory_only_is_on_no_disk),
+        cmocka_unit_test(blocks_for_memory_only_are_on_no_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static void the_first_host_of_a_list_is_read(void **state)
     for (size_t i = 0; i < ARRAY_N(bad); i++) assert_false(cluster_first_host(bad[i], out, sizeof out));
 }
 
-static void one_node_is_what_nobody_speaks_of(void **state)
+static void without_variables_or_options_there_is_one_node(void **state)
 {
     (void)state;
     struct config  c = config();
@@ -46,7 +46,7 @@ static void one_node_is_what_nobody_speaks_of(void **state)
     assert_int_equal(k.n_node, 1);
 }
 
-static void lws_and_slurm_say_who_we_are(void **state)
+static void the_variables_of_lws_and_slurm_give_the_rank_of_this_node(void **state)
 {
     (void)state;
     struct config  c = config();
@@ -69,7 +69,7 @@ static void lws_and_slurm_say_who_we_are(void **state)
     assert_int_equal(k.port, 777);
 }
 
-static void options_say_who_we_are(void **state)
+static void options_give_the_rank_of_this_node(void **state)
 {
     (void)state;
     struct config  c = config();
@@ -161,9 +161,12 @@ static void a_key_comes_from_a_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_host_of_a_list_is_read),     cmocka_unit_test(one_node_is_what_nobody_speaks_of),
-        cmocka_unit_test(lws_and_slurm_say_who_we_are),         cmocka_unit_test(options_say_who_we_are),
-        cmocka_unit_test(without_a_key_only_loopback_is_taken), cmocka_unit_test(a_key_comes_from_a_file),
+        cmocka_unit_test(the_first_host_of_a_list_is_read),
+        cmocka_unit_test(without_variables_or_options_there_is_one_node),
+        cmocka_unit_test(the_variables_of_lws_and_slurm_give_the_rank_of_this_node),
+        cmocka_unit_test(options_give_the_rank_of_this_node),
+        cmocka_unit_test(without_a_key_only_loopback_is_taken),
+        cmocka_unit_test(a_key_comes_from_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void gpus_are_listed_by_number(void **state)
     assert_non_null(strstr(err, "found 1 GPU, --tensor-parallel-size 2 needs 2"));
 }
 
-static void what_a_gpu_does_not_have_is_refused(void **state)
+static void options_that_a_gpu_does_not_support_are_refused(void **state)
 {
     (void)state;
     assert_int_equal(PARSE("--device", "cuda", "--deterministic", "--enforce-eager", "--gpu-memory-utilization", "0.85"), 0);
@@ -151,7 +151,7 @@ static void an_unknown_option_is_hinted(void **state)
     assert_int_equal(PARSE("-x"), 64);
 }
 
-static void what_people_paste_from_other_servers_is_understood(void **state)
+static void options_of_other_servers_are_understood(void **state)
 {
     (void)state;
     assert_int_equal(PARSE("-m", "/a/b", "--dtype", "fp16", "--quantization", "awq", "-tp", "2", "--trust-remote-code", "--swap-space", "4",
@@ -393,10 +393,10 @@ int main(void)
         cmocka_unit_test(sizes_are_the_devices_own_unless_they_are_given),
         cmocka_unit_test(flags_come_in_all_forms),
         cmocka_unit_test(gpus_are_listed_by_number),
-        cmocka_unit_test(what_a_gpu_does_not_have_is_refused),
+        cmocka_unit_test(options_that_a_gpu_does_not_support_are_refused),
         cmocka_unit_test(a_bad_value_names_option_found_and_allowed),
         cmocka_unit_test(an_unknown_option_is_hinted),
-        cmocka_unit_test(what_people_paste_from_other_servers_is_understood),
+        cmocka_unit_test(options_of_other_servers_are_understood),
         cmocka_unit_test(a_model_may_be_a_word_of_its_own),
         cmocka_unit_test(sizes_may_have_units),
         cmocka_unit_test(the_environment_is_read_and_checked),

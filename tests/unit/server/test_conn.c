@@ -63,7 +63,7 @@ static void J9_another_host_is_403(void **state)
     assert_int_equal(status_of(ASK("GET /health HTTP/1.0\r\n\r\n")), 200);
 }
 
-static void what_is_no_http_is_refused_and_closed(void **state)
+static void bytes_that_are_no_http_are_refused_and_the_connection_is_closed(void **state)
 {
     (void)state;
     static const struct {
@@ -210,7 +210,7 @@ int main(void)
         cmocka_unit_test(small_routes_answer),
         cmocka_unit_test(A17_A18_A50_wrong_methods_and_paths),
         cmocka_unit_test(J9_another_host_is_403),
-        cmocka_unit_test(what_is_no_http_is_refused_and_closed),
+        cmocka_unit_test(bytes_that_are_no_http_are_refused_and_the_connection_is_closed),
         cmocka_unit_test(bodies_are_checked_before_they_are_read),
         cmocka_unit_test(A26_expect_is_answered_before_the_body),
         cmocka_unit_test(A14_pipelined_requests_are_answered_in_order),

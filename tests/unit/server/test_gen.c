@@ -129,7 +129,7 @@ static int pipeline_behind_one(size_t n_behind)
 static uint64_t canceled_before;
 static bool     one_more_canceled(void) { return atomic_load(&S.mock.n_canceled) == canceled_before + 1 && no_generation(); }
 
-static void A53_a_client_that_goes_is_noticed_behind_what_it_pipelined(void **state)
+static void A53_a_client_that_hangs_up_is_noticed_behind_its_pipelined_requests(void **state)
 {
     (void)state;
     struct linger now = { .l_onoff = 1, .l_linger = 0 };
@@ -287,7 +287,7 @@ static void a_draining_server_finishes_and_refuses(void **state)
     assert_true(eventually(no_generation));
 }
 
-static void what_runs_at_the_drain_limit_hears_an_error(void **state)
+static void a_request_that_still_runs_at_the_drain_limit_gets_an_error(void **state)
 {
     (void)state;
     serve_start(NULL, NULL);
@@ -460,7 +460,7 @@ int main(void)
         cmocka_unit_test(a_large_prompt_goes_through_a_text_thread),
         cmocka_unit_test(A41_a_client_that_leaves_is_canceled),
         cmocka_unit_test(A40_a_half_closed_client_is_gone),
-        cmocka_unit_test(A53_a_client_that_goes_is_noticed_behind_what_it_pipelined),
+        cmocka_unit_test(A53_a_client_that_hangs_up_is_noticed_behind_its_pipelined_requests),
         cmocka_unit_test(A54_answers_that_nobody_reads_are_bounded),
         cmocka_unit_test(A38_a_slow_reader_is_parked_and_loses_nothing),
         cmocka_unit_test(A49_an_error_in_a_stream_is_an_event_and_the_end),
@@ -469,7 +469,7 @@ int main(void)
         cmocka_unit_test(a_draining_server_finishes_and_refuses),
     };
     const struct CMUnitTest own[] = {
-        cmocka_unit_test(what_runs_at_the_drain_limit_hears_an_error),
+        cmocka_unit_test(a_request_that_still_runs_at_the_drain_limit_gets_an_error),
         cmocka_unit_test(I21_a_loading_server_says_so),
         cmocka_unit_test(a_dead_engine_is_told_to_probes_and_clients),
         cmocka_unit_test(J1_every_guarded_route_wants_a_key),

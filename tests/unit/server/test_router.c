@@ -40,7 +40,7 @@ static void exact_paths_and_nothing_near_them(void **state)
     assert_null(find("/v1/models/"));
 }
 
-static void J2_every_route_says_who_may_call_it(void **state)
+static void J2_every_route_states_its_kind_of_authentication(void **state)
 {
     (void)state;
     uint32_t            n;
@@ -83,7 +83,7 @@ static void hint_is(const char *path, const char *want)
     if (want && (!hint || strcmp(hint, want) != 0)) fail_msg("%s: %s", path, hint ? hint : "no hint");
 }
 
-static void an_unknown_path_is_told_what_was_meant(void **state)
+static void the_404_of_a_misspelt_path_names_the_right_path(void **state)
 {
     (void)state;
     hint_is("/chat/completions", "/v1/chat/completions");
@@ -110,9 +110,11 @@ static void an_unknown_path_is_told_what_was_meant(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_paths_and_nothing_near_them),       cmocka_unit_test(an_unknown_path_is_told_what_was_meant),
-        cmocka_unit_test(allow_names_every_method_that_a_row_has), cmocka_unit_test(a_route_is_named_by_one_method),
-        cmocka_unit_test(J2_every_route_says_who_may_call_it),
+        cmocka_unit_test(exact_paths_and_nothing_near_them),
+        cmocka_unit_test(the_404_of_a_misspelt_path_names_the_right_path),
+        cmocka_unit_test(allow_names_every_method_that_a_row_has),
+        cmocka_unit_test(a_route_is_named_by_one_method),
+        cmocka_unit_test(J2_every_route_states_its_kind_of_authentication),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@ static void anything_else_is_refused_and_leaves_no_descriptor(void **state)
     close(s[0]), close(s[1]);
 }
 
-static void what_was_said_before_a_hang_up_is_heard(void **state)
+static void a_message_that_was_sent_before_a_hang_up_is_received(void **state)
 {
     (void)state;
     int             s[2], fd[TAKE_FDS];
@@ -149,7 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_packet_arrives_with_its_descriptors),
         cmocka_unit_test(anything_else_is_refused_and_leaves_no_descriptor),
-        cmocka_unit_test(what_was_said_before_a_hang_up_is_heard),
+        cmocka_unit_test(a_message_that_was_sent_before_a_hang_up_is_received),
         cmocka_unit_test(the_lease_is_held_by_one_process_and_dies_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

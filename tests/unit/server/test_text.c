@@ -44,7 +44,7 @@ static void every_job_is_run_once_and_comes_back(void **state)
     ring_free(&io.inbox);
 }
 
-static void a_full_pool_says_no_and_stopping_runs_what_waits(void **state)
+static void a_full_pool_refuses_jobs_and_a_stop_runs_the_waiting_ones(void **state)
 {
     (void)state;
     enum { N = 64 };
@@ -165,8 +165,10 @@ static void a_large_tokenize_waits_beside_the_io_thread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_job_is_run_once_and_comes_back),        cmocka_unit_test(a_full_pool_says_no_and_stopping_runs_what_waits),
-        cmocka_unit_test(B44_each_client_has_its_turn_by_bytes),       cmocka_unit_test(B44_a_large_body_does_not_stand_before_a_small_one),
+        cmocka_unit_test(every_job_is_run_once_and_comes_back),
+        cmocka_unit_test(a_full_pool_refuses_jobs_and_a_stop_runs_the_waiting_ones),
+        cmocka_unit_test(B44_each_client_has_its_turn_by_bytes),
+        cmocka_unit_test(B44_a_large_body_does_not_stand_before_a_small_one),
         cmocka_unit_test(a_large_tokenize_waits_beside_the_io_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

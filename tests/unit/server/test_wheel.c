@@ -58,7 +58,7 @@ static void         fire_and_clear(struct wheel_node *n, uint64_t now_us)
     wheel_set(&W, n, now_us); /* again, not in this run */
 }
 
-static void what_fires_may_touch_the_wheel(void **state)
+static void a_timer_that_fires_may_change_the_wheel(void **state)
 {
     (void)state;
     struct timed a = { 0 };
@@ -90,7 +90,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_timer_fires_after_its_time_and_soon),
         cmocka_unit_test(a_timer_can_be_moved_and_cleared),
-        cmocka_unit_test(what_fires_may_touch_the_wheel),
+        cmocka_unit_test(a_timer_that_fires_may_change_the_wheel),
         cmocka_unit_test(a_long_sleep_loses_no_timer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

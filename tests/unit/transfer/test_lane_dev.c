@@ -256,7 +256,7 @@ static void a_rank_that_fails_fails_the_block(void **state)
 }
 
 /* More bytes than may be on their way: what is canceled or late before its turn never begins. */
-static void what_waits_can_be_canceled(void **state)
+static void waiting_jobs_can_be_canceled(void **state)
 {
     (void)state;
     enum { BIG = 8 << 20, N = 24, ROOM = (64 << 20) / BIG };
@@ -332,7 +332,7 @@ int main(void)
         cmocka_unit_test(F20_memory_that_cannot_be_pinned_serves_too),
         cmocka_unit_test(neighbours_are_one_run),
         cmocka_unit_test(a_rank_that_fails_fails_the_block),
-        cmocka_unit_test(what_waits_can_be_canceled),
+        cmocka_unit_test(waiting_jobs_can_be_canceled),
         cmocka_unit_test(each_direction_has_its_own_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

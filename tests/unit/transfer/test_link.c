@@ -76,7 +76,7 @@ static void frames_arrive_whole_and_in_order(void **state)
     free(x);
 }
 
-static void silence_is_no_loss_and_an_end_is(void **state)
+static void a_silent_peer_is_not_lost_and_a_closed_connection_is(void **state)
 {
     struct pair     *p = *state;
     struct link_head h;
@@ -176,7 +176,7 @@ static void a_peer_that_reads_nothing_is_lost_in_time(void **state)
     free(x);
 }
 
-static void nobody_there_is_said(void **state)
+static void a_refused_connection_is_reported(void **state)
 {
     (void)state;
     char     err[300] = "", from[64];
@@ -196,14 +196,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_are_checked),
         cmocka_unit_test_setup_teardown(frames_arrive_whole_and_in_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(silence_is_no_loss_and_an_end_is, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_silent_peer_is_not_lost_and_a_closed_connection_is, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wrong_byte_is_seen, setup, teardown),
         cmocka_unit_test_setup_teardown(a_frame_over_the_bound_is_refused_by_its_head, setup, teardown),
         cmocka_unit_test_setup_teardown(a_frame_that_is_cut_is_a_loss, setup, teardown),
         cmocka_unit_test_setup_teardown(sealed_frames_arrive_and_no_others, setup, teardown),
         cmocka_unit_test_setup_teardown(a_sealed_frame_holds_once_and_in_its_place, setup, teardown),
         cmocka_unit_test_setup_teardown(a_peer_that_reads_nothing_is_lost_in_time, setup, teardown),
-        cmocka_unit_test(nobody_there_is_said),
+        cmocka_unit_test(a_refused_connection_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,7 +220,7 @@ static void memory_can_be_taken_back_from_the_ring(void **state)
     close_world(&w);
 }
 
-static void loads_go_first_and_what_is_late_or_canceled_does_not_begin(void **state)
+static void loads_go_first_and_a_late_or_canceled_job_does_not_begin(void **state)
 {
     (void)state;
     struct world w;
@@ -270,7 +270,7 @@ static void old_stores_go_before_young_loads(void **state)
     close_world(&w);
 }
 
-static void the_bound_holds_and_what_is_queued_at_the_end_is_canceled(void **state)
+static void the_bound_of_the_queue_holds_and_queued_jobs_are_canceled_at_the_end(void **state)
 {
     (void)state;
     struct world w;
@@ -353,9 +353,9 @@ int main(void)
         cmocka_unit_test(files_by_the_ring),
         cmocka_unit_test(files_by_threads),
         cmocka_unit_test(memory_can_be_taken_back_from_the_ring),
-        cmocka_unit_test(loads_go_first_and_what_is_late_or_canceled_does_not_begin),
+        cmocka_unit_test(loads_go_first_and_a_late_or_canceled_job_does_not_begin),
         cmocka_unit_test(old_stores_go_before_young_loads),
-        cmocka_unit_test(the_bound_holds_and_what_is_queued_at_the_end_is_canceled),
+        cmocka_unit_test(the_bound_of_the_queue_holds_and_queued_jobs_are_canceled_at_the_end),
         cmocka_unit_test(a_mac_needs_its_key),
         cmocka_unit_test(loads_share_the_lanes_and_stores_do_not),
         cmocka_unit_test(a_quiet_job_wakes_nobody_unless_it_fails),

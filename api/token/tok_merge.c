@@ -1,5 +1,6 @@
 #include "api/token/tok_merge.h"
 #include "api/token/tok_unicode.h"
+#include "base/heap.h"
 
 /* A sequence is merged window by window, each small enough for the cache, and what comes out is exact all the same:
  *
@@ -36,32 +37,12 @@ static bool window_init(struct window *x, struct tok_work *w, size_t n)
     return true;
 }
 
-static void sift_down(uint64_t *heap, size_t n, size_t i)
+static bool before(const void *ctx, uint64_t a, uint64_t b)
 {
-    uint64_t v = heap[i];
-    for (size_t child; (child = 4 * i + 1) < n; i = child) {
-        size_t last = child + 4 < n ? child + 4 : n;
-        for (size_t c = child + 1; c < last; c++)
-            if (heap[c] < heap[child]) child = c;
-        if (heap[child] >= v) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = v;
+    (void)ctx;
+    return a < b;
 }
-
-static void push(struct window *x, uint32_t rank, uint32_t at)
-{
-    uint64_t v = (uint64_t)rank << 32 | at;
-    size_t   i = x->n_heap++;
-    for (; i && x->heap[(i - 1) / 4] > v; i = (i - 1) / 4) x->heap[i] = x->heap[(i - 1) / 4];
-    x->heap[i] = v;
-}
-
-static void heapify(struct window *x)
-{
-    for (size_t i = x->n_heap / 4 + 1; i-- > 0;)
-        if (i < x->n_heap) sift_down(x->heap, x->n_heap, i);
-}
+static const struct heap_order by_value = { .before = before };
 
 static bool is_current(const struct window *x, uint64_t entry)
 {
@@ -75,7 +56,7 @@ static void drop_stale(struct window *x)
     for (size_t i = 0; i < x->n_heap; i++)
         if (is_current(x, x->heap[i])) x->heap[keep++] = x->heap[i];
     x->n_heap = keep;
-    heapify(x);
+    heap_make(x->heap, x->n_heap, by_value);
 }
 
 /* The pair that begins at `at` is a new one. */
@@ -83,7 +64,7 @@ static void set_pair(const struct tok_bpe *m, bool guard, struct window *x, uint
 {
     uint32_t right = at + x->len[at];
     x->rank[at] = right < x->n ? tok_bpe_rank_of(m, guard, x->id[at], x->id[right]) : TOK_NO_RANK;
-    if (x->rank[at] != TOK_NO_RANK) push(x, x->rank[at], at);
+    if (x->rank[at] != TOK_NO_RANK) heap_push(x->heap, &x->n_heap, (uint64_t)x->rank[at] << 32 | at, by_value);
 }
 
 /* x->id[0..n) are symbols; afterwards its first ids are the tokens, with their lengths in x->len. Returns how many. */
@@ -95,11 +76,9 @@ static uint32_t merge(const struct tok_bpe *m, bool guard, struct window *x)
         x->rank[i] = i + 1 < x->n ? tok_bpe_rank_of(m, guard, x->id[i], x->id[i + 1]) : TOK_NO_RANK;
         if (x->rank[i] != TOK_NO_RANK) x->heap[x->n_heap++] = (uint64_t)x->rank[i] << 32 | i;
     }
-    heapify(x);
+    heap_make(x->heap, x->n_heap, by_value);
     while (x->n_heap) {
-        uint64_t top = x->heap[0];
-        x->heap[0] = x->heap[--x->n_heap];
-        if (x->n_heap) sift_down(x->heap, x->n_heap, 0);
+        uint64_t top = heap_take(x->heap, &x->n_heap, 0, by_value);
         if (!is_current(x, top)) continue;
         uint32_t at = (uint32_t)top, right = at + x->len[at], len = x->len[at] + x->len[right];
         x->id[right] = DEAD;

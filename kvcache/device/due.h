@@ -1,17 +1,19 @@
 /* due: which of n things comes to its time first.   Thread: one owner.
- * A binary heap over numbers 0..n-1; setting, moving and clearing one cost O(log n). Untouched memory costs nothing. */
+ * A heap (base/heap.h) over numbers 0..n-1; setting, moving and clearing one cost O(log n). Untouched memory costs nothing. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define KV_DUE_NONE UINT32_MAX
 
 struct kv_due {
-    uint32_t *heap; /* [n_heap] things, the first one first           */
+    uint64_t *heap; /* [n_heap] things, the first one first           */
     uint32_t *pos;  /* [n] 1 + where it stands in heap; 0: has no time */
     uint32_t *at;   /* [n] its time                                   */
-    uint32_t  n, n_heap;
+    uint32_t  n;
+    size_t    n_heap;
 };
 
 enum status        kv_due_init(struct kv_due *d, uint32_t n);

@@ -1,11 +1,10 @@
 #include "kvcache/device/radix.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/hash.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 enum { NEAR_LOOK = 32 }; /* children that kv_radix_near compares: some 100 ns each */
 
@@ -29,7 +28,7 @@ enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_t
     memset(t->stem, 0xff, t->n_stem * sizeof *t->stem);
     for (uint32_t i = 0; i < n_block; i++) t->node[i].heap_pos = KV_NONE;
     /* Prompts come from outside: an unknown seed keeps anyone from building one long bucket. Nothing but speed depends on it. */
-    if (getrandom(&t->seed, sizeof t->seed, GRND_NONBLOCK) != (ssize_t)sizeof t->seed) t->seed = hash_u64(clock_us());
+    t->seed = hash_seed();
     return ST_OK;
 }
 
@@ -170,39 +169,20 @@ void kv_radix_remove(struct kv_radix *t, uint32_t block)
 
 /* ---- the heap: least recent use first, ties by block id so that a run can be repeated */
 
-static int older(const struct kv_radix *t, uint32_t a, uint32_t b)
+static bool older(const void *ctx, uint64_t a, uint64_t b)
 {
-    uint64_t ua = t->node[a].use, ub = t->node[b].use;
+    const struct kv_radix *t = ctx;
+    uint64_t               ua = t->node[a].use, ub = t->node[b].use;
     return ua != ub ? ua < ub : a < b;
 }
 
-static void heap_set(struct kv_radix *t, uint32_t pos, uint32_t block)
+static void stands_at(void *ctx, uint64_t block, size_t at)
 {
-    t->heap[pos] = block;
-    t->node[block].heap_pos = pos;
+    struct kv_radix *t = ctx;
+    t->node[block].heap_pos = (uint32_t)at;
 }
 
-static void heap_up(struct kv_radix *t, uint32_t pos, uint32_t block)
-{
-    while (pos > 0 && older(t, block, t->heap[(pos - 1) / 2])) {
-        heap_set(t, pos, t->heap[(pos - 1) / 2]);
-        pos = (pos - 1) / 2;
-    }
-    heap_set(t, pos, block);
-}
-
-static void heap_down(struct kv_radix *t, uint32_t pos, uint32_t block)
-{
-    for (;;) {
-        uint32_t kid = 2 * pos + 1;
-        if (kid >= t->n_heap) break;
-        if (kid + 1 < t->n_heap && older(t, t->heap[kid + 1], t->heap[kid])) kid++;
-        if (!older(t, t->heap[kid], block)) break;
-        heap_set(t, pos, t->heap[kid]);
-        pos = kid;
-    }
-    heap_set(t, pos, block);
-}
+static struct heap_order by_use(struct kv_radix *t) { return (struct heap_order){ older, stands_at, t }; }
 
 void kv_radix_idle(struct kv_radix *t, uint32_t block, uint64_t use)
 {
@@ -211,23 +191,18 @@ void kv_radix_idle(struct kv_radix *t, uint32_t block, uint64_t use)
     CHECK(n->n_child == 0);
     CHECK(n->heap_pos == KV_NONE);
     n->use = use;
-    heap_up(t, t->n_heap++, block);
+    heap_push(t->heap, &t->n_heap, block, by_use(t));
 }
 
 void kv_radix_busy(struct kv_radix *t, uint32_t block)
 {
     uint32_t pos = t->node[block].heap_pos;
     if (pos == KV_NONE) return;
+    heap_take(t->heap, &t->n_heap, pos, by_use(t));
     t->node[block].heap_pos = KV_NONE;
-    uint32_t last = t->heap[--t->n_heap];
-    if (last == block) return;
-    if (pos > 0 && older(t, last, t->heap[(pos - 1) / 2]))
-        heap_up(t, pos, last);
-    else
-        heap_down(t, pos, last);
 }
 
-uint32_t kv_radix_oldest(const struct kv_radix *t) { return t->n_heap ? t->heap[0] : KV_NONE; }
+uint32_t kv_radix_oldest(const struct kv_radix *t) { return t->n_heap ? (uint32_t)t->heap[0] : KV_NONE; }
 
 /* ---- check */
 
@@ -239,7 +214,7 @@ uint32_t kv_radix_oldest(const struct kv_radix *t) { return t->n_heap ? t->heap[
 
 enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref)
 {
-    uint32_t n_node = 0, n_linked = 0, n_stem = 0, n_child = 0, n_inner = 0, n_heap = 0;
+    uint32_t n_node = 0, n_linked = 0, n_stem = 0, n_child = 0, n_inner = 0, n_idle = 0;
     for (uint32_t i = 0; i < t->n_block; i++) {
         const struct kv_node *n = &t->node[i];
         if (!n->gen) {
@@ -259,9 +234,9 @@ enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref)
         bool leaf = n->n_child == 0 && ref[i] == 0;
         if (leaf != (n->heap_pos != KV_NONE)) FAULT("kv: node %u: %u children, %u locks, heap %u", i, n->n_child, ref[i], n->heap_pos);
         if (leaf) {
-            n_heap++;
+            n_idle++;
             if (n->heap_pos >= t->n_heap || t->heap[n->heap_pos] != i) FAULT("kv: node %u is not at its place in the heap", i);
-            if (n->heap_pos && older(t, i, t->heap[(n->heap_pos - 1) / 2])) FAULT("kv: heap order broken at node %u", i);
+            if (n->heap_pos && older(t, i, t->heap[heap_parent(n->heap_pos)])) FAULT("kv: heap order broken at node %u", i);
         }
     }
     for (uint32_t b = 0; b < t->n_bucket; b++)
@@ -276,8 +251,8 @@ enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref)
             if (stem_of(t, n->salt, n->parent, &t->token[(size_t)i * t->block_tokens]) != &t->stem[b])
                 FAULT("kv: node %u is in the wrong stem", i);
         }
-    if (n_node != t->n_node || n_linked != n_node || n_stem != n_node || n_child != n_inner || n_heap != t->n_heap)
-        FAULT("kv: tree counts differ: %u nodes, %u known, %u linked, %u of %u children, %u of %u idle leaves", n_node, t->n_node, n_linked,
-              n_child, n_inner, n_heap, t->n_heap);
+    if (n_node != t->n_node || n_linked != n_node || n_stem != n_node || n_child != n_inner || n_idle != t->n_heap)
+        FAULT("kv: tree counts differ: %u nodes, %u known, %u linked, %u of %u children, %u of %zu idle leaves", n_node, t->n_node,
+              n_linked, n_child, n_inner, n_idle, t->n_heap);
     return ST_OK;
 }

@@ -10,12 +10,13 @@
  * A second table, over (parent, first stem_tokens tokens), finds the children that a prompt leaves inside their block. All that
  * begin alike share a chain, the newest first, and a search looks at a bounded number of them.
  *
- * Nodes that nobody locks and that have no children stand in a binary heap by last use: eviction takes the least recent one
+ * Nodes that nobody locks and that have no children stand in a heap (base/heap.h) by last use: eviction takes the least recent one
  * in O(log n), and its parent may take its place. */
 #pragma once
 #include "base/status.h"
 #include "kvcache/device/kv.h"
 #include "kvcache/device/pool.h"
+#include <stddef.h>
 
 struct kv_node {
     uint64_t       hash, use, gen; /* gen: which insertion this is; 0: not in the tree          */
@@ -31,8 +32,9 @@ struct kv_radix {
     struct kv_node *node;  /* [n_block]                    */
     uint32_t       *token; /* [n_block, block_tokens]      */
     uint32_t       *bucket, *stem;
-    uint32_t       *heap; /* [n_heap] nodes, least recently used first */
-    uint32_t        n_block, block_tokens, stem_tokens, n_bucket, n_stem, n_node, n_heap;
+    uint64_t       *heap; /* [n_heap] nodes, least recently used first */
+    size_t          n_heap;
+    uint32_t        n_block, block_tokens, stem_tokens, n_bucket, n_stem, n_node;
     uint64_t        seed, hash_mask, gen;
 };
 

@@ -17,12 +17,10 @@ enum { COPIES_MAX = 32, LOAD_MIN_TOKENS = 64, SKETCH_MAX = 15, PROBES = 16, PROB
 
 /* ---- slots */
 
-static uint32_t bucket_of(const struct kv_tiers *t, const struct kv_key *k) { return (uint32_t)kv_key_hash(k) & (t->n_bucket - 1); }
-
 int32_t slot_find(const struct kv_tiers *t, const struct kv_key *key)
 {
-    int32_t i = t->bucket[bucket_of(t, key)];
-    while (i != SLOT_NONE && !kv_key_equal(&t->slot[i].key, key)) i = t->slot[i].next;
+    int32_t i = chain_first(&t->by_key, kv_key_hash(key));
+    while (i != SLOT_NONE && !kv_key_equal(&t->slot[i].key, key)) i = chain_next(&t->by_key, i);
     return i;
 }
 
@@ -30,12 +28,7 @@ void slot_drop(struct kv_tiers *t, int32_t i)
 {
     struct host_slot *s = &t->slot[i];
     CHECK(s->state != SLOT_FREE && s->readers == 0);
-    int32_t *at = &t->bucket[bucket_of(t, &s->key)];
-    while (*at != i) {
-        CHECK(*at != SLOT_NONE);
-        at = &t->slot[*at].next;
-    }
-    *at = s->next;
+    chain_remove(&t->by_key, kv_key_hash(&s->key), i);
     if (s->state == SLOT_READY) {
         order_remove(t, i);
         t->n_ready--;
@@ -60,9 +53,8 @@ int32_t slot_take(struct kv_tiers *t, const struct kv_key *key)
     t->free = s->next;
     t->n_free--;
     t->stirred = true;
-    int32_t *head = &t->bucket[bucket_of(t, key)];
-    *s = (struct host_slot){ .key = *key, .next = *head, .newer = SLOT_NONE, .older = SLOT_NONE, .state = SLOT_FILLING };
-    *head = i;
+    *s = (struct host_slot){ .key = *key, .newer = SLOT_NONE, .older = SLOT_NONE, .state = SLOT_FILLING };
+    chain_add(&t->by_key, kv_key_hash(key), i);
     return i;
 }
 
@@ -81,10 +73,9 @@ void slot_ready(struct kv_tiers *t, int32_t i, struct digest payload)
 void slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold, uint8_t store)
 {
     struct host_slot *s = &t->slot[i];
-    int32_t          *head = &t->bucket[bucket_of(t, key)];
     CHECK(s->state == SLOT_FREE);
-    *s = (struct host_slot){ .key = *key, .next = *head, .state = SLOT_FILLING, .store = store, .hold = hold };
-    *head = i;
+    *s = (struct host_slot){ .key = *key, .state = SLOT_FILLING, .store = store, .hold = hold };
+    chain_add(&t->by_key, kv_key_hash(key), i);
     slot_ready(t, i, payload);
 }
 
@@ -209,19 +200,16 @@ static enum status take_memory(struct kv_tiers *t)
 {
     const struct kv_tiers_cfg *c = &t->cfg;
     uint32_t                   blocks = c->seq_tokens_max / c->block_tokens + 1;
-    t->n_bucket = 16;
-    while (t->n_bucket < t->n_slot) t->n_bucket *= 2;
-    t->sketch_n = 4 * t->n_bucket;
     t->n_flight_max = c->copies_max * 4 + TIER_FLIGHTS;
     t->slot = calloc(t->n_slot, sizeof *t->slot);
-    t->bucket = malloc(t->n_bucket * sizeof *t->bucket);
+    if (!t->slot || chain_init(&t->by_key, t->n_slot, &t->slot[0].next, sizeof *t->slot)) return ST_NOMEM;
+    t->sketch_n = 4 * t->by_key.n_bucket;
     t->sketch = calloc(SKETCH_ROWS, t->sketch_n);
     t->flight = calloc(t->n_flight_max, sizeof *t->flight);
     t->free_flight = calloc(t->n_flight_max, sizeof *t->free_flight);
     t->node_key = calloc(c->n_block, sizeof *t->node_key);
     t->path = calloc(blocks, sizeof *t->path);
-    if (!t->slot || !t->bucket || !t->sketch || !t->flight || !t->free_flight || !t->node_key || !t->path) return ST_NOMEM;
-    memset(t->bucket, 0xff, t->n_bucket * sizeof *t->bucket); /* SLOT_NONE */
+    if (!t->sketch || !t->flight || !t->free_flight || !t->node_key || !t->path) return ST_NOMEM;
     t->free = SLOT_NONE;
     if (order_init(t)) return ST_NOMEM;
     for (uint32_t i = t->n_slot; i-- > 0;) {
@@ -469,7 +457,8 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
         free(l->ticket);
     }
     order_close(t);
-    free(t->slot), free(t->bucket), free(t->sketch), free(t->flight), free(t->free_flight), free(t->node_key), free(t->path);
+    chain_free(&t->by_key);
+    free(t->slot), free(t->sketch), free(t->flight), free(t->free_flight), free(t->node_key), free(t->path);
     free(t);
 }
 
@@ -505,12 +494,11 @@ void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
 
 enum status kv_tiers_check(const struct kv_tiers *t)
 {
-    uint32_t n_free = 0, n_ready = 0, n_lru = 0, n_linked = 0, n_used = 0, n_away = 0, readers = 0, pins = 0;
+    uint32_t n_free = 0, n_ready = 0, n_lru = 0, n_linked = chain_count(&t->by_key, t->n_slot), n_used = 0, n_away = 0, readers = 0,
+             pins = 0;
     for (int32_t i = t->free; i != SLOT_NONE && n_free <= t->n_slot; i = t->slot[i].next) n_free += t->slot[i].state == SLOT_FREE;
     if (!order_check(t)) goto fault;
     for (int32_t i = slot_oldest(t); i != SLOT_NONE && n_lru <= t->n_slot; i = slot_newer(t, i)) n_lru += t->slot[i].state == SLOT_READY;
-    for (uint32_t b = 0; b < t->n_bucket; b++)
-        for (int32_t i = t->bucket[b]; i != SLOT_NONE && n_linked <= t->n_slot; i = t->slot[i].next) n_linked++;
     for (uint32_t i = 0; i < t->n_slot; i++) {
         const struct host_slot *s = &t->slot[i];
         n_ready += s->state == SLOT_READY;

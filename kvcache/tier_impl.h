@@ -1,5 +1,6 @@
 /* tier_impl: the inside of struct kv_tiers.   Private to kvcache/. */
 #pragma once
+#include "base/chain.h"
 #include "kvcache/device/block.h"
 #include "kvcache/device/due.h"
 #include "kvcache/device/pin.h"
@@ -14,7 +15,7 @@ enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_AWAY }; /* AWAY: its
 struct host_slot {
     struct kv_key key;
     struct digest payload;
-    int32_t       next;         /* in its bucket, or in the free list */
+    int32_t       next;         /* by_key's, or in the free list */
     int32_t       newer, older; /* READY: order of use */
     uint32_t      readers;
     uint8_t       state, doomed; /* doomed: in doubt, goes when the last reader has */
@@ -114,10 +115,11 @@ struct kv_tiers {
     struct kv_key         fingerprint;
     unsigned char        *slab;
     int                   slab_fd;
-    uint32_t              slab_seg, n_slot, n_bucket, n_ready, n_free;
+    uint32_t              slab_seg, n_slot, n_ready, n_free;
     uint64_t              stride;
     struct host_slot     *slot;
-    int32_t              *bucket, free;
+    struct chain          by_key; /* slots */
+    int32_t               free;
     int32_t               newest[KV_CLASSES], oldest[KV_CLASSES];
     uint32_t              n_class[KV_CLASSES];
     struct kv_due         due;        /* slots by the end of their time */

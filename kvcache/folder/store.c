@@ -19,25 +19,23 @@ static const uint64_t SEGMENT_BYTES = 256 << 20;
 
 /* ---- the index */
 
-static uint32_t bucket_of(const struct kv_store *s, const struct kv_key *k) { return (uint32_t)kv_key_hash(k) & (s->n_bucket - 1); }
 static uint32_t place_id(const struct kv_store *s, uint32_t segment, uint32_t index) { return segment * s->g.n_record + index; }
 
 static int32_t find(const struct kv_store *s, const struct kv_key *k)
 {
-    int32_t i = s->bucket[bucket_of(s, k)];
-    while (i != NONE && !kv_key_equal(&s->entry[i].key, k)) i = s->entry[i].next;
+    int32_t i = chain_first(&s->by_key, kv_key_hash(k));
+    while (i != NONE && !kv_key_equal(&s->entry[i].key, k)) i = chain_next(&s->by_key, i);
     return i;
 }
 
 static void insert(struct kv_store *s, uint32_t id, const struct kv_key *k, struct digest payload, bool begins, enum entry_state state)
 {
     struct entry *e = &s->entry[id];
-    int32_t      *head = &s->bucket[bucket_of(s, k)];
     CHECK(e->state == ENTRY_NONE);
-    *e = (struct entry){ .key = *k, .payload = payload, .gen = ++s->gen, .next = *head, .state = (uint8_t)state, .begins = begins };
+    *e = (struct entry){ .key = *k, .payload = payload, .gen = ++s->gen, .state = (uint8_t)state, .begins = begins };
     s->n_found += s->segment[id / s->g.n_record].found;
     s->n_begin += begins && s->segment[id / s->g.n_record].found;
-    *head = (int32_t)id;
+    chain_add(&s->by_key, kv_key_hash(k), (int32_t)id);
     s->n_entry++;
 }
 
@@ -45,12 +43,7 @@ static void forget(struct kv_store *s, uint32_t id)
 {
     struct entry *e = &s->entry[id];
     CHECK(e->state != ENTRY_NONE);
-    int32_t *at = &s->bucket[bucket_of(s, &e->key)];
-    while (*at != (int32_t)id) {
-        CHECK(*at != NONE);
-        at = &s->entry[*at].next;
-    }
-    *at = e->next;
+    chain_remove(&s->by_key, kv_key_hash(&e->key), (int32_t)id);
     e->state = ENTRY_NONE;
     s->n_found -= s->segment[id / s->g.n_record].found;
     s->n_begin -= e->begins && s->segment[id / s->g.n_record].found;
@@ -586,21 +579,16 @@ void kv_store_write_done(struct kv_store *s, struct kv_place place, enum status 
 static enum status take_memory(struct kv_store *s)
 {
     uint64_t n = (uint64_t)s->n_slot * s->g.n_record;
-    s->n_bucket = 16;
-    while (s->n_bucket < n) s->n_bucket *= 2;
     s->segment = calloc(s->n_slot, sizeof *s->segment);
     s->entry = calloc(n, sizeof *s->entry);
-    s->bucket = malloc(s->n_bucket * sizeof *s->bucket);
     s->seal_row = calloc(s->g.n_record, sizeof *s->seal_row);
     s->scan_row = calloc(s->g.n_record, sizeof *s->scan_row);
     s->seal_buffer = aligned_alloc(STORE_PAGE, store_footer_bytes(&s->g));
     s->scan_buffer = aligned_alloc(STORE_PAGE, store_footer_bytes(&s->g));
     s->kept = calloc(KEPT_MAX, sizeof *s->kept);
-    if (!s->kept || !s->segment || !s->entry || !s->bucket || !s->seal_row || !s->scan_row || !s->seal_buffer || !s->scan_buffer)
-        return ST_NOMEM;
-    memset(s->bucket, 0xff, s->n_bucket * sizeof *s->bucket); /* NONE */
-    enum status st = ST_OK;
-    if (s->cfg.secret) {
+    if (!s->kept || !s->segment || !s->entry || !s->seal_row || !s->scan_row || !s->seal_buffer || !s->scan_buffer) return ST_NOMEM;
+    enum status st = chain_init(&s->by_key, n, &s->entry[0].next, sizeof *s->entry);
+    if (!st && s->cfg.secret) {
         s->key = seal_take((s->n_slot + 1) * sizeof *s->key);
         st = s->key ? seal_open(&s->sealer) : ST_NOMEM;
     }
@@ -709,7 +697,8 @@ void kv_store_close(struct kv_store *s)
     folder_close(s);
     if (s->todo.fd >= 0) ring_free(&s->todo);
     if (s->answer.fd >= 0) ring_free(&s->answer);
-    free(s->segment), free(s->entry), free(s->bucket), free(s->kept);
+    chain_free(&s->by_key);
+    free(s->segment), free(s->entry), free(s->kept);
     free(s->seal_row), free(s->scan_row);
     free(s->seal_buffer), free(s->scan_buffer);
     seal_close(s->sealer);
@@ -735,9 +724,11 @@ enum status kv_store_check(const struct kv_store *s)
 {
     uint32_t n = 0, n_file = 0, n_foreign = 0, n_lost = 0, n_writing = 0;
     uint64_t places = (uint64_t)s->n_slot * s->g.n_record;
-    for (uint32_t b = 0; b < s->n_bucket; b++)
-        for (int32_t i = s->bucket[b]; i != NONE; i = s->entry[i].next)
-            if (++n > s->n_entry || s->entry[i].state == ENTRY_NONE || bucket_of(s, &s->entry[i].key) != b) goto fault;
+    for (uint32_t b = 0; b < s->by_key.n_bucket; b++)
+        for (int32_t i = s->by_key.bucket[b]; i != NONE; i = chain_next(&s->by_key, i)) {
+            if (++n > s->n_entry || s->entry[i].state == ENTRY_NONE) goto fault;
+            if (chain_bucket(&s->by_key, kv_key_hash(&s->entry[i].key)) != b) goto fault;
+        }
     for (uint64_t i = 0; i < places; i++) {
         const struct segment *g = &s->segment[i / s->g.n_record];
         if (s->entry[i].state == ENTRY_NONE) continue;

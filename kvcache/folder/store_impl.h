@@ -1,5 +1,6 @@
 /* store_impl: the inside of struct kv_store.   Private to kvcache/folder/. */
 #pragma once
+#include "base/chain.h"
 #include "base/ring.h"
 #include "kvcache/folder/store.h"
 #include "kvcache/folder/store_file.h"
@@ -54,7 +55,7 @@ struct entry { /* of place segment * n_record + index */
     struct kv_key key;
     struct digest payload;
     uint64_t      gen;
-    int32_t       next; /* in its bucket */
+    int32_t       next; /* by_key's */
     uint8_t       state;
     bool          begins; /* the first block of a prompt */
 };
@@ -116,8 +117,8 @@ struct kv_store {
     uint32_t              n_slot;           /* the same and, where the folder is shared, those of others */
     struct segment       *segment;          /* [n_slot] */
     struct entry         *entry;
-    int32_t              *bucket;
-    uint32_t              n_bucket, n_entry, n_file, n_writing, n_foreign, n_lost;
+    struct chain          by_key; /* entries */
+    uint32_t              n_entry, n_file, n_writing, n_foreign, n_lost;
     int32_t               open, spare; /* NONE */
     uint64_t              next_seq, gen;
     uint64_t              paused_until_us, retry_us;

@@ -9,7 +9,7 @@
 #include "engine/rank.h"
 #include "server/cluster.h"
 #include "server/config.h"
-#include "server/loop.h"
+#include "server/server.h"
 #include "server/takeover.h"
 
 struct boot {

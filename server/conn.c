@@ -250,16 +250,16 @@ static void preflight(struct conn *c)
     snprintf(more, sizeof more,
              "Access-Control-Allow-Methods: %s\r\nAccess-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n"
              "Access-Control-Max-Age: 600\r\n",
-             route_allow(route_methods() & ~(unsigned)M_HEAD, allow)); /* HEAD is allowed without being named */
+             route_allow(route_methods(c->io->srv->routes) & ~(unsigned)M_HEAD, allow)); /* HEAD is allowed without being named */
     conn_respond_with(c, 204, NULL, more, NULL, 0);
 }
 
-static void no_route(struct api_error *e, const struct http_head *d)
+static void no_route(const struct routes *routes, struct api_error *e, const struct http_head *d)
 {
     char        path[200], list[400];
-    const char *hint = route_hint(d->path), *method = http_method_name(d->method);
+    const char *hint = route_hint(routes, d->path), *method = http_method_name(d->method);
     api_excerpt(path, sizeof path, d->path.p, d->path.n);
-    route_list(list, sizeof list);
+    route_list(routes, list, sizeof list);
     if (hint)
         api_fail(e, 404, "", "no such route: %s %s; did you mean %s? Here are %s", method, path, hint, list);
     else
@@ -279,8 +279,8 @@ static bool admit(struct conn *c, const struct http_head *d)
         api_fail(&e, 417, "", "only 'Expect: 100-continue' is known");
     else if (!door_takes_host(s, d->host))
         api_fail(&e, 403, "", "the Host header is not one of this server's names; see --allowed-host");
-    else if (!(rt = r->route = route_find(d->path)))
-        no_route(&e, d);
+    else if (!(rt = r->route = route_find(s->routes, d->path)))
+        no_route(s->routes, &e, d);
     else if (r->cors >= 0 && d->method == M_OPTIONS)
         return preflight(c), false;
     else if (!(rt->methods & d->method))
@@ -436,7 +436,7 @@ static void on_read(struct bufferevent *bev, void *arg)
     unread_note(c);
     if (c->state == CONN_WAIT && evbuffer_get_length(bufferevent_get_input(bev)) >= IN_MAX) hangup_watch(c);
     if (c->io->untried_bytes > OUT_UNTRIED && !c->io->flushing && !list_empty(&c->unsent)) {
-        io_flush_now(c->io, c); /* goes on with it when all is written, or frees it */
+        conn_flush_now(c); /* goes on with it when all is written, or frees it */
         return;
     }
     if (c->state != CONN_HEAD || conn_pending(c) > OUT_NEXT) return;

@@ -7,7 +7,7 @@
  * Handlers run in WAIT and end in exactly one conn_respond / conn_error, or conn_stream_begin ... conn_stream_end. */
 #pragma once
 #include "server/http.h"
-#include "server/loop.h"
+#include "server/io.h"
 #include "server/peer.h"
 #include "server/router.h"
 

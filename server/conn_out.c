@@ -84,6 +84,15 @@ void conn_flush(struct conn *c)
     bufferevent_enable(c->bev, EV_WRITE);
 }
 
+void conn_flush_now(struct conn *c)
+{
+    struct io *io = c->io;
+    io->flushing = true;
+    conn_flush(c);
+    io->flushing = false;
+    io_flush_soon(io); /* for what came meanwhile, and to look at what is not read */
+}
+
 /* Status line and headers. n_body: -1: chunked, or until close on HTTP/1.0. */
 static void put_head(struct conn *c, int status, const char *content_type, const char *more, int64_t n_body)
 {

@@ -1,6 +1,7 @@
 #include "server/endpoint.h"
 #include "models/embed.h"
 #include "server/conn.h"
+#include "server/metrics.h"
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,15 @@ void endpoint_tokenizer_info(struct conn *c)
     buf_init(&b, ANSWER_MAX);
     api_tokenizer_info(c->io->srv->model, &b);
     respond_json(c, ST_OK, &b, NULL);
+}
+
+void endpoint_metrics(struct conn *c)
+{
+    struct buf b;
+    buf_init(&b, 8u << 20);
+    metrics_print(c->io->srv, &b);
+    conn_respond(c, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.n);
+    buf_free(&b);
 }
 
 static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1; }

@@ -1,4 +1,4 @@
-/* endpoint: the small routes: the page, models, version, tokenize and detokenize.   Thread: the connection's io thread. */
+/* endpoint: the small routes: the page, models, metrics, version, tokenize and detokenize.   Thread: the connection's io thread. */
 #pragma once
 
 struct conn;
@@ -6,6 +6,7 @@ struct conn;
 void endpoint_page(struct conn *c);
 void endpoint_version(struct conn *c);
 void endpoint_models(struct conn *c);
+void endpoint_metrics(struct conn *c);
 void endpoint_model_card(struct conn *c);
 void endpoint_tokenize(struct conn *c);
 void endpoint_detokenize(struct conn *c);

@@ -42,12 +42,13 @@ static void on_hangup(evutil_socket_t fd, short what, void *arg)
         if (half && c->io->srv->half_close_serve)
             arm(c, EPOLL_CTL_MOD, 0); /* it still reads; an error or the whole end is reported all the same */
         else
-            conn_free(c);
+            c->io->gone(c);
     }
 }
 
-enum status hangup_open(struct io *io)
+enum status hangup_open(struct io *io, void (*gone)(struct conn *c))
 {
+    io->gone = gone;
     io->hangup_fd = epoll_create1(EPOLL_CLOEXEC);
     if (io->hangup_fd < 0) return ST_IO;
     io->ev_hangup = event_new(io->base, io->hangup_fd, EV_READ | EV_PERSIST, on_hangup, io);

@@ -10,7 +10,8 @@
 struct conn;
 struct io;
 
-enum status hangup_open(struct io *io);
+/* gone: is told of a connection whose client has closed, and frees it. */
+enum status hangup_open(struct io *io, void (*gone)(struct conn *c));
 void        hangup_watch(struct conn *c);  /* once more changes nothing */
 void        hangup_forget(struct conn *c); /* likewise */
 void        hangup_close(struct io *io);

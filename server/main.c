@@ -12,6 +12,7 @@
 #include "server/health.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/routes.h"
 #include "server/cmd/kv_cmd.h"
 #include "server/cmd/tune.h"
 #include <errno.h>
@@ -404,7 +405,7 @@ static int serve(struct app *a)
     int code = *a->cfg.takeover ? takeover_open(a->cfg.takeover, a->cfg.takeover_s, &a->takeover, err, sizeof err) : 0;
     if (code) return say_error(code, err);
     a->boot.takeover = a->takeover, a->boot.auth = a->auth;
-    if (server_create(&a->cfg, a->auth, &a->srv)) return say_error(EXIT_SOFTWARE, "out of memory at start");
+    if (server_create(&a->cfg, a->auth, routes_served(), &a->srv)) return say_error(EXIT_SOFTWARE, "out of memory at start");
     if (server_listen(a->srv, takeover_listener(a->takeover), err, sizeof err))
         return say_error(errno == EACCES ? EXIT_PERM : EXIT_CONFIG, err);
     if (!config_is_loopback(a->cfg.host) && !auth_enabled(a->auth))

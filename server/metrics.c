@@ -196,10 +196,11 @@ struct metrics {
     char                 common[400];
     char                 cache_info[600];
     char (*http_label)[120];
-    uint32_t         n_handler;  /* http series: handler h, class k at h * N_CLASS + k; handler 0: no route */
-    uint32_t        *handler_of; /* [route] */
-    double           start_time;
-    _Atomic uint64_t fds_at_us, fds;
+    const struct routes *routes;
+    uint32_t             n_handler;  /* http series: handler h, class k at h * N_CLASS + k; handler 0: no route */
+    uint32_t            *handler_of; /* [route] */
+    double               start_time;
+    _Atomic uint64_t     fds_at_us, fds;
 };
 
 static struct metric *one(struct metrics *m, enum family_id id) { return &m->fam[id].metric[0]; }
@@ -211,8 +212,8 @@ static void           count_to(struct metrics *m, enum family_id id, uint32_t k,
 
 static enum status http_series(struct metrics *m)
 {
-    uint32_t            n_route;
-    const struct route *rt = route_table(&n_route);
+    uint32_t            n_route = m->routes->n;
+    const struct route *rt = m->routes->row;
     m->handler_of = calloc(n_route, sizeof *m->handler_of);
     m->http_label = calloc((size_t)(n_route + 1) * (N_CLASS + 1), sizeof *m->http_label);
     m->fam[F_HTTP].metric = calloc((size_t)(n_route + 1) * N_CLASS, sizeof(struct metric));
@@ -237,10 +238,11 @@ static enum status http_series(struct metrics *m)
     return ST_OK;
 }
 
-enum status metrics_create(struct metrics **m_out)
+enum status metrics_create(const struct routes *routes, struct metrics **m_out)
 {
     struct metrics *m = calloc(1, sizeof *m);
     if (!m) return ST_NOMEM;
+    m->routes = routes;
     enum status st = ST_OK;
     for (int i = 0; i < N_FAMILY; i++) {
         const struct family_def *d = &family_def[i];
@@ -338,7 +340,7 @@ void metrics_gen_end(struct metrics *m, const struct metrics_gen *g)
 void metrics_http(struct metrics *m, const struct request *r, int status)
 {
     if (r->route && r->route->flags & ROUTE_QUIET) return;
-    uint32_t h = r->route ? m->handler_of[route_index(r->route)] : 0;
+    uint32_t h = r->route ? m->handler_of[route_index(m->routes, r->route)] : 0;
     uint32_t k = status < 400 ? 0 : status < 500 ? 1 : 2;
     metric_add(&m->fam[F_HTTP].metric[h * N_CLASS + k], 1);
     if (r->t_start_us) metric_observe(&m->fam[F_HTTP_TIME], &m->fam[F_HTTP_TIME].metric[h], (double)(clock_us() - r->t_start_us) / 1e6);
@@ -481,13 +483,4 @@ void metrics_print(struct server *s, struct buf *out)
     count_to(m, F_LOG_DROPPED, 0, log_dropped());
     for (int i = 0; i < N_FAMILY; i++)
         if (ready || !(m->fam[i].common_labels || i == F_CACHE_INFO)) metric_print(out, &m->fam[i], m->common);
-}
-
-void metrics_handle(struct conn *c)
-{
-    struct buf b;
-    buf_init(&b, 8u << 20);
-    metrics_print(c->io->srv, &b);
-    conn_respond(c, 200, "text/plain; version=0.0.4; charset=utf-8", b.data, b.n);
-    buf_free(&b);
 }

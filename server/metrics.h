@@ -5,13 +5,14 @@
 #include "engine/request.h"
 #include <stdint.h>
 
-struct conn;
 struct config;
 struct metrics;
 struct request;
+struct routes;
 struct server;
 
-enum status metrics_create(struct metrics **m_out);
+/* routes: what http_* series there are; stays the caller's, and outlives the metrics. */
+enum status metrics_create(const struct routes *routes, struct metrics **m_out);
 void        metrics_free(struct metrics *m);
 /* Before the server is ready: the labels and the context that bounds the token histograms. */
 void metrics_model(struct metrics *m, const char *name, uint32_t context);
@@ -39,4 +40,3 @@ void metrics_paused(struct metrics *m);
 void metrics_unknown_fields(struct metrics *m, uint64_t n);
 
 void metrics_print(struct server *s, struct buf *out);
-void metrics_handle(struct conn *c);

@@ -1,4 +1,4 @@
-/* router: method + path -> handler, who may call it, and how large its body may be.   Thread: any, the table is constant.
+/* router: method + path -> handler, who may call it, and how large its body may be (routes.h has the table).   Thread: any.
  * No path is ever normalised or decoded: what is not in the table letter by letter is 404. */
 #pragma once
 #include "server/http.h"
@@ -30,18 +30,22 @@ struct route {
     void (*handle)(struct conn *c);
 };
 
+struct routes {
+    const struct route *row;
+    uint32_t            n;
+};
+
 /* NULL: no such path. Exact paths win over prefixes. */
-const struct route *route_find(struct slice path);
-const struct route *route_table(uint32_t *n_out);
-uint32_t            route_index(const struct route *r);
+const struct route *route_find(const struct routes *t, struct slice path);
+uint32_t            route_index(const struct routes *t, const struct route *r);
 /* The method that names a route in lists and labels: POST where it takes POST, else the first that it takes. */
 const char *route_method(const struct route *r);
 /* What some route of the table takes. */
-unsigned route_methods(void);
+unsigned route_methods(const struct routes *t);
 /* What an Allow header says of a set of enum http_method_bit, for example "GET, HEAD, POST"; into out[ROUTE_ALLOW_BYTES]. Returns out. */
 const char *route_allow(unsigned methods, char *out);
 /* What the client of an unknown path may have meant: a path of the table, or NULL. A missing or doubled /v1, a slash at the end, a prefix
  * of another server (/api/v1/..), capitals. */
-const char *route_hint(struct slice path);
+const char *route_hint(const struct routes *t, struct slice path);
 /* "POST /v1/chat/completions, ..": the routes that clients call, in the order of the table. */
-void route_list(char *out, size_t bytes);
+void route_list(const struct routes *t, char *out, size_t bytes);

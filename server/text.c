@@ -1,7 +1,7 @@
 #include "server/text.h"
 #include "base/hash.h"
 #include "base/thread.h"
-#include "server/loop.h"
+#include "server/io.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

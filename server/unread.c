@@ -21,10 +21,13 @@ void unread_init(struct io *io, uint64_t memory_bytes, uint32_t n_io)
     for (int i = 0; i < UNREAD_CLASSES; i++) list_init(&io->unread[i].conns);
 }
 
+/* Of its answers, what the socket has not taken. */
+static size_t unsent(const struct conn *c) { return evbuffer_get_length(bufferevent_get_output(c->bev)); }
+
 /* Input counts where it waits: behind an answer that is being made, or one that is not read. */
 static uint64_t holds(const struct conn *c)
 {
-    uint64_t out = conn_pending(c);
+    uint64_t out = unsent(c);
     if (!out && c->state != CONN_WAIT) return 0;
     return out + evbuffer_get_length(bufferevent_get_input(c->bev));
 }
@@ -43,9 +46,9 @@ void unread_note(struct conn *c)
     uint64_t now = holds(c);
     if (!now && !c->held) return;
     enum unread_class class = c->req.let_in ? UNREAD_LET_IN : UNREAD_OPEN;
-    bool     moved = c->held_drained != c->out_bytes - conn_pending(c) || class != c->held_class || !c->held;
+    bool     moved = c->held_drained != c->out_bytes - unsent(c) || class != c->held_class || !c->held;
     uint64_t before = c->held;
-    c->held_drained = c->out_bytes - conn_pending(c);
+    c->held_drained = c->out_bytes - unsent(c);
     if (before > now + DROP_NOTE) atomic_fetch_add_explicit(&c->io->srv->n_freed, before - now, memory_order_relaxed);
     c->io->unread[c->held_class].bytes -= before;
     c->io->unread[class].bytes += now;
@@ -56,7 +59,7 @@ void unread_note(struct conn *c)
     if (now) list_add_tail(&c->io->unread[class].conns, &c->still);
 }
 
-void unread_relieve(struct io *io)
+void unread_relieve(struct io *io, void (*reset)(struct conn *c))
 {
     for (int i = 0; i < UNREAD_CLASSES; i++) {
         struct unread *u = &io->unread[i];
@@ -64,7 +67,7 @@ void unread_relieve(struct io *io)
             LOG_WARN_LIMITED("conn: %llu MiB wait for clients that do not read (%s), closing the one that has been still for longest",
                              (unsigned long long)(u->bytes / MIB), i == UNREAD_OPEN ? "open routes" : "answers of the model");
             metrics_unread_dropped(io->srv->metrics);
-            conn_reset(LIST_ENTRY(u->conns.next, struct conn, still));
+            reset(LIST_ENTRY(u->conns.next, struct conn, still));
         }
     }
 }

@@ -21,4 +21,5 @@ struct unread {
 void unread_init(struct io *io, uint64_t memory_bytes, uint32_t n_io);
 void unread_note(struct conn *c);   /* after a write or a read: what it holds now */
 void unread_forget(struct conn *c); /* it is freed */
-void unread_relieve(struct io *io); /* resets connections: not from within one's own event */
+/* reset: ends a connection, and calls unread_forget for it. Not from within the event of a connection. */
+void unread_relieve(struct io *io, void (*reset)(struct conn *c));

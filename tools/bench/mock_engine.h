@@ -4,7 +4,7 @@
 #pragma once
 #include "base/clock.h"
 #include "base/thread.h"
-#include "server/loop.h"
+#include "server/io.h"
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>

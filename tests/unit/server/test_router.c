@@ -1,7 +1,7 @@
-#include "server/router.h"
+#include "server/routes.h"
 #include "test.h"
 
-static const struct route *find(const char *path) { return route_find((struct slice){ path, strlen(path) }); }
+static const struct route *find(const char *path) { return route_find(routes_served(), (struct slice){ path, strlen(path) }); }
 
 static void exact_paths_and_nothing_near_them(void **state)
 {
@@ -43,11 +43,11 @@ static void exact_paths_and_nothing_near_them(void **state)
 static void J2_every_route_states_its_kind_of_authentication(void **state)
 {
     (void)state;
-    uint32_t            n;
-    const struct route *r = route_table(&n);
+    uint32_t            n = routes_served()->n;
+    const struct route *r = routes_served()->row;
     for (uint32_t i = 0; i < n; i++) {
         assert_true(r[i].auth != AUTH_UNSET && r[i].methods && r[i].handle);
-        assert_int_equal(route_index(&r[i]), i);
+        assert_int_equal(route_index(routes_served(), &r[i]), i);
         bool open = r[i].auth == AUTH_OPEN, api = strncmp(r[i].path, "/v1", 3) == 0 || strstr(r[i].path, "tokenize");
         assert_false(open && api);
     }
@@ -62,10 +62,11 @@ static void allow_names_every_method_that_a_row_has(void **state)
     assert_string_equal(route_allow(find("/v1/completions")->methods, out), "POST");
     assert_string_equal(route_allow(M_DELETE | M_PUT | M_PATCH, out), "PUT, PATCH, DELETE");
     assert_string_equal(route_allow(M_OTHER - 1, out), "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
-    uint32_t            n;
-    const struct route *r = route_table(&n);
-    for (uint32_t i = 0; i < n; i++) assert_true((r[i].methods & route_methods()) == r[i].methods && *route_allow(r[i].methods, out));
-    assert_string_equal(route_allow(route_methods() & ~(unsigned)M_HEAD, out), "GET, POST");
+    uint32_t            n = routes_served()->n;
+    const struct route *r = routes_served()->row;
+    for (uint32_t i = 0; i < n; i++)
+        assert_true((r[i].methods & route_methods(routes_served())) == r[i].methods && *route_allow(r[i].methods, out));
+    assert_string_equal(route_allow(route_methods(routes_served()) & ~(unsigned)M_HEAD, out), "GET, POST");
 }
 
 static void a_route_is_named_by_one_method(void **state)
@@ -78,7 +79,7 @@ static void a_route_is_named_by_one_method(void **state)
 
 static void hint_is(const char *path, const char *want)
 {
-    const char *hint = route_hint((struct slice){ path, strlen(path) });
+    const char *hint = route_hint(routes_served(), (struct slice){ path, strlen(path) });
     if (!want && hint) fail_msg("%s: %s", path, hint);
     if (want && (!hint || strcmp(hint, want) != 0)) fail_msg("%s: %s", path, hint ? hint : "no hint");
 }
@@ -101,7 +102,7 @@ static void the_404_of_a_misspelt_path_names_the_right_path(void **state)
     hint_is("/", NULL);
     hint_is("////", NULL);
     char list[400];
-    route_list(list, sizeof list);
+    route_list(routes_served(), list, sizeof list);
     assert_non_null(strstr(list, "POST /v1/chat/completions, POST /v1/completions"));
     assert_non_null(strstr(list, "GET /v1/models"));
     assert_null(strstr(list, "/health")); /* probes are no client's business */

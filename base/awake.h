@@ -1,12 +1,12 @@
-/* awake: since when this process runs without a break. A process that was stopped (SIGSTOP, a frozen cgroup, a suspended machine) finds after
- * it that minutes have passed in which nothing can have made progress; who watches for progress counts from the end of the break.
+/* awake: the time since which this process runs without a break. A break is a SIGSTOP, a frozen cgroup or a suspended machine: time passes in
+ * which no thread can make progress. So a watchdog must count progress from the end of the last break.
  * Thread: awake_tick: one thread, regularly; awake_since: any. */
 #pragma once
 #include <stdint.h>
 
-/* Times in us of clock_us(). A break is a time between two ticks that is longer than AWAKE_BREAK_US. */
+/* Times are in us of clock_us(). A gap of more than AWAKE_BREAK_US between two ticks is a break. */
 enum { AWAKE_TICK_US = 500000, AWAKE_BREAK_US = 2000000, AWAKE_TRUST_US = 5000000 };
 void awake_tick(uint64_t now_us);
-/* When the last break ended; 0: there was none. Also right after a break, before the ticking thread has had its turn; but a ticking thread that
- * is itself stuck is believed to be in a break for AWAKE_TRUST_US alone, so it hides nothing. */
+/* The end of the last break; 0: no break so far. It is right also before the ticking thread has run after a break: a missing tick counts as a
+ * break. If the ticking thread itself is stuck, its missing tick counts so for AWAKE_TRUST_US only, and hides no hang. */
 uint64_t awake_since(uint64_t now_us);

@@ -1,11 +1,11 @@
-/* cgroup: what the groups of this process allow it, on the way from its own group up to the root: the smallest limit counts.
+/* cgroup: the limits that control groups set for this process. Every group from its own up to the root can set one; the smallest counts.
  * Thread: any. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads one limit from the files of a group's folder; 0: none is set there. */
+/* Reads one limit from the files in a group's folder; 0: this group sets none. */
 typedef uint64_t cgroup_read(const char *dir);
 
 /* The smallest limit of `controller` over all groups on the way to the root, of version 2 (read_v2) and of version 1 (read_v1); 0: none.

@@ -14,11 +14,11 @@ static inline uint64_t hash_u64(uint64_t x)
 static inline uint64_t hash_combine(uint64_t h, uint64_t v) { return hash_u64(h ^ (v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2))); }
 /* seeded with a per-process random value where the bytes come from outside */
 uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
-/* A number that nobody outside can guess, for seeds. From the kernel; from the clock where that has none to give. */
+/* A number for seeds that clients cannot guess. It comes from the kernel, or from the clock if the kernel has none. */
 uint64_t hash_seed(void);
 
-/* XXH3-128: the same number on every machine, computed by the widest vectors there are. For bytes by the gigabyte; whoever can choose the
- * bytes can make two of them that agree. */
+/* XXH3-128: the same number on every machine, computed with the widest vectors of the machine. It is meant for gigabytes of data. It is no
+ * cryptographic hash: a person who chooses the bytes can construct two inputs with the same hash. */
 struct hash128 {
     uint64_t lo, hi;
 };

@@ -1,6 +1,6 @@
-/* json: thin face over jansson for what comes in, and a fast writer for what goes out.   Thread: any, one per value.
- * What comes in: strict UTF-8, duplicate keys refused, at most JSON_DEPTH_MAX nested, no NaN, no BOM, no trailing bytes.
- * What goes out: straight into a buf; every string escaped so that it holds no raw control byte (SSE safe). */
+/* json: a thin interface over jansson for input, and a fast writer for output.   Thread: any, one per value.
+ * Input: strict UTF-8, no duplicate keys, at most JSON_DEPTH_MAX levels, no NaN, no BOM, no trailing bytes.
+ * Output: straight into a buf; strings are escaped so that they hold no raw control byte (safe in SSE). */
 #pragma once
 #include "base/buf.h"
 #include "base/status.h"
@@ -12,8 +12,8 @@
 enum { JSON_DEPTH_MAX = 64 };
 
 enum json_wrong {
-    JSON_MALFORMED, /* it is not JSON, or not as strict as it is wanted here */
-    JSON_OVER,      /* over a bound, which the text names */
+    JSON_MALFORMED, /* not JSON, or not strict JSON */
+    JSON_OVER,      /* over a bound; the text names the bound */
     JSON_NO_OBJECT, /* another value where an object is needed */
 };
 struct json_error {
@@ -23,8 +23,8 @@ struct json_error {
 };
 
 /* Any JSON value (the caller checks its type). On error NULL and *err filled. Free with json_decref.
- * depth_max 0: JSON_DEPTH_MAX. \u0000 inside strings is kept: use json_string_length. Of files, whose objects may have millions of
- * members; what a client sends goes through json_scan.h, or json_parse_bounded. */
+ * depth_max 0: JSON_DEPTH_MAX. \u0000 inside strings is kept: use json_string_length. This function is for files, whose objects may have
+ * millions of members. Text from clients goes through json_scan.h or json_parse_bounded. */
 json_t *json_parse(const char *text, size_t n, uint32_t depth_max, struct json_error *err);
 
 /* Typed look-ups in an object. Absent or null: ST_NOT_FOUND, *out untouched. Wrong type or out of [min,max]: ST_INVALID.

@@ -1,11 +1,11 @@
-/* json_scan: one pass over JSON text that checks it and builds nothing: what a tree of it would cost, and where the fields of an object
- * lie, so that a tree is built of those alone that somebody wants.   Thread: any.
- * The pass is linear, takes no memory of its own and no more than JSON_DEPTH_MAX levels. The same strictness as json_parse, but that
- * numbers of any size are numbers. */
+/* json_scan: one pass over JSON text that checks it and builds no tree.   Thread: any.
+ * It returns the memory that a tree would take, and the places of an object's fields. So the caller can build a tree of the fields that it
+ * reads and skip the others. The pass is linear, takes no memory, and accepts at most JSON_DEPTH_MAX levels. It is as strict as json_parse,
+ * except that numbers may have any size. */
 #pragma once
 #include "base/json.h"
 
-/* What a tree costs with jansson 2.14 and glibc, measured and rounded up; strings cost their bytes besides. */
+/* Bytes of memory per part of a tree with jansson 2.14 and glibc, measured and rounded up. The bytes of strings come on top. */
 enum {
     JSON_BYTES_OBJECT = 256,
     JSON_BYTES_MEMBER = 112,
@@ -15,7 +15,7 @@ enum {
     JSON_BYTES_STRING = 80,
 };
 
-/* Bounds of what a tree is built of. */
+/* Bounds of a tree. */
 struct json_bounds {
     uint32_t depth_max; /* at most JSON_DEPTH_MAX */
     uint64_t members_max, tree_bytes_max;
@@ -26,17 +26,17 @@ struct json_cost {
     uint64_t string_bytes; /* of strings and of members' names */
 };
 
-/* Checks one value. False: *err says why: it is no JSON, or over a bound, which is then named with what was found. */
+/* Checks one value. False: *err has the reason: no JSON, or over a bound (then with the bound and the value that was found). */
 bool json_scan(const char *text, size_t n, const struct json_bounds *bounds, struct json_cost *cost_out, struct json_error *err);
 
 /* As json_parse, within these bounds. */
 json_t *json_parse_bounded(const char *text, size_t n, const struct json_bounds *bounds, struct json_error *err);
 
-/* What is to be done with a field of the outermost object. */
+/* How a field of the outermost object is treated. */
 enum json_want {
     JSON_SKIP,   /* checked, counted, not built */
-    JSON_TYPE,   /* known by its type alone: an empty value of that type is built, a number and a literal as they are */
-    JSON_SCALAR, /* a string, a number or a literal is built; of an object or an array the type alone */
+    JSON_TYPE,   /* the caller needs its type only: built as an empty string, array or object, or as the number or literal itself */
+    JSON_SCALAR, /* a string, a number or a literal is built; an object or an array is built empty */
     JSON_BUILD,  /* built */
 };
 typedef enum json_want json_want_fn(void *ctx, const char *name, size_t n_name);
@@ -56,9 +56,9 @@ struct json_fields {
     struct json_cost  cost; /* of what would be built */
 };
 
-/* Checks the text of an object. Bounds hold for the fields that are wanted. Names may come twice in no object that is built, and not in
- * the outermost one. False: *err. */
+/* Checks the text of an object. The bounds apply to the wanted fields. A name that appears twice is an error in the outermost object and in
+ * every object that is built. False: *err has the reason. */
 bool json_fields_scan(const char *text, size_t n, const struct json_bounds *bounds, json_want_fn *want, void *ctx, struct json_fields *out,
                       struct json_error *err);
-/* The tree of what is wanted; NULL: *err. Free with json_decref. */
+/* Builds the tree of the wanted fields. NULL: *err has the reason. Free with json_decref. */
 json_t *json_fields_build(const char *text, const struct json_fields *f, struct json_error *err);

@@ -25,7 +25,7 @@ void     log_line(enum log_level level, const char *fmt, ...) __attribute__((for
 #define LOG_DEBUG(...) LOG_AT(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define LOG_TRACE(...) LOG_AT(LOG_LEVEL_TRACE, __VA_ARGS__)
 
-/* At most one line per second and call site; the number of those swallowed follows with the next one. */
+/* At most one line per second and call site. The next line reports how many were left out. */
 #define LOG_WARN_LIMITED(...)                                       \
     do {                                                            \
         static struct log_limit log_limit_here;                     \

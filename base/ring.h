@@ -27,7 +27,7 @@ struct ring {
 
 enum status ring_init(struct ring *r, uint32_t n_min);  /* room for at least n_min pointers (rounded up to 2^k) */
 bool        ring_push(struct ring *r, void *ptr);       /* false: full. ptr not NULL. Wakes a sleeping consumer */
-bool        ring_push_quiet(struct ring *r, void *ptr); /* wakes nobody: who sleeps finds it with what comes later */
+bool        ring_push_quiet(struct ring *r, void *ptr); /* wakes nobody: a sleeping consumer finds it at its next wake-up */
 void       *ring_pop(struct ring *r);                   /* NULL: empty */
 int         ring_fd(const struct ring *r);
 void        ring_ack(struct ring *r);  /* consume the eventfd's count after a wake */

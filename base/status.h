@@ -1,4 +1,4 @@
-/* status: the one error code of the house, grouped by what must be given up.   Thread: any. */
+/* status: the one error code of the house, grouped by the size of the loss.   Thread: any. */
 #pragma once
 
 enum status {
@@ -6,15 +6,15 @@ enum status {
     ST_AGAIN = 1,      /* nothing is lost: try later                                  */
     ST_INVALID = -1,   /* this request: a value that is not allowed                    */
     ST_TOO_LARGE = -2, /* this request: over a bound                                   */
-    ST_CANCELED = -3,  /* this request: its owner gave it up                           */
+    ST_CANCELED = -3,  /* this request: its owner cancelled it                         */
     ST_TIMEOUT = -4,   /* this request: its deadline has passed                        */
     ST_NOT_FOUND = -5, /* this request: no such thing                                  */
-    ST_STEP = -6,      /* these requests: the device could not run their step, it goes on */
+    ST_STEP = -6,      /* these requests: the device could not run their step, and goes on with others */
     ST_IO = -20,       /* this block, this file                                        */
     ST_PEER_LOST = -21,
     ST_NOMEM = -40,  /* this process: restart                                          */
     ST_DEVICE = -41, /* this process: the device does not answer or answers nonsense   */
-    ST_CONFIG = -42, /* this process: what it was told to serve cannot be served       */
+    ST_CONFIG = -42, /* this process: its options, model or machine do not fit together */
     ST_BROKEN = -43, /* this machine: the device itself is gone or damaged             */
 };
 

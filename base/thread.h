@@ -1,4 +1,4 @@
-/* thread: named threads with a role, and how many of them this container may use.   Thread: any. */
+/* thread: starts named threads with a role, and counts the CPUs of this container.   Thread: any. */
 #pragma once
 #include "base/check.h"
 #include "base/status.h"
@@ -10,6 +10,6 @@ enum status thread_start(pthread_t *t_out, enum thread_role role, const char *na
 
 /* CPUs this process may use: min(cpuset, cgroup v1/v2 quota rounded up), at least 1. Never the host's core count. */
 uint32_t thread_cpu_count(void);
-/* The quota part of it: the smallest one on the way from this process's group up to the root, in CPUs rounded up; 0: none.
+/* The cgroup quota alone: the smallest one from this process's group up to the root, in CPUs rounded up; 0: none.
  * cgroup_file: /proc/self/cgroup; mount: /sys/fs/cgroup. */
 uint32_t thread_quota_cpus(const char *cgroup_file, const char *mount);

@@ -20,7 +20,7 @@ static inline uint32_t utf8_decode(const char *s, size_t n, uint32_t *cp_out)
     return len;
 }
 
-/* How many bytes U+FFFD stands for when utf8_decode gives 0: the longest prefix of a well-formed sequence, at least 1
+/* The number of bytes to replace by one U+FFFD when utf8_decode returns 0: the longest prefix of a well-formed sequence, at least 1
  * (Unicode 15, section 3.9, "substitution of maximal subparts", as browsers and Python do). */
 static inline uint32_t utf8_bad(const char *s, size_t n)
 {

@@ -1,29 +1,30 @@
-/* seal: bytes at rest under AES-256-GCM, so that who takes the disk learns nothing and who changes it is noticed.   Thread: any;
+/* seal: encrypts bytes at rest with AES-256-GCM. A person who has the disk learns nothing, and changes to it are detected.   Thread: any;
  * a sealer belongs to one thread.
  *
  *   secret (--kv-encrypt-key-file, or random for this boot)
  *     -> file key = HMAC-SHA256(secret, label | the file's header page with its 256 random bits)     one for each file
  *       -> each piece: nonce = its place in the file (64 bits) | which part of it (32 bits)
  *
- * A nonce never comes back under one key, and no count of records has to be bounded for that: the key is the file's own, and a
- * place of a file is sealed once (the store appends; a file that was full, or that another start left behind, is never written
- * again; a short write goes on with the bytes that were sealed). Two files have one key when 256 random bits agree: for 2^40 files,
- * which is 2^68 bytes, the odds are 2^-177. Random nonces under one key would stop at 2^32 records (NIST SP 800-38D, 8.3): 9 PB, but
- * of a key that many servers share for years. A piece has at most 2^31 bytes of GCM's 2^36.
- * As the header is in the key, a file whose header was changed opens as nothing. What the kernel or a hypervisor snapshots of a running
- * process and runs twice is the one way to a nonce that is used twice. */
+ * No nonce is used twice under one key, and the number of records needs no bound for that. Each file has its own key, and each place of a file
+ * is sealed once: the store appends; a full file, or a file of an earlier start, is never written again; a short write continues with the
+ * bytes that are already sealed. Two files share a key only if their 256 random bits agree. For 2^40 files (2^68 bytes) the odds are 2^-177.
+ * Random nonces under one key would stop at 2^32 records (NIST SP 800-38D, 8.3), which is 9 PB for a key that many servers share for
+ * years. A piece has at most 2^31 bytes of GCM's 2^36.
+ * The header is part of the key, so a file with a changed header does not open. One way to a repeated nonce remains: a hypervisor or the kernel
+ * takes a snapshot of a running process and runs it twice. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SEAL_SECRET = 32, SEAL_TAG = 16, SEAL_CLEAR = 64 }; /* SEAL_CLEAR: what a sealed blob has in front of itself */
+enum { SEAL_SECRET = 32, SEAL_TAG = 16, SEAL_CLEAR = 64 }; /* SEAL_CLEAR: unencrypted bytes in front of a sealed blob */
 
 struct seal_key { /* of a file; in memory of seal_take */
     unsigned char b[32];
 };
-/* Zeroed memory that is not swapped, not dumped and gone when given back. Not locked where RLIMIT_MEMLOCK refuses: said once. NULL: none. */
+/* Zeroed memory that is never swapped and not part of core dumps; seal_give wipes it. If RLIMIT_MEMLOCK forbids to lock it, it stays unlocked, and
+ * one line is logged. NULL: no memory. */
 void *seal_take(size_t bytes);
 void  seal_give(void *p, size_t bytes); /* NULL: nothing */
 
@@ -36,10 +37,10 @@ struct sealer;                                /* a cipher's context */
 enum status seal_open(struct sealer **s_out); /* ST_NOMEM */
 void        seal_close(struct sealer *s);     /* NULL: nothing */
 
-/* One piece: in [n] -> out [n], which may be in itself; aad is bound and not hidden. */
+/* Seals one piece: in [n] -> out [n], which may be the same memory. aad is authenticated and not encrypted. */
 void seal_piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad, size_t n_aad, const void *in,
                 size_t n, void *out, unsigned char tag_out[SEAL_TAG]);
-/* false: not what was sealed there under this key; out is then zeros. */
+/* false: these are not the bytes that were sealed at this place under this key; out is then zeros. */
 bool seal_piece_open(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad, size_t n_aad,
                      const void *in, size_t n, void *out, const unsigned char tag[SEAL_TAG]);
 

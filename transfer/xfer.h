@@ -1,11 +1,11 @@
-/* xfer: moves bytes between memories, and nobody above knows which lane moved them.
+/* xfer: moves bytes between memories and files; its user does not know which lane moved them.
  * xfer_create -> xfer_lane (each) -> xfer_seg (each) -> xfer_start -> post / cancel / poll ... -> xfer_free.
  * Thread: one owner posts, cancels and polls; each lane has a thread of its own. Nothing is allocated after xfer_create.
  *
- * Memory is registered as segments. A job moves `bytes` from a place in one segment to a place in another; the first lane that
- * can do this pair of kinds takes it (a load: of all that can, the one with the least to do). Every accepted job completes exactly once, whatever happens to it: done, failed, canceled or
- * too late. Until then its memory is not touched by the owner; a cancel asks, and the completion says that the memory is free.
- * Loads go before prefetches, prefetches before stores; what has waited long rises, so that nothing starves.
+ * Memory is registered as segments. A job moves `bytes` from a place in one segment to a place in another. The first lane that handles this
+ * pair of kinds takes the job; a load goes to the least busy of these lanes. Every accepted job completes exactly once: done, failed,
+ * canceled or too late. Until then the owner must not touch the job's memory. A cancel is a request: only the completion frees the memory.
+ * Loads go before prefetches, prefetches before stores. A job that has waited long rises in priority, so that no job starves.
  * In the spirit of NIXL (agents, registered segments, descriptors, notifications). */
 #pragma once
 #include "base/status.h"
@@ -17,16 +17,16 @@
 
 enum xfer_kind { XFER_DEVICE, XFER_HOST, XFER_FILE, XFER_OBJECT, XFER_REMOTE, XFER_KINDS };
 enum xfer_prio { XFER_LOAD, XFER_PREFETCH, XFER_STORE, XFER_PRIOS };
-/* MAKE: digest of the bytes on the host side goes into xfer_done. CHECK: they must have that of the job, or the job fails with
- * ST_INVALID and, where the host is the source, nothing is written. On the lane's thread. */
+/* MAKE: the lane computes the digest of the bytes on the host side and returns it in xfer_done. CHECK: the digest must equal the job's. If not, the
+ * job fails with ST_INVALID, and nothing is written if the host is the source. The lane's thread does both. */
 enum xfer_digest { XFER_DIGEST_NONE, XFER_DIGEST_MAKE, XFER_DIGEST_CHECK };
 enum { XFER_SEG_NONE = 0, XFER_LANES_MAX = 8 };
 
 struct xfer;
 struct xfer_lane;
 struct device;
-/* A pool of blocks that lies in slices on the devices of all ranks: block b of rank r at base + b * bytes there. As a segment it is one
- * row of whole blocks, each the slices of it in order of rank; a job moves one of them. */
+/* A pool of blocks that are divided into slices on the devices of all ranks: the slice of block b on rank r begins at base + b * bytes there.
+ * As a segment the pool is a row of whole blocks, each of them its slices in order of rank. A job moves one block. */
 struct xfer_rank {
     struct device *dev;
     unsigned char *base;  /* on it */
@@ -44,25 +44,25 @@ struct xfer_seg {
     int            fd;     /* FILE; stays open until xfer_seg_drop has returned */
     bool           direct; /* FILE: opened with O_DIRECT: places, lengths and memory are multiples of 4096 */
     uint64_t       bytes;
-    /* FILE: what is written there is sealed, what is read is opened, on the lane's thread, as a blob whose head is the job's skip; what
-     * does not open is ST_INVALID. NULL: plain. Outlives the segment's jobs. */
+    /* FILE: the lane's thread seals what it writes and opens what it reads. A sealed blob's head has job.skip bytes. A blob that does not
+     * open gives ST_INVALID. NULL: the file is plain. The key outlives the segment's jobs. */
     const struct seal_key   *seal;
-    const struct xfer_ranks *ranks; /* DEVICE: or NULL; outlives them too */
+    const struct xfer_ranks *ranks; /* DEVICE: or NULL; outlives the segment's jobs */
 };
 struct xfer_job {
     uint32_t         src, dst; /* segments */
     uint64_t         src_off, dst_off;
     uint32_t         bytes;
-    uint32_t         skip, tail; /* leading and last bytes that the digest leaves out (a record's head, what fills its last page) */
+    uint32_t         skip, tail; /* first and last bytes that the digest leaves out (a record's head, the padding of its last page) */
     enum xfer_prio   prio;
     enum xfer_digest digest_mode;
     struct digest    digest; /* CHECK */
-    /* CHECK: the digest of the job is under this key, not xfer's; when it fits, xfer_done has the one under xfer's. NULL: xfer's. Outlives
-     * the job. */
+    /* CHECK: the key of the job's digest, if it is not xfer's. On success xfer_done returns the digest under xfer's key. NULL: xfer's key. It
+     * outlives the job. */
     const struct digest_key *check_key;
-    uint64_t                 deadline_us; /* not begun by then: ST_TIMEOUT; 0: none */
+    uint64_t                 deadline_us; /* a job that has not begun by then gets ST_TIMEOUT; 0: none */
     uint64_t                 cookie;
-    bool                     quiet; /* done well it wakes nobody: another one of the owner's will */
+    bool                     quiet; /* success does not wake the owner; a later job will */
 };
 struct xfer_done {
     uint64_t      cookie;
@@ -70,7 +70,7 @@ struct xfer_done {
     struct digest digest; /* MAKE; CHECK under check_key */
     uint32_t      bytes, wait_us, run_us; /* in the queue, in the lane */
 };
-/* Per lane, since start; any thread. bytes_per_s and latency_us: moving averages of what completed. */
+/* Per lane, since start; any thread. bytes_per_s and latency_us: moving averages over completed jobs. */
 struct xfer_rate {
     uint64_t queued_bytes;
     double   bytes_per_s, latency_us;
@@ -81,7 +81,7 @@ struct xfer_stats {
     struct xfer_rate to_host[2]; /* [0]: away from the host */
 };
 struct xfer_cfg {
-    uint32_t          jobs_max; /* posted and not polled */
+    uint32_t          jobs_max; /* jobs that are posted and not yet polled */
     struct digest_key key;
     uint64_t (*clock)(void); /* NULL: the monotonic clock */
     bool pumped;             /* no threads: xfer_poll does the work (the simulator) */
@@ -90,21 +90,23 @@ struct xfer_cfg {
 enum status xfer_create(const struct xfer_cfg *cfg, struct xfer **x_out);
 enum status xfer_lane_add(struct xfer *x, struct xfer_lane *lane); /* takes it over; before xfer_start; order is preference */
 enum status xfer_start(struct xfer *x);
-void        xfer_free(struct xfer *x); /* cancels what is queued, waits for what runs */
+void        xfer_free(struct xfer *x); /* cancels queued jobs, waits for running ones */
 
-/* ST_AGAIN: no room. Any time; devices before xfer_start, for lanes prepare HOST memory for those that they know. Else: a lane has refused and logged. */
+/* Callable any time, but add DEVICE segments before xfer_start: lanes pin HOST memory for the devices that they know. ST_AGAIN: too many
+ * segments. Other errors: a lane has refused the segment and has logged why. */
 enum status xfer_seg_add(struct xfer *x, const struct xfer_seg *seg, uint32_t *id_out);
-void        xfer_seg_drop(struct xfer *x, uint32_t id); /* no job may name it any more (CHECK) */
-/* HOST: pages of it are to be given back to the system: lanes let go of them, and move what lies there without. false: not yet, or one
- * cannot; ask again. */
+void        xfer_seg_drop(struct xfer *x, uint32_t id); /* CHECKs that no open job names it */
+/* HOST: before pages of the segment are returned to the system, lanes must unpin them; afterwards they move these bytes without pinned memory.
+ * false: a lane has not unpinned them yet, or cannot; ask again. */
 bool xfer_seg_unpin(struct xfer *x, uint32_t id);
 /* ST_AGAIN: jobs_max are out. ST_CONFIG: no lane moves between these kinds. ticket_out (may be NULL): for xfer_cancel. */
 enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *ticket_out);
 void        xfer_cancel(struct xfer *x, uint64_t ticket); /* no-op when it has completed */
 uint32_t    xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max);
-int         xfer_fd(const struct xfer *x); /* readable when something may be done; xfer_arm before sleeping on it */
+int         xfer_fd(const struct xfer *x); /* readable when a job may be done; call xfer_arm before sleeping on it */
 bool        xfer_arm(struct xfer *x);      /* false: poll again first */
 void        xfer_ack(struct xfer *x);      /* after a wake */
 uint32_t    xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max); /* lanes */
-/* What a job of so many bytes between these kinds takes when posted now, in us, what waits before it for the same direction included; 0: no lane, or nothing is known of it. */
+/* Estimated time in us for a job of `bytes` bytes that is posted now, including the queue before it in the same direction. 0: no lane, or no
+ * measurement yet. */
 double xfer_estimate_us(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes);

@@ -18,5 +18,5 @@ struct xfer {
 };
 
 enum status lane_start(struct xfer_lane *l);
-void        lane_pump(struct xfer_lane *l); /* pumped: what its thread would do, without sleeping */
-void        lane_stop(struct xfer_lane *l); /* what is queued completes as canceled */
+void        lane_pump(struct xfer_lane *l); /* pumped: does the work of the lane's thread, without sleeping */
+void        lane_stop(struct xfer_lane *l); /* queued items complete as canceled */

@@ -1,16 +1,25 @@
-/* below: what lies below the host: where a block is there, and what a read and a write of it say.   Thread: engine. */
+/* below: what lies below the host. Each kind of place is a row of functions: the folder of a disk (folder/store_below.c) is one, a peer or
+ * an object store would be others. The tiers hold what rows have opened in an array, the cheapest to read from first (tier_below.c).
+ *   open -> (turn, find, read, write ...)* -> close
+ * Thread: engine, for every function; none may block. What blocks is a lane's, or a thread of the row's own. Losing a block costs its
+ * recomputation and nothing else: a row may forget what it likes, and what it gives back is checked before it is used. */
 #pragma once
 #include "kvcache/record.h"
 #include "transfer/xfer.h"
 
-/* Where a block lies. gen changes when the place is given to another block. */
+/* One that is open. What a row opens begins with it. */
+struct kv_below {
+    const struct kv_below_row *row;
+};
+
+/* Where a block lies, in the row's own numbers; the tiers read seq and old_key alone. */
 struct kv_place {
     uint32_t segment, index;
-    uint64_t gen, seq; /* seq: that a record read from there bears */
+    uint64_t gen, seq; /* gen changes when the place is given to another block; seq: that a record read from there bears */
     bool     old_key;  /* it is under the key before this one: xfer_done has the payload's digest under this one */
 };
 
-/* A record is to come into the host: kv_record_bytes of the payload at host_off of the segment host_seg. */
+/* A record is to come into the host: kv_record_bytes of the payload, to host_off of the segment host_seg. */
 struct kv_read {
     const struct kv_key *key;
     uint32_t             host_seg;
@@ -29,4 +38,71 @@ struct kv_write {
     uint64_t             until_s;  /* what its users say of it now, as in struct kv_record */
     int                  priority; /* likewise */
     uint64_t             cookie;   /* of the completion by xfer_poll */
+};
+
+/* What one is opened with. Pointers live as long as it does. */
+struct kv_below_cfg {
+    const char              *where;   /* a folder, an address */
+    uint64_t                 bytes;   /* never more there than that */
+    uint32_t                 n_below; /* how many the tiers open: they share the process's file descriptors */
+    uint64_t                 payload_bytes;
+    uint32_t                 block_tokens;
+    struct kv_key            fingerprint;
+    struct digest_key        key;
+    const struct digest_key *old_key; /* what lies there under it is read; NULL: none */
+    struct xfer             *xfer;
+    bool                     prove; /* what is found there is hidden until it has been proven */
+    uint64_t (*clock)(void);
+    /* of rows that keep files; as in folder/store.h */
+    uint64_t             segment_bytes;
+    const unsigned char *secret, *old_secret;
+    bool                 ephemeral, shared;
+    const char          *name;
+    uint32_t             scan_us, grace_us;
+};
+
+/* Events, and what lies there; a row leaves at 0 what it has none of. */
+struct kv_below_counts {
+    uint64_t n_pauses, n_recovered, n_removed, n_gave_way, n_claimed;
+    uint64_t n_paused, n_locked, n_damaged, n_unread, n_foreign;
+};
+struct kv_below_stats {
+    uint64_t               used_bytes, cap_bytes, n_block, n_evicted;
+    const char            *degraded; /* why it is of less use than it should be, without its name; NULL: it is not. Until its next turn */
+    struct kv_below_counts counts;
+};
+
+/* Of a row that finds blocks which nobody of this process has computed. */
+struct kv_below_proof {
+    bool (*unproven)(const struct kv_below *b);                 /* found blocks are hidden, and some of them can be proven */
+    bool (*canary)(struct kv_below *b, struct kv_key *key_out); /* one of them that begins a prompt; false: none is known yet */
+    void (*believe)(struct kv_below *b);                        /* it was right: nothing is hidden any more */
+    bool (*hopeless)(const struct kv_below *b);                 /* all is known, and nothing of it can be proven */
+    uint64_t (*forget_found)(struct kv_below *b);               /* what was found is not used. How many blocks */
+};
+
+struct kv_below_row {
+    const char    *name; /* in logs: "a folder" */
+    enum xfer_kind kind; /* of its segments: loads are estimated by what moves between these and the host */
+    /* err: one line. A place that cannot be used now is opened all the same, and is tried again by itself. */
+    enum status (*open)(const struct kv_below_cfg *cfg, struct kv_below **b_out, char *err, size_t err_bytes);
+    void (*close)(struct kv_below *b); /* no job of it is out */
+    /* May the block be read from there now? It counts as a use. */
+    bool (*find)(struct kv_below *b, const struct kv_key *key, struct kv_place *place_out);
+    /* Is it there, or about to be, hidden or not? Then it need not be written. */
+    bool (*has)(const struct kv_below *b, const struct kv_key *key);
+    /* Posts the read of a record, with the check of its payload. The place is kept until read_done. ST_NOT_FOUND, ST_AGAIN. */
+    enum status (*read)(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out);
+    void (*read_done)(struct kv_below *b, struct kv_place place, bool bad); /* bad: it was doubted, or is no longer wanted: it goes */
+    /* Posts the write of a record, whose head it seals (kv_record_seal); the record does not change until write_done. Anything but ST_OK:
+     * not now, and the head is as it was. NULL, with write_done and takes: nothing is ever written there. */
+    enum status (*write)(struct kv_below *b, const struct kv_write *w, struct kv_place *place_out);
+    void (*write_done)(struct kv_below *b, struct kv_place place, enum status st);
+    bool (*takes)(const struct kv_below *b); /* false: writes are refused for a while */
+    void (*turn)(struct kv_below *b);        /* its housekeeping, once for each turn of the engine; cheap when there is nothing */
+    bool (*busy)(const struct kv_below *b);  /* it wants turns soon, though nothing is in flight */
+    void (*stats)(const struct kv_below *b, struct kv_below_stats *out);
+    enum status (*check)(const struct kv_below *b); /* every link and count; ST_INVALID after logging the first fault */
+    uint64_t (*purge)(struct kv_below *b);          /* drops all that it holds, nothing being in flight. How many blocks */
+    const struct kv_below_proof *proof;             /* NULL: what it holds was written by this process */
 };

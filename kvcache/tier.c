@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { COPIES_MAX = 32, LOAD_MIN_TOKENS = 64, SKETCH_MAX = 15, PROBES = 16, PROBE_US = 60000000, STORE_FAILED_US = 5000000 };
+enum { COPIES_MAX = 32, LOAD_MIN_TOKENS = 64, SKETCH_MAX = 15, PROBES = 16, PROBE_US = 60000000 };
 
 /* ---- slots */
 
@@ -150,20 +150,6 @@ uint32_t sketch_add(struct kv_tiers *t, const struct kv_key *key)
     return n + 1;
 }
 
-int store_of(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out)
-{
-    for (uint32_t i = 0; i < t->cfg.n_store; i++)
-        if (kv_store_find(t->store[i], key, place_out)) return (int)i;
-    return -1;
-}
-
-int store_has(const struct kv_tiers *t, const struct kv_key *key)
-{
-    for (uint32_t i = 0; i < t->cfg.n_store; i++)
-        if (kv_store_has(t->store[i], key)) return (int)i;
-    return -1;
-}
-
 /* ---- life */
 
 static enum status map_slab(struct kv_tiers *t, char *err, size_t err_bytes)
@@ -252,57 +238,6 @@ static void probe(struct kv_tiers *t)
     CHECK(n == 0); /* a lane that does not move a block in all that time is no lane; in a second it may not have been on */
 }
 
-/* A store whose folder cannot be used now is open all the same: it holds nothing and takes nothing until it can. */
-static enum status stores_open(struct kv_tiers *t, char *err, size_t err_bytes)
-{
-    const struct kv_tiers_cfg *c = &t->cfg;
-    for (uint32_t i = 0; i < t->n_store_wanted; i++) {
-        struct kv_store_cfg sc = { .dir = c->store[i].dir,
-                                   .cap_bytes = c->store[i].bytes,
-                                   .segment_bytes = c->store[i].segment_bytes,
-                                   .payload_bytes = c->block_bytes,
-                                   .block_tokens = c->block_tokens,
-                                   .fingerprint = t->fingerprint,
-                                   .key = c->key,
-                                   .xfer = c->xfer,
-                                   .secret = c->secret,
-                                   .old_key = c->old_key,
-                                   .old_secret = c->old_secret,
-                                   .ephemeral = c->ephemeral,
-                                   .shared = t->cfg.shared,
-                                   .name = t->cfg.shared_name,
-                                   .scan_us = t->cfg.shared_scan_us,
-                                   .grace_us = t->cfg.shared_grace_us,
-                                   .n_store = t->n_store_wanted,
-                                   .prove = c->audit,
-                                   .clock = c->clock };
-        enum status         st = t->store[i] ? ST_OK : kv_store_open(&sc, &t->store[i], err, err_bytes);
-        if (st) return st;
-    }
-    t->cfg.n_store = t->n_store_wanted;
-    return ST_OK;
-}
-
-void stores_close(struct kv_tiers *t)
-{
-    t->cfg.n_store = 0;
-    t->store_again_us = 0;
-    for (uint32_t i = 0; i < KV_STORES_MAX; i++) {
-        kv_store_close(t->store[i]);
-        t->store[i] = NULL;
-    }
-}
-
-/* Those that were closed for another server which did not come after all. */
-static void stores_turn(struct kv_tiers *t)
-{
-    char err[300];
-    if (t->cfg.n_store == t->n_store_wanted || t->cfg.clock() < t->store_again_us) return;
-    if (!stores_open(t, err, sizeof err)) return;
-    LOG_WARN_LIMITED("kv: degraded: %s; serving without it", err);
-    t->store_again_us = t->cfg.clock() + STORE_FAILED_US;
-}
-
 static uint64_t wall_s(void) { return (uint64_t)clock_wall_s(); }
 
 enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes)
@@ -312,8 +247,6 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
     t->cfg = *cfg;
     t->slab_fd = t->hand.index_fd = -1;
     t->shrink.away = SLOT_NONE;
-    t->n_store_wanted = cfg->n_store;
-    t->cfg.n_store = 0;
     if (!t->cfg.clock) t->cfg.clock = clock_us;
     if (!t->cfg.wall) t->cfg.wall = wall_s;
     t->copies_fixed = t->cfg.copies_max > 0;
@@ -338,7 +271,7 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
         goto fail;
     }
     audit_slab_found(t);
-    if ((st = stores_open(t, err, err_bytes))) goto fail;
+    if ((st = below_open(t, err, err_bytes))) goto fail;
     t->stats.tier[KV_TIER_HOST].reserved_bytes = t->n_slot * t->stride;
     kv_pins_set_host(cfg->kv, t->n_slot);
     probe(t);
@@ -389,11 +322,11 @@ bool kv_tiers_turn(struct kv_tiers *t)
         for (uint32_t i = 0; i < n; i++) finish(t, &d[i]);
         any = true;
     }
-    for (uint32_t i = 0; i < t->cfg.n_store; i++) kv_store_turn(t->store[i]);
+    below_turn(t);
     if (audit_turn(t)) return any;
     if (hand_turn(t)) return any;
     shrink_turn(t);
-    stores_turn(t);
+    below_reopen(t);
     order_turn(t);
     up_turn(t); /* loads go first */
     down_turn(t);
@@ -413,9 +346,7 @@ void kv_tiers_ack(struct kv_tiers *t) { xfer_ack(t->cfg.xfer); }
 int64_t kv_tiers_sleep_us(const struct kv_tiers *t)
 {
     enum { BUSY_US = 100, IDLE_US = 200000 };
-    bool any = kv_tiers_busy(t);
-    for (uint32_t i = 0; i < t->cfg.n_store; i++) any |= kv_store_recovering(t->store[i]);
-    return any ? BUSY_US : IDLE_US;
+    return kv_tiers_busy(t) || below_busy(t) ? BUSY_US : IDLE_US;
 }
 
 bool kv_tiers_busy(const struct kv_tiers *t) { return tiers_moving(t) || audit_busy(t) || t->audit.purge; }
@@ -443,7 +374,7 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
         down_close(t);
         xfer_seg_drop(t->cfg.xfer, t->slab_seg);
     }
-    stores_close(t);
+    below_close(t);
     hand_close(t);
     audit_close(t);
     if (t->slab) munmap(t->slab, t->n_slot * t->stride);
@@ -469,27 +400,7 @@ void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
     out->tier[KV_TIER_HOST].used_bytes = (t->n_slot - t->n_free - t->n_away) * t->stride;
     out->tier[KV_TIER_HOST].reserved_bytes = (t->n_slot - t->n_away) * t->stride;
     out->tier[KV_TIER_HOST].pinned_bytes = t->n_class[KV_CLASS_PINNED] * t->stride;
-    for (uint32_t i = 0; i < t->cfg.n_store; i++) {
-        struct kv_store_stats s;
-        kv_store_stats(t->store[i], &s);
-        out->tier[KV_TIER_STORE].reserved_bytes += s.cap_bytes;
-        out->tier[KV_TIER_STORE].used_bytes += s.used_bytes;
-        out->tier[KV_TIER_STORE].n_block += s.n_record;
-        out->tier[KV_TIER_STORE].evicted += s.n_evicted;
-        out->tier[KV_TIER_STORE].evicted_why[KV_EVICT_LRU] += s.n_evicted;
-        const char *why = kv_store_degraded(t->store[i]);
-        if (why && !out->n_degraded++) snprintf(out->degraded, sizeof out->degraded, "%s", why);
-        out->store.n_pauses += s.n_pauses;
-        out->store.n_recovered += s.n_recovered;
-        out->store.n_removed += s.n_foreign_segments + s.n_dead_segments;
-        out->store.n_gave_way += s.n_other_removed;
-        out->store.n_claimed += s.n_claimed;
-        out->store.n_paused += s.paused;
-        out->store.n_locked += s.n_locked_segments;
-        out->store.n_damaged += s.n_damaged_segments;
-        out->store.n_unread += s.n_unread_segments;
-        out->store.n_foreign += s.n_foreign;
-    }
+    below_stats(t, out);
 }
 
 enum status kv_tiers_check(const struct kv_tiers *t)
@@ -517,11 +428,8 @@ enum status kv_tiers_check(const struct kv_tiers *t)
     for (uint32_t i = 0; i < t->n_flight_max; i++)
         pins += t->flight[i].used && (t->flight[i].kind == FLIGHT_COPY || t->flight[i].kind == FLIGHT_WRITE);
     if (n_free == t->n_free && n_ready == t->n_ready && n_lru == n_ready && n_linked == n_used && readers == pins && n_away == t->n_away &&
-        n_free + n_used + n_away == t->n_slot) {
-        for (uint32_t i = 0; i < t->cfg.n_store; i++)
-            if (kv_store_check(t->store[i])) return ST_INVALID;
-        return ST_OK;
-    }
+        n_free + n_used + n_away == t->n_slot)
+        return below_check(t);
 fault:
     LOG_ERROR("kv: the host's tier is not what it says: %u slots, free %u of %u, ready %u of %u, in order %u, linked %u, readers %u of %u",
               t->n_slot, n_free, t->n_free, n_ready, t->n_ready, n_lru, n_linked, readers, pins);

@@ -14,6 +14,7 @@
  *
  * Losing any block costs recomputation, never correctness; a doubt is a miss; a tier is never slower than computing. */
 #pragma once
+#include "kvcache/below.h"
 #include "kvcache/ident.h"
 #include "kvcache/device/kv.h"
 #include "kvcache/record.h"
@@ -36,9 +37,10 @@ struct kv_tiers_cfg {
     uint32_t           n_block, block_tokens, seq_tokens_max;
     struct kv_identity ident;
     struct digest_key  key;
-    struct {
-        const char *dir;
-        uint64_t    bytes, segment_bytes; /* segment_bytes: as in store.h; 0: its own */
+    struct {                                             /* below the host, the cheapest to read from first */
+        const struct kv_below_row *row;                  /* NULL: a folder */
+        const char                *dir;                  /* kv_below_cfg.where */
+        uint64_t                   bytes, segment_bytes; /* segment_bytes: as in store.h; 0: its own */
     } store[KV_STORES_MAX];
     uint32_t             n_store;
     struct kv_handed     hand;
@@ -133,19 +135,16 @@ struct kv_tiers_stats {
         uint64_t latency[KV_LATENCY_BUCKETS]; /* loads whose slowest part came from it, by how long they took */
         double   latency_sum_us, regret_us;
     } tier[KV_TIERS];
-    uint64_t n_ask, n_load, n_recompute, n_abandoned; /* decisions; loads given up at their deadline */
-    uint64_t n_dropped;                               /* copies down that there was no room or no time for */
-    uint64_t doubt[KV_DOUBTS];
-    uint64_t n_failed_io;
-    uint64_t n_loaded;                  /* blocks that came up to the device */
-    uint64_t n_audit, n_audit_mismatch; /* blocks computed again; of them with other bytes than they brought */
-    struct {                            /* of all folders: events; and segments that lie there */
-        uint64_t n_pauses, n_recovered, n_removed, n_gave_way, n_claimed;
-        uint64_t n_paused, n_locked, n_damaged, n_unread, n_foreign; /* n_paused: folders that are not written to just now */
-    } store;
-    uint32_t n_degraded;    /* folders that cannot be used, or not be written to, just now */
-    char     degraded[200]; /* why the first of them is one, without its name */
-    double   regret_us;     /* what loads took beyond computing, where they did */
+    uint64_t               n_ask, n_load, n_recompute, n_abandoned; /* decisions; loads given up at their deadline */
+    uint64_t               n_dropped;                               /* copies down that there was no room or no time for */
+    uint64_t               doubt[KV_DOUBTS];
+    uint64_t               n_failed_io;
+    uint64_t               n_loaded;                  /* blocks that came up to the device */
+    uint64_t               n_audit, n_audit_mismatch; /* blocks computed again; of them with other bytes than they brought */
+    struct kv_below_counts store;                     /* of all that lies below the host: events; and segments that lie there */
+    uint32_t               n_degraded;                /* folders that cannot be used, or not be written to, just now */
+    char                   degraded[200];             /* why the first of them is one, without its name */
+    double                 regret_us;                 /* what loads took beyond computing, where they did */
 };
 void        kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out);
 enum status kv_tiers_check(const struct kv_tiers *t); /* every slot, link and count; ST_INVALID after logging the first fault */

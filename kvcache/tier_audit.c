@@ -65,9 +65,7 @@ bool audit_hides(struct kv_tiers *t, const struct kv_key *key)
 {
     int32_t slot = slot_find(t, key);
     if (slot != SLOT_NONE) return slot_hidden(t, slot);
-    for (uint32_t i = 0; i < t->cfg.n_store; i++)
-        if (kv_store_unproven(t->store[i]) && kv_store_has(t->store[i], key)) return true;
-    return false;
+    return below_hides(t, key);
 }
 
 static uint32_t drop_slots(struct kv_tiers *t, bool all)
@@ -97,7 +95,7 @@ static void give_up_source(struct kv_tiers *t, uint32_t source, const char *why)
         n = drop_slots(t, false);
         t->audit.slab_unproven = false;
     } else {
-        n = kv_store_forget_found(t->store[source]);
+        n = t->below[source]->row->proof->forget_found(t->below[source]);
     }
     LOG_WARN("kv: %" PRIu64 " blocks of %s are not used: %s", n, name_of(t, source), why);
 }
@@ -107,7 +105,7 @@ static void believe(struct kv_tiers *t, uint32_t source)
     if (source == SOURCE_SLAB)
         t->audit.slab_unproven = false;
     else
-        kv_store_believe(t->store[source]);
+        t->below[source]->row->proof->believe(t->below[source]);
     t->audit.n_fail = 0;
     LOG_INFO("kv: a block of %s was computed again and is the same to the bit: what is there is used", name_of(t, source));
 }
@@ -138,7 +136,7 @@ static bool slab_canary(struct kv_tiers *t)
         if (!why && !kv_record_begins(kv_record_of(page))) continue;
         if (!why && !digest_equal(digest_of(&t->cfg.key, page + KV_RECORD_HEAD, t->cfg.block_bytes), s->payload)) why = KV_DOUBT_PAYLOAD;
         if (why) { /* as when a load finds it so */
-            tier_doubt(t, KV_TIER_HOST, why);
+            tier_doubt(t, NULL, why);
             if (!s->readers) slot_drop(t, i);
             continue;
         }
@@ -153,13 +151,14 @@ static bool slab_canary(struct kv_tiers *t)
 
 static bool store_canary(struct kv_tiers *t, uint32_t i)
 {
-    struct audit *a = &t->audit;
-    if (!kv_store_canary(t->store[i], &a->key)) return false;
+    struct audit    *a = &t->audit;
+    struct kv_below *b = t->below[i];
+    if (!b->row->proof->canary(b, &a->key)) return false;
     struct flight *f = flight_new(t, FLIGHT_AUDIT_READ);
     if (!f) return false;
     f->store = i;
     struct kv_read r = { .key = &a->key, .host_seg = a->seg, .prio = XFER_LOAD, .cookie = flight_cookie(t, f) };
-    if (kv_store_read(t->store[i], &r, &f->place, &a->ticket)) {
+    if (b->row->read(b, &r, &f->place, &a->ticket)) {
         flight_free(t, f);
         return false;
     }
@@ -176,8 +175,10 @@ static void find_canary(struct kv_tiers *t)
         if (!slab_canary(t)) give_up_source(t, SOURCE_SLAB, "none of them begins a prompt, so none can be computed again");
         return;
     }
-    for (uint32_t i = 0; i < t->cfg.n_store; i++) {
-        if (kv_store_hopeless(t->store[i]))
+    for (uint32_t i = 0; i < t->n_below; i++) {
+        const struct kv_below_proof *p = t->below[i]->row->proof;
+        if (!p) continue;
+        if (p->hopeless(t->below[i]))
             give_up_source(t, i, "none of them begins a prompt, so none can be computed again");
         else if (store_canary(t, i))
             return;
@@ -194,9 +195,10 @@ void audit_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
         why = kv_record_check(brought(t), mac, &t->fingerprint, &a->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes, f->place.seq);
     if (d->st == ST_OK && !why && f->place.old_key) kv_record_rekey(brought(t), &t->cfg.key, d->digest);
     if (d->st == ST_OK && !why && !kv_record_begins(kv_record_of(brought(t)))) why = KV_DOUBT_HEAD; /* the index said that it does */
-    tier_doubt(t, KV_TIER_STORE, why);
+    tier_doubt(t, t->below[f->store], why);
     t->stats.n_failed_io += d->st == ST_IO;
-    kv_store_read_done(t->store[f->store], f->place, why != KV_SURE || d->st == ST_IO); /* another one is taken in its place */
+    t->below[f->store]->row->read_done(t->below[f->store], f->place,
+                                       why != KV_SURE || d->st == ST_IO); /* another one is taken in its place */
     a->state = AUDIT_NONE;
     if (d->st == ST_OK && !why && !a->stopping) ready(t);
 }
@@ -343,7 +345,7 @@ static bool purge_turn(struct kv_tiers *t)
     up_discard(t);
     down_close(t);
     if (tiers_moving(t) || (a->purge == PURGE_DEVICE && !a->gave_way)) return true;
-    for (uint32_t i = 0; i < t->cfg.n_store; i++) n += kv_store_purge(t->store[i]);
+    n = below_purge(t);
     n += drop_slots(t, true);
     a->slab_unproven = false;
     if (a->purge == PURGE_DEVICE) {

@@ -1,7 +1,6 @@
 /* tier_down: from the device to the host while the device's tree holds it, from the host to a store before the host is full. */
 #include "base/check.h"
 #include "kvcache/tier_impl.h"
-#include <string.h>
 
 enum {
     WRITES_MAX = 16,
@@ -76,7 +75,7 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
         slot_touch(t, slot);
         slot_hold(t, slot, kv_block_hold(t->cfg.kv, block));
         if (o->next < o->mark.n_block) slot_pin(t, slot, &o->mark);
-    } else if (goes && store_has(t, &key) < 0) {
+    } else if (goes && below_has(t, &key) < 0) {
         struct flight *f = flight_new(t, FLIGHT_OFFER);
         if (!f) return false;
         f->slot = slot_take(t, &key);
@@ -126,13 +125,6 @@ void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
 
 /* ---- to the stores */
 
-uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key) /* by key: all servers of a folder agree, none is favoured */
-{
-    uint32_t h;
-    memcpy(&h, key->b + 28, 4);
-    return h % t->cfg.n_store;
-}
-
 uint64_t until_wall(const struct kv_tiers *t, const struct kv_hold *h)
 {
     if (!kv_hold_ends(h)) return 0;
@@ -144,11 +136,14 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
 {
     struct host_slot *s = &t->slot[slot];
     CHECK(s->state == SLOT_READY);
-    if (t->n_writing >= WRITES_MAX && t->n_writing >= tier_window(t, XFER_HOST, XFER_FILE, t->stride, WRITES_MAX, TIER_WRITES))
+    uint32_t         store = below_for(t, &s->key);
+    struct kv_below *b = t->below[store];
+    if (t->n_writing >= WRITES_MAX && t->n_writing >= tier_window(t, XFER_HOST, b->row->kind, t->stride, WRITES_MAX, TIER_WRITES))
         return false;
     struct flight *f = flight_new(t, FLIGHT_WRITE);
     if (!f) return false;
-    f->slot = slot, f->store = store_for(t, &s->key);
+    f->slot = slot;
+    f->store = store;
     struct kv_write w = { .key = &s->key,
                           .host_seg = t->slab_seg,
                           .host_off = (uint64_t)slot * t->stride,
@@ -156,7 +151,7 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
                           .until_s = until_wall(t, &s->hold),
                           .priority = s->hold.used ? s->hold.priority : 0,
                           .cookie = flight_cookie(t, f) };
-    if (kv_store_write(t->store[f->store], &w, &f->place)) {
+    if (b->row->write(b, &w, &f->place)) {
         flight_free(t, f);
         return false;
     }
@@ -166,8 +161,9 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
 
 void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
 {
+    struct kv_below *b = t->below[f->store];
     t->n_writing--;
-    kv_store_write_done(t->store[f->store], f->place, d->st);
+    b->row->write_done(b, f->place, d->st);
     if (d->st == ST_OK) {
         t->slot[f->slot].store = (uint8_t)(f->store + 1);
         t->stats.tier[KV_TIER_STORE].store_blocks++;
@@ -182,13 +178,13 @@ void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
 static void write_ahead(struct kv_tiers *t)
 {
     enum { LOOK = 512 };
-    if (!t->cfg.n_store || t->n_free > t->n_slot / 8 || !t->stirred) return;
+    if (!t->n_writer || t->n_free > t->n_slot / 8 || !t->stirred) return;
     uint32_t margin = t->n_slot / 8, n = 0;
     if (margin < 1) margin = 1;
     for (int32_t i = slot_oldest(t); i != SLOT_NONE && n < margin && n < LOOK; i = slot_newer(t, i), n++) {
         struct host_slot *s = &t->slot[i];
         if (s->store || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only || s->class == KV_CLASS_ENDED) continue;
-        int have = store_has(t, &s->key);
+        int have = below_has(t, &s->key);
         if (have >= 0) {
             s->store = (uint8_t)(have + 1);
             continue;

@@ -5,14 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-static bool store_takes(const struct kv_tiers *t, int32_t slot) { return !kv_store_paused(t->store[store_for(t, &t->slot[slot].key)]); }
-static bool any_takes(const struct kv_tiers *t)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < t->cfg.n_store; i++) any |= !kv_store_paused(t->store[i]);
-    return any;
-}
-static bool go_on(const struct kv_tiers *t, uint64_t end_us) { return t->cfg.clock() < end_us && any_takes(t); }
+static bool store_takes(const struct kv_tiers *t, int32_t slot) { return below_takes(t, below_for(t, &t->slot[slot].key)); }
+static bool go_on(const struct kv_tiers *t, uint64_t end_us) { return t->cfg.clock() < end_us && below_any_takes(t); }
 static void turn(struct kv_tiers *t)
 {
     if (!kv_tiers_turn(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
@@ -24,7 +18,7 @@ static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough)
     uint32_t held = 0;
     for (int32_t i = slot_newest(t); i != SLOT_NONE && held < enough && go_on(t, end_us);) {
         struct host_slot *s = &t->slot[i];
-        int               have = s->store ? s->store - 1 : store_has(t, &s->key);
+        int               have = s->store ? s->store - 1 : below_has(t, &s->key);
         held = have >= 0 ? held + 1 : 0;
         if (have >= 0) s->store = (uint8_t)(have + 1);
         if (have >= 0 || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only || !store_takes(t, i) || down_write_one(t, i))
@@ -99,7 +93,7 @@ static void flush_device(struct kv_tiers *t, uint64_t end_us)
 
 void drain(struct kv_tiers *t, uint64_t end_us)
 {
-    if (!t->cfg.n_store || t->cfg.ephemeral) return;
+    if (!t->n_writer || t->cfg.ephemeral) return;
     while (down_offered(t) && go_on(t, end_us)) { /* what ended just now is on its way to the host */
         turn(t);
         flush_host(t, end_us, 64);

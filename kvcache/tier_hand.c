@@ -102,7 +102,7 @@ static struct digest stores_of(const struct kv_tiers *t)
 {
     char   text[KV_STORES_MAX * 600];
     size_t n = 0;
-    for (uint32_t i = 0; i < t->n_store_wanted; i++) n += (size_t)snprintf(text + n, 600, "%.512s\n", t->cfg.store[i].dir);
+    for (uint32_t i = 0; i < t->cfg.n_store; i++) n += (size_t)snprintf(text + n, 600, "%.512s\n", t->cfg.store[i].dir);
     return digest_of(&t->cfg.key, text, n);
 }
 
@@ -207,7 +207,7 @@ bool hand_turn(struct kv_tiers *t)
         t->hand.index_fd = write_index(t);
         want = KV_FROZEN;
     } else if (want == KV_GIVEN) {
-        stores_close(t);
+        below_close(t);
     }
     atomic_store(&t->hand.is, (int)want);
     return t->frozen;
@@ -254,7 +254,7 @@ static void take_rows(struct kv_tiers *t, const struct kv_hand_row *row, uint32_
     for (uint32_t i = 0; i < n; i++) {
         if (slot_find(t, &row[i].key) != SLOT_NONE) continue; /* a key twice: the older one */
         slot_adopt(t, (int32_t)row[i].slot, &row[i].key, row[i].payload, hold_of(t, &row[i]),
-                   same_stores && row[i].store <= t->n_store_wanted ? row[i].store : 0);
+                   same_stores && row[i].store <= t->cfg.n_store ? row[i].store : 0);
     }
     t->n_free = 0;
     for (uint32_t i = t->n_slot; i-- > 0;) {

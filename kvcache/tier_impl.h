@@ -46,6 +46,7 @@ struct load {
     bool          used, settled, giving_up, doubted; /* doubted: nothing of it enters the device's tree */
     uint64_t      gen, begin_us, hold_us, after_step;
     enum kv_tier  tier;       /* the slowest that it takes from */
+    uint32_t      below;      /* of what lies below the host, the dearest that it may take from */
     double        compute_us; /* what computing it would have cost */
     struct kv_seq kv;
     uint32_t     *ids;
@@ -125,7 +126,9 @@ struct kv_tiers {
     struct kv_due         due;        /* slots by the end of their time */
     uint64_t              pins_ended; /* kv_pins.n_ended when it was looked at */
     uint32_t              n_sweep;    /* pinned slots still to be looked at since then */
-    struct kv_store      *store[KV_STORES_MAX];
+    struct kv_below      *below[KV_STORES_MAX];
+    uint32_t              n_below, n_writer;     /* n_below: cfg.n_store, or 0 while they are closed for another server */
+    uint32_t              writer[KV_STORES_MAX]; /* [n_writer] those that blocks are written to */
     struct offer          offer[KV_OFFERS_MAX];
     struct load           load[KV_LOADS_MAX];
     struct flight        *flight; /* [n_flight_max] */
@@ -146,8 +149,7 @@ struct kv_tiers {
     struct shrink         shrink;
     struct audit          audit;
     uint32_t              n_away;         /* slots without memory */
-    uint32_t              n_store_wanted; /* cfg.n_store is 0 while they are closed for another server */
-    uint64_t              store_again_us; /* when to try the next time where that failed */
+    uint64_t              below_again_us; /* when to open them the next time where that failed */
     struct kv_tiers_stats stats;
 };
 
@@ -163,9 +165,7 @@ static inline uint64_t       flight_cookie(const struct kv_tiers *t, const struc
 void                         flight_free(struct kv_tiers *t, struct flight *f);
 uint32_t                     sketch_add(struct kv_tiers *t, const struct kv_key *key);
 uint32_t                     sketch_get(const struct kv_tiers *t, const struct kv_key *key);
-int                          store_of(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out); /* which one; -1: none */
-int                          store_has(const struct kv_tiers *t, const struct kv_key *key); /* the same, hidden blocks too */
-bool                         tiers_moving(const struct kv_tiers *t);                        /* something is on its way down or up */
+bool                         tiers_moving(const struct kv_tiers *t); /* something is on its way down or up */
 
 /* How many blocks of so many bytes to have on their way, so that the lane has enough until the turn after next: at least lo, at most hi. */
 uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo, uint32_t hi);
@@ -180,6 +180,23 @@ static inline bool tiers_short(const struct kv_tiers *t) { return !t->closing &&
 struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block);
 void          tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key);
 
+/* tier_below.c */
+enum status    below_open(struct kv_tiers *t, char *err, size_t err_bytes);
+void           below_close(struct kv_tiers *t);  /* until below_reopen opens them again */
+void           below_reopen(struct kv_tiers *t); /* those that were closed for another server which did not come after all */
+void           below_turn(struct kv_tiers *t);
+int            below_find(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out); /* which one; -1: none */
+int            below_has(const struct kv_tiers *t, const struct kv_key *key);                        /* the same, hidden blocks too */
+uint32_t       below_for(const struct kv_tiers *t, const struct kv_key *key); /* which one a block is written to, by its key: all servers
+                                                                              of a folder agree, none is favoured. n_writer > 0 */
+enum xfer_kind below_kind(const struct kv_tiers *t, uint32_t i);              /* of its segments; XFER_FILE where nothing is open */
+bool           below_takes(const struct kv_tiers *t, uint32_t i);
+bool           below_any_takes(const struct kv_tiers *t);
+bool           below_busy(const struct kv_tiers *t);
+bool           below_hides(const struct kv_tiers *t, const struct kv_key *key);   /* it is there, hidden until something is proven */
+uint64_t       below_purge(struct kv_tiers *t);                                   /* how many blocks */
+void           below_stats(const struct kv_tiers *t, struct kv_tiers_stats *out); /* adds to it */
+enum status    below_check(const struct kv_tiers *t);
 /* tier_order.c */
 enum status order_init(struct kv_tiers *t);
 void        order_close(struct kv_tiers *t);
@@ -199,7 +216,6 @@ int32_t slot_older(const struct kv_tiers *t, int32_t i);
 
 void     slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold, uint8_t store);
 uint64_t until_wall(const struct kv_tiers *t, const struct kv_hold *h); /* 0: no end; wall time alone means something to the next process */
-void     stores_close(struct kv_tiers *t);
 /* tier_hand.c */
 bool        hand_turn(struct kv_tiers *t);                               /* true: frozen, or about to be */
 enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes); /* cfg.hand; the fds stay the caller's where it fails */
@@ -208,13 +224,12 @@ int32_t     slot_victim(const struct kv_tiers *t); /* SLOT_NONE: all are being r
 /* tier_shrink.c */
 void shrink_turn(struct kv_tiers *t);
 /* tier_down.c */
-void     down_turn(struct kv_tiers *t);
-void     down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void     down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void     down_close(struct kv_tiers *t);
-bool     down_offered(const struct kv_tiers *t);                        /* a path is on its way down */
-bool     down_write_one(struct kv_tiers *t, int32_t slot);              /* to a store; false: not now */
-uint32_t store_for(const struct kv_tiers *t, const struct kv_key *key); /* the one that a block is written to */
+void down_turn(struct kv_tiers *t);
+void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void down_close(struct kv_tiers *t);
+bool down_offered(const struct kv_tiers *t);           /* a path is on its way down */
+bool down_write_one(struct kv_tiers *t, int32_t slot); /* to a store; false: not now */
 /* tier_drain.c: what only the device or the host holds goes to the stores, until end_us */
 void drain(struct kv_tiers *t, uint64_t end_us);
 /* The same without stores, in turns, for a process that follows: begin (when loads have ended), then step until false. */
@@ -226,7 +241,8 @@ void up_turn(struct kv_tiers *t);
 void up_yield(struct kv_tiers *t); /* what has come is held no longer for those who asked for it */
 void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
 void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void tier_doubt(struct kv_tiers *t, enum kv_tier from, enum kv_doubt d); /* counts it, and says so; KV_SURE: nothing */
+/* Counts it, and says so; KV_SURE: nothing. from NULL: the host. */
+void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d);
 void up_close(struct kv_tiers *t);
 void up_discard(struct kv_tiers *t); /* the same, and nothing of what has come is kept */
 /* tier_audit.c */

@@ -12,21 +12,21 @@ static const double MARGIN = 1.15; /* a load must be so much quicker: estimates 
 
 /* ---- the cost of it */
 
-/* Loading n blocks of which n_store come from a store, in us; 0: nothing is known yet. */
-static double load_us(const struct kv_tiers *t, uint32_t n, uint32_t n_store)
+/* Loading n blocks of which n_store come from below the host, from there or cheaper, in us; 0: nothing is known yet. */
+static double load_us(const struct kv_tiers *t, uint32_t n, uint32_t n_store, uint32_t below)
 {
     double up = xfer_estimate_us(t->cfg.xfer, XFER_HOST, XFER_DEVICE, n * t->cfg.block_bytes);
-    double in = n_store ? xfer_estimate_us(t->cfg.xfer, XFER_FILE, XFER_HOST, n_store * t->stride) : 0;
+    double in = n_store ? xfer_estimate_us(t->cfg.xfer, below_kind(t, below), XFER_HOST, n_store * t->stride) : 0;
     return up > in ? up + in / n : in + up / n; /* they run side by side, one block apart */
 }
 
-/* How many of the n blocks found (the first n_host of them on the host) are worth loading. */
-static uint32_t decide(const struct kv_tiers *t, uint32_t n, uint32_t n_host, double us_per_token, double *us_out)
+/* How many of the n blocks found (the first n_host of them on the host, the dearest of all in below) are worth loading. */
+static uint32_t decide(const struct kv_tiers *t, uint32_t n, uint32_t n_host, uint32_t below, double us_per_token, double *us_out)
 {
     double block_us = us_per_token * t->cfg.block_tokens;
     for (uint32_t try = 0; try < 2; try++, n = n_host) { /* all of it; without what the slower tier holds */
         if (n * t->cfg.block_tokens < t->cfg.load_min_tokens) return 0;
-        *us_out = load_us(t, n, n > n_host ? n - n_host : 0);
+        *us_out = load_us(t, n, n > n_host ? n - n_host : 0, below);
         if (us_per_token <= 0 || *us_out * MARGIN < n * block_us) return n;
         if (n_host == n) return 0;
     }
@@ -156,7 +156,7 @@ static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot
 static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
 {
     struct kv_place place;
-    int             store = store_of(t, &l->key[k], &place);
+    int             store = below_find(t, &l->key[k], &place);
     if (store < 0) {
         fail_block(l, k);
         return;
@@ -170,7 +170,7 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
                          .host_off = (uint64_t)f->slot * t->stride,
                          .prio = XFER_LOAD,
                          .cookie = flight_cookie(t, f) };
-    if (f->slot == SLOT_NONE || kv_store_read(t->store[store], &r, &f->place, &l->ticket[k])) {
+    if (f->slot == SLOT_NONE || t->below[store]->row->read(t->below[store], &r, &f->place, &l->ticket[k])) {
         if (f->slot != SLOT_NONE) slot_drop(t, f->slot);
         flight_free(t, f);
         return;
@@ -186,12 +186,12 @@ static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint3
                            l->ids + (l->first + k) * t->cfg.block_tokens, t->cfg.block_tokens, t->cfg.block_bytes, seq);
 }
 
-void tier_doubt(struct kv_tiers *t, enum kv_tier from, enum kv_doubt d)
+void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d)
 {
     if (d == KV_SURE) return;
     t->stats.doubt[d]++;
-    t->stats.tier[from].n_doubt++;
-    LOG_WARN_LIMITED("kv: a block from %s is in doubt (%s): it is dropped, and computed", from == KV_TIER_HOST ? "the host" : "a folder",
+    t->stats.tier[from ? KV_TIER_STORE : KV_TIER_HOST].n_doubt++;
+    LOG_WARN_LIMITED("kv: a block from %s is in doubt (%s): it is dropped, and computed", from ? from->row->name : "the host",
                      kv_doubt_name[d]);
 }
 
@@ -208,7 +208,7 @@ static void load_turn(struct kv_tiers *t, struct load *l)
             if (d == KV_SURE && !t->slot[slot].doomed) {
                 copy_up(t, l, k, slot);
             } else {
-                tier_doubt(t, KV_TIER_HOST, d); /* a doomed one has been counted */
+                tier_doubt(t, NULL, d); /* a doomed one has been counted */
                 if (t->slot[slot].readers == 0) slot_drop(t, slot);
                 fail_block(l, k);
             }
@@ -242,8 +242,9 @@ static struct kv_hold hold_of(const struct kv_tiers *t, const struct kv_record *
 
 void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
 {
-    struct load  *l = &t->load[f->owner];
-    enum kv_doubt why = d->st == ST_INVALID ? KV_DOUBT_PAYLOAD : KV_SURE;
+    struct load     *l = &t->load[f->owner];
+    struct kv_below *b = t->below[f->store];
+    enum kv_doubt    why = d->st == ST_INVALID ? KV_DOUBT_PAYLOAD : KV_SURE;
     CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_READING);
     l->n_flight--;
     if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(t, f->slot), f->place.seq, f->place.old_key);
@@ -251,7 +252,7 @@ void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
     const struct kv_record *r = kv_record_of(slot_page(t, f->slot));
     uint64_t                wall = t->cfg.wall();
     bool                    ended = d->st == ST_OK && why == KV_SURE && kv_record_ended(r, wall);
-    kv_store_read_done(t->store[f->store], f->place, why != KV_SURE || d->st == ST_IO || ended);
+    b->row->read_done(b, f->place, why != KV_SURE || d->st == ST_IO || ended);
     t->stats.tier[KV_TIER_STORE].evicted_why[KV_EVICT_TTL] += ended;
     if (d->st == ST_OK && why == KV_SURE && !ended) {
         slot_hold(t, f->slot, hold_of(t, r, wall));
@@ -264,7 +265,7 @@ void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
         return;
     }
     slot_drop(t, f->slot);
-    tier_doubt(t, KV_TIER_STORE, why);
+    tier_doubt(t, b, why);
     if (d->st == ST_IO) t->stats.n_failed_io++;
     l->state[f->block] = LOAD_FAILED;
 }
@@ -280,7 +281,7 @@ void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
         t->stats.tier[KV_TIER_HOST].hit_blocks += !l->read[f->block]; /* a block of a store went through the host: one hit, of that store */
         t->stats.tier[KV_TIER_HOST].bytes_out += t->cfg.block_bytes;
     } else if (d->st == ST_INVALID) { /* the host's memory has changed under us */
-        tier_doubt(t, KV_TIER_HOST, KV_DOUBT_PAYLOAD);
+        tier_doubt(t, NULL, KV_DOUBT_PAYLOAD);
         t->slot[f->slot].doomed = 1;
     } else if (d->st != ST_CANCELED) {
         t->stats.n_failed_io++;
@@ -366,7 +367,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     if (kv_tiers_purges(t)) return false;
     if (t->frozen || t->audit.purge) return go_on(t, w, hit->n, false);
     if (w->n_need && kv_available_count(t->cfg.kv) < w->n_need) return short_of_blocks(t, w, hit->n, now);
-    uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0, n_in_host = 0;
+    uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0, n_in_host = 0, below = 0;
     if (first >= end) return go_on(t, w, hit->n, false);
     struct kv_key at = tier_key(t, salt, hit->n ? hit->block : KV_NONE), key[KV_ASK_MAX];
     if (waits_for_canary(t, w, &at, ids + first * bt, us_per_token * n, now)) return false;
@@ -376,22 +377,24 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         int32_t slot = slot_find(t, &at);
         if (slot != SLOT_NONE && slot_hidden(t, slot)) break;
         bool host = slot != SLOT_NONE && t->slot[slot].state == SLOT_READY;
-        if (!host && slot == SLOT_NONE && store_of(t, &at, &place) < 0) break;
+        int  from = slot == SLOT_NONE ? below_find(t, &at, &place) : -1;
+        if (slot == SLOT_NONE && from < 0) break;
+        if (from > (int)below) below = (uint32_t)from;
         n_host += host && n_host == n_more;
         n_in_host += host;
     }
     t->stats.n_ask++;
     t->stats.tier[KV_TIER_HOST].miss_blocks += end - first - n_in_host;
-    t->stats.tier[KV_TIER_STORE].miss_blocks += t->cfg.n_store ? end - first - n_more : 0;
+    t->stats.tier[KV_TIER_STORE].miss_blocks += t->n_below ? end - first - n_more : 0;
     if (n_more == 0) return go_on(t, w, hit->n, false);
     double       us = 0, compute_us = us_per_token * n_more * bt;
     struct load *l = load_find(t, &key[0]);
     if (l) {
         l->n_waiter++;
         w->load = 1 + (uint32_t)(l - t->load), w->gen = l->gen;
-        us = load_us(t, l->n_block, l->n_block);
+        us = load_us(t, l->n_block, l->n_block, l->below);
     } else {
-        uint32_t n_load = decide(t, n_more, n_host, us_per_token, &us);
+        uint32_t n_load = decide(t, n_more, n_host, below, us_per_token, &us);
         w->n_need = n_load ? blocks_needed(t, n_load) : 0;
         if (w->n_need <= t->cfg.n_block && w->n_need > kv_available_count(t->cfg.kv)) {
             w->n_margin = w->n_need - n_load, w->wait_us = us_per_token > 0 ? (uint64_t)(us_per_token * n_load * bt) : HOLD_US;
@@ -404,6 +407,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         }
         compute_us = us_per_token * n_load * bt;
         l = load_of(t, w);
+        l->below = below;
         if (t->n_done >= l->after_step) load_turn(t, l); /* at once */
     }
     /* Three times what was thought and an eighth of computing, never longer than computing takes; nothing known: as long as that. A

@@ -104,3 +104,7 @@ struct kv_store_stats {
 void kv_store_stats(const struct kv_store *s, struct kv_store_stats *out);
 /* Every link and count, as CHECKs would: ST_INVALID after logging the first fault. */
 enum status kv_store_check(const struct kv_store *s);
+
+/* The row of below.h for folders; kv_below_cfg.where is the folder. */
+extern const struct kv_below_row kv_folder;
+struct kv_store                 *kv_store_of(struct kv_below *b); /* what kv_folder has opened */

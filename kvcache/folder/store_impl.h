@@ -101,6 +101,7 @@ struct unread {
 };
 
 struct kv_store {
+    struct kv_below       below; /* first: store_below.c */
     struct kv_store_cfg   cfg;
     struct store_geometry g;
     char                  path[512];

@@ -166,7 +166,7 @@ static struct kv_tiers_stats stats(void)
 static bool known(void)
 {
     const struct kv_tiers *t = world.e->tiers;
-    return t->cfg.n_store && !kv_store_paused(t->store[0]) && !kv_store_recovering(t->store[0]);
+    return t->n_below && below_takes(t, 0) && !below_busy(t);
 }
 static bool comes_from_below(void)
 {

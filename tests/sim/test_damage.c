@@ -152,7 +152,7 @@ static void to_store(void)
     for (int32_t i = 0; i < SLOTS; i++) {
         struct kv_place place;
         if (w.t->slot[i].state != SLOT_READY) continue;
-        for (uint32_t k = 0; store_of(w.t, &w.t->slot[i].key, &place) < 0; k++) {
+        for (uint32_t k = 0; below_find(w.t, &w.t->slot[i].key, &place) < 0; k++) {
             assert_true(k < 1000000);
             if (!down_write_one(w.t, i)) usleep(20); /* a file is being made */
             rest();
@@ -214,7 +214,7 @@ static struct spot   spot_of(uint32_t f, uint32_t b, int which)
         assert_true(slot >= 0 && w.t->slot[slot].state == SLOT_READY);
         return (struct spot){ slot_page(w.t, slot), -1, 0 };
     }
-    assert_true(store_of(w.t, &key, &place) >= 0);
+    assert_true(below_find(w.t, &key, &place) >= 0);
     int fd = file_with(place.segment, place.index, &key, room[which]);
     return (struct spot){ room[which], fd, STORE_PAGE + place.index * w.t->stride };
 }
@@ -310,7 +310,7 @@ static void whole(uint32_t f)
     struct kv_place place;
     for (uint32_t b = 0; b < PATH; b++) {
         struct kv_key k = key_of(f, b, NULL);
-        if (slot_find(w.t, &k) != SLOT_NONE || (w.store && store_of(w.t, &k, &place) >= 0)) continue;
+        if (slot_find(w.t, &k) != SLOT_NONE || (w.store && below_find(w.t, &k, &place) >= 0)) continue;
         run(f);
         if (w.store) to_store();
         b = (uint32_t)-1;

@@ -227,11 +227,13 @@ static enum status wait_step(void *ctx, struct batch *b)
 static void files_settle(struct server *s)
 {
     struct kv_tiers *t = s->e->tiers;
-    for (uint32_t i = 0; t && i < t->cfg.n_store; i++)
-        while (t->store[i]->task_out || t->store[i]->seal_out || kv_store_recovering(t->store[i])) {
+    for (uint32_t i = 0; t && i < t->n_below; i++) {
+        struct kv_store *store = kv_store_of(t->below[i]);
+        while (store->task_out || store->seal_out || kv_store_recovering(store)) {
             nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
-            kv_store_turn(t->store[i]);
+            kv_store_turn(store);
         }
+    }
 }
 
 static uint32_t context_max(void)

@@ -265,7 +265,7 @@ static void a_paused_store_is_not_waited_for_at_the_end(void **state)
     open_world(&w, 6, true);
     wait_for_store(&w);                           /* which would make the folder again */
     nftw(w.dir, rm_one, 8, FTW_DEPTH | FTW_PHYS); /* no file can be made any more */
-    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !kv_store_paused(w.t->store[0]); usleep(500)) {
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !kv_store_paused(kv_store_of(w.t->below[0])); usleep(500)) {
         assert_true(clock_us() < end);
         if (!access(w.dir, F_OK)) nftw(w.dir, rm_one, 8, FTW_DEPTH | FTW_PHYS); /* a file that was being made kept the folder */
         turn(&w, 10);

@@ -98,8 +98,9 @@ static const struct lane_ops test_lane = { .name = "test",
 
 static int hand_slab = -1, hand_index = -1; /* of the process before, moved by open_tiers */
 
-static const char *group_dir;
-static void        open_tiers(struct world *w, uint32_t n_store)
+static const char                *group_dir;
+static const struct kv_below_row *below_rows[2]; /* of the next tiers, where they have no folder; NULL: none */
+static void                       open_tiers(struct world *w, uint32_t n_store)
 {
     char                err[300];
     struct kv_tiers_cfg tc = { .kv = w->kv,
@@ -119,6 +120,11 @@ static void        open_tiers(struct world *w, uint32_t n_store)
     tc.key.seed = 5;
     tc.hand.given = hand_slab >= 0, tc.hand.slab_fd = hand_slab, tc.hand.index_fd = hand_index;
     if (n_store) tc.n_store = 1, tc.store[0].dir = w->dir, tc.store[0].bytes = 16 * 65536;
+    for (uint32_t i = 0; !n_store && i < 2 && below_rows[i]; i++) {
+        tc.store[i].row = below_rows[i];
+        tc.store[i].dir = "somewhere";
+        tc.n_store = i + 1;
+    }
     if (kv_tiers_open(&tc, &w->t, err, sizeof err)) fail_msg("%s", err);
 }
 
@@ -173,10 +179,11 @@ static void turn(struct world *w, uint64_t us)
 static inline void wait_for_store(struct world *w)
 {
     struct kv_store_stats st = { 0 };
-    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_store_recovering(w->t->store[0]) || !st.n_segment; usleep(100)) {
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_store_recovering(kv_store_of(w->t->below[0])) || !st.n_segment;
+         usleep(100)) {
         assert_true(clock_us() < end);
         turn(w, 0);
-        kv_store_stats(w->t->store[0], &st);
+        kv_store_stats(kv_store_of(w->t->below[0]), &st);
     }
 }
 
@@ -229,7 +236,7 @@ static bool try_admit(struct world *w, struct user *u)
 /* Until it runs. With a store the world's clock stands, so that a load is not given up because the disk's thread was not on. */
 static inline void admit(struct world *w, struct user *u)
 {
-    bool store = w->t->n_store_wanted > 0;
+    bool store = w->t->cfg.n_store > 0;
     for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !try_admit(w, u);) {
         assert_true(clock_us() < end);
         turn(w, store ? 0 : 10);

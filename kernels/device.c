@@ -68,11 +68,6 @@ void dev_close(struct device *d)
     if (d) d->ops->close(d);
 }
 
-uint64_t dev_kv_block_bytes(enum dtype t, uint32_t n_layer, uint32_t n_kv_head, uint32_t block_tokens, uint32_t head_dim)
-{
-    return (uint64_t)n_layer * 2 * n_kv_head * block_tokens * head_dim * dtype_bytes(t);
-}
-
 uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint32_t k)
 {
     return ((const struct dev_impl *)d)->weight_bytes(t, n, k);

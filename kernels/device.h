@@ -51,13 +51,24 @@ struct dev_codes {
     size_t         scale_stride;
 };
 
-/* The KV pool: [block][layer][k,v][kv_head][token][head_dim], block-major (docs/ARCHITECTURE.md, memory layout). */
-struct dev_kv {
-    void      *base;
-    enum dtype dtype; /* F32, BF16 or F16 */
-    uint32_t   n_block, n_layer, n_kv_head, block_tokens, head_dim;
-    uint64_t   block_bytes; /* n_layer * 2 * n_kv_head * block_tokens * head_dim * dtype_bytes */
+/* Which bytes of every KV block belong to one layer. How they are laid out inside is told by the operation that reads and writes them. */
+struct dev_kv_layer {
+    uint64_t offset; /* from the block's first byte */
+    uint64_t bytes;  /* for all tokens of the block */
 };
+/* The KV pool: block b begins at base + b * block_bytes and holds all layers (docs/ARCHITECTURE.md, "How KV lies in memory"). */
+struct dev_kv {
+    void                      *base;
+    enum dtype                 dtype; /* F32, BF16 or F16 */
+    uint32_t                   n_block, n_layer, block_tokens;
+    uint64_t                   block_bytes;
+    const struct dev_kv_layer *layer; /* [n_layer], in the host's memory; outlives the pool */
+};
+/* Bytes that op_qkv and op_attn keep of one token in a layer, whose bytes are [k,v][kv_head][token][head_dim]. */
+static inline uint64_t dev_kv_heads_bytes(enum dtype t, uint32_t n_kv_head, uint32_t head_dim)
+{
+    return (uint64_t)2 * n_kv_head * head_dim * dtype_bytes(t);
+}
 
 /* What a step looks like to the device: arrays readable by it. Rows of one sequence are adjacent and rise in position. */
 struct dev_batch {
@@ -334,7 +345,6 @@ void        dev_group_free(struct dev_group *g);
  * cannot reach each other on this kind of device, or its library is missing; has been logged. */
 enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID]);
 
-uint64_t dev_kv_block_bytes(enum dtype t, uint32_t n_layer, uint32_t n_kv_head, uint32_t block_tokens, uint32_t head_dim);
 /* Bytes that weight_alloc takes for such a matrix on this device (for the memory plan before loading). */
 uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint32_t k);
 uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k); /* 0: quant_alloc refuses it */

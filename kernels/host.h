@@ -38,11 +38,10 @@ void           host_allreduce(struct device *d, void *x, size_t n);
 void           host_broadcast(struct device *d, void *x, size_t bytes);
 void           host_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local);
 
-/* The KV slot of position pos of sequence s: its k; its v lies kv_v_offset elements behind. */
-static inline size_t kv_v_offset(const struct dev_kv *kv) { return (size_t)kv->n_kv_head * kv->block_tokens * kv->head_dim; }
-static inline size_t kv_offset(const struct dev_kv *kv, uint32_t block, uint32_t layer, uint32_t head, uint32_t token)
+/* The key of a block's token in a layer of grouped heads, [head_dim]; its value lies kv_value_bytes behind. */
+static inline char *kv_key(const struct dev_kv *kv, uint32_t block, uint32_t layer, uint32_t head, uint32_t token, uint32_t head_dim)
 {
-    return (((size_t)block * kv->n_layer + layer) * 2 * kv->n_kv_head + head) * kv->block_tokens * kv->head_dim +
-           (size_t)token * kv->head_dim;
+    size_t row = (size_t)head * kv->block_tokens + token;
+    return (char *)kv->base + block * kv->block_bytes + kv->layer[layer].offset + row * head_dim * dtype_bytes(kv->dtype);
 }
-static inline void *kv_at(const struct dev_kv *kv, size_t offset) { return (char *)kv->base + offset * dtype_bytes(kv->dtype); }
+static inline size_t kv_value_bytes(const struct dev_kv *kv, uint32_t layer) { return kv->layer[layer].bytes / 2; }

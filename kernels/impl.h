@@ -43,6 +43,12 @@ enum status cuda_comm_id(unsigned char id_out[DEV_COMM_ID]);
 enum status cuda_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_path_bytes);
 #endif
 
+/* Do the layer's bytes of a block have the size that op_qkv and op_attn of these heads give them? */
+static inline bool kv_holds_heads(const struct dev_kv *kv, uint32_t layer, uint32_t n_kv_head, uint32_t head_dim)
+{
+    return layer < kv->n_layer && kv->layer[layer].bytes == kv->block_tokens * dev_kv_heads_bytes(kv->dtype, n_kv_head, head_dim);
+}
+
 /* group: publish my pointer and size, meet the others, look at theirs. Ranks are threads of one process, counted from 0 in it. */
 uint32_t group_n_rank(const struct dev_group *g);
 void     group_publish(struct dev_group *g, uint32_t rank, void *x, size_t n);

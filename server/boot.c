@@ -314,9 +314,7 @@ static int plan_kv(struct boot *b)
                  option_word("kv-cache-dtype", cfg->kv_dtype));
         return EXIT_CONFIG;
     }
-    b->block_bytes =
-        dev_kv_block_bytes(kv, s->n_layer, s->n_kv_head / (cfg->tensor_parallel < s->n_kv_head ? cfg->tensor_parallel : s->n_kv_head),
-                           cfg->block_size, s->head_dim);
+    b->block_bytes = model_kv_block_bytes(s, cfg->tensor_parallel, kv, cfg->block_size);
     uint64_t blocks_seq = blocks_of_context(b);
     if (cfg->given_kv_bytes || cfg->given_kv_gib) {
         b->kv_bytes = cfg->given_kv_bytes ? cfg->kv_bytes : (uint64_t)(cfg->kv_gib * 1073741824.0);

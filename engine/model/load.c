@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "engine/model/packed.h"
+#include "engine/model/parts.h"
 #include "engine/model/plan.h"
 #include "engine/model/read.h"
 #include <inttypes.h>
@@ -122,13 +123,19 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     struct ident_file files;
     uint64_t          share;
     float            *inv_freq = calloc(spec->rot / 2, sizeof *inv_freq);
-    if (m) plan_begin(&p, m, spec, cfg, dev);
-    p.bind = &bind;
-    if (!m || !inv_freq || !(m->layer = calloc(spec->n_layer, sizeof *m->layer))) {
+    if (m) {
+        plan_begin(&p, m, spec, cfg, dev);
+        p.bind = &bind;
+        m->layer = calloc(spec->n_layer, sizeof *m->layer);
+        m->kv_layer = calloc(spec->n_layer, sizeof *m->kv_layer);
+    }
+    if (!m || !inv_freq || !m->layer || !m->kv_layer) {
         snprintf(err, err_bytes, "model: no memory for %u layers", spec->n_layer);
         st = ST_NOMEM;
         goto out;
     }
+    parts_kv(spec, dev->n_rank, m->kv.dtype, m->kv.block_tokens, m->kv_layer);
+    m->kv.layer = m->kv_layer;
     if (!src->dummy && (st = ident_open(bind.set, &p.ident))) {
         snprintf(err, err_bytes, "model: no memory for the digests of %u tensors", bind.set->n_tensor);
         goto out;
@@ -182,5 +189,6 @@ void model_free(struct model *m)
         free(m->layer[l].moe.down);
     }
     free(m->layer);
+    free(m->kv_layer);
     free(m);
 }

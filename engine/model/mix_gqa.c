@@ -3,6 +3,17 @@
 #include "engine/model/parts.h"
 #include <math.h>
 
+/* Tokens that a row of layer l sees, itself included; 0: all before it. */
+static uint32_t gqa_window(const struct model_spec *s, uint32_t l) { return s->layer_windowed && s->layer_windowed[l] ? s->window : 0; }
+
+struct kv_need mix_gqa_kv(const struct model_spec *spec, uint32_t l, uint32_t n_rank, enum dtype kv)
+{
+    uint32_t window = gqa_window(spec, l);
+    return (struct kv_need){ .life = window ? KV_LIFE_WINDOW : KV_LIFE_ALL,
+                             .window = window,
+                             .bytes = dev_kv_heads_bytes(kv, model_kv_heads(spec, n_rank), spec->head_dim) };
+}
+
 void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
 {
     const struct model_spec *s = p->spec;
@@ -32,7 +43,7 @@ void mix_gqa_place(struct place *p, struct layer *layer, uint32_t l)
         place_vector(p, &layer->gqa.k_norm, hd);
         place_elements(p, layer->gqa.k_norm, 0, SLOT_K_NORM, l, 0, hd);
     }
-    layer->gqa.window = s->layer_windowed && s->layer_windowed[l] ? s->window : 0;
+    layer->gqa.window = gqa_window(s, l);
 }
 
 void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep)

@@ -36,18 +36,19 @@ struct layer {
 struct model {
     struct device *dev;
     /* of this rank */
-    uint32_t          n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, vocab, n_expert, top_k_expert, rot;
-    bool              norm_topk;
-    enum op_act       act;
-    float             eps, rope_scale;
-    float            *inv_freq; /* [rot / 2] */
-    struct layer     *layer;
-    struct dev_weight embed;      /* [vocab, hidden], whole on every rank */
-    struct dev_weight head;       /* [vocab or vocab / n_rank, hidden]; no data: tied, and embed serves */
-    bool              head_split; /* head holds this rank's rows of the vocabulary only */
-    float            *norm;
-    struct dev_kv     kv;
-    uint32_t          rows_max, logit_rows_max;
+    uint32_t             n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, vocab, n_expert, top_k_expert, rot;
+    bool                 norm_topk;
+    enum op_act          act;
+    float                eps, rope_scale;
+    float               *inv_freq; /* [rot / 2] */
+    struct layer        *layer;
+    struct dev_weight    embed;      /* [vocab, hidden], whole on every rank */
+    struct dev_weight    head;       /* [vocab or vocab / n_rank, hidden]; no data: tied, and embed serves */
+    bool                 head_split; /* head holds this rank's rows of the vocabulary only */
+    float               *norm;
+    struct dev_kv        kv;
+    struct dev_kv_layer *kv_layer; /* [n_layer], of kv */
+    uint32_t             rows_max, logit_rows_max;
     /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then the gated */
     void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
     void                 *sorted;               /* inputs of a matrix in another order; no place where no matrix has one */
@@ -56,6 +57,12 @@ struct model {
     _Atomic(const char *) at_part; /* for model_where: static text */
     _Atomic uint32_t      at_layer;
 };
+
+/* KV heads on each of n_rank ranks. Where they are fewer than the ranks, several ranks hold the same one. */
+static inline uint32_t model_kv_heads(const struct model_spec *s, uint32_t n_rank)
+{
+    return s->n_kv_head > n_rank ? s->n_kv_head / n_rank : 1;
+}
 
 /* x [n_row, k], act, as a matrix of this order takes it: in m->sorted, or x itself. */
 static inline const void *model_in_order(struct model *m, const void *x, const uint32_t *order, uint32_t n_row, uint32_t k)

@@ -1,7 +1,8 @@
 #include "engine/model/parts.h"
+#include "base/check.h"
 
 static const struct mix_part mixes[] = {
-    [MIX_GQA] = { .place = mix_gqa_place, .run = mix_gqa },
+    [MIX_GQA] = { .place = mix_gqa_place, .run = mix_gqa, .kv = mix_gqa_kv },
 };
 static const struct ffn_part ffns[] = {
     [FFN_GLU] = { .place = ffn_dense_place, .run = ffn_dense },
@@ -15,3 +16,23 @@ const struct mix_part *parts_mix(const struct model_spec *spec, uint32_t l)
 }
 
 const struct ffn_part *parts_ffn(const struct model_spec *spec, uint32_t l) { return &ffns[spec_layer_moe(spec, l) ? FFN_MOE : FFN_GLU]; }
+
+/* One pool serves all layers, so a window's tokens stay as long as those of the other layers: in a block they are neighbours. A state is not of
+ * tokens and fits into no block; the first part that has one brings the pool for it. */
+uint64_t parts_kv(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens, struct dev_kv_layer *layer_out)
+{
+    uint64_t at = 0;
+    for (uint32_t l = 0; l < spec->n_layer; l++) {
+        struct kv_need need = parts_mix(spec, l)->kv(spec, l, n_rank, kv);
+        CHECK(need.life == KV_LIFE_ALL || need.life == KV_LIFE_WINDOW);
+        uint64_t bytes = need.bytes * block_tokens;
+        if (layer_out) layer_out[l] = (struct dev_kv_layer){ .offset = at, .bytes = bytes };
+        at += bytes;
+    }
+    return at;
+}
+
+uint64_t model_kv_block_bytes(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens)
+{
+    return parts_kv(spec, n_rank, kv, block_tokens, NULL);
+}

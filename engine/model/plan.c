@@ -2,14 +2,14 @@
 #include "engine/model/plan.h"
 #include "engine/model/parts.h"
 
-/* The sizes of one rank. KV heads that are fewer than the ranks lie on several of them. */
+/* The sizes of one rank. */
 static void model_sizes(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, struct device *dev)
 {
     *m = (struct model){ .dev = dev,
                          .n_layer = s->n_layer,
                          .hidden = s->hidden,
                          .n_head = s->n_head / dev->n_rank,
-                         .n_kv_head = s->n_kv_head > dev->n_rank ? s->n_kv_head / dev->n_rank : 1,
+                         .n_kv_head = model_kv_heads(s, dev->n_rank),
                          .head_dim = s->head_dim,
                          .inter = s->inter / dev->n_rank,
                          .moe_inter = s->moe_inter / dev->n_rank,
@@ -44,10 +44,8 @@ static void set_kv(struct model *m, const struct model_spec *s, const struct mod
     m->kv = (struct dev_kv){ .dtype = t,
                              .n_block = cfg->n_block,
                              .n_layer = s->n_layer,
-                             .n_kv_head = m->n_kv_head,
                              .block_tokens = cfg->block_tokens,
-                             .head_dim = s->head_dim,
-                             .block_bytes = dev_kv_block_bytes(t, s->n_layer, m->n_kv_head, cfg->block_tokens, s->head_dim) };
+                             .block_bytes = parts_kv(s, m->dev->n_rank, t, cfg->block_tokens, NULL) };
 }
 
 void plan_begin(struct place *p_out, struct model *m, const struct model_spec *spec, const struct model_load_cfg *cfg, struct device *dev)

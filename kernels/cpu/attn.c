@@ -64,13 +64,13 @@ static void attn_find(const struct attn_job *j, uint32_t seq, uint32_t head, uin
     const struct dev_kv            *kv = j->kv;
     const uint32_t                 *page = j->b->page + j->b->page_start[seq];
     uint32_t                        n_page = j->b->page_start[seq + 1] - j->b->page_start[seq];
-    size_t                          bytes = j->o->head_dim * dtype_bytes(kv->dtype), v_bytes = kv_v_offset(kv) * dtype_bytes(kv->dtype);
+    size_t                          bytes = j->o->head_dim * dtype_bytes(kv->dtype), v_bytes = kv_value_bytes(kv, j->o->layer);
     uint32_t t = begin > t0 ? begin : t0, stop = end < t0 + ATTN_TILE ? end : t0 + ATTN_TILE, slot = t % kv->block_tokens, i = 0;
     for (; i < ATTN_TILE && i + t0 < t; i++) to->k[i] = to->v[i] = (const char *)nothing;
     for (uint32_t p = t / kv->block_tokens; t < stop; p++, slot = 0) { /* page by page */
         CHECK(p < n_page);
         CHECK(page[p] < kv->n_block);
-        const char *k = kv_at(kv, kv_offset(kv, page[p], j->o->layer, head, slot));
+        const char *k = kv_key(kv, page[p], j->o->layer, head, slot, j->o->head_dim);
         for (; slot < kv->block_tokens && t < stop; slot++, t++, i++, k += bytes) to->k[i] = k, to->v[i] = k + v_bytes;
     }
     for (; i < ATTN_TILE; i++) to->k[i] = to->v[i] = (const char *)nothing;
@@ -326,7 +326,7 @@ void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_b
     struct cpu_dev *c = cpu_of(d);
     struct attn_job j = { .v = c->v, .o = o, .b = b, .kv = kv, .d = c, .part = (void *)c->shared, .n_thread = team_n_thread(c->team) };
     CHECK(elem_is_float(kv->dtype));
-    CHECK(o->head_dim == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer);
+    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim));
     CHECK(o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0);
     j.kind = c->isa->attn && c->isa->attn->serves(kv->dtype, o->head_dim) ? c->isa->attn : &attn_float;
     j.group = o->n_head / o->n_kv_head;

@@ -89,9 +89,9 @@ static void qkv_row(const struct qkv_job *j, uint32_t r)
         if (table) j->v->rope(x + h * hd, table, table + j->rope->half, j->rope->half);
     }
     for (uint32_t h = 0; h < o->n_kv_head; h++) {
-        size_t at = kv_offset(kv, block, o->layer, h, pos % kv->block_tokens);
-        j->v->store(kv_at(kv, at), kv->dtype, x + (o->n_head + h) * hd, hd);
-        j->v->store(kv_at(kv, at + kv_v_offset(kv)), kv->dtype, x + (n_turn + h) * hd, hd);
+        char *key = kv_key(kv, block, o->layer, h, pos % kv->block_tokens, hd);
+        j->v->store(key, kv->dtype, x + (o->n_head + h) * hd, hd);
+        j->v->store(key + kv_value_bytes(kv, o->layer), kv->dtype, x + (n_turn + h) * hd, hd);
     }
 }
 
@@ -108,7 +108,7 @@ void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
     struct cpu_dev *c = cpu_of(d);
     struct qkv_job  j = { .v = c->v, .o = o, .b = b, .kv = kv };
     CHECK(elem_is_float(kv->dtype));
-    CHECK(o->head_dim == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer && o->rot <= o->head_dim);
+    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && o->rot <= o->head_dim);
     if (o->inv_freq) {
         struct rope_set *s = rope_find(c->rope, o);
         for (uint32_t r = 0; r < b->n_row; r++) {

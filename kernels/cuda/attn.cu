@@ -291,15 +291,15 @@ template <int HD> static void attn_launch(struct cuda_dev *d, const struct attn_
 extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cuda_dev *d = cuda_of(dev);
-    CHECK(o->head_dim == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer && kv->dtype == DT_BF16);
+    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && kv->dtype == DT_BF16);
     CHECK(o->head_dim > 0 && o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0 && o->scale > 0.0f);
     uint32_t         dim = cuda_attn_dim(o->head_dim);
     struct attn_args a;
     memset(&a, 0, sizeof a);
     a.qkv = o->qkv, a.out = o->out;
-    a.block_stride = (size_t)kv->n_layer * 2 * kv->n_kv_head * kv->block_tokens * kv->head_dim;
-    a.v_offset = (size_t)kv->n_kv_head * kv->block_tokens * kv->head_dim;
-    a.pool = (const __nv_bfloat16 *)kv->base + (size_t)o->layer * 2 * a.v_offset;
+    a.block_stride = kv->block_bytes / sizeof *a.pool;
+    a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
+    a.pool = (const __nv_bfloat16 *)((const char *)kv->base + kv->layer[o->layer].offset);
     a.block_tokens = kv->block_tokens, a.head_dim = o->head_dim, a.n_head = o->n_head, a.n_kv_head = o->n_kv_head;
     a.group = o->n_head / o->n_kv_head, a.window = o->window;
     a.scale = o->scale * 1.44269504088896341f; /* log2(e): weights are powers of two */

@@ -1,5 +1,5 @@
 /* qkv: RMSNorm of q and k heads (optional), RoPE, K and V to the pool: one pass over the fused projection.   truth: kernels/ref/rope.c
- *   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim], in place   pool bf16 [block][layer][k,v][kv_head][token][head_dim]
+ *   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim], in place   pool bf16, of a layer [k,v][kv_head][token][head_dim]
  *
  * A block has one row and some of its heads. Cosines and sines of the row are computed once per block, before the wait for the product
  * that comes before: they need positions alone. Everything between is fp32; q and k are rounded once to act, K and V once to bf16.
@@ -199,7 +199,7 @@ template <class T> static void qkv_launch(struct cuda_dev *d, const struct qkv_a
 extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cuda_dev *d = cuda_of(dev);
-    CHECK(o->head_dim == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer && kv->dtype == DT_BF16);
+    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && kv->dtype == DT_BF16);
     CHECK(o->rot <= o->head_dim && o->rot / 2 <= QKV_HALF_MAX);
     if (!b->n_row) return;
     struct qkv_args a;
@@ -207,9 +207,9 @@ extern "C" void cuda_qkv(struct device *dev, const struct op_qkv *o, const struc
     a.qkv = o->qkv, a.q_norm = o->q_norm, a.k_norm = o->k_norm, a.inv_freq = o->inv_freq;
     a.eps = o->eps, a.rope_scale = o->rope_scale;
     a.n_head = o->n_head, a.n_kv_head = o->n_kv_head, a.head_dim = o->head_dim, a.half = o->inv_freq ? o->rot / 2 : 0;
-    a.v_offset = (size_t)kv->n_kv_head * kv->block_tokens * kv->head_dim;
-    a.block_stride = (size_t)kv->n_layer * 2 * a.v_offset;
-    a.pool = (__nv_bfloat16 *)kv->base + (size_t)o->layer * 2 * a.v_offset;
+    a.v_offset = kv->layer[o->layer].bytes / 2 / sizeof *a.pool;
+    a.block_stride = kv->block_bytes / sizeof *a.pool;
+    a.pool = (__nv_bfloat16 *)((char *)kv->base + kv->layer[o->layer].offset);
     a.block_tokens = kv->block_tokens;
     a.pos = b->pos, a.row_seq = b->row_seq, a.page_start = b->page_start, a.page = b->page;
     if (dev->act == DT_F16)

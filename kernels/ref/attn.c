@@ -1,12 +1,12 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
 
-/* where token `pos` of the row's sequence lies: its k; v is kv_v_offset behind */
-static size_t slot(const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv, uint32_t seq, uint32_t head, uint32_t pos)
+/* The key of token `pos` of the row's sequence; its value lies kv_value_bytes behind. */
+static char *slot(const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv, uint32_t seq, uint32_t head, uint32_t pos)
 {
     uint32_t block = b->page[b->page_start[seq] + pos / kv->block_tokens];
     CHECK(block < kv->n_block);
-    return kv_offset(kv, block, o->layer, head, pos % kv->block_tokens);
+    return kv_key(kv, block, o->layer, head, pos % kv->block_tokens, o->head_dim);
 }
 
 /* out = softmax(scale * q k^T) v over the keys a row may see; two passes, nothing running. */
@@ -14,7 +14,7 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
 {
     (void)d;
     uint32_t hd = o->head_dim, group = o->n_head / o->n_kv_head;
-    CHECK(hd == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer && hd <= 1024);
+    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, hd) && hd <= 1024);
     for (uint32_t r = 0; r < b->n_row; r++)
         for (uint32_t h = 0; h < o->n_head; h++) {
             const float *q = (const float *)o->qkv + ((size_t)r * (o->n_head + 2 * o->n_kv_head) + h) * hd;
@@ -24,9 +24,9 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
             double       max = -INFINITY, sum = 0, acc[1024] = { 0 };
             for (int pass = 0; pass < 2; pass++)
                 for (uint32_t t = first; t <= pos; t++) {
-                    size_t at = slot(o, b, kv, seq, h / group, t);
-                    double score = 0;
-                    for (uint32_t i = 0; i < hd; i++) score += (double)q[i] * (double)elem_load(kv->base, kv->dtype, at + i);
+                    const char *k = slot(o, b, kv, seq, h / group, t), *v = k + kv_value_bytes(kv, o->layer);
+                    double      score = 0;
+                    for (uint32_t i = 0; i < hd; i++) score += (double)q[i] * (double)elem_load(k, kv->dtype, i);
                     score *= (double)o->scale;
                     if (pass == 0) {
                         max = fmax(max, score);
@@ -34,7 +34,7 @@ void ref_attention(struct device *d, const struct op_attn *o, const struct dev_b
                     }
                     double p = exp(score - max);
                     sum += p;
-                    for (uint32_t i = 0; i < hd; i++) acc[i] += p * (double)elem_load(kv->base, kv->dtype, at + kv_v_offset(kv) + i);
+                    for (uint32_t i = 0; i < hd; i++) acc[i] += p * (double)elem_load(v, kv->dtype, i);
                 }
             for (uint32_t i = 0; i < hd; i++) out[i] = (float)(acc[i] / sum);
         }

@@ -16,7 +16,7 @@ static void rope(float *x, const struct op_qkv *o, uint32_t pos)
 void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     uint32_t hd = o->head_dim, n_head = o->n_head + 2 * o->n_kv_head;
-    CHECK(hd == kv->head_dim && o->n_kv_head == kv->n_kv_head && o->layer < kv->n_layer && o->rot <= hd);
+    CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, hd) && o->rot <= hd);
     for (uint32_t r = 0; r < b->n_row; r++) {
         uint32_t seq = b->row_seq[r], pos = b->pos[r];
         uint32_t block = b->page[b->page_start[seq] + pos / kv->block_tokens];
@@ -29,8 +29,9 @@ void ref_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b
             if (o->inv_freq && !is_v) rope(x, o, pos);
             if (h < o->n_head) continue;
             uint32_t kv_head = (h - o->n_head) % o->n_kv_head;
-            size_t   at = kv_offset(kv, block, o->layer, kv_head, pos % kv->block_tokens) + (is_v ? kv_v_offset(kv) : 0);
-            for (uint32_t i = 0; i < hd; i++) elem_store(kv->base, kv->dtype, at + i, x[i]);
+            char    *to = kv_key(kv, block, o->layer, kv_head, pos % kv->block_tokens, hd);
+            if (is_v) to += kv_value_bytes(kv, o->layer);
+            for (uint32_t i = 0; i < hd; i++) elem_store(to, kv->dtype, i, x[i]);
         }
     }
 }

@@ -29,10 +29,8 @@ static inline uint32_t aw_block(const struct aw_world *w, uint32_t seq, uint32_t
 static inline size_t   aw_at(const struct aw_world *w, uint32_t seq, uint32_t t, uint32_t head, bool v)
 {
     const struct dev_kv *kv = &w->kv;
-    return (((((size_t)aw_block(w, seq, t / kv->block_tokens) * kv->n_layer + AW_LAYER) * 2 + v) * kv->n_kv_head + head) *
-                kv->block_tokens +
-            t % kv->block_tokens) *
-           kv->head_dim;
+    uint64_t             block = aw_block(w, seq, t / kv->block_tokens) * kv->block_bytes + kv->layer[AW_LAYER].offset;
+    return block / sizeof *w->pool + (((size_t)v * w->s.n_kv_head + head) * kv->block_tokens + t % kv->block_tokens) * w->s.dim;
 }
 /* K and V of token t go from qkv to the pool. */
 static inline void aw_append(struct aw_world *w, uint32_t seq, uint32_t t)
@@ -54,8 +52,8 @@ static inline struct aw_world aw_make(struct aw_shape s, const uint32_t *len, ui
     }
     w.n_block = w.page0[n_seq] + 5;
     w.n_block += w.n_block % 7 == 0; /* so that no two pages fall together */
-    w.kv = (struct dev_kv){ NULL, DT_BF16, w.n_block, AW_LAYERS, s.n_kv_head, s.block_tokens, s.dim, 0 };
-    w.kv.block_bytes = dev_kv_block_bytes(DT_BF16, AW_LAYERS, s.n_kv_head, s.block_tokens, s.dim);
+    w.kv = (struct dev_kv){ .dtype = DT_BF16, .n_block = w.n_block, .n_layer = AW_LAYERS, .block_tokens = s.block_tokens };
+    op_kv_layers(&w.kv, s.n_kv_head, s.dim);
     w.pool_bytes = w.kv.block_bytes * w.n_block;
     w.pool = malloc(w.pool_bytes);
     memset(w.pool, 0xff, w.pool_bytes);

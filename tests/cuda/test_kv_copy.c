@@ -3,12 +3,9 @@
 
 enum { BLOCKS = 150 };
 
-static struct dev_kv make(struct device *d, uint32_t n_layer, uint32_t n_kv_head, uint32_t block_tokens, uint32_t head_dim, uint8_t *host)
+static struct dev_kv make(struct device *d, uint64_t block_bytes, uint8_t *host)
 {
-    struct dev_kv kv = {
-        .dtype = DT_BF16, .n_block = BLOCKS, .n_layer = n_layer, .n_kv_head = n_kv_head, .block_tokens = block_tokens, .head_dim = head_dim
-    };
-    kv.block_bytes = dev_kv_block_bytes(DT_BF16, n_layer, n_kv_head, block_tokens, head_dim);
+    struct dev_kv kv = { .dtype = DT_BF16, .n_block = BLOCKS, .block_bytes = block_bytes };
     for (size_t i = 0; i < BLOCKS * kv.block_bytes; i++) host[i] = (uint8_t)(rng_philox(1, i / 8, 0).x[0] >> (i % 4 * 8));
     kv.base = ct_bytes(d, host, BLOCKS * kv.block_bytes);
     return kv;
@@ -18,13 +15,13 @@ static struct dev_kv make(struct device *d, uint32_t n_layer, uint32_t n_kv_head
 static void blocks_are_copied_as_if_one_after_another(void **state)
 {
     (void)state;
-    static const uint32_t shape[][4] = { { 1, 1, 16, 16 }, { 3, 2, 16, 80 }, { 2, 8, 32, 128 } };
+    static const uint32_t shape[][4] = { { 1, 1, 16, 16 }, { 3, 2, 16, 80 }, { 2, 8, 32, 128 } }; /* layers, heads, tokens, head_dim */
     for (size_t s = 0; s < 3; s++) {
         struct device  *d = ct_open(DT_BF16, 128 << 20);
         const uint32_t *z = shape[s];
-        size_t          bytes = (size_t)dev_kv_block_bytes(DT_BF16, z[0], z[1], z[2], z[3]);
+        size_t          bytes = z[0] * z[2] * dev_kv_heads_bytes(DT_BF16, z[1], z[3]);
         uint8_t        *host = malloc(BLOCKS * bytes), *got = malloc(BLOCKS * bytes);
-        struct dev_kv   kv = make(d, z[0], z[1], z[2], z[3], host);
+        struct dev_kv   kv = make(d, bytes, host);
         uint32_t        src[140], dst[140], n = 0;
         for (uint32_t i = 0; i < 100; i++) src[n] = i / 4, dst[n++] = 49 + i;         /* forks of a few: more pairs than a launch takes */
         for (uint32_t i = 0; i < 10; i++) src[n] = 49 + i, dst[n++] = 50 + i;         /* a chain */

@@ -43,8 +43,8 @@ static struct world make(struct shape s)
     w.x = op_random(ROWS * w.width, 1, 2), w.q_norm = op_random(s.dim, 2, 1), w.k_norm = op_random(s.dim, 3, 1);
     ct_round(w.x, ROWS * w.width, s.act);
     for (uint32_t i = 0; i < s.rot / 2; i++) w.inv_freq[i] = 1.0f / powf(10000.0f, 2.0f * (float)i / (float)s.rot);
-    w.kv = (struct dev_kv){ NULL, DT_BF16, BLOCKS, LAYERS, s.n_kv_head, s.block_tokens, s.dim, 0 };
-    w.kv.block_bytes = dev_kv_block_bytes(DT_BF16, LAYERS, s.n_kv_head, s.block_tokens, s.dim);
+    w.kv = (struct dev_kv){ .dtype = DT_BF16, .n_block = BLOCKS, .n_layer = LAYERS, .block_tokens = s.block_tokens };
+    op_kv_layers(&w.kv, s.n_kv_head, s.dim);
     w.pool = w.kv.block_bytes * BLOCKS;
     return w;
 }
@@ -176,7 +176,8 @@ static void far_positions_are_turned_as_exactly_as_near_ones(void **state)
         pos[i] = i < 400 ? i : i < 430 ? 355 * (i - 399) : r.x[0] >> (10 + i % 12); /* up to 4 million; 355 is nearly 113 pi */
         for (uint32_t j = 0; j < DIM / 2; j++) x[(size_t)i * 3 * DIM + j] = 1;      /* q: becomes cos, sin */
     }
-    struct dev_kv    kv = { NULL, DT_BF16, 1, 1, 1, 1 << 22, DIM, 0 };
+    struct dev_kv kv = { .dtype = DT_BF16, .n_block = 1, .n_layer = 1, .block_tokens = 1 << 22 };
+    op_kv_layers(&kv, 1, DIM);
     uint32_t         nowhere = UINT32_MAX;
     struct dev_batch b = { .n_row = N,
                            .n_seq = 1,

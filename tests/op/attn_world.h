@@ -36,8 +36,8 @@ static inline void unmake(struct world *w)
 
 static inline struct dev_kv make_kv(struct device *d, struct shape s)
 {
-    struct dev_kv kv = { NULL, s.kv, SEQS * TOKENS_MAX + 1, LAYERS, s.n_kv_head, s.block_tokens, s.dim, 0 };
-    kv.block_bytes = dev_kv_block_bytes(s.kv, LAYERS, s.n_kv_head, s.block_tokens, s.dim);
+    struct dev_kv kv = { .dtype = s.kv, .n_block = SEQS * TOKENS_MAX + 1, .n_layer = LAYERS, .block_tokens = s.block_tokens };
+    op_kv_layers(&kv, s.n_kv_head, s.dim);
     if (kv.block_bytes * kv.n_block > OP_ARENA / 4) kv.n_block = (uint32_t)(OP_ARENA / 4 / kv.block_bytes);
     kv.n_block -= kv.n_block % 7 == 0; /* so that no two pages fall together */
     assert_true(kv.n_block >= SEQS * (173 / s.block_tokens + 1));

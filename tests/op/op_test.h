@@ -67,6 +67,27 @@ static inline bool op_rounds(const struct device *d) { return strstr(d->ops->nam
 /* Does attention over bf16 keys round queries and weights to bf16, where head_dim allows? */
 static inline bool op_attends_bf16(const struct device *d) { return strstr(d->ops->name, "avx512-bf16") || strstr(d->ops->name, "amx"); }
 
+/* Gives a pool layers of grouped heads, all alike. Bytes of nobody lie before each of them, so that an operation which takes its place from
+ * anything but the table is seen. Tables stay until the program ends. */
+enum { OP_KV_GAP = 256 };
+static inline void op_kv_layers(struct dev_kv *kv, uint32_t n_kv_head, uint32_t head_dim)
+{
+    static struct op_kv_table {
+        struct op_kv_table *next;
+        struct dev_kv_layer layer[];
+    } * tables;
+    struct op_kv_table *t = calloc(1, sizeof *t + kv->n_layer * sizeof t->layer[0]);
+    uint64_t            bytes = kv->block_tokens * dev_kv_heads_bytes(kv->dtype, n_kv_head, head_dim), at = 0;
+    for (uint32_t l = 0; l < kv->n_layer; l++) {
+        t->layer[l] = (struct dev_kv_layer){ .offset = at + OP_KV_GAP, .bytes = bytes };
+        at += OP_KV_GAP + bytes;
+    }
+    t->next = tables;
+    tables = t;
+    kv->layer = t->layer;
+    kv->block_bytes = at;
+}
+
 static inline float op_normal(uint64_t stream, uint64_t i)
 {
     struct rng_block b = rng_philox(7, stream, i);

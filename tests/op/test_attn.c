@@ -65,7 +65,7 @@ static void a_row_has_the_same_bits_in_every_chunk_batch_and_page_size(void **st
                 other.s.block_tokens = block_tokens[c];
                 struct dev_kv kv_other = kv;
                 kv_other.block_tokens = block_tokens[c];
-                kv_other.block_bytes = dev_kv_block_bytes(kv.dtype, LAYERS, kv.n_kv_head, block_tokens[c], kv.head_dim);
+                op_kv_layers(&kv_other, shapes[i].n_kv_head, shapes[i].dim);
                 kv_other.n_block = (uint32_t)(kv.block_bytes * kv.n_block / kv_other.block_bytes);
                 if (kv_other.n_block > SEQS * TOKENS_MAX + 1) kv_other.n_block = SEQS * TOKENS_MAX + 1;
                 kv_other.n_block -= kv_other.n_block % 7 == 0;
@@ -124,6 +124,37 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
     op_close(d, n_dev);
 }
 
+static void a_layer_writes_its_own_bytes_of_a_block_and_no_others(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct device *d[OP_DEVICES_MAX + 1];
+        uint32_t       n_dev = op_cpu_devices(d);
+        d[n_dev++] = op_open(DEV_REF, NULL, 1);
+        for (uint32_t j = 0; j < n_dev; j++) {
+            struct world w = make(shapes[i], 0);
+            float       *out[SEQS];
+            make_out(&w, out, shapes[i].n_head * shapes[i].dim);
+            struct dev_kv              kv = make_kv(d[j], shapes[i]);
+            const struct dev_kv_layer *own = &kv.layer[LAYER];
+            const uint8_t             *pool = kv.base;
+            memset(kv.base, 0xff, kv.block_bytes * kv.n_block);
+            run(d[j], &w, &kv, TOKENS_MAX, true, out, NULL);
+            uint64_t n_written = 0;
+            for (uint64_t at = 0; at < kv.block_bytes * kv.n_block; at++) {
+                uint64_t in_block = at % kv.block_bytes;
+                bool     mine = in_block >= own->offset && in_block < own->offset + own->bytes;
+                if (mine) n_written += pool[at] != 0xff;
+                if (!mine && pool[at] != 0xff) fail_msg("%s: byte %zu of a block was written", d[j]->ops->name, (size_t)in_block);
+            }
+            assert_true(n_written > 0);
+            free_out(out);
+            unmake(&w);
+        }
+        op_close(d, n_dev);
+    }
+}
+
 /* the cache of angles has fewer places than there are positions, and two sets: neither may show */
 static void angles_do_not_depend_on_the_cached_prefix(void **state)
 {
@@ -156,6 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_agree_with_ref),
+        cmocka_unit_test(a_layer_writes_its_own_bytes_of_a_block_and_no_others),
         cmocka_unit_test(a_row_has_the_same_bits_in_every_chunk_batch_and_page_size),
         cmocka_unit_test(a_row_does_not_depend_on_tokens_that_it_may_not_see),
         cmocka_unit_test(angles_do_not_depend_on_the_cached_prefix),

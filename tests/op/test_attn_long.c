@@ -23,18 +23,18 @@ static struct world make(struct device *d, struct shape s, uint32_t context)
 {
     struct world w = { .s = s, .width = (s.n_head + 2 * s.n_kv_head) * s.dim, .out_width = s.n_head * s.dim };
     w.n_page = (context + s.block_tokens - 1) / s.block_tokens;
-    w.kv = (struct dev_kv){ NULL, s.kv, w.n_page + 2, LAYERS, s.n_kv_head, s.block_tokens, s.dim, 0 };
+    w.kv = (struct dev_kv){ .dtype = s.kv, .n_block = w.n_page + 2, .n_layer = LAYERS, .block_tokens = s.block_tokens };
     w.kv.n_block += w.kv.n_block % 7 == 0;
-    w.kv.block_bytes = dev_kv_block_bytes(s.kv, LAYERS, s.n_kv_head, s.block_tokens, s.dim);
+    op_kv_layers(&w.kv, s.n_kv_head, s.dim);
     assert_int_equal(d->ops->alloc(d, w.kv.block_bytes * w.kv.n_block, &w.kv.base), ST_OK);
     memset(w.kv.base, 0xff, w.kv.block_bytes * w.kv.n_block); /* NaN: what nobody wrote must not be read */
     float *x = op_random(4096 + s.dim, 30, 1);
     size_t half = (size_t)s.n_kv_head * s.block_tokens * s.dim;
     for (uint32_t t = 0; t < context; t++)
         for (uint32_t h = 0; h < s.n_kv_head; h++) {
-            size_t       at = (((size_t)page_of(&w, t / s.block_tokens) * LAYERS + LAYER) * 2 * s.n_kv_head + h) * s.block_tokens * s.dim;
+            size_t       at = (page_of(&w, t / s.block_tokens) * w.kv.block_bytes + w.kv.layer[LAYER].offset) / dtype_bytes(s.kv);
             const float *from = x + (t * 131 + h * 17) % 4096;
-            at += (size_t)(t % s.block_tokens) * s.dim;
+            at += ((size_t)h * s.block_tokens + t % s.block_tokens) * s.dim;
             for (uint32_t i = 0; i < s.dim; i++)
                 for (int v = 0; v < 2; v++) {
                     float  a = v ? x[(t * 37 + h * 7 + i) % 4096] : from[i];

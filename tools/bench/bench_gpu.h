@@ -12,22 +12,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPU_COPIES_MAX = 64, GPU_ROWS = 8192, GPU_SEQS = 256, GPU_BLOCK = 16, GPU_ATTN_TOKENS = 256 << 10 };
+enum { GPU_COPIES_MAX = 64, GPU_ROWS = 8192, GPU_SEQS = 256, GPU_BLOCK = 16, GPU_LAYERS = 64, GPU_ATTN_TOKENS = 256 << 10 };
 static const double GPU_COLD_BYTES = 400e6; /* several times the L2 cache of any GPU there is */
 
 struct gpu_bench {
-    struct device    *d;
-    const char       *only;
-    struct model_spec spec;
-    bool              tiny;
-    double            copy_gbs, gemm_tflops, scale, attn_gbs; /* scale: goals_scale; attn_gbs: decode over a long KV, 0: not measured */
-    uint32_t          rows_max, seqs_max, ctx_max, pages_max;
-    void             *x, *y; /* act, numbers: the widest input and output */
-    float            *norm, *inv_freq;
-    struct dev_kv     kv;        /* several layers: in turn */
-    uint32_t          kv_blocks; /* of one layer: the memory of the pool */
-    struct batch      batch;
-    struct batch_cfg  batch_cfg;
+    struct device      *d;
+    const char         *only;
+    struct model_spec   spec;
+    bool                tiny;
+    double              copy_gbs, gemm_tflops, scale, attn_gbs; /* scale: goals_scale; attn_gbs: decode over a long KV, 0: not measured */
+    uint32_t            rows_max, seqs_max, ctx_max, pages_max;
+    void               *x, *y; /* act, numbers: the widest input and output */
+    float              *norm, *inv_freq;
+    struct dev_kv       kv; /* several layers: in turn */
+    struct dev_kv_layer kv_layer[GPU_LAYERS];
+    uint32_t            kv_blocks; /* of one layer: the memory of the pool */
+    struct batch        batch;
+    struct batch_cfg    batch_cfg;
 };
 
 static bool gpu_wanted(const struct gpu_bench *b, const char *name) { return !b->only || strstr(name, b->only); }
@@ -157,15 +158,15 @@ static void gpu_rows(struct gpu_bench *b)
 static void gpu_kv(struct gpu_bench *b)
 {
     const struct model_spec *m = &b->spec;
-    uint64_t                 block = dev_kv_block_bytes(DT_BF16, 1, m->n_kv_head, GPU_BLOCK, m->head_dim);
+    uint64_t                 block = GPU_BLOCK * dev_kv_heads_bytes(DT_BF16, m->n_kv_head, m->head_dim);
     uint64_t                 n = b->d->ops->free_bytes(b->d) / 3 / block, most = b->tiny ? 256 : (uint64_t)b->pages_max * 2;
     b->kv = (struct dev_kv){ .dtype = DT_BF16,
                              .n_block = (uint32_t)(n < most ? n : most),
                              .n_layer = 1,
-                             .n_kv_head = m->n_kv_head,
                              .block_tokens = GPU_BLOCK,
-                             .head_dim = m->head_dim,
-                             .block_bytes = block };
+                             .block_bytes = block,
+                             .layer = b->kv_layer };
+    for (uint32_t l = 0; l < GPU_LAYERS; l++) b->kv_layer[l] = (struct dev_kv_layer){ .offset = l * block, .bytes = block };
     b->kv_blocks = b->kv.n_block;
     b->kv.base = gpu_noise(b, (size_t)b->kv.n_block * block / 2, 3);
 }
@@ -176,7 +177,7 @@ static void gpu_kv_shape(struct gpu_bench *b, uint32_t pages)
     uint64_t block = b->kv.block_bytes / b->kv.n_layer;
     uint32_t want = (uint32_t)(GPU_COLD_BYTES / ((double)pages * (double)block)) + 1, fit = b->kv_blocks / pages;
     b->kv.n_layer = want < fit ? want : fit ? fit : 1;
-    if (b->kv.n_layer > 64) b->kv.n_layer = 64;
+    if (b->kv.n_layer > GPU_LAYERS) b->kv.n_layer = GPU_LAYERS;
     b->kv.n_block = b->kv_blocks / b->kv.n_layer;
     b->kv.block_bytes = block * b->kv.n_layer;
 }

@@ -229,9 +229,11 @@ static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_hea
     uint32_t n = n_seq * rows, width = (n_head + 2 * n_kv_head) * dim, pages = (context + 15) / 16;
     snprintf(name, sizeof name, "attention %u/%u/%u seqs %u ctx %u rows %u", n_head, n_kv_head, dim, n_seq, context, rows);
     if (!wanted(b, name)) return;
-    struct attn_arg a = {
-        .b = b, .kv = { NULL, DT_BF16, n_seq * pages, 1, n_kv_head, 16, dim, dev_kv_block_bytes(DT_BF16, 1, n_kv_head, 16, dim) }
+    struct dev_kv_layer layer = { .bytes = 16 * dev_kv_heads_bytes(DT_BF16, n_kv_head, dim) };
+    struct dev_kv       kv = {
+              .dtype = DT_BF16, .n_block = n_seq * pages, .n_layer = 1, .block_tokens = 16, .block_bytes = layer.bytes, .layer = &layer
     };
+    struct attn_arg a = { .b = b, .kv = kv };
     a.kv.base = take(b, a.kv.block_bytes * a.kv.n_block);
     for (size_t i = 0; i < a.kv.block_bytes * a.kv.n_block / 2; i++) ((bf16 *)a.kv.base)[i] = f32_to_bf16(b->noise[i % NOISE]);
     uint32_t *u = take(b, (4 * (size_t)n + 2 * n_seq + 2 + n_seq * pages) * sizeof *u), *pos = u, *row_seq = pos + n,
@@ -342,6 +344,7 @@ struct small_arg {
     const struct bench *b;
     struct dev_weight   qkv[LAYERS], o[LAYERS], gate_up[LAYERS], down[LAYERS], embed;
     struct dev_kv       kv;
+    struct dev_kv_layer kv_layer[LAYERS];
     struct dev_batch    batch;
     uint32_t            u[4 * TOKENS + TOKENS];
     float   *x, *h, *p, *y, *delta, *gu, *act, *logits, *norm, inv[DIM / 2], logprob[TOKENS], top_logprob[TOKENS * OP_SAMPLE_TOP_MAX];
@@ -389,7 +392,11 @@ static void bench_small(const struct bench *b, uint32_t n_seq, uint32_t context,
             a.gate_up[l] = take_weight(b, DT_BF16, 2 * INTER, HIDDEN), a.down[l] = take_weight(b, DT_BF16, HIDDEN, INTER);
         }
         a.embed = take_weight(b, DT_BF16, VOCAB, HIDDEN);
-        a.kv = (struct dev_kv){ NULL, DT_BF16, 2048, LAYERS, KV_HEADS, 16, DIM, dev_kv_block_bytes(DT_BF16, LAYERS, KV_HEADS, 16, DIM) };
+        uint64_t bytes = 16 * dev_kv_heads_bytes(DT_BF16, KV_HEADS, DIM);
+        for (uint32_t l = 0; l < LAYERS; l++) a.kv_layer[l] = (struct dev_kv_layer){ .offset = l * bytes, .bytes = bytes };
+        a.kv = (struct dev_kv){
+            .dtype = DT_BF16, .n_block = 2048, .n_layer = LAYERS, .block_tokens = 16, .block_bytes = LAYERS * bytes, .layer = a.kv_layer
+        };
         a.kv.base = take(b, a.kv.n_block * a.kv.block_bytes);
         a.x = take(b, TOKENS * HIDDEN * 4), a.h = take(b, TOKENS * HIDDEN * 4), a.p = take(b, TOKENS * WIDTH * 4),
         a.y = take(b, TOKENS * HIDDEN * 4);

@@ -1,0 +1,70 @@
+/* What the parts of a model keep of its tokens, and where it lies in a block. */
+#include "engine/model/parts.h"
+#include "memory_source.h"
+
+static void spec_of(const char *config, struct model_spec *spec)
+{
+    char                 err[256];
+    struct memory_source m = { .src.n_embed = 0 };
+    memory_add_text(&m, "config.json", config);
+    if (model_spec_load(&m.src, spec, err, sizeof err)) fail_msg("%s: %s", config, err);
+    memory_free(&m);
+}
+
+/* Folders of KV name their blocks by model and size, not by layout: this one may not move. */
+static void plain_layers_lie_behind_each_other_k_before_v(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t    n_rank, block_tokens;
+        enum dtype  kv;
+        uint64_t    layer_bytes;
+    } want[] = {
+        { "qwen3-8b", 1, 16, DT_BF16, 64 << 10 }, /* the 2.25 MiB of docs/ARCHITECTURE.md are 36 of these */
+        { "qwen3-8b", 1, 16, DT_F32, 128 << 10 },     { "qwen3-8b", 4, 32, DT_BF16, 32 << 10 },
+        { "qwen3-8b", 16, 16, DT_BF16, 8 << 10 }, /* more ranks than KV heads: one head each */
+        { "llama-3.2-1b", 1, 64, DT_F16, 128 << 10 },
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        struct source     src;
+        struct model_spec spec;
+        char              err[256];
+        assert_true(model_shape(want[i].name, &src));
+        assert_int_equal(model_spec_load(&src, &spec, err, sizeof err), ST_OK);
+        struct dev_kv_layer *layer = calloc(spec.n_layer, sizeof *layer);
+        uint64_t             bytes = parts_kv(&spec, want[i].n_rank, want[i].kv, want[i].block_tokens, layer);
+        assert_int_equal(bytes, spec.n_layer * want[i].layer_bytes);
+        assert_int_equal(model_kv_block_bytes(&spec, want[i].n_rank, want[i].kv, want[i].block_tokens), bytes);
+        for (uint32_t l = 0; l < spec.n_layer; l++) {
+            assert_int_equal(layer[l].offset, l * want[i].layer_bytes);
+            assert_int_equal(layer[l].bytes, want[i].layer_bytes);
+        }
+        free(layer);
+        model_spec_free(&spec);
+    }
+}
+
+static void a_layer_that_slides_needs_its_window_and_no_more(void **state)
+{
+    (void)state;
+    struct model_spec spec;
+    spec_of("{\"architectures\": [\"Qwen2ForCausalLM\"], \"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4,"
+            " \"num_key_value_heads\": 2, \"intermediate_size\": 96, \"vocab_size\": 320, \"torch_dtype\": \"bfloat16\","
+            " \"use_sliding_window\": true, \"sliding_window\": 48, \"max_window_layers\": 1}",
+            &spec);
+    for (uint32_t l = 0; l < 3; l++) {
+        struct kv_need need = parts_mix(&spec, l)->kv(&spec, l, 1, DT_BF16);
+        assert_int_equal(need.life, l ? KV_LIFE_WINDOW : KV_LIFE_ALL);
+        assert_int_equal(need.window, l ? 48 : 0);
+        assert_int_equal(need.bytes, 2 * 2 * 16 * 2); /* of a token, whatever becomes of it later */
+    }
+    model_spec_free(&spec);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(plain_layers_lie_behind_each_other_k_before_v),
+                                        cmocka_unit_test(a_layer_that_slides_needs_its_window_and_no_more) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

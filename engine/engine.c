@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "engine/req.h"
 #include "engine/step.h"
 #include "kvcache/device/pin.h"
 #include <assert.h>
@@ -293,7 +294,7 @@ void eng_stop(struct engine *e)
     }
     step_settle(e);
     step_fail_all(e, e->dead ? ENG_ERROR : ENG_CANCELED, e->dead ? ST_DEVICE : ST_OK);
-    for (uint64_t end = clock_us() + STOP_WAIT_US; !step_retry_outbox(e) && e->started && clock_us() < end;)
+    for (uint64_t end = clock_us() + STOP_WAIT_US; !req_retry_outbox(e) && e->started && clock_us() < end;)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     if (!list_empty(&e->retry)) LOG_ERROR("eng: stopped with %u requests whose outbox is full, they get no answer", pool_used(&e->reqs));
     e->started = false;

@@ -1,6 +1,7 @@
 #include "engine/flight.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "engine/req.h"
 #include "engine/step.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -44,10 +45,10 @@ static void add_siblings(struct engine *e, struct flight *f, struct seq *lead, u
         struct eng_choice *c = &q->r->choice[q->n_spawned];
         if (atomic_load_explicit(&c->canceled, memory_order_acquire)) {
             q->n_spawned++;
-            step_finish_choice(e, q, c, ENG_CANCELED);
+            req_finish_choice(e, q, c, ENG_CANCELED);
             continue;
         }
-        struct seq *kid = step_spawn(e, q);
+        struct seq *kid = req_spawn(e, q);
         if (sched_sibling(&e->sched, kid, lead)) {
             add_sample(e, f, kid, row, k);
             sched_sent(&e->sched, kid, f->n_sample - 1);
@@ -64,7 +65,7 @@ static void add_seq(struct engine *e, struct flight *f, struct seq *s)
     uint32_t      row = batch_add(b, s->id + first, n, first, s->kv.block, (end - 1) / e->cfg.block_tokens + 1);
     if (s->n_copy) batch_add_copy(b, s->copy);
     if (end > s->n_token) batch_patch_id(b, row + s->n_token - first, s->fly_sample);
-    step_unqueue(e, s->q);
+    req_unqueue(e, s->q);
     f->seq[f->n_seq++] = (struct flight_seq){
         .s = s, .stay = s->stay, .slot = s->kv.slot, .first = first, .n = n, .sample = s->samples ? f->n_sample : UINT32_MAX
     };
@@ -136,13 +137,13 @@ static void append(struct engine *e, const struct batch *b, struct seq *s, uint3
     fair_charge(s->q->tenant, 1);
     step_count(&e->a.n_generated, 1);
     if (finish == ENG_NONE) {
-        step_notify(e, s->q);
+        req_notify(e, s->q);
         return;
     }
     struct req *q = s->q;
     bool        last = q->n_done + 1 == r->n_choice;
-    step_finish_seq(e, s, finish); /* the final message of the last choice is notification enough; r may be gone after it */
-    if (!last) step_notify(e, q);
+    req_finish_seq(e, s, finish); /* the final message of the last choice is notification enough; r may be gone after it */
+    if (!last) req_notify(e, q);
 }
 
 /* A NaN in a row means that the KV behind it is in doubt: nothing of this step is shared, and the request ends alone. */
@@ -174,7 +175,7 @@ static void apply_forks(struct engine *e, const struct flight *f)
 void flight_fail(struct engine *e, struct flight *f)
 {
     for (uint32_t i = 0; i < f->n_seq; i++)
-        if (seq_stays(e, &f->seq[i])) step_finish_request(e, f->seq[i].s->q, ENG_ERROR, ST_STEP, true);
+        if (seq_stays(e, &f->seq[i])) req_finish(e, f->seq[i].s->q, ENG_ERROR, ST_STEP, true);
     f->n_seq = f->n_sample = 0;
 }
 
@@ -190,7 +191,7 @@ void flight_apply(struct engine *e, struct flight *f, uint64_t now_us)
         struct req *q = f->sample[k].s->q;
         step_count(&e->a.n_nan, 1);
         LOG_WARN_LIMITED("eng: request %016" PRIx64 " has NaN logits, it ends with an error", q->r->id);
-        step_finish_request(e, q, ENG_ERROR, ST_INVALID, true);
+        req_finish(e, q, ENG_ERROR, ST_INVALID, true);
     }
     f->n_seq = f->n_sample = 0;
 }

@@ -1,8 +1,9 @@
-/* seq: one generation as token ids; and req, the engine's side of a request.   Thread: engine.
+/* seq: one generation as token ids; and struct req, what its choices share (req.h has its life).   Thread: engine.
  *
- *  WAITING --admit (sched.c)--> RUNNING --step_finish_seq--> DONE
- *     ^                            |                           ^
- *     +------preempt (sched.c)-----+    any --end_seq (step.c)-+
+ *  seq_init --> WAITING --sched_admit (admit.c), sched_sibling (sched.c)--> RUNNING
+ *                | ^                                                           | |
+ *                | +-------- sched_preempt, sched_recompute (sched.c) ---------+ |
+ *                +--- req_finish_seq, req_finish (req.c) ---> DONE <-------------+
  * A WAITING one whose prefix lies on a lower tier asks for it and waits for the answer (want); what came is in the tree then.
  *
  * Four lengths, in tokens: 0 <= n_cached <= n_computed <= n_token <= n_max.

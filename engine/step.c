@@ -2,148 +2,20 @@
 #include "base/check.h"
 #include "base/ewma.h"
 #include "base/log.h"
+#include "engine/req.h"
 #include <inttypes.h>
 
-/* ---- messages to the submitter */
-
-void step_notify(struct engine *e, struct req *q)
-{
-    if (atomic_exchange_explicit(&q->r->notified, true, memory_order_acq_rel)) return; /* one is on its way and will see this too */
-    if (ring_push(q->r->outbox, q->r)) return;
-    if (list_empty(&q->retry)) list_add_tail(&e->retry, &q->retry);
-}
-
-/* The last thing that is done with a request. false: the outbox is full. */
-static bool deliver_final(struct engine *e, struct req *q)
-{
-    uint32_t n_choice = q->r->n_choice;
-    if (!ring_push(q->r->outbox, (void *)((uintptr_t)q->r | 1u))) return false;
-    list_del(&q->retry);
-    pool_put(&e->reqs, q);
-    atomic_fetch_sub(&e->n_live, n_choice);
-    return true;
-}
-
-bool step_retry_outbox(struct engine *e)
-{
-    LIST_EACH(it, &e->retry) {
-        struct req *q = LIST_ENTRY(it, struct req, retry);
-        if (q->final) {
-            deliver_final(e, q);
-        } else if (ring_push(q->r->outbox, q->r)) {
-            list_del(&q->retry);
-        }
-    }
-    return list_empty(&e->retry);
-}
-
-/* ---- ends */
-
-void step_unqueue(struct engine *e, struct req *q)
-{
-    if (!q->queued) return;
-    q->queued = false;
-    atomic_fetch_sub(&e->n_queued, 1);
-    atomic_fetch_sub(&e->n_queued_tokens, q->r->n_prompt);
-}
-
-void step_finish_choice(struct engine *e, struct req *q, struct eng_choice *c, enum eng_finish finish)
-{
-    q->n_done++;
-    step_count(&e->a.n_finished[finish], 1);
-    atomic_store_explicit(&c->finish, (int)finish, memory_order_release); /* after n_out: who sees it sees all tokens */
-}
-
-static void finalize(struct engine *e, struct req *q)
-{
-    CHECK(!q->final);
-    CHECK(list_empty(&q->seqs));
-    q->final = true;
-    step_unqueue(e, q);
-    fair_leave(&e->sched.fair, q->tenant);
-    list_del(&q->live);
-    q->r->priv = NULL;
-    if (!deliver_final(e, q) && list_empty(&q->retry)) list_add_tail(&e->retry, &q->retry);
-}
-
-struct seq *step_spawn(struct engine *e, struct req *q)
-{
-    struct seq *s = pool_get(&e->seqs);
-    CHECK(s); /* eng_submit counts choices against this pool */
-    seq_init(s, q, q->n_spawned++);
-    return s;
-}
-
-static void end_seq(struct engine *e, struct seq *s, enum eng_finish finish, bool discard)
-{
-    struct req *q = s->q;
-    sched_remove(&e->sched, s, discard);
-    list_del(&s->of_req);
-    step_finish_choice(e, q, s->c, finish);
-    pool_put(&e->seqs, s);
-}
-
-/* One choice ends. Where it was to compute the prompt for its siblings the next of them takes its place. */
-void step_finish_seq(struct engine *e, struct seq *s, enum eng_finish finish)
-{
-    struct req *q = s->q;
-    bool        lead = s->lead;
-    end_seq(e, s, finish, false);
-    if (lead && q->n_spawned < q->r->n_choice) {
-        struct seq *next = step_spawn(e, q);
-        next->lead = true;
-        sched_resume(&e->sched, next);
-    }
-    if (q->n_done == q->r->n_choice) finalize(e, q);
-}
-
-void step_finish_request(struct engine *e, struct req *q, enum eng_finish finish, enum status why, bool discard)
-{
-    struct eng_request *r = q->r;
-    r->status = finish == ENG_ERROR ? why : ST_OK;
-    while (q->n_spawned < r->n_choice) step_finish_choice(e, q, &r->choice[q->n_spawned++], finish);
-    LIST_EACH(it, &q->seqs) end_seq(e, LIST_ENTRY(it, struct seq, of_req), finish, discard);
-    CHECK(q->n_done == r->n_choice);
-    finalize(e, q);
-}
-
-/* ---- beginnings */
-
-static void accept(struct engine *e, struct eng_request *r)
-{
-    struct req *q = pool_get(&e->reqs);
-    CHECK(q);
-    q->r = r;
-    q->arrival = ++e->n_arrival;
-    q->queued = true;
-    list_init(&q->retry);
-    list_init(&q->seqs);
-    list_add_tail(&e->live, &q->live);
-    q->tenant = fair_enter(&e->sched.fair, r->tenant);
-    r->priv = q;
-    r->status = ST_OK;
-    r->n_cached = r->n_pinned = r->n_preempted = 0;
-    r->t_sched_us = r->t_first_us = r->t_last_us = 0;
-    if (!r->t_submit_us) r->t_submit_us = e->now_us;
-    if (atomic_load_explicit(&r->canceled, memory_order_relaxed)) {
-        step_finish_request(e, q, ENG_CANCELED, ST_OK, false);
-        return;
-    }
-    if (r->deadline_us && r->deadline_us < e->next_deadline_us) e->next_deadline_us = r->deadline_us;
-    struct seq *lead = step_spawn(e, q);
-    lead->lead = true;
-    sched_enqueue(&e->sched, lead, e->now_us);
-}
+/* ---- who comes, who is failed */
 
 static void drain_inbox(struct engine *e)
 {
-    for (struct eng_request *r; (r = ring_pop(&e->inbox));) accept(e, r);
+    for (struct eng_request *r; (r = ring_pop(&e->inbox));) req_accept(e, r);
 }
 
 void step_fail_all(struct engine *e, enum eng_finish finish, enum status why)
 {
     drain_inbox(e);
-    LIST_EACH(it, &e->live) step_finish_request(e, LIST_ENTRY(it, struct req, live), finish, why, false);
+    LIST_EACH(it, &e->live) req_finish(e, LIST_ENTRY(it, struct req, live), finish, why, false);
 }
 
 /* ---- before the plan: what has ended meanwhile */
@@ -152,7 +24,7 @@ static void sweep_canceled(struct engine *e)
 {
     LIST_EACH(it, &e->live) {
         struct req *q = LIST_ENTRY(it, struct req, live);
-        if (atomic_load_explicit(&q->r->canceled, memory_order_acquire)) step_finish_request(e, q, ENG_CANCELED, ST_OK, false);
+        if (atomic_load_explicit(&q->r->canceled, memory_order_acquire)) req_finish(e, q, ENG_CANCELED, ST_OK, false);
     }
 }
 
@@ -164,7 +36,7 @@ static void sweep_deadlines(struct engine *e)
         uint64_t    deadline = q->r->deadline_us;
         if (!deadline) continue;
         if (deadline <= e->now_us)
-            step_finish_request(e, q, ENG_TIMEOUT, ST_OK, false);
+            req_finish(e, q, ENG_TIMEOUT, ST_OK, false);
         else if (deadline < next)
             next = deadline;
     }
@@ -179,10 +51,10 @@ static void sweep_choices(struct engine *e)
 {
     struct sched *sc = &e->sched;
     for (uint32_t i = sc->n_running; i-- > 0;)
-        if (choice_canceled(sc->running[i]) && !sc->running[i]->forking) step_finish_seq(e, sc->running[i], ENG_CANCELED);
+        if (choice_canceled(sc->running[i]) && !sc->running[i]->forking) req_finish_seq(e, sc->running[i], ENG_CANCELED);
     LIST_EACH(it, &sc->resume) {
         struct seq *s = LIST_ENTRY(it, struct seq, link);
-        if (choice_canceled(s)) step_finish_seq(e, s, ENG_CANCELED);
+        if (choice_canceled(s)) req_finish_seq(e, s, ENG_CANCELED);
     }
 }
 
@@ -387,7 +259,7 @@ enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out)
 {
     e->now_us = now_us;
     *did_work_out = false;
-    step_retry_outbox(e);
+    req_retry_outbox(e);
     const char *why = atomic_load_explicit(&e->condemned, memory_order_relaxed);
     enum status st = e->dead ? ST_DEVICE : why ? die(e, why) : ST_OK;
     if (!st) {

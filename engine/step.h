@@ -60,14 +60,7 @@ struct engine {
 enum { ENG_SEQS_SPARE = 256 }; /* siblings that wait, over the queue and the running */
 
 static inline void step_count(_Atomic uint64_t *c, uint64_t n) { atomic_fetch_add_explicit(c, n, memory_order_relaxed); }
-void               step_notify(struct engine *e, struct req *q); /* there are new tokens, or a choice has ended */
-void               step_unqueue(struct engine *e, struct req *q);
-struct seq        *step_spawn(struct engine *e, struct req *q); /* its next choice */
-void               step_finish_choice(struct engine *e, struct req *q, struct eng_choice *c, enum eng_finish finish);
-void               step_finish_seq(struct engine *e, struct seq *s, enum eng_finish finish);
-void               step_finish_request(struct engine *e, struct req *q, enum eng_finish finish, enum status why, bool discard);
 void               step_fail_all(struct engine *e, enum eng_finish finish, enum status why); /* every request, also those in the inbox */
-bool               step_retry_outbox(struct engine *e);                                      /* true: nothing is left to deliver */
 void               step_publish(struct engine *e);
 void               step_settle(struct engine *e); /* waits for what is in flight and drops it */
 enum status        step_run(struct engine *e, uint64_t now_us, bool *did_work_out);

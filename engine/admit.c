@@ -1,0 +1,167 @@
+/* admit: who of those that wait runs next: the order of those that come back, the tenants' turns, the longest cached prefix, what is on
+ * its way from a lower tier, and whether the blocks allow it. */
+#include "engine/sched_impl.h"
+#include "base/check.h"
+#include <string.h>
+
+enum {
+    WINDOW = 16,         /* waiting sequences of a tenant that are compared by cached prefix                          */
+    PASSED_MAX = 16,     /* so often may a longer prefix go first                                                     */
+    DEFERRED_MAX = 1024, /* so many steps may a prompt wait for another one that computes the same                     */
+    HEADROOM_SHIFT = 5,  /* 1/32 of the pool stays free at an admission, at most one block per running sequence        */
+};
+
+/* The last sampled token is never computed. */
+static uint32_t blocks_max(const struct sched *s, const struct seq *q) { return sched_blocks(s, q->n_max - 1); }
+
+static bool protected(const struct sched *s, const struct seq *q) { return q->n_preempted >= s->cfg.preempt_max && q->resumed; }
+
+/* Does a running sequence compute, in this very step or the one in flight, the block that q lacks next? Then q had better wait and
+ * match it. The cursor's block stands for all tokens before it, so one comparison of a block is enough. */
+static bool computed_now(const struct sched *s, const struct seq *q)
+{
+    uint32_t bt = s->cfg.block_tokens, h = q->cursor.n;
+    if ((uint64_t)h + bt >= q->n_prompt) return false;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        const struct seq *p = s->running[i];
+        if (p->n_computed >= p->n_prompt || !(p->n_step || p->fly_row)) continue;
+        if (p->n_token < h + bt || p->n_computed >= h + bt || seq_next(p) + bt <= h) continue;
+        if (p->r->salt.lo != q->r->salt.lo || p->r->salt.hi != q->r->salt.hi) continue;
+        if (h && p->kv.block[h / bt - 1] != q->cursor.block) continue;
+        if (!memcmp(p->id + h, q->r->prompt + h, bt * sizeof *p->id)) return true;
+    }
+    return false;
+}
+
+/* All n_token tokens of a waiting one. */
+static const uint32_t *tokens_of(struct sched *s, const struct seq *q)
+{
+    if (!seq_n_out(q)) return q->r->prompt;
+    if (s->again_of.arrival != q->q->arrival || s->again_of.choice != q->choice || s->again_of.n != q->n_token) {
+        memcpy(s->again, q->r->prompt, q->n_prompt * sizeof *s->again);
+        memcpy(s->again + q->n_prompt, q->c->id, seq_n_out(q) * sizeof *s->again);
+        s->again_of.arrival = q->q->arrival, s->again_of.choice = q->choice, s->again_of.n = q->n_token;
+    }
+    return s->again;
+}
+
+static uint32_t peek(struct sched *s, struct seq *q)
+{
+    if (q->r->s.prompt_logprobs && q->lead) return 0;
+    return kv_peek_more(s->kv, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor);
+}
+
+/* false: what it lacks is on its way from a lower tier. Prompt logprobs want every row computed. */
+static bool has_come(struct sched *s, struct seq *q)
+{
+    if (!s->tiers || (q->r->s.prompt_logprobs && q->lead)) return true;
+    for (bool again = false;; again = true) {
+        if (kv_tiers_ask(s->tiers, &q->want, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor, s->us_per_token)) return true;
+        if (s->n_running || kv_tiers_busy(s->tiers)) return false;
+        /* Nobody runs and nothing is on its way: it waits for blocks that came up for one behind it, which waits for it. */
+        if (again) return true;
+        kv_tiers_yield(s->tiers, UINT32_MAX);
+    }
+}
+
+/* The next new request: of the tenant whose turn it is, among its first few of one priority, the longest cached prefix. */
+static struct seq *pick(struct sched *s)
+{
+    struct tenant *t;
+    while ((t = fair_next(&s->fair, s->step, s->now_us))) {
+        const struct seq *head = LIST_ENTRY(t->waiting.next, struct seq, link);
+        struct seq       *best = NULL;
+        uint32_t          best_hit = 0, n = 0;
+        LIST_EACH(it, &t->waiting) {
+            struct seq *q = LIST_ENTRY(it, struct seq, link);
+            if (n++ == WINDOW || q->r->priority != head->r->priority) break;
+            uint32_t hit = peek(s, q);
+            if (!(q->r->s.prompt_logprobs && q->lead) && q->n_deferred < DEFERRED_MAX && computed_now(s, q)) {
+                q->n_deferred++;
+                continue;
+            }
+            if (!has_come(s, q)) continue;
+            if (best && hit <= best_hit) continue;
+            if (best && best->n_passed >= PASSED_MAX) continue;
+            best = q, best_hit = hit;
+        }
+        if (best) {
+            for (struct list *it = t->waiting.next; it != &best->link; it = it->next) LIST_ENTRY(it, struct seq, link)->n_passed++;
+            return best;
+        }
+        t->skip_step = s->step;
+    }
+    return NULL;
+}
+
+/* Blocks that the running prompts still lack: they were admitted with these counted in. */
+static uint64_t blocks_promised(const struct sched *s)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        uint32_t want = s->running[i]->forking ? 0 : sched_blocks(s, seq_n_ahead(s->running[i]));
+        if (want > s->running[i]->kv.n_block) n += want - s->running[i]->kv.n_block;
+    }
+    return n;
+}
+
+static bool blocks_allow(struct sched *s, struct seq *q)
+{
+    if (!s->n_running) return true; /* alone it fits: eng_submit has seen to it */
+    uint32_t hit = peek(s, q) / s->cfg.block_tokens;
+    uint64_t want = (protected(s, q) ? blocks_max(s, q) : sched_blocks(s, q->n_token)) - hit;
+    uint64_t head = s->cfg.n_block >> HEADROOM_SHIFT;
+    if (head < 1) head = 1;
+    if (head > s->n_running) head = s->n_running;
+    return want + head + blocks_promised(s) + kv_cursor_idle(s->kv, &q->cursor) <= kv_available_count(s->kv);
+}
+
+static bool admit(struct sched *s, struct seq *q)
+{
+    struct eng_request *r = q->r;
+    if (!blocks_allow(s, q)) return false;
+    if (kv_seq_open(s->kv, r->salt, &q->kv)) return false;
+    seq_load(q, s->ids + (size_t)q->kv.slot * s->cfg.context_max);
+    /* Prompt logprobs need each row computed once; what is recomputed after a preemption may match what has given its own. */
+    uint32_t n_match = q->n_token;
+    if (r->s.prompt_logprobs && q->lead) n_match = q->q->n_lp + 1 < n_match ? q->q->n_lp + 1 : n_match;
+    uint32_t hit = kv_seq_match(s->kv, &q->kv, q->id, n_match);
+    q->n_copy = 0;
+    q->reserved = protected(s, q);
+    /* Borrowing locks one block more than the sequence needs, for a step: not where that is one too many. */
+    if (!q->reserved && kv_available_count(s->kv) > sched_blocks(s, q->n_token) - q->kv.n_block)
+        hit += kv_seq_borrow(s->kv, &q->kv, q->id, n_match, &q->copy, &q->n_copy);
+    if (q->reserved && !sched_reserve(s, q, 0)) { /* protection without the blocks would only be in the way of others */
+        q->reserved = false;
+        kv_seq_release(s->kv, &q->kv);
+        return false;
+    }
+    sched_unwait(s, q);
+    if (s->tiers) kv_tiers_forget(s->tiers, &q->want);
+    q->n_cached = q->n_computed = hit;
+    if (!q->resumed) {
+        r->n_cached = hit;
+        /* Of what was found, the last tokens are those that came for it. */
+        r->n_cached_host = q->want.n_host < hit ? q->want.n_host : hit;
+        r->n_cached_store = q->want.n_store < hit - r->n_cached_host ? q->want.n_store : hit - r->n_cached_host;
+        s->n_prompt_tokens += q->n_prompt;
+        s->n_cached_tokens += hit;
+        r->t_sched_us = s->now_us;
+        fair_served(&s->fair, q, q->n_prompt - hit, s->now_us);
+    } else {
+        uint32_t came = q->want.n_host + q->want.n_store;
+        s->n_resumed_tokens += came < hit ? came : hit;
+    }
+    sched_run(s, q);
+    return true;
+}
+
+struct seq *sched_admit(struct sched *s)
+{
+    if (s->short_of_blocks || s->n_running >= s->cfg.seqs_max || s->n_running >= s->cfg.tokens_max) return NULL;
+    struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : NULL;
+    if (q) peek(s, q);
+    if (q && s->tiers && !q->want.load && !blocks_allow(s, q)) return NULL; /* it asks when there is room for what comes */
+    if (!q || !has_come(s, q)) q = pick(s);                                 /* nobody else stands still for a load */
+    return q && admit(s, q) ? q : NULL;
+}

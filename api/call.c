@@ -19,8 +19,6 @@ enum {
     ENTRIES_MAX = 1 << 26,   /* n * max_tokens * top_logprobs over all choices: 512 MiB, touched as they fill */
 };
 
-static const struct call_dialect *dialect_of(enum call_kind kind) { return kind == CALL_CHAT ? &dialect_chat : &dialect_completion; }
-
 const struct json_bounds call_bounds = { .members_max = CALL_MEMBERS_MAX, .tree_bytes_max = CALL_TREE_BYTES_MAX };
 
 /* ---------------------------------------------------------------- parse */
@@ -35,13 +33,13 @@ enum status call_body_wrong(const struct json_error *je, struct api_error *e)
     return api_keep_private(e);
 }
 
-enum status call_weigh(enum call_kind kind, const char *body, size_t n_body, uint64_t *bytes_out, struct api_error *e)
+enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out, struct api_error *e)
 {
     struct json_fields f;
     struct json_error  je;
-    struct call        of_kind = { .kind = kind };
+    struct call        asked = { .dialect = d };
     *e = (struct api_error){ .http = 0 };
-    if (!json_fields_scan(body, n_body, &call_bounds, params_want, &of_kind, &f, &je)) return call_body_wrong(&je, e);
+    if (!json_fields_scan(body, n_body, &call_bounds, params_want, &asked, &f, &je)) return call_body_wrong(&je, e);
     *bytes_out = f.cost.tree_bytes + f.cost.string_bytes;
     return ST_OK;
 }
@@ -60,101 +58,26 @@ static void make_id(struct call *c, const char *request_id)
     snprintf(c->id, sizeof c->id, "%s%s", c->dialect->id_prefix, request_id);
 }
 
-static enum status finish_lengths(struct call *c, struct api_error *e)
-{
-    struct call_ask *a = &c->ask;
-    c->max_tokens = a->max_tokens, c->max_tokens_param = "max_tokens";
-    if (a->max_completion_tokens >= 0) c->max_tokens = a->max_completion_tokens, c->max_tokens_param = "max_completion_tokens";
-    if (c->kind == CALL_COMPLETION && json_is_null(json_object_get(c->body, "max_tokens"))) c->max_tokens = -1;
-    if (c->max_tokens == 0) {
-        if (!c->echo) return api_fail(e, 400, "max_tokens", "'max_tokens' must be at least 1 without 'echo'");
-        c->score_only = true;
-        c->max_tokens = 1;
-    }
-    if (c->max_tokens >= 0 && a->min_tokens > c->max_tokens)
-        return api_fail(e, 400, "min_tokens", "'min_tokens' must not be above '%s'", c->max_tokens_param);
-    if (c->max_tokens > c->model->context) {
-        if (!c->model->clamp_max_tokens)
-            return api_fail_code(e, 400, c->max_tokens_param, "context_length_exceeded",
-                                 "'%s' is %" PRId64 ", but this model's maximum context length is %u tokens", c->max_tokens_param,
-                                 c->max_tokens, c->model->context);
-        c->max_tokens = c->model->context;
-    }
-    c->s.min_tokens = (uint32_t)a->min_tokens;
-    return ST_OK;
-}
-
-static enum status finish_logprobs(struct call *c, struct api_error *e)
-{
-    struct call_ask *a = &c->ask;
-    c->top_logprobs = c->prompt_logprobs = -1;
-    if (c->kind == CALL_CHAT) {
-        if (a->top_logprobs > 0 && !a->logprobs) return api_fail(e, 400, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
-        if (a->logprobs) c->top_logprobs = a->top_logprobs > 0 ? (int32_t)a->top_logprobs : 0;
-    } else if (a->logprobs_n >= 0) {
-        c->top_logprobs = (int32_t)a->logprobs_n;
-    }
-    c->logprobs = c->top_logprobs >= 0;
-    if (a->prompt_logprobs >= 0) {
-        if (c->stream) return api_fail(e, 400, "prompt_logprobs", "'prompt_logprobs' cannot be streamed");
-        c->prompt_logprobs = (int32_t)a->prompt_logprobs;
-    }
-    c->s.logprobs = c->logprobs;
-    c->s.n_top = c->logprobs ? (uint32_t)c->top_logprobs : 0;
-    int32_t scored = c->kind == CALL_COMPLETION && c->echo && c->logprobs ? c->top_logprobs : -1;
-    if (c->prompt_logprobs > scored) scored = c->prompt_logprobs;
-    c->s.prompt_logprobs = scored >= 0;
-    c->s.n_prompt_top = scored > 0 ? (uint32_t)scored : 0;
-    return ST_OK;
-}
-
-enum status params_finish(struct call *c, struct api_error *e)
-{
-    struct call_ask *a = &c->ask;
-    enum status      st;
-    c->n = (uint32_t)a->n;
-    /* vLLM: below 1e-5 greedy; below 0.01 raised, so that logits / temperature stay finite */
-    c->s.temperature = a->temperature < 1e-5 ? 0 : a->temperature < 0.01 ? 0.01f : (float)a->temperature;
-    if (c->n > 1 && c->s.temperature == 0)
-        return api_fail(e, 400, "n", "'n' must be 1 when 'temperature' is 0: all choices would be the same");
-    c->s.top_p = (float)a->top_p;
-    c->s.min_p = (float)a->min_p;
-    c->s.top_k = a->top_k > 0 ? (uint32_t)a->top_k : 0;
-    c->s.presence = (float)a->presence;
-    c->s.frequency = (float)a->frequency;
-    c->s.repetition = (float)a->repetition;
-    c->has_seed = a->seed != -1;
-    if (c->has_seed) memcpy(&c->s.seed, &a->seed, sizeof c->s.seed);
-    c->priority = (int32_t)a->priority;
-    c->detok.skip_special = a->skip_special;
-    c->detok.spaces_between_special = a->spaces_between;
-    c->detok.include_stop = a->include_stop;
-    if ((st = finish_lengths(c, e))) return st;
-    return finish_logprobs(c, e);
-}
-
 static enum status check_product(const struct call *c, uint64_t tokens, struct api_error *e)
 {
     uint64_t n = 0, entries = 0;
     bool     over =
         __builtin_mul_overflow((uint64_t)c->n_choice, tokens, &n) || __builtin_mul_overflow(n, c->s.n_top > 1 ? c->s.n_top : 1, &entries);
     if (!over && entries <= ENTRIES_MAX) return ST_OK;
-    return api_fail(e, 400, c->s.n_top ? c->kind == CALL_CHAT ? "top_logprobs" : "logprobs" : "n",
+    return api_fail(e, 400, c->s.n_top ? c->dialect->top_logprobs_param : "n",
                     "the number of choices times max_tokens times logprobs is too large");
 }
 
-enum status call_parse(struct call *c, enum call_kind kind, const struct api_model *m, const char *body, size_t n_body,
+enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body, size_t n_body,
                        const char *request_id, struct api_error *e)
 {
     struct json_fields f;
     struct json_error  je;
     enum status        st;
-    *c = (struct call){ .model = m, .kind = kind, .dialect = dialect_of(kind), .created = clock_wall_s(), .role = "assistant" };
+    *c = (struct call){ .model = m, .dialect = d, .created = clock_wall_s(), .role = "assistant" };
     *e = (struct api_error){ .http = 0 };
     c->guard.tok = m->tok;
     arena_init(&c->arena, ARENA_BODY_FACTOR * n_body + (size_t)ARENA_CONTEXT_FACTOR * m->context + ARENA_SLACK);
-    buf_init(&c->head, 4096);
-    buf_init(&c->tail, 4096);
     buf_init(&c->scratch, TEXT_MAX);
     buf_init(&c->token, TEXT_MAX);
     buf_init(&c->rendered, tmpl_limits_default.output_bytes_max);
@@ -172,35 +95,6 @@ out:
 }
 
 /* ---------------------------------------------------------------- prepare */
-
-bool call_text_fits(const struct api_model *m, size_t bytes)
-{
-    size_t longest = tok_longest_bytes(m->tok), most;
-    return __builtin_mul_overflow((size_t)m->context, longest ? longest : 1, &most) || bytes <= most;
-}
-
-enum status call_too_long(const struct call *c, struct api_error *e)
-{
-    return api_fail_code(e, 400, "input_text", "context_length_exceeded",
-                         "This model's maximum context length is %u tokens. The text of the request cannot fit into that.",
-                         c->model->context);
-}
-
-enum status call_encode(struct call *c, const char *text, size_t n, unsigned flags, struct call_prompt *p, struct api_error *e)
-{
-    struct tok_ids ids = { 0 };
-    size_t         max = c->ask.truncate == -2 ? (size_t)c->model->context + 1 : n + 16;
-    enum status    st = guard_encode(&c->guard, text, n, flags, max, &c->arena, &ids);
-    if (st == ST_TOO_LARGE && c->ask.truncate == -2)
-        return api_fail_code(e, 400, "input_tokens", "context_length_exceeded",
-                             "This model's maximum context length is %u tokens. However, your prompt contains more than that. "
-                             "Please reduce the length of the input prompt.",
-                             c->model->context);
-    if (st == ST_TOO_LARGE) return call_too_long(c, e);
-    if (st) return api_fail(e, 400, c->kind == CALL_CHAT ? "messages" : "prompt", "the prompt cannot be tokenised");
-    p->id = ids.id, p->n_id = (uint32_t)ids.n;
-    return ST_OK;
-}
 
 static void truncate_prompt(struct call *c, struct call_prompt *p)
 {
@@ -222,9 +116,7 @@ static enum status check_context(struct call *c, const struct call_prompt *p, ui
 {
     uint32_t context = c->model->context;
     int64_t  left = (int64_t)context - p->n_id, room = left;
-    if (!p->n_id)
-        return api_fail(e, 400, c->kind == CALL_CHAT ? "messages" : "prompt",
-                        "the prompt is empty, and this model has no token to begin with");
+    if (!p->n_id) return api_fail(e, 400, c->dialect->prompt_param, "the prompt is empty, and this model has no token to begin with");
     if (left < 1)
         return api_fail_code(
             e, 400, "input_tokens", "context_length_exceeded",
@@ -250,7 +142,8 @@ static enum status check_context(struct call *c, const struct call_prompt *p, ui
     return ST_OK;
 }
 
-uint32_t call_room(const struct call *c, uint32_t prompt)
+/* Tokens that one choice of this prompt may get. */
+static uint32_t room_of(const struct call *c, uint32_t prompt)
 {
     uint32_t left = c->model->context - c->prompt[prompt].n_id;
     return c->s.max_tokens < left ? c->s.max_tokens : left;
@@ -326,7 +219,7 @@ static enum status make_choices(struct call *c)
         buf_init(&ch->text, TEXT_MAX);
         buf_init(&ch->lp, TEXT_MAX);
         detok_init(&ch->detok, c->model->tok, &c->detok);
-        ch->room = call_room(c, i / c->n);
+        ch->room = room_of(c, i / c->n);
     }
     place(c, &k);
     if (k.n <= INLINE_BYTES) {
@@ -365,7 +258,6 @@ enum status call_prepare(struct call *c, struct api_error *e)
     if (!st) st = check_product(c, most, e);
     if (!st) st = prepare_bad_words(c, e);
     if (!st) st = make_choices(c);
-    if (!st) reply_begin(c);
     call_drop_body(c);
     if (st && !e->http) api_fail(e, 503, "", "out of memory");
     return st;
@@ -379,8 +271,6 @@ void call_free(struct call *c)
         buf_free(&c->choice[i].lp);
     }
     if (c->map) munmap(c->map, c->map_bytes);
-    buf_free(&c->head);
-    buf_free(&c->tail);
     buf_free(&c->scratch);
     buf_free(&c->token);
     buf_free(&c->rendered);

@@ -5,7 +5,7 @@
  *   call_parse    JSON body -> call (fields checked; 400s with param)                         io thread or text worker
  *   call_prepare  chat template + tokenizer -> prompt ids; context check; the tree is dropped    io thread or text worker
  *   (server/gen.c makes one eng_request per prompt from it and feeds back what the engine writes)
- *   call_feed / call_choice_end / call_end  -> bytes for the socket, in one buf     io thread
+ *   answer_feed, answer_choice_end, answer_end  -> bytes for the socket (answer.h)                io thread
  *   call_free
  * Everything the call holds lies in its arena, in one mapping for arrays that are too large for it, or in bufs with ceilings; call_free
  * frees all, also after a call_parse or call_prepare that failed. */
@@ -44,18 +44,20 @@ struct api_model {
     bool     priority;                 /* priority scheduling is on: non-zero priority is allowed */
 };
 
-enum call_kind { CALL_CHAT, CALL_COMPLETION };
+/* The dialects that routes may name. The row is private to api/ (dialect.h). */
+struct dialect;
+extern const struct dialect dialect_chat, dialect_completion;
 
 struct call_choice {       /* index = prompt * n + i */
     struct eng_choice eng; /* arrays in the call's arena (or mmap'd when large), made by call_prepare */
     struct detok      detok;
     struct buf        text;   /* not streaming: what was said so far */
-    uint32_t          n_fed;  /* tokens of eng that went through call_feed */
+    uint32_t          n_fed;  /* tokens of eng that went through answer_feed */
     uint32_t          n_said; /* of those, tokens whose text and logprobs are out or in text: the last one may wait for its end */
     uint32_t          n_used; /* tokens that count in usage */
     uint32_t          room;   /* tokens it may get */
-    enum eng_finish   finish; /* as call_choice_end was told */
-    bool              ended, role_sent;
+    enum eng_finish   finish; /* as answer_choice_end was told */
+    bool              begun, ended;
     uint32_t          text_chars; /* characters so far (text_offset) */
     struct buf        lp;         /* not streaming: logprobs JSON so far */
     uint64_t          t_last_us;
@@ -83,11 +85,9 @@ struct call_ask {
     bool   logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between;
 };
 
-struct call_dialect; /* dialect.h */
 struct call {
     struct arena            arena;
     const struct api_model *model;
-    enum call_kind          kind;
     json_t                 *body;    /* parsed request; NULL from the end of call_prepare on */
     char                    id[144]; /* "chatcmpl-..." */
     int64_t                 created;
@@ -110,16 +110,16 @@ struct call {
     size_t                  n_echo_prefix; /* chat echo: content of the last message */
     char                    served[256];   /* the model's name as the client wrote it, or the first one */
     struct call_ask         ask;
-    const struct call_dialect *dialect;
-    const char                *role;           /* chat: of the answer */
-    struct buf                 head, tail;     /* cached JSON text in front of and behind every plain chunk of this call */
-    struct buf                 scratch, token; /* text of one chunk; of one token, for logprobs */
-    void                      *map;            /* arrays of choices and prompt logprobs, when they are large */
-    size_t                     map_bytes;
-    bool                       return_prompt_text;
-    struct guard               guard;        /* chat: words of users that spell control tokens */
-    struct buf                 rendered;     /* chat: the prompt as text, kept for return_prompt_text */
-    size_t                     prompt_bytes; /* of text that call_prepare must tokenise: large goes to a text worker */
+    const struct dialect   *dialect;
+    void                   *own;            /* the dialect's: what its writers keep, in the arena */
+    const char             *role;           /* chat: of the answer */
+    struct buf              scratch, token; /* text of one piece; of one token, for logprobs */
+    void                   *map;            /* arrays of choices and prompt logprobs, when they are large */
+    size_t                  map_bytes;
+    bool                    return_prompt_text;
+    struct guard            guard;        /* chat: words of users that spell control tokens */
+    struct buf              rendered;     /* chat: the prompt as text, kept for return_prompt_text */
+    size_t                  prompt_bytes; /* of text that call_prepare must tokenise: large goes to a text worker */
 };
 
 /* Of what a client sends: the members of its objects, and the memory that its values take as a tree. */
@@ -128,23 +128,14 @@ extern const struct json_bounds call_bounds;
 
 /* What call_parse will take for the tree of this body, until call_prepare is done; of fields that nobody reads nothing is built. Or *e,
  * the same as call_parse would say. */
-enum status call_weigh(enum call_kind kind, const char *body, size_t n_body, uint64_t *bytes_out, struct api_error *e);
+enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out, struct api_error *e);
 /* request_id: X-Request-Id when the client sent a clean one, or what the server made; NULL: one is drawn. body is not needed afterwards.
  * ST_OK, ST_INVALID or ST_NOMEM with *e. */
-enum status call_parse(struct call *c, enum call_kind kind, const struct api_model *m, const char *body, size_t n_body,
+enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body, size_t n_body,
                        const char *request_id, struct api_error *e);
 enum status call_prepare(struct call *c, struct api_error *e);
 void        call_drop_body(struct call *c); /* the tree, where call_parse or call_prepare failed: before call_free, if that is later */
 
-/* New tokens of choice i (eng.id[n_fed .. n_out)) go through the detokenizer. Streaming: SSE frames are appended to out (one per
- * token; the role chunk first). Returns true when a stop string ended the choice: the caller sets eng.canceled. */
-bool call_feed(struct call *c, uint32_t i, uint32_t n_out, struct buf *out);
-/* The engine finished choice i (or a stop string did). Emits its last frame once. */
-void call_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struct buf *out);
-/* All choices ended: usage chunk and [DONE], or the whole JSON body of the non-streaming response. */
-void call_end(struct call *c, struct buf *out);
-/* Streaming and headers are out: data: {"error":..}; no [DONE] after it. */
-void call_fail_stream(struct call *c, const struct api_error *e, struct buf *out);
 void call_free(struct call *c);
 
 /* Smaller endpoints: request body -> JSON response body, or *e. */

@@ -1,47 +1,42 @@
-/* dialect: what differs between the endpoints that generate.   Thread: the call's owner.
- * call.c reads a request with parse and prepare; reply.c writes what the engine says with the rest. */
+/* dialect: one API's way to ask and to answer, as a row of values and functions. Private to api/: the server takes a row from its route
+ * table, hands it to call_parse, and reads nothing in it.   Thread: functions run on the call's owner; rows are constant.
+ *
+ *   fields, parse, prepare   a body becomes a call with prompts as token ids (call.c, params.c)
+ *   writers                  the events of an answer become bytes (answer.c)
+ *
+ * docs/CONTRIBUTING.md says how to add one. */
 #pragma once
-#include "api/call.h"
+#include "api/answer.h"
+#include "api/params.h"
 
-struct call_dialect {
-    const char *id_prefix;             /* "chatcmpl-"                          */
-    const char *object, *chunk_object; /* "chat.completion", "chat.completion.chunk" */
-    const char *open, *close, *empty;  /* around a chunk's text: ,"delta":{"content":"  and  "}; a chunk without text */
-    enum status (*parse)(struct call *c, struct api_error *e);   /* its own fields, after the table */
-    enum status (*prepare)(struct call *c, struct api_error *e); /* prompts -> ids */
-    void (*begin)(struct call *c, uint32_t i, struct buf *out);  /* stream: what comes before the first text of a choice */
-    /* logprobs of tokens [from, to) of choice i, as a JSON value */
-    void (*logprobs)(struct call *c, uint32_t i, uint32_t from, uint32_t to, struct buf *out);
-    void (*step)(struct call *c, uint32_t i, uint32_t k, struct buf *lp); /* not streaming: logprobs of token k, kept for choice */
-    void (*choice)(struct call *c, uint32_t i, struct buf *out); /* not streaming: what follows "index" in a choice, up to how it ended */
-    void (*extra)(struct call *c, uint32_t i, struct buf *out);  /* ... and what follows that; may be NULL */
+/* What a dialect makes of each event; out is what goes to the client. A writer never waits and never fails by itself: when out is full,
+ * out->failed says so to the caller. Reasoning and tool calls become columns between text and finish once answer.c tells them from text. */
+struct writer {
+    void (*begin)(struct call *c, uint32_t i, struct buf *out); /* choice i begins; NULL: nothing to say */
+    void (*text)(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out);
+    void (*finish)(struct call *c, uint32_t i, const struct answer_piece *p,
+                   struct buf *out);                /* its last piece; answer_why has the reason */
+    void (*usage)(struct call *c, struct buf *out); /* every choice has finished: what it cost, and the end of the answer */
 };
-extern const struct call_dialect dialect_chat, dialect_completion;
 
-/* call.c. Appends the ids of text; ST_INVALID with *e when it is longer than the context can hold. */
-enum status call_encode(struct call *c, const char *text, size_t n, unsigned flags, struct call_prompt *p, struct api_error *e);
-enum status call_too_long(const struct call *c, struct api_error *e); /* text that is refused before it is tokenised */
-bool        call_text_fits(const struct api_model *m, size_t bytes);
-uint32_t    call_room(const struct call *c, uint32_t prompt); /* tokens that one choice of this prompt may get */
+struct dialect {
+    const char                *id_prefix; /* of an answer's id: "chatcmpl-" */
+    const struct param_fields *fields;    /* the fields that a body may have */
+    unsigned                   fields_on; /* bit of struct param's `on`: the rows that are meant for this dialect */
+    const char                *prompt_param, *max_tokens_param, *top_logprobs_param; /* names of fields, for errors */
+    int64_t                    max_tokens_default;                                   /* -1: the room left in the context */
+    bool                       add_special;        /* the tokenizer's own special tokens are added to a prompt, unless asked otherwise */
+    bool                       echo_scores_prompt; /* echo with logprobs: those of the prompt's tokens as well */
+    enum status (*parse)(struct call *c, struct api_error *e);   /* what its fields say together; makes c->prompt */
+    enum status (*prepare)(struct call *c, struct api_error *e); /* prompts -> ids; what its writers need in c->own */
+    struct writer stream;                                        /* bytes leave as the answer grows */
+    struct writer whole; /* text gathers in call_choice.text; nothing is in out before usage writes the body */
+    void (*error)(struct buf *out, const struct api_error *e);        /* the body of an answer that is an error */
+    void (*error_stream)(struct buf *out, const struct api_error *e); /* the last event of a stream that fails */
+};
+
 static inline const char               *text_of(const struct buf *b) { return b->data ? b->data : ""; }
 static inline const struct call_prompt *call_prompt_of(const struct call *c, uint32_t i) { return &c->prompt[i / c->n]; }
 
-/* reply.c */
-void reply_begin(struct call *c);                                    /* head and tail */
-void reply_chunk_open(struct call *c, uint32_t i, struct buf *out);  /* ... "choices":[{"index":i */
-void reply_chunk_close(struct call *c, uint32_t i, struct buf *out); /* behind "choices":[..]: usage and the end of the frame */
-void reply_ids(const uint32_t *id, size_t n, struct buf *out);       /* [1,2,3] */
-
-/* call.c: what is wrong with a body as JSON, as an answer. */
+/* What is wrong with a body as JSON, as an answer (call.c). Returns ST_INVALID. */
 enum status call_body_wrong(const struct json_error *je, struct api_error *e);
-/* messages.c: the body's messages, checked; then the prompt as text into c->rendered. */
-enum status messages_check(struct call *c, struct api_error *e);
-enum status messages_render(struct call *c, struct api_error *e);
-
-/* logprob.c */
-void logprob_chat_entry(struct call *c, uint32_t i, uint32_t k, struct buf *out);
-void logprob_chat(struct call *c, uint32_t i, uint32_t from, uint32_t to, struct buf *out);
-void logprob_legacy_top(struct call *c, uint32_t i, uint32_t k, struct buf *out); /* the map of token k */
-/* The four arrays: the prompt's tokens when asked, then tokens [from, to). tops: maps of the latter, when they are there already. */
-void logprob_legacy(struct call *c, uint32_t i, bool prompt, uint32_t from, uint32_t to, const struct buf *tops, struct buf *out);
-void logprob_prompt(struct call *c, const struct call_prompt *p, struct buf *out); /* vLLM's prompt_logprobs */

@@ -1,3 +1,4 @@
+#include "api/messages.h"
 #include "api/dialect.h"
 #include "base/json_scan.h"
 #include "base/clock.h"
@@ -21,8 +22,9 @@ static bool absent(const json_t *v) { return !v || json_is_null(v); }
 /* ---------------------------------------------------------------- content */
 
 /* The text of one part; NULL: *e says what is wrong. */
-static const json_t *part_text(const json_t *part, size_t i, struct api_error *e)
+static const json_t *part_text(const struct call *c, const json_t *part, size_t i, struct api_error *e)
 {
+    const char *field = c->dialect->prompt_param;
     static const struct {
         const char *type, *key;
     } kinds[] = {
@@ -34,11 +36,10 @@ static const json_t *part_text(const json_t *part, size_t i, struct api_error *e
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         if (!str_is(type, kinds[k].type)) continue;
         if (json_is_string(s = json_object_get(part, kinds[k].key))) return s;
-        return api_fail(e, 400, "messages", "message %zu: a part of type \"%s\" has no '%s'", i, kinds[k].type, kinds[k].key), NULL;
+        return api_fail(e, 400, field, "message %zu: a part of type \"%s\" has no '%s'", i, kinds[k].type, kinds[k].key), NULL;
     }
-    if (!json_is_string(type))
-        return api_fail(e, 400, "messages", "message %zu: a part of 'content' must be an object with a 'type'", i), NULL;
-    return api_fail(e, 400, "messages", "message %zu: parts of type \"%s\" are not supported by this model", i,
+    if (!json_is_string(type)) return api_fail(e, 400, field, "message %zu: a part of 'content' must be an object with a 'type'", i), NULL;
+    return api_fail(e, 400, field, "message %zu: parts of type \"%s\" are not supported by this model", i,
                     api_excerpt(show, sizeof show, json_string_value(type), json_string_length(type))),
            NULL;
 }
@@ -70,7 +71,7 @@ static enum status normal_content(struct call *c, json_t *msg, size_t i, bool li
     for (size_t k = 0; k < n; k++) {
         const json_t *part = json_array_get(v, k);
         if (str_is(json_object_get(part, "type"), "redacted_thinking")) continue;
-        if (!(s = part_text(part, i, e))) return json_decref(parts), ST_INVALID;
+        if (!(s = part_text(c, part, i, e))) return json_decref(parts), ST_INVALID;
         c->prompt_bytes += json_string_length(s);
         if (list) {
             if (json_array_append_new(parts, text_part(s))) return json_decref(parts), ST_NOMEM;
@@ -88,22 +89,23 @@ static enum status normal_content(struct call *c, json_t *msg, size_t i, bool li
 
 /* ---------------------------------------------------------------- tool calls of history */
 
-static enum status normal_call(json_t *call, size_t i, struct api_error *e)
+static enum status normal_call(const struct call *c, json_t *call, size_t i, struct api_error *e)
 {
+    const char   *field = c->dialect->prompt_param;
     const json_t *type = json_object_get(call, "type");
     json_t       *f = json_object_get(call, "function"), *args = json_object_get(f, "arguments"), *parsed = NULL;
     if (!json_is_object(call) || (!absent(type) && !str_is(type, "function")))
-        return api_fail(e, 400, "messages", "message %zu: 'tool_calls' must be objects of type \"function\"", i);
+        return api_fail(e, 400, field, "message %zu: 'tool_calls' must be objects of type \"function\"", i);
     if (!json_is_object(f) || !json_is_string(json_object_get(f, "name")))
-        return api_fail(e, 400, "messages", "message %zu: a tool call has no 'function' with a 'name'", i);
+        return api_fail(e, 400, field, "message %zu: a tool call has no 'function' with a 'name'", i);
     if (absent(args) || str_is(args, "")) {
         parsed = json_object();
     } else if (json_is_string(args)) {
         struct json_error je;
         if (!(parsed = json_parse_bounded(json_string_value(args), json_string_length(args), &call_bounds, &je)))
-            return api_fail(e, 400, "messages", "message %zu: the 'arguments' of a tool call are not valid JSON", i);
+            return api_fail(e, 400, field, "message %zu: the 'arguments' of a tool call are not valid JSON", i);
     } else if (!json_is_object(args)) {
-        return api_fail(e, 400, "messages", "message %zu: the 'arguments' of a tool call must be a JSON object as a string", i);
+        return api_fail(e, 400, field, "message %zu: the 'arguments' of a tool call must be a JSON object as a string", i);
     } else {
         return ST_OK;
     }
@@ -112,6 +114,7 @@ static enum status normal_call(json_t *call, size_t i, struct api_error *e)
 
 static enum status normal_calls(struct call *c, json_t *msg, size_t i, enum role role, size_t *n_part, struct api_error *e)
 {
+    const char *field = c->dialect->prompt_param;
     json_t     *calls = json_object_get(msg, "tool_calls");
     size_t      n = json_array_size(calls);
     enum status st = ST_OK;
@@ -120,20 +123,21 @@ static enum status normal_calls(struct call *c, json_t *msg, size_t i, enum role
         json_object_del(msg, "tool_calls");
         return ST_OK;
     }
-    if (!json_is_array(calls)) return api_fail(e, 400, "messages", "message %zu: 'tool_calls' must be an array", i);
+    if (!json_is_array(calls)) return api_fail(e, 400, field, "message %zu: 'tool_calls' must be an array", i);
     if ((*n_part += n) > c->model->messages_max)
-        return api_fail(e, 400, "messages", "'messages' has more than %u parts", c->model->messages_max);
-    for (size_t k = 0; k < n && !st; k++) st = normal_call(json_array_get(calls, k), i, e);
+        return api_fail(e, 400, field, "'%s' has more than %u parts", field, c->model->messages_max);
+    for (size_t k = 0; k < n && !st; k++) st = normal_call(c, json_array_get(calls, k), i, e);
     return st;
 }
 
 /* Both names of the reasoning that a client sends back. */
-static enum status normal_reasoning(json_t *msg, size_t i, struct api_error *e)
+static enum status normal_reasoning(const struct call *c, json_t *msg, size_t i, struct api_error *e)
 {
+    const char              *field = c->dialect->prompt_param;
     static const char *const names[] = { "reasoning", "reasoning_content" };
     for (int k = 0; k < 2; k++) {
         json_t *v = json_object_get(msg, names[k]);
-        if (!absent(v) && !json_is_string(v)) return api_fail(e, 400, "messages", "message %zu: '%s' must be a string", i, names[k]);
+        if (!absent(v) && !json_is_string(v)) return api_fail(e, 400, field, "message %zu: '%s' must be a string", i, names[k]);
         if (json_is_string(v) && absent(json_object_get(msg, names[1 - k])) && !set(msg, names[1 - k], json_incref(v))) return ST_NOMEM;
     }
     return ST_OK;
@@ -151,24 +155,25 @@ static enum role role_of(const json_t *msg)
 
 static enum status check_message(struct call *c, json_t *msg, size_t i, size_t *n_part, struct api_error *e)
 {
-    if (!json_is_object(msg)) return api_fail(e, 400, "messages", "message %zu must be an object", i);
+    const char *field = c->dialect->prompt_param;
+    if (!json_is_object(msg)) return api_fail(e, 400, field, "message %zu must be an object", i);
     enum role     role = role_of(msg);
     const json_t *v = json_object_get(msg, "content"), *name = json_object_get(msg, "name");
     enum status   st;
     if (role == ROLE_NONE)
-        return api_fail(e, 400, "messages", "message %zu: 'role' must be system, developer, user, assistant, tool or function", i);
+        return api_fail(e, 400, field, "message %zu: 'role' must be system, developer, user, assistant, tool or function", i);
     if (!absent(v) && !json_is_string(v) && !json_is_array(v))
-        return api_fail(e, 400, "messages", "message %zu: 'content' must be a string or an array of parts", i);
+        return api_fail(e, 400, field, "message %zu: 'content' must be a string or an array of parts", i);
     if (absent(v) && role != ROLE_ASSISTANT)
-        return api_fail(e, 400, "messages", "message %zu: 'content' is required for the role %s", i, roles[role]);
-    if (!absent(name) && !json_is_string(name)) return api_fail(e, 400, "messages", "message %zu: 'name' must be a string", i);
+        return api_fail(e, 400, field, "message %zu: 'content' is required for the role %s", i, roles[role]);
+    if (!absent(name) && !json_is_string(name)) return api_fail(e, 400, field, "message %zu: 'name' must be a string", i);
     if (role == ROLE_TOOL && (!json_is_string(json_object_get(msg, "tool_call_id")) || str_is(json_object_get(msg, "tool_call_id"), "")))
-        return api_fail(e, 400, "messages", "message %zu: 'tool_call_id' is required for the role tool", i);
+        return api_fail(e, 400, field, "message %zu: 'tool_call_id' is required for the role tool", i);
     if (role == ROLE_FUNCTION && !json_is_string(name))
-        return api_fail(e, 400, "messages", "message %zu: 'name' is required for the role function", i);
+        return api_fail(e, 400, field, "message %zu: 'name' is required for the role function", i);
     if ((*n_part += json_array_size(v)) > c->model->messages_max)
-        return api_fail(e, 400, "messages", "'messages' has more than %u parts", c->model->messages_max);
-    if ((st = normal_calls(c, msg, i, role, n_part, e)) || (st = normal_reasoning(msg, i, e))) return st;
+        return api_fail(e, 400, field, "'%s' has more than %u parts", field, c->model->messages_max);
+    if ((st = normal_calls(c, msg, i, role, n_part, e)) || (st = normal_reasoning(c, msg, i, e))) return st;
     if ((st = normal_content(c, msg, i, tmpl_wants_parts(c->model->tmpl) && role != ROLE_TOOL, e))) return st;
     if (role == ROLE_DEVELOPER && !tmpl_has_text(c->model->tmpl, "developer") && !set(msg, "role", json_string("system"))) return ST_NOMEM;
     return ST_OK;
@@ -210,12 +215,13 @@ static enum status check_ends(struct call *c, json_t *last, struct api_error *e)
 
 enum status messages_check(struct call *c, struct api_error *e)
 {
+    const char *field = c->dialect->prompt_param;
     json_t     *v = (json_t *)(uintptr_t)c->ask.messages;
     size_t      n = json_array_size(v), n_part = 0;
     enum status st = ST_OK;
-    if (!v) return api_fail(e, 400, "messages", "'messages' is required");
-    if (!json_is_array(v) || !n) return api_fail(e, 400, "messages", "'messages' must be an array of at least one message");
-    if (n > c->model->messages_max) return api_fail(e, 400, "messages", "'messages' has more than %u entries", c->model->messages_max);
+    if (!v) return api_fail(e, 400, field, "'%s' is required", field);
+    if (!json_is_array(v) || !n) return api_fail(e, 400, field, "'%s' must be an array of at least one message", field);
+    if (n > c->model->messages_max) return api_fail(e, 400, field, "'%s' has more than %u entries", field, c->model->messages_max);
     for (size_t i = 0; i < n && !st; i++) st = check_message(c, json_array_get(v, i), i, &n_part, e);
     return st ? st : check_ends(c, json_array_get(v, n - 1), e);
 }
@@ -282,19 +288,20 @@ static enum status cut_at_tag(struct call *c, struct api_error *e)
 
 enum status messages_render(struct call *c, struct api_error *e)
 {
+    const char *field = c->dialect->prompt_param;
     char        err[256], show[200];
     enum status st = c->ask.continue_final ? tag_last(c) : ST_OK;
     json_t     *vars = st ? NULL : make_vars(c);
     if (!vars) return ST_NOMEM;
     st = tmpl_render(c->model->tmpl, vars, NULL, c->created, &c->rendered, err, sizeof err);
     json_decref(vars);
-    json_object_del(c->body, "messages"); /* the prompt is text now */
+    json_object_del(c->body, field); /* the prompt is text now */
     c->ask.messages = NULL;
     if (st == ST_TOO_LARGE)
-        return api_fail(e, 400, "messages", "the messages are too much for the chat template: %s",
+        return api_fail(e, 400, field, "the messages are too much for the chat template: %s",
                         api_excerpt(show, sizeof show, err, strlen(err)));
     if (st) {
-        api_fail(e, 400, "messages", "the chat template refuses the messages: %s", api_excerpt(show, sizeof show, err, strlen(err)));
+        api_fail(e, 400, field, "the chat template refuses the messages: %s", api_excerpt(show, sizeof show, err, strlen(err)));
         return api_keep_private(e);
     }
     return c->ask.continue_final ? cut_at_tag(c, e) : ST_OK;

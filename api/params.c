@@ -1,154 +1,15 @@
-#include "api/params.h"
+#include "api/dialect.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#define AT(field) offsetof(struct call, field)
-#define BOOL(name, on, field)                             \
-    {                                                     \
-        name, on, PARAM_BOOL, AT(field), 0, 0, 0, 0, NULL \
-    }
-#define INT(name, on, field, lo, hi, check)                 \
-    {                                                       \
-        name, on, PARAM_INT, AT(field), lo, hi, 0, 0, check \
-    }
-#define NUM(name, on, field, min, max)                       \
-    {                                                        \
-        name, on, PARAM_NUM, AT(field), 0, 0, min, max, NULL \
-    }
-#define JSON(name, on, type, field, check)           \
-    {                                                \
-        name, on, type, AT(field), 0, 0, 0, 0, check \
-    }
-#define IGNORED(name, type)                                                     \
-    {                                                                           \
-        name, ON_BOTH, type, 0, INT64_MIN, INT64_MAX, -INFINITY, INFINITY, NULL \
-    }
-#define LATER(name, on, check)                      \
-    {                                               \
-        name, on, PARAM_LATER, 0, 0, 0, 0, 0, check \
-    }
-/* Smallest positive values that a float of the engine can divide by. */
-#define TOP_P_MIN      1e-30
-#define REPETITION_MIN 0.01
-#define REPETITION_MAX 100.0
-
-const struct param params[] = {
-    JSON("model", ON_BOTH, PARAM_ANY, ask.model, check_model),
-    JSON("messages", ON_CHAT, PARAM_ANY, ask.messages, NULL),
-    JSON("prompt", ON_COMPLETION, PARAM_ANY, ask.prompt, NULL),
-    BOOL("stream", ON_BOTH, stream),
-    JSON("stream_options", ON_BOTH, PARAM_OBJECT, ask.stream_options, check_stream_options),
-    /* how much */
-    INT("max_completion_tokens", ON_CHAT, ask.max_completion_tokens, 1, INT32_MAX, NULL),
-    INT("max_tokens", ON_CHAT, ask.max_tokens, 1, INT32_MAX, NULL),
-    INT("max_tokens", ON_COMPLETION, ask.max_tokens, 0, INT32_MAX, NULL),
-    INT("min_tokens", ON_BOTH, ask.min_tokens, 0, INT32_MAX, NULL),
-    INT("n", ON_BOTH, ask.n, 1, INT32_MAX, check_n),
-    { "best_of", ON_BOTH, PARAM_INT, 0, 1, INT32_MAX, 0, 0, check_best_of },
-    /* sampling */
-    NUM("temperature", ON_BOTH, ask.temperature, 0, 2),
-    NUM("top_p", ON_BOTH, ask.top_p, TOP_P_MIN, 1),
-    INT("top_k", ON_BOTH, ask.top_k, -1, INT32_MAX, NULL),
-    NUM("min_p", ON_BOTH, ask.min_p, 0, 1),
-    NUM("presence_penalty", ON_BOTH, ask.presence, -2, 2),
-    NUM("frequency_penalty", ON_BOTH, ask.frequency, -2, 2),
-    NUM("repetition_penalty", ON_BOTH, ask.repetition, REPETITION_MIN, REPETITION_MAX),
-    INT("seed", ON_BOTH, ask.seed, INT64_MIN, INT64_MAX, NULL),
-    JSON("logit_bias", ON_BOTH, PARAM_OBJECT, ask.bias, check_bias),
-    JSON("allowed_token_ids", ON_BOTH, PARAM_ARRAY, ask.allowed_ids, check_token_ids),
-    JSON("bad_words", ON_BOTH, PARAM_ARRAY, ask.bad_words, check_bad_words),
-    /* where it ends */
-    JSON("stop", ON_BOTH, PARAM_ANY, ask.stop, check_stop),
-    JSON("stop_token_ids", ON_BOTH, PARAM_ARRAY, ask.stop_ids, check_token_ids),
-    BOOL("include_stop_str_in_output", ON_BOTH, ask.include_stop),
-    BOOL("ignore_eos", ON_BOTH, s.ignore_eos),
-    /* what comes back */
-    BOOL("logprobs", ON_CHAT, ask.logprobs),
-    INT("top_logprobs", ON_CHAT, ask.top_logprobs, 0, INT32_MAX, check_logprobs_count),
-    { "logprobs", ON_COMPLETION, PARAM_ANY, 0, 0, 0, 0, 0, check_logprobs_count },
-    INT("prompt_logprobs", ON_BOTH, ask.prompt_logprobs, 0, INT32_MAX, check_logprobs_count),
-    BOOL("echo", ON_BOTH, echo),
-    BOOL("skip_special_tokens", ON_BOTH, ask.skip_special),
-    BOOL("spaces_between_special_tokens", ON_BOTH, ask.spaces_between),
-    BOOL("return_tokens_as_token_ids", ON_BOTH, tokens_as_ids),
-    BOOL("return_token_ids", ON_BOTH, return_token_ids),
-    BOOL("return_prompt_text", ON_BOTH, return_prompt_text),
-    /* the prompt */
-    BOOL("add_special_tokens", ON_BOTH, add_special),
-    INT("truncate_prompt_tokens", ON_BOTH, ask.truncate, -1, INT32_MAX, NULL),
-    JSON("truncation_side", ON_BOTH, PARAM_STRING, ask.truncation_side, check_side),
-    BOOL("add_generation_prompt", ON_CHAT, ask.add_generation),
-    BOOL("continue_final_message", ON_CHAT, ask.continue_final),
-    JSON("chat_template_kwargs", ON_CHAT, PARAM_OBJECT, ask.template_kwargs, check_kwargs),
-    { "chat_template", ON_BOTH, PARAM_ANY, 0, 0, 0, 0, 0, check_template },
-    JSON("documents", ON_CHAT, PARAM_ARRAY, ask.documents, check_documents),
-    JSON("reasoning_effort", ON_CHAT, PARAM_STRING, ask.effort, check_effort),
-    /* who asks */
-    INT("priority", ON_BOTH, ask.priority, -1000, 1000, check_priority),
-    JSON("request_id", ON_BOTH, PARAM_STRING, ask.request_id, check_request_id),
-    JSON("cache_salt", ON_BOTH, PARAM_STRING, ask.salt, check_salt),
-    /* what its prefix is worth */
-    JSON("prompt_cache_key", ON_BOTH, PARAM_STRING, ask.cache_key, check_cache_key),
-    { "prompt_cache_retention", ON_BOTH, PARAM_STRING, 0, 0, 0, 0, 0, check_retention },
-    INT("kv_priority", ON_BOTH, ask.kv_priority, 0, KV_PRIORITY_MAX - KV_PRIORITY_MIN, check_kv_priority),
-    { "kv_pin", ON_BOTH, PARAM_ANY, 0, 0, 0, 0, 0, check_kv_pin },
-    /* not supported yet: neutral values pass */
-    LATER("tools", ON_BOTH, check_tools),
-    LATER("tool_choice", ON_BOTH, check_tool_choice),
-    LATER("functions", ON_BOTH, check_tools),
-    LATER("function_call", ON_BOTH, check_tool_choice),
-    LATER("response_format", ON_BOTH, check_format),
-    LATER("structured_outputs", ON_BOTH, NULL),
-    LATER("guided_json", ON_BOTH, NULL),
-    LATER("guided_regex", ON_BOTH, NULL),
-    LATER("guided_choice", ON_BOTH, NULL),
-    LATER("guided_grammar", ON_BOTH, NULL),
-    LATER("use_beam_search", ON_BOTH, check_false),
-    LATER("prompt_embeds", ON_BOTH, NULL),
-    LATER("suffix", ON_COMPLETION, NULL),
-    LATER("modalities", ON_BOTH, check_modalities),
-    LATER("audio", ON_BOTH, NULL),
-    LATER("web_search_options", ON_BOTH, NULL),
-    LATER("kv_transfer_params", ON_BOTH, NULL),
-    LATER("ec_transfer_params", ON_BOTH, NULL),
-    LATER("repetition_detection", ON_BOTH, NULL),
-    LATER("thinking_token_budget", ON_BOTH, check_budget),
-    LATER("logprob_token_ids", ON_BOTH, NULL),
-    LATER("stream_interval", ON_BOTH, check_one),
-    LATER("return_token_offsets", ON_BOTH, check_false),
-    LATER("return_mm_kwargs", ON_BOTH, check_false),
-    LATER("watermarking", ON_BOTH, check_false),
-    LATER("media_io_kwargs", ON_BOTH, check_ignored_object),
-    LATER("mm_processor_kwargs", ON_BOTH, check_ignored_object),
-    /* known, without effect */
-    IGNORED("user", PARAM_STRING),
-    IGNORED("metadata", PARAM_OBJECT),
-    IGNORED("store", PARAM_BOOL),
-    IGNORED("safety_identifier", PARAM_STRING),
-    IGNORED("prompt_cache_options", PARAM_OBJECT),
-    IGNORED("service_tier", PARAM_STRING),
-    IGNORED("verbosity", PARAM_STRING),
-    IGNORED("prediction", PARAM_OBJECT),
-    IGNORED("moderation", PARAM_ANY),
-    IGNORED("parallel_tool_calls", PARAM_BOOL),
-    IGNORED("include_reasoning", PARAM_BOOL),
-    IGNORED("length_penalty", PARAM_NUM),
-    IGNORED("early_stopping", PARAM_ANY),
-    IGNORED("vllm_xargs", PARAM_OBJECT),
-    IGNORED("session_id", PARAM_STRING),
-    IGNORED("guided_decoding_backend", PARAM_STRING),
-    IGNORED("guided_whitespace_pattern", PARAM_STRING),
-};
-const uint32_t n_params = sizeof params / sizeof *params;
-
 static void defaults(struct call *c)
 {
     const struct api_model *m = c->model;
     c->ask = (struct call_ask){
-        .max_tokens = c->kind == CALL_COMPLETION ? 16 : -1,
+        .max_tokens = c->dialect->max_tokens_default,
         .max_completion_tokens = -1,
         .n = 1,
         .seed = -1,
@@ -166,7 +27,7 @@ static void defaults(struct call *c)
         .spaces_between = true,
         .kv_priority = -KV_PRIORITY_MIN,
     };
-    c->add_special = c->kind == CALL_COMPLETION;
+    c->add_special = c->dialect->add_special;
 }
 
 static enum status wrong_type(const struct param *p, struct api_error *e)
@@ -241,14 +102,15 @@ static enum status read_one(struct call *c, const struct param *p, const json_t 
     return p->check ? p->check(c, p, v, e) : ST_OK;
 }
 
-static bool row_applies(const struct param *p, enum call_kind kind) { return p->on & (kind == CALL_CHAT ? ON_CHAT : ON_COMPLETION); }
+static bool row_applies(const struct param *p, const struct dialect *d) { return (p->on & d->fields_on) != 0; }
 
 enum json_want params_want(void *ctx, const char *name, size_t n_name)
 {
-    const struct call *c = ctx;
-    for (uint32_t i = 0; i < n_params; i++) {
-        const struct param *p = &params[i];
-        if (!row_applies(p, c->kind) || strlen(p->name) != n_name || memcmp(p->name, name, n_name) != 0) continue;
+    const struct dialect      *d = ((const struct call *)ctx)->dialect;
+    const struct param_fields *fields = d->fields;
+    for (uint32_t i = 0; i < fields->n_row; i++) {
+        const struct param *p = &fields->row[i];
+        if (!row_applies(p, d) || strlen(p->name) != n_name || memcmp(p->name, name, n_name) != 0) continue;
         if (!p->at && !p->check) return JSON_TYPE;
         return p->type <= PARAM_STRING ? JSON_SCALAR : JSON_BUILD;
     }
@@ -257,14 +119,91 @@ enum json_want params_want(void *ctx, const char *name, size_t n_name)
 
 enum status params_read(struct call *c, struct api_error *e)
 {
-    enum status st;
+    const struct param_fields *fields = c->dialect->fields;
+    enum status                st;
     defaults(c);
-    for (uint32_t i = 0; i < n_params; i++) {
-        const struct param *p = &params[i];
-        if (!row_applies(p, c->kind)) continue;
+    for (uint32_t i = 0; i < fields->n_row; i++) {
+        const struct param *p = &fields->row[i];
+        if (!row_applies(p, c->dialect)) continue;
         const json_t *v = json_object_get(c->body, p->name);
         if (!v || json_is_null(v)) continue;
         if ((st = read_one(c, p, v, e))) return st;
     }
     return ST_OK;
+}
+
+/* ---------------------------------------------------------------- what fields say together */
+
+static enum status finish_lengths(struct call *c, struct api_error *e)
+{
+    struct call_ask *a = &c->ask;
+    c->max_tokens_param = c->dialect->max_tokens_param;
+    /* a null is not the default: it asks for all that is left */
+    c->max_tokens = json_is_null(json_object_get(c->body, c->max_tokens_param)) ? -1 : a->max_tokens;
+    if (a->max_completion_tokens >= 0) {
+        c->max_tokens = a->max_completion_tokens;
+        c->max_tokens_param = "max_completion_tokens";
+    }
+    if (c->max_tokens == 0) {
+        if (!c->echo) return api_fail(e, 400, c->max_tokens_param, "'%s' must be at least 1 without 'echo'", c->max_tokens_param);
+        c->score_only = true;
+        c->max_tokens = 1;
+    }
+    if (c->max_tokens >= 0 && a->min_tokens > c->max_tokens)
+        return api_fail(e, 400, "min_tokens", "'min_tokens' must not be above '%s'", c->max_tokens_param);
+    if (c->max_tokens > c->model->context) {
+        if (!c->model->clamp_max_tokens)
+            return api_fail_code(e, 400, c->max_tokens_param, "context_length_exceeded",
+                                 "'%s' is %" PRId64 ", but this model's maximum context length is %u tokens", c->max_tokens_param,
+                                 c->max_tokens, c->model->context);
+        c->max_tokens = c->model->context;
+    }
+    c->s.min_tokens = (uint32_t)a->min_tokens;
+    return ST_OK;
+}
+
+static enum status finish_logprobs(struct call *c, struct api_error *e)
+{
+    struct call_ask *a = &c->ask;
+    c->top_logprobs = c->prompt_logprobs = -1;
+    if (a->top_logprobs > 0 && !a->logprobs) return api_fail(e, 400, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
+    if (a->logprobs) c->top_logprobs = a->top_logprobs > 0 ? (int32_t)a->top_logprobs : 0;
+    if (a->logprobs_n >= 0) c->top_logprobs = (int32_t)a->logprobs_n;
+    c->logprobs = c->top_logprobs >= 0;
+    if (a->prompt_logprobs >= 0) {
+        if (c->stream) return api_fail(e, 400, "prompt_logprobs", "'prompt_logprobs' cannot be streamed");
+        c->prompt_logprobs = (int32_t)a->prompt_logprobs;
+    }
+    c->s.logprobs = c->logprobs;
+    c->s.n_top = c->logprobs ? (uint32_t)c->top_logprobs : 0;
+    int32_t scored = c->dialect->echo_scores_prompt && c->echo && c->logprobs ? c->top_logprobs : -1;
+    if (c->prompt_logprobs > scored) scored = c->prompt_logprobs;
+    c->s.prompt_logprobs = scored >= 0;
+    c->s.n_prompt_top = scored > 0 ? (uint32_t)scored : 0;
+    return ST_OK;
+}
+
+enum status params_finish(struct call *c, struct api_error *e)
+{
+    struct call_ask *a = &c->ask;
+    enum status      st;
+    c->n = (uint32_t)a->n;
+    /* vLLM: below 1e-5 greedy; below 0.01 raised, so that logits / temperature stay finite */
+    c->s.temperature = a->temperature < 1e-5 ? 0 : a->temperature < 0.01 ? 0.01f : (float)a->temperature;
+    if (c->n > 1 && c->s.temperature == 0)
+        return api_fail(e, 400, "n", "'n' must be 1 when 'temperature' is 0: all choices would be the same");
+    c->s.top_p = (float)a->top_p;
+    c->s.min_p = (float)a->min_p;
+    c->s.top_k = a->top_k > 0 ? (uint32_t)a->top_k : 0;
+    c->s.presence = (float)a->presence;
+    c->s.frequency = (float)a->frequency;
+    c->s.repetition = (float)a->repetition;
+    c->has_seed = a->seed != -1;
+    if (c->has_seed) memcpy(&c->s.seed, &a->seed, sizeof c->s.seed);
+    c->priority = (int32_t)a->priority;
+    c->detok.skip_special = a->skip_special;
+    c->detok.spaces_between_special = a->spaces_between;
+    c->detok.include_stop = a->include_stop;
+    if ((st = finish_lengths(c, e))) return st;
+    return finish_logprobs(c, e);
 }

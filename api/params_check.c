@@ -18,10 +18,10 @@ static bool str_is(const json_t *v, const char *s)
 enum status check_model(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     char show[200];
-    if (!json_is_string(v)) return api_fail(e, 400, p->name, "'model' must be a string");
+    if (!json_is_string(v)) return api_fail(e, 400, p->name, "'%s' must be a string", p->name);
     const char *s = json_string_value(v);
     size_t      n = json_string_length(v);
-    if (memchr(s, 0, n)) return api_fail(e, 400, p->name, "'model' must not hold NUL");
+    if (memchr(s, 0, n)) return api_fail(e, 400, p->name, "'%s' must not hold NUL", p->name);
     for (uint32_t i = 0; n && i < c->model->n_name; i++) {
         if (strcmp(c->model->served_name[i], s)) continue;
         if (n < sizeof c->served) memcpy(c->served, s, n + 1);
@@ -45,32 +45,39 @@ enum status check_best_of(struct call *c, const struct param *p, const json_t *v
     return api_fail(e, 400, p->name, "'%s' must be an integer from 1 to %u", p->name, c->model->n_max);
 }
 
+/* How many of the best tokens are told with each one. */
 enum status check_logprobs_count(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
-    double n = json_number_value(v); /* 0 for false */
-    if (c->kind == CALL_COMPLETION && !strcmp(p->name, "logprobs")) {
-        if (json_is_false(v)) return ST_OK; /* what chat calls none */
-        if (!json_is_number(v) || n != floor(n)) return api_fail(e, 400, p->name, "'logprobs' must be an integer");
-        if (n >= 0 && n <= c->model->logprobs_max) c->ask.logprobs_n = (int64_t)n;
-    }
+    double n = json_number_value(v);
     if (n >= 0 && n <= c->model->logprobs_max && n <= ENG_TOP_MAX) return ST_OK;
     return api_fail(e, 400, p->name, "'%s' must be an integer from 0 to %u", p->name, c->model->logprobs_max);
+}
+
+/* The same as a switch and a number in one field; false is what chat calls none. */
+enum status check_logprobs_n(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
+{
+    double n = json_number_value(v);
+    if (json_is_false(v)) return ST_OK;
+    if (!json_is_number(v) || n != floor(n)) return api_fail(e, 400, p->name, "'%s' must be an integer", p->name);
+    if (n >= 0 && n <= c->model->logprobs_max) c->ask.logprobs_n = (int64_t)n;
+    return check_logprobs_count(c, p, v, e);
 }
 
 enum status check_stop(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     const struct api_model *m = c->model;
     size_t                  n = json_is_array(v) ? json_array_size(v) : 1;
-    if (!json_is_array(v) && !json_is_string(v)) return api_fail(e, 400, p->name, "'stop' must be a string or an array of strings");
-    if (n > m->stop_max) return api_fail(e, 400, p->name, "'stop' has more than %u strings", m->stop_max);
+    if (!json_is_array(v) && !json_is_string(v)) return api_fail(e, 400, p->name, "'%s' must be a string or an array of strings", p->name);
+    if (n > m->stop_max) return api_fail(e, 400, p->name, "'%s' has more than %u strings", p->name, m->stop_max);
     struct detok_stop *stop = arena_calloc(&c->arena, n + 1, sizeof *stop);
     if (!stop) return ST_NOMEM;
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
-        if (!json_is_string(s)) return api_fail(e, 400, p->name, "'stop' must be a string or an array of strings");
+        if (!json_is_string(s)) return api_fail(e, 400, p->name, "'%s' must be a string or an array of strings", p->name);
         stop[i] = (struct detok_stop){ NULL, json_string_length(s) };
-        if (!stop[i].n) return api_fail(e, 400, p->name, "'stop' must not hold an empty string");
-        if (stop[i].n > m->stop_bytes_max) return api_fail(e, 400, p->name, "a string of 'stop' has more than %u bytes", m->stop_bytes_max);
+        if (!stop[i].n) return api_fail(e, 400, p->name, "'%s' must not hold an empty string", p->name);
+        if (stop[i].n > m->stop_bytes_max)
+            return api_fail(e, 400, p->name, "a string of '%s' has more than %u bytes", p->name, m->stop_bytes_max);
         /* the body's tree is gone when the answer begins */
         if (!(stop[i].text = arena_strndup(&c->arena, json_string_value(s), stop[i].n))) return ST_NOMEM;
     }

@@ -1,4 +1,5 @@
 #include "server/conn_impl.h"
+#include "api/answer.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -184,7 +185,7 @@ void conn_error_unlogged(struct conn *c, const struct api_error *e)
 {
     struct buf b;
     buf_init(&b, 8192);
-    api_error_json(&b, e);
+    answer_error(c->req.route ? c->req.route->dialect : NULL, e, &b);
     char more[ROUTE_ALLOW_BYTES + 16] = "", allow[ROUTE_ALLOW_BYTES];
     switch (e->http) {
     case 401: snprintf(more, sizeof more, "WWW-Authenticate: Bearer\r\n"); break;

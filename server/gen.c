@@ -1,4 +1,5 @@
 #include "server/gen.h"
+#include "api/answer.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -14,25 +15,25 @@ enum {
 };
 
 struct gen {
-    struct conn_work    work;
-    struct text_job     job;
-    struct call         call;
-    struct io          *io;
-    struct conn        *conn; /* NULL: answered, or the client is gone */
-    struct list         node;
-    enum call_kind      kind;
-    struct buf          body;
-    uint64_t            charge;  /* of the body, taken from server.bodies */
-    _Atomic bool        unheard; /* the client is gone: a text thread need not begin */
-    struct eng_request *req;     /* [n_req] one per prompt */
-    struct eng_choice  *choice;  /* [call.n_choice], those of one prompt side by side as the engine wants them; arrays are the call's */
-    uint32_t            n_req, n_live, n_ended; /* live: with the engine; ended: choices */
-    bool                in_text, parsed, begun, paused;
-    enum status         st; /* of parse and prepare */
-    struct api_error    err;
-    char                id[129];
-    uint64_t            tenant;
-    uint64_t            t_start_us, t_first_us, t_put_us;
+    struct conn_work      work;
+    struct text_job       job;
+    struct call           call;
+    struct io            *io;
+    struct conn          *conn; /* NULL: answered, or the client is gone */
+    struct list           node;
+    const struct dialect *dialect;
+    struct buf            body;
+    uint64_t              charge;  /* of the body, taken from server.bodies */
+    _Atomic bool          unheard; /* the client is gone: a text thread need not begin */
+    struct eng_request   *req;     /* [n_req] one per prompt */
+    struct eng_choice    *choice;  /* [call.n_choice], those of one prompt side by side as the engine wants them; arrays are the call's */
+    uint32_t              n_req, n_live, n_ended; /* live: with the engine; ended: choices */
+    bool                  in_text, parsed, begun, paused;
+    enum status           st; /* of parse and prepare */
+    struct api_error      err;
+    char                  id[129];
+    uint64_t              tenant;
+    uint64_t              t_start_us, t_first_us, t_put_us;
 };
 
 /* ---- end of life ---- */
@@ -131,7 +132,7 @@ static void gen_fail(struct gen *g, const struct api_error *e, enum eng_finish f
     struct conn *c = gen_detach(g);
     if (g->begun) {
         buf_clear(&g->io->frames);
-        call_fail_stream(&g->call, e, &g->io->frames);
+        answer_fail(&g->call, e, &g->io->frames);
         conn_stream_put(c, g->io->frames.data, g->io->frames.n);
         conn_stream_end(c, false);
     } else {
@@ -170,7 +171,7 @@ static void gen_complete(struct gen *g)
 {
     struct buf *f = &g->io->frames;
     gen_flush(g);
-    call_end(&g->call, f);
+    answer_end(&g->call, f);
     if (f->failed) {
         struct api_error e;
         api_fail(&e, 500, "", "the answer is too large");
@@ -244,16 +245,16 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
                 return true;
             }
             uint32_t to = n_out - ch->n_fed > GEN_FEED_TOKENS ? ch->n_fed + GEN_FEED_TOKENS : n_out;
-            if (!call_feed(c, i, to, f)) continue;
+            if (!answer_feed(c, i, to, f)) continue;
             atomic_store_explicit(&e->canceled, true, memory_order_release);
-            call_choice_end(c, i, ENG_STOP, f);
+            answer_choice_end(c, i, ENG_STOP, f);
             ch->ended = true;
             g->n_ended++;
         }
         if (ch->ended || finish == ENG_NONE) continue;
         if (finish == ENG_STOP || finish == ENG_LENGTH) {
             ch->eng.stop_id = e->stop_id, ch->eng.stop_is_eos = e->stop_is_eos;
-            call_choice_end(c, i, finish, f);
+            answer_choice_end(c, i, finish, f);
             ch->ended = true;
             g->n_ended++;
         } else {
@@ -404,7 +405,7 @@ static void gen_submit(struct gen *g)
 static enum status take_tree(struct gen *g, uint64_t *tree_out)
 {
     struct budget *all = &g->io->srv->bodies;
-    enum status    st = call_weigh(g->kind, g->body.data, g->body.n, tree_out, &g->err);
+    enum status    st = call_weigh(g->dialect, g->body.data, g->body.n, tree_out, &g->err);
     if (st) return st;
     if (budget_take(all, *tree_out)) return ST_OK;
     if (*tree_out > all->bytes_max)
@@ -425,7 +426,7 @@ static void text_run(struct text_job *j)
         g->st = j->bytes < TEXT_INLINE_MAX ? ST_OK : take_tree(g, &tree);
         if (g->st == ST_OK) {
             g->parsed = true;
-            g->st = call_parse(&g->call, g->kind, g->io->srv->model, g->body.data, g->body.n, g->id, &g->err);
+            g->st = call_parse(&g->call, g->dialect, g->io->srv->model, g->body.data, g->body.n, g->id, &g->err);
         }
     }
     conn_give_body(g->io->srv, &g->body, g->charge);
@@ -453,7 +454,7 @@ static void text_done(struct text_job *j)
     }
 }
 
-static void gen_start(struct conn *c, enum call_kind kind)
+void gen_handle(struct conn *c)
 {
     struct io  *io = c->io;
     struct gen *g = calloc(1, sizeof *g);
@@ -461,7 +462,7 @@ static void gen_start(struct conn *c, enum call_kind kind)
         conn_fail(c, 503, "", "out of memory");
         return;
     }
-    g->io = io, g->conn = c, g->kind = kind;
+    g->io = io, g->conn = c, g->dialect = c->req.route->dialect;
     g->charge = conn_take_body(c, &g->body);
     g->job = (struct text_job){ .io = io, .run = text_run, .done = text_done, .who = conn_who(c), .bytes = g->body.n };
     memcpy(g->id, c->req.id, sizeof g->id);
@@ -481,6 +482,3 @@ static void gen_start(struct conn *c, enum call_kind kind)
         submit_failed(g, ST_AGAIN);
     }
 }
-
-void gen_handle_chat(struct conn *c) { gen_start(c, CALL_CHAT); }
-void gen_handle_completion(struct conn *c) { gen_start(c, CALL_COMPLETION); }

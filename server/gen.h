@@ -4,8 +4,7 @@
 #pragma once
 #include "server/conn.h"
 
-void gen_handle_chat(struct conn *c);
-void gen_handle_completion(struct conn *c);
+void gen_handle(struct conn *c); /* of every ROUTE_GEN, in the route's dialect */
 
 void gen_message(struct io *io, void *msg); /* from the outbox */
 void gen_fail_all(struct io *io);           /* shutdown or a dead engine: every client hears it now */

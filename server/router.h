@@ -4,6 +4,7 @@
 #include "server/http.h"
 
 struct conn;
+struct dialect;
 
 /* Every row must choose; a row that does not fails to compile. */
 enum auth_class {
@@ -28,6 +29,7 @@ struct route {
     unsigned        flags;
     size_t          body_max;
     void (*handle)(struct conn *c);
+    const struct dialect *dialect; /* of a ROUTE_GEN: how it is asked and answered; else NULL */
 };
 
 struct routes {

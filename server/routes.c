@@ -5,30 +5,31 @@
 #include <assert.h>
 
 /* clang-format off */
-/*    path                    label                   methods        auth          flags                                body             handler */
+/*    path                    label                   methods        auth          flags                                body             handler, dialect */
 #define ROUTES(X)                                                                                                                           \
-    X("/v1/chat/completions", "/v1/chat/completions", M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle_chat) \
-    X("/v1/completions",      "/v1/completions",      M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle_completion) \
-    X("/tokenize",            "/tokenize",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_tokenize) \
-    X("/detokenize",          "/detokenize",          M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_detokenize) \
-    X("/tokenizer_info",      "/tokenizer_info",      M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_tokenizer_info) \
-    X("/v1/models",           "/v1/models",           M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_models) \
-    X("/v1/models/",          "/v1/models/{id}",      M_GET,          AUTH_KEY,     ROUTE_MODEL | ROUTE_PREFIX,           ROUTE_BODY_SMALL, endpoint_model_card) \
-    X("/health",              "/health",              M_GET,          AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_health) \
-    X("/ready",               "/ready",               M_GET,          AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_ready) \
-    X("/livez",               "/livez",               M_GET,          AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_livez) \
-    X("/ping",                "/ping",                M_GET | M_POST, AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_health) \
-    X("/metrics",             "/metrics",             M_GET,          AUTH_METRICS, ROUTE_QUIET,                          ROUTE_BODY_SMALL, endpoint_metrics) \
-    X("/version",             "/version",             M_GET,          AUTH_KEY,     ROUTE_QUIET,                          ROUTE_BODY_SMALL, endpoint_version) \
-    X("/",                    "/",                    M_GET,          AUTH_OPEN,    0,                                    ROUTE_BODY_SMALL, endpoint_page)
+    X("/v1/chat/completions", "/v1/chat/completions", M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_chat) \
+    X("/v1/completions",      "/v1/completions",      M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_completion) \
+    X("/tokenize",            "/tokenize",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_tokenize, NULL) \
+    X("/detokenize",          "/detokenize",          M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_detokenize, NULL) \
+    X("/tokenizer_info",      "/tokenizer_info",      M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_tokenizer_info, NULL) \
+    X("/v1/models",           "/v1/models",           M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_models, NULL) \
+    X("/v1/models/",          "/v1/models/{id}",      M_GET,          AUTH_KEY,     ROUTE_MODEL | ROUTE_PREFIX,           ROUTE_BODY_SMALL, endpoint_model_card, NULL) \
+    X("/health",              "/health",              M_GET,          AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_health, NULL) \
+    X("/ready",               "/ready",               M_GET,          AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_ready, NULL) \
+    X("/livez",               "/livez",               M_GET,          AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_livez, NULL) \
+    X("/ping",                "/ping",                M_GET | M_POST, AUTH_OPEN,    ROUTE_QUIET,                          ROUTE_BODY_SMALL, health_handle_health, NULL) \
+    X("/metrics",             "/metrics",             M_GET,          AUTH_METRICS, ROUTE_QUIET,                          ROUTE_BODY_SMALL, endpoint_metrics, NULL) \
+    X("/version",             "/version",             M_GET,          AUTH_KEY,     ROUTE_QUIET,                          ROUTE_BODY_SMALL, endpoint_version, NULL) \
+    X("/",                    "/",                    M_GET,          AUTH_OPEN,    0,                                    ROUTE_BODY_SMALL, endpoint_page, NULL)
 
 /* clang-format on */
 
 /* RFC 9110, 9.3.2: HEAD is taken wherever GET is; the answer goes out without its body (conn_respond_with). */
-#define WITH_HEAD(m)             ((m)&M_GET ? (m) | M_HEAD : (m))
-#define ROW(p, l, m, a, f, b, h) { .path = p, .label = l, .methods = WITH_HEAD(m), .auth = a, .flags = f, .body_max = b, .handle = h },
+#define WITH_HEAD(m) ((m)&M_GET ? (m) | M_HEAD : (m))
+#define ROW(p, l, m, a, f, b, h, d) \
+    { .path = p, .label = l, .methods = WITH_HEAD(m), .auth = a, .flags = f, .body_max = b, .handle = h, .dialect = d },
 static const struct route table[] = { ROUTES(ROW) };
-#define AUTH_IS_SET(p, l, m, a, f, b, h) static_assert((a) != AUTH_UNSET, "route " p " has no auth class");
+#define AUTH_IS_SET(p, l, m, a, f, b, h, d) static_assert((a) != AUTH_UNSET, "route " p " has no auth class");
 ROUTES(AUTH_IS_SET)
 
 const struct routes *routes_served(void)

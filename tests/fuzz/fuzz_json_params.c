@@ -1,3 +1,4 @@
+#include "api/answer.h"
 #include "tests/unit/api/tiny_model.h"
 #include <stdint.h>
 
@@ -50,12 +51,12 @@ static void answer(struct call *c, const uint8_t *data, size_t n)
                 g->top[k * c->s.n_top + j] = (struct eng_top){ 1 + (data[k] + j) % (VOCAB - 1), -1 };
         }
         bool stopped = false;
-        for (uint32_t k = 0; k < say && !stopped; k += step) stopped = call_feed(c, i, k + step < say ? k + step : say, &out);
+        for (uint32_t k = 0; k < say && !stopped; k += step) stopped = answer_feed(c, i, k + step < say ? k + step : say, &out);
         g->stop_is_eos = n % 2;
-        call_choice_end(c, i, stopped || n % 3 ? ENG_STOP : ENG_LENGTH, &out);
+        answer_choice_end(c, i, stopped || n % 3 ? ENG_STOP : ENG_LENGTH, &out);
     }
-    for (uint32_t i = 8; i < c->n_choice; i++) call_choice_end(c, i, ENG_CANCELED, &out);
-    call_end(c, &out);
+    for (uint32_t i = 8; i < c->n_choice; i++) answer_choice_end(c, i, ENG_CANCELED, &out);
+    answer_end(c, &out);
     if (!out.failed && c->stream) must_be_stream(&out);
     if (!out.failed && !c->stream) {
         struct json_error je;
@@ -75,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const char *body = (const char *)data + 1;
     size_t      n_body = n - 1;
     if (data[0] % 4 < 2) {
-        enum status st = call_parse(&c, data[0] % 2 ? CALL_CHAT : CALL_COMPLETION, &world.m, body, n_body, NULL, &e);
+        enum status st = call_parse(&c, data[0] % 2 ? &dialect_chat : &dialect_completion, &world.m, body, n_body, NULL, &e);
         if (!st) st = call_prepare(&c, &e);
         if (st)
             must_be_error(&e);

@@ -1,7 +1,7 @@
 /* api_world: a model of one-byte tokens for tests of the dialects: every byte of text is one id, so what is said can be counted.
  * Included once per test. */
 #pragma once
-#include "api/call.h"
+#include "api/answer.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,32 +13,32 @@
 
 /* ---------------------------------------------------------------- requests */
 
-static enum status ask(struct call *c, enum call_kind kind, const char *body, struct api_error *e)
+static enum status ask(struct call *c, const struct dialect *d, const char *body, struct api_error *e)
 {
-    enum status st = call_parse(c, kind, &world.m, body, strlen(body), "x1", e);
+    enum status st = call_parse(c, d, &world.m, body, strlen(body), "x1", e);
     return st ? st : call_prepare(c, e);
 }
 
-static void ask_ok(struct call *c, enum call_kind kind, const char *body)
+static void ask_ok(struct call *c, const struct dialect *d, const char *body)
 {
     struct api_error e;
-    if (ask(c, kind, body, &e)) fail_msg("%s: %s", body, e.message);
+    if (ask(c, d, body, &e)) fail_msg("%s: %s", body, e.message);
 }
 
-static inline void accepts(enum call_kind kind, const char *body)
+static inline void accepts(const struct dialect *d, const char *body)
 {
     struct call c;
-    ask_ok(&c, kind, body);
+    ask_ok(&c, d, body);
     call_free(&c);
 }
 
-static inline void refuses_as(enum call_kind kind, const char *body, int http, const char *param, const char *code)
+static inline void refuses_as(const struct dialect *d, const char *body, int http, const char *param, const char *code)
 {
     struct call      c;
     struct api_error e;
     char             shown[400];
     snprintf(shown, sizeof shown, "%.399s", body);
-    if (ask(&c, kind, body, &e) == ST_OK) fail_msg("accepted: %s", shown);
+    if (ask(&c, d, body, &e) == ST_OK) fail_msg("accepted: %s", shown);
     call_free(&c);
     if (e.http != http) fail_msg("%s: %d %s", shown, e.http, e.message);
     if (strcmp(e.param, param)) fail_msg("%s: param %s, %s", shown, e.param, e.message);
@@ -47,22 +47,26 @@ static inline void refuses_as(enum call_kind kind, const char *body, int http, c
 }
 
 /* A chat request with these fields more ("\"n\":2"), or a completion request. */
-static inline const char *with(enum call_kind kind, const char *fields)
+static inline const char *with(const struct dialect *d, const char *fields)
 {
     static char body[1 << 16];
     snprintf(body, sizeof body, "{%s%s%s}",
-             kind == CALL_CHAT ? "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]" : "\"prompt\":\"Hi\"", *fields ? "," : "", fields);
+             d == &dialect_chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]" : "\"prompt\":\"Hi\"", *fields ? "," : "",
+             fields);
     return body;
 }
-static inline void chat_refuses(const char *fields, const char *param) { refuses_as(CALL_CHAT, with(CALL_CHAT, fields), 400, param, ""); }
+static inline void chat_refuses(const char *fields, const char *param)
+{
+    refuses_as(&dialect_chat, with(&dialect_chat, fields), 400, param, "");
+}
 static inline void completion_refuses(const char *fields, const char *param)
 {
-    refuses_as(CALL_COMPLETION, with(CALL_COMPLETION, fields), 400, param, "");
+    refuses_as(&dialect_completion, with(&dialect_completion, fields), 400, param, "");
 }
 static inline void both_refuse(const char *fields, const char *param) { chat_refuses(fields, param), completion_refuses(fields, param); }
 static inline void both_accept(const char *fields)
 {
-    accepts(CALL_CHAT, with(CALL_CHAT, fields)), accepts(CALL_COMPLETION, with(CALL_COMPLETION, fields));
+    accepts(&dialect_chat, with(&dialect_chat, fields)), accepts(&dialect_completion, with(&dialect_completion, fields));
 }
 
 /* head, unit n times, tail: one at a time. */
@@ -109,14 +113,14 @@ static void put_id(struct call *c, uint32_t i, uint32_t n_out, uint32_t id)
         g->top[n_out * c->s.n_top + k] = (struct eng_top){ k ? 'a' + k : id, k ? -1.0f - (float)k : -0.5f };
 }
 
-/* One call_feed per byte. True: a stop string ended it. */
+/* One answer_feed per byte. True: a stop string ended it. */
 static inline bool say(struct call *c, uint32_t i, const char *text, struct buf *out)
 {
     bool stopped = false;
     for (; *text && !stopped; text++) {
         uint32_t n = c->choice[i].n_fed;
         put_id(c, i, n, (unsigned char)*text);
-        stopped = call_feed(c, i, n + 1, out);
+        stopped = answer_feed(c, i, n + 1, out);
     }
     return stopped;
 }
@@ -124,13 +128,13 @@ static inline bool say_id(struct call *c, uint32_t i, uint32_t id, struct buf *o
 {
     uint32_t n = c->choice[i].n_fed;
     put_id(c, i, n, id);
-    return call_feed(c, i, n + 1, out);
+    return answer_feed(c, i, n + 1, out);
 }
 static inline void end_eos(struct call *c, uint32_t i, struct buf *out)
 {
     say_id(c, i, EOS, out);
     c->choice[i].eng.stop_is_eos = true, c->choice[i].eng.stop_id = EOS;
-    call_choice_end(c, i, ENG_STOP, out);
+    answer_choice_end(c, i, ENG_STOP, out);
 }
 
 /* ---------------------------------------------------------------- answers */

@@ -7,7 +7,7 @@ static void body_refused(const char *body, size_t n, const char *param)
     struct call      c;
     struct api_error e;
     for (int kind = 0; kind < 2; kind++) {
-        if (call_parse(&c, kind ? CALL_CHAT : CALL_COMPLETION, &world.m, body, n, NULL, &e) == ST_OK)
+        if (call_parse(&c, kind ? &dialect_chat : &dialect_completion, &world.m, body, n, NULL, &e) == ST_OK)
             fail_msg("accepted: %.*s", (int)n, body);
         assert_int_equal(e.http, 400);
         assert_string_equal(e.param, param);
@@ -26,7 +26,7 @@ static void B1_a_body_that_is_no_json_is_refused_with_its_place(void **state)
     text_refused("{\"messages\":[");
     text_refused("{} x");
     text_refused("{}{}");
-    assert_int_equal(call_parse(&c, CALL_CHAT, &world.m, "{\"a\":tru}", 9, NULL, &e), ST_INVALID);
+    assert_int_equal(call_parse(&c, &dialect_chat, &world.m, "{\"a\":tru}", 9, NULL, &e), ST_INVALID);
     assert_non_null(strstr(e.message, "at byte"));
     call_free(&c);
 }
@@ -77,19 +77,19 @@ static void B5_keys_that_nobody_reads_cost_nothing_and_the_others_are_bounded(vo
     static const char *const unread[] = { "anything", "metadata" }; /* unknown; known by its type alone */
     for (size_t i = 0; i < sizeof unread / sizeof *unread; i++) {
         const char *body = with_keys(&b, unread[i], N);
-        assert_int_equal(call_weigh(CALL_CHAT, body, strlen(body), &bytes, &e), ST_OK);
+        assert_int_equal(call_weigh(&dialect_chat, body, strlen(body), &bytes, &e), ST_OK);
         assert_in_range(bytes, 1, 4096);
-        ask_ok(&c, CALL_CHAT, body);
+        ask_ok(&c, &dialect_chat, body);
         assert_int_equal(c.n_unknown_fields, i == 0);
         call_free(&c);
     }
-    ask_ok(&c, CALL_CHAT, with_keys(&b, NULL, 1000));
+    ask_ok(&c, &dialect_chat, with_keys(&b, NULL, 1000));
     assert_int_equal(c.n_unknown_fields, 1000);
     call_free(&c);
     text_refused(with_keys(&b, NULL, N));
     text_refused(with_keys(&b, "logit_bias", N));
     const char *body = with_keys(&b, NULL, N);
-    assert_int_equal(call_weigh(CALL_CHAT, body, strlen(body), &bytes, &e), ST_INVALID);
+    assert_int_equal(call_weigh(&dialect_chat, body, strlen(body), &bytes, &e), ST_INVALID);
     assert_string_equal(e.message, "the body is too large: 1000001 fields were found, at most 1024 are allowed");
     buf_free(&b);
 }
@@ -101,7 +101,7 @@ static void B43_the_tree_of_a_body_is_freed_once_the_prompt_is_ready(void **stat
     struct api_error e;
     const char      *body = "{\"prompt\":[\"Once\",\"Twice\"],\"echo\":true,\"return_prompt_text\":true,\"stop\":[\"fox\",\"hen\"]}";
     char            *copy = strdup(body);
-    assert_int_equal(call_parse(&c, CALL_COMPLETION, &world.m, copy, strlen(copy), "x1", &e), ST_OK);
+    assert_int_equal(call_parse(&c, &dialect_completion, &world.m, copy, strlen(copy), "x1", &e), ST_OK);
     assert_non_null(c.body);
     memset(copy, 'x', strlen(body)); /* the text is not needed behind call_parse */
     free(copy);
@@ -156,7 +156,7 @@ static void B9_nul_is_data_in_content_and_nothing_in_names(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}");
+    ask_ok(&c, &dialect_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]}");
     uint32_t i = 0;
     while (i < c.prompt[0].n_id && c.prompt[0].id[i] != 0) i++;
     assert_true(i < c.prompt[0].n_id && c.prompt[0].id[i - 1] == 'a' && c.prompt[0].id[i + 1] == 'b');
@@ -174,9 +174,9 @@ static void B11_a_body_is_an_object(void **state)
 static void B14_text_that_cannot_fit_is_refused_before_it_is_tokenised(void **state)
 {
     (void)state;
-    refuses_as(CALL_CHAT, long_text("{\"messages\":[{\"role\":\"user\",\"content\":\"", "all work and no play ", 150000, "\"}]}"), 400,
+    refuses_as(&dialect_chat, long_text("{\"messages\":[{\"role\":\"user\",\"content\":\"", "all work and no play ", 150000, "\"}]}"), 400,
                "input_text", "context_length_exceeded");
-    refuses_as(CALL_COMPLETION, long_text("{\"prompt\":\"", "all work and no play ", 150000, "\"}"), 400, "input_text",
+    refuses_as(&dialect_completion, long_text("{\"prompt\":\"", "all work and no play ", 150000, "\"}"), 400, "input_text",
                "context_length_exceeded");
 }
 
@@ -184,13 +184,13 @@ static void B16_an_unknown_model_is_a_404_and_none_is_the_first(void **state)
 {
     (void)state;
     struct call c;
-    refuses_as(CALL_CHAT, with(CALL_CHAT, "\"model\":\"gpt-4\""), 404, "model", "model_not_found");
-    refuses_as(CALL_COMPLETION, with(CALL_COMPLETION, "\"model\":\"TINY\""), 404, "model", "model_not_found");
+    refuses_as(&dialect_chat, with(&dialect_chat, "\"model\":\"gpt-4\""), 404, "model", "model_not_found");
+    refuses_as(&dialect_completion, with(&dialect_completion, "\"model\":\"TINY\""), 404, "model", "model_not_found");
     both_refuse("\"model\":5", "model");
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"model\":\"alias\""));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"model\":\"alias\""));
     assert_string_equal(c.served, "alias");
     call_free(&c);
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"model\":\"\""));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"model\":\"\""));
     assert_string_equal(c.served, "tiny");
     call_free(&c);
 }
@@ -215,9 +215,9 @@ static void a_prompt_and_its_output_share_the_context(void **state)
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
         const char *body = long_text(head, ",65", rooms[i].n - 1, rooms[i].tail);
         if (rooms[i].ok)
-            accepts(CALL_COMPLETION, body);
+            accepts(&dialect_completion, body);
         else
-            refuses_as(CALL_COMPLETION, body, 400, "input_tokens", "context_length_exceeded");
+            refuses_as(&dialect_completion, body, 400, "input_tokens", "context_length_exceeded");
     }
 }
 
@@ -225,19 +225,19 @@ static void a_prompt_is_truncated_when_asked(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":\"abcdefgh\",\"truncate_prompt_tokens\":3}");
+    ask_ok(&c, &dialect_completion, "{\"prompt\":\"abcdefgh\",\"truncate_prompt_tokens\":3}");
     assert_string_equal(prompt_text(&c, 0), "fgh");
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":\"abcdefgh\",\"truncate_prompt_tokens\":3,\"truncation_side\":\"right\"}");
+    ask_ok(&c, &dialect_completion, "{\"prompt\":\"abcdefgh\",\"truncate_prompt_tokens\":3,\"truncation_side\":\"right\"}");
     assert_string_equal(prompt_text(&c, 0), "[256]ab");
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":\"ab\",\"truncate_prompt_tokens\":30}");
+    ask_ok(&c, &dialect_completion, "{\"prompt\":\"ab\",\"truncate_prompt_tokens\":30}");
     assert_string_equal(prompt_text(&c, 0), "[256]ab");
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, long_text("{\"truncate_prompt_tokens\":-1,\"max_tokens\":5,\"prompt\":\"", "y", 2000, "\"}"));
+    ask_ok(&c, &dialect_completion, long_text("{\"truncate_prompt_tokens\":-1,\"max_tokens\":5,\"prompt\":\"", "y", 2000, "\"}"));
     assert_int_equal(c.prompt[0].n_id, CONTEXT - 5);
     call_free(&c);
-    refuses_as(CALL_COMPLETION, with(CALL_COMPLETION, "\"truncate_prompt_tokens\":0"), 400, "prompt", "");
+    refuses_as(&dialect_completion, with(&dialect_completion, "\"truncate_prompt_tokens\":0"), 400, "prompt", "");
     both_refuse("\"truncate_prompt_tokens\":-2", "truncate_prompt_tokens");
     both_refuse("\"truncation_side\":\"middle\"", "truncation_side");
 }
@@ -249,11 +249,11 @@ static void a_failed_stream_ends_with_an_error_event(void **state)
     struct api_error e;
     struct buf       out;
     buf_init(&out, 1 << 16);
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"stream\":true"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"stream\":true"));
     say(&c, 0, "ab", &out);
     buf_clear(&out);
     api_fail(&e, 500, "", "the model gave no valid result");
-    call_fail_stream(&c, &e, &out);
+    answer_fail(&c, &e, &out);
     assert_string_equal(
         buf_cstr(&out),
         "data: {\"error\":{\"message\":\"the model gave no valid result\",\"type\":\"InternalServerError\",\"param\":null,\"code\":500}}\n\n");
@@ -268,10 +268,10 @@ static void C21_only_special_ids_give_a_plain_empty_answer(void **state)
         struct call c;
         struct buf  out;
         buf_init(&out, 1 << 16);
-        ask_ok(&c, CALL_CHAT, with(CALL_CHAT, stream ? "\"stream\":true,\"max_tokens\":3" : "\"max_tokens\":3"));
+        ask_ok(&c, &dialect_chat, with(&dialect_chat, stream ? "\"stream\":true,\"max_tokens\":3" : "\"max_tokens\":3"));
         for (int i = 0; i < 3; i++) assert_false(say_id(&c, 0, IM_START, &out));
-        call_choice_end(&c, 0, ENG_LENGTH, &out);
-        call_end(&c, &out);
+        answer_choice_end(&c, 0, ENG_LENGTH, &out);
+        answer_end(&c, &out);
         if (stream) {
             json_t *f = frames_of(&out);
             assert_int_equal(json_array_size(f), 2);
@@ -302,13 +302,13 @@ static void every_end_has_its_reason(void **state)
         struct call c;
         struct buf  out;
         buf_init(&out, 1 << 16);
-        ask_ok(&c, CALL_CHAT, with(CALL_CHAT, ""));
+        ask_ok(&c, &dialect_chat, with(&dialect_chat, ""));
         say(&c, 0, "abc", &out);
         if (ends[i].finish == ENG_STOP) say_id(&c, 0, EOS, &out);
         c.choice[0].eng.stop_is_eos = true;
-        call_choice_end(&c, 0, ends[i].finish, &out);
-        call_choice_end(&c, 0, ENG_LENGTH, &out); /* once */
-        call_end(&c, &out);
+        answer_choice_end(&c, 0, ends[i].finish, &out);
+        answer_choice_end(&c, 0, ENG_LENGTH, &out); /* once */
+        answer_end(&c, &out);
         json_t *v = body_of(&out);
         assert_string_equal(str_at(v, "choices.0.finish_reason"), ends[i].reason);
         assert_true(null_at(v, "choices.0.stop_reason"));
@@ -324,13 +324,13 @@ static void a_call_can_be_freed_at_any_time(void **state)
     (void)state;
     struct call      c;
     struct api_error e;
-    call_parse(&c, CALL_CHAT, &world.m, "{", 1, NULL, &e);
+    call_parse(&c, &dialect_chat, &world.m, "{", 1, NULL, &e);
     call_free(&c);
-    const char *body = with(CALL_CHAT, "\"n\":3,\"stream\":true,\"logprobs\":true");
-    assert_int_equal(call_parse(&c, CALL_CHAT, &world.m, body, strlen(body), NULL, &e), ST_OK);
+    const char *body = with(&dialect_chat, "\"n\":3,\"stream\":true,\"logprobs\":true");
+    assert_int_equal(call_parse(&c, &dialect_chat, &world.m, body, strlen(body), NULL, &e), ST_OK);
     assert_int_equal(strlen(c.id), strlen("chatcmpl-") + 32);
     call_free(&c);
-    ask_ok(&c, CALL_CHAT, body);
+    ask_ok(&c, &dialect_chat, body);
     call_free(&c);
     call_free(&c);
 }

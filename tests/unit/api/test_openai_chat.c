@@ -1,3 +1,4 @@
+#include "api/openai/chunk.h"
 #include "api_world.h"
 
 static char *messages(const char *list)
@@ -6,12 +7,12 @@ static char *messages(const char *list)
     snprintf(body, sizeof body, "{\"messages\":%s}", list);
     return body;
 }
-static void bad_messages(const char *list) { refuses_as(CALL_CHAT, messages(list), 400, "messages", ""); }
+static void bad_messages(const char *list) { refuses_as(&dialect_chat, messages(list), 400, "messages", ""); }
 
 static void prompt_is(const char *list, const char *want)
 {
     struct call c;
-    ask_ok(&c, CALL_CHAT, messages(list));
+    ask_ok(&c, &dialect_chat, messages(list));
     char full[2000];
     snprintf(full, sizeof full, "%s[258]assistant\n", want);
     assert_string_equal(prompt_text(&c, 0), full);
@@ -21,7 +22,7 @@ static void prompt_is(const char *list, const char *want)
 /* Stream or not, everything that was said by this call, as JSON; the call is freed. */
 static json_t *finish(struct call *c, struct buf *out)
 {
-    call_end(c, out);
+    answer_end(c, out);
     json_t *v = c->stream ? frames_of(out) : body_of(out);
     call_free(c);
     buf_free(out);
@@ -30,7 +31,7 @@ static json_t *finish(struct call *c, struct buf *out)
 static void start(struct call *c, struct buf *out, const char *fields)
 {
     buf_init(out, 1 << 20);
-    ask_ok(c, CALL_CHAT, with(CALL_CHAT, fields));
+    ask_ok(c, &dialect_chat, with(&dialect_chat, fields));
 }
 
 /* ---------------------------------------------------------------- messages */
@@ -96,8 +97,8 @@ static void B17_messages_of_a_wrong_shape(void **state)
         "[{\"role\":\"assistant\",\"content\":\"x\",\"reasoning_content\":5}]",
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) bad_messages(bad[i]);
-    refuses_as(CALL_CHAT, "{}", 400, "messages", "");
-    refuses_as(CALL_CHAT, "{\"messages\":null}", 400, "messages", "");
+    refuses_as(&dialect_chat, "{}", 400, "messages", "");
+    refuses_as(&dialect_chat, "{\"messages\":null}", 400, "messages", "");
 }
 
 static void B15_messages_and_parts_have_caps(void **state)
@@ -133,7 +134,7 @@ static void arguments_of_tool_calls_are_parsed_for_the_template(void **state)
         "{{ m.reasoning }}/{{ m.reasoning_content }}/{{ m.tool_calls is defined }} {% endfor %}");
     struct call c;
     ask_ok(
-        &c, CALL_CHAT,
+        &c, &dialect_chat,
         messages(
             "[{\"role\":\"assistant\",\"reasoning\":\"R\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}},"
             "{\"function\":{\"name\":\"f\",\"arguments\":null}},{\"function\":{\"name\":\"f\",\"arguments\":\"\"}},{\"function\":{\"name\":\"f\",\"arguments\":{\"b\":2}}}]},"
@@ -152,7 +153,7 @@ static void content_is_a_list_where_the_template_wants_one(void **state)
         "{% for m in messages %}{% if m.content is string %}S{{ m.content }}{% else %}{% for p in m.content %}({{ p.type }}:{{ p.text }}){% endfor %}{% endif %}{% endfor %}");
     struct call c;
     ask_ok(
-        &c, CALL_CHAT,
+        &c, &dialect_chat,
         messages(
             "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":[\"b\",{\"type\":\"text\",\"text\":\"c\"}]},{\"role\":\"assistant\"},"
             "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":[{\"type\":\"text\",\"text\":\"d\"},{\"type\":\"text\",\"text\":\"e\"}]}]"));
@@ -169,7 +170,7 @@ static void developer_is_system_where_the_template_does_not_know_it(void **state
     struct tmpl *old = world.tmpl;
     world.m.tmpl = world.tmpl = world_tmpl("{% if messages[0].role == 'developer' %}DEV{% endif %}x");
     struct call c;
-    ask_ok(&c, CALL_CHAT, messages("[{\"role\":\"developer\",\"content\":\"D\"}]"));
+    ask_ok(&c, &dialect_chat, messages("[{\"role\":\"developer\",\"content\":\"D\"}]"));
     assert_string_equal(prompt_text(&c, 0), "DEVx");
     call_free(&c);
     tmpl_free(world.tmpl);
@@ -183,18 +184,18 @@ static void C12_messages_that_the_template_refuses_are_a_400(void **state)
     struct call      c;
     struct api_error e;
     world.m.tmpl = world.tmpl = world_tmpl("{{ raise_exception('Roles must\n alternate ' ~ 'x' * 1000) }}");
-    assert_int_equal(ask(&c, CALL_CHAT, with(CALL_CHAT, ""), &e), ST_INVALID);
+    assert_int_equal(ask(&c, &dialect_chat, with(&dialect_chat, ""), &e), ST_INVALID);
     assert_int_equal(e.http, 400);
     assert_non_null(strstr(e.message, "Roles must\\x0a alternate xxx"));
     assert_true(strlen(e.message) < 200);
     call_free(&c);
     tmpl_free(world.tmpl);
     world.m.tmpl = world.tmpl = world_tmpl("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}");
-    refuses_as(CALL_CHAT, with(CALL_CHAT, ""), 400, "messages", "");
+    refuses_as(&dialect_chat, with(&dialect_chat, ""), 400, "messages", "");
     tmpl_free(world.tmpl);
     world.tmpl = old;
     world.m.tmpl = NULL; /* a model without a template */
-    refuses_as(CALL_CHAT, with(CALL_CHAT, ""), 400, "messages", "");
+    refuses_as(&dialect_chat, with(&dialect_chat, ""), 400, "messages", "");
     world.m.tmpl = old;
 }
 
@@ -209,7 +210,7 @@ static void C4_control_tokens_of_users_are_text(void **state)
     struct tmpl *old = world.tmpl;
     world.m.tmpl = world.tmpl = world_tmpl("{% for m in messages %}{{ m.content }}{{ m.name }}{{ m.extra | tojson }}{% endfor %}");
     struct call c;
-    ask_ok(&c, CALL_CHAT, messages("[{\"role\":\"user\",\"content\":\"<|im_\",\"name\":\"start|>\",\"extra\":{\"<s>\":[\"</s>\"]}}]"));
+    ask_ok(&c, &dialect_chat, messages("[{\"role\":\"user\",\"content\":\"<|im_\",\"name\":\"start|>\",\"extra\":{\"<s>\":[\"</s>\"]}}]"));
     assert_string_equal(prompt_text(&c, 0), "<|im_start|>{\"<s>\": [\"</s>\"]}"); /* nor can two strings make one */
     call_free(&c);
     tmpl_free(world.tmpl);
@@ -221,15 +222,15 @@ static void the_last_message_can_be_continued(void **state)
     (void)state;
     struct call c;
     ask_ok(
-        &c, CALL_CHAT,
+        &c, &dialect_chat,
         "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"The answer \"}],\"continue_final_message\":true,\"add_generation_prompt\":false}");
     assert_string_equal(prompt_text(&c, 0), "[258]user\nq[259]\n[258]assistant\nThe answer ");
     call_free(&c);
-    ask_ok(&c, CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"add_generation_prompt\":false}");
+    ask_ok(&c, &dialect_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"add_generation_prompt\":false}");
     assert_string_equal(prompt_text(&c, 0), "[258]user\nq[259]\n");
     call_free(&c);
     chat_refuses("\"continue_final_message\":true,\"add_generation_prompt\":true", "continue_final_message");
-    refuses_as(CALL_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":null}],\"continue_final_message\":true}", 400,
+    refuses_as(&dialect_chat, "{\"messages\":[{\"role\":\"assistant\",\"content\":null}],\"continue_final_message\":true}", 400,
                "continue_final_message", "");
 }
 
@@ -326,7 +327,7 @@ static void without_include_usage_no_chunk_speaks_of_it(void **state)
     struct buf  out;
     start(&c, &out, "\"stream\":true");
     say(&c, 0, "Hey", &out);
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     assert_null(strstr(buf_cstr(&out), "usage"));
     json_t *f = finish(&c, &out);
     assert_int_equal(json_array_size(f), 5);
@@ -357,7 +358,7 @@ static void the_last_token_and_the_reason_share_a_chunk(void **state)
     struct buf  out;
     start(&c, &out, "\"stream\":true,\"max_tokens\":3,\"ignore_eos\":true");
     say(&c, 0, "abc", &out);
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     json_t *f = finish(&c, &out);
     assert_int_equal(json_array_size(f), 4); /* role, a, b, c with the reason: as many chunks with text as tokens */
     assert_string_equal(str_at(f, "3.choices.0.delta.content"), "c");
@@ -386,7 +387,7 @@ static void C5_a_character_over_several_tokens_comes_whole(void **state)
         struct buf  out;
         start(&c, &out, stream ? "\"stream\":true,\"max_tokens\":20" : "\"max_tokens\":20");
         say(&c, 0, "\xf0\x9f\x99\x82 \xe6\x97\xa5 \xf0\x9f", &out); /* the last one never ends */
-        call_choice_end(&c, 0, ENG_LENGTH, &out);
+        answer_choice_end(&c, 0, ENG_LENGTH, &out);
         json_t *v = finish(&c, &out);
         if (stream) {
             assert_string_equal(said(v, 0), "\xf0\x9f\x99\x82 \xe6\x97\xa5 \xef\xbf\xbd");
@@ -407,7 +408,7 @@ static void C6_no_part_of_a_stop_string_leaks(void **state)
     assert_null(strstr(buf_cstr(&out), "\"ST"));
     assert_true(say(&c, 0, "OP more", &out));
     assert_int_equal(c.choice[0].n_used, 10);
-    call_choice_end(&c, 0, ENG_STOP, &out); /* as the server tells it */
+    answer_choice_end(&c, 0, ENG_STOP, &out); /* as the server tells it */
     json_t *f = finish(&c, &out);
     assert_string_equal(said(f, 0), "a S b ");
     size_t last = json_array_size(f) - 1;
@@ -423,7 +424,7 @@ static void text_held_back_as_a_possible_stop_is_sent_at_the_end(void **state)
     struct buf  out;
     start(&c, &out, "\"stop\":\"STOP\",\"max_tokens\":10");
     say(&c, 0, "a ST", &out);
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     json_t *v = finish(&c, &out);
     assert_string_equal(str_at(v, "choices.0.message.content"), "a ST");
     assert_string_equal(str_at(v, "choices.0.finish_reason"), "length");
@@ -437,7 +438,7 @@ static void a_stop_on_the_last_token_is_a_stop(void **state)
     struct buf  out;
     start(&c, &out, "\"stop\":\"xy\",\"max_tokens\":4");
     assert_false(say(&c, 0, "abxy", &out)); /* the last token waits for its end */
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     json_t *v = finish(&c, &out);
     assert_string_equal(str_at(v, "choices.0.message.content"), "ab");
     assert_string_equal(str_at(v, "choices.0.finish_reason"), "stop");
@@ -452,7 +453,7 @@ static void a_stop_string_can_be_kept(void **state)
     struct buf  out;
     start(&c, &out, "\"stop\":\"xy\",\"include_stop_str_in_output\":true");
     assert_true(say(&c, 0, "abxyz", &out));
-    call_choice_end(&c, 0, ENG_STOP, &out);
+    answer_choice_end(&c, 0, ENG_STOP, &out);
     json_t *v = finish(&c, &out);
     assert_string_equal(str_at(v, "choices.0.message.content"), "abxy");
     json_decref(v);
@@ -466,7 +467,7 @@ static void before_min_tokens_no_stop_string_counts(void **state)
     start(&c, &out, "\"stop\":\"x\",\"min_tokens\":4");
     assert_false(say(&c, 0, "axbx", &out));
     assert_true(say(&c, 0, "cx", &out));
-    call_choice_end(&c, 0, ENG_STOP, &out);
+    answer_choice_end(&c, 0, ENG_STOP, &out);
     json_t *v = finish(&c, &out);
     assert_string_equal(str_at(v, "choices.0.message.content"), "axbxc");
     json_decref(v);
@@ -481,7 +482,7 @@ static void a_stop_token_is_named_and_not_shown(void **state)
         start(&c, &out, keep ? "\"stop_token_ids\":[46],\"include_stop_str_in_output\":true" : "\"stop_token_ids\":[46]");
         say(&c, 0, "ab.", &out);
         c.choice[0].eng.stop_id = '.', c.choice[0].eng.stop_is_eos = false;
-        call_choice_end(&c, 0, ENG_STOP, &out);
+        answer_choice_end(&c, 0, ENG_STOP, &out);
         json_t *v = finish(&c, &out);
         assert_string_equal(str_at(v, "choices.0.message.content"), keep ? "ab." : "ab");
         assert_int_equal(int_at(v, "choices.0.stop_reason"), '.');
@@ -552,8 +553,8 @@ static void logprobs_are_floored_and_tokens_may_be_ids(void **state)
     c.choice[0].eng.logprob[0] = -1e30f;
     put_id(&c, 0, 1, 'b');
     c.choice[0].eng.logprob[1] = -1.0f / 0.0f;
-    call_feed(&c, 0, 2, &out);
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_feed(&c, 0, 2, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     json_t *v = finish(&c, &out);
     assert_string_equal(str_at(v, "choices.0.logprobs.content.0.token"), "token_id:97");
     assert_true(json_number_value(at(v, "choices.0.logprobs.content.0.logprob")) == -9999);
@@ -575,7 +576,7 @@ static void prompt_logprobs_cover_the_prompt(void **state)
         c.prompt[0].lp_top[k] = (struct eng_top){ k == 1 ? c.prompt[0].id[1] : 'z', -1 };
     }
     say(&c, 0, "a", &out);
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     json_t *v = finish(&c, &out);
     assert_int_equal(json_array_size(at(v, "prompt_logprobs")), n);
     assert_true(null_at(v, "prompt_logprobs.0"));
@@ -626,9 +627,9 @@ static void echo_puts_the_last_message_in_front(void **state)
             "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"The \"}],\"echo\":true,\"add_generation_prompt\":false,"
             "\"continue_final_message\":true,\"stream\":%s}",
             stream ? "true" : "false");
-        ask_ok(&c, CALL_CHAT, body);
+        ask_ok(&c, &dialect_chat, body);
         say(&c, 0, "end", &out);
-        call_choice_end(&c, 0, ENG_LENGTH, &out);
+        answer_choice_end(&c, 0, ENG_LENGTH, &out);
         json_t *v = finish(&c, &out);
         if (stream)
             assert_string_equal(str_at(v, "1.choices.0.delta.content"), "The ");
@@ -646,14 +647,13 @@ static void tokens_may_come_in_any_portions(void **state)
         struct call c;
         const char  text[] = "stop\n\xc3\xa9t\xc3\xa9 END x";
         start(&c, &many, "\"stream\":true,\"stop\":\"END\",\"logprobs\":true");
-        c.created = 5;
-        buf_clear(&c.head);
+        ((struct chunk_frame *)c.own)->n_head = 0; /* the second in which it was made */
         for (uint32_t k = 0; k < sizeof text - 1; k++) put_id(&c, 0, k, (unsigned char)text[k]);
         bool stopped = false;
         for (uint32_t k = 0; k < sizeof text - 1 && !stopped; k += (uint32_t)portion)
-            stopped = call_feed(&c, 0, k + (uint32_t)portion < sizeof text - 1 ? k + (uint32_t)portion : sizeof text - 1, &many);
+            stopped = answer_feed(&c, 0, k + (uint32_t)portion < sizeof text - 1 ? k + (uint32_t)portion : sizeof text - 1, &many);
         assert_true(stopped);
-        call_choice_end(&c, 0, ENG_STOP, &many);
+        answer_choice_end(&c, 0, ENG_STOP, &many);
         call_free(&c);
         if (portion == 1) {
             one = many;

@@ -1,10 +1,10 @@
 #include "api_world.h"
 
-static void refuses(const char *body, const char *param) { refuses_as(CALL_COMPLETION, body, 400, param, ""); }
+static void refuses(const char *body, const char *param) { refuses_as(&dialect_completion, body, 400, param, ""); }
 
 static json_t *finish(struct call *c, struct buf *out)
 {
-    call_end(c, out);
+    answer_end(c, out);
     json_t *v = c->stream ? frames_of(out) : body_of(out);
     call_free(c);
     buf_free(out);
@@ -13,7 +13,7 @@ static json_t *finish(struct call *c, struct buf *out)
 static void start(struct call *c, struct buf *out, const char *body)
 {
     buf_init(out, 1 << 20);
-    ask_ok(c, CALL_COMPLETION, body);
+    ask_ok(c, &dialect_completion, body);
 }
 
 /* The engine's prompt logprobs: token k has -k / 10; 'z' is the best everywhere. */
@@ -32,24 +32,24 @@ static void prompts_come_in_four_forms(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":\"ab\"}");
+    ask_ok(&c, &dialect_completion, "{\"prompt\":\"ab\"}");
     assert_string_equal(prompt_text(&c, 0), "[256]ab");
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":[\"ab\",\"c\"]}");
+    ask_ok(&c, &dialect_completion, "{\"prompt\":[\"ab\",\"c\"]}");
     assert_int_equal(c.n_prompt, 2);
     assert_string_equal(prompt_text(&c, 1), "[256]c");
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":[97,258,0]}");
+    ask_ok(&c, &dialect_completion, "{\"prompt\":[97,258,0]}");
     assert_int_equal(c.n_prompt, 1);
     assert_true(c.prompt[0].n_id == 3 && c.prompt[0].id[1] == 258);
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":[[97],[98,99]],\"n\":2}");
+    ask_ok(&c, &dialect_completion, "{\"prompt\":[[97],[98,99]],\"n\":2}");
     assert_true(c.n_prompt == 2 && c.n_choice == 4 && c.prompt[1].n_id == 2);
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":\"ab\",\"add_special_tokens\":false}");
+    ask_ok(&c, &dialect_completion, "{\"prompt\":\"ab\",\"add_special_tokens\":false}");
     assert_string_equal(prompt_text(&c, 0), "ab");
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":\"<|im_start|>\"}"); /* here a control token is one: the user writes the whole prompt */
+    ask_ok(&c, &dialect_completion, "{\"prompt\":\"<|im_start|>\"}"); /* here a control token is one: the user writes the whole prompt */
     assert_string_equal(prompt_text(&c, 0), "[256][258]");
     call_free(&c);
 }
@@ -58,10 +58,10 @@ static void B18_empty_and_mixed_prompts(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, CALL_COMPLETION, "{\"prompt\":\"\"}");
+    ask_ok(&c, &dialect_completion, "{\"prompt\":\"\"}");
     assert_string_equal(prompt_text(&c, 0), "[256]"); /* BOS */
     call_free(&c);
-    accepts(CALL_COMPLETION, "{\"prompt\":[\"\",\"a\"]}");
+    accepts(&dialect_completion, "{\"prompt\":[\"\",\"a\"]}");
     static const char *const bad[] = { "[]",           "[[]]",      "[[97],[]]", "[\"a\",97]", "[97,\"a\"]",
                                        "[[97],\"a\"]", "[[97],97]", "[[[97]]]",  "[[\"a\"]]",  "5",
                                        "{}",           "[null]",    "[{}]",      "true",       "[true]" };
@@ -89,13 +89,13 @@ static void B19_token_ids_of_prompts_are_in_the_vocabulary(void **state)
         refuses(body, "prompt");
     }
     refuses("{\"prompt\":[1.5]}", "prompt");
-    accepts(CALL_COMPLETION, "{\"prompt\":[260]}");
+    accepts(&dialect_completion, "{\"prompt\":[260]}");
 }
 
 static void too_many_token_ids_are_refused_before_they_are_copied(void **state)
 {
     (void)state;
-    refuses_as(CALL_COMPLETION, long_text("{\"prompt\":[1", ",1", CONTEXT, "]}"), 400, "input_tokens", "context_length_exceeded");
+    refuses_as(&dialect_completion, long_text("{\"prompt\":[1", ",1", CONTEXT, "]}"), 400, "input_tokens", "context_length_exceeded");
 }
 
 /* ---------------------------------------------------------------- answers */
@@ -107,7 +107,7 @@ static void an_answer_has_the_legacy_shape(void **state)
     struct buf  out;
     start(&c, &out, "{\"prompt\":\"Hi\",\"max_tokens\":3}");
     say(&c, 0, "abc", &out);
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     json_t *v = finish(&c, &out);
     assert_string_equal(str_at(v, "id"), "cmpl-x1");
     assert_string_equal(str_at(v, "object"), "text_completion");
@@ -129,7 +129,7 @@ static void several_prompts_and_samples_share_one_answer(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         char text[3] = { (char)('a' + i), '!', 0 };
         say(&c, i, text, &out);
-        call_choice_end(&c, i, ENG_LENGTH, &out);
+        answer_choice_end(&c, i, ENG_LENGTH, &out);
     }
     json_t *v = finish(&c, &out);
     assert_int_equal(json_array_size(at(v, "choices")), 4);
@@ -165,7 +165,7 @@ static void logprobs_are_four_parallel_arrays(void **state)
     struct buf  out;
     start(&c, &out, "{\"prompt\":\"Hi\",\"logprobs\":2,\"max_tokens\":3}");
     say(&c, 0, "xyb", &out);
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     json_t       *v = finish(&c, &out);
     const json_t *l = at(v, "choices.0.logprobs");
     assert_int_equal(json_array_size(at(l, "tokens")), 3);
@@ -205,7 +205,7 @@ static void echo_without_output_scores_the_prompt(void **state)
     assert_true(c.s.max_tokens == 1 && c.s.prompt_logprobs && c.s.n_prompt_top == 1);
     score(&c, 0);
     say(&c, 0, "x", &out);
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     json_t       *v = finish(&c, &out);
     const json_t *l = at(v, "choices.0.logprobs");
     assert_string_equal(str_at(v, "choices.0.text"), "abc");
@@ -227,7 +227,7 @@ static void echo_with_one_token_is_what_lm_eval_asks_for(void **state)
     struct buf  out;
     start(&c, &out, "{\"prompt\":[[97,98,99],[100,101]],\"echo\":true,\"max_tokens\":1,\"logprobs\":1,\"temperature\":0,\"seed\":1234}");
     score(&c, 0), score(&c, 1);
-    for (uint32_t i = 0; i < 2; i++) say(&c, i, "x", &out), call_choice_end(&c, i, ENG_LENGTH, &out);
+    for (uint32_t i = 0; i < 2; i++) say(&c, i, "x", &out), answer_choice_end(&c, i, ENG_LENGTH, &out);
     json_t       *v = finish(&c, &out);
     const json_t *l = at(v, "choices.0.logprobs");
     assert_string_equal(str_at(v, "choices.0.text"), "abcx");
@@ -247,7 +247,7 @@ static void echo_streams_the_prompt_first(void **state)
     start(&c, &out, "{\"prompt\":\"abc\",\"echo\":true,\"max_tokens\":2,\"logprobs\":1,\"stream\":true,\"return_token_ids\":true}");
     score(&c, 0);
     say(&c, 0, "xy", &out);
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     json_t *f = finish(&c, &out);
     assert_int_equal(json_array_size(f), 3);
     assert_string_equal(str_at(f, "0.choices.0.text"), "abc");
@@ -268,7 +268,7 @@ static void echo_without_logprobs_is_text_alone(void **state)
     start(&c, &out, "{\"prompt\":[97,98,256],\"echo\":true,\"max_tokens\":1}");
     assert_false(c.s.prompt_logprobs);
     say(&c, 0, "x", &out);
-    call_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
     json_t *v = finish(&c, &out);
     assert_string_equal(str_at(v, "choices.0.text"), "abx");
     json_decref(v);
@@ -281,7 +281,7 @@ static void prompt_logprobs_stand_in_each_choice(void **state)
     struct buf  out;
     start(&c, &out, "{\"prompt\":[\"a\",\"bc\"],\"prompt_logprobs\":0,\"max_tokens\":1}");
     score(&c, 0), score(&c, 1);
-    for (uint32_t i = 0; i < 2; i++) say(&c, i, "x", &out), call_choice_end(&c, i, ENG_LENGTH, &out);
+    for (uint32_t i = 0; i < 2; i++) say(&c, i, "x", &out), answer_choice_end(&c, i, ENG_LENGTH, &out);
     json_t *v = finish(&c, &out);
     assert_int_equal(json_array_size(at(v, "choices.0.prompt_logprobs")), 2);
     assert_int_equal(json_array_size(at(v, "choices.1.prompt_logprobs")), 3);

@@ -1,4 +1,4 @@
-#include "api/params.h"
+#include "api/openai/openai.h"
 #include "api_world.h"
 
 /* The table's own test: every field times every type of JSON (row B12 of the fault table), then the rows B13 to B42 that are about fields. */
@@ -21,12 +21,12 @@ static bool of_type(const struct param *p, const char *v)
     }
 }
 
-static void try_value(enum call_kind kind, const struct param *p, const char *v)
+static void try_value(const struct dialect *kind, const struct param *p, const char *v)
 {
     char             body[300];
     struct call      c;
     struct api_error e;
-    const char      *rest = kind == CALL_CHAT ? "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]," : "\"prompt\":\"Hi\",";
+    const char      *rest = kind == &dialect_chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]," : "\"prompt\":\"Hi\",";
     if (!strcmp(p->name, "messages") || !strcmp(p->name, "prompt")) rest = "";
     snprintf(body, sizeof body, "{%s\"%s\":%s%s}", rest, p->name, v, !strcmp(p->name, "stream_options") ? ",\"stream\":true" : "");
     enum status st = ask(&c, kind, body, &e);
@@ -46,12 +46,12 @@ static void B12_every_field_takes_its_type_and_no_other(void **state)
 {
     (void)state;
     world.m.priority = true;
-    for (uint32_t i = 0; i < n_params; i++) {
+    for (uint32_t i = 0; i < openai_fields.n_row; i++) {
         for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
-            bool cheap = strcmp(params[i].name, "max_tokens") && strcmp(params[i].name, "max_completion_tokens");
+            bool cheap = strcmp(openai_fields.row[i].name, "max_tokens") && strcmp(openai_fields.row[i].name, "max_completion_tokens");
             if (!cheap && !strcmp(values[k], "1e300")) continue;
-            if (params[i].on & ON_CHAT) try_value(CALL_CHAT, &params[i], values[k]);
-            if (params[i].on & ON_COMPLETION) try_value(CALL_COMPLETION, &params[i], values[k]);
+            if (openai_fields.row[i].on & ON_CHAT) try_value(&dialect_chat, &openai_fields.row[i], values[k]);
+            if (openai_fields.row[i].on & ON_COMPLETION) try_value(&dialect_completion, &openai_fields.row[i], values[k]);
         }
     }
     world.m.priority = false;
@@ -60,9 +60,10 @@ static void B12_every_field_takes_its_type_and_no_other(void **state)
 static void B12_no_name_stands_in_the_table_twice(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < n_params; i++)
+    for (uint32_t i = 0; i < openai_fields.n_row; i++)
         for (uint32_t k = 0; k < i; k++)
-            if (!strcmp(params[i].name, params[k].name)) assert_int_equal(params[i].on & params[k].on, 0);
+            if (!strcmp(openai_fields.row[i].name, openai_fields.row[k].name))
+                assert_int_equal(openai_fields.row[i].on & openai_fields.row[k].on, 0);
 }
 
 static void B3_integral_doubles_are_integers_and_others_are_not(void **state)
@@ -81,10 +82,10 @@ static void B13_unknown_fields_are_ignored_and_counted(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"frobnicate\":{\"deep\":[1]},\"x\":null,\"temperature\":1,\"prompt\":5"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"frobnicate\":{\"deep\":[1]},\"x\":null,\"temperature\":1,\"prompt\":5"));
     assert_int_equal(c.n_unknown_fields, 3);
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, with(CALL_COMPLETION, "\"user\":\"u\",\"store\":true,\"metadata\":{\"a\":\"b\"}"));
+    ask_ok(&c, &dialect_completion, with(&dialect_completion, "\"user\":\"u\",\"store\":true,\"metadata\":{\"a\":\"b\"}"));
     assert_int_equal(c.n_unknown_fields, 0);
     call_free(&c);
 }
@@ -144,31 +145,32 @@ static void B20_max_tokens_has_a_range(void **state)
     }
     both_refuse("\"max_tokens\":0", "max_tokens");
     chat_refuses("\"max_completion_tokens\":0", "max_completion_tokens");
-    refuses_as(CALL_CHAT, with(CALL_CHAT, "\"max_tokens\":9223372036854775808"), 400, "", ""); /* no JSON integer */
-    accepts(CALL_COMPLETION, with(CALL_COMPLETION, "\"max_tokens\":0,\"echo\":true"));
-    refuses_as(CALL_CHAT, with(CALL_CHAT, "\"max_tokens\":1001"), 400, "max_tokens", "context_length_exceeded");
-    refuses_as(CALL_CHAT, with(CALL_CHAT, "\"max_completion_tokens\":1001"), 400, "max_completion_tokens", "context_length_exceeded");
-    refuses_as(CALL_CHAT, with(CALL_CHAT, "\"max_tokens\":1000"), 400, "input_tokens", "context_length_exceeded");
+    refuses_as(&dialect_chat, with(&dialect_chat, "\"max_tokens\":9223372036854775808"), 400, "", ""); /* no JSON integer */
+    accepts(&dialect_completion, with(&dialect_completion, "\"max_tokens\":0,\"echo\":true"));
+    refuses_as(&dialect_chat, with(&dialect_chat, "\"max_tokens\":1001"), 400, "max_tokens", "context_length_exceeded");
+    refuses_as(&dialect_chat, with(&dialect_chat, "\"max_completion_tokens\":1001"), 400, "max_completion_tokens",
+               "context_length_exceeded");
+    refuses_as(&dialect_chat, with(&dialect_chat, "\"max_tokens\":1000"), 400, "input_tokens", "context_length_exceeded");
 }
 
 static void B20_null_max_tokens_is_the_room_left(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"max_tokens\":null"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"max_tokens\":null"));
     assert_int_equal(c.s.max_tokens, CONTEXT - c.prompt[0].n_id);
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, with(CALL_COMPLETION, "\"max_tokens\":null"));
+    ask_ok(&c, &dialect_completion, with(&dialect_completion, "\"max_tokens\":null"));
     assert_int_equal(c.s.max_tokens, CONTEXT - 3);
     call_free(&c);
-    ask_ok(&c, CALL_COMPLETION, with(CALL_COMPLETION, ""));
+    ask_ok(&c, &dialect_completion, with(&dialect_completion, ""));
     assert_int_equal(c.s.max_tokens, 16);
     call_free(&c);
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"max_tokens\":3,\"max_completion_tokens\":5"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"max_tokens\":3,\"max_completion_tokens\":5"));
     assert_int_equal(c.s.max_tokens, 5);
     call_free(&c);
     world.m.max_new_tokens = 9;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, ""));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, ""));
     assert_int_equal(c.s.max_tokens, 9);
     call_free(&c);
     world.m.max_new_tokens = -1;
@@ -179,7 +181,7 @@ static void B20_a_server_may_clamp_instead(void **state)
     (void)state;
     struct call c;
     world.m.clamp_max_tokens = true;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"max_tokens\":1000000"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"max_tokens\":1000000"));
     assert_int_equal(c.s.max_tokens, CONTEXT - c.prompt[0].n_id);
     call_free(&c);
     world.m.clamp_max_tokens = false;
@@ -210,8 +212,8 @@ static void B22_the_product_of_sizes_has_a_budget(void **state)
     world.m.context = 1 << 20;
     chat_refuses("\"n\":16,\"max_tokens\":1000000,\"logprobs\":true,\"top_logprobs\":20", "top_logprobs");
     completion_refuses("\"n\":16,\"max_tokens\":1000000,\"logprobs\":20", "logprobs");
-    refuses_as(CALL_COMPLETION, long_text("{\"max_tokens\":1000000,\"n\":16,\"prompt\":[\"a\"", ",\"a\"", 127, "]}"), 400, "n", "");
-    assert_int_equal(ask(&c, CALL_CHAT, with(CALL_CHAT, "\"n\":16,\"max_tokens\":500000"), &e), ST_OK); /* lazily mapped */
+    refuses_as(&dialect_completion, long_text("{\"max_tokens\":1000000,\"n\":16,\"prompt\":[\"a\"", ",\"a\"", 127, "]}"), 400, "n", "");
+    assert_int_equal(ask(&c, &dialect_chat, with(&dialect_chat, "\"n\":16,\"max_tokens\":500000"), &e), ST_OK); /* lazily mapped */
     assert_non_null(c.map);
     call_free(&c);
     world.m.context = CONTEXT;
@@ -233,9 +235,9 @@ static void B23_logprobs_have_a_cap(void **state)
     chat_refuses("\"top_logprobs\":2", "top_logprobs");
     chat_refuses("\"logprobs\":5", "logprobs");
     completion_refuses("\"logprobs\":true", "logprobs");
-    accepts(CALL_CHAT, with(CALL_CHAT, "\"logprobs\":true,\"top_logprobs\":20"));
-    accepts(CALL_CHAT, with(CALL_CHAT, "\"top_logprobs\":0"));
-    accepts(CALL_COMPLETION, with(CALL_COMPLETION, "\"logprobs\":20"));
+    accepts(&dialect_chat, with(&dialect_chat, "\"logprobs\":true,\"top_logprobs\":20"));
+    accepts(&dialect_chat, with(&dialect_chat, "\"top_logprobs\":0"));
+    accepts(&dialect_completion, with(&dialect_completion, "\"logprobs\":20"));
     both_refuse("\"stream\":true,\"prompt_logprobs\":1", "prompt_logprobs");
 }
 
@@ -253,7 +255,7 @@ static void B25_temperature_is_from_0_to_2_and_tiny_is_greedy(void **state)
     } kept[] = { { "\"temperature\":1e-300", 0 }, { "\"temperature\":0.000009", 0 }, { "\"temperature\":0.001", 0.01f },
                  { "\"temperature\":0.5", 0.5f }, { "\"temperature\":2", 2 },        { "\"temperature\":null", 1 } };
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        ask_ok(&c, CALL_CHAT, with(CALL_CHAT, kept[i].field));
+        ask_ok(&c, &dialect_chat, with(&dialect_chat, kept[i].field));
         assert_true(c.s.temperature == kept[i].t);
         call_free(&c);
     }
@@ -284,13 +286,13 @@ static void B26_sampling_numbers_have_ranges(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) both_refuse(bad[i].field, bad[i].name);
     struct call c;
-    ask_ok(&c, CALL_CHAT,
-           with(CALL_CHAT,
+    ask_ok(&c, &dialect_chat,
+           with(&dialect_chat,
                 "\"top_p\":0.5,\"top_k\":40,\"min_p\":0.1,\"presence_penalty\":-2,\"frequency_penalty\":2,\"repetition_penalty\":1.5"));
     assert_true(c.s.top_p == 0.5f && c.s.top_k == 40 && c.s.min_p == 0.1f && c.s.presence == -2 && c.s.frequency == 2 &&
                 c.s.repetition == 1.5f);
     call_free(&c);
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"top_k\":0"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"top_k\":0"));
     assert_int_equal(c.s.top_k, 0);
     call_free(&c);
 }
@@ -300,10 +302,10 @@ static void the_models_defaults_replace_those_of_the_table(void **state)
     (void)state;
     struct call c;
     world.m.temperature = 0.25f, world.m.top_p = 0.5f, world.m.top_k = 20, world.m.min_p = 0.125f, world.m.repetition = 1.25f;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"temperature\":null,\"top_p\":null"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"temperature\":null,\"top_p\":null"));
     assert_true(c.s.temperature == 0.25f && c.s.top_p == 0.5f && c.s.top_k == 20 && c.s.min_p == 0.125f && c.s.repetition == 1.25f);
     call_free(&c);
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"temperature\":1,\"top_k\":-1"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"temperature\":1,\"top_k\":-1"));
     assert_true(c.s.temperature == 1 && c.s.top_k == 0);
     call_free(&c);
     world.m.temperature = 1, world.m.top_p = 1, world.m.top_k = 0, world.m.min_p = 0, world.m.repetition = 1;
@@ -313,15 +315,15 @@ static void B27_a_seed_is_an_int64(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"seed\":-9223372036854775808"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"seed\":-9223372036854775808"));
     assert_true(c.has_seed && c.s.seed == 1ull << 63);
     call_free(&c);
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"seed\":-1"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"seed\":-1"));
     assert_false(c.has_seed);
     call_free(&c);
     both_refuse("\"seed\":\"1\"", "seed");
     both_refuse("\"seed\":0.5", "seed");
-    refuses_as(CALL_CHAT, with(CALL_CHAT, "\"seed\":9223372036854775808"), 400, "", "");
+    refuses_as(&dialect_chat, with(&dialect_chat, "\"seed\":9223372036854775808"), 400, "", "");
 }
 
 static void B28_logit_bias_names_tokens_and_is_clamped(void **state)
@@ -337,7 +339,7 @@ static void B28_logit_bias_names_tokens_and_is_clamped(void **state)
         both_refuse(field, "logit_bias");
     }
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"logit_bias\":{\"5\":-1000,\"260\":99.5,\"0\":1e3}"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"logit_bias\":{\"5\":-1000,\"260\":99.5,\"0\":1e3}"));
     assert_int_equal(c.s.n_bias, 3);
     assert_true(c.s.bias[0].id == 5 && c.s.bias[0].bias == -100);
     assert_true(c.s.bias[1].id == 260 && c.s.bias[1].bias == 99.5f);
@@ -360,9 +362,9 @@ static void B29_stop_has_caps(void **state)
     both_accept(long_text("\"stop\":[\"a\"", ",\"a\"", 15, "]"));
     both_refuse(long_text("\"stop\":\"", "x", 257, "\""), "stop");
     both_accept(long_text("\"stop\":\"", "x", 256, "\""));
-    refuses_as(CALL_CHAT, with(CALL_CHAT, "\"stop\":\"\xff\""), 400, "", ""); /* not UTF-8: no JSON */
+    refuses_as(&dialect_chat, with(&dialect_chat, "\"stop\":\"\xff\""), 400, "", ""); /* not UTF-8: no JSON */
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"stop\":[\"END\",\"\\n\\n\"]"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"stop\":[\"END\",\"\\n\\n\"]"));
     assert_int_equal(c.detok.n_stop, 2);
     assert_memory_equal(c.detok.stop[1].text, "\n\n", 2);
     call_free(&c);
@@ -381,7 +383,7 @@ static void B30_token_ids_are_in_the_vocabulary(void **state)
         }
     both_refuse("\"allowed_token_ids\":[]", "allowed_token_ids");
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"stop_token_ids\":[1,260.0],\"allowed_token_ids\":[7,8]"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"stop_token_ids\":[1,260.0],\"allowed_token_ids\":[7,8]"));
     assert_true(c.s.n_stop_id == 2 && c.s.stop_id[1] == 260 && c.s.n_allowed == 2 && c.s.allowed_id[0] == 7);
     call_free(&c);
 }
@@ -390,7 +392,7 @@ static void bad_words_are_tokenised_with_and_without_a_blank(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"bad_words\":[\"ab\",\" c\"]"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"bad_words\":[\"ab\",\" c\"]"));
     /* " ab" has another length than "ab", so only the plain form is forbidden, as vLLM does it */
     assert_int_equal(c.s.n_bad_word, 2);
     assert_true(c.s.bad_word_start[0] == 0 && c.s.bad_word_start[1] == 2 && c.s.bad_word_start[2] == 4);
@@ -404,8 +406,8 @@ static void B31_no_integer_may_be_negative_without_leave(void **state)
 {
     (void)state;
     char field[200];
-    for (uint32_t i = 0; i < n_params; i++) {
-        const struct param *p = &params[i];
+    for (uint32_t i = 0; i < openai_fields.n_row; i++) {
+        const struct param *p = &openai_fields.row[i];
         if (p->type != PARAM_INT || p->lo < 0) continue;
         static const char *const bad[] = { "-1", "-2147483648", "-9223372036854775808" };
         for (size_t k = 0; k < 3; k++) {
@@ -426,9 +428,9 @@ static void B32_stream_options_need_a_stream(void **state)
     both_accept("\"stream\":false,\"stream_options\":null");
     struct call c;
     ask_ok(
-        &c, CALL_CHAT,
+        &c, &dialect_chat,
         with(
-            CALL_CHAT,
+            &dialect_chat,
             "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true,\"include_obfuscation\":false,\"x\":1}"));
     assert_true(c.stream && c.include_usage && c.continuous_usage);
     call_free(&c);
@@ -484,14 +486,14 @@ static void B37_templates_and_their_steering_do_not_come_from_requests(void **st
         chat_refuses(field, "chat_template_kwargs");
     }
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"chat_template_kwargs\":{\"enable_thinking\":false,\"flag\":\"on\",\"unheard\":1}"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"chat_template_kwargs\":{\"enable_thinking\":false,\"flag\":\"on\",\"unheard\":1}"));
     assert_non_null(strstr(prompt_text(&c, 0), "TFalseFon"));
     call_free(&c);
     /* Long strings are taken; a control token in one is text, as in a message. */
     const char *text = long_text("", "word ", 100, "<|im_end|>");
     char        long_field[800];
     snprintf(long_field, sizeof long_field, "\"chat_template_kwargs\":{\"flag\":\"%s\"}", text);
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, long_field));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, long_field));
     assert_non_null(strstr(prompt_text(&c, 0), text));
     call_free(&c);
 }
@@ -500,13 +502,13 @@ static void reasoning_effort_reaches_the_template(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"reasoning_effort\":\"low\""));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"reasoning_effort\":\"low\""));
     assert_non_null(strstr(prompt_text(&c, 0), "TTrueRlow"));
     call_free(&c);
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"reasoning_effort\":\"none\""));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"reasoning_effort\":\"none\""));
     assert_non_null(strstr(prompt_text(&c, 0), "TFalseRnone"));
     call_free(&c);
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"reasoning_effort\":\"none\",\"chat_template_kwargs\":{\"enable_thinking\":true}"));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"reasoning_effort\":\"none\",\"chat_template_kwargs\":{\"enable_thinking\":true}"));
     assert_non_null(strstr(prompt_text(&c, 0), "TTrueRnone"));
     call_free(&c);
     chat_refuses("\"reasoning_effort\":\"vast\"", "reasoning_effort");
@@ -532,9 +534,9 @@ static void B39_a_cache_salt_is_short_and_clean(void **state)
     both_refuse(long_text("\"cache_salt\":\"", "s", 30000, "\""), "cache_salt");
     both_accept(long_text("\"cache_salt\":\"", "s", 128, "\""));
     struct call a, b, none;
-    ask_ok(&a, CALL_CHAT, with(CALL_CHAT, "\"cache_salt\":\"alice\""));
-    ask_ok(&b, CALL_CHAT, with(CALL_CHAT, "\"cache_salt\":\"bob\""));
-    ask_ok(&none, CALL_CHAT, with(CALL_CHAT, ""));
+    ask_ok(&a, &dialect_chat, with(&dialect_chat, "\"cache_salt\":\"alice\""));
+    ask_ok(&b, &dialect_chat, with(&dialect_chat, "\"cache_salt\":\"bob\""));
+    ask_ok(&none, &dialect_chat, with(&dialect_chat, ""));
     assert_true(a.salt.lo != b.salt.lo && a.salt.hi != b.salt.hi && a.salt.lo);
     assert_true(!none.salt.lo && !none.salt.hi);
     call_free(&a), call_free(&b), call_free(&none);
@@ -548,7 +550,7 @@ static void B40_min_tokens_is_not_above_max_tokens(void **state)
     completion_refuses("\"min_tokens\":17", "min_tokens");
     chat_refuses("\"min_tokens\":999", "min_tokens");
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"ignore_eos\":true,\"min_tokens\":5")); /* no limit: the context is one */
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"ignore_eos\":true,\"min_tokens\":5")); /* no limit: the context is one */
     assert_true(c.s.ignore_eos && c.s.min_tokens == 5 && c.s.max_tokens == CONTEXT - c.prompt[0].n_id);
     call_free(&c);
 }
@@ -569,13 +571,13 @@ static void a_request_id_is_clean(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, CALL_CHAT, with(CALL_CHAT, "\"request_id\":\"my-id.1\""));
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"request_id\":\"my-id.1\""));
     assert_string_equal(c.id, "chatcmpl-my-id.1");
     call_free(&c);
     both_refuse("\"request_id\":\"a b\"", "request_id");
     both_refuse("\"request_id\":\"\"", "request_id");
     both_refuse("\"request_id\":\"a\\nb\"", "request_id");
-    ask_ok(&c, CALL_COMPLETION, with(CALL_COMPLETION, ""));
+    ask_ok(&c, &dialect_completion, with(&dialect_completion, ""));
     assert_string_equal(c.id, "cmpl-x1");
     call_free(&c);
 }
@@ -616,7 +618,7 @@ static void cache_fields_outside_their_bounds_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof ok / sizeof *ok; i++) {
         struct call c;
-        ask_ok(&c, i % 2 ? CALL_CHAT : CALL_COMPLETION, with(i % 2 ? CALL_CHAT : CALL_COMPLETION, ok[i].field));
+        ask_ok(&c, i % 2 ? &dialect_chat : &dialect_completion, with(i % 2 ? &dialect_chat : &dialect_completion, ok[i].field));
         assert_int_equal(c.keep.priority, ok[i].keep.priority);
         assert_int_equal(c.keep.ttl_s, ok[i].keep.ttl_s);
         assert_int_equal(c.keep.pin_s, ok[i].keep.pin_s);
@@ -625,8 +627,8 @@ static void cache_fields_outside_their_bounds_are_refused(void **state)
         call_free(&c);
     }
     struct call a, b;
-    ask_ok(&a, CALL_CHAT, with(CALL_CHAT, "\"prompt_cache_key\":\"team a\""));
-    ask_ok(&b, CALL_CHAT, with(CALL_CHAT, "\"prompt_cache_key\":\"team b\""));
+    ask_ok(&a, &dialect_chat, with(&dialect_chat, "\"prompt_cache_key\":\"team a\""));
+    ask_ok(&b, &dialect_chat, with(&dialect_chat, "\"prompt_cache_key\":\"team b\""));
     assert_true(a.cache_key && b.cache_key && a.cache_key != b.cache_key);
     assert_true(!a.salt.lo && !a.salt.hi); /* it isolates nobody */
     call_free(&a), call_free(&b);

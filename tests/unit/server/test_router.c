@@ -69,6 +69,13 @@ static void allow_names_every_method_that_a_row_has(void **state)
     assert_string_equal(route_allow(route_methods(routes_served()) & ~(unsigned)M_HEAD, out), "GET, POST");
 }
 
+static void a_route_that_generates_has_a_dialect_and_no_other_has(void **state)
+{
+    (void)state;
+    const struct routes *t = routes_served();
+    for (uint32_t i = 0; i < t->n; i++) assert_true(!!(t->row[i].flags & ROUTE_GEN) == (t->row[i].dialect != NULL));
+}
+
 static void a_route_is_named_by_one_method(void **state)
 {
     (void)state;
@@ -111,11 +118,9 @@ static void the_404_of_a_misspelt_path_names_the_right_path(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_paths_and_nothing_near_them),
-        cmocka_unit_test(the_404_of_a_misspelt_path_names_the_right_path),
-        cmocka_unit_test(allow_names_every_method_that_a_row_has),
-        cmocka_unit_test(a_route_is_named_by_one_method),
-        cmocka_unit_test(J2_every_route_states_its_kind_of_authentication),
+        cmocka_unit_test(exact_paths_and_nothing_near_them),       cmocka_unit_test(the_404_of_a_misspelt_path_names_the_right_path),
+        cmocka_unit_test(allow_names_every_method_that_a_row_has), cmocka_unit_test(a_route_that_generates_has_a_dialect_and_no_other_has),
+        cmocka_unit_test(a_route_is_named_by_one_method),          cmocka_unit_test(J2_every_route_states_its_kind_of_authentication),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

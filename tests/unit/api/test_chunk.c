@@ -1,4 +1,4 @@
-#include "api/sse.h"
+#include "api/openai/chunk.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -9,19 +9,20 @@ struct fixture {
     struct buf head, tail, out;
 };
 
-static struct sse_form form_of(const struct fixture *f)
+static struct chunk_frame frame_of(const struct fixture *f)
 {
     static const char open[] = ",\"delta\":{\"content\":\"";
-    return (struct sse_form){ &f->head, &f->tail, open, sizeof open - 1 };
+    return (struct chunk_frame){
+        .head = f->head.data, .open = open, .tail = f->tail.data, .n_head = f->head.n, .n_open = sizeof open - 1, .n_tail = f->tail.n
+    };
 }
 
 static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
     buf_init(&f->head, 1000), buf_init(&f->tail, 1000), buf_init(&f->out, 1 << 20);
-    sse_head(&f->head, "id\"1", "chat.completion.chunk", 12, "m/1");
-    buf_puts(&f->tail, "\"}}]");
-    sse_end(&f->tail);
+    chunk_head(&f->head, "id\"1", "chat.completion.chunk", 12, "m/1");
+    buf_puts(&f->tail, "\"}}]}\n\n");
     return *state = f, 0;
 }
 
@@ -35,9 +36,9 @@ static int teardown(void **state)
 
 static void chunk(struct fixture *f, uint32_t i, const char *text, size_t n)
 {
-    struct sse_form form = form_of(f);
+    struct chunk_frame frame = frame_of(f);
     buf_clear(&f->out);
-    sse_chunk(&f->out, &form, i, text, n);
+    chunk_plain(&f->out, &frame, i, text, n);
 }
 
 static void a_chunk_is_one_data_line(void **state)
@@ -87,11 +88,11 @@ static void every_split_of_a_text_gives_the_same_escapes(void **state)
 
 static void a_full_buffer_fails_and_says_so(void **state)
 {
-    struct fixture *f = *state;
-    struct sse_form form = form_of(f);
-    struct buf      small;
+    struct fixture    *f = *state;
+    struct chunk_frame frame = frame_of(f);
+    struct buf         small;
     buf_init(&small, 50);
-    sse_chunk(&small, &form, 0, "x", 1);
+    chunk_plain(&small, &frame, 0, "x", 1);
     assert_true(small.failed);
     buf_free(&small);
 }

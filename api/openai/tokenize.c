@@ -1,4 +1,5 @@
-#include "api/dialect.h"
+#include "api/messages.h"
+#include "api/openai/openai.h"
 #include <math.h>
 #include <string.h>
 
@@ -54,7 +55,7 @@ static void put_tokens(const struct api_model *m, const struct tok_ids *ids, boo
     buf_puts(out, ",\"max_model_len\":");
     json_put_int(out, m->context);
     buf_puts(out, ",\"tokens\":");
-    reply_ids(ids->id, ids->n, out);
+    openai_put_ids(ids->id, ids->n, out);
     buf_puts(out, ",\"token_strs\":");
     if (!strs) {
         buf_puts(out, "null}");
@@ -93,7 +94,7 @@ static enum status tokenize_chat(const struct api_model *m, const char *body, si
                                  struct api_error *e)
 {
     struct call c;
-    enum status st = call_parse(&c, CALL_CHAT, m, body, n, NULL, e);
+    enum status st = call_parse(&c, &dialect_chat, m, body, n, NULL, e);
     if (!st) st = messages_render(&c, e);
     if (!st) st = tokenize_text(m, &c.guard, text_of(&c.rendered), c.rendered.n, special, strs, out, e);
     if (st && !e->http) api_fail(e, 503, "", "out of memory");

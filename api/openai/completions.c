@@ -1,8 +1,23 @@
-#include "api/dialect.h"
-#include "api/sse.h"
-#include <string.h>
+#include "api/encode.h"
+#include "api/openai/chunk.h"
+#include "api/openai/logprob.h"
 
 /* POST /v1/completions. A prompt is text or token ids; there may be several of one sort. */
+
+static void completion_logprobs(struct call *c, uint32_t i, uint32_t from, uint32_t to, struct buf *out)
+{
+    logprob_legacy(c, i, false, from, to, NULL, out);
+}
+
+static const struct chunk_form completion_form = {
+    .object = "text_completion",
+    .open = ",\"text\":\"",
+    .close = "\"",
+    .empty = ",\"text\":\"\"",
+    .logprobs = completion_logprobs,
+};
+
+/* ---------------------------------------------------------------- the request */
 
 static enum status bad_prompt(struct api_error *e)
 {
@@ -34,7 +49,7 @@ static enum status read_text(struct call *c, const json_t *v, struct call_prompt
 {
     p->text = json_string_value(v), p->n_text = json_string_length(v);
     c->prompt_bytes += p->n_text;
-    return c->ask.truncate != -2 || call_text_fits(c->model, p->n_text) ? ST_OK : call_too_long(c, e);
+    return c->ask.truncate != -2 || encode_text_fits(c->model, p->n_text) ? ST_OK : encode_too_long(c, e);
 }
 
 static enum status completion_parse(struct call *c, struct api_error *e)
@@ -73,7 +88,7 @@ static enum status prepare_echo(struct call *c, struct call_prompt *p)
     return p->echo && !c->scratch.failed ? ST_OK : ST_NOMEM;
 }
 
-static enum status completion_prepare(struct call *c, struct api_error *e)
+static enum status prepare_prompts(struct call *c, struct api_error *e)
 {
     enum status st = ST_OK;
     for (uint32_t i = 0; i < c->n_prompt && !st; i++) {
@@ -81,7 +96,7 @@ static enum status completion_prepare(struct call *c, struct api_error *e)
         /* the body's tree goes away: what is sent back later is copied */
         bool kept = p->text && (c->echo || c->return_prompt_text);
         if (kept && !(p->text = arena_strndup(&c->arena, p->text, p->n_text))) return ST_NOMEM;
-        if (p->text) st = call_encode(c, p->text, p->n_text, c->add_special ? TOK_ADD_SPECIAL : 0, p, e);
+        if (p->text) st = encode_prompt(c, p->text, p->n_text, c->add_special ? TOK_ADD_SPECIAL : 0, p, e);
         uint32_t bos;
         if (!st && !p->n_id && c->add_special && tok_bos(c->model->tok, &bos)) {
             if (!(p->id = arena_alloc(&c->arena, sizeof *p->id))) return ST_NOMEM;
@@ -94,43 +109,60 @@ static enum status completion_prepare(struct call *c, struct api_error *e)
     return ST_OK;
 }
 
-static void completion_logprobs(struct call *c, uint32_t i, uint32_t from, uint32_t to, struct buf *out)
+static enum status completion_prepare(struct call *c, struct api_error *e)
 {
-    logprob_legacy(c, i, false, from, to, NULL, out);
+    enum status st = prepare_prompts(c, e);
+    return st ? st : chunk_prepare(c, &completion_form);
 }
 
+/* ---------------------------------------------------------------- the answer as a stream */
+
+static void put_prompt_ids(const struct call *c, const struct call_prompt *p, struct buf *out)
+{
+    if (!c->return_token_ids) return;
+    buf_puts(out, ",\"prompt_token_ids\":");
+    openai_put_ids(p->id, p->n_id, out);
+}
+
+/* The prompt comes back in a chunk of its own, as text and as ids. */
 static void completion_begin(struct call *c, uint32_t i, struct buf *out)
 {
     const struct call_prompt *p = call_prompt_of(c, i);
     if (!c->echo && !c->return_token_ids) return;
-    reply_chunk_open(c, i, out);
-    buf_puts(out, c->dialect->open);
+    chunk_open(c, i, out);
+    buf_puts(out, completion_form.open);
     if (c->echo) json_put_str_body(out, p->echo, p->n_echo);
-    buf_puts(out, c->dialect->close);
+    buf_puts(out, completion_form.close);
     buf_puts(out, ",\"logprobs\":");
     if (c->echo && c->logprobs)
         logprob_legacy(c, i, true, 0, 0, NULL, out);
     else
         buf_puts(out, "null");
     buf_puts(out, ",\"finish_reason\":null");
-    if (c->return_token_ids) {
-        buf_puts(out, ",\"prompt_token_ids\":");
-        reply_ids(p->id, p->n_id, out);
-    }
+    put_prompt_ids(c, p, out);
     buf_puts(out, "}]");
-    reply_chunk_close(c, i, out);
+    chunk_close(c, i, out);
 }
 
-static void completion_step(struct call *c, uint32_t i, uint32_t k, struct buf *lp)
+/* ---------------------------------------------------------------- the answer as a whole */
+
+/* Logprobs are written as tokens come, so that the end of a long answer does not hold up its io thread. */
+static void completion_keep(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out)
 {
-    if (lp->n) buf_putc(lp, ',');
-    logprob_legacy_top(c, i, k, lp);
+    struct buf *lp = &c->choice[i].lp;
+    (void)out;
+    for (uint32_t k = p->from; c->logprobs && k < p->to; k++) {
+        if (lp->n) buf_putc(lp, ',');
+        logprob_legacy_top(c, i, k, lp);
+    }
 }
 
-static void completion_choice(struct call *c, uint32_t i, struct buf *out)
+static void put_choice(struct call *c, uint32_t i, struct buf *out)
 {
     struct call_choice       *ch = &c->choice[i];
     const struct call_prompt *p = call_prompt_of(c, i);
+    buf_puts(out, i ? ",{\"index\":" : "{\"index\":");
+    json_put_int(out, i);
     buf_puts(out, ",\"text\":\"");
     if (c->echo) json_put_str_body(out, p->echo, p->n_echo);
     json_put_str_body(out, text_of(&ch->text), ch->text.n);
@@ -139,33 +171,39 @@ static void completion_choice(struct call *c, uint32_t i, struct buf *out)
         logprob_legacy(c, i, c->echo, 0, ch->n_used, &ch->lp, out);
     else
         buf_puts(out, "null");
-}
-
-static void completion_extra(struct call *c, uint32_t i, struct buf *out)
-{
-    const struct call_prompt *p = call_prompt_of(c, i);
+    openai_choice_finish(c, i, out);
     buf_puts(out, ",\"prompt_logprobs\":");
     if (c->prompt_logprobs >= 0)
         logprob_prompt(c, p, out);
     else
         buf_puts(out, "null");
-    if (!c->return_token_ids) return;
-    buf_puts(out, ",\"prompt_token_ids\":");
-    reply_ids(p->id, p->n_id, out);
+    put_prompt_ids(c, p, out);
+    buf_putc(out, '}');
 }
 
-const struct call_dialect dialect_completion = {
+static void completion_body(struct call *c, struct buf *out)
+{
+    openai_body_open(c, completion_form.object, out);
+    for (uint32_t i = 0; i < c->n_choice; i++) put_choice(c, i, out);
+    openai_body_close(c, out);
+    openai_put_prompt_text(c, out);
+    buf_putc(out, '}');
+}
+
+const struct dialect dialect_completion = {
     .id_prefix = "cmpl-",
-    .object = "text_completion",
-    .chunk_object = "text_completion",
-    .open = ",\"text\":\"",
-    .close = "\"",
-    .empty = ",\"text\":\"\"",
+    .fields = &openai_fields,
+    .fields_on = ON_COMPLETION,
+    .prompt_param = "prompt",
+    .max_tokens_param = "max_tokens",
+    .top_logprobs_param = "logprobs",
+    .max_tokens_default = 16,
+    .add_special = true,
+    .echo_scores_prompt = true,
     .parse = completion_parse,
     .prepare = completion_prepare,
-    .begin = completion_begin,
-    .logprobs = completion_logprobs,
-    .step = completion_step,
-    .choice = completion_choice,
-    .extra = completion_extra,
+    .stream = { .begin = completion_begin, .text = chunk_text, .finish = chunk_finish, .usage = chunk_usage },
+    .whole = { .text = completion_keep, .finish = completion_keep, .usage = completion_body },
+    .error = api_error_json,
+    .error_stream = chunk_error,
 };

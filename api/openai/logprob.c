@@ -1,4 +1,4 @@
-#include "api/dialect.h"
+#include "api/openai/logprob.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,0 +1,136 @@
+#include "api/dialect.h"
+
+static const struct writer *writer_of(const struct call *c) { return c->stream ? &c->dialect->stream : &c->dialect->whole; }
+
+/* ---------------------------------------------------------------- events of one choice */
+
+static void begin(struct call *c, uint32_t i, struct buf *out)
+{
+    const struct writer *w = writer_of(c);
+    if (c->choice[i].begun) return;
+    c->choice[i].begun = true;
+    if (w->begin) w->begin(c, i, out);
+}
+
+/* Where the text of a choice goes: a stream needs it until the event is written, a whole answer until its end. */
+static struct buf *text_buf(struct call *c, struct call_choice *ch)
+{
+    if (!c->stream) return &ch->text;
+    buf_clear(&c->scratch);
+    return &c->scratch;
+}
+
+/* The last token known so far may turn out to end the choice: it waits for the next one, or for the end. */
+static bool may_end(const struct call *c, const struct call_choice *ch, uint32_t k)
+{
+    uint32_t id = ch->eng.id[k];
+    if (k + 1 >= ch->room || tok_is_special(c->model->tok, id)) return true;
+    for (uint32_t j = 0; j < c->s.n_stop_id; j++)
+        if (c->s.stop_id[j] == id) return true;
+    return false;
+}
+
+/* Token k: true when a stop string ended it. */
+static bool say(struct call *c, uint32_t i, uint32_t k, struct buf *out)
+{
+    struct call_choice *ch = &c->choice[i];
+    struct buf         *text = text_buf(c, ch);
+    size_t              before = text->n;
+    ch->n_said = ch->n_used = k + 1;
+    bool stopped = detok_push(&ch->detok, ch->eng.id[k], k >= c->s.min_tokens, text);
+    if (text->n == before && !c->logprobs && !c->return_token_ids) return stopped;
+    const struct answer_piece piece = { text_of(text) + before, text->n - before, k, k + 1 };
+    writer_of(c)->text(c, i, &piece, out);
+    return stopped;
+}
+
+bool answer_feed(struct call *c, uint32_t i, uint32_t n_out, struct buf *out)
+{
+    struct call_choice *ch = &c->choice[i];
+    bool                stopped = false;
+    if (n_out > ch->room) n_out = ch->room;
+    if (n_out <= ch->n_fed || ch->ended || ch->detok.stopped) {
+        if (n_out > ch->n_fed) ch->n_fed = n_out;
+        return false;
+    }
+    begin(c, i, out);
+    ch->n_fed = n_out;
+    if (c->score_only) return false;
+    uint32_t to = may_end(c, ch, n_out - 1) ? n_out - 1 : n_out;
+    while (ch->n_said < to && !stopped) stopped = say(c, i, ch->n_said, out);
+    return stopped;
+}
+
+void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struct buf *out)
+{
+    struct call_choice *ch = &c->choice[i];
+    struct detok       *d = &ch->detok;
+    if (ch->ended) return;
+    ch->finish = c->score_only ? ENG_LENGTH : finish;
+    begin(c, i, out);
+    struct buf *text = text_buf(c, ch);
+    size_t      before = text->n;
+    uint32_t    from = ch->n_said, to = c->score_only || d->stopped ? from : ch->n_fed;
+    for (uint32_t k = from; k < to && !d->stopped; k++) {
+        bool hidden = finish == ENG_STOP && k + 1 == ch->n_fed && !c->detok.include_stop;
+        ch->n_said = k + 1;
+        if (!hidden) detok_push(d, ch->eng.id[k], k >= c->s.min_tokens, text);
+    }
+    if (!d->stopped && !c->score_only) detok_finish(d, text);
+    ch->n_used = ch->n_said;
+    ch->ended = true;
+    const struct answer_piece piece = { text_of(text) + before, text->n - before, from, ch->n_said };
+    writer_of(c)->finish(c, i, &piece, out);
+}
+
+/* ---------------------------------------------------------------- the end */
+
+void answer_end(struct call *c, struct buf *out) { writer_of(c)->usage(c, out); }
+
+void answer_fail(const struct call *c, const struct api_error *e, struct buf *out) { c->dialect->error_stream(out, e); }
+
+void answer_error(const struct dialect *d, const struct api_error *e, struct buf *out)
+{
+    if (d)
+        d->error(out, e);
+    else
+        api_error_json(out, e);
+}
+
+/* ---------------------------------------------------------------- what writers ask for */
+
+static void add_prompt(struct answer_usage *u, const struct call_prompt *p)
+{
+    u->n_prompt += p->n_id;
+    u->n_cached += p->n_cached;
+    u->n_cached_host += p->n_cached_host;
+    u->n_cached_store += p->n_cached_store;
+    u->n_pinned += p->n_pinned;
+}
+
+struct answer_usage answer_usage(const struct call *c)
+{
+    struct answer_usage u = { .pins = c->keep.pin_s > 0 };
+    for (uint32_t p = 0; p < c->n_prompt; p++) add_prompt(&u, &c->prompt[p]);
+    for (uint32_t i = 0; i < c->n_choice; i++) u.n_completion += c->choice[i].n_used;
+    return u;
+}
+
+struct answer_usage answer_choice_usage(const struct call *c, uint32_t i)
+{
+    struct answer_usage u = { .pins = c->keep.pin_s > 0, .n_completion = c->choice[i].n_used };
+    add_prompt(&u, call_prompt_of(c, i));
+    return u;
+}
+
+struct answer_why answer_why(const struct call *c, uint32_t i)
+{
+    const struct call_choice *ch = &c->choice[i];
+    const struct detok       *d = &ch->detok;
+    if (d->stopped) {
+        bool known = d->stop_index >= 0 && (uint32_t)d->stop_index < c->detok.n_stop;
+        return (struct answer_why){ .finish = ENG_STOP, .string = known ? &c->detok.stop[d->stop_index] : NULL };
+    }
+    bool by_token = ch->finish == ENG_STOP && !ch->eng.stop_is_eos;
+    return (struct answer_why){ .finish = ch->finish, .by_token = by_token, .id = by_token ? ch->eng.stop_id : 0 };
+}

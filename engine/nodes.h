@@ -1,12 +1,12 @@
-/* nodes: one server on several machines. Node 0 serves and plans; it tells every step to the others, which run it in lockstep on
- * their ranks (engine/wire.h says what is said).   Thread: as marked.
+/* nodes: one server on several machines. Node 0 serves and plans. It sends every step to the other nodes, which run it in lockstep on
+ * their ranks (engine/wire.h has the messages).   Thread: as marked.
  *
  *   nodes_create -> rank_team_create with agree = nodes_agree and group = nodes_group -> nodes_start -> ... -> nodes_stop
  *   -> rank_team_free -> nodes_free
- * From nodes_agree on a thread of its own watches the others: beats both ways, and whoever is silent for NODES_LOST_MS, closes its
- * connection or says something wrong is lost. Then the device is lost: one line, the group is aborted, every wait says ST_DEVICE. The
- * process is to end, as for any lost device, so that whoever started the nodes starts them all again.
- * The network between the nodes is trusted: steps travel in the clear. A wrong byte is refused, never used. */
+ * From nodes_agree on a thread watches the connections. Both sides send beats. A node that is silent for NODES_LOST_MS, closes its
+ * connection or sends a wrong message is lost. Then the device is lost: one line is logged, the group is aborted, and every wait returns
+ * ST_DEVICE. The process ends, as for any lost device, and the supervisor must start all nodes again.
+ * The network must be trusted with the content: steps are not encrypted. A wrong byte is refused, never used. */
 #pragma once
 #include "engine/engine.h"
 #include "engine/wire.h"
@@ -22,22 +22,22 @@ struct nodes_cfg {
     uint64_t           field[WIRE_FIELDS];
     struct wire_limits limits; /* n_block comes with nodes_agree */
     enum dev_kind      device;
-    uint32_t           patience_s; /* for the others to come, and to load */
+    uint32_t           patience_s; /* time for the other nodes to connect, and to load */
 };
 /* Node 0 listens from here on. ST_CONFIG with one line in err. */
 enum status       nodes_create(const struct nodes_cfg *cfg, struct nodes **n_out, char *err, size_t err_bytes);
 uint16_t          nodes_port(const struct nodes *n);
 struct dev_group *nodes_group(struct nodes *n);
-/* Waits until all nodes are there and agree on what they serve. n_block: what this one has room for, then what all have.
- * comm_id: for dev_cfg. ST_CONFIG: refused; ST_TIMEOUT: not all came. The loading thread. */
+/* Waits until all nodes are connected and have agreed on model and options. n_block: in, the blocks that fit here; out, the blocks that fit on
+ * all nodes. comm_id: for dev_cfg. ST_CONFIG: refused; ST_TIMEOUT: a node is missing. The loading thread. */
 enum status nodes_agree(void *nodes, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes);
-/* For rank_cfg.vote, from nodes_agree on; one decision. The nodes'. Its functions: any one thread of this process. */
+/* For rank_cfg.vote, valid from nodes_agree on, for one decision; owned by the nodes. Its functions: any one thread of this process. */
 const struct dev_vote *nodes_vote(struct nodes *n);
-/* This node has loaded and runs its batches on `run`. Node 0: returns when all have, and *run becomes what tells the others too.
- * Others: steps are run from here on, by a thread of its own. The loading thread. */
+/* Call it when this node has loaded; `run` is its local runner. Node 0: returns when all nodes have loaded, and *run then also sends each step to
+ * the others. Other nodes: a new thread runs the steps from here on. The loading thread. */
 enum status nodes_start(struct nodes *n, struct eng_runner *run, char *err, size_t err_bytes);
 enum nodes_state { NODES_OK, NODES_DONE, NODES_LOST }; /* DONE: node 0 said goodbye */
 enum nodes_state nodes_state(const struct nodes *n);   /* any thread */
-uint64_t         nodes_steps(const struct nodes *n);   /* any thread: told, or run */
-void             nodes_stop(struct nodes *n);          /* node 0: says goodbye. Its threads have ended when it returns */
+uint64_t         nodes_steps(const struct nodes *n);   /* any thread: steps sent (node 0) or run */
+void             nodes_stop(struct nodes *n);          /* node 0: sends a goodbye. The threads of nodes have ended when it returns */
 void             nodes_free(struct nodes *n);

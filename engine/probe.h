@@ -1,17 +1,17 @@
-/* probe: is it the device that computes NaN, or what it was asked?   Thread: one, whoever watches the engine; not the engine's own.
+/* probe: finds out whether NaN comes from the device or from a request.   Thread: one that watches the engine, not the engine's own.
  *
- * A row of NaN costs the request that has it, and nothing else: it ends with an error and nothing that it computed stays in the cache
- * (flight.c). Requests that do so may be one client's: text that overflows f16, a hundred times over. So no number of them says that the
- * device is ill, and none ends the server. What tells is a question that nobody sent. When a request has ended so, a short plain prompt
- * is asked, of a tenant and a salt of its own, too short to be cached, and computed as any other request beside the others: by the exact promise what
- * they contain cannot reach it. If that is NaN three times in a row, each time computed anew, then weights, kernels or
- * the device are not to be trusted for anybody: PROBE_SICK. Three, because one bit that flips once is gone the next time.
- * A client costs the server one such prompt a second at most. */
+ * A row of NaN costs only its own request: the request ends with an error, and none of its blocks stays in the cache
+ * (flight.c). One client can send many such requests (text that overflows f16). So no number of them proves that the device is
+ * damaged, and none ends the server. The proof is a prompt of our own. After a request has ended with NaN, the probe submits a short plain
+ * prompt with its own tenant and salt, too short to be cached. It is computed beside the other requests, and by the exact promise their
+ * content cannot reach it. If its result is NaN three times in a row, each computed anew, then weights, kernels or the device are damaged
+ * for everybody: PROBE_SICK. Three times, because a bit that flipped once is right the next time.
+ * A client can cause at most one such prompt per second. */
 #pragma once
 #include "engine/engine.h"
 
 enum { PROBE_IDS_MAX = 8, PROBE_TOKENS = 2, PROBE_BAD_MAX = 3, PROBE_EVERY_US = 1000000 };
-enum probe_says { PROBE_WELL, PROBE_ASKS, PROBE_SICK }; /* ASKS: an answer is on its way, look again soon */
+enum probe_says { PROBE_WELL, PROBE_ASKS, PROBE_SICK }; /* ASKS: an answer is pending, call probe_turn again soon */
 struct probe;
 
 /* ids: plain text, 1 .. PROBE_IDS_MAX are used; copied. e: until probe_free. */

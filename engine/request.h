@@ -1,4 +1,4 @@
-/* request: what may be asked of the engine, and how answers come back.   Thread: see each part.
+/* request: the fields of a request to the engine, and of its answer.   Thread: see each part.
  *
  * The submitter (an io thread) owns the request's memory. It fills the first part, calls eng_submit, and from ST_OK on must
  * not change or free anything until it pops the request with ENG_FINAL from its outbox ring. Meanwhile the engine writes
@@ -77,7 +77,7 @@ struct eng_request {
     int32_t             priority; /* lower runs earlier; 0 default        */
     uint64_t            tenant;   /* fairness is between tenants           */
     struct kv_salt      salt;
-    struct kv_keep      keep;        /* what its prefix is worth; pin_s: of the prompt, from its first token on */
+    struct kv_keep      keep;        /* how its prefix is kept; pin_s: for the prompt, counted from the first token of the answer */
     uint64_t            deadline_us; /* clock_us() time; 0: none            */
     struct ring        *outbox;      /* of the submitting io thread            */
     void               *user;
@@ -88,8 +88,8 @@ struct eng_request {
 
     /* engine, readable by the submitter after ENG_FINAL (n_cached, t_first_us: once n_out > 0) */
     uint32_t    n_cached;                      /* prompt tokens that were not computed, from the prefix cache */
-    uint32_t    n_cached_host, n_cached_store; /* of them: brought up for it from the host, from a store */
-    uint32_t    n_pinned;                      /* keep.pin_s: prompt tokens that are; less than asked for where pins have no room */
+    uint32_t    n_cached_host, n_cached_store; /* part of n_cached: loaded for this request from the host, from a store */
+    uint32_t    n_pinned;                      /* keep.pin_s: pinned prompt tokens; fewer than asked for if pins have no room */
     uint32_t    n_preempted;
     uint64_t    t_submit_us, t_sched_us, t_first_us, t_last_us;
     enum status status; /* ST_OK, or why it ended in ENG_ERROR */
@@ -101,6 +101,6 @@ struct eng_request {
     void *priv; /* engine */
 };
 
-/* Messages in the outbox are request pointers; the lowest bit set says: final, the engine has let go of it. */
+/* Messages in the outbox are request pointers. If the lowest bit is set, the message is final: the engine no longer uses the request. */
 static inline bool                eng_msg_is_final(const void *msg) { return ((uintptr_t)msg & 1u) != 0; }
 static inline struct eng_request *eng_msg_request(void *msg) { return (struct eng_request *)((uintptr_t)msg & ~(uintptr_t)1u); }

@@ -1,10 +1,10 @@
-/* sample: what a sequence asks of op_sample for its next token.   Thread: engine.
+/* sample: fills the row of op_sample for a sequence's next token.   Thread: engine.
  * sample_fits while the step is planned, sample_add when the batch is filled. */
 #pragma once
 #include "engine/batch.h"
 #include "engine/seq.h"
 
-/* Entries of the batch's sampling arrays; the sums over a step must fit, a sequence that does not is left to a later step. */
+/* Numbers of entries in the batch's sampling arrays. Their sums over a step must fit; a sequence that does not fit waits for a later step. */
 struct sample_need {
     uint32_t hist, ban, allow, bias;
 };
@@ -19,9 +19,9 @@ static inline void sample_unuse(struct sample_need *used, struct sample_need n)
 {
     used->hist -= n.hist, used->ban -= n.ban, used->allow -= n.allow, used->bias -= n.bias;
 }
-/* What is over these bounds alone could never run: eng_submit refuses it. */
+/* False: the request alone exceeds the bounds and could never run, so eng_submit refuses it. */
 bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_t n_eos);
-/* Does what is asked of the next token depend on the one before in a way that only the host can tell? */
+/* True if the row of the next token depends on the previous token, so that the host must know that token first. */
 bool sample_on_host(const struct eng_sampling *p);
-/* The row's entry for sequence s, whose history is ids[0..seq_n_ahead(s)); an id in flight is left to a patch. */
+/* Adds the entry of sequence s for `row`. Its history is ids[0..seq_n_ahead(s)). An id that is still in flight is filled in by a patch. */
 void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint32_t row, const struct seq_limits *lim, uint32_t vocab);

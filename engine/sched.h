@@ -1,22 +1,22 @@
 /* sched: who runs this step.   Thread: engine.
  *
- * One token budget a step: every decoding sequence takes one row, what is left is filled with chunks of prompts, first of
- * those that run, then of those that wait (Sarathi-Serve, Agrawal et al. 2024, arXiv:2403.02310): a long prompt then delays
- * the others by no more than one budget.
+ * A step has one token budget. Every decoding sequence takes one row. Chunks of prompts fill the rest, first those of running
+ * sequences, then those of waiting ones (Sarathi-Serve, Agrawal et al. 2024, arXiv:2403.02310). So a long prompt delays
+ * the others by at most one budget.
  *
- * Blocks short? The youngest running sequence that is younger than the one in need gives its own up and waits in front, to be
- * recomputed. Nobody deadlocks and nobody is preempted for ever, because
- *   - the order seq_before is total, and a sequence only ever takes from younger ones: the oldest always gets on;
- *   - after preempt_max times a sequence comes back only with blocks for all it may ever need, and is not asked again;
- *   - a request whose blocks exceed the pool is never accepted, so one alone always fits.
+ * When a sequence needs blocks and none are free, the youngest running sequence that is younger than it is preempted: it gives up its
+ * blocks, waits in front of the queue, and is recomputed later. There is no deadlock and no endless preemption, because
+ *   - the order seq_before is total and a sequence takes blocks only from younger ones, so the oldest always makes progress;
+ *   - after preempt_max preemptions a sequence is admitted only with all blocks that it may ever need, and is not preempted again;
+ *   - a request whose blocks exceed the pool is never accepted, so a single request always fits.
  *
- * Who comes back looks for all that it had computed, what it generated as well, in the device's tree and below it: what the blocks
- * that it gave up have become depends on who needed them. So a preemption is a spill where loading is the quicker way back.
+ * A preempted sequence later looks in the device's tree and in the tiers below for everything that it had computed, generated tokens
+ * included. Whether its blocks are still there depends on the other requests. So a preemption is a spill where loading is quicker than computing.
  *
- * A step is planned while the one before is in flight: what that one samples counts as drawn, with an id that only the device
- * knows. Such a plan takes no blocks from anybody: where it would have to, or where a row depends on an id that the host must
- * see, it is given up and made again with nothing in flight. So whoever is in flight is never preempted, and both end at once:
- * the plan that follows has all that is known, and the oldest gets on as ever. Left out are those that surely end in flight. */
+ * A step is planned while the step before it is in flight. A token that the earlier step samples counts as drawn; only the device knows its
+ * id. Such a plan takes no blocks from another sequence. If it would have to, or if a row depends on an id that the host must
+ * see, the plan is dropped and made again after the step in flight was applied. So a sequence in flight is never preempted, and the second plan
+ * knows everything. Sequences that surely end in flight are left out. */
 #pragma once
 #include "engine/batch.h"
 #include "engine/fair.h"
@@ -25,17 +25,17 @@
 #include "kvcache/device/kv.h"
 
 struct sched_cfg {
-    uint32_t n_table; /* of kv: more than may run; 0: as many */
+    uint32_t n_table; /* block tables of kv; 0: as many as sequences may run */
     uint32_t seqs_max, tokens_max, chunk_max, preempt_max, block_tokens, n_block, context_max, n_eos;
-    uint32_t preempt_every; /* tests: so many steps; 0: only for want of blocks */
+    uint32_t preempt_every; /* tests: preempt in every n-th step; 0: only when blocks run short */
 };
 
 struct sched {
     struct sched_cfg    cfg;
     struct kv          *kv;
     struct kv_tiers    *tiers;        /* or NULL */
-    double              us_per_token; /* what computing costs just now, for the tiers */
-    const struct batch *batch;        /* its bounds */
+    double              us_per_token; /* current time to compute a token, for the tiers */
+    const struct batch *batch;        /* for the bounds of its arrays */
     struct seq        **running;      /* [n_running] in the order of seq_before */
     uint32_t            n_running;
     uint32_t           *ids;    /* [n_table, context_max] tokens of the running, by kv.slot */
@@ -43,34 +43,35 @@ struct sched {
     uint32_t            n_resume;
     struct fair         fair;
     uint64_t            n_preempted, n_prompt_tokens, n_cached_tokens; /* tokens: of admitted prompts */
-    uint64_t            n_resumed_tokens;                              /* of those that go on again: what lower tiers gave back */
-    uint32_t           *again; /* [context_max] all tokens of the one below: a waiting one has no place of its own for them */
+    uint64_t            n_resumed_tokens;                              /* tokens that lower tiers gave back to preempted sequences */
+    uint32_t           *again; /* [context_max] tokens of `again_of`; a WAITING seq has no array of ids */
     struct {
         uint64_t arrival;
         uint32_t choice, n;
     } again_of;
-    uint64_t  preempt_at; /* of preempt_every: the next step of that kind */
-    uint64_t *stay;       /* [n_table] by kv.slot: seq.stay of who runs there; 0: nobody */
+    uint64_t  preempt_at; /* the next step of preempt_every */
+    uint64_t *stay;       /* [n_table] by kv.slot: seq.stay of the sequence that runs there; 0: none */
     uint64_t  n_stay;
 
     /* the plan of this step */
-    struct seq       **plan;                       /* [n_plan] those with rows, decoding ones first */
-    uint32_t           n_plan, n_plan_one, budget; /* n_plan_one: of them those with one row to go */
+    struct seq       **plan;                       /* [n_plan] sequences with rows, decoding ones first */
+    uint32_t           n_plan, n_plan_one, budget; /* n_plan_one: those of them with one row left */
     struct sample_need used;
     uint64_t           step, now_us;
-    bool               short_of_blocks; /* someone was preempted or had to stand still: admit nobody */
-    bool               in_flight;       /* a step is: nobody may be preempted */
+    bool               short_of_blocks; /* a sequence was preempted or got no blocks: admit no other */
+    bool               in_flight;       /* a step is in flight: no sequence may be preempted */
 };
 
 enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *kv, const struct batch *batch);
 void        sched_close(struct sched *s);
 void        sched_enqueue(struct sched *s, struct seq *q, uint64_t now_us); /* a new request's lead */
 void        sched_resume(struct sched *s, struct seq *q);                   /* waits in front */
-/* What all running have computed is in doubt: they wait again, and compute it anew. Nothing of theirs goes down. None may be in flight. */
+/* The KV of all running sequences is in doubt: they wait again and are computed anew, and none of their blocks goes to a lower tier. No step may
+ * be in flight. */
 void sched_recompute(struct sched *s);
-void sched_remove(struct sched *s, struct seq *q, bool discard); /* from wherever it is, with its blocks; it is DONE then */
-/* Fills plan[]: each has n_step rows, blocks for them, and samples set where its last token is among them. step: a new number each
- * time. false: given up, the step in flight must be applied first; without one it never is. */
+void sched_remove(struct sched *s, struct seq *q, bool discard); /* from any list, with its blocks; afterwards it is DONE */
+/* Fills plan[]: each sequence has n_step rows and blocks for them, and `samples` is set if its last token is among them. step: a new number for
+ * each call. false: the step in flight must be applied first; never false without a step in flight. */
 bool sched_plan(struct sched *s, uint64_t step, uint64_t now_us, bool in_flight);
 /* Starts sibling kid in this step: it samples from the lead's last row and gets its blocks by sched_fork after the commit; both
  * are left out of plans until then. false: no room; it must wait (sched_resume). */
@@ -80,6 +81,6 @@ void sched_fork(struct sched *s, struct seq *lead, struct seq *kid);
 void sched_sent(struct sched *s, struct seq *q, uint32_t sample);
 /* n rows of q in flight are computed: q moves on and its full blocks are shared. */
 void sched_commit(struct sched *s, struct seq *q, uint32_t n);
-/* Is what was in the table `slot` as number `stay` still running? Its seq must not be looked at before. */
+/* True if the sequence that ran in table `slot` under the number `stay` still runs. Check this before you touch its seq. */
 static inline bool sched_stays(const struct sched *s, uint32_t slot, uint64_t stay) { return s->stay[slot] == stay; }
 void               sched_check(const struct sched *s); /* CHECKs over all lists: for tests */

@@ -1,17 +1,17 @@
-/* keep: how long what is cached is worth its place.   Thread: any (plain values).
+/* keep: priority, expiry and class of eviction of cached blocks.   Thread: any (plain values).
  *
- * A request says what its prefix is worth (kv_keep); a block is used by many, and what they said together is its kv_hold: the
- * highest priority, the latest end, and memory only if all want that. Who says nothing says: ordinary, and no end. Eviction takes
- * what has come to its end first, then lower priority before higher, and the least recently used within one priority. All of a
- * path is held at least as well as its end, since whoever used the end has used the path. */
+ * A request states how its prefix should be kept (kv_keep). Many requests use one block, and the block's kv_hold joins their wishes: the
+ * highest priority, the latest expiry, and memory only if all of them want that. A request without a wish counts as ordinary priority and
+ * no expiry. Eviction takes expired blocks first, then lower priority before higher, and the least recently used within one
+ * priority. Each block of a path is held at least as well as the path's last block, because every user of the last block uses the whole path. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 enum {
-    KV_PRIORITY_MIN = -5, /* against the ordinary 0 */
+    KV_PRIORITY_MIN = -5, /* ordinary is 0 */
     KV_PRIORITY_MAX = 4,
-    KV_CLASS_ENDED = 0, /* of eviction, in its order; then one for each priority */
+    KV_CLASS_ENDED = 0, /* classes in the order of eviction: expired, then one class for each priority */
     KV_CLASS_ORDINARY = 1 - KV_PRIORITY_MIN,
     KV_CLASS_PINNED = 2 + KV_PRIORITY_MAX - KV_PRIORITY_MIN, /* never evicted */
     KV_CLASSES,
@@ -19,15 +19,15 @@ enum {
 #define KV_NO_END    UINT32_MAX
 #define KV_TTL_MAX_S 86400 /* longest ttl_s and pin_s */
 
-struct kv_keep {          /* zero: like any other */
+struct kv_keep {          /* all zero: the default */
     int8_t   priority;    /* KV_PRIORITY_MIN..KV_PRIORITY_MAX */
     bool     memory_only; /* never to a store */
-    uint32_t ttl_s;       /* since its last use; 0: no end */
-    uint32_t pin_s;       /* how long it must not be evicted; 0: not pinned */
+    uint32_t ttl_s;       /* expiry, counted from the last use; 0: none */
+    uint32_t pin_s;       /* seconds without eviction; 0: not pinned */
 };
 
 struct kv_hold {      /* zero: nobody has used it yet */
-    uint32_t until_s; /* of kv_tick; KV_NO_END */
+    uint32_t until_s; /* expiry on the clock of kv_tick; KV_NO_END: none */
     int8_t   priority;
     bool     used, memory_only;
 };
@@ -54,12 +54,12 @@ static inline int  kv_hold_class(const struct kv_hold *h, uint32_t now_s)
     return KV_CLASS_ORDINARY + (h->used ? h->priority : 0);
 }
 
-/* Why a block was evicted, by its class. */
+/* The reason for an eviction, by the block's class. */
 enum kv_evict_why {
-    KV_EVICT_LRU,      /* the least recently used of ordinary ones   */
-    KV_EVICT_TTL,      /* its time was over                          */
-    KV_EVICT_PRIORITY, /* of a priority below the ordinary           */
-    KV_EVICT_PRESSURE, /* of one above it, and nothing else was left; or any, when memory outside the tier runs short */
+    KV_EVICT_LRU,      /* the least recently used of ordinary priority */
+    KV_EVICT_TTL,      /* expired                                      */
+    KV_EVICT_PRIORITY, /* its priority was below ordinary              */
+    KV_EVICT_PRESSURE, /* its priority was above ordinary, and no other block was left; or memory outside the tier ran short */
     KV_EVICT_WHYS
 };
 static inline enum kv_evict_why kv_evict_why(int class)

@@ -1,6 +1,6 @@
-/* kv: which block holds the KV of which tokens.   Thread: engine.
+/* kv: knows which block holds the KV of which tokens.   Thread: engine.
  * kv_create -> per sequence: match -> reserve -> commit -> (reserve -> commit)* -> release -> kv_free.
- * It deals in block ids; the bytes are the device's. All memory is taken in kv_create.
+ * It handles block ids only; the bytes belong to the device. kv_create allocates all memory.
  *
  * Invariants, as code in kv_check():
  *  1 A block is free, private to one sequence, or shared and immutable.
@@ -26,8 +26,8 @@ struct kv_cfg {
     uint32_t n_seq_max;      /* sequences that hold blocks at one time    */
     uint32_t seq_tokens_max; /* longest sequence, for the block tables  */
     bool     prefix_cache;   /* false: nothing is ever shared between requests */
-    uint32_t borrow_min;     /* tokens inside a block worth a copy of it; 0: 4, or a block where that is less */
-    uint32_t pin_percent;    /* of the pool, and of the host below it, that pins may hold */
+    uint32_t borrow_min;     /* least number of common tokens for which a block is copied (kv_seq_borrow); 0: 4, at most a block */
+    uint32_t pin_percent;    /* share of the pool, and of the host below it, that pins may hold */
     uint32_t hash_bits;      /* tests: force collisions of the tree's hash; 0: all 64 bits */
 };
 
@@ -36,7 +36,7 @@ struct kv_salt {
     uint64_t lo, hi;
 };
 
-/* Says on the host that a block belongs to a pin (pin.h). Zero: to none. */
+/* Marks blocks on the host as belonging to a pin (pin.h). Zero: to none. */
 struct kv_mark {
     uint32_t number, gen, n_block; /* the first n_block of the sequence */
 };
@@ -46,11 +46,11 @@ struct kv_seq {
     uint32_t       *block; /* [n_block] ids in order of position; storage of kv, kv_seq_open */
     uint32_t        n_block;
     uint32_t        n_shared; /* leading blocks that are in the tree (immutable)                */
-    uint32_t        n_cached; /* tokens that the match and what was borrowed gave               */
+    uint32_t        n_cached; /* tokens found by the match and by borrowing                     */
     struct kv_node *node;     /* deepest locked node; NULL: nothing locked                       */
     struct kv_salt  salt;
     uint32_t        slot; /* which of n_seq_max tables                                       */
-    struct kv_mark  mark; /* the owner's: for the tiers, when its path goes down             */
+    struct kv_mark  mark; /* of the owner's pin, for the tiers when the path is copied down   */
 };
 
 /* Before the forward of this step the device copies these whole blocks (copy-on-write of a forked or borrowed tail). */
@@ -58,8 +58,8 @@ struct kv_copy {
     uint32_t src, dst;
 };
 
-/* How far a prompt is cached, kept between looks so that the next one only walks what was added since. Zero: from the root.
- * A stale one is noticed (its block left the tree) and walks again. */
+/* The end of a prompt's cached prefix, kept between look-ups: the next look-up walks only blocks that were added since. Zero: from the root.
+ * A stale cursor (its block has left the tree) is detected, and the walk starts again. */
 struct kv_cursor {
     uint64_t gen;
     uint32_t n, block;
@@ -71,7 +71,7 @@ struct kv_stats {
     uint64_t evicted[KV_EVICT_WHYS]; /* n_evicted by reason */
     uint32_t n_pinned;               /* blocks that pins hold */
     uint64_t n_pin_refused;
-    uint64_t n_borrowed, n_borrowed_tokens; /* blocks copied for the part that a prompt shares; tokens are among n_hit_tokens */
+    uint64_t n_borrowed, n_borrowed_tokens; /* blocks copied by kv_seq_borrow; their common tokens, part of n_hit_tokens */
 };
 
 enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out);
@@ -81,16 +81,16 @@ enum status kv_seq_open(struct kv *kv, struct kv_salt salt, struct kv_seq *s); /
 /* Locks the longest cached prefix of ids[0..n) and puts its blocks into the table. Returns tokens found: a multiple of
  * block_tokens, at most n - 1. Only on a table with no blocks. */
 uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n);
-/* After a match of the same ids: goes on inside the next block. Where a cached one begins with at least borrow_min of the tokens that
- * follow, a new private block is put into the table, to be filled by the copy that is added to copy[] (n_copy_out: at most 1 more)
- * and whose other tokens are computed over what was copied. The source stays locked until the commit after the copy. Returns
- * the tokens so found; 0: nothing worth it, or no block. Leaves at least one token of n to compute, and room for it in the block. */
+/* After a match of the same ids: continues inside the next block. If a cached block begins with at least borrow_min of the next tokens, a
+ * new private block is added to the table, and a copy of the cached block is added to copy[] (n_copy_out: at most 1 more). The tokens
+ * behind the common ones are then computed over the copied bytes. The source stays locked until the commit after the copy. Returns
+ * the number of common tokens; 0: too few, or no free block. At least one token of n is left to compute, with room for it in the block. */
 uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n, struct kv_copy *copy, uint32_t *n_copy_out);
-/* What kv_seq_match would return, without locking, changing or touching LRU order (admission order). */
+/* The result that kv_seq_match would have, without locks, changes or a touch of the LRU order (for the order of admission). */
 uint32_t kv_peek(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n);
-/* As kv_peek, going on from c (same salt and ids as before, n may have grown). */
+/* As kv_peek, continuing from c (same salt and ids as before; n may have grown). */
 uint32_t kv_peek_more(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n, struct kv_cursor *c);
-/* How many of the blocks that c has found are counted in kv_available_count: a match takes them out of it. */
+/* The number of blocks on c's path that kv_available_count includes. A match would lock them. */
 uint32_t kv_cursor_idle(const struct kv *kv, const struct kv_cursor *c);
 /* Makes the table cover n_token tokens in all. Evicts unlocked leaves (LRU) when blocks run short. ST_AGAIN: still short, the
  * table is unchanged and the caller preempts someone. n_copy_out: entries added to copy[] (at most 1: the forked tail). */
@@ -99,25 +99,26 @@ enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, st
 void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed);
 /* child (open, empty) shares all blocks of parent that cover n_token; the partial tail is copied on the next reserve. */
 enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token);
-/* Drops the blocks behind the first n_token tokens. Only on a table that nobody writes through (tier.h). */
+/* Drops the blocks behind the first n_token tokens. Only for read-only tables (offers and loads of the tiers). */
 void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token);
-/* Drops the blocks, keeps the table open (preemption). What was committed stays in the tree for a later match. */
+/* Drops the blocks and keeps the table open. Committed blocks stay in the tree for a later match. */
 void kv_seq_drop(struct kv *kv, struct kv_seq *s);
-/* As drop, and what nobody else holds leaves the tree at once: its content is in doubt (NaN). */
+/* As drop, but blocks that no other table holds leave the tree at once, because their content is in doubt (NaN). */
 void kv_seq_discard(struct kv *kv, struct kv_seq *s);
 void kv_seq_release(struct kv *kv, struct kv_seq *s); /* drop + close */
 
-/* What the user of s says of its blocks that are in the tree, when it lets go of them. */
+/* Joins `keep` into the holds of those blocks of s that are in the tree. Called before s releases them. */
 void kv_seq_keep(struct kv *kv, const struct kv_seq *s, const struct kv_keep *keep);
-/* Pins the blocks of s that hold its first n_token tokens and are in the tree. Returns the tokens pinned; 0: none, for want of room.
- * tenant 0: there is only one. mark_out: for the tiers. */
+/* Pins the blocks of s that hold its first n_token tokens and are in the tree. Returns the number of pinned tokens; 0: no room.
+ * tenant 0: there is only one tenant. mark_out: for the tiers. */
 uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_t tenant, uint64_t until_us, struct kv_mark *mark_out);
-bool     kv_unpin(struct kv *kv, uint64_t until_us); /* those whose time is over then; true: there were some */
-/* Time passes: what has come to its end is evicted first, pins let go. Monotonic, any start; before anything that depends on it. */
+bool     kv_unpin(struct kv *kv, uint64_t until_us); /* ends the pins that expire by then; true: there were some */
+/* Advances the clock: marks expired blocks as first to evict, and ends expired pins. now_us is monotonic with any start. Call it before
+ * any function that depends on time. */
 void kv_tick(struct kv *kv, uint64_t now_us);
 
 uint32_t kv_free_count(const struct kv *kv);      /* free now */
-uint32_t kv_available_count(const struct kv *kv); /* free + what eviction could free */
+uint32_t kv_available_count(const struct kv *kv); /* free blocks and evictable ones */
 void     kv_evict_all(struct kv *kv);             /* every unlocked block (tests, /reset_prefix_cache) */
 void     kv_stats(const struct kv *kv, struct kv_stats *out);
 /* All invariants over every block, node and open table: O(everything), for tests and the simulator. ST_OK, or logs the

@@ -1,6 +1,6 @@
-/* pool: which blocks are free, and how many page tables name each of the others.   Thread: engine.
- * init -> (take -> ref* -> unref*)* -> free. A block whose count falls to zero is not freed here: it may stay in the
- * tree as cache, which only seq.c knows. */
+/* pool: the free blocks, and for each other block the number of page tables that name it.   Thread: engine.
+ * init -> (take -> ref* -> unref*)* -> free. The pool does not free a block whose count falls to zero: the block may stay in the
+ * tree as cache, and only kvcache/device/seq.c knows that. */
 #pragma once
 #include "base/status.h"
 #include <stdint.h>

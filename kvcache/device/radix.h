@@ -3,15 +3,15 @@
  * A node is its block: node i of the array describes block i, so the tree needs no allocator and a page table entry is also
  * the address of its node. Children are found in one hash table over (parent, tokens), the tree of RadixAttention (Zheng et
  * al. 2023, arXiv:2312.07104) cut at block borders as in PagedAttention (Kwon et al. 2023, arXiv:2309.06180): a lookup costs
- * one probe a block and nothing is ever split. A node's hash goes on from its parent's, so that a walk knows where it will look
- * before it has found anything, and fetches ahead: two misses a block would be 2 ms for 100k tokens. The hash only finds candidates; every hit compares the parent, the tokens, and
- * at the root the salt, so that a collision is a miss and never another prompt's KV (CVE-2025-25183).
+ * one probe per block and no node is ever split. A node's hash continues its parent's hash. So a walk can compute all hashes first and prefetch
+ * their buckets; two cache misses per block would be 2 ms for 100k tokens. The hash only finds candidates. Every hit compares the parent, the
+ * tokens, and at the root the salt, so a collision is a miss and never another prompt's KV (CVE-2025-25183).
  *
- * A second table, over (parent, first stem_tokens tokens), finds the children that a prompt leaves inside their block. All that
+ * A second table, over (parent, first stem_tokens tokens), finds children whose block a prompt shares only in part. Children that
  * begin alike share a chain, the newest first, and a search looks at a bounded number of them.
  *
- * Nodes that nobody locks and that have no children stand in a heap (base/heap.h) by last use: eviction takes the least recent one
- * in O(log n), and its parent may take its place. */
+ * Unlocked nodes without children stand in a heap (base/heap.h) by last use. Eviction takes the least recently used one
+ * in O(log n), and then its parent may enter the heap. */
 #pragma once
 #include "base/status.h"
 #include "kvcache/device/kv.h"
@@ -19,13 +19,13 @@
 #include <stddef.h>
 
 struct kv_node {
-    uint64_t       hash, use, gen; /* gen: which insertion this is; 0: not in the tree          */
+    uint64_t       hash, use, gen; /* gen: number of this insertion; 0: not in the tree         */
     struct kv_salt salt;           /* of the whole path, compared at the root                   */
     uint32_t       parent;         /* KV_NONE: a first block                                    */
     uint32_t       next;           /* in its bucket                                             */
     uint32_t       n_child;
     uint32_t       heap_pos;             /* KV_NONE: not in the heap                                  */
-    uint32_t       stem_next, stem_prev; /* those that begin like it                     */
+    uint32_t       stem_next, stem_prev; /* siblings with the same first tokens          */
 };
 
 struct kv_radix {
@@ -38,26 +38,26 @@ struct kv_radix {
     uint64_t        seed, hash_mask, gen;
 };
 
-/* stem_tokens: 1..block_tokens, fewer in common are not found by kv_radix_near. hash_bits: 0 for all 64; fewer force collisions in
+/* stem_tokens: 1..block_tokens; kv_radix_near finds no block with fewer common tokens. hash_bits: 0 for all 64; fewer force collisions in
  * tests. */
 enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t stem_tokens, uint32_t hash_bits);
 void        kv_radix_close(struct kv_radix *t);
 /* The child of parent (KV_NONE: the root of this salt) that holds ids[0..block_tokens); KV_NONE: there is none. */
 uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids);
-/* Goes down from *at (KV_NONE: the root) along ids[0..n * block_tokens): the number of blocks found; *at: the last of them.
- * path_out [n], or NULL: all of them. */
+/* Walks down from *at (KV_NONE: the root) along ids[0..n * block_tokens). Returns the number of blocks found and sets *at to the last one.
+ * path_out [n], or NULL: the blocks. */
 uint32_t kv_radix_walk(const struct kv_radix *t, struct kv_salt salt, uint32_t *at, const uint32_t *ids, uint32_t n, uint32_t *path_out);
-/* The child of parent that begins most like ids[0..n), among the newest that share stem_tokens: how many tokens are the same, at
- * most n; 0: there is none. */
+/* Finds the child of parent with the longest common beginning with ids[0..n), among the newest children that share stem_tokens. Returns the
+ * number of common tokens, at most n; 0: no such child. */
 uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint32_t n,
                        uint32_t *block_out);
 void     kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids);
 void     kv_radix_remove(struct kv_radix *t, uint32_t block); /* a leaf that is not in the heap */
 
 /* Eviction order. use: any rising number. */
-void     kv_radix_idle(struct kv_radix *t, uint32_t block, uint64_t use); /* nobody locks it any more, and it is a leaf */
-void     kv_radix_busy(struct kv_radix *t, uint32_t block);               /* it is locked again; no-op when not in the heap */
-uint32_t kv_radix_oldest(const struct kv_radix *t);                       /* KV_NONE: nothing can be evicted */
+void     kv_radix_idle(struct kv_radix *t, uint32_t block, uint64_t use); /* the block is now an unlocked leaf */
+void     kv_radix_busy(struct kv_radix *t, uint32_t block);               /* the block is locked again; no-op when not in the heap */
+uint32_t kv_radix_oldest(const struct kv_radix *t);                       /* KV_NONE: no block can be evicted */
 
 /* Every link, hash, count and the heap's order. ref: lock counts. ST_INVALID after logging the first fault. */
 enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref);

@@ -1,8 +1,8 @@
 /* seq: the block tables of running sequences over one pool and one tree.   Thread: engine.
- * What struct kv is inside; for kvcache/device/ and its tests only.
+ * It opens struct kv, for kvcache/device/ and its tests only.
  *
- * One count per block serves as lock and as owner count: ref = page tables that name it. All blocks of a node's path stand in
- * every table that names the node, so ref > 0 on a node means that its whole path is locked, with no walk to the root. */
+ * One count per block is both lock and owner count: ref = number of page tables that name it. A table that names a node also names
+ * all blocks of the node's path. So ref > 0 on a node means that its whole path is locked; no walk to the root is needed. */
 #pragma once
 #include "kvcache/device/due.h"
 #include "kvcache/device/kv.h"
@@ -13,9 +13,9 @@
 struct kv_table {
     struct kv_seq *owner;      /* NULL: not open                                                            */
     uint32_t       n_commit;   /* tokens whose KV is computed: where the next write goes                    */
-    uint32_t       copy_src;   /* source of the copy that the next step makes, held until the commit after it;
-                                otherwise it could be freed and be another copy's target in the same step */
-    uint32_t       borrow_src; /* whose part stands in the table as a copy, KV_NONE: none; it goes with the table when in doubt */
+    uint32_t       copy_src;   /* source of the copy in the next step, held until the commit after it;
+                                otherwise it could be freed and become another copy's target in the same step */
+    uint32_t       borrow_src; /* block of which the table holds a partial copy; KV_NONE: none. It is discarded with a table in doubt */
     uint64_t       borrow_gen;
 };
 
@@ -28,8 +28,8 @@ struct kv {
     uint32_t        *free_table; /* stack                              */
     uint32_t        *scratch;    /* [2 * n_block] kv_check             */
     uint32_t         seq_blocks_max, n_free_table;
-    struct kv_hold  *hold; /* [n_block] what users said of a block in the tree */
-    struct kv_due    due;  /* blocks by the end of their time                  */
+    struct kv_hold  *hold; /* [n_block] priority and expiry of a block in the tree */
+    struct kv_due    due;  /* blocks by their expiry                               */
     struct kv_pins   pins;
     uint32_t         now_s;
     uint32_t         n_idle; /* blocks of the tree that no table names */
@@ -45,5 +45,5 @@ static inline uint32_t kv_blocks_of(const struct kv *kv, uint32_t n_token)
     return (uint32_t)(((uint64_t)n_token + kv->cfg.block_tokens - 1) / kv->cfg.block_tokens);
 }
 static inline bool kv_in_tree(const struct kv *kv, uint32_t block) { return kv->tree.node[block].gen != 0; }
-void               kv_end_due(struct kv *kv);   /* evictable blocks whose time is over go to the front of the order */
+void               kv_end_due(struct kv *kv);   /* moves expired evictable blocks to the front of the order */
 void               kv_evict_one(struct kv *kv); /* the least recently used unlocked leaf; there must be one */

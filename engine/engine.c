@@ -73,7 +73,9 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     };
     enum status st = kv_create(&kc, &e->kv);
     for (uint32_t i = 0; i < e->depth && !st; i++) st = flight_init(&e->flight[i], &bc);
-    if (!st && c->tiers) st = batch_init(&e->audit, &(struct batch_cfg){ c->block_tokens, 1, bc.pages_max / c->seqs_max, 1, 1, 1, 1 });
+    if (!st && c->tiers)
+        st = batch_init(&e->audit,
+                        &(struct batch_cfg){ .rows_max = c->block_tokens, .seqs_max = 1, .pages_max = bc.pages_max / c->seqs_max });
     if (!st) st = sched_init(&e->sched, &sc, e->kv, &e->flight[0].batch);
     if (!st) st = pool_init(&e->reqs, "requests", n_seq, sizeof(struct req));
     if (!st) st = pool_init(&e->seqs, "sequences", n_seq, sizeof(struct seq));

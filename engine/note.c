@@ -9,10 +9,10 @@
 void note_take(struct note *n, const struct flight *f, uint64_t step)
 {
     PUT(n->submit_us, f->submit_us);
-    PUT(n->n_row, f->batch.d.n_row);
+    PUT(n->n_row, f->batch.n_row);
     PUT(n->n_seq, f->n_seq);
     PUT(n->n_sample, f->n_sample);
-    PUT(n->n_lp, f->batch.n_prompt_lp);
+    PUT(n->n_lp, f->batch.n_lp);
     for (uint32_t i = 0; i < f->n_seq && i < NOTE_SEQS_MAX; i++) {
         const struct flight_seq *x = &f->seq[i];
         PUT(n->seq[i].request, x->s->r->id);

@@ -286,7 +286,7 @@ static enum status team_wait(void *ctx, struct batch *b)
         st = model_wait(t->rank[0].model, b);
     }
     if ((!st || st == ST_STEP) && !t->dead) return st;
-    if (!t->dead) LOG_ERROR("rank: a batch of %u rows failed: %s, the device is given up", b->d.n_row, status_name(st));
+    if (!t->dead) LOG_ERROR("rank: a batch of %u rows failed: %s, the device is given up", b->n_row, status_name(st));
     t->dead = true; /* what is still in flight is waited for all the same: its batch is in use until then */
     return st == ST_BROKEN ? st : ST_DEVICE;
 }

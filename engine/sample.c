@@ -16,8 +16,8 @@ struct sample_need sample_need(const struct seq *s, uint32_t n_eos)
 
 bool sample_fits(const struct batch *b, struct sample_need used, struct sample_need n)
 {
-    return n.hist <= b->hist_max - used.hist && n.ban <= b->ban_max - used.ban && n.allow <= b->allow_max - used.allow &&
-           n.bias <= b->bias_max - used.bias;
+    return n.hist <= b->max.hist_max - used.hist && n.ban <= b->max.ban_max - used.ban && n.allow <= b->max.allow_max - used.allow &&
+           n.bias <= b->max.bias_max - used.bias;
 }
 
 bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_t n_eos)
@@ -25,7 +25,7 @@ bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_
     const struct eng_sampling *p = &r->s;
     uint64_t                   ban = (uint64_t)p->n_bad_word + p->n_stop_id + n_eos;
     uint64_t                   hist = wants_hist(p) ? (uint64_t)r->n_prompt + p->max_tokens : 0;
-    return hist <= b->hist_max && ban <= b->ban_max && p->n_allowed <= b->allow_max && p->n_bias <= b->bias_max;
+    return hist <= b->max.hist_max && ban <= b->max.ban_max && p->n_allowed <= b->max.allow_max && p->n_bias <= b->max.bias_max;
 }
 
 bool sample_on_host(const struct eng_sampling *p)
@@ -38,7 +38,7 @@ bool sample_on_host(const struct eng_sampling *p)
 static void ban(struct batch *b, uint32_t id, uint32_t vocab)
 {
     if (id >= vocab) return; /* cannot be drawn anyway */
-    CHECK(b->n_ban < b->ban_max);
+    CHECK(b->n_ban < b->max.ban_max);
     b->ban[b->n_ban++] = id;
 }
 
@@ -75,7 +75,7 @@ void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint3
     if (wants_hist(p)) {
         o->n_prompt = wants_prompt(p) ? s->n_prompt : 0; /* the other two count output alone */
         o->n_hist = o->n_prompt + n_out;
-        CHECK(o->n_hist <= b->hist_max - b->n_hist);
+        CHECK(o->n_hist <= b->max.hist_max - b->n_hist);
         memcpy(b->hist + b->n_hist, ids + s->n_prompt - o->n_prompt, o->n_hist * sizeof *ids);
         b->n_hist += o->n_hist;
         if (s->fly_token) batch_patch_hist(b, b->n_hist - 1, s->fly_sample);
@@ -90,12 +90,12 @@ void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint3
 
     o->allow_start = b->n_allow;
     o->n_allow = p->n_allowed;
-    CHECK(p->n_allowed <= b->allow_max - b->n_allow);
+    CHECK(p->n_allowed <= b->max.allow_max - b->n_allow);
     if (p->n_allowed) memcpy(b->allow + b->n_allow, p->allowed_id, p->n_allowed * sizeof *p->allowed_id);
     b->n_allow += p->n_allowed;
 
     o->bias_start = b->n_bias;
     o->n_bias = p->n_bias;
-    CHECK(p->n_bias <= b->bias_max - b->n_bias);
+    CHECK(p->n_bias <= b->max.bias_max - b->n_bias);
     for (uint32_t i = 0; i < p->n_bias; i++) b->bias[b->n_bias++] = (struct op_bias){ p->bias[i].id, p->bias[i].bias };
 }

@@ -98,7 +98,7 @@ void step_publish(struct engine *e)
 static void progress(struct engine *e, const struct flight *f, uint64_t now_us)
 {
     uint64_t begin_us = f->submit_us > e->done_us ? f->submit_us : e->done_us, us = now_us - begin_us;
-    uint32_t n_row = f->batch.d.n_row;
+    uint32_t n_row = f->batch.n_row;
     if (us) {
         uint64_t step = atomic_load_explicit(&e->a.step_us_ewma, memory_order_relaxed);
         uint64_t row = atomic_load_explicit(&e->a.row_ns_ewma, memory_order_relaxed);
@@ -116,7 +116,7 @@ static struct flight *flight_at(struct engine *e, uint32_t i) { return &e->fligh
 static void publish_rows(struct engine *e) /* of the largest step in flight */
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < e->n_flight; i++) n = flight_at(e, i)->batch.d.n_row > n ? flight_at(e, i)->batch.d.n_row : n;
+    for (uint32_t i = 0; i < e->n_flight; i++) n = flight_at(e, i)->batch.n_row > n ? flight_at(e, i)->batch.n_row : n;
     if (n) atomic_store_explicit(&e->a.rows_now, n, memory_order_relaxed);
 }
 

@@ -1,5 +1,6 @@
 #include "engine/wire.h"
 #include "base/check.h"
+#include <assert.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -35,10 +36,6 @@ static void put_bytes(struct out *o, const void *p, size_t n)
 {
     memcpy(o->p, p, n);
     o->p += n;
-}
-static void put_ids(struct out *o, const uint32_t *v, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) put_u32(o, v[i]);
 }
 
 static const unsigned char *take(struct in *in, size_t n)
@@ -230,62 +227,93 @@ bool wire_hello_fits(const struct wire_hello *own, const struct wire_hello *h, c
     return true;
 }
 
-/* ---- steps: the counts, then the arrays in the order of struct batch. row_seq follows from row_start and is not sent. */
+/* ---- steps: the sizes, then the arrays, both in the order of kernels/arrays.h */
 
-enum { STEP_COUNTS = 14, SAMPLE_BYTES = 17 * 4 + 3 * 8 };
+enum { STEP_HEAD = 8 }; /* its number */
+
+/* Bytes of one entry: its words as they lie in memory, but for rows of sampling, which have a gap. */
+#define FIELD4(name) +4
+#define FIELD8(name) +8
+enum { SAMPLE_BYTES = OP_SAMPLE_FIELDS(FIELD4, FIELD4, FIELD8) };
+#undef FIELD4
+#undef FIELD8
+
+static uint64_t entry_bytes(enum dev_values values, size_t in_memory)
+{
+    if (values == DEV_DERIVED) return 0;
+    return values == DEV_SAMPLE ? SAMPLE_BYTES : in_memory;
+}
 
 uint32_t wire_step_bytes_max(const struct batch_cfg *b)
 {
-    uint64_t seqs = b->seqs_max, rows = b->rows_max;
-    uint64_t n = 8 + 4 * (uint64_t)STEP_COUNTS + 4 * (rows * 2 + 2 * (seqs + 1) + b->pages_max + 2 * seqs + (seqs + rows)) +
-                 seqs * SAMPLE_BYTES + 4 * ((uint64_t)b->hist_max + b->ban_max + b->allow_max) + 8 * (uint64_t)b->bias_max + 4 * rows +
-                 8 * 2 * seqs;
+    struct dev_sizes most = batch_most(b);
+    uint64_t         n = STEP_HEAD;
+#define ADD(name, ...) n += sizeof most.name;
+    DEV_SIZES(ADD)
+#undef ADD
+#define ADD(name, type, size, extra, pack, values, noun) n += ((uint64_t)most.size + (extra)) * entry_bytes(values, sizeof(type));
+    DEV_ARRAYS(ADD)
+#undef ADD
     CHECK(n <= UINT32_MAX);
     return (uint32_t)n;
 }
 
+/* Floats first, then words, then longs. */
 static void put_sample(struct out *o, const struct op_sample_row *r)
 {
     const unsigned char *begin = o->p;
-    const float          f[] = { r->temperature, r->top_p, r->min_p, r->presence, r->frequency, r->repetition };
-    const uint32_t       u[] = { r->top_k,  r->n_top,     r->hist_start, r->n_prompt,    r->n_hist, r->bias_start,
-                                 r->n_bias, r->ban_start, r->n_ban,      r->allow_start, r->n_allow };
-    for (size_t i = 0; i < sizeof f / sizeof *f; i++) put_f32(o, f[i]);
-    put_ids(o, u, sizeof u / sizeof *u);
-    put_u64(o, r->seed);
-    put_u64(o, r->stream);
-    put_u64(o, r->counter);
+#define FLOAT(name) put_f32(o, r->name);
+#define WORD(name)  put_u32(o, r->name);
+#define LONG(name)  put_u64(o, r->name);
+#define PASS(name)
+    OP_SAMPLE_FIELDS(FLOAT, PASS, PASS)
+    OP_SAMPLE_FIELDS(PASS, WORD, PASS)
+    OP_SAMPLE_FIELDS(PASS, PASS, LONG)
+#undef FLOAT
+#undef WORD
+#undef LONG
     CHECK(o->p - begin == SAMPLE_BYTES);
+}
+
+/* n bytes of an array whose entries are words */
+static void put_words(struct out *o, const void *from, size_t n)
+{
+    for (size_t i = 0; i < n; i += 4) {
+        uint32_t word;
+        memcpy(&word, (const char *)from + i, sizeof word);
+        put_u32(o, word);
+    }
+}
+
+static void put_array(struct out *o, const struct batch *b, enum dev_values values, const void *from, uint32_t n, size_t entry)
+{
+    unsigned char              *begin = o->p;
+    const struct op_sample_row *row = from;
+    switch (values) {
+    case DEV_DERIVED: break;
+    case DEV_SAMPLE:
+        for (uint32_t i = 0; i < n; i++) put_sample(o, &row[i]);
+        break;
+    case DEV_ROW_TOKEN:
+        put_words(o, from, n * entry);
+        for (uint32_t i = 0; i < b->n_patch_id; i++) memset(begin + entry * b->patch_id[i].at, 0, entry); /* nobody knows them yet */
+        break;
+    default: put_words(o, from, n * entry); break;
+    }
 }
 
 uint32_t wire_step_put(unsigned char *out, const struct batch *b, struct wire_steps *s)
 {
     struct out o = { out };
-    uint32_t   n_seq = b->d.n_seq, n_page = b->page_start[n_seq];
     put_u64(&o, ++s->n);
-    const uint32_t count[STEP_COUNTS] = {
-        b->d.n_row, n_seq,      n_page,    b->n_copy,      b->n_logit,    b->n_sample,   b->n_hist,
-        b->n_ban,   b->n_allow, b->n_bias, b->n_prompt_lp, b->prompt_top, b->n_patch_id, b->n_patch_hist
-    };
-    put_ids(&o, count, STEP_COUNTS);
-    unsigned char *ids = o.p;
-    put_ids(&o, b->id, b->d.n_row);
-    for (uint32_t i = 0; i < b->n_patch_id; i++) memset(ids + 4 * (size_t)b->patch_id[i].at, 0, 4); /* nobody knows them yet */
-    put_ids(&o, b->pos, b->d.n_row);
-    put_ids(&o, b->row_start, n_seq + 1);
-    put_ids(&o, b->page_start, n_seq + 1);
-    put_ids(&o, b->page, n_page);
-    put_ids(&o, b->copy_src, b->n_copy);
-    put_ids(&o, b->copy_dst, b->n_copy);
-    put_ids(&o, b->logit_row, b->n_logit);
-    for (uint32_t i = 0; i < b->n_sample; i++) put_sample(&o, &b->sample[i]);
-    put_ids(&o, b->hist, b->n_hist);
-    put_ids(&o, b->ban, b->n_ban);
-    put_ids(&o, b->allow, b->n_allow);
-    for (uint32_t i = 0; i < b->n_bias; i++) put_u32(&o, b->bias[i].id), put_f32(&o, b->bias[i].bias);
-    put_ids(&o, b->lp_id, b->n_prompt_lp);
-    for (uint32_t i = 0; i < b->n_patch_id; i++) put_u32(&o, b->patch_id[i].at), put_u32(&o, b->patch_id[i].from);
-    for (uint32_t i = 0; i < b->n_patch_hist; i++) put_u32(&o, b->patch_hist[i].at), put_u32(&o, b->patch_hist[i].from);
+#define PUT(name, ...) put_u32(&o, b->name);
+    DEV_SIZES(PUT)
+#undef PUT
+#define PUT(name, type, size, extra, pack, values, noun)             \
+    static_assert(sizeof(type) % 4 == 0, "an entry is whole words"); \
+    put_array(&o, b, values, b->name, b->size + (extra), sizeof(type));
+    DEV_ARRAYS(PUT)
+#undef PUT
     s->n_drawn = b->n_sample;
     return (uint32_t)(o.p - out);
 }
@@ -296,17 +324,50 @@ static enum status wrong(char *why, size_t why_bytes, const char *what)
     return ST_INVALID;
 }
 
-/* n ids below `below` (UINT32_MAX: any) */
+/* What is wrong with an array whose values are not as they should be; behind its noun. */
+static const char *fault_of(enum dev_values values)
+{
+    switch (values) {
+    case DEV_TOKEN:
+    case DEV_ROW_TOKEN: return "outside of the vocabulary";
+    case DEV_POSITION: return "beyond the context";
+    case DEV_BLOCK: return "outside of the pool";
+    case DEV_ROW: return "not in it";
+    case DEV_ROW_START:
+    case DEV_PAGE_START: return "not divided among its sequences";
+    case DEV_SAMPLE: return "pointing beyond their lists";
+    case DEV_PATCH_ID:
+    case DEV_PATCH_HIST: return "pointing beyond its rows or the step before";
+    case DEV_ANY:
+    case DEV_DERIVED: break;
+    }
+    return "cut";
+}
+
+static bool get_words(struct in *in, void *to, size_t n)
+{
+    for (size_t i = 0; i < n; i += 4) {
+        uint32_t word = get_u32(in);
+        memcpy((char *)to + i, &word, sizeof word);
+    }
+    return !in->bad;
+}
+
+/* n ids below `below` */
 static bool get_ids(struct in *in, uint32_t *v, uint32_t n, uint32_t below)
 {
     bool ok = true;
-    for (uint32_t i = 0; i < n; i++) ok &= (v[i] = get_u32(in)) < below || below == UINT32_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        v[i] = get_u32(in);
+        ok = ok && v[i] < below;
+    }
     return ok && !in->bad;
 }
 
-/* 0 = start[0] <= start[1] <= ... = total */
-static bool rises(const uint32_t *start, uint32_t n, uint32_t total)
+/* 0 = start[0] <= start[1] <= ... <= start[n] = total */
+static bool get_starts(struct in *in, uint32_t *start, uint32_t n, uint32_t total)
 {
+    if (!get_words(in, start, ((size_t)n + 1) * sizeof *start)) return false;
     if (start[0] || start[n] != total) return false;
     for (uint32_t i = 0; i < n; i++)
         if (start[i] > start[i + 1]) return false;
@@ -317,32 +378,73 @@ static bool within(uint32_t start, uint32_t n, uint32_t total) { return start <=
 
 static bool get_sample(struct in *in, const struct batch *b, struct op_sample_row *r)
 {
-    float    *f[] = { &r->temperature, &r->top_p, &r->min_p, &r->presence, &r->frequency, &r->repetition };
-    uint32_t *u[] = { &r->top_k,  &r->n_top,     &r->hist_start, &r->n_prompt,    &r->n_hist, &r->bias_start,
-                      &r->n_bias, &r->ban_start, &r->n_ban,      &r->allow_start, &r->n_allow };
     *r = (struct op_sample_row){ 0 };
-    for (size_t i = 0; i < sizeof f / sizeof *f; i++) *f[i] = get_f32(in);
-    for (size_t i = 0; i < sizeof u / sizeof *u; i++) *u[i] = get_u32(in);
-    r->seed = get_u64(in), r->stream = get_u64(in), r->counter = get_u64(in);
-    return !in->bad && r->n_top <= OP_SAMPLE_TOP_MAX && r->n_prompt <= r->n_hist && within(r->hist_start, r->n_hist, b->n_hist) &&
-           within(r->bias_start, r->n_bias, b->n_bias) && within(r->ban_start, r->n_ban, b->n_ban) &&
-           within(r->allow_start, r->n_allow, b->n_allow);
+#define FLOAT(name) r->name = get_f32(in);
+#define WORD(name)  r->name = get_u32(in);
+#define LONG(name)  r->name = get_u64(in);
+    OP_SAMPLE_FIELDS(FLOAT, PASS, PASS)
+    OP_SAMPLE_FIELDS(PASS, WORD, PASS)
+    OP_SAMPLE_FIELDS(PASS, PASS, LONG)
+#undef FLOAT
+#undef WORD
+#undef LONG
+#undef PASS
+    bool ok = !in->bad && r->n_top <= OP_SAMPLE_TOP_MAX && r->n_prompt <= r->n_hist;
+#define WITHIN(name, type, size, ...) ok = ok && within(r->name##_start, r->size, b->size);
+    DEV_LISTS(WITHIN)
+#undef WITHIN
+    return ok;
 }
 
 static bool get_patches(struct in *in, struct dev_patch *p, uint32_t n, uint32_t at_below, uint32_t from_below)
 {
     bool ok = true;
     for (uint32_t i = 0; i < n; i++) {
-        p[i].at = get_u32(in), p[i].from = get_u32(in);
-        ok &= p[i].at < at_below && p[i].from < from_below;
+        p[i].at = get_u32(in);
+        p[i].from = get_u32(in);
+        ok = ok && p[i].at < at_below && p[i].from < from_below;
     }
     return ok && !in->bad;
+}
+
+/* Where the bytes come from, and what they are checked against. */
+struct step_in {
+    struct in                 in;
+    const struct wire_limits *lim;
+    const struct batch       *b; /* its sizes are known */
+    uint32_t                  n_drawn;
+};
+
+/* The array `to` with n entries; false: they are not what its line in kernels/arrays.h says. */
+static bool get_array(struct step_in *s, enum dev_values values, void *to, uint32_t n, size_t entry)
+{
+    struct in *in = &s->in;
+    switch (values) {
+    case DEV_DERIVED: return true;
+    case DEV_TOKEN:
+    case DEV_ROW_TOKEN: return get_ids(in, to, n, s->lim->vocab);
+    case DEV_POSITION: return get_ids(in, to, n, s->lim->context);
+    case DEV_BLOCK: return get_ids(in, to, n, s->lim->n_block);
+    case DEV_ROW: return get_ids(in, to, n, s->b->n_row);
+    case DEV_ROW_START: return get_starts(in, to, n - 1, s->b->n_row);
+    case DEV_PAGE_START: return get_starts(in, to, n - 1, s->b->n_page);
+    case DEV_SAMPLE: {
+        struct op_sample_row *row = to;
+        for (uint32_t i = 0; i < n; i++)
+            if (!get_sample(in, s->b, &row[i])) return false;
+        return true;
+    }
+    case DEV_PATCH_ID: return get_patches(in, to, n, s->b->n_row, s->n_drawn);
+    case DEV_PATCH_HIST: return get_patches(in, to, n, s->b->n_hist, s->n_drawn);
+    case DEV_ANY: break;
+    }
+    return get_words(in, to, n * entry);
 }
 
 /* Rows of a sequence rise by one, and its pages hold them. */
 static bool rows_fit(const struct batch *b, const struct wire_limits *lim)
 {
-    for (uint32_t i = 0; i < b->d.n_seq; i++) {
+    for (uint32_t i = 0; i < b->n_seq; i++) {
         uint32_t first = b->row_start[i], end = b->row_start[i + 1];
         uint64_t held = (uint64_t)(b->page_start[i + 1] - b->page_start[i]) * lim->block_tokens;
         for (uint32_t r = first; r < end; r++) {
@@ -356,46 +458,34 @@ static bool rows_fit(const struct batch *b, const struct wire_limits *lim)
 enum status wire_step_get(const void *p, size_t n, const struct wire_limits *lim, struct wire_steps *s, struct batch *b, char *why,
                           size_t why_bytes)
 {
-    struct in               in = { p, (const unsigned char *)p + n, false };
-    const struct batch_cfg *max = &lim->b;
-    uint64_t                number = get_u64(&in);
-    uint32_t                count[STEP_COUNTS];
-    if (!get_ids(&in, count, STEP_COUNTS, UINT32_MAX)) return wrong(why, why_bytes, "counts are missing");
+    struct step_in   g = { .in = { p, (const unsigned char *)p + n, false }, .lim = lim, .b = b, .n_drawn = s->n_drawn };
+    struct dev_sizes most = batch_most(&lim->b), sizes;
+    uint64_t         number = get_u64(&g.in);
+    bool             ok = true;
+#define GET(name, ...) sizes.name = get_u32(&g.in);
+    DEV_SIZES(GET)
+#undef GET
+    if (g.in.bad) return wrong(why, why_bytes, "counts are missing");
     if (number != s->n + 1) return wrong(why, why_bytes, "number does not follow the one before");
-    const uint32_t bound[STEP_COUNTS] = { max->rows_max, max->seqs_max,     max->pages_max, max->seqs_max,  max->seqs_max + max->rows_max,
-                                          max->seqs_max, max->hist_max,     max->ban_max,   max->allow_max, max->bias_max,
-                                          max->rows_max, OP_SAMPLE_TOP_MAX, max->seqs_max,  max->seqs_max };
-    for (int i = 0; i < STEP_COUNTS; i++)
-        if (count[i] > bound[i]) return wrong(why, why_bytes, "counts are over the bounds");
-    batch_clear(b);
-    b->d.n_row = count[0], b->d.n_seq = count[1], b->n_copy = count[3], b->n_logit = count[4], b->n_sample = count[5];
-    b->n_hist = count[6], b->n_ban = count[7], b->n_allow = count[8], b->n_bias = count[9], b->n_prompt_lp = count[10];
-    b->prompt_top = count[11], b->n_patch_id = count[12], b->n_patch_hist = count[13];
-    if (b->n_logit != b->n_sample + b->n_prompt_lp) return wrong(why, why_bytes, "counts do not add up");
-    if (!get_ids(&in, b->id, b->d.n_row, lim->vocab)) return wrong(why, why_bytes, "ids are outside of the vocabulary");
-    if (!get_ids(&in, b->pos, b->d.n_row, lim->context)) return wrong(why, why_bytes, "positions are beyond the context");
-    if (!get_ids(&in, b->row_start, b->d.n_seq + 1, UINT32_MAX) || !rises(b->row_start, b->d.n_seq, b->d.n_row))
-        return wrong(why, why_bytes, "rows do not divide among its sequences");
-    if (!get_ids(&in, b->page_start, b->d.n_seq + 1, UINT32_MAX) || !rises(b->page_start, b->d.n_seq, count[2]))
-        return wrong(why, why_bytes, "pages do not divide among its sequences");
-    if (!get_ids(&in, b->page, count[2], lim->n_block)) return wrong(why, why_bytes, "pages are outside of the pool");
+#define FITS(name, ...) ok = ok && sizes.name <= most.name;
+    DEV_SIZES(FITS)
+#undef FITS
+    if (!ok) return wrong(why, why_bytes, "counts are over the bounds");
+#define SET(name, ...) b->name = sizes.name;
+    DEV_SIZES(SET)
+#undef SET
+    if (b->n_logit != b->n_sample + b->n_lp) return wrong(why, why_bytes, "counts do not add up");
+#define GET(name, type, size, extra, pack, values, noun)                            \
+    if (!get_array(&g, values, b->name, b->size + (extra), sizeof(type))) {         \
+        snprintf(why, why_bytes, "a step whose %s are %s", noun, fault_of(values)); \
+        return ST_INVALID;                                                          \
+    }
+    DEV_ARRAYS(GET)
+#undef GET
     if (!rows_fit(b, lim)) return wrong(why, why_bytes, "rows are not held by their pages");
-    if (!get_ids(&in, b->copy_src, b->n_copy, lim->n_block) || !get_ids(&in, b->copy_dst, b->n_copy, lim->n_block))
-        return wrong(why, why_bytes, "copies are outside of the pool");
-    if (!get_ids(&in, b->logit_row, b->n_logit, b->d.n_row)) return wrong(why, why_bytes, "wanted rows are not in it");
-    for (uint32_t i = 0; i < b->n_sample; i++)
-        if (!get_sample(&in, b, &b->sample[i])) return wrong(why, why_bytes, "sampling rows point beyond their lists");
-    if (!get_ids(&in, b->hist, b->n_hist, UINT32_MAX) || !get_ids(&in, b->ban, b->n_ban, UINT32_MAX) ||
-        !get_ids(&in, b->allow, b->n_allow, UINT32_MAX))
-        return wrong(why, why_bytes, "lists are cut");
-    for (uint32_t i = 0; i < b->n_bias; i++) b->bias[i].id = get_u32(&in), b->bias[i].bias = get_f32(&in);
-    if (!get_ids(&in, b->lp_id, b->n_prompt_lp, lim->vocab)) return wrong(why, why_bytes, "prompt ids are outside of the vocabulary");
-    if (!get_patches(&in, b->patch_id, b->n_patch_id, b->d.n_row, s->n_drawn) ||
-        !get_patches(&in, b->patch_hist, b->n_patch_hist, b->n_hist, s->n_drawn))
-        return wrong(why, why_bytes, "patches point beyond its rows or the step before");
     for (uint32_t i = 0; i < b->n_patch_id; i++)
         if (b->id[b->patch_id[i].at]) return wrong(why, why_bytes, "patched ids are not 0");
-    if (in.bad || in.p != in.end) return wrong(why, why_bytes, "length is not what its counts say");
+    if (g.in.bad || g.in.p != g.in.end) return wrong(why, why_bytes, "length is not what its counts say");
     s->n = number, s->n_drawn = b->n_sample;
     return ST_OK;
 }

@@ -15,6 +15,7 @@
 #pragma once
 #include "base/dtype.h"
 #include "base/status.h"
+#include "kernels/arrays.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -70,15 +71,11 @@ static inline uint64_t dev_kv_heads_bytes(enum dtype t, uint32_t n_kv_head, uint
     return (uint64_t)2 * n_kv_head * head_dim * dtype_bytes(t);
 }
 
-/* What a step looks like to the device: arrays readable by it. Rows of one sequence are adjacent and rise in position. */
+/* What a step looks like to the device: arrays readable by it, listed in kernels/arrays.h. Rows of one sequence are adjacent and rise in
+ * position. */
 struct dev_batch {
-    uint32_t        n_row, n_seq;
-    const uint32_t *id;         /* [n_row] token ids                                             */
-    const uint32_t *pos;        /* [n_row] position of the row in its sequence                   */
-    const uint32_t *row_seq;    /* [n_row] which sequence of the batch                           */
-    const uint32_t *row_start;  /* [n_seq + 1] first row of each sequence                        */
-    const uint32_t *page_start; /* [n_seq + 1] first entry in page[] of each sequence            */
-    const uint32_t *page;       /* block ids in order of position; covers positions 0..last row  */
+    DEV_BATCH_SIZES(DEV_SIZE_MEMBER)
+    DEV_BATCH_ARRAYS(DEV_ARRAY_VIEW)
 };
 
 /* Gates of a feed-forward: silu(x) = x / (1 + e^-x); gelu(x) = x (1 + erf(x / sqrt 2)) / 2; its approximation by tanh; x / (1 + e^(-1.702 x));
@@ -131,14 +128,13 @@ struct op_moe {                             /* softmax over all experts, top-k, 
  * arithmetic no probability is off by more than 2^-23 (2^20 ids that weigh half a unit less than they should) and the error of exp.
  * min_p above 1 counts as 1. vocab: at most 2^20. */
 struct op_sample_row {
-    float    temperature, top_p, min_p, presence, frequency, repetition; /* off: 0.., 1, 0, 0, 0, 1 */
-    uint32_t top_k; /* 0: off                                                           */
-    uint64_t seed, stream, counter;
-    uint32_t n_top;                        /* top logprobs wanted, 0..OP_SAMPLE_TOP_MAX                          */
-    uint32_t hist_start, n_prompt, n_hist; /* hist[hist_start ..): n_hist ids, the first n_prompt of them the prompt */
-    uint32_t bias_start, n_bias;
-    uint32_t ban_start, n_ban;     /* ids that must not be drawn (stop ids before min_tokens, bad words) */
-    uint32_t allow_start, n_allow; /* n_allow > 0: only these may be drawn                            */
+#define FLOAT(name) float name;
+#define WORD(name)  uint32_t name;
+#define LONG(name)  uint64_t name;
+    OP_SAMPLE_FIELDS(FLOAT, WORD, LONG)
+#undef FLOAT
+#undef WORD
+#undef LONG
 };
 enum { OP_SAMPLE_TOP_MAX = 20 };
 struct op_bias {
@@ -149,8 +145,7 @@ struct op_sample {
     const float                *logits; /* F32 [n, vocab]; not changed */
     uint32_t                    n, vocab;
     const struct op_sample_row *row; /* [n] */
-    const uint32_t             *hist, *ban, *allow;
-    const struct op_bias       *bias;
+    DEV_LISTS(DEV_ARRAY_VIEW)        /* of the step; a row's pieces begin at its starts */
     /* out, host-readable after sync */
     uint32_t *id;      /* [n] the drawn id; UINT32_MAX: a NaN or +inf among the raw logits, or nothing finite to draw */
     float    *logprob; /* [n] raw log-softmax of it; -inf where there is no id */
@@ -169,16 +164,9 @@ struct op_logprob {
     float          *top_logprob;
 };
 
-/* Results of a step: sample and logprob write them. */
+/* Results of a step: sample and logprob write them, shapes as there. */
 struct dev_out {
-    uint32_t *id, *rank; /* [n_sample]; as in op_sample */
-    float    *logprob;
-    uint32_t *top_id; /* [n_sample, OP_SAMPLE_TOP_MAX] */
-    float    *top_logprob;
-    float    *lp; /* [n_lp]; as in op_logprob */
-    uint32_t *lp_rank;
-    uint32_t *lp_top_id; /* [n_lp, OP_SAMPLE_TOP_MAX] */
-    float    *lp_top;
+    DEV_RESULTS(DEV_ARRAY_MEMBER)
 };
 /* Entry `at` of an array of this step is the id that sample `from` of the step before draws. Where that one drew none
  * (UINT32_MAX), entry `at` becomes 0: the row is computed and whoever reads the results knows better than to use it. */
@@ -187,21 +175,18 @@ struct dev_patch {
 };
 /* One step, everything that the device must know of it. Row UINT32_MAX in logit_row, and row_seq UINT32_MAX: padding, to be skipped. */
 struct dev_step {
-    struct dev_batch            b;
-    uint32_t                    n_logit, n_sample, n_lp, lp_top; /* n_logit = n_sample + n_lp; lp_top: op_logprob.n_top */
-    const uint32_t             *logit_row; /* [n_logit] rows whose logits are wanted: to sample, then for prompt logprobs */
-    const struct op_sample_row *sample;    /* [n_sample] */
-    uint32_t                    n_hist, n_ban, n_allow, n_bias;
-    const uint32_t             *hist, *ban, *allow;
-    const struct op_bias       *bias;
-    const uint32_t             *lp_id;                    /* [n_lp] */
-    uint32_t                    n_patch_id, n_patch_hist; /* of b.id and of hist */
-    const struct dev_patch     *patch_id, *patch_hist;
-    struct dev_out              out;
+    struct dev_batch b;
+    DEV_STEP_SIZES(DEV_SIZE_MEMBER)
+    DEV_STEP_ARRAYS(DEV_ARRAY_VIEW)
+    struct dev_out out;
+};
+/* The sizes of a step, or the most that they may be, by themselves. */
+struct dev_sizes {
+    DEV_SIZES(DEV_SIZE_MEMBER)
 };
 /* The largest step there may be: what a device reserves for. */
 struct dev_limits {
-    uint32_t rows_max, seqs_max, pages_max, hist_max, ban_max, allow_max, bias_max;
+    DEV_BOUNDS(DEV_SIZE_MEMBER)
     uint32_t logit_rows_max, vocab;          /* vocab: of one row of logits as sample reads them */
     uint32_t n_head, n_kv_head, head_dim;    /* of this rank */
     uint32_t hidden, n_expert, top_k, inter; /* moe; 0 where there is none */

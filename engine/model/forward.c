@@ -31,15 +31,14 @@ static void model_outputs(struct model *m, const struct dev_step *s, uint32_t at
                                .n = n_draw,
                                .vocab = m->vocab,
                                .row = s->sample + at,
-                               .hist = s->hist,
-                               .ban = s->ban,
-                               .allow = s->allow,
-                               .bias = s->bias,
                                .id = s->out.id + at,
                                .logprob = s->out.logprob + at,
                                .rank = s->out.rank + at,
                                .top_id = s->out.top_id + (size_t)at * OP_SAMPLE_TOP_MAX,
                                .top_logprob = s->out.top_logprob + (size_t)at * OP_SAMPLE_TOP_MAX };
+#define GIVE(name, ...) o.name = s->name;
+        DEV_LISTS(GIVE)
+#undef GIVE
         op->sample(m->dev, &o);
     }
     if (n_draw == n) return;

@@ -96,23 +96,20 @@ static uint32_t or_else(uint32_t n, uint32_t ample) { return n ? n : ample; }
 
 struct dev_limits plan_limits(const struct model *m, const struct model_load_cfg *cfg)
 {
-    const struct batch_cfg *c = &cfg->step;
-    return (struct dev_limits){ .rows_max = m->rows_max,
-                                .seqs_max = or_else(c->seqs_max, m->rows_max),
-                                .pages_max = or_else(c->pages_max, 1 << 14),
-                                .hist_max = or_else(c->hist_max, 1 << 16),
-                                .ban_max = or_else(c->ban_max, 1 << 14),
-                                .allow_max = or_else(c->allow_max, 1 << 14),
-                                .bias_max = or_else(c->bias_max, 1 << 14),
-                                .logit_rows_max = m->logit_rows_max,
-                                .vocab = m->vocab,
-                                .n_head = m->n_head,
-                                .n_kv_head = m->n_kv_head,
-                                .head_dim = m->head_dim,
-                                .hidden = m->hidden,
-                                .n_expert = m->n_expert,
-                                .top_k = m->top_k_expert,
-                                .inter = m->moe_inter };
+    struct dev_limits lim = { .logit_rows_max = m->logit_rows_max,
+                              .vocab = m->vocab,
+                              .n_head = m->n_head,
+                              .n_kv_head = m->n_kv_head,
+                              .head_dim = m->head_dim,
+                              .hidden = m->hidden,
+                              .n_expert = m->n_expert,
+                              .top_k = m->top_k_expert,
+                              .inter = m->moe_inter };
+#define BOUND(name, enough) lim.name = or_else(cfg->step.name, (enough) ? (enough) : m->rows_max);
+    DEV_BOUNDS(BOUND)
+#undef BOUND
+    lim.rows_max = m->rows_max;
+    return lim;
 }
 
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }

@@ -14,37 +14,77 @@ static size_t take(size_t *at, size_t n, size_t size)
     return here;
 }
 
+struct dev_sizes cuda_step_sizes(const struct dev_step *h, uint32_t pad)
+{
+    struct dev_sizes n = { 0 };
+#define SIZE(name, most, padded) n.name = pad && (padded) ? pad : h->b.name;
+    DEV_BATCH_SIZES(SIZE)
+#undef SIZE
+#define SIZE(name, most, padded) n.name = pad && (padded) ? pad : h->name;
+    DEV_STEP_SIZES(SIZE)
+#undef SIZE
+    return n;
+}
+
+struct dev_sizes cuda_step_most(const struct dev_limits *lim)
+{
+    const struct dev_limits *m = lim; /* as the list calls it */
+#define MOST(name, most, padded) .name = (most),
+    return (struct dev_sizes){ DEV_SIZES(MOST) };
+#undef MOST
+}
+
+static bool is_fixed(enum dev_pack pack) { return pack != DEV_PACK_NOT && pack != DEV_PACK_POOL; }
+
 struct cuda_place cuda_step_place(const struct cuda_shape *sh)
 {
-    struct cuda_place p;
+    struct cuda_place p = { 0 };
     size_t            at = 0;
-    p.id = take(&at, sh->rows, 4);
-    p.pos = take(&at, sh->rows, 4);
-    p.row_seq = take(&at, sh->rows, 4);
-    p.row_start = take(&at, (size_t)sh->seqs + 1, 4);
-    p.page_start = take(&at, (size_t)sh->seqs + 1, 4);
-    p.logit_row = take(&at, sh->logits, 4);
-    p.sample = take(&at, sh->samples, sizeof(struct op_sample_row));
-    p.lp_id = take(&at, sh->lps, 4);
-    p.patch_id = take(&at, sh->patch_ids, sizeof(struct dev_patch));
-    p.patch_hist = take(&at, sh->patch_hists, sizeof(struct dev_patch));
+#define PLACE(name, type, size, extra, pack, ...) \
+    if (is_fixed(pack)) p.name = take(&at, (size_t)sh->n.size + (extra), sizeof(type));
+    DEV_BATCH_ARRAYS(PLACE)
+    DEV_STEP_ARRAYS(PLACE)
+#undef PLACE
     p.tile_seq = take(&at, sh->tiles, 4);
     p.tile_row = take(&at, sh->tiles, 4);
     p.item_seq = take(&at, sh->items, 4);
     p.item_chunk = take(&at, sh->items, 4);
-    p.seq_item = take(&at, (size_t)sh->seqs + 1, 4);
+    p.seq_item = take(&at, (size_t)sh->n.n_seq + 1, 4);
     p.chunk = take(&at, 1, 4);
     p.pool = at;
+#define PLACE(name, type, size, extra, pack, ...) \
+    if ((pack) == DEV_PACK_POOL) p.name = p.pool;
+    DEV_BATCH_ARRAYS(PLACE)
+    DEV_STEP_ARRAYS(PLACE)
+#undef PLACE
     return p;
+}
+
+/* Entries of more than one word begin at a multiple of their size: room for one more. */
+size_t cuda_pool_bytes(const struct dev_sizes *n)
+{
+    size_t bytes = 0;
+#define ADD(name, type, size, extra, pack, ...) \
+    if ((pack) == DEV_PACK_POOL) bytes += ((size_t)n->size + (sizeof(type) > 4)) * sizeof(type);
+    DEV_BATCH_ARRAYS(ADD)
+    DEV_STEP_ARRAYS(ADD)
+#undef ADD
+    return bytes;
 }
 
 static uint32_t *words(char *to, size_t at) { return (uint32_t *)(void *)(to + at); }
 
-/* a[0 .. n) from h, a[n .. cap) = pad */
-static void put(uint32_t *a, const uint32_t *h, uint32_t n, uint32_t cap, uint32_t pad)
+/* a[0 .. n) from h, a[n .. cap) padding; in entries of `size` bytes, which are words */
+static void put(uint32_t *a, const void *h, size_t n, size_t cap, size_t size, enum dev_pack pack)
 {
-    if (n) memcpy(a, h, n * sizeof *a);
-    for (uint32_t i = n; i < cap; i++) a[i] = pad;
+    size_t   k = size / sizeof *a;
+    uint32_t fill = pack == DEV_PACK_SKIP ? UINT32_MAX : 0;
+    if (n) memcpy(a, h, n * size);
+    if (pack == DEV_PACK_LAST) {
+        for (size_t i = n * k; i < cap * k; i++) a[i] = a[i - k];
+        return;
+    }
+    for (size_t i = n * k; i < cap * k; i++) a[i] = fill;
 }
 
 static void put_patches(struct dev_patch *a, const struct dev_patch *h, uint32_t n, uint32_t cap, uint32_t base)
@@ -53,38 +93,59 @@ static void put_patches(struct dev_patch *a, const struct dev_patch *h, uint32_t
     for (uint32_t i = n; i < cap; i++) a[i] = (struct dev_patch){ UINT32_MAX, UINT32_MAX };
 }
 
-/* The lists of variable length, one behind the other; in words. */
+/* Where the arrays of the pool begin, one behind the other; in words. */
 struct pool {
-    uint32_t page, hist, ban, allow, bias, end;
+#define BEGIN(name, ...) uint32_t name;
+    DEV_BATCH_ARRAYS(BEGIN)
+    DEV_STEP_ARRAYS(BEGIN)
+#undef BEGIN
+    uint32_t end;
 };
+
+/* Returns where an array of n entries begins. */
+static uint32_t pool_take(struct pool *p, uint32_t n, size_t size)
+{
+    uint32_t k = (uint32_t)(size / 4), begin = (p->end + k - 1) / k * k;
+    p->end = begin + n * k;
+    return begin;
+}
+
 static struct pool pool_of(const struct dev_step *h)
 {
-    struct pool p = { .page = 0 };
-    p.hist = h->b.n_seq ? h->b.page_start[h->b.n_seq] : 0;
-    p.ban = p.hist + h->n_hist;
-    p.allow = p.ban + h->n_ban;
-    p.bias = (p.allow + h->n_allow + 1) / 2 * 2; /* a bias is two words */
-    p.end = p.bias + 2 * h->n_bias;
+    struct pool p = { 0 };
+#define BEGIN(name, type, size, extra, pack, ...) \
+    if ((pack) == DEV_PACK_POOL) p.name = pool_take(&p, h->b.size + (extra), sizeof(type));
+    DEV_BATCH_ARRAYS(BEGIN)
+#undef BEGIN
+#define BEGIN(name, type, size, extra, pack, ...) \
+    if ((pack) == DEV_PACK_POOL) p.name = pool_take(&p, h->size + (extra), sizeof(type));
+    DEV_STEP_ARRAYS(BEGIN)
+#undef BEGIN
     return p;
 }
 
-static void pool_write(const struct dev_step *h, const struct pool *p, uint32_t *to)
+/* One array, to its place in the fixed part or in the pool; those with a function of their own are not done here. */
+static void put_array(char *slab, size_t place, uint32_t begin, const void *from, size_t n, size_t cap, size_t size, enum dev_pack pack)
 {
-    if (p->hist) memcpy(to, h->b.page, p->hist * sizeof *to);
-    if (h->n_hist) memcpy(to + p->hist, h->hist, h->n_hist * sizeof *to);
-    if (h->n_ban) memcpy(to + p->ban, h->ban, h->n_ban * sizeof *to);
-    if (h->n_allow) memcpy(to + p->allow, h->allow, h->n_allow * sizeof *to);
-    if (h->n_bias) memcpy(to + p->bias, h->bias, h->n_bias * sizeof *h->bias);
+    switch (pack) {
+    case DEV_PACK_ZERO:
+    case DEV_PACK_SKIP:
+    case DEV_PACK_LAST: put(words(slab, place), from, n, cap, size, pack); break;
+    case DEV_PACK_POOL:
+        if (n) memcpy(words(slab, place) + begin, from, n * size);
+        break;
+    case DEV_PACK_NOT:
+    case DEV_PACK_OWN: break;
+    }
 }
 
 static void put_samples(struct op_sample_row *a, const struct dev_step *h, const struct pool *p, uint32_t cap)
 {
     for (uint32_t i = 0; i < h->n_sample; i++) {
         a[i] = h->sample[i];
-        a[i].hist_start += p->hist;
-        a[i].ban_start += p->ban;
-        a[i].allow_start += p->allow;
-        a[i].bias_start += p->bias / 2;
+#define SHIFT(name, type, ...) a[i].name##_start += p->name / (uint32_t)(sizeof(type) / 4);
+        DEV_LISTS(SHIFT)
+#undef SHIFT
     }
     for (uint32_t i = h->n_sample; i < cap; i++) a[i] = (struct op_sample_row){ .n_hist = UINT32_MAX }; /* to be skipped */
 }
@@ -98,11 +159,11 @@ static void put_plan(const struct dev_step *h, const struct cuda_shape *sh, cons
                                  .item_chunk = words(to, at->item_chunk),
                                  .seq_item = words(to, at->seq_item),
                                  .chunk = words(to, at->chunk),
-                                 .n_decode_pad = sh->seqs,
+                                 .n_decode_pad = sh->n.n_seq,
                                  .n_item_pad = sh->items };
     cuda_attn_fill(split, &h->b, len, &l);
     CHECK(l.n_tile <= sh->tiles);
-    plan->n_decode = sh->padded ? sh->seqs : l.n_decode;
+    plan->n_decode = sh->padded ? sh->n.n_seq : l.n_decode;
     plan->n_item = sh->padded ? sh->items : l.n_item;
     plan->n_tile = l.n_tile;
 }
@@ -110,38 +171,31 @@ static void put_plan(const struct dev_step *h, const struct cuda_shape *sh, cons
 size_t cuda_step_pack(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
                       const struct cuda_attn_split *split, uint32_t *len, char *to, struct cuda_attn_plan *plan)
 {
-    const struct dev_batch *b = &h->b;
-    struct pool             p = pool_of(h);
-    put(words(to, at->id), b->id, b->n_row, sh->rows, 0);
-    put(words(to, at->pos), b->pos, b->n_row, sh->rows, 0);
-    put(words(to, at->row_seq), b->row_seq, b->n_row, sh->rows, UINT32_MAX);
-    put(words(to, at->row_start), b->row_start, b->n_seq, sh->seqs + 1, b->n_row);
-    put(words(to, at->page_start), b->page_start, b->n_seq, sh->seqs + 1, p.hist);
-    put(words(to, at->logit_row), h->logit_row, h->n_logit, sh->logits, UINT32_MAX);
-    put(words(to, at->lp_id), h->lp_id, h->n_lp, sh->lps, 0);
-    put_samples((struct op_sample_row *)(void *)(to + at->sample), h, &p, sh->samples);
-    put_patches((struct dev_patch *)(void *)(to + at->patch_id), h->patch_id, h->n_patch_id, sh->patch_ids, 0);
-    put_patches((struct dev_patch *)(void *)(to + at->patch_hist), h->patch_hist, h->n_patch_hist, sh->patch_hists, p.hist);
+    struct pool p = pool_of(h);
+#define PUT(name, type, size, extra, pack, ...) \
+    put_array(to, at->name, p.name, h->b.name, (size_t)h->b.size + (extra), (size_t)sh->n.size + (extra), sizeof(type), pack);
+    DEV_BATCH_ARRAYS(PUT)
+#undef PUT
+#define PUT(name, type, size, extra, pack, ...) \
+    put_array(to, at->name, p.name, h->name, (size_t)h->size + (extra), (size_t)sh->n.size + (extra), sizeof(type), pack);
+    DEV_STEP_ARRAYS(PUT)
+#undef PUT
+    put_samples((struct op_sample_row *)(void *)(to + at->sample), h, &p, sh->n.n_sample);
+    put_patches((struct dev_patch *)(void *)(to + at->patch_id), h->patch_id, h->n_patch_id, sh->n.n_patch_id, 0);
+    put_patches((struct dev_patch *)(void *)(to + at->patch_hist), h->patch_hist, h->n_patch_hist, sh->n.n_patch_hist, p.hist);
     if (split) put_plan(h, sh, at, split, len, to, plan);
-    pool_write(h, &p, words(to, at->pool));
     return at->pool + (size_t)p.end * 4;
 }
 
 /* ---------------------------------------------------------------- results */
 
-struct cuda_back cuda_back_place(uint32_t samples, uint32_t lps)
+struct cuda_back cuda_back_place(const struct dev_sizes *n)
 {
     struct cuda_back k;
-    size_t           at = 0, top = OP_SAMPLE_TOP_MAX;
-    k.id = take(&at, samples, 4);
-    k.rank = take(&at, samples, 4);
-    k.logprob = take(&at, samples, 4);
-    k.lp = take(&at, lps, 4);
-    k.lp_rank = take(&at, lps, 4);
-    k.top_id = take(&at, samples * top, 4);
-    k.top_logprob = take(&at, samples * top, 4);
-    k.lp_top_id = take(&at, lps * top, 4);
-    k.lp_top = take(&at, lps * top, 4);
+    size_t           at = 0;
+#define PLACE(name, type, size, each, wanted) k.name = take(&at, (size_t)n->size * (each), sizeof(type));
+    DEV_RESULTS(PLACE)
+#undef PLACE
     k.end = at;
     return k;
 }
@@ -153,6 +207,17 @@ static bool wants_top(const struct dev_step *h)
     return false;
 }
 
+static bool is_wanted(const struct dev_step *h, enum dev_wanted wanted)
+{
+    switch (wanted) {
+    case DEV_WANTED_ALWAYS: return true;
+    case DEV_WANTED_TOP: return wants_top(h);
+    case DEV_WANTED_LP_TOP: return h->lp_top > 0;
+    }
+    return true;
+}
+
+/* To the end of the last one that is wanted. */
 size_t cuda_back_bytes(const struct cuda_back *k, const struct dev_step *h)
 {
     if (h->n_lp && h->lp_top) return k->end;
@@ -162,25 +227,10 @@ size_t cuda_back_bytes(const struct cuda_back *k, const struct dev_step *h)
 
 void cuda_back_read(const struct cuda_back *k, const char *from, const struct dev_step *h)
 {
-    const struct dev_out *o = &h->out;
-    size_t                n = h->n_sample * sizeof(uint32_t), m = h->n_lp * sizeof(uint32_t);
-    if (n) {
-        memcpy(o->id, from + k->id, n);
-        memcpy(o->rank, from + k->rank, n);
-        memcpy(o->logprob, from + k->logprob, n);
-    }
-    if (m) {
-        memcpy(o->lp, from + k->lp, m);
-        memcpy(o->lp_rank, from + k->lp_rank, m);
-    }
-    if (n && wants_top(h)) {
-        memcpy(o->top_id, from + k->top_id, n * OP_SAMPLE_TOP_MAX);
-        memcpy(o->top_logprob, from + k->top_logprob, n * OP_SAMPLE_TOP_MAX);
-    }
-    if (m && h->lp_top) {
-        memcpy(o->lp_top_id, from + k->lp_top_id, m * OP_SAMPLE_TOP_MAX);
-        memcpy(o->lp_top, from + k->lp_top, m * OP_SAMPLE_TOP_MAX);
-    }
+#define READ(name, type, size, each, wanted) \
+    if (h->size && is_wanted(h, wanted)) memcpy(h->out.name, from + k->name, (size_t)h->size * (each) * sizeof(type));
+    DEV_RESULTS(READ)
+#undef READ
 }
 
 /* ---------------------------------------------------------------- as the device reads it */
@@ -188,31 +238,21 @@ void cuda_back_read(const struct cuda_back *k, const char *from, const struct de
 void cuda_step_on(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at, const struct cuda_back *k, char *in,
                   char *out, struct dev_step *on, struct cuda_attn_plan *plan)
 {
-    const uint32_t *pool = words(in, at->pool);
-    *on = (struct dev_step){
-        .b = { sh->rows, sh->seqs, words(in, at->id), words(in, at->pos), words(in, at->row_seq), words(in, at->row_start),
-               words(in, at->page_start), pool },
-        .n_logit = sh->logits,
-        .n_sample = sh->samples,
-        .n_lp = sh->lps,
-        .lp_top = h->lp_top,
-        .logit_row = words(in, at->logit_row),
-        .sample = (const struct op_sample_row *)(const void *)(in + at->sample),
-        .hist = pool, /* the starts count from there: how long the lists are is nowhere baked in */
-        .ban = pool,
-        .allow = pool,
-        .bias = (const struct op_bias *)(const void *)pool,
-        .lp_id = words(in, at->lp_id),
-        .out = { .id = words(out, k->id),
-                 .rank = words(out, k->rank),
-                 .logprob = (float *)(void *)(out + k->logprob),
-                 .top_id = words(out, k->top_id),
-                 .top_logprob = (float *)(void *)(out + k->top_logprob),
-                 .lp = (float *)(void *)(out + k->lp),
-                 .lp_rank = words(out, k->lp_rank),
-                 .lp_top_id = words(out, k->lp_top_id),
-                 .lp_top = (float *)(void *)(out + k->lp_top) },
-    };
+    /* How long the arrays of the pool are is not said: a graph would keep the length of the step that it was recorded for. */
+    *on = (struct dev_step){ .b = { .n_row = sh->n.n_row, .n_seq = sh->n.n_seq },
+                             .n_logit = sh->n.n_logit,
+                             .n_sample = sh->n.n_sample,
+                             .n_lp = sh->n.n_lp,
+                             .lp_top = h->lp_top };
+#define VIEW(name, type, ...) on->b.name = (const type *)(const void *)(in + at->name);
+    DEV_BATCH_ARRAYS(VIEW)
+#undef VIEW
+#define VIEW(name, type, ...) on->name = (const type *)(const void *)(in + at->name);
+    DEV_STEP_ARRAYS(VIEW)
+#undef VIEW
+#define VIEW(name, type, ...) on->out.name = (type *)(void *)(out + k->name);
+    DEV_RESULTS(VIEW)
+#undef VIEW
     plan->tile_seq = words(in, at->tile_seq), plan->tile_row = words(in, at->tile_row);
     plan->item_seq = words(in, at->item_seq), plan->item_chunk = words(in, at->item_chunk);
     plan->seq_item = words(in, at->seq_item), plan->chunk = words(in, at->chunk);

@@ -66,19 +66,10 @@ static struct sizes sizes_of(const struct cuda_dev *d, const struct dev_limits *
 {
     struct cuda_attn_split s = split_of(d, lim);
     uint32_t               items = s.n_unit ? cuda_attn_items_max(&s, lim->seqs_max) : 0;
-    struct cuda_shape      all = { .rows = lim->rows_max,
-                                   .seqs = lim->seqs_max,
-                                   .logits = lim->rows_max + lim->seqs_max,
-                                   .samples = lim->seqs_max,
-                                   .lps = lim->rows_max,
-                                   .patch_ids = lim->seqs_max,
-                                   .patch_hists = lim->seqs_max,
-                                   .tiles = cuda_attn_tiles_max(lim->rows_max, lim->seqs_max),
-                                   .items = items };
-    size_t   pool = 4 * ((size_t)lim->pages_max + lim->hist_max + lim->ban_max + lim->allow_max + 2 * (size_t)lim->bias_max + 2);
-    uint64_t moe = lim->n_expert ? cuda_moe_work_bytes(d, lim) : 0, sample = cuda_sample_work_bytes(d, lim);
-    return (struct sizes){ .in = up(cuda_step_place(&all).pool + pool),
-                           .out = up(cuda_back_place(lim->seqs_max, lim->rows_max).end),
+    struct cuda_shape      all = { .n = cuda_step_most(lim), .tiles = cuda_attn_tiles_max(lim->rows_max, lim->seqs_max), .items = items };
+    uint64_t               moe = lim->n_expert ? cuda_moe_work_bytes(d, lim) : 0, sample = cuda_sample_work_bytes(d, lim);
+    return (struct sizes){ .in = up(cuda_step_place(&all).pool + cuda_pool_bytes(&all.n)),
+                           .out = up(cuda_back_place(&all.n).end),
                            .work = up((size_t)(moe > sample ? moe : sample)), /* a step is done with the one before it needs the other */
                            .partial = up((size_t)items * lim->n_head * (2 + (size_t)lim->head_dim) * sizeof(float)),
                            .arrived = up((size_t)lim->seqs_max * lim->n_head * sizeof(uint32_t)) };
@@ -272,12 +263,12 @@ static void patch(struct cuda_dev *d, const struct cuda_place *at, const struct 
 {
     struct cuda_step *s = d->step;
     const uint32_t   *drawn = (const uint32_t *)(const void *)s->out; /* ids come first there, whatever the step */
-    if (sh->patch_ids)
+    if (sh->n.n_patch_id)
         cuda_patch(d, (uint32_t *)(void *)(s->in + at->id), (const struct dev_patch *)(const void *)(s->in + at->patch_id), drawn,
-                   sh->patch_ids);
-    if (sh->patch_hists)
+                   sh->n.n_patch_id);
+    if (sh->n.n_patch_hist)
         cuda_patch(d, (uint32_t *)(void *)(s->in + at->pool), (const struct dev_patch *)(const void *)(s->in + at->patch_hist), drawn,
-                   sh->patch_hists);
+                   sh->n.n_patch_hist);
 }
 
 /* The shape that the arrays of this step are laid out for. */
@@ -286,13 +277,7 @@ static struct cuda_shape shape_of(const struct cuda_step *s, const struct dev_st
     uint32_t decodes = pad;
     if (!pad)
         while (decodes < h->b.n_seq && h->b.row_start[decodes + 1] == decodes + 1) decodes++;
-    return (struct cuda_shape){ .rows = pad ? pad : h->b.n_row,
-                                .seqs = pad ? pad : h->b.n_seq,
-                                .logits = pad ? pad : h->n_logit,
-                                .samples = pad ? pad : h->n_sample,
-                                .lps = h->n_lp,
-                                .patch_ids = pad ? pad : h->n_patch_id,
-                                .patch_hists = pad ? pad : h->n_patch_hist,
+    return (struct cuda_shape){ .n = cuda_step_sizes(h, pad),
                                 .tiles = pad ? 0 : cuda_attn_tiles_max(h->b.n_row, h->b.n_seq),
                                 .items = s->split.n_unit && decodes ? cuda_attn_items_max(&s->split, decodes) : 0,
                                 .padded = pad > 0 };
@@ -300,18 +285,11 @@ static struct cuda_shape shape_of(const struct cuda_step *s, const struct dev_st
 
 static void check_limits(const struct dev_limits *lim, const struct dev_step *h)
 {
-    CHECK(h->b.n_row <= lim->rows_max);
-    CHECK(h->b.n_seq <= lim->seqs_max);
-    CHECK(h->n_sample <= lim->seqs_max);
-    CHECK(h->n_lp <= lim->rows_max);
+    struct dev_sizes n = cuda_step_sizes(h, 0), most = cuda_step_most(lim);
+#define FITS(name, ...) CHECK(n.name <= most.name);
+    DEV_SIZES(FITS)
+#undef FITS
     CHECK(h->n_logit == h->n_sample + h->n_lp);
-    CHECK(h->b.n_seq == 0 || h->b.page_start[h->b.n_seq] <= lim->pages_max);
-    CHECK(h->n_hist <= lim->hist_max);
-    CHECK(h->n_ban <= lim->ban_max);
-    CHECK(h->n_allow <= lim->allow_max);
-    CHECK(h->n_bias <= lim->bias_max);
-    CHECK(h->n_patch_id <= lim->seqs_max);
-    CHECK(h->n_patch_hist <= lim->seqs_max);
 }
 
 enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, struct dev_step *on)
@@ -337,7 +315,7 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
     struct cuda_place at = cuda_step_place(&sh);
     size_t            bytes = cuda_step_pack(h, &sh, &at, s->split.n_unit ? &s->split : NULL, s->len, slot->in, &d->attn);
     CHECK(bytes <= s->in_bytes);
-    slot->back = cuda_back_place(sh.samples, sh.lps);
+    slot->back = cuda_back_place(&sh.n);
     cuda_step_on(h, &sh, &at, &slot->back, s->in, s->out, on, &d->attn);
     d->row_seq = on->b.row_seq;
     slot->failed = false;

@@ -5,16 +5,25 @@
 
 /* How many of each the arrays are laid out for: at least what the step has. The rest is written as padding. */
 struct cuda_shape {
-    uint32_t rows, seqs, logits, samples, lps, patch_ids, patch_hists, tiles, items;
-    bool     padded; /* launches go over all of it: a decode step */
+    struct dev_sizes n;
+    uint32_t         tiles, items;
+    bool             padded; /* launches go over all of it: a decode step */
 };
-/* Bytes from the begin of the slab. */
+/* The sizes to lay a step out for: its own, or where pad is not 0 those of a bucket of pad rows. */
+struct dev_sizes cuda_step_sizes(const struct dev_step *h, uint32_t pad);
+/* The most that there may be of each. */
+struct dev_sizes cuda_step_most(const struct dev_limits *lim);
+/* Bytes from the begin of the slab. Arrays of the pool are found by starts that count from its begin, so all of them lie at `pool`. */
 struct cuda_place {
-    size_t id, pos, row_seq, row_start, page_start, logit_row, sample, lp_id, patch_id, patch_hist;
+#define PLACE(name, ...) size_t name;
+    DEV_BATCH_ARRAYS(PLACE)
+    DEV_STEP_ARRAYS(PLACE)
+#undef PLACE
     size_t tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk;
     size_t pool; /* to here the fixed part: the shape alone decides */
 };
 struct cuda_place cuda_step_place(const struct cuda_shape *sh);
+size_t            cuda_pool_bytes(const struct dev_sizes *n); /* enough for a pool of so many */
 /* Packs h into the slab `to`, at most to the sum of its limits. Plans attention (split NULL: there is none), with counts, not yet
  * addresses, in *plan. len: scratch [n_seq]. Returns the bytes that the device must get. */
 size_t cuda_step_pack(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
@@ -22,9 +31,12 @@ size_t cuda_step_pack(const struct dev_step *h, const struct cuda_shape *sh, con
 
 /* Results. Bytes from the begin of the slab; ids lie at 0. */
 struct cuda_back {
-    size_t id, rank, logprob, lp, lp_rank, top_id, top_logprob, lp_top_id, lp_top, end;
+#define PLACE(name, ...) size_t name;
+    DEV_RESULTS(PLACE)
+#undef PLACE
+    size_t end;
 };
-struct cuda_back cuda_back_place(uint32_t samples, uint32_t lps);
+struct cuda_back cuda_back_place(const struct dev_sizes *n);
 size_t           cuda_back_bytes(const struct cuda_back *k, const struct dev_step *h); /* how much of it anybody wants */
 void             cuda_back_read(const struct cuda_back *k, const char *from, const struct dev_step *h);
 

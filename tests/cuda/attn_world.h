@@ -94,7 +94,14 @@ static inline void aw_plan(const struct aw_world *w, const struct cuda_attn_spli
     }
     assert_true(row <= AW_ROWS && page <= AW_PAGES);
     st->row_start[n] = row, st->page_start[n] = page;
-    st->b = (struct dev_batch){ row, n, NULL, st->pos, st->row_seq, st->row_start, st->page_start, st->page };
+    st->b = (struct dev_batch){ .n_row = row,
+                                .n_seq = n,
+                                .n_page = page,
+                                .pos = st->pos,
+                                .row_seq = st->row_seq,
+                                .row_start = st->row_start,
+                                .page_start = st->page_start,
+                                .page = st->page };
     st->l = (struct cuda_attn_lists){ .tile_seq = st->tile_seq,
                                       .tile_row = st->tile_row,
                                       .item_seq = st->item_seq,
@@ -146,8 +153,14 @@ static inline void aw_upload(struct aw_device *a, const struct aw_world *w, stru
 {
     ct_put(a->d, a->at, st, sizeof *st);
     ct_put_as(a->d, a->qkv, w->s.act, st->q, (size_t)st->b.n_row * w->width);
-    st->on =
-        (struct dev_batch){ st->b.n_row, st->b.n_seq, NULL, a->at->pos, a->at->row_seq, a->at->row_start, a->at->page_start, a->at->page };
+    st->on = (struct dev_batch){ .n_row = st->b.n_row,
+                                 .n_seq = st->b.n_seq,
+                                 .n_page = st->b.n_page,
+                                 .pos = a->at->pos,
+                                 .row_seq = a->at->row_seq,
+                                 .row_start = a->at->row_start,
+                                 .page_start = a->at->page_start,
+                                 .page = a->at->page };
     cuda_of(a->d)->attn =
         (struct cuda_attn_plan){ st->l.n_decode_pad, st->l.n_tile,    a->at->tile_seq, a->at->tile_row, st->l.n_item_pad, a->at->item_seq,
                                  a->at->item_chunk,  a->at->seq_item, a->at->chunk,    a->partial,      a->arrived };

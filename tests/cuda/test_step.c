@@ -18,12 +18,11 @@ enum { STEPS = 260, TURNS = 3000 };
 enum { ROWS = 40, SEQS = 12, PAGES = 60, LIST = 50 };
 
 struct any_step {
-    struct dev_step      s;
-    uint32_t             id[ROWS], pos[ROWS], row_seq[ROWS], row_start[SEQS + 1], page_start[SEQS + 1], page[PAGES];
-    uint32_t             logit_row[ROWS + SEQS], hist[LIST], ban[LIST], allow[LIST], lp_id[ROWS];
-    struct op_bias       bias[LIST];
-    struct op_sample_row sample[SEQS];
-    struct dev_patch     patch_id[SEQS], patch_hist[SEQS];
+    struct dev_step s;
+#define ARRAY(name, type, ...) type name[ROWS + SEQS + PAGES + LIST];
+    DEV_BATCH_ARRAYS(ARRAY)
+    DEV_STEP_ARRAYS(ARRAY)
+#undef ARRAY
 };
 
 static uint64_t turn, at_draw;
@@ -36,8 +35,17 @@ static void     fill(uint32_t *a, uint32_t n)
 static void any_step_make(struct any_step *a, bool decode)
 {
     struct dev_step *s = &a->s;
-    *s = (struct dev_step){ .b = { .n_seq = decode ? 1 + draw(SEQS) : draw(SEQS + 1), .id = a->id, .pos = a->pos, .row_seq = a->row_seq } };
-    s->b.row_start = a->row_start, s->b.page_start = a->page_start, s->b.page = a->page;
+    *s = (struct dev_step){ .b = { .n_seq = decode ? 1 + draw(SEQS) : draw(SEQS + 1) } };
+#define VIEW(name, type, size, extra, pack, values, ...) \
+    s->b.name = a->name;                                 \
+    if ((values) == DEV_ANY) fill((uint32_t *)a->name, LIST * sizeof(type) / 4);
+    DEV_BATCH_ARRAYS(VIEW)
+#undef VIEW
+#define VIEW(name, type, size, extra, pack, values, ...) \
+    s->name = a->name;                                   \
+    if ((values) == DEV_ANY) fill((uint32_t *)a->name, LIST * sizeof(type) / 4);
+    DEV_STEP_ARRAYS(VIEW)
+#undef VIEW
     a->row_start[0] = a->page_start[0] = 0;
     for (uint32_t q = 0; q < s->b.n_seq; q++) {
         uint32_t n = decode ? 1 : 1 + (draw(2) ? 0 : draw((ROWS - a->row_start[q] - (s->b.n_seq - q) + 1) / 2 + 1)), p0 = draw(200);
@@ -45,14 +53,13 @@ static void any_step_make(struct any_step *a, bool decode)
         a->row_start[q + 1] = a->row_start[q] + n;
         a->page_start[q + 1] = a->page_start[q] + draw(PAGES / SEQS + 1);
     }
-    s->b.n_row = a->row_start[s->b.n_seq];
+    s->b.n_row = a->row_start[s->b.n_seq], s->b.n_page = a->page_start[s->b.n_seq];
     fill(a->id, s->b.n_row), fill(a->page, a->page_start[s->b.n_seq]);
     s->n_sample = decode ? s->b.n_row : draw(s->b.n_seq + 1), s->n_lp = decode ? 0 : draw(s->b.n_row + 1);
     s->n_logit = s->n_sample + s->n_lp;
     for (uint32_t i = 0; i < s->n_logit; i++) a->logit_row[i] = draw(s->b.n_row ? s->b.n_row : 1);
     fill(a->lp_id, s->n_lp);
     s->n_hist = draw(LIST), s->n_ban = draw(LIST), s->n_allow = draw(LIST), s->n_bias = draw(LIST);
-    fill(a->hist, s->n_hist), fill(a->ban, s->n_ban), fill(a->allow, s->n_allow), fill((uint32_t *)a->bias, 2 * s->n_bias);
     for (uint32_t i = 0; i < s->n_sample; i++)
         a->sample[i] = (struct op_sample_row){ .temperature = (float)i,
                                                .seed = draw(1000),
@@ -64,8 +71,7 @@ static void any_step_make(struct any_step *a, bool decode)
     s->n_patch_id = draw(s->b.n_seq + 1), s->n_patch_hist = s->n_hist ? draw(s->b.n_seq + 1) : 0;
     for (uint32_t i = 0; i < s->n_patch_id; i++) a->patch_id[i] = (struct dev_patch){ draw(s->b.n_row), draw(SEQS) };
     for (uint32_t i = 0; i < s->n_patch_hist; i++) a->patch_hist[i] = (struct dev_patch){ draw(s->n_hist), draw(SEQS) };
-    s->logit_row = a->logit_row, s->sample = a->sample, s->hist = a->hist, s->ban = a->ban, s->allow = a->allow, s->bias = a->bias;
-    s->lp_id = a->lp_id, s->patch_id = a->patch_id, s->patch_hist = a->patch_hist, s->lp_top = draw(3);
+    s->lp_top = draw(3);
 }
 
 static void same_u32(const uint32_t *got, const uint32_t *want, uint32_t n, const char *what)
@@ -77,6 +83,17 @@ static void all_are(const uint32_t *got, uint32_t from, uint32_t to, uint32_t wa
 {
     for (uint32_t i = from; i < to; i++)
         if (got[i] != want) fail_msg("turn %llu, padding %s[%u] is %u, should be %u", (unsigned long long)turn, what, i, got[i], want);
+}
+
+/* An array of the fixed part: what was meant, then what its line in kernels/arrays.h says of the rest. In words. */
+static void same_array(const void *got, const void *want, size_t n, size_t cap, enum dev_pack pack, const char *what)
+{
+    const uint32_t *g = got, *w = want;
+    uint32_t        rest = pack == DEV_PACK_SKIP ? UINT32_MAX : 0;
+    if (pack == DEV_PACK_LAST) rest = w[n - 1];
+    if (pack == DEV_PACK_POOL || pack == DEV_PACK_OWN) return; /* looked at below */
+    same_u32(g, w, (uint32_t)n, what);
+    all_are(g, (uint32_t)n, (uint32_t)cap, rest, what);
 }
 
 static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
@@ -94,46 +111,35 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
         fake.deterministic = draw(2);
         struct cuda_attn_split split = cuda_attn_split(&fake, 4, 2, 32);
         uint32_t               pad = decode ? s->b.n_row + draw(4) : 0, n_seq = s->b.n_seq;
-        struct cuda_shape      sh = { pad ? pad : s->b.n_row,
-                                 pad ? pad : n_seq,
-                                 pad ? pad : s->n_logit,
-                                 pad ? pad : s->n_sample,
-                                 s->n_lp,
-                                 pad ? pad : s->n_patch_id,
-                                 pad ? pad : s->n_patch_hist,
-                                 pad ? 0 : cuda_attn_tiles_max(s->b.n_row, n_seq),
-                                 cuda_attn_items_max(&split, pad ? pad : n_seq),
-                                 pad > 0 };
-        struct cuda_place     at = cuda_step_place(&sh);
-        struct cuda_back      back = cuda_back_place(sh.samples, sh.lps);
-        struct cuda_attn_plan plan = { 0 };
-        struct dev_step       on;
+        struct cuda_shape      sh = { .n = cuda_step_sizes(s, pad),
+                                      .tiles = pad ? 0 : cuda_attn_tiles_max(s->b.n_row, n_seq),
+                                      .items = cuda_attn_items_max(&split, pad ? pad : n_seq),
+                                      .padded = pad > 0 };
+        struct cuda_place      at = cuda_step_place(&sh);
+        struct cuda_back       back = cuda_back_place(&sh.n);
+        struct cuda_attn_plan  plan = { 0 };
+        struct dev_step        on;
         memset(slab, 0xa5, sizeof slab); /* what the step before left */
         size_t bytes = cuda_step_pack(s, &sh, &at, &split, len, slab, &plan);
         for (size_t i = bytes; i < sizeof slab; i++)
             if (slab[i] != (char)0xa5) fail_msg("turn %llu: byte %zu is written, %zu are counted", (unsigned long long)turn, i, bytes);
         cuda_step_on(s, &sh, &at, &back, slab, out, &on, &plan);
 
-        assert_int_equal(on.b.n_row, sh.rows);
-        assert_int_equal(on.b.n_seq, sh.seqs);
-        assert_int_equal(on.n_logit, sh.logits);
-        assert_int_equal(on.n_sample, sh.samples);
+        assert_int_equal(on.b.n_row, pad ? pad : s->b.n_row);
+        assert_int_equal(on.b.n_seq, pad ? pad : n_seq);
+        assert_int_equal(on.n_logit, pad ? pad : s->n_logit);
+        assert_int_equal(on.n_sample, pad ? pad : s->n_sample);
         assert_int_equal(on.n_lp, s->n_lp);
         assert_int_equal(on.lp_top, s->lp_top);
-        same_u32(on.b.id, a.id, s->b.n_row, "id");
-        same_u32(on.b.pos, a.pos, s->b.n_row, "pos");
-        same_u32(on.b.row_seq, a.row_seq, s->b.n_row, "row_seq");
-        same_u32(on.b.row_start, a.row_start, n_seq + 1, "row_start");
-        same_u32(on.b.page_start, a.page_start, n_seq + 1, "page_start");
-        same_u32(on.b.page, a.page, a.page_start[n_seq], "page");
-        same_u32(on.logit_row, a.logit_row, s->n_logit, "logit_row");
-        same_u32(on.lp_id, a.lp_id, s->n_lp, "lp_id");
-        all_are(on.b.id, s->b.n_row, sh.rows, 0, "id");
-        all_are(on.b.pos, s->b.n_row, sh.rows, 0, "pos");
-        all_are(on.b.row_seq, s->b.n_row, sh.rows, UINT32_MAX, "row_seq");
-        all_are(on.b.row_start, n_seq, sh.seqs + 1, s->b.n_row, "row_start");
-        all_are(on.b.page_start, n_seq, sh.seqs + 1, a.page_start[n_seq], "page_start");
-        all_are(on.logit_row, s->n_logit, sh.logits, UINT32_MAX, "logit_row");
+#define SAME(name, type, size, extra, pack, ...) \
+    same_array(on.b.name, a.name, (s->b.size + (extra)) * sizeof(type) / 4, (sh.n.size + (extra)) * sizeof(type) / 4, pack, #name);
+        DEV_BATCH_ARRAYS(SAME)
+#undef SAME
+#define SAME(name, type, size, extra, pack, ...) \
+    same_array(on.name, a.name, (s->size + (extra)) * sizeof(type) / 4, (sh.n.size + (extra)) * sizeof(type) / 4, pack, #name);
+        DEV_STEP_ARRAYS(SAME)
+#undef SAME
+        same_u32(on.b.page, a.page, s->b.n_page, "page");
         for (uint32_t i = 0; i < s->n_sample; i++) {
             const struct op_sample_row *g = &on.sample[i], *w = &a.sample[i];
             struct op_sample_row        r = *g;
@@ -144,7 +150,7 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
             r.hist_start = w->hist_start, r.ban_start = w->ban_start, r.allow_start = w->allow_start, r.bias_start = w->bias_start;
             assert_memory_equal(&r, w, sizeof r);
         }
-        for (uint32_t i = s->n_sample; i < sh.samples; i++) assert_int_equal(on.sample[i].n_hist, UINT32_MAX);
+        for (uint32_t i = s->n_sample; i < on.n_sample; i++) assert_int_equal(on.sample[i].n_hist, UINT32_MAX);
 
         /* patches, done to what was packed as the kernel would, name the entries that were meant */
         const struct dev_patch *pid = (const void *)(slab + at.patch_id), *ph = (const void *)(slab + at.patch_hist);
@@ -153,8 +159,8 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
             assert_int_equal(ph[i].from, a.patch_hist[i].from);
             assert_int_equal(on.hist[ph[i].at], a.hist[a.patch_hist[i].at]);
         }
-        for (uint32_t i = s->n_patch_id; i < sh.patch_ids; i++) assert_int_equal(pid[i].at, UINT32_MAX);
-        for (uint32_t i = s->n_patch_hist; i < sh.patch_hists; i++) assert_int_equal(ph[i].at, UINT32_MAX);
+        for (uint32_t i = s->n_patch_id; i < sh.n.n_patch_id; i++) assert_int_equal(pid[i].at, UINT32_MAX);
+        for (uint32_t i = s->n_patch_hist; i < sh.n.n_patch_hist; i++) assert_int_equal(ph[i].at, UINT32_MAX);
 
         /* attention: the plan of the step as it is, in the slab; a padded launch covers the bucket */
         uint32_t               l[6][512], len2[SEQS];
@@ -170,7 +176,7 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
         same_u32(plan.tile_seq, want.tile_seq, want.n_tile, "tile_seq");
         same_u32(plan.tile_row, want.tile_row, want.n_tile, "tile_row");
         all_are(plan.item_seq, want.n_item, sh.items, UINT32_MAX, "item_seq");
-        all_are(plan.seq_item, want.n_decode, sh.seqs + 1, want.n_item, "seq_item");
+        all_are(plan.seq_item, want.n_decode, on.b.n_seq + 1, want.n_item, "seq_item");
     }
 }
 
@@ -178,12 +184,14 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
 static void a_bucket_has_one_place_for_everything(void **state)
 {
     (void)state;
-    struct cuda_shape sh = { 8, 8, 8, 8, 0, 8, 8, 0, 40, true };
+    struct cuda_shape sh = { .n = { .n_row = 8, .n_seq = 8, .n_logit = 8, .n_sample = 8, .n_patch_id = 8, .n_patch_hist = 8 },
+                             .items = 40,
+                             .padded = true };
     struct cuda_place a = cuda_step_place(&sh), b = cuda_step_place(&sh);
     assert_memory_equal(&a, &b, sizeof a);
-    struct cuda_back k = cuda_back_place(8, 0);
+    struct cuda_back k = cuda_back_place(&sh.n);
     assert_int_equal(k.id, 0); /* the patches of the next step count on it */
-    assert_int_equal(cuda_back_place(3, 20).id, 0);
+    assert_int_equal(cuda_back_place(&(struct dev_sizes){ .n_sample = 3, .n_lp = 20 }).id, 0);
 }
 
 /* ---------------------------------------------------------------- a small model under a script of joins and leaves */
@@ -303,7 +311,13 @@ static void run(struct how how, struct outcome *o)
     char                      err[512] = "";
     struct device            *d;
     struct model             *m;
-    struct batch_cfg          bc = { 64, LIVE_MAX, LIVE_MAX * SEQ_BLOCKS, LIVE_MAX * TOKENS, 64, 128, 16 };
+    struct batch_cfg          bc = { .rows_max = 64,
+                                     .seqs_max = LIVE_MAX,
+                                     .pages_max = LIVE_MAX * SEQ_BLOCKS,
+                                     .hist_max = LIVE_MAX * TOKENS,
+                                     .ban_max = 64,
+                                     .allow_max = 128,
+                                     .bias_max = 16 };
     struct dev_cfg            dc = {
                    .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1, .eager = how.eager, .deterministic = how.deterministic, .pdl = how.two
     };
@@ -467,7 +481,13 @@ static void H2_a_step_that_is_refused_twice_ends_alone(void **state)
     char                  err[512] = "";
     struct model         *m;
     struct batch          b;
-    struct batch_cfg      bc = { 64, LIVE_MAX, LIVE_MAX * SEQ_BLOCKS, LIVE_MAX * TOKENS, 64, 128, 16 };
+    struct batch_cfg      bc = { .rows_max = 64,
+                                 .seqs_max = LIVE_MAX,
+                                 .pages_max = LIVE_MAX * SEQ_BLOCKS,
+                                 .hist_max = LIVE_MAX * TOKENS,
+                                 .ban_max = 64,
+                                 .allow_max = 128,
+                                 .bias_max = 16 };
     struct dev_cfg        dc = { .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1, .deterministic = true };
     struct model_load_cfg lc = { .weight_dtype = DT_COUNT,
                                  .kv_dtype = DT_COUNT,
@@ -514,7 +534,13 @@ static void H4_a_lost_gpu_is_told_from_a_failing_kernel(void **state)
         char                  err[512] = "";
         struct model         *m;
         struct batch          b;
-        struct batch_cfg      bc = { 64, LIVE_MAX, LIVE_MAX * SEQ_BLOCKS, LIVE_MAX * TOKENS, 64, 128, 16 };
+        struct batch_cfg      bc = { .rows_max = 64,
+                                     .seqs_max = LIVE_MAX,
+                                     .pages_max = LIVE_MAX * SEQ_BLOCKS,
+                                     .hist_max = LIVE_MAX * TOKENS,
+                                     .ban_max = 64,
+                                     .allow_max = 128,
+                                     .bias_max = 16 };
         struct dev_cfg        dc = { .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1 };
         struct model_load_cfg lc = { .weight_dtype = DT_COUNT,
                                      .kv_dtype = DT_COUNT,

@@ -42,16 +42,16 @@ static void step(const uint8_t *p, size_t n)
         CHECK(why[0]);
         return;
     }
-    CHECK(b->d.n_row <= lim.b.rows_max);
-    CHECK(b->d.n_seq <= lim.b.seqs_max);
-    for (uint32_t i = 0; i < b->d.n_row; i++) {
+    CHECK(b->n_row <= lim.b.rows_max);
+    CHECK(b->n_seq <= lim.b.seqs_max);
+    for (uint32_t i = 0; i < b->n_row; i++) {
         CHECK(b->id[i] < lim.vocab);
-        CHECK(b->row_seq[i] < b->d.n_seq);
+        CHECK(b->row_seq[i] < b->n_seq);
         uint32_t seq = b->row_seq[i];
         CHECK(b->pos[i] / lim.block_tokens < b->page_start[seq + 1] - b->page_start[seq]);
     }
-    for (uint32_t i = 0; i < b->page_start[b->d.n_seq]; i++) CHECK(b->page[i] < lim.n_block);
-    for (uint32_t i = 0; i < b->n_logit; i++) CHECK(b->logit_row[i] < b->d.n_row);
+    for (uint32_t i = 0; i < b->page_start[b->n_seq]; i++) CHECK(b->page[i] < lim.n_block);
+    for (uint32_t i = 0; i < b->n_logit; i++) CHECK(b->logit_row[i] < b->n_row);
     CHECK(wire_step_put(out, b, &s2) == n); /* what was taken is what was sent, byte for byte */
     CHECK(!memcmp(out, p, n));
 }

@@ -137,9 +137,9 @@ static inline uint32_t gold_step(struct gold_run *r, const uint32_t *ids, uint32
 {
     struct batch *b = &r->b;
     batch_clear(b);
-    b->d.n_row = n, b->d.n_seq = 1;
+    b->n_row = n, b->n_seq = 1;
     b->row_start[0] = 0, b->row_start[1] = n;
-    b->page_start[0] = 0, b->page_start[1] = (at + n + GOLD_BLOCK_TOKENS - 1) / GOLD_BLOCK_TOKENS;
+    b->page_start[0] = 0, b->page_start[1] = b->n_page = (at + n + GOLD_BLOCK_TOKENS - 1) / GOLD_BLOCK_TOKENS;
     for (uint32_t i = 0; i < b->page_start[1]; i++) b->page[i] = i;
     for (uint32_t i = 0; i < n; i++) b->id[i] = ids[at + i], b->pos[i] = at + i, b->row_seq[i] = 0;
     if (sample) {
@@ -149,7 +149,7 @@ static inline uint32_t gold_step(struct gold_run *r, const uint32_t *ids, uint32
     }
     for (uint32_t i = 0; i < n_wanted; i++) {
         b->logit_row[b->n_logit++] = wanted[i] - at;
-        b->lp_id[b->n_prompt_lp++] = 7;
+        b->lp_id[b->n_lp++] = 7;
     }
     assert_int_equal(eng_run(&r->runner, b), ST_OK);
     return sample ? b->out.id[0] : 0;

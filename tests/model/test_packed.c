@@ -76,7 +76,7 @@ static uint64_t logits_of(const struct how *how, const char *packed_dir, uint64_
     struct model_spec     spec;
     struct rank_team     *team = NULL;
     struct batch          batch;
-    struct batch_cfg      bc = { 8, 2, 4, 4, 4, 4, 4 };
+    struct batch_cfg      bc = { .rows_max = 8, .seqs_max = 2, .pages_max = 4, .hist_max = 4, .ban_max = 4, .allow_max = 4, .bias_max = 4 };
     uint32_t              n_block;
     struct rank_cfg       cfg = { .n_rank = how->n_rank,
                                   .device = how->kind,

@@ -122,26 +122,26 @@ static inline uint32_t fake_readers(const struct kv *kv, uint32_t block)
 /* At submit: what the host says of the blocks that the step writes, and of the ids that it does not know. */
 static inline void fake_judge(struct fake *f, const struct batch *b)
 {
-    if (!b->d.n_row || b->d.n_row > b->rows_max || b->d.n_seq > b->seqs_max || b->row_start[b->d.n_seq] != b->d.n_row)
+    if (!b->n_row || b->n_row > b->max.rows_max || b->n_seq > b->max.seqs_max || b->row_start[b->n_seq] != b->n_row)
         fake_fault(f, "a batch of the wrong size");
-    if (b->n_logit != b->n_sample + b->n_prompt_lp) fake_fault(f, "logit rows do not add up");
+    if (b->n_logit != b->n_sample + b->n_lp) fake_fault(f, "logit rows do not add up");
     for (uint32_t i = 0; i < b->n_copy; i++) {
         for (uint32_t j = 0; j < b->n_copy; j++) /* a device may copy in any order */
             if (b->copy_dst[i] == b->copy_src[j] || (i != j && b->copy_dst[i] == b->copy_dst[j]))
                 fake_fault(f, "block copies depend on their order");
     }
     uint32_t n_unknown = 0;
-    for (uint32_t r = 0; r < b->d.n_row; r++) n_unknown += b->id[r] == SEQ_PENDING;
+    for (uint32_t r = 0; r < b->n_row; r++) n_unknown += b->id[r] == SEQ_PENDING;
     if (n_unknown != b->n_patch_id) fake_fault(f, "ids in flight and their patches do not match");
     for (uint32_t i = 0; i < b->n_patch_id; i++)
-        if (b->patch_id[i].at >= b->d.n_row || b->id[b->patch_id[i].at] != SEQ_PENDING) fake_fault(f, "an id that is known is patched");
+        if (b->patch_id[i].at >= b->n_row || b->id[b->patch_id[i].at] != SEQ_PENDING) fake_fault(f, "an id that is known is patched");
     n_unknown = 0;
     for (uint32_t i = 0; i < b->n_hist; i++) n_unknown += b->hist[i] == SEQ_PENDING;
     if (n_unknown != b->n_patch_hist) fake_fault(f, "history in flight and its patches do not match");
     for (uint32_t i = 0; i < b->n_patch_hist; i++)
         if (b->patch_hist[i].at >= b->n_hist || b->hist[b->patch_hist[i].at] != SEQ_PENDING)
             fake_fault(f, "history that is known is patched");
-    for (uint32_t s = 0; f->kv && s < b->d.n_seq; s++)
+    for (uint32_t s = 0; f->kv && s < b->n_seq; s++)
         for (uint32_t r = b->row_start[s]; r < b->row_start[s + 1]; r++) {
             uint32_t at = b->page_start[s] + b->pos[r] / f->block_tokens;
             if (at >= b->page_start[s + 1] || b->page[at] >= f->n_block) continue; /* fake_append says so */
@@ -152,10 +152,10 @@ static inline void fake_judge(struct fake *f, const struct batch *b)
 
 static inline uint64_t fake_sum(const struct batch *b)
 {
-    uint64_t h = hash_bytes(b->id, b->d.n_row * sizeof *b->id, b->d.n_row);
-    h = hash_bytes(b->pos, b->d.n_row * sizeof *b->pos, h);
-    h = hash_bytes(b->page_start, (b->d.n_seq + 1) * sizeof *b->page_start, h);
-    h = hash_bytes(b->page, b->page_start[b->d.n_seq] * sizeof *b->page, h);
+    uint64_t h = hash_bytes(b->id, b->n_row * sizeof *b->id, b->n_row);
+    h = hash_bytes(b->pos, b->n_row * sizeof *b->pos, h);
+    h = hash_bytes(b->page_start, (b->n_seq + 1) * sizeof *b->page_start, h);
+    h = hash_bytes(b->page, b->page_start[b->n_seq] * sizeof *b->page, h);
     h = hash_bytes(b->copy_src, b->n_copy * sizeof *b->copy_src, h);
     h = hash_bytes(b->copy_dst, b->n_copy * sizeof *b->copy_dst, h);
     h = hash_bytes(b->logit_row, b->n_logit * sizeof *b->logit_row, h);
@@ -236,19 +236,19 @@ static inline void fake_exec(struct fake *f, struct batch *b)
 {
     f->step++;
     if (f->fail_at && f->step >= f->fail_at) return;
-    fake_room(&f->id, &f->id_max, b->rows_max + 1); /* batches differ in size: what is audited has one of its own */
-    fake_room(&f->hist, &f->hist_max, b->hist_max + 1);
-    fake_room(&f->drawn, &f->drawn_max, b->seqs_max + 1);
-    memcpy(f->id, b->id, b->d.n_row * sizeof *f->id);
+    fake_room(&f->id, &f->id_max, b->max.rows_max + 1); /* batches differ in size: what is audited has one of its own */
+    fake_room(&f->hist, &f->hist_max, b->max.hist_max + 1);
+    fake_room(&f->drawn, &f->drawn_max, b->max.seqs_max + 1);
+    memcpy(f->id, b->id, b->n_row * sizeof *f->id);
     memcpy(f->hist, b->hist, b->n_hist * sizeof *f->hist);
     fake_patch(f, f->id, b->patch_id, b->n_patch_id);
     fake_patch(f, f->hist, b->patch_hist, b->n_patch_hist);
-    f->digest = hash_combine(f->digest, hash_bytes(f->id, b->d.n_row * sizeof *f->id, b->d.n_seq));
-    f->digest = hash_combine(f->digest, hash_bytes(b->page, b->page_start[b->d.n_seq] * sizeof *b->page, b->n_sample));
+    f->digest = hash_combine(f->digest, hash_bytes(f->id, b->n_row * sizeof *f->id, b->n_seq));
+    f->digest = hash_combine(f->digest, hash_bytes(b->page, b->page_start[b->n_seq] * sizeof *b->page, b->n_sample));
     fake_copies(f, b);
     bool refused = fake_refuses(f, f->step);
-    for (uint32_t i = 0; refused && i < b->d.n_row; i++) f->id[i] = (f->id[i] + 1) % f->vocab; /* what lies there must never be shared */
-    for (uint32_t s = 0; s < b->d.n_seq; s++) {
+    for (uint32_t i = 0; refused && i < b->n_row; i++) f->id[i] = (f->id[i] + 1) % f->vocab; /* what lies there must never be shared */
+    for (uint32_t s = 0; s < b->n_seq; s++) {
         if (b->row_start[s + 1] <= b->row_start[s]) fake_fault(f, "a sequence without rows");
         fake_append(f, b, s);
     }
@@ -258,7 +258,7 @@ static inline void fake_exec(struct fake *f, struct batch *b)
         return;
     }
     if (f->delay) f->delay();
-    for (uint32_t s = 0; s < b->d.n_seq; s++) fake_attend(f, b, s);
+    for (uint32_t s = 0; s < b->n_seq; s++) fake_attend(f, b, s);
     for (uint32_t i = 0; i < b->n_sample; i++) {
         const struct op_sample_row *o = &b->sample[i];
         uint64_t                    chain = fake_row_chain(f, b, b->logit_row[i]), fold = 0;
@@ -275,21 +275,21 @@ static inline void fake_exec(struct fake *f, struct batch *b)
             b->out.top_logprob[(size_t)i * OP_SAMPLE_TOP_MAX + k] = fake_logprob(chain, (id + k) % f->vocab);
         }
     }
-    for (uint32_t i = 0; i < b->n_prompt_lp; i++) {
+    for (uint32_t i = 0; i < b->n_lp; i++) {
         uint64_t chain = fake_row_chain(f, b, b->logit_row[b->n_sample + i]);
         b->out.lp[i] = fake_logprob(chain, b->lp_id[i]);
         b->out.lp_rank[i] = b->lp_id[i] + 1;
-        for (uint32_t k = 0; k < b->prompt_top; k++) {
+        for (uint32_t k = 0; k < b->lp_top; k++) {
             b->out.lp_top_id[(size_t)i * OP_SAMPLE_TOP_MAX + k] = k;
             b->out.lp_top[(size_t)i * OP_SAMPLE_TOP_MAX + k] = fake_logprob(chain, k);
         }
     }
     f->n_drawn = b->n_sample;
-    f->n_row += b->d.n_row;
+    f->n_row += b->n_row;
     f->n_sample += b->n_sample;
-    f->n_prefill_row += b->d.n_row > b->n_sample ? b->d.n_row - b->n_sample : 0;
-    if (b->d.n_row > f->most_rows) f->most_rows = b->d.n_row;
-    if (b->d.n_seq > f->most_seqs) f->most_seqs = b->d.n_seq;
+    f->n_prefill_row += b->n_row > b->n_sample ? b->n_row - b->n_sample : 0;
+    if (b->n_row > f->most_rows) f->most_rows = b->n_row;
+    if (b->n_seq > f->most_seqs) f->most_seqs = b->n_seq;
 }
 
 static inline void fake_submit(void *ctx, struct batch *b)
@@ -300,7 +300,7 @@ static inline void fake_submit(void *ctx, struct batch *b)
         return;
     }
     fake_judge(f, b);
-    memset(b->out.id, 0xdb, b->seqs_max * sizeof *b->out.id);
+    memset(b->out.id, 0xdb, b->max.seqs_max * sizeof *b->out.id);
     f->sum[f->n_flight] = fake_sum(b);
     f->flight[f->n_flight++] = b;
     if (!f->lazy) fake_exec(f, b);

@@ -524,8 +524,8 @@ static void a_sequence_that_ended_in_flight_leaves_no_trace(void **state)
     eng_stats(w->e, &s);
     assert_int_equal(n_out(c, 0), 5);
     assert_int_equal(s.n_generated, 5 + n_out(other, 0));
-    assert_int_equal(w->fake.flight[0]->d.n_seq, 2); /* it sits once more */
-    struct client *again = submitted(1, 9, 1, 5);    /* takes what it has left in the cache */
+    assert_int_equal(w->fake.flight[0]->n_seq, 2); /* it sits once more */
+    struct client *again = submitted(1, 9, 1, 5);  /* takes what it has left in the cache */
     finish();
     eng_stats(w->e, &s);
     assert_int_equal(s.n_generated, 5 + 40 + 5);

@@ -130,10 +130,9 @@ static void story(struct dice *d, struct world *w)
     bool evicts = one_in(d, 3), drains = one_in(d, 12);
     if (one_in(d, 3)) { /* little room for what sampling needs: some must wait a step */
         struct batch *b = &w->e->flight[0].batch, *other = &w->e->flight[1].batch;
-        b->hist_max = w->cfg.context_max + below(d, 2 * w->cfg.context_max);
-        b->ban_max = between(d, 6, 20), b->allow_max = between(d, 8, 20), b->bias_max = between(d, 2, 6);
-        if (w->depth > 1)
-            other->hist_max = b->hist_max, other->ban_max = b->ban_max, other->allow_max = b->allow_max, other->bias_max = b->bias_max;
+        b->max.hist_max = w->cfg.context_max + below(d, 2 * w->cfg.context_max);
+        b->max.ban_max = between(d, 6, 20), b->max.allow_max = between(d, 8, 20), b->max.bias_max = between(d, 2, 6);
+        if (w->depth > 1) other->max = b->max;
     }
     if (one_in(d, 25)) w->fake.fail_at = between(d, 1, 60);
     if (!w->fake.fail_at && one_in(d, 25)) w->fake.refuse_every = between(d, 2, 60);

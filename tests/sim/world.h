@@ -157,7 +157,7 @@ static inline void world_poison(struct world *w)
     uint8_t         *used = calloc(kv->cfg.n_block, 1);
     for (uint32_t i = 0; w->fake.lazy && i < w->fake.n_flight; i++) {
         const struct batch *b = w->fake.flight[i];
-        for (uint32_t k = 0; k < b->page_start[b->d.n_seq]; k++) used[b->page[k]] = 1;
+        for (uint32_t k = 0; k < b->page_start[b->n_seq]; k++) used[b->page[k]] = 1;
         for (uint32_t k = 0; k < b->n_copy; k++) used[b->copy_src[k]] = 1;
     }
     for (uint32_t i = 0; i < kv->pool.n_free; i++) {
@@ -238,7 +238,7 @@ static inline bool world_step(struct world *w)
     if (e->n_flight != w->fake.n_flight || e->n_flight >= w->depth) WORLD_FAULT(w, "step %u: steps in flight", (unsigned)w->n_step);
     if (!did_work && !list_empty(&e->live) && !(e->tiers && kv_tiers_busy(e->tiers)))
         WORLD_FAULT(w, "step %u: requests, and nothing done for them", (unsigned)w->n_step);
-    if (did_work && st == ST_OK && e->sched.n_plan && world_batch(w)->d.n_row + e->sched.budget != w->cfg.batch_tokens_max)
+    if (did_work && st == ST_OK && e->sched.n_plan && world_batch(w)->n_row + e->sched.budget != w->cfg.batch_tokens_max)
         WORLD_FAULT(w, "the budget does not add up");
     /* Whoever is first stays first until it ends: only that makes sure that someone always gets on. */
     bool purged = e->tiers && kv_tiers_purges(e->tiers); /* then all give way to what they compute anew */

@@ -271,7 +271,7 @@ static void gpu_attn_case(struct gpu_step *p)
 {
     struct gpu_bench        *b = p->b;
     const struct model_spec *m = &b->spec;
-    const struct dev_batch  *d = &b->batch.d;
+    const struct batch      *d = &b->batch;
     uint32_t                 n = d->n_row, rows = n / d->n_seq, ctx = b->batch.pos[n - 1] + 1;
     double                   width = (m->n_head + 2.0 * m->n_kv_head) * m->head_dim, seen = (double)n * (ctx - rows) + n * (rows + 1.0) / 2;
     double                   kv = 4.0 * d->n_seq * ctx * m->n_kv_head * m->head_dim;
@@ -392,7 +392,13 @@ static void gpu_step_init(struct gpu_bench *b)
 {
     const struct model_spec *m = &b->spec;
     struct op_moe            moe = gpu_moe_size(b->tiny);
-    b->batch_cfg = (struct batch_cfg){ b->rows_max, b->seqs_max, b->pages_max, 64, 64, 64, 64 };
+    b->batch_cfg = (struct batch_cfg){ .rows_max = b->rows_max,
+                                       .seqs_max = b->seqs_max,
+                                       .pages_max = b->pages_max,
+                                       .hist_max = 64,
+                                       .ban_max = 64,
+                                       .allow_max = 64,
+                                       .bias_max = 64 };
     struct dev_limits lim = { .rows_max = b->rows_max,
                               .seqs_max = b->seqs_max,
                               .pages_max = b->pages_max,

@@ -412,7 +412,15 @@ static void bench_small(const struct bench *b, uint32_t n_seq, uint32_t context,
         for (uint32_t p = 0; p < pages; p++) page[s * pages + p] = s * pages + p;
         row_start[s + 1] = (s + 1) * rows, page_start[s + 1] = (s + 1) * pages;
     }
-    a.batch = (struct dev_batch){ n, n_seq, id, pos, row_seq, row_start, page_start, page };
+    a.batch = (struct dev_batch){ .n_row = n,
+                                  .n_seq = n_seq,
+                                  .n_page = n_seq * pages,
+                                  .id = id,
+                                  .pos = pos,
+                                  .row_seq = row_seq,
+                                  .row_start = row_start,
+                                  .page_start = page_start,
+                                  .page = page };
     a.n_logits = n_seq;
     double params = (double)LAYERS * HIDDEN * (WIDTH + HEADS * DIM + 3 * INTER), head = (double)VOCAB * HIDDEN;
     double s = median_s(b, small_step, &a);

@@ -35,14 +35,14 @@ static inline double fleet_attend_s(const struct fleet_model *m, double n, doubl
 static inline double fleet_step_s(const struct fleet_model *m, const struct batch *b)
 {
     double read = 0, attend = 0;
-    for (uint32_t i = 0; i < b->d.n_seq; i++) {
+    for (uint32_t i = 0; i < b->n_seq; i++) {
         uint32_t row = b->row_start[i], n = b->row_start[i + 1] - row;
         if (n == 1)
             read += (b->pos[row] + 1.0) * m->kv_bytes_tok;
         else
             attend += fleet_attend_s(m, n, b->pos[row]);
     }
-    double rows = b->d.n_row / m->prefill_tok_s;
+    double rows = b->n_row / m->prefill_tok_s;
     return m->fixed_s + (rows > m->weights_s ? rows : m->weights_s) + read / m->hbm_bytes_s + attend;
 }
 

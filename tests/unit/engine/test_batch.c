@@ -27,14 +27,14 @@ static void sequences_are_flattened_into_rows_and_pages(void **state)
     batch_clear(b);
     assert_int_equal(batch_add(b, ids, 1, 20, page, 2), 0);
     assert_int_equal(batch_add(b, ids + 3, 4, 8, page + 2, 3), 1);
-    assert_int_equal(b->d.n_row, 5);
-    assert_int_equal(b->d.n_seq, 2);
-    assert_memory_equal(b->d.id, ((uint32_t[]){ 10, 13, 14, 15, 16 }), 20);
-    assert_memory_equal(b->d.pos, ((uint32_t[]){ 20, 8, 9, 10, 11 }), 20);
-    assert_memory_equal(b->d.row_seq, ((uint32_t[]){ 0, 1, 1, 1, 1 }), 20);
-    assert_memory_equal(b->d.row_start, ((uint32_t[]){ 0, 1, 5 }), 12);
-    assert_memory_equal(b->d.page_start, ((uint32_t[]){ 0, 2, 5 }), 12);
-    assert_memory_equal(b->d.page, ((uint32_t[]){ 5, 6, 7, 8, 9 }), 20);
+    assert_int_equal(b->n_row, 5);
+    assert_int_equal(b->n_seq, 2);
+    assert_memory_equal(b->id, ((uint32_t[]){ 10, 13, 14, 15, 16 }), 20);
+    assert_memory_equal(b->pos, ((uint32_t[]){ 20, 8, 9, 10, 11 }), 20);
+    assert_memory_equal(b->row_seq, ((uint32_t[]){ 0, 1, 1, 1, 1 }), 20);
+    assert_memory_equal(b->row_start, ((uint32_t[]){ 0, 1, 5 }), 12);
+    assert_memory_equal(b->page_start, ((uint32_t[]){ 0, 2, 5 }), 12);
+    assert_memory_equal(b->page, ((uint32_t[]){ 5, 6, 7, 8, 9 }), 20);
 }
 
 static void sampled_rows_stand_before_prompt_logprobs(void **state)
@@ -48,8 +48,8 @@ static void sampled_rows_stand_before_prompt_logprobs(void **state)
     batch_add_lp(b, 1, 78, 0);
     assert_int_equal(b->n_logit, 4);
     assert_int_equal(b->n_sample, 2);
-    assert_int_equal(b->n_prompt_lp, 2);
-    assert_int_equal(b->prompt_top, 2);
+    assert_int_equal(b->n_lp, 2);
+    assert_int_equal(b->lp_top, 2);
     assert_memory_equal(b->logit_row, ((uint32_t[]){ 3, 3, 0, 1 }), 16);
     assert_memory_equal(b->lp_id, ((uint32_t[]){ 77, 78 }), 8);
 }
@@ -64,7 +64,7 @@ static void clear_forgets_the_step_before(void **state)
     batch_add_copy(b, (struct kv_copy){ 1, 2 });
     b->n_hist = b->n_ban = b->n_allow = b->n_bias = 1;
     batch_clear(b);
-    assert_int_equal(b->d.n_row + b->d.n_seq + b->n_copy + b->n_logit + b->n_sample + b->n_prompt_lp + b->prompt_top, 0);
+    assert_int_equal(b->n_row + b->n_seq + b->n_copy + b->n_logit + b->n_sample + b->n_lp + b->lp_top, 0);
     assert_int_equal(b->n_hist + b->n_ban + b->n_allow + b->n_bias, 0);
     assert_int_equal(batch_add(b, ids, 8, 0, page, 6), 0); /* all room is back */
 }

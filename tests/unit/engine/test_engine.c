@@ -300,8 +300,8 @@ static void count_submit(void *ctx, struct batch *b)
 {
     (void)ctx;
     given.n_step++, given.n_copy += b->n_copy;
-    count_max(&given.n_row_max, b->d.n_row), count_max(&given.n_sample_max, b->n_sample);
-    count_max(&given.n_page_max, b->page_start[b->d.n_seq]);
+    count_max(&given.n_row_max, b->n_row), count_max(&given.n_sample_max, b->n_sample);
+    count_max(&given.n_page_max, b->page_start[b->n_seq]);
 }
 static enum status no_wait(void *ctx, struct batch *b)
 {

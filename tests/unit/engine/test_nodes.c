@@ -30,7 +30,7 @@ struct node {
 static void submit(void *ctx, struct batch *b)
 {
     struct node *o = ctx;
-    o->id[o->n_submit % 64] = b->d.n_row ? b->id[0] : 0;
+    o->id[o->n_submit % 64] = b->n_row ? b->id[0] : 0;
     atomic_fetch_add(&o->n_submit, 1);
 }
 static enum status wait_one(void *ctx, struct batch *b)

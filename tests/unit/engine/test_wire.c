@@ -24,7 +24,7 @@ static void random_batch(struct batch *b, struct rng *r, uint32_t n_drawn)
     uint32_t n_seq = below(r, lim.b.seqs_max + 1);
     for (uint32_t i = 0; i < n_seq; i++) {
         uint32_t ids[8], page[4], n = 1 + below(r, 4), pos = below(r, lim.context - 8), n_page = (pos + n + 15) / 16;
-        if (b->d.n_row + n > lim.b.rows_max || b->page_start[b->d.n_seq] + n_page > lim.b.pages_max) break;
+        if (b->n_row + n > lim.b.rows_max || b->page_start[b->n_seq] + n_page > lim.b.pages_max) break;
         for (uint32_t k = 0; k < n; k++) ids[k] = below(r, lim.vocab);
         for (uint32_t k = 0; k < n_page; k++) page[k] = below(r, lim.n_block);
         batch_add(b, ids, n, pos, page, n_page);
@@ -37,8 +37,8 @@ static void random_batch(struct batch *b, struct rng *r, uint32_t n_drawn)
     for (uint32_t i = 0; i < b->n_ban; i++) b->ban[i] = (uint32_t)rng_u64(r);
     for (uint32_t i = 0; i < b->n_allow; i++) b->allow[i] = (uint32_t)rng_u64(r);
     for (uint32_t i = 0; i < b->n_bias; i++) b->bias[i] = (struct op_bias){ below(r, 1000), (float)below(r, 100) - 50.5f };
-    for (uint32_t i = 0; b->d.n_row && i < below(r, 9); i++) {
-        struct op_sample_row *s = batch_add_sample(b, below(r, b->d.n_row));
+    for (uint32_t i = 0; b->n_row && i < below(r, 9); i++) {
+        struct op_sample_row *s = batch_add_sample(b, below(r, b->n_row));
         s->temperature = 0.7f, s->top_p = 0.9f, s->min_p = 0.1f, s->presence = -1, s->frequency = 2, s->repetition = 1.5f;
         s->top_k = below(r, 50), s->n_top = below(r, OP_SAMPLE_TOP_MAX + 1);
         s->seed = rng_u64(r), s->stream = rng_u64(r), s->counter = rng_u64(r);
@@ -47,51 +47,34 @@ static void random_batch(struct batch *b, struct rng *r, uint32_t n_drawn)
         s->allow_start = below(r, b->n_allow + 1), s->n_allow = below(r, b->n_allow - s->allow_start + 1);
         s->bias_start = below(r, b->n_bias + 1), s->n_bias = below(r, b->n_bias - s->bias_start + 1);
     }
-    for (uint32_t i = 0; b->d.n_row && i < below(r, 5); i++) batch_add_lp(b, below(r, b->d.n_row), below(r, lim.vocab), below(r, 21));
-    if (n_drawn && b->d.n_row) {
+    for (uint32_t i = 0; b->n_row && i < below(r, 5); i++) batch_add_lp(b, below(r, b->n_row), below(r, lim.vocab), below(r, 21));
+    if (n_drawn && b->n_row) {
         b->n_patch_id = below(r, 5);
-        for (uint32_t i = 0; i < b->n_patch_id; i++) b->patch_id[i] = (struct dev_patch){ below(r, b->d.n_row), below(r, n_drawn) };
+        for (uint32_t i = 0; i < b->n_patch_id; i++) b->patch_id[i] = (struct dev_patch){ below(r, b->n_row), below(r, n_drawn) };
         for (uint32_t i = 0; i < b->n_patch_id; i++) b->id[b->patch_id[i].at] = 0xdeadbeef; /* whatever lay there: it is not sent */
         b->n_patch_hist = b->n_hist ? below(r, 5) : 0;
         for (uint32_t i = 0; i < b->n_patch_hist; i++) b->patch_hist[i] = (struct dev_patch){ below(r, b->n_hist), below(r, n_drawn) };
     }
 }
 
-#define SAME(field, n) assert_memory_equal(a->field, b->field, (n) * sizeof *a->field)
+/* Every size and every array of the list; rows of sampling field by field, as they have a gap. */
 static void assert_same(const struct batch *a, const struct batch *b)
 {
-    assert_int_equal(a->d.n_row, b->d.n_row);
-    assert_int_equal(a->d.n_seq, b->d.n_seq);
-    SAME(id, a->d.n_row);
-    SAME(pos, a->d.n_row);
-    SAME(row_seq, a->d.n_row);
-    SAME(row_start, a->d.n_seq + 1);
-    SAME(page_start, a->d.n_seq + 1);
-    SAME(page, a->page_start[a->d.n_seq]);
-    assert_int_equal(a->n_copy, b->n_copy);
-    SAME(copy_src, a->n_copy);
-    SAME(copy_dst, a->n_copy);
-    assert_int_equal(a->n_logit, b->n_logit);
-    assert_int_equal(a->n_sample, b->n_sample);
-    SAME(logit_row, a->n_logit);
+#define SAME(name, ...) assert_int_equal(a->name, b->name);
+    DEV_SIZES(SAME)
+#undef SAME
+#define SAME(name, type, size, extra, pack, values, noun) \
+    if ((values) != DEV_SAMPLE) assert_memory_equal(a->name, b->name, ((size_t)a->size + (extra)) * sizeof(type));
+    DEV_ARRAYS(SAME)
+#undef SAME
     for (uint32_t i = 0; i < a->n_sample; i++) {
         const struct op_sample_row *x = &a->sample[i], *y = &b->sample[i];
-        assert_memory_equal(&x->temperature, &y->temperature, 7 * 4);
-        assert_true(x->seed == y->seed && x->stream == y->stream && x->counter == y->counter && x->n_top == y->n_top);
-        assert_true(x->hist_start == y->hist_start && x->n_prompt == y->n_prompt && x->n_hist == y->n_hist);
-        assert_true(x->bias_start == y->bias_start && x->n_bias == y->n_bias && x->ban_start == y->ban_start && x->n_ban == y->n_ban);
-        assert_true(x->allow_start == y->allow_start && x->n_allow == y->n_allow);
+#define FLOAT(name) assert_memory_equal(&x->name, &y->name, sizeof x->name);
+#define WHOLE(name) assert_true(x->name == y->name);
+        OP_SAMPLE_FIELDS(FLOAT, WHOLE, WHOLE)
+#undef FLOAT
+#undef WHOLE
     }
-    assert_true(a->n_hist == b->n_hist && a->n_ban == b->n_ban && a->n_allow == b->n_allow && a->n_bias == b->n_bias);
-    SAME(hist, a->n_hist);
-    SAME(ban, a->n_ban);
-    SAME(allow, a->n_allow);
-    SAME(bias, a->n_bias);
-    assert_true(a->n_prompt_lp == b->n_prompt_lp && a->prompt_top == b->prompt_top);
-    SAME(lp_id, a->n_prompt_lp);
-    assert_true(a->n_patch_id == b->n_patch_id && a->n_patch_hist == b->n_patch_hist);
-    SAME(patch_id, a->n_patch_id);
-    SAME(patch_hist, a->n_patch_hist);
 }
 
 struct world {
@@ -141,11 +124,11 @@ static void the_largest_step_fits_its_bound(void **state)
     struct world     *w = *state;
     struct wire_steps s = { 0 };
     batch_clear(&w->a);
-    struct batch *b = &w->a;
-    b->d.n_row = lim.b.rows_max, b->d.n_seq = lim.b.seqs_max, b->page_start[b->d.n_seq] = lim.b.pages_max;
-    b->n_copy = b->n_sample = b->n_patch_id = b->n_patch_hist = lim.b.seqs_max;
-    b->n_prompt_lp = lim.b.rows_max, b->n_logit = b->n_sample + b->n_prompt_lp;
-    b->n_hist = lim.b.hist_max, b->n_ban = lim.b.ban_max, b->n_allow = lim.b.allow_max, b->n_bias = lim.b.bias_max;
+    struct batch    *b = &w->a;
+    struct dev_sizes most = batch_most(&lim.b);
+#define LARGEST(name, ...) b->name = most.name;
+    DEV_SIZES(LARGEST)
+#undef LARGEST
     assert_int_equal(wire_step_put(w->out, b, &s), w->max);
     batch_clear(b);
 }
@@ -177,18 +160,18 @@ static void a_cut_step_is_refused_at_every_length(void **state)
 /* What is taken keeps every bound, whatever the bytes were. */
 static void assert_sound(const struct batch *b, uint32_t n_drawn)
 {
-    assert_true(b->d.n_row <= lim.b.rows_max && b->d.n_seq <= lim.b.seqs_max && b->page_start[b->d.n_seq] <= lim.b.pages_max);
-    for (uint32_t i = 0; i < b->d.n_row; i++) assert_true(b->id[i] < lim.vocab && b->pos[i] < lim.context && b->row_seq[i] < b->d.n_seq);
-    for (uint32_t i = 0; i < b->page_start[b->d.n_seq]; i++) assert_true(b->page[i] < lim.n_block);
+    assert_true(b->n_row <= lim.b.rows_max && b->n_seq <= lim.b.seqs_max && b->page_start[b->n_seq] <= lim.b.pages_max);
+    for (uint32_t i = 0; i < b->n_row; i++) assert_true(b->id[i] < lim.vocab && b->pos[i] < lim.context && b->row_seq[i] < b->n_seq);
+    for (uint32_t i = 0; i < b->page_start[b->n_seq]; i++) assert_true(b->page[i] < lim.n_block);
     for (uint32_t i = 0; i < b->n_copy; i++) assert_true(b->copy_src[i] < lim.n_block && b->copy_dst[i] < lim.n_block);
-    for (uint32_t i = 0; i < b->n_logit; i++) assert_true(b->logit_row[i] < b->d.n_row);
+    for (uint32_t i = 0; i < b->n_logit; i++) assert_true(b->logit_row[i] < b->n_row);
     for (uint32_t i = 0; i < b->n_sample; i++) {
         const struct op_sample_row *s = &b->sample[i];
         assert_true((uint64_t)s->hist_start + s->n_hist <= b->n_hist && s->n_prompt <= s->n_hist && s->n_top <= OP_SAMPLE_TOP_MAX);
         assert_true((uint64_t)s->ban_start + s->n_ban <= b->n_ban && (uint64_t)s->allow_start + s->n_allow <= b->n_allow);
         assert_true((uint64_t)s->bias_start + s->n_bias <= b->n_bias);
     }
-    for (uint32_t i = 0; i < b->n_patch_id; i++) assert_true(b->patch_id[i].at < b->d.n_row && b->patch_id[i].from < n_drawn);
+    for (uint32_t i = 0; i < b->n_patch_id; i++) assert_true(b->patch_id[i].at < b->n_row && b->patch_id[i].from < n_drawn);
     for (uint32_t i = 0; i < b->n_patch_hist; i++) assert_true(b->patch_hist[i].at < b->n_hist && b->patch_hist[i].from < n_drawn);
 }
 

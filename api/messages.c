@@ -12,10 +12,6 @@
 enum role { ROLE_SYSTEM, ROLE_DEVELOPER, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL, ROLE_FUNCTION, ROLE_NONE };
 static const char *const roles[] = { "system", "developer", "user", "assistant", "tool", "function" };
 
-static bool str_is(const json_t *v, const char *s)
-{
-    return json_is_string(v) && json_string_length(v) == strlen(s) && !memcmp(json_string_value(v), s, strlen(s));
-}
 static bool set(json_t *o, const char *key, json_t *v) { return v && !json_object_set_new(o, key, v); } /* takes v */
 static bool absent(const json_t *v) { return !v || json_is_null(v); }
 
@@ -34,7 +30,7 @@ static const json_t *part_text(const struct call *c, const json_t *part, size_t 
     const json_t *type = json_object_get(part, "type"), *s;
     if (json_is_string(part)) return part;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        if (!str_is(type, kinds[k].type)) continue;
+        if (!json_str_is(type, kinds[k].type)) continue;
         if (json_is_string(s = json_object_get(part, kinds[k].key))) return s;
         return api_fail(e, 400, field, "message %zu: a part of type \"%s\" has no '%s'", i, kinds[k].type, kinds[k].key), NULL;
     }
@@ -70,7 +66,7 @@ static enum status normal_content(struct call *c, json_t *msg, size_t i, bool li
     buf_clear(&c->scratch);
     for (size_t k = 0; k < n; k++) {
         const json_t *part = json_array_get(v, k);
-        if (str_is(json_object_get(part, "type"), "redacted_thinking")) continue;
+        if (json_str_is(json_object_get(part, "type"), "redacted_thinking")) continue;
         if (!(s = part_text(c, part, i, e))) return json_decref(parts), ST_INVALID;
         c->prompt_bytes += json_string_length(s);
         if (list) {
@@ -94,11 +90,11 @@ static enum status normal_call(const struct call *c, json_t *call, size_t i, str
     const char   *field = c->dialect->prompt_param;
     const json_t *type = json_object_get(call, "type");
     json_t       *f = json_object_get(call, "function"), *args = json_object_get(f, "arguments"), *parsed = NULL;
-    if (!json_is_object(call) || (!absent(type) && !str_is(type, "function")))
+    if (!json_is_object(call) || (!absent(type) && !json_str_is(type, "function")))
         return api_fail(e, 400, field, "message %zu: 'tool_calls' must be objects of type \"function\"", i);
     if (!json_is_object(f) || !json_is_string(json_object_get(f, "name")))
         return api_fail(e, 400, field, "message %zu: a tool call has no 'function' with a 'name'", i);
-    if (absent(args) || str_is(args, "")) {
+    if (absent(args) || json_str_is(args, "")) {
         parsed = json_object();
     } else if (json_is_string(args)) {
         struct json_error je;
@@ -149,7 +145,7 @@ static enum role role_of(const json_t *msg)
 {
     const json_t *v = json_object_get(msg, "role");
     int           r = 0;
-    while (r < ROLE_NONE && !str_is(v, roles[r])) r++;
+    while (r < ROLE_NONE && !json_str_is(v, roles[r])) r++;
     return (enum role)r;
 }
 
@@ -167,7 +163,8 @@ static enum status check_message(struct call *c, json_t *msg, size_t i, size_t *
     if (absent(v) && role != ROLE_ASSISTANT)
         return api_fail(e, 400, field, "message %zu: 'content' is required for the role %s", i, roles[role]);
     if (!absent(name) && !json_is_string(name)) return api_fail(e, 400, field, "message %zu: 'name' must be a string", i);
-    if (role == ROLE_TOOL && (!json_is_string(json_object_get(msg, "tool_call_id")) || str_is(json_object_get(msg, "tool_call_id"), "")))
+    if (role == ROLE_TOOL &&
+        (!json_is_string(json_object_get(msg, "tool_call_id")) || json_str_is(json_object_get(msg, "tool_call_id"), "")))
         return api_fail(e, 400, field, "message %zu: 'tool_call_id' is required for the role tool", i);
     if (role == ROLE_FUNCTION && !json_is_string(name))
         return api_fail(e, 400, field, "message %zu: 'name' is required for the role function", i);
@@ -235,7 +232,7 @@ static bool add_kwargs(struct call *c, json_t *vars)
     const struct tmpl *t = c->model->tmpl;
     if (c->ask.effort) {
         if (!set_ref(vars, "reasoning_effort", c->ask.effort)) return false;
-        if (!set(vars, "enable_thinking", json_boolean(!str_is(c->ask.effort, "none")))) return false;
+        if (!set(vars, "enable_thinking", json_boolean(!json_str_is(c->ask.effort, "none")))) return false;
     }
     json_t *kw = (json_t *)(uintptr_t)c->ask.template_kwargs;
     for (void *it = kw ? json_object_iter(kw) : NULL; it; it = json_object_iter_next(kw, it)) {

@@ -10,10 +10,6 @@ static enum status later(const struct param *p, struct api_error *e)
 {
     return api_fail(e, 400, p->name, "'%s' is not supported yet", p->name);
 }
-static bool str_is(const json_t *v, const char *s)
-{
-    return json_is_string(v) && json_string_length(v) == strlen(s) && !memcmp(json_string_value(v), s, strlen(s));
-}
 
 enum status check_model(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
@@ -249,9 +245,9 @@ enum status check_format(struct call *c, const struct param *p, const json_t *v,
 {
     (void)c;
     const json_t *type = json_object_get(v, "type");
-    if (str_is(type, "text")) return ST_OK;
+    if (json_str_is(type, "text")) return ST_OK;
     if (!json_is_object(v) || !json_is_string(type)) return api_fail(e, 400, p->name, "'%s' must be an object with a 'type'", p->name);
-    if (str_is(type, "json_object") || str_is(type, "json_schema") || str_is(type, "structural_tag")) return later(p, e);
+    if (json_str_is(type, "json_object") || json_str_is(type, "json_schema") || json_str_is(type, "structural_tag")) return later(p, e);
     return api_fail(e, 400, p->name, "'%s' has an unknown 'type'", p->name);
 }
 
@@ -261,15 +257,15 @@ enum status check_tools(struct call *c, const struct param *p, const json_t *v, 
     bool          old = !strcmp(p->name, "functions");
     const json_t *choice = json_object_get(c->body, old ? "function_call" : "tool_choice");
     if (!json_is_array(v)) return api_fail(e, 400, p->name, "'%s' must be an array", p->name);
-    return !json_array_size(v) || str_is(choice, "none") ? ST_OK : later(p, e);
+    return !json_array_size(v) || json_str_is(choice, "none") ? ST_OK : later(p, e);
 }
 
 enum status check_tool_choice(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     const json_t *tools = json_object_get(c->body, "tools");
-    if (str_is(v, "none")) return ST_OK;
+    if (json_str_is(v, "none")) return ST_OK;
     if (!json_is_string(v) && !json_is_object(v)) return api_fail(e, 400, p->name, "'%s' must be a string or an object", p->name);
-    if (str_is(v, "auto") && json_is_array(tools) && !json_array_size(tools)) return ST_OK; /* which of none to call */
+    if (json_str_is(v, "auto") && json_is_array(tools) && !json_array_size(tools)) return ST_OK; /* which of none to call */
     if (!json_array_size(tools)) return api_fail(e, 400, p->name, "'%s' needs 'tools'", p->name);
     return later(p, e);
 }
@@ -279,7 +275,7 @@ enum status check_modalities(struct call *c, const struct param *p, const json_t
     (void)c;
     if (!json_is_array(v)) return api_fail(e, 400, p->name, "'modalities' must be an array");
     for (size_t i = 0; i < json_array_size(v); i++)
-        if (!str_is(json_array_get(v, i), "text")) return api_fail(e, 400, p->name, "of 'modalities' only \"text\" is supported");
+        if (!json_str_is(json_array_get(v, i), "text")) return api_fail(e, 400, p->name, "of 'modalities' only \"text\" is supported");
     return ST_OK;
 }
 
@@ -314,14 +310,15 @@ enum status check_effort(struct call *c, const struct param *p, const json_t *v,
     static const char *const efforts[] = { "none", "minimal", "low", "medium", "high", "xhigh", "max" };
     (void)c;
     for (size_t i = 0; i < sizeof efforts / sizeof *efforts; i++)
-        if (str_is(v, efforts[i])) return ST_OK;
+        if (json_str_is(v, efforts[i])) return ST_OK;
     return api_fail(e, 400, p->name, "'%s' must be none, minimal, low, medium, high, xhigh or max", p->name);
 }
 
 enum status check_side(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     (void)c;
-    return str_is(v, "left") || str_is(v, "right") ? ST_OK : api_fail(e, 400, p->name, "'%s' must be \"left\" or \"right\"", p->name);
+    return json_str_is(v, "left") || json_str_is(v, "right") ? ST_OK
+                                                             : api_fail(e, 400, p->name, "'%s' must be \"left\" or \"right\"", p->name);
 }
 
 enum status check_template(struct call *c, const struct param *p, const json_t *v, struct api_error *e)

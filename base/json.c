@@ -79,6 +79,12 @@ enum status json_get_str(const json_t *obj, const char *key, const char **s_out,
     return ST_OK;
 }
 
+bool json_str_is(const json_t *v, const char *s)
+{
+    size_t n = strlen(s);
+    return json_is_string(v) && json_string_length(v) == n && !memcmp(json_string_value(v), s, n);
+}
+
 /* May this byte stand for itself? All of 0x20..0x7e but quote and backslash; the rest takes the slow path. */
 static bool json_plain(unsigned char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
 

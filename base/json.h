@@ -33,6 +33,8 @@ enum status json_get_int(const json_t *obj, const char *key, int64_t min, int64_
 enum status json_get_num(const json_t *obj, const char *key, double min, double max, double *out); /* finite only */
 enum status json_get_bool(const json_t *obj, const char *key, bool *out);
 enum status json_get_str(const json_t *obj, const char *key, const char **s_out, size_t *n_out); /* borrowed */
+/* Whether v (NULL too) is a string of these characters. */
+bool json_str_is(const json_t *v, const char *s);
 
 void json_put_str(struct buf *b, const char *s, size_t n);      /* with quotes; invalid UTF-8 becomes U+FFFD */
 void json_put_str_body(struct buf *b, const char *s, size_t n); /* without quotes */

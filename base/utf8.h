@@ -1,5 +1,6 @@
 /* utf8: one strict decoder for everyone: no overlong form, no surrogate, nothing above U+10FFFF (RFC 3629).   Thread: any. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,3 +34,6 @@ static inline uint32_t utf8_bad(const char *s, size_t n)
     while (i < len && i < n && (p[i] & 0xc0) == 0x80) i++;
     return i;
 }
+
+/* Whether all n bytes are well-formed; U+0000 is. Eight bytes of ASCII at a time. */
+bool utf8_valid(const char *s, size_t n);

@@ -11,14 +11,6 @@ const struct tmpl_limits tmpl_limits_default = {
 
 enum { PARSE_BYTES_MAX = 256 << 20 };
 
-static bool is_utf8(const char *s, size_t n)
-{
-    uint32_t cp;
-    for (size_t i = 0, len; i < n; i += len)
-        if (!(len = utf8_decode(s + i, n - i, &cp)) || !cp) return false;
-    return true;
-}
-
 /* Newlines become \n, and one at the very end goes, as Jinja reads a source. */
 static bool copy_text(struct tmpl *t, const char *text, size_t n)
 {
@@ -38,7 +30,7 @@ enum status tmpl_parse(const char *text, size_t n, struct tmpl **t_out, char *er
 {
     err[0] = 0;
     if (n > TMPL_TEXT_MAX) return snprintf(err, err_bytes, "line 1: a template of more than %d bytes", TMPL_TEXT_MAX), ST_CONFIG;
-    if (!is_utf8(text, n)) return snprintf(err, err_bytes, "line 1: not UTF-8"), ST_CONFIG;
+    if (!utf8_valid(text, n) || memchr(text, 0, n)) return snprintf(err, err_bytes, "line 1: not UTF-8"), ST_CONFIG;
     struct tmpl *t = calloc(1, sizeof *t);
     if (!t) return ST_NOMEM;
     arena_init(&t->arena, PARSE_BYTES_MAX);

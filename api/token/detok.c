@@ -210,7 +210,7 @@ static void put_token(struct detok *d, uint32_t i, const char *s, size_t n, bool
 /* The run of byte tokens is over: what it says, as one token, or a U+FFFD per byte. */
 static void end_run(struct detok *d, uint32_t i)
 {
-    if (!d->run_bad && tok_utf8_valid(d->run.data, d->run.n)) {
+    if (!d->run_bad && utf8_valid(d->run.data, d->run.n)) {
         struct buf whole = d->run; /* the steps behind do not touch it */
         if (whole.n) put_token(d, i + 1, whole.data, whole.n, false);
     } else {

@@ -55,7 +55,7 @@ static const char *unpack(struct tok_charsmap *m, struct tok_span base64)
         why = "is no base64";
     } else if (n < 4 || trie % 4 || trie > (size_t)n - 4 || !trie) {
         why = "has no trie of the length that it names";
-    } else if (!tok_utf8_valid((const char *)bytes + 4 + trie, (size_t)n - 4 - trie)) {
+    } else if (!utf8_valid((const char *)bytes + 4 + trie, (size_t)n - 4 - trie)) {
         why = "has texts that are not UTF-8";
     } else {
         m->n_unit = trie / 4, m->n_text = (size_t)n - 4 - trie;

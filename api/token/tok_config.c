@@ -34,7 +34,7 @@ static enum status load_flag(const struct tok_err *e, const json_t *o, const cha
 static enum status parse(const char *text, size_t n, const struct tok_err *e, json_t **o_out)
 {
     if (!text) return ST_OK;
-    if (!tok_utf8_valid(text, n)) return tok_fail(e, "is not UTF-8");
+    if (!utf8_valid(text, n)) return tok_fail(e, "is not UTF-8");
     json_t *o = tok_parse(e, "JSON", (struct tok_span){ text, n });
     if (!o) return ST_CONFIG;
     if (!json_is_object(o)) {

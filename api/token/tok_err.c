@@ -15,7 +15,7 @@ enum status tok_fail(const struct tok_err *e, const char *fmt, ...)
     size_t n = strlen(e->text);
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)e->text[i] < 0x20 || e->text[i] == 0x7f) e->text[i] = '?';
-    for (uint32_t cp; n && !tok_utf8_valid(e->text, n);) /* a character cut in two */
+    for (uint32_t cp; n && !utf8_valid(e->text, n);) /* a character cut in two */
         for (size_t i = 0, len; i < n; i += len)
             if (!(len = utf8_decode(e->text + i, n - i, &cp))) e->text[i] = '?', len = 1;
     return ST_CONFIG;

@@ -42,7 +42,7 @@ static enum status split(struct parts *p, const char *json, size_t n, const stru
     struct tok_json_walk w;
     struct tok_span      key, value;
     enum status          st = ST_OK;
-    if (!tok_utf8_valid(json, n)) return tok_fail(e, "is not UTF-8");
+    if (!utf8_valid(json, n)) return tok_fail(e, "is not UTF-8");
     tok_json_init(&j, json, n);
     if (!tok_json_begin(&j, &w, '{')) st = tok_fail(e, "must be an object");
     while (!st && tok_json_next(&j, &w)) {

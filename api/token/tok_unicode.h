@@ -148,5 +148,3 @@ static inline size_t tok_utf8_put(char *to, uint32_t cp) /* returns bytes writte
     to[2] = (char)(0x80 | (cp >> 6 & 0x3f)), to[3] = (char)(0x80 | (cp & 0x3f));
     return 4;
 }
-
-bool tok_utf8_valid(const char *s, size_t n);

@@ -63,7 +63,7 @@ enum status tok_encode(const struct tok *t, const char *text, size_t n, unsigned
     struct tok_found k;
     enum status      st = ST_OK;
     if (out->n > ids_max || n / t->longest > ids_max - out->n) return ST_TOO_LARGE;
-    if (!tok_utf8_valid(text, n)) return ST_INVALID;
+    if (!utf8_valid(text, n)) return ST_INVALID;
     /* The arena frees nothing: a first guess of the size wastes less than growing to it. */
     size_t guess = n / 3 + 16;
     if (out->n + guess > out->cap && out->n + guess <= ids_max) st = tok_ids_grow(&w, guess);

@@ -349,6 +349,20 @@ static void integers_are_written_to_both_ends(void **state)
     buf_free(&b);
 }
 
+static void a_string_is_compared_whole(void **state)
+{
+    (void)state;
+    struct json_error e;
+    json_t           *a = json_parse("[\"one\", \"one\\u0000\", \"\", 1, null]", 33, 0, &e);
+    assert_non_null(a);
+    assert_true(json_str_is(json_array_get(a, 0), "one"));
+    assert_false(json_str_is(json_array_get(a, 0), "on") || json_str_is(json_array_get(a, 0), "ones"));
+    assert_false(json_str_is(json_array_get(a, 1), "one"));
+    assert_true(json_str_is(json_array_get(a, 2), ""));
+    assert_false(json_str_is(json_array_get(a, 3), "1") || json_str_is(json_array_get(a, 4), "") || json_str_is(NULL, ""));
+    json_decref(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +375,7 @@ int main(void)
         cmocka_unit_test(nesting_is_bounded_exactly_and_brackets_in_strings_do_not_count),
         cmocka_unit_test(a_hundred_thousand_brackets_need_no_stack),
         cmocka_unit_test(a_flood_of_small_values_is_refused),
+        cmocka_unit_test(a_string_is_compared_whole),
         cmocka_unit_test(integers_are_taken_from_integral_numbers_only),
         cmocka_unit_test(other_look_ups_check_type_and_range),
         cmocka_unit_test(written_strings_hold_no_control_byte_and_no_line_end),

@@ -43,11 +43,31 @@ static void every_pair_of_bytes_is_either_well_formed_or_skipped_by_at_least_one
     assert_int_equal(utf8_bad("\xf5\x80\x80", 3), 1);
 }
 
+/* Bad bytes at every place of texts of every length around the eight that are looked at together. */
+static void a_text_is_valid_when_every_sequence_in_it_is(void **state)
+{
+    (void)state;
+    char text[40];
+    for (size_t n = 0; n < sizeof text; n++) {
+        memset(text, 'a', sizeof text);
+        assert_true(utf8_valid(text, n));
+        for (size_t at = 0; at < n; at++) {
+            memset(text, 'a', sizeof text);
+            text[at] = (char)0xc3;
+            assert_false(utf8_valid(text, n)); /* cut, or followed by 'a' */
+            text[at + 1 < n ? at + 1 : at] = (char)0xa9;
+            assert_int_equal(utf8_valid(text, n), at + 1 < n);
+        }
+    }
+    assert_true(utf8_valid("a\0b", 3));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_point_decodes_but_surrogates_and_those_above_the_last),
         cmocka_unit_test(every_pair_of_bytes_is_either_well_formed_or_skipped_by_at_least_one),
+        cmocka_unit_test(a_text_is_valid_when_every_sequence_in_it_is),
     };
     return cmocka_run_group_tests_name("base/utf8", tests, NULL, NULL);
 }

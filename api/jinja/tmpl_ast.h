@@ -190,5 +190,4 @@ struct tmpl_node *tmpl_parse_expr(struct tmpl_parser *p);                       
 struct tmpl_node *tmpl_parse_tuple(struct tmpl_parser *p, bool with_cond, bool parens); /* a, b, c without parentheses, or one */
 struct tmpl_node *tmpl_parse_target(struct tmpl_parser *p, bool with_ns);
 struct tmpl_node *tmpl_parse_filters(struct tmpl_parser *p, struct tmpl_node *in, bool begun);
-struct tmpl_node *tmpl_parse_postfix_call(struct tmpl_parser *p);              /* an expression that must be a call */
-bool              tmpl_parse_args(struct tmpl_parser *p, struct tmpl_node *n); /* ( ... ) */
+struct tmpl_node *tmpl_parse_postfix_call(struct tmpl_parser *p); /* an expression that must be a call */

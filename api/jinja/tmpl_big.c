@@ -265,8 +265,6 @@ int big_compare(const struct tv *a, const struct tv *b)
     return x.neg ? -c : c;
 }
 
-bool big_is_odd(const struct tv *v) { return v->u.big->limb[0] & 1; }
-
 /* ---------------------------------------------------------------- doubles */
 
 /* 64 leading bits, the last one set too where anything behind them is, times 2 to the power of *up. */

@@ -24,7 +24,6 @@ int big_compare_float(const struct tv *a, double y);
 /* Rounded half to even; infinite where no double is as large. */
 double big_to_double(const struct tv *v);
 bool   big_from_double(struct tmpl_eval *e, double f, struct tv *out); /* f is finite; towards zero */
-bool   big_is_odd(const struct tv *v);
 /* The digits without sign; base 2, 8, 10 or 16, lower case. Decimal digits beyond BIG_DIGITS_MAX: an error. */
 bool big_put_digits(struct tmpl_eval *e, const struct tv *v, uint32_t base, struct buf *b);
 /* n digits of the base 2 to 36, no sign, no underscores. a: where a TV_BIG comes from. false: too many digits. */

@@ -25,15 +25,6 @@ const struct tmpl_func *tmpl_find_filter(const char *name, size_t n)
     return f;
 }
 
-const struct tmpl_func *tmpl_find_method(const struct tv *self, const char *name, size_t n)
-{
-    if (self->kind == TV_SEQ && self->u.seq->type > SEQ_TUPLE) return NULL;
-    unsigned on = self->kind == TV_SEQ && self->u.seq->type == SEQ_TUPLE ? ON_TUPLE : 1u << self->kind;
-    for (const struct tmpl_func *f = tmpl_methods; f->name; f++)
-        if ((f->on & on) && strlen(f->name) == n && !memcmp(f->name, name, n)) return f;
-    return NULL;
-}
-
 /* Where name stands in "a,b,c"; the number of names when it does not. */
 static uint32_t sig_index(const char *sig, const char *name, size_t n)
 {
@@ -408,7 +399,8 @@ static bool c_reset(struct tmpl_eval *e, const struct tv *self, const struct tmp
     return *out = tv_none(), true;
 }
 
-const struct tmpl_func tmpl_methods[] = {
+static const struct tmpl_func methods[] = {
+    /* name NULL ends */
     { "fromkeys", fromkeys, "iterable,value", 1, 1u << TV_FUNC },
     { "changed", loop_changed, NULL, 0, 1u << TV_LOOP },
     { "next", c_next, "", 0, 1u << TV_CYCLER },
@@ -428,40 +420,49 @@ const struct tmpl_func tmpl_methods[] = {
     { "index", l_index, "value", 1, ON_LIST | ON_TUPLE },
     { "count", l_count, "value", 1, ON_LIST | ON_TUPLE },
     { "cycle", loop_cycle, NULL, 0, 1u << TV_LOOP },
-    { "split", s_split, "sep,maxsplit", 0, ON_STR },
-    { "rsplit", s_rsplit, "sep,maxsplit", 0, ON_STR },
-    { "strip", s_strip, "chars", 0, ON_STR },
-    { "lstrip", s_lstrip, "chars", 0, ON_STR },
-    { "rstrip", s_rstrip, "chars", 0, ON_STR },
-    { "startswith", s_startswith, "prefix,start,end", 1, ON_STR },
-    { "endswith", s_endswith, "suffix,start,end", 1, ON_STR },
-    { "replace", s_replace, "old,new,count", 2, ON_STR },
-    { "find", s_find, "sub,start,end", 1, ON_STR },
-    { "rfind", s_rfind, "sub,start,end", 1, ON_STR },
-    { "index", s_index, "sub,start,end", 1, ON_STR },
-    { "count", s_count, "sub", 1, ON_STR },
-    { "upper", s_upper, "", 0, ON_STR },
-    { "lower", s_lower, "", 0, ON_STR },
-    { "title", s_title, "", 0, ON_STR },
-    { "capitalize", s_capitalize, "", 0, ON_STR },
-    { "join", s_join, "iterable", 1, ON_STR },
-    { "format", s_format, NULL, 0, ON_STR },
-    { "format_map", s_format_map, "mapping", 1, ON_STR },
-    { "splitlines", s_splitlines, "keepends", 0, ON_STR },
-    { "isdigit", s_isdigit, "", 0, ON_STR },
-    { "isnumeric", s_isdigit, "", 0, ON_STR },
-    { "isdecimal", s_isdigit, "", 0, ON_STR },
-    { "isalpha", s_isalpha, "", 0, ON_STR },
-    { "isalnum", s_isalnum, "", 0, ON_STR },
-    { "isspace", s_isspace, "", 0, ON_STR },
-    { "isupper", s_isupper, "", 0, ON_STR },
-    { "islower", s_islower, "", 0, ON_STR },
-    { "removeprefix", s_removeprefix, "prefix", 1, ON_STR },
-    { "removesuffix", s_removesuffix, "suffix", 1, ON_STR },
-    { "zfill", s_zfill, "width", 1, ON_STR },
-    { "ljust", s_ljust, "width,fillchar", 1, ON_STR },
-    { "rjust", s_rjust, "width,fillchar", 1, ON_STR },
-    { "partition", s_partition, "sep", 1, ON_STR },
-    { "rpartition", s_rpartition, "sep", 1, ON_STR },
+    { "split", tmpl_str_split, "sep,maxsplit", 0, ON_STR },
+    { "rsplit", tmpl_str_rsplit, "sep,maxsplit", 0, ON_STR },
+    { "strip", tmpl_str_strip, "chars", 0, ON_STR },
+    { "lstrip", tmpl_str_lstrip, "chars", 0, ON_STR },
+    { "rstrip", tmpl_str_rstrip, "chars", 0, ON_STR },
+    { "startswith", tmpl_str_startswith, "prefix,start,end", 1, ON_STR },
+    { "endswith", tmpl_str_endswith, "suffix,start,end", 1, ON_STR },
+    { "replace", tmpl_str_replace, "old,new,count", 2, ON_STR },
+    { "find", tmpl_str_find, "sub,start,end", 1, ON_STR },
+    { "rfind", tmpl_str_rfind, "sub,start,end", 1, ON_STR },
+    { "index", tmpl_str_index, "sub,start,end", 1, ON_STR },
+    { "count", tmpl_str_count, "sub", 1, ON_STR },
+    { "upper", tmpl_str_upper, "", 0, ON_STR },
+    { "lower", tmpl_str_lower, "", 0, ON_STR },
+    { "title", tmpl_str_title, "", 0, ON_STR },
+    { "capitalize", tmpl_str_capitalize, "", 0, ON_STR },
+    { "join", tmpl_str_join, "iterable", 1, ON_STR },
+    { "format", tmpl_str_format, NULL, 0, ON_STR },
+    { "format_map", tmpl_str_format_map, "mapping", 1, ON_STR },
+    { "splitlines", tmpl_str_splitlines, "keepends", 0, ON_STR },
+    { "isdigit", tmpl_str_isdigit, "", 0, ON_STR },
+    { "isnumeric", tmpl_str_isdigit, "", 0, ON_STR },
+    { "isdecimal", tmpl_str_isdigit, "", 0, ON_STR },
+    { "isalpha", tmpl_str_isalpha, "", 0, ON_STR },
+    { "isalnum", tmpl_str_isalnum, "", 0, ON_STR },
+    { "isspace", tmpl_str_isspace, "", 0, ON_STR },
+    { "isupper", tmpl_str_isupper, "", 0, ON_STR },
+    { "islower", tmpl_str_islower, "", 0, ON_STR },
+    { "removeprefix", tmpl_str_removeprefix, "prefix", 1, ON_STR },
+    { "removesuffix", tmpl_str_removesuffix, "suffix", 1, ON_STR },
+    { "zfill", tmpl_str_zfill, "width", 1, ON_STR },
+    { "ljust", tmpl_str_ljust, "width,fillchar", 1, ON_STR },
+    { "rjust", tmpl_str_rjust, "width,fillchar", 1, ON_STR },
+    { "partition", tmpl_str_partition, "sep", 1, ON_STR },
+    { "rpartition", tmpl_str_rpartition, "sep", 1, ON_STR },
     { NULL, NULL, NULL, 0, 0 },
 };
+
+const struct tmpl_func *tmpl_find_method(const struct tv *self, const char *name, size_t n)
+{
+    if (self->kind == TV_SEQ && self->u.seq->type > SEQ_TUPLE) return NULL;
+    unsigned on = self->kind == TV_SEQ && self->u.seq->type == SEQ_TUPLE ? ON_TUPLE : 1u << self->kind;
+    for (const struct tmpl_func *f = methods; f->name; f++)
+        if ((f->on & on) && strlen(f->name) == n && !memcmp(f->name, name, n)) return f;
+    return NULL;
+}

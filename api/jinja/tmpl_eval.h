@@ -77,8 +77,8 @@ struct tmpl_func {
     uint8_t     need; /* how many of sig must be given */
     uint32_t    on;   /* methods: bits 1 << kind of self */
 };
-extern const struct tmpl_func tmpl_filters[], tmpl_filters_text[], tmpl_filters_layout[], tmpl_filters_html[], tmpl_tests[], tmpl_globals[],
-    tmpl_methods[]; /* name NULL ends */
+extern const struct tmpl_func tmpl_filters[], tmpl_filters_text[], tmpl_filters_layout[], tmpl_filters_html[], tmpl_tests[],
+    tmpl_globals[]; /* name NULL ends */
 const struct tmpl_func *tmpl_find(const struct tmpl_func *table, const char *name, size_t n);
 const struct tmpl_func *tmpl_find_filter(const char *name, size_t n);
 const struct tmpl_func *tmpl_find_method(const struct tv *self, const char *name, size_t n);

@@ -321,7 +321,8 @@ static bool parse_star(struct tmpl_parser *p, struct tmpl_node *n, struct tmpl_n
     return (*to = tmpl_parse_expr(p)) != NULL;
 }
 
-bool tmpl_parse_args(struct tmpl_parser *p, struct tmpl_node *n)
+/* ( ... ) */
+static bool parse_args(struct tmpl_parser *p, struct tmpl_node *n)
 {
     struct tmpl_node_list l = { 0 };
     uint32_t              cap = 0;
@@ -365,7 +366,7 @@ static struct tmpl_node *parse_call(struct tmpl_parser *p, struct tmpl_node *a)
     struct tmpl_node *n = tmpl_node_new(p, N_CALL, tmpl_cur(p)->line);
     if (!n) return NULL;
     n->a = a;
-    if (!tmpl_parse_args(p, n)) return NULL;
+    if (!parse_args(p, n)) return NULL;
     if (a->type != N_NAME) return n;
     if (p->n_called == p->cap_called) {
         uint32_t           cap = p->cap_called ? p->cap_called * 2 : 32;
@@ -419,7 +420,7 @@ struct tmpl_node *tmpl_parse_filters(struct tmpl_parser *p, struct tmpl_node *in
         tmpl_next(p);
         n->a = in;
         if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_LPAREN) {
-            if (!tmpl_parse_args(p, n)) return NULL;
+            if (!parse_args(p, n)) return NULL;
         } else if (!tmpl_node_done(p, n, NULL)) {
             return NULL;
         }
@@ -448,7 +449,7 @@ static struct tmpl_node *parse_test(struct tmpl_parser *p, struct tmpl_node *a)
         v->type == T_STR || v->type == T_INT || v->type == T_FLOAT || (v->type == T_OP && (v->op == OP_LBRACKET || v->op == OP_LBRACE)) ||
         (v->type == T_NAME && !tmpl_tok_is(v, "else") && !tmpl_tok_is(v, "or") && !tmpl_tok_is(v, "and") && !tmpl_tok_is(v, "if"));
     if (v->type == T_OP && v->op == OP_LPAREN) {
-        if (!tmpl_parse_args(p, n)) return NULL;
+        if (!parse_args(p, n)) return NULL;
     } else if (starts) {
         if (tmpl_tok_is(v, "is")) return tmpl_parse_fail(p, v->line, "tests cannot be chained with 'is'");
         struct tmpl_node *arg = parse_primary(p);

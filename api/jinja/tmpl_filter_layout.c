@@ -208,7 +208,7 @@ static bool f_wordwrap(struct tmpl_eval *e, const struct tv *v, const struct tmp
                            .break_hyphens = a->pos[3].kind == TV_ABSENT || tv_truth(&a->pos[3]) };
     if (!tv_to_str(e, v, &s) || !whole_arg(e, &a->pos[0], "wordwrap: width", 79, &w.width)) return false;
     if (sep.kind != TV_STR) return tmpl_fail(e, "wordwrap: wrapstring must be a string");
-    if (!s_splitlines(e, &s, &none, &all) || !tmpl_bytes(e, 8 * (size_t)s.n)) return false;
+    if (!tmpl_str_splitlines(e, &s, &none, &all) || !tmpl_bytes(e, 8 * (size_t)s.n)) return false;
     if (w.width <= 0 && all.u.seq->n) return tmpl_fail(e, "invalid width %lld (must be > 0)", (long long)w.width);
     size_t mark = tmpl_mark(e);
     for (uint32_t k = 0; k < all.u.seq->n; k++) {
@@ -237,6 +237,6 @@ const struct tmpl_func tmpl_filters_layout[] = {
     { "truncate", f_truncate, "length,killwords,end,leeway", 0, 0 },
     { "filesizeformat", f_filesizeformat, "binary", 0, 0 },
     { "wordwrap", f_wordwrap, "width,break_long_words,wrapstring,break_on_hyphens", 0, 0 },
-    { "pprint", f_pprint, "", 0, 0 },
+    { "pprint", tmpl_pprint, "", 0, 0 },
     { NULL, NULL, NULL, 0, 0 },
 };

@@ -287,14 +287,14 @@ static bool put_fields(struct tmpl_eval *e, struct fields *p, const char *s, siz
     return true;
 }
 
-bool s_format(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_format(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {
     struct fields p = { .a = a };
     size_t        mark = tmpl_mark(e);
     return tmpl_bytes(e, self->n) && put_fields(e, &p, self->u.s, self->n, 0) && tmpl_take(e, mark, out);
 }
 
-bool s_format_map(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_format_map(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {
     struct fields p = { .a = a, .map = &a->pos[0] };
     size_t        mark = tmpl_mark(e);

@@ -213,7 +213,7 @@ static bool put_value(struct tmpl_eval *e, const struct tv *v, size_t indent, si
     return ok;
 }
 
-bool f_pprint(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_pprint(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     size_t mark = tmpl_mark(e);
     (void)a;

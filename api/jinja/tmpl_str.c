@@ -48,15 +48,15 @@ bool tmpl_strip(struct tmpl_eval *e, const struct tv *v, const struct tv *chars,
     *out = sub(v, at, n - at);
     return tmpl_bytes(e, (v->n - (n - at)) * (chars->n + 1));
 }
-bool s_strip(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_strip(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return tmpl_strip(e, v, &a->pos[0], 3, out);
 }
-bool s_lstrip(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_lstrip(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return tmpl_strip(e, v, &a->pos[0], 1, out);
 }
-bool s_rstrip(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_rstrip(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return tmpl_strip(e, v, &a->pos[0], 2, out);
 }
@@ -105,10 +105,16 @@ static bool split(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
     if (!a->pos[0].n) return tmpl_fail(e, "empty separator");
     return split_sep(e, v, &a->pos[0], max, right, q) && tmpl_steps(e, q->n / 16);
 }
-bool s_split(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return split(e, v, a, false, out); }
-bool s_rsplit(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return split(e, v, a, true, out); }
+bool tmpl_str_split(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    return split(e, v, a, false, out);
+}
+bool tmpl_str_rsplit(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    return split(e, v, a, true, out);
+}
 
-bool s_splitlines(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_splitlines(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     struct tv_seq *q = tv_seq_new(e, SEQ_LIST, 0);
     bool           keep = tv_truth(&a->pos[0]);
@@ -127,7 +133,7 @@ bool s_splitlines(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
     return *out = tv_seq(q), true;
 }
 
-bool s_join(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_join(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     struct tv_seq *q;
     if (!tv_iter(e, &a->pos[0], &q) || !tmpl_steps(e, q->n / 16)) return false;
@@ -153,11 +159,11 @@ static bool partition(struct tmpl_eval *e, const struct tv *v, const struct tv *
     q->v[2] = hit ? sub(v, at + sep->n, v->n - at - sep->n) : right ? *v : TV_LIT("");
     return *out = tv_seq(q), true;
 }
-bool s_partition(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_partition(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return partition(e, v, &a->pos[0], false, out);
 }
-bool s_rpartition(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_rpartition(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return partition(e, v, &a->pos[0], true, out);
 }
@@ -193,8 +199,14 @@ static bool affix(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
     }
     return *out = tv_bool(yes), true;
 }
-bool s_startswith(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return affix(e, v, a, false, out); }
-bool s_endswith(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return affix(e, v, a, true, out); }
+bool tmpl_str_startswith(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    return affix(e, v, a, false, out);
+}
+bool tmpl_str_endswith(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    return affix(e, v, a, true, out);
+}
 
 static bool find(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, bool right, struct tv *out)
 {
@@ -206,14 +218,14 @@ static bool find(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args
     if (hit >= w.n && s->n) return *out = tv_int(-1), true;
     return *out = tv_int((int64_t)text_count(v->u.s, at + hit)), true;
 }
-bool s_find(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return find(e, v, a, false, out); }
-bool s_rfind(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return find(e, v, a, true, out); }
-bool s_index(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_find(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return find(e, v, a, false, out); }
+bool tmpl_str_rfind(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return find(e, v, a, true, out); }
+bool tmpl_str_index(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return find(e, v, a, false, out) && (out->u.i >= 0 || tmpl_fail(e, "substring not found"));
 }
 
-bool s_count(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_count(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     const struct tv *s = &a->pos[0];
     int64_t          n = 0;
@@ -245,19 +257,19 @@ bool tmpl_replace(struct tmpl_eval *e, const struct tv *v, const struct tv *from
     buf_put(e->out, v->u.s + at, v->n - at);
     return tmpl_take(e, mark, out);
 }
-bool s_replace(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_replace(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     int64_t count;
     return get_int(e, &a->pos[2], -1, &count) && tmpl_replace(e, v, &a->pos[0], &a->pos[1], count, out);
 }
 
-bool s_removeprefix(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_removeprefix(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     const struct tv *s = &a->pos[0];
     if (!need_str(e, s, "removeprefix")) return false;
     return *out = affix_one(v, s, false) ? sub(v, s->n, v->n - s->n) : *v, true;
 }
-bool s_removesuffix(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_removesuffix(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     const struct tv *s = &a->pos[0];
     if (!need_str(e, s, "removesuffix")) return false;
@@ -274,19 +286,19 @@ bool tmpl_case(struct tmpl_eval *e, const struct tv *v, enum text_case how, stru
     out->flag = v->flag;
     return true;
 }
-bool s_upper(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_upper(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return (void)a, tmpl_case(e, v, TEXT_UPPER, out);
 }
-bool s_lower(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_lower(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return (void)a, tmpl_case(e, v, TEXT_LOWER, out);
 }
-bool s_title(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_title(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return (void)a, tmpl_case(e, v, TEXT_TITLE, out);
 }
-bool s_capitalize(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_capitalize(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return (void)a, tmpl_case(e, v, TEXT_CAPITALIZE, out);
 }
@@ -309,27 +321,27 @@ static bool classify(struct tmpl_eval *e, const struct tv *v, bool (*is)(uint32_
     }
     return *out = tv_bool(ok && some), true;
 }
-bool s_isdigit(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_isdigit(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return (void)a, classify(e, v, is_digit, NULL, out);
 }
-bool s_isalpha(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_isalpha(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return (void)a, classify(e, v, text_is_alpha, NULL, out);
 }
-bool s_isalnum(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_isalnum(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return (void)a, classify(e, v, is_alnum, NULL, out);
 }
-bool s_isspace(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_isspace(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return (void)a, classify(e, v, text_is_space, NULL, out);
 }
-bool s_isupper(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_isupper(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return (void)a, classify(e, v, is_upper, is_lower, out);
 }
-bool s_islower(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_islower(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return (void)a, classify(e, v, is_lower, is_upper, out);
 }
@@ -349,9 +361,9 @@ static bool pad(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args 
     if (left) buf_put(e->out, v->u.s, v->n);
     return tmpl_take(e, mark, out);
 }
-bool s_ljust(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return pad(e, v, a, false, out); }
-bool s_rjust(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return pad(e, v, a, true, out); }
-bool s_zfill(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+bool tmpl_str_ljust(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return pad(e, v, a, false, out); }
+bool tmpl_str_rjust(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return pad(e, v, a, true, out); }
+bool tmpl_str_zfill(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     int64_t width;
     if (!get_int(e, &a->pos[0], 0, &width)) return false;

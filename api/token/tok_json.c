@@ -17,7 +17,8 @@ int tok_json_peek(struct tok_json *j)
     return j->p < j->end ? (unsigned char)*j->p : -1;
 }
 
-bool tok_json_take(struct tok_json *j, char c)
+/* The next byte that is no white space, if it is c. */
+static bool take(struct tok_json *j, char c)
 {
     if (tok_json_peek(j) != (unsigned char)c) return false;
     j->p++;
@@ -84,7 +85,7 @@ static bool escape(struct tok_json *j)
 
 bool tok_json_string(struct tok_json *j, struct tok_span *s_out)
 {
-    if (!tok_json_take(j, '"')) return false;
+    if (!take(j, '"')) return false;
     const char *run = j->p;
     bool        escaped = false;
     for (; j->p < j->end && *j->p != '"';) {
@@ -165,19 +166,19 @@ bool tok_json_value(struct tok_json *j, struct tok_span *span_out)
 bool tok_json_begin(struct tok_json *j, struct tok_json_walk *w, char open)
 {
     *w = (struct tok_json_walk){ .close = open == '{' ? '}' : ']' };
-    return tok_json_take(j, open);
+    return take(j, open);
 }
 
 bool tok_json_next(struct tok_json *j, struct tok_json_walk *w)
 {
-    if (tok_json_take(j, w->close)) {
+    if (take(j, w->close)) {
         w->ok = true;
         return false;
     }
-    if (w->begun && !tok_json_take(j, ',')) return false;
+    if (w->begun && !take(j, ',')) return false;
     if (w->begun && tok_json_peek(j) == (unsigned char)w->close) return false; /* "[1,]" */
     w->begun = true;
     return true;
 }
 
-bool tok_json_key(struct tok_json *j, struct tok_span *key_out) { return tok_json_string(j, key_out) && tok_json_take(j, ':'); }
+bool tok_json_key(struct tok_json *j, struct tok_span *key_out) { return tok_json_string(j, key_out) && take(j, ':'); }

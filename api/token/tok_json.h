@@ -19,8 +19,7 @@ struct tok_json {
 void tok_json_init(struct tok_json *j, const char *text, size_t n);
 void tok_json_free(struct tok_json *j);
 
-int  tok_json_peek(struct tok_json *j);         /* next byte that is no white space; -1: the end */
-bool tok_json_take(struct tok_json *j, char c); /* that byte, if it is c */
+int tok_json_peek(struct tok_json *j); /* next byte that is no white space; -1: the end */
 /* The string's text without escapes, valid until the next one is read. Control bytes and lone surrogates are refused. */
 bool tok_json_string(struct tok_json *j, struct tok_span *s_out);
 bool tok_json_u32(struct tok_json *j, uint32_t *v_out); /* digits only */

@@ -97,7 +97,6 @@ bool tok_id_of(const struct tok *t, const char *token, size_t n, uint32_t *id_ou
     return give(tok_strs_find(&t->text, token, n), id_out);
 }
 bool tok_bos(const struct tok *t, uint32_t *id_out) { return give(t->bos, id_out); }
-bool tok_eos(const struct tok *t, uint32_t *id_out) { return give(t->eos, id_out); }
 
 const char *tok_special_name(const struct tok *t, const char *name) { return tok_special_find(&t->special, name); }
 

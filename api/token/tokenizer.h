@@ -46,5 +46,4 @@ const char *tok_special_name(const struct tok *t, const char *name);
 bool        tok_special_at(const struct tok *t, uint32_t i, const char **name_out, const char **text_out);
 const char *tok_class_name(const struct tok *t); /* tokenizer_class of tokenizer_config.json, else "PreTrainedTokenizerFast" */
 bool        tok_bos(const struct tok *t, uint32_t *id_out);
-bool        tok_eos(const struct tok *t, uint32_t *id_out);
 size_t      tok_longest_bytes(const struct tok *t); /* longest token in bytes of text (bound: prompt bytes -> too many tokens) */

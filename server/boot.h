@@ -44,7 +44,8 @@ struct boot {
  * code with b->err. */
 int boot_text(struct boot *b, const struct config *cfg);
 /* Loads the weights and starts the engine. progress may be NULL. */
-int boot_engine(struct boot *b, void (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx);
+typedef void boot_progress(void *ctx, uint64_t done, uint64_t total);
+int          boot_engine(struct boot *b, boot_progress *progress, void *ctx);
 /* boot_tiers.c */
 int  boot_tiers_plan(struct boot *b); /* before the weights are loaded: keys, sizes, folders */
 int  boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out);

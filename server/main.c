@@ -8,24 +8,23 @@
 #include "base/memory.h"
 #include "base/stacks.h"
 #include "server/boot.h"
+#include "server/cmd/devices.h"
 #include "server/cmd/dump.h"
+#include "server/cmd/healthcheck.h"
+#include "server/cmd/kv_cmd.h"
+#include "server/cmd/tune.h"
 #include "server/health.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/routes.h"
-#include "server/cmd/kv_cmd.h"
-#include "server/cmd/tune.h"
 #include <errno.h>
 #include <inttypes.h>
-#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 enum {
@@ -69,8 +68,6 @@ static void harden(void)
     for (int sig = SIGRTMIN; sig <= SIGRTMAX; sig++) signal(sig, SIG_IGN);
 }
 
-/* ---- small commands ---- */
-
 static bool bar_open; /* a bar of progress stands on stderr's last line */
 
 /* The last line on stderr is the reason. */
@@ -78,81 +75,6 @@ static int say_error(int code, const char *err)
 {
     fprintf(stderr, "%sspillway: %s\n", bar_open ? "\n" : "", *err ? err : "cannot start; the last lines of the log say why");
     return code;
-}
-
-static int list_devices(void)
-{
-    static const struct {
-        enum dev_kind kind;
-        const char   *name;
-    } row[] = { { DEV_REF, "ref" }, { DEV_CPU, "cpu" } };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct dev_cfg dc = { .kind = row[i].kind, .arena_bytes = 16 << 20, .n_thread = 1, .n_rank = 1 };
-        struct device *d;
-        if (dev_open(&dc, &d)) continue;
-        printf("%-4s %s, %u thread%s\n", row[i].name, d->ops->name, row[i].kind == DEV_REF ? 1 : thread_cpu_count(),
-               row[i].kind == DEV_REF || thread_cpu_count() == 1 ? "" : "s");
-        dev_close(d);
-    }
-    struct dev_info gpu[CUDA_DEVICES_MAX];
-    char            why[200] = "";
-    uint32_t        n = dev_list(gpu, CUDA_DEVICES_MAX, why, sizeof why);
-    for (uint32_t i = 0; i < n; i++) {
-        const struct dev_info *g = &gpu[i];
-        printf("cuda %d %s, sm_%d, %u SMs, %.1f of %.1f GiB free", g->ordinal, g->name, g->arch, g->n_sm,
-               (double)g->free_bytes / 1073741824.0, (double)g->total_bytes / 1073741824.0);
-        printf("%s%s\n", *g->refused ? ", cannot serve: " : "", g->refused);
-    }
-    if (!n) printf("cuda none: %s\n", why);
-    return 0;
-}
-
-/* One question to one address. 0: the server is well; else why not is in why. */
-static int ask_health(const struct addrinfo *a, char *why, size_t bytes)
-{
-    static const char ask[] = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    struct timeval    t = { .tv_sec = 2 };
-    char              reply[2048] = "";
-    size_t            n = 0;
-    int               fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return snprintf(why, bytes, "no socket: %s", strerror(errno)), 1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
-    if (connect(fd, a->ai_addr, a->ai_addrlen)) {
-        snprintf(why, bytes, "cannot connect: %s", strerror(errno));
-        close(fd);
-        return 1;
-    }
-    ssize_t k = send(fd, ask, sizeof ask - 1, MSG_NOSIGNAL) == (ssize_t)sizeof ask - 1 ? 1 : -1;
-    while (k > 0 && n + 1 < sizeof reply && (k = recv(fd, reply + n, sizeof reply - 1 - n, 0)) > 0) n += (size_t)k;
-    bool late = k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-    close(fd);
-    reply[n] = 0;
-    if (!strncmp(reply, "HTTP/1.1 200", 12)) return 0;
-    if (n < 12) return snprintf(why, bytes, "%s", late ? "no answer within 2 s" : "the connection was closed without an answer"), 1;
-    const char *body = strstr(reply, "\r\n\r\n");
-    snprintf(why, bytes, "%.*s%s%.200s", (int)strcspn(reply, "\r\n"), reply, body && body[4] ? ": " : "", body ? body + 4 : "");
-    return 1;
-}
-
-/* For a container's health check: no curl is needed in the image. */
-static int healthcheck(const struct config *c)
-{
-    bool            any = !strcmp(c->host, "0.0.0.0") || !strcmp(c->host, "::");
-    const char     *host = any ? "localhost" : c->host;
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV }, *list = NULL;
-    char            port[8], why[300] = "no address", line[400];
-    snprintf(port, sizeof port, "%u", c->port);
-    int bad = getaddrinfo(host, port, &hints, &list);
-    if (bad) snprintf(why, sizeof why, "no such host: %s", gai_strerror(bad));
-    int ok = 1;
-    for (struct addrinfo *a = list; a && ok; a = a->ai_next) ok = ask_health(a, why, sizeof why);
-    if (list) freeaddrinfo(list);
-    if (!ok) return 0;
-    for (char *p = why; *p; p++)
-        if ((unsigned char)*p < 0x20) *p = ' ';
-    snprintf(line, sizeof line, "not healthy: http://%.60s:%s/health: %s", host, port, why);
-    return say_error(1, line);
 }
 
 /* ---- loading ---- */
@@ -430,6 +352,12 @@ static int serve(struct app *a)
 
 extern char **environ;
 
+/* The first words that are no option: what serves nobody. */
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv); /* argv[0] is the name; returns an exit code */
+} commands[] = { { "kv", kv_main }, { "tune", tune_main } };
+
 int main(int argc, char **argv)
 {
     static struct app a;
@@ -439,8 +367,8 @@ int main(int argc, char **argv)
     harden();
     memory_setup();
     stacks_init();
-    if (argc > 1 && !strcmp(argv[1], "kv")) return kv_main(argc - 1, argv + 1);
-    if (argc > 1 && !strcmp(argv[1], "tune")) return tune_main(argc - 1, argv + 1);
+    for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
     int code = config_parse(&a.cfg, argc, argv, environ, err, sizeof err);
     if (code) return say_error(code, err);
     if (a.cfg.help) {
@@ -452,9 +380,10 @@ int main(int argc, char **argv)
     } else if (a.cfg.version) {
         puts("spillway " SPILLWAY_VERSION);
     } else if (a.cfg.list_devices) {
-        code = list_devices();
+        code = devices_main();
     } else if (a.cfg.healthcheck) {
-        code = healthcheck(&a.cfg);
+        code = healthcheck_main(&a.cfg, err, sizeof err);
+        if (code) say_error(code, err);
     } else if ((code = config_check(&a.cfg, err, sizeof err)) ||
                (code = cluster_resolve(&a.cfg, environ, &a.boot.cluster, err, sizeof err))) {
         say_error(code, err);

@@ -1,0 +1,186 @@
+/* boot_plan: what the engine and the ranks are to be, and how much memory they take, before a weight is read. */
+#include "server/boot_impl.h"
+#include "server/options.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { KV_TOUCH_UNASKED = 256 << 20 }; /* of a pool whose size nobody gave: most servers never fill that one */
+
+static uint64_t blocks_of_context(const struct boot *b)
+{
+    return ((uint64_t)b->model.context + b->cfg->block_size - 1) / b->cfg->block_size + 1;
+}
+
+/* A pool that does not hold one sequence: nobody is served, or, where the context was not asked for, a shorter one. */
+int boot_fit_context(struct boot *b, uint64_t n_block)
+{
+    const struct config *cfg = b->cfg;
+    uint64_t             needed = blocks_of_context(b), fits = n_block > 1 ? (n_block - 1) * cfg->block_size : 0;
+    if (n_block >= needed) return 0;
+    if (cfg->max_model_len || fits < cfg->block_size) {
+        int n =
+            snprintf(b->err, sizeof b->err, "--kv-cache-bytes: found %" PRIu64 ", one sequence of %u tokens needs %" PRIu64 "; give more",
+                     b->kv_bytes, b->model.context, needed * b->block_bytes);
+        if (fits >= cfg->block_size) snprintf(b->err + n, sizeof b->err - (size_t)n, ", or a --max-model-len of at most %" PRIu64, fits);
+        return EXIT_CONFIG;
+    }
+    LOG_WARN("boot: the KV cache of %" PRIu64 " bytes holds %" PRIu64 " tokens, so the context is cut from %u to that",
+             b->kv_bytes ? b->kv_bytes : n_block * b->block_bytes, fits, b->model.context);
+    b->model.context = (uint32_t)fits;
+    return 0;
+}
+
+/* The KV pool: as asked, else the smaller of 1 GiB and a quarter of memory, but never more than all sequences can fill. On a GPU else
+ * 0: the ranks take what their GPUs have left. */
+static int plan_kv(struct boot *b)
+{
+    const struct config     *cfg = b->cfg;
+    const struct model_spec *s = &b->spec;
+    enum dtype               weight = cfg->dtype, kv = cfg->kv_dtype;
+    if (weight == DT_COUNT) weight = s->dtype;
+    if (kv == DT_COUNT) kv = weight == DT_F32 && b->device != DEV_CUDA ? DT_F32 : DT_BF16;
+    if (b->device == DEV_CUDA && kv != DT_BF16) { /* --device auto: config_check could not know */
+        snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto and bfloat16",
+                 option_word("kv-cache-dtype", cfg->kv_dtype));
+        return EXIT_CONFIG;
+    }
+    b->block_bytes = model_kv_block_bytes(s, cfg->tensor_parallel, kv, cfg->block_size);
+    uint64_t blocks_seq = blocks_of_context(b);
+    if (cfg->given_kv_bytes || cfg->given_kv_gib) {
+        b->kv_bytes = cfg->given_kv_bytes ? cfg->kv_bytes : (uint64_t)(cfg->kv_gib * 1073741824.0);
+        uint64_t memory = memory_limit_bytes();
+        if (b->device != DEV_CUDA && b->kv_bytes > memory / cfg->tensor_parallel) { /* the system would promise it and kill us later */
+            snprintf(b->err, sizeof b->err,
+                     "--kv-cache-%s: %" PRIu64 " bytes needed for each of %u ranks, available are %" PRIu64 " in all",
+                     cfg->given_kv_bytes ? "bytes" : "gib", b->kv_bytes, cfg->tensor_parallel, memory);
+            return EXIT_CONFIG;
+        }
+    } else if (b->device == DEV_CUDA) {
+        b->kv_bytes = 0;
+        return 0;
+    } else {
+        uint64_t quarter = memory_limit_bytes() / 4, all = blocks_seq * b->seqs * 2 * b->block_bytes;
+        b->kv_bytes = quarter < (uint64_t)1 << 30 ? quarter : (uint64_t)1 << 30;
+        if (b->kv_bytes > all) b->kv_bytes = all;
+        if (b->kv_bytes < 2 * blocks_seq * b->block_bytes) b->kv_bytes = 2 * blocks_seq * b->block_bytes; /* "at least a few" */
+    }
+    return boot_fit_context(b, b->kv_bytes / b->block_bytes);
+}
+
+static uint32_t queue_tokens(const struct config *cfg, uint32_t context)
+{
+    if (cfg->queue_tokens) return cfg->queue_tokens;
+    uint64_t n = (uint64_t)context * 256;
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* One line where the codes that were chosen have a cheaper way to be multiplied on this CPU. */
+static void say_cheaper(const struct config *cfg, const struct dev_quant *q)
+{
+    double gain = dev_cpu_act8_gain(option_word("cpu-isa", cfg->cpu_isa), q->code);
+    if (q->act8 || gain < 1.2) return;
+    LOG_INFO(
+        "boot: --quantization %s: with activations of 8 bits (%s) this CPU multiplies about %.1f times as fast in prompts and batches; "
+        "docs/OPERATIONS.md says what it costs",
+        option_word("quantization", cfg->quantization), q->code == DT_I8 ? "w8a8" : "w4a8", gain);
+}
+
+static int choose_device(struct boot *b)
+{
+    const struct config *cfg = b->cfg;
+    char                 why[200];
+    b->device = cfg->device == DEV_AUTO ? dev_resolve(DEV_AUTO) : cfg->device;
+    if (!dev_serves(b->device, why, sizeof why)) {
+        snprintf(b->err, sizeof b->err, "--device %s: %s", option_word("device", cfg->device), why);
+        return EXIT_CONFIG;
+    }
+    if (cfg->nccl_symmetric == DEV_SYMMETRIC_ON && b->device != DEV_CUDA) {
+        snprintf(b->err, sizeof b->err, "--nccl-symmetric on: the device is %s, needed are GPUs", b->device == DEV_CPU ? "cpu" : "ref");
+        return EXIT_CONFIG;
+    }
+    return 0;
+}
+
+static void plan_engine(const struct boot *b, struct boot_plan *p)
+{
+    const struct config *cfg = b->cfg;
+    p->eng = (struct eng_cfg){
+        .seqs_max = b->seqs,
+        .batch_tokens_max = b->rows,
+        .prefill_chunk_max = cfg->prefill_chunk,
+        .queue_requests_max = cfg->queue_requests,
+        .queue_tokens_max = queue_tokens(cfg, b->model.context),
+        .context_max = b->model.context,
+        .vocab = b->spec.vocab,
+        .block_tokens = cfg->block_size,
+        .prefix_cache = cfg->prefix_caching,
+        .kv_pin_percent = cfg->prefix_caching ? cfg->kv_pin_max : 0,
+        .preempt_max = 3,
+        .eos_id = b->spec.eos_id,
+        .n_eos = b->spec.n_eos,
+    };
+}
+
+/* Needs the engine's. */
+static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progress, void *ctx)
+{
+    const struct config *cfg = b->cfg;
+    p->rank = (struct rank_cfg){
+        .n_rank = cfg->tensor_parallel,
+        .device = b->device,
+        .kv_bytes = b->kv_bytes,
+        .blocks_min = cfg->max_model_len ? (uint32_t)blocks_of_context(b) : 2,
+        .ordinal = p->ordinal,
+        .n_ordinal = p->n_ordinal,
+        .utilization = cfg->gpu_memory_utilization,
+        .deterministic = cfg->deterministic,
+        .eager = cfg->enforce_eager,
+        .pdl = cfg->pdl,
+        .gemm_file = cfg->gemm_file,
+        .cublaslt = cfg->cublaslt,
+        .comm = cfg->collectives,
+        .symmetric = cfg->nccl_symmetric,
+        .n_thread = cfg->threads,
+        .simd = option_word("cpu-isa", cfg->cpu_isa),
+        .load = { .weight_dtype = cfg->dtype,
+                  .kv_dtype = cfg->kv_dtype,
+                  .batch_rows_max = b->rows,
+                  .logit_rows_max = b->seqs,
+                  .block_tokens = cfg->block_size,
+                  .step = eng_batch_cfg(&p->eng),
+                  .n_thread = cfg->threads,
+                  .ident = cfg->kv_host_gib > 0,
+                  .kv_touch = cfg->given_kv_bytes || cfg->given_kv_gib ? UINT64_MAX : KV_TOUCH_UNASKED,
+                  .progress = progress,
+                  .progress_ctx = ctx },
+    };
+    if (*cfg->packed_cache) {
+        CHECK(config_shared(cfg->packed_cache, b->packed_dir, sizeof b->packed_dir, &p->rank.load.packed_bytes_max));
+        if (b->device == DEV_CUDA)
+            LOG_WARN("boot: --packed-cache is for the cpu device, nothing is kept");
+        else
+            p->rank.load.packed_dir = b->packed_dir;
+    }
+    (void)model_quant_named(option_word("quantization", cfg->quantization), &p->rank.load.quant,
+                            &p->rank.load.quant_head); /* the option table knows the same names */
+    if (b->device == DEV_CPU) say_cheaper(cfg, &p->rank.load.quant);
+}
+
+int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void *ctx)
+{
+    int code = choose_device(b);
+    if (code) return code;
+    int n_ordinal = config_cuda_ordinals(b->cfg, p->ordinal, CUDA_DEVICES_MAX, b->err, sizeof b->err);
+    if (n_ordinal < 0) return EXIT_CONFIG;
+    p->n_ordinal = (uint32_t)n_ordinal;
+    config_sizes(b->cfg, b->device == DEV_CUDA, &b->seqs, &b->rows);
+    code = plan_kv(b);
+    if (!code) code = boot_tiers_plan(b);
+    if (code) return code;
+    plan_engine(b, p);
+    plan_ranks(b, p, progress, ctx);
+    return 0;
+}

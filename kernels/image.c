@@ -18,7 +18,7 @@ static uint64_t host_form(struct device *d, enum dtype t, const struct dev_quant
     struct host_dev  *h = (struct host_dev *)d;
     struct dev_weight w;
     size_t            mark = h->used;
-    if (host_free_bytes(d) < FORM_BYTES || (q && (!d->ops->quant_alloc || !quant_ok(q, FORM_K)))) return 0;
+    if (h->size - h->used < FORM_BYTES || (q && (!d->ops->quant_alloc || !quant_ok(q, FORM_K)))) return 0;
     if (q ? d->ops->quant_alloc(d, q, FORM_N, FORM_K, &w) : d->ops->weight_alloc(d, t, FORM_N, FORM_K, &w)) return 0;
     char *begin = h->base + mark;
     CHECK(h->used - mark <= FORM_BYTES);

@@ -1,8 +1,8 @@
 #include "api/openai/chunk.h"
 #include <string.h>
 
-enum { FRAME_PART_MAX = 4096 };
-static const char frame_end[] = "}\n\n";
+static const char index_key[] = "{\"index\":", frame_end[] = "}\n\n";
+enum { FRAME_PART_MAX = 4096, INDEX_KEY = sizeof index_key - 1, INDEX_DIGITS = 10 };
 
 static const struct chunk_frame *frame_of(const struct call *c) { return c->own; }
 
@@ -19,6 +19,7 @@ void chunk_head(struct buf *head, const char *id, const char *object, int64_t cr
     buf_puts(head, ",\"model\":");
     json_put_str(head, model, strlen(model));
     buf_puts(head, ",\"choices\":[");
+    buf_puts(head, index_key);
 }
 
 static enum status keep(struct call *c, struct buf *b, const char **text_out, size_t *n_out)
@@ -36,6 +37,7 @@ enum status chunk_prepare(struct call *c, const struct chunk_form *form)
     struct chunk_frame *f = arena_calloc(&c->arena, 1, sizeof *f);
     if (!f) return ST_NOMEM;
     f->form = form;
+    f->plain = !c->logprobs && !c->return_token_ids && !c->continuous_usage;
     f->open = form->open;
     f->n_open = strlen(form->open);
     struct buf part;
@@ -54,9 +56,6 @@ enum status chunk_prepare(struct call *c, const struct chunk_form *form)
 }
 
 /* ---------------------------------------------------------------- a plain chunk */
-
-static const char index_key[] = "{\"index\":";
-enum { INDEX_KEY = sizeof index_key - 1, INDEX_DIGITS = 10 };
 
 static char *put_index(char *d, uint32_t v)
 {
@@ -77,11 +76,10 @@ static char *put_bytes(char *d, const char *s, size_t n)
 /* Most tokens are plain ASCII: those go through one reservation and copies; the rest takes json_put_str_body. */
 void chunk_plain(struct buf *out, const struct chunk_frame *f, uint32_t index, const char *text, size_t n)
 {
-    size_t most = f->n_head + INDEX_KEY + INDEX_DIGITS + f->n_open + n + f->n_tail;
+    size_t most = f->n_head + INDEX_DIGITS + f->n_open + n + f->n_tail;
     char  *start = buf_reserve(out, most), *d = start;
     if (!start) return;
     d = put_bytes(d, f->head, f->n_head);
-    d = put_bytes(d, index_key, INDEX_KEY);
     d = put_index(d, index);
     d = put_bytes(d, f->open, f->n_open);
     size_t i = 0;
@@ -106,7 +104,6 @@ void chunk_open(struct call *c, uint32_t i, struct buf *out)
 {
     const struct chunk_frame *f = frame_of(c);
     buf_put(out, f->head, f->n_head);
-    buf_puts(out, index_key);
     json_put_int(out, i);
 }
 
@@ -159,10 +156,11 @@ static void put_chunk(struct call *c, uint32_t i, const struct answer_piece *p, 
 
 void chunk_text(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out)
 {
-    if (c->logprobs || c->return_token_ids || c->continuous_usage)
-        put_chunk(c, i, p, false, out);
+    const struct chunk_frame *f = frame_of(c);
+    if (f->plain)
+        chunk_plain(out, f, i, p->text, p->n);
     else
-        chunk_plain(out, frame_of(c), i, p->text, p->n);
+        put_chunk(c, i, p, false, out);
 }
 
 void chunk_finish(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out) { put_chunk(c, i, p, true, out); }
@@ -172,7 +170,7 @@ void chunk_usage(struct call *c, struct buf *out)
     if (c->include_usage) {
         const struct chunk_frame *f = frame_of(c);
         const struct answer_usage u = answer_usage(c);
-        buf_put(out, f->head, f->n_head);
+        buf_put(out, f->head, f->n_head - INDEX_KEY); /* no choice */
         buf_puts(out, "],\"usage\":");
         openai_put_usage(&u, out);
         buf_puts(out, frame_end);

@@ -16,16 +16,17 @@ struct chunk_frame {
     const struct chunk_form *form;
     const char              *head, *open, *tail;
     size_t                   n_head, n_open, n_tail;
+    bool                     plain; /* the request asks for nothing that a plain chunk has no place for */
 };
 
-/* data: {"id":..,"object":..,"created":..,"model":..,"choices":[    (system_fingerprint: only in the last chunk of a choice) */
+/* data: {"id":..,"object":..,"created":..,"model":..,"choices":[{"index":    (system_fingerprint: only in the last chunk of a choice) */
 void chunk_head(struct buf *head, const char *id, const char *object, int64_t created, const char *model);
 /* Fills c->own where the call streams; form must outlive the call. ST_NOMEM. */
 enum status chunk_prepare(struct call *c, const struct chunk_form *form);
-/* A plain chunk in one go: head, {"index":i, open, text, tail. */
+/* A plain chunk in one go: head, index, open, text, tail. */
 void chunk_plain(struct buf *out, const struct chunk_frame *f, uint32_t index, const char *text, size_t n);
 
-/* For a chunk of the dialect's own: head and {"index":i ; then, behind "choices":[..], usage and the end of the frame. */
+/* For a chunk of the dialect's own: head and index; then, behind "choices":[..], usage and the end of the frame. */
 void chunk_open(struct call *c, uint32_t i, struct buf *out);
 void chunk_close(struct call *c, uint32_t i, struct buf *out);
 

@@ -1,209 +1,46 @@
+/* tier: opens and closes the tiers, takes their turns, and says what they did. What they do is in tier_*.c. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "kvcache/slab.h"
 #include "kvcache/tier_impl.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { COPIES_MAX = 32, LOAD_MIN_TOKENS = 64, SKETCH_MAX = 15, PROBES = 16, PROBE_US = 60000000 };
-
-/* ---- slots */
-
-int32_t slot_find(const struct kv_tiers *t, const struct kv_key *key)
-{
-    int32_t i = chain_first(&t->by_key, kv_key_hash(key));
-    while (i != SLOT_NONE && !kv_key_equal(&t->slot[i].key, key)) i = chain_next(&t->by_key, i);
-    return i;
-}
-
-void slot_drop(struct kv_tiers *t, int32_t i)
-{
-    struct host_slot *s = &t->slot[i];
-    CHECK(s->state != SLOT_FREE && s->readers == 0);
-    chain_remove(&t->by_key, kv_key_hash(&s->key), i);
-    if (s->state == SLOT_READY) {
-        order_remove(t, i);
-        t->n_ready--;
-    }
-    *s = (struct host_slot){ .next = t->free, .state = SLOT_FREE };
-    t->free = i;
-    t->n_free++;
-}
-
-int32_t slot_take(struct kv_tiers *t, const struct kv_key *key)
-{
-    if (t->free == SLOT_NONE) {
-        int32_t v = slot_victim(t);
-        if (v == SLOT_NONE || (tiers_keep(t) && !t->slot[v].store && !t->slot[v].hold.memory_only))
-            return SLOT_NONE; /* it is to be kept, not made room of */
-        t->stats.tier[KV_TIER_HOST].evicted_why[kv_evict_why(t->slot[v].class)]++;
-        slot_drop(t, v);
-        t->stats.tier[KV_TIER_HOST].evicted++;
-    }
-    int32_t           i = t->free;
-    struct host_slot *s = &t->slot[i];
-    t->free = s->next;
-    t->n_free--;
-    t->stirred = true;
-    *s = (struct host_slot){ .key = *key, .newer = SLOT_NONE, .older = SLOT_NONE, .state = SLOT_FILLING };
-    chain_add(&t->by_key, kv_key_hash(key), i);
-    return i;
-}
-
-void slot_ready(struct kv_tiers *t, int32_t i, struct digest payload)
-{
-    struct host_slot *s = &t->slot[i];
-    CHECK(s->state == SLOT_FILLING);
-    s->payload = payload;
-    s->state = SLOT_READY;
-    t->n_ready++;
-    t->stirred = true;
-    order_add(t, i);
-}
-
-/* A slot of the process before. The free list is for the caller to make anew. */
-void slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold, uint8_t store)
-{
-    struct host_slot *s = &t->slot[i];
-    CHECK(s->state == SLOT_FREE);
-    *s = (struct host_slot){ .key = *key, .state = SLOT_FILLING, .store = store, .hold = hold };
-    chain_add(&t->by_key, kv_key_hash(key), i);
-    slot_ready(t, i, payload);
-}
-
-void slot_unread(struct kv_tiers *t, int32_t i)
-{
-    struct host_slot *s = &t->slot[i];
-    CHECK(s->readers > 0);
-    t->stirred = true;
-    if (--s->readers == 0 && s->doomed) slot_drop(t, i);
-}
-
-/* ---- keys of the device's blocks */
-
-struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block)
-{
-    const struct kv *kv = t->cfg.kv;
-    uint32_t         n = 0;
-    for (; block != KV_NONE && t->node_key[block].gen != kv_block_gen(kv, block); block = kv_block_parent(kv, block)) t->path[n++] = block;
-    struct kv_key key = block == KV_NONE ? kv_key_root(&t->fingerprint, salt) : t->node_key[block].key;
-    while (n > 0) {
-        block = t->path[--n];
-        key = kv_key_next(&key, kv_block_ids(kv, block), t->cfg.block_tokens);
-        tier_key_known(t, block, &key);
-    }
-    return key;
-}
-
-void tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key)
-{
-    t->node_key[block] = (struct node_key){ kv_block_gen(t->cfg.kv, block), *key };
-}
-
-/* ---- what is on its way */
-
-struct flight *flight_new(struct kv_tiers *t, enum flight_kind kind)
-{
-    if (!t->n_free_flight) return NULL;
-    struct flight *f = &t->flight[t->free_flight[--t->n_free_flight]];
-    *f = (struct flight){ .kind = kind, .used = true, .slot = SLOT_NONE };
-    return f;
-}
-void flight_free(struct kv_tiers *t, struct flight *f)
-{
-    f->used = false;
-    t->free_flight[t->n_free_flight++] = (uint32_t)(f - t->flight);
-}
-
-/* ---- how often: a count-min sketch with conservative update (Estan and Varghese 2002), aged as in TinyLFU (Einziger et al. 2017) */
-
-static uint32_t sketch_at(const struct kv_tiers *t, const struct kv_key *k, uint32_t row)
-{
-    uint32_t h;
-    memcpy(&h, k->b + 8 + 4 * row, 4);
-    return row * t->sketch_n + (h & (t->sketch_n - 1));
-}
-uint32_t sketch_get(const struct kv_tiers *t, const struct kv_key *key)
-{
-    uint32_t n = SKETCH_MAX;
-    for (uint32_t r = 0; r < SKETCH_ROWS; r++) n = t->sketch[sketch_at(t, key, r)] < n ? t->sketch[sketch_at(t, key, r)] : n;
-    return n;
-}
-uint32_t sketch_add(struct kv_tiers *t, const struct kv_key *key)
-{
-    uint32_t n = sketch_get(t, key);
-    if (n == SKETCH_MAX) return n;
-    for (uint32_t r = 0; r < SKETCH_ROWS; r++)
-        if (t->sketch[sketch_at(t, key, r)] == n) t->sketch[sketch_at(t, key, r)]++;
-    if (++t->sketch_adds >= t->sketch_n) {
-        t->sketch_adds = 0;
-        for (uint32_t i = 0; i < SKETCH_ROWS * t->sketch_n; i++) t->sketch[i] /= 2;
-    }
-    return n + 1;
-}
+enum { COPIES_MAX = 32, LOAD_MIN_TOKENS = 64, PROBES = 16, PROBE_US = 60000000 };
 
 /* ---- life */
-
-static enum status map_slab(struct kv_tiers *t, char *err, size_t err_bytes)
-{
-    uint64_t bytes = t->n_slot * t->stride;
-    t->slab_fd = memfd_create("spillway-kv", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    void *p = NULL;
-    if (t->slab_fd < 0 || ftruncate(t->slab_fd, (off_t)bytes) || slab_map(t->slab_fd, bytes, &p)) {
-        snprintf(err, err_bytes, "the host's KV of %" PRIu64 " bytes cannot be reserved: %s", bytes, strerror(errno));
-        return ST_NOMEM;
-    }
-    (void)fcntl(t->slab_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW); /* the next process asks for that */
-    t->slab = p;
-    return ST_OK;
-}
 
 /* The slab of the server before, or one of our own. */
 static enum status take_slab(struct kv_tiers *t, char *err, size_t err_bytes)
 {
-    uint64_t bytes = t->n_slot * t->stride;
-    char     why[160];
+    char why[160];
     if (t->cfg.hand.given && hand_adopt(t, why, sizeof why)) {
         LOG_WARN("kv: the host's KV of the server before is of no use, starting empty: %s", why);
         close(t->cfg.hand.slab_fd);
     }
     if (t->cfg.hand.given) close(t->cfg.hand.index_fd);
     t->cfg.hand.given = false;
-    if (!t->slab && map_slab(t, err, err_bytes)) return ST_NOMEM;
-    struct xfer_seg seg = { .kind = XFER_HOST, .base = t->slab, .bytes = bytes };
-    return xfer_seg_add(t->cfg.xfer, &seg, &t->slab_seg);
+    uint64_t bytes = t->host.n_slot * t->host.stride;
+    if (!t->host.slab && kv_host_map(&t->host)) {
+        snprintf(err, err_bytes, "the host's KV of %" PRIu64 " bytes cannot be reserved: %s", bytes, strerror(errno));
+        return ST_NOMEM;
+    }
+    struct xfer_seg seg = { .kind = XFER_HOST, .base = t->host.slab, .bytes = bytes };
+    return xfer_seg_add(t->cfg.xfer, &seg, &t->host.seg);
 }
 
 static enum status take_memory(struct kv_tiers *t)
 {
     const struct kv_tiers_cfg *c = &t->cfg;
     uint32_t                   blocks = c->seq_tokens_max / c->block_tokens + 1;
-    t->n_flight_max = c->copies_max * 4 + TIER_FLIGHTS;
-    t->slot = calloc(t->n_slot, sizeof *t->slot);
-    if (!t->slot || chain_init(&t->by_key, t->n_slot, &t->slot[0].next, sizeof *t->slot)) return ST_NOMEM;
-    t->sketch_n = 4 * t->by_key.n_bucket;
-    t->sketch = calloc(SKETCH_ROWS, t->sketch_n);
-    t->flight = calloc(t->n_flight_max, sizeof *t->flight);
-    t->free_flight = calloc(t->n_flight_max, sizeof *t->free_flight);
     t->node_key = calloc(c->n_block, sizeof *t->node_key);
     t->path = calloc(blocks, sizeof *t->path);
-    if (!t->sketch || !t->flight || !t->free_flight || !t->node_key || !t->path) return ST_NOMEM;
-    t->free = SLOT_NONE;
-    if (order_init(t)) return ST_NOMEM;
-    for (uint32_t i = t->n_slot; i-- > 0;) {
-        t->slot[i].next = t->free;
-        t->free = (int32_t)i;
-    }
-    t->n_free = t->n_slot;
-    for (uint32_t i = t->n_flight_max; i-- > 0;) t->free_flight[t->n_free_flight++] = i;
+    if (!t->node_key || !t->path) return ST_NOMEM;
     for (int i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
         l->ids = calloc(c->seq_tokens_max, 4);
@@ -220,10 +57,10 @@ static enum status take_memory(struct kv_tiers *t)
 static void probe(struct kv_tiers *t)
 {
     uint32_t n = 0;
-    for (; n < PROBES && n < t->n_slot && n < t->cfg.n_block; n++) {
-        struct xfer_job j = { .src = t->slab_seg,
+    for (; n < PROBES && n < t->host.n_slot && n < t->cfg.n_block; n++) {
+        struct xfer_job j = { .src = t->host.seg,
                               .dst = t->cfg.dev_seg,
-                              .src_off = n * t->stride + KV_RECORD_HEAD,
+                              .src_off = n * t->host.stride + KV_RECORD_HEAD,
                               .dst_off = n * t->cfg.block_bytes,
                               .bytes = (uint32_t)t->cfg.block_bytes,
                               .digest_mode = XFER_DIGEST_MAKE }; /* as a load costs one */
@@ -245,24 +82,22 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
     struct kv_tiers *t = calloc(1, sizeof *t);
     if (!t) return ST_NOMEM;
     t->cfg = *cfg;
-    t->slab_fd = t->hand.index_fd = -1;
-    t->shrink.away = SLOT_NONE;
+    t->host.slab_fd = t->hand.index_fd = -1;
     if (!t->cfg.clock) t->cfg.clock = clock_us;
     if (!t->cfg.wall) t->cfg.wall = wall_s;
     t->copies_fixed = t->cfg.copies_max > 0;
     if (!t->cfg.copies_max) t->cfg.copies_max = COPIES_MAX;
     if (!t->cfg.load_min_tokens) t->cfg.load_min_tokens = LOAD_MIN_TOKENS > cfg->block_tokens ? LOAD_MIN_TOKENS : cfg->block_tokens;
     t->fingerprint = kv_fingerprint(&cfg->ident);
-    t->stride = kv_record_bytes(cfg->block_bytes);
-    uint64_t n = cfg->host_bytes / t->stride;
-    t->n_slot = n < INT32_MAX ? (uint32_t)n : INT32_MAX;
+    uint64_t    stride = kv_record_bytes(cfg->block_bytes), n = cfg->host_bytes / stride;
+    uint32_t    n_slot = n < INT32_MAX ? (uint32_t)n : INT32_MAX;
     enum status st = ST_CONFIG;
-    if (t->n_slot < 2) {
-        snprintf(err, err_bytes, "the host's KV: %" PRIu64 " bytes hold fewer than two blocks of %" PRIu64, cfg->host_bytes, t->stride);
+    if (n_slot < 2) {
+        snprintf(err, err_bytes, "the host's KV: %" PRIu64 " bytes hold fewer than two blocks of %" PRIu64, cfg->host_bytes, stride);
         goto fail;
     }
-    if ((st = take_memory(t))) {
-        snprintf(err, err_bytes, "no memory for the index of %u blocks on the host", t->n_slot);
+    if ((st = kv_host_init(&t->host, cfg->kv, n_slot, stride, t->cfg.copies_max * 4 + TIER_FLIGHTS)) || (st = take_memory(t))) {
+        snprintf(err, err_bytes, "no memory for the index of %u blocks on the host", n_slot);
         goto fail;
     }
     if ((st = take_slab(t, err, err_bytes))) goto fail;
@@ -272,8 +107,7 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
     }
     audit_slab_found(t);
     if ((st = below_open(t, err, err_bytes))) goto fail;
-    t->stats.tier[KV_TIER_HOST].reserved_bytes = t->n_slot * t->stride;
-    kv_pins_set_host(cfg->kv, t->n_slot);
+    kv_pins_set_host(cfg->kv, t->host.n_slot);
     probe(t);
     *t_out = t;
     return ST_OK;
@@ -284,8 +118,8 @@ fail:
 
 static void finish(struct kv_tiers *t, const struct xfer_done *d)
 {
-    struct flight *f = &t->flight[d->cookie];
-    CHECK(d->cookie < t->n_flight_max && f->used);
+    struct flight *f = &t->host.flight[d->cookie];
+    CHECK(d->cookie < t->host.n_flight_max && f->used);
     switch (f->kind) {
     case FLIGHT_OFFER: down_offer_done(t, f, d); break;
     case FLIGHT_WRITE: down_write_done(t, f, d); break;
@@ -294,15 +128,7 @@ static void finish(struct kv_tiers *t, const struct xfer_done *d)
     case FLIGHT_AUDIT_READ: audit_read_done(t, f, d); break;
     case FLIGHT_AUDIT_COPY: audit_copy_done(t, f, d); break;
     }
-    flight_free(t, f);
-}
-
-/* A step of a large prompt takes a GPU 200 ms, in which its lane moves gigabytes; a step of a small model is over in 100 us. */
-uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo, uint32_t hi)
-{
-    double one_us = xfer_estimate_us(t->cfg.xfer, src, dst, bytes) - xfer_estimate_us(t->cfg.xfer, src, dst, 0);
-    double n = one_us > 0 ? 2 * t->turn_us / one_us : 0;
-    return n < lo ? lo : n > hi ? hi : (uint32_t)n;
+    flight_free(&t->host, f);
 }
 
 static void measure_turn(struct kv_tiers *t)
@@ -323,11 +149,12 @@ bool kv_tiers_turn(struct kv_tiers *t)
         any = true;
     }
     below_turn(t);
-    if (audit_turn(t)) return any;
+    if (purge_turn(t)) return any;
+    audit_turn(t);
     if (hand_turn(t)) return any;
     shrink_turn(t);
     below_reopen(t);
-    order_turn(t);
+    order_turn(&t->host);
     up_turn(t); /* loads go first */
     down_turn(t);
     return any;
@@ -349,36 +176,26 @@ int64_t kv_tiers_sleep_us(const struct kv_tiers *t)
     return kv_tiers_busy(t) || below_busy(t) ? BUSY_US : IDLE_US;
 }
 
-bool kv_tiers_busy(const struct kv_tiers *t) { return tiers_moving(t) || audit_busy(t) || t->audit.purge; }
-
-bool tiers_moving(const struct kv_tiers *t)
-{
-    bool any = t->n_free_flight < t->n_flight_max || down_offered(t);
-    for (int i = 0; i < KV_LOADS_MAX; i++) any |= t->load[i].used && !t->load[i].settled;
-    return any;
-}
-
 void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
 {
     if (!t) return;
     t->closing = true;
-    if (t->slab) {
+    t->host.keep = true;
+    if (t->host.slab) {
         kv_tiers_all_gave_way(t);
         audit_stop(t);
         up_close(t);
-        if (!t->hand.held) drain(t, t->cfg.clock() + flush_us);
+        if (!t->hand.held) drain_all(t, t->cfg.clock() + flush_us, kv_tiers_turn);
         down_close(t);
         while (kv_tiers_busy(t))
             if (!kv_tiers_turn(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
         up_close(t);
         down_close(t);
-        xfer_seg_drop(t->cfg.xfer, t->slab_seg);
+        xfer_seg_drop(t->cfg.xfer, t->host.seg);
     }
     below_close(t);
     hand_close(t);
     audit_close(t);
-    if (t->slab) munmap(t->slab, t->n_slot * t->stride);
-    if (t->slab_fd >= 0) close(t->slab_fd);
     for (int i = 0; i < KV_LOADS_MAX; i++) {
         struct load *l = &t->load[i];
         free(l->ids);
@@ -387,51 +204,43 @@ void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)
         free(l->key);
         free(l->ticket);
     }
-    order_close(t);
-    chain_free(&t->by_key);
-    free(t->slot), free(t->sketch), free(t->flight), free(t->free_flight), free(t->node_key), free(t->path);
+    kv_host_close(&t->host);
+    free(t->node_key);
+    free(t->path);
     free(t);
 }
 
 void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
 {
     *out = t->stats;
-    out->tier[KV_TIER_HOST].n_block = t->n_ready;
-    out->tier[KV_TIER_HOST].used_bytes = (t->n_slot - t->n_free - t->n_away) * t->stride;
-    out->tier[KV_TIER_HOST].reserved_bytes = (t->n_slot - t->n_away) * t->stride;
-    out->tier[KV_TIER_HOST].pinned_bytes = t->n_class[KV_CLASS_PINNED] * t->stride;
+    const struct kv_host *h = &t->host;
+    out->tier[KV_TIER_HOST].n_block = h->n_ready;
+    out->tier[KV_TIER_HOST].used_bytes = (h->n_slot - h->n_free - h->n_away) * h->stride;
+    out->tier[KV_TIER_HOST].reserved_bytes = (h->n_slot - h->n_away) * h->stride;
+    out->tier[KV_TIER_HOST].pinned_bytes = h->n_class[KV_CLASS_PINNED] * h->stride;
+    out->tier[KV_TIER_HOST].evicted = h->n_evicted;
+    memcpy(out->tier[KV_TIER_HOST].evicted_why, h->evicted_why, sizeof h->evicted_why);
     below_stats(t, out);
+}
+
+/* Records of slots that are READY are whole, and are what the index says. */
+static bool records_are_sound(const struct kv_tiers *t)
+{
+    const struct kv_host *h = &t->host;
+    for (uint32_t i = 0; i < h->n_slot; i++) {
+        const struct host_slot *s = &h->slot[i];
+        if (s->state != SLOT_READY || s->doomed) continue;
+        if (kv_record_check(slot_page(h, (int32_t)i), &t->cfg.key, &t->fingerprint, &s->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes,
+                            KV_SEQ_ANY)) {
+            LOG_ERROR("kv: the record in slot %u of the host is not what the index says", i);
+            return false;
+        }
+    }
+    return true;
 }
 
 enum status kv_tiers_check(const struct kv_tiers *t)
 {
-    uint32_t n_free = 0, n_ready = 0, n_lru = 0, n_linked = chain_count(&t->by_key, t->n_slot), n_used = 0, n_away = 0, readers = 0,
-             pins = 0;
-    for (int32_t i = t->free; i != SLOT_NONE && n_free <= t->n_slot; i = t->slot[i].next) n_free += t->slot[i].state == SLOT_FREE;
-    if (!order_check(t)) goto fault;
-    for (int32_t i = slot_oldest(t); i != SLOT_NONE && n_lru <= t->n_slot; i = slot_newer(t, i)) n_lru += t->slot[i].state == SLOT_READY;
-    for (uint32_t i = 0; i < t->n_slot; i++) {
-        const struct host_slot *s = &t->slot[i];
-        n_ready += s->state == SLOT_READY;
-        n_away += s->state == SLOT_AWAY;
-        n_used += s->state != SLOT_FREE && s->state != SLOT_AWAY;
-        if (s->state == SLOT_FREE || s->state == SLOT_AWAY) continue;
-        if (slot_find(t, &s->key) != (int32_t)i) goto fault; /* every key once */
-        if (s->state == SLOT_READY &&
-            kv_record_check(slot_page(t, (int32_t)i), &t->cfg.key, &t->fingerprint, &s->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes,
-                            KV_SEQ_ANY) &&
-            !s->doomed)
-            goto fault;
-        if (s->state != SLOT_READY && s->readers) goto fault;
-    }
-    for (uint32_t i = 0; i < t->n_slot; i++) readers += t->slot[i].readers;
-    for (uint32_t i = 0; i < t->n_flight_max; i++)
-        pins += t->flight[i].used && (t->flight[i].kind == FLIGHT_COPY || t->flight[i].kind == FLIGHT_WRITE);
-    if (n_free == t->n_free && n_ready == t->n_ready && n_lru == n_ready && n_linked == n_used && readers == pins && n_away == t->n_away &&
-        n_free + n_used + n_away == t->n_slot)
-        return below_check(t);
-fault:
-    LOG_ERROR("kv: the host's tier is not what it says: %u slots, free %u of %u, ready %u of %u, in order %u, linked %u, readers %u of %u",
-              t->n_slot, n_free, t->n_free, n_ready, t->n_ready, n_lru, n_linked, readers, pins);
-    return ST_INVALID;
+    if (!kv_host_check(&t->host) || !records_are_sound(t)) return ST_INVALID;
+    return below_check(t);
 }

@@ -24,18 +24,18 @@ enum {
 };
 enum { SOURCE_SLAB = KV_STORES_MAX }; /* audit.source; below: a store */
 
-static unsigned char *brought(const struct kv_tiers *t) { return t->audit.scratch; }              /* a record */
-static unsigned char *computed(const struct kv_tiers *t) { return t->audit.scratch + t->stride; } /* the bytes of a block */
+static unsigned char *brought(const struct kv_tiers *t) { return t->audit.scratch; }                   /* a record */
+static unsigned char *computed(const struct kv_tiers *t) { return t->audit.scratch + t->host.stride; } /* the bytes of a block */
 
 enum status audit_open(struct kv_tiers *t)
 {
     struct audit *a = &t->audit;
     if (!t->cfg.audit) return ST_OK;
-    a->scratch = aligned_alloc(KV_RECORD_HEAD, 2 * t->stride);
+    a->scratch = aligned_alloc(KV_RECORD_HEAD, 2 * t->host.stride);
     a->ids = calloc(t->cfg.seq_tokens_max + t->cfg.block_tokens, sizeof *a->ids);
     if (!a->scratch || !a->ids) return ST_NOMEM;
-    memset(a->scratch, 0, 2 * t->stride);
-    struct xfer_seg seg = { .kind = XFER_HOST, .base = a->scratch, .bytes = 2 * t->stride };
+    memset(a->scratch, 0, 2 * t->host.stride);
+    struct xfer_seg seg = { .kind = XFER_HOST, .base = a->scratch, .bytes = 2 * t->host.stride };
     enum status     st = xfer_seg_add(t->cfg.xfer, &seg, &a->seg);
     a->open = st == ST_OK;
     return st;
@@ -51,32 +51,30 @@ void audit_close(struct kv_tiers *t)
 
 /* ---- what is hidden */
 
-bool slot_hidden(const struct kv_tiers *t, int32_t i) { return t->audit.slab_unproven && t->slot[i].found; }
-
 void audit_slab_found(struct kv_tiers *t)
 {
-    for (uint32_t i = 0; i < t->n_slot; i++) t->slot[i].found = t->slot[i].state == SLOT_READY;
-    t->audit.slab_unproven = t->cfg.audit && t->n_ready > 0;
+    for (uint32_t i = 0; i < t->host.n_slot; i++) t->host.slot[i].found = t->host.slot[i].state == SLOT_READY;
+    t->audit.slab_unproven = t->cfg.audit && t->host.n_ready > 0;
     t->audit.next_slot = 0;
 }
 
 /* A canary will say more of what this block is. */
 bool audit_hides(struct kv_tiers *t, const struct kv_key *key)
 {
-    int32_t slot = slot_find(t, key);
+    int32_t slot = slot_find(&t->host, key);
     if (slot != SLOT_NONE) return slot_hidden(t, slot);
     return below_hides(t, key);
 }
 
-static uint32_t drop_slots(struct kv_tiers *t, bool all)
+uint32_t audit_drop_slots(struct kv_tiers *t, bool all)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < t->n_slot; i++) {
-        if (t->slot[i].state != SLOT_READY || !(all || t->slot[i].found)) continue;
-        if (t->slot[i].readers) {
-            t->slot[i].doomed = 1;
+    for (uint32_t i = 0; i < t->host.n_slot; i++) {
+        if (t->host.slot[i].state != SLOT_READY || !(all || t->host.slot[i].found)) continue;
+        if (t->host.slot[i].readers) {
+            t->host.slot[i].doomed = 1;
         } else {
-            slot_drop(t, (int32_t)i);
+            slot_drop(&t->host, (int32_t)i);
         }
         n++;
     }
@@ -92,7 +90,7 @@ static void give_up_source(struct kv_tiers *t, uint32_t source, const char *why)
 {
     uint64_t n;
     if (source == SOURCE_SLAB) {
-        n = drop_slots(t, false);
+        n = audit_drop_slots(t, false);
         t->audit.slab_unproven = false;
     } else {
         n = t->below[source]->row->proof->forget_found(t->below[source]);
@@ -126,27 +124,27 @@ static void ready(struct kv_tiers *t)
 static bool slab_canary(struct kv_tiers *t)
 {
     struct audit *a = &t->audit;
-    for (uint32_t n = 0; n < SLOTS_A_TURN && a->next_slot < t->n_slot; n++) {
+    for (uint32_t n = 0; n < SLOTS_A_TURN && a->next_slot < t->host.n_slot; n++) {
         int32_t           i = (int32_t)a->next_slot++;
-        struct host_slot *s = &t->slot[i];
+        struct host_slot *s = &t->host.slot[i];
         if (s->state != SLOT_READY || !s->found || s->doomed) continue;
-        const unsigned char *page = slot_page(t, i);
+        const unsigned char *page = slot_page(&t->host, i);
         enum kv_doubt        why =
             kv_record_check(page, &t->cfg.key, &t->fingerprint, &s->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes, KV_SEQ_ANY);
         if (!why && !kv_record_begins(kv_record_of(page))) continue;
         if (!why && !digest_equal(digest_of(&t->cfg.key, page + KV_RECORD_HEAD, t->cfg.block_bytes), s->payload)) why = KV_DOUBT_PAYLOAD;
         if (why) { /* as when a load finds it so */
             tier_doubt(t, NULL, why);
-            if (!s->readers) slot_drop(t, i);
+            if (!s->readers) slot_drop(&t->host, i);
             continue;
         }
-        memcpy(brought(t), page, t->stride);
+        memcpy(brought(t), page, t->host.stride);
         a->canary = true;
         a->source = SOURCE_SLAB;
         ready(t);
         return true;
     }
-    return a->next_slot < t->n_slot;
+    return a->next_slot < t->host.n_slot;
 }
 
 static bool store_canary(struct kv_tiers *t, uint32_t i)
@@ -154,12 +152,12 @@ static bool store_canary(struct kv_tiers *t, uint32_t i)
     struct audit    *a = &t->audit;
     struct kv_below *b = t->below[i];
     if (!b->row->proof->canary(b, &a->key)) return false;
-    struct flight *f = flight_new(t, FLIGHT_AUDIT_READ);
+    struct flight *f = flight_new(&t->host, FLIGHT_AUDIT_READ);
     if (!f) return false;
     f->store = i;
-    struct kv_read r = { .key = &a->key, .host_seg = a->seg, .prio = XFER_LOAD, .cookie = flight_cookie(t, f) };
+    struct kv_read r = { .key = &a->key, .host_seg = a->seg, .prio = XFER_LOAD, .cookie = flight_cookie(&t->host, f) };
     if (b->row->read(b, &r, &f->place, &a->ticket)) {
-        flight_free(t, f);
+        flight_free(&t->host, f);
         return false;
     }
     a->canary = true;
@@ -209,10 +207,10 @@ void audit_note(struct kv_tiers *t, const struct load *l, uint32_t k)
 {
     struct audit *a = &t->audit;
     if (!t->cfg.audit || !t->cfg.audit_every || ++a->n_loaded % t->cfg.audit_every) return;
-    int32_t slot = slot_find(t, &l->key[k]);
+    int32_t slot = slot_find(&t->host, &l->key[k]);
     bool    waits = a->state == AUDIT_NOTED; /* the newest is as good as any, and its prefix is still there */
-    if ((a->state != AUDIT_NONE && !waits) || slot == SLOT_NONE || t->slot[slot].state != SLOT_READY) return;
-    memcpy(brought(t), slot_page(t, slot), t->stride);
+    if ((a->state != AUDIT_NONE && !waits) || slot == SLOT_NONE || t->host.slot[slot].state != SLOT_READY) return;
+    memcpy(brought(t), slot_page(&t->host, slot), t->host.stride);
     a->block = l->first + k;
     memcpy(a->ids, l->ids, (size_t)(a->block + 1) * t->cfg.block_tokens * sizeof *a->ids);
     a->salt = l->kv.salt;
@@ -265,20 +263,20 @@ void kv_tiers_audited(struct kv_tiers *t, enum status st)
 {
     struct audit *a = &t->audit;
     CHECK(a->state == AUDIT_RUNNING);
-    struct flight *f = st ? NULL : flight_new(t, FLIGHT_AUDIT_COPY);
+    struct flight *f = st ? NULL : flight_new(&t->host, FLIGHT_AUDIT_COPY);
     if (f) {
         struct xfer_job j = { .src = t->cfg.dev_seg,
                               .dst = a->seg,
                               .src_off = (uint64_t)a->kv.block[a->block] * t->cfg.block_bytes,
-                              .dst_off = t->stride,
+                              .dst_off = t->host.stride,
                               .bytes = (uint32_t)t->cfg.block_bytes,
                               .prio = XFER_LOAD,
-                              .cookie = flight_cookie(t, f) };
+                              .cookie = flight_cookie(&t->host, f) };
         if (xfer_post(t->cfg.xfer, &j, &a->ticket) == ST_OK) {
             a->state = AUDIT_COPYING;
             return;
         }
-        flight_free(t, f);
+        flight_free(&t->host, f);
     }
     end(t);
     if (a->canary && ++a->n_fail >= FAILS_MAX) {
@@ -333,38 +331,13 @@ void audit_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
 }
 
 bool kv_tiers_purges(const struct kv_tiers *t) { return t->audit.purge == PURGE_DEVICE; }
-void kv_tiers_all_gave_way(struct kv_tiers *t) { t->audit.gave_way = true; }
 
-/* true: nothing else may go on. */
-static bool purge_turn(struct kv_tiers *t)
+void audit_turn(struct kv_tiers *t)
 {
     struct audit *a = &t->audit;
-    uint64_t      n = 0;
-    if (!a->purge) return false;
-    audit_stop(t);
-    up_discard(t);
-    down_close(t);
-    if (tiers_moving(t) || (a->purge == PURGE_DEVICE && !a->gave_way)) return true;
-    n = below_purge(t);
-    n += drop_slots(t, true);
-    a->slab_unproven = false;
-    if (a->purge == PURGE_DEVICE) {
-        kv_unpin(t->cfg.kv, UINT64_MAX);
-        kv_evict_all(t->cfg.kv);
-    }
-    LOG_WARN("kv: %" PRIu64 " blocks below the device are dropped%s", n, a->purge == PURGE_DEVICE ? ", and all that it had cached" : "");
-    a->purge = PURGE_NONE;
-    return false;
-}
-
-bool audit_turn(struct kv_tiers *t)
-{
-    struct audit *a = &t->audit;
-    if (!t->cfg.audit) return false;
-    if (purge_turn(t)) return true;
+    if (!t->cfg.audit) return;
     a->stopping = a->stopping && a->state != AUDIT_NONE;
     if (!t->closing && !t->frozen && (a->state == AUDIT_NONE || a->state == AUDIT_NOTED)) find_canary(t);
-    return false;
 }
 
 /* What is on its way ends by itself, and nothing comes of it. */
@@ -378,5 +351,3 @@ void audit_stop(struct kv_tiers *t)
         end(t);
     }
 }
-
-bool audit_busy(const struct kv_tiers *t) { return t->audit.state != AUDIT_NONE && t->audit.state != AUDIT_NOTED; }

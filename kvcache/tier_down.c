@@ -19,7 +19,7 @@ static void offer_end(struct kv_tiers *t, struct offer *o)
 /* Does it go down? What is asked for again and again does; what is new does when the device will soon need its place. */
 static bool is_worth(struct kv_tiers *t, const struct kv_key *key)
 {
-    uint32_t seen = sketch_add(t, key);
+    uint32_t seen = sketch_add(&t->host, key);
     if (t->closing || t->hand.flushing) return true;
     if (t->cfg.keep_hits) return seen >= t->cfg.keep_hits;
     struct kv_stats s;
@@ -69,33 +69,33 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
 {
     uint32_t      block = o->kv.block[o->next];
     struct kv_key key = tier_key(t, o->kv.salt, block);
-    int32_t       slot = slot_find(t, &key);
+    int32_t       slot = slot_find(&t->host, &key);
     bool          goes = is_worth(t, &key) && !(tiers_keep(t) && kv_block_hold(t->cfg.kv, block).memory_only);
     if (slot != SLOT_NONE) {
-        slot_touch(t, slot);
-        slot_hold(t, slot, kv_block_hold(t->cfg.kv, block));
-        if (o->next < o->mark.n_block) slot_pin(t, slot, &o->mark);
+        slot_touch(&t->host, slot);
+        slot_hold(&t->host, slot, kv_block_hold(t->cfg.kv, block));
+        if (o->next < o->mark.n_block) slot_pin(&t->host, slot, &o->mark);
     } else if (goes && below_has(t, &key) < 0) {
-        struct flight *f = flight_new(t, FLIGHT_OFFER);
+        struct flight *f = flight_new(&t->host, FLIGHT_OFFER);
         if (!f) return false;
-        f->slot = slot_take(t, &key);
+        f->slot = slot_take(&t->host, &key);
         struct xfer_job j = { .src = t->cfg.dev_seg,
-                              .dst = t->slab_seg,
+                              .dst = t->host.seg,
                               .src_off = (uint64_t)block * t->cfg.block_bytes,
-                              .dst_off = (uint64_t)f->slot * t->stride + KV_RECORD_HEAD,
+                              .dst_off = (uint64_t)f->slot * t->host.stride + KV_RECORD_HEAD,
                               .bytes = (uint32_t)t->cfg.block_bytes,
                               .prio = XFER_STORE,
                               .digest_mode = XFER_DIGEST_MAKE,
-                              .cookie = flight_cookie(t, f) };
+                              .cookie = flight_cookie(&t->host, f) };
         if (f->slot == SLOT_NONE || xfer_post(t->cfg.xfer, &j, NULL)) {
-            if (f->slot == SLOT_NONE && t->closing) return flight_free(t, f), false; /* when a store has taken one */
-            if (f->slot != SLOT_NONE) slot_drop(t, f->slot);
-            flight_free(t, f);
+            if (f->slot == SLOT_NONE && t->closing) return flight_free(&t->host, f), false; /* when a store has taken one */
+            if (f->slot != SLOT_NONE) slot_drop(&t->host, f->slot);
+            flight_free(&t->host, f);
             o->giving_up = true; /* the host is full of what is in use: nothing below has a place either */
             return true;
         }
-        slot_hold(t, f->slot, kv_block_hold(t->cfg.kv, block));
-        if (o->next < o->mark.n_block) slot_pin(t, f->slot, &o->mark);
+        slot_hold(&t->host, f->slot, kv_block_hold(t->cfg.kv, block));
+        if (o->next < o->mark.n_block) slot_pin(&t->host, f->slot, &o->mark);
         f->owner = (uint32_t)(o - t->offer), f->block = o->next;
         o->n_flight++, t->n_down++;
     }
@@ -109,23 +109,23 @@ void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
     CHECK(o->used && o->n_flight > 0);
     o->n_flight--, t->n_down--;
     if (d->st) {
-        slot_drop(t, f->slot);
+        slot_drop(&t->host, f->slot);
         t->stats.n_failed_io += d->st != ST_CANCELED;
         return;
     }
     struct kv_key parent = { { 0 } };
     if (f->block) parent = tier_key(t, o->kv.salt, o->kv.block[f->block - 1]);
-    kv_record_make(slot_page(t, f->slot), &t->cfg.key, &t->fingerprint, &t->slot[f->slot].key, &parent,
+    kv_record_make(slot_page(&t->host, f->slot), &t->cfg.key, &t->fingerprint, &t->host.slot[f->slot].key, &parent,
                    kv_block_ids(t->cfg.kv, o->kv.block[f->block]), t->cfg.block_tokens, t->cfg.block_bytes, 0,
                    d->digest); /* what fills the last page was zero and stays so */
-    slot_ready(t, f->slot, d->digest);
+    slot_ready(&t->host, f->slot, d->digest);
     t->stats.tier[KV_TIER_HOST].store_blocks++;
     t->stats.tier[KV_TIER_HOST].bytes_in += t->cfg.block_bytes;
 }
 
 /* ---- to the stores */
 
-uint64_t until_wall(const struct kv_tiers *t, const struct kv_hold *h)
+uint64_t down_until_wall(const struct kv_tiers *t, const struct kv_hold *h)
 {
     if (!kv_hold_ends(h)) return 0;
     uint32_t now_s = kv_now_s(t->cfg.kv);
@@ -134,25 +134,25 @@ uint64_t until_wall(const struct kv_tiers *t, const struct kv_hold *h)
 
 bool down_write_one(struct kv_tiers *t, int32_t slot)
 {
-    struct host_slot *s = &t->slot[slot];
+    struct host_slot *s = &t->host.slot[slot];
     CHECK(s->state == SLOT_READY);
     uint32_t         store = below_for(t, &s->key);
     struct kv_below *b = t->below[store];
-    if (t->n_writing >= WRITES_MAX && t->n_writing >= tier_window(t, XFER_HOST, b->row->kind, t->stride, WRITES_MAX, TIER_WRITES))
+    if (t->n_writing >= WRITES_MAX && t->n_writing >= tier_window(t, XFER_HOST, b->row->kind, t->host.stride, WRITES_MAX, TIER_WRITES))
         return false;
-    struct flight *f = flight_new(t, FLIGHT_WRITE);
+    struct flight *f = flight_new(&t->host, FLIGHT_WRITE);
     if (!f) return false;
     f->slot = slot;
     f->store = store;
     struct kv_write w = { .key = &s->key,
-                          .host_seg = t->slab_seg,
-                          .host_off = (uint64_t)slot * t->stride,
-                          .page = slot_page(t, slot),
-                          .until_s = until_wall(t, &s->hold),
+                          .host_seg = t->host.seg,
+                          .host_off = (uint64_t)slot * t->host.stride,
+                          .page = slot_page(&t->host, slot),
+                          .until_s = down_until_wall(t, &s->hold),
                           .priority = s->hold.used ? s->hold.priority : 0,
-                          .cookie = flight_cookie(t, f) };
+                          .cookie = flight_cookie(&t->host, f) };
     if (b->row->write(b, &w, &f->place)) {
-        flight_free(t, f);
+        flight_free(&t->host, f);
         return false;
     }
     s->readers++, t->n_writing++;
@@ -165,34 +165,34 @@ void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_don
     t->n_writing--;
     b->row->write_done(b, f->place, d->st);
     if (d->st == ST_OK) {
-        t->slot[f->slot].store = (uint8_t)(f->store + 1);
+        t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
         t->stats.tier[KV_TIER_STORE].store_blocks++;
-        t->stats.tier[KV_TIER_STORE].bytes_in += t->stride;
+        t->stats.tier[KV_TIER_STORE].bytes_in += t->host.stride;
     } else {
         t->stats.n_failed_io++;
     }
-    slot_unread(t, f->slot);
+    slot_unread(&t->host, f->slot);
 }
 
 /* Keeps an eighth of the host free or held by a store as well, so that making room for a block never waits for a disk. */
 static void write_ahead(struct kv_tiers *t)
 {
     enum { LOOK = 512 };
-    if (!t->n_writer || t->n_free > t->n_slot / 8 || !t->stirred) return;
-    uint32_t margin = t->n_slot / 8, n = 0;
+    if (!t->n_writer || t->host.n_free > t->host.n_slot / 8 || !t->host.stirred) return;
+    uint32_t margin = t->host.n_slot / 8, n = 0;
     if (margin < 1) margin = 1;
-    for (int32_t i = slot_oldest(t); i != SLOT_NONE && n < margin && n < LOOK; i = slot_newer(t, i), n++) {
-        struct host_slot *s = &t->slot[i];
+    for (int32_t i = slot_oldest(&t->host); i != SLOT_NONE && n < margin && n < LOOK; i = slot_newer(&t->host, i), n++) {
+        struct host_slot *s = &t->host.slot[i];
         if (s->store || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only || s->class == KV_CLASS_ENDED) continue;
         int have = below_has(t, &s->key);
         if (have >= 0) {
             s->store = (uint8_t)(have + 1);
             continue;
         }
-        if (!t->cfg.keep_hits && sketch_get(t, &s->key) < 2) continue; /* once is not enough for flash */
+        if (!t->cfg.keep_hits && sketch_get(&t->host, &s->key) < 2) continue; /* once is not enough for flash */
         if (!down_write_one(t, i)) return;
     }
-    t->stirred = false;
+    t->host.stirred = false;
 }
 
 void down_turn(struct kv_tiers *t)

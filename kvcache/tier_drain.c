@@ -5,27 +5,28 @@
 #include <string.h>
 #include <time.h>
 
-static bool store_takes(const struct kv_tiers *t, int32_t slot) { return below_takes(t, below_for(t, &t->slot[slot].key)); }
+static bool store_takes(const struct kv_tiers *t, int32_t slot) { return below_takes(t, below_for(t, &t->host.slot[slot].key)); }
 static bool go_on(const struct kv_tiers *t, uint64_t end_us) { return t->cfg.clock() < end_us && below_any_takes(t); }
-static void turn(struct kv_tiers *t)
+/* The turn of the tiers, which tier.c hands down. */
+static void turn(struct kv_tiers *t, tiers_turn *take)
 {
-    if (!kv_tiers_turn(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+    if (!take(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 }
 
 /* Slots that no store holds, newest first; enough: so many that a store holds in a row are the end of those that are new. */
-static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough)
+static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough, tiers_turn *take)
 {
     uint32_t held = 0;
-    for (int32_t i = slot_newest(t); i != SLOT_NONE && held < enough && go_on(t, end_us);) {
-        struct host_slot *s = &t->slot[i];
+    for (int32_t i = slot_newest(&t->host); i != SLOT_NONE && held < enough && go_on(t, end_us);) {
+        struct host_slot *s = &t->host.slot[i];
         int               have = s->store ? s->store - 1 : below_has(t, &s->key);
         held = have >= 0 ? held + 1 : 0;
         if (have >= 0) s->store = (uint8_t)(have + 1);
         if (have >= 0 || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only || !store_takes(t, i) || down_write_one(t, i))
-            i = slot_older(t, i); /* writing changes no order */
+            i = slot_older(&t->host, i); /* writing changes no order */
         else
-            turn(t);
-        if (i != SLOT_NONE && t->slot[i].state != SLOT_READY) i = slot_newest(t), held = 0;
+            turn(t, take);
+        if (i != SLOT_NONE && t->host.slot[i].state != SLOT_READY) i = slot_newest(&t->host), held = 0;
     }
 }
 
@@ -70,14 +71,15 @@ static struct leaf *leaves(struct kv_tiers *t, uint32_t *n_out)
     for (uint32_t b = 0; leaf && b < t->cfg.n_block; b++) {
         if (!kv_block_gen(kv, b) || !kv_block_is_leaf(kv, b)) continue;
         struct kv_key key = tier_key(t, kv_block_salt(kv, b), b);
-        leaf[n++] = (struct leaf){ .block = b, .n_use = sketch_get(t, &key), .use = kv_block_use(kv, b), .gen = kv_block_gen(kv, b) };
+        leaf[n++] =
+            (struct leaf){ .block = b, .n_use = sketch_get(&t->host, &key), .use = kv_block_use(kv, b), .gen = kv_block_gen(kv, b) };
     }
     if (n) qsort(leaf, n, sizeof *leaf, most_used);
     *n_out = n;
     return leaf;
 }
 
-static void flush_device(struct kv_tiers *t, uint64_t end_us)
+static void flush_device(struct kv_tiers *t, uint64_t end_us, tiers_turn *take)
 {
     uint32_t     n;
     struct leaf *leaf = leaves(t, &n);
@@ -85,26 +87,26 @@ static void flush_device(struct kv_tiers *t, uint64_t end_us)
         if (offer_path(t, leaf[i].block))
             i++;
         else
-            turn(t);
-        flush_host(t, end_us, 64);
+            turn(t, take);
+        flush_host(t, end_us, 64, take);
     }
     free(leaf);
 }
 
-void drain(struct kv_tiers *t, uint64_t end_us)
+void drain_all(struct kv_tiers *t, uint64_t end_us, tiers_turn *take)
 {
     if (!t->n_writer || t->cfg.ephemeral) return;
     while (down_offered(t) && go_on(t, end_us)) { /* what ended just now is on its way to the host */
-        turn(t);
-        flush_host(t, end_us, 64);
+        turn(t, take);
+        flush_host(t, end_us, 64, take);
     }
-    flush_host(t, end_us, UINT32_MAX);
-    flush_device(t, end_us);
+    flush_host(t, end_us, UINT32_MAX, take);
+    flush_device(t, end_us, take);
     while (down_offered(t) && go_on(t, end_us)) {
-        turn(t);
-        flush_host(t, end_us, 64);
+        turn(t, take);
+        flush_host(t, end_us, 64, take);
     }
-    flush_host(t, end_us, 64);
+    flush_host(t, end_us, 64, take);
 }
 
 void drain_device_begin(struct kv_tiers *t, uint64_t end_us)
@@ -113,13 +115,14 @@ void drain_device_begin(struct kv_tiers *t, uint64_t end_us)
     t->hand.at_leaf = t->hand.n_leaf;
     t->hand.flush_end_us = end_us;
     t->hand.flushing = true;
+    t->host.keep = true;
 }
 
 /* The least used first: what is touched last on the host is what stays there longest. */
 bool drain_device_step(struct kv_tiers *t)
 {
     struct hand *h = &t->hand;
-    bool         more = t->cfg.clock() < h->flush_end_us && t->n_free > 0;
+    bool         more = t->cfg.clock() < h->flush_end_us && t->host.n_free > 0;
     while (more && h->at_leaf > 0) {
         const struct leaf *l = &h->leaf[h->at_leaf - 1];
         if (kv_block_gen(t->cfg.kv, l->block) == l->gen && !offer_path(t, l->block)) break; /* all offers are out */
@@ -133,4 +136,5 @@ void drain_device_end(struct kv_tiers *t)
     free(t->hand.leaf);
     t->hand.leaf = NULL;
     t->hand.flushing = false;
+    t->host.keep = t->closing;
 }

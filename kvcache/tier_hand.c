@@ -111,11 +111,11 @@ static struct digest stores_of(const struct kv_tiers *t)
 /* A pin ends with its process: what it held goes with the highest priority instead. */
 static struct kv_hand_row row_of(const struct kv_tiers *t, int32_t i)
 {
-    const struct host_slot *s = &t->slot[i];
+    const struct host_slot *s = &t->host.slot[i];
     bool                    pinned = s->class == KV_CLASS_PINNED;
     return (struct kv_hand_row){ .key = s->key,
                                  .payload = s->payload,
-                                 .until_s = pinned ? 0 : until_wall(t, &s->hold),
+                                 .until_s = pinned ? 0 : down_until_wall(t, &s->hold),
                                  .slot = (uint32_t)i,
                                  .store = s->store,
                                  .priority = pinned ? KV_PRIORITY_MAX : s->hold.priority,
@@ -125,7 +125,7 @@ static struct kv_hand_row row_of(const struct kv_tiers *t, int32_t i)
 
 static int write_index(const struct kv_tiers *t)
 {
-    uint64_t bytes = kv_hand_bytes(t->n_ready);
+    uint64_t bytes = kv_hand_bytes(t->host.n_ready);
     int      fd = memfd_create("spillway-kv-index", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     void    *p = MAP_FAILED;
     if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0) p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
@@ -136,8 +136,8 @@ static int write_index(const struct kv_tiers *t)
     struct kv_hand_row  *row = kv_hand_rows(p);
     struct kv_hand_shape shape;
     uint32_t             n = 0;
-    for (int32_t i = slot_oldest(t); i != SLOT_NONE; i = slot_newer(t, i)) {
-        if (!t->slot[i].doomed && !slot_hidden(t, i)) row[n++] = row_of(t, i);
+    for (int32_t i = slot_oldest(&t->host); i != SLOT_NONE; i = slot_newer(&t->host, i)) {
+        if (!t->host.slot[i].doomed && !slot_hidden(t, i)) row[n++] = row_of(t, i);
     }
     kv_hand_shape_of(&t->cfg, &shape);
     kv_hand_finish(p, n, &shape, &t->cfg.key, stores_of(t));
@@ -163,7 +163,7 @@ void kv_tiers_hand(struct kv_tiers *t, enum kv_hand want) { atomic_store(&t->han
 enum kv_hand kv_tiers_hand_is(const struct kv_tiers *t, int *slab_fd_out, int *index_fd_out)
 {
     enum kv_hand is = (enum kv_hand)atomic_load(&t->hand.is);
-    *slab_fd_out = is == KV_FROZEN ? t->slab_fd : -1;
+    *slab_fd_out = is == KV_FROZEN ? t->host.slab_fd : -1;
     *index_fd_out = is == KV_FROZEN ? t->hand.index_fd : -1;
     return is;
 }
@@ -250,24 +250,17 @@ static struct kv_hold hold_of(const struct kv_tiers *t, const struct kv_hand_row
 
 static void take_rows(struct kv_tiers *t, const struct kv_hand_row *row, uint32_t n, bool same_stores)
 {
-    t->free = SLOT_NONE;
     for (uint32_t i = 0; i < n; i++) {
-        if (slot_find(t, &row[i].key) != SLOT_NONE) continue; /* a key twice: the older one */
-        slot_adopt(t, (int32_t)row[i].slot, &row[i].key, row[i].payload, hold_of(t, &row[i]),
+        if (slot_find(&t->host, &row[i].key) != SLOT_NONE) continue; /* a key twice: the older one */
+        slot_adopt(&t->host, (int32_t)row[i].slot, &row[i].key, row[i].payload, hold_of(t, &row[i]),
                    same_stores && row[i].store <= t->cfg.n_store ? row[i].store : 0);
     }
-    t->n_free = 0;
-    for (uint32_t i = t->n_slot; i-- > 0;) {
-        if (t->slot[i].state != SLOT_FREE) continue;
-        t->slot[i].next = t->free;
-        t->free = (int32_t)i;
-        t->n_free++;
-    }
+    kv_host_free_again(&t->host);
 }
 
 enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes)
 {
-    uint64_t                  bytes = t->n_slot * t->stride;
+    uint64_t                  bytes = t->host.n_slot * t->host.stride;
     struct kv_hand_shape      shape;
     const struct kv_hand_row *row;
     struct stat               st;
@@ -285,13 +278,13 @@ enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes)
     bad = kv_hand_read(index, index_bytes, &shape, &t->cfg.key, stores_of(t), &row, &n, &same_stores, why, why_bytes);
     if (!bad && slab_map(t->cfg.hand.slab_fd, bytes, &slab)) bad = refuse(why, why_bytes, strerror(errno));
     if (!bad) {
-        t->slab = slab, t->slab_fd = t->cfg.hand.slab_fd;
+        t->host.slab = slab, t->host.slab_fd = t->cfg.hand.slab_fd;
         take_rows(t, row, n, same_stores);
         atomic_store(&t->hand.want, (int)KV_FROZEN);
         atomic_store(&t->hand.is, (int)KV_FROZEN);
         t->frozen = t->hand.held = true;
-        LOG_INFO("kv: took over %u blocks of the server before, %.2f GiB; each is checked when it is first wanted", t->n_ready,
-                 (double)(t->n_ready * t->stride) / (1 << 30));
+        LOG_INFO("kv: took over %u blocks of the server before, %.2f GiB; each is checked when it is first wanted", t->host.n_ready,
+                 (double)(t->host.n_ready * t->host.stride) / (1 << 30));
     }
     munmap(index, index_bytes);
     return bad;

@@ -1,30 +1,12 @@
 /* tier_impl: the inside of struct kv_tiers.   Private to kvcache/. */
 #pragma once
-#include "base/chain.h"
-#include "kvcache/device/block.h"
-#include "kvcache/device/due.h"
-#include "kvcache/device/pin.h"
 #include "kvcache/folder/store.h"
+#include "kvcache/host.h"
 #include "kvcache/tier.h"
 #include "kvcache/tier_hand.h"
 #include <stdatomic.h>
 
-enum { TIER_COPIES = 512, TIER_WRITES = 128, TIER_FLIGHTS = 4096, SLOT_NONE = -1, SKETCH_ROWS = 4 };
-enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_AWAY }; /* AWAY: its memory was given back (tier_shrink.c) */
-
-struct host_slot {
-    struct kv_key key;
-    struct digest payload;
-    int32_t       next;         /* by_key's, or in the free list */
-    int32_t       newer, older; /* READY: order of use */
-    uint32_t      readers;
-    uint8_t       state, doomed; /* doomed: in doubt, goes when the last reader has */
-    uint8_t       store;         /* 1 + which store holds it as well; 0: none */
-    uint8_t class, pin;          /* READY: of eviction; pin: 1 + number, 0: none */
-    bool           found;        /* came in a slab that was handed over */
-    uint32_t       pin_gen;
-    struct kv_hold hold;
-};
+enum { TIER_COPIES = 512, TIER_WRITES = 128, TIER_FLIGHTS = 4096 };
 
 /* A path on its way down: a table of its own keeps the device's blocks where they are. */
 struct offer {
@@ -57,17 +39,6 @@ struct load {
     bool          *read;   /* [n_block] it came from a store just now */
     struct kv_key *key;    /* [n_block] */
     uint64_t      *ticket;
-};
-
-/* What a completion belongs to. */
-enum flight_kind { FLIGHT_OFFER, FLIGHT_READ, FLIGHT_COPY, FLIGHT_WRITE, FLIGHT_AUDIT_READ, FLIGHT_AUDIT_COPY };
-struct flight {
-    enum flight_kind kind;
-    bool             used;
-    uint32_t         owner, block; /* offer or load, and which block of it */
-    int32_t          slot;
-    uint32_t         store;
-    struct kv_place  place;
 };
 
 /* Where it is on its way to the next process. */
@@ -114,68 +85,47 @@ struct audit {
 struct kv_tiers {
     struct kv_tiers_cfg   cfg;
     struct kv_key         fingerprint;
-    unsigned char        *slab;
-    int                   slab_fd;
-    uint32_t              slab_seg, n_slot, n_ready, n_free;
-    uint64_t              stride;
-    struct host_slot     *slot;
-    struct chain          by_key; /* slots */
-    int32_t               free;
-    int32_t               newest[KV_CLASSES], oldest[KV_CLASSES];
-    uint32_t              n_class[KV_CLASSES];
-    struct kv_due         due;        /* slots by the end of their time */
-    uint64_t              pins_ended; /* kv_pins.n_ended when it was looked at */
-    uint32_t              n_sweep;    /* pinned slots still to be looked at since then */
+    struct kv_host        host;
     struct kv_below      *below[KV_STORES_MAX];
     uint32_t              n_below, n_writer;     /* n_below: cfg.n_store, or 0 while they are closed for another server */
     uint32_t              writer[KV_STORES_MAX]; /* [n_writer] those that blocks are written to */
     struct offer          offer[KV_OFFERS_MAX];
     struct load           load[KV_LOADS_MAX];
-    struct flight        *flight; /* [n_flight_max] */
-    uint32_t             *free_flight;
-    uint32_t              n_flight_max, n_free_flight, n_down, n_writing;
+    uint32_t              n_down, n_writing; /* jobs that are out: copies to the host, writes to what lies below */
     uint64_t              gen;
-    uint8_t              *sketch; /* [SKETCH_ROWS][sketch_n] how often a key was offered, saturating, halved */
-    uint32_t              sketch_n, sketch_adds;
     struct node_key      *node_key;           /* [n_block] */
     uint32_t             *path;               /* [blocks of the longest sequence] scratch of tier_key */
     uint64_t              n_enqueued, n_done; /* steps */
     uint64_t              last_turn_us;
-    bool                  copies_fixed;     /* by the configuration */
-    double                turn_us;          /* between two turns, lately: a step of the device */
-    bool                  closing, stirred; /* stirred: the host's slots have changed since write_ahead looked */
-    bool                  frozen;           /* nothing goes down or up (tier_hand.h) */
+    bool                  copies_fixed; /* by the configuration */
+    double                turn_us;      /* between two turns, lately: a step of the device */
+    bool                  closing;
+    bool                  frozen; /* nothing goes down or up (tier_hand.h) */
     struct hand           hand;
     struct shrink         shrink;
     struct audit          audit;
-    uint32_t              n_away;         /* slots without memory */
     uint64_t              below_again_us; /* when to open them the next time where that failed */
     struct kv_tiers_stats stats;
 };
 
-/* tier.c: slots */
-static inline unsigned char *slot_page(const struct kv_tiers *t, int32_t i) { return t->slab + (uint64_t)i * t->stride; }
-int32_t                      slot_find(const struct kv_tiers *t, const struct kv_key *key); /* in any state but FREE */
-int32_t                      slot_take(struct kv_tiers *t, const struct kv_key *key);       /* FILLING; SLOT_NONE: nothing can be evicted */
-void                         slot_ready(struct kv_tiers *t, int32_t i, struct digest payload);
-void                         slot_drop(struct kv_tiers *t, int32_t i); /* FILLING or READY without readers */
-void                         slot_unread(struct kv_tiers *t, int32_t i);
-struct flight               *flight_new(struct kv_tiers *t, enum flight_kind kind); /* NULL: all are out */
-static inline uint64_t       flight_cookie(const struct kv_tiers *t, const struct flight *f) { return (uint64_t)(f - t->flight); }
-void                         flight_free(struct kv_tiers *t, struct flight *f);
-uint32_t                     sketch_add(struct kv_tiers *t, const struct kv_key *key);
-uint32_t                     sketch_get(const struct kv_tiers *t, const struct kv_key *key);
-bool                         tiers_moving(const struct kv_tiers *t); /* something is on its way down or up */
+/* What is drawn above what uses it: tier.c calls all files below; tier_hand.c calls drain, down, up and audit; tier_drain.c down; tier_down.c
+ * and tier_purge.c up; tier_up.c audit; and all of them the host, what lies below it, keys and state. */
 
+/* tier_state.c */
+/* Something is on its way down or up. */
+bool tiers_moving(const struct kv_tiers *t);
 /* How many blocks of so many bytes to have on their way, so that the lane has enough until the turn after next: at least lo, at most hi. */
 uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo, uint32_t hi);
+/* Counts a doubt, and says so; KV_SURE: nothing. from NULL: the host. */
+void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d);
 
 /* The end of its life, or of its time with the stores: what is not stored is lost. */
-static inline bool tiers_keep(const struct kv_tiers *t) { return t->closing || t->hand.flushing; }
+static inline bool tiers_keep(const struct kv_tiers *t) { return t->host.keep; }
 
 /* Running sequences need what loads and offers hold of the device. */
 static inline bool tiers_short(const struct kv_tiers *t) { return !t->closing && kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; }
 
+/* tier_key.c */
 /* The key of a block that is in the device's tree; KV_NONE: of the root. */
 struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block);
 void          tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key);
@@ -197,41 +147,24 @@ bool           below_hides(const struct kv_tiers *t, const struct kv_key *key); 
 uint64_t       below_purge(struct kv_tiers *t);                                   /* how many blocks */
 void           below_stats(const struct kv_tiers *t, struct kv_tiers_stats *out); /* adds to it */
 enum status    below_check(const struct kv_tiers *t);
-/* tier_order.c */
-enum status order_init(struct kv_tiers *t);
-void        order_close(struct kv_tiers *t);
-void        order_add(struct kv_tiers *t, int32_t i); /* READY: as the newest of its class */
-void        order_remove(struct kv_tiers *t, int32_t i);
-void        order_turn(struct kv_tiers *t); /* what has come to its end, pins that have */
-bool        order_check(const struct kv_tiers *t);
-void        slot_touch(struct kv_tiers *t, int32_t i);
-void        slot_hold(struct kv_tiers *t, int32_t i, struct kv_hold h); /* what its users say, together with what they said */
-void        slot_pin(struct kv_tiers *t, int32_t i, const struct kv_mark *m);
-int32_t     slot_victim(const struct kv_tiers *t);
-/* All that are READY, in the order of eviction, and back. SLOT_NONE: that was the last. */
-int32_t slot_oldest(const struct kv_tiers *t);
-int32_t slot_newest(const struct kv_tiers *t);
-int32_t slot_newer(const struct kv_tiers *t, int32_t i);
-int32_t slot_older(const struct kv_tiers *t, int32_t i);
-
-void     slot_adopt(struct kv_tiers *t, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold, uint8_t store);
-uint64_t until_wall(const struct kv_tiers *t, const struct kv_hold *h); /* 0: no end; wall time alone means something to the next process */
 /* tier_hand.c */
 bool        hand_turn(struct kv_tiers *t);                               /* true: frozen, or about to be */
 enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes); /* cfg.hand; the fds stay the caller's where it fails */
 void        hand_close(struct kv_tiers *t);
-int32_t     slot_victim(const struct kv_tiers *t); /* SLOT_NONE: all are being read */
 /* tier_shrink.c */
 void shrink_turn(struct kv_tiers *t);
 /* tier_down.c */
-void down_turn(struct kv_tiers *t);
-void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void down_close(struct kv_tiers *t);
-bool down_offered(const struct kv_tiers *t);           /* a path is on its way down */
-bool down_write_one(struct kv_tiers *t, int32_t slot); /* to a store; false: not now */
+void     down_turn(struct kv_tiers *t);
+void     down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void     down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void     down_close(struct kv_tiers *t);
+uint64_t down_until_wall(const struct kv_tiers *t,
+                         const struct kv_hold  *h);         /* 0: no end; only wall time means something to the next process */
+bool     down_offered(const struct kv_tiers *t);           /* a path is on its way down */
+bool     down_write_one(struct kv_tiers *t, int32_t slot); /* to a store; false: not now */
 /* tier_drain.c: what only the device or the host holds goes to the stores, until end_us */
-void drain(struct kv_tiers *t, uint64_t end_us);
+typedef bool tiers_turn(struct kv_tiers *t); /* kv_tiers_turn, handed down to what waits for completions */
+void         drain_all(struct kv_tiers *t, uint64_t end_us, tiers_turn *take);
 /* The same without stores, in turns, for a process that follows: begin (when loads have ended), then step until false. */
 void drain_device_begin(struct kv_tiers *t, uint64_t end_us);
 bool drain_device_step(struct kv_tiers *t);
@@ -241,19 +174,22 @@ void up_turn(struct kv_tiers *t);
 void up_yield(struct kv_tiers *t); /* what has come is held no longer for those who asked for it */
 void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
 void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-/* Counts it, and says so; KV_SURE: nothing. from NULL: the host. */
-void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d);
 void up_close(struct kv_tiers *t);
 void up_discard(struct kv_tiers *t); /* the same, and nothing of what has come is kept */
 /* tier_audit.c */
 enum status audit_open(struct kv_tiers *t); /* before the stores */
 void        audit_close(struct kv_tiers *t);
-void        audit_slab_found(struct kv_tiers *t);                             /* slots that are READY came in a slab */
-bool        slot_hidden(const struct kv_tiers *t, int32_t i);                 /* until the slab is proven */
-bool        audit_hides(struct kv_tiers *t, const struct kv_key *key);        /* it may be found soon */
-void        audit_note(struct kv_tiers *t, const struct load *l, uint32_t k); /* block k of a load has come */
-bool        audit_turn(struct kv_tiers *t);                                   /* true: nothing else may go on */
-void        audit_stop(struct kv_tiers *t);
-bool        audit_busy(const struct kv_tiers *t);
-void        audit_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void        audit_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void        audit_slab_found(struct kv_tiers *t); /* slots that are READY came in a slab */
+/* Until the slab is proven. */
+static inline bool slot_hidden(const struct kv_tiers *t, int32_t i) { return t->audit.slab_unproven && t->host.slot[i].found; }
+bool               audit_hides(struct kv_tiers *t, const struct kv_key *key);        /* it may be found soon */
+void               audit_note(struct kv_tiers *t, const struct load *l, uint32_t k); /* block k of a load has come */
+void               audit_turn(struct kv_tiers *t);
+uint32_t           audit_drop_slots(struct kv_tiers *t, bool all); /* those that came in a slab, or all. How many */
+void               audit_stop(struct kv_tiers *t);
+/* A block is being read, computed or compared. */
+static inline bool audit_busy(const struct kv_tiers *t) { return t->audit.state != AUDIT_NONE && t->audit.state != AUDIT_NOTED; }
+void               audit_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void               audit_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+/* tier_purge.c: empties host, what lies below it and perhaps the device after a mismatch. true: nothing else may go on */
+bool purge_turn(struct kv_tiers *t);

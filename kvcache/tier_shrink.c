@@ -2,10 +2,8 @@
  * limit now and then: from 95 % on the tier shrinks until it is below that again, a sixteenth at a look; from 98 % on as much as it takes,
  * at once. When there has been room for a while it grows back. Slots without readers go, the least used first, and their pages with them.
  * Page cache that the kernel can drop without writing is no use of memory: it is not counted. */
-#include "base/check.h"
 #include "base/log.h"
 #include "kvcache/tier_impl.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,56 +43,24 @@ static void look(struct kv_tiers *t)
     double part = (double)used / (double)max;
     s->n_go = 0;
     if (part >= SHRINK) {
-        uint64_t over = used - (uint64_t)(SHRINK * (double)max), n = over / t->stride + 1,
-                 most = part >= HURRY ? t->n_slot : t->n_slot / 16 + 1;
+        uint64_t over = used - (uint64_t)(SHRINK * (double)max), n = over / t->host.stride + 1,
+                 most = part >= HURRY ? t->host.n_slot : t->host.n_slot / 16 + 1;
         s->n_go = (uint32_t)(n < most ? n : most);
         s->calm = 0;
         if (!s->said)
             LOG_WARN("kv: %.1f of %.1f GiB of the memory that this process may have are in use: the host's tier gives back what it can",
                      (double)used / (1 << 30), (double)max / (1 << 30));
         s->said = true;
-    } else if (t->n_away && part < GROW && ++s->calm >= CALM_LOOKS) {
-        uint64_t room = (uint64_t)(GROW * (double)max) - used, n = room / t->stride, most = t->n_slot / 32 + 1;
-        for (n = n < most ? n : most; n && t->n_away; n--) { /* its pages come when it is used */
-            int32_t i = s->away;
-            s->away = t->slot[i].next;
-            t->slot[i] = (struct host_slot){ .next = t->free, .state = SLOT_FREE };
-            t->free = i;
-            t->n_free++, t->n_away--;
-        }
-        if (!t->n_away) {
+    } else if (t->host.n_away && part < GROW && ++s->calm >= CALM_LOOKS) {
+        uint64_t room = (uint64_t)(GROW * (double)max) - used, n = room / t->host.stride, most = t->host.n_slot / 32 + 1;
+        for (n = n < most ? n : most; n && t->host.n_away; n--) slot_return(&t->host);
+        if (!t->host.n_away) {
             s->said = false;
-            LOG_INFO("kv: there is memory again: the host's tier has its size of %u blocks", t->n_slot);
+            LOG_INFO("kv: there is memory again: the host's tier has its size of %u blocks", t->host.n_slot);
         }
     } else if (part >= GROW) {
         s->calm = 0;
     }
-}
-
-static bool give_one(struct kv_tiers *t)
-{
-    struct shrink *s = &t->shrink;
-    if (t->n_slot - t->n_away <= 2) return false;
-    int32_t i = t->free;
-    if (i != SLOT_NONE) {
-        t->free = t->slot[i].next;
-        t->n_free--;
-    } else {
-        i = slot_victim(t);
-        if (i == SLOT_NONE) return false; /* all are being read */
-        slot_drop(t, i);
-        t->stats.tier[KV_TIER_HOST].evicted++;
-        t->stats.tier[KV_TIER_HOST].evicted_why[KV_EVICT_PRESSURE]++;
-        CHECK(t->free == i);
-        t->free = t->slot[i].next;
-        t->n_free--;
-    }
-    if (fallocate(t->slab_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)((uint64_t)i * t->stride), (off_t)t->stride))
-        LOG_WARN_LIMITED("kv: memory of the host's tier cannot be given back: %s", strerror(errno));
-    t->slot[i] = (struct host_slot){ .next = s->away, .state = SLOT_AWAY };
-    s->away = i;
-    t->n_away++;
-    return true;
 }
 
 void shrink_turn(struct kv_tiers *t)
@@ -107,7 +73,7 @@ void shrink_turn(struct kv_tiers *t)
         look(t);
     }
     /* Registered or pinned pages would stay: a lane that holds them lets go first, one that cannot keeps the tier as it is. */
-    if (!s->n_go || !xfer_seg_unpin(t->cfg.xfer, t->slab_seg)) return;
+    if (!s->n_go || !xfer_seg_unpin(t->cfg.xfer, t->host.seg)) return;
     for (uint32_t n = 0; s->n_go && n < TURN_SLOTS; n++, s->n_go--)
-        if (!give_one(t)) s->n_go = 1;
+        if (!slot_give_back(&t->host)) s->n_go = 1;
 }

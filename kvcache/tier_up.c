@@ -16,7 +16,7 @@ static const double MARGIN = 1.15; /* a load must be so much quicker: estimates 
 static double load_us(const struct kv_tiers *t, uint32_t n, uint32_t n_store, uint32_t below)
 {
     double up = xfer_estimate_us(t->cfg.xfer, XFER_HOST, XFER_DEVICE, n * t->cfg.block_bytes);
-    double in = n_store ? xfer_estimate_us(t->cfg.xfer, below_kind(t, below), XFER_HOST, n_store * t->stride) : 0;
+    double in = n_store ? xfer_estimate_us(t->cfg.xfer, below_kind(t, below), XFER_HOST, n_store * t->host.stride) : 0;
     return up > in ? up + in / n : in + up / n; /* they run side by side, one block apart */
 }
 
@@ -68,9 +68,9 @@ static void load_settle(struct kv_tiers *t, struct load *l)
     kv_seq_commit(t->cfg.kv, &l->kv, l->ids, (l->first + n) * bt);
     for (uint32_t k = 0; k < n; k++) {
         uint32_t b = l->kv.block[l->first + k];
-        int32_t  slot = slot_find(t, &l->key[k]);
+        int32_t  slot = slot_find(&t->host, &l->key[k]);
         tier_key_known(t, b, &l->key[k]);
-        if (slot != SLOT_NONE) kv_block_join(t->cfg.kv, b, t->slot[slot].hold);
+        if (slot != SLOT_NONE) kv_block_join(t->cfg.kv, b, t->host.slot[slot].hold);
         audit_note(t, l, k);
     }
     kv_seq_shrink(t->cfg.kv, &l->kv, (l->first + n) * bt); /* what did not come needs no blocks */
@@ -130,25 +130,25 @@ static void fail_block(struct load *l, uint32_t k)
 
 static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot)
 {
-    struct flight *f = flight_new(t, FLIGHT_COPY);
+    struct flight *f = flight_new(&t->host, FLIGHT_COPY);
     if (!f) return;
-    struct xfer_job j = { .src = t->slab_seg,
+    struct xfer_job j = { .src = t->host.seg,
                           .dst = t->cfg.dev_seg,
-                          .src_off = (uint64_t)slot * t->stride + KV_RECORD_HEAD,
+                          .src_off = (uint64_t)slot * t->host.stride + KV_RECORD_HEAD,
                           .dst_off = (uint64_t)l->kv.block[l->first + k] * t->cfg.block_bytes,
                           .bytes = (uint32_t)t->cfg.block_bytes,
                           .prio = XFER_LOAD,
                           .digest_mode = XFER_DIGEST_CHECK,
-                          .digest = t->slot[slot].payload,
-                          .cookie = flight_cookie(t, f),
+                          .digest = t->host.slot[slot].payload,
+                          .cookie = flight_cookie(&t->host, f),
                           .quiet = l->n_todo > 2 && l->n_todo % TELL }; /* the last two: each may be the last of its lane */
     f->owner = (uint32_t)(l - t->load), f->block = k, f->slot = slot;
     if (xfer_post(t->cfg.xfer, &j, &l->ticket[k])) {
-        flight_free(t, f);
+        flight_free(&t->host, f);
         return;
     }
-    t->slot[slot].readers++;
-    slot_touch(t, slot);
+    t->host.slot[slot].readers++;
+    slot_touch(&t->host, slot);
     l->state[k] = LOAD_COPYING;
     l->n_flight++, l->n_todo--;
 }
@@ -161,18 +161,18 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
         fail_block(l, k);
         return;
     }
-    struct flight *f = flight_new(t, FLIGHT_READ);
+    struct flight *f = flight_new(&t->host, FLIGHT_READ);
     if (!f) return;
     f->owner = (uint32_t)(l - t->load), f->block = k, f->store = (uint32_t)store;
-    f->slot = slot_take(t, &l->key[k]);
+    f->slot = slot_take(&t->host, &l->key[k]);
     struct kv_read r = { .key = &l->key[k],
-                         .host_seg = t->slab_seg,
-                         .host_off = (uint64_t)f->slot * t->stride,
+                         .host_seg = t->host.seg,
+                         .host_off = (uint64_t)f->slot * t->host.stride,
                          .prio = XFER_LOAD,
-                         .cookie = flight_cookie(t, f) };
+                         .cookie = flight_cookie(&t->host, f) };
     if (f->slot == SLOT_NONE || t->below[store]->row->read(t->below[store], &r, &f->place, &l->ticket[k])) {
-        if (f->slot != SLOT_NONE) slot_drop(t, f->slot);
-        flight_free(t, f);
+        if (f->slot != SLOT_NONE) slot_drop(&t->host, f->slot);
+        flight_free(&t->host, f);
         return;
     }
     l->state[k] = LOAD_READING;
@@ -186,30 +186,21 @@ static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint3
                            l->ids + (l->first + k) * t->cfg.block_tokens, t->cfg.block_tokens, t->cfg.block_bytes, seq);
 }
 
-void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d)
-{
-    if (d == KV_SURE) return;
-    t->stats.doubt[d]++;
-    t->stats.tier[from ? KV_TIER_STORE : KV_TIER_HOST].n_doubt++;
-    LOG_WARN_LIMITED("kv: a block from %s is in doubt (%s): it is dropped, and computed", from ? from->row->name : "the host",
-                     kv_doubt_name[d]);
-}
-
 static void load_turn(struct kv_tiers *t, struct load *l)
 {
     for (uint32_t k = 0; k < l->n_block && l->n_flight < FLIGHT_PER_LOAD && !l->giving_up; k++) {
         if (l->state[k] == LOAD_FAILED) break;
         if (l->state[k] != LOAD_WANT) continue;
-        int32_t slot = slot_find(t, &l->key[k]);
+        int32_t slot = slot_find(&t->host, &l->key[k]);
         if (slot == SLOT_NONE) {
             read_in(t, l, k);
-        } else if (t->slot[slot].state == SLOT_READY) {
-            enum kv_doubt d = doubt(t, l, k, slot_page(t, slot), KV_SEQ_ANY, false); /* the host has no seq */
-            if (d == KV_SURE && !t->slot[slot].doomed) {
+        } else if (t->host.slot[slot].state == SLOT_READY) {
+            enum kv_doubt d = doubt(t, l, k, slot_page(&t->host, slot), KV_SEQ_ANY, false); /* the host has no seq */
+            if (d == KV_SURE && !t->host.slot[slot].doomed) {
                 copy_up(t, l, k, slot);
             } else {
                 tier_doubt(t, NULL, d); /* a doomed one has been counted */
-                if (t->slot[slot].readers == 0) slot_drop(t, slot);
+                if (t->host.slot[slot].readers == 0) slot_drop(&t->host, slot);
                 fail_block(l, k);
             }
         } /* FILLING: another load reads it, or it is on its way down; soon */
@@ -247,24 +238,24 @@ void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
     enum kv_doubt    why = d->st == ST_INVALID ? KV_DOUBT_PAYLOAD : KV_SURE;
     CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_READING);
     l->n_flight--;
-    if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(t, f->slot), f->place.seq, f->place.old_key);
-    if (d->st == ST_OK && why == KV_SURE && f->place.old_key) kv_record_rekey(slot_page(t, f->slot), &t->cfg.key, d->digest);
-    const struct kv_record *r = kv_record_of(slot_page(t, f->slot));
+    if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(&t->host, f->slot), f->place.seq, f->place.old_key);
+    if (d->st == ST_OK && why == KV_SURE && f->place.old_key) kv_record_rekey(slot_page(&t->host, f->slot), &t->cfg.key, d->digest);
+    const struct kv_record *r = kv_record_of(slot_page(&t->host, f->slot));
     uint64_t                wall = t->cfg.wall();
     bool                    ended = d->st == ST_OK && why == KV_SURE && kv_record_ended(r, wall);
     b->row->read_done(b, f->place, why != KV_SURE || d->st == ST_IO || ended);
     t->stats.tier[KV_TIER_STORE].evicted_why[KV_EVICT_TTL] += ended;
     if (d->st == ST_OK && why == KV_SURE && !ended) {
-        slot_hold(t, f->slot, hold_of(t, r, wall));
-        slot_ready(t, f->slot, kv_record_of(slot_page(t, f->slot))->payload);
-        t->slot[f->slot].store = (uint8_t)(f->store + 1);
+        slot_hold(&t->host, f->slot, hold_of(t, r, wall));
+        slot_ready(&t->host, f->slot, kv_record_of(slot_page(&t->host, f->slot))->payload);
+        t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
         l->state[f->block] = LOAD_WANT; /* of the host now */
         l->read[f->block] = true;
         t->stats.tier[KV_TIER_STORE].hit_blocks++;
-        t->stats.tier[KV_TIER_STORE].bytes_out += t->stride;
+        t->stats.tier[KV_TIER_STORE].bytes_out += t->host.stride;
         return;
     }
-    slot_drop(t, f->slot);
+    slot_drop(&t->host, f->slot);
     tier_doubt(t, b, why);
     if (d->st == ST_IO) t->stats.n_failed_io++;
     l->state[f->block] = LOAD_FAILED;
@@ -282,11 +273,11 @@ void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
         t->stats.tier[KV_TIER_HOST].bytes_out += t->cfg.block_bytes;
     } else if (d->st == ST_INVALID) { /* the host's memory has changed under us */
         tier_doubt(t, NULL, KV_DOUBT_PAYLOAD);
-        t->slot[f->slot].doomed = 1;
+        t->host.slot[f->slot].doomed = 1;
     } else if (d->st != ST_CANCELED) {
         t->stats.n_failed_io++;
     }
-    slot_unread(t, f->slot);
+    slot_unread(&t->host, f->slot);
 }
 
 /* ---- the prompt's side */
@@ -374,9 +365,9 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     for (; first + n_more < end && n_more < KV_ASK_MAX; n_more++) {
         struct kv_place place;
         at = key[n_more] = kv_key_next(&at, ids + (first + n_more) * bt, bt);
-        int32_t slot = slot_find(t, &at);
+        int32_t slot = slot_find(&t->host, &at);
         if (slot != SLOT_NONE && slot_hidden(t, slot)) break;
-        bool host = slot != SLOT_NONE && t->slot[slot].state == SLOT_READY;
+        bool host = slot != SLOT_NONE && t->host.slot[slot].state == SLOT_READY;
         int  from = slot == SLOT_NONE ? below_find(t, &at, &place) : -1;
         if (slot == SLOT_NONE && from < 0) break;
         if (from > (int)below) below = (uint32_t)from;

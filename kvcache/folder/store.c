@@ -633,7 +633,6 @@ enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_ou
 {
     struct kv_store *s = calloc(1, sizeof *s);
     if (!s) return ST_NOMEM;
-    s->below.row = &kv_folder;
     s->cfg = *cfg;
     s->dir = s->root = s->lock = -1, s->todo.fd = s->answer.fd = -1;
     s->open = s->spare = NONE;

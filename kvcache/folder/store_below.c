@@ -29,6 +29,7 @@ static enum status open_folder(const struct kv_below_cfg *c, struct kv_below **b
     struct kv_store    *s;
     enum status         st = kv_store_open(&sc, &s, err, err_bytes);
     if (st) return st;
+    s->below.row = &kv_folder;
     *b_out = &s->below;
     return ST_OK;
 }

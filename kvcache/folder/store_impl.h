@@ -182,8 +182,11 @@ void kept_make_room(struct kv_store *s);
 void kept_say(const struct kv_store *s);
 /* store.c: all entries of a segment; how many there were */
 uint32_t store_forget_segment(struct kv_store *s, uint32_t i);
-/* store_prove.c: an entry that is not to be found */
-bool store_hides(const struct kv_store *s, uint32_t id);
+/* An entry that is not to be found, until its folder is believed (store_prove.c). */
+static inline bool store_hides(const struct kv_store *s, uint32_t id)
+{
+    return s->cfg.prove && !s->believed && s->segment[id / s->g.n_record].found;
+}
 
 /* store_folder.c. Thread: the store's; close: the owner too, when that has ended.
  * ST_AGAIN: another server has it; ST_IO: anything else that may change; why: one line without the folder's name. All is closed then. */

@@ -5,8 +5,6 @@
 
 static const struct segment *segment_of(const struct kv_store *s, uint32_t id) { return &s->segment[id / s->g.n_record]; }
 
-bool store_hides(const struct kv_store *s, uint32_t id) { return s->cfg.prove && !s->believed && segment_of(s, id)->found; }
-
 bool kv_store_unproven(const struct kv_store *s) { return s->cfg.prove && !s->believed && s->n_begin > 0; }
 
 static bool is_canary(const struct kv_store *s, uint32_t id)

@@ -151,15 +151,15 @@ static void to_store(void)
 {
     for (int32_t i = 0; i < SLOTS; i++) {
         struct kv_place place;
-        if (w.t->slot[i].state != SLOT_READY) continue;
-        for (uint32_t k = 0; below_find(w.t, &w.t->slot[i].key, &place) < 0; k++) {
+        if (w.t->host.slot[i].state != SLOT_READY) continue;
+        for (uint32_t k = 0; below_find(w.t, &w.t->host.slot[i].key, &place) < 0; k++) {
             assert_true(k < 1000000);
             if (!down_write_one(w.t, i)) usleep(20); /* a file is being made */
             rest();
         }
     }
     for (int32_t i = 0; i < SLOTS; i++)
-        if (w.t->slot[i].state == SLOT_READY) slot_drop(w.t, i);
+        if (w.t->host.slot[i].state == SLOT_READY) slot_drop(&w.t->host, i);
 }
 
 /* Where each block lies: segments are numbered by the store, its files by seq; both stand in what has just been written or read. */
@@ -172,9 +172,9 @@ static void files_close(void)
 static bool record_at(int fd, uint32_t index, const struct kv_key *key, unsigned char *page)
 {
     struct stat st;
-    uint64_t    off = STORE_PAGE + index * w.t->stride;
+    uint64_t    off = STORE_PAGE + index * w.t->host.stride;
     if (fstat(fd, &st) || st.st_nlink == 0) return false;
-    return pread(fd, page, w.t->stride, (off_t)off) == (ssize_t)w.t->stride && kv_key_equal(&kv_record_of(page)->key, key);
+    return pread(fd, page, w.t->host.stride, (off_t)off) == (ssize_t)w.t->host.stride && kv_key_equal(&kv_record_of(page)->key, key);
 }
 static int file_with(uint32_t segment, uint32_t index, const struct kv_key *key, unsigned char *page)
 {
@@ -210,17 +210,17 @@ static struct spot   spot_of(uint32_t f, uint32_t b, int which)
     struct kv_key   key = key_of(f, b, NULL);
     struct kv_place place;
     if (!w.store) {
-        int32_t slot = slot_find(w.t, &key);
-        assert_true(slot >= 0 && w.t->slot[slot].state == SLOT_READY);
-        return (struct spot){ slot_page(w.t, slot), -1, 0 };
+        int32_t slot = slot_find(&w.t->host, &key);
+        assert_true(slot >= 0 && w.t->host.slot[slot].state == SLOT_READY);
+        return (struct spot){ slot_page(&w.t->host, slot), -1, 0 };
     }
     assert_true(below_find(w.t, &key, &place) >= 0);
     int fd = file_with(place.segment, place.index, &key, room[which]);
-    return (struct spot){ room[which], fd, STORE_PAGE + place.index * w.t->stride };
+    return (struct spot){ room[which], fd, STORE_PAGE + place.index * w.t->host.stride };
 }
 static void spot_write(const struct spot *s)
 {
-    if (s->fd >= 0) assert_int_equal(pwrite(s->fd, s->page, w.t->stride, (off_t)s->off), w.t->stride);
+    if (s->fd >= 0) assert_int_equal(pwrite(s->fd, s->page, w.t->host.stride, (off_t)s->off), w.t->host.stride);
 }
 
 enum kind {
@@ -261,7 +261,7 @@ static void forge(unsigned char *page, enum kind kind, uint32_t f, uint32_t b)
 static void swap(unsigned char *a, unsigned char *b)
 {
     static unsigned char c[65536];
-    memcpy(c, a, w.t->stride), memcpy(a, b, w.t->stride), memcpy(b, c, w.t->stride);
+    memcpy(c, a, w.t->host.stride), memcpy(a, b, w.t->host.stride), memcpy(b, c, w.t->host.stride);
 }
 
 /* Damages block b of f. true: the other spot is damaged as well. */
@@ -274,7 +274,7 @@ static bool damage(enum kind kind, uint32_t f, uint32_t b, uint32_t g, uint32_t 
     case FLIP_HEAD: p[draw(sizeof(struct kv_record))] ^= (unsigned char)(1 << draw(8)); break;
     case SWAP: swap(p, o.page); break;
     case OTHER_PAYLOAD: memcpy(p + KV_RECORD_HEAD, o.page + KV_RECORD_HEAD, BLOCK); break;
-    case OTHER_TENANT: memcpy(p, o.page, w.t->stride); break;
+    case OTHER_TENANT: memcpy(p, o.page, w.t->host.stride); break;
     case TORN: { /* some of it has not been written */
         uint32_t      at = draw(2) ? draw(sizeof(struct kv_record)) : KV_RECORD_HEAD + draw(BLOCK - 400);
         unsigned char was[400];
@@ -310,7 +310,7 @@ static void whole(uint32_t f)
     struct kv_place place;
     for (uint32_t b = 0; b < PATH; b++) {
         struct kv_key k = key_of(f, b, NULL);
-        if (slot_find(w.t, &k) != SLOT_NONE || (w.store && below_find(w.t, &k, &place) >= 0)) continue;
+        if (slot_find(&w.t->host, &k) != SLOT_NONE || (w.store && below_find(w.t, &k, &place) >= 0)) continue;
         run(f);
         if (w.store) to_store();
         b = (uint32_t)-1;

@@ -253,10 +253,10 @@ static void check_host(struct world *w)
     if (!world_looks(w)) return;
     if (kv_tiers_check(t)) WORLD_FAULT(w, "step %u: kv_tiers_check", (unsigned)w->n_step);
     if (lane.n_rot) return;
-    for (uint32_t i = 0; i < t->n_slot; i++) {
-        if (t->slot[i].state != SLOT_READY) continue;
-        const struct fake_cell *cell = (const void *)(slot_page(t, (int32_t)i) + KV_RECORD_HEAD);
-        const struct kv_record *r = kv_record_of(slot_page(t, (int32_t)i));
+    for (uint32_t i = 0; i < t->host.n_slot; i++) {
+        if (t->host.slot[i].state != SLOT_READY) continue;
+        const struct fake_cell *cell = (const void *)(slot_page(&t->host, (int32_t)i) + KV_RECORD_HEAD);
+        const struct kv_record *r = kv_record_of(slot_page(&t->host, (int32_t)i));
         for (uint32_t k = 0; k < w->cfg.block_tokens; k++) {
             bool continues =
                 k == 0 || (cell[k].pos == cell[k - 1].pos + 1 && cell[k].chain == fake_link(cell[k - 1].chain, cell[k].token, cell[k].pos));

@@ -22,7 +22,7 @@ static void F21_a_storm_while_memory_comes_and_goes_serves_no_wrong_block(void *
 static uint64_t slab_pages(const struct kv_tiers *t) /* that are there, in bytes */
 {
     struct stat st;
-    assert_int_equal(fstat(t->slab_fd, &st), 0);
+    assert_int_equal(fstat(t->host.slab_fd, &st), 0);
     return (uint64_t)st.st_blocks * 512;
 }
 static void F21_near_the_limit_the_host_gives_memory_back(void **state)
@@ -53,7 +53,7 @@ static void F21_near_the_limit_the_host_gives_memory_back(void **state)
     assert_int_equal(slab_pages(w.t), whole - (HOST_SLOTS / 16 + 1) * 8192);
     group_says(dir, 950 * mib + 10 * 8192, 0); /* little too much: as much as that, two looks */
     for (int i = 0; i < 3; i++) turn(&w, 300000);
-    assert_true(w.t->n_away >= 6);
+    assert_true(w.t->host.n_away >= 6);
     for (uint32_t f = 1; f <= 2; f++) { /* what is left serves, and nothing that is gone */
         kv_evict_all(w.kv);
         run_alone(&w, f, 60, &u);
@@ -61,19 +61,19 @@ static void F21_near_the_limit_the_host_gives_memory_back(void **state)
     group_says(dir, 985 * mib, 0); /* 98.5 %: all of it, but two */
     turn(&w, 300000);
     kv_tiers_stats(w.t, &st);
-    assert_int_equal(w.t->n_away, HOST_SLOTS - 2);
+    assert_int_equal(w.t->host.n_away, HOST_SLOTS - 2);
     assert_int_equal(slab_pages(w.t), 2 * 8192);
     assert_int_equal(st.tier[KV_TIER_HOST].reserved_bytes, 2 * 8192);
     kv_evict_all(w.kv);
     run_alone(&w, 1, 60, &u);
     group_says(dir, 900 * mib, 0); /* 90 %: as it is */
     for (int i = 0; i < 100; i++) turn(&w, 300000);
-    assert_int_equal(w.t->n_away, HOST_SLOTS - 2);
+    assert_int_equal(w.t->host.n_away, HOST_SLOTS - 2);
     group_says(dir, 500 * mib, 0);
     for (int i = 0; i < 39; i++) turn(&w, 300000);
-    assert_int_equal(w.t->n_away, HOST_SLOTS - 2); /* room must last */
+    assert_int_equal(w.t->host.n_away, HOST_SLOTS - 2); /* room must last */
     for (int i = 0; i < 100; i++) turn(&w, 300000);
-    assert_int_equal(w.t->n_away, 0);
+    assert_int_equal(w.t->host.n_away, 0);
     run_alone(&w, 1, 60, &u);
     kv_evict_all(w.kv);
     run_alone(&w, 1, 60, &u);

@@ -161,13 +161,13 @@ static void damage_on_the_host_is_doubted(void **state)
     for (uint32_t round = 0; round < 400; round++) {
         run_unchecked(&w, round % 3, &u);
         int32_t        i = (int32_t)draw(&w, HOST_SLOTS), j = (int32_t)draw(&w, HOST_SLOTS);
-        unsigned char *p = slot_page(w.t, i), *q = slot_page(w.t, j);
-        if (w.t->slot[i].state != SLOT_READY || w.t->slot[j].state != SLOT_READY || i == j) continue;
+        unsigned char *p = slot_page(&w.t->host, i), *q = slot_page(&w.t->host, j);
+        if (w.t->host.slot[i].state != SLOT_READY || w.t->host.slot[j].state != SLOT_READY || i == j) continue;
         switch (round % 5) {
         case 0: p[KV_RECORD_HEAD + draw(&w, BLOCK)] ^= (unsigned char)(1 << draw(&w, 8)); break; /* a flipped bit */
         case 1: p[draw(&w, 1000)] ^= 0x40; break;                                                /* in the head */
         case 2: /* two blocks change places, heads and all */
-            for (uint32_t k = 0; k < w.t->stride; k++) {
+            for (uint32_t k = 0; k < w.t->host.stride; k++) {
                 unsigned char b = p[k];
                 p[k] = q[k], q[k] = b;
             }
@@ -310,19 +310,19 @@ static void the_host_goes_to_the_next_process(void **state)
     open_world(&w, 11, false);
     run_alone(&w, 1, 60, &u);
     run_alone(&w, 2, 28, &u);
-    uint32_t n_ready = w.t->n_ready;
+    uint32_t n_ready = w.t->host.n_ready;
     assert_int_equal(n_ready, 15 + 7);
     kv_evict_all(w.kv);
-    int32_t kept = slot_oldest(w.t); /* what its users said of it goes along */
-    w.t->slot[kept].hold = (struct kv_hold){ 0 };
-    slot_hold(w.t, kept, (struct kv_hold){ .until_s = w.kv->now_s + 100, .priority = 3, .used = true, .memory_only = true });
+    int32_t kept = slot_oldest(&w.t->host); /* what its users said of it goes along */
+    w.t->host.slot[kept].hold = (struct kv_hold){ 0 };
+    slot_hold(&w.t->host, kept, (struct kv_hold){ .until_s = w.kv->now_s + 100, .priority = 3, .used = true, .memory_only = true });
 
     lane.stall_us = 3000; /* a load in flight ends before anything freezes, and its prompt is computed */
     ask_for(&u, 1, 60, 1e6);
     assert_false(try_admit(&w, &u));
     freeze(&w, &slab, &index);
     lane.stall_us = 0;
-    int32_t oldest = slot_oldest(w.t), newest = slot_newest(w.t);
+    int32_t oldest = slot_oldest(&w.t->host), newest = slot_newest(&w.t->host);
     assert_true(try_admit(&w, &u));
     finish_user(&w, &u);
 
@@ -331,19 +331,19 @@ static void the_host_goes_to_the_next_process(void **state)
     assert_int_equal(v.n_hit, 0);
     finish_user(&w, &v);
     for (int i = 0; i < 50; i++) turn(&w, 100);
-    assert_int_equal(w.t->n_ready, n_ready);
-    assert_int_equal(slot_oldest(w.t), oldest);
+    assert_int_equal(w.t->host.n_ready, n_ready);
+    assert_int_equal(slot_oldest(&w.t->host), oldest);
 
     hand_over(&w, slab, index);
     assert_int_equal(kv_tiers_check(w.t), ST_OK);
-    assert_int_equal(w.t->n_ready, n_ready);
-    assert_int_equal(slot_oldest(w.t), oldest); /* and the order of use */
-    assert_int_equal(slot_newest(w.t), newest);
-    const struct kv_hold *h = &w.t->slot[kept].hold;
+    assert_int_equal(w.t->host.n_ready, n_ready);
+    assert_int_equal(slot_oldest(&w.t->host), oldest); /* and the order of use */
+    assert_int_equal(slot_newest(&w.t->host), newest);
+    const struct kv_hold *h = &w.t->host.slot[kept].hold;
     uint32_t              rest = h->until_s - (uint32_t)(w.now / 1000000);
     assert_true(h->used && h->memory_only && h->priority == 3 && rest >= 98 && rest <= 101);
     run_alone(&w, 4, 28, &u); /* it is not the one that serves yet: nothing is written */
-    assert_int_equal(w.t->n_ready, n_ready);
+    assert_int_equal(w.t->host.n_ready, n_ready);
     kv_tiers_hand(w.t, KV_SERVES);
     turn(&w, 100);
     kv_evict_all(w.kv);
@@ -354,7 +354,7 @@ static void the_host_goes_to_the_next_process(void **state)
     kv_tiers_stats(w.t, &st);
     assert_int_equal(st.tier[KV_TIER_HOST].hit_blocks, 14 + 6);
     run_alone(&w, 5, 60, &u); /* it takes new ones, and gives room as before */
-    assert_true(w.t->n_ready > n_ready);
+    assert_true(w.t->host.n_ready > n_ready);
     close_world(&w, false);
 }
 
@@ -366,8 +366,8 @@ static void blocks_that_only_the_device_holds_go_to_the_next_process_too(void **
     int          slab, index;
     open_world(&w, 13, false);
     run_alone(&w, 2, 28, &u);
-    uint32_t had = w.t->n_ready;
-    int32_t  its = slot_oldest(w.t);
+    uint32_t had = w.t->host.n_ready;
+    int32_t  its = slot_oldest(&w.t->host);
     for (uint32_t family = 3; family <= 4; family++) {
         ask_for(&u, family, 60, 100);
         assert_true(try_admit(&w, &u));
@@ -379,9 +379,9 @@ static void blocks_that_only_the_device_holds_go_to_the_next_process_too(void **
     for (int i = 0; i < 50; i++) turn(&w, 100);
     assert_int_equal(w.t->hand.is, KV_SERVES);
     freeze(&w, &slab, &index);
-    assert_int_equal(w.t->n_ready, HOST_SLOTS); /* as much as there was room for */
-    assert_int_equal(w.t->slot[its].state, SLOT_READY);
-    assert_int_equal(w.t->stats.tier[KV_TIER_HOST].evicted, 0); /* and nothing made room */
+    assert_int_equal(w.t->host.n_ready, HOST_SLOTS); /* as much as there was room for */
+    assert_int_equal(w.t->host.slot[its].state, SLOT_READY);
+    assert_int_equal(w.t->host.n_evicted, 0); /* and nothing made room */
     hand_over(&w, slab, index);
     kv_tiers_hand(w.t, KV_SERVES);
     turn(&w, 100);
@@ -415,7 +415,7 @@ static void a_next_process_that_never_came_is_no_loss(void **state)
     run_alone(&w, 1, 60, &u);
     assert_int_equal(u.n_hit, 56);
     run_alone(&w, 2, 28, &u); /* and goes down again */
-    assert_int_equal(w.t->n_ready, 15 + 7);
+    assert_int_equal(w.t->host.n_ready, 15 + 7);
     close_world(&w, false);
 }
 
@@ -431,7 +431,7 @@ static void damage_on_the_way_to_the_next_is_doubted(void **state)
         open_world(&w, 100 + round, false);
         for (uint32_t f = 0; f < 3; f++) run_alone(&w, f, 28, &u);
         freeze(&w, &slab, &index);
-        unsigned char *p = slot_page(w.t, (int32_t)draw(&w, 21)); /* 3 * 7 blocks: the first slots */
+        unsigned char *p = slot_page(&w.t->host, (int32_t)draw(&w, 21)); /* 3 * 7 blocks: the first slots */
         switch (round % 3) {
         case 0: p[KV_RECORD_HEAD + draw(&w, BLOCK)] ^= (unsigned char)(1 << draw(&w, 8)); break;
         case 1: p[draw(&w, 1000)] ^= 0x40; break;
@@ -469,7 +469,7 @@ static void a_slab_or_an_index_of_another_kind_is_left(void **state)
         close(*gone);
         *gone = other;
         hand_over(&w, slab, index);
-        assert_int_equal(w.t->n_ready, 0);
+        assert_int_equal(w.t->host.n_ready, 0);
         run_alone(&w, 1, 60, &u);
         assert_int_equal(u.n_hit, 0);
         kv_evict_all(w.kv);

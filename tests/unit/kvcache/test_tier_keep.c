@@ -22,8 +22,8 @@ static uint32_t on_host(struct world *w, uint32_t family, uint32_t n)
     key = kv_key_root(&w->t->fingerprint, u.salt);
     for (uint32_t b = 0; b < n / BT; b++) {
         key = kv_key_next(&key, u.ids + b * BT, BT);
-        int32_t s = slot_find(w->t, &key);
-        found += s != SLOT_NONE && w->t->slot[s].state == SLOT_READY;
+        int32_t s = slot_find(&w->t->host, &key);
+        found += s != SLOT_NONE && w->t->host.slot[s].state == SLOT_READY;
     }
     return found;
 }
@@ -39,7 +39,7 @@ static void the_host_gives_way_by_end_then_priority_then_use(void **state)
     ask_with(&w, 2, 24, (struct kv_keep){ .priority = 4, .ttl_s = 5 });
     ask_with(&w, 3, 24, (struct kv_keep){ .priority = -1 });
     ask_with(&w, 4, 24, (struct kv_keep){ 0 });
-    assert_int_equal(w.t->n_free, 0);
+    assert_int_equal(w.t->host.n_free, 0);
     w.now += 5000000;
     turn(&w, 1);
     ask_with(&w, 5, 24, (struct kv_keep){ 0 });
@@ -73,26 +73,26 @@ static void pinned_blocks_stay_on_the_host_until_the_pin_ends(void **state)
     open_world(&w, 22, false);
     w.kv->pins.device_max = 16; /* the pool of this world is as long as its longest sequence and a half */
     ask_with(&w, 1, 24, (struct kv_keep){ .pin_s = 100 });
-    assert_int_equal(w.t->n_class[KV_CLASS_PINNED], 6);
+    assert_int_equal(w.t->host.n_class[KV_CLASS_PINNED], 6);
     for (uint32_t f = 2; f < 12; f++) ask_with(&w, f, 24, (struct kv_keep){ .priority = 4 });
     assert_int_equal(on_host(&w, 1, 24), 6);
     kv_tiers_stats(w.t, &st);
-    assert_int_equal(st.tier[KV_TIER_HOST].pinned_bytes, 6 * w.t->stride);
+    assert_int_equal(st.tier[KV_TIER_HOST].pinned_bytes, 6 * w.t->host.stride);
     /* a conversation goes on: the pin moves, and marks what comes down later */
     ask_with(&w, 1, 32, (struct kv_keep){ .pin_s = 100 });
-    assert_int_equal(w.t->n_class[KV_CLASS_PINNED], 8);
+    assert_int_equal(w.t->host.n_class[KV_CLASS_PINNED], 8);
     for (uint32_t f = 2; f < 12; f++) ask_with(&w, f, 24, (struct kv_keep){ .priority = 4 });
     assert_int_equal(on_host(&w, 1, 32), 8);
     w.now += 101000000;
     kv_tick(w.kv, w.now);
     turn(&w, 1);
-    assert_int_equal(w.t->n_class[KV_CLASS_PINNED], 0);
+    assert_int_equal(w.t->host.n_class[KV_CLASS_PINNED], 0);
     for (uint32_t f = 2; f < 12; f++) ask_with(&w, f, 24, (struct kv_keep){ .priority = 4 });
     assert_int_equal(on_host(&w, 1, 32), 0);
     /* more than the host's share: pinned on the device alone */
     w.kv->pins.host_max = 5;
     ask_with(&w, 1, 24, (struct kv_keep){ .pin_s = 100 });
-    assert_int_equal(w.t->n_class[KV_CLASS_PINNED], 0);
+    assert_int_equal(w.t->host.n_class[KV_CLASS_PINNED], 0);
     assert_int_equal(w.kv->pins.n_device, 6);
     close_world(&w, false);
 }

@@ -1,5 +1,4 @@
-/* gemm: out[m, n] = x[m, k] * w[n, k]^T on the GPU, by the algorithm that is pinned for (n, k, types) and the bucket of m.
- * Weights are op T there: our row-major w [n, k] is its column-major [k, n], x is [k, m], out is [n, m]; fp32 compute. */
+/* gemm: out[m, n] = x[m, k] * w[n, k]^T on the GPU, by the algorithm that is pinned for (n, k, types) and the bucket of m. */
 #include "kernels/cuda/gemm.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -21,130 +20,62 @@ uint32_t gemm_bucket(uint32_t m)
     return b;
 }
 
-/* ---------------------------------------------------------------- the library's view */
-
-static int lt_type(enum dtype t) { return t == DT_F32 ? LT_R_32F : t == DT_F16 ? LT_R_16F : LT_R_16BF; }
-
-/* Bytes, up to 16, that divide every row's address when the matrix begins at a multiple of 16. */
-static uint32_t row_align(uint32_t n, enum dtype t)
-{
-    uint64_t bytes = (uint64_t)n * dtype_bytes(t), low = bytes & (~bytes + 1);
-    return low > 16 ? 16 : (uint32_t)low;
-}
-
-void gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out)
-{
-    int op_t = LT_OP_T;
-    b->lt.desc_init(&p->op, sizeof p->op, LT_COMPUTE_32F, LT_R_32F);
-    b->lt.desc_set(&p->op, LT_DESC_TRANSA, &op_t, sizeof op_t);
-    b->lt.layout_init(&p->a, sizeof p->a, lt_type(in), k, n, k);
-    b->lt.layout_init(&p->b, sizeof p->b, lt_type(in), k, m, k);
-    b->lt.layout_init(&p->d, sizeof p->d, lt_type(out), n, m, n);
-}
-
-uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out, bool exact, uint32_t want,
-                         struct lt_algo *out_algo)
-{
-    struct gemm_problem p;
-    struct lt_pref      pref;
-    struct lt_result    r[GEMM_CANDIDATES];
-    uint64_t            workspace = GEMM_WORKSPACE;
-    uint32_t            none = LT_REDUCTION_NONE, align[4] = { row_align(k, in), row_align(k, in), row_align(n, out), row_align(n, out) };
-    int                 n_r = 0;
-    uint32_t            n_out = 0;
-    if (want > GEMM_CANDIDATES) want = GEMM_CANDIDATES;
-    gemm_problem_init(b, &p, m, n, k, in, out);
-    b->lt.pref_init(&pref, sizeof pref);
-    b->lt.pref_set(&pref, LT_PREF_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    if (exact) b->lt.pref_set(&pref, LT_PREF_REDUCTION_MASK, &none, sizeof none);
-    for (int i = 0; i < 4; i++) b->lt.pref_set(&pref, LT_PREF_ALIGN_A + i, &align[i], sizeof align[i]);
-    if (b->lt.heuristic(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, &pref, (int)want, r, &n_r) != LT_OK) return 0;
-    for (int i = 0; i < n_r; i++)
-        if (r[i].state == LT_OK && r[i].workspace_bytes <= GEMM_WORKSPACE && (!exact || gemm_is_exact(b, &r[i].algo)))
-            out_algo[n_out++] = r[i].algo;
-    return n_out;
-}
-
-bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out)
-{
-    struct gemm_problem p;
-    struct lt_result    r;
-    gemm_problem_init(b, &p, m, n, k, in, out);
-    return b->lt.check(b->h, &p.op, &p.a, &p.b, &p.d, &p.d, a, &r) == LT_OK && r.workspace_bytes <= GEMM_WORKSPACE;
-}
-
-bool gemm_is_exact(struct cuda_blas *b, const struct lt_algo *a)
-{
-    int      splitk = 0;
-    uint32_t reduction = 0;
-    size_t   n;
-    if (b->lt.config_get(a, LT_CONFIG_SPLITK, &splitk, sizeof splitk, &n) != LT_OK) return false;
-    if (b->lt.config_get(a, LT_CONFIG_REDUCTION, &reduction, sizeof reduction, &n) != LT_OK) return false;
-    return splitk >= 0 && splitk <= 1 && reduction == LT_REDUCTION_NONE; /* below 0: split as the library likes (stream-K) */
-}
-
 /* ---------------------------------------------------------------- ways to multiply */
 
-static bool run_plain(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
-                      uint32_t n, uint32_t k)
+static bool plain_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
 {
     (void)pin;
-    cuda_gemm_plain(d, out, out_t, x, w, m, n, k);
+    cuda_gemm_plain(d, p->out, p->out_t, p->x, p->w->data, p->m, p->w->n, p->w->k);
     return true;
 }
 
-static bool run_lt(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
-                   uint32_t n, uint32_t k)
+const struct gemm_kind gemm_plain = { .name = "plain", .last = true, .mul = plain_mul };
+
+static const struct gemm_kind *const kinds[] = { &gemm_lt, &gemm_plain }; /* best first; each kind of weights has one that is its last */
+enum { N_KIND = sizeof kinds / sizeof *kinds };
+
+static bool kind_suits(const struct gemm_kind *k, enum dtype code, bool act8, uint32_t m)
 {
-    static const float  one = 1, zero = 0;
-    struct cuda_blas   *b = d->blas;
-    struct gemm_problem p;
-    uint32_t            align = row_align(k, d->impl.dev.act), align_out = row_align(n, out_t);
-    if (((uintptr_t)x & (align - 1)) || ((uintptr_t)out & (align_out - 1))) return false; /* it was asked for aligned rows */
-    gemm_problem_init(b, &p, m, n, k, d->impl.dev.act, out_t);
-    int         st;
-    cudaError_t e;
-    bool        again = cuda_may_relaunch(d);
-    for (;; again = false) { /* as LAUNCH does, whatever the library says of a launch of its own that was refused */
-        st = b->lt.matmul(b->h, &p.op, &one, w, &p.a, x, &p.b, &zero, out, &p.d, out, &p.d, &pin->algo, b->workspace, GEMM_WORKSPACE,
-                          d->stream);
-        e = cudaPeekAtLastError();
-        if (e == cudaSuccess || !again || !cuda_relaunch(d)) break;
-    }
-    if (e != cudaSuccess && d->step) {
-        cuda_ok(d, e, "cuBLASLt");
-        return true;
-    }
-    if (st == LT_OK) return true;
-    if (st == LT_ALLOC_FAILED && d->deterministic && d->step) { /* may pass: the step is run again, as after a launch that was refused */
-        cuda_ok(d, cudaErrorMemoryAllocation, "cuBLASLt");
-        return true;
-    }
-    if (d->deterministic && d->step) { /* the plain kernel gives other bits than what the cache may hold from this one */
-        if (cuda_lose(d))
-            LOG_ERROR(
-                "dev: gpu %d: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), which --deterministic relies on; the "
-                "device is given up, all requests fail",
-                d->ordinal, m, k, n, k, st);
-        return true;
-    }
-    if (!b->broken)
-        LOG_WARN("gemm: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), the plain kernel computes it, slower", m, k, n,
-                 k, st);
-    b->broken = true;
-    return false;
+    return k->code == code && k->act8 == act8 && (!k->rows_max || m <= k->rows_max);
 }
 
-static const struct {
-    bool (*run)(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
-                uint32_t n, uint32_t k); /* false: it did nothing */
-} kinds[GEMM_KINDS] = { [GEMM_PLAIN] = { run_plain }, [GEMM_LT] = { run_lt } };
+static struct gemm_pin last_pin(enum dtype code, bool act8)
+{
+    uint32_t i = 0;
+    while (i < N_KIND && !(kinds[i]->last && kind_suits(kinds[i], code, act8, GEMM_ROWS_MAX))) i++;
+    CHECK(i < N_KIND);
+    return (struct gemm_pin){ .kind = kinds[i] };
+}
 
-bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
-              uint32_t n, uint32_t k)
+/* p, from row m0 on m rows. */
+static struct gemm_product rows_of(const struct cuda_dev *d, const struct gemm_product *p, uint32_t m0, uint32_t m)
+{
+    struct gemm_product part = *p;
+    part.x = (const char *)p->x + (size_t)m0 * p->w->k * dtype_bytes(d->impl.dev.act);
+    part.out = (char *)p->out + (size_t)m0 * p->w->n * dtype_bytes(p->out_t);
+    part.m = m;
+    return part;
+}
+
+/* As many rows at a time as the workspace holds when they are prepared: the next ones come on the same stream, behind the product. */
+static bool run_prepared(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
+{
+    const struct gemm_kind *kind = pin->kind;
+    uint32_t                most = (uint32_t)(GEMM_WORKSPACE / kind->row_bytes(p->w));
+    CHECK(most > 0);
+    for (uint32_t m0 = 0; m0 < p->m; m0 += most) {
+        struct gemm_product part = rows_of(d, p, m0, p->m - m0 < most ? p->m - m0 : most);
+        kind->prepare(d, d->blas->workspace, part.x, p->w, part.m);
+        part.x = d->blas->workspace;
+        if (!kind->mul(d, pin, &part)) return false;
+    }
+    return true;
+}
+
+bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
 {
     if (d->skip) return true;
-    return kinds[pin->kind].run(d, pin, out, out_t, x, w, m, n, k);
+    return pin->kind->prepare ? run_prepared(d, pin, p) : pin->kind->mul(d, pin, p);
 }
 
 /* ---------------------------------------------------------------- is it right */
@@ -155,45 +86,47 @@ float gemm_error_max(enum dtype out) { return out == DT_F32 ? 1e-3f : out == DT_
 /* Two words of the device for an answer: the end of the workspace, which no algorithm of a check needs whole. */
 static void *answer_at(struct cuda_dev *d) { return (char *)d->blas->workspace + GEMM_WORKSPACE; }
 
-float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
-                 uint32_t n, uint32_t k)
+float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
 {
-    float worst = INFINITY;
-    cudaMemsetAsync(out, 0xff, (size_t)m * n * dtype_bytes(out_t), d->stream); /* NaN: what is not written shows */
+    float    worst = INFINITY;
+    uint32_t n = p->w->n, k = p->w->k;
+    cudaMemsetAsync(p->out, 0xff, (size_t)p->m * n * dtype_bytes(p->out_t), d->stream); /* NaN: what is not written shows */
     cudaMemsetAsync(answer_at(d), 0, sizeof worst, d->stream);
-    if (!gemm_run(d, pin, out, out_t, x, w, m, n, k)) return INFINITY;
-    cuda_gemm_check(d, answer_at(d), out, out_t, x, w, m, n, k);
+    if (!gemm_run(d, pin, p)) return INFINITY;
+    cuda_gemm_check(d, answer_at(d), p->out, p->out_t, p->x, p->w->data, p->m, n, k);
     if (!cuda_ok(d, cudaMemcpyAsync(&worst, answer_at(d), sizeof worst, cudaMemcpyDeviceToHost, d->stream), "gemm check") ||
         !cuda_ok(d, cudaStreamSynchronize(d->stream), "gemm check"))
         return INFINITY;
     return worst;
 }
 
-/* m rows against each of some of them alone: what differs is counted at answer_at */
-static bool rows_differ(struct cuda_dev *d, const struct gemm_pin *pin, char *out, void *alone, enum dtype out_t, const char *x,
-                        const void *w, uint32_t m, uint32_t n, uint32_t k)
+/* The first m rows of p against each of some of them alone: what differs is counted at answer_at */
+static bool rows_differ(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, uint32_t m, void *alone)
 {
-    size_t         row = (size_t)n * dtype_bytes(out_t), x_row = (size_t)k * dtype_bytes(d->impl.dev.act);
-    const uint32_t at[] = { 0, 1, m / 3, m / 2, m - 2, m - 1 };
-    if (!gemm_run(d, pin, out, out_t, x, w, m, n, k)) return false;
+    size_t              row = (size_t)p->w->n * dtype_bytes(p->out_t);
+    const uint32_t      at[] = { 0, 1, m / 3, m / 2, m - 2, m - 1 };
+    struct gemm_product all = rows_of(d, p, 0, m);
+    if (!gemm_run(d, pin, &all)) return false;
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         if (at[i] >= m || (i && at[i] <= at[i - 1])) continue;
-        if (!gemm_run(d, pin, alone, out_t, x + at[i] * x_row, w, 1, n, k)) return false;
-        cuda_gemm_differ(d, answer_at(d), out + at[i] * row, alone, row);
+        struct gemm_product one = rows_of(d, p, at[i], 1);
+        const void         *among = one.out;
+        one.out = alone;
+        if (!gemm_run(d, pin, &one)) return false;
+        cuda_gemm_differ(d, answer_at(d), among, alone, row);
     }
     return true;
 }
 
-bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, void *out, void *alone, enum dtype out_t, const void *x, const void *w,
-                     uint32_t m, uint32_t n, uint32_t k)
+bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, void *alone)
 {
     /* on both sides of the sizes of tiles, and where waves of them fill the GPU in other ways */
     static const uint32_t ms[] = { 2, 3, 8, 15, 17, 33, 64, 65, 128, 129, 200, 256, 500, 1024, 1500, 2048, 3000, 4096, 6000 };
     uint32_t              differ = 1;
     cudaMemsetAsync(answer_at(d), 0, sizeof differ, d->stream);
-    for (size_t i = 0; i < sizeof ms / sizeof *ms && ms[i] < m; i++)
-        if (!rows_differ(d, pin, out, alone, out_t, x, w, ms[i], n, k)) return false;
-    if (!rows_differ(d, pin, out, alone, out_t, x, w, m, n, k)) return false;
+    for (size_t i = 0; i < sizeof ms / sizeof *ms && ms[i] < p->m; i++)
+        if (!rows_differ(d, pin, p, ms[i], alone)) return false;
+    if (!rows_differ(d, pin, p, p->m, alone)) return false;
     return cuda_ok(d, cudaMemcpyAsync(&differ, answer_at(d), sizeof differ, cudaMemcpyDeviceToHost, d->stream), "gemm check") &&
            cuda_ok(d, cudaStreamSynchronize(d->stream), "gemm check") && differ == 0;
 }
@@ -231,92 +164,78 @@ static struct room check_room(struct cuda_dev *d, uint32_t n, uint32_t k, enum d
     return r;
 }
 
-static bool algo_same(const struct gemm_pin *a, const struct gemm_pin *b)
+static bool pin_same(const struct gemm_pin *a, const struct gemm_pin *b)
 {
-    return a->kind == b->kind && (a->kind != GEMM_LT || !memcmp(&a->algo, &b->algo, sizeof a->algo));
+    return a->kind == b->kind && !memcmp(&a->algo, &b->algo, sizeof a->algo);
 }
 
 /* Right over its bucket's ends, and, where it must be, the same bits for a row alone. w holds numbers, or is NULL: unchecked. */
-static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin, uint32_t lo, uint32_t hi,
-                      const struct room *r, const void *w, bool exact)
+static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin, const struct gemm_want *want,
+                      const struct room *r, const struct dev_weight *w)
 {
-    enum dtype in = d->impl.dev.act;
-    if (pin->kind == GEMM_LT &&
-        (!gemm_takes(d->blas, &pin->algo, lo, s->n, s->k, in, s->out) || !gemm_takes(d->blas, &pin->algo, hi, s->n, s->k, in, s->out)))
-        return false;
+    const struct gemm_kind *kind = pin->kind;
+    if (kind->takes && (!kind->takes(d, pin, s, want->lo) || !kind->takes(d, pin, s, want->hi))) return false;
     if (!w || !r->m) return true;
-    uint32_t m = hi < r->m ? hi : r->m;
-    if (m > CHECK_ROWS) m = CHECK_ROWS;
-    float err = gemm_error(d, pin, r->out, s->out, r->x, w, m, s->n, s->k);
+    struct gemm_product p = { .out = r->out, .out_t = s->out, .x = r->x, .w = w, .m = want->hi < r->m ? want->hi : r->m };
+    if (p.m > CHECK_ROWS) p.m = CHECK_ROWS;
+    float err = gemm_error(d, pin, &p);
     if (!(err <= gemm_error_max(s->out))) {
-        LOG_WARN("gemm: an algorithm for [%u, %u] and %u rows is wrong by %g, not used", s->n, s->k, m, (double)err);
+        LOG_WARN("gemm: an algorithm for [%u, %u] and %u rows is wrong by %g, not used", s->n, s->k, p.m, (double)err);
         return false;
     }
-    return !exact || gemm_rows_alone(d, pin, r->out, r->alone, s->out, r->x, w, r->m, s->n, s->k);
+    p.m = r->m;
+    return !want->exact || gemm_rows_alone(d, pin, &p, r->alone);
 }
 
-static const struct gemm_pin plain_pin = { .kind = GEMM_PLAIN };
-
-/* One algorithm for all numbers of rows: the file's, else the first that holds of those that suit few rows. */
-static void pin_exact(struct cuda_dev *d, struct gemm_shape *s, const struct room *r, const void *w)
+/* The first pin that holds: kinds best first, and of each what was tuned before what is guessed. below: of the bucket below, on whose like
+ * w's numbers have just been tried; NULL: there is none. */
+static struct gemm_pin pin_pick(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, const struct room *r,
+                                const struct dev_weight *w, const struct gemm_pin *below)
 {
-    struct cuda_blas           *b = d->blas;
-    enum dtype                  in = d->impl.dev.act;
-    struct lt_algo              algo[GEMM_CANDIDATES];
-    const struct gemm_file_row *row = gemm_file_find(&b->file, s->n, s->k, in, s->out, UINT32_MAX);
-    struct gemm_pin             pin = { .kind = GEMM_LT, .tuned = true };
-    bool                        found = false;
-    if (row) pin.algo = row->algo, found = gemm_is_exact(b, &pin.algo) && pin_holds(d, s, &pin, 1, GEMM_ROWS_MAX, r, w, true);
-    uint32_t n = found ? 0 : gemm_candidates(b, 16, s->n, s->k, in, s->out, true, GEMM_CANDIDATES, algo);
-    for (uint32_t i = 0; i < n && !found; i++) {
-        pin = (struct gemm_pin){ .kind = GEMM_LT, .algo = algo[i] };
-        found = pin_holds(d, s, &pin, 1, GEMM_ROWS_MAX, r, w, true);
+    struct gemm_pin pin[GEMM_CANDIDATES];
+    for (uint32_t i = 0; i < N_KIND; i++) {
+        if (kinds[i]->last || !kind_suits(kinds[i], s->code, s->act8, want->hi)) continue;
+        uint32_t n = kinds[i]->offer(d, s, want, true, pin);
+        for (uint32_t c = 0; c < n; c++)
+            if (pin_holds(d, s, &pin[c], want, r, w)) return pin[c];
+        n = kinds[i]->offer(d, s, want, false, pin);
+        for (uint32_t c = 0; c < n; c++)
+            if (pin_holds(d, s, &pin[c], want, r, below && pin_same(&pin[c], below) ? NULL : w)) return pin[c];
     }
-    for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = found ? pin : plain_pin;
+    return last_pin(s->code, s->act8);
 }
 
-static void pin_bucket(struct cuda_dev *d, struct gemm_shape *s, uint32_t i, const struct room *r, const void *w)
+/* One algorithm for all numbers of rows. */
+static void pin_exact(struct cuda_dev *d, struct gemm_shape *s, const struct room *r, const struct dev_weight *w)
 {
-    if (s->out == DT_F32 && buckets[i] > LOGIT_ROWS) { /* nobody asks for the logits of so many rows at one time, but it must work */
-        s->pin[i] = s->pin[i - 1];
-        if (s->pin[i].kind == GEMM_LT && !gemm_takes(d->blas, &s->pin[i].algo, buckets[i], s->n, s->k, d->impl.dev.act, s->out))
-            s->pin[i] = plain_pin;
+    const struct gemm_want want = { .lo = 1, .hi = GEMM_ROWS_MAX, .exact = true };
+    struct gemm_pin        pin = pin_pick(d, s, &want, r, w, NULL);
+    for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = pin;
+}
+
+static void pin_bucket(struct cuda_dev *d, struct gemm_shape *s, uint32_t i, const struct room *r, const struct dev_weight *w)
+{
+    const struct gemm_want want = { .lo = i ? buckets[i - 1] + 1 : 1, .hi = buckets[i] };
+    const struct gemm_pin *below = i ? &s->pin[i - 1] : NULL;
+    if (s->out == DT_F32 && want.hi > LOGIT_ROWS) { /* nobody asks for the logits of so many rows at one time, but it must work */
+        bool takes =
+            kind_suits(below->kind, s->code, s->act8, want.hi) && (!below->kind->takes || below->kind->takes(d, below, s, want.hi));
+        s->pin[i] = takes ? *below : last_pin(s->code, s->act8);
         return;
     }
-    struct cuda_blas           *b = d->blas;
-    enum dtype                  in = d->impl.dev.act;
-    uint32_t                    lo = i ? buckets[i - 1] + 1 : 1, hi = buckets[i];
-    struct lt_algo              algo[4];
-    const struct gemm_file_row *row = gemm_file_find(&b->file, s->n, s->k, in, s->out, hi);
-    struct gemm_pin             pin = { .kind = GEMM_LT, .tuned = true };
-    const void                 *check = w;
-    if (row) {
-        pin.algo = row->algo;
-        if (pin_holds(d, s, &pin, lo, hi, r, check, false)) {
-            s->pin[i] = pin;
-            return;
-        }
-    }
-    uint32_t n = gemm_candidates(b, hi, s->n, s->k, in, s->out, false, 4, algo);
-    s->pin[i] = plain_pin;
-    for (uint32_t c = 0; c < n; c++) {
-        pin = (struct gemm_pin){ .kind = GEMM_LT, .algo = algo[c] };
-        if (i && algo_same(&pin, &s->pin[i - 1])) check = NULL; /* it has just been looked at */
-        if (!pin_holds(d, s, &pin, lo, hi, r, check, false)) continue;
-        s->pin[i] = pin;
-        return;
-    }
+    s->pin[i] = pin_pick(d, s, &want, r, w, below);
 }
 
-static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, void *w)
+/* w: its data is overwritten with numbers to try algorithms on, plain weights alone; NULL: nothing is tried. */
+static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, const struct dev_weight *w)
 {
     struct cuda_blas *b = d->blas;
     struct room       r = { NULL, NULL, NULL, 0 };
-    for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = plain_pin;
+    for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = last_pin(s->code, s->act8);
     if (!b->h || (d->deterministic && !w)) return; /* what was not compared is not relied on */
     if (w) {
         r = check_room(d, s->n, s->k, s->out);
-        cuda_fill(d, w, d->impl.dev.act, s->n, s->k, 1, 0, 0, s->k, 1);
+        cuda_fill(d, w->data, d->impl.dev.act, s->n, s->k, 1, 0, 0, s->k, 1);
         if (r.m) cuda_fill(d, r.x, d->impl.dev.act, r.m, s->k, 2, 0, 0, s->k, 1);
     }
     bool known = false;
@@ -334,15 +253,18 @@ static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, void *w)
     }
 }
 
-static struct gemm_shape *shape_of(struct cuda_dev *d, uint32_t n, uint32_t k, enum dtype out, void *w)
+/* try: w's numbers may be overwritten to try algorithms. NULL: there are too many shapes. */
+static struct gemm_shape *shape_of(struct cuda_dev *d, const struct dev_weight *w, enum dtype out, bool try)
 {
     struct cuda_blas *b = d->blas;
-    for (uint32_t i = 0; i < b->n_shape; i++)
-        if (b->shape[i].n == n && b->shape[i].k == k && b->shape[i].out == out) return &b->shape[i];
+    for (uint32_t i = 0; i < b->n_shape; i++) {
+        struct gemm_shape *s = &b->shape[i];
+        if (s->n == w->n && s->k == w->k && s->out == out && s->code == w->q.code && s->act8 == w->q.act8) return s;
+    }
     if (b->n_shape == GEMM_SHAPES_MAX) return NULL;
     struct gemm_shape *s = &b->shape[b->n_shape];
-    *s = (struct gemm_shape){ .n = n, .k = k, .out = out };
-    shape_pin(d, s, w);
+    *s = (struct gemm_shape){ .n = w->n, .k = w->k, .out = out, .code = w->q.code, .act8 = w->q.act8 };
+    shape_pin(d, s, try ? w : NULL);
     b->n_shape++;
     return s;
 }
@@ -350,8 +272,8 @@ static struct gemm_shape *shape_of(struct cuda_dev *d, uint32_t n, uint32_t k, e
 void cuda_blas_seen(struct cuda_dev *d, const struct dev_weight *w)
 {
     if (!d->blas || w->dtype != d->impl.dev.act) return;
-    shape_of(d, w->n, w->k, d->impl.dev.act, w->data);
-    shape_of(d, w->n, w->k, DT_F32, w->data); /* any matrix may be a head */
+    shape_of(d, w, d->impl.dev.act, true);
+    shape_of(d, w, DT_F32, true); /* any matrix may be a head */
 }
 
 /* ---------------------------------------------------------------- ops */
@@ -360,13 +282,12 @@ static void multiply(struct cuda_dev *d, void *out, enum dtype out_t, const void
 {
     CHECK(w->dtype == d->impl.dev.act);
     /* a matrix that nobody announced is pinned now, without looking at its numbers: they are the caller's; when bits must hold, as plain */
-    const struct gemm_shape *s = shape_of(d, w->n, w->k, out_t, NULL);
+    const struct gemm_shape  *s = shape_of(d, w, out_t, false);
+    const struct gemm_product p = { .out = out, .out_t = out_t, .x = x, .w = w, .m = m };
+    const struct gemm_pin     last = last_pin(w->q.code, w->q.act8);
     for (uint32_t m0 = 0; m0 < m; m0 += GEMM_ROWS_MAX) {
-        uint32_t               rows = m - m0 < GEMM_ROWS_MAX ? m - m0 : GEMM_ROWS_MAX;
-        const char            *from = (const char *)x + (size_t)m0 * w->k * dtype_bytes(w->dtype);
-        char                  *to = (char *)out + (size_t)m0 * w->n * dtype_bytes(out_t);
-        const struct gemm_pin *pin = s ? &s->pin[gemm_bucket(rows)] : &plain_pin;
-        if (!gemm_run(d, pin, to, out_t, from, w->data, rows, w->n, w->k)) cuda_gemm_plain(d, to, out_t, from, w->data, rows, w->n, w->k);
+        struct gemm_product part = rows_of(d, &p, m0, m - m0 < GEMM_ROWS_MAX ? m - m0 : GEMM_ROWS_MAX);
+        if (!gemm_run(d, s ? &s->pin[gemm_bucket(part.m)] : &last, &part)) gemm_run(d, &last, &part);
     }
 }
 

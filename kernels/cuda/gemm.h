@@ -1,4 +1,4 @@
-/* gemm: which algorithm multiplies which matrix for how many rows.   Private to gemm.c, gemm_file.c and tune.c. Thread: rank's.
+/* gemm: which algorithm multiplies which matrix for how many rows.   Private to gemm*.c and tune.c. Thread: rank's.
  * A shape is seen once, while loading, and every bucket of rows of it gets its pin then: from the file that `spillway tune` wrote,
  * else the library's first choice, else our own plain kernel. Nothing is chosen later and nothing is allocated. With --deterministic a
  * matrix has one pin for all, whose bits were compared up to the most rows of a step; one that was not seen is the plain kernel's. */
@@ -18,19 +18,52 @@ enum {
     GEMM_WORKSPACE = 32 << 20 /* bytes; fixed: with another size the library offers other algorithms */
 };
 
-/* One row per way to multiply; a pin names one. The small-M kernel that streams weights gets its row here. */
-enum gemm_kind { GEMM_PLAIN, GEMM_LT, GEMM_KINDS };
-
+/* A way to multiply, and one algorithm of it. */
 struct gemm_pin {
-    enum gemm_kind kind;
-    bool           tuned; /* comes from a file */
-    struct lt_algo algo;  /* LT */
+    const struct gemm_kind *kind;
+    bool                    tuned; /* comes from a file */
+    struct lt_algo          algo;  /* of gemm_lt */
 };
 struct gemm_shape {
     uint32_t        n, k;
-    enum dtype      out; /* act, or F32 */
+    enum dtype      out;  /* act, or F32 */
+    enum dtype      code; /* of the weights, as in dev_quant: F32 are plain ones */
+    bool            act8; /* likewise */
     struct gemm_pin pin[GEMM_BUCKETS];
 };
+/* One product: out[m, n] = x[m, k] * w[n, k]^T. */
+struct gemm_product {
+    void                    *out; /* [m, n] of type out_t: act, or F32 */
+    enum dtype               out_t;
+    const void              *x; /* act [m, k]; for `mul` of a kind that prepares rows: m of those */
+    const struct dev_weight *w;
+    uint32_t                 m; /* 1 .. GEMM_ROWS_MAX */
+};
+/* What a pin is looked for. */
+struct gemm_want {
+    uint32_t lo, hi; /* rows of a product */
+    bool     exact;  /* a row has the same bits for each of these numbers of rows */
+};
+/* A way to multiply: one row of the table in gemm.c, which stands there best first. It says which weights it multiplies and for how many rows,
+ * and what it does to activations first. A kernel for few rows that streams weights is a row, and so is each kind of codes. */
+struct gemm_kind {
+    const char *name;
+    enum dtype  code; /* of the weights: F32 are plain ones, in the type of the activations */
+    bool        act8;
+    bool        last; /* ours: it multiplies any such weights for any number of rows, never refuses, and is what others are checked by */
+    uint32_t    rows_max; /* of a product; 0: any */
+    /* Pins for what is wanted, best guess first, at most GEMM_CANDIDATES: tuned ones, or those that are guessed. Not where `last` is. */
+    uint32_t (*offer)(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned, struct gemm_pin *pin_out);
+    /* Whether it can multiply m rows by this pin; NULL: it can. */
+    bool (*takes)(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_shape *s, uint32_t m);
+    /* Bytes of a prepared row, a multiple of 16 and at most GEMM_WORKSPACE; NULL, and prepare too: activations are taken as they are. */
+    size_t (*row_bytes)(const struct dev_weight *w);
+    /* m rows of activations x to `rows`, which lies where the library's workspace is. Enqueued on d->stream, as mul. */
+    void (*prepare)(struct cuda_dev *d, void *rows, const void *x, const struct dev_weight *w, uint32_t m);
+    bool (*mul)(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p); /* false: it did nothing */
+};
+extern const struct gemm_kind gemm_plain; /* our own kernel, gemm_plain.cu */
+extern const struct gemm_kind gemm_lt;    /* gemm_lt.c: the library */
 
 /* A file of algorithms: lines of text, the last a checksum of those before it. Rows of `det` have bucket UINT32_MAX: one algorithm
  * for every number of rows. */
@@ -60,10 +93,10 @@ const char *gemm_file_name(const char *gpu, int arch, size_t version, char *text
 
 struct cuda_blas {
     struct cublaslt   lt;
-    struct lt_handle *h; /* NULL: no library, everything is PLAIN */
+    struct lt_handle *h; /* NULL: no library, everything is gemm_plain's */
     size_t            version;
     char              gpu[96];
-    void             *workspace; /* GEMM_WORKSPACE bytes of the arena */
+    void             *workspace; /* GEMM_WORKSPACE bytes of the arena: the library's, or the rows that a kind prepares */
     struct gemm_file  file;
     struct gemm_shape shape[GEMM_SHAPES_MAX];
     uint32_t          n_shape;
@@ -87,18 +120,16 @@ uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k
 bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out);
 /* Whether K is walked in one piece. */
 bool gemm_is_exact(struct cuda_blas *b, const struct lt_algo *a);
-bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
-              uint32_t n, uint32_t k);
+/* Prepares the rows where the kind wants that, and multiplies. false: it did nothing that counts, another pin must. */
+bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p);
 
-/* Largest relative error of a pin over sampled elements of m rows; above GEMM_ERR_MAX or NAN: wrong. x [m, k] and w [n, k] hold
- * numbers, out [m, n] is overwritten. Waits for the device. INFINITY: it does not run. */
-float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
-                 uint32_t n, uint32_t k);
+/* Largest relative error of a pin over sampled elements of p; above gemm_error_max or NAN: wrong. x and w hold numbers, out is
+ * overwritten. Waits for the device. INFINITY: it does not run. */
+float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p);
 float gemm_error_max(enum dtype out);
-/* Whether rows have the bits among others that they have alone: some of each of many numbers of rows up to m, m among them. x: m rows
- * of numbers. out: room for as many; alone: for one. */
-bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, void *out, void *alone, enum dtype out_t, const void *x, const void *w,
-                     uint32_t m, uint32_t n, uint32_t k);
+/* Whether rows have the bits among others that they have alone: some of each of many numbers of rows up to p->m, p->m among them. x: as many
+ * rows of numbers. out: room for as many; alone: for one. */
+bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, void *alone);
 
 /* gemm_plain.cu: ours, for where there is no library. Exact: K in steps of 16 from 0, for every m. */
 void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m, uint32_t n, uint32_t k);

@@ -53,38 +53,7 @@ extern "C" void cuda_gather(struct device *dev, void *out, const void *x, const 
 
 /* ---------------------------------------------------------------- gates */
 
-template <class T, bool VECTOR> __global__ void __launch_bounds__(MLP_THREADS) k_swiglu(T *out, const T *gate_up, uint32_t inter)
-{
-    uint32_t i = (blockIdx.y * MLP_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
-    pdl_wait();
-    if (i >= inter) return;
-    const T *gate = gate_up + (size_t)blockIdx.x * 2 * inter + i, *up = gate + inter;
-    T       *y = out + (size_t)blockIdx.x * inter + i;
-    if (VECTOR) {
-        uint4 a = *(const uint4 *)gate, b = *(const uint4 *)up;
-        float g[VEC], u[VEC];
-        pdl_launch();
-        act_load8<T>(g, a);
-        act_load8<T>(u, b);
-#pragma unroll
-        for (int j = 0; j < VEC; j++) g[j] = act_silu(g[j]) * u[j];
-        *(uint4 *)y = act_store8<T>(g);
-    } else {
-        float g = act_load(*gate), u = act_load(*up);
-        pdl_launch();
-        *y = act_store<T>(act_silu(g) * u);
-    }
-}
-
-template <class T> static void swiglu(struct cuda_dev *d, void *out, const void *gate_up, uint32_t n, uint32_t inter)
-{
-    if (vec_fits(inter, out, gate_up, gate_up))
-        LAUNCH((k_swiglu<T, true>), mlp_grid(n, inter / VEC), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter);
-    else
-        LAUNCH((k_swiglu<T, false>), mlp_grid(n, inter), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter);
-}
-
-/* The other gates: one kernel for all of them, which no model of today's catalogue uses much. */
+/* All but SiLU, told apart as they run: no model of today's catalogue uses them much. */
 __device__ __forceinline__ float act_gate(float x, enum op_act act)
 {
     if (act == OP_RELU || act == OP_RELU2) {
@@ -96,8 +65,18 @@ __device__ __forceinline__ float act_gate(float x, enum op_act act)
     return x / (1.0f + expf(-t));
 }
 
-template <class T, bool VECTOR>
-__global__ void __launch_bounds__(MLP_THREADS) k_glu(T *out, const T *gate_up, uint32_t inter, enum op_act act)
+/* Gates as types: the kernel of the one that most models use holds no other. */
+struct gate_silu {
+    __device__ __forceinline__ float operator()(float x) const { return act_silu(x); }
+};
+struct gate_other {
+    enum op_act act;
+
+    __device__ __forceinline__ float operator()(float x) const { return act_gate(x, act); }
+};
+
+template <class T, class GATE, bool VECTOR>
+__global__ void __launch_bounds__(MLP_THREADS) k_glu(T *out, const T *gate_up, uint32_t inter, GATE act)
 {
     uint32_t i = (blockIdx.y * MLP_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
     pdl_wait();
@@ -111,21 +90,21 @@ __global__ void __launch_bounds__(MLP_THREADS) k_glu(T *out, const T *gate_up, u
         act_load8<T>(g, a);
         act_load8<T>(u, b);
 #pragma unroll
-        for (int j = 0; j < VEC; j++) g[j] = act_gate(g[j], act) * u[j];
+        for (int j = 0; j < VEC; j++) g[j] = act(g[j]) * u[j];
         *(uint4 *)y = act_store8<T>(g);
     } else {
         float g = act_load(*gate), u = act_load(*up);
         pdl_launch();
-        *y = act_store<T>(act_gate(g, act) * u);
+        *y = act_store<T>(act(g) * u);
     }
 }
 
-template <class T> static void glu(struct cuda_dev *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act)
+template <class T, class GATE> static void glu(struct cuda_dev *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, GATE act)
 {
     if (vec_fits(inter, out, gate_up, gate_up))
-        LAUNCH((k_glu<T, true>), mlp_grid(n, inter / VEC), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter, act);
+        LAUNCH((k_glu<T, GATE, true>), mlp_grid(n, inter / VEC), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter, act);
     else
-        LAUNCH((k_glu<T, false>), mlp_grid(n, inter), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter, act);
+        LAUNCH((k_glu<T, GATE, false>), mlp_grid(n, inter), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter, act);
 }
 
 extern "C" void cuda_glu(struct device *dev, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act)
@@ -134,13 +113,13 @@ extern "C" void cuda_glu(struct device *dev, void *out, const void *gate_up, uin
     bool             half = dev->act == DT_F16;
     if (!n || !inter) return;
     if (act == OP_SILU && half)
-        swiglu<__half>(d, out, gate_up, n, inter);
+        glu<__half>(d, out, gate_up, n, inter, gate_silu{});
     else if (act == OP_SILU)
-        swiglu<__nv_bfloat16>(d, out, gate_up, n, inter);
+        glu<__nv_bfloat16>(d, out, gate_up, n, inter, gate_silu{});
     else if (half)
-        glu<__half>(d, out, gate_up, n, inter, act);
+        glu<__half>(d, out, gate_up, n, inter, gate_other{ act });
     else
-        glu<__nv_bfloat16>(d, out, gate_up, n, inter, act);
+        glu<__nv_bfloat16>(d, out, gate_up, n, inter, gate_other{ act });
     cuda_launched(d, "glu");
 }
 

@@ -24,7 +24,8 @@ struct tune {
     const struct dev_tune_cfg *cfg;
     uint32_t                   n, k, rows_max, n_copy;
     enum dtype                 in, out;
-    char                      *copy[COPIES_MAX], *x, *y, *alone;
+    struct dev_weight          copy[COPIES_MAX];
+    char                      *x, *y, *alone;
     cudaEvent_t                from, to;
     struct gemm_file           file;
     enum status                st; /* the first failure sticks */
@@ -42,6 +43,12 @@ static void say(const struct tune *t, const char *fmt, ...)
     t->cfg->line(t->cfg->ctx, text);
 }
 
+/* The one product that is tried: m rows by the matrix's i-th copy. */
+static struct gemm_product product_of(const struct tune *t, uint32_t m, uint32_t i)
+{
+    return (struct gemm_product){ .out = t->y, .out_t = t->out, .x = t->x, .w = &t->copy[i], .m = m };
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -56,8 +63,10 @@ static double time_pin(struct tune *t, const struct gemm_pin *pin, uint32_t m)
     for (int b = -1; b < BATCHES; b++) { /* the first is to warm up */
         float ms = 0;
         cudaEventRecord(t->from, t->d->stream);
-        for (uint32_t i = 0; i < each; i++)
-            if (!gemm_run(t->d, pin, t->y, t->out, t->x, t->copy[turn++ % t->n_copy], m, t->n, t->k)) return INFINITY;
+        for (uint32_t i = 0; i < each; i++) {
+            struct gemm_product p = product_of(t, m, turn++ % t->n_copy);
+            if (!gemm_run(t->d, pin, &p)) return INFINITY;
+        }
         cudaEventRecord(t->to, t->d->stream);
         if (!cuda_ok(t->d, cudaEventSynchronize(t->to), "tune") || !cuda_ok(t->d, cudaEventElapsedTime(&ms, t->from, t->to), "tune")) {
             t->st = ST_DEVICE;
@@ -100,7 +109,8 @@ static void keep(struct tune *t, const struct lt_algo *a, uint32_t bucket, uint3
 
 static float error_of(struct tune *t, const struct gemm_pin *pin, uint32_t m)
 {
-    return gemm_error(t->d, pin, t->y, t->out, t->x, t->copy[0], m < CHECK_ROWS ? m : CHECK_ROWS, t->n, t->k);
+    struct gemm_product p = product_of(t, m < CHECK_ROWS ? m : CHECK_ROWS, 0);
+    return gemm_error(t->d, pin, &p);
 }
 
 static void tune_bucket(struct tune *t, uint32_t bucket)
@@ -111,7 +121,7 @@ static void tune_bucket(struct tune *t, uint32_t bucket)
     uint32_t       n = gemm_candidates(t->d->blas, m, t->n, t->k, t->in, t->out, false, want, algo);
     double         best_s = INFINITY, best_err = 0;
     for (uint32_t i = 0; i < n && !t->st; i++) {
-        struct gemm_pin pin = { .kind = GEMM_LT, .algo = algo[i] };
+        struct gemm_pin pin = { .kind = &gemm_lt, .algo = algo[i] };
         if (!gemm_takes(t->d->blas, &algo[i], lo, t->n, t->k, t->in, t->out)) continue;
         float err = error_of(t, &pin, m);
         if (!(err <= gemm_error_max(t->out))) {
@@ -155,13 +165,14 @@ static void tune_det(struct tune *t)
         }
     }
     for (uint32_t i = 0; i < n && !t->st; i++) {
-        struct gemm_pin pin = { .kind = GEMM_LT, .algo = algo[i] };
+        struct gemm_pin pin = { .kind = &gemm_lt, .algo = algo[i] };
         bool            taken = true;
         for (uint32_t b = 0; b < GEMM_BUCKETS && taken; b++)
             taken = gemm_takes(t->d->blas, &algo[i], gemm_bucket_rows(b), t->n, t->k, t->in, t->out);
         float err = taken ? error_of(t, &pin, CHECK_ROWS) : INFINITY;
         if (!(err <= gemm_error_max(t->out))) continue;
-        if (!gemm_rows_alone(t->d, &pin, t->y, t->alone, t->out, t->x, t->copy[0], exact_rows(t), t->n, t->k)) continue;
+        struct gemm_product p = product_of(t, exact_rows(t), 0);
+        if (!gemm_rows_alone(t->d, &pin, &p, t->alone)) continue;
         double score = 0, one = 0;
         for (int r = 0; r < DET_ROWS && det_rows[r] <= t->rows_max; r++) {
             double s = time_pin(t, &pin, det_rows[r]);
@@ -200,8 +211,8 @@ static void tune_matrix(struct tune *t, const struct dev_matrix *x)
             t->n_copy = i;
             break;
         }
-        t->copy[i] = take(t, bytes);
-        if (!t->st) cuda_fill(t->d, t->copy[i], t->in, x->n, x->k, 100 + i, 0, 0, x->k, 1);
+        t->copy[i] = (struct dev_weight){ .data = take(t, bytes), .dtype = t->in, .n = x->n, .k = x->k, .bytes = bytes };
+        if (!t->st) cuda_fill(t->d, t->copy[i].data, t->in, x->n, x->k, 100 + i, 0, 0, x->k, 1);
     }
     if (t->st == ST_NOMEM)
         LOG_ERROR("tune: [%u, %u] with %u rows does not fit the GPU's memory; --rows makes fewer", x->n, x->k, t->rows_max);

@@ -302,7 +302,7 @@ static struct gemm_pin pin_of(struct device *d, uint32_t n, uint32_t k, enum dty
     for (uint32_t i = 0; i < b->n_shape; i++)
         if (b->shape[i].n == n && b->shape[i].k == k && b->shape[i].out == out) return b->shape[i].pin[gemm_bucket(m)];
     fail_msg("[%u, %u] has no pins", n, k);
-    return (struct gemm_pin){ .kind = GEMM_PLAIN };
+    return (struct gemm_pin){ .kind = &gemm_plain };
 }
 
 /* Whether a device that is given the file uses it; its numbers are right either way. */
@@ -377,6 +377,69 @@ static void tuned_algorithms_are_used_and_nothing_else_of_a_bad_file(void **stat
     assert_int_equal(emu_lt.n_misuse, 0);
 }
 
+/* A kind whose rows are activations behind a gap, so long that few of them are prepared at a time, and multiplied one by one. */
+enum { WIDE_ROW = GEMM_WORKSPACE / 4, WIDE_GAP = 4096 };
+static struct {
+    uint32_t n_prepare, n_row, rows_most;
+    bool     refuses;
+} wide;
+
+static size_t wide_bytes(const struct dev_weight *w)
+{
+    (void)w;
+    return WIDE_ROW;
+}
+static void wide_prepare(struct cuda_dev *d, void *rows, const void *x, const struct dev_weight *w, uint32_t m)
+{
+    size_t bytes = (size_t)w->k * 2;
+    wide.n_prepare++;
+    wide.n_row += m;
+    if (m > wide.rows_most) wide.rows_most = m;
+    for (uint32_t r = 0; r < m; r++)
+        cudaMemcpyAsync((char *)rows + (size_t)r * WIDE_ROW + WIDE_GAP, (const char *)x + r * bytes, bytes, cudaMemcpyDeviceToDevice,
+                        d->stream);
+}
+static bool wide_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
+{
+    (void)pin;
+    if (wide.refuses) return false;
+    for (uint32_t r = 0; r < p->m; r++)
+        cuda_gemm_plain(d, (char *)p->out + (size_t)r * p->w->n * dtype_bytes(p->out_t), p->out_t,
+                        (const char *)p->x + (size_t)r * WIDE_ROW + WIDE_GAP, p->w->data, 1, p->w->n, p->w->k);
+    return true;
+}
+static const struct gemm_kind wide_kind = { .name = "wide", .row_bytes = wide_bytes, .prepare = wide_prepare, .mul = wide_mul };
+
+static void a_kind_multiplies_the_rows_that_it_prepares_as_many_as_the_workspace_holds_at_a_time(void **state)
+{
+    (void)state;
+    enum { M = 10, N = 40, K = 64 };
+    static const enum dtype outs[] = { DT_BF16, DT_F32 };
+    struct device          *d = open_with(DT_BF16, true, NULL, "none");
+    float                  *w = op_random(N * K, 1, 1), *x = op_random(M * K, 2, 1);
+    struct dev_weight       dw = op_weight(d, DT_BF16, N, K, w);
+    void                   *dx = put(d, x, M * K, DT_BF16), *out;
+    struct gemm_pin         plain = { .kind = &gemm_plain }, prepared = { .kind = &wide_kind };
+    assert_int_equal(d->ops->alloc(d, M * N * 4, &out), ST_OK);
+    for (int t = 0; t < 2; t++) {
+        struct gemm_product p = { .out = out, .out_t = outs[t], .x = dx, .w = &dw, .m = M };
+        memset(&wide, 0, sizeof wide);
+        assert_true(gemm_run(cuda_of(d), &plain, &p));
+        float *want = get(d, out, M * N, outs[t]);
+        cudaMemsetAsync(out, 0xff, M * N * 4, cuda_of(d)->stream);
+        assert_true(gemm_run(cuda_of(d), &prepared, &p));
+        float *got = get(d, out, M * N, outs[t]);
+        op_assert_same(want, got, M * N, "prepared rows");
+        assert_true(wide.n_prepare == 3 && wide.n_row == M && wide.rows_most == 4);
+        assert_true(gemm_error(cuda_of(d), &prepared, &p) <= gemm_error_max(outs[t]));
+        wide.refuses = true;
+        assert_false(gemm_run(cuda_of(d), &prepared, &p));
+        free(want), free(got);
+    }
+    free(w), free(x);
+    dev_close(d);
+}
+
 #ifdef CUDA_EMU
 /* What ended before is missing, whatever is launched next: that one is not made again, and the error stays for who asks. */
 static void a_product_does_not_take_back_the_error_of_another(void **state)
@@ -387,16 +450,17 @@ static void a_product_does_not_take_back_the_error_of_another(void **state)
     struct dev_weight dw = op_weight(d, DT_BF16, 40, 64, w);
     struct gemm_pin   pin = pin_of(d, 40, 64, DT_BF16, 3);
     void             *out, *dx = put(d, x, 3 * 64, DT_BF16);
-    assert_int_equal(pin.kind, GEMM_LT);
+    assert_ptr_equal(pin.kind, &gemm_lt);
     assert_int_equal(d->ops->alloc(d, 3 * 40 * 2, &out), ST_OK);
     cuda_of(d)->relaunch = true;
-    uint32_t multiplied = emu_lt.n_matmul;
+    struct gemm_product p = { .out = out, .out_t = DT_BF16, .x = dx, .w = &dw, .m = 3 };
+    uint32_t            multiplied = emu_lt.n_matmul;
     assert_int_equal(cudaSetDevice(-1), cudaErrorInvalidDevice);
-    gemm_run(cuda_of(d), &pin, out, DT_BF16, dx, dw.data, 3, 40, 64);
+    gemm_run(cuda_of(d), &pin, &p);
     assert_int_equal(cudaGetLastError(), cudaErrorInvalidDevice);
     assert_int_equal(emu_lt.n_matmul, multiplied + 1);
     emu_fail_next("launch", cudaErrorLaunchOutOfResources); /* of its own it is */
-    assert_true(gemm_run(cuda_of(d), &pin, out, DT_BF16, dx, dw.data, 3, 40, 64));
+    assert_true(gemm_run(cuda_of(d), &pin, &p));
     assert_int_equal(cudaGetLastError(), cudaSuccess);
     cuda_of(d)->relaunch = false;
     assert_int_equal(d->ops->sync(d), ST_OK);
@@ -508,6 +572,7 @@ int main(void)
 #endif
         cmocka_unit_test(the_plain_kernel_computes_a_product_that_the_library_refuses),
         cmocka_unit_test(rows_above_the_largest_bucket_go_in_slices),
+        cmocka_unit_test(a_kind_multiplies_the_rows_that_it_prepares_as_many_as_the_workspace_holds_at_a_time),
         cmocka_unit_test(tuned_algorithms_are_used_and_nothing_else_of_a_bad_file),
 #ifdef CUDA_EMU
         cmocka_unit_test(a_product_does_not_take_back_the_error_of_another),

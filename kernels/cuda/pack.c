@@ -94,7 +94,7 @@ static void put_patches(struct dev_patch *a, const struct dev_patch *h, uint32_t
 }
 
 /* Where the arrays of the pool begin, one behind the other; in words. */
-struct pool {
+struct pack_pool {
 #define BEGIN(name, ...) uint32_t name;
     DEV_BATCH_ARRAYS(BEGIN)
     DEV_STEP_ARRAYS(BEGIN)
@@ -103,16 +103,16 @@ struct pool {
 };
 
 /* Returns where an array of n entries begins. */
-static uint32_t pool_take(struct pool *p, uint32_t n, size_t size)
+static uint32_t pool_take(struct pack_pool *p, uint32_t n, size_t size)
 {
     uint32_t k = (uint32_t)(size / 4), begin = (p->end + k - 1) / k * k;
     p->end = begin + n * k;
     return begin;
 }
 
-static struct pool pool_of(const struct dev_step *h)
+static struct pack_pool pool_of(const struct dev_step *h)
 {
-    struct pool p = { 0 };
+    struct pack_pool p = { 0 };
 #define BEGIN(name, type, size, extra, pack, ...) \
     if ((pack) == DEV_PACK_POOL) p.name = pool_take(&p, h->b.size + (extra), sizeof(type));
     DEV_BATCH_ARRAYS(BEGIN)
@@ -139,7 +139,7 @@ static void put_array(char *slab, size_t place, uint32_t begin, const void *from
     }
 }
 
-static void put_samples(struct op_sample_row *a, const struct dev_step *h, const struct pool *p, uint32_t cap)
+static void put_samples(struct op_sample_row *a, const struct dev_step *h, const struct pack_pool *p, uint32_t cap)
 {
     for (uint32_t i = 0; i < h->n_sample; i++) {
         a[i] = h->sample[i];
@@ -171,7 +171,7 @@ static void put_plan(const struct dev_step *h, const struct cuda_shape *sh, cons
 size_t cuda_step_pack(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
                       const struct cuda_attn_split *split, uint32_t *len, char *to, struct cuda_attn_plan *plan)
 {
-    struct pool p = pool_of(h);
+    struct pack_pool p = pool_of(h);
 #define PUT(name, type, size, extra, pack, ...) \
     put_array(to, at->name, p.name, h->b.name, (size_t)h->b.size + (extra), (size_t)sh->n.size + (extra), sizeof(type), pack);
     DEV_BATCH_ARRAYS(PUT)

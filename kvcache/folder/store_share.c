@@ -27,7 +27,7 @@ enum {
 };
 static const char LEASE[] = "LEASE";
 
-struct peer {
+struct share_peer {
     char     name[NAME_MAX_BYTES], lease[LEASE_BYTES];
     uint64_t since_us; /* when the lease was last seen to change */
     bool     seen, left;
@@ -39,16 +39,16 @@ struct known {
     bool     seen, ours; /* ours: of our geometry: it may be taken over */
 };
 struct share {
-    int          root;
-    char         name[NAME_MAX_BYTES], lease[LEASE_BYTES];
-    uint64_t     count, next_beat_us, next_round_us;
-    bool         lost;
-    bool         freed; /* places of segments, since the last round */
-    struct peer  peer[PEERS_MAX];
-    uint32_t     n_peer, n_known, n_open;
-    uint64_t     name_bytes; /* of this round */
-    struct known known[KNOWN_MAX];
-    struct task  task;
+    int               root;
+    char              name[NAME_MAX_BYTES], lease[LEASE_BYTES];
+    uint64_t          count, next_beat_us, next_round_us;
+    bool              lost;
+    bool              freed; /* places of segments, since the last round */
+    struct share_peer peer[PEERS_MAX];
+    uint32_t          n_peer, n_known, n_open;
+    uint64_t          name_bytes; /* of this round */
+    struct known      known[KNOWN_MAX];
+    struct task       task;
 };
 
 /* ---- the lease: one short line in place, opened and closed each time, so that a network file system shows it to others */
@@ -170,24 +170,24 @@ static uint64_t grace_of(const struct kv_store *s) { return s->cfg.grace_us ? s-
 static uint64_t beat_of(const struct kv_store *s) { return grace_of(s) / 8 < SCAN_US ? grace_of(s) / 8 : SCAN_US; }
 
 /* One of the same name is gone when it misses three beats: two of one name that live are a mistake, or a takeover. */
-static bool is_gone(const struct kv_store *s, const struct peer *p)
+static bool is_gone(const struct kv_store *s, const struct share_peer *p)
 {
     uint64_t wait = p->same_name ? 3 * beat_of(s) : grace_of(s);
     return p->left || clock_us() - p->since_us > wait;
 }
 
-static struct peer *peer_of(struct share *h, const char *name)
+static struct share_peer *share_peer_of(struct share *h, const char *name)
 {
     for (uint32_t i = 0; i < h->n_peer; i++)
         if (!strcmp(h->peer[i].name, name)) return &h->peer[i];
     if (h->n_peer == PEERS_MAX) return NULL;
-    struct peer *p = &h->peer[h->n_peer++];
-    *p = (struct peer){ .since_us = clock_us(), .same_name = is_same_name(h, name) };
+    struct share_peer *p = &h->peer[h->n_peer++];
+    *p = (struct share_peer){ .since_us = clock_us(), .same_name = is_same_name(h, name) };
     snprintf(p->name, sizeof p->name, "%.*s", (int)sizeof p->name - 1, name); /* the caller's fit */
     return p;
 }
 
-static void peer_look(struct peer *p, int dir)
+static void peer_look(struct share_peer *p, int dir)
 {
     char text[LEASE_BYTES] = "";
     lease_read(dir, text); /* none: as one that does not change */
@@ -251,7 +251,7 @@ static bool claim(struct kv_store *s, struct share *h, int dir, struct known *k)
     return true;
 }
 
-static void drop_oldest(struct share *h, const struct peer *p, int dir, uint64_t seq)
+static void drop_oldest(struct share *h, const struct share_peer *p, int dir, uint64_t seq)
 {
     char     name[32];
     uint64_t bytes = bytes_of(dir, seq);
@@ -260,7 +260,7 @@ static void drop_oldest(struct share *h, const struct peer *p, int dir, uint64_t
 }
 
 /* What lies in the folder of another server. */
-static bool look_into(struct kv_store *s, struct share *h, struct peer *p)
+static bool look_into(struct kv_store *s, struct share *h, struct share_peer *p)
 {
     int dir = openat(h->root, p->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (dir < 0) return true;
@@ -336,7 +336,7 @@ static void look_around(struct kv_store *s, struct share *h)
     h->name_bytes = 0;
     while (go_on && (e = readdir(d))) {
         if (strncmp(e->d_name, "srv-", 4) || strlen(e->d_name) >= NAME_MAX_BYTES || !strcmp(e->d_name, h->name)) continue;
-        struct peer *p = peer_of(h, e->d_name);
+        struct share_peer *p = share_peer_of(h, e->d_name);
         if (!p && is_same_name(h, e->d_name)) h->name_bytes += bytes_beyond(h, e->d_name);
         if (!p) continue;
         p->seen = true;

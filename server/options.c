@@ -242,7 +242,7 @@ void options_help(struct buf *out)
                   "Sizes in GIB and MIB may have a unit (512MiB, 4GB), TOKENS may be thousands (32k; 32K is 32768).\n");
     for (size_t i = 0; i < N_OPTION; i++) {
         const struct opt *o = &options[i];
-        char              left[80], words[OPT_WORDS_MAX];
+        char              left[32 + OPT_WORDS_MAX], words[OPT_WORDS_MAX];
         const char       *value = o->type == OPT_ENUM ? option_words(o, words) : o->meta;
         if (o->group) buf_printf(out, "\n%s\n", o->group);
         snprintf(left, sizeof left, "--%s%s%s", o->name, value ? " " : "", value ? value : "");

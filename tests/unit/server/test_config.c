@@ -302,6 +302,8 @@ static void every_option_is_in_the_help_once(void **state)
         const char *at = strstr(text, want);
         assert_non_null(at);
         assert_null(valued ? strstr(at + 1, want) : NULL);
+        char words[OPT_WORDS_MAX];
+        if (o[i].n_word) assert_non_null(strstr(text, option_words(&o[i], words)));
         for (uint32_t k = 0; k < i; k++) assert_string_not_equal(o[i].name, o[k].name);
     }
     buf_free(&b);

@@ -6,6 +6,8 @@
 
 enum codes { BYTES, NIBBLES, NIBBLES_ZERO, CODES };
 enum { CODES_SPAN = 256 /* inputs that all rows pass by before the next: their codes stay in the first cache */ };
+/* bytes: how far ahead codes are asked for that are read once, for the processor's own prefetching is too late */
+enum { CODES_AHEAD = 8192 };
 enum { CODES_ROWS = 96, CODES_COLS = GEMM_COLS * GEMM_PANEL /* of sums in scratch: they stay in the second cache */ };
 
 /* Inputs [k, end) of a product, of rows and panels that begin at x and w. Strides in bytes. */

@@ -124,8 +124,8 @@ INLINE void nibble_tile(const struct nibble_part *p, const int R, const int C, c
 #define NIBBLE_TILE(name, R, one)                                                                                                \
     static void name##_##R(const struct nibble_part *p, uint32_t cols)                                                           \
     {                                                                                                                            \
-        if (R <= WIDE && cols == COLS) {                                                                                         \
-            nibble_tile(p, R, R <= WIDE ? COLS : 1, one);                                                                        \
+        if (SIDE(NIBBLES, R) > 1 && cols == COLS) {                                                                              \
+            nibble_tile(p, R, SIDE(NIBBLES, R), one);                                                                            \
             return;                                                                                                              \
         }                                                                                                                        \
         for (struct nibble_part q = *p; cols; cols--, q.sum += GEMM_PANEL, q.w += 64, q.scale += 32) nibble_tile(&q, R, 1, one); \

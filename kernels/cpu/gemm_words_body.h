@@ -8,6 +8,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
+/* How many panels R rows multiply side by side. One row reads each code once and waits for memory alone, and memory is fastest as one long
+ * run: panels of bytes, which follow each other, are taken one after another. Half bytes lie side by side already. */
+#define SIDE(t, R) ((R) > WIDE || ((t) == BYTES && (R) == 1) ? 1 : COLS)
 enum { COLS = GEMM_COLS, LANES = sizeof(V) / 4, PARTS = GEMM_PANEL / LANES /* vectors of a panel */ };
 
 INLINE int32_t lane_at(const char *p)
@@ -66,10 +69,14 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
                 zero = TO_INT(LOAD_F16(p->zero + (size_t)c * p->scale_col + group * p->scale_step + (size_t)h * LANES * sizeof(f16)));
             UNROLL for (int r = 0; r < R; r++) sum[r][c][h] = SUB(SET1(0), MUL(zero, SET1(lane_at(tail + (size_t)r * p->x_stride))));
         }
-        /* Where the next part's codes of this panel lie, or those of the panel that is next: its beginning comes too late by itself. */
-        size_t ahead = CODES_SPAN / (2 * (size_t)n_pair) * w_step + (t == BYTES && p->end == p->k_all && p->k ? 3 * w_col : 0);
+        /* Rows that pass once ask far ahead. Others ask for the next part's codes of this panel, or for those of the panel that is next,
+         * whose beginning comes too late by itself. */
+        size_t ahead = CODES_AHEAD;
+        if (p->k > 0 || p->end < p->k_all)
+            ahead = CODES_SPAN / (2 * (size_t)n_pair) * w_step + (t == BYTES && p->end == p->k_all ? 3 * w_col : 0);
         for (uint32_t i = 0; i < n; i += 2 * (uint32_t)n_pair, w += w_step, x += 4 * n_pair) {
             if (R == 1) { /* inputs stay in registers, codes pass by */
+                UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + (size_t)c * w_col + ahead, _MM_HINT_T0);
                 V a[PAIRS_MAX];
                 UNROLL for (int j = 0; j < n_pair; j++) a[j] = SET1(lane_at(x + 4 * j));
                 UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
@@ -111,8 +118,8 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
 #define TILE(name, t, R)                                                                      \
     static void name##_##R(const struct codes_part *p, uint32_t cols)                         \
     {                                                                                         \
-        if (R <= WIDE && cols == COLS) {                                                      \
-            tile(p, t, R, R <= WIDE ? COLS : 1);                                              \
+        if (SIDE(t, R) > 1 && cols == COLS) {                                                 \
+            tile(p, t, R, SIDE(t, R));                                                        \
             return;                                                                           \
         }                                                                                     \
         for (struct codes_part one = *p; cols; cols--, codes_next(&one)) tile(&one, t, R, 1); \
@@ -183,7 +190,7 @@ struct byte_part {
     int32_t    *sum; /* rows of CODES_COLS */
     const char *x, *w;
     size_t      x_stride, w_col, sum_at; /* sum_at: bytes from x to its row's sum over the group */
-    size_t      ahead;                   /* from w to what is asked for: the next span */
+    size_t      ahead;                   /* from w to what is asked for: far ahead where all rows pass at once, else the next span */
     uint32_t    n;                       /* of four inputs */
     bool        add;                     /* to what sum holds */
 };
@@ -200,6 +207,7 @@ INLINE void byte_tile(const struct byte_part *p, const int R, const int C)
             p->add ? LOAD(p->sum + r * CODES_COLS + c * GEMM_PANEL + h * LANES) : less;
     }
     for (uint32_t i = 0; i < p->n; i++, x += 4 * BYTE_INPUT, w += 64) {
+        _mm_prefetch(w + p->ahead, _MM_HINT_T0);
         if (R == 1) { /* inputs stay in registers, codes pass by */
             V a[BYTE_STEPS];
             UNROLL for (int j = 0; j < BYTE_STEPS; j++) a[j] = SET1(lane_at(x + 4 * j));
@@ -209,7 +217,6 @@ INLINE void byte_tile(const struct byte_part *p, const int R, const int C)
                 UNROLL for (int j = 0; j < BYTE_STEPS; j++) BYTE_PRODUCT(sum[0][c][h], BYTE_CODES(q, j), a[j]);
             }
         } else { /* codes stay in registers, rows pass by */
-            _mm_prefetch(w + p->ahead, _MM_HINT_T0);
             UNROLL for (int j = 0; j < BYTE_STEPS; j++)
             {
                 V b[COLS][PARTS];
@@ -229,8 +236,8 @@ INLINE void byte_tile(const struct byte_part *p, const int R, const int C)
 #define BYTE_TILE(R)                                                                                                    \
     static void byte_tile_##R(const struct byte_part *p, uint32_t cols)                                                 \
     {                                                                                                                   \
-        if (R <= WIDE && cols == COLS) {                                                                                \
-            byte_tile(p, R, R <= WIDE ? COLS : 1);                                                                      \
+        if (SIDE(BYTES, R) > 1 && cols == COLS) {                                                                       \
+            byte_tile(p, R, SIDE(BYTES, R));                                                                            \
             return;                                                                                                     \
         }                                                                                                               \
         for (struct byte_part one = *p; cols; cols--, one.sum += GEMM_PANEL, one.w += one.w_col) byte_tile(&one, R, 1); \
@@ -256,7 +263,8 @@ static void byte_group(float *out, size_t ldo, const char *x, size_t x_stride, c
         p.n = n / 4, p.add = k > begin, p.sum = sum;
         p.x = x + (size_t)k * BYTE_INPUT, p.sum_at = tail + g * 4 - (size_t)k * BYTE_INPUT;
         p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
-        p.ahead = (size_t)CODES_SPAN * GEMM_PANEL + (k + n == k_all && k ? 3 * p.w_col : 0);
+        p.ahead = CODES_AHEAD;
+        if (n_row > ROWS) p.ahead = (size_t)CODES_SPAN * GEMM_PANEL + (k + n == k_all && k ? 3 * p.w_col : 0);
         for (uint32_t left = n_row, r; left; left -= r) {
             r = simd_rows(left, ROWS);
             by_rows[r - 1](&p, n_panel);

@@ -15,6 +15,16 @@ static size_t nibble_row_bytes(const struct dev_weight *w)
     return (size_t)gemm_round(w->k, 64) + gemm_round((gemm_round(w->k, NIBBLE_PART) / NIBBLE_PART + 1) * 4, 64) + 64;
 }
 
+/* The two sums of a part, times -8. */
+static inline int32_t nibble_less(const int8_t *code)
+{
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_loadu_si256((const void *)code));
+    __m128i sum = _mm_add_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 0x4e));
+    sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 0xb1));
+    return _mm_cvtsi128_si32(_mm_mullo_epi16(sum, _mm_set1_epi16(-8)));
+}
+
 static void nibble_prepare(void *row, const float *x, const struct dev_weight *w)
 {
     int8_t  *code = row;
@@ -23,10 +33,8 @@ static void nibble_prepare(void *row, const float *x, const struct dev_weight *w
     float    scale = act8_codes(x, w->k, code);
     memset(code + w->k, 0, gemm_round(w->k, 64) - w->k);
     for (uint32_t k = 0; k < k_all; k += NIBBLE_PART, less += 4) {
-        int32_t sum[2] = { 0, 0 };
-        for (uint32_t i = 0; i < NIBBLE_PART; i++) sum[i % 4 / 2] += code[k + i];
-        int16_t pair[2] = { (int16_t)(-8 * sum[0]), (int16_t)(-8 * sum[1]) };
-        memcpy(less, pair, 4);
+        int32_t pair = nibble_less(code + k);
+        memcpy(less, &pair, 4);
     }
     memcpy(less, &scale, 4);
 }

@@ -1,23 +1,23 @@
-/* fair: whose request is admitted next, when tenants share one engine.   Thread: engine.
+/* fair: chooses the tenant whose request is admitted next.   Thread: engine.
  *
  * The virtual token counter of Sheng et al. 2024 (Fairness in Serving Large Language Models, arXiv:2401.00588): a tenant is
- * charged for every token of service, and the one with the lowest counter goes first. A tenant that had nothing waiting is
- * lifted to the lowest counter of those that have, so that idling saves up no credit.
- * Priority comes before the counter. A tenant that is passed over ages towards higher priority until it is served once, so
- * nobody starves; age belongs to the tenant, not to the request, or a flood of old requests would outrank everyone else. */
+ * charged for every token of service, and the tenant with the lowest counter goes first. When a tenant without waiting requests gets
+ * one, its counter is raised to the lowest counter of the waiting tenants, so that idle time gives no credit.
+ * Priority comes before the counter. A tenant that is passed over rises in priority with time until it is served once, so
+ * no tenant starves. The age belongs to the tenant, not to the request; else a flood of old requests would outrank all others. */
 #pragma once
 #include "base/list.h"
 #include "engine/seq.h"
 
 enum { FAIR_TENANTS_MAX = 256 }; /* more than that at one time share counters */
 enum { FAIR_INPUT_COST = 1, FAIR_OUTPUT_COST = 2 };
-enum { FAIR_AGING_US = 5000000 }; /* so long unserved: one level of priority */
+enum { FAIR_AGING_US = 5000000 }; /* waiting time that raises the priority by one level */
 
 struct tenant {
     uint64_t    id, counter, t_served_us, use;
     struct list waiting; /* seqs by key */
     uint32_t    n_waiting, n_live;
-    uint64_t    skip_step; /* nothing of it can be admitted in this step */
+    uint64_t    skip_step; /* step in which none of its requests can be admitted */
 };
 struct fair {
     struct tenant tenant[FAIR_TENANTS_MAX];
@@ -33,5 +33,5 @@ void               fair_push(struct fair *f, struct seq *s, uint64_t now_us);
 void               fair_remove(struct fair *f, struct seq *s);
 void               fair_served(struct fair *f, struct seq *s, uint32_t n_input, uint64_t now_us); /* admitted (and removed) */
 static inline void fair_charge(struct tenant *t, uint64_t n_output) { t->counter += FAIR_OUTPUT_COST * n_output; }
-/* The tenant that is next, of those whose skip_step is not step; NULL: none. */
+/* The next tenant among those whose skip_step differs from step; NULL: none. */
 struct tenant *fair_next(struct fair *f, uint64_t step, uint64_t now_us);

@@ -1,25 +1,25 @@
-/* flight: one step between its plan and its results: the batch, and who of the running stands where in it.   Thread: engine.
+/* flight: one step between its plan and its results: the batch, and the place of each sequence in it.   Thread: engine.
  * flight_init -> (flight_fill -> the device -> flight_apply)* -> flight_close.
- * Between fill and apply a sequence may end: canceled, out of time, or with the results of the step before. Then its results are
- * dropped here and nothing else knows of them; its blocks may be given out again at once, because the device works in order: the
- * rows in flight are done before a later step writes there. Nobody is preempted in flight (sched.h). */
+ * A sequence may end between fill and apply: canceled, timed out, or by the results of the step before. Then flight_apply drops its
+ * results. Its blocks may be given out again at once, because the device works in order: the rows in flight are done before a
+ * later step writes there. No sequence is preempted in flight (sched.h). */
 #pragma once
 #include "engine/batch.h"
 #include "engine/seq.h"
 
 struct engine;
 
-struct flight_seq { /* rows [first, first + n) of one sequence; s is its own only while sched_stays(slot, stay) */
+struct flight_seq { /* rows [first, first + n) of one sequence; s is valid only while sched_stays(slot, stay) */
     struct seq *s;
     uint64_t    stay;
     uint32_t    slot, first, n;
-    uint32_t    sample;       /* its number among the samples; UINT32_MAX: does not sample */
+    uint32_t    sample;       /* index of its sample; UINT32_MAX: it does not sample */
     uint32_t    lp_pos, n_lp; /* prompt logprobs of the rows at [lp_pos, lp_pos + n_lp) */
 };
 struct flight_sample {
     struct seq *s;
     uint64_t    stay;
-    uint32_t    slot, lead; /* lead: the sample of the sequence that it is forked from; itself: none */
+    uint32_t    slot, lead; /* lead: the sample of the sequence from which it forks; its own index: no fork */
 };
 struct flight {
     struct batch          batch;
@@ -31,6 +31,7 @@ struct flight {
 
 enum status flight_init(struct flight *f, const struct batch_cfg *cfg);
 void        flight_close(struct flight *f);
-void        flight_fill(struct engine *e, struct flight *f);                   /* what the scheduler has planned */
-void        flight_apply(struct engine *e, struct flight *f, uint64_t now_us); /* what is in f->batch.out */
-void        flight_fail(struct engine *e, struct flight *f); /* ST_STEP: nothing is; its requests end, nothing of it is shared */
+void        flight_fill(struct engine *e, struct flight *f);                   /* writes the scheduler's plan into the batch */
+void        flight_apply(struct engine *e, struct flight *f, uint64_t now_us); /* applies the results in f->batch.out */
+void        flight_fail(struct engine *e,
+                        struct flight *f); /* after ST_STEP: there are no results; its requests end, and none of its blocks enters the tree */

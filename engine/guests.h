@@ -1,6 +1,6 @@
-/* guests: connections to node 0 that have not said yet who they are. Each gets a number drawn for it and has GUEST_MS to answer with a hello;
- * all are waited for at once, so that strangers who say nothing hold up nobody. At most GUESTS_MAX: beyond, the one that has been silent
- * longest gives way.   guests_init -> guests_next* -> guests_free.   Thread: one. */
+/* guests: connections to node 0 that have not identified themselves yet. Each gets a random challenge and has GUEST_MS to answer with a hello.
+ * Node 0 waits for all of them at once, so a silent stranger delays no node. With more than GUESTS_MAX connections the longest silent one
+ * is closed.   guests_init -> guests_next* -> guests_free.   Thread: one. */
 #pragma once
 #include "engine/wire.h"
 #include "transfer/link.h"

@@ -1,17 +1,17 @@
-/* device: memory, streams and ops behind one table of functions.   Thread: the rank thread that opened it.
+/* device: memory, streams and operations behind one table of functions.   Thread: the rank thread that opened it.
  *
  * dev_open -> alloc / weight_* while loading -> ops, step after step -> dev_close.
- * Everything is taken from one bounded arena at dev_open (on the cpu device it plays HBM); after loading nothing allocates.
+ * dev_open reserves one bounded arena (on the cpu device it plays the GPU's memory). After loading no function allocates.
  *
  * Shapes are row-major, leading dimension first. "act" is dev->act (F32 on ref and cpu; BF16 on cuda).
  * THE EXACT PROMISE: each output row is a function of that row's inputs alone. GEMM walks K in one fixed order for
  * every m; attention walks KV in tiles of fixed size from position 0; reductions are fixed trees. So a row gives the
  * same bits alone, in any batch, in any chunk and at any place of the batch (tests/op compares with memcmp).
- * Ops run in order on the device's compute stream and may return before they are done; dev sync waits.
+ * Ops run in order on the device's compute stream and may return before they are done; `sync` waits for them.
  *
- * A step: step_begin takes it as the host wrote it and gives it back as the device reads it, the ops of the forward follow,
- * step_end, and step_wait brings the results. DEV_STEPS_MAX steps may lie between begin and wait, so that step n + 1 is enqueued
- * before the tokens of n are read: ids that only the device knows then are named by patches. */
+ * A step: step_begin takes the arrays as the host wrote them and returns them as the device reads them. The ops of the forward follow, then
+ * step_end; step_wait brings the results. DEV_STEPS_MAX steps may lie between begin and wait, so step n + 1 can be enqueued
+ * before the host reads the tokens of n. Patches name the ids that only the device knows then. */
 #pragma once
 #include "base/dtype.h"
 #include "base/status.h"
@@ -22,8 +22,8 @@
 
 struct device;
 
-/* Weights as small codes with scales: w = (code - zero) * scale. I8: -127 .. 127, and -128 where `full` says so. I4: 0 .. 15, whose
- * zero is 8 unless `zero` says that there is one per group (0 .. 16), and whose scales are rounded to f16. F8E4M3: the type's numbers. */
+/* Weights as small codes with scales: w = (code - zero) * scale. I8: codes -127 .. 127, with `full` also -128. I4: codes 0 .. 15 and scales
+ * rounded to f16; the zero is 8, with `zero` there is one per group (0 .. 16). F8E4M3: the numbers of that type. */
 struct dev_quant {
     enum dtype code;  /* DT_I8, DT_I4, DT_F8E4M3 */
     uint32_t   group; /* inputs of one output that share a scale: 32, 64, 128, 256, 512 or 1024; 0: all of them */
@@ -35,15 +35,15 @@ struct dev_quant {
 /* A matrix [n_out, n_in] in the device's own layout (packed as its GEMM likes it). */
 struct dev_weight {
     void            *data;
-    enum dtype       dtype; /* of the codes where there are such */
+    enum dtype       dtype; /* of the numbers, or of the codes */
     uint32_t         n, k;  /* outputs (rows of the checkpoint), inputs */
     uint64_t         bytes;
-    struct dev_quant q;            /* code F32, which is 0: plain */
-    void            *scale, *zero; /* the device's own, like `how` */
+    struct dev_quant q;            /* q.code F32 (0): the weight is plain */
+    void            *scale, *zero; /* private to the device, like `how` */
     const void      *how;
 };
 
-/* Rows of codes, as quant_set takes them. */
+/* Rows of codes, the input of quant_set. */
 struct dev_codes {
     const uint8_t *code; /* [n_row] rows of k bytes, code_stride apart: int8, 0 .. 15, or F8E4M3 */
     size_t         code_stride;
@@ -120,12 +120,12 @@ struct op_moe {                             /* softmax over all experts, top-k, 
  * and presence the answer only. Logprobs and ranks are of the raw logits, before all that.
  * Ids of the lists that are not in the vocabulary change nothing. n_hist UINT32_MAX: a row of padding, nothing is written.
  *
- * cpu and cuda give the same bits for the same logits, every split over threads and blocks: each step is one rounded operation,
+ * cpu and cuda give the same bits for the same logits, for every split over threads and blocks. Each step is one rounded operation,
  *   z += bias, entry by entry; z > 0 ? z / repetition : z * repetition; z - (frequency * count + presence); z / temperature
- * and e = exp(z - max) one polynomial. From there on all is whole numbers (kernels/weigh.h): an id weighs e * 2^42, rounded, or 0 where
- * e < min_p; top-p keeps the fewest that weigh ceil(top_p * all that top-k left); drawn is the first id, in order of id, whose cumulative
- * weight is above floor(u * what is left). A logprob is z - max - ln(sum of weights) in double, rounded once. Against exact
- * arithmetic no probability is off by more than 2^-23 (2^20 ids that weigh half a unit less than they should) and the error of exp.
+ * and e = exp(z - max) is one polynomial. All later steps use whole numbers (kernels/weigh.h). An id weighs e * 2^42, rounded, or 0 if
+ * e < min_p. top-p keeps the fewest ids whose weights reach ceil(top_p * the sum that top-k left). The drawn id is the first, in order of id,
+ * whose cumulative weight is above floor(u * the remaining sum). A logprob is z - max - ln(sum of weights) in double, rounded once. Compared with
+ * exact arithmetic a probability is off by at most 2^-23 (2^20 ids, each half a unit too light) and the error of exp.
  * min_p above 1 counts as 1. vocab: at most 2^20. */
 struct op_sample_row {
 #define FLOAT(name) float name;
@@ -168,12 +168,12 @@ struct op_logprob {
 struct dev_out {
     DEV_RESULTS(DEV_ARRAY_MEMBER)
 };
-/* Entry `at` of an array of this step is the id that sample `from` of the step before draws. Where that one drew none
- * (UINT32_MAX), entry `at` becomes 0: the row is computed and whoever reads the results knows better than to use it. */
+/* Entry `at` of an array of this step is the id that sample `from` of the step before draws. If that sample drew no id
+ * (UINT32_MAX), entry `at` becomes 0. The row is computed all the same, and the host drops its result. */
 struct dev_patch {
     uint32_t at, from;
 };
-/* One step, everything that the device must know of it. Row UINT32_MAX in logit_row, and row_seq UINT32_MAX: padding, to be skipped. */
+/* All inputs of one step. UINT32_MAX in logit_row or in row_seq marks padding, which the device skips. */
 struct dev_step {
     struct dev_batch b;
     DEV_STEP_SIZES(DEV_SIZE_MEMBER)
@@ -184,7 +184,7 @@ struct dev_step {
 struct dev_sizes {
     DEV_SIZES(DEV_SIZE_MEMBER)
 };
-/* The largest step there may be: what a device reserves for. */
+/* The largest possible step, for which a device reserves memory. */
 struct dev_limits {
     DEV_BOUNDS(DEV_SIZE_MEMBER)
     uint32_t logit_rows_max, vocab;          /* vocab: of one row of logits as sample reads them */
@@ -192,39 +192,40 @@ struct dev_limits {
     uint32_t hidden, n_expert, top_k, inter; /* moe; 0 where there is none */
 };
 enum { DEV_STEPS_MAX = 2 };
-/* What step_begin asks of the caller. RECORD: run the ops, the device writes them down and runs them at step_end. REPLAY: it has run
- * what it wrote down earlier, run nothing. All ranks get the same word. Whatever the word, the step it gave back may be padded with
- * rows to be skipped. */
+/* The answer of step_begin. EAGER: call the ops, they run. RECORD: call the ops, the device records them and runs them at step_end. REPLAY: call
+ * no ops, the device runs an earlier recording. All ranks get the same answer. With every answer the returned step may be padded with rows that
+ * are skipped. */
 enum dev_graph { DEV_EAGER, DEV_RECORD, DEV_REPLAY };
 
-/* One entry per op. m, n: rows. Every op returns nothing: a device that fails says so at sync (ST_DEVICE). */
+/* One entry per op. m, n: rows. Ops return nothing; a device that fails reports it at sync (ST_DEVICE). */
 struct dev_ops {
     const char *name; /* "ref", "cpu avx512", ... */
     void (*close)(struct device *d);
 
-    /* memory. dst and src: device addresses, host addresses where the name says host */
+    /* memory. dst and src are device addresses, `host` is a host address */
     enum status (*alloc)(struct device *d, size_t bytes, void **out); /* from the arena, 64-byte aligned; ST_NOMEM names nothing */
-    /* The same for what ranks add up or gather: on every rank the same sizes in the same order. Where NCCL adds, such memory lies at the
-     * same offset on all of them (dev_cfg.reduced_bytes); elsewhere it is like any other. */
+    /* The same for activations that ranks add up or gather. Every rank allocates the same sizes in the same order. With NCCL such memory lies at
+     * the same offset on all ranks (dev_cfg.reduced_bytes); elsewhere it is ordinary memory. */
     enum status (*alloc_reduced)(struct device *d, size_t bytes, void **out);
     size_t (*free_bytes)(const struct device *d); /* of both kinds */
     enum status (*weight_alloc)(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
-    /* Any thread, several at a time on distinct rows. Rows [row0, row0 + n_row) from host memory: row i starts at src + i * src_stride bytes, k elements of src_t (unaligned is fine) */
+    /* Sets rows [row0, row0 + n_row) from host memory: row i starts at src + i * src_stride bytes and has k elements of src_t, at any alignment.
+     * Any thread, several at a time on distinct rows. */
     void (*weight_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
                        enum dtype src_t);
-    /* Codes. NULL where the device has plain weights only. weight_set on such a weight rounds (kernels/quant.h says how: whole rows
-     * of a matrix's own, so that every device makes the same codes); quant_set takes codes as they are, threads as weight_set. */
+    /* Codes; NULL on a device with plain weights only. weight_set on such a weight rounds whole rows, as kernels/quant.h describes, so every
+     * device makes the same codes. quant_set copies codes unchanged; threads as weight_set. */
     enum status (*quant_alloc)(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k, struct dev_weight *w_out);
     void (*quant_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c);
     void (*to_device)(struct device *d, void *dst, const void *host, size_t bytes);
     void (*to_host)(struct device *d, void *host, const void *src, size_t bytes);
     enum status (*sync)(struct device *d); /* all enqueued work done; ST_DEVICE: it is lost */
 
-    /* steps. step_init once, before the first: takes from the arena what dev_step_bytes says (ST_NOMEM).
-     * s: as the host wrote it, unchanged until step_wait; its out arrays get the results there. on: the same for the device. */
+    /* steps. step_init once, before the first step: takes dev_step_bytes from the arena (ST_NOMEM).
+     * s: the host's step, unchanged until step_wait, which fills its out arrays. on: the same step with arrays that the device reads. */
     enum status (*step_init)(struct device *d, const struct dev_limits *lim);
     enum dev_graph (*step_begin)(struct device *d, const struct dev_step *s, struct dev_step *on);
-    /* false: what was recorded cannot be run, or a launch was refused: begin it again, and run all of it; once or twice at most */
+    /* false: the recording cannot be run, or a launch was refused; begin the step again and call all ops. At most twice */
     bool (*step_end)(struct device *d, const struct dev_step *s, const struct dev_step *on);
     enum status (*step_wait)(struct device         *d,
                              const struct dev_step *s); /* of the oldest begun. ST_STEP: it was not done, what it was to compute
@@ -264,7 +265,7 @@ struct device {
     const struct dev_ops *ops;
     enum dtype            act;
     uint32_t              rank, n_rank;
-    bool                  async; /* between step_end and step_wait it works by itself; else the calls do the work */
+    bool                  async; /* true: the device works by itself between step_end and step_wait; false: the calls do the work */
 };
 
 enum dev_kind { DEV_AUTO, DEV_REF, DEV_CPU, DEV_CUDA };
@@ -275,13 +276,13 @@ enum dev_symmetric {
     DEV_SYMMETRIC_OFF
 }; /* cuda: alloc_reduced in a window of NCCL; ON: or not open */
 enum { DEV_COMM_ID = 128 };
-/* How ranks of several processes decide one thing together while they are opened: each process casts what its ranks came to. */
+/* A vote of the ranks of several processes while they are opened. Each process casts the result of its ranks. */
 enum dev_ballot { DEV_BALLOT_OPEN, DEV_BALLOT_FAILED, DEV_BALLOT_NONE, DEV_BALLOT_HAVE };
-struct dev_vote { /* neither waits; called by the thread of the process's first rank */
+struct dev_vote { /* its functions never wait; the thread of the process's first rank calls them */
     void *ctx;
     void (*cast)(void *ctx, enum dev_ballot mine); /* once */
-    /* OPEN until all have cast the same, or two have not: then FAILED, and id_out names a group that takes the first one's place. Lost
-     * processes end it through the abort of the group. */
+    /* OPEN until all processes have cast. FAILED if two votes differ; then id_out names a group that replaces the first one. A lost process
+     * ends the vote by the abort of the group. */
     enum dev_ballot (*result)(void *ctx, unsigned char id_out[DEV_COMM_ID]);
 };
 struct dev_cfg {
@@ -310,15 +311,15 @@ struct dev_cfg {
     const struct dev_vote *vote;          /* where ranks are in other processes (comm_id): else NULL */
 };
 #define DEV_UTILIZATION 0.9
-/* AUTO: what it means on this machine, told once at info when it is the cpu; others stay what they are. */
+/* The device that AUTO means on this machine, logged once at info if it is the cpu. Other kinds are returned unchanged. */
 enum dev_kind dev_resolve(enum dev_kind kind);
 /* "avx512-bf16, avx512-vnni, avx512, avx2, scalar": the instruction sets of dev_cfg.simd that this machine has, best first; returns text. */
 const char *dev_cpu_isas(char *text, size_t text_bytes);
 bool        dev_cpu_has_isa(const char *name); /* or "auto" */
-/* How many times as fast codes of type t are multiplied on that instruction set (or "auto") when activations have 8 bits, in prompts and
- * batches; 1: no faster, or not measured. */
+/* The speed-up from activations of 8 bits for codes of type t on that instruction set (or "auto"), in prompts and batches; 1: none, or not
+ * measured. */
 double dev_cpu_act8_gain(const char *isa, enum dtype t);
-/* Is there a device of that kind? false: one line in why. Takes nothing. */
+/* True if this machine has a usable device of that kind. false: one line in why. Allocates nothing. */
 bool dev_serves(enum dev_kind kind, char *why, size_t why_bytes);
 /* Logs why when it fails (ST_NOMEM, ST_CONFIG). */
 enum status dev_open(const struct dev_cfg *cfg, struct device **d_out);
@@ -326,8 +327,8 @@ void        dev_close(struct device *d);
 enum status dev_group_create(uint32_t n_rank, struct dev_group **g_out);
 void        dev_group_abort(struct dev_group *g); /* a rank failed: waiters return, their next sync says ST_DEVICE */
 void        dev_group_free(struct dev_group *g);
-/* Names a group of ranks in several processes, for dev_cfg.comm_id: made once, by the process of rank 0. ST_CONFIG: such ranks
- * cannot reach each other on this kind of device, or its library is missing; has been logged. */
+/* Makes the name of a group of ranks in several processes, for dev_cfg.comm_id. The process of rank 0 calls it once. ST_CONFIG, logged: ranks
+ * of several processes cannot reach each other on this kind of device, or its library is missing. */
 enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID]);
 
 /* Bytes that weight_alloc takes for such a matrix on this device (for the memory plan before loading). */
@@ -335,76 +336,76 @@ uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint
 uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k); /* 0: quant_alloc refuses it */
 uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim);                       /* what step_init takes */
 
-/* Numbers like a trained matrix's, made where the weight lies: row r and column c of [row0, + n_row) x [0, k) get element
- * (src_row + r) * src_len + src_col + c of an endless row of normal-ish numbers that `seed` names, times std, rounded to the weight's
- * type. The same numbers on every device and for every cut among ranks. Loading only, any thread. */
+/* Fills rows of a weight with random numbers like a trained matrix's. Row r and column c of [row0, + n_row) x [0, k) get element
+ * (src_row + r) * src_len + src_col + c of an endless sequence of roughly normal numbers for `seed`, times std, rounded to the weight's
+ * type. The numbers are the same on every device and for every division among ranks. Loading only, any thread. */
 void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
                      uint64_t src_col, uint64_t src_len, float std);
 
-/* Weights as bytes that a file may hold (engine/model/packed.h), where the device's memory is the process's own. Loading thread.
- * form: a number for how the device lays out weights of type t or, where q is not NULL, of codes q: a small matrix is set and what it
- * became is digested, so another instruction set, and a build that packs or rounds otherwise, has another number. What it uses of the
- * arena is free and zero again. 0: no file may hold this device's weights.
- * map: the file's bytes [offset, + bytes) stand at `at`, read only, and are shared with whoever maps them too; all three are
- * multiples of DEV_MAP_ALIGN. False: they should not (memory of several nodes) or cannot; to be read there instead.
- * unmap: what stands there is given up for zeros that may be written. */
+/* Weights as bytes in a file (engine/model/packed.h), on devices whose memory belongs to the process. Loading thread.
+ * form: a number for the device's layout of weights of type t or, if q is not NULL, of codes q. It is the digest of a small packed matrix, so
+ * another instruction set, or a build that packs or rounds in another way, has another number. The arena is free and zero again afterwards.
+ * 0: this device's weights cannot be kept in a file.
+ * map: maps the file's bytes [offset, + bytes) at `at`, read only and shared with other processes; all three are
+ * multiples of DEV_MAP_ALIGN. False: mapping is impossible or unwise (memory of several nodes); read the bytes instead.
+ * unmap: replaces the mapping by writable zeros. */
 enum { DEV_MAP_ALIGN = 2 << 20 };
 uint64_t    dev_weight_form(struct device *d, enum dtype t, const struct dev_quant *q);
 bool        dev_map(struct device *d, void *at, size_t bytes, int fd, uint64_t offset);
-enum status dev_unmap(struct device *d, void *at, size_t bytes); /* ST_NOMEM: nothing may stand there any more */
+enum status dev_unmap(struct device *d, void *at, size_t bytes); /* ST_NOMEM: the range is unusable now */
 
-/* Asks the system for the pages of [at, + bytes) now instead of when they are first written; what they hold stays. Loading thread; all threads
- * of the device help. Nothing where memory was reserved at open. */
+/* Asks the system for the pages of [at, + bytes) now, not at the first write; their content stays. Loading thread; all threads
+ * of the device help. No-op if the memory was reserved at open. */
 void dev_touch(struct device *d, void *at, size_t bytes);
 
-/* Who makes the bits of KV: a text of names and numbers, one for each part that a model with plain weights of this type, codes q (NULL or
- * code F32: none) and KV of type kv is computed by. Devices with the same text make the same bits; a number rises when they change
+/* Describes how the device computes: a text with a name and a number for each part of a forward with plain weights of this type, codes q (NULL
+ * or code F32: none) and KV of type kv. Devices with the same text make the same bits. A number rises when its part's bits change
  * (kernels/cpu/arith.c). */
 enum { DEV_ARITH = 200 };
 void dev_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char text[DEV_ARITH]);
 
-/* What the device does, for whoever asks while it hangs: any thread, one line without its end; bytes of text. 0: it cannot tell. */
+/* Describes the device's current work, for a dump while it hangs. Any thread. One line without its end; returns its bytes. 0: unknown. */
 size_t dev_doing(const struct device *d, uint64_t now_us, char *text, size_t text_bytes);
 
-/* How long steps kept the device busy and how long it stood idle between them, since the last call; counting begins with the first.
- * Rank thread, no step in flight. False: this device cannot tell. */
+/* The time for which steps kept the device busy, and the idle time between them, since the last call. The first call starts the count.
+ * Rank thread, no step in flight. False: this device does not measure it. */
 struct dev_times {
     double   busy_us, idle_us;
     uint64_t n_step;
 };
 bool dev_step_times(struct device *d, struct dev_times *out);
 
-/* Device seconds of one fn(arg, i), the mean over i = 0 .. n - 1, without what it costs the host to enqueue: the calls, each of which runs ops,
- * are recorded once and replayed; the median of several replays. NAN: this device records nothing. */
+/* Device seconds of one fn(arg, i), the mean over i = 0 .. n - 1, without the host's time to enqueue. The calls, each of which runs ops, are
+ * recorded once and replayed; the result is the median of several replays. NAN: this device cannot record. */
 double dev_time(struct device *d, uint32_t n, void (*fn)(void *arg, uint32_t i), void *arg);
 
-/* What the machine can do at best. READ, COPY, TRIAD: GB/s of device memory, read and written bytes counted alike; GAP, GAP_PDL: us from one
- * kernel of a graph that does nothing to the next, without and with programmatic dependent launch. NAN: cannot tell. Uses what is
- * left of the arena. */
+/* Measures limits of the machine. READ, COPY, TRIAD: GB/s of device memory, read and written bytes both counted. GAP, GAP_PDL: us from one
+ * empty kernel of a graph to the next, without and with programmatic dependent launch. NAN: unknown. It uses the free part of the
+ * arena. */
 enum dev_probe { DEV_PROBE_READ, DEV_PROBE_COPY, DEV_PROBE_TRIAD, DEV_PROBE_GAP, DEV_PROBE_GAP_PDL };
 double dev_probe(struct device *d, enum dev_probe what);
 
-/* Copies beside the steps: KV between the device and host memory while steps go on; in order for each way, the two ways side by side.
- * Thread: any that is not the rank's, one at a time for each way; open, pin, unpin: before and after all copies.
- * Nothing orders a copy against steps: it is begun when the steps that wrote or may still touch what it moves have been waited for,
- * and steps that use what it brought are begun after it is done. Until then its memory is its own. */
+/* Copies of KV between the device and host memory, while steps run. Copies of one direction run in order; the two directions run at once.
+ * Thread: any except the rank's, one at a time for each direction; open, pin, unpin: before and after all copies.
+ * The device does not order copies against steps. The caller begins a copy after it has waited for all steps that write or may still touch its
+ * memory, and begins steps that use the copied bytes after the copy is done. Meanwhile nobody else may touch the memory. */
 enum dev_way { DEV_DOWN, DEV_UP, DEV_WAYS }; /* from the device; to it */
 enum { DEV_COPIES_MAX = 16 };                /* begun and not done, for each way (CHECK) */
-struct dev_run {                             /* n pieces of `bytes`; from one to the next it is dev_step bytes there and host_step here */
+struct dev_run {                             /* n pieces of `bytes`, dev_step bytes apart on the device and host_step apart on the host */
     void  *dev, *host;
     size_t bytes, dev_step, host_step; /* steps: at least bytes, below 2 GiB */
     size_t n;
 };
-enum status dev_copy_open(struct device *d); /* once; takes what copies need. ST_DEVICE: has been logged */
+enum status dev_copy_open(struct device *d); /* once; allocates streams and buffers of copies. ST_DEVICE, logged */
 void        dev_copy_begin(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n);
-/* Of the oldest begun. ST_AGAIN: not yet. ST_IO: it failed, has been logged, and nothing of it moves any more. ST_DEVICE: the device is lost. */
+/* The state of the oldest copy. ST_AGAIN: not done yet. ST_IO: it failed, was logged, and no longer touches memory. ST_DEVICE: the device is lost. */
 enum status dev_copy_done(struct device *d, enum dev_way way);
-/* Pins host memory for the copies of every device of this kind. false: it stays as it is, copies wait for the driver's own buffers; logged. */
+/* Pins host memory for the copies of every device of this kind. false, logged: it stays unpinned, and copies are slower. */
 bool dev_pin(struct device *d, void *host, size_t bytes);
 void dev_unpin(struct device *d, void *host); /* no-op where it is not pinned */
 
-/* Finds the fastest algorithms of the GPU's library for these matrices, numbers checked, and writes them to a file for dev_cfg.gemm_file.
- * out_path: where. line: one line of text per result, for people. ST_CONFIG and ST_DEVICE have been logged. */
+/* Finds the fastest algorithms of the GPU's library for these matrices, checks their results, and writes them to a file for dev_cfg.gemm_file.
+ * out_path: the file's path. line: gets one line of text per result. ST_CONFIG and ST_DEVICE have been logged. */
 struct dev_matrix {
     uint32_t n, k;
     bool     logits; /* F32 out */

@@ -105,7 +105,7 @@ struct dev_limits plan_limits(const struct model *m, const struct model_load_cfg
                               .n_expert = m->n_expert,
                               .top_k = m->top_k_expert,
                               .inter = m->moe_inter };
-#define BOUND(name, enough) lim.name = or_else(cfg->step.name, (enough) ? (enough) : m->rows_max);
+#define BOUND(name, enough) lim.name = or_else(cfg->step.name, or_else((enough), m->rows_max));
     DEV_BOUNDS(BOUND)
 #undef BOUND
     lim.rows_max = m->rows_max;

@@ -170,14 +170,14 @@ void slot_return(struct kv_host *h)
 
 /* ---- what is on its way */
 
-struct flight *flight_new(struct kv_host *h, enum flight_kind kind)
+struct host_flight *flight_new(struct kv_host *h, enum flight_kind kind)
 {
     if (!h->n_free_flight) return NULL;
-    struct flight *f = &h->flight[h->free_flight[--h->n_free_flight]];
-    *f = (struct flight){ .kind = kind, .used = true, .slot = SLOT_NONE };
+    struct host_flight *f = &h->flight[h->free_flight[--h->n_free_flight]];
+    *f = (struct host_flight){ .kind = kind, .used = true, .slot = SLOT_NONE };
     return f;
 }
-void flight_free(struct kv_host *h, struct flight *f)
+void flight_free(struct kv_host *h, struct host_flight *f)
 {
     f->used = false;
     h->free_flight[h->n_free_flight++] = (uint32_t)(f - h->flight);
@@ -231,7 +231,7 @@ static void count_all(const struct kv_host *h, struct count *c)
         c->readers += s->readers;
     }
     for (uint32_t i = 0; i < h->n_flight_max; i++) {
-        const struct flight *f = &h->flight[i];
+        const struct host_flight *f = &h->flight[i];
         c->flights += f->used && (f->kind == FLIGHT_COPY || f->kind == FLIGHT_WRITE);
     }
 }

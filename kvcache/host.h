@@ -29,7 +29,7 @@ struct host_slot {
 
 /* What a completion belongs to. Every move has one end on the host. */
 enum flight_kind { FLIGHT_OFFER, FLIGHT_READ, FLIGHT_COPY, FLIGHT_WRITE, FLIGHT_AUDIT_READ, FLIGHT_AUDIT_COPY };
-struct flight {
+struct host_flight {
     enum flight_kind kind;
     bool             used;
     uint32_t         owner, block; /* offer or load, and which block of it */
@@ -39,27 +39,27 @@ struct flight {
 };
 
 struct kv_host {
-    const struct kv  *kv; /* for its clock and its pins */
-    unsigned char    *slab;
-    int               slab_fd;
-    uint32_t          seg; /* of the slab, in xfer */
-    uint64_t          stride;
-    uint32_t          n_slot, n_ready, n_free, n_away;
-    struct host_slot *slot;
-    struct chain      by_key;     /* slots in any state but FREE and AWAY */
-    int32_t           free, away; /* lists through next */
-    int32_t           newest[KV_CLASSES], oldest[KV_CLASSES];
-    uint32_t          n_class[KV_CLASSES];
-    struct kv_due     due;        /* slots by the end of their time */
-    uint64_t          pins_ended; /* kv_pins_ended when it was looked at */
-    uint32_t          n_sweep;    /* pinned slots still to be looked at since then */
-    struct flight    *flight;     /* [n_flight_max] */
-    uint32_t         *free_flight, n_flight_max, n_free_flight;
-    uint8_t          *sketch; /* [SKETCH_ROWS][sketch_n] how often a key was offered, saturating, halved */
-    uint32_t          sketch_n, sketch_adds;
-    bool              stirred; /* its slots have changed since the writer to what lies below looked */
-    bool              keep;    /* the end of its life, or of its time with what lies below: what is held here alone is not evicted */
-    uint64_t          n_evicted, evicted_why[KV_EVICT_WHYS];
+    const struct kv    *kv; /* for its clock and its pins */
+    unsigned char      *slab;
+    int                 slab_fd;
+    uint32_t            seg; /* of the slab, in xfer */
+    uint64_t            stride;
+    uint32_t            n_slot, n_ready, n_free, n_away;
+    struct host_slot   *slot;
+    struct chain        by_key;     /* slots in any state but FREE and AWAY */
+    int32_t             free, away; /* lists through next */
+    int32_t             newest[KV_CLASSES], oldest[KV_CLASSES];
+    uint32_t            n_class[KV_CLASSES];
+    struct kv_due       due;        /* slots by the end of their time */
+    uint64_t            pins_ended; /* kv_pins_ended when it was looked at */
+    uint32_t            n_sweep;    /* pinned slots still to be looked at since then */
+    struct host_flight *flight;     /* [n_flight_max] */
+    uint32_t           *free_flight, n_flight_max, n_free_flight;
+    uint8_t            *sketch; /* [SKETCH_ROWS][sketch_n] how often a key was offered, saturating, halved */
+    uint32_t            sketch_n, sketch_adds;
+    bool                stirred; /* its slots have changed since the writer to what lies below looked */
+    bool                keep;    /* the end of its life, or of its time with what lies below: what is held here alone is not evicted */
+    uint64_t            n_evicted, evicted_why[KV_EVICT_WHYS];
 };
 
 /* Index, order and flights for so many slots; no slab yet. ST_NOMEM: kv_host_close gives back what was taken. */
@@ -86,9 +86,9 @@ void kv_host_free_again(struct kv_host *h);
 bool slot_give_back(struct kv_host *h);
 void slot_return(struct kv_host *h); /* one that was given back may be used again; n_away > 0. Its pages come when it is used */
 
-struct flight         *flight_new(struct kv_host *h, enum flight_kind kind); /* NULL: all are out */
-void                   flight_free(struct kv_host *h, struct flight *f);
-static inline uint64_t flight_cookie(const struct kv_host *h, const struct flight *f) { return (uint64_t)(f - h->flight); }
+struct host_flight    *flight_new(struct kv_host *h, enum flight_kind kind); /* NULL: all are out */
+void                   flight_free(struct kv_host *h, struct host_flight *f);
+static inline uint64_t flight_cookie(const struct kv_host *h, const struct host_flight *f) { return (uint64_t)(f - h->flight); }
 static inline bool     flights_out(const struct kv_host *h) { return h->n_free_flight < h->n_flight_max; }
 
 uint32_t sketch_add(struct kv_host *h, const struct kv_key *key); /* how often the key was offered, this time included */

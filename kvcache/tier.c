@@ -118,7 +118,7 @@ fail:
 
 static void finish(struct kv_tiers *t, const struct xfer_done *d)
 {
-    struct flight *f = &t->host.flight[d->cookie];
+    struct host_flight *f = &t->host.flight[d->cookie];
     CHECK(d->cookie < t->host.n_flight_max && f->used);
     switch (f->kind) {
     case FLIGHT_OFFER: down_offer_done(t, f, d); break;

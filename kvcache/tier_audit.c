@@ -152,7 +152,7 @@ static bool store_canary(struct kv_tiers *t, uint32_t i)
     struct audit    *a = &t->audit;
     struct kv_below *b = t->below[i];
     if (!b->row->proof->canary(b, &a->key)) return false;
-    struct flight *f = flight_new(&t->host, FLIGHT_AUDIT_READ);
+    struct host_flight *f = flight_new(&t->host, FLIGHT_AUDIT_READ);
     if (!f) return false;
     f->store = i;
     struct kv_read r = { .key = &a->key, .host_seg = a->seg, .prio = XFER_LOAD, .cookie = flight_cookie(&t->host, f) };
@@ -183,7 +183,7 @@ static void find_canary(struct kv_tiers *t)
     }
 }
 
-void audit_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
+void audit_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d)
 {
     struct audit *a = &t->audit;
     CHECK(a->state == AUDIT_READING);
@@ -263,7 +263,7 @@ void kv_tiers_audited(struct kv_tiers *t, enum status st)
 {
     struct audit *a = &t->audit;
     CHECK(a->state == AUDIT_RUNNING);
-    struct flight *f = st ? NULL : flight_new(&t->host, FLIGHT_AUDIT_COPY);
+    struct host_flight *f = st ? NULL : flight_new(&t->host, FLIGHT_AUDIT_COPY);
     if (f) {
         struct xfer_job j = { .src = t->cfg.dev_seg,
                               .dst = a->seg,
@@ -310,7 +310,7 @@ static void mismatch(struct kv_tiers *t, uint64_t at)
     a->gave_way = false;
 }
 
-void audit_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
+void audit_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d)
 {
     struct audit           *a = &t->audit;
     const struct kv_record *r = kv_record_of(brought(t));

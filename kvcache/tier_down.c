@@ -76,7 +76,7 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
         slot_hold(&t->host, slot, kv_block_hold(t->cfg.kv, block));
         if (o->next < o->mark.n_block) slot_pin(&t->host, slot, &o->mark);
     } else if (goes && below_has(t, &key) < 0) {
-        struct flight *f = flight_new(&t->host, FLIGHT_OFFER);
+        struct host_flight *f = flight_new(&t->host, FLIGHT_OFFER);
         if (!f) return false;
         f->slot = slot_take(&t->host, &key);
         struct xfer_job j = { .src = t->cfg.dev_seg,
@@ -103,7 +103,7 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
     return true;
 }
 
-void down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
+void down_offer_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d)
 {
     struct offer *o = &t->offer[f->owner];
     CHECK(o->used && o->n_flight > 0);
@@ -140,7 +140,7 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
     struct kv_below *b = t->below[store];
     if (t->n_writing >= WRITES_MAX && t->n_writing >= tier_window(t, XFER_HOST, b->row->kind, t->host.stride, WRITES_MAX, TIER_WRITES))
         return false;
-    struct flight *f = flight_new(&t->host, FLIGHT_WRITE);
+    struct host_flight *f = flight_new(&t->host, FLIGHT_WRITE);
     if (!f) return false;
     f->slot = slot;
     f->store = store;
@@ -159,7 +159,7 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
     return true;
 }
 
-void down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
+void down_write_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d)
 {
     struct kv_below *b = t->below[f->store];
     t->n_writing--;

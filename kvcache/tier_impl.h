@@ -155,8 +155,8 @@ void        hand_close(struct kv_tiers *t);
 void shrink_turn(struct kv_tiers *t);
 /* tier_down.c */
 void     down_turn(struct kv_tiers *t);
-void     down_offer_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void     down_write_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void     down_offer_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
+void     down_write_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
 void     down_close(struct kv_tiers *t);
 uint64_t down_until_wall(const struct kv_tiers *t,
                          const struct kv_hold  *h);         /* 0: no end; only wall time means something to the next process */
@@ -172,8 +172,8 @@ void drain_device_end(struct kv_tiers *t);
 /* tier_up.c */
 void up_turn(struct kv_tiers *t);
 void up_yield(struct kv_tiers *t); /* what has come is held no longer for those who asked for it */
-void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
+void up_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
 void up_close(struct kv_tiers *t);
 void up_discard(struct kv_tiers *t); /* the same, and nothing of what has come is kept */
 /* tier_audit.c */
@@ -189,7 +189,7 @@ uint32_t           audit_drop_slots(struct kv_tiers *t, bool all); /* those that
 void               audit_stop(struct kv_tiers *t);
 /* A block is being read, computed or compared. */
 static inline bool audit_busy(const struct kv_tiers *t) { return t->audit.state != AUDIT_NONE && t->audit.state != AUDIT_NOTED; }
-void               audit_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
-void               audit_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d);
+void               audit_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
+void               audit_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
 /* tier_purge.c: empties host, what lies below it and perhaps the device after a mismatch. true: nothing else may go on */
 bool purge_turn(struct kv_tiers *t);

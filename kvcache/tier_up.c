@@ -130,7 +130,7 @@ static void fail_block(struct load *l, uint32_t k)
 
 static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot)
 {
-    struct flight *f = flight_new(&t->host, FLIGHT_COPY);
+    struct host_flight *f = flight_new(&t->host, FLIGHT_COPY);
     if (!f) return;
     struct xfer_job j = { .src = t->host.seg,
                           .dst = t->cfg.dev_seg,
@@ -161,7 +161,7 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
         fail_block(l, k);
         return;
     }
-    struct flight *f = flight_new(&t->host, FLIGHT_READ);
+    struct host_flight *f = flight_new(&t->host, FLIGHT_READ);
     if (!f) return;
     f->owner = (uint32_t)(l - t->load), f->block = k, f->store = (uint32_t)store;
     f->slot = slot_take(&t->host, &l->key[k]);
@@ -231,7 +231,7 @@ static struct kv_hold hold_of(const struct kv_tiers *t, const struct kv_record *
                              .used = true };
 }
 
-void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
+void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d)
 {
     struct load     *l = &t->load[f->owner];
     struct kv_below *b = t->below[f->store];
@@ -261,7 +261,7 @@ void up_read_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *
     l->state[f->block] = LOAD_FAILED;
 }
 
-void up_copy_done(struct kv_tiers *t, struct flight *f, const struct xfer_done *d)
+void up_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d)
 {
     struct load *l = &t->load[f->owner];
     CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_COPYING);

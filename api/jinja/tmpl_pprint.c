@@ -124,13 +124,13 @@ static size_t repr_width(struct tmpl_eval *e, const char *s, size_t n)
     return width;
 }
 
-struct parts {
+struct pprint_parts {
     uint32_t n;
     size_t   width; /* of the reprs' lines after the first */
     size_t   indent;
 };
 
-static void put_part(struct tmpl_eval *e, struct parts *p, const char *s, size_t n)
+static void put_part(struct tmpl_eval *e, struct pprint_parts *p, const char *s, size_t n)
 {
     struct tv v = tv_str(s, n);
     if (p->n++) put_indent(e, p->indent);
@@ -138,7 +138,7 @@ static void put_part(struct tmpl_eval *e, struct parts *p, const char *s, size_t
 }
 
 /* One line of a long string, in parts of whole words. last: it is the string's last one, and allowance stands behind it. */
-static bool put_words(struct tmpl_eval *e, struct parts *p, const char *s, size_t n, size_t max, bool last, size_t allowance)
+static bool put_words(struct tmpl_eval *e, struct pprint_parts *p, const char *s, size_t n, size_t max, bool last, size_t allowance)
 {
     size_t from = 0, end = 0; /* [from, end) is the part so far */
     while (end < n) {
@@ -171,10 +171,10 @@ static size_t line_end(const char *s, size_t n, size_t i)
 /* level 1: the string is the whole value, and more parts than one are put in brackets. */
 static bool put_string(struct tmpl_eval *e, const struct tv *v, size_t indent, size_t allowance)
 {
-    bool         outermost = e->data_depth == 1;
-    size_t       mark = tmpl_mark(e), max = PPRINT_WIDTH > indent ? PPRINT_WIDTH - indent : 0;
-    struct parts p = { .indent = indent };
-    struct tv    text;
+    bool                outermost = e->data_depth == 1;
+    size_t              mark = tmpl_mark(e), max = PPRINT_WIDTH > indent ? PPRINT_WIDTH - indent : 0;
+    struct pprint_parts p = { .indent = indent };
+    struct tv           text;
     if (outermost) {
         p.indent = ++indent;
         allowance++;

@@ -4,13 +4,13 @@
 #include <string.h>
 
 /* tokenizer.json: the small members as values, the model as text. */
-struct parts {
+struct tok_parts {
     struct tok_model_parts model;
     struct tok_span        version;
     json_t                *added, *normalizer, *pre_tokenizer, *post_processor, *decoder;
 };
 
-static enum status keep(struct parts *p, struct tok_span key, struct tok_span value, const struct tok_err *e)
+static enum status keep(struct tok_parts *p, struct tok_span key, struct tok_span value, const struct tok_err *e)
 {
     struct {
         const char *name;
@@ -36,7 +36,7 @@ static enum status keep(struct parts *p, struct tok_span key, struct tok_span va
     return ST_OK; /* truncation, padding: not for serving */
 }
 
-static enum status split(struct parts *p, const char *json, size_t n, const struct tok_err *e)
+static enum status split(struct tok_parts *p, const char *json, size_t n, const struct tok_err *e)
 {
     struct tok_json      j;
     struct tok_json_walk w;
@@ -140,7 +140,7 @@ static enum status index_model(struct tok *t, const struct tok_merges *merges, c
     return st;
 }
 
-static enum status load_parts(struct tok *t, const struct parts *p, const struct tok_err *e)
+static enum status load_parts(struct tok *t, const struct tok_parts *p, const struct tok_err *e)
 {
     struct tok_merges merges = { NULL, 0, 0 };
     enum status       st = load_model(t, &merges, &p->model, e);
@@ -166,9 +166,9 @@ enum status tok_load(const char *json, size_t n_json, const char *config, size_t
 
 enum status tok_load_texts(const struct tok_texts *x, struct tok **tok_out, char *err, size_t err_bytes)
 {
-    struct tok_err e = { err, err_bytes, "tokenizer.json" };
-    struct parts   p = { .version = { NULL, 0 } };
-    struct tok    *t = calloc(1, sizeof *t);
+    struct tok_err   e = { err, err_bytes, "tokenizer.json" };
+    struct tok_parts p = { .version = { NULL, 0 } };
+    struct tok      *t = calloc(1, sizeof *t);
     if (err_bytes) *err = 0;
     if (!t) return tok_fail(&e, "out of memory");
     t->bos = t->eos = TOK_NONE;

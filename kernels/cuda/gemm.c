@@ -29,12 +29,13 @@ static bool plain_mul(struct cuda_dev *d, const struct gemm_pin *pin, const stru
     return true;
 }
 
-const struct gemm_kind gemm_plain = { .name = "plain", .last = true, .mul = plain_mul };
+const struct cuda_gemm_kind gemm_plain = { .name = "plain", .last = true, .mul = plain_mul };
 
-static const struct gemm_kind *const kinds[] = { &gemm_lt, &gemm_plain }; /* best first; each kind of weights has one that is its last */
+static const struct cuda_gemm_kind *const kinds[] = { &gemm_lt,
+                                                      &gemm_plain }; /* best first; each kind of weights has one that is its last */
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
-static bool kind_suits(const struct gemm_kind *k, enum dtype code, bool act8, uint32_t m)
+static bool kind_suits(const struct cuda_gemm_kind *k, enum dtype code, bool act8, uint32_t m)
 {
     return k->code == code && k->act8 == act8 && (!k->rows_max || m <= k->rows_max);
 }
@@ -60,8 +61,8 @@ static struct gemm_product rows_of(const struct cuda_dev *d, const struct gemm_p
 /* As many rows at a time as the workspace holds when they are prepared: the next ones come on the same stream, behind the product. */
 static bool run_prepared(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
 {
-    const struct gemm_kind *kind = pin->kind;
-    uint32_t                most = (uint32_t)(GEMM_WORKSPACE / kind->row_bytes(p->w));
+    const struct cuda_gemm_kind *kind = pin->kind;
+    uint32_t                     most = (uint32_t)(GEMM_WORKSPACE / kind->row_bytes(p->w));
     CHECK(most > 0);
     for (uint32_t m0 = 0; m0 < p->m; m0 += most) {
         struct gemm_product part = rows_of(d, p, m0, p->m - m0 < most ? p->m - m0 : most);
@@ -173,7 +174,7 @@ static bool pin_same(const struct gemm_pin *a, const struct gemm_pin *b)
 static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin, const struct gemm_want *want,
                       const struct room *r, const struct dev_weight *w)
 {
-    const struct gemm_kind *kind = pin->kind;
+    const struct cuda_gemm_kind *kind = pin->kind;
     if (kind->takes && (!kind->takes(d, pin, s, want->lo) || !kind->takes(d, pin, s, want->hi))) return false;
     if (!w || !r->m) return true;
     struct gemm_product p = { .out = r->out, .out_t = s->out, .x = r->x, .w = w, .m = want->hi < r->m ? want->hi : r->m };

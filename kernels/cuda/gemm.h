@@ -20,9 +20,9 @@ enum {
 
 /* A way to multiply, and one algorithm of it. */
 struct gemm_pin {
-    const struct gemm_kind *kind;
-    bool                    tuned; /* comes from a file */
-    struct lt_algo          algo;  /* of gemm_lt */
+    const struct cuda_gemm_kind *kind;
+    bool                         tuned; /* comes from a file */
+    struct lt_algo               algo;  /* of gemm_lt */
 };
 struct gemm_shape {
     uint32_t        n, k;
@@ -46,7 +46,7 @@ struct gemm_want {
 };
 /* A way to multiply: one row of the table in gemm.c, which stands there best first. It says which weights it multiplies and for how many rows,
  * and what it does to activations first. A kernel for few rows that streams weights is a row, and so is each kind of codes. */
-struct gemm_kind {
+struct cuda_gemm_kind {
     const char *name;
     enum dtype  code; /* of the weights: F32 are plain ones, in the type of the activations */
     bool        act8;
@@ -62,8 +62,8 @@ struct gemm_kind {
     void (*prepare)(struct cuda_dev *d, void *rows, const void *x, const struct dev_weight *w, uint32_t m);
     bool (*mul)(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p); /* false: it did nothing */
 };
-extern const struct gemm_kind gemm_plain; /* our own kernel, gemm_plain.cu */
-extern const struct gemm_kind gemm_lt;    /* gemm_lt.c: the library */
+extern const struct cuda_gemm_kind gemm_plain; /* our own kernel, gemm_plain.cu */
+extern const struct cuda_gemm_kind gemm_lt;    /* gemm_lt.c: the library */
 
 /* A file of algorithms: lines of text, the last a checksum of those before it. Rows of `det` have bucket UINT32_MAX: one algorithm
  * for every number of rows. */

@@ -133,4 +133,4 @@ static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct 
     return false;
 }
 
-const struct gemm_kind gemm_lt = { .name = "cuBLASLt", .offer = lt_offer, .takes = lt_takes, .mul = lt_mul };
+const struct cuda_gemm_kind gemm_lt = { .name = "cuBLASLt", .offer = lt_offer, .takes = lt_takes, .mul = lt_mul };

@@ -94,7 +94,7 @@ struct task {
 };
 
 /* What the thread could not read, and when it tries again. */
-struct unread {
+struct store_unread {
     uint64_t seq[KEPT_MAX];
     uint32_t n;
     uint64_t next_us, wait_us;
@@ -140,23 +140,23 @@ struct kv_store {
     struct kv_store_stats stats;
 
     /* the thread */
-    pthread_t         thread;
-    bool              started, task_out; /* task_out: make or remove in flight: one at a time keeps the cap simple */
-    bool              seal_out;
-    struct ring       todo, answer;
-    _Atomic bool      stop;
-    struct task       file_task, seal_task, scan_task;
-    struct task      *learning; /* whose rows the owner takes; NULL */
-    uint32_t          n_learnt;
-    struct store_row *seal_row, *scan_row;
-    void             *seal_buffer, *scan_buffer;
-    struct seal_key  *key;      /* [n_slot + 1] of sealed files; the last is of the file that is scanned; NULL: plain */
-    struct sealer    *sealer;   /* the thread's */
-    struct share     *share;    /* the thread's; NULL: the folder is this store's alone */
-    _Atomic bool      telling;  /* the thread waits for the owner */
-    bool              direct;   /* the thread's: files can be opened so */
-    struct unread     unread;   /* the thread's */
-    char              why[200]; /* the thread's, the owner's while it is told TASK_SCANNED: why the folder cannot be used */
+    pthread_t           thread;
+    bool                started, task_out; /* task_out: make or remove in flight: one at a time keeps the cap simple */
+    bool                seal_out;
+    struct ring         todo, answer;
+    _Atomic bool        stop;
+    struct task         file_task, seal_task, scan_task;
+    struct task        *learning; /* whose rows the owner takes; NULL */
+    uint32_t            n_learnt;
+    struct store_row   *seal_row, *scan_row;
+    void               *seal_buffer, *scan_buffer;
+    struct seal_key    *key;      /* [n_slot + 1] of sealed files; the last is of the file that is scanned; NULL: plain */
+    struct sealer      *sealer;   /* the thread's */
+    struct share       *share;    /* the thread's; NULL: the folder is this store's alone */
+    _Atomic bool        telling;  /* the thread waits for the owner */
+    bool                direct;   /* the thread's: files can be opened so */
+    struct store_unread unread;   /* the thread's */
+    char                why[200]; /* the thread's, the owner's while it is told TASK_SCANNED: why the folder cannot be used */
 };
 
 /* store_thread.c: the thread, and what may block. */

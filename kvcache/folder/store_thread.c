@@ -179,7 +179,7 @@ static uint64_t bytes_of(const struct kv_store *s, uint64_t seq)
 
 static void try_again_later(struct kv_store *s, uint64_t seq)
 {
-    struct unread *u = &s->unread;
+    struct store_unread *u = &s->unread;
     if (u->n < KEPT_MAX) u->seq[u->n++] = seq;
 }
 
@@ -359,8 +359,8 @@ static bool learn_folder(struct kv_store *s)
 /* What could not be read is tried again. Returns how long it may sleep, in us; -1: as long as it likes. */
 static int64_t unread_turn(struct kv_store *s)
 {
-    struct unread *u = &s->unread;
-    uint64_t       now = clock_us();
+    struct store_unread *u = &s->unread;
+    uint64_t             now = clock_us();
     if (!u->n) return -1;
     if (!u->next_us) u->next_us = now + (u->wait_us = wait_longer(s, u->wait_us));
     if (now < u->next_us) return (int64_t)(u->next_us - now);

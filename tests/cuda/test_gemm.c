@@ -408,7 +408,7 @@ static bool wide_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struc
                         (const char *)p->x + (size_t)r * WIDE_ROW + WIDE_GAP, p->w->data, 1, p->w->n, p->w->k);
     return true;
 }
-static const struct gemm_kind wide_kind = { .name = "wide", .row_bytes = wide_bytes, .prepare = wide_prepare, .mul = wide_mul };
+static const struct cuda_gemm_kind wide_kind = { .name = "wide", .row_bytes = wide_bytes, .prepare = wide_prepare, .mul = wide_mul };
 
 static void a_kind_multiplies_the_rows_that_it_prepares_as_many_as_the_workspace_holds_at_a_time(void **state)
 {

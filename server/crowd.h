@@ -1,8 +1,8 @@
-/* crowd: how many connections each client address holds, so that one address cannot hold all places.   Thread: any.
- * crowd_create -> crowd_enter / crowd_leave -> crowd_free. A NULL crowd counts nothing and takes everybody.
+/* crowd: counts the connections of each client address, so that one address cannot hold all places.   Thread: any.
+ * crowd_create -> crowd_enter / crowd_leave -> crowd_free. A NULL crowd counts nothing and accepts every connection.
  *
  * A count-min sketch (Cormode and Muthukrishnan 2005): two rows of counters under two hashes with a seed of this start; the smaller of an
- * address's two counters is its number, or a little more where both collide. Its size is fixed, whatever addresses come, and nothing is locked.
+ * address's two counters is its number, or slightly more if both collide. The size is fixed for any number of addresses, and there is no lock.
  * An IPv6 address counts by its /64, which is what one customer gets; connections that have no address (unix sockets) count as one. */
 #pragma once
 #include "base/status.h"
@@ -12,6 +12,6 @@
 
 struct crowd;
 enum status crowd_create(uint32_t connections_max, struct crowd **out);
-bool        crowd_enter(struct crowd *c, struct peer p); /* false: it holds connections_max already, and nothing was counted */
+bool        crowd_enter(struct crowd *c, struct peer p); /* false: the address holds connections_max already; nothing was counted */
 void        crowd_leave(struct crowd *c, struct peer p);
 void        crowd_free(struct crowd *c);

@@ -1,26 +1,28 @@
-/* takeover: an upgrade that refuses no connection. A server that runs with --takeover PATH listens on that unix socket; one that is
- * started with the same PATH takes over from it: its listening socket, and the KV that lies in its host memory.
+/* takeover: an upgrade that refuses no connection. A server that runs with --takeover PATH listens on that unix socket. A server that is
+ * started later with the same PATH takes over its listening socket and the KV in its host memory.
  *
  *   the new one                                      the old one
- *   HELLO (version) -------------------------------> serves, and goes on serving
+ *   HELLO (version) -------------------------------> serves, and continues to serve
  *                    <-------- WELCOME (listening socket, lease)
  *   loads its model                                  serves
  *   ASK (shape of the host's KV) ------------------> freezes it (kvcache/tier_hand.h)
  *                    <-------- SLAB (slab, index), or NO (why)
  *   adopts it, starts its engine                     serves, from the device's KV alone
- *   READY -----------------------------------------> lets go of the lease
+ *   READY -----------------------------------------> releases the lease
  *                    <-------- GO
  *   takes the lease, accepts, listens on PATH        serves
  *   TAKEN -----------------------------------------> accepts no more, drains, ends with 0
  *
- * Who serves is who holds the lease: a POSIX lock on a memfd that each server passes on, so the kernel takes it from a process that
- * dies, and nobody else can: no clock and no guess decides. Only who holds it accepts, and writes into the slab. So, whatever dies and
- * whenever: the old one goes on when the new one's end of the connection closes and the lease is still to be had (also while it drains:
- * then it accepts again); the new one goes on alone when the old one's end closes and the lease is to be had. A new one that is not
- * ready within --takeover-seconds, or 30 s after it was given the slab, is left: it finds the lease held, and ends.
+ * The server that holds the lease serves. The lease is a POSIX lock on a memfd that each server passes on. The kernel releases the lock when its
+ * process dies, and no other process can; so neither a clock nor a guess decides. Only the holder accepts connections and writes into the
+ * slab. If one server dies at any moment, the other continues:
+ *   - The old one continues when the new one's connection closes and the lease is free. If it was draining, it accepts again.
+ *   - The new one continues alone when the old one's connection closes and the lease is free.
+ *   - The old one abandons a new one that is not ready within --takeover-seconds, or 30 s after it got the slab. The new one then finds the
+ *     lease held, and ends.
  *
- * Both ask the kernel for the other's uid (SO_PEERCRED), the socket is 0600, and no more than one may follow at a time.
- * Thread: a thread of its own waits for who follows; the rest as said there. */
+ * Each side asks the kernel for the other's uid (SO_PEERCRED). The socket's mode is 0600, and only one server may take over at a time.
+ * Thread: a separate thread waits for the next server; other functions as marked. */
 #pragma once
 #include "base/status.h"
 #include "kvcache/tier_hand.h"

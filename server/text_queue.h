@@ -1,7 +1,7 @@
-/* text_queue: jobs of many clients, of which each gets its turn by bytes: deficit round robin (Shreedhar and Varghese 1996) over a fixed
- * number of flows, into which clients are hashed.   Thread: one at a time.
- * A client whose jobs are large or many waits behind itself: before anybody else's job there is at most one of his for each
- * TEXT_QUANTUM bytes of the other's. */
+/* text_queue: jobs of many clients in fair order by bytes: deficit round robin (Shreedhar and Varghese 1996) over a fixed
+ * number of flows. Clients are hashed into the flows.   Thread: one at a time.
+ * A client with large or many jobs delays mainly itself: at most one of its jobs goes first for each TEXT_QUANTUM bytes of another
+ * client's job. */
 #pragma once
 #include "base/list.h"
 #include "base/status.h"
@@ -10,13 +10,13 @@
 
 struct io;
 
-/* Embedded in what it works for. run must not touch anything of the io thread. */
+/* Embedded in its owner's struct. run must not touch data of the io thread. */
 struct text_job {
     struct io *io;
     void (*run)(struct text_job *j);
     void (*done)(struct text_job *j);
     uint64_t    who;   /* the client: its key, or its address */
-    uint64_t    bytes; /* of the body: what it will cost */
+    uint64_t    bytes; /* size of the body: the job's cost */
     struct list node;  /* of the queue */
 };
 

@@ -1,4 +1,4 @@
-/* codes_order: inputs whose groups lie in any order (gptq's desc_act, compressed-tensors' actorder): index [k] names each input's group.
+/* codes_order: quantised inputs whose groups are not in order (gptq's desc_act, compressed-tensors' actorder): index [k] has each input's group.
  * Thread: any, no state. */
 #pragma once
 #include <stdint.h>

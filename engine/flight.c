@@ -67,7 +67,7 @@ static void add_seq(struct engine *e, struct flight *f, struct seq *s)
     if (end > s->n_token) batch_patch_id(b, row + s->n_token - first, s->fly_sample);
     req_unqueue(e, s->q);
     f->seq[f->n_seq++] = (struct flight_seq){
-        .s = s, .stay = s->stay, .slot = s->kv.slot, .first = first, .n = n, .sample = s->samples ? f->n_sample : UINT32_MAX
+        .s = s, .stay = s->stay, .slot = s->kv.slot, .first = first, .n = n, .sample = f->n_sample, .n_sample = s->samples ? 1 : 0
     };
     bool samples = s->samples;
     if (samples) add_sample(e, f, s, row + n - 1, f->n_sample);
@@ -146,6 +146,14 @@ static void append(struct engine *e, const struct batch *b, struct seq *s, uint3
     if (!last) req_notify(e, q);
 }
 
+/* None of the samples of a sequence met a NaN. */
+static bool samples_are_sound(const struct batch *b, const struct flight_seq *x)
+{
+    for (uint32_t k = x->sample; k < x->sample + x->n_sample; k++)
+        if (b->out.id[k] == UINT32_MAX) return false;
+    return true;
+}
+
 /* A NaN in a row means that the KV behind it is in doubt: nothing of this step is shared, and the request ends alone. */
 static void apply_rows(struct engine *e, struct flight *f)
 {
@@ -156,7 +164,7 @@ static void apply_rows(struct engine *e, struct flight *f)
         const struct flight_seq *x = &f->seq[i];
         if (!seq_stays(e, x)) continue;
         if (x->n_lp) store_prompt_logprobs(b, x, lp);
-        if (x->sample == UINT32_MAX || b->out.id[x->sample] != UINT32_MAX) sched_commit(&e->sched, x->s, x->n);
+        if (samples_are_sound(b, x)) sched_commit(&e->sched, x->s, x->n);
     }
 }
 

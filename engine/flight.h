@@ -13,8 +13,8 @@ struct flight_seq { /* rows [first, first + n) of one sequence; s is valid only 
     struct seq *s;
     uint64_t    stay;
     uint32_t    slot, first, n;
-    uint32_t    sample;       /* index of its sample; UINT32_MAX: it does not sample */
-    uint32_t    lp_pos, n_lp; /* prompt logprobs of the rows at [lp_pos, lp_pos + n_lp) */
+    uint32_t    sample, n_sample; /* its samples are [sample, sample + n_sample) of the step; n_sample 0: it does not sample */
+    uint32_t    lp_pos, n_lp;     /* prompt logprobs of the rows at [lp_pos, lp_pos + n_lp) */
 };
 struct flight_sample {
     struct seq *s;

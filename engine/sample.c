@@ -16,8 +16,25 @@ struct sample_need sample_need(const struct seq *s, uint32_t n_eos)
 
 bool sample_fits(const struct batch *b, struct sample_need used, struct sample_need n)
 {
-    return n.hist <= b->max.hist_max - used.hist && n.ban <= b->max.ban_max - used.ban && n.allow <= b->max.allow_max - used.allow &&
-           n.bias <= b->max.bias_max - used.bias;
+    bool fits = true;
+#define FITS(name, ...) fits = fits && n.name <= b->max.name##_max - used.name;
+    DEV_LISTS(FITS)
+#undef FITS
+    return fits;
+}
+
+void sample_use(struct sample_need *used, struct sample_need n)
+{
+#define USE(name, ...) used->name += n.name;
+    DEV_LISTS(USE)
+#undef USE
+}
+
+void sample_unuse(struct sample_need *used, struct sample_need n)
+{
+#define UNUSE(name, ...) used->name -= n.name;
+    DEV_LISTS(UNUSE)
+#undef UNUSE
 }
 
 bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_t n_eos)

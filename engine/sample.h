@@ -6,19 +6,13 @@
 
 /* Numbers of entries in the batch's sampling arrays. Their sums over a step must fit; a sequence that does not fit waits for a later step. */
 struct sample_need {
-    uint32_t hist, ban, allow, bias;
+    DEV_LISTS(DEV_SIZE_MEMBER)
 };
 
 struct sample_need sample_need(const struct seq *s, uint32_t n_eos); /* an upper bound, in O(1) */
 bool               sample_fits(const struct batch *b, struct sample_need used, struct sample_need n);
-static inline void sample_use(struct sample_need *used, struct sample_need n)
-{
-    used->hist += n.hist, used->ban += n.ban, used->allow += n.allow, used->bias += n.bias;
-}
-static inline void sample_unuse(struct sample_need *used, struct sample_need n)
-{
-    used->hist -= n.hist, used->ban -= n.ban, used->allow -= n.allow, used->bias -= n.bias;
-}
+void               sample_use(struct sample_need *used, struct sample_need n);
+void               sample_unuse(struct sample_need *used, struct sample_need n);
 /* False: the request alone exceeds the bounds and could never run, so eng_submit refuses it. */
 bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_t n_eos);
 /* True if the row of the next token depends on the previous token, so that the host must know that token first. */

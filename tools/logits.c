@@ -21,14 +21,10 @@ static uint32_t ids_of(const char *line, uint32_t *id)
 static enum status run(struct eng_runner *r, struct batch *b, const uint32_t *id, uint32_t n)
 {
     batch_clear(b);
-    b->n_row = n, b->n_seq = 1;
-    b->row_start[0] = 0, b->row_start[1] = n;
-    b->page_start[0] = 0, b->page_start[1] = b->n_page = (n + BLOCK - 1) / BLOCK;
-    for (uint32_t i = 0; i < b->page_start[1]; i++) b->page[i] = i;
-    for (uint32_t i = 0; i < n; i++) {
-        b->id[i] = id[i], b->pos[i] = i, b->row_seq[i] = 0;
-        b->logit_row[i] = i, b->lp_id[i] = 0;
-    }
+    uint32_t page[ROWS / BLOCK], n_page = (n + BLOCK - 1) / BLOCK;
+    for (uint32_t i = 0; i < n_page; i++) page[i] = i;
+    batch_add(b, id, n, 0, page, n_page);
+    for (uint32_t i = 0; i < n; i++) b->logit_row[i] = i, b->lp_id[i] = 0;
     b->n_logit = b->n_lp = n;
     return eng_run(r, b);
 }

@@ -137,11 +137,10 @@ static inline uint32_t gold_step(struct gold_run *r, const uint32_t *ids, uint32
 {
     struct batch *b = &r->b;
     batch_clear(b);
-    b->n_row = n, b->n_seq = 1;
-    b->row_start[0] = 0, b->row_start[1] = n;
-    b->page_start[0] = 0, b->page_start[1] = b->n_page = (at + n + GOLD_BLOCK_TOKENS - 1) / GOLD_BLOCK_TOKENS;
-    for (uint32_t i = 0; i < b->page_start[1]; i++) b->page[i] = i;
-    for (uint32_t i = 0; i < n; i++) b->id[i] = ids[at + i], b->pos[i] = at + i, b->row_seq[i] = 0;
+    uint32_t page[GOLD_BLOCKS], n_page = (at + n + GOLD_BLOCK_TOKENS - 1) / GOLD_BLOCK_TOKENS;
+    assert_true(n_page <= GOLD_BLOCKS);
+    for (uint32_t i = 0; i < n_page; i++) page[i] = i;
+    batch_add(b, ids + at, n, at, page, n_page);
     if (sample) {
         b->sample[0] = (struct op_sample_row){ .top_p = 1, .repetition = 1 };
         b->logit_row[b->n_logit++] = n - 1;

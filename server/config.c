@@ -179,6 +179,8 @@ static int read_word(struct config *c, const char *a, bool served, bool *model, 
         if (!only_config) c->model = arena_strdup(&c->arena, a);
         return 0;
     }
+    if (!strcmp(a, "serve"))
+        return usage_error(err, n_err, "'serve' comes before everything else: spillway serve [DIR] [--option value]...");
     if (!*model && option_distance(a, "serve") <= 2) return usage_error(err, n_err, "unexpected word '%.60s'; did you mean 'serve'?", a);
     return usage_error(err, n_err, "unexpected word '%.60s'; a model folder is given as --model DIR, see --help", a);
 }

@@ -4,6 +4,7 @@ import email.utils
 import errno
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -39,6 +40,13 @@ def world():
 
 def sweep(w, s, n=18):
     return [ask(w, s, k) for k in range(n)]
+
+
+def keys_on_disk(w):
+    """The keys of all blocks in the folder, read by no server."""
+    r = subprocess.run([BINARY, "kv", "ls", os.path.join(w.folder, "kv"), "--blocks"], capture_output=True, text=True)
+    assert r.returncode == 0, r
+    return set(re.findall(r"^ +\d+  ([0-9a-f]{16})  after", r.stdout, re.M))
 
 
 def folder_events(s, event):
@@ -389,9 +397,11 @@ def f40(_):
     s = fill(w)
     s = Server(*SMALL, *w.store())
     recovered(s)
-    before = [h[2] for h in sweep(w, s)]
+    hits = sweep(w, s)
     s.stop()
-    assert sum(before) > 1000, before
+    assert sum(h[2] for h in hits) > 300, hits
+    before = keys_on_disk(w)
+    assert len(before) > 100, before
     room = 0.05 * (1 << 30)
     for args in (["--block-size", "32"], ["--kv-cache-dtype", "float16"]):
         other = Server(*SMALL, *w.store(), *args)
@@ -404,11 +414,12 @@ def f40(_):
         finally:
             other.stop()
     assert len({os.path.dirname(f) for f in segments(w)}) >= 2, segments(w)
+    assert before <= keys_on_disk(w), "blocks are gone"
     s = Server(*SMALL, *w.store())
     try:
         known(s)
-        after = [h[2] for h in sweep(w, s)]
-        assert after == before, (before, after)
+        hits = sweep(w, s)  # which of them are loaded and which computed, the machine's load decides
+        assert sum(h[2] for h in hits) > 300, hits
         assert metric(s, "spillway:kv_verify_failures_total") == 0
     finally:
         s.stop()

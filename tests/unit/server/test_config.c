@@ -196,6 +196,8 @@ static void a_model_may_be_a_word_of_its_own(void **state)
     assert_string_equal(C.model, ".");
     assert_int_equal(PARSE("serv"), 64);
     assert_non_null(strstr(err, "did you mean 'serve'?"));
+    assert_int_equal(PARSE("--port", "1", "serve"), 64);
+    assert_non_null(strstr(err, "'serve' comes before everything else"));
     assert_int_equal(PARSE("nofolder"), 64);
     assert_non_null(strstr(err, "--model DIR"));
     assert_int_equal(PARSE("/a", "/b"), 64);

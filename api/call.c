@@ -52,7 +52,10 @@ static void make_id(struct call *c, const char *request_id)
     if (c->ask.request_id) request_id = json_string_value(c->ask.request_id);
     if (!request_id || !*request_id) {
         if (getrandom(r, sizeof r, 0) != sizeof r) memcpy(r, &(uint64_t){ clock_us() }, 8);
-        for (size_t i = 0; i < sizeof r; i++) drawn[2 * i] = hex[r[i] >> 4], drawn[2 * i + 1] = hex[r[i] & 15];
+        for (size_t i = 0; i < sizeof r; i++) {
+            drawn[2 * i] = hex[r[i] >> 4];
+            drawn[2 * i + 1] = hex[r[i] & 15];
+        }
         request_id = drawn;
     }
     snprintf(c->id, sizeof c->id, "%s%s", c->dialect->id_prefix, request_id);
@@ -165,7 +168,10 @@ static enum status prepare_bad_words(struct call *c, struct api_error *e)
         size_t        len = json_string_length(w), first = all.n, second;
         bool          ok = !tok_encode(t, s, len, 0, UINT32_MAX, &c->arena, &all) && all.n > first;
         start[++n_seq] = (uint32_t)(second = all.n);
-        while (len && *s == ' ') s++, len--;
+        while (len && *s == ' ') {
+            s++;
+            len--;
+        }
         text[0] = ' ';
         memcpy(text + 1, s, len);
         if (!ok || tok_encode(t, text, len + 1, 0, UINT32_MAX, &c->arena, &all))
@@ -175,7 +181,9 @@ static enum status prepare_bad_words(struct call *c, struct api_error *e)
         else
             all.n = second;
     }
-    c->s.bad_word = all.id, c->s.bad_word_start = start, c->s.n_bad_word = (uint32_t)n_seq;
+    c->s.bad_word = all.id;
+    c->s.bad_word_start = start;
+    c->s.n_bad_word = (uint32_t)n_seq;
     return ST_OK;
 }
 
@@ -227,7 +235,11 @@ static enum status make_choices(struct call *c)
         if (k.at) k.at += 64 - (uintptr_t)k.at % 64;
     } else {
         void *map = mmap(NULL, k.n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (map != MAP_FAILED) k.at = map, c->map = map, c->map_bytes = k.n;
+        if (map != MAP_FAILED) {
+            k.at = map;
+            c->map = map;
+            c->map_bytes = k.n;
+        }
     }
     if (!k.at) return ST_NOMEM;
     k.n = 0;

@@ -107,7 +107,8 @@ const char *api_excerpt(char *dst, size_t dst_bytes, const char *s, size_t n)
             memcpy(dst + k, s + i, len);
         else
             snprintf(dst + k, 5, "\\x%02x", (unsigned char)s[i]);
-        k += bytes, chars += cost;
+        k += bytes;
+        chars += cost;
         i += plain ? len : 1;
         if (chars + sizeof more - 1 <= EXCERPT_CHARS) cut = k;
     }

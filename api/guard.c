@@ -56,9 +56,16 @@ static json_t *guard_object(struct guard *g, json_t *v)
         size_t      n = json_object_iter_key_len(it);
         struct buf  b;
         buf_init(&b, TEXT_MAX);
-        if (mark_text(&g->tok->added, key, n, &b)) g->marked = true, key = b.data, n = b.n;
+        if (mark_text(&g->tok->added, key, n, &b)) {
+            g->marked = true;
+            key = b.data;
+            n = b.n;
+        }
         json_t *w = b.failed ? NULL : guard_json(g, json_object_iter_value(it));
-        if (!w || json_object_setn_new_nocheck(o, key, n, w)) json_decref(o), o = NULL;
+        if (!w || json_object_setn_new_nocheck(o, key, n, w)) {
+            json_decref(o);
+            o = NULL;
+        }
         buf_free(&b);
     }
     return o;

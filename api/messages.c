@@ -32,12 +32,16 @@ static const json_t *part_text(const struct call *c, const json_t *part, size_t 
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         if (!json_str_is(type, kinds[k].type)) continue;
         if (json_is_string(s = json_object_get(part, kinds[k].key))) return s;
-        return api_fail(e, 400, field, "message %zu: a part of type \"%s\" has no '%s'", i, kinds[k].type, kinds[k].key), NULL;
+        api_fail(e, 400, field, "message %zu: a part of type \"%s\" has no '%s'", i, kinds[k].type, kinds[k].key);
+        return NULL;
     }
-    if (!json_is_string(type)) return api_fail(e, 400, field, "message %zu: a part of 'content' must be an object with a 'type'", i), NULL;
-    return api_fail(e, 400, field, "message %zu: parts of type \"%s\" are not supported by this model", i,
-                    api_excerpt(show, sizeof show, json_string_value(type), json_string_length(type))),
-           NULL;
+    if (!json_is_string(type)) {
+        api_fail(e, 400, field, "message %zu: a part of 'content' must be an object with a 'type'", i);
+        return NULL;
+    }
+    api_fail(e, 400, field, "message %zu: parts of type \"%s\" are not supported by this model", i,
+             api_excerpt(show, sizeof show, json_string_value(type), json_string_length(type)));
+    return NULL;
 }
 
 static json_t *text_part(const json_t *s)
@@ -67,10 +71,16 @@ static enum status normal_content(struct call *c, json_t *msg, size_t i, bool li
     for (size_t k = 0; k < n; k++) {
         const json_t *part = json_array_get(v, k);
         if (json_str_is(json_object_get(part, "type"), "redacted_thinking")) continue;
-        if (!(s = part_text(c, part, i, e))) return json_decref(parts), ST_INVALID;
+        if (!(s = part_text(c, part, i, e))) {
+            json_decref(parts);
+            return ST_INVALID;
+        }
         c->prompt_bytes += json_string_length(s);
         if (list) {
-            if (json_array_append_new(parts, text_part(s))) return json_decref(parts), ST_NOMEM;
+            if (json_array_append_new(parts, text_part(s))) {
+                json_decref(parts);
+                return ST_NOMEM;
+            }
             continue;
         }
         if (k) buf_putc(&c->scratch, '\n');
@@ -180,9 +190,11 @@ static enum status check_message(struct call *c, json_t *msg, size_t i, size_t *
 static json_t *last_text(json_t *msg, json_t **holder, const char **key)
 {
     json_t *v = json_object_get(msg, "content");
-    *holder = msg, *key = "content";
+    *holder = msg;
+    *key = "content";
     if (json_is_array(v)) {
-        *holder = json_array_get(v, json_array_size(v) - 1), *key = "text"; /* an empty array: NULL */
+        *holder = json_array_get(v, json_array_size(v) - 1);
+        *key = "text"; /* an empty array: NULL */
         v = json_object_get(*holder, "text");
     }
     return v;

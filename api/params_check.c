@@ -112,7 +112,8 @@ enum status check_bias(struct call *c, const struct param *p, const json_t *v, s
             return api_fail(e, 400, p->name, "a value of 'logit_bias' is not a number from -100 to 100");
         bias[k++].bias = (float)(b < -CLAMP ? -CLAMP : b > CLAMP ? CLAMP : b);
     }
-    c->s.bias = bias, c->s.n_bias = (uint32_t)n;
+    c->s.bias = bias;
+    c->s.n_bias = (uint32_t)n;
     return ST_OK;
 }
 
@@ -131,10 +132,13 @@ enum status check_token_ids(struct call *c, const struct param *p, const json_t 
             return api_fail(e, 400, p->name, "'%s' must be an array of token ids below %u", p->name, c->model->vocab);
         id[i] = (uint32_t)d;
     }
-    if (stop)
-        c->s.stop_id = id, c->s.n_stop_id = (uint32_t)n;
-    else
-        c->s.allowed_id = id, c->s.n_allowed = (uint32_t)n;
+    if (stop) {
+        c->s.stop_id = id;
+        c->s.n_stop_id = (uint32_t)n;
+    } else {
+        c->s.allowed_id = id;
+        c->s.n_allowed = (uint32_t)n;
+    }
     return ST_OK;
 }
 
@@ -192,15 +196,19 @@ enum status check_retention(struct call *c, const struct param *p, const json_t 
     if (!strcmp(s, "24h"))
         c->keep.ttl_s = 24 * HOUR_S;
     else if (!strcmp(s, "in_memory") || !strcmp(s, "in-memory")) /* both are written in OpenAI's clients */
-        c->keep.ttl_s = HOUR_S, c->keep.memory_only = true;
-    else
+    {
+        c->keep.ttl_s = HOUR_S;
+        c->keep.memory_only = true;
+    } else
         return api_fail(e, 400, p->name, "'prompt_cache_retention' must be \"in_memory\" or \"24h\"");
     return ST_OK;
 }
 
 enum status check_kv_priority(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
-    (void)p, (void)v, (void)e;
+    (void)p;
+    (void)v;
+    (void)e;
     c->keep.priority = (int8_t)(c->ask.kv_priority + KV_PRIORITY_MIN);
     return ST_OK;
 }
@@ -323,7 +331,8 @@ enum status check_side(struct call *c, const struct param *p, const json_t *v, s
 
 enum status check_template(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
-    (void)c, (void)v;
+    (void)c;
+    (void)v;
     return api_fail(e, 400, p->name, "'chat_template' is not accepted from requests");
 }
 

@@ -24,7 +24,8 @@ static struct arena_chunk *arena_grow(struct arena *a, size_t need)
     if (size < need || size > left - head) size = need;
     struct arena_chunk *c = malloc(head + size);
     if (!c) return NULL;
-    c->size = size, c->used = 0;
+    c->size = size;
+    c->used = 0;
     ASAN_POISON(c->data, size);
     a->bytes += head + size;
     c->next = a->head;

@@ -18,7 +18,8 @@ static bool buf_grow(struct buf *b, size_t cap)
     if (want < cap) want = cap;
     char *data = realloc(b->data, want);
     if (!data) return false;
-    b->data = data, b->cap = want;
+    b->data = data;
+    b->cap = want;
     return true;
 }
 

@@ -14,12 +14,15 @@ static inline void list_init(struct list *l) { l->prev = l->next = l; }
 static inline bool list_empty(const struct list *l) { return l->next == l; }
 static inline void list_add_tail(struct list *head, struct list *n)
 {
-    n->prev = head->prev, n->next = head;
-    head->prev->next = n, head->prev = n;
+    n->prev = head->prev;
+    n->next = head;
+    head->prev->next = n;
+    head->prev = n;
 }
 static inline void list_add_head(struct list *head, struct list *n) { list_add_tail(head->next, n); }
 static inline void list_del(struct list *n)
 {
-    n->prev->next = n->next, n->next->prev = n->prev;
+    n->prev->next = n->next;
+    n->next->prev = n->prev;
     list_init(n);
 }

@@ -97,8 +97,10 @@ static size_t log_escape(char *out, size_t max, const char *text, size_t n)
             n_put = (size_t)snprintf(one, sizeof one, fmt, len ? cp : (unsigned)(unsigned char)text[i]);
             put = one;
         } else if (log_json && (cp == '"' || cp == '\\')) {
-            one[0] = '\\', one[1] = (char)cp;
-            put = one, n_put = 2;
+            one[0] = '\\';
+            one[1] = (char)cp;
+            put = one;
+            n_put = 2;
         }
         if (log_json && put == one && one[1] != '"' && n_put > 2) { /* JSON has no \x and no \u{}: show the backslash itself */
             memmove(one + 1, one, n_put);
@@ -128,7 +130,10 @@ static void log_emit(enum log_level level, const char *text, size_t n)
     int head = snprintf(line, sizeof line, log_json ? "{\"ts\":\"%s\",\"level\":\"%s\",\"msg\":\"" : "%s %-5s ", at, log_level_name[level]);
     size_t len = (size_t)head;
     len += log_escape(line + len, sizeof line - len - 4, text, n);
-    if (log_json) memcpy(line + len, "\"}", 2), len += 2;
+    if (log_json) {
+        memcpy(line + len, "\"}", 2);
+        len += 2;
+    }
     line[len++] = '\n';
     if (!log_write(line, len)) atomic_fetch_add_explicit(&log_n_dropped, 1, memory_order_relaxed);
 }

@@ -31,7 +31,9 @@ enum status ring_init(struct ring *r, uint32_t n_min)
         cell[i].ptr = NULL;
     }
     memset(r, 0, sizeof *r);
-    r->cell = cell, r->mask = n - 1, r->fd = fd;
+    r->cell = cell;
+    r->mask = n - 1;
+    r->fd = fd;
     atomic_init(&r->tail, 0);
     atomic_init(&r->asleep, 0);
     return ST_OK;

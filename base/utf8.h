@@ -9,7 +9,10 @@ static inline uint32_t utf8_decode(const char *s, size_t n, uint32_t *cp_out)
 {
     const unsigned char *p = (const unsigned char *)s;
     uint32_t             c = p[0], len = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-    if (len <= 1) return *cp_out = c, len;
+    if (len <= 1) {
+        *cp_out = c;
+        return len;
+    }
     if (n < len) return 0;
     uint32_t cp = c & (0x7fu >> len);
     for (uint32_t i = 1; i < len; i++) {

@@ -40,7 +40,9 @@ static const uint32_t *tokens_of(struct sched *s, const struct seq *q)
     if (s->again_of.arrival != q->q->arrival || s->again_of.choice != q->choice || s->again_of.n != q->n_token) {
         memcpy(s->again, q->r->prompt, q->n_prompt * sizeof *s->again);
         memcpy(s->again + q->n_prompt, q->c->id, seq_n_out(q) * sizeof *s->again);
-        s->again_of.arrival = q->q->arrival, s->again_of.choice = q->choice, s->again_of.n = q->n_token;
+        s->again_of.arrival = q->q->arrival;
+        s->again_of.choice = q->choice;
+        s->again_of.n = q->n_token;
     }
     return s->again;
 }
@@ -83,7 +85,8 @@ static struct seq *pick(struct sched *s)
             if (!has_come(s, q)) continue;
             if (best && hit <= best_hit) continue;
             if (best && best->n_passed >= PASSED_MAX) continue;
-            best = q, best_hit = hit;
+            best = q;
+            best_hit = hit;
         }
         if (best) {
             for (struct list *it = t->waiting.next; it != &best->link; it = it->next) LIST_ENTRY(it, struct seq, link)->n_passed++;

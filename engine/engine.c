@@ -87,7 +87,10 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     if (c->tiers) {
         struct kv_tiers_cfg tc = *c->tiers;
         char                err[400];
-        tc.kv = e->kv, tc.n_block = c->n_block, tc.block_tokens = c->block_tokens, tc.seq_tokens_max = c->context_max;
+        tc.kv = e->kv;
+        tc.n_block = c->n_block;
+        tc.block_tokens = c->block_tokens;
+        tc.seq_tokens_max = c->context_max;
         if ((st = kv_tiers_open(&tc, &e->tiers, err, sizeof err))) LOG_ERROR("eng: %s, cannot start", err);
         if (st) return st;
         e->sched.tiers = e->tiers;

@@ -96,7 +96,10 @@ struct tenant *fair_next(struct fair *f, uint64_t step, uint64_t now_us)
             const struct seq *other = LIST_ENTRY(best->waiting.next, struct seq, link);
             first = t->counter != best->counter ? t->counter < best->counter : head->q->arrival < other->q->arrival;
         }
-        if (first) best = t, best_level = level;
+        if (first) {
+            best = t;
+            best_level = level;
+        }
     }
     return best;
 }

@@ -120,7 +120,10 @@ static void count(struct nodes *n)
     }
     pthread_mutex_lock(&n->lock);
     over = n->verdict == DEV_BALLOT_OPEN; /* nobody else came to it meanwhile */
-    if (over) memcpy(n->next_comm, out + 1, sizeof n->next_comm), n->verdict = (enum dev_ballot)out[0];
+    if (over) {
+        memcpy(n->next_comm, out + 1, sizeof n->next_comm);
+        n->verdict = (enum dev_ballot)out[0];
+    }
     pthread_mutex_unlock(&n->lock);
     for (uint32_t i = 0; over && i < n->n_peer; i++)
         if (say(n, &n->peer[i], WIRE_VERDICT, out, sizeof out)) lose(n, &n->peer[i], "it does not take our messages");
@@ -432,8 +435,10 @@ static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadli
         st = link_send(p->fd, NULL, WIRE_HELLO, out, sizeof out, HELLO_MS);
     }
     while (!st && (st = link_recv(p->fd, NULL, in, sizeof in, &h, TICK_MS)) == ST_AGAIN && clock_us() < deadline_us &&
-           !atomic_load(&n->stop))
-        st = ST_OK, h.type = 0; /* the others are not all there */
+           !atomic_load(&n->stop)) {
+        st = ST_OK;
+        h.type = 0;
+    } /* the others are not all there */
     if (!st && h.type == WIRE_REFUSE) {
         st = refused(n, in, h.bytes, own.nonce, err, err_bytes);
     } else if (!st && h.type == WIRE_WELCOME) {
@@ -530,7 +535,10 @@ static struct batch *next_step(struct nodes *n, uint64_t at, bool in_flight)
     struct timespec limit;
     clock_gettime(CLOCK_REALTIME, &limit);
     limit.tv_nsec += GRACE_MS * 1000000L;
-    if (limit.tv_nsec >= 1000000000L) limit.tv_nsec -= 1000000000L, limit.tv_sec++;
+    if (limit.tv_nsec >= 1000000000L) {
+        limit.tv_nsec -= 1000000000L;
+        limit.tv_sec++;
+    }
     pthread_mutex_lock(&n->lock);
     for (int e = 0; n->n_in == at && atomic_load(&n->state) == NODES_OK && !atomic_load(&n->stop) && !e;)
         e = in_flight ? pthread_cond_timedwait(&n->wake, &n->lock, &limit) : pthread_cond_wait(&n->wake, &n->lock);
@@ -624,16 +632,22 @@ enum status nodes_create(const struct nodes_cfg *cfg, struct nodes **n_out, char
     struct nodes *n = calloc(1, sizeof *n + n_peer * sizeof n->peer[0]);
     if (!n) return ST_NOMEM;
     enum status st = ST_NOMEM;
-    n->cfg = *cfg, n->n_peer = n_peer, n->listener = -1, n->port = cfg->port;
+    n->cfg = *cfg;
+    n->n_peer = n_peer;
+    n->listener = -1;
+    n->port = cfg->port;
     n->vote = (struct dev_vote){ n, vote_cast, vote_result };
     if (!n->cfg.patience_s) n->cfg.patience_s = 600;
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->wake, NULL);
     for (uint32_t i = 0; i < n_peer; i++) {
-        n->peer[i].fd = -1, n->peer[i].node = cfg->node ? 0 : i + 1;
+        n->peer[i].fd = -1;
+        n->peer[i].node = cfg->node ? 0 : i + 1;
         pthread_mutex_init(&n->peer[i].send, NULL);
     }
-    n->master = strdup(cfg->master), n->key = strdup(cfg->key ? cfg->key : ""), n->version = strdup(cfg->version);
+    n->master = strdup(cfg->master);
+    n->key = strdup(cfg->key ? cfg->key : "");
+    n->version = strdup(cfg->version);
     n->frame_max = wire_step_bytes_max(&cfg->limits.b);
     if (n->frame_max < NOTE_MAX) n->frame_max = NOTE_MAX;
     n->frame = malloc(n->frame_max);

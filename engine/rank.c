@@ -119,7 +119,10 @@ static enum status rank_load(struct rank *r)
         return st;
     }
     if (!load.n_thread) load.n_thread = rank_threads(t);
-    if (load.progress) load.progress = rank_progress, load.progress_ctx = r;
+    if (load.progress) {
+        load.progress = rank_progress;
+        load.progress_ctx = r;
+    }
     return model_load(t->spec, t->src, &load, r->dev, &r->model, r->err, sizeof r->err);
 }
 
@@ -338,18 +341,27 @@ enum status rank_team_create(const struct model_spec *spec, const struct source 
         snprintf(err, err_bytes, "no memory for %u ranks", n_rank);
         return ST_NOMEM;
     }
-    t->n_rank = n_rank, t->n_total = n_total, t->spec = spec, t->src = src, t->cfg = *cfg, t->group = cfg->group;
+    t->n_rank = n_rank;
+    t->n_total = n_total;
+    t->spec = spec;
+    t->src = src;
+    t->cfg = *cfg;
+    t->group = cfg->group;
     t->cfg.device = dev_resolve(cfg->device);
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->work, NULL);
     pthread_cond_init(&t->done, NULL);
-    for (uint32_t i = 0; i < n_rank; i++) t->rank[i].team = t, t->rank[i].index = i;
+    for (uint32_t i = 0; i < n_rank; i++) {
+        t->rank[i].team = t;
+        t->rank[i].index = i;
+    }
     if (n_total > 1 && !t->group && (st = dev_group_create(n_rank, &t->group)))
         snprintf(err, err_bytes, "no group of %u ranks: %s", n_rank, status_name(st));
     if (!st) st = team_plan(t, err, err_bytes);
     if (!st && cfg->agree) st = cfg->agree(cfg->agree_ctx, &t->cfg.load.n_block, t->comm_id, err, err_bytes);
     if (!st && (st = team_start(t))) st = team_blame(t, err, err_bytes);
-    t->spec = NULL, t->src = NULL;
+    t->spec = NULL;
+    t->src = NULL;
     if (st) {
         rank_team_free(t);
         return st;

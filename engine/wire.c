@@ -141,7 +141,9 @@ enum status wire_hello_get(const void *p, size_t n, const unsigned char own_nonc
     uint32_t          n_field = get_u32(&in);
     if (n != WIRE_HELLO_BYTES || n_field != WIRE_FIELDS) return ST_INVALID;
     get_bytes(&in, h.version, sizeof h.version);
-    h.node = get_u32(&in), h.n_block = get_u32(&in), (void)get_u32(&in);
+    h.node = get_u32(&in);
+    h.n_block = get_u32(&in);
+    (void)get_u32(&in);
     for (uint32_t i = 0; i < WIRE_FIELDS; i++) h.field[i] = get_u64(&in);
     get_bytes(&in, h.nonce, sizeof h.nonce);
     if (in.bad || h.version[sizeof h.version - 1]) return ST_INVALID;
@@ -486,6 +488,7 @@ enum status wire_step_get(const void *p, size_t n, const struct wire_limits *lim
     for (uint32_t i = 0; i < b->n_patch_id; i++)
         if (b->id[b->patch_id[i].at]) return wrong(why, why_bytes, "patched ids are not 0");
     if (g.in.bad || g.in.p != g.in.end) return wrong(why, why_bytes, "length is not what its counts say");
-    s->n = number, s->n_drawn = b->n_sample;
+    s->n = number;
+    s->n_drawn = b->n_sample;
     return ST_OK;
 }

@@ -90,7 +90,8 @@ uint32_t dev_list(struct dev_info *out, uint32_t max, char *why, size_t why_byte
 #ifdef WITH_CUDA
     return cuda_list(out, max, why, why_bytes);
 #else
-    (void)out, (void)max;
+    (void)out;
+    (void)max;
     snprintf(why, why_bytes, "this build has no cuda device");
     return 0;
 #endif
@@ -101,7 +102,9 @@ enum status dev_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_
 #ifdef WITH_CUDA
     return cuda_tune(cfg, out_path, out_path_bytes);
 #else
-    (void)cfg, (void)out_path, (void)out_path_bytes;
+    (void)cfg;
+    (void)out_path;
+    (void)out_path_bytes;
     LOG_ERROR("tune: this build has no cuda device");
     return ST_CONFIG;
 #endif

@@ -61,7 +61,8 @@ void dev_group_abort(struct dev_group *g)
 void group_at_abort(struct dev_group *g, uint32_t rank, void (*fn)(void *ctx), void *ctx)
 {
     pthread_mutex_lock(&g->lock);
-    g->slot[rank].at_abort = fn, g->slot[rank].ctx = ctx;
+    g->slot[rank].at_abort = fn;
+    g->slot[rank].ctx = ctx;
     if (fn && atomic_load(&g->aborted)) fn(ctx);
     pthread_mutex_unlock(&g->lock);
 }
@@ -79,7 +80,10 @@ enum dev_ballot group_verdict(struct dev_group *g, uint32_t rank, uint32_t n_ran
     else if (none == n_rank || have == n_rank)
         all = none ? DEV_BALLOT_NONE : DEV_BALLOT_HAVE;
     if (v) {
-        if (all != DEV_BALLOT_OPEN && !g->cast) v->cast(v->ctx, (enum dev_ballot)all), g->cast = true;
+        if (all != DEV_BALLOT_OPEN && !g->cast) {
+            v->cast(v->ctx, (enum dev_ballot)all);
+            g->cast = true;
+        }
         all = (uint32_t)v->result(v->ctx, id_out);
     }
     if (all != DEV_BALLOT_OPEN) atomic_store(&g->verdict, all);

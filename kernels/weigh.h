@@ -46,8 +46,12 @@ WEIGH_FN double weigh_log(uint64_t total)
     int k = (int)(u >> 52) - 1023 - WEIGH_BITS;
     u = (u & 0xfffffffffffffu) | 0x3ff0000000000000u;
     memcpy(&m, &u, sizeof m);
-    if (m > 1.4142135623730951) m *= 0.5, k++;
-    s = (m - 1.0) / (m + 1.0), q = s * s;
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        k++;
+    }
+    s = (m - 1.0) / (m + 1.0);
+    q = s * s;
     for (int i = 21; i >= 3; i -= 2) p = fma(p, q, 1.0 / i);
     return fma((double)k, 0.69314718055994530942, fma(2.0 * (s * q), p, 2.0 * s));
 }

@@ -25,7 +25,8 @@ static void list_add(struct kv_host *h, int32_t i)
 {
     struct host_slot *s = &h->slot[i];
     s->class = (uint8_t)class_of(h, s);
-    s->newer = SLOT_NONE, s->older = h->newest[s->class];
+    s->newer = SLOT_NONE;
+    s->older = h->newest[s->class];
     *(h->newest[s->class] == SLOT_NONE ? &h->oldest[s->class] : &h->slot[h->newest[s->class]].newer) = i;
     h->newest[s->class] = i;
     h->n_class[s->class]++;
@@ -76,7 +77,8 @@ void slot_pin(struct kv_host *h, int32_t i, const struct kv_mark *m)
     const struct kv  *kv = h->kv;
     if (!kv_pin_live(kv, m->number, m->gen)) return;
     if (kv_pin_live(kv, s->pin, s->pin_gen) && kv_pin_until_us(kv, s->pin) >= kv_pin_until_us(kv, m->number)) return;
-    s->pin = (uint8_t)m->number, s->pin_gen = m->gen;
+    s->pin = (uint8_t)m->number;
+    s->pin_gen = m->gen;
     slot_touch(h, i);
 }
 

@@ -25,9 +25,13 @@ void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key
     struct kv_record *r = page;
     memset(page, 0, KV_RECORD_HEAD);
     memcpy(r->magic, MAGIC, sizeof MAGIC);
-    r->version = KV_RECORD_VERSION, r->block_tokens = block_tokens;
-    r->payload_bytes = payload_bytes, r->seq = seq;
-    r->fingerprint = *fingerprint, r->key = *key, r->parent = *parent;
+    r->version = KV_RECORD_VERSION;
+    r->block_tokens = block_tokens;
+    r->payload_bytes = payload_bytes;
+    r->seq = seq;
+    r->fingerprint = *fingerprint;
+    r->key = *key;
+    r->parent = *parent;
     r->payload = payload;
     memcpy(r->ids, ids, block_tokens * sizeof *ids);
     r->head = head_digest(r, dk);

@@ -40,8 +40,11 @@ void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_compu
     }
     enum status st = kv_seq_fork(t->cfg.kv, s, &o->kv, n * t->cfg.block_tokens);
     CHECK(st == ST_OK);
-    o->used = true, o->giving_up = false;
-    o->n_block = n, o->next = 0, o->n_flight = 0;
+    o->used = true;
+    o->giving_up = false;
+    o->n_block = n;
+    o->next = 0;
+    o->n_flight = 0;
     o->mark = s->mark;
     o->short_us = 0;
 }
@@ -88,7 +91,10 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
                               .digest_mode = XFER_DIGEST_MAKE,
                               .cookie = flight_cookie(&t->host, f) };
         if (f->slot == SLOT_NONE || xfer_post(t->cfg.xfer, &j, NULL)) {
-            if (f->slot == SLOT_NONE && t->closing) return flight_free(&t->host, f), false; /* when a store has taken one */
+            if (f->slot == SLOT_NONE && t->closing) {
+                flight_free(&t->host, f);
+                return false;
+            } /* when a store has taken one */
             if (f->slot != SLOT_NONE) slot_drop(&t->host, f->slot);
             flight_free(&t->host, f);
             o->giving_up = true; /* the host is full of what is in use: nothing below has a place either */
@@ -96,8 +102,10 @@ static bool offer_step(struct kv_tiers *t, struct offer *o)
         }
         slot_hold(&t->host, f->slot, kv_block_hold(t->cfg.kv, block));
         if (o->next < o->mark.n_block) slot_pin(&t->host, f->slot, &o->mark);
-        f->owner = (uint32_t)(o - t->offer), f->block = o->next;
-        o->n_flight++, t->n_down++;
+        f->owner = (uint32_t)(o - t->offer);
+        f->block = o->next;
+        o->n_flight++;
+        t->n_down++;
     }
     o->next++;
     return true;
@@ -107,7 +115,8 @@ void down_offer_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
 {
     struct offer *o = &t->offer[f->owner];
     CHECK(o->used && o->n_flight > 0);
-    o->n_flight--, t->n_down--;
+    o->n_flight--;
+    t->n_down--;
     if (d->st) {
         slot_drop(&t->host, f->slot);
         t->stats.n_failed_io += d->st != ST_CANCELED;
@@ -155,7 +164,8 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
         flight_free(&t->host, f);
         return false;
     }
-    s->readers++, t->n_writing++;
+    s->readers++;
+    t->n_writing++;
     return true;
 }
 

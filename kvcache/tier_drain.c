@@ -26,7 +26,10 @@ static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough, tie
             i = slot_older(&t->host, i); /* writing changes no order */
         else
             turn(t, take);
-        if (i != SLOT_NONE && t->host.slot[i].state != SLOT_READY) i = slot_newest(&t->host), held = 0;
+        if (i != SLOT_NONE && t->host.slot[i].state != SLOT_READY) {
+            i = slot_newest(&t->host);
+            held = 0;
+        }
     }
 }
 

@@ -93,7 +93,9 @@ enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_sh
     }
     free(seen);
     if (!good) return refuse(why, why_bytes, "its index names a slot twice, or one that is not there");
-    *rows_out = row, *n_out = h.n_row, *same_stores_out = digest_equal(h.stores, stores);
+    *rows_out = row;
+    *n_out = h.n_row;
+    *same_stores_out = digest_equal(h.stores, stores);
     return ST_OK;
 }
 
@@ -232,7 +234,8 @@ static enum status map_index(int fd, void **p_out, size_t *bytes_out, char *why,
         return refuse(why, why_bytes, "its index is not sealed");
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) return refuse(why, why_bytes, "its index cannot be mapped");
-    *p_out = p, *bytes_out = (size_t)st.st_size;
+    *p_out = p;
+    *bytes_out = (size_t)st.st_size;
     return ST_OK;
 }
 
@@ -278,7 +281,8 @@ enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes)
     bad = kv_hand_read(index, index_bytes, &shape, &t->cfg.key, stores_of(t), &row, &n, &same_stores, why, why_bytes);
     if (!bad && slab_map(t->cfg.hand.slab_fd, bytes, &slab)) bad = refuse(why, why_bytes, strerror(errno));
     if (!bad) {
-        t->host.slab = slab, t->host.slab_fd = t->cfg.hand.slab_fd;
+        t->host.slab = slab;
+        t->host.slab_fd = t->cfg.hand.slab_fd;
         take_rows(t, row, n, same_stores);
         atomic_store(&t->hand.want, (int)KV_FROZEN);
         atomic_store(&t->hand.is, (int)KV_FROZEN);

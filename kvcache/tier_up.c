@@ -111,13 +111,19 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     memcpy(l->key, key, n_block * sizeof *key);
     memset(l->state, LOAD_WANT, n_block);
     memset(l->read, 0, n_block * sizeof *l->read);
-    l->used = true, l->settled = l->giving_up = l->doubted = false, l->tier = tier;
-    l->gen = ++t->gen, l->begin_us = t->cfg.clock(), l->compute_us = compute_us;
-    l->first = n_hit / bt, l->n_block = l->n_todo = n_block;
+    l->used = true;
+    l->settled = l->giving_up = l->doubted = false;
+    l->tier = tier;
+    l->gen = ++t->gen;
+    l->begin_us = t->cfg.clock();
+    l->compute_us = compute_us;
+    l->first = n_hit / bt;
+    l->n_block = l->n_todo = n_block;
     l->n_done = l->n_flight = l->n_late = 0;
     l->n_waiter = 1;
     l->after_step = t->n_enqueued;
-    w->load = 1 + (uint32_t)(l - t->load), w->gen = l->gen;
+    w->load = 1 + (uint32_t)(l - t->load);
+    w->gen = l->gen;
     t->stats.n_load++;
     return true;
 }
@@ -142,7 +148,9 @@ static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot
                           .digest = t->host.slot[slot].payload,
                           .cookie = flight_cookie(&t->host, f),
                           .quiet = l->n_todo > 2 && l->n_todo % TELL }; /* the last two: each may be the last of its lane */
-    f->owner = (uint32_t)(l - t->load), f->block = k, f->slot = slot;
+    f->owner = (uint32_t)(l - t->load);
+    f->block = k;
+    f->slot = slot;
     if (xfer_post(t->cfg.xfer, &j, &l->ticket[k])) {
         flight_free(&t->host, f);
         return;
@@ -150,7 +158,8 @@ static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot
     t->host.slot[slot].readers++;
     slot_touch(&t->host, slot);
     l->state[k] = LOAD_COPYING;
-    l->n_flight++, l->n_todo--;
+    l->n_flight++;
+    l->n_todo--;
 }
 
 static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
@@ -163,7 +172,9 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
     }
     struct host_flight *f = flight_new(&t->host, FLIGHT_READ);
     if (!f) return;
-    f->owner = (uint32_t)(l - t->load), f->block = k, f->store = (uint32_t)store;
+    f->owner = (uint32_t)(l - t->load);
+    f->block = k;
+    f->store = (uint32_t)store;
     f->slot = slot_take(&t->host, &l->key[k]);
     struct kv_read r = { .key = &l->key[k],
                          .host_seg = t->host.seg,
@@ -317,7 +328,8 @@ static bool go_on(struct kv_tiers *t, struct kv_want *w, uint32_t n_hit, bool la
     } else if (l) {
         credit(t, l, w);
     }
-    w->asked = true, w->n_hit = n_hit;
+    w->asked = true;
+    w->n_hit = n_hit;
     return true;
 }
 
@@ -382,13 +394,15 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     struct load *l = load_find(t, &key[0]);
     if (l) {
         l->n_waiter++;
-        w->load = 1 + (uint32_t)(l - t->load), w->gen = l->gen;
+        w->load = 1 + (uint32_t)(l - t->load);
+        w->gen = l->gen;
         us = load_us(t, l->n_block, l->n_block, l->below);
     } else {
         uint32_t n_load = decide(t, n_more, n_host, below, us_per_token, &us);
         w->n_need = n_load ? blocks_needed(t, n_load) : 0;
         if (w->n_need <= t->cfg.n_block && w->n_need > kv_available_count(t->cfg.kv)) {
-            w->n_margin = w->n_need - n_load, w->wait_us = us_per_token > 0 ? (uint64_t)(us_per_token * n_load * bt) : HOLD_US;
+            w->n_margin = w->n_need - n_load;
+            w->wait_us = us_per_token > 0 ? (uint64_t)(us_per_token * n_load * bt) : HOLD_US;
             return short_of_blocks(t, w, hit->n, now);
         }
         if (!n_load ||

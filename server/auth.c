@@ -210,7 +210,8 @@ enum status auth_reload(struct auth *a, char *err, size_t n_err)
     }
     pthread_rwlock_wrlock(&a->lock);
     struct auth_key *old = a->keys;
-    a->keys = keys, a->n_key = n;
+    a->keys = keys;
+    a->n_key = n;
     pthread_rwlock_unlock(&a->lock);
     free(old);
     return ST_OK;
@@ -254,7 +255,8 @@ void auth_salt(const struct auth *a, uint64_t tenant, uint64_t lo, uint64_t hi, 
     if (!HMAC(EVP_sha256(), a->secret, sizeof a->secret, (unsigned char *)in, sizeof in, out, &len)) {
         /* no digest: a salt that nobody else has, so nothing is shared */
         static _Atomic uint64_t unique;
-        *lo_out = ++unique, *hi_out = ~(uint64_t)0;
+        *lo_out = ++unique;
+        *hi_out = ~(uint64_t)0;
         return;
     }
     memcpy(lo_out, out, 8);

@@ -59,9 +59,12 @@ static int create_nodes(struct boot *b, struct rank_cfg *rc)
     enum status st = nodes_create(&nc, &n, b->err, sizeof b->err);
     if (st) return boot_exit_of(st);
     __atomic_store_n(&b->nodes, n, __ATOMIC_RELEASE);
-    rc->n_local = nc.n_local, rc->first = k->node * nc.n_local;
+    rc->n_local = nc.n_local;
+    rc->first = k->node * nc.n_local;
     rc->vote = nodes_vote(n);
-    rc->agree = nodes_agree, rc->agree_ctx = n, rc->group = nodes_group(n);
+    rc->agree = nodes_agree;
+    rc->agree_ctx = n;
+    rc->group = nodes_group(n);
     return 0;
 }
 
@@ -132,10 +135,23 @@ static void        stats(void *e, struct eng_stats *out) { eng_stats(e, out); }
 static bool        tiers(void *e, struct kv_tiers_stats *out) { return eng_tiers_stats(e, out); }
 
 /* A node that helps has no requests of its own: its port is for probes. */
-static enum status submit_nothing(void *n, struct eng_request *r) { return (void)n, (void)r, ST_DEVICE; }
-static void        cancel_nothing(void *n, struct eng_request *r) { (void)n, (void)r; }
-static bool        nodes_alive(void *n, uint64_t now_us) { return (void)now_us, nodes_state(n) == NODES_OK; }
-static void        nodes_stats(void *n, struct eng_stats *out) { *out = (struct eng_stats){ .n_step = nodes_steps(n) }; }
+static enum status submit_nothing(void *n, struct eng_request *r)
+{
+    (void)n;
+    (void)r;
+    return ST_DEVICE;
+}
+static void cancel_nothing(void *n, struct eng_request *r)
+{
+    (void)n;
+    (void)r;
+}
+static bool nodes_alive(void *n, uint64_t now_us)
+{
+    (void)now_us;
+    return nodes_state(n) == NODES_OK;
+}
+static void nodes_stats(void *n, struct eng_stats *out) { *out = (struct eng_stats){ .n_step = nodes_steps(n) }; }
 
 struct gen_engine boot_gen_engine(struct boot *b)
 {

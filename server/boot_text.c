@@ -92,7 +92,8 @@ static int open_source(struct boot *b)
 
 static int read_text(struct boot *b, const char *name, size_t max, bool needed, char **text_out, size_t *n_out)
 {
-    *text_out = NULL, *n_out = 0;
+    *text_out = NULL;
+    *n_out = 0;
     enum status st = source_text(&b->src, name, max, text_out, n_out);
     if (st == ST_OK || (st == ST_NOT_FOUND && !needed)) return 0;
     char path[4300];
@@ -131,7 +132,10 @@ static char *template_of_config(const char *json, size_t n, size_t *n_out)
     if (json_is_string(t)) {
         *n_out = json_string_length(t);
         text = malloc(*n_out + 1);
-        if (text) memcpy(text, json_string_value(t), *n_out), text[*n_out] = 0;
+        if (text) {
+            memcpy(text, json_string_value(t), *n_out);
+            text[*n_out] = 0;
+        }
     }
     json_decref(root);
     return text;
@@ -154,7 +158,8 @@ static int read_template(struct boot *b, const char *path, char **text_out, size
         snprintf(b->err, sizeof b->err, "--chat-template: cannot read %s, or it is larger than 4 MiB", path);
         return EXIT_IO;
     }
-    *text_out = text, *n_out = n;
+    *text_out = text;
+    *n_out = n;
     return 0;
 }
 
@@ -164,9 +169,10 @@ static int load_template(struct boot *b, const char *config, size_t n_config)
     char       *text = NULL, why[400] = "";
     size_t      n = 0;
     int         code = 0;
-    if (*b->cfg->chat_template)
-        where = b->cfg->chat_template, code = read_template(b, where, &text, &n);
-    else
+    if (*b->cfg->chat_template) {
+        where = b->cfg->chat_template;
+        code = read_template(b, where, &text, &n);
+    } else
         code = read_text(b, where, TEMPLATE_MAX, false, &text, &n);
     if (code) return code;
     if (!text) {
@@ -194,7 +200,10 @@ static int load_text(struct boot *b)
     if (!code) code = read_text(b, "config.json", JSON_FILE_MAX, false, &model, &n_model);
     if (!code) {
         struct tok_texts x = { .json = tokenizer, .config = config, .map = map, .model = model };
-        x.n_json = n_tokenizer, x.n_config = n_config, x.n_map = n_map, x.n_model = n_model;
+        x.n_json = n_tokenizer;
+        x.n_config = n_config;
+        x.n_map = n_map;
+        x.n_model = n_model;
         enum status st = tok_load_texts(&x, &b->tok, why, sizeof why);
         if (st) {
             snprintf(b->err, sizeof b->err, "%s", why);
@@ -231,14 +240,18 @@ static int fill_model(struct boot *b)
     b->name[0] = b->own_name;
     m->served_name = cfg->served_name.n ? cfg->served_name.s : b->name;
     m->n_name = cfg->served_name.n ? cfg->served_name.n : 1;
-    m->tok = b->tok, m->tmpl = b->tmpl;
+    m->tok = b->tok;
+    m->tmpl = b->tmpl;
     m->context = cfg->max_model_len ? cfg->max_model_len : s->context;
     m->vocab = s->vocab;
     snprintf(b->fingerprint, sizeof b->fingerprint, "spillway-" SPILLWAY_VERSION);
     m->fingerprint = b->fingerprint;
     m->created = clock_wall_s();
     m->root = b->own_name;
-    m->temperature = 1, m->top_p = 1, m->repetition = 1, m->max_new_tokens = -1;
+    m->temperature = 1;
+    m->top_p = 1;
+    m->repetition = 1;
+    m->max_new_tokens = -1;
     if (cfg->generation_config != SAMPLING_NEUTRAL) {
         if (!isnan(s->gen_temperature)) m->temperature = s->gen_temperature;
         if (!isnan(s->gen_top_p)) m->top_p = s->gen_top_p;
@@ -247,8 +260,13 @@ static int fill_model(struct boot *b)
         if (s->gen_top_k > 0) m->top_k = s->gen_top_k < UINT32_MAX ? (uint32_t)s->gen_top_k : 0;
         m->max_new_tokens = s->gen_max_new_tokens;
     }
-    m->n_max = 16, m->prompts_max = 128, m->messages_max = 10000, m->logprobs_max = 20;
-    m->stop_max = 16, m->stop_bytes_max = 256, m->bias_max = 1024;
+    m->n_max = 16;
+    m->prompts_max = 128;
+    m->messages_max = 10000;
+    m->logprobs_max = 20;
+    m->stop_max = 16;
+    m->stop_bytes_max = 256;
+    m->bias_max = 1024;
     m->clamp_max_tokens = cfg->clamp_max_tokens;
     m->priority = cfg->priority;
     return 0;

@@ -182,8 +182,12 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
         LOG_INFO(
             "kv: blocks are not computed again to compare them: that needs --deterministic on a GPU; digests and identity are checked");
     rank_team_ident(b->team, t->cfg.ident.model);
-    t->cfg.ident.layout = KV_LAYOUT, t->cfg.ident.block_tokens = c->block_size, t->cfg.ident.n_layer = b->spec.n_layer;
-    t->cfg.ident.n_kv_head = b->spec.n_kv_head, t->cfg.ident.head_dim = b->spec.head_dim, t->cfg.ident.tp_size = pool->n;
+    t->cfg.ident.layout = KV_LAYOUT;
+    t->cfg.ident.block_tokens = c->block_size;
+    t->cfg.ident.n_layer = b->spec.n_layer;
+    t->cfg.ident.n_kv_head = b->spec.n_kv_head;
+    t->cfg.ident.head_dim = b->spec.head_dim;
+    t->cfg.ident.tp_size = pool->n;
     t->cfg.ident.block_bytes = t->cfg.block_bytes;
     t->cfg.ident.dtype = (uint32_t)rank_team_kv_dtype(b->team);
 

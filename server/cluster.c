@@ -56,7 +56,8 @@ static bool split_address(const char *s, struct cluster *out)
     if (*s == '[') {
         if (!close || (close[1] && close[1] != ':')) return false;
         if (close[1] && !number(close + 2, 65535, &port)) return false;
-        skip = 1, n = (size_t)(close - s) - 1;
+        skip = 1;
+        n = (size_t)(close - s) - 1;
     } else if (colon && strchr(s, ':') == colon) {
         if (!number(colon + 1, 65535, &port)) return false;
         n = (size_t)(colon - s);
@@ -80,12 +81,16 @@ static int read_key(const struct config *c, struct cluster *out, char *err, size
         size_t n = 0;
         int    error = file_read_first(c->cluster_key_file, out->key, sizeof out->key, &n);
         bool   whole = n < sizeof out->key;
-        if (error) return usage_error(err, err_bytes, "--cluster-key-file: %.200s: %s", c->cluster_key_file, strerror(error)), EXIT_CONFIG;
+        if (error) {
+            usage_error(err, err_bytes, "--cluster-key-file: %.200s: %s", c->cluster_key_file, strerror(error));
+            return EXIT_CONFIG;
+        }
         n = file_without_line_end(out->key, n);
-        if (!whole || n < 16 || memchr(out->key, 0, n))
-            return usage_error(err, err_bytes, "--cluster-key-file: %.200s: allowed are 16 to %zu bytes, none of them 0",
-                               c->cluster_key_file, sizeof out->key - 1),
-                   EXIT_CONFIG;
+        if (!whole || n < 16 || memchr(out->key, 0, n)) {
+            usage_error(err, err_bytes, "--cluster-key-file: %.200s: allowed are 16 to %zu bytes, none of them 0", c->cluster_key_file,
+                        sizeof out->key - 1);
+            return EXIT_CONFIG;
+        }
         out->key[n] = 0;
     }
     if (!*out->key && !c->cluster_insecure && !config_is_loopback(out->master))
@@ -105,12 +110,14 @@ int cluster_resolve(const struct config *c, char *const *env, struct cluster *ou
     *out = (struct cluster){ .n_node = 1, .port = NODES_PORT, .from = "--nnodes" };
     if (c->nnodes == 1) return 0;
     if (lws && number(lws, WIRE_NODES_MAX, &n) && n > 1) {
-        out->from = "LWS_GROUP_SIZE", which = "LWS_WORKER_INDEX";
+        out->from = "LWS_GROUP_SIZE";
+        which = "LWS_WORKER_INDEX";
         master = get(env, "LWS_LEADER_ADDRESS");
     } else if (slurm && number(slurm, WIRE_NODES_MAX, &n) && n > 1) {
         const char *list = get(env, "SLURM_STEP_NODELIST");
         uint32_t    tasks = n;
-        out->from = "SLURM_STEP_NUM_NODES", which = "SLURM_NODEID";
+        out->from = "SLURM_STEP_NUM_NODES";
+        which = "SLURM_NODEID";
         if (!list) list = get(env, "SLURM_JOB_NODELIST");
         master = list && cluster_first_host(list, first, sizeof first) ? first : NULL;
         if (!c->nnodes && number(get(env, "SLURM_STEP_NUM_TASKS"), UINT32_MAX - 1, &tasks) && tasks != n)

@@ -26,7 +26,8 @@ void config_sizes(const struct config *c, bool gpu, uint32_t *seqs_out, uint32_t
     if (!rows) rows = gpu ? 8192 : 512;
     if (!c->max_batch_tokens && rows < seqs) rows = seqs;
     if (!seqs) seqs = some < rows ? some : rows;
-    *seqs_out = seqs, *rows_out = rows;
+    *seqs_out = seqs;
+    *rows_out = rows;
 }
 
 int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, size_t n_err)

@@ -12,8 +12,14 @@ static bool parse_bool(const char *v, bool *out)
 {
     static const char *const yes[] = { "true", "1", "yes", "on" }, *const no[] = { "false", "0", "no", "off" };
     for (int i = 0; i < 4; i++) {
-        if (!strcasecmp(v, yes[i])) return *out = true, true;
-        if (!strcasecmp(v, no[i])) return *out = false, true;
+        if (!strcasecmp(v, yes[i])) {
+            *out = true;
+            return true;
+        }
+        if (!strcasecmp(v, no[i])) {
+            *out = false;
+            return true;
+        }
     }
     return false;
 }
@@ -26,7 +32,8 @@ static bool parse_num(const char *v, double *out, const char **end)
     for (; isdigit((unsigned char)*v); v++) x = x * 10 + (*v - '0');
     if (*v == '.')
         for (v++; isdigit((unsigned char)*v); v++) x += (*v - '0') * (scale /= 10);
-    *out = x, *end = v;
+    *out = x;
+    *end = v;
     return true;
 }
 
@@ -122,7 +129,8 @@ int config_set(struct config *c, const struct opt *o, const char *v, const char 
         if (!grown) return usage_error(err, err_bytes, "%s: too many values", origin);
         if (l->n) memcpy(grown, l->s, l->n * sizeof *grown);
         grown[l->n] = arena_strdup(&c->arena, v);
-        l->s = grown, l->n++;
+        l->s = grown;
+        l->n++;
         break;
     }
     default: {

@@ -195,7 +195,9 @@ static void request_unknown(struct conn *c)
     list_del(&c->idle);
     list_del(&c->fresh);
     memset(&c->req, 0, sizeof c->req);
-    c->req.cors = -1, c->req.minor = 1, c->req.open = true;
+    c->req.cors = -1;
+    c->req.minor = 1;
+    c->req.open = true;
     io_request_id(c->io, c->req.id);
 }
 
@@ -281,9 +283,10 @@ static bool admit(struct conn *c, const struct http_head *d)
         api_fail(&e, 403, "", "the Host header is not one of this server's names; see --allowed-host");
     else if (!(rt = r->route = route_find(s->routes, d->path)))
         no_route(s->routes, &e, d);
-    else if (r->cors >= 0 && d->method == M_OPTIONS)
-        return preflight(c), false;
-    else if (!(rt->methods & d->method))
+    else if (r->cors >= 0 && d->method == M_OPTIONS) {
+        preflight(c);
+        return false;
+    } else if (!(rt->methods & d->method))
         api_fail(&e, 405, "", "this route takes %s", route_allow(rt->methods, allow));
     else if (!door_takes_key(c, rt, d, &e))
         CHECK(e.http);
@@ -429,7 +432,10 @@ static void on_read(struct bufferevent *bev, void *arg)
         case CONN_BODY: more = read_body(c); break;
         case CONN_WAIT: more = false; break;
         case CONN_FLUSH:
-        case CONN_LINGER: read_linger(c), more = false; break;
+        case CONN_LINGER:
+            read_linger(c);
+            more = false;
+            break;
         }
     }
     c->in_loop = false;

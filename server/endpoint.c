@@ -75,7 +75,8 @@ static bool decode(char *s, size_t *n_out)
         if (ch == '%') {
             int a = hex(p[1]), b = a < 0 ? -1 : hex(p[2]);
             if (b < 0) return false;
-            ch = (char)(a << 4 | b), p += 2;
+            ch = (char)(a << 4 | b);
+            p += 2;
         }
         if ((unsigned char)ch < 0x20 || ch == 0x7f) return false;
         s[at++] = ch;
@@ -144,7 +145,9 @@ static void run_text(struct conn *c, text_fn *fn)
         return;
     }
     t->work = (struct conn_work){ .gone = task_gone };
-    t->conn = c, t->model = c->io->srv->model, t->fn = fn;
+    t->conn = c;
+    t->model = c->io->srv->model;
+    t->fn = fn;
     t->charge = conn_take_body(c, &t->body);
     t->job = (struct text_job){ .io = c->io, .run = task_run, .done = task_done, .who = conn_who(c), .bytes = t->body.n };
     buf_init(&t->out, ANSWER_MAX);

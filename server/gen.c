@@ -64,7 +64,10 @@ static void gen_report(struct gen *g, int status, enum eng_finish finish, const 
     struct metrics_gen m = { .finish = finish, .e2e_us = now - g->t_start_us };
     if (!g->in_text && g->st == ST_OK && g->req) {
         const struct call *c = &g->call;
-        for (uint32_t p = 0; p < c->n_prompt; p++) m.n_prompt += c->prompt[p].n_id, m.n_cached += c->prompt[p].n_cached;
+        for (uint32_t p = 0; p < c->n_prompt; p++) {
+            m.n_prompt += c->prompt[p].n_id;
+            m.n_cached += c->prompt[p].n_cached;
+        }
         for (uint32_t i = 0; i < c->n_choice; i++) {
             uint32_t n = c->choice[i].n_fed;
             m.n_output += n;
@@ -217,7 +220,9 @@ static void note_tokens(struct gen *g, struct call_choice *ch, struct eng_reques
         metrics_next_token(m, now - ch->t_last_us);
     else {
         struct call_prompt *cp = &g->call.prompt[p];
-        cp->n_cached = r->n_cached, cp->n_cached_host = r->n_cached_host, cp->n_cached_store = r->n_cached_store;
+        cp->n_cached = r->n_cached;
+        cp->n_cached_host = r->n_cached_host;
+        cp->n_cached_store = r->n_cached_store;
         cp->n_pinned = r->n_pinned;
     }
     ch->t_last_us = now;
@@ -253,7 +258,8 @@ static bool gen_feed(struct gen *g, uint32_t p, uint64_t now)
         }
         if (ch->ended || finish == ENG_NONE) continue;
         if (finish == ENG_STOP || finish == ENG_LENGTH) {
-            ch->eng.stop_id = e->stop_id, ch->eng.stop_is_eos = e->stop_is_eos;
+            ch->eng.stop_id = e->stop_id;
+            ch->eng.stop_is_eos = e->stop_is_eos;
             answer_choice_end(c, i, finish, f);
             ch->ended = true;
             g->n_ended++;
@@ -394,7 +400,9 @@ static void gen_submit(struct gen *g)
             submit_failed(g, st); /* the earlier prompts of this call are canceled */
             return;
         }
-        g->n_req++, g->n_live++, io->n_request++;
+        g->n_req++;
+        g->n_live++;
+        io->n_request++;
     }
     g->t_put_us = clock_us();
 }
@@ -462,7 +470,9 @@ void gen_handle(struct conn *c)
         conn_fail(c, 503, "", "out of memory");
         return;
     }
-    g->io = io, g->conn = c, g->dialect = c->req.route->dialect;
+    g->io = io;
+    g->conn = c;
+    g->dialect = c->req.route->dialect;
     g->charge = conn_take_body(c, &g->body);
     g->job = (struct text_job){ .io = io, .run = text_run, .done = text_done, .who = conn_who(c), .bytes = g->body.n };
     memcpy(g->id, c->req.id, sizeof g->id);

@@ -35,7 +35,8 @@ void hangup_forget(struct conn *c)
 static void on_hangup(evutil_socket_t fd, short what, void *arg)
 {
     struct epoll_event e;
-    (void)what, (void)arg;
+    (void)what;
+    (void)arg;
     for (int i = 0; i < TURN_MAX && epoll_wait(fd, &e, 1, 0) == 1; i++) {
         struct conn *c = e.data.ptr;
         bool         half = !(e.events & (EPOLLHUP | EPOLLERR));

@@ -73,7 +73,10 @@ static int on_value_complete(llhttp_t *ll)
     struct slice *v = &h->head->field[h->head->n_field++].value;
     if (!v->p) v->p = "";
     while (v->n && (v->p[v->n - 1] == ' ' || v->p[v->n - 1] == '\t')) v->n--;
-    while (v->n && (*v->p == ' ' || *v->p == '\t')) v->p++, v->n--;
+    while (v->n && (*v->p == ' ' || *v->p == '\t')) {
+        v->p++;
+        v->n--;
+    }
     return 0;
 }
 
@@ -190,13 +193,19 @@ static int parse_target(struct http_head *d, struct slice host_field, struct api
         const char  *a = t.p + 7, *end = t.p + t.n, *slash = memchr(a, '/', (size_t)(end - a)), *q = memchr(a, '?', (size_t)(end - a));
         const char  *stop = slash && (!q || slash < q) ? slash : q ? q : end;
         struct slice authority = { a, (size_t)(stop - a) }, host;
-        if (!parse_host(authority, &host)) return api_fail(e, 400, "", "the request target has a bad host"), -1;
-        if (authority.n != host_field.n || strncasecmp(authority.p, host_field.p, host_field.n))
-            return api_fail(e, 400, "", "the request target names another host than the Host header"), -1;
+        if (!parse_host(authority, &host)) {
+            api_fail(e, 400, "", "the request target has a bad host");
+            return -1;
+        }
+        if (authority.n != host_field.n || strncasecmp(authority.p, host_field.p, host_field.n)) {
+            api_fail(e, 400, "", "the request target names another host than the Host header");
+            return -1;
+        }
         t = (struct slice){ stop, (size_t)(end - stop) };
         if (!t.n || *t.p == '?') t = (struct slice){ "/", 1 };
     } else if (!(t.n == 1 && *t.p == '*') && (!t.n || *t.p != '/')) {
-        return api_fail(e, 400, "", "the request target is not a path"), -1;
+        api_fail(e, 400, "", "the request target is not a path");
+        return -1;
     }
     const char *q = memchr(t.p, '?', t.n);
     d->path = (struct slice){ t.p, q ? (size_t)(q - t.p) : t.n };
@@ -212,7 +221,10 @@ static int read_fields(struct http *h, struct http_head *d, struct api_error *e)
         struct slice n = d->field[i].name, v = d->field[i].value;
         switch (n.n) {
         case 4:
-            if (slice_is(n, "host")) n_host++, host = v;
+            if (slice_is(n, "host")) {
+                n_host++;
+                host = v;
+            }
             break;
         case 6:
             if (slice_is(n, "expect")) {
@@ -226,17 +238,32 @@ static int read_fields(struct http *h, struct http_head *d, struct api_error *e)
             }
             break;
         case 9:
-            if (slice_is(n, "x-api-key")) d->n_key++, d->api_key = v;
+            if (slice_is(n, "x-api-key")) {
+                d->n_key++;
+                d->api_key = v;
+            }
             break;
         case 12:
-            if (slice_is(n, "content-type")) d->n_content_type++, d->content_type = v;
-            if (slice_is(n, "x-request-id")) d->n_request_id++, d->request_id = v;
+            if (slice_is(n, "content-type")) {
+                d->n_content_type++;
+                d->content_type = v;
+            }
+            if (slice_is(n, "x-request-id")) {
+                d->n_request_id++;
+                d->request_id = v;
+            }
             break;
         case 13:
-            if (slice_is(n, "authorization")) d->n_auth++, d->authorization = v;
+            if (slice_is(n, "authorization")) {
+                d->n_auth++;
+                d->authorization = v;
+            }
             break;
         case 14:
-            if (slice_is(n, "content-length")) n_length++, length = v;
+            if (slice_is(n, "content-length")) {
+                n_length++;
+                length = v;
+            }
             break;
         case 16:
             if (slice_is(n, "content-encoding")) {
@@ -245,23 +272,44 @@ static int read_fields(struct http *h, struct http_head *d, struct api_error *e)
             }
             break;
         case 17:
-            if (slice_is(n, "transfer-encoding")) n_te++, te = v;
+            if (slice_is(n, "transfer-encoding")) {
+                n_te++;
+                te = v;
+            }
             break;
         default: break;
         }
     }
     if (n_te) {
-        if (n_length) return api_fail(e, 400, "", "Content-Length and Transfer-Encoding are both given"), -1;
-        if (n_te > 1 || !slice_is(te, "chunked")) return api_fail(e, 400, "", "Transfer-Encoding is not exactly 'chunked'"), -1;
-        if (d->minor == 0) return api_fail(e, 400, "", "Transfer-Encoding is not part of HTTP/1.0"), -1;
+        if (n_length) {
+            api_fail(e, 400, "", "Content-Length and Transfer-Encoding are both given");
+            return -1;
+        }
+        if (n_te > 1 || !slice_is(te, "chunked")) {
+            api_fail(e, 400, "", "Transfer-Encoding is not exactly 'chunked'");
+            return -1;
+        }
+        if (d->minor == 0) {
+            api_fail(e, 400, "", "Transfer-Encoding is not part of HTTP/1.0");
+            return -1;
+        }
         d->chunked = true;
     }
     if (n_length) {
-        if (n_length > 1 || !parse_length(length, &d->length)) return api_fail(e, 400, "", "Content-Length is not one plain number"), -1;
+        if (n_length > 1 || !parse_length(length, &d->length)) {
+            api_fail(e, 400, "", "Content-Length is not one plain number");
+            return -1;
+        }
         d->has_length = true;
     }
-    if (n_host > 1 || (n_host == 0 && d->minor == 1)) return api_fail(e, 400, "", "exactly one Host header is needed"), -1;
-    if (n_host && !parse_host(host, &d->host)) return api_fail(e, 400, "", "the Host header is not a host"), -1;
+    if (n_host > 1 || (n_host == 0 && d->minor == 1)) {
+        api_fail(e, 400, "", "exactly one Host header is needed");
+        return -1;
+    }
+    if (n_host && !parse_host(host, &d->host)) {
+        api_fail(e, 400, "", "the Host header is not a host");
+        return -1;
+    }
     if (n_expect && d->minor == 0) d->expect = d->expect_unknown = false;
     h->chunked = d->chunked;
     h->left = d->length;
@@ -274,7 +322,8 @@ static int head_refused(int code, struct api_error *e)
                        : code == 431 ? "the header fields are too large: at most 16 KiB, 100 lines, 8 KiB a line"
                        : code == 505 ? "only HTTP/1.0 and HTTP/1.1 are spoken here"
                                      : "the request head is not HTTP";
-    return api_fail(e, code, "", "%s", text), -1;
+    api_fail(e, code, "", "%s", text);
+    return -1;
 }
 
 /* Feeds the bytes [p, end) of a complete head to llhttp, which takes a space behind a value for what it is (OWS, RFC 9110, 5.6.3) and a tab
@@ -304,15 +353,30 @@ int http_head(struct http *h, const char *p, size_t n, struct http_head *d, size
     h->head = d;
     llhttp_errno_t err = head_feed(h, p + h->scan.start, p + len);
     h->head = NULL;
-    if (err == HPE_INVALID_METHOD) return api_fail(e, 501, "", "the method is not known here"), -1;
-    if (err != HPE_OK) return api_fail(e, 400, "", "the request head is not HTTP"), -1;
+    if (err == HPE_INVALID_METHOD) {
+        api_fail(e, 501, "", "the method is not known here");
+        return -1;
+    }
+    if (err != HPE_OK) {
+        api_fail(e, 400, "", "the request head is not HTTP");
+        return -1;
+    }
     d->method = method_bit(&h->ll);
     d->minor = h->ll.http_minor;
-    if (d->n_field + 1 != h->scan.n_line) return api_fail(e, 400, "", "the request head is ambiguous"), -1;
-    if (d->method == M_OTHER) return api_fail(e, 501, "", "the method is not known here"), -1;
+    if (d->n_field + 1 != h->scan.n_line) {
+        api_fail(e, 400, "", "the request head is ambiguous");
+        return -1;
+    }
+    if (d->method == M_OTHER) {
+        api_fail(e, 501, "", "the method is not known here");
+        return -1;
+    }
     if (read_fields(h, d, e)) return -1;
     /* the two parsers must agree on where the body ends */
-    if (h->complete != !http_has_body(h)) return api_fail(e, 400, "", "the request head is ambiguous"), -1;
+    if (h->complete != !http_has_body(h)) {
+        api_fail(e, 400, "", "the request head is ambiguous");
+        return -1;
+    }
     *used_out = len;
     return 1;
 }
@@ -321,11 +385,11 @@ bool http_has_body(const struct http *h) { return h->chunked || h->left > 0; }
 
 static int body_refused(int code, struct api_error *e)
 {
-    return api_fail(e, code, "", "%s",
-                    code == 413   ? "the body is too large"
-                    : code == 431 ? "the trailers are larger than 8 KiB"
-                                  : "the chunked body is not well-formed"),
-           -1;
+    api_fail(e, code, "", "%s",
+             code == 413   ? "the body is too large"
+             : code == 431 ? "the trailers are larger than 8 KiB"
+                           : "the chunked body is not well-formed");
+    return -1;
 }
 
 static int body_feed(struct http *h, const char *p, size_t n, struct api_error *e)

@@ -85,7 +85,8 @@ static void accept_pause(struct io *io)
 static void on_accept_again(evutil_socket_t fd, short what, void *arg)
 {
     struct io *io = arg;
-    (void)fd, (void)what;
+    (void)fd;
+    (void)what;
     if (!io->stopping) event_add(io->ev_listen, NULL);
 }
 
@@ -164,7 +165,8 @@ static void inbox_message(struct io *io, void *msg)
 static void on_inbox(evutil_socket_t fd, short what, void *arg)
 {
     struct io *io = arg;
-    (void)fd, (void)what;
+    (void)fd;
+    (void)what;
     ring_ack(&io->inbox);
     do {
         for (void *msg; (msg = ring_pop(&io->inbox));) inbox_message(io, msg);
@@ -177,7 +179,8 @@ static void on_outbox(evutil_socket_t fd, short what, void *arg)
 {
     struct io *io = arg;
     uint32_t   n = 0;
-    (void)fd, (void)what;
+    (void)fd;
+    (void)what;
     ring_ack(&io->outbox);
     do {
         for (void *msg; (msg = ring_pop(&io->outbox));) {
@@ -197,7 +200,8 @@ static void on_flush(evutil_socket_t fd, short what, void *arg)
     struct io     *io = arg;
     struct list    now;
     struct timeval soon = { 0 };
-    (void)fd, (void)what;
+    (void)fd;
+    (void)what;
     list_init(&now);
     list_add_tail(&io->unsent, &now); /* all of them follow it; those that come now go elsewhere */
     list_del(&io->unsent);
@@ -214,7 +218,8 @@ static void fire(struct wheel_node *n, uint64_t now_us) { conn_timer(n, now_us);
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct io *io = arg;
-    (void)fd, (void)what;
+    (void)fd;
+    (void)what;
     wheel_run(&io->wheel, clock_us(), fire);
     if (io->stopping) io_stop_step(io);
     tick_update(io);
@@ -237,7 +242,8 @@ static void *io_main(void *arg)
 enum status loop_create(struct server *s, struct io *io, uint32_t index)
 {
     const struct config *cfg = s->cfg;
-    io->srv = s, io->index = index;
+    io->srv = s;
+    io->index = index;
     unread_init(io, memory_limit_bytes(), s->n_io);
     list_init(&io->conns);
     list_init(&io->idle);

@@ -272,7 +272,8 @@ static int watch_takeover(struct app *a, uint64_t now)
     }
     bool given = takeover_given(a->takeover);
     if (given && !a->t_term_us) {
-        a->handed = true, a->shut_idle = false;
+        a->handed = true;
+        a->shut_idle = false;
         a->t_term_us = now;
         LOG_INFO("main: draining, %u requests have %u s to finish", atomic_load(&a->srv->n_gen), a->cfg.drain_s);
     } else if (!given && a->handed && !a->failing) {
@@ -326,7 +327,8 @@ static int serve(struct app *a)
     }
     int code = *a->cfg.takeover ? takeover_open(a->cfg.takeover, a->cfg.takeover_s, &a->takeover, err, sizeof err) : 0;
     if (code) return say_error(code, err);
-    a->boot.takeover = a->takeover, a->boot.auth = a->auth;
+    a->boot.takeover = a->takeover;
+    a->boot.auth = a->auth;
     if (server_create(&a->cfg, a->auth, routes_served(), &a->srv)) return say_error(EXIT_SOFTWARE, "out of memory at start");
     if (server_listen(a->srv, takeover_listener(a->takeover), err, sizeof err))
         return say_error(errno == EACCES ? EXIT_PERM : EXIT_CONFIG, err);

@@ -247,7 +247,10 @@ enum status metrics_create(const struct routes *routes, struct metrics **m_out)
     for (int i = 0; i < N_FAMILY; i++) {
         const struct family_def *d = &family_def[i];
         m->fam[i] = (struct metric_family){ .name = d->name, .help = d->help, .type = d->type, .common_labels = d->common };
-        if (d->buckets) m->fam[i].bound = d->buckets->bound, m->fam[i].n_bound = d->buckets->n;
+        if (d->buckets) {
+            m->fam[i].bound = d->buckets->bound;
+            m->fam[i].n_bound = d->buckets->n;
+        }
         if (d->labels == l_http) continue;
         uint32_t n = 0;
         while (d->labels[n]) n++;

@@ -193,7 +193,8 @@ unsigned option_distance(const char *a, const char *b)
             unsigned up = row[j], best = diag + (a[i - 1] != b[j - 1]);
             if (up + 1 < best) best = up + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            row[j] = best, diag = up;
+            row[j] = best;
+            diag = up;
         }
     }
     return row[nb];
@@ -221,7 +222,10 @@ const char *option_nearest(const char *name)
     for (size_t i = 0; i < N_OPTION; i++) {
         unsigned d = option_distance(name, options[i].name);
         if (d > 3 && words_of(name, options[i].name)) d = 3;
-        if (d < best_d) best_d = d, best = options[i].name;
+        if (d < best_d) {
+            best_d = d;
+            best = options[i].name;
+        }
     }
     return best_d <= 4 && best_d < strlen(name) ? best : NULL;
 }

@@ -146,7 +146,8 @@ static int scan_chunk_byte(struct scan_chunk *s, char c, uint64_t payload_max)
         return 0;
     case CHUNK_DATA_LF:
         if (c != '\n') return 400;
-        s->st = CHUNK_SIZE, s->n_digit = 0;
+        s->st = CHUNK_SIZE;
+        s->n_digit = 0;
         return 0;
     case CHUNK_TRAILER0:
         if (c == '\r') {
@@ -194,13 +195,16 @@ int scan_chunk(struct scan_chunk *s, const char *p, size_t n, uint64_t payload_m
     while (i < n && s->st != CHUNK_DONE && is_hidden(s->st, p[i]) == hidden) {
         if (s->st == CHUNK_DATA) {
             size_t take = s->left < n - i ? (size_t)s->left : n - i;
-            s->left -= take, s->payload += take, i += take;
+            s->left -= take;
+            s->payload += take;
+            i += take;
             if (!s->left) s->st = CHUNK_DATA_CR;
             continue;
         }
         code = scan_chunk_byte(s, p[i], payload_max);
         if (code) break;
-        i++, s->overhead++;
+        i++;
+        s->overhead++;
         /* as h2o since 2024-01: chunk framing may not outweigh the data by far (CVE-2023-39326) */
         if (s->overhead > HTTP_CHUNK_OVERHEAD && s->payload < (s->payload + s->overhead) / 4) {
             code = 400;

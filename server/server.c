@@ -34,7 +34,10 @@ enum status server_create(const struct config *cfg, struct auth *auth, const str
 {
     struct server *s = calloc(1, sizeof *s);
     if (!s) return ST_NOMEM;
-    s->cfg = cfg, s->auth = auth, s->routes = routes, s->listen_fd = s->reserve_fd = -1;
+    s->cfg = cfg;
+    s->auth = auth;
+    s->routes = routes;
+    s->listen_fd = s->reserve_fd = -1;
     s->half_close_serve = cfg->half_close == HALF_CLOSE_SERVE;
     s->loopback = config_is_loopback(cfg->host);
     s->body_max = (uint64_t)cfg->max_body_mib << 20;
@@ -88,7 +91,8 @@ static void set_state(struct server *s, enum server_state st)
 
 void server_ready(struct server *s, const struct api_model *model, const struct gen_engine *eng)
 {
-    s->model = model, s->eng = *eng;
+    s->model = model;
+    s->eng = *eng;
     metrics_model(s->metrics, model->served_name[0], model->context);
     set_state(s, SRV_READY);
 }

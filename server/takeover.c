@@ -68,7 +68,8 @@ static int greet(struct takeover *t, char *err, size_t n_err)
         return refuse(t, EXIT_CONFIG, err, n_err, what);
     }
     if (m.kind == TAKE_WELCOME && fd[0] >= 0 && fd[1] >= 0) {
-        t->handed = fd[0], t->lease = fd[1];
+        t->handed = fd[0];
+        t->lease = fd[1];
         LOG_INFO("takeover: following spillway %.100s at %s, which serves until this one is ready", m.text, t->path);
         return 0;
     }
@@ -122,7 +123,8 @@ bool takeover_slab(struct takeover *t, const struct kv_hand_shape *shape, int *s
     bool good = !st && m.version == TAKE_VERSION && m.kind == TAKE_SLAB && fd[0] >= 0 && fd[1] >= 0;
     pthread_mutex_unlock(&t->up_lock);
     if (good) {
-        *slab_fd_out = fd[0], *index_fd_out = fd[1];
+        *slab_fd_out = fd[0];
+        *index_fd_out = fd[1];
         memcpy(secret_out, m.secret, TAKEOVER_SECRET);
         explicit_bzero(&m, sizeof m);
         return true;
@@ -173,7 +175,8 @@ int takeover_commit(struct takeover *t, char *err, size_t n_err)
 void takeover_serve(struct takeover *t, int listen_fd, const unsigned char secret[TAKEOVER_SECRET], const struct takeover_ops *ops)
 {
     memcpy(t->secret, secret, TAKEOVER_SECRET);
-    t->ops = *ops, t->listen_fd = listen_fd;
+    t->ops = *ops;
+    t->listen_fd = listen_fd;
     t->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (t->stop_fd < 0 || take_listen(t))
         LOG_WARN("takeover: cannot listen on %s: %s; the next server cannot take over from this one", t->path, strerror(errno));

@@ -19,7 +19,8 @@ struct take_msg take_make(enum take_kind kind, const char *text)
     struct take_msg m;
     memset(&m, 0, sizeof m);
     memcpy(m.magic, MAGIC, sizeof MAGIC);
-    m.version = TAKE_VERSION, m.kind = kind;
+    m.version = TAKE_VERSION;
+    m.kind = kind;
     snprintf(m.text, sizeof m.text, "%s", text);
     return m;
 }
@@ -34,9 +35,12 @@ enum status take_send(int fd, const struct take_msg *m, const int *fds, uint32_t
     struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1 };
     memset(&control, 0, sizeof control);
     if (n_fd) {
-        h.msg_control = control.bytes, h.msg_controllen = CMSG_SPACE(n_fd * sizeof(int));
+        h.msg_control = control.bytes;
+        h.msg_controllen = CMSG_SPACE(n_fd * sizeof(int));
         struct cmsghdr *c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(n_fd * sizeof(int));
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(n_fd * sizeof(int));
         memcpy(CMSG_DATA(c), fds, n_fd * sizeof(int));
     }
     ssize_t n;

@@ -20,7 +20,10 @@ enum status take_listen(struct takeover *t)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
     struct stat        st;
-    if (!lstat(t->path, &st) && !S_ISSOCK(st.st_mode)) return errno = EEXIST, ST_CONFIG;
+    if (!lstat(t->path, &st) && !S_ISSOCK(st.st_mode)) {
+        errno = EEXIST;
+        return ST_CONFIG;
+    }
     snprintf(a.sun_path, sizeof a.sun_path, "%s.%d", t->path, (int)getpid());
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return ST_IO;
@@ -34,7 +37,9 @@ enum status take_listen(struct takeover *t)
         errno = why;
         return ST_IO;
     }
-    t->path_fd = fd, t->path_dev = st.st_dev, t->path_ino = st.st_ino;
+    t->path_fd = fd;
+    t->path_dev = st.st_dev;
+    t->path_ino = st.st_ino;
     return ST_OK;
 }
 

@@ -16,7 +16,9 @@ static pid_t scratch_pid;
 
 static inline int scratch_remove(const char *path, const struct stat *st, int type, struct FTW *at)
 {
-    (void)st, (void)type, (void)at;
+    (void)st;
+    (void)type;
+    (void)at;
     (void)remove(path);
     return 0;
 }

@@ -76,10 +76,14 @@ int main(int argc, char **argv)
         } else if (!path && *argv[i] != '-') {
             path = argv[i];
         } else {
-            return fputs(usage, stderr), 64;
+            fputs(usage, stderr);
+            return 64;
         }
     }
-    if (!path) return fputs(usage, stderr), 64;
+    if (!path) {
+        fputs(usage, stderr);
+        return 64;
+    }
     uint64_t       bytes;
     unsigned char *file = whole(path, &bytes);
     if (!file) return fail(path, strerror(errno));

@@ -13,7 +13,10 @@ static uint32_t ids_of(const char *line, uint32_t *id)
 {
     uint32_t n = 0;
     char    *end;
-    for (unsigned long v = strtoul(line, &end, 10); end != line && n < ROWS; v = strtoul(line, &end, 10)) id[n++] = (uint32_t)v, line = end;
+    for (unsigned long v = strtoul(line, &end, 10); end != line && n < ROWS; v = strtoul(line, &end, 10)) {
+        id[n++] = (uint32_t)v;
+        line = end;
+    }
     return n;
 }
 
@@ -24,7 +27,10 @@ static enum status run(struct eng_runner *r, struct batch *b, const uint32_t *id
     uint32_t page[ROWS / BLOCK], n_page = (n + BLOCK - 1) / BLOCK;
     for (uint32_t i = 0; i < n_page; i++) page[i] = i;
     batch_add(b, id, n, 0, page, n_page);
-    for (uint32_t i = 0; i < n; i++) b->logit_row[i] = i, b->lp_id[i] = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        b->logit_row[i] = i;
+        b->lp_id[i] = 0;
+    }
     b->n_logit = b->n_lp = n;
     return eng_run(r, b);
 }
@@ -81,11 +87,15 @@ int main(int argc, char **argv)
     while (fgets(line, sizeof line, stdin)) {
         if (!(n = ids_of(line, id))) continue;
         for (uint32_t i = 0; i < n; i++)
-            if (id[i] >= spec.vocab)
-                return fprintf(stderr, "logits: id %u is outside the vocabulary of %u\n", id[i], spec.vocab), EXIT_USAGE;
+            if (id[i] >= spec.vocab) {
+                fprintf(stderr, "logits: id %u is outside the vocabulary of %u\n", id[i], spec.vocab);
+                return EXIT_USAGE;
+            }
         if (run(&runner, &b, id, n) ||
-            fwrite(rank_team_logits(team), sizeof(float), (size_t)n * spec.vocab, stdout) != (size_t)n * spec.vocab)
-            return fprintf(stderr, "logits: the step failed, or nobody reads\n"), EXIT_IO;
+            fwrite(rank_team_logits(team), sizeof(float), (size_t)n * spec.vocab, stdout) != (size_t)n * spec.vocab) {
+            fprintf(stderr, "logits: the step failed, or nobody reads\n");
+            return EXIT_IO;
+        }
     }
     batch_free(&b);
     rank_team_free(team);

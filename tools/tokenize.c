@@ -110,7 +110,8 @@ static void bench(const struct tok *t, const struct buf *text, unsigned flags)
     while (text->n && us < BENCH_US) {
         struct tok_ids ids = { NULL, 0, 0 };
         if (tok_encode(t, text->data, text->n, flags, SIZE_MAX / 8, &a, &ids)) break;
-        n_id = ids.n, bytes += text->n;
+        n_id = ids.n;
+        bytes += text->n;
         arena_reset(&a);
         us = cpu_us() - from;
     }

@@ -289,7 +289,8 @@ static void dev_begin(struct xfer_lane *lane, struct xfer_item **item, uint32_t 
         }
         CHECK(item[i]->job.bytes == r->block_bytes && place_of(item[i]) % r->block_bytes == 0);
         bool bad;
-        item[i]->checking = false, item[i]->done.st = ST_OK;
+        item[i]->checking = false;
+        item[i]->done.st = ST_OK;
         if (l->crew && way_of(item[i]) == DEV_UP) digest_begin(l, item[i], &bad);
         list_add_tail(&l->flow[way_of(item[i])].waiting, &item[i]->link);
     }

@@ -165,7 +165,10 @@ static void pool_close(struct lane_nvme *l)
         ring_wake(&l->todo[i]);
         pthread_join(l->thread[i], NULL);
     }
-    for (uint32_t i = 0; i < l->n_thread; i++) ring_free(&l->todo[i]), seal_close(l->pool_sealer[i]);
+    for (uint32_t i = 0; i < l->n_thread; i++) {
+        ring_free(&l->todo[i]);
+        seal_close(l->pool_sealer[i]);
+    }
     ring_free(&l->done);
 }
 
@@ -223,7 +226,8 @@ static bool fixed_step(struct lane_nvme *l, int i)
         if (error) {
             LOG_INFO("xfer: %llu of %llu MiB are registered for io_uring, no more (%s; ulimit -l): the rest is pinned at each transfer",
                      (unsigned long long)(off >> 20), (unsigned long long)(f->bytes >> 20), strerror(-error));
-            f->n--, f->n_piece = f->n;
+            f->n--;
+            f->n_piece = f->n;
         }
     } else {
         return false;
@@ -378,7 +382,10 @@ static enum status nvme_keep(struct lane_nvme *l, unsigned char *base, uint64_t 
     for (int i = 0; i < FIXED_SEGS; i++) {
         struct fixed *f = &l->fixed[i];
         if (atomic_load_explicit(&f->state, memory_order_acquire) != FIXED_FREE) continue;
-        f->base = base, f->bytes = bytes, f->piece = piece, f->n = 0;
+        f->base = base;
+        f->bytes = bytes;
+        f->piece = piece;
+        f->n = 0;
         f->n_piece = n < FIXED_PIECES ? (uint32_t)n : FIXED_PIECES;
         atomic_store_explicit(&f->state, FIXED_KEEP, memory_order_release);
         break;

@@ -75,7 +75,8 @@ void link_seal_close(struct link_seal *s)
 {
     EVP_MAC_CTX_free(s->mac);
     OPENSSL_cleanse(s, sizeof *s);
-    s->mac = NULL, s->n = 0;
+    s->mac = NULL;
+    s->n = 0;
 }
 
 /* Of the next frame in this direction. */
@@ -128,7 +129,8 @@ enum status link_listen(const char *host, uint16_t port, int *fd_out, uint16_t *
         if (!bind(fd, a->ai_addr, a->ai_addrlen) && !listen(fd, 64)) break;
         int e = errno;
         close(fd);
-        fd = -1, errno = e;
+        fd = -1;
+        errno = e;
     }
     freeaddrinfo(list);
     if (fd < 0) {
@@ -216,7 +218,8 @@ static enum status send_all(int fd, const unsigned char *p, size_t n, uint64_t d
         }
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return ST_PEER_LOST;
-        p += k, n -= (size_t)k;
+        p += k;
+        n -= (size_t)k;
     }
     return ST_OK;
 }
@@ -243,7 +246,8 @@ static enum status recv_all(int fd, unsigned char *p, size_t n, uint64_t deadlin
         }
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return ST_PEER_LOST;
-        p += k, n -= (size_t)k;
+        p += k;
+        n -= (size_t)k;
     }
     return ST_OK;
 }

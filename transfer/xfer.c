@@ -136,14 +136,16 @@ enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *tick
     struct xfer_item *it = pool_get(&x->items);
     if (!it) return ST_AGAIN;
     it->job = *job;
-    it->src = *src, it->dst = *dst;
+    it->src = *src;
+    it->dst = *dst;
     it->lane = lane;
     uint32_t index = pool_index(&x->items, it);
     it->ticket = x->ticket[index] = ++x->n_posted << 24 | index;
     it->post_us = x->cfg.clock();
     it->done.cookie = job->cookie;
     it->done.bytes = job->bytes;
-    x->refs[job->src]++, x->refs[job->dst]++;
+    x->refs[job->src]++;
+    x->refs[job->dst]++;
     atomic_fetch_add_explicit(&lane->n_queued, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&lane->rate[lane_rate_of(dst->kind)].queued_bytes, job->bytes, memory_order_relaxed);
     CHECK(ring_push(&lane->inbox, it)); /* as long as the pool */
@@ -164,7 +166,8 @@ uint32_t xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max)
     for (uint32_t i = 0; x->cfg.pumped && i < x->n_lane; i++) lane_pump(x->lane[i]);
     for (struct xfer_item *it; n < max && (it = ring_pop(&x->done)); n++) {
         done[n] = it->done;
-        x->refs[it->job.src]--, x->refs[it->job.dst]--;
+        x->refs[it->job.src]--;
+        x->refs[it->job.dst]--;
         x->ticket[it->ticket & 0xffffff] = 0;
         pool_put(&x->items, it);
     }

@@ -29,8 +29,14 @@ static bool copy_text(struct tmpl *t, const char *text, size_t n)
 enum status tmpl_parse(const char *text, size_t n, struct tmpl **t_out, char *err, size_t err_bytes)
 {
     err[0] = 0;
-    if (n > TMPL_TEXT_MAX) return snprintf(err, err_bytes, "line 1: a template of more than %d bytes", TMPL_TEXT_MAX), ST_CONFIG;
-    if (!utf8_valid(text, n) || memchr(text, 0, n)) return snprintf(err, err_bytes, "line 1: not UTF-8"), ST_CONFIG;
+    if (n > TMPL_TEXT_MAX) {
+        snprintf(err, err_bytes, "line 1: a template of more than %d bytes", TMPL_TEXT_MAX);
+        return ST_CONFIG;
+    }
+    if (!utf8_valid(text, n) || memchr(text, 0, n)) {
+        snprintf(err, err_bytes, "line 1: not UTF-8");
+        return ST_CONFIG;
+    }
     struct tmpl *t = calloc(1, sizeof *t);
     if (!t) return ST_NOMEM;
     arena_init(&t->arena, PARSE_BYTES_MAX);
@@ -76,7 +82,10 @@ enum status tmpl_render(const struct tmpl *t, const json_t *vars, const struct t
     if (!e.st && text.failed) tmpl_over(&e, "too much output");
     if (!e.st) {
         buf_put(out, text.data, text.n);
-        if (out->failed) e.st = ST_TOO_LARGE, snprintf(err, err_bytes, "the chat template's output is too large");
+        if (out->failed) {
+            e.st = ST_TOO_LARGE;
+            snprintf(err, err_bytes, "the chat template's output is too large");
+        }
     }
     buf_free(&text);
     arena_free(&e.arena);
@@ -95,7 +104,11 @@ bool tmpl_mentions(const struct tmpl *t, const char *name)
 
 bool tmpl_has_text(const struct tmpl *t, const char *text) { return memmem(t->text, t->n_text, text, strlen(text)) != NULL; }
 
-const char *tmpl_text(const struct tmpl *t, size_t *n_out) { return *n_out = t->n_text, t->text; }
+const char *tmpl_text(const struct tmpl *t, size_t *n_out)
+{
+    *n_out = t->n_text;
+    return t->text;
+}
 
 void tmpl_free(struct tmpl *t)
 {

@@ -40,14 +40,18 @@ static bool make(struct arena *a, bool neg, const uint32_t *limb, uint32_t n, st
     n = trimmed(limb, n);
     if (n <= 2) {
         uint64_t u = n ? limb[0] | (n > 1 ? (uint64_t)limb[1] << 32 : 0) : 0;
-        if (u <= INT64_MAX || (neg && u == 1ull << 63)) return *out = tv_int((int64_t)(neg ? 0 - u : u)), true;
+        if (u <= INT64_MAX || (neg && u == 1ull << 63)) {
+            *out = tv_int((int64_t)(neg ? 0 - u : u));
+            return true;
+        }
     }
     struct tv_big *b = arena_alloc(a, sizeof *b + n * sizeof *limb);
     if (!b) return false;
     b->neg = neg;
     b->n = n;
     memcpy(b->limb, limb, n * sizeof *limb);
-    return *out = (struct tv){ .kind = TV_BIG, .u.big = b }, true;
+    *out = (struct tv){ .kind = TV_BIG, .u.big = b };
+    return true;
 }
 
 static bool result(struct tmpl_eval *e, bool neg, const uint32_t *limb, uint32_t n, struct tv *out)
@@ -221,13 +225,15 @@ static bool power(struct tmpl_eval *e, const struct tv *a, const struct tv *b, s
     if (!tv_integer(b, &times)) return tmpl_fail(e, "integer too large: more than %d bits", BIG_BITS_MAX);
     if (times < 0) {
         tv_number(a, &x);
-        return *out = tv_float(pow(x, (double)times)), true;
+        *out = tv_float(pow(x, (double)times));
+        return true;
     }
     for (; times; times >>= 1) {
         if ((times & 1) && !tmpl_binary(e, OP_MUL, &r, &base, &r)) return false;
         if (times > 1 && !tmpl_binary(e, OP_MUL, &base, &base, &base)) return false;
     }
-    return *out = r, true;
+    *out = r;
+    return true;
 }
 
 bool big_op(struct tmpl_eval *e, uint8_t op, const struct tv *a, const struct tv *b, struct tv *out)
@@ -307,7 +313,10 @@ bool big_from_double(struct tmpl_eval *e, double f, struct tv *out)
     uint64_t whole = (uint64_t)ldexp(m, 53);
     uint32_t limb[2] = { (uint32_t)whole, (uint32_t)(whole >> 32) };
     up -= 53;
-    if (up <= 0) return *out = tv_int((int64_t)f), true;
+    if (up <= 0) {
+        *out = tv_int((int64_t)f);
+        return true;
+    }
     return result(e, f < 0, r, shift_left(r, limb, trimmed(limb, 2), (uint32_t)up), out);
 }
 
@@ -336,7 +345,10 @@ bool big_true_div(struct tmpl_eval *e, const struct tv *a, const struct tv *b, s
     if (!y.n) return tmpl_fail(e, "division by zero");
     if (!tmpl_steps(e, (uint64_t)x.n * y.n / 256)) return false;
     int64_t gap = (int64_t)bits_of(x.limb, x.n) - (int64_t)bits_of(y.limb, y.n), shift = gap < 66 ? 66 - gap : 0;
-    if (gap < -1100) return *out = tv_float(x.neg != y.neg ? -0.0 : 0.0), true;
+    if (gap < -1100) {
+        *out = tv_float(x.neg != y.neg ? -0.0 : 0.0);
+        return true;
+    }
     uint32_t nu = shift_left(u, x.limb, x.n, (uint32_t)shift);
     memcpy(v, y.limb, y.n * sizeof *v);
     div_limbs(u, nu, v, y.n, q, &nq, rem, &nrem);
@@ -344,7 +356,8 @@ bool big_true_div(struct tmpl_eval *e, const struct tv *a, const struct tv *b, s
     uint64_t m = leading(q, nq, &up) | (nrem != 0);
     double   d = ldexp((double)m, up - (int)shift);
     if (isinf(d)) return tmpl_fail(e, "integer division result too large for a float");
-    return *out = tv_float(x.neg != y.neg ? -d : d), true;
+    *out = tv_float(x.neg != y.neg ? -d : d);
+    return true;
 }
 
 /* ---------------------------------------------------------------- text */

@@ -93,7 +93,10 @@ static bool g_range(struct tmpl_eval *e, const struct tv *self, const struct tmp
     for (uint32_t i = 0; i < a->n; i++)
         if (!tv_integer(&a->pos[i], &v[i]))
             return tmpl_fail(e, "'%s' object cannot be interpreted as an integer", tv_type_name(&a->pos[i]));
-    if (a->n == 1) v[1] = v[0], v[0] = 0;
+    if (a->n == 1) {
+        v[1] = v[0];
+        v[0] = 0;
+    }
     if (!v[2]) return tmpl_fail(e, "range() arg 3 must not be zero");
     uint64_t n = 0, step = v[2] > 0 ? (uint64_t)v[2] : 0 - (uint64_t)v[2];
     if (v[2] > 0 ? v[1] > v[0] : v[1] < v[0]) {
@@ -104,7 +107,8 @@ static bool g_range(struct tmpl_eval *e, const struct tv *self, const struct tmp
     struct tv_seq *q = tmpl_steps(e, n / 16) ? tv_seq_new(e, SEQ_RANGE, (uint32_t)n) : NULL;
     if (!q) return false;
     for (uint64_t i = 0; i < n; i++) q->v[q->n++] = tv_int((int64_t)((uint64_t)v[0] + i * (uint64_t)v[2]));
-    return *out = tv_seq(q), true;
+    *out = tv_seq(q);
+    return true;
 }
 
 /* dict(pairs or dict, name=value, ...) */
@@ -157,7 +161,8 @@ static bool fromkeys(struct tmpl_eval *e, const struct tv *self, const struct tm
     if (!d || !tv_iter(e, &a->pos[0], &q)) return false;
     for (uint32_t i = 0; i < q->n; i++)
         if (!tmpl_steps(e, 1) || !tv_dict_set(e, d, q->v[i], value)) return false;
-    return *out = tv_dict(d), true;
+    *out = tv_dict(d);
+    return true;
 }
 
 static bool g_cycler(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
@@ -170,7 +175,8 @@ static bool g_cycler(struct tmpl_eval *e, const struct tv *self, const struct tm
     memcpy(q->v, a->pos, a->n * sizeof *q->v);
     q->n = a->n;
     *c = (struct tv_cycler){ .items = q };
-    return *out = (struct tv){ .kind = TV_CYCLER, .u.cycler = c }, true;
+    *out = (struct tv){ .kind = TV_CYCLER, .u.cycler = c };
+    return true;
 }
 
 static bool g_joiner(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
@@ -179,13 +185,15 @@ static bool g_joiner(struct tmpl_eval *e, const struct tv *self, const struct tm
     struct tv_joiner *j = tmpl_alloc(e, sizeof *j);
     if (!j) return false;
     *j = (struct tv_joiner){ .sep = a->pos[0].kind == TV_ABSENT ? TV_LIT(", ") : a->pos[0] };
-    return *out = (struct tv){ .kind = TV_JOINER, .u.joiner = j }, true;
+    *out = (struct tv){ .kind = TV_JOINER, .u.joiner = j };
+    return true;
 }
 
 /* The message goes to the client as it is: what it may hold is bounded by err. */
 static bool g_raise(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {
-    (void)self, (void)out;
+    (void)self;
+    (void)out;
     struct tv s;
     if (!tv_to_str(e, &a->pos[0], &s) || e->st) return false;
     e->st = ST_INVALID;
@@ -234,10 +242,13 @@ static bool d_items(struct tmpl_eval *e, const struct tv *self, const struct tmp
     for (uint32_t i = 0; i < d->n; i++) {
         struct tv_seq *pair = tv_seq_new(e, SEQ_TUPLE, 2);
         if (!pair) return false;
-        pair->v[0] = d->v[i].k, pair->v[1] = d->v[i].v, pair->n = 2;
+        pair->v[0] = d->v[i].k;
+        pair->v[1] = d->v[i].v;
+        pair->n = 2;
         q->v[q->n++] = tv_seq(pair);
     }
-    return *out = tv_seq(q), true;
+    *out = tv_seq(q);
+    return true;
 }
 
 static bool d_list(struct tmpl_eval *e, const struct tv *self, bool keys, struct tv *out)
@@ -246,15 +257,18 @@ static bool d_list(struct tmpl_eval *e, const struct tv *self, bool keys, struct
     struct tv_seq        *q = tmpl_steps(e, d->n / 16) ? tv_seq_new(e, keys ? SEQ_KEYS : SEQ_VALUES, d->n) : NULL;
     if (!q) return false;
     for (uint32_t i = 0; i < d->n; i++) q->v[q->n++] = keys ? d->v[i].k : d->v[i].v;
-    return *out = tv_seq(q), true;
+    *out = tv_seq(q);
+    return true;
 }
 static bool d_keys(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, d_list(e, self, true, out);
+    (void)a;
+    return d_list(e, self, true, out);
 }
 static bool d_values(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, d_list(e, self, false, out);
+    (void)a;
+    return d_list(e, self, false, out);
 }
 
 static bool d_get(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
@@ -286,7 +300,10 @@ static bool d_pop(struct tmpl_eval *e, const struct tv *self, const struct tmpl_
     struct tv      *v = changeable(e, d->given) ? tv_dict_get(e, d, &a->pos[0]) : NULL;
     if (e->st) return false;
     if (!v && a->pos[1].kind == TV_ABSENT) return tmpl_fail(e, "pop(): no such key");
-    if (!v) return *out = a->pos[1], true;
+    if (!v) {
+        *out = a->pos[1];
+        return true;
+    }
     *out = *v;
     struct tv_pair *p = (struct tv_pair *)(void *)((char *)v - offsetof(struct tv_pair, v));
     memmove(p, p + 1, (size_t)(d->v + d->n - (p + 1)) * sizeof *p);
@@ -298,7 +315,10 @@ static bool d_setdefault(struct tmpl_eval *e, const struct tv *self, const struc
 {
     struct tv *v = tv_dict_get(e, self->u.dict, &a->pos[0]);
     if (e->st) return false;
-    if (v) return *out = *v, true;
+    if (v) {
+        *out = *v;
+        return true;
+    }
     *out = a->pos[1].kind == TV_ABSENT ? tv_none() : a->pos[1];
     return changeable(e, self->u.dict->given) && tv_dict_set(e, self->u.dict, a->pos[0], *out);
 }
@@ -353,7 +373,10 @@ static bool l_index(struct tmpl_eval *e, const struct tv *self, const struct tmp
     const struct tv_seq *q = self->u.seq;
     if (!tmpl_steps(e, q->n / 16)) return false;
     for (uint32_t i = 0; i < q->n; i++)
-        if (tv_equal(e, &q->v[i], &a->pos[0])) return *out = tv_int(i), true;
+        if (tv_equal(e, &q->v[i], &a->pos[0])) {
+            *out = tv_int(i);
+            return true;
+        }
     return tmpl_fail(e, "index(): not in the list");
 }
 
@@ -363,13 +386,15 @@ static bool l_count(struct tmpl_eval *e, const struct tv *self, const struct tmp
     int64_t              n = 0;
     if (!tmpl_steps(e, q->n / 16)) return false;
     for (uint32_t i = 0; i < q->n; i++) n += tv_equal(e, &q->v[i], &a->pos[0]);
-    return *out = tv_int(n), !e->st;
+    *out = tv_int(n);
+    return !e->st;
 }
 
 static bool loop_cycle(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {
     if (!a->n) return tmpl_fail(e, "no items for cycling given");
-    return *out = a->pos[self->u.loop->i % a->n], true;
+    *out = a->pos[self->u.loop->i % a->n];
+    return true;
 }
 
 static bool loop_changed(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
@@ -381,22 +406,26 @@ static bool loop_changed(struct tmpl_eval *e, const struct tv *self, const struc
         if (!(l->changed = tv_seq_new(e, SEQ_TUPLE, a->n))) return false;
         for (uint32_t i = 0; i < a->n; i++) l->changed->v[l->changed->n++] = a->pos[i];
     }
-    return *out = tv_bool(!same), !e->st;
+    *out = tv_bool(!same);
+    return !e->st;
 }
 
 static bool c_next(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {
     struct tv_cycler *c = self->u.cycler;
-    (void)e, (void)a;
+    (void)e;
+    (void)a;
     *out = c->items->v[c->pos];
     c->pos = (c->pos + 1) % c->items->n;
     return true;
 }
 static bool c_reset(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {
-    (void)e, (void)a;
+    (void)e;
+    (void)a;
     self->u.cycler->pos = 0;
-    return *out = tv_none(), true;
+    *out = tv_none();
+    return true;
 }
 
 static const struct tmpl_func methods[] = {

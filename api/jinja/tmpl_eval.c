@@ -43,7 +43,9 @@ static char *area_room(struct tmpl_eval *e, size_t n)
         if (cap < AREA_MIN) cap = AREA_MIN;
         char *p = arena_alloc(&e->arena, cap);
         if (!p && !(p = tmpl_alloc(e, cap = n))) return NULL;
-        e->area = p, e->area_n = 0, e->area_cap = cap;
+        e->area = p;
+        e->area_n = 0;
+        e->area_cap = cap;
     }
     return e->area + e->area_n;
 }
@@ -66,7 +68,10 @@ bool tmpl_concat(struct tmpl_eval *e, const struct tv *a, const struct tv *b, st
     size_t n = (size_t)a->n + b->n;
     if (n > UINT32_MAX / 4) return tmpl_over(e, "too much memory");
     if (!tmpl_bytes(e, b->n)) return false;
-    if (!a->n || !b->n) return *out = a->n ? *a : *b, true;
+    if (!a->n || !b->n) {
+        *out = a->n ? *a : *b;
+        return true;
+    }
     if (e->area && a->u.s + a->n == e->area + e->area_n && e->area_cap - e->area_n >= b->n) { /* nobody else sees what follows a */
         memcpy(e->area + e->area_n, b->u.s, b->n);
         e->area_n += b->n;
@@ -97,13 +102,17 @@ bool tmpl_set(struct tmpl_eval *e, uint32_t sym, struct tv v)
 {
     struct tmpl_scope *s = e->scope;
     for (uint32_t i = 0; i < s->n; i++)
-        if (s->var[i].sym == sym) return s->var[i].v = v, true;
+        if (s->var[i].sym == sym) {
+            s->var[i].v = v;
+            return true;
+        }
     if (s->n == s->cap) {
         uint32_t         cap = s->cap ? s->cap * 2 : 4;
         struct tmpl_var *w = tmpl_alloc(e, cap * sizeof *w);
         if (!w) return false;
         if (s->n) memcpy(w, s->var, s->n * sizeof *w);
-        s->var = w, s->cap = cap;
+        s->var = w;
+        s->cap = cap;
     }
     s->var[s->n++] = (struct tmpl_var){ sym, v };
     return true;
@@ -272,14 +281,18 @@ static bool value_cond(struct tmpl_eval *e, const struct tmpl_node *n, struct tv
     if (tv_truth(&test)) return tmpl_value(e, n->a, out);
     if (n->c) return tmpl_value(e, n->c, out);
     static const char none[] = "the inline if without else";
-    return *out = tv_undef(none, sizeof none - 1), true;
+    *out = tv_undef(none, sizeof none - 1);
+    return true;
 }
 
 static bool value_sign(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *out)
 {
     int64_t i;
     if (!tmpl_value(e, n->a, out)) return false;
-    if (out->kind == TV_FLOAT) return out->u.f = n->type == N_NEG ? -out->u.f : out->u.f, true;
+    if (out->kind == TV_FLOAT) {
+        out->u.f = n->type == N_NEG ? -out->u.f : out->u.f;
+        return true;
+    }
     if (!tv_whole(out)) return tmpl_fail(e, "bad operand type for a sign: '%s'", tv_type_name(out));
     if (n->type == N_NEG) return big_negate(e, out, out);
     if (tv_integer(out, &i)) *out = tv_int(i); /* +true is 1 */
@@ -295,7 +308,8 @@ static bool value_of(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *
     case N_NAME:
         s = &e->t->sym[n->sym];
         p = tmpl_get(e, n->sym);
-        return *out = p ? *p : tv_undef(s->s, s->n), true;
+        *out = p ? *p : tv_undef(s->s, s->n);
+        return true;
     case N_ATTR:
         s = &e->t->sym[n->sym];
         if (!tmpl_value(e, n->a, &v)) return false;
@@ -314,7 +328,8 @@ static bool value_of(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *
     case N_TEST: return value_applied(e, n, out);
     case N_NOT:
         if (!tmpl_value(e, n->a, &v)) return false;
-        return *out = tv_bool(!tv_truth(&v)), true;
+        *out = tv_bool(!tv_truth(&v));
+        return true;
     case N_NEG:
     case N_POS: return value_sign(e, n, out);
     case N_CHAIN: return value_chain(e, n, out);
@@ -329,7 +344,10 @@ static bool value_of(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *
 
 bool tmpl_value(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *out)
 {
-    if (n->type == N_CONST) return *out = n->val, true;
+    if (n->type == N_CONST) {
+        *out = n->val;
+        return true;
+    }
     if (e->frames >= e->lim.depth_max * TMPL_FRAMES_PER_CALL) return tmpl_over(e, "too much depth");
     e->frames++;
     bool ok = value_of(e, n, out);

@@ -49,7 +49,10 @@ void *tmpl_alloc(struct tmpl_eval *e, size_t bytes);
 /* Work done: n steps, or a pass over so many bytes. */
 static inline bool tmpl_steps(struct tmpl_eval *e, uint64_t n)
 {
-    if (n > e->steps) return e->steps = 0, tmpl_over(e, "too many steps");
+    if (n > e->steps) {
+        e->steps = 0;
+        return tmpl_over(e, "too many steps");
+    }
     e->steps -= n;
     return true;
 }

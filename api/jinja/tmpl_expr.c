@@ -84,7 +84,8 @@ static struct tmpl_node *op_chain(struct tmpl_parser *p, enum tmpl_node_type typ
                 uint8_t *v = arena_alloc(&p->t->arena, more);
                 if (!v) return tmpl_parse_fail(p, line, "template is too large");
                 if (n_op) memcpy(v, ops, n_op);
-                ops = v, cap = more;
+                ops = v;
+                cap = more;
             }
             ops[n_op++] = op;
         }
@@ -113,7 +114,11 @@ static uint8_t take_compare(struct tmpl_parser *p)
     uint8_t op = take_if(p, OP_EQ, OP_GE);
     if (op) return op;
     if (tmpl_skip_name(p, "in")) return OP_IN;
-    if (tmpl_tok_is(tmpl_cur(p), "not") && tmpl_tok_is(tmpl_ahead(p), "in")) return tmpl_next(p), tmpl_next(p), OP_NOT_IN;
+    if (tmpl_tok_is(tmpl_cur(p), "not") && tmpl_tok_is(tmpl_ahead(p), "in")) {
+        tmpl_next(p);
+        tmpl_next(p);
+        return OP_NOT_IN;
+    }
     return OP_NONE;
 }
 
@@ -154,7 +159,8 @@ static char *number_text(struct tmpl_parser *p, const struct tmpl_tok *k, size_t
     for (uint32_t i = 0; i < k->n; i++)
         if (k->s[i] != '_') text[n++] = k->s[i];
     text[n] = 0;
-    return *n_out = n, text;
+    *n_out = n;
+    return text;
 }
 
 static struct tmpl_node *parse_number(struct tmpl_parser *p)
@@ -189,14 +195,17 @@ static struct tmpl_node *parse_string(struct tmpl_parser *p)
         if (!tmpl_unescape(&p->t->arena, tmpl_cur(p)->s, tmpl_cur(p)->n, &part, &n_part))
             return tmpl_parse_fail(p, tmpl_cur(p)->line, "a bad escape in a string");
         if (first) {
-            s = part, n = n_part, first = false;
+            s = part;
+            n = n_part;
+            first = false;
             continue;
         }
         char *both = arena_alloc(&p->t->arena, (size_t)n + n_part);
         if (!both) return tmpl_parse_fail(p, line, "template is too large");
         memcpy(both, s, n);
         memcpy(both + n, part, n_part);
-        s = both, n += n_part;
+        s = both;
+        n += n_part;
     }
     return const_node(p, line, tv_str(s, n));
 }
@@ -273,7 +282,8 @@ static struct tmpl_node *parse_primary(struct tmpl_parser *p)
 static bool name_allowed(struct tmpl_parser *p, uint32_t line, const char *s, uint32_t n)
 {
     if (n < 2 || s[0] != '_' || s[1] != '_') return true;
-    return tmpl_parse_fail(p, line, "no attribute '%.*s'", (int)(n < 40 ? n : 40), s), false;
+    tmpl_parse_fail(p, line, "no attribute '%.*s'", (int)(n < 40 ? n : 40), s);
+    return false;
 }
 
 static struct tmpl_node *parse_subscript(struct tmpl_parser *p, struct tmpl_node *a)
@@ -306,7 +316,10 @@ static struct tmpl_node *parse_subscript(struct tmpl_parser *p, struct tmpl_node
     if (!tmpl_expect_op(p, OP_RBRACKET)) return NULL;
     if (!slice && !part[0]) return tmpl_parse_fail(p, line, "an expression is missing");
     if (!(n = tmpl_node_new(p, slice ? N_SLICE : N_ITEM, line))) return NULL;
-    n->a = a, n->b = part[0], n->c = part[1], n->d = part[2];
+    n->a = a;
+    n->b = part[0];
+    n->c = part[1];
+    n->d = part[2];
     if (!slice && part[0]->type == N_CONST && part[0]->val.kind == TV_STR && !name_allowed(p, line, part[0]->val.u.s, part[0]->val.n))
         return NULL;
     return tmpl_node_done(p, n, NULL);
@@ -316,7 +329,10 @@ static struct tmpl_node *parse_subscript(struct tmpl_parser *p, struct tmpl_node
 static bool parse_star(struct tmpl_parser *p, struct tmpl_node *n, struct tmpl_node **to)
 {
     uint32_t line = tmpl_cur(p)->line;
-    if (*to || n->d) return tmpl_parse_fail(p, line, "a second '*' or '**' among the arguments"), false;
+    if (*to || n->d) {
+        tmpl_parse_fail(p, line, "a second '*' or '**' among the arguments");
+        return false;
+    }
     tmpl_next(p);
     return (*to = tmpl_parse_expr(p)) != NULL;
 }
@@ -337,24 +353,38 @@ static bool parse_args(struct tmpl_parser *p, struct tmpl_node *n)
             if (!parse_star(p, n, k->op == OP_MUL ? &n->c : &n->d)) return false;
             continue;
         }
-        if (n->d) return tmpl_parse_fail(p, k->line, "an argument after '**'"), false;
+        if (n->d) {
+            tmpl_parse_fail(p, k->line, "an argument after '**'");
+            return false;
+        }
         if (k->type != T_NAME || after->type != T_OP || after->op != OP_ASSIGN) {
-            if (n->c) return tmpl_parse_fail(p, k->line, "a positional argument after '*'"), false;
-            if (n->n_kw) return tmpl_parse_fail(p, k->line, "a positional argument after one by name"), false;
+            if (n->c) {
+                tmpl_parse_fail(p, k->line, "a positional argument after '*'");
+                return false;
+            }
+            if (n->n_kw) {
+                tmpl_parse_fail(p, k->line, "a positional argument after one by name");
+                return false;
+            }
             if (!tmpl_node_add(p, &l, tmpl_parse_expr(p))) return false;
             continue;
         }
         if (n->n_kw == cap) {
             uint32_t        more = cap ? cap * 2 : 4;
             struct tmpl_kw *v = arena_alloc(&p->t->arena, more * sizeof *v);
-            if (!v) return tmpl_parse_fail(p, k->line, "template is too large"), false;
+            if (!v) {
+                tmpl_parse_fail(p, k->line, "template is too large");
+                return false;
+            }
             if (cap) memcpy(v, n->kw, cap * sizeof *v);
-            n->kw = v, cap = more;
+            n->kw = v;
+            cap = more;
         }
         struct tmpl_kw *kw = &n->kw[n->n_kw];
         *kw = (struct tmpl_kw){ .name = k->s, .n = k->n };
         if (!name_allowed(p, k->line, k->s, k->n)) return false;
-        tmpl_next(p), tmpl_next(p);
+        tmpl_next(p);
+        tmpl_next(p);
         if (!(kw->value = tmpl_parse_expr(p))) return false;
         n->n_kw++;
     }
@@ -373,7 +403,8 @@ static struct tmpl_node *parse_call(struct tmpl_parser *p, struct tmpl_node *a)
         struct tmpl_node **v = arena_alloc(&p->scratch, cap * sizeof *v);
         if (!v) return tmpl_parse_fail(p, n->line, "template is too large");
         if (p->n_called) memcpy(v, p->called, p->n_called * sizeof *v);
-        p->called = v, p->cap_called = cap;
+        p->called = v;
+        p->cap_called = cap;
     }
     p->called[p->n_called++] = n;
     return n;
@@ -404,7 +435,8 @@ static bool check_named(struct tmpl_parser *p, const struct tmpl_node *n)
     const struct tv *v = &n->list[at]->val;
     bool             test = attr || plain;
     if (v->kind != TV_STR || (test ? tmpl_find(tmpl_tests, v->u.s, v->n) : tmpl_find_filter(v->u.s, v->n))) return true;
-    return tmpl_parse_fail(p, n->line, "no %s named '%.*s'", test ? "test" : "filter", (int)(v->n < 40 ? v->n : 40), v->u.s), false;
+    tmpl_parse_fail(p, n->line, "no %s named '%.*s'", test ? "test" : "filter", (int)(v->n < 40 ? v->n : 40), v->u.s);
+    return false;
 }
 
 struct tmpl_node *tmpl_parse_filters(struct tmpl_parser *p, struct tmpl_node *in, bool begun)

@@ -35,7 +35,8 @@ static bool f_default(struct tmpl_eval *e, const struct tv *v, const struct tmpl
 {
     (void)e;
     bool use = v->kind == TV_UNDEF || (a->pos[1].kind != TV_ABSENT && tv_truth(&a->pos[1]) && !tv_truth(v));
-    return *out = !use ? *v : a->pos[0].kind == TV_ABSENT ? TV_LIT("") : a->pos[0], true;
+    *out = !use ? *v : a->pos[0].kind == TV_ABSENT ? TV_LIT("") : a->pos[0];
+    return true;
 }
 
 static bool f_length(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -52,7 +53,8 @@ static bool f_list(struct tmpl_eval *e, const struct tv *v, const struct tmpl_ar
     if (!tv_iter(e, v, &q) || !tmpl_steps(e, q->n / 16) || !(r = tv_seq_new(e, SEQ_LIST, q->n))) return false;
     if (q->n) memcpy(r->v, q->v, q->n * sizeof *r->v);
     r->n = q->n;
-    return *out = tv_seq(r), true;
+    *out = tv_seq(r);
+    return true;
 }
 
 static bool f_items(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -72,7 +74,8 @@ static bool f_first(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     struct tv_seq *q;
     (void)a;
     if (!tv_iter(e, v, &q)) return false;
-    return *out = q->n ? q->v[0] : tv_undef("No first item, sequence was empty.", 34), true;
+    *out = q->n ? q->v[0] : tv_undef("No first item, sequence was empty.", 34);
+    return true;
 }
 static bool f_last(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
@@ -80,7 +83,8 @@ static bool f_last(struct tmpl_eval *e, const struct tv *v, const struct tmpl_ar
     (void)a;
     if (v->kind == TV_SEQ && v->u.seq->type == SEQ_GEN) return tmpl_fail(e, "'generator' object is not reversible");
     if (!tv_iter(e, v, &q)) return false;
-    return *out = q->n ? q->v[q->n - 1] : tv_undef("No last item, sequence was empty.", 33), true;
+    *out = q->n ? q->v[q->n - 1] : tv_undef("No last item, sequence was empty.", 33);
+    return true;
 }
 
 static bool f_reverse(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -93,7 +97,8 @@ static bool f_reverse(struct tmpl_eval *e, const struct tv *v, const struct tmpl
     }
     if (!tv_iter(e, v, &q) || !tmpl_steps(e, q->n / 16) || !(r = tv_seq_new(e, SEQ_GEN, q->n))) return false;
     for (uint32_t i = q->n; i--;) r->v[r->n++] = q->v[i];
-    return *out = tv_seq(r), true;
+    *out = tv_seq(r);
+    return true;
 }
 
 static bool f_safe(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -105,7 +110,8 @@ static bool f_safe(struct tmpl_eval *e, const struct tv *v, const struct tmpl_ar
 }
 static bool f_string(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, tv_to_str(e, v, out);
+    (void)a;
+    return tv_to_str(e, v, out);
 }
 
 /* ---------------------------------------------------------------- select, map */
@@ -138,7 +144,8 @@ static bool selected(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
         if (test && !tmpl_apply(e, test, &x, &rest, &yes)) return false;
         if (yes.u.b == want) r->v[r->n++] = q->v[i];
     }
-    return *out = tv_seq(r), true;
+    *out = tv_seq(r);
+    return true;
 }
 static bool f_select(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
@@ -165,7 +172,8 @@ static bool f_map(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
     struct tmpl_args        rest = { .kw = a->kw, .kw_val = a->kw_val, .n_kw = a->n_kw };
     if (a->n) {
         if (a->pos[0].kind != TV_STR || !(f = tmpl_find_filter(a->pos[0].u.s, a->pos[0].n))) return tmpl_fail(e, "no such filter");
-        rest.pos = a->pos + 1, rest.n = a->n - 1;
+        rest.pos = a->pos + 1;
+        rest.n = a->n - 1;
     } else {
         for (uint32_t k = 0; k < a->n_kw; k++) {
             if (a->kw[k].n == 9 && !memcmp(a->kw[k].name, "attribute", 9))
@@ -185,7 +193,8 @@ static bool f_map(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
         if (x.kind == TV_UNDEF && none.kind != TV_ABSENT) x = none;
         r->v[r->n++] = x;
     }
-    return *out = tv_seq(r), true;
+    *out = tv_seq(r);
+    return true;
 }
 
 /* ---------------------------------------------------------------- order */
@@ -216,9 +225,11 @@ static bool sort_keys(struct tmpl_eval *e, struct sort_key **v, uint32_t n, bool
             }
         }
         struct sort_key *t = a;
-        a = b, b = t;
+        a = b;
+        b = t;
     }
-    return *v = a, true;
+    *v = a;
+    return true;
 }
 
 /* sort(attribute='a,b'): the values of all paths, each folded, as one key. */
@@ -234,7 +245,8 @@ static bool sort_key_of(struct tmpl_eval *e, const struct tv *item, const struct
         if (!attr_path(e, item, &one, &key) || !fold(e, &key, sensitive) || !tv_seq_add(e, keys, key)) return false;
         at += n + 1;
     }
-    return *out = tv_seq(keys), true;
+    *out = tv_seq(keys);
+    return true;
 }
 
 static bool sorted(struct tmpl_eval *e, struct tv_seq *q, const struct tv *path, bool reverse, bool sensitive, struct tv *out)
@@ -248,7 +260,8 @@ static bool sorted(struct tmpl_eval *e, struct tv_seq *q, const struct tv *path,
     }
     if (!sort_keys(e, &v, q->n, reverse)) return false;
     for (uint32_t i = 0; i < q->n; i++) r->v[r->n++] = v[i].item;
-    return *out = tv_seq(r), true;
+    *out = tv_seq(r);
+    return true;
 }
 
 static bool f_sort(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -277,12 +290,18 @@ static bool extreme(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     struct tv_seq *q;
     struct tv      best, key;
     if (!tv_iter(e, v, &q)) return false;
-    if (!q->n) return *out = tv_undef("No aggregated item, sequence was empty.", 39), true;
+    if (!q->n) {
+        *out = tv_undef("No aggregated item, sequence was empty.", 39);
+        return true;
+    }
     for (uint32_t i = 0; i < q->n; i++) {
         int c = 0;
         if (!tmpl_steps(e, 1) || !attr_path(e, &q->v[i], &a->pos[1], &key) || !fold(e, &key, tv_truth(&a->pos[0]))) return false;
         if (i && !tv_compare(e, &key, &best, &c)) return false;
-        if (!i || (max ? c > 0 : c < 0)) best = key, *out = q->v[i];
+        if (!i || (max ? c > 0 : c < 0)) {
+            best = key;
+            *out = q->v[i];
+        }
     }
     return true;
 }
@@ -302,7 +321,8 @@ static bool f_sum(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
     if (!tv_iter(e, v, &q)) return false;
     for (uint32_t i = 0; i < q->n; i++)
         if (!tmpl_steps(e, 1) || !attr_path(e, &q->v[i], &a->pos[0], &x) || !tmpl_binary(e, OP_ADD, &total, &x, &total)) return false;
-    return *out = total, true;
+    *out = total;
+    return true;
 }
 
 static bool f_unique(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -315,9 +335,13 @@ static bool f_unique(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
         if (!tmpl_steps(e, 1 + r->n / 16) || !attr_path(e, &q->v[i], &a->pos[1], &key) || !fold(e, &key, tv_truth(&a->pos[0])))
             return false;
         while (k < r->n && !tv_equal(e, &keys->v[k], &key)) k++;
-        if (k == r->n) r->v[r->n++] = q->v[i], keys->v[keys->n++] = key;
+        if (k == r->n) {
+            r->v[r->n++] = q->v[i];
+            keys->v[keys->n++] = key;
+        }
     }
-    return *out = tv_seq(r), !e->st;
+    *out = tv_seq(r);
+    return !e->st;
 }
 
 static bool group_key(struct tmpl_eval *e, const struct tv *item, const struct tmpl_args *a, struct tv *key, struct tv *folded)
@@ -354,7 +378,8 @@ static bool f_groupby(struct tmpl_eval *e, const struct tv *v, const struct tmpl
         }
         if (!tv_seq_add(e, group, all[i].item)) return false;
     }
-    return *out = tv_seq(r), true;
+    *out = tv_seq(r);
+    return true;
 }
 
 /* So many columns whose lengths differ by one at most. */
@@ -376,7 +401,8 @@ static bool f_slice(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
         if (given(&a->pos[1]) && i >= q->n % n) row->v[row->n++] = a->pos[1];
         if (!tv_seq_add(e, r, tv_seq(row))) return false;
     }
-    return *out = tv_seq(r), true;
+    *out = tv_seq(r);
+    return true;
 }
 
 /* Any item: which one follows from the time and from how much was computed, so that one render can be repeated. */
@@ -385,10 +411,14 @@ static bool f_random(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     struct tv_seq *q;
     (void)a;
     if (!tv_iter(e, v, &q)) return false;
-    if (!q->n) return *out = tv_undef("No random item, sequence was empty.", 35), true;
+    if (!q->n) {
+        *out = tv_undef("No random item, sequence was empty.", 35);
+        return true;
+    }
     uint64_t x = ((uint64_t)e->now_s << 32 ^ e->steps) * 0x9e3779b97f4a7c15;
     x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9;
-    return *out = q->v[(x ^ x >> 32) % q->n], true;
+    *out = q->v[(x ^ x >> 32) % q->n];
+    return true;
 }
 
 /* As v.name where v is no dict. What would change a value is not shown. */
@@ -418,7 +448,8 @@ static bool f_batch(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     if (row && given(&a->pos[1]) && n > (int64_t)e->lim.steps_max) return tmpl_over(e, "too many steps");
     while (row && given(&a->pos[1]) && row->n < n)
         if (!tmpl_steps(e, 1) || !tv_seq_add(e, row, a->pos[1])) return false;
-    return *out = tv_seq(r), true;
+    *out = tv_seq(r);
+    return true;
 }
 
 static bool f_join(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)

@@ -20,7 +20,10 @@ static bool f_escape(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     struct tv s;
     (void)a;
     if (!tv_to_str(e, v, &s)) return false;
-    if (v->kind == TV_STR && (s.flag & TV_SAFE)) return *out = s, true;
+    if (v->kind == TV_STR && (s.flag & TV_SAFE)) {
+        *out = s;
+        return true;
+    }
     return escaped(e, &s, out);
 }
 

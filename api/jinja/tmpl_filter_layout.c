@@ -7,7 +7,10 @@
 
 static bool whole_arg(struct tmpl_eval *e, const struct tv *v, const char *what, int64_t absent, int64_t *out)
 {
-    if (v->kind == TV_ABSENT) return *out = absent, true;
+    if (v->kind == TV_ABSENT) {
+        *out = absent;
+        return true;
+    }
     return tv_integer(v, out) || tmpl_fail(e, "%s must be an integer, not %s", what, tv_type_name(v));
 }
 
@@ -40,7 +43,10 @@ static bool f_truncate(struct tmpl_eval *e, const struct tv *v, const struct tmp
     if (length < n_end || leeway < 0) return tmpl_fail(e, "truncate: length must not be less than its end, nor leeway negative");
     int64_t n = (int64_t)text_count(s.u.s, s.n);
     if (!tmpl_bytes(e, s.n)) return false;
-    if (n <= length || n - length <= leeway) return *out = s, true;
+    if (n <= length || n - length <= leeway) {
+        *out = s;
+        return true;
+    }
     size_t keep = text_offset(s.u.s, s.n, (size_t)(length - n_end)), mark = tmpl_mark(e);
     if (!tv_truth(&a->pos[1])) {
         size_t space = text_rfind(s.u.s, keep, " ", 1);

@@ -23,15 +23,18 @@ static bool cased(struct tmpl_eval *e, const struct tv *v, enum text_case how, s
 }
 static bool f_upper(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, cased(e, v, TEXT_UPPER, out);
+    (void)a;
+    return cased(e, v, TEXT_UPPER, out);
 }
 static bool f_lower(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, cased(e, v, TEXT_LOWER, out);
+    (void)a;
+    return cased(e, v, TEXT_LOWER, out);
 }
 static bool f_capitalize(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, cased(e, v, TEXT_CAPITALIZE, out);
+    (void)a;
+    return cased(e, v, TEXT_CAPITALIZE, out);
 }
 
 /* Jinja's own title: words begin after blanks, '-' and opening brackets only. */
@@ -129,7 +132,8 @@ static bool f_tojson(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     if (sep->kind != TV_ABSENT && sep->kind != TV_NONE) {
         if (sep->kind != TV_SEQ || sep->u.seq->n != 2 || sep->u.seq->v[0].kind != TV_STR || sep->u.seq->v[1].kind != TV_STR)
             return tmpl_fail(e, "tojson: separators are two strings");
-        s.item_sep = sep->u.seq->v[0], s.key_sep = sep->u.seq->v[1];
+        s.item_sep = sep->u.seq->v[0];
+        s.key_sep = sep->u.seq->v[1];
     }
     size_t mark = tmpl_mark(e);
     return tv_to_json(e, v, &s) && tmpl_take(e, mark, out);
@@ -201,8 +205,12 @@ static bool f_float(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     double f;
     if (v->kind == TV_UNDEF) return tmpl_fail(e, "'%.*s' is undefined", (int)v->n, v->u.s);
     if (v->kind == TV_BIG && isinf(big_to_double(v))) return tmpl_fail(e, "int too large to convert to float");
-    if (tv_number(v, &f) || (v->kind == TV_STR && parse_float(v, &f))) return *out = tv_float(f), true;
-    return *out = a->pos[0].kind == TV_ABSENT ? tv_float(0) : a->pos[0], true;
+    if (tv_number(v, &f) || (v->kind == TV_STR && parse_float(v, &f))) {
+        *out = tv_float(f);
+        return true;
+    }
+    *out = a->pos[0].kind == TV_ABSENT ? tv_float(0) : a->pos[0];
+    return true;
 }
 
 /* The digits of a number in text, as int() takes them: sign, prefix of the base, single underscores. ABSENT: they are none. */
@@ -212,13 +220,17 @@ static bool whole_of_text(struct tmpl_eval *e, const struct tv *v, uint32_t base
     const char *s = v->u.s + at;
     *out = (struct tv){ .kind = TV_ABSENT };
     bool neg = n && s[0] == '-', prefix = false;
-    if (n && (s[0] == '-' || s[0] == '+')) s++, n--;
+    if (n && (s[0] == '-' || s[0] == '+')) {
+        s++;
+        n--;
+    }
     char     mark = n > 2 && s[0] == '0' ? (char)(s[1] | 0x20) : 0;
     uint32_t named = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
     if (named && (base == named || !base)) {
         base = named;
         prefix = true;
-        s += 2, n -= 2;
+        s += 2;
+        n -= 2;
     }
     if (!base) {
         for (size_t i = 1; i < n && s[0] == '0'; i++)
@@ -248,12 +260,21 @@ static bool f_int(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
         return tmpl_fail(e, "int: base is 0, or 2 to 36");
     *out = a->pos[0].kind == TV_ABSENT ? tv_int(0) : a->pos[0];
     if (v->kind == TV_UNDEF) return tmpl_fail(e, "'%.*s' is undefined", (int)v->n, v->u.s);
-    if (v->kind == TV_BIG) return *out = *v, true;
-    if (tv_integer(v, &i)) return *out = tv_int(i), true;
+    if (v->kind == TV_BIG) {
+        *out = *v;
+        return true;
+    }
+    if (tv_integer(v, &i)) {
+        *out = tv_int(i);
+        return true;
+    }
     if (v->kind == TV_STR) {
         struct tv whole;
         if (!whole_of_text(e, v, (uint32_t)base, &whole)) return false;
-        if (whole.kind != TV_ABSENT) return *out = whole, true;
+        if (whole.kind != TV_ABSENT) {
+            *out = whole;
+            return true;
+        }
         if (!parse_float(v, &f)) return true;
     } else if (v->kind == TV_FLOAT) {
         f = v->u.f;
@@ -268,7 +289,10 @@ static bool f_abs(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
     struct tv zero = tv_int(0);
     int       c = 0;
     (void)a;
-    if (v->kind == TV_FLOAT) return *out = tv_float(fabs(v->u.f)), true;
+    if (v->kind == TV_FLOAT) {
+        *out = tv_float(fabs(v->u.f));
+        return true;
+    }
     if (!tv_whole(v)) return tmpl_fail(e, "bad operand type for abs(): '%s'", tv_type_name(v));
     if (!tv_compare(e, v, &zero, &c)) return false;
     return c < 0 ? big_negate(e, v, out) : tmpl_binary(e, OP_ADD, v, &zero, out);
@@ -312,11 +336,18 @@ static bool f_round(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     if (a->pos[0].kind != TV_ABSENT && (!tv_integer(&a->pos[0], &places) || places < -300 || places > 300))
         return tmpl_fail(e, "round: bad precision");
     double scale = pow(10, (double)places);
-    if (tv_str_is(&a->pos[1], "ceil")) return *out = tv_float(ceil(f * scale) / scale), true;
-    if (tv_str_is(&a->pos[1], "floor")) return *out = tv_float(floor(f * scale) / scale), true;
+    if (tv_str_is(&a->pos[1], "ceil")) {
+        *out = tv_float(ceil(f * scale) / scale);
+        return true;
+    }
+    if (tv_str_is(&a->pos[1], "floor")) {
+        *out = tv_float(floor(f * scale) / scale);
+        return true;
+    }
     if (a->pos[1].kind != TV_ABSENT && !tv_str_is(&a->pos[1], "common")) return tmpl_fail(e, "round: method must be common, ceil or floor");
     if (v->kind != TV_FLOAT) return round_whole(e, v, places, out);
-    return *out = tv_float(round_float(f, places)), true;
+    *out = tv_float(round_float(f, places));
+    return true;
 }
 
 static bool f_wordcount(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -332,7 +363,8 @@ static bool f_wordcount(struct tmpl_eval *e, const struct tv *v, const struct tm
         n += word && !in;
         in = word;
     }
-    return *out = tv_int(n), true;
+    *out = tv_int(n);
+    return true;
 }
 
 const struct tmpl_func tmpl_filters_text[] = {

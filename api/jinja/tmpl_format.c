@@ -40,7 +40,8 @@ static bool percent_count(struct tmpl_eval *e, struct percent *p, int32_t *out)
         if (p->used >= p->n_arg) return tmpl_fail(e, "not enough arguments for format string");
         if (!tv_integer(&p->args[p->used++], &v)) return tmpl_fail(e, "* wants int");
         if (v > FORMAT_WIDTH_MAX || v < -FORMAT_WIDTH_MAX) return tmpl_over(e, "too much output");
-        return *out = (int32_t)v, true;
+        *out = (int32_t)v;
+        return true;
     }
     *out = 0;
     for (; p->i < p->n && p->s[p->i] >= '0' && p->s[p->i] <= '9'; p->i++)
@@ -184,7 +185,8 @@ static bool index_of(const char *s, size_t n, uint32_t *out)
         if (s[i] < '0' || s[i] > '9' || v > 1000000) return false;
         v = v * 10 + (uint32_t)(s[i] - '0');
     }
-    return *out = v, n > 0;
+    *out = v;
+    return n > 0;
 }
 
 static bool by_name(struct tmpl_eval *e, const struct fields *p, const char *s, size_t n, struct tv *out)
@@ -193,7 +195,8 @@ static bool by_name(struct tmpl_eval *e, const struct fields *p, const char *s, 
     for (uint32_t k = 0; !p->map && k < p->a->n_kw && !v; k++)
         if (p->a->kw[k].n == n && !memcmp(p->a->kw[k].name, s, n)) v = &p->a->kw_val[k];
     if (!v) return tmpl_fail(e, "format(): no argument '%.*s'", n < 40 ? (int)n : 40, s);
-    return *out = *v, true;
+    *out = *v;
+    return true;
 }
 
 /* "name.attr[key]": the value it leads to. */

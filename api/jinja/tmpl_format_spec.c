@@ -47,7 +47,8 @@ bool format_parse(struct tmpl_eval *e, const char *s, size_t n, struct format_sp
     if (i < n) f.type = s[i++];
     if (i != n) return tmpl_fail(e, "format: a spec that is not understood");
     if (f.width > FORMAT_WIDTH_MAX || f.precision > FORMAT_PRECISION_MAX) return tmpl_over(e, "too much output");
-    return *out = f, true;
+    *out = f;
+    return true;
 }
 
 /* ---------------------------------------------------------------- padding */

@@ -31,7 +31,8 @@ static bool lex_emit(struct lex *x, enum tmpl_tok_type type, uint8_t op, const c
         struct tmpl_tok *v = arena_alloc(x->a, cap * sizeof *v);
         if (!v) return lex_fail(x, "template is too large");
         if (o->n) memcpy(v, o->v, o->n * sizeof *v);
-        o->v = v, o->cap = cap;
+        o->v = v;
+        o->cap = cap;
     }
     o->v[o->n++] = (struct tmpl_tok){ .type = (uint8_t)type, .op = op, .line = x->line, .n = (uint32_t)n, .s = s };
     return true;
@@ -94,7 +95,8 @@ static bool lex_is_tag(const struct lex *x, size_t i, const char *word, bool plu
 {
     if (!lex_at(x, i, "{%")) return false;
     i += 2;
-    *sign_l = 0, *sign_r = 0;
+    *sign_l = 0;
+    *sign_r = 0;
     if (i < x->n && (x->s[i] == '-' || x->s[i] == '+')) *sign_l = x->s[i++];
     i = x->n - text_lstrip_len(x->s + i, x->n - i);
     if (!lex_at(x, i, word)) return false;
@@ -286,7 +288,11 @@ static int hex_value(char c)
 bool tmpl_unescape(struct arena *a, const char *s, size_t n, const char **s_out, uint32_t *n_out)
 {
     static const char from[] = "ntr\\'\"abfv", to[] = "\n\t\r\\'\"\a\b\f\v";
-    if (!memchr(s, '\\', n)) return *s_out = s, *n_out = (uint32_t)n, true;
+    if (!memchr(s, '\\', n)) {
+        *s_out = s;
+        *n_out = (uint32_t)n;
+        return true;
+    }
     char *d = arena_alloc(a, n + 1);
     if (!d) return false;
     size_t k = 0;
@@ -298,7 +304,8 @@ bool tmpl_unescape(struct arena *a, const char *s, size_t n, const char **s_out,
         char        c = s[i + 1];
         const char *p = strchr(from, c);
         if (p && c) {
-            d[k++] = to[p - from], i += 2;
+            d[k++] = to[p - from];
+            i += 2;
         } else if (c == '\n') {
             i += 2;
         } else if (c == 'x' || c == 'u' || c == 'U') {
@@ -323,5 +330,7 @@ bool tmpl_unescape(struct arena *a, const char *s, size_t n, const char **s_out,
             d[k++] = s[i++];
         }
     }
-    return *s_out = d, *n_out = (uint32_t)k, true;
+    *s_out = d;
+    *n_out = (uint32_t)k;
+    return true;
 }

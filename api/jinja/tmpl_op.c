@@ -10,11 +10,15 @@
 static bool method_of(struct tmpl_eval *e, const struct tv *v, const char *name, size_t n, struct tv *out)
 {
     const struct tmpl_func *f = tmpl_find_method(v, name, n);
-    if (!f) return *out = tv_undef(name, n), true;
+    if (!f) {
+        *out = tv_undef(name, n);
+        return true;
+    }
     struct tv_bound *b = tmpl_alloc(e, sizeof *b);
     if (!b) return false;
     *b = (struct tv_bound){ *v, f };
-    return *out = (struct tv){ .kind = TV_METHOD, .u.bound = b }, true;
+    *out = (struct tv){ .kind = TV_METHOD, .u.bound = b };
+    return true;
 }
 
 static bool loop_attr(const struct tv_loop *l, const char *name, size_t n, struct tv *out)
@@ -57,9 +61,18 @@ static bool str_is(const char *s, size_t n, const char *what) { return n == strl
 
 static bool cycler_attr(const struct tv_cycler *c, const char *name, size_t n, struct tv *out)
 {
-    if (str_is(name, n, "current")) return *out = c->items->v[c->pos], true;
-    if (str_is(name, n, "pos")) return *out = tv_int(c->pos), true;
-    if (str_is(name, n, "items")) return *out = tv_seq(c->items), true;
+    if (str_is(name, n, "current")) {
+        *out = c->items->v[c->pos];
+        return true;
+    }
+    if (str_is(name, n, "pos")) {
+        *out = tv_int(c->pos);
+        return true;
+    }
+    if (str_is(name, n, "items")) {
+        *out = tv_seq(c->items);
+        return true;
+    }
     return false;
 }
 
@@ -77,20 +90,27 @@ static bool block_named(struct tmpl_eval *e, const char *name, size_t n, struct 
 bool tmpl_get_attr(struct tmpl_eval *e, const struct tv *v, const char *name, size_t n, struct tv *out)
 {
     if (v->kind == TV_UNDEF) return undefined(e, v);
-    if (hidden(name, n)) return *out = tv_undef(name, n), true;
+    if (hidden(name, n)) {
+        *out = tv_undef(name, n);
+        return true;
+    }
     if (v->kind == TV_LOOP && loop_attr(v->u.loop, name, n, out)) return true;
     if (v->kind == TV_MACRO && tmpl_macro_attr(e, v->u.macro, name, n, out)) return true;
     if (v->kind == TV_CYCLER && cycler_attr(v->u.cycler, name, n, out)) return true;
     if (v->kind == TV_SELF) return block_named(e, name, n, out);
-    if (v->kind == TV_SEQ && v->u.seq->group && (str_is(name, n, "grouper") || str_is(name, n, "list")))
-        return *out = v->u.seq->v[name[0] == 'l'], true;
+    if (v->kind == TV_SEQ && v->u.seq->group && (str_is(name, n, "grouper") || str_is(name, n, "list"))) {
+        *out = v->u.seq->v[name[0] == 'l'];
+        return true;
+    }
     if (v->kind == TV_NS) {
         const struct tv *p = tv_dict_find(v->u.dict, name, n);
-        return *out = p ? *p : tv_undef(name, n), true;
+        *out = p ? *p : tv_undef(name, n);
+        return true;
     }
     if (v->kind == TV_DICT && !tmpl_find_method(v, name, n)) {
         const struct tv *p = tv_dict_find(v->u.dict, name, n);
-        return *out = p ? *p : tv_undef(name, n), true;
+        *out = p ? *p : tv_undef(name, n);
+        return true;
     }
     return method_of(e, v, name, n, out);
 }
@@ -101,7 +121,10 @@ static bool item_at(struct tmpl_eval *e, const struct tv *v, int64_t i, struct t
         if (!tmpl_bytes(e, v->n)) return false;
         int64_t n = (int64_t)text_count(v->u.s, v->n);
         if (i < 0) i += n;
-        if (i < 0 || i >= n) return *out = tv_undef("string index out of range", 25), true;
+        if (i < 0 || i >= n) {
+            *out = tv_undef("string index out of range", 25);
+            return true;
+        }
         size_t at = text_offset(v->u.s, v->n, (size_t)i);
         *out = tv_str(v->u.s + at, text_step(v->u.s + at));
         out->flag = v->flag;
@@ -109,7 +132,8 @@ static bool item_at(struct tmpl_eval *e, const struct tv *v, int64_t i, struct t
     }
     const struct tv_seq *q = v->u.seq;
     if (i < 0) i += q->n;
-    return *out = i >= 0 && i < q->n ? q->v[i] : tv_undef("list index out of range", 23), true;
+    *out = i >= 0 && i < q->n ? q->v[i] : tv_undef("list index out of range", 23);
+    return true;
 }
 
 bool tmpl_get_item(struct tmpl_eval *e, const struct tv *v, const struct tv *key, struct tv *out)
@@ -119,18 +143,28 @@ bool tmpl_get_item(struct tmpl_eval *e, const struct tv *v, const struct tv *key
     if (v->kind == TV_DICT) {
         const struct tv *p = tv_dict_get(e, v->u.dict, key);
         if (e->st) return false;
-        if (p) return *out = *p, true;
+        if (p) {
+            *out = *p;
+            return true;
+        }
     }
     if ((v->kind == TV_STR || (v->kind == TV_SEQ && v->u.seq->type <= SEQ_RANGE)) && tv_integer(key, &i)) return item_at(e, v, i, out);
     if (key->kind == TV_STR) return tmpl_get_attr(e, v, key->u.s, key->n, out);
-    return *out = tv_undef("no such item", 12), true;
+    *out = tv_undef("no such item", 12);
+    return true;
 }
 
 /* One end of a slice as Python clamps it. */
 static bool slice_end(struct tmpl_eval *e, const struct tv *v, int64_t lo, int64_t hi, int64_t n, int64_t none, int64_t *out)
 {
-    if (v->kind == TV_NONE) return *out = none, true;
-    if (v->kind == TV_BIG) return *out = v->u.big->neg ? lo : hi, true;
+    if (v->kind == TV_NONE) {
+        *out = none;
+        return true;
+    }
+    if (v->kind == TV_BIG) {
+        *out = v->u.big->neg ? lo : hi;
+        return true;
+    }
     if (!tv_integer(v, out)) return v->kind == TV_UNDEF ? undefined(e, v) : tmpl_fail(e, "slice indices must be integers or None");
     if (*out < 0) *out = *out < -n ? -1 : *out + n;
     if (*out < lo) *out = lo;
@@ -174,7 +208,8 @@ bool tmpl_slice(struct tmpl_eval *e, const struct tv *v, const struct tv *a, con
     struct tv_seq *q = tv_seq_new(e, v->u.seq->type, count > 0 ? (uint32_t)count : 0);
     if (!q || (count > 0 && !tmpl_steps(e, (uint64_t)count / 16))) return false;
     for (int64_t i = from; step > 0 ? i < to : i > to; i += step) q->v[q->n++] = v->u.seq->v[i];
-    return *out = tv_seq(q), true;
+    *out = tv_seq(q);
+    return true;
 }
 
 /* ---------------------------------------------------------------- operators */
@@ -205,7 +240,8 @@ static bool int_op(struct tmpl_eval *e, uint8_t op, const struct tv *a, const st
         return big_op(e, op, a, b, out);
     }
     if (over) return big_op(e, op, a, b, out);
-    return *out = tv_int(r), true;
+    *out = tv_int(r);
+    return true;
 }
 
 static bool float_op(struct tmpl_eval *e, uint8_t op, double x, double y, struct tv *out)
@@ -224,7 +260,8 @@ static bool float_op(struct tmpl_eval *e, uint8_t op, double x, double y, struct
         break;
     default: r = pow(x, y); break;
     }
-    return *out = tv_float(r), true;
+    *out = tv_float(r);
+    return true;
 }
 
 static bool repeat(struct tmpl_eval *e, const struct tv *v, int64_t times, struct tv *out)
@@ -236,7 +273,8 @@ static bool repeat(struct tmpl_eval *e, const struct tv *v, int64_t times, struc
         struct tv_seq *q = tv_seq_new(e, v->u.seq->type, (uint32_t)n);
         if (!q || !tmpl_steps(e, n / 16)) return false;
         for (uint64_t i = 0; i < n; i++) q->v[q->n++] = v->u.seq->v[i % v->u.seq->n];
-        return *out = tv_seq(q), true;
+        *out = tv_seq(q);
+        return true;
     }
     if (v->n && (uint64_t)times > e->lim.output_bytes_max / v->n) return tmpl_over(e, "too much output");
     size_t mark = tmpl_mark(e);
@@ -282,7 +320,8 @@ static bool join_lists(struct tmpl_eval *e, const struct tv_seq *p, const struct
     if (p->n) memcpy(r->v, p->v, p->n * sizeof *r->v);
     if (q->n) memcpy(r->v + p->n, q->v, q->n * sizeof *r->v);
     r->n = p->n + q->n;
-    return *out = tv_seq(r), true;
+    *out = tv_seq(r);
+    return true;
 }
 
 /* A double does not hold every whole number of this size. */
@@ -329,14 +368,16 @@ bool tmpl_compare(struct tmpl_eval *e, uint8_t op, const struct tv *a, const str
 {
     int c = 0;
     switch (op) {
-    case OP_EQ: return *out = tv_equal(e, a, b), !e->st;
-    case OP_NE: return *out = !tv_equal(e, a, b), !e->st;
+    case OP_EQ: *out = tv_equal(e, a, b); return !e->st;
+    case OP_NE: *out = !tv_equal(e, a, b); return !e->st;
     case OP_IN: return tv_contains(e, b, a, out);
     case OP_NOT_IN:
         if (!tv_contains(e, b, a, out)) return false;
-        return *out = !*out, true;
+        *out = !*out;
+        return true;
     default: break;
     }
     if (!tv_compare(e, a, b, &c)) return false;
-    return *out = op == OP_LT ? c < 0 : op == OP_LE ? c <= 0 : op == OP_GT ? c > 0 : c >= 0, true;
+    *out = op == OP_LT ? c < 0 : op == OP_LE ? c <= 0 : op == OP_GT ? c > 0 : c >= 0;
+    return true;
 }

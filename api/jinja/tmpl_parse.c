@@ -25,7 +25,9 @@ struct tmpl_node *tmpl_node_new(struct tmpl_parser *p, enum tmpl_node_type type,
 {
     struct tmpl_node *n = arena_calloc(&p->t->arena, 1, sizeof *n);
     if (!n) return tmpl_parse_fail(p, line, "template is too large");
-    n->type = (uint8_t)type, n->line = line, n->height = 1;
+    n->type = (uint8_t)type;
+    n->line = line;
+    n->height = 1;
     return n;
 }
 
@@ -35,9 +37,13 @@ bool tmpl_node_add(struct tmpl_parser *p, struct tmpl_node_list *l, struct tmpl_
     if (l->n == l->cap) {
         uint32_t           cap = l->cap ? l->cap * 2 : 4;
         struct tmpl_node **v = arena_alloc(&p->t->arena, cap * sizeof *v);
-        if (!v) return tmpl_parse_fail(p, n->line, "template is too large"), false;
+        if (!v) {
+            tmpl_parse_fail(p, n->line, "template is too large");
+            return false;
+        }
         if (l->n) memcpy(v, l->v, l->n * sizeof *v);
-        l->v = v, l->cap = cap;
+        l->v = v;
+        l->cap = cap;
     }
     l->v[l->n++] = n;
     return true;
@@ -45,7 +51,10 @@ bool tmpl_node_add(struct tmpl_parser *p, struct tmpl_node_list *l, struct tmpl_
 
 struct tmpl_node *tmpl_node_done(struct tmpl_parser *p, struct tmpl_node *n, const struct tmpl_node_list *l)
 {
-    if (l) n->list = l->v, n->n = l->n;
+    if (l) {
+        n->list = l->v;
+        n->n = l->n;
+    }
     uint32_t          h = 0;
     struct tmpl_node *kid[] = { n->a, n->b, n->c, n->d };
     for (size_t i = 0; i < 4; i++)
@@ -63,15 +72,25 @@ bool tmpl_intern(struct tmpl_parser *p, const struct tmpl_tok *name, uint32_t *s
 {
     struct tmpl *t = p->t;
     for (uint32_t i = 0; i < t->n_sym; i++)
-        if (t->sym[i].n == name->n && !memcmp(t->sym[i].s, name->s, name->n)) return *sym_out = i, true;
-    if (t->n_sym == TMPL_SYMS_MAX) return tmpl_parse_fail(p, name->line, "too many names"), false;
+        if (t->sym[i].n == name->n && !memcmp(t->sym[i].s, name->s, name->n)) {
+            *sym_out = i;
+            return true;
+        }
+    if (t->n_sym == TMPL_SYMS_MAX) {
+        tmpl_parse_fail(p, name->line, "too many names");
+        return false;
+    }
     t->sym[t->n_sym] = (struct tmpl_sym){ .s = name->s, .n = name->n };
-    return *sym_out = t->n_sym++, true;
+    *sym_out = t->n_sym++;
+    return true;
 }
 
 bool tmpl_enter(struct tmpl_parser *p)
 {
-    if (p->depth >= 2 * TMPL_NEST_MAX) return tmpl_parse_fail(p, tmpl_cur(p)->line, "nested too deeply"), false;
+    if (p->depth >= 2 * TMPL_NEST_MAX) {
+        tmpl_parse_fail(p, tmpl_cur(p)->line, "nested too deeply");
+        return false;
+    }
     p->depth++; /* an expression in brackets is two levels: expression and operand */
     return true;
 }
@@ -116,12 +135,16 @@ bool tmpl_expect_op(struct tmpl_parser *p, enum tmpl_op op)
     static const char *const names[] = { [OP_COLON] = "':'",    [OP_COMMA] = "','",  [OP_LPAREN] = "'('", [OP_RPAREN] = "')'",
                                          [OP_RBRACKET] = "']'", [OP_RBRACE] = "'}'", [OP_ASSIGN] = "'='" };
     if (tmpl_skip_op(p, op)) return true;
-    return unexpected(p, names[op] ? names[op] : "an operator"), false;
+    unexpected(p, names[op] ? names[op] : "an operator");
+    return false;
 }
 
 static bool expect_end(struct tmpl_parser *p)
 {
-    if (tmpl_cur(p)->type != T_BLOCK_END) return unexpected(p, "'%}'"), false;
+    if (tmpl_cur(p)->type != T_BLOCK_END) {
+        unexpected(p, "'%}'");
+        return false;
+    }
     tmpl_next(p);
     return true;
 }
@@ -215,12 +238,19 @@ static bool parse_signature(struct tmpl_parser *p, struct tmpl_node *n, uint8_t 
     for (bool first = true; !tmpl_skip_op(p, OP_RPAREN); first = false) {
         if (!first && !tmpl_expect_op(p, OP_COMMA)) return false;
         const struct tmpl_tok *k = tmpl_cur(p);
-        if (k->type != T_NAME) return unexpected(p, "a parameter's name"), false;
+        if (k->type != T_NAME) {
+            unexpected(p, "a parameter's name");
+            return false;
+        }
         if (l.n == cap) {
             uint32_t more = cap ? cap * 2 : 4, *v = arena_alloc(&p->t->arena, more * sizeof *v);
-            if (!v) return tmpl_parse_fail(p, k->line, "template is too large"), false;
+            if (!v) {
+                tmpl_parse_fail(p, k->line, "template is too large");
+                return false;
+            }
             if (l.n) memcpy(v, n->u.param, l.n * sizeof *v);
-            n->u.param = v, cap = more;
+            n->u.param = v;
+            cap = more;
         }
         if (!tmpl_intern(p, k, &n->u.param[l.n])) return false;
         p->t->sym[n->u.param[l.n]].assigned = true;
@@ -231,13 +261,15 @@ static bool parse_signature(struct tmpl_parser *p, struct tmpl_node *n, uint8_t 
         if (tmpl_skip_op(p, OP_ASSIGN)) {
             if (!(none = tmpl_parse_expr(p))) return false;
         } else if (l.n && l.v[l.n - 1]->type != N_BODY) {
-            return tmpl_parse_fail(p, k->line, "a parameter without default after one with"), false;
+            tmpl_parse_fail(p, k->line, "a parameter without default after one with");
+            return false;
         } else if (!(none = tmpl_node_new(p, N_BODY, k->line))) { /* no default */
             return false;
         }
         if (!tmpl_node_add(p, &l, none)) return false;
     }
-    n->list = l.v, n->n = l.n;
+    n->list = l.v;
+    n->n = l.n;
     *own_out = own;
     *needs_caller_out = (own & F_CALLER) && l.v[at_caller]->type == N_BODY;
     return true;
@@ -251,7 +283,10 @@ static bool parse_macro_body(struct tmpl_parser *p, struct tmpl_node *n, const c
     p->loops = 0;
     p->reads = p->sets = 0;
     if (!(n->c = parse_until(p, end))) return false;
-    if ((p->reads & F_CALLER) && needs_caller) return tmpl_parse_fail(p, n->line, "the parameter 'caller' needs a default"), false;
+    if ((p->reads & F_CALLER) && needs_caller) {
+        tmpl_parse_fail(p, n->line, "the parameter 'caller' needs a default");
+        return false;
+    }
     n->flags = p->reads & (uint8_t)~own;
     if (p->reads & own & F_CALLER) n->flags |= F_OWN_CALLER;
     p->loops = loops;
@@ -442,7 +477,8 @@ static bool check_called(struct tmpl_parser *p)
     for (uint32_t i = 0; i < p->n_called; i++) {
         const struct tmpl_sym *s = &p->t->sym[p->called[i]->a->sym];
         if (s->assigned || s->asked || tmpl_find(tmpl_globals, s->s, s->n) || is_bound(s)) continue;
-        return tmpl_parse_fail(p, p->called[i]->line, "no function named '%.*s'", (int)(s->n < 40 ? s->n : 40), s->s), false;
+        tmpl_parse_fail(p, p->called[i]->line, "no function named '%.*s'", (int)(s->n < 40 ? s->n : 40), s->s);
+        return false;
     }
     return true;
 }
@@ -450,7 +486,10 @@ static bool check_called(struct tmpl_parser *p)
 static bool parse_all(struct tmpl_parser *p)
 {
     struct tmpl *t = p->t;
-    if (!(t->sym = arena_alloc(&t->arena, TMPL_SYMS_MAX * sizeof *t->sym))) return tmpl_parse_fail(p, 1, "out of memory"), false;
+    if (!(t->sym = arena_alloc(&t->arena, TMPL_SYMS_MAX * sizeof *t->sym))) {
+        tmpl_parse_fail(p, 1, "out of memory");
+        return false;
+    }
     if (!tmpl_lex(&p->scratch, t->text, t->n_text, &p->toks, p->err, p->err_bytes)) return false;
     return (t->body = parse_body(p, NULL, NULL)) && check_called(p);
 }

@@ -71,12 +71,16 @@ static void repr_str(struct buf *b, const char *s, size_t n)
 static bool repr_seq(struct tmpl_eval *e, const struct tv_seq *q)
 {
     static const char *const open[] = { "[", "(", "[", "", "dict_keys([", "dict_values([", "dict_items([" };
-    if (q->type == SEQ_GEN) return buf_puts(e->out, "<generator object>"), true;
+    if (q->type == SEQ_GEN) {
+        buf_puts(e->out, "<generator object>");
+        return true;
+    }
     if (q->type == SEQ_RANGE) {
         int64_t lo = q->n ? q->v[0].u.i : 0, step = q->n > 1 ? q->v[1].u.i - lo : 1;
         buf_printf(e->out, "range(%" PRId64 ", %" PRId64, lo, q->n ? q->v[q->n - 1].u.i + step : 0);
         if (step != 1) buf_printf(e->out, ", %" PRId64, step);
-        return buf_putc(e->out, ')'), true;
+        buf_putc(e->out, ')');
+        return true;
     }
     buf_puts(e->out, open[q->type]);
     for (uint32_t i = 0; i < q->n; i++) {
@@ -143,7 +147,10 @@ bool tv_print(struct tmpl_eval *e, const struct tv *v)
 
 bool tv_to_str(struct tmpl_eval *e, const struct tv *v, struct tv *out)
 {
-    if (v->kind == TV_STR) return *out = *v, true;
+    if (v->kind == TV_STR) {
+        *out = *v;
+        return true;
+    }
     size_t mark = tmpl_mark(e);
     return tv_print(e, v) && tmpl_take(e, mark, out);
 }
@@ -153,12 +160,12 @@ bool tv_to_str(struct tmpl_eval *e, const struct tv *v, struct tv *out)
 bool tv_from_json(struct tmpl_eval *e, const json_t *j, struct tv *out)
 {
     switch (json_typeof(j)) {
-    case JSON_NULL: return *out = tv_none(), true;
+    case JSON_NULL: *out = tv_none(); return true;
     case JSON_TRUE:
-    case JSON_FALSE: return *out = tv_bool(json_is_true(j)), true;
-    case JSON_INTEGER: return *out = tv_int(json_integer_value(j)), true;
-    case JSON_REAL: return *out = tv_float(json_real_value(j)), true;
-    case JSON_STRING: return *out = tv_str(json_string_value(j), json_string_length(j)), true;
+    case JSON_FALSE: *out = tv_bool(json_is_true(j)); return true;
+    case JSON_INTEGER: *out = tv_int(json_integer_value(j)); return true;
+    case JSON_REAL: *out = tv_float(json_real_value(j)); return true;
+    case JSON_STRING: *out = tv_str(json_string_value(j), json_string_length(j)); return true;
     default: break;
     }
     if (e->data_depth >= TMPL_DATA_DEPTH_MAX) return tmpl_over(e, "data nested too deeply");
@@ -167,14 +174,20 @@ bool tv_from_json(struct tmpl_eval *e, const json_t *j, struct tv *out)
     if (json_is_array(j)) {
         size_t         n = json_array_size(j);
         struct tv_seq *q = n <= UINT32_MAX / 2 ? tv_seq_new(e, SEQ_LIST, (uint32_t)n) : NULL;
-        if (!q) return e->data_depth--, tmpl_over(e, "too much memory");
+        if (!q) {
+            e->data_depth--;
+            return tmpl_over(e, "too much memory");
+        }
         q->given = true;
         for (size_t i = 0; i < n && ok; i++) ok = tv_from_json(e, json_array_get(j, i), &q->v[q->n++]);
         *out = tv_seq(q);
     } else {
         size_t          n = json_object_size(j);
         struct tv_dict *d = n <= UINT32_MAX / 2 ? tv_dict_new(e, (uint32_t)n) : NULL;
-        if (!d) return e->data_depth--, tmpl_over(e, "too much memory");
+        if (!d) {
+            e->data_depth--;
+            return tmpl_over(e, "too much memory");
+        }
         d->given = true;
         /* jansson iterates in the order of insertion */
         for (void *it = json_object_iter((json_t *)(uintptr_t)j); it && ok; it = json_object_iter_next((json_t *)(uintptr_t)j, it)) {
@@ -259,9 +272,11 @@ static bool sorted_keys(struct tmpl_eval *e, const struct tv_dict *d, uint32_t *
             }
         }
         uint32_t *t = a;
-        a = b, b = t;
+        a = b;
+        b = t;
     }
-    return *out = a, tmpl_steps(e, d->n / 16);
+    *out = a;
+    return tmpl_steps(e, d->n / 16);
 }
 
 static bool json_value(struct tmpl_eval *e, const struct tv *v, const struct tv_json_style *s, uint32_t level);
@@ -271,7 +286,10 @@ static bool json_box(struct tmpl_eval *e, const struct tv *v, const struct tv_js
     bool        dict = v->kind == TV_DICT, pretty = s->indent >= 0 || s->indent_text.kind == TV_STR;
     uint32_t    n = dict ? v->u.dict->n : v->u.seq->n, *order = NULL;
     struct buf *b = e->out;
-    if (!n) return buf_puts(b, dict ? "{}" : "[]"), true;
+    if (!n) {
+        buf_puts(b, dict ? "{}" : "[]");
+        return true;
+    }
     if (dict && s->sort_keys && !sorted_keys(e, v->u.dict, &order)) return false;
     buf_putc(b, dict ? '{' : '[');
     for (uint32_t i = 0; i < n; i++) {

@@ -55,7 +55,8 @@ static bool filtered(struct tmpl_eval *e, const struct tmpl_node *n, struct tv_s
         if (tv_truth(&yes)) q->v[q->n++] = v;
     }
     e->scope = e->scope->up;
-    return *out = q, true;
+    *out = q;
+    return true;
 }
 
 /* from: the loop as it is before its first round. */
@@ -213,18 +214,31 @@ static bool macro_params(struct tmpl_eval *e, const struct tmpl_node *n, struct 
     struct tv_seq *q = tv_seq_new(e, SEQ_TUPLE, n->n);
     if (!q) return false;
     for (uint32_t i = 0; i < n->n; i++) q->v[q->n++] = tv_str(e->t->sym[n->u.param[i]].s, e->t->sym[n->u.param[i]].n);
-    return *out = tv_seq(q), true;
+    *out = tv_seq(q);
+    return true;
 }
 
 bool tmpl_macro_attr(struct tmpl_eval *e, const struct tv_macro *m, const char *name, size_t n, struct tv *out)
 {
     const struct tmpl_node *node = m->node;
     struct tv               key = tv_str(name, n);
-    if (tv_str_is(&key, "name")) return *out = tv_str(e->t->sym[node->sym].s, e->t->sym[node->sym].n), true;
+    if (tv_str_is(&key, "name")) {
+        *out = tv_str(e->t->sym[node->sym].s, e->t->sym[node->sym].n);
+        return true;
+    }
     if (tv_str_is(&key, "arguments")) return macro_params(e, node, out);
-    if (tv_str_is(&key, "catch_kwargs")) return *out = tv_bool(node->flags & F_KWARGS), true;
-    if (tv_str_is(&key, "catch_varargs")) return *out = tv_bool(node->flags & F_VARARGS), true;
-    if (tv_str_is(&key, "caller")) return *out = tv_bool(node->flags & (F_CALLER | F_OWN_CALLER)), true;
+    if (tv_str_is(&key, "catch_kwargs")) {
+        *out = tv_bool(node->flags & F_KWARGS);
+        return true;
+    }
+    if (tv_str_is(&key, "catch_varargs")) {
+        *out = tv_bool(node->flags & F_VARARGS);
+        return true;
+    }
+    if (tv_str_is(&key, "caller")) {
+        *out = tv_bool(node->flags & (F_CALLER | F_OWN_CALLER));
+        return true;
+    }
     return false;
 }
 
@@ -257,7 +271,10 @@ static bool run_call_block(struct tmpl_eval *e, const struct tmpl_node *n)
 static enum tmpl_flow run_block(struct tmpl_eval *e, const struct tmpl_node *n)
 {
     struct tmpl_scope *scope = e->scope;
-    if (n->flags & F_REQUIRED) return tmpl_fail(e, "a required block that no template fills"), TMPL_FAIL;
+    if (n->flags & F_REQUIRED) {
+        tmpl_fail(e, "a required block that no template fills");
+        return TMPL_FAIL;
+    }
     if (!(n->flags & F_SCOPED)) e->scope = e->root;
     enum tmpl_flow f = tmpl_scope_push(e) ? tmpl_run(e, n->c) : TMPL_FAIL;
     e->scope = scope;
@@ -331,7 +348,10 @@ static enum tmpl_flow run_body(struct tmpl_eval *e, const struct tmpl_node *n)
 
 enum tmpl_flow tmpl_run(struct tmpl_eval *e, const struct tmpl_node *n)
 {
-    if (e->frames >= e->lim.depth_max * TMPL_FRAMES_PER_CALL) return tmpl_over(e, "too much depth"), TMPL_FAIL;
+    if (e->frames >= e->lim.depth_max * TMPL_FRAMES_PER_CALL) {
+        tmpl_over(e, "too much depth");
+        return TMPL_FAIL;
+    }
     if (n->type != N_BODY && !tmpl_steps(e, 1)) return TMPL_FAIL;
     enum tmpl_flow f;
     e->line = n->line;

@@ -8,7 +8,10 @@ static bool need_str(struct tmpl_eval *e, const struct tv *v, const char *who)
 }
 static bool get_int(struct tmpl_eval *e, const struct tv *v, int64_t none, int64_t *out)
 {
-    if (v->kind == TV_ABSENT || v->kind == TV_NONE) return *out = none, true;
+    if (v->kind == TV_ABSENT || v->kind == TV_NONE) {
+        *out = none;
+        return true;
+    }
     return tv_integer(v, out) || tmpl_fail(e, "'%s' object cannot be interpreted as an integer", tv_type_name(v));
 }
 static struct tv sub(const struct tv *v, size_t at, size_t n)
@@ -34,7 +37,8 @@ bool tmpl_strip(struct tmpl_eval *e, const struct tv *v, const struct tv *chars,
     if (!chars || chars->kind == TV_ABSENT || chars->kind == TV_NONE) {
         if (ends & 1) at = n - text_lstrip_len(v->u.s, n);
         if (ends & 2) n = at + text_rstrip_len(v->u.s + at, n - at);
-        return *out = sub(v, at, n - at), tmpl_bytes(e, v->n - (n - at));
+        *out = sub(v, at, n - at);
+        return tmpl_bytes(e, v->n - (n - at));
     }
     if (!need_str(e, chars, "strip")) return false;
     if (ends & 1)
@@ -130,7 +134,8 @@ bool tmpl_str_splitlines(struct tmpl_eval *e, const struct tv *v, const struct t
         }
         if (!tv_seq_add(e, q, sub(v, at, (keep ? i : end) - at))) return false;
     }
-    return *out = tv_seq(q), true;
+    *out = tv_seq(q);
+    return true;
 }
 
 bool tmpl_str_join(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
@@ -157,7 +162,8 @@ static bool partition(struct tmpl_eval *e, const struct tv *v, const struct tv *
     q->v[0] = hit ? sub(v, 0, at) : right ? TV_LIT("") : *v;
     q->v[1] = hit ? *sep : TV_LIT("");
     q->v[2] = hit ? sub(v, at + sep->n, v->n - at - sep->n) : right ? *v : TV_LIT("");
-    return *out = tv_seq(q), true;
+    *out = tv_seq(q);
+    return true;
 }
 bool tmpl_str_partition(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
@@ -173,7 +179,8 @@ bool tmpl_str_rpartition(struct tmpl_eval *e, const struct tv *v, const struct t
 /* v[start:end] as find, startswith and the like take it; *at: bytes in front. */
 static bool window(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out, size_t *at)
 {
-    *out = *v, *at = 0;
+    *out = *v;
+    *at = 0;
     if (a->n < 3 || (a->pos[1].kind == TV_ABSENT && a->pos[2].kind == TV_ABSENT)) return tmpl_bytes(e, v->n);
     struct tv none = tv_none(), from = a->pos[1].kind == TV_ABSENT ? none : a->pos[1], to = a->pos[2].kind == TV_ABSENT ? none : a->pos[2];
     if (!tmpl_slice(e, v, &from, &to, &none, out)) return false;
@@ -197,7 +204,8 @@ static bool affix(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
         if (!need_str(e, &s[i], suffix ? "endswith" : "startswith")) return false;
         yes = affix_one(&w, &s[i], suffix);
     }
-    return *out = tv_bool(yes), true;
+    *out = tv_bool(yes);
+    return true;
 }
 bool tmpl_str_startswith(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
@@ -215,8 +223,12 @@ static bool find(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args
     if (!need_str(e, &a->pos[0], "find") || !window(e, v, a, &w, &at)) return false;
     const struct tv *s = &a->pos[0];
     size_t           hit = right ? text_rfind(w.u.s, w.n, s->u.s, s->n) : text_find(w.u.s, w.n, 0, s->u.s, s->n);
-    if (hit >= w.n && s->n) return *out = tv_int(-1), true;
-    return *out = tv_int((int64_t)text_count(v->u.s, at + hit)), true;
+    if (hit >= w.n && s->n) {
+        *out = tv_int(-1);
+        return true;
+    }
+    *out = tv_int((int64_t)text_count(v->u.s, at + hit));
+    return true;
 }
 bool tmpl_str_find(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return find(e, v, a, false, out); }
 bool tmpl_str_rfind(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return find(e, v, a, true, out); }
@@ -230,9 +242,13 @@ bool tmpl_str_count(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     const struct tv *s = &a->pos[0];
     int64_t          n = 0;
     if (!need_str(e, s, "count") || !tmpl_bytes(e, v->n)) return false;
-    if (!s->n) return *out = tv_int((int64_t)text_count(v->u.s, v->n) + 1), true;
+    if (!s->n) {
+        *out = tv_int((int64_t)text_count(v->u.s, v->n) + 1);
+        return true;
+    }
     for (size_t at = 0; (at = text_find(v->u.s, v->n, at, s->u.s, s->n)) < v->n; at += s->n) n++;
-    return *out = tv_int(n), true;
+    *out = tv_int(n);
+    return true;
 }
 
 bool tmpl_replace(struct tmpl_eval *e, const struct tv *v, const struct tv *from, const struct tv *to, int64_t count, struct tv *out)
@@ -253,7 +269,10 @@ bool tmpl_replace(struct tmpl_eval *e, const struct tv *v, const struct tv *from
         buf_put(e->out, to->u.s, to->n);
         at = hit + from->n;
     }
-    if (!at && from->n) return *out = *v, true;
+    if (!at && from->n) {
+        *out = *v;
+        return true;
+    }
     buf_put(e->out, v->u.s + at, v->n - at);
     return tmpl_take(e, mark, out);
 }
@@ -267,13 +286,15 @@ bool tmpl_str_removeprefix(struct tmpl_eval *e, const struct tv *v, const struct
 {
     const struct tv *s = &a->pos[0];
     if (!need_str(e, s, "removeprefix")) return false;
-    return *out = affix_one(v, s, false) ? sub(v, s->n, v->n - s->n) : *v, true;
+    *out = affix_one(v, s, false) ? sub(v, s->n, v->n - s->n) : *v;
+    return true;
 }
 bool tmpl_str_removesuffix(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     const struct tv *s = &a->pos[0];
     if (!need_str(e, s, "removesuffix")) return false;
-    return *out = affix_one(v, s, true) ? sub(v, 0, v->n - s->n) : *v, true;
+    *out = affix_one(v, s, true) ? sub(v, 0, v->n - s->n) : *v;
+    return true;
 }
 
 /* ---------------------------------------------------------------- case and classes */
@@ -288,19 +309,23 @@ bool tmpl_case(struct tmpl_eval *e, const struct tv *v, enum text_case how, stru
 }
 bool tmpl_str_upper(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, tmpl_case(e, v, TEXT_UPPER, out);
+    (void)a;
+    return tmpl_case(e, v, TEXT_UPPER, out);
 }
 bool tmpl_str_lower(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, tmpl_case(e, v, TEXT_LOWER, out);
+    (void)a;
+    return tmpl_case(e, v, TEXT_LOWER, out);
 }
 bool tmpl_str_title(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, tmpl_case(e, v, TEXT_TITLE, out);
+    (void)a;
+    return tmpl_case(e, v, TEXT_TITLE, out);
 }
 bool tmpl_str_capitalize(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, tmpl_case(e, v, TEXT_CAPITALIZE, out);
+    (void)a;
+    return tmpl_case(e, v, TEXT_CAPITALIZE, out);
 }
 
 static bool is_digit(uint32_t c) { return c >= '0' && c <= '9'; }
@@ -319,31 +344,38 @@ static bool classify(struct tmpl_eval *e, const struct tv *v, bool (*is)(uint32_
         some = some || yes;
         ok = not ? !not(c) : yes;
     }
-    return *out = tv_bool(ok && some), true;
+    *out = tv_bool(ok && some);
+    return true;
 }
 bool tmpl_str_isdigit(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, classify(e, v, is_digit, NULL, out);
+    (void)a;
+    return classify(e, v, is_digit, NULL, out);
 }
 bool tmpl_str_isalpha(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, classify(e, v, text_is_alpha, NULL, out);
+    (void)a;
+    return classify(e, v, text_is_alpha, NULL, out);
 }
 bool tmpl_str_isalnum(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, classify(e, v, is_alnum, NULL, out);
+    (void)a;
+    return classify(e, v, is_alnum, NULL, out);
 }
 bool tmpl_str_isspace(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, classify(e, v, text_is_space, NULL, out);
+    (void)a;
+    return classify(e, v, text_is_space, NULL, out);
 }
 bool tmpl_str_isupper(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, classify(e, v, is_upper, is_lower, out);
+    (void)a;
+    return classify(e, v, is_upper, is_lower, out);
 }
 bool tmpl_str_islower(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, classify(e, v, is_lower, is_upper, out);
+    (void)a;
+    return classify(e, v, is_lower, is_upper, out);
 }
 
 /* ---------------------------------------------------------------- padding */

@@ -35,17 +35,20 @@ static bool remainder_is(struct tmpl_eval *e, const struct tv *v, const struct t
     if (!tmpl_binary(e, OP_MOD, v, by, &r)) return false;
     double x = 1;
     tv_number(&r, &x);
-    return *out = tv_bool(x == (double)want), true;
+    *out = tv_bool(x == (double)want);
+    return true;
 }
 static bool t_odd(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     struct tv two = tv_int(2);
-    return (void)a, remainder_is(e, v, &two, 1, out);
+    (void)a;
+    return remainder_is(e, v, &two, 1, out);
 }
 static bool t_even(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     struct tv two = tv_int(2);
-    return (void)a, remainder_is(e, v, &two, 0, out);
+    (void)a;
+    return remainder_is(e, v, &two, 0, out);
 }
 static bool t_divisibleby(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
@@ -63,15 +66,18 @@ static bool case_is(struct tmpl_eval *e, const struct tv *v, bool upper, struct 
         some = some || (upper ? text_is_upper(c) : text_is_lower(c));
         ok = !(upper ? text_is_lower(c) : text_is_upper(c));
     }
-    return *out = tv_bool(ok && some), tmpl_bytes(e, s.n);
+    *out = tv_bool(ok && some);
+    return tmpl_bytes(e, s.n);
 }
 static bool t_upper(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, case_is(e, v, true, out);
+    (void)a;
+    return case_is(e, v, true, out);
 }
 static bool t_lower(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    return (void)a, case_is(e, v, false, out);
+    (void)a;
+    return case_is(e, v, false, out);
 }
 
 #define COMPARE(name, op)                                                                                \
@@ -90,13 +96,17 @@ COMPARE(t_in, OP_IN)
 
 static bool t_filter(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    (void)e, (void)a;
-    return *out = tv_bool(v->kind == TV_STR && tmpl_find_filter(v->u.s, v->n)), true;
+    (void)e;
+    (void)a;
+    *out = tv_bool(v->kind == TV_STR && tmpl_find_filter(v->u.s, v->n));
+    return true;
 }
 static bool t_test(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
-    (void)e, (void)a;
-    return *out = tv_bool(v->kind == TV_STR && tmpl_find(tmpl_tests, v->u.s, v->n)), true;
+    (void)e;
+    (void)a;
+    *out = tv_bool(v->kind == TV_STR && tmpl_find(tmpl_tests, v->u.s, v->n));
+    return true;
 }
 
 const struct tmpl_func tmpl_tests[] = {

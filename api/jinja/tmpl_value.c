@@ -18,18 +18,31 @@ const char *tv_type_name(const struct tv *v)
 
 bool tv_integer(const struct tv *v, int64_t *out)
 {
-    if (v->kind == TV_INT) return *out = v->u.i, true;
-    if (v->kind == TV_BOOL) return *out = v->u.b, true;
+    if (v->kind == TV_INT) {
+        *out = v->u.i;
+        return true;
+    }
+    if (v->kind == TV_BOOL) {
+        *out = v->u.b;
+        return true;
+    }
     return false;
 }
 
 bool tv_number(const struct tv *v, double *out)
 {
     int64_t i;
-    if (v->kind == TV_FLOAT) return *out = v->u.f, true;
-    if (v->kind == TV_BIG) return *out = big_to_double(v), true;
+    if (v->kind == TV_FLOAT) {
+        *out = v->u.f;
+        return true;
+    }
+    if (v->kind == TV_BIG) {
+        *out = big_to_double(v);
+        return true;
+    }
     if (!tv_integer(v, &i)) return false;
-    return *out = (double)i, true;
+    *out = (double)i;
+    return true;
 }
 
 bool tv_whole(const struct tv *v) { return v->kind == TV_INT || v->kind == TV_BOOL || v->kind == TV_BIG; }
@@ -53,7 +66,8 @@ bool tv_seq_add(struct tmpl_eval *e, struct tv_seq *q, struct tv v)
         struct tv *w = tmpl_alloc(e, (size_t)cap * sizeof *w);
         if (!w) return false;
         if (q->n) memcpy(w, q->v, q->n * sizeof *w);
-        q->v = w, q->cap = cap;
+        q->v = w;
+        q->cap = cap;
     }
     q->v[q->n++] = v;
     return true;
@@ -92,14 +106,18 @@ bool tv_dict_set(struct tmpl_eval *e, struct tv_dict *d, struct tv k, struct tv 
         return tmpl_fail(e, "a %s cannot be a key", tv_type_name(&k));
     struct tv *old = tv_dict_get(e, d, &k);
     if (e->st) return false;
-    if (old) return *old = v, true;
+    if (old) {
+        *old = v;
+        return true;
+    }
     if (d->n == d->cap) {
         if (d->cap > UINT32_MAX / 4) return tmpl_over(e, "too much memory");
         uint32_t        cap = d->cap ? d->cap * 2 : 4;
         struct tv_pair *w = tmpl_alloc(e, (size_t)cap * sizeof *w);
         if (!w) return false;
         if (d->n) memcpy(w, d->v, d->n * sizeof *w);
-        d->v = w, d->cap = cap;
+        d->v = w;
+        d->cap = cap;
     }
     d->v[d->n++] = (struct tv_pair){ k, v };
     return true;
@@ -156,7 +174,10 @@ static bool dict_equal(struct tmpl_eval *e, const struct tv_dict *a, const struc
 /* Where one of the two is a TV_BIG; false: they are not both numbers, or one is no number at all. */
 static bool compare_big(const struct tv *a, const struct tv *b, int *out)
 {
-    if (tv_whole(a) && tv_whole(b)) return *out = big_compare(a, b), true;
+    if (tv_whole(a) && tv_whole(b)) {
+        *out = big_compare(a, b);
+        return true;
+    }
     const struct tv *f = a->kind == TV_FLOAT ? a : b;
     if (f->kind != TV_FLOAT || isnan(f->u.f)) return false;
     *out = f == b ? big_compare_float(a, f->u.f) : -big_compare_float(b, f->u.f);
@@ -187,14 +208,21 @@ bool tv_compare(struct tmpl_eval *e, const struct tv *a, const struct tv *b, int
 {
     int64_t i, j;
     double  x, y;
-    if (tv_integer(a, &i) && tv_integer(b, &j)) return *out = (i > j) - (i < j), true;
+    if (tv_integer(a, &i) && tv_integer(b, &j)) {
+        *out = (i > j) - (i < j);
+        return true;
+    }
     if ((a->kind == TV_BIG || b->kind == TV_BIG) && compare_big(a, b, out)) return true;
-    if (tv_number(a, &x) && tv_number(b, &y)) return *out = (x > y) - (x < y), true;
+    if (tv_number(a, &x) && tv_number(b, &y)) {
+        *out = (x > y) - (x < y);
+        return true;
+    }
     if (a->kind == TV_STR && b->kind == TV_STR) {
         uint32_t n = a->n < b->n ? a->n : b->n;
         if (!tmpl_bytes(e, n)) return false;
         int c = n ? memcmp(a->u.s, b->u.s, n) : 0; /* bytes of UTF-8 sort as code points do */
-        return *out = c ? (c > 0) - (c < 0) : (a->n > b->n) - (a->n < b->n), true;
+        *out = c ? (c > 0) - (c < 0) : (a->n > b->n) - (a->n < b->n);
+        return true;
     }
     if (a->kind == TV_SEQ && b->kind == TV_SEQ && a->u.seq->type == b->u.seq->type && a->u.seq->type <= SEQ_TUPLE) {
         const struct tv_seq *p = a->u.seq, *q = b->u.seq;
@@ -217,11 +245,15 @@ bool tv_contains(struct tmpl_eval *e, const struct tv *box, const struct tv *v, 
     if (box->kind == TV_STR) {
         if (v->kind != TV_STR) return tmpl_fail(e, "'in <string>' requires string as left operand, not %s", tv_type_name(v));
         if (!tmpl_bytes(e, box->n)) return false;
-        return *out = !v->n || text_find(box->u.s, box->n, 0, v->u.s, v->n) < box->n, true;
+        *out = !v->n || text_find(box->u.s, box->n, 0, v->u.s, v->n) < box->n;
+        return true;
     }
     if (box->kind == TV_DICT && (v->kind == TV_DICT || (v->kind == TV_SEQ && v->u.seq->type == SEQ_LIST)))
         return tmpl_fail(e, "unhashable type: '%s'", tv_type_name(v));
-    if (box->kind == TV_DICT) return *out = tv_dict_get(e, box->u.dict, v) != NULL, !e->st;
+    if (box->kind == TV_DICT) {
+        *out = tv_dict_get(e, box->u.dict, v) != NULL;
+        return !e->st;
+    }
     struct tv_seq *q;
     if (!tv_iter(e, box, &q) || !tmpl_steps(e, q->n / 16)) return false;
     *out = false;
@@ -232,12 +264,15 @@ bool tv_contains(struct tmpl_eval *e, const struct tv *box, const struct tv *v, 
 bool tv_length(struct tmpl_eval *e, const struct tv *v, uint32_t *out)
 {
     switch (v->kind) {
-    case TV_UNDEF: return *out = 0, true;
-    case TV_STR: return *out = (uint32_t)text_count(v->u.s, v->n), tmpl_bytes(e, v->n);
-    case TV_DICT: return *out = v->u.dict->n, true;
-    case TV_LOOP: return *out = v->u.loop->items->n, true;
+    case TV_UNDEF: *out = 0; return true;
+    case TV_STR: *out = (uint32_t)text_count(v->u.s, v->n); return tmpl_bytes(e, v->n);
+    case TV_DICT: *out = v->u.dict->n; return true;
+    case TV_LOOP: *out = v->u.loop->items->n; return true;
     case TV_SEQ:
-        if (v->u.seq->type != SEQ_GEN) return *out = v->u.seq->n, true;
+        if (v->u.seq->type != SEQ_GEN) {
+            *out = v->u.seq->n;
+            return true;
+        }
         break;
     default: break;
     }
@@ -268,11 +303,13 @@ bool tv_iter(struct tmpl_eval *e, const struct tv *v, struct tv_seq **out)
     case TV_SEQ:
         if (v->u.seq->type == SEQ_GEN) { /* what it had is gone for the next reader */
             if (!(*out = tv_seq_new(e, SEQ_LIST, 0))) return false;
-            (*out)->v = v->u.seq->v, (*out)->n = (*out)->cap = v->u.seq->n;
+            (*out)->v = v->u.seq->v;
+            (*out)->n = (*out)->cap = v->u.seq->n;
             v->u.seq->n = 0;
             return true;
         }
-        return *out = v->u.seq, true;
+        *out = v->u.seq;
+        return true;
     default: return tmpl_fail(e, "'%s' object is not iterable", tv_type_name(v));
     }
 }

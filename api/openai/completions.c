@@ -47,7 +47,8 @@ static enum status read_ids(struct call *c, const json_t *v, struct call_prompt 
 
 static enum status read_text(struct call *c, const json_t *v, struct call_prompt *p, struct api_error *e)
 {
-    p->text = json_string_value(v), p->n_text = json_string_length(v);
+    p->text = json_string_value(v);
+    p->n_text = json_string_length(v);
     c->prompt_bytes += p->n_text;
     return c->ask.truncate != -2 || encode_text_fits(c->model, p->n_text) ? ST_OK : encode_too_long(c, e);
 }
@@ -79,7 +80,8 @@ static enum status completion_parse(struct call *c, struct api_error *e)
 static enum status prepare_echo(struct call *c, struct call_prompt *p)
 {
     if (!c->echo) return ST_OK;
-    p->echo = p->text, p->n_echo = p->n_text;
+    p->echo = p->text;
+    p->n_echo = p->n_text;
     if (p->text) return ST_OK;
     buf_clear(&c->scratch);
     detok_all(c->model->tok, p->id, p->n_id, c->detok.skip_special, &c->scratch);
@@ -100,12 +102,16 @@ static enum status prepare_prompts(struct call *c, struct api_error *e)
         uint32_t bos;
         if (!st && !p->n_id && c->add_special && tok_bos(c->model->tok, &bos)) {
             if (!(p->id = arena_alloc(&c->arena, sizeof *p->id))) return ST_NOMEM;
-            p->id[0] = bos, p->n_id = 1;
+            p->id[0] = bos;
+            p->n_id = 1;
         }
         if (!st) st = prepare_echo(c, p);
     }
     if (st || c->echo || c->return_prompt_text) return st;
-    for (uint32_t i = 0; i < c->n_prompt; i++) c->prompt[i].text = NULL, c->prompt[i].n_text = 0;
+    for (uint32_t i = 0; i < c->n_prompt; i++) {
+        c->prompt[i].text = NULL;
+        c->prompt[i].n_text = 0;
+    }
     return ST_OK;
 }
 

@@ -84,7 +84,8 @@ static void put_map(struct call *c, uint32_t id, float lp, const struct eng_top 
             out->n = before;
             continue;
         }
-        at[k] = key, len[k++] = n_key;
+        at[k] = key;
+        len[k++] = n_key;
         buf_putc(out, ':');
         put_value(out, j < n ? top[j].logprob : lp);
     }

@@ -212,6 +212,9 @@ enum status api_model_card(const struct api_model *m, const char *id, size_t n, 
 {
     char show[200];
     for (uint32_t i = 0; i < m->n_name; i++)
-        if (strlen(m->served_name[i]) == n && !memcmp(m->served_name[i], id, n)) return put_card(m, m->served_name[i], out), ST_OK;
+        if (strlen(m->served_name[i]) == n && !memcmp(m->served_name[i], id, n)) {
+            put_card(m, m->served_name[i], out);
+            return ST_OK;
+        }
     return api_fail_code(e, 404, "model", "model_not_found", "The model `%s` does not exist.", api_excerpt(show, sizeof show, id, n));
 }

@@ -23,7 +23,10 @@ static void put_stripped(struct detok *d, const struct tok_dec_step *x, const ch
     while (d->strip && i < n) {
         size_t next = i;
         if (tok_next(s, &next) != x->cp) d->strip = 0;
-        if (d->strip) d->strip--, i = next;
+        if (d->strip) {
+            d->strip--;
+            i = next;
+        }
     }
     if (!x->stop) {
         put_text(d, s + i, n - i);
@@ -72,7 +75,8 @@ static void put_lossy(struct detok *d, const char *s, size_t n, bool last)
         uint32_t used = len ? len : bad;
         put_fused(d, len ? joined : replacement, len ? len : 3);
         CHECK(used >= d->n_tail); /* it is the beginning of one character */
-        s += used - d->n_tail, n -= used - d->n_tail;
+        s += used - d->n_tail;
+        n -= used - d->n_tail;
         d->n_tail = 0;
     }
     size_t run = 0;
@@ -152,7 +156,8 @@ static void clean_up(struct buf *b)
         for (size_t i = 0; i < b->n;) {
             if (b->n - i >= n_from && !memcmp(b->data + i, rule[r].from, n_from)) {
                 memcpy(b->data + k, rule[r].to, n_to);
-                k += n_to, i += n_from;
+                k += n_to;
+                i += n_from;
             } else {
                 b->data[k++] = b->data[i++];
             }
@@ -165,7 +170,10 @@ static void step_wordpiece(const struct tok_dec_step *x, bool first, const char 
 {
     bool inner = n >= x->n_from && !memcmp(s, x->from, x->n_from);
     if (!first && !inner) buf_putc(to, ' ');
-    if (!first && inner) s += x->n_from, n -= x->n_from;
+    if (!first && inner) {
+        s += x->n_from;
+        n -= x->n_from;
+    }
     buf_put(to, s, n);
     if (x->cleanup) clean_up(to);
 }
@@ -266,7 +274,8 @@ static void put_token(struct detok *d, uint32_t i, const char *s, size_t n, bool
         if (x->kind == DEC_STRIP) step_strip(x, s, n, to);
         if (x->kind == DEC_METASPACE) step_metaspace(x, first, s, n, to);
         if (x->kind == DEC_WORDPIECE) step_wordpiece(x, first, s, n, to);
-        s = to->data ? to->data : "", n = to->n;
+        s = to->data ? to->data : "";
+        n = to->n;
     }
     if (dec->fuse < dec->n && dec->step[dec->fuse].kind == DEC_BYTE_LEVEL)
         put_byte_level(d, s, n);
@@ -292,7 +301,10 @@ static bool find_stop(const struct detok *d, size_t from, uint32_t *which, size_
         for (uint32_t i = 0; i < d->cfg.n_stop; i++) {
             const struct detok_stop *s = &d->cfg.stop[i];
             if (s->n <= best || s->n > e + 1 || s->text[s->n - 1] != h->data[e]) continue;
-            if (!memcmp(h->data + e + 1 - s->n, s->text, s->n)) best = s->n, *which = i;
+            if (!memcmp(h->data + e + 1 - s->n, s->text, s->n)) {
+                best = s->n;
+                *which = i;
+            }
         }
         if (!best) continue;
         *end = e + 1;

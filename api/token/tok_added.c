@@ -19,7 +19,10 @@ static bool grow_edges(struct tok_trie *t)
     struct tok_trie old = *t;
     uint32_t        slots = old.edge ? (old.mask + 1) * 2 : 256;
     t->edge = calloc(slots, sizeof *t->edge);
-    if (!t->edge) return t->edge = old.edge, false;
+    if (!t->edge) {
+        t->edge = old.edge;
+        return false;
+    }
     t->mask = slots - 1;
     for (uint32_t i = 0; old.edge && i <= old.mask; i++)
         if (old.edge[i].from1) t->edge[edge_at(t, old.edge[i].from1 - 1, old.edge[i].byte)] = old.edge[i];
@@ -33,7 +36,8 @@ static bool new_node(struct tok_trie *t)
         uint32_t cap = t->node_cap ? t->node_cap * 2 : 64;
         int32_t *token = realloc(t->token, cap * sizeof *token);
         if (!token) return false;
-        t->token = token, t->node_cap = cap;
+        t->token = token;
+        t->node_cap = cap;
     }
     t->token[t->n_node++] = -1;
     return true;
@@ -74,7 +78,10 @@ static int32_t trie_longest(const struct tok_trie *t, const char *s, size_t n, s
         const struct tok_trie_edge *e = &t->edge[edge_at(t, node, (unsigned char)s[i])];
         if (!e->from1) break;
         node = e->to;
-        if (t->token[node] >= 0) best = t->token[node], *len = i + 1;
+        if (t->token[node] >= 0) {
+            best = t->token[node];
+            *len = i + 1;
+        }
     }
     return best;
 }
@@ -165,7 +172,8 @@ bool tok_added_special(const struct tok_added *x, const char *s, size_t n, size_
 {
     for (size_t i = from, len; i < n; i++) {
         if (!special_at(x, &x->raw, s + i, n - i, &len) && !special_at(x, &x->normed, s + i, n - i, &len)) continue;
-        *begin = i, *end = i + len;
+        *begin = i;
+        *end = i + len;
         return true;
     }
     return false;

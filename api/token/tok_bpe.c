@@ -20,10 +20,16 @@ static uint32_t merge_short(const struct tok_bpe *m, bool guard, uint32_t *id, u
     while (n > 1) {
         uint32_t best = NO_RANK, at = 0;
         for (uint32_t i = 0; i + 1 < n; i++)
-            if (rank[i] < best) best = rank[i], at = i;
+            if (rank[i] < best) {
+                best = rank[i];
+                at = i;
+            }
         if (best == NO_RANK) break;
         id[at] = m->merged[best];
-        for (uint32_t i = at + 1; i + 1 < n; i++) id[i] = id[i + 1], rank[i] = rank[i + 1];
+        for (uint32_t i = at + 1; i + 1 < n; i++) {
+            id[i] = id[i + 1];
+            rank[i] = rank[i + 1];
+        }
         n--;
         if (at + 1 < n) rank[at] = tok_bpe_rank_of(m, guard, id[at], id[at + 1]);
         if (at) rank[at - 1] = tok_bpe_rank_of(m, guard, id[at - 1], id[at]);
@@ -195,8 +201,12 @@ static enum status encode_exotic(const struct tok_bpe *m, struct tok_work *w, co
         size_t at = i, len = 0;
         tok_next(s, &i);
         if (at && m->n_prefix) memcpy(with, m->prefix, len = m->n_prefix);
-        memcpy(with + len, s + at, i - at), len += i - at;
-        if (i == n && m->n_suffix) memcpy(with + len, m->suffix, m->n_suffix), len += m->n_suffix;
+        memcpy(with + len, s + at, i - at);
+        len += i - at;
+        if (i == n && m->n_suffix) {
+            memcpy(with + len, m->suffix, m->n_suffix);
+            len += m->n_suffix;
+        }
         int64_t c = tok_strs_find(m->text, with, len);
         if (c >= 0 && m->flags[c] & TOK_F_MODEL) {
             if (pending) id[k++] = (uint32_t)m->unk;

@@ -22,7 +22,8 @@ static enum status add_merge(const struct tok_strs *text, struct tok_merges *m, 
         uint32_t  cap = m->cap ? m->cap * 2 : 4096;
         uint32_t *pair = m->n < MERGES_MAX ? realloc(m->pair, (size_t)cap * 2 * sizeof *pair) : NULL;
         if (!pair) return m->n < MERGES_MAX ? no_memory(e) : tok_fail(e, "model.merges: more than %d", MERGES_MAX);
-        m->pair = pair, m->cap = cap;
+        m->pair = pair;
+        m->cap = cap;
     }
     m->pair[2 * m->n] = (uint32_t)id[0];
     m->pair[2 * m->n + 1] = (uint32_t)id[1];
@@ -141,12 +142,16 @@ static bool add_join(struct tok_bpe *m, uint32_t a, uint32_t b)
             joins[at] = m->joins[i];
         }
         free(m->joins);
-        m->joins = joins, m->joins_mask = mask;
+        m->joins = joins;
+        m->joins_mask = mask;
     }
     uint64_t key = ((uint64_t)a << 21 | b) + 1;
     uint32_t at = (uint32_t)(key * 0x9e3779b97f4a7c15u >> 40) & m->joins_mask;
     while (m->joins[at] && m->joins[at] != key) at = (at + 1) & m->joins_mask;
-    if (!m->joins[at]) m->joins[at] = key, m->n_joins++;
+    if (!m->joins[at]) {
+        m->joins[at] = key;
+        m->n_joins++;
+    }
     return true;
 }
 
@@ -285,7 +290,8 @@ static enum status index_raw(struct tok_bpe *m, const struct tok_merges *merges,
 enum status tok_bpe_index(struct tok_bpe *m, const struct tok_strs *text, const unsigned char *flags, const struct tok_merges *merges,
                           bool byte_level, const struct tok_err *e)
 {
-    m->text = text, m->flags = flags;
+    m->text = text;
+    m->flags = flags;
     m->canon = calloc(text->n_id, sizeof *m->canon);
     if (!m->canon) return no_memory(e);
     tok_byte_tokens(text, flags, m->byte_id);

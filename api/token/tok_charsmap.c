@@ -58,7 +58,8 @@ static const char *unpack(struct tok_charsmap *m, struct tok_span base64)
     } else if (!utf8_valid((const char *)bytes + 4 + trie, (size_t)n - 4 - trie)) {
         why = "has texts that are not UTF-8";
     } else {
-        m->n_unit = trie / 4, m->n_text = (size_t)n - 4 - trie;
+        m->n_unit = trie / 4;
+        m->n_text = (size_t)n - 4 - trie;
         m->unit = malloc(trie);
         m->text = malloc(m->n_text + 1);
         if (!m->unit || !m->text) {
@@ -208,6 +209,9 @@ enum status tok_charsmap_run(const struct tok_charsmap *m, struct tok_work *w, i
         if (!put_cluster(m, &out, t->p + at, i - at, &changed)) return ST_TOO_LARGE;
         if (!at && !out.n) t->at_start = false;
     }
-    if (changed) t->p = out.at->p ? out.at->p : "", t->n = out.n;
+    if (changed) {
+        t->p = out.at->p ? out.at->p : "";
+        t->n = out.n;
+    }
     return ST_OK;
 }

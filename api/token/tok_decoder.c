@@ -53,7 +53,8 @@ static enum status load_strip(struct tok_dec_step *x, const json_t *o, const cha
     int64_t start = 0, stop = 0;
     if (json_get_int(o, "start", 0, STRIP_MAX, &start) == ST_INVALID || json_get_int(o, "stop", 0, STRIP_MAX, &stop) == ST_INVALID)
         return tok_fail(e, "%s: start and stop must be 0..%d", field, STRIP_MAX);
-    x->start = (uint32_t)start, x->stop = (uint32_t)stop;
+    x->start = (uint32_t)start;
+    x->stop = (uint32_t)stop;
     return load_char(o, "content", ' ', &x->cp, field, e);
 }
 

@@ -38,7 +38,10 @@ static bool map_init(struct map *m, const uint32_t *record, size_t n)
 static size_t map_get(const struct map *m, uint32_t cp, uint32_t *to)
 {
     uint16_t at1 = m->cell[m->block[cp >> 8]][cp & 255];
-    if (!at1) return to[0] = cp, 1;
+    if (!at1) {
+        to[0] = cp;
+        return 1;
+    }
     const uint32_t *r = m->record + at1 - 1;
     size_t          n = r[0] >> 24;
     memcpy(to, r + 1, n * sizeof *to);

@@ -17,7 +17,10 @@ enum status tok_fail(const struct tok_err *e, const char *fmt, ...)
         if ((unsigned char)e->text[i] < 0x20 || e->text[i] == 0x7f) e->text[i] = '?';
     for (uint32_t cp; n && !utf8_valid(e->text, n);) /* a character cut in two */
         for (size_t i = 0, len; i < n; i += len)
-            if (!(len = utf8_decode(e->text + i, n - i, &cp))) e->text[i] = '?', len = 1;
+            if (!(len = utf8_decode(e->text + i, n - i, &cp))) {
+                e->text[i] = '?';
+                len = 1;
+            }
     return ST_CONFIG;
 }
 

@@ -124,6 +124,9 @@ enum status tok_form_run(enum tok_form form, struct tok_work *w, int to, struct 
         if (!st && i < t->n) st = put(&r, &out, tok_next(t->p, &i));
     }
     if (!st) st = flush(&r, &out);
-    if (!st) t->p = out.at->p ? out.at->p : "", t->n = out.n;
+    if (!st) {
+        t->p = out.at->p ? out.at->p : "";
+        t->n = out.n;
+    }
     return st;
 }

@@ -33,7 +33,8 @@ static bool window_init(struct window *x, struct tok_work *w, size_t n)
     x->heap = (uint64_t *)(void *)tok_scratch(w, &w->bpe, x->heap_cap * sizeof *x->heap + 3 * n * sizeof *x->id);
     if (!x->heap) return false;
     x->id = (uint32_t *)(void *)(x->heap + x->heap_cap);
-    x->len = x->id + n, x->rank = x->len + n;
+    x->len = x->id + n;
+    x->rank = x->len + n;
     return true;
 }
 

@@ -31,9 +31,10 @@ enum status tok_model_split(struct tok_model_parts *p, struct tok_json *j, const
             json_t *v = tok_parse(e, name, value);
             if (!v)
                 st = ST_CONFIG;
-            else if (json_object_get(p->rest, name))
-                st = tok_fail(e, "model.%s: appears twice", name), json_decref(v);
-            else if (json_object_set_new(p->rest, name, v))
+            else if (json_object_get(p->rest, name)) {
+                st = tok_fail(e, "model.%s: appears twice", name);
+                json_decref(v);
+            } else if (json_object_set_new(p->rest, name, v))
                 st = tok_fail(e, "model: bad member name");
         }
     }

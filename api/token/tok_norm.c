@@ -13,7 +13,8 @@ static enum status prepend(const struct tok_step *x, struct tok_work *w, int to,
     if (!p) return ST_TOO_LARGE;
     memcpy(p, x->text, x->n_text);
     memcpy(p + x->n_text, t->p, t->n);
-    t->p = p, t->n += x->n_text;
+    t->p = p;
+    t->n += x->n_text;
     return ST_OK;
 }
 
@@ -34,16 +35,20 @@ static enum status replace(const struct tok_step *x, struct tok_work *w, int to,
                 if (n > SIZE_MAX / 4) return ST_TOO_LARGE;
                 continue;
             }
-            memcpy(p + k, t->p + at, m.begin - at), k += m.begin - at;
-            memcpy(p + k, x->text, x->n_text), k += x->n_text;
+            memcpy(p + k, t->p + at, m.begin - at);
+            k += m.begin - at;
+            memcpy(p + k, x->text, x->n_text);
+            k += x->n_text;
             if (!m.begin && m.end && !x->n_text) t->at_start = false;
             at = m.end;
         }
         if (st) return st; /* the pattern ran over its limit */
         if (!any) return ST_OK;
         if (write) {
-            memcpy(p + k, t->p + at, t->n - at), k += t->n - at;
-            t->p = p, t->n = k;
+            memcpy(p + k, t->p + at, t->n - at);
+            k += t->n - at;
+            t->p = p;
+            t->n = k;
         }
     }
     return ST_OK;
@@ -55,7 +60,8 @@ static void strip(const struct tok_step *x, struct tok_text *t)
     for (size_t next = 0; x->left && i < t->n && is_space(tok_next(t->p, &next)); i = next) {}
     for (size_t prev = end; x->right && end > i && is_space(tok_prev(t->p, &prev)); end = prev) {}
     if (i) t->at_start = false;
-    t->p += i, t->n = end - i;
+    t->p += i;
+    t->n = end - i;
 }
 
 /* ---- character by character */
@@ -92,7 +98,8 @@ static enum status by_chars(const struct tok_step *x, struct tok_work *w, int to
         if (!n && !at) t->at_start = false;
         for (size_t j = 0; j < n; j++) k += tok_utf8_put(p + k, is[j]);
     }
-    t->p = p, t->n = k;
+    t->p = p;
+    t->n = k;
     return ST_OK;
 }
 

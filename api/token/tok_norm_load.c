@@ -131,7 +131,8 @@ static enum status load_one(struct tok_norm *x, const json_t *o, const char *fie
         if (strcmp(type, simple[i].type)) continue;
         struct tok_step *s = add(x, simple[i].kind);
         if (!s) return full(field, e);
-        s->form = simple[i].form, s->trait = TRAIT_ACCENT;
+        s->form = simple[i].form;
+        s->trait = TRAIT_ACCENT;
         shrinks(x, simple[i].shrink);
         return ST_OK;
     }

@@ -38,7 +38,9 @@ static enum status item(struct cut *c, size_t begin, size_t end, bool match)
         return ST_OK;
     }
     enum status st = c->pending ? pass(c, c->begin, c->end) : ST_OK;
-    c->begin = begin, c->end = end, c->pending = true;
+    c->begin = begin;
+    c->end = end;
+    c->pending = true;
     return st;
 }
 
@@ -89,7 +91,8 @@ static enum status cut_words(struct cut *c, size_t n)
         }
         if (now != kind) {
             if (kind) st = pass(c, begin, at);
-            begin = at, kind = now;
+            begin = at;
+            kind = now;
         }
         if (at == n) break;
     }
@@ -117,7 +120,8 @@ static enum status cut_scripts(struct cut *c, size_t n)
         uint32_t now = tok_script(tok_next(c->s, &i));
         if (!now || now == last) continue;
         if (last) st = pass(c, begin, at);
-        begin = at, last = now;
+        begin = at;
+        last = now;
     }
     return st ? st : pass(c, begin, n);
 }
@@ -135,14 +139,19 @@ static enum status metaspace(struct cut *c, size_t n)
     if (spaces || prepend) {
         char *to = n < SIZE_MAX / 8 ? tok_scratch(c->w, &c->w->stage[c->k], n + (spaces + 1) * 4) : NULL;
         if (!to) return ST_TOO_LARGE;
-        if (prepend) memcpy(to, mark, n_mark), k = n_mark;
+        if (prepend) {
+            memcpy(to, mark, n_mark);
+            k = n_mark;
+        }
         for (size_t i = 0; i < n; i++) {
-            if (c->s[i] == ' ')
-                memcpy(to + k, mark, n_mark), k += n_mark;
-            else
+            if (c->s[i] == ' ') {
+                memcpy(to + k, mark, n_mark);
+                k += n_mark;
+            } else
                 to[k++] = c->s[i];
         }
-        c->s = to, n = k;
+        c->s = to;
+        n = k;
     }
     return x->split ? cut_by_chars(c, n) : pass(c, 0, n);
 }

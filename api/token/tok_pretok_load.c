@@ -96,7 +96,8 @@ static enum status load_chars(struct tok_pretok *p, enum tok_trait_bit trait, en
 {
     struct tok_stage *x = add(p, STAGE_CHARS);
     if (!x) return too_long(field, e);
-    x->trait = trait, x->behavior = behavior;
+    x->trait = trait;
+    x->behavior = behavior;
     p->shrinks |= behavior == SPLIT_REMOVED;
     return ST_OK;
 }

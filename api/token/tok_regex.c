@@ -137,12 +137,18 @@ static bool compile(struct tok_regex *re, const struct buf *b, char *why, size_t
     int                    code;
     PCRE2_SIZE             at;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    if (!context) return snprintf(why, why_bytes, "out of memory"), false;
+    if (!context) {
+        snprintf(why, why_bytes, "out of memory");
+        return false;
+    }
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     /* ^ and $ are of lines always */
     re->code = pcre2_compile((PCRE2_SPTR)(b->data ? b->data : ""), b->n, PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
     pcre2_compile_context_free(context);
-    if (!re->code) return pcre2_get_error_message(code, (unsigned char *)why, why_bytes), false;
+    if (!re->code) {
+        pcre2_get_error_message(code, (unsigned char *)why, why_bytes);
+        return false;
+    }
     pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE); /* without JIT the interpreter does it */
     return true;
 }
@@ -256,7 +262,8 @@ enum status tok_regex_find(const struct tok_regex *re, struct tok_work *w, const
     if (rc == PCRE2_ERROR_NOMATCH) return ST_OK;
     if (rc < 0) return ST_TOO_LARGE;
     const PCRE2_SIZE *v = pcre2_get_ovector_pointer(m->data);
-    *begin = v[0], *end = v[1] > v[0] ? v[1] : v[0]; /* \K in a look-ahead can turn them round */
+    *begin = v[0];
+    *end = v[1] > v[0] ? v[1] : v[0]; /* \K in a look-ahead can turn them round */
     return ST_OK;
 }
 

@@ -21,7 +21,8 @@ void tok_set_add(struct tok_set *s, uint32_t from, uint32_t to)
             s->failed = true;
             return;
         }
-        s->range = range, s->cap = cap;
+        s->range = range;
+        s->cap = cap;
     }
     s->range[s->n++] = (struct tok_range){ from, to };
 }

@@ -34,7 +34,8 @@ static struct key *sorted_keys(const struct tok_strs *text, const unsigned char 
         bytes += len;
     }
     qsort(key, n, sizeof *key, by_bytes);
-    *n_out = n, *bytes_out = bytes;
+    *n_out = n;
+    *bytes_out = bytes;
     return key;
 }
 
@@ -45,7 +46,10 @@ static void grow(struct tok_tree *t, const struct key *key, struct range *of)
     t->n_node = 1;
     t->byte[0] = 0;
     for (uint32_t node = 0; node < t->n_node; node++) {
-        if (node == level_end) depth++, level_end = t->n_node;
+        if (node == level_end) {
+            depth++;
+            level_end = t->n_node;
+        }
         struct range r = of[node];
         t->child[node] = t->n_node;
         t->id[node] = TOK_NONE;

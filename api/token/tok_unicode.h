@@ -125,10 +125,20 @@ static inline uint32_t tok_next(const char *s, size_t *i)
 {
     const unsigned char *p = (const unsigned char *)s + *i;
     uint32_t             c = p[0];
-    if (c < 0x80) return *i += 1, c;
-    if (c < 0xe0) return *i += 2, (c & 0x1fu) << 6 | (p[1] & 0x3fu);
-    if (c < 0xf0) return *i += 3, (c & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-    return *i += 4, (c & 7u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
+    if (c < 0x80) {
+        *i += 1;
+        return c;
+    }
+    if (c < 0xe0) {
+        *i += 2;
+        return (c & 0x1fu) << 6 | (p[1] & 0x3fu);
+    }
+    if (c < 0xf0) {
+        *i += 3;
+        return (c & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+    }
+    *i += 4;
+    return (c & 7u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
 }
 /* The one that ends at *i > 0; *i moves to its first byte. */
 static inline uint32_t tok_prev(const char *s, size_t *i)
@@ -140,11 +150,24 @@ static inline uint32_t tok_prev(const char *s, size_t *i)
 }
 static inline size_t tok_utf8_put(char *to, uint32_t cp) /* returns bytes written, 1..4 */
 {
-    if (cp < 0x80) return to[0] = (char)cp, 1;
-    if (cp < 0x800) return to[0] = (char)(0xc0 | cp >> 6), to[1] = (char)(0x80 | (cp & 0x3f)), 2;
-    if (cp < 0x10000)
-        return to[0] = (char)(0xe0 | cp >> 12), to[1] = (char)(0x80 | (cp >> 6 & 0x3f)), to[2] = (char)(0x80 | (cp & 0x3f)), 3;
-    to[0] = (char)(0xf0 | cp >> 18), to[1] = (char)(0x80 | (cp >> 12 & 0x3f));
-    to[2] = (char)(0x80 | (cp >> 6 & 0x3f)), to[3] = (char)(0x80 | (cp & 0x3f));
+    if (cp < 0x80) {
+        to[0] = (char)cp;
+        return 1;
+    }
+    if (cp < 0x800) {
+        to[0] = (char)(0xc0 | cp >> 6);
+        to[1] = (char)(0x80 | (cp & 0x3f));
+        return 2;
+    }
+    if (cp < 0x10000) {
+        to[0] = (char)(0xe0 | cp >> 12);
+        to[1] = (char)(0x80 | (cp >> 6 & 0x3f));
+        to[2] = (char)(0x80 | (cp & 0x3f));
+        return 3;
+    }
+    to[0] = (char)(0xf0 | cp >> 18);
+    to[1] = (char)(0x80 | (cp >> 12 & 0x3f));
+    to[2] = (char)(0x80 | (cp >> 6 & 0x3f));
+    to[3] = (char)(0x80 | (cp & 0x3f));
     return 4;
 }

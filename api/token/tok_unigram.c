@@ -88,7 +88,8 @@ static void turn(const struct tok_unigram *m, struct lattice *x, const char *s, 
         size_t   begin = step_begin(m, step, s, end);
         uint32_t before = x->step[begin];
         x->step[begin] = step;
-        end = begin, step = before;
+        end = begin;
+        step = before;
     }
 }
 
@@ -248,7 +249,8 @@ enum status tok_unigram_load(struct tok_unigram *m, struct tok_strs *text, const
 
 enum status tok_unigram_index(struct tok_unigram *m, const struct tok_strs *text, const unsigned char *flags, const struct tok_err *e)
 {
-    m->text = text, m->flags = flags;
+    m->text = text;
+    m->flags = flags;
     m->bytes_whole = tok_byte_tokens(text, flags, m->byte_id);
     return tok_tree_build(&m->tree, text, flags, TOK_F_MODEL) ? ST_OK : no_memory(e);
 }

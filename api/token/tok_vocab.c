@@ -38,7 +38,8 @@ static bool grow_slots(struct tok_strs *t)
         slot[at] = t->slot[i];
     }
     free(t->slot);
-    t->slot = slot, t->slot_mask = mask;
+    t->slot = slot;
+    t->slot_mask = mask;
     return true;
 }
 
@@ -48,7 +49,8 @@ static bool grow_ids(struct tok_strs *t, uint32_t id)
         uint32_t  cap = t->id_cap * 2 > id + 1 ? t->id_cap * 2 : id + 1024;
         uint32_t *at = realloc(t->at, cap * sizeof *at);
         if (!at) return false;
-        t->at = at, t->id_cap = cap;
+        t->at = at;
+        t->id_cap = cap;
     }
     while (t->n_id <= id) t->at[t->n_id++] = 0;
     return true;
@@ -62,7 +64,8 @@ static bool grow_text(struct tok_strs *t, size_t n)
     size_t cap = t->text_cap * 2 > need ? t->text_cap * 2 : need + 4096;
     char  *text = realloc(t->text, cap);
     if (!text) return false;
-    t->text = text, t->text_cap = cap;
+    t->text = text;
+    t->text_cap = cap;
     return true;
 }
 

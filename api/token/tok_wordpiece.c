@@ -75,7 +75,8 @@ enum status tok_wordpiece_load(struct tok_wordpiece *m, struct tok_strs *text, c
 
 enum status tok_wordpiece_index(struct tok_wordpiece *m, const struct tok_strs *text, const unsigned char *flags, const struct tok_err *e)
 {
-    m->text = text, m->flags = flags;
+    m->text = text;
+    m->flags = flags;
     m->longest = 1;
     for (uint32_t id = 0; id < text->n_id; id++) {
         size_t n = 0;

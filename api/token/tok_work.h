@@ -27,7 +27,10 @@ static inline char *tok_scratch(struct tok_work *w, struct tok_scratch *s, size_
     size_t cap = bytes < 1024 ? 1024 : bytes + bytes / 4;
     char  *p = arena_alloc(w->a, cap);
     if (!p && cap > bytes) p = arena_alloc(w->a, cap = bytes);
-    if (p) s->p = p, s->cap = cap;
+    if (p) {
+        s->p = p;
+        s->cap = cap;
+    }
     return p;
 }
 

@@ -14,7 +14,8 @@ enum status tok_ids_grow(struct tok_work *w, size_t n_more)
     uint32_t *id = arena_alloc(w->a, cap * sizeof *id);
     if (!id) return ST_TOO_LARGE;
     if (out->n) memcpy(id, out->id, out->n * sizeof *id);
-    out->id = id, out->cap = cap;
+    out->id = id;
+    out->cap = cap;
     return ST_OK;
 }
 

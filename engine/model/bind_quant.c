@@ -127,7 +127,10 @@ static enum status byte_check(const struct model_spec *s, enum part part, const 
     if (!rows && group) rows = 1;
     if (rows) return scale_is(t, (n + rows - 1) / rows, (k + group - 1) / group, why, why_bytes);
     struct st_tensor flat = *t; /* one or one per row: [], [1], [n], [n, 1] */
-    if (flat.rank == 0) flat.rank = 1, flat.shape[0] = 1;
+    if (flat.rank == 0) {
+        flat.rank = 1;
+        flat.shape[0] = 1;
+    }
     if (flat.rank == 2 && flat.shape[1] == 1) flat.rank = 1;
     return scale_is(&flat, flat.shape[0] == 1 ? 1 : n, 0, why, why_bytes);
 }

@@ -30,7 +30,8 @@ static void block(struct hf *c, const json_t *v, const char *key)
         hf_fail(c, "quantization_config.%s is %s, must be two numbers, the second 32 to 1024 and a power of two", key, hf_show(v).text);
         return;
     }
-    q->block_rows = (uint32_t)json_integer_value(n), q->q.group = (uint32_t)json_integer_value(k);
+    q->block_rows = (uint32_t)json_integer_value(n);
+    q->q.group = (uint32_t)json_integer_value(k);
 }
 
 static void fp8(struct hf *c, const json_t *v)
@@ -91,7 +92,8 @@ static void compressed_int(struct hf *c, const json_t *w, const json_t *g)
         return;
     }
     c->spec->quant.method = QUANT_INT8;
-    q->q.code = DT_I8, q->q.full = true;
+    q->q.code = DT_I8;
+    q->q.full = true;
     compressed_group(c, w);
     q->q.act8 = rounds_rows(hf_value(g, "input_activations")) && (q->q.group == 0 || q->q.group >= 64);
 }
@@ -110,7 +112,9 @@ static void compressed_packed(struct hf *c, const json_t *w)
         return;
     }
     c->spec->quant.method = QUANT_PACKED;
-    q->q.code = bits == 4 ? DT_I4 : DT_I8, q->q.full = bits == 8, q->q.zero = !symmetric;
+    q->q.code = bits == 4 ? DT_I4 : DT_I8;
+    q->q.full = bits == 8;
+    q->q.zero = !symmetric;
     compressed_group(c, w);
     /* "weight" and "static" quantise in another order than they store; "group" stores the groups' order */
     q->indexed = json_is_true(order) || is(w, "actorder", "group") || is(w, "actorder", "dynamic");

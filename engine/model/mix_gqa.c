@@ -77,7 +77,8 @@ void mix_gqa(struct model *m, const struct dev_batch *b, uint32_t l, const struc
     void    *out = m->narrow;
     uint32_t n = b->n_row;
     if (keep) {
-        out = m->wide, n = keep->n;
+        out = m->wide;
+        n = keep->n;
         op->gather(m->dev, out, m->narrow, keep->row, n, m->n_head * m->head_dim);
     }
     in = model_in_order(m, out, y->gqa.o_order, n, m->n_head * m->head_dim);

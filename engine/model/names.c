@@ -71,7 +71,9 @@ bool names_match(const struct model_names *names, const char *tensor, enum slot 
         for (uint32_t i = 0; i < names->n_row; i++) {
             uint32_t l = 0, e = 0;
             if (!name_row_match(names->row[i].pattern, tensor, &l, &e)) continue;
-            *slot_out = names->row[i].slot, *layer_out = l, *expert_out = e;
+            *slot_out = names->row[i].slot;
+            *layer_out = l;
+            *expert_out = e;
             return true;
         }
     return false;

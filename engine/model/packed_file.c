@@ -46,7 +46,9 @@ static int all_of(int fd, bool out, char *p, size_t n, uint64_t at)
         ssize_t got = out ? pwrite(fd, p, n, (off_t)at) : pread(fd, p, n, (off_t)at);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return got ? errno : ENODATA;
-        p += got, n -= (size_t)got, at += (uint64_t)got;
+        p += got;
+        n -= (size_t)got;
+        at += (uint64_t)got;
     }
     return 0;
 }
@@ -135,16 +137,23 @@ static char *head_read(int fd, const char *ident, size_t ident_bytes, uint64_t b
 {
     size_t      n = head_bytes(ident_bytes, bytes), fixed = offsetof(struct head, sum);
     struct stat st;
-    if (fstat(fd, &st)) return snprintf(why, PACKED_WHY, "%s", strerror(errno)), NULL;
-    if (!S_ISREG(st.st_mode)) return snprintf(why, PACKED_WHY, "it is no regular file"), NULL;
-    if ((st.st_uid != geteuid() && st.st_uid != 0) || st.st_mode & (S_IWGRP | S_IWOTH))
-        return snprintf(why, PACKED_WHY, "others than this user (%u) and root may write it (owner %u, mode %03o)", (unsigned)geteuid(),
-                        (unsigned)st.st_uid, (unsigned)st.st_mode & 0777u),
-               NULL;
-    if ((uint64_t)st.st_size != packed_file_bytes(ident_bytes, bytes))
-        return snprintf(why, PACKED_WHY, "it has %" PRIu64 " bytes, not %" PRIu64, (uint64_t)st.st_size,
-                        packed_file_bytes(ident_bytes, bytes)),
-               NULL;
+    if (fstat(fd, &st)) {
+        snprintf(why, PACKED_WHY, "%s", strerror(errno));
+        return NULL;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        snprintf(why, PACKED_WHY, "it is no regular file");
+        return NULL;
+    }
+    if ((st.st_uid != geteuid() && st.st_uid != 0) || st.st_mode & (S_IWGRP | S_IWOTH)) {
+        snprintf(why, PACKED_WHY, "others than this user (%u) and root may write it (owner %u, mode %03o)", (unsigned)geteuid(),
+                 (unsigned)st.st_uid, (unsigned)st.st_mode & 0777u);
+        return NULL;
+    }
+    if ((uint64_t)st.st_size != packed_file_bytes(ident_bytes, bytes)) {
+        snprintf(why, PACKED_WHY, "it has %" PRIu64 " bytes, not %" PRIu64, (uint64_t)st.st_size, packed_file_bytes(ident_bytes, bytes));
+        return NULL;
+    }
     char *want = head_make(ident, ident_bytes, bytes), *p = malloc(n);
     int   e = !want || !p ? ENOMEM : all_of(fd, false, p, n, 0);
     if (e)
@@ -167,7 +176,8 @@ enum packed_read packed_file_read(const char *path, const char *ident, size_t id
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
         if (errno == ENOENT) return PACKED_NONE;
-        return snprintf(why, PACKED_WHY, "%s", strerror(errno)), PACKED_DOUBT;
+        snprintf(why, PACKED_WHY, "%s", strerror(errno));
+        return PACKED_DOUBT;
     }
     char            *head = head_read(fd, ident, ident_bytes, s->bytes, why);
     enum packed_read r = head ? PACKED_HIT : PACKED_DOUBT;
@@ -289,7 +299,8 @@ bool packed_dir_room(const char *dir, const char *path, uint64_t need, uint64_t 
             !S_ISREG(st.st_mode))
             continue;
         snprintf(all[n].name, sizeof all[n].name, "%s", e->d_name);
-        all[n].bytes = (uint64_t)st.st_size, all[n].used = st.st_mtim;
+        all[n].bytes = (uint64_t)st.st_size;
+        all[n].used = st.st_mtim;
         sum += all[n++].bytes;
     }
     if (all) qsort(all, n, sizeof *all, by_use);

@@ -98,12 +98,17 @@ static enum status settle_order(const struct peek *p, uint32_t l, uint32_t slots
     for (int s = 0; s < SLOT_EXPERT_FIRST && !st; s++) {
         if (!(slots & c->codes & ~c->floats) || !(slots >> s & 1)) continue;
         st = read_index(p, l, (enum slot)s, &x);
-        if (st == ST_NOT_FOUND) return free(first), ST_OK; /* binding misses it */
+        if (st == ST_NOT_FOUND) {
+            free(first);
+            return ST_OK;
+        } /* binding misses it */
         if (st) break;
         size_t           bytes = (size_t)p->index[l].tensor[s]->bytes;
         enum codes_order o = codes_order(x, (uint32_t)(bytes / 4), p->spec->quant.q.group, NULL);
         if (!first) {
-            first = x, first_bytes = bytes, order = o;
+            first = x;
+            first_bytes = bytes;
+            order = o;
             x = NULL;
             continue;
         }

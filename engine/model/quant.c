@@ -21,7 +21,8 @@ bool model_quant_named(const char *name, struct dev_quant *q_out, bool *head_out
 {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (!strcmp(name, formats[i].name)) {
-            *q_out = formats[i].q, *head_out = formats[i].head;
+            *q_out = formats[i].q;
+            *head_out = formats[i].head;
             return true;
         }
     return false;

@@ -65,7 +65,10 @@ static bool readers_take(struct readers *r, struct read_piece *out)
         if (j->order || (job_is_codes(r, j) && read_quant_whole(r->p))) rows = left;
         *out = (struct read_piece){ j, r->next_row, (uint32_t)(rows < left ? rows : left) };
         r->next_row += out->n;
-        if (r->next_row == j->n_row) r->next_job++, r->next_row = 0;
+        if (r->next_row == j->n_row) {
+            r->next_job++;
+            r->next_row = 0;
+        }
     }
     pthread_mutex_unlock(&r->lock);
     return more;

@@ -168,7 +168,10 @@ static enum status index_groups(struct quant_read *r, bool indexed)
 {
     uint32_t col = r->job->src_col;
     if (!(r->group_of = malloc(((size_t)r->k + 1) * sizeof *r->group_of))) return ST_NOMEM;
-    if (indexed) r->group0 = 0, r->n_group = r->groups;
+    if (indexed) {
+        r->group0 = 0;
+        r->n_group = r->groups;
+    }
     for (uint32_t i = 0; i < r->k; i++) {
         uint32_t g = indexed ? word_at(r->part[PART_INDEX], col + i) : r->quant.q.group ? (col + i) / r->quant.q.group : 0;
         if (g >= r->groups) return read_fail(r, PART_INDEX, "a group that is not there", 0, col + i);
@@ -270,8 +273,14 @@ static void quant_read_sizes(struct quant_read *r)
     const uint64_t *shape = tensor_of(r, PART_WEIGHT)->shape;
     uint32_t        g = r->quant.q.group, per_word = r->quant.q.code == DT_I4 ? 8 : 4;
     uint64_t        n = shape[0], k = shape[1];
-    if (r->quant.method == QUANT_AWQ) n = shape[1] * 8, k = shape[0];
-    if (r->quant.method == QUANT_GPTQ) n = shape[1], k = shape[0] * 8;
+    if (r->quant.method == QUANT_AWQ) {
+        n = shape[1] * 8;
+        k = shape[0];
+    }
+    if (r->quant.method == QUANT_GPTQ) {
+        n = shape[1];
+        k = shape[0] * 8;
+    }
     if (r->quant.method == QUANT_PACKED) k = shape[1] * per_word;
     r->n = (uint32_t)n;
     r->k = r->job->w->k;

@@ -15,8 +15,12 @@ static double yarn_pair(const struct model_spec *s, double n_turn)
 static float rope_yarn(const struct model_spec *s, float *inv_freq)
 {
     double low = yarn_pair(s, s->rope_beta_fast), high = yarn_pair(s, s->rope_beta_slow);
-    if (s->rope_truncate) low = floor(low), high = ceil(high);
-    low = fmax(low, 0), high = fmin(high, s->rot - 1.0);
+    if (s->rope_truncate) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, s->rot - 1.0);
     if (low == high) high += 0.001;
     for (uint32_t i = 0; i < s->rot / 2; i++) {
         double f = pow(s->rope_theta, -2.0 * i / s->rot);

@@ -109,7 +109,8 @@ static enum status st_entry(struct st_ctx *c, const char *file, const char *name
                        end - begin, n / 8);
     if (end > data_bytes)
         return st_fail(c, ST_CONFIG, "%s: truncated: tensor %.120s ends at data byte %" PRIu64 " of %" PRIu64, file, name, end, data_bytes);
-    t->offset = begin, t->bytes = n / 8;
+    t->offset = begin;
+    t->bytes = n / 8;
     return ST_OK;
 }
 

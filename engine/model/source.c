@@ -105,7 +105,9 @@ enum status source_read(const struct source_file *f, uint64_t offset, void *dst,
             errno = e;
             return ST_IO;
         }
-        p += got, n -= (size_t)got, offset += (uint64_t)got;
+        p += got;
+        n -= (size_t)got;
+        offset += (uint64_t)got;
     }
     return ST_OK;
 }
@@ -141,6 +143,7 @@ enum status source_text(const struct source *s, const char *name, size_t bytes_m
         return st;
     }
     text[n] = 0;
-    *text_out = text, *n_out = n;
+    *text_out = text;
+    *n_out = n;
     return ST_OK;
 }

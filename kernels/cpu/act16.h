@@ -34,7 +34,8 @@ static inline void act16_codes(const float *x, uint32_t n, int16_t *code, int32_
     _mm256_storeu_si256((void *)lane, top);
     max = lane[0];
     for (int i = 1; i < 8; i++) max = lane[i] > max ? lane[i] : max;
-    *sum_out = 0, *scale_out = __builtin_nanf("");
+    *sum_out = 0;
+    *scale_out = __builtin_nanf("");
     if (max >= 0x7f800000u) {
         memset(code, 0, n * sizeof *code);
         return;
@@ -97,11 +98,14 @@ static inline __attribute__((always_inline)) void act16_prepare(void *row, const
             act16_words(code, n, (int16_t *)row + k);
         else
             act16_pieces(code, n, to + k, to + k_all + k);
-        memcpy(tail, &sum, 4), memcpy(tail + 4, &scale, 4);
+        memcpy(tail, &sum, 4);
+        memcpy(tail + 4, &scale, 4);
     }
     n = gemm_round(w->k, 32);
     if (form == ACT16_WORDS)
         memset((int16_t *)row + n, 0, (k_all - n) * sizeof(int16_t));
-    else
-        memset(to + n, 0, k_all - n), memset(to + k_all + n, 0, k_all - n);
+    else {
+        memset(to + n, 0, k_all - n);
+        memset(to + k_all + n, 0, k_all - n);
+    }
 }

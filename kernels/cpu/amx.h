@@ -18,7 +18,10 @@ static inline void amx_rows(uint32_t rows)
     struct amx_config c;
     memset(&c, 0, sizeof c);
     c.palette = 1;
-    for (int i = 0; i < 8; i++) c.bytes[i] = 64, c.rows[i] = (uint8_t)(i < 6 ? rows : 16);
+    for (int i = 0; i < 8; i++) {
+        c.bytes[i] = 64;
+        c.rows[i] = (uint8_t)(i < 6 ? rows : 16);
+    }
     __asm__ volatile("ldtilecfg %0" : : "m"(c));
 }
 #define amx_done()              _tile_release()

@@ -71,7 +71,10 @@ static void attn_find(const struct attn_job *j, uint32_t seq, uint32_t head, uin
         CHECK(p < n_page);
         CHECK(page[p] < kv->n_block);
         const char *k = kv_key(kv, page[p], j->o->layer, head, slot, j->o->head_dim);
-        for (; slot < kv->block_tokens && t < stop; slot++, t++, i++, k += bytes) to->k[i] = k, to->v[i] = k + v_bytes;
+        for (; slot < kv->block_tokens && t < stop; slot++, t++, i++, k += bytes) {
+            to->k[i] = k;
+            to->v[i] = k + v_bytes;
+        }
     }
     for (; i < ATTN_TILE; i++) to->k[i] = to->v[i] = (const char *)nothing;
 }
@@ -86,17 +89,22 @@ struct attn_walk {
 static void attn_walk_find(const struct attn_job *j, struct attn_walk *k)
 {
     attn_find(j, k->seq, k->head + k->h, k->t0, k->begin, k->end, &k->found[k->n++ % (k->ahead + 1)]);
-    if (++k->h == k->n_head) k->h = 0, k->t0 += ATTN_TILE;
+    if (++k->h == k->n_head) {
+        k->h = 0;
+        k->t0 += ATTN_TILE;
+    }
 }
 static void attn_walk_begin(const struct attn_job *j, struct attn_walk *k)
 {
-    k->t0 = k->begin / ATTN_TILE * ATTN_TILE, k->h = k->n = 0;
+    k->t0 = k->begin / ATTN_TILE * ATTN_TILE;
+    k->h = k->n = 0;
     k->ahead = k->n_head < ATTN_AHEAD ? k->n_head : ATTN_AHEAD;
     while (k->n < k->ahead) attn_walk_find(j, k);
 }
 static void attn_walk_step(const struct attn_job *j, struct attn_walk *k, struct attn_work *w)
 {
-    w->now = &k->found[(k->n - k->ahead) % (k->ahead + 1)], w->next = &k->found[k->n % (k->ahead + 1)];
+    w->now = &k->found[(k->n - k->ahead) % (k->ahead + 1)];
+    w->next = &k->found[k->n % (k->ahead + 1)];
     attn_walk_find(j, k);
 }
 
@@ -105,7 +113,9 @@ static struct attn_work attn_head(const struct attn_work *w, uint32_t h, float *
 {
     struct attn_work of = *w;
     of.q += (size_t)h * w->n * w->dim;
-    of.y = sums + h * attn_sum_floats(w->n, w->pad), of.l = of.y + w->n * w->pad, of.m = of.l + w->n * SIMD_LANES;
+    of.y = sums + h * attn_sum_floats(w->n, w->pad);
+    of.l = of.y + w->n * w->pad;
+    of.m = of.l + w->n * SIMD_LANES;
     return of;
 }
 

@@ -68,11 +68,14 @@ struct attn_window {
 static inline struct attn_window attn_window(const struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
 {
     struct attn_window s;
-    s.from = s.end = 0, s.to = s.first = ATTN_TILE;
+    s.from = s.end = 0;
+    s.to = s.first = ATTN_TILE;
     for (uint32_t q = 0; q < n; q++) {
         s.hi[q] = attn_sees(w, t0, i + q, &s.lo[q]);
-        s.from = s.lo[q] > s.from ? s.lo[q] : s.from, s.first = s.lo[q] < s.first ? s.lo[q] : s.first;
-        s.to = s.hi[q] < s.to ? s.hi[q] : s.to, s.end = s.hi[q] > s.end ? s.hi[q] : s.end;
+        s.from = s.lo[q] > s.from ? s.lo[q] : s.from;
+        s.first = s.lo[q] < s.first ? s.lo[q] : s.first;
+        s.to = s.hi[q] < s.to ? s.hi[q] : s.to;
+        s.end = s.hi[q] > s.end ? s.hi[q] : s.end;
     }
     s.first = s.first / SIMD_LANES * SIMD_LANES;
     return s;

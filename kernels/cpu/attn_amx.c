@@ -77,7 +77,8 @@ static void mul(struct part p, uint32_t n_row, uint32_t n_col)
     for (uint32_t r = 0, n; r < n_row; r += n) {
         struct part q = p;
         n = n_row == ROWS ? ROWS : n_row - r < TILE ? n_row - r : TILE;
-        q.out += r * p.out_row, q.x += r * p.x_row;
+        q.out += r * p.out_row;
+        q.x += r * p.x_row;
         amx_rows(n < TILE ? n : TILE);
         for (uint32_t c = 0; c < n_col; c += 2, q.out += 128, q.w += 2 * p.w_col) n == ROWS ? part_2x2(&q) : part_1x2(&q);
     }
@@ -125,7 +126,10 @@ static void sums_alone(const struct attn_work *w, uint32_t i, uint32_t lo, uint3
                 of[t / TERMS][c / TILE][t / 2 % TILE * TILE + c % TILE] = pair & seen;
             }
         }
-        p.w = (const char *)of, p.w_row = 64, p.w_col = sizeof of[0][0], p.w_step = sizeof of[0];
+        p.w = (const char *)of;
+        p.w_row = 64;
+        p.w_col = sizeof of[0][0];
+        p.w_step = sizeof of[0];
         mul(p, 1, COLS);
     }
 }
@@ -142,7 +146,8 @@ static bool wild(const struct attn_work *w)
 
 static void tile(struct attn_work *w, uint32_t first, uint32_t end)
 {
-    (void)first, (void)end; /* the rest is zeros */
+    (void)first;
+    (void)end; /* the rest is zeros */
     attn_pack(w, 0, ATTN_TILE);
     w->wild = wild(w);
 }
@@ -171,7 +176,10 @@ bool attn_amx_works(void)
     static const uint32_t rows[] = { ROWS, TILE + 3, 5 };
     _Alignas(64) bf16     x[ROWS * TERMS], w[TERMS * ROWS];
     float                 out[ROWS * ROWS];
-    for (int i = 0; i < ROWS * TERMS; i++) x[i] = f32_to_bf16((float)(i % 7 - 3)), w[i] = f32_to_bf16((float)(i % 11 - 5));
+    for (int i = 0; i < ROWS * TERMS; i++) {
+        x[i] = f32_to_bf16((float)(i % 7 - 3));
+        w[i] = f32_to_bf16((float)(i % 11 - 5));
+    }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct part p = { (char *)out, (const char *)x, (const char *)w, ROWS * 4, TERMS * 2, 128, 64, 0, 1, false };
         mul(p, rows[i], 2);

@@ -245,7 +245,8 @@ static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
         for (uint32_t t = r.first; t < r.end; t += 16) by_rows[n].score(s + t, w->q + i * w->dim, w->now->k + t, w->next->k + t, w->dim);
     }
     for (uint32_t q = 0; q < n; q++) attn_soften(w, i + q, s + q * ATTN_TILE, r.lo[q], r.hi[q]);
-    r.from += r.from & 1, r.to &= ~1u;
+    r.from += r.from & 1;
+    r.to &= ~1u;
     if (r.from >= r.to) { /* no pair that all see */
         for (uint32_t q = 0; q < n; q++) sum_own(w, i + q, r.lo[q], r.hi[q]);
         return;

@@ -5,7 +5,8 @@
 
 static bool serves(enum dtype kv, uint32_t dim)
 {
-    (void)kv, (void)dim;
+    (void)kv;
+    (void)dim;
     return true;
 }
 

@@ -19,7 +19,9 @@ static inline void copy_stream(void *dst, const void *src, size_t bytes)
     size_t               head = (LINE - (uintptr_t)d % LINE) % LINE;
     if (head > bytes) head = bytes;
     memcpy(d, s, head);
-    d += head, s += head, bytes -= head;
+    d += head;
+    s += head;
+    bytes -= head;
     for (; bytes >= LINE; d += LINE, s += LINE, bytes -= LINE) {
         __m128i v[4];
         memcpy(v, s, LINE);

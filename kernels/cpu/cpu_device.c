@@ -101,7 +101,9 @@ static enum status cpu_take_scratch(struct cpu_dev *d)
     if ((st = host_alloc(dev, rope_bytes, &rope)) || (st = host_alloc(dev, d->scratch_bytes * d->n_thread, &scratch)) ||
         (st = host_alloc(dev, d->shared_bytes, &shared)) || (st = host_alloc(dev, d->sample_bytes * d->n_sample, &sample)))
         return st;
-    d->scratch = scratch, d->shared = shared, d->sample = sample;
+    d->scratch = scratch;
+    d->shared = shared;
+    d->sample = sample;
     d->rope = rope_cache_init(rope, rope_bytes);
     return ST_OK;
 }
@@ -125,7 +127,10 @@ enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
         LOG_ERROR("dev: no memory for the cpu device");
         return ST_NOMEM;
     }
-    d->isa = isa, d->v = isa->v, d->n_thread = n_thread, d->ops = cpu_ops;
+    d->isa = isa;
+    d->v = isa->v;
+    d->n_thread = n_thread;
+    d->ops = cpu_ops;
     d->ops.name = isa->device_name;
     struct place_nodes nodes;
     enum status        st;

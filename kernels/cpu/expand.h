@@ -14,9 +14,13 @@ static inline struct byte_tables byte_tables(enum dtype t)
     _Alignas(64) uint8_t high[128], low[128];
     for (int i = 0; i < 128; i++) {
         bf16 v = f32_to_bf16(t == DT_I8 ? (float)i : i == 127 ? 480.0f : f8e4m3_to_f32((uint8_t)i));
-        high[i] = (uint8_t)(v >> 8), low[i] = (uint8_t)v;
+        high[i] = (uint8_t)(v >> 8);
+        low[i] = (uint8_t)v;
     }
-    for (int i = 0; i < 2; i++) b.high[i] = _mm512_load_si512(high + 64 * i), b.low[i] = _mm512_load_si512(low + 64 * i);
+    for (int i = 0; i < 2; i++) {
+        b.high[i] = _mm512_load_si512(high + 64 * i);
+        b.low[i] = _mm512_load_si512(low + 64 * i);
+    }
     return b;
 }
 /* 64 bytes, four inputs -> two vectors of pairs */
@@ -26,7 +30,8 @@ static inline __attribute__((always_inline)) void expand_bytes(const char *from,
     __m512i a = _mm512_loadu_si512(from);
     __m512i low = _mm512_permutex2var_epi8(t->low[0], a, t->low[1]), high = _mm512_permutex2var_epi8(t->high[0], a, t->high[1]);
     high = _mm512_ternarylogic_epi32(high, a, _mm512_set1_epi8((char)0x80), 0xf8); /* a | b & c */
-    *first = _mm512_unpacklo_epi8(low, high), *second = _mm512_unpackhi_epi8(low, high);
+    *first = _mm512_unpacklo_epi8(low, high);
+    *second = _mm512_unpackhi_epi8(low, high);
 }
 static inline void expand_8(char *to, const char *from, uint32_t n_k, const struct byte_tables *t)
 {

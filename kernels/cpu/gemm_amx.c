@@ -145,13 +145,15 @@ static void row_prepare(void *row, const float *x, const struct dev_weight *w)
 static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
-    (void)v, (void)s;
+    (void)v;
+    (void)s;
     uint32_t k = gemm_round(w->k, 32), block = n_row <= TILE ? k : K_BLOCK, n_k; /* a chain may be cut between tiles */
     for (uint32_t i = 0; i < k; i += n_k, add = true) {
         n_k = k - i < block ? k - i : block;
         struct tiles p = { .out = (char *)out, .out_stride = ldo * sizeof *out, .x_stride = x_stride, .n = n_k / 32, .add = add };
         p.x = (const char *)x + i * sizeof(bf16);
-        p.w = gemm_panel(w, panel) + (size_t)i * GEMM_PANEL * sizeof(bf16), p.w_col = gemm_panel_bytes(DT_BF16, w->k);
+        p.w = gemm_panel(w, panel) + (size_t)i * GEMM_PANEL * sizeof(bf16);
+        p.w_col = gemm_panel_bytes(DT_BF16, w->k);
         strips_bf16(p, n_row, n_panel);
     }
 }
@@ -196,7 +198,9 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
                 scale_pairs(to, w, panel + c, k + g, n_g);
             }
         struct tiles p = { .out = (char *)out, .out_stride = ldo * sizeof *out, .x_stride = x_stride, .n = n_k / 32, .add = add };
-        p.x = (const char *)x + k * sizeof(bf16), p.w = s->p, p.w_col = col;
+        p.x = (const char *)x + k * sizeof(bf16);
+        p.w = s->p;
+        p.w_col = col;
         strips_bf16(p, n_row, n_panel);
     }
 }
@@ -212,7 +216,8 @@ static void scale_sums(const int32_t *sums, const struct tiles *p, float *out, s
     for (uint32_t r = 0; r < n_row; r++) {
         int32_t sum;
         float   row_scale;
-        memcpy(&sum, x + r * p->x_stride + sum_at, 4), memcpy(&row_scale, x + r * p->x_stride + scale_at, 4);
+        memcpy(&sum, x + r * p->x_stride + sum_at, 4);
+        memcpy(&row_scale, x + r * p->x_stride + scale_at, 4);
         __m512i less = _mm512_slli_epi32(_mm512_set1_epi32(sum), 7);
         for (uint32_t c = 0; c < n_panel; c++) {
             float *to = out + r * ldo + c * GEMM_PANEL;
@@ -227,7 +232,8 @@ static void scale_sums(const int32_t *sums, const struct tiles *p, float *out, s
 static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
-    (void)v, (void)s;
+    (void)v;
+    (void)s;
     _Alignas(64) int32_t sums[SUM_ROWS * GEMM_COLS * GEMM_PANEL];
     uint32_t             k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k), group = w->q.group ? w->q.group : k_all;
     for (uint32_t g = 0; g < n_group; g++, add = true) {
@@ -236,7 +242,8 @@ static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x
             n = n_row - r < SUM_ROWS ? n_row - r : SUM_ROWS;
             struct tiles p = { .out = (char *)sums, .out_stride = GEMM_COLS * GEMM_PANEL * 4, .x_stride = x_stride, .n = n_k / 64 };
             p.x = (const char *)x + r * x_stride + k;
-            p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL, p.w_col = gemm_panel_bytes(DT_I8, w->k);
+            p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
+            p.w_col = gemm_panel_bytes(DT_I8, w->k);
             strips_int8(p, n, n_panel);
             scale_sums(sums, &p, out + r * ldo, ldo, p.x, k_all + g * 4 - k, k_all + n_group * 4 - k,
                        (const float *)w->scale + gemm_scale_at(w, panel, k), (size_t)n_group * GEMM_PANEL, n, n_panel, add);
@@ -255,8 +262,14 @@ bool gemm_amx_works(void)
     int32_t               sums[TILE * TILE];
     struct tiles          p16 = { (char *)out, (const char *)x16, (const char *)w16, TILE * 4, 64, 1024, 1, false },
                  p8 = { (char *)sums, (const char *)x8, (const char *)w8, TILE * 4, 64, 1024, 1, false };
-    for (int i = 0; i < TILE * 32; i++) x16[i] = f32_to_bf16((float)(i % 7 - 3)), w16[i] = f32_to_bf16((float)(i % 11 - 5));
-    for (int i = 0; i < TILE * 64; i++) x8[i] = (int8_t)(i % 255 - 127), w8[i] = (uint8_t)(i * 3);
+    for (int i = 0; i < TILE * 32; i++) {
+        x16[i] = f32_to_bf16((float)(i % 7 - 3));
+        w16[i] = f32_to_bf16((float)(i % 11 - 5));
+    }
+    for (int i = 0; i < TILE * 64; i++) {
+        x8[i] = (int8_t)(i % 255 - 127);
+        w8[i] = (uint8_t)(i * 3);
+    }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint32_t n_row = rows[i];
         strips_bf16(p16, n_row, 1);

@@ -82,7 +82,8 @@ static void mul_plain(struct part *p, uint32_t rows, uint32_t cols)
     for (uint32_t r; rows; rows -= r) {
         r = simd_rows(rows, most);
         by_rows[r](p, cols);
-        p->out += r * p->ldo, p->x += r * p->x_stride;
+        p->out += r * p->ldo;
+        p->x += r * p->x_stride;
     }
 }
 
@@ -101,7 +102,8 @@ static void row_prepare(void *row, const float *x, const struct dev_weight *w)
 static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
-    (void)v, (void)s;
+    (void)v;
+    (void)s;
     uint32_t k = gemm_round(w->k, 32), block = n_row <= ROWS_ONCE ? k : K_BLOCK, n_k; /* a chain may be cut anywhere */
     for (uint32_t i = 0; i < k; i += n_k, add = true) {
         n_k = k - i < block ? k - i : block;
@@ -175,21 +177,26 @@ TILE_F8(4)
 static void f8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w, uint32_t panel,
                    uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
-    (void)v, (void)s;
+    (void)v;
+    (void)s;
     static void (*const by_rows[])(const struct codes *, uint32_t) = { NULL, tile_f8_1, tile_f8_2, tile_f8_3, tile_f8_4 };
     const struct byte_tables tables = byte_tables(w->dtype);
     uint32_t                 k_all = gemm_round(w->k, 32), span = n_row <= FEW ? k_all : SPAN;
     struct codes             p = { .ldo = ldo, .x_stride = x_stride, .chunk = gemm_chunk(w), .group = w->q.group, .tables = &tables };
-    p.scale = (const float *)w->scale + gemm_scale_at(w, panel, 0), p.scale_col = (size_t)quant_n_group(&w->q, w->k) * GEMM_PANEL;
+    p.scale = (const float *)w->scale + gemm_scale_at(w, panel, 0);
+    p.scale_col = (size_t)quant_n_group(&w->q, w->k) * GEMM_PANEL;
     p.w_col = gemm_panel_bytes(w->dtype, w->k);
     for (p.k = 0; p.k < k_all; p.k = p.end, add = true) {
         p.end = k_all - p.k < span ? k_all : p.k + span;
-        p.add = add, p.out = out;
-        p.x = (const char *)x + p.k * sizeof(bf16), p.w = gemm_panel(w, panel) + (size_t)p.k * GEMM_PANEL;
+        p.add = add;
+        p.out = out;
+        p.x = (const char *)x + p.k * sizeof(bf16);
+        p.w = gemm_panel(w, panel) + (size_t)p.k * GEMM_PANEL;
         for (uint32_t left = n_row, r; left; left -= r) {
             r = simd_rows(left, FEW);
             by_rows[r](&p, n_panel);
-            p.out += r * ldo, p.x += r * x_stride;
+            p.out += r * ldo;
+            p.x += r * x_stride;
         }
     }
 }

@@ -31,7 +31,10 @@ static inline enum codes codes_of(const struct dev_weight *w) { return w->zero ?
 /* The next panel. */
 static inline void codes_next(struct codes_part *p)
 {
-    p->out += GEMM_PANEL, p->w += p->w_col, p->scale += p->scale_col, p->zero += p->scale_col;
+    p->out += GEMM_PANEL;
+    p->w += p->w_col;
+    p->scale += p->scale_col;
+    p->zero += p->scale_col;
 }
 
 /* All rows of `p`, in tiles of at most n_tile, over all inputs in parts of `span`: x and out are those of input 0. */
@@ -70,12 +73,18 @@ static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum a
     struct codes_part p = { .x_stride = x_stride, .x_low = gemm_round(w->k, 64), .w_step = (size_t)64 * side };
     CHECK(panel % GEMM_COLS + n_panel <= GEMM_COLS);
     p.w_col = is_i4 ? 64 : gemm_panel_bytes(w->dtype, w->k);
-    p.chunk = gemm_chunk(w), p.group = w->q.group, p.k_all = w->k;
-    p.scale = (const char *)w->scale + at, p.scale_step = GEMM_PANEL * scale_size * side;
+    p.chunk = gemm_chunk(w);
+    p.group = w->q.group;
+    p.k_all = w->k;
+    p.scale = (const char *)w->scale + at;
+    p.scale_step = GEMM_PANEL * scale_size * side;
     p.scale_col = is_i4 ? GEMM_PANEL * scale_size : quant_n_group(&w->q, w->k) * GEMM_PANEL * scale_size;
     p.zero = w->zero ? (const char *)w->zero + at : p.scale;
     if (n_row <= n_tile) {
-        p.out = out, p.ldo = ldo, p.x = x, p.add = add;
+        p.out = out;
+        p.ldo = ldo;
+        p.x = x;
+        p.add = add;
         codes_walk(tile, n_tile, p, w, panel, n_panel, n_row, w->k, input);
         return;
     }
@@ -84,7 +93,10 @@ static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum a
         float *to = out + row * ldo, *sum = s->p;
         n = n_row - row < CODES_ROWS ? n_row - row : CODES_ROWS;
         for (uint32_t r = 0; add && r < n; r++) memcpy(sum + r * CODES_COLS, to + r * ldo, n_panel * GEMM_PANEL * sizeof *sum);
-        p.out = sum, p.ldo = CODES_COLS, p.x = (const char *)x + row * x_stride, p.add = add;
+        p.out = sum;
+        p.ldo = CODES_COLS;
+        p.x = (const char *)x + row * x_stride;
+        p.add = add;
         codes_walk(tile, n_tile, p, w, panel, n_panel, n, CODES_SPAN, input);
         for (uint32_t r = 0; r < n; r++) memcpy(to + r * ldo, sum + r * CODES_COLS, n_panel * GEMM_PANEL * sizeof *sum);
     }

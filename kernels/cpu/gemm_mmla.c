@@ -39,7 +39,8 @@ INLINE void tile(const struct part *p, const int R, const int C)
     const char *w = p->w, *x[ROWS];
     UNROLL for (int q = 0; q < (R + 1) / 2; q++)
     {
-        x[2 * q] = row_of(p, q, 0, R), x[2 * q + 1] = row_of(p, q, 1, R);
+        x[2 * q] = row_of(p, q, 0, R);
+        x[2 * q + 1] = row_of(p, q, 1, R);
         UNROLL for (int d = 0; d < C * DUOS; d++)
         {
             const float *to = p->out + (size_t)(2 * q) * p->ldo + 2 * d;
@@ -84,7 +85,8 @@ INLINE void tile8(const struct part *p, const int R, const int C)
     const char *w = p->w, *x[ROWS];
     UNROLL for (int q = 0; q < (R + 1) / 2; q++)
     {
-        x[2 * q] = row_of(p, q, 0, R), x[2 * q + 1] = row_of(p, q, 1, R);
+        x[2 * q] = row_of(p, q, 0, R);
+        x[2 * q + 1] = row_of(p, q, 1, R);
         UNROLL for (int d = 0; d < C * DUOS; d++) acc[q][d] = vdupq_n_s32(0);
     }
     for (uint32_t i = 0; i < p->n; i++, w += STEP) {
@@ -161,7 +163,8 @@ static void bf16_prepare(void *row, const float *x, const struct dev_weight *w)
 static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
-    (void)v, (void)s;
+    (void)v;
+    (void)s;
     uint32_t k = gemm_round(w->k, 32), block = n_row <= ROWS ? k : K_BLOCK, n_k; /* a chain may be cut anywhere */
     for (uint32_t i = 0; i < k; i += n_k, add = true) {
         n_k = k - i < block ? k - i : block;
@@ -190,13 +193,16 @@ static void int8_prepare(void *row, const float *x, const struct dev_weight *w)
 static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
-    (void)v, (void)s;
+    (void)v;
+    (void)s;
     uint32_t k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k), group = w->q.group ? w->q.group : k_all;
     for (uint32_t g = 0; g < n_group; g++, add = true) {
         uint32_t    k = g * group, n_k = k_all - k < group ? k_all - k : group;
         struct part p = { .out = out, .ldo = ldo, .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_I8, w->k), .n = n_k / 8, .add = add };
-        p.x = (const char *)x + k, p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
-        p.scale = (const float *)w->scale + gemm_scale_at(w, panel, k), p.scale_col = (size_t)n_group * GEMM_PANEL;
+        p.x = (const char *)x + k;
+        p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
+        p.scale = (const float *)w->scale + gemm_scale_at(w, panel, k);
+        p.scale_col = (size_t)n_group * GEMM_PANEL;
         p.scale_at = k_all - k;
         tile8_rows(p, n_row, n_panel);
     }

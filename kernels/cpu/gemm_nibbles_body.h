@@ -161,8 +161,12 @@ static void nibble_rows(float *out, size_t ldo, const char *x, size_t x_stride, 
     for (uint32_t g = 0, k = 0; g < n_group; g += p.n_group, k = g * group) {
         p.n_group = n_group - g < at_once ? n_group - g : at_once;
         if ((g + p.n_group) * group > k_all && p.n_group > 1) p.n_group--; /* the last is short: by itself */
-        p.n = (k_all - k < group ? k_all - k : group) / NIBBLE_PART, p.add = g > 0, p.sum = sum;
-        p.x = x + k, p.w = gemm_panel(w, panel) + k / 8 * p.w_step, p.less = less + (size_t)k / NIBBLE_PART * 4;
+        p.n = (k_all - k < group ? k_all - k : group) / NIBBLE_PART;
+        p.add = g > 0;
+        p.sum = sum;
+        p.x = x + k;
+        p.w = gemm_panel(w, panel) + k / 8 * p.w_step;
+        p.less = less + (size_t)k / NIBBLE_PART * 4;
         p.scale = (const char *)w->scale + gemm_scale_at(w, panel, k) * sizeof(f16);
         for (uint32_t left = n_row, r; left; left -= r) {
             r = simd_rows(left, ROWS);

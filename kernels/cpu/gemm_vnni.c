@@ -206,7 +206,8 @@ TILE8(12, COLS8_ONCE)
 static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
-    (void)v, (void)s;
+    (void)v;
+    (void)s;
     static void (*const by_rows[])(const struct part8 *, uint32_t) = { NULL,    tile8_1, tile8_2, tile8_3,  tile8_4,  tile8_5, tile8_6,
                                                                        tile8_7, tile8_8, tile8_9, tile8_10, tile8_11, tile8_12 };
     uint32_t     most = n_row <= ROWS8_ONCE ? ROWS8_ONCE : ROWS8;
@@ -216,14 +217,19 @@ static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x
     };
     for (uint32_t g = 0; g < n_group; g++, add = true) {
         uint32_t k = g * group;
-        p.n = (k_all - k < group ? k_all - k : group) / 4, p.add = add, p.out = out;
-        p.x = (const char *)x + k, p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
-        p.sum_at = k_all + g * 4 - k, p.scale_at = k_all + n_group * 4 - k;
+        p.n = (k_all - k < group ? k_all - k : group) / 4;
+        p.add = add;
+        p.out = out;
+        p.x = (const char *)x + k;
+        p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
+        p.sum_at = k_all + g * 4 - k;
+        p.scale_at = k_all + n_group * 4 - k;
         p.scale = (const float *)w->scale + gemm_scale_at(w, panel, k);
         for (uint32_t left = n_row, r; left; left -= r) {
             r = simd_rows(left, most);
             by_rows[r](&p, n_panel);
-            p.out += r * ldo, p.x += r * x_stride;
+            p.out += r * ldo;
+            p.x += r * x_stride;
         }
     }
 }
@@ -324,13 +330,19 @@ static void int4_rows(float *out, size_t ldo, const char *x, size_t x_stride, co
     for (uint32_t g = 0, k = 0; g < n_group; g += p.n_group, k = g * group) {
         p.n_group = n_group - g < at_once ? n_group - g : at_once;
         if ((g + p.n_group) * group > k_all && p.n_group > 1) p.n_group--; /* the last is short: by itself */
-        p.n = (k_all - k < group ? k_all - k : group) / 8, p.add = g > 0, p.sum = sum;
-        p.x = x + k, p.w = gemm_panel(w, panel) + k / 8 * p.w_step, p.group_sum = sums + (size_t)g * 4;
+        p.n = (k_all - k < group ? k_all - k : group) / 8;
+        p.add = g > 0;
+        p.sum = sum;
+        p.x = x + k;
+        p.w = gemm_panel(w, panel) + k / 8 * p.w_step;
+        p.group_sum = sums + (size_t)g * 4;
         p.scale = (const char *)w->scale + gemm_scale_at(w, panel, k) * sizeof(f16);
         for (uint32_t left = n_row, r; left; left -= r) {
             r = simd_rows(left, rows);
             by_rows[r](&p, n_panel);
-            p.sum += r * SUM_COLS, p.x += r * x_stride, p.group_sum += r * x_stride;
+            p.sum += r * SUM_COLS;
+            p.x += r * x_stride;
+            p.group_sum += r * x_stride;
         }
     }
     for (uint32_t r = 0; r < n_row; r++) {

@@ -260,8 +260,11 @@ static void byte_group(float *out, size_t ldo, const char *x, size_t x_stride, c
     struct byte_part           p = { .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_I8, w->k) };
     for (uint32_t k = begin, n; k < end; k += n) {
         n = end - k < span ? end - k : span;
-        p.n = n / 4, p.add = k > begin, p.sum = sum;
-        p.x = x + (size_t)k * BYTE_INPUT, p.sum_at = tail + g * 4 - (size_t)k * BYTE_INPUT;
+        p.n = n / 4;
+        p.add = k > begin;
+        p.sum = sum;
+        p.x = x + (size_t)k * BYTE_INPUT;
+        p.sum_at = tail + g * 4 - (size_t)k * BYTE_INPUT;
         p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
         p.ahead = CODES_AHEAD;
         if (n_row > ROWS) p.ahead = (size_t)CODES_SPAN * GEMM_PANEL + (k + n == k_all && k ? 3 * p.w_col : 0);

@@ -160,16 +160,31 @@ void cpu_moe(struct device *d, const struct op_moe *o)
         struct moe_job j = { .d = c, .v = c->v, .o = o, .row0 = r, .n_row = o->n_row - r < rows ? o->n_row - r : rows };
         j.n_slot = j.n_row * o->top_k;
         char *at = c->shared;
-        j.px = at, j.px_stride = px, at += j.n_slot * px; /* first: they want whole lines */
-        j.ph = at, j.ph_stride = ph, at += j.n_slot * ph;
-        j.x = (float *)(void *)at, at += (size_t)j.n_slot * o->hidden * sizeof(float);
-        j.h = (float *)(void *)at, at += (size_t)j.n_slot * 2 * o->inter * sizeof(float);
-        j.slot = (void *)at, at += j.n_slot * sizeof *j.slot;
-        j.p = (float *)(void *)at, at += o->n_expert * sizeof *j.p;
-        j.start = (void *)at, at += (o->n_expert + 1) * sizeof *j.start;
+        j.px = at;
+        j.px_stride = px;
+        at += j.n_slot * px; /* first: they want whole lines */
+        j.ph = at;
+        j.ph_stride = ph;
+        at += j.n_slot * ph;
+        j.x = (float *)(void *)at;
+        at += (size_t)j.n_slot * o->hidden * sizeof(float);
+        j.h = (float *)(void *)at;
+        at += (size_t)j.n_slot * 2 * o->inter * sizeof(float);
+        j.slot = (void *)at;
+        at += j.n_slot * sizeof *j.slot;
+        j.p = (float *)(void *)at;
+        at += o->n_expert * sizeof *j.p;
+        j.start = (void *)at;
+        at += (o->n_expert + 1) * sizeof *j.start;
         j.fours = (void *)at;
-        if (!px) j.px = (char *)j.x, j.px_stride = o->hidden * sizeof(float);
-        if (!ph) j.ph = (char *)j.h, j.ph_stride = 2 * (size_t)o->inter * sizeof(float);
+        if (!px) {
+            j.px = (char *)j.x;
+            j.px_stride = o->hidden * sizeof(float);
+        }
+        if (!ph) {
+            j.ph = (char *)j.h;
+            j.ph_stride = 2 * (size_t)o->inter * sizeof(float);
+        }
         moe_rows(c, &j);
     }
 }

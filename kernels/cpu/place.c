@@ -21,7 +21,10 @@ uint32_t place_list(const char *text, uint64_t *bits, uint32_t max)
         if (*end == '-') last = strtoul(end + 1, &end, 10);
         if (last < first || last >= max) return 0;
         for (unsigned long i = first; i <= last; i++)
-            if (!(bits[i / 64] >> i % 64 & 1)) bits[i / 64] |= UINT64_C(1) << i % 64, n++;
+            if (!(bits[i / 64] >> i % 64 & 1)) {
+                bits[i / 64] |= UINT64_C(1) << i % 64;
+                n++;
+            }
         p = *end == ',' ? end + 1 : end;
         if (p == end) break;
     }

@@ -47,7 +47,8 @@ static struct rope_set *rope_find(struct rope_cache *c, const struct op_qkv *o)
     struct rope_set *s = &c->set[c->next];
     char            *memory = c->memory + c->next * c->set_bytes;
     c->next = (c->next + 1) % ROPE_SETS;
-    s->half = half, s->scale = o->rope_scale;
+    s->half = half;
+    s->scale = o->rope_scale;
     memcpy(s->inv_freq, o->inv_freq, half * sizeof(float));
     s->n_slot = (uint32_t)(c->set_bytes / (2 * half * sizeof(float) + sizeof(uint32_t)));
     s->table = (float *)(void *)memory;

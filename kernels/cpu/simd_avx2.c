@@ -148,8 +148,10 @@ V_INLINE void v_transpose8(__m256 *a)
     {
         __m256 l0 = _mm256_unpacklo_ps(a[i], a[i + 1]), h0 = _mm256_unpackhi_ps(a[i], a[i + 1]);
         __m256 l1 = _mm256_unpacklo_ps(a[i + 2], a[i + 3]), h1 = _mm256_unpackhi_ps(a[i + 2], a[i + 3]);
-        b[i] = _mm256_shuffle_ps(l0, l1, 0x44), b[i + 1] = _mm256_shuffle_ps(l0, l1, 0xee);
-        b[i + 2] = _mm256_shuffle_ps(h0, h1, 0x44), b[i + 3] = _mm256_shuffle_ps(h0, h1, 0xee);
+        b[i] = _mm256_shuffle_ps(l0, l1, 0x44);
+        b[i + 1] = _mm256_shuffle_ps(l0, l1, 0xee);
+        b[i + 2] = _mm256_shuffle_ps(h0, h1, 0x44);
+        b[i + 3] = _mm256_shuffle_ps(h0, h1, 0xee);
     }
     _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
     {
@@ -160,9 +162,17 @@ V_INLINE void v_transpose8(__m256 *a)
 V_INLINE void v_transpose(v16 *x)
 {
     __m256 q[4][8]; /* quarters: rows 0-7 and 8-15 of lanes a, then of lanes b */
-    for (int i = 0; i < 8; i++) q[0][i] = x[i].a, q[1][i] = x[i + 8].a, q[2][i] = x[i].b, q[3][i] = x[i + 8].b;
+    for (int i = 0; i < 8; i++) {
+        q[0][i] = x[i].a;
+        q[1][i] = x[i + 8].a;
+        q[2][i] = x[i].b;
+        q[3][i] = x[i + 8].b;
+    }
     for (int i = 0; i < 4; i++) v_transpose8(q[i]);
-    for (int i = 0; i < 8; i++) x[i] = (v16){ q[0][i], q[1][i] }, x[i + 8] = (v16){ q[2][i], q[3][i] };
+    for (int i = 0; i < 8; i++) {
+        x[i] = (v16){ q[0][i], q[1][i] };
+        x[i + 8] = (v16){ q[2][i], q[3][i] };
+    }
 }
 
 #define MUL_ROWS       6

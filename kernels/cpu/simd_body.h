@@ -397,7 +397,8 @@ static uint64_t logits_weigh(float *e, const float *x, float max, float min, uin
     uint32_t bits_h, bits_l, h_all = v_sum_bits(h_sum), l_all = v_sum_bits(l_sum), lanes = (n + 15) / 16 * 16;
     memcpy(&bits_h, &(float){ 4.0f }, sizeof bits_h);
     memcpy(&bits_l, &(float){ 0x1.8p-19f }, sizeof bits_l);
-    h_all -= lanes * bits_h, l_all -= lanes * bits_l; /* at most 2^29; between -2^28 and 2^28 */
+    h_all -= lanes * bits_h;
+    l_all -= lanes * bits_l; /* at most 2^29; between -2^28 and 2^28 */
     return ((uint64_t)h_all << 21) + (uint64_t)(int64_t)(int32_t)l_all;
 }
 

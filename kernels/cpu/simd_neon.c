@@ -168,8 +168,10 @@ V_INLINE void v_transpose4(float32x4_t *a, float32x4_t *b, float32x4_t *c, float
 {
     float64x2_t p = vreinterpretq_f64_f32(vtrn1q_f32(*a, *b)), q = vreinterpretq_f64_f32(vtrn2q_f32(*a, *b));
     float64x2_t r = vreinterpretq_f64_f32(vtrn1q_f32(*c, *d)), s = vreinterpretq_f64_f32(vtrn2q_f32(*c, *d));
-    *a = vreinterpretq_f32_f64(vtrn1q_f64(p, r)), *b = vreinterpretq_f32_f64(vtrn1q_f64(q, s));
-    *c = vreinterpretq_f32_f64(vtrn2q_f64(p, r)), *d = vreinterpretq_f32_f64(vtrn2q_f64(q, s));
+    *a = vreinterpretq_f32_f64(vtrn1q_f64(p, r));
+    *b = vreinterpretq_f32_f64(vtrn1q_f64(q, s));
+    *c = vreinterpretq_f32_f64(vtrn2q_f64(p, r));
+    *d = vreinterpretq_f32_f64(vtrn2q_f64(q, s));
 }
 V_INLINE void v_transpose(v16 *x) /* 4x4 where they stand, then the blocks */
 {

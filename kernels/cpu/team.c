@@ -48,7 +48,8 @@ static bool team_take(struct team *t, uint32_t share, uint32_t *begin_out, uint3
         if (next >= end) return false;
         if (take > end - next) take = end - next;
         if (!atomic_compare_exchange_weak_explicit(ticket, &k, k + take, memory_order_acq_rel, memory_order_acquire)) continue;
-        *begin_out = next, *end_out = next + take;
+        *begin_out = next;
+        *end_out = next + take;
         return true;
     }
 }
@@ -106,7 +107,10 @@ static uint32_t team_take_n(const struct team *t, uint32_t n_piece, uint64_t cos
 static void team_share(struct team *t, uint32_t first, uint32_t n_piece, uint32_t take, team_fn *fn, void *arg)
 {
     uint64_t job = (atomic_load_explicit(&t->member[0].ticket, memory_order_relaxed) >> 32) + 1;
-    t->fn = fn, t->arg = arg, t->first = first, t->n_piece = n_piece;
+    t->fn = fn;
+    t->arg = arg;
+    t->first = first;
+    t->n_piece = n_piece;
     atomic_store_explicit(&t->take, take, memory_order_relaxed);
     atomic_store_explicit(&t->done, 0, memory_order_relaxed);
     for (uint32_t i = 0; i < t->n_thread; i++) {

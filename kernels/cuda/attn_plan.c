@@ -91,7 +91,10 @@ void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, 
         uint32_t n_chunk = (len[i] - 1) / (chunk ? chunk : cuda_attn_chunk_fixed(len[i])) + 1;
         CHECK(n_chunk <= l->n_item_pad - n);
         l->seq_item[i] = n;
-        for (uint32_t c = 0; c < n_chunk; c++, n++) l->item_seq[n] = i, l->item_chunk[n] = c;
+        for (uint32_t c = 0; c < n_chunk; c++, n++) {
+            l->item_seq[n] = i;
+            l->item_chunk[n] = c;
+        }
     }
     l->n_item = n;
     for (uint32_t i = l->n_decode; i <= l->n_decode_pad; i++) l->seq_item[i] = n;

@@ -149,10 +149,13 @@ static enum status own_init(struct cuda_dev *d, bool possible, bool *distinct_ou
         if ((uint32_t)h->n_sm < c->view.blocks) c->view.blocks = (uint32_t)h->n_sm;
         if (!ok) continue;
         ok = reach(d, h->ordinal);
-        c->view.slot[r] = h->slot, c->view.flag[r] = h->flag;
+        c->view.slot[r] = h->slot;
+        c->view.flag[r] = h->flag;
     }
     if (!group_meet(d->group)) return ST_DEVICE; /* all have read it */
-    c->view.count = count, c->view.rank = d->impl.dev.rank, c->view.n_rank = d->impl.dev.n_rank;
+    c->view.count = count;
+    c->view.rank = d->impl.dev.rank;
+    c->view.n_rank = d->impl.dev.n_rank;
     return agree(d, ok, &c->own);
 }
 
@@ -404,7 +407,8 @@ static enum status comm_start(struct cuda_dev *d, const struct dev_cfg *cfg)
         cuda_ok(d, e, "pinning a word");
         return ST_NOMEM;
     }
-    c->abort = p, *c->abort = 0;
+    c->abort = p;
+    *c->abort = 0;
     if (!cuda_ok(d, cudaHostGetDevicePointer(&p, c->abort, 0), "mapping a word")) return ST_DEVICE;
     c->view.abort = p;
     if (d->group) group_at_abort(d->group, c->index, comm_abort, d);
@@ -426,7 +430,8 @@ enum status cuda_comm_init(struct cuda_dev *d, const struct dev_cfg *cfg)
     struct cuda_comm *c = d->comm = calloc(1, sizeof *c);
     if (!c) return ST_NOMEM;
     pthread_mutex_init(&c->lock, NULL);
-    c->index = cfg->rank - cfg->first, c->n_local = cfg->n_local ? cfg->n_local : cfg->n_rank;
+    c->index = cfg->rank - cfg->first;
+    c->n_local = cfg->n_local ? cfg->n_local : cfg->n_rank;
     c->own_max = own_max(cfg->n_rank);
     c->vote = c->index == 0 ? cfg->vote : NULL;
     return comm_start(d, cfg);

@@ -450,7 +450,9 @@ static enum status reserve(struct cuda_dev *d)
 static void cuda_arith(const struct device *dev, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes)
 {
     const struct cuda_dev *d = (const struct cuda_dev *)dev;
-    (void)weights, (void)q, (void)kv;
+    (void)weights;
+    (void)q;
+    (void)kv;
     snprintf(text, bytes, "cuda.1 sm %d %s", d->arch, d->deterministic ? "deterministic" : "fast");
 }
 
@@ -473,9 +475,12 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
                                  .arith = cuda_arith,
                                  .copy = &cuda_copy_ops };
     d->wait_limit_us = WAIT_LIMIT_US;
-    d->gemm_file = cfg->gemm_file, d->cublaslt = cfg->cublaslt;
+    d->gemm_file = cfg->gemm_file;
+    d->cublaslt = cfg->cublaslt;
     d->rows_max = cfg->rows_max;
-    d->deterministic = cfg->deterministic, d->eager = cfg->eager, d->group = cfg->group;
+    d->deterministic = cfg->deterministic;
+    d->eager = cfg->eager;
+    d->group = cfg->group;
     uint32_t    sharers = 1;
     enum status st = choose(d, cfg, &p, &sharers);
     if (!st) st = measure(d, cfg, sharers);

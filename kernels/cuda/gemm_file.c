@@ -47,7 +47,8 @@ enum status gemm_file_add(struct gemm_file *f, const struct gemm_file_row *r)
         uint32_t              cap = f->cap ? 2 * f->cap : 128;
         struct gemm_file_row *more = realloc(f->row, cap * sizeof *more);
         if (!more) return ST_NOMEM;
-        f->row = more, f->cap = cap;
+        f->row = more;
+        f->cap = cap;
     }
     f->row[f->n_row++] = *r;
     return ST_OK;
@@ -79,7 +80,8 @@ static bool line_algo(const char *line, struct gemm_file_row *r)
         return false;
     char *end = rows;
     r->bucket = !strcmp(rows, "det") ? UINT32_MAX : (uint32_t)strtoul(rows, &end, 10);
-    r->in = type_of(in), r->out = type_of(out);
+    r->in = type_of(in);
+    r->out = type_of(out);
     return r->n && r->k && (r->bucket == UINT32_MAX || !*end) && r->in != DT_COUNT && r->out != DT_COUNT &&
            hex_parse(hex, &r->algo, sizeof r->algo);
 }
@@ -113,7 +115,8 @@ static enum status text_read(char *text, struct gemm_file *f, const char *path, 
             snprintf(err, err_bytes, "%s: damaged: its last line does not fit the %u before", path, number);
             return ST_CONFIG;
         }
-        *nl = 0, next = nl + 1;
+        *nl = 0;
+        next = nl + 1;
         if (!line_read(f, line, number)) {
             snprintf(err, err_bytes, "%s:%u: not a line of algorithms: %.60s", path, number + 1, line);
             return ST_CONFIG;

@@ -54,7 +54,10 @@ static float load_f32(const char *src, enum dtype t, size_t i)
 {
     uint16_t h;
     float    f;
-    if (t == DT_F32) return memcpy(&f, src + 4 * i, 4), f;
+    if (t == DT_F32) {
+        memcpy(&f, src + 4 * i, 4);
+        return f;
+    }
     memcpy(&h, src + 2 * i, 2);
     return t == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
 }

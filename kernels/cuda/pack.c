@@ -254,6 +254,8 @@ void cuda_step_on(const struct dev_step *h, const struct cuda_shape *sh, const s
     DEV_RESULTS(VIEW)
 #undef VIEW
     plan->tile_seq = words(in, at->tile_seq), plan->tile_row = words(in, at->tile_row);
-    plan->item_seq = words(in, at->item_seq), plan->item_chunk = words(in, at->item_chunk);
-    plan->seq_item = words(in, at->seq_item), plan->chunk = words(in, at->chunk);
+    plan->item_seq = words(in, at->item_seq);
+    plan->item_chunk = words(in, at->item_chunk);
+    plan->seq_item = words(in, at->seq_item);
+    plan->chunk = words(in, at->chunk);
 }

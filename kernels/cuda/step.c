@@ -128,15 +128,18 @@ enum status cuda_step_init(struct device *dev, const struct dev_limits *lim)
     s->split = split_of(d, lim);
     s->cap = lim->rows_max < lim->seqs_max ? lim->rows_max : lim->seqs_max;
     if (s->cap > lim->logit_rows_max) s->cap = lim->logit_rows_max;
-    s->in_bytes = z.in, s->out_bytes = z.out;
+    s->in_bytes = z.in;
+    s->out_bytes = z.out;
     s->no_graphs = d->eager;
     s->first = s->pinned = true;
     enum status st;
     if ((st = cuda_alloc(dev, z.in, &in)) || (st = cuda_alloc(dev, z.out, &out)) || (st = cuda_alloc(dev, z.work, &work)) ||
         (st = cuda_alloc(dev, z.partial, &partial)) || (st = cuda_alloc(dev, z.arrived, &arrived)))
         goto fail;
-    s->in = in, s->out = out;
-    d->work = work, d->work_bytes = z.work;
+    s->in = in;
+    s->out = out;
+    d->work = work;
+    d->work_bytes = z.work;
     d->attn = (struct cuda_attn_plan){ .partial = partial, .arrived = arrived };
     if (!host_slabs(s)) {
         LOG_WARN("dev: gpu %d: %zu MiB cannot be pinned for steps (ulimit -l?), each will wait for its copies", d->ordinal,
@@ -335,7 +338,10 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
     if (g && g->warm) {
         cudaError_t e = cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
         if (e != cudaSuccess) give_graphs_up(d, e, "the capture does not begin");
-        if (e == cudaSuccess) s->recording = g, s->broken = false;
+        if (e == cudaSuccess) {
+            s->recording = g;
+            s->broken = false;
+        }
     }
     if (g) g->warm = true;
     d->relaunch = d->comm && !s->recording;
@@ -365,7 +371,8 @@ bool cuda_step_end(struct device *dev, const struct dev_step *h, const struct de
     if (d->lost) return true;
     size_t bytes = dev->rank ? 0 : cuda_back_bytes(&slot->back, h); /* rank 0 alone has results */
     if (refused) {
-        slot->failed = true, bytes = 0;
+        slot->failed = true;
+        bytes = 0;
         if (h->n_sample) cuda_ok(d, cudaMemsetAsync(s->out, 0, h->n_sample * sizeof(uint32_t), d->stream), "clearing ids");
     }
     if (!bytes || cuda_ok(d, cudaMemcpyAsync(slot->out, s->out, bytes, cudaMemcpyDeviceToHost, d->stream), "a step's copy back"))

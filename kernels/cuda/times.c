@@ -34,7 +34,9 @@ void cuda_times_wait(struct cuda_dev *d)
     if (cudaEventSynchronize(t->end[i % TIMED]) != cudaSuccess) return;
     if (cudaEventElapsedTime(&busy, t->begin[i % TIMED], t->end[i % TIMED]) != cudaSuccess) return;
     if (i && cudaEventElapsedTime(&idle, t->end[(i - 1) % TIMED], t->begin[i % TIMED]) != cudaSuccess) return;
-    t->sum.busy_us += (double)busy * 1e3, t->sum.idle_us += (double)idle * 1e3, t->sum.n_step++;
+    t->sum.busy_us += (double)busy * 1e3;
+    t->sum.idle_us += (double)idle * 1e3;
+    t->sum.n_step++;
 }
 
 void cuda_times_free(struct cuda_dev *d)

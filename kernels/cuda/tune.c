@@ -129,7 +129,11 @@ static void tune_bucket(struct tune *t, uint32_t bucket)
             continue;
         }
         double s = time_pin(t, &pin, m);
-        if (s < best_s) best_s = s, best = i, best_err = (double)err;
+        if (s < best_s) {
+            best_s = s;
+            best = i;
+            best_err = (double)err;
+        }
     }
     if (best != UINT32_MAX)
         keep(t, &algo[best], m, m, best_s, best_err, n);
@@ -179,7 +183,12 @@ static void tune_det(struct tune *t)
             score += log(s);
             if (!r) one = s;
         }
-        if (score < best_score) best_score = score, best = i, best_s = one, best_err = (double)err;
+        if (score < best_score) {
+            best_score = score;
+            best = i;
+            best_s = one;
+            best_err = (double)err;
+        }
     }
     if (best != UINT32_MAX)
         keep(t, &algo[best], UINT32_MAX, 1, best_s, best_err, n);
@@ -198,7 +207,10 @@ static void tune_matrix(struct tune *t, const struct dev_matrix *x)
 {
     size_t   mark = t->d->used, bytes = (size_t)x->n * x->k * 2;
     uint32_t copies = bytes ? (uint32_t)(COLD_BYTES / bytes) + 1 : 1;
-    t->n = x->n, t->k = x->k, t->in = t->d->impl.dev.act, t->out = x->logits ? DT_F32 : t->in;
+    t->n = x->n;
+    t->k = x->k;
+    t->in = t->d->impl.dev.act;
+    t->out = x->logits ? DT_F32 : t->in;
     t->rows_max = t->cfg->rows_max && t->cfg->rows_max < GEMM_ROWS_MAX ? t->cfg->rows_max : GEMM_ROWS_MAX;
     if (x->logits && t->rows_max > LOGIT_ROWS) t->rows_max = LOGIT_ROWS; /* logits are wanted of few rows */
     uint32_t rows = t->rows_max > CHECK_ROWS ? t->rows_max : CHECK_ROWS;
@@ -240,7 +252,9 @@ enum status cuda_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out
         return ST_CONFIG;
     }
     snprintf(t.file.gpu, sizeof t.file.gpu, "%s", b->gpu);
-    t.file.arch = t.d->arch, t.file.version = b->version, t.file.workspace_bytes = GEMM_WORKSPACE;
+    t.file.arch = t.d->arch;
+    t.file.version = b->version;
+    t.file.workspace_bytes = GEMM_WORKSPACE;
     if (!cuda_ok(t.d, cudaEventCreate(&t.from), "tune") || !cuda_ok(t.d, cudaEventCreate(&t.to), "tune")) t.st = ST_DEVICE;
     for (uint32_t i = 0; i < cfg->n_matrix && !t.st; i++) tune_matrix(&t, &cfg->matrix[i]);
     if (!t.st) {

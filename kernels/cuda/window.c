@@ -40,7 +40,8 @@ static bool take_nccl(struct cuda_dev *d, struct cuda_window *w)
         (void)api->MemFree(p);
         return false;
     }
-    w->base = p, w->from = api;
+    w->base = p;
+    w->from = api;
     return true;
 }
 
@@ -50,7 +51,8 @@ enum status cuda_window_open(struct cuda_dev *d, const struct dev_cfg *cfg)
     if (!bytes) return ST_OK;
     struct cuda_window *w = d->window = calloc(1, sizeof *w);
     if (!w) return ST_NOMEM;
-    w->bytes = bytes, w->size = (size_t)cfg->reduced_bytes;
+    w->bytes = bytes;
+    w->size = (size_t)cfg->reduced_bytes;
     if (cfg->plan_only || take_nccl(d, w)) return ST_OK;
     void       *p = NULL;
     cudaError_t e = cudaMalloc(&p, bytes);

@@ -36,7 +36,8 @@ void ref_moe(struct device *d, const struct op_moe *o)
                     if (after && (best == UINT32_MAX || logit[e] > logit[best])) best = e;
                 }
                 if (best == UINT32_MAX) break; /* NaN */
-                last = (double)logit[best], last_id = best;
+                last = (double)logit[best];
+                last_id = best;
                 double p = exp(last - max) / all;
                 if (pass == 0)
                     chosen += p;

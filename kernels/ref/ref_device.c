@@ -18,7 +18,10 @@ static void ref_close(struct device *d)
 /* As dev_arith: one number for all, which rises when any bits change. */
 static void ref_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes)
 {
-    (void)d, (void)weights, (void)q, (void)kv;
+    (void)d;
+    (void)weights;
+    (void)q;
+    (void)kv;
     snprintf(text, bytes, "ref.1");
 }
 
@@ -77,7 +80,8 @@ static void ref_quantise(struct device *d, struct dev_weight *w, uint32_t row, c
     CHECK(code && scale);
     quant_row(&w->q, w->k, src, t, code, scale);
     ref_quant_set(d, w, row, 1, &c);
-    free(code), free(scale);
+    free(code);
+    free(scale);
 }
 
 static void ref_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,

@@ -73,7 +73,10 @@ uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_
     for (int i = 0; i < KV_PINS_MAX; i++) {
         const struct kv_pin *o = &p->pin[i];
         if (!o->used && !x) x = &p->pin[i];
-        if (o->used && o->tenant == tenant) of_device += o->n_device, of_host += o->n_host;
+        if (o->used && o->tenant == tenant) {
+            of_device += o->n_device;
+            of_host += o->n_host;
+        }
     }
     if (x && !device_room(p, s, n, of_device, share)) n = device_room(p, s, n_before, of_device, share) ? n_before : 0;
     if (!x || !n || kv_seq_open(kv, s->salt, &x->kv)) {
@@ -83,8 +86,12 @@ uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_
     enum status st = kv_seq_fork(kv, s, &x->kv, n * bt);
     CHECK(st == ST_OK); /* all of it is in the tree */
     bool host = p->n_host + n <= p->host_max && of_host + n <= p->host_max / share;
-    x->used = true, x->tenant = tenant, x->until_us = until_us, x->gen = ++p->gen;
-    x->n_device = n, x->n_host = host ? n : 0;
+    x->used = true;
+    x->tenant = tenant;
+    x->until_us = until_us;
+    x->gen = ++p->gen;
+    x->n_device = n;
+    x->n_host = host ? n : 0;
     p->n_host += x->n_host;
     for (uint32_t i = 0; i < n; i++) p->n_device += p->named[x->kv.block[i]]++ == 0;
     *mark_out = (struct kv_mark){ (uint32_t)(x - p->pin) + 1, x->gen, x->n_host };
@@ -108,14 +115,18 @@ enum status kv_pins_check(const struct kv_pins *p)
     for (int i = 0; i < KV_PINS_MAX; i++) {
         const struct kv_pin *x = &p->pin[i];
         if (!x->used) continue;
-        n_host += x->n_host, sum += x->n_device;
+        n_host += x->n_host;
+        sum += x->n_device;
         for (uint32_t k = 0; k < x->n_device; k++)
             if (!kv_in_tree(p->kv, x->kv.block[k]) || !p->named[x->kv.block[k]]) {
                 LOG_ERROR("kv: pin %d holds block %u, which is not in the tree or not counted", i, x->kv.block[k]);
                 return ST_INVALID;
             }
     }
-    for (uint32_t b = 0; b < p->kv->cfg.n_block; b++) n_device += p->named[b] > 0, n_named += p->named[b];
+    for (uint32_t b = 0; b < p->kv->cfg.n_block; b++) {
+        n_device += p->named[b] > 0;
+        n_named += p->named[b];
+    }
     if (n_host == p->n_host && n_device == p->n_device && n_named == sum && n_device <= p->device_max && n_host <= p->host_max)
         return ST_OK;
     LOG_ERROR("kv: pins hold %u of %u blocks and %u of %u slots, counted %u and %u, named %u of %u", n_device, p->device_max, n_host,

@@ -89,7 +89,10 @@ uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t p
         if (c->parent != parent || c->salt.lo != salt.lo || c->salt.hi != salt.hi) continue;
         while (k < n && tok[k] == ids[k]) k++;
         look += k >= t->stem_tokens; /* others are here by a collision: rare, and they must not depend on the seed */
-        if (k >= t->stem_tokens && k > best) best = k, *block_out = i;
+        if (k >= t->stem_tokens && k > best) {
+            best = k;
+            *block_out = i;
+        }
     }
     return best;
 }
@@ -139,7 +142,8 @@ void kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, ui
         t->node[parent].n_child++;
     }
     uint32_t *stem = stem_of(t, salt, parent, ids);
-    n->stem_prev = KV_NONE, n->stem_next = *stem;
+    n->stem_prev = KV_NONE;
+    n->stem_next = *stem;
     if (*stem != KV_NONE) t->node[*stem].stem_prev = block;
     *stem = block;
     t->n_node++;

@@ -218,7 +218,8 @@ uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uin
     t->n_commit = s->n_cached = at + k;
     copy[(*n_copy_out)++] = (struct kv_copy){ .src = src, .dst = s->block[s->n_block - 1] };
     kv->n_hit_tokens += k;
-    kv->n_borrowed++, kv->n_borrowed_tokens += k;
+    kv->n_borrowed++;
+    kv->n_borrowed_tokens += k;
     return k;
 }
 

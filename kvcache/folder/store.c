@@ -89,7 +89,10 @@ uint32_t store_forget_segment(struct kv_store *s, uint32_t i)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < s->g.n_record; k++)
-        if (s->entry[place_id(s, i, k)].state != ENTRY_NONE) forget(s, place_id(s, i, k)), n++;
+        if (s->entry[place_id(s, i, k)].state != ENTRY_NONE) {
+            forget(s, place_id(s, i, k));
+            n++;
+        }
     return n;
 }
 
@@ -271,13 +274,19 @@ static void answer_scan(struct kv_store *s, struct task *t)
     } else {
         struct segment *g = &s->segment[i];
         if (s->key) s->key[i] = s->key[s->n_slot];
-        g->state = SEG_SEALED, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 0, g->value = 0, g->mac = t->mac;
+        g->state = SEG_SEALED;
+        g->seq = t->seq;
+        g->n_used = s->g.n_record;
+        g->n_pinned = 0;
+        g->value = 0;
+        g->mac = t->mac;
         g->found = true;
         g->doomed = false;
         s->n_file++;
         g->n_pinned++; /* until all of it is known */
         t->segment = (int32_t)i;
-        s->learning = t, s->n_learnt = 0;
+        s->learning = t;
+        s->n_learnt = 0;
         return;
     }
     ask(s, t);
@@ -320,7 +329,8 @@ static void drop_foreign(struct kv_store *s, uint32_t i)
 {
     store_forget_segment(s, i);
     s->segment[i].state = SEG_LOST;
-    s->n_foreign--, s->n_lost++;
+    s->n_foreign--;
+    s->n_lost++;
 }
 
 /* What nobody reads any more is let go. */
@@ -364,12 +374,17 @@ static void answer_found(struct kv_store *s, struct task *t)
     }
     struct segment *g = &s->segment[i];
     g->mac = t->mac;
-    g->state = SEG_FOREIGN, g->seq = t->seq, g->n_used = s->g.n_record, g->n_pinned = 1, g->value = 1; /* a round's grace */
+    g->state = SEG_FOREIGN;
+    g->seq = t->seq;
+    g->n_used = s->g.n_record;
+    g->n_pinned = 1;
+    g->value = 1; /* a round's grace */
     g->found = true;
     g->doomed = false;
     s->n_foreign++;
     t->segment = (int32_t)i;
-    s->learning = t, s->n_learnt = 0;
+    s->learning = t;
+    s->n_learnt = 0;
 }
 
 static void answer_claim(struct kv_store *s, struct task *t)
@@ -378,14 +393,16 @@ static void answer_claim(struct kv_store *s, struct task *t)
     t->st = ST_AGAIN;
     if (t->kind == TASK_CLAIM && g->state == SEG_FOREIGN && s->n_file + 2 < s->n_segment && !s->lease_lost) { /* 2: to write into */
         g->state = SEG_CLAIMED;
-        s->n_foreign--, s->n_file++;
+        s->n_foreign--;
+        s->n_file++;
         t->st = ST_OK;
     } else if (t->kind == TASK_CLAIMED) {
         g->state = SEG_SEALED;
         s->stats.n_claimed++;
     } else if (t->kind == TASK_UNCLAIM) {
         g->state = SEG_FOREIGN;
-        s->n_foreign++, s->n_file--;
+        s->n_foreign++;
+        s->n_file--;
     }
     ask(s, t);
 }
@@ -564,7 +581,8 @@ void kv_store_write_done(struct kv_store *s, struct kv_place place, enum status 
     struct entry   *e = &s->entry[place_id(s, place.segment, place.index)];
     CHECK(g->n_pinned > 0 && s->n_writing > 0);
     CHECK(e->state == ENTRY_WRITING && e->gen == place.gen);
-    g->n_pinned--, s->n_writing--;
+    g->n_pinned--;
+    s->n_writing--;
     if (st == ST_OK) {
         e->state = ENTRY_READY; /* visible only now */
         write_went_well(s);
@@ -634,7 +652,8 @@ enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_ou
     struct kv_store *s = calloc(1, sizeof *s);
     if (!s) return ST_NOMEM;
     s->cfg = *cfg;
-    s->dir = s->root = s->lock = -1, s->todo.fd = s->answer.fd = -1;
+    s->dir = s->root = s->lock = -1;
+    s->todo.fd = s->answer.fd = -1;
     s->open = s->spare = NONE;
     s->direct = true;
     s->n_fd_max = fd_share(cfg->n_store);
@@ -698,9 +717,13 @@ void kv_store_close(struct kv_store *s)
     if (s->todo.fd >= 0) ring_free(&s->todo);
     if (s->answer.fd >= 0) ring_free(&s->answer);
     chain_free(&s->by_key);
-    free(s->segment), free(s->entry), free(s->kept);
-    free(s->seal_row), free(s->scan_row);
-    free(s->seal_buffer), free(s->scan_buffer);
+    free(s->segment);
+    free(s->entry);
+    free(s->kept);
+    free(s->seal_row);
+    free(s->scan_row);
+    free(s->seal_buffer);
+    free(s->scan_buffer);
     seal_close(s->sealer);
     if (s->key) seal_give(s->key, (s->n_slot + 1) * sizeof *s->key);
     free(s);
@@ -740,7 +763,8 @@ enum status kv_store_check(const struct kv_store *s)
     }
     for (uint32_t i = 0; i < s->n_slot; i++) {
         n_file += seg_is_own(s->segment[i].state);
-        n_foreign += s->segment[i].state == SEG_FOREIGN, n_lost += s->segment[i].state == SEG_LOST;
+        n_foreign += s->segment[i].state == SEG_FOREIGN;
+        n_lost += s->segment[i].state == SEG_LOST;
     }
     if (n == s->n_entry && n_file == s->n_file && n_foreign == s->n_foreign && n_lost == s->n_lost && n_writing == s->n_writing &&
         n_file * s->g.segment_bytes <= s->cfg.cap_bytes)

@@ -73,7 +73,10 @@ static bool header(struct store_dump *d, const unsigned char *file, uint64_t byt
 
 static bool is_zero(const unsigned char *p, uint64_t n)
 {
-    while (n && *p == 0) p++, n--;
+    while (n && *p == 0) {
+        p++;
+        n--;
+    }
     return n == 0;
 }
 

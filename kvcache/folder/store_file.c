@@ -19,7 +19,8 @@ struct store_geometry store_geometry(uint64_t payload_bytes, uint64_t segment_by
 {
     struct store_geometry g = { 0 };
     if (!payload_bytes || payload_bytes > STORE_PAYLOAD_MAX || segment_bytes > STORE_SEGMENT_MAX) return g; /* a header that lies */
-    g.record_bytes = kv_record_bytes(payload_bytes), g.segment_bytes = segment_bytes / STORE_PAGE * STORE_PAGE;
+    g.record_bytes = kv_record_bytes(payload_bytes);
+    g.segment_bytes = segment_bytes / STORE_PAGE * STORE_PAGE;
     uint64_t n = g.segment_bytes / g.record_bytes;
     while (n && STORE_PAGE + n * g.record_bytes + (rows_pages((uint32_t)n) + 1) * STORE_PAGE > g.segment_bytes) n--;
     g.n_record = (uint32_t)n;
@@ -50,7 +51,9 @@ static enum status all_written(int fd, const void *p, uint64_t bytes, uint64_t o
             *error_out = n < 0 ? errno : ENOSPC;
             return *error_out == ENOSPC || *error_out == EDQUOT ? ST_TOO_LARGE : ST_IO;
         }
-        from += n, off += (uint64_t)n, bytes -= (uint64_t)n;
+        from += n;
+        off += (uint64_t)n;
+        bytes -= (uint64_t)n;
     }
     return ST_OK;
 }
@@ -67,7 +70,9 @@ static int all_read(int fd, void *p, uint64_t bytes, uint64_t off)
         ssize_t n = pread(fd, to, bytes, (off_t)off);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return n < 0 ? errno : READ_ENDS;
-        to += n, off += (uint64_t)n, bytes -= (uint64_t)n;
+        to += n;
+        off += (uint64_t)n;
+        bytes -= (uint64_t)n;
     }
     return 0;
 }
@@ -147,8 +152,13 @@ enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *
         struct store_header *h = page;
         memset(page, 0, STORE_PAGE);
         memcpy(h->magic, STORE_HEADER, sizeof h->magic);
-        h->version = STORE_VERSION, h->block_tokens = block_tokens, h->seq = seq;
-        h->record_bytes = g->record_bytes, h->segment_bytes = g->segment_bytes, h->payload_bytes = payload_bytes, h->n_record = g->n_record;
+        h->version = STORE_VERSION;
+        h->block_tokens = block_tokens;
+        h->seq = seq;
+        h->record_bytes = g->record_bytes;
+        h->segment_bytes = g->segment_bytes;
+        h->payload_bytes = payload_bytes;
+        h->n_record = g->n_record;
         h->fingerprint = *fingerprint;
         h->keyed = keys->mac[0]->mac;
         keys->mac_is = 0;
@@ -302,7 +312,9 @@ enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t 
     memcpy(buffer, row, n * sizeof *row);
     struct store_trailer *t = (struct store_trailer *)(void *)((char *)buffer + bytes - STORE_PAGE);
     memcpy(t->magic, STORE_TRAILER, sizeof t->magic);
-    t->version = STORE_VERSION, t->n = n, t->seq = seq;
+    t->version = STORE_VERSION;
+    t->n = n;
+    t->seq = seq;
     if (keys->n_secret)
         seal_piece(keys->sealer, keys->key, footer_off(g), STORE_PART_FOOTER, t, offsetof(struct store_trailer, rows), buffer,
                    n * sizeof *row, buffer, t->tag);

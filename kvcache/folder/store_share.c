@@ -247,7 +247,10 @@ static bool claim(struct kv_store *s, struct share *h, int dir, struct known *k)
     bool ok = renameat(dir, name, s->dir, name) == 0 || fstatat(s->dir, name, &st, 0) == 0; /* a renewed request is told that it is gone */
     t->kind = ok ? TASK_CLAIMED : TASK_UNCLAIM;
     if (!store_give(s, t)) return false;
-    if (ok) known_drop(h, k), h->freed = true;
+    if (ok) {
+        known_drop(h, k);
+        h->freed = true;
+    }
     return true;
 }
 
@@ -351,7 +354,10 @@ static void look_around(struct kv_store *s, struct share *h)
             continue;
         }
         h->task = (struct task){ .kind = TASK_GONE, .segment = k->segment, .fd = -1 };
-        if (k->segment != NONE) go_on = store_give(s, &h->task), h->freed = true;
+        if (k->segment != NONE) {
+            go_on = store_give(s, &h->task);
+            h->freed = true;
+        }
         known_drop(h, k);
     }
     for (uint32_t i = 0; i < h->n_peer;)

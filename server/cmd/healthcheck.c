@@ -15,7 +15,10 @@ static int ask_health(const struct addrinfo *a, char *why, size_t bytes)
     char              reply[2048] = "";
     size_t            n = 0;
     int               fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return snprintf(why, bytes, "no socket: %s", strerror(errno)), 1;
+    if (fd < 0) {
+        snprintf(why, bytes, "no socket: %s", strerror(errno));
+        return 1;
+    }
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
     if (connect(fd, a->ai_addr, a->ai_addrlen)) {
@@ -29,7 +32,10 @@ static int ask_health(const struct addrinfo *a, char *why, size_t bytes)
     close(fd);
     reply[n] = 0;
     if (!strncmp(reply, "HTTP/1.1 200", 12)) return 0;
-    if (n < 12) return snprintf(why, bytes, "%s", late ? "no answer within 2 s" : "the connection was closed without an answer"), 1;
+    if (n < 12) {
+        snprintf(why, bytes, "%s", late ? "no answer within 2 s" : "the connection was closed without an answer");
+        return 1;
+    }
     const char *body = strstr(reply, "\r\n\r\n");
     snprintf(why, bytes, "%.*s%s%.200s", (int)strcspn(reply, "\r\n"), reply, body && body[4] ? ": " : "", body ? body + 4 : "");
     return 1;

@@ -193,10 +193,14 @@ static int segment(struct kv_opts *o, int dir, uint64_t seq, struct kv_counts *c
         sound += d == KV_SURE;
         if (o->blocks || d) print_block(&row[i], page, d);
     }
-    c->n_segment++, c->n_block += n, c->bytes += a.g.segment_bytes;
+    c->n_segment++;
+    c->n_block += n;
+    c->bytes += a.g.segment_bytes;
     if (deep) c->n_doubt += n - sound;
     if (!strcmp(o->verb, "gc") && (o->all || !sound)) c->n_removed += unlinkat(dir, name, 0) == 0;
-    free(row), free(page), free(buffer);
+    free(row);
+    free(page);
+    free(buffer);
     close(fd);
     return ok ? 0 : EXIT_IO;
 }
@@ -288,7 +292,10 @@ int kv_main(int argc, char **argv)
     int code = parse(&o, argc, argv);
     if (code) return code;
     int dir = open(o.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0) return complain(o.dir, strerror(errno)), EXIT_IO;
+    if (dir < 0) {
+        complain(o.dir, strerror(errno));
+        return EXIT_IO;
+    }
     bool        shared = is_shared(dir), gc = !strcmp(o.verb, "gc");
     const char *why = NULL;
     if (gc) {

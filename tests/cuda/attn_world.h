@@ -86,14 +86,22 @@ static inline void aw_plan(const struct aw_world *w, const struct cuda_attn_spli
     uint32_t row = 0, page = 0, n_decode = 0;
     memset(st, 0xff, sizeof *st);
     for (uint32_t i = 0; i < n; i++) {
-        st->row_start[i] = row, st->page_start[i] = page;
-        for (uint32_t t = p[i].from; t < p[i].to; t++) st->pos[row] = t, st->row_seq[row++] = i;
-        if (p[i].from == p[i].to && rows_too) st->pos[row] = 0, st->row_seq[row++] = UINT32_MAX;
+        st->row_start[i] = row;
+        st->page_start[i] = page;
+        for (uint32_t t = p[i].from; t < p[i].to; t++) {
+            st->pos[row] = t;
+            st->row_seq[row++] = i;
+        }
+        if (p[i].from == p[i].to && rows_too) {
+            st->pos[row] = 0;
+            st->row_seq[row++] = UINT32_MAX;
+        }
         for (uint32_t j = 0; j < aw_pages(w, &p[i]); j++) st->page[page++] = aw_block(w, p[i].seq, j);
         n_decode += p[i].to == p[i].from + 1 || p[i].to == p[i].from;
     }
     assert_true(row <= AW_ROWS && page <= AW_PAGES);
-    st->row_start[n] = row, st->page_start[n] = page;
+    st->row_start[n] = row;
+    st->page_start[n] = page;
     st->b = (struct dev_batch){ .n_row = row,
                                 .n_seq = n,
                                 .n_page = page,
@@ -197,7 +205,8 @@ static inline uint16_t *aw_run(struct aw_device *a, const struct aw_world *w, co
     ct_poison(a->d, a->partial, 256 * (size_t)w->s.n_head * (2 + w->s.dim) * sizeof *a->partial);
     aw_enqueue(a, w, st);
     uint16_t *out = aw_result(a, w, st);
-    free(st->q), free(st);
+    free(st->q);
+    free(st);
     return out;
 }
 /* What ref says, from the same pool. */
@@ -214,7 +223,8 @@ static inline float *aw_want(const struct aw_world *w, const struct aw_part *p, 
     kv.base = w->pool;
     struct op_attn o = aw_op(w, out, st->q);
     ref->ops->attention(ref, &o, &st->b, &kv);
-    free(st->q), free(st);
+    free(st->q);
+    free(st);
     dev_close(ref);
     return out;
 }

@@ -63,7 +63,11 @@ static inline uint32_t    ct_schedule(uint32_t i) { return i; }
     uint32_t i = 0;         \
     i < 1;                  \
     i++
-static inline const char *ct_schedule_name(uint32_t i) { return (void)i, "gpu"; }
+static inline const char *ct_schedule_name(uint32_t i)
+{
+    (void)i;
+    return "gpu";
+}
 #endif
 
 /* ---------------------------------------------------------------- memory */
@@ -146,7 +150,8 @@ static inline double ct_rel_l2(const float *got, const float *want, size_t n) /*
     double diff = 0, norm = 0;
     for (size_t i = 0; i < n; i++) {
         double e = (double)got[i] - (double)want[i];
-        diff += e * e, norm += (double)want[i] * (double)want[i];
+        diff += e * e;
+        norm += (double)want[i] * (double)want[i];
     }
     return norm > 0 ? sqrt(diff / norm) : sqrt(diff);
 }

@@ -50,7 +50,12 @@ static void *rank_main(void *arg)
 {
     struct one    *o = arg;
     struct dev_cfg cfg = o->team->cfg;
-    cfg.kind = DEV_CUDA, cfg.pdl = true, cfg.arena_bytes = ARENA, cfg.rank = o->rank, cfg.n_rank = o->team->n, cfg.group = o->team->group,
+    cfg.kind = DEV_CUDA;
+    cfg.pdl = true;
+    cfg.arena_bytes = ARENA;
+    cfg.rank = o->rank;
+    cfg.n_rank = o->team->n;
+    cfg.group = o->team->group;
     cfg.ordinal = -1;
     o->st = dev_open(&cfg, &o->d);
     if (o->st) {
@@ -232,7 +237,10 @@ static void replay_work(struct one *o)
         check_sum(o, x, N, k, exact);
         check_sum(o, y, N / 3, k, exact);
     }
-    if (ok) cudaGraphExecDestroy(run), cudaGraphDestroy(g);
+    if (ok) {
+        cudaGraphExecDestroy(run);
+        cudaGraphDestroy(g);
+    }
     free(h);
 }
 

@@ -56,7 +56,9 @@ static void less_shared_memory_serves_too(void **state)
     uint16_t        *got = aw_run(&a, &w, part, 2, false), *row = aw_run(&a, &w, one, 1, false);
     aw_assert_close(&w, got, want, part, 2, "small");
     ct_assert_same(row, got + (1 + 280 - 7) * 512, 1024, "decode");
-    free(got), free(row), free(want);
+    free(got);
+    free(row);
+    free(want);
     dev_close(a.d);
     aw_free(&w);
     emu_reset();
@@ -77,8 +79,10 @@ static void every_schedule_gives_the_same_bits(void **state)
                 uint16_t *got = aw_run(&a, &w, mixed, N_MIXED, false);
                 if (first)
                     ct_assert_same(got, first, a.out_bytes, ct_schedule_name(schedule));
-                else
-                    first = got, got = NULL;
+                else {
+                    first = got;
+                    got = NULL;
+                }
                 free(got);
             }
             free(first);
@@ -135,7 +139,8 @@ static void with_the_fixed_split_a_row_has_the_same_bits_everywhere(void **state
                 free(got);
             }
         }
-        free(out[0]), free(out[1]);
+        free(out[0]);
+        free(out[1]);
         dev_close(a.d);
         aw_free(&w);
     }
@@ -159,7 +164,9 @@ static void without_it_chunks_of_a_prompt_do_not_matter(void **state)
     free(got);
     got = aw_run(&a, &w, more, 1, false);
     rows(&w, out, got, more, 1, true, "more");
-    free(got), free(out[0]), free(out[1]);
+    free(got);
+    free(out[0]);
+    free(out[1]);
     dev_close(a.d);
     aw_free(&w);
 }
@@ -215,7 +222,9 @@ static void a_graph_serves_other_lengths(void **state)
                 uint16_t *got = aw_result(&a, &w, st);
                 float    *want = aw_want(&w, part, n[i / 2]);
                 aw_assert_close(&w, got, want, part, n[i / 2], "replayed");
-                free(got), free(want), free(st->q);
+                free(got);
+                free(want);
+                free(st->q);
             }
             free(st);
             cudaGraphExecDestroy(exec);
@@ -255,7 +264,8 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
                 assert_int_equal(isfinite(bf16_to_f32(row[0])), isfinite(bf16_to_f32(got[t * width])));
                 free(row);
             }
-            free(want), free(got);
+            free(want);
+            free(got);
             dev_close(a.d);
             aw_free(&w);
         }
@@ -299,7 +309,8 @@ static void infinite_values_reach_exactly_the_rows_that_see_them(void **state)
         ct_assert_same(row, got + t * width, width * 2, "decode");
         free(row);
     }
-    free(was), free(got);
+    free(was);
+    free(got);
     dev_close(a.d);
     aw_free(&w);
 }
@@ -323,7 +334,10 @@ static void blocks_beyond_4_gib_are_found(void **state)
         aw_enqueue(&a, &w, st);
         uint16_t *got = aw_result(&a, &w, st);
         aw_assert_close(&w, got, want, mixed, N_MIXED, "far blocks");
-        free(got), free(want), free(st->q), free(st);
+        free(got);
+        free(want);
+        free(st->q);
+        free(st);
         dev_close(a.d);
         aw_free(&w);
     }

@@ -86,7 +86,10 @@ static void every_row_has_its_work_once(void **state)
         for (uint32_t j = 0; j < n_decode + n_prompt + n_pad; j++, n_seq++) {
             uint32_t n = j < n_decode ? 1 : j < n_decode + n_prompt ? below(300 + i, j, 300) : i % 3 == 0, old = below(200 + i, j, 9000);
             row_start[n_seq] = row;
-            for (uint32_t k = 0; k < n; k++, row++) pos[row] = old + k, row_seq[row] = j < n_decode + n_prompt ? n_seq : UINT32_MAX;
+            for (uint32_t k = 0; k < n; k++, row++) {
+                pos[row] = old + k;
+                row_seq[row] = j < n_decode + n_prompt ? n_seq : UINT32_MAX;
+            }
         }
         row_start[n_seq] = row;
         assert_true(row <= ROWS && n_seq <= SEQS);
@@ -94,7 +97,9 @@ static void every_row_has_its_work_once(void **state)
         uint32_t               pad = n_decode + n_prompt + n_pad, bound = cuda_attn_items_max(&s, pad);
         struct cuda_attn_lists l = { tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk, pad, bound, 77, 77, 77 };
         assert_true(bound <= ITEMS);
-        memset(item_seq, 0xee, sizeof item_seq), memset(item_chunk, 0xee, sizeof item_chunk), memset(seen, 0, sizeof seen);
+        memset(item_seq, 0xee, sizeof item_seq);
+        memset(item_chunk, 0xee, sizeof item_chunk);
+        memset(seen, 0, sizeof seen);
         cuda_attn_fill(&s, &b, len, &l);
         assert_true(l.n_decode >= n_decode && l.n_item <= bound && l.n_tile <= cuda_attn_tiles_max(row, n_seq));
         uint32_t item = 0;

@@ -77,7 +77,8 @@ static void requested_copies_arrive_with_the_right_bytes(void **state)
         dev_unpin(d, slab); /* a no-op where it was not */
         dev_close(d);
         munmap(slab, SLOTS * STRIDE);
-        free(want), free(got);
+        free(want);
+        free(got);
     }
 }
 
@@ -123,7 +124,10 @@ static void world_close(struct world *w)
 {
     xfer_seg_drop(w->x, w->seg_host);
     xfer_free(w->x);
-    for (uint32_t r = 0; r < 2; r++) dev_close(w->dev[r]), free(w->want[r]);
+    for (uint32_t r = 0; r < 2; r++) {
+        dev_close(w->dev[r]);
+        free(w->want[r]);
+    }
     munmap(w->slab, SLOTS * STRIDE);
 #ifdef CUDA_EMU
     if (!w->lost) assert_int_equal(emu_bytes_held(), 0);
@@ -133,7 +137,8 @@ static void world_close(struct world *w)
 static struct xfer_job job(const struct world *w, enum dev_way way, uint32_t block, uint32_t slot)
 {
     struct xfer_job j = { .bytes = 2 * SLICE, .cookie = slot, .prio = way == DEV_UP ? XFER_LOAD : XFER_STORE };
-    *(way == DEV_UP ? &j.dst : &j.src) = w->seg_dev, *(way == DEV_UP ? &j.src : &j.dst) = w->seg_host;
+    *(way == DEV_UP ? &j.dst : &j.src) = w->seg_dev;
+    *(way == DEV_UP ? &j.src : &j.dst) = w->seg_host;
     *(way == DEV_UP ? &j.dst_off : &j.src_off) = (uint64_t)block * 2 * SLICE;
     *(way == DEV_UP ? &j.src_off : &j.dst_off) = (uint64_t)slot * STRIDE + GAP;
     return j;
@@ -161,7 +166,8 @@ static void round_trip(struct world *w)
     w->slab[5 * STRIDE + GAP + SLICE + 77] ^= 4;
     for (uint32_t s = 0; s < 12; s++) {
         struct xfer_job j = job(w, DEV_UP, 28 + s, s);
-        j.digest_mode = XFER_DIGEST_CHECK, j.digest = digest[s];
+        j.digest_mode = XFER_DIGEST_CHECK;
+        j.digest = digest[s];
         assert_int_equal(xfer_post(w->x, &j, NULL), ST_OK);
         for (uint32_t r = 0; r < 2 && s != 5; r++) memcpy(w->want[r] + (28 + s) * SLICE, w->want[r] + s * SLICE, SLICE);
     }

@@ -87,7 +87,8 @@ static void copied_bytes_come_back_unchanged(void **state)
         d->ops->to_device(d, p, a, n);
         d->ops->to_host(d, b, p, n);
         assert_memory_equal(a, b, n);
-        free(a), free(b);
+        free(a);
+        free(b);
     }
     dev_close(d);
 }
@@ -322,7 +323,8 @@ static void memory_that_cannot_be_pinned_makes_loading_slow_not_wrong(void **sta
     ct_get_as(d, got, w.data, DT_BF16, 30 * 64);
     ct_round(src, 30 * 64, DT_BF16);
     op_assert_same(got, src, 30 * 64, "weights");
-    free(src), free(got);
+    free(src);
+    free(got);
     dev_close(d);
     emu_reset();
 }

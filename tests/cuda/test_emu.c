@@ -33,14 +33,16 @@ static int run_sum(enum emu_bug bug)
         wrong |= !(fabs((double)out[r] - sum) < 1e-3);
     }
     free(x);
-    cudaFree(in), cudaFree(out);
+    cudaFree(in);
+    cudaFree(out);
     return wrong;
 }
 static int run_gemm(enum emu_bug bug)
 {
     enum { M = 70, N = 130, K = 160, SPARE = (9 << 20) / 2 / K };
     float *a = op_random((size_t)M * K, 2, 1.0f), *b = op_random((size_t)N * K, 3, 1.0f), *out = dev_new((size_t)M * N * sizeof *out);
-    ct_round(a, (size_t)M * K, DT_BF16), ct_round(b, (size_t)N * K, DT_BF16);
+    ct_round(a, (size_t)M * K, DT_BF16);
+    ct_round(b, (size_t)N * K, DT_BF16);
     /* a lies at the end of a large allocation, behind which a page cannot be read: also without AddressSanitizer */
     uint16_t *whole = dev_new((size_t)(SPARE * K / 128 * 128 + M * K) * 2), *da = whole + SPARE * K / 128 * 128,
              *db = dev_bf16(b, (size_t)N * K);
@@ -53,8 +55,11 @@ static int run_gemm(enum emu_bug bug)
             for (int k = 0; k < K; k++) sum += (double)a[r * K + k] * (double)b[c * K + k];
             wrong |= !(fabs((double)out[r * N + c] - sum) < 1e-3);
         }
-    free(a), free(b);
-    cudaFree(whole), cudaFree(db), cudaFree(out);
+    free(a);
+    free(b);
+    cudaFree(whole);
+    cudaFree(db);
+    cudaFree(out);
     return wrong;
 }
 static int run_tail(enum emu_bug bug)
@@ -74,7 +79,9 @@ static int run_tail(enum emu_bug bug)
             wrong |= !(fabs((double)out[r * 8 + c] - sum) < 1e-3);
         }
     free(v);
-    cudaFree(dp), cudaFree(dv), cudaFree(out);
+    cudaFree(dp);
+    cudaFree(dv);
+    cudaFree(out);
     return wrong;
 }
 
@@ -210,7 +217,9 @@ static void meet(int ranks)
     }
     for (int i = 0; i < ranks; i++) pthread_join(t[i], NULL);
     for (int i = 0; i < n; i++) assert_int_equal(out[i], 100 + i + n * (n - 1) / 2);
-    cudaFree(out), cudaFree(arrived), cudaFree(value);
+    cudaFree(out);
+    cudaFree(arrived);
+    cudaFree(value);
 }
 static void blocks_of_a_grid_may_wait_for_each_other(void **state)
 {
@@ -233,7 +242,8 @@ static void sixteen_bit_floats_are_those_of_the_rest_of_the_program(void **state
     for (uint32_t i = 0; i < 65536; i++) {
         float a = emu_half_to_float((uint16_t)i), b = f16_to_f32((uint16_t)i);
         assert_true(a == b || (isnan(a) && isnan(b)));
-        a = emu_bf16_to_float((uint16_t)i), b = bf16_to_f32((uint16_t)i);
+        a = emu_bf16_to_float((uint16_t)i);
+        b = bf16_to_f32((uint16_t)i);
         assert_true(a == b || (isnan(a) && isnan(b)));
     }
     for (uint64_t i = 0; i <= UINT32_MAX; i += 65521 / 4) { /* a prime's quarter: all exponents, all kinds of tails */

@@ -86,7 +86,9 @@ static void a_buffer_that_is_reused_too_early_shows(void **state)
     assert_int_equal(got, 2);
     assert_int_equal(cudaMemcpy(&got, dev + 1, 4, cudaMemcpyDeviceToHost), cudaSuccess);
     assert_int_equal(got, 1);
-    cudaFree(dev), cudaFreeHost(pinned), cudaStreamDestroy(s);
+    cudaFree(dev);
+    cudaFreeHost(pinned);
+    cudaStreamDestroy(s);
 }
 
 /* The launch returns, the stream stands still, and what is asked says so; then it goes on where it stopped, in a graph as well. */
@@ -121,7 +123,11 @@ static void a_kernel_that_stalls_is_not_ready_and_then_goes_on(void **state)
     usleep(20000);
     assert_int_equal(cudaStreamQuery(s), cudaErrorNotReady);
     (void)cudaGetLastError();
-    cudaGraphExecDestroy(x), cudaGraphDestroy(g), cudaStreamDestroy(s), cudaStreamDestroy(other), cudaFree(dev);
+    cudaGraphExecDestroy(x);
+    cudaGraphDestroy(g);
+    cudaStreamDestroy(s);
+    cudaStreamDestroy(other);
+    cudaFree(dev);
 }
 
 static void memory_of_other_processes_is_not_reported_as_free(void **state)
@@ -139,7 +145,9 @@ static void memory_of_other_processes_is_not_reported_as_free(void **state)
     assert_int_equal(cudaMalloc(&p, 4097), cudaErrorMemoryAllocation);
     assert_int_equal(cudaMalloc(&p, 4096), cudaSuccess);
     cudaFree(p);
-    unsetenv("EMU_OTHERS"), close(fd), unlink(path);
+    unsetenv("EMU_OTHERS");
+    close(fd);
+    unlink(path);
     assert_int_equal(cudaMalloc(&p, 4097), cudaSuccess);
     cudaFree(p);
 }
@@ -172,7 +180,10 @@ static void events_order_streams(void **state)
     assert_int_equal(n, 3);
     assert_int_equal(cudaEventElapsedTime(&ms, e, e), cudaSuccess);
     assert_int_equal(cudaEventElapsedTime(&ms, e, f), cudaErrorInvalidResourceHandle);
-    cudaEventDestroy(e), cudaEventDestroy(f), cudaStreamDestroy(a), cudaStreamDestroy(b);
+    cudaEventDestroy(e);
+    cudaEventDestroy(f);
+    cudaStreamDestroy(a);
+    cudaStreamDestroy(b);
 }
 
 static void a_graph_replays_with_frozen_arguments(void **state)
@@ -186,7 +197,8 @@ static void a_graph_replays_with_frozen_arguments(void **state)
     (void)state;
     assert_int_equal(cudaMalloc((void **)&out, 8), cudaSuccess);
     assert_int_equal(cudaMallocHost((void **)&host, 4), cudaSuccess);
-    cudaEventCreate(&fork), cudaEventCreate(&join);
+    cudaEventCreate(&fork);
+    cudaEventCreate(&join);
     out[0] = 0.0f;
     assert_int_equal(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal), cudaSuccess);
     emu_add(s, out, by);
@@ -213,8 +225,13 @@ static void a_graph_replays_with_frozen_arguments(void **state)
         assert_true(out[0] == 2.0f * (float)i);
         assert_true(out[1] == (float)i);
     }
-    cudaGraphExecDestroy(x), cudaEventDestroy(fork), cudaEventDestroy(join);
-    cudaFree(out), cudaFreeHost(host), cudaStreamDestroy(s), cudaStreamDestroy(side);
+    cudaGraphExecDestroy(x);
+    cudaEventDestroy(fork);
+    cudaEventDestroy(join);
+    cudaFree(out);
+    cudaFreeHost(host);
+    cudaStreamDestroy(s);
+    cudaStreamDestroy(side);
 }
 static void a_failed_graph_capture_is_reported(void **state)
 {
@@ -230,12 +247,15 @@ static void a_failed_graph_capture_is_reported(void **state)
     assert_int_equal(cudaStreamEndCapture(s, &g), cudaErrorStreamCaptureInvalidated);
     assert_null(g);
     cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
-    cudaEventRecord(e, s), cudaStreamWaitEvent(side, e, 0);
+    cudaEventRecord(e, s);
+    cudaStreamWaitEvent(side, e, 0);
     cudaLaunchHostFunc(side, add_one, &x);
     assert_int_equal(cudaStreamEndCapture(s, &g), cudaErrorStreamCaptureUnjoined);
     assert_int_equal(cudaStreamBeginCapture(NULL, cudaStreamCaptureModeGlobal), cudaErrorStreamCaptureUnsupported);
     assert_int_equal(x, 0);
-    cudaEventDestroy(e), cudaStreamDestroy(s), cudaStreamDestroy(side);
+    cudaEventDestroy(e);
+    cudaStreamDestroy(s);
+    cudaStreamDestroy(side);
 }
 
 static void a_planned_fault_comes_once_and_a_lasting_one_stays(void **state)

@@ -79,7 +79,12 @@ static void agrees(struct device *d, struct size s, bool with_bias)
         if (!(fabs((double)got_logits[i] - want[i]) <= 2e-5 * scale))
             fail_msg("logits %u x %u x %u: [%zu] is %g, should be %g", s.m, s.n, s.k, i, (double)got_logits[i], want[i]);
     }
-    free(x), free(w), free(bias), free(want), free(got), free(got_logits);
+    free(x);
+    free(w);
+    free(bias);
+    free(want);
+    free(got);
+    free(got_logits);
 }
 
 static const struct size sizes[] = {
@@ -123,11 +128,14 @@ static void check_alone(struct device *d, uint32_t n, uint32_t k)
             float *one = get(d, out, n, d->act), *one_logits = get(d, logits, n, DT_F32);
             op_assert_same(all + (size_t)r * n, one, n, "a row among others");
             op_assert_same(all_logits + (size_t)r * n, one_logits, n, "a row of logits among others");
-            free(one), free(one_logits);
+            free(one);
+            free(one_logits);
         }
-        free(all), free(all_logits);
+        free(all);
+        free(all_logits);
     }
-    free(x), free(w);
+    free(x);
+    free(w);
 }
 
 static void a_row_has_the_same_bits_alone_and_among_others(void **state)
@@ -219,7 +227,8 @@ static void without_a_look_at_it_nothing_is_relied_on_for_exactness(void **state
     d->ops->linear(d, out, dx, &seen, NULL, 3);
     assert_int_equal(d->ops->sync(d), ST_OK);
     assert_int_equal(emu_lt.n_matmul, multiplied + 1);
-    free(w), free(x);
+    free(w);
+    free(x);
     dev_close(d);
 }
 #endif
@@ -253,7 +262,10 @@ static void rows_above_the_largest_bucket_go_in_slices(void **state)
     d->ops->linear(d, out, dx + (size_t)(M - 3) * K * 2, &dw, NULL, 3);
     float *tail = get(d, out, 3 * N, DT_BF16);
     op_assert_same(all + (size_t)(M - 3) * N, tail, 3 * N, "the last slice");
-    free(x), free(w), free(all), free(tail);
+    free(x);
+    free(w);
+    free(all);
+    free(tail);
     dev_close(d);
 }
 
@@ -434,9 +446,11 @@ static void a_kind_multiplies_the_rows_that_it_prepares_as_many_as_the_workspace
         assert_true(gemm_error(cuda_of(d), &prepared, &p) <= gemm_error_max(outs[t]));
         wide.refuses = true;
         assert_false(gemm_run(cuda_of(d), &prepared, &p));
-        free(want), free(got);
+        free(want);
+        free(got);
     }
-    free(w), free(x);
+    free(w);
+    free(x);
     dev_close(d);
 }
 
@@ -464,7 +478,8 @@ static void a_product_does_not_take_back_the_error_of_another(void **state)
     assert_int_equal(cudaGetLastError(), cudaSuccess);
     cuda_of(d)->relaunch = false;
     assert_int_equal(d->ops->sync(d), ST_OK);
-    free(w), free(x);
+    free(w);
+    free(x);
     dev_close(d);
 }
 #endif
@@ -498,11 +513,13 @@ static void filled_weights_are_the_same_on_every_device_and_cut(void **state)
     for (int i = 0; i < N * K; i++) {
         float v = bf16_to_f32(got[i]);
         op_assert_same(&v, &want[i], 1, "filled on two devices");
-        sum += (double)v, square += (double)v * (double)v;
+        sum += (double)v;
+        square += (double)v * (double)v;
     }
     for (int r = 0; r < 9; r++) assert_memory_equal(got_part + r * 20, got + (10 + r) * K + 31, 40);
     assert_true(fabs(sum / (N * K)) < 0.003 && fabs(sqrt(square / (N * K)) - 0.02) < 0.002);
-    dev_close(d), dev_close(ref);
+    dev_close(d);
+    dev_close(ref);
 }
 
 /* ---------------------------------------------------------------- measuring */
@@ -526,7 +543,8 @@ static void ops_are_timed_by_the_device_and_roofs_are_numbers(void **state)
     struct calls     a = { .d = open_with(DT_BF16, false, NULL, NULL) };
     float           *w = op_random(40 * 64, 1, 1);
     struct dev_times t;
-    a.w = op_weight(a.d, DT_BF16, 40, 64, w), a.x = put(a.d, w, 3 * 64, DT_BF16);
+    a.w = op_weight(a.d, DT_BF16, 40, 64, w);
+    a.x = put(a.d, w, 3 * 64, DT_BF16);
     assert_int_equal(a.d->ops->alloc(a.d, 3 * 40 * 2, &a.out), ST_OK);
     double s = dev_time(a.d, 5, count_call, &a);
     assert_true(s > 0 && s < 1);

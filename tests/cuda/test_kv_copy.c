@@ -23,19 +23,39 @@ static void blocks_are_copied_as_if_one_after_another(void **state)
         uint8_t        *host = malloc(BLOCKS * bytes), *got = malloc(BLOCKS * bytes);
         struct dev_kv   kv = make(d, bytes, host);
         uint32_t        src[140], dst[140], n = 0;
-        for (uint32_t i = 0; i < 100; i++) src[n] = i / 4, dst[n++] = 49 + i;         /* forks of a few: more pairs than a launch takes */
-        for (uint32_t i = 0; i < 10; i++) src[n] = 49 + i, dst[n++] = 50 + i;         /* a chain */
-        src[n] = 1, dst[n++] = 2, src[n] = 3, dst[n++] = 1, src[n] = 7, dst[n++] = 7; /* over a source; onto itself */
-        src[n] = 9, dst[n++] = 10, src[n] = 11, dst[n++] = 10, src[n] = 10, dst[n++] = BLOCKS - 1; /* twice to one place */
+        for (uint32_t i = 0; i < 100; i++) {
+            src[n] = i / 4;
+            dst[n++] = 49 + i;
+        } /* forks of a few: more pairs than a launch takes */
+        for (uint32_t i = 0; i < 10; i++) {
+            src[n] = 49 + i;
+            dst[n++] = 50 + i;
+        } /* a chain */
+        src[n] = 1;
+        dst[n++] = 2;
+        src[n] = 3;
+        dst[n++] = 1;
+        src[n] = 7;
+        dst[n++] = 7; /* over a source; onto itself */
+        src[n] = 9;
+        dst[n++] = 10;
+        src[n] = 11;
+        dst[n++] = 10;
+        src[n] = 10;
+        dst[n++] = BLOCKS - 1; /* twice to one place */
         d->ops->block_copy(d, &kv, src, dst, n);
-        memset(src, 0xff, sizeof src), memset(dst, 0xff, sizeof dst); /* the host's arrays are its own again */
+        memset(src, 0xff, sizeof src);
+        memset(dst, 0xff, sizeof dst); /* the host's arrays are its own again */
         ct_get(d, got, kv.base, BLOCKS * bytes);
         for (uint32_t i = 0; i < 100; i++) memcpy(host + (49 + i) * bytes, host + i / 4 * bytes, bytes);
         for (uint32_t i = 0; i < 10; i++) memcpy(host + (50 + i) * bytes, host + (49 + i) * bytes, bytes);
-        memcpy(host + 2 * bytes, host + bytes, bytes), memcpy(host + bytes, host + 3 * bytes, bytes);
-        memcpy(host + 10 * bytes, host + 11 * bytes, bytes), memcpy(host + (BLOCKS - 1) * bytes, host + 10 * bytes, bytes);
+        memcpy(host + 2 * bytes, host + bytes, bytes);
+        memcpy(host + bytes, host + 3 * bytes, bytes);
+        memcpy(host + 10 * bytes, host + 11 * bytes, bytes);
+        memcpy(host + (BLOCKS - 1) * bytes, host + 10 * bytes, bytes);
         ct_assert_same(got, host, BLOCKS * bytes, "the pool");
-        free(host), free(got);
+        free(host);
+        free(got);
         dev_close(d);
     }
 }

@@ -85,7 +85,8 @@ static void weights_arrive(bool lazy)
             for (uint32_t j = 0; j < n_thread; j++) pthread_join(thread[j], NULL);
             memset(s.base, 0xff, 16); /* weight_set has read it when it returns */
             check(d, &w, x, from[i % 3]);
-            free(s.base), free(x);
+            free(s.base);
+            free(x);
         }
 #ifdef CUDA_EMU
         emu_set_lazy(false);
@@ -93,8 +94,16 @@ static void weights_arrive(bool lazy)
         dev_close(d);
     }
 }
-static void weights_arrive_from_every_type_by_several_threads(void **state) { (void)state, weights_arrive(false); }
-static void buffers_are_not_reused_before_their_copy(void **state) { (void)state, weights_arrive(true); }
+static void weights_arrive_from_every_type_by_several_threads(void **state)
+{
+    (void)state;
+    weights_arrive(false);
+}
+static void buffers_are_not_reused_before_their_copy(void **state)
+{
+    (void)state;
+    weights_arrive(true);
+}
 
 /* Buffers are given back at the first step; a matrix may still be set after that. */
 static void weights_can_be_set_after_loading(void **state)

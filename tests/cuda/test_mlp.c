@@ -22,7 +22,8 @@ static void embed_copies_rows_and_reads_nothing_for_an_id_it_has_not(void **stat
             ct_act_get(d, got, out, N * dim[s]);
             for (uint32_t i = 0; i < N; i++)
                 for (uint32_t j = 0; j < dim[s]; j++) assert_true(got[i * dim[s] + j] == (id[i] < VOCAB ? src[id[i] * dim[s] + j] : 0.0f));
-            free(src), free(got);
+            free(src);
+            free(got);
             dev_close(d);
         }
 }
@@ -44,7 +45,8 @@ static void gather_takes_rows_and_zeros(void **state)
         for (uint32_t i = 0; i < N; i++)
             for (uint32_t j = 0; j < dim[s]; j++)
                 assert_true(got[i * dim[s] + j] == (row[i] == UINT32_MAX ? 0.0f : x[row[i] * dim[s] + j]));
-        free(x), free(got);
+        free(x);
+        free(got);
         dev_close(d);
     }
 }
@@ -60,7 +62,15 @@ static void gates_agree_with_ref_and_rows_stand_alone(void **state)
             size_t         all = (size_t)N * inter[s];
             float         *x = op_random(2 * all, 1, 4), *want = op_random(all, 2, 1), *got = op_random(all, 3, 1),
                   *alone = op_random(inter[s], 4, 1);
-            if (inter[s] > 7) x[0] = -200, x[1] = 200, x[2] = -88, x[3] = 0, x[4] = -0.0f, x[5] = 1e-30f, x[6] = -87.4f;
+            if (inter[s] > 7) {
+                x[0] = -200;
+                x[1] = 200;
+                x[2] = -88;
+                x[3] = 0;
+                x[4] = -0.0f;
+                x[5] = 1e-30f;
+                x[6] = -87.4f;
+            }
             ct_round(x, 2 * all, d->act);
             char *dx = ct_act(d, x, 2 * all), *out = ct_act_new(d, all);
             for (enum op_act act = 0; act < OP_ACTS; act++) {
@@ -77,8 +87,12 @@ static void gates_agree_with_ref_and_rows_stand_alone(void **state)
                     op_assert_same(alone, got + r * inter[s], inter[s], "alone");
                 }
             }
-            free(x), free(want), free(got), free(alone);
-            dev_close(d), dev_close(ref);
+            free(x);
+            free(want);
+            free(got);
+            free(alone);
+            dev_close(d);
+            dev_close(ref);
         }
 }
 
@@ -99,7 +113,9 @@ static void bias_is_added_with_one_rounding(void **state)
             ct_act_get(d, got, dx, all);
             for (size_t i = 0; i < all; i++) x[i] = op_rounded(x[i] + bias[i % dim[s]], d->act);
             op_assert_same(got, x, all, "bias");
-            free(x), free(bias), free(got);
+            free(x);
+            free(bias);
+            free(got);
             dev_close(d);
         }
 }

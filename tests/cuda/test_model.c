@@ -66,9 +66,17 @@ static void every_family(uint32_t n_rank, enum dtype weights, double bound)
 
 /* Weights, KV and every activation are rounded to 8 bits (2^-9 of a value at most). In the residual stream that is three roundings a
  * layer, which add up like a random walk. */
-static void bf16_stays_within_its_roundings(void **state) { (void)state, every_family(1, DT_BF16, 12 * 0x1p-9); }
+static void bf16_stays_within_its_roundings(void **state)
+{
+    (void)state;
+    every_family(1, DT_BF16, 12 * 0x1p-9);
+}
 /* 11 bits; the KV keeps 8 */
-static void f16_is_closer(void **state) { (void)state, every_family(1, DT_F16, 5 * 0x1p-9); }
+static void f16_is_closer(void **state)
+{
+    (void)state;
+    every_family(1, DT_F16, 5 * 0x1p-9);
+}
 
 #ifdef CUDA_EMU
 static void two_ranks_say_the_same(void **state)
@@ -112,19 +120,23 @@ static void two_ranks_on_one_gpu_give_the_answer_of_two_ranks_on_the_cpu(void **
             for (uint32_t k = 0; k < N; k++) {
                 uint32_t at = k ? n + k - 1 : 0, rows = k ? 1 : n;
                 uint32_t got = gold_step(&gpu, ids, at, rows, NULL, 0, true), want = gold_step(&cpu, ids, at, rows, NULL, 0, true);
-                sampled_logits(&gpu, a), sampled_logits(&cpu, b);
+                sampled_logits(&gpu, a);
+                sampled_logits(&cpu, b);
                 for (uint32_t i = 0; i < g.spec.vocab; i++) worst = fmax(worst, fabs((double)a[i] - b[i]) / g.max_abs);
                 double gap = (double)b[want] - b[got];
                 if (gap >= NEAR_TIE) fail_msg("%s prompt %u token %u: %u, not %u (%g nat below)", family[f], p, k, got, want, gap);
-                n_tie += got != want, n_equal += got == want;
+                n_tie += got != want;
+                n_equal += got == want;
                 ids[n + k] = want;
             }
         }
         printf("    %-14s 2 ranks: %u tokens equal, %u near-ties, logits %.2e\n", family[f], n_equal, n_tie, worst);
         assert_true(n_equal > 10 * n_tie);
         if (!(worst < 2 * 12 * 0x1p-9)) fail_msg("%s: relative error %.3g", family[f], worst);
-        free(a), free(b);
-        gold_run_close(&gpu), gold_run_close(&cpu);
+        free(a);
+        free(b);
+        gold_run_close(&gpu);
+        gold_run_close(&cpu);
         gold_close(&g);
     }
 }
@@ -178,7 +190,10 @@ int main(void)
 {
     char why[200];
     log_init(LOG_LEVEL_ERROR, 2, false);
-    if (!dev_serves(DEV_CUDA, why, sizeof why)) return printf("%s, skipped\n", why), 77;
+    if (!dev_serves(DEV_CUDA, why, sizeof why)) {
+        printf("%s, skipped\n", why);
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_stays_within_its_roundings),
         cmocka_unit_test(f16_is_closer),

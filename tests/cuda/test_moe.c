@@ -24,7 +24,8 @@ static struct moe make(struct device *d, struct shape s, bool steps)
               *w = op_random((size_t)s.hidden * s.inter, 9000 + e, 1.5f / sqrtf((float)s.inter));
         m.gate_up[e] = op_weight(d, t, 2 * s.inter, s.hidden, g);
         m.down[e] = op_weight(d, t, s.hidden, s.inter, w);
-        free(g), free(w);
+        free(g);
+        free(w);
     }
     struct dev_limits lim = { .rows_max = s.rows,
                               .seqs_max = 1,
@@ -62,7 +63,8 @@ static struct moe make_ref(enum dtype t, struct shape s)
 }
 static void drop(struct moe *m)
 {
-    free(m->gate_up), free(m->down);
+    free(m->gate_up);
+    free(m->down);
     dev_close(m->d);
 }
 static void run(struct moe *m, void *out, const void *x, const void *logits, uint32_t n, bool renorm)
@@ -97,13 +99,15 @@ static void agree(struct shape s, enum dtype t, uint64_t seed)
           *got = op_random(all, 4, 1);
     void *out = ct_act_new(m.d, all);
     char  what[128];
-    ct_round(x, all, t), ct_round(logits, (size_t)s.rows * s.n_expert, t);
+    ct_round(x, all, t);
+    ct_round(logits, (size_t)s.rows * s.n_expert, t);
     void *dx = ct_act(m.d, x, all), *dl = ct_act_new(m.d, (size_t)s.rows * s.n_expert);
     for (int how = 0; how < ROUTINGS; how++) {
         bool renorm = (how + seed) % 2;
         route(logits, s, how);
         ct_put_as(m.d, dl, t, logits, (size_t)s.rows * s.n_expert);
-        ct_poison(m.d, out, all * 2), ct_poison(m.d, cuda_of(m.d)->work, cuda_of(m.d)->work_bytes);
+        ct_poison(m.d, out, all * 2);
+        ct_poison(m.d, cuda_of(m.d)->work, cuda_of(m.d)->work_bytes);
         run(&r, want, x, logits, s.rows, renorm);
         run(&m, out, dx, dl, s.rows, renorm);
         ct_act_get(m.d, got, out, all);
@@ -112,8 +116,12 @@ static void agree(struct shape s, enum dtype t, uint64_t seed)
         ct_assert_close(got, want, all, t == DT_BF16 ? 5e-3 : 7e-4, t == DT_BF16 ? 0.1 : 0.02, what);
         assert_guard(&m);
     }
-    free(x), free(logits), free(want), free(got);
-    drop(&m), drop(&r);
+    free(x);
+    free(logits);
+    free(want);
+    free(got);
+    drop(&m);
+    drop(&r);
 }
 
 /* each of the kernels, rows and tiles that are full and that are not, dimensions that 32, 64 and 128 divide and do not */
@@ -146,24 +154,36 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
         float       *mx = op_random(s.hidden, 3, 1), *ml = op_random(s.n_expert, 4, 2);
         char        *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, (size_t)s.rows * s.n_expert), *out = ct_act_new(m.d, all);
         uint16_t    *alone = malloc(s.hidden * 2), *got = malloc(s.hidden * 2);
-        ct_put_as(m.d, dx, DT_BF16, mx, s.hidden), ct_put_as(m.d, dl, DT_BF16, ml, s.n_expert);
+        ct_put_as(m.d, dx, DT_BF16, mx, s.hidden);
+        ct_put_as(m.d, dl, DT_BF16, ml, s.n_expert);
         run(&m, out, dx, dl, 1, true);
         ct_get(m.d, alone, out, s.hidden * 2);
         for (size_t i = 0; i < sizeof size / sizeof *size; i++)
             for (uint32_t place = 0; place < size[i]; place += 1 + size[i] / 3) {
                 float *bx = memcpy(malloc(all * 4), x, all * 4),
                       *bl = memcpy(malloc((size_t)s.rows * s.n_expert * 4), logits, (size_t)s.rows * s.n_expert * 4);
-                if (place) bl[0] = NAN, bx[1] = INFINITY;
+                if (place) {
+                    bl[0] = NAN;
+                    bx[1] = INFINITY;
+                }
                 if (place > 1) bx[(size_t)s.hidden + 3] = NAN;
                 if (place > 2) memset(bx + (size_t)2 * s.hidden, 0, s.hidden * 4);
-                memcpy(bx + (size_t)place * s.hidden, mx, s.hidden * 4), memcpy(bl + (size_t)place * s.n_expert, ml, s.n_expert * 4);
-                ct_put_as(m.d, dx, DT_BF16, bx, all), ct_put_as(m.d, dl, DT_BF16, bl, (size_t)s.rows * s.n_expert);
+                memcpy(bx + (size_t)place * s.hidden, mx, s.hidden * 4);
+                memcpy(bl + (size_t)place * s.n_expert, ml, s.n_expert * 4);
+                ct_put_as(m.d, dx, DT_BF16, bx, all);
+                ct_put_as(m.d, dl, DT_BF16, bl, (size_t)s.rows * s.n_expert);
                 run(&m, out, dx, dl, size[i], true);
                 ct_get(m.d, got, out + (size_t)place * s.hidden * 2, s.hidden * 2);
                 ct_assert_same(got, alone, s.hidden * 2, "the row in a batch");
-                free(bx), free(bl);
+                free(bx);
+                free(bl);
             }
-        free(x), free(logits), free(mx), free(ml), free(alone), free(got);
+        free(x);
+        free(logits);
+        free(mx);
+        free(ml);
+        free(alone);
+        free(got);
         drop(&m);
     }
 }
@@ -184,13 +204,17 @@ static void every_order_of_threads_gives_the_same_bits(void **state)
         ct_get(m.d, want, out, all * 2);
         for (size_t i = 0; i < all; i++) assert_true((want[i] & 0x7f80) != 0x7f80);
         for (CT_SCHEDULES(i)) {
-            ct_poison(m.d, out, all * 2), ct_poison(m.d, cuda_of(m.d)->work, cuda_of(m.d)->work_bytes);
+            ct_poison(m.d, out, all * 2);
+            ct_poison(m.d, cuda_of(m.d)->work, cuda_of(m.d)->work_bytes);
             run(&m, out, dx, dl, s.rows, true);
             ct_get(m.d, got, out, all * 2);
             ct_assert_same(got, want, all * 2, ct_schedule_name(i));
         }
         assert_guard(&m);
-        free(x), free(logits), free(want), free(got);
+        free(x);
+        free(logits);
+        free(want);
+        free(got);
         drop(&m);
     }
 }
@@ -204,7 +228,10 @@ static void rows_of_padding_have_no_experts(void **state)
     struct moe   m = make(ct_open(DT_BF16, 0), s, true);
     uint32_t     seq[12];
     float       *x = op_random(all, 1, 1), *logits = op_random((size_t)s.rows * s.n_expert, 2, 1), *got = op_random(all, 3, 1);
-    for (uint32_t e = 4; e < 6; e++) ct_poison(m.d, m.gate_up[e].data, m.gate_up[e].bytes), ct_poison(m.d, m.down[e].data, m.down[e].bytes);
+    for (uint32_t e = 4; e < 6; e++) {
+        ct_poison(m.d, m.gate_up[e].data, m.gate_up[e].bytes);
+        ct_poison(m.d, m.down[e].data, m.down[e].bytes);
+    }
     for (uint32_t r = 0; r < s.rows; r++) {
         seq[r] = r < 5 ? r : UINT32_MAX;
         for (uint32_t e = 4; e < 6; e++) logits[(size_t)r * s.n_expert + e] = r < 5 ? -50.0f : 50.0f;
@@ -216,7 +243,9 @@ static void rows_of_padding_have_no_experts(void **state)
     cuda_of(m.d)->row_seq = NULL;
     ct_act_get(m.d, got, out, all);
     for (size_t i = 0; i < all; i++) assert_true(i < 5 * s.hidden ? isfinite(got[i]) && got[i] != 0 : got[i] == 0);
-    free(x), free(logits), free(got);
+    free(x);
+    free(logits);
+    free(got);
     drop(&m);
 }
 
@@ -228,13 +257,18 @@ static void a_row_without_a_routing_is_nan(void **state)
     size_t       all = (size_t)s.rows * s.hidden;
     struct moe   m = make(ct_open(DT_BF16, 0), s, true);
     float       *x = op_random(all, 1, 1), *logits = op_random((size_t)s.rows * s.n_expert, 2, 1), *got = op_random(all, 3, 1);
-    for (uint32_t e = 0; e < s.n_expert; e++) logits[s.n_expert + e] = NAN, logits[2 * s.n_expert + e] = e ? logits[e] : NAN;
+    for (uint32_t e = 0; e < s.n_expert; e++) {
+        logits[s.n_expert + e] = NAN;
+        logits[2 * s.n_expert + e] = e ? logits[e] : NAN;
+    }
     logits[3 * s.n_expert + 2] = INFINITY;
     void *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, (size_t)s.rows * s.n_expert), *out = ct_act_new(m.d, all);
     run(&m, out, dx, dl, s.rows, true);
     ct_act_get(m.d, got, out, all);
     for (size_t i = 0; i < all; i++) assert_true(isnan(got[i]) == (i / s.hidden >= 1 && i / s.hidden <= 3));
-    free(x), free(logits), free(got);
+    free(x);
+    free(logits);
+    free(got);
     drop(&m);
 }
 
@@ -256,7 +290,10 @@ static void many_rows_go_in_parts(void **state)
         ct_get(m.d, part, out, (size_t)n * s.hidden * 2);
         ct_assert_same(part, got + (size_t)r * s.hidden, (size_t)n * s.hidden * 2, "in parts");
     }
-    free(x), free(logits), free(got), free(part);
+    free(x);
+    free(logits);
+    free(got);
+    free(part);
     drop(&m);
 }
 
@@ -285,17 +322,21 @@ static void a_graph_serves_any_routing(void **state)
             if (how) route(logits, s, how);
             for (uint32_t r = 0; r < s.rows; r++) seq[r] = how && r < s.rows / 2 ? UINT32_MAX : r;
             ct_put(m.d, dseq, seq, sizeof seq);
-            ct_put_as(m.d, dx, DT_BF16, x, all), ct_put_as(m.d, dl, DT_BF16, logits, n_logit);
+            ct_put_as(m.d, dx, DT_BF16, x, all);
+            ct_put_as(m.d, dl, DT_BF16, logits, n_logit);
             run(&m, out, dx, dl, s.rows, true);
             ct_get(m.d, want, out, all * 2);
             ct_poison(m.d, out, all * 2);
             assert_int_equal(cudaGraphLaunch(exec, stream), cudaSuccess);
             ct_get(m.d, got, out, all * 2);
             ct_assert_same(got, want, all * 2, "replayed");
-            free(x), free(logits);
+            free(x);
+            free(logits);
         }
-        cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
-        free(want), free(got);
+        cudaGraphExecDestroy(exec);
+        cudaGraphDestroy(graph);
+        free(want);
+        free(got);
         drop(&m);
     }
 }

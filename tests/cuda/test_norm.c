@@ -24,7 +24,8 @@ static void norms_agree_with_ref_in_every_dimension(void **state)
             size_t         all = (size_t)N * dim[s];
             float *x = op_random(all, 1, 3), *delta = op_random(all, 2, 1), *w = op_random(dim[s], 3, 1), *want = op_random(all, 4, 1),
                   *got = op_random(all, 5, 1), *sum = op_random(all, 6, 1);
-            ct_round(x, all, d->act), ct_round(delta, all, d->act);
+            ct_round(x, all, d->act);
+            ct_round(delta, all, d->act);
             void *dx = ct_act(d, x, all), *dd = ct_act(d, delta, all), *dw = ct_bytes(d, w, dim[s] * sizeof *w), *out = ct_act_new(d, all);
             ref->ops->rmsnorm(ref, want, x, w, N, dim[s], 1e-5f);
             d->ops->rmsnorm(d, out, dx, dw, N, dim[s], 1e-5f);
@@ -37,8 +38,14 @@ static void norms_agree_with_ref_in_every_dimension(void **state)
             assert_rounded(got, want, all, d->act, "add_rmsnorm");
             ct_act_get(d, got, dx, all);
             op_assert_same(got, sum, all, "the residual");
-            free(x), free(delta), free(w), free(want), free(got), free(sum);
-            dev_close(d), dev_close(ref);
+            free(x);
+            free(delta);
+            free(w);
+            free(want);
+            free(got);
+            free(sum);
+            dev_close(d);
+            dev_close(ref);
         }
 }
 
@@ -59,8 +66,12 @@ static void rows_may_begin_anywhere(void **state)
         ct_act_get(d, got, out + 2 * shift, N * DIM);
         assert_rounded(got, want, N * DIM, d->act, "shifted");
     }
-    free(x), free(w), free(want), free(got);
-    dev_close(d), dev_close(ref);
+    free(x);
+    free(w);
+    free(want);
+    free(got);
+    dev_close(d);
+    dev_close(ref);
 }
 
 static void a_row_has_the_same_bits_in_every_place_and_order(void **state)
@@ -87,7 +98,11 @@ static void a_row_has_the_same_bits_in_every_place_and_order(void **state)
                 ct_assert_same(alone, batch + (size_t)r * dim[s], bytes, ct_schedule_name(i));
             }
         }
-        free(x), free(delta), free(w), free(batch), free(alone);
+        free(x);
+        free(delta);
+        free(w);
+        free(batch);
+        free(alone);
         dev_close(d);
     }
 }

@@ -36,7 +36,9 @@ static void mma(bool is_bf16, uint64_t seed)
     void *da = up(a, sizeof a), *db = up(b, sizeof b), *dc = up(c, sizeof c), *dd = up(NULL, sizeof d);
     ptx_mma(stream, is_bf16, dd, da, db, dc);
     down(d, dd, sizeof d);
-    cudaFree(da), cudaFree(db), cudaFree(dc);
+    cudaFree(da);
+    cudaFree(db);
+    cudaFree(dc);
     for (int m = 0; m < 16; m++)
         for (int n = 0; n < 8; n++) {
             float want = c[m * 8 + n];

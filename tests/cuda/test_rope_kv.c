@@ -40,7 +40,9 @@ struct world {
 static struct world make(struct shape s)
 {
     struct world w = { .s = s, .width = (size_t)(s.n_head + 2 * s.n_kv_head) * s.dim };
-    w.x = op_random(ROWS * w.width, 1, 2), w.q_norm = op_random(s.dim, 2, 1), w.k_norm = op_random(s.dim, 3, 1);
+    w.x = op_random(ROWS * w.width, 1, 2);
+    w.q_norm = op_random(s.dim, 2, 1);
+    w.k_norm = op_random(s.dim, 3, 1);
     ct_round(w.x, ROWS * w.width, s.act);
     for (uint32_t i = 0; i < s.rot / 2; i++) w.inv_freq[i] = 1.0f / powf(10000.0f, 2.0f * (float)i / (float)s.rot);
     w.kv = (struct dev_kv){ .dtype = DT_BF16, .n_block = BLOCKS, .n_layer = LAYERS, .block_tokens = s.block_tokens };
@@ -48,7 +50,12 @@ static struct world make(struct shape s)
     w.pool = w.kv.block_bytes * BLOCKS;
     return w;
 }
-static void unmake(struct world *w) { free(w->x), free(w->q_norm), free(w->k_norm); }
+static void unmake(struct world *w)
+{
+    free(w->x);
+    free(w->q_norm);
+    free(w->k_norm);
+}
 
 /* x [n][width] and the pool, as the device leaves them, when it is given rows row0 .. row0 + n of the step */
 static void run(struct world *w, const struct step *s, uint32_t row0, uint32_t n, uint16_t *x_out, uint16_t *pool_out)
@@ -97,7 +104,9 @@ static void every_shape_agrees_with_ref_and_nothing_else_is_written(void **state
             run(&w, &s, 0, ROWS, got, pool);
             /* ref has no padding: it gets rows 0..4; row 6 gets a page of its own that is not compared */
             struct step t = s;
-            t.row_seq[5] = 2, t.pos[5] = 0, t.page[24] = 1;
+            t.row_seq[5] = 2;
+            t.pos[5] = 0;
+            t.page[24] = 1;
             struct dev_kv kv = w.kv;
             kv.base = want_pool;
             memset(want_pool, 0xff, w.pool);
@@ -132,7 +141,10 @@ static void every_shape_agrees_with_ref_and_nothing_else_is_written(void **state
                     fail_msg("shape %zu pool %zu is %.9g, should be %.9g", i, k, (double)bf16_to_f32(pool[k]),
                              (double)bf16_to_f32(want_pool[k]));
             }
-            free(got), free(pool), free(want), free(want_pool);
+            free(got);
+            free(pool);
+            free(want);
+            free(want_pool);
             unmake(&w);
             dev_close(ref);
         }
@@ -157,7 +169,10 @@ static void a_row_has_the_same_bits_alone(void **state)
             }
             assert_int_equal(n, 2 * w.s.n_kv_head * w.s.dim);
         }
-        free(all), free(pool), free(one), free(one_pool);
+        free(all);
+        free(pool);
+        free(one);
+        free(one_pool);
         unmake(&w);
     }
 }
@@ -195,7 +210,10 @@ static void far_positions_are_turned_as_exactly_as_near_ones(void **state)
             if (!(fabs(got - want) <= 0x1.01p-11 * fabs(want) + 1.5e-7))
                 fail_msg("position %u pair %u: %.9g, should be %.9g", pos[i], j, got, want);
         }
-    free(pos), free(row_seq), free(x), free(y);
+    free(pos);
+    free(row_seq);
+    free(x);
+    free(y);
     dev_close(d);
 }
 

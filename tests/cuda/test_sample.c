@@ -36,7 +36,8 @@ static struct pair *pair_open(uint32_t vocab, uint32_t n)
                               .bias_max = 1,
                               .logit_rows_max = ROWS,
                               .vocab = vocab };
-    p->vocab = vocab, p->n = n;
+    p->vocab = vocab;
+    p->n = n;
     p->cpu = op_open(DEV_CPU, NULL, 1);
     p->gpu = ct_open(DT_BF16, OP_ARENA + (size_t)3 * ROWS * vocab * sizeof(float));
     assert_int_equal(p->gpu->ops->step_init(p->gpu, &lim), ST_OK);
@@ -49,7 +50,8 @@ static struct pair *pair_open(uint32_t vocab, uint32_t n)
 }
 static void pair_close(struct pair *p)
 {
-    dev_close(p->cpu), dev_close(p->gpu);
+    dev_close(p->cpu);
+    dev_close(p->gpu);
     free(p->logits);
     free(p);
 }
@@ -117,14 +119,27 @@ static void fill_rows(struct pair *p, uint64_t seed)
         if (random32(seed, 8) % 4 == 0) row.frequency = 0.37f;
         if (random32(seed, 9) % 4 == 0) row.presence = -0.7f;
         if (random32(seed, 10) % 2) {
-            row.hist_start = random32(seed, 11) % 100, row.n_hist = random32(seed, 12) % (LISTS - 100);
+            row.hist_start = random32(seed, 11) % 100;
+            row.n_hist = random32(seed, 12) % (LISTS - 100);
             row.n_prompt = row.n_hist ? random32(seed, 13) % (row.n_hist + 1) : 0;
         }
-        if (random32(seed, 14) % 4 == 0) row.bias_start = random32(seed, 15) % 100, row.n_bias = random32(seed, 16) % 300;
-        if (random32(seed, 17) % 4 == 0) row.ban_start = random32(seed, 18) % 100, row.n_ban = random32(seed, 19) % 300;
-        if (random32(seed, 20) % 6 == 0) row.allow_start = random32(seed, 21) % 100, row.n_allow = random32(seed, 22) % 500;
+        if (random32(seed, 14) % 4 == 0) {
+            row.bias_start = random32(seed, 15) % 100;
+            row.n_bias = random32(seed, 16) % 300;
+        }
+        if (random32(seed, 17) % 4 == 0) {
+            row.ban_start = random32(seed, 18) % 100;
+            row.n_ban = random32(seed, 19) % 300;
+        }
+        if (random32(seed, 20) % 6 == 0) {
+            row.allow_start = random32(seed, 21) % 100;
+            row.n_allow = random32(seed, 22) % 500;
+        }
         if (random32(seed, 23) % 3 == 0) row.n_top = random32(seed, 24) % (TOP + 1);
-        if (random32(seed, 25) % 12 == 0) row.n_hist = UINT32_MAX, row.hist_start = UINT32_MAX; /* padding */
+        if (random32(seed, 25) % 12 == 0) {
+            row.n_hist = UINT32_MAX;
+            row.hist_start = UINT32_MAX;
+        } /* padding */
         p->row[r] = row;
     }
     ct_put(p->gpu, p->drow, p->row, sizeof p->row);
@@ -184,7 +199,8 @@ static void every_row_draws_the_same_token_as_on_the_cpu(void **state)
     for (size_t v = 0; v < sizeof vocab / sizeof *vocab; v++) {
         struct pair *p = pair_open(vocab[v], ROWS);
         for (uint32_t round = 0; round < (ct_quick() ? 1 : vocab[v] < 1000 ? 16u : 4u); round++) {
-            fill_logits(p, 10 * v + round), fill_lists(p, round);
+            fill_logits(p, 10 * v + round);
+            fill_lists(p, round);
             for (uint32_t again = 0; again < 2; again++) {
                 fill_rows(p, 1000003 * v + 1009 * round + again);
                 run_cpu(p);
@@ -203,7 +219,9 @@ static void every_schedule_draws_the_same(void **state)
     for (size_t v = 0; v < 2; v++) {
         struct pair *p = pair_open(vocab[v], 8);
         for (uint32_t round = 0; round < 2; round++) {
-            fill_logits(p, 500 + round), fill_lists(p, 50 + round), fill_rows(p, 77 * round + v);
+            fill_logits(p, 500 + round);
+            fill_lists(p, 50 + round);
+            fill_rows(p, 77 * round + v);
             run_cpu(p);
             for (CT_SCHEDULES(i)) run_gpu(p, ct_schedule_name(i));
         }
@@ -217,7 +235,9 @@ static void a_large_vocabulary(void **state)
     (void)state;
     struct pair *p = pair_open(151936, 12);
     for (uint32_t round = 0; round < (ct_quick() ? 1 : 2); round++) {
-        fill_logits(p, 900 + round), fill_lists(p, 90 + round), fill_rows(p, 4242 + round);
+        fill_logits(p, 900 + round);
+        fill_lists(p, 90 + round);
+        fill_rows(p, 4242 + round);
         run_cpu(p);
         run_gpu(p, "large");
     }
@@ -258,13 +278,17 @@ static void a_row_stands_alone(void **state)
 {
     (void)state;
     struct pair *p = pair_open(5001, ROWS);
-    fill_logits(p, 31), fill_lists(p, 32), fill_rows(p, 33);
+    fill_logits(p, 31);
+    fill_lists(p, 32);
+    fill_rows(p, 33);
     run_cpu(p);
     run_gpu(p, "together");
     for (uint32_t r = 0; r < ROWS; r++) {
         struct op_sample o = gpu_op(p);
         struct out       alone;
-        o.n = 1, o.logits += (size_t)r * p->vocab, o.row += r;
+        o.n = 1;
+        o.logits += (size_t)r * p->vocab;
+        o.row += r;
         poison(p);
         p->gpu->ops->sample(p->gpu, &o);
         ct_get(p->gpu, &alone, p->dout, sizeof alone);
@@ -285,7 +309,9 @@ static void a_graph_serves_other_settings(void **state)
     cudaStream_t    s = cuda_of(p->gpu)->stream;
     cudaGraph_t     g;
     cudaGraphExec_t x;
-    fill_logits(p, 61), fill_lists(p, 62), fill_rows(p, 63);
+    fill_logits(p, 61);
+    fill_lists(p, 62);
+    fill_rows(p, 63);
     for (uint32_t r = 0; r < ROWS; r++) p->row[r] = (struct op_sample_row){ .top_p = 1, .repetition = 1 }; /* greedy, all of them */
     ct_put(p->gpu, p->drow, p->row, sizeof p->row);
     poison(p);
@@ -295,7 +321,11 @@ static void a_graph_serves_other_settings(void **state)
     assert_int_equal(cudaStreamEndCapture(s, &g), cudaSuccess);
     assert_int_equal(cudaGraphInstantiate(&x, g, 0), cudaSuccess);
     for (uint32_t round = 0; round < 12; round++) {
-        if (round) fill_logits(p, 70 + round), fill_lists(p, 80 + round), fill_rows(p, 90 + round);
+        if (round) {
+            fill_logits(p, 70 + round);
+            fill_lists(p, 80 + round);
+            fill_rows(p, 90 + round);
+        }
         run_cpu(p);
         if (round % 3 == 0)
             poison(p);

@@ -49,17 +49,26 @@ static void any_step_make(struct any_step *a, bool decode)
     a->row_start[0] = a->page_start[0] = 0;
     for (uint32_t q = 0; q < s->b.n_seq; q++) {
         uint32_t n = decode ? 1 : 1 + (draw(2) ? 0 : draw((ROWS - a->row_start[q] - (s->b.n_seq - q) + 1) / 2 + 1)), p0 = draw(200);
-        for (uint32_t i = 0; i < n; i++) a->pos[a->row_start[q] + i] = p0 + i, a->row_seq[a->row_start[q] + i] = q;
+        for (uint32_t i = 0; i < n; i++) {
+            a->pos[a->row_start[q] + i] = p0 + i;
+            a->row_seq[a->row_start[q] + i] = q;
+        }
         a->row_start[q + 1] = a->row_start[q] + n;
         a->page_start[q + 1] = a->page_start[q] + draw(PAGES / SEQS + 1);
     }
-    s->b.n_row = a->row_start[s->b.n_seq], s->b.n_page = a->page_start[s->b.n_seq];
-    fill(a->id, s->b.n_row), fill(a->page, a->page_start[s->b.n_seq]);
-    s->n_sample = decode ? s->b.n_row : draw(s->b.n_seq + 1), s->n_lp = decode ? 0 : draw(s->b.n_row + 1);
+    s->b.n_row = a->row_start[s->b.n_seq];
+    s->b.n_page = a->page_start[s->b.n_seq];
+    fill(a->id, s->b.n_row);
+    fill(a->page, a->page_start[s->b.n_seq]);
+    s->n_sample = decode ? s->b.n_row : draw(s->b.n_seq + 1);
+    s->n_lp = decode ? 0 : draw(s->b.n_row + 1);
     s->n_logit = s->n_sample + s->n_lp;
     for (uint32_t i = 0; i < s->n_logit; i++) a->logit_row[i] = draw(s->b.n_row ? s->b.n_row : 1);
     fill(a->lp_id, s->n_lp);
-    s->n_hist = draw(LIST), s->n_ban = draw(LIST), s->n_allow = draw(LIST), s->n_bias = draw(LIST);
+    s->n_hist = draw(LIST);
+    s->n_ban = draw(LIST);
+    s->n_allow = draw(LIST);
+    s->n_bias = draw(LIST);
     for (uint32_t i = 0; i < s->n_sample; i++)
         a->sample[i] = (struct op_sample_row){ .temperature = (float)i,
                                                .seed = draw(1000),
@@ -68,7 +77,8 @@ static void any_step_make(struct any_step *a, bool decode)
                                                .ban_start = draw(s->n_ban + 1),
                                                .allow_start = draw(s->n_allow + 1),
                                                .bias_start = draw(s->n_bias + 1) };
-    s->n_patch_id = draw(s->b.n_seq + 1), s->n_patch_hist = s->n_hist ? draw(s->b.n_seq + 1) : 0;
+    s->n_patch_id = draw(s->b.n_seq + 1);
+    s->n_patch_hist = s->n_hist ? draw(s->b.n_seq + 1) : 0;
     for (uint32_t i = 0; i < s->n_patch_id; i++) a->patch_id[i] = (struct dev_patch){ draw(s->b.n_row), draw(SEQS) };
     for (uint32_t i = 0; i < s->n_patch_hist; i++) a->patch_hist[i] = (struct dev_patch){ draw(s->n_hist), draw(SEQS) };
     s->lp_top = draw(3);
@@ -147,7 +157,10 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
             same_u32(on.ban + g->ban_start, a.ban + w->ban_start, s->n_ban - w->ban_start, "ban");
             same_u32(on.allow + g->allow_start, a.allow + w->allow_start, s->n_allow - w->allow_start, "allow");
             same_u32(&on.bias[g->bias_start].id, &a.bias[w->bias_start].id, 2 * (s->n_bias - w->bias_start), "bias");
-            r.hist_start = w->hist_start, r.ban_start = w->ban_start, r.allow_start = w->allow_start, r.bias_start = w->bias_start;
+            r.hist_start = w->hist_start;
+            r.ban_start = w->ban_start;
+            r.allow_start = w->allow_start;
+            r.bias_start = w->bias_start;
             assert_memory_equal(&r, w, sizeof r);
         }
         for (uint32_t i = s->n_sample; i < on.n_sample; i++) assert_int_equal(on.sample[i].n_hist, UINT32_MAX);
@@ -229,7 +242,10 @@ static enum dev_graph count_begin(struct device *d, const struct dev_step *s, st
     enum dev_graph g = true_begin(d, s, on);
     n_words[g]++;
 #ifdef CUDA_EMU
-    if (g == DEV_RECORD && fail_in_capture) emu_fail_next(fail_in_capture, cudaErrorNotSupported), fail_in_capture = NULL;
+    if (g == DEV_RECORD && fail_in_capture) {
+        emu_fail_next(fail_in_capture, cudaErrorNotSupported);
+        fail_in_capture = NULL;
+    }
 #endif
     return g;
 }
@@ -258,7 +274,9 @@ static void plan_rows(struct test_flight *f, struct seq *all, uint32_t step, uin
                                  .counter = q->n_token,
                                  .n_top = i % 7 == 3 ? 3 : 0 };
     if (i % 2) {
-        r->hist_start = b->n_hist, r->n_prompt = q->n_prompt, r->n_hist = q->n_token;
+        r->hist_start = b->n_hist;
+        r->n_prompt = q->n_prompt;
+        r->n_hist = q->n_token;
         memcpy(b->hist + b->n_hist, q->token, q->n_token * sizeof(uint32_t));
         b->n_hist += q->n_token;
         if (unknown) {
@@ -267,19 +285,25 @@ static void plan_rows(struct test_flight *f, struct seq *all, uint32_t step, uin
         }
     }
     if (i % 6 == 1) {
-        r->ban_start = b->n_ban, r->n_ban = 2;
-        b->ban[b->n_ban++] = i, b->ban[b->n_ban++] = 5;
+        r->ban_start = b->n_ban;
+        r->n_ban = 2;
+        b->ban[b->n_ban++] = i;
+        b->ban[b->n_ban++] = 5;
     }
     if (i % 6 == 2) {
-        r->allow_start = b->n_allow, r->n_allow = 9;
+        r->allow_start = b->n_allow;
+        r->n_allow = 9;
         for (uint32_t k = 0; k < 9; k++) b->allow[b->n_allow++] = 3 * i + k;
     }
     if (i % 6 == 3) {
-        r->bias_start = b->n_bias, r->n_bias = 1;
+        r->bias_start = b->n_bias;
+        r->n_bias = 1;
         b->bias[b->n_bias++] = (struct op_bias){ i, 2.5f };
     }
-    f->who[f->n] = i, f->at[f->n] = q->n_token;
-    q->last_step = step, q->last_sample = f->n++;
+    f->who[f->n] = i;
+    f->at[f->n] = q->n_token;
+    q->last_step = step;
+    q->last_sample = f->n++;
     q->n_token++;
 }
 
@@ -290,8 +314,10 @@ static void read_back(struct model *m, struct test_flight *f, struct seq *all, s
         uint32_t     i = f->who[k], t = f->at[k];
         struct told *w = &o->told[i][t];
         *w = (struct told){ .id = f->b.out.id[k], .rank = f->b.out.rank[k], .logprob = f->b.out.logprob[k] };
-        for (uint32_t j = 0; j < f->b.sample[k].n_top; j++)
-            w->top_id[j] = f->b.out.top_id[k * OP_SAMPLE_TOP_MAX + j], w->top[j] = f->b.out.top_logprob[k * OP_SAMPLE_TOP_MAX + j];
+        for (uint32_t j = 0; j < f->b.sample[k].n_top; j++) {
+            w->top_id[j] = f->b.out.top_id[k * OP_SAMPLE_TOP_MAX + j];
+            w->top[j] = f->b.out.top_logprob[k * OP_SAMPLE_TOP_MAX + j];
+        }
         assert_true(w->id < spec.vocab);
         all[i].token[t] = w->id;
         all[i].n_known = t + 1;
@@ -338,7 +364,10 @@ static void run(struct how how, struct outcome *o)
     struct model_plan plan;
     assert_int_equal(model_plan(&spec, &lc, d, &plan), ST_OK);
     assert_true(before - d->ops->free_bytes(d) <= plan.weight_bytes + plan.work_bytes + lc.n_block * plan.block_bytes);
-    counting = *d->ops, true_begin = counting.step_begin, counting.step_begin = count_begin, d->ops = &counting;
+    counting = *d->ops;
+    true_begin = counting.step_begin;
+    counting.step_begin = count_begin;
+    d->ops = &counting;
     fail_in_capture = how.fail;
     for (int i = 0; i < 2; i++) assert_int_equal(batch_init(&flight[i].b, &bc), ST_OK);
     for (uint32_t i = 0; i < SEQ_ALL; i++) {
@@ -384,7 +413,9 @@ static void run(struct how how, struct outcome *o)
     assert_int_equal(emu_bytes_held(), held);
     emu_set_lazy(false);
 #endif
-    o->n_eager = n_words[DEV_EAGER], o->n_record = n_words[DEV_RECORD], o->n_replay = n_words[DEV_REPLAY];
+    o->n_eager = n_words[DEV_EAGER];
+    o->n_record = n_words[DEV_RECORD];
+    o->n_replay = n_words[DEV_REPLAY];
     for (int i = 0; i < 2; i++) batch_free(&flight[i].b);
     model_free(m);
     dev_close(d);
@@ -590,7 +621,11 @@ static void a_step_takes_exactly_the_planned_memory(void **state)
                                   .hidden = 256 };
         lim.seqs_max = 1 + draw(lim.rows_max < 80 ? lim.rows_max : 80);
         lim.logit_rows_max = 1 + draw(80);
-        if (draw(2)) lim.n_expert = 8, lim.top_k = 2, lim.inter = 128;
+        if (draw(2)) {
+            lim.n_expert = 8;
+            lim.top_k = 2;
+            lim.inter = 128;
+        }
         size_t before = d->ops->free_bytes(d);
         assert_int_equal(d->ops->step_init(d, &lim), ST_OK);
         assert_int_equal(before - d->ops->free_bytes(d), dev_step_bytes(d, &lim));
@@ -604,7 +639,10 @@ int main(void)
     log_init(LOG_LEVEL_ERROR, 2, false);
     snprintf(src_dir, sizeof src_dir, "%s/golden/qwen3", TESTS_DATA);
     src = (struct source){ .dir = src_dir };
-    if (model_spec_load(&src, &spec, err, sizeof err)) return printf("%s\n", err), 1;
+    if (model_spec_load(&src, &spec, err, sizeof err)) {
+        printf("%s\n", err);
+        return 1;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unpacked_step_equals_the_step_that_was_packed),
         cmocka_unit_test(a_bucket_has_one_place_for_everything),

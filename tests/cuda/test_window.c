@@ -57,7 +57,8 @@ static enum dev_symmetric most_for_one(void)
 {
     struct dev_cfg cfg = { .kind = DEV_CUDA, .arena_bytes = 64 << 20, .n_rank = 1, .ordinal = -1, .comm = DEV_COMM_NCCL };
     struct device *d;
-    cfg.symmetric = DEV_SYMMETRIC_ON, cfg.reduced_bytes = 1 << 20;
+    cfg.symmetric = DEV_SYMMETRIC_ON;
+    cfg.reduced_bytes = 1 << 20;
     enum status st = dev_open(&cfg, &d);
     if (st == ST_OK) dev_close(d);
 #ifdef CUDA_EMU
@@ -76,7 +77,8 @@ static void one_rank_gives_the_same_answer_with_and_without_a_window(void **stat
     gold_open(&g, "llama3");
     memset(&gold_cuda, 0, sizeof gold_cuda);
     run(&g, 1, &plain);
-    gold_cuda.comm = DEV_COMM_NCCL, gold_cuda.symmetric = most_for_one();
+    gold_cuda.comm = DEV_COMM_NCCL;
+    gold_cuda.symmetric = most_for_one();
     run(&g, 1, &window);
     same(&plain, &window);
     free(plain.logits);
@@ -97,15 +99,18 @@ static void two_gpus_in_a_window_say_nearly_the_same(void **state)
     if (dev_list(info, 2, why, sizeof why) < 2) test_skip("fewer than two GPUs");
     nccl_or_skip();
     gold_open(&g, "llama3");
-    gold_cuda.comm = DEV_COMM_NCCL, gold_cuda.symmetric = DEV_SYMMETRIC_OFF;
+    gold_cuda.comm = DEV_COMM_NCCL;
+    gold_cuda.symmetric = DEV_SYMMETRIC_OFF;
     run(&g, 2, &off);
     gold_cuda.symmetric = DEV_SYMMETRIC_AUTO;
     run(&g, 2, &on);
     for (uint32_t i = 0; i < on.vocab; i++) worst = fmax(worst, fabs((double)on.logits[i] - off.logits[i]) / g.max_abs);
     printf("    two GPUs, window on and off: %.2e of the largest logit\n", worst);
     assert_true(worst < 12 * 0x1p-9);
-    free(off.logits), free(on.logits);
-    gold_cuda.symmetric = DEV_SYMMETRIC_AUTO, gold_cuda.deterministic = true;
+    free(off.logits);
+    free(on.logits);
+    gold_cuda.symmetric = DEV_SYMMETRIC_AUTO;
+    gold_cuda.deterministic = true;
     gold_cuda.comm = DEV_COMM_NCCL;
     run(&g, 2, &on);
     gold_cuda.symmetric = DEV_SYMMETRIC_OFF;
@@ -146,7 +151,8 @@ static void two_ranks_say_the_same_with_and_without(void **state)
         struct said first, other;
         gold_open(&g, names[i]);
         emu_set_devices(2);
-        gold_cuda.comm = DEV_COMM_NCCL, gold_cuda.symmetric = DEV_SYMMETRIC_AUTO;
+        gold_cuda.comm = DEV_COMM_NCCL;
+        gold_cuda.symmetric = DEV_SYMMETRIC_AUTO;
         run_counted(&g, &first, IN);
         gold_cuda.symmetric = DEV_SYMMETRIC_OFF;
         run_counted(&g, &other, OUT);
@@ -244,7 +250,8 @@ static void no_step_takes_memory(void **state)
     struct said     s;
     gold_open(&g, "llama3");
     emu_set_devices(2);
-    gold_cuda.comm = DEV_COMM_NCCL, gold_cuda.symmetric = DEV_SYMMETRIC_ON;
+    gold_cuda.comm = DEV_COMM_NCCL;
+    gold_cuda.symmetric = DEV_SYMMETRIC_ON;
     gold_run_open(&r, &g.spec, &g.src, DEV_CUDA, 2, DT_BF16, DT_BF16);
     struct emu_nccl_counts before = emu_nccl_counts();
     size_t                 held = emu_bytes_held();
@@ -285,7 +292,10 @@ static void on_means_on(void **state)
         if (k == 0) emu_nccl_be(22605, true);
         if (k == 1) emu_nccl_be(0, false);
         if (k == 2) emu_fail_after("ncclCommWindowRegister", 1, cudaErrorMemoryAllocation);
-        if (k == 4) cfg.comm = DEV_COMM_AUTO, cfg.deterministic = true;
+        if (k == 4) {
+            cfg.comm = DEV_COMM_AUTO;
+            cfg.deterministic = true;
+        }
         assert_int_equal(rank_team_create(&g.spec, &g.src, &cfg, &n_block, &t, err, sizeof err), ST_CONFIG);
         emu_nccl_be(0, true);
         nothing_is_held();
@@ -301,7 +311,10 @@ int main(void)
 #ifdef CUDA_EMU
     log_init(LOG_LEVEL_ERROR, 2, false);
 #endif /* else its lines say what was had */
-    if (!dev_serves(DEV_CUDA, why, sizeof why)) return printf("%s, skipped\n", why), 77;
+    if (!dev_serves(DEV_CUDA, why, sizeof why)) {
+        printf("%s, skipped\n", why);
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_gives_the_same_answer_with_and_without_a_window),
 #ifdef CUDA_EMU

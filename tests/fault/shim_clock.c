@@ -36,7 +36,8 @@ int gettimeofday(struct timeval *restrict t, void *restrict zone)
     struct timespec now;
     (void)zone;
     clock_gettime(CLOCK_REALTIME, &now);
-    t->tv_sec = now.tv_sec, t->tv_usec = now.tv_nsec / 1000;
+    t->tv_sec = now.tv_sec;
+    t->tv_usec = now.tv_nsec / 1000;
     return 0;
 }
 time_t time(time_t *out)

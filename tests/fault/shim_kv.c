@@ -13,8 +13,20 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-int io_uring_queue_init(unsigned n, void *ring, unsigned flags) { return (void)n, (void)ring, (void)flags, -ENOSYS; }
-int io_uring_queue_init_params(unsigned n, void *ring, void *p) { return (void)n, (void)ring, (void)p, -ENOSYS; }
+int io_uring_queue_init(unsigned n, void *ring, unsigned flags)
+{
+    (void)n;
+    (void)ring;
+    (void)flags;
+    return -ENOSYS;
+}
+int io_uring_queue_init_params(unsigned n, void *ring, void *p)
+{
+    (void)n;
+    (void)ring;
+    (void)p;
+    return -ENOSYS;
+}
 
 static int is_segment(int fd)
 {

@@ -25,7 +25,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     struct corpus c;
     char          err[200];
-    (void)argc, (void)argv;
+    (void)argc;
+    (void)argv;
     CHECK(corpus_open(&c, TESTS_DATA "/tokenizer"));
     for (size_t i = 0; i < KINDS; i++) {
         char *json = corpus_tokenizer(&c, kinds[i].kind);

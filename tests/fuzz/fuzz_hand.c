@@ -15,7 +15,8 @@ static struct kv_hand_shape shape;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    (void)argc, (void)argv;
+    (void)argc;
+    (void)argv;
     log_init(LOG_LEVEL_ERROR, -1, false);
     kv_hand_shape_of(&cfg, &shape);
     return 0;

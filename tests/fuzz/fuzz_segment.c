@@ -54,7 +54,8 @@ static void make(bool sealed, unsigned char *out)
     store_name(name, sizeof name, 1);
     unlinkat(at, name, 0);
     rmdir(dir);
-    close(fd), close(at);
+    close(fd);
+    close(at);
     struct store_dump d = { .keys = c, .out = nothing };
     unsigned char    *copy = malloc(g.segment_bytes);
     memcpy(copy, out, g.segment_bytes);
@@ -65,7 +66,8 @@ static void make(bool sealed, unsigned char *out)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    (void)argc, (void)argv;
+    (void)argc;
+    (void)argv;
     log_init(LOG_LEVEL_ERROR, -1, false);
     g = store_geometry(PAYLOAD, BYTES);
     CHECK(g.n_record > 2 && g.segment_bytes <= BYTES);
@@ -75,7 +77,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     nothing = fopen("/dev/null", "w");
     memory = memfd_create("segment", MFD_CLOEXEC);
     CHECK(page && row && nothing && memory >= 0);
-    make(false, good[0]), make(true, good[1]);
+    make(false, good[0]);
+    make(true, good[1]);
     return 0;
 }
 

@@ -21,7 +21,8 @@ static unsigned char *out;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    (void)argc, (void)argv;
+    (void)argc;
+    (void)argv;
     log_init(LOG_LEVEL_ERROR, -1, false);
     out = malloc(wire_step_bytes_max(&lim.b));
     CHECK(out);
@@ -37,7 +38,8 @@ static void step(const uint8_t *p, size_t n)
     const struct batch  *b = &batch;
     const unsigned char *number = p;
     for (size_t i = 0; i < 8 && i < n; i++) s.n |= (uint64_t)number[i] << 8 * i; /* the number is always right */
-    s.n--, s2.n = s.n;
+    s.n--;
+    s2.n = s.n;
     if (wire_step_get(p, n, &lim, &s, &batch, why, sizeof why)) {
         CHECK(why[0]);
         return;

@@ -50,7 +50,8 @@ static void ranks_share_one_made_up_model(void **state)
     forward(1, one);
     forward(2, two);
     for (int i = 0; i < VOCAB; i++) {
-        sum += (double)one[i], square += (double)one[i] * (double)one[i];
+        sum += (double)one[i];
+        square += (double)one[i] * (double)one[i];
         assert_true(fabs((double)one[i] - (double)two[i]) < 1e-5); /* the sum over ranks has another order */
     }
     double std = sqrt(square / VOCAB - sum / VOCAB * sum / VOCAB);

@@ -118,7 +118,10 @@ static void job_fill(struct job *j, struct ask *a, struct ring *outbox)
                                  .choice = j->choice,
                                  .outbox = outbox,
                                  .tenant = ENG_TENANT_ANY };
-    if (a->s.prompt_logprobs) j->r.prompt_logprob = j->got.prompt_logprob, j->r.prompt_top = j->got.prompt_top;
+    if (a->s.prompt_logprobs) {
+        j->r.prompt_logprob = j->got.prompt_logprob;
+        j->r.prompt_top = j->got.prompt_top;
+    }
     for (uint32_t c = 0; c < a->n_choice; c++) {
         j->choice[c].id = j->got.id[c];
         j->choice[c].logprob = j->got.logprob[c];
@@ -152,7 +155,8 @@ static void run(struct engine *e, struct mix *m, uint32_t first, uint32_t n, str
     for (uint32_t i = 0; i < n; i++) {
         struct job *j = &jobs[i];
         assert_int_equal(j->r.status, ST_OK);
-        n_hit_tokens += j->r.n_cached, n_preempted += j->r.n_preempted;
+        n_hit_tokens += j->r.n_cached;
+        n_preempted += j->r.n_preempted;
         for (uint32_t c = 0; c < j->r.n_choice; c++) {
             j->got.n_out[c] = atomic_load(&j->choice[c].n_out);
             j->got.finish[c] = atomic_load(&j->choice[c].finish);
@@ -288,11 +292,31 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     gold_close(&g);
 }
 
-static void llama_in_bf16(void **state) { (void)state, exact("llama-linear", 1, 1, n_mixes / 2); }
-static void mixtral_in_bf16(void **state) { (void)state, exact("mixtral", 1, 1001, n_mixes / 4); }
-static void mistral_in_f32_with_a_window(void **state) { (void)state, exact("mistral", 1, 2001, n_mixes / 8); }
-static void qwen3_with_norms_per_head(void **state) { (void)state, exact("qwen3", 1, 3001, n_mixes / 8); }
-static void two_ranks(void **state) { (void)state, exact("qwen3-moe", 2, 4001, n_mixes / 20); }
+static void llama_in_bf16(void **state)
+{
+    (void)state;
+    exact("llama-linear", 1, 1, n_mixes / 2);
+}
+static void mixtral_in_bf16(void **state)
+{
+    (void)state;
+    exact("mixtral", 1, 1001, n_mixes / 4);
+}
+static void mistral_in_f32_with_a_window(void **state)
+{
+    (void)state;
+    exact("mistral", 1, 2001, n_mixes / 8);
+}
+static void qwen3_with_norms_per_head(void **state)
+{
+    (void)state;
+    exact("qwen3", 1, 3001, n_mixes / 8);
+}
+static void two_ranks(void **state)
+{
+    (void)state;
+    exact("qwen3-moe", 2, 4001, n_mixes / 20);
+}
 
 #ifndef EXACT_OTHER_DEVICE
 /* One mix on one rank and one on two, of models in turn; EXACT_ALL: all of them. scalar, which is slow, has two ranks once. */
@@ -314,7 +338,8 @@ static void every_type_of_weights_on_every_instruction_set(void **state)
                 for (size_t m = 0; m < (all ? ARRAY_N(models) : 1); m++, seed += n_mix)
                     exact(models[all ? m : (turn + turn / ARRAY_N(formats) + 2 * n_rank) % ARRAY_N(models)], n_rank, seed, n_mix);
     }
-    isa = NULL, format = formats;
+    isa = NULL;
+    format = formats;
     assert_true(turn > 0);
 }
 #endif
@@ -323,7 +348,10 @@ int main(void)
 {
     char why[200];
     log_init(EXACT_DEVICE == DEV_CUDA ? LOG_LEVEL_ERROR : LOG_LEVEL_WARN, 2, false);
-    if (!dev_serves(EXACT_DEVICE, why, sizeof why)) return printf("%s, skipped\n", why), 77;
+    if (!dev_serves(EXACT_DEVICE, why, sizeof why)) {
+        printf("%s, skipped\n", why);
+        return 77;
+    }
     if (getenv("EXACT_MIXES")) n_mixes = strtoull(getenv("EXACT_MIXES"), NULL, 10);
     if (ring_init(&outbox, 64)) return 1;
     const struct CMUnitTest tests[] = {

@@ -122,7 +122,10 @@ static void a_head_is_tied_only_if_it_is_the_embedding(void **state)
     unsigned char *embed = tensor_at(&m, "model.embed_tokens.weight", &n), *head = tensor_at(&m, "lm_head.weight", &n_head);
     assert_int_equal(n, n_head);
     memcpy(head, embed, n);
-    head[1] = 0x00, head[0] = 0x00, embed[1] = 0x80, embed[0] = 0x00; /* 0 and -0 are equal */
+    head[1] = 0x00;
+    head[0] = 0x00;
+    embed[1] = 0x80;
+    embed[0] = 0x00; /* 0 and -0 are equal */
     assert_int_equal(model_spec_load(&m.src, &s, err, sizeof err), ST_OK);
     assert_true(s.tied);
     model_spec_free(&s);
@@ -340,7 +343,9 @@ static void see(void *ctx, uint64_t done, uint64_t total)
 {
     struct seen *s = ctx;
     assert_true(done > s->done || s->n == 0);
-    s->done = done, s->total = total, s->n++;
+    s->done = done;
+    s->total = total;
+    s->n++;
 }
 
 static void progress_rises_to_the_whole(void **state)
@@ -351,7 +356,8 @@ static void progress_rises_to_the_whole(void **state)
         struct seen          s = { .n = 0 };
         struct rank_cfg      cfg = small;
         cfg.n_rank = n_rank;
-        cfg.load.progress = see, cfg.load.progress_ctx = &s;
+        cfg.load.progress = see;
+        cfg.load.progress_ctx = &s;
         folder(&m, "llama3", "{}");
         if (load(&m, &cfg)) fail_msg("%s", err);
         assert_true(s.n >= 1);
@@ -396,7 +402,9 @@ static void a_file_that_is_cut_while_it_is_read_is_an_io_error(void **state)
 
     assert_int_equal(dev_open(&dc, &d), ST_OK);
     struct dev_ops ops = *d->ops;
-    cut.path = path, cut.bytes = (off_t)n / 2, cut.alloc = ops.alloc;
+    cut.path = path;
+    cut.bytes = (off_t)n / 2;
+    cut.alloc = ops.alloc;
     ops.alloc = cut_then_alloc;
     d->ops = &ops;
     assert_int_equal(model_load(&g.spec, &src, &cfg, d, &m, err, sizeof err), ST_IO);
@@ -446,7 +454,8 @@ static void big_folder(struct memory_source *m)
     unsigned char *b = m->owned[1] + m->file[1].n - at;
     for (size_t i = 0; i < at; i += 2) { /* bf16 from -0.06 to 0.06 */
         uint32_t x = (uint32_t)(i * 2654435761u) ^ (uint32_t)(i >> 7) * 40503u;
-        b[i] = (unsigned char)(x >> 8), b[i + 1] = (unsigned char)(0x3c + (x >> 16 & 1) + (x >> 9 & 0x80));
+        b[i] = (unsigned char)(x >> 8);
+        b[i + 1] = (unsigned char)(0x3c + (x >> 16 & 1) + (x >> 9 & 0x80));
     }
 }
 

@@ -196,7 +196,8 @@ static void another_order_of_inputs_is_another_model(void **state)
     unsigned char by = (unsigned char)(index[4 * a] ^ index[4 * b]);
     free(file);
     uint64_t bits = logits_of(&how, cache, ample);
-    change(tensor, 4 * a, by), change(tensor, 4 * b, by);
+    change(tensor, 4 * a, by);
+    change(tensor, 4 * b, by);
     assert_true(logits_of(&how, cache, ample) == logits_of(&how, NULL, 0));
     assert_true(logits_of(&how, cache, ample) != bits);
     assert_int_equal(each(cache, false), 2);
@@ -215,7 +216,8 @@ static void a_changed_checkpoint_is_read_anew(void **state)
     unsigned char c[4];
     off_t         at = was.st_size - 4; /* in a tensor, where nobody takes a sample */
     assert_int_equal(pread(fd, c, 4, at), 4);
-    c[1] ^= 0x40, c[3] ^= 0x40;
+    c[1] ^= 0x40;
+    c[3] ^= 0x40;
     assert_int_equal(pwrite(fd, c, 4, at), 4);
     struct timespec t[2] = { was.st_atim, was.st_mtim };
     assert_int_equal(futimens(fd, t), 0); /* as copies do that keep times */

@@ -47,10 +47,15 @@ static void pebble_continues_a_prompt_as_transformers_does(void **state)
     says_the_same(DEV_CPU, 1, DT_F32, DT_F32, 20);
     says_the_same(DEV_CPU, 1, DT_COUNT, DT_F32, 20); /* its own bf16: the same numbers */
 }
-static void two_ranks_say_it_too(void **state) { (void)state, says_the_same(DEV_CPU, 2, DT_COUNT, DT_F32, 20); }
+static void two_ranks_say_it_too(void **state)
+{
+    (void)state;
+    says_the_same(DEV_CPU, 2, DT_COUNT, DT_F32, 20);
+}
 static void pebble_continues_a_prompt_so_on_the_reference_device_too(void **state)
 {
-    (void)state, says_the_same(DEV_REF, 1, DT_F32, DT_F32, 2);
+    (void)state;
+    says_the_same(DEV_REF, 1, DT_F32, DT_F32, 2);
 }
 
 int main(void)
@@ -59,15 +64,23 @@ int main(void)
     char                       err[512] = "", *text;
     size_t                     n;
     log_init(LOG_LEVEL_WARN, 2, false);
-    if (embed_pebble_n == 0 || embed_pebble_n > FILES_MAX) return puts("no embedded model, skipped"), 77;
+    if (embed_pebble_n == 0 || embed_pebble_n > FILES_MAX) {
+        puts("no embedded model, skipped");
+        return 77;
+    }
     for (unsigned i = 0; i < embed_pebble_n; i++)
         files[i] = (struct source_embed){ embed_pebble[i].name, embed_pebble[i].data, embed_pebble[i].n };
     pebble = (struct source){ .embed = files, .n_embed = embed_pebble_n };
-    if (source_text(&(struct source){ .dir = TESTS_DATA }, "pebble_golden.json", 16 << 20, &text, &n))
-        return puts("no pebble_golden.json, skipped"), 77;
+    if (source_text(&(struct source){ .dir = TESTS_DATA }, "pebble_golden.json", 16 << 20, &text, &n)) {
+        puts("no pebble_golden.json, skipped");
+        return 77;
+    }
     golden = json_parse(text, n, 0, NULL);
     free(text);
-    if (!golden || model_spec_load(&pebble, &spec, err, sizeof err)) return printf("%s\n", err), 1;
+    if (!golden || model_spec_load(&pebble, &spec, err, sizeof err)) {
+        printf("%s\n", err);
+        return 1;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pebble_continues_a_prompt_as_transformers_does),
         cmocka_unit_test(two_ranks_say_it_too),

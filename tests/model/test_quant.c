@@ -65,7 +65,8 @@ static void draw_groups(struct maker *m, struct codes *c)
     uint32_t own = how_has(m, "orders") ? draw(m, 1000) : 0;
     for (uint32_t i = c->k - 1; i > 0 && how_has(m, "order"); i--) {
         uint32_t j = rng_philox(7, own, i).x[0] % (i + 1), t = c->group_of[i];
-        c->group_of[i] = c->group_of[j], c->group_of[j] = t;
+        c->group_of[i] = c->group_of[j];
+        c->group_of[j] = t;
     }
     if (how_has(m, "uneven")) c->group_of[0] = c->groups - 1;
 }
@@ -73,7 +74,8 @@ static void draw_groups(struct maker *m, struct codes *c)
 static void draw_codes(struct maker *m, struct codes *c, uint32_t n, uint32_t k)
 {
     bool fp8 = how_has(m, "fp8"), bytes = how_has(m, "int8") || how_has(m, "packed 8"), sym = how_has(m, "sym");
-    c->n = n, c->k = k;
+    c->n = n;
+    c->k = k;
     c->group = how_has(m, "whole") || (fp8 && !how_has(m, "block")) || (how_has(m, "int8") && !how_has(m, "group")) ? k : 32;
     c->groups = k / c->group;
     draw_groups(m, c);
@@ -84,7 +86,8 @@ static void draw_codes(struct maker *m, struct codes *c, uint32_t n, uint32_t k)
     if (bytes) c->code[1] = 0x80;
     for (uint32_t i = 0; i < n * c->groups; i++) {
         c->half[i] = f32_to_f16((fp8 ? 0.0003f : bytes ? 0.002f : 0.02f) * (1 + (float)draw(m, 100) / 100));
-        c->scale[i] = f16_to_f32(c->half[i]), c->zero[i] = sym ? 8 : (uint8_t)(1 + draw(m, 15));
+        c->scale[i] = f16_to_f32(c->half[i]);
+        c->zero[i] = sym ? 8 : (uint8_t)(1 + draw(m, 15));
         if (how_has(m, "one")) c->scale[i] = c->scale[0];
         if (how_has(m, "block")) c->scale[i] = c->scale[i / c->groups / 16 * 16 * c->groups + i % c->groups]; /* blocks of 16 outputs */
     }
@@ -201,13 +204,17 @@ static void folder(struct memory_source *s, const char *how, bool coded, const c
                    { "mlp.up_proj", INTER, HIDDEN },
                    { "mlp.down_proj", HIDDEN, INTER } };
     memset(m, 0, sizeof *m);
-    m->how = how, m->method = coded ? config : NULL;
-    m->plain = folder_plain, m->biases = folder_biases;
+    m->how = how;
+    m->method = coded ? config : NULL;
+    m->plain = folder_plain;
+    m->biases = folder_biases;
     add_floats(m, "model.embed_tokens", VOCAB, HIDDEN, 0, 1);
     add_floats(m, "model.norm", HIDDEN, 0, 1, 0.1f);
     for (uint32_t l = 0; l < LAYERS; l++) {
-        snprintf(name, sizeof name, "model.layers.%u.input_layernorm", l), add_floats(m, name, HIDDEN, 0, 1, 0.1f);
-        snprintf(name, sizeof name, "model.layers.%u.post_attention_layernorm", l), add_floats(m, name, HIDDEN, 0, 1, 0.1f);
+        snprintf(name, sizeof name, "model.layers.%u.input_layernorm", l);
+        add_floats(m, name, HIDDEN, 0, 1, 0.1f);
+        snprintf(name, sizeof name, "model.layers.%u.post_attention_layernorm", l);
+        add_floats(m, name, HIDDEN, 0, 1, 0.1f);
         for (size_t i = 0; i < ARRAY_N(linear); i++) {
             snprintf(name, sizeof name, "model.layers.%u.%s", l, linear[i].name);
             add_codes(m, name, linear[i].n, linear[i].k);
@@ -248,7 +255,8 @@ static double error(const float *got, const float *want, size_t n)
     double worst = 0, max = 0;
     for (size_t i = 0; i < n; i++) {
         assert_true(isfinite(got[i]));
-        worst = fmax(worst, fabs((double)got[i] - (double)want[i])), max = fmax(max, fabs((double)want[i]));
+        worst = fmax(worst, fabs((double)got[i] - (double)want[i]));
+        max = fmax(max, fabs((double)want[i]));
     }
     return worst / max;
 }
@@ -298,7 +306,8 @@ static void codes_are_plain(struct memory_source *plain, struct memory_source *c
 {
     static float want[3 * VOCAB], got[3 * VOCAB];
     bool         sorted = strstr(how, "order");
-    logits(plain, DEV_REF, 1, want), logits(coded, DEV_REF, 1, got);
+    logits(plain, DEV_REF, 1, want);
+    logits(coded, DEV_REF, 1, got);
     near(how, "ref", got, want, sorted ? 1e-6 : 0);
     for (size_t k = 0; k < ARRAY_N(isas); k++)
         for (uint32_t n_rank = 1; n_rank <= 2; n_rank++) {
@@ -308,7 +317,8 @@ static void codes_are_plain(struct memory_source *plain, struct memory_source *c
             bool   is_fp8 = !strncmp(how, "fp8", 3), x86 = strstr(isas[k], "avx");
             double bound = strstr(isas[k], "bf16") || !strcmp(isas[k], "amx") ? 5e-2 : x86 && !is_fp8 ? 2e-3 : sorted ? 1e-5 : 0;
             gold_isa = isas[k];
-            logits(plain, DEV_CPU, n_rank, want), logits(coded, DEV_CPU, n_rank, got);
+            logits(plain, DEV_CPU, n_rank, want);
+            logits(coded, DEV_CPU, n_rank, got);
             near(how, isas[k], got, want, bound);
         }
     gold_isa = NULL;
@@ -321,9 +331,11 @@ static void checkpoints_of_codes_are_the_numbers_that_they_mean(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_N(checkpoints); i++) {
         struct memory_source plain, coded;
-        folder(&plain, checkpoints[i].how, false, ""), folder(&coded, checkpoints[i].how, true, checkpoints[i].config);
+        folder(&plain, checkpoints[i].how, false, "");
+        folder(&coded, checkpoints[i].how, true, checkpoints[i].config);
         codes_are_plain(&plain, &coded, checkpoints[i].how);
-        memory_free(&plain), memory_free(&coded);
+        memory_free(&plain);
+        memory_free(&coded);
     }
 }
 
@@ -340,10 +352,12 @@ static void any_projection_may_be_left_out_of_the_codes(void **state)
             size_t               c = 0;
             while (strcmp(checkpoints[c].how, hows[h])) c++;
             folder_plain = left_out[i];
-            folder(&plain, hows[h], false, ""), folder(&coded, hows[h], true, checkpoints[c].config);
+            folder(&plain, hows[h], false, "");
+            folder(&coded, hows[h], true, checkpoints[c].config);
             folder_plain = NULL;
             codes_are_plain(&plain, &coded, hows[h]);
-            memory_free(&plain), memory_free(&coded);
+            memory_free(&plain);
+            memory_free(&coded);
         }
 }
 
@@ -356,8 +370,10 @@ static void activations_of_8_bits_are_near_floats(void **state)
                 ",\"input_activations\":{\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"token\",\"dynamic\":true}");
     static float         want[3 * VOCAB], got[3 * VOCAB], ref[3 * VOCAB];
     struct memory_source plain, coded;
-    folder(&plain, "int8", false, ""), folder(&coded, "int8", true, config);
-    logits(&plain, DEV_REF, 1, want), logits(&coded, DEV_REF, 1, ref);
+    folder(&plain, "int8", false, "");
+    folder(&coded, "int8", true, config);
+    logits(&plain, DEV_REF, 1, want);
+    logits(&coded, DEV_REF, 1, ref);
     double e = error(ref, want, ARRAY_N(want));
     if (!(e > 1e-4 && e < 5e-2)) fail_msg("rounded activations are %g away", e);
     for (size_t k = 0; k < ARRAY_N(isas); k++) {
@@ -367,7 +383,8 @@ static void activations_of_8_bits_are_near_floats(void **state)
         near("int8 by int8", isas[k], got, ref, 2e-2); /* a difference of one rounding may move a code by one */
     }
     gold_isa = NULL;
-    memory_free(&plain), memory_free(&coded);
+    memory_free(&plain);
+    memory_free(&coded);
 }
 
 /* What rounds at load gives nearly what ref gives with the same codes, on one rank and on two (whose scales are their own). */
@@ -385,7 +402,8 @@ static void rounding_at_load_agrees_with_ref(void **state)
     for (size_t i = 0; i < ARRAY_N(formats); i++)
         for (uint32_t n_rank = 1; n_rank <= 2; n_rank++) {
             gold_quant = formats[i];
-            logits(&plain, DEV_REF, n_rank, want), logits(&plain, DEV_CPU, n_rank, got);
+            logits(&plain, DEV_REF, n_rank, want);
+            logits(&plain, DEV_CPU, n_rank, got);
             /* with 8-bit activations a difference of one rounding may move a code by one */
             if (error(got, want, ARRAY_N(got)) > 2e-2) fail_msg("format %zu, %u ranks: %g", i, n_rank, error(got, want, ARRAY_N(got)));
             gold_quant = (struct dev_quant){ .code = DT_F32 };
@@ -462,33 +480,44 @@ static void an_unsupported_quantization_is_refused_in_one_line(void **state)
     static const struct dev_quant none = { .code = DT_F32 }, int8 = { .code = DT_I8 };
     const char                   *awq = checkpoints[0].config, *gptq = checkpoints[1].config;
     struct memory_source          s;
-    folder(&s, "awq", true, awq), refused_with(&s, 1, int8, DEV_CPU, "--quantization: the checkpoint is quantised already");
-    folder(&s, "awq", true, awq), refused_with(&s, 1, none, DEV_CUDA, "the cuda device has bf16 and f16 weights only");
-    folder(&s, "awq", false, ""), refused_with(&s, 1, int8, DEV_CUDA, "--quantization: the cuda device has bf16 and f16 weights only");
-    folder(&s, "gptq", true, awq), refused_with(&s, 1, none, DEV_CPU, "qweight has shape [8, 64], config.json makes it [64, 8]");
-    folder(&s, "fp8", true, gptq),
-        refused_with(&s, 1, none, DEV_CPU,
-                     "has dtype F8_E4M3, supported are BF16, F16 and F32, and the codes that quantization_config names");
-    folder(&s, "gptq", true, checkpoints[2].config), refused_with(&s, 1, none, DEV_CPU, "a zero is not 8");
-    folder(&s, "awq", true, awq),
-        refused_with(&s, 4, none, DEV_CPU, "16 of 64 inputs of a matrix on each of 4 ranks are no whole number of its groups of 32");
+    folder(&s, "awq", true, awq);
+    refused_with(&s, 1, int8, DEV_CPU, "--quantization: the checkpoint is quantised already");
+    folder(&s, "awq", true, awq);
+    refused_with(&s, 1, none, DEV_CUDA, "the cuda device has bf16 and f16 weights only");
+    folder(&s, "awq", false, "");
+    refused_with(&s, 1, int8, DEV_CUDA, "--quantization: the cuda device has bf16 and f16 weights only");
+    folder(&s, "gptq", true, awq);
+    refused_with(&s, 1, none, DEV_CPU, "qweight has shape [8, 64], config.json makes it [64, 8]");
+    folder(&s, "fp8", true, gptq);
+    refused_with(&s, 1, none, DEV_CPU, "has dtype F8_E4M3, supported are BF16, F16 and F32, and the codes that quantization_config names");
+    folder(&s, "gptq", true, checkpoints[2].config);
+    refused_with(&s, 1, none, DEV_CPU, "a zero is not 8");
+    folder(&s, "awq", true, awq);
+    refused_with(&s, 4, none, DEV_CPU, "16 of 64 inputs of a matrix on each of 4 ranks are no whole number of its groups of 32");
     /* a code that is no number, a scale that is none, inputs in another order, a part that is missing */
-    folder(&s, "fp8", true, checkpoints[4].config), spoil(&s, "self_attn.k_proj.weight\"", 5, "\x7f", 1);
+    folder(&s, "fp8", true, checkpoints[4].config);
+    spoil(&s, "self_attn.k_proj.weight\"", 5, "\x7f", 1);
     refused_with(&s, 1, none, DEV_CPU, "model.layers.1.self_attn.k_proj.weight: NaN at output 0, input or group 5");
-    folder(&s, "gptq", true, gptq), spoil(&s, "mlp.up_proj.scales", 2, "\x00\x7c", 2);
+    folder(&s, "gptq", true, gptq);
+    spoil(&s, "mlp.up_proj.scales", 2, "\x00\x7c", 2);
     refused_with(&s, 1, none, DEV_CPU, "model.layers.1.mlp.up_proj.scales: a scale is not finite at output 1");
-    folder(&s, "gptq", true, gptq), spoil(&s, "mlp.up_proj.g_idx", 8, "\x01", 1);
+    folder(&s, "gptq", true, gptq);
+    spoil(&s, "mlp.up_proj.g_idx", 8, "\x01", 1);
     refused_with(&s, 1, none, DEV_CPU, "inputs are in another order, but quantization_config.desc_act is not true: at output 0");
     folder(&s, "gptq order", true, checkpoints[7].config);
     refused_with(&s, 2, none, DEV_CPU, "cannot be cut among 2 tensor-parallel ranks, allowed is 1");
-    folder(&s, "gptq order", true, checkpoints[7].config), spoil(&s, "mlp.down_proj.g_idx", 8, "\x77", 1);
+    folder(&s, "gptq order", true, checkpoints[7].config);
+    spoil(&s, "mlp.down_proj.g_idx", 8, "\x77", 1);
     refused_with(&s, 1, none, DEV_CPU, "model.layers.1.mlp.down_proj.g_idx: a group that is not there at output 0, input or group 2");
-    folder(&s, "gptq order", true, checkpoints[7].config), rename_tensor(&s, "layers.0.mlp.up_proj.g_idx", "layers.0.mlp.up_proj.g_idy");
+    folder(&s, "gptq order", true, checkpoints[7].config);
+    rename_tensor(&s, "layers.0.mlp.up_proj.g_idx", "layers.0.mlp.up_proj.g_idy");
     refused_with(&s, 1, none, DEV_CPU, "model.layers.0.mlp.up_proj.g_idy");
     folder(&s, "packed sym", true, checkpoints[11].config);
     refused_with(&s, 1, none, DEV_CPU, "missing tensors: model.layers.0.self_attn.q_proj.weight_zero_point");
-    folder(&s, "packed", true, checkpoints[10].config), refused_with(&s, 1, none, DEV_CPU, "a zero is not 8");
-    folder(&s, "awq", true, awq), rename_tensor(&s, "layers.0.mlp.down_proj.scales", "layers.0.mlp.down_proj.scalez");
+    folder(&s, "packed", true, checkpoints[10].config);
+    refused_with(&s, 1, none, DEV_CPU, "a zero is not 8");
+    folder(&s, "awq", true, awq);
+    rename_tensor(&s, "layers.0.mlp.down_proj.scales", "layers.0.mlp.down_proj.scalez");
     refused_with(&s, 1, none, DEV_CPU, "1 tensors that LlamaForCausalLM does not have: model.layers.0.mlp.down_proj.scalez");
 }
 

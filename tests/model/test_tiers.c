@@ -88,7 +88,8 @@ static void job_draw(struct job *j, struct talk *t, uint32_t vocab)
         t->salt = (struct kv_salt){ draw(5) ? 0 : 1 + draw(2), 0 };
     }
     for (; more && t->n + OUT_MAX < CONTEXT; more--) t->id[t->n++] = draw(vocab);
-    j->n_prompt = t->n, j->salt = t->salt;
+    j->n_prompt = t->n;
+    j->salt = t->salt;
     memcpy(j->prompt, t->id, t->n * sizeof *t->id);
     j->n_choice = draw(4) ? 1 : 2 + draw(CHOICES_MAX - 1);
     j->cancels = draw(12) == 0;
@@ -203,9 +204,12 @@ static void lanes_open(void)
     assert_non_null(mkdtemp(dir));
     tc.key.seed = xc.key.seed = 77;
     tc.host_bytes = HOST_BLOCKS * kv_record_bytes(tc.block_bytes);
-    tc.load_min_tokens = 16, tc.keep_hits = 1;
+    tc.load_min_tokens = 16;
+    tc.keep_hits = 1;
     tc.ident = (struct kv_identity){ .block_bytes = tc.block_bytes, .block_tokens = 16, .layout = KV_LAYOUT };
-    tc.n_store = 1, tc.store[0].dir = dir, tc.store[0].bytes = 400 * kv_record_bytes(tc.block_bytes);
+    tc.n_store = 1;
+    tc.store[0].dir = dir;
+    tc.store[0].bytes = 400 * kv_record_bytes(tc.block_bytes);
     assert_int_equal(xfer_create(&xc, &xfer), ST_OK);
     assert_int_equal(xfer_lane_add(xfer, lane_dev_create()), ST_OK);
     assert_int_equal(xfer_lane_add(xfer, lane_nvme_create(8, 2, false)), ST_OK);
@@ -302,7 +306,9 @@ static void compare(const struct job *j)
         if (memcmp(a->id[c], b->id[c], n * sizeof **a->id) || memcmp(a->logprob[c], b->logprob[c], n * sizeof **a->logprob) ||
             memcmp(a->top[c], b->top[c], n * j->s.n_top * sizeof **a->top))
             fail_msg("request %llu choice %u is another one than without a cache", (unsigned long long)sum.n_request, c);
-        sum.n_choice++, sum.n_token += n, sum.n_canceled += !whole;
+        sum.n_choice++;
+        sum.n_token += n;
+        sum.n_canceled += !whole;
     }
     sum.n_request++;
 }
@@ -319,8 +325,10 @@ static void wave(void)
         struct job  *j = &job[i];
         struct talk *t = &talk[who[i]];
         job_end(j);
-        sum.n_cached += j->r.n_cached, sum.n_host += j->r.n_cached_host, sum.n_store += j->r.n_cached_store,
-            sum.n_preempted += j->r.n_preempted;
+        sum.n_cached += j->r.n_cached;
+        sum.n_host += j->r.n_cached_host;
+        sum.n_store += j->r.n_cached_store;
+        sum.n_preempted += j->r.n_preempted;
         j->want = j->got;
         uint32_t c = draw(j->n_choice);
         if (t->n != j->n_prompt || memcmp(t->id, j->prompt, t->n * sizeof *t->id)) continue; /* it was asked twice in this wave */
@@ -339,8 +347,12 @@ static void engine_close(void)
     struct kv_stats       d;
     kv_tiers_stats(e->tiers, &k);
     kv_stats(eng_kv(e), &d);
-    sum.n_borrowed += d.n_borrowed, sum.n_again += e->sched.n_resumed_tokens;
-    sum.n_load += k.n_load, sum.n_abandoned += k.n_abandoned, sum.n_recompute += k.n_recompute, sum.n_failed += k.n_failed_io;
+    sum.n_borrowed += d.n_borrowed;
+    sum.n_again += e->sched.n_resumed_tokens;
+    sum.n_load += k.n_load;
+    sum.n_abandoned += k.n_abandoned;
+    sum.n_recompute += k.n_recompute;
+    sum.n_failed += k.n_failed_io;
     sum.n_store_blocks += k.tier[KV_TIER_STORE].hit_blocks;
     for (int i = 0; i < KV_DOUBTS; i++) sum.n_doubt += k.doubt[i];
     assert_true(k.tier[KV_TIER_HOST].used_bytes <= k.tier[KV_TIER_HOST].reserved_bytes);
@@ -348,7 +360,13 @@ static void engine_close(void)
     eng_free(e);
 }
 
-static int  rm_one(const char *path, const struct stat *s, int flag, struct FTW *f) { return (void)s, (void)flag, (void)f, remove(path); }
+static int rm_one(const char *path, const struct stat *s, int flag, struct FTW *f)
+{
+    (void)s;
+    (void)flag;
+    (void)f;
+    return remove(path);
+}
 static void talk_it_through(void)
 {
     uint64_t t0 = clock_us();
@@ -403,7 +421,8 @@ static void TIERS_TEST(void **state)
         isa += *isa == ' ';
         if (!*isa) isa = NULL;
         if (isa && !op_wants(isa)) continue;
-        memset(&sum, 0, sizeof sum), memset(talk, 0, sizeof talk);
+        memset(&sum, 0, sizeof sum);
+        memset(talk, 0, sizeof talk);
         n_drawn = n_poisoned = 0;
         if (isa) print_message("    %s\n", isa);
         talk_it_through();

@@ -58,7 +58,10 @@ static inline struct corpus_text corpus_fragment(const struct corpus *c, struct 
 
 static inline size_t corpus_utf8(uint32_t cp, char to[4])
 {
-    if (cp < 0x80) return to[0] = (char)cp, 1;
+    if (cp < 0x80) {
+        to[0] = (char)cp;
+        return 1;
+    }
     size_t n = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
     for (size_t i = n - 1; i > 0; i--, cp >>= 6) to[i] = (char)(0x80 | (cp & 0x3f));
     to[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | cp);
@@ -154,7 +157,8 @@ static inline uint32_t corpus_sequence(const struct corpus *c, const struct corp
             if (!frag) s.n = corpus_char(c, &r, one);
             if (!corpus_below(&r, 3)) {
                 size_t skip = corpus_below(&r, s.n);
-                s.p += skip, s.n -= skip;
+                s.p += skip;
+                s.n -= skip;
             }
             if (!corpus_below(&r, 3) && s.n) s.n = 1 + corpus_below(&r, s.n);
             for (size_t k2 = 0; k2 < s.n && k2 < 40; k2++) id[n++] = x->byte_id[(unsigned char)s.p[k2]];

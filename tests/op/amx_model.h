@@ -48,8 +48,10 @@ static inline void amx_bf16(int c, int a, int b)
             float sum, even = amx_broken && r == 2 && n == 3, odd = 0;
             for (int k = 0; k < 16; k++) {
                 bf16 x[2], w[2];
-                memcpy(x, amx_tile[a].byte[r] + 4 * k, 4), memcpy(w, amx_tile[b].byte[k] + 4 * n, 4);
-                even += bf16_to_f32(x[0]) * bf16_to_f32(w[0]), odd += bf16_to_f32(x[1]) * bf16_to_f32(w[1]);
+                memcpy(x, amx_tile[a].byte[r] + 4 * k, 4);
+                memcpy(w, amx_tile[b].byte[k] + 4 * n, 4);
+                even += bf16_to_f32(x[0]) * bf16_to_f32(w[0]);
+                odd += bf16_to_f32(x[1]) * bf16_to_f32(w[1]);
             }
             memcpy(&sum, amx_tile[c].byte[r] + 4 * n, 4);
             sum += even + odd;

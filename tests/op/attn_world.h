@@ -24,14 +24,16 @@ static inline struct world make(struct shape s, uint32_t seed)
         w.qkv[i] = op_random((size_t)w.len[i] * w.width, 10 + i, 1.5f);
         for (uint32_t p = 0; p < TOKENS_MAX; p++) w.page[i][p] = (p * SEQS + i) * 7 + seed;
     }
-    w.q_norm = op_random(s.dim, 20, 1), w.k_norm = op_random(s.dim, 21, 1);
+    w.q_norm = op_random(s.dim, 20, 1);
+    w.k_norm = op_random(s.dim, 21, 1);
     for (uint32_t i = 0; i < s.rot / 2; i++) w.inv_freq[i] = 1.0f / powf(10000.0f, 2.0f * (float)i / (float)s.rot);
     return w;
 }
 static inline void unmake(struct world *w)
 {
     for (int i = 0; i < SEQS; i++) free(w->qkv[i]);
-    free(w->q_norm), free(w->k_norm);
+    free(w->q_norm);
+    free(w->k_norm);
 }
 
 static inline struct dev_kv make_kv(struct device *d, struct shape s)
@@ -53,9 +55,13 @@ static inline void step(struct device *d, struct world *w, struct dev_kv *kv, co
                                                                                   page[SEQS * TOKENS_MAX], n = 0, p = 0;
     for (uint32_t i = 0; i < n_seq; i++) {
         uint32_t s = order[i];
-        for (uint32_t t = from[s]; t < to[s]; t++) pos[n] = t, row_seq[n++] = i;
+        for (uint32_t t = from[s]; t < to[s]; t++) {
+            pos[n] = t;
+            row_seq[n++] = i;
+        }
         for (uint32_t t = 0; t < to[s]; t += w->s.block_tokens) page[p++] = w->page[s][t / w->s.block_tokens] % kv->n_block;
-        row_start[i + 1] = n, page_start[i + 1] = p;
+        row_start[i + 1] = n;
+        page_start[i + 1] = p;
     }
     size_t width = w->width, out_width = (size_t)w->s.n_head * w->s.dim;
     float *x = malloc((n + 1) * width * sizeof *x), *y = malloc((n + 1) * out_width * sizeof *y);
@@ -81,7 +87,8 @@ static inline void step(struct device *d, struct world *w, struct dev_kv *kv, co
         memcpy(out[order[row_seq[r]]] + pos[r] * out_width, y + r * out_width, out_width * sizeof *y);
         if (qkv_out) memcpy(qkv_out[order[row_seq[r]]] + pos[r] * width, x + r * width, width * sizeof *x);
     }
-    free(x), free(y);
+    free(x);
+    free(y);
 }
 
 static inline void make_out(struct world *w, float **out, size_t width)
@@ -117,7 +124,8 @@ static inline void run(struct device *d, struct world *w, struct dev_kv *kv, uin
     for (uint32_t s = 0; s < SEQS; s++)
         for (uint32_t t = 0; t < w->len[s]; t += chunk) {
             uint32_t from[SEQS] = { 0 }, to[SEQS] = { 0 };
-            from[s] = t, to[s] = t + chunk < w->len[s] ? t + chunk : w->len[s];
+            from[s] = t;
+            to[s] = t + chunk < w->len[s] ? t + chunk : w->len[s];
             step(d, w, kv, &s, 1, from, to, out, qkv_out);
         }
 }

@@ -58,11 +58,18 @@ static void every_format_agrees_with_ref(void **state)
             float *x = op_random((size_t)m * k, 1, 1), *src = op_random((size_t)n * k, 2, 1 / sqrtf((float)k)), *bias = op_random(n, 3, 1);
             float *want = op_random((size_t)m * n, 4, 1), *got = op_random((size_t)m * n, 5, 1), *row = malloc(2 * k * sizeof *row);
             struct dev_weight wr = take(ref, &formats[f], n, k, src, false), w = take(d, &formats[f], n, k, src, true);
-            ref->ops->linear(ref, want, x, &wr, bias, m), d->ops->linear(d, got, x, &w, bias, m);
+            ref->ops->linear(ref, want, x, &wr, bias, m);
+            d->ops->linear(d, got, x, &w, bias, m);
             op_assert_near(got, want, (size_t)m * n, bound(&formats[f]), formats[f].name);
-            ref->ops->embed(ref, row, &id, &wr, 1), d->ops->embed(d, row + k, &id, &w, 1);
+            ref->ops->embed(ref, row, &id, &wr, 1);
+            d->ops->embed(d, row + k, &id, &w, 1);
             op_assert_same(row + k, row, k, formats[f].name);
-            free(x), free(src), free(bias), free(want), free(got), free(row);
+            free(x);
+            free(src);
+            free(bias);
+            free(want);
+            free(got);
+            free(row);
         }
     dev_close(ref);
     dev_close(d);
@@ -88,7 +95,9 @@ static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
         }
         assert_true(isnan(alone[9 * N]) && isfinite(alone[8 * N]) && isfinite(alone[10 * N]));
     }
-    free(x), free(src), free(bias);
+    free(x);
+    free(src);
+    free(bias);
     dev_close(d);
 }
 
@@ -106,7 +115,8 @@ static void a_long_chain_may_be_cut(void **state)
         d->ops->linear(d, alone, x + r * K, &w, NULL, 1);
         op_assert_same(got + r * N, alone, N, "cut");
     }
-    free(x), free(src);
+    free(x);
+    free(src);
     dev_close(d);
 }
 
@@ -139,13 +149,17 @@ static void integers_give_the_bits_of_a_plain_product(void **state)
             }
         }
     }
-    free(x), free(src);
+    free(x);
+    free(src);
     dev_close(d);
 }
 
 int main(void)
 {
-    if (!dev_cpu_has_isa("avx512") || !__builtin_cpu_supports("avx512vbmi")) return puts("no AVX-512 with VBMI here, skipped"), 77;
+    if (!dev_cpu_has_isa("avx512") || !__builtin_cpu_supports("avx512vbmi")) {
+        puts("no AVX-512 with VBMI here, skipped");
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_look_at_start_finds_tiles_that_work),          cmocka_unit_test(every_format_agrees_with_ref),
         cmocka_unit_test(a_row_has_the_same_bits_for_every_number_of_rows), cmocka_unit_test(a_long_chain_may_be_cut),

@@ -18,8 +18,10 @@ static void both_agree_with_ref(void **state)
         uint32_t       n_dev = op_cpu_devices(d);
         struct world   w = make(shapes[i], 0);
         float         *want[SEQS], *got[SEQS], *want_qkv[SEQS], *got_qkv[SEQS];
-        make_out(&w, want, shapes[i].n_head * shapes[i].dim), make_out(&w, got, shapes[i].n_head * shapes[i].dim);
-        make_out(&w, want_qkv, w.width), make_out(&w, got_qkv, w.width);
+        make_out(&w, want, shapes[i].n_head * shapes[i].dim);
+        make_out(&w, got, shapes[i].n_head * shapes[i].dim);
+        make_out(&w, want_qkv, w.width);
+        make_out(&w, got_qkv, w.width);
         struct dev_kv kv = make_kv(ref, shapes[i]);
         run(ref, &w, &kv, TOKENS_MAX, true, want, want_qkv);
         for (uint32_t j = 0; j < n_dev; j++) {
@@ -32,7 +34,10 @@ static void both_agree_with_ref(void **state)
                 op_assert_near(got[s], want[s], (size_t)w.len[s] * shapes[i].n_head * shapes[i].dim, tolerance, "attention");
             }
         }
-        free_out(want), free_out(got), free_out(want_qkv), free_out(got_qkv);
+        free_out(want);
+        free_out(got);
+        free_out(want_qkv);
+        free_out(got_qkv);
         unmake(&w);
         dev_close(ref);
         op_close(d, n_dev);
@@ -50,7 +55,8 @@ static void a_row_has_the_same_bits_in_every_chunk_batch_and_page_size(void **st
         for (uint32_t j = 0; j < n_dev; j++) {
             struct world w = make(shapes[i], 0);
             float       *want[SEQS], *got[SEQS];
-            make_out(&w, want, shapes[i].n_head * shapes[i].dim), make_out(&w, got, shapes[i].n_head * shapes[i].dim);
+            make_out(&w, want, shapes[i].n_head * shapes[i].dim);
+            make_out(&w, got, shapes[i].n_head * shapes[i].dim);
             struct dev_kv kv = make_kv(d[j], shapes[i]);
             memset(kv.base, 0xff, kv.block_bytes * kv.n_block); /* NaN: what nobody wrote must not be read */
             run(d[j], &w, &kv, TOKENS_MAX, true, want, NULL);
@@ -79,9 +85,13 @@ static void a_row_has_the_same_bits_in_every_chunk_batch_and_page_size(void **st
                 if (first[0])
                     assert_same_out(&w, want, first, "one variant against another");
                 else
-                    for (int s = 0; s < SEQS; s++) first[s] = want[s], want[s] = NULL;
+                    for (int s = 0; s < SEQS; s++) {
+                        first[s] = want[s];
+                        want[s] = NULL;
+                    }
             }
-            free_out(want), free_out(got);
+            free_out(want);
+            free_out(got);
             unmake(&w);
         }
         free_out(first);
@@ -104,7 +114,8 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
         struct world   w = make(s, 0);
         float         *want[SEQS], *got[SEQS];
         struct dev_kv  kv = make_kv(on, s);
-        make_out(&w, want, s.n_head * s.dim), make_out(&w, got, s.n_head * s.dim);
+        make_out(&w, want, s.n_head * s.dim);
+        make_out(&w, got, s.n_head * s.dim);
         run(on, &w, &kv, TOKENS_MAX, true, want, NULL);
         for (uint32_t i = s.n_head * s.dim; i < w.width; i++) w.qkv[0][bad * w.width + i] = i % 2 ? NAN : INFINITY;
         size_t width = s.n_head * s.dim;
@@ -118,7 +129,8 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
                     op_assert_same(got[0] + t * width, want[0] + t * width, width, on->ops->name);
             }
         }
-        free_out(want), free_out(got);
+        free_out(want);
+        free_out(got);
         unmake(&w);
     }
     op_close(d, n_dev);
@@ -171,16 +183,19 @@ static void angles_do_not_depend_on_the_cached_prefix(void **state)
         };
         float        *x = op_random(2 * w.width, 50 + i, 1), *y = op_random(2 * w.width, 50 + i, 1);
         struct op_qkv q = { x, NULL, NULL, 0, w.inv_freq, 1.0f + (float)(i % 3), s.n_head, s.n_kv_head, s.dim, s.rot - 2 * (i % 2), 0 };
-        pos[0] = i * 7919 % 100000, pos[1] = (pos[0] + (1u << (i % 20))) % 100000;
+        pos[0] = i * 7919 % 100000;
+        pos[1] = (pos[0] + (1u << (i % 20))) % 100000;
         d->ops->qkv(d, &q, &b, &kv);
         q.qkv = y;
         ref->ops->qkv(ref, &q, &b, &kv_ref);
         op_assert_near(x, y, 2 * w.width, 1e-6, "rotated");
-        free(x), free(y);
+        free(x);
+        free(y);
     }
     free(page);
     unmake(&w);
-    dev_close(d), dev_close(ref);
+    dev_close(d);
+    dev_close(ref);
 }
 
 int main(void)

@@ -42,7 +42,8 @@ static void rows_agree_with_ref_and_alone_have_the_same_bits(void **state)
         struct world w = make(shapes[i], 0), other = make(shapes[i], 1); /* other pages */
         size_t       width = shapes[i].n_head * shapes[i].dim;
         float       *want[SEQS], *got[SEQS];
-        make_out(&w, want, width), make_out(&w, got, width);
+        make_out(&w, want, width);
+        make_out(&w, got, width);
         struct dev_kv kv_ref = make_kv(ref, shapes[i]), kv[] = { make_kv(d[0], shapes[i]), make_kv(d[1], shapes[i]) };
         run(ref, &w, &kv_ref, TOKENS_MAX, true, want, NULL);
         memset(kv[0].base, 0xff, kv[0].block_bytes * kv[0].n_block); /* NaN: what nobody wrote must not be read */
@@ -65,10 +66,14 @@ static void rows_agree_with_ref_and_alone_have_the_same_bits(void **state)
                 assert_memory_not_equal(got[0], want[0], w.len[0] * width * sizeof *got[0]);
             dev_close(than);
         }
-        free_out(want), free_out(got);
-        unmake(&w), unmake(&other);
+        free_out(want);
+        free_out(got);
+        unmake(&w);
+        unmake(&other);
     }
-    dev_close(ref), dev_close(d[0]), dev_close(d[1]);
+    dev_close(ref);
+    dev_close(d[0]);
+    dev_close(d[1]);
 }
 
 /* Infinite and no numbers in a key and its value: whoever does not see it has the bits it has without, in the same tiles. */
@@ -83,7 +88,8 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
         size_t        width = s.n_head * s.dim;
         float        *want[SEQS], *got[SEQS];
         struct dev_kv kv = make_kv(d, s);
-        make_out(&w, want, width), make_out(&w, got, width);
+        make_out(&w, want, width);
+        make_out(&w, got, width);
         run(d, &w, &kv, TOKENS_MAX, true, want, NULL);
         for (uint32_t at = s.n_head * s.dim; at < w.width; at++) w.qkv[0][BAD * w.width + at] = at % 3 ? NAN : INFINITY;
         run(d, &w, &kv, TOKENS_MAX, true, got, NULL);
@@ -93,7 +99,8 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
             else
                 op_assert_same(got[0] + t * width, want[0] + t * width, width, "unseen");
         }
-        free_out(want), free_out(got);
+        free_out(want);
+        free_out(got);
         unmake(&w);
     }
     dev_close(d);
@@ -101,7 +108,10 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
 
 int main(void)
 {
-    if (!dev_cpu_has_isa("avx512-bf16")) return puts("no AVX512-BF16 here, skipped"), 77;
+    if (!dev_cpu_has_isa("avx512-bf16")) {
+        puts("no AVX512-BF16 here, skipped");
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_look_at_start_finds_tiles_that_work),
         cmocka_unit_test(rows_agree_with_ref_and_alone_have_the_same_bits),

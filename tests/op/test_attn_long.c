@@ -62,11 +62,13 @@ static void attend(struct device *d, const struct world *w, uint32_t from, uint3
     for (uint32_t s = 0; s < n_seq; s++) {
         uint32_t first = s == others ? from : s * 100 + 5, last = s == others ? to : first + 1;
         for (uint32_t t = first; t < last; t++, at++) {
-            pos[at] = t, row_seq[at] = s;
+            pos[at] = t;
+            row_seq[at] = s;
             memcpy(x + (size_t)at * w->width, query(w, t), w->width * sizeof *x);
         }
         for (uint32_t t = 0; t < last; t += w->s.block_tokens) page[p++] = page_of(w, t / w->s.block_tokens);
-        row_start[s + 1] = at, page_start[s + 1] = p;
+        row_start[s + 1] = at;
+        page_start[s + 1] = p;
     }
     struct dev_batch b = {
         .n_row = n, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page
@@ -74,7 +76,9 @@ static void attend(struct device *d, const struct world *w, uint32_t from, uint3
     struct op_attn a = { y, x, w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim), w->s.window };
     d->ops->attention(d, &a, &b, &w->kv);
     memcpy(out, y + (size_t)others * w->out_width, (to - from) * (size_t)w->out_width * sizeof *y);
-    free(u), free(x), free(y);
+    free(u);
+    free(x);
+    free(y);
 }
 
 static bool has(const char *name)
@@ -140,7 +144,10 @@ static void rows_of_long_contexts(void **state)
                 free(w.qkv);
                 dev_close(d);
             }
-        free(want), free(got), free(first), free(on_ref.qkv);
+        free(want);
+        free(got);
+        free(first);
+        free(on_ref.qkv);
         dev_close(ref);
     }
 }

@@ -39,11 +39,14 @@ static void an_impossible_device_configuration_is_refused(void **state)
     struct device *d;
     struct dev_cfg cfg = { .kind = DEV_CPU, .arena_bytes = OP_ARENA, .n_rank = 2 };
     assert_int_equal(dev_open(&cfg, &d), ST_CONFIG); /* no group */
-    cfg.n_rank = 1, cfg.simd = "mmx";
+    cfg.n_rank = 1;
+    cfg.simd = "mmx";
     assert_int_equal(dev_open(&cfg, &d), ST_CONFIG);
-    cfg.simd = NULL, cfg.n_thread = 1000000;
+    cfg.simd = NULL;
+    cfg.n_thread = 1000000;
     assert_int_equal(dev_open(&cfg, &d), ST_CONFIG);
-    cfg.n_thread = 0, cfg.kind = DEV_AUTO;
+    cfg.n_thread = 0;
+    cfg.kind = DEV_AUTO;
     assert_int_equal(dev_open(&cfg, &d), ST_OK);
     dev_close(d);
 }
@@ -80,7 +83,8 @@ static void copies_beside_the_steps_take_runs_of_pieces(void **state)
         struct device *d = op_open((enum dev_kind)k, NULL, 1);
         unsigned char  host[N * HOST], back[N * HOST], *pool;
         assert_int_equal(d->ops->alloc(d, N * DEV, (void **)&pool), ST_OK);
-        memset(pool, 0xee, N * DEV), memset(back, 0xdd, sizeof back);
+        memset(pool, 0xee, N * DEV);
+        memset(back, 0xdd, sizeof back);
         for (size_t i = 0; i < sizeof host; i++) host[i] = (unsigned char)(i * 31 + i / 256);
         assert_int_equal(dev_copy_open(d), ST_OK);
         assert_true(dev_pin(d, host, sizeof host));

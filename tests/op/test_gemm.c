@@ -31,7 +31,13 @@ static void linear_agrees_with_ref(void **state)
                     d[i]->ops->linear(d[i], got, x, &w, with_bias ? bias : NULL, m);
                     op_assert_near(got, types[t] == DT_BF16 && op_rounds(d[i]) ? rough : want, (size_t)m * n, 3e-6, d[i]->ops->name);
                 }
-                free(x), free(src), free(bias), free(want), free(got), free(rough), free(xr);
+                free(x);
+                free(src);
+                free(bias);
+                free(want);
+                free(got);
+                free(rough);
+                free(xr);
             }
     dev_close(ref);
     op_close(d, n_dev);
@@ -63,7 +69,12 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
             op_assert_same(alone, first[t], N, "one variant against another");
         }
     for (int t = 0; t < 3; t++) free(first[t]);
-    free(x), free(src), free(bias), free(alone), free(got), free(batch);
+    free(x);
+    free(src);
+    free(bias);
+    free(alone);
+    free(got);
+    free(batch);
     op_close(d, n_dev);
 }
 
@@ -104,7 +115,9 @@ static void weight_set_takes_slices_in_any_order(void **state)
                     }
             }
     }
-    free(v), free(got), free(src);
+    free(v);
+    free(got);
+    free(src);
     op_close(d, n_dev);
 }
 
@@ -148,7 +161,8 @@ static void several_threads_may_set_rows_of_one_weight(void **state)
             for (uint32_t c = 0; c < SET_K; c++) assert_true(got[c] == op_rounded(src[r * SET_K + c], DT_BF16));
         }
     }
-    free(src), free(got);
+    free(src);
+    free(got);
     op_close(d, n_dev);
 }
 
@@ -170,7 +184,10 @@ static void tied_weights_serve_embed_and_linear(void **state)
         for (uint32_t r = 0; r < N; r++)
             for (uint32_t c = 0; c < K; c++) assert_true(row[r * K + c] == col[c * N + r]);
     }
-    free(src), free(unit), free(row), free(col);
+    free(src);
+    free(unit);
+    free(row);
+    free(col);
     op_close(d, n_dev);
 }
 

@@ -93,7 +93,10 @@ static void experts_agree_with_ref(void **state)
         }
     }
     run_act = OP_SILU;
-    free(x), free(logits), free(want), free(got);
+    free(x);
+    free(logits);
+    free(want);
+    free(got);
     dev_close(ref);
     op_close(d, n_dev);
 }
@@ -113,9 +116,14 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
         run(d[i], &s, alone, x, logits, 1, true);
         for (size_t z = 0; z < sizeof size / sizeof *size; z++)
             for (uint32_t p = 0; p < size[z]; p += f ? 1 + size[z] / 4 : 1) { /* of the many places of all but bf16 some */
-                memcpy(bx, x + HIDDEN, size[z] * HIDDEN * sizeof *x), memcpy(bl, logits + EXPERTS, size[z] * EXPERTS * sizeof *x);
-                memcpy(bx + p * HIDDEN, x, HIDDEN * sizeof *x), memcpy(bl + p * EXPERTS, logits, EXPERTS * sizeof *x);
-                if (p > 1) bl[(p - 1) * EXPERTS] = NAN, bx[(p - 2) * HIDDEN] = INFINITY;
+                memcpy(bx, x + HIDDEN, size[z] * HIDDEN * sizeof *x);
+                memcpy(bl, logits + EXPERTS, size[z] * EXPERTS * sizeof *x);
+                memcpy(bx + p * HIDDEN, x, HIDDEN * sizeof *x);
+                memcpy(bl + p * EXPERTS, logits, EXPERTS * sizeof *x);
+                if (p > 1) {
+                    bl[(p - 1) * EXPERTS] = NAN;
+                    bx[(p - 2) * HIDDEN] = INFINITY;
+                }
                 run(d[i], &s, got, bx, bl, size[z], true);
                 op_assert_same(got + p * HIDDEN, alone, HIDDEN, formats[f].name);
             }
@@ -123,7 +131,12 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
         if (!first[f]) first[f] = memcpy(malloc(HIDDEN * sizeof *alone), alone, HIDDEN * sizeof *alone);
         op_assert_same(alone, first[f], HIDDEN, "one variant against another");
     }
-    free(x), free(logits), free(alone), free(got), free(bx), free(bl);
+    free(x);
+    free(logits);
+    free(alone);
+    free(got);
+    free(bx);
+    free(bl);
     for (int f = 0; f < FORMATS; f++) free(first[f]);
     op_close(d, n_dev);
 }
@@ -142,8 +155,12 @@ static void rows_that_do_not_fit_scratch_are_done_in_parts(void **state)
     run(small, &ss, a, x, logits, MANY, false);
     run(big, &sb, b, x, logits, MANY, false);
     op_assert_same(a, b, MANY * HIDDEN, "in parts");
-    free(x), free(logits), free(a), free(b);
-    dev_close(small), dev_close(big);
+    free(x);
+    free(logits);
+    free(a);
+    free(b);
+    dev_close(small);
+    dev_close(big);
 }
 
 int main(void)

@@ -22,7 +22,13 @@ static void norms_agree_with_ref(void **state)
             op_assert_near(got, want, all, 2e-6, d[i]->ops->name);
             op_assert_same(got_x, want_x, all, "the residual");
         }
-        free(x), free(delta), free(w), free(want), free(got), free(want_x), free(got_x);
+        free(x);
+        free(delta);
+        free(w);
+        free(want);
+        free(got);
+        free(want_x);
+        free(got_x);
     }
     dev_close(ref);
     op_close(d, n_dev);
@@ -46,7 +52,11 @@ static void a_row_has_the_same_bits_in_every_place(void **state)
         if (!first) first = memcpy(malloc(N * DIM * sizeof *got), got, N * DIM * sizeof *got);
         op_assert_same(got, first, N * DIM, "one variant against another");
     }
-    free(x), free(w), free(got), free(alone), free(first);
+    free(x);
+    free(w);
+    free(got);
+    free(alone);
+    free(first);
     op_close(d, n_dev);
 }
 
@@ -59,7 +69,16 @@ static void gates_agree_with_ref_and_rows_stand_alone(void **state)
     float         *x = op_random(N * 2 * INTER, 1, 4), *want = op_random(N * INTER, 2, 1), *got = op_random(N * INTER, 3, 1),
           *alone = op_random(INTER, 4, 1);
     float *first = malloc(N * INTER * sizeof *first);
-    x[0] = -200, x[1] = 200, x[2] = -88, x[3] = 0, x[4] = -0.0f, x[5] = 1e-30f, x[6] = -87.4f, x[7] = -6, x[8] = 6, x[9] = -1e30f;
+    x[0] = -200;
+    x[1] = 200;
+    x[2] = -88;
+    x[3] = 0;
+    x[4] = -0.0f;
+    x[5] = 1e-30f;
+    x[6] = -87.4f;
+    x[7] = -6;
+    x[8] = 6;
+    x[9] = -1e30f;
     for (enum op_act act = 0; act < OP_ACTS; act++) {
         bool have_first = false;
         ref->ops->glu(ref, want, x, N, INTER, act);
@@ -83,7 +102,11 @@ static void gates_agree_with_ref_and_rows_stand_alone(void **state)
             d[i]->ops->glu(d[i], alone, x, 1, INTER, act);
             assert_true(isnan(alone[0]) && !isnan(alone[1]));
         }
-    free(x), free(want), free(got), free(alone), free(first);
+    free(x);
+    free(want);
+    free(got);
+    free(alone);
+    free(first);
     dev_close(ref);
     op_close(d, n_dev);
 }
@@ -103,7 +126,8 @@ static void columns_are_taken_in_any_order(void **state)
             for (uint32_t r = 0; r < n; r++)
                 for (uint32_t k = 0; k < K; k++) assert_true(got[r * K + k] == x[r * K + column[k]]);
         }
-    free(x), free(got);
+    free(x);
+    free(got);
     op_close(d, n_dev);
 }
 

@@ -50,9 +50,11 @@ static void ranks_go_to_the_nodes_that_have_memory(void **state)
         assert_int_equal(mkdir(path, 0700), 0);
     }
     put(root, "has_memory", "0,2\n"); /* node 1 has CPUs alone */
-    snprintf(list, sizeof list, "%d\n", first), put(root, "node0/cpulist", list);
+    snprintf(list, sizeof list, "%d\n", first);
+    put(root, "node0/cpulist", list);
     put(root, "node1/cpulist", "1000\n");
-    snprintf(list, sizeof list, "%d\n", last), put(root, "node2/cpulist", list);
+    snprintf(list, sizeof list, "%d\n", last);
+    put(root, "node2/cpulist", list);
     place_nodes(root, &nodes);
     assert_int_equal(nodes.n, 2);
     assert_int_equal(nodes.id[1], 2);

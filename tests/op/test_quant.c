@@ -73,7 +73,12 @@ static void every_format_agrees_with_ref(void **state)
                 d[i]->ops->embed(d[i], row + 2 * k, id, &w, 2);
                 op_assert_same(row + 2 * k, row, 2 * k, formats[f].name);
             }
-            free(x), free(src), free(bias), free(want), free(got), free(row);
+            free(x);
+            free(src);
+            free(bias);
+            free(want);
+            free(got);
+            free(row);
         }
     dev_close(ref);
     op_close(d, n_dev);
@@ -88,7 +93,9 @@ static void rounding_at_load_is_within_half_a_step(void **state)
     float         *src = op_random(N * K, 1, 0.02f), *got = malloc(N * K * sizeof *got);
     uint32_t       id[N];
     for (uint32_t i = 0; i < N; i++) id[i] = i;
-    src[3] = 0, src[K + 5] = NAN, src[K + 6] = INFINITY;
+    src[3] = 0;
+    src[K + 5] = NAN;
+    src[K + 6] = INFINITY;
     memset(src + 2 * K, 0, K * sizeof *src);
     for (int f = 1; f < FORMATS; f++) {
         const struct dev_quant *q = &formats[f].q;
@@ -105,7 +112,8 @@ static void rounding_at_load_is_within_half_a_step(void **state)
             if (!(fabsf(got[i] - want) <= half)) fail_msg("%s: [%u] is %g, was %g", formats[f].name, i, (double)got[i], (double)want);
         }
     }
-    free(src), free(got);
+    free(src);
+    free(got);
     dev_close(d);
 }
 
@@ -129,7 +137,10 @@ static void codes_are_taken_as_they_are(void **state)
             if (q->code == DT_I8 && code[i] == 0x80 && !q->full) code[i] = 0x81;
             if (q->code == DT_F8E4M3 && (code[i] & 0x7f) == 0x7f) code[i] = 0;
         }
-        for (uint32_t i = 0; i < N * n_group; i++) scale[i] = ldexpf(1 + (float)(i % 5) / 8, (int)(i % 7) - 4), zero[i] = (uint8_t)(i % 17);
+        for (uint32_t i = 0; i < N * n_group; i++) {
+            scale[i] = ldexpf(1 + (float)(i % 5) / 8, (int)(i % 7) - 4);
+            zero[i] = (uint8_t)(i % 17);
+        }
         for (uint32_t i = 0; i < N * K; i++) {
             uint32_t g = i / K * n_group + (q->group ? i % K / q->group : 0);
             float    c = q->code == DT_I8   ? (float)(int8_t)code[i]
@@ -142,7 +153,9 @@ static void codes_are_taken_as_they_are(void **state)
             struct dev_codes  c = { code, K, scale, q->zero ? zero : NULL, n_group };
             assert_int_equal(d[i]->ops->quant_alloc(d[i], q, N, K, &w), ST_OK);
             d[i]->ops->quant_set(d[i], &w, 0, 20, &c);
-            c.code += 20 * K, c.scale += 20 * n_group, c.zero += c.zero ? 20 * n_group : 0;
+            c.code += 20 * K;
+            c.scale += 20 * n_group;
+            c.zero += c.zero ? 20 * n_group : 0;
             d[i]->ops->quant_set(d[i], &w, 20, N - 20, &c);
             d[i]->ops->embed(d[i], row, id, &w, N);
             op_assert_same(row, want, N * K, formats[f].name);
@@ -231,7 +244,11 @@ static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
             }
             assert_true(isnan(alone[9 * N]) && isfinite(alone[8 * N]) && isfinite(alone[10 * N]));
         }
-    free(x), free(src), free(bias), free(alone), free(got);
+    free(x);
+    free(src);
+    free(bias);
+    free(alone);
+    free(got);
     op_close(d, n_dev);
 }
 
@@ -246,8 +263,12 @@ static void whole_numbers_give_the_same_bits_on_every_instruction_set(void **sta
     float *x = op_random(M * K, 1, 1), *src = op_random(N * K, 2, 0.1f), *bias = op_random(N, 3, 1), *got = malloc(M * N * sizeof *got),
           *first = malloc(M * N * sizeof *first);
     for (uint32_t i = 0; i < K; i++) { /* the largest codes of either sign, all sums as far as they go */
-        x[K + i] = 1, x[2 * K + i] = -1, x[3 * K + i] = i % 2 ? 1 : -1;
-        src[i] = 1, src[K + i] = -1, src[2 * K + i] = i % 2 ? 1 : -1;
+        x[K + i] = 1;
+        x[2 * K + i] = -1;
+        x[3 * K + i] = i % 2 ? 1 : -1;
+        src[i] = 1;
+        src[K + i] = -1;
+        src[2 * K + i] = i % 2 ? 1 : -1;
     }
     for (int f = 1; f < FORMATS; f++) {
         const char *of = NULL;
@@ -264,7 +285,11 @@ static void whole_numbers_give_the_same_bits_on_every_instruction_set(void **sta
             if (memcmp(got, first, M * N * sizeof *got)) fail_msg("%s: %s differs from %s", formats[f].name, d[i]->ops->name, of);
         }
     }
-    free(x), free(src), free(bias), free(got), free(first);
+    free(x);
+    free(src);
+    free(bias);
+    free(got);
+    free(first);
     op_close(d, n_dev);
 }
 
@@ -299,7 +324,8 @@ static void activations_at_the_edges_stay_within_bounds(void **state)
                         double max = 0, size = 0;
                         for (uint32_t k = k0; k < K && k < k0 + PART; k++) {
                             want += (double)x[r * K + k] * (double)row[n * K + k];
-                            max = fmax(max, fabs((double)x[r * K + k])), size += fabs((double)row[n * K + k]);
+                            max = fmax(max, fabs((double)x[r * K + k]));
+                            size += fabs((double)row[n * K + k]);
                         }
                         off += (ldexp(1.01, -15) + 4e-6) * max * size;
                     }

@@ -29,12 +29,30 @@ static struct op_sample_row row_of(uint32_t i)
     static const float    temperature[] = { 0, 1, 0.7f, 1.6f }, top_p[] = { 1, 0.9f, 0.5f, 0.01f }, min_p[] = { 0, 0.05f, 1 };
     static const uint32_t top_k[] = { 0, 1, 5, 50, 100000000 };
     struct op_sample_row  r = { .seed = 11, .stream = i / 7, .counter = i };
-    r.temperature = temperature[i % 4], r.top_p = top_p[i / 4 % 4], r.top_k = top_k[i / 16 % 5], r.min_p = min_p[i / 80 % 3];
-    r.repetition = i / 3 % 3 ? 1.0f : 1.3f, r.frequency = i / 2 % 4 ? 0 : 0.5f, r.presence = i / 5 % 3 ? 0 : -0.7f;
-    if (i % 3) r.hist_start = i % 2, r.n_prompt = 4, r.n_hist = 8 + i % 2;
-    if (i % 5 == 1) r.bias_start = 0, r.n_bias = 3;
-    if (i % 5 == 2) r.ban_start = 1, r.n_ban = 3;
-    if (i % 11 == 3) r.allow_start = 0, r.n_allow = 5;
+    r.temperature = temperature[i % 4];
+    r.top_p = top_p[i / 4 % 4];
+    r.top_k = top_k[i / 16 % 5];
+    r.min_p = min_p[i / 80 % 3];
+    r.repetition = i / 3 % 3 ? 1.0f : 1.3f;
+    r.frequency = i / 2 % 4 ? 0 : 0.5f;
+    r.presence = i / 5 % 3 ? 0 : -0.7f;
+    if (i % 3) {
+        r.hist_start = i % 2;
+        r.n_prompt = 4;
+        r.n_hist = 8 + i % 2;
+    }
+    if (i % 5 == 1) {
+        r.bias_start = 0;
+        r.n_bias = 3;
+    }
+    if (i % 5 == 2) {
+        r.ban_start = 1;
+        r.n_ban = 3;
+    }
+    if (i % 11 == 3) {
+        r.allow_start = 0;
+        r.n_allow = 5;
+    }
     r.n_top = i % 6 == 0 ? OP_SAMPLE_TOP_MAX : i % 3;
     return r;
 }
@@ -148,7 +166,9 @@ static void a_padded_row_is_left_alone(void **state)
     d[n_dev++] = op_open(DEV_REF, NULL, 0);
     for (uint32_t j = 0; j < n_dev; j++) {
         struct op_sample_row row[3] = { plain, plain, plain };
-        row[1].n_hist = UINT32_MAX, row[1].n_top = 5, row[1].hist_start = UINT32_MAX;
+        row[1].n_hist = UINT32_MAX;
+        row[1].n_top = 5;
+        row[1].hist_start = UINT32_MAX;
         sample(d[j], &got, l, 3, 40, row);
         assert_true(got.id[0] < 40 && got.id[2] < 40);
         assert_int_equal(got.id[1], untouched.id[1]);
@@ -181,18 +201,24 @@ static void each_sampling_setting_has_its_documented_effect(void **state)
         sample(d[j], &out, l, 1, VOCAB, &r);
         assert_int_equal(out.id[0], 3);
         assert_int_equal(out.rank[0], 4); /* raw: what was banned still ranks */
-        r = plain, r.temperature = 0, r.n_allow = 5;
+        r = plain;
+        r.temperature = 0;
+        r.n_allow = 5;
         sample(d[j], &out, l, 1, VOCAB, &r);
         assert_int_equal(out.id[0], 3);
-        r = plain, r.temperature = 0, r.n_bias = 3; /* 9: + 8, still behind 0 */
+        r = plain;
+        r.temperature = 0;
+        r.n_bias = 3; /* 9: + 8, still behind 0 */
         sample(d[j], &out, l, 1, VOCAB, &r);
         assert_int_equal(out.id[0], 0);
         for (uint64_t n = 0; n < 200; n++) {
-            r = plain, r.counter = n;
+            r = plain;
+            r.counter = n;
             r.top_k = 3;
             sample(d[j], &out, l, 1, VOCAB, &r);
             assert_true(out.id[0] < 3);
-            r.top_k = 0, r.top_p = 0.64f; /* 0.632, 0.233, ..: the first is not enough */
+            r.top_k = 0;
+            r.top_p = 0.64f; /* 0.632, 0.233, ..: the first is not enough */
             sample(d[j], &out, l, 1, VOCAB, &r);
             assert_true(out.id[0] < 2);
             r.top_p = 0.63f;
@@ -201,23 +227,28 @@ static void each_sampling_setting_has_its_documented_effect(void **state)
             r.top_p = 0; /* at least one stays */
             sample(d[j], &out, l, 1, VOCAB, &r);
             assert_int_equal(out.id[0], 0);
-            r.top_p = 1, r.min_p = 0.13f; /* e^-2 = 0.135 */
+            r.top_p = 1;
+            r.min_p = 0.13f; /* e^-2 = 0.135 */
             sample(d[j], &out, l, 1, VOCAB, &r);
             assert_true(out.id[0] < 3);
             /* min-p comes before top-k, and its measure is the most likely of all */
-            r.top_k = 2, r.min_p = 0.5f;
+            r.top_k = 2;
+            r.min_p = 0.5f;
             sample(d[j], &out, l, 1, VOCAB, &r);
             assert_int_equal(out.id[0], 0);
         }
         uint32_t n_seen = 0;
         for (uint32_t i = 0; i < VOCAB; i++) l[i] = 1; /* all alike: top-k keeps the lowest ids, and only k of them */
         for (uint64_t n = 0; n < 300; n++) {
-            r = plain, r.top_k = 4, r.counter = n;
+            r = plain;
+            r.top_k = 4;
+            r.counter = n;
             sample(d[j], &out, l, 1, VOCAB, &r);
             assert_true(out.id[0] < 4);
             n_seen |= 1u << out.id[0];
             assert_int_equal(out.rank[0], 1);
-            r.top_k = 0, r.top_p = 0.5f; /* half of 64 */
+            r.top_k = 0;
+            r.top_p = 0.5f; /* half of 64 */
             sample(d[j], &out, l, 1, VOCAB, &r);
             assert_true(out.id[0] < 32);
         }
@@ -239,14 +270,20 @@ static void draws_follow_the_distribution(void **state)
     for (uint32_t i = 0; i < ROWS; i++) memcpy(logits + i * VOCAB, l, VOCAB * sizeof *l);
     for (uint32_t i = 0; i < VOCAB; i++) sum += p[i] = exp((double)l[i] / 0.8);
     for (uint32_t n = 0; n < N; n += ROWS) {
-        for (uint32_t i = 0; i < ROWS; i++) row[i] = plain, row[i].temperature = 0.8f, row[i].seed = 5, row[i].counter = n + i;
+        for (uint32_t i = 0; i < ROWS; i++) {
+            row[i] = plain;
+            row[i].temperature = 0.8f;
+            row[i].seed = 5;
+            row[i].counter = n + i;
+        }
         sample(d, &out, logits, ROWS, VOCAB, row);
         for (uint32_t i = 0; i < ROWS; i++) seen[out.id[i]]++;
     }
     uint32_t all = (N + ROWS - 1) / ROWS * ROWS;
     for (uint32_t i = 0; i < VOCAB; i++) chi += pow(seen[i] - p[i] / sum * all, 2) / (p[i] / sum * all);
     assert_true(chi < 300 + 5 * sqrt(600)); /* 299 degrees of freedom: mean 299, sigma 24.5 */
-    free(l), free(logits);
+    free(l);
+    free(logits);
     dev_close(d);
 }
 
@@ -263,9 +300,13 @@ static void a_row_that_is_not_sane_draws_nothing(void **state)
             float               *l = op_random(4 * VOCAB, 2, 1);
             struct op_sample_row row[4] = { plain, plain, plain, plain };
             sample(d[j], &good, l, 4, VOCAB, row);
-            l[at] = NAN, l[VOCAB + at] = INFINITY;
+            l[at] = NAN;
+            l[VOCAB + at] = INFINITY;
             for (uint32_t i = 0; i < VOCAB; i++) l[2 * VOCAB + i] = -INFINITY;
-            for (uint32_t i = 0; i < 4; i++) row[i].n_top = 2, row[i].temperature = at % 2;
+            for (uint32_t i = 0; i < 4; i++) {
+                row[i].n_top = 2;
+                row[i].temperature = at % 2;
+            }
             row[3].temperature = 1;
             sample(d[j], &out, l, 4, VOCAB, row);
             for (uint32_t i = 0; i < 3; i++) {
@@ -275,7 +316,8 @@ static void a_row_that_is_not_sane_draws_nothing(void **state)
                 assert_int_equal(out.top_id[i * OP_SAMPLE_TOP_MAX], UINT32_MAX);
             }
             assert_int_equal(out.id[3], good.id[3]);
-            row[3].n_ban = 3, row[3].n_allow = 0;
+            row[3].n_ban = 3;
+            row[3].n_allow = 0;
             uint32_t all[VOCAB];
             for (uint32_t i = 0; i < VOCAB; i++) all[i] = i;
             struct op_sample o = { l + 3 * VOCAB, 1,           VOCAB,    row + 3,    hist,           all, allow, bias,
@@ -300,7 +342,10 @@ static void logprobs_of_given_ids(void **state)
     for (uint32_t i = 0; i < ROWS; i++) id[i] = i * 37 % VOCAB;
     struct op_logprob o = { l, ROWS, VOCAB, 5, id, want.logprob, want.rank, want.top_id, want.top_logprob };
     ref->ops->logprob(ref, &o);
-    o.logprob = got.logprob, o.rank = got.rank, o.top_id = got.top_id, o.top_logprob = got.top_logprob;
+    o.logprob = got.logprob;
+    o.rank = got.rank;
+    o.top_id = got.top_id;
+    o.top_logprob = got.top_logprob;
     for (uint32_t j = 0; j < n_dev; j++) {
         memset(&got, 0x55, sizeof got);
         d[j]->ops->logprob(d[j], &o);
@@ -324,7 +369,9 @@ static void many_survivors(void **state)
     for (uint32_t i = 0; i < 40; i++) {
         float               *l = op_random(VOCAB, 70 + i, i % 2 ? 0.05f : 2.5f);
         struct op_sample_row r = plain;
-        r.counter = i, r.top_p = i % 4 < 2 ? 0.99f : 0.6f, r.top_k = i % 8 < 4 ? 0 : 20000;
+        r.counter = i;
+        r.top_p = i % 4 < 2 ? 0.99f : 0.6f;
+        r.top_k = i % 8 < 4 ? 0 : 20000;
         if (i % 5 == 4) /* rising: every next one is a candidate */
             for (uint32_t j = 0; j < VOCAB; j++) l[j] = (float)j * 0.001f;
         sample(d[0], &got, l, 1, VOCAB, &r);

@@ -90,7 +90,10 @@ static inline uint32_t fake_draw(uint64_t chain, float temperature, uint64_t see
     if (temperature > 0) x = hash_u64(x ^ hash_u64(seed) ^ hash_u64(stream * 1000003 + counter));
     uint32_t id = n_allow ? allow[x % n_allow] : (uint32_t)(x % vocab);
     for (uint32_t i = 0; i < n_ban; i++)
-        if (ban[i] == id) id = (id + 1) % vocab, i = UINT32_MAX;
+        if (ban[i] == id) {
+            id = (id + 1) % vocab;
+            i = UINT32_MAX;
+        }
     return id;
 }
 static inline uint64_t fake_fold(uint64_t fold, uint64_t v) { return hash_u64(fold ^ v) | 1; }
@@ -313,7 +316,8 @@ static inline enum status fake_wait(void *ctx, struct batch *b)
     if (f->n_flight && f->sum[0] != fake_sum(b)) fake_fault(f, "a batch has changed in flight");
     if (f->lazy) fake_exec(f, b);
     if (f->n_flight) f->n_flight--;
-    f->flight[0] = f->flight[1], f->sum[0] = f->sum[1];
+    f->flight[0] = f->flight[1];
+    f->sum[0] = f->sum[1];
     uint64_t step = f->step - (f->lazy ? 0 : f->n_flight); /* the number of this one */
     if (f->fail_at && step >= f->fail_at) return ST_DEVICE;
     return fake_refuses(f, step) ? ST_STEP : ST_OK;

@@ -30,8 +30,12 @@ static bool lane_can(const struct xfer_lane *l, enum xfer_kind src, enum xfer_ki
     (void)l;
     return src != XFER_FILE && dst != XFER_FILE;
 }
-static enum status lane_open(struct xfer_lane *l) { return (void)l, ST_OK; }
-static void        lane_begin(struct xfer_lane *l, struct xfer_item **item, uint32_t n)
+static enum status lane_open(struct xfer_lane *l)
+{
+    (void)l;
+    return ST_OK;
+}
+static void lane_begin(struct xfer_lane *l, struct xfer_item **item, uint32_t n)
 {
     (void)l;
     for (uint32_t i = 0; i < n; i++) lane.it[lane.n++] = item[i];
@@ -84,7 +88,8 @@ static void begin(const struct life *x)
                            .tiers_flush_us = 100000000 };
     memset((void *)&lane, 0, sizeof lane);
     world_prepare(&world, &cfg, 1, false);
-    world.fake.twist = x->twist, world.fake.twist_from = x->twist_from;
+    world.fake.twist = x->twist;
+    world.fake.twist_from = x->twist_from;
     uint32_t            bytes = fake_block_bytes(&world.fake);
     struct kv_tiers_cfg tc = { .block_bytes = bytes,
                                .host_bytes = SLOTS * kv_record_bytes(bytes),
@@ -96,7 +101,12 @@ static void begin(const struct life *x)
                                .ident = { .block_bytes = bytes, .block_tokens = BT, .layout = KV_LAYOUT },
                                .clock = sim_clock };
     tc.key.seed = 5;
-    if (x->dir) tc.n_store = 1, tc.store[0].dir = x->dir, tc.store[0].bytes = 16 * SEGMENT, tc.store[0].segment_bytes = SEGMENT;
+    if (x->dir) {
+        tc.n_store = 1;
+        tc.store[0].dir = x->dir;
+        tc.store[0].bytes = 16 * SEGMENT;
+        tc.store[0].segment_bytes = SEGMENT;
+    }
     struct xfer_cfg   xc = { .jobs_max = 512, .clock = sim_clock, .pumped = true, .key = tc.key };
     struct xfer_seg   seg = { .kind = XFER_DEVICE, .base = (unsigned char *)world.fake.cell, .bytes = (uint64_t)N_BLOCK * bytes };
     struct xfer_lane *l = calloc(1, sizeof *l);
@@ -176,7 +186,13 @@ static bool comes_from_below(void)
 
 /* ---- a folder */
 
-static int  rm_one(const char *path, const struct stat *s, int flag, struct FTW *f) { return (void)s, (void)flag, (void)f, remove(path); }
+static int rm_one(const char *path, const struct stat *s, int flag, struct FTW *f)
+{
+    (void)s;
+    (void)flag;
+    (void)f;
+    return remove(path);
+}
 static void new_folder(char *dir)
 {
     snprintf(dir, 64, "/tmp/spillway-audit-XXXXXX");
@@ -283,7 +299,8 @@ static void hand_over(uint64_t twist)
     ask_all();
     eng_tiers_hand(world.e, KV_FROZEN);
     UNTIL(eng_tiers_hand_is(world.e, &slab, &index) == KV_FROZEN);
-    slab = dup(slab), index = dup(index);
+    slab = dup(slab);
+    index = dup(index);
     assert_true(slab >= 0 && index >= 0);
     end();
     begin(&(struct life){ .hand = { true, slab, index } });
@@ -302,8 +319,16 @@ static void hand_over(uint64_t twist)
     end();
 }
 
-static void F41_a_slab_of_another_arithmetic_gives_no_block(void **state) { (void)state, hand_over(7); }
-static void a_sound_slab_is_used_when_one_block_was_computed_again(void **state) { (void)state, hand_over(0); }
+static void F41_a_slab_of_another_arithmetic_gives_no_block(void **state)
+{
+    (void)state;
+    hand_over(7);
+}
+static void a_sound_slab_is_used_when_one_block_was_computed_again(void **state)
+{
+    (void)state;
+    hand_over(0);
+}
 
 int main(void)
 {

@@ -96,10 +96,20 @@ static void world_open(bool store)
                                   .clock = still };
     w.tc.key.seed = 5;
     if (store) assert_non_null(mkdtemp(w.dir));
-    if (store) w.tc.n_store = 1, w.tc.store[0].dir = w.dir, w.tc.store[0].bytes = STORE_BYTES;
+    if (store) {
+        w.tc.n_store = 1;
+        w.tc.store[0].dir = w.dir;
+        w.tc.store[0].bytes = STORE_BYTES;
+    }
     tiers_open();
 }
-static int  rm_one(const char *path, const struct stat *s, int flag, struct FTW *f) { return (void)s, (void)flag, (void)f, remove(path); }
+static int rm_one(const char *path, const struct stat *s, int flag, struct FTW *f)
+{
+    (void)s;
+    (void)flag;
+    (void)f;
+    return remove(path);
+}
 static void world_close(void)
 {
     kv_tiers_close(w.t, 0);
@@ -135,7 +145,10 @@ static uint32_t run(uint32_t f)
     for (uint32_t b = 0; b < PATH; b++) {
         unsigned char is[BLOCK], *block = w.dev + s.block[b] * BLOCK;
         content(f, b, is);
-        if (b < hit / BT) n_served++, n_wrong += memcmp(block, is, BLOCK) != 0;
+        if (b < hit / BT) {
+            n_served++;
+            n_wrong += memcmp(block, is, BLOCK) != 0;
+        }
         memcpy(block, is, BLOCK);
     }
     kv_seq_commit(w.kv, &s, ids, TOKENS);
@@ -167,7 +180,10 @@ static int  file_of_segment[1024];
 static void files_close(void)
 {
     for (int i = 0; i < 1024; i++)
-        if (file_of_segment[i] > 0) close(file_of_segment[i]), file_of_segment[i] = 0;
+        if (file_of_segment[i] > 0) {
+            close(file_of_segment[i]);
+            file_of_segment[i] = 0;
+        }
 }
 static bool record_at(int fd, uint32_t index, const struct kv_key *key, unsigned char *page)
 {
@@ -179,7 +195,10 @@ static bool record_at(int fd, uint32_t index, const struct kv_key *key, unsigned
 static int file_with(uint32_t segment, uint32_t index, const struct kv_key *key, unsigned char *page)
 {
     if (file_of_segment[segment] > 0 && record_at(file_of_segment[segment], index, key, page)) return file_of_segment[segment];
-    if (file_of_segment[segment] > 0) close(file_of_segment[segment]), file_of_segment[segment] = 0;
+    if (file_of_segment[segment] > 0) {
+        close(file_of_segment[segment]);
+        file_of_segment[segment] = 0;
+    }
     static uint64_t newest = 64;
     for (uint64_t seq = newest + 64; seq > 0; seq--) {
         char sub[MODELS_NAME], name[32], path[256];
@@ -261,7 +280,9 @@ static void forge(unsigned char *page, enum kind kind, uint32_t f, uint32_t b)
 static void swap(unsigned char *a, unsigned char *b)
 {
     static unsigned char c[65536];
-    memcpy(c, a, w.t->host.stride), memcpy(a, b, w.t->host.stride), memcpy(b, c, w.t->host.stride);
+    memcpy(c, a, w.t->host.stride);
+    memcpy(a, b, w.t->host.stride);
+    memcpy(b, c, w.t->host.stride);
 }
 
 /* Damages block b of f. true: the other spot is damaged as well. */
@@ -343,13 +364,24 @@ static void storm(bool store, uint64_t n_fault)
     while (n < n_fault) {
         enum kind kind = (enum kind)draw(KINDS);
         uint32_t  f = draw(FAMILIES), b = draw(PATH), g = draw(FAMILIES), c = draw(PATH);
-        if (kind == OTHER_TENANT) f = draw(2), g = 1 - f, c = b;
+        if (kind == OTHER_TENANT) {
+            f = draw(2);
+            g = 1 - f;
+            c = b;
+        }
         if (f == g && b == c) continue;
-        whole(f), whole(g), whole(f);
+        whole(f);
+        whole(g);
+        whole(f);
         bool two = damage(kind, f, b, g, c);
         /* of two on one path the first hides the second: it is looked at once the first is whole again */
         uint32_t f1 = f, b1 = b, f2 = g, b2 = c;
-        if (two && f == g && c < b) f1 = g, b1 = c, f2 = f, b2 = b;
+        if (two && f == g && c < b) {
+            f1 = g;
+            b1 = c;
+            f2 = f;
+            b2 = b;
+        }
         uint64_t seen = look(f1, b1, kind, two && f1 == f2);
         if (two && seen == 1) seen += look(f2, b2, kind, false);
         n_counted += seen;
@@ -365,8 +397,16 @@ static void storm(bool store, uint64_t n_fault)
     world_close();
 }
 
-static void on_the_host(void **state) { (void)state, storm(false, n_want - n_want / 5); }
-static void in_a_folder(void **state) { (void)state, storm(true, n_want / 5); }
+static void on_the_host(void **state)
+{
+    (void)state;
+    storm(false, n_want - n_want / 5);
+}
+static void in_a_folder(void **state)
+{
+    (void)state;
+    storm(true, n_want / 5);
+}
 
 int main(int argc, char **argv)
 {

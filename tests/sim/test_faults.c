@@ -204,7 +204,9 @@ static void E11_a_long_prompt_is_computed_in_chunks_beside_the_others(void **sta
 {
     (void)state;
     struct eng_cfg cfg = cfg_small();
-    cfg.context_max = 20000, cfg.n_block = 6000, cfg.prefill_chunk_max = 32;
+    cfg.context_max = 20000;
+    cfg.n_block = 6000;
+    cfg.prefill_chunk_max = 32;
     open_world(cfg);
     for (uint32_t i = 0; i < 4; i++) submitted(i, 8, 1, 250);
     steps(2);
@@ -224,7 +226,10 @@ static void E12_a_thousand_identical_prompts_cost_one_prefill(void **state)
 {
     (void)state;
     struct eng_cfg cfg = cfg_small();
-    cfg.seqs_max = 64, cfg.queue_requests_max = 1000, cfg.batch_tokens_max = 128, cfg.n_block = 400;
+    cfg.seqs_max = 64;
+    cfg.queue_requests_max = 1000;
+    cfg.batch_tokens_max = 128;
+    cfg.n_block = 400;
     open_world(cfg);
     for (uint32_t i = 0; i < 1000; i++) submitted(7, 202, 1, 3)->r.s.temperature = 0;
     uint32_t most = 0;
@@ -307,7 +312,8 @@ static void E14_a_low_priority_is_not_starved_by_a_stream_of_higher_ones(void **
     cfg.seqs_max = 2;
     open_world(cfg);
     struct client *low = client(1, 6, 1, 4);
-    low->r.priority = 3, low->r.tenant = 9;
+    low->r.priority = 3;
+    low->r.tenant = 9;
     steps(1);
     for (uint32_t i = 0; i < 8; i++) submitted(10 + i, 6, 1, 4)->r.tenant = 1;
     assert_int_equal(world_submit(w, low), ST_OK);
@@ -427,7 +433,9 @@ static void E19_one_and_many_blocks_tokens_and_sequences(void **state)
     static const uint32_t block[] = { 1, 16, 256 }, seqs[] = { 1, 8, 512 }, budget[] = { 1, 64, 4096 };
     for (uint32_t i = 0; i < 27; i++) {
         struct eng_cfg cfg = cfg_small();
-        cfg.block_tokens = block[i % 3], cfg.seqs_max = seqs[i / 3 % 3], cfg.batch_tokens_max = budget[i / 9];
+        cfg.block_tokens = block[i % 3];
+        cfg.seqs_max = seqs[i / 3 % 3];
+        cfg.batch_tokens_max = budget[i / 9];
         cfg.n_block = 3 * (256 / cfg.block_tokens); /* room for three of the longest */
         open_world(cfg);
         for (uint32_t k = 0; k < 20; k++) submitted(k % 5, 30 + k, 1 + k % 3, 20);
@@ -497,7 +505,8 @@ static void H2_a_step_that_cannot_be_run_ends_its_own_requests(void **state)
             bool error = ended(all[i], 0) == ENG_ERROR;
             assert_int_equal(all[i]->n_final, 1);
             if (error) assert_int_equal(all[i]->r.status, ST_STEP);
-            n_error += error, n_whole += !error;
+            n_error += error;
+            n_whole += !error;
         }
         assert_true(n_error > 0);
         assert_true(every < 9 || n_whole > 0);
@@ -517,7 +526,8 @@ static void a_sequence_that_ended_in_flight_leaves_no_trace(void **state)
     struct fake_answer a = { .id = id };
     fake_expect(&c->r, 0, &w->cfg, &a);
     c->stop_id[0] = id[4]; /* the fifth token ends it */
-    c->r.s.stop_id = c->stop_id, c->r.s.n_stop_id = 1;
+    c->r.s.stop_id = c->stop_id;
+    c->r.s.n_stop_id = 1;
     assert_int_equal(world_submit(w, c), ST_OK);
     while (!c->n_final) step();
     struct eng_stats s;
@@ -542,7 +552,9 @@ static void a_bad_word_is_seen_in_time(void **state)
     struct client *c = client(5, 9, 1, 12);
     memcpy(c->bad_word, plain->ids + 3, 3 * sizeof *c->bad_word); /* the fourth to the sixth token must not follow each other */
     c->bad_word_start[1] = 3;
-    c->r.s.bad_word = c->bad_word, c->r.s.bad_word_start = c->bad_word_start, c->r.s.n_bad_word = 1;
+    c->r.s.bad_word = c->bad_word;
+    c->r.s.bad_word_start = c->bad_word_start;
+    c->r.s.n_bad_word = 1;
     submitted(6, 9, 1, 30); /* in company */
     assert_int_equal(world_submit(w, c), ST_OK);
     finish();
@@ -556,7 +568,8 @@ static void a_shortage_waits_for_the_step_in_flight(void **state)
 {
     (void)state;
     struct eng_cfg cfg = cfg_small();
-    cfg.n_block = 8, cfg.prefix_cache = false;
+    cfg.n_block = 8;
+    cfg.prefix_cache = false;
     open_world(cfg);
     submitted(1, 8, 1, 10);                   /* 5 blocks at its end */
     struct client *c = submitted(2, 9, 1, 4); /* 3 blocks; ends when the other needs its fourth */

@@ -102,15 +102,20 @@ static void life(const char *dir, uint64_t cycle)
     struct kv_store_stats st;
     bool                  by_clock = cycle / WORKERS % 2;
     make(&w, dir, !by_clock, cycle % WORKERS == 3);
-    if (!by_clock) dies_how = r.x[0], atomic_store(&dies_in, r.x[1] % 4 ? 1 + r.x[2] % (PUTS + 12) : 1 + r.x[2] % 6);
+    if (!by_clock) {
+        dies_how = r.x[0];
+        atomic_store(&dies_in, r.x[1] % 4 ? 1 + r.x[2] % (PUTS + 12) : 1 + r.x[2] % 6);
+    }
     if (world_open(&w)) _exit(NO_START);
     for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_store_stats(w.s, &st), st.recovering;) {
         if (clock_us() > end) _exit(STUCK);
-        usleep(50), world_turn(&w);
+        usleep(50);
+        world_turn(&w);
     }
     for (uint32_t n = 0; n < BLOCKS; n++) {
         enum status got = world_get(&w, n); /* compares; a failure ends the process */
-        atomic_fetch_add(&sh->n_hit, got == ST_OK), atomic_fetch_add(&sh->n_doubt, got == ST_INVALID);
+        atomic_fetch_add(&sh->n_hit, got == ST_OK);
+        atomic_fetch_add(&sh->n_doubt, got == ST_INVALID);
         if (n + 1 == *last_put && got != ST_OK) _exit(LOST);
     }
     *last_put = 0; /* from here on it may give its place to another */
@@ -124,7 +129,8 @@ static void life(const char *dir, uint64_t cycle)
                 break;
             }
             if (world_get(&w, n) == ST_OK) break;
-            world_turn(&w), usleep(50);
+            world_turn(&w);
+            usleep(50);
         }
         world_turn(&w);
     }
@@ -143,11 +149,15 @@ static void work(uint32_t worker)
         pid_t pid = fork();
         if (pid < 0) _exit(1);
         if (!pid) life(dir, c);
-        if (c / WORKERS % 2) usleep(rng_philox(seed, 13, c).x[0] % 12000), kill(pid, SIGKILL);
+        if (c / WORKERS % 2) {
+            usleep(rng_philox(seed, 13, c).x[0] % 12000);
+            kill(pid, SIGKILL);
+        }
         int status;
         if (waitpid(pid, &status, 0) != pid) _exit(1);
         bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-        atomic_fetch_add(&sh->n_killed, killed), atomic_fetch_add(&sh->n_end, !killed);
+        atomic_fetch_add(&sh->n_killed, killed);
+        atomic_fetch_add(&sh->n_end, !killed);
         if (killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) continue;
         fprintf(stderr, "cycle %llu ended with %d, signal %d; the folder is %s\n", (unsigned long long)c,
                 WIFEXITED(status) ? WEXITSTATUS(status) : -1, WIFSIGNALED(status) ? WTERMSIG(status) : 0, dir);

@@ -37,7 +37,8 @@ static struct eng_cfg draw_cfg(struct dice *d)
         c.seqs_max = between(d, 17, 64);
         c.batch_tokens_max = between(d, 40, 400);
         c.n_block = one * (1 + below(d, 32));
-        c.queue_requests_max = 100, c.queue_tokens_max = 0;
+        c.queue_requests_max = 100;
+        c.queue_tokens_max = 0;
     }
     c.kv_hash_bits = one_in(d, 3) ? between(d, 1, 4) : 0;
     c.kv_borrow_min = below(d, 6);
@@ -60,24 +61,34 @@ static void draw_sampling(struct dice *d, struct client *c)
     s->n_top = s->logprobs ? below(d, 3) : 0;
     if (one_in(d, 4)) s->min_tokens = between(d, 1, 6);
     if (one_in(d, 4)) {
-        c->stop_id[0] = below(d, VOCAB), c->stop_id[1] = below(d, VOCAB);
-        s->stop_id = c->stop_id, s->n_stop_id = between(d, 1, 2);
+        c->stop_id[0] = below(d, VOCAB);
+        c->stop_id[1] = below(d, VOCAB);
+        s->stop_id = c->stop_id;
+        s->n_stop_id = between(d, 1, 2);
     }
     if (one_in(d, 4)) s->repetition = 1.5f;
     if (one_in(d, 6)) s->presence = 0.5f;
     if (one_in(d, 6)) s->frequency = 0.5f;
     if (one_in(d, 6)) {
-        c->bad_word[0] = below(d, 4), c->bad_word[1] = below(d, VOCAB), c->bad_word[2] = below(d, VOCAB);
-        c->bad_word_start[0] = 0, c->bad_word_start[1] = 1, c->bad_word_start[2] = 3;
-        s->bad_word = c->bad_word, s->bad_word_start = c->bad_word_start, s->n_bad_word = 2;
+        c->bad_word[0] = below(d, 4);
+        c->bad_word[1] = below(d, VOCAB);
+        c->bad_word[2] = below(d, VOCAB);
+        c->bad_word_start[0] = 0;
+        c->bad_word_start[1] = 1;
+        c->bad_word_start[2] = 3;
+        s->bad_word = c->bad_word;
+        s->bad_word_start = c->bad_word_start;
+        s->n_bad_word = 2;
     }
     if (one_in(d, 8)) {
         for (uint32_t i = 0; i < 8; i++) c->allowed[i] = below(d, VOCAB);
-        s->allowed_id = c->allowed, s->n_allowed = between(d, 2, 8);
+        s->allowed_id = c->allowed;
+        s->n_allowed = between(d, 2, 8);
     }
     if (one_in(d, 8)) {
         for (uint32_t i = 0; i < 2; i++) c->bias[i] = (struct eng_bias){ below(d, VOCAB), 1 };
-        s->bias = c->bias, s->n_bias = 2;
+        s->bias = c->bias;
+        s->n_bias = 2;
     }
     s->prompt_logprobs = one_in(d, 8);
 }
@@ -131,7 +142,9 @@ static void story(struct dice *d, struct world *w)
     if (one_in(d, 3)) { /* little room for what sampling needs: some must wait a step */
         struct batch *b = &w->e->flight[0].batch, *other = &w->e->flight[1].batch;
         b->max.hist_max = w->cfg.context_max + below(d, 2 * w->cfg.context_max);
-        b->max.ban_max = between(d, 6, 20), b->max.allow_max = between(d, 8, 20), b->max.bias_max = between(d, 2, 6);
+        b->max.ban_max = between(d, 6, 20);
+        b->max.allow_max = between(d, 8, 20);
+        b->max.bias_max = between(d, 2, 6);
         if (w->depth > 1) other->max = b->max;
     }
     if (one_in(d, 25)) w->fake.fail_at = between(d, 1, 60);
@@ -179,10 +192,15 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
         struct kv_stats  k;
         eng_stats(w.e, &s);
         kv_stats(eng_kv(w.e), &k);
-        t->n_step += s.n_step, t->n_row += w.fake.n_row, t->n_preempted += s.n_preempted, t->n_hit += s.n_hit_tokens,
-            t->n_borrowed += k.n_borrowed, t->n_evicted += k.n_evicted;
+        t->n_step += s.n_step;
+        t->n_row += w.fake.n_row;
+        t->n_preempted += s.n_preempted;
+        t->n_hit += s.n_hit_tokens;
+        t->n_borrowed += k.n_borrowed;
+        t->n_evicted += k.n_evicted;
         for (int i = 0; i < KV_EVICT_WHYS; i++) t->why[i] += k.evicted[i];
-        t->n_pinned += eng_kv(w.e)->pins.n_ended, t->n_pin_refused += k.n_pin_refused;
+        t->n_pinned += eng_kv(w.e)->pins.n_ended;
+        t->n_pin_refused += k.n_pin_refused;
         for (int i = 0; i < 6; i++) t->n_done += s.n_finished[i];
         t->n_patch += w.fake.n_patch;
         t->digest = hash_combine(t->digest, w.fake.digest);
@@ -225,8 +243,16 @@ static void run_seeds(uint32_t depth)
     for (int i = 0; i < KV_EVICT_WHYS; i++) assert_true(seed_n < 100 || t.why[i]);
 }
 
-static void E21_no_seed_loses_a_block_a_token_or_a_request(void **state) { (void)state, run_seeds(1); }
-static void E21_nor_does_one_with_two_steps_in_flight(void **state) { (void)state, run_seeds(2); }
+static void E21_no_seed_loses_a_block_a_token_or_a_request(void **state)
+{
+    (void)state;
+    run_seeds(1);
+}
+static void E21_nor_does_one_with_two_steps_in_flight(void **state)
+{
+    (void)state;
+    run_seeds(2);
+}
 
 static void the_same_seed_gives_the_same_steps(void **state)
 {
@@ -240,7 +266,10 @@ static void the_same_seed_gives_the_same_steps(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3) seed_first = strtoull(argv[1], NULL, 10), seed_n = strtoull(argv[2], NULL, 10);
+    if (argc == 3) {
+        seed_first = strtoull(argv[1], NULL, 10);
+        seed_n = strtoull(argv[2], NULL, 10);
+    }
     null_fd = open("/dev/null", O_WRONLY);
     const struct CMUnitTest tests[] = { cmocka_unit_test(E21_no_seed_loses_a_block_a_token_or_a_request),
                                         cmocka_unit_test(E21_nor_does_one_with_two_steps_in_flight),

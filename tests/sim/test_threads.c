@@ -292,7 +292,8 @@ static void a_drain_cancels_the_rest_at_its_deadline(void **state)
     struct request *q = calloc(5, sizeof *q);
     for (uint32_t i = 0; i < 5; i++) {
         request_init(&q[i], 80 + i, &h.outbox);
-        q[i].r.s.max_tokens = 40, q[i].r.s.ignore_eos = true;
+        q[i].r.s.max_tokens = 40;
+        q[i].r.s.ignore_eos = true;
         assert_int_equal(eng_submit(h.e, &q[i].r), ST_OK);
     }
     eng_drain(h.e, clock_us() + 100000);
@@ -308,8 +309,18 @@ static void a_drain_cancels_the_rest_at_its_deadline(void **state)
     free(q);
 }
 
-static int one_step(void **state) { return (void)state, overlap = false, 0; }
-static int two_steps(void **state) { return (void)state, overlap = true, 0; }
+static int one_step(void **state)
+{
+    (void)state;
+    overlap = false;
+    return 0;
+}
+static int two_steps(void **state)
+{
+    (void)state;
+    overlap = true;
+    return 0;
+}
 
 int main(void)
 {

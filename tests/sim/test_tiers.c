@@ -51,7 +51,11 @@ static bool lane_can(const struct xfer_lane *l, enum xfer_kind src, enum xfer_ki
     (void)l;
     return src != XFER_FILE && dst != XFER_FILE;
 }
-static enum status lane_open(struct xfer_lane *l) { return (void)l, ST_OK; }
+static enum status lane_open(struct xfer_lane *l)
+{
+    (void)l;
+    return ST_OK;
+}
 
 static uint64_t due(const struct xfer_item *it)
 {
@@ -165,7 +169,8 @@ static struct xfer *open_lanes(struct world *w, struct kv_tiers_cfg *tc)
     xc.key.seed = tc->key.seed;
     lane_init(l, &sim_lane);
     if (xfer_create(&xc, &x) || xfer_lane_add(x, l) || xfer_seg_add(x, &seg, &tc->dev_seg) || xfer_start(x)) abort();
-    tc->xfer = x, the_lane = l;
+    tc->xfer = x;
+    the_lane = l;
     return x;
 }
 
@@ -380,13 +385,23 @@ static void add_up(struct totals *t, struct world *w)
     if (k.n_audit_mismatch) WORLD_FAULT(w, "%u blocks are said to be wrong", (unsigned)k.n_audit_mismatch);
     if (w->fake.n_alien) WORLD_FAULT(w, "%u positions of another arithmetic", (unsigned)w->fake.n_alien);
     t->n_audit += k.n_audit;
-    t->n_step += s.n_step, t->n_row += w->fake.n_row, t->n_request += w->n_client, t->n_preempted += s.n_preempted;
-    t->n_hit += k.tier[KV_TIER_HOST].hit_blocks, t->n_evicted += k.tier[KV_TIER_HOST].evicted, t->n_load += k.n_load;
-    t->n_abandoned += k.n_abandoned, t->n_recompute += k.n_recompute, t->n_dropped += k.n_dropped;
+    t->n_step += s.n_step;
+    t->n_row += w->fake.n_row;
+    t->n_request += w->n_client;
+    t->n_preempted += s.n_preempted;
+    t->n_hit += k.tier[KV_TIER_HOST].hit_blocks;
+    t->n_evicted += k.tier[KV_TIER_HOST].evicted;
+    t->n_load += k.n_load;
+    t->n_abandoned += k.n_abandoned;
+    t->n_recompute += k.n_recompute;
+    t->n_dropped += k.n_dropped;
     for (int i = 0; i < KV_EVICT_WHYS; i++) t->why[i] += k.tier[KV_TIER_HOST].evicted_why[i];
     t->n_pinned += w->e->kv->pins.n_ended;
     t->n_again += w->e->sched.n_resumed_tokens;
-    t->n_failed += lane.n_failed, t->n_rot += lane.n_rot, t->n_down += lane.n_down, t->n_up += lane.n_up;
+    t->n_failed += lane.n_failed;
+    t->n_rot += lane.n_rot;
+    t->n_down += lane.n_down;
+    t->n_up += lane.n_up;
     t->digest = hash_combine(t->digest, w->fake.digest);
 }
 
@@ -418,7 +433,8 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
     world_begin(&world, 64);
     world.cfg.tiers = NULL;
     if (world.e) {
-        world.e->runner.submit = submit_and_move, world.e->runner.wait = wait_and_move;
+        world.e->runner.submit = submit_and_move;
+        world.e->runner.wait = wait_and_move;
         if (!one_in(&d, 4)) { /* a device whose pace is known */
             step_us = between(&d, 20, 8000);
             world.fake.delay = spend;
@@ -469,8 +485,16 @@ static void run_seeds(uint32_t depth)
                 t.n_again && t.n_audit);
 }
 
-static void no_seed_serves_a_wrong_block(void **state) { (void)state, run_seeds(1); }
-static void nor_does_one_with_two_steps_in_flight(void **state) { (void)state, run_seeds(2); }
+static void no_seed_serves_a_wrong_block(void **state)
+{
+    (void)state;
+    run_seeds(1);
+}
+static void nor_does_one_with_two_steps_in_flight(void **state)
+{
+    (void)state;
+    run_seeds(2);
+}
 
 static void the_same_seed_gives_the_same_steps(void **state)
 {
@@ -492,7 +516,11 @@ static void two_sequences_never_wait_for_blocks_of_each_other(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc == 3) seed_first = strtoull(argv[1], NULL, 10), seed_n = strtoull(argv[2], NULL, 10), same_for_all = true;
+    if (argc == 3) {
+        seed_first = strtoull(argv[1], NULL, 10);
+        seed_n = strtoull(argv[2], NULL, 10);
+        same_for_all = true;
+    }
     look_always = seed_n < 100;
     log_init(LOG_LEVEL_ERROR, 2, false);
     const struct CMUnitTest tests[] = { cmocka_unit_test(no_seed_serves_a_wrong_block),

@@ -52,13 +52,22 @@ static void H7_no_number_of_bad_requests_ends_the_server(void **state)
     uint32_t n_good = 0, n_bad = 0;
     open_watched();
     for (uint32_t i = 0; i < 3000; i++) { /* three seconds: all that runs is NaN most of the time, step after step */
-        if (n_all < 2500 && i % 100 == 50) submitted(10000 + i, 12, 6, 0), n_good++;
-        for (uint32_t k = 0; k < 2 && n_all < 2400; k++) submitted(i % 7, 5 + i % 20, 6, 1), n_bad++;
+        if (n_all < 2500 && i % 100 == 50) {
+            submitted(10000 + i, 12, 6, 0);
+            n_good++;
+        }
+        for (uint32_t k = 0; k < 2 && n_all < 2400; k++) {
+            submitted(i % 7, 5 + i % 20, 6, 1);
+            n_bad++;
+        }
         step();
         assert_int_not_equal(probe_turn(probe, w->now_us), PROBE_SICK);
     }
     assert_true(n_nan() == n_bad && n_bad > 2000);
-    for (uint32_t i = 0; i < 10; i++) step(), probe_turn(probe, w->now_us);
+    for (uint32_t i = 0; i < 10; i++) {
+        step();
+        probe_turn(probe, w->now_us);
+    }
     assert_true(eng_alive(w->e, w->now_us));
     finish();
     struct eng_stats s;
@@ -74,10 +83,16 @@ static void H7_a_device_that_computes_nan_is_given_up(void **state)
     uint32_t out[8];
     open_watched();
     for (uint32_t i = 0; i < 8; i++) submitted(i, 20, 60, 0);
-    for (uint32_t i = 0; i < 12; i++) step(), assert_int_equal(probe_turn(probe, w->now_us), PROBE_WELL);
+    for (uint32_t i = 0; i < 12; i++) {
+        step();
+        assert_int_equal(probe_turn(probe, w->now_us), PROBE_WELL);
+    }
     w->fake.sick = true;
     uint32_t n_step = 0;
-    for (uint32_t i = 0; i < 8; i++) out[i] = n_out(all[i], 0), all[i]->expect_nan = true;
+    for (uint32_t i = 0; i < 8; i++) {
+        out[i] = n_out(all[i], 0);
+        all[i]->expect_nan = true;
+    }
     while (probe_turn(probe, w->now_us) != PROBE_SICK) {
         step();
         assert_true(++n_step < 30);
@@ -115,7 +130,10 @@ static void H7_a_fault_that_passes_is_no_reason_to_end(void **state)
             w->fake.sick = asked < 3;
             if (w->fake.sick) assert_int_not_equal(probe_turn(probe, w->now_us), PROBE_SICK);
         }
-        for (uint32_t i = 0; i < 1200; i++) step(), assert_int_not_equal(probe_turn(probe, w->now_us), PROBE_SICK);
+        for (uint32_t i = 0; i < 1200; i++) {
+            step();
+            assert_int_not_equal(probe_turn(probe, w->now_us), PROBE_SICK);
+        }
     }
     assert_int_equal(n_nan(), 18);
     assert_true(eng_alive(w->e, w->now_us));
@@ -150,7 +168,10 @@ static void H6_a_device_five_times_slower_is_alive_and_says_so(void **state)
     assert_true(s.step_slow > 4.7 && s.step_slow < 5.01);
     assert_in_range(s.n_step - s.step_times[13] - s.step_times[15], 0, depth); /* all of them: up to 2.5 s, up to 10 s */
     w->fake.delay = NULL;
-    while (w->n_open) w->now_us = ++slow_now_us, world_step(w);
+    while (w->n_open) {
+        w->now_us = ++slow_now_us;
+        world_step(w);
+    }
     finish();
     close_world();
 }

@@ -82,10 +82,13 @@ static inline struct client *client_new(struct world *w, const uint32_t *prompt,
         c->choice[i].logprob = c->logprob + (size_t)i * max_tokens;
         c->choice[i].top = c->top + (size_t)i * max_tokens * 2;
     }
-    c->r.prompt = c->prompt, c->r.n_prompt = n_prompt;
-    c->r.choice = c->choice, c->r.n_choice = n_choice;
+    c->r.prompt = c->prompt;
+    c->r.n_prompt = n_prompt;
+    c->r.choice = c->choice;
+    c->r.n_choice = n_choice;
     c->r.s.max_tokens = max_tokens;
-    c->r.s.top_p = 1, c->r.s.repetition = 1;
+    c->r.s.top_p = 1;
+    c->r.s.repetition = 1;
     c->r.outbox = &w->outbox;
     c->r.user = c;
     c->r.prompt_logprob = c->prompt_logprob;

@@ -143,7 +143,10 @@ static void job_close(struct job *j)
         eng_free(j->e);
         ring_free(&j->outbox);
     }
-    free(j->prompt), free(j->id), free(j->r), free(j->c);
+    free(j->prompt);
+    free(j->id);
+    free(j->r);
+    free(j->c);
 }
 
 static bool job_open(struct bench *b, struct job *j, uint32_t n, uint32_t n_prompt, uint32_t n_max)
@@ -271,15 +274,20 @@ static bool decode_case(struct bench *b, uint32_t n, uint32_t ctx)
     if (n == bench_goals[GOAL_IDLE].batch && isnan(b->reached[GOAL_IDLE])) b->reached[GOAL_IDLE] = r.idle_us; /* the shortest context */
     if (n == bench_goals[GOAL_HOST].batch && isnan(b->reached[GOAL_HOST])) b->reached[GOAL_HOST] = r.host_us / n;
     goal_text(b, g, goal, sizeof goal);
-    number(idle, sizeof idle, r.idle_us), number(busy, sizeof busy, r.busy_us * 1e-3);
+    number(idle, sizeof idle, r.idle_us);
+    number(busy, sizeof busy, r.busy_us * 1e-3);
     fprintf(table, "%6u %7u %9.3f %s %10.0f %9.1f %9.2f %9.1f %9s %9s\n", n, ctx, r.step_ms, goal, n / r.step_ms * 1e3, r.host_us,
             r.host_us / n, r.submit_us, idle, busy);
     fflush(table);
     if (b->json) {
         fprintf(b->json, "%s\n  {\"kind\": \"decode\", \"batch\": %u, \"ctx\": %u", b->json_more ? "," : "", n, ctx);
-        json_number(b, "step_ms", r.step_ms), json_number(b, "tok_s", n / r.step_ms * 1e3), json_number(b, "cpu_ms", r.cpu_ms);
+        json_number(b, "step_ms", r.step_ms);
+        json_number(b, "tok_s", n / r.step_ms * 1e3);
+        json_number(b, "cpu_ms", r.cpu_ms);
         json_number(b, "host_us", r.host_us);
-        json_number(b, "submit_us", r.submit_us), json_number(b, "idle_us", r.idle_us), json_number(b, "device_ms", r.busy_us * 1e-3);
+        json_number(b, "submit_us", r.submit_us);
+        json_number(b, "idle_us", r.idle_us);
+        json_number(b, "device_ms", r.busy_us * 1e-3);
         json_number(b, "must_ms", g && b->scale > 0 ? goal_of(g, g->must, b->scale) : (double)NAN);
         json_number(b, "good_ms", g && b->scale > 0 ? goal_of(g, g->good, b->scale) : (double)NAN);
         fprintf(b->json, "}");
@@ -304,7 +312,10 @@ static bool prefill_case(struct bench *b, uint32_t prompt)
         bool       ok = job_open(b, &j, 1, prompt, 2);
         double     begin = now_s(), cpu0 = cpu_s();
         while (ok && !all_decode(&j)) ok = job_step(&j);
-        if (run) t[run - 1] = now_s() - begin, cpu += cpu_s() - cpu0;
+        if (run) {
+            t[run - 1] = now_s() - begin;
+            cpu += cpu_s() - cpu0;
+        }
         job_close(&j);
         if (!ok) {
             fprintf(table, "%14u   FAILED\n", prompt);
@@ -320,7 +331,9 @@ static bool prefill_case(struct bench *b, uint32_t prompt)
     fflush(table);
     if (b->json) {
         fprintf(b->json, "%s\n  {\"kind\": \"prefill\", \"tokens\": %u", b->json_more ? "," : "", prompt);
-        json_number(b, "ms", s * 1e3), json_number(b, "tok_s", prompt / s), json_number(b, "cpu_ms", cpu * 1e3 / runs);
+        json_number(b, "ms", s * 1e3);
+        json_number(b, "tok_s", prompt / s);
+        json_number(b, "cpu_ms", cpu * 1e3 / runs);
         fprintf(b->json, "}");
         b->json_more = true;
     }
@@ -348,18 +361,23 @@ static const char usage[] =
 static bool opts_parse(struct opts *o, int argc, char **argv)
 {
     *o = (struct opts){ .dummy = true, .device = DEV_AUTO, .steps = 64, .runs = 5, .ranks = 1 };
-    list_parse("1,32,128,256", &o->batch), list_parse("1024,8192", &o->ctx), list_parse("512,2048,4096,8192", &o->prefill);
+    list_parse("1,32,128,256", &o->batch);
+    list_parse("1024,8192", &o->ctx);
+    list_parse("512,2048,4096,8192", &o->prefill);
     bool lists = false;
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
         bool        ok = true, word = true;
-        if (!strcmp(a, "--deterministic"))
-            o->deterministic = true, word = false;
-        else if (!strcmp(a, "--eager"))
-            o->eager = true, word = false;
-        else if (!strcmp(a, "--pdl"))
-            o->pdl = true, word = false;
-        else if (!strcmp(a, "--shape"))
+        if (!strcmp(a, "--deterministic")) {
+            o->deterministic = true;
+            word = false;
+        } else if (!strcmp(a, "--eager")) {
+            o->eager = true;
+            word = false;
+        } else if (!strcmp(a, "--pdl")) {
+            o->pdl = true;
+            word = false;
+        } else if (!strcmp(a, "--shape"))
             o->shape = v;
         else if (!strcmp(a, "--model"))
             o->model = v;
@@ -368,13 +386,16 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
         else if (!strcmp(a, "--device")) {
             o->device = !strcmp(v, "cuda") ? DEV_CUDA : !strcmp(v, "cpu") ? DEV_CPU : DEV_REF;
             ok = !strcmp(v, "cuda") || !strcmp(v, "cpu") || !strcmp(v, "ref");
-        } else if (!strcmp(a, "--batch"))
-            ok = list_parse(v, &o->batch), lists = true;
-        else if (!strcmp(a, "--ctx"))
-            ok = list_parse(v, &o->ctx), lists = true;
-        else if (!strcmp(a, "--prefill"))
-            ok = list_parse(v, &o->prefill), lists = true;
-        else if (!strcmp(a, "--steps"))
+        } else if (!strcmp(a, "--batch")) {
+            ok = list_parse(v, &o->batch);
+            lists = true;
+        } else if (!strcmp(a, "--ctx")) {
+            ok = list_parse(v, &o->ctx);
+            lists = true;
+        } else if (!strcmp(a, "--prefill")) {
+            ok = list_parse(v, &o->prefill);
+            lists = true;
+        } else if (!strcmp(a, "--steps"))
             o->steps = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--runs"))
             o->runs = (uint32_t)strtoul(v, NULL, 10);
@@ -404,7 +425,9 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
         i += word;
     }
     if (o->shape && !strcmp(o->shape, "tiny") && !lists) {
-        list_parse("1,3,8", &o->batch), list_parse("40,200", &o->ctx), list_parse("64,200", &o->prefill);
+        list_parse("1,3,8", &o->batch);
+        list_parse("40,200", &o->ctx);
+        list_parse("64,200", &o->prefill);
         if (o->steps > 8) o->steps = 8;
     }
     if (!o->batch_tokens) o->batch_tokens = o->shape && !strcmp(o->shape, "tiny") ? 64 : ROWS_DEFAULT;

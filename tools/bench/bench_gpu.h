@@ -264,7 +264,8 @@ static void gpu_in_step(struct gpu_bench *b, uint32_t n_seq, uint32_t ctx, uint3
         fprintf(stderr, "bench_ops: the device is lost\n");
         exit(EXIT_SOFTWARE);
     }
-    free(page), free(id);
+    free(page);
+    free(id);
 }
 
 static void gpu_attn_case(struct gpu_step *p)
@@ -358,7 +359,10 @@ static void gpu_moe(struct gpu_bench *b)
         dev_weight_fill(b->d, &down[e], 0, a.o.hidden, 400 + e, 0, 0, a.o.inter, 0.02f);
     }
     a.logits = gpu_noise(b, (size_t)(b->rows_max + 8) * a.o.n_expert, 9);
-    a.o.x = b->x, a.o.out = b->y, a.o.gate_up = gate_up, a.o.down = down;
+    a.o.x = b->x;
+    a.o.out = b->y;
+    a.o.gate_up = gate_up;
+    a.o.down = down;
     for (size_t i = 0; i < sizeof rows / sizeof *rows && rows[i] <= b->rows_max; i++) {
         char   name[80];
         double each = 3.0 * a.o.hidden * a.o.inter, used = a.o.n_expert * (1 - pow(1 - (double)a.o.top_k / a.o.n_expert, rows[i]));
@@ -432,7 +436,9 @@ static int gpu_main(const struct dev_cfg *cfg, const char *shape, const char *on
     dev.arena_bytes = b.tiny ? (size_t)256 << 20 : 0;
     dev.eager = true; /* ops are timed one by one */
     if (dev_open(&dev, &b.d)) return EXIT_CONFIG;
-    b.rows_max = b.tiny ? 64 : GPU_ROWS, b.seqs_max = b.tiny ? 8 : GPU_SEQS, b.ctx_max = b.tiny ? 200 : 8192;
+    b.rows_max = b.tiny ? 64 : GPU_ROWS;
+    b.seqs_max = b.tiny ? 8 : GPU_SEQS;
+    b.ctx_max = b.tiny ? 200 : 8192;
     b.pages_max = b.tiny ? 8 * 14 : 128 * (8192 / GPU_BLOCK + 1); /* 128 sequences of 8k */
     uint32_t q = (m->n_head + 2 * m->n_kv_head) * m->head_dim, moe = gpu_moe_size(b.tiny).hidden;
     uint32_t in = gpu_max(gpu_max(q, 2 * m->inter), gpu_max(m->hidden, moe)), out = gpu_max(in, 2 * m->hidden);
@@ -444,10 +450,12 @@ static int gpu_main(const struct dev_cfg *cfg, const char *shape, const char *on
     CHECK(ones && inv);
     for (uint32_t i = 0; i < m->hidden; i++) ones[i] = 1;
     model_rope(m, inv);
-    b.norm = gpu_take(&b, m->hidden * sizeof *ones), b.inv_freq = gpu_take(&b, m->rot / 2 * sizeof *inv);
+    b.norm = gpu_take(&b, m->hidden * sizeof *ones);
+    b.inv_freq = gpu_take(&b, m->rot / 2 * sizeof *inv);
     b.d->ops->to_device(b.d, b.norm, ones, m->hidden * sizeof *ones);
     b.d->ops->to_device(b.d, b.inv_freq, inv, m->rot / 2 * sizeof *inv);
-    free(ones), free(inv);
+    free(ones);
+    free(inv);
     gpu_step_init(&b);
     gpu_roofs(&b);
     gpu_linear(&b, "qkv", q, m->hidden, false);

@@ -191,13 +191,16 @@ static void bench_rows(const struct bench *b, uint32_t n)
     struct row_arg a = { b, NULL, NULL, NULL, n, 2048 };
     snprintf(name, sizeof name, "rmsnorm n %u dim 2048", n);
     if (wanted(b, name)) {
-        a.x = take_noise(b, (size_t)n * a.dim), a.y = take(b, (size_t)n * a.dim * 4), a.w = take_noise(b, a.dim);
+        a.x = take_noise(b, (size_t)n * a.dim);
+        a.y = take(b, (size_t)n * a.dim * 4);
+        a.w = take_noise(b, a.dim);
         report(b, name, median_s(b, norm_once, &a), 8.0 * n * a.dim, 4.0 * n * a.dim);
     }
     snprintf(name, sizeof name, "swiglu n %u inter 8192", n);
     a.dim = 8192;
     if (wanted(b, name)) {
-        a.x = take_noise(b, (size_t)n * a.dim * 2), a.y = take(b, (size_t)n * a.dim * 4);
+        a.x = take_noise(b, (size_t)n * a.dim * 2);
+        a.y = take(b, (size_t)n * a.dim * 4);
         report(b, name, median_s(b, swiglu_once, &a), 12.0 * n * a.dim, 20.0 * n * a.dim);
     }
 }
@@ -240,9 +243,13 @@ static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_hea
              *row_start = row_seq + n, *page_start = row_start + n_seq + 1, *page = page_start + n_seq + 1;
     row_start[0] = page_start[0] = 0;
     for (uint32_t s = 0; s < n_seq; s++) {
-        for (uint32_t r = 0; r < rows; r++) pos[s * rows + r] = context - rows + r, row_seq[s * rows + r] = s;
+        for (uint32_t r = 0; r < rows; r++) {
+            pos[s * rows + r] = context - rows + r;
+            row_seq[s * rows + r] = s;
+        }
         for (uint32_t p = 0; p < pages; p++) page[s * pages + p] = (s * pages + p) * 7 % a.kv.n_block;
-        row_start[s + 1] = (s + 1) * rows, page_start[s + 1] = (s + 1) * pages;
+        row_start[s + 1] = (s + 1) * rows;
+        page_start[s + 1] = (s + 1) * pages;
     }
     a.batch = (struct dev_batch){
         .n_row = n, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page
@@ -273,8 +280,10 @@ static void bench_moe(const struct bench *b, const uint32_t *m, uint32_t n_m)
     enum { EXPERTS = 64, TOP = 8, HIDDEN = 2048, INTER = 768, ROWS = 512 };
     if (!wanted(b, "moe")) return;
     static struct dev_weight gate_up[EXPERTS], down[EXPERTS];
-    for (int e = 0; e < EXPERTS; e++)
-        gate_up[e] = take_weight(b, DT_BF16, 2 * INTER, HIDDEN), down[e] = take_weight(b, DT_BF16, HIDDEN, INTER);
+    for (int e = 0; e < EXPERTS; e++) {
+        gate_up[e] = take_weight(b, DT_BF16, 2 * INTER, HIDDEN);
+        down[e] = take_weight(b, DT_BF16, HIDDEN, INTER);
+    }
     struct moe_arg a = { b,
                          { take(b, ROWS * HIDDEN * 4), take_noise(b, ROWS * HIDDEN), NULL, gate_up, down, 0, EXPERTS, TOP, HIDDEN, INTER,
                            true, OP_SILU },
@@ -320,7 +329,10 @@ static void bench_sample(const struct bench *b, uint32_t n, uint32_t vocab)
     struct sample_arg a = { b, { logits, n, vocab, row, u, u, u, NULL, u, f, u + N, u + 2 * N, f + N } };
     for (size_t h = 0; h < sizeof how / sizeof *how; h++) {
         char name[80];
-        for (uint32_t i = 0; i < n; i++) row[i] = how[h].row, row[i].seed = i;
+        for (uint32_t i = 0; i < n; i++) {
+            row[i] = how[h].row;
+            row[i].seed = i;
+        }
         snprintf(name, sizeof name, "sample n %u vocab %u %s", n, vocab, how[h].name);
         report(b, name, median_s(b, sample_once, &a), 4.0 * n * vocab, 0);
     }
@@ -388,8 +400,10 @@ static void bench_small(const struct bench *b, uint32_t n_seq, uint32_t context,
     if (!a.b) {
         a.b = b;
         for (uint32_t l = 0; l < LAYERS; l++) {
-            a.qkv[l] = take_weight(b, DT_BF16, WIDTH, HIDDEN), a.o[l] = take_weight(b, DT_BF16, HIDDEN, HEADS * DIM);
-            a.gate_up[l] = take_weight(b, DT_BF16, 2 * INTER, HIDDEN), a.down[l] = take_weight(b, DT_BF16, HIDDEN, INTER);
+            a.qkv[l] = take_weight(b, DT_BF16, WIDTH, HIDDEN);
+            a.o[l] = take_weight(b, DT_BF16, HIDDEN, HEADS * DIM);
+            a.gate_up[l] = take_weight(b, DT_BF16, 2 * INTER, HIDDEN);
+            a.down[l] = take_weight(b, DT_BF16, HIDDEN, INTER);
         }
         a.embed = take_weight(b, DT_BF16, VOCAB, HIDDEN);
         uint64_t bytes = 16 * dev_kv_heads_bytes(DT_BF16, KV_HEADS, DIM);
@@ -398,19 +412,29 @@ static void bench_small(const struct bench *b, uint32_t n_seq, uint32_t context,
             .dtype = DT_BF16, .n_block = 2048, .n_layer = LAYERS, .block_tokens = 16, .block_bytes = LAYERS * bytes, .layer = a.kv_layer
         };
         a.kv.base = take(b, a.kv.n_block * a.kv.block_bytes);
-        a.x = take(b, TOKENS * HIDDEN * 4), a.h = take(b, TOKENS * HIDDEN * 4), a.p = take(b, TOKENS * WIDTH * 4),
+        a.x = take(b, TOKENS * HIDDEN * 4);
+        a.h = take(b, TOKENS * HIDDEN * 4);
+        a.p = take(b, TOKENS * WIDTH * 4);
         a.y = take(b, TOKENS * HIDDEN * 4);
-        a.delta = take(b, TOKENS * HIDDEN * 4), a.gu = take(b, TOKENS * 2 * INTER * 4), a.act = take(b, TOKENS * INTER * 4);
-        a.logits = take(b, 64 * VOCAB * 4), a.norm = take_noise(b, HIDDEN);
+        a.delta = take(b, TOKENS * HIDDEN * 4);
+        a.gu = take(b, TOKENS * 2 * INTER * 4);
+        a.act = take(b, TOKENS * INTER * 4);
+        a.logits = take(b, 64 * VOCAB * 4);
+        a.norm = take_noise(b, HIDDEN);
         for (uint32_t i = 0; i < DIM / 2; i++) a.inv[i] = powf(10000.0f, -2.0f * (float)i / DIM);
     }
     uint32_t        n = n_seq * rows, pages = (context + 15) / 16;
     static uint32_t id[TOKENS], pos[TOKENS], row_seq[TOKENS], row_start[65], page_start[65], page[2048];
     CHECK(n <= TOKENS && n_seq <= 64 && n_seq * pages <= 2048);
     for (uint32_t s = 0; s < n_seq; s++) {
-        for (uint32_t r = 0; r < rows; r++) id[s * rows + r] = r, pos[s * rows + r] = context - rows + r, row_seq[s * rows + r] = s;
+        for (uint32_t r = 0; r < rows; r++) {
+            id[s * rows + r] = r;
+            pos[s * rows + r] = context - rows + r;
+            row_seq[s * rows + r] = s;
+        }
         for (uint32_t p = 0; p < pages; p++) page[s * pages + p] = s * pages + p;
-        row_start[s + 1] = (s + 1) * rows, page_start[s + 1] = (s + 1) * pages;
+        row_start[s + 1] = (s + 1) * rows;
+        page_start[s + 1] = (s + 1) * pages;
     }
     a.batch = (struct dev_batch){ .n_row = n,
                                   .n_seq = n_seq,
@@ -450,11 +474,13 @@ int main(int argc, char **argv)
             cfg.gemm_file = value;
         else if (!strcmp(argv[i], "--cublaslt"))
             cfg.cublaslt = value;
-        else if (!strcmp(argv[i], "--deterministic"))
-            cfg.deterministic = true, i--;
-        else if (!strcmp(argv[i], "--pdl"))
-            cfg.pdl = true, i--;
-        else if (!strcmp(argv[i], "--simd"))
+        else if (!strcmp(argv[i], "--deterministic")) {
+            cfg.deterministic = true;
+            i--;
+        } else if (!strcmp(argv[i], "--pdl")) {
+            cfg.pdl = true;
+            i--;
+        } else if (!strcmp(argv[i], "--simd"))
             cfg.simd = value;
         else if (!strcmp(argv[i], "--threads"))
             cfg.n_thread = (uint32_t)strtoul(value, NULL, 10);

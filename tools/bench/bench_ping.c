@@ -54,7 +54,8 @@ static bool send_all(int fd, const char *p, size_t n)
     while (n && !atomic_load(&ending)) {
         ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
         if (k <= 0) return false;
-        p += k, n -= (size_t)k;
+        p += k;
+        n -= (size_t)k;
     }
     return !n;
 }
@@ -278,7 +279,10 @@ static void *stream_main(void *arg)
         if (send_all(fd, head, (size_t)n) && send_all(fd, text, sizeof text - 1))
             for (ssize_t k; atomic_load(&loading_streams) && (k = recv(fd, in, sizeof in, 0)) > 0;) {
                 const char *p = in;
-                while ((p = memmem(p, (size_t)(in + k - p), "data: ", 6))) p += 6, atomic_fetch_add(&n_token, 1);
+                while ((p = memmem(p, (size_t)(in + k - p), "data: ", 6))) {
+                    p += 6;
+                    atomic_fetch_add(&n_token, 1);
+                }
             }
         close(fd);
     }
@@ -374,12 +378,30 @@ static void parse(int argc, char **argv)
             exit(strcmp(argv[i], "--help") ? EXIT_USAGE : 0);
         }
         for (size_t k = 0; k < sizeof number / sizeof *number; k++)
-            if (!strcmp(argv[i], number[k].name)) *number[k].to = (uint32_t)strtoul(v, NULL, 10), known = true;
-        if (!strcmp(argv[i], "--host")) snprintf(o.host, sizeof o.host, "%s", v), known = true;
-        if (!strcmp(argv[i], "--port")) snprintf(o.port, sizeof o.port, "%s", v), known = true;
-        if (!strcmp(argv[i], "--kinds")) snprintf(o.kinds, sizeof o.kinds, "%s", v), known = true;
-        if (!strcmp(argv[i], "--pid")) o.pid = (int)strtol(v, NULL, 10), known = true;
-        if (!strcmp(argv[i], "--nice")) o.nice = (int)strtol(v, NULL, 10), known = true;
+            if (!strcmp(argv[i], number[k].name)) {
+                *number[k].to = (uint32_t)strtoul(v, NULL, 10);
+                known = true;
+            }
+        if (!strcmp(argv[i], "--host")) {
+            snprintf(o.host, sizeof o.host, "%s", v);
+            known = true;
+        }
+        if (!strcmp(argv[i], "--port")) {
+            snprintf(o.port, sizeof o.port, "%s", v);
+            known = true;
+        }
+        if (!strcmp(argv[i], "--kinds")) {
+            snprintf(o.kinds, sizeof o.kinds, "%s", v);
+            known = true;
+        }
+        if (!strcmp(argv[i], "--pid")) {
+            o.pid = (int)strtol(v, NULL, 10);
+            known = true;
+        }
+        if (!strcmp(argv[i], "--nice")) {
+            o.nice = (int)strtol(v, NULL, 10);
+            known = true;
+        }
         if (known) continue;
         fprintf(stderr, "bench_ping: unknown option '%s'\n%s", argv[i], help);
         exit(EXIT_USAGE);

@@ -180,7 +180,8 @@ static void unit_piece(void *arg, uint32_t piece, uint32_t thread)
 #elif defined(__aarch64__)
     r->sink[piece] = r->int8 ? dot_int8((float)piece) : dot_bf16((float)piece);
 #else
-    (void)r, (void)piece;
+    (void)r;
+    (void)piece;
 #endif
 }
 #if defined(__aarch64__)

@@ -210,7 +210,10 @@ static void on_content(void *ctx, uint64_t gap_us, bool first)
     if (!first) sample_add(&l->itl, (double)gap_us / 1e3);
     if (!first || s->counted) return;
     s->counted = true;
-    if (++l->n_receiving > l->receiving_max) l->receiving_max = l->n_receiving, l->t_receiving_us = s->a.now_us;
+    if (++l->n_receiving > l->receiving_max) {
+        l->receiving_max = l->n_receiving;
+        l->t_receiving_us = s->a.now_us;
+    }
 }
 
 static void slot_ask(struct load *l, uint64_t due_us)
@@ -219,7 +222,8 @@ static void slot_ask(struct load *l, uint64_t due_us)
     l->n_free--;
     s->t_due_us = due_us;
     s->again = false;
-    s->a.content = on_content, s->a.ctx = s;
+    s->a.content = on_content;
+    s->a.ctx = s;
     answer_begin(&s->a, l->o->turns > 1);
     put_request(s, l->n_started++);
     l->to_start--;
@@ -231,7 +235,10 @@ static void slot_count(struct slot *s)
     struct load       *l = s->load;
     const struct opts *o = l->o;
     struct answer     *a = &s->a;
-    if (!a->has_usage) l->n_no_usage++, a->output_tokens = a->n_content;
+    if (!a->has_usage) {
+        l->n_no_usage++;
+        a->output_tokens = a->n_content;
+    }
     l->n_ok++;
     l->n_content += a->n_content;
     l->prompt_tokens += a->prompt_tokens;
@@ -317,7 +324,8 @@ static bool load_init(struct load *l, const struct opts *o)
     l->free_slot = calloc(l->n_slot, sizeof *l->free_slot);
     if (l->epoll < 0 || !l->slot || !l->free_slot) exit(EXIT_SOFTWARE);
     for (uint32_t i = 0; i < l->n_slot; i++) {
-        l->slot[i].fd = -1, l->slot[i].load = l;
+        l->slot[i].fd = -1;
+        l->slot[i].load = l;
         buf_init(&l->slot[i].out, 64 << 20);
         buf_init(&l->slot[i].said, 64 << 20);
         l->free_slot[l->n_free++] = i;
@@ -329,11 +337,17 @@ static void load_free(struct load *l)
 {
     for (uint32_t i = 0; i < l->n_slot; i++) {
         slot_close(&l->slot[i]);
-        buf_free(&l->slot[i].out), buf_free(&l->slot[i].said);
-        buf_free(&l->slot[i].a.line), buf_free(&l->slot[i].a.text);
+        buf_free(&l->slot[i].out);
+        buf_free(&l->slot[i].said);
+        buf_free(&l->slot[i].a.line);
+        buf_free(&l->slot[i].a.text);
     }
-    free(l->slot), free(l->free_slot);
-    free(l->ttft.v), free(l->itl.v), free(l->tpot.v), free(l->e2e.v);
+    free(l->slot);
+    free(l->free_slot);
+    free(l->ttft.v);
+    free(l->itl.v);
+    free(l->tpot.v);
+    free(l->e2e.v);
     if (l->address) freeaddrinfo(l->address);
     if (l->epoll > 0) close(l->epoll);
 }
@@ -365,7 +379,10 @@ static void load_run(struct load *l)
         int             n = epoll_pwait2(l->epoll, ev, 512, &wait, NULL);
         now = clock_us();
         for (int i = 0; i < n; i++) slot_event(ev[i].data.ptr, ev[i].events, now);
-        if (now > expire_at) expire(l, now), expire_at = now + 1000000;
+        if (now > expire_at) {
+            expire(l, now);
+            expire_at = now + 1000000;
+        }
     }
 }
 
@@ -375,8 +392,13 @@ static bool probe(const struct opts *o, uint32_t n_word, double *tokens_out)
 {
     struct opts one = *o;
     struct load l;
-    one.concurrency = one.requests = 1, one.rate = one.seconds = 0, one.turns = 1, one.shared_prefix = 0, one.may_end = true;
-    one.probe_words = n_word, one.seed = o->seed ^ (0x9e0b0000u + n_word);
+    one.concurrency = one.requests = 1;
+    one.rate = one.seconds = 0;
+    one.turns = 1;
+    one.shared_prefix = 0;
+    one.may_end = true;
+    one.probe_words = n_word;
+    one.seed = o->seed ^ (0x9e0b0000u + n_word);
     if (!load_init(&l, &one)) return false;
     load_run(&l);
     *tokens_out = (double)l.prompt_tokens;
@@ -397,7 +419,9 @@ static bool prepare(struct opts *o)
     if (!o->warmup) return true;
     struct opts warm = *o;
     struct load l;
-    warm.requests = o->warmup, warm.rate = warm.seconds = 0, warm.seed = o->seed ^ 0x77a26d5cu;
+    warm.requests = o->warmup;
+    warm.rate = warm.seconds = 0;
+    warm.seed = o->seed ^ 0x77a26d5cu;
     if (!load_init(&l, &warm)) return false;
     load_run(&l);
     load_free(&l);
@@ -437,7 +461,10 @@ static void report(struct load *l)
            l->n_no_usage ? "; some answers had no usage" : "");
     printf("receiving  %u at one time, after %.3f s\n", l->receiving_max, (double)(l->t_receiving_us - l->t0_us) / 1e6);
     if (slo) printf("goodput    %.2f requests/s, %.1f %% of the answers\n", l->n_good / s, 100.0 * l->n_good / (l->n_ok ? l->n_ok : 1));
-    print_row("TTFT ms", &l->ttft), print_row("ITL ms", &l->itl), print_row("TPOT ms", &l->tpot), print_row("E2E ms", &l->e2e);
+    print_row("TTFT ms", &l->ttft);
+    print_row("ITL ms", &l->itl);
+    print_row("TPOT ms", &l->tpot);
+    print_row("E2E ms", &l->e2e);
     printf(
         "{\"ok\":%u,\"refused\":%u,\"errors\":%u,\"unlike\":%u,\"no_usage\":%u,\"reconnects\":%u,\"seconds\":%.4f,\"concurrency\":%u,\"rate\":%.4g,"
         "\"turns\":%u,\"chat\":%s,\"keep_alive\":%s,\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"output_tokens\":%llu,\"content_events\":%llu,"
@@ -448,7 +475,10 @@ static void report(struct load *l)
         (unsigned long long)l->output_tokens, (unsigned long long)l->n_content, l->n_ok / s, (double)l->output_tokens / s,
         (double)l->prompt_tokens / s, l->receiving_max, (double)(l->t_receiving_us - l->t0_us) / 1e6, cpu);
     if (slo) printf(",\"goodput_per_s\":%.3f,\"good\":%u", l->n_good / s, l->n_good);
-    json_row("ttft_ms", &l->ttft), json_row("itl_ms", &l->itl), json_row("tpot_ms", &l->tpot), json_row("e2e_ms", &l->e2e);
+    json_row("ttft_ms", &l->ttft);
+    json_row("itl_ms", &l->itl);
+    json_row("tpot_ms", &l->tpot);
+    json_row("e2e_ms", &l->e2e);
     puts("}");
 }
 
@@ -479,7 +509,10 @@ static bool parse_url(struct opts *o, const char *url)
     const char *h = url + 7, *end = h + strcspn(h, "/"), *colon = memrchr(h, ':', (size_t)(end - h));
     if (colon && memchr(colon, ']', (size_t)(end - colon))) colon = NULL; /* [::1] */
     const char *to = colon ? colon : end;
-    if (*h == '[' && to > h && to[-1] == ']') h++, to--;
+    if (*h == '[' && to > h && to[-1] == ']') {
+        h++;
+        to--;
+    }
     snprintf(o->host, sizeof o->host, "%.*s", (int)(to - h), h);
     if (colon)
         snprintf(o->port, sizeof o->port, "%.*s", (int)(end - colon - 1), colon + 1);
@@ -543,10 +576,16 @@ static int parse_one(struct opts *o, int argc, char **argv, int i)
     for (size_t k = 0; k < sizeof reals / sizeof *reals; k++)
         if (!strcmp(a, reals[k].name)) return parse_real(v, reals[k].to) ? i + 2 : 0;
     for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
-        if (!strcmp(a, flags[k].name)) return *flags[k].to = true, i + 1;
+        if (!strcmp(a, flags[k].name)) {
+            *flags[k].to = true;
+            return i + 1;
+        }
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
         if (!strcmp(a, texts[k].name)) return (size_t)snprintf(texts[k].to, texts[k].n, "%s", v) < texts[k].n && i + 1 < argc ? i + 2 : 0;
-    if (!strcmp(a, "--seed") && parse_number(v, &seed)) return o->seed = seed, i + 2;
+    if (!strcmp(a, "--seed") && parse_number(v, &seed)) {
+        o->seed = seed;
+        return i + 2;
+    }
     if (!strcmp(a, "--url") && parse_url(o, v)) return i + 2;
     return 0;
 }
@@ -563,7 +602,10 @@ int main(int argc, char **argv)
                       .timeout_s = 600,
                       .seed = 1 };
     for (int i = 1, next; i < argc; i = next) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return fputs(usage, stdout), 0;
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            fputs(usage, stdout);
+            return 0;
+        }
         if (!(next = parse_one(&o, argc, argv, i))) {
             fprintf(stderr, "bench_serve: %s is unknown, or has no value that is allowed; see --help\n", argv[i]);
             return EXIT_USAGE;
@@ -575,7 +617,10 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     struct rlimit r;
-    if (!getrlimit(RLIMIT_NOFILE, &r)) r.rlim_cur = r.rlim_max, setrlimit(RLIMIT_NOFILE, &r);
+    if (!getrlimit(RLIMIT_NOFILE, &r)) {
+        r.rlim_cur = r.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &r);
+    }
     signal(SIGPIPE, SIG_IGN);
     log_init(LOG_LEVEL_WARN, STDERR_FILENO, false);
     struct load l;

@@ -83,7 +83,9 @@ static void client_start(struct load *l, struct client *c)
     if (c->fd < 0) {
         c->fd = connect_to(l->o->port);
         if (c->fd < 0) {
-            l->n_error++, l->to_start--, l->n_done++;
+            l->n_error++;
+            l->to_start--;
+            l->n_done++;
             c->busy = false;
             return;
         }
@@ -100,10 +102,14 @@ static void client_start(struct load *l, struct client *c)
             break;
     }
     free(text);
-    l->n_started++, l->to_start--;
-    c->busy = true, c->body = false, c->keep = true;
+    l->n_started++;
+    l->to_start--;
+    c->busy = true;
+    c->body = false;
+    c->keep = true;
     c->n_head = c->status = 0;
-    c->n_event = 0, c->last = 0;
+    c->n_event = 0;
+    c->last = 0;
     memset(c->tail, 0, sizeof c->tail);
 }
 
@@ -124,7 +130,10 @@ static uint64_t count_events(const char *p, size_t n, char *last)
     const char *end = p + n;
     if (n && *last == '\n' && *p == '\n') k++;
     for (const char *q = p; (q = memchr(q, '\n', (size_t)(end - q))); q++) {
-        if (q + 1 < end && q[1] == '\n') k++, q++;
+        if (q + 1 < end && q[1] == '\n') {
+            k++;
+            q++;
+        }
         if (q + 1 >= end) break;
     }
     *last = n ? end[-1] : *last;
@@ -138,9 +147,13 @@ static void client_bytes(struct load *l, struct client *c, const char *p, size_t
     if (!c->body) {
         while (n && !c->body) {
             if (c->n_head + 1 < sizeof c->head) c->head[c->n_head++] = *p;
-            p++, n--;
+            p++;
+            n--;
             c->body = c->n_head >= 4 && !memcmp(c->head + c->n_head - 4, "\r\n\r\n", 4);
-            if (!c->body && c->n_head + 1 == sizeof c->head) memmove(c->head + 16, c->head + c->n_head - 8, 8), c->n_head = 24;
+            if (!c->body && c->n_head + 1 == sizeof c->head) {
+                memmove(c->head + 16, c->head + c->n_head - 8, 8);
+                c->n_head = 24;
+            }
         }
         if (!c->status && c->n_head > 12) c->status = (uint32_t)strtoul(c->head + 9, NULL, 10);
         if (c->body && c->status != 200) {
@@ -179,8 +192,10 @@ static void load_run(struct load *l, double seconds)
                 c->keep = false;
                 if (c->busy)
                     client_done(l, c, false);
-                else
-                    close(c->fd), c->fd = -1;
+                else {
+                    close(c->fd);
+                    c->fd = -1;
+                }
             }
         }
     }
@@ -189,7 +204,9 @@ static void load_run(struct load *l, double seconds)
 static void load_init(struct load *l, const struct opts *o, uint32_t n_client, uint32_t n_request)
 {
     memset(l, 0, sizeof *l);
-    l->o = o, l->n_client = n_client, l->to_start = n_request;
+    l->o = o;
+    l->n_client = n_client;
+    l->to_start = n_request;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
     l->client = calloc(n_client, sizeof *l->client);
     if (l->epoll < 0 || !l->client) exit(70);
@@ -224,7 +241,8 @@ static void server_up(struct bench_server *b, const struct opts *o)
     struct tok_ids ids = { 0 };
     arena_init(&b->arena, 1 << 20);
     if (tok_encode(b->boot.tok, sample_text, sizeof sample_text - 1, 0, 4096, &b->arena, &ids)) exit(70);
-    b->mock.id = ids.id, b->mock.n_id = (uint32_t)ids.n;
+    b->mock.id = ids.id;
+    b->mock.n_id = (uint32_t)ids.n;
     b->mock.burst = o->burst;
     if (o->idle) b->mock.first_only = 1;
     if (mock_start(&b->mock)) exit(70);
@@ -356,21 +374,28 @@ int main(int argc, char **argv)
                 "bench_sse [--connections 256] [--seconds 5] [--burst 32]   the server floor alone: SSE events/s; burst: tokens told of at once\n"
                 "bench_sse --idle 1000                                      memory of streams that are silent");
             return 0;
-        } else if (!strcmp(a, "--connections"))
-            o.connections = (uint32_t)strtoul(v, NULL, 10), i++;
-        else if (!strcmp(a, "--burst"))
-            o.burst = (uint32_t)strtoul(v, NULL, 10), i++;
-        else if (!strcmp(a, "--idle"))
-            o.idle = (uint32_t)strtoul(v, NULL, 10), i++;
-        else if (!strcmp(a, "--seconds"))
-            o.seconds = strtod(v, NULL), i++;
-        else {
+        } else if (!strcmp(a, "--connections")) {
+            o.connections = (uint32_t)strtoul(v, NULL, 10);
+            i++;
+        } else if (!strcmp(a, "--burst")) {
+            o.burst = (uint32_t)strtoul(v, NULL, 10);
+            i++;
+        } else if (!strcmp(a, "--idle")) {
+            o.idle = (uint32_t)strtoul(v, NULL, 10);
+            i++;
+        } else if (!strcmp(a, "--seconds")) {
+            o.seconds = strtod(v, NULL);
+            i++;
+        } else {
             fprintf(stderr, "bench_sse: unknown option %s\n", a);
             return EXIT_USAGE;
         }
     }
     struct rlimit r;
-    if (!getrlimit(RLIMIT_NOFILE, &r)) r.rlim_cur = r.rlim_max, setrlimit(RLIMIT_NOFILE, &r);
+    if (!getrlimit(RLIMIT_NOFILE, &r)) {
+        r.rlim_cur = r.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &r);
+    }
     signal(SIGPIPE, SIG_IGN);
     return bench(&o);
 }

@@ -148,7 +148,8 @@ static struct xfer_job disk_job(void *arg, uint32_t i)
 {
     const struct disk *d = arg;
     struct xfer_job    j = { .bytes = MIB };
-    *(d->write ? &j.src : &j.dst) = d->host, *(d->write ? &j.dst : &j.src) = d->file;
+    *(d->write ? &j.src : &j.dst) = d->host;
+    *(d->write ? &j.dst : &j.src) = d->file;
     *(d->write ? &j.src_off : &j.dst_off) = (uint64_t)(i % (2 * QD)) * MIB;
     *(d->write ? &j.dst_off : &j.src_off) = (uint64_t)i * MIB;
     return j;
@@ -281,7 +282,8 @@ static void bench_copy(void)
         report(k ? "dev: digest alone, HMAC-SHA256" : "dev: digest alone, XXH3-128", median(v, o.runs), "GB/s", NULL, 0);
     }
     xfer_free(x);
-    free(a), free(b);
+    free(a);
+    free(b);
 }
 
 /* What a core gives to folders that are encrypted: a record of 2.25 MiB sealed on its way down, opened in place on its way up. */
@@ -305,14 +307,19 @@ static void bench_seal(void)
             CHECK(seal_blob_open(s, &k, (uint64_t)i * BLOB, out, KV_RECORD_HEAD, BLOB));
             double t2 = cpu_s();
             memcpy(out, in, BLOB);
-            spent[0] += t1 - t0, spent[1] += t2 - t1, spent[2] += cpu_s() - t2;
+            spent[0] += t1 - t0;
+            spent[1] += t2 - t1;
+            spent[2] += cpu_s() - t2;
         }
-        down[r] = (double)N * BLOB / 1e9 / spent[0], up[r] = (double)N * BLOB / 1e9 / spent[1], copy[r] = (double)N * BLOB / 1e9 / spent[2];
+        down[r] = (double)N * BLOB / 1e9 / spent[0];
+        up[r] = (double)N * BLOB / 1e9 / spent[1];
+        copy[r] = (double)N * BLOB / 1e9 / spent[2];
     }
     report("seal: AES-256-GCM, 2.25 MiB sealed into a bounce", median(down, o.runs), "GB/s", "memcpy", median(copy, o.runs));
     report("seal: the same opened in place", median(up, o.runs), "GB/s", "memcpy", median(copy, o.runs));
     seal_close(s);
-    free(in), free(out);
+    free(in);
+    free(out);
 }
 
 /* ---- a GPU: through the lane as the tiers use it, beside one copy of all the bytes */
@@ -328,7 +335,8 @@ static struct xfer_job gpu_job(void *arg, uint32_t i)
     const struct gpu *g = arg;
     uint64_t          n = AREA / g->bytes, k = i % n;
     struct xfer_job   j = { .bytes = g->bytes, .digest_mode = g->mode, .prio = g->way == DEV_UP ? XFER_LOAD : XFER_STORE };
-    *(g->way == DEV_UP ? &j.dst : &j.src) = g->dev, *(g->way == DEV_UP ? &j.src : &j.dst) = g->host;
+    *(g->way == DEV_UP ? &j.dst : &j.src) = g->dev;
+    *(g->way == DEV_UP ? &j.src : &j.dst) = g->host;
     *(g->way == DEV_UP ? &j.dst_off : &j.src_off) = k * g->bytes;
     *(g->way == DEV_UP ? &j.src_off : &j.dst_off) = k * g->stride + KV_RECORD_HEAD;
     return j;
@@ -438,7 +446,10 @@ static void bench_key(void)
     uint32_t      ids[BT] = { 0 };
     for (uint32_t r = 0; r < o.runs; r++) {
         double begin = cpu_s();
-        for (uint32_t i = 0; i < N; i++) ids[0] = i, k = kv_key_next(&k, ids, BT);
+        for (uint32_t i = 0; i < N; i++) {
+            ids[0] = i;
+            k = kv_key_next(&k, ids, BT);
+        }
         v[r] = (cpu_s() - begin) / N * 1e6;
     }
     report("key: the key of a block of 16 tokens", median(v, o.runs), "us", NULL, 0);
@@ -581,7 +592,8 @@ static void make_segments(const struct kv_store_cfg *c, const struct store_geome
         uint32_t n = 0;
         for (; n < g->n_record && id < RECORDS; n++) {
             memset(&row[n], 0, sizeof row[n]);
-            row[n].index = n, row[n].block_tokens = BT;
+            row[n].index = n;
+            row[n].block_tokens = BT;
             struct digest d = digest_of(&c->key, &id, sizeof id); /* as random as a key is */
             memcpy(row[n].key.b, &d, sizeof d);
             memcpy(row[n].key.b + sizeof d, &d, sizeof d);
@@ -593,7 +605,8 @@ static void make_segments(const struct kv_store_cfg *c, const struct store_geome
         close(fd);
     }
     close(dir);
-    free(row), free(buffer);
+    free(row);
+    free(buffer);
 }
 
 static void remove_segments(const char *path, const struct kv_key *fingerprint)
@@ -679,11 +692,16 @@ int main(int argc, char **argv)
             o.only = v;
         else if (v && !strcmp(argv[i], "--device") && !strcmp(v, "cuda"))
             o.cuda = true;
-        else
-            return fputs(usage, stderr), 64;
+        else {
+            fputs(usage, stderr);
+            return 64;
+        }
         i++;
     }
-    if (o.runs < 1 || o.runs > RUNS_MAX || o.gib < 0.125 || o.gib > 64) return fputs(usage, stderr), 64;
+    if (o.runs < 1 || o.runs > RUNS_MAX || o.gib < 0.125 || o.gib > 64) {
+        fputs(usage, stderr);
+        return 64;
+    }
     bench_disk();
     bench_copy();
     bench_gpu();

@@ -72,7 +72,11 @@ static inline bool fleet_can_file(const struct xfer_lane *l, enum xfer_kind src,
     (void)l;
     return src == XFER_FILE || dst == XFER_FILE;
 }
-static inline enum status fleet_open(struct xfer_lane *l) { return (void)l, ST_OK; }
+static inline enum status fleet_open(struct xfer_lane *l)
+{
+    (void)l;
+    return ST_OK;
+}
 
 static inline void fleet_begin(struct xfer_lane *lane, struct xfer_item **item, uint32_t n)
 {
@@ -119,7 +123,10 @@ static inline struct fleet_lane *fleet_lane_create(bool file, double away_s, dou
 {
     struct fleet_lane *l = calloc(1, sizeof *l);
     CHECK(l);
-    l->block_s[0] = away_s, l->block_s[1] = to_host_s, l->latency_s = latency_s, l->at_once = at_once;
+    l->block_s[0] = away_s;
+    l->block_s[1] = to_host_s;
+    l->latency_s = latency_s;
+    l->at_once = at_once;
     l->ops = (struct lane_ops){ .name = file ? "fleet-nvme" : "fleet-dev",
                                 .depth = FLEET_HELD,
                                 .can = file ? fleet_can_file : fleet_can_dev,

@@ -138,8 +138,12 @@ static inline void answer_line(struct answer *a)
     size_t      n = a->line.n;
     if (n && p[n - 1] == '\r') n--;
     if (n > 5 && !memcmp(p, "data:", 5)) {
-        p += 5, n -= 5;
-        while (n && *p == ' ') p++, n--;
+        p += 5;
+        n -= 5;
+        while (n && *p == ' ') {
+            p++;
+            n--;
+        }
         if (n && *p == '{') answer_event(a, p, n);
     }
     buf_clear(&a->line);
@@ -194,8 +198,12 @@ static inline void answer_begin(struct answer *a, bool keep_text)
     void (*content)(void *, uint64_t, bool) = a->content;
     void *ctx = a->ctx;
     *a = (struct answer){ .line = line, .text = text, .keep_text = keep_text, .content = content, .ctx = ctx };
-    if (!a->line.bytes_max) buf_init(&a->line, ANSWER_LINE_MAX), buf_init(&a->text, ANSWER_TEXT_MAX);
-    buf_clear(&a->line), buf_clear(&a->text);
+    if (!a->line.bytes_max) {
+        buf_init(&a->line, ANSWER_LINE_MAX);
+        buf_init(&a->text, ANSWER_TEXT_MAX);
+    }
+    buf_clear(&a->line);
+    buf_clear(&a->text);
     llhttp_init(&a->http, HTTP_RESPONSE, &settings);
     a->http.data = a;
 }

@@ -49,7 +49,11 @@ static void mock_cancel(void *ctx, struct eng_request *r)
     ring_wake(&m->inbox);
 }
 
-static bool mock_alive(void *ctx, uint64_t now_us) { return (void)now_us, !atomic_load(&((struct mock *)ctx)->dead); }
+static bool mock_alive(void *ctx, uint64_t now_us)
+{
+    (void)now_us;
+    return !atomic_load(&((struct mock *)ctx)->dead);
+}
 
 static void mock_stats(void *ctx, struct eng_stats *out)
 {
@@ -109,7 +113,10 @@ static void *mock_main(void *arg)
     struct mock *m = arg;
     while (!atomic_load(&m->stop) || m->n_active) {
         bool busy = false;
-        for (struct eng_request *r; m->n_active < MOCK_ACTIVE_MAX && (r = ring_pop(&m->inbox));) m->active[m->n_active++] = r, busy = true;
+        for (struct eng_request *r; m->n_active < MOCK_ACTIVE_MAX && (r = ring_pop(&m->inbox));) {
+            m->active[m->n_active++] = r;
+            busy = true;
+        }
         for (uint32_t i = 0; i < m->n_active;) {
             struct eng_request *r = m->active[i];
             bool                wrote = false;

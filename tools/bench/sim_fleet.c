@@ -22,7 +22,11 @@
 #include <time.h>
 
 /* Segments of a store are holes but for heads and footers: nothing of their true size is there to be reserved. */
-int fallocate(int fd, int mode, off_t offset, off_t bytes) { return (void)mode, ftruncate(fd, offset + bytes); }
+int fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+    (void)mode;
+    return ftruncate(fd, offset + bytes);
+}
 
 enum { VOCAB = 100000, LIST_MAX = 16, SAMPLES_MAX = 1 << 20 };
 
@@ -158,7 +162,10 @@ static void options(int argc, char **argv)
         if (i == CSV) o.csv = optarg;
         if (i == DIR_) o.dir = optarg;
         if (i == CHECK) o.check = true;
-        if (i == HELP) help(), exit(0);
+        if (i == HELP) {
+            help();
+            exit(0);
+        }
     }
     if (optind != argc) stop(argv[optind], "not an option; --help names them");
 }
@@ -210,7 +217,8 @@ static void run_step(void *ctx, struct batch *b)
     s->busy_s += took;
     for (uint32_t i = 0; i < b->n_sample; i++) {
         b->out.id[i] = (uint32_t)(hash_u64(b->sample[i].seed + b->sample[i].counter) % VOCAB);
-        b->out.logprob[i] = 0, b->out.rank[i] = 1;
+        b->out.logprob[i] = 0;
+        b->out.rank[i] = 1;
     }
 }
 static enum status wait_step(void *ctx, struct batch *b)
@@ -274,7 +282,8 @@ static void server_open(struct server *s, double dram_gib, double nvme_gib)
             CHECK(xfer_lane_add(s->x, &s->lane[1]->lane) == ST_OK);
             snprintf(s->dir, sizeof s->dir, "%s/sim-fleet-XXXXXX", o.dir ? o.dir : "/tmp");
             if (!mkdtemp(s->dir)) stop(s->dir, strerror(errno));
-            tc.store[0].dir = s->dir, tc.n_store = 1;
+            tc.store[0].dir = s->dir;
+            tc.n_store = 1;
             tc.store[0].bytes = (uint64_t)(nvme_gib * gib / block) * kv_record_bytes(FLEET_BYTES);
             tc.store[0].segment_bytes = tc.store[0].bytes / 64 / 4096 * 4096;
         }
@@ -291,7 +300,9 @@ static void server_open(struct server *s, double dram_gib, double nvme_gib)
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
 {
-    (void)st, (void)type, (void)f;
+    (void)st;
+    (void)type;
+    (void)f;
     return remove(path);
 }
 
@@ -335,7 +346,9 @@ static void say(struct agent *a, uint32_t n)
 }
 static void talk_begin(struct agent *a)
 {
-    a->n = (uint32_t)opt[O_SHARED], a->turn = 0, a->server = NULL;
+    a->n = (uint32_t)opt[O_SHARED];
+    a->turn = 0;
+    a->server = NULL;
     for (uint32_t i = 0; i < a->n; i++) a->id[i] = (uint32_t)(hash_u64(i) % VOCAB);
 }
 
@@ -395,7 +408,11 @@ static void count(struct sums *m, const struct agent *a, uint64_t asked_us)
 {
     const struct eng_request *r = &a->r;
     double                    s = (double)(r->t_first_us - asked_us) * 1e-6;
-    m->n++, m->prompt += r->n_prompt, m->host += r->n_cached_host, m->store += r->n_cached_store, m->fresh += a->n_new;
+    m->n++;
+    m->prompt += r->n_prompt;
+    m->host += r->n_cached_host;
+    m->store += r->n_cached_store;
+    m->fresh += a->n_new;
     m->device += r->n_cached - r->n_cached_host - r->n_cached_store;
     m->out += atomic_load(&a->choice.n_out);
     m->ttft_sum_s += s;
@@ -444,7 +461,8 @@ static struct sums run(double dram_gib, double nvme_gib)
     for (uint32_t i = 0; i < n_agent; i++) { /* in the middle of their talks */
         struct agent *a = &agent[i];
         a->dice = hash_u64((uint64_t)opt[O_SEED] * 1000003 + i) & UINT64_MAX >> 1;
-        a->id = calloc(context_max(), sizeof *a->id), a->out = calloc(context_max(), sizeof *a->out);
+        a->id = calloc(context_max(), sizeof *a->id);
+        a->out = calloc(context_max(), sizeof *a->out);
         CHECK(a->id && a->out);
         talk_begin(a);
         a->turn = (uint32_t)(part(a) * 2 / (1 - opt[O_REUSE]));
@@ -489,15 +507,28 @@ static struct sums run(double dram_gib, double nvme_gib)
         struct kv_tiers_stats k;
         struct eng_stats      es;
         eng_stats(s->e, &es);
-        m.busy_s += s->busy_s, m.n_preempted += es.n_preempted;
-        if (eng_tiers_stats(s->e, &k)) m.n_load += k.n_load, m.n_abandoned += k.n_abandoned, m.n_recompute += k.n_recompute;
+        m.busy_s += s->busy_s;
+        m.n_preempted += es.n_preempted;
+        if (eng_tiers_stats(s->e, &k)) {
+            m.n_load += k.n_load;
+            m.n_abandoned += k.n_abandoned;
+            m.n_recompute += k.n_recompute;
+        }
     }
     m.busy_s -= busy0;
     qsort(ttft, n_ttft, sizeof *ttft, order);
-    if (n_ttft) m.ttft_p50 = ttft[n_ttft / 2], m.ttft_p99 = ttft[(uint32_t)(0.99 * n_ttft)];
+    if (n_ttft) {
+        m.ttft_p50 = ttft[n_ttft / 2];
+        m.ttft_p99 = ttft[(uint32_t)(0.99 * n_ttft)];
+    }
     for (uint32_t i = 0; i < fleet.n_server; i++) server_close(&fleet.server[i]);
-    for (uint32_t i = 0; i < n_agent; i++) free(agent[i].id), free(agent[i].out);
-    free(agent), free(asked_us), free(fleet.server);
+    for (uint32_t i = 0; i < n_agent; i++) {
+        free(agent[i].id);
+        free(agent[i].out);
+    }
+    free(agent);
+    free(asked_us);
+    free(fleet.server);
     return m;
 }
 
@@ -540,9 +571,14 @@ static bool close_to(const char *what, double sim, double closed, double within)
 static bool check(void)
 {
     bool ok = true;
-    opt[O_SERVERS] = 1, opt[O_SECONDS] = 400, opt[O_HBM] = 60;
+    opt[O_SERVERS] = 1;
+    opt[O_SECONDS] = 400;
+    opt[O_HBM] = 60;
     /* 1: one agent whose talk stays on the device */
-    opt[O_AGENTS] = 1, opt[O_THINK] = 2, opt[O_THINK99] = 0, opt[O_BLOCK] = 16;
+    opt[O_AGENTS] = 1;
+    opt[O_THINK] = 2;
+    opt[O_THINK99] = 0;
+    opt[O_BLOCK] = 16;
     struct sums m = run(0, 0);
     double      n = (double)m.n, prompt = (double)m.prompt / n, out = (double)m.out / n, cached = (double)m.device / n;
     double      first = alone_s(prompt, cached);
@@ -552,19 +588,30 @@ static bool check(void)
     ok &= close_to("the same: prompt tokens from the device, of those that can be", (double)m.device, (double)(m.prompt - m.fresh), 0.03);
     /* 2: nothing is ever cached, answers of one token: a device that only computes prompts */
     o.prefix_cache = false;
-    opt[O_AGENTS] = 12, opt[O_THINK] = 0, opt[O_IN_OUT] = 10000, opt[O_TURN] = 1000;
+    opt[O_AGENTS] = 12;
+    opt[O_THINK] = 0;
+    opt[O_IN_OUT] = 10000;
+    opt[O_TURN] = 1000;
     m = run(0, 0);
-    n = (double)m.n, prompt = (double)m.prompt / n;
+    n = (double)m.n;
+    prompt = (double)m.prompt / n;
     double square = prompt * prompt * 1.33; /* lengths are spread evenly from nothing to twice the mean: E[n^2] = 4/3 E[n]^2 */
     double each = prompt / fleet.m.prefill_tok_s + square / 2 / fleet.m.attend_s + prompt / opt[O_BUDGET] * fleet.m.fixed_s;
     ok &= close_to("prompts alone, nothing cached: answers a second", n / m.elapsed_s, 1 / each, 0.06);
     ok &= close_to("the same: part of the time that the device computes", m.busy_s / m.elapsed_s, 1, 0.02);
     /* 3: the device holds six tenths; the host all, and moves it in no time: nearly as fast as a device that holds all */
     o.prefix_cache = true;
-    opt[O_AGENTS] = 6, opt[O_THINK] = 4, opt[O_IN_OUT] = 131, opt[O_TURN] = 2242, opt[O_BLOCK] = 64;
+    opt[O_AGENTS] = 6;
+    opt[O_THINK] = 4;
+    opt[O_IN_OUT] = 131;
+    opt[O_TURN] = 2242;
+    opt[O_BLOCK] = 64;
     opt[O_HBM] = 60;
     struct sums all = run(0, 0);
-    opt[O_HBM] = 36, opt[O_DRAM_BW] = 1000, opt[O_DRAM_US] = 0, take_model();
+    opt[O_HBM] = 36;
+    opt[O_DRAM_BW] = 1000;
+    opt[O_DRAM_US] = 0;
+    take_model();
     m = run(200, 0);
     ok &= close_to("six agents, the device holds less, a host of endless speed: answers a second", (double)m.n, (double)all.n, 0.08);
     ok &= close_to("the same: prompt tokens not computed", (double)(m.device + m.host), (double)(m.prompt - m.fresh), 0.05);

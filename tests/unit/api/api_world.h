@@ -63,10 +63,15 @@ static inline void completion_refuses(const char *fields, const char *param)
 {
     refuses_as(&dialect_completion, with(&dialect_completion, fields), 400, param, "");
 }
-static inline void both_refuse(const char *fields, const char *param) { chat_refuses(fields, param), completion_refuses(fields, param); }
+static inline void both_refuse(const char *fields, const char *param)
+{
+    chat_refuses(fields, param);
+    completion_refuses(fields, param);
+}
 static inline void both_accept(const char *fields)
 {
-    accepts(&dialect_chat, with(&dialect_chat, fields)), accepts(&dialect_completion, with(&dialect_completion, fields));
+    accepts(&dialect_chat, with(&dialect_chat, fields));
+    accepts(&dialect_completion, with(&dialect_completion, fields));
 }
 
 /* head, unit n times, tail: one at a time. */
@@ -133,7 +138,8 @@ static inline bool say_id(struct call *c, uint32_t i, uint32_t id, struct buf *o
 static inline void end_eos(struct call *c, uint32_t i, struct buf *out)
 {
     say_id(c, i, EOS, out);
-    c->choice[i].eng.stop_is_eos = true, c->choice[i].eng.stop_id = EOS;
+    c->choice[i].eng.stop_is_eos = true;
+    c->choice[i].eng.stop_id = EOS;
     answer_choice_end(c, i, ENG_STOP, out);
 }
 

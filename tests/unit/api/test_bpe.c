@@ -15,7 +15,10 @@ static size_t naive_encode(const struct naive *m, uint32_t *id, size_t n)
         size_t   at = 0;
         for (size_t i = 0; i + 1 < n; i++)
             for (uint32_t r = 0; r < m->n && r < best; r++)
-                if (m->left[r] == id[i] && m->right[r] == id[i + 1]) best = r, at = i;
+                if (m->left[r] == id[i] && m->right[r] == id[i + 1]) {
+                    best = r;
+                    at = i;
+                }
         if (best == UINT32_MAX) return n;
         id[at] = m->made[best];
         memmove(id + at + 1, id + at + 2, (n - at - 2) * sizeof *id);
@@ -31,7 +34,10 @@ static struct tok *random_model(uint64_t seed, bool byte_level, uint32_t letters
     uint32_t    n_text = letters, want = 8 + rng_philox(seed, 1, 0).x[0] % 60;
     *m = (struct naive){ .n = 0 };
     buf_init(&b, 1 << 20);
-    for (uint32_t i = 0; i < letters; i++) text[i][0] = (char)('a' + i), text[i][1] = 0;
+    for (uint32_t i = 0; i < letters; i++) {
+        text[i][0] = (char)('a' + i);
+        text[i][1] = 0;
+    }
     for (uint32_t k = 0; k < 4000 && m->n < want; k++) {
         struct rng_block r = rng_philox(seed, 2, k);
         uint32_t         left = r.x[0] % n_text, right = r.x[1] % n_text, made = 0;
@@ -44,8 +50,14 @@ static struct tok *random_model(uint64_t seed, bool byte_level, uint32_t letters
         while (made < n_text && strcmp(text[made], whole)) made++;
         if (made == n_text) memcpy(text[n_text++], whole, strlen(whole) + 1);
         uint32_t at = r.x[2] % (m->n + 1); /* its rank */
-        for (uint32_t i = m->n++; i > at; i--) m->left[i] = m->left[i - 1], m->right[i] = m->right[i - 1], m->made[i] = m->made[i - 1];
-        m->left[at] = left, m->right[at] = right, m->made[at] = made;
+        for (uint32_t i = m->n++; i > at; i--) {
+            m->left[i] = m->left[i - 1];
+            m->right[i] = m->right[i - 1];
+            m->made[i] = m->made[i - 1];
+        }
+        m->left[at] = left;
+        m->right[at] = right;
+        m->made[at] = made;
     }
     buf_puts(&b, "\"vocab\":{");
     for (uint32_t i = 0; i < n_text; i++) buf_printf(&b, "%s\"%s\":%u", i ? "," : "", text[i], i);

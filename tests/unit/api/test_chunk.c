@@ -20,16 +20,21 @@ static struct chunk_frame frame_of(const struct fixture *f)
 static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
-    buf_init(&f->head, 1000), buf_init(&f->tail, 1000), buf_init(&f->out, 1 << 20);
+    buf_init(&f->head, 1000);
+    buf_init(&f->tail, 1000);
+    buf_init(&f->out, 1 << 20);
     chunk_head(&f->head, "id\"1", "chat.completion.chunk", 12, "m/1");
     buf_puts(&f->tail, "\"}}]}\n\n");
-    return *state = f, 0;
+    *state = f;
+    return 0;
 }
 
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    buf_free(&f->head), buf_free(&f->tail), buf_free(&f->out);
+    buf_free(&f->head);
+    buf_free(&f->tail);
+    buf_free(&f->out);
     free(f);
     return 0;
 }
@@ -75,7 +80,8 @@ static void every_split_of_a_text_gives_the_same_escapes(void **state)
     struct fixture *f = *state;
     const char      text[] = "plain \"quoted\" \\ \n\t\x02 é";
     struct buf      whole, parts;
-    buf_init(&whole, 1000), buf_init(&parts, 1000);
+    buf_init(&whole, 1000);
+    buf_init(&parts, 1000);
     json_put_str_body(&whole, text, sizeof text - 1);
     for (size_t n = 0; n + 2 < sizeof text; n++) { /* not through the é */
         chunk(f, 0, text, n);
@@ -83,7 +89,8 @@ static void every_split_of_a_text_gives_the_same_escapes(void **state)
         json_put_str_body(&parts, text, n);
         assert_non_null(memmem(f->out.data, f->out.n, parts.data ? parts.data : "", parts.n));
     }
-    buf_free(&whole), buf_free(&parts);
+    buf_free(&whole);
+    buf_free(&parts);
 }
 
 static void a_full_buffer_fails_and_says_so(void **state)

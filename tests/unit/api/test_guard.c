@@ -19,7 +19,8 @@ static void marks_are(const char *text, const char *want)
     assert_int_equal(g.marked, strchr(want, '^') != NULL);
     if (!g.marked) assert_ptr_equal(v, w);
     buf_free(&b);
-    json_decref(v), json_decref(w);
+    json_decref(v);
+    json_decref(w);
 }
 
 static void only_control_tokens_are_broken(void **state)
@@ -45,7 +46,8 @@ static void keys_and_nested_values_are_looked_at(void **state)
     char             *s = json_dumps(w, JSON_COMPACT);
     assert_string_equal(s, "{\"b\":[{\"<\xef\xb7\x90s>\":\"x\"},5,null],\"a\":\"<\xef\xb7\x90/s>\"}");
     free(s);
-    json_decref(v), json_decref(w);
+    json_decref(v);
+    json_decref(w);
 }
 
 static void pieces_between_marks_are_tokenised_one_by_one(void **state)

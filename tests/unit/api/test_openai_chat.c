@@ -481,7 +481,8 @@ static void a_stop_token_is_named_and_not_shown(void **state)
         struct buf  out;
         start(&c, &out, keep ? "\"stop_token_ids\":[46],\"include_stop_str_in_output\":true" : "\"stop_token_ids\":[46]");
         say(&c, 0, "ab.", &out);
-        c.choice[0].eng.stop_id = '.', c.choice[0].eng.stop_is_eos = false;
+        c.choice[0].eng.stop_id = '.';
+        c.choice[0].eng.stop_is_eos = false;
         answer_choice_end(&c, 0, ENG_STOP, &out);
         json_t *v = finish(&c, &out);
         assert_string_equal(str_at(v, "choices.0.message.content"), keep ? "ab." : "ab");
@@ -572,7 +573,8 @@ static void prompt_logprobs_cover_the_prompt(void **state)
     assert_true(c.s.prompt_logprobs && c.s.n_prompt_top == 1);
     uint32_t n = c.prompt[0].n_id;
     for (uint32_t k = 1; k < n; k++) {
-        c.prompt[0].lp[k] = -2, c.prompt[0].lp_rank[k] = 3;
+        c.prompt[0].lp[k] = -2;
+        c.prompt[0].lp_rank[k] = 3;
         c.prompt[0].lp_top[k] = (struct eng_top){ k == 1 ? c.prompt[0].id[1] : 'z', -1 };
     }
     say(&c, 0, "a", &out);

@@ -21,7 +21,8 @@ static void score(struct call *c, uint32_t p)
 {
     struct call_prompt *q = &c->prompt[p];
     for (uint32_t k = 1; k < q->n_id; k++) {
-        q->lp[k] = -(float)k / 8, q->lp_rank[k] = 2;
+        q->lp[k] = -(float)k / 8;
+        q->lp_rank[k] = 2;
         for (uint32_t j = 0; j < c->s.n_prompt_top; j++) q->lp_top[k * c->s.n_prompt_top + j] = (struct eng_top){ 'z' - j, -0.0625f };
     }
 }
@@ -226,8 +227,12 @@ static void echo_with_one_token_is_what_lm_eval_asks_for(void **state)
     struct call c;
     struct buf  out;
     start(&c, &out, "{\"prompt\":[[97,98,99],[100,101]],\"echo\":true,\"max_tokens\":1,\"logprobs\":1,\"temperature\":0,\"seed\":1234}");
-    score(&c, 0), score(&c, 1);
-    for (uint32_t i = 0; i < 2; i++) say(&c, i, "x", &out), answer_choice_end(&c, i, ENG_LENGTH, &out);
+    score(&c, 0);
+    score(&c, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        say(&c, i, "x", &out);
+        answer_choice_end(&c, i, ENG_LENGTH, &out);
+    }
     json_t       *v = finish(&c, &out);
     const json_t *l = at(v, "choices.0.logprobs");
     assert_string_equal(str_at(v, "choices.0.text"), "abcx");
@@ -280,8 +285,12 @@ static void prompt_logprobs_stand_in_each_choice(void **state)
     struct call c;
     struct buf  out;
     start(&c, &out, "{\"prompt\":[\"a\",\"bc\"],\"prompt_logprobs\":0,\"max_tokens\":1}");
-    score(&c, 0), score(&c, 1);
-    for (uint32_t i = 0; i < 2; i++) say(&c, i, "x", &out), answer_choice_end(&c, i, ENG_LENGTH, &out);
+    score(&c, 0);
+    score(&c, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        say(&c, i, "x", &out);
+        answer_choice_end(&c, i, ENG_LENGTH, &out);
+    }
     json_t *v = finish(&c, &out);
     assert_int_equal(json_array_size(at(v, "choices.0.prompt_logprobs")), 2);
     assert_int_equal(json_array_size(at(v, "choices.1.prompt_logprobs")), 3);

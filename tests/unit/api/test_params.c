@@ -301,14 +301,22 @@ static void the_models_defaults_replace_those_of_the_table(void **state)
 {
     (void)state;
     struct call c;
-    world.m.temperature = 0.25f, world.m.top_p = 0.5f, world.m.top_k = 20, world.m.min_p = 0.125f, world.m.repetition = 1.25f;
+    world.m.temperature = 0.25f;
+    world.m.top_p = 0.5f;
+    world.m.top_k = 20;
+    world.m.min_p = 0.125f;
+    world.m.repetition = 1.25f;
     ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"temperature\":null,\"top_p\":null"));
     assert_true(c.s.temperature == 0.25f && c.s.top_p == 0.5f && c.s.top_k == 20 && c.s.min_p == 0.125f && c.s.repetition == 1.25f);
     call_free(&c);
     ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"temperature\":1,\"top_k\":-1"));
     assert_true(c.s.temperature == 1 && c.s.top_k == 0);
     call_free(&c);
-    world.m.temperature = 1, world.m.top_p = 1, world.m.top_k = 0, world.m.min_p = 0, world.m.repetition = 1;
+    world.m.temperature = 1;
+    world.m.top_p = 1;
+    world.m.top_k = 0;
+    world.m.min_p = 0;
+    world.m.repetition = 1;
 }
 
 static void B27_a_seed_is_an_int64(void **state)
@@ -539,7 +547,9 @@ static void B39_a_cache_salt_is_short_and_clean(void **state)
     ask_ok(&none, &dialect_chat, with(&dialect_chat, ""));
     assert_true(a.salt.lo != b.salt.lo && a.salt.hi != b.salt.hi && a.salt.lo);
     assert_true(!none.salt.lo && !none.salt.hi);
-    call_free(&a), call_free(&b), call_free(&none);
+    call_free(&a);
+    call_free(&b);
+    call_free(&none);
 }
 
 static void B40_min_tokens_is_not_above_max_tokens(void **state)
@@ -631,7 +641,8 @@ static void cache_fields_outside_their_bounds_are_refused(void **state)
     ask_ok(&b, &dialect_chat, with(&dialect_chat, "\"prompt_cache_key\":\"team b\""));
     assert_true(a.cache_key && b.cache_key && a.cache_key != b.cache_key);
     assert_true(!a.salt.lo && !a.salt.hi); /* it isolates nobody */
-    call_free(&a), call_free(&b);
+    call_free(&a);
+    call_free(&b);
 }
 
 int main(void)

@@ -162,7 +162,10 @@ static void pieces_are(const char *pre_tokenizer, const char *text, const char *
         json_put_str_body(&one, at, n);
         char text_of[256];
         snprintf(text_of, sizeof text_of, "\"%.*s\":", (int)one.n, one.data);
-        if (!memmem(b.data, b.n, text_of, strlen(text_of))) buf_printf(&b, "%s%s%u", id ? "," : "", text_of, id), id++;
+        if (!memmem(b.data, b.n, text_of, strlen(text_of))) {
+            buf_printf(&b, "%s%s%u", id ? "," : "", text_of, id);
+            id++;
+        }
         buf_free(&one);
         at += n;
         if (!*at) break;

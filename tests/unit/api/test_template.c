@@ -21,7 +21,8 @@ static char *load(const char *path, size_t *n_out)
     assert_int_equal(fread(s, 1, (size_t)n, f), n);
     s[n] = 0;
     fclose(f);
-    return *n_out = (size_t)n, s;
+    *n_out = (size_t)n;
+    return s;
 }
 
 static json_t *load_json(const char *path)

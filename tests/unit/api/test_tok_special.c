@@ -39,7 +39,10 @@ static struct tok *load_case(const json_t *golden, const json_t *c)
     char *json = member_text(json_object_get(golden, "tokenizers"), json_string_value(json_object_get(c, "tokenizer")), &x.n_json);
     char *config = member_text(c, "tokenizer_config", &x.n_config), *map = member_text(c, "special_tokens_map", &x.n_map);
     char *model = member_text(c, "config", &x.n_model);
-    x.json = json, x.config = config, x.map = map, x.model = model;
+    x.json = json;
+    x.config = config;
+    x.map = map;
+    x.model = model;
     if (tok_load_texts(&x, &t, err, sizeof err)) fail_msg("%s: %s", json_string_value(json_object_get(c, "name")), err);
     free(json);
     free(config);

@@ -59,8 +59,10 @@ static struct tok *world_tok(void)
         size_t   n = 0;
         if (cp < 0x80)
             text[n++] = (char)cp;
-        else
-            text[n++] = (char)(0xc0 | cp >> 6), text[n++] = (char)(0x80 | (cp & 0x3f));
+        else {
+            text[n++] = (char)(0xc0 | cp >> 6);
+            text[n++] = (char)(0x80 | (cp & 0x3f));
+        }
         if (i) buf_putc(&b, ',');
         json_put_str(&b, text, n);
         buf_printf(&b, ":%u", i);
@@ -86,7 +88,8 @@ static int world_open(void **state)
     (void)state;
     world.tok = world_tok();
     world.tmpl = world_tmpl(world_template);
-    world.names[0] = "tiny", world.names[1] = "alias";
+    world.names[0] = "tiny";
+    world.names[1] = "alias";
     world.m = (struct api_model){ .served_name = world.names,
                                   .n_name = 2,
                                   .tok = world.tok,

@@ -305,7 +305,9 @@ static void numbers_are_short_and_read_back_equal(void **state)
     for (size_t i = 0; i < ARRAY_N(rows); i++) assert_string_equal(put_num(&b, rows[i].v), rows[i].text);
     uint64_t x = 88172645463325252u;
     for (int i = 0; i < 20000; i++) {
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
         double v;
         memcpy(&v, &x, 8);
         if (!isfinite(v)) continue;

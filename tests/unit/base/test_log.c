@@ -24,7 +24,8 @@ static int to_pipe(void **state)
     int p[2];
     (void)state;
     if (pipe(p)) return -1;
-    out = p[0], in_fd = p[1];
+    out = p[0];
+    in_fd = p[1];
     log_init(LOG_LEVEL_INFO, in_fd, false);
     return 0;
 }

@@ -48,7 +48,8 @@ static void threads_that_hang_are_shown_with_their_stacks(void **state)
     (void)state;
     static char text[1 << 16];
     pthread_t   t[4];
-    sem_init(&there, 0, 0), sem_init(&go, 0, 0);
+    sem_init(&there, 0, 0);
+    sem_init(&go, 0, 0);
     assert_int_equal(print(text, sizeof text, ~0u), 0); /* not yet asked for */
     stacks_init();
     spin = true;
@@ -60,7 +61,8 @@ static void threads_that_hang_are_shown_with_their_stacks(void **state)
     const char *sleeps = NULL, *spins = NULL;
     for (int i = 0; i < 50 && (!sleeps || sleeps[0] != '/'); i++) { /* a busy machine may need longer than a thread is waited for */
         print(text, sizeof text, 1u << THREAD_ENGINE | 1u << THREAD_RANK | 1u << THREAD_XFER);
-        sleeps = strstr(text, "thread sleeps ("), spins = strstr(text, "thread spins (");
+        sleeps = strstr(text, "thread sleeps (");
+        spins = strstr(text, "thread spins (");
         assert_true(sleeps && spins);
         if ((sleeps = strchr(sleeps, '\n'))) sleeps++;
     }

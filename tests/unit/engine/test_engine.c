@@ -74,7 +74,8 @@ static void an_impossible_request_is_refused_before_it_is_queued(void **state)
     REFUSED((c->r.s.allowed_id = bad_id, c->r.s.n_allowed = 1));
     REFUSED((c->r.s.bias = &bad_bias, c->r.s.n_bias = 1));
     REFUSED((c->r.s.prompt_logprobs = true, c->r.prompt_logprob = NULL));
-    c->r = ok, c->r.n_choice = 10000;
+    c->r = ok;
+    c->r.n_choice = 10000;
     assert_int_equal(eng_submit(w->e, &c->r), ST_TOO_LARGE);
     assert_true(eng_idle(w->e));
     c->r = ok;
@@ -173,7 +174,10 @@ static void times_are_those_of_the_steps(void **state)
     struct world  *w = *state;
     struct client *c = client(w, 40, 3); /* two chunks */
     world_submit(w, c);
-    for (uint32_t i = 0; i < 4; i++) w->now_us = 5000000 + i * 100, world_step(w);
+    for (uint32_t i = 0; i < 4; i++) {
+        w->now_us = 5000000 + i * 100;
+        world_step(w);
+    }
     assert_int_equal(c->n_final, 1);
     assert_int_equal(c->r.t_submit_us, 5000000);
     assert_int_equal(c->r.t_sched_us, 5000000);
@@ -209,7 +213,8 @@ static void the_same_seed_gives_the_same_text_alone_and_in_company(void **state)
     struct client *c[8];
     for (uint32_t i = 0; i < 8; i++) {
         c[i] = client(w, 10, 12);
-        c[i]->r.s.temperature = 1, c[i]->r.s.seed = 5;
+        c[i]->r.s.temperature = 1;
+        c[i]->r.s.seed = 5;
         memcpy(c[i]->prompt, c[0]->prompt, 10 * sizeof(uint32_t));
     }
     world_submit(w, c[0]);
@@ -225,7 +230,8 @@ static void more_choices_than_may_run_are_run_in_rounds(void **state)
     struct world  *w = *state;
     uint32_t       prompt[10] = { 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 };
     struct client *c = client_new(w, prompt, 10, 11, 6); /* four may run */
-    c->r.s.temperature = 1, c->r.s.seed = 3;
+    c->r.s.temperature = 1;
+    c->r.s.seed = 3;
     assert_int_equal(world_submit(w, c), ST_OK);
     run(w);
     world_verify(w, c);
@@ -239,14 +245,28 @@ static void nonsense_configurations_are_refused(void **state)
     struct eng_runner none = { 0 };
     struct engine    *e;
     struct eng_cfg    c;
-    c = config(), c.seqs_max = 0, assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
-    c = config(), c.batch_tokens_max = 0, assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config();
+    c.seqs_max = 0;
+    assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config();
+    c.batch_tokens_max = 0;
+    assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
     struct eng_runner deep = { .depth = ENG_DEPTH_MAX + 1 };
-    c = config(), assert_int_equal(eng_create(&c, &deep, &e), ST_CONFIG);
-    c = config(), c.n_block = 0, assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
-    c = config(), c.queue_requests_max = UINT32_MAX, assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
-    c = config(), c.context_max = UINT32_MAX, c.seqs_max = 1u << 20, assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
-    c = config(), c.block_tokens = 1000, assert_int_not_equal(eng_create(&c, &none, &e), ST_OK);
+    c = config();
+    assert_int_equal(eng_create(&c, &deep, &e), ST_CONFIG);
+    c = config();
+    c.n_block = 0;
+    assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config();
+    c.queue_requests_max = UINT32_MAX;
+    assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config();
+    c.context_max = UINT32_MAX;
+    c.seqs_max = 1u << 20;
+    assert_int_equal(eng_create(&c, &none, &e), ST_CONFIG);
+    c = config();
+    c.block_tokens = 1000;
+    assert_int_not_equal(eng_create(&c, &none, &e), ST_OK);
 }
 
 static void the_time_of_a_step_counts_from_when_it_could_begin(void **state)
@@ -287,10 +307,26 @@ void *__real_malloc(size_t n), *__real_calloc(size_t n, size_t of), *__real_real
 void *__wrap_malloc(size_t n), *__wrap_calloc(size_t n, size_t of), *__wrap_realloc(void *p, size_t n),
     *__wrap_aligned_alloc(size_t align, size_t n);
 
-void *__wrap_malloc(size_t n) { return n_alloc++, __real_malloc(n); }
-void *__wrap_calloc(size_t n, size_t of) { return n_alloc++, __real_calloc(n, of); }
-void *__wrap_realloc(void *p, size_t n) { return n_alloc++, __real_realloc(p, n); }
-void *__wrap_aligned_alloc(size_t align, size_t n) { return n_alloc++, __real_aligned_alloc(align, n); }
+void *__wrap_malloc(size_t n)
+{
+    n_alloc++;
+    return __real_malloc(n);
+}
+void *__wrap_calloc(size_t n, size_t of)
+{
+    n_alloc++;
+    return __real_calloc(n, of);
+}
+void *__wrap_realloc(void *p, size_t n)
+{
+    n_alloc++;
+    return __real_realloc(p, n);
+}
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+    n_alloc++;
+    return __real_aligned_alloc(align, n);
+}
 
 static void count_max(uint32_t *max, uint32_t n)
 {
@@ -299,8 +335,10 @@ static void count_max(uint32_t *max, uint32_t n)
 static void count_submit(void *ctx, struct batch *b)
 {
     (void)ctx;
-    given.n_step++, given.n_copy += b->n_copy;
-    count_max(&given.n_row_max, b->n_row), count_max(&given.n_sample_max, b->n_sample);
+    given.n_step++;
+    given.n_copy += b->n_copy;
+    count_max(&given.n_row_max, b->n_row);
+    count_max(&given.n_sample_max, b->n_sample);
     count_max(&given.n_page_max, b->page_start[b->n_seq]);
 }
 static enum status no_wait(void *ctx, struct batch *b)
@@ -318,8 +356,13 @@ static void a_step_touches_each_running_sequence_once_and_allocates_nothing(void
     enum { SEQS = 256, PROMPT = 512, STEPS = 200, BLOCK = 16 };
     static struct world w;
     struct eng_cfg      cfg = config();
-    cfg.seqs_max = SEQS, cfg.batch_tokens_max = 8192, cfg.queue_requests_max = SEQS, cfg.queue_tokens_max = 0;
-    cfg.context_max = 1024, cfg.block_tokens = BLOCK, cfg.n_block = SEQS * 64;
+    cfg.seqs_max = SEQS;
+    cfg.batch_tokens_max = 8192;
+    cfg.queue_requests_max = SEQS;
+    cfg.queue_tokens_max = 0;
+    cfg.context_max = 1024;
+    cfg.block_tokens = BLOCK;
+    cfg.n_block = SEQS * 64;
     for (uint32_t depth = 1; depth <= 2; depth++) {
         world_open(&w, &cfg, 1024);
         eng_free(w.e);
@@ -336,7 +379,10 @@ static void a_step_touches_each_running_sequence_once_and_allocates_nothing(void
             c[i]->r.s.ignore_eos = true;
             assert_int_equal(world_submit(&w, c[i]), ST_OK);
         }
-        while (w.e->sched.n_plan_one < SEQS) eng_step(w.e, w.now_us += 1000, &did_work), world_read(&w);
+        while (w.e->sched.n_plan_one < SEQS) {
+            eng_step(w.e, w.now_us += 1000, &did_work);
+            world_read(&w);
+        }
         struct eng_stats before, after;
         uint64_t         n_plan = w.e->n_plan, allocs = n_alloc;
         eng_stats(w.e, &before);

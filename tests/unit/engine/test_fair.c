@@ -106,7 +106,10 @@ static void the_queue_emptied_in_between_makes_no_difference(void **state)
 static void priority_comes_before_the_counter(void **state)
 {
     struct fixture *x = *state;
-    push(x, 1, 0, 1), push(x, 2, -1, 1), push(x, 2, -1, 1), push(x, 1, 1, 1);
+    push(x, 1, 0, 1);
+    push(x, 2, -1, 1);
+    push(x, 2, -1, 1);
+    push(x, 1, 1, 1);
     fair_charge(x->q[1].tenant, 1000);
     assert_int_equal(serve(x, 10, 1)->r->id, 1);
     assert_int_equal(serve(x, 10, 1)->r->id, 2);
@@ -128,7 +131,8 @@ static void within_a_tenant_waiting_makes_up_for_priority(void **state)
 static void a_tenant_that_is_passed_over_is_served_at_last_and_once(void **state)
 {
     struct fixture *x = *state;
-    push(x, 9, 2, 1), push(x, 9, 2, 1);
+    push(x, 9, 2, 1);
+    push(x, 9, 2, 1);
     uint64_t now = 1;
     uint32_t first = 0;
     for (uint32_t i = 1; i <= 300; i++) {
@@ -165,7 +169,10 @@ static void more_tenants_than_counters_share_them(void **state)
 static void extreme_priorities_do_not_overflow(void **state)
 {
     struct fixture *x = *state;
-    push(x, 1, INT32_MAX, UINT64_MAX / 4), push(x, 1, INT32_MIN, UINT64_MAX / 4), push(x, 2, INT32_MAX, 0), push(x, 3, INT32_MIN, 0);
+    push(x, 1, INT32_MAX, UINT64_MAX / 4);
+    push(x, 1, INT32_MIN, UINT64_MAX / 4);
+    push(x, 2, INT32_MAX, 0);
+    push(x, 3, INT32_MIN, 0);
     uint32_t n = 0;
     while (serve(x, 10, UINT64_MAX / 4)) n++;
     assert_int_equal(n, 4);

@@ -72,7 +72,10 @@ static void *meet(void *arg)
 
 static void end(struct node **o, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) nodes_free(o[i]->n), free(o[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        nodes_free(o[i]->n);
+        free(o[i]);
+    }
 }
 
 #ifdef CUDA_EMU /* the name of a communicator is the cuda device's to give */
@@ -133,7 +136,8 @@ static void a_node_that_goes_away_ends_the_others(void **state)
     start(o, 2);
     run_all(o, 2);
     assert_int_equal(o[0]->st | o[1]->st, ST_OK);
-    nodes_free(o[1]->n), o[1]->n = NULL; /* closes its connection without a word */
+    nodes_free(o[1]->n);
+    o[1]->n = NULL; /* closes its connection without a word */
     assert_true(becomes(o[0]->n, NODES_LOST));
     assert_int_equal(batch_init(&b, &lim.b), ST_OK);
     o[0]->run.submit(o[0]->run.ctx, &b);

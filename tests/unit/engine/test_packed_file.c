@@ -7,7 +7,10 @@ static int n_write;
 static int hook_fallocate(int fd, int mode, off_t at, off_t n) { return no_room ? (errno = no_room, -1) : (fallocate)(fd, mode, at, n); }
 static ssize_t hook_pwrite(int fd, const void *p, size_t n, off_t at)
 {
-    if (torn && __atomic_add_fetch(&n_write, 1, __ATOMIC_RELAXED) >= torn) return errno = ENOSPC, -1;
+    if (torn && __atomic_add_fetch(&n_write, 1, __ATOMIC_RELAXED) >= torn) {
+        errno = ENOSPC;
+        return -1;
+    }
     return (pwrite)(fd, p, n, at);
 }
 #define fallocate(...) hook_fallocate(__VA_ARGS__)
@@ -198,7 +201,9 @@ static void a_full_disk_leaves_nothing(void **state)
     (void)state;
     fill();
     for (int i = 0; i < 4; i++) {
-        no_room = i == 0 ? ENOSPC : EOPNOTSUPP, torn = i, n_write = 0;
+        no_room = i == 0 ? ENOSPC : EOPNOTSUPP;
+        torn = i;
+        n_write = 0;
         assert_false(write_it());
         assert_string_equal(why, "No space left on device");
         assert_int_equal(n_file(), 0);

@@ -101,7 +101,10 @@ static void a_step_is_submitted_before_the_one_before_is_waited_for(void **state
                 assert_int_equal(r.wait(r.ctx, b[last % 2]), ST_OK);
                 got[last] = b[last % 2]->out.id[0];
             }
-            if (way) assert_int_equal(r.wait(r.ctx, b[1]), ST_OK), got[5] = b[1]->out.id[0];
+            if (way) {
+                assert_int_equal(r.wait(r.ctx, b[1]), ST_OK);
+                got[5] = b[1]->out.id[0];
+            }
             if (n_rank == 1 && !way) memcpy(id, got, sizeof id);
             assert_memory_equal(id, got, sizeof id);
             rank_team_free(team);
@@ -111,16 +114,37 @@ static void a_step_is_submitted_before_the_one_before_is_waited_for(void **state
 
 static enum status lost_wait(struct device *d, const struct dev_step *s)
 {
-    (void)d, (void)s;
+    (void)d;
+    (void)s;
     return ST_DEVICE;
 }
-static bool lost_end(struct device *d, const struct dev_step *s, const struct dev_step *on) { return (void)d, (void)s, (void)on, true; }
-static void lost_broadcast(struct device *d, void *x, size_t bytes) { (void)d, (void)x, (void)bytes; }
-static void lost_allreduce(struct device *d, void *x, size_t n) { (void)d, (void)x, (void)n; }
+static bool lost_end(struct device *d, const struct dev_step *s, const struct dev_step *on)
+{
+    (void)d;
+    (void)s;
+    (void)on;
+    return true;
+}
+static void lost_broadcast(struct device *d, void *x, size_t bytes)
+{
+    (void)d;
+    (void)x;
+    (void)bytes;
+}
+static void lost_allreduce(struct device *d, void *x, size_t n)
+{
+    (void)d;
+    (void)x;
+    (void)n;
+}
 
 static void lost_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local)
 {
-    (void)d, (void)out, (void)x, (void)m, (void)n_local;
+    (void)d;
+    (void)out;
+    (void)x;
+    (void)m;
+    (void)n_local;
 }
 
 /* Rank 1 stops taking part: the others wait for it in a collective, and must come out. */
@@ -132,7 +156,10 @@ static void a_rank_that_fails_frees_the_others_and_ends_the_team(void **state)
     struct device *d = team->rank[1].dev;
     real_ops = d->ops;
     ops[0] = *real_ops;
-    ops[0].step_wait = lost_wait, ops[0].step_end = lost_end, ops[0].allreduce = lost_allreduce, ops[0].allgather = lost_allgather,
+    ops[0].step_wait = lost_wait;
+    ops[0].step_end = lost_end;
+    ops[0].allreduce = lost_allreduce;
+    ops[0].allgather = lost_allgather;
     ops[0].broadcast = lost_broadcast;
     d->ops = &ops[0];
     assert_int_equal(step(), ST_DEVICE);
@@ -165,7 +192,10 @@ static void a_rank_that_fails_with_two_in_flight_ends_both(void **state)
         struct device *d = team->rank[1].dev;
         real_ops = d->ops;
         ops[0] = *real_ops;
-        ops[0].step_wait = lost_wait, ops[0].step_end = lost_end, ops[0].allreduce = lost_allreduce, ops[0].allgather = lost_allgather;
+        ops[0].step_wait = lost_wait;
+        ops[0].step_end = lost_end;
+        ops[0].allreduce = lost_allreduce;
+        ops[0].allgather = lost_allgather;
         ops[0].broadcast = lost_broadcast;
         d->ops = &ops[0];
         struct eng_runner r = rank_team_runner(team);

@@ -44,7 +44,8 @@ static int teardown(void **state)
 /* a token more, drawn by sample 3 of the step in flight */
 static void fly(struct fixture *f)
 {
-    f->s.fly_token = 1, f->s.fly_sample = 3;
+    f->s.fly_token = 1;
+    f->s.fly_sample = 3;
     f->ids[8] = SEQ_PENDING;
 }
 
@@ -91,7 +92,8 @@ static void before_min_tokens_the_stops_are_banned(void **state)
 {
     struct fixture       *f = *state;
     static const uint32_t stop[] = { 50, 51 };
-    f->r.s.stop_id = stop, f->r.s.n_stop_id = 2;
+    f->r.s.stop_id = stop;
+    f->r.s.n_stop_id = 2;
     f->r.s.min_tokens = 4;
     const struct op_sample_row *o = add(f);
     assert_int_equal(o->n_ban, 4);
@@ -106,7 +108,9 @@ static void a_bad_words_last_token_is_banned_after_the_others(void **state)
 {
     struct fixture       *f = *state;
     static const uint32_t word[] = { 40, 16, 17, 41, 15, 17, 42, 13, 14, 15, 16, 17, 43 }, start[] = { 0, 1, 4, 7, 13 };
-    f->r.s.bad_word = word, f->r.s.bad_word_start = start, f->r.s.n_bad_word = 4;
+    f->r.s.bad_word = word;
+    f->r.s.bad_word_start = start;
+    f->r.s.n_bad_word = 4;
     const struct op_sample_row *o = add(f);
     assert_int_equal(o->n_ban, 2); /* 40 always, 41 after 16 17; the last would begin in the prompt */
     assert_memory_equal(f->b.ban + o->ban_start, ((uint32_t[]){ 40, 41 }), 8);
@@ -116,7 +120,10 @@ static void ids_beyond_the_vocabulary_are_not_banned(void **state)
 {
     struct fixture       *f = *state;
     static const uint32_t stop[] = { 100, 5, UINT32_MAX };
-    f->r.s.stop_id = stop, f->r.s.n_stop_id = 3, f->r.s.min_tokens = 10, f->r.s.ignore_eos = true;
+    f->r.s.stop_id = stop;
+    f->r.s.n_stop_id = 3;
+    f->r.s.min_tokens = 10;
+    f->r.s.ignore_eos = true;
     const struct op_sample_row *o = add(f);
     assert_int_equal(o->n_ban, 1);
     assert_int_equal(f->b.ban[o->ban_start], 5);
@@ -127,7 +134,10 @@ static void allowed_ids_and_biases_are_copied(void **state)
     struct fixture              *f = *state;
     static const uint32_t        allowed[] = { 7, 8 };
     static const struct eng_bias bias[] = { { 3, -1.5f } };
-    f->r.s.allowed_id = allowed, f->r.s.n_allowed = 2, f->r.s.bias = bias, f->r.s.n_bias = 1;
+    f->r.s.allowed_id = allowed;
+    f->r.s.n_allowed = 2;
+    f->r.s.bias = bias;
+    f->r.s.n_bias = 1;
     add(f);
     const struct op_sample_row *o = add(f);
     assert_int_equal(o->allow_start, 2);
@@ -169,7 +179,8 @@ static void an_id_in_flight_is_patched_into_the_history(void **state)
     assert_int_equal(f->b.n_patch_hist, 1);
     assert_int_equal(f->b.patch_hist[0].at, 8);
     assert_int_equal(f->b.patch_hist[0].from, 3);
-    f->r.s.repetition = 1, f->r.s.presence = 0.5f;
+    f->r.s.repetition = 1;
+    f->r.s.presence = 0.5f;
     o = add(f);
     assert_int_equal(o->n_hist, 4);
     assert_int_equal(f->b.patch_hist[1].at, o->hist_start + 3);

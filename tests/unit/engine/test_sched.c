@@ -83,7 +83,8 @@ static struct sent send(struct fixture *x)
     struct sent t = { .n = x->sc.n_plan };
     for (uint32_t i = 0; i < t.n; i++) {
         struct seq *s = t.s[i] = x->sc.plan[i];
-        t.n_row[i] = s->n_step, t.samples[i] = s->samples;
+        t.n_row[i] = s->n_step;
+        t.samples[i] = s->samples;
         sched_sent(&x->sc, s, i);
     }
     sched_check(&x->sc);
@@ -210,7 +211,8 @@ static void of_equals_the_longest_cached_prefix_goes_first(void **state)
     step(x);
     struct seq *busy = add(x, 1, 4, 3);
     step(x);
-    add(x, 2, 21, 1), add(x, 3, 21, 1);
+    add(x, 2, 21, 1);
+    add(x, 3, 21, 1);
     struct seq *warm = add(x, 7, 22, 2);
     while (busy->state == SEQ_RUNNING) step(x);
     step(x);
@@ -352,7 +354,10 @@ static void a_sequence_that_exceeds_the_sampling_arrays_sits_out_a_step(void **s
         plan(x);
         uint32_t n_hist = 0, n_sample = 0;
         for (uint32_t k = 0; k < x->sc.n_plan; k++)
-            if (x->sc.plan[k]->samples) n_hist += x->sc.plan[k]->n_token, n_sample++;
+            if (x->sc.plan[k]->samples) {
+                n_hist += x->sc.plan[k]->n_token;
+                n_sample++;
+            }
         assert_true(n_hist <= 200);
         sat_out |= n_sample < x->sc.n_running;
         compute(x);
@@ -456,7 +461,9 @@ static void a_row_that_needs_its_last_id_on_the_host_waits_for_it(void **state)
     struct fixture       *x = make(100, 8, 64, 64);
     for (uint32_t len = 1; len <= 2; len++) {
         struct seq *a = add(x, len, 5, 4);
-        a->r->s.bad_word = word, a->r->s.bad_word_start = len == 2 ? start : start_one, a->r->s.n_bad_word = 1;
+        a->r->s.bad_word = word;
+        a->r->s.bad_word_start = len == 2 ? start : start_one;
+        a->r->s.n_bad_word = 1;
         a->on_host = sample_on_host(&a->r->s);
         plan(x);
         struct sent t = send(x);

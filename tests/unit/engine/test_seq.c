@@ -64,7 +64,8 @@ static void a_stop_id_ends_it_and_is_no_eos(void **state)
 {
     struct fixture       *f = *state;
     static const uint32_t stop[] = { 5 };
-    f->r.s.stop_id = stop, f->r.s.n_stop_id = 1;
+    f->r.s.stop_id = stop;
+    f->r.s.n_stop_id = 1;
     assert_int_equal(append(f, 5), ENG_STOP);
     assert_int_equal(f->choice.stop_id, 5);
     assert_false(f->choice.stop_is_eos);
@@ -88,7 +89,8 @@ static void a_stop_on_the_last_token_is_a_stop(void **state)
 static void a_full_context_ends_it_with_length(void **state)
 {
     struct fixture *f = *state;
-    f->r.s.max_tokens = 16, f->s.n_max = 20;
+    f->r.s.max_tokens = 16;
+    f->s.n_max = 20;
     for (uint32_t i = 0; i < 7; i++) assert_int_equal(append(f, 7), ENG_NONE);
     assert_int_equal(append(f, 7), ENG_LENGTH);
 }
@@ -98,7 +100,8 @@ static void logprobs_are_stored_when_asked_for(void **state)
     struct fixture *f = *state;
     append(f, 7);
     assert_true(f->logprob[0] == 0.0f);
-    f->r.s.logprobs = true, f->r.s.n_top = 2;
+    f->r.s.logprobs = true;
+    f->r.s.n_top = 2;
     append(f, 7);
     assert_true(f->logprob[1] == -0.5f);
     assert_int_equal(f->top[2].id, 8);
@@ -108,7 +111,8 @@ static void logprobs_are_stored_when_asked_for(void **state)
 static void a_load_brings_back_prompt_and_output(void **state)
 {
     struct fixture *f = *state;
-    append(f, 7), append(f, 8);
+    append(f, 7);
+    append(f, 8);
     uint32_t other[32] = { 0 };
     seq_load(&f->s, other); /* after a preemption */
     assert_memory_equal(other, ((uint32_t[]){ 30, 31, 32, 33, 7, 8 }), 24);

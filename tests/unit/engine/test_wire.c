@@ -31,21 +31,36 @@ static void random_batch(struct batch *b, struct rng *r, uint32_t n_drawn)
     }
     uint32_t n_copy = below(r, 4);
     for (uint32_t i = 0; i < n_copy; i++) batch_add_copy(b, (struct kv_copy){ below(r, lim.n_block), below(r, lim.n_block) });
-    b->n_hist = below(r, lim.b.hist_max + 1), b->n_ban = below(r, lim.b.ban_max + 1);
-    b->n_allow = below(r, lim.b.allow_max + 1), b->n_bias = below(r, lim.b.bias_max + 1);
+    b->n_hist = below(r, lim.b.hist_max + 1);
+    b->n_ban = below(r, lim.b.ban_max + 1);
+    b->n_allow = below(r, lim.b.allow_max + 1);
+    b->n_bias = below(r, lim.b.bias_max + 1);
     for (uint32_t i = 0; i < b->n_hist; i++) b->hist[i] = (uint32_t)rng_u64(r);
     for (uint32_t i = 0; i < b->n_ban; i++) b->ban[i] = (uint32_t)rng_u64(r);
     for (uint32_t i = 0; i < b->n_allow; i++) b->allow[i] = (uint32_t)rng_u64(r);
     for (uint32_t i = 0; i < b->n_bias; i++) b->bias[i] = (struct op_bias){ below(r, 1000), (float)below(r, 100) - 50.5f };
     for (uint32_t i = 0; b->n_row && i < below(r, 9); i++) {
         struct op_sample_row *s = batch_add_sample(b, below(r, b->n_row));
-        s->temperature = 0.7f, s->top_p = 0.9f, s->min_p = 0.1f, s->presence = -1, s->frequency = 2, s->repetition = 1.5f;
-        s->top_k = below(r, 50), s->n_top = below(r, OP_SAMPLE_TOP_MAX + 1);
-        s->seed = rng_u64(r), s->stream = rng_u64(r), s->counter = rng_u64(r);
-        s->hist_start = below(r, b->n_hist + 1), s->n_hist = below(r, b->n_hist - s->hist_start + 1), s->n_prompt = below(r, s->n_hist + 1);
-        s->ban_start = below(r, b->n_ban + 1), s->n_ban = below(r, b->n_ban - s->ban_start + 1);
-        s->allow_start = below(r, b->n_allow + 1), s->n_allow = below(r, b->n_allow - s->allow_start + 1);
-        s->bias_start = below(r, b->n_bias + 1), s->n_bias = below(r, b->n_bias - s->bias_start + 1);
+        s->temperature = 0.7f;
+        s->top_p = 0.9f;
+        s->min_p = 0.1f;
+        s->presence = -1;
+        s->frequency = 2;
+        s->repetition = 1.5f;
+        s->top_k = below(r, 50);
+        s->n_top = below(r, OP_SAMPLE_TOP_MAX + 1);
+        s->seed = rng_u64(r);
+        s->stream = rng_u64(r);
+        s->counter = rng_u64(r);
+        s->hist_start = below(r, b->n_hist + 1);
+        s->n_hist = below(r, b->n_hist - s->hist_start + 1);
+        s->n_prompt = below(r, s->n_hist + 1);
+        s->ban_start = below(r, b->n_ban + 1);
+        s->n_ban = below(r, b->n_ban - s->ban_start + 1);
+        s->allow_start = below(r, b->n_allow + 1);
+        s->n_allow = below(r, b->n_allow - s->allow_start + 1);
+        s->bias_start = below(r, b->n_bias + 1);
+        s->n_bias = below(r, b->n_bias - s->bias_start + 1);
     }
     for (uint32_t i = 0; b->n_row && i < below(r, 5); i++) batch_add_lp(b, below(r, b->n_row), below(r, lim.vocab), below(r, 21));
     if (n_drawn && b->n_row) {
@@ -192,9 +207,10 @@ static void a_changed_step_is_refused_or_sound(void **state)
             w->out[at] = below(&r, 2) ? bytes[below(&r, sizeof bytes)] : (unsigned char)(w->out[at] + 1);
         }
         why[0] = 0;
-        if (wire_step_get(w->out, n, &lim, &to, &w->b, why, sizeof why))
-            n_refused++, assert_true(why[0]);
-        else
+        if (wire_step_get(w->out, n, &lim, &to, &w->b, why, sizeof why)) {
+            n_refused++;
+            assert_true(why[0]);
+        } else
             assert_sound(&w->b, 3);
     }
     assert_true(n_refused > 5000);

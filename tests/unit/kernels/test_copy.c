@@ -10,7 +10,8 @@ static void every_place_and_length_is_copied_and_nothing_beside_it(void **state)
     for (size_t dst = 0; dst < 70; dst++)
         for (size_t n = 0; n < 260; n += n < 140 ? 1 : 17) {
             size_t src = (dst * 5 + n) % 67;
-            memset(to, 0xee, N), memset(want, 0xee, N);
+            memset(to, 0xee, N);
+            memset(want, 0xee, N);
             memcpy(want + dst, from + src, n);
             copy_stream(to + dst, from + src, n);
             assert_memory_equal(to, want, N);

@@ -112,7 +112,11 @@ static bool memory_takes(const struct kv_below *b) { return ((const struct memor
 
 static void row_turn(struct kv_below *b) { (void)b; }
 
-static bool row_busy(const struct kv_below *b) { return (void)b, false; }
+static bool row_busy(const struct kv_below *b)
+{
+    (void)b;
+    return false;
+}
 
 static void memory_stats(const struct kv_below *b, struct kv_below_stats *out)
 {
@@ -157,7 +161,8 @@ static const struct kv_below_row memory_row = { .name = "memory",
 static enum status memory_open(const struct kv_below_cfg *cfg, struct kv_below **b_out, char *err, size_t err_bytes)
 {
     struct memory *m = calloc(1, sizeof *m);
-    (void)err, (void)err_bytes;
+    (void)err;
+    (void)err_bytes;
     m->below.row = &memory_row;
     m->cfg = *cfg;
     m->record_bytes = kv_record_bytes(cfg->payload_bytes);
@@ -173,21 +178,48 @@ static enum status memory_open(const struct kv_below_cfg *cfg, struct kv_below *
 
 static enum status empty_open(const struct kv_below_cfg *cfg, struct kv_below **b_out, char *err, size_t err_bytes);
 static void        empty_close(struct kv_below *b) { free(b); }
-static bool        empty_has(const struct kv_below *b, const struct kv_key *key) { return (void)b, (void)key, false; }
-static bool        empty_find(struct kv_below *b, const struct kv_key *key, struct kv_place *place_out)
+static bool        empty_has(const struct kv_below *b, const struct kv_key *key)
 {
-    (void)b, (void)key, (void)place_out;
+    (void)b;
+    (void)key;
+    return false;
+}
+static bool empty_find(struct kv_below *b, const struct kv_key *key, struct kv_place *place_out)
+{
+    (void)b;
+    (void)key;
+    (void)place_out;
     return false;
 }
 static enum status empty_read(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out)
 {
-    (void)b, (void)r, (void)place_out, (void)ticket_out;
+    (void)b;
+    (void)r;
+    (void)place_out;
+    (void)ticket_out;
     return ST_NOT_FOUND;
 }
-static void        empty_read_done(struct kv_below *b, struct kv_place place, bool bad) { (void)b, (void)place, (void)bad; }
-static void        empty_stats(const struct kv_below *b, struct kv_below_stats *out) { (void)b, *out = (struct kv_below_stats){ 0 }; }
-static enum status empty_check(const struct kv_below *b) { return (void)b, ST_OK; }
-static uint64_t    empty_purge(struct kv_below *b) { return (void)b, 0; }
+static void empty_read_done(struct kv_below *b, struct kv_place place, bool bad)
+{
+    (void)b;
+    (void)place;
+    (void)bad;
+}
+static void empty_stats(const struct kv_below *b, struct kv_below_stats *out)
+{
+    (void)b;
+    *out = (struct kv_below_stats){ 0 };
+}
+static enum status empty_check(const struct kv_below *b)
+{
+    (void)b;
+    return ST_OK;
+}
+static uint64_t empty_purge(struct kv_below *b)
+{
+    (void)b;
+    return 0;
+}
 
 static const struct kv_below_row empty_row = { .name = "nothing",
                                                .kind = XFER_REMOTE,
@@ -206,7 +238,9 @@ static const struct kv_below_row empty_row = { .name = "nothing",
 static enum status empty_open(const struct kv_below_cfg *cfg, struct kv_below **b_out, char *err, size_t err_bytes)
 {
     struct kv_below *b = calloc(1, sizeof *b);
-    (void)cfg, (void)err, (void)err_bytes;
+    (void)cfg;
+    (void)err;
+    (void)err_bytes;
     b->row = &empty_row;
     *b_out = b;
     return ST_OK;

@@ -108,7 +108,10 @@ static inline void world_ready(struct store_world *w, bool want_room)
         if (!st.recovering && (!want_room || st.n_segment > 0)) break;
     }
     assert_false(st.recovering);
-    for (int i = 0; want_room && i < 50; i++) usleep(200), world_turn(w);
+    for (int i = 0; want_room && i < 50; i++) {
+        usleep(200);
+        world_turn(w);
+    }
 }
 
 /* Until the store says why it is degraded, in words that hold these; NULL: until it is not. */
@@ -126,7 +129,9 @@ static inline void world_degraded(struct store_world *w, const char *words)
 
 static inline int rm_one(const char *path, const struct stat *s, int flag, struct FTW *f)
 {
-    (void)s, (void)flag, (void)f;
+    (void)s;
+    (void)flag;
+    (void)f;
     return remove(path);
 }
 static inline void world_free(struct store_world *w)

@@ -227,7 +227,8 @@ static void F40_only_segments_that_a_store_made_give_way(void **state)
     assert_int_equal(access(path, F_OK), 0);
     snprintf(path, sizeof path, "%s/seg-0000000000000004.kv", folder);
     assert_int_equal(access(path, F_OK), 0);
-    free(old), free(foreign);
+    free(old);
+    free(foreign);
     nftw(far, rm_one, 8, FTW_DEPTH | FTW_PHYS);
     world_free(&w);
 }
@@ -278,7 +279,8 @@ static void a_damaged_number_is_none(void **state)
     assert_int_equal(unlinkat(sub, "USED", 0), 0);
     assert_int_equal(mkdirat(sub, "USED", 0700), 0); /* cannot be written: said so, not ignored */
     assert_int_not_equal(models_open(root, name, &again), 0);
-    close(sub), close(root);
+    close(sub);
+    close(root);
     nftw(dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 

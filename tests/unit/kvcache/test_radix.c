@@ -26,7 +26,8 @@ static const uint32_t *ab(uint32_t a, uint32_t b)
 {
     static uint32_t ids[4][2], at;
     at = (at + 1) % 4;
-    ids[at][0] = a, ids[at][1] = b;
+    ids[at][0] = a;
+    ids[at][1] = b;
     return ids[at];
 }
 
@@ -125,17 +126,22 @@ static void check_finds_each_broken_invariant(void **state)
     log_init(LOG_LEVEL_ERROR, -1, false);
     kv_radix_insert(t, 0, none, KV_NONE, ab(1, 2));
     kv_radix_insert(t, 1, none, 0, ab(3, 4));
-    ref[0] = 2, ref[1] = 2;
+    ref[0] = 2;
+    ref[1] = 2;
     assert_int_equal(kv_radix_check(t, ref), ST_OK);
     ref[0] = 1; /* a lock that does not cover the path */
     assert_int_equal(kv_radix_check(t, ref), ST_INVALID);
-    ref[0] = 2, ref[1] = 0; /* an idle leaf that eviction cannot see */
+    ref[0] = 2;
+    ref[1] = 0; /* an idle leaf that eviction cannot see */
     assert_int_equal(kv_radix_check(t, ref), ST_INVALID);
-    ref[1] = 2, t->token[2]++; /* a block whose tokens are not those of its hash */
+    ref[1] = 2;
+    t->token[2]++; /* a block whose tokens are not those of its hash */
     assert_int_equal(kv_radix_check(t, ref), ST_INVALID);
-    t->token[2]--, t->node[0].n_child = 0;
+    t->token[2]--;
+    t->node[0].n_child = 0;
     assert_int_equal(kv_radix_check(t, ref), ST_INVALID);
-    t->node[0].n_child = 1, t->node[1].salt = red;
+    t->node[0].n_child = 1;
+    t->node[1].salt = red;
     assert_int_equal(kv_radix_check(t, ref), ST_INVALID);
     t->node[1].salt = none;
     assert_int_equal(kv_radix_check(t, ref), ST_OK);
@@ -210,10 +216,12 @@ static void a_long_chain_is_not_walked_to_its_end(void **state)
     uint32_t        b = KV_NONE, ids[LONG] = { 1, 2, 3, 4 };
     assert_int_equal(kv_radix_init(&t, MANY, LONG, 4, 0), ST_OK);
     for (uint32_t i = 0; i < MANY; i++) {
-        ids[4] = 100 + i, ids[5] = 7;
+        ids[4] = 100 + i;
+        ids[5] = 7;
         kv_radix_insert(&t, i, none, KV_NONE, ids);
     }
-    ids[4] = 100 + MANY - 1, ids[5] = 8; /* the newest */
+    ids[4] = 100 + MANY - 1;
+    ids[5] = 8; /* the newest */
     assert_int_equal(kv_radix_near(&t, none, KV_NONE, ids, LONG, &b), 5);
     assert_int_equal(b, MANY - 1);
     ids[4] = 100; /* the oldest is out of sight */

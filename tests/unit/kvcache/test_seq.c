@@ -333,11 +333,21 @@ static void nonsense_configurations_are_refused(void **state)
     (void)state;
     struct kv    *kv;
     struct kv_cfg ok = { .n_block = 4, .block_tokens = 16, .n_seq_max = 1, .seq_tokens_max = 64 }, c;
-    c = ok, c.n_block = 0, assert_int_equal(kv_create(&c, &kv), ST_INVALID);
-    c = ok, c.block_tokens = 0, assert_int_equal(kv_create(&c, &kv), ST_INVALID);
-    c = ok, c.block_tokens = 257, assert_int_equal(kv_create(&c, &kv), ST_INVALID);
-    c = ok, c.n_seq_max = 0, assert_int_equal(kv_create(&c, &kv), ST_INVALID);
-    c = ok, c.seq_tokens_max = 0, assert_int_equal(kv_create(&c, &kv), ST_INVALID);
+    c = ok;
+    c.n_block = 0;
+    assert_int_equal(kv_create(&c, &kv), ST_INVALID);
+    c = ok;
+    c.block_tokens = 0;
+    assert_int_equal(kv_create(&c, &kv), ST_INVALID);
+    c = ok;
+    c.block_tokens = 257;
+    assert_int_equal(kv_create(&c, &kv), ST_INVALID);
+    c = ok;
+    c.n_seq_max = 0;
+    assert_int_equal(kv_create(&c, &kv), ST_INVALID);
+    c = ok;
+    c.seq_tokens_max = 0;
+    assert_int_equal(kv_create(&c, &kv), ST_INVALID);
 }
 
 static void check_finds_each_broken_invariant(void **state)

@@ -8,7 +8,9 @@ enum { SCAN_US = 2000, GRACE_US = 60000000, PER = 15, N = 33 }; /* PER: blocks o
 static void make(struct store_world *w, const char *dir)
 {
     world_make(w);
-    w->shared = true, w->scan_us = SCAN_US, w->grace_us = GRACE_US;
+    w->shared = true;
+    w->scan_us = SCAN_US;
+    w->grace_us = GRACE_US;
     if (!dir) return;
     rmdir(w->dir);
     snprintf(w->dir, sizeof w->dir, "%s", dir);
@@ -30,7 +32,8 @@ static uint32_t hits(struct store_world *w, uint32_t *n_doubt)
     *n_doubt = 0;
     for (uint32_t n = 0; n < N; n++) {
         enum status st = world_get(w, n); /* compares every byte */
-        n_hit += st == ST_OK, *n_doubt += st != ST_OK && st != ST_NOT_FOUND;
+        n_hit += st == ST_OK;
+        *n_doubt += st != ST_OK && st != ST_NOT_FOUND;
     }
     return n_hit;
 }
@@ -74,8 +77,10 @@ static void other_servers_read_the_blocks_of_one_and_take_them_over_when_it_leav
     struct kv_store_stats st;
     uint32_t              n_doubt;
     char                  path[700];
-    make(&a, NULL), make(&b, a.dir);
-    open_ready(&a), open_ready(&b);
+    make(&a, NULL);
+    make(&b, a.dir);
+    open_ready(&a);
+    open_ready(&b);
     assert_int_equal(folders(a.dir, path, sizeof path), 2);
     for (uint32_t n = 0; n < N; n++) assert_int_equal(world_put_patient(&a, n), ST_OK);
     UNTIL(&a, st.n_segment >= 4); /* two are whole, one is filled, one is prepared */
@@ -122,7 +127,10 @@ static void a_killed_server_is_read_and_then_taken_over(void **state)
         open_ready(&c);
         for (uint32_t n = 0; n < N; n++)
             if (world_put_patient(&c, n)) _exit(3);
-        while (n_sealed(c.s) < 2) world_turn(&c), usleep(100); /* and say so in their footers */
+        while (n_sealed(c.s) < 2) {
+            world_turn(&c);
+            usleep(100);
+        } /* and say so in their footers */
         kill(getpid(), SIGKILL);
     }
     int status;
@@ -150,7 +158,8 @@ static void a_file_that_vanishes_or_changes_under_a_reader_is_a_miss(void **stat
     struct kv_store_stats st;
     uint32_t              n_doubt;
     char                  path[700];
-    make(&a, NULL), make(&b, a.dir);
+    make(&a, NULL);
+    make(&b, a.dir);
     a.grace_us = 400000; /* its heart beats every 50 ms */
     open_ready(&a);
     for (uint32_t n = 0; n < N; n++) assert_int_equal(world_put_patient(&a, n), ST_OK);
@@ -209,13 +218,22 @@ static void segments_of_another_key_or_model_stay_untouched(void **state)
     struct kv_store_stats st;
     uint32_t              n_doubt;
     char                  path[700];
-    make(&a, NULL), make(&b, a.dir), make(&c, a.dir);
-    a.sealed = b.sealed = true, b.secret[0] = 1;
+    make(&a, NULL);
+    make(&b, a.dir);
+    make(&c, a.dir);
+    a.sealed = b.sealed = true;
+    b.secret[0] = 1;
     c.fingerprint.b[0] ^= 1;
-    open_ready(&a), open_ready(&b), open_ready(&c);
+    open_ready(&a);
+    open_ready(&b);
+    open_ready(&c);
     for (uint32_t n = 0; n < N; n++) assert_int_equal(world_put_patient(&a, n), ST_OK);
     UNTIL(&a, st.n_segment >= 4);
-    for (int i = 0; i < 60; i++) world_turn(&b), world_turn(&c), usleep(500);
+    for (int i = 0; i < 60; i++) {
+        world_turn(&b);
+        world_turn(&c);
+        usleep(500);
+    }
     assert_int_equal(hits(&b, &n_doubt), 0);
     assert_int_equal(n_doubt, 0);
     assert_int_equal(hits(&c, &n_doubt), 0);
@@ -228,7 +246,8 @@ static void segments_of_another_key_or_model_stay_untouched(void **state)
     UNTIL(&b, !kv_store_recovering(b.s));
     assert_int_equal(hits(&b, &n_doubt), 2 * PER);
     assert_int_equal(folders(a.dir, path, sizeof path), 3);
-    close_one(&a), close_one(&c);
+    close_one(&a);
+    close_one(&c);
     world_free(&b);
 }
 
@@ -254,7 +273,8 @@ static uint64_t bytes_of_all(const char *dir)
 static void named(struct store_world *w, const char *dir, uint32_t grace_us)
 {
     make(w, dir);
-    w->cap = 6 * SEGMENT, w->grace_us = grace_us;
+    w->cap = 6 * SEGMENT;
+    w->grace_us = grace_us;
     snprintf(w->name, sizeof w->name, "the-server");
 }
 
@@ -274,7 +294,10 @@ static void F33_a_server_that_crashes_again_and_again_has_one_budget(void **stat
             if (world_open(&c)) _exit(2);
             world_ready(&c, false); /* in the end there is no room for a segment */
             for (uint32_t n = 0; n < 2 * PER + 5; n++) {
-                for (int i = 0; i < 40 && world_put(&c, 100 * life + n) == ST_AGAIN; i++) world_turn(&c), usleep(200);
+                for (int i = 0; i < 40 && world_put(&c, 100 * life + n) == ST_AGAIN; i++) {
+                    world_turn(&c);
+                    usleep(200);
+                }
             }
             kill(getpid(), SIGKILL);
         }

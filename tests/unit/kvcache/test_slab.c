@@ -29,7 +29,8 @@ static void a_slab_begins_as_zeros_and_the_next_process_finds_its_bytes(void **s
     }
     assert_int_equal(slab_map(fd, BYTES, (void **)&q), ST_OK);
     for (size_t i = 0; i < BYTES / page; i++) assert_int_equal(q[i * page], (unsigned char)(i * 7 + 1));
-    munmap(p, BYTES), munmap(q, BYTES);
+    munmap(p, BYTES);
+    munmap(q, BYTES);
     close(fd);
 }
 
@@ -89,6 +90,9 @@ int main(void)
         cmocka_unit_test(memory_that_is_not_there_is_an_error_now),
     };
     int bad = cmocka_run_group_tests(tests, NULL, NULL);
-    if (!advice_is_real()) return puts("madvise does nothing here (an emulator): when pages are taken is not looked at"), bad;
+    if (!advice_is_real()) {
+        puts("madvise does nothing here (an emulator): when pages are taken is not looked at");
+        return bad;
+    }
     return bad + cmocka_run_group_tests(of_pages, NULL, NULL);
 }

@@ -183,8 +183,16 @@ static void damage(bool sealed)
     world_free(&w);
 }
 
-static void damage_is_a_miss(void **state) { (void)state, damage(false); }
-static void a_damaged_sealed_block_is_a_miss(void **state) { (void)state, damage(true); }
+static void damage_is_a_miss(void **state)
+{
+    (void)state;
+    damage(false);
+}
+static void a_damaged_sealed_block_is_a_miss(void **state)
+{
+    (void)state;
+    damage(true);
+}
 
 static uint32_t n_files(const struct store_world *w)
 {
@@ -206,7 +214,8 @@ static void sealed(bool no_uring)
     world_no_uring = no_uring;
     world_make(&w);
     world_no_uring = false;
-    w.sealed = true, w.secret[5] = 77;
+    w.sealed = true;
+    w.secret[5] = 77;
     if (world_open(&w)) fail_msg("%s", w.err);
     world_ready(&w, true);
     for (uint32_t n = 0; n < 40; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
@@ -262,7 +271,8 @@ static void sealed(bool no_uring)
     kv_store_close(w.s);
 
     w.sealed = w.ephemeral = true; /* plain files where sealed ones are wanted; and a key that is not kept keeps no file */
-    w.cap = 64 * SEGMENT, w.secret[5] = 1;
+    w.cap = 64 * SEGMENT;
+    w.secret[5] = 1;
     uint32_t n_before = n_files(&w);
     if (world_open(&w)) fail_msg("%s", w.err);
     world_ready(&w, true);
@@ -274,8 +284,16 @@ static void sealed(bool no_uring)
     w.s = NULL;
     world_free(&w);
 }
-static void a_sealed_block_shows_no_plain_byte_and_opens_only_with_its_key(void **state) { (void)state, sealed(false); }
-static void the_same_by_threads(void **state) { (void)state, sealed(true); }
+static void a_sealed_block_shows_no_plain_byte_and_opens_only_with_its_key(void **state)
+{
+    (void)state;
+    sealed(false);
+}
+static void the_same_by_threads(void **state)
+{
+    (void)state;
+    sealed(true);
+}
 
 static void a_full_disk_pauses_and_resumes(void **state)
 {
@@ -300,7 +318,10 @@ static void a_full_disk_pauses_and_resumes(void **state)
     }
     for (uint64_t end = clock_us() + PATIENCE_S * 1000000u;
          kv_store_stats(w.s, &st), !st.n_pauses && clock_us() < end;) /* the thread's word */
-        usleep(300), world_turn(&w);
+    {
+        usleep(300);
+        world_turn(&w);
+    }
     assert_true(n_fail > 0 && st.n_pauses > 0);
     assert_int_equal(world_get(&w, 1), ST_OK); /* reading goes on */
     setrlimit(RLIMIT_FSIZE, &old);

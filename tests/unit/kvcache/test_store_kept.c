@@ -195,15 +195,21 @@ static void F30_a_directory_entry_that_is_no_file_is_left_alone(void **state)
     char               path[256];
     struct stat        st;
     fill(&w);
-    world_path(&w, 100, path, sizeof path), assert_int_equal(mkdir(path, 0700), 0);
-    world_path(&w, 101, path, sizeof path), assert_int_equal(mkfifo(path, 0600), 0);
-    world_path(&w, 102, path, sizeof path), assert_int_equal(symlink("/nowhere", path), 0);
+    world_path(&w, 100, path, sizeof path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    world_path(&w, 101, path, sizeof path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    world_path(&w, 102, path, sizeof path);
+    assert_int_equal(symlink("/nowhere", path), 0);
     again(&w);
     assert_int_equal(hits(&w), N);
     for (uint32_t n = N; n < N + 3 * PER; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
-    world_path(&w, 100, path, sizeof path), assert_true(lstat(path, &st) == 0 && S_ISDIR(st.st_mode));
-    world_path(&w, 101, path, sizeof path), assert_true(lstat(path, &st) == 0 && S_ISFIFO(st.st_mode));
-    world_path(&w, 102, path, sizeof path), assert_true(lstat(path, &st) == 0 && S_ISLNK(st.st_mode));
+    world_path(&w, 100, path, sizeof path);
+    assert_true(lstat(path, &st) == 0 && S_ISDIR(st.st_mode));
+    world_path(&w, 101, path, sizeof path);
+    assert_true(lstat(path, &st) == 0 && S_ISFIFO(st.st_mode));
+    world_path(&w, 102, path, sizeof path);
+    assert_true(lstat(path, &st) == 0 && S_ISLNK(st.st_mode));
     world_free(&w);
 }
 

@@ -113,8 +113,16 @@ static void rotate(bool sealed)
     assert_int_equal(stats(&w).n_locked_segments, 0);
     world_free(&w);
 }
-static void F32_a_mac_key_can_be_changed(void **state) { (void)state, rotate(false); }
-static void F32_and_one_of_encryption_with_it(void **state) { (void)state, rotate(true); }
+static void F32_a_mac_key_can_be_changed(void **state)
+{
+    (void)state;
+    rotate(false);
+}
+static void F32_and_one_of_encryption_with_it(void **state)
+{
+    (void)state;
+    rotate(true);
+}
 
 /* Somebody without the key makes a footer that names blocks, with every sum right that needs none. */
 static void F32_a_forged_footer_or_header_names_nothing(void **state)
@@ -158,7 +166,8 @@ static void F32_a_forged_footer_or_header_names_nothing(void **state)
     open_with(&w, dir, ONE, NULL, false);
     assert_int_equal(stats(&w).n_locked_segments, 1);
     assert_int_equal(hits(&w, 0, PER), 0);
-    free(page), free(rows);
+    free(page);
+    free(rows);
     world_free(&w);
 }
 

@@ -118,7 +118,8 @@ static void two_prompts_wait_for_one_load(void **state)
     run_alone(&w, 1, 60, &u);
     kv_evict_all(w.kv);
     lane.stall_us = 300;
-    ask_for(&u, 1, 60, 1000), ask_for(&v, 1, 60, 1000);
+    ask_for(&u, 1, 60, 1000);
+    ask_for(&v, 1, 60, 1000);
     assert_false(try_admit(&w, &u));
     assert_false(try_admit(&w, &v));
     uint32_t moved = lane.n_moved;
@@ -127,7 +128,8 @@ static void two_prompts_wait_for_one_load(void **state)
     assert_int_equal(lane.n_moved - moved, 14);
     assert_int_equal(u.n_hit, 56);
     assert_int_equal(v.n_hit, 56);
-    finish_user(&w, &u), finish_user(&w, &v);
+    finish_user(&w, &u);
+    finish_user(&w, &v);
     close_world(&w, false);
 }
 
@@ -145,9 +147,15 @@ static void a_storm_over_host_and_store_serves_no_wrong_block(void **state)
 static void run_unchecked(struct world *w, uint32_t family, struct user *u) /* kv_tiers_check would find the damage first */
 {
     ask_for(u, family, 28, 100);
-    while (!try_admit(w, u)) w->now += 100, kv_tiers_turn(w->t);
+    while (!try_admit(w, u)) {
+        w->now += 100;
+        kv_tiers_turn(w->t);
+    }
     finish_user(w, u); /* try_admit has compared every block */
-    for (int k = 0; k < 50; k++) w->now += 100, kv_tiers_turn(w->t);
+    for (int k = 0; k < 50; k++) {
+        w->now += 100;
+        kv_tiers_turn(w->t);
+    }
     kv_evict_all(w->kv);
 }
 /* Every kind of damage to what lies on the host: none of it is served, all of it is counted. */
@@ -169,7 +177,8 @@ static void damage_on_the_host_is_doubted(void **state)
         case 2: /* two blocks change places, heads and all */
             for (uint32_t k = 0; k < w.t->host.stride; k++) {
                 unsigned char b = p[k];
-                p[k] = q[k], q[k] = b;
+                p[k] = q[k];
+                q[k] = b;
             }
             break;
         case 3: memcpy(p + KV_RECORD_HEAD, q + KV_RECORD_HEAD, BLOCK); break; /* the bytes of another */
@@ -207,7 +216,10 @@ static void a_restart_finds_prefixes_in_the_store(void **state)
         ask_for(&u, 1, 60, 100);
         admit(&w, &u);
         finish_user(&w, &u);
-        for (int k = 0; k < 20; k++) turn(&w, 10), usleep(100);
+        for (int k = 0; k < 20; k++) {
+            turn(&w, 10);
+            usleep(100);
+        }
     }
     w.now += 1000000;
     uint64_t flush = 3600000000u; /* of a clock that stands: until all is written */
@@ -252,7 +264,10 @@ static void blocks_that_only_the_device_holds_are_kept_at_the_end(void **state)
         assert_int_equal(u.n_hit, 56);
         assert_int_equal(u.want.n_store, 56);
         finish_user(&w, &u);
-        for (int k = 0; k < 20; k++) turn(&w, 10), usleep(100);
+        for (int k = 0; k < 20; k++) {
+            turn(&w, 10);
+            usleep(100);
+        }
     }
     close_world(&w, true);
 }
@@ -286,7 +301,8 @@ static void freeze(struct world *w, int *slab, int *index)
         turn(w, 100);
     }
     assert_true(*slab >= 0 && *index >= 0);
-    *slab = dup(*slab), *index = dup(*index); /* as they come out of a socket */
+    *slab = dup(*slab);
+    *index = dup(*index); /* as they come out of a socket */
 }
 /* The old tiers give up what they have and end; others open with it. */
 static void hand_over(struct world *w, int slab, int index)
@@ -295,7 +311,8 @@ static void hand_over(struct world *w, int slab, int index)
     kv_tiers_turn(w->t);
     kv_tiers_close(w->t, 0);
     kv_evict_all(w->kv);
-    hand_slab = slab, hand_index = index;
+    hand_slab = slab;
+    hand_index = index;
     open_tiers(w, 0);
     hand_slab = hand_index = -1;
 }
@@ -409,7 +426,8 @@ static void a_next_process_that_never_came_is_no_loss(void **state)
     run_alone(&w, 1, 60, &u);
     kv_evict_all(w.kv);
     freeze(&w, &slab, &index);
-    close(slab), close(index);
+    close(slab);
+    close(index);
     kv_tiers_hand(w.t, KV_SERVES);
     turn(&w, 100);
     run_alone(&w, 1, 60, &u);
@@ -516,7 +534,8 @@ static void a_store_that_is_not_free_yet_is_opened_when_it_is(void **state)
     struct kv_tiers *next = w.t;
     w.t = old;
     freeze(&w, &slab, &index);
-    close(slab), close(index);
+    close(slab);
+    close(index);
     kv_tiers_hand(old, KV_GIVEN);
     turn(&w, 100);
     w.t = next;

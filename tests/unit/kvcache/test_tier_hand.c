@@ -31,7 +31,8 @@ static void make(struct index *x)
     assert_non_null(x->data);
     for (uint32_t i = 0; i < N_ROW; i++) {
         struct kv_hand_row *r = kv_hand_rows(x->data) + i;
-        r->slot = (i * 5) % N_SLOT, r->store = i & 1;
+        r->slot = (i * 5) % N_SLOT;
+        r->store = i & 1;
         r->payload = (struct digest){ i, i + 1 };
         for (int k = 0; k < 32; k++) r->key.b[k] = (unsigned char)(i * 32 + (uint32_t)k);
     }

@@ -160,7 +160,8 @@ static void blocks_for_memory_only_are_on_no_disk(void **state)
     restart(&w);
     for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_tiers_stats(w.t, &st), st.tier[KV_TIER_STORE].n_block < 6;) {
         assert_true(clock_us() < end);
-        turn(&w, 1), usleep(100);
+        turn(&w, 1);
+        usleep(100);
     }
     assert_int_equal(st.tier[KV_TIER_STORE].n_block, 6);
     close_world(&w, true);

@@ -49,17 +49,26 @@ static bool lane_can(const struct xfer_lane *l, enum xfer_kind src, enum xfer_ki
     (void)l;
     return src != XFER_FILE && dst != XFER_FILE;
 }
-static enum status lane_open(struct xfer_lane *l) { return (void)l, ST_OK; }
-static void        lane_begin(struct xfer_lane *l, struct xfer_item **item, uint32_t n)
+static enum status lane_open(struct xfer_lane *l)
 {
     (void)l;
-    for (uint32_t i = 0; i < n; i++)
-        lane.held[lane.n_held].it = item[i], lane.held[lane.n_held++].at = lane.stall_us ? now_of->now + lane.stall_us : 0;
+    return ST_OK;
+}
+static void lane_begin(struct xfer_lane *l, struct xfer_item **item, uint32_t n)
+{
+    (void)l;
+    for (uint32_t i = 0; i < n; i++) {
+        lane.held[lane.n_held].it = item[i];
+        lane.held[lane.n_held++].at = lane.stall_us ? now_of->now + lane.stall_us : 0;
+    }
 }
 static void lane_reap(struct xfer_lane *l, bool wait)
 {
     (void)l;
-    if (lane.n_held && nap_us) usleep(nap_us), nap_us = 0;
+    if (lane.n_held && nap_us) {
+        usleep(nap_us);
+        nap_us = 0;
+    }
     for (uint32_t i = 0; i < lane.n_held;) {
         struct xfer_item *it = lane.held[i].it;
         if (!wait && lane.held[i].at && lane.held[i].at > now_of->now) {
@@ -118,8 +127,14 @@ static void                       open_tiers(struct world *w, uint32_t n_store)
                                .wall = world_wall,
                                .cgroup = group_dir };
     tc.key.seed = 5;
-    tc.hand.given = hand_slab >= 0, tc.hand.slab_fd = hand_slab, tc.hand.index_fd = hand_index;
-    if (n_store) tc.n_store = 1, tc.store[0].dir = w->dir, tc.store[0].bytes = 16 * 65536;
+    tc.hand.given = hand_slab >= 0;
+    tc.hand.slab_fd = hand_slab;
+    tc.hand.index_fd = hand_index;
+    if (n_store) {
+        tc.n_store = 1;
+        tc.store[0].dir = w->dir;
+        tc.store[0].bytes = 16 * 65536;
+    }
     for (uint32_t i = 0; !n_store && i < 2 && below_rows[i]; i++) {
         tc.store[i].row = below_rows[i];
         tc.store[i].dir = "somewhere";
@@ -155,7 +170,13 @@ static void open_world(struct world *w, uint64_t seed, bool store)
     if (store) assert_non_null(mkdtemp(w->dir));
     open_tiers(w, store);
 }
-static int  rm_one(const char *path, const struct stat *s, int flag, struct FTW *f) { return (void)s, (void)flag, (void)f, remove(path); }
+static int rm_one(const char *path, const struct stat *s, int flag, struct FTW *f)
+{
+    (void)s;
+    (void)flag;
+    (void)f;
+    return remove(path);
+}
 static void close_world(struct world *w, bool store)
 {
     lane.stall_us = 0;
@@ -304,7 +325,8 @@ static inline void storm(uint64_t seed, bool store)
                 kv_tiers_forget(w.t, &x->want);
                 x->active = false;
             } else if (try_admit(&w, x)) {
-                n_hit += x->n_hit, n_run++;
+                n_hit += x->n_hit;
+                n_run++;
             }
         } else {
             finish_user(&w, x);

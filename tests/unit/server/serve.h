@@ -36,7 +36,8 @@ static void serve_up(bool ready, const char *option, const char *value)
     assert_int_equal(server_create(&S.cfg, S.auth, routes_served(), &S.srv), ST_OK);
     assert_int_equal(server_listen(S.srv, -1, err, sizeof err), ST_OK);
     for (uint32_t i = 0; i < 64; i++) S.ids[i] = 300 + i;
-    S.mock.id = S.ids, S.mock.n_id = 64;
+    S.mock.id = S.ids;
+    S.mock.n_id = 64;
     S.mock.burst = 4;
     S.ready = ready;
 }
@@ -77,7 +78,8 @@ static void raw_send(int fd, const char *p, size_t n)
     while (n) {
         ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
         if (k <= 0) return; /* closed by the server: what it said is read next */
-        p += k, n -= (size_t)k;
+        p += k;
+        n -= (size_t)k;
     }
 }
 static char   got[1 << 22];
@@ -87,7 +89,9 @@ static bool   got_eof;
 static inline char *raw_read_ms(int fd, const char *until, int ms)
 {
     uint64_t end = clock_us() + (uint64_t)ms * 1000;
-    n_got = 0, got[0] = 0, got_eof = false;
+    n_got = 0;
+    got[0] = 0;
+    got_eof = false;
     while (!until || !strstr(got, until)) {
         uint64_t      now = clock_us();
         struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -120,7 +124,9 @@ static char *ask_bytes(const char *p, size_t n)
     uint64_t end = clock_us() + PATIENCE_S * 1000000u;
     int      fd = raw_connect();
     raw_send(fd, p, n);
-    n_got = 0, got[0] = 0, got_eof = false;
+    n_got = 0;
+    got[0] = 0;
+    got_eof = false;
     while (!reply_is_whole(head) && clock_us() < end) {
         struct pollfd in = { .fd = fd, .events = POLLIN };
         if (poll(&in, 1, PATIENCE_S * 1000) <= 0) break;

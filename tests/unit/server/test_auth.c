@@ -10,7 +10,8 @@ static struct auth *make(const char *key1, const char *key2, const char *file)
     static const char *keys[2];
     char               err[300];
     struct auth       *a;
-    keys[0] = key1, keys[1] = key2;
+    keys[0] = key1;
+    keys[1] = key2;
     struct config c = { .api_key = { keys, key2 ? 2u : key1 ? 1u : 0u }, .api_key_file = file };
     assert_int_equal(auth_create(&c, &a, err, sizeof err), ST_OK);
     return a;

@@ -75,7 +75,8 @@ static void options_give_the_rank_of_this_node(void **state)
     struct config  c = config();
     struct cluster k;
     char           err[300];
-    c.nnodes = 2, c.node_rank = 1;
+    c.nnodes = 2;
+    c.node_rank = 1;
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
     assert_non_null(strstr(err, "--master-addr"));
     c.master_addr = "[fd00::1]:9";
@@ -90,16 +91,20 @@ static void options_give_the_rank_of_this_node(void **state)
         c.master_addr = bad[i];
         assert_int_equal(resolve(&c, NULL, &k, err), 64);
     }
-    c.master_addr = "h", c.node_rank = 2;
+    c.master_addr = "h";
+    c.node_rank = 2;
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
     assert_non_null(strstr(err, "--node-rank"));
-    c.node_rank = 1, c.nnodes = 3;
+    c.node_rank = 1;
+    c.nnodes = 3;
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
     assert_non_null(strstr(err, "--tensor-parallel-size"));
-    c.nnodes = 2, c.kv_host_gib = 1;
+    c.nnodes = 2;
+    c.kv_host_gib = 1;
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
     assert_non_null(strstr(err, "--kv-host-gib"));
-    c.kv_host_gib = 0, c.device = DEV_CPU;
+    c.kv_host_gib = 0;
+    c.device = DEV_CPU;
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
     assert_non_null(strstr(err, "--device"));
 }
@@ -111,7 +116,9 @@ static void without_a_key_only_loopback_is_taken(void **state)
     struct config  c = config();
     struct cluster k;
     char           err[300];
-    c.nnodes = 2, c.master_addr = "10.0.0.1", c.cluster_key = "";
+    c.nnodes = 2;
+    c.master_addr = "10.0.0.1";
+    c.cluster_key = "";
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
     assert_non_null(strstr(err, "--cluster-key-file is missing"));
     c.master_addr = "gpu07";
@@ -138,7 +145,10 @@ static void a_key_comes_from_a_file(void **state)
     struct cluster k;
     char           err[300], path[] = "/tmp/spillway-key-XXXXXX", big[600];
     int            fd = mkstemp(path);
-    c.nnodes = 2, c.master_addr = "gpu07", c.cluster_key = "", c.cluster_key_file = path;
+    c.nnodes = 2;
+    c.master_addr = "gpu07";
+    c.cluster_key = "";
+    c.cluster_key_file = path;
     for (size_t i = 0; i < ARRAY_N(row); i++) {
         assert_int_equal(ftruncate(fd, 0), 0);
         assert_int_equal(pwrite(fd, row[i].text, row[i].n, 0), row[i].n);
@@ -151,7 +161,8 @@ static void a_key_comes_from_a_file(void **state)
     assert_int_equal(resolve(&c, NULL, &k, err), 78);
     c.cluster_key = "and another";
     assert_int_equal(resolve(&c, NULL, &k, err), 64);
-    c.cluster_key = "", c.cluster_key_file = "/nowhere/key";
+    c.cluster_key = "";
+    c.cluster_key_file = "/nowhere/key";
     assert_int_equal(resolve(&c, NULL, &k, err), 78);
     assert_non_null(strstr(err, "/nowhere/key"));
     close(fd);

@@ -283,7 +283,8 @@ static void a_draining_server_finishes_and_refuses(void **state)
     S.mock.first_only = 0; /* it goes on */
     raw_read(fd, "0\r\n\r\n");
     assert_non_null(strstr(got, "[DONE]"));
-    close(fd), close(idle);
+    close(fd);
+    close(idle);
     assert_true(eventually(no_generation));
 }
 
@@ -385,7 +386,10 @@ static void A34_the_oldest_idle_connection_makes_room(void **state)
     assert_true(got_eof);
     raw_read_ms(fd[7], NULL, 50);
     assert_false(got_eof);
-    for (int i = 0; i < 30; i++) busy[i] = raw_connect(), raw_send(busy[i], "GET /", 5);
+    for (int i = 0; i < 30; i++) {
+        busy[i] = raw_connect();
+        raw_send(busy[i], "GET /", 5);
+    }
     assert_int_equal(status_of(ASK("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")), 503);
     assert_true(got_eof);
     for (int i = 0; i < 30; i++) close(busy[i]);
@@ -423,7 +427,10 @@ static void three_io_threads_share_the_work(void **state)
     serve_start("--io-threads", "3");
     int fd[60];
     post(text, sizeof text, "/v1/completions", "Connection: close\r\n", BODY("\"max_tokens\":40,\"stream\":true"));
-    for (int i = 0; i < 60; i++) fd[i] = raw_connect(), raw_send(fd[i], text, strlen(text));
+    for (int i = 0; i < 60; i++) {
+        fd[i] = raw_connect();
+        raw_send(fd[i], text, strlen(text));
+    }
     for (int i = 0; i < 60; i++) {
         raw_read(fd[i], NULL);
         assert_int_equal(status_of(got), 200);

@@ -147,11 +147,18 @@ static void A11_framing_may_not_outweigh_the_data(void **state)
     size_t   cap = 8u << 20, n = 0;
     char    *text = malloc(cap);
     uint64_t payload;
-    for (int i = 0; i < 1000000; i++) memcpy(text + n, "1\r\nx\r\n", 6), n += 6;
+    for (int i = 0; i < 1000000; i++) {
+        memcpy(text + n, "1\r\nx\r\n", 6);
+        n += 6;
+    }
     assert_int_equal(chunks(text, n, 1 << 25, 65536, &payload), 400);
     n = 0;
-    for (int i = 0; i < 100000; i++) memcpy(text + n, "a\r\n0123456789\r\n", 15), n += 15;
-    memcpy(text + n, "0\r\n\r\n", 5), n += 5;
+    for (int i = 0; i < 100000; i++) {
+        memcpy(text + n, "a\r\n0123456789\r\n", 15);
+        n += 15;
+    }
+    memcpy(text + n, "0\r\n\r\n", 5);
+    n += 5;
     assert_int_equal(chunks(text, n, 1 << 25, 65536, &payload), 1);
     assert_int_equal(payload, 1000000);
     free(text);

@@ -40,7 +40,9 @@ static void a_packet_arrives_with_its_descriptors(void **state)
     assert_int_equal(c, 'x');
     take_close_fds(fd);
     assert_int_equal(take_recv(s[1], -1, 0, &in, fd), ST_TIMEOUT);
-    close(p[0]), close(p[1]), close(s[0]);
+    close(p[0]);
+    close(p[1]);
+    close(s[0]);
     assert_int_equal(take_recv(s[1], -1, 1000, &in, fd), ST_PEER_LOST);
     close(s[1]);
     assert_int_equal(open_fds(), before);
@@ -69,7 +71,9 @@ static void anything_else_is_refused_and_leaves_no_descriptor(void **state)
         struct msghdr   h = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
         struct cmsghdr *c = CMSG_FIRSTHDR(&h);
         int             five[5] = { 0, 0, 0, 0, 0 };
-        c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof five);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof five);
         memcpy(CMSG_DATA(c), five, sizeof five);
         assert_true(sendmsg(s[0], &h, 0) == (ssize_t)len);
         assert_int_equal(take_recv(s[1], -1, 1000, &in, fd), ST_INVALID);
@@ -90,7 +94,8 @@ static void anything_else_is_refused_and_leaves_no_descriptor(void **state)
     assert_int_equal(take_send(s[0], &m, NULL, 0), ST_OK);
     assert_int_equal(take_recv(s[1], -1, 1000, &in, fd), ST_OK);
     assert_int_equal(strlen(in.text), sizeof in.text - 1);
-    close(s[0]), close(s[1]);
+    close(s[0]);
+    close(s[1]);
 }
 
 static void a_message_that_was_sent_before_a_hang_up_is_received(void **state)
@@ -141,7 +146,11 @@ static void the_lease_is_held_by_one_process_and_dies_with_it(void **state)
     if (child == 0) _exit(lease_take(lease, 0) ? 0 : 1);
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_int_equal(code, 0);
-    close(lease), close(p[0]), close(p[1]), close(q[0]), close(q[1]);
+    close(lease);
+    close(p[0]);
+    close(p[1]);
+    close(q[0]);
+    close(q[1]);
 }
 
 int main(void)

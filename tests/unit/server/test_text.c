@@ -36,7 +36,10 @@ static void every_job_is_run_once_and_comes_back(void **state)
         job[i] = (struct text_job){ .io = &io, .run = run, .done = done, .who = (uint64_t)i, .bytes = i % 2 ? 0 : TEXT_SMALL_MAX };
         assert_true(text_submit(p, &job[i]));
     }
-    for (int i = 0; i < PATIENCE_S * 1000 && n_done < N; i++) pop_all(), usleep(1000);
+    for (int i = 0; i < PATIENCE_S * 1000 && n_done < N; i++) {
+        pop_all();
+        usleep(1000);
+    }
     assert_int_equal(n_done, N);
     assert_int_equal(atomic_load(&n_run), N);
     text_stop(p);

@@ -36,7 +36,9 @@ static void a_timer_can_be_moved_and_cleared(void **state)
     (void)state;
     struct timed a = { 0 }, b = { 0 }, c = { 0 };
     wheel_init(&W, start);
-    wheel_node_init(&a.n), wheel_node_init(&b.n), wheel_node_init(&c.n);
+    wheel_node_init(&a.n);
+    wheel_node_init(&b.n);
+    wheel_node_init(&c.n);
     wheel_set(&W, &a.n, start + 1000000);
     wheel_set(&W, &b.n, start + 9000000);
     wheel_set(&W, &c.n, start + 1000000);
@@ -63,7 +65,8 @@ static void a_timer_that_fires_may_change_the_wheel(void **state)
     (void)state;
     struct timed a = { 0 };
     wheel_init(&W, start);
-    wheel_node_init(&a.n), wheel_node_init(&other.n);
+    wheel_node_init(&a.n);
+    wheel_node_init(&other.n);
     wheel_set(&W, &a.n, start);
     wheel_set(&W, &other.n, start);
     wheel_run(&W, start + 3 * WHEEL_TICK_US, fire_and_clear);
@@ -79,7 +82,10 @@ static void a_long_sleep_loses_no_timer(void **state)
     struct timed t[50];
     memset(t, 0, sizeof t);
     wheel_init(&W, start);
-    for (size_t i = 0; i < 50; i++) wheel_node_init(&t[i].n), wheel_set(&W, &t[i].n, start + i * 3000000);
+    for (size_t i = 0; i < 50; i++) {
+        wheel_node_init(&t[i].n);
+        wheel_set(&W, &t[i].n, start + i * 3000000);
+    }
     wheel_run(&W, start + 3600ull * 1000000, fire);
     for (size_t i = 0; i < 50; i++) assert_true(t[i].fired_us);
     assert_int_equal(W.n, 0);

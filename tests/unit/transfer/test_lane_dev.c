@@ -31,8 +31,12 @@ static uint32_t    n_pinned;
 static bool        pin_fails;
 
 static struct fake *fake_of(struct device *d) { return (struct fake *)d; }
-static enum status  fake_open(struct device *d) { return fake_of(d)->opened = true, ST_OK; }
-static void         fake_begin(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n)
+static enum status  fake_open(struct device *d)
+{
+    fake_of(d)->opened = true;
+    return ST_OK;
+}
+static void fake_begin(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n)
 {
     struct fake *f = fake_of(d);
     assert_true(f->opened && n > 0 && n <= 64);
@@ -63,8 +67,19 @@ static enum status fake_done(struct device *d, enum dev_way way)
     }
     return fails ? f->fail_st : ST_OK;
 }
-static bool fake_pin(struct device *d, void *host, size_t bytes) { return (void)d, (void)host, (void)bytes, !pin_fails && ++n_pinned; }
-static void fake_unpin(struct device *d, void *host) { (void)d, (void)host, n_pinned -= !pin_fails; }
+static bool fake_pin(struct device *d, void *host, size_t bytes)
+{
+    (void)d;
+    (void)host;
+    (void)bytes;
+    return !pin_fails && ++n_pinned;
+}
+static void fake_unpin(struct device *d, void *host)
+{
+    (void)d;
+    (void)host;
+    n_pinned -= !pin_fails;
+}
 static const struct dev_copy_ops fake_copy = { fake_open, fake_begin, fake_done, fake_pin, fake_unpin };
 
 /* ---- the world: three pools and a slab with a gap before each slot */
@@ -108,7 +123,8 @@ static void world_close(struct world *w)
 static struct xfer_job job(const struct world *w, enum dev_way way, uint32_t block, uint32_t slot)
 {
     struct xfer_job j = { .bytes = BLOCK, .prio = way == DEV_UP ? XFER_LOAD : XFER_STORE };
-    *(way == DEV_UP ? &j.dst : &j.src) = w->dev, *(way == DEV_UP ? &j.src : &j.dst) = w->host;
+    *(way == DEV_UP ? &j.dst : &j.src) = w->dev;
+    *(way == DEV_UP ? &j.src : &j.dst) = w->host;
     *(way == DEV_UP ? &j.dst_off : &j.src_off) = (uint64_t)block * BLOCK;
     *(way == DEV_UP ? &j.src_off : &j.dst_off) = (uint64_t)slot * STRIDE + GAP;
     return j;
@@ -153,7 +169,10 @@ static void shuffle(bool async, bool pumped, uint32_t n_digest)
             j.cookie = s << 1 | way;
             j.digest_mode = way == DEV_UP ? XFER_DIGEST_CHECK : XFER_DIGEST_MAKE;
             j.digest = digest[s];
-            if (way == DEV_UP && x % 7 == 0) j.digest.hi ^= 1, wrong[s] = true; /* not what it was: the device must not get it */
+            if (way == DEV_UP && x % 7 == 0) {
+                j.digest.hi ^= 1;
+                wrong[s] = true;
+            } /* not what it was: the device must not get it */
             assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
             n++;
         }
@@ -167,7 +186,8 @@ static void shuffle(bool async, bool pumped, uint32_t n_digest)
                     memcpy(in_block[from[s]], in_slot[s], BLOCK);
                 } else {
                     memcpy(in_slot[s], in_block[from[s]], BLOCK);
-                    digest[s] = d[i].digest, full[s] = true;
+                    digest[s] = d[i].digest;
+                    full[s] = true;
                 }
             }
         }
@@ -183,7 +203,11 @@ static void shuffle(bool async, bool pumped, uint32_t n_digest)
     }
     world_close(&w);
 }
-static void slices_of_a_block_lie_one_behind_the_other(void **state) { (void)state, shuffle(false, false, 0); }
+static void slices_of_a_block_lie_one_behind_the_other(void **state)
+{
+    (void)state;
+    shuffle(false, false, 0);
+}
 static void devices_that_take_their_time_lose_nothing(void **state)
 {
     (void)state;
@@ -242,7 +266,8 @@ static void a_rank_that_fails_fails_the_block(void **state)
         for (int way = 0; way < DEV_WAYS; way++) {
             world_open(&w, true, true, 0);
             for (uint32_t r = 0; r < RANKS; r++) fake[r].slow = true;
-            fake[bad].fail_at = 1, fake[bad].fail_st = bad == 1 ? ST_DEVICE : ST_IO;
+            fake[bad].fail_at = 1;
+            fake[bad].fail_st = bad == 1 ? ST_DEVICE : ST_IO;
             struct xfer_job j = job(&w, (enum dev_way)way, 7, 7);
             assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
             while (!xfer_poll(w.x, d, 1)) continue;
@@ -266,7 +291,8 @@ static void waiting_jobs_can_be_canceled(void **state)
     uint32_t         dev, host, n_not = 0, n_ok = 0;
     uint64_t         ticket[N];
     unsigned char   *slab = calloc(2, BIG);
-    one.impl = (struct dev_impl){ .dev = { .async = true }, .copy = &fake_copy }, one.held = true;
+    one.impl = (struct dev_impl){ .dev = { .async = true }, .copy = &fake_copy };
+    one.held = true;
     struct xfer_ranks ranks = { .n = 1, .block_bytes = BIG, .rank = { { &one.impl.dev, slab + BIG, BIG } } };
     assert_int_equal(xfer_create(&cfg, &x), ST_OK);
     assert_int_equal(xfer_lane_add(x, lane_dev_create()), ST_OK);
@@ -285,7 +311,8 @@ static void waiting_jobs_can_be_canceled(void **state)
         uint32_t n = xfer_poll(x, d, JOBS);
         for (uint32_t i = 0; i < n; i++) {
             assert_int_equal(d[i].st, d[i].cookie % 2 && d[i].cookie >= ROOM ? ST_CANCELED : ST_OK); /* what moves ends */
-            n_not += d[i].st == ST_CANCELED, n_ok += d[i].st == ST_OK;
+            n_not += d[i].st == ST_CANCELED;
+            n_ok += d[i].st == ST_OK;
         }
     }
     assert_int_equal(n_not, (N - ROOM) / 2);

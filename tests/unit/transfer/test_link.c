@@ -14,7 +14,8 @@ static void heads_are_checked(void **state)
     assert_int_equal(link_head_get(p, 4, &h), ST_TOO_LARGE);
     p[4]++;
     assert_int_equal(link_head_get(p, 5, &h), ST_CONFIG);
-    p[4]--, p[0]++;
+    p[4]--;
+    p[0]++;
     assert_int_equal(link_head_get(p, 5, &h), ST_INVALID);
 }
 
@@ -145,7 +146,8 @@ static void sealed_frames_arrive_and_no_others(void **state)
     memcpy(f + LINK_HEAD, "evil", 4);
     assert_int_equal(send(p->a, f, sizeof f, 0), sizeof f);
     assert_int_equal(link_recv(p->b, &of, x, sizeof x, &h, PATIENCE_MS), ST_CANCELED);
-    link_seal_close(&to), link_seal_close(&of);
+    link_seal_close(&to);
+    link_seal_close(&of);
 }
 
 static void a_sealed_frame_holds_once_and_in_its_place(void **state)
@@ -165,7 +167,10 @@ static void a_sealed_frame_holds_once_and_in_its_place(void **state)
     f[8]++; /* another type: heads are under the seal too */
     assert_int_equal(send(p->a, f, sizeof f, 0), sizeof f);
     assert_int_equal(link_recv(p->b, &late, x, sizeof x, &h, PATIENCE_MS), ST_CANCELED);
-    link_seal_close(&to), link_seal_close(&of), link_seal_close(&other), link_seal_close(&late);
+    link_seal_close(&to);
+    link_seal_close(&of);
+    link_seal_close(&other);
+    link_seal_close(&late);
 }
 
 static void a_peer_that_reads_nothing_is_lost_in_time(void **state)

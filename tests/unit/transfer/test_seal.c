@@ -28,7 +28,9 @@ static void the_cipher_is_aes_256_gcm(void **state)
     unsigned char   out[16], tag[SEAL_TAG];
     uint64_t        place;
     uint32_t        part;
-    memcpy(k.b, key, 32), memcpy(&place, nonce, 8), memcpy(&part, nonce + 8, 4);
+    memcpy(k.b, key, 32);
+    memcpy(&place, nonce, 8);
+    memcpy(&part, nonce + 8, 4);
     assert_int_equal(seal_open(&s), ST_OK);
     seal_piece(s, &k, place, part, NULL, 0, in, 16, out, tag);
     assert_memory_equal(out, want, 16);
@@ -107,8 +109,10 @@ static void a_key_file_is_32_bytes_or_64_digits(void **state)
     int           fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
-    for (int i = 0; i < SEAL_SECRET; i++)
-        want[i] = (unsigned char)(i * 37 + 10), snprintf(text + 2 * i, 3, i % 2 ? "%02x" : "%02X", want[i]);
+    for (int i = 0; i < SEAL_SECRET; i++) {
+        want[i] = (unsigned char)(i * 37 + 10);
+        snprintf(text + 2 * i, 3, i % 2 ? "%02x" : "%02X", want[i]);
+    }
     write_file(path, want, SEAL_SECRET);
     assert_int_equal(seal_secret_read(path, got, err, sizeof err), ST_OK);
     assert_memory_equal(got, want, SEAL_SECRET);

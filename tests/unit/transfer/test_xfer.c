@@ -50,7 +50,8 @@ static void open_world(struct world *w, bool no_uring, bool start)
 static void close_world(struct world *w)
 {
     xfer_free(w->x);
-    munmap(w->a, SLAB), free(w->b);
+    munmap(w->a, SLAB);
+    free(w->b);
     close(w->fd);
 }
 
@@ -178,8 +179,16 @@ static void files(bool no_uring)
     assert_int_equal(st[1].to_host[0].queued_bytes + st[1].to_host[1].queued_bytes, 0);
     close_world(&w);
 }
-static void files_by_the_ring(void **state) { (void)state, files(false); }
-static void files_by_threads(void **state) { (void)state, files(true); }
+static void files_by_the_ring(void **state)
+{
+    (void)state;
+    files(false);
+}
+static void files_by_threads(void **state)
+{
+    (void)state;
+    files(true);
+}
 
 /* Posted before the lanes run, so that the order in which they begin is theirs alone. */
 /* The ring's registered memory is let go of while jobs go on through it, and a new segment may lie where an old one did. */
@@ -262,7 +271,8 @@ static void old_stores_go_before_young_loads(void **state)
     struct xfer_job j = { .src = w.seg_a, .dst = w.seg_b, .bytes = 4096, .cookie = 1, .prio = XFER_STORE };
     assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
     fake_us = 3000000;
-    j.cookie = 2, j.prio = XFER_LOAD;
+    j.cookie = 2;
+    j.prio = XFER_LOAD;
     assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
     assert_int_equal(xfer_start(w.x), ST_OK);
     assert_int_equal(wait_done(w.x).cookie, 1);

@@ -1,6 +1,9 @@
 #include "api/dialect.h"
 
-static const struct writer *writer_of(const struct call *c) { return c->stream ? &c->dialect->stream : &c->dialect->whole; }
+static const struct writer *writer_of(const struct call *c)
+{
+    return c->stream ? &c->dialect->stream : &c->dialect->whole;
+}
 
 /* ---------------------------------------------------------------- events of one choice */
 

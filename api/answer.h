@@ -20,7 +20,8 @@ struct answer_piece {
 /* Tokens. */
 struct answer_usage {
     uint64_t n_prompt, n_completion;
-    uint64_t n_cached, n_cached_host, n_cached_store; /* of the prompt, from the cache; of those, from the host and from stores */
+    uint64_t n_cached, n_cached_host,
+        n_cached_store; /* of the prompt, from the cache; of those, from the host and from stores */
     uint64_t n_pinned;
     bool     pins; /* the request asked for a pin */
 };

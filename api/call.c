@@ -33,7 +33,8 @@ enum status call_body_wrong(const struct json_error *je, struct api_error *e)
     return api_keep_private(e);
 }
 
-enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out, struct api_error *e)
+enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out,
+                       struct api_error *e)
 {
     struct json_fields f;
     struct json_error  je;
@@ -64,15 +65,15 @@ static void make_id(struct call *c, const char *request_id)
 static enum status check_product(const struct call *c, uint64_t tokens, struct api_error *e)
 {
     uint64_t n = 0, entries = 0;
-    bool     over =
-        __builtin_mul_overflow((uint64_t)c->n_choice, tokens, &n) || __builtin_mul_overflow(n, c->s.n_top > 1 ? c->s.n_top : 1, &entries);
+    bool     over = __builtin_mul_overflow((uint64_t)c->n_choice, tokens, &n) ||
+                __builtin_mul_overflow(n, c->s.n_top > 1 ? c->s.n_top : 1, &entries);
     if (!over && entries <= ENTRIES_MAX) return ST_OK;
     return api_fail(e, 400, c->s.n_top ? c->dialect->top_logprobs_param : "n",
                     "the number of choices times max_tokens times logprobs is too large");
 }
 
-enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body, size_t n_body,
-                       const char *request_id, struct api_error *e)
+enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body,
+                       size_t n_body, const char *request_id, struct api_error *e)
 {
     struct json_fields f;
     struct json_error  je;
@@ -85,7 +86,8 @@ enum status call_parse(struct call *c, const struct dialect *d, const struct api
     buf_init(&c->token, TEXT_MAX);
     buf_init(&c->rendered, tmpl_limits_default.output_bytes_max);
     snprintf(c->served, sizeof c->served, "%s", m->n_name ? m->served_name[0] : "");
-    if (!json_fields_scan(body, n_body, &call_bounds, params_want, c, &f, &je) || !(c->body = json_fields_build(body, &f, &je)))
+    if (!json_fields_scan(body, n_body, &call_bounds, params_want, c, &f, &je) ||
+        !(c->body = json_fields_build(body, &f, &je)))
         return call_body_wrong(&je, e);
     c->n_unknown_fields = f.n_skipped;
     if ((st = params_read(c, e)) || (st = params_finish(c, e)) || (st = c->dialect->parse(c, e))) goto out;
@@ -119,7 +121,9 @@ static enum status check_context(struct call *c, const struct call_prompt *p, ui
 {
     uint32_t context = c->model->context;
     int64_t  left = (int64_t)context - p->n_id, room = left;
-    if (!p->n_id) return api_fail(e, 400, c->dialect->prompt_param, "the prompt is empty, and this model has no token to begin with");
+    if (!p->n_id)
+        return api_fail(e, 400, c->dialect->prompt_param,
+                        "the prompt is empty, and this model has no token to begin with");
     if (left < 1)
         return api_fail_code(
             e, 400, "input_tokens", "context_length_exceeded",
@@ -129,18 +133,20 @@ static enum status check_context(struct call *c, const struct call_prompt *p, ui
     if (c->max_tokens >= 0) {
         room = c->max_tokens;
         if (room > left && !c->model->clamp_max_tokens)
-            return api_fail_code(e, 400, "input_tokens", "context_length_exceeded",
-                                 "This model's maximum context length is %u tokens. However, you requested %" PRId64
-                                 " output tokens and your prompt contains %u input tokens, for a total of %" PRId64
-                                 " tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
-                                 context, room, p->n_id, room + p->n_id);
+            return api_fail_code(
+                e, 400, "input_tokens", "context_length_exceeded",
+                "This model's maximum context length is %u tokens. However, you requested %" PRId64
+                " output tokens and your prompt contains %u input tokens, for a total of %" PRId64
+                " tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
+                context, room, p->n_id, room + p->n_id);
         if (room > left) room = left;
     } else if (c->model->max_new_tokens >= 0 && room > c->model->max_new_tokens) {
         room = c->model->max_new_tokens;
     }
     if (room < 1) room = 1;
     if (c->s.min_tokens > room)
-        return api_fail(e, 400, "min_tokens", "'min_tokens' is above the %" PRId64 " tokens that are left for output", room);
+        return api_fail(e, 400, "min_tokens", "'min_tokens' is above the %" PRId64 " tokens that are left for output",
+                        room);
     *room_out = (uint32_t)room;
     return ST_OK;
 }

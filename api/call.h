@@ -51,16 +51,17 @@ extern const struct dialect dialect_chat, dialect_completion;
 struct call_choice {       /* index = prompt * n + i */
     struct eng_choice eng; /* arrays in the call's arena (or mmap'd when large), made by call_prepare */
     struct detok      detok;
-    struct buf        text;   /* not streaming: what was said so far */
-    uint32_t          n_fed;  /* tokens of eng that went through answer_feed */
-    uint32_t          n_said; /* of those, tokens whose text and logprobs are out or in text: the last one may wait for its end */
-    uint32_t          n_used; /* tokens that count in usage */
-    uint32_t          room;   /* tokens it may get */
-    enum eng_finish   finish; /* as answer_choice_end was told */
-    bool              begun, ended;
-    uint32_t          text_chars; /* characters so far (text_offset) */
-    struct buf        lp;         /* not streaming: logprobs JSON so far */
-    uint64_t          t_last_us;
+    struct buf        text;  /* not streaming: what was said so far */
+    uint32_t          n_fed; /* tokens of eng that went through answer_feed */
+    uint32_t
+        n_said; /* of those, tokens whose text and logprobs are out or in text: the last one may wait for its end */
+    uint32_t        n_used; /* tokens that count in usage */
+    uint32_t        room;   /* tokens it may get */
+    enum eng_finish finish; /* as answer_choice_end was told */
+    bool            begun, ended;
+    uint32_t        text_chars; /* characters so far (text_offset) */
+    struct buf      lp;         /* not streaming: logprobs JSON so far */
+    uint64_t        t_last_us;
 };
 struct call_prompt {
     const char     *text;
@@ -77,10 +78,11 @@ struct call_prompt {
 
 /* What only call_parse and call_prepare look at: values as the body has them. */
 struct call_ask {
-    const json_t *model, *messages, *prompt, *stop, *bias, *stop_ids, *allowed_ids, *bad_words, *documents, *template_kwargs, *effort;
+    const json_t *model, *messages, *prompt, *stop, *bias, *stop_ids, *allowed_ids, *bad_words, *documents,
+        *template_kwargs, *effort;
     const json_t *salt, *cache_key, *request_id, *stream_options, *truncation_side;
-    int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs, prompt_logprobs, priority,
-        kv_priority, n;
+    int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs,
+        prompt_logprobs, priority, kv_priority, n;
     double temperature, top_p, min_p, presence, frequency, repetition;
     bool   logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between;
 };
@@ -94,32 +96,34 @@ struct call {
     uint32_t                n, n_prompt, n_choice; /* n_choice = n * n_prompt */
     struct call_prompt     *prompt;
     struct call_choice     *choice;
-    struct eng_sampling     s;          /* the same for every prompt, but max_tokens: bounded by what each prompt leaves of the context */
-    int64_t                 max_tokens; /* asked; -1: the room left */
-    const char             *max_tokens_param; /* which field asked */
-    struct detok_cfg        detok;
-    bool                    stream, include_usage, continuous_usage, echo, logprobs, return_token_ids, tokens_as_ids, add_special, has_seed;
-    bool                    score_only; /* completions: echo with max_tokens 0; the engine makes one token that nobody sees */
-    int32_t                 top_logprobs, prompt_logprobs; /* -1: none */
-    int32_t                 priority;
-    struct kv_salt          salt;      /* from cache_salt; the server mixes the tenant in */
-    struct kv_keep          keep;      /* prompt_cache_retention, kv_priority, kv_pin */
-    uint64_t                cache_key; /* hash of prompt_cache_key; 0: none */
-    uint64_t                n_unknown_fields;
-    const char             *echo_prefix;
-    size_t                  n_echo_prefix; /* chat echo: content of the last message */
-    char                    served[256];   /* the model's name as the client wrote it, or the first one */
-    struct call_ask         ask;
-    const struct dialect   *dialect;
-    void                   *own;            /* the dialect's: what its writers keep, in the arena */
-    const char             *role;           /* chat: of the answer */
-    struct buf              scratch, token; /* text of one piece; of one token, for logprobs */
-    void                   *map;            /* arrays of choices and prompt logprobs, when they are large */
-    size_t                  map_bytes;
-    bool                    return_prompt_text;
-    struct guard            guard;        /* chat: words of users that spell control tokens */
-    struct buf              rendered;     /* chat: the prompt as text, kept for return_prompt_text */
-    size_t                  prompt_bytes; /* of text that call_prepare must tokenise: large goes to a text worker */
+    struct eng_sampling
+                s; /* the same for every prompt, but max_tokens: bounded by what each prompt leaves of the context */
+    int64_t     max_tokens;       /* asked; -1: the room left */
+    const char *max_tokens_param; /* which field asked */
+    struct detok_cfg detok;
+    bool stream, include_usage, continuous_usage, echo, logprobs, return_token_ids, tokens_as_ids, add_special,
+        has_seed;
+    bool            score_only; /* completions: echo with max_tokens 0; the engine makes one token that nobody sees */
+    int32_t         top_logprobs, prompt_logprobs; /* -1: none */
+    int32_t         priority;
+    struct kv_salt  salt;      /* from cache_salt; the server mixes the tenant in */
+    struct kv_keep  keep;      /* prompt_cache_retention, kv_priority, kv_pin */
+    uint64_t        cache_key; /* hash of prompt_cache_key; 0: none */
+    uint64_t        n_unknown_fields;
+    const char     *echo_prefix;
+    size_t          n_echo_prefix; /* chat echo: content of the last message */
+    char            served[256];   /* the model's name as the client wrote it, or the first one */
+    struct call_ask ask;
+    const struct dialect *dialect;
+    void                 *own;            /* the dialect's: what its writers keep, in the arena */
+    const char           *role;           /* chat: of the answer */
+    struct buf            scratch, token; /* text of one piece; of one token, for logprobs */
+    void                 *map;            /* arrays of choices and prompt logprobs, when they are large */
+    size_t                map_bytes;
+    bool                  return_prompt_text;
+    struct guard          guard;        /* chat: words of users that spell control tokens */
+    struct buf            rendered;     /* chat: the prompt as text, kept for return_prompt_text */
+    size_t                prompt_bytes; /* of text that call_prepare must tokenise: large goes to a text worker */
 };
 
 /* Of what a client sends: the members of its objects, and the memory that its values take as a tree. */
@@ -128,13 +132,15 @@ extern const struct json_bounds call_bounds;
 
 /* What call_parse will take for the tree of this body, until call_prepare is done; of fields that nobody reads nothing is built. Or *e,
  * the same as call_parse would say. */
-enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out, struct api_error *e);
+enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out,
+                       struct api_error *e);
 /* request_id: X-Request-Id when the client sent a clean one, or what the server made; NULL: one is drawn. body is not needed afterwards.
  * ST_OK, ST_INVALID or ST_NOMEM with *e. */
-enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body, size_t n_body,
-                       const char *request_id, struct api_error *e);
+enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body,
+                       size_t n_body, const char *request_id, struct api_error *e);
 enum status call_prepare(struct call *c, struct api_error *e);
-void        call_drop_body(struct call *c); /* the tree, where call_parse or call_prepare failed: before call_free, if that is later */
+/* the tree, where call_parse or call_prepare failed: before call_free, if that is later */
+void call_drop_body(struct call *c);
 
 void call_free(struct call *c);
 

@@ -15,8 +15,9 @@ struct writer {
     void (*begin)(struct call *c, uint32_t i, struct buf *out); /* choice i begins; NULL: nothing to say */
     void (*text)(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out);
     void (*finish)(struct call *c, uint32_t i, const struct answer_piece *p,
-                   struct buf *out);                /* its last piece; answer_why has the reason */
-    void (*usage)(struct call *c, struct buf *out); /* every choice has finished: what it cost, and the end of the answer */
+                   struct buf *out); /* its last piece; answer_why has the reason */
+    void (*usage)(struct call *c,
+                  struct buf  *out); /* every choice has finished: what it cost, and the end of the answer */
 };
 
 struct dialect {
@@ -24,9 +25,9 @@ struct dialect {
     const struct param_fields *fields;    /* the fields that a body may have */
     unsigned                   fields_on; /* bit of struct param's `on`: the rows that are meant for this dialect */
     const char                *prompt_param, *max_tokens_param, *top_logprobs_param; /* names of fields, for errors */
-    int64_t                    max_tokens_default;                                   /* -1: the room left in the context */
-    bool                       add_special;        /* the tokenizer's own special tokens are added to a prompt, unless asked otherwise */
-    bool                       echo_scores_prompt; /* echo with logprobs: those of the prompt's tokens as well */
+    int64_t                    max_tokens_default; /* -1: the room left in the context */
+    bool add_special;        /* the tokenizer's own special tokens are added to a prompt, unless asked otherwise */
+    bool echo_scores_prompt; /* echo with logprobs: those of the prompt's tokens as well */
     enum status (*parse)(struct call *c, struct api_error *e);   /* what its fields say together; makes c->prompt */
     enum status (*prepare)(struct call *c, struct api_error *e); /* prompts -> ids; what its writers need in c->own */
     struct writer stream;                                        /* bytes leave as the answer grows */
@@ -36,7 +37,10 @@ struct dialect {
 };
 
 static inline const char               *text_of(const struct buf *b) { return b->data ? b->data : ""; }
-static inline const struct call_prompt *call_prompt_of(const struct call *c, uint32_t i) { return &c->prompt[i / c->n]; }
+static inline const struct call_prompt *call_prompt_of(const struct call *c, uint32_t i)
+{
+    return &c->prompt[i / c->n];
+}
 
 /* What is wrong with a body as JSON, as an answer (call.c). Returns ST_INVALID. */
 enum status call_body_wrong(const struct json_error *je, struct api_error *e);

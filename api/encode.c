@@ -9,22 +9,25 @@ bool encode_text_fits(const struct api_model *m, size_t bytes)
 
 enum status encode_too_long(const struct call *c, struct api_error *e)
 {
-    return api_fail_code(e, 400, "input_text", "context_length_exceeded",
-                         "This model's maximum context length is %u tokens. The text of the request cannot fit into that.",
-                         c->model->context);
+    return api_fail_code(
+        e, 400, "input_text", "context_length_exceeded",
+        "This model's maximum context length is %u tokens. The text of the request cannot fit into that.",
+        c->model->context);
 }
 
-enum status encode_prompt(struct call *c, const char *text, size_t n, unsigned flags, struct call_prompt *p, struct api_error *e)
+enum status encode_prompt(struct call *c, const char *text, size_t n, unsigned flags, struct call_prompt *p,
+                          struct api_error *e)
 {
     struct tok_ids ids = { 0 };
     bool           cut = c->ask.truncate != -2; /* the request asked for truncation, which comes after this */
     size_t         max = cut ? n + 16 : (size_t)c->model->context + 1;
     enum status    st = guard_encode(&c->guard, text, n, flags, max, &c->arena, &ids);
     if (st == ST_TOO_LARGE && !cut)
-        return api_fail_code(e, 400, "input_tokens", "context_length_exceeded",
-                             "This model's maximum context length is %u tokens. However, your prompt contains more than that. "
-                             "Please reduce the length of the input prompt.",
-                             c->model->context);
+        return api_fail_code(
+            e, 400, "input_tokens", "context_length_exceeded",
+            "This model's maximum context length is %u tokens. However, your prompt contains more than that. "
+            "Please reduce the length of the input prompt.",
+            c->model->context);
     if (st == ST_TOO_LARGE) return encode_too_long(c, e);
     if (st) return api_fail(e, 400, c->dialect->prompt_param, "the prompt cannot be tokenised");
     p->id = ids.id;

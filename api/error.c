@@ -97,8 +97,9 @@ const char *api_excerpt(char *dst, size_t dst_bytes, const char *s, size_t n)
     size_t            k = 0, chars = 0, cut = 0; /* cut: where "..." goes when it turns out to be too long */
     for (size_t i = 0; i < n;) {
         uint32_t cp, len = utf8_decode(s + i, n - i, &cp);
-        bool     plain = len && cp >= 0x20 && cp != 0x7f && cp != '\\' && (cp < 0x80 || (cp >= 0xa0 && cp != 0x2028 && cp != 0x2029));
-        size_t   cost = plain ? 1 : 4, bytes = plain ? len : 4;
+        bool     plain = len && cp >= 0x20 && cp != 0x7f && cp != '\\' &&
+                     (cp < 0x80 || (cp >= 0xa0 && cp != 0x2028 && cp != 0x2029));
+        size_t cost = plain ? 1 : 4, bytes = plain ? len : 4;
         if (chars + cost > EXCERPT_CHARS || k + bytes + sizeof more > dst_bytes) {
             memcpy(dst + cut, more, sizeof more);
             return dst;

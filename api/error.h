@@ -4,16 +4,18 @@
 #include "base/status.h"
 
 struct api_error {
-    int      http;      /* 400, 404, ...; 0: no error                  */
-    char     type[40];  /* "BadRequestError", ...                      */
-    char     code[40];  /* "" : the http number                        */
-    char     param[64]; /* "" : null                                   */
-    char     message[800];
-    uint32_t n_public; /* this much of the message may be logged, the rest quotes the client or the template; 0: all of it */
+    int  http;      /* 400, 404, ...; 0: no error                  */
+    char type[40];  /* "BadRequestError", ...                      */
+    char code[40];  /* "" : the http number                        */
+    char param[64]; /* "" : null                                   */
+    char message[800];
+    uint32_t
+        n_public; /* this much of the message may be logged, the rest quotes the client or the template; 0: all of it */
 };
 /* Fills e and returns ST_INVALID. type follows from http (400 BadRequestError, 401 AuthenticationError, 404 NotFoundError,
  * 429 RateLimitError, 500 InternalServerError, 501 NotImplementedError, 503 ServiceUnavailableError, else by name). */
-enum status api_fail(struct api_error *e, int http, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+enum status api_fail(struct api_error *e, int http, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 /* The same with a code: "context_length_exceeded", "model_not_found". */
 enum status api_fail_code(struct api_error *e, int http, const char *param, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

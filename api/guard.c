@@ -83,18 +83,19 @@ json_t *guard_json(struct guard *g, json_t *v)
     return json_incref(v);
 }
 
-enum status guard_encode(const struct guard *g, const char *text, size_t n, unsigned flags, size_t ids_max, struct arena *a,
-                         struct tok_ids *out)
+enum status guard_encode(const struct guard *g, const char *text, size_t n, unsigned flags, size_t ids_max,
+                         struct arena *a, struct tok_ids *out)
 {
     if (!g->marked) return tok_encode(g->tok, text, n, flags, ids_max, a, out);
     for (size_t at = 0; at <= n;) {
         const char *p = memmem(text + at, n - at, mark, MARK);
         size_t      end = p ? (size_t)(p - text) : n, begin, stop;
         /* a token of one character cannot be broken: alone between marks it is the user's */
-        bool lone =
-            end > at && end - at == text_step(text + at) && tok_added_special(&g->tok->added, text + at, end - at, 0, &begin, &stop);
-        enum status st =
-            end > at ? tok_encode(g->tok, text + at, end - at, flags | (lone ? TOK_NO_SPECIAL_PARSE : 0), ids_max, a, out) : ST_OK;
+        bool lone = end > at && end - at == text_step(text + at) &&
+                    tok_added_special(&g->tok->added, text + at, end - at, 0, &begin, &stop);
+        enum status st = end > at ? tok_encode(g->tok, text + at, end - at, flags | (lone ? TOK_NO_SPECIAL_PARSE : 0),
+                                               ids_max, a, out)
+                                  : ST_OK;
         if (st) return st;
         flags &= ~(unsigned)TOK_ADD_SPECIAL;
         at = end + MARK;

@@ -16,6 +16,6 @@ struct guard {
 /* v with marks, a new reference; v itself may be changed, or given back. NULL: no memory. */
 json_t *guard_json(struct guard *g, json_t *v);
 /* As tok_encode; marks are not text. */
-enum status guard_encode(const struct guard *g, const char *text, size_t n, unsigned flags, size_t ids_max, struct arena *a,
-                         struct tok_ids *out);
+enum status guard_encode(const struct guard *g, const char *text, size_t n, unsigned flags, size_t ids_max,
+                         struct arena *a, struct tok_ids *out);
 size_t      guard_strip(char *text, size_t n); /* takes marks out; returns what is left */

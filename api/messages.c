@@ -24,7 +24,8 @@ static const json_t *part_text(const struct call *c, const json_t *part, size_t 
     static const struct {
         const char *type, *key;
     } kinds[] = {
-        { "text", "text" }, { "input_text", "text" }, { "output_text", "text" }, { "refusal", "refusal" }, { "thinking", "thinking" },
+        { "text", "text" },       { "input_text", "text" },   { "output_text", "text" },
+        { "refusal", "refusal" }, { "thinking", "thinking" },
     };
     char          show[200];
     const json_t *type = json_object_get(part, "type"), *s;
@@ -111,14 +112,16 @@ static enum status normal_call(const struct call *c, json_t *call, size_t i, str
         if (!(parsed = json_parse_bounded(json_string_value(args), json_string_length(args), &call_bounds, &je)))
             return api_fail(e, 400, field, "message %zu: the 'arguments' of a tool call are not valid JSON", i);
     } else if (!json_is_object(args)) {
-        return api_fail(e, 400, field, "message %zu: the 'arguments' of a tool call must be a JSON object as a string", i);
+        return api_fail(e, 400, field, "message %zu: the 'arguments' of a tool call must be a JSON object as a string",
+                        i);
     } else {
         return ST_OK;
     }
     return set(f, "arguments", parsed) ? ST_OK : ST_NOMEM;
 }
 
-static enum status normal_calls(struct call *c, json_t *msg, size_t i, enum role role, size_t *n_part, struct api_error *e)
+static enum status normal_calls(struct call *c, json_t *msg, size_t i, enum role role, size_t *n_part,
+                                struct api_error *e)
 {
     const char *field = c->dialect->prompt_param;
     json_t     *calls = json_object_get(msg, "tool_calls");
@@ -143,8 +146,10 @@ static enum status normal_reasoning(const struct call *c, json_t *msg, size_t i,
     static const char *const names[] = { "reasoning", "reasoning_content" };
     for (int k = 0; k < 2; k++) {
         json_t *v = json_object_get(msg, names[k]);
-        if (!absent(v) && !json_is_string(v)) return api_fail(e, 400, field, "message %zu: '%s' must be a string", i, names[k]);
-        if (json_is_string(v) && absent(json_object_get(msg, names[1 - k])) && !set(msg, names[1 - k], json_incref(v))) return ST_NOMEM;
+        if (!absent(v) && !json_is_string(v))
+            return api_fail(e, 400, field, "message %zu: '%s' must be a string", i, names[k]);
+        if (json_is_string(v) && absent(json_object_get(msg, names[1 - k])) && !set(msg, names[1 - k], json_incref(v)))
+            return ST_NOMEM;
     }
     return ST_OK;
 }
@@ -167,14 +172,16 @@ static enum status check_message(struct call *c, json_t *msg, size_t i, size_t *
     const json_t *v = json_object_get(msg, "content"), *name = json_object_get(msg, "name");
     enum status   st;
     if (role == ROLE_NONE)
-        return api_fail(e, 400, field, "message %zu: 'role' must be system, developer, user, assistant, tool or function", i);
+        return api_fail(e, 400, field,
+                        "message %zu: 'role' must be system, developer, user, assistant, tool or function", i);
     if (!absent(v) && !json_is_string(v) && !json_is_array(v))
         return api_fail(e, 400, field, "message %zu: 'content' must be a string or an array of parts", i);
     if (absent(v) && role != ROLE_ASSISTANT)
         return api_fail(e, 400, field, "message %zu: 'content' is required for the role %s", i, roles[role]);
-    if (!absent(name) && !json_is_string(name)) return api_fail(e, 400, field, "message %zu: 'name' must be a string", i);
-    if (role == ROLE_TOOL &&
-        (!json_is_string(json_object_get(msg, "tool_call_id")) || json_str_is(json_object_get(msg, "tool_call_id"), "")))
+    if (!absent(name) && !json_is_string(name))
+        return api_fail(e, 400, field, "message %zu: 'name' must be a string", i);
+    if (role == ROLE_TOOL && (!json_is_string(json_object_get(msg, "tool_call_id")) ||
+                              json_str_is(json_object_get(msg, "tool_call_id"), "")))
         return api_fail(e, 400, field, "message %zu: 'tool_call_id' is required for the role tool", i);
     if (role == ROLE_FUNCTION && !json_is_string(name))
         return api_fail(e, 400, field, "message %zu: 'name' is required for the role function", i);
@@ -182,7 +189,9 @@ static enum status check_message(struct call *c, json_t *msg, size_t i, size_t *
         return api_fail(e, 400, field, "'%s' has more than %u parts", field, c->model->messages_max);
     if ((st = normal_calls(c, msg, i, role, n_part, e)) || (st = normal_reasoning(c, msg, i, e))) return st;
     if ((st = normal_content(c, msg, i, tmpl_wants_parts(c->model->tmpl) && role != ROLE_TOOL, e))) return st;
-    if (role == ROLE_DEVELOPER && !tmpl_has_text(c->model->tmpl, "developer") && !set(msg, "role", json_string("system"))) return ST_NOMEM;
+    if (role == ROLE_DEVELOPER && !tmpl_has_text(c->model->tmpl, "developer") &&
+        !set(msg, "role", json_string("system")))
+        return ST_NOMEM;
     return ST_OK;
 }
 
@@ -207,7 +216,8 @@ static enum status check_ends(struct call *c, json_t *last, struct api_error *e)
     const char   *key;
     if (c->ask.continue_final) {
         if (json_is_true(given))
-            return api_fail(e, 400, "continue_final_message", "'continue_final_message' and 'add_generation_prompt' exclude each other");
+            return api_fail(e, 400, "continue_final_message",
+                            "'continue_final_message' and 'add_generation_prompt' exclude each other");
         c->ask.add_generation = false;
     }
     enum role role = role_of(last);
@@ -230,14 +240,18 @@ enum status messages_check(struct call *c, struct api_error *e)
     enum status st = ST_OK;
     if (!v) return api_fail(e, 400, field, "'%s' is required", field);
     if (!json_is_array(v) || !n) return api_fail(e, 400, field, "'%s' must be an array of at least one message", field);
-    if (n > c->model->messages_max) return api_fail(e, 400, field, "'%s' has more than %u entries", field, c->model->messages_max);
+    if (n > c->model->messages_max)
+        return api_fail(e, 400, field, "'%s' has more than %u entries", field, c->model->messages_max);
     for (size_t i = 0; i < n && !st; i++) st = check_message(c, json_array_get(v, i), i, &n_part, e);
     return st ? st : check_ends(c, json_array_get(v, n - 1), e);
 }
 
 /* ---------------------------------------------------------------- rendering */
 
-static bool set_ref(json_t *o, const char *key, const json_t *v) { return !json_object_set(o, key, (json_t *)(uintptr_t)v); }
+static bool set_ref(json_t *o, const char *key, const json_t *v)
+{
+    return !json_object_set(o, key, (json_t *)(uintptr_t)v);
+}
 
 static bool add_kwargs(struct call *c, json_t *vars)
 {
@@ -261,8 +275,10 @@ static json_t *make_vars(struct call *c)
     bool        ok = vars != NULL;
     for (uint32_t i = 0; ok && tok_special_at(c->model->tok, i, &name, &text); i++)
         if (tmpl_mentions(c->model->tmpl, name)) ok = set(vars, name, json_string(text));
-    ok = ok && set(vars, "messages", guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.messages)) && set(vars, "tools", json_null());
-    ok = ok && set(vars, "documents", c->ask.documents ? guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.documents) : json_null());
+    ok = ok && set(vars, "messages", guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.messages)) &&
+         set(vars, "tools", json_null());
+    ok = ok && set(vars, "documents",
+                   c->ask.documents ? guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.documents) : json_null());
     ok = ok && set(vars, "add_generation_prompt", json_boolean(c->ask.add_generation)) && add_kwargs(c, vars);
     if (ok) return vars;
     json_decref(vars);
@@ -280,15 +296,18 @@ static enum status tag_last(struct call *c)
     buf_clear(&c->scratch);
     buf_put(&c->scratch, json_string_value(text), json_string_length(text));
     buf_puts(&c->scratch, continue_tag);
-    return !c->scratch.failed && set(holder, key, json_stringn_nocheck(c->scratch.data, c->scratch.n)) ? ST_OK : ST_NOMEM;
+    return !c->scratch.failed && set(holder, key, json_stringn_nocheck(c->scratch.data, c->scratch.n)) ? ST_OK
+                                                                                                       : ST_NOMEM;
 }
 
 static enum status cut_at_tag(struct call *c, struct api_error *e)
 {
     size_t n_tag = sizeof continue_tag - 1, n = c->rendered.n, at = n;
-    for (const char *p = c->rendered.data; p && (p = memmem(p, n - (size_t)(p - c->rendered.data), continue_tag, n_tag - 1)); p++)
+    for (const char *p = c->rendered.data;
+         p && (p = memmem(p, n - (size_t)(p - c->rendered.data), continue_tag, n_tag - 1)); p++)
         at = (size_t)(p - c->rendered.data);
-    if (at == n) return api_fail(e, 400, "continue_final_message", "the chat template drops the text of the last message");
+    if (at == n)
+        return api_fail(e, 400, "continue_final_message", "the chat template drops the text of the last message");
     bool whole = n - at >= n_tag && c->rendered.data[at + n_tag - 1] == ' ';
     while (!whole && at && strchr(" \t\r\n\v\f", c->rendered.data[at - 1])) at--;
     c->rendered.n = at;
@@ -310,7 +329,8 @@ enum status messages_render(struct call *c, struct api_error *e)
         return api_fail(e, 400, field, "the messages are too much for the chat template: %s",
                         api_excerpt(show, sizeof show, err, strlen(err)));
     if (st) {
-        api_fail(e, 400, field, "the chat template refuses the messages: %s", api_excerpt(show, sizeof show, err, strlen(err)));
+        api_fail(e, 400, field, "the chat template refuses the messages: %s",
+                 api_excerpt(show, sizeof show, err, strlen(err)));
         return api_keep_private(e);
     }
     return c->ask.continue_final ? cut_at_tag(c, e) : ST_OK;

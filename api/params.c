@@ -32,7 +32,8 @@ static void defaults(struct call *c)
 
 static enum status wrong_type(const struct param *p, struct api_error *e)
 {
-    static const char *const what[] = { "true or false", "an integer", "a number", "a string", "an object", "an array", "", "" };
+    static const char *const what[] = { "true or false", "an integer", "a number", "a string",
+                                        "an object",     "an array",   "",         "" };
     return api_fail(e, 400, p->name, "'%s' must be %s", p->name, what[p->type]);
 }
 
@@ -48,7 +49,8 @@ static enum status read_int(const struct param *p, const json_t *v, int64_t *out
     }
     if (i < p->lo || i > p->hi) {
         if (p->hi >= INT32_MAX)
-            return api_fail(e, 400, p->name, "'%s' must be an integer of at least %" PRId64 " and below 2^31", p->name, p->lo);
+            return api_fail(e, 400, p->name, "'%s' must be an integer of at least %" PRId64 " and below 2^31", p->name,
+                            p->lo);
         return api_fail(e, 400, p->name, "'%s' must be an integer from %" PRId64 " to %" PRId64, p->name, p->lo, p->hi);
     }
     *out = i;
@@ -145,7 +147,8 @@ static enum status finish_lengths(struct call *c, struct api_error *e)
         c->max_tokens_param = "max_completion_tokens";
     }
     if (c->max_tokens == 0) {
-        if (!c->echo) return api_fail(e, 400, c->max_tokens_param, "'%s' must be at least 1 without 'echo'", c->max_tokens_param);
+        if (!c->echo)
+            return api_fail(e, 400, c->max_tokens_param, "'%s' must be at least 1 without 'echo'", c->max_tokens_param);
         c->score_only = true;
         c->max_tokens = 1;
     }
@@ -154,8 +157,8 @@ static enum status finish_lengths(struct call *c, struct api_error *e)
     if (c->max_tokens > c->model->context) {
         if (!c->model->clamp_max_tokens)
             return api_fail_code(e, 400, c->max_tokens_param, "context_length_exceeded",
-                                 "'%s' is %" PRId64 ", but this model's maximum context length is %u tokens", c->max_tokens_param,
-                                 c->max_tokens, c->model->context);
+                                 "'%s' is %" PRId64 ", but this model's maximum context length is %u tokens",
+                                 c->max_tokens_param, c->max_tokens, c->model->context);
         c->max_tokens = c->model->context;
     }
     c->s.min_tokens = (uint32_t)a->min_tokens;
@@ -166,7 +169,8 @@ static enum status finish_logprobs(struct call *c, struct api_error *e)
 {
     struct call_ask *a = &c->ask;
     c->top_logprobs = c->prompt_logprobs = -1;
-    if (a->top_logprobs > 0 && !a->logprobs) return api_fail(e, 400, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
+    if (a->top_logprobs > 0 && !a->logprobs)
+        return api_fail(e, 400, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
     if (a->logprobs) c->top_logprobs = a->top_logprobs > 0 ? (int32_t)a->top_logprobs : 0;
     if (a->logprobs_n >= 0) c->top_logprobs = (int32_t)a->logprobs_n;
     c->logprobs = c->top_logprobs >= 0;

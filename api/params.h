@@ -42,7 +42,8 @@ enum status params_read(struct call *c, struct api_error *e);
 enum status params_finish(struct call *c, struct api_error *e);
 
 /* Checks, one per row that has one (params_check.c). */
-param_check check_model, check_n, check_logprobs_n, check_logprobs_count, check_stop, check_bias, check_token_ids, check_bad_words,
-    check_priority, check_salt, check_cache_key, check_retention, check_kv_priority, check_kv_pin, check_request_id, check_stream_options,
-    check_format, check_tools, check_tool_choice, check_modalities, check_effort, check_side, check_template, check_kwargs, check_documents,
-    check_ignored_object, check_one, check_best_of, check_budget, check_false;
+param_check check_model, check_n, check_logprobs_n, check_logprobs_count, check_stop, check_bias, check_token_ids,
+    check_bad_words, check_priority, check_salt, check_cache_key, check_retention, check_kv_priority, check_kv_pin,
+    check_request_id, check_stream_options, check_format, check_tools, check_tool_choice, check_modalities,
+    check_effort, check_side, check_template, check_kwargs, check_documents, check_ignored_object, check_one,
+    check_best_of, check_budget, check_false;

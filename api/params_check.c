@@ -24,7 +24,8 @@ enum status check_model(struct call *c, const struct param *p, const json_t *v, 
         return ST_OK;
     }
     if (!n) return ST_OK; /* the first one */
-    return api_fail_code(e, 404, p->name, "model_not_found", "The model `%s` does not exist.", api_excerpt(show, sizeof show, s, n));
+    return api_fail_code(e, 404, p->name, "model_not_found", "The model `%s` does not exist.",
+                         api_excerpt(show, sizeof show, s, n));
 }
 
 enum status check_n(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
@@ -63,13 +64,15 @@ enum status check_stop(struct call *c, const struct param *p, const json_t *v, s
 {
     const struct api_model *m = c->model;
     size_t                  n = json_is_array(v) ? json_array_size(v) : 1;
-    if (!json_is_array(v) && !json_is_string(v)) return api_fail(e, 400, p->name, "'%s' must be a string or an array of strings", p->name);
+    if (!json_is_array(v) && !json_is_string(v))
+        return api_fail(e, 400, p->name, "'%s' must be a string or an array of strings", p->name);
     if (n > m->stop_max) return api_fail(e, 400, p->name, "'%s' has more than %u strings", p->name, m->stop_max);
     struct detok_stop *stop = arena_calloc(&c->arena, n + 1, sizeof *stop);
     if (!stop) return ST_NOMEM;
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
-        if (!json_is_string(s)) return api_fail(e, 400, p->name, "'%s' must be a string or an array of strings", p->name);
+        if (!json_is_string(s))
+            return api_fail(e, 400, p->name, "'%s' must be a string or an array of strings", p->name);
         stop[i] = (struct detok_stop){ NULL, json_string_length(s) };
         if (!stop[i].n) return api_fail(e, 400, p->name, "'%s' must not hold an empty string", p->name);
         if (stop[i].n > m->stop_bytes_max)
@@ -100,12 +103,15 @@ enum status check_bias(struct call *c, const struct param *p, const json_t *v, s
 {
     enum { CLAMP = 100, SANE = 1000000 };
     size_t n = json_object_size(v), k = 0;
-    if (n > c->model->bias_max) return api_fail(e, 400, p->name, "'logit_bias' has more than %u entries", c->model->bias_max);
+    if (n > c->model->bias_max)
+        return api_fail(e, 400, p->name, "'logit_bias' has more than %u entries", c->model->bias_max);
     struct eng_bias *bias = arena_calloc(&c->arena, n + 1, sizeof *bias);
     if (!bias) return ST_NOMEM;
-    for (void *it = json_object_iter((json_t *)(uintptr_t)v); it; it = json_object_iter_next((json_t *)(uintptr_t)v, it)) {
+    for (void *it = json_object_iter((json_t *)(uintptr_t)v); it;
+         it = json_object_iter_next((json_t *)(uintptr_t)v, it)) {
         const json_t *x = json_object_iter_value(it);
-        if (!parse_id(json_object_iter_key(it), json_object_iter_key_len(it), &bias[k].id) || bias[k].id >= c->model->vocab)
+        if (!parse_id(json_object_iter_key(it), json_object_iter_key_len(it), &bias[k].id) ||
+            bias[k].id >= c->model->vocab)
             return api_fail(e, 400, p->name, "a key of 'logit_bias' is not a token id below %u", c->model->vocab);
         double b = json_number_value(x);
         if (!json_is_number(x) || !isfinite(b) || fabs(b) > SANE)
@@ -145,12 +151,14 @@ enum status check_token_ids(struct call *c, const struct param *p, const json_t 
 enum status check_bad_words(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     size_t n = json_array_size(v);
-    if (n > c->model->bias_max) return api_fail(e, 400, p->name, "'bad_words' has more than %u strings", c->model->bias_max);
+    if (n > c->model->bias_max)
+        return api_fail(e, 400, p->name, "'bad_words' has more than %u strings", c->model->bias_max);
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_array_get(v, i);
         size_t        len = json_is_string(s) ? json_string_length(s) : 0;
         if (!len || len > c->model->stop_bytes_max)
-            return api_fail(e, 400, p->name, "'bad_words' must be an array of strings of 1 to %u bytes", c->model->stop_bytes_max);
+            return api_fail(e, 400, p->name, "'bad_words' must be an array of strings of 1 to %u bytes",
+                            c->model->stop_bytes_max);
     }
     return ST_OK;
 }
@@ -184,7 +192,8 @@ enum status check_cache_key(struct call *c, const struct param *p, const json_t 
 {
     enum { KEY_MAX = 64 };
     size_t n = json_string_length(v);
-    if (n > KEY_MAX) return api_fail(e, 400, p->name, "'prompt_cache_key' has %zu bytes, at most %d are allowed", n, KEY_MAX);
+    if (n > KEY_MAX)
+        return api_fail(e, 400, p->name, "'prompt_cache_key' has %zu bytes, at most %d are allowed", n, KEY_MAX);
     if (n) c->cache_key = hash_bytes(json_string_value(v), n, 0) | 1;
     return ST_OK;
 }
@@ -219,7 +228,8 @@ enum status check_kv_pin(struct call *c, const struct param *p, const json_t *v,
     enum { PIN_S = 300 };
     json_int_t n = json_integer_value(v);
     if (!json_is_boolean(v) && (!json_is_integer(v) || n < 0 || n > KV_TTL_MAX_S))
-        return api_fail(e, 400, p->name, "'kv_pin' must be true, false or an integer from 0 to %d, in seconds", KV_TTL_MAX_S);
+        return api_fail(e, 400, p->name, "'kv_pin' must be true, false or an integer from 0 to %d, in seconds",
+                        KV_TTL_MAX_S);
     c->keep.pin_s = json_is_boolean(v) ? (json_is_true(v) ? PIN_S : 0) : (uint32_t)n;
     return ST_OK;
 }
@@ -231,7 +241,8 @@ enum status check_request_id(struct call *c, const struct param *p, const json_t
     (void)c;
     bool ok = n > 0 && n <= 128;
     for (size_t i = 0; i < n && ok; i++)
-        ok = (s[i] >= '0' && s[i] <= '9') || ((s[i] | 0x20) >= 'a' && (s[i] | 0x20) <= 'z') || (s[i] && strchr("-_.:", s[i]));
+        ok = (s[i] >= '0' && s[i] <= '9') || ((s[i] | 0x20) >= 'a' && (s[i] | 0x20) <= 'z') ||
+             (s[i] && strchr("-_.:", s[i]));
     if (ok) return ST_OK;
     return api_fail(e, 400, p->name, "'request_id' must be 1 to 128 letters, digits, '-', '_', '.' or ':'");
 }
@@ -254,8 +265,10 @@ enum status check_format(struct call *c, const struct param *p, const json_t *v,
     (void)c;
     const json_t *type = json_object_get(v, "type");
     if (json_str_is(type, "text")) return ST_OK;
-    if (!json_is_object(v) || !json_is_string(type)) return api_fail(e, 400, p->name, "'%s' must be an object with a 'type'", p->name);
-    if (json_str_is(type, "json_object") || json_str_is(type, "json_schema") || json_str_is(type, "structural_tag")) return later(p, e);
+    if (!json_is_object(v) || !json_is_string(type))
+        return api_fail(e, 400, p->name, "'%s' must be an object with a 'type'", p->name);
+    if (json_str_is(type, "json_object") || json_str_is(type, "json_schema") || json_str_is(type, "structural_tag"))
+        return later(p, e);
     return api_fail(e, 400, p->name, "'%s' has an unknown 'type'", p->name);
 }
 
@@ -272,8 +285,10 @@ enum status check_tool_choice(struct call *c, const struct param *p, const json_
 {
     const json_t *tools = json_object_get(c->body, "tools");
     if (json_str_is(v, "none")) return ST_OK;
-    if (!json_is_string(v) && !json_is_object(v)) return api_fail(e, 400, p->name, "'%s' must be a string or an object", p->name);
-    if (json_str_is(v, "auto") && json_is_array(tools) && !json_array_size(tools)) return ST_OK; /* which of none to call */
+    if (!json_is_string(v) && !json_is_object(v))
+        return api_fail(e, 400, p->name, "'%s' must be a string or an object", p->name);
+    if (json_str_is(v, "auto") && json_is_array(tools) && !json_array_size(tools))
+        return ST_OK; /* which of none to call */
     if (!json_array_size(tools)) return api_fail(e, 400, p->name, "'%s' needs 'tools'", p->name);
     return later(p, e);
 }
@@ -283,7 +298,8 @@ enum status check_modalities(struct call *c, const struct param *p, const json_t
     (void)c;
     if (!json_is_array(v)) return api_fail(e, 400, p->name, "'modalities' must be an array");
     for (size_t i = 0; i < json_array_size(v); i++)
-        if (!json_str_is(json_array_get(v, i), "text")) return api_fail(e, 400, p->name, "of 'modalities' only \"text\" is supported");
+        if (!json_str_is(json_array_get(v, i), "text"))
+            return api_fail(e, 400, p->name, "of 'modalities' only \"text\" is supported");
     return ST_OK;
 }
 
@@ -325,8 +341,9 @@ enum status check_effort(struct call *c, const struct param *p, const json_t *v,
 enum status check_side(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     (void)c;
-    return json_str_is(v, "left") || json_str_is(v, "right") ? ST_OK
-                                                             : api_fail(e, 400, p->name, "'%s' must be \"left\" or \"right\"", p->name);
+    return json_str_is(v, "left") || json_str_is(v, "right")
+               ? ST_OK
+               : api_fail(e, 400, p->name, "'%s' must be \"left\" or \"right\"", p->name);
 }
 
 enum status check_template(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
@@ -357,14 +374,17 @@ enum status check_kwargs(struct call *c, const struct param *p, const json_t *v,
                                            "return_assistant_tokens_mask" };
     (void)c;
     char show[200];
-    if (json_object_size(v) > KWARGS_MAX) return api_fail(e, 400, p->name, "'%s' has more than %d entries", p->name, KWARGS_MAX);
-    for (void *it = json_object_iter((json_t *)(uintptr_t)v); it; it = json_object_iter_next((json_t *)(uintptr_t)v, it)) {
+    if (json_object_size(v) > KWARGS_MAX)
+        return api_fail(e, 400, p->name, "'%s' has more than %d entries", p->name, KWARGS_MAX);
+    for (void *it = json_object_iter((json_t *)(uintptr_t)v); it;
+         it = json_object_iter_next((json_t *)(uintptr_t)v, it)) {
         const char   *key = json_object_iter_key(it);
         size_t        n = json_object_iter_key_len(it);
         const json_t *x = json_object_iter_value(it);
         bool          bad = !n || n > NAME_MAX_BYTES || memchr(key, 0, n) || (n > 1 && key[0] == '_' && key[1] == '_');
         for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) bad = bad || !strcmp(key, refused[i]);
-        if (bad) return api_fail(e, 400, p->name, "'%s' must not set '%s'", p->name, api_excerpt(show, sizeof show, key, n));
+        if (bad)
+            return api_fail(e, 400, p->name, "'%s' must not set '%s'", p->name, api_excerpt(show, sizeof show, key, n));
         if (json_is_array(x) || json_is_object(x))
             return api_fail(e, 400, p->name, "'%s.%s' must be a number, a boolean, a string or null", p->name,
                             api_excerpt(show, sizeof show, key, n));
@@ -377,7 +397,8 @@ enum status check_documents(struct call *c, const struct param *p, const json_t 
     if (json_array_size(v) > c->model->messages_max)
         return api_fail(e, 400, p->name, "'%s' has more than %u entries", p->name, c->model->messages_max);
     for (size_t i = 0; i < json_array_size(v); i++)
-        if (!json_is_object(json_array_get(v, i))) return api_fail(e, 400, p->name, "'%s' must be an array of objects", p->name);
+        if (!json_is_object(json_array_get(v, i)))
+            return api_fail(e, 400, p->name, "'%s' must be an array of objects", p->name);
     if (!json_array_size(v) || (c->model->tmpl && tmpl_mentions(c->model->tmpl, "documents"))) return ST_OK;
     return api_fail(e, 400, p->name, "this model's chat template takes no 'documents'");
 }

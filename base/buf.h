@@ -13,7 +13,8 @@ struct buf {
 };
 
 void        buf_init(struct buf *b, size_t bytes_max);
-char       *buf_reserve(struct buf *b, size_t n); /* room for n more at the returned place (then b->n += written); NULL: over */
+char       *buf_reserve(struct buf *b,
+                        size_t      n); /* room for n more at the returned place (then b->n += written); NULL: over */
 void        buf_put(struct buf *b, const void *p, size_t n);
 void        buf_puts(struct buf *b, const char *s);
 void        buf_putc(struct buf *b, char c);

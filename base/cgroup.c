@@ -41,7 +41,8 @@ static bool has_controller(const char *list, const char *name)
     return false;
 }
 
-uint64_t cgroup_least(const char *cgroup_file, const char *mount, const char *controller, cgroup_read *read_v2, cgroup_read *read_v1)
+uint64_t cgroup_least(const char *cgroup_file, const char *mount, const char *controller, cgroup_read *read_v2,
+                      cgroup_read *read_v1)
 {
     FILE *f = fopen(cgroup_file, "re");
     if (!f) return 0;
@@ -57,7 +58,8 @@ uint64_t cgroup_least(const char *cgroup_file, const char *mount, const char *co
         uint64_t limit = 0;
         if (!*list) {
             limit = walk_up(mount, path, read_v2);
-        } else if (has_controller(list, controller) && (size_t)snprintf(root, sizeof root, "%s/%s", mount, list) < sizeof root) {
+        } else if (has_controller(list, controller) &&
+                   (size_t)snprintf(root, sizeof root, "%s/%s", mount, list) < sizeof root) {
             limit = walk_up(root, path, read_v1);
             if (!limit && (size_t)snprintf(root, sizeof root, "%s/%s", mount, controller) < sizeof root)
                 limit = walk_up(root, path, read_v1);

@@ -20,7 +20,10 @@ struct chain {
 enum status chain_init(struct chain *c, uint64_t n_row, int32_t *link, size_t row_bytes);
 void        chain_free(struct chain *c);
 
-static inline int32_t *chain_link(const struct chain *c, int32_t row) { return (int32_t *)(void *)(c->link + (size_t)row * c->row_bytes); }
+static inline int32_t *chain_link(const struct chain *c, int32_t row)
+{
+    return (int32_t *)(void *)(c->link + (size_t)row * c->row_bytes);
+}
 static inline uint32_t chain_bucket(const struct chain *c, uint64_t hash) { return (uint32_t)hash & (c->n_bucket - 1); }
 static inline int32_t  chain_first(const struct chain *c, uint64_t hash) { return c->bucket[chain_bucket(c, hash)]; }
 static inline int32_t  chain_next(const struct chain *c, int32_t row) { return *chain_link(c, row); }

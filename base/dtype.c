@@ -35,8 +35,9 @@ f16 f32_to_f16(float f)
     if (mag >= 0x477ff000u) return (f16)(sign | 0x7c00u);                         /* from 65520 on: infinity */
     if (mag >= 0x38800000u)                                                       /* normal: from 2^-14 */
         return (f16)(sign | ((mag + 0xfffu + ((mag >> 13) & 1u) - 0x38000000u) >> 13));
-    if (mag < 0x33000000u) return (f16)sign;                                           /* below 2^-25: zero */
-    uint32_t exp = mag >> 23, frac = (mag & 0x7fffffu) | 0x800000u, shift = 126 - exp; /* frac * 2^(exp-150) in units of 2^-24 */
+    if (mag < 0x33000000u) return (f16)sign; /* below 2^-25: zero */
+    uint32_t exp = mag >> 23, frac = (mag & 0x7fffffu) | 0x800000u,
+             shift = 126 - exp; /* frac * 2^(exp-150) in units of 2^-24 */
     uint32_t half = 1u << (shift - 1), out = frac >> shift, rest = frac & ((1u << shift) - 1);
     if (rest > half || (rest == half && (out & 1u))) out++;
     return (f16)(sign | out);

@@ -28,7 +28,8 @@ static int part_open(int dir, const char *part, mode_t mode, int *fd_out)
             close(fd);
             return EINVAL;
         }
-        if (fstatat(dir, part, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == here.st_ino && there.st_dev == here.st_dev) {
+        if (fstatat(dir, part, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == here.st_ino &&
+            there.st_dev == here.st_dev) {
             *fd_out = fd;
             return 0;
         }
@@ -134,12 +135,14 @@ bool file_folder_is_ours(int dir, char *why, size_t why_bytes)
         return false;
     }
     if (st.st_uid != geteuid() && st.st_uid != 0) {
-        snprintf(why, why_bytes, "the folder belongs to another user (uid %u, this is %u), who could forge what lies there",
+        snprintf(why, why_bytes,
+                 "the folder belongs to another user (uid %u, this is %u), who could forge what lies there",
                  (unsigned)st.st_uid, (unsigned)geteuid());
         return false;
     }
     if (st.st_mode & (S_IWGRP | S_IWOTH)) {
-        snprintf(why, why_bytes, "others may write to the folder (mode %04o, 0700 is right) and could forge what lies there",
+        snprintf(why, why_bytes,
+                 "others may write to the folder (mode %04o, 0700 is right) and could forge what lies there",
                  (unsigned)(st.st_mode & 07777));
         return false;
     }

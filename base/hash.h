@@ -11,7 +11,10 @@ static inline uint64_t hash_u64(uint64_t x)
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
 }
-static inline uint64_t hash_combine(uint64_t h, uint64_t v) { return hash_u64(h ^ (v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2))); }
+static inline uint64_t hash_combine(uint64_t h, uint64_t v)
+{
+    return hash_u64(h ^ (v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2)));
+}
 /* seeded with a per-process random value where the bytes come from outside */
 uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
 /* A number for seeds that clients cannot guess. It comes from the kernel, or from the clock if the kernel has none. */

@@ -8,8 +8,9 @@
 #include <stdint.h>
 
 struct heap_order {
-    bool (*before)(const void *ctx, uint64_t a, uint64_t b); /* strict; where it says for any two who is first, so do the heap's answers */
-    void (*put)(void *ctx, uint64_t item, size_t at);        /* is told where an item stands from now on; NULL: nobody asks */
+    bool (*before)(const void *ctx, uint64_t a,
+                   uint64_t b); /* strict; where it says for any two who is first, so do the heap's answers */
+    void (*put)(void *ctx, uint64_t item, size_t at); /* is told where an item stands from now on; NULL: nobody asks */
     void *ctx;
 };
 
@@ -58,7 +59,10 @@ HEAP_INLINE void heap_settle(uint64_t *heap, size_t n, size_t at, uint64_t item,
 }
 
 /* Room for one more is the caller's to see to. */
-HEAP_INLINE void heap_push(uint64_t *heap, size_t *n, uint64_t item, struct heap_order o) { heap_up(heap, (*n)++, item, o); }
+HEAP_INLINE void heap_push(uint64_t *heap, size_t *n, uint64_t item, struct heap_order o)
+{
+    heap_up(heap, (*n)++, item, o);
+}
 
 /* Takes out the item that stands at `at`; order.put hears nothing of it. */
 HEAP_INLINE uint64_t heap_take(uint64_t *heap, size_t *n, size_t at, struct heap_order o)

@@ -73,7 +73,8 @@ static bool escape(struct scan *s, bool in_name)
     if (unit < 0xd800 || unit > 0xdbff) return true;
     bool pair = s->end - s->at >= 6 && s->at[0] == '\\' && s->at[1] == 'u';
     if (pair) s->at += 2;
-    if (!pair || !hex4(s, &low) || low < 0xdc00 || low > 0xdfff) return wrong_at(s, where, "a surrogate without its second half");
+    if (!pair || !hex4(s, &low) || low < 0xdc00 || low > 0xdfff)
+        return wrong_at(s, where, "a surrogate without its second half");
     return true;
 }
 
@@ -235,7 +236,8 @@ static bool begins_well(struct scan *s)
     const unsigned char *p = (const unsigned char *)s->text;
     size_t               n = (size_t)(s->end - s->text);
     if (!n) return wrong_at(s, s->text, "empty");
-    if (n >= 3 && p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) return wrong_at(s, s->text, "begins with a byte order mark");
+    if (n >= 3 && p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf)
+        return wrong_at(s, s->text, "begins with a byte order mark");
     if (n >= 2 && ((p[0] == 0xff && p[1] == 0xfe) || (p[0] == 0xfe && p[1] == 0xff) || !p[0] || !p[1]))
         return wrong_at(s, s->text, "not UTF-8 (UTF-16 or UTF-32?)");
     return true;
@@ -251,10 +253,11 @@ static bool within(struct scan *s, const struct json_cost *cost, const struct js
 {
     s->err->wrong = JSON_OVER;
     if (cost->n_member > b->members_max)
-        return wrong_at(s, s->text, "%" PRIu64 " members of objects were found, at most %" PRIu64 " are allowed", cost->n_member,
-                        b->members_max);
+        return wrong_at(s, s->text, "%" PRIu64 " members of objects were found, at most %" PRIu64 " are allowed",
+                        cost->n_member, b->members_max);
     if (cost->tree_bytes > b->tree_bytes_max)
-        return wrong_at(s, s->text, "too many values: they would take %" PRIu64 " bytes of memory, at most %" PRIu64 " are allowed",
+        return wrong_at(s, s->text,
+                        "too many values: they would take %" PRIu64 " bytes of memory, at most %" PRIu64 " are allowed",
                         cost->tree_bytes, b->tree_bytes_max);
     return true;
 }
@@ -266,7 +269,8 @@ static void begin(struct scan *s, const char *text, size_t n, const struct json_
     s->depth_max = b->depth_max && b->depth_max < JSON_DEPTH_MAX ? b->depth_max : JSON_DEPTH_MAX;
 }
 
-bool json_scan(const char *text, size_t n, const struct json_bounds *bounds, struct json_cost *cost_out, struct json_error *err)
+bool json_scan(const char *text, size_t n, const struct json_bounds *bounds, struct json_cost *cost_out,
+               struct json_error *err)
 {
     struct scan s;
     begin(&s, text, n, bounds, err);
@@ -344,8 +348,8 @@ static bool field(struct scan *s, struct names *seen, json_want_fn *want, void *
     return true;
 }
 
-bool json_fields_scan(const char *text, size_t n, const struct json_bounds *bounds, json_want_fn *want, void *ctx, struct json_fields *out,
-                      struct json_error *err)
+bool json_fields_scan(const char *text, size_t n, const struct json_bounds *bounds, json_want_fn *want, void *ctx,
+                      struct json_fields *out, struct json_error *err)
 {
     struct scan  s;
     struct names seen = { .n = 0 };

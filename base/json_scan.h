@@ -27,15 +27,16 @@ struct json_cost {
 };
 
 /* Checks one value. False: *err has the reason: no JSON, or over a bound (then with the bound and the value that was found). */
-bool json_scan(const char *text, size_t n, const struct json_bounds *bounds, struct json_cost *cost_out, struct json_error *err);
+bool json_scan(const char *text, size_t n, const struct json_bounds *bounds, struct json_cost *cost_out,
+               struct json_error *err);
 
 /* As json_parse, within these bounds. */
 json_t *json_parse_bounded(const char *text, size_t n, const struct json_bounds *bounds, struct json_error *err);
 
 /* How a field of the outermost object is treated. */
 enum json_want {
-    JSON_SKIP,   /* checked, counted, not built */
-    JSON_TYPE,   /* the caller needs its type only: built as an empty string, array or object, or as the number or literal itself */
+    JSON_SKIP, /* checked, counted, not built */
+    JSON_TYPE, /* the caller needs its type only: built as an empty string, array or object, or as the number or literal itself */
     JSON_SCALAR, /* a string, a number or a literal is built; an object or an array is built empty */
     JSON_BUILD,  /* built */
 };
@@ -58,7 +59,7 @@ struct json_fields {
 
 /* Checks the text of an object. The bounds apply to the wanted fields. A name that appears twice is an error in the outermost object and in
  * every object that is built. False: *err has the reason. */
-bool json_fields_scan(const char *text, size_t n, const struct json_bounds *bounds, json_want_fn *want, void *ctx, struct json_fields *out,
-                      struct json_error *err);
+bool json_fields_scan(const char *text, size_t n, const struct json_bounds *bounds, json_want_fn *want, void *ctx,
+                      struct json_fields *out, struct json_error *err);
 /* Builds the tree of the wanted fields. NULL: *err has the reason. Free with json_decref. */
 json_t *json_fields_build(const char *text, const struct json_fields *f, struct json_error *err);

@@ -8,7 +8,8 @@ struct list {
 };
 
 #define LIST_ENTRY(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
-#define LIST_EACH(it, head)            for (struct list *it = (head)->next, *it##_next = it->next; it != (head); it = it##_next, it##_next = it->next)
+#define LIST_EACH(it, head) \
+    for (struct list *it = (head)->next, *it##_next = it->next; it != (head); it = it##_next, it##_next = it->next)
 
 static inline void list_init(struct list *l) { l->prev = l->next = l; }
 static inline bool list_empty(const struct list *l) { return l->next == l; }

@@ -19,10 +19,10 @@ enum log_sink { LOG_POLL, LOG_NONBLOCK, LOG_SOCKET, LOG_FILE };
 
 enum log_level log_level_max = LOG_LEVEL_INFO;
 
-static int              log_fd = STDERR_FILENO;
-static int              log_fd_own = -1; /* our own description of the caller's pipe, to be closed by the next log_init */
-static enum log_sink    log_sink = LOG_POLL;
-static bool             log_json;
+static int           log_fd = STDERR_FILENO;
+static int           log_fd_own = -1; /* our own description of the caller's pipe, to be closed by the next log_init */
+static enum log_sink log_sink = LOG_POLL;
+static bool          log_json;
 static _Atomic uint64_t log_n_dropped, log_n_told;
 
 static const char *const log_level_name[] = { "error", "warn", "info", "debug", "trace" };
@@ -74,8 +74,8 @@ static bool log_write(const char *line, size_t n)
 static bool log_hidden(uint32_t cp)
 {
     return cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || cp == 0xad || cp == 0x61c || (cp >= 0x200b && cp <= 0x200f) ||
-           (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2060 && cp <= 0x206f) || cp == 0xfeff || (cp >= 0xfff0 && cp <= 0xfffb) ||
-           (cp & 0xfffe) == 0xfffe || (cp >= 0xe000 && cp < 0xf900) || cp >= 0xe0000;
+           (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2060 && cp <= 0x206f) || cp == 0xfeff ||
+           (cp >= 0xfff0 && cp <= 0xfffb) || (cp & 0xfffe) == 0xfffe || (cp >= 0xe000 && cp < 0xf900) || cp >= 0xe0000;
 }
 
 /* text -> printable UTF-8 of at most max bytes; a cut is marked by "..." */
@@ -102,7 +102,8 @@ static size_t log_escape(char *out, size_t max, const char *text, size_t n)
             put = one;
             n_put = 2;
         }
-        if (log_json && put == one && one[1] != '"' && n_put > 2) { /* JSON has no \x and no \u{}: show the backslash itself */
+        if (log_json && put == one && one[1] != '"' &&
+            n_put > 2) { /* JSON has no \x and no \u{}: show the backslash itself */
             memmove(one + 1, one, n_put);
             n_put++;
         }
@@ -125,9 +126,10 @@ static void log_emit(enum log_level level, const char *text, size_t n)
     clock_gettime(CLOCK_REALTIME, &t);
     gmtime_r(&t.tv_sec, &tm);
     char at[80];
-    snprintf(at, sizeof at, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", (tm.tm_year + 1900) % 10000, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
-             tm.tm_min, tm.tm_sec, (int)(t.tv_nsec / 1000000));
-    int head = snprintf(line, sizeof line, log_json ? "{\"ts\":\"%s\",\"level\":\"%s\",\"msg\":\"" : "%s %-5s ", at, log_level_name[level]);
+    snprintf(at, sizeof at, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", (tm.tm_year + 1900) % 10000, tm.tm_mon + 1,
+             tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, (int)(t.tv_nsec / 1000000));
+    int    head = snprintf(line, sizeof line, log_json ? "{\"ts\":\"%s\",\"level\":\"%s\",\"msg\":\"" : "%s %-5s ", at,
+                           log_level_name[level]);
     size_t len = (size_t)head;
     len += log_escape(line + len, sizeof line - len - 4, text, n);
     if (log_json) {

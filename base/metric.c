@@ -19,7 +19,10 @@ static uint64_t metric_bits(double v)
 
 void metric_set(struct metric *m, double v) { atomic_store_explicit(&m->value, metric_bits(v), memory_order_relaxed); }
 
-double metric_get(const struct metric *m) { return metric_double(atomic_load_explicit(&m->value, memory_order_relaxed)); }
+double metric_get(const struct metric *m)
+{
+    return metric_double(atomic_load_explicit(&m->value, memory_order_relaxed));
+}
 
 void metric_observe(const struct metric_family *f, struct metric *m, double v)
 {
@@ -28,8 +31,8 @@ void metric_observe(const struct metric_family *f, struct metric *m, double v)
     while (i < f->n_bound && v > f->bound[i]) i++;
     /* The sum goes first and the bucket releases it: whoever prints a count has its part of the sum too. */
     uint64_t old = atomic_load_explicit(&m->sum_bits, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&m->sum_bits, &old, metric_bits(metric_double(old) + v), memory_order_relaxed,
-                                                  memory_order_relaxed)) {}
+    while (!atomic_compare_exchange_weak_explicit(&m->sum_bits, &old, metric_bits(metric_double(old) + v),
+                                                  memory_order_relaxed, memory_order_relaxed)) {}
     atomic_fetch_add_explicit(&m->bucket[i], 1, memory_order_release);
 }
 
@@ -61,8 +64,8 @@ static void metric_put_num(struct buf *b, double v)
 }
 
 /* name suffix {common,labels,le="bound"} value */
-static void metric_put_sample(struct buf *b, const struct metric_family *f, const struct metric *m, const char *common, const char *suffix,
-                              const double *le, double v)
+static void metric_put_sample(struct buf *b, const struct metric_family *f, const struct metric *m, const char *common,
+                              const char *suffix, const double *le, double v)
 {
     const char *part[] = { f->common_labels ? common : NULL, m->labels };
     const char *sep = "{";
@@ -112,7 +115,8 @@ void metric_print(struct buf *b, const struct metric_family *f, const char *comm
                 metric_put_sample(b, f, m, common, "_bucket", k < f->n_bound ? &f->bound[k] : &inf, (double)count);
             }
             metric_put_sample(b, f, m, common, "_count", NULL, (double)count);
-            metric_put_sample(b, f, m, common, "_sum", NULL, metric_double(atomic_load_explicit(&m->sum_bits, memory_order_relaxed)));
+            metric_put_sample(b, f, m, common, "_sum", NULL,
+                              metric_double(atomic_load_explicit(&m->sum_bits, memory_order_relaxed)));
         }
     }
 }

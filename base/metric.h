@@ -26,9 +26,12 @@ struct metric_family {
     struct metric   *metric;
 };
 
-static inline void metric_add(struct metric *m, uint64_t n) { atomic_fetch_add_explicit(&m->value, n, memory_order_relaxed); }
-void               metric_set(struct metric *m, double v);
-double             metric_get(const struct metric *m);
-void               metric_observe(const struct metric_family *f, struct metric *m, double v);
+static inline void metric_add(struct metric *m, uint64_t n)
+{
+    atomic_fetch_add_explicit(&m->value, n, memory_order_relaxed);
+}
+void   metric_set(struct metric *m, double v);
+double metric_get(const struct metric *m);
+void   metric_observe(const struct metric_family *f, struct metric *m, double v);
 /* HELP, TYPE and samples. Numbers as Python prints floats: 1.0, 0.5, +Inf; from one million 1e+06. */
 void metric_print(struct buf *b, const struct metric_family *f, const char *common);

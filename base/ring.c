@@ -50,7 +50,8 @@ bool ring_push_quiet(struct ring *r, void *ptr)
         if (ahead < 0) return false; /* still holds the pointer of one round ago: full */
         if (ahead > 0)
             tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
-        else if (atomic_compare_exchange_weak_explicit(&r->tail, &tail, tail + 1, memory_order_relaxed, memory_order_relaxed))
+        else if (atomic_compare_exchange_weak_explicit(&r->tail, &tail, tail + 1, memory_order_relaxed,
+                                                       memory_order_relaxed))
             break;
     }
     c->ptr = ptr;

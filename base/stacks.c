@@ -93,12 +93,15 @@ static void print_one(int fd, int i)
     atomic_store(&asked.n, 0);
     atomic_store(&asked.tid, threads[i].tid);
     int sent = (int)syscall(SYS_tgkill, getpid(), threads[i].tid, stacks_signal());
-    for (int ms = 0; !sent && ms < WAIT_MS && !atomic_load(&asked.n); ms++) nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    for (int ms = 0; !sent && ms < WAIT_MS && !atomic_load(&asked.n); ms++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     int  tid = threads[i].tid;
     bool silent = atomic_compare_exchange_strong(&asked.tid, &tid, 0); /* from now on it does not answer any more */
-    for (int ms = 0; !silent && ms < WAIT_MS && !atomic_load(&asked.n); ms++) nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+    for (int ms = 0; !silent && ms < WAIT_MS && !atomic_load(&asked.n); ms++)
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
     int n = silent ? 0 : atomic_load(&asked.n);
-    dprintf(fd, "thread %s (%d), state %c%s\n", threads[i].name, threads[i].tid, state_of(threads[i].tid), n ? ":" : ": does not answer");
+    dprintf(fd, "thread %s (%d), state %c%s\n", threads[i].name, threads[i].tid, state_of(threads[i].tid),
+            n ? ":" : ": does not answer");
     if (n > 2) backtrace_symbols_fd(asked.frame + 2, n - 2, fd); /* without the handler and what called it */
 }
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 void stacks_init(void);
-int  stacks_signal(void);                                   /* the signal that makes a thread report its stack: no thread may block it */
+int  stacks_signal(void); /* the signal that makes a thread report its stack: no thread may block it */
 void stacks_enter(const char *name, enum thread_role role); /* of the calling thread */
 void stacks_leave(void);
 /* Prints to fd the name, number, state and call stack of each thread whose bit (1u << role) is in roles, at most 32 threads. For a thread that

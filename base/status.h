@@ -19,7 +19,14 @@ enum status {
 };
 
 /* Exit codes of the process (sysexits.h numbers). */
-enum exit_code { EXIT_USAGE = 64, EXIT_SOFTWARE = 70, EXIT_HARDWARE = 71, EXIT_IO = 74, EXIT_PERM = 77, EXIT_CONFIG = 78 };
+enum exit_code {
+    EXIT_USAGE = 64,
+    EXIT_SOFTWARE = 70,
+    EXIT_HARDWARE = 71,
+    EXIT_IO = 74,
+    EXIT_PERM = 77,
+    EXIT_CONFIG = 78
+};
 
 /* "ok", "again", "invalid", ...; never NULL. */
 const char *status_name(enum status st);

@@ -19,7 +19,8 @@ static inline uint32_t utf8_decode(const char *s, size_t n, uint32_t *cp_out)
         if ((p[i] & 0xc0) != 0x80) return 0;
         cp = cp << 6 | (p[i] & 0x3fu);
     }
-    if ((len == 3 && (cp < 0x800 || (cp >= 0xd800 && cp < 0xe000))) || (len == 4 && (cp < 0x10000 || cp > 0x10ffff))) return 0;
+    if ((len == 3 && (cp < 0x800 || (cp >= 0xd800 && cp < 0xe000))) || (len == 4 && (cp < 0x10000 || cp > 0x10ffff)))
+        return 0;
     *cp_out = cp;
     return len;
 }

@@ -5,16 +5,20 @@
 #include <string.h>
 
 enum {
-    WINDOW = 16,         /* waiting sequences of a tenant that are compared by cached prefix                          */
-    PASSED_MAX = 16,     /* so often may a longer prefix go first                                                     */
-    DEFERRED_MAX = 1024, /* so many steps may a prompt wait for another one that computes the same                     */
-    HEADROOM_SHIFT = 5,  /* 1/32 of the pool stays free at an admission, at most one block per running sequence        */
+    WINDOW = 16,     /* waiting sequences of a tenant that are compared by cached prefix                          */
+    PASSED_MAX = 16, /* so often may a longer prefix go first                                                     */
+    DEFERRED_MAX =
+        1024,           /* so many steps may a prompt wait for another one that computes the same                     */
+    HEADROOM_SHIFT = 5, /* 1/32 of the pool stays free at an admission, at most one block per running sequence        */
 };
 
 /* The last sampled token is never computed. */
 static uint32_t blocks_max(const struct sched *s, const struct seq *q) { return sched_blocks(s, q->n_max - 1); }
 
-static bool protected(const struct sched *s, const struct seq *q) { return q->n_preempted >= s->cfg.preempt_max && q->resumed; }
+static bool protected(const struct sched *s, const struct seq *q)
+{
+    return q->n_preempted >= s->cfg.preempt_max && q->resumed;
+}
 
 /* Does a running sequence compute, in this very step or the one in flight, the block that q lacks next? Then q had better wait and
  * match it. The cursor's block stands for all tokens before it, so one comparison of a block is enough. */
@@ -58,7 +62,8 @@ static bool has_come(struct sched *s, struct seq *q)
 {
     if (!s->tiers || (q->r->s.prompt_logprobs && q->lead)) return true;
     for (bool again = false;; again = true) {
-        if (kv_tiers_ask(s->tiers, &q->want, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor, s->us_per_token)) return true;
+        if (kv_tiers_ask(s->tiers, &q->want, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor, s->us_per_token))
+            return true;
         if (s->n_running || kv_tiers_busy(s->tiers)) return false;
         /* Nobody runs and nothing is on its way: it waits for blocks that came up for one behind it, which waits for it. */
         if (again) return true;
@@ -89,7 +94,8 @@ static struct seq *pick(struct sched *s)
             best_hit = hit;
         }
         if (best) {
-            for (struct list *it = t->waiting.next; it != &best->link; it = it->next) LIST_ENTRY(it, struct seq, link)->n_passed++;
+            for (struct list *it = t->waiting.next; it != &best->link; it = it->next)
+                LIST_ENTRY(it, struct seq, link)->n_passed++;
             return best;
         }
         t->skip_step = s->step;
@@ -164,7 +170,8 @@ struct seq *sched_admit(struct sched *s)
     if (s->short_of_blocks || s->n_running >= s->cfg.seqs_max || s->n_running >= s->cfg.tokens_max) return NULL;
     struct seq *q = s->n_resume ? LIST_ENTRY(s->resume.next, struct seq, link) : NULL;
     if (q) peek(s, q);
-    if (q && s->tiers && !q->want.load && !blocks_allow(s, q)) return NULL; /* it asks when there is room for what comes */
-    if (!q || !has_come(s, q)) q = pick(s);                                 /* nobody else stands still for a load */
+    if (q && s->tiers && !q->want.load && !blocks_allow(s, q))
+        return NULL;                        /* it asks when there is room for what comes */
+    if (!q || !has_come(s, q)) q = pick(s); /* nobody else stands still for a load */
     return q && admit(s, q) ? q : NULL;
 }

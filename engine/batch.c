@@ -65,7 +65,8 @@ void batch_clear(struct batch *b)
     b->row_start[0] = b->page_start[0] = 0;
 }
 
-uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t pos, const uint32_t *page, uint32_t n_page)
+uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t pos, const uint32_t *page,
+                   uint32_t n_page)
 {
     uint32_t row = b->n_row, seq = b->n_seq, at = b->n_page;
     CHECK(n <= b->max.rows_max - row);

@@ -27,7 +27,8 @@ void             batch_clear(struct batch *b);
 void             batch_free(struct batch *b);
 /* Appends rows of one sequence: ids[0..n) at positions pos.. of the sequence whose page table is page[0..n_page).
  * Returns the number of its first row. Over the bounds is our bug (CHECK). */
-uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t pos, const uint32_t *page, uint32_t n_page);
+uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t pos, const uint32_t *page,
+                   uint32_t n_page);
 void     batch_add_copy(struct batch *b, struct kv_copy c);
 /* Asks for the logits of a row and returns its zeroed entry in sample[] (all of these before the first batch_add_lp). */
 struct op_sample_row *batch_add_sample(struct batch *b, uint32_t row);

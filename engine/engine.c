@@ -51,7 +51,8 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     struct kv_cfg         kc = {
                 .n_block = c->n_block,
                 .block_tokens = c->block_tokens,
-                .n_seq_max = c->seqs_max + (c->tiers ? KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS : 0) + (c->kv_pin_percent ? KV_PINS_MAX : 0),
+                .n_seq_max = c->seqs_max + (c->tiers ? KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS : 0) +
+                             (c->kv_pin_percent ? KV_PINS_MAX : 0),
                 .seq_tokens_max = c->context_max,
                 .prefix_cache = c->prefix_cache,
                 .borrow_min = c->kv_borrow_min,
@@ -74,8 +75,9 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     enum status st = kv_create(&kc, &e->kv);
     for (uint32_t i = 0; i < e->depth && !st; i++) st = flight_init(&e->flight[i], &bc);
     if (!st && c->tiers)
-        st = batch_init(&e->audit,
-                        &(struct batch_cfg){ .rows_max = c->block_tokens, .seqs_max = 1, .pages_max = bc.pages_max / c->seqs_max });
+        st = batch_init(
+            &e->audit,
+            &(struct batch_cfg){ .rows_max = c->block_tokens, .seqs_max = 1, .pages_max = bc.pages_max / c->seqs_max });
     if (!st) st = sched_init(&e->sched, &sc, e->kv, &e->flight[0].batch);
     if (!st) st = pool_init(&e->reqs, "requests", n_seq, sizeof(struct req));
     if (!st) st = pool_init(&e->seqs, "sequences", n_seq, sizeof(struct seq));
@@ -103,11 +105,12 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
 
 enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, struct engine **e_out)
 {
-    if (!cfg->seqs_max || !cfg->batch_tokens_max || !cfg->queue_requests_max || !cfg->context_max || !cfg->vocab || !cfg->block_tokens ||
-        !cfg->n_block)
+    if (!cfg->seqs_max || !cfg->batch_tokens_max || !cfg->queue_requests_max || !cfg->context_max || !cfg->vocab ||
+        !cfg->block_tokens || !cfg->n_block)
         return ST_CONFIG;
     uint64_t blocks = ((uint64_t)cfg->context_max + cfg->block_tokens - 1) / cfg->block_tokens;
-    if (blocks * cfg->seqs_max > UINT32_MAX || (uint64_t)cfg->queue_requests_max + cfg->seqs_max > UINT32_MAX / 2) return ST_CONFIG;
+    if (blocks * cfg->seqs_max > UINT32_MAX || (uint64_t)cfg->queue_requests_max + cfg->seqs_max > UINT32_MAX / 2)
+        return ST_CONFIG;
     if (run->depth > ENG_DEPTH_MAX) return ST_CONFIG;
     struct engine *e = aligned_alloc(64, (sizeof *e + 63) / 64 * 64);
     if (!e) return ST_NOMEM;
@@ -165,8 +168,8 @@ static enum status validate(const struct engine *e, const struct eng_request *r)
     if (r->keep.priority < KV_PRIORITY_MIN || r->keep.priority > KV_PRIORITY_MAX || r->keep.ttl_s > KV_TTL_MAX_S ||
         r->keep.pin_s > KV_TTL_MAX_S)
         return ST_INVALID;
-    if (!isfinite(p->temperature) || p->temperature < 0 || !isfinite(p->top_p) || !isfinite(p->min_p) || !isfinite(p->presence) ||
-        !isfinite(p->frequency) || !isfinite(p->repetition) || p->repetition < 0)
+    if (!isfinite(p->temperature) || p->temperature < 0 || !isfinite(p->top_p) || !isfinite(p->min_p) ||
+        !isfinite(p->presence) || !isfinite(p->frequency) || !isfinite(p->repetition) || p->repetition < 0)
         return ST_INVALID;
     if (p->n_top > ENG_TOP_MAX || p->n_prompt_top > ENG_TOP_MAX) return ST_INVALID;
     if (p->prompt_logprobs && !r->prompt_logprob) return ST_INVALID;
@@ -301,7 +304,8 @@ void eng_stop(struct engine *e)
     step_fail_all(e, e->dead ? ENG_ERROR : ENG_CANCELED, e->dead ? ST_DEVICE : ST_OK);
     for (uint64_t end = clock_us() + STOP_WAIT_US; !req_retry_outbox(e) && e->started && clock_us() < end;)
         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
-    if (!list_empty(&e->retry)) LOG_ERROR("eng: stopped with %u requests whose outbox is full, they get no answer", pool_used(&e->reqs));
+    if (!list_empty(&e->retry))
+        LOG_ERROR("eng: stopped with %u requests whose outbox is full, they get no answer", pool_used(&e->reqs));
     e->started = false;
     step_publish(e);
 }

@@ -29,15 +29,15 @@ static inline enum status eng_run(const struct eng_runner *r, struct batch *b)
 }
 
 struct eng_cfg {
-    uint32_t                   seqs_max;                             /* running sequences                                       */
-    uint32_t                   batch_tokens_max;                     /* token budget of one step                                */
-    uint32_t                   prefill_chunk_max;                    /* most prompt tokens of one sequence in a step; 0: the budget */
-    uint32_t                   queue_requests_max, queue_tokens_max; /* over either: eng_submit says ST_AGAIN (429); tokens 0: no bound */
-    uint32_t                   context_max;                          /* tokens of one sequence                                  */
-    uint32_t                   vocab;
-    uint32_t                   n_block, block_tokens;
-    bool                       prefix_cache;
-    uint32_t                   preempt_max; /* preemptions of one choice before it is protected; 0: 3    */
+    uint32_t seqs_max;                             /* running sequences                                       */
+    uint32_t batch_tokens_max;                     /* token budget of one step                                */
+    uint32_t prefill_chunk_max;                    /* most prompt tokens of one sequence in a step; 0: the budget */
+    uint32_t queue_requests_max, queue_tokens_max; /* over either: eng_submit says ST_AGAIN (429); tokens 0: no bound */
+    uint32_t context_max;                          /* tokens of one sequence                                  */
+    uint32_t vocab;
+    uint32_t n_block, block_tokens;
+    bool     prefix_cache;
+    uint32_t preempt_max; /* preemptions of one choice before it is protected; 0: 3    */
     const uint32_t            *eos_id;
     uint32_t                   n_eos;
     uint32_t                   kv_hash_bits;   /* tests: kv_cfg.hash_bits                                 */
@@ -61,8 +61,9 @@ struct eng_stats {
     uint64_t step_us, step_times[PACE_TIMES]; /* time of all steps; steps by their time */
     double   step_slow;                       /* how many times as long as usual the last steps took; 0: none yet */
     uint64_t n_query_tokens, n_hit_tokens, n_borrowed, n_resumed_tokens;
-    uint64_t evicted[KV_EVICT_WHYS], kv_pinned, n_pin_refused; /* blocks of the device, by reason; blocks that pins hold; pins refused */
-    uint64_t last_progress_us, step_us_ewma;                   /* progress: a step done, or idle with nothing to do */
+    uint64_t evicted[KV_EVICT_WHYS], kv_pinned,
+        n_pin_refused;                       /* blocks of the device, by reason; blocks that pins hold; pins refused */
+    uint64_t last_progress_us, step_us_ewma; /* progress: a step done, or idle with nothing to do */
     bool     busy, dead, draining;
     bool     broken; /* dead by ST_BROKEN */
 };
@@ -77,8 +78,9 @@ void        eng_cancel(struct engine *e, struct eng_request *r); /* any thread; 
 /* One scheduling step: submits one, and waits for the oldest in flight when there are as many as the runner takes, or nothing
  * else to do. did_work_out: false when there was neither (the caller may sleep on the inbox). */
 enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out);
-void        eng_drain(struct engine *e, uint64_t deadline_us); /* any thread: no new requests; at the deadline the rest is canceled */
-bool        eng_idle(const struct engine *e);                  /* any thread: nothing waiting or running */
+void        eng_drain(struct engine *e,
+                      uint64_t       deadline_us);  /* any thread: no new requests; at the deadline the rest is canceled */
+bool        eng_idle(const struct engine *e); /* any thread: nothing waiting or running */
 /* any thread: what it computes is not to be believed. Its thread fails all requests and serves no more. why: static, for the log */
 void eng_condemn(struct engine *e, const char *why);
 void eng_stop(struct engine *e); /* joins the thread; every request gets its final message first */
@@ -89,7 +91,7 @@ bool         eng_tiers_shape(const struct engine *e, struct kv_hand_shape *out);
 void         eng_tiers_hand(struct engine *e, enum kv_hand want); /* returns at once */
 enum kv_hand eng_tiers_hand_is(const struct engine *e, int *slab_fd_out, int *index_fd_out);
 void         eng_stats(const struct engine *e, struct eng_stats *out); /* any thread */
-bool         eng_alive(const struct engine *e, uint64_t now_us);       /* any thread: progress within max(5 s, 10 x predicted step) */
+bool eng_alive(const struct engine *e, uint64_t now_us); /* any thread: progress within max(5 s, 10 x predicted step) */
 /* any thread, the engine's own may hang: the steps in flight and what their requests compute, without any token; returns bytes of text */
 size_t     eng_dump(const struct engine *e, uint64_t now_us, char *text, size_t text_bytes);
 struct kv *eng_kv(struct engine *e); /* tests and the simulator */

@@ -39,7 +39,10 @@ void fair_leave(struct fair *f, struct tenant *t)
     t->n_live--;
 }
 
-static int64_t clamp_priority(int32_t p) { return p < -PRIORITY_MAX ? -PRIORITY_MAX : p > PRIORITY_MAX ? PRIORITY_MAX : p; }
+static int64_t clamp_priority(int32_t p)
+{
+    return p < -PRIORITY_MAX ? -PRIORITY_MAX : p > PRIORITY_MAX ? PRIORITY_MAX : p;
+}
 
 void fair_push(struct fair *f, struct seq *s, uint64_t now_us)
 {

@@ -66,9 +66,13 @@ static void add_seq(struct engine *e, struct flight *f, struct seq *s)
     if (s->n_copy) batch_add_copy(b, s->copy);
     if (end > s->n_token) batch_patch_id(b, row + s->n_token - first, s->fly_sample);
     req_unqueue(e, s->q);
-    f->seq[f->n_seq++] = (struct flight_seq){
-        .s = s, .stay = s->stay, .slot = s->kv.slot, .first = first, .n = n, .sample = f->n_sample, .n_sample = s->samples ? 1 : 0
-    };
+    f->seq[f->n_seq++] = (struct flight_seq){ .s = s,
+                                              .stay = s->stay,
+                                              .slot = s->kv.slot,
+                                              .first = first,
+                                              .n = n,
+                                              .sample = f->n_sample,
+                                              .n_sample = s->samples ? 1 : 0 };
     bool samples = s->samples;
     if (samples) add_sample(e, f, s, row + n - 1, f->n_sample);
     sched_sent(&e->sched, s, f->n_sample - 1);
@@ -94,8 +98,14 @@ void flight_fill(struct engine *e, struct flight *f)
 
 /* ---- the results */
 
-static bool seq_stays(const struct engine *e, const struct flight_seq *x) { return sched_stays(&e->sched, x->slot, x->stay); }
-static bool sample_stays(const struct engine *e, const struct flight_sample *x) { return sched_stays(&e->sched, x->slot, x->stay); }
+static bool seq_stays(const struct engine *e, const struct flight_seq *x)
+{
+    return sched_stays(&e->sched, x->slot, x->stay);
+}
+static bool sample_stays(const struct engine *e, const struct flight_sample *x)
+{
+    return sched_stays(&e->sched, x->slot, x->stay);
+}
 
 /* k: the first of its logprobs in the batch */
 static void store_prompt_logprobs(const struct batch *b, const struct flight_seq *x, uint32_t k)
@@ -107,7 +117,8 @@ static void store_prompt_logprobs(const struct batch *b, const struct flight_seq
         if (r->prompt_rank) r->prompt_rank[p + 1] = b->out.lp_rank[k];
         for (uint32_t j = 0; r->prompt_top && j < n_top; j++) {
             size_t from = (size_t)k * OP_SAMPLE_TOP_MAX + j;
-            r->prompt_top[(size_t)(p + 1) * n_top + j] = (struct eng_top){ b->out.lp_top_id[from], b->out.lp_top[from] };
+            r->prompt_top[(size_t)(p + 1) * n_top + j] =
+                (struct eng_top){ b->out.lp_top_id[from], b->out.lp_top[from] };
         }
     }
     x->s->q->n_lp = x->lp_pos + x->n_lp;
@@ -119,7 +130,8 @@ static void pin_prompt(struct engine *e, const struct seq *s)
     struct eng_request *r = s->r;
     if (!r->keep.pin_s || s->q->pin_asked) return;
     s->q->pin_asked = true;
-    r->n_pinned = kv_pin(e->kv, &s->kv, r->n_prompt, r->tenant, e->now_us + r->keep.pin_s * (uint64_t)1000000, &s->q->mark);
+    r->n_pinned =
+        kv_pin(e->kv, &s->kv, r->n_prompt, r->tenant, e->now_us + r->keep.pin_s * (uint64_t)1000000, &s->q->mark);
 }
 
 static void append(struct engine *e, const struct batch *b, struct seq *s, uint32_t i, uint64_t now_us)
@@ -142,7 +154,8 @@ static void append(struct engine *e, const struct batch *b, struct seq *s, uint3
     }
     struct req *q = s->q;
     bool        last = q->n_done + 1 == r->n_choice;
-    req_finish_seq(e, s, finish); /* the final message of the last choice is notification enough; r may be gone after it */
+    req_finish_seq(e, s,
+                   finish); /* the final message of the last choice is notification enough; r may be gone after it */
     if (!last) req_notify(e, q);
 }
 

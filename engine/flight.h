@@ -13,8 +13,9 @@ struct flight_seq { /* rows [first, first + n) of one sequence; s is valid only 
     struct seq *s;
     uint64_t    stay;
     uint32_t    slot, first, n;
-    uint32_t    sample, n_sample; /* its samples are [sample, sample + n_sample) of the step; n_sample 0: it does not sample */
-    uint32_t    lp_pos, n_lp;     /* prompt logprobs of the rows at [lp_pos, lp_pos + n_lp) */
+    uint32_t    sample,
+        n_sample;          /* its samples are [sample, sample + n_sample) of the step; n_sample 0: it does not sample */
+    uint32_t lp_pos, n_lp; /* prompt logprobs of the rows at [lp_pos, lp_pos + n_lp) */
 };
 struct flight_sample {
     struct seq *s;
@@ -31,7 +32,9 @@ struct flight {
 
 enum status flight_init(struct flight *f, const struct batch_cfg *cfg);
 void        flight_close(struct flight *f);
-void        flight_fill(struct engine *e, struct flight *f);                   /* writes the scheduler's plan into the batch */
+void        flight_fill(struct engine *e, struct flight *f); /* writes the scheduler's plan into the batch */
 void        flight_apply(struct engine *e, struct flight *f, uint64_t now_us); /* applies the results in f->batch.out */
-void        flight_fail(struct engine *e,
-                        struct flight *f); /* after ST_STEP: there are no results; its requests end, and none of its blocks enters the tree */
+void        flight_fail(
+           struct engine *e,
+           struct flight
+               *f); /* after ST_STEP: there are no results; its requests end, and none of its blocks enters the tree */

@@ -75,7 +75,8 @@ static void lose(struct nodes *n, const struct node_peer *p, const char *why)
 {
     int ok = NODES_OK;
     if (atomic_load(&n->stop) || !atomic_compare_exchange_strong(&n->state, &ok, NODES_LOST)) return;
-    LOG_ERROR("nodes: node %u (%s) is lost after step %" PRIu64 ": %s; all nodes end", p->node, p->from, atomic_load(&n->n_step), why);
+    LOG_ERROR("nodes: node %u (%s) is lost after step %" PRIu64 ": %s; all nodes end", p->node, p->from,
+              atomic_load(&n->n_step), why);
     dev_group_abort(n->group);
     ended(n, NODES_LOST);
 }
@@ -159,7 +160,9 @@ const struct dev_vote *nodes_vote(struct nodes *n) { return &n->vote; }
 static bool take_vote(struct nodes *n, struct node_peer *p, const unsigned char *body, uint32_t bytes)
 {
     bool first = n->cfg.node == 0;
-    if (bytes != (first ? WIRE_VOTE_BYTES : WIRE_VERDICT_BYTES) || body[0] <= DEV_BALLOT_OPEN || body[0] > DEV_BALLOT_HAVE) return false;
+    if (bytes != (first ? WIRE_VOTE_BYTES : WIRE_VERDICT_BYTES) || body[0] <= DEV_BALLOT_OPEN ||
+        body[0] > DEV_BALLOT_HAVE)
+        return false;
     pthread_mutex_lock(&n->lock);
     bool again = (first ? p->ballot : n->verdict) != DEV_BALLOT_OPEN;
     if (first) {
@@ -183,7 +186,8 @@ static bool take_step(struct nodes *n, uint32_t bytes, char *why, size_t why_byt
         pthread_cond_wait(&n->wake, &n->lock);
     pthread_mutex_unlock(&n->lock);
     if (atomic_load(&n->state) != NODES_OK || atomic_load(&n->stop)) return true;
-    if (wire_step_get(n->frame, bytes, &n->cfg.limits, &n->steps, &n->slot[n->n_in % SLOTS], why, why_bytes)) return false;
+    if (wire_step_get(n->frame, bytes, &n->cfg.limits, &n->steps, &n->slot[n->n_in % SLOTS], why, why_bytes))
+        return false;
     pthread_mutex_lock(&n->lock);
     n->n_in++;
     pthread_cond_broadcast(&n->wake);
@@ -196,7 +200,7 @@ static void hear(struct nodes *n, struct node_peer *p)
     struct link_head h;
     char             why[WIRE_TEXT_MAX + 1], note[NOTE_MAX];
     bool             first = n->cfg.node == 0;
-    enum status      st = link_recv(p->fd, &p->of, first ? (void *)note : n->frame, first ? NOTE_MAX : n->frame_max, &h, 0);
+    enum status st = link_recv(p->fd, &p->of, first ? (void *)note : n->frame, first ? NOTE_MAX : n->frame_max, &h, 0);
     if (st == ST_AGAIN) return;
     if (st) {
         lose(n, p,
@@ -219,7 +223,8 @@ static void hear(struct nodes *n, struct node_peer *p)
         if ((h.type == WIRE_VOTE) != first || !take_vote(n, p, first ? (void *)note : n->frame, h.bytes)) break;
         return;
     case WIRE_FAIL:
-        snprintf(why, sizeof why, "it says: %.*s", (int)(h.bytes < 300 ? h.bytes : 300), first ? note : (const char *)n->frame);
+        snprintf(why, sizeof why, "it says: %.*s", (int)(h.bytes < 300 ? h.bytes : 300),
+                 first ? note : (const char *)n->frame);
         lose(n, p, why);
         return;
     case WIRE_BYE:
@@ -365,8 +370,8 @@ static enum status gather(struct nodes *n, uint32_t n_block, char *err, size_t e
         for (uint32_t i = 0; i < n->n_peer; i++) n_here += n->peer[i].here;
         if (atomic_load(&n->stop)) st = ST_CANCELED;
         if (n_here < n->n_peer && clock_us() > deadline) {
-            snprintf(err, err_bytes, "--nnodes %u: after %u s only %u of the other %u nodes are here", n->cfg.n_node, n->cfg.patience_s,
-                     n_here, n->n_peer);
+            snprintf(err, err_bytes, "--nnodes %u: after %u s only %u of the other %u nodes are here", n->cfg.n_node,
+                     n->cfg.patience_s, n_here, n->n_peer);
             st = ST_TIMEOUT;
         }
     }
@@ -374,7 +379,8 @@ static enum status gather(struct nodes *n, uint32_t n_block, char *err, size_t e
     return st;
 }
 
-static enum status agree_first(struct nodes *n, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes)
+static enum status agree_first(struct nodes *n, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err,
+                               size_t err_bytes)
 {
     uint32_t least = *n_block;
     LOG_INFO("nodes: node 0 of %u waits for the others on %s port %u", n->cfg.n_node, n->master, n->port);
@@ -385,7 +391,8 @@ static enum status agree_first(struct nodes *n, uint32_t *n_block, unsigned char
     struct wire_welcome w = { .n_block = least };
     st = dev_comm_id(n->cfg.device, w.comm);
     if (st) {
-        snprintf(err, err_bytes, "--nnodes: these devices cannot reach each other over the network (the line above says why)");
+        snprintf(err, err_bytes,
+                 "--nnodes: these devices cannot reach each other over the network (the line above says why)");
         return st;
     }
     for (uint32_t i = 0; i < n->n_peer; i++) {
@@ -407,8 +414,8 @@ static enum status agree_first(struct nodes *n, uint32_t *n_block, unsigned char
 
 /* Node 0, or somebody in its place, says no. ST_CONFIG: it is node 0, this node need not try again. Where there is a key and no word under it, it
  * may be anybody, so it is asked again; if that is for another key, it stays so until this node's patience ends, and err says what it said. */
-static enum status refused(const struct nodes *n, const unsigned char *in, uint32_t bytes, const unsigned char nonce[WIRE_NONCE], char *err,
-                           size_t err_bytes)
+static enum status refused(const struct nodes *n, const unsigned char *in, uint32_t bytes,
+                           const unsigned char nonce[WIRE_NONCE], char *err, size_t err_bytes)
 {
     char        why[WIRE_TEXT_MAX + 1];
     enum status st = wire_refuse_get(in, bytes, nonce, n->key, why);
@@ -419,8 +426,8 @@ static enum status refused(const struct nodes *n, const unsigned char *in, uint3
 }
 
 /* One attempt of a worker. ST_AGAIN: node 0 is not there (yet). */
-static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadline_us, struct wire_welcome *w_out, char *err,
-                              size_t err_bytes)
+static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadline_us, struct wire_welcome *w_out,
+                              char *err, size_t err_bytes)
 {
     struct node_peer *p = &n->peer[0];
     struct link_head  h;
@@ -453,7 +460,8 @@ static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadli
         else
             snprintf(err, err_bytes, "no memory to seal messages");
     } else if (st != ST_AGAIN) {
-        snprintf(err, err_bytes, "%.200s port %u: what answers there is no node 0 of this version", n->master, n->cfg.port);
+        snprintf(err, err_bytes, "%.200s port %u: what answers there is no node 0 of this version", n->master,
+                 n->cfg.port);
         st = ST_AGAIN;
     }
     close(p->fd);
@@ -461,7 +469,8 @@ static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadli
     return st;
 }
 
-static enum status agree_other(struct nodes *n, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes)
+static enum status agree_other(struct nodes *n, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err,
+                               size_t err_bytes)
 {
     uint64_t            begin = clock_us(), deadline = begin + n->cfg.patience_s * (uint64_t)1000000, told = begin;
     struct wire_welcome w;
@@ -499,7 +508,8 @@ static enum status agree_other(struct nodes *n, uint32_t *n_block, unsigned char
 enum status nodes_agree(void *nodes, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes)
 {
     struct nodes *n = nodes;
-    enum status   st = n->cfg.node ? agree_other(n, n_block, comm_id, err, err_bytes) : agree_first(n, n_block, comm_id, err, err_bytes);
+    enum status   st = n->cfg.node ? agree_other(n, n_block, comm_id, err, err_bytes)
+                                   : agree_first(n, n_block, comm_id, err, err_bytes);
     if (st) return st;
     n->cfg.limits.n_block = *n_block;
     LOG_INFO("nodes: all %u nodes are here, %u KV blocks each", n->cfg.n_node, *n_block);
@@ -596,8 +606,8 @@ static enum status start_first(struct nodes *n, struct eng_runner *run, char *er
         pthread_mutex_unlock(&n->lock);
         if (n_ready == n->n_peer) break;
         if (clock_us() - begin > n->cfg.patience_s * (uint64_t)1000000) {
-            snprintf(err, err_bytes, "--nnodes: %u of %u nodes have not loaded within %u s", n->n_peer - n_ready, n->n_peer,
-                     n->cfg.patience_s);
+            snprintf(err, err_bytes, "--nnodes: %u of %u nodes have not loaded within %u s", n->n_peer - n_ready,
+                     n->n_peer, n->cfg.patience_s);
             return ST_TIMEOUT;
         }
         poll(NULL, 0, 20);

@@ -30,7 +30,8 @@ uint16_t          nodes_port(const struct nodes *n);
 struct dev_group *nodes_group(struct nodes *n);
 /* Waits until all nodes are connected and have agreed on model and options. n_block: in, the blocks that fit here; out, the blocks that fit on
  * all nodes. comm_id: for dev_cfg. ST_CONFIG: refused; ST_TIMEOUT: a node is missing. The loading thread. */
-enum status nodes_agree(void *nodes, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes);
+enum status nodes_agree(void *nodes, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err,
+                        size_t err_bytes);
 /* For rank_cfg.vote, valid from nodes_agree on, for one decision; owned by the nodes. Its functions: any one thread of this process. */
 const struct dev_vote *nodes_vote(struct nodes *n);
 /* Call it when this node has loaded; `run` is its local runner. Node 0: returns when all nodes have loaded, and *run then also sends each step to
@@ -39,5 +40,5 @@ enum status nodes_start(struct nodes *n, struct eng_runner *run, char *err, size
 enum nodes_state { NODES_OK, NODES_DONE, NODES_LOST }; /* DONE: node 0 said goodbye */
 enum nodes_state nodes_state(const struct nodes *n);   /* any thread */
 uint64_t         nodes_steps(const struct nodes *n);   /* any thread: steps sent (node 0) or run */
-void             nodes_stop(struct nodes *n);          /* node 0: sends a goodbye. The threads of nodes have ended when it returns */
-void             nodes_free(struct nodes *n);
+void nodes_stop(struct nodes *n); /* node 0: sends a goodbye. The threads of nodes have ended when it returns */
+void nodes_free(struct nodes *n);

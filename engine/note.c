@@ -39,12 +39,12 @@ size_t note_print(const struct note *n, uint64_t now_us, char *text, size_t text
     size_t   at = 0;
     if (!step) return 0;
     LINE("step %" PRIu64 ", submitted %.1f s ago: %s, %u rows of %u sequences, %u sampled, %u prompt logprobs\n", step,
-         now_us > submit_us ? (double)(now_us - submit_us) / 1e6 : 0.0, n_row > n_seq ? "prompts" : "decode alone", n_row, n_seq,
-         GET(n->n_sample), GET(n->n_lp));
+         now_us > submit_us ? (double)(now_us - submit_us) / 1e6 : 0.0, n_row > n_seq ? "prompts" : "decode alone",
+         n_row, n_seq, GET(n->n_sample), GET(n->n_lp));
     for (uint32_t i = 0; i < n_seq && i < NOTE_SEQS_MAX; i++) {
         uint32_t first = GET(n->seq[i].first), k = GET(n->seq[i].n), n_prompt = GET(n->seq[i].n_prompt);
-        LINE("  request %016" PRIx64 ".%u: tokens %u to %u, its prompt has %u\n", GET(n->seq[i].request), GET(n->seq[i].choice), first,
-             first + k - 1, n_prompt);
+        LINE("  request %016" PRIx64 ".%u: tokens %u to %u, its prompt has %u\n", GET(n->seq[i].request),
+             GET(n->seq[i].choice), first, first + k - 1, n_prompt);
     }
     if (n_seq > NOTE_SEQS_MAX) LINE("  and %u more\n", n_seq - NOTE_SEQS_MAX);
     return at;

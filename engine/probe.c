@@ -78,7 +78,8 @@ enum probe_says probe_turn(struct probe *p, uint64_t now_us)
         p->n_bad = bad ? p->n_bad + 1 : 0;
         eng_stats(p->e, &s);
         if (p->n_bad == PROBE_BAD_MAX) {
-            LOG_ERROR("eng: a plain prompt gives NaN %d times in a row, after %" PRIu64 " requests that did: the weights or the device are "
+            LOG_ERROR("eng: a plain prompt gives NaN %d times in a row, after %" PRIu64
+                      " requests that did: the weights or the device are "
                       "damaged, serving ends",
                       PROBE_BAD_MAX, s.n_nan - PROBE_BAD_MAX);
             p->sick = true;

@@ -87,7 +87,8 @@ static struct dev_cfg rank_dev_cfg(const struct rank_team *t, uint32_t index, ui
                              .group = t->n_total > 1 ? t->group : NULL,
                              .comm = c->comm,
                              .symmetric = c->symmetric,
-                             .reduced_bytes = model_reduced_bytes(t->spec, &c->load, t->n_total, DT_BF16), /* or F16: of one size */
+                             .reduced_bytes =
+                                 model_reduced_bytes(t->spec, &c->load, t->n_total, DT_BF16), /* or F16: of one size */
                              .vote = c->vote,
                              .comm_id = c->agree ? t->comm_id : NULL,
                              .act = weight == DT_F16 ? DT_F16 : DT_BF16,
@@ -114,8 +115,8 @@ static enum status rank_load(struct rank *r)
     struct dev_cfg        dev = rank_dev_cfg(t, r->index, t->arena_bytes, rank_threads(t));
     enum status           st = dev_open(&dev, &r->dev);
     if (st) {
-        snprintf(r->err, sizeof r->err, "rank %u: the device cannot be opened with %" PRIu64 " bytes: %s", dev.rank, t->arena_bytes,
-                 status_name(st));
+        snprintf(r->err, sizeof r->err, "rank %u: the device cannot be opened with %" PRIu64 " bytes: %s", dev.rank,
+                 t->arena_bytes, status_name(st));
         return st;
     }
     if (!load.n_thread) load.n_thread = rank_threads(t);
@@ -128,7 +129,8 @@ static enum status rank_load(struct rank *r)
 
 /* What a rank's device with an arena of this size (on a GPU 0: as large as may be) has left for us once it has taken its own scratch;
  * plan_out may be NULL. */
-static enum status team_probe(struct rank_team *t, uint32_t index, uint64_t arena_bytes, uint64_t *free_out, struct model_plan *plan_out)
+static enum status team_probe(struct rank_team *t, uint32_t index, uint64_t arena_bytes, uint64_t *free_out,
+                              struct model_plan *plan_out)
 {
     struct dev_cfg cfg = rank_dev_cfg(t, index, arena_bytes, rank_threads(t));
     struct device *dev;
@@ -167,13 +169,15 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
     bool                   gpu = t->cfg.device == DEV_CUDA;
     uint64_t               probe = all ? all : gpu ? 0 : PROBE_BYTES * (1 + (uint64_t)rank_threads(t));
     enum status            st = team_probe(t, 0, probe, &left, &plan);
-    for (uint32_t i = 1; gpu && !st && i < t->n_rank; i++) { /* the pools are equal: the GPU with the least left decides */
+    for (uint32_t i = 1; gpu && !st && i < t->n_rank;
+         i++) { /* the pools are equal: the GPU with the least left decides */
         uint64_t mine = 0;
         st = team_probe(t, i, probe, &mine, NULL);
         if (mine < left) left = mine;
     }
     if (st) {
-        snprintf(err, err_bytes, "the device cannot be opened%s: %s", all ? " with the memory that it is given" : "", status_name(st));
+        snprintf(err, err_bytes, "the device cannot be opened%s: %s", all ? " with the memory that it is given" : "",
+                 status_name(st));
         return st == ST_NOMEM && (all || gpu) ? ST_CONFIG : st;
     }
     uint64_t fixed = plan.weight_bytes + plan.work_bytes;
@@ -183,25 +187,28 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
         if (kv && kv < room) room = kv;
         load->n_block = room / plan.block_bytes < UINT32_MAX ? (uint32_t)(room / plan.block_bytes) : UINT32_MAX;
     }
-    uint32_t most = load->n_block, least = t->cfg.blocks_min ? t->cfg.blocks_min : 1, n_block = most > least ? most : least;
+    uint32_t most = load->n_block, least = t->cfg.blocks_min ? t->cfg.blocks_min : 1,
+             n_block = most > least ? most : least;
     uint64_t need = fixed + n_block * plan.block_bytes;
     if (n_block > most || left < need) {
         snprintf(err, err_bytes,
-                 "device memory: %" PRIu64 " bytes needed (weights %" PRIu64 ", workspace %" PRIu64 ", %u KV blocks of %" PRIu64
-                 "), available are %" PRIu64,
+                 "device memory: %" PRIu64 " bytes needed (weights %" PRIu64 ", workspace %" PRIu64
+                 ", %u KV blocks of %" PRIu64 "), available are %" PRIu64,
                  need, plan.weight_bytes, plan.work_bytes, n_block, plan.block_bytes, left);
         return ST_CONFIG;
     }
     if (all) {
         t->arena_bytes = all;
     } else if ((st = team_grow(t, need + 64))) {
-        snprintf(err, err_bytes, "the device cannot be opened with %" PRIu64 " bytes: %s", t->arena_bytes, status_name(st));
+        snprintf(err, err_bytes, "the device cannot be opened with %" PRIu64 " bytes: %s", t->arena_bytes,
+                 status_name(st));
         return st;
     }
     t->weight_bytes = plan.weight_bytes;
-    LOG_INFO("model: %s, %u layers, weights %" PRIu64 " MiB, workspace %" PRIu64 " MiB, %u KV blocks of %" PRIu64 " KiB, %u rank%s",
-             t->spec->family->arch, t->spec->n_layer, plan.weight_bytes >> 20, plan.work_bytes >> 20, load->n_block, plan.block_bytes >> 10,
-             t->n_rank, t->n_rank == 1 ? "" : "s");
+    LOG_INFO("model: %s, %u layers, weights %" PRIu64 " MiB, workspace %" PRIu64 " MiB, %u KV blocks of %" PRIu64
+             " KiB, %u rank%s",
+             t->spec->family->arch, t->spec->n_layer, plan.weight_bytes >> 20, plan.work_bytes >> 20, load->n_block,
+             plan.block_bytes >> 10, t->n_rank, t->n_rank == 1 ? "" : "s");
     return ST_OK;
 }
 
@@ -210,7 +217,8 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
 static void rank_done(struct rank *r, enum status st)
 {
     struct rank_team *t = r->team;
-    if (st && t->group) dev_group_abort(t->group); /* those in a collective (opening devices has some) must not wait for this rank */
+    if (st && t->group)
+        dev_group_abort(t->group); /* those in a collective (opening devices has some) must not wait for this rank */
     pthread_mutex_lock(&t->lock);
     r->n_done++;
     if (st || !r->st) r->st = st;
@@ -326,8 +334,8 @@ static enum status team_blame(const struct rank_team *t, char *err, size_t err_b
     return first->st;
 }
 
-enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,
-                             struct rank_team **t_out, char *err, size_t err_bytes)
+enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg,
+                             uint32_t *n_block_out, struct rank_team **t_out, char *err, size_t err_bytes)
 {
     uint32_t n_total = cfg->n_rank ? cfg->n_rank : 1, n_rank = cfg->n_local ? cfg->n_local : n_total;
     if (n_total > RANKS_MAX) {
@@ -417,10 +425,12 @@ size_t rank_team_dump(struct rank_team *t, uint64_t now_us, char *text, size_t t
     size_t at = 0;
     for (uint32_t i = 0; i < t->n_rank; i++) {
         char line[400], calls[80] = "", where[80] = "";
-        if (known && threaded(t)) snprintf(calls, sizeof calls, ", %" PRIu64 " of %" PRIu64 " calls done", done[i], n_call);
+        if (known && threaded(t))
+            snprintf(calls, sizeof calls, ", %" PRIu64 " of %" PRIu64 " calls done", done[i], n_call);
         if (t->rank[i].model) model_where(t->rank[i].model, where, sizeof where);
         size_t n = t->rank[i].dev ? dev_doing(t->rank[i].dev, now_us, line, sizeof line) : 0;
-        int k = snprintf(text + at, text_bytes - at, "rank %u: %s%s%.*s%s\n", t->cfg.first + i, where, n ? "; " : "", (int)n, line, calls);
+        int    k = snprintf(text + at, text_bytes - at, "rank %u: %s%s%.*s%s\n", t->cfg.first + i, where, n ? "; " : "",
+                            (int)n, line, calls);
         if (k < 0 || (size_t)k >= text_bytes - at) break;
         at += (size_t)k;
     }

@@ -33,8 +33,8 @@ struct rank_cfg {
     struct dev_group      *group;
 };
 /* n_block_out: blocks of the pool. err as in model_load. */
-enum status rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg, uint32_t *n_block_out,
-                             struct rank_team **t_out, char *err, size_t err_bytes);
+enum status       rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg,
+                                   uint32_t *n_block_out, struct rank_team **t_out, char *err, size_t err_bytes);
 struct eng_runner rank_team_runner(struct rank_team *t);
 const float      *rank_team_logits(struct rank_team *t); /* tests: rank 0's model_logits */
 /* Which model the ranks of this process have loaded (engine/model/ident.h), with cfg.load.ident set. */

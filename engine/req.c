@@ -6,7 +6,8 @@
 
 void req_notify(struct engine *e, struct req *q)
 {
-    if (atomic_exchange_explicit(&q->r->notified, true, memory_order_acq_rel)) return; /* one is on its way and will see this too */
+    if (atomic_exchange_explicit(&q->r->notified, true, memory_order_acq_rel))
+        return; /* one is on its way and will see this too */
     if (ring_push(q->r->outbox, q->r)) return;
     if (list_empty(&q->retry)) list_add_tail(&e->retry, &q->retry);
 }

@@ -32,19 +32,20 @@ struct eng_top {
 enum { ENG_TOP_MAX = 20 };
 
 struct eng_sampling {
-    float           temperature;                     /* 0: greedy                             */
-    float           top_p, min_p;                    /* 1 and 0: off                          */
-    float           presence, frequency, repetition; /* 0, 0 and 1: off; presence and frequency count output, repetition prompt + output */
-    uint32_t        top_k;                           /* 0: off                                */
-    uint64_t        seed;                            /* the submitter draws one when the client gave none; choice i uses stream i */
-    uint32_t        max_tokens;                      /* >= 1, n_prompt + max_tokens <= context */
-    uint32_t        min_tokens;
-    bool            ignore_eos;
-    bool            logprobs;        /* fill eng_choice.logprob (and top)     */
-    uint32_t        n_top;           /* <= ENG_TOP_MAX                        */
-    bool            prompt_logprobs; /* fill prompt_logprob (no prefix match then) */
-    uint32_t        n_prompt_top;
-    const uint32_t *stop_id; /* besides the model's EOS ids     */
+    float temperature;  /* 0: greedy                             */
+    float top_p, min_p; /* 1 and 0: off                          */
+    float presence, frequency,
+        repetition;               /* 0, 0 and 1: off; presence and frequency count output, repetition prompt + output */
+    uint32_t               top_k; /* 0: off                                */
+    uint64_t               seed;  /* the submitter draws one when the client gave none; choice i uses stream i */
+    uint32_t               max_tokens; /* >= 1, n_prompt + max_tokens <= context */
+    uint32_t               min_tokens;
+    bool                   ignore_eos;
+    bool                   logprobs;        /* fill eng_choice.logprob (and top)     */
+    uint32_t               n_top;           /* <= ENG_TOP_MAX                        */
+    bool                   prompt_logprobs; /* fill prompt_logprob (no prefix match then) */
+    uint32_t               n_prompt_top;
+    const uint32_t        *stop_id; /* besides the model's EOS ids     */
     const struct eng_bias *bias;
     const uint32_t        *allowed_id; /* n_allowed > 0: nothing else     */
     const uint32_t        *bad_word;   /* token sequences back to back: bad_word_start[n_bad_word + 1] */
@@ -77,21 +78,21 @@ struct eng_request {
     int32_t             priority; /* lower runs earlier; 0 default        */
     uint64_t            tenant;   /* fairness is between tenants           */
     struct kv_salt      salt;
-    struct kv_keep      keep;        /* how its prefix is kept; pin_s: for the prompt, counted from the first token of the answer */
-    uint64_t            deadline_us; /* clock_us() time; 0: none            */
-    struct ring        *outbox;      /* of the submitting io thread            */
-    void               *user;
+    struct kv_keep keep; /* how its prefix is kept; pin_s: for the prompt, counted from the first token of the answer */
+    uint64_t       deadline_us; /* clock_us() time; 0: none            */
+    struct ring   *outbox;      /* of the submitting io thread            */
+    void          *user;
     /* prompt_logprobs: index i is the logprob of prompt[i] given those before; [0] unused */
     float          *prompt_logprob;
     uint32_t       *prompt_rank;
     struct eng_top *prompt_top; /* [n_prompt * n_prompt_top] */
 
     /* engine, readable by the submitter after ENG_FINAL (n_cached, t_first_us: once n_out > 0) */
-    uint32_t    n_cached;                      /* prompt tokens that were not computed, from the prefix cache */
-    uint32_t    n_cached_host, n_cached_store; /* part of n_cached: loaded for this request from the host, from a store */
-    uint32_t    n_pinned;                      /* keep.pin_s: pinned prompt tokens; fewer than asked for if pins have no room */
-    uint32_t    n_preempted;
-    uint64_t    t_submit_us, t_sched_us, t_first_us, t_last_us;
+    uint32_t n_cached;                      /* prompt tokens that were not computed, from the prefix cache */
+    uint32_t n_cached_host, n_cached_store; /* part of n_cached: loaded for this request from the host, from a store */
+    uint32_t n_pinned; /* keep.pin_s: pinned prompt tokens; fewer than asked for if pins have no room */
+    uint32_t n_preempted;
+    uint64_t t_submit_us, t_sched_us, t_first_us, t_last_us;
     enum status status; /* ST_OK, or why it ended in ENG_ERROR */
 
     /* both */
@@ -103,4 +104,7 @@ struct eng_request {
 
 /* Messages in the outbox are request pointers. If the lowest bit is set, the message is final: the engine no longer uses the request. */
 static inline bool                eng_msg_is_final(const void *msg) { return ((uintptr_t)msg & 1u) != 0; }
-static inline struct eng_request *eng_msg_request(void *msg) { return (struct eng_request *)((uintptr_t)msg & ~(uintptr_t)1u); }
+static inline struct eng_request *eng_msg_request(void *msg)
+{
+    return (struct eng_request *)((uintptr_t)msg & ~(uintptr_t)1u);
+}

@@ -3,7 +3,10 @@
 #include <string.h>
 
 static bool wants_prompt(const struct eng_sampling *p) { return p->repetition != 0.0f && p->repetition != 1.0f; }
-static bool wants_hist(const struct eng_sampling *p) { return wants_prompt(p) || p->presence != 0.0f || p->frequency != 0.0f; }
+static bool wants_hist(const struct eng_sampling *p)
+{
+    return wants_prompt(p) || p->presence != 0.0f || p->frequency != 0.0f;
+}
 
 struct sample_need sample_need(const struct seq *s, uint32_t n_eos)
 {
@@ -42,7 +45,8 @@ bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_
     const struct eng_sampling *p = &r->s;
     uint64_t                   ban = (uint64_t)p->n_bad_word + p->n_stop_id + n_eos;
     uint64_t                   hist = wants_hist(p) ? (uint64_t)r->n_prompt + p->max_tokens : 0;
-    return hist <= b->max.hist_max && ban <= b->max.ban_max && p->n_allowed <= b->max.allow_max && p->n_bias <= b->max.bias_max;
+    return hist <= b->max.hist_max && ban <= b->max.ban_max && p->n_allowed <= b->max.allow_max &&
+           p->n_bias <= b->max.bias_max;
 }
 
 bool sample_on_host(const struct eng_sampling *p)
@@ -60,7 +64,8 @@ static void ban(struct batch *b, uint32_t id, uint32_t vocab)
 }
 
 /* A bad word's last token is banned where the output ends with the tokens before it. */
-static void ban_words(struct batch *b, const struct eng_sampling *p, const uint32_t *out, uint32_t n_out, uint32_t vocab)
+static void ban_words(struct batch *b, const struct eng_sampling *p, const uint32_t *out, uint32_t n_out,
+                      uint32_t vocab)
 {
     for (uint32_t w = 0; w < p->n_bad_word; w++) {
         const uint32_t *word = p->bad_word + p->bad_word_start[w];
@@ -70,7 +75,8 @@ static void ban_words(struct batch *b, const struct eng_sampling *p, const uint3
     }
 }
 
-void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint32_t row, const struct seq_limits *lim, uint32_t vocab)
+void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint32_t row, const struct seq_limits *lim,
+                uint32_t vocab)
 {
     const struct eng_sampling *p = &s->r->s;
     struct op_sample_row      *o = batch_add_sample(b, row);

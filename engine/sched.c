@@ -124,8 +124,8 @@ void sched_remove(struct sched *s, struct seq *q, bool discard)
 /* Back to the queue, without its blocks. */
 static void send_back(struct sched *s, struct seq *q)
 {
-    LOG_DEBUG("sched: step %" PRIu64 " preempts request %016" PRIx64 ".%u at %u tokens, %u running", s->step, q->r->id, q->choice,
-              q->n_computed, s->n_running);
+    LOG_DEBUG("sched: step %" PRIu64 " preempts request %016" PRIx64 ".%u at %u tokens, %u running", s->step, q->r->id,
+              q->choice, q->n_computed, s->n_running);
     CHECK(!s->in_flight);
     running_remove(s, q);
     kv_seq_release(s->kv, &q->kv);

@@ -43,8 +43,8 @@ struct sched {
     uint32_t            n_resume;
     struct fair         fair;
     uint64_t            n_preempted, n_prompt_tokens, n_cached_tokens; /* tokens: of admitted prompts */
-    uint64_t            n_resumed_tokens;                              /* tokens that lower tiers gave back to preempted sequences */
-    uint32_t           *again; /* [context_max] tokens of `again_of`; a WAITING seq has no array of ids */
+    uint64_t            n_resumed_tokens; /* tokens that lower tiers gave back to preempted sequences */
+    uint32_t           *again;            /* [context_max] tokens of `again_of`; a WAITING seq has no array of ids */
     struct {
         uint64_t arrival;
         uint32_t choice, n;
@@ -69,7 +69,8 @@ void        sched_resume(struct sched *s, struct seq *q);                   /* w
 /* The KV of all running sequences is in doubt: they wait again and are computed anew, and none of their blocks goes to a lower tier. No step may
  * be in flight. */
 void sched_recompute(struct sched *s);
-void sched_remove(struct sched *s, struct seq *q, bool discard); /* from any list, with its blocks; afterwards it is DONE */
+void sched_remove(struct sched *s, struct seq *q,
+                  bool discard); /* from any list, with its blocks; afterwards it is DONE */
 /* Fills plan[]: each sequence has n_step rows and blocks for them, and `samples` is set if its last token is among them. step: a new number for
  * each call. false: the step in flight must be applied first; never false without a step in flight. */
 bool sched_plan(struct sched *s, uint64_t step, uint64_t now_us, bool in_flight);

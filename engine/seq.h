@@ -66,7 +66,7 @@ struct seq {
     uint64_t stay; /* number of this time of RUNNING: results of an earlier one are dropped */
     uint32_t fly_row, fly_token;
     uint32_t fly_sample; /* fly_token: which sample of that step draws it */
-    bool     forking;    /* lead or sibling of a fork that happens when the step in flight is applied: sits out until then */
+    bool forking; /* lead or sibling of a fork that happens when the step in flight is applied: sits out until then */
 
     /* the plan of the next step */
     uint32_t       n_step; /* rows */

@@ -51,7 +51,8 @@ static void sweep_choices(struct engine *e)
 {
     struct sched *sc = &e->sched;
     for (uint32_t i = sc->n_running; i-- > 0;)
-        if (choice_canceled(sc->running[i]) && !sc->running[i]->forking) req_finish_seq(e, sc->running[i], ENG_CANCELED);
+        if (choice_canceled(sc->running[i]) && !sc->running[i]->forking)
+            req_finish_seq(e, sc->running[i], ENG_CANCELED);
     LIST_EACH(it, &sc->resume) {
         struct seq *s = LIST_ENTRY(it, struct seq, link);
         if (choice_canceled(s)) req_finish_seq(e, s, ENG_CANCELED);
@@ -60,10 +61,12 @@ static void sweep_choices(struct engine *e)
 
 static void sweep(struct engine *e)
 {
-    bool canceled = atomic_exchange(&e->cancel_pending, false); /* before the inbox: a cancel may follow its own submit */
+    bool canceled =
+        atomic_exchange(&e->cancel_pending, false); /* before the inbox: a cancel may follow its own submit */
     drain_inbox(e);
     uint64_t drain_deadline = atomic_load_explicit(&e->drain_deadline_us, memory_order_relaxed);
-    if (drain_deadline && drain_deadline <= e->now_us && atomic_load(&e->draining)) step_fail_all(e, ENG_CANCELED, ST_OK);
+    if (drain_deadline && drain_deadline <= e->now_us && atomic_load(&e->draining))
+        step_fail_all(e, ENG_CANCELED, ST_OK);
     if (canceled) sweep_canceled(e);
     if (e->next_deadline_us <= e->now_us) sweep_deadlines(e);
     sweep_choices(e);

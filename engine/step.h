@@ -50,8 +50,9 @@ struct engine {
     struct batch          audit;               /* a block that is computed again, alone; with tiers */
     struct {
         _Atomic uint32_t n_running, n_resume, kv_used, rows_now;
-        _Atomic uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_finished[6], n_query_tokens, n_hit_tokens,
-            n_borrowed, n_resumed_tokens, evicted[KV_EVICT_WHYS], kv_pinned, n_pin_refused;
+        _Atomic uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_finished[6],
+            n_query_tokens, n_hit_tokens, n_borrowed, n_resumed_tokens, evicted[KV_EVICT_WHYS], kv_pinned,
+            n_pin_refused;
         _Atomic uint64_t n_nan;
         _Atomic uint64_t last_progress_us, step_us_ewma, row_ns_ewma;
     } a;
@@ -59,8 +60,12 @@ struct engine {
 
 enum { ENG_SEQS_SPARE = 256 }; /* siblings that wait, over the queue and the running */
 
-static inline void step_count(_Atomic uint64_t *c, uint64_t n) { atomic_fetch_add_explicit(c, n, memory_order_relaxed); }
-void               step_fail_all(struct engine *e, enum eng_finish finish, enum status why); /* every request, also those in the inbox */
-void               step_publish(struct engine *e);
-void               step_settle(struct engine *e); /* waits for what is in flight and drops it */
-enum status        step_run(struct engine *e, uint64_t now_us, bool *did_work_out);
+static inline void step_count(_Atomic uint64_t *c, uint64_t n)
+{
+    atomic_fetch_add_explicit(c, n, memory_order_relaxed);
+}
+void        step_fail_all(struct engine *e, enum eng_finish finish,
+                          enum status why); /* every request, also those in the inbox */
+void        step_publish(struct engine *e);
+void        step_settle(struct engine *e); /* waits for what is in flight and drops it */
+enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out);

@@ -104,8 +104,8 @@ enum { WIRE_SIGNED_MAX = 512 };
 _Static_assert((int)WIRE_SIGNED_MAX >= (int)WIRE_HELLO_BYTES, "a hello is signed");
 _Static_assert((int)WIRE_SIGNED_MAX >= (int)WIRE_TEXT_MAX, "a refusal is signed");
 
-static void sign(unsigned char mac[WIRE_MAC], const char *purpose, const unsigned char nonce[WIRE_NONCE], const unsigned char *p, size_t n,
-                 const char *key)
+static void sign(unsigned char mac[WIRE_MAC], const char *purpose, const unsigned char nonce[WIRE_NONCE],
+                 const unsigned char *p, size_t n, const char *key)
 {
     unsigned char text[16 + WIRE_NONCE + WIRE_SIGNED_MAX] = { 0 }, got[EVP_MAX_MD_SIZE];
     unsigned      got_bytes = 0;
@@ -118,8 +118,8 @@ static void sign(unsigned char mac[WIRE_MAC], const char *purpose, const unsigne
     memcpy(mac, got, WIRE_MAC);
 }
 
-void wire_hello_put(unsigned char out[WIRE_HELLO_BYTES], const struct wire_hello *h, const unsigned char peer_nonce[WIRE_NONCE],
-                    const char *key)
+void wire_hello_put(unsigned char out[WIRE_HELLO_BYTES], const struct wire_hello *h,
+                    const unsigned char peer_nonce[WIRE_NONCE], const char *key)
 {
     struct out o = { out };
     put_u32(&o, WIRE_FIELDS);
@@ -133,7 +133,8 @@ void wire_hello_put(unsigned char out[WIRE_HELLO_BYTES], const struct wire_hello
     CHECK(o.p + WIRE_MAC == out + WIRE_HELLO_BYTES);
 }
 
-enum status wire_hello_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key, struct wire_hello *h_out)
+enum status wire_hello_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key,
+                           struct wire_hello *h_out)
 {
     struct in         in = { p, (const unsigned char *)p + n, false };
     struct wire_hello h;
@@ -153,8 +154,8 @@ enum status wire_hello_get(const void *p, size_t n, const unsigned char own_nonc
     return ST_OK;
 }
 
-void wire_welcome_put(unsigned char out[WIRE_WELCOME_BYTES], const struct wire_welcome *w, const unsigned char peer_nonce[WIRE_NONCE],
-                      const char *key)
+void wire_welcome_put(unsigned char out[WIRE_WELCOME_BYTES], const struct wire_welcome *w,
+                      const unsigned char peer_nonce[WIRE_NONCE], const char *key)
 {
     struct out o = { out };
     put_u32(&o, w->n_block);
@@ -177,13 +178,15 @@ enum status wire_welcome_get(const void *p, size_t n, const unsigned char own_no
     return ST_OK;
 }
 
-uint32_t wire_refuse_put(unsigned char out[WIRE_REFUSE_BYTES], const char *text, const void *hello, size_t hello_bytes, const char *key)
+uint32_t wire_refuse_put(unsigned char out[WIRE_REFUSE_BYTES], const char *text, const void *hello, size_t hello_bytes,
+                         const char *key)
 {
     unsigned char nonce[WIRE_NONCE] = { 0 };
     size_t        n = strlen(text) < WIRE_TEXT_MAX ? strlen(text) : (size_t)WIRE_TEXT_MAX;
     memcpy(out, text, n);
     if (!*key) return (uint32_t)n;
-    if (hello_bytes == WIRE_HELLO_BYTES) memcpy(nonce, (const unsigned char *)hello + WIRE_HELLO_BYTES - WIRE_MAC - WIRE_NONCE, WIRE_NONCE);
+    if (hello_bytes == WIRE_HELLO_BYTES)
+        memcpy(nonce, (const unsigned char *)hello + WIRE_HELLO_BYTES - WIRE_MAC - WIRE_NONCE, WIRE_NONCE);
     sign(out + n, "refuse", nonce, out, n, key);
     return (uint32_t)n + WIRE_MAC;
 }
@@ -198,14 +201,15 @@ enum status wire_refuse_get(const void *p, size_t n, const unsigned char own_non
     memcpy(text_out, p, n_text);
     text_out[n_text] = 0;
     for (size_t i = 0; i < n_text; i++)
-        if ((unsigned char)text_out[i] < ' ' || (unsigned char)text_out[i] > '~') text_out[i] = '?'; /* it goes into a log */
+        if ((unsigned char)text_out[i] < ' ' || (unsigned char)text_out[i] > '~')
+            text_out[i] = '?'; /* it goes into a log */
     if (!n_mac) return ST_OK;
     sign(mac, "refuse", own_nonce, p, n_text, key);
     return CRYPTO_memcmp(mac, (const unsigned char *)p + n_text, WIRE_MAC) == 0 ? ST_OK : ST_CANCELED;
 }
 
-void wire_frame_key(unsigned char out[WIRE_MAC], const char *key, bool to_first, const unsigned char challenge[WIRE_NONCE],
-                    const unsigned char hello[WIRE_NONCE])
+void wire_frame_key(unsigned char out[WIRE_MAC], const char *key, bool to_first,
+                    const unsigned char challenge[WIRE_NONCE], const unsigned char hello[WIRE_NONCE])
 {
     sign(out, to_first ? "to 0" : "from 0", challenge, hello, WIRE_NONCE, key);
 }
@@ -213,17 +217,19 @@ void wire_frame_key(unsigned char out[WIRE_MAC], const char *key, bool to_first,
 bool wire_hello_fits(const struct wire_hello *own, const struct wire_hello *h, char *why, size_t why_bytes)
 {
     if (strcmp(own->version, h->version) != 0) {
-        snprintf(why, why_bytes, "its version differs from node 0's, which is %s", own->version); /* theirs is not ours to print */
+        snprintf(why, why_bytes, "its version differs from node 0's, which is %s",
+                 own->version); /* theirs is not ours to print */
         return false;
     }
     for (uint32_t i = 0; i < WIRE_FIELDS; i++) {
         if (own->field[i] == h->field[i]) continue;
-        snprintf(why, why_bytes, "its %s differs from node 0's (%" PRIu64 " there, %" PRIu64 " here)", wire_field_name(i), own->field[i],
-                 h->field[i]);
+        snprintf(why, why_bytes, "its %s differs from node 0's (%" PRIu64 " there, %" PRIu64 " here)",
+                 wire_field_name(i), own->field[i], h->field[i]);
         return false;
     }
     if (h->node == 0 || h->node >= own->field[WIRE_F_NNODES]) {
-        snprintf(why, why_bytes, "its --node-rank is %u, allowed are 1 to %" PRIu64, h->node, own->field[WIRE_F_NNODES] - 1);
+        snprintf(why, why_bytes, "its --node-rank is %u, allowed are 1 to %" PRIu64, h->node,
+                 own->field[WIRE_F_NNODES] - 1);
         return false;
     }
     return true;
@@ -253,7 +259,8 @@ uint32_t wire_step_bytes_max(const struct batch_cfg *b)
 #define ADD(name, ...) n += sizeof most.name;
     DEV_SIZES(ADD)
 #undef ADD
-#define ADD(name, type, size, extra, pack, values, noun) n += ((uint64_t)most.size + (extra)) * entry_bytes(values, sizeof(type));
+#define ADD(name, type, size, extra, pack, values, noun) \
+    n += ((uint64_t)most.size + (extra)) * entry_bytes(values, sizeof(type));
     DEV_ARRAYS(ADD)
 #undef ADD
     CHECK(n <= UINT32_MAX);
@@ -287,7 +294,8 @@ static void put_words(struct out *o, const void *from, size_t n)
     }
 }
 
-static void put_array(struct out *o, const struct batch *b, enum dev_values values, const void *from, uint32_t n, size_t entry)
+static void put_array(struct out *o, const struct batch *b, enum dev_values values, const void *from, uint32_t n,
+                      size_t entry)
 {
     unsigned char              *begin = o->p;
     const struct op_sample_row *row = from;
@@ -298,7 +306,8 @@ static void put_array(struct out *o, const struct batch *b, enum dev_values valu
         break;
     case DEV_ROW_TOKEN:
         put_words(o, from, n * entry);
-        for (uint32_t i = 0; i < b->n_patch_id; i++) memset(begin + entry * b->patch_id[i].at, 0, entry); /* nobody knows them yet */
+        for (uint32_t i = 0; i < b->n_patch_id; i++)
+            memset(begin + entry * b->patch_id[i].at, 0, entry); /* nobody knows them yet */
         break;
     default: put_words(o, from, n * entry); break;
     }
@@ -457,10 +466,10 @@ static bool rows_fit(const struct batch *b, const struct wire_limits *lim)
     return true;
 }
 
-enum status wire_step_get(const void *p, size_t n, const struct wire_limits *lim, struct wire_steps *s, struct batch *b, char *why,
-                          size_t why_bytes)
+enum status wire_step_get(const void *p, size_t n, const struct wire_limits *lim, struct wire_steps *s, struct batch *b,
+                          char *why, size_t why_bytes)
 {
-    struct step_in   g = { .in = { p, (const unsigned char *)p + n, false }, .lim = lim, .b = b, .n_drawn = s->n_drawn };
+    struct step_in g = { .in = { p, (const unsigned char *)p + n, false }, .lim = lim, .b = b, .n_drawn = s->n_drawn };
     struct dev_sizes most = batch_most(&lim->b), sizes;
     uint64_t         number = get_u64(&g.in);
     bool             ok = true;

@@ -110,8 +110,8 @@ enum status dev_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_
 #endif
 }
 
-void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
-                     uint64_t src_col, uint64_t src_len, float std)
+void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed,
+                     uint64_t src_row, uint64_t src_col, uint64_t src_len, float std)
 {
     const struct dev_impl *i = (const struct dev_impl *)d;
     if (i->weight_fill) {
@@ -150,19 +150,26 @@ void dev_touch(struct device *d, void *at, size_t bytes)
     if (i->touch && bytes) i->touch(d, at, bytes);
 }
 
-void dev_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char text[DEV_ARITH])
+void dev_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv,
+               char text[DEV_ARITH])
 {
     ((const struct dev_impl *)d)->arith(d, weights, q, kv, text, DEV_ARITH);
 }
 
-uint64_t dev_weight_form(struct device *d, enum dtype t, const struct dev_quant *q) { return map_ops(d) ? map_ops(d)->form(d, t, q) : 0; }
+uint64_t dev_weight_form(struct device *d, enum dtype t, const struct dev_quant *q)
+{
+    return map_ops(d) ? map_ops(d)->form(d, t, q) : 0;
+}
 
 bool dev_map(struct device *d, void *at, size_t bytes, int fd, uint64_t offset)
 {
     return map_ops(d) && map_ops(d)->map(d, at, bytes, fd, offset);
 }
 
-enum status dev_unmap(struct device *d, void *at, size_t bytes) { return map_ops(d) ? map_ops(d)->unmap(d, at, bytes) : ST_INVALID; }
+enum status dev_unmap(struct device *d, void *at, size_t bytes)
+{
+    return map_ops(d) ? map_ops(d)->unmap(d, at, bytes) : ST_INVALID;
+}
 
 size_t dev_doing(const struct device *d, uint64_t now_us, char *text, size_t text_bytes)
 {
@@ -210,9 +217,12 @@ void dev_copy_begin(struct device *d, enum dev_way way, const struct dev_run *ru
         }
 }
 
-enum status dev_copy_done(struct device *d, enum dev_way way) { return copy_ops(d) ? copy_ops(d)->done(d, way) : ST_OK; }
-bool        dev_pin(struct device *d, void *host, size_t bytes) { return !copy_ops(d) || copy_ops(d)->pin(d, host, bytes); }
-void        dev_unpin(struct device *d, void *host)
+enum status dev_copy_done(struct device *d, enum dev_way way)
+{
+    return copy_ops(d) ? copy_ops(d)->done(d, way) : ST_OK;
+}
+bool dev_pin(struct device *d, void *host, size_t bytes) { return !copy_ops(d) || copy_ops(d)->pin(d, host, bytes); }
+void dev_unpin(struct device *d, void *host)
 {
     if (copy_ops(d)) copy_ops(d)->unpin(d, host);
 }

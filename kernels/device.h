@@ -28,8 +28,9 @@ struct dev_quant {
     enum dtype code;  /* DT_I8, DT_I4, DT_F8E4M3 */
     uint32_t   group; /* inputs of one output that share a scale: 32, 64, 128, 256, 512 or 1024; 0: all of them */
     bool       zero;  /* I4 alone */
-    bool       act8;  /* activations in 8 bits with one scale per row, products of integers: I8, group 0 or from 64 on; I4 without zeros */
-    bool       full;  /* I8 alone: codes may be -128 as well */
+    bool
+         act8; /* activations in 8 bits with one scale per row, products of integers: I8, group 0 or from 64 on; I4 without zeros */
+    bool full; /* I8 alone: codes may be -128 as well */
 };
 
 /* A matrix [n_out, n_in] in the device's own layout (packed as its GEMM likes it). */
@@ -84,14 +85,14 @@ enum op_act { OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU, OP_RELU, OP_RELU2, 
 
 enum rope_type { ROPE_NONE, ROPE_NEOX }; /* NEOX: pairs (i, i + rot/2) */
 
-struct op_qkv {                   /* qk-norm (optional), RoPE, KV append: one pass over the fused projection          */
-    void        *qkv;             /* act [n_row, (n_head + 2 * n_kv_head) * head_dim]: q heads, k heads, v heads; in place */
+struct op_qkv {       /* qk-norm (optional), RoPE, KV append: one pass over the fused projection          */
+    void        *qkv; /* act [n_row, (n_head + 2 * n_kv_head) * head_dim]: q heads, k heads, v heads; in place */
     const float *q_norm, *k_norm; /* [head_dim] RMSNorm weights, or NULL                                       */
     float        eps;
-    const float *inv_freq;                         /* [rot / 2]; NULL with ROPE_NONE                                                   */
-    float        rope_scale;                       /* multiplies cos and sin (yarn attention factor), else 1                          */
+    const float *inv_freq;   /* [rot / 2]; NULL with ROPE_NONE                                                   */
+    float        rope_scale; /* multiplies cos and sin (yarn attention factor), else 1                          */
     uint32_t     n_head, n_kv_head, head_dim, rot; /* rot <= head_dim: partial rotary                            */
-    uint32_t     layer;                            /* of the KV pool                                                                    */
+    uint32_t     layer; /* of the KV pool                                                                    */
 };
 struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and decode rows in one call    */
     void       *out; /* act [n_row, n_head * head_dim]                                                    */
@@ -100,12 +101,12 @@ struct op_attn {     /* paged GQA attention, causal, ragged: prefill chunks and 
     float       scale;  /* usually 1 / sqrt(head_dim)                                                        */
     uint32_t    window; /* sliding window: a row at p sees keys p - window + 1 .. p; 0: all                   */
 };
-struct op_moe {                             /* softmax over all experts, top-k, optional renormalise, SwiGLU experts, weighted sum */
-    void                    *out;           /* act [n_row, hidden]                                                       */
-    const void              *x;             /* act [n_row, hidden]                                                       */
+struct op_moe { /* softmax over all experts, top-k, optional renormalise, SwiGLU experts, weighted sum */
+    void                    *out; /* act [n_row, hidden]                                                       */
+    const void              *x;   /* act [n_row, hidden]                                                       */
     const void              *router_logits; /* act [n_row, n_expert]                                            */
-    const struct dev_weight *gate_up;       /* [n_expert] each [2 * inter, hidden]: gate rows, then up rows            */
-    const struct dev_weight *down;          /* [n_expert] each [hidden, inter]                                         */
+    const struct dev_weight *gate_up; /* [n_expert] each [2 * inter, hidden]: gate rows, then up rows            */
+    const struct dev_weight *down;    /* [n_expert] each [hidden, inter]                                         */
     uint32_t                 n_row, n_expert, top_k, hidden, inter;
     bool                     renorm;
     enum op_act              act; /* of the experts; cuda: OP_SILU alone */
@@ -150,8 +151,9 @@ struct op_sample {
     uint32_t *id;      /* [n] the drawn id; UINT32_MAX: a NaN or +inf among the raw logits, or nothing finite to draw */
     float    *logprob; /* [n] raw log-softmax of it; -inf where there is no id */
     uint32_t *rank;    /* [n] 1 + number of ids with a higher raw logit; 0 where there is no id */
-    uint32_t *top_id;  /* [n, OP_SAMPLE_TOP_MAX] best first; UINT32_MAX and -inf where there are fewer (or logits of -inf) */
-    float    *top_logprob;
+    uint32_t
+        *top_id; /* [n, OP_SAMPLE_TOP_MAX] best first; UINT32_MAX and -inf where there are fewer (or logits of -inf) */
+    float *top_logprob;
 };
 /* Logprobs of given ids (prompt_logprobs, echo): as above without drawing. */
 struct op_logprob {
@@ -203,7 +205,8 @@ struct dev_ops {
     void (*close)(struct device *d);
 
     /* memory. dst and src are device addresses, `host` is a host address */
-    enum status (*alloc)(struct device *d, size_t bytes, void **out); /* from the arena, 64-byte aligned; ST_NOMEM names nothing */
+    enum status (*alloc)(struct device *d, size_t bytes,
+                         void **out); /* from the arena, 64-byte aligned; ST_NOMEM names nothing */
     /* The same for activations that ranks add up or gather. Every rank allocates the same sizes in the same order. With NCCL such memory lies at
      * the same offset on all ranks (dev_cfg.reduced_bytes); elsewhere it is ordinary memory. */
     enum status (*alloc_reduced)(struct device *d, size_t bytes, void **out);
@@ -211,11 +214,12 @@ struct dev_ops {
     enum status (*weight_alloc)(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
     /* Sets rows [row0, row0 + n_row) from host memory: row i starts at src + i * src_stride bytes and has k elements of src_t, at any alignment.
      * Any thread, several at a time on distinct rows. */
-    void (*weight_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
-                       enum dtype src_t);
+    void (*weight_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,
+                       size_t src_stride, enum dtype src_t);
     /* Codes; NULL on a device with plain weights only. weight_set on such a weight rounds whole rows, as kernels/quant.h describes, so every
      * device makes the same codes. quant_set copies codes unchanged; threads as weight_set. */
-    enum status (*quant_alloc)(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k, struct dev_weight *w_out);
+    enum status (*quant_alloc)(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k,
+                               struct dev_weight *w_out);
     void (*quant_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c);
     void (*to_device)(struct device *d, void *dst, const void *host, size_t bytes);
     void (*to_host)(struct device *d, void *host, const void *src, size_t bytes);
@@ -227,18 +231,23 @@ struct dev_ops {
     enum dev_graph (*step_begin)(struct device *d, const struct dev_step *s, struct dev_step *on);
     /* false: the recording cannot be run, or a launch was refused; begin the step again and call all ops. At most twice */
     bool (*step_end)(struct device *d, const struct dev_step *s, const struct dev_step *on);
-    enum status (*step_wait)(struct device         *d,
-                             const struct dev_step *s); /* of the oldest begun. ST_STEP: it was not done, what it was to compute
+    enum status (*step_wait)(
+        struct device         *d,
+        const struct dev_step *s); /* of the oldest begun. ST_STEP: it was not done, what it was to compute
                                                                            * is not there, the device goes on. ST_DEVICE, ST_BROKEN: lost */
 
     /* ops */
-    void (*embed)(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n); /* out act [n, w->k] */
+    void (*embed)(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w,
+                  uint32_t n); /* out act [n, w->k] */
     void (*rmsnorm)(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
     /* x += delta, then out = rmsnorm(x) */
-    void (*add_rmsnorm)(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps);
+    void (*add_rmsnorm)(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n,
+                        uint32_t dim, float eps);
     /* out[m, w->n] = x[m, w->k] * w^T + bias; fp32 accumulate; out act; bias F32 [w->n] or NULL */
-    void (*linear)(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
-    void (*logits)(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m); /* linear with F32 out, no bias */
+    void (*linear)(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias,
+                   uint32_t m);
+    void (*logits)(struct device *d, float *out, const void *x, const struct dev_weight *w,
+                   uint32_t m); /* linear with F32 out, no bias */
     void (*qkv)(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
     void (*attention)(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
     /* [n, 2 * inter] -> [n, inter]: act(gate) * up */
@@ -265,11 +274,15 @@ struct device {
     const struct dev_ops *ops;
     enum dtype            act;
     uint32_t              rank, n_rank;
-    bool                  async; /* true: the device works by itself between step_end and step_wait; false: the calls do the work */
+    bool async; /* true: the device works by itself between step_end and step_wait; false: the calls do the work */
 };
 
 enum dev_kind { DEV_AUTO, DEV_REF, DEV_CPU, DEV_CUDA };
-enum dev_comm { DEV_COMM_AUTO, DEV_COMM_OWN, DEV_COMM_NCCL }; /* cuda: who moves what ranks exchange; AUTO: by size and place */
+enum dev_comm {
+    DEV_COMM_AUTO,
+    DEV_COMM_OWN,
+    DEV_COMM_NCCL
+}; /* cuda: who moves what ranks exchange; AUTO: by size and place */
 enum dev_symmetric {
     DEV_SYMMETRIC_AUTO,
     DEV_SYMMETRIC_ON,
@@ -290,25 +303,27 @@ struct dev_cfg {
     size_t            arena_bytes; /* reserved at open, never exceeded           */
     uint32_t          n_thread;    /* cpu: team size incl. the caller; 0: auto    */
     uint32_t          rank, n_rank;
-    struct dev_group *group;          /* of the ranks of this process; NULL when n_rank is 1 */
-    uint32_t          first, n_local; /* this process has ranks [first, first + n_local); n_local 0: all. Others only on cuda */
-    const char       *simd;           /* cpu: NULL or "auto" picks the best; a name of dev_cpu_isas forces that one */
+    struct dev_group *group; /* of the ranks of this process; NULL when n_rank is 1 */
+    uint32_t first, n_local; /* this process has ranks [first, first + n_local); n_local 0: all. Others only on cuda */
+    const char *simd;        /* cpu: NULL or "auto" picks the best; a name of dev_cpu_isas forces that one */
     /* cuda */
-    enum dtype  act;                /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
-    int         ordinal;            /* which GPU; below 0: rank modulo the GPUs there are                     */
-    bool        deterministic;      /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
-    uint32_t    rows_max;           /* of a step, as in dev_limits: up to there algorithms are compared; 0: as far as can be */
-    bool        eager;              /* no graphs                                                              */
-    bool        pdl;                /* kernels may begin before the one ahead has ended; sm_90 and later, else nothing changes */
-    bool        plan_only;          /* for free_bytes and the sizes below alone: nothing is reserved */
-    double      utilization;        /* with arena_bytes 0: that share of the GPU's memory, less what is used already; 0: DEV_UTILIZATION */
-    const char *gemm_file;          /* of dev_tune; NULL or "": where dev_tune writes when it is not told      */
-    const char *cublaslt;           /* the library's file; NULL or "": by its usual names; "none": do without  */
-    const unsigned char   *comm_id; /* [DEV_COMM_ID] of dev_comm_id, the same on all nodes; NULL: all ranks are here */
-    enum dev_comm          comm;
-    enum dev_symmetric     symmetric;
-    uint64_t               reduced_bytes; /* of all alloc_reduced, each rounded up to 256; the same on every rank; part of arena_bytes */
-    const struct dev_vote *vote;          /* where ranks are in other processes (comm_id): else NULL */
+    enum dtype act;           /* BF16, or F16 for f16 checkpoints; F32 (0) means BF16 */
+    int        ordinal;       /* which GPU; below 0: rank modulo the GPUs there are                     */
+    bool       deterministic; /* the exact promise in full: fixed splits, one GEMM algorithm per matrix */
+    uint32_t   rows_max;  /* of a step, as in dev_limits: up to there algorithms are compared; 0: as far as can be */
+    bool       eager;     /* no graphs                                                              */
+    bool       pdl;       /* kernels may begin before the one ahead has ended; sm_90 and later, else nothing changes */
+    bool       plan_only; /* for free_bytes and the sizes below alone: nothing is reserved */
+    double
+        utilization; /* with arena_bytes 0: that share of the GPU's memory, less what is used already; 0: DEV_UTILIZATION */
+    const char          *gemm_file; /* of dev_tune; NULL or "": where dev_tune writes when it is not told      */
+    const char          *cublaslt;  /* the library's file; NULL or "": by its usual names; "none": do without  */
+    const unsigned char *comm_id;   /* [DEV_COMM_ID] of dev_comm_id, the same on all nodes; NULL: all ranks are here */
+    enum dev_comm        comm;
+    enum dev_symmetric   symmetric;
+    uint64_t
+        reduced_bytes; /* of all alloc_reduced, each rounded up to 256; the same on every rank; part of arena_bytes */
+    const struct dev_vote *vote; /* where ranks are in other processes (comm_id): else NULL */
 };
 #define DEV_UTILIZATION 0.9
 /* The device that AUTO means on this machine, logged once at info if it is the cpu. Other kinds are returned unchanged. */
@@ -333,14 +348,15 @@ enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID]);
 
 /* Bytes that weight_alloc takes for such a matrix on this device (for the memory plan before loading). */
 uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint32_t k);
-uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k); /* 0: quant_alloc refuses it */
-uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim);                       /* what step_init takes */
+uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint32_t n,
+                         uint32_t k);                                          /* 0: quant_alloc refuses it */
+uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim); /* what step_init takes */
 
 /* Fills rows of a weight with random numbers like a trained matrix's. Row r and column c of [row0, + n_row) x [0, k) get element
  * (src_row + r) * src_len + src_col + c of an endless sequence of roughly normal numbers for `seed`, times std, rounded to the weight's
  * type. The numbers are the same on every device and for every division among ranks. Loading only, any thread. */
-void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
-                     uint64_t src_col, uint64_t src_len, float std);
+void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed,
+                     uint64_t src_row, uint64_t src_col, uint64_t src_len, float std);
 
 /* Weights as bytes in a file (engine/model/packed.h), on devices whose memory belongs to the process. Loading thread.
  * form: a number for the device's layout of weights of type t or, if q is not NULL, of codes q. It is the digest of a small packed matrix, so
@@ -362,7 +378,8 @@ void dev_touch(struct device *d, void *at, size_t bytes);
  * or code F32: none) and KV of type kv. Devices with the same text make the same bits. A number rises when its part's bits change
  * (kernels/cpu/arith.c). */
 enum { DEV_ARITH = 200 };
-void dev_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char text[DEV_ARITH]);
+void dev_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv,
+               char text[DEV_ARITH]);
 
 /* Describes the device's current work, for a dump while it hangs. Any thread. One line without its end; returns its bytes. 0: unknown. */
 size_t dev_doing(const struct device *d, uint64_t now_us, char *text, size_t text_bytes);
@@ -391,7 +408,7 @@ double dev_probe(struct device *d, enum dev_probe what);
  * memory, and begins steps that use the copied bytes after the copy is done. Meanwhile nobody else may touch the memory. */
 enum dev_way { DEV_DOWN, DEV_UP, DEV_WAYS }; /* from the device; to it */
 enum { DEV_COPIES_MAX = 16 };                /* begun and not done, for each way (CHECK) */
-struct dev_run {                             /* n pieces of `bytes`, dev_step bytes apart on the device and host_step apart on the host */
+struct dev_run { /* n pieces of `bytes`, dev_step bytes apart on the device and host_step apart on the host */
     void  *dev, *host;
     size_t bytes, dev_step, host_step; /* steps: at least bytes, below 2 GiB */
     size_t n;

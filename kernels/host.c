@@ -90,8 +90,8 @@ enum status host_step_init(struct device *d, const struct dev_limits *lim)
     return ST_OK;
 }
 
-static const uint32_t *patched(const struct host_dev *h, uint32_t *copy, const uint32_t *from, uint32_t n, const struct dev_patch *p,
-                               uint32_t n_patch)
+static const uint32_t *patched(const struct host_dev *h, uint32_t *copy, const uint32_t *from, uint32_t n,
+                               const struct dev_patch *p, uint32_t n_patch)
 {
     if (!n_patch) return from;
     memcpy(copy, from, n * sizeof *copy);
@@ -153,7 +153,8 @@ void host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *
         CHECK(src[i] < kv->n_block);
         CHECK(dst[i] < kv->n_block);
         if (src[i] == dst[i]) continue;
-        memcpy((char *)kv->base + dst[i] * kv->block_bytes, (const char *)kv->base + src[i] * kv->block_bytes, kv->block_bytes);
+        memcpy((char *)kv->base + dst[i] * kv->block_bytes, (const char *)kv->base + src[i] * kv->block_bytes,
+               kv->block_bytes);
     }
 }
 
@@ -214,7 +215,8 @@ void host_allgather(struct device *d, float *out, const float *x, uint32_t m, ui
     if (!group_meet(h->group)) goto lost;
     for (uint32_t r = 0; r < d->n_rank; r++) {
         const float *y = group_peek(h->group, r, (size_t)m * n_local);
-        for (uint32_t i = 0; i < m; i++) memcpy(out + ((size_t)i * d->n_rank + r) * n_local, y + (size_t)i * n_local, bytes);
+        for (uint32_t i = 0; i < m; i++)
+            memcpy(out + ((size_t)i * d->n_rank + r) * n_local, y + (size_t)i * n_local, bytes);
     }
     if (!group_meet(h->group)) goto lost;
     return;

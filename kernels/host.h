@@ -11,8 +11,8 @@ struct host_dev {
     uint32_t         *id, *hist; /* of a step with patches: copies to patch; [lim.rows_max], [lim.hist_max] */
     uint32_t         *drawn;     /* the ids of the step before; [seqs_max] */
     uint32_t          seqs_max;
-    bool              scattered; /* its pages lie on several memory nodes by a policy that a file's pages would not follow */
-    bool              lost;      /* the group was aborted: every sync says ST_DEVICE from here on */
+    bool scattered; /* its pages lie on several memory nodes by a policy that a file's pages would not follow */
+    bool lost;      /* the group was aborted: every sync says ST_DEVICE from here on */
 };
 
 enum status host_init(struct host_dev *h, const struct dev_cfg *cfg, const struct dev_ops *ops,
@@ -33,15 +33,17 @@ bool           host_step_end(struct device *d, const struct dev_step *s, const s
 enum status    host_step_wait(struct device *d, const struct dev_step *s);
 void           host_gather(struct device *d, void *out, const void *x, const uint32_t *row, uint32_t n, uint32_t dim);
 void           host_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);
-void           host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n);
-void           host_allreduce(struct device *d, void *x, size_t n);
-void           host_broadcast(struct device *d, void *x, size_t bytes);
-void           host_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local);
+void host_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n);
+void host_allreduce(struct device *d, void *x, size_t n);
+void host_broadcast(struct device *d, void *x, size_t bytes);
+void host_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local);
 
 /* The key of a block's token in a layer of grouped heads, [head_dim]; its value lies kv_value_bytes behind. */
-static inline char *kv_key(const struct dev_kv *kv, uint32_t block, uint32_t layer, uint32_t head, uint32_t token, uint32_t head_dim)
+static inline char *kv_key(const struct dev_kv *kv, uint32_t block, uint32_t layer, uint32_t head, uint32_t token,
+                           uint32_t head_dim)
 {
     size_t row = (size_t)head * kv->block_tokens + token;
-    return (char *)kv->base + block * kv->block_bytes + kv->layer[layer].offset + row * head_dim * dtype_bytes(kv->dtype);
+    return (char *)kv->base + block * kv->block_bytes + kv->layer[layer].offset +
+           row * head_dim * dtype_bytes(kv->dtype);
 }
 static inline size_t kv_value_bytes(const struct dev_kv *kv, uint32_t layer) { return kv->layer[layer].bytes / 2; }

@@ -27,7 +27,8 @@ static uint64_t host_form(struct device *d, enum dtype t, const struct dev_quant
     for (uint32_t i = 0; i < FORM_N * FORM_K; i++) x[i] = rng_unit(rng_philox(1, 2, i).x[0]) - 0.5f;
     d->ops->weight_set(d, &w, 0, FORM_N, x, FORM_K * sizeof *x, DT_F32);
     free(x);
-    uint64_t sum = hash_combine(hash_bytes(begin, h->used - mark, 1), hash_bytes(d->ops->name, strlen(d->ops->name), 1));
+    uint64_t sum =
+        hash_combine(hash_bytes(begin, h->used - mark, 1), hash_bytes(d->ops->name, strlen(d->ops->name), 1));
     memset(begin, 0, h->used - mark); /* as fresh pages are */
     h->used = mark;
     return sum ? sum : 1;
@@ -49,7 +50,9 @@ static bool host_map(struct device *d, void *at, size_t bytes, int fd, uint64_t 
         LOG_DEBUG("dev: a file of weights cannot be mapped, it is read: %s", strerror(errno));
         return false;
     }
-    (void)madvise(at, bytes, MADV_HUGEPAGE); /* speed only: ext4 and xfs have pages of 2 MiB where a file was written in such pieces */
+    (void)madvise(
+        at, bytes,
+        MADV_HUGEPAGE); /* speed only: ext4 and xfs have pages of 2 MiB where a file was written in such pieces */
     return true;
 }
 

@@ -17,8 +17,8 @@ bool quant_ok(const struct dev_quant *q, uint32_t k)
 enum status weight_refuse(const char *device, enum dtype t, const struct dev_quant *q)
 {
     if (q)
-        LOG_ERROR("dev: the %s device has no %s codes in groups of %u%s%s", device, dtype_name(t), q->group, q->zero ? " with zeros" : "",
-                  q->act8 ? " by 8-bit activations" : "");
+        LOG_ERROR("dev: the %s device has no %s codes in groups of %u%s%s", device, dtype_name(t), q->group,
+                  q->zero ? " with zeros" : "", q->act8 ? " by 8-bit activations" : "");
     else
         LOG_ERROR("dev: the %s device has no weights of type %s", device, dtype_name(t));
     return ST_CONFIG;
@@ -39,7 +39,8 @@ static uint8_t to_f8(float x)
     uint32_t u;
     memcpy(&u, &x, 4);
     uint32_t sign = u >> 24 & 0x80, mag = u & 0x7fffffff;
-    if (mag < 0x3c800000u) return (uint8_t)(sign | (uint32_t)round_even(fabsf(x) * 512.0f)); /* below 2^-6: steps of 2^-9 */
+    if (mag < 0x3c800000u)
+        return (uint8_t)(sign | (uint32_t)round_even(fabsf(x) * 512.0f)); /* below 2^-6: steps of 2^-9 */
     mag += 0x7ffffu + (mag >> 20 & 1);
     return (uint8_t)(sign | ((mag >> 20) - (120u << 3)));
 }

@@ -15,8 +15,9 @@ struct kv_below {
 /* Where a block lies, in the row's own numbers; the tiers read seq and old_key alone. */
 struct kv_place {
     uint32_t segment, index;
-    uint64_t gen, seq; /* gen changes when the place is given to another block; seq: that a record read from there bears */
-    bool     old_key;  /* it is under the key before this one: xfer_done has the payload's digest under this one */
+    uint64_t gen,
+        seq;      /* gen changes when the place is given to another block; seq: that a record read from there bears */
+    bool old_key; /* it is under the key before this one: xfer_done has the payload's digest under this one */
 };
 
 /* A record is to come into the host: kv_record_bytes of the payload, to host_off of the segment host_seg. */
@@ -67,18 +68,20 @@ struct kv_below_counts {
     uint64_t n_paused, n_locked, n_damaged, n_unread, n_foreign;
 };
 struct kv_below_stats {
-    uint64_t               used_bytes, cap_bytes, n_block, n_evicted;
-    const char            *degraded; /* why it is of less use than it should be, without its name; NULL: it is not. Until its next turn */
+    uint64_t used_bytes, cap_bytes, n_block, n_evicted;
+    const char
+        *degraded; /* why it is of less use than it should be, without its name; NULL: it is not. Until its next turn */
     struct kv_below_counts counts;
 };
 
 /* Of a row that finds blocks which nobody of this process has computed. */
 struct kv_below_proof {
-    bool (*unproven)(const struct kv_below *b);                 /* found blocks are hidden, and some of them can be proven */
-    bool (*canary)(struct kv_below *b, struct kv_key *key_out); /* one of them that begins a prompt; false: none is known yet */
-    void (*believe)(struct kv_below *b);                        /* it was right: nothing is hidden any more */
-    bool (*hopeless)(const struct kv_below *b);                 /* all is known, and nothing of it can be proven */
-    uint64_t (*forget_found)(struct kv_below *b);               /* what was found is not used. How many blocks */
+    bool (*unproven)(const struct kv_below *b); /* found blocks are hidden, and some of them can be proven */
+    bool (*canary)(struct kv_below *b,
+                   struct kv_key   *key_out);       /* one of them that begins a prompt; false: none is known yet */
+    void (*believe)(struct kv_below *b);          /* it was right: nothing is hidden any more */
+    bool (*hopeless)(const struct kv_below *b);   /* all is known, and nothing of it can be proven */
+    uint64_t (*forget_found)(struct kv_below *b); /* what was found is not used. How many blocks */
 };
 
 struct kv_below_row {
@@ -93,16 +96,18 @@ struct kv_below_row {
     bool (*has)(const struct kv_below *b, const struct kv_key *key);
     /* Posts the read of a record, with the check of its payload. The place is kept until read_done. ST_NOT_FOUND, ST_AGAIN. */
     enum status (*read)(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out);
-    void (*read_done)(struct kv_below *b, struct kv_place place, bool bad); /* bad: it was doubted, or is no longer wanted: it goes */
+    void (*read_done)(struct kv_below *b, struct kv_place place,
+                      bool bad); /* bad: it was doubted, or is no longer wanted: it goes */
     /* Posts the write of a record, whose head it seals (kv_record_seal); the record does not change until write_done. Anything but ST_OK:
      * not now, and the head is as it was. NULL, with write_done and takes: nothing is ever written there. */
     enum status (*write)(struct kv_below *b, const struct kv_write *w, struct kv_place *place_out);
     void (*write_done)(struct kv_below *b, struct kv_place place, enum status st);
     bool (*takes)(const struct kv_below *b); /* false: writes are refused for a while */
-    void (*turn)(struct kv_below *b);        /* its housekeeping, once for each turn of the engine; cheap when there is nothing */
-    bool (*busy)(const struct kv_below *b);  /* it wants turns soon, though nothing is in flight */
+    /* its housekeeping, once for each turn of the engine; cheap when there is nothing */
+    void (*turn)(struct kv_below *b);
+    bool (*busy)(const struct kv_below *b); /* it wants turns soon, though nothing is in flight */
     void (*stats)(const struct kv_below *b, struct kv_below_stats *out);
     enum status (*check)(const struct kv_below *b); /* every link and count; ST_INVALID after logging the first fault */
-    uint64_t (*purge)(struct kv_below *b);          /* drops all that it holds, nothing being in flight. How many blocks */
-    const struct kv_below_proof *proof;             /* NULL: what it holds was written by this process */
+    uint64_t (*purge)(struct kv_below *b); /* drops all that it holds, nothing being in flight. How many blocks */
+    const struct kv_below_proof *proof;    /* NULL: what it holds was written by this process */
 };

@@ -27,7 +27,9 @@ void kv_host_free_again(struct kv_host *h)
 
 enum status kv_host_init(struct kv_host *h, const struct kv *kv, uint32_t n_slot, uint64_t stride, uint32_t n_flight)
 {
-    *h = (struct kv_host){ .kv = kv, .slab_fd = -1, .stride = stride, .n_slot = n_slot, .n_flight_max = n_flight, .away = SLOT_NONE };
+    *h = (struct kv_host){
+        .kv = kv, .slab_fd = -1, .stride = stride, .n_slot = n_slot, .n_flight_max = n_flight, .away = SLOT_NONE
+    };
     h->slot = calloc(n_slot, sizeof *h->slot);
     if (!h->slot || chain_init(&h->by_key, n_slot, &h->slot[0].next, sizeof *h->slot)) return ST_NOMEM;
     h->sketch_n = 4 * h->by_key.n_bucket;
@@ -118,7 +120,8 @@ void slot_ready(struct kv_host *h, int32_t i, struct digest payload)
 }
 
 /* A slot of the process before. The free list is for the caller to make anew. */
-void slot_adopt(struct kv_host *h, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold, uint8_t store)
+void slot_adopt(struct kv_host *h, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold,
+                uint8_t store)
 {
     struct host_slot *s = &h->slot[i];
     CHECK(s->state == SLOT_FREE);
@@ -194,7 +197,8 @@ static uint32_t sketch_at(const struct kv_host *h, const struct kv_key *k, uint3
 uint32_t sketch_get(const struct kv_host *h, const struct kv_key *key)
 {
     uint32_t n = SKETCH_MAX;
-    for (uint32_t r = 0; r < SKETCH_ROWS; r++) n = h->sketch[sketch_at(h, key, r)] < n ? h->sketch[sketch_at(h, key, r)] : n;
+    for (uint32_t r = 0; r < SKETCH_ROWS; r++)
+        n = h->sketch[sketch_at(h, key, r)] < n ? h->sketch[sketch_at(h, key, r)] : n;
     return n;
 }
 uint32_t sketch_add(struct kv_host *h, const struct kv_key *key)
@@ -220,7 +224,8 @@ struct count {
 static void count_all(const struct kv_host *h, struct count *c)
 {
     *c = (struct count){ .linked = chain_count(&h->by_key, h->n_slot) };
-    for (int32_t i = h->free; i != SLOT_NONE && c->free <= h->n_slot; i = h->slot[i].next) c->free += h->slot[i].state == SLOT_FREE;
+    for (int32_t i = h->free; i != SLOT_NONE && c->free <= h->n_slot; i = h->slot[i].next)
+        c->free += h->slot[i].state == SLOT_FREE;
     for (int32_t i = slot_oldest(h); i != SLOT_NONE && c->ordered <= h->n_slot; i = slot_newer(h, i))
         c->ordered += h->slot[i].state == SLOT_READY;
     for (uint32_t i = 0; i < h->n_slot; i++) {
@@ -253,9 +258,12 @@ bool kv_host_check(const struct kv_host *h)
     struct count c = { 0 };
     bool         ordered = order_check(h);
     if (ordered) count_all(h, &c);
-    bool lists = c.free == h->n_free && c.ready == h->n_ready && c.ordered == c.ready && c.linked == c.used && c.away == h->n_away;
-    if (ordered && lists && c.readers == c.flights && c.free + c.used + c.away == h->n_slot && slots_are_sound(h)) return true;
-    LOG_ERROR("kv: the host's tier is not what it says: %u slots, free %u of %u, ready %u of %u, in order %u, linked %u, readers %u of %u",
-              h->n_slot, c.free, h->n_free, c.ready, h->n_ready, c.ordered, c.linked, c.readers, c.flights);
+    bool lists = c.free == h->n_free && c.ready == h->n_ready && c.ordered == c.ready && c.linked == c.used &&
+                 c.away == h->n_away;
+    if (ordered && lists && c.readers == c.flights && c.free + c.used + c.away == h->n_slot && slots_are_sound(h))
+        return true;
+    LOG_ERROR(
+        "kv: the host's tier is not what it says: %u slots, free %u of %u, ready %u of %u, in order %u, linked %u, readers %u of %u",
+        h->n_slot, c.free, h->n_free, c.ready, h->n_ready, c.ordered, c.linked, c.readers, c.flights);
     return false;
 }

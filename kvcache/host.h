@@ -11,7 +11,12 @@
 #include "kvcache/device/pin.h"
 
 enum { SLOT_NONE = -1, SKETCH_ROWS = 4 };
-enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_AWAY }; /* AWAY: its memory was given back (slot_give_back) */
+enum slot_state {
+    SLOT_FREE,
+    SLOT_FILLING,
+    SLOT_READY,
+    SLOT_AWAY
+}; /* AWAY: its memory was given back (slot_give_back) */
 
 struct host_slot {
     struct kv_key key;
@@ -58,8 +63,8 @@ struct kv_host {
     uint8_t            *sketch; /* [SKETCH_ROWS][sketch_n] how often a key was offered, saturating, halved */
     uint32_t            sketch_n, sketch_adds;
     bool                stirred; /* its slots have changed since the writer to what lies below looked */
-    bool                keep;    /* the end of its life, or of its time with what lies below: what is held here alone is not evicted */
-    uint64_t            n_evicted, evicted_why[KV_EVICT_WHYS];
+    bool keep; /* the end of its life, or of its time with what lies below: what is held here alone is not evicted */
+    uint64_t n_evicted, evicted_why[KV_EVICT_WHYS];
 };
 
 /* Index, order and flights for so many slots; no slab yet. ST_NOMEM: kv_host_close gives back what was taken. */
@@ -71,7 +76,7 @@ void        kv_host_close(struct kv_host *h); /* unmaps and closes the slab as w
 bool kv_host_check(const struct kv_host *h);
 
 static inline unsigned char *slot_page(const struct kv_host *h, int32_t i) { return h->slab + (uint64_t)i * h->stride; }
-static inline uint64_t       slot_off(const struct kv_host *h, int32_t i) { return (uint64_t)i * h->stride; } /* in seg */
+static inline uint64_t slot_off(const struct kv_host *h, int32_t i) { return (uint64_t)i * h->stride; } /* in seg */
 
 int32_t slot_find(const struct kv_host *h, const struct kv_key *key); /* in any state but FREE */
 /* A slot for the block, FILLING. SLOT_NONE: nothing can be evicted for it. */
@@ -80,18 +85,24 @@ void    slot_ready(struct kv_host *h, int32_t i, struct digest payload); /* its 
 void    slot_drop(struct kv_host *h, int32_t i);                         /* FILLING, or READY without readers */
 void    slot_unread(struct kv_host *h, int32_t i);                       /* one reader less */
 /* A slot of the process before becomes READY; kv_host_free_again makes the free list anew behind the last one. */
-void slot_adopt(struct kv_host *h, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold, uint8_t store);
+void slot_adopt(struct kv_host *h, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold,
+                uint8_t store);
 void kv_host_free_again(struct kv_host *h);
 /* The memory of one slot goes back to the system, evicting a block where none is free. false: no more may go, or all are being read. */
 bool slot_give_back(struct kv_host *h);
-void slot_return(struct kv_host *h); /* one that was given back may be used again; n_away > 0. Its pages come when it is used */
+/* one that was given back may be used again; n_away > 0. Its pages come when it is used */
+void slot_return(struct kv_host *h);
 
 struct host_flight    *flight_new(struct kv_host *h, enum flight_kind kind); /* NULL: all are out */
 void                   flight_free(struct kv_host *h, struct host_flight *f);
-static inline uint64_t flight_cookie(const struct kv_host *h, const struct host_flight *f) { return (uint64_t)(f - h->flight); }
-static inline bool     flights_out(const struct kv_host *h) { return h->n_free_flight < h->n_flight_max; }
+static inline uint64_t flight_cookie(const struct kv_host *h, const struct host_flight *f)
+{
+    return (uint64_t)(f - h->flight);
+}
+static inline bool flights_out(const struct kv_host *h) { return h->n_free_flight < h->n_flight_max; }
 
-uint32_t sketch_add(struct kv_host *h, const struct kv_key *key); /* how often the key was offered, this time included */
+uint32_t sketch_add(struct kv_host      *h,
+                    const struct kv_key *key); /* how often the key was offered, this time included */
 uint32_t sketch_get(const struct kv_host *h, const struct kv_key *key);
 
 /* host_order.c: in which order slots go */
@@ -102,7 +113,8 @@ void        order_remove(struct kv_host *h, int32_t i);
 void        order_turn(struct kv_host *h); /* expires slots and lapsed pins */
 bool        order_check(const struct kv_host *h);
 void        slot_touch(struct kv_host *h, int32_t i);
-void        slot_hold(struct kv_host *h, int32_t i, struct kv_hold hold); /* what its users say, together with what they said */
+void        slot_hold(struct kv_host *h, int32_t i,
+                      struct kv_hold hold); /* what its users say, together with what they said */
 void        slot_pin(struct kv_host *h, int32_t i, const struct kv_mark *m);
 int32_t     slot_victim(const struct kv_host *h); /* SLOT_NONE: all are being read, or pinned */
 /* All that are READY, in the order of eviction, and back. SLOT_NONE: that was the last. */

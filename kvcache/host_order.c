@@ -3,7 +3,10 @@
 #include "base/check.h"
 #include "kvcache/host.h"
 
-enum { VICTIM_LOOK = 32, SWEEP = 256 }; /* slots looked at for a victim; pinned ones that a turn looks at when a pin has ended */
+enum {
+    VICTIM_LOOK = 32,
+    SWEEP = 256
+}; /* slots looked at for a victim; pinned ones that a turn looks at when a pin has ended */
 
 /* ---- lists */
 
@@ -64,7 +67,8 @@ void slot_hold(struct kv_host *h, int32_t i, struct kv_hold hold)
     struct host_slot *s = &h->slot[i];
     struct kv_hold    before = s->hold;
     kv_hold_join(&s->hold, hold);
-    if (s->state != SLOT_READY || (before.used == s->hold.used && before.until_s == s->hold.until_s && before.priority == s->hold.priority))
+    if (s->state != SLOT_READY ||
+        (before.used == s->hold.used && before.until_s == s->hold.until_s && before.priority == s->hold.priority))
         return; /* its place does not depend on more than these */
     order_remove(h, i);
     order_add(h, i);
@@ -118,7 +122,8 @@ int32_t slot_victim(const struct kv_host *h)
         int     n = 0;
         for (int32_t i = h->oldest[c]; i != SLOT_NONE && n < VICTIM_LOOK; i = h->slot[i].newer) {
             if (h->slot[i].readers) continue;
-            if (h->slot[i].store || (h->keep && h->slot[i].hold.memory_only)) return i; /* at the end that is lost in any case */
+            if (h->slot[i].store || (h->keep && h->slot[i].hold.memory_only))
+                return i; /* at the end that is lost in any case */
             if (first == SLOT_NONE) first = i;
             n++;
         }
@@ -132,7 +137,8 @@ int32_t slot_victim(const struct kv_host *h)
 void order_turn(struct kv_host *h)
 {
     uint32_t i;
-    for (int n = 0; n < SWEEP && (i = kv_due_pop(&h->due, kv_now_s(h->kv))) != KV_DUE_NONE; n++) slot_touch(h, (int32_t)i);
+    for (int n = 0; n < SWEEP && (i = kv_due_pop(&h->due, kv_now_s(h->kv))) != KV_DUE_NONE; n++)
+        slot_touch(h, (int32_t)i);
     if (h->pins_ended != kv_pins_ended(h->kv)) {
         h->pins_ended = kv_pins_ended(h->kv);
         h->n_sweep = h->n_class[KV_CLASS_PINNED];

@@ -30,7 +30,8 @@ static struct kv_key sha(const unsigned char *p, size_t n)
 struct kv_key kv_fingerprint(const struct kv_identity *id)
 {
     unsigned char  text[128] = "spillway kv fingerprint 1", *p = text + 32;
-    const uint32_t n[] = { id->dtype, id->layout, id->block_tokens, id->n_layer, id->n_kv_head, id->head_dim, id->tp_size };
+    const uint32_t n[] = { id->dtype,     id->layout,   id->block_tokens, id->n_layer,
+                           id->n_kv_head, id->head_dim, id->tp_size };
     memcpy(p, id->model, sizeof id->model);
     p += sizeof id->model;
     for (size_t i = 0; i < sizeof n / sizeof *n; i++) p = put(p, n[i], 4);

@@ -27,4 +27,7 @@ static inline uint64_t kv_key_hash(const struct kv_key *k) /* for tables: the ke
     __builtin_memcpy(&h, k->b, sizeof h);
     return h;
 }
-static inline bool kv_key_equal(const struct kv_key *a, const struct kv_key *b) { return !__builtin_memcmp(a, b, sizeof *a); }
+static inline bool kv_key_equal(const struct kv_key *a, const struct kv_key *b)
+{
+    return !__builtin_memcmp(a, b, sizeof *a);
+}

@@ -7,10 +7,13 @@ _Static_assert(sizeof(struct kv_record) <= KV_RECORD_HEAD, "a record's head is o
 
 static const unsigned char MAGIC[8] = { 'S', 'P', 'W', 'K', 'V', 'R', 'E', 'C' };
 
-const char *const kv_doubt_name[KV_DOUBTS] = {
-    [KV_SURE] = "none",           [KV_DOUBT_HEAD] = "head", [KV_DOUBT_FINGERPRINT] = "fingerprint", [KV_DOUBT_KEY] = "key",
-    [KV_DOUBT_TOKENS] = "tokens", [KV_DOUBT_SEQ] = "stale", [KV_DOUBT_PAYLOAD] = "payload"
-};
+const char *const kv_doubt_name[KV_DOUBTS] = { [KV_SURE] = "none",
+                                               [KV_DOUBT_HEAD] = "head",
+                                               [KV_DOUBT_FINGERPRINT] = "fingerprint",
+                                               [KV_DOUBT_KEY] = "key",
+                                               [KV_DOUBT_TOKENS] = "tokens",
+                                               [KV_DOUBT_SEQ] = "stale",
+                                               [KV_DOUBT_PAYLOAD] = "payload" };
 
 static struct digest head_digest(const struct kv_record *r, const struct digest_key *dk)
 {
@@ -18,8 +21,8 @@ static struct digest head_digest(const struct kv_record *r, const struct digest_
 }
 
 void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key *fingerprint, const struct kv_key *key,
-                    const struct kv_key *parent, const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes, uint64_t seq,
-                    struct digest payload)
+                    const struct kv_key *parent, const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes,
+                    uint64_t seq, struct digest payload)
 {
     CHECK(block_tokens <= KV_RECORD_TOKENS_MAX);
     struct kv_record *r = page;
@@ -37,13 +40,15 @@ void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key
     r->head = head_digest(r, dk);
 }
 
-enum kv_doubt kv_record_check(const void *page, const struct digest_key *dk, const struct kv_key *fingerprint, const struct kv_key *key,
-                              const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes, uint64_t seq)
+enum kv_doubt kv_record_check(const void *page, const struct digest_key *dk, const struct kv_key *fingerprint,
+                              const struct kv_key *key, const uint32_t *ids, uint32_t block_tokens,
+                              uint64_t payload_bytes, uint64_t seq)
 {
     const struct kv_record *r = page;
     if (memcmp(r->magic, MAGIC, sizeof MAGIC) || r->version != KV_RECORD_VERSION) return KV_DOUBT_HEAD;
     if (!digest_equal(r->head, head_digest(r, dk))) return KV_DOUBT_HEAD;
-    if (!kv_key_equal(&r->fingerprint, fingerprint) || r->block_tokens != block_tokens || r->payload_bytes != payload_bytes)
+    if (!kv_key_equal(&r->fingerprint, fingerprint) || r->block_tokens != block_tokens ||
+        r->payload_bytes != payload_bytes)
         return KV_DOUBT_FINGERPRINT;
     if (key && !kv_key_equal(&r->key, key)) return KV_DOUBT_KEY;
     if (ids && memcmp(r->ids, ids, block_tokens * sizeof *ids)) return KV_DOUBT_TOKENS;

@@ -11,23 +11,28 @@ enum { KV_RECORD_HEAD = 4096, KV_RECORD_VERSION = 3, KV_RECORD_TOKENS_MAX = 256 
 struct kv_record {
     unsigned char magic[8]; /* "SPWKVREC" */
     uint32_t      version, block_tokens;
-    uint64_t      payload_bytes, seq; /* seq: number of the segment, 0 on the host; so an old record in a reused file fails the check */
+    uint64_t      payload_bytes,
+        seq; /* seq: number of the segment, 0 on the host; so an old record in a reused file fails the check */
     struct kv_key fingerprint, key, parent; /* parent: zeros in the first block of a prompt */
     struct digest payload;
     uint64_t      until_s;  /* expiry in wall time; 0: none */
     int64_t       priority; /* kv_hold */
     uint32_t      ids[KV_RECORD_TOKENS_MAX];
-    struct digest head; /* of everything before it, under the same key as the payload's, so a forged head fails the check */
+    struct digest
+        head; /* of everything before it, under the same key as the payload's, so a forged head fails the check */
 };
 
-static inline uint64_t kv_record_bytes(uint64_t payload_bytes) { return KV_RECORD_HEAD + (payload_bytes + 4095) / 4096 * 4096; }
+static inline uint64_t kv_record_bytes(uint64_t payload_bytes)
+{
+    return KV_RECORD_HEAD + (payload_bytes + 4095) / 4096 * 4096;
+}
 
 /* True for the first block of a prompt: its bytes depend on its own ids only. */
 bool kv_record_begins(const struct kv_record *r);
 /* Fills page [KV_RECORD_HEAD], zeros behind. */
 void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key *fingerprint, const struct kv_key *key,
-                    const struct kv_key *parent, const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes, uint64_t seq,
-                    struct digest payload);
+                    const struct kv_key *parent, const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes,
+                    uint64_t seq, struct digest payload);
 /* Changes the record to another digest key. payload: the payload's digest under that key. */
 void kv_record_rekey(void *page, const struct digest_key *dk, struct digest payload);
 /* Prepares the record for a file: sets the segment's number, expiry and priority (as in struct kv_record) and computes the digest of the head,
@@ -49,6 +54,7 @@ enum kv_doubt {
 };
 extern const char *const kv_doubt_name[KV_DOUBTS];
 /* Checks the head, not the payload. ids NULL: not compared (recovery); key NULL: any. */
-enum kv_doubt kv_record_check(const void *page, const struct digest_key *dk, const struct kv_key *fingerprint, const struct kv_key *key,
-                              const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes, uint64_t seq);
+enum kv_doubt kv_record_check(const void *page, const struct digest_key *dk, const struct kv_key *fingerprint,
+                              const struct kv_key *key, const uint32_t *ids, uint32_t block_tokens,
+                              uint64_t payload_bytes, uint64_t seq);
 static inline const struct kv_record *kv_record_of(const void *page) { return page; }

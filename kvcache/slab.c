@@ -53,7 +53,8 @@ enum status slab_map(int fd, uint64_t bytes, void **slab_out)
     uint32_t      n = thread_cpu_count(), pieces = (uint32_t)((bytes + SLAB_PIECE - 1) / SLAB_PIECE), n_started = 0;
     if (n > pieces) n = pieces;
     if (n > THREADS_MAX) n = THREADS_MAX;
-    while (n_started + 1 < n && thread_start(&thread[n_started], THREAD_XFER, "slab", take_pieces, &t) == ST_OK) n_started++;
+    while (n_started + 1 < n && thread_start(&thread[n_started], THREAD_XFER, "slab", take_pieces, &t) == ST_OK)
+        n_started++;
     take_pieces(&t);
     while (n_started > 0) pthread_join(thread[--n_started], NULL);
     if (t.error) {

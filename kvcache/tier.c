@@ -72,7 +72,8 @@ static void probe(struct kv_tiers *t)
             n--;
         else
             nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
-    CHECK(n == 0); /* a lane that does not move a block in all that time is no lane; in a second it may not have been on */
+    CHECK(n ==
+          0); /* a lane that does not move a block in all that time is no lane; in a second it may not have been on */
 }
 
 static uint64_t wall_s(void) { return (uint64_t)clock_wall_s(); }
@@ -87,16 +88,19 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
     if (!t->cfg.wall) t->cfg.wall = wall_s;
     t->copies_fixed = t->cfg.copies_max > 0;
     if (!t->cfg.copies_max) t->cfg.copies_max = COPIES_MAX;
-    if (!t->cfg.load_min_tokens) t->cfg.load_min_tokens = LOAD_MIN_TOKENS > cfg->block_tokens ? LOAD_MIN_TOKENS : cfg->block_tokens;
+    if (!t->cfg.load_min_tokens)
+        t->cfg.load_min_tokens = LOAD_MIN_TOKENS > cfg->block_tokens ? LOAD_MIN_TOKENS : cfg->block_tokens;
     t->fingerprint = kv_fingerprint(&cfg->ident);
     uint64_t    stride = kv_record_bytes(cfg->block_bytes), n = cfg->host_bytes / stride;
     uint32_t    n_slot = n < INT32_MAX ? (uint32_t)n : INT32_MAX;
     enum status st = ST_CONFIG;
     if (n_slot < 2) {
-        snprintf(err, err_bytes, "the host's KV: %" PRIu64 " bytes hold fewer than two blocks of %" PRIu64, cfg->host_bytes, stride);
+        snprintf(err, err_bytes, "the host's KV: %" PRIu64 " bytes hold fewer than two blocks of %" PRIu64,
+                 cfg->host_bytes, stride);
         goto fail;
     }
-    if ((st = kv_host_init(&t->host, cfg->kv, n_slot, stride, t->cfg.copies_max * 4 + TIER_FLIGHTS)) || (st = take_memory(t))) {
+    if ((st = kv_host_init(&t->host, cfg->kv, n_slot, stride, t->cfg.copies_max * 4 + TIER_FLIGHTS)) ||
+        (st = take_memory(t))) {
         snprintf(err, err_bytes, "no memory for the index of %u blocks on the host", n_slot);
         goto fail;
     }
@@ -230,8 +234,8 @@ static bool records_are_sound(const struct kv_tiers *t)
     for (uint32_t i = 0; i < h->n_slot; i++) {
         const struct host_slot *s = &h->slot[i];
         if (s->state != SLOT_READY || s->doomed) continue;
-        if (kv_record_check(slot_page(h, (int32_t)i), &t->cfg.key, &t->fingerprint, &s->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes,
-                            KV_SEQ_ANY)) {
+        if (kv_record_check(slot_page(h, (int32_t)i), &t->cfg.key, &t->fingerprint, &s->key, NULL, t->cfg.block_tokens,
+                            t->cfg.block_bytes, KV_SEQ_ANY)) {
             LOG_ERROR("kv: the record in slot %u of the host is not what the index says", i);
             return false;
         }

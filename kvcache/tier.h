@@ -21,7 +21,13 @@
 #include "transfer/xfer.h"
 
 struct kv_tiers;
-enum { KV_STORES_MAX = 4, KV_LOADS_MAX = 16, KV_OFFERS_MAX = 16, KV_ASK_MAX = 2048, KV_AUDITS = 1 }; /* KV_ASK_MAX: blocks of one load */
+enum {
+    KV_STORES_MAX = 4,
+    KV_LOADS_MAX = 16,
+    KV_OFFERS_MAX = 16,
+    KV_ASK_MAX = 2048,
+    KV_AUDITS = 1
+}; /* KV_ASK_MAX: blocks of one load */
 
 /* What came of the process before (tier_hand.h), moved: what cannot be used is closed, and a slab is taken anew. */
 struct kv_handed {
@@ -42,9 +48,10 @@ struct kv_tiers_cfg {
         const char                *dir;                  /* kv_below_cfg.where */
         uint64_t                   bytes, segment_bytes; /* segment_bytes: as in store.h; 0: its own */
     } store[KV_STORES_MAX];
-    uint32_t             n_store;
-    struct kv_handed     hand;
-    const char          *cgroup; /* folder of memory.current and memory.max: near the limit the host shrinks; NULL: it does not */
+    uint32_t         n_store;
+    struct kv_handed hand;
+    const char
+        *cgroup; /* folder of memory.current and memory.max: near the limit the host shrinks; NULL: it does not */
     const unsigned char *secret; /* of the stores' files, as in store.h; NULL: plain */
     /* Of the stores' files as well, for reading alone, as in store.h; NULL: none */
     const struct digest_key *old_key;
@@ -53,11 +60,11 @@ struct kv_tiers_cfg {
     const char              *shared_name;                     /* as in store.h */
     bool                     shared;                          /* the folders are other servers' too */
     uint32_t                 shared_scan_us, shared_grace_us; /* as in store.h; 0: its own */
-    bool                     audit;           /* what was computed elsewhere is computed again before it is believed (tier_audit.c) */
-    uint32_t                 audit_every;     /* audit: and one in so many blocks that come up; 0: none */
-    uint32_t                 load_min_tokens; /* shorter loads are not worth it; 0: 64 or a block */
-    uint32_t                 copies_max;      /* blocks on their way down at a time; 0: what its lane moves in two steps, 32 to 512 */
-    uint32_t                 keep_hits;       /* a prefix goes down when its blocks were offered so often; 0: 1 */
+    bool     audit;           /* what was computed elsewhere is computed again before it is believed (tier_audit.c) */
+    uint32_t audit_every;     /* audit: and one in so many blocks that come up; 0: none */
+    uint32_t load_min_tokens; /* shorter loads are not worth it; 0: 64 or a block */
+    uint32_t copies_max;      /* blocks on their way down at a time; 0: what its lane moves in two steps, 32 to 512 */
+    uint32_t keep_hits;       /* a prefix goes down when its blocks were offered so often; 0: 1 */
     uint64_t (*clock)(void);
     uint64_t (*wall)(void); /* seconds, for what must outlive the process; NULL: the system's */
 };
@@ -87,8 +94,8 @@ struct kv_want {
 };
 /* May the prompt ids[0..n) be admitted now? false: what it lacks beyond hit, the end of its path in the device's tree, is on its way;
  * ask again after a turn. us_per_token: what computing costs just now. */
-bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n, const struct kv_cursor *hit,
-                  double us_per_token);
+bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n,
+                  const struct kv_cursor *hit, double us_per_token);
 /* It has been admitted (and holds what was loaded), or has gone. */
 void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w);
 
@@ -128,23 +135,25 @@ struct kv_tiers_stats {
         uint64_t reserved_bytes, used_bytes, n_block;
         uint64_t hit_blocks, store_blocks, evicted; /* blocks that came from it; that went to it; that left it */
         uint64_t bytes_in, bytes_out;
-        uint64_t miss_blocks;                /* that a prompt lacked on the device and this did not hold */
-        uint64_t evicted_why[KV_EVICT_WHYS]; /* evicted by reason; a store's records that were found at their end are not in evicted */
-        uint64_t n_doubt, n_abandoned;       /* as below, of this tier */
+        uint64_t miss_blocks; /* that a prompt lacked on the device and this did not hold */
+        uint64_t evicted_why
+            [KV_EVICT_WHYS]; /* evicted by reason; a store's records that were found at their end are not in evicted */
+        uint64_t n_doubt, n_abandoned; /* as below, of this tier */
         uint64_t pinned_bytes;
         uint64_t latency[KV_LATENCY_BUCKETS]; /* loads whose slowest part came from it, by how long they took */
         double   latency_sum_us, regret_us;
     } tier[KV_TIERS];
-    uint64_t               n_ask, n_load, n_recompute, n_abandoned; /* decisions; loads given up at their deadline */
-    uint64_t               n_dropped;                               /* copies down that there was no room or no time for */
-    uint64_t               doubt[KV_DOUBTS];
-    uint64_t               n_failed_io;
-    uint64_t               n_loaded;                  /* blocks that came up to the device */
-    uint64_t               n_audit, n_audit_mismatch; /* blocks computed again; of them with other bytes than they brought */
-    struct kv_below_counts store;                     /* of all that lies below the host: events; and segments that lie there */
-    uint32_t               n_degraded;                /* folders that cannot be used, or not be written to, just now */
-    char                   degraded[200];             /* why the first of them is one, without its name */
-    double                 regret_us;                 /* what loads took beyond computing, where they did */
+    uint64_t n_ask, n_load, n_recompute, n_abandoned; /* decisions; loads given up at their deadline */
+    uint64_t n_dropped;                               /* copies down that there was no room or no time for */
+    uint64_t doubt[KV_DOUBTS];
+    uint64_t n_failed_io;
+    uint64_t n_loaded;                    /* blocks that came up to the device */
+    uint64_t n_audit, n_audit_mismatch;   /* blocks computed again; of them with other bytes than they brought */
+    struct kv_below_counts store;         /* of all that lies below the host: events; and segments that lie there */
+    uint32_t               n_degraded;    /* folders that cannot be used, or not be written to, just now */
+    char                   degraded[200]; /* why the first of them is one, without its name */
+    double                 regret_us;     /* what loads took beyond computing, where they did */
 };
-void        kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out);
-enum status kv_tiers_check(const struct kv_tiers *t); /* every slot, link and count; ST_INVALID after logging the first fault */
+void kv_tiers_stats(const struct kv_tiers *t, struct kv_tiers_stats *out);
+/* every slot, link and count; ST_INVALID after logging the first fault */
+enum status kv_tiers_check(const struct kv_tiers *t);

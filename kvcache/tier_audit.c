@@ -24,8 +24,11 @@ enum {
 };
 enum { SOURCE_SLAB = KV_STORES_MAX }; /* audit.source; below: a store */
 
-static unsigned char *brought(const struct kv_tiers *t) { return t->audit.scratch; }                   /* a record */
-static unsigned char *computed(const struct kv_tiers *t) { return t->audit.scratch + t->host.stride; } /* the bytes of a block */
+static unsigned char *brought(const struct kv_tiers *t) { return t->audit.scratch; } /* a record */
+static unsigned char *computed(const struct kv_tiers *t)
+{
+    return t->audit.scratch + t->host.stride;
+} /* the bytes of a block */
 
 enum status audit_open(struct kv_tiers *t)
 {
@@ -105,7 +108,8 @@ static void believe(struct kv_tiers *t, uint32_t source)
     else
         t->below[source]->row->proof->believe(t->below[source]);
     t->audit.n_fail = 0;
-    LOG_INFO("kv: a block of %s was computed again and is the same to the bit: what is there is used", name_of(t, source));
+    LOG_INFO("kv: a block of %s was computed again and is the same to the bit: what is there is used",
+             name_of(t, source));
 }
 
 /* ---- canaries */
@@ -129,10 +133,11 @@ static bool slab_canary(struct kv_tiers *t)
         struct host_slot *s = &t->host.slot[i];
         if (s->state != SLOT_READY || !s->found || s->doomed) continue;
         const unsigned char *page = slot_page(&t->host, i);
-        enum kv_doubt        why =
-            kv_record_check(page, &t->cfg.key, &t->fingerprint, &s->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes, KV_SEQ_ANY);
+        enum kv_doubt why = kv_record_check(page, &t->cfg.key, &t->fingerprint, &s->key, NULL, t->cfg.block_tokens,
+                                            t->cfg.block_bytes, KV_SEQ_ANY);
         if (!why && !kv_record_begins(kv_record_of(page))) continue;
-        if (!why && !digest_equal(digest_of(&t->cfg.key, page + KV_RECORD_HEAD, t->cfg.block_bytes), s->payload)) why = KV_DOUBT_PAYLOAD;
+        if (!why && !digest_equal(digest_of(&t->cfg.key, page + KV_RECORD_HEAD, t->cfg.block_bytes), s->payload))
+            why = KV_DOUBT_PAYLOAD;
         if (why) { /* as when a load finds it so */
             tier_doubt(t, NULL, why);
             if (!s->readers) slot_drop(&t->host, i);
@@ -170,7 +175,8 @@ static void find_canary(struct kv_tiers *t)
 {
     struct audit *a = &t->audit;
     if (a->slab_unproven) {
-        if (!slab_canary(t)) give_up_source(t, SOURCE_SLAB, "none of them begins a prompt, so none can be computed again");
+        if (!slab_canary(t))
+            give_up_source(t, SOURCE_SLAB, "none of them begins a prompt, so none can be computed again");
         return;
     }
     for (uint32_t i = 0; i < t->n_below; i++) {
@@ -190,9 +196,11 @@ void audit_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
     enum kv_doubt            why = d->st == ST_INVALID ? KV_DOUBT_PAYLOAD : KV_SURE;
     const struct digest_key *mac = f->place.old_key ? t->cfg.old_key : &t->cfg.key;
     if (d->st == ST_OK)
-        why = kv_record_check(brought(t), mac, &t->fingerprint, &a->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes, f->place.seq);
+        why = kv_record_check(brought(t), mac, &t->fingerprint, &a->key, NULL, t->cfg.block_tokens, t->cfg.block_bytes,
+                              f->place.seq);
     if (d->st == ST_OK && !why && f->place.old_key) kv_record_rekey(brought(t), &t->cfg.key, d->digest);
-    if (d->st == ST_OK && !why && !kv_record_begins(kv_record_of(brought(t)))) why = KV_DOUBT_HEAD; /* the index said that it does */
+    if (d->st == ST_OK && !why && !kv_record_begins(kv_record_of(brought(t))))
+        why = KV_DOUBT_HEAD; /* the index said that it does */
     tier_doubt(t, t->below[f->store], why);
     t->stats.n_failed_io += d->st == ST_IO;
     t->below[f->store]->row->read_done(t->below[f->store], f->place,
@@ -326,7 +334,8 @@ void audit_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
         if (a->canary) believe(t, a->source);
         return;
     }
-    if (!digest_equal(digest_of(&t->cfg.key, was, t->cfg.block_bytes), r->payload)) return; /* memory that changes: the next load sees it */
+    if (!digest_equal(digest_of(&t->cfg.key, was, t->cfg.block_bytes), r->payload))
+        return; /* memory that changes: the next load sees it */
     mismatch(t, first_difference(was, computed(t), t->cfg.block_bytes));
 }
 

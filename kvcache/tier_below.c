@@ -99,7 +99,10 @@ uint32_t below_for(const struct kv_tiers *t, const struct kv_key *key)
     return t->writer[h % t->n_writer];
 }
 
-enum xfer_kind below_kind(const struct kv_tiers *t, uint32_t i) { return i < t->n_below ? t->below[i]->row->kind : XFER_FILE; }
+enum xfer_kind below_kind(const struct kv_tiers *t, uint32_t i)
+{
+    return i < t->n_below ? t->below[i]->row->kind : XFER_FILE;
+}
 
 bool below_takes(const struct kv_tiers *t, uint32_t i) { return t->below[i]->row->takes(t->below[i]); }
 

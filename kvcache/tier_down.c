@@ -60,7 +60,8 @@ bool kv_tiers_yield(struct kv_tiers *t, uint32_t n)
             if (less > n - have) less = n - have;
             o->n_block -= less;
             t->stats.n_dropped += less;
-            kv_seq_shrink(t->cfg.kv, &o->kv, o->n_block * t->cfg.block_tokens); /* what is being copied stays, and its path */
+            kv_seq_shrink(t->cfg.kv, &o->kv,
+                          o->n_block * t->cfg.block_tokens); /* what is being copied stays, and its path */
         }
     }
     up_yield(t);
@@ -147,7 +148,8 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
     CHECK(s->state == SLOT_READY);
     uint32_t         store = below_for(t, &s->key);
     struct kv_below *b = t->below[store];
-    if (t->n_writing >= WRITES_MAX && t->n_writing >= tier_window(t, XFER_HOST, b->row->kind, t->host.stride, WRITES_MAX, TIER_WRITES))
+    if (t->n_writing >= WRITES_MAX &&
+        t->n_writing >= tier_window(t, XFER_HOST, b->row->kind, t->host.stride, WRITES_MAX, TIER_WRITES))
         return false;
     struct host_flight *f = flight_new(&t->host, FLIGHT_WRITE);
     if (!f) return false;
@@ -191,9 +193,12 @@ static void write_ahead(struct kv_tiers *t)
     if (!t->n_writer || t->host.n_free > t->host.n_slot / 8 || !t->host.stirred) return;
     uint32_t margin = t->host.n_slot / 8, n = 0;
     if (margin < 1) margin = 1;
-    for (int32_t i = slot_oldest(&t->host); i != SLOT_NONE && n < margin && n < LOOK; i = slot_newer(&t->host, i), n++) {
+    for (int32_t i = slot_oldest(&t->host); i != SLOT_NONE && n < margin && n < LOOK;
+         i = slot_newer(&t->host, i), n++) {
         struct host_slot *s = &t->host.slot[i];
-        if (s->store || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only || s->class == KV_CLASS_ENDED) continue;
+        if (s->store || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only ||
+            s->class == KV_CLASS_ENDED)
+            continue;
         int have = below_has(t, &s->key);
         if (have >= 0) {
             s->store = (uint8_t)(have + 1);
@@ -209,7 +214,8 @@ void down_turn(struct kv_tiers *t)
 {
     uint32_t left = OFFERED_MAX;
     uint32_t copies = t->cfg.copies_max;
-    if (!t->copies_fixed && down_offered(t)) copies = tier_window(t, XFER_DEVICE, XFER_HOST, t->cfg.block_bytes, copies, TIER_COPIES);
+    if (!t->copies_fixed && down_offered(t))
+        copies = tier_window(t, XFER_DEVICE, XFER_HOST, t->cfg.block_bytes, copies, TIER_COPIES);
     bool is_short = tiers_short(t); /* others need what the offers hold: those that run are served by kv_tiers_yield */
     for (uint32_t i = 0; i < KV_OFFERS_MAX; i++) {
         struct offer *o = &t->offer[i];
@@ -219,7 +225,8 @@ void down_turn(struct kv_tiers *t)
         if (is_short && !o->giving_up && now - o->short_us > SHORT_US) {
             o->giving_up = true;
             t->stats.n_dropped += o->n_block - o->next;
-            kv_seq_shrink(t->cfg.kv, &o->kv, o->next * t->cfg.block_tokens); /* what is being copied stays, and its path */
+            kv_seq_shrink(t->cfg.kv, &o->kv,
+                          o->next * t->cfg.block_tokens); /* what is being copied stays, and its path */
         }
         while (!o->giving_up && o->next < o->n_block && t->n_down < copies && left > 0 && offer_step(t, o)) left--;
         if (o->n_flight == 0 && (o->giving_up || o->next == o->n_block)) offer_end(t, o);

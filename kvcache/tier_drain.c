@@ -5,7 +5,10 @@
 #include <string.h>
 #include <time.h>
 
-static bool store_takes(const struct kv_tiers *t, int32_t slot) { return below_takes(t, below_for(t, &t->host.slot[slot].key)); }
+static bool store_takes(const struct kv_tiers *t, int32_t slot)
+{
+    return below_takes(t, below_for(t, &t->host.slot[slot].key));
+}
 static bool go_on(const struct kv_tiers *t, uint64_t end_us) { return t->cfg.clock() < end_us && below_any_takes(t); }
 /* The turn of the tiers, which tier.c hands down. */
 static void turn(struct kv_tiers *t, tiers_turn *take)
@@ -22,7 +25,8 @@ static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough, tie
         int               have = s->store ? s->store - 1 : below_has(t, &s->key);
         held = have >= 0 ? held + 1 : 0;
         if (have >= 0) s->store = (uint8_t)(have + 1);
-        if (have >= 0 || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only || !store_takes(t, i) || down_write_one(t, i))
+        if (have >= 0 || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only || !store_takes(t, i) ||
+            down_write_one(t, i))
             i = slot_older(&t->host, i); /* writing changes no order */
         else
             turn(t, take);
@@ -74,8 +78,9 @@ static struct leaf *leaves(struct kv_tiers *t, uint32_t *n_out)
     for (uint32_t b = 0; leaf && b < t->cfg.n_block; b++) {
         if (!kv_block_gen(kv, b) || !kv_block_is_leaf(kv, b)) continue;
         struct kv_key key = tier_key(t, kv_block_salt(kv, b), b);
-        leaf[n++] =
-            (struct leaf){ .block = b, .n_use = sketch_get(&t->host, &key), .use = kv_block_use(kv, b), .gen = kv_block_gen(kv, b) };
+        leaf[n++] = (struct leaf){
+            .block = b, .n_use = sketch_get(&t->host, &key), .use = kv_block_use(kv, b), .gen = kv_block_gen(kv, b)
+        };
     }
     if (n) qsort(leaf, n, sizeof *leaf, most_used);
     *n_out = n;

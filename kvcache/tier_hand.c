@@ -20,7 +20,8 @@ struct hand_head {
     struct digest        stores;
 };
 static const unsigned char MAGIC[8] = { 'S', 'P', 'W', 'K', 'V', 'H', 'N', 'D' };
-_Static_assert(sizeof(struct kv_hand_shape) == 80 && sizeof(struct kv_hand_row) == 64 && sizeof(struct hand_head) == 112,
+_Static_assert(sizeof(struct kv_hand_shape) == 80 && sizeof(struct kv_hand_row) == 64 &&
+                   sizeof(struct hand_head) == 112,
                "no padding: what is not written would be in the digest");
 
 /* ---- the index */
@@ -47,10 +48,17 @@ const char *kv_hand_differs(const struct kv_hand_shape *a, const struct kv_hand_
     return memcmp(a, b, sizeof *a) ? "its blocks are of another shape" : NULL;
 }
 
-uint64_t kv_hand_bytes(uint32_t n_row) { return sizeof(struct hand_head) + n_row * sizeof(struct kv_hand_row) + sizeof(struct digest); }
-struct kv_hand_row *kv_hand_rows(void *data) { return (struct kv_hand_row *)(void *)((unsigned char *)data + sizeof(struct hand_head)); }
+uint64_t kv_hand_bytes(uint32_t n_row)
+{
+    return sizeof(struct hand_head) + n_row * sizeof(struct kv_hand_row) + sizeof(struct digest);
+}
+struct kv_hand_row *kv_hand_rows(void *data)
+{
+    return (struct kv_hand_row *)(void *)((unsigned char *)data + sizeof(struct hand_head));
+}
 
-void kv_hand_finish(void *data, uint32_t n_row, const struct kv_hand_shape *shape, const struct digest_key *key, struct digest stores)
+void kv_hand_finish(void *data, uint32_t n_row, const struct kv_hand_shape *shape, const struct digest_key *key,
+                    struct digest stores)
 {
     struct hand_head h = { .version = KV_HAND_VERSION, .n_row = n_row, .shape = *shape, .stores = stores };
     uint64_t         n = kv_hand_bytes(n_row) - sizeof(struct digest);
@@ -66,9 +74,9 @@ static enum status refuse(char *why, size_t why_bytes, const char *what)
     return ST_INVALID;
 }
 
-enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_shape *shape, const struct digest_key *key,
-                         struct digest stores, const struct kv_hand_row **rows_out, uint32_t *n_out, bool *same_stores_out, char *why,
-                         size_t why_bytes)
+enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_shape *shape,
+                         const struct digest_key *key, struct digest stores, const struct kv_hand_row **rows_out,
+                         uint32_t *n_out, bool *same_stores_out, char *why, size_t why_bytes)
 {
     struct hand_head h;
     struct digest    d;
@@ -79,7 +87,8 @@ enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_sh
     if (h.n_row > shape->n_slot || bytes != kv_hand_bytes(h.n_row))
         return refuse(why, why_bytes, "its index has another length than it says");
     memcpy(&d, (const unsigned char *)data + bytes - sizeof d, sizeof d);
-    if (!digest_equal(d, digest_of(key, data, bytes - sizeof d))) return refuse(why, why_bytes, "its index has a wrong digest");
+    if (!digest_equal(d, digest_of(key, data, bytes - sizeof d)))
+        return refuse(why, why_bytes, "its index has a wrong digest");
     const char *other = kv_hand_differs(shape, &h.shape);
     if (other) return refuse(why, why_bytes, other);
     const struct kv_hand_row *row = (const struct kv_hand_row *)(const void *)((const unsigned char *)data + sizeof h);
@@ -130,7 +139,8 @@ static int write_index(const struct kv_tiers *t)
     uint64_t bytes = kv_hand_bytes(t->host.n_ready);
     int      fd = memfd_create("spillway-kv-index", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     void    *p = MAP_FAILED;
-    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0) p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
+        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (p == MAP_FAILED) {
         if (fd >= 0) close(fd);
         return -1;
@@ -145,7 +155,8 @@ static int write_index(const struct kv_tiers *t)
     kv_hand_finish(p, n, &shape, &t->cfg.key, stores_of(t));
     munmap(p, bytes);
     /* what is read there once is what is read there ever after */
-    if (ftruncate(fd, (off_t)kv_hand_bytes(n)) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)) {
+    if (ftruncate(fd, (off_t)kv_hand_bytes(n)) ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)) {
         close(fd);
         return -1;
     }
@@ -230,7 +241,8 @@ static enum status map_index(int fd, void **p_out, size_t *bytes_out, char *why,
 {
     struct stat st;
     int         seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & (F_SEAL_WRITE | F_SEAL_SHRINK)) != (F_SEAL_WRITE | F_SEAL_SHRINK) || fstat(fd, &st) || st.st_size <= 0)
+    if (seals < 0 || (seals & (F_SEAL_WRITE | F_SEAL_SHRINK)) != (F_SEAL_WRITE | F_SEAL_SHRINK) || fstat(fd, &st) ||
+        st.st_size <= 0)
         return refuse(why, why_bytes, "its index is not sealed");
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) return refuse(why, why_bytes, "its index cannot be mapped");
@@ -287,8 +299,8 @@ enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes)
         atomic_store(&t->hand.want, (int)KV_FROZEN);
         atomic_store(&t->hand.is, (int)KV_FROZEN);
         t->frozen = t->hand.held = true;
-        LOG_INFO("kv: took over %u blocks of the server before, %.2f GiB; each is checked when it is first wanted", t->host.n_ready,
-                 (double)(t->host.n_ready * t->host.stride) / (1 << 30));
+        LOG_INFO("kv: took over %u blocks of the server before, %.2f GiB; each is checked when it is first wanted",
+                 t->host.n_ready, (double)(t->host.n_ready * t->host.stride) / (1 << 30));
     }
     munmap(index, index_bytes);
     return bad;

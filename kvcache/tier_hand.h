@@ -40,13 +40,14 @@ const char *kv_hand_differs(const struct kv_hand_shape *a, const struct kv_hand_
 
 /* Checks untrusted bytes as an index. rows_out point into data, in order of use, the oldest first. ST_INVALID with one line in why: the index is
  * refused as a whole. Each slot is below n_slot and appears once; the caller must check for equal keys. stores: digest of the list of stores. */
-enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_shape *shape, const struct digest_key *key,
-                         struct digest stores, const struct kv_hand_row **rows_out, uint32_t *n_out, bool *same_stores_out, char *why,
-                         size_t why_bytes);
+enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_shape *shape,
+                         const struct digest_key *key, struct digest stores, const struct kv_hand_row **rows_out,
+                         uint32_t *n_out, bool *same_stores_out, char *why, size_t why_bytes);
 uint64_t    kv_hand_bytes(uint32_t n_row);
 /* Writes kv_hand_bytes(n_row), whose rows [head, ...) are in place already: kv_hand_rows. */
 struct kv_hand_row *kv_hand_rows(void *data);
-void kv_hand_finish(void *data, uint32_t n_row, const struct kv_hand_shape *shape, const struct digest_key *key, struct digest stores);
+void kv_hand_finish(void *data, uint32_t n_row, const struct kv_hand_shape *shape, const struct digest_key *key,
+                    struct digest stores);
 
 /* ---- of running tiers.   Thread: any; the engine's acts on it in kv_tiers_turn. */
 enum kv_hand { KV_SERVES, KV_FROZEN, KV_GIVEN };

@@ -33,7 +33,7 @@ struct load {
     struct kv_seq kv;
     uint32_t     *ids;
     uint32_t      first, n_block, n_done, n_flight, n_waiter,
-        n_late;            /* n_late: of the waiters, those that wait no more; blocks [first, first + n_block) of the path */
+        n_late; /* n_late: of the waiters, those that wait no more; blocks [first, first + n_block) of the path */
     uint32_t       n_todo; /* whose copy to the device has not begun */
     unsigned char *state;  /* [n_block] */
     bool          *read;   /* [n_block] it came from a store just now */
@@ -63,7 +63,11 @@ struct shrink {
 
 /* A block that is computed again (tier_audit.c). */
 enum audit_state { AUDIT_NONE, AUDIT_NOTED, AUDIT_READING, AUDIT_READY, AUDIT_RUNNING, AUDIT_COPYING };
-enum audit_purge { PURGE_NONE, PURGE_BELOW, PURGE_DEVICE }; /* what is to be emptied: host and stores; the device as well */
+enum audit_purge {
+    PURGE_NONE,
+    PURGE_BELOW,
+    PURGE_DEVICE
+}; /* what is to be emptied: host and stores; the device as well */
 struct audit {
     enum audit_state state;
     enum audit_purge purge;
@@ -87,7 +91,7 @@ struct kv_tiers {
     struct kv_key         fingerprint;
     struct kv_host        host;
     struct kv_below      *below[KV_STORES_MAX];
-    uint32_t              n_below, n_writer;     /* n_below: cfg.n_store, or 0 while they are closed for another server */
+    uint32_t              n_below, n_writer; /* n_below: cfg.n_store, or 0 while they are closed for another server */
     uint32_t              writer[KV_STORES_MAX]; /* [n_writer] those that blocks are written to */
     struct offer          offer[KV_OFFERS_MAX];
     struct load           load[KV_LOADS_MAX];
@@ -115,7 +119,8 @@ struct kv_tiers {
 /* Something is on its way down or up. */
 bool tiers_moving(const struct kv_tiers *t);
 /* How many blocks of so many bytes to have on their way, so that the lane has enough until the turn after next: at least lo, at most hi. */
-uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo, uint32_t hi);
+uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo,
+                     uint32_t hi);
 /* Counts a doubt, and says so; KV_SURE: nothing. from NULL: the host. */
 void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d);
 
@@ -123,7 +128,10 @@ void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d
 static inline bool tiers_keep(const struct kv_tiers *t) { return t->host.keep; }
 
 /* Running sequences need what loads and offers hold of the device. */
-static inline bool tiers_short(const struct kv_tiers *t) { return !t->closing && kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1; }
+static inline bool tiers_short(const struct kv_tiers *t)
+{
+    return !t->closing && kv_available_count(t->cfg.kv) < t->cfg.n_block / 16 + 1;
+}
 
 /* tier_key.c */
 /* The key of a block that is in the device's tree; KV_NONE: of the root. */
@@ -131,25 +139,28 @@ struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block);
 void          tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key);
 
 /* tier_below.c */
-enum status    below_open(struct kv_tiers *t, char *err, size_t err_bytes);
-void           below_close(struct kv_tiers *t);  /* until below_reopen opens them again */
-void           below_reopen(struct kv_tiers *t); /* those that were closed for another server which did not come after all */
-void           below_turn(struct kv_tiers *t);
-int            below_find(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out); /* which one; -1: none */
-int            below_has(const struct kv_tiers *t, const struct kv_key *key);                        /* the same, hidden blocks too */
-uint32_t       below_for(const struct kv_tiers *t, const struct kv_key *key); /* which one a block is written to, by its key: all servers
+enum status below_open(struct kv_tiers *t, char *err, size_t err_bytes);
+void        below_close(struct kv_tiers *t); /* until below_reopen opens them again */
+void     below_reopen(struct kv_tiers *t); /* those that were closed for another server which did not come after all */
+void     below_turn(struct kv_tiers *t);
+int      below_find(struct kv_tiers *t, const struct kv_key *key, struct kv_place *place_out); /* which one; -1: none */
+int      below_has(const struct kv_tiers *t, const struct kv_key *key); /* the same, hidden blocks too */
+uint32_t below_for(const struct kv_tiers *t,
+                   const struct kv_key   *key); /* which one a block is written to, by its key: all servers
                                                                               of a folder agree, none is favoured. n_writer > 0 */
-enum xfer_kind below_kind(const struct kv_tiers *t, uint32_t i);              /* of its segments; XFER_FILE where nothing is open */
+enum xfer_kind below_kind(const struct kv_tiers *t, uint32_t i); /* of its segments; XFER_FILE where nothing is open */
 bool           below_takes(const struct kv_tiers *t, uint32_t i);
 bool           below_any_takes(const struct kv_tiers *t);
 bool           below_busy(const struct kv_tiers *t);
-bool           below_hides(const struct kv_tiers *t, const struct kv_key *key);   /* it is there, hidden until something is proven */
-uint64_t       below_purge(struct kv_tiers *t);                                   /* how many blocks */
+bool           below_hides(const struct kv_tiers *t,
+                           const struct kv_key   *key); /* it is there, hidden until something is proven */
+uint64_t       below_purge(struct kv_tiers *t);       /* how many blocks */
 void           below_stats(const struct kv_tiers *t, struct kv_tiers_stats *out); /* adds to it */
 enum status    below_check(const struct kv_tiers *t);
 /* tier_hand.c */
-bool        hand_turn(struct kv_tiers *t);                               /* true: frozen, or about to be */
-enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes); /* cfg.hand; the fds stay the caller's where it fails */
+bool        hand_turn(struct kv_tiers *t); /* true: frozen, or about to be */
+enum status hand_adopt(struct kv_tiers *t, char *why,
+                       size_t why_bytes); /* cfg.hand; the fds stay the caller's where it fails */
 void        hand_close(struct kv_tiers *t);
 /* tier_shrink.c */
 void shrink_turn(struct kv_tiers *t);
@@ -159,8 +170,8 @@ void     down_offer_done(struct kv_tiers *t, struct host_flight *f, const struct
 void     down_write_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
 void     down_close(struct kv_tiers *t);
 uint64_t down_until_wall(const struct kv_tiers *t,
-                         const struct kv_hold  *h);         /* 0: no end; only wall time means something to the next process */
-bool     down_offered(const struct kv_tiers *t);           /* a path is on its way down */
+                         const struct kv_hold  *h); /* 0: no end; only wall time means something to the next process */
+bool     down_offered(const struct kv_tiers *t);   /* a path is on its way down */
 bool     down_write_one(struct kv_tiers *t, int32_t slot); /* to a store; false: not now */
 /* tier_drain.c: what only the device or the host holds goes to the stores, until end_us */
 typedef bool tiers_turn(struct kv_tiers *t); /* kv_tiers_turn, handed down to what waits for completions */
@@ -181,15 +192,21 @@ enum status audit_open(struct kv_tiers *t); /* before the stores */
 void        audit_close(struct kv_tiers *t);
 void        audit_slab_found(struct kv_tiers *t); /* slots that are READY came in a slab */
 /* Until the slab is proven. */
-static inline bool slot_hidden(const struct kv_tiers *t, int32_t i) { return t->audit.slab_unproven && t->host.slot[i].found; }
-bool               audit_hides(struct kv_tiers *t, const struct kv_key *key);        /* it may be found soon */
-void               audit_note(struct kv_tiers *t, const struct load *l, uint32_t k); /* block k of a load has come */
-void               audit_turn(struct kv_tiers *t);
-uint32_t           audit_drop_slots(struct kv_tiers *t, bool all); /* those that came in a slab, or all. How many */
-void               audit_stop(struct kv_tiers *t);
+static inline bool slot_hidden(const struct kv_tiers *t, int32_t i)
+{
+    return t->audit.slab_unproven && t->host.slot[i].found;
+}
+bool     audit_hides(struct kv_tiers *t, const struct kv_key *key);        /* it may be found soon */
+void     audit_note(struct kv_tiers *t, const struct load *l, uint32_t k); /* block k of a load has come */
+void     audit_turn(struct kv_tiers *t);
+uint32_t audit_drop_slots(struct kv_tiers *t, bool all); /* those that came in a slab, or all. How many */
+void     audit_stop(struct kv_tiers *t);
 /* A block is being read, computed or compared. */
-static inline bool audit_busy(const struct kv_tiers *t) { return t->audit.state != AUDIT_NONE && t->audit.state != AUDIT_NOTED; }
-void               audit_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
-void               audit_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
+static inline bool audit_busy(const struct kv_tiers *t)
+{
+    return t->audit.state != AUDIT_NONE && t->audit.state != AUDIT_NOTED;
+}
+void audit_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
+void audit_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
 /* tier_purge.c: empties host, what lies below it and perhaps the device after a mismatch. true: nothing else may go on */
 bool purge_turn(struct kv_tiers *t);

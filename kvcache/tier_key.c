@@ -5,7 +5,8 @@ struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block)
 {
     const struct kv *kv = t->cfg.kv;
     uint32_t         n = 0;
-    for (; block != KV_NONE && t->node_key[block].gen != kv_block_gen(kv, block); block = kv_block_parent(kv, block)) t->path[n++] = block;
+    for (; block != KV_NONE && t->node_key[block].gen != kv_block_gen(kv, block); block = kv_block_parent(kv, block))
+        t->path[n++] = block;
     struct kv_key key = block == KV_NONE ? kv_key_root(&t->fingerprint, salt) : t->node_key[block].key;
     while (n > 0) {
         block = t->path[--n];

@@ -22,7 +22,8 @@ bool purge_turn(struct kv_tiers *t)
         kv_unpin(t->cfg.kv, UINT64_MAX);
         kv_evict_all(t->cfg.kv);
     }
-    LOG_WARN("kv: %" PRIu64 " blocks below the device are dropped%s", n, a->purge == PURGE_DEVICE ? ", and all that it had cached" : "");
+    LOG_WARN("kv: %" PRIu64 " blocks below the device are dropped%s", n,
+             a->purge == PURGE_DEVICE ? ", and all that it had cached" : "");
     a->purge = PURGE_NONE;
     return false;
 }

@@ -48,11 +48,13 @@ static void look(struct kv_tiers *t)
         s->n_go = (uint32_t)(n < most ? n : most);
         s->calm = 0;
         if (!s->said)
-            LOG_WARN("kv: %.1f of %.1f GiB of the memory that this process may have are in use: the host's tier gives back what it can",
-                     (double)used / (1 << 30), (double)max / (1 << 30));
+            LOG_WARN(
+                "kv: %.1f of %.1f GiB of the memory that this process may have are in use: the host's tier gives back what it can",
+                (double)used / (1 << 30), (double)max / (1 << 30));
         s->said = true;
     } else if (t->host.n_away && part < GROW && ++s->calm >= CALM_LOOKS) {
-        uint64_t room = (uint64_t)(GROW * (double)max) - used, n = room / t->host.stride, most = t->host.n_slot / 32 + 1;
+        uint64_t room = (uint64_t)(GROW * (double)max) - used, n = room / t->host.stride,
+                 most = t->host.n_slot / 32 + 1;
         for (n = n < most ? n : most; n && t->host.n_away; n--) slot_return(&t->host);
         if (!t->host.n_away) {
             s->said = false;

@@ -13,7 +13,8 @@ bool tiers_moving(const struct kv_tiers *t)
 }
 
 /* A step of a large prompt takes a GPU 200 ms, in which its lane moves gigabytes; a step of a small model is over in 100 us. */
-uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo, uint32_t hi)
+uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo,
+                     uint32_t hi)
 {
     double one_us = xfer_estimate_us(t->cfg.xfer, src, dst, bytes) - xfer_estimate_us(t->cfg.xfer, src, dst, 0);
     double n = one_us > 0 ? 2 * t->turn_us / one_us : 0;
@@ -25,6 +26,6 @@ void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d
     if (d == KV_SURE) return;
     t->stats.doubt[d]++;
     t->stats.tier[from ? KV_TIER_STORE : KV_TIER_HOST].n_doubt++;
-    LOG_WARN_LIMITED("kv: a block from %s is in doubt (%s): it is dropped, and computed", from ? from->row->name : "the host",
-                     kv_doubt_name[d]);
+    LOG_WARN_LIMITED("kv: a block from %s is in doubt (%s): it is dropped, and computed",
+                     from ? from->row->name : "the host", kv_doubt_name[d]);
 }

@@ -4,8 +4,9 @@
 #include "kvcache/tier_impl.h"
 #include <string.h>
 
-const uint32_t kv_latency_us[KV_LATENCY_BUCKETS - 1] = { 100,   250,    500,    1000,   2500,    5000,    10000,   25000,
-                                                         50000, 100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000 };
+const uint32_t kv_latency_us[KV_LATENCY_BUCKETS - 1] = { 100,     250,     500,     1000,    2500,   5000,
+                                                         10000,   25000,   50000,   100000,  250000, 500000,
+                                                         1000000, 2500000, 5000000, 10000000 };
 
 enum { HOLD_US = 2000000, FLIGHT_PER_LOAD = 1024, TELL = 32, SLACK_US = 1000 };
 static const double MARGIN = 1.15; /* a load must be so much quicker: estimates are what they are */
@@ -21,7 +22,8 @@ static double load_us(const struct kv_tiers *t, uint32_t n, uint32_t n_store, ui
 }
 
 /* How many of the n blocks found (the first n_host of them on the host, the dearest of all in below) are worth loading. */
-static uint32_t decide(const struct kv_tiers *t, uint32_t n, uint32_t n_host, uint32_t below, double us_per_token, double *us_out)
+static uint32_t decide(const struct kv_tiers *t, uint32_t n, uint32_t n_host, uint32_t below, double us_per_token,
+                       double *us_out)
 {
     double block_us = us_per_token * t->cfg.block_tokens;
     for (uint32_t try = 0; try < 2; try++, n = n_host) { /* all of it; without what the slower tier holds */
@@ -90,8 +92,8 @@ static void load_settle(struct kv_tiers *t, struct load *l)
 /* A device that is short of blocks has better use for them; who asks needs these in any case. */
 static uint32_t blocks_needed(const struct kv_tiers *t, uint32_t n_block) { return n_block + t->cfg.n_block / 16 + 2; }
 
-static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n_hit, uint32_t n_block,
-                       const struct kv_key *key, enum kv_tier tier, double compute_us)
+static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n_hit,
+                       uint32_t n_block, const struct kv_key *key, enum kv_tier tier, double compute_us)
 {
     struct load *l = t->load;
     uint32_t     bt = t->cfg.block_tokens;
@@ -102,7 +104,8 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     if (kv_seq_open(kv, salt, &l->kv)) return false;
     struct kv_copy copy[1];
     uint32_t       n_copy = 0;
-    if (kv_seq_match(kv, &l->kv, ids, n_hit + 1) != n_hit || kv_seq_reserve(kv, &l->kv, n_hit + n_block * bt, copy, &n_copy)) {
+    if (kv_seq_match(kv, &l->kv, ids, n_hit + 1) != n_hit ||
+        kv_seq_reserve(kv, &l->kv, n_hit + n_block * bt, copy, &n_copy)) {
         kv_seq_release(kv, &l->kv);
         return false;
     }
@@ -147,7 +150,8 @@ static void copy_up(struct kv_tiers *t, struct load *l, uint32_t k, int32_t slot
                           .digest_mode = XFER_DIGEST_CHECK,
                           .digest = t->host.slot[slot].payload,
                           .cookie = flight_cookie(&t->host, f),
-                          .quiet = l->n_todo > 2 && l->n_todo % TELL }; /* the last two: each may be the last of its lane */
+                          .quiet =
+                              l->n_todo > 2 && l->n_todo % TELL }; /* the last two: each may be the last of its lane */
     f->owner = (uint32_t)(l - t->load);
     f->block = k;
     f->slot = slot;
@@ -191,7 +195,8 @@ static void read_in(struct kv_tiers *t, struct load *l, uint32_t k)
 }
 
 /* What the record must be, said by the tokens themselves. */
-static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page, uint64_t seq, bool old_key)
+static enum kv_doubt doubt(const struct kv_tiers *t, const struct load *l, uint32_t k, const void *page, uint64_t seq,
+                           bool old_key)
 {
     return kv_record_check(page, old_key ? t->cfg.old_key : &t->cfg.key, &t->fingerprint, &l->key[k],
                            l->ids + (l->first + k) * t->cfg.block_tokens, t->cfg.block_tokens, t->cfg.block_bytes, seq);
@@ -250,7 +255,8 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
     CHECK(l->used && l->n_flight > 0 && l->state[f->block] == LOAD_READING);
     l->n_flight--;
     if (d->st == ST_OK) why = doubt(t, l, f->block, slot_page(&t->host, f->slot), f->place.seq, f->place.old_key);
-    if (d->st == ST_OK && why == KV_SURE && f->place.old_key) kv_record_rekey(slot_page(&t->host, f->slot), &t->cfg.key, d->digest);
+    if (d->st == ST_OK && why == KV_SURE && f->place.old_key)
+        kv_record_rekey(slot_page(&t->host, f->slot), &t->cfg.key, d->digest);
     const struct kv_record *r = kv_record_of(slot_page(&t->host, f->slot));
     uint64_t                wall = t->cfg.wall();
     bool                    ended = d->st == ST_OK && why == KV_SURE && kv_record_ended(r, wall);
@@ -280,7 +286,8 @@ void up_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
     l->state[f->block] = d->st == ST_OK ? LOAD_DONE : LOAD_FAILED;
     if (d->st == ST_OK) {
         t->stats.n_loaded++;
-        t->stats.tier[KV_TIER_HOST].hit_blocks += !l->read[f->block]; /* a block of a store went through the host: one hit, of that store */
+        t->stats.tier[KV_TIER_HOST].hit_blocks +=
+            !l->read[f->block]; /* a block of a store went through the host: one hit, of that store */
         t->stats.tier[KV_TIER_HOST].bytes_out += t->cfg.block_bytes;
     } else if (d->st == ST_INVALID) { /* the host's memory has changed under us */
         tier_doubt(t, NULL, KV_DOUBT_PAYLOAD);
@@ -345,8 +352,8 @@ static bool short_of_blocks(struct kv_tiers *t, struct kv_want *w, uint32_t n_hi
 }
 
 /* The next block is there and hidden: what hides it is soon proven, or gone. It waits no longer than computing takes. */
-static bool waits_for_canary(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, const uint32_t *ids, double compute_us,
-                             uint64_t now)
+static bool waits_for_canary(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, const uint32_t *ids,
+                             double compute_us, uint64_t now)
 {
     if (!t->cfg.audit) return false;
     struct kv_key next = kv_key_next(at, ids, t->cfg.block_tokens);
@@ -355,8 +362,8 @@ static bool waits_for_canary(struct kv_tiers *t, struct kv_want *w, const struct
     return now < w->canary_us;
 }
 
-bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n, const struct kv_cursor *hit,
-                  double us_per_token)
+bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n,
+                  const struct kv_cursor *hit, double us_per_token)
 {
     uint64_t now = t->cfg.clock();
     if (w->asked && hit->n >= w->n_hit) return true;
@@ -370,7 +377,8 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     if (kv_tiers_purges(t)) return false;
     if (t->frozen || t->audit.purge) return go_on(t, w, hit->n, false);
     if (w->n_need && kv_available_count(t->cfg.kv) < w->n_need) return short_of_blocks(t, w, hit->n, now);
-    uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0, n_in_host = 0, below = 0;
+    uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0,
+             n_in_host = 0, below = 0;
     if (first >= end) return go_on(t, w, hit->n, false);
     struct kv_key at = tier_key(t, salt, hit->n ? hit->block : KV_NONE), key[KV_ASK_MAX];
     if (waits_for_canary(t, w, &at, ids + first * bt, us_per_token * n, now)) return false;
@@ -405,8 +413,8 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
             w->wait_us = us_per_token > 0 ? (uint64_t)(us_per_token * n_load * bt) : HOLD_US;
             return short_of_blocks(t, w, hit->n, now);
         }
-        if (!n_load ||
-            !load_start(t, w, salt, ids, hit->n, n_load, key, n_load > n_host ? KV_TIER_STORE : KV_TIER_HOST, us_per_token * n_load * bt)) {
+        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key, n_load > n_host ? KV_TIER_STORE : KV_TIER_HOST,
+                                   us_per_token * n_load * bt)) {
             t->stats.n_recompute++;
             return go_on(t, w, hit->n, false);
         }
@@ -436,7 +444,8 @@ void up_turn(struct kv_tiers *t)
         if (!l->used) continue;
         if (!l->settled && tiers_short(t)) l->giving_up = true;
         if (!l->settled && (t->n_done >= l->after_step || l->giving_up)) load_turn(t, l);
-        if (l->settled && (l->n_waiter == 0 || now > l->hold_us || tiers_short(t))) load_end(t, l); /* what came stays cached */
+        if (l->settled && (l->n_waiter == 0 || now > l->hold_us || tiers_short(t)))
+            load_end(t, l); /* what came stays cached */
     }
 }
 

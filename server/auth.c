@@ -69,11 +69,13 @@ static enum status load_file(const struct auth *a, struct auth_key **keys, uint3
     enum status ret = ST_OK;
     close(fd);
     if (error || len == FILE_BYTES_MAX) {
-        snprintf(err, n_err, "--api-key-file: %s is %s", path, len == FILE_BYTES_MAX ? "larger than 1 MiB" : "not readable");
+        snprintf(err, n_err, "--api-key-file: %s is %s", path,
+                 len == FILE_BYTES_MAX ? "larger than 1 MiB" : "not readable");
         ret = ST_IO;
         goto done;
     }
-    if (st.st_mode & 077) LOG_WARN("auth: %s may be read by others (mode %o), 0600 is better", path, (unsigned)(st.st_mode & 0777));
+    if (st.st_mode & 077)
+        LOG_WARN("auth: %s may be read by others (mode %o), 0600 is better", path, (unsigned)(st.st_mode & 0777));
     text[len] = 0;
     uint32_t before = *n, line = 0;
     for (char *p = text, *next; p && ret == ST_OK; p = next) {
@@ -86,15 +88,17 @@ static enum status load_file(const struct auth *a, struct auth_key **keys, uint3
         for (size_t i = 0; i < k; i++)
             if (p[i] <= ' ' || p[i] > '~' || k > KEY_BYTES_MAX) ret = ST_INVALID;
         if (ret == ST_OK && k < a->bytes_min) {
-            snprintf(err, n_err, "--api-key-file: %s line %u has a key of %zu bytes, an address beyond loopback needs at least %zu", path,
-                     line, k, a->bytes_min);
+            snprintf(err, n_err,
+                     "--api-key-file: %s line %u has a key of %zu bytes, an address beyond loopback needs at least %zu",
+                     path, line, k, a->bytes_min);
             ret = ST_INVALID;
             break;
         }
         if (ret == ST_OK) ret = add(keys, n, p, k);
         if (ret)
-            snprintf(err, n_err, "--api-key-file: %s line %u is not a key (printable ASCII, no blanks, at most %d bytes)", path, line,
-                     KEY_BYTES_MAX);
+            snprintf(err, n_err,
+                     "--api-key-file: %s line %u is not a key (printable ASCII, no blanks, at most %d bytes)", path,
+                     line, KEY_BYTES_MAX);
     }
     if (ret == ST_OK && *n == before) {
         snprintf(err, n_err, "--api-key-file: %s holds no key", path);
@@ -133,13 +137,15 @@ static void keep_secret(struct auth *a, const char *where)
     } else {
         bool damaged = !error || error == EFBIG;
         if (damaged)
-            LOG_WARN("auth: %s/%s is not %d bytes long: it is made anew, and prefixes of tenants that lie there are misses", dir, SECRET,
-                     AUTH_SECRET);
+            LOG_WARN(
+                "auth: %s/%s is not %d bytes long: it is made anew, and prefixes of tenants that lie there are misses",
+                dir, SECRET, AUTH_SECRET);
         /* One that is there and cannot be read may be readable at the next start: it stays. */
         if (damaged || error == ENOENT) error = file_replace(fd, SECRET, a->secret, sizeof a->secret, 0600);
         if (error)
-            LOG_WARN("auth: %s/%s cannot be kept (%s): prefixes of tenants in that folder are misses, now and at the next start", dir,
-                     SECRET, strerror(error));
+            LOG_WARN(
+                "auth: %s/%s cannot be kept (%s): prefixes of tenants in that folder are misses, now and at the next start",
+                dir, SECRET, strerror(error));
     }
     OPENSSL_cleanse(kept, sizeof kept);
     close(fd);
@@ -170,8 +176,10 @@ enum status auth_create(const struct config *c, struct auth **a_out, char *err, 
     pthread_rwlock_init(&a->lock, NULL);
     if (getrandom(a->secret, sizeof a->secret, 0) != sizeof a->secret) st = ST_IO;
     if (st == ST_OK && c->kv_nvme.n) keep_secret(a, c->kv_nvme.s[0]);
-    if (st == ST_OK && c->kv_shared && *c->kv_shared && c->kv_mac_key_file.n) st = share_secret(a, c->kv_mac_key_file.s[0], err, n_err);
-    for (uint32_t i = 0; st == ST_OK && i < c->api_key.n; i++) st = add(&a->keys, &a->n_key, c->api_key.s[i], strlen(c->api_key.s[i]));
+    if (st == ST_OK && c->kv_shared && *c->kv_shared && c->kv_mac_key_file.n)
+        st = share_secret(a, c->kv_mac_key_file.s[0], err, n_err);
+    for (uint32_t i = 0; st == ST_OK && i < c->api_key.n; i++)
+        st = add(&a->keys, &a->n_key, c->api_key.s[i], strlen(c->api_key.s[i]));
     a->n_fixed = a->n_key;
     a->enabled = c->api_key.n > 0 || *c->api_key_file;
     if (st == ST_OK && *c->api_key_file) {
@@ -180,7 +188,8 @@ enum status auth_create(const struct config *c, struct auth **a_out, char *err, 
         a->empty_denies = c->api_key_file_empty == KEY_FILE_DENY;
         if (!a->path)
             st = ST_NOMEM;
-        else if (access(a->path, F_OK)) /* at the start a file that is not there is a mistake, whatever it means later */
+        else if (access(a->path,
+                        F_OK)) /* at the start a file that is not there is a mistake, whatever it means later */
             st = load_file(a, &a->keys, &a->n_key, err, n_err);
         else
             st = read_keys(a, &a->keys, &a->n_key, err, n_err);
@@ -238,7 +247,8 @@ bool auth_check(struct auth *a, const struct http_head *head, uint64_t *tenant_o
 
     unsigned found = 0;
     if (pthread_rwlock_rdlock(&a->lock)) return false;
-    for (uint32_t i = 0; i < a->n_key; i++) found |= CRYPTO_memcmp(digest, a->keys[i].digest, DIGEST) == 0; /* all of them, always */
+    for (uint32_t i = 0; i < a->n_key; i++)
+        found |= CRYPTO_memcmp(digest, a->keys[i].digest, DIGEST) == 0; /* all of them, always */
     pthread_rwlock_unlock(&a->lock);
     if (!found) return false;
     uint64_t tenant;
@@ -264,7 +274,10 @@ void auth_salt(const struct auth *a, uint64_t tenant, uint64_t lo, uint64_t hi, 
 }
 
 const unsigned char *auth_secret(const struct auth *a) { return a->secret; }
-void                 auth_set_secret(struct auth *a, const unsigned char secret[AUTH_SECRET]) { memcpy(a->secret, secret, AUTH_SECRET); }
+void                 auth_set_secret(struct auth *a, const unsigned char secret[AUTH_SECRET])
+{
+    memcpy(a->secret, secret, AUTH_SECRET);
+}
 
 void auth_free(struct auth *a)
 {

@@ -15,7 +15,8 @@ static void fill_fields(const struct boot *b, uint64_t field[WIRE_FIELDS])
     unsigned char        ident[IDENT_BYTES];
     uint64_t             model = 0;
     char                 err[512];
-    if ((b->src.dummy || st_open(&b->src, &set, err, sizeof err) == ST_OK) && ident_quick(&b->spec, set, ident) == ST_OK)
+    if ((b->src.dummy || st_open(&b->src, &set, err, sizeof err) == ST_OK) &&
+        ident_quick(&b->spec, set, ident) == ST_OK)
         memcpy(&model, ident, sizeof model); /* else loading says what is wrong */
     st_close(set);
     field[WIRE_F_MODEL] = model;
@@ -41,20 +42,22 @@ static int create_nodes(struct boot *b, struct rank_cfg *rc)
     struct nodes         *n = NULL;
     if (k->n_node < 2) return 0;
     if (b->device != DEV_CUDA) {
-        snprintf(b->err, sizeof b->err, "%u nodes (%s) need GPUs: the cpu device has no way to add over a network", k->n_node, k->from);
+        snprintf(b->err, sizeof b->err, "%u nodes (%s) need GPUs: the cpu device has no way to add over a network",
+                 k->n_node, k->from);
         return EXIT_CONFIG;
     }
-    struct nodes_cfg nc = {
-        .n_node = k->n_node,
-        .node = k->node,
-        .n_local = rc->n_rank / k->n_node,
-        .master = k->master,
-        .port = k->port,
-        .key = k->key,
-        .version = SPILLWAY_VERSION,
-        .limits = { .b = rc->load.step, .block_tokens = b->cfg->block_size, .vocab = b->spec.vocab, .context = b->model.context },
-        .device = b->device
-    };
+    struct nodes_cfg nc = { .n_node = k->n_node,
+                            .node = k->node,
+                            .n_local = rc->n_rank / k->n_node,
+                            .master = k->master,
+                            .port = k->port,
+                            .key = k->key,
+                            .version = SPILLWAY_VERSION,
+                            .limits = { .b = rc->load.step,
+                                        .block_tokens = b->cfg->block_size,
+                                        .vocab = b->spec.vocab,
+                                        .context = b->model.context },
+                            .device = b->device };
     fill_fields(b, nc.field);
     enum status st = nodes_create(&nc, &n, b->err, sizeof b->err);
     if (st) return boot_exit_of(st);
@@ -93,12 +96,13 @@ static enum status make_probe(struct boot *b)
 static void say_cache(struct boot *b)
 {
     const struct config *cfg = b->cfg;
-    snprintf(b->cache_info, sizeof b->cache_info,
-             "block_size=\"%u\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\",engine=\"0\",gpu_memory_utilization=\"%.2f\","
-             "kv_offloading_backend=\"none\",kv_offloading_size=\"0\",num_cpu_blocks=\"0\",num_gpu_blocks=\"%u\","
-             "prefix_caching_hash_algo=\"tokens\",sliding_window=\"%u\"",
-             cfg->block_size, option_word("kv-cache-dtype", cfg->kv_dtype), cfg->prefix_caching ? "True" : "False",
-             b->device == DEV_CUDA ? cfg->gpu_memory_utilization : 0.0, b->n_block, b->spec.window);
+    snprintf(
+        b->cache_info, sizeof b->cache_info,
+        "block_size=\"%u\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\",engine=\"0\",gpu_memory_utilization=\"%.2f\","
+        "kv_offloading_backend=\"none\",kv_offloading_size=\"0\",num_cpu_blocks=\"0\",num_gpu_blocks=\"%u\","
+        "prefix_caching_hash_algo=\"tokens\",sliding_window=\"%u\"",
+        cfg->block_size, option_word("kv-cache-dtype", cfg->kv_dtype), cfg->prefix_caching ? "True" : "False",
+        b->device == DEV_CUDA ? cfg->gpu_memory_utilization : 0.0, b->n_block, b->spec.window);
 }
 
 int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
@@ -156,10 +160,14 @@ static void nodes_stats(void *n, struct eng_stats *out) { *out = (struct eng_sta
 struct gen_engine boot_gen_engine(struct boot *b)
 {
     if (boot_helps(b))
-        return (struct gen_engine){
-            .ctx = b->nodes, .submit = submit_nothing, .cancel = cancel_nothing, .alive = nodes_alive, .stats = nodes_stats
-        };
-    return (struct gen_engine){ .ctx = b->engine, .submit = submit, .cancel = cancel, .alive = alive, .stats = stats, .tiers = tiers };
+        return (struct gen_engine){ .ctx = b->nodes,
+                                    .submit = submit_nothing,
+                                    .cancel = cancel_nothing,
+                                    .alive = nodes_alive,
+                                    .stats = nodes_stats };
+    return (struct gen_engine){
+        .ctx = b->engine, .submit = submit, .cancel = cancel, .alive = alive, .stats = stats, .tiers = tiers
+    };
 }
 
 void boot_free(struct boot *b)

@@ -20,7 +20,8 @@ static enum status freeze(void *ctx, int *slab_fd_out, int *index_fd_out)
 {
     struct engine *e = ((struct boot_hand *)ctx)->boot->engine;
     eng_tiers_hand(e, KV_FROZEN);
-    for (uint64_t end = clock_us() + FREEZE_US; clock_us() < end; nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL))
+    for (uint64_t end = clock_us() + FREEZE_US; clock_us() < end;
+         nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL))
         if (eng_tiers_hand_is(e, slab_fd_out, index_fd_out) == KV_FROZEN) return *index_fd_out >= 0 ? ST_OK : ST_NOMEM;
     return ST_TIMEOUT;
 }
@@ -31,7 +32,8 @@ static void away(void *ctx)
     int               slab, index;
     server_hand(h->srv, true);
     /* What was not given stays: it reaches the folder when this process ends. */
-    if (h->boot->engine && eng_tiers_hand_is(h->boot->engine, &slab, &index) == KV_FROZEN) eng_tiers_hand(h->boot->engine, KV_GIVEN);
+    if (h->boot->engine && eng_tiers_hand_is(h->boot->engine, &slab, &index) == KV_FROZEN)
+        eng_tiers_hand(h->boot->engine, KV_GIVEN);
 }
 
 static void back(void *ctx)
@@ -43,7 +45,8 @@ static void back(void *ctx)
 
 struct takeover_ops boot_hand_ops(struct boot_hand *h)
 {
-    return (struct takeover_ops){ .ctx = h, .shape = shape, .freeze = freeze, .thaw = thaw, .away = away, .back = back };
+    return (
+        struct takeover_ops){ .ctx = h, .shape = shape, .freeze = freeze, .thaw = thaw, .away = away, .back = back };
 }
 
 void boot_hand_ask(struct boot *b, struct kv_tiers_cfg *c)

@@ -21,10 +21,11 @@ int boot_fit_context(struct boot *b, uint64_t n_block)
     uint64_t             needed = blocks_of_context(b), fits = n_block > 1 ? (n_block - 1) * cfg->block_size : 0;
     if (n_block >= needed) return 0;
     if (cfg->max_model_len || fits < cfg->block_size) {
-        int n =
-            snprintf(b->err, sizeof b->err, "--kv-cache-bytes: found %" PRIu64 ", one sequence of %u tokens needs %" PRIu64 "; give more",
-                     b->kv_bytes, b->model.context, needed * b->block_bytes);
-        if (fits >= cfg->block_size) snprintf(b->err + n, sizeof b->err - (size_t)n, ", or a --max-model-len of at most %" PRIu64, fits);
+        int n = snprintf(b->err, sizeof b->err,
+                         "--kv-cache-bytes: found %" PRIu64 ", one sequence of %u tokens needs %" PRIu64 "; give more",
+                         b->kv_bytes, b->model.context, needed * b->block_bytes);
+        if (fits >= cfg->block_size)
+            snprintf(b->err + n, sizeof b->err - (size_t)n, ", or a --max-model-len of at most %" PRIu64, fits);
         return EXIT_CONFIG;
     }
     LOG_WARN("boot: the KV cache of %" PRIu64 " bytes holds %" PRIu64 " tokens, so the context is cut from %u to that",
@@ -52,7 +53,8 @@ static int plan_kv(struct boot *b)
     if (cfg->given_kv_bytes || cfg->given_kv_gib) {
         b->kv_bytes = cfg->given_kv_bytes ? cfg->kv_bytes : (uint64_t)(cfg->kv_gib * 1073741824.0);
         uint64_t memory = memory_limit_bytes();
-        if (b->device != DEV_CUDA && b->kv_bytes > memory / cfg->tensor_parallel) { /* the system would promise it and kill us later */
+        if (b->device != DEV_CUDA &&
+            b->kv_bytes > memory / cfg->tensor_parallel) { /* the system would promise it and kill us later */
             snprintf(b->err, sizeof b->err,
                      "--kv-cache-%s: %" PRIu64 " bytes needed for each of %u ranks, available are %" PRIu64 " in all",
                      cfg->given_kv_bytes ? "bytes" : "gib", b->kv_bytes, cfg->tensor_parallel, memory);
@@ -65,7 +67,8 @@ static int plan_kv(struct boot *b)
         uint64_t quarter = memory_limit_bytes() / 4, all = blocks_seq * b->seqs * 2 * b->block_bytes;
         b->kv_bytes = quarter < (uint64_t)1 << 30 ? quarter : (uint64_t)1 << 30;
         if (b->kv_bytes > all) b->kv_bytes = all;
-        if (b->kv_bytes < 2 * blocks_seq * b->block_bytes) b->kv_bytes = 2 * blocks_seq * b->block_bytes; /* "at least a few" */
+        if (b->kv_bytes < 2 * blocks_seq * b->block_bytes)
+            b->kv_bytes = 2 * blocks_seq * b->block_bytes; /* "at least a few" */
     }
     return boot_fit_context(b, b->kv_bytes / b->block_bytes);
 }
@@ -98,7 +101,8 @@ static int choose_device(struct boot *b)
         return EXIT_CONFIG;
     }
     if (cfg->nccl_symmetric == DEV_SYMMETRIC_ON && b->device != DEV_CUDA) {
-        snprintf(b->err, sizeof b->err, "--nccl-symmetric on: the device is %s, needed are GPUs", b->device == DEV_CPU ? "cpu" : "ref");
+        snprintf(b->err, sizeof b->err, "--nccl-symmetric on: the device is %s, needed are GPUs",
+                 b->device == DEV_CPU ? "cpu" : "ref");
         return EXIT_CONFIG;
     }
     return 0;

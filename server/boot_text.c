@@ -44,12 +44,14 @@ static void no_such_model(struct boot *b, const char *dir, int why)
             "--model %.100s",
             dir, dir, last + 1, last + 1);
     else if (why == ENOENT && !last)
-        snprintf(b->err, sizeof b->err,
-                 "--model: there is no folder %.200s here; give the path of a model folder, or leave --model out for the embedded model",
-                 dir);
+        snprintf(
+            b->err, sizeof b->err,
+            "--model: there is no folder %.200s here; give the path of a model folder, or leave --model out for the embedded model",
+            dir);
     else if (why == ENOENT && dir[0] == '~')
         snprintf(b->err, sizeof b->err,
-                 "--model: there is no folder %.200s; '~' is the shell's, which expands it only at the start of a word", dir);
+                 "--model: there is no folder %.200s; '~' is the shell's, which expands it only at the start of a word",
+                 dir);
     else
         snprintf(b->err, sizeof b->err, "--model: cannot open %.300s: %s", dir, strerror(why));
 }
@@ -65,7 +67,9 @@ static int open_source(struct boot *b)
         b->embed = calloc(embed_pebble_n, sizeof *b->embed);
         if (!b->embed) return EXIT_SOFTWARE;
         for (unsigned i = 0; i < embed_pebble_n; i++)
-            b->embed[i] = (struct source_embed){ .name = embed_pebble[i].name, .data = embed_pebble[i].data, .n = embed_pebble[i].n };
+            b->embed[i] = (struct source_embed){ .name = embed_pebble[i].name,
+                                                 .data = embed_pebble[i].data,
+                                                 .n = embed_pebble[i].n };
         b->src = (struct source){ .embed = b->embed, .n_embed = embed_pebble_n };
         snprintf(b->own_name, sizeof b->own_name, "pebble");
         return 0;
@@ -226,15 +230,17 @@ static int fill_model(struct boot *b)
     const struct model_spec *s = &b->spec;
     struct api_model        *m = &b->model;
     if (cfg->max_model_len > s->context) {
-        snprintf(b->err, sizeof b->err, "--max-model-len: found %u, the model allows at most %u%s", cfg->max_model_len, s->context,
-                 s->rope_scaling == ROPE_SCALE_DYNAMIC ? " (rope_type dynamic: beyond max_position_embeddings every length has rotary "
-                                                         "frequencies of its own, and cached keys have those of another)"
-                                                       : "");
+        snprintf(b->err, sizeof b->err, "--max-model-len: found %u, the model allows at most %u%s", cfg->max_model_len,
+                 s->context,
+                 s->rope_scaling == ROPE_SCALE_DYNAMIC
+                     ? " (rope_type dynamic: beyond max_position_embeddings every length has rotary "
+                       "frequencies of its own, and cached keys have those of another)"
+                     : "");
         return EXIT_CONFIG;
     }
     if (tok_vocab_size(b->tok) > s->vocab) {
-        snprintf(b->err, sizeof b->err, "tokenizer.json has ids up to %u, config.json: vocab_size is %u", tok_vocab_size(b->tok) - 1,
-                 s->vocab);
+        snprintf(b->err, sizeof b->err, "tokenizer.json has ids up to %u, config.json: vocab_size is %u",
+                 tok_vocab_size(b->tok) - 1, s->vocab);
         return EXIT_CONFIG;
     }
     b->name[0] = b->own_name;

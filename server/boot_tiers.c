@@ -65,7 +65,8 @@ static int take_secrets(struct boot *b, struct boot_tiers *t)
     if (!t->secret) return fail(b, EXIT_SOFTWARE, "no memory for the key of the KV tiers");
     if (!file->n) seal_secret_random(t->secret);
     t->cfg.ephemeral = !file->n;
-    for (uint32_t i = 0; !code && i < file->n; i++) code = read_secret(b, file->s[i], t->secret + (size_t)i * SEAL_SECRET);
+    for (uint32_t i = 0; !code && i < file->n; i++)
+        code = read_secret(b, file->s[i], t->secret + (size_t)i * SEAL_SECRET);
     t->cfg.secret = t->secret;
     t->cfg.old_secret = file->n > 1 ? t->secret + SEAL_SECRET : NULL;
     return code;
@@ -104,7 +105,8 @@ static void plan_stores(struct boot *b, struct boot_tiers *t)
     t->cfg.shared_name = t->name;
     name_server(c, t->name, sizeof t->name);
     if (t->cfg.shared) CHECK(config_shared(c->kv_shared, t->dir[0], sizeof t->dir[0], &t->cfg.store[0].bytes));
-    for (uint32_t i = 0; i < l->n; i++) CHECK(config_dir_gib(l->s[i], t->dir[i], sizeof t->dir[i], &t->cfg.store[i].bytes));
+    for (uint32_t i = 0; i < l->n; i++)
+        CHECK(config_dir_gib(l->s[i], t->dir[i], sizeof t->dir[i], &t->cfg.store[i].bytes));
     for (uint32_t i = 0; i < t->cfg.n_store; i++) t->cfg.store[i].dir = t->dir[i];
 }
 
@@ -121,7 +123,8 @@ static int check_stores(struct boot *b, struct boot_tiers *t)
         int fd = t->cfg.key.mac || t->secret ? -1 : open(t->dir[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (fd < 0) continue;
         if (!file_folder_is_ours(fd, why, sizeof why))
-            LOG_WARN("kv: %s: %s: it is not used, unless --kv-mac-key-file or --kv-encrypt-key-file is given", t->dir[i], why);
+            LOG_WARN("kv: %s: %s: it is not used, unless --kv-mac-key-file or --kv-encrypt-key-file is given",
+                     t->dir[i], why);
         close(fd);
     }
     return 0;
@@ -152,7 +155,8 @@ int boot_tiers_plan(struct boot *b)
     t->cfg.host_bytes = (uint64_t)(c->kv_host_gib * (double)(1 << 30));
     uint64_t memory = memory_limit_bytes();
     if (t->cfg.host_bytes > memory / 10 * 9) {
-        snprintf(b->err, sizeof b->err, "--kv-host-gib: %.1f GiB asked for, this machine or container has %.1f GiB of memory in all",
+        snprintf(b->err, sizeof b->err,
+                 "--kv-host-gib: %.1f GiB asked for, this machine or container has %.1f GiB of memory in all",
                  c->kv_host_gib, (double)memory / (1 << 30));
         return EXIT_CONFIG;
     }
@@ -176,7 +180,8 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     t->cfg.block_bytes = pool->block_bytes;
     find_cgroup(t->cgroup, sizeof t->cgroup);
     t->cfg.cgroup = t->cgroup;
-    t->cfg.audit = b->device != DEV_CUDA || c->deterministic; /* else bits depend on the batch, and nothing can be compared */
+    t->cfg.audit =
+        b->device != DEV_CUDA || c->deterministic; /* else bits depend on the batch, and nothing can be compared */
     t->cfg.audit_every = c->kv_audit_every;
     if (!t->cfg.audit)
         LOG_INFO(

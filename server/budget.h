@@ -16,4 +16,7 @@ static inline bool budget_take(struct budget *b, uint64_t n)
     atomic_fetch_sub_explicit(&b->bytes, n, memory_order_relaxed);
     return false;
 }
-static inline void budget_give(struct budget *b, uint64_t n) { atomic_fetch_sub_explicit(&b->bytes, n, memory_order_relaxed); }
+static inline void budget_give(struct budget *b, uint64_t n)
+{
+    atomic_fetch_sub_explicit(&b->bytes, n, memory_order_relaxed);
+}

@@ -87,8 +87,8 @@ static int read_key(const struct config *c, struct cluster *out, char *err, size
         }
         n = file_without_line_end(out->key, n);
         if (!whole || n < 16 || memchr(out->key, 0, n)) {
-            usage_error(err, err_bytes, "--cluster-key-file: %.200s: allowed are 16 to %zu bytes, none of them 0", c->cluster_key_file,
-                        sizeof out->key - 1);
+            usage_error(err, err_bytes, "--cluster-key-file: %.200s: allowed are 16 to %zu bytes, none of them 0",
+                        c->cluster_key_file, sizeof out->key - 1);
             return EXIT_CONFIG;
         }
         out->key[n] = 0;
@@ -104,9 +104,10 @@ static int read_key(const struct config *c, struct cluster *out, char *err, size
 
 int cluster_resolve(const struct config *c, char *const *env, struct cluster *out, char *err, size_t err_bytes)
 {
-    const char *lws = get(env, "LWS_GROUP_SIZE"), *slurm = get(env, "SLURM_STEP_NUM_NODES"), *index = NULL, *master = NULL, *which = "";
-    char        first[256];
-    uint32_t    n = 1;
+    const char *lws = get(env, "LWS_GROUP_SIZE"), *slurm = get(env, "SLURM_STEP_NUM_NODES"), *index = NULL,
+               *master = NULL, *which = "";
+    char     first[256];
+    uint32_t n = 1;
     *out = (struct cluster){ .n_node = 1, .port = NODES_PORT, .from = "--nnodes" };
     if (c->nnodes == 1) return 0;
     if (lws && number(lws, WIRE_NODES_MAX, &n) && n > 1) {
@@ -121,7 +122,8 @@ int cluster_resolve(const struct config *c, char *const *env, struct cluster *ou
         if (!list) list = get(env, "SLURM_JOB_NODELIST");
         master = list && cluster_first_host(list, first, sizeof first) ? first : NULL;
         if (!c->nnodes && number(get(env, "SLURM_STEP_NUM_TASKS"), UINT32_MAX - 1, &tasks) && tasks != n)
-            return usage_error(err, err_bytes, "SLURM_STEP_NUM_TASKS is %s, allowed is one task per node (srun --ntasks-per-node=1)",
+            return usage_error(err, err_bytes,
+                               "SLURM_STEP_NUM_TASKS is %s, allowed is one task per node (srun --ntasks-per-node=1)",
                                get(env, "SLURM_STEP_NUM_TASKS"));
     } else if (!c->nnodes) {
         return 0;
@@ -138,19 +140,23 @@ int cluster_resolve(const struct config *c, char *const *env, struct cluster *ou
     if (out->node >= out->n_node)
         return usage_error(err, err_bytes, "--node-rank: found %u, allowed are 0 to %u", out->node, out->n_node - 1);
     if (*c->master_addr) master = c->master_addr;
-    if (!master) return usage_error(err, err_bytes, "--master-addr is missing: the address of node 0, needed with %s", out->from);
+    if (!master)
+        return usage_error(err, err_bytes, "--master-addr is missing: the address of node 0, needed with %s",
+                           out->from);
     if (!split_address(master, out))
         return usage_error(err, err_bytes, "--master-addr: found '%.100s', allowed is HOST or HOST:PORT", master);
     if (c->tensor_parallel % out->n_node)
-        return usage_error(err, err_bytes, "--tensor-parallel-size: found %u, which %u nodes (%s) do not divide", c->tensor_parallel,
-                           out->n_node, out->from);
+        return usage_error(err, err_bytes, "--tensor-parallel-size: found %u, which %u nodes (%s) do not divide",
+                           c->tensor_parallel, out->n_node, out->from);
     if (c->kv_host_gib > 0 || c->kv_nvme.n || (c->kv_shared && *c->kv_shared))
-        return usage_error(err, err_bytes,
-                           "--kv-host-gib and --kv-nvme: found on one of %u nodes (%s), allowed is one node: a block's parts lie on all",
-                           out->n_node, out->from);
+        return usage_error(
+            err, err_bytes,
+            "--kv-host-gib and --kv-nvme: found on one of %u nodes (%s), allowed is one node: a block's parts lie on all",
+            out->n_node, out->from);
     if (c->device != DEV_CUDA && c->device != DEV_AUTO)
-        return usage_error(err, err_bytes,
-                           "--device: found '%.20s', allowed on %u nodes (%s) is cuda: others have no way to add over a network",
-                           option_word("device", c->device), out->n_node, out->from);
+        return usage_error(
+            err, err_bytes,
+            "--device: found '%.20s', allowed on %u nodes (%s) is cuda: others have no way to add over a network",
+            option_word("device", c->device), out->n_node, out->from);
     return read_key(c, out, err, err_bytes);
 }

@@ -45,7 +45,8 @@ static int read_file(struct config *c, const char *path, char *err, size_t n_err
         if (!*p || *p == '#') continue;
         char *eq = strchr(p, '=');
         if (!eq) {
-            code = usage_error(err, n_err, "%s line %d: found no '=', allowed are lines of 'name = value'", path, n_line);
+            code =
+                usage_error(err, n_err, "%s line %d: found no '=', allowed are lines of 'name = value'", path, n_line);
             break;
         }
         char *end = eq, *v = eq + 1;
@@ -57,8 +58,8 @@ static int read_file(struct config *c, const char *path, char *err, size_t n_err
         const struct opt *o = option_find(p, strlen(p));
         if (!o || o->at == offsetof(struct config, config_file) || o->at == offsetof(struct config, help)) {
             const char *near = option_nearest(p);
-            code = usage_error(err, n_err, "%s line %d: unknown option '%.40s'%s%s%s", path, n_line, p, near ? "; did you mean '" : "",
-                               near ? near : "", near ? "'?" : "");
+            code = usage_error(err, n_err, "%s line %d: unknown option '%.40s'%s%s%s", path, n_line, p,
+                               near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
             break;
         }
         snprintf(origin, sizeof origin, "%s line %d: %s", path, n_line, o->name);
@@ -72,7 +73,8 @@ static int read_file(struct config *c, const char *path, char *err, size_t n_err
 static void env_name(const struct opt *o, char *out, size_t n)
 {
     int at = snprintf(out, n, "SPILLWAY_");
-    for (const char *p = o->name; *p && (size_t)at + 1 < n; p++) out[at++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    for (const char *p = o->name; *p && (size_t)at + 1 < n; p++)
+        out[at++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
     out[at] = 0;
 }
 
@@ -94,7 +96,8 @@ static bool env_of_kubernetes(const char *name, size_t n, const char *v)
 {
     static const char service[] = "SPILLWAY_SERVICE_", port[] = "SPILLWAY_PORT_";
     if (n >= sizeof service - 1 && !memcmp(name, service, sizeof service - 1)) return true;
-    if (n > sizeof port - 1 && !memcmp(name, port, sizeof port - 1) && isdigit((unsigned char)name[sizeof port - 1])) return true;
+    if (n > sizeof port - 1 && !memcmp(name, port, sizeof port - 1) && isdigit((unsigned char)name[sizeof port - 1]))
+        return true;
     return n == 13 && !memcmp(name, "SPILLWAY_PORT", 13) && (!strncmp(v, "tcp://", 6) || !strncmp(v, "udp://", 6));
 }
 
@@ -135,7 +138,9 @@ static int read_environ(struct config *c, char *const *env, bool only_config, ch
         for (const char *p = eq + 1; *p;) { /* a list: commas between the values */
             size_t len = strcspn(p, ",");
             char  *one = arena_strndup(&c->arena, p, len);
-            int    code = !one ? usage_error(err, n_err, "%s: too long", origin) : len ? config_set(c, o, one, origin, err, n_err) : 0;
+            int    code = !one  ? usage_error(err, n_err, "%s: too long", origin)
+                          : len ? config_set(c, o, one, origin, err, n_err)
+                                : 0;
             if (code) return code;
             p += len + (p[len] == ',');
         }
@@ -144,8 +149,8 @@ static int read_environ(struct config *c, char *const *env, bool only_config, ch
 }
 
 /* An option that is another server's. *o_out: the option of ours that it names; NULL: it is dealt with, or refused. */
-static int read_alias(struct config *c, const struct alias *al, int *i, int argc, char *const *argv, const char *v, bool only_config,
-                      const struct opt **o_out, char *err, size_t n_err)
+static int read_alias(struct config *c, const struct alias *al, int *i, int argc, char *const *argv, const char *v,
+                      bool only_config, const struct opt **o_out, char *err, size_t n_err)
 {
     *o_out = NULL;
     if (al->kind == ALIAS_OF) {
@@ -170,7 +175,8 @@ static int read_alias(struct config *c, const struct alias *al, int *i, int argc
 }
 
 /* A word without dashes: the model, once, where it can be one. */
-static int read_word(struct config *c, const char *a, bool served, bool *model, bool only_config, char *err, size_t n_err)
+static int read_word(struct config *c, const char *a, bool served, bool *model, bool only_config, char *err,
+                     size_t n_err)
 {
     struct stat st;
     bool        path = strchr(a, '/') || !strcmp(a, ".") || !strcmp(a, "..") || (!stat(a, &st) && S_ISDIR(st.st_mode));
@@ -180,8 +186,10 @@ static int read_word(struct config *c, const char *a, bool served, bool *model, 
         return 0;
     }
     if (!strcmp(a, "serve"))
-        return usage_error(err, n_err, "'serve' comes before everything else: spillway serve [DIR] [--option value]...");
-    if (!*model && option_distance(a, "serve") <= 2) return usage_error(err, n_err, "unexpected word '%.60s'; did you mean 'serve'?", a);
+        return usage_error(err, n_err,
+                           "'serve' comes before everything else: spillway serve [DIR] [--option value]...");
+    if (!*model && option_distance(a, "serve") <= 2)
+        return usage_error(err, n_err, "unexpected word '%.60s'; did you mean 'serve'?", a);
     return usage_error(err, n_err, "unexpected word '%.60s'; a model folder is given as --model DIR, see --help", a);
 }
 
@@ -229,8 +237,8 @@ static int read_flags(struct config *c, int argc, char *const *argv, bool only_c
         }
         if (!o) {
             const char *near = option_nearest(dashed);
-            return usage_error(err, n_err, "unknown option '--%s'%s%s%s", dashed, near ? "; did you mean '--" : "; see --help",
-                               near ? near : "", near ? "'?" : "");
+            return usage_error(err, n_err, "unknown option '--%s'%s%s%s", dashed,
+                               near ? "; did you mean '--" : "; see --help", near ? near : "", near ? "'?" : "");
         }
         if (o->type == OPT_BOOL && !v) v = no ? "false" : "true";
         if (!v && ++i >= argc) return usage_error(err, n_err, "--%s: the value is missing", o->name);
@@ -242,7 +250,8 @@ static int read_flags(struct config *c, int argc, char *const *argv, bool only_c
         snprintf(origin, sizeof origin, "--%s", o->name);
         clear_list(c, o, fresh);
         int code = config_set(c, o, v, origin, err, n_err);
-        while (!code && names && i + 1 < argc && argv[i + 1][0] != '-') code = config_set(c, o, argv[++i], origin, err, n_err);
+        while (!code && names && i + 1 < argc && argv[i + 1][0] != '-')
+            code = config_set(c, o, argv[++i], origin, err, n_err);
         if (code) return code;
     }
     return 0;
@@ -287,6 +296,7 @@ void config_wipe_keys(int argc, char **argv, char **env)
 
 void config_free(struct config *c)
 {
-    for (uint32_t i = 0; i < c->api_key.n; i++) explicit_bzero((void *)(uintptr_t)c->api_key.s[i], strlen(c->api_key.s[i]));
+    for (uint32_t i = 0; i < c->api_key.n; i++)
+        explicit_bzero((void *)(uintptr_t)c->api_key.s[i], strlen(c->api_key.s[i]));
     arena_free(&c->arena);
 }

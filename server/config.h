@@ -16,8 +16,9 @@ struct str_list {
 
 enum {
     CUDA_DEVICES_MAX = 64,
-    CONFIG_DIR_BYTES = 1024,   /* of the folder of --packed-cache, with its end */
-    KEY_BYTES_PUBLIC_MIN = 16, /* of an API key where others than this machine reach the server: what is shorter can be guessed */
+    CONFIG_DIR_BYTES = 1024, /* of the folder of --packed-cache, with its end */
+    KEY_BYTES_PUBLIC_MIN =
+        16, /* of an API key where others than this machine reach the server: what is shorter can be guessed */
 };
 
 /* The words of options that no lower floor has an enum for. */
@@ -65,8 +66,8 @@ struct config {
     bool            kv_encrypt;
     uint32_t        queue_requests, queue_tokens, request_timeout_s;
     /* server */
-    const char     *host;
-    uint32_t        port, io_threads, text_threads, max_connections, max_connections_address, max_body_mib, drain_s, stuck_s;
+    const char *host;
+    uint32_t port, io_threads, text_threads, max_connections, max_connections_address, max_body_mib, drain_s, stuck_s;
     enum half_close half_close;
     const char     *takeover;
     uint32_t        takeover_s;

@@ -44,11 +44,13 @@ static const struct alias aliases[] = {
     { "--enable-chunked-prefill", ALIAS_FLAG, chunks },
     { "--no-enable-chunked-prefill", ALIAS_FLAG, chunks },
     { "--disable-frontend-multiprocessing", ALIAS_FLAG, "there is one process" },
-    { "--distributed-executor-backend", ALIAS_VALUE, "ranks are threads of one process, and machines are joined by --nnodes" },
+    { "--distributed-executor-backend", ALIAS_VALUE,
+      "ranks are threads of one process, and machines are joined by --nnodes" },
     { "--max-parallel-loading-workers", ALIAS_VALUE, "loading uses the CPUs that there are" },
     { "--disable-custom-all-reduce", ALIAS_FLAG, "see --collectives" },
     { "--swap-space", ALIAS_VALUE, no_swap },
-    { "--cpu-offload-gb", ALIAS_REFUSED, "weights lie on the device alone; --quantization makes them smaller, --kv-host-gib is for KV" },
+    { "--cpu-offload-gb", ALIAS_REFUSED,
+      "weights lie on the device alone; --quantization makes them smaller, --kv-host-gib is for KV" },
     { "--task", ALIAS_VALUE, "the model generates" },
     { "--runner", ALIAS_VALUE, "the model generates" },
     { "--model-impl", ALIAS_VALUE, "there is one implementation" },
@@ -120,7 +122,10 @@ const char *config_alias_value(const char *option, const char *v)
     return v;
 }
 
-static size_t part(const char *s) { return strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"); }
+static size_t part(const char *s)
+{
+    return strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-");
+}
 
 bool config_is_hub_name(const char *s)
 {

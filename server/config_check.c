@@ -37,7 +37,8 @@ int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, s
         for (const char *p = c->cuda_device.s[i]; *p || p == c->cuda_device.s[i];) {
             size_t len = strcspn(p, ","), digits = strspn(p, "0123456789");
             if (!digits || digits != len || digits > 3 || (p[len] == ',' && !p[len + 1])) {
-                usage_error(err, n_err, "--cuda-device: found '%.40s', allowed are numbers of GPUs with commas between, as in 0,1",
+                usage_error(err, n_err,
+                            "--cuda-device: found '%.40s', allowed are numbers of GPUs with commas between, as in 0,1",
                             c->cuda_device.s[i]);
                 return -1;
             }
@@ -56,8 +57,8 @@ int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, s
         }
     }
     if (n && (uint32_t)n < c->tensor_parallel) {
-        usage_error(err, n_err, "--cuda-device: found %d GPU%s, --tensor-parallel-size %u needs %u", n, n == 1 ? "" : "s",
-                    c->tensor_parallel, c->tensor_parallel);
+        usage_error(err, n_err, "--cuda-device: found %d GPU%s, --tensor-parallel-size %u needs %u", n,
+                    n == 1 ? "" : "s", c->tensor_parallel, c->tensor_parallel);
         return -1;
     }
     return n;
@@ -70,8 +71,8 @@ static int check_sizes(const struct config *c, char *err, size_t n_err)
     if (c->given_kv_bytes && c->given_kv_gib)
         return usage_error(err, n_err, "--kv-cache-bytes and --kv-cache-gib are both given; use one of them");
     if (c->max_batch_tokens && c->max_num_seqs > c->max_batch_tokens)
-        return usage_error(err, n_err, "--max-num-seqs: found %u, allowed is at most --max-num-batched-tokens (%u)", c->max_num_seqs,
-                           c->max_batch_tokens);
+        return usage_error(err, n_err, "--max-num-seqs: found %u, allowed is at most --max-num-batched-tokens (%u)",
+                           c->max_num_seqs, c->max_batch_tokens);
     return 0;
 }
 
@@ -82,16 +83,19 @@ static int check_device(const struct config *c, char *err, size_t n_err)
         return usage_error(err, n_err, "--kv-cache-dtype: found '%s', allowed with --device cuda are auto and bfloat16",
                            option_word("kv-cache-dtype", c->kv_dtype));
     if (cuda && c->dtype == DT_F32)
-        return usage_error(err, n_err, "--dtype: found 'float32', allowed with --device cuda are auto, bfloat16 and float16");
+        return usage_error(err, n_err,
+                           "--dtype: found 'float32', allowed with --device cuda are auto, bfloat16 and float16");
     if (cuda && c->quantization != CONFIG_AUTO)
         return usage_error(err, n_err, "--quantization: found '%s', allowed with --device cuda is auto",
                            option_word("quantization", c->quantization));
     const char *isa = option_word("cpu-isa", c->cpu_isa);
     if (c->cpu_isa != CONFIG_AUTO && (cuda || c->device == DEV_REF))
-        return usage_error(err, n_err, "--cpu-isa: found '%s', allowed with --device %s is auto", isa, option_word("device", c->device));
+        return usage_error(err, n_err, "--cpu-isa: found '%s', allowed with --device %s is auto", isa,
+                           option_word("device", c->device));
     if (!dev_cpu_has_isa(isa)) {
         char have[128];
-        return usage_error(err, n_err, "--cpu-isa: found '%s', this machine has %s", isa, dev_cpu_isas(have, sizeof have));
+        return usage_error(err, n_err, "--cpu-isa: found '%s', this machine has %s", isa,
+                           dev_cpu_isas(have, sizeof have));
     }
     if (c->gpu_memory_utilization <= 0)
         return usage_error(err, n_err, "--gpu-memory-utilization: found 0, allowed is a number above 0, at most 1");
@@ -103,23 +107,28 @@ static int check_device(const struct config *c, char *err, size_t n_err)
 static int check_address(const struct config *c, char *err, size_t n_err)
 {
     if (strlen(c->takeover) > TAKEOVER_PATH_MAX)
-        return usage_error(err, n_err, "--takeover: found %zu bytes, a socket's path here has at most %d", strlen(c->takeover),
-                           TAKEOVER_PATH_MAX);
-    if (*c->takeover && c->nnodes > 1) return usage_error(err, n_err, "--takeover works with one machine, --nnodes is %u", c->nnodes);
+        return usage_error(err, n_err, "--takeover: found %zu bytes, a socket's path here has at most %d",
+                           strlen(c->takeover), TAKEOVER_PATH_MAX);
+    if (*c->takeover && c->nnodes > 1)
+        return usage_error(err, n_err, "--takeover works with one machine, --nnodes is %u", c->nnodes);
     if (!*c->host) return usage_error(err, n_err, "--host: the value is empty");
     for (uint32_t i = 0; i < c->api_key.n; i++)
         for (const char *p = c->api_key.s[i]; *p; p++)
-            if (*p <= ' ' || *p > '~') return usage_error(err, n_err, "--api-key: value %u holds a byte that no header can carry", i + 1);
+            if (*p <= ' ' || *p > '~')
+                return usage_error(err, n_err, "--api-key: value %u holds a byte that no header can carry", i + 1);
     for (uint32_t i = 0; i < c->api_key.n && !config_is_loopback(c->host); i++)
         if (strlen(c->api_key.s[i]) < KEY_BYTES_PUBLIC_MIN)
-            return usage_error(err, n_err,
-                               "--api-key: value %u has %zu bytes, --host %.60s is reachable from other machines and needs at least %d",
-                               i + 1, strlen(c->api_key.s[i]), c->host, KEY_BYTES_PUBLIC_MIN);
-    if (c->protect_metrics && c->open_metrics) return usage_error(err, n_err, "--protect-metrics and --open-metrics exclude each other");
+            return usage_error(
+                err, n_err,
+                "--api-key: value %u has %zu bytes, --host %.60s is reachable from other machines and needs at least %d",
+                i + 1, strlen(c->api_key.s[i]), c->host, KEY_BYTES_PUBLIC_MIN);
+    if (c->protect_metrics && c->open_metrics)
+        return usage_error(err, n_err, "--protect-metrics and --open-metrics exclude each other");
     if (!config_is_loopback(c->host) && !c->api_key.n && !*c->api_key_file && !c->allow_anonymous)
-        return usage_error(err, n_err,
-                           "--host %.60s is reachable from other machines: give --api-key or --api-key-file, or say --allow-anonymous",
-                           c->host);
+        return usage_error(
+            err, n_err,
+            "--host %.60s is reachable from other machines: give --api-key or --api-key-file, or say --allow-anonymous",
+            c->host);
     return 0;
 }
 
@@ -128,7 +137,8 @@ static int check_packed_cache(const struct config *c, char *err, size_t n_err)
     char     dir[CONFIG_DIR_BYTES];
     uint64_t bytes;
     if (*c->packed_cache && !config_shared(c->packed_cache, dir, sizeof dir, &bytes)) {
-        usage_error(err, n_err, "--packed-cache: '%s' is not DIR or DIR:GIB, as in /var/cache/spillway:100", c->packed_cache);
+        usage_error(err, n_err, "--packed-cache: '%s' is not DIR or DIR:GIB, as in /var/cache/spillway:100",
+                    c->packed_cache);
         return EXIT_CONFIG;
     }
     return 0;

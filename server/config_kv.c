@@ -14,10 +14,12 @@ static int check_shared(const struct config *c, char *err, size_t n_err)
     uint64_t bytes;
     if (c->kv_nvme.n)
         return usage_error(
-            err, n_err, "--kv-shared and --kv-nvme: one of them; a prefix of which each holds a part would be of no use to other servers");
+            err, n_err,
+            "--kv-shared and --kv-nvme: one of them; a prefix of which each holds a part would be of no use to other servers");
     if (!c->kv_mac_key_file.n)
-        return usage_error(err, n_err,
-                           "--kv-shared needs --kv-mac-key-file, the same on all its servers: without it who writes there could forge");
+        return usage_error(
+            err, n_err,
+            "--kv-shared needs --kv-mac-key-file, the same on all its servers: without it who writes there could forge");
     if (c->kv_encrypt && !c->kv_encrypt_key_file.n)
         return usage_error(
             err, n_err,
@@ -43,7 +45,8 @@ static int check_nvme(const struct config *c, char *err, size_t n_err)
         return usage_error(err, n_err, "--kv-nvme: found %u folders, allowed are %d", c->kv_nvme.n, KV_STORES_MAX);
     for (uint32_t i = 0; i < c->kv_nvme.n; i++) {
         if (!config_dir_gib(c->kv_nvme.s[i], dir[i], sizeof dir[i], &bytes))
-            return usage_error(err, n_err, "--kv-nvme: '%.300s' is not DIR:GIB, as in /mnt/nvme0/kv:100", c->kv_nvme.s[i]);
+            return usage_error(err, n_err, "--kv-nvme: '%.300s' is not DIR:GIB, as in /mnt/nvme0/kv:100",
+                               c->kv_nvme.s[i]);
         size_t n = bare_length(dir[i]);
         for (uint32_t k = 0; k < i; k++)
             if (bare_length(dir[k]) == n && !memcmp(dir[k], dir[i], n))
@@ -55,8 +58,9 @@ static int check_nvme(const struct config *c, char *err, size_t n_err)
 static int check_keys(const char *name, const struct str_list *l, char *err, size_t n_err)
 {
     if (l->n > STORE_KEYS_MAX)
-        return usage_error(err, n_err, "--%s: found %u files, allowed are %d: the key to write with, and the one before it", name, l->n,
-                           STORE_KEYS_MAX);
+        return usage_error(err, n_err,
+                           "--%s: found %u files, allowed are %d: the key to write with, and the one before it", name,
+                           l->n, STORE_KEYS_MAX);
     for (uint32_t i = 0; i < l->n; i++)
         if (!*l->s[i]) return usage_error(err, n_err, "--%s: the value is empty", name);
     return 0;
@@ -70,14 +74,18 @@ int config_kv_check(const struct config *c, char *err, size_t n_err)
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
     const char       *name = c->kv_shared_name;
     if (strlen(name) > NAME_BYTES || strspn(name, allowed) != strlen(name))
-        return usage_error(err, n_err, "--kv-shared-name: found '%.60s', allowed are letters, digits and -, at most %d", name, NAME_BYTES);
+        return usage_error(err, n_err, "--kv-shared-name: found '%.60s', allowed are letters, digits and -, at most %d",
+                           name, NAME_BYTES);
     bool shared = *c->kv_shared != 0;
     bool any = shared || c->kv_nvme.n;
     if (any && c->kv_host_gib <= 0)
-        return usage_error(err, n_err, "%s needs --kv-host-gib: blocks go through the host", shared ? "--kv-shared" : "--kv-nvme");
+        return usage_error(err, n_err, "%s needs --kv-host-gib: blocks go through the host",
+                           shared ? "--kv-shared" : "--kv-nvme");
     if (c->kv_host_gib > 0 && !c->prefix_caching)
         return usage_error(err, n_err, "--kv-host-gib needs prefix caching (--enable-prefix-caching)");
     if (!any && (c->kv_encrypt || c->kv_encrypt_key_file.n))
-        return usage_error(err, n_err, "--kv-encrypt and --kv-encrypt-key-file need --kv-nvme or --kv-shared: memory is not encrypted");
+        return usage_error(
+            err, n_err,
+            "--kv-encrypt and --kv-encrypt-key-file need --kv-nvme or --kv-shared: memory is not encrypted");
     return shared ? check_shared(c, err, n_err) : check_nvme(c, err, n_err);
 }

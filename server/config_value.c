@@ -115,7 +115,8 @@ int config_set(struct config *c, const struct opt *o, const char *v, const char 
     snprintf(shown, sizeof shown, "%.60s%s", v, strlen(v) > 60 ? "..." : "");
     switch (o->type) {
     case OPT_BOOL:
-        if (!parse_bool(v, to)) return usage_error(err, err_bytes, "%s: found '%s', allowed are true and false", origin, shown);
+        if (!parse_bool(v, to))
+            return usage_error(err, err_bytes, "%s: found '%s', allowed are true and false", origin, shown);
         break;
     case OPT_ENUM:
         if (!parse_word(o, v, to))
@@ -163,7 +164,8 @@ bool config_shared(const char *text, char *dir_out, size_t dir_bytes, uint64_t *
     if (config_dir_gib(text, dir_out, dir_bytes, bytes_out)) return true;
     if (!*text || strlen(text) >= dir_bytes || text[strlen(text) - 1] == ':') return false;
     const char *colon = strrchr(text, ':');
-    if (colon && strspn(colon + 1, "0123456789.-+eE") == strlen(colon + 1)) return false; /* a share, and not an allowed one */
+    if (colon && strspn(colon + 1, "0123456789.-+eE") == strlen(colon + 1))
+        return false; /* a share, and not an allowed one */
     memcpy(dir_out, text, strlen(text) + 1);
     *bytes_out = (uint64_t)64 << 30;
     return true;

@@ -144,7 +144,10 @@ void conn_give_body(struct server *s, struct buf *body, uint64_t charge)
     budget_give(&s->bodies, charge);
 }
 
-uint64_t conn_who(const struct conn *c) { return c->req.tenant ? c->req.tenant : peer_hash(peer_net(c->peer), c->io->id_seed); }
+uint64_t conn_who(const struct conn *c)
+{
+    return c->req.tenant ? c->req.tenant : peer_hash(peer_net(c->peer), c->io->id_seed);
+}
 
 void conn_free(struct conn *c)
 {
@@ -232,7 +235,8 @@ static void begin_request(struct conn *c, const struct http_head *d)
     const struct str_list *cors = &c->io->srv->cfg->cors_origin;
     for (uint32_t i = 0; d->origin.n && i < cors->n; i++) {
         size_t n = strlen(cors->s[i]);
-        if ((n == 1 && cors->s[i][0] == '*') || (n == d->origin.n && !memcmp(cors->s[i], d->origin.p, n))) r->cors = (int16_t)i;
+        if ((n == 1 && cors->s[i][0] == '*') || (n == d->origin.n && !memcmp(cors->s[i], d->origin.p, n)))
+            r->cors = (int16_t)i;
     }
 }
 
@@ -244,15 +248,20 @@ static bool is_json(struct slice type)
     return slice_is(type, "application/json");
 }
 
-static uint64_t body_limit(const struct conn *c) { return c->req.route->flags & ROUTE_GEN ? c->io->srv->body_max : c->req.route->body_max; }
+static uint64_t body_limit(const struct conn *c)
+{
+    return c->req.route->flags & ROUTE_GEN ? c->io->srv->body_max : c->req.route->body_max;
+}
 
 static void preflight(struct conn *c)
 {
     char allow[ROUTE_ALLOW_BYTES], more[ROUTE_ALLOW_BYTES + 200];
-    snprintf(more, sizeof more,
-             "Access-Control-Allow-Methods: %s\r\nAccess-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n"
-             "Access-Control-Max-Age: 600\r\n",
-             route_allow(route_methods(c->io->srv->routes) & ~(unsigned)M_HEAD, allow)); /* HEAD is allowed without being named */
+    snprintf(
+        more, sizeof more,
+        "Access-Control-Allow-Methods: %s\r\nAccess-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n"
+        "Access-Control-Max-Age: 600\r\n",
+        route_allow(route_methods(c->io->srv->routes) & ~(unsigned)M_HEAD,
+                    allow)); /* HEAD is allowed without being named */
     conn_respond_with(c, 204, NULL, more, NULL, 0);
 }
 
@@ -304,7 +313,8 @@ static bool admit(struct conn *c, const struct http_head *d)
         api_fail(&e, 413, "", "the body is larger than %llu bytes", (unsigned long long)body_limit(c));
     else {
         size_t n = strlen(rt->path);
-        if (rt->flags & ROUTE_PREFIX && !(r->arg = strndup(d->path.p + n, d->path.n - n))) api_fail(&e, 503, "", "out of memory");
+        if (rt->flags & ROUTE_PREFIX && !(r->arg = strndup(d->path.p + n, d->path.n - n)))
+            api_fail(&e, 503, "", "out of memory");
     }
     if (!e.http) {
         r->let_in = r->route->auth == AUTH_KEY;
@@ -510,7 +520,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     struct api_error e;
     switch (c->state) {
     case CONN_HEAD:
-        if (c->io->srv->half_close_serve && conn_pending(c)) break; /* whole requests may wait for the output: conn_drained */
+        if (c->io->srv->half_close_serve && conn_pending(c))
+            break; /* whole requests may wait for the output: conn_drained */
         if (c->partial && evbuffer_get_length(bufferevent_get_input(bev))) {
             request_unknown(c);
             api_fail(&e, 400, "", "the request ended in its head");
@@ -587,7 +598,8 @@ void conn_timer(struct wheel_node *node, uint64_t now)
         }
         break;
     case CONN_BODY:
-        if (now - c->t_read_us >= BODY_IDLE_US || now - c->t_state_us >= BODY_IDLE_US + c->body_read * 1000000 / BODY_RATE) {
+        if (now - c->t_read_us >= BODY_IDLE_US ||
+            now - c->t_state_us >= BODY_IDLE_US + c->body_read * 1000000 / BODY_RATE) {
             timeout_request(c, "the request body came too slowly");
             return;
         }

@@ -15,8 +15,8 @@ struct bufferevent;
 
 /* What answers a request that takes time: embedded in it, and named by conn.work from the handler until the answer is complete. */
 struct conn_work {
-    void (*gone)(struct conn_work *w);                  /* the connection is gone: cancel, and forget it */
-    void (*writable)(struct conn_work *w);              /* the socket took what was pending, or enough of it; may be NULL */
+    void (*gone)(struct conn_work *w);     /* the connection is gone: cancel, and forget it */
+    void (*writable)(struct conn_work *w); /* the socket took what was pending, or enough of it; may be NULL */
     void (*tick)(struct conn_work *w, uint64_t now_us); /* every few seconds; must not end the answer; may be NULL */
 };
 
@@ -59,7 +59,7 @@ struct conn {
     uint64_t            n_linger;
     uint32_t            n_request;
     bool                writing; /* the socket was full: libevent writes until the output is empty */
-    bool                stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial, counted, watched;
+    bool stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial, counted, watched;
 };
 
 void conn_open(struct io *io, int fd);
@@ -71,19 +71,20 @@ void conn_timer(struct wheel_node *n, uint64_t now_us);
 
 /* ---- for handlers ---- */
 void conn_respond(struct conn *c, int status, const char *content_type, const void *body, size_t n);
-void conn_respond_with(struct conn *c, int status, const char *content_type, const char *more_headers, const void *body, size_t n);
+void conn_respond_with(struct conn *c, int status, const char *content_type, const char *more_headers, const void *body,
+                       size_t n);
 void conn_error(struct conn *c, const struct api_error *e);          /* logged with its reason, rate-limited */
 void conn_error_unlogged(struct conn *c, const struct api_error *e); /* for who logs it with more */
 /* " param=.. reason=\"..\"" for a log line, without the client's words. Returns out. */
 enum { ERROR_WHY_MAX = 1000, ERROR_LINES_PER_SECOND = 20 };
 const char *conn_error_why(const struct api_error *e, char *out, size_t bytes);
-void        conn_fail(struct conn *c, int http, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-void        conn_stream_begin(struct conn *c, const char *content_type);
-void        conn_stream_put(struct conn *c, const char *p, size_t n);
-void        conn_stream_end(struct conn *c, bool clean);    /* not clean: no last chunk, and the connection closes */
-size_t      conn_pending(const struct conn *c);             /* bytes not yet taken by the socket */
-void        conn_set_low_water(struct conn *c, size_t low); /* work->writable is called when pending falls to it */
-void        conn_release_body(struct conn *c);
+void conn_fail(struct conn *c, int http, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void conn_stream_begin(struct conn *c, const char *content_type);
+void conn_stream_put(struct conn *c, const char *p, size_t n);
+void conn_stream_end(struct conn *c, bool clean);      /* not clean: no last chunk, and the connection closes */
+size_t conn_pending(const struct conn *c);             /* bytes not yet taken by the socket */
+void   conn_set_low_water(struct conn *c, size_t low); /* work->writable is called when pending falls to it */
+void   conn_release_body(struct conn *c);
 /* Moves the body, and what it took from server.bodies, to a handler that will give that back with conn_give_body, on any thread. */
 uint64_t conn_take_body(struct conn *c, struct buf *body_out);
 void     conn_give_body(struct server *s, struct buf *body, uint64_t charge);

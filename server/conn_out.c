@@ -100,7 +100,7 @@ static void put_head(struct conn *c, int status, const char *content_type, const
     struct io *io = c->io;
     char       h[1024];
     bool       old = c->req.minor == 0 && c->req.open;
-    int        n = snprintf(h, sizeof h, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, http_status_text(status), io_date(io));
+    int n = snprintf(h, sizeof h, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, http_status_text(status), io_date(io));
     if (content_type) n += snprintf(h + n, sizeof h - (size_t)n, "Content-Type: %s\r\n", content_type);
     if (n_body >= 0 && status != 204)
         n += snprintf(h + n, sizeof h - (size_t)n, "Content-Length: %lld\r\n", (long long)n_body);
@@ -149,7 +149,8 @@ static void request_done(struct conn *c)
     if (!c->in_loop) conn_resume(c); /* a pipelined request may wait in the input */
 }
 
-void conn_respond_with(struct conn *c, int status, const char *content_type, const char *more, const void *body, size_t n)
+void conn_respond_with(struct conn *c, int status, const char *content_type, const char *more, const void *body,
+                       size_t n)
 {
     bool head = c->req.method == M_HEAD;
     c->req.status = status;
@@ -169,8 +170,8 @@ void conn_error(struct conn *c, const struct api_error *e)
     char why[ERROR_WHY_MAX];
     /* Keys are auth.c's to tell of. */
     if (e->http != 401)
-        LOG_INFO_BURST(ERROR_LINES_PER_SECOND, "http: id=%s route=%s status=%d%s", c->req.id, c->req.route ? c->req.route->label : "none",
-                       e->http, conn_error_why(e, why, sizeof why));
+        LOG_INFO_BURST(ERROR_LINES_PER_SECOND, "http: id=%s route=%s status=%d%s", c->req.id,
+                       c->req.route ? c->req.route->label : "none", e->http, conn_error_why(e, why, sizeof why));
     conn_error_unlogged(c, e);
 }
 

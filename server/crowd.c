@@ -23,7 +23,10 @@ enum status crowd_create(uint32_t connections_max, struct crowd **out)
 
 void crowd_free(struct crowd *c) { free(c); }
 
-static _Atomic uint32_t *counter(struct crowd *c, uint64_t key, uint32_t row) { return &c->count[row][hash_u64(key + row) % COLUMNS]; }
+static _Atomic uint32_t *counter(struct crowd *c, uint64_t key, uint32_t row)
+{
+    return &c->count[row][hash_u64(key + row) % COLUMNS];
+}
 
 bool crowd_enter(struct crowd *c, struct peer p)
 {

@@ -12,6 +12,7 @@
 
 struct crowd;
 enum status crowd_create(uint32_t connections_max, struct crowd **out);
-bool        crowd_enter(struct crowd *c, struct peer p); /* false: the address holds connections_max already; nothing was counted */
+bool        crowd_enter(struct crowd *c,
+                        struct peer   p); /* false: the address holds connections_max already; nothing was counted */
 void        crowd_leave(struct crowd *c, struct peer p);
 void        crowd_free(struct crowd *c);

@@ -37,7 +37,8 @@ static bool is_address(struct slice host, bool *loopback_out)
 
 bool door_name_is_local(struct slice host, const char *own_name)
 {
-    static const char *const private[] = { ".local", ".internal", ".localhost", ".svc" }; /* RFC 6762, 6761; ICANN 2024; Kubernetes */
+    static const char *const private[] = { ".local", ".internal", ".localhost",
+                                           ".svc" }; /* RFC 6762, 6761; ICANN 2024; Kubernetes */
     bool loopback;
     if (is_address(host, &loopback)) return true;
     if (host.n && host.p[host.n - 1] == '.') host.n--; /* of a name that is written in full */
@@ -90,7 +91,8 @@ bool door_takes_key(struct conn *c, const struct route *rt, const struct http_he
     }
     metrics_key_refused(s->metrics, missing ? KEY_MISSING : KEY_WRONG);
     if (!missing) {
-        uint32_t n = strikes_wrong(s->strikes, c->peer, now); /* not within the macro, which does not always look at it */
+        uint32_t n =
+            strikes_wrong(s->strikes, c->peer, now); /* not within the macro, which does not always look at it */
         LOG_WARN_LIMITED("auth: a wrong key from %s, number %u from there", peer_text(c->peer, from), n);
     }
     api_fail(e, 401, "", "a valid API key is needed: Authorization: Bearer KEY");

@@ -11,9 +11,10 @@ enum { ANSWER_MAX = 64 << 20 };
 void endpoint_page(struct conn *c)
 {
     /* Nothing but the page itself: no other site may frame it, and it talks to its own server only. */
-    static const char headers[] = "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-                                  "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
-                                  "Referrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n";
+    static const char headers[] =
+        "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+        "Referrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n";
     for (unsigned i = 0; i < embed_web_n; i++) {
         if (strcmp(embed_web[i].name, "index.html")) continue;
         conn_respond_with(c, 200, "text/html; charset=utf-8", headers, embed_web[i].data, embed_web[i].n);
@@ -64,7 +65,10 @@ void endpoint_metrics(struct conn *c)
     buf_free(&b);
 }
 
-static int hex(char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1; }
+static int hex(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+}
 
 /* A model name may hold '/', sent raw or as %2F; nothing that is decoded here ever names a file. */
 static bool decode(char *s, size_t *n_out)
@@ -101,7 +105,8 @@ void endpoint_model_card(struct conn *c)
 
 /* ---- tokenize and detokenize: large bodies go to a text thread, while the connection waits ---- */
 
-typedef enum status text_fn(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
+typedef enum status text_fn(const struct api_model *m, const char *body, size_t n, struct buf *out,
+                            struct api_error *e);
 
 struct text_task {
     struct conn_work        work;
@@ -115,7 +120,10 @@ struct text_task {
     enum status             st;
 };
 
-static void task_gone(struct conn_work *w) { ((struct text_task *)(void *)((char *)w - offsetof(struct text_task, work)))->conn = NULL; }
+static void task_gone(struct conn_work *w)
+{
+    ((struct text_task *)(void *)((char *)w - offsetof(struct text_task, work)))->conn = NULL;
+}
 
 static void task_run(struct text_job *j)
 {
@@ -149,7 +157,8 @@ static void run_text(struct conn *c, text_fn *fn)
     t->model = c->io->srv->model;
     t->fn = fn;
     t->charge = conn_take_body(c, &t->body);
-    t->job = (struct text_job){ .io = c->io, .run = task_run, .done = task_done, .who = conn_who(c), .bytes = t->body.n };
+    t->job =
+        (struct text_job){ .io = c->io, .run = task_run, .done = task_done, .who = conn_who(c), .bytes = t->body.n };
     buf_init(&t->out, ANSWER_MAX);
     if (t->job.bytes < TEXT_INLINE_MAX) {
         task_run(&t->job);

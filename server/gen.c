@@ -10,8 +10,9 @@
 #include <string.h>
 
 enum {
-    KEEP_ALIVE_US = 9000000, /* a stream that says nothing for so long gets a comment; looked at every 3 s, so 15 s is never passed */
-    FRAMES_KEEP = 1 << 20,   /* scratch above this is given back */
+    KEEP_ALIVE_US =
+        9000000, /* a stream that says nothing for so long gets a comment; looked at every 3 s, so 15 s is never passed */
+    FRAMES_KEEP = 1 << 20, /* scratch above this is given back */
 };
 
 struct gen {
@@ -26,14 +27,15 @@ struct gen {
     uint64_t              charge;  /* of the body, taken from server.bodies */
     _Atomic bool          unheard; /* the client is gone: a text thread need not begin */
     struct eng_request   *req;     /* [n_req] one per prompt */
-    struct eng_choice    *choice;  /* [call.n_choice], those of one prompt side by side as the engine wants them; arrays are the call's */
-    uint32_t              n_req, n_live, n_ended; /* live: with the engine; ended: choices */
-    bool                  in_text, parsed, begun, paused;
-    enum status           st; /* of parse and prepare */
-    struct api_error      err;
-    char                  id[129];
-    uint64_t              tenant;
-    uint64_t              t_start_us, t_first_us, t_put_us;
+    struct eng_choice
+        *choice; /* [call.n_choice], those of one prompt side by side as the engine wants them; arrays are the call's */
+    uint32_t         n_req, n_live, n_ended; /* live: with the engine; ended: choices */
+    bool             in_text, parsed, begun, paused;
+    enum status      st; /* of parse and prepare */
+    struct api_error err;
+    char             id[129];
+    uint64_t         tenant;
+    uint64_t         t_start_us, t_first_us, t_put_us;
 };
 
 /* ---- end of life ---- */
@@ -89,14 +91,16 @@ static void gen_report(struct gen *g, int status, enum eng_finish finish, const 
     if (!g->in_text && g->call.cache_key) snprintf(key, sizeof key, " cache_key=%016" PRIx64, g->call.cache_key);
     if (e) {
         char why[ERROR_WHY_MAX];
-        LOG_INFO_BURST(ERROR_LINES_PER_SECOND, "req: id=%s model=%s prompt=%u cached=%u output=%u e2e_ms=%.1f finish=%s status=%d%s%s",
-                       g->id, s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.e2e_us / 1e3, finish_name(finish),
-                       status, key, conn_error_why(e, why, sizeof why));
+        LOG_INFO_BURST(ERROR_LINES_PER_SECOND,
+                       "req: id=%s model=%s prompt=%u cached=%u output=%u e2e_ms=%.1f finish=%s status=%d%s%s", g->id,
+                       s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.e2e_us / 1e3,
+                       finish_name(finish), status, key, conn_error_why(e, why, sizeof why));
         return;
     }
-    LOG_INFO("req: id=%s model=%s prompt=%u cached=%u output=%u queue_ms=%.1f ttft_ms=%.1f e2e_ms=%.1f finish=%s status=%d%s", g->id,
-             s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.queue_us / 1e3, (double)m.ttft_us / 1e3,
-             (double)m.e2e_us / 1e3, finish_name(finish), status, key);
+    LOG_INFO(
+        "req: id=%s model=%s prompt=%u cached=%u output=%u queue_ms=%.1f ttft_ms=%.1f e2e_ms=%.1f finish=%s status=%d%s",
+        g->id, s->model->served_name[0], m.n_prompt, m.n_cached, m.n_output, (double)m.queue_us / 1e3,
+        (double)m.ttft_us / 1e3, (double)m.e2e_us / 1e3, finish_name(finish), status, key);
 }
 
 static void gen_cancel_live(struct gen *g)
@@ -114,7 +118,10 @@ static struct conn *gen_detach(struct gen *g)
     return c;
 }
 
-static struct gen *of_work(struct conn_work *w) { return (struct gen *)(void *)((char *)w - offsetof(struct gen, work)); }
+static struct gen *of_work(struct conn_work *w)
+{
+    return (struct gen *)(void *)((char *)w - offsetof(struct gen, work));
+}
 
 static void gen_gone(struct conn_work *w)
 {
@@ -182,7 +189,8 @@ static void gen_complete(struct gen *g)
         return;
     }
     enum eng_finish finish = (enum eng_finish)atomic_load_explicit(&g->choice[0].finish, memory_order_acquire);
-    if (finish == ENG_NONE || finish == ENG_CANCELED) finish = ENG_STOP; /* a stop string ended it before the engine knew */
+    if (finish == ENG_NONE || finish == ENG_CANCELED)
+        finish = ENG_STOP; /* a stop string ended it before the engine knew */
     if (g->call.stream) gen_flush(g);
     gen_report(g, 200, finish, NULL);
     struct conn *c = gen_detach(g);
@@ -358,7 +366,8 @@ static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
     r->tenant = g->tenant;
     r->salt = c->salt;
     r->keep = c->keep;
-    if (auth_enabled(s->auth) && !s->cfg->share_prefix) auth_salt(s->auth, g->tenant, c->salt.lo, c->salt.hi, &r->salt.lo, &r->salt.hi);
+    if (auth_enabled(s->auth) && !s->cfg->share_prefix)
+        auth_salt(s->auth, g->tenant, c->salt.lo, c->salt.hi, &r->salt.lo, &r->salt.hi);
     if (s->cfg->request_timeout_s) r->deadline_us = g->t_start_us + (uint64_t)s->cfg->request_timeout_s * 1000000u;
     r->outbox = &g->io->outbox;
     r->user = g;
@@ -372,7 +381,9 @@ static void submit_failed(struct gen *g, enum status st)
     struct api_error e;
     switch (st) {
     case ST_AGAIN: api_fail(&e, 429, "", "too many requests are waiting; try again later"); break;
-    case ST_TOO_LARGE: api_fail(&e, 400, "max_tokens", "the request can never fit into the KV cache of this server"); break;
+    case ST_TOO_LARGE:
+        api_fail(&e, 400, "max_tokens", "the request can never fit into the KV cache of this server");
+        break;
     case ST_INVALID: api_fail(&e, 400, "", "the engine refuses this combination of parameters"); break;
     case ST_DEVICE: api_fail(&e, 503, "", "the engine has failed"); break;
     default: api_fail(&e, 500, "", "internal error"); break;
@@ -417,7 +428,8 @@ static enum status take_tree(struct gen *g, uint64_t *tree_out)
     if (st) return st;
     if (budget_take(all, *tree_out)) return ST_OK;
     if (*tree_out > all->bytes_max)
-        api_fail(&g->err, 413, "", "the values of the body would take %" PRIu64 " bytes of memory, this server has %" PRIu64 " for all",
+        api_fail(&g->err, 413, "",
+                 "the values of the body would take %" PRIu64 " bytes of memory, this server has %" PRIu64 " for all",
                  *tree_out, all->bytes_max);
     else
         api_fail(&g->err, 503, "", "too many large bodies are being read");

@@ -4,12 +4,21 @@
 #include "server/conn.h"
 #include <string.h>
 
-static bool is_alive(const struct server *s) { return server_state(s) != SRV_LOADING && s->eng.alive(s->eng.ctx, clock_us()); }
+static bool is_alive(const struct server *s)
+{
+    return server_state(s) != SRV_LOADING && s->eng.alive(s->eng.ctx, clock_us());
+}
 
 /* Handed over, it still takes requests of those who are connected. */
-static bool is_ready(const struct server *s) { return (server_state(s) == SRV_READY || server_state(s) == SRV_HANDED) && is_alive(s); }
+static bool is_ready(const struct server *s)
+{
+    return (server_state(s) == SRV_READY || server_state(s) == SRV_HANDED) && is_alive(s);
+}
 
-static void answer(struct conn *c, bool ok) { conn_respond_with(c, ok ? 200 : 503, NULL, ok ? NULL : "Retry-After: 1\r\n", NULL, 0); }
+static void answer(struct conn *c, bool ok)
+{
+    conn_respond_with(c, ok ? 200 : 503, NULL, ok ? NULL : "Retry-After: 1\r\n", NULL, 0);
+}
 
 void health_handle_health(struct conn *c) { answer(c, is_alive(c->io->srv)); }
 

@@ -5,5 +5,6 @@ struct conn;
 
 void health_handle_health(struct conn *c); /* /health, /ping: serving or draining, and the engine makes progress */
 void health_handle_ready(
-    struct conn *c); /* /ready: the same, and new requests are accepted. The body lists degraded parts; they do not change the status */
+    struct conn *
+        c); /* /ready: the same, and new requests are accepted. The body lists degraded parts; they do not change the status */
 void health_handle_livez(struct conn *c);

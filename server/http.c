@@ -190,7 +190,8 @@ static int parse_target(struct http_head *d, struct slice host_field, struct api
 {
     struct slice t = d->target;
     if (t.n > 7 && !strncasecmp(t.p, "http://", 7)) {
-        const char  *a = t.p + 7, *end = t.p + t.n, *slash = memchr(a, '/', (size_t)(end - a)), *q = memchr(a, '?', (size_t)(end - a));
+        const char *a = t.p + 7, *end = t.p + t.n, *slash = memchr(a, '/', (size_t)(end - a)),
+                   *q = memchr(a, '?', (size_t)(end - a));
         const char  *stop = slash && (!q || slash < q) ? slash : q ? q : end;
         struct slice authority = { a, (size_t)(stop - a) }, host;
         if (!parse_host(authority, &host)) {
@@ -398,7 +399,8 @@ static int body_feed(struct http *h, const char *p, size_t n, struct api_error *
     return 0;
 }
 
-int http_body(struct http *h, const char *p, size_t n, uint64_t body_max, struct buf *body, size_t *used_out, struct api_error *e)
+int http_body(struct http *h, const char *p, size_t n, uint64_t body_max, struct buf *body, size_t *used_out,
+              struct api_error *e)
 {
     size_t at = 0;
     int    done = 0;

@@ -12,7 +12,16 @@ struct slice {
     size_t      n;
 };
 
-enum http_method_bit { M_GET = 1, M_POST = 2, M_HEAD = 4, M_OPTIONS = 8, M_PUT = 16, M_DELETE = 32, M_PATCH = 64, M_OTHER = 128 };
+enum http_method_bit {
+    M_GET = 1,
+    M_POST = 2,
+    M_HEAD = 4,
+    M_OPTIONS = 8,
+    M_PUT = 16,
+    M_DELETE = 32,
+    M_PATCH = 64,
+    M_OTHER = 128
+};
 
 const char *http_method_name(unsigned method); /* of one bit */
 
@@ -49,7 +58,8 @@ void http_begin(struct http *h);
 /* p[0..n): all bytes of the head so far. 0: more needed. 1: *head filled, *used_out bytes are the head. -1: *e says why not. */
 int http_head(struct http *h, const char *p, size_t n, struct http_head *head, size_t *used_out, struct api_error *e);
 /* Takes bytes of the body. 0: more needed. 1: the request is complete. -1: *e. body NULL: counted and dropped. */
-int  http_body(struct http *h, const char *p, size_t n, uint64_t body_max, struct buf *body, size_t *used_out, struct api_error *e);
+int  http_body(struct http *h, const char *p, size_t n, uint64_t body_max, struct buf *body, size_t *used_out,
+               struct api_error *e);
 bool http_has_body(const struct http *h); /* after the head: some body bytes follow */
 
 bool        slice_is(struct slice s, const char *text); /* equal, ASCII case ignored */

@@ -38,10 +38,10 @@ enum server_state { SRV_LOADING, SRV_READY, SRV_HANDED, SRV_DRAINING, SRV_STOPPI
 enum {
     OUT_PAUSE = 256 << 10, /* bytes waiting for a slow reader: above, its tokens stay in the engine's arrays */
     OUT_RESUME = 64 << 10,
-    OUT_NEXT = 16 << 10,    /* bytes of earlier answers that wait: above, the next request of the connection waits too */
-    OUT_UNTRIED = 1 << 20,  /* bytes of all connections that no write was tried for: above, each is tried at once */
-    IN_MAX = 64 << 10,      /* bytes of pipelined requests that are held while one is answered */
-    GEN_FEED_TOKENS = 64,   /* between two looks at OUT_PAUSE */
+    OUT_NEXT = 16 << 10,   /* bytes of earlier answers that wait: above, the next request of the connection waits too */
+    OUT_UNTRIED = 1 << 20, /* bytes of all connections that no write was tried for: above, each is tried at once */
+    IN_MAX = 64 << 10,     /* bytes of pipelined requests that are held while one is answered */
+    GEN_FEED_TOKENS = 64,  /* between two looks at OUT_PAUSE */
     IO_MESSAGES_MAX = 1024, /* of the engine before other events get their turn */
     GIVE_BACK_US = 1000000,
     GIVE_BACK_BYTES = 1 << 20, /* less is not worth the look through the heaps */
@@ -96,7 +96,7 @@ struct server {
     bool                    loopback, half_close_serve;
     uint32_t                conns_per_io;
     uint64_t                body_max;
-    struct budget           bodies;    /* request bodies that are read, wait or are prepared, and what is parsed of them */
+    struct budget           bodies; /* request bodies that are read, wait or are prepared, and what is parsed of them */
     _Atomic uint64_t        n_freed;   /* bytes of large pieces that were freed since memory was last given back */
     _Atomic int             state;     /* enum server_state */
     _Atomic bool            fail_all;  /* every running request gets its error now */

@@ -32,8 +32,8 @@ static bool is_at(const struct sockaddr_storage *a, const struct addrinfo *want,
 /* A socket of the process before: the one that would have been bound here? */
 static enum status take_listener(struct server *s, int fd, char *err, size_t n_err)
 {
-    const struct config    *cfg = s->cfg;
-    struct addrinfo         hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *list = NULL;
+    const struct config *cfg = s->cfg;
+    struct addrinfo      hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV }, *list = NULL;
     struct sockaddr_storage a = { 0 };
     socklen_t               n = sizeof a;
     char                    port[8];
@@ -45,7 +45,8 @@ static enum status take_listener(struct server *s, int fd, char *err, size_t n_e
     note_address(s, &a, n);
     s->listen_fd = fd;
     if (same) return ST_OK;
-    snprintf(err, n_err, "--takeover: the running server listens on %s, asked for is %.60s port %u", s->address, cfg->host, cfg->port);
+    snprintf(err, n_err, "--takeover: the running server listens on %s, asked for is %.60s port %u", s->address,
+             cfg->host, cfg->port);
     return ST_CONFIG;
 }
 
@@ -73,10 +74,11 @@ static int bind_to(const struct config *cfg, struct server *s, char *err, size_t
     freeaddrinfo(list);
     if (fd < 0) {
         snprintf(err, n_err, "cannot listen on %.60s port %u: %s%s", cfg->host, cfg->port, strerror(saved),
-                 saved == EADDRINUSE && *cfg->takeover ? "; a server runs there without --takeover, or with another path"
-                 : saved == EADDRINUSE                 ? "; is another server running? choose another --port"
-                 : saved == EACCES                     ? "; choose a --port above 1023"
-                                                       : "");
+                 saved == EADDRINUSE && *cfg->takeover
+                     ? "; a server runs there without --takeover, or with another path"
+                 : saved == EADDRINUSE ? "; is another server running? choose another --port"
+                 : saved == EACCES     ? "; choose a --port above 1023"
+                                       : "");
         errno = saved;
         return -1;
     }

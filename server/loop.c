@@ -41,7 +41,8 @@ static void io_stop_step(struct io *io)
         struct conn *c = LIST_ENTRY(it, struct conn, node);
         if (late || !conn_may_stay(c)) conn_free(c);
     }
-    if ((list_empty(&io->conns) && list_empty(&io->gens)) || now >= io->stop_us + STOP_US) event_base_loopbreak(io->base);
+    if ((list_empty(&io->conns) && list_empty(&io->gens)) || now >= io->stop_us + STOP_US)
+        event_base_loopbreak(io->base);
 }
 
 static void listen_as_told(struct io *io)
@@ -93,7 +94,8 @@ static void on_accept_again(evutil_socket_t fd, short what, void *arg)
 /* No descriptor is left: the reserve takes the newcomer, so that it hears a 503 instead of silence. */
 static void accept_over_limit(struct server *s)
 {
-    static const char busy[] = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\nRetry-After: 1\r\n\r\n";
+    static const char busy[] =
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\nRetry-After: 1\r\n\r\n";
     if (s->reserve_fd < 0) return;
     close(s->reserve_fd);
     int fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -113,7 +115,8 @@ static void hand_over(struct io *self, int fd)
     struct server *s = self->srv;
     struct io     *best = self;
     for (uint32_t i = 0; i < s->n_io; i++)
-        if (atomic_load_explicit(&s->io[i].n_conn, memory_order_relaxed) < atomic_load_explicit(&best->n_conn, memory_order_relaxed))
+        if (atomic_load_explicit(&s->io[i].n_conn, memory_order_relaxed) <
+            atomic_load_explicit(&best->n_conn, memory_order_relaxed))
             best = &s->io[i];
     if (best == self) {
         conn_open(self, fd);

@@ -73,7 +73,8 @@ static bool bar_open; /* a bar of progress stands on stderr's last line */
 /* The last line on stderr is the reason. */
 static int say_error(int code, const char *err)
 {
-    fprintf(stderr, "%sspillway: %s\n", bar_open ? "\n" : "", *err ? err : "cannot start; the last lines of the log say why");
+    fprintf(stderr, "%sspillway: %s\n", bar_open ? "\n" : "",
+            *err ? err : "cannot start; the last lines of the log say why");
     return code;
 }
 
@@ -86,8 +87,8 @@ static void progress(void *ctx, uint64_t done, uint64_t total)
     uint32_t tenth = (uint32_t)(done * 10 / total);
     if (a->tty) {
         uint32_t n = (uint32_t)(done * 40 / total);
-        fprintf(stderr, "\rloading [%.*s%*s] %3" PRIu64 " %%%s", (int)n, "########################################", (int)(40 - n), "",
-                done * 100 / total, done == total ? "\n" : "");
+        fprintf(stderr, "\rloading [%.*s%*s] %3" PRIu64 " %%%s", (int)n, "########################################",
+                (int)(40 - n), "", done * 100 / total, done == total ? "\n" : "");
         bar_open = done != total;
     } else if (tenth > a->shown && tenth < 10 && total > (uint64_t)256 << 20) {
         LOG_INFO("boot: loaded %u %% of %" PRIu64 " MiB", tenth * 10, total >> 20);
@@ -135,12 +136,12 @@ static int loaded(struct app *a)
     int code = begin_serving(a);
     if (code) return code;
     if (boot_helps(b)) {
-        LOG_INFO("ready: node %u of %u helps %s, http://%s is for probes, in %.1f s", b->cluster.node, b->cluster.n_node, b->cluster.master,
-                 a->srv->address, s);
+        LOG_INFO("ready: node %u of %u helps %s, http://%s is for probes, in %.1f s", b->cluster.node,
+                 b->cluster.n_node, b->cluster.master, a->srv->address, s);
         return 0;
     }
-    LOG_INFO("ready: http://%s model %s, context %u, %u sequences, %u KV blocks of %u tokens, %s, in %.1f s", a->srv->address,
-             b->model.served_name[0], b->model.context, b->seqs, b->n_block, a->cfg.block_size,
+    LOG_INFO("ready: http://%s model %s, context %u, %u sequences, %u KV blocks of %u tokens, %s, in %.1f s",
+             a->srv->address, b->model.served_name[0], b->model.context, b->seqs, b->n_block, a->cfg.block_size,
              auth_enabled(a->auth) ? "keys needed" : "no keys", s);
     return 0;
 }
@@ -155,9 +156,10 @@ static void engine_line(struct app *a, uint64_t now)
     uint64_t prompt = e.n_prompt_tokens - a->last.n_prompt_tokens, out = e.n_generated - a->last.n_generated;
     uint64_t asked = e.n_query_tokens - a->last.n_query_tokens, hit = e.n_hit_tokens - a->last.n_hit_tokens;
     if (prompt || out || e.n_running || e.n_waiting)
-        LOG_INFO("engine: prompt %.1f tok/s, output %.1f tok/s, running %u, waiting %u, kv %.1f %%, prefix hits %.1f %%",
-                 (double)prompt / dt, (double)out / dt, e.n_running, e.n_waiting, e.kv_blocks ? 100.0 * e.kv_used / e.kv_blocks : 0.0,
-                 asked ? 100.0 * (double)hit / (double)asked : 0.0);
+        LOG_INFO(
+            "engine: prompt %.1f tok/s, output %.1f tok/s, running %u, waiting %u, kv %.1f %%, prefix hits %.1f %%",
+            (double)prompt / dt, (double)out / dt, e.n_running, e.n_waiting,
+            e.kv_blocks ? 100.0 * e.kv_used / e.kv_blocks : 0.0, asked ? 100.0 * (double)hit / (double)asked : 0.0);
     a->last = e;
     a->t_line_us = now;
 }
@@ -190,10 +192,12 @@ static int watch_engine(struct app *a, uint64_t now)
     if (!a->t_stuck_us) {
         a->t_stuck_us = now;
         if (e.dead)
-            LOG_ERROR("engine: dead after step %" PRIu64 ", failing %u requests, exiting", e.n_step, e.n_running + e.n_waiting);
+            LOG_ERROR("engine: dead after step %" PRIu64 ", failing %u requests, exiting", e.n_step,
+                      e.n_running + e.n_waiting);
         else
-            LOG_ERROR("engine: no progress since step %" PRIu64 ", /health is 503, exiting in %u s unless it comes back", e.n_step,
-                      a->cfg.stuck_s);
+            LOG_ERROR("engine: no progress since step %" PRIu64
+                      ", /health is 503, exiting in %u s unless it comes back",
+                      e.n_step, a->cfg.stuck_s);
         if (!e.dead) dump_log(&a->boot);
     }
     if (!e.dead && now - a->t_stuck_us < (uint64_t)a->cfg.stuck_s * 1000000u) return 0;
@@ -236,8 +240,8 @@ static void on_signal(struct app *a, int sig, uint64_t now)
             break;
         }
         server_drain(a->srv);
-        LOG_INFO("main: draining, %u requests have %u s to finish; a second %s ends at once", atomic_load(&a->srv->n_gen), a->cfg.drain_s,
-                 sig == SIGINT ? "Ctrl-C" : "signal");
+        LOG_INFO("main: draining, %u requests have %u s to finish; a second %s ends at once",
+                 atomic_load(&a->srv->n_gen), a->cfg.drain_s, sig == SIGINT ? "Ctrl-C" : "signal");
         if (a->tty && sig == SIGINT) fputs("\nspillway: draining; a second Ctrl-C ends at once\n", stderr);
     }
 }
@@ -297,7 +301,8 @@ static int run(struct app *a, const sigset_t *wanted)
         if (code) _exit(code); /* the loader may be long yet */
         if (!a->joined && atomic_load(&a->loaded) == 1 && (code = loaded(a))) return code;
         if (atomic_load(&a->loaded) == 2) return say_error(a->boot_code, a->boot.err);
-        if (!a->joined && boot_nodes_state(&a->boot) == NODES_LOST) _exit(EXIT_SOFTWARE); /* loading may take long yet */
+        if (!a->joined && boot_nodes_state(&a->boot) == NODES_LOST)
+            _exit(EXIT_SOFTWARE); /* loading may take long yet */
         if (!a->joined) continue;
         if (boot_helps(&a->boot)) {
             int end = watch_node(a, now);
@@ -315,7 +320,9 @@ static int serve(struct app *a)
 {
     char      err[400];
     sigset_t  wanted;
-    const int sigs[] = { SIGTERM, SIGINT, SIGQUIT, SIGPWR, SIGXCPU, SIGHUP, SIGUSR1 }; /* on_signal: all but the last two drain */
+    const int sigs[] = {
+        SIGTERM, SIGINT, SIGQUIT, SIGPWR, SIGXCPU, SIGHUP, SIGUSR1
+    }; /* on_signal: all but the last two drain */
     log_init(a->cfg.log_level, STDOUT_FILENO, a->cfg.log_json);
     sigemptyset(&wanted);
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) sigaddset(&wanted, sigs[i]);
@@ -329,13 +336,15 @@ static int serve(struct app *a)
     if (code) return say_error(code, err);
     a->boot.takeover = a->takeover;
     a->boot.auth = a->auth;
-    if (server_create(&a->cfg, a->auth, routes_served(), &a->srv)) return say_error(EXIT_SOFTWARE, "out of memory at start");
+    if (server_create(&a->cfg, a->auth, routes_served(), &a->srv))
+        return say_error(EXIT_SOFTWARE, "out of memory at start");
     if (server_listen(a->srv, takeover_listener(a->takeover), err, sizeof err))
         return say_error(errno == EACCES ? EXIT_PERM : EXIT_CONFIG, err);
     if (!config_is_loopback(a->cfg.host) && !auth_enabled(a->auth))
         LOG_WARN("main: %s is open to anyone who can reach it (--allow-anonymous)", a->srv->address);
     for (uint32_t i = 0; i < a->cfg.told.n; i++) LOG_INFO("main: %s", a->cfg.told.s[i]);
-    if (a->cfg.port_from_env_ignored) LOG_INFO("main: SPILLWAY_PORT is a Kubernetes service address, not used as --port");
+    if (a->cfg.port_from_env_ignored)
+        LOG_INFO("main: SPILLWAY_PORT is a Kubernetes service address, not used as --port");
     if (thread_start(&a->loader, THREAD_ANY, "loader", load_main, a)) {
         server_stop(a->srv);
         return say_error(EXIT_SOFTWARE, "cannot start the loader");

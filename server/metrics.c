@@ -12,12 +12,13 @@
 #include <unistd.h>
 
 /* ---- buckets, as vLLM's ---- */
-static const double b_ttft[] = { .001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560 };
+static const double b_ttft[] = { .001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                 1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560 };
 static const double b_itl[] = { .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80 };
-static const double b_e2e[] = { .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680 };
-static const double b_125[] = {
-    1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 2e7
-};
+static const double b_e2e[] = { .3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680 };
+static const double b_125[] = { 1,   2,   5,   10,  20,  50,  100, 200, 500, 1000, 2000, 5000,
+                                1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7,  2e7 };
 static const double b_iter[] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384 };
 static const double b_n[] = { 1, 2, 5, 10, 20 };
 static const double b_http[] = { .1, .5, 1 };
@@ -37,10 +38,13 @@ BUCKETS(b_http);
 BUCKETS(b_load);
 
 static const char *const l_reason[] = { "reason=\"capacity\"", "reason=\"deferred\"", NULL };
-static const char *const l_sleep[] = { "sleep_state=\"awake\"", "sleep_state=\"weights_offloaded\"", "sleep_state=\"discard_all\"", NULL };
-static const char *const l_source[] = { "source=\"local_compute\"", "source=\"local_cache_hit\"", "source=\"external_kv_transfer\"", NULL };
-static const char *const l_finish[] = { "finished_reason=\"stop\"",  "finished_reason=\"length\"",     "finished_reason=\"abort\"",
-                                        "finished_reason=\"error\"", "finished_reason=\"repetition\"", NULL };
+static const char *const l_sleep[] = { "sleep_state=\"awake\"", "sleep_state=\"weights_offloaded\"",
+                                       "sleep_state=\"discard_all\"", NULL };
+static const char *const l_source[] = { "source=\"local_compute\"", "source=\"local_cache_hit\"",
+                                        "source=\"external_kv_transfer\"", NULL };
+static const char *const l_finish[] = { "finished_reason=\"stop\"",       "finished_reason=\"length\"",
+                                        "finished_reason=\"abort\"",      "finished_reason=\"error\"",
+                                        "finished_reason=\"repetition\"", NULL };
 static const char *const l_lora[] = { "max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"", NULL };
 static const char *const l_pos[] = { "position=\"0\"", NULL };
 static const char *const l_version[] = { "version=\"" SPILLWAY_VERSION "\"", NULL };
@@ -65,7 +69,8 @@ static const char *const l_doubt[] = { "why=\"head\"",  "why=\"fingerprint\"", "
 static const char *const l_key[] = { "reason=\"missing\"", "reason=\"wrong\"", "reason=\"slowed\"", NULL };
 static const char *const l_folder[] = { "event=\"pause\"", "event=\"segment_removed\"", "event=\"segment_gave_way\"",
                                         "event=\"segment_claimed\"", NULL };
-static const char *const l_segment[] = { "state=\"locked\"", "state=\"damaged\"", "state=\"unread\"", "state=\"foreign\"", NULL };
+static const char *const l_segment[] = { "state=\"locked\"", "state=\"damaged\"", "state=\"unread\"",
+                                         "state=\"foreign\"", NULL };
 static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compute\"", NULL };
 
 /* clang-format off */
@@ -204,8 +209,8 @@ struct metrics {
 };
 
 static struct metric *one(struct metrics *m, enum family_id id) { return &m->fam[id].metric[0]; }
-static void           observe(struct metrics *m, enum family_id id, double v) { metric_observe(&m->fam[id], one(m, id), v); }
-static void           count_to(struct metrics *m, enum family_id id, uint32_t k, uint64_t v)
+static void observe(struct metrics *m, enum family_id id, double v) { metric_observe(&m->fam[id], one(m, id), v); }
+static void count_to(struct metrics *m, enum family_id id, uint32_t k, uint64_t v)
 {
     atomic_store_explicit(&m->fam[id].metric[k].value, v, memory_order_relaxed);
 }
@@ -227,7 +232,8 @@ static enum status http_series(struct metrics *m)
         if (i) m->handler_of[i - 1] = h;
         char(*label)[120] = m->http_label + h * (N_CLASS + 1);
         for (uint32_t k = 0; k < N_CLASS; k++) {
-            snprintf(label[k], sizeof *label, "handler=\"%s\",method=\"%s\",status=\"%s\"", handler, method, class_name[k]);
+            snprintf(label[k], sizeof *label, "handler=\"%s\",method=\"%s\",status=\"%s\"", handler, method,
+                     class_name[k]);
             m->fam[F_HTTP].metric[h * N_CLASS + k].labels = label[k];
         }
         snprintf(label[N_CLASS], sizeof *label, "handler=\"%s\",method=\"%s\"", handler, method);
@@ -246,7 +252,8 @@ enum status metrics_create(const struct routes *routes, struct metrics **m_out)
     enum status st = ST_OK;
     for (int i = 0; i < N_FAMILY; i++) {
         const struct family_def *d = &family_def[i];
-        m->fam[i] = (struct metric_family){ .name = d->name, .help = d->help, .type = d->type, .common_labels = d->common };
+        m->fam[i] =
+            (struct metric_family){ .name = d->name, .help = d->help, .type = d->type, .common_labels = d->common };
         if (d->buckets) {
             m->fam[i].bound = d->buckets->bound;
             m->fam[i].n_bound = d->buckets->n;
@@ -346,7 +353,9 @@ void metrics_http(struct metrics *m, const struct request *r, int status)
     uint32_t h = r->route ? m->handler_of[route_index(m->routes, r->route)] : 0;
     uint32_t k = status < 400 ? 0 : status < 500 ? 1 : 2;
     metric_add(&m->fam[F_HTTP].metric[h * N_CLASS + k], 1);
-    if (r->t_start_us) metric_observe(&m->fam[F_HTTP_TIME], &m->fam[F_HTTP_TIME].metric[h], (double)(clock_us() - r->t_start_us) / 1e6);
+    if (r->t_start_us)
+        metric_observe(&m->fam[F_HTTP_TIME], &m->fam[F_HTTP_TIME].metric[h],
+                       (double)(clock_us() - r->t_start_us) / 1e6);
 }
 
 /* ---- the page ---- */
@@ -399,8 +408,10 @@ static void sample_tiers(struct metrics *m, const struct server *s)
         count_to(m, F_TIER_VERIFY, (uint32_t)i, t.tier[i].n_doubt);
         count_to(m, F_TIER_LATE, (uint32_t)i, t.tier[i].n_abandoned);
         metric_set(&m->fam[F_TIER_REGRETS].metric[i], t.tier[i].regret_us / 1e6);
-        set_histogram(&m->fam[F_TIER_LATENCY].metric[i], t.tier[i].latency, KV_LATENCY_BUCKETS, t.tier[i].latency_sum_us / 1e6);
-        for (uint32_t k = 0; k < (i == KV_TIER_STORE ? 2u : (uint32_t)KV_EVICT_WHYS); k++) /* a store knows no more reasons */
+        set_histogram(&m->fam[F_TIER_LATENCY].metric[i], t.tier[i].latency, KV_LATENCY_BUCKETS,
+                      t.tier[i].latency_sum_us / 1e6);
+        for (uint32_t k = 0; k < (i == KV_TIER_STORE ? 2u : (uint32_t)KV_EVICT_WHYS);
+             k++) /* a store knows no more reasons */
             count_to(m, F_TIER_EVICTIONS, (uint32_t)(i + 1) * KV_EVICT_WHYS + k, t.tier[i].evicted_why[k]);
         count_to(m, F_TIER_IN, (uint32_t)i, t.tier[i].bytes_in);
         count_to(m, F_TIER_OUT, (uint32_t)i, t.tier[i].bytes_out);
@@ -415,7 +426,8 @@ static void sample_tiers(struct metrics *m, const struct server *s)
     const uint64_t event[] = { t.store.n_pauses, t.store.n_removed, t.store.n_gave_way, t.store.n_claimed };
     const uint64_t segments[] = { t.store.n_locked, t.store.n_damaged, t.store.n_unread, t.store.n_foreign };
     for (uint32_t i = 0; i < sizeof event / sizeof *event; i++) count_to(m, F_FOLDER_EVENTS, i, event[i]);
-    for (uint32_t i = 0; i < sizeof segments / sizeof *segments; i++) metric_set(&m->fam[F_FOLDER_SEGS].metric[i], (double)segments[i]);
+    for (uint32_t i = 0; i < sizeof segments / sizeof *segments; i++)
+        metric_set(&m->fam[F_FOLDER_SEGS].metric[i], (double)segments[i]);
     metric_set(one(m, F_FOLDER_PAUSED), (double)t.store.n_paused);
     count_to(m, F_FOLDER_FOUND, 0, t.store.n_recovered);
     count_to(m, F_AUDITS, 0, t.n_audit);

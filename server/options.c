@@ -234,23 +234,26 @@ const char *option_nearest(const char *name)
 
 void options_help(struct buf *out)
 {
-    buf_puts(out, "usage: spillway [serve] [DIR] [--option value | --option=value]...\n"
-                  "       spillway tune --model DIR | --shape NAME   finds the GPU's fastest matrix products; tune --help says more\n"
-                  "       spillway kv ls|verify|gc DIR               looks into a folder of --kv-nvme; kv --help says more\n\n"
-                  "examples:\n"
-                  "  spillway                                                    the embedded model on http://127.0.0.1:8080\n"
-                  "  spillway --model ./Qwen3-0.6B --port 9000 --max-model-len 32k    a folder of one's own, on another port\n"
-                  "  spillway --model ./Qwen3-0.6B --host 0.0.0.0 --api-key-file keys --kv-cache-gib 8    for other machines\n\n"
-                  "Every option can also come from the environment (SPILLWAY_ and the name in capitals, '-' as '_')\n"
-                  "or from a file (--config). Flags win over the environment, the environment over the file.\n"
-                  "Sizes in GIB and MIB may have a unit (512MiB, 4GB), TOKENS may be thousands (32k; 32K is 32768).\n");
+    buf_puts(
+        out,
+        "usage: spillway [serve] [DIR] [--option value | --option=value]...\n"
+        "       spillway tune --model DIR | --shape NAME   finds the GPU's fastest matrix products; tune --help says more\n"
+        "       spillway kv ls|verify|gc DIR               looks into a folder of --kv-nvme; kv --help says more\n\n"
+        "examples:\n"
+        "  spillway                                                    the embedded model on http://127.0.0.1:8080\n"
+        "  spillway --model ./Qwen3-0.6B --port 9000 --max-model-len 32k    a folder of one's own, on another port\n"
+        "  spillway --model ./Qwen3-0.6B --host 0.0.0.0 --api-key-file keys --kv-cache-gib 8    for other machines\n\n"
+        "Every option can also come from the environment (SPILLWAY_ and the name in capitals, '-' as '_')\n"
+        "or from a file (--config). Flags win over the environment, the environment over the file.\n"
+        "Sizes in GIB and MIB may have a unit (512MiB, 4GB), TOKENS may be thousands (32k; 32K is 32768).\n");
     for (size_t i = 0; i < N_OPTION; i++) {
         const struct opt *o = &options[i];
         char              left[32 + OPT_WORDS_MAX], words[OPT_WORDS_MAX];
         const char       *value = o->type == OPT_ENUM ? option_words(o, words) : o->meta;
         if (o->group) buf_printf(out, "\n%s\n", o->group);
         snprintf(left, sizeof left, "--%s%s%s", o->name, value ? " " : "", value ? value : "");
-        buf_printf(out, "  %-34s %s%s", left, strlen(left) > 34 ? "\n                                     " : "", o->help);
+        buf_printf(out, "  %-34s %s%s", left, strlen(left) > 34 ? "\n                                     " : "",
+                   o->help);
         if (o->type == OPT_BOOL && !strcmp(o->def, "true"))
             buf_printf(out, " (default; --no-%s turns it off)", o->name);
         else if (o->type != OPT_BOOL && *o->def)

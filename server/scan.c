@@ -29,8 +29,8 @@ static int scan_request_line(const char *p, size_t n)
     if (!sp2 || sp2 == target) return 400;
     if (sp2 - target > HTTP_URI_MAX) return 414;
     for (const char *u = target; u < sp2; u++)
-        if (*u <= ' ' || *u > '~' || *u == '\\' || *u == '"' || *u == '<' || *u == '>' || *u == '^' || *u == '`' || *u == '{' ||
-            *u == '|' || *u == '}' || *u == '#')
+        if (*u <= ' ' || *u > '~' || *u == '\\' || *u == '"' || *u == '<' || *u == '>' || *u == '^' || *u == '`' ||
+            *u == '{' || *u == '|' || *u == '}' || *u == '#')
             return 400;
     const char *v = sp2 + 1;
     if (end - v != 8 || memcmp(v, "HTTP/", 5) || !is_digit(v[5]) || v[6] != '.' || !is_digit(v[7])) return 400;
@@ -51,7 +51,8 @@ int scan_head(struct scan_head *s, const char *p, size_t n, size_t *n_out)
 {
     for (;;) {
         /* TLS on a plain port, or another protocol: no need to wait for a line */
-        if (!s->n_line && n > s->start && !is_tchar((unsigned char)p[s->start]) && (s->start || p[0] != '\r')) return 400;
+        if (!s->n_line && n > s->start && !is_tchar((unsigned char)p[s->start]) && (s->start || p[0] != '\r'))
+            return 400;
         const char *lf = n > s->seen ? memchr(p + s->seen, '\n', n - s->seen) : NULL;
         size_t      end = lf ? (size_t)(lf - p) : n, len = end - s->line; /* with the CR */
         if (!s->n_line && len > HTTP_FIRST_MAX) return 414;

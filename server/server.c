@@ -26,11 +26,13 @@ static uint32_t connections_allowed(const struct config *cfg)
     if (r.rlim_cur >= want) return n;
     uint32_t room = r.rlim_cur > OWN + 8 * cfg->io_threads + 8 ? (uint32_t)r.rlim_cur - OWN - 8 * cfg->io_threads : 8;
     LOG_AT(room < 1000 ? LOG_LEVEL_WARN : LOG_LEVEL_DEBUG,
-           "loop: %u open files are allowed, so at most %u connections (--max-connections %u)", (uint32_t)r.rlim_cur, room, n);
+           "loop: %u open files are allowed, so at most %u connections (--max-connections %u)", (uint32_t)r.rlim_cur,
+           room, n);
     return room;
 }
 
-enum status server_create(const struct config *cfg, struct auth *auth, const struct routes *routes, struct server **s_out)
+enum status server_create(const struct config *cfg, struct auth *auth, const struct routes *routes,
+                          struct server **s_out)
 {
     struct server *s = calloc(1, sizeof *s);
     if (!s) return ST_NOMEM;
@@ -125,7 +127,10 @@ bool server_told(const struct server *s)
     return told;
 }
 
-bool server_quiet(const struct server *s) { return !atomic_load(&s->listening) && !atomic_load(&s->n_moving) && server_told(s); }
+bool server_quiet(const struct server *s)
+{
+    return !atomic_load(&s->listening) && !atomic_load(&s->n_moving) && server_told(s);
+}
 
 void server_drain(struct server *s) { set_state(s, SRV_DRAINING); }
 
@@ -147,7 +152,9 @@ void server_stop(struct server *s)
 
 void server_give_back(struct server *s, uint64_t now_us)
 {
-    if (atomic_load_explicit(&s->n_freed, memory_order_relaxed) < GIVE_BACK_BYTES || now_us - s->t_given_back_us < GIVE_BACK_US) return;
+    if (atomic_load_explicit(&s->n_freed, memory_order_relaxed) < GIVE_BACK_BYTES ||
+        now_us - s->t_given_back_us < GIVE_BACK_US)
+        return;
     s->t_given_back_us = now_us;
     atomic_store_explicit(&s->n_freed, 0, memory_order_relaxed);
     memory_give_back();

@@ -5,7 +5,8 @@
 #include "server/io.h"
 
 /* All three stay the caller's, and must outlive the server. */
-enum status server_create(const struct config *cfg, struct auth *auth, const struct routes *routes, struct server **s_out);
+enum status server_create(const struct config *cfg, struct auth *auth, const struct routes *routes,
+                          struct server **s_out);
 /* Binds and listens, or takes listen_fd (moved; -1: none), which another process accepts on until server_accept; starts the threads.
  * err: one line. ST_IO: the address cannot be had; ST_CONFIG: listen_fd listens on another one. */
 enum status server_listen(struct server *s, int listen_fd, char *err, size_t err_bytes);

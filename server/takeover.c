@@ -38,7 +38,8 @@ static int meet(struct takeover *t, char *err, size_t n_err)
         int why = errno;
         close(fd);
         if (why == ENOENT || why == ECONNREFUSED) return 1; /* ECONNREFUSED: left behind by one that was killed */
-        return refuse(t, why == EACCES ? EXIT_PERM : EXIT_CONFIG, err, n_err, why == EPROTOTYPE ? "is no such socket" : strerror(why));
+        return refuse(t, why == EACCES ? EXIT_PERM : EXIT_CONFIG, err, n_err,
+                      why == EPROTOTYPE ? "is no such socket" : strerror(why));
     }
     t->up = fd;
     return take_same_user(fd) ? 0 : refuse(t, EXIT_PERM, err, n_err, "the server there belongs to another user");
@@ -59,11 +60,13 @@ static int greet(struct takeover *t, char *err, size_t n_err)
     }
     if (st)
         return refuse(t, EXIT_CONFIG, err, n_err,
-                      st == ST_TIMEOUT ? "the server there does not answer" : "what runs there is no server of this kind");
+                      st == ST_TIMEOUT ? "the server there does not answer"
+                                       : "what runs there is no server of this kind");
     char what[300];
     if (m.version != TAKE_VERSION) {
         take_close_fds(fd);
-        snprintf(what, sizeof what, "the running server speaks version %u of the handover, this one %d; stop it instead", m.version,
+        snprintf(what, sizeof what,
+                 "the running server speaks version %u of the handover, this one %d; stop it instead", m.version,
                  TAKE_VERSION);
         return refuse(t, EXIT_CONFIG, err, n_err, what);
     }
@@ -74,7 +77,8 @@ static int greet(struct takeover *t, char *err, size_t n_err)
         return 0;
     }
     take_close_fds(fd);
-    snprintf(what, sizeof what, "the running server refuses: %.180s", m.kind == TAKE_REFUSED ? m.text : "nonsense came");
+    snprintf(what, sizeof what, "the running server refuses: %.180s",
+             m.kind == TAKE_REFUSED ? m.text : "nonsense came");
     return refuse(t, EXIT_CONFIG, err, n_err, what);
 }
 
@@ -167,19 +171,22 @@ int takeover_commit(struct takeover *t, char *err, size_t n_err)
     if (!st) st = take_recv(t->up, -1, GO_MS, &m, fd);
     if (!st) take_close_fds(fd);
     if (!st && m.version == TAKE_VERSION && m.kind == TAKE_GO && lease_take(t->lease, DEAD_MS)) return 0;
-    if (st == ST_TIMEOUT) return refuse(t, EXIT_SOFTWARE, err, n_err, "the running server does not answer; it is left as it is");
+    if (st == ST_TIMEOUT)
+        return refuse(t, EXIT_SOFTWARE, err, n_err, "the running server does not answer; it is left as it is");
     int code = left(t, err, n_err);
     return code == 1 ? 0 : code;
 }
 
-void takeover_serve(struct takeover *t, int listen_fd, const unsigned char secret[TAKEOVER_SECRET], const struct takeover_ops *ops)
+void takeover_serve(struct takeover *t, int listen_fd, const unsigned char secret[TAKEOVER_SECRET],
+                    const struct takeover_ops *ops)
 {
     memcpy(t->secret, secret, TAKEOVER_SECRET);
     t->ops = *ops;
     t->listen_fd = listen_fd;
     t->stop_fd = eventfd(0, EFD_CLOEXEC);
     if (t->stop_fd < 0 || take_listen(t))
-        LOG_WARN("takeover: cannot listen on %s: %s; the next server cannot take over from this one", t->path, strerror(errno));
+        LOG_WARN("takeover: cannot listen on %s: %s; the next server cannot take over from this one", t->path,
+                 strerror(errno));
     else if (thread_start(&t->thread, THREAD_ANY, "takeover", take_main, t))
         take_unlisten(t, true);
     else
@@ -196,8 +203,9 @@ bool takeover_bye(struct takeover *t)
     if (!t || atomic_exchange(&t->said_bye, true)) return true;
     struct take_msg m = take_make(TAKE_BYE, "");
     if (t->up >= 0 && take_send(t->up, &m, NULL, 0) == ST_OK)
-        LOG_WARN("takeover: told to end while the server before still drains: that one ends too, and nobody serves then; it would serve "
-                 "again if this one were killed (SIGKILL)");
+        LOG_WARN(
+            "takeover: told to end while the server before still drains: that one ends too, and nobody serves then; it would serve "
+            "again if this one were killed (SIGKILL)");
     return false;
 }
 

@@ -55,7 +55,8 @@ int takeover_watch(struct takeover *t, char *err, size_t err_bytes);
 /* main, ready. Returns 0 when this is the server: accept now, then takeover_serve; else an exit code. */
 int takeover_commit(struct takeover *t, char *err, size_t err_bytes);
 /* main: listens on path for who follows, and tells the old one that it may go. Errors: a warning, and no takeover from this one. */
-void takeover_serve(struct takeover *t, int listen_fd, const unsigned char secret[TAKEOVER_SECRET], const struct takeover_ops *ops);
+void takeover_serve(struct takeover *t, int listen_fd, const unsigned char secret[TAKEOVER_SECRET],
+                    const struct takeover_ops *ops);
 bool takeover_given(const struct takeover *t); /* any thread: another serves now. NULL: no */
 /* main: this one is told to end: whoever drained for it need not come back, and it does not come back itself. false: the first time. */
 bool takeover_bye(struct takeover *t);

@@ -27,7 +27,7 @@ struct take_msg {
     uint32_t             version, kind;
     struct kv_hand_shape shape; /* ASK */
     char                 text[200];
-    unsigned char        secret[TAKEOVER_SECRET]; /* SLAB: it is in nobody's file, and the socket is its owner's alone */
+    unsigned char secret[TAKEOVER_SECRET]; /* SLAB: it is in nobody's file, and the socket is its owner's alone */
 };
 
 struct takeover {

@@ -44,7 +44,10 @@ enum status take_send(int fd, const struct take_msg *m, const int *fds, uint32_t
         memcpy(CMSG_DATA(c), fds, n_fd * sizeof(int));
     }
     ssize_t n;
-    do n = sendmsg(fd, &h, MSG_NOSIGNAL | MSG_DONTWAIT); /* a handful of small packets: a full buffer is a peer that does not read */
+    do
+        n = sendmsg(fd, &h,
+                    MSG_NOSIGNAL |
+                        MSG_DONTWAIT); /* a handful of small packets: a full buffer is a peer that does not read */
     while (n < 0 && errno == EINTR);
     return n == (ssize_t)sizeof *m ? ST_OK : ST_PEER_LOST;
 }
@@ -78,13 +81,16 @@ enum status take_recv(int fd, int stop_fd, int64_t limit_ms, struct take_msg *m,
     } control;
     char          bytes[TAKE_MAX];
     struct iovec  iov = { .iov_base = bytes, .iov_len = sizeof bytes };
-    struct msghdr h = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control };
+    struct msghdr h = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control
+    };
     for (int i = 0; i < TAKE_FDS; i++) fds_out[i] = -1;
     enum status st = wait_readable(fd, stop_fd, limit_ms);
     if (st) return st;
     ssize_t n;
     bool    reset = false; /* it closed without having read all of ours; what it had said before is still there */
-    while ((n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && (errno == EINTR || (errno == ECONNRESET && !reset)))
+    while ((n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 &&
+           (errno == EINTR || (errno == ECONNRESET && !reset)))
         reset |= errno == ECONNRESET;
     uint32_t n_fd = 0;
     for (struct cmsghdr *c = n >= 0 ? CMSG_FIRSTHDR(&h) : NULL; c; c = CMSG_NXTHDR(&h, c)) {
@@ -104,7 +110,8 @@ enum status take_recv(int fd, int stop_fd, int64_t limit_ms, struct take_msg *m,
     memcpy(m, bytes, (size_t)n < sizeof *m ? (size_t)n : sizeof *m);
     m->text[sizeof m->text - 1] = 0;
     /* of another version only the first fields are known: whoever asked says so */
-    if ((size_t)n >= offsetof(struct take_msg, shape) && !memcmp(m->magic, MAGIC, sizeof MAGIC) && !(h.msg_flags & MSG_CTRUNC) &&
+    if ((size_t)n >= offsetof(struct take_msg, shape) && !memcmp(m->magic, MAGIC, sizeof MAGIC) &&
+        !(h.msg_flags & MSG_CTRUNC) &&
         (m->version != TAKE_VERSION || ((size_t)n == sizeof *m && m->kind > 0 && m->kind < TAKE_KINDS)))
         return ST_OK;
     take_close_fds(fds_out);

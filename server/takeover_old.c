@@ -89,7 +89,8 @@ static bool greeted(struct follower *f)
         m = take_make(TAKE_WELCOME, SPILLWAY_VERSION);
         if (!take_send(f->fd, &m, (const int[]){ f->t->listen_fd, f->t->lease }, 2)) return true;
     } else if (!st && m.version != TAKE_VERSION) {
-        snprintf(why, sizeof why, "it speaks version %u of the handover, the running server %d", m.version, TAKE_VERSION);
+        snprintf(why, sizeof why, "it speaks version %u of the handover, the running server %d", m.version,
+                 TAKE_VERSION);
         LOG_WARN("takeover: a new server was refused: %s", why);
         m = take_make(TAKE_REFUSED, why);
         (void)take_send(f->fd, &m, NULL, 0);
@@ -108,7 +109,7 @@ static void give_slab(struct follower *f, const struct kv_hand_shape *theirs)
     const struct takeover_ops *o = &f->t->ops;
     struct kv_hand_shape       ours;
     int                        fd[2] = { -1, -1 };
-    const char                *no = o->shape(o->ctx, &ours) ? kv_hand_differs(&ours, theirs) : "the running server has no host tier";
+    const char *no = o->shape(o->ctx, &ours) ? kv_hand_differs(&ours, theirs) : "the running server has no host tier";
     if (!no) {
         f->frozen = true;
         enum status st = o->freeze(o->ctx, &fd[0], &fd[1]);
@@ -116,7 +117,8 @@ static void give_slab(struct follower *f, const struct kv_hand_shape *theirs)
     }
     struct take_msg m = take_make(no ? TAKE_NO : TAKE_SLAB, no ? no : "");
     if (no) thaw(f);
-    LOG_INFO("takeover: %s%s", no ? "the new server's host tier starts empty: " : "the host's KV is with the new server", no ? no : "");
+    LOG_INFO("takeover: %s%s",
+             no ? "the new server's host tier starts empty: " : "the host's KV is with the new server", no ? no : "");
     if (!no) memcpy(m.secret, f->t->secret, sizeof m.secret);
     (void)take_send(f->fd, &m, fd, no ? 0 : 2); /* lost: the next thing heard is that */
     explicit_bzero(&m, sizeof m);
@@ -179,7 +181,8 @@ static bool follow(struct follower *f)
     struct take_msg  m;
     const char      *why;
     if (!greeted(f)) return false;
-    LOG_INFO("takeover: a new server (spillway %s) has come; serving until it is ready, at most %u s", f->version, t->seconds_max);
+    LOG_INFO("takeover: a new server (spillway %s) has come; serving until it is ready, at most %u s", f->version,
+             t->seconds_max);
     int64_t end = take_now_ms() + (int64_t)t->seconds_max * 1000;
     for (;;) {
         switch (hear(f, end, &m, &why)) {
@@ -235,7 +238,8 @@ void *take_main(void *arg)
         struct follower f = { .t = t, .fd = accept_one(t) };
         if (f.fd < 0) continue;
         if (follow(&f)) given(&f);
-        if (poll(&p[1], 1, 0) > 0) return NULL; /* f.fd closes with the process, whose lease a follower then finds free */
+        if (poll(&p[1], 1, 0) > 0)
+            return NULL; /* f.fd closes with the process, whose lease a follower then finds free */
         close(f.fd);
     }
 }

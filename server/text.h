@@ -15,7 +15,8 @@ enum {
 
 /* n_thread: for large bodies; one more is started for small ones. queue_max: jobs that may wait, of each size. */
 enum status text_create(uint32_t n_thread, uint32_t queue_max, struct text_pool **p_out);
-bool        text_submit(struct text_pool *p, struct text_job *j); /* false: the queue, or this client's share of it, is full (429) */
+bool        text_submit(struct text_pool *p,
+                        struct text_job  *j); /* false: the queue, or this client's share of it, is full (429) */
 /* Joins; jobs that wait are still run, and handed to their io thread's inbox. */
 void text_stop(struct text_pool *p);
 void text_free(struct text_pool *p);

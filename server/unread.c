@@ -64,8 +64,9 @@ void unread_relieve(struct io *io, void (*reset)(struct conn *c))
     for (int i = 0; i < UNREAD_CLASSES; i++) {
         struct unread *u = &io->unread[i];
         while (u->bytes > u->bytes_max && !list_empty(&u->conns)) {
-            LOG_WARN_LIMITED("conn: %llu MiB wait for clients that do not read (%s), closing the one that has been still for longest",
-                             (unsigned long long)(u->bytes / MIB), i == UNREAD_OPEN ? "open routes" : "answers of the model");
+            LOG_WARN_LIMITED(
+                "conn: %llu MiB wait for clients that do not read (%s), closing the one that has been still for longest",
+                (unsigned long long)(u->bytes / MIB), i == UNREAD_OPEN ? "open routes" : "answers of the model");
             metrics_unread_dropped(io->srv->metrics);
             reset(LIST_ENTRY(u->conns.next, struct conn, still));
         }

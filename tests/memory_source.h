@@ -22,7 +22,10 @@ static inline void memory_add(struct memory_source *m, const char *name, const v
     m->src.embed = m->file;
 }
 
-static inline void memory_add_text(struct memory_source *m, const char *name, const char *text) { memory_add(m, name, text, strlen(text)); }
+static inline void memory_add_text(struct memory_source *m, const char *name, const char *text)
+{
+    memory_add(m, name, text, strlen(text));
+}
 
 /* A safetensors file: the header's length, the header, n_data bytes 0, 1, 2, ... */
 static inline void memory_add_safetensors(struct memory_source *m, const char *name, const char *header, size_t n_data)

@@ -88,7 +88,8 @@ int main(int argc, char **argv)
     unsigned char *file = whole(path, &bytes);
     if (!file) return fail(path, strerror(errno));
     store_dump(&d, file, bytes);
-    printf("%" PRIu64 " records are whole, %" PRIu64 " places are empty, %" PRIu64 " things are wrong\n", d.n_record, d.n_empty, d.n_wrong);
+    printf("%" PRIu64 " records are whole, %" PRIu64 " places are empty, %" PRIu64 " things are wrong\n", d.n_record,
+           d.n_empty, d.n_wrong);
     seal_close(keys.sealer);
     return d.n_wrong ? 1 : 0;
 }

@@ -75,10 +75,15 @@ int main(int argc, char **argv)
     struct rank_team *team;
     struct batch      b;
     uint32_t          n_block, n;
-    struct batch_cfg  bc = {
-         .rows_max = ROWS, .seqs_max = ROWS, .pages_max = ROWS, .hist_max = 1, .ban_max = 1, .allow_max = 1, .bias_max = 1
-    };
-    if (model_spec_load(&src, &spec, err, sizeof err) || rank_team_create(&spec, &src, &cfg, &n_block, &team, err, sizeof err)) {
+    struct batch_cfg  bc = { .rows_max = ROWS,
+                             .seqs_max = ROWS,
+                             .pages_max = ROWS,
+                             .hist_max = 1,
+                             .ban_max = 1,
+                             .allow_max = 1,
+                             .bias_max = 1 };
+    if (model_spec_load(&src, &spec, err, sizeof err) ||
+        rank_team_create(&spec, &src, &cfg, &n_block, &team, err, sizeof err)) {
         fprintf(stderr, "logits: %s\n", err);
         return EXIT_CONFIG;
     }

@@ -38,7 +38,8 @@ static void decode(const struct tok *t, const char *text, struct buf *out)
     struct detok d;
     buf_clear(out);
     detok_init(&d, t, NULL);
-    for (char *end; *(text += strcspn(text, "0123456789")); text = end) detok_push(&d, (uint32_t)strtoul(text, &end, 10), false, out);
+    for (char *end; *(text += strcspn(text, "0123456789")); text = end)
+        detok_push(&d, (uint32_t)strtoul(text, &end, 10), false, out);
     detok_finish(&d, out);
     detok_free(&d);
 }
@@ -55,7 +56,8 @@ static enum status encode(const struct tok *t, const char *text, size_t n, unsig
 }
 
 /* One line: a string of JSON to ids, or ids to a string of JSON. */
-static enum status one_line(const struct tok *t, const char *line, size_t n, unsigned options, unsigned flags, struct arena *a)
+static enum status one_line(const struct tok *t, const char *line, size_t n, unsigned options, unsigned flags,
+                            struct arena *a)
 {
     if (options & OPT_DECODE) {
         struct buf out, quoted;
@@ -121,7 +123,7 @@ static void bench(const struct tok *t, const struct buf *text, unsigned flags)
 
 static int run(const struct tok *t, struct buf *text, unsigned options)
 {
-    unsigned     flags = (options & OPT_SPECIAL ? TOK_ADD_SPECIAL : 0) | (options & OPT_PLAIN ? TOK_NO_SPECIAL_PARSE : 0);
+    unsigned flags = (options & OPT_SPECIAL ? TOK_ADD_SPECIAL : 0) | (options & OPT_PLAIN ? TOK_NO_SPECIAL_PARSE : 0);
     struct arena a;
     if (options & OPT_BENCH) {
         bench(t, text, flags);
@@ -180,7 +182,8 @@ int main(int argc, char **argv)
         read_all(stdin, &text);
     uint64_t    from = cpu_us();
     enum status st = tok_load(json.data, json.n, has_config ? config.data : NULL, config.n, &t, err, sizeof err);
-    if (!st && options & OPT_BENCH) printf("load: %u ids in %.1f ms\n", tok_vocab_size(t), (double)(cpu_us() - from) / 1000);
+    if (!st && options & OPT_BENCH)
+        printf("load: %u ids in %.1f ms\n", tok_vocab_size(t), (double)(cpu_us() - from) / 1000);
     int rc = EXIT_CONFIG;
     if (st)
         fprintf(stderr, "tokenize: %s\n", err);

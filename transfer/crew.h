@@ -5,7 +5,8 @@
 
 struct crew;
 enum { CREW_MAX = 8 };
-enum status       crew_open(uint32_t n_thread, struct crew **c_out);                  /* 1 .. CREW_MAX */
-void              crew_give(struct crew *c, struct xfer_item *it, const void *bytes); /* at most LANE_BATCH_MAX items may be out */
-struct xfer_item *crew_take(struct crew *c);  /* done.st: ST_OK, or ST_INVALID where CHECK has failed. NULL: none is ready */
-void              crew_close(struct crew *c); /* all items must have been taken back; NULL is allowed */
+enum status crew_open(uint32_t n_thread, struct crew **c_out);           /* 1 .. CREW_MAX */
+void crew_give(struct crew *c, struct xfer_item *it, const void *bytes); /* at most LANE_BATCH_MAX items may be out */
+struct xfer_item *crew_take(
+    struct crew *c);             /* done.st: ST_OK, or ST_INVALID where CHECK has failed. NULL: none is ready */
+void crew_close(struct crew *c); /* all items must have been taken back; NULL is allowed */

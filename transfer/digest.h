@@ -20,7 +20,8 @@ struct digest_key {
 struct digest digest_of(const struct digest_key *k, const void *data, size_t bytes);
 bool          digest_equal(struct digest a, struct digest b); /* in constant time */
 /* Derives the MAC key from the operator's secret by SHA-256. A secret of fewer than 16 bytes gives ST_CONFIG. */
-enum status digest_key_init(struct digest_key *k_out, const void *secret, size_t bytes, uint64_t seed); /* secret NULL: no MAC */
+enum status digest_key_init(struct digest_key *k_out, const void *secret, size_t bytes,
+                            uint64_t seed); /* secret NULL: no MAC */
 /* Reads the operator's secret from a file, without its line end, at most DIGEST_SECRET_MAX bytes. Returns its length; -1: errno. The caller
  * wipes `out` after use. */
 enum { DIGEST_SECRET_MAX = 4096 };

@@ -51,7 +51,8 @@ static void finish(struct xfer_item *it, enum status st)
     atomic_fetch_sub_explicit(&l->n_queued, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&rate->queued_bytes, it->job.bytes, memory_order_relaxed);
     bool quiet = it->job.quiet && st == ST_OK;
-    CHECK(quiet ? ring_push_quiet(&l->x->done, it) : ring_push(&l->x->done, it)); /* the owner may free it from here on */
+    CHECK(quiet ? ring_push_quiet(&l->x->done, it)
+                : ring_push(&l->x->done, it)); /* the owner may free it from here on */
 }
 
 void lane_done(struct xfer_item *it, enum status st)
@@ -69,7 +70,8 @@ bool lane_digest(struct xfer_item *it, const void *p)
     const char *payload = (const char *)p + it->job.skip;
     size_t      bytes = it->job.bytes - it->job.skip - it->job.tail;
     bool        check = it->job.digest_mode == XFER_DIGEST_CHECK;
-    if (check && it->job.check_key && !digest_equal(it->job.digest, digest_of(it->job.check_key, payload, bytes))) return false;
+    if (check && it->job.check_key && !digest_equal(it->job.digest, digest_of(it->job.check_key, payload, bytes)))
+        return false;
     it->done.digest = digest_of(&it->lane->x->cfg.key, payload, bytes);
     return !check || it->job.check_key || digest_equal(it->done.digest, it->job.digest);
 }
@@ -120,7 +122,8 @@ static uint32_t take(struct xfer_lane *l, struct xfer_item **item, uint32_t max)
 
 static bool queued(const struct xfer_lane *l)
 {
-    return !list_empty(&l->queue[XFER_LOAD]) || !list_empty(&l->queue[XFER_PREFETCH]) || !list_empty(&l->queue[XFER_STORE]);
+    return !list_empty(&l->queue[XFER_LOAD]) || !list_empty(&l->queue[XFER_PREFETCH]) ||
+           !list_empty(&l->queue[XFER_STORE]);
 }
 
 static void lane_turn(struct xfer_lane *l, bool may_sleep)

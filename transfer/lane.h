@@ -19,8 +19,8 @@ struct xfer_item {
     uint32_t          left, tried; /* for the lane: bytes still to move, attempts */
     const void       *host;        /* for the crew: the item's bytes on the host */
     bool              checking;    /* for lane_dev: the item is with the crew */
-    unsigned char    *bounce;      /* for the lane: a sealed copy that is written instead of the host's bytes; NULL: no copy */
-    struct xfer_done  done;
+    unsigned char *bounce; /* for the lane: a sealed copy that is written instead of the host's bytes; NULL: no copy */
+    struct xfer_done done;
 };
 
 struct lane_ops {
@@ -37,8 +37,8 @@ struct lane_ops {
     void (*seg_drop)(struct xfer_lane *l, const struct xfer_seg *seg);
     bool (*seg_unpin)(struct xfer_lane *l, const struct xfer_seg *seg); /* as xfer_seg_unpin; NULL: holds none */
     bool (*idle)(
-        struct xfer_lane
-            *l); /* on the lane's thread, or NULL: a bounded piece of what is done when nothing new is to be moved; true: there is more */
+        struct xfer_lane *
+            l); /* on the lane's thread, or NULL: a bounded piece of what is done when nothing new is to be moved; true: there is more */
 };
 enum { LANE_BATCH_MAX = 64 };
 /* Measurements of one direction: towards the host, or away from it. Their speeds differ, and on many lanes both run at once. */

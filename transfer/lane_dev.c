@@ -62,10 +62,19 @@ static unsigned char *host_of(const struct xfer_item *it)
 {
     return way_of(it) == DEV_UP ? it->src.base + it->job.src_off : it->dst.base + it->job.dst_off;
 }
-static uint64_t                 place_of(const struct xfer_item *it) { return way_of(it) == DEV_UP ? it->job.dst_off : it->job.src_off; }
-static const struct xfer_ranks *ranks_of(const struct xfer_item *it) { return way_of(it) == DEV_UP ? it->dst.ranks : it->src.ranks; }
+static uint64_t place_of(const struct xfer_item *it)
+{
+    return way_of(it) == DEV_UP ? it->job.dst_off : it->job.src_off;
+}
+static const struct xfer_ranks *ranks_of(const struct xfer_item *it)
+{
+    return way_of(it) == DEV_UP ? it->dst.ranks : it->src.ranks;
+}
 
-static bool is_async(const struct xfer_ranks *r) { return r->rank[0].dev->async; } /* else dev_copy_begin does the work */
+static bool is_async(const struct xfer_ranks *r)
+{
+    return r->rank[0].dev->async;
+} /* else dev_copy_begin does the work */
 
 static void finish(struct lane_dev *l, struct xfer_item *it, enum status st)
 {
@@ -101,7 +110,8 @@ static enum status dev_seg_add(struct xfer_lane *lane, const struct xfer_seg *se
     if (is_async(r)) {
         CHECK(!lane->started);
         if (l->n_digest == CREW_AUTO) l->n_digest = thread_cpu_count() / CREW_CORES;
-        l->ops.depth = LANE_BATCH_MAX; /* small blocks need so many to keep a link busy; large ones are held back by WINDOW_BYTES */
+        l->ops.depth =
+            LANE_BATCH_MAX; /* small blocks need so many to keep a link busy; large ones are held back by WINDOW_BYTES */
     }
     return ST_OK;
 }
@@ -126,7 +136,8 @@ static uint32_t run_add(struct dev_run *run, uint32_t n, unsigned char *dev, uns
     enum { STEP_MAX = 1 << 30 };
     if (n) {
         struct dev_run *r = run + n - 1;
-        unsigned char  *dev_last = (unsigned char *)r->dev + (r->n - 1) * r->dev_step, *host_last = (unsigned char *)r->host;
+        unsigned char  *dev_last = (unsigned char *)r->dev + (r->n - 1) * r->dev_step,
+                      *host_last = (unsigned char *)r->host;
         host_last += (r->n - 1) * r->host_step;
         size_t step = (uintptr_t)host > (uintptr_t)host_last ? (size_t)(host - host_last) : 0;
         if (dev == dev_last + bytes && step >= bytes && step <= STEP_MAX && (r->n == 1 || step == r->host_step)) {
@@ -135,7 +146,8 @@ static uint32_t run_add(struct dev_run *run, uint32_t n, unsigned char *dev, uns
             return n;
         }
     }
-    run[n] = (struct dev_run){ .dev = dev, .host = host, .bytes = bytes, .dev_step = bytes, .host_step = bytes, .n = 1 };
+    run[n] =
+        (struct dev_run){ .dev = dev, .host = host, .bytes = bytes, .dev_step = bytes, .host_step = bytes, .n = 1 };
     return n + 1;
 }
 
@@ -147,8 +159,8 @@ static void group_begin(struct copy_group *g, enum dev_way way)
         struct dev_run run[GROUP_ITEMS];
         uint32_t       n = 0;
         for (uint32_t i = 0; i < g->n; i++)
-            n = run_add(run, n, r->rank[k].base + place_of(g->item[i]) / r->block_bytes * r->rank[k].bytes, host_of(g->item[i]) + at,
-                        r->rank[k].bytes);
+            n = run_add(run, n, r->rank[k].base + place_of(g->item[i]) / r->block_bytes * r->rank[k].bytes,
+                        host_of(g->item[i]) + at, r->rank[k].bytes);
         dev_copy_begin(r->rank[k].dev, way, run, n);
     }
 }
@@ -171,7 +183,8 @@ static bool crew_turn(struct lane_dev *l) /* false: it has nothing for us */
     bool any = false;
     for (struct xfer_item *it; l->crew && (it = crew_take(l->crew)); any = true) {
         it->checking = false;
-        if (way_of(it) == DEV_DOWN) finish(l, it, it->done.st); /* what goes up stands in its queue, and is looked at there */
+        if (way_of(it) == DEV_DOWN)
+            finish(l, it, it->done.st); /* what goes up stands in its queue, and is looked at there */
     }
     return any;
 }
@@ -230,7 +243,8 @@ static bool flow_end(struct lane_dev *l, enum dev_way way)
     for (; oldest->rank < oldest->ranks->n; oldest->rank++) {
         enum status st = dev_copy_done(oldest->ranks->rank[oldest->rank].dev, way);
         if (st == ST_AGAIN) return false;
-        if (st && !oldest->st) oldest->st = st; /* any rank's failure is the block's; the others are waited for all the same */
+        if (st && !oldest->st)
+            oldest->st = st; /* any rank's failure is the block's; the others are waited for all the same */
     }
     struct copy_group g = *oldest;
     f->first = (f->first + 1) % DEV_COPIES_MAX;

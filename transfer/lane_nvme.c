@@ -18,7 +18,12 @@
 #include <liburing.h>
 #endif
 
-enum { TRIES_MAX = 16, DEPTH_MAX = 64, THREADS_MAX = 16, BOUNCES = 8 }; /* BOUNCES: sealed blobs on their way at a time */
+enum {
+    TRIES_MAX = 16,
+    DEPTH_MAX = 64,
+    THREADS_MAX = 16,
+    BOUNCES = 8
+}; /* BOUNCES: sealed blobs on their way at a time */
 
 /* Registered memory: FREE -seg_add (owner)-> KEEP -seg_drop, seg_unpin (owner)-> DROP -let go of (lane)-> FREE */
 enum { FIXED_SEGS = 8, FIXED_PIECES = 2048, FIXED_PIECE_MIN = 32 << 20, FIXED_PIECE_MAX = 1 << 30 };
@@ -105,7 +110,8 @@ static bool nvme_goes_on(struct xfer_item *it, int64_t n, enum status *st_out)
 static enum status nvme_end(struct sealer *s, struct xfer_item *it, enum status st)
 {
     if (st || is_write(it)) return st;
-    if (it->src.seal && !seal_blob_open(s, it->src.seal, it->job.src_off, host_of(it), it->job.skip, it->job.bytes)) return ST_INVALID;
+    if (it->src.seal && !seal_blob_open(s, it->src.seal, it->job.src_off, host_of(it), it->job.skip, it->job.bytes))
+        return ST_INVALID;
     return lane_digest(it, host_of(it)) ? ST_OK : ST_INVALID;
 }
 
@@ -190,7 +196,9 @@ static int fixed_find(const struct lane_nvme *l, const unsigned char *p, uint32_
 {
     for (int i = 0; l->fixed_on && i < FIXED_SEGS; i++) {
         const struct fixed *f = &l->fixed[i];
-        if (atomic_load_explicit(&f->state, memory_order_acquire) != FIXED_KEEP || p < f->base || p >= f->base + f->bytes) continue;
+        if (atomic_load_explicit(&f->state, memory_order_acquire) != FIXED_KEEP || p < f->base ||
+            p >= f->base + f->bytes)
+            continue;
         uint64_t off = (uint64_t)(p - f->base), k = off / f->piece;
         return k < f->n && (off + bytes - 1) / f->piece == k ? i * FIXED_PIECES + (int)k : -1;
     }
@@ -201,7 +209,9 @@ static void fixed_open(struct lane_nvme *l)
 {
     int error = io_uring_register_buffers_sparse(&l->ring, FIXED_SEGS * FIXED_PIECES);
     l->fixed_on = error == 0;
-    if (error) LOG_INFO("xfer: memory cannot be registered for io_uring (%s), it is pinned at each transfer", strerror(-error));
+    if (error)
+        LOG_INFO("xfer: memory cannot be registered for io_uring (%s), it is pinned at each transfer",
+                 strerror(-error));
 }
 
 static int fixed_update(struct lane_nvme *l, int at, struct iovec *io)
@@ -221,11 +231,13 @@ static bool fixed_step(struct lane_nvme *l, int i)
         atomic_store_explicit(&f->state, FIXED_FREE, memory_order_release);
     } else if (state == FIXED_KEEP && f->n < f->n_piece) {
         uint64_t off = f->n * f->piece, left = f->bytes - off;
-        int      error = fixed_update(l, i * FIXED_PIECES + (int)f->n, &(struct iovec){ f->base + off, left < f->piece ? left : f->piece });
+        int      error = fixed_update(l, i * FIXED_PIECES + (int)f->n,
+                                      &(struct iovec){ f->base + off, left < f->piece ? left : f->piece });
         f->n++;
         if (error) {
-            LOG_INFO("xfer: %llu of %llu MiB are registered for io_uring, no more (%s; ulimit -l): the rest is pinned at each transfer",
-                     (unsigned long long)(off >> 20), (unsigned long long)(f->bytes >> 20), strerror(-error));
+            LOG_INFO(
+                "xfer: %llu of %llu MiB are registered for io_uring, no more (%s; ulimit -l): the rest is pinned at each transfer",
+                (unsigned long long)(off >> 20), (unsigned long long)(f->bytes >> 20), strerror(-error));
             f->n--;
             f->n_piece = f->n;
         }
@@ -315,8 +327,8 @@ static enum status nvme_open(struct xfer_lane *lane)
     int               error = uring_open(l);
     l->uring = error == 0;
     if (l->uring) return l->bounces ? seal_open(&l->sealer) : ST_OK;
-    LOG_INFO("xfer: no io_uring (%s), files are read and written by %u threads", l->no_uring ? "off by option" : strerror(-error),
-             l->n_thread);
+    LOG_INFO("xfer: no io_uring (%s), files are read and written by %u threads",
+             l->no_uring ? "off by option" : strerror(-error), l->n_thread);
     return pool_open(l);
 }
 
@@ -449,7 +461,8 @@ enum status lane_nvme_seals(struct xfer_lane *lane, uint32_t bytes)
 #ifdef WITH_URING
     nvme_keep(l, l->bounces, (uint64_t)n * l->bounce_bytes);
 #endif
-    for (; l->n_bounce < BOUNCES; l->n_bounce++) l->bounce[l->n_bounce] = l->bounces + (size_t)l->n_bounce * l->bounce_bytes;
+    for (; l->n_bounce < BOUNCES; l->n_bounce++)
+        l->bounce[l->n_bounce] = l->bounces + (size_t)l->n_bounce * l->bounce_bytes;
     return ST_OK;
 }
 

@@ -47,7 +47,9 @@ enum status link_head_get(const unsigned char in[LINK_HEAD], uint32_t bytes_max,
 {
     if (get(in, 4) != MAGIC) return ST_INVALID;
     if (get(in + 4, 4) != LINK_VERSION) return ST_CONFIG;
-    struct link_head h = { .type = (uint32_t)get(in + 8, 4), .bytes = (uint32_t)get(in + 12, 4), .sum = get(in + 16, 8) };
+    struct link_head h = { .type = (uint32_t)get(in + 8, 4),
+                           .bytes = (uint32_t)get(in + 12, 4),
+                           .sum = get(in + 16, 8) };
     if (h.bytes > bytes_max) return ST_TOO_LARGE;
     *head_out = h;
     return ST_OK;
@@ -57,9 +59,9 @@ enum status link_head_get(const unsigned char in[LINK_HEAD], uint32_t bytes_max,
 
 enum status link_seal_open(struct link_seal *s, const unsigned char key[LINK_KEY])
 {
-    EVP_MAC     *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    char         sha[] = "SHA256";
-    OSSL_PARAM   with[] = { OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, sha, 0), OSSL_PARAM_construct_end() };
+    EVP_MAC   *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    char       sha[] = "SHA256";
+    OSSL_PARAM with[] = { OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, sha, 0), OSSL_PARAM_construct_end() };
     EVP_MAC_CTX *mac = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
     EVP_MAC_free(hmac);
     if (!mac || !EVP_MAC_init(mac, key, LINK_KEY, with)) {
@@ -80,7 +82,8 @@ void link_seal_close(struct link_seal *s)
 }
 
 /* Of the next frame in this direction. */
-static bool seal_of(struct link_seal *s, const unsigned char head[LINK_HEAD], const void *body, uint32_t bytes, unsigned char out[LINK_MAC])
+static bool seal_of(struct link_seal *s, const unsigned char head[LINK_HEAD], const void *body, uint32_t bytes,
+                    unsigned char out[LINK_MAC])
 {
     unsigned char number[8], whole[EVP_MAX_MD_SIZE];
     size_t        n = 0;
@@ -134,8 +137,8 @@ enum status link_listen(const char *host, uint16_t port, int *fd_out, uint16_t *
     }
     freeaddrinfo(list);
     if (fd < 0) {
-        snprintf(err, err_bytes, "--master-addr: node 0 cannot listen on %.200s port %u: %s%s", host, port, strerror(errno),
-                 errno == EADDRNOTAVAIL ? ", it must be an address of this machine" : "");
+        snprintf(err, err_bytes, "--master-addr: node 0 cannot listen on %.200s port %u: %s%s", host, port,
+                 strerror(errno), errno == EADDRNOTAVAIL ? ", it must be an address of this machine" : "");
         return ST_CONFIG;
     }
     struct sockaddr_storage at;
@@ -143,7 +146,8 @@ enum status link_listen(const char *host, uint16_t port, int *fd_out, uint16_t *
     own_socket(fd);
     *port_out = port;
     if (!getsockname(fd, (struct sockaddr *)&at, &n))
-        *port_out = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port : ((struct sockaddr_in *)&at)->sin_port);
+        *port_out = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                                   : ((struct sockaddr_in *)&at)->sin_port);
     *fd_out = fd;
     return ST_OK;
 }
@@ -172,7 +176,8 @@ enum status link_accept(int listener, uint32_t timeout_ms, int *fd_out, char *fr
     int fd = accept4(listener, (struct sockaddr *)&at, &n, SOCK_CLOEXEC);
     if (fd < 0) return ST_AGAIN;
     own_socket(fd);
-    if (getnameinfo((struct sockaddr *)&at, n, from, (socklen_t)from_bytes, NULL, 0, NI_NUMERICHOST)) snprintf(from, from_bytes, "?");
+    if (getnameinfo((struct sockaddr *)&at, n, from, (socklen_t)from_bytes, NULL, 0, NI_NUMERICHOST))
+        snprintf(from, from_bytes, "?");
     *fd_out = fd;
     return ST_OK;
 }
@@ -192,7 +197,8 @@ enum status link_connect(const char *host, uint16_t port, uint32_t timeout_ms, i
         }
         own_socket(fd);
         e = connect(fd, a->ai_addr, a->ai_addrlen) ? errno : 0;
-        if (e == EINPROGRESS && (!wait_for(fd, POLLOUT, deadline) || getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &n))) e = errno;
+        if (e == EINPROGRESS && (!wait_for(fd, POLLOUT, deadline) || getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &n)))
+            e = errno;
         if (!e) break;
         close(fd);
         fd = -1;
@@ -224,7 +230,8 @@ static enum status send_all(int fd, const unsigned char *p, size_t n, uint64_t d
     return ST_OK;
 }
 
-enum status link_send(int fd, struct link_seal *seal, uint32_t type, const void *body, uint32_t bytes, uint32_t timeout_ms)
+enum status link_send(int fd, struct link_seal *seal, uint32_t type, const void *body, uint32_t bytes,
+                      uint32_t timeout_ms)
 {
     unsigned char head[LINK_HEAD], mac[LINK_MAC];
     bool          sealed = seal && seal->mac;
@@ -252,11 +259,13 @@ static enum status recv_all(int fd, unsigned char *p, size_t n, uint64_t deadlin
     return ST_OK;
 }
 
-enum status link_recv(int fd, struct link_seal *seal, void *body, uint32_t bytes_max, struct link_head *head_out, uint32_t timeout_ms)
+enum status link_recv(int fd, struct link_seal *seal, void *body, uint32_t bytes_max, struct link_head *head_out,
+                      uint32_t timeout_ms)
 {
     unsigned char    head[LINK_HEAD], mac[LINK_MAC], want[LINK_MAC];
     struct link_head h;
-    if (!wait_for(fd, POLLIN, clock_us() + timeout_ms * (uint64_t)1000)) return errno == ETIMEDOUT ? ST_AGAIN : ST_PEER_LOST;
+    if (!wait_for(fd, POLLIN, clock_us() + timeout_ms * (uint64_t)1000))
+        return errno == ETIMEDOUT ? ST_AGAIN : ST_PEER_LOST;
     uint64_t    deadline = clock_us() + STALL_MS * (uint64_t)1000;
     enum status st = recv_all(fd, head, sizeof head, deadline);
     if (!st) st = link_head_get(head, bytes_max, &h);
@@ -264,7 +273,8 @@ enum status link_recv(int fd, struct link_seal *seal, void *body, uint32_t bytes
     if (!st && link_sum(body, h.bytes) != h.sum) st = ST_INVALID;
     if (!st && seal && seal->mac) {
         st = recv_all(fd, mac, sizeof mac, deadline);
-        if (!st && (!seal_of(seal, head, body, h.bytes, want) || CRYPTO_memcmp(mac, want, sizeof mac) != 0)) st = ST_CANCELED;
+        if (!st && (!seal_of(seal, head, body, h.bytes, want) || CRYPTO_memcmp(mac, want, sizeof mac) != 0))
+            st = ST_CANCELED;
     }
     if (!st) *head_out = h;
     return st;

@@ -35,9 +35,12 @@ enum status link_listen(const char *host, uint16_t port, int *fd_out, uint16_t *
 /* ST_AGAIN: nobody came within timeout_ms. from: the peer's address as text. */
 enum status link_accept(int listener, uint32_t timeout_ms, int *fd_out, char *from, size_t from_bytes);
 /* One attempt at every address of the name. ST_AGAIN: not resolved or refused, a later attempt may succeed; err has the reason. */
-enum status link_connect(const char *host, uint16_t port, uint32_t timeout_ms, int *fd_out, char *err, size_t err_bytes);
+enum status link_connect(const char *host, uint16_t port, uint32_t timeout_ms, int *fd_out, char *err,
+                         size_t err_bytes);
 /* The whole frame within timeout_ms, or ST_PEER_LOST. seal: NULL or all zero: none. Nothing is allocated. */
-enum status link_send(int fd, struct link_seal *seal, uint32_t type, const void *body, uint32_t bytes, uint32_t timeout_ms);
+enum status link_send(int fd, struct link_seal *seal, uint32_t type, const void *body, uint32_t bytes,
+                      uint32_t timeout_ms);
 /* ST_AGAIN: no byte arrived within timeout_ms. ST_PEER_LOST: the connection is closed, or stuck inside a frame. Other errors: as link_head_get;
  * ST_INVALID for a wrong checksum, ST_CANCELED for a wrong seal. */
-enum status link_recv(int fd, struct link_seal *seal, void *body, uint32_t bytes_max, struct link_head *head_out, uint32_t timeout_ms);
+enum status link_recv(int fd, struct link_seal *seal, void *body, uint32_t bytes_max, struct link_head *head_out,
+                      uint32_t timeout_ms);

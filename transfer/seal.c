@@ -45,7 +45,10 @@ void seal_key_make(const unsigned char secret[SEAL_SECRET], const void *header, 
 
 static int hex_digit(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
 enum status seal_secret_read(const char *path, unsigned char secret_out[SEAL_SECRET], char *err, size_t err_bytes)
@@ -107,20 +110,21 @@ void seal_close(struct sealer *s)
 }
 
 /* All but the tag. */
-static bool piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad, size_t n_aad, const void *in,
-                  size_t n, void *out, bool enc)
+static bool piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad,
+                  size_t n_aad, const void *in, size_t n, void *out, bool enc)
 {
     unsigned char nonce[12];
     int           got = 0;
     CHECK(n <= INT_MAX && n_aad <= INT_MAX);
     memcpy(nonce, &place, 8);
     memcpy(nonce + 8, &part, 4);
-    return EVP_CipherInit_ex(s->ctx, NULL, NULL, k->b, nonce, enc) && (!n_aad || EVP_CipherUpdate(s->ctx, NULL, &got, aad, (int)n_aad)) &&
+    return EVP_CipherInit_ex(s->ctx, NULL, NULL, k->b, nonce, enc) &&
+           (!n_aad || EVP_CipherUpdate(s->ctx, NULL, &got, aad, (int)n_aad)) &&
            (!n || EVP_CipherUpdate(s->ctx, out, &got, in, (int)n));
 }
 
-void seal_piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad, size_t n_aad, const void *in,
-                size_t n, void *out, unsigned char tag_out[SEAL_TAG])
+void seal_piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad,
+                size_t n_aad, const void *in, size_t n, void *out, unsigned char tag_out[SEAL_TAG])
 {
     unsigned char none[16];
     int           got = 0;
@@ -129,13 +133,14 @@ void seal_piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint
     CHECK(EVP_CIPHER_CTX_ctrl(s->ctx, EVP_CTRL_AEAD_GET_TAG, SEAL_TAG, tag_out));
 }
 
-bool seal_piece_open(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad, size_t n_aad,
-                     const void *in, size_t n, void *out, const unsigned char tag[SEAL_TAG])
+bool seal_piece_open(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad,
+                     size_t n_aad, const void *in, size_t n, void *out, const unsigned char tag[SEAL_TAG])
 {
     unsigned char none[16], copy[SEAL_TAG];
     int           got = 0;
     memcpy(copy, tag, sizeof copy);
-    if (piece(s, k, place, part, aad, n_aad, in, n, out, false) && EVP_CIPHER_CTX_ctrl(s->ctx, EVP_CTRL_AEAD_SET_TAG, SEAL_TAG, copy) &&
+    if (piece(s, k, place, part, aad, n_aad, in, n, out, false) &&
+        EVP_CIPHER_CTX_ctrl(s->ctx, EVP_CTRL_AEAD_SET_TAG, SEAL_TAG, copy) &&
         EVP_CipherFinal_ex(s->ctx, none, &got) > 0)
         return true;
     if (n) memset(out, 0, n);
@@ -154,7 +159,8 @@ _Static_assert(sizeof(struct clear) == SEAL_CLEAR, "what stands in front of a se
 enum { PART_HEAD, PART_BODY, AAD_BODY = 16, AAD_HEAD = AAD_BODY + SEAL_TAG };
 static const unsigned char MAGIC[8] = { 'S', 'P', 'W', 'K', 'V', 'E', 'N', 'C' };
 
-void seal_blob(struct sealer *s, const struct seal_key *k, uint64_t place, const void *in, size_t head, size_t bytes, void *out)
+void seal_blob(struct sealer *s, const struct seal_key *k, uint64_t place, const void *in, size_t head, size_t bytes,
+               void *out)
 {
     struct clear         c = { .place = place };
     const unsigned char *from = in;
@@ -173,7 +179,8 @@ bool seal_head_open(struct sealer *s, const struct seal_key *k, uint64_t place, 
     unsigned char *p = blob;
     memcpy(&c, p, sizeof c);
     if (memcmp(c.magic, MAGIC, sizeof MAGIC) || c.place != place ||
-        !seal_piece_open(s, k, place, PART_HEAD, &c, AAD_HEAD, p + SEAL_CLEAR, head - SEAL_CLEAR, p + SEAL_CLEAR, c.head)) {
+        !seal_piece_open(s, k, place, PART_HEAD, &c, AAD_HEAD, p + SEAL_CLEAR, head - SEAL_CLEAR, p + SEAL_CLEAR,
+                         c.head)) {
         memset(p, 0, head);
         return false;
     }

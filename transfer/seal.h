@@ -38,14 +38,15 @@ enum status seal_open(struct sealer **s_out); /* ST_NOMEM */
 void        seal_close(struct sealer *s);     /* NULL: nothing */
 
 /* Seals one piece: in [n] -> out [n], which may be the same memory. aad is authenticated and not encrypted. */
-void seal_piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad, size_t n_aad, const void *in,
-                size_t n, void *out, unsigned char tag_out[SEAL_TAG]);
+void seal_piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad,
+                size_t n_aad, const void *in, size_t n, void *out, unsigned char tag_out[SEAL_TAG]);
 /* false: these are not the bytes that were sealed at this place under this key; out is then zeros. */
-bool seal_piece_open(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad, size_t n_aad,
-                     const void *in, size_t n, void *out, const unsigned char tag[SEAL_TAG]);
+bool seal_piece_open(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad,
+                     size_t n_aad, const void *in, size_t n, void *out, const unsigned char tag[SEAL_TAG]);
 
 /* A blob of a head and a body: [SEAL_CLEAR: magic, place, tags][head but its last SEAL_CLEAR bytes, which must be zeros][body]. The head
  * can be opened without the body. place: the blob's in its file. in, out [bytes]; seal_blob: not the same memory. */
-void seal_blob(struct sealer *s, const struct seal_key *k, uint64_t place, const void *in, size_t head, size_t bytes, void *out);
+void seal_blob(struct sealer *s, const struct seal_key *k, uint64_t place, const void *in, size_t head, size_t bytes,
+               void *out);
 bool seal_head_open(struct sealer *s, const struct seal_key *k, uint64_t place, void *blob, size_t head);
 bool seal_blob_open(struct sealer *s, const struct seal_key *k, uint64_t place, void *blob, size_t head, size_t bytes);

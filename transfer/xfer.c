@@ -105,7 +105,10 @@ bool xfer_seg_unpin(struct xfer *x, uint32_t id)
 
 /* ---- jobs */
 
-static uint64_t queued_bytes(const struct lane_rate *r) { return atomic_load_explicit(&r->queued_bytes, memory_order_relaxed); }
+static uint64_t queued_bytes(const struct lane_rate *r)
+{
+    return atomic_load_explicit(&r->queued_bytes, memory_order_relaxed);
+}
 static uint64_t to_do(const struct xfer_lane *l) { return queued_bytes(&l->rate[0]) + queued_bytes(&l->rate[1]); }
 
 /* Somebody waits for a load: it goes where the least is queued. All else keeps to the first lane that can. */
@@ -130,8 +133,9 @@ static const struct xfer_seg *seg_of(const struct xfer *x, uint32_t id, uint64_t
 
 enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *ticket_out)
 {
-    const struct xfer_seg *src = seg_of(x, job->src, job->src_off, job->bytes), *dst = seg_of(x, job->dst, job->dst_off, job->bytes);
-    struct xfer_lane      *lane = lane_for(x, src->kind, dst->kind, job->prio);
+    const struct xfer_seg *src = seg_of(x, job->src, job->src_off, job->bytes),
+                          *dst = seg_of(x, job->dst, job->dst_off, job->bytes);
+    struct xfer_lane *lane = lane_for(x, src->kind, dst->kind, job->prio);
     if (!lane) return ST_CONFIG;
     struct xfer_item *it = pool_get(&x->items);
     if (!it) return ST_AGAIN;
@@ -186,7 +190,10 @@ static double bytes_per_s(const struct lane_rate *r)
              bytes = atomic_load_explicit(&r->busy_bytes, memory_order_relaxed);
     return ns ? (double)bytes * 1e9 / (double)ns : 0;
 }
-static double latency_us(const struct lane_rate *r) { return (double)atomic_load_explicit(&r->latency_ns, memory_order_relaxed) / 1e3; }
+static double latency_us(const struct lane_rate *r)
+{
+    return (double)atomic_load_explicit(&r->latency_ns, memory_order_relaxed) / 1e3;
+}
 
 uint32_t xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max)
 {
@@ -200,9 +207,10 @@ uint32_t xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max)
                                       .n_queued = atomic_load_explicit(&l->n_queued, memory_order_relaxed) };
         for (int k = 0; k < LANE_RATES; k++) {
             const struct lane_rate *r = &l->rate[k];
-            out[i].to_host[k] = (struct xfer_rate){ .queued_bytes = atomic_load_explicit(&r->queued_bytes, memory_order_relaxed),
-                                                    .bytes_per_s = bytes_per_s(r),
-                                                    .latency_us = latency_us(r) };
+            out[i].to_host[k] =
+                (struct xfer_rate){ .queued_bytes = atomic_load_explicit(&r->queued_bytes, memory_order_relaxed),
+                                    .bytes_per_s = bytes_per_s(r),
+                                    .latency_us = latency_us(r) };
         }
     }
     return n;

@@ -50,10 +50,11 @@ struct xfer_seg {
     const struct xfer_ranks *ranks; /* DEVICE: or NULL; outlives the segment's jobs */
 };
 struct xfer_job {
-    uint32_t         src, dst; /* segments */
-    uint64_t         src_off, dst_off;
-    uint32_t         bytes;
-    uint32_t         skip, tail; /* first and last bytes that the digest leaves out (a record's head, the padding of its last page) */
+    uint32_t src, dst; /* segments */
+    uint64_t src_off, dst_off;
+    uint32_t bytes;
+    uint32_t skip,
+        tail; /* first and last bytes that the digest leaves out (a record's head, the padding of its last page) */
     enum xfer_prio   prio;
     enum xfer_digest digest_mode;
     struct digest    digest; /* CHECK */
@@ -65,9 +66,9 @@ struct xfer_job {
     bool                     quiet; /* success does not wake the owner; a later job will */
 };
 struct xfer_done {
-    uint64_t      cookie;
-    enum status   st;     /* ST_OK, ST_CANCELED, ST_TIMEOUT, ST_IO, ST_INVALID (digest), ST_TOO_LARGE (no space), ST_DEVICE */
-    struct digest digest; /* MAKE; CHECK under check_key */
+    uint64_t    cookie;
+    enum status st; /* ST_OK, ST_CANCELED, ST_TIMEOUT, ST_IO, ST_INVALID (digest), ST_TOO_LARGE (no space), ST_DEVICE */
+    struct digest digest;                 /* MAKE; CHECK under check_key */
     uint32_t      bytes, wait_us, run_us; /* in the queue, in the lane */
 };
 /* Per lane, since start; any thread. bytes_per_s and latency_us: moving averages over completed jobs. */
@@ -88,7 +89,8 @@ struct xfer_cfg {
 };
 
 enum status xfer_create(const struct xfer_cfg *cfg, struct xfer **x_out);
-enum status xfer_lane_add(struct xfer *x, struct xfer_lane *lane); /* takes it over; before xfer_start; order is preference */
+enum status xfer_lane_add(struct xfer      *x,
+                          struct xfer_lane *lane); /* takes it over; before xfer_start; order is preference */
 enum status xfer_start(struct xfer *x);
 void        xfer_free(struct xfer *x); /* cancels queued jobs, waits for running ones */
 

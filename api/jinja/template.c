@@ -60,16 +60,19 @@ static bool bind_vars(struct tmpl_eval *e, const json_t *vars)
         const json_t           *j = t->sym[i].read ? json_object_getn(vars, t->sym[i].s, t->sym[i].n) : NULL;
         if (f) given[i] = (struct tv){ .kind = TV_FUNC, .u.func = f };
         if (j && !tv_from_json(e, j, &given[i])) return false;
-        if (t->n_block && t->sym[i].n == 4 && !memcmp(t->sym[i].s, "self", 4)) given[i] = (struct tv){ .kind = TV_SELF };
+        if (t->n_block && t->sym[i].n == 4 && !memcmp(t->sym[i].s, "self", 4))
+            given[i] = (struct tv){ .kind = TV_SELF };
     }
     return true;
 }
 
-enum status tmpl_render(const struct tmpl *t, const json_t *vars, const struct tmpl_limits *lim, int64_t now_s, struct buf *out, char *err,
-                        size_t err_bytes)
+enum status tmpl_render(const struct tmpl *t, const json_t *vars, const struct tmpl_limits *lim, int64_t now_s,
+                        struct buf *out, char *err, size_t err_bytes)
 {
-    struct tmpl_eval e = { .t = t, .lim = lim ? *lim : tmpl_limits_default, .now_s = now_s, .line = 1, .err = err, .err_bytes = err_bytes };
-    struct buf       text;
+    struct tmpl_eval e = {
+        .t = t, .lim = lim ? *lim : tmpl_limits_default, .now_s = now_s, .line = 1, .err = err, .err_bytes = err_bytes
+    };
+    struct buf text;
     err[0] = 0;
     e.steps = e.lim.steps_max;
     arena_init(&e.arena, e.lim.memory_bytes_max);
@@ -102,7 +105,10 @@ bool tmpl_mentions(const struct tmpl *t, const char *name)
     return false;
 }
 
-bool tmpl_has_text(const struct tmpl *t, const char *text) { return memmem(t->text, t->n_text, text, strlen(text)) != NULL; }
+bool tmpl_has_text(const struct tmpl *t, const char *text)
+{
+    return memmem(t->text, t->n_text, text, strlen(text)) != NULL;
+}
 
 const char *tmpl_text(const struct tmpl *t, size_t *n_out)
 {

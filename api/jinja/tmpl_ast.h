@@ -66,14 +66,14 @@ enum tmpl_node_type {
     N_OR,   /* list */
     N_COND, /* a if b else c; c may be NULL */
     /* statements */
-    N_BODY,         /* list */
-    N_DATA,         /* val: text */
-    N_OUT,          /* {{ a }} */
-    N_IF,           /* list: test, body, test, body, ...; c: else or NULL */
-    N_FOR,          /* for a in b if d: c, else: list[0] when n; F_RECURSIVE */
-    N_SET,          /* a = b */
-    N_SET_BLOCK,    /* a = body c, through the filters b (may be NULL) */
-    N_MACRO,        /* sym; list: defaults (N_BODY: none) of param[n]; c: body; F_CALLER, F_KWARGS, F_VARARGS, F_OWN_CALLER */
+    N_BODY,      /* list */
+    N_DATA,      /* val: text */
+    N_OUT,       /* {{ a }} */
+    N_IF,        /* list: test, body, test, body, ...; c: else or NULL */
+    N_FOR,       /* for a in b if d: c, else: list[0] when n; F_RECURSIVE */
+    N_SET,       /* a = b */
+    N_SET_BLOCK, /* a = body c, through the filters b (may be NULL) */
+    N_MACRO, /* sym; list: defaults (N_BODY: none) of param[n]; c: body; F_CALLER, F_KWARGS, F_VARARGS, F_OWN_CALLER */
     N_FILTER_BLOCK, /* body c through b */
     N_CALL_BLOCK,   /* call a (an N_CALL) with caller() = body c; it is an N_MACRO: d */
     N_WITH,         /* list: target, value, ...; c: body */
@@ -133,7 +133,19 @@ struct tmpl {
 };
 
 /* Lexer. */
-enum tmpl_tok_type { T_EOF, T_DATA, T_OUT_BEGIN, T_OUT_END, T_BLOCK_BEGIN, T_BLOCK_END, T_NAME, T_INT, T_FLOAT, T_STR, T_OP };
+enum tmpl_tok_type {
+    T_EOF,
+    T_DATA,
+    T_OUT_BEGIN,
+    T_OUT_END,
+    T_BLOCK_BEGIN,
+    T_BLOCK_END,
+    T_NAME,
+    T_INT,
+    T_FLOAT,
+    T_STR,
+    T_OP
+};
 struct tmpl_tok {
     uint8_t     type, op;
     uint32_t    line, n;
@@ -150,12 +162,12 @@ bool tmpl_unescape(struct arena *a, const char *s, size_t n, const char **s_out,
 
 /* Parser: expressions in tmpl_expr.c, statements in tmpl_parse.c. NULL or false: err is filled. */
 struct tmpl_parser {
-    struct tmpl       *t;
-    struct arena       scratch;
-    struct tmpl_toks   toks;
-    uint32_t           pos, depth, loops;
-    uint8_t            reads, sets; /* F_CALLER, F_KWARGS, F_VARARGS: the macro's body has read, or set first, that name */
-    struct tmpl_node **called;      /* N_CALLs of a bare name, to be checked at the end */
+    struct tmpl     *t;
+    struct arena     scratch;
+    struct tmpl_toks toks;
+    uint32_t         pos, depth, loops;
+    uint8_t reads, sets;       /* F_CALLER, F_KWARGS, F_VARARGS: the macro's body has read, or set first, that name */
+    struct tmpl_node **called; /* N_CALLs of a bare name, to be checked at the end */
     uint32_t           n_called, cap_called;
     bool               failed;
     char              *err;
@@ -167,13 +179,15 @@ struct tmpl_node_list {
     struct tmpl_node **v;
     uint32_t           n, cap;
 };
-void *tmpl_parse_fail(struct tmpl_parser *p, uint32_t line, const char *fmt, ...) __attribute__((format(printf, 3, 4))); /* NULL */
-struct tmpl_node  *tmpl_node_new(struct tmpl_parser *p, enum tmpl_node_type type, uint32_t line);
-bool               tmpl_node_add(struct tmpl_parser *p, struct tmpl_node_list *l, struct tmpl_node *n);        /* NULL n: false */
-struct tmpl_node  *tmpl_node_done(struct tmpl_parser *p, struct tmpl_node *n, const struct tmpl_node_list *l); /* sets list and height */
-bool               tmpl_intern(struct tmpl_parser *p, const struct tmpl_tok *name, uint32_t *sym_out);
-bool               tmpl_enter(struct tmpl_parser *p); /* one level deeper; tmpl_leave */
-static inline void tmpl_leave(struct tmpl_parser *p) { p->depth--; }
+void *tmpl_parse_fail(struct tmpl_parser *p, uint32_t line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4))); /* NULL */
+struct tmpl_node *tmpl_node_new(struct tmpl_parser *p, enum tmpl_node_type type, uint32_t line);
+bool tmpl_node_add(struct tmpl_parser *p, struct tmpl_node_list *l, struct tmpl_node *n); /* NULL n: false */
+struct tmpl_node                    *tmpl_node_done(struct tmpl_parser *p, struct tmpl_node *n,
+                                                    const struct tmpl_node_list *l); /* sets list and height */
+bool                                 tmpl_intern(struct tmpl_parser *p, const struct tmpl_tok *name, uint32_t *sym_out);
+bool                                 tmpl_enter(struct tmpl_parser *p); /* one level deeper; tmpl_leave */
+static inline void                   tmpl_leave(struct tmpl_parser *p) { p->depth--; }
 static inline const struct tmpl_tok *tmpl_cur(const struct tmpl_parser *p) { return &p->toks.v[p->pos]; }
 static inline const struct tmpl_tok *tmpl_ahead(const struct tmpl_parser *p)
 {
@@ -186,8 +200,9 @@ bool               tmpl_skip_name(struct tmpl_parser *p, const char *name);
 bool               tmpl_skip_op(struct tmpl_parser *p, enum tmpl_op op);
 bool               tmpl_expect_op(struct tmpl_parser *p, enum tmpl_op op);
 
-struct tmpl_node *tmpl_parse_expr(struct tmpl_parser *p);                               /* with the inline if */
-struct tmpl_node *tmpl_parse_tuple(struct tmpl_parser *p, bool with_cond, bool parens); /* a, b, c without parentheses, or one */
+struct tmpl_node *tmpl_parse_expr(struct tmpl_parser *p); /* with the inline if */
+struct tmpl_node *tmpl_parse_tuple(struct tmpl_parser *p, bool with_cond,
+                                   bool parens); /* a, b, c without parentheses, or one */
 struct tmpl_node *tmpl_parse_target(struct tmpl_parser *p, bool with_ns);
 struct tmpl_node *tmpl_parse_filters(struct tmpl_parser *p, struct tmpl_node *in, bool begun);
 struct tmpl_node *tmpl_parse_postfix_call(struct tmpl_parser *p); /* an expression that must be a call */

@@ -32,7 +32,10 @@ static uint32_t trimmed(const uint32_t *limb, uint32_t n)
     return n;
 }
 
-static uint64_t bits_of(const uint32_t *limb, uint32_t n) { return n ? 32ull * n - (unsigned)__builtin_clz(limb[n - 1]) : 0; }
+static uint64_t bits_of(const uint32_t *limb, uint32_t n)
+{
+    return n ? 32ull * n - (unsigned)__builtin_clz(limb[n - 1]) : 0;
+}
 
 /* A value of these limbs: TV_INT where it fits. NULL space: no memory. */
 static bool make(struct arena *a, bool neg, const uint32_t *limb, uint32_t n, struct tv *out)
@@ -137,8 +140,8 @@ static uint32_t shift_left(uint32_t *r, const uint32_t *a, uint32_t n, uint32_t 
 }
 
 /* Knuth, The Art of Computer Programming 2, 4.3.1, algorithm D: q = a / b, rest in rem; b is not 0. */
-static void div_limbs(const uint32_t *a, uint32_t na, const uint32_t *b, uint32_t nb, uint32_t *q, uint32_t *nq, uint32_t *rem,
-                      uint32_t *nrem)
+static void div_limbs(const uint32_t *a, uint32_t na, const uint32_t *b, uint32_t nb, uint32_t *q, uint32_t *nq,
+                      uint32_t *rem, uint32_t *nrem)
 {
     uint32_t u[ROOM], v[ROOM];
     *nq = 0;
@@ -188,7 +191,8 @@ static void div_limbs(const uint32_t *a, uint32_t na, const uint32_t *b, uint32_
         q[j] = (uint32_t)guess;
     }
     *nq = trimmed(q, m + 1);
-    for (uint32_t i = 0; i < nb; i++) rem[i] = shift ? u[i] >> shift | (uint32_t)((uint64_t)u[i + 1] << (32 - shift)) : u[i];
+    for (uint32_t i = 0; i < nb; i++)
+        rem[i] = shift ? u[i] >> shift | (uint32_t)((uint64_t)u[i + 1] << (32 - shift)) : u[i];
     *nrem = trimmed(rem, nb);
 }
 
@@ -198,7 +202,8 @@ static bool add_signed(struct tmpl_eval *e, const struct whole *a, const struct 
 {
     uint32_t r[ROOM];
     if (a->neg == b_neg) return result(e, b_neg, r, add_limbs(r, a->limb, a->n, b->limb, b->n), out);
-    if (compare_limbs(a->limb, a->n, b->limb, b->n) >= 0) return result(e, a->neg, r, sub_limbs(r, a->limb, a->n, b->limb, b->n), out);
+    if (compare_limbs(a->limb, a->n, b->limb, b->n) >= 0)
+        return result(e, a->neg, r, sub_limbs(r, a->limb, a->n, b->limb, b->n), out);
     return result(e, b_neg, r, sub_limbs(r, b->limb, b->n, a->limb, a->n), out);
 }
 
@@ -387,7 +392,8 @@ bool big_put_digits(struct tmpl_eval *e, const struct tv *v, uint32_t base, stru
         }
     }
     if (at == sizeof text) text[--at] = '0';
-    if (base == 10 && sizeof text - at > BIG_DIGITS_MAX) return tmpl_fail(e, "an integer of more than %d digits as text", BIG_DIGITS_MAX);
+    if (base == 10 && sizeof text - at > BIG_DIGITS_MAX)
+        return tmpl_fail(e, "an integer of more than %d digits as text", BIG_DIGITS_MAX);
     buf_put(b, text + at, sizeof text - at);
     return true;
 }

@@ -19,7 +19,8 @@ const struct tmpl_func *tmpl_find(const struct tmpl_func *table, const char *nam
 
 const struct tmpl_func *tmpl_find_filter(const char *name, size_t n)
 {
-    const struct tmpl_func *const tables[] = { tmpl_filters, tmpl_filters_text, tmpl_filters_layout, tmpl_filters_html };
+    const struct tmpl_func *const tables[] = { tmpl_filters, tmpl_filters_text, tmpl_filters_layout,
+                                               tmpl_filters_html };
     const struct tmpl_func       *f = NULL;
     for (size_t i = 0; i < sizeof tables / sizeof *tables && !f; i++) f = tmpl_find(tables[i], name, n);
     return f;
@@ -37,7 +38,8 @@ static uint32_t sig_index(const char *sig, const char *name, size_t n)
     return i;
 }
 
-bool tmpl_apply(struct tmpl_eval *e, const struct tmpl_func *f, const struct tv *self, const struct tmpl_args *a, struct tv *out)
+bool tmpl_apply(struct tmpl_eval *e, const struct tmpl_func *f, const struct tv *self, const struct tmpl_args *a,
+                struct tv *out)
 {
     if (!tmpl_steps(e, 1)) return false;
     if (!f->sig) return f->fn(e, self, a, out);
@@ -49,7 +51,8 @@ bool tmpl_apply(struct tmpl_eval *e, const struct tmpl_func *f, const struct tv 
     for (uint32_t k = 0; k < a->n_kw; k++) {
         uint32_t i = sig_index(f->sig, a->kw[k].name, a->kw[k].n);
         if (i == n || slot[i].kind != TV_ABSENT)
-            return tmpl_fail(e, "%s() got an unexpected argument '%.*s'", f->name, (int)(a->kw[k].n < 40 ? a->kw[k].n : 40), a->kw[k].name);
+            return tmpl_fail(e, "%s() got an unexpected argument '%.*s'", f->name,
+                             (int)(a->kw[k].n < 40 ? a->kw[k].n : 40), a->kw[k].name);
         slot[i] = a->kw_val[k];
     }
     for (uint32_t i = 0; i < f->need; i++)
@@ -145,7 +148,8 @@ static bool g_namespace(struct tmpl_eval *e, const struct tv *self, const struct
     if (!g_dict(e, self, a, out)) return false;
     for (uint32_t i = 0; i < out->u.dict->n; i++) {
         const struct tv *k = &out->u.dict->v[i].k;
-        if (k->kind == TV_STR && k->n && k->u.s[0] == '_') return tmpl_fail(e, "a namespace holds no name that begins with an underscore");
+        if (k->kind == TV_STR && k->n && k->u.s[0] == '_')
+            return tmpl_fail(e, "a namespace holds no name that begins with an underscore");
     }
     out->kind = TV_NS;
     return true;
@@ -211,7 +215,8 @@ static bool g_strftime(struct tmpl_eval *e, const struct tv *self, const struct 
     struct tm tm;
     time_t    now = (time_t)e->now_s;
     if (a->pos[0].kind != TV_STR) return tmpl_fail(e, "strftime_now() takes a string");
-    if (a->pos[0].n >= sizeof fmt || memchr(a->pos[0].u.s, 0, a->pos[0].n)) return tmpl_fail(e, "a date format that is too long");
+    if (a->pos[0].n >= sizeof fmt || memchr(a->pos[0].u.s, 0, a->pos[0].n))
+        return tmpl_fail(e, "a date format that is too long");
     if (a->pos[0].n) memcpy(fmt, a->pos[0].u.s, a->pos[0].n);
     fmt[a->pos[0].n] = 0;
     if (!localtime_r(&now, &tm)) return tmpl_fail(e, "no such time");
@@ -286,7 +291,10 @@ static bool d_copy(struct tmpl_eval *e, const struct tv *self, const struct tmpl
     return d && fill_dict(e, &from, d) && (*out = tv_dict(d), true);
 }
 
-static bool changeable(struct tmpl_eval *e, bool given) { return !given || tmpl_fail(e, "what came with the request cannot be changed"); }
+static bool changeable(struct tmpl_eval *e, bool given)
+{
+    return !given || tmpl_fail(e, "what came with the request cannot be changed");
+}
 
 static bool d_update(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {

@@ -72,7 +72,8 @@ bool tmpl_concat(struct tmpl_eval *e, const struct tv *a, const struct tv *b, st
         *out = a->n ? *a : *b;
         return true;
     }
-    if (e->area && a->u.s + a->n == e->area + e->area_n && e->area_cap - e->area_n >= b->n) { /* nobody else sees what follows a */
+    if (e->area && a->u.s + a->n == e->area + e->area_n &&
+        e->area_cap - e->area_n >= b->n) { /* nobody else sees what follows a */
         memcpy(e->area + e->area_n, b->u.s, b->n);
         e->area_n += b->n;
         *out = tv_str(a->u.s, n);
@@ -144,7 +145,8 @@ static bool value_dict(struct tmpl_eval *e, const struct tmpl_node *n, struct tv
     struct tv       k, v;
     if (!d) return false;
     for (uint32_t i = 0; i + 1 < n->n; i += 2)
-        if (!tmpl_value(e, n->list[i], &k) || !tmpl_value(e, n->list[i + 1], &v) || !tv_dict_set(e, d, k, v)) return false;
+        if (!tmpl_value(e, n->list[i], &k) || !tmpl_value(e, n->list[i + 1], &v) || !tv_dict_set(e, d, k, v))
+            return false;
     *out = tv_dict(d);
     return true;
 }

@@ -80,26 +80,30 @@ struct tmpl_func {
     uint8_t     need; /* how many of sig must be given */
     uint32_t    on;   /* methods: bits 1 << kind of self */
 };
-extern const struct tmpl_func tmpl_filters[], tmpl_filters_text[], tmpl_filters_layout[], tmpl_filters_html[], tmpl_tests[],
-    tmpl_globals[]; /* name NULL ends */
+extern const struct tmpl_func tmpl_filters[], tmpl_filters_text[], tmpl_filters_layout[], tmpl_filters_html[],
+    tmpl_tests[], tmpl_globals[]; /* name NULL ends */
 const struct tmpl_func *tmpl_find(const struct tmpl_func *table, const char *name, size_t n);
 const struct tmpl_func *tmpl_find_filter(const char *name, size_t n);
 const struct tmpl_func *tmpl_find_method(const struct tv *self, const char *name, size_t n);
-bool tmpl_apply(struct tmpl_eval *e, const struct tmpl_func *f, const struct tv *self, const struct tmpl_args *a, struct tv *out);
+bool tmpl_apply(struct tmpl_eval *e, const struct tmpl_func *f, const struct tv *self, const struct tmpl_args *a,
+                struct tv *out);
 
-bool tmpl_value(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *out);                         /* expression */
+bool tmpl_value(struct tmpl_eval *e, const struct tmpl_node *n, struct tv *out); /* expression */
 bool tmpl_get_attr(struct tmpl_eval *e, const struct tv *v, const char *name, size_t n, struct tv *out); /* v.name */
 bool tmpl_get_item(struct tmpl_eval *e, const struct tv *v, const struct tv *key, struct tv *out);       /* v[key] */
-bool tmpl_slice(struct tmpl_eval *e, const struct tv *v, const struct tv *from, const struct tv *to, const struct tv *step, struct tv *out);
+bool tmpl_slice(struct tmpl_eval *e, const struct tv *v, const struct tv *from, const struct tv *to,
+                const struct tv *step, struct tv *out);
 bool tmpl_binary(struct tmpl_eval *e, uint8_t op, const struct tv *a, const struct tv *b, struct tv *out);
 bool tmpl_compare(struct tmpl_eval *e, uint8_t op, const struct tv *a, const struct tv *b, bool *out);
 bool tmpl_call(struct tmpl_eval *e, const struct tv *f, const struct tmpl_args *a, struct tv *out);
 bool tmpl_call_macro(struct tmpl_eval *e, const struct tv_macro *m, const struct tmpl_args *a, struct tv *out);
-bool tmpl_call_loop(struct tmpl_eval *e, const struct tv_loop *l, const struct tv *items, struct tv *out); /* one turn deeper */
+bool tmpl_call_loop(struct tmpl_eval *e, const struct tv_loop *l, const struct tv *items,
+                    struct tv *out); /* one turn deeper */
 bool tmpl_call_block(struct tmpl_eval *e, const struct tmpl_node *block, struct tv *out);
 bool tmpl_macro_attr(struct tmpl_eval *e, const struct tv_macro *m, const char *name, size_t n,
-                     struct tv *out);                                                     /* false: no such, or failed */
-bool tmpl_arguments(struct tmpl_eval *e, const struct tmpl_node *n, struct tmpl_args *a); /* of an N_CALL and the like */
+                     struct tv *out); /* false: no such, or failed */
+bool tmpl_arguments(struct tmpl_eval *e, const struct tmpl_node *n,
+                    struct tmpl_args *a); /* of an N_CALL and the like */
 
 enum tmpl_flow { TMPL_NEXT, TMPL_BREAK, TMPL_CONTINUE, TMPL_FAIL };
 enum tmpl_flow   tmpl_run(struct tmpl_eval *e, const struct tmpl_node *n); /* statement */

@@ -37,7 +37,8 @@ struct tmpl_node *tmpl_parse_expr(struct tmpl_parser *p)
 
 static bool is_tuple_end(const struct tmpl_tok *k)
 {
-    return k->type == T_OUT_END || k->type == T_BLOCK_END || (k->type == T_OP && k->op == OP_RPAREN) || tmpl_tok_is(k, "in");
+    return k->type == T_OUT_END || k->type == T_BLOCK_END || (k->type == T_OP && k->op == OP_RPAREN) ||
+           tmpl_tok_is(k, "in");
 }
 
 struct tmpl_node *tmpl_parse_tuple(struct tmpl_parser *p, bool with_cond, bool parens)
@@ -71,7 +72,8 @@ static struct tmpl_node *word_list(struct tmpl_parser *p, const char *word, enum
 }
 
 /* operands and the operators between them */
-static struct tmpl_node *op_chain(struct tmpl_parser *p, enum tmpl_node_type type, uint8_t (*take)(struct tmpl_parser *),
+static struct tmpl_node *op_chain(struct tmpl_parser *p, enum tmpl_node_type type,
+                                  uint8_t (*take)(struct tmpl_parser *),
                                   struct tmpl_node *(*operand)(struct tmpl_parser *))
 {
     struct tmpl_node_list l = { 0 };
@@ -127,7 +129,10 @@ static struct tmpl_node *parse_pow(struct tmpl_parser *p) { return op_chain(p, N
 static struct tmpl_node *parse_mul(struct tmpl_parser *p) { return op_chain(p, N_CHAIN, take_mul, parse_pow); }
 static struct tmpl_node *parse_concat(struct tmpl_parser *p) { return op_chain(p, N_CONCAT, take_tilde, parse_mul); }
 static struct tmpl_node *parse_add(struct tmpl_parser *p) { return op_chain(p, N_CHAIN, take_add, parse_concat); }
-static struct tmpl_node *parse_compare(struct tmpl_parser *p) { return op_chain(p, N_COMPARE, take_compare, parse_add); }
+static struct tmpl_node *parse_compare(struct tmpl_parser *p)
+{
+    return op_chain(p, N_COMPARE, take_compare, parse_add);
+}
 
 static struct tmpl_node *parse_not(struct tmpl_parser *p)
 {
@@ -179,7 +184,8 @@ static struct tmpl_node *parse_number(struct tmpl_parser *p)
         skip = 2;
     }
     if (!big_parse(&p->t->arena, text + skip, n - skip, base, false, &v))
-        return tmpl_parse_fail(p, k->line, "an integer that is too large: at most %d bits, %d digits", BIG_BITS_MAX, BIG_DIGITS_MAX);
+        return tmpl_parse_fail(p, k->line, "an integer that is too large: at most %d bits, %d digits", BIG_BITS_MAX,
+                               BIG_DIGITS_MAX);
     return const_node(p, k->line, v);
 }
 
@@ -293,7 +299,9 @@ static struct tmpl_node *parse_subscript(struct tmpl_parser *p, struct tmpl_node
     struct tmpl_node      *n, *part[3] = { 0 };
     if (tmpl_skip_op(p, OP_DOT)) {
         if (k->type == T_NAME) {
-            if (!name_allowed(p, line, k->s, k->n) || !(n = tmpl_node_new(p, N_ATTR, line)) || !tmpl_intern(p, k, &n->sym)) return NULL;
+            if (!name_allowed(p, line, k->s, k->n) || !(n = tmpl_node_new(p, N_ATTR, line)) ||
+                !tmpl_intern(p, k, &n->sym))
+                return NULL;
             tmpl_next(p);
         } else if (k->type == T_INT) {
             if (!(n = tmpl_node_new(p, N_ITEM, line)) || !(n->b = parse_number(p))) return NULL;
@@ -320,7 +328,8 @@ static struct tmpl_node *parse_subscript(struct tmpl_parser *p, struct tmpl_node
     n->b = part[0];
     n->c = part[1];
     n->d = part[2];
-    if (!slice && part[0]->type == N_CONST && part[0]->val.kind == TV_STR && !name_allowed(p, line, part[0]->val.u.s, part[0]->val.n))
+    if (!slice && part[0]->type == N_CONST && part[0]->val.kind == TV_STR &&
+        !name_allowed(p, line, part[0]->val.u.s, part[0]->val.n))
         return NULL;
     return tmpl_node_done(p, n, NULL);
 }
@@ -429,8 +438,9 @@ static struct tmpl_node *parse_postfix(struct tmpl_parser *p, struct tmpl_node *
 static bool check_named(struct tmpl_parser *p, const struct tmpl_node *n)
 {
     const char *f = n->u.fn->name;
-    bool        attr = !strcmp(f, "selectattr") || !strcmp(f, "rejectattr"), plain = !strcmp(f, "select") || !strcmp(f, "reject");
-    uint32_t    at = attr ? 1 : 0;
+    bool        attr = !strcmp(f, "selectattr") || !strcmp(f, "rejectattr"),
+         plain = !strcmp(f, "select") || !strcmp(f, "reject");
+    uint32_t at = attr ? 1 : 0;
     if ((!attr && !plain && strcmp(f, "map")) || n->n <= at || n->list[at]->type != N_CONST) return true;
     const struct tv *v = &n->list[at]->val;
     bool             test = attr || plain;
@@ -477,9 +487,10 @@ static struct tmpl_node *parse_test(struct tmpl_parser *p, struct tmpl_node *a)
     bool about_being = !strcmp(n->u.fn->name, "defined") || !strcmp(n->u.fn->name, "undefined");
     if (about_being && a->type == N_NAME) p->t->sym[a->sym].asked = true;
     const struct tmpl_tok *v = tmpl_cur(p);
-    bool                   starts =
-        v->type == T_STR || v->type == T_INT || v->type == T_FLOAT || (v->type == T_OP && (v->op == OP_LBRACKET || v->op == OP_LBRACE)) ||
-        (v->type == T_NAME && !tmpl_tok_is(v, "else") && !tmpl_tok_is(v, "or") && !tmpl_tok_is(v, "and") && !tmpl_tok_is(v, "if"));
+    bool                   starts = v->type == T_STR || v->type == T_INT || v->type == T_FLOAT ||
+                  (v->type == T_OP && (v->op == OP_LBRACKET || v->op == OP_LBRACE)) ||
+                  (v->type == T_NAME && !tmpl_tok_is(v, "else") && !tmpl_tok_is(v, "or") && !tmpl_tok_is(v, "and") &&
+                   !tmpl_tok_is(v, "if"));
     if (v->type == T_OP && v->op == OP_LPAREN) {
         if (!parse_args(p, n)) return NULL;
     } else if (starts) {

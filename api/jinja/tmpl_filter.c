@@ -123,19 +123,23 @@ static bool iter_if_true(struct tmpl_eval *e, const struct tv *v, struct tv_seq 
     return (*out = tv_seq_new(e, SEQ_LIST, 0)) != NULL;
 }
 
-static bool selected(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, bool attr, bool want, struct tv *out)
+static bool selected(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, bool attr, bool want,
+                     struct tv *out)
 {
     struct tv_seq          *q, *r;
     const struct tmpl_func *test = NULL;
     uint32_t                at = attr ? 1 : 0;
     if (attr && !a->n) return tmpl_fail(e, "an attribute's name is missing");
     if (a->n > at) {
-        if (a->pos[at].kind != TV_STR || !(test = tmpl_find(tmpl_tests, a->pos[at].u.s, a->pos[at].n))) return tmpl_fail(e, "no such test");
+        if (a->pos[at].kind != TV_STR || !(test = tmpl_find(tmpl_tests, a->pos[at].u.s, a->pos[at].n)))
+            return tmpl_fail(e, "no such test");
         at++;
     }
-    struct tmpl_args rest = {
-        .pos = a->pos ? a->pos + at : NULL, .n = a->n > at ? a->n - at : 0, .kw = a->kw, .kw_val = a->kw_val, .n_kw = a->n_kw
-    };
+    struct tmpl_args rest = { .pos = a->pos ? a->pos + at : NULL,
+                              .n = a->n > at ? a->n - at : 0,
+                              .kw = a->kw,
+                              .kw_val = a->kw_val,
+                              .n_kw = a->n_kw };
     if (!iter_if_true(e, v, &q) || !(r = tv_seq_new(e, SEQ_GEN, q->n))) return false;
     for (uint32_t i = 0; i < q->n; i++) {
         struct tv x = q->v[i], yes;
@@ -171,7 +175,8 @@ static bool f_map(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
     struct tv               path = tv_none(), none = { .kind = TV_ABSENT };
     struct tmpl_args        rest = { .kw = a->kw, .kw_val = a->kw_val, .n_kw = a->n_kw };
     if (a->n) {
-        if (a->pos[0].kind != TV_STR || !(f = tmpl_find_filter(a->pos[0].u.s, a->pos[0].n))) return tmpl_fail(e, "no such filter");
+        if (a->pos[0].kind != TV_STR || !(f = tmpl_find_filter(a->pos[0].u.s, a->pos[0].n)))
+            return tmpl_fail(e, "no such filter");
         rest.pos = a->pos + 1;
         rest.n = a->n - 1;
     } else {
@@ -233,9 +238,11 @@ static bool sort_keys(struct tmpl_eval *e, struct sort_key **v, uint32_t n, bool
 }
 
 /* sort(attribute='a,b'): the values of all paths, each folded, as one key. */
-static bool sort_key_of(struct tmpl_eval *e, const struct tv *item, const struct tv *path, bool sensitive, struct tv *out)
+static bool sort_key_of(struct tmpl_eval *e, const struct tv *item, const struct tv *path, bool sensitive,
+                        struct tv *out)
 {
-    if (path->kind != TV_STR || !memchr(path->u.s, ',', path->n)) return attr_path(e, item, path, out) && fold(e, out, sensitive);
+    if (path->kind != TV_STR || !memchr(path->u.s, ',', path->n))
+        return attr_path(e, item, path, out) && fold(e, out, sensitive);
     struct tv_seq *keys = tv_seq_new(e, SEQ_LIST, 0);
     if (!keys) return false;
     for (size_t at = 0; at <= path->n;) {
@@ -249,7 +256,8 @@ static bool sort_key_of(struct tmpl_eval *e, const struct tv *item, const struct
     return true;
 }
 
-static bool sorted(struct tmpl_eval *e, struct tv_seq *q, const struct tv *path, bool reverse, bool sensitive, struct tv *out)
+static bool sorted(struct tmpl_eval *e, struct tv_seq *q, const struct tv *path, bool reverse, bool sensitive,
+                   struct tv *out)
 {
     struct sort_key *v = tmpl_alloc(e, (size_t)q->n * sizeof *v + 1);
     struct tv_seq   *r = tv_seq_new(e, SEQ_LIST, q->n);
@@ -296,7 +304,8 @@ static bool extreme(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     }
     for (uint32_t i = 0; i < q->n; i++) {
         int c = 0;
-        if (!tmpl_steps(e, 1) || !attr_path(e, &q->v[i], &a->pos[1], &key) || !fold(e, &key, tv_truth(&a->pos[0]))) return false;
+        if (!tmpl_steps(e, 1) || !attr_path(e, &q->v[i], &a->pos[1], &key) || !fold(e, &key, tv_truth(&a->pos[0])))
+            return false;
         if (i && !tv_compare(e, &key, &best, &c)) return false;
         if (!i || (max ? c > 0 : c < 0)) {
             best = key;
@@ -320,7 +329,8 @@ static bool f_sum(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
     struct tv      total = a->pos[1].kind == TV_ABSENT ? tv_int(0) : a->pos[1], x;
     if (!tv_iter(e, v, &q)) return false;
     for (uint32_t i = 0; i < q->n; i++)
-        if (!tmpl_steps(e, 1) || !attr_path(e, &q->v[i], &a->pos[0], &x) || !tmpl_binary(e, OP_ADD, &total, &x, &total)) return false;
+        if (!tmpl_steps(e, 1) || !attr_path(e, &q->v[i], &a->pos[0], &x) || !tmpl_binary(e, OP_ADD, &total, &x, &total))
+            return false;
     *out = total;
     return true;
 }
@@ -328,11 +338,13 @@ static bool f_sum(struct tmpl_eval *e, const struct tv *v, const struct tmpl_arg
 static bool f_unique(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     struct tv_seq *q, *r, *keys;
-    if (!tv_iter(e, v, &q) || !(r = tv_seq_new(e, SEQ_GEN, q->n)) || !(keys = tv_seq_new(e, SEQ_LIST, q->n))) return false;
+    if (!tv_iter(e, v, &q) || !(r = tv_seq_new(e, SEQ_GEN, q->n)) || !(keys = tv_seq_new(e, SEQ_LIST, q->n)))
+        return false;
     for (uint32_t i = 0; i < q->n; i++) {
         struct tv key;
         uint32_t  k = 0;
-        if (!tmpl_steps(e, 1 + r->n / 16) || !attr_path(e, &q->v[i], &a->pos[1], &key) || !fold(e, &key, tv_truth(&a->pos[0])))
+        if (!tmpl_steps(e, 1 + r->n / 16) || !attr_path(e, &q->v[i], &a->pos[1], &key) ||
+            !fold(e, &key, tv_truth(&a->pos[0])))
             return false;
         while (k < r->n && !tv_equal(e, &keys->v[k], &key)) k++;
         if (k == r->n) {
@@ -344,7 +356,8 @@ static bool f_unique(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     return !e->st;
 }
 
-static bool group_key(struct tmpl_eval *e, const struct tv *item, const struct tmpl_args *a, struct tv *key, struct tv *folded)
+static bool group_key(struct tmpl_eval *e, const struct tv *item, const struct tmpl_args *a, struct tv *key,
+                      struct tv *folded)
 {
     if (!attr_path(e, item, &a->pos[0], key)) return false;
     if (key->kind == TV_UNDEF && a->pos[1].kind != TV_ABSENT) *key = a->pos[1];
@@ -388,7 +401,8 @@ static bool f_slice(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     struct tv_seq *q, *r = tv_seq_new(e, SEQ_GEN, 0);
     int64_t        slices;
     if (!r || !tv_iter(e, v, &q)) return false;
-    if (!tv_integer(&a->pos[0], &slices) || !slices) return tmpl_fail(e, "slice() takes a number of slices that is not 0");
+    if (!tv_integer(&a->pos[0], &slices) || !slices)
+        return tmpl_fail(e, "slice() takes a number of slices that is not 0");
     if (slices > (int64_t)e->lim.steps_max) return tmpl_over(e, "too many steps");
     uint32_t n = slices > 0 ? (uint32_t)slices : 0, at = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -439,7 +453,8 @@ static bool f_batch(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
 {
     struct tv_seq *q, *row = NULL, *r = tv_seq_new(e, SEQ_GEN, 0);
     int64_t        n;
-    if (!r || !tv_iter(e, v, &q) || !tv_integer(&a->pos[0], &n) || n < 1) return tmpl_fail(e, "batch() takes a positive number");
+    if (!r || !tv_iter(e, v, &q) || !tv_integer(&a->pos[0], &n) || n < 1)
+        return tmpl_fail(e, "batch() takes a positive number");
     for (uint32_t i = 0; i < q->n; i++) {
         if (!row || row->n == n)
             if (!(row = tv_seq_new(e, SEQ_LIST, 0)) || !tv_seq_add(e, r, tv_seq(row))) return false;

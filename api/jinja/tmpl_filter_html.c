@@ -79,9 +79,10 @@ static const char *named(const char *s, size_t n)
 /* What HTML makes of numbers that no character has: those of Windows-1252, and U+FFFD. Python drops what is invalid. */
 static void put_number(struct buf *b, uint32_t c)
 {
-    static const uint16_t windows[32] = { 0x20ac, 0x81,   0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160,
-                                          0x2039, 0x0152, 0x8d,   0x017d, 0x8f,   0x90,   0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
-                                          0x2013, 0x2014, 0x02dc, 0x2122, 0x0161, 0x203a, 0x0153, 0x9d,   0x017e, 0x0178 };
+    static const uint16_t windows[32] = { 0x20ac, 0x81,   0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021,
+                                          0x02c6, 0x2030, 0x0160, 0x2039, 0x0152, 0x8d,   0x017d, 0x8f,
+                                          0x90,   0x2018, 0x2019, 0x201c, 0x201d, 0x2022, 0x2013, 0x2014,
+                                          0x02dc, 0x2122, 0x0161, 0x203a, 0x0153, 0x9d,   0x017e, 0x0178 };
     char                  d[4];
     if (c >= 0x80 && c < 0xa0) c = windows[c - 0x80];
     bool low = (c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || (c >= 0x7f && c <= 0x9f);
@@ -137,7 +138,8 @@ static bool unescape(struct tmpl_eval *e, struct tv *s)
         size_t      at = p ? (size_t)(p - s->u.s) : s->n, left = s->n - at;
         buf_put(e->out, s->u.s + i, at - i);
         if (!p) break;
-        size_t len = left > 1 ? p[1] == '#' ? numbered(p + 1, left - 1, e->out) : put_named(p + 1, left - 1, e->out) : 0;
+        size_t len =
+            left > 1 ? p[1] == '#' ? numbered(p + 1, left - 1, e->out) : put_named(p + 1, left - 1, e->out) : 0;
         if (!len) buf_putc(e->out, '&');
         i = at + 1 + len;
         if (!tmpl_steps(e, 1)) return false;
@@ -168,7 +170,8 @@ static bool put_quoted(struct tmpl_eval *e, const struct tv *v, bool query)
     if (!tv_to_str(e, v, &s) || !tmpl_bytes(e, 4 * (size_t)s.n)) return false;
     for (size_t i = 0; i < s.n; i++) {
         unsigned char c = (unsigned char)s.u.s[i];
-        bool plain = ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_.-~", c)) || (c == '/' && !query);
+        bool plain = ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_.-~", c)) ||
+                     (c == '/' && !query);
         if (plain && c < 0x80)
             buf_putc(e->out, (char)c);
         else if (c == ' ' && query)

@@ -40,7 +40,8 @@ static bool f_truncate(struct tmpl_eval *e, const struct tv *v, const struct tmp
         return false;
     if (end.kind != TV_STR) return tmpl_fail(e, "truncate: end must be a string");
     int64_t n_end = (int64_t)text_count(end.u.s, end.n);
-    if (length < n_end || leeway < 0) return tmpl_fail(e, "truncate: length must not be less than its end, nor leeway negative");
+    if (length < n_end || leeway < 0)
+        return tmpl_fail(e, "truncate: length must not be less than its end, nor leeway negative");
     int64_t n = (int64_t)text_count(s.u.s, s.n);
     if (!tmpl_bytes(e, s.n)) return false;
     if (n <= length || n - length <= leeway) {
@@ -112,7 +113,8 @@ static size_t dashes(const struct wrap *w, size_t i)
 {
     size_t end = i;
     while (end < w->n_cp && w->cp[end] == '-') end++;
-    while (end >= i + 2 && !(end < w->n_cp && wrap_word(w->cp[end]))) end--; /* \w may not be a dash, so this finds none */
+    while (end >= i + 2 && !(end < w->n_cp && wrap_word(w->cp[end])))
+        end--; /* \w may not be a dash, so this finds none */
     return end >= i + 2 ? end : i;
 }
 

@@ -117,10 +117,12 @@ static bool f_format(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
 static bool f_tojson(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     const struct tv     *ascii = &a->pos[0], *indent = &a->pos[1], *sep = &a->pos[2], *sort = &a->pos[3];
-    struct tv_json_style s = {
-        .ascii = tv_truth(ascii), .sort_keys = tv_truth(sort), .indent = -1, .item_sep = TV_LIT(", "), .key_sep = TV_LIT(": ")
-    };
-    int64_t n;
+    struct tv_json_style s = { .ascii = tv_truth(ascii),
+                               .sort_keys = tv_truth(sort),
+                               .indent = -1,
+                               .item_sep = TV_LIT(", "),
+                               .key_sep = TV_LIT(": ") };
+    int64_t              n;
     if (indent->kind == TV_STR) {
         s.indent_text = *indent;
     } else if (tv_integer(indent, &n)) {
@@ -130,7 +132,8 @@ static bool f_tojson(struct tmpl_eval *e, const struct tv *v, const struct tmpl_
     }
     if (s.indent >= 0 || s.indent_text.kind == TV_STR) s.item_sep = TV_LIT(",");
     if (sep->kind != TV_ABSENT && sep->kind != TV_NONE) {
-        if (sep->kind != TV_SEQ || sep->u.seq->n != 2 || sep->u.seq->v[0].kind != TV_STR || sep->u.seq->v[1].kind != TV_STR)
+        if (sep->kind != TV_SEQ || sep->u.seq->n != 2 || sep->u.seq->v[0].kind != TV_STR ||
+            sep->u.seq->v[1].kind != TV_STR)
             return tmpl_fail(e, "tojson: separators are two strings");
         s.item_sep = sep->u.seq->v[0];
         s.key_sep = sep->u.seq->v[1];
@@ -167,7 +170,9 @@ static bool f_from_json(struct tmpl_eval *e, const struct tv *v, const struct tm
                 break;
             }
             for (uint32_t i = 0; i < kids; i++)
-                stack[n++] = x->kind == TV_SEQ ? &x->u.seq->v[i] : i % 2 ? &x->u.dict->v[i / 2].v : &x->u.dict->v[i / 2].k;
+                stack[n++] = x->kind == TV_SEQ ? &x->u.seq->v[i]
+                             : i % 2           ? &x->u.dict->v[i / 2].v
+                                               : &x->u.dict->v[i / 2].k;
             if (x->kind == TV_SEQ)
                 x->u.seq->given = false;
             else
@@ -305,11 +310,13 @@ static bool round_whole(struct tmpl_eval *e, const struct tv *v, int64_t places,
     int       c = 0;
     if (places >= 0) return tmpl_binary(e, OP_ADD, v, &zero, out);
     if (!tmpl_binary(e, OP_POW, &ten, &up, &unit) || !tmpl_binary(e, OP_MOD, v, &unit, &rest)) return false;
-    if (!tmpl_binary(e, OP_SUB, v, &rest, out) || !tmpl_binary(e, OP_ADD, &rest, &rest, &twice) || !tv_compare(e, &twice, &unit, &c))
+    if (!tmpl_binary(e, OP_SUB, v, &rest, out) || !tmpl_binary(e, OP_ADD, &rest, &rest, &twice) ||
+        !tv_compare(e, &twice, &unit, &c))
         return false;
     if (!c) { /* half: to the even multiple */
         struct tv two = tv_int(2), quotient, odd;
-        if (!tmpl_binary(e, OP_FLOORDIV, v, &unit, &quotient) || !tmpl_binary(e, OP_MOD, &quotient, &two, &odd)) return false;
+        if (!tmpl_binary(e, OP_FLOORDIV, v, &unit, &quotient) || !tmpl_binary(e, OP_MOD, &quotient, &two, &odd))
+            return false;
         c = tv_truth(&odd) ? 1 : -1;
     }
     return c < 0 || tmpl_binary(e, OP_ADD, out, &unit, out);
@@ -344,7 +351,8 @@ static bool f_round(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
         *out = tv_float(floor(f * scale) / scale);
         return true;
     }
-    if (a->pos[1].kind != TV_ABSENT && !tv_str_is(&a->pos[1], "common")) return tmpl_fail(e, "round: method must be common, ceil or floor");
+    if (a->pos[1].kind != TV_ABSENT && !tv_str_is(&a->pos[1], "common"))
+        return tmpl_fail(e, "round: method must be common, ceil or floor");
     if (v->kind != TV_FLOAT) return round_whole(e, v, places, out);
     *out = tv_float(round_float(f, places));
     return true;

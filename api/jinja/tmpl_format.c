@@ -115,7 +115,8 @@ static bool percent_value(struct tmpl_eval *e, struct format_spec *f, const stru
         f->precision = -1;
         if (!f->align) f->align = '>';
         if (v->kind == TV_STR && v->n && v->n == text_step(v->u.s)) return format_text(e, f, v->u.s, v->n);
-        if (!tv_integer(v, &i) || i < 0 || i > 0x10ffff || (i >= 0xd800 && i < 0xe000)) return tmpl_fail(e, "%%c requires int or char");
+        if (!tv_integer(v, &i) || i < 0 || i > 0x10ffff || (i >= 0xd800 && i < 0xe000))
+            return tmpl_fail(e, "%%c requires int or char");
         return format_text(e, f, text, text_put_cp(text, (uint32_t)i));
     }
     if (strchr("diuxXo", f->type)) return percent_whole(e, f, v);
@@ -130,7 +131,8 @@ static bool percent_named(struct tmpl_eval *e, struct percent *p, const struct t
 {
     const char *from = p->s + p->i + 1, *end = memchr(from, ')', p->n - p->i - 1);
     if (!end || !p->n_arg || p->args[0].kind != TV_DICT) return tmpl_fail(e, "format requires a mapping");
-    if (!(*out = tv_dict_find(p->args[0].u.dict, from, (size_t)(end - from)))) return tmpl_fail(e, "format: no such key");
+    if (!(*out = tv_dict_find(p->args[0].u.dict, from, (size_t)(end - from))))
+        return tmpl_fail(e, "format: no such key");
     p->i = (size_t)(end - p->s) + 1;
     p->used = p->n_arg;
     return true;
@@ -159,8 +161,8 @@ bool tmpl_percent(struct tmpl_eval *e, const struct tv *fmt, const struct tv *ar
         if (!percent_value(e, &f, named ? named : &args[p.used++])) return false;
     }
     /* Python lets a single argument pass unused when it can be subscripted. */
-    bool box =
-        n_arg == 1 && (args[0].kind == TV_DICT || args[0].kind == TV_UNDEF || (args[0].kind == TV_SEQ && args[0].u.seq->type <= SEQ_RANGE));
+    bool box = n_arg == 1 && (args[0].kind == TV_DICT || args[0].kind == TV_UNDEF ||
+                              (args[0].kind == TV_SEQ && args[0].u.seq->type <= SEQ_RANGE));
     if (p.used < n_arg && !box) return tmpl_fail(e, "not all arguments converted during string formatting");
     return tmpl_take(e, mark, out);
 }
@@ -208,7 +210,8 @@ static bool field_value(struct tmpl_eval *e, struct fields *p, const char *s, si
     bool number = index_of(s, i, &index);
     if (!i || number) {
         if (p->map) return tmpl_fail(e, "Format string contains positional fields");
-        if (i ? p->counted : p->numbered) return tmpl_fail(e, "cannot switch between automatic and manual field numbering");
+        if (i ? p->counted : p->numbered)
+            return tmpl_fail(e, "cannot switch between automatic and manual field numbering");
         if (!i) index = p->next++;
         *(i ? &p->numbered : &p->counted) = true;
         if (index >= p->a->n) return tmpl_fail(e, "Replacement index %u out of range for positional args tuple", index);
@@ -301,6 +304,7 @@ bool tmpl_str_format_map(struct tmpl_eval *e, const struct tv *self, const struc
 {
     struct fields p = { .a = a, .map = &a->pos[0] };
     size_t        mark = tmpl_mark(e);
-    if (a->pos[0].kind != TV_DICT) return tmpl_fail(e, "format_map() takes a mapping, not %s", tv_type_name(&a->pos[0]));
+    if (a->pos[0].kind != TV_DICT)
+        return tmpl_fail(e, "format_map() takes a mapping, not %s", tv_type_name(&a->pos[0]));
     return tmpl_bytes(e, self->n) && put_fields(e, &p, self->u.s, self->n, 0) && tmpl_take(e, mark, out);
 }

@@ -59,8 +59,8 @@ static void put_fill(struct buf *b, const struct tv *fill, int64_t times)
 }
 
 /* head: sign and prefix, which '=' keeps in front of the padding. width counts characters. */
-static bool put_padded(struct tmpl_eval *e, const struct format_spec *f, char align, const struct tv *fill, const char *head, const char *s,
-                       size_t n)
+static bool put_padded(struct tmpl_eval *e, const struct format_spec *f, char align, const struct tv *fill,
+                       const char *head, const char *s, size_t n)
 {
     int64_t gap = (int64_t)f->width - (int64_t)strlen(head) - (int64_t)text_count(s, n);
     int64_t left = gap <= 0 ? 0 : align == '>' ? gap : align == '^' ? gap / 2 : 0, inner = align == '=' ? gap : 0;
@@ -81,8 +81,8 @@ bool format_text(struct tmpl_eval *e, const struct format_spec *f, const char *s
 }
 
 /* A number: digits, then tail (fraction and exponent). Grouped zeros fill the width where '=' pads with 0. */
-static bool put_number(struct tmpl_eval *e, const struct format_spec *f, const char *head, const char *digits, size_t n_digit,
-                       const char *tail, size_t n_tail)
+static bool put_number(struct tmpl_eval *e, const struct format_spec *f, const char *head, const char *digits,
+                       size_t n_digit, const char *tail, size_t n_tail)
 {
     struct tv fill = f->fill.kind != TV_ABSENT ? f->fill : f->zero ? TV_LIT("0") : TV_LIT(" ");
     char      align = f->align ? f->align : f->zero ? '=' : '>';
@@ -191,8 +191,9 @@ bool format_double(struct tmpl_eval *e, const struct format_spec *f, double x)
         head[0] = f->sign;
     size_t digits = strspn(text, "0123456789");
     if (!digits)
-        return put_number(e, &(struct format_spec){ .fill = f->fill, .align = f->align, .zero = f->zero, .width = f->width }, head, text,
-                          (size_t)n, "", 0);
+        return put_number(
+            e, &(struct format_spec){ .fill = f->fill, .align = f->align, .zero = f->zero, .width = f->width }, head,
+            text, (size_t)n, "", 0);
     return put_number(e, f, head, text, digits, text + digits, (size_t)n - digits);
 }
 
@@ -218,10 +219,12 @@ static bool format_number(struct tmpl_eval *e, const struct format_spec *f, cons
         return format_double(e, f, x);
     }
     if (f->precision >= 0) return tmpl_fail(e, "Precision not allowed in integer format specifier");
-    if (f->no_minus_zero) return tmpl_fail(e, "Negative zero coercion (z) not allowed in format specifier with integer format code");
+    if (f->no_minus_zero)
+        return tmpl_fail(e, "Negative zero coercion (z) not allowed in format specifier with integer format code");
     if (f->type != 'c') return format_whole(e, f, v, 0);
     char text[4];
-    if (!tv_integer(v, &i) || i < 0 || i > 0x10ffff || (i >= 0xd800 && i < 0xe000)) return tmpl_fail(e, "%%c arg not in range(0x110000)");
+    if (!tv_integer(v, &i) || i < 0 || i > 0x10ffff || (i >= 0xd800 && i < 0xe000))
+        return tmpl_fail(e, "%%c arg not in range(0x110000)");
     struct format_spec as_text = *f;
     if (!as_text.align) as_text.align = '>';
     return format_text(e, &as_text, text, text_put_cp(text, (uint32_t)i));
@@ -229,8 +232,8 @@ static bool format_number(struct tmpl_eval *e, const struct format_spec *f, cons
 
 bool format_value(struct tmpl_eval *e, const struct format_spec *f, const struct tv *v)
 {
-    bool plain =
-        !f->align && !f->sign && !f->alt && !f->zero && !f->group && !f->type && !f->width && f->precision < 0 && !f->no_minus_zero;
+    bool plain = !f->align && !f->sign && !f->alt && !f->zero && !f->group && !f->type && !f->width &&
+                 f->precision < 0 && !f->no_minus_zero;
     if (plain) return tv_print(e, v);
     if (v->kind == TV_FLOAT || tv_whole(v)) return format_number(e, f, v);
     if (v->kind != TV_STR) return tmpl_fail(e, "unsupported format string passed to %s.__format__", tv_type_name(v));

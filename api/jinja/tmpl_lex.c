@@ -91,7 +91,8 @@ static bool lex_comment(struct lex *x)
 }
 
 /* Is there "{%[sign] word [-]%}" at i? Then its end and the signs. */
-static bool lex_is_tag(const struct lex *x, size_t i, const char *word, bool plus_too, size_t *end, char *sign_l, char *sign_r)
+static bool lex_is_tag(const struct lex *x, size_t i, const char *word, bool plus_too, size_t *end, char *sign_l,
+                       char *sign_r)
 {
     if (!lex_at(x, i, "{%")) return false;
     i += 2;
@@ -156,7 +157,8 @@ static bool is_zero(char c) { return c == '0'; }
 static size_t lex_fraction(const struct lex *x, size_t from, size_t i)
 {
     size_t end = from;
-    if (i < x->n && x->s[i] == '.' && i + 1 < x->n && is_digit(x->s[i + 1])) i = end = lex_digits(x, i + 1, is_digit, false);
+    if (i < x->n && x->s[i] == '.' && i + 1 < x->n && is_digit(x->s[i + 1]))
+        i = end = lex_digits(x, i + 1, is_digit, false);
     if (i >= x->n || (x->s[i] | 0x20) != 'e') return end;
     i++;
     if (i < x->n && (x->s[i] == '+' || x->s[i] == '-')) i++;
@@ -174,7 +176,8 @@ static bool lex_number(struct lex *x)
         char c = from + 1 < x->n && x->s[from] == '0' ? (char)(x->s[from + 1] | 0x20) : 0;
         end = i;
         if (x->s[from] == '0') end = lex_digits(x, from, is_zero, false);
-        if (c == 'b' || c == 'o' || c == 'x') i = lex_digits(x, from + 2, c == 'b' ? is_bin : c == 'o' ? is_oct : is_hex, true);
+        if (c == 'b' || c == 'o' || c == 'x')
+            i = lex_digits(x, from + 2, c == 'b' ? is_bin : c == 'o' ? is_oct : is_hex, true);
         if ((c == 'b' || c == 'o' || c == 'x') && i > from + 2) end = i;
     }
     bool ok = lex_emit(x, real ? T_FLOAT : T_INT, 0, x->s + from, end - from);
@@ -186,11 +189,12 @@ static const struct {
     char    s[3];
     uint8_t op;
 } lex_ops[] = {
-    { "==", OP_EQ },    { "!=", OP_NE },    { "<=", OP_LE },    { ">=", OP_GE },    { "//", OP_FLOORDIV }, { "**", OP_POW },
-    { "+", OP_ADD },    { "-", OP_SUB },    { "*", OP_MUL },    { "/", OP_DIV },    { "%", OP_MOD },       { "~", OP_TILDE },
-    { "<", OP_LT },     { ">", OP_GT },     { "=", OP_ASSIGN }, { ".", OP_DOT },    { ":", OP_COLON },     { "|", OP_PIPE },
-    { ",", OP_COMMA },  { ";", OP_SEMI },   { "(", OP_LPAREN }, { ")", OP_RPAREN }, { "[", OP_LBRACKET },  { "]", OP_RBRACKET },
-    { "{", OP_LBRACE }, { "}", OP_RBRACE },
+    { "==", OP_EQ },    { "!=", OP_NE },    { "<=", OP_LE },      { ">=", OP_GE },      { "//", OP_FLOORDIV },
+    { "**", OP_POW },   { "+", OP_ADD },    { "-", OP_SUB },      { "*", OP_MUL },      { "/", OP_DIV },
+    { "%", OP_MOD },    { "~", OP_TILDE },  { "<", OP_LT },       { ">", OP_GT },       { "=", OP_ASSIGN },
+    { ".", OP_DOT },    { ":", OP_COLON },  { "|", OP_PIPE },     { ",", OP_COMMA },    { ";", OP_SEMI },
+    { "(", OP_LPAREN }, { ")", OP_RPAREN }, { "[", OP_LBRACKET }, { "]", OP_RBRACKET }, { "{", OP_LBRACE },
+    { "}", OP_RBRACE },
 };
 
 /* Inside {% %} or {{ }}; x->i is behind the begin tag. */

@@ -148,14 +148,16 @@ bool tmpl_get_item(struct tmpl_eval *e, const struct tv *v, const struct tv *key
             return true;
         }
     }
-    if ((v->kind == TV_STR || (v->kind == TV_SEQ && v->u.seq->type <= SEQ_RANGE)) && tv_integer(key, &i)) return item_at(e, v, i, out);
+    if ((v->kind == TV_STR || (v->kind == TV_SEQ && v->u.seq->type <= SEQ_RANGE)) && tv_integer(key, &i))
+        return item_at(e, v, i, out);
     if (key->kind == TV_STR) return tmpl_get_attr(e, v, key->u.s, key->n, out);
     *out = tv_undef("no such item", 12);
     return true;
 }
 
 /* One end of a slice as Python clamps it. */
-static bool slice_end(struct tmpl_eval *e, const struct tv *v, int64_t lo, int64_t hi, int64_t n, int64_t none, int64_t *out)
+static bool slice_end(struct tmpl_eval *e, const struct tv *v, int64_t lo, int64_t hi, int64_t n, int64_t none,
+                      int64_t *out)
 {
     if (v->kind == TV_NONE) {
         *out = none;
@@ -165,14 +167,16 @@ static bool slice_end(struct tmpl_eval *e, const struct tv *v, int64_t lo, int64
         *out = v->u.big->neg ? lo : hi;
         return true;
     }
-    if (!tv_integer(v, out)) return v->kind == TV_UNDEF ? undefined(e, v) : tmpl_fail(e, "slice indices must be integers or None");
+    if (!tv_integer(v, out))
+        return v->kind == TV_UNDEF ? undefined(e, v) : tmpl_fail(e, "slice indices must be integers or None");
     if (*out < 0) *out = *out < -n ? -1 : *out + n;
     if (*out < lo) *out = lo;
     if (*out > hi) *out = hi;
     return true;
 }
 
-static bool slice_str(struct tmpl_eval *e, const struct tv *v, int64_t from, int64_t to, int64_t step, int64_t n, struct tv *out)
+static bool slice_str(struct tmpl_eval *e, const struct tv *v, int64_t from, int64_t to, int64_t step, int64_t n,
+                      struct tv *out)
 {
     bool ascii = n == v->n;
     if (step == 1) {
@@ -190,7 +194,8 @@ static bool slice_str(struct tmpl_eval *e, const struct tv *v, int64_t from, int
     return tmpl_take(e, mark, out);
 }
 
-bool tmpl_slice(struct tmpl_eval *e, const struct tv *v, const struct tv *a, const struct tv *b, const struct tv *c, struct tv *out)
+bool tmpl_slice(struct tmpl_eval *e, const struct tv *v, const struct tv *a, const struct tv *b, const struct tv *c,
+                struct tv *out)
 {
     if (v->kind == TV_UNDEF) return undefined(e, v);
     bool list = v->kind == TV_SEQ && v->u.seq->type <= SEQ_RANGE;
@@ -202,7 +207,8 @@ bool tmpl_slice(struct tmpl_eval *e, const struct tv *v, const struct tv *a, con
     int64_t lo = step > 0 ? 0 : -1, hi = step > 0 ? n : n - 1;
     if (step > n) step = n + 1;
     if (step < -n) step = -n - 1;
-    if (!slice_end(e, a, lo, hi, n, step > 0 ? lo : hi, &from) || !slice_end(e, b, lo, hi, n, step > 0 ? hi : lo, &to)) return false;
+    if (!slice_end(e, a, lo, hi, n, step > 0 ? lo : hi, &from) || !slice_end(e, b, lo, hi, n, step > 0 ? hi : lo, &to))
+        return false;
     if (!list) return slice_str(e, v, from, to, step, n, out);
     int64_t        count = step > 0 ? (to - from + step - 1) / step : (from - to - step - 1) / -step;
     struct tv_seq *q = tv_seq_new(e, v->u.seq->type, count > 0 ? (uint32_t)count : 0);
@@ -329,11 +335,10 @@ static bool is_large(int64_t i) { return i > 1ll << 53 || i < -(1ll << 53); }
 
 bool tmpl_binary(struct tmpl_eval *e, uint8_t op, const struct tv *a, const struct tv *b, struct tv *out)
 {
-    static const char *const names[] = {
-        [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/", [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**"
-    };
-    int64_t i, j;
-    double  x, y;
+    static const char *const names[] = { [OP_ADD] = "+",       [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/",
+                                         [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**" };
+    int64_t                  i, j;
+    double                   x, y;
     if (a->kind == TV_STR && b->kind == TV_STR && op == OP_ADD) {
         if ((a->flag | b->flag) & TV_SAFE) return concat_safe(e, a, b, out);
         return tmpl_concat(e, a, b, out);
@@ -353,7 +358,8 @@ bool tmpl_binary(struct tmpl_eval *e, uint8_t op, const struct tv *a, const stru
             return tmpl_fail(e, "int too large to convert to float");
         return float_op(e, op, x, y, out);
     }
-    if (op == OP_ADD && a->kind == TV_SEQ && b->kind == TV_SEQ && a->u.seq->type == b->u.seq->type && a->u.seq->type <= SEQ_TUPLE)
+    if (op == OP_ADD && a->kind == TV_SEQ && b->kind == TV_SEQ && a->u.seq->type == b->u.seq->type &&
+        a->u.seq->type <= SEQ_TUPLE)
         return join_lists(e, a->u.seq, b->u.seq, out);
     if (op == OP_MUL) {
         bool as = a->kind == TV_STR || (a->kind == TV_SEQ && a->u.seq->type <= SEQ_TUPLE);

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HEIGHT_MAX = 4 * TMPL_NEST_MAX }; /* of the tree: chains such as a.b.c.d grow it without recursion of the parser */
+enum {
+    HEIGHT_MAX = 4 * TMPL_NEST_MAX
+}; /* of the tree: chains such as a.b.c.d grow it without recursion of the parser */
 
 void *tmpl_parse_fail(struct tmpl_parser *p, uint32_t line, const char *fmt, ...)
 {
@@ -118,7 +120,10 @@ static const char *tok_text(const struct tmpl_tok *k, int *n)
 {
     *n = k->n < 40 ? (int)k->n : 40;
     if (k->type == T_OP || k->type == T_NAME || k->type == T_INT || k->type == T_FLOAT) return k->s;
-    const char *s = k->type == T_EOF ? "end of template" : k->type == T_STR ? "a string" : k->type == T_DATA ? "text" : "end of tag";
+    const char *s = k->type == T_EOF    ? "end of template"
+                    : k->type == T_STR  ? "a string"
+                    : k->type == T_DATA ? "text"
+                                        : "end of tag";
     *n = (int)strlen(s);
     return s;
 }
@@ -132,8 +137,10 @@ static void *unexpected(struct tmpl_parser *p, const char *wanted)
 
 bool tmpl_expect_op(struct tmpl_parser *p, enum tmpl_op op)
 {
-    static const char *const names[] = { [OP_COLON] = "':'",    [OP_COMMA] = "','",  [OP_LPAREN] = "'('", [OP_RPAREN] = "')'",
-                                         [OP_RBRACKET] = "']'", [OP_RBRACE] = "'}'", [OP_ASSIGN] = "'='" };
+    static const char *const names[] = {
+        [OP_COLON] = "':'",    [OP_COMMA] = "','",  [OP_LPAREN] = "'('", [OP_RPAREN] = "')'",
+        [OP_RBRACKET] = "']'", [OP_RBRACE] = "'}'", [OP_ASSIGN] = "'='"
+    };
     if (tmpl_skip_op(p, op)) return true;
     unexpected(p, names[op] ? names[op] : "an operator");
     return false;
@@ -188,7 +195,8 @@ static bool is_content(const struct tmpl_parser *p, const struct tmpl_node *n)
 {
     while (n && (n->type == N_FILTER || n->type == N_SLICE)) n = n->a;
     if (!n) return false;
-    if (n->type == N_NAME || n->type == N_ATTR) return p->t->sym[n->sym].n == 7 && !memcmp(p->t->sym[n->sym].s, "content", 7);
+    if (n->type == N_NAME || n->type == N_ATTR)
+        return p->t->sym[n->sym].n == 7 && !memcmp(p->t->sym[n->sym].s, "content", 7);
     return n->type == N_ITEM && n->b->type == N_CONST && tv_str_is(&n->b->val, "content");
 }
 
@@ -222,7 +230,8 @@ static struct tmpl_node *parse_set(struct tmpl_parser *p, uint32_t line)
         return tmpl_node_done(p, n, NULL);
     }
     n->type = N_SET_BLOCK;
-    if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_PIPE && !(n->b = tmpl_parse_filters(p, NULL, false))) return NULL;
+    if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_PIPE && !(n->b = tmpl_parse_filters(p, NULL, false)))
+        return NULL;
     if (!expect_end(p) || !(n->c = parse_until(p, "endset"))) return NULL;
     return tmpl_node_done(p, n, NULL);
 }
@@ -276,7 +285,8 @@ static bool parse_signature(struct tmpl_parser *p, struct tmpl_node *n, uint8_t 
 }
 
 /* The body of a macro or call block, up to the tag end, and which of the special names it reads. */
-static bool parse_macro_body(struct tmpl_parser *p, struct tmpl_node *n, const char *end, uint8_t own, bool needs_caller)
+static bool parse_macro_body(struct tmpl_parser *p, struct tmpl_node *n, const char *end, uint8_t own,
+                             bool needs_caller)
 {
     uint32_t loops = p->loops;
     uint8_t  reads = p->reads, sets = p->sets;
@@ -318,7 +328,8 @@ static struct tmpl_node *parse_call_block(struct tmpl_parser *p, uint32_t line)
     uint8_t                      own = 0;
     bool                         needs_caller = false;
     if (!n || !m || !tmpl_intern(p, &caller, &m->sym)) return NULL;
-    if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_LPAREN && !parse_signature(p, m, &own, &needs_caller)) return NULL;
+    if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_LPAREN && !parse_signature(p, m, &own, &needs_caller))
+        return NULL;
     if (!(n->a = tmpl_parse_postfix_call(p)) || !expect_end(p)) return NULL;
     if (!parse_macro_body(p, m, "endcall", own, needs_caller)) return NULL;
     n->d = tmpl_node_done(p, m, NULL);
@@ -342,7 +353,8 @@ static struct tmpl_node *parse_with(struct tmpl_parser *p, uint32_t line)
 static struct tmpl_node *parse_filter_block(struct tmpl_parser *p, uint32_t line)
 {
     struct tmpl_node *n = tmpl_node_new(p, N_FILTER_BLOCK, line);
-    if (!n || !(n->b = tmpl_parse_filters(p, NULL, true)) || !expect_end(p) || !(n->c = parse_until(p, "endfilter"))) return NULL;
+    if (!n || !(n->b = tmpl_parse_filters(p, NULL, true)) || !expect_end(p) || !(n->c = parse_until(p, "endfilter")))
+        return NULL;
     return tmpl_node_done(p, n, NULL);
 }
 
@@ -357,7 +369,8 @@ static struct tmpl_node *parse_block(struct tmpl_parser *p, uint32_t line)
     if (k->type != T_NAME) return unexpected(p, "a block's name");
     if (!tmpl_intern(p, k, &n->sym)) return NULL;
     for (uint32_t i = 0; i < p->t->n_block; i++)
-        if (p->t->block[i]->sym == n->sym) return tmpl_parse_fail(p, line, "a second block '%.*s'", (int)(k->n < 40 ? k->n : 40), k->s);
+        if (p->t->block[i]->sym == n->sym)
+            return tmpl_parse_fail(p, line, "a second block '%.*s'", (int)(k->n < 40 ? k->n : 40), k->s);
     if (p->t->n_block == TMPL_BLOCKS_MAX) return tmpl_parse_fail(p, line, "more than %d blocks", TMPL_BLOCKS_MAX);
     p->t->block[p->t->n_block++] = n;
     tmpl_next(p);
@@ -377,7 +390,8 @@ static struct tmpl_node *parse_autoescape(struct tmpl_parser *p, uint32_t line)
 {
     struct tmpl_node *n = tmpl_node_new(p, N_WITH, line);
     if (!n || !(n->a = tmpl_parse_expr(p)) || !expect_end(p)) return NULL;
-    if (n->a->type != N_CONST || tv_truth(&n->a->val)) return tmpl_parse_fail(p, line, "'autoescape' can only be false");
+    if (n->a->type != N_CONST || tv_truth(&n->a->val))
+        return tmpl_parse_fail(p, line, "'autoescape' can only be false");
     n->a = NULL;
     return (n->c = parse_until(p, "endautoescape")) ? tmpl_node_done(p, n, NULL) : NULL;
 }
@@ -395,7 +409,10 @@ static struct tmpl_node *parse_jump(struct tmpl_parser *p, uint32_t line, enum t
     return expect_end(p) ? tmpl_node_new(p, type, line) : NULL;
 }
 static struct tmpl_node *parse_break(struct tmpl_parser *p, uint32_t line) { return parse_jump(p, line, N_BREAK); }
-static struct tmpl_node *parse_continue(struct tmpl_parser *p, uint32_t line) { return parse_jump(p, line, N_CONTINUE); }
+static struct tmpl_node *parse_continue(struct tmpl_parser *p, uint32_t line)
+{
+    return parse_jump(p, line, N_CONTINUE);
+}
 
 static const struct {
     const char *name;
@@ -432,7 +449,8 @@ static struct tmpl_node *parse_tag(struct tmpl_parser *p)
 
 static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *ends, int *end)
 {
-    struct tmpl_node     *body = tmpl_node_new(p, N_BODY, p->pos ? p->toks.v[p->pos - 1].line : 1), *n; /* where its tag ends */
+    struct tmpl_node *body = tmpl_node_new(p, N_BODY, p->pos ? p->toks.v[p->pos - 1].line : 1),
+                     *n; /* where its tag ends */
     struct tmpl_node_list l = { 0 };
     if (!body || !tmpl_enter(p)) return NULL;
     for (;;) {
@@ -441,7 +459,9 @@ static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *en
         switch (k->type) {
         case T_EOF:
             tmpl_leave(p);
-            if (ends) return tmpl_parse_fail(p, body->line, "a block that begins here is not ended: '%s' is missing", ends[0]);
+            if (ends)
+                return tmpl_parse_fail(p, body->line, "a block that begins here is not ended: '%s' is missing",
+                                       ends[0]);
             return tmpl_node_done(p, body, &l);
         case T_DATA:
             if (!(n = tmpl_node_new(p, N_DATA, k->line))) return NULL;
@@ -470,7 +490,8 @@ static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *en
  * defined, it knows what to do without. */
 static bool is_bound(const struct tmpl_sym *s)
 {
-    return (s->n == 6 && !memcmp(s->s, "caller", 6)) || (s->n == 4 && (!memcmp(s->s, "loop", 4) || !memcmp(s->s, "self", 4)));
+    return (s->n == 6 && !memcmp(s->s, "caller", 6)) ||
+           (s->n == 4 && (!memcmp(s->s, "loop", 4) || !memcmp(s->s, "self", 4)));
 }
 static bool check_called(struct tmpl_parser *p)
 {

@@ -8,7 +8,10 @@ enum { PPRINT_WIDTH = 80 };
 
 static bool put_value(struct tmpl_eval *e, const struct tv *v, size_t indent, size_t allowance);
 
-static bool is_box(const struct tv *v) { return v->kind == TV_DICT || (v->kind == TV_SEQ && v->u.seq->type <= SEQ_TUPLE); }
+static bool is_box(const struct tv *v)
+{
+    return v->kind == TV_DICT || (v->kind == TV_SEQ && v->u.seq->type <= SEQ_TUPLE);
+}
 
 /* Python compares what can be compared and else the names of the types. */
 static int key_order(struct tmpl_eval *e, const struct tv *a, const struct tv *b)
@@ -76,7 +79,10 @@ static void put_indent(struct tmpl_eval *e, size_t indent)
     for (size_t i = 0; i < indent && !e->out->failed; i++) buf_putc(e->out, ' ');
 }
 
-static size_t columns_since(const struct tmpl_eval *e, size_t mark) { return text_count(e->out->data + mark, e->out->n - mark); }
+static size_t columns_since(const struct tmpl_eval *e, size_t mark)
+{
+    return text_count(e->out->data + mark, e->out->n - mark);
+}
 
 static bool put_dict(struct tmpl_eval *e, const struct tv_dict *d, size_t indent, size_t allowance)
 {
@@ -138,7 +144,8 @@ static void put_part(struct tmpl_eval *e, struct pprint_parts *p, const char *s,
 }
 
 /* One line of a long string, in parts of whole words. last: it is the string's last one, and allowance stands behind it. */
-static bool put_words(struct tmpl_eval *e, struct pprint_parts *p, const char *s, size_t n, size_t max, bool last, size_t allowance)
+static bool put_words(struct tmpl_eval *e, struct pprint_parts *p, const char *s, size_t n, size_t max, bool last,
+                      size_t allowance)
 {
     size_t from = 0, end = 0; /* [from, end) is the part so far */
     while (end < n) {
@@ -163,7 +170,8 @@ static size_t line_end(const char *s, size_t n, size_t i)
     for (; i < n; i += text_step(s + i)) {
         uint32_t c = text_cp(s + i);
         if (c == '\r' && i + 1 < n && s[i + 1] == '\n') return i + 2;
-        if ((c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029) return i + text_step(s + i);
+        if ((c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029)
+            return i + text_step(s + i);
     }
     return n;
 }

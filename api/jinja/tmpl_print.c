@@ -190,7 +190,8 @@ bool tv_from_json(struct tmpl_eval *e, const json_t *j, struct tv *out)
         }
         d->given = true;
         /* jansson iterates in the order of insertion */
-        for (void *it = json_object_iter((json_t *)(uintptr_t)j); it && ok; it = json_object_iter_next((json_t *)(uintptr_t)j, it)) {
+        for (void *it = json_object_iter((json_t *)(uintptr_t)j); it && ok;
+             it = json_object_iter_next((json_t *)(uintptr_t)j, it)) {
             struct tv_pair *p = &d->v[d->n++];
             p->k = tv_str(json_object_iter_key(it), json_object_iter_key_len(it));
             ok = tv_from_json(e, json_object_iter_value(it), &p->v);

@@ -17,7 +17,8 @@ static bool assign(struct tmpl_eval *e, const struct tmpl_node *to, struct tv v)
     struct tv_seq *q;
     if (!tv_iter(e, &v, &q)) return false;
     if (q->n != to->n)
-        return tmpl_fail(e, "%s values to unpack (expected %u, got %u)", q->n < to->n ? "not enough" : "too many", to->n, q->n);
+        return tmpl_fail(e, "%s values to unpack (expected %u, got %u)", q->n < to->n ? "not enough" : "too many",
+                         to->n, q->n);
     for (uint32_t i = 0; i < to->n; i++)
         if (!assign(e, to->list[i], q->v[i])) return false;
     return true;
@@ -78,7 +79,8 @@ static enum tmpl_flow run_loop(struct tmpl_eval *e, const struct tmpl_node *n, c
         }
         e->scope->n = 0;
         if (!tmpl_steps(e, 1) || !assign(e, n->a, items->v[l->i])) return TMPL_FAIL;
-        if (loop_sym != UINT32_MAX && !tmpl_set(e, loop_sym, (struct tv){ .kind = TV_LOOP, .u.loop = l })) return TMPL_FAIL;
+        if (loop_sym != UINT32_MAX && !tmpl_set(e, loop_sym, (struct tv){ .kind = TV_LOOP, .u.loop = l }))
+            return TMPL_FAIL;
         enum tmpl_flow f = tmpl_run(e, n->c);
         if (f == TMPL_FAIL) return f;
         if (f == TMPL_BREAK) break;
@@ -96,8 +98,10 @@ static enum tmpl_flow loop_over(struct tmpl_eval *e, const struct tmpl_node *n, 
     *own = *q;
     if (!own->n && n->n) return tmpl_run(e, n->list[0]);
     struct tmpl_scope *scope = e->scope;
-    struct tv_loop     from = { .items = own, .depth = depth, .recursive = n->flags & F_RECURSIVE ? n : NULL, .scope = scope };
-    enum tmpl_flow     f = run_loop(e, n, &from);
+    struct tv_loop     from = {
+            .items = own, .depth = depth, .recursive = n->flags & F_RECURSIVE ? n : NULL, .scope = scope
+    };
+    enum tmpl_flow f = run_loop(e, n, &from);
     e->scope = scope;
     return f;
 }
@@ -166,7 +170,8 @@ static bool bind_rest(struct tmpl_eval *e, const struct tmpl_node *n, const stru
             return false;
         }
     }
-    if (a->n > n->n && !rest) return tmpl_fail(e, "macro '%.*s' takes not more than %u arguments", cut(name->n), name->s, n->n);
+    if (a->n > n->n && !rest)
+        return tmpl_fail(e, "macro '%.*s' takes not more than %u arguments", cut(name->n), name->s, n->n);
     for (uint32_t i = n->n; rest && i < a->n; i++) rest->v[rest->n++] = a->pos[i];
     if ((n->flags & F_CALLER) && !tmpl_set(e, e->t->sym_caller, caller)) return false;
     if (by_name && !tmpl_set(e, e->t->sym_kwargs, tv_dict(by_name))) return false;
@@ -181,7 +186,9 @@ static bool bind_params(struct tmpl_eval *e, const struct tmpl_node *n, const st
         const struct tv *v = i < a->n ? &a->pos[i] : NULL;
         for (uint32_t k = 0; k < a->n_kw; k++) {
             if (!kw_is(e, &a->kw[k], n->u.param[i])) continue;
-            if (v) return tmpl_fail(e, "macro '%.*s' got two values for '%.*s'", cut(name->n), name->s, cut(a->kw[k].n), a->kw[k].name);
+            if (v)
+                return tmpl_fail(e, "macro '%.*s' got two values for '%.*s'", cut(name->n), name->s, cut(a->kw[k].n),
+                                 a->kw[k].name);
             v = &a->kw_val[k];
         }
         const struct tmpl_sym *s = &e->t->sym[n->u.param[i]];
@@ -203,7 +210,8 @@ bool tmpl_call_macro(struct tmpl_eval *e, const struct tv_macro *m, const struct
     size_t             mark = tmpl_mark(e);
     e->calls++;
     e->scope = m->scope;
-    bool ok = tmpl_scope_push(e) && bind_params(e, m->node, a) && tmpl_run(e, m->node->c) == TMPL_NEXT && tmpl_take(e, mark, out);
+    bool ok = tmpl_scope_push(e) && bind_params(e, m->node, a) && tmpl_run(e, m->node->c) == TMPL_NEXT &&
+              tmpl_take(e, mark, out);
     e->scope = scope;
     e->calls--;
     return ok;

@@ -78,7 +78,8 @@ static bool split_space(struct tmpl_eval *e, const struct tv *v, int64_t max, st
     }
 }
 
-static bool split_sep(struct tmpl_eval *e, const struct tv *v, const struct tv *sep, int64_t max, bool right, struct tv_seq *q)
+static bool split_sep(struct tmpl_eval *e, const struct tv *v, const struct tv *sep, int64_t max, bool right,
+                      struct tv_seq *q)
 {
     int64_t total = 0; /* rsplit: how many separators there are; the first total - max of them stay */
     if (right)
@@ -127,7 +128,8 @@ bool tmpl_str_splitlines(struct tmpl_eval *e, const struct tv *v, const struct t
         size_t end = v->n;
         for (i = at; i < v->n; i += text_step(v->u.s + i)) {
             uint32_t c = text_cp(v->u.s + i);
-            if (!((c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029)) continue;
+            if (!((c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029))
+                continue;
             end = i;
             i += c == '\r' && i + 1 < v->n && v->u.s[i + 1] == '\n' ? 2 : text_step(v->u.s + i);
             break;
@@ -144,7 +146,8 @@ bool tmpl_str_join(struct tmpl_eval *e, const struct tv *v, const struct tmpl_ar
     if (!tv_iter(e, &a->pos[0], &q) || !tmpl_steps(e, q->n / 16)) return false;
     size_t mark = tmpl_mark(e);
     for (uint32_t i = 0; i < q->n; i++) {
-        if (q->v[i].kind != TV_STR) return tmpl_fail(e, "sequence item %u: expected str instance, %s found", i, tv_type_name(&q->v[i]));
+        if (q->v[i].kind != TV_STR)
+            return tmpl_fail(e, "sequence item %u: expected str instance, %s found", i, tv_type_name(&q->v[i]));
         if (i) buf_put(e->out, v->u.s, v->n);
         buf_put(e->out, q->v[i].u.s, q->v[i].n);
     }
@@ -182,7 +185,8 @@ static bool window(struct tmpl_eval *e, const struct tv *v, const struct tmpl_ar
     *out = *v;
     *at = 0;
     if (a->n < 3 || (a->pos[1].kind == TV_ABSENT && a->pos[2].kind == TV_ABSENT)) return tmpl_bytes(e, v->n);
-    struct tv none = tv_none(), from = a->pos[1].kind == TV_ABSENT ? none : a->pos[1], to = a->pos[2].kind == TV_ABSENT ? none : a->pos[2];
+    struct tv none = tv_none(), from = a->pos[1].kind == TV_ABSENT ? none : a->pos[1],
+              to = a->pos[2].kind == TV_ABSENT ? none : a->pos[2];
     if (!tmpl_slice(e, v, &from, &to, &none, out)) return false;
     *at = (size_t)(out->u.s - v->u.s);
     return true;
@@ -230,8 +234,14 @@ static bool find(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args
     *out = tv_int((int64_t)text_count(v->u.s, at + hit));
     return true;
 }
-bool tmpl_str_find(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return find(e, v, a, false, out); }
-bool tmpl_str_rfind(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return find(e, v, a, true, out); }
+bool tmpl_str_find(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    return find(e, v, a, false, out);
+}
+bool tmpl_str_rfind(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    return find(e, v, a, true, out);
+}
 bool tmpl_str_index(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     return find(e, v, a, false, out) && (out->u.i >= 0 || tmpl_fail(e, "substring not found"));
@@ -251,7 +261,8 @@ bool tmpl_str_count(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     return true;
 }
 
-bool tmpl_replace(struct tmpl_eval *e, const struct tv *v, const struct tv *from, const struct tv *to, int64_t count, struct tv *out)
+bool tmpl_replace(struct tmpl_eval *e, const struct tv *v, const struct tv *from, const struct tv *to, int64_t count,
+                  struct tv *out)
 {
     if (!need_str(e, from, "replace") || !need_str(e, to, "replace") || !tmpl_bytes(e, v->n)) return false;
     size_t mark = tmpl_mark(e), at = 0;
@@ -334,7 +345,8 @@ static bool is_upper(uint32_t c) { return c < 0x80 ? c >= 'A' && c <= 'Z' : text
 static bool is_lower(uint32_t c) { return c < 0x80 ? c >= 'a' && c <= 'z' : text_is_alpha(c); }
 
 /* all: every character is of the class. Otherwise: some is, and none is of the class not. */
-static bool classify(struct tmpl_eval *e, const struct tv *v, bool (*is)(uint32_t), bool (*not )(uint32_t), struct tv *out)
+static bool classify(struct tmpl_eval *e, const struct tv *v, bool (*is)(uint32_t), bool (*not )(uint32_t),
+                     struct tv *out)
 {
     bool some = false, ok = true;
     if (!tmpl_bytes(e, v->n)) return false;
@@ -393,14 +405,21 @@ static bool pad(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args 
     if (left) buf_put(e->out, v->u.s, v->n);
     return tmpl_take(e, mark, out);
 }
-bool tmpl_str_ljust(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return pad(e, v, a, false, out); }
-bool tmpl_str_rjust(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out) { return pad(e, v, a, true, out); }
+bool tmpl_str_ljust(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    return pad(e, v, a, false, out);
+}
+bool tmpl_str_rjust(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
+{
+    return pad(e, v, a, true, out);
+}
 bool tmpl_str_zfill(struct tmpl_eval *e, const struct tv *v, const struct tmpl_args *a, struct tv *out)
 {
     int64_t width;
     if (!get_int(e, &a->pos[0], 0, &width)) return false;
-    bool             sign = v->n && (v->u.s[0] == '-' || v->u.s[0] == '+');
-    struct tv        digits = sub(v, sign, v->n - sign), args[2] = { tv_int(width - sign), TV_LIT("0") }, padded, s = sub(v, 0, sign);
+    bool      sign = v->n && (v->u.s[0] == '-' || v->u.s[0] == '+');
+    struct tv digits = sub(v, sign, v->n - sign), args[2] = { tv_int(width - sign), TV_LIT("0") }, padded,
+              s = sub(v, 0, sign);
     struct tmpl_args b = { .pos = args, .n = 2 };
     return pad(e, &digits, &b, true, &padded) && tmpl_concat(e, &s, &padded, out);
 }

@@ -21,12 +21,14 @@ TEST(t_float, v->kind == TV_FLOAT)
 TEST(t_number, v->kind == TV_INT || v->kind == TV_BIG || v->kind == TV_FLOAT || v->kind == TV_BOOL)
 TEST(t_string, v->kind == TV_STR)
 TEST(t_mapping, v->kind == TV_DICT)
-TEST(t_iterable, v->kind == TV_STR || v->kind == TV_SEQ || v->kind == TV_DICT || v->kind == TV_UNDEF || v->kind == TV_LOOP)
-TEST(t_sequence, v->kind == TV_STR || v->kind == TV_DICT || v->kind == TV_UNDEF || (v->kind == TV_SEQ && v->u.seq->type <= SEQ_RANGE))
-TEST(t_callable, v->kind == TV_MACRO || v->kind == TV_FUNC || v->kind == TV_METHOD || v->kind == TV_UNDEF || v->kind == TV_LOOP ||
-                     v->kind == TV_JOINER || v->kind == TV_BLOCK)
-TEST(t_sameas, v->kind == a->pos[0].kind &&
-                   (v->kind == TV_NONE || v->kind == TV_UNDEF || (v->kind == TV_BOOL ? v->u.b == a->pos[0].u.b : v->u.s == a->pos[0].u.s)))
+TEST(t_iterable,
+     v->kind == TV_STR || v->kind == TV_SEQ || v->kind == TV_DICT || v->kind == TV_UNDEF || v->kind == TV_LOOP)
+TEST(t_sequence, v->kind == TV_STR || v->kind == TV_DICT || v->kind == TV_UNDEF ||
+                     (v->kind == TV_SEQ && v->u.seq->type <= SEQ_RANGE))
+TEST(t_callable, v->kind == TV_MACRO || v->kind == TV_FUNC || v->kind == TV_METHOD || v->kind == TV_UNDEF ||
+                     v->kind == TV_LOOP || v->kind == TV_JOINER || v->kind == TV_BLOCK)
+TEST(t_sameas, v->kind == a->pos[0].kind && (v->kind == TV_NONE || v->kind == TV_UNDEF ||
+                                             (v->kind == TV_BOOL ? v->u.b == a->pos[0].u.b : v->u.s == a->pos[0].u.s)))
 TEST(t_escaped, v->kind == TV_STR && (v->flag & TV_SAFE))
 
 static bool remainder_is(struct tmpl_eval *e, const struct tv *v, const struct tv *by, int64_t want, struct tv *out)

@@ -4,15 +4,21 @@
 #include <math.h>
 #include <string.h>
 
-bool tv_str_is(const struct tv *v, const char *s) { return v->kind == TV_STR && v->n == strlen(s) && !memcmp(v->u.s, s, v->n); }
+bool tv_str_is(const struct tv *v, const char *s)
+{
+    return v->kind == TV_STR && v->n == strlen(s) && !memcmp(v->u.s, s, v->n);
+}
 
 const char *tv_type_name(const struct tv *v)
 {
-    static const char *const seq[] = { "list", "tuple", "range", "generator", "dict_keys", "dict_values", "dict_items" };
-    static const char *const kind[] = { "nothing",       "Undefined",   "NoneType", "bool",      "int",    "float",
-                                        "str",           "list",        "dict",     "Namespace", "Macro",  "function",
-                                        "method",        "LoopContext", "int",      "Cycler",    "Joiner", "TemplateReference",
-                                        "BlockReference" };
+    static const char *const seq[] = {
+        "list", "tuple", "range", "generator", "dict_keys", "dict_values", "dict_items"
+    };
+    static const char *const kind[] = {
+        "nothing", "Undefined",         "NoneType",      "bool",     "int",    "float",       "str", "list",
+        "dict",    "Namespace",         "Macro",         "function", "method", "LoopContext", "int", "Cycler",
+        "Joiner",  "TemplateReference", "BlockReference"
+    };
     return v->kind == TV_SEQ ? seq[v->u.seq->type] : kind[v->kind];
 }
 
@@ -151,7 +157,8 @@ static bool deeper(struct tmpl_eval *e)
 static bool seq_equal(struct tmpl_eval *e, const struct tv_seq *a, const struct tv_seq *b)
 {
     if (a == b) return true;
-    if (a->type != b->type || a->type >= SEQ_GEN || a->n != b->n || !tmpl_steps(e, a->n / 16) || !deeper(e)) return false;
+    if (a->type != b->type || a->type >= SEQ_GEN || a->n != b->n || !tmpl_steps(e, a->n / 16) || !deeper(e))
+        return false;
     uint32_t i = 0;
     while (i < a->n && tv_equal(e, &a->v[i], &b->v[i])) i++;
     e->data_depth--;
@@ -243,7 +250,8 @@ bool tv_compare(struct tmpl_eval *e, const struct tv *a, const struct tv *b, int
 bool tv_contains(struct tmpl_eval *e, const struct tv *box, const struct tv *v, bool *out)
 {
     if (box->kind == TV_STR) {
-        if (v->kind != TV_STR) return tmpl_fail(e, "'in <string>' requires string as left operand, not %s", tv_type_name(v));
+        if (v->kind != TV_STR)
+            return tmpl_fail(e, "'in <string>' requires string as left operand, not %s", tv_type_name(v));
         if (!tmpl_bytes(e, box->n)) return false;
         *out = !v->n || text_find(box->u.s, box->n, 0, v->u.s, v->n) < box->n;
         return true;

@@ -32,7 +32,15 @@ enum tv_kind {
     TV_SELF,  /* the template's blocks by name */
     TV_BLOCK, /* one of them */
 };
-enum tv_seq_type { SEQ_LIST, SEQ_TUPLE, SEQ_RANGE, SEQ_GEN /* iterable once, always true, no length */, SEQ_KEYS, SEQ_VALUES, SEQ_ITEMS };
+enum tv_seq_type {
+    SEQ_LIST,
+    SEQ_TUPLE,
+    SEQ_RANGE,
+    SEQ_GEN /* iterable once, always true, no length */,
+    SEQ_KEYS,
+    SEQ_VALUES,
+    SEQ_ITEMS
+};
 enum { TV_SAFE = 1 /* string marked by |safe or |escape: + escapes the other side */ };
 
 struct tv {
@@ -97,8 +105,14 @@ static inline struct tv tv_none(void) { return (struct tv){ .kind = TV_NONE }; }
 static inline struct tv tv_bool(bool b) { return (struct tv){ .kind = TV_BOOL, .u.b = b }; }
 static inline struct tv tv_int(int64_t i) { return (struct tv){ .kind = TV_INT, .u.i = i }; }
 static inline struct tv tv_float(double f) { return (struct tv){ .kind = TV_FLOAT, .u.f = f }; }
-static inline struct tv tv_str(const char *s, size_t n) { return (struct tv){ .kind = TV_STR, .n = (uint32_t)n, .u.s = s }; }
-static inline struct tv tv_undef(const char *s, size_t n) { return (struct tv){ .kind = TV_UNDEF, .n = (uint32_t)n, .u.s = s }; }
+static inline struct tv tv_str(const char *s, size_t n)
+{
+    return (struct tv){ .kind = TV_STR, .n = (uint32_t)n, .u.s = s };
+}
+static inline struct tv tv_undef(const char *s, size_t n)
+{
+    return (struct tv){ .kind = TV_UNDEF, .n = (uint32_t)n, .u.s = s };
+}
 static inline struct tv tv_seq(struct tv_seq *q) { return (struct tv){ .kind = TV_SEQ, .u.seq = q }; }
 static inline struct tv tv_dict(struct tv_dict *d) { return (struct tv){ .kind = TV_DICT, .u.dict = d }; }
 bool                    tv_str_is(const struct tv *v, const char *s);
@@ -137,4 +151,5 @@ struct tv_json_style {
     int32_t   indent; /* -1: one line */
     struct tv indent_text, item_sep, key_sep;
 };
-bool tv_to_json(struct tmpl_eval *e, const struct tv *v, const struct tv_json_style *style); /* appended to the output */
+bool tv_to_json(struct tmpl_eval *e, const struct tv *v,
+                const struct tv_json_style *style); /* appended to the output */

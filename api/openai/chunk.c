@@ -163,7 +163,10 @@ void chunk_text(struct call *c, uint32_t i, const struct answer_piece *p, struct
         put_chunk(c, i, p, false, out);
 }
 
-void chunk_finish(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out) { put_chunk(c, i, p, true, out); }
+void chunk_finish(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out)
+{
+    put_chunk(c, i, p, true, out);
+}
 
 void chunk_usage(struct call *c, struct buf *out)
 {

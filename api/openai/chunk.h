@@ -8,7 +8,8 @@ struct chunk_form {
     const char *object;       /* "chat.completion.chunk" */
     const char *open, *close; /* around a chunk's text: ,"delta":{"content":"  and  "} */
     const char *empty;        /* in their place in a last chunk that has no text */
-    void (*logprobs)(struct call *c, uint32_t i, uint32_t from, uint32_t to, struct buf *out); /* of tokens [from, to), a JSON value */
+    void (*logprobs)(struct call *c, uint32_t i, uint32_t from, uint32_t to,
+                     struct buf *out); /* of tokens [from, to), a JSON value */
 };
 /* A call's own copy of the JSON around the text of its plain chunks; c->own of both dialects while streaming. The strings are const or
  * lie in the call's arena. */

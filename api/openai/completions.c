@@ -21,7 +21,8 @@ static const struct chunk_form completion_form = {
 
 static enum status bad_prompt(struct api_error *e)
 {
-    return api_fail(e, 400, "prompt", "'prompt' must be a string, an array of strings, an array of token ids or an array of such arrays");
+    return api_fail(e, 400, "prompt",
+                    "'prompt' must be a string, an array of strings, an array of token ids or an array of such arrays");
 }
 
 static enum status read_ids(struct call *c, const json_t *v, struct call_prompt *p, struct api_error *e)
@@ -29,9 +30,10 @@ static enum status read_ids(struct call *c, const json_t *v, struct call_prompt 
     size_t n = json_array_size(v);
     if (!n) return api_fail(e, 400, "prompt", "'prompt' must not hold an empty array");
     if (n > c->model->context && c->ask.truncate == -2)
-        return api_fail_code(e, 400, "input_tokens", "context_length_exceeded",
-                             "This model's maximum context length is %u tokens. However, your prompt contains %zu input tokens.",
-                             c->model->context, n);
+        return api_fail_code(
+            e, 400, "input_tokens", "context_length_exceeded",
+            "This model's maximum context length is %u tokens. However, your prompt contains %zu input tokens.",
+            c->model->context, n);
     if (n > UINT32_MAX / 8 || !(p->id = arena_alloc(&c->arena, n * sizeof *p->id))) return ST_NOMEM;
     for (size_t i = 0; i < n; i++) {
         const json_t *x = json_array_get(v, i);
@@ -61,7 +63,8 @@ static enum status completion_parse(struct call *c, struct api_error *e)
     if (!json_is_string(v) && !first) return bad_prompt(e);
     bool   many = json_is_array(v) && !json_is_integer(first);
     size_t n = many ? json_array_size(v) : 1;
-    if (n > c->model->prompts_max) return api_fail(e, 400, "prompt", "'prompt' has more than %u entries", c->model->prompts_max);
+    if (n > c->model->prompts_max)
+        return api_fail(e, 400, "prompt", "'prompt' has more than %u entries", c->model->prompts_max);
     if (!(c->prompt = arena_calloc(&c->arena, n, sizeof *c->prompt))) return ST_NOMEM;
     for (size_t i = 0; i < n && !st; i++) {
         const json_t *x = many ? json_array_get(v, i) : v;

@@ -4,7 +4,10 @@
 
 enum { LOGPROB_FLOOR = -9999 };
 
-static void put_value(struct buf *out, float lp) { json_put_num(out, lp >= (float)LOGPROB_FLOOR ? (double)lp : LOGPROB_FLOOR); }
+static void put_value(struct buf *out, float lp)
+{
+    json_put_num(out, lp >= (float)LOGPROB_FLOOR ? (double)lp : LOGPROB_FLOOR);
+}
 
 /* The token's text into c->token. */
 static void load_token(struct call *c, uint32_t id)
@@ -105,7 +108,8 @@ static uint32_t count_chars(const struct buf *b)
     return n;
 }
 
-void logprob_legacy(struct call *c, uint32_t i, bool prompt, uint32_t from, uint32_t to, const struct buf *tops, struct buf *out)
+void logprob_legacy(struct call *c, uint32_t i, bool prompt, uint32_t from, uint32_t to, const struct buf *tops,
+                    struct buf *out)
 {
     struct call_choice       *ch = &c->choice[i];
     const struct call_prompt *p = call_prompt_of(c, i);

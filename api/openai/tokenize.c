@@ -17,7 +17,10 @@ static json_t *parse_object(const char *body, size_t n, json_want_fn *want, stru
     return v;
 }
 
-static bool name_is(const char *name, size_t n, const char *text) { return n == strlen(text) && !memcmp(name, text, n); }
+static bool name_is(const char *name, size_t n, const char *text)
+{
+    return n == strlen(text) && !memcmp(name, text, n);
+}
 
 /* Of "messages" it is enough that it is there: call_parse reads it. */
 static enum json_want tokenize_want(void *ctx, const char *name, size_t n)
@@ -71,8 +74,8 @@ static void put_tokens(const struct api_model *m, const struct tok_ids *ids, boo
     buf_puts(out, "]}");
 }
 
-static enum status tokenize_text(const struct api_model *m, const struct guard *g, const char *s, size_t n, bool special, bool strs,
-                                 struct buf *out, struct api_error *e)
+static enum status tokenize_text(const struct api_model *m, const struct guard *g, const char *s, size_t n,
+                                 bool special, bool strs, struct buf *out, struct api_error *e)
 {
     struct arena   a;
     struct tok_ids ids = { 0 };
@@ -90,8 +93,8 @@ static enum status tokenize_text(const struct api_model *m, const struct guard *
 }
 
 /* The chat form goes the way of a chat request, up to the rendered prompt. */
-static enum status tokenize_chat(const struct api_model *m, const char *body, size_t n, bool special, bool strs, struct buf *out,
-                                 struct api_error *e)
+static enum status tokenize_chat(const struct api_model *m, const char *body, size_t n, bool special, bool strs,
+                                 struct buf *out, struct api_error *e)
 {
     struct call c;
     enum status st = call_parse(&c, &dialect_chat, m, body, n, NULL, e);
@@ -119,8 +122,8 @@ enum status api_tokenize(const struct api_model *m, const char *body, size_t n, 
     else if (!json_is_string(prompt))
         st = api_fail(e, 400, "prompt", "'prompt' must be a string, or 'messages' given");
     else
-        st = tokenize_text(m, &(struct guard){ .tok = m->tok }, json_string_value(prompt), json_string_length(prompt), special, strs, out,
-                           e);
+        st = tokenize_text(m, &(struct guard){ .tok = m->tok }, json_string_value(prompt), json_string_length(prompt),
+                           special, strs, out, e);
 out:
     json_decref(v);
     return st;
@@ -141,7 +144,8 @@ enum status api_detokenize(const struct api_model *m, const char *body, size_t n
     for (size_t i = 0; i < n_id && !st; i++) {
         const json_t *x = json_array_get(tokens, i);
         json_int_t    t = json_is_integer(x) ? json_integer_value(x) : -1;
-        if (t < 0 || t >= m->vocab) st = api_fail(e, 400, "tokens", "'tokens' must be an array of token ids below %u", m->vocab);
+        if (t < 0 || t >= m->vocab)
+            st = api_fail(e, 400, "tokens", "'tokens' must be an array of token ids below %u", m->vocab);
         id[i] = (uint32_t)t;
     }
     if (!st) {
@@ -168,7 +172,8 @@ void api_tokenizer_info(const struct api_model *m, struct buf *out)
     buf_puts(out, ",\"model_max_length\":");
     json_put_int(out, m->context);
     for (uint32_t i = 0; tok_special_at(m->tok, i, &name, &text); i++) {
-        if (!strcmp(name, "tokenizer_class") || !strcmp(name, "model_max_length") || !strcmp(name, "chat_template")) continue;
+        if (!strcmp(name, "tokenizer_class") || !strcmp(name, "model_max_length") || !strcmp(name, "chat_template"))
+            continue;
         buf_putc(out, ',');
         json_put_str(out, name, strlen(name));
         buf_putc(out, ':');
@@ -216,5 +221,6 @@ enum status api_model_card(const struct api_model *m, const char *id, size_t n, 
             put_card(m, m->served_name[i], out);
             return ST_OK;
         }
-    return api_fail_code(e, 404, "model", "model_not_found", "The model `%s` does not exist.", api_excerpt(show, sizeof show, id, n));
+    return api_fail_code(e, 404, "model", "model_not_found", "The model `%s` does not exist.",
+                         api_excerpt(show, sizeof show, id, n));
 }

@@ -148,8 +148,9 @@ static void clean_up(struct buf *b)
     static const struct {
         const char *from, *to;
     } rule[] = {
-        { " .", "." },   { " ?", "?" },           { " !", "!" },   { " ,", "," },     { " ' ", "'" },    { " n't", "n't" },
-        { " 'm", "'m" }, { " do not", " don't" }, { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
+        { " .", "." },   { " ?", "?" },     { " !", "!" },     { " ,", "," },
+        { " ' ", "'" },  { " n't", "n't" }, { " 'm", "'m" },   { " do not", " don't" },
+        { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
     };
     for (size_t r = 0; r < sizeof rule / sizeof *rule; r++) {
         size_t n_from = strlen(rule[r].from), n_to = strlen(rule[r].to), k = 0;
@@ -232,7 +233,8 @@ static void put_run_byte(struct detok *d, uint32_t i, char byte)
 {
     buf_putc(&d->run, byte);
     size_t valid = 0;
-    for (uint32_t cp, len; valid < d->run.n && (len = utf8_decode(d->run.data + valid, d->run.n - valid, &cp));) valid += len;
+    for (uint32_t cp, len; valid < d->run.n && (len = utf8_decode(d->run.data + valid, d->run.n - valid, &cp));)
+        valid += len;
     const char *rest = d->run.data + valid;
     size_t      n = d->run.n - valid;
     bool        begins = n && (unsigned char)*rest >= 0xc2 && (unsigned char)*rest < 0xf5 && utf8_bad(rest, n) == n;
@@ -443,7 +445,7 @@ void detok_one(const struct tok *t, uint32_t id, struct buf *bytes_out)
     const struct tok_decoder *dec = &t->decoder;
     size_t                    n;
     const char               *s = text_of(t, id, &n);
-    bool                      level = dec->fuse < dec->n && dec->step[dec->fuse].kind == DEC_BYTE_LEVEL, fallback = false;
+    bool level = dec->fuse < dec->n && dec->step[dec->fuse].kind == DEC_BYTE_LEVEL, fallback = false;
     if (!s) return;
     for (uint32_t i = 0; i < dec->fuse; i++) fallback |= dec->step[i].kind == DEC_BYTE_FALLBACK;
     int byte = fallback ? byte_of_token(s, n) : -1;
@@ -460,7 +462,8 @@ void detok_one(const struct tok *t, uint32_t id, struct buf *bytes_out)
         struct detok d;
         detok_init(&d, t, NULL);
         d.strip = 0;
-        d.begun = !dec->none && !(dec->n && dec->step[0].kind == DEC_SUFFIX); /* its space is its own, not the text's first */
+        d.begun =
+            !dec->none && !(dec->n && dec->step[0].kind == DEC_SUFFIX); /* its space is its own, not the text's first */
         detok_push(&d, id, false, bytes_out);
         detok_finish(&d, bytes_out);
         detok_free(&d);

@@ -12,7 +12,7 @@ struct detok_stop {
 struct detok_cfg {
     bool                     skip_special;           /* special tokens give no text */
     bool                     spaces_between_special; /* no effect: the library has it for its slow tokenizers alone */
-    const struct detok_stop *stop;                   /* borrowed; the match that ends first wins, of those the one that begins first */
+    const struct detok_stop *stop; /* borrowed; the match that ends first wins, of those the one that begins first */
     uint32_t                 n_stop;
     bool                     include_stop; /* emit the stop string itself too */
 };

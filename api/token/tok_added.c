@@ -215,7 +215,8 @@ static int by_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum status load_token(struct tok_added_token *k, const json_t *o, uint32_t i, struct tok_strs *text, const struct tok_err *e)
+static enum status load_token(struct tok_added_token *k, const json_t *o, uint32_t i, struct tok_strs *text,
+                              const struct tok_err *e)
 {
     char            field[40];
     struct tok_span s;
@@ -223,9 +224,11 @@ static enum status load_token(struct tok_added_token *k, const json_t *o, uint32
     enum status     st;
     snprintf(field, sizeof field, "added_tokens[%u]", i);
     if (!json_is_object(o)) return tok_fail(e, "%s: must be an object", field);
-    if (json_get_int(o, "id", 0, TOK_ID_BOUND - 1, &id)) return tok_fail(e, "%s.id: must be an integer below %d", field, TOK_ID_BOUND);
+    if (json_get_int(o, "id", 0, TOK_ID_BOUND - 1, &id))
+        return tok_fail(e, "%s.id: must be an integer below %d", field, TOK_ID_BOUND);
     if ((st = tok_want_str(e, field, o, "content", &s))) return st;
-    if (!s.n || s.n > ADDED_BYTES_MAX) return tok_fail(e, "%s.content: must have 1 to %d bytes", field, ADDED_BYTES_MAX);
+    if (!s.n || s.n > ADDED_BYTES_MAX)
+        return tok_fail(e, "%s.content: must have 1 to %d bytes", field, ADDED_BYTES_MAX);
     if ((st = tok_want_bool(e, field, o, "single_word", false, &k->single_word))) return st;
     if ((st = tok_want_bool(e, field, o, "lstrip", false, &k->lstrip))) return st;
     if ((st = tok_want_bool(e, field, o, "rstrip", false, &k->rstrip))) return st;
@@ -235,17 +238,19 @@ static enum status load_token(struct tok_added_token *k, const json_t *o, uint32
     int64_t known = tok_strs_find(text, s.p, s.n);
     int     show = s.n < 40 ? (int)s.n : 40;
     if (known == id) return ST_OK;
-    if (known >= 0) return tok_fail(e, "%s.id: %d, but \"%.*s\" has the id %d already", field, (int)id, show, s.p, (int)known);
+    if (known >= 0)
+        return tok_fail(e, "%s.id: %d, but \"%.*s\" has the id %d already", field, (int)id, show, s.p, (int)known);
     switch (tok_strs_add(text, s.p, s.n, k->id)) {
     case TOK_ADDED: return ST_OK;
-    case TOK_ADD_ID_TWICE: return tok_fail(e, "%s.id: %d of \"%.*s\" belongs to another token too", field, (int)id, show, s.p);
+    case TOK_ADD_ID_TWICE:
+        return tok_fail(e, "%s.id: %d of \"%.*s\" belongs to another token too", field, (int)id, show, s.p);
     default: return tok_fail(e, "%s: out of memory", field);
     }
 }
 
 /* Where the token is looked for, and as what. */
-static enum status index_token(struct tok_added *x, uint32_t i, const struct tok_strs *text, const struct tok_norm *norm,
-                               const struct tok_err *e)
+static enum status index_token(struct tok_added *x, uint32_t i, const struct tok_strs *text,
+                               const struct tok_norm *norm, const struct tok_err *e)
 {
     struct tok_added_token *k = &x->token[i];
     size_t                  n = 0;

@@ -32,9 +32,9 @@ struct tok_added {
 };
 
 /* list: added_tokens; texts that are not in the vocabulary yet are added to it. */
-enum status                   tok_added_load(struct tok_added *x, const json_t *list, struct tok_strs *text, const struct tok_norm *norm,
-                                             const struct tok_err *e);
-void                          tok_added_free(struct tok_added *x);
+enum status tok_added_load(struct tok_added *x, const json_t *list, struct tok_strs *text, const struct tok_norm *norm,
+                           const struct tok_err *e);
+void        tok_added_free(struct tok_added *x);
 const struct tok_added_token *tok_added_of(const struct tok_added *x, uint32_t id); /* NULL: none */
 
 /* The text as pieces in order: plain ones (id TOK_NONE) and tokens. */
@@ -51,7 +51,8 @@ struct tok_find {
     struct tok_found        next; /* a token that waits for the plain piece in front of it */
     bool                    waits;
 };
-static inline struct tok_find tok_find_in(const struct tok_added *x, const struct tok_trie *trie, const char *s, size_t n, bool no_special)
+static inline struct tok_find tok_find_in(const struct tok_added *x, const struct tok_trie *trie, const char *s,
+                                          size_t n, bool no_special)
 {
     return (struct tok_find){ .x = x, .trie = trie, .s = s, .n = n, .no_special = no_special };
 }

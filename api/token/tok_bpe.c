@@ -96,7 +96,10 @@ static bool may_be(const struct tok_bpe *m, const struct tok_work *w, int64_t id
 }
 
 /* More ids than may be, whatever is in it: known before any work is done. */
-static bool is_hopeless(const struct tok_bpe *m, const struct tok_work *w, size_t n) { return n / m->longest > w->ids_max - w->out->n; }
+static bool is_hopeless(const struct tok_bpe *m, const struct tok_work *w, size_t n)
+{
+    return n / m->longest > w->ids_max - w->out->n;
+}
 
 static enum status bytes_part(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n)
 {
@@ -141,7 +144,8 @@ static bool joins(const struct tok_bpe *m, uint32_t a, uint32_t b)
 }
 
 /* A run of known characters that merges may join: [at, end) of s, count of them; the first SHORT ids in id. */
-static enum status text_part(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n, size_t count, uint32_t *id)
+static enum status text_part(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n, size_t count,
+                             uint32_t *id)
 {
     if (count == 1) return tok_emit(w, id[0]);
     if (count <= SHORT) {
@@ -166,7 +170,10 @@ static bool has_byte_tokens(const struct tok_bpe *m, const char *s, size_t n)
     return m->byte_fallback;
 }
 
-static bool is_dropped(const struct tok_bpe *m, const char *s, size_t n) { return m->unk < 0 && !has_byte_tokens(m, s, n); }
+static bool is_dropped(const struct tok_bpe *m, const char *s, size_t n)
+{
+    return m->unk < 0 && !has_byte_tokens(m, s, n);
+}
 
 static enum status unknown_char(const struct tok_bpe *m, struct tok_work *w, struct unknown *u, const char *s, size_t n)
 {

@@ -22,16 +22,16 @@ struct tok_bpe {
     uint32_t              *merged;      /* [n_merge] by rank: id of the result */
     uint32_t               n_merge;
     bool                   byte_fallback, fuse_unk, ignore_merges;
-    bool                   fast_bytes;                              /* byte-level text is encoded from its raw bytes */
-    bool                   exotic;                                  /* affixes, or merges of unk or of byte tokens: no shortcut holds */
-    bool                   merges_special;                          /* some merge makes a special token */
-    int64_t                unk;                                     /* id or TOK_NONE */
-    int64_t                byte_id[256];                            /* of <0x00>..<0xFF>; TOK_NONE */
-    uint32_t               char_of_byte[256];                       /* fast_bytes: id of each byte's character */
-    uint32_t              *pair_of_bytes;                           /* fast_bytes: [65536] rank of two bytes side by side */
-    uint32_t              *char_id;                                 /* [65536] id + 1 of one-character tokens below U+10000 */
+    bool                   fast_bytes;        /* byte-level text is encoded from its raw bytes */
+    bool                   exotic;            /* affixes, or merges of unk or of byte tokens: no shortcut holds */
+    bool                   merges_special;    /* some merge makes a special token */
+    int64_t                unk;               /* id or TOK_NONE */
+    int64_t                byte_id[256];      /* of <0x00>..<0xFF>; TOK_NONE */
+    uint32_t               char_of_byte[256]; /* fast_bytes: id of each byte's character */
+    uint32_t              *pair_of_bytes;     /* fast_bytes: [65536] rank of two bytes side by side */
+    uint32_t              *char_id;           /* [65536] id + 1 of one-character tokens below U+10000 */
     uint64_t               ascii_joins[128][2], byte_joins[256][4]; /* bit: some merge joins left | right */
-    uint64_t              *joins;                                   /* the same for the rest: keys (left << 21 | right) + 1 */
+    uint64_t              *joins; /* the same for the rest: keys (left << 21 | right) + 1 */
     uint32_t               joins_mask;
     uint32_t               n_joins;
     _Atomic unsigned char *canon;           /* [n_id] 0: not known yet, 1: its own bytes merge to it, 2: they do not */
@@ -43,10 +43,12 @@ struct tok_bpe {
 enum status tok_bpe_bytes(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n); /* fast_bytes only */
 enum status tok_bpe_text(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n);
 
-int64_t tok_bpe_char(const struct tok_bpe *m, const char *s, size_t n, uint32_t cp); /* the model's token of one character */
+int64_t tok_bpe_char(const struct tok_bpe *m, const char *s, size_t n,
+                     uint32_t cp); /* the model's token of one character */
 
 static const uint32_t  TOK_NO_RANK = UINT32_MAX;
-static inline uint32_t tok_bpe_rank(const struct tok_bpe *m, uint32_t left, uint32_t right) /* TOK_NO_RANK: no such merge */
+static inline uint32_t tok_bpe_rank(const struct tok_bpe *m, uint32_t left,
+                                    uint32_t right) /* TOK_NO_RANK: no such merge */
 {
     uint64_t key = (uint64_t)left << 32 | right;
     uint32_t mask = (uint32_t)(UINT64_MAX >> m->merge_shift);

@@ -11,13 +11,14 @@ static enum status no_memory(const struct tok_err *e) { return tok_fail(e, "mode
 
 /* ---- merges: ["a b", ...] or [["a", "b"], ...] */
 
-static enum status add_merge(const struct tok_strs *text, struct tok_merges *m, const char *place, const struct tok_span *side,
-                             const struct tok_err *e)
+static enum status add_merge(const struct tok_strs *text, struct tok_merges *m, const char *place,
+                             const struct tok_span *side, const struct tok_err *e)
 {
     int64_t id[2];
     for (int i = 0; i < 2; i++)
         if ((id[i] = tok_strs_find(text, side[i].p, side[i].n)) < 0)
-            return tok_fail(e, "%s: names the token \"%.*s\", which is not in model.vocab", place, shown(side[i]), side[i].p);
+            return tok_fail(e, "%s: names the token \"%.*s\", which is not in model.vocab", place, shown(side[i]),
+                            side[i].p);
     if (m->n == m->cap) {
         uint32_t  cap = m->cap ? m->cap * 2 : 4096;
         uint32_t *pair = m->n < MERGES_MAX ? realloc(m->pair, (size_t)cap * 2 * sizeof *pair) : NULL;
@@ -41,7 +42,8 @@ static enum status read_merge(struct tok_json *j, const struct tok_strs *text, s
         struct tok_json_walk w;
         tok_json_begin(j, &w, '[');
         for (int i = 0; i < 2; i++) {
-            if (!tok_json_next(j, &w) || !tok_json_string(j, &side[i])) return tok_fail(e, "%s: must be two strings", place);
+            if (!tok_json_next(j, &w) || !tok_json_string(j, &side[i]))
+                return tok_fail(e, "%s: must be two strings", place);
             if (!i) {
                 buf_clear(first);
                 buf_put(first, side[0].p, side[0].n);
@@ -61,7 +63,8 @@ static enum status read_merge(struct tok_json *j, const struct tok_strs *text, s
     return add_merge(text, m, place, side, e);
 }
 
-static enum status load_merges(const struct tok_strs *text, struct tok_merges *m, struct tok_span span, const struct tok_err *e)
+static enum status load_merges(const struct tok_strs *text, struct tok_merges *m, struct tok_span span,
+                               const struct tok_err *e)
 {
     struct tok_json      j;
     struct tok_json_walk w;
@@ -88,7 +91,8 @@ static enum status load_merges(const struct tok_strs *text, struct tok_merges *m
 
 /* ---- the model object */
 
-static enum status load_options(struct tok_bpe *m, const struct tok_strs *text, const json_t *o, const struct tok_err *e)
+static enum status load_options(struct tok_bpe *m, const struct tok_strs *text, const json_t *o,
+                                const struct tok_err *e)
 {
     struct tok_span unk, prefix, suffix;
     enum status     st;
@@ -99,7 +103,8 @@ static enum status load_options(struct tok_bpe *m, const struct tok_strs *text, 
     if ((st = tok_want_str(e, "model", o, "unk_token", &unk))) return st;
     if ((st = tok_want_str(e, "model", o, "continuing_subword_prefix", &prefix))) return st;
     if ((st = tok_want_str(e, "model", o, "end_of_word_suffix", &suffix))) return st;
-    if (json_get_num(o, "dropout", 0, 0, &dropout) == ST_INVALID) return tok_fail(e, "model.dropout: must be null or 0, serving is exact");
+    if (json_get_num(o, "dropout", 0, 0, &dropout) == ST_INVALID)
+        return tok_fail(e, "model.dropout: must be null or 0, serving is exact");
     m->unk = unk.p ? tok_strs_find(text, unk.p, unk.n) : TOK_NONE;
     if (unk.p && m->unk < 0) return tok_fail(e, "model.unk_token: \"%.*s\" is not in model.vocab", shown(unk), unk.p);
     if (prefix.n > TOK_TOKEN_BYTES_MAX || suffix.n > TOK_TOKEN_BYTES_MAX)
@@ -111,8 +116,8 @@ static enum status load_options(struct tok_bpe *m, const struct tok_strs *text, 
     return ST_OK;
 }
 
-enum status tok_bpe_load(struct tok_bpe *m, struct tok_strs *text, struct tok_merges *merges, const struct tok_model_parts *p,
-                         const struct tok_err *e)
+enum status tok_bpe_load(struct tok_bpe *m, struct tok_strs *text, struct tok_merges *merges,
+                         const struct tok_model_parts *p, const struct tok_err *e)
 {
     enum status st = ST_OK;
     if (!p->vocab.p) st = tok_fail(e, "model.vocab: is missing");
@@ -181,7 +186,8 @@ static void put_merge(struct tok_bpe *m, uint32_t left, uint32_t right, uint32_t
     uint64_t key = (uint64_t)left << 32 | right;
     uint32_t mask = (uint32_t)(UINT64_MAX >> m->merge_shift);
     uint32_t at = (uint32_t)(key * 0x9e3779b97f4a7c15u >> m->merge_shift);
-    while (m->merge[at].rank != UINT32_MAX && (m->merge[at].left != left || m->merge[at].right != right)) at = (at + 1) & mask;
+    while (m->merge[at].rank != UINT32_MAX && (m->merge[at].left != left || m->merge[at].right != right))
+        at = (at + 1) & mask;
     m->merge[at] = (struct tok_merge){ left, right, rank }; /* of equal pairs the last one counts, as in the library */
 }
 
@@ -212,7 +218,8 @@ static enum status index_merges(struct tok_bpe *m, const struct tok_merges *merg
         int64_t id = whole.failed ? TOK_NONE : tok_strs_find(m->text, whole.data ? whole.data : "", whole.n);
         if (id < 0 || !(m->flags[id] & TOK_F_MODEL)) {
             struct tok_span s = { whole.data ? whole.data : "", whole.n };
-            st = tok_fail(e, "model.merges[%u]: makes the token \"%.*s\", which is not in model.vocab", i, shown(s), s.p);
+            st = tok_fail(e, "model.merges[%u]: makes the token \"%.*s\", which is not in model.vocab", i, shown(s),
+                          s.p);
             break;
         }
         m->merged[i] = (uint32_t)id;
@@ -279,7 +286,8 @@ static enum status index_raw(struct tok_bpe *m, const struct tok_merges *merges,
     for (uint32_t i = 0; i < 65536; i++) m->pair_of_bytes[i] = UINT32_MAX;
     for (uint32_t i = 0; i < merges->n; i++) {
         size_t      nl = 0, nr = 0;
-        const char *l = tok_strs_get(&m->raw, merges->pair[2 * i], &nl), *r = tok_strs_get(&m->raw, merges->pair[2 * i + 1], &nr);
+        const char *l = tok_strs_get(&m->raw, merges->pair[2 * i], &nl),
+                   *r = tok_strs_get(&m->raw, merges->pair[2 * i + 1], &nr);
         if (l && r && nl == 1 && nr == 1)
             m->pair_of_bytes[(size_t)(unsigned char)l[0] << 8 | (unsigned char)r[0]] =
                 tok_bpe_rank(m, merges->pair[2 * i], merges->pair[2 * i + 1]);
@@ -287,8 +295,8 @@ static enum status index_raw(struct tok_bpe *m, const struct tok_merges *merges,
     return ST_OK;
 }
 
-enum status tok_bpe_index(struct tok_bpe *m, const struct tok_strs *text, const unsigned char *flags, const struct tok_merges *merges,
-                          bool byte_level, const struct tok_err *e)
+enum status tok_bpe_index(struct tok_bpe *m, const struct tok_strs *text, const unsigned char *flags,
+                          const struct tok_merges *merges, bool byte_level, const struct tok_err *e)
 {
     m->text = text;
     m->flags = flags;

@@ -3,7 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAP_BYTES_MAX = 1 << 26, CLUSTER_MAX = 6, HANGUL_FIRST = 0xac00, HANGUL_LAST = 0xd7a3, HANGUL_TAILS = 28, JOINER = 0x200d };
+enum {
+    MAP_BYTES_MAX = 1 << 26,
+    CLUSTER_MAX = 6,
+    HANGUL_FIRST = 0xac00,
+    HANGUL_LAST = 0xd7a3,
+    HANGUL_TAILS = 28,
+    JOINER = 0x200d
+};
 
 struct tok_charsmap {
     uint32_t *unit; /* [n_unit] */
@@ -42,7 +49,10 @@ static int64_t from_base64(struct tok_span s, unsigned char *to)
     return (int64_t)k;
 }
 
-static uint32_t le32(const unsigned char *p) { return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24; }
+static uint32_t le32(const unsigned char *p)
+{
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
 
 static const char *unpack(struct tok_charsmap *m, struct tok_span base64)
 {
@@ -74,7 +84,8 @@ static const char *unpack(struct tok_charsmap *m, struct tok_span base64)
     return why;
 }
 
-enum status tok_charsmap_new(struct tok_charsmap **map_out, struct tok_span text, const char *field, const struct tok_err *e)
+enum status tok_charsmap_new(struct tok_charsmap **map_out, struct tok_span text, const char *field,
+                             const struct tok_err *e)
 {
     struct tok_charsmap *m = calloc(1, sizeof *m);
     const char          *why = text.n > MAP_BYTES_MAX ? "is too long" : NULL;

@@ -6,7 +6,8 @@
 struct tok_charsmap;
 
 /* text: base64, as tokenizer.json has it. */
-enum status tok_charsmap_new(struct tok_charsmap **map_out, struct tok_span text, const char *field, const struct tok_err *e);
+enum status tok_charsmap_new(struct tok_charsmap **map_out, struct tok_span text, const char *field,
+                             const struct tok_err *e);
 void        tok_charsmap_free(struct tok_charsmap *map);
 /* Into w->norm[to]; t is left as it is when nothing changes. Linear. */
 enum status tok_charsmap_run(const struct tok_charsmap *map, struct tok_work *w, int to, struct tok_text *t);

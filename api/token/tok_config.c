@@ -19,7 +19,8 @@ static int64_t id_of_name(const struct tok *t, const char *name)
     return s ? tok_strs_find(&t->text, s, strlen(s)) : TOK_NONE;
 }
 
-static enum status load_flag(const struct tok_err *e, const json_t *o, const char *flag, bool absent, int64_t id, uint32_t *to, uint32_t *n)
+static enum status load_flag(const struct tok_err *e, const json_t *o, const char *flag, bool absent, int64_t id,
+                             uint32_t *to, uint32_t *n)
 {
     bool on = absent;
     if (json_get_bool(o, flag, &on) == ST_INVALID) return tok_fail(e, "%s: must be true or false", flag);
@@ -65,10 +66,11 @@ enum status tok_config_load(struct tok *t, const struct tok_texts *x, char *err,
     enum status st = parse(x->config, x->n_config, &e_config, &config);
     if (!st) st = parse(x->map, x->n_map, &e_map, &map);
     struct json_error je;
-    if (!st && x->model) model = json_parse(x->model, x->n_model, 0, &je); /* whoever loads the model says what is wrong with it */
+    if (!st && x->model)
+        model = json_parse(x->model, x->n_model, 0, &je); /* whoever loads the model says what is wrong with it */
     if (!st)
-        st = tok_special_load(&t->special, config, map, tok_special_class(config, model, t->bytes, class, sizeof class), &t->text,
-                              &e_config, &e_map);
+        st = tok_special_load(&t->special, config, map, tok_special_class(config, model, t->bytes, class, sizeof class),
+                              &t->text, &e_config, &e_map);
     t->bos = id_of_name(t, "bos_token");
     t->eos = id_of_name(t, "eos_token");
     if (!st) st = load_flags(t, config, &e_config);

@@ -17,7 +17,8 @@ static char *copy(struct tok_span s, size_t *n_out)
 }
 
 /* The n-th string of an object, or what it is when absent. */
-static enum status load_texts(struct tok_dec_step *x, struct tok_span from, struct tok_span to, const char *field, const struct tok_err *e)
+static enum status load_texts(struct tok_dec_step *x, struct tok_span from, struct tok_span to, const char *field,
+                              const struct tok_err *e)
 {
     if (!from.n || memchr(from.p, 0, from.n)) return tok_fail(e, "%s: needs a text that is not empty", field);
     x->from = copy(from, &x->n_from);
@@ -29,8 +30,8 @@ static enum status load_replace(struct tok_dec_step *x, const json_t *o, const c
 {
     const json_t   *pattern = json_object_get(o, "pattern");
     struct tok_span from, to;
-    enum status     st =
-        json_is_object(pattern) ? tok_want_str(e, field, pattern, "String", &from) : tok_fail(e, "%s.pattern: must be an object", field);
+    enum status     st = json_is_object(pattern) ? tok_want_str(e, field, pattern, "String", &from)
+                                                 : tok_fail(e, "%s.pattern: must be an object", field);
     if (!st) st = tok_want_str(e, field, o, "content", &to);
     if (st) return st;
     if (!from.p) return tok_fail(e, "%s.pattern: not supported; supported: {\"String\": ..}", field);
@@ -51,7 +52,8 @@ static enum status load_char(const json_t *o, const char *key, uint32_t absent, 
 static enum status load_strip(struct tok_dec_step *x, const json_t *o, const char *field, const struct tok_err *e)
 {
     int64_t start = 0, stop = 0;
-    if (json_get_int(o, "start", 0, STRIP_MAX, &start) == ST_INVALID || json_get_int(o, "stop", 0, STRIP_MAX, &stop) == ST_INVALID)
+    if (json_get_int(o, "start", 0, STRIP_MAX, &start) == ST_INVALID ||
+        json_get_int(o, "stop", 0, STRIP_MAX, &stop) == ST_INVALID)
         return tok_fail(e, "%s: start and stop must be 0..%d", field, STRIP_MAX);
     x->start = (uint32_t)start;
     x->stop = (uint32_t)stop;
@@ -91,13 +93,21 @@ static const struct {
     const char       *type;
     enum tok_dec_kind kind;
 } kinds[] = {
-    { "ByteLevel", DEC_BYTE_LEVEL }, { "Replace", DEC_REPLACE },     { "ByteFallback", DEC_BYTE_FALLBACK }, { "Fuse", DEC_FUSE },
-    { "Strip", DEC_STRIP },          { "Metaspace", DEC_METASPACE }, { "BPEDecoder", DEC_SUFFIX },          { "WordPiece", DEC_WORDPIECE },
+    { "ByteLevel", DEC_BYTE_LEVEL },
+    { "Replace", DEC_REPLACE },
+    { "ByteFallback", DEC_BYTE_FALLBACK },
+    { "Fuse", DEC_FUSE },
+    { "Strip", DEC_STRIP },
+    { "Metaspace", DEC_METASPACE },
+    { "BPEDecoder", DEC_SUFFIX },
+    { "WordPiece", DEC_WORDPIECE },
 };
 
-static enum status load_one(struct tok_decoder *d, const json_t *o, const char *field, int nest, const struct tok_err *e);
+static enum status load_one(struct tok_decoder *d, const json_t *o, const char *field, int nest,
+                            const struct tok_err *e);
 
-static enum status load_sequence(struct tok_decoder *d, const json_t *o, const char *field, int nest, const struct tok_err *e)
+static enum status load_sequence(struct tok_decoder *d, const json_t *o, const char *field, int nest,
+                                 const struct tok_err *e)
 {
     const json_t *list = json_object_get(o, "decoders");
     if (!json_is_array(list)) return tok_fail(e, "%s.decoders: must be an array", field);
@@ -111,7 +121,8 @@ static enum status load_sequence(struct tok_decoder *d, const json_t *o, const c
     return st;
 }
 
-static enum status load_one(struct tok_decoder *d, const json_t *o, const char *field, int nest, const struct tok_err *e)
+static enum status load_one(struct tok_decoder *d, const json_t *o, const char *field, int nest,
+                            const struct tok_err *e)
 {
     const char *type = tok_type(o);
     size_t      k = 0;
@@ -128,8 +139,10 @@ static enum status load_one(struct tok_decoder *d, const json_t *o, const char *
     if (fused && kind == DEC_FUSE) return ST_OK;
     if (fused && (kind != DEC_STRIP || has(d, DEC_STRIP)))
         return tok_fail(e, "%s: %s is not supported behind a step that fuses", field, type);
-    if (kind != DEC_REPLACE && kind != DEC_STRIP && has(d, kind)) return tok_fail(e, "%s: %s twice is not supported", field, type);
-    if (has(d, DEC_SUFFIX) || (kind == DEC_SUFFIX && d->n)) return tok_fail(e, "%s: BPEDecoder with others is not supported", field);
+    if (kind != DEC_REPLACE && kind != DEC_STRIP && has(d, kind))
+        return tok_fail(e, "%s: %s twice is not supported", field, type);
+    if (has(d, DEC_SUFFIX) || (kind == DEC_SUFFIX && d->n))
+        return tok_fail(e, "%s: BPEDecoder with others is not supported", field);
     if (d->n >= DECODER_STEPS_MAX) return tok_fail(e, "%s: more than %d steps", field, DECODER_STEPS_MAX);
     if (!fused) d->fuse = d->n + (kind != DEC_FUSE && kind != DEC_BYTE_LEVEL);
     struct tok_dec_step *x = &d->step[d->n++];

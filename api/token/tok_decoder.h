@@ -5,10 +5,10 @@
 
 enum { DECODER_STEPS_MAX = 16 };
 enum tok_dec_kind {
-    DEC_REPLACE,       /* every from becomes to */
-    DEC_STRIP,         /* up to start leading and stop trailing cp */
-    DEC_METASPACE,     /* every cp becomes a space; in the first token it goes, if prepend */
-    DEC_WORDPIECE,     /* from goes where a token begins with it, else a space comes in front, but not of the first; and cleanup */
+    DEC_REPLACE,   /* every from becomes to */
+    DEC_STRIP,     /* up to start leading and stop trailing cp */
+    DEC_METASPACE, /* every cp becomes a space; in the first token it goes, if prepend */
+    DEC_WORDPIECE, /* from goes where a token begins with it, else a space comes in front, but not of the first; and cleanup */
     DEC_BYTE_FALLBACK, /* runs of <0xHH> become what their bytes say */
     DEC_SUFFIX,        /* BPEDecoder: from becomes a space, in the last token nothing */
     DEC_FUSE,

@@ -65,14 +65,15 @@ bool tok_decompose_init(void)
         while (pair[at]) at = (at + 1) % PAIR_SLOTS;
         pair[at] = i + 1;
     }
-    return map_init(&canonical, tok_canonical, n_tok_canonical) && map_init(&compatible, tok_compatible, n_tok_compatible) &&
-           map_init(&lower, tok_lower, n_tok_lower);
+    return map_init(&canonical, tok_canonical, n_tok_canonical) &&
+           map_init(&compatible, tok_compatible, n_tok_compatible) && map_init(&lower, tok_lower, n_tok_lower);
 }
 
 size_t tok_decompose(uint32_t cp, bool compatible_too, uint32_t *to)
 {
     uint32_t s = cp - S_BASE;
-    bool     other = compatible_too && compatible.cell[compatible.block[cp >> 8]][cp & 255]; /* there are those that differ alone */
+    bool     other =
+        compatible_too && compatible.cell[compatible.block[cp >> 8]][cp & 255]; /* there are those that differ alone */
     if (s >= S_COUNT) return map_get(other ? &compatible : &canonical, cp, to);
     to[0] = L_BASE + s / (V_COUNT * T_COUNT);
     to[1] = V_BASE + s % (V_COUNT * T_COUNT) / T_COUNT;
@@ -84,8 +85,10 @@ size_t tok_lower_case(uint32_t cp, uint32_t *to) { return map_get(&lower, cp, to
 
 uint32_t tok_compose_pair(uint32_t first, uint32_t second)
 {
-    if (first - L_BASE < L_COUNT && second - V_BASE < V_COUNT) return S_BASE + ((first - L_BASE) * V_COUNT + (second - V_BASE)) * T_COUNT;
-    if (first - S_BASE < S_COUNT && (first - S_BASE) % T_COUNT == 0 && second - T_BASE - 1 < T_COUNT - 1) return first + second - T_BASE;
+    if (first - L_BASE < L_COUNT && second - V_BASE < V_COUNT)
+        return S_BASE + ((first - L_BASE) * V_COUNT + (second - V_BASE)) * T_COUNT;
+    if (first - S_BASE < S_COUNT && (first - S_BASE) % T_COUNT == 0 && second - T_BASE - 1 < T_COUNT - 1)
+        return first + second - T_BASE;
     for (uint32_t at = slot_of(first, second); pair[at]; at = (at + 1) % PAIR_SLOTS) {
         const uint32_t *t = tok_compose + 3 * (pair[at] - 1);
         if (t[0] == first && t[1] == second) return t[2];

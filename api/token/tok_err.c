@@ -32,16 +32,19 @@ json_t *tok_parse(const struct tok_err *e, const char *field, struct tok_span sp
     return v;
 }
 
-enum status tok_want_bool(const struct tok_err *e, const char *field, const json_t *o, const char *key, bool absent, bool *out)
+enum status tok_want_bool(const struct tok_err *e, const char *field, const json_t *o, const char *key, bool absent,
+                          bool *out)
 {
     *out = absent;
     return json_get_bool(o, key, out) == ST_INVALID ? tok_fail(e, "%s.%s: must be true or false", field, key) : ST_OK;
 }
 
-enum status tok_want_str(const struct tok_err *e, const char *field, const json_t *o, const char *key, struct tok_span *out)
+enum status tok_want_str(const struct tok_err *e, const char *field, const json_t *o, const char *key,
+                         struct tok_span *out)
 {
     *out = (struct tok_span){ NULL, 0 };
-    return json_get_str(o, key, &out->p, &out->n) == ST_INVALID ? tok_fail(e, "%s.%s: must be a string", field, key) : ST_OK;
+    return json_get_str(o, key, &out->p, &out->n) == ST_INVALID ? tok_fail(e, "%s.%s: must be a string", field, key)
+                                                                : ST_OK;
 }
 
 const char *tok_type(const json_t *o)

@@ -106,7 +106,8 @@ bool tok_json_string(struct tok_json *j, struct tok_span *s_out)
         buf_put(&j->unescaped, run, (size_t)(j->p - run));
         if (j->unescaped.failed) return false;
     }
-    *s_out = escaped ? (struct tok_span){ j->unescaped.data, j->unescaped.n } : (struct tok_span){ run, (size_t)(j->p - run) };
+    *s_out = escaped ? (struct tok_span){ j->unescaped.data, j->unescaped.n }
+                     : (struct tok_span){ run, (size_t)(j->p - run) };
     j->p++;
     return true;
 }

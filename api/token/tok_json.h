@@ -32,5 +32,5 @@ struct tok_json_walk {
     bool begun, ok;
 };
 bool tok_json_begin(struct tok_json *j, struct tok_json_walk *w, char open); /* '{' or '[' */
-bool tok_json_next(struct tok_json *j, struct tok_json_walk *w);             /* at the next element; false: closed or wrong */
-bool tok_json_key(struct tok_json *j, struct tok_span *key_out);             /* string and colon */
+bool tok_json_next(struct tok_json *j, struct tok_json_walk *w); /* at the next element; false: closed or wrong */
+bool tok_json_key(struct tok_json *j, struct tok_span *key_out); /* string and colon */

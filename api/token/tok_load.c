@@ -58,7 +58,8 @@ static enum status split(struct tok_parts *p, const char *json, size_t n, const 
     }
     if (!st && (!w.ok || tok_json_peek(&j) >= 0)) st = tok_fail(e, "bad JSON at byte %zu", (size_t)(j.p - j.begin));
     if (!st && !p->model.rest) st = tok_fail(e, "model: is missing");
-    if (!st && p->version.p && (p->version.n != 5 || memcmp(p->version.p, "\"1.0\"", 5))) st = tok_fail(e, "version: must be \"1.0\"");
+    if (!st && p->version.p && (p->version.n != 5 || memcmp(p->version.p, "\"1.0\"", 5)))
+        st = tok_fail(e, "version: must be \"1.0\"");
     tok_json_free(&j);
     return st;
 }
@@ -71,7 +72,8 @@ static enum status set_flags(struct tok *t, uint32_t n_model_id, const unsigned 
     for (uint32_t id = 0; id < n_model_id; id++) t->flags[id] = in_model[id];
     for (uint32_t i = 0; i < t->added.n; i++) {
         const struct tok_added_token *k = &t->added.token[i];
-        t->flags[k->id] |= (unsigned char)(TOK_F_ADDED | (k->special ? TOK_F_SPECIAL : 0) | (k->normed ? TOK_F_NORMED : 0));
+        t->flags[k->id] |=
+            (unsigned char)(TOK_F_ADDED | (k->special ? TOK_F_SPECIAL : 0) | (k->normed ? TOK_F_NORMED : 0));
     }
     return ST_OK;
 }
@@ -115,7 +117,8 @@ static size_t longest(const struct tok *t)
     return (n < 4 ? 4 : n) * t->norm.shrink;
 }
 
-static enum status load_model(struct tok *t, struct tok_merges *merges, const struct tok_model_parts *p, const struct tok_err *e)
+static enum status load_model(struct tok *t, struct tok_merges *merges, const struct tok_model_parts *p,
+                              const struct tok_err *e)
 {
     enum status st = tok_model_kind(p, &t->kind, e);
     if (st) return st;
@@ -157,8 +160,8 @@ static enum status load_parts(struct tok *t, const struct tok_parts *p, const st
     return ST_OK;
 }
 
-enum status tok_load(const char *json, size_t n_json, const char *config, size_t n_config, struct tok **tok_out, char *err,
-                     size_t err_bytes)
+enum status tok_load(const char *json, size_t n_json, const char *config, size_t n_config, struct tok **tok_out,
+                     char *err, size_t err_bytes)
 {
     struct tok_texts x = { .json = json, .n_json = n_json, .config = config, .n_config = n_config };
     return tok_load_texts(&x, tok_out, err, err_bytes);

@@ -118,7 +118,8 @@ static inline size_t o200k(const char *s, size_t n, size_t at, bool contractions
 {
     size_t   next, end = at;
     uint32_t c = class_at(s, at, &next);
-    bool     prefix = next < n && !tok_class_in(c, CATS_LINE | CATS_LETTER | CATS_NUMBER), letter = tok_class_in(c, UPPER | LOWER);
+    bool     prefix = next < n && !tok_class_in(c, CATS_LINE | CATS_LETTER | CATS_NUMBER),
+         letter = tok_class_in(c, UPPER | LOWER);
     if (prefix && (end = lower_word(s, n, next)) == next) end = at;
     if (end == at && letter) end = lower_word(s, n, at);
     if (end == at && prefix && (end = run(s, n, next, UPPER)) == next) end = at;
@@ -189,7 +190,8 @@ static const struct {
     /* tiktoken's cl100k, and Bailing: the possessive marks and the single [\r\n] change nothing */
     { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
       cl3 },
-    { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", cl1 },
+    { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+",
+      cl1 },
     { CONTRACTION "|" WORD "\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+" TAIL, seed },
     { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", tok_match_gpt2 },
     { "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", tok_match_gpt2 },

@@ -128,7 +128,8 @@ static uint32_t take(const struct tok_bpe *m, const struct tok_symbols *x, size_
 }
 
 /* All of it in windows of size symbols. *again: they were too short, and nothing counts. */
-static enum status merge_windows(const struct tok_bpe *m, struct tok_work *w, const struct tok_symbols *x, size_t size, bool *again)
+static enum status merge_windows(const struct tok_bpe *m, struct tok_work *w, const struct tok_symbols *x, size_t size,
+                                 bool *again)
 {
     struct window win;
     bool          guard = tok_bpe_guard(m, w);

@@ -18,7 +18,7 @@ enum status tok_model_split(struct tok_model_parts *p, struct tok_json *j, const
     while (!st && tok_json_next(j, &w)) {
         struct tok_span key, value;
         if (!tok_json_key(j, &key)) return tok_fail(e, "model: bad JSON at byte %zu", (size_t)(j->p - j->begin));
-        bool             vocab = key.n == 5 && !memcmp(key.p, "vocab", 5), merges = key.n == 6 && !memcmp(key.p, "merges", 6);
+        bool vocab = key.n == 5 && !memcmp(key.p, "vocab", 5), merges = key.n == 6 && !memcmp(key.p, "merges", 6);
         struct tok_span *large = vocab ? &p->vocab : merges ? &p->merges : NULL;
         char             name[SHOWN + 1];
         snprintf(name, sizeof name, "%.*s", shown(key), key.p);
@@ -80,7 +80,8 @@ enum status tok_vocab_load(struct tok_strs *text, struct tok_span span, const st
             break;
         }
         if (!tok_json_u32(&j, &id) || id >= TOK_ID_BOUND) {
-            st = tok_fail(e, "model.vocab[\"%.*s\"]: the id must be an integer below %d", shown(key), key.p, TOK_ID_BOUND);
+            st = tok_fail(e, "model.vocab[\"%.*s\"]: the id must be an integer below %d", shown(key), key.p,
+                          TOK_ID_BOUND);
             break;
         }
         if (key.n > TOK_TOKEN_BYTES_MAX) {
@@ -90,7 +91,9 @@ enum status tok_vocab_load(struct tok_strs *text, struct tok_span span, const st
         switch (tok_strs_add(text, key.p, key.n, id)) {
         case TOK_ADDED: break;
         case TOK_ADD_TEXT_TWICE: st = tok_fail(e, "model.vocab[\"%.*s\"]: appears twice", shown(key), key.p); break;
-        case TOK_ADD_ID_TWICE: st = tok_fail(e, "model.vocab[\"%.*s\"]: id %u belongs to another token too", shown(key), key.p, id); break;
+        case TOK_ADD_ID_TWICE:
+            st = tok_fail(e, "model.vocab[\"%.*s\"]: id %u belongs to another token too", shown(key), key.p, id);
+            break;
         case TOK_ADD_NO_MEMORY: st = no_memory(e); break;
         }
     }

@@ -89,7 +89,8 @@ static size_t one_char(const struct tok_step *x, uint32_t cp, uint32_t *to)
 
 static enum status by_chars(const struct tok_step *x, struct tok_work *w, int to, struct tok_text *t)
 {
-    char  *p = t->n < SIZE_MAX / 4 ? tok_scratch(w, &w->norm[to], 2 * t->n + 8) : NULL; /* no character more than doubles */
+    char *p =
+        t->n < SIZE_MAX / 4 ? tok_scratch(w, &w->norm[to], 2 * t->n + 8) : NULL; /* no character more than doubles */
     size_t k = 0;
     if (!p) return ST_TOO_LARGE;
     for (size_t i = 0; i < t->n;) {

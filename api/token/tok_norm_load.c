@@ -13,10 +13,16 @@ static struct tok_step *add(struct tok_norm *x, enum tok_norm_kind kind)
     return &x->step[x->n++];
 }
 
-static enum status full(const char *field, const struct tok_err *e) { return tok_fail(e, "%s: more than %d steps", field, NORM_STEPS_MAX); }
+static enum status full(const char *field, const struct tok_err *e)
+{
+    return tok_fail(e, "%s: more than %d steps", field, NORM_STEPS_MAX);
+}
 
 /* Each step may make text shorter by a factor. 0 stays: no bound. */
-static void shrinks(struct tok_norm *x, size_t factor) { x->shrink = factor && x->shrink < 1000 ? x->shrink * factor : 0; }
+static void shrinks(struct tok_norm *x, size_t factor)
+{
+    x->shrink = factor && x->shrink < 1000 ? x->shrink * factor : 0;
+}
 
 static enum status keep_text(struct tok_step *s, struct tok_span text, const char *field, const struct tok_err *e)
 {
@@ -85,7 +91,8 @@ static enum status load_charsmap(struct tok_norm *x, const json_t *o, const char
 
 static enum status load_one(struct tok_norm *x, const json_t *o, const char *field, int nest, const struct tok_err *e);
 
-static enum status load_sequence(struct tok_norm *x, const json_t *o, const char *field, int nest, const struct tok_err *e)
+static enum status load_sequence(struct tok_norm *x, const json_t *o, const char *field, int nest,
+                                 const struct tok_err *e)
 {
     const json_t *list = json_object_get(o, "normalizers");
     if (!json_is_array(list)) return tok_fail(e, "%s.normalizers: must be an array", field);

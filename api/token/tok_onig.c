@@ -6,7 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GROUPS_MAX = 128, CLASS_DEPTH_MAX = 16, TEXT_MAX = 1 << 20, REPEAT_MAX = 65535, FOLD_RUN_MAX = 24, FOLD_WAYS_MAX = 256 };
+enum {
+    GROUPS_MAX = 128,
+    CLASS_DEPTH_MAX = 16,
+    TEXT_MAX = 1 << 20,
+    REPEAT_MAX = 65535,
+    FOLD_RUN_MAX = 24,
+    FOLD_WAYS_MAX = 256
+};
 
 struct options {
     bool fold, dot_all, extended;
@@ -172,8 +179,8 @@ static void add_property(struct reader *r, struct tok_set *s, bool negated, bool
     bool        word = close && in_class && tok_set_is_word(r->p, (size_t)(close - r->p));
     if (word) tok_set_add_class_word(s);
     if (!word && (!close || !tok_set_add_property(s, r->p, (size_t)(close - r->p)))) {
-        snprintf(r->x->why, sizeof r->x->why, "the property \\p{%.*s} is not known", close && close - r->p < 40 ? (int)(close - r->p) : 0,
-                 r->p);
+        snprintf(r->x->why, sizeof r->x->why, "the property \\p{%.*s} is not known",
+                 close && close - r->p < 40 ? (int)(close - r->p) : 0, r->p);
         r->failed = true;
         return;
     }
@@ -258,7 +265,8 @@ static void read_members(struct reader *r, struct tok_set *to, bool first, int d
         if (sees(r, "&&") || (*r->p == ']' && !begins)) return;
         bool escape = *r->p == '\\';
         if (class_part(r, to, depth)) {
-            if (escape && sees(r, "-") && !sees(r, "-]") && !sees(r, "-&&")) fail(r, "a class at the beginning of a range");
+            if (escape && sees(r, "-") && !sees(r, "-]") && !sees(r, "-&&"))
+                fail(r, "a class at the beginning of a range");
             continue;
         }
         bool     dash = *r->p == '-';
@@ -285,7 +293,8 @@ static void read_class(struct reader *r, struct tok_set *out, int depth)
         fail(r, "classes nested too deeply");
         return;
     }
-    bool bracket = sees(r, "]") && memchr(r->p + 1, ']', (size_t)(r->end - r->p - 1)); /* "[]a]": the first one is a member */
+    bool bracket =
+        sees(r, "]") && memchr(r->p + 1, ']', (size_t)(r->end - r->p - 1)); /* "[]a]": the first one is a member */
     if (sees(r, "]") && !bracket) fail(r, "an empty class");
     do {
         struct tok_set part = { 0 };
@@ -427,7 +436,8 @@ static void put_class(struct reader *r)
     tok_set_sort(&set);
     struct tok_set *to = r->failed ? NULL : put_set(r);
     if (to) tok_set_add_set(to, &set);
-    for (size_t i = 0; i < n_tok_fold_many && r->options.fold && !negated && to && !r->failed; i += 1 + (tok_fold_many[i] >> 24)) {
+    for (size_t i = 0; i < n_tok_fold_many && r->options.fold && !negated && to && !r->failed;
+         i += 1 + (tok_fold_many[i] >> 24)) {
         if (!tok_set_has(&set, tok_fold_many[i] & 0xffffff)) continue;
         put(r, "|");
         for (uint32_t k = 1; k <= tok_fold_many[i] >> 24; k++) put_char(r, tok_fold_many[i + k]);

@@ -9,7 +9,8 @@ enum status tok_pattern_load(struct tok_pattern *p, const json_t *component, con
     struct tok_span s = { json_string_value(o), json_string_length(o) }, regex = { NULL, 0 };
     enum status     st;
     if (json_is_object(o)) {
-        if ((st = tok_want_str(e, field, o, "String", &s)) || (st = tok_want_str(e, field, o, "Regex", &regex))) return st;
+        if ((st = tok_want_str(e, field, o, "String", &s)) || (st = tok_want_str(e, field, o, "Regex", &regex)))
+            return st;
     }
     if (!s.p == !regex.p) return tok_fail(e, "%s.pattern: must be {\"String\": ..} or {\"Regex\": ..}", field);
     if (regex.p) {
@@ -30,8 +31,8 @@ void tok_pattern_free(struct tok_pattern *p)
     *p = (struct tok_pattern){ 0 };
 }
 
-enum status tok_matches_of(const struct tok_pattern *p, struct tok_work *w, struct tok_scratch *scratch, const char *s, size_t n,
-                           struct tok_matches *m_out)
+enum status tok_matches_of(const struct tok_pattern *p, struct tok_work *w, struct tok_scratch *scratch, const char *s,
+                           size_t n, struct tok_matches *m_out)
 {
     *m_out = (struct tok_matches){ .p = p, .s = s, .n = n, .n_unit = n };
     if (!p->regex) return ST_OK;
@@ -51,7 +52,8 @@ static enum status find(struct tok_matches *m, struct tok_work *w, size_t *begin
         *begin = *end = m->n + 1;
         return ST_OK;
     }
-    const char *hit = p->n_text ? memmem(m->s + m->at, m->n - m->at, p->text, p->n_text) : m->s + m->at; /* "" is found everywhere */
+    const char *hit =
+        p->n_text ? memmem(m->s + m->at, m->n - m->at, p->text, p->n_text) : m->s + m->at; /* "" is found everywhere */
     *begin = hit ? (size_t)(hit - m->s) : m->n + 1;
     *end = *begin + (hit ? p->n_text : 0);
     return ST_OK;

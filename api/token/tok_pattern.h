@@ -12,20 +12,21 @@ struct tok_pattern {
     size_t            n_text;
 };
 
-enum status tok_pattern_load(struct tok_pattern *p, const json_t *component, const char *field, const struct tok_err *e);
+enum status tok_pattern_load(struct tok_pattern *p, const json_t *component, const char *field,
+                             const struct tok_err *e);
 void        tok_pattern_free(struct tok_pattern *p);
 
 /* Walks the matches of p in s as Oniguruma's iterator does: an empty match right behind a match is skipped. */
 struct tok_matches {
     const struct tok_pattern *p;
     const char               *s;
-    size_t                    n, begin, end;    /* [begin, end): the match, in bytes */
-    size_t                    at, last, n_unit; /* where the next search begins and the last match ended, in bytes or in atoms */
-    bool                      any;
-    struct tok_subject        subject;
+    size_t                    n, begin, end; /* [begin, end): the match, in bytes */
+    size_t at, last, n_unit; /* where the next search begins and the last match ended, in bytes or in atoms */
+    bool   any;
+    struct tok_subject subject;
 };
 /* scratch: what a pattern needs until the last match was taken. */
-enum status tok_matches_of(const struct tok_pattern *p, struct tok_work *w, struct tok_scratch *scratch, const char *s, size_t n,
-                           struct tok_matches *m_out);
+enum status tok_matches_of(const struct tok_pattern *p, struct tok_work *w, struct tok_scratch *scratch, const char *s,
+                           size_t n, struct tok_matches *m_out);
 /* *found false: no more. ST_TOO_LARGE: the pattern ran over its limit. */
 enum status tok_matches_next(struct tok_matches *m, struct tok_work *w, bool *found);

@@ -4,7 +4,8 @@
 
 enum { NEST_MAX = 8 };
 
-static enum status put(struct tok_post *x, bool behind, int64_t id, const struct tok_strs *text, const char *field, const struct tok_err *e)
+static enum status put(struct tok_post *x, bool behind, int64_t id, const struct tok_strs *text, const char *field,
+                       const struct tok_err *e)
 {
     size_t    n;
     uint32_t *to = behind ? x->after : x->before, *count = behind ? &x->n_after : &x->n_before;
@@ -16,8 +17,8 @@ static enum status put(struct tok_post *x, bool behind, int64_t id, const struct
 }
 
 /* {"SpecialToken": {"id": name}}: the ids that special_tokens gives for the name */
-static enum status put_named(struct tok_post *x, bool behind, const json_t *o, const char *name, const struct tok_strs *text,
-                             const char *field, const struct tok_err *e)
+static enum status put_named(struct tok_post *x, bool behind, const json_t *o, const char *name,
+                             const struct tok_strs *text, const char *field, const struct tok_err *e)
 {
     const json_t *ids = json_object_get(json_object_get(json_object_get(o, "special_tokens"), name), "ids");
     if (!json_is_array(ids)) return tok_fail(e, "%s.special_tokens: has no ids for \"%.40s\"", field, name);
@@ -50,21 +51,24 @@ static enum status load_template(struct tok_post *x, const json_t *o, const stru
     return st || behind ? st : tok_fail(e, "%s.single: has no Sequence A", field);
 }
 
-static enum status load_one(struct tok_post *x, const json_t *o, const struct tok_strs *text, const char *field, int nest,
-                            const struct tok_err *e)
+static enum status load_one(struct tok_post *x, const json_t *o, const struct tok_strs *text, const char *field,
+                            int nest, const struct tok_err *e)
 {
     const char *type = tok_type(o);
     if (!strcmp(type, "ByteLevel")) return ST_OK; /* offsets alone */
     if (!strcmp(type, "TemplateProcessing")) return load_template(x, o, text, field, e);
     if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing")) {
-        const json_t *cls = json_array_get(json_object_get(o, "cls"), 1), *sep = json_array_get(json_object_get(o, "sep"), 1);
-        if (!json_is_integer(cls) || !json_is_integer(sep)) return tok_fail(e, "%s: cls and sep must be [token, id]", field);
+        const json_t *cls = json_array_get(json_object_get(o, "cls"), 1),
+                     *sep = json_array_get(json_object_get(o, "sep"), 1);
+        if (!json_is_integer(cls) || !json_is_integer(sep))
+            return tok_fail(e, "%s: cls and sep must be [token, id]", field);
         enum status st = put(x, false, json_integer_value(cls), text, field, e);
         return st ? st : put(x, true, json_integer_value(sep), text, field, e);
     }
     if (strcmp(type, "Sequence"))
         return tok_fail(
-            e, "%s.type: \"%.40s\" is not supported; supported: TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing, Sequence",
+            e,
+            "%s.type: \"%.40s\" is not supported; supported: TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing, Sequence",
             field, type);
     const json_t *list = json_object_get(o, "processors");
     if (!json_is_array(list)) return tok_fail(e, "%s.processors: must be an array", field);
@@ -84,7 +88,8 @@ static enum status load_one(struct tok_post *x, const json_t *o, const struct to
     return st;
 }
 
-enum status tok_post_load(struct tok_post *x, const json_t *component, const struct tok_strs *text, const struct tok_err *e)
+enum status tok_post_load(struct tok_post *x, const json_t *component, const struct tok_strs *text,
+                          const struct tok_err *e)
 {
     *x = (struct tok_post){ .n_before = 0 };
     return component && !json_is_null(component) ? load_one(x, component, text, "post_processor", 0, e) : ST_OK;

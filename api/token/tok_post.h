@@ -8,4 +8,5 @@ struct tok_post {
     uint32_t before[POST_IDS_MAX], after[POST_IDS_MAX];
     uint32_t n_before, n_after;
 };
-enum status tok_post_load(struct tok_post *x, const json_t *component, const struct tok_strs *text, const struct tok_err *e);
+enum status tok_post_load(struct tok_post *x, const json_t *component, const struct tok_strs *text,
+                          const struct tok_err *e);

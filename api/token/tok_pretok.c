@@ -176,7 +176,8 @@ static enum status byte_level(struct cut *c, size_t n)
     return pass(c, 0, n);
 }
 
-enum status tok_pretok_run(const struct tok_pretok *p, uint32_t k, struct tok_work *w, const char *s, size_t n, bool at_start)
+enum status tok_pretok_run(const struct tok_pretok *p, uint32_t k, struct tok_work *w, const char *s, size_t n,
+                           bool at_start)
 {
     if (!n) return ST_OK;
     if (k >= p->n) return tok_model(w, s, n);

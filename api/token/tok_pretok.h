@@ -14,7 +14,13 @@ enum tok_stage_kind {
     STAGE_FIXED,        /* every length characters */
     STAGE_SCRIPTS,      /* between characters of two scripts */
 };
-enum tok_behavior { SPLIT_REMOVED, SPLIT_ISOLATED, SPLIT_MERGED_WITH_PREVIOUS, SPLIT_MERGED_WITH_NEXT, SPLIT_CONTIGUOUS };
+enum tok_behavior {
+    SPLIT_REMOVED,
+    SPLIT_ISOLATED,
+    SPLIT_MERGED_WITH_PREVIOUS,
+    SPLIT_MERGED_WITH_NEXT,
+    SPLIT_CONTIGUOUS
+};
 enum tok_prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 
 struct tok_stage {
@@ -32,9 +38,11 @@ struct tok_pretok {
     bool             shrinks; /* some stage throws text away */
 };
 
-enum status tok_pretok_load(struct tok_pretok *p, const json_t *component, const struct tok_err *e); /* component may be NULL or null */
+enum status tok_pretok_load(struct tok_pretok *p, const json_t *component,
+                            const struct tok_err *e); /* component may be NULL or null */
 void        tok_pretok_free(struct tok_pretok *p);
 /* Stages from k on over one piece. at_start: it begins where the whole text does. */
-enum status tok_pretok_run(const struct tok_pretok *p, uint32_t k, struct tok_work *w, const char *s, size_t n, bool at_start);
+enum status tok_pretok_run(const struct tok_pretok *p, uint32_t k, struct tok_work *w, const char *s, size_t n,
+                           bool at_start);
 
 enum status tok_model(struct tok_work *w, const char *s, size_t n); /* tokenizer.c: where the last stage's pieces go */

@@ -18,7 +18,8 @@ static enum status too_long(const char *field, const struct tok_err *e)
     return tok_fail(e, "%s: more than %d stages", field, TOK_STAGES_MAX - 2);
 }
 
-static enum status load_behavior(struct tok_pretok *p, struct tok_stage *x, const json_t *o, const char *field, const struct tok_err *e)
+static enum status load_behavior(struct tok_pretok *p, struct tok_stage *x, const json_t *o, const char *field,
+                                 const struct tok_err *e)
 {
     static const char *const name[] = { "Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous" };
     struct tok_span          s;
@@ -87,12 +88,13 @@ static enum status load_metaspace(struct tok_pretok *p, const json_t *o, const c
     else if (!strcmp(scheme.p, "never"))
         x->prepend = PREPEND_NEVER;
     else
-        return tok_fail(e, "%s.prepend_scheme: \"%.40s\" is not supported; supported: always, first, never", field, scheme.p);
+        return tok_fail(e, "%s.prepend_scheme: \"%.40s\" is not supported; supported: always, first, never", field,
+                        scheme.p);
     return ST_OK;
 }
 
-static enum status load_chars(struct tok_pretok *p, enum tok_trait_bit trait, enum tok_behavior behavior, const char *field,
-                              const struct tok_err *e)
+static enum status load_chars(struct tok_pretok *p, enum tok_trait_bit trait, enum tok_behavior behavior,
+                              const char *field, const struct tok_err *e)
 {
     struct tok_stage *x = add(p, STAGE_CHARS);
     if (!x) return too_long(field, e);
@@ -102,9 +104,11 @@ static enum status load_chars(struct tok_pretok *p, enum tok_trait_bit trait, en
     return ST_OK;
 }
 
-static enum status load_one(struct tok_pretok *p, const json_t *o, const char *field, int nest, const struct tok_err *e);
+static enum status load_one(struct tok_pretok *p, const json_t *o, const char *field, int nest,
+                            const struct tok_err *e);
 
-static enum status load_sequence(struct tok_pretok *p, const json_t *o, const char *field, int nest, const struct tok_err *e)
+static enum status load_sequence(struct tok_pretok *p, const json_t *o, const char *field, int nest,
+                                 const struct tok_err *e)
 {
     const json_t *list = json_object_get(o, "pretokenizers");
     if (!json_is_array(list)) return tok_fail(e, "%s.pretokenizers: must be an array", field);
@@ -143,7 +147,8 @@ static enum status load_one(struct tok_pretok *p, const json_t *o, const char *f
     }
     if (!strcmp(type, "CharDelimiterSplit")) {
         uint32_t cp;
-        if ((st = load_char(o, "delimiter", 0, &cp, field, e)) || (st = load_chars(p, 0, SPLIT_REMOVED, field, e))) return st;
+        if ((st = load_char(o, "delimiter", 0, &cp, field, e)) || (st = load_chars(p, 0, SPLIT_REMOVED, field, e)))
+            return st;
         p->stage[p->n - 1].cp = cp;
         return ST_OK;
     }
@@ -163,10 +168,11 @@ static enum status load_one(struct tok_pretok *p, const json_t *o, const char *f
         x->length = (uint32_t)length;
         return ST_OK;
     }
-    return tok_fail(e,
-                    "%s.type: \"%.40s\" is not supported; supported: Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, "
-                    "WhitespaceSplit, CharDelimiterSplit, BertPreTokenizer, UnicodeScripts, FixedLength, Sequence",
-                    field, type);
+    return tok_fail(
+        e,
+        "%s.type: \"%.40s\" is not supported; supported: Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, "
+        "WhitespaceSplit, CharDelimiterSplit, BertPreTokenizer, UnicodeScripts, FixedLength, Sequence",
+        field, type);
 }
 
 enum status tok_pretok_load(struct tok_pretok *p, const json_t *component, const struct tok_err *e)

@@ -9,9 +9,21 @@
 
 /* A match of a sane pattern takes a few steps per byte; a pattern that explodes ends its request instead of a thread. The JIT's stack is
  * address space until it is used. */
-enum { PATTERN_MAX = 1 << 16, STEPS_MIN = 10000000, STEPS_PER_BYTE = 8, HEAP_LIMIT_KIB = 65536, JIT_STACK_MAX = 64 << 20 };
+enum {
+    PATTERN_MAX = 1 << 16,
+    STEPS_MIN = 10000000,
+    STEPS_PER_BYTE = 8,
+    HEAP_LIMIT_KIB = 65536,
+    JIT_STACK_MAX = 64 << 20
+};
 /* PCRE2 must know the end of a line, for ^ and $; one byte is nobody's atom, for classes without members. */
-enum { ATOM_LINE = '\n', ATOM_NONE = 255, ATOMS_MAX = 255, WORDS = (ONIG_SETS_MAX + 1 + 63) / 64, BLOCKS = 0x110000 >> 8 };
+enum {
+    ATOM_LINE = '\n',
+    ATOM_NONE = 255,
+    ATOMS_MAX = 255,
+    WORDS = (ONIG_SETS_MAX + 1 + 63) / 64,
+    BLOCKS = 0x110000 >> 8
+};
 
 struct tok_regex {
     pcre2_code *code;
@@ -63,7 +75,8 @@ static uint32_t atom_of(struct atoms *a, const uint64_t in[WORDS], uint32_t line
     if (a->n >= ATOMS_MAX - 1) return ATOMS_MAX;
     memcpy(a->in[a->n], in, sizeof a->in[a->n]);
     bool is_line = in[line / 64] >> (line % 64) & 1;
-    a->code[a->n] = is_line ? ATOM_LINE : (unsigned char)(a->n + (a->n >= ATOM_LINE)); /* the line end's own number stays free */
+    a->code[a->n] =
+        is_line ? ATOM_LINE : (unsigned char)(a->n + (a->n >= ATOM_LINE)); /* the line end's own number stays free */
     return a->n++;
 }
 
@@ -143,7 +156,8 @@ static bool compile(struct tok_regex *re, const struct buf *b, char *why, size_t
     }
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     /* ^ and $ are of lines always */
-    re->code = pcre2_compile((PCRE2_SPTR)(b->data ? b->data : ""), b->n, PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+    re->code = pcre2_compile((PCRE2_SPTR)(b->data ? b->data : ""), b->n, PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
+                             &code, &at, context);
     pcre2_compile_context_free(context);
     if (!re->code) {
         pcre2_get_error_message(code, (unsigned char *)why, why_bytes);
@@ -181,7 +195,8 @@ static bool build(struct tok_regex *re, const char *pattern, size_t n, char *why
     return ok;
 }
 
-enum status tok_regex_new(struct tok_regex **re_out, const char *pattern, size_t n, const char *field, const struct tok_err *e)
+enum status tok_regex_new(struct tok_regex **re_out, const char *pattern, size_t n, const char *field,
+                          const struct tok_err *e)
 {
     struct tok_regex *re = calloc(1, sizeof *re);
     char              why[160] = "out of memory";
@@ -228,8 +243,8 @@ static struct scratch *scratch_of(struct tok_work *w)
     return x;
 }
 
-enum status tok_regex_subject(const struct tok_regex *re, struct tok_work *w, struct tok_scratch *scratch, const char *s, size_t n,
-                              struct tok_subject *x_out)
+enum status tok_regex_subject(const struct tok_regex *re, struct tok_work *w, struct tok_scratch *scratch,
+                              const char *s, size_t n, struct tok_subject *x_out)
 {
     unsigned char *atom = (unsigned char *)tok_scratch(w, scratch, n + 1);
     size_t         k = 0;
@@ -250,8 +265,8 @@ size_t tok_subject_byte(struct tok_subject *x, size_t atom)
     return x->at_byte;
 }
 
-enum status tok_regex_find(const struct tok_regex *re, struct tok_work *w, const struct tok_subject *x, size_t from, size_t *begin,
-                           size_t *end)
+enum status tok_regex_find(const struct tok_regex *re, struct tok_work *w, const struct tok_subject *x, size_t from,
+                           size_t *begin, size_t *end)
 {
     struct scratch *m = scratch_of(w);
     size_t          left = x->n_atom - from, most = (UINT32_MAX - STEPS_MIN) / STEPS_PER_BYTE;

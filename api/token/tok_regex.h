@@ -10,7 +10,8 @@
 struct tok_regex;
 
 /* field: where it stands, for the message. */
-enum status tok_regex_new(struct tok_regex **re_out, const char *pattern, size_t n, const char *field, const struct tok_err *e);
+enum status tok_regex_new(struct tok_regex **re_out, const char *pattern, size_t n, const char *field,
+                          const struct tok_err *e);
 void        tok_regex_free(struct tok_regex *re);
 
 /* A text as atoms, in the scratch given. */
@@ -19,10 +20,11 @@ struct tok_subject {
     const unsigned char *atom;
     size_t               n, n_atom, at_byte, at_atom; /* at_*: the place that was asked last */
 };
-enum status tok_regex_subject(const struct tok_regex *re, struct tok_work *w, struct tok_scratch *scratch, const char *s, size_t n,
-                              struct tok_subject *x_out);
+enum status tok_regex_subject(const struct tok_regex *re, struct tok_work *w, struct tok_scratch *scratch,
+                              const char *s, size_t n, struct tok_subject *x_out);
 /* First match at or behind the atom from: [*begin, *end) in atoms. *begin == n_atom + 1: none. ST_TOO_LARGE: over the match limit. */
-enum status tok_regex_find(const struct tok_regex *re, struct tok_work *w, const struct tok_subject *x, size_t from, size_t *begin,
-                           size_t *end);
-size_t      tok_subject_byte(struct tok_subject *x, size_t atom); /* where the atom begins in s; places in order cost linear time in all */
-void        tok_regex_done(struct tok_work *w);                   /* frees what matching made */
+enum status tok_regex_find(const struct tok_regex *re, struct tok_work *w, const struct tok_subject *x, size_t from,
+                           size_t *begin, size_t *end);
+size_t      tok_subject_byte(struct tok_subject *x,
+                             size_t atom); /* where the atom begins in s; places in order cost linear time in all */
+void        tok_regex_done(struct tok_work *w); /* frees what matching made */

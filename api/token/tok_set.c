@@ -124,7 +124,8 @@ static void add_script(struct tok_set *s, uint32_t script)
 {
     for (size_t i = 0; i < n_tok_script_run; i++)
         if ((tok_script_run[i] & 0xff) == script)
-            tok_set_add(s, tok_script_run[i] >> 8, i + 1 < n_tok_script_run ? (tok_script_run[i + 1] >> 8) - 1 : TOK_CODE_MAX);
+            tok_set_add(s, tok_script_run[i] >> 8,
+                        i + 1 < n_tok_script_run ? (tok_script_run[i + 1] >> 8) - 1 : TOK_CODE_MAX);
 }
 
 #define CATS_CONTROL (CAT_BIT(CAT_CC) | CAT_BIT(CAT_CC_SPACE) | CAT_BIT(CAT_CC_LINE))
@@ -232,7 +233,8 @@ bool tok_set_add_property(struct tok_set *s, const char *name, size_t n)
 
 bool tok_set_add_posix(struct tok_set *s, const char *name, size_t n)
 {
-    static const char *const names[] = { "alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "space", "upper", "word" };
+    static const char *const names[] = { "alnum", "alpha", "blank", "cntrl", "digit", "graph",
+                                         "lower", "print", "space", "upper", "word" };
     if (n == 5 && !memcmp(name, "ascii", 5)) {
         tok_set_add(s, 0, 0x7f);
         return true;

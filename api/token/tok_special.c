@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const standard[] = { "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token" };
+static const char *const standard[] = { "bos_token", "eos_token", "unk_token", "sep_token",
+                                        "pad_token", "cls_token", "mask_token" };
 
 /* What the classes' constructors say in transformers 5 (tokenization_llama.py, _qwen2.py, _gemma.py, gpt2). */
 static const struct {
@@ -86,7 +87,8 @@ static void unset(struct tok_special *s, const char *name)
 /* The members of an object whose keys are names and whose values are tokens. */
 static enum status set_named(struct tok_special *s, const char *field, const json_t *o, const struct tok_err *e)
 {
-    for (void *it = json_object_iter((json_t *)(uintptr_t)o); it; it = json_object_iter_next((json_t *)(uintptr_t)o, it)) {
+    for (void *it = json_object_iter((json_t *)(uintptr_t)o); it;
+         it = json_object_iter_next((json_t *)(uintptr_t)o, it)) {
         const char *name = json_object_iter_key(it), *text = token_text(json_object_iter_value(it), false);
         if (!text) return tok_fail(e, "%s.%.60s: must be a string or an object with \"content\"", field, name);
         enum status st = set(s, name, text, e);
@@ -102,7 +104,8 @@ static enum status set_standard(struct tok_special *s, const json_t *o, const st
         const json_t *v = json_object_get(o, standard[i]);
         const char   *text = token_text(v, false);
         if (v && json_is_null(v)) unset(s, standard[i]);
-        if (v && !json_is_null(v) && !text) return tok_fail(e, "%s: must be null, a string or an object with \"content\"", standard[i]);
+        if (v && !json_is_null(v) && !text)
+            return tok_fail(e, "%s: must be null, a string or an object with \"content\"", standard[i]);
         enum status st = text ? set(s, standard[i], text, e) : ST_OK;
         if (st) return st;
     }
@@ -112,7 +115,8 @@ static enum status set_standard(struct tok_special *s, const json_t *o, const st
 /* The "*_token" of the model's own, of one kind: strings, or AddedToken objects. Other values (add_bos_token: true) are no tokens. */
 static enum status set_own(struct tok_special *s, const json_t *o, bool strings, bool marked, const struct tok_err *e)
 {
-    for (void *it = json_object_iter((json_t *)(uintptr_t)o); it; it = json_object_iter_next((json_t *)(uintptr_t)o, it)) {
+    for (void *it = json_object_iter((json_t *)(uintptr_t)o); it;
+         it = json_object_iter_next((json_t *)(uintptr_t)o, it)) {
         const char   *name = json_object_iter_key(it);
         const json_t *v = json_object_iter_value(it);
         if (is_standard(name) || !ends_in_token(name) || json_is_string(v) != strings) continue;
@@ -129,7 +133,8 @@ static enum status set_class(struct tok_special *s, const json_t *config, const 
 {
     for (size_t i = 0; i < sizeof class_defaults / sizeof *class_defaults; i++) {
         const char *name = class_defaults[i].name, *text = class_defaults[i].text;
-        if (strcmp(class, class_defaults[i].class) != 0 || json_object_get(config, name) || json_object_get(map, name)) continue;
+        if (strcmp(class, class_defaults[i].class) != 0 || json_object_get(config, name) || json_object_get(map, name))
+            continue;
         if (tok_strs_find(vocab, text, strlen(text)) < 0) continue;
         enum status st = set(s, name, text, e);
         if (st) return st;
@@ -141,8 +146,9 @@ enum status tok_special_load(struct tok_special *s, const json_t *config, const 
                              const struct tok_strs *vocab, const struct tok_err *e_config, const struct tok_err *e_map)
 {
     if (json_object_get(config, "added_tokens_decoder")) map = NULL;
-    const json_t *extra = json_object_get(config, "extra_special_tokens"), *extra_map = json_object_get(map, "extra_special_tokens");
-    const char   *said = json_string_value(json_object_get(config, "tokenizer_class"));
+    const json_t *extra = json_object_get(config, "extra_special_tokens"),
+                 *extra_map = json_object_get(map, "extra_special_tokens");
+    const char *said = json_string_value(json_object_get(config, "tokenizer_class"));
     snprintf(s->class, sizeof s->class, "%s", said ? said : "");
     enum status st = set_class(s, config, map, class, vocab, e_config);
     if (!st) st = set_standard(s, config, e_config);
@@ -151,14 +157,17 @@ enum status tok_special_load(struct tok_special *s, const json_t *config, const 
     if (!st) st = set_own(s, config, false, true, e_config);
     if (!st) st = set_own(s, map, true, false, e_map);
     if (!st) st = set_own(s, map, false, false, e_map);
-    if (!st) st = set_named(s, "model_specific_special_tokens", json_object_get(config, "model_specific_special_tokens"), e_config);
+    if (!st)
+        st = set_named(s, "model_specific_special_tokens", json_object_get(config, "model_specific_special_tokens"),
+                       e_config);
     if (!st) st = set_own(s, config, true, false, e_config);
     if (!st && json_is_object(extra)) st = set_named(s, "extra_special_tokens", extra, e_config);
     if (!st && json_is_object(extra_map)) st = set_named(s, "extra_special_tokens", extra_map, e_map);
     return st;
 }
 
-const char *tok_special_class(const json_t *config, const json_t *model_config, bool byte_level, char *space, size_t space_bytes)
+const char *tok_special_class(const json_t *config, const json_t *model_config, bool byte_level, char *space,
+                              size_t space_bytes)
 {
     const char *said = json_string_value(json_object_get(config, "tokenizer_class"));
     const char *type = json_string_value(json_object_get(model_config, "model_type"));

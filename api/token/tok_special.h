@@ -25,6 +25,7 @@ enum status tok_special_load(struct tok_special *s, const json_t *config, const 
                              const struct tok_strs *vocab, const struct tok_err *e_config, const struct tok_err *e_map);
 /* The tokenizer class that transformers takes, without "Fast"; "": the one without defaults. Borrowed from its arguments, or a constant.
  * byte_level: the pre-tokenizer ends with ByteLevel. */
-const char *tok_special_class(const json_t *config, const json_t *model_config, bool byte_level, char *space, size_t space_bytes);
+const char *tok_special_class(const json_t *config, const json_t *model_config, bool byte_level, char *space,
+                              size_t space_bytes);
 const char *tok_special_find(const struct tok_special *s, const char *name); /* NULL: not set */
 void        tok_special_free(struct tok_special *s);

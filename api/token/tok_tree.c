@@ -19,8 +19,8 @@ static int by_bytes(const void *a, const void *b)
     return c ? c : (x->n > y->n) - (x->n < y->n);
 }
 
-static struct key *sorted_keys(const struct tok_strs *text, const unsigned char *flags, unsigned char which, uint32_t *n_out,
-                               size_t *bytes_out)
+static struct key *sorted_keys(const struct tok_strs *text, const unsigned char *flags, unsigned char which,
+                               uint32_t *n_out, size_t *bytes_out)
 {
     struct key *key = malloc(((size_t)text->n + 1) * sizeof *key);
     uint32_t    n = 0;

@@ -18,7 +18,8 @@ static uint32_t run_end(const uint32_t *run, size_t n, size_t i) { return i + 1 
 static void build(void)
 {
     for (size_t i = 0; i < n_tok_trait_run; i++) {
-        uint32_t from = tok_trait_run[i] >> 8, to = run_end(tok_trait_run, n_tok_trait_run, i), row = tok_trait_run[i] & 0xff;
+        uint32_t from = tok_trait_run[i] >> 8, to = run_end(tok_trait_run, n_tok_trait_run, i),
+                 row = tok_trait_run[i] & 0xff;
         uint32_t class = (uint32_t)(tok_trait[row] & TOK_CLASS_CAT);
         if (class) memset(tok_class + from, (int)class, to - from); /* pages of what is not assigned stay untouched */
         if (row) memset(tok_row + from, (int)row, to - from);

@@ -46,8 +46,9 @@ enum tok_cat {
 #define CATS_LETTER (CAT_BIT(CAT_LU) | CAT_BIT(CAT_LL) | CAT_BIT(CAT_LT) | CAT_BIT(CAT_LM) | CAT_BIT(CAT_LO))
 #define CATS_MARK   (CAT_BIT(CAT_MN) | CAT_BIT(CAT_MC) | CAT_BIT(CAT_ME))
 #define CATS_NUMBER (CAT_BIT(CAT_ND) | CAT_BIT(CAT_NL) | CAT_BIT(CAT_NO))
-#define CATS_PUNCT \
-    (CAT_BIT(CAT_PC) | CAT_BIT(CAT_PD) | CAT_BIT(CAT_PS) | CAT_BIT(CAT_PE) | CAT_BIT(CAT_PI) | CAT_BIT(CAT_PF) | CAT_BIT(CAT_PO))
+#define CATS_PUNCT                                                                                               \
+    (CAT_BIT(CAT_PC) | CAT_BIT(CAT_PD) | CAT_BIT(CAT_PS) | CAT_BIT(CAT_PE) | CAT_BIT(CAT_PI) | CAT_BIT(CAT_PF) | \
+     CAT_BIT(CAT_PO))
 #define CATS_SYMBOL (CAT_BIT(CAT_SM) | CAT_BIT(CAT_SC) | CAT_BIT(CAT_SK) | CAT_BIT(CAT_SO))
 #define CATS_LINE   CAT_BIT(CAT_CC_LINE)
 #define CATS_SPACE  (CAT_BIT(CAT_ZS) | CAT_BIT(CAT_ZL) | CAT_BIT(CAT_ZP) | CAT_BIT(CAT_CC_SPACE) | CATS_LINE)

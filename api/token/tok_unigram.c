@@ -98,7 +98,8 @@ static enum status emit_unknown(const struct tok_unigram *m, struct tok_work *w,
 {
     int64_t     id = tok_strs_find(m->text, s, n);
     enum status st = ST_OK;
-    if (id >= 0 && m->flags[id] & TOK_F_MODEL && !(guard && m->flags[id] & TOK_F_SPECIAL)) return tok_emit(w, (uint32_t)id);
+    if (id >= 0 && m->flags[id] & TOK_F_MODEL && !(guard && m->flags[id] & TOK_F_SPECIAL))
+        return tok_emit(w, (uint32_t)id);
     bool bytes = m->byte_fallback;
     for (size_t i = 0; i < n && bytes && !m->bytes_whole; i++) bytes = m->byte_id[(unsigned char)s[i]] >= 0;
     if (!bytes) return tok_emit(w, m->unk);
@@ -182,7 +183,8 @@ static bool read_score(struct tok_span v, double *out)
     return f <= 1.7976931348623157e308;
 }
 
-static enum status read_entry(struct tok_unigram *m, struct tok_strs *text, struct tok_json *j, uint32_t id, const struct tok_err *e)
+static enum status read_entry(struct tok_unigram *m, struct tok_strs *text, struct tok_json *j, uint32_t id,
+                              const struct tok_err *e)
 {
     struct tok_json_walk w;
     struct tok_span      s, number;
@@ -195,13 +197,15 @@ static enum status read_entry(struct tok_unigram *m, struct tok_strs *text, stru
     case TOK_ADD_NO_MEMORY: return no_memory(e);
     default: return tok_fail(e, "model.vocab[%u]: the token \"%.*s\" appears twice", id, s.n < 40 ? (int)s.n : 40, s.p);
     }
-    if (!tok_json_next(j, &w) || !tok_json_value(j, &number) || !read_score(number, &m->score[id]) || tok_json_next(j, &w) || !w.ok)
+    if (!tok_json_next(j, &w) || !tok_json_value(j, &number) || !read_score(number, &m->score[id]) ||
+        tok_json_next(j, &w) || !w.ok)
         return tok_fail(e, "model.vocab[%u]: must be [token, score]", id);
     if (s.n > m->longest) m->longest = s.n;
     return ST_OK;
 }
 
-static enum status load_vocab(struct tok_unigram *m, struct tok_strs *text, struct tok_span span, const struct tok_err *e)
+static enum status load_vocab(struct tok_unigram *m, struct tok_strs *text, struct tok_span span,
+                              const struct tok_err *e)
 {
     struct tok_json      j;
     struct tok_json_walk w;
@@ -229,7 +233,8 @@ static enum status load_vocab(struct tok_unigram *m, struct tok_strs *text, stru
     return st;
 }
 
-enum status tok_unigram_load(struct tok_unigram *m, struct tok_strs *text, const struct tok_model_parts *p, const struct tok_err *e)
+enum status tok_unigram_load(struct tok_unigram *m, struct tok_strs *text, const struct tok_model_parts *p,
+                             const struct tok_err *e)
 {
     static const double UNK_PENALTY = 10;
     int64_t             unk = TOK_NONE;
@@ -247,7 +252,8 @@ enum status tok_unigram_load(struct tok_unigram *m, struct tok_strs *text, const
     return ST_OK;
 }
 
-enum status tok_unigram_index(struct tok_unigram *m, const struct tok_strs *text, const unsigned char *flags, const struct tok_err *e)
+enum status tok_unigram_index(struct tok_unigram *m, const struct tok_strs *text, const unsigned char *flags,
+                              const struct tok_err *e)
 {
     m->text = text;
     m->flags = flags;

@@ -19,8 +19,10 @@ struct tok_unigram {
 };
 
 /* text: filled with the vocabulary (empty before). */
-enum status tok_unigram_load(struct tok_unigram *m, struct tok_strs *text, const struct tok_model_parts *p, const struct tok_err *e);
+enum status tok_unigram_load(struct tok_unigram *m, struct tok_strs *text, const struct tok_model_parts *p,
+                             const struct tok_err *e);
 /* When the added tokens are known too. flags: [text->n_id]. */
-enum status tok_unigram_index(struct tok_unigram *m, const struct tok_strs *text, const unsigned char *flags, const struct tok_err *e);
+enum status tok_unigram_index(struct tok_unigram *m, const struct tok_strs *text, const unsigned char *flags,
+                              const struct tok_err *e);
 enum status tok_unigram_encode(const struct tok_unigram *m, struct tok_work *w, const char *s, size_t n);
 void        tok_unigram_free(struct tok_unigram *m);

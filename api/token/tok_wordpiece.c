@@ -49,7 +49,8 @@ enum status tok_wordpiece_encode(const struct tok_wordpiece *m, struct tok_work 
 
 /* ---- loading */
 
-enum status tok_wordpiece_load(struct tok_wordpiece *m, struct tok_strs *text, const struct tok_model_parts *p, const struct tok_err *e)
+enum status tok_wordpiece_load(struct tok_wordpiece *m, struct tok_strs *text, const struct tok_model_parts *p,
+                               const struct tok_err *e)
 {
     struct tok_span prefix, unk;
     enum status     st;
@@ -64,7 +65,8 @@ enum status tok_wordpiece_load(struct tok_wordpiece *m, struct tok_strs *text, c
     if (!unk.p) unk = (struct tok_span){ "[UNK]", 5 };
     if (prefix.n > PREFIX_MAX) return tok_fail(e, "model.continuing_subword_prefix: longer than %d bytes", PREFIX_MAX);
     int64_t id = tok_strs_find(text, unk.p, unk.n);
-    if (id < 0) return tok_fail(e, "model.unk_token: \"%.*s\" is not in model.vocab", unk.n < 40 ? (int)unk.n : 40, unk.p);
+    if (id < 0)
+        return tok_fail(e, "model.unk_token: \"%.*s\" is not in model.vocab", unk.n < 40 ? (int)unk.n : 40, unk.p);
     m->unk = (uint32_t)id;
     m->prefix = malloc(prefix.n + 1);
     if (!m->prefix) return tok_fail(e, "model: out of memory");
@@ -73,7 +75,8 @@ enum status tok_wordpiece_load(struct tok_wordpiece *m, struct tok_strs *text, c
     return ST_OK;
 }
 
-enum status tok_wordpiece_index(struct tok_wordpiece *m, const struct tok_strs *text, const unsigned char *flags, const struct tok_err *e)
+enum status tok_wordpiece_index(struct tok_wordpiece *m, const struct tok_strs *text, const unsigned char *flags,
+                                const struct tok_err *e)
 {
     m->text = text;
     m->flags = flags;

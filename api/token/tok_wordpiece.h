@@ -11,12 +11,14 @@ struct tok_wordpiece {
     struct tok_tree        tree;
     char                  *prefix; /* continuing_subword_prefix */
     size_t                 n_prefix, longest;
-    uint32_t               unk, inner; /* inner: the tree's node behind the prefix; TOK_TREE_NOWHERE: no token begins with it */
-    int64_t                chars_max;  /* of a piece */
+    uint32_t unk, inner; /* inner: the tree's node behind the prefix; TOK_TREE_NOWHERE: no token begins with it */
+    int64_t  chars_max;  /* of a piece */
 };
 
 /* text: filled with the vocabulary (empty before). */
-enum status tok_wordpiece_load(struct tok_wordpiece *m, struct tok_strs *text, const struct tok_model_parts *p, const struct tok_err *e);
-enum status tok_wordpiece_index(struct tok_wordpiece *m, const struct tok_strs *text, const unsigned char *flags, const struct tok_err *e);
+enum status tok_wordpiece_load(struct tok_wordpiece *m, struct tok_strs *text, const struct tok_model_parts *p,
+                               const struct tok_err *e);
+enum status tok_wordpiece_index(struct tok_wordpiece *m, const struct tok_strs *text, const unsigned char *flags,
+                                const struct tok_err *e);
 enum status tok_wordpiece_encode(const struct tok_wordpiece *m, struct tok_work *w, const char *s, size_t n);
 void        tok_wordpiece_free(struct tok_wordpiece *m);

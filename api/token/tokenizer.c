@@ -101,7 +101,10 @@ bool tok_bos(const struct tok *t, uint32_t *id_out) { return give(t->bos, id_out
 
 const char *tok_special_name(const struct tok *t, const char *name) { return tok_special_find(&t->special, name); }
 
-const char *tok_class_name(const struct tok *t) { return *t->special.class ? t->special.class : "PreTrainedTokenizerFast"; }
+const char *tok_class_name(const struct tok *t)
+{
+    return *t->special.class ? t->special.class : "PreTrainedTokenizerFast";
+}
 
 bool tok_special_at(const struct tok *t, uint32_t i, const char **name_out, const char **text_out)
 {

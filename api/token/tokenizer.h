@@ -12,14 +12,15 @@ struct tok;
 
 /* The texts of a model folder's files, borrowed during the call. Only tokenizer.json must be there; another may be NULL. */
 struct tok_texts {
-    const char *json, *config, *map, *model; /* tokenizer.json, tokenizer_config.json, special_tokens_map.json, config.json */
-    size_t      n_json, n_config, n_map, n_model;
+    const char *json, *config, *map,
+        *model; /* tokenizer.json, tokenizer_config.json, special_tokens_map.json, config.json */
+    size_t n_json, n_config, n_map, n_model;
 };
 /* err: one line naming file and field. ST_CONFIG. */
 enum status tok_load_texts(const struct tok_texts *x, struct tok **tok_out, char *err, size_t err_bytes);
 /* The same without the last two files. */
-enum status tok_load(const char *json, size_t n_json, const char *config, size_t n_config, struct tok **tok_out, char *err,
-                     size_t err_bytes);
+enum status tok_load(const char *json, size_t n_json, const char *config, size_t n_config, struct tok **tok_out,
+                     char *err, size_t err_bytes);
 void        tok_free(struct tok *t);
 
 enum tok_flags {
@@ -43,7 +44,9 @@ bool        tok_id_of(const struct tok *t, const char *token, size_t n, uint32_t
 /* Named special tokens (tok_special.h): "bos_token", "eos_token", ... -> its text; NULL: not set. */
 const char *tok_special_name(const struct tok *t, const char *name);
 /* Number i of them, from 0, in no order; false: there are no more. Borrowed. */
-bool        tok_special_at(const struct tok *t, uint32_t i, const char **name_out, const char **text_out);
-const char *tok_class_name(const struct tok *t); /* tokenizer_class of tokenizer_config.json, else "PreTrainedTokenizerFast" */
+bool tok_special_at(const struct tok *t, uint32_t i, const char **name_out, const char **text_out);
+/* tokenizer_class of tokenizer_config.json, else "PreTrainedTokenizerFast" */
+const char *tok_class_name(const struct tok *t);
 bool        tok_bos(const struct tok *t, uint32_t *id_out);
-size_t      tok_longest_bytes(const struct tok *t); /* longest token in bytes of text (bound: prompt bytes -> too many tokens) */
+/* longest token in bytes of text (bound: prompt bytes -> too many tokens) */
+size_t tok_longest_bytes(const struct tok *t);

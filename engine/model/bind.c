@@ -23,7 +23,8 @@ static int bind_row_cmp(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert, enum part part)
+const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert,
+                                      enum part part)
 {
     struct bind_row  key = { .key = bind_key(slot, layer, expert, part) };
     struct bind_row *r = b->n_row ? bsearch(&key, b->row, b->n_row, sizeof *b->row, bind_row_cmp) : NULL;
@@ -44,7 +45,8 @@ enum dtype bind_dtype(enum st_dtype t)
     return DT_COUNT;
 }
 
-bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint64_t shape[2], uint32_t *rank, const char **keys)
+bool bind_want(const struct model_spec *s, enum slot slot, uint32_t layer, uint64_t shape[2], uint32_t *rank,
+               const char **keys)
 {
     uint64_t q = (uint64_t)s->n_head * s->head_dim, kv = (uint64_t)s->n_kv_head * s->head_dim;
     bool     moe = slot >= SLOT_LAYER_FIRST && spec_layer_moe(s, layer);
@@ -95,8 +97,8 @@ static void name_list_add(struct name_list *l, const char *name)
 static const char *name_list_end(struct name_list *l)
 {
     if (l->count > NAMES_SHOWN && l->n < sizeof l->text)
-        snprintf(l->text + l->n, sizeof l->text - l->n, " and %s%u more", l->count >= MISSING_COUNTED_MAX ? "at least " : "",
-                 l->count - NAMES_SHOWN);
+        snprintf(l->text + l->n, sizeof l->text - l->n, " and %s%u more",
+                 l->count >= MISSING_COUNTED_MAX ? "at least " : "", l->count - NAMES_SHOWN);
     return l->text;
 }
 
@@ -115,15 +117,17 @@ const struct st_tensor *bind_find(const struct model_spec *spec, const struct st
 static bool is_zeros(const struct st_set *set, const struct st_tensor *t)
 {
     enum dtype     type = bind_dtype(t->dtype);
-    unsigned char *x = type == DT_COUNT || type == DT_F8E4M3 || t->bytes > BIAS_BYTES_MAX ? NULL : malloc((size_t)t->bytes + 1);
-    bool           zeros = x && source_read(&set->file[t->file], t->offset, x, (size_t)t->bytes) == ST_OK;
+    unsigned char *x =
+        type == DT_COUNT || type == DT_F8E4M3 || t->bytes > BIAS_BYTES_MAX ? NULL : malloc((size_t)t->bytes + 1);
+    bool zeros = x && source_read(&set->file[t->file], t->offset, x, (size_t)t->bytes) == ST_OK;
     for (size_t i = 0; zeros && i < t->bytes / dtype_bytes(type); i++) zeros = bind_float(x, type, i) == 0;
     free(x);
     return zeros;
 }
 
 /* Is it a bias of zeros, where the model adds none? Tools that quantise write one for each matrix. */
-static bool bind_no_bias(const struct model_spec *spec, const struct st_set *set, const struct st_tensor *t, const char *name)
+static bool bind_no_bias(const struct model_spec *spec, const struct st_set *set, const struct st_tensor *t,
+                         const char *name)
 {
     static const char bias[] = ".bias";
     size_t            n = strlen(name), k = sizeof bias - 1;
@@ -132,7 +136,8 @@ static bool bind_no_bias(const struct model_spec *spec, const struct st_set *set
     uint32_t          layer, expert;
     if (n < k || strcmp(name + n - k, bias) != 0) return false;
     snprintf(weight, sizeof weight, "%.*s.weight", (int)(n - k), name);
-    return names_match(spec->family->names, weight, &slot, &layer, &expert) && bind_linear_slots() >> slot & 1 && is_zeros(set, t);
+    return names_match(spec->family->names, weight, &slot, &layer, &expert) && bind_linear_slots() >> slot & 1 &&
+           is_zeros(set, t);
 }
 
 /* Each tensor to its slot; type and shape of those that are wanted. */
@@ -151,7 +156,8 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
         uint64_t                shape[2] = { 0, 0 };
         if (spec->quant.method && !bind_part_name(spec, name, whole, sizeof whole, &part)) continue;
         if (!names_match(spec->family->names, spec->quant.method ? whole : name, &slot, &layer, &expert)) {
-            if (!names_ignorable(t->name, spec->wrapper) && !bind_no_bias(spec, b->set, t, name)) name_list_add(&unknown, t->name);
+            if (!names_ignorable(t->name, spec->wrapper) && !bind_no_bias(spec, b->set, t, name))
+                name_list_add(&unknown, t->name);
             continue;
         }
         if (slot == SLOT_HEAD && head_serves) slot = SLOT_EMBED; /* tied weights may have either name */
@@ -162,7 +168,8 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
             continue;
         }
         if (part != PART_WEIGHT || bind_is_codes(spec, slot, layer)) {
-            if (bind_part_check(spec, bind_is_codes(spec, slot, layer) ? part : PART_COUNT, t, shape[0], shape[1], why, sizeof why)) {
+            if (bind_part_check(spec, bind_is_codes(spec, slot, layer) ? part : PART_COUNT, t, shape[0], shape[1], why,
+                                sizeof why)) {
                 snprintf(err, err_bytes, "%s: tensor %.120s %.200s", file, t->name, why);
                 return ST_CONFIG;
             }
@@ -170,8 +177,8 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
             continue;
         }
         if (bind_dtype(t->dtype) == DT_COUNT || t->dtype == ST_DT_F8E4M3) {
-            snprintf(err, err_bytes, "%s: tensor %.120s has dtype %s, supported are BF16, F16 and F32%s", file, t->name, t->dtype_text,
-                     spec->quant.method ? ", and the codes that quantization_config names" : "");
+            snprintf(err, err_bytes, "%s: tensor %.120s has dtype %s, supported are BF16, F16 and F32%s", file, t->name,
+                     t->dtype_text, spec->quant.method ? ", and the codes that quantization_config names" : "");
             return ST_CONFIG;
         }
         if (t->rank != rank || t->shape[0] != shape[0] || (rank == 2 && t->shape[1] != shape[1])) {
@@ -184,8 +191,9 @@ static enum status bind_match(const struct model_spec *spec, struct bind *b, cha
         b->row[b->n_row++] = (struct bind_row){ bind_key(slot, layer, expert, PART_WEIGHT), t };
     }
     if (unknown.count) {
-        snprintf(err, err_bytes, "%s: %u tensors that %s does not have: %s", b->set->n_file == 1 ? b->set->file[0].name : "checkpoint",
-                 unknown.count, spec->family->arch, name_list_end(&unknown));
+        snprintf(err, err_bytes, "%s: %u tensors that %s does not have: %s",
+                 b->set->n_file == 1 ? b->set->file[0].name : "checkpoint", unknown.count, spec->family->arch,
+                 name_list_end(&unknown));
         return ST_CONFIG;
     }
     return ST_OK;
@@ -203,7 +211,9 @@ static void bind_miss(const struct model_spec *spec, const struct bind *b, enum 
         if (bind_get_part(b, slot, l, e, (enum part)part)) continue;
         if (part && !(bind_is_codes(spec, slot, l) && bind_part_needed(spec, (enum part)part))) continue;
         const char *plain = names_of(spec->family->names, slot, l, e, name, sizeof name) ? name : "(no name)";
-        name_list_add(missing, bind_is_codes(spec, slot, l) ? bind_part_text(spec, (enum part)part, plain, text, sizeof text) : plain);
+        name_list_add(missing, bind_is_codes(spec, slot, l)
+                                   ? bind_part_text(spec, (enum part)part, plain, text, sizeof text)
+                                   : plain);
     }
 }
 
@@ -223,7 +233,8 @@ static enum status bind_complete(const struct model_spec *spec, const struct bin
     return ST_CONFIG;
 }
 
-enum status bind_open(const struct model_spec *spec, const struct source *src, struct bind *b_out, char *err, size_t err_bytes)
+enum status bind_open(const struct model_spec *spec, const struct source *src, struct bind *b_out, char *err,
+                      size_t err_bytes)
 {
     struct bind b = { .n_row = 0 };
     if (src->dummy) { /* nothing is there, and nothing is missing */
@@ -261,11 +272,13 @@ void bind_close(struct bind *b)
 
 static enum status ranks_fail(const char *key, uint32_t v, uint32_t n_rank, char *err, size_t err_bytes)
 {
-    snprintf(err, err_bytes, "config.json: %s is %u, which does not divide among %u tensor-parallel ranks", key, v, n_rank);
+    snprintf(err, err_bytes, "config.json: %s is %u, which does not divide among %u tensor-parallel ranks", key, v,
+             n_rank);
     return ST_CONFIG;
 }
 
-enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, char *err, size_t err_bytes)
+enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, char *err,
+                        size_t err_bytes)
 {
     if (spec->n_head % n_rank) return ranks_fail("num_attention_heads", spec->n_head, n_rank, err, err_bytes);
     if (spec->n_kv_head % n_rank && n_rank % spec->n_kv_head) /* fewer KV heads than ranks: each is on several */
@@ -273,7 +286,8 @@ enum status model_check(const struct model_spec *spec, const struct source *src,
     bool dense = false, moe = false;
     for (uint32_t l = 0; l < spec->n_layer; l++) spec_layer_moe(spec, l) ? (moe = true) : (dense = true);
     if (dense && spec->inter % n_rank) return ranks_fail("intermediate_size", spec->inter, n_rank, err, err_bytes);
-    if (moe && spec->moe_inter % n_rank) return ranks_fail("moe_intermediate_size", spec->moe_inter, n_rank, err, err_bytes);
+    if (moe && spec->moe_inter % n_rank)
+        return ranks_fail("moe_intermediate_size", spec->moe_inter, n_rank, err, err_bytes);
     struct bind b;
     enum status st = bind_open(spec, src, &b, err, err_bytes);
     if (!st) bind_close(&b);

@@ -16,10 +16,12 @@ struct bind {
     uint32_t         n_row;
 };
 
-enum status bind_open(const struct model_spec *spec, const struct source *src, struct bind *b_out, char *err, size_t err_bytes);
+enum status bind_open(const struct model_spec *spec, const struct source *src, struct bind *b_out, char *err,
+                      size_t err_bytes);
 void        bind_close(struct bind *b);
 /* NULL: the checkpoint has no such tensor (never for one that the spec wants) */
-const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert, enum part part);
+const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert,
+                                      enum part part);
 /* bind_quant.c: the slots that may be codes, as bits. */
 uint32_t bind_linear_slots(void);
 /* Is this slot codes in the spec's checkpoint? */
@@ -27,16 +29,18 @@ bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer);
 /* Is a tensor that bind_part_name calls a PART_WEIGHT of a linear slot codes? name: as bind_part_name took it, plain: as it gave it. */
 bool bind_weight_is_codes(const struct model_spec *s, const struct st_tensor *t, const char *name, const char *plain);
 /* The name of a part as if it were a plain weight's, and which part; false: the checkpoint's method does not need such a tensor. */
-bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes, enum part *part_out);
+bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes,
+                    enum part *part_out);
 /* The other way, for messages; returns text. */
-const char *bind_part_text(const struct model_spec *s, enum part part, const char *plain, char *text, size_t text_bytes);
+const char *bind_part_text(const struct model_spec *s, enum part part, const char *plain, char *text,
+                           size_t text_bytes);
 /* Type and shape of a part of codes whose matrix is [n, k]. ST_CONFIG: what is wrong in why. */
-enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n, uint64_t k, char *why,
-                            size_t why_bytes);
+enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n,
+                            uint64_t k, char *why, size_t why_bytes);
 bool        bind_part_needed(const struct model_spec *s, enum part part);
 /* Whether the spec's layer wants this slot, and then its shape (rank_out dimensions) and the keys of config.json that make it. */
-bool       bind_want(const struct model_spec *spec, enum slot slot, uint32_t layer, uint64_t shape_out[2], uint32_t *rank_out,
-                     const char **keys_out);
+bool bind_want(const struct model_spec *spec, enum slot slot, uint32_t layer, uint64_t shape_out[2], uint32_t *rank_out,
+               const char **keys_out);
 enum dtype bind_dtype(enum st_dtype t);
 /* The first tensor of a slot that a model has once; NULL: none. */
 const struct st_tensor *bind_find(const struct model_spec *spec, const struct st_set *set, enum slot slot);

@@ -44,8 +44,8 @@ static const struct suffix *suffixes(const struct model_spec *s)
 
 uint32_t bind_linear_slots(void)
 {
-    return 1u << SLOT_Q | 1u << SLOT_K | 1u << SLOT_V | 1u << SLOT_O | 1u << SLOT_GATE | 1u << SLOT_UP | 1u << SLOT_DOWN |
-           1u << SLOT_X_GATE | 1u << SLOT_X_UP | 1u << SLOT_X_DOWN;
+    return 1u << SLOT_Q | 1u << SLOT_K | 1u << SLOT_V | 1u << SLOT_O | 1u << SLOT_GATE | 1u << SLOT_UP |
+           1u << SLOT_DOWN | 1u << SLOT_X_GATE | 1u << SLOT_X_UP | 1u << SLOT_X_DOWN;
 }
 
 bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer)
@@ -61,7 +61,8 @@ bool bind_weight_is_codes(const struct model_spec *s, const struct st_tensor *t,
     return strcmp(name, plain) != 0;
 }
 
-bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes, enum part *part_out)
+bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes,
+                    enum part *part_out)
 {
     size_t n = strlen(tensor), k;
     *part_out = PART_WEIGHT;
@@ -95,8 +96,8 @@ bool bind_part_needed(const struct model_spec *s, enum part part)
 }
 
 /* b 0: one dimension */
-static enum status part_is(const struct st_tensor *t, enum st_dtype dtype, const char *dtype_text, uint64_t a, uint64_t b, char *why,
-                           size_t why_bytes)
+static enum status part_is(const struct st_tensor *t, enum st_dtype dtype, const char *dtype_text, uint64_t a,
+                           uint64_t b, char *why, size_t why_bytes)
 {
     char             have[128], want[64];
     struct st_tensor wish = { .rank = b ? 2 : 1, .shape = { a, b } };
@@ -112,18 +113,20 @@ static enum status part_is(const struct st_tensor *t, enum st_dtype dtype, const
 
 static enum status scale_is(const struct st_tensor *t, uint64_t a, uint64_t b, char *why, size_t why_bytes)
 {
-    if (t->dtype == ST_DT_F32 || t->dtype == ST_DT_BF16 || t->dtype == ST_DT_F16) return part_is(t, t->dtype, "", a, b, why, why_bytes);
+    if (t->dtype == ST_DT_F32 || t->dtype == ST_DT_BF16 || t->dtype == ST_DT_F16)
+        return part_is(t, t->dtype, "", a, b, why, why_bytes);
     snprintf(why, why_bytes, "has dtype %s, supported for scales are F32, BF16 and F16", t->dtype_text);
     return ST_CONFIG;
 }
 
 /* Codes of a byte each, rows as in the matrix. */
-static enum status byte_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n, uint64_t k, char *why,
-                              size_t why_bytes)
+static enum status byte_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n,
+                              uint64_t k, char *why, size_t why_bytes)
 {
     uint64_t rows = s->quant.block_rows, group = s->quant.q.group;
     bool     fp8 = s->quant.method == QUANT_FP8;
-    if (part == PART_WEIGHT) return part_is(t, fp8 ? ST_DT_F8E4M3 : ST_DT_I8, fp8 ? "F8_E4M3" : "I8", n, k, why, why_bytes);
+    if (part == PART_WEIGHT)
+        return part_is(t, fp8 ? ST_DT_F8E4M3 : ST_DT_I8, fp8 ? "F8_E4M3" : "I8", n, k, why, why_bytes);
     if (!rows && group) rows = 1;
     if (rows) return scale_is(t, (n + rows - 1) / rows, (k + group - 1) / group, why, why_bytes);
     struct st_tensor flat = *t; /* one or one per row: [], [1], [n], [n, 1] */
@@ -136,8 +139,8 @@ static enum status byte_check(const struct model_spec *s, enum part part, const 
 }
 
 /* Codes in words along a row (compressed-tensors). */
-static enum status packed_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n, uint64_t k, char *why,
-                                size_t why_bytes)
+static enum status packed_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n,
+                                uint64_t k, char *why, size_t why_bytes)
 {
     uint64_t groups = s->quant.q.group ? k / s->quant.q.group : 1;
     switch (part) {
@@ -148,18 +151,20 @@ static enum status packed_check(const struct model_spec *s, enum part part, cons
     }
 }
 
-enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n, uint64_t k, char *why,
-                            size_t why_bytes)
+enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n,
+                            uint64_t k, char *why, size_t why_bytes)
 {
     uint64_t groups = s->quant.q.group ? k / s->quant.q.group : 1;
     if (part == PART_COUNT) {
         snprintf(why, why_bytes, "belongs to a matrix that is not quantised here");
         return ST_CONFIG;
     }
-    if (s->quant.method == QUANT_FP8 || s->quant.method == QUANT_INT8) return byte_check(s, part, t, n, k, why, why_bytes);
+    if (s->quant.method == QUANT_FP8 || s->quant.method == QUANT_INT8)
+        return byte_check(s, part, t, n, k, why, why_bytes);
     bool packs = s->quant.method == QUANT_PACKED;
     if ((n % 8 && !packs) || k % 8 || (s->quant.q.group && k % s->quant.q.group)) {
-        snprintf(why, why_bytes, "is of a matrix [%" PRIu64 ", %" PRIu64 "], which is no whole number of words and groups of %u", n, k,
+        snprintf(why, why_bytes,
+                 "is of a matrix [%" PRIu64 ", %" PRIu64 "], which is no whole number of words and groups of %u", n, k,
                  s->quant.q.group);
         return ST_CONFIG;
     }

@@ -22,7 +22,9 @@ static void dummy_vector(struct device *d, const struct place_job *j)
     for (uint32_t i = 0; i < j->n_row; i += 256) {
         uint32_t n = j->n_row - i < 256 ? j->n_row - i : 256;
         for (uint32_t c = 0; c < n; c++)
-            tile[c] = is_norm(j->slot) ? 1.0f : (rng_unit(rng_philox(dummy_seed(j), 0, j->src_row + i + c).x[0]) - 0.5f) * DUMMY_STD;
+            tile[c] = is_norm(j->slot)
+                          ? 1.0f
+                          : (rng_unit(rng_philox(dummy_seed(j), 0, j->src_row + i + c).x[0]) - 0.5f) * DUMMY_STD;
         d->ops->to_device(d, j->vec + j->dst_row + i, tile, n * sizeof *tile);
     }
 }
@@ -36,7 +38,8 @@ void model_dummy(struct place *p, const struct model_load_cfg *cfg)
         const char             *keys;
         if (j->w) {
             bind_want(p->spec, j->slot, j->layer, shape, &rank, &keys);
-            dev_weight_fill(p->dev, j->w, j->dst_row, j->n_row, dummy_seed(j), j->src_row, j->src_col, shape[1], DUMMY_STD);
+            dev_weight_fill(p->dev, j->w, j->dst_row, j->n_row, dummy_seed(j), j->src_row, j->src_col, shape[1],
+                            DUMMY_STD);
         } else {
             dummy_vector(p->dev, j);
         }

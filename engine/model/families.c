@@ -4,13 +4,20 @@
 #include <string.h>
 
 /* Defaults: transformers 5.23 configuration_<model_type>.py; the values of 4.x are the same. */
-static const struct model_defaults def_llama = { .context = 2048, .rms_eps = 1e-6f, .rope_theta = 1e4, .bos_id = 1, .eos_id = 2 };
+static const struct model_defaults def_llama = {
+    .context = 2048, .rms_eps = 1e-6f, .rope_theta = 1e4, .bos_id = 1, .eos_id = 2
+};
 static const struct model_defaults def_mistral = {
     .n_kv_head = 8, .context = 131072, .window = 4096, .rms_eps = 1e-6f, .rope_theta = 1e4, .bos_id = 1, .eos_id = 2
 };
-static const struct model_defaults def_mixtral = {
-    .n_kv_head = 8, .context = 131072, .n_expert = 8, .top_k_expert = 2, .rms_eps = 1e-5f, .rope_theta = 1e6, .bos_id = 1, .eos_id = 2
-};
+static const struct model_defaults def_mixtral = { .n_kv_head = 8,
+                                                   .context = 131072,
+                                                   .n_expert = 8,
+                                                   .top_k_expert = 2,
+                                                   .rms_eps = 1e-5f,
+                                                   .rope_theta = 1e6,
+                                                   .bos_id = 1,
+                                                   .eos_id = 2 };
 static const struct model_defaults def_qwen2 = { .n_kv_head = 32,
                                                  .context = 32768,
                                                  .window = 4096,
@@ -41,16 +48,18 @@ static const struct model_defaults def_qwen3_moe = { .n_kv_head = 4,
 
 /* A new family: one row here, its names in names.c, a golden checkpoint in tools/golden/make_golden.py. */
 static const struct model_family families[] = {
-    { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .def = &def_llama, .names = &names_llama },
-    { "MistralForCausalLM", "mistral", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .def = &def_mistral, .names = &names_llama },
-    { "Qwen2ForCausalLM", "qwen2", NORM_RMS, MIX_GQA, FFN_GLU, .qkv_bias = true, .window = true, .window_gate = true, .window_layers = true,
-      .def = &def_qwen2, .names = &names_llama },
-    { "Qwen3ForCausalLM", "qwen3", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true, .bias_keys = true, .window = true, .window_gate = true,
-      .window_layers = true, .def = &def_qwen3, .names = &names_llama },
-    { "MixtralForCausalLM", "mixtral", NORM_RMS, MIX_GQA, FFN_MOE, .window = true, .norm_topk = true, .def = &def_mixtral,
-      .names = &names_mixtral },
-    { "Qwen3MoeForCausalLM", "qwen3_moe", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm = true, .bias_keys = true, .window = true,
-      .window_gate = true, .def = &def_qwen3_moe, .names = &names_qwen_moe },
+    { "LlamaForCausalLM", "llama", NORM_RMS, MIX_GQA, FFN_GLU, .bias_keys = true, .def = &def_llama,
+      .names = &names_llama },
+    { "MistralForCausalLM", "mistral", NORM_RMS, MIX_GQA, FFN_GLU, .window = true, .def = &def_mistral,
+      .names = &names_llama },
+    { "Qwen2ForCausalLM", "qwen2", NORM_RMS, MIX_GQA, FFN_GLU, .qkv_bias = true, .window = true, .window_gate = true,
+      .window_layers = true, .def = &def_qwen2, .names = &names_llama },
+    { "Qwen3ForCausalLM", "qwen3", NORM_RMS, MIX_GQA, FFN_GLU, .qk_norm = true, .bias_keys = true, .window = true,
+      .window_gate = true, .window_layers = true, .def = &def_qwen3, .names = &names_llama },
+    { "MixtralForCausalLM", "mixtral", NORM_RMS, MIX_GQA, FFN_MOE, .window = true, .norm_topk = true,
+      .def = &def_mixtral, .names = &names_mixtral },
+    { "Qwen3MoeForCausalLM", "qwen3_moe", NORM_RMS, MIX_GQA, FFN_MOE, .qk_norm = true, .bias_keys = true,
+      .window = true, .window_gate = true, .def = &def_qwen3_moe, .names = &names_qwen_moe },
 };
 enum { N_FAMILY = sizeof families / sizeof *families };
 

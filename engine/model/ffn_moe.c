@@ -16,7 +16,8 @@ void ffn_moe_place(struct place *p, struct layer *layer, uint32_t l)
     }
     struct dev_weight none[2];
     for (uint32_t e = 0; e < s->n_expert && !p->st; e++) {
-        struct dev_weight *gate_up = p->bind ? &layer->moe.gate_up[e] : &none[0], *down = p->bind ? &layer->moe.down[e] : &none[1];
+        struct dev_weight *gate_up = p->bind ? &layer->moe.gate_up[e] : &none[0],
+                          *down = p->bind ? &layer->moe.down[e] : &none[1];
         place_matrix(p, gate_up, 2 * n, s->hidden, SLOT_X_GATE, l);
         place_rows(p, gate_up, 0, SLOT_X_GATE, l, e, n0, n, 0);
         place_rows(p, gate_up, n, SLOT_X_UP, l, e, n0, n, 0);

@@ -83,7 +83,8 @@ static void adapter_base(const char *path, char *text, size_t text_bytes)
     if (source_text(&src, "adapter_config.json", ADAPTER_BYTES_MAX, &json, &n)) return;
     json_t     *root = json_parse(json, n, 0, &je);
     const char *base = json_string_value(json_object_get(root, "base_model_name_or_path"));
-    char       *shown = base ? json_dumps(json_object_get(root, "base_model_name_or_path"), JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
+    char       *shown =
+        base ? json_dumps(json_object_get(root, "base_model_name_or_path"), JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
     if (shown) snprintf(text, text_bytes, " of %.150s", shown);
     free(shown);
     json_decref(root);
@@ -98,7 +99,8 @@ static bool file_phrase(const char *path, char *text, size_t text_bytes)
                        : ends_with(path, ".safetensors") ? "is one file of a model"
                        : is_pickle(path)                 ? "is a pickle file, which is never opened"
                                                          : "is a file";
-    snprintf(text, text_bytes, "%s; needed is the folder of a model with config.json, tokenizer.json and model.safetensors", what);
+    snprintf(text, text_bytes,
+             "%s; needed is the folder of a model with config.json, tokenizer.json and model.safetensors", what);
     return true;
 }
 
@@ -121,20 +123,23 @@ bool folder_no_model(const char *path, char *text, size_t text_bytes)
     if (!look(path, &s) || s.config) return false;
     if (s.adapter) {
         adapter_base(path, base, sizeof base);
-        snprintf(text, text_bytes,
-                 "holds a PEFT adapter%s (adapter_config.json) and no model; adapters are not applied: needed is the folder of the base "
-                 "model with the adapter merged into it (merge_and_unload, then save_pretrained)",
-                 base);
+        snprintf(
+            text, text_bytes,
+            "holds a PEFT adapter%s (adapter_config.json) and no model; adapters are not applied: needed is the folder of the base "
+            "model with the adapter merged into it (merge_and_unload, then save_pretrained)",
+            base);
     } else if (s.params) {
-        snprintf(text, text_bytes,
-                 "holds a model in Mistral's own format (params.json%s%s), which is not read; needed are config.json, tokenizer.json and "
-                 "model.safetensors as transformers has them",
-                 *s.weights ? ", " : "", s.weights);
+        snprintf(
+            text, text_bytes,
+            "holds a model in Mistral's own format (params.json%s%s), which is not read; needed are config.json, tokenizer.json and "
+            "model.safetensors as transformers has them",
+            *s.weights ? ", " : "", s.weights);
     } else if (*s.gguf) {
-        snprintf(text, text_bytes,
-                 "holds GGUF files (%s), which are not read; needed is the checkpoint that they were made of: config.json, tokenizer.json "
-                 "and model.safetensors",
-                 s.gguf);
+        snprintf(
+            text, text_bytes,
+            "holds GGUF files (%s), which are not read; needed is the checkpoint that they were made of: config.json, tokenizer.json "
+            "and model.safetensors",
+            s.gguf);
     } else if (look_at_snapshots(path, &cache)) {
         snprintf(text, text_bytes, "is a folder of a hub's cache; the model is in its snapshots/%s%s", cache.below,
                  cache.n_below > 1 ? " (and others): give one of them" : ": give that");
@@ -144,7 +149,8 @@ bool folder_no_model(const char *path, char *text, size_t text_bytes)
     } else if (s.n_entry == 0) {
         snprintf(text, text_bytes, "is empty; needed are config.json, tokenizer.json and model.safetensors");
     } else if (*s.weights || *s.pickle || s.tokenizer_model || s.tekken) {
-        snprintf(text, text_bytes, "holds %s but no config.json; needed are config.json, tokenizer.json and model.safetensors",
+        snprintf(text, text_bytes,
+                 "holds %s but no config.json; needed are config.json, tokenizer.json and model.safetensors",
                  *s.weights          ? s.weights
                  : *s.pickle         ? s.pickle
                  : s.tokenizer_model ? "tokenizer.model"
@@ -160,13 +166,16 @@ void folder_no_weights(const char *path, char *text, size_t text_bytes)
     struct seen s;
     bool        listed = look(path, &s);
     if (listed && *s.weights && !strncmp(s.weights, "adapter", strlen("adapter")))
-        snprintf(text, text_bytes, "an adapter's weights are (%s): the model with the adapter merged into it is needed", s.weights);
-    else if (listed && *s.weights)
-        snprintf(text, text_bytes,
-                 "%s is: such names need model.safetensors.index.json beside them, or the one file's name must be model.safetensors",
+        snprintf(text, text_bytes, "an adapter's weights are (%s): the model with the adapter merged into it is needed",
                  s.weights);
+    else if (listed && *s.weights)
+        snprintf(
+            text, text_bytes,
+            "%s is: such names need model.safetensors.index.json beside them, or the one file's name must be model.safetensors",
+            s.weights);
     else if (listed && *s.gguf)
-        snprintf(text, text_bytes, "%s is, and .gguf files are not read: the checkpoint that it was made of is needed", s.gguf);
+        snprintf(text, text_bytes, "%s is, and .gguf files are not read: the checkpoint that it was made of is needed",
+                 s.gguf);
     else if (listed && *s.pickle)
         snprintf(text, text_bytes,
                  "%s is, and .bin, .pt and .pth files, being pickle, are never opened: save the model as safetensors "
@@ -179,8 +188,9 @@ void folder_no_weights(const char *path, char *text, size_t text_bytes)
 void folder_no_tokenizer(const char *path, char *text, size_t text_bytes)
 {
     struct seen s;
-    const char *made = "tokenizer.json is needed (AutoTokenizer.from_pretrained and save_pretrained of transformers make one)";
-    bool        listed = look(path, &s);
+    const char *made =
+        "tokenizer.json is needed (AutoTokenizer.from_pretrained and save_pretrained of transformers make one)";
+    bool listed = look(path, &s);
     if (listed && s.tokenizer_model)
         snprintf(text, text_bytes, "tokenizer.model (SentencePiece) is there, which is not read; %s", made);
     else if (listed && s.tekken)

@@ -23,9 +23,10 @@ struct hf_shown {
 };
 struct hf_shown hf_show(const json_t *v);
 
-const json_t *hf_value(const json_t *obj, const char *key);         /* null counts as absent, as in Python's None */
-const json_t *hf_value_or_top(const struct hf *c, const char *key); /* the text part's own word, else that of the file around it */
-const char   *hf_str(const json_t *obj, const char *key);           /* NULL: absent or no string */
+const json_t *hf_value(const json_t *obj, const char *key); /* null counts as absent, as in Python's None */
+const json_t *hf_value_or_top(const struct hf *c,
+                              const char      *key); /* the text part's own word, else that of the file around it */
+const char   *hf_str(const json_t *obj, const char *key); /* NULL: absent or no string */
 
 /* A number from min to max; v NULL: absent. key is for the message. */
 double hf_num_of(struct hf *c, const json_t *v, const char *key, double min, double max, double absent);

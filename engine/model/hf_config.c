@@ -36,17 +36,19 @@ static void hf_family(struct hf *c)
     const json_t *code = hf_value(c->top, "auto_map");
     if (c->spec->family) {
         if (code)
-            LOG_INFO("model: %s: auto_map names code that comes with the checkpoint; it is never run, and %s is known without it", c->file,
-                     c->spec->family->arch);
+            LOG_INFO(
+                "model: %s: auto_map names code that comes with the checkpoint; it is never run, and %s is known without it",
+                c->file, c->spec->family->arch);
         return;
     }
     char        list[512];
     const char *remote = code ? " (auto_map names code that comes with the checkpoint, which is never run)" : "";
     if (arch)
-        hf_fail(c, "architectures[0] is \"%.80s\"%s, supported are %s", arch, remote, model_family_list(list, sizeof list));
+        hf_fail(c, "architectures[0] is \"%.80s\"%s, supported are %s", arch, remote,
+                model_family_list(list, sizeof list));
     else
-        hf_fail(c, "architectures is missing and model_type is %s%s, supported are %s", hf_show(json_object_get(c->top, "model_type")).text,
-                remote, model_family_list(list, sizeof list));
+        hf_fail(c, "architectures is missing and model_type is %s%s, supported are %s",
+                hf_show(json_object_get(c->top, "model_type")).text, remote, model_family_list(list, sizeof list));
 }
 
 /* ---------------------------------------------------------------- sizes */
@@ -68,7 +70,8 @@ static void hf_sizes(struct hf *c)
         return;
     }
     if (!hf_value(c->text, "head_dim") && !def->head_dim && s->hidden % s->n_head) {
-        hf_fail(c, "num_attention_heads is %u, must divide hidden_size, which is %u, when head_dim is not given", s->n_head, s->hidden);
+        hf_fail(c, "num_attention_heads is %u, must divide hidden_size, which is %u, when head_dim is not given",
+                s->n_head, s->hidden);
         return;
     }
     s->head_dim = hf_size(c, "head_dim", 1, HEAD_DIM_MAX, def->head_dim ? def->head_dim : s->hidden / s->n_head);
@@ -92,7 +95,8 @@ static void hf_moe(struct hf *c)
     s->n_expert = hf_size(c, key, 0, EXPERTS_MAX, def->n_expert);
     s->top_k_expert = hf_size(c, "num_experts_per_tok", 1, EXPERTS_MAX, def->top_k_expert);
     s->moe_inter = hf_size(c, "moe_intermediate_size", 1, SIZE_MAX_ALLOWED, def->moe_inter ? def->moe_inter : s->inter);
-    s->norm_topk = hf_flag(c, hf_value(c->text, "norm_topk_prob"), "norm_topk_prob", def->norm_topk) || s->family->norm_topk;
+    s->norm_topk =
+        hf_flag(c, hf_value(c->text, "norm_topk_prob"), "norm_topk_prob", def->norm_topk) || s->family->norm_topk;
     if (c->st) return;
     if (s->n_expert && s->top_k_expert > s->n_expert) {
         hf_fail(c, "num_experts_per_tok is %u, at most %s, which is %u", s->top_k_expert, key, s->n_expert);
@@ -101,7 +105,8 @@ static void hf_moe(struct hf *c)
     uint32_t      step = hf_size(c, "decoder_sparse_step", 1, LAYERS_MAX, 1);
     const json_t *only = hf_value(c->text, "mlp_only_layers"), *v;
     size_t        i;
-    if (only && !json_is_array(only)) hf_fail(c, "mlp_only_layers is %s, must be a list of layer numbers", hf_show(only).text);
+    if (only && !json_is_array(only))
+        hf_fail(c, "mlp_only_layers is %s, must be a list of layer numbers", hf_show(only).text);
     if (c->st) return;
     if (!(s->layer_moe = calloc(s->n_layer, 1))) {
         c->st = ST_NOMEM;
@@ -128,7 +133,8 @@ static void hf_layer_type(struct hf *c, uint32_t l, const json_t *v)
         hf_fail(c, "layer_types[%u] is %s, supported are full_attention and sliding_attention", l, hf_show(v).text);
     else if (!c->spec->window)
         hf_fail(c, "layer_types[%u] is sliding_attention, but %s", l,
-                c->spec->family->window ? "sliding_window is not set or not used" : "this architecture has no sliding window");
+                c->spec->family->window ? "sliding_window is not set or not used"
+                                        : "this architecture has no sliding window");
     else
         c->spec->layer_windowed[l] = 1;
 }
@@ -139,8 +145,10 @@ static void hf_window(struct hf *c)
     const struct model_family *f = s->family;
     if (f->window) {
         /* here null is a value: no window, where absent means the default */
-        if (!json_is_null(json_object_get(c->text, "sliding_window"))) s->window = hf_size(c, "sliding_window", 1, 1 << 30, f->def->window);
-        if (f->window_gate && !hf_flag(c, hf_value(c->text, "use_sliding_window"), "use_sliding_window", false)) s->window = 0;
+        if (!json_is_null(json_object_get(c->text, "sliding_window")))
+            s->window = hf_size(c, "sliding_window", 1, 1 << 30, f->def->window);
+        if (f->window_gate && !hf_flag(c, hf_value(c->text, "use_sliding_window"), "use_sliding_window", false))
+            s->window = 0;
     }
     const json_t *types = hf_value(c->text, "layer_types"), *v;
     size_t        i;
@@ -155,7 +163,8 @@ static void hf_window(struct hf *c)
     if (types) {
         json_array_foreach(types, i, v) hf_layer_type(c, (uint32_t)i, v);
     } else if (s->window) {
-        uint32_t first = f->window_layers ? hf_size(c, "max_window_layers", 0, LAYERS_MAX, f->def->max_window_layers) : 0;
+        uint32_t first =
+            f->window_layers ? hf_size(c, "max_window_layers", 0, LAYERS_MAX, f->def->max_window_layers) : 0;
         for (uint32_t l = first; l < s->n_layer; l++) s->layer_windowed[l] = 1;
     }
 }
@@ -197,8 +206,10 @@ static void hf_act(struct hf *c)
             c->spec->act = acts[i].act;
             return;
         }
-    hf_fail(c, "hidden_act is %s, supported are silu, gelu (also gelu_new, gelu_fast, gelu_pytorch_tanh), quick_gelu, relu and relu2",
-            hf_show(v).text);
+    hf_fail(
+        c,
+        "hidden_act is %s, supported are silu, gelu (also gelu_new, gelu_fast, gelu_pytorch_tanh), quick_gelu, relu and relu2",
+        hf_show(v).text);
 }
 
 static void hf_flags(struct hf *c)
@@ -235,7 +246,8 @@ static void hf_eos_one(struct hf *c, const json_t *v)
     }
     int64_t id = json_integer_value(v);
     if (id < 0 || id >= s->vocab) {
-        LOG_WARN("model: %s: eos_token_id %lld is outside the vocabulary of %u, left out", c->file, (long long)id, s->vocab);
+        LOG_WARN("model: %s: eos_token_id %lld is outside the vocabulary of %u, left out", c->file, (long long)id,
+                 s->vocab);
         return;
     }
     for (uint32_t i = 0; i < s->n_eos; i++)
@@ -266,7 +278,8 @@ static void hf_token_ids(struct hf *c)
     hf_eos(c, hf_value_or_top(c, "eos_token_id"));
     const json_t *v = hf_value_or_top(c, "bos_token_id");
     s->bos_id = bos ? UINT32_MAX : def->bos_id;
-    if (json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < s->vocab) s->bos_id = (uint32_t)json_integer_value(v);
+    if (json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) < s->vocab)
+        s->bos_id = (uint32_t)json_integer_value(v);
 }
 
 static void hf_generation(struct hf *c, const json_t *g)
@@ -298,15 +311,16 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
     if (hf_read(&c, src, &top) == ST_NOT_FOUND) {
         char found[600] = "";
         bool known = src->dir && folder_no_model(src->dir, found, sizeof found);
-        snprintf(err, err_bytes, "config.json: no such file in %s%s%s", src->dir ? src->dir : "the embedded model", known ? ", which " : "",
-                 found);
+        snprintf(err, err_bytes, "config.json: no such file in %s%s%s", src->dir ? src->dir : "the embedded model",
+                 known ? ", which " : "", found);
         return ST_NOT_FOUND;
     }
     if (c.st) return c.st;
     if (src->dir && folder_has_adapter(src->dir))
         LOG_WARN("model: %s holds adapter_config.json beside the model; adapters are not applied", src->dir);
     c.top = top;
-    static void (*const steps[])(struct hf *) = { hf_family, hf_sizes, hf_moe, hf_window, hf_rope, hf_flags, hf_quant, hf_token_ids };
+    static void (*const steps[])(struct hf *) = { hf_family, hf_sizes, hf_moe,   hf_window,
+                                                  hf_rope,   hf_flags, hf_quant, hf_token_ids };
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !c.st; i++) steps[i](&c);
     if (!c.st) {
         c.file = "generation_config.json";

@@ -65,8 +65,8 @@ int64_t hf_int(struct hf *c, const json_t *obj, const char *key, int64_t min, in
     enum status st = json_get_int(obj, key, min, max, &i);
     if (st == ST_OK) return i;
     if (st == ST_NOT_FOUND && absent != HF_REQUIRED) return absent;
-    hf_fail(c, "%s is %s, must be a whole number from %lld to %lld", key, hf_show(json_object_get(obj, key)).text, (long long)min,
-            (long long)max);
+    hf_fail(c, "%s is %s, must be a whole number from %lld to %lld", key, hf_show(json_object_get(obj, key)).text,
+            (long long)min, (long long)max);
     return min;
 }
 

@@ -10,7 +10,8 @@ static void group(struct hf *c, const json_t *v, const char *key)
     int64_t g = hf_int(c, v, key, -1, 1 << 20, HF_REQUIRED);
     if (c->st) return;
     if (g != -1 && !group_ok(g))
-        hf_fail(c, "quantization_config.%s is %lld, supported are 32, 64, 128, 256, 512, 1024 and -1", key, (long long)g);
+        hf_fail(c, "quantization_config.%s is %lld, supported are 32, 64, 128, 256, 512, 1024 and -1", key,
+                (long long)g);
     c->spec->quant.q.group = g == -1 ? 0 : (uint32_t)g;
 }
 
@@ -27,7 +28,8 @@ static void block(struct hf *c, const json_t *v, const char *key)
     const json_t       *n = json_array_get(v, 0), *k = json_array_get(v, 1);
     if (json_array_size(v) != 2 || !json_is_integer(n) || !json_is_integer(k) || json_integer_value(n) < 1 ||
         json_integer_value(n) > 1 << 20 || !group_ok(json_integer_value(k))) {
-        hf_fail(c, "quantization_config.%s is %s, must be two numbers, the second 32 to 1024 and a power of two", key, hf_show(v).text);
+        hf_fail(c, "quantization_config.%s is %s, must be two numbers, the second 32 to 1024 and a power of two", key,
+                hf_show(v).text);
         return;
     }
     q->block_rows = (uint32_t)json_integer_value(n);
@@ -55,11 +57,14 @@ static const json_t *compressed_weights(struct hf *c, const json_t *v, const jso
         const json_t *w = hf_value(g, "weights");
         if (!w) hf_fail(c, "quantization_config.config_groups.%.32s.weights is missing", key);
         if (weights && w && !json_equal(weights, w))
-            hf_fail(c, "quantization_config.config_groups has groups whose weights differ (%.32s), supported is one kind", key);
+            hf_fail(c,
+                    "quantization_config.config_groups has groups whose weights differ (%.32s), supported is one kind",
+                    key);
         if (!weights) *group_out = g;
         weights = w;
     }
-    if (!weights) hf_fail(c, "quantization_config.config_groups is %s, must hold a group with weights", hf_show(groups).text);
+    if (!weights)
+        hf_fail(c, "quantization_config.config_groups is %s, must hold a group with weights", hf_show(groups).text);
     return weights;
 }
 
@@ -69,7 +74,8 @@ static void compressed_group(struct hf *c, const json_t *w)
     if (is(w, "strategy", "group"))
         group(c, w, "group_size");
     else if (!is(w, "strategy", "tensor") && !is(w, "strategy", "channel"))
-        hf_fail(c, "quantization_config: strategy is %s, supported are tensor, channel and group", hf_show(hf_value(w, "strategy")).text);
+        hf_fail(c, "quantization_config: strategy is %s, supported are tensor, channel and group",
+                hf_show(hf_value(w, "strategy")).text);
 }
 
 /* Activations that are rounded to 8 bits row by row are here too; those that are rounded otherwise stay what they are, which is nearer to
@@ -77,8 +83,9 @@ static void compressed_group(struct hf *c, const json_t *w)
 static bool rounds_rows(const json_t *a)
 {
     const json_t *bits = hf_value(a, "num_bits");
-    return json_is_integer(bits) && json_integer_value(bits) == 8 && is(a, "type", "int") && is(a, "strategy", "token") &&
-           json_is_true(hf_value(a, "dynamic")) && !json_is_false(hf_value(a, "symmetric"));
+    return json_is_integer(bits) && json_integer_value(bits) == 8 && is(a, "type", "int") &&
+           is(a, "strategy", "token") && json_is_true(hf_value(a, "dynamic")) &&
+           !json_is_false(hf_value(a, "symmetric"));
 }
 
 static void compressed_int(struct hf *c, const json_t *w, const json_t *g)
@@ -87,8 +94,10 @@ static void compressed_int(struct hf *c, const json_t *w, const json_t *g)
     bool                symmetric = hf_flag(c, hf_value(w, "symmetric"), "quantization_config: symmetric", true);
     int64_t             bits = hf_int(c, w, "num_bits", 1, 64, 8);
     if (bits != 8 || !is(w, "type", "int") || !symmetric) {
-        hf_fail(c, "quantization_config.config_groups: weights is %s, supported of int-quantized are 8-bit whole numbers, symmetric",
-                hf_show(w).text);
+        hf_fail(
+            c,
+            "quantization_config.config_groups: weights is %s, supported of int-quantized are 8-bit whole numbers, symmetric",
+            hf_show(w).text);
         return;
     }
     c->spec->quant.method = QUANT_INT8;
@@ -128,7 +137,8 @@ static void compressed_float(struct hf *c, const json_t *w)
     if (is(w, "strategy", "block"))
         block(c, hf_value(w, "block_structure"), "block_structure");
     else if (!is(w, "strategy", "tensor") && !is(w, "strategy", "channel"))
-        hf_fail(c, "quantization_config: strategy is %s, supported are tensor, channel and block", hf_show(hf_value(w, "strategy")).text);
+        hf_fail(c, "quantization_config: strategy is %s, supported are tensor, channel and block",
+                hf_show(hf_value(w, "strategy")).text);
 }
 
 static void compressed(struct hf *c, const json_t *v)
@@ -137,7 +147,8 @@ static void compressed(struct hf *c, const json_t *v)
     if (c->st) return;
     const json_t *in = is(v, "format", "mixed-precision") || !hf_value(v, "format") ? g : v;
     if (json_object_size(json_object_get(transform, "config_groups")))
-        hf_fail(c, "quantization_config.transform_config has config_groups, supported are none: weights that were rotated");
+        hf_fail(
+            c, "quantization_config.transform_config has config_groups, supported are none: weights that were rotated");
     else if (is(in, "format", "float-quantized"))
         compressed_float(c, w);
     else if (is(in, "format", "int-quantized"))
@@ -145,9 +156,10 @@ static void compressed(struct hf *c, const json_t *v)
     else if (is(in, "format", "pack-quantized"))
         compressed_packed(c, w);
     else
-        hf_fail(c,
-                "quantization_config.format is %s, supported of compressed-tensors are float-quantized, int-quantized and pack-quantized",
-                hf_show(hf_value(in, "format")).text);
+        hf_fail(
+            c,
+            "quantization_config.format is %s, supported of compressed-tensors are float-quantized, int-quantized and pack-quantized",
+            hf_show(hf_value(in, "format")).text);
 }
 
 /* ---------------------------------------------------------------- awq and gptq */
@@ -178,7 +190,10 @@ static void gptq_dynamic(struct hf *c, const json_t *dynamic)
     json_object_foreach((json_t *)(uintptr_t)dynamic, key, own) /* the macro wants it mutable and changes nothing */
     {
         if (strncmp(key, "-:", 2) != 0 && json_object_size(own))
-            hf_fail(c, "quantization_config.dynamic has settings of its own for \"%.60s\", supported are patterns that exclude (-:)", key);
+            hf_fail(
+                c,
+                "quantization_config.dynamic has settings of its own for \"%.60s\", supported are patterns that exclude (-:)",
+                key);
     }
 }
 
@@ -188,7 +203,8 @@ static void gptq(struct hf *c, const json_t *v)
     group(c, v, "group_size");
     c->spec->quant.q.zero = !hf_flag(c, hf_value(v, "sym"), "quantization_config.sym", true);
     c->spec->quant.zero_plus_1 = !is(v, "checkpoint_format", "gptq_v2");
-    if (hf_value(v, "checkpoint_format") && !is(v, "checkpoint_format", "gptq") && !is(v, "checkpoint_format", "gptq_v2"))
+    if (hf_value(v, "checkpoint_format") && !is(v, "checkpoint_format", "gptq") &&
+        !is(v, "checkpoint_format", "gptq_v2"))
         hf_fail(c, "quantization_config.checkpoint_format is %s, supported are gptq and gptq_v2",
                 hf_show(hf_value(v, "checkpoint_format")).text);
     c->spec->quant.indexed = hf_flag(c, hf_value(v, "desc_act"), "quantization_config.desc_act", false);
@@ -201,9 +217,10 @@ void hf_quant(struct hf *c)
         const char             *name;
         enum model_quant_method method;
         void (*read)(struct hf *c, const json_t *v);
-    } methods[] = {
-        { "fp8", QUANT_FP8, fp8 }, { "compressed-tensors", QUANT_FP8, compressed }, { "awq", QUANT_AWQ, awq }, { "gptq", QUANT_GPTQ, gptq }
-    };
+    } methods[] = { { "fp8", QUANT_FP8, fp8 },
+                    { "compressed-tensors", QUANT_FP8, compressed },
+                    { "awq", QUANT_AWQ, awq },
+                    { "gptq", QUANT_GPTQ, gptq } };
     const json_t *v = hf_value_or_top(c, "quantization_config");
     if (!v) return;
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)

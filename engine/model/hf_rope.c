@@ -66,7 +66,8 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
         return;
     }
 
-    const json_t *orig = hf_value(c->text, "original_max_position_embeddings"); /* outside the object it has priority, as in transformers */
+    /* outside the object it has priority, as in transformers */
+    const json_t *orig = hf_value(c->text, "original_max_position_embeddings");
     if (!orig) orig = hf_value(rp, "original_max_position_embeddings");
     s->rope_orig_context = (uint32_t)hf_num_of(c, orig, "original_max_position_embeddings", 1, 1 << 30, s->context);
     const json_t *factor = hf_value(rp, "factor");
@@ -82,12 +83,14 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
         s->rope_low_freq = hf_num(c, rp, "low_freq_factor", 1e-6, 1e6, 1);
         s->rope_high_freq = hf_num(c, rp, "high_freq_factor", 1e-6, 1e6, 4);
         if (!c->st && s->rope_high_freq <= s->rope_low_freq)
-            hf_fail(c, "high_freq_factor is %g, must be more than low_freq_factor, which is %g", s->rope_high_freq, s->rope_low_freq);
+            hf_fail(c, "high_freq_factor is %g, must be more than low_freq_factor, which is %g", s->rope_high_freq,
+                    s->rope_low_freq);
         return;
     }
     /* max_position_embeddings of a linear or yarn model is the length before stretching; of llama3 the one after */
     double context = (s->rope_scaling == ROPE_SCALE_YARN ? s->rope_orig_context : s->context) * s->rope_factor;
-    if (context < 1 || context > 1 << 30) hf_fail(c, "rope factor %g makes a context of %g tokens", s->rope_factor, context);
+    if (context < 1 || context > 1 << 30)
+        hf_fail(c, "rope factor %g makes a context of %g tokens", s->rope_factor, context);
     if (c->st || s->rope_scaling == ROPE_SCALE_LINEAR) {
         if (!c->st) s->context = (uint32_t)context;
         return;
@@ -108,18 +111,20 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
 static void hf_rope_part(struct hf *c, const json_t *rp)
 {
     struct model_spec *s = c->spec;
-    double             part = hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", NULL), "partial_rotary_factor", 0, 1, 1);
+    double part = hf_num_of(c, hf_rope_value(c, rp, "partial_rotary_factor", NULL), "partial_rotary_factor", 0, 1, 1);
     s->rot = s->head_dim;
     if (c->st || (uint32_t)(s->head_dim * part) == s->head_dim) return;
     if (s->rope_scaling == ROPE_SCALE_DEFAULT) {
-        LOG_INFO("model: config.json: partial_rotary_factor %g has no effect: %s rotates whole heads, as in transformers", part,
-                 s->family->arch);
+        LOG_INFO(
+            "model: config.json: partial_rotary_factor %g has no effect: %s rotates whole heads, as in transformers",
+            part, s->family->arch);
         return;
     }
-    hf_fail(c,
-            "partial_rotary_factor is %g beside a rope_type other than default: %s rotates whole heads, and transformers computes nothing "
-            "with this pair; remove one of them",
-            part, s->family->arch);
+    hf_fail(
+        c,
+        "partial_rotary_factor is %g beside a rope_type other than default: %s rotates whole heads, and transformers computes nothing "
+        "with this pair; remove one of them",
+        part, s->family->arch);
 }
 
 void hf_rope(struct hf *c)
@@ -130,12 +135,14 @@ void hf_rope(struct hf *c)
     const json_t            *rp = hf_rope_object(c);
     for (size_t i = 0; rp && i < sizeof refused / sizeof *refused; i++)
         if (hf_value(rp, refused[i]))
-            hf_fail(c, "%s of the RoPE parameters is %s, which is not supported", refused[i], hf_show(hf_value(rp, refused[i])).text);
+            hf_fail(c, "%s of the RoPE parameters is %s, which is not supported", refused[i],
+                    hf_show(hf_value(rp, refused[i])).text);
     for (size_t i = 0; i < sizeof interleaved / sizeof *interleaved; i++)
         if (json_is_true(hf_value(c->text, interleaved[i])))
             hf_fail(c, "%s is true, only pairs (i, i + half) are supported", interleaved[i]);
 
-    s->rope_theta = hf_num_of(c, hf_rope_value(c, rp, "rope_theta", "rotary_emb_base"), "rope_theta", 1, 1e30, s->family->def->rope_theta);
+    s->rope_theta = hf_num_of(c, hf_rope_value(c, rp, "rope_theta", "rotary_emb_base"), "rope_theta", 1, 1e30,
+                              s->family->def->rope_theta);
     if (s->rope_theta == 1) hf_fail(c, "rope_theta is 1, must be more");
     const json_t *type = hf_value(rp, "rope_type");
     if (!type) type = hf_value(rp, "type");

@@ -67,7 +67,8 @@ static void sha_end(struct sha *s, unsigned char out[IDENT_BYTES])
 static uint64_t leaf_bytes_of(const struct st_tensor *t)
 {
     uint64_t n_leaf = 1;
-    for (uint32_t i = 0; i + 1 < t->rank; i++) n_leaf *= t->shape[i]; /* st_open has seen that the product does not overflow */
+    for (uint32_t i = 0; i + 1 < t->rank; i++)
+        n_leaf *= t->shape[i]; /* st_open has seen that the product does not overflow */
     return n_leaf ? t->bytes / n_leaf : 0;
 }
 
@@ -222,9 +223,11 @@ void ident_root_random(unsigned char out[IDENT_BYTES]) { CHECK(getrandom(out, ID
 
 /* Keys whose values change no number of a forward: who wrote the file, how text is cut and ended, and what training did. Any other key may. The
  * types of weights are told by the tensors and by the device. */
-static const char *const without_effect[] = { "_name_or_path",     "transformers_version", "torch_dtype",   "dtype",
-                                              "use_cache",         "bos_token_id",         "eos_token_id",  "pad_token_id",
-                                              "initializer_range", "attention_dropout",    "hidden_dropout" };
+static const char *const without_effect[] = {
+    "_name_or_path",     "transformers_version", "torch_dtype",   "dtype",
+    "use_cache",         "bos_token_id",         "eos_token_id",  "pad_token_id",
+    "initializer_range", "attention_dropout",    "hidden_dropout"
+};
 
 void ident_config(const json_t *root, unsigned char out[IDENT_BYTES])
 {

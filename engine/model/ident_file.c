@@ -64,8 +64,9 @@ static enum status put_file(const struct source_file *file, struct buf *key, str
     if (!settle(&st)) *certain = false;
     if (fstat(file->fd, &st)) return ST_IO;
     buf_printf(name, "file %s inode %" PRIu64 "\n", file->name, (uint64_t)st.st_ino);
-    buf_printf(key, "file %s inode %" PRIu64 " %" PRIu64 " bytes mtime %lld.%09ld ctime %lld.%09ld", file->name, (uint64_t)st.st_ino,
-               (uint64_t)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (long long)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
+    buf_printf(key, "file %s inode %" PRIu64 " %" PRIu64 " bytes mtime %lld.%09ld ctime %lld.%09ld", file->name,
+               (uint64_t)st.st_ino, (uint64_t)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec,
+               (long long)st.st_ctim.tv_sec, st.st_ctim.tv_nsec);
     if (major(st.st_dev)) buf_printf(key, " device %u:%u", major(st.st_dev), minor(st.st_dev));
     buf_puts(key, "\n");
     return ST_OK;
@@ -79,8 +80,8 @@ static enum status put_tensor(const struct st_set *set, const struct st_tensor *
     size_t        n = t->bytes < SAMPLE ? (size_t)t->bytes : (size_t)SAMPLE;
     if (source_read(&set->file[t->file], t->offset + (t->bytes - n) / 2, part, n)) return ST_IO;
     digest_of_text((const char *)part, n, digest);
-    buf_printf(key, "tensor %s %s %s file %u offset %" PRIu64 " sample ", t->name, t->dtype_text, st_shape_text(t, shape, sizeof shape),
-               t->file, t->offset);
+    buf_printf(key, "tensor %s %s %s file %u offset %" PRIu64 " sample ", t->name, t->dtype_text,
+               st_shape_text(t, shape, sizeof shape), t->file, t->offset);
     buf_put(key, digest, sizeof digest);
     buf_puts(key, "\n");
     return ST_OK;
@@ -110,7 +111,10 @@ enum status ident_file_key(const struct st_set *set, uint64_t share, struct iden
     return st;
 }
 
-bool ident_file_same(const struct ident_file *a, const struct ident_file *b) { return !memcmp(a->key, b->key, sizeof a->key); }
+bool ident_file_same(const struct ident_file *a, const struct ident_file *b)
+{
+    return !memcmp(a->key, b->key, sizeof a->key);
+}
 
 /* ---------------------------------------------------------------- the file
  * Three lines: which key, which root, and the SHA-256 of both lines. There is one way to write them, so reading is comparing. */
@@ -181,12 +185,14 @@ bool ident_file_read(const char *dir, const struct ident_file *f, unsigned char 
     if (!f->certain || n < 0 || (size_t)n >= sizeof path) return false;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
-        if (errno != ENOENT && errno != ENOTDIR) LOG_WARN("ident: %s is not used: %s; the checkpoint is read", path, strerror(errno));
+        if (errno != ENOENT && errno != ENOTDIR)
+            LOG_WARN("ident: %s is not used: %s; the checkpoint is read", path, strerror(errno));
         return false;
     }
     const char *why = owner_fault(fd);
     ssize_t     got = why ? 0 : read(fd, text, FILE_MAX);
-    if (!why && (got < 0 || !get_root(text, (size_t)got, f, root_out))) why = "the checkpoint has changed, or this file is damaged";
+    if (!why && (got < 0 || !get_root(text, (size_t)got, f, root_out)))
+        why = "the checkpoint has changed, or this file is damaged";
     close(fd);
     if (why) LOG_WARN("ident: %s is not used: %s; the checkpoint is read", path, why);
     return !why;
@@ -225,7 +231,9 @@ void ident_file_write(const char *dir, const struct ident_file *f, const unsigne
         bound_files(fd);
         e = file_replace(fd, f->name, text.data, text.n, 0644);
     }
-    if (e) LOG_WARN("ident: cannot keep %s in %s: %s; the next start reads the checkpoint again", f->name, dir, strerror(e));
+    if (e)
+        LOG_WARN("ident: cannot keep %s in %s: %s; the next start reads the checkpoint again", f->name, dir,
+                 strerror(e));
     if (fd >= 0) close(fd);
     buf_free(&text);
 }

@@ -15,8 +15,8 @@ struct span {
     char *base, *end;
 };
 
-static enum status model_take(struct place *p, struct model *m, const struct model_load_cfg *cfg, struct span *span_out, char *err,
-                              size_t err_bytes)
+static enum status model_take(struct place *p, struct model *m, const struct model_load_cfg *cfg, struct span *span_out,
+                              char *err, size_t err_bytes)
 {
     struct model_plan     plan;
     struct model_load_cfg sizes = { .batch_rows_max = m->rows_max,
@@ -32,8 +32,8 @@ static enum status model_take(struct place *p, struct model *m, const struct mod
     uint64_t kv = place_arena_bytes(m->kv.block_bytes * m->kv.n_block), need = plan.weight_bytes + plan.work_bytes + kv;
     if (need > p->dev->ops->free_bytes(p->dev)) {
         snprintf(err, err_bytes,
-                 "model: %" PRIu64 " bytes of device memory needed (weights %" PRIu64 ", workspace %" PRIu64 ", KV %" PRIu64
-                 "), %zu are free",
+                 "model: %" PRIu64 " bytes of device memory needed (weights %" PRIu64 ", workspace %" PRIu64
+                 ", KV %" PRIu64 "), %zu are free",
                  need, plan.weight_bytes, plan.work_bytes, kv, p->dev->ops->free_bytes(p->dev));
         return ST_CONFIG;
     }
@@ -64,8 +64,8 @@ static uint64_t share_of(const struct place *p)
 }
 
 /* The digest of what was read, and whether the files stayed as they were. files: NULL where nobody asks for that. */
-static enum status read_root(struct place *p, const struct ident_file *files, uint64_t share, unsigned char root_out[IDENT_BYTES],
-                             bool *stayed_out)
+static enum status read_root(struct place *p, const struct ident_file *files, uint64_t share,
+                             unsigned char root_out[IDENT_BYTES], bool *stayed_out)
 {
     struct ident_file now;
     *stayed_out = true;
@@ -75,7 +75,8 @@ static enum status read_root(struct place *p, const struct ident_file *files, ui
     if (st) return st;
     *stayed_out = ident_file_same(files, &now);
     if (*stayed_out) return ST_OK;
-    LOG_WARN("model: the checkpoint changed while it was read: weights are not kept, and KV is shared with no other start");
+    LOG_WARN(
+        "model: the checkpoint changed while it was read: weights are not kept, and KV is shared with no other start");
     ident_root_random(root_out);
     return ST_OK;
 }
@@ -85,7 +86,8 @@ static void set_ident(const struct place *p, const float *inv_freq, const unsign
     char arith[2 * DEV_ARITH];
     dev_arith(p->dev, p->weight_dtype, &p->quant, p->m->kv.dtype, arith);
     bool floats = false; /* codes that became F32 are multiplied as such */
-    for (uint32_t i = 0; p->spec->layer_codes && i < p->spec->n_layer; i++) floats = floats || p->spec->layer_codes[i].floats;
+    for (uint32_t i = 0; p->spec->layer_codes && i < p->spec->n_layer; i++)
+        floats = floats || p->spec->layer_codes[i].floats;
     if (floats) dev_arith(p->dev, DT_F32, NULL, p->m->kv.dtype, arith + strlen(arith));
     struct ident_loaded l = { .spec = p->spec,
                               .root = root,
@@ -98,8 +100,8 @@ static void set_ident(const struct place *p, const float *inv_freq, const unsign
     ident_model(&l, p->m->ident);
 }
 
-static enum status model_fill(struct place *p, struct model *m, const struct model_load_cfg *cfg, const struct source *src,
-                              const float *inv_freq, char *err, size_t err_bytes)
+static enum status model_fill(struct place *p, struct model *m, const struct model_load_cfg *cfg,
+                              const struct source *src, const float *inv_freq, char *err, size_t err_bytes)
 {
     p->dev->ops->to_device(p->dev, m->inv_freq, inv_freq, p->spec->rot / 2 * sizeof *inv_freq);
     if (!src->dummy) return model_read(p, cfg, err, err_bytes);
@@ -107,18 +109,18 @@ static enum status model_fill(struct place *p, struct model *m, const struct mod
     return ST_OK;
 }
 
-enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg, struct device *dev,
-                       struct model **m_out, char *err, size_t err_bytes)
+enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg,
+                       struct device *dev, struct model **m_out, char *err, size_t err_bytes)
 {
     struct bind bind = { .n_row = 0 };
     enum status st = model_check(spec, src, dev->n_rank, err, err_bytes);
     if (st || (st = bind_open(spec, src, &bind, err, err_bytes))) return st;
 
-    struct model     *m = calloc(1, sizeof *m);
-    struct place      p = { .bind = NULL };
-    struct span       span;
-    struct packed     packed = { .cfg = cfg };
-    bool              pack = packed_wanted(cfg, src), watch = (pack || cfg->ident) && !src->dummy, hit = false, stayed = true;
+    struct model *m = calloc(1, sizeof *m);
+    struct place  p = { .bind = NULL };
+    struct span   span;
+    struct packed packed = { .cfg = cfg };
+    bool pack = packed_wanted(cfg, src), watch = (pack || cfg->ident) && !src->dummy, hit = false, stayed = true;
     unsigned char     root[IDENT_BYTES];
     struct ident_file files;
     uint64_t          share;
@@ -148,7 +150,8 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
         snprintf(err, err_bytes, "model: the checkpoint's files cannot be read: %s", status_name(st));
         goto out;
     }
-    if (pack && (st = packed_take(&packed, inv_freq, span.base, (uint64_t)(span.end - span.base), &files, root, &hit))) {
+    if (pack &&
+        (st = packed_take(&packed, inv_freq, span.base, (uint64_t)(span.end - span.base), &files, root, &hit))) {
         snprintf(err, err_bytes, "model: the memory of the weights is lost: %s", status_name(st));
         goto out;
     }

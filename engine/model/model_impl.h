@@ -16,11 +16,11 @@ struct layer {
     void (*ffn)(struct model *m, uint32_t n_row, uint32_t l);
     float *mix_norm, *ffn_norm; /* [hidden] */
     struct {
-        struct dev_weight qkv;                                 /* [(n_head + 2 n_kv_head) head_dim, hidden]: q, k, v rows of this rank */
-        struct dev_weight o;                                   /* [hidden, n_head head_dim]: columns of this rank */
-        float            *qkv_bias, *o_bias, *q_norm, *k_norm; /* or NULL; o_bias on rank 0 alone, the sum has it once */
-        uint32_t         *qkv_order, *o_order;                 /* [k] which input comes at each place of the matrix's; NULL: its own */
-        uint32_t          window;
+        struct dev_weight qkv; /* [(n_head + 2 n_kv_head) head_dim, hidden]: q, k, v rows of this rank */
+        struct dev_weight o;   /* [hidden, n_head head_dim]: columns of this rank */
+        float    *qkv_bias, *o_bias, *q_norm, *k_norm; /* or NULL; o_bias on rank 0 alone, the sum has it once */
+        uint32_t *qkv_order, *o_order; /* [k] which input comes at each place of the matrix's; NULL: its own */
+        uint32_t  window;
     } gqa;
     struct {
         struct dev_weight gate_up, down; /* [2 inter, hidden]: gate rows, then up rows; [hidden, inter] */
@@ -36,12 +36,12 @@ struct layer {
 struct model {
     struct device *dev;
     /* of this rank */
-    uint32_t             n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, vocab, n_expert, top_k_expert, rot;
-    bool                 norm_topk;
-    enum op_act          act;
-    float                eps, rope_scale;
-    float               *inv_freq; /* [rot / 2] */
-    struct layer        *layer;
+    uint32_t      n_layer, hidden, n_head, n_kv_head, head_dim, inter, moe_inter, vocab, n_expert, top_k_expert, rot;
+    bool          norm_topk;
+    enum op_act   act;
+    float         eps, rope_scale;
+    float        *inv_freq; /* [rot / 2] */
+    struct layer *layer;
     struct dev_weight    embed;      /* [vocab, hidden], whole on every rank */
     struct dev_weight    head;       /* [vocab or vocab / n_rank, hidden]; no data: tied, and embed serves */
     bool                 head_split; /* head holds this rank's rows of the vocabulary only */
@@ -51,7 +51,7 @@ struct model {
     uint32_t             rows_max, logit_rows_max;
     /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then the gated */
     void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
-    void                 *sorted;               /* inputs of a matrix in another order; no place where no matrix has one */
+    void                 *sorted; /* inputs of a matrix in another order; no place where no matrix has one */
     float                *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
     unsigned char         ident[IDENT_BYTES];
     _Atomic(const char *) at_part; /* for model_where: static text */
@@ -65,7 +65,8 @@ static inline uint32_t model_kv_heads(const struct model_spec *s, uint32_t n_ran
 }
 
 /* x [n_row, k], act, as a matrix of this order takes it: in m->sorted, or x itself. */
-static inline const void *model_in_order(struct model *m, const void *x, const uint32_t *order, uint32_t n_row, uint32_t k)
+static inline const void *model_in_order(struct model *m, const void *x, const uint32_t *order, uint32_t n_row,
+                                         uint32_t k)
 {
     if (!order) return x;
     m->dev->ops->columns(m->dev, m->sorted, x, order, n_row, k);

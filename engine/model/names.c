@@ -65,7 +65,8 @@ static bool name_row_match(const char *p, const char *s, uint32_t *layer, uint32
     return s && !*p && !*s;
 }
 
-bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out, uint32_t *expert_out)
+bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,
+                 uint32_t *expert_out)
 {
     for (; names; names = names->base)
         for (uint32_t i = 0; i < names->n_row; i++) {
@@ -79,7 +80,8 @@ bool names_match(const struct model_names *names, const char *tensor, enum slot 
     return false;
 }
 
-const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text, uint64_t text_bytes)
+const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,
+                     uint64_t text_bytes)
 {
     for (; names; names = names->base)
         for (uint32_t i = 0; i < names->n_row; i++) {

@@ -51,9 +51,11 @@ struct model_names {
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe;
 
 /* Which slot of which layer and expert (0 where the slot has none) a checkpoint's tensor is. */
-bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out, uint32_t *expert_out);
+bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,
+                 uint32_t *expert_out);
 /* The other way; returns text, or NULL when the scheme has no such slot. */
-const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text, uint64_t text_bytes);
+const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,
+                     uint64_t text_bytes);
 /* Tensors that some checkpoints hold and nobody needs. wrapper: the other parts of a larger model too. */
 bool names_ignorable(const char *tensor, bool wrapper);
 /* Where a wrapper keeps its text part: "language_model.model.x", "model.language_model.x" -> "model.x". Returns text or tensor. */

@@ -19,7 +19,10 @@ bool packed_wanted(const struct model_load_cfg *cfg, const struct source *src)
 
 /* ---------------------------------------------------------------- the identity */
 
-static uint64_t mix(uint64_t h, uint64_t a, uint64_t b, uint64_t c) { return hash_combine(hash_combine(hash_combine(h, a), b), c); }
+static uint64_t mix(uint64_t h, uint64_t a, uint64_t b, uint64_t c)
+{
+    return hash_combine(hash_combine(hash_combine(h, a), b), c);
+}
 
 /* What every job moves whereto, the span's beginning being 0. */
 static uint64_t layout(const struct packed *k)
@@ -30,7 +33,8 @@ static uint64_t layout(const struct packed *k)
         const void             *to = j->w ? j->w->data : j->order ? (const void *)j->order : j->vec;
         h = mix(h, (uint64_t)((const char *)to - k->base), j->dst_row, j->n_row);
         h = mix(h, j->src_row, j->src_col, (uint64_t)j->slot << 32 | j->layer);
-        h = mix(h, hash_bytes(j->tensor->name, strlen(j->tensor->name), 0), 0, (uint64_t)j->expert << 8 | (uint64_t)j->tensor->dtype);
+        h = mix(h, hash_bytes(j->tensor->name, strlen(j->tensor->name), 0), 0,
+                (uint64_t)j->expert << 8 | (uint64_t)j->tensor->dtype);
         if (!j->w) continue;
         h = mix(h, j->w->n, j->w->k, j->w->bytes);
         h = mix(h, (uint64_t)j->w->dtype << 32 | j->w->q.group, (uint64_t)j->w->q.code,
@@ -47,13 +51,15 @@ static enum status ident_make(struct packed *k, const float *inv_freq, const uns
     struct device      *d = p->dev;
     struct buf         *b = &k->ident;
     bool                codes = p->quant.code != DT_F32;
-    buf_printf(b, "spillway packed weights %d\ndevice %s rank %u of %u\n", PACKED_VERSION, d->ops->name, d->rank, d->n_rank);
+    buf_printf(b, "spillway packed weights %d\ndevice %s rank %u of %u\n", PACKED_VERSION, d->ops->name, d->rank,
+               d->n_rank);
     buf_printf(b, "weights %s codes %s group %u zero %d act8 %d forms %016" PRIx64 " %016" PRIx64 " %016" PRIx64 "\n",
-               dtype_name(p->weight_dtype), codes ? dtype_name(p->quant.code) : "none", p->quant.group, p->quant.zero, p->quant.act8,
-               k->form[0], k->form[1], k->form[2]);
-    buf_printf(b, "family %s quant %d block_rows %u plus %d layout %016" PRIx64 " rope %016" PRIx64 " span %" PRIu64 "\n",
-               p->spec->family->arch, (int)p->spec->quant.method, p->spec->quant.block_rows, p->spec->quant.zero_plus_1, k->layout,
-               hash_bytes(inv_freq, p->spec->rot / 2 * sizeof *inv_freq, 0), k->bytes);
+               dtype_name(p->weight_dtype), codes ? dtype_name(p->quant.code) : "none", p->quant.group, p->quant.zero,
+               p->quant.act8, k->form[0], k->form[1], k->form[2]);
+    buf_printf(b,
+               "family %s quant %d block_rows %u plus %d layout %016" PRIx64 " rope %016" PRIx64 " span %" PRIu64 "\n",
+               p->spec->family->arch, (int)p->spec->quant.method, p->spec->quant.block_rows, p->spec->quant.zero_plus_1,
+               k->layout, hash_bytes(inv_freq, p->spec->rot / 2 * sizeof *inv_freq, 0), k->bytes);
     buf_puts(b, "weights ");
     for (int i = 0; i < IDENT_BYTES; i++) buf_printf(b, "%02x", root[i]);
     buf_puts(b, "\n");
@@ -70,9 +76,12 @@ void packed_begin(struct packed *k, struct place *p, const struct model_load_cfg
     buf_init(&k->ident, IDENT_MAX);
     k->form[0] = dev_weight_form(p->dev, p->weight_dtype, NULL);
     k->form[1] = codes ? dev_weight_form(p->dev, p->quant.code, &p->quant) : 1;
-    k->form[2] = codes ? dev_weight_form(p->dev, DT_I8, &int8) : 1; /* with codes of its own: form[1], and layout() knows */
+    k->form[2] =
+        codes ? dev_weight_form(p->dev, DT_I8, &int8) : 1; /* with codes of its own: form[1], and layout() knows */
     k->on = k->form[0] && k->form[1] && k->form[2];
-    if (!k->on) LOG_WARN("packed: nothing is kept in %s: this device's weights do not lie in the memory of the process", cfg->packed_dir);
+    if (!k->on)
+        LOG_WARN("packed: nothing is kept in %s: this device's weights do not lie in the memory of the process",
+                 cfg->packed_dir);
 }
 
 /* Names the file of these weights; false: nothing can be kept, which is said. */
@@ -99,8 +108,8 @@ static struct packed_span span_of(const struct packed *k)
     return (struct packed_span){ k->base, k->bytes, k->cfg->n_thread, k->cfg->progress, k->cfg->progress_ctx };
 }
 
-enum status packed_take(struct packed *k, const float *inv_freq, void *base, uint64_t bytes, const struct ident_file *files,
-                        unsigned char root_out[IDENT_BYTES], bool *hit_out)
+enum status packed_take(struct packed *k, const float *inv_freq, void *base, uint64_t bytes,
+                        const struct ident_file *files, unsigned char root_out[IDENT_BYTES], bool *hit_out)
 {
     char     why[PACKED_WHY];
     bool     mapped;
@@ -118,8 +127,8 @@ enum status packed_take(struct packed *k, const float *inv_freq, void *base, uin
     case PACKED_HIT:
         *hit_out = true;
         memcpy(root_out, k->root, IDENT_BYTES);
-        LOG_INFO("packed: rank %u: %" PRIu64 " MiB of weights %s from %s and checked in %" PRIu64 " ms", k->p->dev->rank, k->bytes >> 20,
-                 mapped ? "mapped" : "read", k->path, (clock_us() - t) / 1000);
+        LOG_INFO("packed: rank %u: %" PRIu64 " MiB of weights %s from %s and checked in %" PRIu64 " ms",
+                 k->p->dev->rank, k->bytes >> 20, mapped ? "mapped" : "read", k->path, (clock_us() - t) / 1000);
         return ST_OK;
     case PACKED_NONE: return ST_OK;
     case PACKED_DOUBT: LOG_WARN("packed: %s is not used: %s; the checkpoint is read", k->path, why); return ST_OK;
@@ -133,7 +142,8 @@ void packed_keep(struct packed *k, const unsigned char root[IDENT_BYTES])
     char     why[PACKED_WHY];
     uint64_t t = clock_us();
     if (k->known && memcmp(root, k->root, IDENT_BYTES) != 0)
-        LOG_WARN("packed: the checkpoint is not what %s/%s says, though its files seem unchanged", k->cfg->packed_dir, k->files->name);
+        LOG_WARN("packed: the checkpoint is not what %s/%s says, though its files seem unchanged", k->cfg->packed_dir,
+                 k->files->name);
     if (!k->on || !(k->on = name_file(k, root))) return;
     struct packed_span s = span_of(k);
     uint64_t           need = packed_file_bytes(k->ident.n, k->bytes);
@@ -142,15 +152,15 @@ void packed_keep(struct packed *k, const unsigned char root[IDENT_BYTES])
         LOG_WARN(
             "packed: nothing is kept: the times of the checkpoint's files lie ahead of this machine's clock, so that a change would not show");
     else if (!packed_dir_room(k->cfg->packed_dir, k->path, need, k->cfg->packed_bytes_max))
-        LOG_WARN("packed: %" PRIu64 " bytes are more than the %" PRIu64 " that --packed-cache allows, nothing is kept", need,
-                 k->cfg->packed_bytes_max);
+        LOG_WARN("packed: %" PRIu64 " bytes are more than the %" PRIu64 " that --packed-cache allows, nothing is kept",
+                 need, k->cfg->packed_bytes_max);
     else if (!packed_file_write(k->path, k->ident.data, k->ident.n, &s, why))
-        LOG_WARN("packed: cannot keep %" PRIu64 " MiB in %s: %s; the next start reads the checkpoint again", need >> 20, k->cfg->packed_dir,
-                 why);
+        LOG_WARN("packed: cannot keep %" PRIu64 " MiB in %s: %s; the next start reads the checkpoint again", need >> 20,
+                 k->cfg->packed_dir, why);
     else {
         ident_file_write(k->cfg->packed_dir, k->files, root);
-        LOG_INFO("packed: rank %u: %" PRIu64 " MiB of weights kept as %s in %" PRIu64 " ms", k->p->dev->rank, need >> 20, k->path,
-                 (clock_us() - t) / 1000);
+        LOG_INFO("packed: rank %u: %" PRIu64 " MiB of weights kept as %s in %" PRIu64 " ms", k->p->dev->rank,
+                 need >> 20, k->path, (clock_us() - t) / 1000);
     }
 }
 

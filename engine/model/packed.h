@@ -39,8 +39,8 @@ void packed_begin(struct packed *k, struct place *p, const struct model_load_cfg
 /* All is placed, nothing written. inv_freq: the numbers of the span that are no job's. hit_out: the weights are there and may not be
  * written; root_out is their digest. Else the span is zeros to be written, as it was. inv_freq and files stay until packed_end.
  * ST_NOMEM: the span is lost. */
-enum status packed_take(struct packed *k, const float *inv_freq, void *base, uint64_t bytes, const struct ident_file *files,
-                        unsigned char root_out[IDENT_BYTES], bool *hit_out);
+enum status packed_take(struct packed *k, const float *inv_freq, void *base, uint64_t bytes,
+                        const struct ident_file *files, unsigned char root_out[IDENT_BYTES], bool *hit_out);
 /* The span is complete, made of weights of this digest; the checkpoint's files are still what `files` says. */
 void packed_keep(struct packed *k, const unsigned char root[IDENT_BYTES]);
 void packed_end(struct packed *k);

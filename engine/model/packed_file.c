@@ -88,7 +88,8 @@ static void chunks_run(struct chunks *c)
     pthread_t thread[THREADS_MAX];
     uint32_t  n = c->s->n_thread ? c->s->n_thread : thread_cpu_count(), started = 0;
     uint64_t  useful = c->s->bytes / CHUNK;
-    if (c->what == CHECK_MAPPED) n = THREADS_MAX; /* a file that is not in the page cache: threads wait for the disk, not for CPUs */
+    if (c->what == CHECK_MAPPED)
+        n = THREADS_MAX; /* a file that is not in the page cache: threads wait for the disk, not for CPUs */
     if (n > useful) n = (uint32_t)useful;
     if (n > THREADS_MAX) n = THREADS_MAX;
     pthread_mutex_init(&c->lock, NULL);
@@ -101,7 +102,10 @@ static void chunks_run(struct chunks *c)
 /* ---------------------------------------------------------------- the head */
 
 static uint64_t n_chunk_of(uint64_t bytes) { return (bytes + CHUNK - 1) / CHUNK; }
-static size_t   head_bytes(size_t ident_bytes, uint64_t bytes) { return sizeof(struct head) + ident_bytes + (size_t)n_chunk_of(bytes) * 8; }
+static size_t   head_bytes(size_t ident_bytes, uint64_t bytes)
+{
+    return sizeof(struct head) + ident_bytes + (size_t)n_chunk_of(bytes) * 8;
+}
 static uint64_t data_at_of(size_t ident_bytes, uint64_t bytes)
 {
     return (head_bytes(ident_bytes, bytes) + DEV_MAP_ALIGN - 1) / DEV_MAP_ALIGN * DEV_MAP_ALIGN;
@@ -127,7 +131,8 @@ static char *head_make(const char *ident, size_t ident_bytes, uint64_t bytes)
 
 static uint64_t head_sum(const char *p, size_t n)
 {
-    return hash_combine(hash_bytes(p, offsetof(struct head, sum), 0), hash_bytes(p + sizeof(struct head), n - sizeof(struct head), 0));
+    return hash_combine(hash_bytes(p, offsetof(struct head, sum), 0),
+                        hash_bytes(p + sizeof(struct head), n - sizeof(struct head), 0));
 }
 
 /* ---------------------------------------------------------------- reading */
@@ -146,12 +151,13 @@ static char *head_read(int fd, const char *ident, size_t ident_bytes, uint64_t b
         return NULL;
     }
     if ((st.st_uid != geteuid() && st.st_uid != 0) || st.st_mode & (S_IWGRP | S_IWOTH)) {
-        snprintf(why, PACKED_WHY, "others than this user (%u) and root may write it (owner %u, mode %03o)", (unsigned)geteuid(),
-                 (unsigned)st.st_uid, (unsigned)st.st_mode & 0777u);
+        snprintf(why, PACKED_WHY, "others than this user (%u) and root may write it (owner %u, mode %03o)",
+                 (unsigned)geteuid(), (unsigned)st.st_uid, (unsigned)st.st_mode & 0777u);
         return NULL;
     }
     if ((uint64_t)st.st_size != packed_file_bytes(ident_bytes, bytes)) {
-        snprintf(why, PACKED_WHY, "it has %" PRIu64 " bytes, not %" PRIu64, (uint64_t)st.st_size, packed_file_bytes(ident_bytes, bytes));
+        snprintf(why, PACKED_WHY, "it has %" PRIu64 " bytes, not %" PRIu64, (uint64_t)st.st_size,
+                 packed_file_bytes(ident_bytes, bytes));
         return NULL;
     }
     char *want = head_make(ident, ident_bytes, bytes), *p = malloc(n);
@@ -160,7 +166,8 @@ static char *head_read(int fd, const char *ident, size_t ident_bytes, uint64_t b
         snprintf(why, PACKED_WHY, "%s", strerror(e));
     else if (memcmp(p, want, fixed) != 0)
         snprintf(why, PACKED_WHY, "its head is of another version, or damaged");
-    else if (memcmp(p + sizeof(struct head), ident, ident_bytes) != 0 || head_sum(p, n) != ((const struct head *)(void *)p)->sum)
+    else if (memcmp(p + sizeof(struct head), ident, ident_bytes) != 0 ||
+             head_sum(p, n) != ((const struct head *)(void *)p)->sum)
         snprintf(why, PACKED_WHY, "its head is damaged");
     else
         e = -1;
@@ -170,8 +177,8 @@ static char *head_read(int fd, const char *ident, size_t ident_bytes, uint64_t b
     return NULL;
 }
 
-enum packed_read packed_file_read(const char *path, const char *ident, size_t ident_bytes, const struct packed_span *s, struct device *d,
-                                  bool *mapped_out, char why[PACKED_WHY])
+enum packed_read packed_file_read(const char *path, const char *ident, size_t ident_bytes, const struct packed_span *s,
+                                  struct device *d, bool *mapped_out, char why[PACKED_WHY])
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
@@ -197,12 +204,14 @@ enum packed_read packed_file_read(const char *path, const char *ident, size_t id
         if (c.error) {
             r = dev_unmap(d, s->base, s->bytes) ? PACKED_LOST : PACKED_DOUBT;
             if (c.error < 0)
-                snprintf(why, PACKED_WHY, "the %d bytes at %" PRIu64 " are not what was written", CHUNK, c.data_at + c.bad_at);
+                snprintf(why, PACKED_WHY, "the %d bytes at %" PRIu64 " are not what was written", CHUNK,
+                         c.data_at + c.bad_at);
             else
                 snprintf(why, PACKED_WHY, "%s", strerror(c.error));
         }
         free(c.digest);
-        if (!r) (void)futimens(fd, NULL); /* used now: packed_dir_room. A folder that we may only read keeps its times */
+        if (!r)
+            (void)futimens(fd, NULL); /* used now: packed_dir_room. A folder that we may only read keeps its times */
     }
     free(head);
     close(fd);
@@ -228,7 +237,8 @@ static int write_all(int fd, char *head, size_t ident_bytes, const struct packed
     return all_of(fd, true, head, n, 0);
 }
 
-bool packed_file_write(const char *path, const char *ident, size_t ident_bytes, const struct packed_span *s, char why[PACKED_WHY])
+bool packed_file_write(const char *path, const char *ident, size_t ident_bytes, const struct packed_span *s,
+                       char why[PACKED_WHY])
 {
     char        part[4200];
     struct stat st;
@@ -278,8 +288,8 @@ static void sweep(int dir, const char *name)
     struct stat st;
     int         fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return;
-    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && time(NULL) - st.st_mtim.tv_sec > STALE_S && !flock(fd, LOCK_EX | LOCK_NB) &&
-        !unlinkat(dir, name, 0))
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && time(NULL) - st.st_mtim.tv_sec > STALE_S &&
+        !flock(fd, LOCK_EX | LOCK_NB) && !unlinkat(dir, name, 0))
         LOG_INFO("packed: %s removed, which a server that is gone was writing", name);
     close(fd);
 }
@@ -295,8 +305,8 @@ bool packed_dir_room(const char *dir, const char *path, uint64_t need, uint64_t 
     struct stat    st;
     for (struct dirent *e; all && d && n < LISTED_MAX && (e = readdir(d));) {
         if (ends(e->d_name, PART)) sweep(dirfd(d), e->d_name);
-        if (!ends(e->d_name, SUFFIX) || !strcmp(e->d_name, own) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
-            !S_ISREG(st.st_mode))
+        if (!ends(e->d_name, SUFFIX) || !strcmp(e->d_name, own) ||
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
             continue;
         snprintf(all[n].name, sizeof all[n].name, "%s", e->d_name);
         all[n].bytes = (uint64_t)st.st_size;
@@ -306,7 +316,8 @@ bool packed_dir_room(const char *dir, const char *path, uint64_t need, uint64_t 
     if (all) qsort(all, n, sizeof *all, by_use);
     for (uint32_t i = 0; i < n && sum > max; i++) {
         sum -= all[i].bytes;
-        if (!unlinkat(dirfd(d), all[i].name, 0)) LOG_INFO("packed: %s removed to make room, it was used longest ago", all[i].name);
+        if (!unlinkat(dirfd(d), all[i].name, 0))
+            LOG_INFO("packed: %s removed to make room, it was used longest ago", all[i].name);
     }
     if (d) closedir(d);
     free(all);

@@ -21,7 +21,8 @@ struct kv_need {
 struct mix_part {
     /* The weights of layer l into `layer`. */
     void (*place)(struct place *p, struct layer *layer, uint32_t l);
-    void (*run)(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep); /* struct layer: mix */
+    void (*run)(struct model *m, const struct dev_batch *b, uint32_t l,
+                const struct kept_rows *keep); /* struct layer: mix */
     /* What layer l keeps, on each of n_rank ranks, in numbers of type `kv`. */
     struct kv_need (*kv)(const struct model_spec *spec, uint32_t l, uint32_t n_rank, enum dtype kv);
 };
@@ -36,7 +37,8 @@ const struct ffn_part *parts_ffn(const struct model_spec *spec, uint32_t l);
 
 /* The bytes of one KV block on each of n_rank ranks: what the mixes of all layers keep of block_tokens tokens, in order of the layers and without
  * gaps. layer_out: where each layer's bytes are in the block, [n_layer]; or NULL. */
-uint64_t parts_kv(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens, struct dev_kv_layer *layer_out);
+uint64_t parts_kv(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens,
+                  struct dev_kv_layer *layer_out);
 
 /* mix_gqa.c, ffn_dense.c, ffn_moe.c: the functions of the rows */
 void           mix_gqa_place(struct place *p, struct layer *layer, uint32_t l);

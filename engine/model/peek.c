@@ -22,7 +22,8 @@ static bool same_shape(const struct st_tensor *a, const struct st_tensor *b)
 }
 
 /* Two tensors of one shape, value by value; types may differ. ST_IO: errno says why. */
-static enum status same_numbers(const struct st_set *set, const struct st_tensor *a, const struct st_tensor *b, bool *same_out)
+static enum status same_numbers(const struct st_set *set, const struct st_tensor *a, const struct st_tensor *b,
+                                bool *same_out)
 {
     enum dtype     ta = bind_dtype(a->dtype), tb = bind_dtype(b->dtype);
     size_t         sa = dtype_bytes(ta), sb = dtype_bytes(tb);
@@ -54,14 +55,15 @@ static enum status peek_tied(struct model_spec *spec, const struct st_set *set, 
     bool        same = same_shape(embed, head);
     enum status st = same ? same_numbers(set, embed, head, &same) : ST_OK;
     if (st) {
-        snprintf(err, err_bytes, "%s: cannot compare %.100s with %.100s: %s", set->file[head->file].name, head->name, embed->name,
-                 st == ST_NOMEM ? "no memory" : strerror(errno));
+        snprintf(err, err_bytes, "%s: cannot compare %.100s with %.100s: %s", set->file[head->file].name, head->name,
+                 embed->name, st == ST_NOMEM ? "no memory" : strerror(errno));
         return st;
     }
     if (same) return ST_OK;
     spec->tied = false;
-    LOG_WARN("model: tie_word_embeddings is true, but %.100s has other numbers than %.100s: it is the head, as in transformers", head->name,
-             embed->name);
+    LOG_WARN(
+        "model: tie_word_embeddings is true, but %.100s has other numbers than %.100s: it is the head, as in transformers",
+        head->name, embed->name);
     return ST_OK;
 }
 

@@ -29,8 +29,8 @@ struct peek {
 
 static enum status fail(const struct peek *p, const char *key, uint32_t l)
 {
-    snprintf(p->err, p->err_bytes, "checkpoint: %s of layer %u differ: some experts are codes and others are not, all must be alike", key,
-             l);
+    snprintf(p->err, p->err_bytes,
+             "checkpoint: %s of layer %u differ: some experts are codes and others are not, all must be alike", key, l);
     return ST_CONFIG;
 }
 
@@ -45,7 +45,9 @@ static void see_tensors(struct peek *p)
         enum slot               slot;
         enum part               part;
         uint32_t                l, expert;
-        if (!bind_part_name(s, name, plain, sizeof plain, &part) || !names_match(s->family->names, plain, &slot, &l, &expert)) continue;
+        if (!bind_part_name(s, name, plain, sizeof plain, &part) ||
+            !names_match(s->family->names, plain, &slot, &l, &expert))
+            continue;
         if (!(bind_linear_slots() >> slot & 1) || l >= s->n_layer) continue;
         if (part == PART_INDEX && slot < SLOT_EXPERT_FIRST && t->dtype == ST_DT_I32) p->index[l].tensor[slot] = t;
         if (part != PART_WEIGHT) continue;
@@ -127,11 +129,12 @@ static enum status settle_order(const struct peek *p, uint32_t l, uint32_t slots
 
 static enum status settle_orders(const struct peek *p, uint32_t l)
 {
-    static const uint32_t matrices[] = { 1u << SLOT_Q | 1u << SLOT_K | 1u << SLOT_V, 1u << SLOT_O, 1u << SLOT_GATE | 1u << SLOT_UP,
-                                         1u << SLOT_DOWN };
+    static const uint32_t matrices[] = { 1u << SLOT_Q | 1u << SLOT_K | 1u << SLOT_V, 1u << SLOT_O,
+                                         1u << SLOT_GATE | 1u << SLOT_UP, 1u << SLOT_DOWN };
     enum status           st = ST_OK;
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices && !st; i++) st = settle_order(p, l, matrices[i]);
-    if (p->spec->layer_codes[l].codes & experts) p->spec->layer_codes[l].floats |= experts; /* each expert has an order of its own */
+    if (p->spec->layer_codes[l].codes & experts)
+        p->spec->layer_codes[l].floats |= experts; /* each expert has an order of its own */
     return st;
 }
 
@@ -149,12 +152,13 @@ static void tell(const struct peek *p)
         sorted += n_bits(c->sorted);
     }
     if (plain || sorted)
-        LOG_INFO("model: %u kinds of matrices in %u layers are plain; %u have their inputs sorted by group", plain, p->spec->n_layer,
-                 sorted);
+        LOG_INFO("model: %u kinds of matrices in %u layers are plain; %u have their inputs sorted by group", plain,
+                 p->spec->n_layer, sorted);
     if (floats)
-        LOG_WARN("model: %u kinds of matrices, codes in the checkpoint, are kept as F32 (more memory, the same numbers): parts of one "
-                 "matrix differ in kind or order, or experts' inputs are in another order",
-                 floats);
+        LOG_WARN(
+            "model: %u kinds of matrices, codes in the checkpoint, are kept as F32 (more memory, the same numbers): parts of one "
+            "matrix differ in kind or order, or experts' inputs are in another order",
+            floats);
 }
 
 enum status peek_codes(struct model_spec *spec, const struct st_set *set, char *err, size_t err_bytes)

@@ -52,7 +52,8 @@ void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_
     enum dtype type = spec_floats(p->spec, slot, layer) ? DT_F32 : p->weight_dtype;
     p->bytes += place_arena_bytes(codes ? dev_quant_bytes(p->dev, &q, n, k) : dev_weight_bytes(p->dev, type, n, k));
     if (!p->bind || p->st) return;
-    p->st = codes ? p->dev->ops->quant_alloc(p->dev, &q, n, k, w_out) : p->dev->ops->weight_alloc(p->dev, type, n, k, w_out);
+    p->st = codes ? p->dev->ops->quant_alloc(p->dev, &q, n, k, w_out)
+                  : p->dev->ops->weight_alloc(p->dev, type, n, k, w_out);
 }
 
 void place_vector(struct place *p, float **v_out, uint32_t n)
@@ -83,8 +84,8 @@ static void place_job(struct place *p, enum slot slot, uint32_t layer, uint32_t 
     p->job[p->n_job++] = job;
 }
 
-void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer, uint32_t expert, uint32_t src_row,
-                uint32_t n_row, uint32_t src_col)
+void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer,
+                uint32_t expert, uint32_t src_row, uint32_t n_row, uint32_t src_col)
 {
     place_job(p, slot, layer, expert,
               (struct place_job){ .w = w, .dst_row = dst_row, .src_row = src_row, .n_row = n_row, .src_col = src_col });

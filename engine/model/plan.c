@@ -3,7 +3,8 @@
 #include "engine/model/parts.h"
 
 /* The sizes of one rank. */
-static void model_sizes(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, struct device *dev)
+static void model_sizes(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg,
+                        struct device *dev)
 {
     *m = (struct model){ .dev = dev,
                          .n_layer = s->n_layer,
@@ -48,7 +49,8 @@ static void set_kv(struct model *m, const struct model_spec *s, const struct mod
                              .block_bytes = parts_kv(s, m->dev->n_rank, t, cfg->block_tokens, NULL) };
 }
 
-void plan_begin(struct place *p_out, struct model *m, const struct model_spec *spec, const struct model_load_cfg *cfg, struct device *dev)
+void plan_begin(struct place *p_out, struct model *m, const struct model_spec *spec, const struct model_load_cfg *cfg,
+                struct device *dev)
 {
     *p_out = (struct place){ .spec = spec,
                              .dev = dev,
@@ -133,12 +135,14 @@ static bool has_sorted(const struct model_spec *s)
 void plan_work(struct place *p)
 {
     struct model *m = p->m;
-    uint64_t      act = dtype_bytes(p->dev->act), rows = m->rows_max, top = m->logit_rows_max, q = (uint64_t)m->n_head * m->head_dim;
-    void         *logits = NULL;
+    uint64_t      act = dtype_bytes(p->dev->act), rows = m->rows_max, top = m->logit_rows_max,
+             q = (uint64_t)m->n_head * m->head_dim;
+    void *logits = NULL;
     plan_reduced(p);
     place_bytes(p, &m->x, rows * m->hidden * act);
     place_bytes(p, &m->h, max_u64(rows, top) * m->hidden * act);
-    place_bytes(p, &m->wide, rows * max_u64(q + 2 * (uint64_t)m->n_kv_head * m->head_dim, 2 * (uint64_t)m->inter) * act);
+    place_bytes(p, &m->wide,
+                rows * max_u64(q + 2 * (uint64_t)m->n_kv_head * m->head_dim, 2 * (uint64_t)m->inter) * act);
     place_bytes(p, &m->narrow, rows * max_u64(q, m->inter) * act);
     if (has_sorted(p->spec)) place_bytes(p, &m->sorted, rows * max_u64(m->hidden, max_u64(q, m->inter)) * act);
     place_bytes(p, &m->router, rows * m->n_expert * act);
@@ -169,7 +173,8 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
     return p.st;
 }
 
-uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_load_cfg *cfg, uint32_t n_rank, enum dtype act)
+uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_load_cfg *cfg, uint32_t n_rank,
+                             enum dtype act)
 {
     struct device nobody = { .n_rank = n_rank, .act = act };
     struct model  m;

@@ -6,7 +6,8 @@
 
 /* The sizes of rank dev->rank into m, and a walk that only sums up; whoever loads sets its bind (place.h) before the walk.
  * m begins anew: what it held is forgotten. */
-void plan_begin(struct place *p_out, struct model *m, const struct model_spec *spec, const struct model_load_cfg *cfg, struct device *dev);
+void plan_begin(struct place *p_out, struct model *m, const struct model_spec *spec, const struct model_load_cfg *cfg,
+                struct device *dev);
 /* Every weight. Loading: m->layer is [n_layer] of zeros. */
 void plan_weights(struct place *p);
 /* The workspaces, without what the device's own step takes (dev_step_bytes of plan_limits). */

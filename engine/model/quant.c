@@ -34,13 +34,14 @@ static bool slice_ok(const struct model_quant *q, uint32_t k)
     return k % (q->q.group ? q->q.group : q->method == QUANT_FP8 || q->method == QUANT_INT8 ? 1 : 8) == 0;
 }
 
-enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind, uint32_t n_rank,
-                              char *err, size_t err_bytes)
+enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind,
+                              uint32_t n_rank, char *err, size_t err_bytes)
 {
     const struct model_quant *q = &spec->quant;
-    uint32_t                  o = spec->n_head * spec->head_dim / n_rank, inter = (spec->inter ? spec->inter : spec->moe_inter) / n_rank;
+    uint32_t o = spec->n_head * spec->head_dim / n_rank, inter = (spec->inter ? spec->inter : spec->moe_inter) / n_rank;
     if (kind == DEV_CUDA && spec->family->ffn == FFN_MOE && spec->act != OP_SILU) {
-        snprintf(err, err_bytes, "config.json: hidden_act: experts on the cuda device have silu alone; --device cpu has the others");
+        snprintf(err, err_bytes,
+                 "config.json: hidden_act: experts on the cuda device have silu alone; --device cpu has the others");
         return ST_CONFIG;
     }
     if (!q->method && cfg->quant.code == DT_F32) return ST_OK;
@@ -50,21 +51,25 @@ enum status model_quant_check(const struct model_spec *spec, const struct model_
         return ST_CONFIG;
     }
     if (q->method && cfg->quant.code != DT_F32) {
-        snprintf(err, err_bytes, "--quantization: the checkpoint is quantised already (quantization_config), allowed is auto");
+        snprintf(err, err_bytes,
+                 "--quantization: the checkpoint is quantised already (quantization_config), allowed is auto");
         return ST_CONFIG;
     }
     if (!q->method || n_rank == 1) return ST_OK;
     for (uint32_t l = 0; spec->layer_codes && l < spec->n_layer; l++)
         if (spec->layer_codes[l].sorted) {
-            snprintf(err, err_bytes,
-                     "config.json: quantization_config.desc_act (actorder): inputs of a matrix lie group by group in another order than "
-                     "activations, and cannot be cut among %u tensor-parallel ranks, allowed is 1",
-                     n_rank);
+            snprintf(
+                err, err_bytes,
+                "config.json: quantization_config.desc_act (actorder): inputs of a matrix lie group by group in another order than "
+                "activations, and cannot be cut among %u tensor-parallel ranks, allowed is 1",
+                n_rank);
             return ST_CONFIG;
         }
     if (spec->moe_inter && !slice_ok(q, spec->moe_inter / n_rank)) inter = spec->moe_inter / n_rank;
     if (slice_ok(q, o) && slice_ok(q, inter)) return ST_OK;
-    snprintf(err, err_bytes, "config.json: %u of %u inputs of a matrix on each of %u ranks are no whole number of its groups of %u codes",
-             slice_ok(q, o) ? inter : o, (slice_ok(q, o) ? inter : o) * n_rank, n_rank, q->q.group);
+    snprintf(
+        err, err_bytes,
+        "config.json: %u of %u inputs of a matrix on each of %u ranks are no whole number of its groups of %u codes",
+        slice_ok(q, o) ? inter : o, (slice_ok(q, o) ? inter : o) * n_rank, n_rank, q->q.group);
     return ST_CONFIG;
 }

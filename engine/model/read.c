@@ -11,7 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGE_BYTES = 8 << 20, CACHED_BYTES = 256 << 10, READERS_MAX = 8, PROGRESS_BYTES = 64 << 20, ROWS_TOGETHER = 64 };
+enum {
+    STAGE_BYTES = 8 << 20,
+    CACHED_BYTES = 256 << 10,
+    READERS_MAX = 8,
+    PROGRESS_BYTES = 64 << 20,
+    ROWS_TOGETHER = 64
+};
 
 struct readers {
     struct place                *p;
@@ -40,7 +46,8 @@ static bool job_is_codes(const struct readers *r, const struct place_job *j)
 
 static uint64_t job_row_bytes(const struct readers *r, const struct place_job *j)
 {
-    if (job_is_codes(r, j) && read_quant_whole(r->p)) return ((uint64_t)j->w->k + 1) / 2; /* for the count of what is done */
+    if (job_is_codes(r, j) && read_quant_whole(r->p))
+        return ((uint64_t)j->w->k + 1) / 2; /* for the count of what is done */
     if (job_is_codes(r, j)) return j->tensor->bytes / j->tensor->shape[0];
     if (j->order) return sizeof *j->order;
     return (j->w ? j->tensor->shape[1] : 1) * dtype_bytes(bind_dtype(j->tensor->dtype));
@@ -116,7 +123,8 @@ static void piece_vector(struct device *d, const struct read_piece *k, const uns
 }
 
 /* The identity takes what was read; of a vector all of it, for ranks may share one. */
-static enum status piece_ident(struct readers *r, const struct read_piece *k, uint64_t at, const unsigned char *stage, uint64_t bytes)
+static enum status piece_ident(struct readers *r, const struct read_piece *k, uint64_t at, const unsigned char *stage,
+                               uint64_t bytes)
 {
     const struct st_tensor *t = k->job->tensor;
     if (!r->p->ident) return ST_OK;
@@ -138,12 +146,13 @@ static void ident_check(const struct place *p)
 }
 
 /* Some rows of a piece: from the file into stage, past the identity, to the device. */
-static enum status rows_read(struct readers *r, const struct read_piece *k, unsigned char *stage, char *why, size_t why_bytes)
+static enum status rows_read(struct readers *r, const struct read_piece *k, unsigned char *stage, char *why,
+                             size_t why_bytes)
 {
     const struct place_job *j = k->job;
     enum dtype              t = bind_dtype(j->tensor->dtype);
-    uint64_t                row_bytes = job_row_bytes(r, j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;
-    enum status             st = source_read(&r->p->bind->set->file[j->tensor->file], at, stage, (size_t)(k->n * row_bytes));
+    uint64_t    row_bytes = job_row_bytes(r, j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;
+    enum status st = source_read(&r->p->bind->set->file[j->tensor->file], at, stage, (size_t)(k->n * row_bytes));
     if (!st) st = piece_ident(r, k, at, stage, k->n * row_bytes);
     if (st) return st;
     if (job_is_codes(r, j)) return read_quant(r->p, j, k->row, k->n, stage, why, why_bytes);
@@ -152,7 +161,8 @@ static enum status rows_read(struct readers *r, const struct read_piece *k, unsi
         piece_vector(r->p->dev, k, stage, t);
         pthread_mutex_unlock(&r->vector_lock);
     } else {
-        r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + k->row, k->n, stage + j->src_col * dtype_bytes(t), (size_t)row_bytes, t);
+        r->p->dev->ops->weight_set(r->p->dev, j->w, j->dst_row + k->row, k->n, stage + j->src_col * dtype_bytes(t),
+                                   (size_t)row_bytes, t);
     }
     return ST_OK;
 }
@@ -167,7 +177,8 @@ static uint32_t rows_together(const struct readers *r, const struct read_piece *
     return rows < k->n ? (uint32_t)rows : k->n;
 }
 
-static enum status piece_read(struct readers *r, const struct read_piece *k, unsigned char *stage, char *why, size_t why_bytes)
+static enum status piece_read(struct readers *r, const struct read_piece *k, unsigned char *stage, char *why,
+                              size_t why_bytes)
 {
     *why = 0;
     if (k->job->order) {
@@ -176,7 +187,8 @@ static enum status piece_read(struct readers *r, const struct read_piece *k, uns
         pthread_mutex_unlock(&r->vector_lock);
         return order_st;
     }
-    if (job_is_codes(r, k->job) && read_quant_whole(r->p)) return read_quant(r->p, k->job, k->row, k->n, NULL, why, why_bytes);
+    if (job_is_codes(r, k->job) && read_quant_whole(r->p))
+        return read_quant(r->p, k->job, k->row, k->n, NULL, why, why_bytes);
     uint32_t    together = rows_together(r, k);
     enum status st = ST_OK;
     for (uint32_t i = 0; !st && i < k->n; i += together) {
@@ -222,7 +234,8 @@ enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *
     uint32_t  n_thread = 0;
     if (n > useful) n = useful;
     if (n > READERS_MAX) n = READERS_MAX;
-    while (n_thread + 1 < n && thread_start(&thread[n_thread], THREAD_ANY, "load", reader_main, &r) == ST_OK) n_thread++;
+    while (n_thread + 1 < n && thread_start(&thread[n_thread], THREAD_ANY, "load", reader_main, &r) == ST_OK)
+        n_thread++;
     reader_main(&r); /* this thread is one of them, whether or not others could be started */
     for (uint32_t i = 0; i < n_thread; i++) pthread_join(thread[i], NULL);
 

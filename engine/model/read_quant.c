@@ -46,8 +46,8 @@ static const struct st_tensor *tensor_of(const struct quant_read *r, enum part p
 static enum status read_fail(const struct quant_read *r, enum part part, const char *what, uint32_t row, uint32_t col)
 {
     const struct st_tensor *t = tensor_of(r, part);
-    snprintf(r->err, r->err_bytes, "%s: tensor %.120s: %s at output %u, input or group %u", r->bind->set->file[t->file].name, t->name, what,
-             row, col);
+    snprintf(r->err, r->err_bytes, "%s: tensor %.120s: %s at output %u, input or group %u",
+             r->bind->set->file[t->file].name, t->name, what, row, col);
     return ST_CONFIG;
 }
 
@@ -92,7 +92,8 @@ static uint8_t zero_at(const struct quant_read *r, uint32_t row, uint32_t g)
 {
     static const uint8_t awq_place[8] = { 0, 4, 1, 5, 2, 6, 3, 7 };
     uint32_t             place = r->quant.method == QUANT_AWQ ? awq_place[row % 8] : row % 8;
-    size_t               word = r->quant.method == QUANT_PACKED ? (size_t)(row / 8) * r->groups + g : (size_t)g * (r->n / 8) + row / 8;
+    size_t               word =
+        r->quant.method == QUANT_PACKED ? (size_t)(row / 8) * r->groups + g : (size_t)g * (r->n / 8) + row / 8;
     return (uint8_t)((word_at(r->part[PART_ZERO], word) >> 4 * place & 15) + r->quant.zero_plus_1);
 }
 
@@ -103,11 +104,13 @@ static enum status slab_scales(struct quant_read *r, uint32_t row, uint32_t n)
         for (uint32_t g = 0; g < r->n_group; g++) {
             size_t to = (size_t)i * r->n_group + g;
             r->scale[to] = scale_at(r, scale_place(r, row + i, r->group0 + g));
-            if (!isfinite(r->scale[to])) return read_fail(r, PART_SCALE, "a scale is not finite", row + i, r->group0 + g);
+            if (!isfinite(r->scale[to]))
+                return read_fail(r, PART_SCALE, "a scale is not finite", row + i, r->group0 + g);
             if (!r->part[PART_ZERO]) continue;
             r->zero[to] = zero_at(r, row + i, r->group0 + g);
             if (!r->quant.q.zero && r->zero[to] != 8)
-                return read_fail(r, PART_ZERO, "a zero is not 8, but quantization_config says that all are", row + i, r->group0 + g);
+                return read_fail(r, PART_ZERO, "a zero is not 8, but quantization_config says that all are", row + i,
+                                 r->group0 + g);
         }
     return ST_OK;
 }
@@ -128,13 +131,16 @@ static void slab_words(struct quant_read *r, uint32_t row, uint32_t n)
     }
     for (uint32_t k = 0; k < r->k; k++)
         for (uint32_t i = 0; i < n; i++)
-            r->code[(size_t)i * r->k + k] = word_at(w, (size_t)(col + k) * (r->n / 8) + (row + i) / 8) >> 4 * awq_place[(row + i) % 8] & 15;
+            r->code[(size_t)i * r->k + k] =
+                word_at(w, (size_t)(col + k) * (r->n / 8) + (row + i) / 8) >> 4 * awq_place[(row + i) % 8] & 15;
 }
 
 /* From rows of the tensor as they lie in stage. */
-static enum status slab_rows(struct quant_read *r, uint32_t row, uint32_t n, const unsigned char *stage, size_t row_bytes)
+static enum status slab_rows(struct quant_read *r, uint32_t row, uint32_t n, const unsigned char *stage,
+                             size_t row_bytes)
 {
-    bool     halves = r->quant.q.code == DT_I4, packed = r->quant.method == QUANT_PACKED, fp8 = r->quant.q.code == DT_F8E4M3;
+    bool halves = r->quant.q.code == DT_I4, packed = r->quant.method == QUANT_PACKED,
+         fp8 = r->quant.q.code == DT_F8E4M3;
     uint32_t col = r->job->src_col;
     for (uint32_t i = 0; i < n; i++) {
         const unsigned char *from = stage + i * row_bytes;
@@ -160,7 +166,8 @@ static enum status index_order(struct quant_read *r, uint32_t **from_out)
     if (order == CODES_SORTED) return ST_OK;
     free(*from_out);
     *from_out = NULL;
-    return order == CODES_PLAIN ? ST_OK : read_fail(r, PART_INDEX, "groups are not of the size that group_size says", 0, 0);
+    return order == CODES_PLAIN ? ST_OK
+                                : read_fail(r, PART_INDEX, "groups are not of the size that group_size says", 0, 0);
 }
 
 /* For floats: the group of each input of this rank. */
@@ -173,7 +180,9 @@ static enum status index_groups(struct quant_read *r, bool indexed)
         r->n_group = r->groups;
     }
     for (uint32_t i = 0; i < r->k; i++) {
-        uint32_t g = indexed ? word_at(r->part[PART_INDEX], col + i) : r->quant.q.group ? (col + i) / r->quant.q.group : 0;
+        uint32_t g = indexed            ? word_at(r->part[PART_INDEX], col + i)
+                     : r->quant.q.group ? (col + i) / r->quant.q.group
+                                        : 0;
         if (g >= r->groups) return read_fail(r, PART_INDEX, "a group that is not there", 0, col + i);
         r->group_of[i] = g - r->group0;
     }
@@ -184,10 +193,12 @@ static enum status index_groups(struct quant_read *r, bool indexed)
 static enum status read_index(struct quant_read *r, bool floats, bool sorted)
 {
     const struct st_tensor *t = tensor_of(r, PART_INDEX);
-    bool                    plain = !t || codes_order(r->part[PART_INDEX], (uint32_t)t->shape[0], r->quant.q.group, NULL) == CODES_PLAIN;
+    bool plain = !t || codes_order(r->part[PART_INDEX], (uint32_t)t->shape[0], r->quant.q.group, NULL) == CODES_PLAIN;
     if (floats) return index_groups(r, !plain);
     if (plain) return ST_OK;
-    if (!sorted) return read_fail(r, PART_INDEX, "inputs are in another order, but quantization_config.desc_act is not true:", 0, 0);
+    if (!sorted)
+        return read_fail(r, PART_INDEX, "inputs are in another order, but quantization_config.desc_act is not true:", 0,
+                         0);
     return index_order(r, &r->from);
 }
 
@@ -217,12 +228,14 @@ static void slab_set_floats(struct quant_read *r, struct device *d, uint32_t row
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *code = r->code + (size_t)i * r->k, *zero = r->zero + (size_t)i * r->n_group;
         const float   *scale = r->scale + (size_t)i * r->n_group;
-        for (uint32_t k = 0; k < r->k; k++) r->number[k] = code_number(r, code[k], zero[r->group_of[k]]) * scale[r->group_of[k]];
+        for (uint32_t k = 0; k < r->k; k++)
+            r->number[k] = code_number(r, code[k], zero[r->group_of[k]]) * scale[r->group_of[k]];
         d->ops->weight_set(d, r->job->w, r->job->dst_row + row + i, 1, r->number, r->k * sizeof *r->number, DT_F32);
     }
 }
 
-static enum status slabs(struct quant_read *r, struct device *d, uint32_t row0, uint32_t n_row, const unsigned char *stage)
+static enum status slabs(struct quant_read *r, struct device *d, uint32_t row0, uint32_t n_row,
+                         const unsigned char *stage)
 {
     const struct st_tensor *t = tensor_of(r, PART_WEIGHT);
     size_t                  row_bytes = (size_t)(t->bytes / t->shape[0]); /* where rows are ours */
@@ -245,11 +258,17 @@ static enum status slabs(struct quant_read *r, struct device *d, uint32_t row0, 
 
 /* ---------------------------------------------------------------- a job */
 
-bool read_quant_whole(const struct place *p) { return p->spec->quant.method == QUANT_AWQ || p->spec->quant.method == QUANT_GPTQ; }
-
-static void quant_read_init(struct quant_read *r, struct place *p, const struct place_job *job, char *err, size_t err_bytes)
+bool read_quant_whole(const struct place *p)
 {
-    *r = (struct quant_read){ .job = job, .bind = p->bind, .ident = p->ident, .quant = p->spec->quant, .err = err, .err_bytes = err_bytes };
+    return p->spec->quant.method == QUANT_AWQ || p->spec->quant.method == QUANT_GPTQ;
+}
+
+static void quant_read_init(struct quant_read *r, struct place *p, const struct place_job *job, char *err,
+                            size_t err_bytes)
+{
+    *r = (struct quant_read){
+        .job = job, .bind = p->bind, .ident = p->ident, .quant = p->spec->quant, .err = err, .err_bytes = err_bytes
+    };
     err[0] = 0;
 }
 
@@ -300,8 +319,8 @@ enum status read_quant_order(struct place *p, const struct place_job *job, char 
     return st;
 }
 
-enum status read_quant(struct place *p, const struct place_job *job, uint32_t row0, uint32_t n_row, const unsigned char *stage, char *err,
-                       size_t err_bytes)
+enum status read_quant(struct place *p, const struct place_job *job, uint32_t row0, uint32_t n_row,
+                       const unsigned char *stage, char *err, size_t err_bytes)
 {
     struct quant_read r;
     quant_read_init(&r, p, job, err, err_bytes);

@@ -29,7 +29,8 @@ static float rope_yarn(const struct model_spec *s, float *inv_freq)
     }
     if (!isnan(s->rope_attn_factor)) return (float)s->rope_attn_factor;
     if (s->rope_mscale != 0 && s->rope_mscale_all_dim != 0)
-        return (float)(yarn_mscale(s->rope_factor, s->rope_mscale) / yarn_mscale(s->rope_factor, s->rope_mscale_all_dim));
+        return (float)(yarn_mscale(s->rope_factor, s->rope_mscale) /
+                       yarn_mscale(s->rope_factor, s->rope_mscale_all_dim));
     return (float)yarn_mscale(s->rope_factor, 1);
 }
 

@@ -76,17 +76,23 @@ const char *st_shape_text(const struct st_tensor *t, char *text, size_t text_byt
 }
 
 /* One entry of the header. begin and end count from the first byte after the header, of which there are data_bytes. */
-static enum status st_entry(struct st_ctx *c, const char *file, const char *name, const json_t *v, uint64_t data_bytes, struct st_tensor *t)
+static enum status st_entry(struct st_ctx *c, const char *file, const char *name, const json_t *v, uint64_t data_bytes,
+                            struct st_tensor *t)
 {
-    const json_t *dtype = json_object_get(v, "dtype"), *shape = json_object_get(v, "shape"), *off = json_object_get(v, "data_offsets");
-    if (!json_is_object(v) || json_object_size(v) != 3 || !json_is_string(dtype) || !json_is_array(shape) || !json_is_array(off))
+    const json_t *dtype = json_object_get(v, "dtype"), *shape = json_object_get(v, "shape"),
+                 *off = json_object_get(v, "data_offsets");
+    if (!json_is_object(v) || json_object_size(v) != 3 || !json_is_string(dtype) || !json_is_array(shape) ||
+        !json_is_array(off))
         return st_fail(c, ST_CONFIG, "%s: tensor %.120s: wants exactly dtype, shape and data_offsets", file, name);
     uint32_t bits = st_dtype_bits(json_string_value(dtype), &t->dtype);
-    if (!bits) return st_fail(c, ST_CONFIG, "%s: tensor %.120s: unknown dtype \"%.32s\"", file, name, json_string_value(dtype));
+    if (!bits)
+        return st_fail(c, ST_CONFIG, "%s: tensor %.120s: unknown dtype \"%.32s\"", file, name,
+                       json_string_value(dtype));
     snprintf(t->dtype_text, sizeof t->dtype_text, "%s", json_string_value(dtype));
 
     if (json_array_size(shape) > ST_RANK_MAX)
-        return st_fail(c, ST_CONFIG, "%s: tensor %.120s: %zu dimensions, at most %d", file, name, json_array_size(shape), ST_RANK_MAX);
+        return st_fail(c, ST_CONFIG, "%s: tensor %.120s: %zu dimensions, at most %d", file, name,
+                       json_array_size(shape), ST_RANK_MAX);
     t->rank = (uint32_t)json_array_size(shape);
     uint64_t n = 1;
     bool     zero = false;
@@ -99,16 +105,20 @@ static enum status st_entry(struct st_ctx *c, const char *file, const char *name
     }
     if (zero) n = 0;
     if (__builtin_mul_overflow(n, bits, &n) || n % 8)
-        return st_fail(c, ST_CONFIG, "%s: tensor %.120s: its shape is no whole number of bytes, or too many", file, name);
+        return st_fail(c, ST_CONFIG, "%s: tensor %.120s: its shape is no whole number of bytes, or too many", file,
+                       name);
 
     uint64_t begin, end;
-    if (json_array_size(off) != 2 || !st_u64(json_array_get(off, 0), &begin) || !st_u64(json_array_get(off, 1), &end) || begin > end)
-        return st_fail(c, ST_CONFIG, "%s: tensor %.120s: data_offsets must be [begin, end] with begin <= end", file, name);
+    if (json_array_size(off) != 2 || !st_u64(json_array_get(off, 0), &begin) || !st_u64(json_array_get(off, 1), &end) ||
+        begin > end)
+        return st_fail(c, ST_CONFIG, "%s: tensor %.120s: data_offsets must be [begin, end] with begin <= end", file,
+                       name);
     if (end - begin != n / 8)
-        return st_fail(c, ST_CONFIG, "%s: tensor %.120s: %" PRIu64 " bytes by its offsets, %" PRIu64 " by its shape", file, name,
-                       end - begin, n / 8);
+        return st_fail(c, ST_CONFIG, "%s: tensor %.120s: %" PRIu64 " bytes by its offsets, %" PRIu64 " by its shape",
+                       file, name, end - begin, n / 8);
     if (end > data_bytes)
-        return st_fail(c, ST_CONFIG, "%s: truncated: tensor %.120s ends at data byte %" PRIu64 " of %" PRIu64, file, name, end, data_bytes);
+        return st_fail(c, ST_CONFIG, "%s: truncated: tensor %.120s ends at data byte %" PRIu64 " of %" PRIu64, file,
+                       name, end, data_bytes);
     t->offset = begin;
     t->bytes = n / 8;
     return ST_OK;
@@ -122,18 +132,20 @@ static int st_by_offset(const void *a, const void *b)
 }
 
 /* The tensors lie in order; they must follow each other without overlap or hole up to the end of the file. */
-static enum status st_cover(struct st_ctx *c, const char *file, const struct st_tensor *t, uint32_t n, uint64_t data_bytes)
+static enum status st_cover(struct st_ctx *c, const char *file, const struct st_tensor *t, uint32_t n,
+                            uint64_t data_bytes)
 {
     uint64_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (t[i].offset != at)
-            return st_fail(c, ST_CONFIG, "%s: tensor %.120s begins at data byte %" PRIu64 ", %s at %" PRIu64, file, t[i].name, t[i].offset,
+            return st_fail(c, ST_CONFIG, "%s: tensor %.120s begins at data byte %" PRIu64 ", %s at %" PRIu64, file,
+                           t[i].name, t[i].offset,
                            t[i].offset < at ? "overlapping the one before, which ends" : "after a gap that begins", at);
         at += t[i].bytes;
     }
     if (at != data_bytes)
-        return st_fail(c, ST_CONFIG, "%s: %" PRIu64 " bytes follow the last tensor, which ends at data byte %" PRIu64, file,
-                       data_bytes - at, at);
+        return st_fail(c, ST_CONFIG, "%s: %" PRIu64 " bytes follow the last tensor, which ends at data byte %" PRIu64,
+                       file, data_bytes - at, at);
     return ST_OK;
 }
 
@@ -142,8 +154,8 @@ static enum status st_metadata(struct st_ctx *c, const char *file, json_t *v)
     const char *key;
     json_t     *s;
     if (!json_is_object(v)) return st_fail(c, ST_CONFIG, "%s: __metadata__ is not an object", file);
-    json_object_foreach(v, key, s) if (!json_is_string(s)) return st_fail(c, ST_CONFIG, "%s: __metadata__.%.120s is not a string", file,
-                                                                          key);
+    json_object_foreach(v, key, s) if (!json_is_string(s)) return st_fail(
+        c, ST_CONFIG, "%s: __metadata__.%.120s is not a string", file, key);
     return ST_OK;
 }
 
@@ -202,18 +214,23 @@ static enum status st_file(struct st_ctx *c, uint32_t file, const json_t *want)
     const struct source_file *f = &c->set->file[file];
     unsigned char             head[sizeof LFS - 1];
     if (f->bytes >= sizeof head) {
-        if (source_read(f, 0, head, sizeof head)) return st_fail(c, ST_IO, "%s: cannot read: %s", f->name, strerror(errno));
+        if (source_read(f, 0, head, sizeof head))
+            return st_fail(c, ST_IO, "%s: cannot read: %s", f->name, strerror(errno));
         if (!memcmp(head, LFS, sizeof head))
-            return st_fail(c, ST_CONFIG, "%s: is a git-lfs pointer, not weights: run git lfs pull in the model's folder", f->name);
+            return st_fail(c, ST_CONFIG,
+                           "%s: is a git-lfs pointer, not weights: run git lfs pull in the model's folder", f->name);
     }
-    if (f->bytes < 8) return st_fail(c, ST_CONFIG, "%s: %" PRIu64 " bytes, too short for a header at offset 0", f->name, f->bytes);
+    if (f->bytes < 8)
+        return st_fail(c, ST_CONFIG, "%s: %" PRIu64 " bytes, too short for a header at offset 0", f->name, f->bytes);
     if (source_read(f, 0, head, 8)) return st_fail(c, ST_IO, "%s: cannot read: %s", f->name, strerror(errno));
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--) n = n << 8 | head[i];
     if (n < 2 || n > ST_HEADER_BYTES_MAX)
-        return st_fail(c, ST_CONFIG, "%s: header length at offset 0 is %" PRIu64 ", must be 2 to %d", f->name, n, ST_HEADER_BYTES_MAX);
+        return st_fail(c, ST_CONFIG, "%s: header length at offset 0 is %" PRIu64 ", must be 2 to %d", f->name, n,
+                       ST_HEADER_BYTES_MAX);
     if (n > f->bytes - 8)
-        return st_fail(c, ST_CONFIG, "%s: truncated: header of %" PRIu64 " bytes at offset 8, the file has %" PRIu64, f->name, n, f->bytes);
+        return st_fail(c, ST_CONFIG, "%s: truncated: header of %" PRIu64 " bytes at offset 8, the file has %" PRIu64,
+                       f->name, n, f->bytes);
 
     char *text = malloc((size_t)n);
     if (!text) return st_fail(c, ST_NOMEM, "%s: no memory for a header of %" PRIu64 " bytes", f->name, n);
@@ -226,7 +243,8 @@ static enum status st_file(struct st_ctx *c, uint32_t file, const json_t *want)
         struct json_error je;
         json_t           *root = json_parse(text, (size_t)n, 4, &je);
         if (!root)
-            st = st_fail(c, ST_CONFIG, "%s: header is not valid JSON at offset %" PRIu64 ": %s", f->name, 8 + (uint64_t)je.offset, je.text);
+            st = st_fail(c, ST_CONFIG, "%s: header is not valid JSON at offset %" PRIu64 ": %s", f->name,
+                         8 + (uint64_t)je.offset, je.text);
         else
             st = st_header(c, file, root, 8 + n, want);
         json_decref(root);
@@ -261,12 +279,14 @@ static enum status st_index_group(struct st_ctx *c, json_t *map, json_t *by_file
     {
         const char *shard = json_string_value(v);
         if (!shard || strlen(shard) != json_string_length(v) || !st_shard_name_ok(shard))
-            return st_fail(c, ST_CONFIG,
-                           "%s: weight_map[\"%.120s\"] must be the plain name of a .safetensors file in the folder, not \"%.80s\"", INDEX,
-                           name, shard ? shard : "");
+            return st_fail(
+                c, ST_CONFIG,
+                "%s: weight_map[\"%.120s\"] must be the plain name of a .safetensors file in the folder, not \"%.80s\"",
+                INDEX, name, shard ? shard : "");
         json_t *names = json_object_get(by_file, shard);
         if (!names) {
-            if (json_object_size(by_file) >= SHARDS_MAX) return st_fail(c, ST_CONFIG, "%s: more than %d files", INDEX, SHARDS_MAX);
+            if (json_object_size(by_file) >= SHARDS_MAX)
+                return st_fail(c, ST_CONFIG, "%s: more than %d files", INDEX, SHARDS_MAX);
             names = json_object();
             if (json_object_set_new(by_file, shard, names)) return st_fail(c, ST_NOMEM, "%s: no memory", INDEX);
         }
@@ -280,7 +300,8 @@ static enum status st_index_files(struct st_ctx *c, const struct source *src, js
 {
     const char *shard;
     json_t     *names;
-    if (!(c->set->file = calloc(json_object_size(by_file), sizeof *c->set->file))) return st_fail(c, ST_NOMEM, "%s: no memory", INDEX);
+    if (!(c->set->file = calloc(json_object_size(by_file), sizeof *c->set->file)))
+        return st_fail(c, ST_NOMEM, "%s: no memory", INDEX);
     json_object_foreach(by_file, shard, names)
     {
         uint32_t    before = c->set->n_tensor, file = c->set->n_file;
@@ -297,11 +318,12 @@ static enum status st_index_files(struct st_ctx *c, const struct source *src, js
 static enum status st_open_index(struct st_ctx *c, const struct source *src, const char *text, size_t n)
 {
     struct json_error je;
-    json_t           *root = json_parse(text, n, 8, &je), *map = json_object_get(root, "weight_map"), *by_file = json_object();
-    enum status       st;
+    json_t *root = json_parse(text, n, 8, &je), *map = json_object_get(root, "weight_map"), *by_file = json_object();
+    enum status st;
     if (!root) {
         bool lfs = n >= sizeof LFS - 1 && !memcmp(text, LFS, sizeof LFS - 1);
-        st = lfs ? st_fail(c, ST_CONFIG, "%s: is a git-lfs pointer, not an index: run git lfs pull in the model's folder", INDEX)
+        st = lfs ? st_fail(c, ST_CONFIG,
+                           "%s: is a git-lfs pointer, not an index: run git lfs pull in the model's folder", INDEX)
                  : st_fail(c, ST_CONFIG, "%s: not valid JSON at offset %zu: %s", INDEX, je.offset, je.text);
     } else if (!json_is_object(map)) {
         st = st_fail(c, ST_CONFIG, "%s: weight_map is missing or not an object", INDEX);
@@ -322,8 +344,8 @@ static enum status st_open_single(struct st_ctx *c, const struct source *src)
     if (st == ST_NOT_FOUND) {
         char found[512] = "no other weights are";
         if (src->dir) folder_no_weights(src->dir, found, sizeof found);
-        return st_fail(c, ST_CONFIG, "%s: neither %s nor %s is there, but %s", src->dir ? src->dir : "embedded model", SINGLE, INDEX,
-                       found);
+        return st_fail(c, ST_CONFIG, "%s: neither %s nor %s is there, but %s", src->dir ? src->dir : "embedded model",
+                       SINGLE, INDEX, found);
     }
     if (st) return st_fail(c, st, "%s: cannot open: %s", SINGLE, strerror(errno));
     c->set->n_file = 1;

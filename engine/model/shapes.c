@@ -35,7 +35,8 @@ static const char tiny[] =
 static const struct {
     const char         *name;
     struct source_embed file;
-} shapes[] = { SHAPE("qwen3-8b", qwen3_8b), SHAPE("llama-3.1-8b", llama_3_1_8b), SHAPE("llama-3.2-1b", llama_3_2_1b), SHAPE("tiny", tiny) };
+} shapes[] = { SHAPE("qwen3-8b", qwen3_8b), SHAPE("llama-3.1-8b", llama_3_1_8b), SHAPE("llama-3.2-1b", llama_3_2_1b),
+               SHAPE("tiny", tiny) };
 
 bool model_shape(const char *name, struct source *src_out)
 {

@@ -12,7 +12,8 @@
 static bool source_name_ok(const char *name)
 {
     size_t n = strlen(name);
-    return n > 0 && n < sizeof((struct source_file *)0)->name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
+    return n > 0 && n < sizeof((struct source_file *)0)->name && !strchr(name, '/') && strcmp(name, ".") &&
+           strcmp(name, "..");
 }
 
 /* What a person must mend is ST_CONFIG, what the machine must is ST_IO. */
@@ -100,8 +101,8 @@ enum status source_read(const struct source_file *f, uint64_t offset, void *dst,
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) {
             int e = got ? errno : ENODATA;
-            LOG_DEBUG("source: %s: read of %zu bytes at offset %llu failed: %s", f->name, want, (unsigned long long)offset,
-                      got ? strerror(e) : "the file has become shorter");
+            LOG_DEBUG("source: %s: read of %zu bytes at offset %llu failed: %s", f->name, want,
+                      (unsigned long long)offset, got ? strerror(e) : "the file has become shorter");
             errno = e;
             return ST_IO;
         }

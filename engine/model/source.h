@@ -15,7 +15,7 @@ struct source {
     const char                *dir; /* folder, or NULL: embedded */
     const struct source_embed *embed;
     uint32_t                   n_embed;
-    bool                       dummy; /* there are no weights: loading makes them up (dummy.c), only config.json is read */
+    bool dummy; /* there are no weights: loading makes them up (dummy.c), only config.json is read */
 };
 struct source_file {
     int                  fd;

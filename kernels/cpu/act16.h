@@ -63,7 +63,8 @@ static inline void act16_pieces(const int16_t *code, uint32_t n, int8_t *high, i
         __m256i a = _mm256_loadu_si256((const void *)(code + i));
         __m256i h = _mm256_srai_epi16(_mm256_add_epi16(a, _mm256_set1_epi16(128)), 8);
         __m256i l = _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
-        _mm_storeu_si128((void *)(high + i), _mm_packs_epi16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
+        _mm_storeu_si128((void *)(high + i),
+                         _mm_packs_epi16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
         _mm_storeu_si128((void *)(low + i), _mm_packs_epi16(_mm256_castsi256_si128(l), _mm256_extracti128_si256(l, 1)));
     }
 }

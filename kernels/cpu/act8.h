@@ -26,7 +26,8 @@ static inline float act8_codes(const float *x, uint32_t k, int8_t *code)
     float   by, scale;
     for (uint32_t i = 0; i < k; i += 16) {
         __mmask16 in = (__mmask16)(k - i < 16 ? (1u << (k - i)) - 1 : 0xffff);
-        top = _mm512_max_epu32(top, _mm512_and_si512(_mm512_maskz_loadu_epi32(in, x + i), _mm512_set1_epi32(0x7fffffff)));
+        top =
+            _mm512_max_epu32(top, _mm512_and_si512(_mm512_maskz_loadu_epi32(in, x + i), _mm512_set1_epi32(0x7fffffff)));
     }
     scale = act8_scale(_mm512_reduce_max_epu32(top), &by);
     if (by == 0) {
@@ -55,7 +56,8 @@ static inline float act8_codes(const float *x, uint32_t k, int8_t *code)
     uint32_t lane[8], max = 0;
     float    by, scale;
     for (uint32_t i = 0; i < k; i += 8)
-        top = _mm256_max_epu32(top, _mm256_and_si256(_mm256_castps_si256(act8_eight(x + i, k - i)), _mm256_set1_epi32(0x7fffffff)));
+        top = _mm256_max_epu32(
+            top, _mm256_and_si256(_mm256_castps_si256(act8_eight(x + i, k - i)), _mm256_set1_epi32(0x7fffffff)));
     _mm256_storeu_si256((void *)lane, top);
     for (int i = 0; i < 8; i++) max = lane[i] > max ? lane[i] : max;
     scale = act8_scale(max, &by);

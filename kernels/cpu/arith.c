@@ -114,16 +114,21 @@ static size_t put(char *text, size_t bytes, size_t at, const char *what, struct 
     return at + (size_t)snprintf(text + at, bytes - at, "%s%s %s.%u", at ? " " : "", what, a.name, a.number);
 }
 
-void cpu_arith(const struct device *dev, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes)
+void cpu_arith(const struct device *dev, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text,
+               size_t bytes)
 {
     const char     *isa = ((const struct cpu_dev *)dev)->isa->name;
     enum arith_part keys = kv == DT_F32 ? PART_KEYS_F32 : kv == DT_F16 ? PART_KEYS_F16 : PART_KEYS_BF16;
     bool            codes = q && q->code != DT_F32;
     size_t          n = put(text, bytes, 0, "floats", arith_of(isa, PART_FLOATS));
     n = put(text, bytes, n, dtype_name(weights), arith_of(isa, product_of(weights, false)));
-    bool full = codes && q->full && !q->act8 && !strcmp(isa, "amx"); /* int8 down to -128: by words there too (cpu_full_kind) */
-    if (codes) n = put(text, bytes, n, dtype_name(q->code), arith_of(full ? "avx512-vnni" : isa, product_of(q->code, q->act8)));
-    if (codes && q->code != DT_I8) n = put(text, bytes, n, "i8", arith_of(isa, PART_I8)); /* embedding and head beside them */
+    bool full =
+        codes && q->full && !q->act8 && !strcmp(isa, "amx"); /* int8 down to -128: by words there too (cpu_full_kind) */
+    if (codes)
+        n = put(text, bytes, n, dtype_name(q->code),
+                arith_of(full ? "avx512-vnni" : isa, product_of(q->code, q->act8)));
+    if (codes && q->code != DT_I8)
+        n = put(text, bytes, n, "i8", arith_of(isa, PART_I8)); /* embedding and head beside them */
     n = put(text, bytes, n, "keys", arith_of(isa, keys));
     CHECK(n < bytes);
 }

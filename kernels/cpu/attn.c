@@ -17,8 +17,9 @@ enum {
 struct attn_part {
     uint32_t seq, first;     /* queries [first, first + queries) of the sequence: row * group + head */
     uint32_t chunk, n_chunk; /* its share of the keys */
-    uint32_t n_whole; /* chunks of all parts of these queries, where `chunk` is their first; 0: it is not, or this is the only part */
-    size_t   sums;    /* where in job.sums those of `chunk` and head 0 go; SIZE_MAX: the only part, they go nowhere */
+    uint32_t
+           n_whole; /* chunks of all parts of these queries, where `chunk` is their first; 0: it is not, or this is the only part */
+    size_t sums; /* where in job.sums those of `chunk` and head 0 go; SIZE_MAX: the only part, they go nowhere */
 };
 struct attn_job {
     const struct simd      *v;
@@ -64,8 +65,9 @@ static void attn_find(const struct attn_job *j, uint32_t seq, uint32_t head, uin
     const struct dev_kv            *kv = j->kv;
     const uint32_t                 *page = j->b->page + j->b->page_start[seq];
     uint32_t                        n_page = j->b->page_start[seq + 1] - j->b->page_start[seq];
-    size_t                          bytes = j->o->head_dim * dtype_bytes(kv->dtype), v_bytes = kv_value_bytes(kv, j->o->layer);
-    uint32_t t = begin > t0 ? begin : t0, stop = end < t0 + ATTN_TILE ? end : t0 + ATTN_TILE, slot = t % kv->block_tokens, i = 0;
+    size_t   bytes = j->o->head_dim * dtype_bytes(kv->dtype), v_bytes = kv_value_bytes(kv, j->o->layer);
+    uint32_t t = begin > t0 ? begin : t0, stop = end < t0 + ATTN_TILE ? end : t0 + ATTN_TILE,
+             slot = t % kv->block_tokens, i = 0;
     for (; i < ATTN_TILE && i + t0 < t; i++) to->k[i] = to->v[i] = (const char *)nothing;
     for (uint32_t p = t / kv->block_tokens; t < stop; p++, slot = 0) { /* page by page */
         CHECK(p < n_page);
@@ -120,7 +122,8 @@ static struct attn_work attn_head(const struct attn_work *w, uint32_t h, float *
 }
 
 /* One chunk for all queries of the piece that see some of it -> sums, for each KV head. */
-static void attn_chunk(const struct attn_job *j, const struct attn_work *w, struct attn_walk *walk, uint32_t chunk, float *sums)
+static void attn_chunk(const struct attn_job *j, const struct attn_work *w, struct attn_walk *walk, uint32_t chunk,
+                       float *sums)
 {
     uint32_t begin = walk->begin, end = walk->end, q0 = 0, q1 = 0;
     if (begin < chunk * ATTN_CHUNK) begin = chunk * ATTN_CHUNK;
@@ -173,18 +176,20 @@ static void attn_join(const struct attn_work *w, float *y, float *l, float *m, c
     }
 }
 
-static void attn_out(const struct attn_job *j, const struct attn_work *w, uint32_t row0, uint32_t first, uint32_t head, float *y,
-                     const float *l)
+static void attn_out(const struct attn_job *j, const struct attn_work *w, uint32_t row0, uint32_t first, uint32_t head,
+                     float *y, const float *l)
 {
     for (uint32_t i = 0; i < w->n; i++, y += w->pad, l += SIMD_LANES) {
         uint32_t row = row0 + (first + i) / j->group, h = head * j->group + (first + i) % j->group;
         if (j->kind->finish) j->kind->finish(y, w->dim);
-        j->v->norm((float *)j->o->out + ((size_t)row * j->o->n_head + h) * w->dim, y, NULL, 1.0f / j->v->sum(l), w->dim);
+        j->v->norm((float *)j->o->out + ((size_t)row * j->o->n_head + h) * w->dim, y, NULL, 1.0f / j->v->sum(l),
+                   w->dim);
     }
 }
 
 /* The queries of a part, for n_head KV heads, in the scratch of a thread; *at_out: what is left of that. */
-static struct attn_work attn_take(const struct attn_job *j, const struct attn_part *p, uint32_t n_head, uint32_t thread, float **at_out)
+static struct attn_work attn_take(const struct attn_job *j, const struct attn_part *p, uint32_t n_head, uint32_t thread,
+                                  float **at_out)
 {
     struct attn_work w = {
         .v = j->v, .o = j->o, .kv = j->kv, .dim = j->o->head_dim, .pad = j->pad, .n = attn_n_query(j, p->seq, p->first)
@@ -217,8 +222,10 @@ static void attn_piece(void *arg, uint32_t piece, uint32_t thread)
     if (walk.end > (p.chunk + p.n_chunk) * ATTN_CHUNK) walk.end = (p.chunk + p.n_chunk) * ATTN_CHUNK;
     attn_walk_begin(j, &walk);
     for (uint32_t i = 0; i < n_head * w.n; i++) {
-        uint32_t row = row0 + (p.first + i % w.n) / j->group, h = (head + i / w.n) * j->group + (p.first + i % w.n) % j->group;
-        j->kind->query(&w, i, (const float *)j->o->qkv + ((size_t)row * (j->o->n_head + 2 * j->o->n_kv_head) + h) * w.dim);
+        uint32_t row = row0 + (p.first + i % w.n) / j->group,
+                 h = (head + i / w.n) * j->group + (p.first + i % w.n) % j->group;
+        j->kind->query(&w, i,
+                       (const float *)j->o->qkv + ((size_t)row * (j->o->n_head + 2 * j->o->n_kv_head) + h) * w.dim);
     }
     float *all = at + n_head * floats;
     for (uint32_t c = 0; c < p.n_chunk; c++) {
@@ -275,8 +282,10 @@ static bool attn_uneven(const struct attn_job *j, const struct attn_plan *p)
 static void attn_add(struct attn_job *j, struct attn_plan *plan, uint32_t seq, uint32_t first, bool spread)
 {
     uint32_t         begin, end = attn_keys(j, seq, first, &begin), n = attn_n_query(j, seq, first), n_part = 1;
-    struct attn_part p = { seq, first, begin / ATTN_CHUNK, (end - 1) / ATTN_CHUNK + 1 - begin / ATTN_CHUNK, 0, SIZE_MAX };
-    size_t           one = attn_sum_floats(n, j->pad) * j->o->n_kv_head;
+    struct attn_part p = {
+        seq, first, begin / ATTN_CHUNK, (end - 1) / ATTN_CHUNK + 1 - begin / ATTN_CHUNK, 0, SIZE_MAX
+    };
+    size_t one = attn_sum_floats(n, j->pad) * j->o->n_kv_head;
     if (spread) { /* pieces of about a fourth of what a thread has to do */
         uint64_t share = plan->keys * j->o->n_kv_head / (4 * j->n_thread) / n / ATTN_CHUNK;
         if (share < ATTN_CHUNKS_MIN) share = ATTN_CHUNKS_MIN;
@@ -291,7 +300,8 @@ static void attn_add(struct attn_job *j, struct attn_plan *plan, uint32_t seq, u
     p.sums = plan->n_sum;
     plan->n_sum += one * p.n_whole;
     j->n_spread++;
-    for (uint32_t left = p.n_whole; n_part > 0; n_part--, p.chunk += p.n_chunk, p.sums += one * p.n_chunk, p.n_whole = 0) {
+    for (uint32_t left = p.n_whole; n_part > 0;
+         n_part--, p.chunk += p.n_chunk, p.sums += one * p.n_chunk, p.n_whole = 0) {
         p.n_chunk = (left + n_part - 1) / n_part;
         left -= p.n_chunk;
         j->part[j->n_part++] = p;
@@ -303,7 +313,8 @@ static uint64_t attn_plan(struct attn_job *j)
     struct attn_plan plan = { 0 };
     size_t           bytes = j->d->shared_bytes;
     for (uint32_t s = 0; s < j->b->n_seq; s++)
-        for (uint32_t i = 0; i < (j->b->row_start[s + 1] - j->b->row_start[s]) * j->group; i += j->queries, plan.n_part++) {
+        for (uint32_t i = 0; i < (j->b->row_start[s + 1] - j->b->row_start[s]) * j->group;
+             i += j->queries, plan.n_part++) {
             uint64_t cost = attn_cost(j, s, i);
             plan.keys += cost;
             plan.most = cost > plan.most ? cost : plan.most;
@@ -334,7 +345,9 @@ static uint32_t attn_span(const struct attn_job *j)
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
 {
     struct cpu_dev *c = cpu_of(d);
-    struct attn_job j = { .v = c->v, .o = o, .b = b, .kv = kv, .d = c, .part = (void *)c->shared, .n_thread = team_n_thread(c->team) };
+    struct attn_job j = {
+        .v = c->v, .o = o, .b = b, .kv = kv, .d = c, .part = (void *)c->shared, .n_thread = team_n_thread(c->team)
+    };
     CHECK(elem_is_float(kv->dtype));
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim));
     CHECK(o->head_dim <= ATTN_DIM_MAX && o->n_head % o->n_kv_head == 0);

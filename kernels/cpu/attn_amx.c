@@ -80,7 +80,8 @@ static void mul(struct part p, uint32_t n_row, uint32_t n_col)
         q.out += r * p.out_row;
         q.x += r * p.x_row;
         amx_rows(n < TILE ? n : TILE);
-        for (uint32_t c = 0; c < n_col; c += 2, q.out += 128, q.w += 2 * p.w_col) n == ROWS ? part_2x2(&q) : part_1x2(&q);
+        for (uint32_t c = 0; c < n_col; c += 2, q.out += 128, q.w += 2 * p.w_col)
+            n == ROWS ? part_2x2(&q) : part_1x2(&q);
     }
     amx_done();
 }
@@ -167,7 +168,8 @@ static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
 static void finish(float *y, uint32_t dim)
 {
     attn_finish(y, dim);
-    for (uint32_t d = 0; d < dim; d += 16) _mm512_storeu_ps(y + d, _mm512_add_ps(_mm512_loadu_ps(y + d), _mm512_setzero_ps())); /* no -0 */
+    for (uint32_t d = 0; d < dim; d += 16)
+        _mm512_storeu_ps(y + d, _mm512_add_ps(_mm512_loadu_ps(y + d), _mm512_setzero_ps())); /* no -0 */
 }
 
 /* Whole numbers, which no rounding touches: two tiles of rows, one and some, some. */
@@ -188,7 +190,8 @@ bool attn_amx_works(void)
         for (uint32_t r = 0; r < rows[i]; r++)
             for (uint32_t c = 0; c < ROWS; c++) {
                 int32_t a = 0;
-                for (uint32_t k = 0; k < TERMS; k++) a += ((int)(r * TERMS + k) % 7 - 3) * ((int)(k / 2 * 64 + c * 2 + k % 2) % 11 - 5);
+                for (uint32_t k = 0; k < TERMS; k++)
+                    a += ((int)(r * TERMS + k) % 7 - 3) * ((int)(k / 2 * 64 + c * 2 + k % 2) % 11 - 5);
                 if (out[r * ROWS + c] != (float)(2 * a)) return false;
             }
     }

@@ -25,7 +25,8 @@ static bool serves(enum dtype kv, uint32_t dim) { return kv == DT_BF16 && dim % 
 /* ---------------------------------------------------------------- scores */
 
 /* Scores of 16 keys as they lie, for R queries: chains are of lanes, whose sums go up the tree four keys by four. */
-INLINE void score_lying(float *s, const float *q, const char *const *k, const char *const *next, uint32_t dim, const int R)
+INLINE void score_lying(float *s, const float *q, const char *const *k, const char *const *next, uint32_t dim,
+                        const int R)
 {
     __m512 four[4][ATTN_ROWS]; /* [sums of a quarter][key] */
     for (int g = 0; g < 4; g++, k += 4, next += 4) {
@@ -46,8 +47,10 @@ INLINE void score_lying(float *s, const float *q, const char *const *k, const ch
         }
         UNROLL for (int r = 0; r < R; r++)
         {
-            __m512 ab = _mm512_add_ps(_mm512_shuffle_ps(acc[r][0], acc[r][1], 0x88), _mm512_shuffle_ps(acc[r][0], acc[r][1], 0xdd));
-            __m512 cd = _mm512_add_ps(_mm512_shuffle_ps(acc[r][2], acc[r][3], 0x88), _mm512_shuffle_ps(acc[r][2], acc[r][3], 0xdd));
+            __m512 ab = _mm512_add_ps(_mm512_shuffle_ps(acc[r][0], acc[r][1], 0x88),
+                                      _mm512_shuffle_ps(acc[r][0], acc[r][1], 0xdd));
+            __m512 cd = _mm512_add_ps(_mm512_shuffle_ps(acc[r][2], acc[r][3], 0x88),
+                                      _mm512_shuffle_ps(acc[r][2], acc[r][3], 0xdd));
             four[g][r] = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x88), _mm512_shuffle_ps(ab, cd, 0xdd));
         }
     }
@@ -56,7 +59,8 @@ INLINE void score_lying(float *s, const float *q, const char *const *k, const ch
         __m512 a = four[0][r], b = four[1][r], c = four[2][r], d = four[3][r];
         __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
         __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x88), _mm512_shuffle_f32x4(c, d, 0xdd));
-        _mm512_storeu_ps(s + r * ATTN_TILE, _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd)));
+        _mm512_storeu_ps(s + r * ATTN_TILE,
+                         _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd)));
     }
 }
 
@@ -71,7 +75,8 @@ INLINE void score_tile(float *s, const float *q, const float *k, uint32_t dim, c
         _Pragma("GCC unroll 4") for (uint32_t d = 0; d < dim / 2; d += 16)
         {
             __m512 b[2];
-            UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_loadu_ps(k + (size_t)c * dim * 8 + (size_t)(d + (uint32_t)t) * 16);
+            UNROLL for (int c = 0; c < C; c++) b[c] =
+                _mm512_loadu_ps(k + (size_t)c * dim * 8 + (size_t)(d + (uint32_t)t) * 16);
             UNROLL for (int r = 0; r < R; r++)
             {
                 __m512bh a = pair_of(q + (size_t)r * dim + d + t);
@@ -81,7 +86,8 @@ INLINE void score_tile(float *s, const float *q, const float *k, uint32_t dim, c
         int height = 0;
         UNROLL for (int right = t; right & 1; right >>= 1, height++)
         {
-            UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] = _mm512_add_ps(left[height][r][c], acc[r][c]);
+            UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =
+                _mm512_add_ps(left[height][r][c], acc[r][c]);
         }
         UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
         {
@@ -117,7 +123,8 @@ INLINE void mul_tile(const struct part *p, const int R, const int C)
 {
     __m512       acc[ATTN_ROWS][4];
     const float *x = p->x, *w = p->w;
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] = _mm512_loadu_ps(p->out + (size_t)r * p->ldo + c * 16);
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =
+        _mm512_loadu_ps(p->out + (size_t)r * p->ldo + c * 16);
     for (uint32_t i = 0; i < p->n; i++, x++, w += p->w_pair) {
         __m512 b[4];
         UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_loadu_ps(w + (size_t)c * p->w_col);
@@ -127,7 +134,8 @@ INLINE void mul_tile(const struct part *p, const int R, const int C)
             UNROLL for (int c = 0; c < C; c++) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], a, BF(b[c]));
         }
     }
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) _mm512_storeu_ps(p->out + (size_t)r * p->ldo + c * 16, acc[r][c]);
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
+        _mm512_storeu_ps(p->out + (size_t)r * p->ldo + c * 16, acc[r][c]);
 }
 INLINE void mul(struct part p, uint32_t cols, const int R)
 {
@@ -137,8 +145,8 @@ INLINE void mul(struct part p, uint32_t cols, const int R)
 
 /* ---------------------------------------------------------------- sums over values */
 
-INLINE void sum_part(float *y, size_t ldy, const float *p, const char *const *v, const char *const *next, uint32_t n_pair, size_t at,
-                     const int R, const int D)
+INLINE void sum_part(float *y, size_t ldy, const float *p, const char *const *v, const char *const *next,
+                     uint32_t n_pair, size_t at, const int R, const int D)
 {
     __m512 acc[ATTN_ROWS][4];
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < 2 * D; c++) acc[r][c] =
@@ -161,8 +169,8 @@ INLINE void sum_part(float *y, size_t ldy, const float *p, const char *const *v,
         _mm512_storeu_ps(y + (size_t)r * ldy + (size_t)c * 16, acc[r][c]);
 }
 /* y += pairs of weights p * values at v, n_pair pairs of keys */
-INLINE void sum_pairing(float *y, size_t ldy, const float *p, const char *const *v, const char *const *next, uint32_t n_pair, uint32_t dim,
-                        const int R)
+INLINE void sum_pairing(float *y, size_t ldy, const float *p, const char *const *v, const char *const *next,
+                        uint32_t n_pair, uint32_t dim, const int R)
 {
     uint32_t d = 0;
     for (; d + 2 * STEP <= dim; d += 2 * STEP) sum_part(y + d, ldy, p, v, next, n_pair, d * sizeof(bf16), R, 2);
@@ -170,20 +178,20 @@ INLINE void sum_pairing(float *y, size_t ldy, const float *p, const char *const 
 }
 
 /* One function per number of queries, so that each has its registers for itself. */
-#define ROWS(R)                                                                                                                       \
-    static void score_lying_##R(float *s, const float *q, const char *const *k, const char *const *next, uint32_t dim)                \
-    {                                                                                                                                 \
-        score_lying(s, q, k, next, dim, R);                                                                                           \
-    }                                                                                                                                 \
-    static void sum_pairing_##R(float *y, size_t ldy, const float *p, const char *const *v, const char *const *next, uint32_t n_pair, \
-                                uint32_t dim)                                                                                         \
-    {                                                                                                                                 \
-        sum_pairing(y, ldy, p, v, next, n_pair, dim, R);                                                                              \
-    }                                                                                                                                 \
-    static void score_copied_##R(float *s, const float *q, const float *k, uint32_t n_group, uint32_t dim)                            \
-    {                                                                                                                                 \
-        score_copied(s, q, k, n_group, dim, R);                                                                                       \
-    }                                                                                                                                 \
+#define ROWS(R)                                                                                                        \
+    static void score_lying_##R(float *s, const float *q, const char *const *k, const char *const *next, uint32_t dim) \
+    {                                                                                                                  \
+        score_lying(s, q, k, next, dim, R);                                                                            \
+    }                                                                                                                  \
+    static void sum_pairing_##R(float *y, size_t ldy, const float *p, const char *const *v, const char *const *next,   \
+                                uint32_t n_pair, uint32_t dim)                                                         \
+    {                                                                                                                  \
+        sum_pairing(y, ldy, p, v, next, n_pair, dim, R);                                                               \
+    }                                                                                                                  \
+    static void score_copied_##R(float *s, const float *q, const float *k, uint32_t n_group, uint32_t dim)             \
+    {                                                                                                                  \
+        score_copied(s, q, k, n_group, dim, R);                                                                        \
+    }                                                                                                                  \
     static void mul_##R(struct part p, uint32_t cols) { mul(p, cols, R); }
 ROWS(1)
 ROWS(2)
@@ -193,7 +201,8 @@ ROWS(5)
 ROWS(6)
 static const struct rows {
     void (*score)(float *s, const float *q, const char *const *k, const char *const *next, uint32_t dim);
-    void (*sum)(float *y, size_t ldy, const float *p, const char *const *v, const char *const *next, uint32_t n_pair, uint32_t dim);
+    void (*sum)(float *y, size_t ldy, const float *p, const char *const *v, const char *const *next, uint32_t n_pair,
+                uint32_t dim);
     void (*copied)(float *s, const float *q, const float *k, uint32_t n_group, uint32_t dim);
     void (*mul)(struct part p, uint32_t cols);
 } by_rows[] = { { NULL, NULL, NULL, NULL },
@@ -219,7 +228,8 @@ static void sum_shared(struct attn_work *w, uint32_t i, uint32_t n, uint32_t fro
         by_rows[n].sum(y, w->pad, p, w->now->v + from, w->next->v + from, (to - from) / 2, w->dim);
         return;
     }
-    by_rows[n].mul((struct part){ y, w->pad, p, w->vt + from / 2 * w->dim, ATTN_TILE, 16, w->dim, (to - from) / 2 }, w->dim / 16);
+    by_rows[n].mul((struct part){ y, w->pad, p, w->vt + from / 2 * w->dim, ATTN_TILE, 16, w->dim, (to - from) / 2 },
+                   w->dim / 16);
 }
 
 /* Keys [from, to) of the tile that query i alone sees, the halves of a pair that it does not see left out. */
@@ -240,9 +250,11 @@ static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
     struct attn_window r = attn_window(w, t0, i, n);
     float             *s = w->s + i * ATTN_TILE;
     if (attn_many(w)) {
-        by_rows[n].copied(s + r.first, w->q + i * w->dim, w->k + r.first * w->dim / 2, (r.end - r.first + 15) / 16, w->dim);
+        by_rows[n].copied(s + r.first, w->q + i * w->dim, w->k + r.first * w->dim / 2, (r.end - r.first + 15) / 16,
+                          w->dim);
     } else {
-        for (uint32_t t = r.first; t < r.end; t += 16) by_rows[n].score(s + t, w->q + i * w->dim, w->now->k + t, w->next->k + t, w->dim);
+        for (uint32_t t = r.first; t < r.end; t += 16)
+            by_rows[n].score(s + t, w->q + i * w->dim, w->now->k + t, w->next->k + t, w->dim);
     }
     for (uint32_t q = 0; q < n; q++) attn_soften(w, i + q, s + q * ATTN_TILE, r.lo[q], r.hi[q]);
     r.from += r.from & 1;

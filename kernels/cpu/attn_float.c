@@ -10,10 +10,16 @@ static bool serves(enum dtype kv, uint32_t dim)
     return true;
 }
 
-static void query(struct attn_work *w, uint32_t i, const float *q) { w->v->norm(w->q + i * w->dim, q, NULL, w->o->scale, w->dim); }
+static void query(struct attn_work *w, uint32_t i, const float *q)
+{
+    w->v->norm(w->q + i * w->dim, q, NULL, w->o->scale, w->dim);
+}
 
 /* Values are copied to floats where rows are of odd length, pages short, or queries many enough to pay for it. */
-static bool copies(const struct attn_work *w) { return attn_many(w) || w->dim % SIMD_LANES || w->kv->block_tokens < SIMD_LANES; }
+static bool copies(const struct attn_work *w)
+{
+    return attn_many(w) || w->dim % SIMD_LANES || w->kv->block_tokens < SIMD_LANES;
+}
 
 static void ask(const char *const *token, uint32_t n, size_t bytes)
 {
@@ -31,7 +37,8 @@ static void tile(struct attn_work *w, uint32_t first, uint32_t end)
         w->v->pack_k(w->k + i * w->dim, token, w->kv->dtype, w->dim);
         if (!copies(w)) continue;
         ask(w->next->v + i, SIMD_LANES, bytes);
-        for (uint32_t t = i; t < i + SIMD_LANES; t++) w->v->load(w->vt + t * w->pad, w->now->v[t], w->kv->dtype, w->dim);
+        for (uint32_t t = i; t < i + SIMD_LANES; t++)
+            w->v->load(w->vt + t * w->pad, w->now->v[t], w->kv->dtype, w->dim);
     }
 }
 
@@ -40,16 +47,16 @@ static void sum(struct attn_work *w, uint32_t i, uint32_t n, uint32_t from, uint
 {
     if (from >= to) return;
     if (copies(w)) {
-        w->v->mul[DT_F32](w->y + i * w->pad, w->pad, w->s + i * ATTN_TILE + from, ATTN_TILE, w->vt + from * w->pad, SIMD_LANES, w->pad,
-                          to - from, n, w->pad / SIMD_LANES, true);
+        w->v->mul[DT_F32](w->y + i * w->pad, w->pad, w->s + i * ATTN_TILE + from, ATTN_TILE, w->vt + from * w->pad,
+                          SIMD_LANES, w->pad, to - from, n, w->pad / SIMD_LANES, true);
         return;
     }
     size_t bytes = w->pad * dtype_bytes(w->kv->dtype);
     for (uint32_t run; from < to; from += run) {
         for (run = 1; from + run < to && w->now->v[from + run] == w->now->v[from + run - 1] + bytes; run++) continue;
         ask(w->next->v + from, run, bytes);
-        w->v->mul[w->kv->dtype](w->y + i * w->pad, w->pad, w->s + i * ATTN_TILE + from, ATTN_TILE, w->now->v[from], SIMD_LANES, w->pad, run,
-                                n, w->pad / SIMD_LANES, true);
+        w->v->mul[w->kv->dtype](w->y + i * w->pad, w->pad, w->s + i * ATTN_TILE + from, ATTN_TILE, w->now->v[from],
+                                SIMD_LANES, w->pad, run, n, w->pad / SIMD_LANES, true);
     }
 }
 
@@ -57,9 +64,11 @@ static void block(struct attn_work *w, uint32_t t0, uint32_t i, uint32_t n)
 {
     struct attn_window r = attn_window(w, t0, i, n);
     w->v->mul[DT_F32](w->s + i * ATTN_TILE + r.first, ATTN_TILE, w->q + i * w->dim, w->dim, w->k + r.first * w->dim,
-                      (size_t)w->dim * SIMD_LANES, SIMD_LANES, w->dim, n, (r.end - r.first + SIMD_LANES - 1) / SIMD_LANES, false);
+                      (size_t)w->dim * SIMD_LANES, SIMD_LANES, w->dim, n,
+                      (r.end - r.first + SIMD_LANES - 1) / SIMD_LANES, false);
     for (uint32_t q = 0; q < n; q++) {
-        float was = w->v->softmax(w->s + (i + q) * ATTN_TILE, r.lo[q], r.hi[q], &w->m[i + q], w->l + (i + q) * SIMD_LANES);
+        float was =
+            w->v->softmax(w->s + (i + q) * ATTN_TILE, r.lo[q], r.hi[q], &w->m[i + q], w->l + (i + q) * SIMD_LANES);
         if (was != 1.0f) w->v->norm(w->y + (i + q) * w->pad, w->y + (i + q) * w->pad, NULL, was, w->pad);
     }
     if (r.from >= r.to) { /* no key that all see */

@@ -26,14 +26,16 @@ static inline __attribute__((always_inline)) __m512 attn_top(__m512 a)
 
 /* Scores s [64] of query i, of which it sees [lo, hi), become weights in bf16 [64] in their place, zero for what it does not see; its
  * maximum, its sums of weights (by lane) and of values take them up. */
-static inline __attribute__((always_inline)) void attn_soften(struct attn_work *w, uint32_t i, float *s, uint32_t lo, uint32_t hi)
+static inline __attribute__((always_inline)) void attn_soften(struct attn_work *w, uint32_t i, float *s, uint32_t lo,
+                                                              uint32_t hi)
 {
     const __m512 none = _mm512_set1_ps(-INFINITY), log2e = _mm512_set1_ps(1.44269504088896341f);
     uint64_t     seen = ~UINT64_C(0) >> (ATTN_TILE - hi) & ~UINT64_C(0) << lo;
     float       *l = w->l + i * SIMD_LANES, *y = w->y + i * w->pad;
     __m512       a[4];
     for (int j = 0; j < 4; j++) a[j] = _mm512_mask_loadu_ps(none, (__mmask16)(seen >> 16 * j), s + 16 * j);
-    __m512 was = _mm512_set1_ps(w->m[i]), top = attn_top(_mm512_max_ps(_mm512_max_ps(a[0], a[1]), _mm512_max_ps(a[2], a[3])));
+    __m512 was = _mm512_set1_ps(w->m[i]),
+           top = attn_top(_mm512_max_ps(_mm512_max_ps(a[0], a[1]), _mm512_max_ps(a[2], a[3])));
     __m512 max = _mm512_max_ps(top, was), sum = _mm512_loadu_ps(l);
     for (int j = 0; j < 4; j++) a[j] = attn_exp2(_mm512_mul_ps(_mm512_sub_ps(a[j], max), log2e));
     if (_mm512_cmp_ps_mask(max, was, _CMP_NEQ_UQ)) {

@@ -23,19 +23,20 @@ struct cpu_dev {
 };
 
 static inline struct cpu_dev *cpu_of(struct device *d) { return (struct cpu_dev *)d; }
-static inline void           *cpu_scratch(struct cpu_dev *d, uint32_t thread) { return d->scratch + thread * d->scratch_bytes; }
+static inline void *cpu_scratch(struct cpu_dev *d, uint32_t thread) { return d->scratch + thread * d->scratch_bytes; }
 
 /* gemm.c */
 uint64_t    cpu_weight_bytes(enum dtype t, uint32_t n, uint32_t k);
 enum status cpu_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
-void        cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
-                           enum dtype src_t);
+void        cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,
+                           size_t src_stride, enum dtype src_t);
 void        cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
-void        cpu_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
-void        cpu_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
+void cpu_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
+void cpu_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
 uint64_t    cpu_quant_bytes(const struct dev_quant *q, uint32_t n, uint32_t k);
-enum status cpu_quant_alloc(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k, struct dev_weight *w_out);
-void        cpu_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c);
+enum status cpu_quant_alloc(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k,
+                            struct dev_weight *w_out);
+void cpu_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c);
 /* A product by one thread of the team. x: rows as gemm_of(w) wants them, x_stride bytes apart. */
 struct cpu_mul {
     struct cpu_dev          *d;
@@ -49,14 +50,16 @@ struct cpu_mul {
 /* Rows [row, row + m) of panels [panel0, panel0 + n_panel): what a piece of a job does. */
 void cpu_mul_panels(const struct cpu_mul *p, uint32_t row, uint32_t m, uint32_t panel0, uint32_t n_panel);
 /* arith.c: as dev_arith */
-void cpu_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes);
+void cpu_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text,
+               size_t bytes);
 /* norm.c */
 void cpu_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
-void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps);
+void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim,
+                     float eps);
 void cpu_norm_row(const struct simd *v, float *out, const float *x, const float *w, uint32_t dim, float eps);
 /* rope.c */
 struct rope_cache *rope_cache_init(void *memory, size_t bytes);
-void               cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
+void cpu_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 /* attn.c, mlp.c, moe.c, sample.c */
 void cpu_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
 void cpu_columns(struct device *d, void *out, const void *x, const uint32_t *column, uint32_t n, uint32_t k);

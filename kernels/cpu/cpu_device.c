@@ -34,7 +34,7 @@ static void touch_piece(void *arg, uint32_t piece, uint32_t thread)
 {
     (void)thread;
     const struct touch_job *j = arg;
-    size_t                  begin = (size_t)piece * TOUCH_PIECE, end = begin + TOUCH_PIECE < j->bytes ? begin + TOUCH_PIECE : j->bytes;
+    size_t begin = (size_t)piece * TOUCH_PIECE, end = begin + TOUCH_PIECE < j->bytes ? begin + TOUCH_PIECE : j->bytes;
     for (size_t i = begin; i < end; i += TOUCH_PAGE) {
         volatile char *c = j->at + i;
         *c = *c;
@@ -99,7 +99,8 @@ static enum status cpu_take_scratch(struct cpu_dev *d)
     d->sample_bytes = within(arena / 16, CPU_SAMPLE_MIN, CPU_SAMPLE_MAX);
     d->n_sample = (uint32_t)within(arena / 16 / d->sample_bytes, 1, d->n_thread);
     if ((st = host_alloc(dev, rope_bytes, &rope)) || (st = host_alloc(dev, d->scratch_bytes * d->n_thread, &scratch)) ||
-        (st = host_alloc(dev, d->shared_bytes, &shared)) || (st = host_alloc(dev, d->sample_bytes * d->n_sample, &sample)))
+        (st = host_alloc(dev, d->shared_bytes, &shared)) ||
+        (st = host_alloc(dev, d->sample_bytes * d->n_sample, &sample)))
         return st;
     d->scratch = scratch;
     d->shared = shared;
@@ -113,7 +114,8 @@ enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
     const struct cpu_isa *isa = cpu_isa_pick(cfg->simd);
     if (!isa) {
         char have[128];
-        LOG_ERROR("dev: this machine has no instruction set %s, it has %s; cannot start", cfg->simd, dev_cpu_isas(have, sizeof have));
+        LOG_ERROR("dev: this machine has no instruction set %s, it has %s; cannot start", cfg->simd,
+                  dev_cpu_isas(have, sizeof have));
         return ST_CONFIG;
     }
     uint32_t n_thread = cfg->n_thread ? cfg->n_thread : thread_cpu_count() / cfg->n_rank;
@@ -137,12 +139,14 @@ enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
     if ((st = host_init(&d->host, cfg, &d->ops, cpu_weight_bytes))) goto err_close;
     place_nodes("/sys/devices/system/node", &nodes);
     d->host.scattered = nodes.n > 1;
-    place_rank(&nodes, cfg->rank, cfg->n_rank, d->host.base, d->host.size); /* before its memory is touched and its threads are started */
+    place_rank(&nodes, cfg->rank, cfg->n_rank, d->host.base,
+               d->host.size); /* before its memory is touched and its threads are started */
     if ((st = cpu_take_scratch(d)) || (st = team_create(n_thread, &d->team))) goto err_close;
     d->host.impl.quant_bytes = cpu_quant_bytes;
     d->host.impl.arith = cpu_arith;
     d->host.impl.touch = cpu_touch;
-    LOG_DEBUG("dev: %s, %u threads, arena %zu bytes, %zu of them scratch", isa->device_name, n_thread, d->host.size, d->host.used);
+    LOG_DEBUG("dev: %s, %u threads, arena %zu bytes, %zu of them scratch", isa->device_name, n_thread, d->host.size,
+              d->host.used);
     *d_out = &d->host.impl.dev;
     return ST_OK;
 err_close:

@@ -24,11 +24,12 @@ static inline struct byte_tables byte_tables(enum dtype t)
     return b;
 }
 /* 64 bytes, four inputs -> two vectors of pairs */
-static inline __attribute__((always_inline)) void expand_bytes(const char *from, const struct byte_tables *t, __m512i *first,
-                                                               __m512i *second)
+static inline __attribute__((always_inline)) void expand_bytes(const char *from, const struct byte_tables *t,
+                                                               __m512i *first, __m512i *second)
 {
     __m512i a = _mm512_loadu_si512(from);
-    __m512i low = _mm512_permutex2var_epi8(t->low[0], a, t->low[1]), high = _mm512_permutex2var_epi8(t->high[0], a, t->high[1]);
+    __m512i low = _mm512_permutex2var_epi8(t->low[0], a, t->low[1]),
+            high = _mm512_permutex2var_epi8(t->high[0], a, t->high[1]);
     high = _mm512_ternarylogic_epi32(high, a, _mm512_set1_epi8((char)0x80), 0xf8); /* a | b & c */
     *first = _mm512_unpacklo_epi8(low, high);
     *second = _mm512_unpackhi_epi8(low, high);
@@ -44,17 +45,19 @@ static inline void expand_8(char *to, const char *from, uint32_t n_k, const stru
 }
 
 /* Code - zero in [-16, 15] as bf16: a table that looks at 5 bits. Where zero is 8 everywhere it looks at 4, so nothing is masked. */
-static const int16_t i4_minus_8[32] = { (short)0xc100, (short)0xc0e0, (short)0xc0c0, (short)0xc0a0, (short)0xc080, (short)0xc040,
-                                        (short)0xc000, (short)0xbf80, 0x0000,        0x3f80,        0x4000,        0x4040,
-                                        0x4080,        0x40a0,        0x40c0,        0x40e0,        (short)0xc100, (short)0xc0e0,
-                                        (short)0xc0c0, (short)0xc0a0, (short)0xc080, (short)0xc040, (short)0xc000, (short)0xbf80,
-                                        0x0000,        0x3f80,        0x4000,        0x4040,        0x4080,        0x40a0,
+static const int16_t i4_minus_8[32] = { (short)0xc100, (short)0xc0e0, (short)0xc0c0, (short)0xc0a0, (short)0xc080,
+                                        (short)0xc040, (short)0xc000, (short)0xbf80, 0x0000,        0x3f80,
+                                        0x4000,        0x4040,        0x4080,        0x40a0,        0x40c0,
+                                        0x40e0,        (short)0xc100, (short)0xc0e0, (short)0xc0c0, (short)0xc0a0,
+                                        (short)0xc080, (short)0xc040, (short)0xc000, (short)0xbf80, 0x0000,
+                                        0x3f80,        0x4000,        0x4040,        0x4080,        0x40a0,
                                         0x40c0,        0x40e0 };
-static const int16_t i5_signed[32] = { 0x0000,        0x3f80,        0x4000,        0x4040,        0x4080,        0x40a0,
-                                       0x40c0,        0x40e0,        0x4100,        0x4110,        0x4120,        0x4130,
-                                       0x4140,        0x4150,        0x4160,        0x4170,        (short)0xc180, (short)0xc170,
-                                       (short)0xc160, (short)0xc150, (short)0xc140, (short)0xc130, (short)0xc120, (short)0xc110,
-                                       (short)0xc100, (short)0xc0e0, (short)0xc0c0, (short)0xc0a0, (short)0xc080, (short)0xc040,
+static const int16_t i5_signed[32] = { 0x0000,        0x3f80,        0x4000,        0x4040,        0x4080,
+                                       0x40a0,        0x40c0,        0x40e0,        0x4100,        0x4110,
+                                       0x4120,        0x4130,        0x4140,        0x4150,        0x4160,
+                                       0x4170,        (short)0xc180, (short)0xc170, (short)0xc160, (short)0xc150,
+                                       (short)0xc140, (short)0xc130, (short)0xc120, (short)0xc110, (short)0xc100,
+                                       (short)0xc0e0, (short)0xc0c0, (short)0xc0a0, (short)0xc080, (short)0xc040,
                                        (short)0xc000, (short)0xbf80 };
 
 static inline void expand_i4(char *to, const char *from, uint32_t n_k)
@@ -83,12 +86,14 @@ static inline void expand_i4_zero(char *to, const char *from, uint32_t n_k, cons
     for (uint32_t i = 0; i < n_k; i += 8, from += 64, to += 256) {
         __m512i a = _mm512_loadu_si512(from);
         for (int j = 0; j < 4; j++, a = _mm512_srli_epi16(a, 4))
-            _mm512_storeu_si512(to + j * 64, _mm512_permutexvar_epi16(_mm512_sub_epi16(_mm512_and_si512(a, low), z), table));
+            _mm512_storeu_si512(to + j * 64,
+                                _mm512_permutexvar_epi16(_mm512_sub_epi16(_mm512_and_si512(a, low), z), table));
     }
 }
 
 /* The numbers (k, k + 1 .. of panel `panel`, all of one group) of any type of code. t: of its bytes, where it is bytes */
-static inline void expand_codes(char *to, const struct dev_weight *w, uint32_t panel, uint32_t k, uint32_t n_k, const struct byte_tables *t)
+static inline void expand_codes(char *to, const struct dev_weight *w, uint32_t panel, uint32_t k, uint32_t n_k,
+                                const struct byte_tables *t)
 {
     const char *from = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL / (w->dtype == DT_I4 ? 2 : 1);
     if (w->zero)

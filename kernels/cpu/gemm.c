@@ -7,7 +7,10 @@
 
 static uint64_t lines(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-uint64_t cpu_weight_bytes(enum dtype t, uint32_t n, uint32_t k) { return lines(gemm_n_panel(n) * (uint64_t)gemm_panel_bytes(t, k)); }
+uint64_t cpu_weight_bytes(enum dtype t, uint32_t n, uint32_t k)
+{
+    return lines(gemm_n_panel(n) * (uint64_t)gemm_panel_bytes(t, k));
+}
 
 static uint64_t scale_bytes(const struct dev_quant *q, uint32_t n, uint32_t k)
 {
@@ -22,18 +25,22 @@ uint64_t cpu_quant_bytes(const struct dev_quant *q, uint32_t n, uint32_t k)
 enum status cpu_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out)
 {
     if (!elem_is_float(t)) return weight_refuse("cpu", t, NULL);
-    struct dev_weight w = { .dtype = t, .n = n, .k = k, .bytes = cpu_weight_bytes(t, n, k), .how = cpu_of(d)->isa->kind(t, false) };
-    enum status       st = host_alloc(d, w.bytes, &w.data); /* fresh pages are zero: so is all padding */
+    struct dev_weight w = {
+        .dtype = t, .n = n, .k = k, .bytes = cpu_weight_bytes(t, n, k), .how = cpu_of(d)->isa->kind(t, false)
+    };
+    enum status st = host_alloc(d, w.bytes, &w.data); /* fresh pages are zero: so is all padding */
     if (st == ST_OK) *w_out = w;
     return st;
 }
 
-enum status cpu_quant_alloc(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k, struct dev_weight *w_out)
+enum status cpu_quant_alloc(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k,
+                            struct dev_weight *w_out)
 {
     if (!quant_ok(q, k)) return weight_refuse("cpu", q->code, q);
     struct dev_weight w = { .dtype = q->code, .n = n, .k = k, .bytes = cpu_quant_bytes(q, n, k), .q = *q };
     w.how = cpu_of(d)->isa->kind(q->code, q->act8);
-    if (q->full && gemm_of(&w)->order == GEMM_PAIRS) w.how = cpu_full_kind(q->code, q->act8); /* sign and size: down to -127 */
+    if (q->full && gemm_of(&w)->order == GEMM_PAIRS)
+        w.how = cpu_full_kind(q->code, q->act8); /* sign and size: down to -127 */
     enum status st = host_alloc(d, w.bytes, &w.data);
     if (st) return st;
     w.scale = (char *)w.data + cpu_weight_bytes(q->code, n, k);
@@ -67,7 +74,8 @@ static void set_lanes(const struct rows *j, const char *src, char *to)
         for (uint32_t r = 0; r < GEMM_PANEL; r++)
             row[r] = memcpy(rows + r * PART * sizeof(float), src + r * j->stride + i * bytes, n * bytes);
         j->d->isa->v->pack_k(packed, row, j->t, n);
-        j->d->isa->v->store(to + (size_t)i * GEMM_PANEL * dtype_bytes(j->w->dtype), j->w->dtype, packed, n * GEMM_PANEL);
+        j->d->isa->v->store(to + (size_t)i * GEMM_PANEL * dtype_bytes(j->w->dtype), j->w->dtype, packed,
+                            n * GEMM_PANEL);
     }
 }
 
@@ -84,7 +92,8 @@ static void set_pairs(const struct rows *j, const char *src, char *to)
             if (j->t == DT_BF16)
                 memcpy(pair[r], src + r * j->stride + i * sizeof(bf16), n * sizeof(bf16));
             else
-                for (uint32_t c = 0; c < n; c++) elem_store(pair[r], DT_BF16, c, elem_load(src + r * j->stride, j->t, i + c));
+                for (uint32_t c = 0; c < n; c++)
+                    elem_store(pair[r], DT_BF16, c, elem_load(src + r * j->stride, j->t, i + c));
             if (n % 2) elem_store(pair[r], DT_BF16, n, 0);
         }
         j->d->isa->v->pack_k((float *)(void *)(to + (size_t)i / 2 * GEMM_PANEL * 4), row, DT_F32, (n + 1) / 2);
@@ -97,7 +106,8 @@ static void set_eights(const struct rows *j, const char *src, char *to)
     for (uint32_t i = 0, n; i < j->w->k; i += n, to += (size_t)GEMM_PANEL * 8) {
         n = j->w->k - i < 4 ? j->w->k - i : 4;
         for (uint32_t r = 0; r < GEMM_PANEL; r++)
-            for (uint32_t c = 0; c < n; c++) elem_store(to + r * 8, DT_BF16, c, elem_load(src + r * j->stride, j->t, i + c));
+            for (uint32_t c = 0; c < n; c++)
+                elem_store(to + r * 8, DT_BF16, c, elem_load(src + r * j->stride, j->t, i + c));
     }
 }
 
@@ -129,7 +139,8 @@ static void set_codes(struct dev_weight *w, uint32_t row, const uint8_t *code, c
     uint32_t        side = gemm_side(w, row / GEMM_PANEL);
     uint8_t        *to = (uint8_t *)w->data + gemm_panel_at(w, row / GEMM_PANEL);
     size_t          at = gemm_scale_at(w, row / GEMM_PANEL, 0) + lane, at8[PERIOD];
-    size_t          step = (gemm_at(order, w->dtype, PERIOD, lane, &shift[0]) - gemm_at(order, w->dtype, 0, lane, &shift[0])) * side;
+    size_t          step =
+        (gemm_at(order, w->dtype, PERIOD, lane, &shift[0]) - gemm_at(order, w->dtype, 0, lane, &shift[0])) * side;
     for (uint32_t j = 0; j < PERIOD; j++) at8[j] = gemm_at(order, w->dtype, j, lane, &shift[j]);
     for (uint32_t i = 0, n; i < w->k; i += n, to += step) {
         n = w->k - i < PERIOD ? w->k - i : PERIOD;
@@ -178,8 +189,8 @@ static void quantise(const struct rows *j, uint32_t row0, uint32_t n_row)
     free(code);
 }
 
-void cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
-                    enum dtype src_t)
+void cpu_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,
+                    size_t src_stride, enum dtype src_t)
 {
     struct rows j = { cpu_of(d), w, src, src_stride, src_t };
     CHECK(row0 <= w->n && n_row <= w->n - row0);
@@ -238,7 +249,8 @@ static void embed_piece(void *arg, uint32_t i, uint32_t thread)
     const char     *from = gemm_panel(w, id / GEMM_PANEL);
     enum gemm_order order = gemm_of(w)->order;
     if (w->dtype == DT_BF16)
-        for (uint32_t p = 0; p < k; p++) out[p] = bf16_to_f32(((const bf16 *)(const void *)from)[gemm_at(order, DT_BF16, p, lane, &shift)]);
+        for (uint32_t p = 0; p < k; p++)
+            out[p] = bf16_to_f32(((const bf16 *)(const void *)from)[gemm_at(order, DT_BF16, p, lane, &shift)]);
     else
         for (uint32_t p = 0; p < k; p++) out[p] = elem_load(from, w->dtype, gemm_at(order, w->dtype, p, lane, &shift));
 }
@@ -254,15 +266,16 @@ void cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev
  * streams side by side; for the others they lie in the second cache. The last panel may be wider than out: it goes through a buffer. */
 enum { MUL_LAST_ROWS = 24 };
 
-static void mul_whole_panels(const struct cpu_mul *p, float *out, const char *x, const float *bias, uint32_t m, uint32_t panel,
-                             uint32_t n_panel, uint32_t n_col, size_t ldo)
+static void mul_whole_panels(const struct cpu_mul *p, float *out, const char *x, const float *bias, uint32_t m,
+                             uint32_t panel, uint32_t n_panel, uint32_t n_col, size_t ldo)
 {
     struct gemm_scratch s = { cpu_scratch(p->d, p->thread), p->d->scratch_bytes };
     if (bias)
         for (uint32_t r = 0; r < m; r++) memcpy(out + r * ldo, bias, n_col * sizeof *bias);
     for (uint32_t i = 0, cols; i < n_panel; i += cols) {
         cols = n_panel - i < GEMM_COLS ? n_panel - i : GEMM_COLS;
-        gemm_of(p->w)->mul(p->d->isa->v, out + i * GEMM_PANEL, ldo, x, p->x_stride, p->w, panel + i, cols, m, bias != NULL, &s);
+        gemm_of(p->w)->mul(p->d->isa->v, out + i * GEMM_PANEL, ldo, x, p->x_stride, p->w, panel + i, cols, m,
+                           bias != NULL, &s);
     }
 }
 
@@ -307,7 +320,7 @@ static void linear_piece(void *arg, uint32_t piece, uint32_t thread)
 {
     struct linear_job *j = arg;
     struct cpu_mul     mul = j->mul;
-    uint32_t           row = piece / j->n_col * j->rows, panel = piece % j->n_col * j->panels, n_panel = gemm_n_panel(mul.w->n);
+    uint32_t row = piece / j->n_col * j->rows, panel = piece % j->n_col * j->panels, n_panel = gemm_n_panel(mul.w->n);
     mul.thread = thread;
     cpu_mul_panels(&mul, row, j->m - row < j->rows ? j->m - row : j->rows, panel,
                    n_panel - panel < j->panels ? n_panel - panel : j->panels);
@@ -324,7 +337,8 @@ static void linear_rows(struct cpu_dev *c, struct linear_job *j)
     uint32_t n_four = (gemm_n_panel(w->n) + 3) / 4, fours = (uint32_t)(PIECE_COST / four);
     if (fours < 1) fours = 1;
     if (j->rows <= READ_ROWS) { /* memory is waited for: long runs of it, but pieces enough for all */
-        uint32_t most = n_four / (2 * team_n_thread(c->team)), run = (uint32_t)(RUN_BYTES / (4 * gemm_panel_bytes(w->dtype, w->k)));
+        uint32_t most = n_four / (2 * team_n_thread(c->team)),
+                 run = (uint32_t)(RUN_BYTES / (4 * gemm_panel_bytes(w->dtype, w->k)));
         if (run > most) run = most;
         if (fours < run) fours = run;
     }
@@ -357,4 +371,7 @@ void cpu_linear(struct device *d, void *out, const void *x, const struct dev_wei
     }
 }
 
-void cpu_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m) { cpu_linear(d, out, x, w, NULL, m); }
+void cpu_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m)
+{
+    cpu_linear(d, out, x, w, NULL, m);
+}

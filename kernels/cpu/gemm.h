@@ -28,11 +28,13 @@ struct gemm_scratch { /* of one thread; 64-byte aligned */
 };
 /* out[r, 16 c + l] = (add ? itself : 0) + sum over k, for n_row rows and n_panel <= GEMM_COLS panels.
  * x: rows as `prepare` makes them, x_stride bytes apart; where there is no prepare, rows of floats. ldo: in elements. */
-typedef void gemm_mul_fn(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                         uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s);
+typedef void gemm_mul_fn(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                         const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                         const struct gemm_scratch *s);
 struct gemm_kind {
     enum gemm_order order;
-    size_t (*row_bytes)(const struct dev_weight *w); /* of a prepared row: a multiple of 64; NULL: floats are taken as they are */
+    /* of a prepared row: a multiple of 64; NULL: floats are taken as they are */
+    size_t (*row_bytes)(const struct dev_weight *w);
     void (*prepare)(void *row, const float *x, const struct dev_weight *w);
     gemm_mul_fn *mul;
 };
@@ -53,12 +55,13 @@ extern const struct gemm_kind gemm_lanes_plain, gemm_lanes_quant, gemm_lanes_act
 #if defined(__x86_64__)
 /* int8 and int4 */
 extern const struct gemm_kind gemm_words_avx2, gemm_words_vnni, gemm_words_avx512;
-extern const struct gemm_kind gemm_words_act8_avx2, gemm_words_act8_vnni, gemm_words_act8_avx512;       /* int8 by int8 */
-extern const struct gemm_kind gemm_nibbles_act8_avx2, gemm_nibbles_act8_vnni, gemm_nibbles_act8_avx512; /* int4 by int8 */
-const struct gemm_kind       *gemm_vnni_kind(enum dtype t, bool act8);                                  /* NULL: as on avx512 */
-const struct gemm_kind       *gemm_bf16_kind(enum dtype t, bool act8);                                  /* the same */
-const struct gemm_kind       *gemm_amx_kind(enum dtype t, bool act8);                                   /* the same */
-bool                          gemm_amx_works(void); /* tiles do what they should, here; they are there and allowed */
+extern const struct gemm_kind gemm_words_act8_avx2, gemm_words_act8_vnni, gemm_words_act8_avx512; /* int8 by int8 */
+extern const struct gemm_kind gemm_nibbles_act8_avx2, gemm_nibbles_act8_vnni,
+    gemm_nibbles_act8_avx512;                                    /* int4 by int8 */
+const struct gemm_kind *gemm_vnni_kind(enum dtype t, bool act8); /* NULL: as on avx512 */
+const struct gemm_kind *gemm_bf16_kind(enum dtype t, bool act8); /* the same */
+const struct gemm_kind *gemm_amx_kind(enum dtype t, bool act8);  /* the same */
+bool                    gemm_amx_works(void); /* tiles do what they should, here; they are there and allowed */
 #elif defined(__aarch64__)
 const struct gemm_kind *gemm_mmla_kind(enum dtype t, bool act8); /* NULL: as on neon */
 #endif
@@ -84,7 +87,10 @@ static inline size_t gemm_panel_bytes(enum dtype t, uint32_t k)
 }
 /* Rows for products of bf16: a line more than the numbers, for rows a power of two apart would fall into the same few lines of the
  * first cache. */
-static inline size_t bf16_row_bytes(const struct dev_weight *w) { return (size_t)gemm_round(w->k, 32) * sizeof(bf16) + 64; }
+static inline size_t bf16_row_bytes(const struct dev_weight *w)
+{
+    return (size_t)gemm_round(w->k, 32) * sizeof(bf16) + 64;
+}
 static inline const struct gemm_kind *gemm_of(const struct dev_weight *w) { return w->how; }
 /* How many panels lie side by side where this one lies: 1 .. GEMM_COLS. */
 static inline uint32_t gemm_side(const struct dev_weight *w, uint32_t panel)
@@ -98,13 +104,20 @@ static inline size_t gemm_panel_at(const struct dev_weight *w, uint32_t panel)
     uint32_t in = gemm_side(w, panel) > 1 ? panel % GEMM_COLS : 0;
     return (panel - in) * gemm_panel_bytes(w->dtype, w->k) + (size_t)in * 64;
 }
-static inline const char *gemm_panel(const struct dev_weight *w, uint32_t panel) { return (const char *)w->data + gemm_panel_at(w, panel); }
+static inline const char *gemm_panel(const struct dev_weight *w, uint32_t panel)
+{
+    return (const char *)w->data + gemm_panel_at(w, panel);
+}
 /* Sums are scaled after this many inputs. */
-static inline uint32_t gemm_chunk(const struct dev_weight *w) { return w->q.group && w->q.group < QUANT_CHUNK ? w->q.group : QUANT_CHUNK; }
-static inline size_t   gemm_scale_at(const struct dev_weight *w, uint32_t panel, uint32_t k)
+static inline uint32_t gemm_chunk(const struct dev_weight *w)
+{
+    return w->q.group && w->q.group < QUANT_CHUNK ? w->q.group : QUANT_CHUNK;
+}
+static inline size_t gemm_scale_at(const struct dev_weight *w, uint32_t panel, uint32_t k)
 {
     uint32_t side = gemm_side(w, panel), in = side > 1 ? panel % GEMM_COLS : 0;
-    return ((size_t)(panel - in) * quant_n_group(&w->q, w->k) + (w->q.group ? k / w->q.group : 0) * side + in) * GEMM_PANEL;
+    return ((size_t)(panel - in) * quant_n_group(&w->q, w->k) + (w->q.group ? k / w->q.group : 0) * side + in) *
+           GEMM_PANEL;
 }
 /* Two's complement to sign and size, and back. */
 static inline uint8_t gemm_sign_size(uint8_t c) /* signs come at random: no branch on them */

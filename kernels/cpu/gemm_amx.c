@@ -36,91 +36,92 @@ static inline void ahead(const char *w)
 }
 
 /* As many rows as amx_rows said, four panels or one; two tiles of rows by two panels. By type of number. */
-#define STRIPS(name, dot)                                                                                                    \
-    static void name##_1x4(const struct tiles *p)                                                                            \
-    {                                                                                                                        \
-        const char *x = p->x, *w = p->w;                                                                                     \
-        BEGIN(0, 0, 0);                                                                                                      \
-        BEGIN(1, 0, 1);                                                                                                      \
-        BEGIN(2, 0, 2);                                                                                                      \
-        BEGIN(3, 0, 3);                                                                                                      \
-        for (uint32_t i = 0; i < p->n; i++, x += 64, w += 1024) {                                                            \
-            amx_load(4, x, p->x_stride);                                                                                     \
-            ahead(w), ahead(w + p->w_col), ahead(w + 2 * p->w_col), ahead(w + 3 * p->w_col);                                 \
-            amx_load(6, w, 64);                                                                                              \
-            dot(0, 4, 6);                                                                                                    \
-            amx_load(7, w + p->w_col, 64);                                                                                   \
-            dot(1, 4, 7);                                                                                                    \
-            amx_load(6, w + 2 * p->w_col, 64);                                                                               \
-            dot(2, 4, 6);                                                                                                    \
-            amx_load(7, w + 3 * p->w_col, 64);                                                                               \
-            dot(3, 4, 7);                                                                                                    \
-        }                                                                                                                    \
-        END(0, 0, 0);                                                                                                        \
-        END(1, 0, 1);                                                                                                        \
-        END(2, 0, 2);                                                                                                        \
-        END(3, 0, 3);                                                                                                        \
-    }                                                                                                                        \
-    static void name##_1x1(const struct tiles *p)                                                                            \
-    {                                                                                                                        \
-        const char *x = p->x, *w = p->w;                                                                                     \
-        BEGIN(0, 0, 0);                                                                                                      \
-        for (uint32_t i = 0; i < p->n; i++, x += 64, w += 1024) {                                                            \
-            amx_load(4, x, p->x_stride);                                                                                     \
-            ahead(w);                                                                                                        \
-            amx_load(6, w, 64);                                                                                              \
-            dot(0, 4, 6);                                                                                                    \
-        }                                                                                                                    \
-        END(0, 0, 0);                                                                                                        \
-    }                                                                                                                        \
-    static void name##_2x2(const struct tiles *p)                                                                            \
-    {                                                                                                                        \
-        const char *x = p->x, *w = p->w;                                                                                     \
-        BEGIN(0, 0, 0);                                                                                                      \
-        BEGIN(1, 0, 1);                                                                                                      \
-        BEGIN(2, TILE, 0);                                                                                                   \
-        BEGIN(3, TILE, 1);                                                                                                   \
-        for (uint32_t i = 0; i < p->n; i++, x += 64, w += 1024) {                                                            \
-            amx_load(4, x, p->x_stride);                                                                                     \
-            amx_load(6, w, 64);                                                                                              \
-            ahead(w), ahead(w + p->w_col);                                                                                   \
-            dot(0, 4, 6);                                                                                                    \
-            amx_load(5, x + TILE * p->x_stride, p->x_stride);                                                                \
-            dot(2, 5, 6);                                                                                                    \
-            amx_load(7, w + p->w_col, 64);                                                                                   \
-            dot(1, 4, 7);                                                                                                    \
-            dot(3, 5, 7);                                                                                                    \
-        }                                                                                                                    \
-        END(0, 0, 0);                                                                                                        \
-        END(1, 0, 1);                                                                                                        \
-        END(2, TILE, 0);                                                                                                     \
-        END(3, TILE, 1);                                                                                                     \
-    }                                                                                                                        \
-    /* one tile of rows by n_panel */                                                                                        \
-    static void name##_row(struct tiles p, uint32_t n_panel)                                                                 \
-    {                                                                                                                        \
-        if (n_panel == 4) {                                                                                                  \
-            name##_1x4(&p);                                                                                                  \
-            return;                                                                                                          \
-        }                                                                                                                    \
-        for (; n_panel; n_panel--, p.out += 64, p.w += p.w_col) name##_1x1(&p);                                              \
-    }                                                                                                                        \
-    static void name(struct tiles p, uint32_t n_row, uint32_t n_panel)                                                       \
-    {                                                                                                                        \
-        if (n_row >= TILE) amx_rows(TILE);                                                                                   \
-        for (; n_row >= 2 * TILE && n_panel == 4; n_row -= 2 * TILE) {                                                       \
-            struct tiles right = p;                                                                                          \
-            right.out += 2 * 64, right.w += 2 * p.w_col;                                                                     \
-            name##_2x2(&p);                                                                                                  \
-            name##_2x2(&right);                                                                                              \
-            p.out += 2 * TILE * p.out_stride, p.x += 2 * TILE * p.x_stride;                                                  \
-        }                                                                                                                    \
-        for (; n_row >= TILE; n_row -= TILE, p.out += TILE * p.out_stride, p.x += TILE * p.x_stride) name##_row(p, n_panel); \
-        if (n_row) {                                                                                                         \
-            amx_rows(n_row);                                                                                                 \
-            name##_row(p, n_panel);                                                                                          \
-        }                                                                                                                    \
-        amx_done();                                                                                                          \
+#define STRIPS(name, dot)                                                                            \
+    static void name##_1x4(const struct tiles *p)                                                    \
+    {                                                                                                \
+        const char *x = p->x, *w = p->w;                                                             \
+        BEGIN(0, 0, 0);                                                                              \
+        BEGIN(1, 0, 1);                                                                              \
+        BEGIN(2, 0, 2);                                                                              \
+        BEGIN(3, 0, 3);                                                                              \
+        for (uint32_t i = 0; i < p->n; i++, x += 64, w += 1024) {                                    \
+            amx_load(4, x, p->x_stride);                                                             \
+            ahead(w), ahead(w + p->w_col), ahead(w + 2 * p->w_col), ahead(w + 3 * p->w_col);         \
+            amx_load(6, w, 64);                                                                      \
+            dot(0, 4, 6);                                                                            \
+            amx_load(7, w + p->w_col, 64);                                                           \
+            dot(1, 4, 7);                                                                            \
+            amx_load(6, w + 2 * p->w_col, 64);                                                       \
+            dot(2, 4, 6);                                                                            \
+            amx_load(7, w + 3 * p->w_col, 64);                                                       \
+            dot(3, 4, 7);                                                                            \
+        }                                                                                            \
+        END(0, 0, 0);                                                                                \
+        END(1, 0, 1);                                                                                \
+        END(2, 0, 2);                                                                                \
+        END(3, 0, 3);                                                                                \
+    }                                                                                                \
+    static void name##_1x1(const struct tiles *p)                                                    \
+    {                                                                                                \
+        const char *x = p->x, *w = p->w;                                                             \
+        BEGIN(0, 0, 0);                                                                              \
+        for (uint32_t i = 0; i < p->n; i++, x += 64, w += 1024) {                                    \
+            amx_load(4, x, p->x_stride);                                                             \
+            ahead(w);                                                                                \
+            amx_load(6, w, 64);                                                                      \
+            dot(0, 4, 6);                                                                            \
+        }                                                                                            \
+        END(0, 0, 0);                                                                                \
+    }                                                                                                \
+    static void name##_2x2(const struct tiles *p)                                                    \
+    {                                                                                                \
+        const char *x = p->x, *w = p->w;                                                             \
+        BEGIN(0, 0, 0);                                                                              \
+        BEGIN(1, 0, 1);                                                                              \
+        BEGIN(2, TILE, 0);                                                                           \
+        BEGIN(3, TILE, 1);                                                                           \
+        for (uint32_t i = 0; i < p->n; i++, x += 64, w += 1024) {                                    \
+            amx_load(4, x, p->x_stride);                                                             \
+            amx_load(6, w, 64);                                                                      \
+            ahead(w), ahead(w + p->w_col);                                                           \
+            dot(0, 4, 6);                                                                            \
+            amx_load(5, x + TILE * p->x_stride, p->x_stride);                                        \
+            dot(2, 5, 6);                                                                            \
+            amx_load(7, w + p->w_col, 64);                                                           \
+            dot(1, 4, 7);                                                                            \
+            dot(3, 5, 7);                                                                            \
+        }                                                                                            \
+        END(0, 0, 0);                                                                                \
+        END(1, 0, 1);                                                                                \
+        END(2, TILE, 0);                                                                             \
+        END(3, TILE, 1);                                                                             \
+    }                                                                                                \
+    /* one tile of rows by n_panel */                                                                \
+    static void name##_row(struct tiles p, uint32_t n_panel)                                         \
+    {                                                                                                \
+        if (n_panel == 4) {                                                                          \
+            name##_1x4(&p);                                                                          \
+            return;                                                                                  \
+        }                                                                                            \
+        for (; n_panel; n_panel--, p.out += 64, p.w += p.w_col) name##_1x1(&p);                      \
+    }                                                                                                \
+    static void name(struct tiles p, uint32_t n_row, uint32_t n_panel)                               \
+    {                                                                                                \
+        if (n_row >= TILE) amx_rows(TILE);                                                           \
+        for (; n_row >= 2 * TILE && n_panel == 4; n_row -= 2 * TILE) {                               \
+            struct tiles right = p;                                                                  \
+            right.out += 2 * 64, right.w += 2 * p.w_col;                                             \
+            name##_2x2(&p);                                                                          \
+            name##_2x2(&right);                                                                      \
+            p.out += 2 * TILE * p.out_stride, p.x += 2 * TILE * p.x_stride;                          \
+        }                                                                                            \
+        for (; n_row >= TILE; n_row -= TILE, p.out += TILE * p.out_stride, p.x += TILE * p.x_stride) \
+            name##_row(p, n_panel);                                                                  \
+        if (n_row) {                                                                                 \
+            amx_rows(n_row);                                                                         \
+            name##_row(p, n_panel);                                                                  \
+        }                                                                                            \
+        amx_done();                                                                                  \
     }
 STRIPS(strips_bf16, amx_bf16)
 STRIPS(strips_int8, amx_int8)
@@ -131,7 +132,8 @@ static void row_prepare(void *row, const float *x, const struct dev_weight *w)
 {
     bf16    *to = row;
     uint32_t i = 0;
-    for (; i + 16 <= w->k; i += 16) { /* to nearest even, as f32_to_bf16: not every machine with tiles need have vcvtneps2bf16 */
+    for (; i + 16 <= w->k;
+         i += 16) { /* to nearest even, as f32_to_bf16: not every machine with tiles need have vcvtneps2bf16 */
         __m512i   u = _mm512_loadu_si512(x + i), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
         __mmask16 nan = _mm512_cmp_ps_mask(_mm512_castsi512_ps(u), _mm512_castsi512_ps(u), _CMP_UNORD_Q);
         __m512i   even = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
@@ -142,15 +144,18 @@ static void row_prepare(void *row, const float *x, const struct dev_weight *w)
     memset(to + i, 0, bf16_row_bytes(w) - i * sizeof *to);
 }
 
-static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
 {
     (void)v;
     (void)s;
     uint32_t k = gemm_round(w->k, 32), block = n_row <= TILE ? k : K_BLOCK, n_k; /* a chain may be cut between tiles */
     for (uint32_t i = 0; i < k; i += n_k, add = true) {
         n_k = k - i < block ? k - i : block;
-        struct tiles p = { .out = (char *)out, .out_stride = ldo * sizeof *out, .x_stride = x_stride, .n = n_k / 32, .add = add };
+        struct tiles p = {
+            .out = (char *)out, .out_stride = ldo * sizeof *out, .x_stride = x_stride, .n = n_k / 32, .add = add
+        };
         p.x = (const char *)x + i * sizeof(bf16);
         p.w = gemm_panel(w, panel) + (size_t)i * GEMM_PANEL * sizeof(bf16);
         p.w_col = gemm_panel_bytes(DT_BF16, w->k);
@@ -168,22 +173,25 @@ static void scale_pairs(char *pairs, const struct dev_weight *w, uint32_t panel,
 {
     const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
     size_t        at = gemm_scale_at(w, panel, k);
-    __m512        s = w->dtype == DT_I4 ? _mm512_cvtph_ps(_mm256_loadu_si256((const void *)((const f16 *)w->scale + at)))
-                                        : _mm512_loadu_ps((const float *)w->scale + at);
+    __m512 s = w->dtype == DT_I4 ? _mm512_cvtph_ps(_mm256_loadu_si256((const void *)((const f16 *)w->scale + at)))
+                                 : _mm512_loadu_ps((const float *)w->scale + at);
     for (uint32_t i = 0; i < n_k; i += 2, pairs += 64) {
         __m512i a = _mm512_loadu_si512(pairs);
         __m512i even = rounded(_mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(a, 16)), s));
         __m512i odd = rounded(_mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(a, high)), s));
-        _mm512_storeu_si512(pairs, _mm512_ternarylogic_epi32(_mm512_srli_epi32(even, 16), odd, high, 0xf8)); /* a | b & c */
+        _mm512_storeu_si512(pairs,
+                            _mm512_ternarylogic_epi32(_mm512_srli_epi32(even, 16), odd, high, 0xf8)); /* a | b & c */
     }
 }
 
-static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
 {
     (void)v;
     enum { CHUNK = QUANT_CHUNK };
-    size_t   col = (size_t)CHUNK * GEMM_PANEL * sizeof(bf16) + 192; /* not a whole page: columns would share lines of the cache */
+    size_t col =
+        (size_t)CHUNK * GEMM_PANEL * sizeof(bf16) + 192; /* not a whole page: columns would share lines of the cache */
     uint32_t k_all = gemm_round(w->k, 32), group = gemm_chunk(w), n_k, n_g;
     CHECK(s->bytes >= GEMM_COLS * col);
     struct byte_tables tables;
@@ -197,7 +205,9 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
                 expand_codes(to, w, panel + c, k + g, n_g, &tables);
                 scale_pairs(to, w, panel + c, k + g, n_g);
             }
-        struct tiles p = { .out = (char *)out, .out_stride = ldo * sizeof *out, .x_stride = x_stride, .n = n_k / 32, .add = add };
+        struct tiles p = {
+            .out = (char *)out, .out_stride = ldo * sizeof *out, .x_stride = x_stride, .n = n_k / 32, .add = add
+        };
         p.x = (const char *)x + k * sizeof(bf16);
         p.w = s->p;
         p.w_col = col;
@@ -210,8 +220,9 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
 enum { SUM_ROWS = 32 };
 
 /* out = (add ? out : 0) + (sums - 128 * the row's sum) * its scale * the output's */
-static void scale_sums(const int32_t *sums, const struct tiles *p, float *out, size_t ldo, const char *x, size_t sum_at, size_t scale_at,
-                       const float *scale, size_t scale_col, uint32_t n_row, uint32_t n_panel, bool add)
+static void scale_sums(const int32_t *sums, const struct tiles *p, float *out, size_t ldo, const char *x, size_t sum_at,
+                       size_t scale_at, const float *scale, size_t scale_col, uint32_t n_row, uint32_t n_panel,
+                       bool add)
 {
     for (uint32_t r = 0; r < n_row; r++) {
         int32_t sum;
@@ -221,32 +232,39 @@ static void scale_sums(const int32_t *sums, const struct tiles *p, float *out, s
         __m512i less = _mm512_slli_epi32(_mm512_set1_epi32(sum), 7);
         for (uint32_t c = 0; c < n_panel; c++) {
             float *to = out + r * ldo + c * GEMM_PANEL;
-            __m512 t = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(sums + r * GEMM_COLS * GEMM_PANEL + c * GEMM_PANEL), less));
+            __m512 t = _mm512_cvtepi32_ps(
+                _mm512_sub_epi32(_mm512_loadu_si512(sums + r * GEMM_COLS * GEMM_PANEL + c * GEMM_PANEL), less));
             t = _mm512_mul_ps(t, _mm512_set1_ps(row_scale));
-            t = _mm512_fmadd_ps(t, _mm512_loadu_ps(scale + c * scale_col), add ? _mm512_loadu_ps(to) : _mm512_setzero_ps());
+            t = _mm512_fmadd_ps(t, _mm512_loadu_ps(scale + c * scale_col),
+                                add ? _mm512_loadu_ps(to) : _mm512_setzero_ps());
             _mm512_storeu_ps(to, t);
         }
     }
 }
 
-static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
 {
     (void)v;
     (void)s;
     _Alignas(64) int32_t sums[SUM_ROWS * GEMM_COLS * GEMM_PANEL];
-    uint32_t             k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k), group = w->q.group ? w->q.group : k_all;
+    uint32_t             k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k),
+             group = w->q.group ? w->q.group : k_all;
     for (uint32_t g = 0; g < n_group; g++, add = true) {
         uint32_t k = g * group, n_k = k_all - k < group ? k_all - k : group, n;
         for (uint32_t r = 0; r < n_row; r += n) {
             n = n_row - r < SUM_ROWS ? n_row - r : SUM_ROWS;
-            struct tiles p = { .out = (char *)sums, .out_stride = GEMM_COLS * GEMM_PANEL * 4, .x_stride = x_stride, .n = n_k / 64 };
+            struct tiles p = {
+                .out = (char *)sums, .out_stride = GEMM_COLS * GEMM_PANEL * 4, .x_stride = x_stride, .n = n_k / 64
+            };
             p.x = (const char *)x + r * x_stride + k;
             p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
             p.w_col = gemm_panel_bytes(DT_I8, w->k);
             strips_int8(p, n, n_panel);
             scale_sums(sums, &p, out + r * ldo, ldo, p.x, k_all + g * 4 - k, k_all + n_group * 4 - k,
-                       (const float *)w->scale + gemm_scale_at(w, panel, k), (size_t)n_group * GEMM_PANEL, n, n_panel, add);
+                       (const float *)w->scale + gemm_scale_at(w, panel, k), (size_t)n_group * GEMM_PANEL, n, n_panel,
+                       add);
         }
     }
 }
@@ -277,7 +295,8 @@ bool gemm_amx_works(void)
         for (uint32_t r = 0; r < n_row; r++)
             for (uint32_t l = 0; l < TILE; l++) {
                 int32_t a = 0, b = 0;
-                for (uint32_t k = 0; k < 32; k++) a += ((int)(r * 32 + k) % 7 - 3) * ((int)(k / 2 * 32 + l * 2 + k % 2) % 11 - 5);
+                for (uint32_t k = 0; k < 32; k++)
+                    a += ((int)(r * 32 + k) % 7 - 3) * ((int)(k / 2 * 32 + l * 2 + k % 2) % 11 - 5);
                 for (uint32_t k = 0; k < 64; k++) b += x8[r * 64 + k] * w8[k / 4 * 64 + l * 4 + k % 4];
                 if (out[r * TILE + l] != (float)a || sums[r * TILE + l] != b) return false;
             }
@@ -290,7 +309,11 @@ const struct gemm_kind *gemm_amx_kind(enum dtype t, bool act8)
     static const struct gemm_kind plain = { GEMM_PAIRS, bf16_row_bytes, row_prepare, bf16_mul },
                                   codes = { GEMM_PAIRS, bf16_row_bytes, row_prepare, code_mul },
                                   int8 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int8_mul };
-    return t == DT_BF16 ? &plain : t == DT_F32 || t == DT_F16 ? NULL : !act8 ? &codes : t == DT_I4 ? gemm_vnni_kind(t, true) : &int8;
+    return t == DT_BF16                 ? &plain
+           : t == DT_F32 || t == DT_F16 ? NULL
+           : !act8                      ? &codes
+           : t == DT_I4                 ? gemm_vnni_kind(t, true)
+                                        : &int8;
 }
 #else
 typedef int gemm_amx_is_empty;

@@ -45,7 +45,8 @@ INLINE void tile(const struct part *p, const int R, const int C)
             UNROLL for (int c = 0; c < C; c++) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], BF(a), BF(b[c]));
         }
     }
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) _mm512_storeu_ps(p->out + (size_t)r * p->ldo + c * 16, acc[r][c]);
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
+        _mm512_storeu_ps(p->out + (size_t)r * p->ldo + c * 16, acc[r][c]);
 }
 
 /* One function per R, so that each has its registers for itself. `p` goes by address: a copy of it would be loaded in wider pieces than
@@ -76,8 +77,9 @@ TILE(12, COLS_ONCE)
 
 static void mul_plain(struct part *p, uint32_t rows, uint32_t cols)
 {
-    static void (*const by_rows[])(const struct part *, uint32_t) = { NULL,   tile_1, tile_2, tile_3,  tile_4,  tile_5, tile_6,
-                                                                      tile_7, tile_8, tile_9, tile_10, tile_11, tile_12 };
+    static void (*const by_rows[])(const struct part *, uint32_t) = { NULL,    tile_1,  tile_2, tile_3, tile_4,
+                                                                      tile_5,  tile_6,  tile_7, tile_8, tile_9,
+                                                                      tile_10, tile_11, tile_12 };
     uint32_t most = rows <= ROWS_ONCE ? ROWS_ONCE : ROWS;
     for (uint32_t r; rows; rows -= r) {
         r = simd_rows(rows, most);
@@ -93,23 +95,28 @@ static void row_prepare(void *row, const float *x, const struct dev_weight *w)
 {
     char *to = row;
     for (uint32_t i = 0; i < w->k; i += 16, to += 32) {
-        __m512 a = w->k - i >= 16 ? _mm512_loadu_ps(x + i) : _mm512_maskz_loadu_ps((__mmask16)((1u << (w->k - i)) - 1), x + i);
+        __m512 a =
+            w->k - i >= 16 ? _mm512_loadu_ps(x + i) : _mm512_maskz_loadu_ps((__mmask16)((1u << (w->k - i)) - 1), x + i);
         _mm256_storeu_si256((void *)to, (__m256i)_mm512_cvtneps_pbh(a));
     }
     memset(to, 0, (size_t)((char *)row + bf16_row_bytes(w) - to));
 }
 
-static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
 {
     (void)v;
     (void)s;
     uint32_t k = gemm_round(w->k, 32), block = n_row <= ROWS_ONCE ? k : K_BLOCK, n_k; /* a chain may be cut anywhere */
     for (uint32_t i = 0; i < k; i += n_k, add = true) {
         n_k = k - i < block ? k - i : block;
-        struct part p = {
-            .out = out, .ldo = ldo, .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_BF16, w->k), .n = n_k / 2, .add = add
-        };
+        struct part p = { .out = out,
+                          .ldo = ldo,
+                          .x_stride = x_stride,
+                          .w_col = gemm_panel_bytes(DT_BF16, w->k),
+                          .n = n_k / 2,
+                          .add = add };
         p.x = (const char *)x + i * sizeof(bf16);
         p.w = gemm_panel(w, panel) + (size_t)i * GEMM_PANEL * sizeof(bf16);
         mul_plain(&p, n_row, n_panel);
@@ -160,29 +167,34 @@ INLINE void tile_f8(const struct codes *p, const int R, const int C)
         }
     }
 }
-#define TILE_F8(R)                                                                                                                    \
-    static void tile_f8_##R(const struct codes *p, uint32_t cols)                                                                     \
-    {                                                                                                                                 \
-        if (cols == COLS) {                                                                                                           \
-            tile_f8(p, R, COLS);                                                                                                      \
-            return;                                                                                                                   \
-        }                                                                                                                             \
-        for (struct codes one = *p; cols; cols--, one.out += 16, one.w += one.w_col, one.scale += one.scale_col) tile_f8(&one, R, 1); \
+#define TILE_F8(R)                                                                                               \
+    static void tile_f8_##R(const struct codes *p, uint32_t cols)                                                \
+    {                                                                                                            \
+        if (cols == COLS) {                                                                                      \
+            tile_f8(p, R, COLS);                                                                                 \
+            return;                                                                                              \
+        }                                                                                                        \
+        for (struct codes one = *p; cols; cols--, one.out += 16, one.w += one.w_col, one.scale += one.scale_col) \
+            tile_f8(&one, R, 1);                                                                                 \
     }
 TILE_F8(1)
 TILE_F8(2)
 TILE_F8(3)
 TILE_F8(4)
 
-static void f8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w, uint32_t panel,
-                   uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void f8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                   const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                   const struct gemm_scratch *s)
 {
     (void)v;
     (void)s;
-    static void (*const by_rows[])(const struct codes *, uint32_t) = { NULL, tile_f8_1, tile_f8_2, tile_f8_3, tile_f8_4 };
+    static void (*const by_rows[])(const struct codes *, uint32_t) = { NULL, tile_f8_1, tile_f8_2, tile_f8_3,
+                                                                       tile_f8_4 };
     const struct byte_tables tables = byte_tables(w->dtype);
     uint32_t                 k_all = gemm_round(w->k, 32), span = n_row <= FEW ? k_all : SPAN;
-    struct codes             p = { .ldo = ldo, .x_stride = x_stride, .chunk = gemm_chunk(w), .group = w->q.group, .tables = &tables };
+    struct codes             p = {
+                    .ldo = ldo, .x_stride = x_stride, .chunk = gemm_chunk(w), .group = w->q.group, .tables = &tables
+    };
     p.scale = (const float *)w->scale + gemm_scale_at(w, panel, 0);
     p.scale_col = (size_t)quant_n_group(&w->q, w->k) * GEMM_PANEL;
     p.w_col = gemm_panel_bytes(w->dtype, w->k);

@@ -26,7 +26,10 @@ struct codes_part {
  * a load waits until all stores before it, a whole tile of out, are in the cache. */
 typedef void codes_tile_fn(const struct codes_part *p, uint32_t cols);
 
-static inline enum codes codes_of(const struct dev_weight *w) { return w->zero ? NIBBLES_ZERO : w->dtype == DT_I4 ? NIBBLES : BYTES; }
+static inline enum codes codes_of(const struct dev_weight *w)
+{
+    return w->zero ? NIBBLES_ZERO : w->dtype == DT_I4 ? NIBBLES : BYTES;
+}
 
 /* The next panel. */
 static inline void codes_next(struct codes_part *p)
@@ -38,8 +41,9 @@ static inline void codes_next(struct codes_part *p)
 }
 
 /* All rows of `p`, in tiles of at most n_tile, over all inputs in parts of `span`: x and out are those of input 0. */
-static inline void codes_walk(codes_tile_fn *const *tile, uint32_t n_tile, struct codes_part p, const struct dev_weight *w, uint32_t panel,
-                              uint32_t n_panel, uint32_t n_row, uint32_t span, uint32_t input_bytes)
+static inline void codes_walk(codes_tile_fn *const *tile, uint32_t n_tile, struct codes_part p,
+                              const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row,
+                              uint32_t span, uint32_t input_bytes)
 {
     const uint32_t code_inputs = w->dtype == DT_I4 ? 8 : 4; /* of a vector of codes */
     const char    *x = p.x;
@@ -62,9 +66,9 @@ static inline void codes_walk(codes_tile_fn *const *tile, uint32_t n_tile, struc
 
 /* As gemm_mul_fn. tile[r - 1] is for r rows, at most n_tile. Sums of more rows are kept in scratch until they are whole: rows of out may lie a
  * power of two apart, in the same few lines of every cache. */
-static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum act16 form, float *out, size_t ldo, const void *x,
-                             size_t x_stride, const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
-                             const struct gemm_scratch *s)
+static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum act16 form, float *out, size_t ldo,
+                             const void *x, size_t x_stride, const struct dev_weight *w, uint32_t panel,
+                             uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
 {
     bool              is_i4 = w->dtype == DT_I4;
     size_t            scale_size = is_i4 ? sizeof(f16) : sizeof(float), at = gemm_scale_at(w, panel, 0) * scale_size;
@@ -92,7 +96,8 @@ static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum a
     for (uint32_t row = 0, n; row < n_row; row += n) {
         float *to = out + row * ldo, *sum = s->p;
         n = n_row - row < CODES_ROWS ? n_row - row : CODES_ROWS;
-        for (uint32_t r = 0; add && r < n; r++) memcpy(sum + r * CODES_COLS, to + r * ldo, n_panel * GEMM_PANEL * sizeof *sum);
+        for (uint32_t r = 0; add && r < n; r++)
+            memcpy(sum + r * CODES_COLS, to + r * ldo, n_panel * GEMM_PANEL * sizeof *sum);
         p.out = sum;
         p.ldo = CODES_COLS;
         p.x = (const char *)x + row * x_stride;

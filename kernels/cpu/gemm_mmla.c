@@ -10,7 +10,14 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
-enum { PAIRS = 3, ROWS = 2 * PAIRS, COLS = 2, DUOS = GEMM_PANEL / 2, K_BLOCK = 4096, STEP = GEMM_PANEL * 8 /* bytes */ };
+enum {
+    PAIRS = 3,
+    ROWS = 2 * PAIRS,
+    COLS = 2,
+    DUOS = GEMM_PANEL / 2,
+    K_BLOCK = 4096,
+    STEP = GEMM_PANEL * 8 /* bytes */
+};
 
 /* Some inputs of a product: rows of x and columns of w that begin there. */
 struct part {
@@ -30,7 +37,10 @@ INLINE const char *row_of(const struct part *p, int pair, int which, const int R
     int r = 2 * pair + which;
     return p->x + (size_t)(r < R ? r : r - 1) * p->x_stride;
 }
-INLINE uint8x16_t two_rows(const char *a, const char *b) { return vcombine_u8(vld1_u8((const void *)a), vld1_u8((const void *)b)); }
+INLINE uint8x16_t two_rows(const char *a, const char *b)
+{
+    return vcombine_u8(vld1_u8((const void *)a), vld1_u8((const void *)b));
+}
 
 /* R rows by C columns of 16; both are constants where this is inlined. An accumulator: two outputs of one row, then of the next. */
 INLINE void tile(const struct part *p, const int R, const int C)
@@ -51,7 +61,8 @@ INLINE void tile(const struct part *p, const int R, const int C)
     }
     for (uint32_t i = 0; i < p->n; i++, w += STEP) {
         bfloat16x8_t a[PAIRS];
-        UNROLL for (int q = 0; q < (R + 1) / 2; q++) a[q] = vreinterpretq_bf16_u8(two_rows(x[2 * q] + 8 * i, x[2 * q + 1] + 8 * i));
+        UNROLL for (int q = 0; q < (R + 1) / 2; q++) a[q] =
+            vreinterpretq_bf16_u8(two_rows(x[2 * q] + 8 * i, x[2 * q + 1] + 8 * i));
         UNROLL for (int c = 0; c < C; c++)
         {
             const char *from = w + (size_t)c * p->w_col;
@@ -59,7 +70,8 @@ INLINE void tile(const struct part *p, const int R, const int C)
             UNROLL for (int d = 0; d < DUOS; d++)
             {
                 bfloat16x8_t b = vreinterpretq_bf16_u8(vld1q_u8((const void *)(from + 16 * d)));
-                UNROLL for (int q = 0; q < (R + 1) / 2; q++) acc[q][c * DUOS + d] = vbfmmlaq_f32(acc[q][c * DUOS + d], a[q], b);
+                UNROLL for (int q = 0; q < (R + 1) / 2; q++) acc[q][c * DUOS + d] =
+                    vbfmmlaq_f32(acc[q][c * DUOS + d], a[q], b);
             }
         }
     }
@@ -91,7 +103,8 @@ INLINE void tile8(const struct part *p, const int R, const int C)
     }
     for (uint32_t i = 0; i < p->n; i++, w += STEP) {
         int8x16_t a[PAIRS];
-        UNROLL for (int q = 0; q < (R + 1) / 2; q++) a[q] = vreinterpretq_s8_u8(two_rows(x[2 * q] + 8 * i, x[2 * q + 1] + 8 * i));
+        UNROLL for (int q = 0; q < (R + 1) / 2; q++) a[q] =
+            vreinterpretq_s8_u8(two_rows(x[2 * q] + 8 * i, x[2 * q + 1] + 8 * i));
         UNROLL for (int c = 0; c < C; c++)
         {
             const char *from = w + (size_t)c * p->w_col;
@@ -99,7 +112,8 @@ INLINE void tile8(const struct part *p, const int R, const int C)
             UNROLL for (int d = 0; d < DUOS; d++)
             {
                 int8x16_t b = vreinterpretq_s8_u8(vld1q_u8((const void *)(from + 16 * d)));
-                UNROLL for (int q = 0; q < (R + 1) / 2; q++) acc[q][c * DUOS + d] = vmmlaq_s32(acc[q][c * DUOS + d], a[q], b);
+                UNROLL for (int q = 0; q < (R + 1) / 2; q++) acc[q][c * DUOS + d] =
+                    vmmlaq_s32(acc[q][c * DUOS + d], a[q], b);
             }
         }
     }
@@ -130,20 +144,21 @@ INLINE void tile8(const struct part *p, const int R, const int C)
             if (p.scale) p.scale += p.scale_col;                                                            \
         }                                                                                                   \
     }
-#define BY_ROWS(fn)                                                                                                       \
-    ROW(fn, 1)                                                                                                            \
-    ROW(fn, 2)                                                                                                            \
-    ROW(fn, 3)                                                                                                            \
-    ROW(fn, 4)                                                                                                            \
-    ROW(fn, 5)                                                                                                            \
-    ROW(fn, 6)                                                                                                            \
-    static void fn##_rows(struct part p, uint32_t rows, uint32_t cols)                                                    \
-    {                                                                                                                     \
-        static void (*const by_rows[])(struct part, uint32_t) = { NULL, fn##_1, fn##_2, fn##_3, fn##_4, fn##_5, fn##_6 }; \
-        for (uint32_t r; rows > 0; rows -= r, p.out += r * p.ldo, p.x += r * p.x_stride) {                                \
-            r = rows < ROWS ? rows : ROWS;                                                                                \
-            by_rows[r](p, cols);                                                                                          \
-        }                                                                                                                 \
+#define BY_ROWS(fn)                                                                                          \
+    ROW(fn, 1)                                                                                               \
+    ROW(fn, 2)                                                                                               \
+    ROW(fn, 3)                                                                                               \
+    ROW(fn, 4)                                                                                               \
+    ROW(fn, 5)                                                                                               \
+    ROW(fn, 6)                                                                                               \
+    static void fn##_rows(struct part p, uint32_t rows, uint32_t cols)                                       \
+    {                                                                                                        \
+        static void (*const by_rows[])(struct part,                                                          \
+                                       uint32_t) = { NULL, fn##_1, fn##_2, fn##_3, fn##_4, fn##_5, fn##_6 }; \
+        for (uint32_t r; rows > 0; rows -= r, p.out += r * p.ldo, p.x += r * p.x_stride) {                   \
+            r = rows < ROWS ? rows : ROWS;                                                                   \
+            by_rows[r](p, cols);                                                                             \
+        }                                                                                                    \
     }
 BY_ROWS(tile)
 BY_ROWS(tile8)
@@ -160,17 +175,21 @@ static void bf16_prepare(void *row, const float *x, const struct dev_weight *w)
     memset(to + i, 0, bf16_row_bytes(w) - i * sizeof *to);
 }
 
-static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
 {
     (void)v;
     (void)s;
     uint32_t k = gemm_round(w->k, 32), block = n_row <= ROWS ? k : K_BLOCK, n_k; /* a chain may be cut anywhere */
     for (uint32_t i = 0; i < k; i += n_k, add = true) {
         n_k = k - i < block ? k - i : block;
-        struct part p = {
-            .out = out, .ldo = ldo, .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_BF16, w->k), .n = n_k / 4, .add = add
-        };
+        struct part p = { .out = out,
+                          .ldo = ldo,
+                          .x_stride = x_stride,
+                          .w_col = gemm_panel_bytes(DT_BF16, w->k),
+                          .n = n_k / 4,
+                          .add = add };
         p.x = (const char *)x + i * sizeof(bf16);
         p.w = gemm_panel(w, panel) + (size_t)i * GEMM_PANEL * sizeof(bf16);
         tile_rows(p, n_row, n_panel);
@@ -190,15 +209,22 @@ static void int8_prepare(void *row, const float *x, const struct dev_weight *w)
     memcpy(code + gemm_round(w->k, 64), &scale, sizeof scale);
 }
 
-static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
 {
     (void)v;
     (void)s;
-    uint32_t k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k), group = w->q.group ? w->q.group : k_all;
+    uint32_t k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k),
+             group = w->q.group ? w->q.group : k_all;
     for (uint32_t g = 0; g < n_group; g++, add = true) {
         uint32_t    k = g * group, n_k = k_all - k < group ? k_all - k : group;
-        struct part p = { .out = out, .ldo = ldo, .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_I8, w->k), .n = n_k / 8, .add = add };
+        struct part p = { .out = out,
+                          .ldo = ldo,
+                          .x_stride = x_stride,
+                          .w_col = gemm_panel_bytes(DT_I8, w->k),
+                          .n = n_k / 8,
+                          .add = add };
         p.x = (const char *)x + k;
         p.w = gemm_panel(w, panel) + (size_t)k * GEMM_PANEL;
         p.scale = (const float *)w->scale + gemm_scale_at(w, panel, k);

@@ -64,8 +64,8 @@ typedef void nibble_tile_fn(const struct nibble_part *p, uint32_t cols);
 #endif
 
 /* The sums of one part, in 16 bits or 32; x and w are at its first input. */
-INLINE void nibble_sums(V sum[ROWS][COLS][PARTS], const struct nibble_part *p, const char *x, const char *w, const char *less, const int R,
-                        const int C)
+INLINE void nibble_sums(V sum[ROWS][COLS][PARTS], const struct nibble_part *p, const char *x, const char *w,
+                        const char *less, const int R, const int C)
 {
     enum { AHEAD = 4096 };
     const V half = SET1(0x0f0f0f0f);
@@ -75,7 +75,8 @@ INLINE void nibble_sums(V sum[ROWS][COLS][PARTS], const struct nibble_part *p, c
         UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) sum[r][c][h] = from;
     }
     for (int i = 0; i < NIBBLE_PART; i += 8, x += 8, w += p->w_step) {
-        UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + c * 64 + (C == 1 ? CODES_SPAN / 8 * p->w_step : AHEAD), _MM_HINT_T0);
+        UNROLL for (int c = 0; c < C; c++)
+            _mm_prefetch(w + c * 64 + (C == 1 ? CODES_SPAN / 8 * p->w_step : AHEAD), _MM_HINT_T0);
         if (R == 1) { /* inputs stay in registers, codes pass by */
             V a = SET1(lane_at(x)), b = SET1(lane_at(x + 4));
             UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
@@ -96,7 +97,8 @@ INLINE void nibble_sums(V sum[ROWS][COLS][PARTS], const struct nibble_part *p, c
                 UNROLL for (int r = 0; r < R; r++)
                 {
                     V a = SET1(lane_at(x + (size_t)r * p->x_stride + 4 * j));
-                    UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) NIBBLE_PRODUCT(sum[r][c][h], b[c][h], a);
+                    UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
+                        NIBBLE_PRODUCT(sum[r][c][h], b[c][h], a);
                 }
             }
         }
@@ -110,13 +112,13 @@ INLINE void nibble_tile(const struct nibble_part *p, const int R, const int C, c
     bool        add = p->add;
     for (uint32_t g = 0; g < p->n_group; g++, scale += p->scale_step, add = true) {
         V sum[ROWS][COLS][PARTS], whole[ROWS][COLS][PARTS];
-        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) whole[r][c][h] =
-            SET1(0);
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
+            whole[r][c][h] = SET1(0);
         UNROLL for (int c = 0; c < C; c += 2) _mm_prefetch(scale + 8 * p->scale_step + c * 32, _MM_HINT_T0);
         for (uint32_t i = 0; i < (one ? 1 : p->n); i++, less += 4, x += NIBBLE_PART, w += NIBBLE_PART / 8 * p->w_step) {
             nibble_sums(sum, p, x, w, less, R, C);
-            UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) whole[r][c][h] =
-                ADD(whole[r][c][h], NIBBLE_SUM(sum[r][c][h]));
+            UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
+                whole[r][c][h] = ADD(whole[r][c][h], NIBBLE_SUM(sum[r][c][h]));
         }
         UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
         {
@@ -129,14 +131,15 @@ INLINE void nibble_tile(const struct nibble_part *p, const int R, const int C, c
         }
     }
 }
-#define NIBBLE_TILE(name, R, one)                                                                                                \
-    static void name##_##R(const struct nibble_part *p, uint32_t cols)                                                           \
-    {                                                                                                                            \
-        if (SIDE(NIBBLES, R) > 1 && cols == COLS) {                                                                              \
-            nibble_tile(p, R, SIDE(NIBBLES, R), one);                                                                            \
-            return;                                                                                                              \
-        }                                                                                                                        \
-        for (struct nibble_part q = *p; cols; cols--, q.sum += GEMM_PANEL, q.w += 64, q.scale += 32) nibble_tile(&q, R, 1, one); \
+#define NIBBLE_TILE(name, R, one)                                                                    \
+    static void name##_##R(const struct nibble_part *p, uint32_t cols)                               \
+    {                                                                                                \
+        if (SIDE(NIBBLES, R) > 1 && cols == COLS) {                                                  \
+            nibble_tile(p, R, SIDE(NIBBLES, R), one);                                                \
+            return;                                                                                  \
+        }                                                                                            \
+        for (struct nibble_part q = *p; cols; cols--, q.sum += GEMM_PANEL, q.w += 64, q.scale += 32) \
+            nibble_tile(&q, R, 1, one);                                                              \
     }
 #define NIBBLE_TILES(name, one) \
     NIBBLE_TILE(name, 1, one)   \
@@ -149,14 +152,16 @@ INLINE void nibble_tile(const struct nibble_part *p, const int R, const int C, c
 NIBBLE_TILES(nibble_one, true)
 NIBBLE_TILES(nibble_some, false)
 
-static void nibble_rows(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w, uint32_t panel,
-                        uint32_t n_panel, uint32_t n_row, bool add, float *sum)
+static void nibble_rows(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w,
+                        uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, float *sum)
 {
-    uint32_t               n_group = quant_n_group(&w->q, w->k), k_all = gemm_k(DT_I4, w->k), group = w->q.group ? w->q.group : k_all;
-    uint32_t               side = gemm_side(w, panel), at_once = n_row <= ROWS ? n_group : CODES_SPAN / group;
+    uint32_t n_group = quant_n_group(&w->q, w->k), k_all = gemm_k(DT_I4, w->k), group = w->q.group ? w->q.group : k_all;
+    uint32_t side = gemm_side(w, panel), at_once = n_row <= ROWS ? n_group : CODES_SPAN / group;
     nibble_tile_fn *const *by_rows = group == NIBBLE_PART ? nibble_one_by_rows : nibble_some_by_rows;
     const char            *less = x + gemm_round(w->k, 64);
-    struct nibble_part     p = { .x_stride = x_stride, .w_step = (size_t)64 * side, .scale_step = (size_t)side * GEMM_PANEL * sizeof(f16) };
+    struct nibble_part     p = { .x_stride = x_stride,
+                                 .w_step = (size_t)64 * side,
+                                 .scale_step = (size_t)side * GEMM_PANEL * sizeof(f16) };
     if (at_once < 1) at_once = 1;
     for (uint32_t g = 0, k = 0; g < n_group; g += p.n_group, k = g * group) {
         p.n_group = n_group - g < at_once ? n_group - g : at_once;
@@ -185,8 +190,9 @@ static void nibble_rows(float *out, size_t ldo, const char *x, size_t x_stride, 
     }
 }
 
-static void nibble_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                       uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void nibble_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                       const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                       const struct gemm_scratch *s)
 {
     (void)v;
     CHECK(panel % GEMM_COLS + n_panel <= GEMM_COLS);

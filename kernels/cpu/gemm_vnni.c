@@ -39,11 +39,12 @@ enum { ROWS = 3 };
 INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, const int C)
 {
     const __m512i half = _mm512_set1_epi8(15);
-    const size_t  w_col = t == BYTES ? p->w_col : 64, w_step = t == BYTES ? 64 : p->w_step; /* a panel follows a panel, or side by side */
-    const size_t  scale_col = t == BYTES ? p->scale_col : GEMM_PANEL * sizeof(f16);
-    const bool    kept = R <= 2; /* sums of floats stay in registers; there are none left with more rows */
-    const char   *x = p->x, *w = p->w, *tail = p->tail;
-    __m512        out[ROWS][COLS];
+    const size_t  w_col = t == BYTES ? p->w_col : 64,
+                 w_step = t == BYTES ? 64 : p->w_step; /* a panel follows a panel, or side by side */
+    const size_t scale_col = t == BYTES ? p->scale_col : GEMM_PANEL * sizeof(f16);
+    const bool   kept = R <= 2; /* sums of floats stay in registers; there are none left with more rows */
+    const char  *x = p->x, *w = p->w, *tail = p->tail;
+    __m512       out[ROWS][COLS];
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
     {
         float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL;
@@ -55,20 +56,25 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
         uint32_t    n = p->end - k < p->chunk ? p->end - k : p->chunk;
         size_t      group = p->group ? k / p->group * p->scale_step : 0;
         const char *scale = p->scale + group, *zeros = p->zero + group;
-        UNROLL for (int c = 0; c < C; c++) /* codes are above what they mean by 128, 8 or zero: so much less, once for all inputs */
+        UNROLL for (int c = 0; c < C;
+                    c++) /* codes are above what they mean by 128, 8 or zero: so much less, once for all inputs */
         {
             __m512i zero = half;
             if (t == NIBBLES_ZERO)
-                zero = _mm512_cvtps_epi32(_mm512_cvtph_ps(_mm256_loadu_si256((const void *)(zeros + (size_t)c * scale_col))));
+                zero = _mm512_cvtps_epi32(
+                    _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(zeros + (size_t)c * scale_col))));
             UNROLL for (int r = 0; r < R; r++)
             {
                 __m512i sum = lane_of(tail + (size_t)r * p->x_stride);
-                sum = t == BYTES ? _mm512_slli_epi32(sum, 7) : t == NIBBLES ? _mm512_slli_epi32(sum, 3) : _mm512_mullo_epi32(sum, zero);
+                sum = t == BYTES     ? _mm512_slli_epi32(sum, 7)
+                      : t == NIBBLES ? _mm512_slli_epi32(sum, 3)
+                                     : _mm512_mullo_epi32(sum, zero);
                 low[r][c] = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
                 high[r][c] = _mm512_setzero_si512();
             }
         }
-        if (t != BYTES) UNROLL for (int c = 0; c < C; c += 2) _mm_prefetch(scale + AHEAD / 4 + (size_t)c * scale_col, _MM_HINT_T0);
+        if (t != BYTES)
+            UNROLL for (int c = 0; c < C; c += 2) _mm_prefetch(scale + AHEAD / 4 + (size_t)c * scale_col, _MM_HINT_T0);
         /* The processor's own prefetching follows a panel well, but learns of the next ones too late: their beginning is asked for. */
         bool   last = k + n == p->k_all;
         size_t ahead = 3 * p->w_col + (size_t)n * GEMM_PANEL;
@@ -81,7 +87,8 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
                 x += 4;
             } else {
                 UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + (size_t)c * w_col + AHEAD, _MM_HINT_T0);
-                UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_and_si512(_mm512_loadu_si512(w + (size_t)c * w_col), half);
+                UNROLL for (int c = 0; c < C; c++) b[c] =
+                    _mm512_and_si512(_mm512_loadu_si512(w + (size_t)c * w_col), half);
                 QUAD(x);
                 UNROLL for (int c = 0; c < C; c++) b[c] =
                     _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(w + (size_t)c * w_col), 4), half);
@@ -92,7 +99,7 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
         UNROLL for (int c = 0; c < C; c++)
         {
             const char *s_at = scale + (size_t)c * scale_col;
-            __m512      s = t == BYTES ? _mm512_loadu_ps(s_at) : _mm512_cvtph_ps(_mm256_loadu_si256((const void *)s_at));
+            __m512 s = t == BYTES ? _mm512_loadu_ps(s_at) : _mm512_cvtph_ps(_mm256_loadu_si256((const void *)s_at));
             UNROLL for (int r = 0; r < R; r++)
             {
                 float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL;
@@ -125,10 +132,14 @@ TILES16(bytes, BYTES)
 TILES16(nibbles, NIBBLES)
 TILES16(nibbles_zero, NIBBLES_ZERO)
 
-static void code_prepare(void *row, const float *x, const struct dev_weight *w) { act16_prepare(row, x, w, ACT16_PIECES); }
+static void code_prepare(void *row, const float *x, const struct dev_weight *w)
+{
+    act16_prepare(row, x, w, ACT16_PIECES);
+}
 
-static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
 {
     static codes_tile_fn *const by_rows[CODES][ROWS] = { { bytes_1, bytes_2, bytes_3 },
                                                          { nibbles_1, nibbles_2, nibbles_3 },
@@ -141,11 +152,12 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
 
 enum { ROWS8 = 6, ROWS8_ONCE = 12, COLS8_ONCE = 2 }; /* as in gemm_bf16.c */
 struct part8 {
-    float       *out;
-    size_t       ldo;
-    const char  *x, *w;
-    size_t       x_stride, w_col, sum_at, scale_at; /* the last two: bytes from x to its row's sum over the group and to its scale */
-    uint32_t     n;                                 /* quads */
+    float      *out;
+    size_t      ldo;
+    const char *x, *w;
+    size_t      x_stride, w_col, sum_at,
+        scale_at;   /* the last two: bytes from x to its row's sum over the group and to its scale */
+    uint32_t     n; /* quads */
     const float *scale;
     size_t       scale_col; /* floats */
     bool         add;
@@ -156,8 +168,8 @@ INLINE void tile8(const struct part8 *p, const int R, const int C)
 {
     __m512i     acc[ROWS8_ONCE][COLS];
     const char *x = p->x, *w = p->w;
-    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =
-        _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), lane_of(x + (size_t)r * p->x_stride + p->sum_at)), 7);
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] = _mm512_slli_epi32(
+        _mm512_sub_epi32(_mm512_setzero_si512(), lane_of(x + (size_t)r * p->x_stride + p->sum_at)), 7);
     for (uint32_t i = 0; i < p->n; i++, x += 4, w += 64) {
         if (C == 1) _mm_prefetch(w + 2048, _MM_HINT_T0); /* one stream only: ask ahead */
         __m512i b[COLS];
@@ -174,21 +186,23 @@ INLINE void tile8(const struct part8 *p, const int R, const int C)
         UNROLL for (int r = 0; r < R; r++)
         {
             float *to = p->out + (size_t)r * p->ldo + c * GEMM_PANEL;
-            __m512 t = _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][c]), float_of(p->x + (size_t)r * p->x_stride + p->scale_at));
+            __m512 t =
+                _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][c]), float_of(p->x + (size_t)r * p->x_stride + p->scale_at));
             _mm512_storeu_ps(to, _mm512_fmadd_ps(t, s, p->add ? _mm512_loadu_ps(to) : _mm512_setzero_ps()));
         }
     }
 }
-#define TILE8(R, C)                                                                                                            \
-    static void tile8_##R(const struct part8 *p, uint32_t cols)                                                                \
-    {                                                                                                                          \
-        if (cols == C) {                                                                                                       \
-            tile8(p, R, C);                                                                                                    \
-            return;                                                                                                            \
-        }                                                                                                                      \
-        struct part8 q = *p;                                                                                                   \
-        for (; cols >= C; cols -= C, q.out += C * GEMM_PANEL, q.w += C * q.w_col, q.scale += C * q.scale_col) tile8(&q, R, C); \
-        for (; cols; cols--, q.out += GEMM_PANEL, q.w += q.w_col, q.scale += q.scale_col) tile8(&q, R, 1);                     \
+#define TILE8(R, C)                                                                                           \
+    static void tile8_##R(const struct part8 *p, uint32_t cols)                                               \
+    {                                                                                                         \
+        if (cols == C) {                                                                                      \
+            tile8(p, R, C);                                                                                   \
+            return;                                                                                           \
+        }                                                                                                     \
+        struct part8 q = *p;                                                                                  \
+        for (; cols >= C; cols -= C, q.out += C * GEMM_PANEL, q.w += C * q.w_col, q.scale += C * q.scale_col) \
+            tile8(&q, R, C);                                                                                  \
+        for (; cols; cols--, q.out += GEMM_PANEL, q.w += q.w_col, q.scale += q.scale_col) tile8(&q, R, 1);    \
     }
 TILE8(1, COLS)
 TILE8(2, COLS)
@@ -203,18 +217,22 @@ TILE8(10, COLS8_ONCE)
 TILE8(11, COLS8_ONCE)
 TILE8(12, COLS8_ONCE)
 
-static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
 {
     (void)v;
     (void)s;
-    static void (*const by_rows[])(const struct part8 *, uint32_t) = { NULL,    tile8_1, tile8_2, tile8_3,  tile8_4,  tile8_5, tile8_6,
-                                                                       tile8_7, tile8_8, tile8_9, tile8_10, tile8_11, tile8_12 };
-    uint32_t     most = n_row <= ROWS8_ONCE ? ROWS8_ONCE : ROWS8;
-    uint32_t     k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k), group = w->q.group ? w->q.group : k_all;
-    struct part8 p = {
-        .ldo = ldo, .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_I8, w->k), .scale_col = (size_t)n_group * GEMM_PANEL
-    };
+    static void (*const by_rows[])(const struct part8 *, uint32_t) = { NULL,     tile8_1,  tile8_2, tile8_3, tile8_4,
+                                                                       tile8_5,  tile8_6,  tile8_7, tile8_8, tile8_9,
+                                                                       tile8_10, tile8_11, tile8_12 };
+    uint32_t most = n_row <= ROWS8_ONCE ? ROWS8_ONCE : ROWS8;
+    uint32_t k_all = gemm_round(w->k, 64), n_group = quant_n_group(&w->q, w->k),
+             group = w->q.group ? w->q.group : k_all;
+    struct part8 p = { .ldo = ldo,
+                       .x_stride = x_stride,
+                       .w_col = gemm_panel_bytes(DT_I8, w->k),
+                       .scale_col = (size_t)n_group * GEMM_PANEL };
     for (uint32_t g = 0; g < n_group; g++, add = true) {
         uint32_t k = g * group;
         p.n = (k_all - k < group ? k_all - k : group) / 4;
@@ -277,7 +295,8 @@ INLINE void tile4(const struct part4 *p, const int R, const int C)
                 __m512i a = lane_of(x + (size_t)r * p->x_stride);
                 UNROLL for (int c = 0; c < C; c++) DPBUSD(acc[r][c], b[c], a);
             }
-            UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(w + c * 64), 4), half);
+            UNROLL for (int c = 0; c < C; c++) b[c] =
+                _mm512_and_si512(_mm512_srli_epi16(_mm512_loadu_si512(w + c * 64), 4), half);
             UNROLL for (int r = 0; r < R; r++)
             {
                 __m512i a = lane_of(x + (size_t)r * p->x_stride + 4);
@@ -302,30 +321,33 @@ INLINE void tile4(const struct part4 *p, const int R, const int C)
         UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)
             _mm512_storeu_ps(p->sum + r * SUM_COLS + c * GEMM_PANEL, sum[r][c]);
 }
-#define TILE4(R)                                                                                                             \
-    static void tile4_##R(const struct part4 *p, uint32_t cols)                                                              \
-    {                                                                                                                        \
-        if (cols == COLS) {                                                                                                  \
-            tile4(p, R, COLS);                                                                                               \
-            return;                                                                                                          \
-        }                                                                                                                    \
-        for (struct part4 one = *p; cols; cols--, one.sum += GEMM_PANEL, one.w += 64, one.scale += GEMM_PANEL * sizeof(f16)) \
-            tile4(&one, R, 1);                                                                                               \
+#define TILE4(R)                                                                                \
+    static void tile4_##R(const struct part4 *p, uint32_t cols)                                 \
+    {                                                                                           \
+        if (cols == COLS) {                                                                     \
+            tile4(p, R, COLS);                                                                  \
+            return;                                                                             \
+        }                                                                                       \
+        for (struct part4 one = *p; cols;                                                       \
+             cols--, one.sum += GEMM_PANEL, one.w += 64, one.scale += GEMM_PANEL * sizeof(f16)) \
+            tile4(&one, R, 1);                                                                  \
     }
 TILE4(1)
 TILE4(2)
 TILE4(3)
 TILE4(4)
 
-static void int4_rows(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w, uint32_t panel, uint32_t n_panel,
-                      uint32_t n_row, bool add, float *sum)
+static void int4_rows(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w,
+                      uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, float *sum)
 {
     static void (*const by_rows[])(const struct part4 *, uint32_t) = { NULL, tile4_1, tile4_2, tile4_3, tile4_4 };
     uint32_t n_group = quant_n_group(&w->q, w->k), k_all = gemm_k(DT_I4, w->k), group = w->q.group ? w->q.group : k_all,
              side = gemm_side(w, panel);
     uint32_t     at_once = n_row <= ROWS4 ? n_group : CODES_SPAN / group, rows = n_row <= ROWS4 ? ROWS4 : 3;
     const char  *sums = x + gemm_round(w->k, 64);
-    struct part4 p = { .x_stride = x_stride, .w_step = (size_t)64 * side, .scale_step = (size_t)side * GEMM_PANEL * sizeof(f16) };
+    struct part4 p = { .x_stride = x_stride,
+                       .w_step = (size_t)64 * side,
+                       .scale_step = (size_t)side * GEMM_PANEL * sizeof(f16) };
     if (at_once < 1) at_once = 1;
     for (uint32_t g = 0, k = 0; g < n_group; g += p.n_group, k = g * group) {
         p.n_group = n_group - g < at_once ? n_group - g : at_once;
@@ -355,8 +377,9 @@ static void int4_rows(float *out, size_t ldo, const char *x, size_t x_stride, co
     }
 }
 
-static void int4_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void int4_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
 {
     enum { ROWS_MAX = 96 }; /* their sums stay in the second cache */
     (void)v;

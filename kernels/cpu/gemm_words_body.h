@@ -62,12 +62,15 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
     for (uint32_t k = p->k; k < p->end; k += p->chunk, tail += ACT16_PART, add = true) {
         V        sum[ROWS][COLS][PARTS];
         uint32_t n = p->end - k < p->chunk ? p->end - k : p->chunk, group = p->group ? k / p->group : 0;
-        UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) /* codes are above what they mean: so much less */
+        UNROLL for (int c = 0; c < C; c++)
+            UNROLL for (int h = 0; h < PARTS; h++) /* codes are above what they mean: so much less */
         {
             V zero = SET1(t == BYTES ? 128 : 8);
             if (t == NIBBLES_ZERO)
-                zero = TO_INT(LOAD_F16(p->zero + (size_t)c * p->scale_col + group * p->scale_step + (size_t)h * LANES * sizeof(f16)));
-            UNROLL for (int r = 0; r < R; r++) sum[r][c][h] = SUB(SET1(0), MUL(zero, SET1(lane_at(tail + (size_t)r * p->x_stride))));
+                zero = TO_INT(LOAD_F16(p->zero + (size_t)c * p->scale_col + group * p->scale_step +
+                                       (size_t)h * LANES * sizeof(f16)));
+            UNROLL for (int r = 0; r < R; r++) sum[r][c][h] =
+                SUB(SET1(0), MUL(zero, SET1(lane_at(tail + (size_t)r * p->x_stride))));
         }
         /* Rows that pass once ask far ahead. Others ask for the next part's codes of this panel, or for those of the panel that is next,
          * whose beginning comes too late by itself. */
@@ -94,7 +97,8 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
                     UNROLL for (int r = 0; r < R; r++)
                     {
                         V a = SET1(lane_at(x + (size_t)r * p->x_stride + 4 * j));
-                        UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) PRODUCT(sum[r][c][h], b[c][h], a);
+                        UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
+                            PRODUCT(sum[r][c][h], b[c][h], a);
                     }
                 }
             }
@@ -124,20 +128,26 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
         }                                                                                     \
         for (struct codes_part one = *p; cols; cols--, codes_next(&one)) tile(&one, t, R, 1); \
     }
-#define TILES(name, t) TILE(name, t, 1) TILE(name, t, 2) TILE(name, t, 3) TILE(name, t, 4) TILE(name, t, 5) TILE(name, t, 6)
+#define TILES(name, t) \
+    TILE(name, t, 1) TILE(name, t, 2) TILE(name, t, 3) TILE(name, t, 4) TILE(name, t, 5) TILE(name, t, 6)
 TILES(bytes, BYTES)
 TILES(nibbles, NIBBLES)
 TILES(nibbles_zero, NIBBLES_ZERO)
 
-static void word_prepare(void *row, const float *x, const struct dev_weight *w) { act16_prepare(row, x, w, ACT16_WORDS); }
-
-static void word_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void word_prepare(void *row, const float *x, const struct dev_weight *w)
 {
-    static codes_tile_fn *const by_rows[CODES][ROWS] = { { bytes_1, bytes_2, bytes_3, bytes_4, bytes_5, bytes_6 },
-                                                         { nibbles_1, nibbles_2, nibbles_3, nibbles_4, nibbles_5, nibbles_6 },
-                                                         { nibbles_zero_1, nibbles_zero_2, nibbles_zero_3, nibbles_zero_4, nibbles_zero_5,
-                                                           nibbles_zero_6 } };
+    act16_prepare(row, x, w, ACT16_WORDS);
+}
+
+static void word_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
+{
+    static codes_tile_fn *const by_rows[CODES][ROWS] = {
+        { bytes_1, bytes_2, bytes_3, bytes_4, bytes_5, bytes_6 },
+        { nibbles_1, nibbles_2, nibbles_3, nibbles_4, nibbles_5, nibbles_6 },
+        { nibbles_zero_1, nibbles_zero_2, nibbles_zero_3, nibbles_zero_4, nibbles_zero_5, nibbles_zero_6 }
+    };
     (void)v;
     codes_mul(by_rows[codes_of(w)], ROWS, ACT16_WORDS, out, ldo, x, x_stride, w, panel, n_panel, n_row, add, s);
 }
@@ -166,7 +176,8 @@ static void byte_prepare(void *row, const float *x, const struct dev_weight *w)
 {
     enum { PART = 256 };
     uint32_t k_all = gemm_round(w->k, 64);
-    int8_t  *code = (int8_t *)row + (BYTE_INPUT - 1) * k_all; /* the upper half of the place of words: they overtake at the end */
+    int8_t  *code =
+        (int8_t *)row + (BYTE_INPUT - 1) * k_all; /* the upper half of the place of words: they overtake at the end */
     int16_t *word = row, part[PART];
     char    *sums = (char *)row + BYTE_INPUT * (size_t)k_all;
     uint32_t group = w->q.group ? w->q.group : w->k;
@@ -190,9 +201,9 @@ struct byte_part {
     int32_t    *sum; /* rows of CODES_COLS */
     const char *x, *w;
     size_t      x_stride, w_col, sum_at; /* sum_at: bytes from x to its row's sum over the group */
-    size_t      ahead;                   /* from w to what is asked for: far ahead where all rows pass at once, else the next span */
-    uint32_t    n;                       /* of four inputs */
-    bool        add;                     /* to what sum holds */
+    size_t      ahead; /* from w to what is asked for: far ahead where all rows pass at once, else the next span */
+    uint32_t    n;     /* of four inputs */
+    bool        add;   /* to what sum holds */
 };
 typedef void byte_tile_fn(const struct byte_part *p, uint32_t cols);
 
@@ -225,7 +236,8 @@ INLINE void byte_tile(const struct byte_part *p, const int R, const int C)
                 UNROLL for (int r = 0; r < R; r++)
                 {
                     V a = SET1(lane_at(x + (size_t)r * p->x_stride + 4 * j));
-                    UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++) BYTE_PRODUCT(sum[r][c][h], b[c][h], a);
+                    UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
+                        BYTE_PRODUCT(sum[r][c][h], b[c][h], a);
                 }
             }
         }
@@ -233,14 +245,15 @@ INLINE void byte_tile(const struct byte_part *p, const int R, const int C)
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) UNROLL for (int h = 0; h < PARTS; h++)
         STORE(p->sum + r * CODES_COLS + c * GEMM_PANEL + h * LANES, sum[r][c][h]);
 }
-#define BYTE_TILE(R)                                                                                                    \
-    static void byte_tile_##R(const struct byte_part *p, uint32_t cols)                                                 \
-    {                                                                                                                   \
-        if (SIDE(BYTES, R) > 1 && cols == COLS) {                                                                       \
-            byte_tile(p, R, SIDE(BYTES, R));                                                                            \
-            return;                                                                                                     \
-        }                                                                                                               \
-        for (struct byte_part one = *p; cols; cols--, one.sum += GEMM_PANEL, one.w += one.w_col) byte_tile(&one, R, 1); \
+#define BYTE_TILE(R)                                                                             \
+    static void byte_tile_##R(const struct byte_part *p, uint32_t cols)                          \
+    {                                                                                            \
+        if (SIDE(BYTES, R) > 1 && cols == COLS) {                                                \
+            byte_tile(p, R, SIDE(BYTES, R));                                                     \
+            return;                                                                              \
+        }                                                                                        \
+        for (struct byte_part one = *p; cols; cols--, one.sum += GEMM_PANEL, one.w += one.w_col) \
+            byte_tile(&one, R, 1);                                                               \
     }
 BYTE_TILE(1)
 BYTE_TILE(2)
@@ -250,14 +263,15 @@ BYTE_TILE(5)
 BYTE_TILE(6)
 
 /* Group g of some rows: out = (add ? itself : 0) + its sums, scaled. */
-static void byte_group(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w, uint32_t panel, uint32_t n_panel,
-                       uint32_t n_row, uint32_t g, bool add, int32_t *sum)
+static void byte_group(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w,
+                       uint32_t panel, uint32_t n_panel, uint32_t n_row, uint32_t g, bool add, int32_t *sum)
 {
-    static byte_tile_fn *const by_rows[ROWS] = { byte_tile_1, byte_tile_2, byte_tile_3, byte_tile_4, byte_tile_5, byte_tile_6 };
+    static byte_tile_fn *const by_rows[ROWS] = { byte_tile_1, byte_tile_2, byte_tile_3,
+                                                 byte_tile_4, byte_tile_5, byte_tile_6 };
     uint32_t                   k_all = gemm_round(w->k, 64), group = w->q.group ? w->q.group : k_all, begin = g * group;
-    uint32_t                   end = k_all - begin < group ? k_all : begin + group, span = n_row <= ROWS ? k_all : CODES_SPAN;
-    size_t                     tail = BYTE_INPUT * (size_t)k_all;
-    struct byte_part           p = { .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_I8, w->k) };
+    uint32_t         end = k_all - begin < group ? k_all : begin + group, span = n_row <= ROWS ? k_all : CODES_SPAN;
+    size_t           tail = BYTE_INPUT * (size_t)k_all;
+    struct byte_part p = { .x_stride = x_stride, .w_col = gemm_panel_bytes(DT_I8, w->k) };
     for (uint32_t k = begin, n; k < end; k += n) {
         n = end - k < span ? end - k : span;
         p.n = n / 4;
@@ -282,21 +296,23 @@ static void byte_group(float *out, size_t ldo, const char *x, size_t x_stride, c
         for (uint32_t c = 0; c < n_panel; c++)
             for (int h = 0; h < PARTS; h++) {
                 float *to = out + r * ldo + c * GEMM_PANEL + h * LANES;
-                VF     v =
-                    TIMES(TO_FLOAT(LOAD(sum + r * CODES_COLS + c * GEMM_PANEL + h * LANES)), SET1_F32(float_at(row_scale + r * x_stride)));
+                VF     v = TIMES(TO_FLOAT(LOAD(sum + r * CODES_COLS + c * GEMM_PANEL + h * LANES)),
+                                 SET1_F32(float_at(row_scale + r * x_stride)));
                 STORE_F32(to, FMA(v, LOAD_F32(scale + c * scale_col + h * LANES), add ? LOAD_F32(to) : SET1_F32(0)));
             }
 }
 
-static void byte_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride, const struct dev_weight *w,
-                     uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)
+static void byte_mul(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
+                     const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
+                     const struct gemm_scratch *s)
 {
     (void)v;
     CHECK(s->bytes >= CODES_ROWS * CODES_COLS * sizeof(int32_t));
     for (uint32_t row = 0, n; row < n_row; row += n) {
         n = n_row - row < CODES_ROWS ? n_row - row : CODES_ROWS;
         for (uint32_t g = 0; g < quant_n_group(&w->q, w->k); g++)
-            byte_group(out + row * ldo, ldo, (const char *)x + row * x_stride, x_stride, w, panel, n_panel, n, g, add || g, s->p);
+            byte_group(out + row * ldo, ldo, (const char *)x + row * x_stride, x_stride, w, panel, n_panel, n, g,
+                       add || g, s->p);
     }
 }
 

@@ -30,8 +30,8 @@ static bool has_avx_vnni(void)
 }
 static bool has_avx512(void)
 {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512dq");
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 static bool has_bf16(void)
 {
@@ -45,8 +45,10 @@ static bool has_amx(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, TILE = 1 << 24, INT8 = 1 << 25, BF16 = 1 << 22 };
     unsigned a, b, c, d;
-    if (!has_bf16() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (TILE | INT8 | BF16)) != (TILE | INT8 | BF16)) return false;
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 && gemm_amx_works() && attn_amx_works();
+    if (!has_bf16() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (TILE | INT8 | BF16)) != (TILE | INT8 | BF16))
+        return false;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 && gemm_amx_works() &&
+           attn_amx_works();
 }
 #endif
 static bool has_c(void) { return true; }
@@ -104,20 +106,21 @@ const struct gemm_kind *cpu_full_kind(enum dtype t, bool act8) { return vnni_kin
 const struct gemm_kind *cpu_full_kind(enum dtype t, bool act8) { return lanes_kind(t, act8); }
 #endif
 
-static const struct cpu_isa isas[] = { /* best first */
+static const struct cpu_isa
+    isas[] = { /* best first */
 #if defined(__x86_64__)
-                                       { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind, { 0, 0 }, &attn_amx },
-                                       { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind, { 20, 20 }, &attn_bf16 },
-                                       { "avx512-vnni", "cpu avx512-vnni", &simd_avx512, has_vnni, vnni_kind, { 20, 20 }, NULL },
-                                       { "avx512", "cpu avx512", &simd_avx512, has_avx512, avx512_kind, { 10, 18 }, NULL },
-                                       { "avx-vnni", "cpu avx-vnni", &simd_avx2, has_avx_vnni, avx_vnni_kind, { 20, 20 }, NULL },
-                                       { "avx2", "cpu avx2", &simd_avx2, has_avx2, avx2_kind, { 10, 18 }, NULL },
+               { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind, { 0, 0 }, &attn_amx },
+               { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind, { 20, 20 }, &attn_bf16 },
+               { "avx512-vnni", "cpu avx512-vnni", &simd_avx512, has_vnni, vnni_kind, { 20, 20 }, NULL },
+               { "avx512", "cpu avx512", &simd_avx512, has_avx512, avx512_kind, { 10, 18 }, NULL },
+               { "avx-vnni", "cpu avx-vnni", &simd_avx2, has_avx_vnni, avx_vnni_kind, { 20, 20 }, NULL },
+               { "avx2", "cpu avx2", &simd_avx2, has_avx2, avx2_kind, { 10, 18 }, NULL },
 #elif defined(__aarch64__)
-                                       { "neon-bf16", "cpu neon-bf16", &simd_neon, has_mmla, mmla_kind, { 0, 0 }, NULL },
-                                       { "neon", "cpu neon", &simd_neon, has_c, lanes_kind, { 0, 0 }, NULL },
+               { "neon-bf16", "cpu neon-bf16", &simd_neon, has_mmla, mmla_kind, { 0, 0 }, NULL },
+               { "neon", "cpu neon", &simd_neon, has_c, lanes_kind, { 0, 0 }, NULL },
 #endif
-                                       { "scalar", "cpu scalar", &simd_scalar, has_c, lanes_kind, { 0, 0 }, NULL }
-};
+               { "scalar", "cpu scalar", &simd_scalar, has_c, lanes_kind, { 0, 0 }, NULL }
+    };
 
 #if defined(__x86_64__)
 /* On Intel's cores vdpbf16ps does no more than fused multiply-adds of floats do, at half the precision: taken where it is asked for. */
@@ -148,6 +151,7 @@ const char *dev_cpu_isas(char *text, size_t text_bytes)
     size_t n = 0;
     *text = 0;
     for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
-        if (isas[i].has() && n < text_bytes) n += (size_t)snprintf(text + n, text_bytes - n, "%s%s", n ? ", " : "", isas[i].name);
+        if (isas[i].has() && n < text_bytes)
+            n += (size_t)snprintf(text + n, text_bytes - n, "%s%s", n ? ", " : "", isas[i].name);
     return text;
 }

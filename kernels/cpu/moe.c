@@ -12,15 +12,15 @@ struct moe_job {
     const struct simd   *v;
     const struct op_moe *o;
     uint32_t             row0, n_row;
-    struct moe_slot     *slot;    /* [n_row][top_k] */
-    uint32_t            *start;   /* [n_expert + 1] first place of each expert */
-    uint32_t            *fours;   /* [n_expert + 1] pieces before each expert, of the product under way */
-    float               *x;       /* [place][hidden], inputs, then outputs */
-    float               *h;       /* [place][2 * inter] */
-    float               *p;       /* [n_expert] */
-    char                *px, *ph; /* [place] inputs and activations as their products want them; x and h where those are floats */
-    size_t               px_stride, ph_stride;
-    uint32_t             n_slot;
+    struct moe_slot     *slot;  /* [n_row][top_k] */
+    uint32_t            *start; /* [n_expert + 1] first place of each expert */
+    uint32_t            *fours; /* [n_expert + 1] pieces before each expert, of the product under way */
+    float               *x;     /* [place][hidden], inputs, then outputs */
+    float               *h;     /* [place][2 * inter] */
+    float               *p;     /* [n_expert] */
+    char    *px, *ph; /* [place] inputs and activations as their products want them; x and h where those are floats */
+    size_t   px_stride, ph_stride;
+    uint32_t n_slot;
 };
 
 /* softmax, the k best in order, ties to the lower id */
@@ -75,11 +75,13 @@ static uint32_t moe_find(const struct moe_job *j, uint32_t piece, uint32_t *pane
     return lo;
 }
 
-static void moe_product(const struct moe_job *j, const struct dev_weight *weights, uint32_t piece, uint32_t thread, float *out, size_t ldo,
-                        const char *x, size_t x_stride)
+static void moe_product(const struct moe_job *j, const struct dev_weight *weights, uint32_t piece, uint32_t thread,
+                        float *out, size_t ldo, const char *x, size_t x_stride)
 {
     uint32_t       panel, e = moe_find(j, piece, &panel), n_panel = gemm_n_panel(weights[e].n);
-    struct cpu_mul mul = { .d = j->d, .out = out, .ldo = ldo, .x = x, .x_stride = x_stride, .w = &weights[e], .thread = thread };
+    struct cpu_mul mul = {
+        .d = j->d, .out = out, .ldo = ldo, .x = x, .x_stride = x_stride, .w = &weights[e], .thread = thread
+    };
     cpu_mul_panels(&mul, j->start[e], j->start[e + 1] - j->start[e], panel, n_panel - panel < 4 ? n_panel - panel : 4);
 }
 
@@ -150,8 +152,9 @@ static size_t prepared_bytes(const struct dev_weight *w) { return gemm_of(w)->pr
 void cpu_moe(struct device *d, const struct op_moe *o)
 {
     struct cpu_dev *c = cpu_of(d);
-    size_t          px = prepared_bytes(o->gate_up), ph = prepared_bytes(o->down), fixed = ((size_t)o->n_expert * 3 + 2) * 4 + 3 * 64;
-    size_t          row = o->top_k * (sizeof(struct moe_slot) + (o->hidden + 2 * (size_t)o->inter) * sizeof(float) + px + ph);
+    size_t          px = prepared_bytes(o->gate_up), ph = prepared_bytes(o->down),
+           fixed = ((size_t)o->n_expert * 3 + 2) * 4 + 3 * 64;
+    size_t row = o->top_k * (sizeof(struct moe_slot) + (o->hidden + 2 * (size_t)o->inter) * sizeof(float) + px + ph);
     CHECK(o->top_k >= 1 && o->top_k <= o->n_expert);
     CHECK(c->shared_bytes >= fixed + row);
     uint32_t rows = (uint32_t)((c->shared_bytes - fixed) / row);

@@ -45,7 +45,8 @@ void cpu_rmsnorm(struct device *d, void *out, const void *x, const float *w, uin
     norm(d, (struct norm_job){ .out = out, .x = u.x, .w = w, .n = n, .dim = dim, .eps = eps });
 }
 
-void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps)
+void cpu_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim,
+                     float eps)
 {
     norm(d, (struct norm_job){ .out = out, .x = x, .delta = delta, .w = w, .n = n, .dim = dim, .eps = eps });
 }

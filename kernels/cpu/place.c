@@ -50,7 +50,8 @@ void place_nodes(const char *root, struct place_nodes *out)
         for (uint32_t i = 0; i < PLACE_NODES_MAX; i++) {
             if (!(node[i / 64] >> i % 64 & 1)) continue;
             snprintf(name, sizeof name, "node%" PRIu32 "/cpulist", i);
-            if (!read_line(root, name, text, sizeof text) || !place_list(text, out->cpu[out->n], PLACE_CPUS_MAX)) continue;
+            if (!read_line(root, name, text, sizeof text) || !place_list(text, out->cpu[out->n], PLACE_CPUS_MAX))
+                continue;
             out->id[out->n++] = i;
         }
     if (out->n == 0) out->n = 1; /* of no CPUs: nobody is bound to it */

@@ -42,7 +42,8 @@ static struct rope_set *rope_find(struct rope_cache *c, const struct op_qkv *o)
     CHECK(half >= 1 && half <= ROPE_HALF_MAX);
     for (uint32_t i = 0; i < ROPE_SETS; i++) {
         struct rope_set *s = &c->set[i];
-        if (s->half == half && s->scale == o->rope_scale && !memcmp(s->inv_freq, o->inv_freq, half * sizeof(float))) return s;
+        if (s->half == half && s->scale == o->rope_scale && !memcmp(s->inv_freq, o->inv_freq, half * sizeof(float)))
+            return s;
     }
     struct rope_set *s = &c->set[c->next];
     char            *memory = c->memory + c->next * c->set_bytes;
@@ -69,10 +70,10 @@ static void qkv_row(const struct qkv_job *j, uint32_t r)
 {
     const struct op_qkv *o = j->o;
     const struct dev_kv *kv = j->kv;
-    uint32_t             hd = o->head_dim, n_turn = o->n_head + o->n_kv_head, seq = j->b->row_seq[r], pos = j->b->pos[r];
-    uint32_t             entry = j->b->page_start[seq] + pos / kv->block_tokens;
-    float               *x = (float *)o->qkv + (size_t)r * (n_turn + o->n_kv_head) * hd, own[2 * ROPE_HALF_MAX];
-    const float         *table = NULL;
+    uint32_t     hd = o->head_dim, n_turn = o->n_head + o->n_kv_head, seq = j->b->row_seq[r], pos = j->b->pos[r];
+    uint32_t     entry = j->b->page_start[seq] + pos / kv->block_tokens;
+    float       *x = (float *)o->qkv + (size_t)r * (n_turn + o->n_kv_head) * hd, own[2 * ROPE_HALF_MAX];
+    const float *table = NULL;
     CHECK(entry < j->b->page_start[seq + 1]);
     uint32_t block = j->b->page[entry];
     CHECK(block < kv->n_block);

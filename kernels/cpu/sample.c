@@ -111,7 +111,8 @@ static void sort_ids(uint32_t *c, uint32_t n) /* heap sort: nothing is allocated
 }
 
 /* ids beyond the vocabulary are no ids of this model: they change nothing */
-static void adjust(const struct sample_work *w, const float *logits, const struct op_sample *o, const struct op_sample_row *r)
+static void adjust(const struct sample_work *w, const float *logits, const struct op_sample *o,
+                   const struct op_sample_row *r)
 {
     float          *z = w->z;
     uint32_t       *count = (uint32_t *)(void *)w->e; /* in the answer << 1 | done */
@@ -126,7 +127,8 @@ static void adjust(const struct sample_work *w, const float *logits, const struc
     for (uint32_t i = 0; i < r->n_ban; i++)
         if (o->ban[r->ban_start + i] < w->vocab) z[o->ban[r->ban_start + i]] = -INFINITY;
     for (uint32_t i = 0; i < r->n_bias; i++)
-        if (o->bias[r->bias_start + i].id < w->vocab) z[o->bias[r->bias_start + i].id] += o->bias[r->bias_start + i].bias;
+        if (o->bias[r->bias_start + i].id < w->vocab)
+            z[o->bias[r->bias_start + i].id] += o->bias[r->bias_start + i].bias;
     if (r->repetition == 1.0f && r->frequency == 0.0f && r->presence == 0.0f) return;
     for (uint32_t i = 0; i < r->n_hist; i++)
         if (hist[i] < w->vocab) count[hist[i]] = 0;
@@ -142,7 +144,8 @@ static void adjust(const struct sample_work *w, const float *logits, const struc
 }
 
 /* What all ids weigh together; by blocks, which `block` gets where it is not NULL. */
-static uint64_t weigh_all(const struct simd *v, float *e, uint64_t *block, const float *z, uint32_t n, float max, float min)
+static uint64_t weigh_all(const struct simd *v, float *e, uint64_t *block, const float *z, uint32_t n, float max,
+                          float min)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i += SAMPLE_BLOCK) {
@@ -208,7 +211,8 @@ static uint32_t draw(const struct sample_work *w, const struct op_sample_row *r,
 
 static bool is_plain(const struct op_sample_row *r)
 {
-    return !r->n_allow && !r->n_ban && !r->n_bias && r->repetition == 1.0f && r->frequency == 0.0f && r->presence == 0.0f;
+    return !r->n_allow && !r->n_ban && !r->n_bias && r->repetition == 1.0f && r->frequency == 0.0f &&
+           r->presence == 0.0f;
 }
 
 static uint32_t sample_id(struct sample_work *w, const float *logits, float raw_max, const struct op_sample *o,
@@ -230,8 +234,8 @@ static uint32_t sample_id(struct sample_work *w, const float *logits, float raw_
 }
 
 /* What the raw logits say about id, and the n_top best. max: of the row; NaN: the row is not sane. */
-static void raw(const struct sample_work *w, const float *l, float max, uint32_t id, uint32_t n_top, float *logprob, uint32_t *rank,
-                uint32_t *top_id, float *top_logprob)
+static void raw(const struct sample_work *w, const float *l, float max, uint32_t id, uint32_t n_top, float *logprob,
+                uint32_t *rank, uint32_t *top_id, float *top_logprob)
 {
     bool     is_sane = !isnan(max) && id < w->vocab;
     double   lse = is_sane ? (double)max + weigh_log(weigh_all(w->v, NULL, NULL, l, w->vocab, max, 0)) : 0;
@@ -276,9 +280,11 @@ static void sample_piece(void *arg, uint32_t stripe, uint32_t thread)
         if (j->s) {
             const struct op_sample_row *r = &j->s->row[i];
             j->s->id[i] = isnan(max) ? UINT32_MAX : sample_id(&w, l, max, j->s, r);
-            raw(&w, l, max, j->s->id[i], r->n_top, &j->s->logprob[i], &j->s->rank[i], j->s->top_id + top, j->s->top_logprob + top);
+            raw(&w, l, max, j->s->id[i], r->n_top, &j->s->logprob[i], &j->s->rank[i], j->s->top_id + top,
+                j->s->top_logprob + top);
         } else {
-            raw(&w, l, max, j->l->id[i], j->l->n_top, &j->l->logprob[i], &j->l->rank[i], j->l->top_id + top, j->l->top_logprob + top);
+            raw(&w, l, max, j->l->id[i], j->l->n_top, &j->l->logprob[i], &j->l->rank[i], j->l->top_id + top,
+                j->l->top_logprob + top);
         }
     }
 }

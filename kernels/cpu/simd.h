@@ -20,8 +20,8 @@ static inline uint32_t simd_rows(uint32_t left, uint32_t most)
 /* Columns [16 * cols] of a product, each element one chain of fused multiply-adds over k, from k = 0 upwards:
  *   out[r, 16 c + l] (+)= sum over k of x[r, k] * w[c * w_col + k * w_k + l]
  * so that a chain may be cut anywhere and go on later, and no element knows of its neighbours. ld*, w_*: in elements. */
-typedef void simd_mul_fn(float *out, size_t ldo, const float *x, size_t ldx, const void *w, size_t w_col, size_t w_k, uint32_t k,
-                         uint32_t rows, uint32_t cols, bool add);
+typedef void simd_mul_fn(float *out, size_t ldo, const float *x, size_t ldx, const void *w, size_t w_col, size_t w_k,
+                         uint32_t k, uint32_t rows, uint32_t cols, bool add);
 
 struct simd {
     const char  *name;
@@ -32,12 +32,14 @@ struct simd {
     void (*expand)(float *dst, const void *code, enum dtype t, const void *scale, const f16 *zero, uint32_t n_k);
 
     float (*sum_squares)(const float *x, uint32_t n);
-    void (*norm)(float *out, const float *x, const float *w, float scale, uint32_t n); /* x * scale * w; w NULL: x * scale */
+    void (*norm)(float *out, const float *x, const float *w, float scale,
+                 uint32_t n); /* x * scale * w; w NULL: x * scale */
     void (*add)(float *x, const float *delta, uint32_t n);
     void (*act_mul[OP_ACTS])(float *out, const float *gate, const float *up, uint32_t n); /* act(gate) * up */
     void (*rope)(float *x, const float *cos, const float *sin, uint32_t half);            /* pairs (i, i + half) */
     void (*store)(void *dst, enum dtype t, const float *src, uint32_t n);
-    void (*load)(float *dst, const void *src, enum dtype t, uint32_t n); /* writes up to a multiple of 16, zeros behind n */
+    void (*load)(float *dst, const void *src, enum dtype t,
+                 uint32_t n); /* writes up to a multiple of 16, zeros behind n */
     /* 16 tokens of dim elements each -> dst [dim, 16] */
     void (*pack_k)(float *dst, const void *const *token, enum dtype t, uint32_t dim);
     /* One tile of a running softmax: s [64] scores of which [lo, hi) are seen become weights; returns the factor for what

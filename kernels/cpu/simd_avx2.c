@@ -18,17 +18,32 @@ V_INLINE void v_store(float *p, v16 x)
     _mm256_storeu_ps(p, x.a);
     _mm256_storeu_ps(p + 8, x.b);
 }
-V_INLINE v16      v_add(v16 x, v16 y) { return V_BOTH(_mm256_add_ps, x, y); }
-V_INLINE v16      v_sub(v16 x, v16 y) { return V_BOTH(_mm256_sub_ps, x, y); }
-V_INLINE v16      v_mul(v16 x, v16 y) { return V_BOTH(_mm256_mul_ps, x, y); }
-V_INLINE v16      v_div(v16 x, v16 y) { return V_BOTH(_mm256_div_ps, x, y); }
-V_INLINE v16      v_max(v16 x, v16 y) { return V_BOTH(_mm256_max_ps, x, y); }
-V_INLINE v16      v_fma(v16 x, v16 y, v16 z) { return (v16){ _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b) }; }
-V_INLINE uint32_t v_bits(__m256 a, __m256 b) { return (uint32_t)_mm256_movemask_ps(a) | (uint32_t)_mm256_movemask_ps(b) << 8; }
-V_INLINE uint32_t v_above(v16 x, v16 y) { return v_bits(_mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_GT_OQ)); }
-V_INLINE uint32_t v_equal(v16 x, v16 y) { return v_bits(_mm256_cmp_ps(x.a, y.a, _CMP_EQ_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_EQ_OQ)); }
-V_INLINE uint32_t v_nan(v16 x) { return v_bits(_mm256_cmp_ps(x.a, x.a, _CMP_UNORD_Q), _mm256_cmp_ps(x.b, x.b, _CMP_UNORD_Q)); }
-V_INLINE __m256   v_mask8(uint32_t mask)
+V_INLINE v16 v_add(v16 x, v16 y) { return V_BOTH(_mm256_add_ps, x, y); }
+V_INLINE v16 v_sub(v16 x, v16 y) { return V_BOTH(_mm256_sub_ps, x, y); }
+V_INLINE v16 v_mul(v16 x, v16 y) { return V_BOTH(_mm256_mul_ps, x, y); }
+V_INLINE v16 v_div(v16 x, v16 y) { return V_BOTH(_mm256_div_ps, x, y); }
+V_INLINE v16 v_max(v16 x, v16 y) { return V_BOTH(_mm256_max_ps, x, y); }
+V_INLINE v16 v_fma(v16 x, v16 y, v16 z)
+{
+    return (v16){ _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b) };
+}
+V_INLINE uint32_t v_bits(__m256 a, __m256 b)
+{
+    return (uint32_t)_mm256_movemask_ps(a) | (uint32_t)_mm256_movemask_ps(b) << 8;
+}
+V_INLINE uint32_t v_above(v16 x, v16 y)
+{
+    return v_bits(_mm256_cmp_ps(x.a, y.a, _CMP_GT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_GT_OQ));
+}
+V_INLINE uint32_t v_equal(v16 x, v16 y)
+{
+    return v_bits(_mm256_cmp_ps(x.a, y.a, _CMP_EQ_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_EQ_OQ));
+}
+V_INLINE uint32_t v_nan(v16 x)
+{
+    return v_bits(_mm256_cmp_ps(x.a, x.a, _CMP_UNORD_Q), _mm256_cmp_ps(x.b, x.b, _CMP_UNORD_Q));
+}
+V_INLINE __m256 v_mask8(uint32_t mask)
 {
     __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)mask), bit), bit));
@@ -58,7 +73,8 @@ V_INLINE __m256 v_f8(__m128i b) /* the bits of an f16 that is 2^8 times smaller,
 V_INLINE v16 v_load_f8(const uint8_t *p) { return (v16){ v_f8(v_load_8bytes(p)), v_f8(v_load_8bytes(p + 8)) }; }
 V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
 {
-    __m256i a = _mm256_cvtepu8_epi32(v_load_8bytes(p)), b = _mm256_cvtepu8_epi32(v_load_8bytes(p + 8)), low = _mm256_set1_epi32(15);
+    __m256i a = _mm256_cvtepu8_epi32(v_load_8bytes(p)), b = _mm256_cvtepu8_epi32(v_load_8bytes(p + 8)),
+            low = _mm256_set1_epi32(15);
     *high = (v16){ _mm256_cvtepi32_ps(_mm256_srli_epi32(a, 4)), _mm256_cvtepi32_ps(_mm256_srli_epi32(b, 4)) };
     return (v16){ _mm256_cvtepi32_ps(_mm256_and_si256(a, low)), _mm256_cvtepi32_ps(_mm256_and_si256(b, low)) };
 }
@@ -75,7 +91,10 @@ V_INLINE v16 v_load_f16_n(const f16 *p, uint32_t n)
     memcpy(t, p, n * sizeof *t);
     return v_load_f16(t);
 }
-V_INLINE v16 v_low16(v16 x) { return (v16){ v_shift16(_mm256_castps_si256(x.a)), v_shift16(_mm256_castps_si256(x.b)) }; }
+V_INLINE v16 v_low16(v16 x)
+{
+    return (v16){ v_shift16(_mm256_castps_si256(x.a)), v_shift16(_mm256_castps_si256(x.b)) };
+}
 V_INLINE v16 v_high16(v16 x)
 {
     __m256 high = _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000u));
@@ -108,7 +127,8 @@ V_INLINE void v_store_f16_n(f16 *p, v16 x, uint32_t n)
 
 V_INLINE __m256 v_pow2_8(__m256 t)
 {
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(127 << 23)));
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(127 << 23)));
 }
 V_INLINE v16 v_pow2(v16 t) { return (v16){ v_pow2_8(t.a), v_pow2_8(t.b) }; } /* 2^n where the low bits of t hold n */
 

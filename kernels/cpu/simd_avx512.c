@@ -26,15 +26,25 @@ V_INLINE uint32_t  v_nan(v16 a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
 V_INLINE v16       v_pick(uint32_t mask, v16 a, v16 b) { return _mm512_mask_blend_ps((__mmask16)mask, b, a); }
 
 V_INLINE v16 v_shift16(__m512i a) { return _mm512_castsi512_ps(_mm512_slli_epi32(a, 16)); }
-V_INLINE v16 v_load_bf16(const bf16 *p) { return v_shift16(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p))); }
-V_INLINE v16 v_load_bf16_n(const bf16 *p, uint32_t n) { return v_shift16(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(v_first(n), p))); }
+V_INLINE v16 v_load_bf16(const bf16 *p)
+{
+    return v_shift16(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)));
+}
+V_INLINE v16 v_load_bf16_n(const bf16 *p, uint32_t n)
+{
+    return v_shift16(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(v_first(n), p)));
+}
 V_INLINE v16 v_load_f16(const f16 *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
 V_INLINE v16 v_load_f16_n(const f16 *p, uint32_t n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_first(n), p)); }
-V_INLINE v16 v_load_i8(const uint8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p))); }
+V_INLINE v16 v_load_i8(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
+}
 V_INLINE v16 v_load_f8(const uint8_t *p) /* the bits of an f16 that is 2^8 times smaller, subnormals too */
 {
     __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p)), 7);
-    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(h, _mm256_set1_epi16((short)0xbf80))), _mm512_set1_ps(256.0f));
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_and_si256(h, _mm256_set1_epi16((short)0xbf80))),
+                         _mm512_set1_ps(256.0f));
 }
 V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
 {
@@ -43,7 +53,10 @@ V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
     return _mm512_cvtepi32_ps(_mm512_and_si512(b, _mm512_set1_epi32(15)));
 }
 V_INLINE v16 v_low16(v16 a) { return v_shift16(_mm512_castps_si512(a)); }
-V_INLINE v16 v_high16(v16 a) { return _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(a), _mm512_set1_epi32((int)0xffff0000u))); }
+V_INLINE v16 v_high16(v16 a)
+{
+    return _mm512_castsi512_ps(_mm512_and_epi32(_mm512_castps_si512(a), _mm512_set1_epi32((int)0xffff0000u)));
+}
 
 V_INLINE void v_store_bf16_n(bf16 *p, v16 a, uint32_t n)
 {
@@ -60,10 +73,14 @@ V_INLINE void v_store_f16_n(f16 *p, v16 a, uint32_t n)
 
 V_INLINE v16 v_pow2(v16 t) /* 2^n where the low bits of t hold n */
 {
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(t), 23), _mm512_set1_epi32(127 << 23)));
+    return _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(t), 23), _mm512_set1_epi32(127 << 23)));
 }
 
-V_INLINE v16 v_add_bits(v16 a, v16 b) { return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b))); }
+V_INLINE v16 v_add_bits(v16 a, v16 b)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
 
 /* modulo 2^32, which the intrinsic of that name, being signed, does not promise */
 V_INLINE uint32_t v_sum_bits(v16 a)

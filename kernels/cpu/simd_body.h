@@ -62,61 +62,64 @@ INLINE v16 v_load_f32(const float *p) { return v_load(p); }
 #define MUL_ARGS(T) float *out, size_t ldo, const float *x, size_t ldx, const T *w, size_t w_col, size_t w_k, uint32_t k
 
 /* One register block of R rows by C columns of 16. R and C are constants where this is inlined. */
-#define MUL_TILE(T, name)                                                                                                         \
-    INLINE void tile_##name(MUL_ARGS(T), bool add, const int R, const int C)                                                      \
-    {                                                                                                                             \
-        v16 acc[MUL_ROWS][8];                                                                                                     \
-        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =                                         \
-            add ? v_load(out + (size_t)r * ldo + c * 16) : v_zero();                                                              \
-        for (uint32_t i = 0; i < k; i++, w += w_k) {                                                                              \
-            if (C == 1) __builtin_prefetch((const char *)w + 2048, 0, 3); /* one stream only: ask ahead */                        \
-            if (R <= C) {                                                 /* whichever side is shorter stays in registers */      \
-                v16 a[MUL_ROWS];                                                                                                  \
-                UNROLL for (int r = 0; r < R; r++) a[r] = v_set1(x[(size_t)r * ldx + i]);                                         \
-                UNROLL for (int c = 0; c < C; c++)                                                                                \
-                {                                                                                                                 \
-                    v16 b = v_load_##name(w + (size_t)c * w_col);                                                                 \
-                    UNROLL for (int r = 0; r < R; r++) acc[r][c] = v_fma(a[r], b, acc[r][c]);                                     \
-                }                                                                                                                 \
-            } else {                                                                                                              \
-                v16 b[8];                                                                                                         \
-                UNROLL for (int c = 0; c < C; c++) b[c] = v_load_##name(w + (size_t)c * w_col);                                   \
-                UNROLL for (int r = 0; r < R; r++)                                                                                \
-                {                                                                                                                 \
-                    v16 a = v_set1(x[(size_t)r * ldx + i]);                                                                       \
-                    UNROLL for (int c = 0; c < C; c++) acc[r][c] = v_fma(a, b[c], acc[r][c]);                                     \
-                }                                                                                                                 \
-            }                                                                                                                     \
-        }                                                                                                                         \
-        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) v_store(out + (size_t)r * ldo + c * 16, acc[r][c]); \
+#define MUL_TILE(T, name)                                                                                  \
+    INLINE void tile_##name(MUL_ARGS(T), bool add, const int R, const int C)                               \
+    {                                                                                                      \
+        v16 acc[MUL_ROWS][8];                                                                              \
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] =                  \
+            add ? v_load(out + (size_t)r * ldo + c * 16) : v_zero();                                       \
+        for (uint32_t i = 0; i < k; i++, w += w_k) {                                                       \
+            if (C == 1) __builtin_prefetch((const char *)w + 2048, 0, 3); /* one stream only: ask ahead */ \
+            if (R <= C) { /* whichever side is shorter stays in registers */                               \
+                v16 a[MUL_ROWS];                                                                           \
+                UNROLL for (int r = 0; r < R; r++) a[r] = v_set1(x[(size_t)r * ldx + i]);                  \
+                UNROLL for (int c = 0; c < C; c++)                                                         \
+                {                                                                                          \
+                    v16 b = v_load_##name(w + (size_t)c * w_col);                                          \
+                    UNROLL for (int r = 0; r < R; r++) acc[r][c] = v_fma(a[r], b, acc[r][c]);              \
+                }                                                                                          \
+            } else {                                                                                       \
+                v16 b[8];                                                                                  \
+                UNROLL for (int c = 0; c < C; c++) b[c] = v_load_##name(w + (size_t)c * w_col);            \
+                UNROLL for (int r = 0; r < R; r++)                                                         \
+                {                                                                                          \
+                    v16 a = v_set1(x[(size_t)r * ldx + i]);                                                \
+                    UNROLL for (int c = 0; c < C; c++) acc[r][c] = v_fma(a, b[c], acc[r][c]);              \
+                }                                                                                          \
+            }                                                                                              \
+        }                                                                                                  \
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++)                              \
+            v_store(out + (size_t)r * ldo + c * 16, acc[r][c]);                                            \
     }
 
 /* One function per R, so that each has its registers for itself: its columns some at a time, then what is left by ones. */
-#define MUL_ROW(T, name, R)                                                                                                       \
-    static void mul_##name##_##R(MUL_ARGS(T), uint32_t cols, bool add)                                                            \
-    {                                                                                                                             \
-        uint32_t c = 0;                                                                                                           \
-        for (; c + MUL_COLS(R) <= cols; c += MUL_COLS(R))                                                                         \
-            tile_##name(out + c * 16, ldo, x, ldx, w + c * w_col, w_col, w_k, k, add, R, MUL_COLS(R));                            \
-        for (; MUL_COLS(R) > 1 && c < cols; c++) tile_##name(out + c * 16, ldo, x, ldx, w + c * w_col, w_col, w_k, k, add, R, 1); \
+#define MUL_ROW(T, name, R)                                                                            \
+    static void mul_##name##_##R(MUL_ARGS(T), uint32_t cols, bool add)                                 \
+    {                                                                                                  \
+        uint32_t c = 0;                                                                                \
+        for (; c + MUL_COLS(R) <= cols; c += MUL_COLS(R))                                              \
+            tile_##name(out + c * 16, ldo, x, ldx, w + c * w_col, w_col, w_k, k, add, R, MUL_COLS(R)); \
+        for (; MUL_COLS(R) > 1 && c < cols; c++)                                                       \
+            tile_##name(out + c * 16, ldo, x, ldx, w + c * w_col, w_col, w_k, k, add, R, 1);           \
     }
 
-#define MUL(T, name)                                                                                                                    \
-    MUL_TILE(T, name)                                                                                                                   \
-    MUL_ROW(T, name, 1)                                                                                                                 \
-    MUL_ROW(T, name, 2)                                                                                                                 \
-    MUL_ROW(T, name, 3)                                                                                                                 \
-    MUL_ROW(T, name, 4)                                                                                                                 \
-    MUL_ROW(T, name, 5)                                                                                                                 \
-    MUL_ROW(T, name, 6)                                                                                                                 \
-    static void mul_##name(MUL_ARGS(void), uint32_t rows, uint32_t cols, bool add)                                                      \
-    {                                                                                                                                   \
-        static void (*const by_rows[])(MUL_ARGS(T), uint32_t, bool) = { NULL,           mul_##name##_1, mul_##name##_2, mul_##name##_3, \
-                                                                        mul_##name##_4, mul_##name##_5, mul_##name##_6 };               \
-        for (uint32_t r; rows; rows -= r, out += r * ldo, x += r * ldx) {                                                               \
-            r = simd_rows(rows, MUL_ROWS);                                                                                              \
-            by_rows[r](out, ldo, x, ldx, w, w_col, w_k, k, cols, add);                                                                  \
-        }                                                                                                                               \
+#define MUL(T, name)                                                                                             \
+    MUL_TILE(T, name)                                                                                            \
+    MUL_ROW(T, name, 1)                                                                                          \
+    MUL_ROW(T, name, 2)                                                                                          \
+    MUL_ROW(T, name, 3)                                                                                          \
+    MUL_ROW(T, name, 4)                                                                                          \
+    MUL_ROW(T, name, 5)                                                                                          \
+    MUL_ROW(T, name, 6)                                                                                          \
+    static void mul_##name(MUL_ARGS(void), uint32_t rows, uint32_t cols, bool add)                               \
+    {                                                                                                            \
+        static void (*const by_rows[])(MUL_ARGS(T), uint32_t,                                                    \
+                                       bool) = { NULL,           mul_##name##_1, mul_##name##_2, mul_##name##_3, \
+                                                 mul_##name##_4, mul_##name##_5, mul_##name##_6 };               \
+        for (uint32_t r; rows; rows -= r, out += r * ldo, x += r * ldx) {                                        \
+            r = simd_rows(rows, MUL_ROWS);                                                                       \
+            by_rows[r](out, ldo, x, ldx, w, w_col, w_k, k, cols, add);                                           \
+        }                                                                                                        \
     }
 MUL(float, f32)
 MUL(bf16, bf16)
@@ -244,7 +247,8 @@ static void row_rope(float *x, const float *cos, const float *sin, uint32_t half
 {
     FOR_VECTORS(half)
     {
-        v16 a = load_part(x + i, len), b = load_part(x + half + i, len), c = load_part(cos + i, len), s = load_part(sin + i, len);
+        v16 a = load_part(x + i, len), b = load_part(x + half + i, len), c = load_part(cos + i, len),
+            s = load_part(sin + i, len);
         store_part(x + i, v_sub(v_mul(a, c), v_mul(b, s)), len);
         store_part(x + half + i, v_add(v_mul(b, c), v_mul(a, s)), len);
     }
@@ -417,7 +421,10 @@ static uint32_t logits_count_above(const float *x, float value, uint32_t n)
 {
     v16      b = v_set1(value);
     uint32_t count = 0;
-    FOR_VECTORS(n) { count += (uint32_t)__builtin_popcount(v_above(load_part(x + i, len), b) & (0xffffu >> (16 - len))); }
+    FOR_VECTORS(n)
+    {
+        count += (uint32_t)__builtin_popcount(v_above(load_part(x + i, len), b) & (0xffffu >> (16 - len)));
+    }
     return count;
 }
 

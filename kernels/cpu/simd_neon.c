@@ -24,7 +24,10 @@ V_INLINE void v_store(float *p, v16 x)
         for (int i = 0; i < 4; i++) x.val[i] = fn(x.val[i], y.val[i]); \
         return x;                                                      \
     }
-V_INLINE float32x4_t v_max4(float32x4_t a, float32x4_t b) { return vbslq_f32(vcgtq_f32(a, b), a, b); } /* fmax is neither's number */
+V_INLINE float32x4_t v_max4(float32x4_t a, float32x4_t b)
+{
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+} /* fmax is neither's number */
 V_INLINE float32x4_t v_add_bits4(float32x4_t a, float32x4_t b)
 {
     return vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)));
@@ -49,8 +52,9 @@ V_INLINE uint32_t v_bits(uint32x4_t a, uint32x4_t b, uint32x4_t c, uint32x4_t d)
     uint32x4_t       high = vorrq_u32(vandq_u32(c, vshlq_n_u32(bit, 8)), vandq_u32(d, vshlq_n_u32(bit, 12)));
     return vaddvq_u32(vorrq_u32(low, high));
 }
-#define V_COMPARE(fn, x, y) \
-    v_bits(fn((x).val[0], (y).val[0]), fn((x).val[1], (y).val[1]), fn((x).val[2], (y).val[2]), fn((x).val[3], (y).val[3]))
+#define V_COMPARE(fn, x, y)                                                                    \
+    v_bits(fn((x).val[0], (y).val[0]), fn((x).val[1], (y).val[1]), fn((x).val[2], (y).val[2]), \
+           fn((x).val[3], (y).val[3]))
 V_INLINE uint32_t v_above(v16 x, v16 y) { return V_COMPARE(vcgtq_f32, x, y); }
 V_INLINE uint32_t v_equal(v16 x, v16 y) { return V_COMPARE(vceqq_f32, x, y); }
 V_INLINE uint32_t v_nan(v16 x) { return v_equal(x, x) ^ 0xffffu; }
@@ -65,14 +69,15 @@ V_INLINE float32x4_t v_shift16(uint16x4_t a) { return vreinterpretq_f32_u32(vshl
 V_INLINE v16         v_load_bf16(const bf16 *p)
 {
     uint16x8_t a = vld1q_u16(p), b = vld1q_u16(p + 8);
-    return (v16){ { v_shift16(vget_low_u16(a)), v_shift16(vget_high_u16(a)), v_shift16(vget_low_u16(b)), v_shift16(vget_high_u16(b)) } };
+    return (v16){ { v_shift16(vget_low_u16(a)), v_shift16(vget_high_u16(a)), v_shift16(vget_low_u16(b)),
+                    v_shift16(vget_high_u16(b)) } };
 }
 V_INLINE float32x4_t v_from_f16(uint16x4_t a) { return vcvt_f32_f16(vreinterpret_f16_u16(a)); }
 V_INLINE v16         v_load_f16(const f16 *p)
 {
     uint16x8_t a = vld1q_u16(p), b = vld1q_u16(p + 8);
-    return (
-        v16){ { v_from_f16(vget_low_u16(a)), v_from_f16(vget_high_u16(a)), v_from_f16(vget_low_u16(b)), v_from_f16(vget_high_u16(b)) } };
+    return (v16){ { v_from_f16(vget_low_u16(a)), v_from_f16(vget_high_u16(a)), v_from_f16(vget_low_u16(b)),
+                    v_from_f16(vget_high_u16(b)) } };
 }
 V_INLINE v16 v_load_bf16_n(const bf16 *p, uint32_t n)
 {
@@ -98,7 +103,8 @@ V_INLINE v16 v_load_f8(const uint8_t *p) /* the bits of an f16 that is 2^8 times
     int8x16_t  a = vreinterpretq_s8_u8(vld1q_u8(p));
     uint16x8_t keep = vdupq_n_u16(0xbf80), b = vandq_u16(vreinterpretq_u16_s16(vshll_n_s8(vget_low_s8(a), 7)), keep);
     uint16x8_t c = vandq_u16(vreinterpretq_u16_s16(vshll_n_s8(vget_high_s8(a), 7)), keep);
-    v16 x = { { v_from_f16(vget_low_u16(b)), v_from_f16(vget_high_u16(b)), v_from_f16(vget_low_u16(c)), v_from_f16(vget_high_u16(c)) } };
+    v16        x = { { v_from_f16(vget_low_u16(b)), v_from_f16(vget_high_u16(b)), v_from_f16(vget_low_u16(c)),
+                       v_from_f16(vget_high_u16(c)) } };
     return v_mul(x, v_set1(256.0f));
 }
 V_INLINE v16 v_load_i4(const uint8_t *p, v16 *high)
@@ -114,7 +120,8 @@ V_INLINE v16 v_low16(v16 x)
 }
 V_INLINE v16 v_high16(v16 x)
 {
-    for (int i = 0; i < 4; i++) x.val[i] = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x.val[i]), vdupq_n_u32(0xffff0000u)));
+    for (int i = 0; i < 4; i++)
+        x.val[i] = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x.val[i]), vdupq_n_u32(0xffff0000u)));
     return x;
 }
 
@@ -144,13 +151,15 @@ V_INLINE void v_store_f16_n(f16 *p, v16 x, uint32_t n)
 V_INLINE v16 v_pow2(v16 t) /* 2^n where the low bits of t hold n */
 {
     for (int i = 0; i < 4; i++)
-        t.val[i] = vreinterpretq_f32_u32(vaddq_u32(vshlq_n_u32(vreinterpretq_u32_f32(t.val[i]), 23), vdupq_n_u32(127u << 23)));
+        t.val[i] =
+            vreinterpretq_f32_u32(vaddq_u32(vshlq_n_u32(vreinterpretq_u32_f32(t.val[i]), 23), vdupq_n_u32(127u << 23)));
     return t;
 }
 
 V_INLINE uint32_t v_sum_bits(v16 x)
 {
-    return vaddvq_u32(vreinterpretq_u32_f32(v_add_bits4(v_add_bits4(x.val[0], x.val[2]), v_add_bits4(x.val[1], x.val[3]))));
+    return vaddvq_u32(
+        vreinterpretq_u32_f32(v_add_bits4(v_add_bits4(x.val[0], x.val[2]), v_add_bits4(x.val[1], x.val[3]))));
 }
 V_INLINE float v_sum(v16 x)
 {
@@ -176,7 +185,8 @@ V_INLINE void v_transpose4(float32x4_t *a, float32x4_t *b, float32x4_t *c, float
 V_INLINE void v_transpose(v16 *x) /* 4x4 where they stand, then the blocks */
 {
     for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) v_transpose4(&x[4 * i].val[j], &x[4 * i + 1].val[j], &x[4 * i + 2].val[j], &x[4 * i + 3].val[j]);
+        for (int j = 0; j < 4; j++)
+            v_transpose4(&x[4 * i].val[j], &x[4 * i + 1].val[j], &x[4 * i + 2].val[j], &x[4 * i + 3].val[j]);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < i; j++)
             for (int k = 0; k < 4; k++) {

@@ -79,7 +79,10 @@ V_INLINE float as_float(uint32_t u)
 }
 V_INLINE v16 v_low16(v16 a) { V_EACH(as_float(as_bits(a.f[i]) << 16)); }
 V_INLINE v16 v_high16(v16 a) { V_EACH(as_float(as_bits(a.f[i]) & 0xffff0000u)); }
-V_INLINE v16 v_pow2(v16 t) { V_EACH(as_float((as_bits(t.f[i]) << 23) + (127u << 23))); } /* 2^n where the low bits of t hold n */
+V_INLINE v16 v_pow2(v16 t)
+{
+    V_EACH(as_float((as_bits(t.f[i]) << 23) + (127u << 23)));
+} /* 2^n where the low bits of t hold n */
 
 V_INLINE v16 v_add_bits(v16 a, v16 b) { V_EACH(as_float(as_bits(a.f[i]) + as_bits(b.f[i]))); }
 

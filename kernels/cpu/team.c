@@ -7,10 +7,11 @@
 #include <stdlib.h>
 
 enum {
-    TEAM_SPIN = 1000,       /* pauses (each some 40 cycles) before a thread sleeps */
-    TEAM_COST_MIN = 12000,  /* cycles of work below which waking others costs more than it gives */
-    TEAM_TAKE_COST = 2000,  /* cycles of work that pay for taking it */
-    TEAM_TAKE_MIN = 4,      /* times that a thread comes for pieces of its share at least, so that one that is held up leaves some */
+    TEAM_SPIN = 1000,      /* pauses (each some 40 cycles) before a thread sleeps */
+    TEAM_COST_MIN = 12000, /* cycles of work below which waking others costs more than it gives */
+    TEAM_TAKE_COST = 2000, /* cycles of work that pay for taking it */
+    TEAM_TAKE_MIN =
+        4, /* times that a thread comes for pieces of its share at least, so that one that is held up leaves some */
     TEAM_PIECE_MAX = 65535, /* of one job: must fit a ticket */
 };
 
@@ -18,7 +19,7 @@ struct team {
     team_fn         *fn;
     void            *arg;
     uint32_t         first, n_piece; /* piece number of this job's piece 0; all pieces */
-    _Atomic uint32_t take;           /* pieces at a time: small ones together; read before a job is known to be this one */
+    _Atomic uint32_t take; /* pieces at a time: small ones together; read before a job is known to be this one */
     _Alignas(64) _Atomic uint32_t done;
     _Atomic uint32_t caller_asleep;
     _Atomic int      busy;              /* team_run is under way */
@@ -47,7 +48,8 @@ static bool team_take(struct team *t, uint32_t share, uint32_t *begin_out, uint3
         uint32_t take = atomic_load_explicit(&t->take, memory_order_relaxed);
         if (next >= end) return false;
         if (take > end - next) take = end - next;
-        if (!atomic_compare_exchange_weak_explicit(ticket, &k, k + take, memory_order_acq_rel, memory_order_acquire)) continue;
+        if (!atomic_compare_exchange_weak_explicit(ticket, &k, k + take, memory_order_acq_rel, memory_order_acquire))
+            continue;
         *begin_out = next;
         *end_out = next + take;
         return true;
@@ -152,7 +154,8 @@ enum status team_create(uint32_t n_thread, struct team **t_out)
     t = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!t) return ST_NOMEM;
     *t = (struct team){ .n_thread = n_thread };
-    for (uint32_t i = 0; i < n_thread; i++) t->member[i] = (struct team_member){ .team = t, .index = i }; /* all look at all shares */
+    for (uint32_t i = 0; i < n_thread; i++)
+        t->member[i] = (struct team_member){ .team = t, .index = i }; /* all look at all shares */
     for (uint32_t i = 1; i < n_thread; i++) {
         char name[16];
         snprintf(name, sizeof name, "cpu-%u", i);

@@ -17,7 +17,8 @@ static inline __attribute__((always_inline)) void transpose16(__m512 *a)
     _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
     {
         __m512 l0 = _mm512_shuffle_f32x4(b[i], b[i + 4], 0x88), h0 = _mm512_shuffle_f32x4(b[i], b[i + 4], 0xdd);
-        __m512 l1 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88), h1 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xdd);
+        __m512 l1 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88),
+               h1 = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xdd);
         a[i] = _mm512_shuffle_f32x4(l0, l1, 0x88);
         a[i + 8] = _mm512_shuffle_f32x4(l0, l1, 0xdd);
         a[i + 4] = _mm512_shuffle_f32x4(h0, h1, 0x88);

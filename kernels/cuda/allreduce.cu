@@ -63,8 +63,8 @@ __device__ __forceinline__ bool comm_meet(const struct comm_view &v, uint32_t e)
 
 /* NR: ranks, so that their parts are all asked for before the first is added; 0: as many as v.n_rank says */
 template <class T, int NR>
-__global__ __launch_bounds__(COMM_THREADS) void k_comm_allreduce(const __grid_constant__ struct comm_view v, char *x, size_t bytes,
-                                                                 bool wide)
+__global__ __launch_bounds__(COMM_THREADS) void k_comm_allreduce(const __grid_constant__ struct comm_view v, char *x,
+                                                                 size_t bytes, bool wide)
 {
     uint4 own[COMM_VECS];
     pdl_wait();
@@ -92,7 +92,8 @@ __global__ __launch_bounds__(COMM_THREADS) void k_comm_allreduce(const __grid_co
             if (NR) {
                 uint4 part[NR ? NR : 1];
 #pragma unroll
-                for (int r = 0; r < NR; r++) part[r] = (uint32_t)r == v.rank ? own[j] : ld_volatile16(in + comm_at(v, e, (uint32_t)r));
+                for (int r = 0; r < NR; r++)
+                    part[r] = (uint32_t)r == v.rank ? own[j] : ld_volatile16(in + comm_at(v, e, (uint32_t)r));
                 act_load8<T>(sum, part[0]);
 #pragma unroll
                 for (int r = 1; r < NR; r++) {
@@ -116,8 +117,8 @@ __global__ __launch_bounds__(COMM_THREADS) void k_comm_allreduce(const __grid_co
 }
 
 /* Rank 0 writes, the others only raise their flags, so that rank 0 does not run ahead of who still reads. */
-__global__ __launch_bounds__(COMM_THREADS) void k_comm_broadcast(const __grid_constant__ struct comm_view v, char *x, size_t bytes,
-                                                                 bool wide)
+__global__ __launch_bounds__(COMM_THREADS) void k_comm_broadcast(const __grid_constant__ struct comm_view v, char *x,
+                                                                 size_t bytes, bool wide)
 {
     pdl_wait();
     const size_t tile = (size_t)blockDim.x * COMM_VECS * 16;
@@ -140,8 +141,8 @@ __global__ __launch_bounds__(COMM_THREADS) void k_comm_broadcast(const __grid_co
 }
 
 /* Elements [i, i + 4) of rank r's [m, n_local], of which `left` exist, to their places in [m, n_rank * n_local]. */
-__device__ __forceinline__ void comm_place(float *out, uint32_t i, uint32_t left, uint32_t r, uint32_t n_rank, uint32_t n_local, uint4 x,
-                                           bool wide)
+__device__ __forceinline__ void comm_place(float *out, uint32_t i, uint32_t left, uint32_t r, uint32_t n_rank,
+                                           uint32_t n_local, uint4 x, bool wide)
 {
     if (wide && left >= 4) { /* n_local % 4 == 0: the four are of one row */
         uint32_t row = i / n_local;
@@ -156,8 +157,9 @@ __device__ __forceinline__ void comm_place(float *out, uint32_t i, uint32_t left
     }
 }
 
-__global__ __launch_bounds__(COMM_THREADS) void k_comm_allgather(const __grid_constant__ struct comm_view v, float *out, const float *x,
-                                                                 uint32_t n, uint32_t n_local, bool wide_in, bool wide_out)
+__global__ __launch_bounds__(COMM_THREADS) void k_comm_allgather(const __grid_constant__ struct comm_view v, float *out,
+                                                                 const float *x, uint32_t n, uint32_t n_local,
+                                                                 bool wide_in, bool wide_out)
 {
     pdl_wait();
     const uint32_t tile = blockDim.x * COMM_VECS * 4; /* elements */
@@ -199,7 +201,8 @@ template <class T> __global__ __launch_bounds__(256) void k_comm_sum(T *x, const
     pdl_launch();
 }
 
-__global__ __launch_bounds__(256) void k_comm_spread(float *out, const float *all, uint32_t n_rank, size_t at, size_t n, uint32_t n_local)
+__global__ __launch_bounds__(256) void k_comm_spread(float *out, const float *all, uint32_t n_rank, size_t at, size_t n,
+                                                     uint32_t n_local)
 {
     pdl_wait();
     size_t i = (size_t)blockIdx.x * 256 + threadIdx.x;
@@ -255,11 +258,13 @@ extern "C" void comm_broadcast(struct cuda_dev *d, const struct comm_view *v, vo
     cuda_launched(d, "broadcast");
 }
 
-extern "C" void comm_allgather(struct cuda_dev *d, const struct comm_view *v, float *out, const float *x, uint32_t m, uint32_t n_local)
+extern "C" void comm_allgather(struct cuda_dev *d, const struct comm_view *v, float *out, const float *x, uint32_t m,
+                               uint32_t n_local)
 {
     if (!m || !n_local) return;
     struct comm_shape s = comm_shape(v, (size_t)m * n_local * 4);
-    LAUNCH(k_comm_allgather, s.grid, s.block, 0, d, *v, out, x, m * n_local, n_local, comm_wide(x), comm_wide(out) && n_local % 4 == 0);
+    LAUNCH(k_comm_allgather, s.grid, s.block, 0, d, *v, out, x, m * n_local, n_local, comm_wide(x),
+           comm_wide(out) && n_local % 4 == 0);
     cuda_launched(d, "allgather");
 }
 
@@ -274,7 +279,8 @@ extern "C" void comm_sum(struct cuda_dev *d, void *x, const void *all, uint32_t 
     cuda_launched(d, "allreduce");
 }
 
-extern "C" void comm_spread(struct cuda_dev *d, float *out, const float *all, uint32_t n_rank, size_t at, size_t n, uint32_t n_local)
+extern "C" void comm_spread(struct cuda_dev *d, float *out, const float *all, uint32_t n_rank, size_t at, size_t n,
+                            uint32_t n_local)
 {
     if (!n) return;
     LAUNCH(k_comm_spread, (unsigned)((n + 255) / 256), 256, 0, d, out, all, n_rank, at, n, n_local);

@@ -19,7 +19,8 @@ struct attn_item {
 };
 
 template <int HD>
-static __device__ __forceinline__ void attn_partial(const struct attn_args &a, const struct attn_item &w, const struct attn_rows<HD, 1> &r)
+static __device__ __forceinline__ void attn_partial(const struct attn_args &a, const struct attn_item &w,
+                                                    const struct attn_rows<HD, 1> &r)
 {
     uint32_t g = (threadIdx.x & 31) / 4, c = (threadIdx.x & 3) * 2, item = a.plan.seq_item[w.seq] + w.index;
 #pragma unroll
@@ -49,49 +50,56 @@ static __device__ __forceinline__ float2 attn_part2(const struct attn_args &a, c
     return make_float2(__ldcg(part + 2 + e), e + 1 < a.head_dim ? __ldcg(part + 3 + e) : 0.0f);
 }
 /* All chunks of the heads of an item, in order, as attn_merge does it. A lane has two numbers in 64. */
-template <int HD> static __device__ __forceinline__ void attn_merge_parts(const struct attn_args &a, const struct attn_item &w)
+template <int HD>
+static __device__ __forceinline__ void attn_merge_parts(const struct attn_args &a, const struct attn_item &w)
 {
     enum { PAIRS = (HD + 63) / 64 };
     uint32_t lane = threadIdx.x & 31, index0 = w.first / w.chunk, n = w.pos / w.chunk - index0 + 1;
     size_t   step = (size_t)a.n_head * (2 + a.head_dim);
     for (uint32_t h = 0; h < w.n_head; h++) {
-        const float *part = a.plan.partial + ((size_t)(a.plan.seq_item[w.seq] + index0) * a.n_head + w.head0 + h) * (2 + a.head_dim);
-        float        m = __ldcg(part), sum = __ldcg(part + 1);
-        float2       o[PAIRS];
+        const float *part =
+            a.plan.partial + ((size_t)(a.plan.seq_item[w.seq] + index0) * a.n_head + w.head0 + h) * (2 + a.head_dim);
+        float  m = __ldcg(part), sum = __ldcg(part + 1);
+        float2 o[PAIRS];
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) o[j] = attn_part2(a, part, j * 64 + lane * 2);
 #pragma unroll 4
         for (uint32_t i = 1; i < n; i++) {
             part += step;
-            float m_part = __ldcg(part), to = fmaxf(m, m_part), was = attn_weight(m, to, a.scale), is = attn_weight(m_part, to, a.scale);
+            float m_part = __ldcg(part), to = fmaxf(m, m_part), was = attn_weight(m, to, a.scale),
+                  is = attn_weight(m_part, to, a.scale);
             sum = __fmaf_rn(__ldcg(part + 1), is, __fmul_rn(sum, was));
             m = to;
 #pragma unroll
             for (int j = 0; j < PAIRS; j++) {
                 float2 x = attn_part2(a, part, j * 64 + lane * 2);
-                o[j] = make_float2(__fmaf_rn(x.x, is, __fmul_rn(o[j].x, was)), __fmaf_rn(x.y, is, __fmul_rn(o[j].y, was)));
+                o[j] =
+                    make_float2(__fmaf_rn(x.x, is, __fmul_rn(o[j].x, was)), __fmaf_rn(x.y, is, __fmul_rn(o[j].y, was)));
             }
         }
         float by = 1.0f / sum;
 #pragma unroll
-        for (int j = 0; j < PAIRS; j++) attn_put2(a, w.seq, w.head0 + h, j * 64 + lane * 2, __fmul_rn(o[j].x, by), __fmul_rn(o[j].y, by));
+        for (int j = 0; j < PAIRS; j++)
+            attn_put2(a, w.seq, w.head0 + h, j * 64 + lane * 2, __fmul_rn(o[j].x, by), __fmul_rn(o[j].y, by));
     }
 }
 
 template <int HD, int MT>
-static __device__ __forceinline__ void attn_put_rows(const struct attn_args &a, const struct attn_rows<HD, MT> &r, int i, int h,
-                                                     uint32_t row, uint32_t head)
+static __device__ __forceinline__ void attn_put_rows(const struct attn_args &a, const struct attn_rows<HD, MT> &r,
+                                                     int i, int h, uint32_t row, uint32_t head)
 {
     float by = 1.0f / r.l[i][h];
 #pragma unroll
     for (int j = 0; j < HD / 8; j++)
-        attn_put2(a, row, head, j * 8 + (threadIdx.x & 3) * 2, __fmul_rn(r.o[i][j][2 * h], by), __fmul_rn(r.o[i][j][2 * h + 1], by));
+        attn_put2(a, row, head, j * 8 + (threadIdx.x & 3) * 2, __fmul_rn(r.o[i][j][2 * h], by),
+                  __fmul_rn(r.o[i][j][2 * h + 1], by));
 }
 
 /* Is this the last of the chunks of (sequence, group) to arrive? What the others wrote before is seen then. */
 static __device__ __forceinline__ bool attn_last(const struct attn_args &a, const struct attn_item &w)
 {
-    uint32_t n = w.pos / w.chunk - w.first / w.chunk + 1, before = 0, *arrived = a.plan.arrived + (size_t)w.seq * a.n_head + w.unit;
+    uint32_t n = w.pos / w.chunk - w.first / w.chunk + 1, before = 0,
+             *arrived = a.plan.arrived + (size_t)w.seq * a.n_head + w.unit;
     __threadfence();
     __syncwarp();
     if ((threadIdx.x & 31) == 0) {
@@ -169,7 +177,8 @@ template <int HD> __global__ void __launch_bounds__(32) k_attn_decode(const stru
 
 /* Rows row0 .. row0 + n of the batch are of the block's tile; row i is row i % 16 of warp i / 16. */
 template <int HD, int MT>
-static __device__ __forceinline__ void attn_sees(const struct attn_args &a, struct attn_rows<HD, MT> &r, uint32_t row, uint32_t end)
+static __device__ __forceinline__ void attn_sees(const struct attn_args &a, struct attn_rows<HD, MT> &r, uint32_t row,
+                                                 uint32_t end)
 {
     uint32_t g = (threadIdx.x & 31) / 4;
 #pragma unroll
@@ -229,7 +238,7 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128  ? 1
     if (!early) attn_feed_begin<HD, WARPS>(a, f);
 
     struct attn_query<HD, MT, WARPS> q;
-    char                            *q_warp = smem + attn_smem<HD, MT, WARPS>::RING + warp * MT * 16 * attn_dim<HD>::STRIDE;
+    char *q_warp = smem + attn_smem<HD, MT, WARPS>::RING + warp * MT * 16 * attn_dim<HD>::STRIDE;
     q.smem = q_warp;
 #pragma unroll
     for (int i = 0; i < MT; i++) {
@@ -264,7 +273,8 @@ __global__ void __launch_bounds__(WARPS * 32, HD > 128  ? 1
 
 template <int HD, int MT, int WARPS> static bool attn_tile(struct cuda_dev *d, const struct attn_args &a)
 {
-    size_t smem = attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q + (a.fixed ? attn_smem<HD, MT, WARPS>::FOLD : 0);
+    size_t smem =
+        attn_smem<HD, MT, WARPS>::RING + attn_smem<HD, MT, WARPS>::Q + (a.fixed ? attn_smem<HD, MT, WARPS>::FOLD : 0);
     if (a.group % MT || smem > cuda_attn_smem(d->arch)) return false;
     LAUNCH((k_attn_tile<HD, MT, WARPS>), a.plan.n_tile * (4 / WARPS) * (a.n_head / MT), WARPS * 32, smem, d, a);
     return true;
@@ -288,7 +298,8 @@ template <int HD> static void attn_launch(struct cuda_dev *d, const struct attn_
     CHECK(!"attention has no kernel for this device"); /* the same */
 }
 
-extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv)
+extern "C" void cuda_attention(struct device *dev, const struct op_attn *o, const struct dev_batch *b,
+                               const struct dev_kv *kv)
 {
     struct cuda_dev *d = cuda_of(dev);
     CHECK(kv_holds_heads(kv, o->layer, o->n_kv_head, o->head_dim) && kv->dtype == DT_BF16);

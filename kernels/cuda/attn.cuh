@@ -54,7 +54,8 @@ static __device__ __forceinline__ long long attn_where(const struct attn_args &a
 
 /* 16 tokens from t on, which lie behind each other at src. */
 template <int HD>
-static __device__ __forceinline__ void attn_load16(char *to, const void *src, bool any, uint32_t t, uint32_t lo, uint32_t hi)
+static __device__ __forceinline__ void attn_load16(char *to, const void *src, bool any, uint32_t t, uint32_t lo,
+                                                   uint32_t hi)
 {
     enum { PIECES = HD / 8 };
     uint32_t    lane = threadIdx.x & 31;
@@ -70,8 +71,8 @@ static __device__ __forceinline__ void attn_load16(char *to, const void *src, bo
 
 /* The same for any size of blocks and heads: token by token, and number by number where rows are not of whole 16 bytes. */
 template <int HD>
-static __device__ void attn_load16_any(const struct attn_args &a, const struct attn_feed &f, char *to, const __nv_bfloat16 *head,
-                                       uint32_t t)
+static __device__ void attn_load16_any(const struct attn_args &a, const struct attn_feed &f, char *to,
+                                       const __nv_bfloat16 *head, uint32_t t)
 {
     uint32_t lane = threadIdx.x & 31;
 #pragma unroll 1
@@ -87,13 +88,15 @@ static __device__ void attn_load16_any(const struct attn_args &a, const struct a
                 cp_async16(to + i * 2, in ? from + i : head, in ? 16 : 0);
             }
         } else {
-            for (uint32_t i = lane; i < HD; i += 32) ((__nv_bfloat16 *)to)[i] = ok && i < a.head_dim ? from[i] : __ushort_as_bfloat16(0);
+            for (uint32_t i = lane; i < HD; i += 32)
+                ((__nv_bfloat16 *)to)[i] = ok && i < a.head_dim ? from[i] : __ushort_as_bfloat16(0);
         }
     }
 }
 
 template <int HD, int WARPS>
-static __device__ __forceinline__ void attn_load(const struct attn_args &a, const struct attn_feed &f, const __nv_bfloat16 *head)
+static __device__ __forceinline__ void attn_load(const struct attn_args &a, const struct attn_feed &f,
+                                                 const __nv_bfloat16 *head)
 {
     char *slot = f.ring + f.slot * attn_dim<HD>::SLOT;
 #pragma unroll
@@ -109,13 +112,15 @@ static __device__ __forceinline__ void attn_load(const struct attn_args &a, cons
     }
 }
 /* Asks for K, then V of the next tile; each is a group of its own, which may be empty. */
-template <int HD, int WARPS> static __device__ __forceinline__ void attn_feed_k(const struct attn_args &a, struct attn_feed &f)
+template <int HD, int WARPS>
+static __device__ __forceinline__ void attn_feed_k(const struct attn_args &a, struct attn_feed &f)
 {
     if (f.t < f.hi) attn_load<HD, WARPS>(a, f, f.head);
     cp_async_commit();
     f.slot = f.slot == 2 ? 0 : f.slot + 1;
 }
-template <int HD, int WARPS> static __device__ __forceinline__ void attn_feed_v(const struct attn_args &a, struct attn_feed &f)
+template <int HD, int WARPS>
+static __device__ __forceinline__ void attn_feed_v(const struct attn_args &a, struct attn_feed &f)
 {
     if (f.t < f.hi) attn_load<HD, WARPS>(a, f, f.head + a.v_offset);
     cp_async_commit();
@@ -123,7 +128,8 @@ template <int HD, int WARPS> static __device__ __forceinline__ void attn_feed_v(
     f.t += ATTN_KV;
     f.at = attn_where(a, f); /* is there by the time it is needed */
 }
-template <int HD, int WARPS> static __device__ __forceinline__ void attn_feed_begin(const struct attn_args &a, struct attn_feed &f)
+template <int HD, int WARPS>
+static __device__ __forceinline__ void attn_feed_begin(const struct attn_args &a, struct attn_feed &f)
 {
     f.slot = 0;
     f.t = f.lo / ATTN_KV * ATTN_KV;
@@ -182,14 +188,16 @@ static __device__ __forceinline__ uint32_t attn_q2(const struct attn_args &a, co
     else
         w = row[e] | (e + 1 < a.head_dim ? (uint32_t)row[e + 1] << 16 : 0u);
     if (!a.f16) return w;
-    return attn_pack(__half2float(__ushort_as_half((unsigned short)w)), __half2float(__ushort_as_half((unsigned short)(w >> 16))));
+    return attn_pack(__half2float(__ushort_as_half((unsigned short)w)),
+                     __half2float(__ushort_as_half((unsigned short)(w >> 16))));
 }
 static __device__ __forceinline__ const uint16_t *attn_q_row(const struct attn_args &a, uint32_t row, uint32_t head)
 {
     return (const uint16_t *)a.qkv + ((size_t)row * (a.n_head + 2 * a.n_kv_head) + head) * a.head_dim;
 }
 /* Numbers e and e + 1 of the result */
-static __device__ __forceinline__ void attn_put2(const struct attn_args &a, uint32_t row, uint32_t head, uint32_t e, float x, float y)
+static __device__ __forceinline__ void attn_put2(const struct attn_args &a, uint32_t row, uint32_t head, uint32_t e,
+                                                 float x, float y)
 {
     uint16_t *to = (uint16_t *)a.out + ((size_t)row * a.n_head + head) * a.head_dim + e;
     uint16_t  lo = a.f16 ? __half_as_ushort(__float2half_rn(x)) : __bfloat16_as_ushort(__float2bfloat16_rn(x));
@@ -214,7 +222,8 @@ template <int HD, int MT, int WARPS> struct attn_query {
 };
 
 template <int HD, int MT, int WARPS>
-static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const struct attn_query<HD, MT, WARPS> &q, const char *k)
+static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const struct attn_query<HD, MT, WARPS> &q,
+                                                   const char *k)
 {
     enum { STRIDE = attn_dim<HD>::STRIDE };
     uint32_t lane = threadIdx.x & 31;
@@ -253,8 +262,8 @@ static __device__ __forceinline__ void attn_scores(float s[MT][8][4], const stru
 
 /* Scores of the tile at t become weights p, as fragments of A; maximum, sum and o move along. */
 template <int HD, int MT>
-static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][4][4], float s[MT][8][4], struct attn_rows<HD, MT> &r, uint32_t t,
-                                                    bool mixed, float scale)
+static __device__ __forceinline__ void attn_softmax(uint32_t p[MT][4][4], float s[MT][8][4],
+                                                    struct attn_rows<HD, MT> &r, uint32_t t, bool mixed, float scale)
 {
     uint32_t column = t + (threadIdx.x & 3) * 2;
 #pragma unroll
@@ -348,7 +357,8 @@ template <int HD> static __device__ __forceinline__ bool attn_any_not_finite(con
 /* A tile that only some rows see may hold NaN or infinity for them, and weight zero does not keep it from the others: so it is left
  * out of the product and added to the rows that see it. A lane's columns are its own, so nobody else knows of it. */
 template <int HD, int MT>
-static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT> &r, const uint32_t p[MT][4][4], const char *v, uint32_t t)
+static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT> &r, const uint32_t p[MT][4][4],
+                                                        const char *v, uint32_t t)
 {
     attn_sum<HD, MT, true>(r, p, v);
     v += (threadIdx.x & 3) * 4;
@@ -377,8 +387,8 @@ template <int HD, int MT> struct attn_fold {
 };
 /* Adds what row half h has now to what was folded, or begins with it; the result goes to memory (KEEP) or to the rows. */
 template <int HD, int MT, int THREADS>
-static __device__ __forceinline__ void attn_merge(struct attn_rows<HD, MT> &r, int i, int h, float sum, float *fold, bool begin, bool keep,
-                                                  float scale)
+static __device__ __forceinline__ void attn_merge(struct attn_rows<HD, MT> &r, int i, int h, float sum, float *fold,
+                                                  bool begin, bool keep, float scale)
 {
     fold += i * attn_fold<HD, MT>::EACH * THREADS + threadIdx.x;
     float *ml = fold + 2 * h * THREADS, m = r.m[i][h], w = 0.0f, w_new = 1.0f;
@@ -420,14 +430,16 @@ static __device__ __forceinline__ void attn_put_aside(struct attn_rows<HD, MT> &
 
 /* All tiles of the feed, which has been begun. Behind it r.l is whole. All threads of the block call it. fold: NULL, or room. */
 template <int HD, int MT, int WARPS>
-static __device__ __forceinline__ void attn_walk(const struct attn_args &a, struct attn_feed &f, const struct attn_query<HD, MT, WARPS> &q,
-                                                 struct attn_rows<HD, MT> &r, float *fold)
+static __device__ __forceinline__ void attn_walk(const struct attn_args &a, struct attn_feed &f,
+                                                 const struct attn_query<HD, MT, WARPS> &q, struct attn_rows<HD, MT> &r,
+                                                 float *fold)
 {
     attn_clear(r);
     /* The feed is a tile ahead. Of three slots, the one that it fills next but has not yet begun to is the one to be worked on. */
     while (f.t < f.hi + ATTN_KV) {
         uint32_t t = f.t - ATTN_KV, p[MT][4][4];
-        bool     seen = t <= r.seen_last && t + ATTN_KV > r.seen_first, mixed = t < r.all_first || t + ATTN_KV - 1 > r.all_last;
+        bool     seen = t <= r.seen_last && t + ATTN_KV > r.seen_first,
+             mixed = t < r.all_first || t + ATTN_KV - 1 > r.all_last;
         cp_async_wait<1>();
         if (WARPS == 1)
             __syncwarp();

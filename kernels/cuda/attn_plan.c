@@ -15,7 +15,8 @@ uint32_t cuda_attn_warps(int arch, uint32_t head_dim)
 {
     /* Each decode block is one warp with a ring of tiles; the system keeps 1 KB of every block for itself. More than 8 warps bring no
      * more bytes under way: rings of short heads are short too, and so are their items. */
-    uint32_t block = CUDA_ATTN_RING * CUDA_ATTN_KV * cuda_attn_stride(cuda_attn_dim(head_dim)) + 1024, n = smem_kb(arch) * 1024 / block;
+    uint32_t block = CUDA_ATTN_RING * CUDA_ATTN_KV * cuda_attn_stride(cuda_attn_dim(head_dim)) + 1024,
+             n = smem_kb(arch) * 1024 / block;
     CHECK(n >= 1);
     return n < 8 ? n : 8;
 }
@@ -24,7 +25,8 @@ struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head
 {
     CHECK(n_kv_head > 0 && n_head % n_kv_head == 0);
     uint32_t per_group = (n_head / n_kv_head + CUDA_ATTN_HEADS - 1) / CUDA_ATTN_HEADS;
-    return (struct cuda_attn_split){ n_kv_head * per_group, (uint32_t)d->n_sm * cuda_attn_warps(d->arch, head_dim), d->deterministic };
+    return (struct cuda_attn_split){ n_kv_head * per_group, (uint32_t)d->n_sm * cuda_attn_warps(d->arch, head_dim),
+                                     d->deterministic };
 }
 
 /* Items that a batch may have. A sequence is one at least; where that alone fills the GPU, a quarter more lets the longest ones split. */
@@ -77,7 +79,8 @@ static void add_tile(const struct dev_batch *b, struct cuda_attn_lists *l, uint3
     l->tile_row[i] = row;
 }
 
-void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, uint32_t *len, struct cuda_attn_lists *l)
+void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, uint32_t *len,
+                    struct cuda_attn_lists *l)
 {
     uint32_t seq = 0;
     for (; seq < b->n_seq && b->row_start[seq + 1] == b->row_start[seq] + 1; seq++) {

@@ -42,13 +42,17 @@ struct cuda_comm {
 
 /* Up to where one exchange beats NCCL on NVLink: at 4 ranks until 1 to 2 MB (14 against 23 us), at 8 until 256 KB. It grows with the
  * ranks what each must write. Sources: vllm#24532, #42324, #44079. */
-static size_t own_max(uint32_t n_rank) { return n_rank <= 2 ? 2 << 20 : n_rank <= 4 ? 1 << 20 : n_rank <= 8 ? 256 << 10 : 64 << 10; }
+static size_t own_max(uint32_t n_rank)
+{
+    return n_rank <= 2 ? 2 << 20 : n_rank <= 4 ? 1 << 20 : n_rank <= 8 ? 256 << 10 : 64 << 10;
+}
 
 static size_t slot_bytes(uint32_t n_rank) { return (size_t)2 * n_rank * COMM_BLOCKS * COMM_TILE; }
 static bool   needed(const struct dev_cfg *cfg) { return cfg->n_rank > 1 || cfg->comm == DEV_COMM_NCCL; }
 static bool   own_possible(const struct dev_cfg *cfg)
 {
-    return cfg->n_rank > 1 && cfg->n_rank <= COMM_RANKS_MAX && cfg->n_local == cfg->n_rank && cfg->comm != DEV_COMM_NCCL;
+    return cfg->n_rank > 1 && cfg->n_rank <= COMM_RANKS_MAX && cfg->n_local == cfg->n_rank &&
+           cfg->comm != DEV_COMM_NCCL;
 }
 
 bool cuda_comm_may_nccl(const struct dev_cfg *cfg)
@@ -56,7 +60,11 @@ bool cuda_comm_may_nccl(const struct dev_cfg *cfg)
     return needed(cfg) && !(own_possible(cfg) && (cfg->comm == DEV_COMM_OWN || cfg->deterministic));
 }
 
-enum { FLAG_BYTES = COMM_BLOCKS * COMM_RANKS_MAX * 4, COUNT_BYTES = COMM_BLOCKS * 4, SLACK = 4 * 256 /* of aligning each */ };
+enum {
+    FLAG_BYTES = COMM_BLOCKS * COMM_RANKS_MAX * 4,
+    COUNT_BYTES = COMM_BLOCKS * 4,
+    SLACK = 4 * 256 /* of aligning each */
+};
 
 uint64_t cuda_comm_bytes(const struct dev_cfg *cfg)
 {
@@ -77,7 +85,8 @@ static void comm_abort(void *ctx) /* any thread */
     struct timespec limit;
     clock_gettime(CLOCK_REALTIME, &limit);
     limit.tv_sec += ABORT_S;
-    bool      held = pthread_mutex_timedlock(&c->lock, &limit) == 0; /* else the rank is stuck in a call, behind a full queue: free it */
+    bool held = pthread_mutex_timedlock(&c->lock, &limit) ==
+                0; /* else the rank is stuck in a call, behind a full queue: free it */
     nccl_comm nccl = __atomic_exchange_n(&c->nccl, NULL, __ATOMIC_ACQ_REL);
     if (nccl) c->api->CommAbort(nccl);
     if (held) pthread_mutex_unlock(&c->lock);
@@ -134,7 +143,8 @@ static enum status own_init(struct cuda_dev *d, bool possible, bool *distinct_ou
         me.flag = p;
         if (!st) st = cuda_alloc(&d->impl.dev, COUNT_BYTES, &p);
         count = p;
-        if (!st && !cuda_wait(d, NULL, "clearing the flags of the ranks")) st = ST_DEVICE; /* before a peer raises one */
+        if (!st && !cuda_wait(d, NULL, "clearing the flags of the ranks"))
+            st = ST_DEVICE; /* before a peer raises one */
         if (st) return st;
     }
     if (c->n_local == 1) return ST_OK;
@@ -145,7 +155,8 @@ static enum status own_init(struct cuda_dev *d, bool possible, bool *distinct_ou
     for (uint32_t r = 0; r < c->n_local; r++) {
         const struct hello *h = group_peek(d->group, r, sizeof me);
         for (uint32_t s = 0; s < r; s++)
-            if (((const struct hello *)group_peek(d->group, s, sizeof me))->ordinal == h->ordinal) *distinct_out = false;
+            if (((const struct hello *)group_peek(d->group, s, sizeof me))->ordinal == h->ordinal)
+                *distinct_out = false;
         if ((uint32_t)h->n_sm < c->view.blocks) c->view.blocks = (uint32_t)h->n_sm;
         if (!ok) continue;
         ok = reach(d, h->ordinal);
@@ -241,8 +252,8 @@ static enum status nccl_connect(struct cuda_dev *d, const struct dev_cfg *cfg, c
     bool ok = nccl_done(d, c->api->CommInitRankConfig(&c->nccl, (int)cfg->n_rank, id, (int)cfg->rank, &config));
     pthread_mutex_unlock(&c->lock);
     if (!ok && !comm_aborted(c))
-        LOG_ERROR("dev: gpu %d: NCCL %d does not connect rank %u of %u: %s", d->ordinal, c->api->version, cfg->rank, cfg->n_rank,
-                  c->nccl ? c->api->GetLastError(c->nccl) : "no communicator");
+        LOG_ERROR("dev: gpu %d: NCCL %d does not connect rank %u of %u: %s", d->ordinal, c->api->version, cfg->rank,
+                  cfg->n_rank, c->nccl ? c->api->GetLastError(c->nccl) : "no communicator");
     return agree(d, ok, ok_out);
 }
 
@@ -280,10 +291,11 @@ static enum dev_ballot window_try(struct cuda_dev *d, char *why, size_t why_byte
     }
     pthread_mutex_lock(&c->lock);
     c->voting = true;
-    bool ok = c->nccl && nccl_done(d, c->api->CommWindowRegister(c->nccl, w->base, w->bytes, &w->win, NCCL_WINDOW_SYMMETRIC));
+    bool ok =
+        c->nccl && nccl_done(d, c->api->CommWindowRegister(c->nccl, w->base, w->bytes, &w->win, NCCL_WINDOW_SYMMETRIC));
     c->voting = false;
     snprintf(why, why_bytes, "%s",
-             ok                              ? "NCCL says that these GPUs cannot (NVLink or P2P between all, and NCCL_CUMEM_ENABLE not 0)"
+             ok ? "NCCL says that these GPUs cannot (NVLink or P2P between all, and NCCL_CUMEM_ENABLE not 0)"
              : verdict(d) != DEV_BALLOT_OPEN ? "another rank failed"
              : c->nccl                       ? c->api->GetLastError(c->nccl)
                                              : "no communicator");
@@ -312,16 +324,19 @@ static enum status windows_init(struct cuda_dev *d, const struct dev_cfg *cfg, b
     if (mine == DEV_BALLOT_HAVE) snprintf(why, sizeof why, "not every rank could have one");
     if (all == DEV_BALLOT_HAVE) {
         if (c->index == 0)
-            LOG_INFO("dev: NCCL %d: what ranks add up lies in a symmetric window of %zu MiB", c->api->version, d->window->bytes >> 20);
+            LOG_INFO("dev: NCCL %d: what ranks add up lies in a symmetric window of %zu MiB", c->api->version,
+                     d->window->bytes >> 20);
         return ST_OK;
     }
     if (cfg->symmetric == DEV_SYMMETRIC_ON) {
         bool none;
-        (void)agree(d, false, &none); /* who leaves with an error aborts the others: first all are here, then one says why */
+        (void)agree(d, false,
+                    &none); /* who leaves with an error aborts the others: first all are here, then one says why */
         if (c->index == 0) LOG_ERROR("dev: --nccl-symmetric on: no symmetric windows: %s, cannot start", why);
         return ST_CONFIG;
     }
-    if (c->index == 0) LOG_INFO("dev: NCCL %d: no symmetric windows: %s; sums go through NCCL's own buffers", c->api->version, why);
+    if (c->index == 0)
+        LOG_INFO("dev: NCCL %d: no symmetric windows: %s; sums go through NCCL's own buffers", c->api->version, why);
     if (all == DEV_BALLOT_NONE) return ST_OK;
     nccl_drop(c); /* and its windows */
     if (d->window) d->window->win = NULL;
@@ -336,7 +351,8 @@ static enum status nccl_init(struct cuda_dev *d, const struct dev_cfg *cfg)
     void             *p;
     c->api = nccl_api_get(why, sizeof why);
     if (!c->api) {
-        if (!must && cfg->rank == 0) LOG_INFO("dev: no NCCL (%s): our own kernels carry everything between the ranks", why);
+        if (!must && cfg->rank == 0)
+            LOG_INFO("dev: no NCCL (%s): our own kernels carry everything between the ranks", why);
         if (!must) return ST_OK;
         LOG_ERROR("dev: gpu %d: NCCL is needed between these ranks: %s, cannot start", d->ordinal, why);
         return ST_CONFIG;
@@ -353,12 +369,14 @@ static enum status nccl_init(struct cuda_dev *d, const struct dev_cfg *cfg)
     }
     if (cfg->n_local < cfg->n_rank && !d->eager && nccl_graphs_hang(c->api->version)) {
         if (c->index == 0)
-            LOG_WARN("dev: NCCL %d hangs when graphs are replayed on several nodes: graphs are off; 2.30.4 or newer has them on",
-                     c->api->version);
+            LOG_WARN(
+                "dev: NCCL %d hangs when graphs are replayed on several nodes: graphs are off; 2.30.4 or newer has them on",
+                c->api->version);
         d->eager = true;
     }
     if (cfg->rank == 0)
-        LOG_INFO("dev: NCCL %d, %u ranks, connected in %.1f s", c->api->version, cfg->n_rank, (double)(clock_us() - begin) / 1e6);
+        LOG_INFO("dev: NCCL %d, %u ranks, connected in %.1f s", c->api->version, cfg->n_rank,
+                 (double)(clock_us() - begin) / 1e6);
     if (d->window && d->window->win && !nccl_gather_hangs(c->api->version, cfg->n_rank)) {
         c->stage = d->window->base;
         return ST_OK;
@@ -391,10 +409,11 @@ static enum status no_sums_of_nccl(struct cuda_dev *d)
     bool none;
     if (d->comm) (void)agree(d, false, &none); /* as in windows_init */
     if (d->impl.dev.rank == 0)
-        LOG_ERROR("dev: --nccl-symmetric on: NCCL carries nothing here: %s, cannot start",
-                  d->comm
-                      ? "our own kernels carry all (--deterministic or --collectives own in one machine, GPUs that are shared, or no NCCL)"
-                      : "there is one rank");
+        LOG_ERROR(
+            "dev: --nccl-symmetric on: NCCL carries nothing here: %s, cannot start",
+            d->comm
+                ? "our own kernels carry all (--deterministic or --collectives own in one machine, GPUs that are shared, or no NCCL)"
+                : "there is one rank");
     return ST_CONFIG;
 }
 
@@ -416,7 +435,8 @@ static enum status comm_start(struct cuda_dev *d, const struct dev_cfg *cfg)
     enum status st = own_init(d, own_possible(cfg), &distinct);
     if (st) return st;
     if (!c->own && !distinct) {
-        LOG_ERROR("dev: gpu %d: ranks share it, which NCCL refuses; give every rank a GPU of its own, cannot start", d->ordinal);
+        LOG_ERROR("dev: gpu %d: ranks share it, which NCCL refuses; give every rank a GPU of its own, cannot start",
+                  d->ordinal);
         return ST_CONFIG;
     }
     bool want = !c->own || (cfg->comm == DEV_COMM_AUTO && distinct && !d->deterministic);
@@ -442,8 +462,10 @@ void cuda_comm_free(struct cuda_dev *d)
     struct cuda_comm *c = d->comm;
     if (!c) return;
     if (d->group) group_at_abort(d->group, c->index, NULL, NULL);
-    if (c->nccl && d->window && d->window->win) (void)c->api->CommWindowDeregister(c->nccl, d->window->win); /* its graphs are gone */
-    if (c->nccl) c->api->CommAbort(c->nccl); /* the process ends: nobody is asked first, so nobody can keep us waiting */
+    if (c->nccl && d->window && d->window->win)
+        (void)c->api->CommWindowDeregister(c->nccl, d->window->win); /* its graphs are gone */
+    if (c->nccl)
+        c->api->CommAbort(c->nccl); /* the process ends: nobody is asked first, so nobody can keep us waiting */
     if (c->abort) (void)cudaFreeHost(c->abort);
     pthread_mutex_destroy(&c->lock);
     free(c);

@@ -20,7 +20,7 @@ enum {
     COMM_TILE = COMM_THREADS * COMM_VECS * 16,
 };
 struct comm_view {
-    char           *slot[COMM_RANKS_MAX]; /* in the memory of each rank: [2][n_rank: from whom][COMM_BLOCKS][COMM_TILE] bytes */
+    char *slot[COMM_RANKS_MAX]; /* in the memory of each rank: [2][n_rank: from whom][COMM_BLOCKS][COMM_TILE] bytes */
     uint32_t       *flag[COMM_RANKS_MAX]; /* in the memory of each rank: [COMM_BLOCKS][COMM_RANKS_MAX: from whom] */
     uint32_t       *count;                /* [COMM_BLOCKS] exchanges done, own */
     const uint32_t *abort;                /* in host memory: not 0, nobody waits any more */
@@ -34,11 +34,13 @@ bool cuda_comm_may_nccl(const struct dev_cfg *cfg);
 /* allreduce.cu. x: act [n]; bytes: any address, any size. One launch each, on d->stream. */
 void comm_allreduce(struct cuda_dev *d, const struct comm_view *v, void *x, size_t n);
 void comm_broadcast(struct cuda_dev *d, const struct comm_view *v, void *x, size_t bytes);
-void comm_allgather(struct cuda_dev *d, const struct comm_view *v, float *out, const float *x, uint32_t m, uint32_t n_local);
+void comm_allgather(struct cuda_dev *d, const struct comm_view *v, float *out, const float *x, uint32_t m,
+                    uint32_t n_local);
 /* x[i] = sum over r of all[r][i], in rank order, rounded once; act [n_rank, n] -> act [n] */
 void comm_sum(struct cuda_dev *d, void *x, const void *all, uint32_t n_rank, size_t n);
 /* all F32 [n_rank, n]: elements [at, at + n) of each rank's [m, n_local], to their places in out [m, n_rank * n_local] */
-void comm_spread(struct cuda_dev *d, float *out, const float *all, uint32_t n_rank, size_t at, size_t n, uint32_t n_local);
+void comm_spread(struct cuda_dev *d, float *out, const float *all, uint32_t n_rank, size_t at, size_t n,
+                 uint32_t n_local);
 
 #ifdef __cplusplus
 }

@@ -32,12 +32,16 @@ struct launch_on {
     const struct cuda_dev *dev;  /* NULL: a plain stream */
 };
 static inline struct launch_on launch_to(cudaStream_t s) { return launch_on{ s, false, false, NULL }; }
-static inline struct launch_on launch_to(const struct cuda_dev *d) { return launch_on{ d->stream, d->pdl, d->skip, d }; }
+static inline struct launch_on launch_to(const struct cuda_dev *d)
+{
+    return launch_on{ d->stream, d->pdl, d->skip, d };
+}
 
 template <class... P, class... A>
 static inline void launch_once(void (*k)(P...), dim3 grid, dim3 block, size_t smem, struct launch_on on, A &&...a)
 {
-    if (smem > SMEM_PLAIN) cudaFuncSetAttribute((const void *)k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    if (smem > SMEM_PLAIN)
+        cudaFuncSetAttribute((const void *)k, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
 #ifdef CUDA_EMU
     emu::launch_kernel(k, grid, block, smem, on.stream, on.pdl, static_cast<A &&>(a)...);
 #else
@@ -62,7 +66,8 @@ static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, s
 }
 /* kernel<<<grid, block, smem>>>(...) on a struct cuda_dev * (with programmatic dependent launch where the device has it) or on a
  * plain stream. A kernel with a comma in its template arguments goes in parentheses. */
-#define LAUNCH(kernel, grid, block, smem, on, ...) launch(kernel, dim3(grid), dim3(block), (size_t)(smem), launch_to(on), __VA_ARGS__)
+#define LAUNCH(kernel, grid, block, smem, on, ...) \
+    launch(kernel, dim3(grid), dim3(block), (size_t)(smem), launch_to(on), __VA_ARGS__)
 
 /* In a loop that waits for another block or rank. */
 #define EMU_SPIN() spin_pause()

@@ -86,8 +86,8 @@ static void failed(struct cuda_dev *d, struct way *w, struct copy_flight *f, cud
     if (sticks(w))
         cuda_give_up(d, e, "a KV copy");
     else if (!atomic_exchange(&d->copy->told, true)) /* once: what repeats is in the metrics */
-        LOG_WARN("dev: gpu %d: a KV copy failed: %s (%s), what it carried is computed again", d->ordinal, cuda_meaning(e),
-                 cudaGetErrorName(e));
+        LOG_WARN("dev: gpu %d: a KV copy failed: %s (%s), what it carried is computed again", d->ordinal,
+                 cuda_meaning(e), cudaGetErrorName(e));
 }
 
 static void copy_begin(struct device *dev, enum dev_way way, const struct dev_run *run, uint32_t n)
@@ -136,8 +136,9 @@ static bool copy_pin(struct device *dev, void *host, size_t bytes)
     if (e == cudaSuccess) e = cudaHostRegister(host, bytes, cudaHostRegisterPortable);
     if (e == cudaSuccess) return true;
     (void)cudaGetLastError();
-    LOG_WARN("dev: gpu %d: %zu MiB of host memory for KV cannot be pinned: %s (ulimit -l?); copies go through the driver's buffers, slower",
-             d->ordinal, bytes >> 20, cudaGetErrorName(e));
+    LOG_WARN(
+        "dev: gpu %d: %zu MiB of host memory for KV cannot be pinned: %s (ulimit -l?); copies go through the driver's buffers, slower",
+        d->ordinal, bytes >> 20, cudaGetErrorName(e));
     return false;
 }
 

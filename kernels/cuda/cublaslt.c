@@ -25,7 +25,8 @@ static const struct {
     { "cublasLtGetVersion", offsetof(struct cublaslt, version) },
     { "cublasLtCreate", offsetof(struct cublaslt, create) },
     { "cublasLtDestroy", offsetof(struct cublaslt, destroy) },
-    { "cublasLtMatrixLayoutInit_internal", offsetof(struct cublaslt, layout_init) }, /* what the header's inline Init calls */
+    { "cublasLtMatrixLayoutInit_internal",
+      offsetof(struct cublaslt, layout_init) }, /* what the header's inline Init calls */
     { "cublasLtMatmulDescInit_internal", offsetof(struct cublaslt, desc_init) },
     { "cublasLtMatmulDescSetAttribute", offsetof(struct cublaslt, desc_set) },
     { "cublasLtMatmulPreferenceInit_internal", offsetof(struct cublaslt, pref_init) },
@@ -60,7 +61,8 @@ static enum status take(void *lib, const char *name, struct cublaslt *out, char 
 
 enum status cublaslt_load(const char *path, struct cublaslt *out, char *err, size_t err_bytes)
 {
-    static const char *const usual[] = { "libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13",
+    static const char *const usual[] = { "libcublasLt.so.13", "libcublasLt.so.12",
+                                         "/usr/local/cuda/lib64/libcublasLt.so.13",
                                          "/usr/local/cuda/lib64/libcublasLt.so.12" };
     bool                     given = path && *path;
     if (given && !strcmp(path, "none")) {

@@ -12,7 +12,9 @@ extern "C" {
 #include <cuda_runtime_api.h>
 
 enum { PDL_ARCH_MIN = 90 }; /* from here on a launch may depend on the one before by program */
-enum { CUDA_ALIGN = 256 };  /* of everything in the arena: whole sectors, and what the fastest GEMMs ask of their operands */
+enum {
+    CUDA_ALIGN = 256
+}; /* of everything in the arena: whole sectors, and what the fastest GEMMs ask of their operands */
 
 struct cuda_step;   /* step.c: staging, results, graphs            */
 struct cuda_blas;   /* gemm.c: cuBLASLt, its workspace, algorithms */
@@ -28,16 +30,18 @@ struct cuda_window; /* window.h: memory of what ranks add up */
  * no kernel changes them: attention reads them ahead of its predecessor's end. The length of a sequence is pos[its last row] + 1. */
 struct cuda_attn_plan {
     uint32_t        n_decode;
-    uint32_t        n_tile;     /* 0: decode rows alone                                     */
-    const uint32_t *tile_seq;   /* [n_tile] sequence, or UINT32_MAX: skip                   */
-    const uint32_t *tile_row;   /* [n_tile] first row (of the batch); to the end of the sequence, at most CUDA_ATTN_ROWS */
-    uint32_t        n_item;     /* launch bound of items (a graph's bucket may have more than the step needs) */
+    uint32_t        n_tile;   /* 0: decode rows alone                                     */
+    const uint32_t *tile_seq; /* [n_tile] sequence, or UINT32_MAX: skip                   */
+    const uint32_t
+            *tile_row; /* [n_tile] first row (of the batch); to the end of the sequence, at most CUDA_ATTN_ROWS */
+    uint32_t n_item;   /* launch bound of items (a graph's bucket may have more than the step needs) */
     const uint32_t *item_seq;   /* [n_item] sequence; UINT32_MAX: this and all behind it are padding */
     const uint32_t *item_chunk; /* [n_item] which chunk of its KV: 0, 1, 2, ... of each sequence */
     const uint32_t *seq_item;   /* [n_decode + 1] first item of each sequence      */
-    const uint32_t *chunk;      /* [1] tokens per chunk, a multiple of CUDA_ATTN_KV; 0: cuda_attn_chunk_fixed of each row's length */
-    float          *partial;    /* [most items][n_head][2 + head_dim]: max, sum, o; 16-byte aligned */
-    uint32_t       *arrived;    /* [seqs_max][n_head] zero between launches: step_init zeroes it once, the kernel restores it */
+    const uint32_t
+          *chunk; /* [1] tokens per chunk, a multiple of CUDA_ATTN_KV; 0: cuda_attn_chunk_fixed of each row's length */
+    float *partial;    /* [most items][n_head][2 + head_dim]: max, sum, o; 16-byte aligned */
+    uint32_t *arrived; /* [seqs_max][n_head] zero between launches: step_init zeroes it once, the kernel restores it */
 };
 
 struct cuda_dev {
@@ -63,29 +67,34 @@ struct cuda_dev {
     struct dev_group     *group;
     const char           *gemm_file, *cublaslt; /* as in dev_cfg; may be NULL */
     bool                  skip;                 /* a launch of this step has failed: what follows it is not launched */
-    bool                  relaunch;             /* a step of several ranks is being enqueued: what is refused is launched once more */
-    bool                  broken;               /* lost, and not by what a kernel did: the GPU itself, or a link of it */
-    bool                  lost;                 /* a sticky error, or the group was aborted: every wait says ST_DEVICE from here on */
-    uint64_t              wait_limit_us;        /* longest wait: a device that hangs is given up then */
-    bool                  hung;                 /* ... and it does not answer: calls would wait for ever */
-    struct {                                    /* for cuda_doing, atomic */
-        const char *op, *wait;                  /* enqueued last; what is waited for, NULL: nothing */
-        uint64_t    n_op, wait_us;              /* so far; since when */
+    bool     relaunch;         /* a step of several ranks is being enqueued: what is refused is launched once more */
+    bool     broken;           /* lost, and not by what a kernel did: the GPU itself, or a link of it */
+    bool     lost;             /* a sticky error, or the group was aborted: every wait says ST_DEVICE from here on */
+    uint64_t wait_limit_us;    /* longest wait: a device that hangs is given up then */
+    bool     hung;             /* ... and it does not answer: calls would wait for ever */
+    struct {                   /* for cuda_doing, atomic */
+        const char *op, *wait; /* enqueued last; what is waited for, NULL: nothing */
+        uint64_t    n_op, wait_us; /* so far; since when */
     } doing;
 };
 static inline struct cuda_dev *cuda_of(struct device *d) { return (struct cuda_dev *)d; }
 
 /* device.c */
-void        cuda_bind(struct cuda_dev *d);                           /* the calling thread works with this GPU from here on */
-enum status cuda_take(struct cuda_dev *d, size_t bytes, void **out); /* as cuda_alloc, but what lies there is not cleared */
+void        cuda_bind(struct cuda_dev *d); /* the calling thread works with this GPU from here on */
+enum status cuda_take(struct cuda_dev *d, size_t bytes,
+                      void **out); /* as cuda_alloc, but what lies there is not cleared */
 /* Until the event (NULL: all of the stream) is reached; false: the device is lost, which has been logged. */
-bool        cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what);
-bool        cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what); /* false: logged once, d->lost; or as step.c says */
-bool        cuda_lose(struct cuda_dev *d); /* sets d->lost; true: no rank of the process has said why yet, so the caller does */
-void        cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what); /* the same for an error, from any thread */
-const char *cuda_meaning(cudaError_t e);
-static inline enum status cuda_loss(const struct cuda_dev *d) { return d->broken ? ST_BROKEN : ST_DEVICE; } /* when d->lost */
-static inline void        cuda_did(struct cuda_dev *d, const char *op)                                      /* op: static */
+bool cuda_wait(struct cuda_dev *d, cudaEvent_t e, const char *what);
+bool cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what); /* false: logged once, d->lost; or as step.c says */
+/* sets d->lost; true: no rank of the process has said why yet, so the caller does */
+bool cuda_lose(struct cuda_dev *d);
+void cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what); /* the same for an error, from any thread */
+const char               *cuda_meaning(cudaError_t e);
+static inline enum status cuda_loss(const struct cuda_dev *d)
+{
+    return d->broken ? ST_BROKEN : ST_DEVICE;
+} /* when d->lost */
+static inline void cuda_did(struct cuda_dev *d, const char *op) /* op: static */
 {
     __atomic_store_n(&d->doing.op, op, __ATOMIC_RELAXED);
     __atomic_fetch_add(&d->doing.n_op, 1, __ATOMIC_RELAXED);
@@ -105,10 +114,10 @@ enum status cuda_sync(struct device *d);
 /* load.c */
 uint64_t    cuda_weight_bytes(enum dtype t, uint32_t n, uint32_t k);
 enum status cuda_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
-void        cuda_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
-                            enum dtype src_t);
-void        cuda_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed, uint64_t src_row,
-                             uint64_t src_col, uint64_t src_len, float std); /* fill.cu */
+void        cuda_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,
+                            size_t src_stride, enum dtype src_t);
+void        cuda_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed,
+                             uint64_t src_row, uint64_t src_col, uint64_t src_len, float std); /* fill.cu */
 enum status cuda_load_init(struct cuda_dev *d);
 bool        cuda_load_sync(struct cuda_dev *d); /* every weight_set has arrived; false: lost */
 void        cuda_load_free(struct cuda_dev *d); /* at the first step: weight_set works after it too, slowly */
@@ -119,12 +128,16 @@ enum dev_graph cuda_step_begin(struct device *d, const struct dev_step *s, struc
 bool           cuda_step_end(struct device *d, const struct dev_step *s, const struct dev_step *on);
 enum status    cuda_step_wait(struct device *d, const struct dev_step *s);
 void           cuda_step_free(struct cuda_dev *d);
-bool           cuda_step_excuse(struct cuda_dev *d); /* true: a graph was being captured, which has failed now, without harm */
+bool cuda_step_excuse(struct cuda_dev *d); /* true: a graph was being captured, which has failed now, without harm */
 /* true: e ended a launch of the step that is being enqueued and nothing else: that step is run again, or given up alone */
 bool cuda_step_fault(struct cuda_dev *d, cudaError_t e, const char *what);
-bool cuda_relaunch(const struct cuda_dev *d); /* true: the last error has ended a launch and nothing else; it is taken back */
+/* true: the last error has ended a launch and nothing else; it is taken back */
+bool cuda_relaunch(const struct cuda_dev *d);
 /* Before a launch: is it made once more if it is refused? Not where an error stands: what that one ended is missing, whatever follows. */
-static inline bool cuda_may_relaunch(const struct cuda_dev *d) { return d->relaunch && cudaPeekAtLastError() == cudaSuccess; }
+static inline bool cuda_may_relaunch(const struct cuda_dev *d)
+{
+    return d->relaunch && cudaPeekAtLastError() == cudaSuccess;
+}
 /* times.c, probe.cu */
 void   cuda_times_begin(struct cuda_dev *d);
 void   cuda_times_end(struct cuda_dev *d);
@@ -147,7 +160,8 @@ void cuda_linear(struct device *d, void *out, const void *x, const struct dev_we
 void cuda_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
 /* norm.cu */
 void cuda_rmsnorm(struct device *d, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps);
-void cuda_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps);
+void cuda_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim,
+                      float eps);
 /* mlp.cu */
 void cuda_embed(struct device *d, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n);
 void cuda_glu(struct device *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act);
@@ -164,9 +178,11 @@ struct cuda_attn_split {
     uint32_t n_slot; /* decode warps that the GPU runs at a time                                                */
     bool     fixed;  /* chunks of fixed length: d->deterministic                                                */
 };
-struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head, uint32_t n_kv_head, uint32_t head_dim);
-uint32_t               cuda_attn_smem(int arch);                     /* bytes of shared memory that one block may have */
-uint32_t               cuda_attn_warps(int arch, uint32_t head_dim); /* decode warps that one SM holds: bounded by its shared memory */
+struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head, uint32_t n_kv_head,
+                                       uint32_t head_dim);
+uint32_t               cuda_attn_smem(int arch); /* bytes of shared memory that one block may have */
+uint32_t               cuda_attn_warps(int      arch,
+                                       uint32_t head_dim); /* decode warps that one SM holds: bounded by its shared memory */
 /* plan.chunk for sequences of len[n_seq] tokens: the smallest multiple of CUDA_ATTN_KV from CUDA_ATTN_CHUNK_MIN on whose items still
  * run all at a time; with more sequences than that, one that leaves most of them whole. 0 with a fixed split. */
 uint32_t cuda_attn_chunk(const struct cuda_attn_split *s, const uint32_t *len, uint32_t n_seq);
@@ -175,17 +191,19 @@ uint32_t cuda_attn_items_max(const struct cuda_attn_split *s, uint32_t n_seq);
 uint32_t cuda_attn_tiles_max(uint32_t rows_max, uint32_t seqs_max); /* any plan's bound of tiles */
 /* Host arrays of a plan, where the caller wants them (pinned memory). */
 struct cuda_attn_lists {
-    uint32_t *tile_seq, *tile_row;      /* [cuda_attn_tiles_max]                                        */
-    uint32_t *item_seq, *item_chunk;    /* [n_item_pad]                                             */
-    uint32_t *seq_item;                 /* [n_decode_pad + 1]                                       */
-    uint32_t *chunk;                    /* [1]                                                      */
-    uint32_t  n_decode_pad, n_item_pad; /* in: at least what the step has, e.g. a bucket and cuda_attn_items_max of it; entries behind
+    uint32_t *tile_seq, *tile_row;   /* [cuda_attn_tiles_max]                                        */
+    uint32_t *item_seq, *item_chunk; /* [n_item_pad]                                             */
+    uint32_t *seq_item;              /* [n_decode_pad + 1]                                       */
+    uint32_t *chunk;                 /* [1]                                                      */
+    uint32_t  n_decode_pad,
+        n_item_pad; /* in: at least what the step has, e.g. a bucket and cuda_attn_items_max of it; entries behind
                                           the step's own are written as padding */
-    uint32_t  n_decode, n_tile, n_item; /* out: of this step alone                                  */
+    uint32_t n_decode, n_tile, n_item; /* out: of this step alone                                  */
 };
 /* Plans a step from host arrays: b->n_seq, row_seq, row_start and pos are read. Sequences without rows and rows whose row_seq is
  * UINT32_MAX have no work; they stand behind the others. len: scratch [b->n_seq]. Tiles come longest first. */
-void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, uint32_t *len, struct cuda_attn_lists *l);
+void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, uint32_t *len,
+                    struct cuda_attn_lists *l);
 /* moe.cu, sample.cu: what they need of d->work */
 uint64_t cuda_moe_work_bytes(const struct cuda_dev *d, const struct dev_limits *lim);
 void     cuda_moe(struct device *d, const struct op_moe *o);
@@ -195,8 +213,9 @@ void     cuda_logprob(struct device *d, const struct op_logprob *o);
 /* kv_copy.cu */
 void cuda_block_copy(struct device *d, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n);
 /* comm.c, allreduce.cu */
-enum status cuda_comm_init(struct cuda_dev *d, const struct dev_cfg *cfg); /* all ranks of the process at a time; may set d->eager */
-uint64_t    cuda_comm_bytes(const struct dev_cfg *cfg);                    /* that it takes of the arena, at most */
+enum status cuda_comm_init(struct cuda_dev      *d,
+                           const struct dev_cfg *cfg);  /* all ranks of the process at a time; may set d->eager */
+uint64_t    cuda_comm_bytes(const struct dev_cfg *cfg); /* that it takes of the arena, at most */
 void        cuda_comm_free(struct cuda_dev *d);
 void        cuda_allreduce(struct device *d, void *x, size_t n);
 void        cuda_broadcast(struct device *d, void *x, size_t bytes);

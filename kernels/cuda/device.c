@@ -61,7 +61,8 @@ static const struct {
     { cudaErrorMpsServerNotReady, "the MPS server is not ready" },
     { cudaErrorMpsMaxClientsReached, "the MPS server takes no more clients" },
     { cudaErrorSystemNotReady, "the NVSwitch fabric is not up: is the fabric manager running?" },
-    { cudaErrorSystemDriverMismatch, "the driver in the kernel and its library are of different versions: the machine needs a reboot" },
+    { cudaErrorSystemDriverMismatch,
+      "the driver in the kernel and its library are of different versions: the machine needs a reboot" },
     { cudaErrorCompatNotSupportedOnDevice, "the forward compatibility library does not support this GPU" },
     { cudaErrorStubLibrary, "the libcuda that was found is the toolkit's stub, not a driver's" },
     { cudaErrorUnknown, "the driver does not know either: see its log (XID)" },
@@ -77,8 +78,8 @@ const char *cuda_meaning(cudaError_t e)
 /* Not by what a kernel did: the driver's XID 48, 94, 95 (memory), 74 (NVLink), 79 (gone from the bus). */
 static bool is_broken(cudaError_t e)
 {
-    return e == cudaErrorECCUncorrectable || e == cudaErrorNvlinkUncorrectable || e == cudaErrorUnknown || e == cudaErrorNoDevice ||
-           e == cudaErrorDevicesUnavailable || e == cudaErrorSystemNotReady;
+    return e == cudaErrorECCUncorrectable || e == cudaErrorNvlinkUncorrectable || e == cudaErrorUnknown ||
+           e == cudaErrorNoDevice || e == cudaErrorDevicesUnavailable || e == cudaErrorSystemNotReady;
 }
 
 bool cuda_ok(struct cuda_dev *d, cudaError_t e, const char *what)
@@ -99,8 +100,8 @@ void cuda_give_up(struct cuda_dev *d, cudaError_t e, const char *what)
 {
     if (is_broken(e)) __atomic_store_n(&d->broken, true, __ATOMIC_RELAXED);
     if (cuda_lose(d))
-        LOG_ERROR("dev: gpu %d: %s in %s: %s; the device is given up, all requests fail", d->ordinal, cudaGetErrorName(e), what,
-                  cuda_meaning(e));
+        LOG_ERROR("dev: gpu %d: %s in %s: %s; the device is given up, all requests fail", d->ordinal,
+                  cudaGetErrorName(e), what, cuda_meaning(e));
 }
 
 /* While opening nobody depends on the device yet: the caller gets a status. */
@@ -126,12 +127,14 @@ static int count_gpus(char *why, size_t why_bytes)
     (void)cudaDriverGetVersion(&driver); /* 0: there is no libcuda.so.1 */
     (void)cudaRuntimeGetVersion(&runtime);
     if (driver == 0)
-        snprintf(why, why_bytes, "no NVIDIA driver found, needed is one for CUDA %d.%d or newer", runtime / 1000, runtime % 1000 / 10);
+        snprintf(why, why_bytes, "no NVIDIA driver found, needed is one for CUDA %d.%d or newer", runtime / 1000,
+                 runtime % 1000 / 10);
     else if (e == cudaErrorInsufficientDriver)
-        snprintf(why, why_bytes, "the NVIDIA driver is for CUDA %d.%d, needed is one for %d.%d or newer", driver / 1000, driver % 1000 / 10,
-                 runtime / 1000, runtime % 1000 / 10);
+        snprintf(why, why_bytes, "the NVIDIA driver is for CUDA %d.%d, needed is one for %d.%d or newer", driver / 1000,
+                 driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     else if (e == cudaSuccess || e == cudaErrorNoDevice)
-        snprintf(why, why_bytes, "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES set, is the container given one?)");
+        snprintf(why, why_bytes,
+                 "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES set, is the container given one?)");
     else
         snprintf(why, why_bytes, "the NVIDIA driver does not start: %s (%s)", cuda_meaning(e), cudaGetErrorName(e));
     return 0;
@@ -196,7 +199,8 @@ bool cuda_serves(char *why, size_t why_bytes)
 enum status cuda_take(struct cuda_dev *d, size_t bytes, void **out)
 {
     if (bytes > d->size - d->used) {
-        LOG_ERROR("dev: gpu %d: %zu bytes needed, %zu of %zu left in the arena", d->ordinal, bytes, d->size - d->used, d->size);
+        LOG_ERROR("dev: gpu %d: %zu bytes needed, %zu of %zu left in the arena", d->ordinal, bytes, d->size - d->used,
+                  d->size);
         return ST_NOMEM;
     }
     *out = d->arena ? d->arena + d->used : NULL; /* plan_only counts alone */
@@ -243,10 +247,11 @@ void cuda_to_host(struct device *dev, void *host, const void *src, size_t bytes)
 static size_t cuda_doing(const struct device *dev, uint64_t now_us, char *text, size_t text_bytes)
 {
     const struct cuda_dev *d = (const struct cuda_dev *)dev;
-    const char            *op = __atomic_load_n(&d->doing.op, __ATOMIC_RELAXED), *wait = __atomic_load_n(&d->doing.wait, __ATOMIC_RELAXED);
-    uint64_t               since = __atomic_load_n(&d->doing.wait_us, __ATOMIC_RELAXED);
-    int                    n = snprintf(text, text_bytes, "gpu %d, %" PRIu64 " ops enqueued, the last one %s", d->ordinal,
-                                        __atomic_load_n(&d->doing.n_op, __ATOMIC_RELAXED), op ? op : "none");
+    const char            *op = __atomic_load_n(&d->doing.op, __ATOMIC_RELAXED),
+               *wait = __atomic_load_n(&d->doing.wait, __ATOMIC_RELAXED);
+    uint64_t since = __atomic_load_n(&d->doing.wait_us, __ATOMIC_RELAXED);
+    int      n = snprintf(text, text_bytes, "gpu %d, %" PRIu64 " ops enqueued, the last one %s", d->ordinal,
+                          __atomic_load_n(&d->doing.n_op, __ATOMIC_RELAXED), op ? op : "none");
     if (wait && n > 0 && (size_t)n < text_bytes)
         n += snprintf(text + n, text_bytes - (size_t)n, "; %s has been waited for %.1f s", wait,
                       now_us > since ? (double)(now_us - since) / 1e6 : 0.0);
@@ -261,10 +266,12 @@ static bool wait_for(struct cuda_dev *d, cudaEvent_t e, const char *what)
     while (!d->lost) {
         cudaError_t st = e ? cudaEventQuery(e) : cudaStreamQuery(d->stream);
         (void)cudaGetLastError(); /* "not ready" is kept as an error too, and the next launch would find it */
-        if (st == cudaSuccess && !aborted_at) return !__atomic_load_n(&d->lost, __ATOMIC_ACQUIRE); /* an abort ends kernels too */
+        if (st == cudaSuccess && !aborted_at)
+            return !__atomic_load_n(&d->lost, __ATOMIC_ACQUIRE); /* an abort ends kernels too */
         if (st != cudaErrorNotReady && st != cudaSuccess) return cuda_ok(d, st, what);
         now = clock_us();
-        if (!aborted_at && d->group && group_aborted(d->group)) aborted_at = now; /* its rank has logged; collectives here end soon */
+        if (!aborted_at && d->group && group_aborted(d->group))
+            aborted_at = now; /* its rank has logged; collectives here end soon */
         if (aborted_at && (st == cudaSuccess || now - aborted_at > ABORT_US)) {
             d->hung = st != cudaSuccess;
             __atomic_store_n(&d->lost, true, __ATOMIC_RELAXED);
@@ -273,12 +280,13 @@ static bool wait_for(struct cuda_dev *d, cudaEvent_t e, const char *what)
         if (now - begin > d->wait_limit_us) {
             d->hung = true;
             if (cuda_lose(d))
-                LOG_ERROR("dev: gpu %d: %s did not end in %.0f s; the device is given up, all requests fail", d->ordinal, what,
-                          (double)d->wait_limit_us / 1e6);
+                LOG_ERROR("dev: gpu %d: %s did not end in %.0f s; the device is given up, all requests fail",
+                          d->ordinal, what, (double)d->wait_limit_us / 1e6);
             break;
         }
         if (now - begin < SPIN_US) continue;
-        if (!exact) exact = prctl(PR_SET_TIMERSLACK, 1000UL) == 0; /* else the kernel adds 50 us to each sleep of this thread */
+        if (!exact)
+            exact = prctl(PR_SET_TIMERSLACK, 1000UL) == 0; /* else the kernel adds 50 us to each sleep of this thread */
         struct timespec t = { .tv_nsec = sleep_us * 1000 };
         nanosleep(&t, NULL);
         if (sleep_us < SLEEP_US_MAX) sleep_us += 5;
@@ -359,7 +367,8 @@ static const struct dev_ops cuda_ops = {
 };
 
 /* Which one, and whether it can serve. sharers_out: ranks of this process on it */
-static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct cudaDeviceProp *p, uint32_t *sharers_out)
+static enum status choose(struct cuda_dev *d, const struct dev_cfg *cfg, struct cudaDeviceProp *p,
+                          uint32_t *sharers_out)
 {
     char why[200];
     int  n = count_gpus(why, sizeof why);
@@ -400,19 +409,22 @@ static enum status measure(struct cuda_dev *d, const struct dev_cfg *cfg, uint32
     size_t window = (size_t)cuda_window_bytes(cfg); /* beside the arena, out of the same bytes */
     if (d->size && (d->size <= left || (cfg->plan_only && cfg->arena_bytes))) {
         if (d->size <= window) {
-            LOG_ERROR("dev: gpu %d: of %zu bytes of GPU memory nothing is left behind %zu of what ranks add up, cannot start", d->ordinal,
-                      d->size, window);
+            LOG_ERROR(
+                "dev: gpu %d: of %zu bytes of GPU memory nothing is left behind %zu of what ranks add up, cannot start",
+                d->ordinal, d->size, window);
             return ST_NOMEM;
         }
         d->size -= window;
         return ST_OK;
     }
     if (cfg->arena_bytes)
-        LOG_ERROR("dev: gpu %d: %zu bytes of GPU memory needed, %zu of %zu are free, cannot start", d->ordinal, d->size, left, total);
+        LOG_ERROR("dev: gpu %d: %zu bytes of GPU memory needed, %zu of %zu are free, cannot start", d->ordinal, d->size,
+                  left, total);
     else
-        LOG_ERROR("dev: gpu %d: nothing is left of %.2f of its memory: %zu bytes, %zu are used, by other processes mostly, and %zu are "
-                  "kept free; cannot start",
-                  d->ordinal, share, total, used, reserve);
+        LOG_ERROR(
+            "dev: gpu %d: nothing is left of %.2f of its memory: %zu bytes, %zu are used, by other processes mostly, and %zu are "
+            "kept free; cannot start",
+            d->ordinal, share, total, used, reserve);
     return ST_NOMEM;
 }
 
@@ -437,8 +449,8 @@ static enum status reserve(struct cuda_dev *d)
         size_t left = 0, total = 0;
         (void)cudaGetLastError();
         (void)cudaMemGetInfo(&left, &total);
-        LOG_ERROR("dev: gpu %d: %zu bytes of GPU memory needed, %zu of %zu are free: %s, cannot start", d->ordinal, d->size, left, total,
-                  cudaGetErrorName(e));
+        LOG_ERROR("dev: gpu %d: %zu bytes of GPU memory needed, %zu of %zu are free: %s, cannot start", d->ordinal,
+                  d->size, left, total, cudaGetErrorName(e));
         return ST_NOMEM;
     }
     d->arena = p;
@@ -447,7 +459,8 @@ static enum status reserve(struct cuda_dev *d)
 
 /* As dev_arith. Bits differ between kinds of GPU (which kernels there are), and with `deterministic`; without it they hang on the sizes of
  * batches too, as the option says. */
-static void cuda_arith(const struct device *dev, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes)
+static void cuda_arith(const struct device *dev, enum dtype weights, const struct dev_quant *q, enum dtype kv,
+                       char *text, size_t bytes)
 {
     const struct cuda_dev *d = (const struct cuda_dev *)dev;
     (void)weights;
@@ -464,16 +477,17 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
         LOG_ERROR("dev: no memory for a cuda device");
         return ST_NOMEM;
     }
-    d->impl = (struct dev_impl){ .dev = { &cuda_ops, cfg->act == DT_F16 ? DT_F16 : DT_BF16, cfg->rank, cfg->n_rank, true },
-                                 .weight_bytes = cuda_weight_bytes,
-                                 .step_bytes = cuda_step_bytes,
-                                 .step_times = cuda_step_times,
-                                 .time = cuda_time,
-                                 .probe = cuda_probe,
-                                 .weight_fill = cuda_weight_fill,
-                                 .doing = cuda_doing,
-                                 .arith = cuda_arith,
-                                 .copy = &cuda_copy_ops };
+    d->impl =
+        (struct dev_impl){ .dev = { &cuda_ops, cfg->act == DT_F16 ? DT_F16 : DT_BF16, cfg->rank, cfg->n_rank, true },
+                           .weight_bytes = cuda_weight_bytes,
+                           .step_bytes = cuda_step_bytes,
+                           .step_times = cuda_step_times,
+                           .time = cuda_time,
+                           .probe = cuda_probe,
+                           .weight_fill = cuda_weight_fill,
+                           .doing = cuda_doing,
+                           .arith = cuda_arith,
+                           .copy = &cuda_copy_ops };
     d->wait_limit_us = WAIT_LIMIT_US;
     d->gemm_file = cfg->gemm_file;
     d->cublaslt = cfg->cublaslt;
@@ -504,9 +518,10 @@ enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out)
         return st;
     }
     if (!cfg->plan_only)
-        LOG_INFO("dev: gpu %d %s, sm_%d, %d SMs, arena %zu MiB of %zu MiB, %s, graphs %s%s%s", d->ordinal, p.name, d->arch, d->n_sm,
-                 d->size >> 20, p.totalGlobalMem >> 20, dtype_name(d->impl.dev.act), d->eager ? "off" : "on",
-                 d->pdl ? ", dependent launches" : "", d->deterministic ? ", deterministic" : "");
+        LOG_INFO("dev: gpu %d %s, sm_%d, %d SMs, arena %zu MiB of %zu MiB, %s, graphs %s%s%s", d->ordinal, p.name,
+                 d->arch, d->n_sm, d->size >> 20, p.totalGlobalMem >> 20, dtype_name(d->impl.dev.act),
+                 d->eager ? "off" : "on", d->pdl ? ", dependent launches" : "",
+                 d->deterministic ? ", deterministic" : "");
     *d_out = &d->impl.dev;
     return ST_OK;
 }

@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint32_t buckets[GEMM_BUCKETS] = {
-    1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096, GEMM_ROWS_MAX
-};
+static const uint32_t buckets[GEMM_BUCKETS] = { 1,   2,   4,   8,   16,  24,   32,   48,   64,           96,
+                                                128, 192, 256, 384, 512, 1024, 2048, 4096, GEMM_ROWS_MAX };
 
 uint32_t gemm_bucket_rows(uint32_t bucket) { return buckets[bucket]; }
 
@@ -31,8 +30,9 @@ static bool plain_mul(struct cuda_dev *d, const struct gemm_pin *pin, const stru
 
 const struct cuda_gemm_kind gemm_plain = { .name = "plain", .last = true, .mul = plain_mul };
 
-static const struct cuda_gemm_kind *const kinds[] = { &gemm_lt,
-                                                      &gemm_plain }; /* best first; each kind of weights has one that is its last */
+static const struct cuda_gemm_kind *const kinds[] = {
+    &gemm_lt, &gemm_plain
+}; /* best first; each kind of weights has one that is its last */
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static bool kind_suits(const struct cuda_gemm_kind *k, enum dtype code, bool act8, uint32_t m)
@@ -91,18 +91,21 @@ float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, const struct ge
 {
     float    worst = INFINITY;
     uint32_t n = p->w->n, k = p->w->k;
-    cudaMemsetAsync(p->out, 0xff, (size_t)p->m * n * dtype_bytes(p->out_t), d->stream); /* NaN: what is not written shows */
+    cudaMemsetAsync(p->out, 0xff, (size_t)p->m * n * dtype_bytes(p->out_t),
+                    d->stream); /* NaN: what is not written shows */
     cudaMemsetAsync(answer_at(d), 0, sizeof worst, d->stream);
     if (!gemm_run(d, pin, p)) return INFINITY;
     cuda_gemm_check(d, answer_at(d), p->out, p->out_t, p->x, p->w->data, p->m, n, k);
-    if (!cuda_ok(d, cudaMemcpyAsync(&worst, answer_at(d), sizeof worst, cudaMemcpyDeviceToHost, d->stream), "gemm check") ||
+    if (!cuda_ok(d, cudaMemcpyAsync(&worst, answer_at(d), sizeof worst, cudaMemcpyDeviceToHost, d->stream),
+                 "gemm check") ||
         !cuda_ok(d, cudaStreamSynchronize(d->stream), "gemm check"))
         return INFINITY;
     return worst;
 }
 
 /* The first m rows of p against each of some of them alone: what differs is counted at answer_at */
-static bool rows_differ(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, uint32_t m, void *alone)
+static bool rows_differ(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, uint32_t m,
+                        void *alone)
 {
     size_t              row = (size_t)p->w->n * dtype_bytes(p->out_t);
     const uint32_t      at[] = { 0, 1, m / 3, m / 2, m - 2, m - 1 };
@@ -122,13 +125,15 @@ static bool rows_differ(struct cuda_dev *d, const struct gemm_pin *pin, const st
 bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, void *alone)
 {
     /* on both sides of the sizes of tiles, and where waves of them fill the GPU in other ways */
-    static const uint32_t ms[] = { 2, 3, 8, 15, 17, 33, 64, 65, 128, 129, 200, 256, 500, 1024, 1500, 2048, 3000, 4096, 6000 };
+    static const uint32_t ms[] = { 2,   3,   8,   15,   17,   33,   64,   65,   128, 129,
+                                   200, 256, 500, 1024, 1500, 2048, 3000, 4096, 6000 };
     uint32_t              differ = 1;
     cudaMemsetAsync(answer_at(d), 0, sizeof differ, d->stream);
     for (size_t i = 0; i < sizeof ms / sizeof *ms && ms[i] < p->m; i++)
         if (!rows_differ(d, pin, p, ms[i], alone)) return false;
     if (!rows_differ(d, pin, p, p->m, alone)) return false;
-    return cuda_ok(d, cudaMemcpyAsync(&differ, answer_at(d), sizeof differ, cudaMemcpyDeviceToHost, d->stream), "gemm check") &&
+    return cuda_ok(d, cudaMemcpyAsync(&differ, answer_at(d), sizeof differ, cudaMemcpyDeviceToHost, d->stream),
+                   "gemm check") &&
            cuda_ok(d, cudaStreamSynchronize(d->stream), "gemm check") && differ == 0;
 }
 
@@ -171,13 +176,15 @@ static bool pin_same(const struct gemm_pin *a, const struct gemm_pin *b)
 }
 
 /* Right over its bucket's ends, and, where it must be, the same bits for a row alone. w holds numbers, or is NULL: unchecked. */
-static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin, const struct gemm_want *want,
-                      const struct room *r, const struct dev_weight *w)
+static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin,
+                      const struct gemm_want *want, const struct room *r, const struct dev_weight *w)
 {
     const struct cuda_gemm_kind *kind = pin->kind;
     if (kind->takes && (!kind->takes(d, pin, s, want->lo) || !kind->takes(d, pin, s, want->hi))) return false;
     if (!w || !r->m) return true;
-    struct gemm_product p = { .out = r->out, .out_t = s->out, .x = r->x, .w = w, .m = want->hi < r->m ? want->hi : r->m };
+    struct gemm_product p = {
+        .out = r->out, .out_t = s->out, .x = r->x, .w = w, .m = want->hi < r->m ? want->hi : r->m
+    };
     if (p.m > CHECK_ROWS) p.m = CHECK_ROWS;
     float err = gemm_error(d, pin, &p);
     if (!(err <= gemm_error_max(s->out))) {
@@ -190,8 +197,8 @@ static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const stru
 
 /* The first pin that holds: kinds best first, and of each what was tuned before what is guessed. below: of the bucket below, on whose like
  * w's numbers have just been tried; NULL: there is none. */
-static struct gemm_pin pin_pick(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, const struct room *r,
-                                const struct dev_weight *w, const struct gemm_pin *below)
+static struct gemm_pin pin_pick(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want,
+                                const struct room *r, const struct dev_weight *w, const struct gemm_pin *below)
 {
     struct gemm_pin pin[GEMM_CANDIDATES];
     for (uint32_t i = 0; i < N_KIND; i++) {
@@ -214,13 +221,15 @@ static void pin_exact(struct cuda_dev *d, struct gemm_shape *s, const struct roo
     for (uint32_t i = 0; i < GEMM_BUCKETS; i++) s->pin[i] = pin;
 }
 
-static void pin_bucket(struct cuda_dev *d, struct gemm_shape *s, uint32_t i, const struct room *r, const struct dev_weight *w)
+static void pin_bucket(struct cuda_dev *d, struct gemm_shape *s, uint32_t i, const struct room *r,
+                       const struct dev_weight *w)
 {
     const struct gemm_want want = { .lo = i ? buckets[i - 1] + 1 : 1, .hi = buckets[i] };
     const struct gemm_pin *below = i ? &s->pin[i - 1] : NULL;
-    if (s->out == DT_F32 && want.hi > LOGIT_ROWS) { /* nobody asks for the logits of so many rows at one time, but it must work */
-        bool takes =
-            kind_suits(below->kind, s->code, s->act8, want.hi) && (!below->kind->takes || below->kind->takes(d, below, s, want.hi));
+    if (s->out == DT_F32 &&
+        want.hi > LOGIT_ROWS) { /* nobody asks for the logits of so many rows at one time, but it must work */
+        bool takes = kind_suits(below->kind, s->code, s->act8, want.hi) &&
+                     (!below->kind->takes || below->kind->takes(d, below, s, want.hi));
         s->pin[i] = takes ? *below : last_pin(s->code, s->act8);
         return;
     }
@@ -244,12 +253,16 @@ static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, const struct dev
         pin_exact(d, s, &r, w);
     else
         for (uint32_t i = 0; i < GEMM_BUCKETS; i++) pin_bucket(d, s, i, &r, w);
-    if (w) cuda_ok(d, cudaStreamSynchronize(d->stream), "gemm check"); /* others write to the matrix next, on streams of their own */
+    if (w)
+        cuda_ok(d, cudaStreamSynchronize(d->stream),
+                "gemm check"); /* others write to the matrix next, on streams of their own */
     /* the file has the output type that the matrix is used with, and for logits few rows: one tuned row shows that it was tuned for */
-    for (uint32_t i = 0; i < b->file.n_row; i++) known = known || (b->file.row[i].n == s->n && b->file.row[i].k == s->k);
+    for (uint32_t i = 0; i < b->file.n_row; i++)
+        known = known || (b->file.row[i].n == s->n && b->file.row[i].k == s->k);
     if (!known && !b->told) {
-        LOG_INFO("gemm: no tuned algorithms for [%u, %u] on %s: the library's first choice is pinned; `spillway tune` finds better ones",
-                 s->n, s->k, b->gpu);
+        LOG_INFO(
+            "gemm: no tuned algorithms for [%u, %u] on %s: the library's first choice is pinned; `spillway tune` finds better ones",
+            s->n, s->k, b->gpu);
         b->told = true;
     }
 }
@@ -279,7 +292,8 @@ void cuda_blas_seen(struct cuda_dev *d, const struct dev_weight *w)
 
 /* ---------------------------------------------------------------- ops */
 
-static void multiply(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const struct dev_weight *w, uint32_t m)
+static void multiply(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const struct dev_weight *w,
+                     uint32_t m)
 {
     CHECK(w->dtype == d->impl.dev.act);
     /* a matrix that nobody announced is pinned now, without looking at its numbers: they are the caller's; when bits must hold, as plain */
@@ -292,7 +306,8 @@ static void multiply(struct cuda_dev *d, void *out, enum dtype out_t, const void
     }
 }
 
-void cuda_linear(struct device *dev, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m)
+void cuda_linear(struct device *dev, void *out, const void *x, const struct dev_weight *w, const float *bias,
+                 uint32_t m)
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!m) return;
@@ -313,14 +328,16 @@ static void file_open(struct cuda_dev *d)
 {
     struct cuda_blas *b = d->blas;
     char              err[400], usual[400];
-    const char *path = d->gemm_file && *d->gemm_file ? d->gemm_file : gemm_file_name(b->gpu, d->arch, b->version, usual, sizeof usual);
+    const char       *path =
+        d->gemm_file && *d->gemm_file ? d->gemm_file : gemm_file_name(b->gpu, d->arch, b->version, usual, sizeof usual);
     enum status st = gemm_file_read(path, &b->file, err, sizeof err);
     if (!st && (strcmp(b->file.gpu, b->gpu) != 0 || b->file.arch != d->arch)) {
-        snprintf(err, sizeof err, "%s: for %s (sm_%d), this is %s (sm_%d)", path, b->file.gpu, b->file.arch, b->gpu, d->arch);
+        snprintf(err, sizeof err, "%s: for %s (sm_%d), this is %s (sm_%d)", path, b->file.gpu, b->file.arch, b->gpu,
+                 d->arch);
         st = ST_CONFIG;
     } else if (!st && (b->file.version != b->version || b->file.workspace_bytes != GEMM_WORKSPACE)) {
-        snprintf(err, sizeof err, "%s: for cuBLASLt %zu with %zu bytes of workspace, this is %zu with %d", path, b->file.version,
-                 b->file.workspace_bytes, b->version, GEMM_WORKSPACE);
+        snprintf(err, sizeof err, "%s: for cuBLASLt %zu with %zu bytes of workspace, this is %zu with %d", path,
+                 b->file.version, b->file.workspace_bytes, b->version, GEMM_WORKSPACE);
         st = ST_CONFIG;
     }
     if (!st) {
@@ -328,7 +345,8 @@ static void file_open(struct cuda_dev *d)
         return;
     }
     gemm_file_free(&b->file);
-    if (st != ST_NOT_FOUND || (d->gemm_file && *d->gemm_file)) LOG_WARN("gemm: %s; not used, `spillway tune` makes a new one", err);
+    if (st != ST_NOT_FOUND || (d->gemm_file && *d->gemm_file))
+        LOG_WARN("gemm: %s; not used, `spillway tune` makes a new one", err);
 }
 
 enum status cuda_blas_init(struct cuda_dev *d)
@@ -350,8 +368,8 @@ enum status cuda_blas_init(struct cuda_dev *d)
     }
     int lt_st = b->lt.create(&b->h);
     if (lt_st != LT_OK) {
-        LOG_WARN("gemm: cuBLASLt %zu does not start (status %d); our own plain kernel multiplies, several times slower", b->lt.version(),
-                 lt_st);
+        LOG_WARN("gemm: cuBLASLt %zu does not start (status %d); our own plain kernel multiplies, several times slower",
+                 b->lt.version(), lt_st);
         b->h = NULL;
         return ST_OK;
     }

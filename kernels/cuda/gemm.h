@@ -50,17 +50,20 @@ struct cuda_gemm_kind {
     const char *name;
     enum dtype  code; /* of the weights: F32 are plain ones, in the type of the activations */
     bool        act8;
-    bool        last; /* ours: it multiplies any such weights for any number of rows, never refuses, and is what others are checked by */
-    uint32_t    rows_max; /* of a product; 0: any */
+    bool
+             last; /* ours: it multiplies any such weights for any number of rows, never refuses, and is what others are checked by */
+    uint32_t rows_max; /* of a product; 0: any */
     /* Pins for what is wanted, best guess first, at most GEMM_CANDIDATES: tuned ones, or those that are guessed. Not where `last` is. */
-    uint32_t (*offer)(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned, struct gemm_pin *pin_out);
+    uint32_t (*offer)(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned,
+                      struct gemm_pin *pin_out);
     /* Whether it can multiply m rows by this pin; NULL: it can. */
     bool (*takes)(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_shape *s, uint32_t m);
     /* Bytes of a prepared row, a multiple of 16 and at most GEMM_WORKSPACE; NULL, and prepare too: activations are taken as they are. */
     size_t (*row_bytes)(const struct dev_weight *w);
     /* m rows of activations x to `rows`, which lies where the library's workspace is. Enqueued on d->stream, as mul. */
     void (*prepare)(struct cuda_dev *d, void *rows, const void *x, const struct dev_weight *w, uint32_t m);
-    bool (*mul)(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p); /* false: it did nothing */
+    bool (*mul)(struct cuda_dev *d, const struct gemm_pin *pin,
+                const struct gemm_product *p); /* false: it did nothing */
 };
 extern const struct cuda_gemm_kind gemm_plain; /* our own kernel, gemm_plain.cu */
 extern const struct cuda_gemm_kind gemm_lt;    /* gemm_lt.c: the library */
@@ -85,8 +88,8 @@ struct gemm_file {
 enum status                 gemm_file_read(const char *path, struct gemm_file *f, char *err, size_t err_bytes);
 enum status                 gemm_file_write(const char *path, const struct gemm_file *f, char *err, size_t err_bytes);
 enum status                 gemm_file_add(struct gemm_file *f, const struct gemm_file_row *r);
-const struct gemm_file_row *gemm_file_find(const struct gemm_file *f, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
-                                           uint32_t bucket);
+const struct gemm_file_row *gemm_file_find(const struct gemm_file *f, uint32_t n, uint32_t k, enum dtype in,
+                                           enum dtype out, uint32_t bucket);
 void                        gemm_file_free(struct gemm_file *f);
 /* "$XDG_CACHE_HOME/spillway/gemm-nvidia-h100-sm90-130100.txt" ($HOME/.cache, else /var/cache/spillway); returns text */
 const char *gemm_file_name(const char *gpu, int arch, size_t version, char *text, size_t text_bytes);
@@ -96,8 +99,8 @@ struct cuda_blas {
     struct lt_handle *h; /* NULL: no library, everything is gemm_plain's */
     size_t            version;
     char              gpu[96];
-    void             *workspace; /* GEMM_WORKSPACE bytes of the arena: the library's, or the rows that a kind prepares */
-    struct gemm_file  file;
+    void            *workspace; /* GEMM_WORKSPACE bytes of the arena: the library's, or the rows that a kind prepares */
+    struct gemm_file file;
     struct gemm_shape shape[GEMM_SHAPES_MAX];
     uint32_t          n_shape;
     bool              told;   /* that something is not tuned */
@@ -112,12 +115,14 @@ struct gemm_problem {
     struct lt_desc   op;
     struct lt_layout a, b, d;
 };
-void gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out);
+void gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
+                       enum dtype out);
 /* Candidates for m rows, best guess first. exact: no split of K that is added up in another order. Returns how many. */
-uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out, bool exact, uint32_t want,
-                         struct lt_algo *out_algo);
+uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
+                         bool exact, uint32_t want, struct lt_algo *out_algo);
 /* Whether the library takes this algorithm for m rows in our workspace. */
-bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out);
+bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
+                enum dtype out);
 /* Whether K is walked in one piece. */
 bool gemm_is_exact(struct cuda_blas *b, const struct lt_algo *a);
 /* Prepares the rows where the kind wants that, and multiplies. false: it did nothing that counts, another pin must. */
@@ -132,14 +137,15 @@ float gemm_error_max(enum dtype out);
 bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, void *alone);
 
 /* gemm_plain.cu: ours, for where there is no library. Exact: K in steps of 16 from 0, for every m. */
-void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m, uint32_t n, uint32_t k);
-/* gemm_check.cu */
-void cuda_gemm_check(struct cuda_dev *d, float *worst, const void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
+void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
                      uint32_t n, uint32_t k);
+/* gemm_check.cu */
+void cuda_gemm_check(struct cuda_dev *d, float *worst, const void *out, enum dtype out_t, const void *x, const void *w,
+                     uint32_t m, uint32_t n, uint32_t k);
 void cuda_gemm_differ(struct cuda_dev *d, uint32_t *n_differ, const void *a, const void *b, size_t bytes);
 /* fill.cu: element (row0 + r) * row_len + col0 + c of the numbers of `seed` to w[r, c]; see dev_weight_fill */
-void cuda_fill(struct cuda_dev *d, void *w, enum dtype t, uint32_t n_row, uint32_t n_col, uint64_t seed, uint64_t row0, uint64_t col0,
-               uint64_t row_len, float std);
+void cuda_fill(struct cuda_dev *d, void *w, enum dtype t, uint32_t n_row, uint32_t n_col, uint64_t seed, uint64_t row0,
+               uint64_t col0, uint64_t row_len, float std);
 #ifdef __cplusplus
 }
 #endif

@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(CHECK_THREADS)
             float p = act_load(x[r * k + j]) * act_load(w[c * k + j]);
             dot += p, square = __fmaf_rn(p, p, square);
         }
-        for (int s = 16; s; s >>= 1) dot += __shfl_xor_sync(0xffffffffu, dot, s), square += __shfl_xor_sync(0xffffffffu, square, s);
+        for (int s = 16; s; s >>= 1)
+            dot += __shfl_xor_sync(0xffffffffu, dot, s), square += __shfl_xor_sync(0xffffffffu, square, s);
         float err = fabsf(act_load(out[at]) - dot) / (fabsf(dot) + sqrtf(square) + 1e-30f);
         bad = err >= 0.0f ? fmaxf(bad, err) : __uint_as_float(0x7f800000u);
     }
@@ -52,27 +53,31 @@ __global__ void __launch_bounds__(CHECK_THREADS)
     pdl_launch();
 }
 
-__global__ void __launch_bounds__(CHECK_THREADS) k_gemm_differ(uint32_t *n_differ, const uint8_t *a, const uint8_t *b, size_t bytes)
+__global__ void __launch_bounds__(CHECK_THREADS)
+    k_gemm_differ(uint32_t *n_differ, const uint8_t *a, const uint8_t *b, size_t bytes)
 {
     pdl_wait();
     uint32_t n = 0;
-    for (size_t i = (size_t)blockIdx.x * CHECK_THREADS + threadIdx.x; i < bytes; i += (size_t)gridDim.x * CHECK_THREADS) n += a[i] != b[i];
+    for (size_t i = (size_t)blockIdx.x * CHECK_THREADS + threadIdx.x; i < bytes; i += (size_t)gridDim.x * CHECK_THREADS)
+        n += a[i] != b[i];
     if (n) atomicAdd(n_differ, n);
     pdl_launch();
 }
 
 template <class T>
-static void check_launch(struct cuda_dev *d, uint32_t *worst, const void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
-                         uint32_t n, uint32_t k)
+static void check_launch(struct cuda_dev *d, uint32_t *worst, const void *out, enum dtype out_t, const void *x,
+                         const void *w, uint32_t m, uint32_t n, uint32_t k)
 {
     if (out_t == DT_F32)
-        LAUNCH((k_gemm_check<T, float>), CHECK_BLOCKS, CHECK_THREADS, 0, d, worst, (const float *)out, (const T *)x, (const T *)w, m, n, k);
+        LAUNCH((k_gemm_check<T, float>), CHECK_BLOCKS, CHECK_THREADS, 0, d, worst, (const float *)out, (const T *)x,
+               (const T *)w, m, n, k);
     else
-        LAUNCH((k_gemm_check<T, T>), CHECK_BLOCKS, CHECK_THREADS, 0, d, worst, (const T *)out, (const T *)x, (const T *)w, m, n, k);
+        LAUNCH((k_gemm_check<T, T>), CHECK_BLOCKS, CHECK_THREADS, 0, d, worst, (const T *)out, (const T *)x,
+               (const T *)w, m, n, k);
 }
 
-extern "C" void cuda_gemm_check(struct cuda_dev *d, float *worst, const void *out, enum dtype out_t, const void *x, const void *w,
-                                uint32_t m, uint32_t n, uint32_t k)
+extern "C" void cuda_gemm_check(struct cuda_dev *d, float *worst, const void *out, enum dtype out_t, const void *x,
+                                const void *w, uint32_t m, uint32_t n, uint32_t k)
 {
     if (d->impl.dev.act == DT_F16)
         check_launch<__half>(d, (uint32_t *)worst, out, out_t, x, w, m, n, k);

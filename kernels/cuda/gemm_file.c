@@ -35,7 +35,9 @@ static bool hex_parse(const char *s, void *out, size_t bytes)
     if (strlen(s) != 2 * bytes) return false;
     for (size_t i = 0; i < bytes; i++) {
         unsigned v;
-        if (!isxdigit((unsigned char)s[2 * i]) || !isxdigit((unsigned char)s[2 * i + 1]) || sscanf(s + 2 * i, "%2x", &v) != 1) return false;
+        if (!isxdigit((unsigned char)s[2 * i]) || !isxdigit((unsigned char)s[2 * i + 1]) ||
+            sscanf(s + 2 * i, "%2x", &v) != 1)
+            return false;
         p[i] = (unsigned char)v;
     }
     return true;
@@ -54,8 +56,8 @@ enum status gemm_file_add(struct gemm_file *f, const struct gemm_file_row *r)
     return ST_OK;
 }
 
-const struct gemm_file_row *gemm_file_find(const struct gemm_file *f, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
-                                           uint32_t bucket)
+const struct gemm_file_row *gemm_file_find(const struct gemm_file *f, uint32_t n, uint32_t k, enum dtype in,
+                                           enum dtype out, uint32_t bucket)
 {
     for (uint32_t i = 0; i < f->n_row; i++) {
         const struct gemm_file_row *r = &f->row[i];
@@ -75,8 +77,11 @@ void gemm_file_free(struct gemm_file *f)
 static bool line_algo(const char *line, struct gemm_file_row *r)
 {
     char in[8], out[8], rows[12], hex[2 * sizeof r->algo + 1];
-    if (sscanf(line, "algo %" SCNu32 " %" SCNu32 " %7s %7s %11s %128s tile %d stages %d splitk %d us %lf gbs %lf tflops %lf err %lf", &r->n,
-               &r->k, in, out, rows, hex, &r->tile, &r->stages, &r->splitk, &r->us, &r->gbs, &r->tflops, &r->err) != 13)
+    if (sscanf(line,
+               "algo %" SCNu32 " %" SCNu32
+               " %7s %7s %11s %128s tile %d stages %d splitk %d us %lf gbs %lf tflops %lf err %lf",
+               &r->n, &r->k, in, out, rows, hex, &r->tile, &r->stages, &r->splitk, &r->us, &r->gbs, &r->tflops,
+               &r->err) != 13)
         return false;
     char *end = rows;
     r->bucket = !strcmp(rows, "det") ? UINT32_MAX : (uint32_t)strtoul(rows, &end, 10);
@@ -111,7 +116,8 @@ static enum status text_read(char *text, struct gemm_file *f, const char *path, 
             /* the text before has its newlines cut, as it had not when it was hashed: put them back */
             for (char *p = text; p < line; p++)
                 if (!*p) *p = '\n';
-            if (lines == number && number >= 5 && hash == hash_bytes(text, (size_t)(line - text), 0) && !nl[1]) return ST_OK;
+            if (lines == number && number >= 5 && hash == hash_bytes(text, (size_t)(line - text), 0) && !nl[1])
+                return ST_OK;
             snprintf(err, err_bytes, "%s: damaged: its last line does not fit the %u before", path, number);
             return ST_CONFIG;
         }
@@ -173,9 +179,10 @@ static size_t line_print(char *to, size_t bytes, const struct gemm_file_row *r)
     const unsigned char *p = (const unsigned char *)&r->algo;
     for (size_t i = 0; i < sizeof r->algo; i++) snprintf(hex + 2 * i, 3, "%02x", p[i]);
     if (r->bucket != UINT32_MAX) snprintf(rows, sizeof rows, "%u", r->bucket);
-    return (size_t)snprintf(to, bytes, "algo %u %u %s %s %s %s tile %d stages %d splitk %d us %.2f gbs %.1f tflops %.2f err %.3g\n", r->n,
-                            r->k, type_name(r->in), type_name(r->out), rows, hex, r->tile, r->stages, r->splitk, r->us, r->gbs, r->tflops,
-                            r->err);
+    return (size_t)snprintf(
+        to, bytes, "algo %u %u %s %s %s %s tile %d stages %d splitk %d us %.2f gbs %.1f tflops %.2f err %.3g\n", r->n,
+        r->k, type_name(r->in), type_name(r->out), rows, hex, r->tile, r->stages, r->splitk, r->us, r->gbs, r->tflops,
+        r->err);
 }
 
 enum status gemm_file_write(const char *path, const struct gemm_file *f, char *err, size_t err_bytes)
@@ -186,8 +193,8 @@ enum status gemm_file_write(const char *path, const struct gemm_file *f, char *e
         snprintf(err, err_bytes, "%s: no memory", path);
         return ST_NOMEM;
     }
-    n = (size_t)snprintf(text, cap, "%s\ngpu %s\narch %d\ncublaslt %zu\nworkspace %zu\n", magic, f->gpu, f->arch, f->version,
-                         f->workspace_bytes);
+    n = (size_t)snprintf(text, cap, "%s\ngpu %s\narch %d\ncublaslt %zu\nworkspace %zu\n", magic, f->gpu, f->arch,
+                         f->version, f->workspace_bytes);
     for (uint32_t i = 0; i < f->n_row; i++) n += line_print(text + n, cap - n, &f->row[i]);
     n += (size_t)snprintf(text + n, cap - n, "end %u %016" PRIx64 "\n", f->n_row + 5, hash_bytes(text, n, 0));
     int why = dirs_make(path) ? file_replace(AT_FDCWD, path, text, n, 0644) : errno;

@@ -14,7 +14,8 @@ static uint32_t row_align(uint32_t n, enum dtype t)
     return low > 16 ? 16 : (uint32_t)low;
 }
 
-void gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out)
+void gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
+                       enum dtype out)
 {
     int op_t = LT_OP_T;
     b->lt.desc_init(&p->op, sizeof p->op, LT_COMPUTE_32F, LT_R_32F);
@@ -24,16 +25,17 @@ void gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, 
     b->lt.layout_init(&p->d, sizeof p->d, lt_type(out), n, m, n);
 }
 
-uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out, bool exact, uint32_t want,
-                         struct lt_algo *out_algo)
+uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
+                         bool exact, uint32_t want, struct lt_algo *out_algo)
 {
     struct gemm_problem p;
     struct lt_pref      pref;
     struct lt_result    r[GEMM_CANDIDATES];
     uint64_t            workspace = GEMM_WORKSPACE;
-    uint32_t            none = LT_REDUCTION_NONE, align[4] = { row_align(k, in), row_align(k, in), row_align(n, out), row_align(n, out) };
-    int                 n_r = 0;
-    uint32_t            n_out = 0;
+    uint32_t            none = LT_REDUCTION_NONE,
+             align[4] = { row_align(k, in), row_align(k, in), row_align(n, out), row_align(n, out) };
+    int      n_r = 0;
+    uint32_t n_out = 0;
     if (want > GEMM_CANDIDATES) want = GEMM_CANDIDATES;
     gemm_problem_init(b, &p, m, n, k, in, out);
     b->lt.pref_init(&pref, sizeof pref);
@@ -47,7 +49,8 @@ uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k
     return n_out;
 }
 
-bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out)
+bool gemm_takes(struct cuda_blas *b, const struct lt_algo *a, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
+                enum dtype out)
 {
     struct gemm_problem p;
     struct lt_result    r;
@@ -62,12 +65,14 @@ bool gemm_is_exact(struct cuda_blas *b, const struct lt_algo *a)
     size_t   n;
     if (b->lt.config_get(a, LT_CONFIG_SPLITK, &splitk, sizeof splitk, &n) != LT_OK) return false;
     if (b->lt.config_get(a, LT_CONFIG_REDUCTION, &reduction, sizeof reduction, &n) != LT_OK) return false;
-    return splitk >= 0 && splitk <= 1 && reduction == LT_REDUCTION_NONE; /* below 0: split as the library likes (stream-K) */
+    return splitk >= 0 && splitk <= 1 &&
+           reduction == LT_REDUCTION_NONE; /* below 0: split as the library likes (stream-K) */
 }
 
 /* ---------------------------------------------------------------- the kind */
 
-static uint32_t lt_offer(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned, struct gemm_pin *pin_out)
+static uint32_t lt_offer(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned,
+                         struct gemm_pin *pin_out)
 {
     enum { GUESSES = 4, EXACT_ROWS = 16 }; /* exact: of those that suit few rows */
     struct cuda_blas *b = d->blas;
@@ -75,7 +80,8 @@ static uint32_t lt_offer(struct cuda_dev *d, const struct gemm_shape *s, const s
     struct lt_algo    algo[GEMM_CANDIDATES];
     if (!b->h) return 0;
     if (tuned) {
-        const struct gemm_file_row *row = gemm_file_find(&b->file, s->n, s->k, in, s->out, want->exact ? UINT32_MAX : want->hi);
+        const struct gemm_file_row *row =
+            gemm_file_find(&b->file, s->n, s->k, in, s->out, want->exact ? UINT32_MAX : want->hi);
         if (!row || (want->exact && !gemm_is_exact(b, &row->algo))) return 0;
         *pin_out = (struct gemm_pin){ .kind = &gemm_lt, .tuned = true, .algo = row->algo };
         return 1;
@@ -98,14 +104,15 @@ static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct 
     struct gemm_problem p;
     uint32_t            m = o->m, n = o->w->n, k = o->w->k;
     uint32_t            align = row_align(k, d->impl.dev.act), align_out = row_align(n, o->out_t);
-    if (((uintptr_t)o->x & (align - 1)) || ((uintptr_t)o->out & (align_out - 1))) return false; /* it was asked for aligned rows */
+    if (((uintptr_t)o->x & (align - 1)) || ((uintptr_t)o->out & (align_out - 1)))
+        return false; /* it was asked for aligned rows */
     gemm_problem_init(b, &p, m, n, k, d->impl.dev.act, o->out_t);
     int         st;
     cudaError_t e;
     bool        again = cuda_may_relaunch(d);
     for (;; again = false) { /* as LAUNCH does, whatever the library says of a launch of its own that was refused */
-        st = b->lt.matmul(b->h, &p.op, &one, o->w->data, &p.a, o->x, &p.b, &zero, o->out, &p.d, o->out, &p.d, &pin->algo, b->workspace,
-                          GEMM_WORKSPACE, d->stream);
+        st = b->lt.matmul(b->h, &p.op, &one, o->w->data, &p.a, o->x, &p.b, &zero, o->out, &p.d, o->out, &p.d,
+                          &pin->algo, b->workspace, GEMM_WORKSPACE, d->stream);
         e = cudaPeekAtLastError();
         if (e == cudaSuccess || !again || !cuda_relaunch(d)) break;
     }
@@ -114,11 +121,13 @@ static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct 
         return true;
     }
     if (st == LT_OK) return true;
-    if (st == LT_ALLOC_FAILED && d->deterministic && d->step) { /* may pass: the step is run again, as after a launch that was refused */
+    if (st == LT_ALLOC_FAILED && d->deterministic &&
+        d->step) { /* may pass: the step is run again, as after a launch that was refused */
         cuda_ok(d, cudaErrorMemoryAllocation, "cuBLASLt");
         return true;
     }
-    if (d->deterministic && d->step) { /* the plain kernel gives other bits than what the cache may hold from this one */
+    if (d->deterministic &&
+        d->step) { /* the plain kernel gives other bits than what the cache may hold from this one */
         if (cuda_lose(d))
             LOG_ERROR(
                 "dev: gpu %d: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), which --deterministic relies on; the "
@@ -127,8 +136,9 @@ static bool lt_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct 
         return true;
     }
     if (!b->broken)
-        LOG_WARN("gemm: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), the plain kernel computes it, slower", m, k, n,
-                 k, st);
+        LOG_WARN(
+            "gemm: cuBLASLt refuses its algorithm for [%u, %u] x [%u, %u] (status %d), the plain kernel computes it, slower",
+            m, k, n, k, st);
     b->broken = true;
     return false;
 }

@@ -23,7 +23,8 @@ template <class T> static __device__ __forceinline__ void plain_put(T *p, float 
 
 /* Rows [r0, r0 + ROWS) x columns [k0, k0 + BK) of src [n_row, k] to tile, zeros outside. */
 template <class T, int ROWS, bool VEC>
-static __device__ __forceinline__ void plain_take(T (*tile)[ROW], const T *src, uint32_t n_row, uint32_t r0, uint32_t k, uint32_t k0)
+static __device__ __forceinline__ void plain_take(T (*tile)[ROW], const T *src, uint32_t n_row, uint32_t r0, uint32_t k,
+                                                  uint32_t k0)
 {
     if (VEC) {
 #pragma unroll
@@ -44,7 +45,8 @@ static __device__ __forceinline__ void plain_take(T (*tile)[ROW], const T *src, 
 }
 
 template <class T, class O, int BM, int STAGES, bool VEC>
-__global__ void __launch_bounds__(PLAIN_THREADS) k_gemm_plain(O *out, const T *x, const T *w, uint32_t m, uint32_t n, uint32_t k)
+__global__ void __launch_bounds__(PLAIN_THREADS)
+    k_gemm_plain(O *out, const T *x, const T *w, uint32_t m, uint32_t n, uint32_t k)
 {
     constexpr int WM = BM == 64 ? 32 : 16, WN = BM == 64 ? 32 : 16; /* of a warp: 2 x 2 of them, or 4 along n */
     __shared__ __align__(16) T xs[STAGES][BM][ROW];
@@ -82,7 +84,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS) k_gemm_plain(O *out, const T *x
             for (int kk = 0; kk < BK; kk += 16) {
                 uint32_t a[WM / 16][4], b[WN / 16][4];
 #pragma unroll
-                for (int i = 0; i < WM / 16; i++) ldmatrix_x4(a[i], &xs[s][wm + i * 16 + (lane & 15)][kk + (lane >> 4) * 8]);
+                for (int i = 0; i < WM / 16; i++)
+                    ldmatrix_x4(a[i], &xs[s][wm + i * 16 + (lane & 15)][kk + (lane >> 4) * 8]);
 #pragma unroll
                 for (int j = 0; j < WN / 16; j++)
                     ldmatrix_x4(b[j], &ws[s][wn + j * 16 + (lane & 7) + (lane >> 4) * 8][kk + (lane >> 3 & 1) * 8]);
@@ -100,7 +103,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS) k_gemm_plain(O *out, const T *x
             for (int j = 0; j < WN / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    uint32_t r = m0 + wm + i * 16 + (lane >> 2) + (e >> 1) * 8, c = n0 + wn + j * 8 + (lane & 3) * 2 + (e & 1);
+                    uint32_t r = m0 + wm + i * 16 + (lane >> 2) + (e >> 1) * 8,
+                             c = n0 + wn + j * 8 + (lane & 3) * 2 + (e & 1);
                     if (r < m && c < n) plain_put(out + (size_t)r * n + c, acc[i][j][e]);
                 }
     }
@@ -122,7 +126,8 @@ static void plain_launch(struct cuda_dev *d, O *out, const T *x, const T *w, uin
 }
 
 template <class T, class O>
-static void plain_choose(struct cuda_dev *d, void *out, const void *x, const void *w, uint32_t m, uint32_t n, uint32_t k)
+static void plain_choose(struct cuda_dev *d, void *out, const void *x, const void *w, uint32_t m, uint32_t n,
+                         uint32_t k)
 {
     if (k % 8 == 0 && (((uintptr_t)x | (uintptr_t)w) & 15) == 0)
         plain_launch<T, O, true>(d, (O *)out, (const T *)x, (const T *)w, m, n, k);
@@ -130,13 +135,15 @@ static void plain_choose(struct cuda_dev *d, void *out, const void *x, const voi
         plain_launch<T, O, false>(d, (O *)out, (const T *)x, (const T *)w, m, n, k);
 }
 
-extern "C" void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m, uint32_t n,
-                                uint32_t k)
+extern "C" void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w,
+                                uint32_t m, uint32_t n, uint32_t k)
 {
     bool half = d->impl.dev.act == DT_F16;
     if (out_t == DT_F32)
-        half ? plain_choose<__half, float>(d, out, x, w, m, n, k) : plain_choose<__nv_bfloat16, float>(d, out, x, w, m, n, k);
+        half ? plain_choose<__half, float>(d, out, x, w, m, n, k)
+             : plain_choose<__nv_bfloat16, float>(d, out, x, w, m, n, k);
     else
-        half ? plain_choose<__half, __half>(d, out, x, w, m, n, k) : plain_choose<__nv_bfloat16, __nv_bfloat16>(d, out, x, w, m, n, k);
+        half ? plain_choose<__half, __half>(d, out, x, w, m, n, k)
+             : plain_choose<__nv_bfloat16, __nv_bfloat16>(d, out, x, w, m, n, k);
     cuda_launched(d, "gemm");
 }

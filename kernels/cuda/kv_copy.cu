@@ -11,7 +11,8 @@ struct copy_pairs {
 };
 
 /* grid: pieces of a block, pairs. n_vec: 16-byte vectors of a block */
-__global__ void __launch_bounds__(COPY_THREADS) k_block_copy(const __grid_constant__ struct copy_pairs p, uint4 *base, uint64_t n_vec)
+__global__ void __launch_bounds__(COPY_THREADS)
+    k_block_copy(const __grid_constant__ struct copy_pairs p, uint4 *base, uint64_t n_vec)
 {
     const uint4 *src = base + p.src[blockIdx.y] * n_vec;
     uint4       *dst = base + p.dst[blockIdx.y] * n_vec;
@@ -31,7 +32,8 @@ __global__ void __launch_bounds__(COPY_THREADS) k_block_copy(const __grid_consta
 
 static void copy_run(struct cuda_dev *d, const struct dev_kv *kv, const struct copy_pairs *p, uint32_t n)
 {
-    uint64_t n_vec = kv->block_bytes / sizeof(uint4), piece = COPY_THREADS * COPY_KEEP, n_piece = (n_vec + piece - 1) / piece;
+    uint64_t n_vec = kv->block_bytes / sizeof(uint4), piece = COPY_THREADS * COPY_KEEP,
+             n_piece = (n_vec + piece - 1) / piece;
     if (!n) return;
     if (n_piece > 64) n_piece = 64; /* a block of 2 MiB: 8 rounds each */
     LAUNCH(k_block_copy, dim3((uint32_t)n_piece, n), COPY_THREADS, 0, d, *p, (uint4 *)kv->base, n_vec);
@@ -39,7 +41,8 @@ static void copy_run(struct cuda_dev *d, const struct dev_kv *kv, const struct c
 }
 
 /* As if the pairs were copied one after the other: a pair that meets an earlier one of its launch waits for the next launch. */
-extern "C" void cuda_block_copy(struct device *dev, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst, uint32_t n)
+extern "C" void cuda_block_copy(struct device *dev, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst,
+                                uint32_t n)
 {
     struct cuda_dev  *d = cuda_of(dev);
     struct copy_pairs p;

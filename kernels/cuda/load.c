@@ -119,8 +119,8 @@ struct load_piece {
 static void piece_pack(const struct load_piece *p, uint16_t *out)
 {
     for (uint32_t r = 0; r < p->n_row; r++)
-        convert(out + (size_t)r * p->n_col, p->to, p->src + (size_t)(p->r0 + r) * p->stride + p->c0 * dtype_bytes(p->from), p->from,
-                p->n_col);
+        convert(out + (size_t)r * p->n_col, p->to,
+                p->src + (size_t)(p->r0 + r) * p->stride + p->c0 * dtype_bytes(p->from), p->from, p->n_col);
 }
 
 static void piece_send(struct cuda_dev *d, const struct load_piece *p, char *dst, void *slow)
@@ -141,8 +141,8 @@ static void piece_send(struct cuda_dev *d, const struct load_piece *p, char *dst
     load_give(l, i);
 }
 
-void cuda_weight_set(struct device *dev, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
-                     enum dtype src_t)
+void cuda_weight_set(struct device *dev, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,
+                     size_t src_stride, enum dtype src_t)
 {
     enum { FITS = BUFFER_BYTES / 2 }; /* elements */
     struct cuda_dev *d = cuda_of(dev);
@@ -183,14 +183,16 @@ enum status cuda_load_init(struct cuda_dev *d)
     cudaError_t e = cudaHostAlloc(&p, (size_t)BUFFERS * BUFFER_BYTES, cudaHostAllocDefault);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
-        LOG_WARN("dev: gpu %d: no %d MiB of memory can be pinned (%s; ulimit -l?), weights are loaded through ordinary memory, slowly",
-                 d->ordinal, BUFFERS * BUFFER_BYTES >> 20, cudaGetErrorName(e));
+        LOG_WARN(
+            "dev: gpu %d: no %d MiB of memory can be pinned (%s; ulimit -l?), weights are loaded through ordinary memory, slowly",
+            d->ordinal, BUFFERS * BUFFER_BYTES >> 20, cudaGetErrorName(e));
         cuda_load_free(d);
         return ST_OK;
     }
     l->pinned = p;
     bool ok = cuda_ok(d, cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "a stream");
-    for (uint32_t i = 0; i < BUFFERS && ok; i++) ok = cuda_ok(d, cudaEventCreateWithFlags(&l->sent[i], cudaEventDisableTiming), "an event");
+    for (uint32_t i = 0; i < BUFFERS && ok; i++)
+        ok = cuda_ok(d, cudaEventCreateWithFlags(&l->sent[i], cudaEventDisableTiming), "an event");
     return ok ? ST_OK : ST_DEVICE;
 }
 
@@ -198,7 +200,8 @@ bool cuda_load_sync(struct cuda_dev *d)
 {
     struct cuda_load *l = d->load;
     for (uint32_t i = 0; l && i < BUFFERS; i++)
-        if (!cuda_wait(d, l->sent[i], "loading weights")) return false; /* an event that was never recorded is reached */
+        if (!cuda_wait(d, l->sent[i], "loading weights"))
+            return false; /* an event that was never recorded is reached */
     return true;
 }
 

@@ -13,7 +13,8 @@ static dim3 mlp_grid(uint32_t n, uint32_t n_unit) { return dim3(n, (n_unit + MLP
 
 /* out[i] = x[id[i]] bit by bit; 0 where there is no such row. U: a unit, n_unit of them in a row, n_x rows in x */
 template <class U>
-__global__ void __launch_bounds__(MLP_THREADS) k_mlp_rows(U *out, const U *x, const uint32_t *id, uint32_t n_x, uint32_t n_unit)
+__global__ void __launch_bounds__(MLP_THREADS)
+    k_mlp_rows(U *out, const U *x, const uint32_t *id, uint32_t n_x, uint32_t n_unit)
 {
     uint32_t i = blockIdx.y * MLP_THREADS + threadIdx.x;
     pdl_wait();
@@ -25,12 +26,15 @@ __global__ void __launch_bounds__(MLP_THREADS) k_mlp_rows(U *out, const U *x, co
     out[(size_t)blockIdx.x * n_unit + i] = v;
 }
 
-static void rows(struct cuda_dev *d, void *out, const void *x, const uint32_t *id, uint32_t n, uint32_t n_x, uint32_t dim)
+static void rows(struct cuda_dev *d, void *out, const void *x, const uint32_t *id, uint32_t n, uint32_t n_x,
+                 uint32_t dim)
 {
     if (vec_fits(dim, out, x, x))
-        LAUNCH(k_mlp_rows<uint4>, mlp_grid(n, dim / VEC), MLP_THREADS, 0, d, (uint4 *)out, (const uint4 *)x, id, n_x, dim / VEC);
+        LAUNCH(k_mlp_rows<uint4>, mlp_grid(n, dim / VEC), MLP_THREADS, 0, d, (uint4 *)out, (const uint4 *)x, id, n_x,
+               dim / VEC);
     else
-        LAUNCH(k_mlp_rows<uint16_t>, mlp_grid(n, dim), MLP_THREADS, 0, d, (uint16_t *)out, (const uint16_t *)x, id, n_x, dim);
+        LAUNCH(k_mlp_rows<uint16_t>, mlp_grid(n, dim), MLP_THREADS, 0, d, (uint16_t *)out, (const uint16_t *)x, id, n_x,
+               dim);
 }
 
 /* An id that is not in the vocabulary (padding, or a client's that nobody refused) gives a row of zeros, never a wild read. */
@@ -61,7 +65,8 @@ __device__ __forceinline__ float act_gate(float x, enum op_act act)
         return act == OP_RELU ? r : r * r;
     }
     if (act == OP_GELU) return 0.5f * x * (1.0f + erff(x * 0.707106781f));
-    float t = act == OP_QUICK_GELU ? 1.702f * x : x * fmaf(x * x, 0.0713548163f, 1.59576912f); /* tanh(u) = 2 / (1 + exp(-2u)) - 1 */
+    float t = act == OP_QUICK_GELU ? 1.702f * x
+                                   : x * fmaf(x * x, 0.0713548163f, 1.59576912f); /* tanh(u) = 2 / (1 + exp(-2u)) - 1 */
     return x / (1.0f + expf(-t));
 }
 
@@ -99,15 +104,19 @@ __global__ void __launch_bounds__(MLP_THREADS) k_glu(T *out, const T *gate_up, u
     }
 }
 
-template <class T, class GATE> static void glu(struct cuda_dev *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, GATE act)
+template <class T, class GATE>
+static void glu(struct cuda_dev *d, void *out, const void *gate_up, uint32_t n, uint32_t inter, GATE act)
 {
     if (vec_fits(inter, out, gate_up, gate_up))
-        LAUNCH((k_glu<T, GATE, true>), mlp_grid(n, inter / VEC), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter, act);
+        LAUNCH((k_glu<T, GATE, true>), mlp_grid(n, inter / VEC), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter,
+               act);
     else
-        LAUNCH((k_glu<T, GATE, false>), mlp_grid(n, inter), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter, act);
+        LAUNCH((k_glu<T, GATE, false>), mlp_grid(n, inter), MLP_THREADS, 0, d, (T *)out, (const T *)gate_up, inter,
+               act);
 }
 
-extern "C" void cuda_glu(struct device *dev, void *out, const void *gate_up, uint32_t n, uint32_t inter, enum op_act act)
+extern "C" void cuda_glu(struct device *dev, void *out, const void *gate_up, uint32_t n, uint32_t inter,
+                         enum op_act act)
 {
     struct cuda_dev *d = cuda_of(dev);
     bool             half = dev->act == DT_F16;
@@ -125,7 +134,8 @@ extern "C" void cuda_glu(struct device *dev, void *out, const void *gate_up, uin
 
 /* ---------------------------------------------------------------- bias and patches */
 
-template <class T, bool VECTOR> __global__ void __launch_bounds__(MLP_THREADS) k_add_bias(T *x, const float *bias, uint32_t n)
+template <class T, bool VECTOR>
+__global__ void __launch_bounds__(MLP_THREADS) k_add_bias(T *x, const float *bias, uint32_t n)
 {
     uint32_t i = (blockIdx.y * MLP_THREADS + threadIdx.x) * (VECTOR ? VEC : 1);
     pdl_wait();
@@ -164,7 +174,8 @@ extern "C" void cuda_add_bias(struct cuda_dev *d, void *x, const float *bias, ui
     cuda_launched(d, "add_bias");
 }
 
-__global__ void __launch_bounds__(MLP_THREADS) k_patch(uint32_t *x, const struct dev_patch *p, const uint32_t *from, uint32_t n)
+__global__ void __launch_bounds__(MLP_THREADS)
+    k_patch(uint32_t *x, const struct dev_patch *p, const uint32_t *from, uint32_t n)
 {
     uint32_t i = blockIdx.x * MLP_THREADS + threadIdx.x;
     pdl_wait();

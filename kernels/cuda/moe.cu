@@ -19,14 +19,18 @@ enum {
 };
 
 /* (value, id) in order of value descending, id ascending; a NaN is last among equals of -inf */
-__device__ __forceinline__ bool  route_before(float v, uint32_t id, float w, uint32_t jd) { return v > w || (v == w && id < jd); }
+__device__ __forceinline__ bool route_before(float v, uint32_t id, float w, uint32_t jd)
+{
+    return v > w || (v == w && id < jd);
+}
 __device__ __forceinline__ float route_key(float v) { return v == v ? v : -INFINITY; }
 
 /* A warp per row: expert[row, k], weight[row, k], best first; expert n_expert: none, the row is padding.
  * row_seq: [n_row], or NULL where there is no padding */
 template <class T>
-__global__ void __launch_bounds__(ROUTE_THREADS) k_moe_route(uint32_t *expert, float *weight, const T *logits, const uint32_t *row_seq,
-                                                             uint32_t n_row, uint32_t n_expert, uint32_t top_k, bool renorm)
+__global__ void __launch_bounds__(ROUTE_THREADS)
+    k_moe_route(uint32_t *expert, float *weight, const T *logits, const uint32_t *row_seq, uint32_t n_row,
+                uint32_t n_expert, uint32_t top_k, bool renorm)
 {
     const uint32_t lane = threadIdx.x & 31, row = blockIdx.x * (ROUTE_THREADS / 32) + (threadIdx.x >> 5);
     pdl_wait();
@@ -60,7 +64,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS) k_moe_route(uint32_t *expert, f
         for (uint32_t i = 0; i < ROUTE_KEEP; i++) {
             uint32_t e = i * 32 + lane;
             float    w = route_key(v[i]);
-            if (e < n_expert && (!any || route_before(last, last_id, w, e)) && route_before(w, e, best, best_id)) best = w, best_id = e;
+            if (e < n_expert && (!any || route_before(last, last_id, w, e)) && route_before(w, e, best, best_id))
+                best = w, best_id = e;
         }
         for (uint32_t e = ROUTE_KEEP * 32 + lane; e < n_expert; e += 32) {
             float w = route_key(act_load(logits[e]));
@@ -84,7 +89,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS) k_moe_route(uint32_t *expert, f
 
 /* A block per expert: start[e] = slots of the experts before it, and its own slots from there on in order[], rising. Each thread looks
  * at a stretch of the slots; expert[] may be read up to 3 elements past n_slot. */
-__global__ void __launch_bounds__(SORT_THREADS) k_moe_sort(uint32_t *start, uint32_t *order, const uint32_t *expert, uint32_t n_slot)
+__global__ void __launch_bounds__(SORT_THREADS)
+    k_moe_sort(uint32_t *start, uint32_t *order, const uint32_t *expert, uint32_t n_slot)
 {
     __shared__ uint32_t part[2][SORT_THREADS / 32];
     const uint32_t      e = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -213,18 +219,22 @@ static size_t moe_stride(const struct dev_weight *w, uint32_t n_expert, enum dty
 template <class T, bool GATE_UP, int NB, int DEEP, bool VECTOR>
 static void moe_stream(struct cuda_dev *d, const struct moe_args *p, uint32_t n_slot)
 {
-    uint32_t n_out = GATE_UP ? p->inter : p->hidden, n_rt = GATE_UP ? (n_out + 7) / 8 : (n_out + 15) / 16, warps = MOE_STREAM_THREADS / 32;
-    uint64_t tiles = n_slot / (NB * 8) + (n_slot < p->n_expert ? n_slot : p->n_expert), blocks = (tiles * n_rt + warps - 1) / warps;
+    uint32_t n_out = GATE_UP ? p->inter : p->hidden, n_rt = GATE_UP ? (n_out + 7) / 8 : (n_out + 15) / 16,
+             warps = MOE_STREAM_THREADS / 32;
+    uint64_t tiles = n_slot / (NB * 8) + (n_slot < p->n_expert ? n_slot : p->n_expert),
+             blocks = (tiles * n_rt + warps - 1) / warps;
     uint64_t all = (uint64_t)d->n_sm * 4; /* as many as can be there at once: each does its share of the list */
     LAUNCH((k_moe_stream<T, GATE_UP, NB, DEEP, VECTOR>), (uint32_t)(blocks < all ? blocks : all), MOE_STREAM_THREADS,
            (p->n_expert + 1) * sizeof(uint32_t), d, *p);
     cuda_launched(d, "moe");
 }
 
-template <class T, bool GATE_UP, int TOKENS> static void moe_block(struct cuda_dev *d, const struct moe_args *p, uint32_t n_slot)
+template <class T, bool GATE_UP, int TOKENS>
+static void moe_block(struct cuda_dev *d, const struct moe_args *p, uint32_t n_slot)
 {
     uint32_t n_out = GATE_UP ? p->inter : p->hidden, out_tile = GATE_UP ? 64 : 128;
-    uint64_t tiles = n_slot / TOKENS + (n_slot < p->n_expert ? n_slot : p->n_expert), blocks = tiles * ((n_out + out_tile - 1) / out_tile);
+    uint64_t tiles = n_slot / TOKENS + (n_slot < p->n_expert ? n_slot : p->n_expert),
+             blocks = tiles * ((n_out + out_tile - 1) / out_tile);
     uint64_t all = (uint64_t)d->n_sm * (TOKENS == 64 ? 3 : 2);
     size_t   smem = moe_block_smem<TOKENS>(p->n_expert);
     LAUNCH((k_moe_block<T, GATE_UP, TOKENS>), (uint32_t)(blocks < all ? blocks : all), MOE_BLOCK_THREADS, smem, d, *p);
@@ -232,7 +242,8 @@ template <class T, bool GATE_UP, int TOKENS> static void moe_block(struct cuda_d
 }
 
 /* By the rows alone. An expert gets each row at most once, so 8 rows never make more than one tile of 8. */
-template <class T, bool GATE_UP> static void moe_product(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, bool vector)
+template <class T, bool GATE_UP>
+static void moe_product(struct cuda_dev *d, const struct moe_args *p, uint32_t n_row, bool vector)
 {
     uint32_t n_slot = n_row * p->top_k, each = n_slot / p->n_expert; /* rows of an expert, on average */
     if (!vector)
@@ -253,7 +264,8 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
 {
     uint32_t        n_slot = n_row * o->top_k;
     struct moe_work w = moe_layout(d->work, n_slot, o->n_expert, o->hidden, o->inter);
-    const T        *x = (const T *)o->x + (size_t)row0 * o->hidden, *logits = (const T *)o->router_logits + (size_t)row0 * o->n_expert;
+    const T        *x = (const T *)o->x + (size_t)row0 * o->hidden,
+            *logits = (const T *)o->router_logits + (size_t)row0 * o->n_expert;
     T              *out = (T *)o->out + (size_t)row0 * o->hidden;
     struct moe_args p = { x,
                           (const char *)o->gate_up[0].data,
@@ -269,24 +281,24 @@ template <class T> static void moe_rows(struct cuda_dev *d, const struct op_moe 
                           o->top_k,
                           o->hidden,
                           o->inter };
-    bool            vector = vec_fits(o->hidden, o->x, o->out, p.gate_up) && vec_fits(o->inter, p.down, d->work, d->work);
+    bool vector = vec_fits(o->hidden, o->x, o->out, p.gate_up) && vec_fits(o->inter, p.down, d->work, d->work);
     CHECK(w.bytes <= d->work_bytes);
     p.gate_up_stride = moe_stride(o->gate_up, o->n_expert, d->impl.dev.act, 2 * o->inter, o->hidden);
     p.down_stride = moe_stride(o->down, o->n_expert, d->impl.dev.act, o->hidden, o->inter);
     vector = vector && p.gate_up_stride % 16 == 0 && p.down_stride % 16 == 0;
-    LAUNCH(k_moe_route<T>, (n_row + ROUTE_THREADS / 32 - 1) / (ROUTE_THREADS / 32), ROUTE_THREADS, 0, d, w.expert, w.weight, logits,
-           d->row_seq ? d->row_seq + row0 : NULL, n_row, o->n_expert, o->top_k, o->renorm);
+    LAUNCH(k_moe_route<T>, (n_row + ROUTE_THREADS / 32 - 1) / (ROUTE_THREADS / 32), ROUTE_THREADS, 0, d, w.expert,
+           w.weight, logits, d->row_seq ? d->row_seq + row0 : NULL, n_row, o->n_expert, o->top_k, o->renorm);
     cuda_launched(d, "moe");
     LAUNCH(k_moe_sort, o->n_expert, SORT_THREADS, 0, d, w.start, w.order, w.expert, n_slot);
     cuda_launched(d, "moe");
     moe_product<T, true>(d, &p, n_row, vector);
     moe_product<T, false>(d, &p, n_row, vector);
     if (vector)
-        LAUNCH((k_moe_combine<T, true>), dim3(n_row, (o->hidden / VEC + COMBINE_THREADS - 1) / COMBINE_THREADS), COMBINE_THREADS, 0, d, out,
-               (const T *)w.y, w.expert, o->n_expert, o->top_k, o->hidden);
+        LAUNCH((k_moe_combine<T, true>), dim3(n_row, (o->hidden / VEC + COMBINE_THREADS - 1) / COMBINE_THREADS),
+               COMBINE_THREADS, 0, d, out, (const T *)w.y, w.expert, o->n_expert, o->top_k, o->hidden);
     else
-        LAUNCH((k_moe_combine<T, false>), dim3(n_row, (o->hidden + COMBINE_THREADS - 1) / COMBINE_THREADS), COMBINE_THREADS, 0, d, out,
-               (const T *)w.y, w.expert, o->n_expert, o->top_k, o->hidden);
+        LAUNCH((k_moe_combine<T, false>), dim3(n_row, (o->hidden + COMBINE_THREADS - 1) / COMBINE_THREADS),
+               COMBINE_THREADS, 0, d, out, (const T *)w.y, w.expert, o->n_expert, o->top_k, o->hidden);
     cuda_launched(d, "moe");
 }
 

@@ -29,7 +29,7 @@ struct moe_args {
 };
 
 template <class T> __device__ __forceinline__ void moe_mma(float d[4], const uint32_t a[4], const uint32_t b[2]);
-template <> __device__ __forceinline__ void        moe_mma<__nv_bfloat16>(float d[4], const uint32_t a[4], const uint32_t b[2])
+template <> __device__ __forceinline__ void moe_mma<__nv_bfloat16>(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
     mma_m16n8k16_bf16(d, a, b, d);
 }
@@ -81,8 +81,8 @@ __device__ __forceinline__ void moe_list(uint32_t *first, const uint32_t *start,
 }
 
 /* The row tiles of one tile follow each other: its tokens stay in cache, and so do weights whose expert has several tiles. */
-__device__ __forceinline__ struct moe_item moe_at(const uint32_t *first, const uint32_t *start, uint32_t n_expert, uint32_t tokens,
-                                                  uint32_t item, uint32_t n_rt)
+__device__ __forceinline__ struct moe_item moe_at(const uint32_t *first, const uint32_t *start, uint32_t n_expert,
+                                                  uint32_t tokens, uint32_t item, uint32_t n_rt)
 {
     uint32_t tile = item / n_rt, lo = 0, hi = n_expert; /* first[lo] <= tile < first[hi] */
     while (hi - lo > 1) {
@@ -102,7 +102,8 @@ __device__ __forceinline__ struct moe_item moe_at(const uint32_t *first, const u
 /* ---------------------------------------------------------------- few tokens per expert */
 
 /* 8 consecutive k of a row, zeros past its end. */
-template <bool VECTOR, bool STREAM> __device__ __forceinline__ uint4 moe_load8(const uint16_t *row, uint32_t k, uint32_t n_k)
+template <bool VECTOR, bool STREAM>
+__device__ __forceinline__ uint4 moe_load8(const uint16_t *row, uint32_t k, uint32_t n_k)
 {
     uint4 v = make_uint4(0, 0, 0, 0);
     if (VECTOR) {
@@ -126,16 +127,19 @@ __global__ void __launch_bounds__(MOE_STREAM_THREADS, 4) k_moe_stream(const __gr
     pdl_wait();
     moe_list(first, p.start, p.n_expert, NB * 8);
     const uint32_t lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-    const uint32_t n_k = GATE_UP ? p.hidden : p.inter, n_out = GATE_UP ? p.inter : p.hidden, out_tile = GATE_UP ? 8 : 16;
+    const uint32_t n_k = GATE_UP ? p.hidden : p.inter, n_out = GATE_UP ? p.inter : p.hidden,
+                   out_tile = GATE_UP ? 8 : 16;
     const uint32_t n_rt = (n_out + out_tile - 1) / out_tile, n_item = first[p.n_expert] * n_rt, n_c = (n_k + 31) / 32;
     /* neighbours in the list go to different SMs */
-    for (uint32_t item = (threadIdx.x >> 5) * gridDim.x + blockIdx.x; item < n_item; item += gridDim.x * (MOE_STREAM_THREADS / 32)) {
+    for (uint32_t item = (threadIdx.x >> 5) * gridDim.x + blockIdx.x; item < n_item;
+         item += gridDim.x * (MOE_STREAM_THREADS / 32)) {
         const struct moe_item it = moe_at(first, p.start, p.n_expert, NB * 8, item, n_rt);
-        const char           *w = GATE_UP ? p.gate_up + it.expert * p.gate_up_stride : p.down + it.expert * p.down_stride;
-        const uint32_t        r0 = it.rt * out_tile + g, r1 = GATE_UP ? r0 : r0 + 8, nb = (it.end - it.place + 7) / 8;
+        const char    *w = GATE_UP ? p.gate_up + it.expert * p.gate_up_stride : p.down + it.expert * p.down_stride;
+        const uint32_t r0 = it.rt * out_tile + g, r1 = GATE_UP ? r0 : r0 + 8, nb = (it.end - it.place + 7) / 8;
         /* rows past the last are computed from the last and not stored */
         const uint16_t *top = (const uint16_t *)w + (size_t)min(r0, n_out - 1) * n_k;
-        const uint16_t *low = (const uint16_t *)w + (size_t)(GATE_UP ? n_out + min(r0, n_out - 1) : min(r1, n_out - 1)) * n_k;
+        const uint16_t *low =
+            (const uint16_t *)w + (size_t)(GATE_UP ? n_out + min(r0, n_out - 1) : min(r1, n_out - 1)) * n_k;
         const uint16_t *token[NB];
         uint32_t        token_k[NB]; /* n_k, or 0 for a column without a token: all zeros */
 #pragma unroll
@@ -143,7 +147,8 @@ __global__ void __launch_bounds__(MOE_STREAM_THREADS, 4) k_moe_stream(const __gr
             uint32_t at = it.place + b * 8 + g;
             token_k[b] = at < it.end ? n_k : 0;
             at = min(at, it.end - 1);
-            token[b] = GATE_UP ? (const uint16_t *)p.x + (size_t)(p.order[at] / p.top_k) * n_k : (const uint16_t *)p.h + (size_t)at * n_k;
+            token[b] = GATE_UP ? (const uint16_t *)p.x + (size_t)(p.order[at] / p.top_k) * n_k
+                               : (const uint16_t *)p.h + (size_t)at * n_k;
         }
         uint4 a0[DEEP], a1[DEEP], bt[DEEP][NB];
         float acc[NB][4] = {};
@@ -174,7 +179,8 @@ __global__ void __launch_bounds__(MOE_STREAM_THREADS, 4) k_moe_stream(const __gr
                 uint32_t at = it.place + b * 8 + t * 2 + j;
                 if (at >= it.end) continue;
                 if (GATE_UP) {
-                    if (r0 < n_out) ((T *)p.h)[(size_t)at * n_out + r0] = act_store<T>(act_silu(acc[b][j]) * acc[b][j + 2]);
+                    if (r0 < n_out)
+                        ((T *)p.h)[(size_t)at * n_out + r0] = act_store<T>(act_silu(acc[b][j]) * acc[b][j + 2]);
                 } else {
                     uint32_t slot = p.order[at];
                     float    weight = p.weight[slot];
@@ -198,9 +204,15 @@ template <int TOKENS> static inline size_t moe_block_smem(uint32_t n_expert)
 
 /* n_k and n_out are multiples of 8, all rows are aligned. 4 warps: two halves of the weight rows, even and odd groups of 8 tokens. */
 template <class T, bool GATE_UP, int TOKENS>
-__global__ void __launch_bounds__(MOE_BLOCK_THREADS, TOKENS == 64 ? 3 : 2) k_moe_block(const __grid_constant__ struct moe_args p)
+__global__ void __launch_bounds__(MOE_BLOCK_THREADS, TOKENS == 64 ? 3 : 2)
+    k_moe_block(const __grid_constant__ struct moe_args p)
 {
-    enum { ROW_BYTES = MOE_BLOCK_K * 2, STAGE = (MOE_BLOCK_ROWS + TOKENS) * ROW_BYTES, LOADS = TOKENS / 16, GROUPS = TOKENS / 16 };
+    enum {
+        ROW_BYTES = MOE_BLOCK_K * 2,
+        STAGE = (MOE_BLOCK_ROWS + TOKENS) * ROW_BYTES,
+        LOADS = TOKENS / 16,
+        GROUPS = TOKENS / 16
+    };
     enum { OUT = GATE_UP ? 64 : 128, PITCH = OUT + 8 }; /* of the results in shared memory, elements */
     static_assert(TOKENS * PITCH * 2 <= MOE_BLOCK_STAGES * STAGE, "the results fit where the stages were");
     DYN_SMEM(char, smem);
@@ -209,14 +221,16 @@ __global__ void __launch_bounds__(MOE_BLOCK_THREADS, TOKENS == 64 ? 3 : 2) k_moe
     moe_list(first, p.start, p.n_expert, TOKENS);
     const uint32_t tid = threadIdx.x, lane = tid & 31, g = lane >> 2, t = lane & 3, half = tid >> 6, odd = tid >> 5 & 1;
     const uint32_t n_k = GATE_UP ? p.hidden : p.inter, n_out = GATE_UP ? p.inter : p.hidden;
-    const uint32_t n_rt = (n_out + OUT - 1) / OUT, n_item = first[p.n_expert] * n_rt, n_step = (n_k + MOE_BLOCK_K - 1) / MOE_BLOCK_K;
+    const uint32_t n_rt = (n_out + OUT - 1) / OUT, n_item = first[p.n_expert] * n_rt,
+                   n_step = (n_k + MOE_BLOCK_K - 1) / MOE_BLOCK_K;
     /* Rows of 128 bytes; every other row has its halves exchanged, so that 8 lanes that read 64 bytes of two rows meet all banks. */
     const uint32_t load_row = tid >> 3, load_chunk = tid & 7;
     const uint32_t put = load_row * ROW_BYTES + ((load_chunk ^ (load_row & 1) << 2) << 4);
     const uint32_t get0 = g * ROW_BYTES + t * 16 + ((g & 1) << 6), get1 = get0 ^ 64;
     for (uint32_t item = blockIdx.x; item < n_item; item += gridDim.x) {
         const struct moe_item it = moe_at(first, p.start, p.n_expert, TOKENS, item, n_rt);
-        const uint16_t *w = (const uint16_t *)(GATE_UP ? p.gate_up + it.expert * p.gate_up_stride : p.down + it.expert * p.down_stride);
+        const uint16_t       *w =
+            (const uint16_t *)(GATE_UP ? p.gate_up + it.expert * p.gate_up_stride : p.down + it.expert * p.down_stride);
         /* groups of 8 tokens of this warp: odd, odd + 2, ... */
         const int nb = (int)((it.end - it.place + 7) / 8 + 1 - odd) / 2;
         uint32_t  from[LOADS]; /* row of x or h of the tokens that this thread loads */
@@ -240,7 +254,8 @@ __global__ void __launch_bounds__(MOE_BLOCK_THREADS, TOKENS == 64 ? 3 : 2) k_moe
             for (int j = 0; j < LOADS; j++) {
                 const bool here = in && it.place + load_row + j * 16 < it.end;
                 cp_async16(to + (MOE_BLOCK_ROWS + j * 16) * ROW_BYTES,
-                           (const uint16_t *)(GATE_UP ? p.x : p.h) + (here ? (size_t)from[j] * n_k + k : 0), here ? 16 : 0);
+                           (const uint16_t *)(GATE_UP ? p.x : p.h) + (here ? (size_t)from[j] * n_k + k : 0),
+                           here ? 16 : 0);
             }
         };
         float acc[4][GROUPS][4] = {};

@@ -54,7 +54,8 @@ static void find(void)
         memcpy((char *)&found + sym[i].at, &f, sizeof f);
     }
     if (found.GetVersion(&found.version) != NCCL_OK || found.version < NCCL_MIN_VERSION) {
-        snprintf(reason, sizeof reason, "libnccl.so.2 is version %d, needed is %d or newer", found.version, NCCL_MIN_VERSION);
+        snprintf(reason, sizeof reason, "libnccl.so.2 is version %d, needed is %d or newer", found.version,
+                 NCCL_MIN_VERSION);
         return;
     }
     good = true;

@@ -38,7 +38,8 @@ struct nccl_api {
     const char *(*GetLastError)(nccl_comm comm);
     int (*AllReduce)(const void *send, void *recv, size_t count, int type, int op, nccl_comm comm, cudaStream_t stream);
     int (*AllGather)(const void *send, void *recv, size_t count, int type, nccl_comm comm, cudaStream_t stream);
-    int (*Broadcast)(const void *send, void *recv, size_t count, int type, int root, nccl_comm comm, cudaStream_t stream);
+    int (*Broadcast)(const void *send, void *recv, size_t count, int type, int root, nccl_comm comm,
+                     cudaStream_t stream);
     /* since 2.27 (MemAlloc: 2.19); NULL before */
     int (*MemAlloc)(void **p, size_t bytes);
     int (*MemFree)(void *p);
@@ -54,7 +55,10 @@ static inline bool nccl_graphs_hang(int version) { return version >= 22800 && ve
 bool nccl_has_windows(const struct nccl_api *api, char *why, size_t why_bytes);
 /* Two ranks that gather between registered buffers may hang in the copy engines' way of doing it (NCCL#2241, seen in 2.29.7, fixed in
  * 2.31.2; those ways came with 2.28). */
-static inline bool nccl_gather_hangs(int version, uint32_t n_rank) { return n_rank == 2 && version >= 22800 && version < 23102; }
+static inline bool nccl_gather_hangs(int version, uint32_t n_rank)
+{
+    return n_rank == 2 && version >= 22800 && version < 23102;
+}
 #ifdef CUDA_EMU
 const struct nccl_api *emu_nccl(void); /* tests/emu/nccl.cc */
 #endif

@@ -7,7 +7,8 @@
 #include "kernels/cuda/vec.cuh"
 
 enum {
-    NORM_KEEP = 2, /* vectors of a row that a thread holds in registers: 8192 elements at 512 threads; more are read again */
+    NORM_KEEP =
+        2, /* vectors of a row that a thread holds in registers: 8192 elements at 512 threads; more are read again */
     NORM_THREADS = 512,
 };
 
@@ -58,7 +59,8 @@ template <class T> __device__ __forceinline__ void norm_put(T *out, const float 
 }
 
 template <class T, bool ADD>
-__global__ void __launch_bounds__(NORM_THREADS) k_norm(T *out, T *x, const T *delta, const float *w, uint32_t dim, float eps)
+__global__ void __launch_bounds__(NORM_THREADS)
+    k_norm(T *out, T *x, const T *delta, const float *w, uint32_t dim, float eps)
 {
     size_t   row = (size_t)blockIdx.x * dim;
     uint32_t step = blockDim.x * VEC, first = threadIdx.x * VEC;
@@ -102,7 +104,8 @@ __global__ void __launch_bounds__(NORM_THREADS) k_norm(T *out, T *x, const T *de
 
 /* Rows that 16 bytes do not divide, or that begin anywhere. */
 template <class T, bool ADD>
-__global__ void __launch_bounds__(NORM_THREADS) k_norm_odd(T *out, T *x, const T *delta, const float *w, uint32_t dim, float eps)
+__global__ void __launch_bounds__(NORM_THREADS)
+    k_norm_odd(T *out, T *x, const T *delta, const float *w, uint32_t dim, float eps)
 {
     size_t row = (size_t)blockIdx.x * dim;
     float  sum = 0.0f;
@@ -114,11 +117,13 @@ __global__ void __launch_bounds__(NORM_THREADS) k_norm_odd(T *out, T *x, const T
     }
     pdl_launch();
     float scale = 1.0f / sqrtf(norm_sum(sum) / (float)dim + eps);
-    for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x) out[row + i] = act_store<T>(act_load(x[row + i]) * scale * w[i]);
+    for (uint32_t i = threadIdx.x; i < dim; i += blockDim.x)
+        out[row + i] = act_store<T>(act_load(x[row + i]) * scale * w[i]);
 }
 
 template <class T, bool ADD>
-static void norm(struct cuda_dev *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps)
+static void norm(struct cuda_dev *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim,
+                 float eps)
 {
     uint32_t threads = (dim + 32 * VEC * NORM_KEEP - 1) / (32 * VEC * NORM_KEEP) * 32;
     if (threads > NORM_THREADS) threads = NORM_THREADS;
@@ -128,7 +133,8 @@ static void norm(struct cuda_dev *d, void *out, void *x, const void *delta, cons
         LAUNCH((k_norm_odd<T, ADD>), n, threads, 0, d, (T *)out, (T *)x, (const T *)delta, w, dim, eps);
 }
 
-extern "C" void cuda_rmsnorm(struct device *dev, void *out, const void *x, const float *w, uint32_t n, uint32_t dim, float eps)
+extern "C" void cuda_rmsnorm(struct device *dev, void *out, const void *x, const float *w, uint32_t n, uint32_t dim,
+                             float eps)
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!n || !dim) return;
@@ -139,8 +145,8 @@ extern "C" void cuda_rmsnorm(struct device *dev, void *out, const void *x, const
     cuda_launched(d, "rmsnorm");
 }
 
-extern "C" void cuda_add_rmsnorm(struct device *dev, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim,
-                                 float eps)
+extern "C" void cuda_add_rmsnorm(struct device *dev, void *out, void *x, const void *delta, const float *w, uint32_t n,
+                                 uint32_t dim, float eps)
 {
     struct cuda_dev *d = cuda_of(dev);
     if (!n || !dim) return;

@@ -125,7 +125,8 @@ static struct pack_pool pool_of(const struct dev_step *h)
 }
 
 /* One array, to its place in the fixed part or in the pool; those with a function of their own are not done here. */
-static void put_array(char *slab, size_t place, uint32_t begin, const void *from, size_t n, size_t cap, size_t size, enum dev_pack pack)
+static void put_array(char *slab, size_t place, uint32_t begin, const void *from, size_t n, size_t cap, size_t size,
+                      enum dev_pack pack)
 {
     switch (pack) {
     case DEV_PACK_ZERO:
@@ -147,7 +148,8 @@ static void put_samples(struct op_sample_row *a, const struct dev_step *h, const
         DEV_LISTS(SHIFT)
 #undef SHIFT
     }
-    for (uint32_t i = h->n_sample; i < cap; i++) a[i] = (struct op_sample_row){ .n_hist = UINT32_MAX }; /* to be skipped */
+    for (uint32_t i = h->n_sample; i < cap; i++)
+        a[i] = (struct op_sample_row){ .n_hist = UINT32_MAX }; /* to be skipped */
 }
 
 static void put_plan(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
@@ -172,17 +174,20 @@ size_t cuda_step_pack(const struct dev_step *h, const struct cuda_shape *sh, con
                       const struct cuda_attn_split *split, uint32_t *len, char *to, struct cuda_attn_plan *plan)
 {
     struct pack_pool p = pool_of(h);
-#define PUT(name, type, size, extra, pack, ...) \
-    put_array(to, at->name, p.name, h->b.name, (size_t)h->b.size + (extra), (size_t)sh->n.size + (extra), sizeof(type), pack);
+#define PUT(name, type, size, extra, pack, ...)                                                           \
+    put_array(to, at->name, p.name, h->b.name, (size_t)h->b.size + (extra), (size_t)sh->n.size + (extra), \
+              sizeof(type), pack);
     DEV_BATCH_ARRAYS(PUT)
 #undef PUT
-#define PUT(name, type, size, extra, pack, ...) \
-    put_array(to, at->name, p.name, h->name, (size_t)h->size + (extra), (size_t)sh->n.size + (extra), sizeof(type), pack);
+#define PUT(name, type, size, extra, pack, ...)                                                                     \
+    put_array(to, at->name, p.name, h->name, (size_t)h->size + (extra), (size_t)sh->n.size + (extra), sizeof(type), \
+              pack);
     DEV_STEP_ARRAYS(PUT)
 #undef PUT
     put_samples((struct op_sample_row *)(void *)(to + at->sample), h, &p, sh->n.n_sample);
     put_patches((struct dev_patch *)(void *)(to + at->patch_id), h->patch_id, h->n_patch_id, sh->n.n_patch_id, 0);
-    put_patches((struct dev_patch *)(void *)(to + at->patch_hist), h->patch_hist, h->n_patch_hist, sh->n.n_patch_hist, p.hist);
+    put_patches((struct dev_patch *)(void *)(to + at->patch_hist), h->patch_hist, h->n_patch_hist, sh->n.n_patch_hist,
+                p.hist);
     if (split) put_plan(h, sh, at, split, len, to, plan);
     return at->pool + (size_t)p.end * 4;
 }
@@ -235,8 +240,8 @@ void cuda_back_read(const struct cuda_back *k, const char *from, const struct de
 
 /* ---------------------------------------------------------------- as the device reads it */
 
-void cuda_step_on(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at, const struct cuda_back *k, char *in,
-                  char *out, struct dev_step *on, struct cuda_attn_plan *plan)
+void cuda_step_on(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
+                  const struct cuda_back *k, char *in, char *out, struct dev_step *on, struct cuda_attn_plan *plan)
 {
     /* How long the arrays of the pool are is not said: a graph would keep the length of the step that it was recorded for. */
     *on = (struct dev_step){ .b = { .n_row = sh->n.n_row, .n_seq = sh->n.n_seq },

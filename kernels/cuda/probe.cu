@@ -12,10 +12,12 @@ static const size_t PROBE_BYTES = (size_t)1 << 30;
 #endif
 
 /* dst, a, b: n vectors of 16 bytes. READ: sums that nobody wants but that the compiler cannot drop. */
-template <int WHAT> __global__ void __launch_bounds__(PROBE_THREADS) k_probe_memory(float4 *dst, const float4 *a, const float4 *b, size_t n)
+template <int WHAT>
+__global__ void __launch_bounds__(PROBE_THREADS) k_probe_memory(float4 *dst, const float4 *a, const float4 *b, size_t n)
 {
-    size_t at = (size_t)blockIdx.x * PROBE_THREADS * PROBE_UNROLL + threadIdx.x, step = (size_t)gridDim.x * PROBE_THREADS * PROBE_UNROLL;
-    float  sum = 0.0f;
+    size_t at = (size_t)blockIdx.x * PROBE_THREADS * PROBE_UNROLL + threadIdx.x,
+           step = (size_t)gridDim.x * PROBE_THREADS * PROBE_UNROLL;
+    float sum = 0.0f;
     for (; at < n; at += step) {
         float4 v[PROBE_UNROLL];
 #pragma unroll
@@ -31,7 +33,8 @@ template <int WHAT> __global__ void __launch_bounds__(PROBE_THREADS) k_probe_mem
                 dst[i] = v[j];
             } else {
                 float4 w = b[i];
-                dst[i] = make_float4(v[j].x + 3.0f * w.x, v[j].y + 3.0f * w.y, v[j].z + 3.0f * w.z, v[j].w + 3.0f * w.w);
+                dst[i] =
+                    make_float4(v[j].x + 3.0f * w.x, v[j].y + 3.0f * w.y, v[j].z + 3.0f * w.z, v[j].w + 3.0f * w.w);
             }
         }
     }
@@ -62,7 +65,8 @@ template <class F> static double probe_time(struct cuda_dev *d, F go)
         cudaEventRecord(from, d->stream);
         go();
         cudaEventRecord(to, d->stream);
-        if (!cuda_ok(d, cudaEventSynchronize(to), "probe") || !cuda_ok(d, cudaEventElapsedTime(&ms, from, to), "probe")) return NAN;
+        if (!cuda_ok(d, cudaEventSynchronize(to), "probe") || !cuda_ok(d, cudaEventElapsedTime(&ms, from, to), "probe"))
+            return NAN;
         if (i >= 0) s[i] = (double)ms * 1e-3;
     }
     cudaEventDestroy(from), cudaEventDestroy(to);
@@ -92,7 +96,8 @@ template <class F> static double probe_graph(struct cuda_dev *d, F record)
     cudaGraphExec_t exec = NULL;
     if (!cuda_ok(d, cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "probe")) return NAN;
     record();
-    bool   ok = cuda_ok(d, cudaStreamEndCapture(d->stream, &graph), "probe") && cuda_ok(d, cudaGraphInstantiate(&exec, graph, 0), "probe");
+    bool ok = cuda_ok(d, cudaStreamEndCapture(d->stream, &graph), "probe") &&
+              cuda_ok(d, cudaGraphInstantiate(&exec, graph, 0), "probe");
     double s = ok ? probe_time(d, [=] { cudaGraphLaunch(exec, d->stream); }) : (double)NAN;
     if (exec) cudaGraphExecDestroy(exec);
     if (graph) cudaGraphDestroy(graph);

@@ -7,7 +7,11 @@
 #include "base/check.h"
 #include "kernels/cuda/vec.cuh"
 
-enum { QKV_THREADS = 128, QKV_HALF_MAX = 256 /* pairs of a head */, QKV_EACH = 8 /* pairs of a lane of the fast kernel */ };
+enum {
+    QKV_THREADS = 128,
+    QKV_HALF_MAX = 256 /* pairs of a head */,
+    QKV_EACH = 8 /* pairs of a lane of the fast kernel */
+};
 
 struct qkv_args {
     void           *qkv;
@@ -124,8 +128,9 @@ template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_q
         *(uint4 *)(x + j) = act_store8<T>(g);
     }
     if (is_q || !slot) return;
-    __nv_bfloat16 *to =
-        slot + (size_t)(is_v ? head - a.n_head - a.n_kv_head : head - a.n_head) * a.block_tokens * a.head_dim + (is_v ? a.v_offset : 0);
+    __nv_bfloat16 *to = slot +
+                        (size_t)(is_v ? head - a.n_head - a.n_kv_head : head - a.n_head) * a.block_tokens * a.head_dim +
+                        (is_v ? a.v_offset : 0);
     *(uint4 *)(to + i) = act_store8<__nv_bfloat16>(f);
     *(uint4 *)(to + j) = act_store8<__nv_bfloat16>(g);
 }
@@ -134,8 +139,8 @@ template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_q
 template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(const struct qkv_args a)
 {
     __shared__ float cosine[QKV_HALF_MAX], sine[QKV_HALF_MAX];
-    uint32_t         row = blockIdx.x, seq = a.row_seq[row], n_head = a.n_head + 2 * a.n_kv_head, lane = threadIdx.x % WARP;
-    uint32_t         head = blockIdx.y * (QKV_THREADS / WARP) + threadIdx.x / WARP;
+    uint32_t row = blockIdx.x, seq = a.row_seq[row], n_head = a.n_head + 2 * a.n_kv_head, lane = threadIdx.x % WARP;
+    uint32_t head = blockIdx.y * (QKV_THREADS / WARP) + threadIdx.x / WARP;
     if (seq == UINT32_MAX) {
         pdl_wait();
         pdl_launch();
@@ -156,7 +161,9 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
         scale = 1.0f / sqrtf(__fadd_rn(warp_sum(sum) / (float)a.head_dim, a.eps));
     }
     __nv_bfloat16 *to = is_q ? NULL : qkv_slot(a, seq, pos);
-    if (to) to += (size_t)(is_v ? head - a.n_head - a.n_kv_head : head - a.n_head) * a.block_tokens * a.head_dim + (is_v ? a.v_offset : 0);
+    if (to)
+        to += (size_t)(is_v ? head - a.n_head - a.n_kv_head : head - a.n_head) * a.block_tokens * a.head_dim +
+              (is_v ? a.v_offset : 0);
     for (uint32_t i = lane; i < a.head_dim - a.half; i += WARP) { /* pairs (i, i + half), then what is left alone */
         uint32_t p = i < a.half ? i : i + a.half, q = p + a.half;
         bool     pair = i < a.half;
@@ -179,8 +186,8 @@ template <class T> __global__ void __launch_bounds__(QKV_THREADS) k_qkv_odd(cons
 template <class T> static void qkv_launch(struct cuda_dev *d, const struct qkv_args &a, uint32_t n_row)
 {
     uint32_t n_head = a.n_head + 2 * a.n_kv_head, plain = a.head_dim - 2 * a.half, groups = a.head_dim / (2 * QKV_EACH);
-    bool     fast = a.half % QKV_EACH == 0 && plain % (2 * QKV_EACH) == 0 && groups <= WARP && ((uintptr_t)a.qkv & 15) == 0 &&
-                ((uintptr_t)a.pool & 15) == 0;
+    bool     fast = a.half % QKV_EACH == 0 && plain % (2 * QKV_EACH) == 0 && groups <= WARP &&
+                ((uintptr_t)a.qkv & 15) == 0 && ((uintptr_t)a.pool & 15) == 0;
     uint32_t lanes = fast ? 4 : WARP;
     while (fast && lanes < groups) lanes *= 2;
     dim3 grid(n_row, (n_head * lanes + QKV_THREADS - 1) / QKV_THREADS);

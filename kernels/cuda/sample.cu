@@ -17,8 +17,11 @@ __device__ __forceinline__ bool sample_penal(const struct op_sample_row &r)
 {
     return r.n_hist && (r.repetition != 1.0f || r.frequency != 0.0f || r.presence != 0.0f);
 }
-__device__ __forceinline__ bool sample_lists(const struct op_sample_row &r) { return r.n_allow || r.n_ban || r.n_bias || sample_penal(r); }
-__device__ __forceinline__ bool sample_cold(const struct op_sample_row &r) { return r.temperature < 1e-5f; }
+__device__ __forceinline__ bool sample_lists(const struct op_sample_row &r)
+{
+    return r.n_allow || r.n_ban || r.n_bias || sample_penal(r);
+}
+__device__ __forceinline__ bool             sample_cold(const struct op_sample_row &r) { return r.temperature < 1e-5f; }
 __device__ __forceinline__ enum sample_kind sample_kind_of(const struct sample_job &j, uint32_t row)
 {
     if (!j.o.row) return j.given[row] < j.o.vocab ? SAMPLE_GIVEN : SAMPLE_NONE;
@@ -111,8 +114,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_mark(const struct sam
 }
 
 /* Mask, bias, penalties, temperature: each one rounded operation, in the order of device.h. */
-__device__ __forceinline__ float sample_adjust(const struct sample_job &j, const struct op_sample_row &r, float l, uint32_t id,
-                                               uint32_t mark)
+__device__ __forceinline__ float sample_adjust(const struct sample_job &j, const struct op_sample_row &r, float l,
+                                               uint32_t id, uint32_t mark)
 {
     float z = (r.n_allow && !(mark & SAMPLE_ALLOWED)) || (mark & SAMPLE_BANNED) ? -INFINITY : l;
     if (mark & SAMPLE_BIASED)
@@ -179,13 +182,15 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_adjust(const struct s
  * behind the k-th best of some ids there are no top k; what weighs less than (1 - top_p) / vocab of some of the ids weighs, all
  * together, less than top-p leaves out; and 31 below the best everything weighs nothing. mine: the best of some of the row's warps, a
  * different one in each thread; 0: none. */
-__device__ __forceinline__ void sample_bar(const struct sample_job &j, const struct op_sample_row &r, float max, u64 mine,
-                                           uint32_t *key_out, float *below_out)
+__device__ __forceinline__ void sample_bar(const struct sample_job &j, const struct op_sample_row &r, float max,
+                                           u64 mine, uint32_t *key_out, float *below_out)
 {
     uint32_t bar = 0;
     *below_out = 31.0f;
     if (!sample_is_k(j, r)) {
-        float sum = (float)block_sum_u64<SAMPLE_THREADS>(mine ? sample_weigh(sample_z(mine), max, sample_min_p(r)) : 0) * 0x1p-42f;
+        float sum =
+            (float)block_sum_u64<SAMPLE_THREADS>(mine ? sample_weigh(sample_z(mine), max, sample_min_p(r)) : 0) *
+            0x1p-42f;
         float part = r.top_p > 0.0f ? r.top_p : 0.0f, e = (1.0f - part) * sum / (float)j.o.vocab * 0.99f - 0x1p-42f;
         if (e > 1e-13f) *below_out = fminf(0.05f - logf(e), 31.0f);
     } else if (r.top_k <= SAMPLE_THREADS) { /* bit by bit; the last 12 would bring few candidates less */
@@ -199,8 +204,9 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_weigh(const struct sa
 {
     __shared__ u64      part[SAMPLE_TILES][SAMPLE_WARPS];
     __shared__ uint32_t base;
-    uint32_t            row = blockIdx.y, chunk = blockIdx.x, first = chunk * SAMPLE_CHUNK + threadIdx.x, warp = threadIdx.x / WARP;
-    float               v[SAMPLE_EACH];
+    uint32_t            row = blockIdx.y, chunk = blockIdx.x, first = chunk * SAMPLE_CHUNK + threadIdx.x,
+             warp = threadIdx.x / WARP;
+    float v[SAMPLE_EACH];
     pdl_wait();
     pdl_launch();
     if (sample_kind_of(j, row) != SAMPLE_FULL) return;
@@ -210,7 +216,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_weigh(const struct sa
     if (!sample_sane(sample_best<SAMPLE_THREADS>(j.raw_best + (size_t)row * j.n_chunk, j.n_chunk))) return;
     uint32_t in = sample_load(v, j.z + (size_t)row * j.o.vocab, first, j.o.vocab);
     u64      mine = 0;
-    for (uint32_t i = threadIdx.x; i < j.n_chunk * SAMPLE_WARPS; i += SAMPLE_THREADS) mine = z_best[i] > mine ? z_best[i] : mine;
+    for (uint32_t i = threadIdx.x; i < j.n_chunk * SAMPLE_WARPS; i += SAMPLE_THREADS)
+        mine = z_best[i] > mine ? z_best[i] : mine;
     u64 best = block_max_u64<SAMPLE_THREADS>(mine);
     if (!sample_sane(best)) return;
     float max = sample_z(best), min = sample_min_p(r);
@@ -218,7 +225,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_weigh(const struct sa
     for (int t = 0; t < SAMPLE_TILES; t++) {
         u64 sum = 0;
 #pragma unroll
-        for (int i = 0; i < SAMPLE_EACH / SAMPLE_TILES; i++) sum += sample_weigh(v[t * (SAMPLE_EACH / SAMPLE_TILES) + i], max, min);
+        for (int i = 0; i < SAMPLE_EACH / SAMPLE_TILES; i++)
+            sum += sample_weigh(v[t * (SAMPLE_EACH / SAMPLE_TILES) + i], max, min);
         sum = warp_sum_u64(sum);
         if (threadIdx.x % WARP == 0) part[t][warp] = sum;
     }
@@ -235,7 +243,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_weigh(const struct sa
     uint32_t key, is = 0;
     sample_bar(j, r, max, mine, &key, &below);
 #pragma unroll
-    for (int i = 0; i < SAMPLE_EACH; i++) is |= (uint32_t)((in >> i & 1) && max - v[i] <= below && sample_key(v[i]) >= key) << i;
+    for (int i = 0; i < SAMPLE_EACH; i++)
+        is |= (uint32_t)((in >> i & 1) && max - v[i] <= below && sample_key(v[i]) >= key) << i;
     uint32_t to = (uint32_t)block_scan_u64<SAMPLE_THREADS>((u64)__popc(is), &n_all);
     if (n_all == 0) return;
     if (threadIdx.x == 0) base = atomicAdd(&j.n_list[row], (uint32_t)n_all);
@@ -244,7 +253,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_weigh(const struct sa
     if (base + n_all > SAMPLE_LIST) return; /* pick will not look at the list */
 #pragma unroll
     for (int i = 0; i < SAMPLE_EACH; i++)
-        if (is >> i & 1) j.list[(size_t)row * SAMPLE_LIST + to++] = sample_order(v[i], first + (uint32_t)i * SAMPLE_THREADS);
+        if (is >> i & 1)
+            j.list[(size_t)row * SAMPLE_LIST + to++] = sample_order(v[i], first + (uint32_t)i * SAMPLE_THREADS);
 }
 
 /* ---------------------------------------------------------------- one block per row */
@@ -293,7 +303,8 @@ __global__ void __launch_bounds__(SAMPLE_PICK, 1) k_sample_pick(const struct sam
         last = block_max_u64<SAMPLE_PICK>(c);
         if (threadIdx.x == 0) {
             j.o.top_id[(size_t)row * OP_SAMPLE_TOP_MAX + k] = last ? sample_id(last) : UINT32_MAX;
-            j.o.top_logprob[(size_t)row * OP_SAMPLE_TOP_MAX + k] = last ? weigh_logprob(sample_z(last), lse) : -INFINITY;
+            j.o.top_logprob[(size_t)row * OP_SAMPLE_TOP_MAX + k] =
+                last ? weigh_logprob(sample_z(last), lse) : -INFINITY;
         }
     }
 }

@@ -20,10 +20,13 @@ __device__ __forceinline__ uint32_t sample_key(float f)
     if (f != f) return 0xffffffffu;
     return b & 0x80000000u ? ~b : b | 0x80000000u;
 }
-__device__ __forceinline__ float sample_unkey(uint32_t k) { return __uint_as_float(k & 0x80000000u ? k & 0x7fffffffu : ~k); }
+__device__ __forceinline__ float sample_unkey(uint32_t k)
+{
+    return __uint_as_float(k & 0x80000000u ? k & 0x7fffffffu : ~k);
+}
 
 /* higher first, then the lower id */
-__device__ __forceinline__ u64      sample_order(float z, uint32_t id) { return (u64)sample_key(z) << 32 | (uint32_t)~id; }
+__device__ __forceinline__ u64 sample_order(float z, uint32_t id) { return (u64)sample_key(z) << 32 | (uint32_t)~id; }
 __device__ __forceinline__ uint32_t sample_id(u64 order) { return ~(uint32_t)order; }
 __device__ __forceinline__ float    sample_z(u64 order) { return sample_unkey((uint32_t)(order >> 32)); }
 /* Is the best of a row a number to draw from? Nothing (0), -inf, +inf and NaN are not. */
@@ -51,8 +54,9 @@ __device__ __forceinline__ float sample_exp(float z, float max, float min)
 /* weigh() of that, in single precision, as in logits_weigh of kernels/cpu/simd_body.h: e is h / 2^21 and a rest of l / 2^42 */
 __device__ __forceinline__ u64 sample_weigh(float z, float max, float min)
 {
-    float e = sample_exp(z, max, min), h = __fadd_rn(e, 4.0f), l = __fadd_rn(__fsub_rn(e, __fsub_rn(h, 4.0f)), 0x1.8p-19f);
-    int   low = (int)(__float_as_uint(l) - __float_as_uint(0x1.8p-19f));
+    float e = sample_exp(z, max, min), h = __fadd_rn(e, 4.0f),
+          l = __fadd_rn(__fsub_rn(e, __fsub_rn(h, 4.0f)), 0x1.8p-19f);
+    int low = (int)(__float_as_uint(l) - __float_as_uint(0x1.8p-19f));
     return ((u64)(__float_as_uint(h) - __float_as_uint(4.0f)) << 21) + (u64)(long long)low;
 }
 
@@ -115,7 +119,8 @@ enum {
     SAMPLE_EACH = 16, /* ids per thread */
     SAMPLE_CHUNK = SAMPLE_THREADS * SAMPLE_EACH,
     SAMPLE_TILE = 1024,
-    SAMPLE_TILES = SAMPLE_CHUNK / SAMPLE_TILE, /* per chunk: thread t has ids t, t + 256, ..: four of them lie in one tile */
+    SAMPLE_TILES =
+        SAMPLE_CHUNK / SAMPLE_TILE, /* per chunk: thread t has ids t, t + 256, ..: four of them lie in one tile */
     SAMPLE_VOCAB_MAX = 1 << 20,
     SAMPLE_CHUNKS_MAX = SAMPLE_VOCAB_MAX / SAMPLE_CHUNK, /* one per thread */
     SAMPLE_PICK = 1024,                                  /* threads of pick: one per tile, and per id of a tile */

@@ -34,17 +34,18 @@ __device__ __forceinline__ uint32_t sample_find(struct sample_shared *s, u64 v, 
 }
 
 /* The draw over all that is at least `floor` in order, by ids. s->tile: what the tiles weigh. */
-__device__ __forceinline__ uint32_t sample_walk(struct sample_shared *s, const float *z, uint32_t vocab, float max, float min, u64 floor,
-                                                uint32_t random)
+__device__ __forceinline__ uint32_t sample_walk(struct sample_shared *s, const float *z, uint32_t vocab, float max,
+                                                float min, u64 floor, uint32_t random)
 {
-    u64      sum = s->tile[threadIdx.x], total = block_sum_u64<SAMPLE_PICK>(sum), place = weigh_place(total, random), before;
+    u64 sum = s->tile[threadIdx.x], total = block_sum_u64<SAMPLE_PICK>(sum), place = weigh_place(total, random), before;
     uint32_t id = sample_find(s, sum, place, &before) * SAMPLE_TILE + threadIdx.x;
     u64      w = id < vocab && sample_order(z[id], id) >= floor ? sample_weigh(z[id], max, min) : 0;
     return id - threadIdx.x + sample_find(s, w, place - before, &before);
 }
 
 /* s->tile: what of each tile is at least `floor` in order. A warp per tile. Returns the sum. */
-__device__ __forceinline__ u64 sample_tiles(struct sample_shared *s, const float *z, uint32_t vocab, float max, float min, u64 floor)
+__device__ __forceinline__ u64 sample_tiles(struct sample_shared *s, const float *z, uint32_t vocab, float max,
+                                            float min, u64 floor)
 {
     uint32_t lane = threadIdx.x % WARP;
     __syncthreads();
@@ -62,8 +63,8 @@ __device__ __forceinline__ u64 sample_tiles(struct sample_shared *s, const float
 /* The last of those at least `floor` in order that together count (or weigh) `need`, best first: 1 <= need <= all there is.
  * Radix select: first by distance from the best, which spreads what matters over many bins, then by the bits of the order,
  * those of the value and those of the id, so that one id is left. */
-__device__ __forceinline__ u64 sample_select(struct sample_shared *s, const float *z, uint32_t vocab, float max, float min, u64 floor,
-                                             bool by_weight, u64 need)
+__device__ __forceinline__ u64 sample_select(struct sample_shared *s, const float *z, uint32_t vocab, float max,
+                                             float min, u64 floor, bool by_weight, u64 need)
 {
     u64      value = 0, known = 0; /* bits of the order that are settled */
     uint32_t bin0 = 0;
@@ -76,11 +77,13 @@ __device__ __forceinline__ u64 sample_select(struct sample_shared *s, const floa
         for (uint32_t first = threadIdx.x; first - threadIdx.x < vocab; first += SAMPLE_AHEAD * SAMPLE_PICK) {
             float y[SAMPLE_AHEAD];
 #pragma unroll
-            for (uint32_t q = 0; q < SAMPLE_AHEAD; q++) y[q] = first + q * SAMPLE_PICK < vocab ? z[first + q * SAMPLE_PICK] : -INFINITY;
+            for (uint32_t q = 0; q < SAMPLE_AHEAD; q++)
+                y[q] = first + q * SAMPLE_PICK < vocab ? z[first + q * SAMPLE_PICK] : -INFINITY;
 #pragma unroll
             for (uint32_t q = 0; q < SAMPLE_AHEAD; q++) { /* whole warps: they add together what falls into one bin */
-                uint32_t id = first + q * SAMPLE_PICK, bin = 0, near = (uint32_t)fminf((max - y[q]) * 64.0f, (float)SAMPLE_LAST);
-                u64      c = sample_order(y[q], id), w = 0;
+                uint32_t id = first + q * SAMPLE_PICK, bin = 0,
+                         near = (uint32_t)fminf((max - y[q]) * 64.0f, (float)SAMPLE_LAST);
+                u64 c = sample_order(y[q], id), w = 0;
                 if (id < vocab && c >= floor && (pass == 0 || (near == bin0 && (c & known) == value))) {
                     w = by_weight ? sample_weigh(y[q], max, min) : 1;
                     bin = pass == 0 ? near : (uint32_t)(digits - (c >> shift & digits));
@@ -114,7 +117,8 @@ __device__ __forceinline__ u64 sample_key_weight(u64 key, bool swapped, float ma
     return sample_weigh(sample_unkey((uint32_t)(swapped ? key : key >> 32)), max, min);
 }
 /* Of s->key[n], each thread `each` in a row: the sum of this thread's */
-__device__ __forceinline__ u64 sample_list_sum(const struct sample_shared *s, uint32_t n, uint32_t each, bool swapped, float max, float min)
+__device__ __forceinline__ u64 sample_list_sum(const struct sample_shared *s, uint32_t n, uint32_t each, bool swapped,
+                                               float max, float min)
 {
     u64 sum = 0;
     for (uint32_t i = threadIdx.x * each; i < n && i < (threadIdx.x + 1) * each; i++)
@@ -122,8 +126,8 @@ __device__ __forceinline__ u64 sample_list_sum(const struct sample_shared *s, ui
     return sum;
 }
 /* and the first with which the sum exceeds `place` */
-__device__ __forceinline__ uint32_t sample_list_find(struct sample_shared *s, u64 sum, uint32_t each, bool swapped, float max, float min,
-                                                     u64 place)
+__device__ __forceinline__ uint32_t sample_list_find(struct sample_shared *s, u64 sum, uint32_t each, bool swapped,
+                                                     float max, float min, u64 place)
 {
     u64      before;
     uint32_t i = sample_find(s, sum, place, &before) * each;
@@ -132,8 +136,8 @@ __device__ __forceinline__ uint32_t sample_list_find(struct sample_shared *s, u6
 }
 
 /* Survivors and draw from the list of candidates: sorted by order, cut, sorted by id, walked. total: what all ids weigh. */
-__device__ __forceinline__ uint32_t sample_pick_list(struct sample_shared *s, const struct sample_job &j, uint32_t row, uint32_t n,
-                                                     float max, u64 total, uint32_t random)
+__device__ __forceinline__ uint32_t sample_pick_list(struct sample_shared *s, const struct sample_job &j, uint32_t row,
+                                                     uint32_t n, float max, u64 total, uint32_t random)
 {
     const struct op_sample_row &r = j.o.row[row];
     u64                        *key = s->key, sum;
@@ -150,21 +154,23 @@ __device__ __forceinline__ uint32_t sample_pick_list(struct sample_shared *s, co
         n = sample_list_find(s, sum, each, false, max, min, weigh_part(total, r.top_p) - 1) + 1;
         __syncthreads();
     }
-    for (uint32_t k = threadIdx.x; k < m; k += SAMPLE_PICK) key[k] = k < n ? key[k] << 32 | key[k] >> 32 : 0; /* lower ids first */
+    for (uint32_t k = threadIdx.x; k < m; k += SAMPLE_PICK)
+        key[k] = k < n ? key[k] << 32 | key[k] >> 32 : 0; /* lower ids first */
     block_sort_u64<SAMPLE_PICK>(key, m);
     sum = sample_list_sum(s, n, each, true, max, min);
     total = block_sum_u64<SAMPLE_PICK>(sum);
     return ~(uint32_t)(key[sample_list_find(s, sum, each, true, max, min, weigh_place(total, random))] >> 32);
 }
 
-__device__ __forceinline__ uint32_t sample_draw(struct sample_shared *s, const struct sample_job &j, uint32_t row, float max)
+__device__ __forceinline__ uint32_t sample_draw(struct sample_shared *s, const struct sample_job &j, uint32_t row,
+                                                float max)
 {
     const struct op_sample_row &r = j.o.row[row];
     const float                *z = j.z + (size_t)row * j.o.vocab;
-    uint32_t                    random = rng_philox(r.seed, r.stream, r.counter).x[0], n_tile = j.n_chunk * SAMPLE_TILES;
-    bool                        is_k = sample_is_k(j, r), is_p = sample_is_p(r);
-    float                       min = sample_min_p(r);
-    u64                         floor = 0;
+    uint32_t random = rng_philox(r.seed, r.stream, r.counter).x[0], n_tile = j.n_chunk * SAMPLE_TILES;
+    bool     is_k = sample_is_k(j, r), is_p = sample_is_p(r);
+    float    min = sample_min_p(r);
+    u64      floor = 0;
     s->tile[threadIdx.x] = threadIdx.x < n_tile ? j.tile[(size_t)row * n_tile + threadIdx.x] : 0;
     __syncthreads();
     u64 total = block_sum_u64<SAMPLE_PICK>(s->tile[threadIdx.x]);

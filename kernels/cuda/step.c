@@ -56,7 +56,8 @@ static size_t up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
 static struct cuda_attn_split split_of(const struct cuda_dev *d, const struct dev_limits *lim)
 {
-    return lim->n_kv_head ? cuda_attn_split(d, lim->n_head, lim->n_kv_head, lim->head_dim) : (struct cuda_attn_split){ .n_unit = 0 };
+    return lim->n_kv_head ? cuda_attn_split(d, lim->n_head, lim->n_kv_head, lim->head_dim)
+                          : (struct cuda_attn_split){ .n_unit = 0 };
 }
 
 struct sizes {
@@ -66,13 +67,17 @@ static struct sizes sizes_of(const struct cuda_dev *d, const struct dev_limits *
 {
     struct cuda_attn_split s = split_of(d, lim);
     uint32_t               items = s.n_unit ? cuda_attn_items_max(&s, lim->seqs_max) : 0;
-    struct cuda_shape      all = { .n = cuda_step_most(lim), .tiles = cuda_attn_tiles_max(lim->rows_max, lim->seqs_max), .items = items };
-    uint64_t               moe = lim->n_expert ? cuda_moe_work_bytes(d, lim) : 0, sample = cuda_sample_work_bytes(d, lim);
-    return (struct sizes){ .in = up(cuda_step_place(&all).pool + cuda_pool_bytes(&all.n)),
-                           .out = up(cuda_back_place(&all.n).end),
-                           .work = up((size_t)(moe > sample ? moe : sample)), /* a step is done with the one before it needs the other */
-                           .partial = up((size_t)items * lim->n_head * (2 + (size_t)lim->head_dim) * sizeof(float)),
-                           .arrived = up((size_t)lim->seqs_max * lim->n_head * sizeof(uint32_t)) };
+    struct cuda_shape      all = { .n = cuda_step_most(lim),
+                                   .tiles = cuda_attn_tiles_max(lim->rows_max, lim->seqs_max),
+                                   .items = items };
+    uint64_t moe = lim->n_expert ? cuda_moe_work_bytes(d, lim) : 0, sample = cuda_sample_work_bytes(d, lim);
+    return (struct sizes){
+        .in = up(cuda_step_place(&all).pool + cuda_pool_bytes(&all.n)),
+        .out = up(cuda_back_place(&all.n).end),
+        .work = up((size_t)(moe > sample ? moe : sample)), /* a step is done with the one before it needs the other */
+        .partial = up((size_t)items * lim->n_head * (2 + (size_t)lim->head_dim) * sizeof(float)),
+        .arrived = up((size_t)lim->seqs_max * lim->n_head * sizeof(uint32_t))
+    };
 }
 
 uint64_t cuda_step_bytes(const struct device *dev, const struct dev_limits *lim)
@@ -133,8 +138,9 @@ enum status cuda_step_init(struct device *dev, const struct dev_limits *lim)
     s->no_graphs = d->eager;
     s->first = s->pinned = true;
     enum status st;
-    if ((st = cuda_alloc(dev, z.in, &in)) || (st = cuda_alloc(dev, z.out, &out)) || (st = cuda_alloc(dev, z.work, &work)) ||
-        (st = cuda_alloc(dev, z.partial, &partial)) || (st = cuda_alloc(dev, z.arrived, &arrived)))
+    if ((st = cuda_alloc(dev, z.in, &in)) || (st = cuda_alloc(dev, z.out, &out)) ||
+        (st = cuda_alloc(dev, z.work, &work)) || (st = cuda_alloc(dev, z.partial, &partial)) ||
+        (st = cuda_alloc(dev, z.arrived, &arrived)))
         goto fail;
     s->in = in;
     s->out = out;
@@ -142,8 +148,8 @@ enum status cuda_step_init(struct device *dev, const struct dev_limits *lim)
     d->work_bytes = z.work;
     d->attn = (struct cuda_attn_plan){ .partial = partial, .arrived = arrived };
     if (!host_slabs(s)) {
-        LOG_WARN("dev: gpu %d: %zu MiB cannot be pinned for steps (ulimit -l?), each will wait for its copies", d->ordinal,
-                 DEV_STEPS_MAX * (z.in + z.out) >> 20);
+        LOG_WARN("dev: gpu %d: %zu MiB cannot be pinned for steps (ulimit -l?), each will wait for its copies",
+                 d->ordinal, DEV_STEPS_MAX * (z.in + z.out) >> 20);
         s->pinned = false;
         if (!host_slabs(s)) {
             LOG_ERROR("dev: no memory for steps");
@@ -186,7 +192,8 @@ void cuda_step_free(struct cuda_dev *d)
 static uint32_t bucket_of(const struct cuda_step *s, const struct dev_step *h)
 {
     uint32_t n = h->b.n_row;
-    if (s->no_graphs || n == 0 || n > s->cap || h->b.n_seq != n || h->n_logit != n || h->n_sample != n || h->n_lp) return BUCKETS;
+    if (s->no_graphs || n == 0 || n > s->cap || h->b.n_seq != n || h->n_logit != n || h->n_sample != n || h->n_lp)
+        return BUCKETS;
     for (uint32_t i = 0; i <= n; i++)
         if (h->b.row_start[i] != i) return BUCKETS;
     uint32_t i = 0;
@@ -219,7 +226,8 @@ bool cuda_relaunch(const struct cuda_dev *d)
 {
     cudaError_t e = cudaGetLastError();
     if (d->lost || cudaGetLastError() != cudaSuccess) return false; /* it sticks */
-    LOG_WARN("dev: gpu %d: %s in a launch: %s; it is launched once more", d->ordinal, cudaGetErrorName(e), cuda_meaning(e));
+    LOG_WARN("dev: gpu %d: %s in a launch: %s; it is launched once more", d->ordinal, cudaGetErrorName(e),
+             cuda_meaning(e));
     return true;
 }
 
@@ -229,8 +237,9 @@ static void give_graphs_up(struct cuda_dev *d, cudaError_t e, const char *what)
     (void)cudaGetLastError();
     s->recording = NULL;
     s->no_graphs = true;
-    LOG_WARN("dev: gpu %d: a step cannot be captured as a graph: %s (%s); steps run without graphs from now on, small ones slower",
-             d->ordinal, what, cudaGetErrorName(e));
+    LOG_WARN(
+        "dev: gpu %d: a step cannot be captured as a graph: %s (%s); steps run without graphs from now on, small ones slower",
+        d->ordinal, what, cudaGetErrorName(e));
 }
 
 /* What was recorded becomes a graph and runs. */
@@ -267,11 +276,11 @@ static void patch(struct cuda_dev *d, const struct cuda_place *at, const struct 
     struct cuda_step *s = d->step;
     const uint32_t   *drawn = (const uint32_t *)(const void *)s->out; /* ids come first there, whatever the step */
     if (sh->n.n_patch_id)
-        cuda_patch(d, (uint32_t *)(void *)(s->in + at->id), (const struct dev_patch *)(const void *)(s->in + at->patch_id), drawn,
-                   sh->n.n_patch_id);
+        cuda_patch(d, (uint32_t *)(void *)(s->in + at->id),
+                   (const struct dev_patch *)(const void *)(s->in + at->patch_id), drawn, sh->n.n_patch_id);
     if (sh->n.n_patch_hist)
-        cuda_patch(d, (uint32_t *)(void *)(s->in + at->pool), (const struct dev_patch *)(const void *)(s->in + at->patch_hist), drawn,
-                   sh->n.n_patch_hist);
+        cuda_patch(d, (uint32_t *)(void *)(s->in + at->pool),
+                   (const struct dev_patch *)(const void *)(s->in + at->patch_hist), drawn, sh->n.n_patch_hist);
 }
 
 /* The shape that the arrays of this step are laid out for. */
@@ -313,10 +322,12 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
     }
     s->open = !d->comm;
     struct slot      *slot = &s->slot[s->begun % DEV_STEPS_MAX];
-    uint32_t          bucket = bucket_of(s, h), pad = bucket == BUCKETS ? 0 : buckets[bucket] < s->cap ? buckets[bucket] : s->cap;
+    uint32_t          bucket = bucket_of(s, h), pad = bucket == BUCKETS          ? 0
+                                                      : buckets[bucket] < s->cap ? buckets[bucket]
+                                                                                 : s->cap;
     struct cuda_shape sh = shape_of(s, h, pad);
     struct cuda_place at = cuda_step_place(&sh);
-    size_t            bytes = cuda_step_pack(h, &sh, &at, s->split.n_unit ? &s->split : NULL, s->len, slot->in, &d->attn);
+    size_t bytes = cuda_step_pack(h, &sh, &at, s->split.n_unit ? &s->split : NULL, s->len, slot->in, &d->attn);
     CHECK(bytes <= s->in_bytes);
     slot->back = cuda_back_place(&sh.n);
     cuda_step_on(h, &sh, &at, &slot->back, s->in, s->out, on, &d->attn);
@@ -325,7 +336,8 @@ enum dev_graph cuda_step_begin(struct device *dev, const struct dev_step *h, str
     if (s->again && s->patched) return DEV_EAGER; /* all of it is on the device */
     s->patched = false;
     if (!s->again) cuda_times_begin(d);
-    if (!cuda_ok(d, cudaMemcpyAsync(s->in, slot->in, bytes, cudaMemcpyHostToDevice, d->stream), "a step's copy to the device")) {
+    if (!cuda_ok(d, cudaMemcpyAsync(s->in, slot->in, bytes, cudaMemcpyHostToDevice, d->stream),
+                 "a step's copy to the device")) {
         *on = (struct dev_step){ .n_logit = 0 };
         return DEV_EAGER;
     }
@@ -373,9 +385,11 @@ bool cuda_step_end(struct device *dev, const struct dev_step *h, const struct de
     if (refused) {
         slot->failed = true;
         bytes = 0;
-        if (h->n_sample) cuda_ok(d, cudaMemsetAsync(s->out, 0, h->n_sample * sizeof(uint32_t), d->stream), "clearing ids");
+        if (h->n_sample)
+            cuda_ok(d, cudaMemsetAsync(s->out, 0, h->n_sample * sizeof(uint32_t), d->stream), "clearing ids");
     }
-    if (!bytes || cuda_ok(d, cudaMemcpyAsync(slot->out, s->out, bytes, cudaMemcpyDeviceToHost, d->stream), "a step's copy back"))
+    if (!bytes ||
+        cuda_ok(d, cudaMemcpyAsync(slot->out, s->out, bytes, cudaMemcpyDeviceToHost, d->stream), "a step's copy back"))
         cuda_ok(d, cudaEventRecord(slot->done, d->stream), "a step's end");
     cuda_times_end(d);
     return true;

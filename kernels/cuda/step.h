@@ -37,9 +37,9 @@ struct cuda_back {
     size_t end;
 };
 struct cuda_back cuda_back_place(const struct dev_sizes *n);
-size_t           cuda_back_bytes(const struct cuda_back *k, const struct dev_step *h); /* how much of it anybody wants */
-void             cuda_back_read(const struct cuda_back *k, const char *from, const struct dev_step *h);
+size_t cuda_back_bytes(const struct cuda_back *k, const struct dev_step *h); /* how much of it anybody wants */
+void   cuda_back_read(const struct cuda_back *k, const char *from, const struct dev_step *h);
 
 /* The step as the device reads it: device slabs in and out at the places above. Completes the plan with addresses. */
-void cuda_step_on(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at, const struct cuda_back *k, char *in,
-                  char *out, struct dev_step *on, struct cuda_attn_plan *plan);
+void cuda_step_on(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
+                  const struct cuda_back *k, char *in, char *out, struct dev_step *on, struct cuda_attn_plan *plan);

@@ -68,7 +68,8 @@ static double time_pin(struct tune *t, const struct gemm_pin *pin, uint32_t m)
             if (!gemm_run(t->d, pin, &p)) return INFINITY;
         }
         cudaEventRecord(t->to, t->d->stream);
-        if (!cuda_ok(t->d, cudaEventSynchronize(t->to), "tune") || !cuda_ok(t->d, cudaEventElapsedTime(&ms, t->from, t->to), "tune")) {
+        if (!cuda_ok(t->d, cudaEventSynchronize(t->to), "tune") ||
+            !cuda_ok(t->d, cudaEventElapsedTime(&ms, t->from, t->to), "tune")) {
             t->st = ST_DEVICE;
             return INFINITY;
         }
@@ -85,9 +86,10 @@ static int config_of(struct tune *t, const struct lt_algo *a, int attr)
     return t->d->blas->lt.config_get(a, attr, &v, sizeof v, &n) == LT_OK ? v : -1;
 }
 
-static void keep(struct tune *t, const struct lt_algo *a, uint32_t bucket, uint32_t m, double s, double err, uint32_t n_candidate)
+static void keep(struct tune *t, const struct lt_algo *a, uint32_t bucket, uint32_t m, double s, double err,
+                 uint32_t n_candidate)
 {
-    double               bytes = ((double)t->n * t->k + (double)m * t->k) * 2 + (double)m * t->n * (double)dtype_bytes(t->out);
+    double bytes = ((double)t->n * t->k + (double)m * t->k) * 2 + (double)m * t->n * (double)dtype_bytes(t->out);
     struct gemm_file_row r = { .n = t->n,
                                .k = t->k,
                                .bucket = bucket,
@@ -102,9 +104,9 @@ static void keep(struct tune *t, const struct lt_algo *a, uint32_t bucket, uint3
                                .tflops = 2.0 * m * t->n * t->k / s * 1e-12,
                                .err = err };
     if (gemm_file_add(&t->file, &r)) t->st = ST_NOMEM;
-    say(t, "%7u x %-7u %-4s %5u%s %10.2f us %8.1f GB/s %8.2f TFLOP/s  tile %-4d stages %-3d split %-3d err %.1e, of %u", t->n, t->k,
-        t->out == DT_F32 ? "f32" : "act", m, bucket == UINT32_MAX ? " det" : "    ", r.us, r.gbs, r.tflops, r.tile, r.stages, r.splitk, err,
-        n_candidate);
+    say(t, "%7u x %-7u %-4s %5u%s %10.2f us %8.1f GB/s %8.2f TFLOP/s  tile %-4d stages %-3d split %-3d err %.1e, of %u",
+        t->n, t->k, t->out == DT_F32 ? "f32" : "act", m, bucket == UINT32_MAX ? " det" : "    ", r.us, r.gbs, r.tflops,
+        r.tile, r.stages, r.splitk, err, n_candidate);
 }
 
 static float error_of(struct tune *t, const struct gemm_pin *pin, uint32_t m)
@@ -223,11 +225,13 @@ static void tune_matrix(struct tune *t, const struct dev_matrix *x)
             t->n_copy = i;
             break;
         }
-        t->copy[i] = (struct dev_weight){ .data = take(t, bytes), .dtype = t->in, .n = x->n, .k = x->k, .bytes = bytes };
+        t->copy[i] =
+            (struct dev_weight){ .data = take(t, bytes), .dtype = t->in, .n = x->n, .k = x->k, .bytes = bytes };
         if (!t->st) cuda_fill(t->d, t->copy[i].data, t->in, x->n, x->k, 100 + i, 0, 0, x->k, 1);
     }
     if (t->st == ST_NOMEM)
-        LOG_ERROR("tune: [%u, %u] with %u rows does not fit the GPU's memory; --rows makes fewer", x->n, x->k, t->rows_max);
+        LOG_ERROR("tune: [%u, %u] with %u rows does not fit the GPU's memory; --rows makes fewer", x->n, x->k,
+                  t->rows_max);
     if (!t->st) cuda_fill(t->d, t->x, t->in, rows, x->k, 1, 0, 0, x->k, 1);
     for (uint32_t b = 0; b < GEMM_BUCKETS && !t->st && gemm_bucket_rows(b) <= t->rows_max; b++) tune_bucket(t, b);
     if (!t->st) tune_det(t);
@@ -237,9 +241,12 @@ static void tune_matrix(struct tune *t, const struct dev_matrix *x)
 
 enum status cuda_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_path_bytes)
 {
-    struct dev_cfg dev = {
-        .kind = DEV_CUDA, .act = cfg->act, .arena_bytes = ARENA, .ordinal = cfg->ordinal, .n_rank = 1, .cublaslt = cfg->cublaslt
-    };
+    struct dev_cfg dev = { .kind = DEV_CUDA,
+                           .act = cfg->act,
+                           .arena_bytes = ARENA,
+                           .ordinal = cfg->ordinal,
+                           .n_rank = 1,
+                           .cublaslt = cfg->cublaslt };
     struct device *d;
     char           err[500];
     enum status    st = dev_open(&dev, &d);
@@ -255,7 +262,8 @@ enum status cuda_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out
     t.file.arch = t.d->arch;
     t.file.version = b->version;
     t.file.workspace_bytes = GEMM_WORKSPACE;
-    if (!cuda_ok(t.d, cudaEventCreate(&t.from), "tune") || !cuda_ok(t.d, cudaEventCreate(&t.to), "tune")) t.st = ST_DEVICE;
+    if (!cuda_ok(t.d, cudaEventCreate(&t.from), "tune") || !cuda_ok(t.d, cudaEventCreate(&t.to), "tune"))
+        t.st = ST_DEVICE;
     for (uint32_t i = 0; i < cfg->n_matrix && !t.st; i++) tune_matrix(&t, &cfg->matrix[i]);
     if (!t.st) {
         if (cfg->output && *cfg->output)

@@ -34,7 +34,8 @@ template <class T> __device__ __forceinline__ void act_load8(float f[VEC], uint4
 }
 template <class T> __device__ __forceinline__ uint4 act_store8(const float f[VEC])
 {
-    return make_uint4(act_store2<T>(f[0], f[1]), act_store2<T>(f[2], f[3]), act_store2<T>(f[4], f[5]), act_store2<T>(f[6], f[7]));
+    return make_uint4(act_store2<T>(f[0], f[1]), act_store2<T>(f[2], f[3]), act_store2<T>(f[4], f[5]),
+                      act_store2<T>(f[6], f[7]));
 }
 
 /* x / (1 + exp(-x)): 0 for the far negative, where exp is infinite */

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 
 enum {
-    GRANULE = 2 << 20,     /* of the driver's mapping: what NCCL's MemAlloc rounds up to */
-    EXCESS_MAX = 512 << 20 /* that it may round up further (the granule of a multicast is the driver's): what device.c keeps free for it */
+    GRANULE = 2 << 20, /* of the driver's mapping: what NCCL's MemAlloc rounds up to */
+    EXCESS_MAX =
+        512
+        << 20 /* that it may round up further (the granule of a multicast is the driver's): what device.c keeps free for it */
 };
 
 uint64_t cuda_window_bytes(const struct dev_cfg *cfg)
@@ -31,7 +33,8 @@ static bool take_nccl(struct cuda_dev *d, struct cuda_window *w)
     int  r = api->MemAlloc(&p, w->bytes);
     if (r != NCCL_OK || !p) {
         (void)cudaGetLastError();
-        snprintf(w->why, sizeof w->why, "gpu %d: NCCL gives no %zu bytes: %s", d->ordinal, w->bytes, api->GetErrorString(r));
+        snprintf(w->why, sizeof w->why, "gpu %d: NCCL gives no %zu bytes: %s", d->ordinal, w->bytes,
+                 api->GetErrorString(r));
         return false;
     }
     known = known && cudaMemGetInfo(&after, &total) == cudaSuccess;
@@ -58,8 +61,8 @@ enum status cuda_window_open(struct cuda_dev *d, const struct dev_cfg *cfg)
     cudaError_t e = cudaMalloc(&p, bytes);
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
-        LOG_ERROR("dev: gpu %d: %zu bytes of GPU memory needed for what ranks add up: %s, cannot start", d->ordinal, bytes,
-                  cudaGetErrorName(e));
+        LOG_ERROR("dev: gpu %d: %zu bytes of GPU memory needed for what ranks add up: %s, cannot start", d->ordinal,
+                  bytes, cudaGetErrorName(e));
         return ST_NOMEM;
     }
     w->base = p;
@@ -84,8 +87,8 @@ enum status cuda_alloc_reduced(struct device *dev, size_t bytes, void **out)
     struct cuda_window *w = d->window;
     if (!w) return cuda_alloc(dev, bytes, out);
     if (bytes > w->size - w->used) {
-        LOG_ERROR("dev: gpu %d: %zu bytes needed for what ranks add up, %zu of %zu are left", d->ordinal, bytes, w->size - w->used,
-                  w->size);
+        LOG_ERROR("dev: gpu %d: %zu bytes needed for what ranks add up, %zu of %zu are left", d->ordinal, bytes,
+                  w->size - w->used, w->size);
         return ST_NOMEM;
     }
     *out = w->base ? w->base + WINDOW_STAGE + w->used : NULL; /* NULL: plan_only */

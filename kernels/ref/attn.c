@@ -2,7 +2,8 @@
 #include <math.h>
 
 /* The key of token `pos` of the row's sequence; its value lies kv_value_bytes behind. */
-static char *slot(const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv, uint32_t seq, uint32_t head, uint32_t pos)
+static char *slot(const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv, uint32_t seq,
+                  uint32_t head, uint32_t pos)
 {
     uint32_t block = b->page[b->page_start[seq] + pos / kv->block_tokens];
     CHECK(block < kv->n_block);

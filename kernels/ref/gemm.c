@@ -38,8 +38,12 @@ void ref_linear(struct device *d, void *out, const void *x, const struct dev_wei
     float                     *y = out;
     for (uint32_t i = 0; i < m; i++) {
         const float *a = ref_act((const float *)x + (size_t)i * w->k, w, rounded);
-        for (uint32_t j = 0; j < w->n; j++) y[(size_t)i * w->n + j] = (float)((bias ? (double)bias[j] : 0.0) + ref_dot(a, w, j));
+        for (uint32_t j = 0; j < w->n; j++)
+            y[(size_t)i * w->n + j] = (float)((bias ? (double)bias[j] : 0.0) + ref_dot(a, w, j));
     }
 }
 
-void ref_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m) { ref_linear(d, out, x, w, NULL, m); }
+void ref_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m)
+{
+    ref_linear(d, out, x, w, NULL, m);
+}

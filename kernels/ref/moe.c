@@ -2,15 +2,16 @@
 #include <math.h>
 
 /* out += weight * down(act(gate(x)) * up(x)); nothing is stored between, so up to inter dot products are taken again per output */
-static void expert(float *out, const float *x, const struct dev_weight *gate_up, const struct dev_weight *down, enum op_act gate,
-                   double weight)
+static void expert(float *out, const float *x, const struct dev_weight *gate_up, const struct dev_weight *down,
+                   enum op_act gate, double weight)
 {
     enum { INTER_MAX = 1 << 15 };
     static _Thread_local float act[INTER_MAX], rounded[INTER_MAX];
     uint32_t                   inter = down->k;
     CHECK(inter <= INTER_MAX && gate_up->k <= INTER_MAX);
     x = ref_act(x, gate_up, rounded);
-    for (uint32_t j = 0; j < inter; j++) act[j] = ref_gate(gate, (float)ref_dot(x, gate_up, j)) * (float)ref_dot(x, gate_up, inter + j);
+    for (uint32_t j = 0; j < inter; j++)
+        act[j] = ref_gate(gate, (float)ref_dot(x, gate_up, j)) * (float)ref_dot(x, gate_up, inter + j);
     const float *a = ref_act(act, down, rounded);
     for (uint32_t j = 0; j < down->n; j++) out[j] += (float)(weight * ref_dot(a, down, j));
 }
@@ -20,9 +21,10 @@ void ref_moe(struct device *d, const struct op_moe *o)
     (void)d;
     CHECK(o->top_k >= 1 && o->top_k <= o->n_expert);
     for (uint32_t r = 0; r < o->n_row; r++) {
-        const float *logit = (const float *)o->router_logits + (size_t)r * o->n_expert, *x = (const float *)o->x + (size_t)r * o->hidden;
-        float       *out = (float *)o->out + (size_t)r * o->hidden;
-        double       max = -INFINITY, all = 0, chosen = 0;
+        const float *logit = (const float *)o->router_logits + (size_t)r * o->n_expert,
+                    *x = (const float *)o->x + (size_t)r * o->hidden;
+        float *out = (float *)o->out + (size_t)r * o->hidden;
+        double max = -INFINITY, all = 0, chosen = 0;
         for (uint32_t e = 0; e < o->n_expert; e++) max = fmax(max, (double)logit[e]);
         for (uint32_t e = 0; e < o->n_expert; e++) all += exp((double)logit[e] - max);
         for (uint32_t i = 0; i < o->hidden; i++) out[i] = 0;

@@ -15,7 +15,8 @@ void ref_rmsnorm(struct device *d, void *out, const void *x, const float *w, uin
     }
 }
 
-void ref_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim, float eps)
+void ref_add_rmsnorm(struct device *d, void *out, void *x, const void *delta, const float *w, uint32_t n, uint32_t dim,
+                     float eps)
 {
     float       *a = x;
     const float *b = delta;

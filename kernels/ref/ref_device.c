@@ -16,7 +16,8 @@ static void ref_close(struct device *d)
 }
 
 /* As dev_arith: one number for all, which rises when any bits change. */
-static void ref_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text, size_t bytes)
+static void ref_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text,
+                      size_t bytes)
 {
     (void)d;
     (void)weights;
@@ -25,7 +26,10 @@ static void ref_arith(const struct device *d, enum dtype weights, const struct d
     snprintf(text, bytes, "ref.1");
 }
 
-static uint64_t ref_weight_bytes(enum dtype t, uint32_t n, uint32_t k) { return ((uint64_t)n * k * dtype_bytes(t) + 63) / 64 * 64; }
+static uint64_t ref_weight_bytes(enum dtype t, uint32_t n, uint32_t k)
+{
+    return ((uint64_t)n * k * dtype_bytes(t) + 63) / 64 * 64;
+}
 
 static enum status ref_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out)
 {
@@ -43,7 +47,8 @@ static uint64_t ref_quant_bytes(const struct dev_quant *q, uint32_t n, uint32_t 
     return ((uint64_t)n * k + 63) / 64 * 64 + groups * sizeof(float) * (q->zero ? 2 : 1);
 }
 
-static enum status ref_quant_alloc(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k, struct dev_weight *w_out)
+static enum status ref_quant_alloc(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k,
+                                   struct dev_weight *w_out)
 {
     if (!quant_ok(q, k)) return weight_refuse("ref", q->code, q);
     struct dev_weight w = { .dtype = q->code, .n = n, .k = k, .bytes = ref_quant_bytes(q, n, k), .q = *q };
@@ -55,7 +60,8 @@ static enum status ref_quant_alloc(struct device *d, const struct dev_quant *q, 
     return ST_OK;
 }
 
-static void ref_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c)
+static void ref_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row,
+                          const struct dev_codes *c)
 {
     (void)d;
     uint32_t n_group = quant_n_group(&w->q, w->k);
@@ -84,8 +90,8 @@ static void ref_quantise(struct device *d, struct dev_weight *w, uint32_t row, c
     free(scale);
 }
 
-static void ref_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src, size_t src_stride,
-                           enum dtype src_t)
+static void ref_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,
+                           size_t src_stride, enum dtype src_t)
 {
     CHECK(row0 <= w->n && n_row <= w->n - row0);
     CHECK(elem_is_float(src_t));
@@ -94,7 +100,8 @@ static void ref_weight_set(struct device *d, struct dev_weight *w, uint32_t row0
         if (dev_weight_is_quant(w))
             ref_quantise(d, w, row0 + i, row, src_t);
         else
-            for (uint32_t j = 0; j < w->k; j++) elem_store(w->data, w->dtype, (size_t)(row0 + i) * w->k + j, elem_load(row, src_t, j));
+            for (uint32_t j = 0; j < w->k; j++)
+                elem_store(w->data, w->dtype, (size_t)(row0 + i) * w->k + j, elem_load(row, src_t, j));
     }
 }
 

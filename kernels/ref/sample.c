@@ -35,8 +35,8 @@ static double log_sum_exp(const float *l, uint32_t vocab)
 }
 
 /* what the raw logits say about id, and the n_top best */
-static void raw(const float *l, uint32_t vocab, uint32_t id, uint32_t n_top, float *logprob, uint32_t *rank, uint32_t *top_id,
-                float *top_logprob)
+static void raw(const float *l, uint32_t vocab, uint32_t id, uint32_t n_top, float *logprob, uint32_t *rank,
+                uint32_t *top_id, float *top_logprob)
 {
     bool   sane = row_is_sane(l, vocab) && id < vocab;
     double lse = sane ? log_sum_exp(l, vocab) : 0;
@@ -49,7 +49,8 @@ static void raw(const float *l, uint32_t vocab, uint32_t id, uint32_t n_top, flo
         best = (struct cand){ UINT32_MAX, -INFINITY };
         for (uint32_t i = 0; sane && i < vocab; i++) {
             struct cand c = { i, l[i] };
-            if (l[i] > -INFINITY && (taken == 0 || cand_order(&last, &c) < 0) && (best.id == UINT32_MAX || cand_order(&c, &best) < 0))
+            if (l[i] > -INFINITY && (taken == 0 || cand_order(&last, &c) < 0) &&
+                (best.id == UINT32_MAX || cand_order(&c, &best) < 0))
                 best = c;
         }
         top_id[taken] = best.id;
@@ -60,7 +61,7 @@ static void raw(const float *l, uint32_t vocab, uint32_t id, uint32_t n_top, flo
 /* mask, bias, penalties: z starts as the raw logits */
 static void adjust(float *z, const struct op_sample *o, const struct op_sample_row *r)
 {
-    const uint32_t       *hist = o->hist + r->hist_start, *ban = o->ban + r->ban_start, *allow = o->allow + r->allow_start;
+    const uint32_t *hist = o->hist + r->hist_start, *ban = o->ban + r->ban_start, *allow = o->allow + r->allow_start;
     const struct op_bias *bias = o->bias + r->bias_start;
     if (r->n_allow)
         for (uint32_t i = 0; i < o->vocab; i++) {
@@ -130,8 +131,8 @@ void ref_sample(struct device *d, const struct op_sample *o)
             adjust(z, o, &o->row[i]);
             if (row_is_sane(z, o->vocab)) o->id[i] = draw(z, c, o->vocab, &o->row[i]);
         }
-        raw(l, o->vocab, o->id[i], o->row[i].n_top, &o->logprob[i], &o->rank[i], o->top_id + (size_t)i * OP_SAMPLE_TOP_MAX,
-            o->top_logprob + (size_t)i * OP_SAMPLE_TOP_MAX);
+        raw(l, o->vocab, o->id[i], o->row[i].n_top, &o->logprob[i], &o->rank[i],
+            o->top_id + (size_t)i * OP_SAMPLE_TOP_MAX, o->top_logprob + (size_t)i * OP_SAMPLE_TOP_MAX);
     }
     free(z);
     free(c);

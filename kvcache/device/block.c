@@ -8,7 +8,10 @@ uint32_t kv_block_parent(const struct kv *kv, uint32_t block) { return kv->tree.
 
 struct kv_salt kv_block_salt(const struct kv *kv, uint32_t block) { return kv->tree.node[block].salt; }
 
-const uint32_t *kv_block_ids(const struct kv *kv, uint32_t block) { return kv->tree.token + (size_t)block * kv->cfg.block_tokens; }
+const uint32_t *kv_block_ids(const struct kv *kv, uint32_t block)
+{
+    return kv->tree.token + (size_t)block * kv->cfg.block_tokens;
+}
 
 struct kv_hold kv_block_hold(const struct kv *kv, uint32_t block) { return kv->hold[block]; }
 

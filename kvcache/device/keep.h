@@ -65,5 +65,7 @@ enum kv_evict_why {
 static inline enum kv_evict_why kv_evict_why(int class)
 {
     if (class == KV_CLASS_ENDED) return KV_EVICT_TTL;
-    return class < KV_CLASS_ORDINARY ? KV_EVICT_PRIORITY : class == KV_CLASS_ORDINARY ? KV_EVICT_LRU : KV_EVICT_PRESSURE;
+    return class < KV_CLASS_ORDINARY    ? KV_EVICT_PRIORITY
+           : class == KV_CLASS_ORDINARY ? KV_EVICT_LRU
+                                        : KV_EVICT_PRESSURE;
 }

@@ -7,12 +7,14 @@
 
 enum {
     BLOCK_TOKENS_MAX = 256,
-    BORROW_MIN = 4, /* copying a block costs what computing a fraction of a token does, and a place for the source for one step */
+    BORROW_MIN =
+        4, /* copying a block costs what computing a fraction of a token does, and a place for the source for one step */
 };
 
 enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
 {
-    if (!cfg->n_block || !cfg->n_seq_max || !cfg->seq_tokens_max || !cfg->block_tokens || cfg->block_tokens > BLOCK_TOKENS_MAX)
+    if (!cfg->n_block || !cfg->n_seq_max || !cfg->seq_tokens_max || !cfg->block_tokens ||
+        cfg->block_tokens > BLOCK_TOKENS_MAX)
         return ST_INVALID;
     if (cfg->n_block >= KV_NONE / 2) return ST_INVALID;
     struct kv *kv = calloc(1, sizeof *kv);
@@ -108,12 +110,14 @@ static enum status check_table(const struct kv *kv, uint32_t slot, uint32_t *ref
     const struct kv_table *t = &kv->table[slot];
     const struct kv_seq   *s = t->owner;
     uint32_t               bt = kv->cfg.block_tokens;
-    if (s->slot != slot || s->block != kv->block + (size_t)slot * kv->seq_blocks_max) FAULT("kv: table %u does not know its owner", slot);
+    if (s->slot != slot || s->block != kv->block + (size_t)slot * kv->seq_blocks_max)
+        FAULT("kv: table %u does not know its owner", slot);
     if (s->n_block > kv->seq_blocks_max || s->n_shared > s->n_block)
         FAULT("kv: table %u: %u of %u blocks are shared", slot, s->n_shared, s->n_block);
     if (s->n_cached > t->n_commit || kv_blocks_of(kv, t->n_commit) > s->n_block)
         FAULT("kv: table %u: %u cached, %u computed, %u blocks", slot, s->n_cached, t->n_commit, s->n_block);
-    if (s->n_shared > t->n_commit / bt) FAULT("kv: table %u: %u shared blocks for %u computed tokens", slot, s->n_shared, t->n_commit);
+    if (s->n_shared > t->n_commit / bt)
+        FAULT("kv: table %u: %u shared blocks for %u computed tokens", slot, s->n_shared, t->n_commit);
     const struct kv_node *deepest = s->n_shared ? &kv->tree.node[s->block[s->n_shared - 1]] : NULL;
     if (s->node != deepest) FAULT("kv: table %u locks another node than its last shared block", slot);
     for (uint32_t i = 0; i < s->n_block; i++) {
@@ -125,8 +129,10 @@ static enum status check_table(const struct kv *kv, uint32_t slot, uint32_t *ref
         if (i < s->n_shared) {
             uint32_t parent = i ? s->block[i - 1] : KV_NONE;
             if (!kv_in_tree(kv, b)) FAULT("kv: table %u: shared block %u is not in the tree", slot, b);
-            if (kv->tree.node[b].parent != parent) FAULT("kv: table %u: block %u is not the child of %u", slot, b, parent);
-            if (!salt_equal(kv->tree.node[b].salt, s->salt)) FAULT("kv: table %u: block %u is of another salt", slot, b);
+            if (kv->tree.node[b].parent != parent)
+                FAULT("kv: table %u: block %u is not the child of %u", slot, b, parent);
+            if (!salt_equal(kv->tree.node[b].salt, s->salt))
+                FAULT("kv: table %u: block %u is of another salt", slot, b);
         } else if (kv_in_tree(kv, b) && i >= t->n_commit / bt) {
             FAULT("kv: table %u: block %u is in the tree before it is full", slot, b);
         }
@@ -148,7 +154,8 @@ static enum status check_holds(const struct kv *kv)
             FAULT("kv: block %u ends at %u and nobody knows", b, h->until_s);
         if (n->heap_pos == KV_NONE) continue;
         if (kv_class_of_use(n->use) != kv_hold_class(h, kv->now_s) && !kv_due_has(&kv->due, b))
-            FAULT("kv: leaf %u is in class %d of the order, not %d", b, kv_class_of_use(n->use), kv_hold_class(h, kv->now_s));
+            FAULT("kv: leaf %u is in class %d of the order, not %d", b, kv_class_of_use(n->use),
+                  kv_hold_class(h, kv->now_s));
     }
     return ST_OK;
 }
@@ -173,7 +180,8 @@ enum status kv_check(const struct kv *kv)
     }
     uint32_t n_used = 0;
     for (uint32_t b = 0; b < kv->cfg.n_block; b++) {
-        if (ref[b] != kv->pool.ref[b]) FAULT("kv: block %u is named %u times and counted %u times", b, ref[b], kv->pool.ref[b]);
+        if (ref[b] != kv->pool.ref[b])
+            FAULT("kv: block %u is named %u times and counted %u times", b, ref[b], kv->pool.ref[b]);
         bool used = ref[b] > 0 || kv_in_tree(kv, b);
         if (used == (seen[b] != 0)) FAULT("kv: block %u is %s", b, used ? "free and in use" : "lost");
         n_used += used;

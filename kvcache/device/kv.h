@@ -26,9 +26,10 @@ struct kv_cfg {
     uint32_t n_seq_max;      /* sequences that hold blocks at one time    */
     uint32_t seq_tokens_max; /* longest sequence, for the block tables  */
     bool     prefix_cache;   /* false: nothing is ever shared between requests */
-    uint32_t borrow_min;     /* least number of common tokens for which a block is copied (kv_seq_borrow); 0: 4, at most a block */
-    uint32_t pin_percent;    /* share of the pool, and of the host below it, that pins may hold */
-    uint32_t hash_bits;      /* tests: force collisions of the tree's hash; 0: all 64 bits */
+    uint32_t
+        borrow_min; /* least number of common tokens for which a block is copied (kv_seq_borrow); 0: 4, at most a block */
+    uint32_t pin_percent; /* share of the pool, and of the host below it, that pins may hold */
+    uint32_t hash_bits;   /* tests: force collisions of the tree's hash; 0: all 64 bits */
 };
 
 /* Isolates prefixes: sequences with different salts never share a block. Zero: the common tree. */
@@ -71,13 +72,15 @@ struct kv_stats {
     uint64_t evicted[KV_EVICT_WHYS]; /* n_evicted by reason */
     uint32_t n_pinned;               /* blocks that pins hold */
     uint64_t n_pin_refused;
-    uint64_t n_borrowed, n_borrowed_tokens; /* blocks copied by kv_seq_borrow; their common tokens, part of n_hit_tokens */
+    uint64_t n_borrowed,
+        n_borrowed_tokens; /* blocks copied by kv_seq_borrow; their common tokens, part of n_hit_tokens */
 };
 
 enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out);
 void        kv_free(struct kv *kv);
 
-enum status kv_seq_open(struct kv *kv, struct kv_salt salt, struct kv_seq *s); /* ST_AGAIN: all n_seq_max tables are out */
+enum status kv_seq_open(struct kv *kv, struct kv_salt salt,
+                        struct kv_seq *s); /* ST_AGAIN: all n_seq_max tables are out */
 /* Locks the longest cached prefix of ids[0..n) and puts its blocks into the table. Returns tokens found: a multiple of
  * block_tokens, at most n - 1. Only on a table with no blocks. */
 uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n);
@@ -85,7 +88,8 @@ uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint
  * new private block is added to the table, and a copy of the cached block is added to copy[] (n_copy_out: at most 1 more). The tokens
  * behind the common ones are then computed over the copied bytes. The source stays locked until the commit after the copy. Returns
  * the number of common tokens; 0: too few, or no free block. At least one token of n is left to compute, with room for it in the block. */
-uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n, struct kv_copy *copy, uint32_t *n_copy_out);
+uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n, struct kv_copy *copy,
+                       uint32_t *n_copy_out);
 /* The result that kv_seq_match would have, without locks, changes or a touch of the LRU order (for the order of admission). */
 uint32_t kv_peek(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n);
 /* As kv_peek, continuing from c (same salt and ids as before; n may have grown). */
@@ -94,7 +98,8 @@ uint32_t kv_peek_more(const struct kv *kv, struct kv_salt salt, const uint32_t *
 uint32_t kv_cursor_idle(const struct kv *kv, const struct kv_cursor *c);
 /* Makes the table cover n_token tokens in all. Evicts unlocked leaves (LRU) when blocks run short. ST_AGAIN: still short, the
  * table is unchanged and the caller preempts someone. n_copy_out: entries added to copy[] (at most 1: the forked tail). */
-enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy, uint32_t *n_copy_out);
+enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy,
+                           uint32_t *n_copy_out);
 /* ids[0..n_computed) have their KV computed: full blocks enter the tree (a duplicate is remapped to the one in the tree). */
 void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed);
 /* child (open, empty) shares all blocks of parent that cover n_token; the partial tail is copied on the next reserve. */
@@ -111,7 +116,8 @@ void kv_seq_release(struct kv *kv, struct kv_seq *s); /* drop + close */
 void kv_seq_keep(struct kv *kv, const struct kv_seq *s, const struct kv_keep *keep);
 /* Pins the blocks of s that hold its first n_token tokens and are in the tree. Returns the number of pinned tokens; 0: no room.
  * tenant 0: there is only one tenant. mark_out: for the tiers. */
-uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_t tenant, uint64_t until_us, struct kv_mark *mark_out);
+uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_t tenant, uint64_t until_us,
+                struct kv_mark *mark_out);
 bool     kv_unpin(struct kv *kv, uint64_t until_us); /* ends the pins that expire by then; true: there were some */
 /* Advances the clock: marks expired blocks as first to evict, and ends expired pins. now_us is monotonic with any start. Call it before
  * any function that depends on time. */

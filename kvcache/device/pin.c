@@ -50,11 +50,13 @@ static bool device_room(const struct kv_pins *p, const struct kv_seq *s, uint32_
     return p->n_device + n_new <= p->device_max && of_tenant + n <= p->device_max / share;
 }
 
-uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_t tenant, uint64_t until_us, struct kv_mark *mark_out)
+uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_t tenant, uint64_t until_us,
+                struct kv_mark *mark_out)
 {
     struct kv_pins *p = &kv->pins;
-    uint32_t        bt = kv->cfg.block_tokens, n = n_token / bt, n_before = 0, of_device = 0, of_host = 0, share = tenant ? 2 : 1;
-    struct kv_pin  *x = NULL;
+    uint32_t        bt = kv->cfg.block_tokens, n = n_token / bt, n_before = 0, of_device = 0, of_host = 0,
+             share = tenant ? 2 : 1;
+    struct kv_pin *x = NULL;
     *mark_out = (struct kv_mark){ 0 };
     if (n > s->n_shared) n = s->n_shared;
     if (!n) return 0;
@@ -127,16 +129,20 @@ enum status kv_pins_check(const struct kv_pins *p)
         n_device += p->named[b] > 0;
         n_named += p->named[b];
     }
-    if (n_host == p->n_host && n_device == p->n_device && n_named == sum && n_device <= p->device_max && n_host <= p->host_max)
+    if (n_host == p->n_host && n_device == p->n_device && n_named == sum && n_device <= p->device_max &&
+        n_host <= p->host_max)
         return ST_OK;
-    LOG_ERROR("kv: pins hold %u of %u blocks and %u of %u slots, counted %u and %u, named %u of %u", n_device, p->device_max, n_host,
-              p->host_max, p->n_device, p->n_host, n_named, sum);
+    LOG_ERROR("kv: pins hold %u of %u blocks and %u of %u slots, counted %u and %u, named %u of %u", n_device,
+              p->device_max, n_host, p->host_max, p->n_device, p->n_host, n_named, sum);
     return ST_INVALID;
 }
 
 /* ---- for the tiers */
 
-void kv_pins_set_host(struct kv *kv, uint32_t n_slot) { kv->pins.host_max = (uint32_t)((uint64_t)n_slot * kv->cfg.pin_percent / 100); }
+void kv_pins_set_host(struct kv *kv, uint32_t n_slot)
+{
+    kv->pins.host_max = (uint32_t)((uint64_t)n_slot * kv->cfg.pin_percent / 100);
+}
 
 uint32_t kv_pins_host_max(const struct kv *kv) { return kv->pins.host_max; }
 

@@ -8,12 +8,14 @@
 
 enum { NEAR_LOOK = 32 }; /* children that kv_radix_near compares: some 100 ns each */
 
-enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t stem_tokens, uint32_t hash_bits)
+enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t stem_tokens,
+                          uint32_t hash_bits)
 {
     *t = (struct kv_radix){ .n_block = n_block, .block_tokens = block_tokens, .stem_tokens = stem_tokens };
     t->hash_mask = hash_bits && hash_bits < 64 ? ((uint64_t)1 << hash_bits) - 1 : ~(uint64_t)0;
     t->n_bucket = 16;
-    while (t->n_bucket / 4 < n_block && t->n_bucket < 1u << 31) t->n_bucket *= 2; /* a second node in a bucket is a miss of its own */
+    while (t->n_bucket / 4 < n_block && t->n_bucket < 1u << 31)
+        t->n_bucket *= 2; /* a second node in a bucket is a miss of its own */
     t->n_stem = t->n_bucket / 4;
     t->node = calloc(n_block, sizeof *t->node);
     t->token = calloc((size_t)n_block * block_tokens, sizeof *t->token);
@@ -55,7 +57,8 @@ static uint64_t node_hash(const struct kv_radix *t, struct kv_salt salt, uint32_
     return hash_next(t, hash_above(t, salt, parent), ids);
 }
 
-static uint32_t find_hashed(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint64_t h)
+static uint32_t find_hashed(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids,
+                            uint64_t h)
 {
     for (uint32_t i = t->bucket[h & (t->n_bucket - 1)]; i != KV_NONE; i = t->node[i].next) {
         const struct kv_node *n = &t->node[i];
@@ -77,12 +80,14 @@ static uint32_t *stem_of(const struct kv_radix *t, struct kv_salt salt, uint32_t
     return &t->stem[h & t->hash_mask & (t->n_stem - 1)];
 }
 
-uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint32_t n, uint32_t *block_out)
+uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint32_t n,
+                       uint32_t *block_out)
 {
     uint32_t best = 0, look = 0;
     if (n > t->block_tokens) n = t->block_tokens;
     if (n < t->stem_tokens) return 0;
-    for (uint32_t i = *stem_of(t, salt, parent, ids); i != KV_NONE && best < n && look < NEAR_LOOK; i = t->node[i].stem_next) {
+    for (uint32_t i = *stem_of(t, salt, parent, ids); i != KV_NONE && best < n && look < NEAR_LOOK;
+         i = t->node[i].stem_next) {
         const struct kv_node *c = &t->node[i];
         const uint32_t       *tok = &t->token[(size_t)i * t->block_tokens];
         uint32_t              k = 0;
@@ -107,7 +112,8 @@ static void fetch_node(const struct kv_radix *t, uint64_t h)
     __builtin_prefetch(&t->token[(size_t)i * t->block_tokens]);
 }
 
-uint32_t kv_radix_walk(const struct kv_radix *t, struct kv_salt salt, uint32_t *at, const uint32_t *ids, uint32_t n, uint32_t *path_out)
+uint32_t kv_radix_walk(const struct kv_radix *t, struct kv_salt salt, uint32_t *at, const uint32_t *ids, uint32_t n,
+                       uint32_t *path_out)
 {
     enum { BUCKETS = 32, NODES = 16 }; /* fetched ahead */
     uint64_t h[BUCKETS], above = hash_above(t, salt, *at);
@@ -133,7 +139,9 @@ void kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, ui
     CHECK(n->gen == 0);
     uint64_t  h = node_hash(t, salt, parent, ids);
     uint32_t *head = &t->bucket[h & (t->n_bucket - 1)];
-    *n = (struct kv_node){ .hash = h, .gen = ++t->gen, .salt = salt, .parent = parent, .next = *head, .heap_pos = KV_NONE };
+    *n = (struct kv_node){
+        .hash = h, .gen = ++t->gen, .salt = salt, .parent = parent, .next = *head, .heap_pos = KV_NONE
+    };
     *head = block;
     memcpy(&t->token[(size_t)block * t->block_tokens], ids, t->block_tokens * sizeof *ids);
     if (parent != KV_NONE) {
@@ -229,18 +237,25 @@ enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref)
         n_child += n->n_child;
         if (n->parent != KV_NONE) {
             const struct kv_node *p = n->parent < t->n_block ? &t->node[n->parent] : NULL;
-            if (!p || !p->gen || p->gen > n->gen) FAULT("kv: node %u hangs on %u, which is not in the tree", i, n->parent);
-            if (p->salt.lo != n->salt.lo || p->salt.hi != n->salt.hi) FAULT("kv: node %u has another salt than its parent", i);
-            if (ref[n->parent] < ref[i]) FAULT("kv: node %u has %u locks, its parent %u only %u", i, ref[i], n->parent, ref[n->parent]);
+            if (!p || !p->gen || p->gen > n->gen)
+                FAULT("kv: node %u hangs on %u, which is not in the tree", i, n->parent);
+            if (p->salt.lo != n->salt.lo || p->salt.hi != n->salt.hi)
+                FAULT("kv: node %u has another salt than its parent", i);
+            if (ref[n->parent] < ref[i])
+                FAULT("kv: node %u has %u locks, its parent %u only %u", i, ref[i], n->parent, ref[n->parent]);
             n_inner++;
         }
-        if (n->hash != node_hash(t, n->salt, n->parent, &t->token[(size_t)i * t->block_tokens])) FAULT("kv: node %u was changed", i);
+        if (n->hash != node_hash(t, n->salt, n->parent, &t->token[(size_t)i * t->block_tokens]))
+            FAULT("kv: node %u was changed", i);
         bool leaf = n->n_child == 0 && ref[i] == 0;
-        if (leaf != (n->heap_pos != KV_NONE)) FAULT("kv: node %u: %u children, %u locks, heap %u", i, n->n_child, ref[i], n->heap_pos);
+        if (leaf != (n->heap_pos != KV_NONE))
+            FAULT("kv: node %u: %u children, %u locks, heap %u", i, n->n_child, ref[i], n->heap_pos);
         if (leaf) {
             n_idle++;
-            if (n->heap_pos >= t->n_heap || t->heap[n->heap_pos] != i) FAULT("kv: node %u is not at its place in the heap", i);
-            if (n->heap_pos && older(t, i, t->heap[heap_parent(n->heap_pos)])) FAULT("kv: heap order broken at node %u", i);
+            if (n->heap_pos >= t->n_heap || t->heap[n->heap_pos] != i)
+                FAULT("kv: node %u is not at its place in the heap", i);
+            if (n->heap_pos && older(t, i, t->heap[heap_parent(n->heap_pos)]))
+                FAULT("kv: heap order broken at node %u", i);
         }
     }
     for (uint32_t b = 0; b < t->n_bucket; b++)
@@ -251,12 +266,13 @@ enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref)
     for (uint32_t b = 0; b < t->n_stem; b++)
         for (uint32_t i = t->stem[b], prev = KV_NONE; i != KV_NONE; prev = i, i = t->node[i].stem_next) {
             const struct kv_node *n = &t->node[i];
-            if (i >= t->n_block || !n->gen || n->stem_prev != prev || ++n_stem > n_node) FAULT("kv: stem %u is corrupt", b);
+            if (i >= t->n_block || !n->gen || n->stem_prev != prev || ++n_stem > n_node)
+                FAULT("kv: stem %u is corrupt", b);
             if (stem_of(t, n->salt, n->parent, &t->token[(size_t)i * t->block_tokens]) != &t->stem[b])
                 FAULT("kv: node %u is in the wrong stem", i);
         }
     if (n_node != t->n_node || n_linked != n_node || n_stem != n_node || n_child != n_inner || n_idle != t->n_heap)
-        FAULT("kv: tree counts differ: %u nodes, %u known, %u linked, %u of %u children, %u of %zu idle leaves", n_node, t->n_node,
-              n_linked, n_child, n_inner, n_idle, t->n_heap);
+        FAULT("kv: tree counts differ: %u nodes, %u known, %u linked, %u of %u children, %u of %zu idle leaves", n_node,
+              t->n_node, n_linked, n_child, n_inner, n_idle, t->n_heap);
     return ST_OK;
 }

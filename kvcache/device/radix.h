@@ -40,13 +40,15 @@ struct kv_radix {
 
 /* stem_tokens: 1..block_tokens; kv_radix_near finds no block with fewer common tokens. hash_bits: 0 for all 64; fewer force collisions in
  * tests. */
-enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t stem_tokens, uint32_t hash_bits);
+enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t stem_tokens,
+                          uint32_t hash_bits);
 void        kv_radix_close(struct kv_radix *t);
 /* The child of parent (KV_NONE: the root of this salt) that holds ids[0..block_tokens); KV_NONE: there is none. */
 uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids);
 /* Walks down from *at (KV_NONE: the root) along ids[0..n * block_tokens). Returns the number of blocks found and sets *at to the last one.
  * path_out [n], or NULL: the blocks. */
-uint32_t kv_radix_walk(const struct kv_radix *t, struct kv_salt salt, uint32_t *at, const uint32_t *ids, uint32_t n, uint32_t *path_out);
+uint32_t kv_radix_walk(const struct kv_radix *t, struct kv_salt salt, uint32_t *at, const uint32_t *ids, uint32_t n,
+                       uint32_t *path_out);
 /* Finds the child of parent with the longest common beginning with ids[0..n), among the newest children that share stem_tokens. Returns the
  * number of common tokens, at most n; 0: no such child. */
 uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint32_t n,
@@ -56,8 +58,8 @@ void     kv_radix_remove(struct kv_radix *t, uint32_t block); /* a leaf that is 
 
 /* Eviction order. use: any rising number. */
 void     kv_radix_idle(struct kv_radix *t, uint32_t block, uint64_t use); /* the block is now an unlocked leaf */
-void     kv_radix_busy(struct kv_radix *t, uint32_t block);               /* the block is locked again; no-op when not in the heap */
-uint32_t kv_radix_oldest(const struct kv_radix *t);                       /* KV_NONE: no block can be evicted */
+void     kv_radix_busy(struct kv_radix *t, uint32_t block); /* the block is locked again; no-op when not in the heap */
+uint32_t kv_radix_oldest(const struct kv_radix *t);         /* KV_NONE: no block can be evicted */
 
 /* Every link, hash, count and the heap's order. ref: lock counts. ST_INVALID after logging the first fault. */
 enum status kv_radix_check(const struct kv_radix *t, const uint32_t *ref);

@@ -134,7 +134,8 @@ void kv_seq_discard(struct kv *kv, struct kv_seq *s)
     uint32_t               n = s->n_shared, src = t->borrow_src;
     uint64_t               gen = t->borrow_gen;
     kv_seq_drop(kv, s); /* block[] keeps its numbers; those of the tree are still there, only unlocked */
-    if (src != KV_NONE && kv->tree.node[src].gen == gen && !kv->pool.ref[src] && !kv->tree.node[src].n_child) node_free(kv, src);
+    if (src != KV_NONE && kv->tree.node[src].gen == gen && !kv->pool.ref[src] && !kv->tree.node[src].n_child)
+        node_free(kv, src);
     while (n-- > 0) {
         uint32_t b = s->block[n];
         if (!kv_in_tree(kv, b)) continue; /* computed the very block that it had borrowed from */
@@ -186,7 +187,8 @@ uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint
     CHECK(s->n_block == 0);
     kv->n_query_tokens += n;
     if (!kv->cfg.prefix_cache || !n) return 0;
-    uint32_t bt = kv->cfg.block_tokens, end = (n - 1) / bt, parent = KV_NONE; /* at least one token is left to compute */
+    uint32_t bt = kv->cfg.block_tokens, end = (n - 1) / bt,
+             parent = KV_NONE; /* at least one token is left to compute */
     s->n_block = kv_radix_walk(&kv->tree, s->salt, &parent, ids, end, s->block);
     for (uint32_t i = 0; i < s->n_block; i++) block_ref(kv, s->block[i]);
     s->n_shared = s->n_block;
@@ -196,7 +198,8 @@ uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint
     return s->n_cached;
 }
 
-uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n, struct kv_copy *copy, uint32_t *n_copy_out)
+uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n, struct kv_copy *copy,
+                       uint32_t *n_copy_out)
 {
     struct kv_table *t = table_of(kv, s);
     uint32_t         at = s->n_shared * kv->cfg.block_tokens, src = KV_NONE;
@@ -234,7 +237,8 @@ static bool tail_is_shared(const struct kv *kv, uint32_t b)
     return n > 1;
 }
 
-enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy, uint32_t *n_copy_out)
+enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy,
+                           uint32_t *n_copy_out)
 {
     struct kv_table *t = table_of(kv, s);
     CHECK(n_token <= kv->cfg.seq_tokens_max);
@@ -273,7 +277,8 @@ void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_
         uint32_t        have = kv_radix_find(&kv->tree, s->salt, parent, tok);
         if (have == KV_NONE) {
             kv_radix_insert(&kv->tree, *mine, s->salt, parent, tok);
-        } else if (have != *mine) { /* someone computed the same: name theirs first, then let go of ours (invariant 2) */
+        } else if (have !=
+                   *mine) { /* someone computed the same: name theirs first, then let go of ours (invariant 2) */
             uint32_t dup = *mine;
             block_ref(kv, have);
             *mine = have;

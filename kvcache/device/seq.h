@@ -11,12 +11,13 @@
 #include "kvcache/device/radix.h"
 
 struct kv_table {
-    struct kv_seq *owner;      /* NULL: not open                                                            */
-    uint32_t       n_commit;   /* tokens whose KV is computed: where the next write goes                    */
-    uint32_t       copy_src;   /* source of the copy in the next step, held until the commit after it;
+    struct kv_seq *owner;    /* NULL: not open                                                            */
+    uint32_t       n_commit; /* tokens whose KV is computed: where the next write goes                    */
+    uint32_t       copy_src; /* source of the copy in the next step, held until the commit after it;
                                 otherwise it could be freed and become another copy's target in the same step */
-    uint32_t       borrow_src; /* block of which the table holds a partial copy; KV_NONE: none. It is discarded with a table in doubt */
-    uint64_t       borrow_gen;
+    uint32_t
+        borrow_src; /* block of which the table holds a partial copy; KV_NONE: none. It is discarded with a table in doubt */
+    uint64_t borrow_gen;
 };
 
 struct kv {

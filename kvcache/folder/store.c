@@ -2,24 +2,22 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "kvcache/folder/store_impl.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
-
-static const uint64_t SEGMENT_BYTES = 256 << 20;
 
 /* ---- the index */
 
-static uint32_t place_id(const struct kv_store *s, uint32_t segment, uint32_t index) { return segment * s->g.n_record + index; }
+static uint32_t place_id(const struct kv_store *s, uint32_t segment, uint32_t index)
+{
+    return segment * s->g.n_record + index;
+}
 
 static int32_t find(const struct kv_store *s, const struct kv_key *k)
 {
@@ -28,7 +26,8 @@ static int32_t find(const struct kv_store *s, const struct kv_key *k)
     return i;
 }
 
-static void insert(struct kv_store *s, uint32_t id, const struct kv_key *k, struct digest payload, bool begins, enum entry_state state)
+static void insert(struct kv_store *s, uint32_t id, const struct kv_key *k, struct digest payload, bool begins,
+                   enum entry_state state)
 {
     struct entry *e = &s->entry[id];
     CHECK(e->state == ENTRY_NONE);
@@ -113,8 +112,8 @@ static void evict_segment(struct kv_store *s)
             best = i;
             break;
         }
-        if (best < s->n_slot &&
-            (g->value > s->segment[best].value || (g->value == s->segment[best].value && g->seq > s->segment[best].seq)))
+        if (best < s->n_slot && (g->value > s->segment[best].value ||
+                                 (g->value == s->segment[best].value && g->seq > s->segment[best].seq)))
             continue;
         best = i;
     }
@@ -132,7 +131,8 @@ static bool fds_are_out(const struct kv_store *s) { return s->n_file + s->n_fore
 static bool any_doomed(const struct kv_store *s)
 {
     bool any = false;
-    for (uint32_t i = 0; s->mistrusts && i < s->n_slot; i++) any |= s->segment[i].doomed && s->segment[i].state == SEG_SEALED;
+    for (uint32_t i = 0; s->mistrusts && i < s->n_slot; i++)
+        any |= s->segment[i].doomed && s->segment[i].state == SEG_SEALED;
     return any;
 }
 
@@ -140,14 +140,17 @@ static bool any_doomed(const struct kv_store *s)
 static void prepare(struct kv_store *s)
 {
     struct kept k;
-    if (s->task_out || s->spare != NONE || paused(s) || s->cfg.read_only || s->stats.recovering || s->lease_lost || s->blind) return;
+    if (s->task_out || s->spare != NONE || paused(s) || s->cfg.read_only || s->stats.recovering || s->lease_lost ||
+        s->blind)
+        return;
     bool short_of_bytes = s->full || (!store_has_room(s) && s->n_file < s->n_segment);
     if ((kept_overfull(s) || short_of_bytes) && kept_first(s, &k)) {
         s->full = false;
         ask_remove(s, NONE, k.seq, -1, k.moved);
         return;
     }
-    if (short_of_bytes && atomic_load(&s->name_bytes)) { /* the thread takes that over, or removes it: nothing of our own goes for it */
+    if (short_of_bytes &&
+        atomic_load(&s->name_bytes)) { /* the thread takes that over, or removes it: nothing of our own goes for it */
         atomic_store(&s->name_short, true);
         return;
     }
@@ -185,13 +188,16 @@ static void footer_open(struct kv_store *s)
     for (uint32_t i = 0; i < g->n_used; i++) {
         const struct entry *e = &s->entry[place_id(s, (uint32_t)s->open, i)];
         if (e->state == ENTRY_READY)
-            s->seal_row[n++] = (struct store_row){
-                .key = e->key, .payload = e->payload, .index = i, .block_tokens = s->cfg.block_tokens, .begins = e->begins
-            };
+            s->seal_row[n++] = (struct store_row){ .key = e->key,
+                                                   .payload = e->payload,
+                                                   .index = i,
+                                                   .block_tokens = s->cfg.block_tokens,
+                                                   .begins = e->begins };
     }
     g->state = SEG_SEALING;
     s->seal_out = true;
-    s->seal_task = (struct task){ .kind = TASK_SEAL, .segment = s->open, .seq = g->seq, .fd = g->fd, .row = s->seal_row, .n = n };
+    s->seal_task =
+        (struct task){ .kind = TASK_SEAL, .segment = s->open, .seq = g->seq, .fd = g->fd, .row = s->seal_row, .n = n };
     s->open = NONE;
     ask(s, &s->seal_task);
 }
@@ -260,7 +266,8 @@ static void answer_scan(struct kv_store *s, struct task *t)
     }
     if (!store_has_room(s)) kept_make_room(s);
     uint32_t i = find_state(s, SEG_FREE);
-    if (!store_has_room(s) || i == s->n_slot || s->mistrusts) { /* a smaller cap than before: the oldest go; or all of it is in doubt */
+    if (!store_has_room(s) || i == s->n_slot ||
+        s->mistrusts) { /* a smaller cap than before: the oldest go; or all of it is in doubt */
         char name[32];
         store_name(name, sizeof name, t->seq);
         close(t->fd);
@@ -296,7 +303,8 @@ static void answer_scan(struct kv_store *s, struct task *t)
 static void answer_away(struct kv_store *s)
 {
     if (strcmp(s->away, s->why) != 0)
-        LOG_WARN("kv: degraded: %s: %s; serving without it until that has changed, which is looked for all the time", s->cfg.dir, s->why);
+        LOG_WARN("kv: degraded: %s: %s; serving without it until that has changed, which is looked for all the time",
+                 s->cfg.dir, s->why);
     snprintf(s->away, sizeof s->away, "%s", s->why);
     if (!s->away_since_us) s->away_since_us = s->cfg.clock();
 }
@@ -311,14 +319,17 @@ static void answer_scanned(struct kv_store *s, struct task *t)
         ask(s, t);
         return;
     }
-    if (s->away_since_us) LOG_INFO("kv: %s: in use now, after %.1f s", s->cfg.dir, (double)(s->cfg.clock() - s->away_since_us) / 1e6);
+    if (s->away_since_us)
+        LOG_INFO("kv: %s: in use now, after %.1f s", s->cfg.dir, (double)(s->cfg.clock() - s->away_since_us) / 1e6);
     s->away_since_us = 0;
     s->away[0] = 0;
-    LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours, %" PRIu64 " MiB are of other models",
+    LOG_INFO("kv: %s: %u blocks found in %u segments, %" PRIu64 " segments removed that are not ours, %" PRIu64
+             " MiB are of other models",
              s->cfg.dir, s->n_entry, s->n_file + s->n_foreign, s->stats.n_foreign_segments,
              atomic_load_explicit(&s->other_bytes, memory_order_relaxed) >> 20);
     if (s->stats.n_dead_segments)
-        LOG_INFO("kv: %s: %" PRIu64 " segments were of an earlier start's key, which is gone", s->cfg.dir, s->stats.n_dead_segments);
+        LOG_INFO("kv: %s: %" PRIu64 " segments were of an earlier start's key, which is gone", s->cfg.dir,
+                 s->stats.n_dead_segments);
     kept_say(s);
     ask(s, t);
 }
@@ -391,7 +402,8 @@ static void answer_claim(struct kv_store *s, struct task *t)
 {
     struct segment *g = &s->segment[t->segment];
     t->st = ST_AGAIN;
-    if (t->kind == TASK_CLAIM && g->state == SEG_FOREIGN && s->n_file + 2 < s->n_segment && !s->lease_lost) { /* 2: to write into */
+    if (t->kind == TASK_CLAIM && g->state == SEG_FOREIGN && s->n_file + 2 < s->n_segment &&
+        !s->lease_lost) { /* 2: to write into */
         g->state = SEG_CLAIMED;
         s->n_foreign--;
         s->n_file++;
@@ -410,9 +422,10 @@ static void answer_claim(struct kv_store *s, struct task *t)
 static void answer_lost(struct kv_store *s, struct task *t)
 {
     s->lease_lost = true;
-    LOG_WARN("kv: %s: other servers took this one for dead (it did not run for a while) and what it wrote is theirs now: it goes on "
-             "reading there and writes no more until it is started again",
-             s->cfg.dir);
+    LOG_WARN(
+        "kv: %s: other servers took this one for dead (it did not run for a while) and what it wrote is theirs now: it goes on "
+        "reading there and writes no more until it is started again",
+        s->cfg.dir);
     ask(s, t);
 }
 
@@ -426,7 +439,8 @@ static void learn(struct kv_store *s)
     for (; s->n_learnt < end; s->n_learnt++) {
         const struct store_row *r = &t->row[s->n_learnt];
         uint32_t                id = place_id(s, (uint32_t)t->segment, r->index);
-        if (r->index >= s->g.n_record || s->entry[id].state != ENTRY_NONE || find(s, &r->key) != NONE) continue; /* a newer one has it */
+        if (r->index >= s->g.n_record || s->entry[id].state != ENTRY_NONE || find(s, &r->key) != NONE)
+            continue; /* a newer one has it */
         insert(s, id, &r->key, r->payload, r->begins == 1, ENTRY_READY);
         if (r->begins == 1) s->canary = id;
         s->stats.n_recovered++;
@@ -468,7 +482,8 @@ const char *kv_store_degraded(const struct kv_store *s)
     if (s->blind) return s->away;
     if (s->lease_lost) return "other servers took this one for dead: it writes no more until it is started again";
     if (!paused(s)) return NULL;
-    return s->stats.last_error == ST_TOO_LARGE ? "nothing can be written there: no space left" : "nothing can be written there";
+    return s->stats.last_error == ST_TOO_LARGE ? "nothing can be written there: no space left"
+                                               : "nothing can be written there";
 }
 bool kv_store_recovering(const struct kv_store *s)
 {
@@ -500,8 +515,8 @@ static bool find_ready(struct kv_store *s, const struct kv_key *key, struct kv_p
     if (i == NONE || s->entry[i].state != ENTRY_READY) return false;
     uint32_t segment = (uint32_t)i / s->g.n_record;
     s->segment[segment].value++;
-    *place_out =
-        (struct kv_place){ segment, (uint32_t)i % s->g.n_record, s->entry[i].gen, s->segment[segment].seq, s->segment[segment].mac != 0 };
+    *place_out = (struct kv_place){ segment, (uint32_t)i % s->g.n_record, s->entry[i].gen, s->segment[segment].seq,
+                                    s->segment[segment].mac != 0 };
     return true;
 }
 
@@ -567,7 +582,8 @@ enum status kv_store_write(struct kv_store *s, const struct kv_write *w, struct 
     if (st) return st;
     uint32_t id = place_id(s, (uint32_t)s->open, g->n_used);
     insert(s, id, w->key, r->payload, kv_record_begins(r), ENTRY_WRITING);
-    *place_out = (struct kv_place){ .segment = (uint32_t)s->open, .index = g->n_used, .gen = s->entry[id].gen, .seq = g->seq };
+    *place_out =
+        (struct kv_place){ .segment = (uint32_t)s->open, .index = g->n_used, .gen = s->entry[id].gen, .seq = g->seq };
     g->n_used++;
     g->n_pinned++;
     s->n_writing++;
@@ -593,95 +609,6 @@ void kv_store_write_done(struct kv_store *s, struct kv_place place, enum status 
 }
 
 /* ---- life */
-
-static enum status take_memory(struct kv_store *s)
-{
-    uint64_t n = (uint64_t)s->n_slot * s->g.n_record;
-    s->segment = calloc(s->n_slot, sizeof *s->segment);
-    s->entry = calloc(n, sizeof *s->entry);
-    s->seal_row = calloc(s->g.n_record, sizeof *s->seal_row);
-    s->scan_row = calloc(s->g.n_record, sizeof *s->scan_row);
-    s->seal_buffer = aligned_alloc(STORE_PAGE, store_footer_bytes(&s->g));
-    s->scan_buffer = aligned_alloc(STORE_PAGE, store_footer_bytes(&s->g));
-    s->kept = calloc(KEPT_MAX, sizeof *s->kept);
-    if (!s->kept || !s->segment || !s->entry || !s->seal_row || !s->scan_row || !s->seal_buffer || !s->scan_buffer) return ST_NOMEM;
-    enum status st = chain_init(&s->by_key, n, &s->entry[0].next, sizeof *s->entry);
-    if (!st && s->cfg.secret) {
-        s->key = seal_take((s->n_slot + 1) * sizeof *s->key);
-        st = s->key ? seal_open(&s->sealer) : ST_NOMEM;
-    }
-    if (!st) st = ring_init(&s->todo, 8);
-    return st ? st : ring_init(&s->answer, 8);
-}
-
-/* Of the descriptors that this process may have half are for segments; the others are for connections. */
-static uint32_t fd_share(uint32_t n_store)
-{
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files)) return UINT32_MAX;
-    uint64_t n = files.rlim_cur / 2 / (n_store ? n_store : 1);
-    if (n > UINT32_MAX) return UINT32_MAX;
-    return n > SEGMENTS_MIN ? (uint32_t)n : SEGMENTS_MIN;
-}
-
-/* How many segments a cap holds, and what they are like. */
-static uint32_t segments_of(uint64_t cap_bytes, uint64_t segment_bytes, uint64_t payload_bytes, struct store_geometry *g_out)
-{
-    uint64_t segment = segment_bytes ? segment_bytes : SEGMENT_BYTES;
-    if (!segment_bytes) { /* small caps: at least eight of them; large ones: not too many files */
-        if (segment > cap_bytes / 8) segment = cap_bytes / 8;
-        if (segment < cap_bytes / SEGMENTS_MAX) segment = cap_bytes / SEGMENTS_MAX;
-    }
-    *g_out = store_geometry(payload_bytes, segment);
-    uint64_t n = g_out->n_record ? cap_bytes / g_out->segment_bytes : 0;
-    return n > SEGMENTS_MAX ? SEGMENTS_MAX : (uint32_t)n;
-}
-
-bool kv_store_fits(const char *dir, uint64_t cap_bytes, uint64_t segment_bytes, uint64_t payload_bytes, char *err, size_t err_bytes)
-{
-    struct store_geometry g;
-    if (segments_of(cap_bytes, segment_bytes, payload_bytes, &g) >= SEGMENTS_MIN) return true;
-    snprintf(err, err_bytes,
-             "%s: %" PRIu64 " bytes are too few: a record takes %" PRIu64 ", a segment %" PRIu64 ", and %d segments are the least", dir,
-             cap_bytes, kv_record_bytes(payload_bytes), g.segment_bytes, SEGMENTS_MIN);
-    return false;
-}
-
-enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes)
-{
-    struct kv_store *s = calloc(1, sizeof *s);
-    if (!s) return ST_NOMEM;
-    s->cfg = *cfg;
-    s->dir = s->root = s->lock = -1;
-    s->todo.fd = s->answer.fd = -1;
-    s->open = s->spare = NONE;
-    s->direct = true;
-    s->n_fd_max = fd_share(cfg->n_store);
-    s->next_seq = 1;
-    if (cfg->shared) { /* of all servers of the folder: a file keeps its number when another takes it over */
-        CHECK(RAND_bytes((unsigned char *)&s->next_seq, sizeof s->next_seq) == 1);
-        s->next_seq = (s->next_seq & INT64_MAX) >> 20 << 20 | 1;
-    }
-    if (!s->cfg.clock) s->cfg.clock = clock_us;
-    if (!s->cfg.retry_us) s->cfg.retry_us = RETRY_US;
-    s->retry_us = s->cfg.retry_us;
-    s->stats.recovering = true;
-    snprintf(s->path, sizeof s->path, "%s", cfg->dir);
-    s->cfg.dir = s->path;
-    s->n_segment = segments_of(cfg->cap_bytes, cfg->segment_bytes, cfg->payload_bytes, &s->g);
-    s->n_slot = s->n_segment + (cfg->shared ? FOREIGN_MAX : 0);
-    enum status st = ST_CONFIG;
-    if (kv_store_fits(cfg->dir, cfg->cap_bytes, cfg->segment_bytes, cfg->payload_bytes, err, err_bytes) &&
-        ((st = take_memory(s)) || (st = thread_start(&s->thread, THREAD_XFER, "store", store_main, s))))
-        snprintf(err, err_bytes, "%s: %s", cfg->dir, status_name(st));
-    if (st) {
-        kv_store_close(s);
-        return st;
-    }
-    s->started = true;
-    *s_out = s;
-    return ST_OK;
-}
 
 void kv_store_close(struct kv_store *s)
 {
@@ -756,7 +683,8 @@ enum status kv_store_check(const struct kv_store *s)
         const struct segment *g = &s->segment[i / s->g.n_record];
         if (s->entry[i].state == ENTRY_NONE) continue;
         n_writing += s->entry[i].state == ENTRY_WRITING;
-        if (g->state == SEG_FREE || g->state == SEG_MAKING || g->state == SEG_SPARE || g->state == SEG_REMOVING || g->state == SEG_LOST)
+        if (g->state == SEG_FREE || g->state == SEG_MAKING || g->state == SEG_SPARE || g->state == SEG_REMOVING ||
+            g->state == SEG_LOST)
             goto fault;
         if (i % s->g.n_record >= g->n_used) goto fault;
         if (s->entry[i].state == ENTRY_WRITING && !g->n_pinned) goto fault;
@@ -766,11 +694,11 @@ enum status kv_store_check(const struct kv_store *s)
         n_foreign += s->segment[i].state == SEG_FOREIGN;
         n_lost += s->segment[i].state == SEG_LOST;
     }
-    if (n == s->n_entry && n_file == s->n_file && n_foreign == s->n_foreign && n_lost == s->n_lost && n_writing == s->n_writing &&
-        n_file * s->g.segment_bytes <= s->cfg.cap_bytes)
+    if (n == s->n_entry && n_file == s->n_file && n_foreign == s->n_foreign && n_lost == s->n_lost &&
+        n_writing == s->n_writing && n_file * s->g.segment_bytes <= s->cfg.cap_bytes)
         return ST_OK;
 fault:
-    LOG_ERROR("kv: %s: the index is not what it says: %u of %u entries, %u of %u files, %u of %u writes", s->cfg.dir, n, s->n_entry, n_file,
-              s->n_file, n_writing, s->n_writing);
+    LOG_ERROR("kv: %s: the index is not what it says: %u of %u entries, %u of %u files, %u of %u writes", s->cfg.dir, n,
+              s->n_entry, n_file, s->n_file, n_writing, s->n_writing);
     return ST_INVALID;
 }

@@ -45,16 +45,17 @@ struct kv_store_cfg {
     uint32_t    scan_us, grace_us; /* 0: 5 s between rounds, 120 s */
     bool        ephemeral;         /* the secret is this boot's: nothing is kept at the end */
     bool        prove;             /* blocks that are found are hidden until kv_store_believe */
-    uint32_t    retry_us;          /* first pause after a failed write, and before what could not be read is tried again; 0: 1 s */
-    uint32_t    n_store;           /* stores of this process, which share its file descriptors; 0: this one */
-    uint64_t (*clock)(void);       /* NULL: the monotonic clock */
+    uint32_t retry_us; /* first pause after a failed write, and before what could not be read is tried again; 0: 1 s */
+    uint32_t n_store;  /* stores of this process, which share its file descriptors; 0: this one */
+    uint64_t (*clock)(void); /* NULL: the monotonic clock */
 };
 /* Takes all memory that it needs. Whether the folder can be used is found by its thread and said by kv_store_degraded: one that is away,
  * full, another server's, or that others could write to (store_folder.c) is tried again for as long as the store is open.
  * err: one line. ST_CONFIG: as kv_store_fits; ST_NOMEM. */
 enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes);
 /* Whether a cap holds the fewest segments that a store works with. err: one line. */
-bool kv_store_fits(const char *dir, uint64_t cap_bytes, uint64_t segment_bytes, uint64_t payload_bytes, char *err, size_t err_bytes);
+bool kv_store_fits(const char *dir, uint64_t cap_bytes, uint64_t segment_bytes, uint64_t payload_bytes, char *err,
+                   size_t err_bytes);
 /* Seals what is open (its footer makes the next start quick) and waits for it; jobs of the owner must be polled out before. */
 void kv_store_close(struct kv_store *s);
 
@@ -62,7 +63,8 @@ bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place
 /* Of the index, hidden or not, written or about to be: it need not be written again. */
 bool kv_store_has(const struct kv_store *s, const struct kv_key *key);
 /* Posts the read of a record; the lane checks its payload. The place is pinned until kv_store_read_done. ST_NOT_FOUND, ST_AGAIN. */
-enum status kv_store_read(struct kv_store *s, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out);
+enum status kv_store_read(struct kv_store *s, const struct kv_read *r, struct kv_place *place_out,
+                          uint64_t *ticket_out);
 /* bad: what came back was doubted: the entry is forgotten. */
 void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad);
 /* Posts the write of a record, whose head is sealed here (kv_record_seal). The record must not change until the completion, after which
@@ -76,8 +78,9 @@ bool kv_store_unproven(const struct kv_store *s);
 bool kv_store_canary(struct kv_store *s, struct kv_key *key_out);
 void kv_store_believe(struct kv_store *s);
 /* All is known that was found, and none of it begins a prompt: nothing of it can be proven. */
-bool     kv_store_hopeless(const struct kv_store *s);
-uint64_t kv_store_forget_found(struct kv_store *s); /* leaves the index; the files stay until their room is wanted. How many blocks */
+bool kv_store_hopeless(const struct kv_store *s);
+/* leaves the index; the files stay until their room is wanted. How many blocks */
+uint64_t kv_store_forget_found(struct kv_store *s);
 /* Nothing in it is to be believed, what was written since included: index and files go, and nothing found later is taken. No reads or
  * writes may be in flight. How many blocks. */
 uint64_t kv_store_purge(struct kv_store *s);
@@ -85,7 +88,8 @@ uint64_t kv_store_purge(struct kv_store *s);
 bool kv_store_paused(const struct kv_store *s); /* writes are refused for a while */
 /* Why the folder is of less use than it should be, in words without its name; NULL: it is not. Until the next call of the owner. */
 const char *kv_store_degraded(const struct kv_store *s);
-bool        kv_store_recovering(const struct kv_store *s); /* what lies in the folder is not all known yet: turns go on finding it */
+/* what lies in the folder is not all known yet: turns go on finding it */
+bool kv_store_recovering(const struct kv_store *s);
 /* Takes what the thread has found, made or removed; pauses and resumes. Cheap when there is nothing. */
 void kv_store_turn(struct kv_store *s);
 

@@ -43,19 +43,26 @@ static bool find(struct kv_below *b, const struct kv_key *key, struct kv_place *
 
 static bool has(const struct kv_below *b, const struct kv_key *key) { return kv_store_has(store_in(b), key); }
 
-static enum status read_record(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out)
+static enum status read_record(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out,
+                               uint64_t *ticket_out)
 {
     return kv_store_read(kv_store_of(b), r, place_out, ticket_out);
 }
 
-static void read_done(struct kv_below *b, struct kv_place place, bool bad) { kv_store_read_done(kv_store_of(b), place, bad); }
+static void read_done(struct kv_below *b, struct kv_place place, bool bad)
+{
+    kv_store_read_done(kv_store_of(b), place, bad);
+}
 
 static enum status write_record(struct kv_below *b, const struct kv_write *w, struct kv_place *place_out)
 {
     return kv_store_write(kv_store_of(b), w, place_out);
 }
 
-static void write_done(struct kv_below *b, struct kv_place place, enum status st) { kv_store_write_done(kv_store_of(b), place, st); }
+static void write_done(struct kv_below *b, struct kv_place place, enum status st)
+{
+    kv_store_write_done(kv_store_of(b), place, st);
+}
 
 static bool takes(const struct kv_below *b) { return !kv_store_paused(store_in(b)); }
 

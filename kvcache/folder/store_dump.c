@@ -49,23 +49,30 @@ static bool header(struct store_dump *d, const unsigned char *file, uint64_t byt
     struct store_geometry g = store_geometry(h->payload_bytes, h->segment_bytes);
     uint64_t              n = d->n_wrong;
     if (memcmp(h->magic, STORE_HEADER, sizeof h->magic)) wrong(d, 0, "no segment: it begins with %s", hex(h->magic, a));
-    if (h->version != STORE_VERSION) wrong(d, offsetof(struct store_header, version), "version %u, known is %d", h->version, STORE_VERSION);
+    if (h->version != STORE_VERSION)
+        wrong(d, offsetof(struct store_header, version), "version %u, known is %d", h->version, STORE_VERSION);
     if (h->sum != hash_bytes(h, offsetof(struct store_header, sum), 0))
-        wrong(d, offsetof(struct store_header, sum), "the sum of the header is not this: a byte before it was changed, or it");
-    if (!g.n_record || g.record_bytes != h->record_bytes || g.n_record != h->n_record || g.segment_bytes != h->segment_bytes)
+        wrong(d, offsetof(struct store_header, sum),
+              "the sum of the header is not this: a byte before it was changed, or it");
+    if (!g.n_record || g.record_bytes != h->record_bytes || g.n_record != h->n_record ||
+        g.segment_bytes != h->segment_bytes)
         wrong(d, offsetof(struct store_header, record_bytes),
-              "%u records of %" PRIu64 " bytes with payloads of %" PRIu64 " are no segment of %" PRIu64, h->n_record, h->record_bytes,
-              h->payload_bytes, h->segment_bytes);
+              "%u records of %" PRIu64 " bytes with payloads of %" PRIu64 " are no segment of %" PRIu64, h->n_record,
+              h->record_bytes, h->payload_bytes, h->segment_bytes);
     if (!h->block_tokens || h->block_tokens > KV_RECORD_TOKENS_MAX)
-        wrong(d, offsetof(struct store_header, block_tokens), "%u tokens in a block, allowed are 1 to %d", h->block_tokens,
-              KV_RECORD_TOKENS_MAX);
-    if (h->sealed > STORE_SEALED_START) wrong(d, offsetof(struct store_header, sealed), "sealed in a way that is not known: %u", h->sealed);
+        wrong(d, offsetof(struct store_header, block_tokens), "%u tokens in a block, allowed are 1 to %d",
+              h->block_tokens, KV_RECORD_TOKENS_MAX);
+    if (h->sealed > STORE_SEALED_START)
+        wrong(d, offsetof(struct store_header, sealed), "sealed in a way that is not known: %u", h->sealed);
     if (n != d->n_wrong) return false;
-    say(d, "header: seq %" PRIx64 ", model %s, %u records of %" PRIu64 " bytes, %u tokens and %" PRIu64 " bytes of KV each%s%s\n", h->seq,
-        hex(h->fingerprint.b, a), h->n_record, h->record_bytes, h->block_tokens, h->payload_bytes,
+    say(d,
+        "header: seq %" PRIx64 ", model %s, %u records of %" PRIu64 " bytes, %u tokens and %" PRIu64
+        " bytes of KV each%s%s\n",
+        h->seq, hex(h->fingerprint.b, a), h->n_record, h->record_bytes, h->block_tokens, h->payload_bytes,
         h->sealed ? ", sealed, file key of " : "", h->sealed ? hex(h->random, b) : "");
     if (h->segment_bytes > bytes) wrong(d, bytes, "the file ends %" PRIu64 " bytes early", h->segment_bytes - bytes);
-    if (h->segment_bytes < bytes) wrong(d, h->segment_bytes, "%" PRIu64 " bytes behind its end", bytes - h->segment_bytes);
+    if (h->segment_bytes < bytes)
+        wrong(d, h->segment_bytes, "%" PRIu64 " bytes behind its end", bytes - h->segment_bytes);
     return true;
 }
 
@@ -97,13 +104,16 @@ static bool head(struct store_dump *d, const unsigned char *page, uint64_t off, 
         wrong(d, off + offsetof(struct kv_record, head),
               "the digest of the head is not this: a byte before it was changed, or the MAC key is another");
     if (!r.block_tokens || r.block_tokens > KV_RECORD_TOKENS_MAX)
-        wrong(d, off + offsetof(struct kv_record, block_tokens), "%u tokens, allowed are 1 to %d", r.block_tokens, KV_RECORD_TOKENS_MAX);
+        wrong(d, off + offsetof(struct kv_record, block_tokens), "%u tokens, allowed are 1 to %d", r.block_tokens,
+              KV_RECORD_TOKENS_MAX);
     if (h && r.block_tokens != h->block_tokens)
-        wrong(d, off + offsetof(struct kv_record, block_tokens), "%u tokens, the segment's have %u", r.block_tokens, h->block_tokens);
+        wrong(d, off + offsetof(struct kv_record, block_tokens), "%u tokens, the segment's have %u", r.block_tokens,
+              h->block_tokens);
     if (h && r.payload_bytes != h->payload_bytes)
-        wrong(d, off + offsetof(struct kv_record, payload_bytes), "%" PRIu64 " bytes, the segment's have %" PRIu64, r.payload_bytes,
-              h->payload_bytes);
-    if (h && r.seq != h->seq) wrong(d, off + offsetof(struct kv_record, seq), "of segment %" PRIx64 ", left over or copied here", r.seq);
+        wrong(d, off + offsetof(struct kv_record, payload_bytes), "%" PRIu64 " bytes, the segment's have %" PRIu64,
+              r.payload_bytes, h->payload_bytes);
+    if (h && r.seq != h->seq)
+        wrong(d, off + offsetof(struct kv_record, seq), "of segment %" PRIx64 ", left over or copied here", r.seq);
     if (h && !kv_key_equal(&r.fingerprint, &h->fingerprint))
         wrong(d, off + offsetof(struct kv_record, fingerprint), "of model %s", hex(r.fingerprint.b, a));
     if (n != d->n_wrong) return false;
@@ -187,11 +197,13 @@ static void footer(struct store_dump *d, unsigned char *file, uint64_t bytes, co
     if (t.sum != hash_bytes(&t, offsetof(struct store_trailer, sum), 0))
         wrong(d, at + offsetof(struct store_trailer, sum), "the sum of the footer's last page is not this");
     if (t.seq != h->seq) wrong(d, at + offsetof(struct store_trailer, seq), "of segment %" PRIx64, t.seq);
-    if (t.n > g.n_record) wrong(d, at + offsetof(struct store_trailer, n), "%u rows, the segment has %u records", t.n, g.n_record);
+    if (t.n > g.n_record)
+        wrong(d, at + offsetof(struct store_trailer, n), "%u rows, the segment has %u records", t.n, g.n_record);
     if (n != d->n_wrong) return;
     say(d, "footer at byte %" PRIu64 ": %u rows\n", rows, t.n);
     if (!digest_equal(t.mac, digest_of(mac_of(d), &t, offsetof(struct store_trailer, mac)))) {
-        wrong(d, at + offsetof(struct store_trailer, mac), "the digest of the footer's last page is not this, or the MAC key is another");
+        wrong(d, at + offsetof(struct store_trailer, mac),
+              "the digest of the footer's last page is not this, or the MAC key is another");
         return;
     }
     if (!digest_equal(t.rows, digest_of(mac_of(d), file + rows, t.n * sizeof(struct store_row)))) {
@@ -199,8 +211,9 @@ static void footer(struct store_dump *d, unsigned char *file, uint64_t bytes, co
         return;
     }
     if (h->sealed && !d->keys->n_secret) return;
-    if (h->sealed && !seal_piece_open(d->keys->sealer, d->keys->key, rows, STORE_PART_FOOTER, &t, offsetof(struct store_trailer, rows),
-                                      file + rows, t.n * sizeof(struct store_row), file + rows, t.tag)) {
+    if (h->sealed && !seal_piece_open(d->keys->sealer, d->keys->key, rows, STORE_PART_FOOTER, &t,
+                                      offsetof(struct store_trailer, rows), file + rows, t.n * sizeof(struct store_row),
+                                      file + rows, t.tag)) {
         wrong(d, rows, "the rows do not open");
         return;
     }
@@ -215,9 +228,11 @@ static void footer(struct store_dump *d, unsigned char *file, uint64_t bytes, co
         struct kv_record r;
         memcpy(&r, file + store_record_off(&g, row.index), sizeof r);
         if (!kv_key_equal(&row.key, &r.key))
-            wrong(d, off, "row %u says that record %u is block %s, it says %s", i, row.index, hex(row.key.b, a), hex(r.key.b, b));
+            wrong(d, off, "row %u says that record %u is block %s, it says %s", i, row.index, hex(row.key.b, a),
+                  hex(r.key.b, b));
         if (!digest_equal(row.payload, r.payload))
-            wrong(d, off + offsetof(struct store_row, payload), "row %u has another digest of the payload than record %u", i, row.index);
+            wrong(d, off + offsetof(struct store_row, payload),
+                  "row %u has another digest of the payload than record %u", i, row.index);
     }
 }
 
@@ -228,16 +243,18 @@ void store_dump(struct store_dump *d, unsigned char *file, uint64_t bytes)
     if (header(d, file, bytes, &h)) {
         if ((h.sealed && d->keys->n_secret && !store_header_opens(&h, d->keys)) || !store_header_mac(&h, d->keys)) {
             bool mac = store_header_mac(&h, d->keys);
-            wrong(d, mac ? offsetof(struct store_header, check) : offsetof(struct store_header, mac), "%s",
-                  mac ? "sealed under another key than the one given"
-                      : "its digests are under another MAC key than the one given, or were forged: nothing more can be said");
+            wrong(
+                d, mac ? offsetof(struct store_header, check) : offsetof(struct store_header, mac), "%s",
+                mac ? "sealed under another key than the one given"
+                    : "its digests are under another MAC key than the one given, or were forged: nothing more can be said");
             return;
         }
         records(d, file, bytes, &h);
         footer(d, file, bytes, &h);
         return;
     }
-    for (uint64_t off = STORE_PAGE; off + KV_RECORD_HEAD <= bytes; off += STORE_PAGE) { /* what can be told without the header */
+    for (uint64_t off = STORE_PAGE; off + KV_RECORD_HEAD <= bytes;
+         off += STORE_PAGE) { /* what can be told without the header */
         if (memcmp(file + off, RECORD, sizeof RECORD)) continue;
         say(d, "record at byte %" PRIu64 "\n", off);
         d->n_record += record(d, file + off, off, bytes - off, NULL);

@@ -13,18 +13,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static uint64_t rows_pages(uint32_t n) { return ((uint64_t)n * sizeof(struct store_row) + STORE_PAGE - 1) / STORE_PAGE; }
+static uint64_t rows_pages(uint32_t n)
+{
+    return ((uint64_t)n * sizeof(struct store_row) + STORE_PAGE - 1) / STORE_PAGE;
+}
 
 struct store_geometry store_geometry(uint64_t payload_bytes, uint64_t segment_bytes)
 {
     struct store_geometry g = { 0 };
-    if (!payload_bytes || payload_bytes > STORE_PAYLOAD_MAX || segment_bytes > STORE_SEGMENT_MAX) return g; /* a header that lies */
+    if (!payload_bytes || payload_bytes > STORE_PAYLOAD_MAX || segment_bytes > STORE_SEGMENT_MAX)
+        return g; /* a header that lies */
     g.record_bytes = kv_record_bytes(payload_bytes);
     g.segment_bytes = segment_bytes / STORE_PAGE * STORE_PAGE;
     uint64_t n = g.segment_bytes / g.record_bytes;
     while (n && STORE_PAGE + n * g.record_bytes + (rows_pages((uint32_t)n) + 1) * STORE_PAGE > g.segment_bytes) n--;
     g.n_record = (uint32_t)n;
-    if (n) g.segment_bytes = STORE_PAGE + n * g.record_bytes + (rows_pages(g.n_record) + 1) * STORE_PAGE; /* no byte that nobody uses */
+    if (n)
+        g.segment_bytes =
+            STORE_PAGE + n * g.record_bytes + (rows_pages(g.n_record) + 1) * STORE_PAGE; /* no byte that nobody uses */
     return g;
 }
 
@@ -65,7 +71,8 @@ static int all_read(int fd, void *p, uint64_t bytes, uint64_t off)
 {
     struct stat st;
     if (fstat(fd, &st)) return errno;
-    if ((uint64_t)st.st_size < off + bytes) return READ_ENDS; /* with O_DIRECT the rest of a page is not read but refused */
+    if ((uint64_t)st.st_size < off + bytes)
+        return READ_ENDS; /* with O_DIRECT the rest of a page is not read but refused */
     for (char *to = p; bytes;) {
         ssize_t n = pread(fd, to, bytes, (off_t)off);
         if (n < 0 && errno == EINTR) continue;
@@ -123,17 +130,22 @@ static bool seal_fits(const struct store_header *h, struct store_keys *keys)
     if (!keys->n_secret || !h->sealed) return !keys->n_secret && !h->sealed;
     for (uint32_t i = 0; i < keys->n_secret; i++) {
         seal_key_make(keys->secret[i], h, offsetof(struct store_header, check), keys->key);
-        if (seal_piece_open(keys->sealer, keys->key, 0, STORE_PART_CHECK, NULL, 0, NULL, 0, NULL, h->check)) return true;
+        if (seal_piece_open(keys->sealer, keys->key, 0, STORE_PART_CHECK, NULL, 0, NULL, 0, NULL, h->check))
+            return true;
     }
     return false;
 }
 
-bool store_header_opens(const struct store_header *h, struct store_keys *keys) { return store_header_mac(h, keys) && seal_fits(h, keys); }
+bool store_header_opens(const struct store_header *h, struct store_keys *keys)
+{
+    return store_header_mac(h, keys) && seal_fits(h, keys);
+}
 
 /* ---- segments */
 
-enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, uint64_t payload_bytes,
-                            uint32_t block_tokens, struct store_keys *keys, bool *direct, int *fd_out, int *error_out)
+enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
+                            uint64_t payload_bytes, uint32_t block_tokens, struct store_keys *keys, bool *direct,
+                            int *fd_out, int *error_out)
 {
     char name[32];
     store_name(name, sizeof name, seq);
@@ -217,7 +229,8 @@ static enum store_word open_header(int dir, uint64_t seq, bool *direct, struct s
     enum store_word word = STORE_OURS;
     store_name(name, sizeof name, seq);
     *fault_out = (struct store_fault){ 0 };
-    int fd = open_direct(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, direct); /* whatever somebody has put there: a link, a pipe */
+    int fd = open_direct(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK,
+                         direct); /* whatever somebody has put there: a link, a pipe */
     if (fd < 0) return open_failed(errno, fault_out);
     void *page = aligned_alloc(STORE_PAGE, STORE_PAGE);
     int   error = !page ? ENOMEM : fstat(fd, &st) ? errno : 0;
@@ -242,7 +255,8 @@ static enum store_word open_header(int dir, uint64_t seq, bool *direct, struct s
 }
 
 /* Ours is what fits, and what is under the keys; anything else is closed. */
-static enum store_word opened(int fd, const struct store_header *h, const struct kv_key *fingerprint, bool fits, struct store_keys *keys)
+static enum store_word opened(int fd, const struct store_header *h, const struct kv_key *fingerprint, bool fits,
+                              struct store_keys *keys)
 {
     enum store_word word = STORE_OURS;
     if (!kv_key_equal(&h->fingerprint, fingerprint) || !fits)
@@ -263,21 +277,22 @@ enum store_word store_file_open(int dir, uint64_t seq, const struct store_geomet
     return opened(*fd_out, &h, fingerprint, fits, keys);
 }
 
-enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                                        struct store_keys *keys, bool *direct, struct store_geometry *its_out, int *fd_out,
-                                        struct store_fault *fault_out)
+enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g,
+                                        const struct kv_key *fingerprint, struct store_keys *keys, bool *direct,
+                                        struct store_geometry *its_out, int *fd_out, struct store_fault *fault_out)
 {
     struct store_header h;
     enum store_word     word = open_header(dir, seq, direct, &h, fd_out, fault_out);
     if (word) return word;
     *its_out = store_geometry(h.payload_bytes, h.segment_bytes);
-    bool fits = h.record_bytes == g->record_bytes && its_out->record_bytes == h.record_bytes && its_out->n_record == h.n_record &&
-                its_out->segment_bytes == h.segment_bytes && h.n_record && h.n_record <= g->n_record;
+    bool fits = h.record_bytes == g->record_bytes && its_out->record_bytes == h.record_bytes &&
+                its_out->n_record == h.n_record && its_out->segment_bytes == h.segment_bytes && h.n_record &&
+                h.n_record <= g->n_record;
     return opened(*fd_out, &h, fingerprint, fits, keys);
 }
 
-enum store_word store_file_about(int dir, uint64_t seq, struct store_keys *keys, struct store_about *about_out, int *fd_out,
-                                 struct store_fault *fault_out)
+enum store_word store_file_about(int dir, uint64_t seq, struct store_keys *keys, struct store_about *about_out,
+                                 int *fd_out, struct store_fault *fault_out)
 {
     struct store_header h;
     bool                direct = false;
@@ -290,7 +305,8 @@ enum store_word store_file_about(int dir, uint64_t seq, struct store_keys *keys,
                                        .payload_bytes = h.payload_bytes,
                                        .block_tokens = h.block_tokens };
     struct store_geometry g = store_geometry(h.payload_bytes, h.segment_bytes);
-    if (g.record_bytes != h.record_bytes || g.n_record != h.n_record || h.block_tokens > KV_RECORD_TOKENS_MAX) { /* a header that lies */
+    if (g.record_bytes != h.record_bytes || g.n_record != h.n_record ||
+        h.block_tokens > KV_RECORD_TOKENS_MAX) { /* a header that lies */
         fault_out->byte = offsetof(struct store_header, record_bytes);
         word = STORE_DAMAGED;
     } else if (!store_header_mac(&h, keys) || (h.sealed && !seal_fits(&h, keys))) {
@@ -304,8 +320,8 @@ uint64_t store_footer_bytes(const struct store_geometry *g) { return (rows_pages
 
 static uint64_t footer_off(const struct store_geometry *g) { return g->segment_bytes - store_footer_bytes(g); }
 
-enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n,
-                               struct store_keys *keys, void *buffer, int *error_out)
+enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row,
+                               uint32_t n, struct store_keys *keys, void *buffer, int *error_out)
 {
     uint64_t bytes = store_footer_bytes(g);
     memset(buffer, 0, bytes);
@@ -316,27 +332,28 @@ enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t 
     t->n = n;
     t->seq = seq;
     if (keys->n_secret)
-        seal_piece(keys->sealer, keys->key, footer_off(g), STORE_PART_FOOTER, t, offsetof(struct store_trailer, rows), buffer,
-                   n * sizeof *row, buffer, t->tag);
+        seal_piece(keys->sealer, keys->key, footer_off(g), STORE_PART_FOOTER, t, offsetof(struct store_trailer, rows),
+                   buffer, n * sizeof *row, buffer, t->tag);
     t->rows = digest_of(mac_of(keys), buffer, n * sizeof *row);
     t->mac = digest_of(mac_of(keys), t, offsetof(struct store_trailer, mac));
     t->sum = hash_bytes(t, offsetof(struct store_trailer, sum), 0);
     return all_written(fd, buffer, bytes, footer_off(g), error_out);
 }
 
-enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, struct store_keys *keys,
-                              void *buffer, struct store_row *row, uint32_t *n_out)
+enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens,
+                              struct store_keys *keys, void *buffer, struct store_row *row, uint32_t *n_out)
 {
     uint64_t bytes = store_footer_bytes(g);
     if (all_read(fd, buffer, bytes, footer_off(g))) return ST_NOT_FOUND;
     struct store_trailer t;
     memcpy(&t, (char *)buffer + bytes - STORE_PAGE, sizeof t);
-    if (memcmp(t.magic, STORE_TRAILER, sizeof t.magic) || t.version != STORE_VERSION || t.seq != seq || t.n > g->n_record ||
-        !digest_equal(t.mac, digest_of(mac_of(keys), &t, offsetof(struct store_trailer, mac))) ||
+    if (memcmp(t.magic, STORE_TRAILER, sizeof t.magic) || t.version != STORE_VERSION || t.seq != seq ||
+        t.n > g->n_record || !digest_equal(t.mac, digest_of(mac_of(keys), &t, offsetof(struct store_trailer, mac))) ||
         !digest_equal(t.rows, digest_of(mac_of(keys), buffer, t.n * sizeof *row)))
         return ST_NOT_FOUND;
-    if (keys->n_secret && !seal_piece_open(keys->sealer, keys->key, footer_off(g), STORE_PART_FOOTER, &t,
-                                           offsetof(struct store_trailer, rows), buffer, t.n * sizeof *row, buffer, t.tag))
+    if (keys->n_secret &&
+        !seal_piece_open(keys->sealer, keys->key, footer_off(g), STORE_PART_FOOTER, &t,
+                         offsetof(struct store_trailer, rows), buffer, t.n * sizeof *row, buffer, t.tag))
         return ST_NOT_FOUND;
     memcpy(row, buffer, t.n * sizeof *row);
     for (uint32_t i = 0; i < t.n; i++)
@@ -368,8 +385,9 @@ static void look_at_footer(int fd, const struct store_geometry *g, void *page, s
     scan->footer_damaged = true;
 }
 
-void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint, uint64_t payload_bytes,
-                     uint32_t block_tokens, struct store_keys *keys, void *buffer, struct store_row *row, struct store_scan *scan_out)
+void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
+                     uint64_t payload_bytes, uint32_t block_tokens, struct store_keys *keys, void *buffer,
+                     struct store_row *row, struct store_scan *scan_out)
 {
     struct store_scan *scan = scan_out;
     *scan = (struct store_scan){ 0 };
@@ -386,7 +404,8 @@ void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const
             continue;
         }
         if (!error && is_empty(buffer)) continue; /* never written */
-        bool sound = !error && (!keys->n_secret || seal_head_open(keys->sealer, keys->key, off, buffer, KV_RECORD_HEAD)) &&
+        bool sound = !error &&
+                     (!keys->n_secret || seal_head_open(keys->sealer, keys->key, off, buffer, KV_RECORD_HEAD)) &&
                      !kv_record_check(buffer, mac_of(keys), fingerprint, NULL, NULL, block_tokens, payload_bytes, seq);
         if (!sound) {
             first_fault(scan, (struct store_fault){ .byte = off });
@@ -394,8 +413,10 @@ void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const
             continue;
         }
         const struct kv_record *r = kv_record_of(buffer);
-        row[scan->n++] = (struct store_row){
-            .key = r->key, .payload = r->payload, .index = i, .block_tokens = block_tokens, .begins = kv_record_begins(r)
-        };
+        row[scan->n++] = (struct store_row){ .key = r->key,
+                                             .payload = r->payload,
+                                             .index = i,
+                                             .block_tokens = block_tokens,
+                                             .begins = kv_record_begins(r) };
     }
 }

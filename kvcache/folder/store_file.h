@@ -24,13 +24,13 @@ struct store_keys {
 /* What a segment's file is, as far as it was read. Only of what was read and is not ours may a file ever be removed. */
 enum store_word {
     STORE_OURS,
-    STORE_NOT_READ,      /* it could not be opened or read (too many open files, a disk that fails): nothing is known of it; errno */
+    STORE_NOT_READ, /* it could not be opened or read (too many open files, a disk that fails): nothing is known of it; errno */
     STORE_NO_FILE,       /* it is gone, or is a link, a pipe, a folder: nobody's business */
     STORE_DAMAGED,       /* its header is none, or was changed; byte */
     STORE_OTHER_VERSION, /* of another version of this format */
     STORE_OTHER_MODEL,   /* another fingerprint or geometry */
-    STORE_OTHER_KEY,     /* its digests or its seals are of another key, or it has none where they are wanted, or the other way round */
-    STORE_OTHER_START,   /* sealed under the key of a start that is over: nobody will ever read it */
+    STORE_OTHER_KEY, /* its digests or its seals are of another key, or it has none where they are wanted, or the other way round */
+    STORE_OTHER_START, /* sealed under the key of a start that is over: nobody will ever read it */
 };
 struct store_fault {
     int      error; /* STORE_NOT_READ: errno */
@@ -43,7 +43,10 @@ struct store_geometry {
 };
 /* As many records as fit; n_record 0: none, or more than the maxima above. */
 struct store_geometry  store_geometry(uint64_t payload_bytes, uint64_t segment_bytes);
-static inline uint64_t store_record_off(const struct store_geometry *g, uint32_t index) { return STORE_PAGE + index * g->record_bytes; }
+static inline uint64_t store_record_off(const struct store_geometry *g, uint32_t index)
+{
+    return STORE_PAGE + index * g->record_bytes;
+}
 
 struct store_row { /* of the footer, and of what a scan finds */
     struct kv_key key;
@@ -61,15 +64,16 @@ int store_list(int dir, uint64_t **seq_out, uint32_t *n_out);
 #define STORE_QUARANTINE "quarantine"
 
 /* Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on ST_IO / ST_TOO_LARGE. */
-enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint, uint64_t payload_bytes,
-                            uint32_t block_tokens, struct store_keys *keys, bool *direct, int *fd_out, int *error_out);
+enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
+                            uint64_t payload_bytes, uint32_t block_tokens, struct store_keys *keys, bool *direct,
+                            int *fd_out, int *error_out);
 /* Opens an existing one for reading: *fd_out where it is ours. fault_out is set for the words that name it. */
 enum store_word store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
                                 struct store_keys *keys, bool *direct, int *fd_out, struct store_fault *fault_out);
 /* The same for one that another server made: it may have fewer records than ours: its_out. */
-enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                                        struct store_keys *keys, bool *direct, struct store_geometry *its_out, int *fd_out,
-                                        struct store_fault *fault_out);
+enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g,
+                                        const struct kv_key *fingerprint, struct store_keys *keys, bool *direct,
+                                        struct store_geometry *its_out, int *fd_out, struct store_fault *fault_out);
 /* What the header of a segment says of it, for tools that know nothing else. STORE_OTHER_KEY: its
  * digests or seals are of another key than those given; about_out is set all the same. For a plain file no secret is looked at. */
 struct store_about {
@@ -79,23 +83,24 @@ struct store_about {
     uint64_t              payload_bytes;
     uint32_t              block_tokens;
 };
-enum store_word store_file_about(int dir, uint64_t seq, struct store_keys *keys, struct store_about *about_out, int *fd_out,
-                                 struct store_fault *fault_out);
+enum store_word store_file_about(int dir, uint64_t seq, struct store_keys *keys, struct store_about *about_out,
+                                 int *fd_out, struct store_fault *fault_out);
 /* The footer; buffer [store_footer_bytes] aligned to a page. row[n]: of records that are whole. */
 uint64_t    store_footer_bytes(const struct store_geometry *g);
-enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row, uint32_t n,
-                               struct store_keys *keys, void *buffer, int *error_out);
+enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row,
+                               uint32_t n, struct store_keys *keys, void *buffer, int *error_out);
 /* ST_NOT_FOUND: there is none, or it is torn. */
-enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens, struct store_keys *keys,
-                              void *buffer, struct store_row *row, uint32_t *n_out);
+enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens,
+                              struct store_keys *keys, void *buffer, struct store_row *row, uint32_t *n_out);
 /* What a segment holds: from its footer, or from the heads of its records. */
 struct store_scan {
-    uint32_t           n; /* rows found */
-    bool               from_footer;
-    bool               footer_damaged;      /* there is one, or there was: the segment had been full, and fault says where it is wrong */
+    uint32_t n; /* rows found */
+    bool     from_footer;
+    bool footer_damaged; /* there is one, or there was: the segment had been full, and fault says where it is wrong */
     uint32_t           n_damaged, n_unread; /* heads that are no empty page and no sound head; that could not be read */
     struct store_fault fault;               /* of the first of either */
 };
 /* row [g->n_record]: of records that are whole. buffer as for the footer. */
-void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint, uint64_t payload_bytes,
-                     uint32_t block_tokens, struct store_keys *keys, void *buffer, struct store_row *row, struct store_scan *scan_out);
+void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
+                     uint64_t payload_bytes, uint32_t block_tokens, struct store_keys *keys, void *buffer,
+                     struct store_row *row, struct store_scan *scan_out);

@@ -12,8 +12,8 @@ struct store_header {
     struct kv_key fingerprint;
     unsigned char random[32];
     unsigned char check[SEAL_TAG]; /* sealed: the tag of nothing, under the key that all before it makes */
-    struct digest mac;             /* of everything before it, under the store's key: a header that was made up is none */
-    uint64_t      sum;             /* of everything before it, without a key: tells a damaged header from one under another key */
+    struct digest mac; /* of everything before it, under the store's key: a header that was made up is none */
+    uint64_t      sum; /* of everything before it, without a key: tells a damaged header from one under another key */
 };
 struct store_trailer {
     unsigned char magic[8];

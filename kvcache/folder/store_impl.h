@@ -23,8 +23,22 @@ enum {
 /* FREE -make-> MAKING -> SPARE -> OPEN -full-> SEALING -> SEALED -evict-> REMOVING -> FREE; at open: FREE -> SEALED.
  * In a shared folder: FREE -found-> FOREIGN -its server is gone-> CLAIMED -renamed-> SEALED, or FOREIGN again; and
  * FOREIGN -its file is gone, or its place is wanted-> LOST -no readers-> FREE */
-enum seg_state { SEG_FREE, SEG_MAKING, SEG_SPARE, SEG_OPEN, SEG_SEALING, SEG_SEALED, SEG_REMOVING, SEG_FOREIGN, SEG_CLAIMED, SEG_LOST };
-static inline bool seg_is_own(enum seg_state s) { return s != SEG_FREE && s != SEG_FOREIGN && s != SEG_LOST; } /* counts against the cap */
+enum seg_state {
+    SEG_FREE,
+    SEG_MAKING,
+    SEG_SPARE,
+    SEG_OPEN,
+    SEG_SEALING,
+    SEG_SEALED,
+    SEG_REMOVING,
+    SEG_FOREIGN,
+    SEG_CLAIMED,
+    SEG_LOST
+};
+static inline bool seg_is_own(enum seg_state s)
+{
+    return s != SEG_FREE && s != SEG_FOREIGN && s != SEG_LOST;
+} /* counts against the cap */
 
 struct segment {
     enum seg_state state;
@@ -150,13 +164,13 @@ struct kv_store {
     uint32_t            n_learnt;
     struct store_row   *seal_row, *scan_row;
     void               *seal_buffer, *scan_buffer;
-    struct seal_key    *key;      /* [n_slot + 1] of sealed files; the last is of the file that is scanned; NULL: plain */
-    struct sealer      *sealer;   /* the thread's */
-    struct share       *share;    /* the thread's; NULL: the folder is this store's alone */
-    _Atomic bool        telling;  /* the thread waits for the owner */
-    bool                direct;   /* the thread's: files can be opened so */
-    struct store_unread unread;   /* the thread's */
-    char                why[200]; /* the thread's, the owner's while it is told TASK_SCANNED: why the folder cannot be used */
+    struct seal_key    *key;    /* [n_slot + 1] of sealed files; the last is of the file that is scanned; NULL: plain */
+    struct sealer      *sealer; /* the thread's */
+    struct share       *share;  /* the thread's; NULL: the folder is this store's alone */
+    _Atomic bool        telling; /* the thread waits for the owner */
+    bool                direct;  /* the thread's: files can be opened so */
+    struct store_unread unread;  /* the thread's */
+    char why[200]; /* the thread's, the owner's while it is told TASK_SCANNED: why the folder cannot be used */
 };
 
 /* store_thread.c: the thread, and what may block. */

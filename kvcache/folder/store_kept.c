@@ -11,7 +11,8 @@
 
 bool store_has_room(const struct kv_store *s)
 {
-    uint64_t used = s->n_file * s->g.segment_bytes + s->kept_bytes + atomic_load_explicit(&s->name_bytes, memory_order_relaxed);
+    uint64_t used =
+        s->n_file * s->g.segment_bytes + s->kept_bytes + atomic_load_explicit(&s->name_bytes, memory_order_relaxed);
     return s->n_file < s->n_segment && used + s->g.segment_bytes <= s->cfg.cap_bytes;
 }
 
@@ -29,7 +30,8 @@ int store_unlink(const struct kv_store *s, uint64_t seq, bool moved)
 
 void kept_add(struct kv_store *s, uint64_t seq, uint64_t bytes, enum kept_why why, bool moved)
 {
-    if (moved) kept_drop(s, seq, true); /* of the same number, from another model's sub-folder: it has taken its place */
+    if (moved)
+        kept_drop(s, seq, true); /* of the same number, from another model's sub-folder: it has taken its place */
     s->kept_bytes += bytes;
     s->stats.n_locked_segments += why == KEPT_KEY;
     s->stats.n_damaged_segments += why == KEPT_DAMAGED;
@@ -86,13 +88,16 @@ void kept_say(const struct kv_store *s)
 {
     const struct kv_store_stats *st = &s->stats;
     if (st->n_locked_segments)
-        LOG_WARN("kv: %s: %" PRIu64 " segments are under another key (of MACs or of encryption), or have none where one is asked for: "
-                 "their blocks are misses; they go when their room is needed, and serve again when their key comes back",
-                 s->cfg.dir, st->n_locked_segments);
+        LOG_WARN(
+            "kv: %s: %" PRIu64
+            " segments are under another key (of MACs or of encryption), or have none where one is asked for: "
+            "their blocks are misses; they go when their room is needed, and serve again when their key comes back",
+            s->cfg.dir, st->n_locked_segments);
     if (st->n_damaged_segments)
-        LOG_WARN("kv: %s: %" PRIu64 " damaged segments lie in %s/%s, at most %d and the newest of them are kept", s->cfg.dir,
-                 st->n_damaged_segments, s->cfg.dir, STORE_QUARANTINE, QUARANTINE_MAX);
+        LOG_WARN("kv: %s: %" PRIu64 " damaged segments lie in %s/%s, at most %d and the newest of them are kept",
+                 s->cfg.dir, st->n_damaged_segments, s->cfg.dir, STORE_QUARANTINE, QUARANTINE_MAX);
     if (st->n_unread_segments)
-        LOG_WARN("kv: %s: %" PRIu64 " segments could not be read (%s): they stay, their blocks are misses, and they are tried again",
+        LOG_WARN("kv: %s: %" PRIu64
+                 " segments could not be read (%s): they stay, their blocks are misses, and they are tried again",
                  s->cfg.dir, st->n_unread_segments, strerror(s->unread_error));
 }

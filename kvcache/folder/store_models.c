@@ -45,7 +45,10 @@ uint64_t models_used(int sub)
     return used;
 }
 
-static int sub_open(int root, const char *name) { return openat(root, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW); }
+static int sub_open(int root, const char *name)
+{
+    return openat(root, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
 
 static DIR *list_open(int dir)
 {
@@ -109,7 +112,8 @@ static bool is_empty(int sub)
     int         error = 0;
     bool        empty = d != NULL;
     const char *name;
-    while (d && empty && (name = list_next(d, &error))) empty = !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, USED);
+    while (d && empty && (name = list_next(d, &error)))
+        empty = !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, USED);
     if (d) closedir(d);
     return empty && !error;
 }
@@ -159,7 +163,8 @@ struct sum {
 };
 struct left { /* what is left of others */
     uint64_t bytes;
-    char     name[MODELS_NAME]; /* of the sub-folder that was used longest ago and holds something removable; ".": the folder itself */
+    char     name
+        [MODELS_NAME]; /* of the sub-folder that was used longest ago and holds something removable; ".": the folder itself */
     uint64_t used;
     bool     any;
 };
@@ -195,7 +200,10 @@ static int look_into(int root, const char *name, struct left *l)
     struct sum sum;
     bool       is_sub = strcmp(name, ".") != 0;
     int        sub = sub_open(root, name);
-    if (sub < 0) return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : errno; /* a file or a link is nobody's sub-folder */
+    if (sub < 0)
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
+                   ? 0
+                   : errno; /* a file or a link is nobody's sub-folder */
     int      error = sum_of(sub, is_sub, &sum);
     uint64_t used = is_sub ? models_used(sub) : 0;
     close(sub);

@@ -17,7 +17,7 @@
 enum { MODELS_NAME = 80 };
 
 void models_name(char *out, size_t bytes, const struct kv_key *fingerprint); /* "model-<64 digits>" */
-bool models_is_name(const char *name);                                       /* of a sub-folder; no such name leads out of the folder */
+bool models_is_name(const char *name); /* of a sub-folder; no such name leads out of the folder */
 /* The number of a sub-folder; 0: it has none that can be read. */
 uint64_t models_used(int sub);
 

@@ -3,7 +3,10 @@
 #include "base/check.h"
 #include "kvcache/folder/store_impl.h"
 
-static const struct segment *segment_of(const struct kv_store *s, uint32_t id) { return &s->segment[id / s->g.n_record]; }
+static const struct segment *segment_of(const struct kv_store *s, uint32_t id)
+{
+    return &s->segment[id / s->g.n_record];
+}
 
 bool kv_store_unproven(const struct kv_store *s) { return s->cfg.prove && !s->believed && s->n_begin > 0; }
 

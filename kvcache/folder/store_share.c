@@ -155,7 +155,8 @@ static bool is_same_name(const struct share *h, const char *name)
 {
     enum { DIGITS = 16 };
     size_t n = strlen(h->name);
-    return strlen(name) == n && !memcmp(name, h->name, n - DIGITS) && strspn(name + n - DIGITS, "0123456789abcdef") == DIGITS;
+    return strlen(name) == n && !memcmp(name, h->name, n - DIGITS) &&
+           strspn(name + n - DIGITS, "0123456789abcdef") == DIGITS;
 }
 
 static uint64_t bytes_of(int dir, uint64_t seq)
@@ -208,18 +209,22 @@ static bool find_one(struct kv_store *s, struct share *h, int dir, uint64_t seq,
     struct store_scan     found;
     bool                  direct = true;
     struct task          *t = &h->task;
-    *t = (struct task){ .kind = TASK_FOUND, .segment = NONE, .dropped = NONE, .seq = seq, .fd = -1, .row = s->scan_row };
+    *t =
+        (struct task){ .kind = TASK_FOUND, .segment = NONE, .dropped = NONE, .seq = seq, .fd = -1, .row = s->scan_row };
     h->n_open++;
-    enum store_word word = store_file_open_foreign(dir, seq, &s->g, &s->cfg.fingerprint, &keys, &direct, &its, &t->fd, &fault);
+    enum store_word word =
+        store_file_open_foreign(dir, seq, &s->g, &s->cfg.fingerprint, &keys, &direct, &its, &t->fd, &fault);
     t->mac = keys.mac_is;
     if (word) t->fd = -1;
     t->direct = direct;
-    bool known = word == STORE_OTHER_MODEL || word == STORE_OTHER_KEY || word == STORE_OTHER_START; /* it stays what it is */
+    bool known =
+        word == STORE_OTHER_MODEL || word == STORE_OTHER_KEY || word == STORE_OTHER_START; /* it stays what it is */
     if (!word && heads) {
-        store_file_scan(t->fd, &its, seq, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys, s->scan_buffer, t->row,
-                        &found);
+        store_file_scan(t->fd, &its, seq, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys,
+                        s->scan_buffer, t->row, &found);
         t->n = found.n;
-    } else if (!word && store_footer_read(t->fd, &its, seq, s->cfg.block_tokens, &keys, s->scan_buffer, t->row, &t->n)) {
+    } else if (!word &&
+               store_footer_read(t->fd, &its, seq, s->cfg.block_tokens, &keys, s->scan_buffer, t->row, &t->n)) {
         t->n = 0;
     }
     if (!word && t->n) {
@@ -230,7 +235,8 @@ static bool find_one(struct kv_store *s, struct share *h, int dir, uint64_t seq,
     }
     if (t->segment == NONE && t->fd >= 0) close(t->fd);
     if (known && h->n_known < KNOWN_MAX)
-        h->known[h->n_known++] = (struct known){ seq, t->segment, true, !word && its.segment_bytes == s->g.segment_bytes };
+        h->known[h->n_known++] =
+            (struct known){ seq, t->segment, true, !word && its.segment_bytes == s->g.segment_bytes };
     return true;
 }
 
@@ -244,7 +250,8 @@ static bool claim(struct kv_store *s, struct share *h, int dir, struct known *k)
     if (!store_give(s, t)) return false;
     if (t->st) return true; /* no room */
     store_name(name, sizeof name, k->seq);
-    bool ok = renameat(dir, name, s->dir, name) == 0 || fstatat(s->dir, name, &st, 0) == 0; /* a renewed request is told that it is gone */
+    bool ok = renameat(dir, name, s->dir, name) == 0 ||
+              fstatat(s->dir, name, &st, 0) == 0; /* a renewed request is told that it is gone */
     t->kind = ok ? TASK_CLAIMED : TASK_UNCLAIM;
     if (!store_give(s, t)) return false;
     if (ok) {
@@ -338,7 +345,8 @@ static void look_around(struct kv_store *s, struct share *h)
     h->n_open = 0;
     h->name_bytes = 0;
     while (go_on && (e = readdir(d))) {
-        if (strncmp(e->d_name, "srv-", 4) || strlen(e->d_name) >= NAME_MAX_BYTES || !strcmp(e->d_name, h->name)) continue;
+        if (strncmp(e->d_name, "srv-", 4) || strlen(e->d_name) >= NAME_MAX_BYTES || !strcmp(e->d_name, h->name))
+            continue;
         struct share_peer *p = share_peer_of(h, e->d_name);
         if (!p && is_same_name(h, e->d_name)) h->name_bytes += bytes_beyond(h, e->d_name);
         if (!p) continue;
@@ -381,6 +389,7 @@ int64_t share_turn(struct kv_store *s)
         look_around(s, h);
         h->next_round_us = clock_us() + scan;
     }
-    uint64_t now = clock_us(), next = h->lost || h->next_round_us < h->next_beat_us ? h->next_round_us : h->next_beat_us;
+    uint64_t now = clock_us(),
+             next = h->lost || h->next_round_us < h->next_beat_us ? h->next_round_us : h->next_beat_us;
     return next > now ? (int64_t)(next - now) : 0;
 }

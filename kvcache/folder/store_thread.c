@@ -15,7 +15,9 @@
 
 struct store_keys store_keys_of(const struct kv_store *s, uint32_t i)
 {
-    struct store_keys k = { .mac = { &s->cfg.key, s->cfg.old_key }, .n_mac = s->cfg.old_key ? 2 : 1, .sealer = s->sealer };
+    struct store_keys k = { .mac = { &s->cfg.key, s->cfg.old_key },
+                            .n_mac = s->cfg.old_key ? 2 : 1,
+                            .sealer = s->sealer };
     if (!s->key) return k;
     k.secret[0] = s->cfg.secret;
     k.secret[1] = s->cfg.old_secret;
@@ -53,13 +55,16 @@ static bool make_room(struct kv_store *s, uint64_t more_bytes, int *error_out)
     if (s->root < 0) return true;
     int error = models_bytes(s->dir, &own);
     own += quarantine_bytes(s);
-    if (!error) error = models_shrink(s->root, s->own, own + more_bytes < cap ? cap - own - more_bytes : 0, &others, &n_removed);
+    if (!error)
+        error =
+            models_shrink(s->root, s->own, own + more_bytes < cap ? cap - own - more_bytes : 0, &others, &n_removed);
     *error_out = error;
     if (error) return false;
     atomic_store(&s->other_bytes, others);
     atomic_fetch_add(&s->n_other_removed, n_removed);
     if (n_removed)
-        LOG_INFO("kv: %s: %u segments of other models gave way, %" PRIu64 " MiB of such are left", s->path, n_removed, others >> 20);
+        LOG_INFO("kv: %s: %u segments of other models gave way, %" PRIu64 " MiB of such are left", s->path, n_removed,
+                 others >> 20);
     return own + more_bytes + others <= cap;
 }
 
@@ -70,8 +75,8 @@ static void task_make(struct kv_store *s, struct task *t)
         t->st = t->error ? ST_IO : ST_TOO_LARGE;
         return;
     }
-    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys, &s->direct,
-                            &t->fd, &t->error);
+    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens,
+                            &keys, &s->direct, &t->fd, &t->error);
     t->direct = s->direct;
 }
 
@@ -134,13 +139,13 @@ static void to_quarantine(struct kv_store *s, struct task *t, const char *what, 
     store_name(name, sizeof name, t->seq);
     snprintf(path, sizeof path, "%s/%s", STORE_QUARANTINE, name);
     if (mkdirat(store_home(s), STORE_QUARANTINE, 0700) && errno != EEXIST) {
-        LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "; it is not used, and cannot be moved away: %s", s->cfg.dir, name, what, byte,
-                 strerror(errno));
+        LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "; it is not used, and cannot be moved away: %s", s->cfg.dir, name,
+                 what, byte, strerror(errno));
         return;
     }
     t->moved = renameat(s->dir, name, store_home(s), path) == 0;
-    LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "; it is not used%s%s%s", s->cfg.dir, name, what, byte, t->moved ? ", and lies in " : "",
-             t->moved ? STORE_QUARANTINE : "", t->moved ? " now" : "");
+    LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "; it is not used%s%s%s", s->cfg.dir, name, what, byte,
+             t->moved ? ", and lies in " : "", t->moved ? STORE_QUARANTINE : "", t->moved ? " now" : "");
 }
 
 /* Its heads or its footer. What is sound in it is used, whatever else is wrong with it. */
@@ -150,9 +155,10 @@ static void judge_content(struct kv_store *s, struct task *t, const struct store
     store_name(name, sizeof name, t->seq);
     if (t->n) {
         if (found->footer_damaged || found->n_damaged || found->n_unread)
-            LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "%s%s: %u of its blocks are sound and used, %u are not", s->cfg.dir, name,
-                     found->fault.error ? "cannot be read" : "damaged", found->fault.byte, found->fault.error ? ", " : "",
-                     found->fault.error ? strerror(found->fault.error) : "", t->n, found->n_damaged + found->n_unread);
+            LOG_WARN("kv: %s/%s: %s at byte %" PRIu64 "%s%s: %u of its blocks are sound and used, %u are not",
+                     s->cfg.dir, name, found->fault.error ? "cannot be read" : "damaged", found->fault.byte,
+                     found->fault.error ? ", " : "", found->fault.error ? strerror(found->fault.error) : "", t->n,
+                     found->n_damaged + found->n_unread);
         return;
     }
     if (found->n_unread) {
@@ -190,14 +196,20 @@ static bool scan_one(struct kv_store *s, uint64_t seq, bool again)
     struct store_keys  keys = store_keys_of(s, s->n_slot);
     struct store_fault fault;
     struct store_scan  found;
-    *t = (struct task){ .kind = TASK_SCAN, .segment = NONE, .seq = seq, .fd = -1, .row = s->scan_row, .again = again, .direct = s->direct };
+    *t = (struct task){ .kind = TASK_SCAN,
+                        .segment = NONE,
+                        .seq = seq,
+                        .fd = -1,
+                        .row = s->scan_row,
+                        .again = again,
+                        .direct = s->direct };
     t->bytes = bytes_of(s, seq);
     t->word = store_file_open(s->dir, seq, &s->g, &s->cfg.fingerprint, &keys, &t->direct, &t->fd, &fault);
     t->mac = keys.mac_is;
     switch (t->word) {
     case STORE_OURS:
-        store_file_scan(t->fd, &s->g, seq, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys, s->scan_buffer, t->row,
-                        &found);
+        store_file_scan(t->fd, &s->g, seq, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys,
+                        s->scan_buffer, t->row, &found);
         t->n = found.n;
         judge_content(s, t, &found);
         break;
@@ -240,9 +252,13 @@ static bool scan_quarantine(struct kv_store *s)
         struct stat st;
         store_name(name, sizeof name, seq[i]);
         if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW)) continue;
-        s->scan_task = (struct task){
-            .kind = TASK_SCAN, .segment = NONE, .seq = seq[i], .fd = -1, .word = STORE_DAMAGED, .moved = true, .bytes = (uint64_t)st.st_size
-        };
+        s->scan_task = (struct task){ .kind = TASK_SCAN,
+                                      .segment = NONE,
+                                      .seq = seq[i],
+                                      .fd = -1,
+                                      .word = STORE_DAMAGED,
+                                      .moved = true,
+                                      .bytes = (uint64_t)st.st_size };
         go_on = store_give(s, &s->scan_task);
     }
     free(seq);
@@ -343,7 +359,8 @@ static bool learn_folder(struct kv_store *s)
         s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1, .st = st };
         if (strcmp(told, s->why) != 0 && !store_give(s, &s->scan_task)) return false;
         memcpy(told, s->why, sizeof told);
-        wait_us = st == ST_AGAIN ? LOCKED_US : wait_longer(s, wait_us); /* who waits for a server that drains is let in at once */
+        wait_us = st == ST_AGAIN ? LOCKED_US
+                                 : wait_longer(s, wait_us); /* who waits for a server that drains is let in at once */
         if (!serve_for(s, wait_us)) return false;
     }
     bool go_on = scan_quarantine(s) && scan(s, seq, n, false);

@@ -37,7 +37,8 @@ static int ask_health(const struct addrinfo *a, char *why, size_t bytes)
         return 1;
     }
     const char *body = strstr(reply, "\r\n\r\n");
-    snprintf(why, bytes, "%.*s%s%.200s", (int)strcspn(reply, "\r\n"), reply, body && body[4] ? ": " : "", body ? body + 4 : "");
+    snprintf(why, bytes, "%.*s%s%.200s", (int)strcspn(reply, "\r\n"), reply, body && body[4] ? ": " : "",
+             body ? body + 4 : "");
     return 1;
 }
 

@@ -100,8 +100,8 @@ static int parse(struct kv_opts *o, int argc, char **argv)
 }
 
 /* Everything of a record: its head by its own identity, its payload by its digest. page: record_bytes. */
-static enum kv_doubt look(struct kv_opts *o, const struct store_about *a, int fd, uint64_t seq, const struct store_row *row,
-                          unsigned char *page)
+static enum kv_doubt look(struct kv_opts *o, const struct store_about *a, int fd, uint64_t seq,
+                          const struct store_row *row, unsigned char *page)
 {
     const struct digest_key *mac = o->keys.mac[o->keys.mac_is];
     uint64_t                 off = store_record_off(&a->g, row->index);
@@ -110,11 +110,14 @@ static enum kv_doubt look(struct kv_opts *o, const struct store_about *a, int fd
         if (n <= 0) return KV_DOUBT_PAYLOAD;
         at += (uint64_t)n;
     }
-    if (a->sealed && !seal_blob_open(o->keys.sealer, o->keys.key, off, page, KV_RECORD_HEAD, a->g.record_bytes)) return KV_DOUBT_PAYLOAD;
-    enum kv_doubt d = kv_record_check(page, mac, &a->fingerprint, &row->key, NULL, a->block_tokens, a->payload_bytes, seq);
+    if (a->sealed && !seal_blob_open(o->keys.sealer, o->keys.key, off, page, KV_RECORD_HEAD, a->g.record_bytes))
+        return KV_DOUBT_PAYLOAD;
+    enum kv_doubt d =
+        kv_record_check(page, mac, &a->fingerprint, &row->key, NULL, a->block_tokens, a->payload_bytes, seq);
     if (d) return d;
     struct digest sum = digest_of(mac, page + KV_RECORD_HEAD, a->payload_bytes);
-    return digest_equal(sum, kv_record_of(page)->payload) && digest_equal(sum, row->payload) ? KV_SURE : KV_DOUBT_PAYLOAD;
+    return digest_equal(sum, kv_record_of(page)->payload) && digest_equal(sum, row->payload) ? KV_SURE
+                                                                                             : KV_DOUBT_PAYLOAD;
 }
 
 static void print_block(const struct store_row *row, const unsigned char *page, enum kv_doubt d)
@@ -129,7 +132,8 @@ static void print_block(const struct store_row *row, const unsigned char *page, 
     printf("  after ");
     for (int i = 0; i < 8 && !kv_record_begins(r); i++) printf("%02x", r->parent.b[i]);
     if (kv_record_begins(r)) printf("nothing");
-    printf("  tokens %u %u %u ...\n", r->ids[0], r->block_tokens > 1 ? r->ids[1] : 0, r->block_tokens > 2 ? r->ids[2] : 0);
+    printf("  tokens %u %u %u ...\n", r->ids[0], r->block_tokens > 1 ? r->ids[1] : 0,
+           r->block_tokens > 2 ? r->ids[2] : 0);
 }
 
 /* Of a segment that no given key fits. */
@@ -185,8 +189,8 @@ static int segment(struct kv_opts *o, int dir, uint64_t seq, struct kv_counts *c
     if (ok) {
         printf("%s  model ", name);
         for (int i = 0; i < 6; i++) printf("%02x", a.fingerprint.b[i]);
-        printf("  %u of %u blocks, %u tokens and %" PRIu64 " KiB each, %s%s\n", n, a.g.n_record, a.block_tokens, a.payload_bytes >> 10,
-               found.from_footer ? "sealed" : "open or torn", a.sealed ? ", encrypted" : "");
+        printf("  %u of %u blocks, %u tokens and %" PRIu64 " KiB each, %s%s\n", n, a.g.n_record, a.block_tokens,
+               a.payload_bytes >> 10, found.from_footer ? "sealed" : "open or torn", a.sealed ? ", encrypted" : "");
     }
     for (uint32_t i = 0; ok && i < n && (deep || o->blocks); i++) {
         enum kv_doubt d = look(o, &a, fd, seq, &row[i], page);
@@ -300,7 +304,9 @@ int kv_main(int argc, char **argv)
     const char *why = NULL;
     if (gc) {
         bool sub = is_sub_folder(o.dir);
-        int  lock = shared || sub ? -1 : openat(dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* held until the process ends */
+        int  lock = shared || sub
+                        ? -1
+                        : openat(dir, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600); /* held until the process ends */
         if (shared)
             why = "is shared by servers, which collect what one of them has left";
         else if (sub)

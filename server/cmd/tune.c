@@ -51,10 +51,11 @@ static int parse(struct tune_opts *o, int argc, char **argv)
         const char  *name;
         const char **text;
         uint32_t    *n;
-    } row[] = { { "--model", &o->model, NULL }, { "--shape", &o->shape, NULL },           { "--output", &o->output, NULL },
-                { "--dtype", &o->dtype, NULL }, { "--cublaslt", &o->cublaslt, NULL },     { "--tensor-parallel-size", NULL, &o->ranks },
-                { "--gpu", NULL, &o->gpu },     { "--candidates", NULL, &o->candidates }, { "--rows", NULL, &o->rows },
-                { "--runs", NULL, &o->runs } };
+    } row[] = { { "--model", &o->model, NULL },       { "--shape", &o->shape, NULL },
+                { "--output", &o->output, NULL },     { "--dtype", &o->dtype, NULL },
+                { "--cublaslt", &o->cublaslt, NULL }, { "--tensor-parallel-size", NULL, &o->ranks },
+                { "--gpu", NULL, &o->gpu },           { "--candidates", NULL, &o->candidates },
+                { "--rows", NULL, &o->rows },         { "--runs", NULL, &o->runs } };
     *o = (struct tune_opts){ .dtype = "bfloat16", .ranks = 1, .candidates = 16, .rows = 8192, .runs = 20 };
     for (int i = 1; i < argc; i++) {
         size_t      k = 0, n = strcspn(argv[i], "=");

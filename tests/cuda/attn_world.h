@@ -25,12 +25,16 @@ struct aw_part {
     uint32_t seq, from, to;
 };
 
-static inline uint32_t aw_block(const struct aw_world *w, uint32_t seq, uint32_t p) { return ((w->page0[seq] + p) * 7 + 3) % w->n_block; }
-static inline size_t   aw_at(const struct aw_world *w, uint32_t seq, uint32_t t, uint32_t head, bool v)
+static inline uint32_t aw_block(const struct aw_world *w, uint32_t seq, uint32_t p)
+{
+    return ((w->page0[seq] + p) * 7 + 3) % w->n_block;
+}
+static inline size_t aw_at(const struct aw_world *w, uint32_t seq, uint32_t t, uint32_t head, bool v)
 {
     const struct dev_kv *kv = &w->kv;
     uint64_t             block = aw_block(w, seq, t / kv->block_tokens) * kv->block_bytes + kv->layer[AW_LAYER].offset;
-    return block / sizeof *w->pool + (((size_t)v * w->s.n_kv_head + head) * kv->block_tokens + t % kv->block_tokens) * w->s.dim;
+    return block / sizeof *w->pool +
+           (((size_t)v * w->s.n_kv_head + head) * kv->block_tokens + t % kv->block_tokens) * w->s.dim;
 }
 /* K and V of token t go from qkv to the pool. */
 static inline void aw_append(struct aw_world *w, uint32_t seq, uint32_t t)
@@ -38,8 +42,8 @@ static inline void aw_append(struct aw_world *w, uint32_t seq, uint32_t t)
     for (uint32_t h = 0; h < w->s.n_kv_head; h++)
         for (uint32_t v = 0; v < 2; v++)
             for (uint32_t i = 0; i < w->s.dim; i++)
-                w->pool[aw_at(w, seq, t, h, v) + i] =
-                    f32_to_bf16(w->qkv[seq][(size_t)t * w->width + (w->s.n_head + v * w->s.n_kv_head + h) * w->s.dim + i]);
+                w->pool[aw_at(w, seq, t, h, v) + i] = f32_to_bf16(
+                    w->qkv[seq][(size_t)t * w->width + (w->s.n_head + v * w->s.n_kv_head + h) * w->s.dim + i]);
 }
 static inline struct aw_world aw_make(struct aw_shape s, const uint32_t *len, uint32_t n_seq)
 {
@@ -52,7 +56,8 @@ static inline struct aw_world aw_make(struct aw_shape s, const uint32_t *len, ui
     }
     w.n_block = w.page0[n_seq] + 5;
     w.n_block += w.n_block % 7 == 0; /* so that no two pages fall together */
-    w.kv = (struct dev_kv){ .dtype = DT_BF16, .n_block = w.n_block, .n_layer = AW_LAYERS, .block_tokens = s.block_tokens };
+    w.kv =
+        (struct dev_kv){ .dtype = DT_BF16, .n_block = w.n_block, .n_layer = AW_LAYERS, .block_tokens = s.block_tokens };
     op_kv_layers(&w.kv, s.n_kv_head, s.dim);
     w.pool_bytes = w.kv.block_bytes * w.n_block;
     w.pool = malloc(w.pool_bytes);
@@ -69,7 +74,8 @@ static inline void aw_free(struct aw_world *w)
 
 /* The host's arrays of a step, and the same on the device. */
 struct aw_step {
-    uint32_t               pos[AW_ROWS], row_seq[AW_ROWS], row_start[AW_SEQS + 1], page_start[AW_SEQS + 1], page[AW_PAGES], len[AW_SEQS];
+    uint32_t pos[AW_ROWS], row_seq[AW_ROWS], row_start[AW_SEQS + 1], page_start[AW_SEQS + 1], page[AW_PAGES],
+        len[AW_SEQS];
     uint32_t               tile_seq[64], tile_row[64], item_seq[256], item_chunk[256], seq_item[AW_SEQS + 1], chunk[1];
     struct dev_batch       b, on;
     struct cuda_attn_lists l;
@@ -80,8 +86,8 @@ static inline uint32_t aw_pages(const struct aw_world *w, const struct aw_part *
     return p->from == p->to ? 0 : (p->to + w->s.block_tokens - 1) / w->s.block_tokens;
 }
 /* Parts of one row stand first. Padding: sequences without rows where rows_too is not set, else with a row of no sequence. */
-static inline void aw_plan(const struct aw_world *w, const struct cuda_attn_split *split, const struct aw_part *p, uint32_t n,
-                           bool rows_too, uint32_t n_item_pad, struct aw_step *st)
+static inline void aw_plan(const struct aw_world *w, const struct cuda_attn_split *split, const struct aw_part *p,
+                           uint32_t n, bool rows_too, uint32_t n_item_pad, struct aw_step *st)
 {
     uint32_t row = 0, page = 0, n_decode = 0;
     memset(st, 0xff, sizeof *st);
@@ -141,9 +147,12 @@ struct aw_device {
 static inline struct aw_device aw_open(const struct aw_world *w, bool deterministic)
 {
     struct aw_device a = { .kv = w->kv };
-    struct dev_cfg   cfg = {
-          .kind = DEV_CUDA, .arena_bytes = 256u << 20, .n_rank = 1, .act = w->s.act, .deterministic = deterministic, .pdl = true
-    };
+    struct dev_cfg   cfg = { .kind = DEV_CUDA,
+                             .arena_bytes = 256u << 20,
+                             .n_rank = 1,
+                             .act = w->s.act,
+                             .deterministic = deterministic,
+                             .pdl = true };
     assert_int_equal(dev_open(&cfg, &a.d), ST_OK);
     a.split = cuda_attn_split(cuda_of(a.d), w->s.n_head, w->s.n_kv_head, w->s.dim);
     a.kv.base = ct_bytes(a.d, w->pool, w->pool_bytes);
@@ -170,12 +179,15 @@ static inline void aw_upload(struct aw_device *a, const struct aw_world *w, stru
                                  .page_start = a->at->page_start,
                                  .page = a->at->page };
     cuda_of(a->d)->attn =
-        (struct cuda_attn_plan){ st->l.n_decode_pad, st->l.n_tile,    a->at->tile_seq, a->at->tile_row, st->l.n_item_pad, a->at->item_seq,
-                                 a->at->item_chunk,  a->at->seq_item, a->at->chunk,    a->partial,      a->arrived };
+        (struct cuda_attn_plan){ st->l.n_decode_pad, st->l.n_tile,    a->at->tile_seq,   a->at->tile_row,
+                                 st->l.n_item_pad,   a->at->item_seq, a->at->item_chunk, a->at->seq_item,
+                                 a->at->chunk,       a->partial,      a->arrived };
 }
 static inline struct op_attn aw_op(const struct aw_world *w, void *out, const void *qkv)
 {
-    return (struct op_attn){ out, qkv, w->s.n_head, w->s.n_kv_head, w->s.dim, AW_LAYER, 1 / sqrtf((float)w->s.dim), w->s.window };
+    return (struct op_attn){
+        out, qkv, w->s.n_head, w->s.n_kv_head, w->s.dim, AW_LAYER, 1 / sqrtf((float)w->s.dim), w->s.window
+    };
 }
 static inline void aw_enqueue(struct aw_device *a, const struct aw_world *w, const struct aw_step *st)
 {
@@ -196,7 +208,8 @@ static inline uint16_t *aw_result(struct aw_device *a, const struct aw_world *w,
     return out;
 }
 /* One step from its parts; the caller frees the result. */
-static inline uint16_t *aw_run(struct aw_device *a, const struct aw_world *w, const struct aw_part *p, uint32_t n, bool rows_too)
+static inline uint16_t *aw_run(struct aw_device *a, const struct aw_world *w, const struct aw_part *p, uint32_t n,
+                               bool rows_too)
 {
     struct aw_step *st = malloc(sizeof *st);
     aw_plan(w, &a->split, p, n, rows_too, 0, st);
@@ -228,8 +241,8 @@ static inline float *aw_want(const struct aw_world *w, const struct aw_part *p, 
     dev_close(ref);
     return out;
 }
-static inline void aw_assert_close(const struct aw_world *w, const uint16_t *got, const float *want, const struct aw_part *p, uint32_t n,
-                                   const char *what)
+static inline void aw_assert_close(const struct aw_world *w, const uint16_t *got, const float *want,
+                                   const struct aw_part *p, uint32_t n, const char *what)
 {
     size_t rows = 0;
     for (uint32_t i = 0; i < n; i++) rows += p[i].to - p[i].from;

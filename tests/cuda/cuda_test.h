@@ -11,7 +11,9 @@
 static inline struct device *ct_open(enum dtype act, size_t arena_bytes)
 {
     struct device *d = NULL;
-    struct dev_cfg cfg = { .kind = DEV_CUDA, .arena_bytes = arena_bytes ? arena_bytes : OP_ARENA, .n_rank = 1, .act = act, .pdl = true };
+    struct dev_cfg cfg = {
+        .kind = DEV_CUDA, .arena_bytes = arena_bytes ? arena_bytes : OP_ARENA, .n_rank = 1, .act = act, .pdl = true
+    };
     assert_int_equal(dev_open(&cfg, &d), ST_OK);
     return d;
 }
@@ -129,8 +131,11 @@ static inline void *ct_act(struct device *d, const float *x, size_t n)
     return p;
 }
 static inline void *ct_act_new(struct device *d, size_t n) { return ct_alloc(d, n * dtype_bytes(d->act)); }
-static inline void  ct_act_get(struct device *d, float *x, const void *src, size_t n) { ct_get_as(d, x, src, d->act, n); }
-static inline void  ct_poison(struct device *d, void *p, size_t bytes)
+static inline void  ct_act_get(struct device *d, float *x, const void *src, size_t n)
+{
+    ct_get_as(d, x, src, d->act, n);
+}
+static inline void ct_poison(struct device *d, void *p, size_t bytes)
 {
     void *ff = malloc(bytes ? bytes : 1);
     memset(ff, 0xff, bytes);
@@ -165,7 +170,8 @@ static inline double ct_max_abs(const float *got, const float *want, size_t n)
     }
     return worst;
 }
-static inline void ct_assert_close(const float *got, const float *want, size_t n, double rel_l2, double max_abs, const char *what)
+static inline void ct_assert_close(const float *got, const float *want, size_t n, double rel_l2, double max_abs,
+                                   const char *what)
 {
     double l2 = ct_rel_l2(got, want, n), most = ct_max_abs(got, want, n);
     if (!(l2 <= rel_l2) || !(most <= max_abs)) {
@@ -175,8 +181,9 @@ static inline void ct_assert_close(const float *got, const float *want, size_t n
                 at = i;
                 break;
             }
-        fail_msg("%s: relative error %.3g (at most %.3g), largest difference %.3g (at most %.3g): [%zu] is %.9g, should be %.9g", what, l2,
-                 rel_l2, most, max_abs, at, (double)got[at], (double)want[at]);
+        fail_msg(
+            "%s: relative error %.3g (at most %.3g), largest difference %.3g (at most %.3g): [%zu] is %.9g, should be %.9g",
+            what, l2, rel_l2, most, max_abs, at, (double)got[at], (double)want[at]);
     }
 }
 static inline void ct_assert_same(const void *got, const void *want, size_t bytes, const char *what)

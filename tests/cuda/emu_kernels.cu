@@ -33,7 +33,8 @@ template <int BUG> __global__ void __launch_bounds__(256) k_emu_sum(float *out, 
 
 enum { EK_TILE = 64, EK_K = 32, EK_LD = EK_K + 8 };
 
-template <int BUG> __device__ __forceinline__ void ek_load(ek_bf16 *s, const ek_bf16 *g, int row0, int n_row, int k0, int k)
+template <int BUG>
+__device__ __forceinline__ void ek_load(ek_bf16 *s, const ek_bf16 *g, int row0, int n_row, int k0, int k)
 {
     for (int c = (int)threadIdx.x; c < EK_TILE * EK_K / 8; c += 128) {
         int  r = c / (EK_K / 8), q = c % (EK_K / 8) * 8, row = row0 + r;
@@ -44,13 +45,15 @@ template <int BUG> __device__ __forceinline__ void ek_load(ek_bf16 *s, const ek_
             cp_async16(s + r * EK_LD + q, g + (size_t)(in ? row : 0) * k + k0 + q, in ? 16 : 0);
     }
 }
-template <int BUG> __global__ void __launch_bounds__(128) k_emu_gemm(float *out, const ek_bf16 *a, const ek_bf16 *b, int m, int n, int k)
+template <int BUG>
+__global__ void __launch_bounds__(128) k_emu_gemm(float *out, const ek_bf16 *a, const ek_bf16 *b, int m, int n, int k)
 {
     DYN_SMEM(ek_bf16, sm);
     ek_bf16 *sa = sm, *sb = sm + 2 * EK_TILE * EK_LD;
-    int      lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, m0 = (int)blockIdx.y * EK_TILE, n0 = (int)blockIdx.x * EK_TILE;
-    float    acc[8][4] = {};
-    int      n_step = k / EK_K;
+    int      lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, m0 = (int)blockIdx.y * EK_TILE,
+        n0 = (int)blockIdx.x * EK_TILE;
+    float acc[8][4] = {};
+    int   n_step = k / EK_K;
     for (int i = -1; i < n_step; i++) {
         if (i + 1 < n_step) {
             int at = (i + 1) & 1;
@@ -87,7 +90,8 @@ template <int BUG> __global__ void __launch_bounds__(128) k_emu_gemm(float *out,
 /* ---------------------------------------------------------------- o[16, 8] = p[16, 16] * v[16, 8], where only the first `len` rows of v
  * were ever written: the rest of the tile must become zeros, because 0 * NaN is NaN */
 
-template <int BUG> __global__ void __launch_bounds__(32) k_emu_tail(float *o, const ek_bf16 *p, const ek_bf16 *v, int len)
+template <int BUG>
+__global__ void __launch_bounds__(32) k_emu_tail(float *o, const ek_bf16 *p, const ek_bf16 *v, int len)
 {
     __shared__ __align__(16) ek_bf16 sp[16 * 24], sv[16 * 8];
     int                              lane = (int)threadIdx.x;

@@ -24,9 +24,10 @@ void emu_tail(enum emu_bug bug, float *o, const void *p, const void *v, int len)
 void emu_meet(cudaStream_t s, uint32_t *out, uint32_t *arrived, uint32_t *value, int mine, int blocks, int n);
 void emu_halves(uint32_t *out); /* out[32] */
 void emu_add(cudaStream_t s, float *out, float by);
-void emu_no_wait(float *out);                                          /* dependent launch of a kernel that never waits */
-void emu_static(float *out);                                           /* 32 floats of shared memory that nobody wrote  */
-void emu_size(unsigned grid, unsigned block, size_t smem, float *out); /* any size, to be refused                       */
+void emu_no_wait(float *out); /* dependent launch of a kernel that never waits */
+void emu_static(float *out);  /* 32 floats of shared memory that nobody wrote  */
+void emu_size(unsigned grid, unsigned block, size_t smem,
+              float *out); /* any size, to be refused                       */
 /* the conversions of emu_types.h */
 float    emu_half_to_float(uint16_t h);
 uint16_t emu_float_to_half(float f);

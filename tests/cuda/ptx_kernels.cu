@@ -6,7 +6,8 @@
 enum { PK_LD = 24 }; /* of a 16-wide tile in shared memory: rows 16-byte aligned, not a power of two apart */
 
 /* d[16, 8] = a[16, 16] * b[8, 16]^T + c[16, 8]: every element to the register that the PTX ISA names for it */
-template <bool BF16> __global__ void __launch_bounds__(32) k_ptx_mma(float *d, const uint16_t *a, const uint16_t *b, const float *c)
+template <bool BF16>
+__global__ void __launch_bounds__(32) k_ptx_mma(float *d, const uint16_t *a, const uint16_t *b, const float *c)
 {
     int      g = (int)threadIdx.x / 4, t = (int)threadIdx.x % 4;
     uint32_t ra[4], rb[2];
@@ -137,12 +138,18 @@ extern "C" void ptx_ldmatrix(cudaStream_t s, int n, bool trans, uint32_t *out, c
     else
         LAUNCH((k_ptx_ldmatrix<2, false>), 1, 32, 0, s, out, in);
 }
-extern "C" void ptx_cp_async(cudaStream_t s, uint8_t *out, const uint8_t *in) { LAUNCH(k_ptx_cp_async, 1, 64, 0, s, out, in); }
+extern "C" void ptx_cp_async(cudaStream_t s, uint8_t *out, const uint8_t *in)
+{
+    LAUNCH(k_ptx_cp_async, 1, 64, 0, s, out, in);
+}
 extern "C" void ptx_stream(cudaStream_t s, void *out, const void *in, int n)
 {
     LAUNCH(k_ptx_stream, 1, 32, 0, s, (uint4 *)out, (const uint4 *)in, n);
 }
-extern "C" void ptx_ex2(cudaStream_t s, float *out, const float *x, int n) { LAUNCH(k_ptx_ex2, 1, 256, 0, s, out, x, n); }
+extern "C" void ptx_ex2(cudaStream_t s, float *out, const float *x, int n)
+{
+    LAUNCH(k_ptx_ex2, 1, 256, 0, s, out, x, n);
+}
 extern "C" void ptx_chain(cudaStream_t s, bool pdl, uint32_t *x, int n, int launches)
 {
     struct cuda_dev d = {};
@@ -156,5 +163,8 @@ extern "C" void ptx_relay(cudaStream_t s, bool sys, uint32_t *flag, uint32_t *me
     else
         LAUNCH(k_ptx_relay<false>, blocks, 32, 0, s, flag, message);
 }
-extern "C" void ptx_reduce(cudaStream_t s, float *sum, float *most, const float *x) { LAUNCH(k_ptx_reduce, 1, 256, 0, s, sum, most, x); }
+extern "C" void ptx_reduce(cudaStream_t s, float *sum, float *most, const float *x)
+{
+    LAUNCH(k_ptx_reduce, 1, 256, 0, s, sum, most, x);
+}
 extern "C" void ptx_smem(cudaStream_t s, uint32_t *out, int n) { LAUNCH(k_ptx_smem, 1, 256, (size_t)n * 4, s, out, n); }

@@ -42,7 +42,8 @@ static void wrong(struct one *o, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     pthread_mutex_lock(&o->team->lock);
-    if (!*o->team->wrong) snprintf(o->team->wrong, sizeof o->team->wrong, "rank %u of %u: %s", o->rank, o->team->n, text);
+    if (!*o->team->wrong)
+        snprintf(o->team->wrong, sizeof o->team->wrong, "rank %u of %u: %s", o->rank, o->team->n, text);
     pthread_mutex_unlock(&o->team->lock);
 }
 
@@ -97,7 +98,8 @@ static float number(uint32_t r, uint32_t k, size_t i, enum dtype act)
 static void *put(struct one *o, size_t bytes, size_t shift, char **base_out)
 {
     void *p = NULL;
-    if ((o->team->cfg.reduced_bytes ? o->d->ops->alloc_reduced : o->d->ops->alloc)(o->d, bytes + 64, &p)) wrong(o, "no memory");
+    if ((o->team->cfg.reduced_bytes ? o->d->ops->alloc_reduced : o->d->ops->alloc)(o->d, bytes + 64, &p))
+        wrong(o, "no memory");
     *base_out = p;
     return (char *)p + shift;
 }
@@ -130,7 +132,8 @@ static void check_sum(struct one *o, const void *x, size_t n, uint32_t k, bool e
         float    want = sum_at(o->team->n, k, i, o->d->act);
         float    have = o->d->act == DT_F16 ? f16_to_f32(got[i]) : bf16_to_f32(got[i]);
         uint16_t bits = to16(want, o->d->act);
-        if (exact ? bits != got[i] && !(want == 0 && have == 0) : !(fabsf(have - want) <= 0.02f * fabsf(want) + 0.05f)) {
+        if (exact ? bits != got[i] && !(want == 0 && have == 0)
+                  : !(fabsf(have - want) <= 0.02f * fabsf(want) + 0.05f)) {
             wrong(o, "call %u: element %zu of %zu is %g, should be %g", k, i, n, (double)have, (double)want);
             break;
         }
@@ -429,7 +432,8 @@ static void sums_in_a_window_are_right_eagerly_and_replayed(void **state)
         struct emu_nccl_counts got = emu_nccl_counts();
         assert_int_equal(got.reduce_in, ranks * (3 + 2 * 9));
         assert_true(got.gather_in > 0);
-        assert_int_equal(got.reduce_out | got.gather_out | got.misuse | got.windows | got.memories | got.communicators, 0);
+        assert_int_equal(got.reduce_out | got.gather_out | got.misuse | got.windows | got.memories | got.communicators,
+                         0);
         s.exact = cfg.deterministic = true; /* gathered in the window, added in rank order by us */
         emu_nccl_forget();
         assert_int_equal(run_team(ranks, &cfg, sum_work, &s), ST_OK);
@@ -448,7 +452,9 @@ static void a_gather_that_may_hang_goes_around_the_window(void **state)
     struct sums           s = { n, 2, 0, false, 1 };
     struct dev_cfg        cfg = { .comm = DEV_COMM_NCCL, .reduced_bytes = 8 << 20 };
     uint32_t              n_shape = 6;
-    static const uint32_t in[][3] = { { 22809, 2, 0 }, { 23101, 2, 0 }, { 23102, 2, 1 }, { 22809, 3, 1 }, { 22703, 2, 1 } };
+    static const uint32_t in[][3] = {
+        { 22809, 2, 0 }, { 23101, 2, 0 }, { 23102, 2, 1 }, { 22809, 3, 1 }, { 22703, 2, 1 }
+    };
     for (size_t i = 0; i < sizeof in / sizeof *in; i++) {
         emu_nccl_be((int)in[i][0], true);
         emu_set_devices((int)in[i][1]);

@@ -5,21 +5,23 @@
 static const char *name_of(struct aw_shape s, const char *what)
 {
     static char text[200];
-    snprintf(text, sizeof text, "%s: heads %u/%u dim %u blocks of %u window %u %s", what, s.n_head, s.n_kv_head, s.dim, s.block_tokens,
-             s.window, s.act == DT_F16 ? "f16" : "bf16");
+    snprintf(text, sizeof text, "%s: heads %u/%u dim %u blocks of %u window %u %s", what, s.n_head, s.n_kv_head, s.dim,
+             s.block_tokens, s.window, s.act == DT_F16 ? "f16" : "bf16");
     return text;
 }
 
 static const struct aw_shape shapes[] = {
-    { 4, 1, 128, 16, 0, DT_BF16 }, { 8, 1, 128, 32, 100, DT_F16 }, { 2, 2, 128, 64, 0, DT_BF16 }, { 4, 2, 64, 16, 0, DT_F16 },
-    { 3, 3, 64, 16, 70, DT_BF16 }, { 3, 1, 64, 8, 0, DT_BF16 },    { 2, 2, 80, 16, 0, DT_BF16 },  { 4, 1, 96, 24, 200, DT_BF16 },
-    { 2, 1, 256, 16, 0, DT_BF16 }, { 2, 1, 256, 64, 130, DT_F16 }, { 4, 2, 16, 16, 0, DT_BF16 },  { 4, 4, 32, 32, 0, DT_F16 },
-    { 6, 2, 20, 16, 33, DT_BF16 }, { 3, 1, 7, 5, 0, DT_F16 },      { 20, 1, 32, 16, 0, DT_BF16 }, { 17, 1, 64, 1, 64, DT_BF16 },
-    { 2, 1, 200, 16, 0, DT_BF16 }, { 16, 1, 48, 16, 1, DT_BF16 },
+    { 4, 1, 128, 16, 0, DT_BF16 },  { 8, 1, 128, 32, 100, DT_F16 }, { 2, 2, 128, 64, 0, DT_BF16 },
+    { 4, 2, 64, 16, 0, DT_F16 },    { 3, 3, 64, 16, 70, DT_BF16 },  { 3, 1, 64, 8, 0, DT_BF16 },
+    { 2, 2, 80, 16, 0, DT_BF16 },   { 4, 1, 96, 24, 200, DT_BF16 }, { 2, 1, 256, 16, 0, DT_BF16 },
+    { 2, 1, 256, 64, 130, DT_F16 }, { 4, 2, 16, 16, 0, DT_BF16 },   { 4, 4, 32, 32, 0, DT_F16 },
+    { 6, 2, 20, 16, 33, DT_BF16 },  { 3, 1, 7, 5, 0, DT_F16 },      { 20, 1, 32, 16, 0, DT_BF16 },
+    { 17, 1, 64, 1, 64, DT_BF16 },  { 2, 1, 200, 16, 0, DT_BF16 },  { 16, 1, 48, 16, 1, DT_BF16 },
 };
 static const uint32_t lens[] = { 1, 333, 64, 130, 65, 190 };
 /* decode of four, a chunk that begins in the middle, a whole prompt */
-static const struct aw_part mixed[] = { { 0, 0, 1 }, { 1, 332, 333 }, { 2, 63, 64 }, { 3, 129, 130 }, { 5, 71, 190 }, { 4, 0, 65 } };
+static const struct aw_part mixed[] = { { 0, 0, 1 },     { 1, 332, 333 }, { 2, 63, 64 },
+                                        { 3, 129, 130 }, { 5, 71, 190 },  { 4, 0, 65 } };
 enum { N_MIXED = sizeof mixed / sizeof mixed[0], N_LENS = sizeof lens / sizeof lens[0] };
 
 static void every_shape_agrees_with_ref(void **state)
@@ -69,7 +71,9 @@ static void less_shared_memory_serves_too(void **state)
 static void every_schedule_gives_the_same_bits(void **state)
 {
     (void)state;
-    static const struct aw_shape some[] = { { 4, 2, 64, 16, 0, DT_BF16 }, { 2, 2, 128, 16, 100, DT_BF16 }, { 3, 1, 20, 5, 0, DT_BF16 } };
+    static const struct aw_shape some[] = { { 4, 2, 64, 16, 0, DT_BF16 },
+                                            { 2, 2, 128, 16, 100, DT_BF16 },
+                                            { 3, 1, 20, 5, 0, DT_BF16 } };
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         for (int fixed = 0; fixed < 2; fixed++) {
             struct aw_world  w = aw_make(some[i], lens, N_LENS);
@@ -92,8 +96,8 @@ static void every_schedule_gives_the_same_bits(void **state)
 }
 
 /* Collects the rows of a step into out[seq][pos], or compares them with what is there. */
-static void rows(const struct aw_world *w, uint16_t *const *out, const uint16_t *got, const struct aw_part *p, uint32_t n, bool compare,
-                 const char *what)
+static void rows(const struct aw_world *w, uint16_t *const *out, const uint16_t *got, const struct aw_part *p,
+                 uint32_t n, bool compare, const char *what)
 {
     size_t width = (size_t)w->s.n_head * w->s.dim, r = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -115,9 +119,9 @@ static void with_the_fixed_split_a_row_has_the_same_bits_everywhere(void **state
     static const uint32_t len[] = { 700, 40 }, chunk[] = { 13, 64, 300 },
                           alone[] = { 0, 63, 64, 254, 255, 256, 257, 511, 512, 513, 640, 699 };
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        struct aw_world      w = aw_make(some[i], len, 2);
-        struct aw_device     a = aw_open(&w, true);
-        uint16_t            *out[2] = { malloc(700 * w.s.n_head * w.s.dim * 2), malloc(700 * w.s.n_head * w.s.dim * 2) };
+        struct aw_world  w = aw_make(some[i], len, 2);
+        struct aw_device a = aw_open(&w, true);
+        uint16_t        *out[2] = { malloc(700 * w.s.n_head * w.s.dim * 2), malloc(700 * w.s.n_head * w.s.dim * 2) };
         const struct aw_part whole[] = { { 0, 0, 700 }, { 1, 0, 40 } };
         uint16_t            *got = aw_run(&a, &w, whole, 2, false);
         rows(&w, out, got, whole, 2, false, "");
@@ -155,8 +159,9 @@ static void without_it_chunks_of_a_prompt_do_not_matter(void **state)
     struct aw_world       w = aw_make(s, len, 2);
     struct aw_device      a = aw_open(&w, false);
     uint16_t             *out[2] = { malloc(400 * 4 * 64 * 2), malloc(400 * 4 * 64 * 2) };
-    const struct aw_part  whole[] = { { 0, 0, 400 }, { 1, 0, 90 } }, part[] = { { 1, 80, 81 }, { 0, 0, 31 } }, more[] = { { 0, 31, 400 } };
-    uint16_t             *got = aw_run(&a, &w, whole, 2, false);
+    const struct aw_part  whole[] = { { 0, 0, 400 }, { 1, 0, 90 } }, part[] = { { 1, 80, 81 }, { 0, 0, 31 } },
+                         more[] = { { 0, 31, 400 } };
+    uint16_t *got = aw_run(&a, &w, whole, 2, false);
     rows(&w, out, got, whole, 2, false, "");
     free(got);
     got = aw_run(&a, &w, part, 2, false);
@@ -237,11 +242,12 @@ static void a_graph_serves_other_lengths(void **state)
 static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
 {
     (void)state;
-    static const struct aw_shape some[] = {
-        { 4, 2, 64, 16, 0, DT_BF16 }, { 4, 2, 64, 16, 40, DT_BF16 }, { 3, 1, 20, 8, 40, DT_BF16 }, { 1, 1, 256, 16, 0, DT_BF16 }
-    };
-    static const uint32_t       len[] = { 150 }, bad = 100;
-    static const struct aw_part whole[] = { { 0, 0, 150 } };
+    static const struct aw_shape some[] = { { 4, 2, 64, 16, 0, DT_BF16 },
+                                            { 4, 2, 64, 16, 40, DT_BF16 },
+                                            { 3, 1, 20, 8, 40, DT_BF16 },
+                                            { 1, 1, 256, 16, 0, DT_BF16 } };
+    static const uint32_t        len[] = { 150 }, bad = 100;
+    static const struct aw_part  whole[] = { { 0, 0, 150 } };
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         for (int value = 0; value < 3; value++) {
             struct aw_world  w = aw_make(some[i], len, 1);
@@ -255,7 +261,9 @@ static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
             uint16_t *got = aw_run(&a, &w, whole, 1, false);
             for (uint32_t t = 0; t < 150; t++) {
                 bool sees = t >= bad && (!w.s.window || t < bad + w.s.window);
-                if (!sees) ct_assert_same(got + t * width, want + t * width, width * 2, name_of(w.s, "a row that does not see it"));
+                if (!sees)
+                    ct_assert_same(got + t * width, want + t * width, width * 2,
+                                   name_of(w.s, "a row that does not see it"));
                 for (size_t k = 0; sees && k < width; k++) assert_false(isfinite(bf16_to_f32(got[t * width + k])));
             }
             for (uint32_t t = 98; t < 148; t += 7) { /* decode */
@@ -287,7 +295,8 @@ static void infinite_values_reach_exactly_the_rows_that_see_them(void **state)
         float    value;
     } bad[] = { { 70, 5, INFINITY }, { 90, 5, -INFINITY }, { 70, 8, -INFINITY }, { 130, 63, NAN } };
     for (size_t i = 0; i < 4; i++)
-        for (uint32_t h = 0; h < 2; h++) w.qkv[0][bad[i].token * w.width + (w.s.n_head + 2 + h) * 64 + bad[i].at] = bad[i].value;
+        for (uint32_t h = 0; h < 2; h++)
+            w.qkv[0][bad[i].token * w.width + (w.s.n_head + 2 + h) * 64 + bad[i].at] = bad[i].value;
     for (uint32_t t = 0; t < 200; t++) aw_append(&w, 0, t);
     ct_put(a.d, a.kv.base, w.pool, w.pool_bytes);
     uint16_t *got = aw_run(&a, &w, whole, 1, false);

@@ -4,7 +4,8 @@
 
 enum { SEQS = 300, ROWS = 3000, ITEMS = 8192 };
 
-static struct cuda_attn_split split_of(uint32_t n_head, uint32_t n_kv_head, uint32_t head_dim, int n_sm, int arch, bool deterministic)
+static struct cuda_attn_split split_of(uint32_t n_head, uint32_t n_kv_head, uint32_t head_dim, int n_sm, int arch,
+                                       bool deterministic)
 {
     struct cuda_dev d = { .n_sm = n_sm, .arch = arch, .deterministic = deterministic };
     return cuda_attn_split(&d, n_head, n_kv_head, head_dim);
@@ -31,7 +32,8 @@ static void a_chunk_is_as_short_as_the_gpu_is_wide(void **state)
         assert_true(chunk >= CUDA_ATTN_CHUNK_MIN && chunk % CUDA_ATTN_KV == 0);
         assert_true(items(len, n, chunk) <= bound);
         assert_true(bound <= s.n_slot / s.n_unit || bound <= n + n / 4);
-        if (chunk > CUDA_ATTN_CHUNK_MIN) assert_true(items(len, n, chunk - CUDA_ATTN_KV) > bound); /* no shorter one fits */
+        if (chunk > CUDA_ATTN_CHUNK_MIN)
+            assert_true(items(len, n, chunk - CUDA_ATTN_KV) > bound); /* no shorter one fits */
     }
 }
 
@@ -78,13 +80,16 @@ static void figures_of_known_gpus(void **state)
 static void every_row_has_its_work_once(void **state)
 {
     (void)state;
-    static uint32_t pos[ROWS], row_seq[ROWS], row_start[SEQS + 1], len[SEQS], tile_seq[ROWS], tile_row[ROWS], item_seq[ITEMS + 8],
-        item_chunk[ITEMS + 8], seq_item[SEQS + 1], chunk[1], seen[ROWS];
+    static uint32_t pos[ROWS], row_seq[ROWS], row_start[SEQS + 1], len[SEQS], tile_seq[ROWS], tile_row[ROWS],
+        item_seq[ITEMS + 8], item_chunk[ITEMS + 8], seq_item[SEQS + 1], chunk[1], seen[ROWS];
     for (uint32_t i = 0; i < 3000; i++) {
         struct cuda_attn_split s = split_of(32, 8, 128, 1 + (int)below(21, i, 140), 90, i % 2);
-        uint32_t               n_decode = below(22, i, 60), n_prompt = below(23, i, 8), n_pad = below(24, i, 5), n_seq = 0, row = 0;
+        uint32_t n_decode = below(22, i, 60), n_prompt = below(23, i, 8), n_pad = below(24, i, 5), n_seq = 0, row = 0;
         for (uint32_t j = 0; j < n_decode + n_prompt + n_pad; j++, n_seq++) {
-            uint32_t n = j < n_decode ? 1 : j < n_decode + n_prompt ? below(300 + i, j, 300) : i % 3 == 0, old = below(200 + i, j, 9000);
+            uint32_t n = j < n_decode              ? 1
+                         : j < n_decode + n_prompt ? below(300 + i, j, 300)
+                                                   : i % 3 == 0,
+                     old = below(200 + i, j, 9000);
             row_start[n_seq] = row;
             for (uint32_t k = 0; k < n; k++, row++) {
                 pos[row] = old + k;
@@ -93,9 +98,11 @@ static void every_row_has_its_work_once(void **state)
         }
         row_start[n_seq] = row;
         assert_true(row <= ROWS && n_seq <= SEQS);
-        struct dev_batch       b = { .n_row = row, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start };
-        uint32_t               pad = n_decode + n_prompt + n_pad, bound = cuda_attn_items_max(&s, pad);
-        struct cuda_attn_lists l = { tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk, pad, bound, 77, 77, 77 };
+        struct dev_batch b = { .n_row = row, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start };
+        uint32_t         pad = n_decode + n_prompt + n_pad, bound = cuda_attn_items_max(&s, pad);
+        struct cuda_attn_lists l = {
+            tile_seq, tile_row, item_seq, item_chunk, seq_item, chunk, pad, bound, 77, 77, 77
+        };
         assert_true(bound <= ITEMS);
         memset(item_seq, 0xee, sizeof item_seq);
         memset(item_chunk, 0xee, sizeof item_chunk);

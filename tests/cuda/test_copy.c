@@ -59,9 +59,11 @@ static void requested_copies_arrive_with_the_right_bytes(void **state)
             memset(&r, 0xff, sizeof r); /* the caller's again */
         }
         for (uint32_t i = 0; i < 7; i++) assert_int_equal(copy_wait(d, DEV_DOWN), ST_OK);
-        for (uint32_t i = 0; i < 8; i++) ct_assert_same(slab + (2 + i) * STRIDE + GAP, want + i * SLICE, SLICE, "a run");
+        for (uint32_t i = 0; i < 8; i++)
+            ct_assert_same(slab + (2 + i) * STRIDE + GAP, want + i * SLICE, SLICE, "a run");
         ct_assert_same(slab, want + 9 * SLICE, SLICE, "one piece");
-        for (uint32_t i = 0; i < 6; i++) ct_assert_same(slab + (12 + i) * STRIDE, want + (10 + 2 * i) * SLICE, 2 * SLICE, "pairs");
+        for (uint32_t i = 0; i < 6; i++)
+            ct_assert_same(slab + (12 + i) * STRIDE, want + (10 + 2 * i) * SLICE, 2 * SLICE, "pairs");
         /* up, both ways at a time: what is read down next is not what goes up */
         for (uint32_t i = 0; i < 8; i++) memcpy(want + (30 + i) * SLICE, slab + (2 + i) * STRIDE + GAP, SLICE);
         struct dev_run up = { pool + 30 * SLICE, slab + 2 * STRIDE + GAP, SLICE, SLICE, STRIDE, 8 };
@@ -70,7 +72,8 @@ static void requested_copies_arrive_with_the_right_bytes(void **state)
         dev_copy_begin(d, DEV_DOWN, &again, 1);
         assert_int_equal(copy_wait(d, DEV_UP), ST_OK);
         assert_int_equal(copy_wait(d, DEV_DOWN), ST_OK);
-        for (uint32_t i = 0; i < 3; i++) ct_assert_same(slab + (20 + i) * STRIDE, want + (22 + i) * SLICE, SLICE, "meanwhile");
+        for (uint32_t i = 0; i < 3; i++)
+            ct_assert_same(slab + (20 + i) * STRIDE, want + (22 + i) * SLICE, SLICE, "meanwhile");
         lazy(false);
         ct_get(d, got, pool, BLOCKS * SLICE);
         ct_assert_same(got, want, BLOCKS * SLICE, "the pool");
@@ -218,9 +221,11 @@ static void only_its_copy_fails(void **state)
         emu_fail_after("cudaMemcpyAsync", skip, cudaErrorMemoryAllocation);
         assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
         assert_int_equal(done_of(w.x).st, ST_IO);
-        for (uint32_t r = 0; r < 2; r++) assert_int_equal(w.dev[r]->ops->sync(w.dev[r]), ST_OK); /* the devices are well */
+        for (uint32_t r = 0; r < 2; r++)
+            assert_int_equal(w.dev[r]->ops->sync(w.dev[r]), ST_OK); /* the devices are well */
     }
-    for (uint32_t r = 0; r < 2; r++) ct_put(w.dev[r], w.ranks.rank[r].base, w.want[r], BLOCKS * SLICE); /* a piece of block 4 did arrive */
+    for (uint32_t r = 0; r < 2; r++)
+        ct_put(w.dev[r], w.ranks.rank[r].base, w.want[r], BLOCKS * SLICE); /* a piece of block 4 did arrive */
     round_trip(&w);
     world_close(&w);
 }
@@ -260,10 +265,13 @@ static void a_failure_to_create_streams_is_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requested_copies_arrive_with_the_right_bytes), cmocka_unit_test(blocks_of_two_devices_come_back),
+        cmocka_unit_test(requested_copies_arrive_with_the_right_bytes),
+        cmocka_unit_test(blocks_of_two_devices_come_back),
 #ifdef CUDA_EMU
-        cmocka_unit_test(memory_that_cannot_be_pinned_serves_too),      cmocka_unit_test(only_its_copy_fails),
-        cmocka_unit_test(a_failure_to_create_streams_is_reported),      cmocka_unit_test(a_lost_device_ends_its_copies),
+        cmocka_unit_test(memory_that_cannot_be_pinned_serves_too),
+        cmocka_unit_test(only_its_copy_fails),
+        cmocka_unit_test(a_failure_to_create_streams_is_reported),
+        cmocka_unit_test(a_lost_device_ends_its_copies),
 #endif
     };
     return ct_run(tests);

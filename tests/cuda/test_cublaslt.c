@@ -9,7 +9,9 @@
 _Static_assert((int)LT_OK == (int)CUBLAS_STATUS_SUCCESS, "status");
 _Static_assert((int)LT_INVALID_VALUE == (int)CUBLAS_STATUS_INVALID_VALUE, "status");
 _Static_assert((int)LT_NOT_SUPPORTED == (int)CUBLAS_STATUS_NOT_SUPPORTED, "status");
-_Static_assert((int)LT_R_32F == (int)CUDA_R_32F && (int)LT_R_16F == (int)CUDA_R_16F && (int)LT_R_16BF == (int)CUDA_R_16BF, "types");
+_Static_assert((int)LT_R_32F == (int)CUDA_R_32F && (int)LT_R_16F == (int)CUDA_R_16F &&
+                   (int)LT_R_16BF == (int)CUDA_R_16BF,
+               "types");
 _Static_assert((int)LT_COMPUTE_32F == (int)CUBLAS_COMPUTE_32F && (int)LT_OP_T == (int)CUBLAS_OP_T, "operation");
 _Static_assert((int)LT_DESC_TRANSA == (int)CUBLASLT_MATMUL_DESC_TRANSA, "operation");
 _Static_assert((int)LT_PREF_WORKSPACE_BYTES == (int)CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, "preference");
@@ -19,7 +21,9 @@ _Static_assert((int)LT_PREF_ALIGN_A + 1 == (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNME
 _Static_assert((int)LT_PREF_ALIGN_A + 2 == (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, "preference");
 _Static_assert((int)LT_PREF_ALIGN_A + 3 == (int)CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, "preference");
 _Static_assert((int)LT_REDUCTION_NONE == (int)CUBLASLT_REDUCTION_SCHEME_NONE, "reduction");
-_Static_assert((int)LT_CONFIG_ID == (int)CUBLASLT_ALGO_CONFIG_ID && (int)LT_CONFIG_TILE == (int)CUBLASLT_ALGO_CONFIG_TILE_ID, "config");
+_Static_assert((int)LT_CONFIG_ID == (int)CUBLASLT_ALGO_CONFIG_ID &&
+                   (int)LT_CONFIG_TILE == (int)CUBLASLT_ALGO_CONFIG_TILE_ID,
+               "config");
 _Static_assert((int)LT_CONFIG_SPLITK == (int)CUBLASLT_ALGO_CONFIG_SPLITK_NUM, "config");
 _Static_assert((int)LT_CONFIG_REDUCTION == (int)CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, "config");
 _Static_assert((int)LT_CONFIG_STAGES == (int)CUBLASLT_ALGO_CONFIG_STAGES_ID, "config");
@@ -28,7 +32,8 @@ _Static_assert(sizeof(struct lt_desc) == sizeof(cublasLtMatmulDescOpaque_t), "si
 _Static_assert(sizeof(struct lt_pref) == sizeof(cublasLtMatmulPreferenceOpaque_t), "size");
 _Static_assert(sizeof(struct lt_algo) == sizeof(cublasLtMatmulAlgo_t), "size");
 _Static_assert(sizeof(struct lt_result) == sizeof(cublasLtMatmulHeuristicResult_t), "size");
-_Static_assert(offsetof(struct lt_result, workspace_bytes) == offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize), "place");
+_Static_assert(offsetof(struct lt_result, workspace_bytes) == offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize),
+               "place");
 _Static_assert(offsetof(struct lt_result, state) == offsetof(cublasLtMatmulHeuristicResult_t, state), "place");
 #endif
 #endif

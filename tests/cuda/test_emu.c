@@ -40,7 +40,8 @@ static int run_sum(enum emu_bug bug)
 static int run_gemm(enum emu_bug bug)
 {
     enum { M = 70, N = 130, K = 160, SPARE = (9 << 20) / 2 / K };
-    float *a = op_random((size_t)M * K, 2, 1.0f), *b = op_random((size_t)N * K, 3, 1.0f), *out = dev_new((size_t)M * N * sizeof *out);
+    float *a = op_random((size_t)M * K, 2, 1.0f), *b = op_random((size_t)N * K, 3, 1.0f),
+          *out = dev_new((size_t)M * N * sizeof *out);
     ct_round(a, (size_t)M * K, DT_BF16);
     ct_round(b, (size_t)N * K, DT_BF16);
     /* a lies at the end of a large allocation, behind which a page cannot be read: also without AddressSanitizer */
@@ -136,7 +137,8 @@ static void halves_of_a_warp_may_go_their_own_ways(void **state)
 {
     (void)state;
     uint32_t *out = dev_new(32 * 4), want = 0;
-    for (uint32_t l = 0; l < 32; l++) { /* xor 8: v + its partner's; xor 1, three times: pairs double their sum each time */
+    for (uint32_t l = 0; l < 32;
+         l++) { /* xor 8: v + its partner's; xor 1, three times: pairs double their sum each time */
         if (l < 16)
             want += l + (l ^ 8);
         else

@@ -42,7 +42,8 @@ static float *get(struct device *d, const void *p, size_t n, enum dtype t)
     float    *x = malloc(n * sizeof *x);
     uint16_t *h = malloc(n * 4);
     d->ops->to_host(d, h, p, n * dtype_bytes(t));
-    for (size_t i = 0; i < n; i++) x[i] = t == DT_F32 ? ((float *)(void *)h)[i] : t == DT_F16 ? f16_to_f32(h[i]) : bf16_to_f32(h[i]);
+    for (size_t i = 0; i < n; i++)
+        x[i] = t == DT_F32 ? ((float *)(void *)h)[i] : t == DT_F16 ? f16_to_f32(h[i]) : bf16_to_f32(h[i]);
     free(h);
     return x;
 }
@@ -62,7 +63,8 @@ static void agrees(struct device *d, struct size s, bool with_bias)
     for (size_t i = 0; i < (size_t)s.n * s.k; i++) w[i] = op_rounded(w[i], d->act);
     for (uint32_t i = 0; i < s.m; i++)
         for (uint32_t j = 0; j < s.n; j++)
-            for (uint32_t k = 0; k < s.k; k++) want[(size_t)i * s.n + j] += (double)x[(size_t)i * s.k + k] * (double)w[(size_t)j * s.k + k];
+            for (uint32_t k = 0; k < s.k; k++)
+                want[(size_t)i * s.n + j] += (double)x[(size_t)i * s.k + k] * (double)w[(size_t)j * s.k + k];
     struct dev_weight dw = op_weight(d, d->act, s.n, s.k, w);
     void             *dx = put(d, x, (size_t)s.m * s.k, d->act), *dbias = put(d, bias, s.n, DT_F32), *out, *logits;
     assert_int_equal(d->ops->alloc(d, n_out * 2, &out), ST_OK);
@@ -77,7 +79,8 @@ static void agrees(struct device *d, struct size s, bool with_bias)
         if (!(fabs((double)got[i] - want[i] - b) <= eps * scale))
             fail_msg("linear %u x %u x %u: [%zu] is %g, should be %g", s.m, s.n, s.k, i, (double)got[i], want[i] + b);
         if (!(fabs((double)got_logits[i] - want[i]) <= 2e-5 * scale))
-            fail_msg("logits %u x %u x %u: [%zu] is %g, should be %g", s.m, s.n, s.k, i, (double)got_logits[i], want[i]);
+            fail_msg("logits %u x %u x %u: [%zu] is %g, should be %g", s.m, s.n, s.k, i, (double)got_logits[i],
+                     want[i]);
     }
     free(x);
     free(w);
@@ -88,8 +91,9 @@ static void agrees(struct device *d, struct size s, bool with_bias)
 }
 
 static const struct size sizes[] = {
-    { 1, 1, 1 },    { 1, 16, 16 },   { 2, 5, 3 },    { 3, 17, 257 },   { 7, 64, 64 },   { 13, 130, 304 }, { 33, 100, 65 },
-    { 65, 72, 72 }, { 100, 80, 40 }, { 1, 331, 64 }, { 128, 48, 128 }, { 200, 33, 40 }, { 600, 24, 48 },  { 17, 64, 200 },
+    { 1, 1, 1 },      { 1, 16, 16 },   { 2, 5, 3 },     { 3, 17, 257 },  { 7, 64, 64 },
+    { 13, 130, 304 }, { 33, 100, 65 }, { 65, 72, 72 },  { 100, 80, 40 }, { 1, 331, 64 },
+    { 128, 48, 128 }, { 200, 33, 40 }, { 600, 24, 48 }, { 17, 64, 200 },
 };
 
 static void products_agree_with_a_sum_in_double(void **state)
@@ -200,7 +204,9 @@ static void an_algorithm_with_wrong_numbers_is_not_pinned(void **state)
 static void an_algorithm_whose_bits_change_with_the_rows_is_not_pinned(void **state)
 {
     (void)state;
-    static const uint32_t from[] = { 2, 7, 20 }; /* below the most rows that are compared here, which are not a size of the list */
+    static const uint32_t from[] = {
+        2, 7, 20
+    }; /* below the most rows that are compared here, which are not a size of the list */
     for (size_t i = 0; i < sizeof from / sizeof *from; i++) {
         emu_lt.drift = from[i];
         struct device *d = open_with(DT_BF16, true, NULL, NULL);
@@ -282,9 +288,14 @@ static void tune(void)
     static const struct dev_matrix matrix[] = { { 40, 64, false }, { 56, 64, true } };
     uint32_t                       lines = 0;
     char                           where[200];
-    struct dev_tune_cfg            cfg = {
-                   .act = DT_BF16, .matrix = matrix, .n_matrix = 2, .rows_max = 64, .runs = 1, .output = path, .line = count_line, .ctx = &lines
-    };
+    struct dev_tune_cfg            cfg = { .act = DT_BF16,
+                                           .matrix = matrix,
+                                           .n_matrix = 2,
+                                           .rows_max = 64,
+                                           .runs = 1,
+                                           .output = path,
+                                           .line = count_line,
+                                           .ctx = &lines };
     emu_lt.wrong = true; /* it finds that out */
     assert_int_equal(dev_tune(&cfg, where, sizeof where), ST_OK);
     emu_lt.wrong = false;
@@ -408,8 +419,8 @@ static void wide_prepare(struct cuda_dev *d, void *rows, const void *x, const st
     wide.n_row += m;
     if (m > wide.rows_most) wide.rows_most = m;
     for (uint32_t r = 0; r < m; r++)
-        cudaMemcpyAsync((char *)rows + (size_t)r * WIDE_ROW + WIDE_GAP, (const char *)x + r * bytes, bytes, cudaMemcpyDeviceToDevice,
-                        d->stream);
+        cudaMemcpyAsync((char *)rows + (size_t)r * WIDE_ROW + WIDE_GAP, (const char *)x + r * bytes, bytes,
+                        cudaMemcpyDeviceToDevice, d->stream);
 }
 static bool wide_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
 {
@@ -420,7 +431,9 @@ static bool wide_mul(struct cuda_dev *d, const struct gemm_pin *pin, const struc
                         (const char *)p->x + (size_t)r * WIDE_ROW + WIDE_GAP, p->w->data, 1, p->w->n, p->w->k);
     return true;
 }
-static const struct cuda_gemm_kind wide_kind = { .name = "wide", .row_bytes = wide_bytes, .prepare = wide_prepare, .mul = wide_mul };
+static const struct cuda_gemm_kind wide_kind = {
+    .name = "wide", .row_bytes = wide_bytes, .prepare = wide_prepare, .mul = wide_mul
+};
 
 static void a_kind_multiplies_the_rows_that_it_prepares_as_many_as_the_workspace_holds_at_a_time(void **state)
 {
@@ -554,7 +567,8 @@ static void ops_are_timed_by_the_device_and_roofs_are_numbers(void **state)
     assert_int_equal(t.n_step, 0);
     dev_close(a.d);
     struct device *ref = op_open(DEV_REF, NULL, 0);
-    assert_true(isnan(dev_time(ref, 5, count_call, &a)) && isnan(dev_probe(ref, DEV_PROBE_COPY)) && !dev_step_times(ref, &t));
+    assert_true(isnan(dev_time(ref, 5, count_call, &a)) && isnan(dev_probe(ref, DEV_PROBE_COPY)) &&
+                !dev_step_times(ref, &t));
     dev_close(ref);
     free(w);
 }

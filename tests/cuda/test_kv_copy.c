@@ -6,7 +6,8 @@ enum { BLOCKS = 150 };
 static struct dev_kv make(struct device *d, uint64_t block_bytes, uint8_t *host)
 {
     struct dev_kv kv = { .dtype = DT_BF16, .n_block = BLOCKS, .block_bytes = block_bytes };
-    for (size_t i = 0; i < BLOCKS * kv.block_bytes; i++) host[i] = (uint8_t)(rng_philox(1, i / 8, 0).x[0] >> (i % 4 * 8));
+    for (size_t i = 0; i < BLOCKS * kv.block_bytes; i++)
+        host[i] = (uint8_t)(rng_philox(1, i / 8, 0).x[0] >> (i % 4 * 8));
     kv.base = ct_bytes(d, host, BLOCKS * kv.block_bytes);
     return kv;
 }
@@ -15,7 +16,9 @@ static struct dev_kv make(struct device *d, uint64_t block_bytes, uint8_t *host)
 static void blocks_are_copied_as_if_one_after_another(void **state)
 {
     (void)state;
-    static const uint32_t shape[][4] = { { 1, 1, 16, 16 }, { 3, 2, 16, 80 }, { 2, 8, 32, 128 } }; /* layers, heads, tokens, head_dim */
+    static const uint32_t shape[][4] = { { 1, 1, 16, 16 },
+                                         { 3, 2, 16, 80 },
+                                         { 2, 8, 32, 128 } }; /* layers, heads, tokens, head_dim */
     for (size_t s = 0; s < 3; s++) {
         struct device  *d = ct_open(DT_BF16, 128 << 20);
         const uint32_t *z = shape[s];

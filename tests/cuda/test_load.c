@@ -59,7 +59,8 @@ static void check(struct device *d, const struct dev_weight *w, const float *x, 
 static void weights_arrive(bool lazy)
 {
     static const enum dtype from[] = { DT_F32, DT_BF16, DT_F16 };
-    static const uint32_t   size[][2] = { { 1, 1 }, { 3, 7 }, { 100, 64 }, { 513, 33 }, { 64, 4096 }, { 6000, 500 }, { 2, 2100001 } };
+    static const uint32_t   size[][2] = { { 1, 1 },     { 3, 7 },      { 100, 64 },   { 513, 33 },
+                                          { 64, 4096 }, { 6000, 500 }, { 2, 2100001 } };
     for (int act = DT_BF16; act <= DT_F16; act++) {
         struct device *d = ct_open((enum dtype)act, 256 << 20);
 #ifdef CUDA_EMU
@@ -70,7 +71,8 @@ static void weights_arrive(bool lazy)
         for (size_t i = 0; i < 21; i++) {
             uint32_t n = size[i / 3][0], k = size[i / 3][1], n_thread = 1 + draw(i, 0, 6);
             float   *x = malloc((size_t)n * k * sizeof *x);
-            for (size_t e = 0; e < (size_t)n * k; e++) x[e] = (float)((uint32_t)(e * 2654435761u + i) >> 8) * 0x1p-22f - 2;
+            for (size_t e = 0; e < (size_t)n * k; e++)
+                x[e] = (float)((uint32_t)(e * 2654435761u + i) >> 8) * 0x1p-22f - 2;
             struct source_rows s = rows_make(x, n, k, from[i % 3], draw(i, 1, 3) * 5, draw(i, 2, 2));
             struct dev_weight  w;
             pthread_t          thread[6];

@@ -21,7 +21,8 @@ static void embed_copies_rows_and_reads_nothing_for_an_id_it_has_not(void **stat
             d->ops->embed(d, out, did, &w, N);
             ct_act_get(d, got, out, N * dim[s]);
             for (uint32_t i = 0; i < N; i++)
-                for (uint32_t j = 0; j < dim[s]; j++) assert_true(got[i * dim[s] + j] == (id[i] < VOCAB ? src[id[i] * dim[s] + j] : 0.0f));
+                for (uint32_t j = 0; j < dim[s]; j++)
+                    assert_true(got[i * dim[s] + j] == (id[i] < VOCAB ? src[id[i] * dim[s] + j] : 0.0f));
             free(src);
             free(got);
             dev_close(d);
@@ -74,7 +75,8 @@ static void gates_agree_with_ref_and_rows_stand_alone(void **state)
             ct_round(x, 2 * all, d->act);
             char *dx = ct_act(d, x, 2 * all), *out = ct_act_new(d, all);
             for (enum op_act act = 0; act < OP_ACTS; act++) {
-                double rounding = d->act == DT_BF16 ? 0x1.01p-8 : 0x1.01p-11, most = d->act == DT_BF16 ? INFINITY : 65504;
+                double rounding = d->act == DT_BF16 ? 0x1.01p-8 : 0x1.01p-11,
+                       most = d->act == DT_BF16 ? INFINITY : 65504;
                 ref->ops->glu(ref, want, x, N, inter[s], act);
                 d->ops->glu(d, out, dx, N, inter[s], act);
                 ct_act_get(d, got, out, all);

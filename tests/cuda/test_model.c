@@ -119,12 +119,14 @@ static void two_ranks_on_one_gpu_give_the_answer_of_two_ranks_on_the_cpu(void **
             memcpy(ids, g.prompt[p], n * sizeof *ids);
             for (uint32_t k = 0; k < N; k++) {
                 uint32_t at = k ? n + k - 1 : 0, rows = k ? 1 : n;
-                uint32_t got = gold_step(&gpu, ids, at, rows, NULL, 0, true), want = gold_step(&cpu, ids, at, rows, NULL, 0, true);
+                uint32_t got = gold_step(&gpu, ids, at, rows, NULL, 0, true),
+                         want = gold_step(&cpu, ids, at, rows, NULL, 0, true);
                 sampled_logits(&gpu, a);
                 sampled_logits(&cpu, b);
                 for (uint32_t i = 0; i < g.spec.vocab; i++) worst = fmax(worst, fabs((double)a[i] - b[i]) / g.max_abs);
                 double gap = (double)b[want] - b[got];
-                if (gap >= NEAR_TIE) fail_msg("%s prompt %u token %u: %u, not %u (%g nat below)", family[f], p, k, got, want, gap);
+                if (gap >= NEAR_TIE)
+                    fail_msg("%s prompt %u token %u: %u, not %u (%g nat below)", family[f], p, k, got, want, gap);
                 n_tie += got != want;
                 n_equal += got == want;
                 ids[n + k] = want;
@@ -173,7 +175,8 @@ static void pebble_continues_a_prompt_as_transformers_does(void **state)
         for (uint32_t k = 0; k < n_want; k++) {
             uint32_t id = k ? gold_step(&r, ids, n + k - 1, 1, NULL, 0, true) : gold_step(&r, ids, 0, n, NULL, 0, true);
             double   gap = json_number_value(json_array_get(gaps, k));
-            if (id != want[k] && gap >= NEAR_TIE) fail_msg("case %zu, token %u: %u, not %u (gap %g)", i, k, id, want[k], gap);
+            if (id != want[k] && gap >= NEAR_TIE)
+                fail_msg("case %zu, token %u: %u, not %u (gap %g)", i, k, id, want[k], gap);
             n_tie += id != want[k];
             n_equal += id == want[k];
             ids[n + k] = want[k];

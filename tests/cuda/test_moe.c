@@ -69,7 +69,8 @@ static void drop(struct moe *m)
 }
 static void run(struct moe *m, void *out, const void *x, const void *logits, uint32_t n, bool renorm)
 {
-    struct op_moe o = { out, x, logits, m->gate_up, m->down, n, m->s.n_expert, m->s.top_k, m->s.hidden, m->s.inter, renorm, OP_SILU };
+    struct op_moe o = { out,           x,          logits,      m->gate_up, m->down, n,
+                        m->s.n_expert, m->s.top_k, m->s.hidden, m->s.inter, renorm,  OP_SILU };
     m->d->ops->moe(m->d, &o);
 }
 static void assert_guard(struct moe *m)
@@ -86,7 +87,8 @@ static void route(float *logits, struct shape s, enum routing how)
         for (uint32_t e = 0; e < s.n_expert; e++) {
             float *l = &logits[(size_t)r * s.n_expert + e];
             if (how == ONE_EXPERT)
-                *l = e == s.n_expert - 1 ? 4.0f : -3.0f - (float)((e * 5 + 3) % s.n_expert) / 8; /* the rest: the same few */
+                *l = e == s.n_expert - 1 ? 4.0f
+                                         : -3.0f - (float)((e * 5 + 3) % s.n_expert) / 8; /* the rest: the same few */
             if (how == TIES) *l = (e + r) % 3 ? 1.0f : 2.0f;
         }
 }
@@ -95,8 +97,8 @@ static void agree(struct shape s, enum dtype t, uint64_t seed)
 {
     size_t     all = (size_t)s.rows * s.hidden;
     struct moe m = make(ct_open(t, 256 << 20), s, true), r = make_ref(t, s);
-    float     *x = op_random(all, seed, 1), *logits = op_random((size_t)s.rows * s.n_expert, seed + 1, 2), *want = op_random(all, 3, 1),
-          *got = op_random(all, 4, 1);
+    float     *x = op_random(all, seed, 1), *logits = op_random((size_t)s.rows * s.n_expert, seed + 1, 2),
+          *want = op_random(all, 3, 1), *got = op_random(all, 4, 1);
     void *out = ct_act_new(m.d, all);
     char  what[128];
     ct_round(x, all, t);
@@ -111,8 +113,8 @@ static void agree(struct shape s, enum dtype t, uint64_t seed)
         run(&r, want, x, logits, s.rows, renorm);
         run(&m, out, dx, dl, s.rows, renorm);
         ct_act_get(m.d, got, out, all);
-        snprintf(what, sizeof what, "%u experts, top %u, %u x %u, %u rows, routing %d, %s", s.n_expert, s.top_k, s.hidden, s.inter, s.rows,
-                 how, t == DT_BF16 ? "bf16" : "f16");
+        snprintf(what, sizeof what, "%u experts, top %u, %u x %u, %u rows, routing %d, %s", s.n_expert, s.top_k,
+                 s.hidden, s.inter, s.rows, how, t == DT_BF16 ? "bf16" : "f16");
         ct_assert_close(got, want, all, t == DT_BF16 ? 5e-3 : 7e-4, t == DT_BF16 ? 0.1 : 0.02, what);
         assert_guard(&m);
     }
@@ -129,10 +131,11 @@ static void experts_agree_with_ref(void **state)
 {
     (void)state;
     static const struct shape shape[] = {
-        { 4, 1, 64, 32, 1 },     { 128, 8, 64, 32, 1 }, { 8, 2, 256, 96, 8 },   { 7, 3, 72, 40, 5 },    { 5, 2, 100, 36, 3 },
-        { 6, 2, 64, 17, 20 },    { 8, 8, 64, 64, 16 },  { 4, 2, 200, 72, 13 },  { 16, 4, 128, 64, 40 }, { 128, 8, 64, 48, 33 },
-        { 300, 40, 32, 16, 9 },  { 4, 2, 64, 64, 70 },  { 4, 2, 136, 72, 100 }, { 5, 3, 256, 128, 97 }, { 4, 4, 64, 64, 130 },
-        { 4, 3, 200, 136, 150 }, { 8, 2, 1024, 64, 4 }, { 4, 2, 4096, 64, 2 },  { 2, 1, 64, 1024, 18 },
+        { 4, 1, 64, 32, 1 },    { 128, 8, 64, 32, 1 },  { 8, 2, 256, 96, 8 },   { 7, 3, 72, 40, 5 },
+        { 5, 2, 100, 36, 3 },   { 6, 2, 64, 17, 20 },   { 8, 8, 64, 64, 16 },   { 4, 2, 200, 72, 13 },
+        { 16, 4, 128, 64, 40 }, { 128, 8, 64, 48, 33 }, { 300, 40, 32, 16, 9 }, { 4, 2, 64, 64, 70 },
+        { 4, 2, 136, 72, 100 }, { 5, 3, 256, 128, 97 }, { 4, 4, 64, 64, 130 },  { 4, 3, 200, 136, 150 },
+        { 8, 2, 1024, 64, 4 },  { 4, 2, 4096, 64, 2 },  { 2, 1, 64, 1024, 18 },
     };
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         agree(shape[i], DT_BF16, 10 + i);
@@ -152,8 +155,9 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
         struct moe   m = make(ct_open(DT_BF16, 256 << 20), s, true);
         float       *x = op_random(all, 1, 1), *logits = op_random((size_t)s.rows * s.n_expert, 2, 2);
         float       *mx = op_random(s.hidden, 3, 1), *ml = op_random(s.n_expert, 4, 2);
-        char        *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, (size_t)s.rows * s.n_expert), *out = ct_act_new(m.d, all);
-        uint16_t    *alone = malloc(s.hidden * 2), *got = malloc(s.hidden * 2);
+        char        *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, (size_t)s.rows * s.n_expert),
+             *out = ct_act_new(m.d, all);
+        uint16_t *alone = malloc(s.hidden * 2), *got = malloc(s.hidden * 2);
         ct_put_as(m.d, dx, DT_BF16, mx, s.hidden);
         ct_put_as(m.d, dl, DT_BF16, ml, s.n_expert);
         run(&m, out, dx, dl, 1, true);
@@ -198,8 +202,9 @@ static void every_order_of_threads_gives_the_same_bits(void **state)
         size_t       all = (size_t)s.rows * s.hidden;
         struct moe   m = make(ct_open(DT_BF16, 0), s, true);
         float       *x = op_random(all, 1, 1), *logits = op_random((size_t)s.rows * s.n_expert, 2, 2);
-        void        *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, (size_t)s.rows * s.n_expert), *out = ct_act_new(m.d, all);
-        uint16_t    *want = malloc(all * 2), *got = malloc(all * 2);
+        void        *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, (size_t)s.rows * s.n_expert),
+             *out = ct_act_new(m.d, all);
+        uint16_t *want = malloc(all * 2), *got = malloc(all * 2);
         run(&m, out, dx, dl, s.rows, true);
         ct_get(m.d, want, out, all * 2);
         for (size_t i = 0; i < all; i++) assert_true((want[i] & 0x7f80) != 0x7f80);
@@ -227,7 +232,8 @@ static void rows_of_padding_have_no_experts(void **state)
     size_t       all = (size_t)s.rows * s.hidden;
     struct moe   m = make(ct_open(DT_BF16, 0), s, true);
     uint32_t     seq[12];
-    float       *x = op_random(all, 1, 1), *logits = op_random((size_t)s.rows * s.n_expert, 2, 1), *got = op_random(all, 3, 1);
+    float       *x = op_random(all, 1, 1), *logits = op_random((size_t)s.rows * s.n_expert, 2, 1),
+          *got = op_random(all, 3, 1);
     for (uint32_t e = 4; e < 6; e++) {
         ct_poison(m.d, m.gate_up[e].data, m.gate_up[e].bytes);
         ct_poison(m.d, m.down[e].data, m.down[e].bytes);
@@ -256,7 +262,8 @@ static void a_row_without_a_routing_is_nan(void **state)
     struct shape s = { 6, 3, 64, 32, 5 };
     size_t       all = (size_t)s.rows * s.hidden;
     struct moe   m = make(ct_open(DT_BF16, 0), s, true);
-    float       *x = op_random(all, 1, 1), *logits = op_random((size_t)s.rows * s.n_expert, 2, 1), *got = op_random(all, 3, 1);
+    float       *x = op_random(all, 1, 1), *logits = op_random((size_t)s.rows * s.n_expert, 2, 1),
+          *got = op_random(all, 3, 1);
     for (uint32_t e = 0; e < s.n_expert; e++) {
         logits[s.n_expert + e] = NAN;
         logits[2 * s.n_expert + e] = e ? logits[e] : NAN;
@@ -279,8 +286,8 @@ static void many_rows_go_in_parts(void **state)
     size_t       all = (size_t)s.rows * s.hidden;
     struct moe   m = make(ct_open(DT_BF16, 0), s, true);
     float       *x = op_random(all, 1, 1), *logits = op_random((size_t)s.rows * s.n_expert, 2, 1);
-    char        *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, (size_t)s.rows * s.n_expert), *out = ct_act_new(m.d, all);
-    uint16_t    *got = malloc(all * 2), *part = malloc(all * 2);
+    char *dx = ct_act(m.d, x, all), *dl = ct_act(m.d, logits, (size_t)s.rows * s.n_expert), *out = ct_act_new(m.d, all);
+    uint16_t *got = malloc(all * 2), *part = malloc(all * 2);
     run(&m, out, dx, dl, s.rows, false);
     ct_get(m.d, got, out, all * 2);
     assert_guard(&m);

@@ -13,7 +13,9 @@
 #include <assert.h>
 
 /* Pointers pass as pointers and enums as int: the same places of the same width. */
-static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == sizeof(int) && sizeof(ncclRedOp_t) == sizeof(int), "enums");
+static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == sizeof(int) &&
+                  sizeof(ncclRedOp_t) == sizeof(int),
+              "enums");
 static_assert(sizeof(ncclComm_t) == sizeof(nccl_comm) && sizeof(ncclUniqueId) == sizeof(struct nccl_id), "handles");
 static_assert((int)ncclSuccess == NCCL_OK && (int)ncclInProgress == NCCL_IN_PROGRESS, "results");
 static_assert((int)ncclSum == NCCL_SUM && (int)ncclInt8 == NCCL_INT8 && (int)ncclFloat16 == NCCL_F16, "types");

@@ -22,16 +22,18 @@ static void norms_agree_with_ref_in_every_dimension(void **state)
         for (size_t s = 0; s < sizeof dim / sizeof *dim; s++) {
             struct device *d = ct_open(acts[t], 0), *ref = ct_open_ref();
             size_t         all = (size_t)N * dim[s];
-            float *x = op_random(all, 1, 3), *delta = op_random(all, 2, 1), *w = op_random(dim[s], 3, 1), *want = op_random(all, 4, 1),
-                  *got = op_random(all, 5, 1), *sum = op_random(all, 6, 1);
+            float         *x = op_random(all, 1, 3), *delta = op_random(all, 2, 1), *w = op_random(dim[s], 3, 1),
+                  *want = op_random(all, 4, 1), *got = op_random(all, 5, 1), *sum = op_random(all, 6, 1);
             ct_round(x, all, d->act);
             ct_round(delta, all, d->act);
-            void *dx = ct_act(d, x, all), *dd = ct_act(d, delta, all), *dw = ct_bytes(d, w, dim[s] * sizeof *w), *out = ct_act_new(d, all);
+            void *dx = ct_act(d, x, all), *dd = ct_act(d, delta, all), *dw = ct_bytes(d, w, dim[s] * sizeof *w),
+                 *out = ct_act_new(d, all);
             ref->ops->rmsnorm(ref, want, x, w, N, dim[s], 1e-5f);
             d->ops->rmsnorm(d, out, dx, dw, N, dim[s], 1e-5f);
             ct_act_get(d, got, out, all);
             assert_rounded(got, want, all, d->act, "rmsnorm");
-            for (size_t i = 0; i < all; i++) sum[i] = op_rounded(x[i] + delta[i], d->act); /* the norm is of the rounded sum */
+            for (size_t i = 0; i < all; i++)
+                sum[i] = op_rounded(x[i] + delta[i], d->act); /* the norm is of the rounded sum */
             ref->ops->rmsnorm(ref, want, sum, w, N, dim[s], 1e-5f);
             d->ops->add_rmsnorm(d, out, dx, dd, dw, N, dim[s], 1e-5f);
             ct_act_get(d, got, out, all);
@@ -55,11 +57,13 @@ static void rows_may_begin_anywhere(void **state)
     (void)state;
     enum { N = 2, DIM = 64 };
     struct device *d = ct_open(DT_BF16, 0), *ref = ct_open_ref();
-    float *x = op_random(N * DIM, 1, 1), *w = op_random(DIM, 2, 1), *want = op_random(N * DIM, 3, 1), *got = op_random(N * DIM, 4, 1);
+    float         *x = op_random(N * DIM, 1, 1), *w = op_random(DIM, 2, 1), *want = op_random(N * DIM, 3, 1),
+          *got = op_random(N * DIM, 4, 1);
     ct_round(x, N * DIM, d->act);
     ref->ops->rmsnorm(ref, want, x, w, N, DIM, 1e-6f);
     for (size_t shift = 1; shift <= 4; shift++) {
-        char *dx = ct_act_new(d, N * DIM + 8), *out = ct_act_new(d, N * DIM + 8), *dw = ct_alloc(d, (DIM + 4) * sizeof *w);
+        char *dx = ct_act_new(d, N * DIM + 8), *out = ct_act_new(d, N * DIM + 8),
+             *dw = ct_alloc(d, (DIM + 4) * sizeof *w);
         ct_put_as(d, dx + 2 * shift, d->act, x, N * DIM);
         ct_put(d, dw + 4, w, DIM * sizeof *w);
         d->ops->rmsnorm(d, out + 2 * shift, dx + 2 * shift, (float *)(void *)(dw + 4), N, DIM, 1e-6f);
@@ -83,7 +87,8 @@ static void a_row_has_the_same_bits_in_every_place_and_order(void **state)
         struct device *d = ct_open(DT_BF16, 0);
         size_t         all = (size_t)N * dim[s], bytes = dim[s] * 2;
         float         *x = op_random(all, 1, 1), *delta = op_random(all, 2, 1), *w = op_random(dim[s], 3, 1);
-        char     *dd = ct_act(d, delta, all), *dw = ct_bytes(d, w, dim[s] * sizeof *w), *out = ct_act_new(d, all), *dx = ct_act_new(d, all);
+        char          *dd = ct_act(d, delta, all), *dw = ct_bytes(d, w, dim[s] * sizeof *w), *out = ct_act_new(d, all),
+             *dx = ct_act_new(d, all);
         uint16_t *batch = malloc(all * 2), *alone = malloc(bytes);
         for (CT_SCHEDULES(i)) {
             x[3] = i % 2 ? NAN : 1.0f; /* a bad row is alone with it */

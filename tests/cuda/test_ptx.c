@@ -72,7 +72,8 @@ static void ldmatrix(int n, bool trans)
         for (int m = 0; m < n; m++)
             for (int j = 0; j < 2; j++) {
                 int row = lane / 4, col = lane % 4 * 2 + j;
-                assert_int_equal(out[lane * n + m] >> (16 * j) & 0xffff, in[m * 64 + (trans ? col * 8 + row : row * 8 + col)]);
+                assert_int_equal(out[lane * n + m] >> (16 * j) & 0xffff,
+                                 in[m * 64 + (trans ? col * 8 + row : row * 8 + col)]);
             }
 }
 static void ldmatrix_gives_each_lane_its_elements(void **state)
@@ -127,7 +128,8 @@ static void a_power_of_two_is_within_its_bound(void **state)
     enum { N = 4096 };
     static float x[N], y[N];
     (void)state;
-    for (int i = 0; i < N; i++) x[i] = (float)number(450, (uint64_t)i) * 0x1p-32f * 252 - 125; /* -125 .. 127: results are normal */
+    for (int i = 0; i < N; i++)
+        x[i] = (float)number(450, (uint64_t)i) * 0x1p-32f * 252 - 125; /* -125 .. 127: results are normal */
     static const float edge[] = { 0, -0.0f, 1, -1, 10, -126, -127, -149, -150, -1000, -INFINITY, 127 };
     for (size_t i = 0; i < sizeof edge / sizeof *edge; i++) x[i] = edge[i];
     void *dx = up(x, sizeof x), *dy = up(NULL, sizeof y);

@@ -63,9 +63,12 @@ static void run(struct world *w, const struct step *s, uint32_t row0, uint32_t n
     struct device   *d = ct_open(w->s.act, 0);
     struct dev_kv    kv = w->kv;
     struct step     *at = ct_bytes(d, s, sizeof *s);
-    struct dev_batch b = {
-        .n_row = n, .n_seq = SEQS, .pos = at->pos + row0, .row_seq = at->row_seq + row0, .page_start = at->page_start, .page = at->page
-    };
+    struct dev_batch b = { .n_row = n,
+                           .n_seq = SEQS,
+                           .pos = at->pos + row0,
+                           .row_seq = at->row_seq + row0,
+                           .page_start = at->page_start,
+                           .page = at->page };
     kv.base = ct_alloc(d, w->pool);
     struct op_qkv q = { ct_act(d, w->x + row0 * w->width, n * w->width),
                         w->s.norm ? ct_bytes(d, w->q_norm, w->s.dim * sizeof(float)) : NULL,
@@ -111,29 +114,33 @@ static void every_shape_agrees_with_ref_and_nothing_else_is_written(void **state
             kv.base = want_pool;
             memset(want_pool, 0xff, w.pool);
             memcpy(want, w.x, ROWS * w.width * sizeof *want);
-            struct dev_batch b = {
-                .n_row = ROWS, .n_seq = SEQS, .pos = t.pos, .row_seq = t.row_seq, .page_start = t.page_start, .page = t.page
-            };
-            struct op_qkv q = { want,
+            struct dev_batch b = { .n_row = ROWS,
+                                   .n_seq = SEQS,
+                                   .pos = t.pos,
+                                   .row_seq = t.row_seq,
+                                   .page_start = t.page_start,
+                                   .page = t.page };
+            struct op_qkv    q = { want,
                                 w.s.norm ? w.q_norm : NULL,
                                 w.s.norm ? w.k_norm : NULL,
-                                1e-6f,
+                                   1e-6f,
                                 w.s.rot ? w.inv_freq : NULL,
-                                1.25f,
-                                w.s.n_head,
-                                w.s.n_kv_head,
-                                w.s.dim,
-                                w.s.rot,
-                                LAYER };
+                                   1.25f,
+                                   w.s.n_head,
+                                   w.s.n_kv_head,
+                                   w.s.dim,
+                                   w.s.rot,
+                                   LAYER };
             ref->ops->qkv(ref, &q, &b, &kv);
             memset((char *)want_pool + w.kv.block_bytes, 0xff, w.kv.block_bytes);
             for (size_t r = 0; r < ROWS; r++)
                 for (size_t k = 0; k < w.width; k++) {
-                    float x = from_half(got[r * w.width + k], w.s.act), y = r == 5 ? w.x[r * w.width + k] : want[r * w.width + k];
-                    bool  exact = r == 5 || k >= (size_t)(w.s.n_head + w.s.n_kv_head) * w.s.dim;
+                    float x = from_half(got[r * w.width + k], w.s.act),
+                          y = r == 5 ? w.x[r * w.width + k] : want[r * w.width + k];
+                    bool exact = r == 5 || k >= (size_t)(w.s.n_head + w.s.n_kv_head) * w.s.dim;
                     if (exact ? x != y : !near(x, y, w.s.act, 1))
-                        fail_msg("shape %zu row %zu number %zu is %.9g, should be %.9g (%s)", i, r, k, (double)x, (double)y,
-                                 ct_schedule_name(schedule));
+                        fail_msg("shape %zu row %zu number %zu is %.9g, should be %.9g (%s)", i, r, k, (double)x,
+                                 (double)y, ct_schedule_name(schedule));
                 }
             for (size_t k = 0; k < w.pool / 2; k++) {
                 bool written = want_pool[k] != 0xffff;
@@ -156,7 +163,8 @@ static void a_row_has_the_same_bits_alone(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct world w = make(shapes[i]);
         struct step  s = make_step(w.s.block_tokens);
-        uint16_t    *all = malloc(ROWS * w.width * 2), *pool = malloc(w.pool), *one = malloc(w.width * 2), *one_pool = malloc(w.pool);
+        uint16_t    *all = malloc(ROWS * w.width * 2), *pool = malloc(w.pool), *one = malloc(w.width * 2),
+                 *one_pool = malloc(w.pool);
         run(&w, &s, 0, ROWS, all, pool);
         for (uint32_t r = 0; r < 5; r++) {
             run(&w, &s, r, 1, one, one_pool);
@@ -188,8 +196,10 @@ static void far_positions_are_turned_as_exactly_as_near_ones(void **state)
     float    *x = calloc((size_t)N * 3 * DIM, sizeof *x), *y = malloc((size_t)N * 3 * DIM * sizeof *y);
     for (uint32_t i = 0; i < N; i++) {
         struct rng_block r = rng_philox(5, 1, i);
-        pos[i] = i < 400 ? i : i < 430 ? 355 * (i - 399) : r.x[0] >> (10 + i % 12); /* up to 4 million; 355 is nearly 113 pi */
-        for (uint32_t j = 0; j < DIM / 2; j++) x[(size_t)i * 3 * DIM + j] = 1;      /* q: becomes cos, sin */
+        pos[i] = i < 400   ? i
+                 : i < 430 ? 355 * (i - 399)
+                           : r.x[0] >> (10 + i % 12); /* up to 4 million; 355 is nearly 113 pi */
+        for (uint32_t j = 0; j < DIM / 2; j++) x[(size_t)i * 3 * DIM + j] = 1; /* q: becomes cos, sin */
     }
     struct dev_kv kv = { .dtype = DT_BF16, .n_block = 1, .n_layer = 1, .block_tokens = 1 << 22 };
     op_kv_layers(&kv, 1, DIM);
@@ -200,12 +210,23 @@ static void far_positions_are_turned_as_exactly_as_near_ones(void **state)
                            .row_seq = ct_bytes(d, row_seq, N * sizeof *row_seq),
                            .page_start = ct_bytes(d, page_start, sizeof page_start),
                            .page = ct_bytes(d, &nowhere, sizeof nowhere) };
-    struct op_qkv q = { ct_act(d, x, (size_t)N * 3 * DIM), NULL, NULL, 0, ct_bytes(d, inv_freq, sizeof inv_freq), 1.0f, 1, 1, DIM, DIM, 0 };
+    struct op_qkv    q = { ct_act(d, x, (size_t)N * 3 * DIM),
+                           NULL,
+                           NULL,
+                           0,
+                           ct_bytes(d, inv_freq, sizeof inv_freq),
+                           1.0f,
+                           1,
+                           1,
+                           DIM,
+                           DIM,
+                           0 };
     d->ops->qkv(d, &q, &b, &kv);
     ct_act_get(d, y, q.qkv, (size_t)N * 3 * DIM);
     for (uint32_t i = 0; i < N; i++)
         for (uint32_t j = 0; j < DIM; j++) {
-            double angle = (double)((float)pos[i] * inv_freq[j % (DIM / 2)]), want = j < DIM / 2 ? cos(angle) : sin(angle);
+            double angle = (double)((float)pos[i] * inv_freq[j % (DIM / 2)]),
+                   want = j < DIM / 2 ? cos(angle) : sin(angle);
             double got = (double)y[(size_t)i * 3 * DIM + j];
             if (!(fabs(got - want) <= 0x1.01p-11 * fabs(want) + 1.5e-7))
                 fail_msg("position %u pair %u: %.9g, should be %.9g", pos[i], j, got, want);

@@ -79,7 +79,8 @@ static void fill_logits(struct pair *p, uint64_t seed)
             }
             l[i] = x;
         }
-        if (random32(seed, 100 + r) % 16 == 0) l[random32(seed, 200 + r) % n] = random32(seed, 300 + r) % 2 ? NAN : INFINITY;
+        if (random32(seed, 100 + r) % 16 == 0)
+            l[random32(seed, 200 + r) % n] = random32(seed, 300 + r) % 2 ? NAN : INFINITY;
         if (random32(seed, 400 + r) % 24 == 0)
             for (uint32_t i = 0; i < n; i++) l[i] = -INFINITY;
     }
@@ -104,9 +105,10 @@ static void fill_lists(struct pair *p, uint64_t seed)
 static void fill_rows(struct pair *p, uint64_t seed)
 {
     static const float temperature[] = { 0, 1e-6f, 1e-5f, 0.01f, 0.6f, 1, 1, 1.7f, 100 };
-    static const float top_p[] = { 1, 1, 0.95f, 0.9f, 0.5f, 0.01f, 1e-9f, 0, 0.99999994f }, min_p[] = { 0, 0, 0, 0.05f, 0.3f, 1 };
+    static const float top_p[] = { 1, 1, 0.95f, 0.9f, 0.5f, 0.01f, 1e-9f, 0, 0.99999994f },
+                       min_p[] = { 0, 0, 0, 0.05f, 0.3f, 1 };
     for (uint32_t r = 0; r < ROWS; r++, seed += 7919) {
-        const uint32_t       top_k[] = { 0, 0, 0, 1, 2, 5, 20, 50, 3000, p->vocab / 2, p->vocab - 1, p->vocab, UINT32_MAX };
+        const uint32_t top_k[] = { 0, 0, 0, 1, 2, 5, 20, 50, 3000, p->vocab / 2, p->vocab - 1, p->vocab, UINT32_MAX };
         struct op_sample_row row = { .temperature = PICK(temperature, 1),
                                      .top_p = PICK(top_p, 2),
                                      .min_p = PICK(min_p, 3),
@@ -154,8 +156,9 @@ static struct op_sample cpu_op(struct pair *p)
 static struct op_sample gpu_op(struct pair *p)
 {
     struct out *o = p->dout;
-    return (struct op_sample){ p->dlogits,     p->n,  p->vocab,   p->drow, p->dlist->hist, p->dlist->ban, p->dlist->allow,
-                               p->dlist->bias, o->id, o->logprob, o->rank, o->top_id,      o->top_logprob };
+    return (struct op_sample){ p->dlogits,      p->n,           p->vocab, p->drow,    p->dlist->hist, p->dlist->ban,
+                               p->dlist->allow, p->dlist->bias, o->id,    o->logprob, o->rank,        o->top_id,
+                               o->top_logprob };
 }
 static void poison(struct pair *p) /* results and scratch */
 {
@@ -173,12 +176,15 @@ static void compare(struct pair *p, const char *what)
     ct_get(p->gpu, &p->got, p->dout, sizeof p->got);
     for (uint32_t r = 0; r < p->n; r++) {
         const struct op_sample_row *w = &p->row[r];
-        if (p->got.id[r] != p->want.id[r] || p->got.rank[r] != p->want.rank[r] || memcmp(&p->got.logprob[r], &p->want.logprob[r], 4))
-            fail_msg("%s: vocab %u row %u: id %u rank %u logprob %.9g, should be %u %u %.9g: temperature %g top-k %u top-p %.9g min-p %g "
-                     "repetition %g frequency %g presence %g history %u bias %u ban %u allow %u",
-                     what, p->vocab, r, p->got.id[r], p->got.rank[r], (double)p->got.logprob[r], p->want.id[r], p->want.rank[r],
-                     (double)p->want.logprob[r], (double)w->temperature, w->top_k, (double)w->top_p, (double)w->min_p,
-                     (double)w->repetition, (double)w->frequency, (double)w->presence, w->n_hist, w->n_bias, w->n_ban, w->n_allow);
+        if (p->got.id[r] != p->want.id[r] || p->got.rank[r] != p->want.rank[r] ||
+            memcmp(&p->got.logprob[r], &p->want.logprob[r], 4))
+            fail_msg(
+                "%s: vocab %u row %u: id %u rank %u logprob %.9g, should be %u %u %.9g: temperature %g top-k %u top-p %.9g min-p %g "
+                "repetition %g frequency %g presence %g history %u bias %u ban %u allow %u",
+                what, p->vocab, r, p->got.id[r], p->got.rank[r], (double)p->got.logprob[r], p->want.id[r],
+                p->want.rank[r], (double)p->want.logprob[r], (double)w->temperature, w->top_k, (double)w->top_p,
+                (double)w->min_p, (double)w->repetition, (double)w->frequency, (double)w->presence, w->n_hist,
+                w->n_bias, w->n_ban, w->n_allow);
     }
     ct_assert_same(p->got.top_id, p->want.top_id, sizeof p->want.top_id, what);
     ct_assert_same(p->got.top_logprob, p->want.top_logprob, sizeof p->want.top_logprob, what);
@@ -251,7 +257,8 @@ static void many_survivors(void **state)
     static const struct {
         uint32_t top_k;
         float    top_p;
-    } how[] = { { 0, 0.9f }, { 0, 0.5f }, { 0, 0.99999994f }, { 3000, 1 }, { 12288, 1 }, { 2500, 0.7f }, { 9000, 0.999f }, { 2, 0.6f } };
+    } how[] = { { 0, 0.9f },  { 0, 0.5f },    { 0, 0.99999994f }, { 3000, 1 },
+                { 12288, 1 }, { 2500, 0.7f }, { 9000, 0.999f },   { 2, 0.6f } };
     struct pair *p = pair_open(12289, 8);
     for (uint32_t kind = 0; kind < 4; kind++) {
         for (size_t i = 0; i < (size_t)ROWS * p->vocab; i++) {
@@ -312,7 +319,8 @@ static void a_graph_serves_other_settings(void **state)
     fill_logits(p, 61);
     fill_lists(p, 62);
     fill_rows(p, 63);
-    for (uint32_t r = 0; r < ROWS; r++) p->row[r] = (struct op_sample_row){ .top_p = 1, .repetition = 1 }; /* greedy, all of them */
+    for (uint32_t r = 0; r < ROWS; r++)
+        p->row[r] = (struct op_sample_row){ .top_p = 1, .repetition = 1 }; /* greedy, all of them */
     ct_put(p->gpu, p->drow, p->row, sizeof p->row);
     poison(p);
     struct op_sample o = gpu_op(p);
@@ -348,9 +356,8 @@ static void logprobs_of_given_ids(void **state)
         for (uint32_t n_top = 0; n_top <= TOP; n_top += 5) {
             struct pair      *p = pair_open(vocab[v], ROWS);
             uint32_t          id[ROWS];
-            struct op_logprob o = {
-                p->logits, ROWS, p->vocab, n_top, id, p->want.logprob, p->want.rank, p->want.top_id, p->want.top_logprob
-            };
+            struct op_logprob o = { p->logits,    ROWS,           p->vocab,           n_top, id, p->want.logprob,
+                                    p->want.rank, p->want.top_id, p->want.top_logprob };
             fill_logits(p, 7 * v + n_top);
             for (uint32_t r = 0; r < ROWS; r++) id[r] = r % 9 == 4 ? UINT32_MAX : random32(v, r) % p->vocab;
             memset(&p->want, 0xff, sizeof p->want);

@@ -48,7 +48,8 @@ static void any_step_make(struct any_step *a, bool decode)
 #undef VIEW
     a->row_start[0] = a->page_start[0] = 0;
     for (uint32_t q = 0; q < s->b.n_seq; q++) {
-        uint32_t n = decode ? 1 : 1 + (draw(2) ? 0 : draw((ROWS - a->row_start[q] - (s->b.n_seq - q) + 1) / 2 + 1)), p0 = draw(200);
+        uint32_t n = decode ? 1 : 1 + (draw(2) ? 0 : draw((ROWS - a->row_start[q] - (s->b.n_seq - q) + 1) / 2 + 1)),
+                 p0 = draw(200);
         for (uint32_t i = 0; i < n; i++) {
             a->pos[a->row_start[q] + i] = p0 + i;
             a->row_seq[a->row_start[q] + i] = q;
@@ -87,12 +88,14 @@ static void any_step_make(struct any_step *a, bool decode)
 static void same_u32(const uint32_t *got, const uint32_t *want, uint32_t n, const char *what)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (got[i] != want[i]) fail_msg("turn %llu, %s[%u] is %u, should be %u", (unsigned long long)turn, what, i, got[i], want[i]);
+        if (got[i] != want[i])
+            fail_msg("turn %llu, %s[%u] is %u, should be %u", (unsigned long long)turn, what, i, got[i], want[i]);
 }
 static void all_are(const uint32_t *got, uint32_t from, uint32_t to, uint32_t want, const char *what)
 {
     for (uint32_t i = from; i < to; i++)
-        if (got[i] != want) fail_msg("turn %llu, padding %s[%u] is %u, should be %u", (unsigned long long)turn, what, i, got[i], want);
+        if (got[i] != want)
+            fail_msg("turn %llu, padding %s[%u] is %u, should be %u", (unsigned long long)turn, what, i, got[i], want);
 }
 
 /* An array of the fixed part: what was meant, then what its line in kernels/arrays.h says of the rest. In words. */
@@ -132,7 +135,8 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
         memset(slab, 0xa5, sizeof slab); /* what the step before left */
         size_t bytes = cuda_step_pack(s, &sh, &at, &split, len, slab, &plan);
         for (size_t i = bytes; i < sizeof slab; i++)
-            if (slab[i] != (char)0xa5) fail_msg("turn %llu: byte %zu is written, %zu are counted", (unsigned long long)turn, i, bytes);
+            if (slab[i] != (char)0xa5)
+                fail_msg("turn %llu: byte %zu is written, %zu are counted", (unsigned long long)turn, i, bytes);
         cuda_step_on(s, &sh, &at, &back, slab, out, &on, &plan);
 
         assert_int_equal(on.b.n_row, pad ? pad : s->b.n_row);
@@ -141,12 +145,14 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
         assert_int_equal(on.n_sample, pad ? pad : s->n_sample);
         assert_int_equal(on.n_lp, s->n_lp);
         assert_int_equal(on.lp_top, s->lp_top);
-#define SAME(name, type, size, extra, pack, ...) \
-    same_array(on.b.name, a.name, (s->b.size + (extra)) * sizeof(type) / 4, (sh.n.size + (extra)) * sizeof(type) / 4, pack, #name);
+#define SAME(name, type, size, extra, pack, ...)                                                                      \
+    same_array(on.b.name, a.name, (s->b.size + (extra)) * sizeof(type) / 4, (sh.n.size + (extra)) * sizeof(type) / 4, \
+               pack, #name);
         DEV_BATCH_ARRAYS(SAME)
 #undef SAME
-#define SAME(name, type, size, extra, pack, ...) \
-    same_array(on.name, a.name, (s->size + (extra)) * sizeof(type) / 4, (sh.n.size + (extra)) * sizeof(type) / 4, pack, #name);
+#define SAME(name, type, size, extra, pack, ...)                                                                  \
+    same_array(on.name, a.name, (s->size + (extra)) * sizeof(type) / 4, (sh.n.size + (extra)) * sizeof(type) / 4, \
+               pack, #name);
         DEV_STEP_ARRAYS(SAME)
 #undef SAME
         same_u32(on.b.page, a.page, s->b.n_page, "page");
@@ -197,9 +203,11 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
 static void a_bucket_has_one_place_for_everything(void **state)
 {
     (void)state;
-    struct cuda_shape sh = { .n = { .n_row = 8, .n_seq = 8, .n_logit = 8, .n_sample = 8, .n_patch_id = 8, .n_patch_hist = 8 },
-                             .items = 40,
-                             .padded = true };
+    struct cuda_shape sh = {
+        .n = { .n_row = 8, .n_seq = 8, .n_logit = 8, .n_sample = 8, .n_patch_id = 8, .n_patch_hist = 8 },
+        .items = 40,
+        .padded = true
+    };
     struct cuda_place a = cuda_step_place(&sh), b = cuda_step_place(&sh);
     assert_memory_equal(&a, &b, sizeof a);
     struct cuda_back k = cuda_back_place(&sh.n);
@@ -344,17 +352,20 @@ static void run(struct how how, struct outcome *o)
                                      .ban_max = 64,
                                      .allow_max = 128,
                                      .bias_max = 16 };
-    struct dev_cfg            dc = {
-                   .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1, .eager = how.eager, .deterministic = how.deterministic, .pdl = how.two
-    };
-    struct model_load_cfg lc = { .weight_dtype = DT_COUNT,
-                                 .kv_dtype = DT_COUNT,
-                                 .batch_rows_max = 64,
-                                 .logit_rows_max = LOGIT_ROWS,
-                                 .n_block = SEQ_ALL * SEQ_BLOCKS,
-                                 .block_tokens = BLOCK,
-                                 .step = bc,
-                                 .n_thread = 1 };
+    struct dev_cfg            dc = { .kind = DEV_CUDA,
+                                     .arena_bytes = 96 << 20,
+                                     .n_rank = 1,
+                                     .eager = how.eager,
+                                     .deterministic = how.deterministic,
+                                     .pdl = how.two };
+    struct model_load_cfg     lc = { .weight_dtype = DT_COUNT,
+                                     .kv_dtype = DT_COUNT,
+                                     .batch_rows_max = 64,
+                                     .logit_rows_max = LOGIT_ROWS,
+                                     .n_block = SEQ_ALL * SEQ_BLOCKS,
+                                     .block_tokens = BLOCK,
+                                     .step = bc,
+                                     .n_thread = 1 };
     memset(o, 0, sizeof *o);
     memset(all, 0, sizeof all);
     memset(n_words, 0, sizeof n_words);
@@ -391,7 +402,8 @@ static void run(struct how how, struct outcome *o)
                 struct seq *q = &all[i];
                 bool        fresh = q->n_token == q->n_prompt, over = q->n_token - q->n_prompt > 4 + script(i, 3, 22);
                 if (q->join > step || over || fresh != pass || (!fresh && !script(i, 1000 + step, 9))) continue;
-                if (q->n_known < q->n_token && q->last_step + 1 != step) continue; /* its token is not read yet, and no patch reaches it */
+                if (q->n_known < q->n_token && q->last_step + 1 != step)
+                    continue; /* its token is not read yet, and no patch reaches it */
                 if (fresh && joined++ == 2) break;
                 plan_rows(f, all, step, i);
             }
@@ -425,14 +437,16 @@ static void assert_alike(const struct outcome *got, const struct outcome *want, 
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < SEQ_ALL; i++) {
-        if (got->n[i] != want->n[i]) fail_msg("%s: sequence %u has %u tokens, should have %u", what, i, got->n[i], want->n[i]);
+        if (got->n[i] != want->n[i])
+            fail_msg("%s: sequence %u has %u tokens, should have %u", what, i, got->n[i], want->n[i]);
         for (uint32_t t = 0; t<want->n[i]; n += want->told[i][t++].rank> 0)
             if (memcmp(&got->told[i][t], &want->told[i][t], sizeof(struct told)))
-                fail_msg("%s: sequence %u token %u: id %u logprob %a rank %u, should be id %u logprob %a rank %u", what, i, t,
-                         got->told[i][t].id, (double)got->told[i][t].logprob, got->told[i][t].rank, want->told[i][t].id,
-                         (double)want->told[i][t].logprob, want->told[i][t].rank);
+                fail_msg("%s: sequence %u token %u: id %u logprob %a rank %u, should be id %u logprob %a rank %u", what,
+                         i, t, got->told[i][t].id, (double)got->told[i][t].logprob, got->told[i][t].rank,
+                         want->told[i][t].id, (double)want->told[i][t].logprob, want->told[i][t].rank);
     }
-    printf("    %s: %u tokens alike; %u steps eager, %u recorded, %u replayed\n", what, n, got->n_eager, got->n_record, got->n_replay);
+    printf("    %s: %u tokens alike; %u steps eager, %u recorded, %u replayed\n", what, n, got->n_eager, got->n_record,
+           got->n_replay);
 }
 
 static struct outcome plain, other;
@@ -560,7 +574,9 @@ static void H4_a_lost_gpu_is_told_from_a_failing_kernel(void **state)
     static const struct {
         cudaError_t e;
         enum status want;
-    } at[] = { { cudaErrorIllegalAddress, ST_DEVICE }, { cudaErrorECCUncorrectable, ST_BROKEN }, { cudaErrorLaunchFailure, ST_DEVICE } };
+    } at[] = { { cudaErrorIllegalAddress, ST_DEVICE },
+               { cudaErrorECCUncorrectable, ST_BROKEN },
+               { cudaErrorLaunchFailure, ST_DEVICE } };
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         char                  err[512] = "";
         struct model         *m;

@@ -25,7 +25,8 @@ static void say(struct gold_run *r, const struct gold *g, struct said *out)
     out->vocab = g->spec.vocab;
     assert_non_null(out->logits = calloc(out->vocab, sizeof(float)));
     for (uint32_t k = 0; k < TOKENS; k++) {
-        ids[n + k] = out->id[k] = k ? gold_step(r, ids, n + k - 1, 1, NULL, 0, true) : gold_step(r, ids, 0, n, NULL, 0, true);
+        ids[n + k] = out->id[k] =
+            k ? gold_step(r, ids, n + k - 1, 1, NULL, 0, true) : gold_step(r, ids, 0, n, NULL, 0, true);
         if (!k) d->ops->to_host(d, out->logits, rank_team_logits(r->team), out->vocab * sizeof(float));
     }
 }
@@ -55,7 +56,9 @@ static void nccl_or_skip(void)
 /* What can be asked for with one rank: ON, unless NCCL says that such a communicator has no windows. */
 static enum dev_symmetric most_for_one(void)
 {
-    struct dev_cfg cfg = { .kind = DEV_CUDA, .arena_bytes = 64 << 20, .n_rank = 1, .ordinal = -1, .comm = DEV_COMM_NCCL };
+    struct dev_cfg cfg = {
+        .kind = DEV_CUDA, .arena_bytes = 64 << 20, .n_rank = 1, .ordinal = -1, .comm = DEV_COMM_NCCL
+    };
     struct device *d;
     cfg.symmetric = DEV_SYMMETRIC_ON;
     cfg.reduced_bytes = 1 << 20;
@@ -64,7 +67,8 @@ static enum dev_symmetric most_for_one(void)
 #ifdef CUDA_EMU
     assert_int_equal(st, ST_OK);
 #endif
-    print_message("    one rank %s\n", st ? "has no window (the line above says why): it goes without" : "has its sums in a window");
+    print_message("    one rank %s\n",
+                  st ? "has no window (the line above says why): it goes without" : "has its sums in a window");
     return st ? DEV_SYMMETRIC_AUTO : DEV_SYMMETRIC_ON;
 }
 
@@ -160,8 +164,10 @@ static void two_ranks_say_the_same_with_and_without(void **state)
         gold_cuda.symmetric = DEV_SYMMETRIC_AUTO;
         for (uint32_t k = 0; k < (i ? 2 : 6); k++) { /* it cannot be had, in every way there is */
             if (k == 0) emu_nccl_be(22605, true);
-            if (k == 1) emu_fail_after("ncclCommWindowRegister", 0, cudaErrorMemoryAllocation); /* the rank that comes first */
-            if (k == 2) emu_fail_after("ncclCommWindowRegister", 1, cudaErrorMemoryAllocation); /* the one that comes last */
+            if (k == 1)
+                emu_fail_after("ncclCommWindowRegister", 0, cudaErrorMemoryAllocation); /* the rank that comes first */
+            if (k == 2)
+                emu_fail_after("ncclCommWindowRegister", 1, cudaErrorMemoryAllocation); /* the one that comes last */
             if (k == 3) emu_fail_after("ncclMemAlloc", 0, cudaErrorMemoryAllocation);
             if (k == 4) emu_fail_after("ncclMemAlloc", 1, cudaErrorMemoryAllocation);
             if (k == 5) emu_nccl_be(0, false);
@@ -227,8 +233,9 @@ static void the_plan_counts_it(void **state)
         assert_int_equal(cudaMemGetInfo(&on_gpu, &of), cudaSuccess);
         assert_int_equal(of - on_gpu, ARENA); /* arena and window */
         if (!k) free_off = left;
-        assert_true(k ? left + 8 * MIB == free_off + 3 * MIB + 256 : left == free_off); /* 7 MiB and 256 bytes in granules of 2 MiB */
-        assert_true(d->ops->free_bytes(d) >= left);                                     /* a plan keeps room for what may not be needed */
+        assert_true(k ? left + 8 * MIB == free_off + 3 * MIB + 256
+                      : left == free_off);          /* 7 MiB and 256 bytes in granules of 2 MiB */
+        assert_true(d->ops->free_bytes(d) >= left); /* a plan keeps room for what may not be needed */
         assert_int_equal(d->ops->alloc_reduced(d, 1 * MIB, &p), ST_OK);
         assert_int_equal(d->ops->alloc_reduced(d, 2 * MIB + 200, &p), ST_OK);
         assert_true(d->ops->free_bytes(d) + 3 * MIB + 256 >= left);
@@ -279,15 +286,17 @@ static void on_means_on(void **state)
     char              err[512];
     gold_open(&g, "llama3");
     for (int k = 0; k < 6; k++) {
-        struct rank_cfg cfg = {
-            .n_rank = k == 5 ? 1 : 2,
-            .device = DEV_CUDA,
-            .comm = k == 3   ? DEV_COMM_OWN
-                    : k == 5 ? DEV_COMM_AUTO
-                             : DEV_COMM_NCCL,
-            .symmetric = DEV_SYMMETRIC_ON,
-            .load = { .weight_dtype = DT_BF16, .batch_rows_max = 64, .logit_rows_max = 4, .n_block = 8, .block_tokens = 16 }
-        };
+        struct rank_cfg cfg = { .n_rank = k == 5 ? 1 : 2,
+                                .device = DEV_CUDA,
+                                .comm = k == 3   ? DEV_COMM_OWN
+                                        : k == 5 ? DEV_COMM_AUTO
+                                                 : DEV_COMM_NCCL,
+                                .symmetric = DEV_SYMMETRIC_ON,
+                                .load = { .weight_dtype = DT_BF16,
+                                          .batch_rows_max = 64,
+                                          .logit_rows_max = 4,
+                                          .n_block = 8,
+                                          .block_tokens = 16 } };
         emu_set_devices(2);
         if (k == 0) emu_nccl_be(22605, true);
         if (k == 1) emu_nccl_be(0, false);

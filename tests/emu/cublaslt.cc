@@ -16,7 +16,12 @@ struct emu_lt_state emu_lt;
 
 namespace
 {
-enum : uint64_t { LAYOUT = 0x454d554c41594f55u, DESC = 0x454d554445534321u, PREF = 0x454d555052454621u, ALGO = 0x454d55414c474f21u };
+enum : uint64_t {
+    LAYOUT = 0x454d554c41594f55u,
+    DESC = 0x454d554445534321u,
+    PREF = 0x454d555052454621u,
+    ALGO = 0x454d55414c474f21u
+};
 enum { VERSION = 130100 };
 struct Layout { /* lt_layout */
     uint64_t magic;
@@ -44,7 +49,8 @@ struct Problem {
 
 uint64_t algo_sum(const Algo &a)
 {
-    return a.id * 3u + a.tile * 5u + a.stages * 7u + a.splitk * 11u + a.reduction * 13u + a.in * 17u + a.out * 19u + 23u;
+    return a.id * 3u + a.tile * 5u + a.stages * 7u + a.splitk * 11u + a.reduction * 13u + a.in * 17u + a.out * 19u +
+           23u;
 }
 size_t type_bytes(int64_t t) { return t == LT_R_32F ? 4 : 2; }
 
@@ -63,12 +69,15 @@ template <class T, class L> const T *as(const L *l, uint64_t magic)
 }
 
 /* a [k, n], b [k, m], c and d [n, m]: w^T x */
-int problem(const lt_desc *op, const lt_layout *la, const lt_layout *lb, const lt_layout *lc, const lt_layout *ld, Problem *p)
+int problem(const lt_desc *op, const lt_layout *la, const lt_layout *lb, const lt_layout *lc, const lt_layout *ld,
+            Problem *p)
 {
     const Desc   *o = as<Desc>(op, DESC);
-    const Layout *a = as<Layout>(la, LAYOUT), *b = as<Layout>(lb, LAYOUT), *c = as<Layout>(lc, LAYOUT), *d = as<Layout>(ld, LAYOUT);
+    const Layout *a = as<Layout>(la, LAYOUT), *b = as<Layout>(lb, LAYOUT), *c = as<Layout>(lc, LAYOUT),
+                 *d = as<Layout>(ld, LAYOUT);
     if (!o || !a || !b || !c || !d) return misuse("a descriptor was not initialised");
-    if (o->compute != LT_COMPUTE_32F || o->scale != LT_R_32F || o->transa != LT_OP_T) return misuse("not fp32 compute with A transposed");
+    if (o->compute != LT_COMPUTE_32F || o->scale != LT_R_32F || o->transa != LT_OP_T)
+        return misuse("not fp32 compute with A transposed");
     if (a->rows != b->rows || d->rows != a->cols || d->cols != b->cols || c->rows != d->rows || c->cols != d->cols)
         return misuse("the sizes of the matrices do not fit");
     if (a->ld < (int64_t)a->rows || b->ld < (int64_t)b->rows || d->ld < (int64_t)d->rows || c->ld != d->ld)
@@ -83,7 +92,10 @@ int problem(const lt_desc *op, const lt_layout *la, const lt_layout *lb, const l
 
 size_t workspace_of(uint32_t id, const Problem &p) { return id == EMU_LT_SPLIT ? (size_t)p.m * p.n * 4 : 0; }
 
-bool fits(uint32_t id, const Problem &p) { return id != EMU_LT_WIDE || (p.k % 8 == 0 && p.n * type_bytes(p.out) % 16 == 0); }
+bool fits(uint32_t id, const Problem &p)
+{
+    return id != EMU_LT_WIDE || (p.k % 8 == 0 && p.n * type_bytes(p.out) % 16 == 0);
+}
 
 /* ---------------------------------------------------------------- the functions */
 
@@ -152,8 +164,8 @@ Algo algo_of(uint32_t id, const Problem &p)
     return a;
 }
 
-int heuristic(lt_handle *h, lt_desc *op, lt_layout *la, lt_layout *lb, lt_layout *lc, lt_layout *ld, lt_pref *lp, int want, lt_result *r,
-              int *n)
+int heuristic(lt_handle *h, lt_desc *op, lt_layout *la, lt_layout *lb, lt_layout *lc, lt_layout *ld, lt_pref *lp,
+              int want, lt_result *r, int *n)
 {
     static const emu_lt_algo few[] = { EMU_LT_WRONG, EMU_LT_DRIFT, EMU_LT_SPLIT, EMU_LT_PLAIN, EMU_LT_WIDE },
                              many[] = { EMU_LT_WRONG, EMU_LT_DRIFT, EMU_LT_WIDE, EMU_LT_PLAIN, EMU_LT_SPLIT };
@@ -192,7 +204,8 @@ int check_algo(const lt_algo *la, const Problem &p, const Algo **out)
     return LT_OK;
 }
 
-int check(lt_handle *h, lt_desc *op, lt_layout *la, lt_layout *lb, lt_layout *lc, lt_layout *ld, const lt_algo *algo, lt_result *r)
+int check(lt_handle *h, lt_desc *op, lt_layout *la, lt_layout *lb, lt_layout *lc, lt_layout *ld, const lt_algo *algo,
+          lt_result *r)
 {
     Problem     p;
     const Algo *a;
@@ -240,7 +253,8 @@ void multiply(const Problem &p, uint32_t id, const void *w, const void *x, void 
     for (uint32_t n0 = 0; n0 < p.n; n0 += COLS) {
         uint32_t cols = p.n - n0 < COLS ? p.n - n0 : COLS;
         for (uint32_t j = 0; j < COLS; j++)
-            for (uint32_t i = 0; i < p.k; i++) wt[(size_t)i * COLS + j] = j < cols ? load(w, p.in, (size_t)(n0 + j) * p.k + i) : 0;
+            for (uint32_t i = 0; i < p.k; i++)
+                wt[(size_t)i * COLS + j] = j < cols ? load(w, p.in, (size_t)(n0 + j) * p.k + i) : 0;
         for (uint32_t m = 0; m < p.m; m++) {
             float a[COLS] = {}, b[COLS] = {};
             for (uint32_t i = 0; i < p.k; i++) row[i] = load(x, p.in, (size_t)m * p.k + i);
@@ -260,13 +274,15 @@ void multiply(const Problem &p, uint32_t id, const void *w, const void *x, void 
 
 void nothing() {}
 
-int matmul(lt_handle *h, lt_desc *op, const void *alpha, const void *a, lt_layout *la, const void *b, lt_layout *lb, const void *beta,
-           const void *c, lt_layout *lc, void *d, lt_layout *ld, const lt_algo *algo, void *workspace, size_t workspace_bytes, void *stream)
+int matmul(lt_handle *h, lt_desc *op, const void *alpha, const void *a, lt_layout *la, const void *b, lt_layout *lb,
+           const void *beta, const void *c, lt_layout *lc, void *d, lt_layout *ld, const lt_algo *algo, void *workspace,
+           size_t workspace_bytes, void *stream)
 {
     Problem     p;
     const Algo *al;
     float       one, zero;
-    if (!h || !alpha || !beta || !a || !b || !d || !algo) return misuse("matmul without an argument; the heuristic must not choose here");
+    if (!h || !alpha || !beta || !a || !b || !d || !algo)
+        return misuse("matmul without an argument; the heuristic must not choose here");
     memcpy(&one, alpha, 4), memcpy(&zero, beta, 4);
     if (one != 1 || zero != 0 || c != d) return misuse("not 1 * a * b + 0 * d in place");
     int st = problem(op, la, lb, lc, ld, &p);
@@ -275,13 +291,15 @@ int matmul(lt_handle *h, lt_desc *op, const void *alpha, const void *a, lt_layou
     if ((st = (int)rt::planned("cublasLtMatmul"))) return st; /* a status of the library, not of CUDA */
     if (workspace_of(al->id, p) > workspace_bytes || ((uintptr_t)workspace & 15))
         return misuse("the workspace is too small or not aligned");
-    if (((uintptr_t)a | (uintptr_t)b) % type_bytes(p.in) || (uintptr_t)d % type_bytes(p.out)) return misuse("an address is not aligned");
-    if (al->id == EMU_LT_WIDE && (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d) & 15)) return misuse("an address is not aligned to 16");
+    if (((uintptr_t)a | (uintptr_t)b) % type_bytes(p.in) || (uintptr_t)d % type_bytes(p.out))
+        return misuse("an address is not aligned");
+    if (al->id == EMU_LT_WIDE && (((uintptr_t)a | (uintptr_t)b | (uintptr_t)d) & 15))
+        return misuse("an address is not aligned to 16");
     __atomic_fetch_add(&emu_lt.n_matmul, 1, __ATOMIC_RELAXED);
     uint32_t id = al->id;
     float   *space = static_cast<float *>(workspace);
-    emu::enqueue_kernel(static_cast<cudaStream_t>(stream), reinterpret_cast<const void *>(nothing), dim3(1), dim3(1), 0, false,
-                        [=] { multiply(p, id, a, b, d, space); });
+    emu::enqueue_kernel(static_cast<cudaStream_t>(stream), reinterpret_cast<const void *>(nothing), dim3(1), dim3(1), 0,
+                        false, [=] { multiply(p, id, a, b, d, space); });
     return cudaPeekAtLastError() == cudaSuccess ? LT_OK : LT_EXECUTION_FAILED;
 }
 } // namespace

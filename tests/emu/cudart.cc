@@ -142,7 +142,9 @@ static void *poisoned(size_t bytes, Alloc *a)
     if (base == MAP_FAILED || fd < 0) return NULL;
     for (size_t at = 0; at < whole; at += TILE) {
         size_t n = whole - at < TILE ? whole - at : (size_t)TILE;
-        if (mmap(base + PAGE + at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED) return NULL;
+        if (mmap(base + PAGE + at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, fd, 0) ==
+            MAP_FAILED)
+            return NULL;
     }
     a->map = base, a->map_bytes = whole + 2 * PAGE;
     return base + PAGE + (whole - body);
@@ -156,8 +158,8 @@ static void fill(void *p, int value, size_t bytes)
         std::lock_guard<std::mutex> g(lock);
         auto                        it = find(p);
         if (it != allocs.end() && it->second.map &&
-            mmap((void *)from, to - from, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) !=
-                MAP_FAILED) {
+            mmap((void *)from, to - from, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED) {
             memset(p, 0, from - at);
             memset((void *)to, 0, at + bytes - to);
             return;
@@ -231,8 +233,11 @@ struct Rows {
     const char *src;
     size_t      dpitch, spitch, width, height;
 };
-static size_t span(size_t pitch, size_t width, size_t height) { return height && width ? pitch * (height - 1) + width : 0; }
-static void   copy(const Rows &r)
+static size_t span(size_t pitch, size_t width, size_t height)
+{
+    return height && width ? pitch * (height - 1) + width : 0;
+}
+static void copy(const Rows &r)
 {
     for (size_t i = 0; i < r.height; i++) memmove(r.dst + i * r.dpitch, r.src + i * r.spitch, r.width);
 }
@@ -351,7 +356,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int dev)
     p->reservedSharedMemPerBlock = 1 << 10;
     p->regsPerBlock = 65536, p->warpSize = 32, p->maxThreadsPerBlock = 1024, p->maxThreadsPerMultiProcessor = 2048;
     p->major = c.arch / 10, p->minor = c.arch % 10, p->multiProcessorCount = c.n_sm;
-    p->canMapHostMemory = p->unifiedAddressing = p->concurrentKernels = p->cooperativeLaunch = p->hostRegisterSupported = 1;
+    p->canMapHostMemory = p->unifiedAddressing = p->concurrentKernels = p->cooperativeLaunch =
+        p->hostRegisterSupported = 1;
     p->pciBusID = dev + 1, p->asyncEngineCount = 1, p->memoryBusWidth = 64, p->l2CacheSize = 1 << 20;
     p->maxBlocksPerMultiProcessor = 32;
     return cudaSuccess;
@@ -524,7 +530,8 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
     if (!p || !bytes) return fail(cudaErrorInvalidValue);
     told("cudaHostRegister", bytes);
     std::lock_guard<std::mutex> g(lock);
-    if (find(p) != allocs.end() || find((char *)p + bytes - 1) != allocs.end()) return last = cudaErrorHostMemoryAlreadyRegistered;
+    if (find(p) != allocs.end() || find((char *)p + bytes - 1) != allocs.end())
+        return last = cudaErrorHostMemoryAlreadyRegistered;
     allocs[(uintptr_t)p] = { bytes, current, REGISTERED, NULL, 0 };
     return cudaSuccess;
 }
@@ -556,7 +563,10 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void
     a->hostPointer = it->second.kind == DEVICE ? NULL : (void *)(uintptr_t)p;
     return cudaSuccess;
 }
-static Rows line(void *dst, const void *src, size_t bytes) { return Rows{ (char *)dst, (const char *)src, bytes, bytes, bytes, 1 }; }
+static Rows line(void *dst, const void *src, size_t bytes)
+{
+    return Rows{ (char *)dst, (const char *)src, bytes, bytes, bytes, 1 };
+}
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     return copy_sync("cudaMemcpy", line(dst, src, bytes), kind);
@@ -565,12 +575,14 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
 {
     return copy_async("cudaMemcpyAsync", line(dst, src, bytes), kind, s);
 }
-cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int src_device, size_t bytes, cudaStream_t s)
+cudaError_t cudaMemcpyPeerAsync(void *dst, int dst_device, const void *src, int src_device, size_t bytes,
+                                cudaStream_t s)
 {
     (void)dst_device, (void)src_device;
     return copy_async("cudaMemcpyPeerAsync", line(dst, src, bytes), cudaMemcpyDeviceToDevice, s);
 }
-cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height, enum cudaMemcpyKind kind)
+cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,
+                         enum cudaMemcpyKind kind)
 {
     return copy_sync("cudaMemcpy2D", { (char *)dst, (const char *)src, dpitch, spitch, width, height }, kind);
 }

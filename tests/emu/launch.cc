@@ -77,7 +77,7 @@ struct Symbols {
         *(uintptr_t *)out = info->dlpi_addr;
         return 1;
     }
-    static bool             is_kernel(const char *mangled) { return !strncmp(mangled + strspn(mangled, "L0123456789"), "k_", 2); }
+    static bool is_kernel(const char *mangled) { return !strncmp(mangled + strspn(mangled, "L0123456789"), "k_", 2); }
     const std::vector<Var> &vars_of(const void *kernel)
     {
         std::lock_guard<std::mutex> g(m);
@@ -86,7 +86,8 @@ struct Symbols {
         auto              f = function.find((uintptr_t)kernel);
         std::vector<Var> &v = of[kernel];
         for (const Shared &s : shared)
-            if (!is_kernel(s.function.c_str()) || f == function.end() || !s.function.compare(0, f->second.size(), f->second))
+            if (!is_kernel(s.function.c_str()) || f == function.end() ||
+                !s.function.compare(0, f->second.size(), f->second))
                 v.push_back(s.var);
         return v; /* stays where it is when the map grows */
     }
@@ -124,7 +125,8 @@ struct Live { /* what a block needs while it lives; kept for the next ones of th
     size_t cap; /* threads */
     explicit Live(size_t n) : cap(n)
     {
-        void *p = mmap(NULL, stacks_bytes(n), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *p =
+            mmap(NULL, stacks_bytes(n), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) die("no memory for stacks");
         for (size_t i = 0; i < n; i++) mprotect(stack_of((char *)p, i) - GUARD, GUARD, PROT_NONE);
         b.stacks = (char *)p;
@@ -169,7 +171,8 @@ static void check_end(const Block &b, bool pdl)
     for (int i = 0; i < b.n; i++) {
         const Fiber &f = b.f[(size_t)i];
         waited |= f.waited;
-        if (f.cp.copy.size() > (f.cp.end.empty() ? 0 : f.cp.end.back())) die("a thread ends with a cp.async that was not committed");
+        if (f.cp.copy.size() > (f.cp.end.empty() ? 0 : f.cp.end.back()))
+            die("a thread ends with a cp.async that was not committed");
         if (!f.cp.idle()) die("a thread ends with a cp.async that was not waited for");
     }
     /* The end of a kernel says nothing about the one before it unless somebody waited: transitivity is the kernel's duty. */
@@ -189,7 +192,8 @@ static double seconds()
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, const std::function<void()> &body)
+void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max,
+            const std::function<void()> &body)
 {
     size_t n = (size_t)block.x * block.y * block.z;
     if (B) die("a launch within a kernel");
@@ -215,7 +219,8 @@ void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, si
             l->begin(grid, block, n, smem, &body);
             Block &b = l->b;
             size_t id = ids[next++];
-            b.bid = uint3{ (unsigned)(id % grid.x), (unsigned)(id / grid.x % grid.y), (unsigned)(id / ((size_t)grid.x * grid.y)) };
+            b.bid = uint3{ (unsigned)(id % grid.x), (unsigned)(id / grid.x % grid.y),
+                           (unsigned)(id / ((size_t)grid.x * grid.y)) };
             for (size_t i = 0; i < n; i++) b.order[i] = schedule.order == EMU_REVERSED ? (int)(n - 1 - i) : (int)i;
             if (schedule.order == EMU_RANDOM) std::shuffle(b.order.begin(), b.order.end(), rng);
             if (smem) memset(b.dyn, 0xff, smem); /* NaN */

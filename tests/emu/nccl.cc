@@ -164,7 +164,8 @@ static void run(void *arg)
     bool      sends = w->kind != 2 || c->rank == (uint32_t)w->root;
     Place     mine[2] = { { 0, 0 }, { 0, 0 } };
     if (!w->count || c->error.load()) return;
-    bool may_write = place(c, w->recv, received, &mine[1]), ok = may_write && (!sends || place(c, w->send, w->count * one, &mine[0]));
+    bool may_write = place(c, w->recv, received, &mine[1]),
+         ok = may_write && (!sends || place(c, w->send, w->count * one, &mine[0]));
     memcpy(c->s->place[c->rank], mine, sizeof mine);
     if (!meet(c)) return;
     if (w->kind != 2) /* a broadcast is never symmetric: root sends, the others receive */
@@ -190,7 +191,8 @@ static void run(void *arg)
             memcpy(c->s->part + (size_t)c->rank * PART, (const char *)w->send + at * one, k * one);
         if (!meet(c)) return;
         if (w->kind == 1) {
-            for (uint32_t r = 0; r < c->n; r++) memcpy((char *)w->recv + (r * w->count + at) * one, c->s->part + (size_t)r * PART, k * one);
+            for (uint32_t r = 0; r < c->n; r++)
+                memcpy((char *)w->recv + (r * w->count + at) * one, c->s->part + (size_t)r * PART, k * one);
         } else if (w->kind == 2) {
             memcpy((char *)w->recv + at * one, c->s->part + (size_t)w->root * PART, k * one);
         } else if (w->type == NCCL_BF16) {
@@ -224,7 +226,10 @@ static int get_version(int *version) /* set while nobody asks */
     *version = be_version ? be_version : v ? (int)strtol(v, NULL, 10) : 23203;
     return NCCL_OK;
 }
-static int get_unique_id(struct nccl_id *id) { return getrandom(id->b, sizeof id->b, 0) == (ssize_t)sizeof id->b ? NCCL_OK : 2; }
+static int get_unique_id(struct nccl_id *id)
+{
+    return getrandom(id->b, sizeof id->b, 0) == (ssize_t)sizeof id->b ? NCCL_OK : 2;
+}
 
 static int comm_init(nccl_comm *out, int n, struct nccl_id id, int rank, struct nccl_config *config)
 {
@@ -284,11 +289,13 @@ static int mem_free(void *p)
         for (nccl_window w : live) held |= i < memories.size() && inside(w->p, 1, memories[i].p, memories[i].bytes);
         if (i == memories.size() || held) {
             counts.misuse++;
-            fprintf(stderr, held ? "emu nccl: memory is given back under its window\n" : "emu nccl: no memory of MemAlloc is given back\n");
+            fprintf(stderr, held ? "emu nccl: memory is given back under its window\n"
+                                 : "emu nccl: no memory of MemAlloc is given back\n");
             return INVALID_USAGE;
         }
         counts.memories--, counts.bytes -= memories[i].bytes;
-        for (size_t k = gone.size(); k-- > 0;) /* the address may be given out anew, and whoever else comes there is found as any such */
+        for (size_t k = gone.size();
+             k-- > 0;) /* the address may be given out anew, and whoever else comes there is found as any such */
             if (inside(gone[k].p, 1, memories[i].p, memories[i].bytes)) gone.erase(gone.begin() + (ptrdiff_t)k);
         memories.erase(memories.begin() + (ptrdiff_t)i);
     }
@@ -313,7 +320,8 @@ static int window_register(ncclComm *c, void *p, size_t bytes, nccl_window *out,
     bool ours = false;
     {
         std::lock_guard<std::mutex> g(all_lock);
-        for (const Memory &m : memories) ours |= inside(p, bytes, m.p, m.bytes) && ((char *)p - m.p) % NCCL_WINDOW_ALIGN == 0;
+        for (const Memory &m : memories)
+            ours |= inside(p, bytes, m.p, m.bytes) && ((char *)p - m.p) % NCCL_WINDOW_ALIGN == 0;
     }
     if (!ours) return failed(c, misuse("a window that is no memory of MemAlloc, or begins at an odd place"));
     std::lock_guard<std::mutex> g(c->lock);
@@ -398,7 +406,7 @@ static int comm_abort(nccl_comm c)
 
 static const char *error_string(int) { return "emulated failure"; }
 static const char *last_error(nccl_comm) { return "emulated failure"; }
-static int         all_reduce(const void *send, void *recv, size_t count, int type, int op, nccl_comm c, cudaStream_t stream)
+static int all_reduce(const void *send, void *recv, size_t count, int type, int op, nccl_comm c, cudaStream_t stream)
 {
     return op == NCCL_SUM ? enqueue(c, Work{ c, 0, send, recv, count, type, 0 }, stream) : 4;
 }

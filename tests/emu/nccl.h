@@ -9,10 +9,10 @@ extern "C" {
 /* What it has done since emu_nccl_forget. A call is "in the window" when all that it reads and writes lies in one that is registered. */
 struct emu_nccl_counts {
     uint64_t reduce_in, reduce_out, gather_in, gather_out; /* collectives run, one per rank; replayed ones too */
-    uint64_t misuse;                                       /* what NCCL's documentation forbids; each is told on stderr */
-    uint64_t bytes;                                        /* of MemAlloc, not given back */
-    uint32_t windows;                                      /* registered on a rank and not deregistered */
-    uint32_t memories, communicators;                      /* of MemAlloc not given back; begun and neither aborted */
+    uint64_t misuse;                  /* what NCCL's documentation forbids; each is told on stderr */
+    uint64_t bytes;                   /* of MemAlloc, not given back */
+    uint32_t windows;                 /* registered on a rank and not deregistered */
+    uint32_t memories, communicators; /* of MemAlloc not given back; begun and neither aborted */
 };
 struct emu_nccl_counts emu_nccl_counts(void);
 void                   emu_nccl_forget(void); /* what it has done; what is held stays */

@@ -52,7 +52,8 @@ extern __thread int          current; /* of this OS thread */
 extern __thread unsigned     capturing;
 extern std::atomic<unsigned> capturing_global;
 
-cudaError_t enter(const char *call);   /* the fault planned for it, or the device's own; a planned stall is over when it returns */
+/* the fault planned for it, or the device's own; a planned stall is over when it returns */
+cudaError_t enter(const char *call);
 cudaError_t planned(const char *call); /* the fault planned for it alone */
 double      now();                     /* seconds */
 double      stall_end(cudaError_t e);  /* of an error that says EMU_STALL: now() when it ends; else 0 */

@@ -139,7 +139,8 @@ using namespace rt;
 
 /* ---------------------------------------------------------------- kernels */
 
-void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl, std::function<void()> body)
+void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl,
+                         std::function<void()> body)
 {
     cudaError_t             e = enter("launch");
     std::shared_ptr<Stream> s = stream_of(h);
@@ -151,7 +152,8 @@ void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block
         if (it != smem_max.end()) most = (size_t)it->second;
     }
     bool grid_ok = grid.x && grid.y && grid.z && grid.x <= 0x7fffffffu && grid.y <= 65535 && grid.z <= 65535;
-    if (e == cudaSuccess && (!grid_ok || threads < 1 || threads > 1024 || block.z > 64)) e = cudaErrorInvalidConfiguration;
+    if (e == cudaSuccess && (!grid_ok || threads < 1 || threads > 1024 || block.z > 64))
+        e = cudaErrorInvalidConfiguration;
     if (e == cudaSuccess && smem > most) e = cudaErrorInvalidValue;
     if (e == cudaSuccess)
         e = enqueue_on(
@@ -163,7 +165,8 @@ void emu::enqueue_kernel(cudaStream_t h, const void *func, dim3 grid, dim3 block
                 n_launch++;
                 double begin = now();
                 size_t per_sm = std::min<size_t>(2048 / threads, smem ? (228 << 10) / (smem + 1024) : 32);
-                emu::launch(func, grid, block, smem, pdl, (size_t)device[s->device].cfg.n_sm * std::max<size_t>(per_sm, 1), body);
+                emu::launch(func, grid, block, smem, pdl,
+                            (size_t)device[s->device].cfg.n_sm * std::max<size_t>(per_sm, 1), body);
                 if (n_launch > slow.skip) usleep((useconds_t)((now() - begin) * (slow.factor - 1) * 1e6));
             },
             NULL);
@@ -294,7 +297,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t h, cudaEvent_t e, unsigned flags)
             s->cap->member.push_back(s);
             s->cap_n = 1; /* to be waited for, even when it does nothing */
         }
-        if (e->stream != s && e->stream->cap == s->cap) e->stream->cap_joined = std::max(e->stream->cap_joined, e->cap_n);
+        if (e->stream != s && e->stream->cap == s->cap)
+            e->stream->cap_joined = std::max(e->stream->cap_joined, e->cap_n);
         return cudaSuccess;
     }
     if (s->cap) return fail(e->stream ? cudaErrorStreamCaptureIsolation : cudaSuccess);
@@ -331,7 +335,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     RT_ENTER("cudaEventElapsedTime");
-    if (!from || !to || !from->timing || !to->timing || !from->stream || !to->stream) return fail(cudaErrorInvalidResourceHandle);
+    if (!from || !to || !from->timing || !to->timing || !from->stream || !to->stream)
+        return fail(cudaErrorInvalidResourceHandle);
     if (from->stream->done < from->ticket || to->stream->done < to->ticket) return fail(cudaErrorNotReady);
     *ms = (float)((*to->at - *from->at) * 1e3);
     return cudaSuccess;
@@ -379,7 +384,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t h, enum cudaStreamCaptureStatus *
     RT_ENTER("cudaStreamIsCapturing");
     std::shared_ptr<Stream> s = stream_of(h);
     if (!s) return fail(cudaErrorInvalidResourceHandle);
-    *status = !s->cap ? cudaStreamCaptureStatusNone : s->cap->invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+    *status = !s->cap           ? cudaStreamCaptureStatusNone
+              : s->cap->invalid ? cudaStreamCaptureStatusInvalidated
+                                : cudaStreamCaptureStatusActive;
     return cudaSuccess;
 }
 static __thread cudaStreamCaptureMode capture_mode;

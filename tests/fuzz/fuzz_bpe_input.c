@@ -11,13 +11,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static const struct {
     const char *kind;
     bool        same; /* decoding gives the text back */
-} kinds[] = {
-    { "cl3", true },         { "o200k", true },          { "dsv3", true },          { "gpt2", true },          { "seed", true },
-    { "two_step", true },    { "cl1", false },           { "llama2", false },       { "gemma_whole", false },  { "added_raw", false },
-    { "nfkc_lower", false }, { "behaviors", false },     { "pcre", false },         { "bert", false },         { "xlmr", false },
-    { "albert", false },     { "unigram_whole", false }, { "unigram_ties", false }, { "bert_uncased", false }, { "scripts", false },
-    { "dropped", false },    { "words_suffix", false }
-};
+} kinds[] = { { "cl3", true },           { "o200k", true },          { "dsv3", true },
+              { "gpt2", true },          { "seed", true },           { "two_step", true },
+              { "cl1", false },          { "llama2", false },        { "gemma_whole", false },
+              { "added_raw", false },    { "nfkc_lower", false },    { "behaviors", false },
+              { "pcre", false },         { "bert", false },          { "xlmr", false },
+              { "albert", false },       { "unigram_whole", false }, { "unigram_ties", false },
+              { "bert_uncased", false }, { "scripts", false },       { "dropped", false },
+              { "words_suffix", false } };
 enum { KINDS = sizeof kinds / sizeof *kinds, TEXT_MAX = 1 << 16 };
 static struct tok *tok[KINDS];
 

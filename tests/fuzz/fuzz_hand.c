@@ -10,7 +10,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 enum { N_SLOT = 40 };
-static struct kv_tiers_cfg  cfg = { .block_bytes = 600, .host_bytes = (uint64_t)N_SLOT * 8192, .ident = { .block_tokens = 4 } };
+static struct kv_tiers_cfg  cfg = { .block_bytes = 600,
+                                    .host_bytes = (uint64_t)N_SLOT * 8192,
+                                    .ident = { .block_tokens = 4 } };
 static struct kv_hand_shape shape;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)

@@ -37,7 +37,8 @@ static void mix_head(struct seen *s, const struct http_head *d)
     mix(s, d->host.p, d->host.n);
     for (uint32_t i = 0; i < d->n_field; i++) {
         CHECK(is_token(d->field[i].name.p, d->field[i].name.n));
-        CHECK(!memchr(d->field[i].value.p, '\n', d->field[i].value.n) && !memchr(d->field[i].value.p, 0, d->field[i].value.n));
+        CHECK(!memchr(d->field[i].value.p, '\n', d->field[i].value.n) &&
+              !memchr(d->field[i].value.p, 0, d->field[i].value.n));
         mix(s, d->field[i].name.p, d->field[i].name.n);
         mix(s, d->field[i].value.p, d->field[i].value.n);
     }
@@ -108,7 +109,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
     if (!copy) return 0;
     memcpy(copy, data + 1, size - 1);
     struct seen whole = run(copy, size - 1, 0), cut = run(copy, size - 1, steps[data[0] % 5]);
-    if (whole.n_request != cut.n_request || whole.refused != cut.refused) __builtin_trap(); /* not CHECK: libFuzzer keeps the input */
+    if (whole.n_request != cut.n_request || whole.refused != cut.refused)
+        __builtin_trap(); /* not CHECK: libFuzzer keeps the input */
     if (!whole.refused && whole.sum != cut.sum) __builtin_trap();
     free(copy);
     return 0;

@@ -41,18 +41,22 @@ static void answer(struct call *c, const uint8_t *data, size_t n)
     struct buf out;
     buf_init(&out, 64 << 20);
     for (uint32_t p = 0; p < c->n_prompt && c->s.prompt_logprobs; p++)
-        for (uint32_t k = 0; k < c->prompt[p].n_id * c->s.n_prompt_top; k++) c->prompt[p].lp_top[k].id = 1 + k % (VOCAB - 1);
+        for (uint32_t k = 0; k < c->prompt[p].n_id * c->s.n_prompt_top; k++)
+            c->prompt[p].lp_top[k].id = 1 + k % (VOCAB - 1);
     for (uint32_t i = 0; i < c->n_choice && i < 8; i++) {
         struct eng_choice *g = &c->choice[i].eng;
         uint32_t           room = c->choice[i].room, say = n < 60 ? (uint32_t)n : 60, step = n ? 1 + data[0] % 5 : 1;
         if (say > room) say = room;
         for (uint32_t k = 0; k < say; k++) {
-            g->id[k] = k % 7 == 6 ? BOS + data[k] % 5 : data[k] ? data[k] : 1u; /* our own reader takes no NUL in keys */
+            g->id[k] = k % 7 == 6 ? BOS + data[k] % 5
+                       : data[k]  ? data[k]
+                                  : 1u; /* our own reader takes no NUL in keys */
             for (uint32_t j = 0; c->s.logprobs && j < c->s.n_top; j++)
                 g->top[k * c->s.n_top + j] = (struct eng_top){ 1 + (data[k] + j) % (VOCAB - 1), -1 };
         }
         bool stopped = false;
-        for (uint32_t k = 0; k < say && !stopped; k += step) stopped = answer_feed(c, i, k + step < say ? k + step : say, &out);
+        for (uint32_t k = 0; k < say && !stopped; k += step)
+            stopped = answer_feed(c, i, k + step < say ? k + step : say, &out);
         g->stop_is_eos = n % 2;
         answer_choice_end(c, i, stopped || n % 3 ? ENG_STOP : ENG_LENGTH, &out);
     }
@@ -77,7 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const char *body = (const char *)data + 1;
     size_t      n_body = n - 1;
     if (data[0] % 4 < 2) {
-        enum status st = call_parse(&c, data[0] % 2 ? &dialect_chat : &dialect_completion, &world.m, body, n_body, NULL, &e);
+        enum status st =
+            call_parse(&c, data[0] % 2 ? &dialect_chat : &dialect_completion, &world.m, body, n_body, NULL, &e);
         if (!st) st = call_prepare(&c, &e);
         if (st)
             must_be_error(&e);

@@ -40,9 +40,11 @@ static void look(const struct source_embed *files, uint32_t n_file)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static const unsigned char good[] = "\x36\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}  1234";
-    struct source_embed        weights[] = { { "model.safetensors", data, n } };
-    struct source_embed        index[] = { { "model.safetensors.index.json", data, n }, { "m.safetensors", good, sizeof good - 1 } };
+    static const unsigned char good[] =
+        "\x36\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}  1234";
+    struct source_embed weights[] = { { "model.safetensors", data, n } };
+    struct source_embed index[] = { { "model.safetensors.index.json", data, n },
+                                    { "m.safetensors", good, sizeof good - 1 } };
     look(weights, 1);
     look(index, 2);
     return 0;

@@ -21,12 +21,14 @@ static const struct digest_key key = { .seed = 7 };
 static const struct kv_key     fingerprint = { { 9 } };
 static const unsigned char     secret[SEAL_SECRET] = { 4 };
 static struct seal_key         file_key;
-static struct store_keys       with_key = { .mac = { &key }, .n_mac = 1, .secret = { secret }, .n_secret = 1, .key = &file_key };
-static struct store_keys       without = { .mac = { &key }, .n_mac = 1 };
-static unsigned char           good[2][BYTES], *page; /* a plain and a sealed segment of two records */
-static struct store_row       *row;
-static FILE                   *nothing;
-static int                     memory;
+static struct store_keys       with_key = {
+          .mac = { &key }, .n_mac = 1, .secret = { secret }, .n_secret = 1, .key = &file_key
+};
+static struct store_keys without = { .mac = { &key }, .n_mac = 1 };
+static unsigned char     good[2][BYTES], *page; /* a plain and a sealed segment of two records */
+static struct store_row *row;
+static FILE             *nothing;
+static int               memory;
 
 static void make(bool sealed, unsigned char *out)
 {
@@ -45,8 +47,11 @@ static void make(bool sealed, unsigned char *out)
         memset(blob, 0, sizeof blob);
         struct digest sum = digest_of(&key, blob + KV_RECORD_HEAD, PAYLOAD);
         kv_record_make(blob, &key, &fingerprint, &k, &k, ids, TOKENS, PAYLOAD, 1, sum);
-        if (sealed) seal_blob(with_key.sealer, &file_key, store_record_off(&g, i), blob, KV_RECORD_HEAD, g.record_bytes, blob + 8192);
-        CHECK(pwrite(fd, sealed ? blob + 8192 : blob, g.record_bytes, (off_t)store_record_off(&g, i)) == (ssize_t)g.record_bytes);
+        if (sealed)
+            seal_blob(with_key.sealer, &file_key, store_record_off(&g, i), blob, KV_RECORD_HEAD, g.record_bytes,
+                      blob + 8192);
+        CHECK(pwrite(fd, sealed ? blob + 8192 : blob, g.record_bytes, (off_t)store_record_off(&g, i)) ==
+              (ssize_t)g.record_bytes);
         rows[i] = (struct store_row){ .key = k, .payload = sum, .index = i, .block_tokens = TOKENS };
     }
     CHECK(!store_footer_write(fd, &g, 1, rows, 2, c, page, &error));
@@ -94,7 +99,8 @@ static void put_right(unsigned char *f, size_t bytes, unsigned how)
     }
     if (how & 2 && bytes >= g.segment_bytes) {
         memcpy(&t, f + g.segment_bytes - STORE_PAGE, sizeof t);
-        if (t.n <= g.n_record) t.rows = digest_of(&key, f + g.segment_bytes - store_footer_bytes(&g), t.n * sizeof(struct store_row));
+        if (t.n <= g.n_record)
+            t.rows = digest_of(&key, f + g.segment_bytes - store_footer_bytes(&g), t.n * sizeof(struct store_row));
         t.mac = digest_of(&key, &t, offsetof(struct store_trailer, mac));
         t.sum = XXH3_64bits(&t, offsetof(struct store_trailer, sum));
         memcpy(f + g.segment_bytes - STORE_PAGE, &t, sizeof t);

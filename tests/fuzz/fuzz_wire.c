@@ -10,7 +10,13 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const struct wire_limits lim = {
-    .b = { .rows_max = 24, .seqs_max = 6, .pages_max = 20, .hist_max = 16, .ban_max = 4, .allow_max = 4, .bias_max = 4 },
+    .b = { .rows_max = 24,
+           .seqs_max = 6,
+           .pages_max = 20,
+           .hist_max = 16,
+           .ban_max = 4,
+           .allow_max = 4,
+           .bias_max = 4 },
     .n_block = 40,
     .block_tokens = 16,
     .vocab = 200,

@@ -87,8 +87,9 @@ static struct {
     bool               deterministic;
 } gold_cuda __attribute__((unused));
 
-static inline void gold_run_open_with(struct gold_run *r, const struct model_spec *spec, const struct source *src, enum dev_kind device,
-                                      uint32_t n_rank, enum dtype weights, enum dtype kv, uint32_t n_reader)
+static inline void gold_run_open_with(struct gold_run *r, const struct model_spec *spec, const struct source *src,
+                                      enum dev_kind device, uint32_t n_rank, enum dtype weights, enum dtype kv,
+                                      uint32_t n_reader)
 {
     char             err[512] = "";
     uint32_t         n_block;
@@ -108,18 +109,23 @@ static inline void gold_run_open_with(struct gold_run *r, const struct model_spe
                                        .logit_rows_max = 4,
                                        .n_block = GOLD_BLOCKS,
                                        .block_tokens = GOLD_BLOCK_TOKENS } };
-    struct batch_cfg bc = {
-        .rows_max = GOLD_TOKENS_MAX, .seqs_max = 4, .pages_max = GOLD_BLOCKS, .hist_max = 16, .ban_max = 16, .allow_max = 16, .bias_max = 16
-    };
-    if (rank_team_create(spec, src, &cfg, &n_block, &r->team, err, sizeof err)) fail_msg("%s: %s", src->dir ? src->dir : "embedded", err);
+    struct batch_cfg bc = { .rows_max = GOLD_TOKENS_MAX,
+                            .seqs_max = 4,
+                            .pages_max = GOLD_BLOCKS,
+                            .hist_max = 16,
+                            .ban_max = 16,
+                            .allow_max = 16,
+                            .bias_max = 16 };
+    if (rank_team_create(spec, src, &cfg, &n_block, &r->team, err, sizeof err))
+        fail_msg("%s: %s", src->dir ? src->dir : "embedded", err);
     assert_int_equal(n_block, GOLD_BLOCKS);
     r->runner = rank_team_runner(r->team);
     r->vocab = spec->vocab;
     assert_int_equal(batch_init(&r->b, &bc), ST_OK);
 }
 
-static inline void gold_run_open(struct gold_run *r, const struct model_spec *spec, const struct source *src, enum dev_kind device,
-                                 uint32_t n_rank, enum dtype weights, enum dtype kv)
+static inline void gold_run_open(struct gold_run *r, const struct model_spec *spec, const struct source *src,
+                                 enum dev_kind device, uint32_t n_rank, enum dtype weights, enum dtype kv)
 {
     gold_run_open_with(r, spec, src, device, n_rank, weights, kv, 0);
 }
@@ -132,8 +138,8 @@ static inline void gold_run_close(struct gold_run *r)
 
 /* Rows [at, at + n) of the one sequence ids. wanted: rows (of the sequence) whose logits the team keeps; the last of this
  * call is sampled greedily when sample is set, and its id returned. */
-static inline uint32_t gold_step(struct gold_run *r, const uint32_t *ids, uint32_t at, uint32_t n, const uint32_t *wanted,
-                                 uint32_t n_wanted, bool sample)
+static inline uint32_t gold_step(struct gold_run *r, const uint32_t *ids, uint32_t at, uint32_t n,
+                                 const uint32_t *wanted, uint32_t n_wanted, bool sample)
 {
     struct batch *b = &r->b;
     batch_clear(b);

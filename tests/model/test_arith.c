@@ -18,12 +18,15 @@ enum { PROMPT = 112, LINES_MAX = 4096 };
     "\"num_hidden_layers\":2,\"head_dim\":64,\"max_position_embeddings\":512,\"torch_dtype\":\"bfloat16\",\"rope_theta\":10000.0," \
     "\"rms_norm_eps\":1e-6,"
 static const char *const configs[] = {
-    "{" COMMON "\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"hidden_size\":384,\"num_attention_heads\":4,"
+    "{" COMMON
+    "\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\",\"hidden_size\":384,\"num_attention_heads\":4,"
     "\"num_key_value_heads\":2,\"intermediate_size\":640,\"vocab_size\":500,\"tie_word_embeddings\":true}",
-    "{" COMMON "\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":128,\"num_attention_heads\":2,"
+    "{" COMMON
+    "\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_size\":128,\"num_attention_heads\":2,"
     "\"num_key_value_heads\":1,\"intermediate_size\":256,\"moe_intermediate_size\":128,\"num_experts\":4,\"num_experts_per_tok\":2,"
     "\"norm_topk_prob\":true,\"vocab_size\":300,\"tie_word_embeddings\":false}",
-    "{" COMMON "\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\",\"hidden_size\":192,\"num_attention_heads\":3,"
+    "{" COMMON
+    "\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\",\"hidden_size\":192,\"num_attention_heads\":3,"
     "\"num_key_value_heads\":1,\"intermediate_size\":256,\"vocab_size\":300,\"sliding_window\":40,\"tie_word_embeddings\":false}"
 };
 static const struct format {
@@ -72,10 +75,12 @@ static uint64_t compute(const char *config, enum dev_kind kind, const char *isa,
 }
 
 /* The dense model with each type of KV; the others with the one that most have. */
-static uint64_t compute_all(enum dev_kind kind, const char *isa, const struct format *f, enum dtype kv, char arith[DEV_ARITH])
+static uint64_t compute_all(enum dev_kind kind, const char *isa, const struct format *f, enum dtype kv,
+                            char arith[DEV_ARITH])
 {
     uint64_t h = compute(configs[0], kind, isa, f, kv, arith);
-    for (size_t i = 1; kv == DT_BF16 && i < ARRAY_N(configs); i++) h = hash_combine(h, compute(configs[i], kind, isa, f, kv, arith));
+    for (size_t i = 1; kv == DT_BF16 && i < ARRAY_N(configs); i++)
+        h = hash_combine(h, compute(configs[i], kind, isa, f, kv, arith));
     return h;
 }
 
@@ -105,7 +110,8 @@ static void read_file(void)
             continue;
         }
         assert_true(n_line < LINES_MAX);
-        if (sscanf(text, "%39s %7s %llx %n", name, kv, &digest, &at) != 3 || !at) fail_msg("tests/data/arith.txt: no such line: %s", text);
+        if (sscanf(text, "%39s %7s %llx %n", name, kv, &digest, &at) != 3 || !at)
+            fail_msg("tests/data/arith.txt: no such line: %s", text);
         snprintf(l->what, sizeof l->what, "%s %s", name, kv);
         snprintf(l->arith, sizeof l->arith, "%s", text + at);
         l->digest = digest;
@@ -128,8 +134,9 @@ static uint64_t libm_here(void)
 /* ---- tests */
 
 static uint32_t n_bad, n_same;
-static bool     adding;    /* ARITH_ADD: what the file lacks is printed */
-static bool     elsewhere; /* another C library: the file's digests are not of here, but one text still stands for one kind of bits */
+static bool     adding; /* ARITH_ADD: what the file lacks is printed */
+static bool
+    elsewhere; /* another C library: the file's digests are not of here, but one text still stands for one kind of bits */
 
 static void look_at(const char *isa, const struct format *f, enum dtype kv)
 {
@@ -144,9 +151,10 @@ static void look_at(const char *isa, const struct format *f, enum dtype kv)
             return;
         }
         n_bad++;
-        print_message("    %s, %s, \"%s\": other bits than these names and numbers stand for. Raise the number of the part that changed "
-                      "(kernels/cpu/arith.c), or name it apart from whom it no longer agrees with, then ARITH_ADD=1\n",
-                      isa ? isa : "ref", what, arith);
+        print_message(
+            "    %s, %s, \"%s\": other bits than these names and numbers stand for. Raise the number of the part that changed "
+            "(kernels/cpu/arith.c), or name it apart from whom it no longer agrees with, then ARITH_ADD=1\n",
+            isa ? isa : "ref", what, arith);
         return;
     }
     if (adding || elsewhere) {
@@ -157,7 +165,8 @@ static void look_at(const char *isa, const struct format *f, enum dtype kv)
         return;
     }
     n_bad++;
-    print_message("    %s, %s, \"%s\": no line in tests/data/arith.txt; ARITH_ADD=1 prints it\n", isa ? isa : "ref", what, arith);
+    print_message("    %s, %s, \"%s\": no line in tests/data/arith.txt; ARITH_ADD=1 prints it\n", isa ? isa : "ref",
+                  what, arith);
 }
 
 static void bits_that_change_have_another_number(void **state)

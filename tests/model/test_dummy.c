@@ -13,18 +13,20 @@ static void forward(uint32_t n_rank, float *logits)
     struct model_spec spec;
     struct rank_team *t;
     uint32_t          n_block, id[ROWS], page[1] = { 1 };
-    struct batch_cfg  bc = { .rows_max = 16, .seqs_max = 2, .pages_max = 8, .hist_max = 64, .ban_max = 8, .allow_max = 8, .bias_max = 8 };
-    struct rank_cfg   cfg = { .n_rank = n_rank,
-                              .device = DEV_CPU,
-                              .n_thread = n_rank,
-                              .load = { .weight_dtype = DT_COUNT,
-                                        .kv_dtype = DT_F32,
-                                        .batch_rows_max = 16,
-                                        .logit_rows_max = 2,
-                                        .n_block = 4,
-                                        .block_tokens = 16,
-                                        .step = bc } };
-    struct batch      b;
+    struct batch_cfg  bc = {
+         .rows_max = 16, .seqs_max = 2, .pages_max = 8, .hist_max = 64, .ban_max = 8, .allow_max = 8, .bias_max = 8
+    };
+    struct rank_cfg cfg = { .n_rank = n_rank,
+                            .device = DEV_CPU,
+                            .n_thread = n_rank,
+                            .load = { .weight_dtype = DT_COUNT,
+                                      .kv_dtype = DT_F32,
+                                      .batch_rows_max = 16,
+                                      .logit_rows_max = 2,
+                                      .n_block = 4,
+                                      .block_tokens = 16,
+                                      .step = bc } };
+    struct batch    b;
     assert_true(model_shape("tiny", &src));
     assert_int_equal(model_spec_load(&src, &spec, err, sizeof err), ST_OK);
     assert_int_equal(spec.vocab, VOCAB);
@@ -79,9 +81,16 @@ static void every_known_shape_is_a_config_that_can_be_served(void **state)
 static void the_matrices_of_a_model_are_listed_once(void **state)
 {
     (void)state;
-    static const struct dev_matrix
-        want[] = { { 151936, 4096, true }, { 6144, 4096, false }, { 4096, 4096, false }, { 24576, 4096, false }, { 4096, 12288, false } },
-        half[] = { { 75968, 4096, true }, { 3072, 4096, false }, { 4096, 2048, false }, { 12288, 4096, false }, { 4096, 6144, false } };
+    static const struct dev_matrix want[] = { { 151936, 4096, true },
+                                              { 6144, 4096, false },
+                                              { 4096, 4096, false },
+                                              { 24576, 4096, false },
+                                              { 4096, 12288, false } },
+                                   half[] = { { 75968, 4096, true },
+                                              { 3072, 4096, false },
+                                              { 4096, 2048, false },
+                                              { 12288, 4096, false },
+                                              { 4096, 6144, false } };
     struct source     src;
     struct model_spec spec;
     struct dev_matrix got[16];

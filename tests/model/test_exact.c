@@ -23,7 +23,16 @@
 #endif
 #endif
 static uint64_t n_mixes = EXACT_MIXES;
-enum { REQS_MAX = 6, CHOICES_MAX = 3, PROMPT_MAX = 120, OUT_MAX = 24, TOP_MAX = 3, CONTEXT = 256, BLOCKS = 96, BLOCKS_FEW = 14 };
+enum {
+    REQS_MAX = 6,
+    CHOICES_MAX = 3,
+    PROMPT_MAX = 120,
+    OUT_MAX = 24,
+    TOP_MAX = 3,
+    CONTEXT = 256,
+    BLOCKS = 96,
+    BLOCKS_FEW = 14
+};
 
 /* ---- what is varied from run to run */
 
@@ -93,7 +102,8 @@ static void mix_make(struct mix *m, uint64_t seed, uint32_t vocab)
                                       .prompt_logprobs = !draw(seed, &at, 5) };
         a->s.n_prompt_top = a->s.prompt_logprobs ? draw(seed, &at, TOP_MAX + 1) : 0;
         if (!draw(seed, &at, 4)) {
-            for (int i = 0; i < 2; i++) a->bias[i] = (struct eng_bias){ draw(seed, &at, vocab), (float)draw(seed, &at, 9) - 4 };
+            for (int i = 0; i < 2; i++)
+                a->bias[i] = (struct eng_bias){ draw(seed, &at, vocab), (float)draw(seed, &at, 9) - 4 };
             a->s.n_bias = 2;
         }
     }
@@ -174,17 +184,19 @@ static void same(const struct mix *m, uint64_t seed, const char *how, const stru
         for (uint32_t c = 0; c < m->ask[i].n_choice; c++)
             for (uint32_t t = 0; t < OUT_MAX; t++)
                 if (a->id[c][t] != b->id[c][t] || memcmp(&a->logprob[c][t], &b->logprob[c][t], 4))
-                    fail_msg("%s %s, mix %llu %s: request %u choice %u token %u: id %u logprob %.9g alone, id %u logprob %.9g so",
-                             isa ? isa : "", format->name, (unsigned long long)seed, how, i, c, t, a->id[c][t], (double)a->logprob[c][t],
-                             b->id[c][t], (double)b->logprob[c][t]);
-        fail_msg("%s %s, mix %llu %s: request %u differs from itself alone (finish, top or prompt logprobs)", isa ? isa : "", format->name,
-                 (unsigned long long)seed, how, i);
+                    fail_msg(
+                        "%s %s, mix %llu %s: request %u choice %u token %u: id %u logprob %.9g alone, id %u logprob %.9g so",
+                        isa ? isa : "", format->name, (unsigned long long)seed, how, i, c, t, a->id[c][t],
+                        (double)a->logprob[c][t], b->id[c][t], (double)b->logprob[c][t]);
+        fail_msg("%s %s, mix %llu %s: request %u differs from itself alone (finish, top or prompt logprobs)",
+                 isa ? isa : "", format->name, (unsigned long long)seed, how, i);
     }
 }
 
 /* ---- the ways to run */
 
-static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32_t n_thread, uint32_t logit_rows, uint32_t depth)
+static struct rank_team *team_open(const struct gold *g, uint32_t n_rank, uint32_t n_thread, uint32_t logit_rows,
+                                   uint32_t depth)
 {
     struct rank_team *t;
     uint32_t          n_block;
@@ -252,9 +264,11 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
     struct engine     *alone, *e[ARRAY_N(ways)];
     if (!n_mix) n_mix = 1;
     gold_open(&g, name);
-    struct rank_team *team[TEAMS] = { team_open(&g, n_rank, 2, 5, 1), team_open(&g, n_rank, 1, 1, 1), team_open(&g, n_rank, 2, 5, 2) };
+    struct rank_team *team[TEAMS] = { team_open(&g, n_rank, 2, 5, 1), team_open(&g, n_rank, 1, 1, 1),
+                                      team_open(&g, n_rank, 2, 5, 2) };
     alone = engine_open(&g, team[TEAM], 0, BLOCKS);
-    for (size_t w = 0; w < ARRAY_N(ways); w++) e[w] = engine_open(&g, team[ways[w].team], ways[w].chunk, ways[w].n_block);
+    for (size_t w = 0; w < ARRAY_N(ways); w++)
+        e[w] = engine_open(&g, team[ways[w].team], ways[w].chunk, ways[w].n_block);
     n_hit_tokens = n_preempted = n_borrowed = 0;
     uint64_t t0 = clock_us(), cold_hits = 0;
     for (uint64_t seed = first; seed < first + n_mix; seed++) {
@@ -265,7 +279,8 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
             m.ask[i].want = jobs[0].got;
         }
         for (size_t w = 0; w < ARRAY_N(ways); w++) {
-            kv_evict_all(eng_kv(e[w])); /* the pool is shared with the other engines, so this one's tree is stale: after eviction */
+            /* the pool is shared with the other engines, so this one's tree is stale: after eviction */
+            kv_evict_all(eng_kv(e[w]));
             run(e[w], &m, 0, m.n, jobs);
             same(&m, seed, ways[w].how, jobs);
             if (!ways[w].warm) continue;
@@ -280,9 +295,10 @@ static void exact(const char *name, uint32_t n_rank, uint64_t first, uint64_t n_
         kv_stats(eng_kv(e[w]), &k);
         n_borrowed += k.n_borrowed;
     }
-    printf("    %-12s %-9s %-14s TP %u, %llu mixes, %llu tokens from the cache, %llu blocks borrowed, %llu preemptions, %.1f s\n",
-           isa ? isa : "", format->name, name, n_rank, (unsigned long long)n_mix, (unsigned long long)n_hit_tokens,
-           (unsigned long long)n_borrowed, (unsigned long long)n_preempted, (double)(clock_us() - t0) / 1e6);
+    printf(
+        "    %-12s %-9s %-14s TP %u, %llu mixes, %llu tokens from the cache, %llu blocks borrowed, %llu preemptions, %.1f s\n",
+        isa ? isa : "", format->name, name, n_rank, (unsigned long long)n_mix, (unsigned long long)n_hit_tokens,
+        (unsigned long long)n_borrowed, (unsigned long long)n_preempted, (double)(clock_us() - t0) / 1e6);
     assert_true(n_mix < 4 || cold_hits > 0);
     assert_true(n_mix < 8 || n_preempted > 0);
     assert_true(n_mix < 4 || n_borrowed > 0);
@@ -336,7 +352,8 @@ static void every_type_of_weights_on_every_instruction_set(void **state)
         for (format = formats; format < formats + ARRAY_N(formats); format++, turn++)
             for (uint32_t n_rank = 1; n_rank <= (all || strcmp(isa, "scalar") || format == formats ? 2 : 1); n_rank++)
                 for (size_t m = 0; m < (all ? ARRAY_N(models) : 1); m++, seed += n_mix)
-                    exact(models[all ? m : (turn + turn / ARRAY_N(formats) + 2 * n_rank) % ARRAY_N(models)], n_rank, seed, n_mix);
+                    exact(models[all ? m : (turn + turn / ARRAY_N(formats) + 2 * n_rank) % ARRAY_N(models)], n_rank,
+                          seed, n_mix);
     }
     isa = NULL;
     format = formats;

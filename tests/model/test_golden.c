@@ -1,10 +1,11 @@
 /* Every family against what transformers computed in float32 (tests/data/golden, tools/golden/make_golden.py). */
 #include "golden.h"
 
-static const char *const names[] = { "llama3",        "llama2",        "llama-linear",    "llama-yarn",    "llama-bias",
-                                     "llama-dynamic", "llama-untied",  "llama-gelu",      "mistral-gelu",  "qwen3-relu",
-                                     "mixtral-gelu",  "llama-partial", "mistral-partial", "qwen3-partial", "mistral",
-                                     "qwen2",         "qwen3",         "mixtral",         "qwen3-moe",     "qwen3-moe-raw" };
+static const char *const names[] = { "llama3",          "llama2",        "llama-linear", "llama-yarn",
+                                     "llama-bias",      "llama-dynamic", "llama-untied", "llama-gelu",
+                                     "mistral-gelu",    "qwen3-relu",    "mixtral-gelu", "llama-partial",
+                                     "mistral-partial", "qwen3-partial", "mistral",      "qwen2",
+                                     "qwen3",           "mixtral",       "qwen3-moe",    "qwen3-moe-raw" };
 
 /* max |a - b| over all recorded rows, relative to the largest recorded logit */
 static double logits_error(const struct gold *g, struct gold_run *r)
@@ -40,14 +41,15 @@ static void greedy_is_equal(const struct gold *g, struct gold_run *r)
         memcpy(ids, g->prompt[p], n * sizeof *ids);
         ids[n] = gold_step(r, ids, 0, n, NULL, 0, true);
         for (uint32_t i = 0; i < g->n_greedy; i++) {
-            if (ids[n + i] != g->greedy[p][i]) fail_msg("%s: prompt %u, token %u is %u, not %u", g->dir, p, i, ids[n + i], g->greedy[p][i]);
+            if (ids[n + i] != g->greedy[p][i])
+                fail_msg("%s: prompt %u, token %u is %u, not %u", g->dir, p, i, ids[n + i], g->greedy[p][i]);
             if (i + 1 < g->n_greedy) ids[n + i + 1] = gold_step(r, ids, n + i, 1, NULL, 0, true);
         }
     }
 }
 
-static double check(const struct gold *g, enum dev_kind device, uint32_t n_rank, enum dtype weights, enum dtype kv, double bound,
-                    bool greedy)
+static double check(const struct gold *g, enum dev_kind device, uint32_t n_rank, enum dtype weights, enum dtype kv,
+                    double bound, bool greedy)
 {
     struct gold_run r;
     gold_run_open(&r, &g->spec, &g->src, device, n_rank, weights, kv);
@@ -112,8 +114,11 @@ static void checkpoints_of_codes_give_the_logits_of_transformers(void **state)
 
 /* bf16 keeps 8 bits: one rounding is at most 2^-9 of a value. Weights are rounded once and so is the KV; with sums that stay
  * in float the error of a logit is a random walk over the layers' roundings, well below 8 of them. */
-static double bf16_all(const struct gold *g, enum dev_kind d) { return check(g, d, 1, DT_BF16, DT_BF16, 8 * 0x1p-9, false); }
-static void   bf16_stays_within_its_rounding(void **state)
+static double bf16_all(const struct gold *g, enum dev_kind d)
+{
+    return check(g, d, 1, DT_BF16, DT_BF16, 8 * 0x1p-9, false);
+}
+static void bf16_stays_within_its_rounding(void **state)
 {
     (void)state;
     each(bf16_all, "bf16 weights, bf16 kv");

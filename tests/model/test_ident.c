@@ -23,9 +23,10 @@ static void add_file(struct memory_source *to, const char *name, const struct st
     unsigned char *file, shape[256];
     for (uint32_t i = first + n; i-- > first;) {
         const struct st_tensor *t = &set->tensor[i];
-        at += (size_t)snprintf(header + at, sizeof header - at, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
-                               n_data ? "," : "{", t->name, t->dtype_text, st_shape_text(t, (char *)shape, sizeof shape), n_data,
-                               n_data + (size_t)t->bytes);
+        at += (size_t)snprintf(header + at, sizeof header - at,
+                               "%s\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
+                               n_data ? "," : "{", t->name, t->dtype_text,
+                               st_shape_text(t, (char *)shape, sizeof shape), n_data, n_data + (size_t)t->bytes);
         n_data += (size_t)t->bytes;
     }
     at += (size_t)snprintf(header + at, sizeof header - at, "}");
@@ -35,8 +36,9 @@ static void add_file(struct memory_source *to, const char *name, const struct st
     for (int i = 0; i < 8; i++) file[i] = (unsigned char)(at >> 8 * i);
     memcpy(file + 8, header, at);
     for (uint32_t i = first + n, done = 0; i-- > first; done += (uint32_t)set->tensor[i].bytes)
-        assert_int_equal(
-            source_read(&set->file[set->tensor[i].file], set->tensor[i].offset, file + 8 + at + done, (size_t)set->tensor[i].bytes), ST_OK);
+        assert_int_equal(source_read(&set->file[set->tensor[i].file], set->tensor[i].offset, file + 8 + at + done,
+                                     (size_t)set->tensor[i].bytes),
+                         ST_OK);
     memory_add(to, name, file, 8 + at + n_data);
     free(file);
 }
@@ -44,7 +46,8 @@ static void add_file(struct memory_source *to, const char *name, const struct st
 /* Names of shards as people give them; only the third kind is one that the format's own tools write. */
 static const char *const shard_names[][2] = { { "weights-a.safetensors", "weights-b.safetensors" },
                                               { "model.safetensors", "more.safetensors" },
-                                              { "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors" } };
+                                              { "model-00001-of-00002.safetensors",
+                                                "model-00002-of-00002.safetensors" } };
 enum { LAYOUTS = 5, STALE = 4 };
 static const char *const models[] = { "llama3", "qwen2", "qwen3-moe" };
 
@@ -70,7 +73,8 @@ static void folder(struct memory_source *m, const char *model, uint32_t layout)
         add_file(m, name[1], set, half, set->n_tensor - half);
         at = (size_t)snprintf(index, sizeof index, "{\"weight_map\":{");
         for (uint32_t i = 0; i < set->n_tensor; i++)
-            at += (size_t)snprintf(index + at, sizeof index - at, "%s\"%s\":\"%s\"", i ? "," : "", set->tensor[i].name, name[i >= half]);
+            at += (size_t)snprintf(index + at, sizeof index - at, "%s\"%s\":\"%s\"", i ? "," : "", set->tensor[i].name,
+                                   name[i >= half]);
         snprintf(index + at, sizeof index - at, "}}");
         memory_add_text(m, "model.safetensors.index.json", index);
     }
@@ -98,12 +102,15 @@ static void put_config(struct memory_source *m, const char *text)
 
 /* ---- its identity */
 
-static const struct rank_cfg plain = {
-    .n_rank = 1,
-    .device = DEV_CPU,
-    .n_thread = 1,
-    .load = { .weight_dtype = DT_COUNT, .kv_dtype = DT_COUNT, .batch_rows_max = 8, .logit_rows_max = 2, .n_block = 2, .block_tokens = 16 }
-};
+static const struct rank_cfg plain = { .n_rank = 1,
+                                       .device = DEV_CPU,
+                                       .n_thread = 1,
+                                       .load = { .weight_dtype = DT_COUNT,
+                                                 .kv_dtype = DT_COUNT,
+                                                 .batch_rows_max = 8,
+                                                 .logit_rows_max = 2,
+                                                 .n_block = 2,
+                                                 .block_tokens = 16 } };
 
 static struct id load(const struct source *src, const struct rank_cfg *cfg)
 {
@@ -111,7 +118,8 @@ static struct id load(const struct source *src, const struct rank_cfg *cfg)
     struct model_spec spec;
     struct id         id;
     uint32_t          n_block;
-    if (model_spec_load(src, &spec, err, sizeof err) || rank_team_create(&spec, src, cfg, &n_block, &t, err, sizeof err))
+    if (model_spec_load(src, &spec, err, sizeof err) ||
+        rank_team_create(&spec, src, cfg, &n_block, &t, err, sizeof err))
         fail_msg("%s", err);
     rank_team_ident(t, id.b);
     rank_team_free(t);
@@ -156,7 +164,8 @@ static void ten_thousand_edits_of_one_bit_make_ten_thousand_models(void **state)
             *p ^= (unsigned char)(1u << bit);
             all[n] = load(&m[layout].src, &plain);
             *p ^= (unsigned char)(1u << bit);
-            if (same(all[n], whole)) fail_msg("%s: bit %u of byte %u of %s does not count", models[k], bit, byte, t->name);
+            if (same(all[n], whole))
+                fail_msg("%s: bit %u of byte %u of %s does not count", models[k], bit, byte, t->name);
             done[n++] = what;
             n_tensor_seen += tensor == 0;
         }
@@ -215,7 +224,8 @@ static void rows_that_change_places_make_another_model(void **state)
 static void two_tensors_that_change_names_make_another_model(void **state)
 {
     (void)state;
-    static const char *const names[2] = { "model.layers.0.mlp.gate_proj.weight", "model.layers.1.mlp.gate_proj.weight" };
+    static const char *const names[2] = { "model.layers.0.mlp.gate_proj.weight",
+                                          "model.layers.1.mlp.gate_proj.weight" };
     struct memory_source     m;
     struct st_set           *set;
     unsigned char           *p[2] = { NULL, NULL }, *kept;
@@ -367,12 +377,13 @@ static void the_identity_covers_the_keys_of_config_json_that_can_change_a_number
                                                "{\"_name_or_path\": \"/somewhere/else\"}",
                                                "{\"eos_token_id\": [2, 3]}",
                                                "{\"torch_dtype\": \"float32\"}" };
-    static const char *const telling[] = { "{\"rms_norm_eps\": 2e-06}",
-                                           "{\"rope_parameters\": {\"rope_theta\": 20000.0, \"rope_type\": \"default\"}}",
-                                           "{\"a_key_of_tomorrow\": 1}", "{\"max_position_embeddings\": 1024}" };
-    struct memory_source     m;
-    struct id                all[8];
-    uint32_t                 n = 0;
+    static const char *const telling[] = {
+        "{\"rms_norm_eps\": 2e-06}", "{\"rope_parameters\": {\"rope_theta\": 20000.0, \"rope_type\": \"default\"}}",
+        "{\"a_key_of_tomorrow\": 1}", "{\"max_position_embeddings\": 1024}"
+    };
+    struct memory_source m;
+    struct id            all[8];
+    uint32_t             n = 0;
     folder(&m, "llama3", 0);
     all[n++] = load(&m.src, &plain);
     for (size_t i = 0; i < ARRAY_N(indifferent); i++)
@@ -408,7 +419,8 @@ int main(void)
                                         cmocka_unit_test(a_setting_that_changes_bits_changes_the_identity),
                                         cmocka_unit_test(instruction_sets_that_share_bits_share_models),
                                         cmocka_unit_test(edits_show_in_the_share_of_some_rank),
-                                        cmocka_unit_test(the_identity_covers_the_keys_of_config_json_that_can_change_a_number),
+                                        cmocka_unit_test(
+                                            the_identity_covers_the_keys_of_config_json_that_can_change_a_number),
                                         cmocka_unit_test(weights_that_are_made_up_are_those_of_their_configuration) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,8 @@ static void write_checkpoint(void)
 {
     static unsigned char file[8 + 200 + DATA];
     char                 header[200];
-    int n = snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"U8\",\"shape\":[40,1000],\"data_offsets\":[0,%d]}}", DATA);
+    int                  n =
+        snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"U8\",\"shape\":[40,1000],\"data_offsets\":[0,%d]}}", DATA);
     memset(file, 0, sizeof file);
     file[0] = (unsigned char)n;
     memcpy(file + 8, header, (size_t)n);
@@ -190,7 +191,8 @@ static void a_checkpoint_that_changed_is_read_again(void **state)
     struct stat was;
     keep(SHARE);
     assert_int_equal(stat(weights, &was), 0);
-    for (int i = 0; i < 20; i++) { /* one byte where nobody takes a sample, at once after the last look, times put back */
+    for (int i = 0; i < 20;
+         i++) { /* one byte where nobody takes a sample, at once after the last look, times put back */
         int           fd = open(weights, O_RDWR | O_CLOEXEC);
         unsigned char c;
         assert_int_equal(pread(fd, &c, 1, was.st_size - 1 - i), 1);
@@ -229,7 +231,8 @@ static void files_in_the_binary_have_no_times_to_go_by(void **state)
     struct st_set       *set;
     struct ident_file    f;
     unsigned char        root[IDENT_BYTES];
-    memory_add_safetensors(&m, "model.safetensors", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
+    memory_add_safetensors(&m, "model.safetensors", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+                           1);
     if (st_open(&m.src, &set, err, sizeof err)) fail_msg("%s", err);
     assert_int_equal(ident_file_key(set, SHARE, &f), ST_OK);
     st_close(set);

@@ -22,7 +22,8 @@ static void folder(struct memory_source *m, const char *name, const char *over)
             assert_non_null(patch);
             free(text);
             json_object_update(c, patch);
-            json_object_foreach(patch, key, v) if (json_is_string(v) && !strcmp(json_string_value(v), "-")) json_object_del(c, key);
+            json_object_foreach(patch, key, v) if (json_is_string(v) && !strcmp(json_string_value(v), "-"))
+                json_object_del(c, key);
             text = json_dumps(c, 0);
             n = strlen(text);
             json_decref(patch);
@@ -33,12 +34,15 @@ static void folder(struct memory_source *m, const char *name, const char *over)
     }
 }
 
-static const struct rank_cfg small = {
-    .n_rank = 1,
-    .device = DEV_CPU,
-    .n_thread = 1,
-    .load = { .weight_dtype = DT_COUNT, .kv_dtype = DT_COUNT, .batch_rows_max = 8, .logit_rows_max = 2, .n_block = 2, .block_tokens = 16 }
-};
+static const struct rank_cfg small = { .n_rank = 1,
+                                       .device = DEV_CPU,
+                                       .n_thread = 1,
+                                       .load = { .weight_dtype = DT_COUNT,
+                                                 .kv_dtype = DT_COUNT,
+                                                 .batch_rows_max = 8,
+                                                 .logit_rows_max = 2,
+                                                 .n_block = 2,
+                                                 .block_tokens = 16 } };
 
 static enum status load(struct memory_source *m, const struct rank_cfg *cfg)
 {
@@ -69,7 +73,8 @@ static void refused(const char *name, const char *over, uint32_t n_rank, const c
 static void shapes_that_config_json_does_not_make_are_named_with_its_keys(void **state)
 {
     (void)state;
-    refused("llama3", "{\"vocab_size\": 319}", 1, "has shape [320, 48], config.json makes it [319, 48] (vocab_size x hidden_size");
+    refused("llama3", "{\"vocab_size\": 319}", 1,
+            "has shape [320, 48], config.json makes it [319, 48] (vocab_size x hidden_size");
     refused("llama3", "{\"hidden_size\": 64}", 1, "hidden_size");
     refused("llama3", "{\"intermediate_size\": 65}", 1, "(hidden_size x intermediate_size)");
     refused("llama3", "{\"head_dim\": 32}", 1, "head_dim x hidden_size");
@@ -84,12 +89,14 @@ static void tensors_that_are_missing_or_unknown_are_listed(void **state)
     refused("llama3", "{\"num_hidden_layers\": 3}", 1,
             "missing tensors: model.layers.2.input_layernorm.weight, model.layers.2.self_attn.q_proj.weight");
     refused("llama3", "{\"num_hidden_layers\": 3}", 1, "and 5 more");
-    refused("llama3", "{\"num_hidden_layers\": 1}", 1, "9 tensors that LlamaForCausalLM does not have: model.layers.1.");
+    refused("llama3", "{\"num_hidden_layers\": 1}", 1,
+            "9 tensors that LlamaForCausalLM does not have: model.layers.1.");
     refused("llama3", "{\"attention_bias\": true}", 1, "missing tensors: model.layers.0.self_attn.q_proj.bias");
     refused("llama-bias", "{\"attention_bias\": false}", 1, "does not have: model.layers.0.self_attn.");
     refused("llama-bias", "{\"tie_word_embeddings\": false}", 1,
             "missing tensors: lm_head.weight (a model without lm_head.weight needs tie_word_embeddings true)");
-    refused("llama3", "{\"architectures\": [\"Qwen3ForCausalLM\"]}", 1, "missing tensors: model.layers.0.self_attn.q_norm.weight");
+    refused("llama3", "{\"architectures\": [\"Qwen3ForCausalLM\"]}", 1,
+            "missing tensors: model.layers.0.self_attn.q_norm.weight");
 }
 
 /* Where a tensor's bytes lie in the file of a folder() in memory. */
@@ -119,7 +126,8 @@ static void a_head_is_tied_only_if_it_is_the_embedding(void **state)
     assert_int_equal(model_spec_load(&m.src, &s, err, sizeof err), ST_OK);
     assert_false(s.tied);
     model_spec_free(&s);
-    unsigned char *embed = tensor_at(&m, "model.embed_tokens.weight", &n), *head = tensor_at(&m, "lm_head.weight", &n_head);
+    unsigned char *embed = tensor_at(&m, "model.embed_tokens.weight", &n),
+                  *head = tensor_at(&m, "lm_head.weight", &n_head);
     assert_int_equal(n, n_head);
     memcpy(head, embed, n);
     head[1] = 0x00;
@@ -160,21 +168,26 @@ static void sizes_that_do_not_divide_among_the_ranks_are_refused(void **state)
     memory_free(&m);
 }
 
-#define TINY(name, shape, begin, end) "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+#define TINY(name, shape, begin, end) \
+    "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
 static const char tiny_config[] =
     "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":2,\"num_hidden_layers\":1,\"num_attention_heads\":1,"
     "\"intermediate_size\":2,\"vocab_size\":2,\"tie_word_embeddings\":true}";
-static const char tiny_layer[] =
-    TINY("model.layers.0.self_attn.q_proj.weight", "[2,2]", 0, 16) "," TINY("model.layers.0.self_attn.k_proj.weight", "[2,2]", 16, 32) "," TINY(
-        "model.layers.0.self_attn.v_proj.weight", "[2,2]", 32,
-        48) "," TINY("model.layers.0.self_attn.o_proj.weight", "[2,2]", 48,
-                     64) "," TINY("model.layers.0.mlp.gate_proj.weight", "[2,2]", 64,
-                                  80) "," TINY("model.layers.0.mlp.up_proj.weight", "[2,2]", 80,
-                                               96) "," TINY("model.layers.0.mlp.down_proj.weight", "[2,2]", 96,
-                                                            112) "," TINY("model.layers.0.input_layernorm.weight", "[2]", 112,
-                                                                          120) "," TINY("model.layers.0.post_attention_layernorm.weight",
-                                                                                        "[2]", 120, 128) "," TINY("model.norm.weight",
-                                                                                                                  "[2]", 128, 136) ",";
+static const char tiny_layer[] = TINY("model.layers.0.self_attn.q_proj.weight", "[2,2]", 0, 16) "," TINY(
+    "model.layers.0.self_attn.k_proj.weight", "[2,2]", 16,
+    32) "," TINY("model.layers.0.self_attn.v_proj.weight", "[2,2]", 32,
+                 48) "," TINY("model.layers.0.self_attn.o_proj.weight", "[2,2]", 48,
+                              64) "," TINY("model.layers.0.mlp.gate_proj.weight", "[2,2]", 64,
+                                           80) "," TINY("model.layers.0.mlp.up_proj.weight", "[2,2]", 80,
+                                                        96) "," TINY("model.layers.0.mlp.down_proj.weight", "[2,2]", 96,
+                                                                     112) "," TINY("model.layers.0.input_layernorm.weight",
+                                                                                   "[2]", 112,
+                                                                                   120) "," TINY("model.layers.0.post_attention_layernorm.weight",
+                                                                                                 "[2]", 120,
+                                                                                                 128) "," TINY("model.norm.weight",
+                                                                                                               "[2]",
+                                                                                                               128,
+                                                                                                               136) ",";
 
 static enum status load_tiny(const char *embed, const char *more, size_t n_data)
 {
@@ -193,20 +206,27 @@ static void a_type_that_cannot_be_loaded_is_refused_where_it_is_wanted(void **st
     (void)state;
     static const char good[] = TINY("model.embed_tokens.weight", "[2,2]", 136, 152);
     if (load_tiny(good, "", 152)) fail_msg("%s", err);
-    assert_int_equal(load_tiny("\"model.embed_tokens.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,2],\"data_offsets\":[136,140]}", "", 140),
-                     ST_CONFIG);
+    assert_int_equal(
+        load_tiny("\"model.embed_tokens.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,2],\"data_offsets\":[136,140]}",
+                  "", 140),
+        ST_CONFIG);
     assert_non_null(strstr(err, "tensor model.embed_tokens.weight has dtype F8_E4M3, supported are BF16, F16 and F32"));
     /* what nobody needs may have any type: a tied head, and what old checkpoints hold besides */
-    if (load_tiny(good, ",\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[152,160]}",
-                  160))
+    if (load_tiny(
+            good,
+            ",\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[152,160]}",
+            160))
         fail_msg("%s", err);
     if (load_tiny(good, "," TINY("lm_head.weight", "[2,2]", 152, 168), 168)) fail_msg("%s", err);
-    assert_int_equal(load_tiny(good, "," TINY("model.layers.0.self_attn.q_proj.weight_scale", "[1]", 152, 156), 156), ST_CONFIG);
-    assert_non_null(strstr(err, "1 tensors that LlamaForCausalLM does not have: model.layers.0.self_attn.q_proj.weight_scale"));
+    assert_int_equal(load_tiny(good, "," TINY("model.layers.0.self_attn.q_proj.weight_scale", "[1]", 152, 156), 156),
+                     ST_CONFIG);
+    assert_non_null(
+        strstr(err, "1 tensors that LlamaForCausalLM does not have: model.layers.0.self_attn.q_proj.weight_scale"));
 }
 
 /* Mistral as the text part of a larger model: its tensors under another prefix, and parts that only pictures need. */
-static void wrap(const struct memory_source *plain, const char *model_prefix, const char *head_prefix, struct memory_source *out)
+static void wrap(const struct memory_source *plain, const char *model_prefix, const char *head_prefix,
+                 struct memory_source *out)
 {
     json_t *top = json_loadb((const char *)plain->file[0].data, plain->file[0].n, 0, NULL),
            *config = json_pack("{s:[s], s:O}", "architectures", "Mistral3ForConditionalGeneration", "text_config", top);
@@ -227,12 +247,16 @@ static void wrap(const struct memory_source *plain, const char *model_prefix, co
     {
         char longer[256];
         bool model = !strncmp(name, "model.", 6), meta = name[0] == '_';
-        snprintf(longer, sizeof longer, "%s%s", meta ? "" : model ? model_prefix : head_prefix, model ? name + 6 : name);
+        snprintf(longer, sizeof longer, "%s%s",
+                 meta    ? ""
+                 : model ? model_prefix
+                         : head_prefix,
+                 model ? name + 6 : name);
         json_object_set(wrapped, longer, v);
     }
     json_object_set_new(wrapped, "vision_tower.patch_conv.weight",
-                        json_pack("{s:s, s:[i], s:[I, I]}", "dtype", "U8", "shape", (int)more, "data_offsets", (json_int_t)n_data,
-                                  (json_int_t)(n_data + more)));
+                        json_pack("{s:s, s:[i], s:[I, I]}", "dtype", "U8", "shape", (int)more, "data_offsets",
+                                  (json_int_t)n_data, (json_int_t)(n_data + more)));
     text = json_dumps(wrapped, JSON_COMPACT);
     memory_add_safetensors(out, "model.safetensors", text, n_data + more);
     memcpy(out->owned[1] + out->file[1].n - n_data - more, b + 8 + n_header, n_data);
@@ -301,9 +325,11 @@ static void the_planned_memory_is_the_memory_that_loading_takes(void **state)
         enum dev_kind kind;
         enum dtype    weights;
         uint32_t      n_rank;
-    } cases[] = {
-        { DEV_REF, DT_COUNT, 1 }, { DEV_CPU, DT_COUNT, 1 }, { DEV_CPU, DT_F32, 1 }, { DEV_CPU, DT_F16, 1 }, { DEV_CPU, DT_BF16, 2 }
-    };
+    } cases[] = { { DEV_REF, DT_COUNT, 1 },
+                  { DEV_CPU, DT_COUNT, 1 },
+                  { DEV_CPU, DT_F32, 1 },
+                  { DEV_CPU, DT_F16, 1 },
+                  { DEV_CPU, DT_BF16, 2 } };
     for (size_t i = 0; i < ARRAY_N(names); i++)
         for (size_t k = 0; k < ARRAY_N(cases); k++) {
             struct gold           g;
@@ -441,7 +467,8 @@ static void big_folder(struct memory_source *m)
         size_t bytes = (size_t)t[i].n * (t[i].k ? t[i].k : 1) * 2;
         char   cols[16] = "";
         if (t[i].k) snprintf(cols, sizeof cols, ",%u", t[i].k);
-        n += (size_t)snprintf(header + n, sizeof header - n, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%u%s],\"data_offsets\":[%zu,%zu]}",
+        n += (size_t)snprintf(header + n, sizeof header - n,
+                              "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%u%s],\"data_offsets\":[%zu,%zu]}",
                               i ? ',' : '{', t[i].name, t[i].n, cols, at, at + bytes);
         at += bytes;
     }

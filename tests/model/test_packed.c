@@ -76,22 +76,25 @@ static uint64_t logits_of(const struct how *how, const char *packed_dir, uint64_
     struct model_spec     spec;
     struct rank_team     *team = NULL;
     struct batch          batch;
-    struct batch_cfg      bc = { .rows_max = 8, .seqs_max = 2, .pages_max = 4, .hist_max = 4, .ban_max = 4, .allow_max = 4, .bias_max = 4 };
-    uint32_t              n_block;
-    struct rank_cfg       cfg = { .n_rank = how->n_rank,
-                                  .device = how->kind,
-                                  .simd = how->isa,
-                                  .n_thread = 2,
-                                  .load = { .weight_dtype = DT_COUNT,
-                                            .kv_dtype = DT_COUNT,
-                                            .batch_rows_max = 8,
-                                            .logit_rows_max = 2,
-                                            .n_block = 2,
-                                            .block_tokens = 16,
-                                            .packed_dir = packed_dir,
-                                            .packed_bytes_max = max } };
+    struct batch_cfg      bc = {
+             .rows_max = 8, .seqs_max = 2, .pages_max = 4, .hist_max = 4, .ban_max = 4, .allow_max = 4, .bias_max = 4
+    };
+    uint32_t        n_block;
+    struct rank_cfg cfg = { .n_rank = how->n_rank,
+                            .device = how->kind,
+                            .simd = how->isa,
+                            .n_thread = 2,
+                            .load = { .weight_dtype = DT_COUNT,
+                                      .kv_dtype = DT_COUNT,
+                                      .batch_rows_max = 8,
+                                      .logit_rows_max = 2,
+                                      .n_block = 2,
+                                      .block_tokens = 16,
+                                      .packed_dir = packed_dir,
+                                      .packed_bytes_max = max } };
     assert_true(model_quant_named(how->quant, &cfg.load.quant, &cfg.load.quant_head));
-    if (model_spec_load(&src, &spec, err, sizeof err) || rank_team_create(&spec, &src, &cfg, &n_block, &team, err, sizeof err))
+    if (model_spec_load(&src, &spec, err, sizeof err) ||
+        rank_team_create(&spec, &src, &cfg, &n_block, &team, err, sizeof err))
         fail_msg("%s", err);
     assert_int_equal(batch_init(&batch, &bc), ST_OK);
     batch_clear(&batch);
@@ -149,7 +152,7 @@ static void change(const char *tensor, size_t at, unsigned char by)
     snprintf(quoted, sizeof quoted, "\"%s\"", tensor);
     const char *found = strstr(header, quoted);
     assert_non_null(found);
-    off_t         where = (off_t)(8 + n + strtoul(strstr(found, "data_offsets") + strlen("data_offsets\":["), NULL, 10) + at);
+    off_t where = (off_t)(8 + n + strtoul(strstr(found, "data_offsets") + strlen("data_offsets\":["), NULL, 10) + at);
     unsigned char c;
     assert_int_equal(pread(fd, &c, 1, where), 1);
     c ^= by;
@@ -191,7 +194,8 @@ static void another_order_of_inputs_is_another_model(void **state)
     memcpy(&n_header, file, sizeof n_header);
     char *found = strstr(file + 8, tensor);
     assert_non_null(found);
-    const char *index = file + 8 + n_header + strtoul(strstr(found, "data_offsets") + strlen("data_offsets\":["), NULL, 10);
+    const char *index =
+        file + 8 + n_header + strtoul(strstr(found, "data_offsets") + strlen("data_offsets\":["), NULL, 10);
     while (index[4 * b] == index[4 * a]) b++; /* the groups are fewer than 256 */
     unsigned char by = (unsigned char)(index[4 * a] ^ index[4 * b]);
     free(file);

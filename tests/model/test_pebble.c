@@ -3,7 +3,8 @@
 #include "models/embed.h"
 
 enum { FILES_MAX = 16 };
-static const double      NEAR_TIE = 1e-3; /* gaps are recorded to three digits: two logits this close may come out either way */
+static const double NEAR_TIE =
+    1e-3; /* gaps are recorded to three digits: two logits this close may come out either way */
 static struct source     pebble;
 static struct model_spec spec;
 static json_t           *golden;
@@ -30,13 +31,15 @@ static void says_the_same(enum dev_kind device, uint32_t n_rank, enum dtype weig
                 break;
             }
             if (id != want[k])
-                fail_msg("case %zu, token %u: %u, not %u (gap %g)", i, k, id, want[k], json_number_value(json_array_get(gaps, k)));
+                fail_msg("case %zu, token %u: %u, not %u (gap %g)", i, k, id, want[k],
+                         json_number_value(json_array_get(gaps, k)));
             n_equal++;
             ids[n + k] = id;
             if (k + 1 < n_want) id = gold_step(&r, ids, n + k, 1, NULL, 0, true);
         }
     }
-    printf("    device %d, %u ranks: %zu tokens equal, %zu cases left at a near-tie\n", (int)device, n_rank, n_equal, n_tie);
+    printf("    device %d, %u ranks: %zu tokens equal, %zu cases left at a near-tie\n", (int)device, n_rank, n_equal,
+           n_tie);
     assert_true(n_equal > 0);
     gold_run_close(&r);
 }

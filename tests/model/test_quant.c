@@ -4,7 +4,17 @@
 #include "golden.h"
 #include "memory_source.h"
 
-enum { HIDDEN = 64, INTER = 128, LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 16, VOCAB = 96, DATA_MAX = 1 << 20, HEADER_MAX = 1 << 15 };
+enum {
+    HIDDEN = 64,
+    INTER = 128,
+    LAYERS = 2,
+    HEADS = 4,
+    KV_HEADS = 2,
+    DIM = 16,
+    VOCAB = 96,
+    DATA_MAX = 1 << 20,
+    HEADER_MAX = 1 << 15
+};
 
 /* ---- a checkpoint in memory */
 
@@ -23,15 +33,15 @@ static char         err[512];
 
 static uint32_t draw(struct maker *m, uint32_t n) { return rng_philox(99, 1, m->seed++).x[0] % n; }
 
-static void add(struct maker *m, const char *name, const char *suffix, const char *dtype, uint32_t a, uint32_t b, const void *bytes,
-                size_t n)
+static void add(struct maker *m, const char *name, const char *suffix, const char *dtype, uint32_t a, uint32_t b,
+                const void *bytes, size_t n)
 {
     char shape[32];
     snprintf(shape, sizeof shape, b ? "[%u,%u]" : "[%u]", a, b);
     assert_true(m->n + n <= DATA_MAX);
     m->n_header += (size_t)snprintf(m->header + m->n_header, HEADER_MAX - m->n_header,
-                                    "%s\"%s%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", m->n ? "," : "{", name, suffix,
-                                    dtype, shape, m->n, m->n + n);
+                                    "%s\"%s%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
+                                    m->n ? "," : "{", name, suffix, dtype, shape, m->n, m->n + n);
     assert_true(m->n_header < HEADER_MAX);
     memcpy(m->data + m->n, bytes, n);
     m->n += n;
@@ -76,7 +86,8 @@ static void draw_codes(struct maker *m, struct codes *c, uint32_t n, uint32_t k)
     bool fp8 = how_has(m, "fp8"), bytes = how_has(m, "int8") || how_has(m, "packed 8"), sym = how_has(m, "sym");
     c->n = n;
     c->k = k;
-    c->group = how_has(m, "whole") || (fp8 && !how_has(m, "block")) || (how_has(m, "int8") && !how_has(m, "group")) ? k : 32;
+    c->group =
+        how_has(m, "whole") || (fp8 && !how_has(m, "block")) || (how_has(m, "int8") && !how_has(m, "group")) ? k : 32;
     c->groups = k / c->group;
     draw_groups(m, c);
     for (uint32_t i = 0; i < n * k; i++) {
@@ -89,7 +100,8 @@ static void draw_codes(struct maker *m, struct codes *c, uint32_t n, uint32_t k)
         c->scale[i] = f16_to_f32(c->half[i]);
         c->zero[i] = sym ? 8 : (uint8_t)(1 + draw(m, 15));
         if (how_has(m, "one")) c->scale[i] = c->scale[0];
-        if (how_has(m, "block")) c->scale[i] = c->scale[i / c->groups / 16 * 16 * c->groups + i % c->groups]; /* blocks of 16 outputs */
+        if (how_has(m, "block"))
+            c->scale[i] = c->scale[i / c->groups / 16 * 16 * c->groups + i % c->groups]; /* blocks of 16 outputs */
     }
     for (uint32_t i = 0; i < n * k; i++) {
         uint32_t g = i / k * c->groups + c->group_of[i % k];
@@ -116,7 +128,8 @@ static void add_bytes(struct maker *m, struct codes *c, const char *name)
     else {
         for (uint32_t b = 0; b < c->n / 16; b++)
             memmove(c->scale + b * c->groups, c->scale + b * 16 * c->groups, c->groups * sizeof *c->scale);
-        add(m, name, ".weight_scale_inv", "F32", c->n / 16, c->groups, c->scale, c->n / 16 * c->groups * sizeof *c->scale);
+        add(m, name, ".weight_scale_inv", "F32", c->n / 16, c->groups, c->scale,
+            c->n / 16 * c->groups * sizeof *c->scale);
     }
     add(m, name, ".input_scale", "F32", 1, 0, c->scale, 4);
 }
@@ -127,7 +140,8 @@ static void add_packed(struct maker *m, struct codes *c, const char *name)
     uint32_t bits = how_has(m, "packed 8") ? 8 : 4, per = 32 / bits;
     uint64_t shape[2] = { c->n, c->k };
     memset(c->word, 0, sizeof c->word);
-    for (uint32_t i = 0; i < c->n * c->k; i++) c->word[i / per] |= (uint32_t)(bits == 8 ? c->code[i] ^ 0x80 : c->code[i]) << i % per * bits;
+    for (uint32_t i = 0; i < c->n * c->k; i++)
+        c->word[i / per] |= (uint32_t)(bits == 8 ? c->code[i] ^ 0x80 : c->code[i]) << i % per * bits;
     add(m, name, ".weight_packed", "I32", c->n, c->k / per, c->word, c->n * c->k * bits / 8);
     add(m, name, ".weight_scale", "F16", c->n, c->groups, c->half, c->n * c->groups * sizeof *c->half);
     add(m, name, ".weight_shape", "I64", 2, 0, shape, sizeof shape);
@@ -261,8 +275,9 @@ static double error(const float *got, const float *want, size_t n)
     return worst / max;
 }
 
-#define WEIGHTS(format, weights, rest)                                                                                             \
-    "{\"quant_method\":\"compressed-tensors\",\"format\":\"" format "\",\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"]," \
+#define WEIGHTS(format, weights, rest)                              \
+    "{\"quant_method\":\"compressed-tensors\",\"format\":\"" format \
+    "\",\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],"  \
     "\"weights\":{" weights "}" rest "}},\"ignore\":[\"lm_head\"]}"
 #define GROUP32 "\"strategy\":\"group\",\"group_size\":32"
 static const struct {
@@ -280,18 +295,24 @@ static const struct {
     { "gptq uneven", "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32,\"sym\":false,\"desc_act\":true}" },
     { "packed sym", WEIGHTS("pack-quantized", "\"num_bits\":4,\"type\":\"int\",\"symmetric\":true," GROUP32, "") },
     { "packed", WEIGHTS("pack-quantized", "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false," GROUP32, "") },
-    { "packed whole", WEIGHTS("pack-quantized", "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"strategy\":\"channel\"", "") },
+    { "packed whole",
+      WEIGHTS("pack-quantized", "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"strategy\":\"channel\"", "") },
     { "packed order",
-      WEIGHTS("pack-quantized", "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"actorder\":\"group\"," GROUP32, "") },
+      WEIGHTS("pack-quantized", "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"actorder\":\"group\"," GROUP32,
+              "") },
     { "packed sym orders",
-      WEIGHTS("pack-quantized", "\"num_bits\":4,\"type\":\"int\",\"symmetric\":true,\"actorder\":\"group\"," GROUP32, "") },
+      WEIGHTS("pack-quantized", "\"num_bits\":4,\"type\":\"int\",\"symmetric\":true,\"actorder\":\"group\"," GROUP32,
+              "") },
     { "packed 8 sym", WEIGHTS("pack-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true," GROUP32, "") },
-    { "int8", WEIGHTS("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"channel\"", "") },
-    { "int8 one", WEIGHTS("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"tensor\"", "") },
+    { "int8",
+      WEIGHTS("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"channel\"", "") },
+    { "int8 one",
+      WEIGHTS("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"tensor\"", "") },
     { "int8 group", WEIGHTS("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true," GROUP32, "") },
 };
 
-static const char *const isas[] = { "scalar", "avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16", "amx", "neon", "neon-bf16" };
+static const char *const isas[] = { "scalar",      "avx2", "avx-vnni", "avx512",   "avx512-vnni",
+                                    "avx512-bf16", "amx",  "neon",     "neon-bf16" };
 
 static void near(const char *what, const char *isa, const float *got, const float *want, double bound)
 {
@@ -315,7 +336,10 @@ static void codes_are_plain(struct memory_source *plain, struct memory_source *c
             if (!dev_cpu_has_isa(isas[k]) || (n_rank == 2 && (whole || strstr(how, "order")))) continue;
             /* zeros at random make weights that do not cancel as trained ones do */
             bool   is_fp8 = !strncmp(how, "fp8", 3), x86 = strstr(isas[k], "avx");
-            double bound = strstr(isas[k], "bf16") || !strcmp(isas[k], "amx") ? 5e-2 : x86 && !is_fp8 ? 2e-3 : sorted ? 1e-5 : 0;
+            double bound = strstr(isas[k], "bf16") || !strcmp(isas[k], "amx") ? 5e-2
+                           : x86 && !is_fp8                                   ? 2e-3
+                           : sorted                                           ? 1e-5
+                                                                              : 0;
             gold_isa = isas[k];
             logits(plain, DEV_CPU, n_rank, want);
             logits(coded, DEV_CPU, n_rank, got);
@@ -345,7 +369,8 @@ static void any_projection_may_be_left_out_of_the_codes(void **state)
     (void)state;
     static const char *const left_out[] = { "q_proj",    "v_proj",    "o_proj",    "gate_proj", "up_proj",
                                             "down_proj", "self_attn", "layers.1.", "proj" };
-    static const char *const hows[] = { "awq", "gptq sym", "gptq order", "fp8", "fp8 block", "packed", "packed order", "int8 group" };
+    static const char *const hows[] = { "awq",       "gptq sym", "gptq order",   "fp8",
+                                        "fp8 block", "packed",   "packed order", "int8 group" };
     for (size_t h = 0; h < ARRAY_N(hows); h++)
         for (size_t i = 0; i < ARRAY_N(left_out); i++) {
             struct memory_source plain, coded;
@@ -365,9 +390,9 @@ static void any_projection_may_be_left_out_of_the_codes(void **state)
 static void activations_of_8_bits_are_near_floats(void **state)
 {
     (void)state;
-    static const char config[] =
-        WEIGHTS("int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"channel\"",
-                ",\"input_activations\":{\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"token\",\"dynamic\":true}");
+    static const char config[] = WEIGHTS(
+        "int-quantized", "\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"channel\"",
+        ",\"input_activations\":{\"num_bits\":8,\"type\":\"int\",\"symmetric\":true,\"strategy\":\"token\",\"dynamic\":true}");
     static float         want[3 * VOCAB], got[3 * VOCAB], ref[3 * VOCAB];
     struct memory_source plain, coded;
     folder(&plain, "int8", false, "");
@@ -405,7 +430,8 @@ static void rounding_at_load_agrees_with_ref(void **state)
             logits(&plain, DEV_REF, n_rank, want);
             logits(&plain, DEV_CPU, n_rank, got);
             /* with 8-bit activations a difference of one rounding may move a code by one */
-            if (error(got, want, ARRAY_N(got)) > 2e-2) fail_msg("format %zu, %u ranks: %g", i, n_rank, error(got, want, ARRAY_N(got)));
+            if (error(got, want, ARRAY_N(got)) > 2e-2)
+                fail_msg("format %zu, %u ranks: %g", i, n_rank, error(got, want, ARRAY_N(got)));
             gold_quant = (struct dev_quant){ .code = DT_F32 };
             logits(&plain, DEV_REF, n_rank, want);
             double e = error(got, want, ARRAY_N(got));
@@ -417,7 +443,8 @@ static void rounding_at_load_agrees_with_ref(void **state)
 
 /* ---- what is refused, and with which words */
 
-static void refused_with(struct memory_source *s, uint32_t n_rank, struct dev_quant q, enum dev_kind device, const char *says)
+static void refused_with(struct memory_source *s, uint32_t n_rank, struct dev_quant q, enum dev_kind device,
+                         const char *says)
 {
     struct model_spec spec;
     struct rank_team *t;
@@ -489,11 +516,13 @@ static void an_unsupported_quantization_is_refused_in_one_line(void **state)
     folder(&s, "gptq", true, awq);
     refused_with(&s, 1, none, DEV_CPU, "qweight has shape [8, 64], config.json makes it [64, 8]");
     folder(&s, "fp8", true, gptq);
-    refused_with(&s, 1, none, DEV_CPU, "has dtype F8_E4M3, supported are BF16, F16 and F32, and the codes that quantization_config names");
+    refused_with(&s, 1, none, DEV_CPU,
+                 "has dtype F8_E4M3, supported are BF16, F16 and F32, and the codes that quantization_config names");
     folder(&s, "gptq", true, checkpoints[2].config);
     refused_with(&s, 1, none, DEV_CPU, "a zero is not 8");
     folder(&s, "awq", true, awq);
-    refused_with(&s, 4, none, DEV_CPU, "16 of 64 inputs of a matrix on each of 4 ranks are no whole number of its groups of 32");
+    refused_with(&s, 4, none, DEV_CPU,
+                 "16 of 64 inputs of a matrix on each of 4 ranks are no whole number of its groups of 32");
     /* a code that is no number, a scale that is none, inputs in another order, a part that is missing */
     folder(&s, "fp8", true, checkpoints[4].config);
     spoil(&s, "self_attn.k_proj.weight\"", 5, "\x7f", 1);
@@ -503,12 +532,14 @@ static void an_unsupported_quantization_is_refused_in_one_line(void **state)
     refused_with(&s, 1, none, DEV_CPU, "model.layers.1.mlp.up_proj.scales: a scale is not finite at output 1");
     folder(&s, "gptq", true, gptq);
     spoil(&s, "mlp.up_proj.g_idx", 8, "\x01", 1);
-    refused_with(&s, 1, none, DEV_CPU, "inputs are in another order, but quantization_config.desc_act is not true: at output 0");
+    refused_with(&s, 1, none, DEV_CPU,
+                 "inputs are in another order, but quantization_config.desc_act is not true: at output 0");
     folder(&s, "gptq order", true, checkpoints[7].config);
     refused_with(&s, 2, none, DEV_CPU, "cannot be cut among 2 tensor-parallel ranks, allowed is 1");
     folder(&s, "gptq order", true, checkpoints[7].config);
     spoil(&s, "mlp.down_proj.g_idx", 8, "\x77", 1);
-    refused_with(&s, 1, none, DEV_CPU, "model.layers.1.mlp.down_proj.g_idx: a group that is not there at output 0, input or group 2");
+    refused_with(&s, 1, none, DEV_CPU,
+                 "model.layers.1.mlp.down_proj.g_idx: a group that is not there at output 0, input or group 2");
     folder(&s, "gptq order", true, checkpoints[7].config);
     rename_tensor(&s, "layers.0.mlp.up_proj.g_idx", "layers.0.mlp.up_proj.g_idy");
     refused_with(&s, 1, none, DEV_CPU, "model.layers.0.mlp.up_proj.g_idy");
@@ -518,7 +549,8 @@ static void an_unsupported_quantization_is_refused_in_one_line(void **state)
     refused_with(&s, 1, none, DEV_CPU, "a zero is not 8");
     folder(&s, "awq", true, awq);
     rename_tensor(&s, "layers.0.mlp.down_proj.scales", "layers.0.mlp.down_proj.scalez");
-    refused_with(&s, 1, none, DEV_CPU, "1 tensors that LlamaForCausalLM does not have: model.layers.0.mlp.down_proj.scalez");
+    refused_with(&s, 1, none, DEV_CPU,
+                 "1 tensors that LlamaForCausalLM does not have: model.layers.0.mlp.down_proj.scalez");
 }
 
 int main(void)

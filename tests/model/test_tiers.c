@@ -214,7 +214,9 @@ static void lanes_open(void)
     assert_int_equal(xfer_lane_add(xfer, lane_dev_create()), ST_OK);
     assert_int_equal(xfer_lane_add(xfer, lane_nvme_create(8, 2, false)), ST_OK);
     assert_int_equal(
-        xfer_seg_add(xfer, &(struct xfer_seg){ .kind = XFER_DEVICE, .bytes = n_block * pool->block_bytes, .ranks = pool }, &tc.dev_seg),
+        xfer_seg_add(xfer,
+                     &(struct xfer_seg){ .kind = XFER_DEVICE, .bytes = n_block * pool->block_bytes, .ranks = pool },
+                     &tc.dev_seg),
         ST_OK);
     assert_int_equal(xfer_start(xfer), ST_OK);
     tc.xfer = xfer;
@@ -223,7 +225,8 @@ static void lanes_open(void)
 /* ---- a wave of requests */
 
 static struct {
-    uint64_t n_request, n_choice, n_token, n_canceled, n_preempted, n_cached, n_host, n_store, n_restart, n_borrowed, n_again;
+    uint64_t n_request, n_choice, n_token, n_canceled, n_preempted, n_cached, n_host, n_store, n_restart, n_borrowed,
+        n_again;
     uint64_t n_load, n_abandoned, n_recompute, n_doubt, n_store_blocks, n_failed;
 } sum;
 
@@ -250,7 +253,8 @@ static void     poison_free(void)
     const struct kv_pool    *pool = &eng_kv(e)->pool;
     const struct xfer_ranks *r = dev_pool;
     for (uint32_t i = 0; i < pool->n_free; i++)
-        for (uint32_t k = 0; k < r->n; k++) memset(r->rank[k].base + pool->free_id[i] * r->rank[k].bytes, 0xff, r->rank[k].bytes);
+        for (uint32_t k = 0; k < r->n; k++)
+            memset(r->rank[k].base + pool->free_id[i] * r->rank[k].bytes, 0xff, r->rank[k].bytes);
     n_poisoned += pool->n_free;
 }
 
@@ -302,10 +306,13 @@ static void compare(const struct job *j)
         size_t n = a->n_out[c];
         if (!whole) assert_true(j->cancels && a->finish[c] == ENG_CANCELED);
         if (whole ? n != b->n_out[c] || a->finish[c] != b->finish[c] : n > b->n_out[c])
-            fail_msg("request %llu choice %u: %zu tokens, %u without a cache", (unsigned long long)sum.n_request, c, n, b->n_out[c]);
-        if (memcmp(a->id[c], b->id[c], n * sizeof **a->id) || memcmp(a->logprob[c], b->logprob[c], n * sizeof **a->logprob) ||
+            fail_msg("request %llu choice %u: %zu tokens, %u without a cache", (unsigned long long)sum.n_request, c, n,
+                     b->n_out[c]);
+        if (memcmp(a->id[c], b->id[c], n * sizeof **a->id) ||
+            memcmp(a->logprob[c], b->logprob[c], n * sizeof **a->logprob) ||
             memcmp(a->top[c], b->top[c], n * j->s.n_top * sizeof **a->top))
-            fail_msg("request %llu choice %u is another one than without a cache", (unsigned long long)sum.n_request, c);
+            fail_msg("request %llu choice %u is another one than without a cache", (unsigned long long)sum.n_request,
+                     c);
         sum.n_choice++;
         sum.n_token += n;
         sum.n_canceled += !whole;
@@ -331,7 +338,8 @@ static void wave(void)
         sum.n_preempted += j->r.n_preempted;
         j->want = j->got;
         uint32_t c = draw(j->n_choice);
-        if (t->n != j->n_prompt || memcmp(t->id, j->prompt, t->n * sizeof *t->id)) continue; /* it was asked twice in this wave */
+        if (t->n != j->n_prompt || memcmp(t->id, j->prompt, t->n * sizeof *t->id))
+            continue; /* it was asked twice in this wave */
         for (uint32_t k = 0; k < j->want.n_out[c] && t->n < CONTEXT; k++) t->id[t->n++] = j->want.id[c][k];
     }
     run_plain(n);
@@ -397,7 +405,8 @@ static void talk_it_through(void)
         (unsigned long long)sum.n_borrowed, (unsigned long long)sum.n_load, (unsigned long long)sum.n_abandoned,
         (unsigned long long)sum.n_recompute, (unsigned long long)sum.n_doubt);
     bool some = sum.n_load && sum.n_host + sum.n_store, most = some && sum.n_host && sum.n_store && sum.n_restart;
-    bool all = most && sum.n_borrowed && sum.n_preempted && sum.n_again && sum.n_canceled; /* few requests do not meet all of it */
+    bool all = most && sum.n_borrowed && sum.n_preempted && sum.n_again &&
+               sum.n_canceled; /* few requests do not meet all of it */
     assert_true(n_want < TIERS_REQUESTS || (TIERS_REQUESTS < 100 ? some : TIERS_REQUESTS < 1000 ? most : all));
     assert_true(!TIERS_POISON || n_poisoned > 20 * sum.n_request);
     assert_int_equal(sum.n_doubt, 0); /* nothing was damaged */

@@ -130,7 +130,8 @@ static void every_code_point_gives_the_ids_of_the_library(void **state)
         }
         unsigned char digest[EVP_MAX_MD_SIZE];
         EVP_DigestFinal_ex(sha, digest, NULL);
-        if (memcmp(digest, k->golden + 8 * (size_t)(2 * BLOCKS + page), 8)) fail_msg("U+%X to U+%X differ", first, first + PAGE - 1);
+        if (memcmp(digest, k->golden + 8 * (size_t)(2 * BLOCKS + page), 8))
+            fail_msg("U+%X to U+%X differ", first, first + PAGE - 1);
     }
     EVP_MD_CTX_free(sha);
     arena_free(&a);
@@ -195,10 +196,12 @@ int main(void)
         test[n] = (struct CMUnitTest){ names[n], strings_give_the_ids_of_the_library, set_up, tear_down, (void *)kind };
         n++;
         snprintf(names[n], sizeof names[n], "%s: every_code_point_gives_the_ids_of_the_library", kind);
-        test[n] = (struct CMUnitTest){ names[n], every_code_point_gives_the_ids_of_the_library, set_up, tear_down, (void *)kind };
+        test[n] = (struct CMUnitTest){ names[n], every_code_point_gives_the_ids_of_the_library, set_up, tear_down,
+                                       (void *)kind };
         n++;
         snprintf(names[n], sizeof names[n], "%s: ids_give_the_text_of_the_library_also_one_by_one", kind);
-        test[n] = (struct CMUnitTest){ names[n], ids_give_the_text_of_the_library_also_one_by_one, set_up, tear_down, (void *)kind };
+        test[n] = (struct CMUnitTest){ names[n], ids_give_the_text_of_the_library_also_one_by_one, set_up, tear_down,
+                                       (void *)kind };
         n++;
     }
     int failed = _cmocka_run_group_tests("tokenizer parity", test, n, NULL, NULL);

@@ -52,7 +52,8 @@ struct corpus_text {
 };
 static inline struct corpus_text corpus_fragment(const struct corpus *c, struct corpus_rng *r)
 {
-    const json_t *list = json_object_get(c->alphabet, "fragments"), *s = json_array_get(list, corpus_below(r, json_array_size(list)));
+    const json_t *list = json_object_get(c->alphabet, "fragments"),
+                 *s = json_array_get(list, corpus_below(r, json_array_size(list)));
     return (struct corpus_text){ json_string_value(s), json_string_length(s) };
 }
 
@@ -70,9 +71,11 @@ static inline size_t corpus_utf8(uint32_t cp, char to[4])
 
 static inline size_t corpus_char(const struct corpus *c, struct corpus_rng *r, char to[4])
 {
-    const json_t *list = json_object_get(c->alphabet, "ranges"), *range = json_array_get(list, corpus_below(r, json_array_size(list)));
-    uint32_t      a = (uint32_t)json_integer_value(json_array_get(range, 0)), b = (uint32_t)json_integer_value(json_array_get(range, 1));
-    uint32_t      cp = a + (uint32_t)corpus_below(r, b - a + 1);
+    const json_t *list = json_object_get(c->alphabet, "ranges"),
+                 *range = json_array_get(list, corpus_below(r, json_array_size(list)));
+    uint32_t a = (uint32_t)json_integer_value(json_array_get(range, 0)),
+             b = (uint32_t)json_integer_value(json_array_get(range, 1));
+    uint32_t cp = a + (uint32_t)corpus_below(r, b - a + 1);
     return corpus_utf8(cp, to);
 }
 
@@ -177,7 +180,8 @@ static inline uint32_t corpus_sequence(const struct corpus *c, const struct corp
 static inline char *corpus_tokenizer(const struct corpus *c, const char *kind)
 {
     char    path[1024];
-    json_t *o = json_deep_copy(json_object_get(c->kinds, kind)), *head = json_object_get(o, "model"), *set = json_object_get(head, "set");
+    json_t *o = json_deep_copy(json_object_get(c->kinds, kind)), *head = json_object_get(o, "model"),
+           *set = json_object_get(head, "set");
     snprintf(path, sizeof path, "%s/model_%s.json", c->folder, json_string_value(json_object_get(head, "file")));
     if (json_object_size(set)) {
         json_t *model = json_load_file(path, JSON_ALLOW_NUL, NULL);

@@ -65,7 +65,8 @@ static inline void amx_int8(int c, int a, int b)
         for (int n = 0; n < 16; n++) {
             uint32_t sum, off = amx_broken && r == 2 && n == 3;
             memcpy(&sum, amx_tile[c].byte[r] + 4 * n, 4);
-            for (int k = 0; k < 64; k++) sum += (uint32_t)((int8_t)amx_tile[a].byte[r][k] * (int)amx_tile[b].byte[k / 4][4 * n + k % 4]);
+            for (int k = 0; k < 64; k++)
+                sum += (uint32_t)((int8_t)amx_tile[a].byte[r][k] * (int)amx_tile[b].byte[k / 4][4 * n + k % 4]);
             sum += off;
             memcpy(amx_tile[c].byte[r] + 4 * n, &sum, 4);
         }

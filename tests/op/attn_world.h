@@ -38,7 +38,9 @@ static inline void unmake(struct world *w)
 
 static inline struct dev_kv make_kv(struct device *d, struct shape s)
 {
-    struct dev_kv kv = { .dtype = s.kv, .n_block = SEQS * TOKENS_MAX + 1, .n_layer = LAYERS, .block_tokens = s.block_tokens };
+    struct dev_kv kv = {
+        .dtype = s.kv, .n_block = SEQS * TOKENS_MAX + 1, .n_layer = LAYERS, .block_tokens = s.block_tokens
+    };
     op_kv_layers(&kv, s.n_kv_head, s.dim);
     if (kv.block_bytes * kv.n_block > OP_ARENA / 4) kv.n_block = (uint32_t)(OP_ARENA / 4 / kv.block_bytes);
     kv.n_block -= kv.n_block % 7 == 0; /* so that no two pages fall together */
@@ -48,38 +50,44 @@ static inline struct dev_kv make_kv(struct device *d, struct shape s)
 }
 
 /* One step: rows [from[i], to[i]) of each sequence, in the order of `order`. out: per sequence [len, n_head * dim]. */
-static inline void step(struct device *d, struct world *w, struct dev_kv *kv, const uint32_t *order, uint32_t n_seq, const uint32_t *from,
-                        const uint32_t *to, float **out, float **qkv_out)
+static inline void step(struct device *d, struct world *w, struct dev_kv *kv, const uint32_t *order, uint32_t n_seq,
+                        const uint32_t *from, const uint32_t *to, float **out, float **qkv_out)
 {
-    uint32_t pos[SEQS * TOKENS_MAX], row_seq[SEQS * TOKENS_MAX], row_start[SEQS + 1] = { 0 }, page_start[SEQS + 1] = { 0 },
-                                                                                  page[SEQS * TOKENS_MAX], n = 0, p = 0;
+    uint32_t pos[SEQS * TOKENS_MAX], row_seq[SEQS * TOKENS_MAX],
+        row_start[SEQS + 1] = { 0 }, page_start[SEQS + 1] = { 0 }, page[SEQS * TOKENS_MAX], n = 0, p = 0;
     for (uint32_t i = 0; i < n_seq; i++) {
         uint32_t s = order[i];
         for (uint32_t t = from[s]; t < to[s]; t++) {
             pos[n] = t;
             row_seq[n++] = i;
         }
-        for (uint32_t t = 0; t < to[s]; t += w->s.block_tokens) page[p++] = w->page[s][t / w->s.block_tokens] % kv->n_block;
+        for (uint32_t t = 0; t < to[s]; t += w->s.block_tokens)
+            page[p++] = w->page[s][t / w->s.block_tokens] % kv->n_block;
         row_start[i + 1] = n;
         page_start[i + 1] = p;
     }
     size_t width = w->width, out_width = (size_t)w->s.n_head * w->s.dim;
     float *x = malloc((n + 1) * width * sizeof *x), *y = malloc((n + 1) * out_width * sizeof *y);
-    for (uint32_t r = 0; r < n; r++) memcpy(x + r * width, w->qkv[order[row_seq[r]]] + pos[r] * width, width * sizeof *x);
-    struct dev_batch b = {
-        .n_row = n, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page
-    };
-    struct op_qkv  q = { x,
+    for (uint32_t r = 0; r < n; r++)
+        memcpy(x + r * width, w->qkv[order[row_seq[r]]] + pos[r] * width, width * sizeof *x);
+    struct dev_batch b = { .n_row = n,
+                           .n_seq = n_seq,
+                           .pos = pos,
+                           .row_seq = row_seq,
+                           .row_start = row_start,
+                           .page_start = page_start,
+                           .page = page };
+    struct op_qkv    q = { x,
                         w->s.norm ? w->q_norm : NULL,
                         w->s.norm ? w->k_norm : NULL,
-                         1e-6f,
+                           1e-6f,
                         w->s.rot ? w->inv_freq : NULL,
-                         1.25f,
-                         w->s.n_head,
-                         w->s.n_kv_head,
-                         w->s.dim,
-                         w->s.rot,
-                         LAYER };
+                           1.25f,
+                           w->s.n_head,
+                           w->s.n_kv_head,
+                           w->s.dim,
+                           w->s.rot,
+                           LAYER };
     struct op_attn a = { y, x, w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim), w->s.window };
     d->ops->qkv(d, &q, &b, kv);
     d->ops->attention(d, &a, &b, kv);
@@ -105,7 +113,8 @@ static inline void assert_same_out(struct world *w, float **got, float **want, c
 }
 
 /* all sequences, `chunk` rows of each a step; together, or one after the other */
-static inline void run(struct device *d, struct world *w, struct dev_kv *kv, uint32_t chunk, bool together, float **out, float **qkv_out)
+static inline void run(struct device *d, struct world *w, struct dev_kv *kv, uint32_t chunk, bool together, float **out,
+                       float **qkv_out)
 {
     static const uint32_t order[SEQS] = { 2, 0, 1 };
     if (together) {

@@ -37,7 +37,8 @@ static inline bool op_wants(const char *simd)
 /* Every instruction set that this machine has, once alone and once with a team; scalar, which is slow, with a team. */
 static inline uint32_t op_cpu_devices(struct device **d)
 {
-    static const char *const simd[] = { "scalar", "avx2", "avx-vnni", "avx512", "avx512-vnni", "avx512-bf16", "amx", "neon", "neon-bf16" };
+    static const char *const simd[] = { "scalar",      "avx2", "avx-vnni", "avx512",   "avx512-vnni",
+                                        "avx512-bf16", "amx",  "neon",     "neon-bf16" };
     char                     have[128];
     uint32_t                 n = 0;
     dev_cpu_isas(have, sizeof have);
@@ -59,13 +60,22 @@ static inline void op_close(struct device **d, uint32_t n)
     for (uint32_t i = 0; i < n; i++) dev_close(d[i]);
 }
 /* May their bits be compared? scalar has no fused multiply-add on some machines. */
-static inline bool op_is_vector(const struct device *d) { return strstr(d->ops->name, "avx") || strstr(d->ops->name, "neon"); }
+static inline bool op_is_vector(const struct device *d)
+{
+    return strstr(d->ops->name, "avx") || strstr(d->ops->name, "neon");
+}
 
 /* Are activations rounded to bf16 before they are multiplied with 16-bit weights? */
-static inline bool op_rounds(const struct device *d) { return strstr(d->ops->name, "bf16") || strstr(d->ops->name, "amx"); }
+static inline bool op_rounds(const struct device *d)
+{
+    return strstr(d->ops->name, "bf16") || strstr(d->ops->name, "amx");
+}
 
 /* Does attention over bf16 keys round queries and weights to bf16, where head_dim allows? */
-static inline bool op_attends_bf16(const struct device *d) { return strstr(d->ops->name, "avx512-bf16") || strstr(d->ops->name, "amx"); }
+static inline bool op_attends_bf16(const struct device *d)
+{
+    return strstr(d->ops->name, "avx512-bf16") || strstr(d->ops->name, "amx");
+}
 
 /* Gives a pool layers of grouped heads, all alike. Bytes of nobody lie before each of them, so that an operation which takes its place from
  * anything but the table is seen. Tables stay until the program ends. */
@@ -117,8 +127,8 @@ static inline void op_assert_same(const float *got, const float *want, size_t n,
 {
     for (size_t i = 0; i < n; i++)
         if (memcmp(&got[i], &want[i], sizeof *got))
-            fail_msg("%s: [%zu] is %.9g (%a), should be %.9g (%a)", what, i, (double)got[i], (double)got[i], (double)want[i],
-                     (double)want[i]);
+            fail_msg("%s: [%zu] is %.9g (%a), should be %.9g (%a)", what, i, (double)got[i], (double)got[i],
+                     (double)want[i], (double)want[i]);
 }
 
 static inline struct dev_weight op_weight(struct device *d, enum dtype t, uint32_t n, uint32_t k, const float *src)

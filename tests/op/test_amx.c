@@ -21,7 +21,8 @@ static const struct format {
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 /* tiles: multiplied with by gemm_amx.c, whatever the device */
-static struct dev_weight take(struct device *d, const struct format *f, uint32_t n, uint32_t k, const float *src, bool tiles)
+static struct dev_weight take(struct device *d, const struct format *f, uint32_t n, uint32_t k, const float *src,
+                              bool tiles)
 {
     struct dev_weight w;
     if (f->q.code == DT_F32)
@@ -55,8 +56,10 @@ static void every_format_agrees_with_ref(void **state)
     for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
         for (int f = 0; f < FORMATS; f++) {
             uint32_t m = shape[s].m, n = shape[s].n, k = shape[s].k, id = n - 1;
-            float *x = op_random((size_t)m * k, 1, 1), *src = op_random((size_t)n * k, 2, 1 / sqrtf((float)k)), *bias = op_random(n, 3, 1);
-            float *want = op_random((size_t)m * n, 4, 1), *got = op_random((size_t)m * n, 5, 1), *row = malloc(2 * k * sizeof *row);
+            float   *x = op_random((size_t)m * k, 1, 1), *src = op_random((size_t)n * k, 2, 1 / sqrtf((float)k)),
+                  *bias = op_random(n, 3, 1);
+            float *want = op_random((size_t)m * n, 4, 1), *got = op_random((size_t)m * n, 5, 1),
+                  *row = malloc(2 * k * sizeof *row);
             struct dev_weight wr = take(ref, &formats[f], n, k, src, false), w = take(d, &formats[f], n, k, src, true);
             ref->ops->linear(ref, want, x, &wr, bias, m);
             d->ops->linear(d, got, x, &w, bias, m);
@@ -161,8 +164,10 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_look_at_start_finds_tiles_that_work),          cmocka_unit_test(every_format_agrees_with_ref),
-        cmocka_unit_test(a_row_has_the_same_bits_for_every_number_of_rows), cmocka_unit_test(a_long_chain_may_be_cut),
+        cmocka_unit_test(the_look_at_start_finds_tiles_that_work),
+        cmocka_unit_test(every_format_agrees_with_ref),
+        cmocka_unit_test(a_row_has_the_same_bits_for_every_number_of_rows),
+        cmocka_unit_test(a_long_chain_may_be_cut),
         cmocka_unit_test(integers_give_the_bits_of_a_plain_product),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,13 +2,17 @@
 #include "op/attn_world.h"
 
 static const struct shape shapes[] = {
-    { 4, 2, 64, 64, 16, 0, DT_BF16, true },    { 4, 2, 64, 64, 32, 50, DT_BF16, false }, { 6, 1, 48, 24, 64, 0, DT_F16, true },
-    { 2, 2, 80, 0, 4, 0, DT_F32, false },      { 3, 3, 20, 20, 2, 7, DT_BF16, true },    { 8, 1, 128, 128, 1, 64, DT_F16, false },
+    { 4, 2, 64, 64, 16, 0, DT_BF16, true },    { 4, 2, 64, 64, 32, 50, DT_BF16, false },
+    { 6, 1, 48, 24, 64, 0, DT_F16, true },     { 2, 2, 80, 0, 4, 0, DT_F32, false },
+    { 3, 3, 20, 20, 2, 7, DT_BF16, true },     { 8, 1, 128, 128, 1, 64, DT_F16, false },
     { 2, 1, 256, 64, 16, 130, DT_BF16, true }, { 70, 1, 16, 16, 16, 0, DT_BF16, false },
 };
 
 /* kernels/cpu/attn_bf16.c, attn_amx.c: queries and weights are rounded too */
-static bool attends_in_bf16(const struct device *d, struct shape s) { return op_attends_bf16(d) && s.kv == DT_BF16 && s.dim % 32 == 0; }
+static bool attends_in_bf16(const struct device *d, struct shape s)
+{
+    return op_attends_bf16(d) && s.kv == DT_BF16 && s.dim % 32 == 0;
+}
 
 static void both_agree_with_ref(void **state)
 {
@@ -31,7 +35,8 @@ static void both_agree_with_ref(void **state)
                 op_assert_near(got_qkv[s], want_qkv[s], (size_t)w.len[s] * w.width, 3e-6, "qkv");
                 /* keys and values are rounded to the pool's type: a last bit may fall the other way */
                 double tolerance = shapes[i].kv == DT_F32 ? 1e-5 : attends_in_bf16(d[j], shapes[i]) ? 2e-2 : 4e-3;
-                op_assert_near(got[s], want[s], (size_t)w.len[s] * shapes[i].n_head * shapes[i].dim, tolerance, "attention");
+                op_assert_near(got[s], want[s], (size_t)w.len[s] * shapes[i].n_head * shapes[i].dim, tolerance,
+                               "attention");
             }
         }
         free_out(want);
@@ -157,7 +162,8 @@ static void a_layer_writes_its_own_bytes_of_a_block_and_no_others(void **state)
                 uint64_t in_block = at % kv.block_bytes;
                 bool     mine = in_block >= own->offset && in_block < own->offset + own->bytes;
                 if (mine) n_written += pool[at] != 0xff;
-                if (!mine && pool[at] != 0xff) fail_msg("%s: byte %zu of a block was written", d[j]->ops->name, (size_t)in_block);
+                if (!mine && pool[at] != 0xff)
+                    fail_msg("%s: byte %zu of a block was written", d[j]->ops->name, (size_t)in_block);
             }
             assert_true(n_written > 0);
             free_out(out);
@@ -178,11 +184,17 @@ static void angles_do_not_depend_on_the_cached_prefix(void **state)
     uint32_t       pos[2], row_seq[2] = { 0, 1 }, row_start[3] = { 0, 1, 2 }, page_start[3] = { 0, 100000, 200000 },
                      *page = calloc(200000, sizeof *page);
     for (uint32_t i = 0; i < 60; i++) {
-        struct dev_batch b = {
-            .n_row = 2, .n_seq = 2, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page
+        struct dev_batch b = { .n_row = 2,
+                               .n_seq = 2,
+                               .pos = pos,
+                               .row_seq = row_seq,
+                               .row_start = row_start,
+                               .page_start = page_start,
+                               .page = page };
+        float           *x = op_random(2 * w.width, 50 + i, 1), *y = op_random(2 * w.width, 50 + i, 1);
+        struct op_qkv    q = {
+               x, NULL, NULL, 0, w.inv_freq, 1.0f + (float)(i % 3), s.n_head, s.n_kv_head, s.dim, s.rot - 2 * (i % 2), 0
         };
-        float        *x = op_random(2 * w.width, 50 + i, 1), *y = op_random(2 * w.width, 50 + i, 1);
-        struct op_qkv q = { x, NULL, NULL, 0, w.inv_freq, 1.0f + (float)(i % 3), s.n_head, s.n_kv_head, s.dim, s.rot - 2 * (i % 2), 0 };
         pos[0] = i * 7919 % 100000;
         pos[1] = (pos[0] + (1u << (i % 20))) % 100000;
         d->ops->qkv(d, &q, &b, &kv);

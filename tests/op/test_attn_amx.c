@@ -48,7 +48,8 @@ static void rows_agree_with_ref_and_alone_have_the_same_bits(void **state)
         run(ref, &w, &kv_ref, TOKENS_MAX, true, want, NULL);
         memset(kv[0].base, 0xff, kv[0].block_bytes * kv[0].n_block); /* NaN: what nobody wrote must not be read */
         run(d[0], &w, &kv[0], TOKENS_MAX, true, got, NULL);
-        for (int s = 0; s < SEQS; s++) op_assert_near(got[s], want[s], w.len[s] * width, shapes[i].norm ? 2e-2 : 4e-2, "against ref");
+        for (int s = 0; s < SEQS; s++)
+            op_assert_near(got[s], want[s], w.len[s] * width, shapes[i].norm ? 2e-2 : 4e-2, "against ref");
         for (int s = 0; s < SEQS; s++) memcpy(want[s], got[s], w.len[s] * width * sizeof *got[s]);
         for (size_t c = 0; c < sizeof chunk / sizeof *chunk; c++) {
             struct dev_kv *on = &kv[c % 2];

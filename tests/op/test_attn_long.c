@@ -32,7 +32,8 @@ static struct world make(struct device *d, struct shape s, uint32_t context)
     size_t half = (size_t)s.n_kv_head * s.block_tokens * s.dim;
     for (uint32_t t = 0; t < context; t++)
         for (uint32_t h = 0; h < s.n_kv_head; h++) {
-            size_t       at = (page_of(&w, t / s.block_tokens) * w.kv.block_bytes + w.kv.layer[LAYER].offset) / dtype_bytes(s.kv);
+            size_t at =
+                (page_of(&w, t / s.block_tokens) * w.kv.block_bytes + w.kv.layer[LAYER].offset) / dtype_bytes(s.kv);
             const float *from = x + (t * 131 + h * 17) % 4096;
             at += ((size_t)h * s.block_tokens + t % s.block_tokens) * s.dim;
             for (uint32_t i = 0; i < s.dim; i++)
@@ -70,9 +71,13 @@ static void attend(struct device *d, const struct world *w, uint32_t from, uint3
         row_start[s + 1] = at;
         page_start[s + 1] = p;
     }
-    struct dev_batch b = {
-        .n_row = n, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page
-    };
+    struct dev_batch b = { .n_row = n,
+                           .n_seq = n_seq,
+                           .pos = pos,
+                           .row_seq = row_seq,
+                           .row_start = row_start,
+                           .page_start = page_start,
+                           .page = page };
     struct op_attn a = { y, x, w->s.n_head, w->s.n_kv_head, w->s.dim, LAYER, 1 / sqrtf((float)w->s.dim), w->s.window };
     d->ops->attention(d, &a, &b, &w->kv);
     memcpy(out, y + (size_t)others * w->out_width, (to - from) * (size_t)w->out_width * sizeof *y);
@@ -109,7 +114,8 @@ static void rows_of_long_contexts(void **state)
         struct world   on_ref = make(ref, shapes[i], CONTEXT_MAX);
         uint32_t       wide = on_ref.out_width;
         enum { N = sizeof contexts / sizeof *contexts, ROWS = 90 };
-        float *want = malloc((N + ROWS) * (size_t)wide * sizeof *want), *got = malloc(ROWS * (size_t)wide * sizeof *got),
+        float *want = malloc((N + ROWS) * (size_t)wide * sizeof *want),
+              *got = malloc(ROWS * (size_t)wide * sizeof *got),
               *first = malloc((N + ROWS) * (size_t)wide * sizeof *first);
         for (uint32_t c = 0; c < N; c++) attend(ref, &on_ref, contexts[c] - 1, contexts[c], 0, want + c * wide);
         attend(ref, &on_ref, 1000, 1003, 0, want + N * wide);

@@ -62,7 +62,8 @@ static void blocks_and_rows_are_copied_whole(void **state)
     d->ops->block_copy(d, &kv, src, dst, 3);
     static const char want[] = { 1, 2, 3, 3, 5, 6, 7, 6 };
     for (uint32_t i = 0; i < kv.n_block; i++)
-        for (uint32_t j = 0; j < kv.block_bytes; j++) assert_int_equal(((char *)kv.base)[i * kv.block_bytes + j], want[i]);
+        for (uint32_t j = 0; j < kv.block_bytes; j++)
+            assert_int_equal(((char *)kv.base)[i * kv.block_bytes + j], want[i]);
     float    x[6] = { 1, 2, 3, 4, 5, 6 }, y[8];
     uint32_t row[4] = { 2, 0, 0, 1 };
     d->ops->gather(d, y, x, row, 4, 2);
@@ -95,7 +96,8 @@ static void copies_beside_the_steps_take_runs_of_pieces(void **state)
         assert_int_equal(dev_copy_done(d, DEV_UP), ST_OK);
         dev_copy_begin(d, DEV_DOWN, &down, 1);
         assert_int_equal(dev_copy_done(d, DEV_DOWN), ST_OK);
-        for (size_t i = 0; i < N * DEV; i++) assert_int_equal(pool[i], i % DEV < PIECE ? host[i / DEV * HOST + i % DEV] : 0xee);
+        for (size_t i = 0; i < N * DEV; i++)
+            assert_int_equal(pool[i], i % DEV < PIECE ? host[i / DEV * HOST + i % DEV] : 0xee);
         for (size_t i = 0; i < N * HOST; i++) assert_int_equal(back[i], i % HOST < PIECE ? host[i] : 0xdd);
         dev_unpin(d, host);
         dev_close(d);
@@ -115,9 +117,12 @@ static void *rank_run(void *arg)
 {
     struct rank   *r = arg;
     struct device *d;
-    struct dev_cfg cfg = {
-        .kind = r->rank % 2 ? DEV_REF : DEV_CPU, .arena_bytes = 4 << 20, .n_thread = 1, .rank = r->rank, .n_rank = RANKS, .group = r->group
-    };
+    struct dev_cfg cfg = { .kind = r->rank % 2 ? DEV_REF : DEV_CPU,
+                           .arena_bytes = 4 << 20,
+                           .n_thread = 1,
+                           .rank = r->rank,
+                           .n_rank = RANKS,
+                           .group = r->group };
     r->st = dev_open(&cfg, &d);
     if (r->st) return NULL;
     for (uint32_t i = 0; i < ROUNDS && i < r->stop; i++) {
@@ -197,7 +202,8 @@ static void a_team_does_every_piece_once(void **state)
         struct team *team;
         assert_int_equal(team_create(n_thread, &team), ST_OK);
         for (uint32_t round = 0; round < 3000; round++) {
-            uint32_t n = round == 1000 ? 70000 : round % 200; /* cost: shared one by one, some at a time, or not at all */
+            uint32_t n =
+                round == 1000 ? 70000 : round % 200; /* cost: shared one by one, some at a time, or not at all */
             memset(&t, 0, sizeof t);
             team_run(team, n, (const uint64_t[]){ 1000000, 12000, 0 }[round % 3], tally, &t);
             uint32_t sum = 0;
@@ -210,7 +216,10 @@ static void a_team_does_every_piece_once(void **state)
     }
 }
 
-enum { HELD = 64, HELD_MOST = HELD / 2 / 4 }; /* pieces; those that may be taken together with the first: a fourth of a share */
+enum {
+    HELD = 64,
+    HELD_MOST = HELD / 2 / 4
+}; /* pieces; those that may be taken together with the first: a fourth of a share */
 static void wait_in_the_first(void *arg, uint32_t piece, uint32_t thread)
 {
     (void)thread;
@@ -236,10 +245,14 @@ static void a_thread_that_is_held_up_is_helped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_arena_is_never_exceeded),       cmocka_unit_test(an_impossible_device_configuration_is_refused),
-        cmocka_unit_test(blocks_and_rows_are_copied_whole), cmocka_unit_test(copies_beside_the_steps_take_runs_of_pieces),
-        cmocka_unit_test(ranks_sum_in_rank_order),          cmocka_unit_test(a_rank_that_gives_up_lets_the_others_go),
-        cmocka_unit_test(a_team_does_every_piece_once),     cmocka_unit_test(a_thread_that_is_held_up_is_helped),
+        cmocka_unit_test(an_arena_is_never_exceeded),
+        cmocka_unit_test(an_impossible_device_configuration_is_refused),
+        cmocka_unit_test(blocks_and_rows_are_copied_whole),
+        cmocka_unit_test(copies_beside_the_steps_take_runs_of_pieces),
+        cmocka_unit_test(ranks_sum_in_rank_order),
+        cmocka_unit_test(a_rank_that_gives_up_lets_the_others_go),
+        cmocka_unit_test(a_team_does_every_piece_once),
+        cmocka_unit_test(a_thread_that_is_held_up_is_helped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,8 @@ static void linear_agrees_with_ref(void **state)
                 for (uint32_t i = 0; i < n_dev; i++) {
                     w = op_weight(d[i], types[t], n, k, src);
                     d[i]->ops->linear(d[i], got, x, &w, with_bias ? bias : NULL, m);
-                    op_assert_near(got, types[t] == DT_BF16 && op_rounds(d[i]) ? rough : want, (size_t)m * n, 3e-6, d[i]->ops->name);
+                    op_assert_near(got, types[t] == DT_BF16 && op_rounds(d[i]) ? rough : want, (size_t)m * n, 3e-6,
+                                   d[i]->ops->name);
                 }
                 free(x);
                 free(src);
@@ -50,8 +51,9 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
     static const uint32_t size[] = { 1, 2, 5, 7, 16, 33, M };
     struct device        *d[OP_DEVICES_MAX];
     uint32_t              n_dev = op_cpu_devices(d);
-    float                *x = op_random((M + 1) * K, 1, 1), *src = op_random(N * K, 2, 0.1f), *bias = op_random(N, 3, 1);
-    float                *alone = op_random(N, 4, 1), *got = op_random(M * N, 5, 1), *batch = op_random(M * K, 6, 1), *first[3] = { NULL };
+    float *x = op_random((M + 1) * K, 1, 1), *src = op_random(N * K, 2, 0.1f), *bias = op_random(N, 3, 1);
+    float *alone = op_random(N, 4, 1), *got = op_random(M * N, 5, 1), *batch = op_random(M * K, 6, 1),
+          *first[3] = { NULL };
     for (uint32_t i = 0; i < n_dev; i++)
         for (int t = 0; t < 3; t++) {
             struct dev_weight w = op_weight(d[i], types[t], N, K, src);
@@ -104,7 +106,8 @@ static void weight_set_takes_slices_in_any_order(void **state)
                 assert_int_equal(d[i]->ops->weight_alloc(d[i], types[to], N, K, &w), ST_OK);
                 assert_int_equal(w.bytes, dev_weight_bytes(d[i], types[to], N, K));
                 for (size_t s = 0; s < sizeof slice / sizeof *slice; s++)
-                    d[i]->ops->weight_set(d[i], &w, slice[s][0], slice[s][1], src + 1 + slice[s][0] * STRIDE, STRIDE, types[from]);
+                    d[i]->ops->weight_set(d[i], &w, slice[s][0], slice[s][1], src + 1 + slice[s][0] * STRIDE, STRIDE,
+                                          types[from]);
                 uint32_t id[N];
                 for (uint32_t r = 0; r < N; r++) id[r] = (r * 7) % N;
                 d[i]->ops->embed(d[i], got, id, &w, N);
@@ -135,7 +138,8 @@ static void *set_run(void *arg)
     struct setter *s = arg;
     enum { SLICE = 20 }; /* rows: no whole number of panels, so that two threads write into one */
     for (uint32_t r = s->first * SLICE; r < SET_N; r += s->step * SLICE)
-        s->d->ops->weight_set(s->d, s->w, r, SET_N - r < SLICE ? SET_N - r : SLICE, s->src + (size_t)r * SET_K, SET_K * 4, DT_F32);
+        s->d->ops->weight_set(s->d, s->w, r, SET_N - r < SLICE ? SET_N - r : SLICE, s->src + (size_t)r * SET_K,
+                              SET_K * 4, DT_F32);
     return NULL;
 }
 
@@ -173,7 +177,8 @@ static void tied_weights_serve_embed_and_linear(void **state)
     enum { N = 50, K = 24 };
     struct device *d[OP_DEVICES_MAX];
     uint32_t       n_dev = op_cpu_devices(d);
-    float *src = op_random(N * K, 1, 1), *unit = calloc(K * K, sizeof *unit), *row = op_random(N * K, 2, 1), *col = op_random(K * N, 3, 1);
+    float         *src = op_random(N * K, 1, 1), *unit = calloc(K * K, sizeof *unit), *row = op_random(N * K, 2, 1),
+          *col = op_random(K * N, 3, 1);
     uint32_t id[N];
     for (uint32_t i = 0; i < N; i++) id[i] = i;
     for (uint32_t i = 0; i < K; i++) unit[i * K + i] = 1;

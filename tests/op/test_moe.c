@@ -49,7 +49,8 @@ static struct setup make(struct device *d, const struct format *f)
 
 static enum op_act run_act; /* of the experts */
 
-static void run(struct device *d, struct setup *s, float *out, const float *x, const float *logits, uint32_t n, bool renorm)
+static void run(struct device *d, struct setup *s, float *out, const float *x, const float *logits, uint32_t n,
+                bool renorm)
 {
     struct op_moe o = { out, x, logits, s->gate_up, s->down, n, EXPERTS, TOP_K, HIDDEN, INTER, renorm, run_act };
     d->ops->moe(d, &o);
@@ -69,8 +70,8 @@ static void experts_agree_with_ref(void **state)
     (void)state;
     struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
     uint32_t       n_dev = op_cpu_devices(d);
-    float         *x = op_random(ROWS * HIDDEN, 1, 1), *logits = op_random(ROWS * EXPERTS, 2, 2), *want = op_random(ROWS * HIDDEN, 3, 1),
-          *got = op_random(ROWS * HIDDEN, 4, 1);
+    float         *x = op_random(ROWS * HIDDEN, 1, 1), *logits = op_random(ROWS * EXPERTS, 2, 2),
+          *want = op_random(ROWS * HIDDEN, 3, 1), *got = op_random(ROWS * HIDDEN, 4, 1);
     for (uint32_t e = 0; e < EXPERTS; e++) logits[e] = e < 5 ? 1.0f : 2.0f; /* ties: 5, 6, then 0 */
     for (int f = 0; f < FORMATS; f++) {
         struct setup sr = make(ref, &formats[f]);
@@ -107,15 +108,16 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
     static const uint32_t size[] = { 1, 2, 5, 16, 33, ROWS };
     struct device        *d[OP_DEVICES_MAX];
     uint32_t              n_dev = op_cpu_devices(d);
-    float *x = op_random((ROWS + 1) * HIDDEN, 1, 1), *logits = op_random((ROWS + 1) * EXPERTS, 2, 2), *alone = op_random(HIDDEN, 3, 1),
-          *got = op_random(ROWS * HIDDEN, 4, 1);
+    float                *x = op_random((ROWS + 1) * HIDDEN, 1, 1), *logits = op_random((ROWS + 1) * EXPERTS, 2, 2),
+          *alone = op_random(HIDDEN, 3, 1), *got = op_random(ROWS * HIDDEN, 4, 1);
     float *bx = op_random(ROWS * HIDDEN, 5, 1), *bl = op_random(ROWS * EXPERTS, 6, 1), *first[FORMATS] = { NULL };
     for (uint32_t j = 0; j < n_dev * FORMATS; j++) {
         uint32_t     i = j / FORMATS, f = j % FORMATS;
         struct setup s = make(d[i], &formats[f]);
         run(d[i], &s, alone, x, logits, 1, true);
         for (size_t z = 0; z < sizeof size / sizeof *size; z++)
-            for (uint32_t p = 0; p < size[z]; p += f ? 1 + size[z] / 4 : 1) { /* of the many places of all but bf16 some */
+            for (uint32_t p = 0; p < size[z];
+                 p += f ? 1 + size[z] / 4 : 1) { /* of the many places of all but bf16 some */
                 memcpy(bx, x + HIDDEN, size[z] * HIDDEN * sizeof *x);
                 memcpy(bl, logits + EXPERTS, size[z] * EXPERTS * sizeof *x);
                 memcpy(bx + p * HIDDEN, x, HIDDEN * sizeof *x);
@@ -150,8 +152,8 @@ static void rows_that_do_not_fit_scratch_are_done_in_parts(void **state)
     struct dev_cfg cfg = { .kind = DEV_CPU, .arena_bytes = 4 << 20, .n_thread = 2, .n_rank = 1 };
     assert_int_equal(dev_open(&cfg, &small), ST_OK);
     struct setup ss = make(small, formats), sb = make(big, formats);
-    float       *x = op_random(MANY * HIDDEN, 1, 1), *logits = op_random(MANY * EXPERTS, 2, 2), *a = op_random(MANY * HIDDEN, 3, 1),
-          *b = op_random(MANY * HIDDEN, 4, 1);
+    float       *x = op_random(MANY * HIDDEN, 1, 1), *logits = op_random(MANY * EXPERTS, 2, 2),
+          *a = op_random(MANY * HIDDEN, 3, 1), *b = op_random(MANY * HIDDEN, 4, 1);
     run(small, &ss, a, x, logits, MANY, false);
     run(big, &sb, b, x, logits, MANY, false);
     op_assert_same(a, b, MANY * HIDDEN, "in parts");

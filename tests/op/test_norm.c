@@ -40,8 +40,8 @@ static void a_row_has_the_same_bits_in_every_place(void **state)
     enum { N = 2000, DIM = 100 };
     struct device *d[OP_DEVICES_MAX];
     uint32_t       n_dev = op_cpu_devices(d);
-    float         *x = op_random(N * DIM, 1, 1), *w = op_random(DIM, 2, 1), *got = op_random(N * DIM, 3, 1), *alone = op_random(DIM, 4, 1),
-          *first = NULL;
+    float         *x = op_random(N * DIM, 1, 1), *w = op_random(DIM, 2, 1), *got = op_random(N * DIM, 3, 1),
+          *alone = op_random(DIM, 4, 1), *first = NULL;
     for (uint32_t i = 0; i < n_dev; i++) {
         d[i]->ops->rmsnorm(d[i], got, x, w, N, DIM, 1e-6f);
         for (uint32_t r = 0; r < N; r++) {
@@ -66,7 +66,7 @@ static void gates_agree_with_ref_and_rows_stand_alone(void **state)
     enum { N = 300, INTER = 77 };
     struct device *d[OP_DEVICES_MAX], *ref = op_open(DEV_REF, NULL, 0);
     uint32_t       n_dev = op_cpu_devices(d);
-    float         *x = op_random(N * 2 * INTER, 1, 4), *want = op_random(N * INTER, 2, 1), *got = op_random(N * INTER, 3, 1),
+    float *x = op_random(N * 2 * INTER, 1, 4), *want = op_random(N * INTER, 2, 1), *got = op_random(N * INTER, 3, 1),
           *alone = op_random(INTER, 4, 1);
     float *first = malloc(N * INTER * sizeof *first);
     x[0] = -200;
@@ -85,7 +85,11 @@ static void gates_agree_with_ref_and_rows_stand_alone(void **state)
         for (uint32_t i = 0; i < n_dev; i++) {
             d[i]->ops->glu(d[i], got, x, N, INTER, act);
             /* 1 + erf is good to 5e-7, and is multiplied with half a gate and its other half, both of up to 16 here */
-            op_assert_near(got, want, N * INTER, act == OP_GELU ? 2e-5 : act == OP_RELU || act == OP_RELU2 ? 0 : 1e-6, d[i]->ops->name);
+            op_assert_near(got, want, N * INTER,
+                           act == OP_GELU                      ? 2e-5
+                           : act == OP_RELU || act == OP_RELU2 ? 0
+                                                               : 1e-6,
+                           d[i]->ops->name);
             for (uint32_t r = 0; r < N; r++) {
                 d[i]->ops->glu(d[i], alone, x + r * 2 * INTER, 1, INTER, act);
                 op_assert_same(got + r * INTER, alone, INTER, d[i]->ops->name);

@@ -81,7 +81,8 @@ static void ranks_go_to_the_nodes_that_have_memory(void **state)
     assert_int_equal(place_rank(&nodes, 1, 2, NULL, 0), UINT32_MAX);
     sched_getaffinity(0, sizeof now, &now);
     assert_true(CPU_EQUAL(&now, &was));
-    static const char *const made[] = { "has_memory", "node0/cpulist", "node1/cpulist", "node2/cpulist", "node0", "node1", "node2" };
+    static const char *const made[] = { "has_memory", "node0/cpulist", "node1/cpulist", "node2/cpulist",
+                                        "node0",      "node1",         "node2" };
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
         snprintf(path, sizeof path, "%s/%s", root, made[i]);
         assert_int_equal(remove(path), 0);

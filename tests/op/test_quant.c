@@ -61,8 +61,10 @@ static void every_format_agrees_with_ref(void **state)
     for (size_t s = 0; s < sizeof shape / sizeof *shape; s++)
         for (int f = 0; f < FORMATS; f++) {
             uint32_t m = shape[s].m, n = shape[s].n, k = shape[s].k, id[2] = { n - 1, n / 2 };
-            float *x = op_random((size_t)m * k, 1, 1), *src = op_random((size_t)n * k, 2, 1 / sqrtf((float)k)), *bias = op_random(n, 3, 1);
-            float *want = op_random((size_t)m * n, 4, 1), *got = op_random((size_t)m * n, 5, 1), *row = malloc(4 * k * sizeof *row);
+            float   *x = op_random((size_t)m * k, 1, 1), *src = op_random((size_t)n * k, 2, 1 / sqrtf((float)k)),
+                  *bias = op_random(n, 3, 1);
+            float *want = op_random((size_t)m * n, 4, 1), *got = op_random((size_t)m * n, 5, 1),
+                  *row = malloc(4 * k * sizeof *row);
             struct dev_weight w = take(ref, &formats[f], n, k, src);
             ref->ops->linear(ref, want, x, &w, bias, m);
             ref->ops->embed(ref, row, id, &w, 2);
@@ -108,8 +110,11 @@ static void rounding_at_load_is_within_half_a_step(void **state)
             for (uint32_t j = first; j < end; j++) max = isfinite(src[j]) ? fmaxf(max, fabsf(src[j])) : max;
             float want = isfinite(src[i]) ? src[i] : 0;
             /* I4: the largest of the other sign has no code of its own and is off by a whole step */
-            float half = q->code == DT_I8 ? max / 253 : q->code == DT_I4 ? max / 7.9f : fmaxf(fabsf(want) / 15.9f, max / 448 / 1000);
-            if (!(fabsf(got[i] - want) <= half)) fail_msg("%s: [%u] is %g, was %g", formats[f].name, i, (double)got[i], (double)want);
+            float half = q->code == DT_I8   ? max / 253
+                         : q->code == DT_I4 ? max / 7.9f
+                                            : fmaxf(fabsf(want) / 15.9f, max / 448 / 1000);
+            if (!(fabsf(got[i] - want) <= half))
+                fail_msg("%s: [%u] is %g, was %g", formats[f].name, i, (double)got[i], (double)want);
         }
     }
     free(src);
@@ -164,9 +169,10 @@ static void codes_are_taken_as_they_are(void **state)
             d[i]->ops->linear(d[i], out, unit, &w, NULL, K);
             for (uint32_t r = 0; r < N; r++)
                 for (uint32_t k = 0; k < K; k++)
-                    if (fabsf(out[k * N + r] * unit[k * K + k] - want[r * K + k]) > (q->act8 ? 3e-7f * fabsf(want[r * K + k]) : 0))
-                        fail_msg("%s %s: [%u, %u] is %g, should be %g", d[i]->ops->name, formats[f].name, r, k, (double)out[k * N + r],
-                                 (double)want[r * K + k]);
+                    if (fabsf(out[k * N + r] * unit[k * K + k] - want[r * K + k]) >
+                        (q->act8 ? 3e-7f * fabsf(want[r * K + k]) : 0))
+                        fail_msg("%s %s: [%u, %u] is %g, should be %g", d[i]->ops->name, formats[f].name, r, k,
+                                 (double)out[k * N + r], (double)want[r * K + k]);
         }
     }
     op_close(d, n_dev);
@@ -185,7 +191,8 @@ static void *set_run(void *arg)
 {
     struct setter *s = arg;
     for (uint32_t r = s->first * SLICE; r < SET_N; r += SETTERS * SLICE)
-        s->d->ops->weight_set(s->d, s->w, r, SET_N - r < SLICE ? SET_N - r : SLICE, s->src + (size_t)r * SET_K, SET_K * 4, DT_F32);
+        s->d->ops->weight_set(s->d, s->w, r, SET_N - r < SLICE ? SET_N - r : SLICE, s->src + (size_t)r * SET_K,
+                              SET_K * 4, DT_F32);
     return NULL;
 }
 
@@ -226,8 +233,8 @@ static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
     static const uint32_t size[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64, M };
     struct device        *d[OP_DEVICES_MAX];
     uint32_t              n_dev = op_cpu_devices(d);
-    float *x = op_random(M * K, 1, 1), *src = op_random(N * K, 2, 0.1f), *bias = op_random(N, 3, 1), *alone = malloc(M * N * sizeof *alone),
-          *got = malloc(M * N * sizeof *got);
+    float                *x = op_random(M * K, 1, 1), *src = op_random(N * K, 2, 0.1f), *bias = op_random(N, 3, 1),
+          *alone = malloc(M * N * sizeof *alone), *got = malloc(M * N * sizeof *got);
     x[9 * K + 3] = NAN; /* its row suffers, its neighbours do not */
     for (uint32_t i = 0; i < n_dev; i++)
         for (int f = 0; f < FORMATS; f++) {
@@ -240,7 +247,8 @@ static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
                 d[i]->ops->linear(d[i], got, x, &w, bias, size[s]);
                 for (uint32_t r = 0; r < size[s]; r++)
                     if ((r < 64 || r % 61 == 0) && memcmp(got + r * N, alone + r * N, N * sizeof *got))
-                        fail_msg("%s, %s: row %u of %u differs from itself alone", d[i]->ops->name, formats[f].name, r, size[s]);
+                        fail_msg("%s, %s: row %u of %u differs from itself alone", d[i]->ops->name, formats[f].name, r,
+                                 size[s]);
             }
             assert_true(isnan(alone[9 * N]) && isfinite(alone[8 * N]) && isfinite(alone[10 * N]));
         }
@@ -260,8 +268,8 @@ static void whole_numbers_give_the_same_bits_on_every_instruction_set(void **sta
     enum { N = 150, K = 1100, M = 13 }; /* K: whole groups of each size, and a rest */
     struct device *d[OP_DEVICES_MAX];
     uint32_t       n_dev = op_cpu_devices(d);
-    float *x = op_random(M * K, 1, 1), *src = op_random(N * K, 2, 0.1f), *bias = op_random(N, 3, 1), *got = malloc(M * N * sizeof *got),
-          *first = malloc(M * N * sizeof *first);
+    float         *x = op_random(M * K, 1, 1), *src = op_random(N * K, 2, 0.1f), *bias = op_random(N, 3, 1),
+          *got = malloc(M * N * sizeof *got), *first = malloc(M * N * sizeof *first);
     for (uint32_t i = 0; i < K; i++) { /* the largest codes of either sign, all sums as far as they go */
         x[K + i] = 1;
         x[2 * K + i] = -1;
@@ -273,8 +281,8 @@ static void whole_numbers_give_the_same_bits_on_every_instruction_set(void **sta
     for (int f = 1; f < FORMATS; f++) {
         const char *of = NULL;
         for (uint32_t i = 0; i < n_dev; i++) {
-            bool whole =
-                formats[f].q.act8 ? strstr(d[i]->ops->name, "avx") || strstr(d[i]->ops->name, "amx") : by_16_bits(d[i], &formats[f]);
+            bool whole = formats[f].q.act8 ? strstr(d[i]->ops->name, "avx") || strstr(d[i]->ops->name, "amx")
+                                           : by_16_bits(d[i], &formats[f]);
             if (!whole) continue;
             struct dev_weight w = take(d[i], &formats[f], N, K, src);
             d[i]->ops->linear(d[i], got, x, &w, bias, M);
@@ -282,7 +290,8 @@ static void whole_numbers_give_the_same_bits_on_every_instruction_set(void **sta
                 of = d[i]->ops->name;
                 memcpy(first, got, M * N * sizeof *got);
             }
-            if (memcmp(got, first, M * N * sizeof *got)) fail_msg("%s: %s differs from %s", formats[f].name, d[i]->ops->name, of);
+            if (memcmp(got, first, M * N * sizeof *got))
+                fail_msg("%s: %s differs from %s", formats[f].name, d[i]->ops->name, of);
         }
     }
     free(x);
@@ -306,8 +315,9 @@ static void activations_at_the_edges_stay_within_bounds(void **state)
     for (uint32_t i = 0; i < N; i++) id[i] = i;
     for (uint32_t i = 0; i < N * K; i++) src[i] = i / K % 3 == 0 ? 1 : i / K % 3 == 1 ? -1 : noise[i % (M * K)];
     for (uint32_t k = 0; k < K; k++) {
-        const float s = k % 2 ? -1 : 1,
-                    each[M] = { 1, 0x1.fbfffep0f, 0x1.fcp0f, -0x1.fffffep0f, s * 0x1.fbfffep0f, 1e-30f, 1e-40f, 1e30f, 0 };
+        const float s = k % 2 ? -1 : 1, each[M] = {
+            1, 0x1.fbfffep0f, 0x1.fcp0f, -0x1.fffffep0f, s * 0x1.fbfffep0f, 1e-30f, 1e-40f, 1e30f, 0
+        };
         for (uint32_t r = 0; r < M; r++) x[r * K + k] = each[r];
         x[8 * K + k] = noise[k] * (k == 7 ? 1e4f : 1);
     }
@@ -330,8 +340,8 @@ static void activations_at_the_edges_stay_within_bounds(void **state)
                         off += (ldexp(1.01, -15) + 4e-6) * max * size;
                     }
                     if (!(fabs((double)got[r * N + n] - want) <= off))
-                        fail_msg("%s %s: [%u, %u] is %.9g, should be %.9g, %g at most beside it", d[i]->ops->name, formats[f].name, r, n,
-                                 (double)got[r * N + n], want, off);
+                        fail_msg("%s %s: [%u, %u] is %.9g, should be %.9g, %g at most beside it", d[i]->ops->name,
+                                 formats[f].name, r, n, (double)got[r * N + n], want, off);
                 }
             x[5] = INFINITY; /* its row has no numbers, the others theirs */
             d[i]->ops->linear(d[i], got, x, &w, NULL, M);

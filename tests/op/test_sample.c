@@ -15,9 +15,11 @@ static const uint32_t       ban[] = { 0, 1, 2, 4000000000u };
 static const uint32_t       allow[] = { 10, 3, 500, 31, 4000000000u };
 static const struct op_bias bias[] = { { 9, 8.0f }, { 12, -100.0f }, { 4000000000u, 1.0f } };
 
-static void sample(struct device *d, struct out *out, const float *logits, uint32_t n, uint32_t vocab, const struct op_sample_row *row)
+static void sample(struct device *d, struct out *out, const float *logits, uint32_t n, uint32_t vocab,
+                   const struct op_sample_row *row)
 {
-    struct op_sample o = { logits, n, vocab, row, hist, ban, allow, bias, out->id, out->logprob, out->rank, out->top_id, out->top_logprob };
+    struct op_sample o = { logits,    n,           vocab,           row, hist, ban, allow, bias, out->id, out->logprob,
+                           out->rank, out->top_id, out->top_logprob };
     memset(out, 0x55, sizeof *out);
     d->ops->sample(d, &o);
     assert_int_equal(d->ops->sync(d), ST_OK);
@@ -26,7 +28,8 @@ static void sample(struct device *d, struct out *out, const float *logits, uint3
 /* every combination of settings, and all that follows from them */
 static struct op_sample_row row_of(uint32_t i)
 {
-    static const float    temperature[] = { 0, 1, 0.7f, 1.6f }, top_p[] = { 1, 0.9f, 0.5f, 0.01f }, min_p[] = { 0, 0.05f, 1 };
+    static const float temperature[] = { 0, 1, 0.7f, 1.6f }, top_p[] = { 1, 0.9f, 0.5f, 0.01f },
+                       min_p[] = { 0, 0.05f, 1 };
     static const uint32_t top_k[] = { 0, 1, 5, 50, 100000000 };
     struct op_sample_row  r = { .seed = 11, .stream = i / 7, .counter = i };
     r.temperature = temperature[i % 4];
@@ -82,7 +85,8 @@ static void draws_agree_with_ref(void **state)
                         assert_true(got.id[i] < vocab[v]);
                     } else {
                         assert_int_equal(got.rank[i], want.rank[i]);
-                        op_assert_near(&got.logprob[i], &want.logprob[i], isfinite(want.logprob[i]), 2e-6, d[j]->ops->name);
+                        op_assert_near(&got.logprob[i], &want.logprob[i], isfinite(want.logprob[i]), 2e-6,
+                                       d[j]->ops->name);
                     }
                     for (uint32_t t = 0; t < row[i].n_top; t++) {
                         size_t at = (size_t)i * OP_SAMPLE_TOP_MAX + t;
@@ -119,7 +123,8 @@ static void a_row_draws_the_same_alone_and_in_every_place(void **state)
                 assert_int_equal(alone.id[0], all.id[i]);
                 assert_int_equal(alone.rank[0], all.rank[i]);
                 op_assert_same(alone.logprob, all.logprob + i, 1, d[j]->ops->name);
-                op_assert_same(alone.top_logprob, all.top_logprob + i * OP_SAMPLE_TOP_MAX, row[i].n_top, d[j]->ops->name);
+                op_assert_same(alone.top_logprob, all.top_logprob + i * OP_SAMPLE_TOP_MAX, row[i].n_top,
+                               d[j]->ops->name);
             }
         }
     free(logits);
@@ -352,7 +357,8 @@ static void logprobs_of_given_ids(void **state)
         assert_memory_equal(got.rank, want.rank, sizeof want.rank);
         op_assert_near(got.logprob, want.logprob, ROWS, 2e-6, d[j]->ops->name);
         for (uint32_t i = 0; i < ROWS; i++)
-            assert_memory_equal(got.top_id + i * OP_SAMPLE_TOP_MAX, want.top_id + i * OP_SAMPLE_TOP_MAX, 5 * sizeof *id);
+            assert_memory_equal(got.top_id + i * OP_SAMPLE_TOP_MAX, want.top_id + i * OP_SAMPLE_TOP_MAX,
+                                5 * sizeof *id);
     }
     free(l);
     dev_close(ref);

@@ -42,13 +42,13 @@ struct fake {
     bool          sick;                               /* every row is NaN */
     uint64_t      twist;                              /* which arithmetic this is */
     uint32_t      twist_from;                         /* from this position on; before it all are the same */
-    uint64_t      n_alien;                            /* positions that were attended and came from another arithmetic */
-    struct batch *flight[ENG_DEPTH_MAX];              /* [n_flight] oldest first */
-    uint64_t      sum[ENG_DEPTH_MAX];                 /* of their input when they were submitted */
-    uint32_t      n_flight, n_patch, n_drawn;         /* n_patch: ids taken from the step before, total */
-    uint32_t     *drawn;                              /* [n_drawn] by the last step that ran */
-    uint32_t     *id, *hist;                          /* of the step that runs, patched */
-    uint32_t      id_max, hist_max, drawn_max;        /* room of these and of drawn */
+    uint64_t      n_alien;                     /* positions that were attended and came from another arithmetic */
+    struct batch *flight[ENG_DEPTH_MAX];       /* [n_flight] oldest first */
+    uint64_t      sum[ENG_DEPTH_MAX];          /* of their input when they were submitted */
+    uint32_t      n_flight, n_patch, n_drawn;  /* n_patch: ids taken from the step before, total */
+    uint32_t     *drawn;                       /* [n_drawn] by the last step that ran */
+    uint32_t     *id, *hist;                   /* of the step that runs, patched */
+    uint32_t      id_max, hist_max, drawn_max; /* room of these and of drawn */
 };
 
 static inline void fake_init(struct fake *f, uint32_t n_block, uint32_t block_tokens, uint32_t vocab)
@@ -81,8 +81,9 @@ static inline uint64_t fake_link(uint64_t chain, uint32_t id, uint32_t pos)
 }
 
 /* What a draw depends on besides the tokens. fold: of history, bias and allowed ids. */
-static inline uint32_t fake_draw(uint64_t chain, float temperature, uint64_t seed, uint64_t stream, uint64_t counter, uint64_t fold,
-                                 const uint32_t *allow, uint32_t n_allow, const uint32_t *ban, uint32_t n_ban, uint32_t vocab)
+static inline uint32_t fake_draw(uint64_t chain, float temperature, uint64_t seed, uint64_t stream, uint64_t counter,
+                                 uint64_t fold, const uint32_t *allow, uint32_t n_allow, const uint32_t *ban,
+                                 uint32_t n_ban, uint32_t vocab)
 {
     uint64_t nan_at = seed >> 56, nan_stream = seed >> 48 & 0xff;
     if (nan_at && counter + 1 == nan_at && stream == nan_stream) return UINT32_MAX;
@@ -97,7 +98,10 @@ static inline uint32_t fake_draw(uint64_t chain, float temperature, uint64_t see
     return id;
 }
 static inline uint64_t fake_fold(uint64_t fold, uint64_t v) { return hash_u64(fold ^ v) | 1; }
-static inline float    fake_logprob(uint64_t chain, uint32_t id) { return -(float)(hash_u64(chain + id) & 0xffff) / 4096.0f; }
+static inline float    fake_logprob(uint64_t chain, uint32_t id)
+{
+    return -(float)(hash_u64(chain + id) & 0xffff) / 4096.0f;
+}
 
 static inline size_t fake_slot(const struct fake *f, const struct batch *b, uint32_t seq, uint32_t pos)
 {
@@ -137,7 +141,8 @@ static inline void fake_judge(struct fake *f, const struct batch *b)
     for (uint32_t r = 0; r < b->n_row; r++) n_unknown += b->id[r] == SEQ_PENDING;
     if (n_unknown != b->n_patch_id) fake_fault(f, "ids in flight and their patches do not match");
     for (uint32_t i = 0; i < b->n_patch_id; i++)
-        if (b->patch_id[i].at >= b->n_row || b->id[b->patch_id[i].at] != SEQ_PENDING) fake_fault(f, "an id that is known is patched");
+        if (b->patch_id[i].at >= b->n_row || b->id[b->patch_id[i].at] != SEQ_PENDING)
+            fake_fault(f, "an id that is known is patched");
     n_unknown = 0;
     for (uint32_t i = 0; i < b->n_hist; i++) n_unknown += b->hist[i] == SEQ_PENDING;
     if (n_unknown != b->n_patch_hist) fake_fault(f, "history in flight and its patches do not match");
@@ -198,7 +203,8 @@ static inline void fake_append(struct fake *f, const struct batch *b, uint32_t s
         if (f->stamp[slot] == f->step) fake_fault(f, "two rows write one slot");
         chain = fake_link(pos ? f->cell[before].chain : 0, f->id[r], pos);
         f->stamp[slot] = f->step;
-        f->cell[slot] = (struct fake_cell){ .chain = chain, .token = f->id[r], .pos = pos, .bits = fake_bits(f, chain, pos) };
+        f->cell[slot] =
+            (struct fake_cell){ .chain = chain, .token = f->id[r], .pos = pos, .bits = fake_bits(f, chain, pos) };
     }
 }
 
@@ -224,7 +230,10 @@ static inline uint64_t fake_row_chain(const struct fake *f, const struct batch *
     return slot == SIZE_MAX ? 0 : f->cell[slot].chain;
 }
 
-static inline bool fake_refuses(const struct fake *f, uint64_t step) { return f->refuse_every && step % f->refuse_every == 0; }
+static inline bool fake_refuses(const struct fake *f, uint64_t step)
+{
+    return f->refuse_every && step % f->refuse_every == 0;
+}
 
 static inline void fake_room(uint32_t **p, uint32_t *max, uint32_t n)
 {
@@ -250,7 +259,8 @@ static inline void fake_exec(struct fake *f, struct batch *b)
     f->digest = hash_combine(f->digest, hash_bytes(b->page, b->page_start[b->n_seq] * sizeof *b->page, b->n_sample));
     fake_copies(f, b);
     bool refused = fake_refuses(f, f->step);
-    for (uint32_t i = 0; refused && i < b->n_row; i++) f->id[i] = (f->id[i] + 1) % f->vocab; /* what lies there must never be shared */
+    for (uint32_t i = 0; refused && i < b->n_row; i++)
+        f->id[i] = (f->id[i] + 1) % f->vocab; /* what lies there must never be shared */
     for (uint32_t s = 0; s < b->n_seq; s++) {
         if (b->row_start[s + 1] <= b->row_start[s]) fake_fault(f, "a sequence without rows");
         fake_append(f, b, s);
@@ -267,8 +277,8 @@ static inline void fake_exec(struct fake *f, struct batch *b)
         uint64_t                    chain = fake_row_chain(f, b, b->logit_row[i]), fold = 0;
         for (uint32_t k = 0; k < o->n_hist; k++) fold = fake_fold(fold, f->hist[o->hist_start + k]);
         for (uint32_t k = 0; k < o->n_bias; k++) fold = fake_fold(fold, b->bias[o->bias_start + k].id);
-        uint32_t id = fake_draw(chain, o->temperature, o->seed, o->stream, o->counter, fold, b->allow + o->allow_start, o->n_allow,
-                                b->ban + o->ban_start, o->n_ban, f->vocab);
+        uint32_t id = fake_draw(chain, o->temperature, o->seed, o->stream, o->counter, fold, b->allow + o->allow_start,
+                                o->n_allow, b->ban + o->ban_start, o->n_ban, f->vocab);
         if (f->sick) id = UINT32_MAX;
         b->out.id[i] = f->drawn[i] = id;
         b->out.logprob[i] = fake_logprob(chain, id);
@@ -338,8 +348,8 @@ struct fake_answer {
 };
 
 /* The bans of position n_out, from the request alone. */
-static inline uint32_t fake_bans(const struct eng_request *r, const uint32_t *out, uint32_t n_out, const struct eng_cfg *cfg, uint32_t *ban,
-                                 uint32_t max)
+static inline uint32_t fake_bans(const struct eng_request *r, const uint32_t *out, uint32_t n_out,
+                                 const struct eng_cfg *cfg, uint32_t *ban, uint32_t max)
 {
     const struct eng_sampling *p = &r->s;
     uint32_t                   n = 0;
@@ -357,7 +367,8 @@ static inline uint32_t fake_bans(const struct eng_request *r, const uint32_t *ou
     return n;
 }
 
-static inline void fake_expect(const struct eng_request *r, uint32_t choice, const struct eng_cfg *cfg, struct fake_answer *a)
+static inline void fake_expect(const struct eng_request *r, uint32_t choice, const struct eng_cfg *cfg,
+                               struct fake_answer *a)
 {
     const struct eng_sampling *p = &r->s;
     uint64_t                   chain = 0;
@@ -373,7 +384,8 @@ static inline void fake_expect(const struct eng_request *r, uint32_t choice, con
         if (all || p->presence != 0.0f || p->frequency != 0.0f)
             for (uint32_t i = 0; i < a->n; i++) fold = fake_fold(fold, a->id[i]);
         for (uint32_t i = 0; i < p->n_bias; i++) fold = fake_fold(fold, p->bias[i].id);
-        uint32_t id = fake_draw(chain, p->temperature, p->seed, choice, a->n, fold, p->allowed_id, p->n_allowed, ban, n_ban, cfg->vocab);
+        uint32_t id = fake_draw(chain, p->temperature, p->seed, choice, a->n, fold, p->allowed_id, p->n_allowed, ban,
+                                n_ban, cfg->vocab);
         if (id == UINT32_MAX) {
             a->finish = ENG_ERROR;
             break;

@@ -88,7 +88,8 @@ static inline uint32_t n_out(const struct client *c, uint32_t choice) { return a
 enum { STORY_WAYS = 3 };
 static inline const char *story_way(int i)
 {
-    static const char *const name[STORY_WAYS] = { "one step in flight", "two steps in flight", "two steps in flight, run late" };
+    static const char *const name[STORY_WAYS] = { "one step in flight", "two steps in flight",
+                                                  "two steps in flight, run late" };
     depth = i ? 2 : 1;
     lazy = i == 2;
     return name[i];

@@ -108,7 +108,9 @@ static void begin(const struct life *x)
         tc.store[0].segment_bytes = SEGMENT;
     }
     struct xfer_cfg   xc = { .jobs_max = 512, .clock = sim_clock, .pumped = true, .key = tc.key };
-    struct xfer_seg   seg = { .kind = XFER_DEVICE, .base = (unsigned char *)world.fake.cell, .bytes = (uint64_t)N_BLOCK * bytes };
+    struct xfer_seg   seg = { .kind = XFER_DEVICE,
+                              .base = (unsigned char *)world.fake.cell,
+                              .bytes = (uint64_t)N_BLOCK * bytes };
     struct xfer_lane *l = calloc(1, sizeof *l);
     lane_init(l, &ops);
     assert_int_equal(xfer_create(&xc, &movers), ST_OK);
@@ -217,7 +219,8 @@ static void F41_a_folder_of_another_arithmetic_gives_no_block(void **state)
     fill(&(struct life){ .twist = 7, .dir = dir });
     begin(&(struct life){ .dir = dir });
     UNTIL(known());
-    assert_true(stats().store.n_recovered > 0); /* the canary may come before all of it is read, and then the rest goes unread */
+    assert_true(stats().store.n_recovered >
+                0); /* the canary may come before all of it is read, and then the rest goes unread */
     ask_all();
     assert_int_equal(world.fake.n_alien, 0);
     assert_int_equal(stats().n_audit, 1);

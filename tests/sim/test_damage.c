@@ -14,7 +14,16 @@
 #include <ftw.h>
 #include <sys/stat.h>
 
-enum { BT = 4, BLOCK = 1000, N_BLOCK = 64, PATH = 6, TOKENS = PATH * BT + 1, FAMILIES = 5, SLOTS = 48, STORE_BYTES = 8 << 20 };
+enum {
+    BT = 4,
+    BLOCK = 1000,
+    N_BLOCK = 64,
+    PATH = 6,
+    TOKENS = PATH * BT + 1,
+    FAMILIES = 5,
+    SLOTS = 48,
+    STORE_BYTES = 8 << 20
+};
 
 static uint64_t n_want = 10000, seed = 1, n_drawn;
 static uint32_t draw(uint32_t n) { return rng_philox(seed, 3, n_drawn++).x[0] % n; }
@@ -136,7 +145,8 @@ static uint32_t run(uint32_t f)
     struct kv_seq    s;
     ids_of(f, ids);
     kv_evict_all(w.kv);
-    while (kv_peek_more(w.kv, salt_of(f), ids, TOKENS, &at), !kv_tiers_ask(w.t, &want, salt_of(f), ids, TOKENS, &at, 1e6))
+    while (kv_peek_more(w.kv, salt_of(f), ids, TOKENS, &at),
+           !kv_tiers_ask(w.t, &want, salt_of(f), ids, TOKENS, &at, 1e6))
         kv_tiers_turn(w.t);
     assert_int_equal(kv_seq_open(w.kv, salt_of(f), &s), ST_OK);
     uint32_t hit = kv_seq_match(w.kv, &s, ids, TOKENS);
@@ -190,11 +200,13 @@ static bool record_at(int fd, uint32_t index, const struct kv_key *key, unsigned
     struct stat st;
     uint64_t    off = STORE_PAGE + index * w.t->host.stride;
     if (fstat(fd, &st) || st.st_nlink == 0) return false;
-    return pread(fd, page, w.t->host.stride, (off_t)off) == (ssize_t)w.t->host.stride && kv_key_equal(&kv_record_of(page)->key, key);
+    return pread(fd, page, w.t->host.stride, (off_t)off) == (ssize_t)w.t->host.stride &&
+           kv_key_equal(&kv_record_of(page)->key, key);
 }
 static int file_with(uint32_t segment, uint32_t index, const struct kv_key *key, unsigned char *page)
 {
-    if (file_of_segment[segment] > 0 && record_at(file_of_segment[segment], index, key, page)) return file_of_segment[segment];
+    if (file_of_segment[segment] > 0 && record_at(file_of_segment[segment], index, key, page))
+        return file_of_segment[segment];
     if (file_of_segment[segment] > 0) {
         close(file_of_segment[segment]);
         file_of_segment[segment] = 0;
@@ -274,7 +286,8 @@ static void forge(unsigned char *page, enum kind kind, uint32_t f, uint32_t b)
         page[KV_RECORD_HEAD + draw(BLOCK)] ^= (unsigned char)(1 << draw(8));
         payload = digest_of(&w.t->cfg.key, page + KV_RECORD_HEAD, BLOCK);
     }
-    kv_record_make(page, &w.t->cfg.key, &print, &key, &parent, ids + b * BT, BT, BLOCK, kv_record_of(page)->seq, payload);
+    kv_record_make(page, &w.t->cfg.key, &print, &key, &parent, ids + b * BT, BT, BLOCK, kv_record_of(page)->seq,
+                   payload);
 }
 
 static void swap(unsigned char *a, unsigned char *b)
@@ -345,12 +358,15 @@ static uint64_t look(uint32_t f, uint32_t b, enum kind kind, bool both)
     uint32_t hit = run(f);
     uint64_t n = doubts(is) - before;
     if (hit != b * BT) fail_msg("%s, block %u of %u: %u tokens were served", kind_name[kind], b, f, hit);
-    if (n != 1 && !(both && n == 2)) fail_msg("%s, block %u of %u: counted %u times", kind_name[kind], b, f, (unsigned)n);
+    if (n != 1 && !(both && n == 2))
+        fail_msg("%s, block %u of %u: counted %u times", kind_name[kind], b, f, (unsigned)n);
     if (kind == FORGED_TOKENS) assert_true(is[KV_DOUBT_TOKENS] > was[KV_DOUBT_TOKENS]);
     if (kind == FORGED_MODEL) assert_true(is[KV_DOUBT_FINGERPRINT] > was[KV_DOUBT_FINGERPRINT]);
     if (kind == FLIP_HEAD) assert_true(is[KV_DOUBT_HEAD] > was[KV_DOUBT_HEAD]);
-    if (kind == FORGED_KEY || (!w.store && (kind == SWAP || kind == OTHER_TENANT))) assert_true(is[KV_DOUBT_KEY] > was[KV_DOUBT_KEY]);
-    if (kind == FLIP_PAYLOAD || kind == OTHER_PAYLOAD || kind == FORGED_PAYLOAD) assert_true(is[KV_DOUBT_PAYLOAD] > was[KV_DOUBT_PAYLOAD]);
+    if (kind == FORGED_KEY || (!w.store && (kind == SWAP || kind == OTHER_TENANT)))
+        assert_true(is[KV_DOUBT_KEY] > was[KV_DOUBT_KEY]);
+    if (kind == FLIP_PAYLOAD || kind == OTHER_PAYLOAD || kind == FORGED_PAYLOAD)
+        assert_true(is[KV_DOUBT_PAYLOAD] > was[KV_DOUBT_PAYLOAD]);
     if (w.store) to_store();
     return n;
 }
@@ -389,9 +405,9 @@ static void storm(bool store, uint64_t n_fault)
         if (n_wrong) fail_msg("%s: a wrong block is served", kind_name[kind]);
         if (n % 64 < 2) assert_int_equal(kv_check(w.kv), ST_OK);
     }
-    print_message("    %s: %llu damaged, %llu counted, %llu blocks served, wrong: %llu, %.1f s\n", store ? "folder" : "host",
-                  (unsigned long long)n, (unsigned long long)n_counted, (unsigned long long)n_served, (unsigned long long)n_wrong,
-                  (double)(clock_us() - t0) / 1e6);
+    print_message("    %s: %llu damaged, %llu counted, %llu blocks served, wrong: %llu, %.1f s\n",
+                  store ? "folder" : "host", (unsigned long long)n, (unsigned long long)n_counted,
+                  (unsigned long long)n_served, (unsigned long long)n_wrong, (double)(clock_us() - t0) / 1e6);
     assert_int_equal(n_counted, n);
     files_close();
     world_close();

@@ -98,7 +98,8 @@ static void E5_a_cancel_in_the_step_of_the_finish_gives_one_final_message(void *
 {
     (void)state;
     open_world(cfg_small());
-    for (uint32_t late = 0; late < 8; late++) { /* the cancel falls into step 0, 1, ... of a request of 4 steps, and after it */
+    for (uint32_t late = 0; late < 8;
+         late++) { /* the cancel falls into step 0, 1, ... of a request of 4 steps, and after it */
         struct client *c = hook_target = submitted(late, 8, 1, 4);
         submitted(100 + late, 8, 2, 6);
         for (uint32_t i = 0; i < late; i++) step();
@@ -108,7 +109,8 @@ static void E5_a_cancel_in_the_step_of_the_finish_gives_one_final_message(void *
         steps(3);
         assert_int_equal(c->n_final, 1);
         if (late < 2 + depth) assert_int_equal(ended(c, 0), ENG_CANCELED);
-        if (late == 2 + depth) assert_int_equal(ended(c, 0), ENG_LENGTH); /* it had its last token before the cancel was seen */
+        if (late == 2 + depth)
+            assert_int_equal(ended(c, 0), ENG_LENGTH); /* it had its last token before the cancel was seen */
     }
     finish();
     close_world();
@@ -214,7 +216,8 @@ static void E11_a_long_prompt_is_computed_in_chunks_beside_the_others(void **sta
     uint32_t       before = n_out(all[0], 0);
     for (uint32_t i = 1; i <= 200; i++) {
         step();
-        for (uint32_t k = 0; k < 4; k++) assert_int_equal(n_out(all[k], 0), before + i); /* none of them missed a step */
+        for (uint32_t k = 0; k < 4; k++)
+            assert_int_equal(n_out(all[k], 0), before + i); /* none of them missed a step */
     }
     assert_true(w->fake.most_rows <= 64);
     assert_int_equal(n_out(c, 0), 0);
@@ -388,7 +391,7 @@ static void E16_siblings_share_the_prompt_blocks(void **state)
     struct kv_stats k;
     kv_stats(eng_kv(w->e), &k);
     assert_int_equal(k.n_tree + k.n_private, 11);
-    steps(depth);                                /* with two: they sit out the step after the prompt's, which is when they fork */
+    steps(depth); /* with two: they sit out the step after the prompt's, which is when they fork */
     assert_int_equal(world_batch(w)->n_copy, 7); /* the last of eight keeps the tail */
     finish();
     assert_int_equal(w->fake.n_row, 41 + 8);
@@ -550,7 +553,8 @@ static void a_bad_word_is_seen_in_time(void **state)
     struct client *plain = submitted(5, 9, 1, 12);
     finish();
     struct client *c = client(5, 9, 1, 12);
-    memcpy(c->bad_word, plain->ids + 3, 3 * sizeof *c->bad_word); /* the fourth to the sixth token must not follow each other */
+    memcpy(c->bad_word, plain->ids + 3,
+           3 * sizeof *c->bad_word); /* the fourth to the sixth token must not follow each other */
     c->bad_word_start[1] = 3;
     c->r.s.bad_word = c->bad_word;
     c->r.s.bad_word_start = c->bad_word_start;

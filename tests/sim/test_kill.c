@@ -188,10 +188,12 @@ static void no_death_leaves_a_wrong_block(void **state)
     print_message(
         "    %llu cycles in %.1f s: %llu killed, %llu ended; %llu blocks written, %llu read back and compared, %llu doubted; %llu write "
         "points, %llu torn, %llu at making or removing a file; wrong: 0, failed starts: 0\n",
-        (unsigned long long)n_want, (double)(clock_us() - t0) / 1e6, (unsigned long long)n_killed, (unsigned long long)n_end,
-        (unsigned long long)sh->n_put, (unsigned long long)sh->n_hit, (unsigned long long)sh->n_doubt, (unsigned long long)sh->n_point,
-        (unsigned long long)sh->n_torn, (unsigned long long)sh->n_file);
-    if (n_want >= 500) assert_true(n_killed > n_want / 2 && sh->n_hit > 10 * n_want && sh->n_put > n_want && sh->n_torn && sh->n_file);
+        (unsigned long long)n_want, (double)(clock_us() - t0) / 1e6, (unsigned long long)n_killed,
+        (unsigned long long)n_end, (unsigned long long)sh->n_put, (unsigned long long)sh->n_hit,
+        (unsigned long long)sh->n_doubt, (unsigned long long)sh->n_point, (unsigned long long)sh->n_torn,
+        (unsigned long long)sh->n_file);
+    if (n_want >= 500)
+        assert_true(n_killed > n_want / 2 && sh->n_hit > 10 * n_want && sh->n_put > n_want && sh->n_torn && sh->n_file);
 }
 
 /* A server that starts, prepares files and dies again and again must not fill the folder with them. */

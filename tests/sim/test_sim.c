@@ -123,7 +123,8 @@ static struct client *draw_client(struct dice *d, struct world *w, const struct 
 static void disturb(struct dice *d, struct world *w, struct client **c, uint32_t n)
 {
     struct client *x = c[below(d, n)];
-    if (!x->submitted || x->done || x->n_disturbed++ == 2) return; /* a request that hangs must not be saved by its cancel */
+    if (!x->submitted || x->done || x->n_disturbed++ == 2)
+        return; /* a request that hangs must not be saved by its cancel */
     if (one_in(d, 3))
         eng_cancel(w->e, &x->r);
     else
@@ -157,7 +158,8 @@ static void story(struct dice *d, struct world *w)
             c[n] = draw_client(d, w, stem);
             enum status st = world_submit(w, c[n++]);
             if (st == ST_INVALID) WORLD_FAULT(w, "a valid request was refused");
-            if (st == ST_OK && one_in(d, 16)) atomic_store(&c[n - 1]->choice[0].canceled, true); /* before its prompt is computed */
+            if (st == ST_OK && one_in(d, 16))
+                atomic_store(&c[n - 1]->choice[0].canceled, true); /* before its prompt is computed */
         }
         if (n && one_in(d, trouble)) disturb(d, w, c, n);
         if (evicts && one_in(d, 8)) kv_evict_all(eng_kv(w->e));
@@ -177,7 +179,8 @@ static void story(struct dice *d, struct world *w)
 }
 
 struct totals {
-    uint64_t n_step, n_row, n_preempted, n_hit, n_borrowed, n_evicted, n_pinned, n_pin_refused, why[KV_EVICT_WHYS], n_done, n_patch, digest;
+    uint64_t n_step, n_row, n_preempted, n_hit, n_borrowed, n_evicted, n_pinned, n_pin_refused, why[KV_EVICT_WHYS],
+        n_done, n_patch, digest;
 };
 
 static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
@@ -227,18 +230,22 @@ static void run_seeds(uint32_t depth)
     for (uint64_t s = seed_first; s < seed_first + seed_n && n_bad < 10; s++) n_bad += !run_seed(s, depth, &t);
     clock_gettime(CLOCK_MONOTONIC, &b);
     double sec = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
-    fprintf(stderr,
-            "depth %u: %llu seeds in %.1f s (%.0f/s): %llu steps, %llu rows, %llu choices, %llu preemptions, %llu tokens from the cache, "
-            "%llu blocks borrowed, %llu evictions, %llu ids patched\n",
-            depth, (unsigned long long)seed_n, sec, (double)seed_n / sec, (unsigned long long)t.n_step, (unsigned long long)t.n_row,
-            (unsigned long long)t.n_done, (unsigned long long)t.n_preempted, (unsigned long long)t.n_hit, (unsigned long long)t.n_borrowed,
-            (unsigned long long)t.n_evicted, (unsigned long long)t.n_patch);
+    fprintf(
+        stderr,
+        "depth %u: %llu seeds in %.1f s (%.0f/s): %llu steps, %llu rows, %llu choices, %llu preemptions, %llu tokens from the cache, "
+        "%llu blocks borrowed, %llu evictions, %llu ids patched\n",
+        depth, (unsigned long long)seed_n, sec, (double)seed_n / sec, (unsigned long long)t.n_step,
+        (unsigned long long)t.n_row, (unsigned long long)t.n_done, (unsigned long long)t.n_preempted,
+        (unsigned long long)t.n_hit, (unsigned long long)t.n_borrowed, (unsigned long long)t.n_evicted,
+        (unsigned long long)t.n_patch);
     assert_int_equal(n_bad, 0);
     if (seed_n >= 100) assert_true((t.n_patch > 0) == (depth > 1));
-    fprintf(stderr, "    %llu pins, %llu refused; evicted: %llu oldest, %llu at their end, %llu of low and %llu of high priority\n",
-            (unsigned long long)t.n_pinned, (unsigned long long)t.n_pin_refused, (unsigned long long)t.why[KV_EVICT_LRU],
-            (unsigned long long)t.why[KV_EVICT_TTL], (unsigned long long)t.why[KV_EVICT_PRIORITY],
-            (unsigned long long)t.why[KV_EVICT_PRESSURE]);
+    fprintf(
+        stderr,
+        "    %llu pins, %llu refused; evicted: %llu oldest, %llu at their end, %llu of low and %llu of high priority\n",
+        (unsigned long long)t.n_pinned, (unsigned long long)t.n_pin_refused, (unsigned long long)t.why[KV_EVICT_LRU],
+        (unsigned long long)t.why[KV_EVICT_TTL], (unsigned long long)t.why[KV_EVICT_PRIORITY],
+        (unsigned long long)t.why[KV_EVICT_PRESSURE]);
     if (seed_n >= 100) assert_true(t.n_borrowed > seed_n / 2 && t.n_pinned && t.n_pin_refused);
     for (int i = 0; i < KV_EVICT_WHYS; i++) assert_true(seed_n < 100 || t.why[i]);
 }

@@ -54,9 +54,11 @@ static void request_init(struct request *q, uint64_t seed, struct ring *outbox)
     q->r.choice = q->choice;
     q->r.n_choice = 1 + (uint32_t)(hash_u64(seed + 1) % 3);
     for (uint32_t i = 0; i < 3; i++) q->choice[i].id = q->ids[i];
-    q->r.s = (struct eng_sampling){
-        .temperature = 1, .top_p = 1, .repetition = 1, .seed = seed & 0xffff, .max_tokens = 1 + (uint32_t)(hash_u64(seed + 2) % 40)
-    };
+    q->r.s = (struct eng_sampling){ .temperature = 1,
+                                    .top_p = 1,
+                                    .repetition = 1,
+                                    .seed = seed & 0xffff,
+                                    .max_tokens = 1 + (uint32_t)(hash_u64(seed + 2) % 40) };
     q->r.tenant = seed % 5;
     q->r.id = seed;
     q->r.outbox = outbox;
@@ -70,7 +72,8 @@ static bool answer_ok(const struct request *q, const struct eng_cfg *cfg)
         struct fake_answer a = { .id = want };
         fake_expect(&q->r, i, cfg, &a);
         bool whole = finish == ENG_STOP || finish == ENG_LENGTH;
-        if (finish == ENG_NONE || n > a.n || (whole && n != a.n) || memcmp(q->ids[i], want, n * sizeof *want)) return false;
+        if (finish == ENG_NONE || n > a.n || (whole && n != a.n) || memcmp(q->ids[i], want, n * sizeof *want))
+            return false;
         if (!whole && !atomic_load(&q->r.canceled) && !atomic_load(&q->choice[i].canceled)) return false;
     }
     return true;

@@ -12,7 +12,15 @@
 #include "transfer/xfer_impl.h"
 #include <time.h>
 
-enum { CLIENTS_MAX = 48, TALKS_MAX = 10, CONTEXT_MAX = 128, STEPS_MAX = 20000, VOCAB = 48, STEMS = 3, HOLD_MAX_US = 2500000 };
+enum {
+    CLIENTS_MAX = 48,
+    TALKS_MAX = 10,
+    CONTEXT_MAX = 128,
+    STEPS_MAX = 20000,
+    VOCAB = 48,
+    STEMS = 3,
+    HOLD_MAX_US = 2500000
+};
 
 struct dice {
     uint64_t x;
@@ -176,9 +184,11 @@ static struct xfer *open_lanes(struct world *w, struct kv_tiers_cfg *tc)
 
 static struct eng_cfg draw_cfg(struct dice *d)
 {
-    struct eng_cfg c = {
-        .vocab = VOCAB, .eos_id = eos_ids, .queue_requests_max = CLIENTS_MAX, .queue_tokens_max = 0, .prefix_cache = true
-    };
+    struct eng_cfg c = { .vocab = VOCAB,
+                         .eos_id = eos_ids,
+                         .queue_requests_max = CLIENTS_MAX,
+                         .queue_tokens_max = 0,
+                         .prefix_cache = true };
     c.block_tokens = between(d, 1, 8);
     c.context_max = between(d, 24, CONTEXT_MAX);
     c.seqs_max = between(d, 1, 10);
@@ -263,9 +273,10 @@ static void check_host(struct world *w)
         const struct fake_cell *cell = (const void *)(slot_page(&t->host, (int32_t)i) + KV_RECORD_HEAD);
         const struct kv_record *r = kv_record_of(slot_page(&t->host, (int32_t)i));
         for (uint32_t k = 0; k < w->cfg.block_tokens; k++) {
-            bool continues =
-                k == 0 || (cell[k].pos == cell[k - 1].pos + 1 && cell[k].chain == fake_link(cell[k - 1].chain, cell[k].token, cell[k].pos));
-            if (cell[k].token != r->ids[k] || !continues) WORLD_FAULT(w, "step %u: slot %u holds another block", (unsigned)w->n_step, i);
+            bool continues = k == 0 || (cell[k].pos == cell[k - 1].pos + 1 &&
+                                        cell[k].chain == fake_link(cell[k - 1].chain, cell[k].token, cell[k].pos));
+            if (cell[k].token != r->ids[k] || !continues)
+                WORLD_FAULT(w, "step %u: slot %u holds another block", (unsigned)w->n_step, i);
         }
     }
 }
@@ -331,7 +342,7 @@ static void story(struct dice *d, struct world *w)
     static uint32_t    stem[STEMS][CONTEXT_MAX];
     struct client     *c[CLIENTS_MAX];
     struct watch       x = { 0 };
-    uint32_t           n = 0, n_client = between(d, 8, one_in(d, 3) ? CLIENTS_MAX : 20), n_talk = between(d, 2, TALKS_MAX),
+    uint32_t n = 0, n_client = between(d, 8, one_in(d, 3) ? CLIENTS_MAX : 20), n_talk = between(d, 2, TALKS_MAX),
              trouble = between(d, 6, 60), pace = between(d, 200, 6000);
     bool evicts = one_in(d, 2), moody = one_in(d, 2);
     memset(talk, 0, sizeof talk);
@@ -358,7 +369,8 @@ static void story(struct dice *d, struct world *w)
         const struct eng_request *r = &c[i]->r;
         world_verify(w, c[i]);
         if (r->n_cached >= r->n_prompt || r->n_cached_host > r->n_cached || r->n_cached_store)
-            WORLD_FAULT(w, "request %u: %u of %u cached, %u by the host", (unsigned)r->id, r->n_cached, r->n_prompt, r->n_cached_host);
+            WORLD_FAULT(w, "request %u: %u of %u cached, %u by the host", (unsigned)r->id, r->n_cached, r->n_prompt,
+                        r->n_cached_host);
     }
     if (!w->fault[0]) world_ledger(w);
     if (w->fault[0]) eng_stop(w->e); /* the requests go after the engine */
@@ -366,8 +378,8 @@ static void story(struct dice *d, struct world *w)
 }
 
 struct totals {
-    uint64_t n_step, n_row, n_request, n_preempted, n_hit, n_load, n_abandoned, n_recompute, n_dropped, n_evicted, n_failed, n_rot, n_down,
-        n_up, n_audit, n_again, n_pinned, why[KV_EVICT_WHYS], digest;
+    uint64_t n_step, n_row, n_request, n_preempted, n_hit, n_load, n_abandoned, n_recompute, n_dropped, n_evicted,
+        n_failed, n_rot, n_down, n_up, n_audit, n_again, n_pinned, why[KV_EVICT_WHYS], digest;
 };
 
 static void add_up(struct totals *t, struct world *w)
@@ -377,11 +389,14 @@ static void add_up(struct totals *t, struct world *w)
     eng_stats(w->e, &s);
     kv_tiers_stats(w->e->tiers, &k);
     if (lane.n_invalid != k.doubt[KV_DOUBT_PAYLOAD])
-        WORLD_FAULT(w, "%u damaged blocks were seen, %u are counted", lane.n_invalid, (unsigned)k.doubt[KV_DOUBT_PAYLOAD]);
-    if (lane.n_failed != k.n_failed_io) WORLD_FAULT(w, "%u copies failed, %u are counted", lane.n_failed, (unsigned)k.n_failed_io);
+        WORLD_FAULT(w, "%u damaged blocks were seen, %u are counted", lane.n_invalid,
+                    (unsigned)k.doubt[KV_DOUBT_PAYLOAD]);
+    if (lane.n_failed != k.n_failed_io)
+        WORLD_FAULT(w, "%u copies failed, %u are counted", lane.n_failed, (unsigned)k.n_failed_io);
     for (int i = 0; i < KV_DOUBTS; i++)
         if (i != KV_DOUBT_PAYLOAD && k.doubt[i]) WORLD_FAULT(w, "a doubt for nothing: %s", kv_doubt_name[i]);
-    if (k.tier[KV_TIER_HOST].used_bytes > k.tier[KV_TIER_HOST].reserved_bytes) WORLD_FAULT(w, "the host's bytes are exceeded");
+    if (k.tier[KV_TIER_HOST].used_bytes > k.tier[KV_TIER_HOST].reserved_bytes)
+        WORLD_FAULT(w, "the host's bytes are exceeded");
     if (k.n_audit_mismatch) WORLD_FAULT(w, "%u blocks are said to be wrong", (unsigned)k.n_audit_mismatch);
     if (w->fake.n_alien) WORLD_FAULT(w, "%u positions of another arithmetic", (unsigned)w->fake.n_alien);
     t->n_audit += k.n_audit;
@@ -417,15 +432,17 @@ static bool run_seed(uint64_t seed, uint32_t depth, struct totals *t)
     spent_us = step_us = 0;
     world_prepare(&world, &cfg, depth, seed & 1);
     uint32_t            block_bytes = fake_block_bytes(&world.fake);
-    struct kv_tiers_cfg tc = { .block_bytes = block_bytes,
-                               .host_bytes = kv_record_bytes(block_bytes) * (one_in(&d, 3) ? between(&d, 2, 12) : between(&d, 12, 64)),
-                               .load_min_tokens = one_in(&d, 2) ? cfg.block_tokens : 2 * cfg.block_tokens,
-                               .keep_hits = one_in(&d, 3) ? below(&d, 3) : 1,
-                               .copies_max = one_in(&d, 3) ? between(&d, 1, 4) : 0,
-                               .audit = true,
-                               .audit_every = (uint32_t)(hash_u64(seed + 77) % 13), /* no dice: the stories stay what they were */
-                               .ident = { .block_bytes = block_bytes, .block_tokens = cfg.block_tokens, .layout = KV_LAYOUT },
-                               .clock = sim_clock };
+    struct kv_tiers_cfg tc = {
+        .block_bytes = block_bytes,
+        .host_bytes = kv_record_bytes(block_bytes) * (one_in(&d, 3) ? between(&d, 2, 12) : between(&d, 12, 64)),
+        .load_min_tokens = one_in(&d, 2) ? cfg.block_tokens : 2 * cfg.block_tokens,
+        .keep_hits = one_in(&d, 3) ? below(&d, 3) : 1,
+        .copies_max = one_in(&d, 3) ? between(&d, 1, 4) : 0,
+        .audit = true,
+        .audit_every = (uint32_t)(hash_u64(seed + 77) % 13), /* no dice: the stories stay what they were */
+        .ident = { .block_bytes = block_bytes, .block_tokens = cfg.block_tokens, .layout = KV_LAYOUT },
+        .clock = sim_clock
+    };
     tc.key.seed = seed;
     struct xfer *x = open_lanes(&world, &tc);
     world.cfg.tiers = &tc;
@@ -475,14 +492,15 @@ static void run_seeds(uint32_t depth)
         "depth %u: %llu seeds in %.1f s: %llu requests, %llu steps, %llu preemptions (%llu tokens came back); %llu blocks down, %llu up in %llu loads, %llu served, %llu "
         "evicted; %llu loads abandoned, %llu not begun, %llu copies down dropped; %llu copies failed, %llu bits flipped, %llu blocks computed again\n",
         depth, (unsigned long long)seed_n, sec, (unsigned long long)t.n_request, (unsigned long long)t.n_step,
-        (unsigned long long)t.n_preempted, (unsigned long long)t.n_again, (unsigned long long)t.n_down, (unsigned long long)t.n_up,
-        (unsigned long long)t.n_load, (unsigned long long)t.n_hit, (unsigned long long)t.n_evicted, (unsigned long long)t.n_abandoned,
-        (unsigned long long)t.n_recompute, (unsigned long long)t.n_dropped, (unsigned long long)t.n_failed, (unsigned long long)t.n_rot,
+        (unsigned long long)t.n_preempted, (unsigned long long)t.n_again, (unsigned long long)t.n_down,
+        (unsigned long long)t.n_up, (unsigned long long)t.n_load, (unsigned long long)t.n_hit,
+        (unsigned long long)t.n_evicted, (unsigned long long)t.n_abandoned, (unsigned long long)t.n_recompute,
+        (unsigned long long)t.n_dropped, (unsigned long long)t.n_failed, (unsigned long long)t.n_rot,
         (unsigned long long)t.n_audit);
     assert_int_equal(n_bad, 0);
     if (seed_n < 100) return;
-    assert_true(t.n_hit && t.n_evicted && t.n_abandoned && t.n_recompute && t.n_dropped && t.n_failed && t.n_rot && t.n_preempted &&
-                t.n_again && t.n_audit);
+    assert_true(t.n_hit && t.n_evicted && t.n_abandoned && t.n_recompute && t.n_dropped && t.n_failed && t.n_rot &&
+                t.n_preempted && t.n_again && t.n_audit);
 }
 
 static void no_seed_serves_a_wrong_block(void **state)

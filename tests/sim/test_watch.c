@@ -166,7 +166,8 @@ static void H6_a_device_five_times_slower_is_alive_and_says_so(void **state)
         if (i == 159) assert_true(s.step_slow > 0.99 && s.step_slow < 1.05);
     }
     assert_true(s.step_slow > 4.7 && s.step_slow < 5.01);
-    assert_in_range(s.n_step - s.step_times[13] - s.step_times[15], 0, depth); /* all of them: up to 2.5 s, up to 10 s */
+    assert_in_range(s.n_step - s.step_times[13] - s.step_times[15], 0,
+                    depth); /* all of them: up to 2.5 s, up to 10 s */
     w->fake.delay = NULL;
     while (w->n_open) {
         w->now_us = ++slow_now_us;

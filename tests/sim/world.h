@@ -58,16 +58,21 @@ static inline void world_begin(struct world *w, uint32_t outbox)
     else
         w->fake.kv = eng_kv(w->e);
 }
-static inline void world_open_deep(struct world *w, const struct eng_cfg *cfg, uint32_t outbox, uint32_t depth, bool lazy)
+static inline void world_open_deep(struct world *w, const struct eng_cfg *cfg, uint32_t outbox, uint32_t depth,
+                                   bool lazy)
 {
     world_prepare(w, cfg, depth, lazy);
     world_begin(w, outbox);
 }
 
-static inline void world_open(struct world *w, const struct eng_cfg *cfg, uint32_t outbox) { world_open_deep(w, cfg, outbox, 1, false); }
+static inline void world_open(struct world *w, const struct eng_cfg *cfg, uint32_t outbox)
+{
+    world_open_deep(w, cfg, outbox, 1, false);
+}
 
 /* All tokens of the prompt, and room for every answer. */
-static inline struct client *client_new(struct world *w, const uint32_t *prompt, uint32_t n_prompt, uint32_t n_choice, uint32_t max_tokens)
+static inline struct client *client_new(struct world *w, const uint32_t *prompt, uint32_t n_prompt, uint32_t n_choice,
+                                        uint32_t max_tokens)
 {
     struct client *c = calloc(1, sizeof *c);
     c->prompt = malloc(n_prompt * sizeof *prompt);
@@ -144,7 +149,8 @@ static inline void world_read(struct world *w)
             while (w->open[at] != c) at++;
             w->open[at] = w->open[--w->n_open];
         } else {
-            if (!atomic_exchange(&c->r.notified, false)) WORLD_FAULT(w, "request %u: notified without the flag", (unsigned)c->r.id);
+            if (!atomic_exchange(&c->r.notified, false))
+                WORLD_FAULT(w, "request %u: notified without the flag", (unsigned)c->r.id);
         }
         c->n_seen = client_n_out(c);
         if (!c->step_first && atomic_load(&c->choice[0].n_out)) c->step_first = w->n_step;
@@ -185,11 +191,13 @@ static inline void world_content(struct world *w)
     for (uint32_t i = 0; i < sc->n_running; i++) {
         const struct seq *s = sc->running[i];
         uint64_t          chain = 0;
-        uint32_t          n = s->n_copy ? s->n_computed / bt * bt : s->n_computed; /* a borrowed tail comes with the first rows */
+        uint32_t          n =
+            s->n_copy ? s->n_computed / bt * bt : s->n_computed; /* a borrowed tail comes with the first rows */
         for (uint32_t p = 0; p < n; p++) {
             chain = fake_link(chain, s->id[p], p);
             if (f->cell[(size_t)s->kv.block[p / bt] * bt + p % bt].chain != chain)
-                WORLD_FAULT(w, "step %u: request %u: KV of position %u is not its own", (unsigned)w->n_step, (unsigned)s->r->id, p);
+                WORLD_FAULT(w, "step %u: request %u: KV of position %u is not its own", (unsigned)w->n_step,
+                            (unsigned)s->r->id, p);
         }
     }
 }
@@ -204,7 +212,8 @@ static inline void world_promises(struct world *w)
         const struct client *c = w->open[i];
         unsigned             id = (unsigned)c->r.id;
         bool                 ended = client_ended(c);
-        if (c->r.deadline_us && c->r.deadline_us <= w->now_us && !ended) WORLD_FAULT(w, "request %u runs past its deadline", id);
+        if (c->r.deadline_us && c->r.deadline_us <= w->now_us && !ended)
+            WORLD_FAULT(w, "request %u runs past its deadline", id);
         if (c->asked_to_end && !ended) WORLD_FAULT(w, "request %u runs although it is canceled", id);
         if (w->reads && list_empty(&w->e->retry) && client_n_out(c) != c->n_seen)
             WORLD_FAULT(w, "request %u was not told of its tokens", id);
@@ -228,24 +237,29 @@ static inline bool world_step(struct world *w)
     struct seq    *head = e->sched.n_running ? e->sched.running[0] : NULL;
     _Atomic int   *head_finish = head ? &head->c->finish : NULL;
     bool           did_work = false;
-    for (uint32_t i = 0; i < w->n_open && w->n_open <= WORLD_CROWD; i++) w->open[i]->asked_to_end = atomic_load(&w->open[i]->r.canceled);
+    for (uint32_t i = 0; i < w->n_open && w->n_open <= WORLD_CROWD; i++)
+        w->open[i]->asked_to_end = atomic_load(&w->open[i]->r.canceled);
     w->n_step++;
     enum status st = eng_step(e, w->now_us, &did_work);
     if (w->fake.fault) WORLD_FAULT(w, "step %u: %s", (unsigned)w->n_step, w->fake.fault);
     if (world_looks(w) && kv_check(eng_kv(e))) WORLD_FAULT(w, "step %u: kv_check", (unsigned)w->n_step);
     struct kv_stats ks;
     kv_stats(eng_kv(e), &ks);
-    if (ks.n_free + ks.n_private + ks.n_tree != w->cfg.n_block) WORLD_FAULT(w, "step %u: blocks do not add up", (unsigned)w->n_step);
+    if (ks.n_free + ks.n_private + ks.n_tree != w->cfg.n_block)
+        WORLD_FAULT(w, "step %u: blocks do not add up", (unsigned)w->n_step);
     if (world_looks(w)) sched_check(&e->sched);
     if (world_looks(w) && w->n_open <= WORLD_CROWD) world_content(w);
-    if (e->n_flight != w->fake.n_flight || e->n_flight >= w->depth) WORLD_FAULT(w, "step %u: steps in flight", (unsigned)w->n_step);
+    if (e->n_flight != w->fake.n_flight || e->n_flight >= w->depth)
+        WORLD_FAULT(w, "step %u: steps in flight", (unsigned)w->n_step);
     if (!did_work && !list_empty(&e->live) && !(e->tiers && kv_tiers_busy(e->tiers)))
         WORLD_FAULT(w, "step %u: requests, and nothing done for them", (unsigned)w->n_step);
-    if (did_work && st == ST_OK && e->sched.n_plan && world_batch(w)->n_row + e->sched.budget != w->cfg.batch_tokens_max)
+    if (did_work && st == ST_OK && e->sched.n_plan &&
+        world_batch(w)->n_row + e->sched.budget != w->cfg.batch_tokens_max)
         WORLD_FAULT(w, "the budget does not add up");
     /* Whoever is first stays first until it ends: only that makes sure that someone always gets on. */
     bool purged = e->tiers && kv_tiers_purges(e->tiers); /* then all give way to what they compute anew */
-    if (head && !purged && atomic_load(head_finish) == ENG_NONE && head->state != SEQ_RUNNING) WORLD_FAULT(w, "the oldest was preempted");
+    if (head && !purged && atomic_load(head_finish) == ENG_NONE && head->state != SEQ_RUNNING)
+        WORLD_FAULT(w, "the oldest was preempted");
     world_poison(w);
     if (w->reads) world_read(w);
     world_promises(w);
@@ -281,10 +295,13 @@ static inline void world_verify(struct world *w, const struct client *c)
             WORLD_FAULT(w, "request %u.%u: stop id %u", id, i, ch->stop_id);
         else if (r->s.logprobs && memcmp(ch->logprob, lp, n * sizeof *lp))
             WORLD_FAULT(w, "request %u.%u: other logprobs", id, i);
-        if (finish == ENG_CANCELED && !atomic_load(&r->canceled) && !atomic_load(&ch->canceled) && !atomic_load(&w->e->draining))
+        if (finish == ENG_CANCELED && !atomic_load(&r->canceled) && !atomic_load(&ch->canceled) &&
+            !atomic_load(&w->e->draining))
             WORLD_FAULT(w, "request %u.%u: canceled by nobody", id, i);
-        if (finish == ENG_TIMEOUT && (!r->deadline_us || r->deadline_us > w->now_us)) WORLD_FAULT(w, "request %u.%u: early timeout", id, i);
-        if (finish == ENG_ERROR && !c->expect_nan && !w->fake.fail_at && !(w->fake.refuse_every && r->status == ST_STEP))
+        if (finish == ENG_TIMEOUT && (!r->deadline_us || r->deadline_us > w->now_us))
+            WORLD_FAULT(w, "request %u.%u: early timeout", id, i);
+        if (finish == ENG_ERROR && !c->expect_nan && !w->fake.fail_at &&
+            !(w->fake.refuse_every && r->status == ST_STEP))
             WORLD_FAULT(w, "request %u.%u: an error for nothing", id, i);
         if (whole && i == 0 && r->s.prompt_logprobs) {
             uint64_t chain = 0;
@@ -295,7 +312,8 @@ static inline void world_verify(struct world *w, const struct client *c)
             }
         }
     }
-    if (r->n_preempted > r->n_choice * w->cfg.preempt_max) WORLD_FAULT(w, "request %u: preempted %u times", id, r->n_preempted);
+    if (r->n_preempted > r->n_choice * w->cfg.preempt_max)
+        WORLD_FAULT(w, "request %u: preempted %u times", id, r->n_preempted);
     free(want);
     free(lp);
 }
@@ -309,8 +327,10 @@ static inline void world_ledger(struct world *w)
     eng_stats(w->e, &s);
     if (w->n_open) WORLD_FAULT(w, "%u requests never ended", w->n_open);
     if (!eng_idle(w->e)) WORLD_FAULT(w, "the engine is not idle");
-    if (pool_used(&w->e->reqs) || pool_used(&w->e->seqs)) WORLD_FAULT(w, "requests or sequences are left in the engine");
-    if (atomic_load(&w->e->n_queued) || atomic_load(&w->e->n_queued_tokens)) WORLD_FAULT(w, "the queue's counts are not zero");
+    if (pool_used(&w->e->reqs) || pool_used(&w->e->seqs))
+        WORLD_FAULT(w, "requests or sequences are left in the engine");
+    if (atomic_load(&w->e->n_queued) || atomic_load(&w->e->n_queued_tokens))
+        WORLD_FAULT(w, "the queue's counts are not zero");
     if (s.n_running || s.n_waiting || s.kv_used)
         WORLD_FAULT(w, "%u running, %u waiting, %u blocks used", s.n_running, s.n_waiting, s.kv_used);
     for (uint32_t i = 0; i < FAIR_TENANTS_MAX; i++)

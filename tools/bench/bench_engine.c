@@ -164,18 +164,22 @@ static bool job_open(struct bench *b, struct job *j, uint32_t n, uint32_t n_prom
         return false;
     }
     for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t p = 0; p < n_prompt; p++) j->prompt[(size_t)i * n_prompt + p] = rng_philox(3, i, p).x[0] % b->spec.vocab;
+        for (uint32_t p = 0; p < n_prompt; p++)
+            j->prompt[(size_t)i * n_prompt + p] = rng_philox(3, i, p).x[0] % b->spec.vocab;
         j->c[i].id = j->id + (size_t)i * n_max;
-        j->r[i] = (struct eng_request){ .id = i,
-                                        .prompt = j->prompt + (size_t)i * n_prompt,
-                                        .n_prompt = n_prompt,
-                                        .s = { .top_p = 1, .repetition = 1, .max_tokens = n_max, .ignore_eos = true, .seed = 1 },
-                                        .n_choice = 1,
-                                        .choice = &j->c[i],
-                                        .outbox = &j->outbox };
+        j->r[i] = (struct eng_request){
+            .id = i,
+            .prompt = j->prompt + (size_t)i * n_prompt,
+            .n_prompt = n_prompt,
+            .s = { .top_p = 1, .repetition = 1, .max_tokens = n_max, .ignore_eos = true, .seed = 1 },
+            .n_choice = 1,
+            .choice = &j->c[i],
+            .outbox = &j->outbox
+        };
         enum status st = eng_submit(j->e, &j->r[i]);
         if (st) {
-            fprintf(stderr, "bench_engine: a request of %u + %u tokens is refused: %s\n", n_prompt, n_max, status_name(st));
+            fprintf(stderr, "bench_engine: a request of %u + %u tokens is refused: %s\n", n_prompt, n_max,
+                    status_name(st));
             return false;
         }
     }
@@ -191,7 +195,10 @@ static bool job_step(struct job *j)
     return worked;
 }
 
-static uint32_t job_out(const struct job *j, uint32_t i) { return atomic_load_explicit(&j->c[i].n_out, memory_order_acquire); }
+static uint32_t job_out(const struct job *j, uint32_t i)
+{
+    return atomic_load_explicit(&j->c[i].n_out, memory_order_acquire);
+}
 
 static bool all_decode(const struct job *j)
 {
@@ -258,7 +265,10 @@ static void json_number(struct bench *b, const char *name, double v)
         fprintf(b->json, ", \"%s\": %.6g", name, v);
 }
 
-static void number(char *text, size_t bytes, double v) { isnan(v) ? snprintf(text, bytes, "-") : snprintf(text, bytes, "%.1f", v); }
+static void number(char *text, size_t bytes, double v)
+{
+    isnan(v) ? snprintf(text, bytes, "-") : snprintf(text, bytes, "%.1f", v);
+}
 
 static bool decode_case(struct bench *b, uint32_t n, uint32_t ctx)
 {
@@ -271,13 +281,14 @@ static bool decode_case(struct bench *b, uint32_t n, uint32_t ctx)
         return how == 1;
     }
     if (g) b->reached[g - bench_goals] = r.step_ms;
-    if (n == bench_goals[GOAL_IDLE].batch && isnan(b->reached[GOAL_IDLE])) b->reached[GOAL_IDLE] = r.idle_us; /* the shortest context */
+    if (n == bench_goals[GOAL_IDLE].batch && isnan(b->reached[GOAL_IDLE]))
+        b->reached[GOAL_IDLE] = r.idle_us; /* the shortest context */
     if (n == bench_goals[GOAL_HOST].batch && isnan(b->reached[GOAL_HOST])) b->reached[GOAL_HOST] = r.host_us / n;
     goal_text(b, g, goal, sizeof goal);
     number(idle, sizeof idle, r.idle_us);
     number(busy, sizeof busy, r.busy_us * 1e-3);
-    fprintf(table, "%6u %7u %9.3f %s %10.0f %9.1f %9.2f %9.1f %9s %9s\n", n, ctx, r.step_ms, goal, n / r.step_ms * 1e3, r.host_us,
-            r.host_us / n, r.submit_us, idle, busy);
+    fprintf(table, "%6u %7u %9.3f %s %10.0f %9.1f %9.2f %9.1f %9s %9s\n", n, ctx, r.step_ms, goal, n / r.step_ms * 1e3,
+            r.host_us, r.host_us / n, r.submit_us, idle, busy);
     fflush(table);
     if (b->json) {
         fprintf(b->json, "%s\n  {\"kind\": \"decode\", \"batch\": %u, \"ctx\": %u", b->json_more ? "," : "", n, ctx);
@@ -408,7 +419,9 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
         else if (!strcmp(a, "--collectives"))
             o->comm = !strcmp(v, "nccl") ? DEV_COMM_NCCL : !strcmp(v, "own") ? DEV_COMM_OWN : DEV_COMM_AUTO;
         else if (!strcmp(a, "--nccl-symmetric"))
-            o->symmetric = !strcmp(v, "on") ? DEV_SYMMETRIC_ON : !strcmp(v, "off") ? DEV_SYMMETRIC_OFF : DEV_SYMMETRIC_AUTO;
+            o->symmetric = !strcmp(v, "on")    ? DEV_SYMMETRIC_ON
+                           : !strcmp(v, "off") ? DEV_SYMMETRIC_OFF
+                                               : DEV_SYMMETRIC_AUTO;
         else if (!strcmp(a, "--ranks"))
             o->ranks = (uint32_t)strtoul(v, NULL, 10);
         else if (!strcmp(a, "--quantization"))
@@ -431,14 +444,15 @@ static bool opts_parse(struct opts *o, int argc, char **argv)
         if (o->steps > 8) o->steps = 8;
     }
     if (!o->batch_tokens) o->batch_tokens = o->shape && !strcmp(o->shape, "tiny") ? 64 : ROWS_DEFAULT;
-    return (o->shape != NULL) != (o->model != NULL) && o->steps >= 1 && o->steps <= STEPS_MAX && o->runs >= 1 && o->runs <= RUNS_MAX &&
-           o->depth <= ENG_DEPTH_MAX && o->ranks;
+    return (o->shape != NULL) != (o->model != NULL) && o->steps >= 1 && o->steps <= STEPS_MAX && o->runs >= 1 &&
+           o->runs <= RUNS_MAX && o->depth <= ENG_DEPTH_MAX && o->ranks;
 }
 
 static void progress(void *ctx, uint64_t done, uint64_t total)
 {
     (void)ctx;
-    if (isatty(STDERR_FILENO)) fprintf(stderr, "\rfilling %3" PRIu64 " %%%s", total ? done * 100 / total : 100, done == total ? "\n" : "");
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\rfilling %3" PRIu64 " %%%s", total ? done * 100 / total : 100, done == total ? "\n" : "");
 }
 
 static uint32_t list_max(const struct list_u32 *l)
@@ -497,7 +511,8 @@ static bool load(struct bench *b)
                                      .n_thread = b->o.threads,
                                      .progress = progress } };
     /* page tables of every sequence as long as they get, not as the context allows */
-    ec.context_max = list_max(&b->o.ctx) + b->o.steps + 4096 < ec.context_max ? list_max(&b->o.ctx) + b->o.steps + 4096 : ec.context_max;
+    ec.context_max = list_max(&b->o.ctx) + b->o.steps + 4096 < ec.context_max ? list_max(&b->o.ctx) + b->o.steps + 4096
+                                                                              : ec.context_max;
     rc.load.step = eng_batch_cfg(&ec);
     if (b->o.device != DEV_CUDA) rc.load.n_block = (uint32_t)host_kv_blocks(b);
     double begin = now_s();
@@ -506,8 +521,9 @@ static bool load(struct bench *b)
         return false;
     }
     b->inner = rank_team_runner(b->team);
-    fprintf(table, "ready in %.1f s: weights %.2f GB, %u KV blocks of 16 tokens, %u step%s in flight\n", now_s() - begin,
-            (double)rank_team_weight_bytes(b->team) * 1e-9, b->n_block, b->inner.depth ? b->inner.depth : 1, b->inner.depth > 1 ? "s" : "");
+    fprintf(table, "ready in %.1f s: weights %.2f GB, %u KV blocks of 16 tokens, %u step%s in flight\n",
+            now_s() - begin, (double)rank_team_weight_bytes(b->team) * 1e-9, b->n_block,
+            b->inner.depth ? b->inner.depth : 1, b->inner.depth > 1 ? "s" : "");
     return true;
 }
 
@@ -517,8 +533,8 @@ static void goals_for(struct bench *b)
     char            why[200];
     const char     *name = rank_team_device(b->team)->ops->name;
     if (!strncmp(name, "cuda", 4) && dev_list(&info, 1, why, sizeof why)) {
-        fprintf(table, "%s on %s, sm_%d, %u SMs, %.0f GB\n", b->o.shape ? b->o.shape : b->o.model, info.name, info.arch, info.n_sm,
-                (double)info.total_bytes * 1e-9);
+        fprintf(table, "%s on %s, sm_%d, %u SMs, %.0f GB\n", b->o.shape ? b->o.shape : b->o.model, info.name, info.arch,
+                info.n_sm, (double)info.total_bytes * 1e-9);
         b->scale = goals_scale(info.name, b->o.shape);
         if (b->json) fprintf(b->json, "{\"device\": \"%s\", ", info.name);
     } else {
@@ -526,8 +542,8 @@ static void goals_for(struct bench *b)
         if (b->json) fprintf(b->json, "{\"device\": \"%s\", ", name);
     }
     if (b->json)
-        fprintf(b->json, "\"shape\": \"%s\", \"steps\": %u, \"batch_tokens\": %u, \"rows\": [", b->o.shape ? b->o.shape : b->o.model,
-                b->o.steps, b->o.batch_tokens);
+        fprintf(b->json, "\"shape\": \"%s\", \"steps\": %u, \"batch_tokens\": %u, \"rows\": [",
+                b->o.shape ? b->o.shape : b->o.model, b->o.steps, b->o.batch_tokens);
 }
 
 int main(int argc, char **argv)
@@ -548,8 +564,8 @@ int main(int argc, char **argv)
     goals_for(&b);
     bool ok = true;
     if (b.o.batch.n && b.o.ctx.n)
-        fprintf(table, "\n%6s %7s %9s %8s %8s %10s %9s %9s %9s %9s %9s\n", "batch", "ctx", "step ms", "must", "good", "tok/s", "host us",
-                "us/req", "submit us", "idle us", "device ms");
+        fprintf(table, "\n%6s %7s %9s %8s %8s %10s %9s %9s %9s %9s %9s\n", "batch", "ctx", "step ms", "must", "good",
+                "tok/s", "host us", "us/req", "submit us", "idle us", "device ms");
     for (uint32_t c = 0; c < b.o.ctx.n; c++)
         for (uint32_t i = 0; i < b.o.batch.n; i++) ok = decode_case(&b, b.o.batch.v[i], b.o.ctx.v[c]) && ok;
     if (b.o.prefill.n) fprintf(table, "\n%14s %9s %10s %8s %8s\n", "prefill tokens", "ms", "tok/s", "must", "good");
@@ -557,7 +573,8 @@ int main(int argc, char **argv)
     if (!strncmp(rank_team_device(b.team)->ops->name, "cuda", 4)) {
         goals_title(table);
         for (int i = 0; i < GOALS; i++)
-            if (i != GOAL_ATTENTION) goal_print(table, &bench_goals[i], b.reached[i], b.scale); /* that one is bench_ops' */
+            if (i != GOAL_ATTENTION)
+                goal_print(table, &bench_goals[i], b.reached[i], b.scale); /* that one is bench_ops' */
     }
     if (b.json) {
         fprintf(b.json, "\n]}\n");

@@ -8,7 +8,18 @@
 #include <string.h>
 
 enum goal_is { GOAL_DECODE, GOAL_MEMORY, GOAL_OTHER }; /* what a faster memory changes */
-enum { GOAL_B1_1K, GOAL_B1_8K, GOAL_B32_1K, GOAL_B32_8K, GOAL_B128_1K, GOAL_ATTENTION, GOAL_PREFILL, GOAL_IDLE, GOAL_HOST, GOALS };
+enum {
+    GOAL_B1_1K,
+    GOAL_B1_8K,
+    GOAL_B32_1K,
+    GOAL_B32_8K,
+    GOAL_B128_1K,
+    GOAL_ATTENTION,
+    GOAL_PREFILL,
+    GOAL_IDLE,
+    GOAL_HOST,
+    GOALS
+};
 static const struct goal {
     const char  *name, *unit;
     uint32_t     batch, ctx; /* of a decode step */
@@ -48,9 +59,13 @@ static inline void goal_print(FILE *to, const struct goal *g, double v, double s
     double s = scale > 0 ? scale : 1;
     char   text[24] = "-";
     if (!isnan(v)) snprintf(text, sizeof text, "%.5g", v);
-    fprintf(to, "| %s | %s | %.5g | %.5g | %s | %s |\n", g->name, text, goal_of(g, g->must, s), goal_of(g, g->good, s), g->unit,
+    fprintf(to, "| %s | %s | %.5g | %.5g | %s | %s |\n", g->name, text, goal_of(g, g->must, s), goal_of(g, g->good, s),
+            g->unit,
             isnan(v)    ? "not measured here"
             : scale > 0 ? goal_reached(g, v, scale)
                         : "no goal for this GPU and shape");
 }
-static inline void goals_title(FILE *to) { fprintf(to, "\n| | measured | must | good | unit | |\n|---|---|---|---|---|---|\n"); }
+static inline void goals_title(FILE *to)
+{
+    fprintf(to, "\n| | measured | must | good | unit | |\n|---|---|---|---|---|---|\n");
+}

@@ -12,15 +12,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GPU_COPIES_MAX = 64, GPU_ROWS = 8192, GPU_SEQS = 256, GPU_BLOCK = 16, GPU_LAYERS = 64, GPU_ATTN_TOKENS = 256 << 10 };
+enum {
+    GPU_COPIES_MAX = 64,
+    GPU_ROWS = 8192,
+    GPU_SEQS = 256,
+    GPU_BLOCK = 16,
+    GPU_LAYERS = 64,
+    GPU_ATTN_TOKENS = 256 << 10
+};
 static const double GPU_COLD_BYTES = 400e6; /* several times the L2 cache of any GPU there is */
 
 struct gpu_bench {
-    struct device      *d;
-    const char         *only;
-    struct model_spec   spec;
-    bool                tiny;
-    double              copy_gbs, gemm_tflops, scale, attn_gbs; /* scale: goals_scale; attn_gbs: decode over a long KV, 0: not measured */
+    struct device    *d;
+    const char       *only;
+    struct model_spec spec;
+    bool              tiny;
+    double            copy_gbs, gemm_tflops, scale,
+        attn_gbs; /* scale: goals_scale; attn_gbs: decode over a long KV, 0: not measured */
     uint32_t            rows_max, seqs_max, ctx_max, pages_max;
     void               *x, *y; /* act, numbers: the widest input and output */
     float              *norm, *inv_freq;
@@ -55,7 +63,9 @@ static void *gpu_take(struct gpu_bench *b, size_t bytes)
 static void *gpu_noise(struct gpu_bench *b, size_t n, uint64_t seed)
 {
     enum { WIDE = 1 << 12 };
-    struct dev_weight w = { .data = gpu_take(b, (n + WIDE) * 2), .dtype = b->d->act, .n = (uint32_t)((n + WIDE - 1) / WIDE), .k = WIDE };
+    struct dev_weight w = {
+        .data = gpu_take(b, (n + WIDE) * 2), .dtype = b->d->act, .n = (uint32_t)((n + WIDE - 1) / WIDE), .k = WIDE
+    };
     dev_weight_fill(b->d, &w, 0, w.n, seed, 0, 0, WIDE, 1);
     return w.data;
 }
@@ -132,7 +142,9 @@ static void gpu_row_once(void *arg, uint32_t i)
     (void)i;
     switch (a->what) {
     case ROW_NORM: op->rmsnorm(b->d, b->y, b->x, b->norm, a->n, a->dim, 1e-6f); break;
-    case ROW_ADD_NORM: op->add_rmsnorm(b->d, b->y, b->x, (char *)b->y + 2 * (size_t)a->n * a->dim, b->norm, a->n, a->dim, 1e-6f); break;
+    case ROW_ADD_NORM:
+        op->add_rmsnorm(b->d, b->y, b->x, (char *)b->y + 2 * (size_t)a->n * a->dim, b->norm, a->n, a->dim, 1e-6f);
+        break;
     default: op->glu(b->d, b->y, b->x, a->n, a->dim, OP_SILU);
     }
 }
@@ -148,7 +160,8 @@ static void gpu_rows(struct gpu_bench *b)
             struct gpu_row a = { b, k, rows[i], k == ROW_SWIGLU ? b->spec.inter : b->spec.hidden };
             char           name[80];
             snprintf(name, sizeof name, "%s n %u dim %u", kind[k].name, a.n, a.dim);
-            if (gpu_wanted(b, name)) gpu_report(b, name, dev_time(b->d, 20, gpu_row_once, &a), kind[k].passes * 2 * a.n * a.dim, 0);
+            if (gpu_wanted(b, name))
+                gpu_report(b, name, dev_time(b->d, 20, gpu_row_once, &a), kind[k].passes * 2 * a.n * a.dim, 0);
         }
 }
 
@@ -159,14 +172,15 @@ static void gpu_kv(struct gpu_bench *b)
 {
     const struct model_spec *m = &b->spec;
     uint64_t                 block = GPU_BLOCK * dev_kv_heads_bytes(DT_BF16, m->n_kv_head, m->head_dim);
-    uint64_t                 n = b->d->ops->free_bytes(b->d) / 3 / block, most = b->tiny ? 256 : (uint64_t)b->pages_max * 2;
+    uint64_t n = b->d->ops->free_bytes(b->d) / 3 / block, most = b->tiny ? 256 : (uint64_t)b->pages_max * 2;
     b->kv = (struct dev_kv){ .dtype = DT_BF16,
                              .n_block = (uint32_t)(n < most ? n : most),
                              .n_layer = 1,
                              .block_tokens = GPU_BLOCK,
                              .block_bytes = block,
                              .layer = b->kv_layer };
-    for (uint32_t l = 0; l < GPU_LAYERS; l++) b->kv_layer[l] = (struct dev_kv_layer){ .offset = l * block, .bytes = block };
+    for (uint32_t l = 0; l < GPU_LAYERS; l++)
+        b->kv_layer[l] = (struct dev_kv_layer){ .offset = l * block, .bytes = block };
     b->kv_blocks = b->kv.n_block;
     b->kv.base = gpu_noise(b, (size_t)b->kv.n_block * block / 2, 3);
 }
@@ -211,16 +225,18 @@ static void gpu_sample_once(void *arg, uint32_t i)
 }
 
 /* A step of n_seq sequences, whose last `rows` tokens of ctx are computed now, is begun; fn runs in it. */
-static void gpu_in_step(struct gpu_bench *b, uint32_t n_seq, uint32_t ctx, uint32_t rows, const struct op_sample_row *how,
-                        void (*fn)(struct gpu_step *p))
+static void gpu_in_step(struct gpu_bench *b, uint32_t n_seq, uint32_t ctx, uint32_t rows,
+                        const struct op_sample_row *how, void (*fn)(struct gpu_step *p))
 {
-    uint32_t n_page = (ctx + GPU_BLOCK - 1) / GPU_BLOCK, *page = malloc(n_page * sizeof *page), *id = malloc(rows * sizeof *id);
+    uint32_t n_page = (ctx + GPU_BLOCK - 1) / GPU_BLOCK, *page = malloc(n_page * sizeof *page),
+             *id = malloc(rows * sizeof *id);
     const struct model_spec *m = &b->spec;
     CHECK(page && id);
     gpu_kv_shape(b, n_seq * n_page);
     batch_clear(&b->batch);
     for (uint32_t s = 0; s < n_seq; s++) {
-        for (uint32_t i = 0; i < n_page; i++) page[i] = (uint32_t)(((uint64_t)s * n_page + i) * 7919 % b->kv.n_block); /* scattered */
+        for (uint32_t i = 0; i < n_page; i++)
+            page[i] = (uint32_t)(((uint64_t)s * n_page + i) * 7919 % b->kv.n_block); /* scattered */
         for (uint32_t i = 0; i < rows; i++) id[i] = (s * 31 + i * 7) % m->vocab;
         batch_add(&b->batch, id, rows, ctx - rows, page, n_page);
     }
@@ -274,31 +290,36 @@ static void gpu_attn_case(struct gpu_step *p)
     const struct model_spec *m = &b->spec;
     const struct batch      *d = &b->batch;
     uint32_t                 n = d->n_row, rows = n / d->n_seq, ctx = b->batch.pos[n - 1] + 1;
-    double                   width = (m->n_head + 2.0 * m->n_kv_head) * m->head_dim, seen = (double)n * (ctx - rows) + n * (rows + 1.0) / 2;
-    double                   kv = 4.0 * d->n_seq * ctx * m->n_kv_head * m->head_dim;
-    char                     name[80];
-    uint32_t                 turns = rows > 1 ? 4 : b->kv.n_layer < 8 ? 8 : b->kv.n_layer;
+    double                   width = (m->n_head + 2.0 * m->n_kv_head) * m->head_dim,
+           seen = (double)n * (ctx - rows) + n * (rows + 1.0) / 2;
+    double   kv = 4.0 * d->n_seq * ctx * m->n_kv_head * m->head_dim;
+    char     name[80];
+    uint32_t turns = rows > 1 ? 4 : b->kv.n_layer < 8 ? 8 : b->kv.n_layer;
     if (rows == 1)
         snprintf(name, sizeof name, "attention decode batch %u ctx %u", n, ctx);
     else
         snprintf(name, sizeof name, "attention prefill %u of ctx %u", rows, ctx);
     if (gpu_wanted(b, name)) {
-        double s = dev_time(b->d, turns, gpu_attn_once, p), bytes = rows == 1 ? kv + 4.0 * n * m->n_head * m->head_dim : 0;
+        double s = dev_time(b->d, turns, gpu_attn_once, p),
+               bytes = rows == 1 ? kv + 4.0 * n * m->n_head * m->head_dim : 0;
         gpu_report(b, name, s, bytes, rows == 1 ? 0 : 4 * seen * m->n_head * m->head_dim);
         /* the goal is for KV of so many tokens however they are spread: the slowest counts */
-        if (rows == 1 && (uint64_t)d->n_seq * ctx >= GPU_ATTN_TOKENS && (b->attn_gbs == 0 || bytes / s * 1e-9 < b->attn_gbs))
+        if (rows == 1 && (uint64_t)d->n_seq * ctx >= GPU_ATTN_TOKENS &&
+            (b->attn_gbs == 0 || bytes / s * 1e-9 < b->attn_gbs))
             b->attn_gbs = bytes / s * 1e-9;
     }
     snprintf(name, sizeof name, "qkv rows %u", n);
     if (gpu_wanted(b, name) && (rows > 1 || ctx == b->ctx_max || b->tiny))
-        gpu_report(b, name, dev_time(b->d, 20, gpu_qkv_once, p), 4.0 * n * width + 4.0 * n * m->n_kv_head * m->head_dim, 0);
+        gpu_report(b, name, dev_time(b->d, 20, gpu_qkv_once, p), 4.0 * n * width + 4.0 * n * m->n_kv_head * m->head_dim,
+                   0);
 }
 static const char *gpu_sample_name;
 static void        gpu_sample_case(struct gpu_step *p)
 {
     char name[80];
     snprintf(name, sizeof name, "sample n %u vocab %u %s", p->s.n, p->s.vocab, gpu_sample_name);
-    if (gpu_wanted(p->b, name)) gpu_report(p->b, name, dev_time(p->b->d, 10, gpu_sample_once, p), 4.0 * p->s.n * p->s.vocab, 0);
+    if (gpu_wanted(p->b, name))
+        gpu_report(p->b, name, dev_time(p->b->d, 10, gpu_sample_once, p), 4.0 * p->s.n * p->s.vocab, 0);
 }
 
 static void gpu_steps(struct gpu_bench *b)
@@ -314,10 +335,12 @@ static void gpu_steps(struct gpu_bench *b)
     uint32_t ctx[] = { b->tiny ? 40 : 1024, b->ctx_max };
     for (int c = 0; c < 2; c++)
         for (size_t i = 0; i < sizeof batch / sizeof *batch && batch[i] <= b->seqs_max; i++)
-            if ((uint64_t)batch[i] * (ctx[c] / GPU_BLOCK + 1) <= (b->kv_blocks < b->pages_max ? b->kv_blocks : b->pages_max))
+            if ((uint64_t)batch[i] * (ctx[c] / GPU_BLOCK + 1) <=
+                (b->kv_blocks < b->pages_max ? b->kv_blocks : b->pages_max))
                 gpu_in_step(b, batch[i], ctx[c], 1, NULL, gpu_attn_case);
     for (int i = 0; i < 4; i++)
-        if (prompt[i] <= b->rows_max && prompt[i] <= b->ctx_max) gpu_in_step(b, 1, prompt[i], prompt[i], NULL, gpu_attn_case);
+        if (prompt[i] <= b->rows_max && prompt[i] <= b->ctx_max)
+            gpu_in_step(b, 1, prompt[i], prompt[i], NULL, gpu_attn_case);
     if (b->tiny) gpu_in_step(b, 1, b->rows_max, b->rows_max, NULL, gpu_attn_case);
     if (!b->tiny) gpu_in_step(b, 1, b->ctx_max, 2048, NULL, gpu_attn_case); /* the last chunk of a long prompt */
     for (size_t h = 0; h < sizeof how / sizeof *how; h++)
@@ -365,9 +388,11 @@ static void gpu_moe(struct gpu_bench *b)
     a.o.down = down;
     for (size_t i = 0; i < sizeof rows / sizeof *rows && rows[i] <= b->rows_max; i++) {
         char   name[80];
-        double each = 3.0 * a.o.hidden * a.o.inter, used = a.o.n_expert * (1 - pow(1 - (double)a.o.top_k / a.o.n_expert, rows[i]));
+        double each = 3.0 * a.o.hidden * a.o.inter,
+               used = a.o.n_expert * (1 - pow(1 - (double)a.o.top_k / a.o.n_expert, rows[i]));
         a.o.n_row = rows[i];
-        snprintf(name, sizeof name, "moe %ux%u hidden %u inter %u m %u", a.o.n_expert, a.o.top_k, a.o.hidden, a.o.inter, rows[i]);
+        snprintf(name, sizeof name, "moe %ux%u hidden %u inter %u m %u", a.o.n_expert, a.o.top_k, a.o.hidden, a.o.inter,
+                 rows[i]);
         gpu_report(b, name, dev_time(b->d, 8, gpu_moe_once, &a), 2 * used * each, 2.0 * rows[i] * a.o.top_k * each);
     }
 }
@@ -376,7 +401,8 @@ static void gpu_moe(struct gpu_bench *b)
 
 static void gpu_roofs(struct gpu_bench *b)
 {
-    double read = dev_probe(b->d, DEV_PROBE_READ), triad = dev_probe(b->d, DEV_PROBE_TRIAD), gap = dev_probe(b->d, DEV_PROBE_GAP);
+    double read = dev_probe(b->d, DEV_PROBE_READ), triad = dev_probe(b->d, DEV_PROBE_TRIAD),
+           gap = dev_probe(b->d, DEV_PROBE_GAP);
     struct gpu_linear a = { .b = b, .m = b->tiny ? 64 : 8192 };
     b->copy_gbs = dev_probe(b->d, DEV_PROBE_COPY);
     uint32_t n = b->tiny ? 64 : 8192;
@@ -384,9 +410,10 @@ static void gpu_roofs(struct gpu_bench *b)
     dev_weight_fill(b->d, &a.w[0], 0, n, 5, 0, 0, n, 0.02f);
     a.n_w = 1;
     b->gemm_tflops = 2.0 * a.m * n * n / dev_time(b->d, 4, gpu_linear_once, &a) * 1e-12;
-    printf("roofs: copy %.0f GB/s, read %.0f, triad %.0f; product %u^3 %.2f TFLOP/s\n", b->copy_gbs, read, triad, n, b->gemm_tflops);
-    printf("between two kernels of a graph that do nothing: %.2f us, with programmatic dependent launch %.2f us\n\n", gap,
-           dev_probe(b->d, DEV_PROBE_GAP_PDL));
+    printf("roofs: copy %.0f GB/s, read %.0f, triad %.0f; product %u^3 %.2f TFLOP/s\n", b->copy_gbs, read, triad, n,
+           b->gemm_tflops);
+    printf("between two kernels of a graph that do nothing: %.2f us, with programmatic dependent launch %.2f us\n\n",
+           gap, dev_probe(b->d, DEV_PROBE_GAP_PDL));
     printf("%-50s %10s %9s %6s %9s %6s\n", "op", "us", "GB/s", "copy", "TFLOP/s", "gemm");
 }
 

@@ -28,9 +28,10 @@ struct bench {
     struct device *d;
     struct team   *team;
     const char    *only, *simd;
-    uint32_t       n_thread, runs, rows_max;                       /* rows_max: of products */
-    double         read_gbs, fma_gflops, bf16_gflops, int8_gflops; /* the roofs; what the instruction set has none of: that of fma */
-    float         *noise;                                          /* NOISE normal-ish numbers */
+    uint32_t       n_thread, runs, rows_max; /* rows_max: of products */
+    double         read_gbs, fma_gflops, bf16_gflops,
+        int8_gflops; /* the roofs; what the instruction set has none of: that of fma */
+    float *noise;    /* NOISE normal-ish numbers */
 };
 enum { NOISE = 1 << 20 };
 
@@ -68,8 +69,8 @@ static double median_s(const struct bench *b, void (*fn)(void *arg, uint32_t i),
 
 static void report_of(const struct bench *b, const char *name, double s, double bytes, double flops, double gflops_max)
 {
-    printf("%-46s %10.1f %8.2f %5.0f%% %9.1f %5.0f%%\n", name, s * 1e6, bytes / s * 1e-9, 100 * bytes / s * 1e-9 / b->read_gbs,
-           flops / s * 1e-9, 100 * flops / s * 1e-9 / gflops_max);
+    printf("%-46s %10.1f %8.2f %5.0f%% %9.1f %5.0f%%\n", name, s * 1e6, bytes / s * 1e-9,
+           100 * bytes / s * 1e-9 / b->read_gbs, flops / s * 1e-9, 100 * flops / s * 1e-9 / gflops_max);
     fflush(stdout);
 }
 static void report(const struct bench *b, const char *name, double s, double bytes, double flops)
@@ -116,7 +117,8 @@ enum { FORMATS = sizeof formats / sizeof *formats };
 static struct dev_weight take_format(const struct bench *b, const struct format *f, uint32_t n, uint32_t k)
 {
     struct dev_weight w;
-    if (f->q.code == DT_F32 ? b->d->ops->weight_alloc(b->d, f->plain, n, k, &w) : b->d->ops->quant_alloc(b->d, &f->q, n, k, &w))
+    if (f->q.code == DT_F32 ? b->d->ops->weight_alloc(b->d, f->plain, n, k, &w)
+                            : b->d->ops->quant_alloc(b->d, &f->q, n, k, &w))
         exit(EXIT_SOFTWARE);
     for (uint32_t r = 0; r < n; r += 16) /* whole panels: sixteen rows that overlap */
         b->d->ops->weight_set(b->d, &w, r, n - r < 16 ? n - r : 16, b->noise + (r * 13) % 1000, 52, DT_F32);
@@ -145,8 +147,8 @@ static void linear_once(void *arg, uint32_t i)
 }
 
 /* Memory is taken for good, so a shape and a format are measured in a device of their own. */
-static void bench_linear(const struct bench *all, const struct dev_cfg *cfg, const struct format *f, uint32_t n, uint32_t k, uint32_t n_w,
-                         const uint32_t *m, uint32_t n_m)
+static void bench_linear(const struct bench *all, const struct dev_cfg *cfg, const struct format *f, uint32_t n,
+                         uint32_t k, uint32_t n_w, const uint32_t *m, uint32_t n_m)
 {
     char           name[80];
     struct bench   own = *all, *b = &own;
@@ -158,8 +160,10 @@ static void bench_linear(const struct bench *all, const struct dev_cfg *cfg, con
     struct dev_weight w[MATRICES];
     CHECK(n_w <= MATRICES);
     for (uint32_t i = 0; i < n_w; i++) w[i] = take_format(b, f, n, k);
-    struct linear_arg a = { b, w, n_w, 0, take_noise(b, (size_t)m[n_m - 1] * k), take(b, (size_t)m[n_m - 1] * n * sizeof(float)) };
-    double            roof = f->unit == UNIT_BF16 ? b->bf16_gflops : f->unit == UNIT_INT8 ? b->int8_gflops : b->fma_gflops;
+    struct linear_arg a = {
+        b, w, n_w, 0, take_noise(b, (size_t)m[n_m - 1] * k), take(b, (size_t)m[n_m - 1] * n * sizeof(float))
+    };
+    double roof = f->unit == UNIT_BF16 ? b->bf16_gflops : f->unit == UNIT_INT8 ? b->int8_gflops : b->fma_gflops;
     for (uint32_t i = 0; i < n_m; i++) {
         if ((a.m = m[i]) > b->rows_max) break;
         snprintf(name, sizeof name, "linear %s k %u n %u m %u", f->name, k, n, m[i]);
@@ -225,20 +229,25 @@ static void attn_once(void *arg, uint32_t i)
     a->b->d->ops->attention(a->b->d, &a->a, &a->batch, &a->kv);
 }
 /* n_seq sequences whose last `rows` tokens of `context` are computed now */
-static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_head, uint32_t dim, uint32_t n_seq, uint32_t context,
-                       uint32_t rows)
+static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_head, uint32_t dim, uint32_t n_seq,
+                       uint32_t context, uint32_t rows)
 {
     char     name[80];
     uint32_t n = n_seq * rows, width = (n_head + 2 * n_kv_head) * dim, pages = (context + 15) / 16;
-    snprintf(name, sizeof name, "attention %u/%u/%u seqs %u ctx %u rows %u", n_head, n_kv_head, dim, n_seq, context, rows);
+    snprintf(name, sizeof name, "attention %u/%u/%u seqs %u ctx %u rows %u", n_head, n_kv_head, dim, n_seq, context,
+             rows);
     if (!wanted(b, name)) return;
     struct dev_kv_layer layer = { .bytes = 16 * dev_kv_heads_bytes(DT_BF16, n_kv_head, dim) };
-    struct dev_kv       kv = {
-              .dtype = DT_BF16, .n_block = n_seq * pages, .n_layer = 1, .block_tokens = 16, .block_bytes = layer.bytes, .layer = &layer
-    };
-    struct attn_arg a = { .b = b, .kv = kv };
+    struct dev_kv       kv = { .dtype = DT_BF16,
+                               .n_block = n_seq * pages,
+                               .n_layer = 1,
+                               .block_tokens = 16,
+                               .block_bytes = layer.bytes,
+                               .layer = &layer };
+    struct attn_arg     a = { .b = b, .kv = kv };
     a.kv.base = take(b, a.kv.block_bytes * a.kv.n_block);
-    for (size_t i = 0; i < a.kv.block_bytes * a.kv.n_block / 2; i++) ((bf16 *)a.kv.base)[i] = f32_to_bf16(b->noise[i % NOISE]);
+    for (size_t i = 0; i < a.kv.block_bytes * a.kv.n_block / 2; i++)
+        ((bf16 *)a.kv.base)[i] = f32_to_bf16(b->noise[i % NOISE]);
     uint32_t *u = take(b, (4 * (size_t)n + 2 * n_seq + 2 + n_seq * pages) * sizeof *u), *pos = u, *row_seq = pos + n,
              *row_start = row_seq + n, *page_start = row_start + n_seq + 1, *page = page_start + n_seq + 1;
     row_start[0] = page_start[0] = 0;
@@ -251,10 +260,15 @@ static void bench_attn(const struct bench *b, uint32_t n_head, uint32_t n_kv_hea
         row_start[s + 1] = (s + 1) * rows;
         page_start[s + 1] = (s + 1) * pages;
     }
-    a.batch = (struct dev_batch){
-        .n_row = n, .n_seq = n_seq, .pos = pos, .row_seq = row_seq, .row_start = row_start, .page_start = page_start, .page = page
-    };
-    float *x = take_noise(b, (size_t)n * width), *y = take(b, (size_t)n * n_head * dim * 4), *inv = take_noise(b, dim / 2);
+    a.batch = (struct dev_batch){ .n_row = n,
+                                  .n_seq = n_seq,
+                                  .pos = pos,
+                                  .row_seq = row_seq,
+                                  .row_start = row_start,
+                                  .page_start = page_start,
+                                  .page = page };
+    float *x = take_noise(b, (size_t)n * width), *y = take(b, (size_t)n * n_head * dim * 4),
+          *inv = take_noise(b, dim / 2);
     for (uint32_t i = 0; i < dim / 2; i++) inv[i] = powf(10000.0f, -2.0f * (float)i / (float)dim);
     a.a = (struct op_attn){ y, x, n_head, n_kv_head, dim, 0, 0.1f, 0 };
     a.q = (struct op_qkv){ x, inv, inv, 1e-6f, inv, 1, n_head, n_kv_head, dim, dim, 0 };
@@ -285,8 +299,8 @@ static void bench_moe(const struct bench *b, const uint32_t *m, uint32_t n_m)
         down[e] = take_weight(b, DT_BF16, HIDDEN, INTER);
     }
     struct moe_arg a = { b,
-                         { take(b, ROWS * HIDDEN * 4), take_noise(b, ROWS * HIDDEN), NULL, gate_up, down, 0, EXPERTS, TOP, HIDDEN, INTER,
-                           true, OP_SILU },
+                         { take(b, ROWS * HIDDEN * 4), take_noise(b, ROWS * HIDDEN), NULL, gate_up, down, 0, EXPERTS,
+                           TOP, HIDDEN, INTER, true, OP_SILU },
                          take_noise(b, (ROWS + 8) * EXPERTS) };
     for (uint32_t i = 0; i < n_m; i++) {
         char name[80];
@@ -359,7 +373,8 @@ struct small_arg {
     struct dev_kv_layer kv_layer[LAYERS];
     struct dev_batch    batch;
     uint32_t            u[4 * TOKENS + TOKENS];
-    float   *x, *h, *p, *y, *delta, *gu, *act, *logits, *norm, inv[DIM / 2], logprob[TOKENS], top_logprob[TOKENS * OP_SAMPLE_TOP_MAX];
+    float              *x, *h, *p, *y, *delta, *gu, *act, *logits, *norm, inv[DIM / 2], logprob[TOKENS],
+        top_logprob[TOKENS * OP_SAMPLE_TOP_MAX];
     uint32_t id[TOKENS], rank[TOKENS], top_id[TOKENS * OP_SAMPLE_TOP_MAX], n_logits;
 };
 static void small_step(void *arg, uint32_t i)
@@ -387,9 +402,8 @@ static void small_step(void *arg, uint32_t i)
     ops->linear(d, a->logits, a->h + (n - a->n_logits) * HIDDEN, &a->embed, NULL, a->n_logits);
     struct op_sample_row row[64];
     for (uint32_t r = 0; r < a->n_logits; r++) row[r] = (struct op_sample_row){ .top_p = 1, .repetition = 1 };
-    struct op_sample s = {
-        a->logits, a->n_logits, VOCAB, row, NULL, NULL, NULL, NULL, a->id, a->logprob, a->rank, a->top_id, a->top_logprob
-    };
+    struct op_sample s = { a->logits, a->n_logits, VOCAB,      row,     NULL,      NULL,          NULL,
+                           NULL,      a->id,       a->logprob, a->rank, a->top_id, a->top_logprob };
     ops->sample(d, &s);
 }
 /* n_seq sequences of `rows` rows each, the last of them at position context - 1 */
@@ -407,10 +421,14 @@ static void bench_small(const struct bench *b, uint32_t n_seq, uint32_t context,
         }
         a.embed = take_weight(b, DT_BF16, VOCAB, HIDDEN);
         uint64_t bytes = 16 * dev_kv_heads_bytes(DT_BF16, KV_HEADS, DIM);
-        for (uint32_t l = 0; l < LAYERS; l++) a.kv_layer[l] = (struct dev_kv_layer){ .offset = l * bytes, .bytes = bytes };
-        a.kv = (struct dev_kv){
-            .dtype = DT_BF16, .n_block = 2048, .n_layer = LAYERS, .block_tokens = 16, .block_bytes = LAYERS * bytes, .layer = a.kv_layer
-        };
+        for (uint32_t l = 0; l < LAYERS; l++)
+            a.kv_layer[l] = (struct dev_kv_layer){ .offset = l * bytes, .bytes = bytes };
+        a.kv = (struct dev_kv){ .dtype = DT_BF16,
+                                .n_block = 2048,
+                                .n_layer = LAYERS,
+                                .block_tokens = 16,
+                                .block_bytes = LAYERS * bytes,
+                                .layer = a.kv_layer };
         a.kv.base = take(b, a.kv.n_block * a.kv.block_bytes);
         a.x = take(b, TOKENS * HIDDEN * 4);
         a.h = take(b, TOKENS * HIDDEN * 4);

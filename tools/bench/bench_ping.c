@@ -267,9 +267,10 @@ static void *stream_main(void *arg)
     char head[256], in[READ_BYTES];
     (void)arg;
     setpriority(PRIO_PROCESS, 0, o.nice);
-    int n = snprintf(head, sizeof head,
-                     "POST /v1/completions HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
-                     sizeof text - 1);
+    int n = snprintf(
+        head, sizeof head,
+        "POST /v1/completions HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+        sizeof text - 1);
     while (!atomic_load(&ending)) {
         int fd = atomic_load(&loading_streams) ? dial() : -1;
         if (fd < 0) {
@@ -353,8 +354,9 @@ static void run_phase(struct phase *p, int *ping_fd, int control_fd)
     if (getloadavg(load, 1) == 1) p->load = load[0];
     printf(
         "%-8s ping ms: p50 %.2f p99 %.2f p99.9 %.2f max %.2f of %zu; net p99.9 %.2f max %.2f; control p99.9 %.2f; RSS %.1f MiB; load %.1f\n",
-        p->name, sample_at(&p->ping.us, .5) / 1e3, sample_at(&p->ping.us, .99) / 1e3, sample_at(&p->ping.us, .999) / 1e3,
-        sample_at(&p->ping.us, 1) / 1e3, p->ping.us.n, sample_at(&p->ping.net_us, .999) / 1e3, sample_at(&p->ping.net_us, 1) / 1e3,
+        p->name, sample_at(&p->ping.us, .5) / 1e3, sample_at(&p->ping.us, .99) / 1e3,
+        sample_at(&p->ping.us, .999) / 1e3, sample_at(&p->ping.us, 1) / 1e3, p->ping.us.n,
+        sample_at(&p->ping.net_us, .999) / 1e3, sample_at(&p->ping.net_us, 1) / 1e3,
         sample_at(&p->control.probe.us, .999) / 1e3, p->rss_mib, p->load);
     fflush(stdout);
 }
@@ -423,11 +425,13 @@ int main(int argc, char **argv)
     pthread_t       echo;
     parse(argc, argv);
     signal(SIGPIPE, SIG_IGN);
-    if (getaddrinfo(o.host, o.port, &hints, &address) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) || (fd = dial()) < 0) {
+    if (getaddrinfo(o.host, o.port, &hints, &address) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) ||
+        (fd = dial()) < 0) {
         fprintf(stderr, "bench_ping: cannot reach %s port %s\n", o.host, o.port);
         return EXIT_SOFTWARE;
     }
-    for (char *save = NULL, *k = strtok_r(o.kinds, ",", &save); k && n_kind < KINDS_MAX && o.bodies; k = strtok_r(NULL, ",", &save))
+    for (char *save = NULL, *k = strtok_r(o.kinds, ",", &save); k && n_kind < KINDS_MAX && o.bodies;
+         k = strtok_r(NULL, ",", &save))
         make_body(&body[n_kind++], k);
     uint32_t   n_thread = o.streams + (n_kind ? o.bodies : 0) + (o.unread > 0), at = 0;
     pthread_t *thread = calloc(n_thread + 1, sizeof *thread);
@@ -454,15 +458,17 @@ int main(int argc, char **argv)
     shutdown(pair[0], SHUT_RDWR);
     pthread_join(echo, NULL);
     printf("answers: 2xx %llu, 4xx %llu, 5xx %llu; %llu bodies, %llu events\n", (unsigned long long)n_status[2],
-           (unsigned long long)n_status[4], (unsigned long long)n_status[5], (unsigned long long)n_body, (unsigned long long)n_token);
+           (unsigned long long)n_status[4], (unsigned long long)n_status[5], (unsigned long long)n_body,
+           (unsigned long long)n_token);
     putchar('{');
     for (size_t i = 0; i < sizeof phase / sizeof *phase; i++) {
         struct phase *p = &phase[i];
         printf(
             "\"%s\":{\"p999_ms\":%.3f,\"max_ms\":%.3f,\"net_p999_ms\":%.3f,\"net_max_ms\":%.3f,\"control_p999_ms\":%.3f,\"rss_mib\":%.1f,"
             "\"load\":%.2f},",
-            p->name, sample_at(&p->ping.us, .999) / 1e3, sample_at(&p->ping.us, 1) / 1e3, sample_at(&p->ping.net_us, .999) / 1e3,
-            sample_at(&p->ping.net_us, 1) / 1e3, sample_at(&p->control.probe.us, .999) / 1e3, p->rss_mib, p->load);
+            p->name, sample_at(&p->ping.us, .999) / 1e3, sample_at(&p->ping.us, 1) / 1e3,
+            sample_at(&p->ping.net_us, .999) / 1e3, sample_at(&p->ping.net_us, 1) / 1e3,
+            sample_at(&p->control.probe.us, .999) / 1e3, p->rss_mib, p->load);
     }
     printf("\"bodies\":%llu,\"events\":%llu}\n", (unsigned long long)n_body, (unsigned long long)n_token);
     return 0;

@@ -11,44 +11,46 @@ struct roof {
 enum { FMA_TURNS = 20000, FMA_CHAINS = 12, TILE_TURNS = 2000 };
 
 #if defined(__x86_64__) || defined(__aarch64__)
-#define ROOF(isa, targets, vec, zero, set1, load, add, fmadd, store, lanes)                                                         \
-    targets static float read_##isa(const char *p, size_t bytes)                                                                    \
-    {                                                                                                                               \
-        vec    s[4] = { zero(), zero(), zero(), zero() };                                                                           \
-        size_t part = bytes / 4;                                                                                                    \
-        for (size_t i = 0; i < part; i += 64)                                                                                       \
-            for (int j = 0; j < 4; j++) {                                                                                           \
-                const char *q = p + (size_t)j * part + i;                                                                           \
-                __builtin_prefetch(q + 2048, 0, 3);                                                                                 \
-                for (int k = 0; k < 64; k += lanes * 4) s[j] = add(s[j], load((const float *)(const void *)(q + k)));               \
-            }                                                                                                                       \
-        float out[16];                                                                                                              \
-        store(out, add(add(s[0], s[1]), add(s[2], s[3])));                                                                          \
-        return out[0];                                                                                                              \
-    }                                                                                                                               \
-    targets static float fma_##isa(float x)                                                                                         \
-    {                                                                                                                               \
-        vec a = set1(x), m = set1(0.999f), s[FMA_CHAINS];                                                                           \
-        for (int j = 0; j < FMA_CHAINS; j++) s[j] = set1((float)j);                                                                 \
-        for (int i = 0; i < FMA_TURNS; i++) _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = fmadd(s[j], m, a); \
-        for (int j = 1; j < FMA_CHAINS; j++) s[0] = add(s[0], s[j]);                                                                \
-        float out[16];                                                                                                              \
-        store(out, s[0]);                                                                                                           \
-        return out[0];                                                                                                              \
+#define ROOF(isa, targets, vec, zero, set1, load, add, fmadd, store, lanes)                                           \
+    targets static float read_##isa(const char *p, size_t bytes)                                                      \
+    {                                                                                                                 \
+        vec    s[4] = { zero(), zero(), zero(), zero() };                                                             \
+        size_t part = bytes / 4;                                                                                      \
+        for (size_t i = 0; i < part; i += 64)                                                                         \
+            for (int j = 0; j < 4; j++) {                                                                             \
+                const char *q = p + (size_t)j * part + i;                                                             \
+                __builtin_prefetch(q + 2048, 0, 3);                                                                   \
+                for (int k = 0; k < 64; k += lanes * 4) s[j] = add(s[j], load((const float *)(const void *)(q + k))); \
+            }                                                                                                         \
+        float out[16];                                                                                                \
+        store(out, add(add(s[0], s[1]), add(s[2], s[3])));                                                            \
+        return out[0];                                                                                                \
+    }                                                                                                                 \
+    targets static float fma_##isa(float x)                                                                           \
+    {                                                                                                                 \
+        vec a = set1(x), m = set1(0.999f), s[FMA_CHAINS];                                                             \
+        for (int j = 0; j < FMA_CHAINS; j++) s[j] = set1((float)j);                                                   \
+        for (int i = 0; i < FMA_TURNS; i++)                                                                           \
+            _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = fmadd(s[j], m, a);                   \
+        for (int j = 1; j < FMA_CHAINS; j++) s[0] = add(s[0], s[j]);                                                  \
+        float out[16];                                                                                                \
+        store(out, s[0]);                                                                                             \
+        return out[0];                                                                                                \
     }
 #endif
 #if defined(__x86_64__)
-ROOF(avx512, __attribute__((target("avx512f"))), __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_add_ps, _mm512_fmadd_ps,
-     _mm512_storeu_ps, 16)
-ROOF(avx2, __attribute__((target("avx2,fma"))), __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_add_ps, _mm256_fmadd_ps,
-     _mm256_storeu_ps, 8)
+ROOF(avx512, __attribute__((target("avx512f"))), __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps,
+     _mm512_add_ps, _mm512_fmadd_ps, _mm512_storeu_ps, 16)
+ROOF(avx2, __attribute__((target("avx2,fma"))), __m256, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps,
+     _mm256_add_ps, _mm256_fmadd_ps, _mm256_storeu_ps, 8)
 
 __attribute__((target("avx512f,avx512bf16"))) static float dot_bf16(float x)
 {
     __m512 s[FMA_CHAINS], a = _mm512_set1_ps(x), m = _mm512_set1_ps(0.999f);
     for (int j = 0; j < FMA_CHAINS; j++) s[j] = _mm512_set1_ps((float)j);
     for (int i = 0; i < FMA_TURNS; i++)
-        _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = _mm512_dpbf16_ps(s[j], (__m512bh)m, (__m512bh)a);
+        _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] =
+            _mm512_dpbf16_ps(s[j], (__m512bh)m, (__m512bh)a);
     for (int j = 1; j < FMA_CHAINS; j++) s[0] = _mm512_add_ps(s[0], s[j]);
     return _mm512_cvtss_f32(s[0]);
 }
@@ -96,7 +98,8 @@ __attribute__((target("arch=armv8.2-a+bf16"))) static float dot_bf16(float x)
     float32x4_t  s[FMA_CHAINS];
     bfloat16x8_t a = vreinterpretq_bf16_f32(vdupq_n_f32(x)), m = vreinterpretq_bf16_f32(vdupq_n_f32(0.999f));
     for (int j = 0; j < FMA_CHAINS; j++) s[j] = vdupq_n_f32((float)j);
-    for (int i = 0; i < FMA_TURNS; i++) _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = vbfmmlaq_f32(s[j], m, a);
+    for (int i = 0; i < FMA_TURNS; i++)
+        _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = vbfmmlaq_f32(s[j], m, a);
     for (int j = 1; j < FMA_CHAINS; j++) s[0] = vaddq_f32(s[0], s[j]);
     return vgetq_lane_f32(s[0], 0);
 }
@@ -105,7 +108,8 @@ __attribute__((target("arch=armv8.2-a+i8mm"))) static float dot_int8(float x)
     int32x4_t s[FMA_CHAINS];
     int8x16_t a = vdupq_n_s8((int8_t)x), m = vdupq_n_s8(1);
     for (int j = 0; j < FMA_CHAINS; j++) s[j] = vdupq_n_s32(j);
-    for (int i = 0; i < FMA_TURNS; i++) _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = vmmlaq_s32(s[j], m, a);
+    for (int i = 0; i < FMA_TURNS; i++)
+        _Pragma("GCC unroll 12") for (int j = 0; j < FMA_CHAINS; j++) s[j] = vmmlaq_s32(s[j], m, a);
     for (int j = 1; j < FMA_CHAINS; j++) s[0] = vaddq_s32(s[0], s[j]);
     return (float)vgetq_lane_s32(s[0], 0);
 }
@@ -228,7 +232,7 @@ static void roofs(struct bench *b)
     if (unit_flops(&r) > 0) b->bf16_gflops = unit_flops(&r) * PIECES / median_s(b, unit_all, &r) * 1e-9;
     r.int8 = true;
     if (unit_flops(&r) > 0) b->int8_gflops = unit_flops(&r) * PIECES / median_s(b, unit_all, &r) * 1e-9;
-    printf("device %s, %u threads; roofs: read %.1f GB/s, fma %.0f, bf16 %.0f, int8 %.0f GFLOP/s\n\n", b->d->ops->name, b->n_thread,
-           b->read_gbs, b->fma_gflops, b->bf16_gflops, b->int8_gflops);
+    printf("device %s, %u threads; roofs: read %.1f GB/s, fma %.0f, bf16 %.0f, int8 %.0f GFLOP/s\n\n", b->d->ops->name,
+           b->n_thread, b->read_gbs, b->fma_gflops, b->bf16_gflops, b->int8_gflops);
     printf("%-46s %10s %8s %6s %9s %6s\n", "op", "us", "GB/s", "roof", "GFLOP/s", "roof");
 }

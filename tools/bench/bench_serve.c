@@ -25,7 +25,8 @@ enum { HEAD_WORDS = 6, PROBE_SHORT = 8, PROBE_LONG = 72, READ_BYTES = 1 << 16, I
 
 struct opts {
     char     host[128], port[8], key[256], model[256], extra[1024];
-    uint32_t concurrency, requests, warmup, prompt_tokens, output_tokens, shared_prefix, prefix_groups, turns, timeout_s;
+    uint32_t concurrency, requests, warmup, prompt_tokens, output_tokens, shared_prefix, prefix_groups, turns,
+        timeout_s;
     uint64_t seed;
     double   rate, seconds, slo_ttft_ms, slo_tpot_ms, slo_e2e_ms;
     bool     chat, fresh, whole, may_end;
@@ -65,9 +66,10 @@ struct load {
 
 /* ---- what is asked ---- */
 
-static const char *const words[32] = { "time",   "year", "people", "way",   "day",  "man",  "thing", "woman", "life",  "child", "world",
-                                       "hand",   "part", "place",  "case",  "week", "work", "fact",  "group", "home",  "water", "room",
-                                       "mother", "area", "money",  "story", "book", "eye",  "job",   "word",  "house", "side" };
+static const char *const words[32] = { "time",  "year",  "people", "way",  "day",   "man",   "thing",  "woman",
+                                       "life",  "child", "world",  "hand", "part",  "place", "case",   "week",
+                                       "work",  "fact",  "group",  "home", "water", "room",  "mother", "area",
+                                       "money", "story", "book",   "eye",  "job",   "word",  "house",  "side" };
 
 /* n words, of which the first few say which prompt it is. */
 static void put_words(struct buf *b, uint64_t seed, uint64_t which, uint32_t n)
@@ -80,7 +82,8 @@ static void put_words(struct buf *b, uint64_t seed, uint64_t which, uint32_t n)
 
 static void put_ids(struct buf *b, uint64_t seed, uint64_t which, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) buf_printf(b, "%s%u", i ? "," : "", ID_FIRST + rng_philox(seed, which, i).x[0] % ID_SPAN);
+    for (uint32_t i = 0; i < n; i++)
+        buf_printf(b, "%s%u", i ? "," : "", ID_FIRST + rng_philox(seed, which, i).x[0] % ID_SPAN);
 }
 
 static uint32_t words_for(const struct opts *o, double tokens)
@@ -92,8 +95,9 @@ static uint32_t words_for(const struct opts *o, double tokens)
 static void put_body(struct slot *s, struct buf *b, uint32_t index)
 {
     const struct opts *o = s->load->o;
-    uint32_t           shared = o->shared_prefix < o->prompt_tokens ? o->shared_prefix : o->prompt_tokens, own = o->prompt_tokens - shared;
-    uint64_t           group = ((uint64_t)1 << 40) + index % o->prefix_groups;
+    uint32_t           shared = o->shared_prefix < o->prompt_tokens ? o->shared_prefix : o->prompt_tokens,
+             own = o->prompt_tokens - shared;
+    uint64_t group = ((uint64_t)1 << 40) + index % o->prefix_groups;
     buf_putc(b, '{');
     if (*o->model) {
         buf_puts(b, "\"model\":");
@@ -136,7 +140,8 @@ static void put_request(struct slot *s, uint32_t index)
     buf_init(&body, 64 << 20);
     put_body(s, &body, index);
     buf_clear(&s->out);
-    buf_printf(&s->out, "POST /v1/%s HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n",
+    buf_printf(&s->out,
+               "POST /v1/%s HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n",
                o->chat ? "chat/completions" : "completions", o->host, o->port, body.n);
     if (*o->key) buf_printf(&s->out, "Authorization: Bearer %s\r\n", o->key);
     if (o->fresh) buf_puts(&s->out, "Connection: close\r\n");
@@ -245,7 +250,8 @@ static void slot_count(struct slot *s)
     l->cached_tokens += a->cached_tokens;
     l->output_tokens += a->output_tokens;
     if (!o->may_end && a->output_tokens != o->output_tokens) l->n_unlike++;
-    double e2e = (double)(a->now_us - s->t_due_us) / 1e3, ttft = a->t_first_us ? (double)(a->t_first_us - s->t_due_us) / 1e3 : e2e;
+    double e2e = (double)(a->now_us - s->t_due_us) / 1e3,
+           ttft = a->t_first_us ? (double)(a->t_first_us - s->t_due_us) / 1e3 : e2e;
     double tpot = a->output_tokens > 1 ? (double)(a->t_last_us - a->t_first_us) / 1e3 / (a->output_tokens - 1) : 0;
     sample_add(&l->e2e, e2e);
     sample_add(&l->ttft, ttft);
@@ -372,7 +378,8 @@ static void load_run(struct load *l)
         if (o->seconds > 0 && now - l->t0_us >= (uint64_t)(o->seconds * 1e6)) l->to_start = 0;
         for (; l->to_start && l->n_free && (o->rate <= 0 || due <= now);) {
             slot_ask(l, o->rate > 0 ? due : clock_us());
-            if (o->rate > 0) due += (uint64_t)(-log(rng_unit(rng_philox(o->seed, 1, l->n_started).x[0])) / o->rate * 1e6);
+            if (o->rate > 0)
+                due += (uint64_t)(-log(rng_unit(rng_philox(o->seed, 1, l->n_started).x[0])) / o->rate * 1e6);
         }
         uint64_t        us = o->rate > 0 && l->to_start && l->n_free && due - now < 100000 ? due - now : 100000;
         struct timespec wait = { .tv_nsec = (long)us * 1000 };
@@ -432,14 +439,15 @@ static bool prepare(struct opts *o)
 
 static void print_row(const char *name, struct samples *s)
 {
-    printf("%-10s mean %9.2f  p50 %9.2f  p90 %9.2f  p95 %9.2f  p99 %9.2f  max %9.2f\n", name, sample_mean(s), sample_at(s, .5),
-           sample_at(s, .9), sample_at(s, .95), sample_at(s, .99), sample_at(s, 1));
+    printf("%-10s mean %9.2f  p50 %9.2f  p90 %9.2f  p95 %9.2f  p99 %9.2f  max %9.2f\n", name, sample_mean(s),
+           sample_at(s, .5), sample_at(s, .9), sample_at(s, .95), sample_at(s, .99), sample_at(s, 1));
 }
 
 static void json_row(const char *name, struct samples *s)
 {
-    printf(",\"%s\":{\"n\":%zu,\"mean\":%.4f,\"p50\":%.4f,\"p90\":%.4f,\"p95\":%.4f,\"p99\":%.4f,\"max\":%.4f}", name, s->n, sample_mean(s),
-           sample_at(s, .5), sample_at(s, .9), sample_at(s, .95), sample_at(s, .99), sample_at(s, 1));
+    printf(",\"%s\":{\"n\":%zu,\"mean\":%.4f,\"p50\":%.4f,\"p90\":%.4f,\"p95\":%.4f,\"p99\":%.4f,\"max\":%.4f}", name,
+           s->n, sample_mean(s), sample_at(s, .5), sample_at(s, .9), sample_at(s, .95), sample_at(s, .99),
+           sample_at(s, 1));
 }
 
 static void report(struct load *l)
@@ -449,18 +457,21 @@ static void report(struct load *l)
     bool               slo = o->slo_ttft_ms > 0 || o->slo_tpot_ms > 0 || o->slo_e2e_ms > 0;
     struct rusage      r;
     getrusage(RUSAGE_SELF, &r);
-    double cpu = (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
-    printf("requests   %u answered, %u refused, %u failed, %u with another number of tokens than asked for, %.2f s\n", l->n_ok,
-           l->n_refused, l->n_error, l->n_unlike, s);
+    double cpu =
+        (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
+    printf("requests   %u answered, %u refused, %u failed, %u with another number of tokens than asked for, %.2f s\n",
+           l->n_ok, l->n_refused, l->n_error, l->n_unlike, s);
     if (*l->complaint) printf("first      %s\n", l->complaint);
-    printf("throughput %.2f requests/s, %.1f output tokens/s, %.1f prompt tokens/s\n", l->n_ok / s, (double)l->output_tokens / s,
-           (double)l->prompt_tokens / s);
+    printf("throughput %.2f requests/s, %.1f output tokens/s, %.1f prompt tokens/s\n", l->n_ok / s,
+           (double)l->output_tokens / s, (double)l->prompt_tokens / s);
     printf("tokens     %.1f prompt (%.1f of them cached) and %.1f output a request, in %.1f events%s\n",
            (double)l->prompt_tokens / (l->n_ok ? l->n_ok : 1), (double)l->cached_tokens / (l->n_ok ? l->n_ok : 1),
            (double)l->output_tokens / (l->n_ok ? l->n_ok : 1), (double)l->n_content / (l->n_ok ? l->n_ok : 1),
            l->n_no_usage ? "; some answers had no usage" : "");
     printf("receiving  %u at one time, after %.3f s\n", l->receiving_max, (double)(l->t_receiving_us - l->t0_us) / 1e6);
-    if (slo) printf("goodput    %.2f requests/s, %.1f %% of the answers\n", l->n_good / s, 100.0 * l->n_good / (l->n_ok ? l->n_ok : 1));
+    if (slo)
+        printf("goodput    %.2f requests/s, %.1f %% of the answers\n", l->n_good / s,
+               100.0 * l->n_good / (l->n_ok ? l->n_ok : 1));
     print_row("TTFT ms", &l->ttft);
     print_row("ITL ms", &l->itl);
     print_row("TPOT ms", &l->tpot);
@@ -470,10 +481,11 @@ static void report(struct load *l)
         "\"turns\":%u,\"chat\":%s,\"keep_alive\":%s,\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"output_tokens\":%llu,\"content_events\":%llu,"
         "\"requests_per_s\":%.3f,\"output_tokens_per_s\":%.2f,\"prompt_tokens_per_s\":%.2f,\"receiving_max\":%u,\"receiving_max_s\":%.4f,"
         "\"generator_cpu_s\":%.3f",
-        l->n_ok, l->n_refused, l->n_error, l->n_unlike, l->n_no_usage, l->n_reconnect, s, o->concurrency, o->rate, o->turns,
-        o->chat ? "true" : "false", o->fresh ? "false" : "true", (unsigned long long)l->prompt_tokens, (unsigned long long)l->cached_tokens,
-        (unsigned long long)l->output_tokens, (unsigned long long)l->n_content, l->n_ok / s, (double)l->output_tokens / s,
-        (double)l->prompt_tokens / s, l->receiving_max, (double)(l->t_receiving_us - l->t0_us) / 1e6, cpu);
+        l->n_ok, l->n_refused, l->n_error, l->n_unlike, l->n_no_usage, l->n_reconnect, s, o->concurrency, o->rate,
+        o->turns, o->chat ? "true" : "false", o->fresh ? "false" : "true", (unsigned long long)l->prompt_tokens,
+        (unsigned long long)l->cached_tokens, (unsigned long long)l->output_tokens, (unsigned long long)l->n_content,
+        l->n_ok / s, (double)l->output_tokens / s, (double)l->prompt_tokens / s, l->receiving_max,
+        (double)(l->t_receiving_us - l->t0_us) / 1e6, cpu);
     if (slo) printf(",\"goodput_per_s\":%.3f,\"good\":%u", l->n_good / s, l->n_good);
     json_row("ttft_ms", &l->ttft);
     json_row("itl_ms", &l->itl);
@@ -484,24 +496,25 @@ static void report(struct load *l)
 
 /* ---- options ---- */
 
-static const char usage[] = "bench_serve [--url http://127.0.0.1:8080] [options]\n"
-                            "load\n"
-                            "  --concurrency N       clients of the closed loop (16); with --rate the most requests at one time (1024)\n"
-                            "  --rate R              Poisson arrivals, R requests a second, instead of the closed loop\n"
-                            "  --requests N          requests in all (64)      --seconds S   send none after that time\n"
-                            "  --warmup N            requests ahead that do not count (0)\n"
-                            "  --new-connection      one connection per request, instead of keep-alive\n"
-                            "  --timeout SECONDS     longest wait for an answer (600)\n"
-                            "work\n"
-                            "  --chat                /v1/chat/completions with words; else /v1/completions with token ids\n"
-                            "  --prompt-tokens N     (256)                     --output-tokens N   (64)\n"
-                            "  --shared-prefix N     of the prompt, tokens that all requests of a group begin with (0)\n"
-                            "  --prefix-groups N     groups (1)\n"
-                            "  --turns N             of a conversation, with --chat (1): each says another --prompt-tokens\n"
-                            "  --no-stream           one JSON instead of SSE   --may-end           no ignore_eos\n"
-                            "  --model NAME  --key KEY  --extra JSON-MEMBERS (as '\"cache_prompt\":false')  --seed N\n"
-                            "goodput\n"
-                            "  --slo-ttft-ms X  --slo-tpot-ms X  --slo-e2e-ms X     an answer is good if it keeps all that are given\n";
+static const char usage[] =
+    "bench_serve [--url http://127.0.0.1:8080] [options]\n"
+    "load\n"
+    "  --concurrency N       clients of the closed loop (16); with --rate the most requests at one time (1024)\n"
+    "  --rate R              Poisson arrivals, R requests a second, instead of the closed loop\n"
+    "  --requests N          requests in all (64)      --seconds S   send none after that time\n"
+    "  --warmup N            requests ahead that do not count (0)\n"
+    "  --new-connection      one connection per request, instead of keep-alive\n"
+    "  --timeout SECONDS     longest wait for an answer (600)\n"
+    "work\n"
+    "  --chat                /v1/chat/completions with words; else /v1/completions with token ids\n"
+    "  --prompt-tokens N     (256)                     --output-tokens N   (64)\n"
+    "  --shared-prefix N     of the prompt, tokens that all requests of a group begin with (0)\n"
+    "  --prefix-groups N     groups (1)\n"
+    "  --turns N             of a conversation, with --chat (1): each says another --prompt-tokens\n"
+    "  --no-stream           one JSON instead of SSE   --may-end           no ignore_eos\n"
+    "  --model NAME  --key KEY  --extra JSON-MEMBERS (as '\"cache_prompt\":false')  --seed N\n"
+    "goodput\n"
+    "  --slo-ttft-ms X  --slo-tpot-ms X  --slo-e2e-ms X     an answer is good if it keeps all that are given\n";
 
 static bool parse_url(struct opts *o, const char *url)
 {
@@ -565,12 +578,17 @@ static int parse_one(struct opts *o, int argc, char **argv, int i)
     const struct {
         const char *name;
         bool       *to;
-    } flags[] = { { "--chat", &o->chat }, { "--new-connection", &o->fresh }, { "--no-stream", &o->whole }, { "--may-end", &o->may_end } };
+    } flags[] = { { "--chat", &o->chat },
+                  { "--new-connection", &o->fresh },
+                  { "--no-stream", &o->whole },
+                  { "--may-end", &o->may_end } };
     const struct {
         const char *name;
         char       *to;
         size_t      n;
-    } texts[] = { { "--key", o->key, sizeof o->key }, { "--model", o->model, sizeof o->model }, { "--extra", o->extra, sizeof o->extra } };
+    } texts[] = { { "--key", o->key, sizeof o->key },
+                  { "--model", o->model, sizeof o->model },
+                  { "--extra", o->extra, sizeof o->extra } };
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
         if (!strcmp(a, numbers[k].name)) return parse_number(v, numbers[k].to) ? i + 2 : 0;
     for (size_t k = 0; k < sizeof reals / sizeof *reals; k++)
@@ -581,7 +599,8 @@ static int parse_one(struct opts *o, int argc, char **argv, int i)
             return i + 1;
         }
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
-        if (!strcmp(a, texts[k].name)) return (size_t)snprintf(texts[k].to, texts[k].n, "%s", v) < texts[k].n && i + 1 < argc ? i + 2 : 0;
+        if (!strcmp(a, texts[k].name))
+            return (size_t)snprintf(texts[k].to, texts[k].n, "%s", v) < texts[k].n && i + 1 < argc ? i + 2 : 0;
     if (!strcmp(a, "--seed") && parse_number(v, &seed)) {
         o->seed = seed;
         return i + 2;
@@ -612,7 +631,8 @@ int main(int argc, char **argv)
         }
     }
     if (!o.concurrency) o.concurrency = o.rate > 0 ? 1024 : 16;
-    if (!o.requests || !o.prompt_tokens || !o.output_tokens || !o.prefix_groups || !o.turns || (o.turns > 1 && !o.chat)) {
+    if (!o.requests || !o.prompt_tokens || !o.output_tokens || !o.prefix_groups || !o.turns ||
+        (o.turns > 1 && !o.chat)) {
         fprintf(stderr, "bench_serve: %s\n", o.turns > 1 && !o.chat ? "--turns needs --chat" : "a number is 0");
         return EXIT_USAGE;
     }

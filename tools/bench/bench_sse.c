@@ -53,11 +53,13 @@ static char *request_text(uint32_t index, size_t *n_out)
     buf_init(&body, 1 << 16);
     buf_init(&all, 1 << 16);
     buf_puts(&body, "{\"messages\":[{\"role\":\"user\",\"content\":\"");
-    for (uint32_t i = 0; i < PROMPT_WORDS; i++) buf_printf(&body, "%s%s", i ? " " : "", (index + i) % 7 ? "the" : "word");
+    for (uint32_t i = 0; i < PROMPT_WORDS; i++)
+        buf_printf(&body, "%s%s", i ? " " : "", (index + i) % 7 ? "the" : "word");
     buf_printf(&body, "\"}],\"max_tokens\":%d,\"ignore_eos\":true,\"stream\":true,\"temperature\":0}", OUTPUT_TOKENS);
-    buf_printf(&all,
-               "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
-               body.n);
+    buf_printf(
+        &all,
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+        body.n);
     buf_put(&all, body.data, body.n);
     buf_free(&body);
     *n_out = all.n;
@@ -66,7 +68,9 @@ static char *request_text(uint32_t index, size_t *n_out)
 
 static int connect_to(uint16_t port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons(port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int                one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a)) return -1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -215,8 +219,9 @@ static void load_init(struct load *l, const struct opts *o, uint32_t n_client, u
 
 /* ---- against the server floor in this process ---- */
 
-static const char sample_text[] = "Once upon a time there was a small stream that ran down a hill and over a spillway into the "
-                                  "valley, where the mill turned slowly, and the miller counted the turns: one, two, three.";
+static const char sample_text[] =
+    "Once upon a time there was a small stream that ran down a hill and over a spillway into the "
+    "valley, where the mill turned slowly, and the miller counted the turns: one, two, three.";
 
 struct bench_server {
     struct config  cfg;
@@ -345,9 +350,11 @@ static int bench(struct opts *o)
     } else {
         double cpu = cpu_s(RUSAGE_SELF) - cpu0, user = user_s() - user0, rate = (double)res.n_event / res.seconds;
         double tokens = (double)res.n_event - 3.0 * res.n_done; /* role, last and [DONE] are no tokens */
-        printf("streams       %u connections, %u requests done, %u failed, %.2f s\n", o->connections, res.n_done, res.n_error, res.seconds);
-        printf("output        %.0f tokens/s, %.0f SSE events/s, %.1f MB/s, %.1f bytes an event\n", tokens / res.seconds, rate,
-               (double)res.n_byte / res.seconds / 1e6, (double)res.n_byte / (double)(res.n_event ? res.n_event : 1));
+        printf("streams       %u connections, %u requests done, %u failed, %.2f s\n", o->connections, res.n_done,
+               res.n_error, res.seconds);
+        printf("output        %.0f tokens/s, %.0f SSE events/s, %.1f MB/s, %.1f bytes an event\n", tokens / res.seconds,
+               rate, (double)res.n_byte / res.seconds / 1e6,
+               (double)res.n_byte / (double)(res.n_event ? res.n_event : 1));
         double per = 1e6 / (tokens > 0 ? tokens : 1);
         printf(
             "server        %.2f CPU seconds (io thread and mock engine); per token %.3f us: ours (detokenizer, JSON, SSE, requests) %.3f, "
@@ -355,7 +362,8 @@ static int bench(struct opts *o)
             cpu, cpu * per, user * per, (cpu - user) * per);
         printf(
             "{\"connections\":%u,\"seconds\":%.2f,\"output_tokens_per_s\":%.0f,\"events_per_s\":%.0f,\"mb_per_s\":%.1f,\"errors\":%u,\"server_cpu_s\":%.2f}\n",
-            o->connections, res.seconds, tokens / res.seconds, rate, (double)res.n_byte / res.seconds / 1e6, res.n_error, cpu);
+            o->connections, res.seconds, tokens / res.seconds, rate, (double)res.n_byte / res.seconds / 1e6,
+            res.n_error, cpu);
     }
     char go = 1;
     if (write(to_child[1], &go, 1) != 1) return 70;

@@ -57,7 +57,8 @@ static void print_json(void)
     json_t *all = json_array();
     for (uint32_t i = 0; i < n_row; i++) {
         json_t *r = json_pack("{s:s, s:f, s:s}", "name", rows[i].name, "value", rows[i].value, "unit", rows[i].unit);
-        if (rows[i].other > 0) json_object_set_new(r, "against", json_pack("{s:s, s:f}", "name", rows[i].against, "value", rows[i].other));
+        if (rows[i].other > 0)
+            json_object_set_new(r, "against", json_pack("{s:s, s:f}", "name", rows[i].against, "value", rows[i].other));
         json_array_append_new(all, r);
     }
     char *text = json_dumps(all, JSON_REAL_PRECISION(5));
@@ -86,7 +87,10 @@ static double clock_s(clockid_t id)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 static double now_s(void) { return clock_s(CLOCK_MONOTONIC); }
-static double cpu_s(void) { return clock_s(CLOCK_THREAD_CPUTIME_ID); } /* of this thread: what a neighbour takes is not counted */
+static double cpu_s(void)
+{
+    return clock_s(CLOCK_THREAD_CPUTIME_ID);
+} /* of this thread: what a neighbour takes is not counted */
 
 static void *take(size_t bytes)
 {
@@ -118,7 +122,8 @@ static uint32_t segment(struct xfer *x, struct xfer_seg seg)
 }
 
 /* Posts n jobs, at most QD of them out at a time, sleeping between completions as an engine would. */
-static double run_jobs(struct xfer *x, uint32_t n, struct xfer_job (*job)(void *arg, uint32_t i), void *arg, double (*clock)(void))
+static double run_jobs(struct xfer *x, uint32_t n, struct xfer_job (*job)(void *arg, uint32_t i), void *arg,
+                       double (*clock)(void))
 {
     double           begin = clock();
     uint32_t         posted = 0, done = 0, got;
@@ -182,8 +187,8 @@ static double fio(const char *path, bool is_write, uint64_t bytes, const char *e
     if (posix_spawnp(&pid, "fio", NULL, NULL, argv, environ)) return 0;
     if (waitpid(pid, &status, 0) < 0 || status) return 0;
     json_t *all = json_load_file(out + strlen("--output="), 0, NULL);
-    double  bw = json_number_value(
-         json_object_get(json_object_get(json_array_get(json_object_get(all, "jobs"), 0), is_write ? "write" : "read"), "bw_bytes"));
+    double  bw = json_number_value(json_object_get(
+         json_object_get(json_array_get(json_object_get(all, "jobs"), 0), is_write ? "write" : "read"), "bw_bytes"));
     json_decref(all);
     unlink(out + strlen("--output="));
     return bw / 1e9;
@@ -200,15 +205,18 @@ static void bench_disk(void)
     if (fd < 0) fail(path);
     if (posix_fallocate(fd, 0, (off_t)bytes)) fail(path);
     struct xfer *x = movers(lane_nvme_create(QD, 4, false), false);
-    struct disk  d = { .host = segment(x, (struct xfer_seg){ .kind = XFER_HOST, .base = take(2 * QD * MIB), .bytes = 2 * QD * MIB }),
-                       .file = segment(x, (struct xfer_seg){ .kind = XFER_FILE, .fd = fd, .direct = true, .bytes = bytes }),
-                       .write = true };
+    struct disk  d = {
+         .host = segment(x, (struct xfer_seg){ .kind = XFER_HOST, .base = take(2 * QD * MIB), .bytes = 2 * QD * MIB }),
+         .file = segment(x, (struct xfer_seg){ .kind = XFER_FILE, .fd = fd, .direct = true, .bytes = bytes }),
+         .write = true
+    };
     run_jobs(x, n, disk_job, &d, now_s); /* the file's extents are written once before anything counts */
     static const char *const engines[] = { "io_uring", "libaio", "psync" };
     const char              *engine = NULL;
     for (int i = 0; i < 3 && !engine; i++)
         if (fio(path, false, bytes, engines[i]) > 0) engine = engines[i];
-    if (!engine) fprintf(stderr, "bench_tiers: fio is not installed or does not run: the disk's own figures are missing\n");
+    if (!engine)
+        fprintf(stderr, "bench_tiers: fio is not installed or does not run: the disk's own figures are missing\n");
     double ours[2][RUNS_MAX], theirs[2][RUNS_MAX];
     for (uint32_t r = 0; r < o.runs; r++)
         for (int w = 0; w < 2; w++) {
@@ -234,7 +242,9 @@ static struct xfer_job memory_job(void *arg, uint32_t i)
 {
     const struct memory *m = arg;
     uint64_t             off = (uint64_t)(i % (AREA / m->bytes)) * m->bytes;
-    return (struct xfer_job){ .src = m->src, .dst = m->dst, .src_off = off, .dst_off = off, .bytes = m->bytes, .digest_mode = m->mode };
+    return (struct xfer_job){
+        .src = m->src, .dst = m->dst, .src_off = off, .dst_off = off, .bytes = m->bytes, .digest_mode = m->mode
+    };
 }
 
 /* In CPU time, the lane pumped by this thread: what its own thread would take of a core. */
@@ -275,11 +285,13 @@ static void bench_copy(void)
         for (uint32_t r = 0; r < o.runs; r++) {
             double   begin = cpu_s();
             uint64_t sum = 0;
-            for (uint32_t off = 0; off + sizes[2].bytes <= AREA; off += sizes[2].bytes) sum += digest_of(&key, a + off, sizes[2].bytes).lo;
+            for (uint32_t off = 0; off + sizes[2].bytes <= AREA; off += sizes[2].bytes)
+                sum += digest_of(&key, a + off, sizes[2].bytes).lo;
             v[r] = (double)(AREA / sizes[2].bytes * sizes[2].bytes) / 1e9 / (cpu_s() - begin);
             a[sum % 64]++;
         }
-        report(k ? "dev: digest alone, HMAC-SHA256" : "dev: digest alone, XXH3-128", median(v, o.runs), "GB/s", NULL, 0);
+        report(k ? "dev: digest alone, HMAC-SHA256" : "dev: digest alone, XXH3-128", median(v, o.runs), "GB/s", NULL,
+               0);
     }
     xfer_free(x);
     free(a);
@@ -315,7 +327,8 @@ static void bench_seal(void)
         up[r] = (double)N * BLOB / 1e9 / spent[1];
         copy[r] = (double)N * BLOB / 1e9 / spent[2];
     }
-    report("seal: AES-256-GCM, 2.25 MiB sealed into a bounce", median(down, o.runs), "GB/s", "memcpy", median(copy, o.runs));
+    report("seal: AES-256-GCM, 2.25 MiB sealed into a bounce", median(down, o.runs), "GB/s", "memcpy",
+           median(copy, o.runs));
     report("seal: the same opened in place", median(up, o.runs), "GB/s", "memcpy", median(copy, o.runs));
     seal_close(s);
     free(in);
@@ -334,7 +347,9 @@ static struct xfer_job gpu_job(void *arg, uint32_t i)
 {
     const struct gpu *g = arg;
     uint64_t          n = AREA / g->bytes, k = i % n;
-    struct xfer_job   j = { .bytes = g->bytes, .digest_mode = g->mode, .prio = g->way == DEV_UP ? XFER_LOAD : XFER_STORE };
+    struct xfer_job   j = { .bytes = g->bytes,
+                            .digest_mode = g->mode,
+                            .prio = g->way == DEV_UP ? XFER_LOAD : XFER_STORE };
     *(g->way == DEV_UP ? &j.dst : &j.src) = g->dev;
     *(g->way == DEV_UP ? &j.src : &j.dst) = g->host;
     *(g->way == DEV_UP ? &j.dst_off : &j.src_off) = k * g->bytes;
@@ -362,9 +377,14 @@ static void bench_gpu(void)
         uint32_t    bytes;
         const char *name[DEV_WAYS][2];
     } sizes[] = {
-        { 64 << 10, { { "gpu: down, 64 KiB", "gpu: down, 64 KiB, digest" }, { "gpu: up, 64 KiB", "gpu: up, 64 KiB, digest" } } },
-        { 512 << 10, { { "gpu: down, 512 KiB", "gpu: down, 512 KiB, digest" }, { "gpu: up, 512 KiB", "gpu: up, 512 KiB, digest" } } },
-        { 9 << 18, { { "gpu: down, 2.25 MiB", "gpu: down, 2.25 MiB, digest" }, { "gpu: up, 2.25 MiB", "gpu: up, 2.25 MiB, digest" } } },
+        { 64 << 10,
+          { { "gpu: down, 64 KiB", "gpu: down, 64 KiB, digest" }, { "gpu: up, 64 KiB", "gpu: up, 64 KiB, digest" } } },
+        { 512 << 10,
+          { { "gpu: down, 512 KiB", "gpu: down, 512 KiB, digest" },
+            { "gpu: up, 512 KiB", "gpu: up, 512 KiB, digest" } } },
+        { 9 << 18,
+          { { "gpu: down, 2.25 MiB", "gpu: down, 2.25 MiB, digest" },
+            { "gpu: up, 2.25 MiB", "gpu: up, 2.25 MiB, digest" } } },
     };
     if (!wanted("gpu") || !o.cuda) return;
     struct device *d;
@@ -372,7 +392,8 @@ static void bench_gpu(void)
     void          *pool;
     if (dev_open(&dc, &d) || d->ops->alloc(d, AREA, &pool)) exit(EXIT_FAILURE);
     uint64_t       slab_bytes = AREA / sizes[0].bytes * kv_record_bytes(sizes[0].bytes);
-    unsigned char *slab = mmap(NULL, slab_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    unsigned char *slab =
+        mmap(NULL, slab_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (slab == MAP_FAILED) fail("the slab");
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
         struct xfer_ranks ranks = { .n = 1, .block_bytes = sizes[k].bytes, .rank = { { d, pool, sizes[k].bytes } } };
@@ -396,7 +417,8 @@ static void bench_gpu(void)
                 all[i] = roof(d, g.way, pool, slab); /* the lane is idle, and nobody else copies */
             }
             for (int digest = 0; digest < 2; digest++)
-                report(sizes[k].name[way][digest], median(v[digest], o.runs), "GB/s", "one copy of 256 MiB", median(all, o.runs));
+                report(sizes[k].name[way][digest], median(v[digest], o.runs), "GB/s", "one copy of 256 MiB",
+                       median(all, o.runs));
         }
         xfer_seg_drop(x, g.host);
         xfer_free(x);
@@ -457,7 +479,13 @@ static void bench_key(void)
 
 /* ---- a tree of 10^6 blocks: 160 prompts of 100k tokens */
 
-enum { PROMPT = 100000, PROMPTS = 160, BLOCKS = 1010000, PAYLOAD = 36864, SMALL = 128 }; /* PAYLOAD: of the embedded model */
+enum {
+    PROMPT = 100000,
+    PROMPTS = 160,
+    BLOCKS = 1010000,
+    PAYLOAD = 36864,
+    SMALL = 128
+}; /* PAYLOAD: of the embedded model */
 
 static void prompt(uint32_t *ids, uint32_t k)
 {
@@ -503,14 +531,16 @@ static void bench_tree(void)
     for (uint32_t k = 0; k < PROMPTS; k++) {
         n_copy = 0;
         prompt(ids, k);
-        CHECK(kv_seq_open(kv, (struct kv_salt){ 0 }, &s) == ST_OK && kv_seq_reserve(kv, &s, PROMPT, copy, &n_copy) == ST_OK);
+        CHECK(kv_seq_open(kv, (struct kv_salt){ 0 }, &s) == ST_OK &&
+              kv_seq_reserve(kv, &s, PROMPT, copy, &n_copy) == ST_OK);
         kv_seq_commit(kv, &s, ids, PROMPT);
         kv_seq_release(kv, &s);
     }
     char                err[300];
     struct kv_tiers_cfg tc = { .kv = kv,
                                .xfer = x,
-                               .dev_seg = segment(x, (struct xfer_seg){ .kind = XFER_DEVICE, .base = zeros(bytes), .bytes = bytes }),
+                               .dev_seg = segment(
+                                   x, (struct xfer_seg){ .kind = XFER_DEVICE, .base = zeros(bytes), .bytes = bytes }),
                                .block_bytes = PAYLOAD,
                                .host_bytes = 512 * MIB,
                                .n_block = BLOCKS,
@@ -520,7 +550,8 @@ static void bench_tree(void)
                                .clock = engine_clock };
     if (kv_tiers_open(&tc, &t, err, sizeof err)) fail(err);
 
-    double   peek[RUNS_MAX], all[RUNS_MAX], first[RUNS_MAX], again[RUNS_MAX], offer[RUNS_MAX], seen[RUNS_MAX], turn[RUNS_MAX];
+    double peek[RUNS_MAX], all[RUNS_MAX], first[RUNS_MAX], again[RUNS_MAX], offer[RUNS_MAX], seen[RUNS_MAX],
+        turn[RUNS_MAX];
     uint32_t runs = o.runs < 21 ? 21 : o.runs;
     for (uint32_t r = 0; r < runs; r++) {
         prompt(ids, (r * 37) % PROMPTS);
@@ -599,7 +630,8 @@ static void make_segments(const struct kv_store_cfg *c, const struct store_geome
             memcpy(row[n].key.b + sizeof d, &d, sizeof d);
             id++;
         }
-        if (store_file_make(dir, seq, g, &c->fingerprint, c->payload_bytes, c->block_tokens, &keys, &direct, &fd, &error) ||
+        if (store_file_make(dir, seq, g, &c->fingerprint, c->payload_bytes, c->block_tokens, &keys, &direct, &fd,
+                            &error) ||
             store_footer_write(fd, g, seq, row, n, &keys, buffer, &error))
             fail("segments");
         close(fd);
@@ -633,10 +665,13 @@ static void bench_store(void)
     char path[512], err[300];
     snprintf(path, sizeof path, "%s/bench_tiers.store", o.dir);
     mkdir(path, 0700);
-    struct xfer        *x = movers(lane_nvme_create(QD, 4, false), false);
-    struct kv_store_cfg c = {
-        .dir = path, .segment_bytes = 256 * MIB, .payload_bytes = SMALL, .block_tokens = BT, .fingerprint = { { 7 } }, .xfer = x
-    };
+    struct xfer          *x = movers(lane_nvme_create(QD, 4, false), false);
+    struct kv_store_cfg   c = { .dir = path,
+                                .segment_bytes = 256 * MIB,
+                                .payload_bytes = SMALL,
+                                .block_tokens = BT,
+                                .fingerprint = { { 7 } },
+                                .xfer = x };
     struct store_geometry g = store_geometry(c.payload_bytes, c.segment_bytes);
     c.cap_bytes = (RECORDS / g.n_record + 4) * c.segment_bytes;
     make_segments(&c, &g);

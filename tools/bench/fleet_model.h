@@ -30,7 +30,10 @@ static uint64_t        fleet_now_us; /* of the server whose code runs */
 static inline uint64_t fleet_clock(void) { return fleet_now_us; }
 
 /* Of one prompt's rows [pos, pos + n). */
-static inline double fleet_attend_s(const struct fleet_model *m, double n, double pos) { return n * (pos + n / 2) / m->attend_s; }
+static inline double fleet_attend_s(const struct fleet_model *m, double n, double pos)
+{
+    return n * (pos + n / 2) / m->attend_s;
+}
 
 static inline double fleet_step_s(const struct fleet_model *m, const struct batch *b)
 {
@@ -95,8 +98,10 @@ static inline void fleet_begin(struct xfer_lane *lane, struct xfer_item **item, 
 static inline enum status fleet_move(const struct xfer_item *it)
 {
     ssize_t n = KV_RECORD_HEAD;
-    if (it->src.kind == XFER_FILE) n = pread(it->src.fd, it->dst.base + it->job.dst_off, KV_RECORD_HEAD, (off_t)it->job.src_off);
-    if (it->dst.kind == XFER_FILE) n = pwrite(it->dst.fd, it->src.base + it->job.src_off, KV_RECORD_HEAD, (off_t)it->job.dst_off);
+    if (it->src.kind == XFER_FILE)
+        n = pread(it->src.fd, it->dst.base + it->job.dst_off, KV_RECORD_HEAD, (off_t)it->job.src_off);
+    if (it->dst.kind == XFER_FILE)
+        n = pwrite(it->dst.fd, it->src.base + it->job.src_off, KV_RECORD_HEAD, (off_t)it->job.dst_off);
     return n == KV_RECORD_HEAD ? ST_OK : ST_IO;
 }
 
@@ -119,7 +124,8 @@ static inline void fleet_nothing(struct xfer_lane *l) { (void)l; }
 static inline void fleet_lane_free(struct xfer_lane *l) { free(l); }
 
 /* block_s: seconds of a block away from the host, and to it. */
-static inline struct fleet_lane *fleet_lane_create(bool file, double away_s, double to_host_s, double latency_s, bool *at_once)
+static inline struct fleet_lane *fleet_lane_create(bool file, double away_s, double to_host_s, double latency_s,
+                                                   bool *at_once)
 {
     struct fleet_lane *l = calloc(1, sizeof *l);
     CHECK(l);

@@ -67,7 +67,9 @@ static void mock_stats(void *ctx, struct eng_stats *out)
 
 static struct gen_engine mock_engine_ops(struct mock *m)
 {
-    return (struct gen_engine){ .ctx = m, .submit = mock_submit, .cancel = mock_cancel, .alive = mock_alive, .stats = mock_stats };
+    return (struct gen_engine){
+        .ctx = m, .submit = mock_submit, .cancel = mock_cancel, .alive = mock_alive, .stats = mock_stats
+    };
 }
 
 /* Writes up to burst tokens to each choice. True: the request is over. */

@@ -80,7 +80,8 @@ static const struct {
     [O_HBM_BW] = { "hbm-gbs", "memory of the device, GB/s", 1, 1e5 },
     [O_KV_BYTES] = { "kv-bytes", "KV of a token, bytes", 1, 1e7 },
     [O_FIXED] = { "fixed-ms", "of each step, ms", 0, 1000 },
-    [O_BLOCK] = { "block-tokens", "tokens of a block, at most 256; 8 KiB of memory here are one block of the tiers", 16, 256 },
+    [O_BLOCK] = { "block-tokens", "tokens of a block, at most 256; 8 KiB of memory here are one block of the tiers", 16,
+                  256 },
     [O_SEQS] = { "max-num-seqs", "sequences that run at a time", 1, 1024 },
     [O_BUDGET] = { "max-num-batched-tokens", "rows of a step", 16, 65536 },
     [O_REUSE] = { "reuse", "part of the prompts' tokens that was asked before; sets the turns of a talk", 0, 0.99 },
@@ -117,8 +118,9 @@ static int numbers(const char *name, const char *text, double *out)
         if (*end != ',') break;
         p = end;
     }
-    fprintf(stderr, "sim_fleet: --%s: found \"%s\", wanted up to %d sizes of at most 1000000 GiB, with commas between them\n", name, text,
-            LIST_MAX);
+    fprintf(stderr,
+            "sim_fleet: --%s: found \"%s\", wanted up to %d sizes of at most 1000000 GiB, with commas between them\n",
+            name, text, LIST_MAX);
     exit(2);
 }
 
@@ -144,13 +146,15 @@ static void options(int argc, char **argv)
     static const char *const more[] = { "dram-gib", "nvme-gib", "routing", "csv", "dir", "check", "help" };
     struct option            l[ALL + 1] = { { 0 } };
     for (int i = 0; i < ALL; i++)
-        l[i] = (struct option){ i < O_N ? option[i].name : more[i - O_N], i < CHECK ? required_argument : no_argument, NULL, 0 };
+        l[i] = (struct option){ i < O_N ? option[i].name : more[i - O_N], i < CHECK ? required_argument : no_argument,
+                                NULL, 0 };
     for (int i; getopt_long(argc, argv, "", l, &i) == 0;) {
         if (i < O_N) {
             char *end;
             opt[i] = strtod(optarg, &end);
             if (*optarg && !*end && opt[i] >= option[i].lo && opt[i] <= option[i].hi) continue;
-            fprintf(stderr, "sim_fleet: --%s: found \"%s\", allowed are %g to %g\n", option[i].name, optarg, option[i].lo, option[i].hi);
+            fprintf(stderr, "sim_fleet: --%s: found \"%s\", allowed are %g to %g\n", option[i].name, optarg,
+                    option[i].lo, option[i].hi);
             exit(2);
         }
         if (i == DRAM) o.n_dram = numbers("dram-gib", optarg, o.dram);
@@ -192,7 +196,8 @@ static struct {
 
 static uint64_t due_us(const struct server *s)
 {
-    uint64_t a = s->lane[0] ? fleet_lane_due(s->lane[0]) : UINT64_MAX, b = s->lane[1] ? fleet_lane_due(s->lane[1]) : UINT64_MAX;
+    uint64_t a = s->lane[0] ? fleet_lane_due(s->lane[0]) : UINT64_MAX,
+             b = s->lane[1] ? fleet_lane_due(s->lane[1]) : UINT64_MAX;
     return a < b ? a : b;
 }
 
@@ -246,7 +251,8 @@ static void files_settle(struct server *s)
 
 static uint32_t context_max(void)
 {
-    double turns = opt[O_REUSE] < 1 ? 2 / (1 - opt[O_REUSE]) : 1, answer = opt[O_TURN] / (1 - opt[O_REUSE]) / opt[O_IN_OUT];
+    double turns = opt[O_REUSE] < 1 ? 2 / (1 - opt[O_REUSE]) : 1,
+           answer = opt[O_TURN] / (1 - opt[O_REUSE]) / opt[O_IN_OUT];
     return (uint32_t)(opt[O_SHARED] + 1.6 * turns * (opt[O_TURN] + 2 * answer) + 512);
 }
 
@@ -272,13 +278,13 @@ static void server_open(struct server *s, double dram_gib, double nvme_gib)
     fleet_now_us = s->now_us;
     if (dram_gib > 0) {
         if (host < 2 * kv_record_bytes(FLEET_BYTES)) stop("--dram-gib", "less than two blocks");
-        s->lane[0] =
-            fleet_lane_create(false, block / fleet.m.dram_bytes_s, block / fleet.m.dram_bytes_s, fleet.m.dram_latency_s, &fleet.at_once);
+        s->lane[0] = fleet_lane_create(false, block / fleet.m.dram_bytes_s, block / fleet.m.dram_bytes_s,
+                                       fleet.m.dram_latency_s, &fleet.at_once);
         struct xfer_seg seg = { .kind = XFER_DEVICE, .bytes = (uint64_t)c.n_block * FLEET_BYTES };
         CHECK(xfer_create(&xc, &s->x) == ST_OK && xfer_lane_add(s->x, &s->lane[0]->lane) == ST_OK);
         if (nvme_gib > 0) {
-            s->lane[1] =
-                fleet_lane_create(true, block / fleet.m.nvme_write_s, block / fleet.m.nvme_read_s, fleet.m.nvme_latency_s, &fleet.at_once);
+            s->lane[1] = fleet_lane_create(true, block / fleet.m.nvme_write_s, block / fleet.m.nvme_read_s,
+                                           fleet.m.nvme_latency_s, &fleet.at_once);
             CHECK(xfer_lane_add(s->x, &s->lane[1]->lane) == ST_OK);
             snprintf(s->dir, sizeof s->dir, "%s/sim-fleet-XXXXXX", o.dir ? o.dir : "/tmp");
             if (!mkdtemp(s->dir)) stop(s->dir, strerror(errno));
@@ -292,7 +298,8 @@ static void server_open(struct server *s, double dram_gib, double nvme_gib)
         c.tiers = &tc;
     }
     fleet.at_once = true;
-    if (ring_init(&s->outbox, 4096) || eng_create(&c, &run, &s->e)) stop("a server", "does not start; is there memory for its tiers?");
+    if (ring_init(&s->outbox, 4096) || eng_create(&c, &run, &s->e))
+        stop("a server", "does not start; is there memory for its tiers?");
     fleet.at_once = false;
     s->e->clock = fleet_clock;
     files_settle(s);
@@ -365,7 +372,9 @@ static void ask(struct agent *a)
     say(a, more);
     a->choice = (struct eng_choice){ .id = a->out };
     a->r = (struct eng_request){ .prompt = a->id, .n_prompt = a->n, .n_choice = 1, .choice = &a->choice, .user = a };
-    a->r.s = (struct eng_sampling){ .max_tokens = n_out, .top_p = 1, .repetition = 1, .ignore_eos = true, .seed = hash_u64(a->dice++) };
+    a->r.s = (struct eng_sampling){
+        .max_tokens = n_out, .top_p = 1, .repetition = 1, .ignore_eos = true, .seed = hash_u64(a->dice++)
+    };
 }
 
 static struct server *route(struct agent *a)
@@ -498,7 +507,8 @@ static struct sums run(double dram_gib, double nvme_gib)
             }
             s->n_live--;
             if (asked_us[of - agent] >= warm_us) count(&m, of, asked_us[of - agent]);
-            for (uint32_t i = 0, n = atomic_load(&of->choice.n_out); i < n && of->n < context_max(); i++) of->id[of->n++] = of->out[i];
+            for (uint32_t i = 0, n = atomic_load(&of->choice.n_out); i < n && of->n < context_max(); i++)
+                of->id[of->n++] = of->out[i];
             of->at_us = s->now_us + (uint64_t)(think_s(of) * 1e6);
         }
     }
@@ -564,7 +574,8 @@ static double alone_s(double n_prompt, double n_cached)
 static bool close_to(const char *what, double sim, double closed, double within)
 {
     bool ok = fabs(sim / closed - 1) <= within;
-    printf("%-74s %10.4f simulated, %10.4f closed form: %+.1f %%%s\n", what, sim, closed, 100 * (sim / closed - 1), ok ? "" : "  WRONG");
+    printf("%-74s %10.4f simulated, %10.4f closed form: %+.1f %%%s\n", what, sim, closed, 100 * (sim / closed - 1),
+           ok ? "" : "  WRONG");
     return ok;
 }
 
@@ -582,10 +593,12 @@ static bool check(void)
     struct sums m = run(0, 0);
     double      n = (double)m.n, prompt = (double)m.prompt / n, out = (double)m.out / n, cached = (double)m.device / n;
     double      first = alone_s(prompt, cached);
-    double      token = fleet.m.fixed_s + fleet.m.weights_s + (prompt + out / 2) * fleet.m.kv_bytes_tok / fleet.m.hbm_bytes_s;
+    double      token =
+        fleet.m.fixed_s + fleet.m.weights_s + (prompt + out / 2) * fleet.m.kv_bytes_tok / fleet.m.hbm_bytes_s;
     ok &= close_to("one agent, all on the device: time to the first token, s", m.ttft_sum_s / n, first, 0.03);
     ok &= close_to("the same: answers a second", n / m.elapsed_s, 1 / (first + (out - 1) * token + opt[O_THINK]), 0.03);
-    ok &= close_to("the same: prompt tokens from the device, of those that can be", (double)m.device, (double)(m.prompt - m.fresh), 0.03);
+    ok &= close_to("the same: prompt tokens from the device, of those that can be", (double)m.device,
+                   (double)(m.prompt - m.fresh), 0.03);
     /* 2: nothing is ever cached, answers of one token: a device that only computes prompts */
     o.prefix_cache = false;
     opt[O_AGENTS] = 12;
@@ -595,8 +608,10 @@ static bool check(void)
     m = run(0, 0);
     n = (double)m.n;
     prompt = (double)m.prompt / n;
-    double square = prompt * prompt * 1.33; /* lengths are spread evenly from nothing to twice the mean: E[n^2] = 4/3 E[n]^2 */
-    double each = prompt / fleet.m.prefill_tok_s + square / 2 / fleet.m.attend_s + prompt / opt[O_BUDGET] * fleet.m.fixed_s;
+    double square =
+        prompt * prompt * 1.33; /* lengths are spread evenly from nothing to twice the mean: E[n^2] = 4/3 E[n]^2 */
+    double each =
+        prompt / fleet.m.prefill_tok_s + square / 2 / fleet.m.attend_s + prompt / opt[O_BUDGET] * fleet.m.fixed_s;
     ok &= close_to("prompts alone, nothing cached: answers a second", n / m.elapsed_s, 1 / each, 0.06);
     ok &= close_to("the same: part of the time that the device computes", m.busy_s / m.elapsed_s, 1, 0.02);
     /* 3: the device holds six tenths; the host all, and moves it in no time: nearly as fast as a device that holds all */
@@ -613,8 +628,10 @@ static bool check(void)
     opt[O_DRAM_US] = 0;
     take_model();
     m = run(200, 0);
-    ok &= close_to("six agents, the device holds less, a host of endless speed: answers a second", (double)m.n, (double)all.n, 0.08);
-    ok &= close_to("the same: prompt tokens not computed", (double)(m.device + m.host), (double)(m.prompt - m.fresh), 0.05);
+    ok &= close_to("six agents, the device holds less, a host of endless speed: answers a second", (double)m.n,
+                   (double)all.n, 0.08);
+    ok &= close_to("the same: prompt tokens not computed", (double)(m.device + m.host), (double)(m.prompt - m.fresh),
+                   0.05);
     printf("of them by the host: %.0f %%\n", 100 * (double)m.host / (double)(m.device + m.host));
     return ok && m.host > m.device / 20;
 }
@@ -625,10 +642,10 @@ static void row(FILE *f, bool csv, double dram, double nvme, const struct sums *
     fprintf(f,
             csv ? "%g,%g,%.4f,%.4f,%.4f,%.4f,%.4f,%.4f,%.4f,%.3f,%.0f,%.0f,%.3f,%llu,%llu\n"
                 : "%8g %8g | %6.3f %6.3f %6.3f %6.3f (%.3f) | %8.3f %8.3f | %7.2f %9.0f %8.0f | %5.2f | %7llu %6llu\n",
-            dram, nvme, (double)m->device / p, (double)m->host / p, (double)m->store / p, (double)(m->device + m->host + m->store) / p,
-            1 - (double)m->fresh / p, m->ttft_p50, m->ttft_p99, (double)m->n / m->elapsed_s / all, p / m->elapsed_s / all,
-            (double)m->out / m->elapsed_s / all, m->busy_s / m->elapsed_s / all, (unsigned long long)m->n_load,
-            (unsigned long long)m->n_abandoned);
+            dram, nvme, (double)m->device / p, (double)m->host / p, (double)m->store / p,
+            (double)(m->device + m->host + m->store) / p, 1 - (double)m->fresh / p, m->ttft_p50, m->ttft_p99,
+            (double)m->n / m->elapsed_s / all, p / m->elapsed_s / all, (double)m->out / m->elapsed_s / all,
+            m->busy_s / m->elapsed_s / all, (unsigned long long)m->n_load, (unsigned long long)m->n_abandoned);
     fflush(f);
 }
 
@@ -643,13 +660,15 @@ int main(int argc, char **argv)
     FILE *csv = o.csv ? fopen(o.csv, "w") : NULL;
     if (o.csv && !csv) stop(o.csv, strerror(errno));
     if (csv)
-        fputs("dram_gib,nvme_gib,hit_device,hit_host,hit_nvme,hit,could_hit,ttft_p50_s,ttft_p99_s,answers_s,prompt_tok_s,output_tok_s,"
-              "busy,loads,abandoned\n",
-              csv);
-    printf("%g servers, %g agents each, %s routing, %g s; per server:\n", opt[O_SERVERS], opt[O_AGENTS], o.affinity ? "affinity" : "random",
-           opt[O_SECONDS]);
-    printf("%8s %8s | %6s %6s %6s %6s %7s | %8s %8s | %7s %9s %8s | %5s | %7s %6s\n", "DRAM GiB", "NVMe GiB", "device", "host", "nvme",
-           "hit", "(of)", "TTFT p50", "p99 s", "ans/s", "prompt/s", "output/s", "busy", "loads", "late");
+        fputs(
+            "dram_gib,nvme_gib,hit_device,hit_host,hit_nvme,hit,could_hit,ttft_p50_s,ttft_p99_s,answers_s,prompt_tok_s,output_tok_s,"
+            "busy,loads,abandoned\n",
+            csv);
+    printf("%g servers, %g agents each, %s routing, %g s; per server:\n", opt[O_SERVERS], opt[O_AGENTS],
+           o.affinity ? "affinity" : "random", opt[O_SECONDS]);
+    printf("%8s %8s | %6s %6s %6s %6s %7s | %8s %8s | %7s %9s %8s | %5s | %7s %6s\n", "DRAM GiB", "NVMe GiB", "device",
+           "host", "nvme", "hit", "(of)", "TTFT p50", "p99 s", "ans/s", "prompt/s", "output/s", "busy", "loads",
+           "late");
     for (int d = 0; d < o.n_dram; d++)
         for (int n = 0; n < o.n_nvme; n++) {
             if (o.dram[d] <= 0 && o.nvme[n] > 0) continue;

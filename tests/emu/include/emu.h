@@ -16,8 +16,8 @@ enum emu_order { EMU_IN_ORDER, EMU_REVERSED, EMU_RANDOM, EMU_ORDERS };
 struct emu_schedule {
     enum emu_order order;  /* of the threads of a block and of the blocks of a grid               */
     bool           greedy; /* a warp runs as far as it can before the next; else threads take turns */
-    bool           eager;  /* cp.async copies at once (shows write after read); else at the wait (shows a missing wait) */
-    uint32_t       seed;   /* of EMU_RANDOM                                                        */
+    bool     eager; /* cp.async copies at once (shows write after read); else at the wait (shows a missing wait) */
+    uint32_t seed;  /* of EMU_RANDOM                                                        */
 };
 enum { EMU_SCHEDULES = 12 };
 void                emu_set_schedule(const struct emu_schedule *s); /* NULL: in order, lockstep, lazy */
@@ -30,10 +30,11 @@ struct emu_device {
     int    arch; /* 90 for sm_90 */
     int    n_sm;
 };
-void   emu_set_devices(int n);
-void   emu_set_device(int ordinal, const struct emu_device *d);
-void   emu_set_driver(int version); /* what cudaDriverGetVersion says; 0: no driver, every call fails with cudaErrorInsufficientDriver */
-size_t emu_bytes_held(void);        /* device and pinned host memory not yet given back, all devices */
+void emu_set_devices(int n);
+void emu_set_device(int ordinal, const struct emu_device *d);
+/* what cudaDriverGetVersion says; 0: no driver, every call fails with cudaErrorInsufficientDriver */
+void   emu_set_driver(int version);
+size_t emu_bytes_held(void); /* device and pinned host memory not yet given back, all devices */
 
 /* true: work is queued and runs when somebody waits for it (each query runs one piece), so a buffer that is reused too early shows.
  * false, the default: work runs within the call that enqueues it. Both in the order of the stream. */

@@ -17,7 +17,8 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__
-#define __shared__ static thread_local /* launch.cc finds them by name: no other C++ function here may have such a one */
+#define __shared__ \
+    static thread_local /* launch.cc finds them by name: no other C++ function here may have such a one */
 
 namespace emu
 {
@@ -36,16 +37,18 @@ struct Meet { /* where the lanes of one mask meet */
     alignas(64) unsigned char slot[2][WARP * SLOT];
 };
 struct Warp {
-    std::vector<std::unique_ptr<Meet>> meet; /* usually one, of all lanes; [n_meet] are of this block, the rest is kept for others */
-    size_t                             n_meet;
-    Set                                member;
+    std::vector<std::unique_ptr<Meet>>
+           meet; /* usually one, of all lanes; [n_meet] are of this block, the rest is kept for others */
+    size_t n_meet;
+    Set    member;
 };
 struct CpAsync {
     void       *dst;
     const void *src;
     int         bytes; /* of 16: the rest becomes zero */
 };
-struct CpQueue { /* of a thread: groups of copies in the order of their commits, and behind them what is not committed */
+struct
+    CpQueue { /* of a thread: groups of copies in the order of their commits, and behind them what is not committed */
     std::vector<CpAsync> copy;
     std::vector<size_t>  end; /* of each group, in copy */
     size_t               first_copy = 0, first_group = 0;
@@ -90,7 +93,8 @@ void              spin(); /* in a loop that waits for another block or rank */
 constexpr size_t stride(size_t size) { return (size + 7) / 8 * 8; }
 unsigned char   *collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char *slot));
 /* blocks_max: how many of these blocks the device holds at once; a kernel whose blocks wait for each other may have no more */
-void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max, const std::function<void()> &body);
+void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max,
+            const std::function<void()> &body);
 /* emu.cc and launch.cc */
 void                prepare(Block &b);   /* before a block runs */
 void                run_block(Block &b); /* until it has ended or is parked */
@@ -99,7 +103,8 @@ size_t              stacks_bytes(size_t n);
 char               *stack_of(char *stacks, size_t i);
 extern emu_schedule schedule;
 /* Gives work to a stream (cudart.cc). func: the kernel, for its attributes. */
-void enqueue_kernel(cudaStream_t s, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl, std::function<void()> body);
+void enqueue_kernel(cudaStream_t s, const void *func, dim3 grid, dim3 block, size_t smem, bool pdl,
+                    std::function<void()> body);
 
 template <class T> T shfl(uint32_t mask, T v, int src)
 {

@@ -93,7 +93,10 @@ static inline unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned n)
 {
     return (unsigned)(((uint64_t)hi << 32 | lo) << (n & 31) >> 32);
 }
-static inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned n) { return (unsigned)(((uint64_t)hi << 32 | lo) >> (n & 31)); }
+static inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned n)
+{
+    return (unsigned)(((uint64_t)hi << 32 | lo) >> (n & 31));
+}
 
 /* ---------------------------------------------------------------- memory */
 
@@ -146,7 +149,8 @@ static inline unsigned atomicInc(unsigned *p, unsigned last)
 }
 static inline float atomicAdd(float *p, float v)
 {
-    return __uint_as_float(emu_atomic((uint32_t *)(void *)p, [v](uint32_t o) { return __float_as_uint(__uint_as_float(o) + v); }));
+    return __uint_as_float(
+        emu_atomic((uint32_t *)(void *)p, [v](uint32_t o) { return __float_as_uint(__uint_as_float(o) + v); }));
 }
 static inline float atomicExch(float *p, float v)
 {

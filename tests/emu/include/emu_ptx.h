@@ -11,7 +11,8 @@ namespace emu
 void mma_bf16(unsigned char *slot);
 void mma_f16(unsigned char *slot);
 
-static inline void mma(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4], void (*product)(unsigned char *slot))
+static inline void mma(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4],
+                       void (*product)(unsigned char *slot))
 {
     unsigned char in[SLOT];
     memcpy(in, a, 16), memcpy(in + 16, b, 8), memcpy(in + 24, c, 16);

@@ -93,11 +93,14 @@ static inline __nv_bfloat162 __float22bfloat162_rn(float2 f) { return __floats2b
 static inline __nv_bfloat162 __float2bfloat162_rn(float f) { return __floats2bfloat162_rn(f, f); }
 static inline __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return __nv_bfloat162{ x, y }; }
 static inline __nv_bfloat162 __bfloat162bfloat162(__nv_bfloat16 x) { return __nv_bfloat162{ x, x }; }
-static inline float2         __bfloat1622float2(__nv_bfloat162 b) { return float2{ __bfloat162float(b.x), __bfloat162float(b.y) }; }
-static inline float          __low2float(__nv_bfloat162 b) { return __bfloat162float(b.x); }
-static inline float          __high2float(__nv_bfloat162 b) { return __bfloat162float(b.y); }
-static inline __nv_bfloat16  __low2bfloat16(__nv_bfloat162 b) { return b.x; }
-static inline __nv_bfloat16  __high2bfloat16(__nv_bfloat162 b) { return b.y; }
+static inline float2         __bfloat1622float2(__nv_bfloat162 b)
+{
+    return float2{ __bfloat162float(b.x), __bfloat162float(b.y) };
+}
+static inline float         __low2float(__nv_bfloat162 b) { return __bfloat162float(b.x); }
+static inline float         __high2float(__nv_bfloat162 b) { return __bfloat162float(b.y); }
+static inline __nv_bfloat16 __low2bfloat16(__nv_bfloat162 b) { return b.x; }
+static inline __nv_bfloat16 __high2bfloat16(__nv_bfloat162 b) { return b.y; }
 
 /* ---------------------------------------------------------------- half */
 

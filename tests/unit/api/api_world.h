@@ -51,8 +51,8 @@ static inline const char *with(const struct dialect *d, const char *fields)
 {
     static char body[1 << 16];
     snprintf(body, sizeof body, "{%s%s%s}",
-             d == &dialect_chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]" : "\"prompt\":\"Hi\"", *fields ? "," : "",
-             fields);
+             d == &dialect_chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]" : "\"prompt\":\"Hi\"",
+             *fields ? "," : "", fields);
     return body;
 }
 static inline void chat_refuses(const char *fields, const char *param)

@@ -83,7 +83,10 @@ static void talk_body(struct call *c, struct buf *out)
 }
 
 static void talk_error(struct buf *out, const struct api_error *e) { buf_printf(out, "sorry: %s", e->message); }
-static void talk_error_stream(struct buf *out, const struct api_error *e) { buf_printf(out, "event: sorry\ndata: %s\n\n", e->message); }
+static void talk_error_stream(struct buf *out, const struct api_error *e)
+{
+    buf_printf(out, "event: sorry\ndata: %s\n\n", e->message);
+}
 
 static const struct dialect talk = {
     .id_prefix = "talk_",

@@ -74,9 +74,11 @@ static struct tok *random_model(uint64_t seed, bool byte_level, uint32_t letters
         }
     }
     buf_puts(&b, "},\"merges\":[");
-    for (uint32_t i = 0; i < m->n; i++) buf_printf(&b, "%s\"%s %s\"", i ? "," : "", text[m->left[i]], text[m->right[i]]);
+    for (uint32_t i = 0; i < m->n; i++)
+        buf_printf(&b, "%s\"%s %s\"", i ? "," : "", text[m->left[i]], text[m->right[i]]);
     buf_puts(&b, "]");
-    struct tok *t = world_load(&(struct parts){ .model = buf_cstr(&b), .pre_tokenizer = byte_level ? WORLD_BYTE_LEVEL : NULL });
+    struct tok *t =
+        world_load(&(struct parts){ .model = buf_cstr(&b), .pre_tokenizer = byte_level ? WORLD_BYTE_LEVEL : NULL });
     buf_free(&b);
     return t;
 }
@@ -165,8 +167,8 @@ static void of_equal_ranks_the_leftmost_merges_first(void **state)
 static void of_equal_merges_the_last_one_counts(void **state)
 {
     (void)state;
-    struct tok *t = world_load(
-        &(struct parts){ .model = "\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4},\"merges\":[\"a b\",\"b c\",\"a b\"]" });
+    struct tok *t = world_load(&(struct parts){
+        .model = "\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4},\"merges\":[\"a b\",\"b c\",\"a b\"]" });
     assert_string_equal(world_ids(t, "abc", 0), "0 4");
     tok_free(t);
 }
@@ -174,8 +176,8 @@ static void of_equal_merges_the_last_one_counts(void **state)
 static void ignore_merges_takes_a_whole_piece(void **state)
 {
     (void)state;
-    struct tok *t = world_load(
-        &(struct parts){ .model = "\"ignore_merges\":true,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3},\"merges\":[\"a b\"]" });
+    struct tok *t = world_load(&(struct parts){
+        .model = "\"ignore_merges\":true,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3},\"merges\":[\"a b\"]" });
     assert_string_equal(world_ids(t, "aab", 0), "3");
     assert_string_equal(world_ids(t, "aaab", 0), "0 0 2");
     tok_free(t);
@@ -195,16 +197,19 @@ static void unknown_characters_become_bytes_or_unk_or_nothing(void **state)
     t = world_load(&(struct parts){ .model = "\"unk_token\":\"<unk>\",\"fuse_unk\":true," SMALL });
     assert_string_equal(world_ids(t, "axybx", 0), "1 0 2 0");
     tok_free(t);
-    t = world_load(&(struct parts){ .model = "\"unk_token\":\"<unk>\",\"fuse_unk\":true,\"byte_fallback\":true," SMALL });
+    t = world_load(
+        &(struct parts){ .model = "\"unk_token\":\"<unk>\",\"fuse_unk\":true,\"byte_fallback\":true," SMALL });
     assert_string_equal(world_ids(t, "a\xc3\xa9x", 0), "1 3 4 0");
-    assert_string_equal(world_ids(t, "x\xc3\xa9x", 0), "3 4 0"); /* unk waits for a known character: the library's order */
+    assert_string_equal(world_ids(t, "x\xc3\xa9x", 0),
+                        "3 4 0"); /* unk waits for a known character: the library's order */
     tok_free(t);
 }
 
 static void special_tokens_never_come_from_plain_text(void **state)
 {
     (void)state;
-    static const char added[] = "[{\"id\":2,\"content\":\"ab\",\"special\":true},{\"id\":5,\"content\":\"aabb\",\"special\":true}]";
+    static const char added[] =
+        "[{\"id\":2,\"content\":\"ab\",\"special\":true},{\"id\":5,\"content\":\"aabb\",\"special\":true}]";
     static const char model[] =
         "\"ignore_merges\":true,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3,\"aabb\":5},\"merges\":[\"a b\",\"a ab\",\"aab b\"]";
     struct tok *t = world_load(&(struct parts){ .added = added, .model = model });

@@ -34,7 +34,8 @@ static void B1_a_body_that_is_no_json_is_refused_with_its_place(void **state)
 static void B2_text_that_is_no_json_is_refused(void **state)
 {
     (void)state;
-    static const char *const bad[] = { "NaN", "Infinity", "-Infinity", "+1", "01", ".5", "1.", "0x1", "'x'", "undefined", "True" };
+    static const char *const bad[] = { "NaN", "Infinity", "-Infinity", "+1",        "01",  ".5",
+                                       "1.",  "0x1",      "'x'",       "undefined", "True" };
     char                     body[100];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(body, sizeof body, "{\"temperature\":%s}", bad[i]);
@@ -99,8 +100,9 @@ static void B43_the_tree_of_a_body_is_freed_once_the_prompt_is_ready(void **stat
     (void)state;
     struct call      c;
     struct api_error e;
-    const char      *body = "{\"prompt\":[\"Once\",\"Twice\"],\"echo\":true,\"return_prompt_text\":true,\"stop\":[\"fox\",\"hen\"]}";
-    char            *copy = strdup(body);
+    const char      *body =
+        "{\"prompt\":[\"Once\",\"Twice\"],\"echo\":true,\"return_prompt_text\":true,\"stop\":[\"fox\",\"hen\"]}";
+    char *copy = strdup(body);
     assert_int_equal(call_parse(&c, &dialect_completion, &world.m, copy, strlen(copy), "x1", &e), ST_OK);
     assert_non_null(c.body);
     memset(copy, 'x', strlen(body)); /* the text is not needed behind call_parse */
@@ -117,21 +119,24 @@ static void B6_duplicate_keys_are_refused(void **state)
 {
     (void)state;
     text_refused("{\"messages\":[],\"messages\":[]}");
-    text_refused("{\"messages\":[{\"role\":\"user\",\"role\":\"system\",\"content\":\"x\"}],\"prompt\":{\"a\":1,\"a\":2}}");
+    text_refused(
+        "{\"messages\":[{\"role\":\"user\",\"role\":\"system\",\"content\":\"x\"}],\"prompt\":{\"a\":1,\"a\":2}}");
     text_refused("{\"nobody_reads_this\":1,\"nobody_reads_this\":2}");
 }
 
 static void content_refused(const char *bytes)
 {
     char body[200];
-    snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}],\"prompt\":\"%s\"}", bytes, bytes);
+    snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}],\"prompt\":\"%s\"}", bytes,
+             bytes);
     text_refused(body);
 }
 
 static void B7_text_is_strict_utf8(void **state)
 {
     (void)state;
-    static const char *const bad[] = { "\xc0\x80", "\xf5\x80\x80\x80", "\xe2\x82", "\xc1\xbf", "\xed\xa0\x80", "\xff", "\x01" };
+    static const char *const bad[] = { "\xc0\x80", "\xf5\x80\x80\x80", "\xe2\x82", "\xc1\xbf", "\xed\xa0\x80", "\xff",
+                                       "\x01" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) content_refused(bad[i]);
 }
 
@@ -174,10 +179,11 @@ static void B11_a_body_is_an_object(void **state)
 static void B14_text_that_cannot_fit_is_refused_before_it_is_tokenised(void **state)
 {
     (void)state;
-    refuses_as(&dialect_chat, long_text("{\"messages\":[{\"role\":\"user\",\"content\":\"", "all work and no play ", 150000, "\"}]}"), 400,
+    refuses_as(&dialect_chat,
+               long_text("{\"messages\":[{\"role\":\"user\",\"content\":\"", "all work and no play ", 150000, "\"}]}"),
+               400, "input_text", "context_length_exceeded");
+    refuses_as(&dialect_completion, long_text("{\"prompt\":\"", "all work and no play ", 150000, "\"}"), 400,
                "input_text", "context_length_exceeded");
-    refuses_as(&dialect_completion, long_text("{\"prompt\":\"", "all work and no play ", 150000, "\"}"), 400, "input_text",
-               "context_length_exceeded");
 }
 
 static void B16_an_unknown_model_is_a_404_and_none_is_the_first(void **state)
@@ -228,13 +234,15 @@ static void a_prompt_is_truncated_when_asked(void **state)
     ask_ok(&c, &dialect_completion, "{\"prompt\":\"abcdefgh\",\"truncate_prompt_tokens\":3}");
     assert_string_equal(prompt_text(&c, 0), "fgh");
     call_free(&c);
-    ask_ok(&c, &dialect_completion, "{\"prompt\":\"abcdefgh\",\"truncate_prompt_tokens\":3,\"truncation_side\":\"right\"}");
+    ask_ok(&c, &dialect_completion,
+           "{\"prompt\":\"abcdefgh\",\"truncate_prompt_tokens\":3,\"truncation_side\":\"right\"}");
     assert_string_equal(prompt_text(&c, 0), "[256]ab");
     call_free(&c);
     ask_ok(&c, &dialect_completion, "{\"prompt\":\"ab\",\"truncate_prompt_tokens\":30}");
     assert_string_equal(prompt_text(&c, 0), "[256]ab");
     call_free(&c);
-    ask_ok(&c, &dialect_completion, long_text("{\"truncate_prompt_tokens\":-1,\"max_tokens\":5,\"prompt\":\"", "y", 2000, "\"}"));
+    ask_ok(&c, &dialect_completion,
+           long_text("{\"truncate_prompt_tokens\":-1,\"max_tokens\":5,\"prompt\":\"", "y", 2000, "\"}"));
     assert_int_equal(c.prompt[0].n_id, CONTEXT - 5);
     call_free(&c);
     refuses_as(&dialect_completion, with(&dialect_completion, "\"truncate_prompt_tokens\":0"), 400, "prompt", "");
@@ -268,7 +276,8 @@ static void C21_only_special_ids_give_a_plain_empty_answer(void **state)
         struct call c;
         struct buf  out;
         buf_init(&out, 1 << 16);
-        ask_ok(&c, &dialect_chat, with(&dialect_chat, stream ? "\"stream\":true,\"max_tokens\":3" : "\"max_tokens\":3"));
+        ask_ok(&c, &dialect_chat,
+               with(&dialect_chat, stream ? "\"stream\":true,\"max_tokens\":3" : "\"max_tokens\":3"));
         for (int i = 0; i < 3; i++) assert_false(say_id(&c, 0, IM_START, &out));
         answer_choice_end(&c, 0, ENG_LENGTH, &out);
         answer_end(&c, &out);
@@ -296,7 +305,8 @@ static void every_end_has_its_reason(void **state)
         enum eng_finish finish;
         const char     *reason;
     } ends[] = {
-        { ENG_STOP, "stop" }, { ENG_LENGTH, "length" }, { ENG_CANCELED, "abort" }, { ENG_ERROR, "error" }, { ENG_TIMEOUT, "error" },
+        { ENG_STOP, "stop" },   { ENG_LENGTH, "length" }, { ENG_CANCELED, "abort" },
+        { ENG_ERROR, "error" }, { ENG_TIMEOUT, "error" },
     };
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         struct call c;

@@ -12,9 +12,12 @@ struct fixture {
 static struct chunk_frame frame_of(const struct fixture *f)
 {
     static const char open[] = ",\"delta\":{\"content\":\"";
-    return (struct chunk_frame){
-        .head = f->head.data, .open = open, .tail = f->tail.data, .n_head = f->head.n, .n_open = sizeof open - 1, .n_tail = f->tail.n
-    };
+    return (struct chunk_frame){ .head = f->head.data,
+                                 .open = open,
+                                 .tail = f->tail.data,
+                                 .n_head = f->head.n,
+                                 .n_open = sizeof open - 1,
+                                 .n_tail = f->tail.n };
 }
 
 static int setup(void **state)
@@ -50,9 +53,10 @@ static void a_chunk_is_one_data_line(void **state)
 {
     struct fixture *f = *state;
     chunk(f, 0, "Hi", 2);
-    assert_string_equal(buf_cstr(&f->out),
-                        "data: {\"id\":\"id\\\"1\",\"object\":\"chat.completion.chunk\",\"created\":12,\"model\":\"m/1\","
-                        "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"}}]}\n\n");
+    assert_string_equal(
+        buf_cstr(&f->out),
+        "data: {\"id\":\"id\\\"1\",\"object\":\"chat.completion.chunk\",\"created\":12,\"model\":\"m/1\","
+        "\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"}}]}\n\n");
     chunk(f, 4294967295u, "", 0);
     assert_non_null(strstr(buf_cstr(&f->out), "{\"index\":4294967295,"));
 }
@@ -68,8 +72,8 @@ static void text_of_any_bytes_stays_one_line_of_json(void **state)
         for (size_t k = 0; k + 2 < f->out.n; k++) assert_true((unsigned char)f->out.data[k] >= 0x20);
         json_t *v = json_parse(f->out.data + 6, f->out.n - 8, 0, &e);
         assert_non_null(v);
-        const char *s =
-            json_string_value(json_object_get(json_object_get(json_array_get(json_object_get(v, "choices"), 0), "delta"), "content"));
+        const char *s = json_string_value(
+            json_object_get(json_object_get(json_array_get(json_object_get(v, "choices"), 0), "delta"), "content"));
         if ((unsigned char)texts[i][0] != 0xff) assert_string_equal(s, texts[i]);
         json_decref(v);
     }

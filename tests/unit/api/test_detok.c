@@ -2,7 +2,8 @@
 #include "base/rng.h"
 #include "base/utf8.h"
 
-static const char *const merges[][2] = { { "h", "e" }, { "l", "l" }, { "he", "ll" }, { "hell", "o" }, { "e", "n" }, { "en", "d" } };
+static const char *const merges[][2] = { { "h", "e" },    { "l", "l" }, { "he", "ll" },
+                                         { "hell", "o" }, { "e", "n" }, { "en", "d" } };
 enum { HELLO = 259, END = 261, SPECIAL = 262, ADDED = 263, HOLE = 300, EMOJI = 263 };
 
 static struct tok *byte_level(void)
@@ -10,11 +11,12 @@ static struct tok *byte_level(void)
     struct buf b;
     buf_init(&b, 1 << 20);
     world_byte_model(&b, merges, ARRAY_N(merges));
-    struct tok *t = world_load(&(struct parts){ .model = b.data,
-                                                .pre_tokenizer = WORLD_BYTE_LEVEL,
-                                                .decoder = WORLD_BYTE_LEVEL,
-                                                .added = "[{\"id\":262,\"content\":\"<end>\",\"special\":true},"
-                                                         "{\"id\":263,\"content\":\"\xe2\x9c\xa8 x\",\"normalized\":false}]" });
+    struct tok *t =
+        world_load(&(struct parts){ .model = b.data,
+                                    .pre_tokenizer = WORLD_BYTE_LEVEL,
+                                    .decoder = WORLD_BYTE_LEVEL,
+                                    .added = "[{\"id\":262,\"content\":\"<end>\",\"special\":true},"
+                                             "{\"id\":263,\"content\":\"\xe2\x9c\xa8 x\",\"normalized\":false}]" });
     buf_free(&b);
     return t;
 }
@@ -46,13 +48,18 @@ static const char *stream(const struct tok *t, const struct detok_cfg *cfg, cons
         buf_clear(&out);
         bool stopped = i < n && detok_push(&d, id[i], true, &out);
         if (i == n) detok_finish(&d, &out);
-        k += (size_t)snprintf(line + k, sizeof line - k, "%s%s%s", i == n ? "#" : i ? "|" : "", buf_cstr(&out), stopped ? "!" : "");
+        k += (size_t)snprintf(line + k, sizeof line - k, "%s%s%s",
+                              i == n ? "#"
+                              : i    ? "|"
+                                     : "",
+                              buf_cstr(&out), stopped ? "!" : "");
     }
     detok_free(&d);
     buf_free(&out);
     return line;
 }
-#define STREAM(t, cfg, ...) stream(t, cfg, (const uint32_t[]){ __VA_ARGS__ }, sizeof((const uint32_t[]){ __VA_ARGS__ }) / sizeof(uint32_t))
+#define STREAM(t, cfg, ...) \
+    stream(t, cfg, (const uint32_t[]){ __VA_ARGS__ }, sizeof((const uint32_t[]){ __VA_ARGS__ }) / sizeof(uint32_t))
 
 static void a_character_is_sent_only_when_it_is_whole(void **state)
 {
@@ -60,8 +67,10 @@ static void a_character_is_sent_only_when_it_is_whole(void **state)
     struct tok *t = byte_level();
     assert_string_equal(STREAM(t, NULL, 'h', 0xf0, 0x9f, 0x98, 0x80, HELLO), "h||||\xf0\x9f\x98\x80|hello#");
     assert_string_equal(STREAM(t, NULL, 0xc3, 0xa9, 0xc3), "|\xc3\xa9|#\xef\xbf\xbd"); /* the stream ends inside one */
-    assert_string_equal(STREAM(t, NULL, 0xf0, 0x9f, 'x'), "||\xef\xbf\xbdx#");         /* one U+FFFD for what could have been one */
-    assert_string_equal(STREAM(t, NULL, 0xe0, 0x80), "|\xef\xbf\xbd\xef\xbf\xbd#");    /* and one for each that could not */
+    assert_string_equal(STREAM(t, NULL, 0xf0, 0x9f, 'x'),
+                        "||\xef\xbf\xbdx#"); /* one U+FFFD for what could have been one */
+    assert_string_equal(STREAM(t, NULL, 0xe0, 0x80),
+                        "|\xef\xbf\xbd\xef\xbf\xbd#"); /* and one for each that could not */
     assert_string_equal(STREAM(t, NULL, 0xf4, 0x90, 0xff), "|\xef\xbf\xbd\xef\xbf\xbd|\xef\xbf\xbd#");
     assert_string_equal(STREAM(t, NULL, 0xf0, 0xf0, 0x9f, 0x98, 0x80), "|\xef\xbf\xbd|||\xf0\x9f\x98\x80#");
     assert_string_equal(STREAM(t, NULL, ADDED, SPECIAL, HOLE, 'x'), "\xe2\x9c\xa8 x|<end>||x#");
@@ -146,7 +155,8 @@ static void a_stop_string_may_lie_in_the_text_that_was_held_back_until_the_end(v
     struct tok             *t = sentence_piece(LLAMA);
     const struct detok_stop stop[] = { { "a\n", 2 } };
     struct detok_cfg        cfg = { .stop = stop, .n_stop = 1 };
-    assert_string_equal(STREAM(t, &cfg, SP_A, SP_A, SP_0A), "|a|#"); /* the line end is a byte token, known at the end */
+    assert_string_equal(STREAM(t, &cfg, SP_A, SP_A, SP_0A),
+                        "|a|#"); /* the line end is a byte token, known at the end */
     tok_free(t);
 }
 
@@ -154,11 +164,13 @@ static void runs_of_byte_tokens_are_characters_or_one_mark_each(void **state)
 {
     (void)state;
     struct tok *t = sentence_piece(LLAMA);
-    assert_string_equal(STREAM(t, NULL, SP_BLANK_A, SP_BLANK_A, SP_F0, SP_9F, SP_98, SP_80, SP_A), "a| a|||||\xf0\x9f\x98\x80"
-                                                                                                   "a#");
+    assert_string_equal(STREAM(t, NULL, SP_BLANK_A, SP_BLANK_A, SP_F0, SP_9F, SP_98, SP_80, SP_A),
+                        "a| a|||||\xf0\x9f\x98\x80"
+                        "a#");
     assert_string_equal(STREAM(t, NULL, SP_F0, SP_9F, SP_A), "||\xef\xbf\xbd\xef\xbf\xbd"
                                                              "a#");
-    assert_string_equal(STREAM(t, NULL, SP_0A, SP_80, SP_0A, SP_A), "|\xef\xbf\xbd\xef\xbf\xbd|\xef\xbf\xbd|a#"); /* certain at once */
+    assert_string_equal(STREAM(t, NULL, SP_0A, SP_80, SP_0A, SP_A),
+                        "|\xef\xbf\xbd\xef\xbf\xbd|\xef\xbf\xbd|a#"); /* certain at once */
     assert_string_equal(STREAM(t, NULL, SP_A, SP_0A, SP_F0), "a||#\xef\xbf\xbd\xef\xbf\xbd");
     tok_free(t);
 }
@@ -210,8 +222,10 @@ static void random_ids_come_as_the_whole_does(void **state)
 {
     (void)state;
     struct tok             *t[] = { byte_level(), sentence_piece(LLAMA), sentence_piece(NULL) };
-    const struct detok_stop stop[] = { { "aa", 2 }, { "lo", 2 }, { "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", 9 }, { " a ", 3 } };
-    struct buf              all, out;
+    const struct detok_stop stop[] = {
+        { "aa", 2 }, { "lo", 2 }, { "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", 9 }, { " a ", 3 }
+    };
+    struct buf all, out;
     buf_init(&all, 1 << 16);
     buf_init(&out, 1 << 16);
     for (uint64_t seed = 0; seed < 6000; seed++) {
@@ -236,7 +250,8 @@ static void random_ids_come_as_the_whole_does(void **state)
             size_t from = out.n;
             detok_push(&d, id[i], true, &out);
             uint32_t len, cp;
-            for (size_t at = from; at < out.n; at += len) assert_true((len = utf8_decode(out.data + at, out.n - at, &cp)));
+            for (size_t at = from; at < out.n; at += len)
+                assert_true((len = utf8_decode(out.data + at, out.n - at, &cp)));
         }
         detok_finish(&d, &out);
         assert_int_equal(d.stopped, cut < all.n);

@@ -14,13 +14,15 @@ static void an_error_has_all_four_keys(void **state)
     buf_init(&b, 4096);
     assert_int_equal(api_fail(&e, 400, "n", "'n' is %d \"q\"\n", 5), ST_INVALID);
     api_error_json(&b, &e);
-    assert_string_equal(buf_cstr(&b),
-                        "{\"error\":{\"message\":\"'n' is 5 \\\"q\\\"\\n\",\"type\":\"BadRequestError\",\"param\":\"n\",\"code\":400}}");
+    assert_string_equal(
+        buf_cstr(&b),
+        "{\"error\":{\"message\":\"'n' is 5 \\\"q\\\"\\n\",\"type\":\"BadRequestError\",\"param\":\"n\",\"code\":400}}");
     buf_clear(&b);
     api_fail_code(&e, 404, "", "model_not_found", "x");
     api_error_json(&b, &e);
-    assert_string_equal(buf_cstr(&b),
-                        "{\"error\":{\"message\":\"x\",\"type\":\"NotFoundError\",\"param\":null,\"code\":\"model_not_found\"}}");
+    assert_string_equal(
+        buf_cstr(&b),
+        "{\"error\":{\"message\":\"x\",\"type\":\"NotFoundError\",\"param\":null,\"code\":\"model_not_found\"}}");
     buf_free(&b);
 }
 
@@ -31,9 +33,10 @@ static void the_type_follows_from_the_code(void **state)
         int         http;
         const char *type;
     } types[] = {
-        { 400, "BadRequestError" },     { 401, "AuthenticationError" }, { 404, "NotFoundError" },           { 429, "RateLimitError" },
-        { 500, "InternalServerError" }, { 501, "NotImplementedError" }, { 503, "ServiceUnavailableError" }, { 405, "Method Not Allowed" },
-        { 418, "BadRequestError" },     { 599, "InternalServerError" },
+        { 400, "BadRequestError" },         { 401, "AuthenticationError" }, { 404, "NotFoundError" },
+        { 429, "RateLimitError" },          { 500, "InternalServerError" }, { 501, "NotImplementedError" },
+        { 503, "ServiceUnavailableError" }, { 405, "Method Not Allowed" },  { 418, "BadRequestError" },
+        { 599, "InternalServerError" },
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct api_error e;

@@ -23,7 +23,8 @@ static void score(struct call *c, uint32_t p)
     for (uint32_t k = 1; k < q->n_id; k++) {
         q->lp[k] = -(float)k / 8;
         q->lp_rank[k] = 2;
-        for (uint32_t j = 0; j < c->s.n_prompt_top; j++) q->lp_top[k * c->s.n_prompt_top + j] = (struct eng_top){ 'z' - j, -0.0625f };
+        for (uint32_t j = 0; j < c->s.n_prompt_top; j++)
+            q->lp_top[k * c->s.n_prompt_top + j] = (struct eng_top){ 'z' - j, -0.0625f };
     }
 }
 
@@ -50,7 +51,8 @@ static void prompts_come_in_four_forms(void **state)
     ask_ok(&c, &dialect_completion, "{\"prompt\":\"ab\",\"add_special_tokens\":false}");
     assert_string_equal(prompt_text(&c, 0), "ab");
     call_free(&c);
-    ask_ok(&c, &dialect_completion, "{\"prompt\":\"<|im_start|>\"}"); /* here a control token is one: the user writes the whole prompt */
+    ask_ok(&c, &dialect_completion,
+           "{\"prompt\":\"<|im_start|>\"}"); /* here a control token is one: the user writes the whole prompt */
     assert_string_equal(prompt_text(&c, 0), "[256][258]");
     call_free(&c);
 }
@@ -96,7 +98,8 @@ static void B19_token_ids_of_prompts_are_in_the_vocabulary(void **state)
 static void too_many_token_ids_are_refused_before_they_are_copied(void **state)
 {
     (void)state;
-    refuses_as(&dialect_completion, long_text("{\"prompt\":[1", ",1", CONTEXT, "]}"), 400, "input_tokens", "context_length_exceeded");
+    refuses_as(&dialect_completion, long_text("{\"prompt\":[1", ",1", CONTEXT, "]}"), 400, "input_tokens",
+               "context_length_exceeded");
 }
 
 /* ---------------------------------------------------------------- answers */
@@ -226,7 +229,9 @@ static void echo_with_one_token_is_what_lm_eval_asks_for(void **state)
     (void)state;
     struct call c;
     struct buf  out;
-    start(&c, &out, "{\"prompt\":[[97,98,99],[100,101]],\"echo\":true,\"max_tokens\":1,\"logprobs\":1,\"temperature\":0,\"seed\":1234}");
+    start(
+        &c, &out,
+        "{\"prompt\":[[97,98,99],[100,101]],\"echo\":true,\"max_tokens\":1,\"logprobs\":1,\"temperature\":0,\"seed\":1234}");
     score(&c, 0);
     score(&c, 1);
     for (uint32_t i = 0; i < 2; i++) {
@@ -238,7 +243,8 @@ static void echo_with_one_token_is_what_lm_eval_asks_for(void **state)
     assert_string_equal(str_at(v, "choices.0.text"), "abcx");
     assert_int_equal(json_array_size(at(l, "token_logprobs")), 4);
     assert_int_equal(json_array_size(at(l, "top_logprobs")), 4);
-    assert_true(json_number_value(at(l, "token_logprobs.3")) == json_number_value(at(l, "top_logprobs.3.x"))); /* exactly: greedy */
+    assert_true(json_number_value(at(l, "token_logprobs.3")) ==
+                json_number_value(at(l, "top_logprobs.3.x"))); /* exactly: greedy */
     assert_int_equal(int_at(l, "text_offset.3"), 3);
     assert_string_equal(str_at(v, "choices.1.text"), "dex");
     json_decref(v);
@@ -249,7 +255,9 @@ static void echo_streams_the_prompt_first(void **state)
     (void)state;
     struct call c;
     struct buf  out;
-    start(&c, &out, "{\"prompt\":\"abc\",\"echo\":true,\"max_tokens\":2,\"logprobs\":1,\"stream\":true,\"return_token_ids\":true}");
+    start(
+        &c, &out,
+        "{\"prompt\":\"abc\",\"echo\":true,\"max_tokens\":2,\"logprobs\":1,\"stream\":true,\"return_token_ids\":true}");
     score(&c, 0);
     say(&c, 0, "xy", &out);
     answer_choice_end(&c, 0, ENG_LENGTH, &out);

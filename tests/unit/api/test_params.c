@@ -26,9 +26,11 @@ static void try_value(const struct dialect *kind, const struct param *p, const c
     char             body[300];
     struct call      c;
     struct api_error e;
-    const char      *rest = kind == &dialect_chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]," : "\"prompt\":\"Hi\",";
+    const char      *rest =
+        kind == &dialect_chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]," : "\"prompt\":\"Hi\",";
     if (!strcmp(p->name, "messages") || !strcmp(p->name, "prompt")) rest = "";
-    snprintf(body, sizeof body, "{%s\"%s\":%s%s}", rest, p->name, v, !strcmp(p->name, "stream_options") ? ",\"stream\":true" : "");
+    snprintf(body, sizeof body, "{%s\"%s\":%s%s}", rest, p->name, v,
+             !strcmp(p->name, "stream_options") ? ",\"stream\":true" : "");
     enum status st = ask(&c, kind, body, &e);
     if (!*rest) {
         if (st == ST_OK && strcmp(v, "\"x\"") && strcmp(v, "[1]")) fail_msg("accepted: %s", body);
@@ -48,10 +50,12 @@ static void B12_every_field_takes_its_type_and_no_other(void **state)
     world.m.priority = true;
     for (uint32_t i = 0; i < openai_fields.n_row; i++) {
         for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
-            bool cheap = strcmp(openai_fields.row[i].name, "max_tokens") && strcmp(openai_fields.row[i].name, "max_completion_tokens");
+            bool cheap = strcmp(openai_fields.row[i].name, "max_tokens") &&
+                         strcmp(openai_fields.row[i].name, "max_completion_tokens");
             if (!cheap && !strcmp(values[k], "1e300")) continue;
             if (openai_fields.row[i].on & ON_CHAT) try_value(&dialect_chat, &openai_fields.row[i], values[k]);
-            if (openai_fields.row[i].on & ON_COMPLETION) try_value(&dialect_completion, &openai_fields.row[i], values[k]);
+            if (openai_fields.row[i].on & ON_COMPLETION)
+                try_value(&dialect_completion, &openai_fields.row[i], values[k]);
         }
     }
     world.m.priority = false;
@@ -82,10 +86,12 @@ static void B13_unknown_fields_are_ignored_and_counted(void **state)
 {
     (void)state;
     struct call c;
-    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"frobnicate\":{\"deep\":[1]},\"x\":null,\"temperature\":1,\"prompt\":5"));
+    ask_ok(&c, &dialect_chat,
+           with(&dialect_chat, "\"frobnicate\":{\"deep\":[1]},\"x\":null,\"temperature\":1,\"prompt\":5"));
     assert_int_equal(c.n_unknown_fields, 3);
     call_free(&c);
-    ask_ok(&c, &dialect_completion, with(&dialect_completion, "\"user\":\"u\",\"store\":true,\"metadata\":{\"a\":\"b\"}"));
+    ask_ok(&c, &dialect_completion,
+           with(&dialect_completion, "\"user\":\"u\",\"store\":true,\"metadata\":{\"a\":\"b\"}"));
     assert_int_equal(c.n_unknown_fields, 0);
     call_free(&c);
 }
@@ -145,12 +151,14 @@ static void B20_max_tokens_has_a_range(void **state)
     }
     both_refuse("\"max_tokens\":0", "max_tokens");
     chat_refuses("\"max_completion_tokens\":0", "max_completion_tokens");
-    refuses_as(&dialect_chat, with(&dialect_chat, "\"max_tokens\":9223372036854775808"), 400, "", ""); /* no JSON integer */
+    refuses_as(&dialect_chat, with(&dialect_chat, "\"max_tokens\":9223372036854775808"), 400, "",
+               ""); /* no JSON integer */
     accepts(&dialect_completion, with(&dialect_completion, "\"max_tokens\":0,\"echo\":true"));
     refuses_as(&dialect_chat, with(&dialect_chat, "\"max_tokens\":1001"), 400, "max_tokens", "context_length_exceeded");
     refuses_as(&dialect_chat, with(&dialect_chat, "\"max_completion_tokens\":1001"), 400, "max_completion_tokens",
                "context_length_exceeded");
-    refuses_as(&dialect_chat, with(&dialect_chat, "\"max_tokens\":1000"), 400, "input_tokens", "context_length_exceeded");
+    refuses_as(&dialect_chat, with(&dialect_chat, "\"max_tokens\":1000"), 400, "input_tokens",
+               "context_length_exceeded");
 }
 
 static void B20_null_max_tokens_is_the_room_left(void **state)
@@ -190,8 +198,10 @@ static void B20_a_server_may_clamp_instead(void **state)
 static void B21_n_over_the_cap(void **state)
 {
     (void)state;
-    static const char *const bad[] = { "0", "-1", "17", "1000000", "2147483648", "9223372036854775807", "-9223372036854775808" };
-    char                     field[100];
+    static const char *const bad[] = {
+        "0", "-1", "17", "1000000", "2147483648", "9223372036854775807", "-9223372036854775808"
+    };
+    char field[100];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(field, sizeof field, "\"n\":%s", bad[i]);
         both_refuse(field, "n");
@@ -212,8 +222,10 @@ static void B22_the_product_of_sizes_has_a_budget(void **state)
     world.m.context = 1 << 20;
     chat_refuses("\"n\":16,\"max_tokens\":1000000,\"logprobs\":true,\"top_logprobs\":20", "top_logprobs");
     completion_refuses("\"n\":16,\"max_tokens\":1000000,\"logprobs\":20", "logprobs");
-    refuses_as(&dialect_completion, long_text("{\"max_tokens\":1000000,\"n\":16,\"prompt\":[\"a\"", ",\"a\"", 127, "]}"), 400, "n", "");
-    assert_int_equal(ask(&c, &dialect_chat, with(&dialect_chat, "\"n\":16,\"max_tokens\":500000"), &e), ST_OK); /* lazily mapped */
+    refuses_as(&dialect_completion,
+               long_text("{\"max_tokens\":1000000,\"n\":16,\"prompt\":[\"a\"", ",\"a\"", 127, "]}"), 400, "n", "");
+    assert_int_equal(ask(&c, &dialect_chat, with(&dialect_chat, "\"n\":16,\"max_tokens\":500000"), &e),
+                     ST_OK); /* lazily mapped */
     assert_non_null(c.map);
     call_free(&c);
     world.m.context = CONTEXT;
@@ -286,9 +298,11 @@ static void B26_sampling_numbers_have_ranges(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) both_refuse(bad[i].field, bad[i].name);
     struct call c;
-    ask_ok(&c, &dialect_chat,
-           with(&dialect_chat,
-                "\"top_p\":0.5,\"top_k\":40,\"min_p\":0.1,\"presence_penalty\":-2,\"frequency_penalty\":2,\"repetition_penalty\":1.5"));
+    ask_ok(
+        &c, &dialect_chat,
+        with(
+            &dialect_chat,
+            "\"top_p\":0.5,\"top_k\":40,\"min_p\":0.1,\"presence_penalty\":-2,\"frequency_penalty\":2,\"repetition_penalty\":1.5"));
     assert_true(c.s.top_p == 0.5f && c.s.top_k == 40 && c.s.min_p == 0.1f && c.s.presence == -2 && c.s.frequency == 2 &&
                 c.s.repetition == 1.5f);
     call_free(&c);
@@ -307,7 +321,8 @@ static void the_models_defaults_replace_those_of_the_table(void **state)
     world.m.min_p = 0.125f;
     world.m.repetition = 1.25f;
     ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"temperature\":null,\"top_p\":null"));
-    assert_true(c.s.temperature == 0.25f && c.s.top_p == 0.5f && c.s.top_k == 20 && c.s.min_p == 0.125f && c.s.repetition == 1.25f);
+    assert_true(c.s.temperature == 0.25f && c.s.top_p == 0.5f && c.s.top_k == 20 && c.s.min_p == 0.125f &&
+                c.s.repetition == 1.25f);
     call_free(&c);
     ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"temperature\":1,\"top_k\":-1"));
     assert_true(c.s.temperature == 1 && c.s.top_k == 0);
@@ -337,11 +352,13 @@ static void B27_a_seed_is_an_int64(void **state)
 static void B28_logit_bias_names_tokens_and_is_clamped(void **state)
 {
     (void)state;
-    static const char *const bad[] = { "{\"AI\":1}",         "{\"261\":1}",   "{\"-1\":1}",   "{\"1.0\":1}",
-                                       "{\" 1\":1}",         "{\"01\":1}",    "{\"\":1}",     "{\"99999999999999999999\":1}",
-                                       "{\"4294967297\":1}", "{\"5\":\"1\"}", "{\"5\":null}", "{\"5\":1e308}",
-                                       "{\"5\":[1]}",        "[1]",           "\"5\"" };
-    char                     field[200];
+    static const char *const bad[] = {
+        "{\"AI\":1}",         "{\"261\":1}",   "{\"-1\":1}",   "{\"1.0\":1}",
+        "{\" 1\":1}",         "{\"01\":1}",    "{\"\":1}",     "{\"99999999999999999999\":1}",
+        "{\"4294967297\":1}", "{\"5\":\"1\"}", "{\"5\":null}", "{\"5\":1e308}",
+        "{\"5\":[1]}",        "[1]",           "\"5\""
+    };
+    char field[200];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(field, sizeof field, "\"logit_bias\":%s", bad[i]);
         both_refuse(field, "logit_bias");
@@ -382,7 +399,8 @@ static void B30_token_ids_are_in_the_vocabulary(void **state)
 {
     (void)state;
     static const char *const names[] = { "stop_token_ids", "allowed_token_ids" };
-    static const char *const bad[] = { "[261]", "[-1]", "[4294967296]", "[1.5]", "[\"1\"]", "[null]", "[[1]]", "1", "\"1\"", "[1e300]" };
+    static const char *const bad[] = { "[261]", "[-1]", "[4294967296]", "[1.5]",  "[\"1\"]", "[null]",
+                                       "[[1]]", "1",    "\"1\"",        "[1e300]" };
     char                     field[200];
     for (size_t k = 0; k < 2; k++)
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -447,14 +465,16 @@ static void B32_stream_options_need_a_stream(void **state)
 static void B33_response_format_of_a_wrong_shape(void **state)
 {
     (void)state;
-    static const char *const bad[] = { "{}",
-                                       "{\"type\":5}",
-                                       "{\"type\":\"xml\"}",
-                                       "\"text\"",
-                                       "[]",
-                                       "{\"type\":\"json_schema\"}",
-                                       "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"$ref\":\"http://x/\"}}}" };
-    char                     field[200];
+    static const char *const bad[] = {
+        "{}",
+        "{\"type\":5}",
+        "{\"type\":\"xml\"}",
+        "\"text\"",
+        "[]",
+        "{\"type\":\"json_schema\"}",
+        "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"$ref\":\"http://x/\"}}}"
+    };
+    char field[200];
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         snprintf(field, sizeof field, "\"response_format\":%s", bad[i]);
         both_refuse(field, "response_format");
@@ -494,7 +514,8 @@ static void B37_templates_and_their_steering_do_not_come_from_requests(void **st
         chat_refuses(field, "chat_template_kwargs");
     }
     struct call c;
-    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"chat_template_kwargs\":{\"enable_thinking\":false,\"flag\":\"on\",\"unheard\":1}"));
+    ask_ok(&c, &dialect_chat,
+           with(&dialect_chat, "\"chat_template_kwargs\":{\"enable_thinking\":false,\"flag\":\"on\",\"unheard\":1}"));
     assert_non_null(strstr(prompt_text(&c, 0), "TFalseFon"));
     call_free(&c);
     /* Long strings are taken; a control token in one is text, as in a message. */
@@ -516,7 +537,8 @@ static void reasoning_effort_reaches_the_template(void **state)
     ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"reasoning_effort\":\"none\""));
     assert_non_null(strstr(prompt_text(&c, 0), "TFalseRnone"));
     call_free(&c);
-    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"reasoning_effort\":\"none\",\"chat_template_kwargs\":{\"enable_thinking\":true}"));
+    ask_ok(&c, &dialect_chat,
+           with(&dialect_chat, "\"reasoning_effort\":\"none\",\"chat_template_kwargs\":{\"enable_thinking\":true}"));
     assert_non_null(strstr(prompt_text(&c, 0), "TTrueRnone"));
     call_free(&c);
     chat_refuses("\"reasoning_effort\":\"vast\"", "reasoning_effort");
@@ -560,7 +582,8 @@ static void B40_min_tokens_is_not_above_max_tokens(void **state)
     completion_refuses("\"min_tokens\":17", "min_tokens");
     chat_refuses("\"min_tokens\":999", "min_tokens");
     struct call c;
-    ask_ok(&c, &dialect_chat, with(&dialect_chat, "\"ignore_eos\":true,\"min_tokens\":5")); /* no limit: the context is one */
+    ask_ok(&c, &dialect_chat,
+           with(&dialect_chat, "\"ignore_eos\":true,\"min_tokens\":5")); /* no limit: the context is one */
     assert_true(c.s.ignore_eos && c.s.min_tokens == 5 && c.s.max_tokens == CONTEXT - c.prompt[0].n_id);
     call_free(&c);
 }
@@ -628,7 +651,8 @@ static void cache_fields_outside_their_bounds_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof ok / sizeof *ok; i++) {
         struct call c;
-        ask_ok(&c, i % 2 ? &dialect_chat : &dialect_completion, with(i % 2 ? &dialect_chat : &dialect_completion, ok[i].field));
+        ask_ok(&c, i % 2 ? &dialect_chat : &dialect_completion,
+               with(i % 2 ? &dialect_chat : &dialect_completion, ok[i].field));
         assert_int_equal(c.keep.priority, ok[i].keep.priority);
         assert_int_equal(c.keep.ttl_s, ok[i].keep.ttl_s);
         assert_int_equal(c.keep.pin_s, ok[i].keep.pin_s);

@@ -14,7 +14,8 @@ static const char *const patterns[] = {
     CONTRACTION "|" WORD "\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" TAIL,
     CONTRACTION "|" WORD "\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" TAIL,
     CONTRACTION "|" WORD "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" TAIL,
-    WORD UPPERS "*" LOWERS "+" CONTRACTION "?|" WORD UPPERS "+" LOWERS "*" CONTRACTION "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" TAIL,
+    WORD UPPERS "*" LOWERS "+" CONTRACTION "?|" WORD UPPERS "+" LOWERS "*" CONTRACTION
+                "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" TAIL,
     WORD UPPERS "*" LOWERS "+|" WORD UPPERS "+" LOWERS "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" TAIL,
     "\\p{N}{1,3}",
     "\\p{N}",
@@ -87,7 +88,8 @@ static size_t random_text(uint64_t seed, char *to, size_t max)
         struct rng_block r = rng_philox(seed, 1, i);
         uint32_t         k = few ? rng_philox(seed, 2, r.x[0] % 4).x[0] : r.x[1];
         const char      *s = alphabet[k % ARRAY_N(alphabet)];
-        for (uint32_t times = r.x[2] % 5 ? 1 : 1 + r.x[3] % 4; times-- && n + 8 < max; n += strlen(s)) memcpy(to + n, s, strlen(s));
+        for (uint32_t times = r.x[2] % 5 ? 1 : 1 + r.x[3] % 4; times-- && n + 8 < max; n += strlen(s))
+            memcpy(to + n, s, strlen(s));
     }
     return n;
 }
@@ -103,7 +105,8 @@ static void matchers_split_as_the_patterns_say(void **state)
     tok_unicode_init();
     arena_init(&a, 1 << 20);
     for (size_t p = 0; p < ARRAY_N(patterns); p++) {
-        struct tok_pattern by_hand = { .match = tok_match_find(patterns[p], strlen(patterns[p])) }, by_pcre = { .regex = NULL };
+        struct tok_pattern by_hand = { .match = tok_match_find(patterns[p], strlen(patterns[p])) },
+                           by_pcre = { .regex = NULL };
         assert_non_null(by_hand.match);
         assert_int_equal(tok_regex_new(&by_pcre.regex, patterns[p], strlen(patterns[p]), "pattern", &e), ST_OK);
         for (uint64_t seed = 0; seed < 600; seed++) {
@@ -116,7 +119,8 @@ static void matchers_split_as_the_patterns_say(void **state)
                 assert_int_equal(tok_matches_next(&x, &w, &more_x), ST_OK);
                 assert_int_equal(tok_matches_next(&y, &w, &more_y), ST_OK);
                 if (more_x != more_y || (more_x && (x.begin != y.begin || x.end != y.end)))
-                    fail_msg("pattern %zu, seed %d: [%zu,%zu) is [%zu,%zu) by PCRE2", p, (int)seed, x.begin, x.end, y.begin, y.end);
+                    fail_msg("pattern %zu, seed %d: [%zu,%zu) is [%zu,%zu) by PCRE2", p, (int)seed, x.begin, x.end,
+                             y.begin, y.end);
             }
         }
         tok_pattern_free(&by_pcre);
@@ -188,15 +192,18 @@ static void pieces_are(const char *pre_tokenizer, const char *text, const char *
     buf_free(&got);
 }
 
-#define SPLIT(pattern, behavior, invert) "{\"type\":\"Split\",\"pattern\":" pattern ",\"behavior\":\"" behavior "\",\"invert\":" invert "}"
+#define SPLIT(pattern, behavior, invert) \
+    "{\"type\":\"Split\",\"pattern\":" pattern ",\"behavior\":\"" behavior "\",\"invert\":" invert "}"
 
 static void a_split_follows_each_behavior_of_the_tokenizers_library(void **state)
 {
     (void)state;
     pieces_are(SPLIT("{\"String\":\"-\"}", "Isolated", "false"), "the-final--countdown", "the|-|final|-|-|countdown");
     pieces_are(SPLIT("{\"String\":\"-\"}", "Removed", "false"), "the-final--countdown", "the|final|countdown");
-    pieces_are(SPLIT("{\"String\":\"-\"}", "MergedWithPrevious", "false"), "the-final--countdown", "the-|final-|-|countdown");
-    pieces_are(SPLIT("{\"String\":\"-\"}", "MergedWithNext", "false"), "the-final--countdown", "the|-final|-|-countdown");
+    pieces_are(SPLIT("{\"String\":\"-\"}", "MergedWithPrevious", "false"), "the-final--countdown",
+               "the-|final-|-|countdown");
+    pieces_are(SPLIT("{\"String\":\"-\"}", "MergedWithNext", "false"), "the-final--countdown",
+               "the|-final|-|-countdown");
     pieces_are(SPLIT("{\"String\":\"-\"}", "Contiguous", "false"), "the-final--countdown", "the|-|final|--|countdown");
     pieces_are(SPLIT("{\"Regex\":\"[a-z]+\"}", "Removed", "true"), "ab-cd1", "ab|cd");
     pieces_are(SPLIT("{\"Regex\":\"(?=[A-Z])\"}", "Isolated", "false"), "camelCaseText", "camel|Case|Text");
@@ -214,8 +221,10 @@ static void other_pre_tokenizers_split_as_the_library_does(void **state)
     pieces_are("{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"x\"}", "axbxxc", "a|b|c");
     pieces_are("{\"type\":\"FixedLength\",\"length\":2}", "abcde", "ab|cd|e");
     pieces_are("{\"type\":\"BertPreTokenizer\"}", "Hi, there", "Hi|,|there");
-    pieces_are("{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\"}", "Hey  you", "_Hey|_|_you");
-    pieces_are("{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"never\",\"split\":false}", "Hey you", "Hey_you");
+    pieces_are("{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\"}", "Hey  you",
+               "_Hey|_|_you");
+    pieces_are("{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"never\",\"split\":false}", "Hey you",
+               "Hey_you");
     pieces_are(
         "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Digits\",\"individual_digits\":true}]}",
         "a1 2b", "a|1|2|b");
@@ -224,7 +233,8 @@ static void other_pre_tokenizers_split_as_the_library_does(void **state)
 static void a_pattern_nobody_wrote_goes_through_pcre2(void **state)
 {
     (void)state;
-    pieces_are(SPLIT("{\"Regex\":\"[\\\\p{L}&&[^\\\\p{Han}]]+|\\\\p{Han}\"}", "Isolated", "false"), "ab中cd文", "ab|中|cd|文");
+    pieces_are(SPLIT("{\"Regex\":\"[\\\\p{L}&&[^\\\\p{Han}]]+|\\\\p{Han}\"}", "Isolated", "false"), "ab中cd文",
+               "ab|中|cd|文");
     pieces_are(SPLIT("{\"Regex\":\"^x\"}", "Isolated", "false"), "xx\nxx", "x|x\n|x|x"); /* ^ is of lines */
     pieces_are(SPLIT("{\"Regex\":\"\\\\w+\"}", "Isolated", "false"), "a\xcc\x81_\xc2\xb2-x", "a\xcc\x81_\xc2\xb2|-|x");
     pieces_are(SPLIT("{\"Regex\":\"[[:punct:]]+\"}", "Isolated", "false"),
@@ -237,8 +247,9 @@ static void a_pattern_nobody_wrote_goes_through_pcre2(void **state)
 static void a_pattern_that_explodes_ends_its_request(void **state)
 {
     (void)state;
-    struct tok *t = world_load(&(struct parts){ .model = "\"vocab\":{\"a\":0},\"merges\":[]",
-                                                .pre_tokenizer = SPLIT("{\"Regex\":\"(a|aa)+(x|y)\"}", "Isolated", "false") });
+    struct tok *t =
+        world_load(&(struct parts){ .model = "\"vocab\":{\"a\":0},\"merges\":[]",
+                                    .pre_tokenizer = SPLIT("{\"Regex\":\"(a|aa)+(x|y)\"}", "Isolated", "false") });
     assert_string_equal(world_ids(t, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaac", 0), status_name(ST_TOO_LARGE));
     tok_free(t);
 }

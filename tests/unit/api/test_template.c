@@ -110,7 +110,8 @@ static void every_small_template_renders_as_jinja_does(void **state)
             }
             if (st && json_object_get(c, "error")) continue; /* told at load already */
             if (st) fail_msg("%s: %s", json_string_value(text), err);
-            compare(json_string_value(text), t, json_object_get(group, "vars"), c, json_integer_value(json_object_get(g, "now")));
+            compare(json_string_value(text), t, json_object_get(group, "vars"), c,
+                    json_integer_value(json_object_get(g, "now")));
             tmpl_free(t);
         }
     }
@@ -169,9 +170,11 @@ static void C9_endless_loops_run_out_of_steps(void **state)
         .steps_max = 50000, .depth_max = 128, .output_bytes_max = 1 << 20, .memory_bytes_max = 4 << 20
     };
     clock_t t = clock();
-    is_too_much("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"); /* by the default limits */
+    is_too_much(
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"); /* by the default limits */
     limits = &small;
-    is_too_much("{% for a in range(100000) %}{% for b in range(100000) %}{% for c in range(100000) %}{% endfor %}{% endfor %}{% endfor %}");
+    is_too_much(
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% for c in range(100000) %}{% endfor %}{% endfor %}{% endfor %}");
     is_too_much(
         "{% for a in range(100000) %}{% for b in range(100000) %}xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx{% endfor %}{% endfor %}");
     is_too_much("{{ 'a' * 1000000000 }}");
@@ -179,9 +182,12 @@ static void C9_endless_loops_run_out_of_steps(void **state)
     is_too_much("{{ [1] * 100000000 }}");
     is_too_much("{% set ns = namespace(s='ab') %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s %}{% endfor %}");
     is_too_much("{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}");
-    is_too_much("{% set ns = namespace(s='ab' * 100000) %}{% for i in range(100000) %}{{ ns.s | upper | length }}{% endfor %}");
-    is_too_much("{% set ns = namespace(s='ab' * 1000000) %}{% for i in range(100000) %}{% if 'x' in ns.s %}{% endif %}{% endfor %}");
-    is_too_much("{% set l = [] %}{% for i in range(100000) %}{% set _ = l.append(i) %}{% if l | sort | first %}{% endif %}{% endfor %}");
+    is_too_much(
+        "{% set ns = namespace(s='ab' * 100000) %}{% for i in range(100000) %}{{ ns.s | upper | length }}{% endfor %}");
+    is_too_much(
+        "{% set ns = namespace(s='ab' * 1000000) %}{% for i in range(100000) %}{% if 'x' in ns.s %}{% endif %}{% endfor %}");
+    is_too_much(
+        "{% set l = [] %}{% for i in range(100000) %}{% set _ = l.append(i) %}{% if l | sort | first %}{% endif %}{% endfor %}");
     is_too_much("{% set d = {} %}{% for i in range(100000) %}{% set _ = d.update({i ~ '': 1}) %}{% endfor %}");
     is_too_much("{{ range(100001) }}");
     is_too_much("{{ 'x' | indent(100000000) }}");
@@ -217,7 +223,8 @@ static void whole_numbers_are_exact_up_to_a_bound_that_is_told(void **state)
 {
     (void)state;
     renders_to("{{ 2 ** 16383 // 2 ** 16382 }}", "{}", "2");
-    renders_to("{{ (2 ** 8191 - 1) % 127 }} {{ (2 ** 8191 - 1) * (2 ** 8191 - 1) == 2 ** 16382 - 2 ** 8192 + 1 }}", "{}", "1 True");
+    renders_to("{{ (2 ** 8191 - 1) % 127 }} {{ (2 ** 8191 - 1) * (2 ** 8191 - 1) == 2 ** 16382 - 2 ** 8192 + 1 }}",
+               "{}", "1 True");
     is_refused("{{ 2 ** 16384 }}", "line 1: integer too large: more than 16384 bits");
     is_refused("{{ 2 ** (2 ** 70) }}", "line 1: integer too large: more than 16384 bits");
     is_refused("{{ 10 ** 4300 }}", "line 1: an integer of more than 4300 digits as text");
@@ -258,7 +265,8 @@ static void C10_depth_is_bounded_at_load(void **state)
         for (int k = 0; k < deep[i].n && text.n < 3 << 20; k++) buf_puts(&text, deep[i].close);
         buf_puts(&text, deep[i].tail);
         bool only_parity = !strcmp(deep[i].open, "not "); /* a run of "not" is one level */
-        if (parse(buf_cstr(&text), err) != (only_parity ? ST_OK : ST_CONFIG)) fail_msg("%s is not refused", deep[i].open);
+        if (parse(buf_cstr(&text), err) != (only_parity ? ST_OK : ST_CONFIG))
+            fail_msg("%s is not refused", deep[i].open);
     }
     buf_free(&text);
     assert_int_equal(parse("{{ ((((((((((((((((((((1)))))))))))))))))))) }}", err), ST_OK);
@@ -282,10 +290,12 @@ static void C10_long_chains_need_no_stack(void **state)
     }
     buf_free(&text);
     is_too_much("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}");
-    is_too_much("{% macro f(a) %}{% if 1 %}{% for x in [1] %}{{ [f((a + 1))] }}{% endfor %}{% endif %}{% endmacro %}{{ f(0) }}");
+    is_too_much(
+        "{% macro f(a) %}{% if 1 %}{% for x in [1] %}{{ [f((a + 1))] }}{% endfor %}{% endif %}{% endmacro %}{{ f(0) }}");
     is_too_much("{% macro f(a=f()) %}{% endmacro %}{{ f() }}");
     is_too_much("{% macro f() %}{{ g() }}{% endmacro %}{% macro g() %}{{ f() }}{% endmacro %}{{ g() }}");
-    is_too_much("{% macro f() %}{{ caller() }}{% endmacro %}{% macro g() %}{% call f() %}{{ g() }}{% endcall %}{% endmacro %}{{ g() }}");
+    is_too_much(
+        "{% macro f() %}{{ caller() }}{% endmacro %}{% macro g() %}{% call f() %}{{ g() }}{% endcall %}{% endmacro %}{{ g() }}");
     is_too_much("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}");
     is_too_much("{% block a %}{{ self.a() }}{% endblock %}");
     is_too_much("{% macro f() %}{{ f(*[1], **{'a': 2}) }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f() }}");
@@ -320,8 +330,8 @@ static void C11_there_is_nothing_to_break_out_to(void **state)
         if (parse(bad[i], err) != ST_CONFIG) fail_msg("%s is accepted", bad[i]);
         assert_int_equal(strncmp(err, "line 1: ", 8), 0);
     }
-    renders_to("[{{ ''|attr(a) }}{{ '{0.__class__}{0[__class__]}'.format('') }}{{ [{}]|map(attribute=a)|join }}]", "{\"a\":\"__class__\"}",
-               "[]");
+    renders_to("[{{ ''|attr(a) }}{{ '{0.__class__}{0[__class__]}'.format('') }}{{ [{}]|map(attribute=a)|join }}]",
+               "{\"a\":\"__class__\"}", "[]");
     renders_to("[{{ ''[a] }}{{ {}[a] }}{{ self }}{{ config }}]", "{\"a\":\"__class__\"}", "[]");
 }
 
@@ -369,8 +379,8 @@ static void C12_raise_exception_gives_its_message_and_no_more(void **state)
 static void C13_markup_in_content_is_data(void **state)
 {
     (void)state;
-    renders_to("{% for m in messages %}{{ m.content }}{% endfor %}", "{\"messages\":[{\"content\":\"{{ 7*7 }}{% raw %}{# x #}\"}]}",
-               "{{ 7*7 }}{% raw %}{# x #}");
+    renders_to("{% for m in messages %}{{ m.content }}{% endfor %}",
+               "{\"messages\":[{\"content\":\"{{ 7*7 }}{% raw %}{# x #}\"}]}", "{{ 7*7 }}{% raw %}{# x #}");
 }
 
 static void the_callers_data_is_not_changed(void **state)
@@ -383,16 +393,17 @@ static void the_callers_data_is_not_changed(void **state)
     assert_int_equal(render("{% set _ = a.update({'x': 1}) %}", "{\"a\":{}}", &b, err), ST_INVALID);
     assert_int_equal(render("{% set _ = a[0].pop('x') %}", "{\"a\":[{\"x\":1}]}", &b, err), ST_INVALID);
     renders_to("{% set l = a | list %}{% set _ = l.append(4) %}{{ l }}{{ a }}", "{\"a\":[3]}", "[3, 4][3]");
-    renders_to("{% set l = [] %}{% for i in [1, 2, 3] %}{% set _ = l.append(i) %}{% endfor %}{{ l.pop() }}{{ l.pop(0) }}{{ l }}", "{}",
-               "31[2]");
+    renders_to(
+        "{% set l = [] %}{% for i in [1, 2, 3] %}{% set _ = l.append(i) %}{% endfor %}{{ l.pop() }}{{ l.pop(0) }}{{ l }}",
+        "{}", "31[2]");
     buf_free(&b);
 }
 
 static void json_inside_templates_is_read(void **state)
 {
     (void)state;
-    renders_to("{% set d = s | from_json %}{{ d.a[1].b }}{{ d | tojson }}", "{\"s\":\"{\\\"a\\\": [1, {\\\"b\\\": \\\"x\\\"}]}\"}",
-               "x{\"a\": [1, {\"b\": \"x\"}]}");
+    renders_to("{% set d = s | from_json %}{{ d.a[1].b }}{{ d | tojson }}",
+               "{\"s\":\"{\\\"a\\\": [1, {\\\"b\\\": \\\"x\\\"}]}\"}", "x{\"a\": [1, {\"b\": \"x\"}]}");
     char       err[300];
     struct buf b;
     buf_init(&b, 1000);

@@ -8,9 +8,8 @@
 static void whitespace_is_pythons(void **state)
 {
     (void)state;
-    static const uint32_t yes[] = {
-        9, 10, 11, 12, 13, 0x1c, 0x1f, 0x20, 0x85, 0xa0, 0x1680, 0x2000, 0x200a, 0x2028, 0x202f, 0x205f, 0x3000
-    };
+    static const uint32_t yes[] = { 9,    10,     11,     12,     13,     0x1c,   0x1f,   0x20,  0x85,
+                                    0xa0, 0x1680, 0x2000, 0x200a, 0x2028, 0x202f, 0x205f, 0x3000 };
     static const uint32_t no[] = { 0, 8, 14, 0x1b, 0x21, 'a', 0x180e, 0x200b, 0x2060, 0xfeff, 0x1f600 };
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++) assert_true(text_is_space(yes[i]));
     for (size_t i = 0; i < sizeof no / sizeof *no; i++) assert_false(text_is_space(no[i]));
@@ -67,7 +66,8 @@ static void cases_are_those_of_unicode(void **state)
     case_is("they're bill's 2nd", TEXT_TITLE, "They'Re Bill'S 2Nd");
     case_is("\u65e5\u672c", TEXT_UPPER, "\u65e5\u672c");
     assert_true(text_is_printable(0xe9) && text_is_printable(' ') && text_is_printable(0x1f600));
-    assert_false(text_is_printable(0xad) || text_is_printable(0x2028) || text_is_printable(0xa0) || text_is_printable(0x378));
+    assert_false(text_is_printable(0xad) || text_is_printable(0x2028) || text_is_printable(0xa0) ||
+                 text_is_printable(0x378));
 }
 
 int main(void)

@@ -36,8 +36,10 @@ static struct tok *load_case(const json_t *golden, const json_t *c)
     char             err[300];
     struct tok      *t = NULL;
     struct tok_texts x = { 0 };
-    char *json = member_text(json_object_get(golden, "tokenizers"), json_string_value(json_object_get(c, "tokenizer")), &x.n_json);
-    char *config = member_text(c, "tokenizer_config", &x.n_config), *map = member_text(c, "special_tokens_map", &x.n_map);
+    char *json = member_text(json_object_get(golden, "tokenizers"), json_string_value(json_object_get(c, "tokenizer")),
+                             &x.n_json);
+    char *config = member_text(c, "tokenizer_config", &x.n_config),
+         *map = member_text(c, "special_tokens_map", &x.n_map);
     char *model = member_text(c, "config", &x.n_model);
     x.json = json;
     x.config = config;
@@ -62,15 +64,16 @@ static void the_template_gets_the_special_tokens_that_transformers_passes(void *
     {
         struct call      call;
         struct api_error e;
-        const char      *name = json_string_value(json_object_get(c, "name")), *want = json_string_value(json_object_get(c, "out"));
-        struct tok      *t = load_case(golden, c);
+        const char      *name = json_string_value(json_object_get(c, "name")),
+                   *want = json_string_value(json_object_get(c, "out"));
+        struct tok *t = load_case(golden, c);
         world.m.tok = t;
         static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"return_token_ids\":false}";
         if (call_parse(&call, &dialect_chat, &world.m, body, sizeof body - 1, "x1", &e) || messages_render(&call, &e))
             fail_msg("%s", e.message);
         if (call.rendered.n != strlen(want) || memcmp(call.rendered.data, want, call.rendered.n) != 0)
-            fail_msg("%s, %s:\n--- wanted\n%s\n--- got\n%.*s", name, json_string_value(json_object_get(c, "tokenizer")), want,
-                     (int)call.rendered.n, call.rendered.data ? call.rendered.data : "");
+            fail_msg("%s, %s:\n--- wanted\n%s\n--- got\n%.*s", name, json_string_value(json_object_get(c, "tokenizer")),
+                     want, (int)call.rendered.n, call.rendered.data ? call.rendered.data : "");
         call_free(&call);
         tok_free(t);
     }
@@ -100,7 +103,8 @@ static void a_file_that_cannot_be_understood_is_named(void **state)
 {
     (void)state;
     refuses_files(NULL, "[]", "special_tokens_map.json: must be an object");
-    refuses_files("{\"bos_token\":7}", NULL, "tokenizer_config.json: bos_token: must be null, a string or an object with \"content\"");
+    refuses_files("{\"bos_token\":7}", NULL,
+                  "tokenizer_config.json: bos_token: must be null, a string or an object with \"content\"");
     refuses_files(NULL, "{\"eos_token\":[\"x\"]}",
                   "special_tokens_map.json: eos_token: must be null, a string or an object with \"content\"");
     refuses_files("{\"extra_special_tokens\":{\"a\":1}}", NULL,

@@ -1,6 +1,7 @@
 #include "api_world.h"
 
-typedef enum status endpoint(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
+typedef enum status endpoint(const struct api_model *m, const char *body, size_t n, struct buf *out,
+                             struct api_error *e);
 
 static json_t *post(endpoint *f, const char *body)
 {
@@ -45,12 +46,14 @@ static void text_is_counted_and_split(void **state)
 static void messages_are_rendered_first(void **state)
 {
     (void)state;
-    json_t *v = post(api_tokenize, "{\"messages\":[{\"role\":\"user\",\"content\":\"<|im_end|>\"}],\"add_generation_prompt\":false}");
+    json_t *v = post(api_tokenize,
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"<|im_end|>\"}],\"add_generation_prompt\":false}");
     assert_int_equal(int_at(v, "count"), 1 + 5 + 10 + 1 + 1); /* the user's control token is ten bytes of text */
     assert_int_equal(int_at(v, "tokens.0"), IM_START);
     json_decref(v);
     post_fails(api_tokenize, "{\"messages\":[]}", 400, "messages");
-    post_fails(api_tokenize, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"chat_template\":\"x\"}", 400, "chat_template");
+    post_fails(api_tokenize, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"chat_template\":\"x\"}", 400,
+               "chat_template");
 }
 
 static void ids_become_text_again(void **state)
@@ -122,9 +125,12 @@ static void models_are_listed_with_their_context(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_counted_and_split),     cmocka_unit_test(messages_are_rendered_first),
-        cmocka_unit_test(ids_become_text_again),         cmocka_unit_test(B41_ids_out_of_the_vocabulary_and_wrong_shapes),
-        cmocka_unit_test(B41_too_many_tokens_are_a_400), cmocka_unit_test(models_are_listed_with_their_context),
+        cmocka_unit_test(text_is_counted_and_split),
+        cmocka_unit_test(messages_are_rendered_first),
+        cmocka_unit_test(ids_become_text_again),
+        cmocka_unit_test(B41_ids_out_of_the_vocabulary_and_wrong_shapes),
+        cmocka_unit_test(B41_too_many_tokens_are_a_400),
+        cmocka_unit_test(models_are_listed_with_their_context),
     };
     return cmocka_run_group_tests(tests, world_open, world_close);
 }

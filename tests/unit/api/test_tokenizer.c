@@ -14,8 +14,8 @@ static struct tok *chat(const char *config)
         .model = b.data,
         .pre_tokenizer = WORLD_GPT2,
         .decoder = WORLD_BYTE_LEVEL,
-        .added =
-            "[" ADDED("258", "<s>", "") "," ADDED("259", "</s>", "") "," ADDED("260", "<|im|>", "") "," ADDED("261", "<|im|>x", "") "]",
+        .added = "[" ADDED("258", "<s>", "") "," ADDED("259", "</s>", "") "," ADDED("260", "<|im|>", "") "," ADDED(
+            "261", "<|im|>x", "") "]",
         .post_processor =
             "{\"type\":\"Sequence\",\"processors\":[" WORLD_GPT2
             ",{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\","
@@ -81,9 +81,10 @@ static void tokens_are_found_by_id_and_by_text(void **state)
 static void tokenizer_config_names_tokens_and_may_change_the_template(void **state)
 {
     (void)state;
-    struct tok *t = chat("{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"add_bos_token\":false,\"bos_token\":\"<s>\","
-                         "\"eos_token\":{\"content\":\"</s>\",\"special\":true},\"pad_token\":null,\"unk_token\":\"none such\"}");
-    uint32_t    id = 0;
+    struct tok *t =
+        chat("{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"add_bos_token\":false,\"bos_token\":\"<s>\","
+             "\"eos_token\":{\"content\":\"</s>\",\"special\":true},\"pad_token\":null,\"unk_token\":\"none such\"}");
+    uint32_t id = 0;
     assert_true(tok_bos(t, &id));
     assert_int_equal(id, 258);
     assert_true(tok_id_of(t, "</s>", 4, &id));
@@ -111,11 +112,12 @@ static void added_tokens_strip_spaces_only_where_their_flags_allow_it(void **sta
 {
     (void)state;
     static const char model[] = "\"vocab\":{\"a\":0,\" \":1,\"b\":2,\"m\":3,\"_\":4,\"M\":5},\"merges\":[]";
-    struct tok       *t = world_load(
-              &(struct parts){ .model = model,
-                               .added = "[" ADDED("6", "<l>", ",\"lstrip\":true") "," ADDED(
-                                   "7", "<r>", ",\"rstrip\":true") ","
-                                                                         "{\"id\":8,\"content\":\"mm\",\"single_word\":true,\"normalized\":false}]" });
+    struct tok       *t = world_load(&(struct parts){
+              .model = model,
+              .added = "[" ADDED("6", "<l>", ",\"lstrip\":true") "," ADDED(
+                  "7", "<r>",
+                  ",\"rstrip\":true") ","
+                                            "{\"id\":8,\"content\":\"mm\",\"single_word\":true,\"normalized\":false}]" });
     assert_string_equal(world_ids(t, "a  <l> a", 0), "0 6 1 0");
     assert_string_equal(world_ids(t, "a <r>  a", 0), "0 1 7 0");
     assert_string_equal(world_ids(t, " <r>  <l> ", 0), "1 7 6 1");
@@ -127,7 +129,8 @@ static void added_tokens_strip_spaces_only_where_their_flags_allow_it(void **sta
     t = world_load(&(struct parts){
         .model = model,
         .normalizer = "{\"type\":\"Lowercase\"}",
-        .added = "[{\"id\":6,\"content\":\"MM\",\"normalized\":true},{\"id\":7,\"content\":\"A\",\"normalized\":false}]" });
+        .added =
+            "[{\"id\":6,\"content\":\"MM\",\"normalized\":true},{\"id\":7,\"content\":\"A\",\"normalized\":false}]" });
     assert_string_equal(world_ids(t, "mm MM mM A a", 0), "6 1 6 1 6 1 7 1 0");
     tok_free(t);
 }
@@ -135,10 +138,10 @@ static void added_tokens_strip_spaces_only_where_their_flags_allow_it(void **sta
 static void metaspace_marks_the_first_word_of_the_text_alone(void **state)
 {
     (void)state;
-    struct tok *t = world_load(
-        &(struct parts){ .model = "\"vocab\":{\"_\":0,\"a\":1},\"merges\":[]",
-                         .pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\",\"split\":false}",
-                         .added = "[" ADDED("2", "<s>", "") "]" });
+    struct tok *t = world_load(&(struct parts){
+        .model = "\"vocab\":{\"_\":0,\"a\":1},\"merges\":[]",
+        .pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\",\"split\":false}",
+        .added = "[" ADDED("2", "<s>", "") "]" });
     assert_string_equal(world_ids(t, "a<s>a", 0), "0 1 2 1");
     assert_string_equal(world_ids(t, "<s>a", 0), "2 1");
     assert_string_equal(world_ids(t, " a", 0), "0 1");
@@ -152,7 +155,8 @@ static const struct {
     struct parts p;
     const char  *says;
 } refused[] = {
-    { { .model = "\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]" }, "model.vocab[\"b\"]: id 0 belongs to another token too" },
+    { { .model = "\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]" },
+      "model.vocab[\"b\"]: id 0 belongs to another token too" },
     { { .model = "\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]" }, "model.vocab[\"a\"]: appears twice" },
     { { .model = "\"vocab\":{\"a\":16777216},\"merges\":[]" }, "model.vocab[\"a\"]: the id must be" },
     { { .model = "\"vocab\":{\"a\":-1},\"merges\":[]" }, "model.vocab[\"a\"]: the id must be" },
@@ -178,17 +182,24 @@ static const struct {
     { { .model = VOCAB, .added = "[{\"id\":3}]" }, "added_tokens[0].content" },
     { { .model = VOCAB, .added = "[{\"content\":\"x\"}]" }, "added_tokens[0].id" },
     { { .model = VOCAB, .added = "[" ADDED("99999999", "x", "") "]" }, "added_tokens[0].id" },
-    { { .model = VOCAB, .added = "[" ADDED("1", "x", "") "]" }, "added_tokens[0].id: 1 of \"x\" belongs to another token too" },
-    { { .model = VOCAB, .added = "[" ADDED("3", "a", "") "]" }, "added_tokens[0].id: 3, but \"a\" has the id 0 already" },
-    { { .model = VOCAB, .added = "[" ADDED("3", "x", "") "," ADDED("3", "x", "") "]" }, "added_tokens: id 3 appears twice" },
-    { { .model = VOCAB, .added = "[" ADDED("3", "x", ",\"lstrip\":\"yes\"") "]" }, "added_tokens[0].lstrip: must be true or false" },
-    { { .model = VOCAB, .normalizer = "{\"type\":\"Sideways\"}" }, "normalizer.type: \"Sideways\" is not supported; supported: NFC" },
+    { { .model = VOCAB, .added = "[" ADDED("1", "x", "") "]" },
+      "added_tokens[0].id: 1 of \"x\" belongs to another token too" },
+    { { .model = VOCAB, .added = "[" ADDED("3", "a", "") "]" },
+      "added_tokens[0].id: 3, but \"a\" has the id 0 already" },
+    { { .model = VOCAB, .added = "[" ADDED("3", "x", "") "," ADDED("3", "x", "") "]" },
+      "added_tokens: id 3 appears twice" },
+    { { .model = VOCAB, .added = "[" ADDED("3", "x", ",\"lstrip\":\"yes\"") "]" },
+      "added_tokens[0].lstrip: must be true or false" },
+    { { .model = VOCAB, .normalizer = "{\"type\":\"Sideways\"}" },
+      "normalizer.type: \"Sideways\" is not supported; supported: NFC" },
     { { .model = VOCAB, .normalizer = "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{}]}" },
       "normalizer.normalizers[1].type: \"\"" },
     { { .model = VOCAB, .normalizer = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}" },
       "normalizer: pattern not supported" },
-    { { .model = VOCAB, .pre_tokenizer = "{\"type\":\"Sideways\"}" }, "pre_tokenizer.type: \"Sideways\" is not supported" },
-    { { .model = VOCAB, .pre_tokenizer = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a[b]\"},\"behavior\":\"Isolated\"}" },
+    { { .model = VOCAB, .pre_tokenizer = "{\"type\":\"Sideways\"}" },
+      "pre_tokenizer.type: \"Sideways\" is not supported" },
+    { { .model = VOCAB,
+        .pre_tokenizer = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a[b]\"},\"behavior\":\"Isolated\"}" },
       "pre_tokenizer: pattern not supported: a class without its end" },
     { { .model = VOCAB, .normalizer = "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"!\"}" },
       "normalizer.precompiled_charsmap: is no base64" },
@@ -196,21 +207,28 @@ static const struct {
       "normalizer.precompiled_charsmap: has no trie" },
     { { .model = "\"vocab\":[]", .type = "Unigram" }, "model.vocab: is empty" },
     { { .model = "\"vocab\":[[\"a\",-1]]", .type = "Unigram" }, "model.unk_id: must be the id of a token" },
-    { { .model = "\"unk_id\":1,\"vocab\":[[\"a\",-1]]", .type = "Unigram" }, "model.unk_id: must be the id of a token" },
-    { { .model = "\"unk_id\":0,\"vocab\":[[\"a\",\"b\"]]", .type = "Unigram" }, "model.vocab[0]: must be [token, score]" },
-    { { .model = "\"unk_id\":0,\"vocab\":[[\"a\",1],[\"a\",2]]", .type = "Unigram" }, "model.vocab[1]: the token \"a\" appears twice" },
+    { { .model = "\"unk_id\":1,\"vocab\":[[\"a\",-1]]", .type = "Unigram" },
+      "model.unk_id: must be the id of a token" },
+    { { .model = "\"unk_id\":0,\"vocab\":[[\"a\",\"b\"]]", .type = "Unigram" },
+      "model.vocab[0]: must be [token, score]" },
+    { { .model = "\"unk_id\":0,\"vocab\":[[\"a\",1],[\"a\",2]]", .type = "Unigram" },
+      "model.vocab[1]: the token \"a\" appears twice" },
     { { .model = "\"vocab\":{\"a\":0}", .type = "WordPiece" }, "model.unk_token: \"[UNK]\" is not in model.vocab" },
     { { .model = "\"vocab\":{\"a\":0}", .type = "WordLevel" }, "model.type: \"WordLevel\" is not supported" },
-    { { .model = VOCAB, .pre_tokenizer = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Upwards\"}" },
+    { { .model = VOCAB,
+        .pre_tokenizer = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Upwards\"}" },
       "pre_tokenizer.behavior: \"Upwards\"" },
     { { .model = VOCAB, .pre_tokenizer = "{\"type\":\"Split\"}" }, "pre_tokenizer.pattern" },
-    { { .model = VOCAB, .post_processor = "{\"type\":\"TemplateProcessing\",\"single\":[]}" }, "post_processor.single: has no Sequence A" },
-    { { .model = VOCAB, .post_processor = "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}]}" },
+    { { .model = VOCAB, .post_processor = "{\"type\":\"TemplateProcessing\",\"single\":[]}" },
+      "post_processor.single: has no Sequence A" },
+    { { .model = VOCAB,
+        .post_processor = "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}]}" },
       "post_processor.special_tokens" },
     { { .model = VOCAB, .post_processor = "{\"type\":\"BertProcessing\",\"sep\":[\"x\",77],\"cls\":[\"a\",0]}" },
       "post_processor: id 77 is no token" },
     { { .model = VOCAB, .decoder = "{\"type\":\"CTC\"}" }, "decoder.type: \"CTC\" is not supported" },
-    { { .model = VOCAB, .decoder = "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}" },
+    { { .model = VOCAB,
+        .decoder = "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}" },
       "decoder.decoders[1]: ByteFallback is not supported behind" },
     { { .model = VOCAB, .config = "[]" }, "tokenizer_config.json: must be an object" },
     { { .model = VOCAB, .config = "{" }, "tokenizer_config.json: JSON" },
@@ -225,7 +243,8 @@ static void an_unsupported_tokenizer_is_refused_by_name(void **state)
         struct tok *t = NULL;
         char        err[300];
         if (world_try(&refused[i].p, &t, err) != ST_CONFIG) fail_msg("accepted: %s", refused[i].says);
-        if (!strstr(err, refused[i].says) || strchr(err, '\n')) fail_msg("\"%s\" does not say \"%s\"", err, refused[i].says);
+        if (!strstr(err, refused[i].says) || strchr(err, '\n'))
+            fail_msg("\"%s\" does not say \"%s\"", err, refused[i].says);
         assert_true(!strncmp(err, "tokenizer", 9));
         assert_null(t);
     }
@@ -250,7 +269,8 @@ static void text_that_is_no_tokenizer_json_is_refused(void **state)
     for (size_t i = 0; i < ARRAY_N(bad); i++) {
         struct tok *t = NULL;
         char        err[200];
-        if (tok_load(bad[i], strlen(bad[i]), NULL, 0, &t, err, sizeof err) != ST_CONFIG) fail_msg("accepted: %s", bad[i]);
+        if (tok_load(bad[i], strlen(bad[i]), NULL, 0, &t, err, sizeof err) != ST_CONFIG)
+            fail_msg("accepted: %s", bad[i]);
         assert_true(err[0]);
     }
     char        deep[5000], err[20]; /* the message is cut, not overrun */
@@ -300,9 +320,9 @@ static void marks_pile_up_in_linear_time(void **state)
 {
     (void)state;
     enum { N = 200000 };
-    struct tok *t =
-        world_load(&(struct parts){ .model = "\"vocab\":{\"a\":0,\"\xcc\xa3\":1,\"\xcc\x81\":2,\"\xe1\xba\xa1\":3},\"merges\":[]",
-                                    .normalizer = "{\"type\":\"NFC\"}" });
+    struct tok *t = world_load(
+        &(struct parts){ .model = "\"vocab\":{\"a\":0,\"\xcc\xa3\":1,\"\xcc\x81\":2,\"\xe1\xba\xa1\":3},\"merges\":[]",
+                         .normalizer = "{\"type\":\"NFC\"}" });
     assert_string_equal(world_ids(t, "a\xcc\x81\xcc\xa3", 0), "3 2"); /* reordered, then composed */
     char *text = malloc(1 + 4 * N);
     text[0] = 'a';

@@ -36,8 +36,8 @@ static void unknown_characters_side_by_side_are_one_token(void **state)
 static void unknown_characters_become_bytes_where_all_have_tokens(void **state)
 {
     (void)state;
-    struct tok *t = world_load(
-        &(struct parts){ UNIGRAM("\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"u\",0],[\"a\",-1],[\"<0xC3>\",-1],[\"<0xA9>\",-1]]") });
+    struct tok *t = world_load(&(struct parts){ UNIGRAM(
+        "\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"u\",0],[\"a\",-1],[\"<0xC3>\",-1],[\"<0xA9>\",-1]]") });
     assert_string_equal(world_ids(t, "a\xc3\xa9", 0), "1 2 3");
     assert_string_equal(world_ids(t, "\xc3\xa9\xc3\xa8", 0), "0"); /* of a run all or none */
     tok_free(t);
@@ -46,8 +46,9 @@ static void unknown_characters_become_bytes_where_all_have_tokens(void **state)
 static void no_text_becomes_a_special_token_of_the_vocabulary(void **state)
 {
     (void)state;
-    struct tok *t = world_load(&(struct parts){ .added = "[{\"id\":4,\"content\":\"<s>\",\"special\":true}]",
-                                                UNIGRAM("\"unk_id\":0,\"vocab\":[" TOKENS ",[\"<\",-9],[\"s\",-9],[\">\",-9]]") });
+    struct tok *t =
+        world_load(&(struct parts){ .added = "[{\"id\":4,\"content\":\"<s>\",\"special\":true}]",
+                                    UNIGRAM("\"unk_id\":0,\"vocab\":[" TOKENS ",[\"<\",-9],[\"s\",-9],[\">\",-9]]") });
     assert_string_equal(world_ids(t, "a<s>", 0), "1 4");
     assert_string_equal(world_ids(t, "a<s>", TOK_NO_SPECIAL_PARSE), "1 7 8 9");
     tok_free(t);

@@ -1,7 +1,8 @@
 #include "tok_world.h"
 
-#define WORDS(more) \
-    .type = "WordPiece", .model = "\"vocab\":{\"[UNK]\":0,\"a\":1,\"ab\":2,\"##c\":3,\"##cd\":4,\"##d\":5,\".\":6,\"n't\":7}" more
+#define WORDS(more)      \
+    .type = "WordPiece", \
+    .model = "\"vocab\":{\"[UNK]\":0,\"a\":1,\"ab\":2,\"##c\":3,\"##cd\":4,\"##d\":5,\".\":6,\"n't\":7}" more
 
 static void the_longest_token_is_taken_from_the_left(void **state)
 {
@@ -36,10 +37,12 @@ static void words_get_their_spaces_back(void **state)
 {
     (void)state;
     const uint32_t id[] = { 2, 4, 1, 6, 7, 3 };
-    struct tok    *t = world_load(&(struct parts){ WORDS(""), .decoder = "{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}" });
+    struct tok    *t = world_load(
+           &(struct parts){ WORDS(""), .decoder = "{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}" });
     assert_string_equal(text_of(t, id, ARRAY_N(id)), "abcd a.n'tc");
     tok_free(t);
-    t = world_load(&(struct parts){ WORDS(""), .decoder = "{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":false}" });
+    t = world_load(
+        &(struct parts){ WORDS(""), .decoder = "{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":false}" });
     assert_string_equal(text_of(t, id, ARRAY_N(id)), "abcd a . n'tc");
     tok_free(t);
 }

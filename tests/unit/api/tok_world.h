@@ -16,10 +16,12 @@ static inline enum status world_try(const struct parts *p, struct tok **t, char 
 {
     struct buf b;
     buf_init(&b, 1 << 24);
-    buf_printf(&b, "{\"version\":\"1.0\",\"added_tokens\":%s,\"normalizer\":%s,\"pre_tokenizer\":%s,", p->added ? p->added : "[]",
-               p->normalizer ? p->normalizer : "null", p->pre_tokenizer ? p->pre_tokenizer : "null");
-    buf_printf(&b, "\"post_processor\":%s,\"decoder\":%s,\"model\":{\"type\":\"%s\",%s}}", p->post_processor ? p->post_processor : "null",
-               p->decoder ? p->decoder : "null", p->type ? p->type : "BPE", p->model);
+    buf_printf(&b, "{\"version\":\"1.0\",\"added_tokens\":%s,\"normalizer\":%s,\"pre_tokenizer\":%s,",
+               p->added ? p->added : "[]", p->normalizer ? p->normalizer : "null",
+               p->pre_tokenizer ? p->pre_tokenizer : "null");
+    buf_printf(&b, "\"post_processor\":%s,\"decoder\":%s,\"model\":{\"type\":\"%s\",%s}}",
+               p->post_processor ? p->post_processor : "null", p->decoder ? p->decoder : "null",
+               p->type ? p->type : "BPE", p->model);
     assert_false(b.failed);
     enum status st = tok_load(b.data, b.n, p->config, p->config ? strlen(p->config) : 0, t, err, 300);
     buf_free(&b);

@@ -83,7 +83,8 @@ static void strings_are_copied_and_terminated(void **state)
     struct arena a;
     char         src[] = "spill";
     arena_init(&a, 1 << 16);
-    char *s = arena_strdup(&a, src), *t = arena_strndup(&a, src, 3), *u = arena_strndup(&a, "a\0b", 3), *none = arena_strndup(&a, NULL, 0);
+    char *s = arena_strdup(&a, src), *t = arena_strndup(&a, src, 3), *u = arena_strndup(&a, "a\0b", 3),
+         *none = arena_strndup(&a, NULL, 0);
     src[0] = 'X';
     assert_string_equal(s, "spill");
     assert_memory_equal(t, "spi\0", 4);

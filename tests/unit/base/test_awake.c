@@ -38,6 +38,7 @@ static void a_break_is_seen_by_the_first_thread_that_runs_and_a_stuck_ticker_hid
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(a_break_is_seen_by_the_first_thread_that_runs_and_a_stuck_ticker_hides_nothing) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        a_break_is_seen_by_the_first_thread_that_runs_and_a_stuck_ticker_hides_nothing) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,8 @@ static void add_find_and_remove(bool spread)
         assert_int_equal(find(&c, row, hash, i), row[i].in ? (int32_t)i : CHAIN_NONE);
         assert_int_equal(chain_count(&c, N), n);
     }
-    for (uint32_t i = 0; i < N; i++) assert_int_equal(find(&c, row, spread ? i * 7919u : 3, i), row[i].in ? (int32_t)i : CHAIN_NONE);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(find(&c, row, spread ? i * 7919u : 3, i), row[i].in ? (int32_t)i : CHAIN_NONE);
     chain_free(&c);
 }
 

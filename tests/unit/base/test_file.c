@@ -169,7 +169,8 @@ static void a_killed_writer_leaves_a_whole_file(void **state)
     for (int i = 0; i < 40; i++) {
         pid_t pid = fork();
         if (!pid) {
-            for (char c = 'b';; c = (char)(c == 'y' ? 'b' : c + 1)) file_replace(at, "torn", memset(text, c, LONG), LONG, 0600);
+            for (char c = 'b';; c = (char)(c == 'y' ? 'b' : c + 1))
+                file_replace(at, "torn", memset(text, c, LONG), LONG, 0600);
         }
         usleep((useconds_t)(i * 137));
         kill(pid, SIGKILL);
@@ -183,9 +184,12 @@ static void a_killed_writer_leaves_a_whole_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_replaced_file_is_complete_and_has_its_mode), cmocka_unit_test(a_failed_write_leaves_the_old_file),
-        cmocka_unit_test(a_link_a_pipe_and_a_folder_are_not_read),      cmocka_unit_test(a_killed_writer_leaves_a_whole_file),
-        cmocka_unit_test(writers_beside_each_other_never_mix),          cmocka_unit_test(the_first_bytes_of_any_file_are_read),
+        cmocka_unit_test(a_replaced_file_is_complete_and_has_its_mode),
+        cmocka_unit_test(a_failed_write_leaves_the_old_file),
+        cmocka_unit_test(a_link_a_pipe_and_a_folder_are_not_read),
+        cmocka_unit_test(a_killed_writer_leaves_a_whole_file),
+        cmocka_unit_test(writers_beside_each_other_never_mix),
+        cmocka_unit_test(the_first_bytes_of_any_file_are_read),
     };
     return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

@@ -29,7 +29,8 @@ static void one_flipped_bit_flips_about_half_of_the_hash(void **state)
     (void)state;
     uint32_t flips = 0;
     for (uint64_t x = 0; x < 64; x++)
-        for (int bit = 0; bit < 64; bit++) flips += (uint32_t)__builtin_popcountll(hash_u64(x * 977) ^ hash_u64((x * 977) ^ 1ull << bit));
+        for (int bit = 0; bit < 64; bit++)
+            flips += (uint32_t)__builtin_popcountll(hash_u64(x * 977) ^ hash_u64((x * 977) ^ 1ull << bit));
     assert_in_range(flips, 64 * 64 * 31, 64 * 64 * 33);
 }
 
@@ -53,7 +54,8 @@ static void no_hash_leaves_the_upper_halves_of_registers_in_use(void **state)
 {
     (void)state;
     uint32_t eax = 0, ebx, ecx, edx;
-    if (!__builtin_cpu_supports("avx") || !__get_cpuid_count(0xd, 1, &eax, &ebx, &ecx, &edx) || !(eax & 4)) return; /* it cannot be asked */
+    if (!__builtin_cpu_supports("avx") || !__get_cpuid_count(0xd, 1, &eax, &ebx, &ecx, &edx) || !(eax & 4))
+        return; /* it cannot be asked */
     char    *bytes = test_malloc(1 << 16);
     uint64_t clear = registers_in_use(true);
     memset(bytes, 7, 1 << 16);

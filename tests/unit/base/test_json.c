@@ -171,7 +171,8 @@ static void a_flood_of_small_values_is_refused(void **state)
 static void integers_are_taken_from_integral_numbers_only(void **state)
 {
     (void)state;
-    json_t *o = json_parse("{\"i\":5,\"d\":3.0,\"f\":1.5,\"b\":true,\"s\":\"1\",\"n\":null,\"e\":1e300,\"m\":-9.3e18}", 71, 0, NULL);
+    json_t *o = json_parse("{\"i\":5,\"d\":3.0,\"f\":1.5,\"b\":true,\"s\":\"1\",\"n\":null,\"e\":1e300,\"m\":-9.3e18}",
+                           71, 0, NULL);
     int64_t v = -1;
     assert_non_null(o);
     assert_int_equal(json_get_int(o, "i", 0, 10, &v), ST_OK);
@@ -181,7 +182,8 @@ static void integers_are_taken_from_integral_numbers_only(void **state)
     assert_int_equal(json_get_int(o, "i", 6, 10, &v), ST_INVALID);
     assert_int_equal(json_get_int(o, "i", 0, 4, &v), ST_INVALID);
     static const char *const wrong[] = { "f", "b", "s", "e", "m" };
-    for (size_t i = 0; i < ARRAY_N(wrong); i++) assert_int_equal(json_get_int(o, wrong[i], INT64_MIN, INT64_MAX, &v), ST_INVALID);
+    for (size_t i = 0; i < ARRAY_N(wrong); i++)
+        assert_int_equal(json_get_int(o, wrong[i], INT64_MIN, INT64_MAX, &v), ST_INVALID);
     assert_int_equal(json_get_int(o, "n", 0, 10, &v), ST_NOT_FOUND);
     assert_int_equal(json_get_int(o, "zz", 0, 10, &v), ST_NOT_FOUND);
     assert_int_equal(json_get_int(json_object_get(o, "i"), "i", 0, 10, &v), ST_NOT_FOUND); /* not even an object */
@@ -361,7 +363,8 @@ static void a_string_is_compared_whole(void **state)
     assert_false(json_str_is(json_array_get(a, 0), "on") || json_str_is(json_array_get(a, 0), "ones"));
     assert_false(json_str_is(json_array_get(a, 1), "one"));
     assert_true(json_str_is(json_array_get(a, 2), ""));
-    assert_false(json_str_is(json_array_get(a, 3), "1") || json_str_is(json_array_get(a, 4), "") || json_str_is(NULL, ""));
+    assert_false(json_str_is(json_array_get(a, 3), "1") || json_str_is(json_array_get(a, 4), "") ||
+                 json_str_is(NULL, ""));
     json_decref(a);
 }
 

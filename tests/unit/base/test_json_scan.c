@@ -160,10 +160,17 @@ static void only_wanted_fields_are_built(void **state)
 static void fields_that_no_route_reads_must_be_valid_json_too(void **state)
 {
     (void)state;
-    static const char *const bad[] = {
-        "{\"x\":01}", "{\"x\":[1,}]}", "{\"x\":\"\xff\"}", "{\"x\":1}}", "{\"x\":1,\"x\":2}", "{\"\\u0078\":1,\"x\":2}", "{\"x\":}",
-        "{\"b\":1,",  "{\"b\":1",      "{\"b\"",           "{"
-    };
+    static const char *const bad[] = { "{\"x\":01}",
+                                       "{\"x\":[1,}]}",
+                                       "{\"x\":\"\xff\"}",
+                                       "{\"x\":1}}",
+                                       "{\"x\":1,\"x\":2}",
+                                       "{\"\\u0078\":1,\"x\":2}",
+                                       "{\"x\":}",
+                                       "{\"b\":1,",
+                                       "{\"b\":1",
+                                       "{\"b\"",
+                                       "{" };
     for (size_t i = 0; i < ARRAY_N(bad); i++) {
         assert_null(build(bad[i], &wide));
         assert_int_equal(err.wrong, JSON_MALFORMED);
@@ -220,8 +227,10 @@ static void errors_of_bounds_name_the_found_and_the_allowed_value(void **state)
 static void the_computed_cost_is_the_memory_that_a_tree_takes(void **state)
 {
     (void)state;
-    static const char *const each[] = { "{\"k%u\":1}", "[]", "%u", "\"s%u\"", "{}", "null", "{\"a%u\":\"b\",\"c\":[1,2.5]}", "[[%u]]" };
-    struct buf               b;
+    static const char *const each[] = {
+        "{\"k%u\":1}", "[]", "%u", "\"s%u\"", "{}", "null", "{\"a%u\":\"b\",\"c\":[1,2.5]}", "[[%u]]"
+    };
+    struct buf b;
     buf_init(&b, 64 << 20);
     for (size_t i = 0; i < ARRAY_N(each); i++) {
         struct json_cost cost;
@@ -232,7 +241,8 @@ static void the_computed_cost_is_the_memory_that_a_tree_takes(void **state)
         size_t took = mallinfo2().uordblks + mallinfo2().hblkhd - before;
         assert_true(json_scan(b.data, b.n, &wide, &cost, &err));
         if (cost.tree_bytes + cost.string_bytes < took || cost.tree_bytes + cost.string_bytes > 3 * took)
-            fail_msg("%s: a tree of %zu bytes is counted as %zu", each[i], took, (size_t)(cost.tree_bytes + cost.string_bytes));
+            fail_msg("%s: a tree of %zu bytes is counted as %zu", each[i], took,
+                     (size_t)(cost.tree_bytes + cost.string_bytes));
         json_decref(v);
     }
     many(&b, "{", "\"key%u\":1", 200000, "}");

@@ -71,7 +71,8 @@ static void invalid_utf8_and_hidden_code_points_are_shown_as_numbers(void **stat
 {
     (void)state;
     LOG_WARN("%s", "\xc3\xa9\xff\xc0\xaf|\xe2\x80\xae|\xc2\x85|\xe2\x80\xa8|\xed\xa0\x80|\xf0\x9f\x98\x80");
-    assert_non_null(strstr(one_line(), "\xc3\xa9\\xff\\xc0\\xaf|\\u{202e}|\\u{85}|\\u{2028}|\\xed\\xa0\\x80|\xf0\x9f\x98\x80\n"));
+    assert_non_null(
+        strstr(one_line(), "\xc3\xa9\\xff\\xc0\\xaf|\\u{202e}|\\u{85}|\\u{2028}|\\xed\\xa0\\x80|\xf0\x9f\x98\x80\n"));
 }
 
 static void a_json_line_parses_whatever_is_in_it(void **state)
@@ -140,7 +141,8 @@ static void a_full_socket_does_not_block_either(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, s), 0);
     log_init(LOG_LEVEL_INFO, s[1], false);
     uint64_t dropped = log_dropped();
-    for (int i = 0; i < 20000; i++) LOG_INFO("area: line %d, which is long enough to fill a socket's buffer before the loop is over", i);
+    for (int i = 0; i < 20000; i++)
+        LOG_INFO("area: line %d, which is long enough to fill a socket's buffer before the loop is over", i);
     assert_true(log_dropped() > dropped);
     log_init(LOG_LEVEL_INFO, in_fd, false);
     close(s[0]);

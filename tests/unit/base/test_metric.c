@@ -100,9 +100,14 @@ static void a_histogram_prints_cumulative_buckets_count_and_sum(void **state)
     (void)state;
     static const double  bound[] = { 0.5, 1, 2e6 };
     struct metric        m = { .labels = "k=\"v\"" };
-    struct metric_family f = {
-        .name = "lat", .help = "h", .type = METRIC_HISTOGRAM, .common_labels = 1, .bound = bound, .n_bound = 3, .n_metric = 1, .metric = &m
-    };
+    struct metric_family f = { .name = "lat",
+                               .help = "h",
+                               .type = METRIC_HISTOGRAM,
+                               .common_labels = 1,
+                               .bound = bound,
+                               .n_bound = 3,
+                               .n_metric = 1,
+                               .metric = &m };
     metric_observe(&f, &m, 0.5); /* a bound belongs to its bucket */
     metric_observe(&f, &m, 0.25);
     metric_observe(&f, &m, 0.75);
@@ -121,9 +126,13 @@ static void a_histogram_prints_cumulative_buckets_count_and_sum(void **state)
 enum { N_EACH = 20000 };
 static const double         one_bound[] = { 1 };
 static struct metric        shared;
-static struct metric_family shared_f = {
-    .name = "s", .help = "h", .type = METRIC_HISTOGRAM, .bound = one_bound, .n_bound = 1, .n_metric = 1, .metric = &shared
-};
+static struct metric_family shared_f = { .name = "s",
+                                         .help = "h",
+                                         .type = METRIC_HISTOGRAM,
+                                         .bound = one_bound,
+                                         .n_bound = 1,
+                                         .n_metric = 1,
+                                         .metric = &shared };
 
 static void *observe(void *arg)
 {

@@ -112,8 +112,10 @@ static void sizes_that_overflow_are_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_gives_n_objects_and_then_null),  cmocka_unit_test(an_object_comes_zeroed_every_time),
-        cmocka_unit_test(a_wrong_put_ends_the_process),      cmocka_unit_test(freeing_a_pool_reports_the_items_that_were_not_returned),
+        cmocka_unit_test(it_gives_n_objects_and_then_null),
+        cmocka_unit_test(an_object_comes_zeroed_every_time),
+        cmocka_unit_test(a_wrong_put_ends_the_process),
+        cmocka_unit_test(freeing_a_pool_reports_the_items_that_were_not_returned),
         cmocka_unit_test(sizes_that_overflow_are_no_memory),
     };
     return cmocka_run_group_tests_name("base/pool", tests, NULL, NULL);

@@ -59,7 +59,8 @@ static void threads_that_hang_are_shown_with_their_stacks(void **state)
     assert_int_equal(thread_start(&t[3], THREAD_XFER, "deaf", deaf, NULL), ST_OK);
     for (int i = 0; i < 4; i++) sem_wait(&there);
     const char *sleeps = NULL, *spins = NULL;
-    for (int i = 0; i < 50 && (!sleeps || sleeps[0] != '/'); i++) { /* a busy machine may need longer than a thread is waited for */
+    for (int i = 0; i < 50 && (!sleeps || sleeps[0] != '/');
+         i++) { /* a busy machine may need longer than a thread is waited for */
         print(text, sizeof text, 1u << THREAD_ENGINE | 1u << THREAD_RANK | 1u << THREAD_XFER);
         sleeps = strstr(text, "thread sleeps (");
         spins = strstr(text, "thread spins (");
@@ -76,7 +77,8 @@ static void threads_that_hang_are_shown_with_their_stacks(void **state)
     __atomic_store_n(&spin, false, __ATOMIC_RELAXED);
     for (int i = 0; i < 3; i++) sem_post(&go);
     for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
-    assert_int_equal(print(text, sizeof text, 1u << THREAD_ENGINE | 1u << THREAD_RANK | 1u << THREAD_XFER | 1u << THREAD_IO), 0);
+    assert_int_equal(
+        print(text, sizeof text, 1u << THREAD_ENGINE | 1u << THREAD_RANK | 1u << THREAD_XFER | 1u << THREAD_IO), 0);
 }
 
 int main(void)

@@ -14,7 +14,8 @@ static void *look(void *arg)
     struct seen *s = arg;
     sigset_t     set;
     s->role = thread_role_self;
-    for (int i = 0; i < PATIENCE_S * 1000 && strncmp(s->name, "a-name", 6); i++) { /* the name is given by the starter, just after */
+    for (int i = 0; i < PATIENCE_S * 1000 && strncmp(s->name, "a-name", 6);
+         i++) { /* the name is given by the starter, just after */
         pthread_getname_np(pthread_self(), s->name, sizeof s->name);
         usleep(1000);
     }

@@ -278,7 +278,8 @@ static void the_time_of_a_step_counts_from_when_it_could_begin(void **state)
     struct client *c = client(&w, 4, 40);
     world_submit(&w, c);
     for (uint32_t i = 0; i < 30; i++) {
-        w.now_us += 300000; /* each step ends when the next but one is told, and the one behind it could not begin before */
+        w.now_us +=
+            300000; /* each step ends when the next but one is told, and the one behind it could not begin before */
         world_step(&w);
         assert_int_equal(w.e->n_flight, 1);
     }

@@ -29,7 +29,9 @@ static int teardown(void **state)
 static struct seq *push(struct fixture *x, uint64_t tenant, int32_t priority, uint64_t now_us)
 {
     uint32_t i = x->n++;
-    x->r[i] = (struct eng_request){ .id = i, .tenant = tenant, .priority = priority, .n_choice = 1, .choice = &x->c[i], .n_prompt = 10 };
+    x->r[i] = (struct eng_request){
+        .id = i, .tenant = tenant, .priority = priority, .n_choice = 1, .choice = &x->c[i], .n_prompt = 10
+    };
     x->q[i] = (struct req){ .r = &x->r[i], .arrival = i };
     list_init(&x->q[i].seqs);
     x->q[i].tenant = fair_enter(&x->f, tenant);

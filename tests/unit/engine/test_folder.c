@@ -47,7 +47,9 @@ static void the_error_for_a_folder_without_a_model_lists_its_contents_and_the_ne
         { { "adapter_config.json={\"base_model_name_or_path\": \"org/base-7b\"}", "adapter_model.safetensors" },
           "which holds a PEFT adapter of \"org/base-7b\" (adapter_config.json) and no model",
           "the folder of the base model with the adapter merged into it" },
-        { { "adapter_config.json=not JSON", "tokenizer.json" }, "holds a PEFT adapter (adapter_config.json) and no model", "merged" },
+        { { "adapter_config.json=not JSON", "tokenizer.json" },
+          "holds a PEFT adapter (adapter_config.json) and no model",
+          "merged" },
         { { "b-q8.gguf", "a-q4.gguf" },
           "holds GGUF files (a-q4.gguf), which are not read",
           "config.json, tokenizer.json and model.safetensors" },
@@ -61,7 +63,9 @@ static void the_error_for_a_folder_without_a_model_lists_its_contents_and_the_ne
         { { NULL }, "is empty", "needed are config.json" },
         { { "notes.txt" }, "holds no model", "needed are config.json" },
         { { "checkpoint-500/config.json={}" }, "has config.json only a level below, in checkpoint-500", "give that" },
-        { { "refs/main=abc", "snapshots/abc/config.json={}" }, "folder of a hub's cache; the model is in its snapshots/abc", "give that" },
+        { { "refs/main=abc", "snapshots/abc/config.json={}" },
+          "folder of a hub's cache; the model is in its snapshots/abc",
+          "give that" },
         { { "a/config.json={}", "b/config.json={}" }, "in a and others", "give one of them" },
     };
     for (size_t i = 0; i < ARRAY_N(cases); i++) {
@@ -79,7 +83,8 @@ static void the_error_for_a_folder_without_a_model_lists_its_contents_and_the_ne
 static void a_file_is_no_folder(void **state)
 {
     (void)state;
-    static const char *const files[FILES_MAX] = { "x.gguf", "model.safetensors", "pytorch_model.bin", "config.json={}" };
+    static const char *const files[FILES_MAX] = { "x.gguf", "model.safetensors", "pytorch_model.bin",
+                                                  "config.json={}" };
     static const char *const found[FILES_MAX] = { "is a GGUF file, which is not read", "is one file of a model",
                                                   "is a pickle file, which is never opened", "is a file" };
     char                     dir[64], path[512], text[512];
@@ -102,10 +107,12 @@ static void the_error_for_missing_weights_names_the_files_that_are_there(void **
         const char *found;
     } cases[] = {
         { { "config.json={}" }, "no other weights are" },
-        { { "config.json={}", "pytorch_model.bin" }, "pytorch_model.bin is, and .bin, .pt and .pth files, being pickle, are never opened" },
+        { { "config.json={}", "pytorch_model.bin" },
+          "pytorch_model.bin is, and .bin, .pt and .pth files, being pickle, are never opened" },
         { { "config.json={}", "x.gguf" }, "x.gguf is, and .gguf files are not read" },
         { { "config.json={}", "adapter_model.safetensors" }, "an adapter's weights are (adapter_model.safetensors)" },
-        { { "config.json={}", "consolidated.safetensors" }, "consolidated.safetensors is: such names need model.safetensors.index.json" },
+        { { "config.json={}", "consolidated.safetensors" },
+          "consolidated.safetensors is: such names need model.safetensors.index.json" },
     };
     for (size_t i = 0; i < ARRAY_N(cases); i++) {
         char           dir[64], err[1024];
@@ -124,7 +131,8 @@ static void the_error_for_a_missing_tokenizer_names_the_other_tokenizer_in_the_f
         const char *files[FILES_MAX];
         const char *found;
     } cases[] = {
-        { { "tokenizer.model" }, "tokenizer.model (SentencePiece) is there, which is not read; tokenizer.json is needed" },
+        { { "tokenizer.model" },
+          "tokenizer.model (SentencePiece) is there, which is not read; tokenizer.json is needed" },
         { { "tekken.json" }, "tekken.json (Mistral) is there, which is not read; tokenizer.json is needed" },
         { { "vocab.json", "merges.txt" }, "vocab.json and merges.txt are there" },
         { { "config.json={}" }, "the model cannot be served without it" },

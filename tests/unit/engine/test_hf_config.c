@@ -10,15 +10,16 @@ static char err[512];
 /* The smallest configuration of an architecture, with the keys of `over` on top; a key that is "-" there is taken out. */
 static enum status load2(const char *arch, const char *over, const char *generation, struct model_spec *spec)
 {
-    json_t *config = json_pack("{s:[s], s:i, s:i, s:i, s:i, s:i, s:i, s:s}", "architectures", arch, "hidden_size", 64, "num_hidden_layers",
-                               4, "num_attention_heads", 4, "num_key_value_heads", 2, "intermediate_size", 96, "vocab_size", 320,
-                               "torch_dtype", "bfloat16");
+    json_t *config = json_pack("{s:[s], s:i, s:i, s:i, s:i, s:i, s:i, s:s}", "architectures", arch, "hidden_size", 64,
+                               "num_hidden_layers", 4, "num_attention_heads", 4, "num_key_value_heads", 2,
+                               "intermediate_size", 96, "vocab_size", 320, "torch_dtype", "bfloat16");
     json_t *patch = json_loads(over, JSON_ALLOW_NUL, NULL), *v;
     if (!patch) fail_msg("the test's own JSON is wrong: %s", over);
     const char *key;
     void       *tmp;
     json_object_update(config, patch);
-    json_object_foreach_safe(patch, tmp, key, v) if (json_is_string(v) && !strcmp(json_string_value(v), "-")) json_object_del(config, key);
+    json_object_foreach_safe(patch, tmp, key, v) if (json_is_string(v) && !strcmp(json_string_value(v), "-"))
+        json_object_del(config, key);
     char                *text = json_dumps(config, 0);
     struct memory_source m = { .src.n_embed = 0 };
     memory_add_text(&m, "config.json", text);
@@ -131,9 +132,10 @@ static void both_generations_of_keys_are_read(void **state)
         &a);
     assert_true(a.rope_theta == 7);
     model_spec_free(&a);
-    refused("Qwen3ForCausalLM",
-            "{\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 7}, \"sliding_attention\": {\"rope_theta\": 8}}}",
-            "rope_parameters differs");
+    refused(
+        "Qwen3ForCausalLM",
+        "{\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 7}, \"sliding_attention\": {\"rope_theta\": 8}}}",
+        "rope_parameters differs");
 }
 
 static void the_context_follows_from_the_rope_scaling(void **state)
@@ -150,7 +152,8 @@ static void the_context_follows_from_the_rope_scaling(void **state)
         { "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, \"original_max_position_embeddings\": 1024}",
           4096 },
         { "{\"rope_type\": \"dynamic\", \"factor\": 4.0}", 4096 },
-        { "{\"type\": \"dynamic\", \"factor\": 2, \"original_max_position_embeddings\": 1024}", 4096 }, /* which transformers ignores */
+        { "{\"type\": \"dynamic\", \"factor\": 2, \"original_max_position_embeddings\": 1024}",
+          4096 }, /* which transformers ignores */
     };
     for (size_t i = 0; i < ARRAY_N(cases); i++) {
         char              over[300];
@@ -175,9 +178,11 @@ static void sliding_layers_follow_the_rule_of_the_family(void **state)
         { "MixtralForCausalLM", "{\"sliding_window\": 16}", 16, 15 },
         { "LlamaForCausalLM", "{\"sliding_window\": 16}", 0, 0 },
         { "Qwen2ForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": false}", 0, 0 },
-        { "Qwen2ForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": true, \"max_window_layers\": 3}", 16, 8 },
+        { "Qwen2ForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": true, \"max_window_layers\": 3}", 16,
+          8 },
         { "Qwen2ForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": true}", 16, 0 }, /* from layer 28 on */
-        { "Qwen3MoeForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": true, \"max_window_layers\": 3}", 16, 15 },
+        { "Qwen3MoeForCausalLM", "{\"sliding_window\": 16, \"use_sliding_window\": true, \"max_window_layers\": 3}", 16,
+          15 },
         { "Qwen3ForCausalLM",
           "{\"sliding_window\": 16, \"use_sliding_window\": true, \"max_window_layers\": 0,"
           "\"layer_types\": [\"full_attention\", \"sliding_attention\", \"full_attention\", \"sliding_attention\"]}",
@@ -190,11 +195,14 @@ static void sliding_layers_follow_the_rule_of_the_family(void **state)
         for (unsigned l = 0; l < 4; l++) assert_int_equal(s.layer_windowed[l], cases[i].layers >> l & 1);
         model_spec_free(&s);
     }
-    refused("Qwen3ForCausalLM", "{\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]}",
+    refused("Qwen3ForCausalLM",
+            "{\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]}",
             "layer_types[0] is sliding_attention");
-    refused("LlamaForCausalLM", "{\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]}",
+    refused("LlamaForCausalLM",
+            "{\"layer_types\": [\"sliding_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]}",
             "no sliding window");
-    refused("LlamaForCausalLM", "{\"layer_types\": [\"full_attention\", \"linear_attention\", \"full_attention\", \"full_attention\"]}",
+    refused("LlamaForCausalLM",
+            "{\"layer_types\": [\"full_attention\", \"linear_attention\", \"full_attention\", \"full_attention\"]}",
             "layer_types[1] is \"linear_attention\"");
     refused("LlamaForCausalLM", "{\"layer_types\": [\"full_attention\"]}", "layer_types");
 }
@@ -240,7 +248,8 @@ static void sizes_that_cannot_be_are_refused_by_name(void **state)
         refused("LlamaForCausalLM", over, keys[k]);
     }
     refused("LlamaForCausalLM", "{\"num_attention_heads\": 6}", "num_attention_heads is 6, must divide hidden_size");
-    refused("LlamaForCausalLM", "{\"num_key_value_heads\": 3}", "num_key_value_heads is 3, must divide num_attention_heads");
+    refused("LlamaForCausalLM", "{\"num_key_value_heads\": 3}",
+            "num_key_value_heads is 3, must divide num_attention_heads");
     refused("LlamaForCausalLM", "{\"head_dim\": 15}", "head_dim is 15, must be even");
     refused("LlamaForCausalLM", "{\"rms_norm_eps\": -1}", "rms_norm_eps");
     refused("LlamaForCausalLM", "{\"rms_norm_eps\": \"small\"}", "rms_norm_eps");
@@ -248,8 +257,9 @@ static void sizes_that_cannot_be_are_refused_by_name(void **state)
             "num_attention_heads x head_dim");
 }
 
-#define COMPRESSED(format, weights)                                                                                                      \
-    "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"" format "\", \"config_groups\": {\"group_0\": " \
+#define COMPRESSED(format, weights)                                                              \
+    "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"" format \
+    "\", \"config_groups\": {\"group_0\": "                                                      \
     "{\"targets\": [\"Linear\"], \"weights\": {" weights "}}}}}"
 
 static void an_unsupported_value_in_config_json_is_refused_by_name(void **state)
@@ -267,7 +277,8 @@ static void an_unsupported_value_in_config_json_is_refused_by_name(void **state)
         { "{\"rope_scaling\": {\"rope_type\": \"default\", \"mrope_section\": [1, 2, 3]}}", "mrope_section" },
         { "{\"rope_scaling\": {\"rope_type\": \"linear\"}}", "factor" },
         { "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0}}", "factor is 0" },
-        { "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 1e6, \"x\": 1}, \"max_position_embeddings\": 100000}", "context" },
+        { "{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 1e6, \"x\": 1}, \"max_position_embeddings\": 100000}",
+          "context" },
         { "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8}}", "low_freq_factor" },
         { "{\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4}}",
           "high_freq_factor is 4" },
@@ -284,7 +295,8 @@ static void an_unsupported_value_in_config_json_is_refused_by_name(void **state)
         { "{\"rope_parameters\": {\"rope_type\": \"dynamic\", \"factor\": 2, \"partial_rotary_factor\": 0.25}}",
           "partial_rotary_factor is 0.25 beside a rope_type other than default" },
         { "{\"rope_interleave\": true}", "rope_interleave" },
-        { "{\"quantization_config\": {\"quant_method\": \"hqq\"}}", "quant_method is \"hqq\", supported are fp8, compressed-tensors" },
+        { "{\"quantization_config\": {\"quant_method\": \"hqq\"}}",
+          "quant_method is \"hqq\", supported are fp8, compressed-tensors" },
         { "{\"quantization_config\": {\"bits\": 4}}", "quantization_config.quant_method" },
         { "{\"quantization_config\": {\"quant_method\": \"gptq\"}}", "quantization_config.bits" },
         { "{\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": 128}}",
@@ -300,20 +312,26 @@ static void an_unsupported_value_in_config_json_is_refused_by_name(void **state)
           "checkpoint_format is \"marlin\"" },
         { "{\"quantization_config\": {\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 128, \"version\": \"gemv\"}}",
           "version is \"gemv\"" },
-        { "{\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}}", "fmt is \"e5m2\", supported is e4m3" },
-        { "{\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128]}}", "weight_block_size is [128]" },
+        { "{\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}}",
+          "fmt is \"e5m2\", supported is e4m3" },
+        { "{\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128]}}",
+          "weight_block_size is [128]" },
         { "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\"}}",
           "config_groups is missing, must hold a group with weights" },
-        { COMPRESSED("nvfp4-pack-quantized", "\"num_bits\": 4, \"type\": \"float\""), "format is \"nvfp4-pack-quantized\", supported of" },
+        { COMPRESSED("nvfp4-pack-quantized", "\"num_bits\": 4, \"type\": \"float\""),
+          "format is \"nvfp4-pack-quantized\", supported of" },
         { COMPRESSED("pack-quantized", "\"num_bits\": 3, \"type\": \"int\", \"strategy\": \"channel\""),
           "supported of pack-quantized are 4-bit whole numbers, and 8-bit symmetric ones" },
-        { COMPRESSED("pack-quantized", "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\", \"symmetric\": false"),
+        { COMPRESSED("pack-quantized",
+                     "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\", \"symmetric\": false"),
           "supported of pack-quantized are 4-bit whole numbers, and 8-bit symmetric ones" },
-        { COMPRESSED("int-quantized", "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\", \"symmetric\": false"),
+        { COMPRESSED("int-quantized",
+                     "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"channel\", \"symmetric\": false"),
           "supported of int-quantized are 8-bit whole numbers, symmetric" },
         { COMPRESSED("int-quantized", "\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"block\""),
           "strategy is \"block\", supported are tensor, channel and group" },
-        { COMPRESSED("pack-quantized", "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", \"group_size\": 48"),
+        { COMPRESSED("pack-quantized",
+                     "\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", \"group_size\": 48"),
           "group_size is 48, supported are 32" },
         { "{\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"float-quantized\", \"config_groups\": "
           "{\"a\": {\"weights\": {\"num_bits\": 8}}, \"b\": {\"weights\": {\"num_bits\": 4}}}}}",
@@ -334,14 +352,16 @@ static void the_error_for_an_unknown_architecture_lists_the_supported_ones(void 
     refused(
         "FooForCausalLM", "{}",
         "architectures[0] is \"FooForCausalLM\", supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MixtralForCausalLM, Qwen3MoeForCausalLM");
-    refused("FooForCausalLM", "{\"auto_map\": {\"AutoModelForCausalLM\": \"modeling_foo.FooForCausalLM\"}}",
-            "\"FooForCausalLM\" (auto_map names code that comes with the checkpoint, which is never run), supported are");
+    refused(
+        "FooForCausalLM", "{\"auto_map\": {\"AutoModelForCausalLM\": \"modeling_foo.FooForCausalLM\"}}",
+        "\"FooForCausalLM\" (auto_map names code that comes with the checkpoint, which is never run), supported are");
     refused("x", "{\"architectures\": \"-\"}", "architectures is missing and model_type is missing, supported are");
     refused("x", "{\"architectures\": [], \"model_type\": \"gpt2\"}", "model_type is \"gpt2\"");
     refused("x", "{\"architectures\": 7}", "supported are");
     refused("x", "{\"text_config\": {\"model_type\": \"gemma3_text\"}}", "architectures[0] is \"x\"");
     struct model_spec s;
-    load("LlamaForCausalLM", "{\"auto_map\": {\"AutoModelForCausalLM\": \"modeling_foo.FooForCausalLM\"}}", &s); /* known without it */
+    load("LlamaForCausalLM", "{\"auto_map\": {\"AutoModelForCausalLM\": \"modeling_foo.FooForCausalLM\"}}",
+         &s); /* known without it */
     model_spec_free(&s);
     load("x", "{\"architectures\": \"-\", \"model_type\": \"qwen2\"}", &s);
     assert_string_equal(s.family->arch, "Qwen2ForCausalLM");
@@ -380,11 +400,12 @@ static void the_flag_of_a_wrapper_goes_before_that_of_its_text_part(void **state
     for (size_t i = 0; i < ARRAY_N(cases); i++) {
         char              over[512];
         struct model_spec s;
-        snprintf(over, sizeof over,
-                 "{\"tie_word_embeddings\": %s, \"text_config\": {\"model_type\": \"mistral\", \"hidden_size\": 128, "
-                 "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 32, "
-                 "\"vocab_size\": 10, \"tie_word_embeddings\": %s}}",
-                 cases[i].outer, cases[i].inner);
+        snprintf(
+            over, sizeof over,
+            "{\"tie_word_embeddings\": %s, \"text_config\": {\"model_type\": \"mistral\", \"hidden_size\": 128, "
+            "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 32, "
+            "\"vocab_size\": 10, \"tie_word_embeddings\": %s}}",
+            cases[i].outer, cases[i].inner);
         load("Mistral3ForConditionalGeneration", over, &s);
         if (s.tied != cases[i].tied) fail_msg("%s: tied is %d", over, s.tied);
         model_spec_free(&s);
@@ -397,12 +418,14 @@ static void whole_heads_rotate_whatever_the_factor(void **state)
     (void)state;
     static const char *const archs[] = { "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
                                          "Qwen3ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM" };
-    static const char *const over[] = { "{\"partial_rotary_factor\": 0.5, \"head_dim\": 16}",
-                                        "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 9, "
-                                        "\"partial_rotary_factor\": 0.25}, \"head_dim\": 16}",
-                                        "{\"rotary_dim\": 8, \"rotary_pct\": 0.5, \"head_dim\": 16}",
-                                        "{\"partial_rotary_factor\": 1.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}, "
-                                        "\"head_dim\": 16}" };
+    static const char *const over[] = {
+        "{\"partial_rotary_factor\": 0.5, \"head_dim\": 16}",
+        "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 9, "
+        "\"partial_rotary_factor\": 0.25}, \"head_dim\": 16}",
+        "{\"rotary_dim\": 8, \"rotary_pct\": 0.5, \"head_dim\": 16}",
+        "{\"partial_rotary_factor\": 1.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}, "
+        "\"head_dim\": 16}"
+    };
     for (size_t i = 0; i < ARRAY_N(archs); i++)
         for (size_t k = 0; k < ARRAY_N(over); k++) {
             struct model_spec s;
@@ -432,14 +455,14 @@ static void generation_config_adds_stop_ids_and_defaults(void **state)
     assert_int_equal(s.gen_max_new_tokens, 512);
     model_spec_free(&s);
 
-    assert_int_equal(load2("LlamaForCausalLM", "{\"eos_token_id\": null}", "{\"temperature\": null, \"top_k\": null}", &s), ST_OK);
+    assert_int_equal(
+        load2("LlamaForCausalLM", "{\"eos_token_id\": null}", "{\"temperature\": null, \"top_k\": null}", &s), ST_OK);
     assert_int_equal(s.n_eos, 0);
     assert_true(isnan(s.gen_temperature));
     model_spec_free(&s);
 
-    static const char *const bad[] = {
-        "{\"temperature\": -1}", "{\"top_p\": 2}", "{\"top_k\": \"x\"}", "[]", "{", "{\"max_new_tokens\": 0}"
-    };
+    static const char *const bad[] = { "{\"temperature\": -1}",  "{\"top_p\": 2}", "{\"top_k\": \"x\"}", "[]", "{",
+                                       "{\"max_new_tokens\": 0}" };
     for (size_t i = 0; i < ARRAY_N(bad); i++) {
         assert_int_equal(load2("LlamaForCausalLM", "{}", bad[i], &s), ST_CONFIG);
         assert_int_equal(strncmp(err, "generation_config.json: ", 24), 0);
@@ -482,7 +505,8 @@ static void the_type_of_the_weights_is_looked_up_where_the_config_is_silent(void
         &m, "config.json",
         "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 2, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 2, \"vocab_size\": 2}");
     memory_add_safetensors(&m, "model.safetensors",
-                           "{\"model.embed_tokens.weight\":{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[0,8]}}", 8);
+                           "{\"model.embed_tokens.weight\":{\"dtype\":\"F16\",\"shape\":[2,2],\"data_offsets\":[0,8]}}",
+                           8);
     assert_int_equal(model_spec_load(&m.src, &s, err, sizeof err), ST_OK);
     assert_int_equal(s.dtype, DT_F16);
     model_spec_free(&s);

@@ -79,8 +79,10 @@ static void a_wrappers_names_are_unwrapped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_name_comes_back_as_its_slot), cmocka_unit_test(a_tensor_name_that_only_resembles_a_pattern_does_not_match),
-        cmocka_unit_test(a_slot_without_a_name_has_none),    cmocka_unit_test(only_tensors_that_no_layer_needs_are_ignorable),
+        cmocka_unit_test(every_name_comes_back_as_its_slot),
+        cmocka_unit_test(a_tensor_name_that_only_resembles_a_pattern_does_not_match),
+        cmocka_unit_test(a_slot_without_a_name_has_none),
+        cmocka_unit_test(only_tensors_that_no_layer_needs_are_ignorable),
         cmocka_unit_test(a_wrappers_names_are_unwrapped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

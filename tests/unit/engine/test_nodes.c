@@ -366,7 +366,8 @@ static void *refuse_all(void *arg)
         char             from[64];
         int              fd;
         if (link_accept(m->listener, 50, &fd, from, sizeof from)) continue;
-        if (!link_send(fd, NULL, WIRE_CHALLENGE, nonce, sizeof nonce, 1000) && !link_recv(fd, NULL, hello, sizeof hello, &head, 1000)) {
+        if (!link_send(fd, NULL, WIRE_CHALLENGE, nonce, sizeof nonce, 1000) &&
+            !link_recv(fd, NULL, hello, sizeof hello, &head, 1000)) {
             uint32_t n = wire_refuse_put(out, "go home", hello, head.bytes, m->key ? m->key : "");
             (void)link_send(fd, NULL, WIRE_REFUSE, out, n, 1000);
         }

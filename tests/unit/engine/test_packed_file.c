@@ -4,7 +4,10 @@
 #include <unistd.h>
 static int no_room, torn; /* injected: the disk is full at once; it becomes so at the torn-th write */
 static int n_write;
-static int hook_fallocate(int fd, int mode, off_t at, off_t n) { return no_room ? (errno = no_room, -1) : (fallocate)(fd, mode, at, n); }
+static int hook_fallocate(int fd, int mode, off_t at, off_t n)
+{
+    return no_room ? (errno = no_room, -1) : (fallocate)(fd, mode, at, n);
+}
 static ssize_t hook_pwrite(int fd, const void *p, size_t n, off_t at)
 {
     if (torn && __atomic_add_fetch(&n_write, 1, __ATOMIC_RELAXED) >= torn) {
@@ -74,7 +77,10 @@ static void fill(void)
     memcpy(span.base, want, SPAN);
 }
 static bool             write_it(void) { return packed_file_write(path, ident, sizeof ident, &span, why); }
-static enum packed_read read_as(const char *i) { return packed_file_read(path, i, sizeof ident, &span, dev, &mapped, why); }
+static enum packed_read read_as(const char *i)
+{
+    return packed_file_read(path, i, sizeof ident, &span, dev, &mapped, why);
+}
 static enum packed_read read_it(void) { return read_as(ident); }
 static void             is_zero_and_may_be_written(void)
 {
@@ -293,7 +299,7 @@ static void a_process_that_has_mapped_a_file_keeps_its_bytes(void **state)
 static void put(const char *name, off_t bytes, time_t used)
 {
     struct timespec t[2] = { { .tv_sec = used }, { .tv_sec = used } };
-    int             d = open(dir, O_RDONLY | O_DIRECTORY), fd = openat(d, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int d = open(dir, O_RDONLY | O_DIRECTORY), fd = openat(d, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     assert_true(fd >= 0 && !ftruncate(fd, bytes) && !futimens(fd, t));
     close(fd);
     close(d);

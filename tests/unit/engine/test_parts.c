@@ -49,10 +49,11 @@ static void a_layer_that_slides_needs_its_window_and_no_more(void **state)
 {
     (void)state;
     struct model_spec spec;
-    spec_of("{\"architectures\": [\"Qwen2ForCausalLM\"], \"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4,"
-            " \"num_key_value_heads\": 2, \"intermediate_size\": 96, \"vocab_size\": 320, \"torch_dtype\": \"bfloat16\","
-            " \"use_sliding_window\": true, \"sliding_window\": 48, \"max_window_layers\": 1}",
-            &spec);
+    spec_of(
+        "{\"architectures\": [\"Qwen2ForCausalLM\"], \"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4,"
+        " \"num_key_value_heads\": 2, \"intermediate_size\": 96, \"vocab_size\": 320, \"torch_dtype\": \"bfloat16\","
+        " \"use_sliding_window\": true, \"sliding_window\": 48, \"max_window_layers\": 1}",
+        &spec);
     for (uint32_t l = 0; l < 3; l++) {
         struct kv_need need = parts_mix(&spec, l)->kv(&spec, l, 1, DT_BF16);
         assert_int_equal(need.life, l ? KV_LIFE_WINDOW : KV_LIFE_ALL);

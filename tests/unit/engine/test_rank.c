@@ -33,7 +33,9 @@ static enum status open_team(uint32_t n_rank) { return open_deep(n_rank, 1); }
 static int setup(void **state)
 {
     (void)state;
-    struct batch_cfg bc = { .rows_max = 8, .seqs_max = 2, .pages_max = 4, .hist_max = 4, .ban_max = 4, .allow_max = 4, .bias_max = 4 };
+    struct batch_cfg bc = {
+        .rows_max = 8, .seqs_max = 2, .pages_max = 4, .hist_max = 4, .ban_max = 4, .allow_max = 4, .bias_max = 4
+    };
     log_init(LOG_LEVEL_ERROR, -1, false);
     return model_spec_load(&src, &spec, err, sizeof err) || batch_init(&batch, &bc) || batch_init(&other, &bc);
 }
@@ -84,7 +86,8 @@ static void a_step_is_submitted_before_the_one_before_is_waited_for(void **state
     (void)state;
     uint32_t id[6], pending = UINT32_MAX;
     for (uint32_t n_rank = 1; n_rank <= 2; n_rank++) {
-        for (uint32_t way = 0; way < 3; way++) { /* one by one; two in flight; the same on devices that work by themselves */
+        for (uint32_t way = 0; way < 3;
+             way++) { /* one by one; two in flight; the same on devices that work by themselves */
             if (open_deep(n_rank, way ? 2 : 1)) fail_msg("%s", err);
             if (way == 2) team->async = true; /* the host's devices do not mind that submit and wait are two calls */
             struct eng_runner r = rank_team_runner(team);

@@ -18,10 +18,11 @@ static void inverse_frequencies_are_those_of_transformers(void **state)
     json_array_foreach(root, i, entry)
     {
         json_t *config =
-            json_pack("{s:[s], s:i, s:i, s:i, s:i, s:i, s:O, s:O, s:O}", "architectures", "LlamaForCausalLM", "hidden_size", 4096,
-                      "num_hidden_layers", 2, "num_attention_heads", 32, "intermediate_size", 64, "vocab_size", 100, "head_dim",
-                      json_object_get(entry, "head_dim"), "max_position_embeddings", json_object_get(entry, "max_position_embeddings"),
-                      "rope_parameters", json_object_get(entry, "rope_parameters"));
+            json_pack("{s:[s], s:i, s:i, s:i, s:i, s:i, s:O, s:O, s:O}", "architectures", "LlamaForCausalLM",
+                      "hidden_size", 4096, "num_hidden_layers", 2, "num_attention_heads", 32, "intermediate_size", 64,
+                      "vocab_size", 100, "head_dim", json_object_get(entry, "head_dim"), "max_position_embeddings",
+                      json_object_get(entry, "max_position_embeddings"), "rope_parameters",
+                      json_object_get(entry, "rope_parameters"));
         assert_non_null(config);
         struct memory_source m = { .src.n_embed = 0 };
         struct model_spec    spec;
@@ -37,7 +38,8 @@ static void inverse_frequencies_are_those_of_transformers(void **state)
         {
             double w = json_number_value(x);
             /* torch takes the power in float: a few units in the last place */
-            if (fabs((double)inv_freq[k] - w) > 1e-6 * w) fail_msg("%s: inv_freq[%zu] is %.9g, not %.9g", text, k, (double)inv_freq[k], w);
+            if (fabs((double)inv_freq[k] - w) > 1e-6 * w)
+                fail_msg("%s: inv_freq[%zu] is %.9g, not %.9g", text, k, (double)inv_freq[k], w);
         }
         free(text);
         memory_free(&m);

@@ -124,16 +124,22 @@ static void offsets_that_do_not_cover_the_file_are_refused(void **state)
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0]}}", 4, "data_offsets");
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4.0]}}", 4, "data_offsets");
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,18446744073709551620]}}", 4, "not valid JSON");
-    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[9223372036854775807],\"data_offsets\":[0,9223372036854775807]}}", 4, "or too many");
-    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1152921504606846976],\"data_offsets\":[0,1152921504606846976]}}", 4, "truncated");
-    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[9223372036854775803,9223372036854775807]}}", 4, "truncated");
-    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 3, "truncated: tensor a ends at data byte 4 of 3");
+    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[9223372036854775807],\"data_offsets\":[0,9223372036854775807]}}", 4,
+            "or too many");
+    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1152921504606846976],\"data_offsets\":[0,1152921504606846976]}}", 4,
+            "truncated");
+    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[9223372036854775803,9223372036854775807]}}", 4,
+            "truncated");
+    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 3,
+            "truncated: tensor a ends at data byte 4 of 3");
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 5, "1 bytes follow the last tensor");
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[1,5]}}", 5, "gap");
-    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}",
-            6, "overlapping");
-    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
-            4, "overlapping");
+    refused(
+        "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}",
+        6, "overlapping");
+    refused(
+        "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+        4, "overlapping");
     refused(
         "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[6,10]}}",
         10, "gap that begins at 4");
@@ -148,13 +154,17 @@ static void shapes_and_types_that_do_not_fit_are_refused(void **state)
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "shape[0]");
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "shape[0]");
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[\"4\"],\"data_offsets\":[0,4]}}", 4, "shape[0]");
-    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "4 bytes by its offsets, 8 by its shape");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
+            "4 bytes by its offsets, 8 by its shape");
     refused("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "no whole number of bytes");
     refused("{\"a\":{\"dtype\":\"X8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4, "unknown dtype \"X8\"");
-    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1, "9 dimensions, at most 8");
+    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1,
+            "9 dimensions, at most 8");
     struct st_set *set; /* a zero makes the product zero, whatever stands beside it */
-    assert_int_equal(open_one("{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,0,4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, &set),
-                     ST_OK);
+    assert_int_equal(
+        open_one("{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,0,4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+                 &set),
+        ST_OK);
     st_close(set);
 }
 
@@ -175,8 +185,9 @@ static void a_git_lfs_pointer_is_named_as_such(void **state)
     }
 }
 
-#define A4   "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}"
-#define B4C2 "{\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"c\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[4,6]}}"
+#define A4 "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}"
+#define B4C2 \
+    "{\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"c\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[4,6]}}"
 
 static enum status open_index(const char *index, struct st_set **set)
 {
@@ -276,7 +287,8 @@ static void twenty_thousand_mutations_are_refused_or_lie_within_the_file(void **
         uint32_t n_change = 1 + r.x[0] % 4;
         for (uint32_t k = 0; k < n_change; k++) {
             struct rng_block q = rng_philox(42, 1 + k, i);
-            b[q.x[0] % (N - 20)] = q.x[1] & 1 ? (unsigned char)q.x[2] : (unsigned char)interesting[q.x[2] % (sizeof interesting - 1)];
+            b[q.x[0] % (N - 20)] =
+                q.x[1] & 1 ? (unsigned char)q.x[2] : (unsigned char)interesting[q.x[2] % (sizeof interesting - 1)];
         }
         size_t              n = r.x[1] % 8 ? N : r.x[2] % (N + 1); /* sometimes cut short */
         struct source_embed file = { "model.safetensors", b, n };

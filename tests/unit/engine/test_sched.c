@@ -18,8 +18,10 @@ struct fixture {
 
 static struct fixture *make(uint32_t n_block, uint32_t seqs_max, uint32_t tokens_max, uint32_t chunk_max)
 {
-    struct fixture  *x = calloc(1, sizeof *x);
-    struct kv_cfg    kc = { .n_block = n_block, .block_tokens = 4, .n_seq_max = seqs_max, .seq_tokens_max = CONTEXT, .prefix_cache = true };
+    struct fixture *x = calloc(1, sizeof *x);
+    struct kv_cfg   kc = {
+          .n_block = n_block, .block_tokens = 4, .n_seq_max = seqs_max, .seq_tokens_max = CONTEXT, .prefix_cache = true
+    };
     struct batch_cfg bc = { .rows_max = tokens_max,
                             .seqs_max = seqs_max,
                             .pages_max = seqs_max * 32,
@@ -56,8 +58,9 @@ static struct seq *add_as(struct fixture *x, uint64_t tenant, uint32_t kind, uin
     uint32_t i = x->n++;
     for (uint32_t k = 0; k < n_prompt; k++) x->prompt[i][k] = kind * 1000 + k;
     x->c[i].id = x->out[i];
-    x->r[i] =
-        (struct eng_request){ .id = i, .prompt = x->prompt[i], .n_prompt = n_prompt, .n_choice = 1, .choice = &x->c[i], .tenant = tenant };
+    x->r[i] = (struct eng_request){
+        .id = i, .prompt = x->prompt[i], .n_prompt = n_prompt, .n_choice = 1, .choice = &x->c[i], .tenant = tenant
+    };
     x->r[i].s.max_tokens = max_tokens;
     x->q[i] = (struct req){ .r = &x->r[i], .arrival = i, .tenant = fair_enter(&x->sc.fair, tenant) };
     list_init(&x->q[i].seqs);

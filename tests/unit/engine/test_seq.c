@@ -123,9 +123,9 @@ static void the_order_is_priority_then_arrival_then_choice(void **state)
 {
     (void)state;
     struct eng_request r[2] = { { .priority = 0 }, { .priority = -1 } };
-    struct req         q[3] = { { .r = &r[0], .arrival = 1 }, { .r = &r[0], .arrival = 2 }, { .r = &r[1], .arrival = 3 } };
-    struct seq         a = { .q = &q[0], .r = &r[0] }, b = { .q = &q[0], .r = &r[0], .choice = 1 }, c = { .q = &q[1], .r = &r[0] },
-               d = { .q = &q[2], .r = &r[1] };
+    struct req q[3] = { { .r = &r[0], .arrival = 1 }, { .r = &r[0], .arrival = 2 }, { .r = &r[1], .arrival = 3 } };
+    struct seq a = { .q = &q[0], .r = &r[0] }, b = { .q = &q[0], .r = &r[0], .choice = 1 },
+               c = { .q = &q[1], .r = &r[0] }, d = { .q = &q[2], .r = &r[1] };
     assert_true(seq_before(&d, &a) && seq_before(&a, &b) && seq_before(&b, &c));
     assert_false(seq_before(&a, &a) || seq_before(&c, &b) || seq_before(&a, &d));
 }
@@ -137,7 +137,10 @@ static void check_n_cached(void *arg)
     seq_check(&f->s);
 }
 
-static void lengths_out_of_order_end_the_process(void **state) { assert_int_equal(test_exit_of(check_n_cached, *state), 70); }
+static void lengths_out_of_order_end_the_process(void **state)
+{
+    assert_int_equal(test_exit_of(check_n_cached, *state), 70);
+}
 
 int main(void)
 {

@@ -164,9 +164,12 @@ static void an_embedded_folder_reads_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_is_read_whole_and_in_parts),       cmocka_unit_test(a_name_that_leaves_the_folder_is_refused),
-        cmocka_unit_test(an_unreadable_file_is_reported),          cmocka_unit_test(links_are_followed_as_the_hub_cache_needs),
-        cmocka_unit_test(a_file_cut_short_while_open_is_an_error), cmocka_unit_test(an_embedded_folder_reads_alike),
+        cmocka_unit_test(a_file_is_read_whole_and_in_parts),
+        cmocka_unit_test(a_name_that_leaves_the_folder_is_refused),
+        cmocka_unit_test(an_unreadable_file_is_reported),
+        cmocka_unit_test(links_are_followed_as_the_hub_cache_needs),
+        cmocka_unit_test(a_file_cut_short_while_open_is_an_error),
+        cmocka_unit_test(an_embedded_folder_reads_alike),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

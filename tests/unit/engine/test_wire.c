@@ -3,7 +3,13 @@
 #include "engine/wire.h"
 
 static const struct wire_limits lim = {
-    .b = { .rows_max = 40, .seqs_max = 9, .pages_max = 30, .hist_max = 25, .ban_max = 7, .allow_max = 8, .bias_max = 6 },
+    .b = { .rows_max = 40,
+           .seqs_max = 9,
+           .pages_max = 30,
+           .hist_max = 25,
+           .ban_max = 7,
+           .allow_max = 8,
+           .bias_max = 6 },
     .n_block = 50,
     .block_tokens = 16,
     .vocab = 300,
@@ -30,7 +36,8 @@ static void random_batch(struct batch *b, struct rng *r, uint32_t n_drawn)
         batch_add(b, ids, n, pos, page, n_page);
     }
     uint32_t n_copy = below(r, 4);
-    for (uint32_t i = 0; i < n_copy; i++) batch_add_copy(b, (struct kv_copy){ below(r, lim.n_block), below(r, lim.n_block) });
+    for (uint32_t i = 0; i < n_copy; i++)
+        batch_add_copy(b, (struct kv_copy){ below(r, lim.n_block), below(r, lim.n_block) });
     b->n_hist = below(r, lim.b.hist_max + 1);
     b->n_ban = below(r, lim.b.ban_max + 1);
     b->n_allow = below(r, lim.b.allow_max + 1);
@@ -38,7 +45,8 @@ static void random_batch(struct batch *b, struct rng *r, uint32_t n_drawn)
     for (uint32_t i = 0; i < b->n_hist; i++) b->hist[i] = (uint32_t)rng_u64(r);
     for (uint32_t i = 0; i < b->n_ban; i++) b->ban[i] = (uint32_t)rng_u64(r);
     for (uint32_t i = 0; i < b->n_allow; i++) b->allow[i] = (uint32_t)rng_u64(r);
-    for (uint32_t i = 0; i < b->n_bias; i++) b->bias[i] = (struct op_bias){ below(r, 1000), (float)below(r, 100) - 50.5f };
+    for (uint32_t i = 0; i < b->n_bias; i++)
+        b->bias[i] = (struct op_bias){ below(r, 1000), (float)below(r, 100) - 50.5f };
     for (uint32_t i = 0; b->n_row && i < below(r, 9); i++) {
         struct op_sample_row *s = batch_add_sample(b, below(r, b->n_row));
         s->temperature = 0.7f;
@@ -62,13 +70,17 @@ static void random_batch(struct batch *b, struct rng *r, uint32_t n_drawn)
         s->bias_start = below(r, b->n_bias + 1);
         s->n_bias = below(r, b->n_bias - s->bias_start + 1);
     }
-    for (uint32_t i = 0; b->n_row && i < below(r, 5); i++) batch_add_lp(b, below(r, b->n_row), below(r, lim.vocab), below(r, 21));
+    for (uint32_t i = 0; b->n_row && i < below(r, 5); i++)
+        batch_add_lp(b, below(r, b->n_row), below(r, lim.vocab), below(r, 21));
     if (n_drawn && b->n_row) {
         b->n_patch_id = below(r, 5);
-        for (uint32_t i = 0; i < b->n_patch_id; i++) b->patch_id[i] = (struct dev_patch){ below(r, b->n_row), below(r, n_drawn) };
-        for (uint32_t i = 0; i < b->n_patch_id; i++) b->id[b->patch_id[i].at] = 0xdeadbeef; /* whatever lay there: it is not sent */
+        for (uint32_t i = 0; i < b->n_patch_id; i++)
+            b->patch_id[i] = (struct dev_patch){ below(r, b->n_row), below(r, n_drawn) };
+        for (uint32_t i = 0; i < b->n_patch_id; i++)
+            b->id[b->patch_id[i].at] = 0xdeadbeef; /* whatever lay there: it is not sent */
         b->n_patch_hist = b->n_hist ? below(r, 5) : 0;
-        for (uint32_t i = 0; i < b->n_patch_hist; i++) b->patch_hist[i] = (struct dev_patch){ below(r, b->n_hist), below(r, n_drawn) };
+        for (uint32_t i = 0; i < b->n_patch_hist; i++)
+            b->patch_hist[i] = (struct dev_patch){ below(r, b->n_hist), below(r, n_drawn) };
     }
 }
 
@@ -176,18 +188,23 @@ static void a_cut_step_is_refused_at_every_length(void **state)
 static void assert_sound(const struct batch *b, uint32_t n_drawn)
 {
     assert_true(b->n_row <= lim.b.rows_max && b->n_seq <= lim.b.seqs_max && b->page_start[b->n_seq] <= lim.b.pages_max);
-    for (uint32_t i = 0; i < b->n_row; i++) assert_true(b->id[i] < lim.vocab && b->pos[i] < lim.context && b->row_seq[i] < b->n_seq);
+    for (uint32_t i = 0; i < b->n_row; i++)
+        assert_true(b->id[i] < lim.vocab && b->pos[i] < lim.context && b->row_seq[i] < b->n_seq);
     for (uint32_t i = 0; i < b->page_start[b->n_seq]; i++) assert_true(b->page[i] < lim.n_block);
     for (uint32_t i = 0; i < b->n_copy; i++) assert_true(b->copy_src[i] < lim.n_block && b->copy_dst[i] < lim.n_block);
     for (uint32_t i = 0; i < b->n_logit; i++) assert_true(b->logit_row[i] < b->n_row);
     for (uint32_t i = 0; i < b->n_sample; i++) {
         const struct op_sample_row *s = &b->sample[i];
-        assert_true((uint64_t)s->hist_start + s->n_hist <= b->n_hist && s->n_prompt <= s->n_hist && s->n_top <= OP_SAMPLE_TOP_MAX);
-        assert_true((uint64_t)s->ban_start + s->n_ban <= b->n_ban && (uint64_t)s->allow_start + s->n_allow <= b->n_allow);
+        assert_true((uint64_t)s->hist_start + s->n_hist <= b->n_hist && s->n_prompt <= s->n_hist &&
+                    s->n_top <= OP_SAMPLE_TOP_MAX);
+        assert_true((uint64_t)s->ban_start + s->n_ban <= b->n_ban &&
+                    (uint64_t)s->allow_start + s->n_allow <= b->n_allow);
         assert_true((uint64_t)s->bias_start + s->n_bias <= b->n_bias);
     }
-    for (uint32_t i = 0; i < b->n_patch_id; i++) assert_true(b->patch_id[i].at < b->n_row && b->patch_id[i].from < n_drawn);
-    for (uint32_t i = 0; i < b->n_patch_hist; i++) assert_true(b->patch_hist[i].at < b->n_hist && b->patch_hist[i].from < n_drawn);
+    for (uint32_t i = 0; i < b->n_patch_id; i++)
+        assert_true(b->patch_id[i].at < b->n_row && b->patch_id[i].from < n_drawn);
+    for (uint32_t i = 0; i < b->n_patch_hist; i++)
+        assert_true(b->patch_hist[i].at < b->n_hist && b->patch_hist[i].from < n_drawn);
 }
 
 static void a_changed_step_is_refused_or_sound(void **state)

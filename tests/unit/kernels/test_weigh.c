@@ -59,7 +59,8 @@ static void shares_are_exact(void **state)
         u128     part = ((u128)total * (uint64_t)ldexp((double)p, 32) + 0xffffffffu) >> 32;
         assert_int_equal(weigh_part(total, p), part ? (uint64_t)part : 1);
         assert_true(weigh_part(total, p) <= total);
-        assert_int_equal(weigh_place(total, x), (uint64_t)((u128)total * (uint64_t)ldexp((double)rng_unit(x), 24) >> 24));
+        assert_int_equal(weigh_place(total, x),
+                         (uint64_t)((u128)total * (uint64_t)ldexp((double)rng_unit(x), 24) >> 24));
         assert_true(weigh_place(total, x) < total);
     }
     assert_int_equal(weigh_part(1000, 0), 1);

@@ -37,7 +37,10 @@ static void memory_close(struct kv_below *b)
     free(m);
 }
 
-static bool memory_has(const struct kv_below *b, const struct kv_key *key) { return memory_at((const struct memory *)b, key) >= 0; }
+static bool memory_has(const struct kv_below *b, const struct kv_key *key)
+{
+    return memory_at((const struct memory *)b, key) >= 0;
+}
 
 static bool memory_find(struct kv_below *b, const struct kv_key *key, struct kv_place *place_out)
 {
@@ -48,7 +51,8 @@ static bool memory_find(struct kv_below *b, const struct kv_key *key, struct kv_
     return true;
 }
 
-static enum status memory_read(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out)
+static enum status memory_read(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out,
+                               uint64_t *ticket_out)
 {
     struct memory *m = (struct memory *)b;
     if (!memory_find(b, r->key, place_out)) return ST_NOT_FOUND;
@@ -121,7 +125,8 @@ static bool row_busy(const struct kv_below *b)
 static void memory_stats(const struct kv_below *b, struct kv_below_stats *out)
 {
     const struct memory *m = (const struct memory *)b;
-    *out = (struct kv_below_stats){ .cap_bytes = MEMORY_RECORDS * m->record_bytes, .used_bytes = m->n_used * m->record_bytes };
+    *out = (struct kv_below_stats){ .cap_bytes = MEMORY_RECORDS * m->record_bytes,
+                                    .used_bytes = m->n_used * m->record_bytes };
     for (uint32_t i = 0; i < m->n_used; i++) out->n_block += m->record[i].ready && !m->record[i].gone;
 }
 
@@ -191,7 +196,8 @@ static bool empty_find(struct kv_below *b, const struct kv_key *key, struct kv_p
     (void)place_out;
     return false;
 }
-static enum status empty_read(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out)
+static enum status empty_read(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out,
+                              uint64_t *ticket_out)
 {
     (void)b;
     (void)r;

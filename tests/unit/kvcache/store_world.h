@@ -51,7 +51,9 @@ static inline void world_make(struct store_world *w)
     assert_int_equal(xfer_lane_add(w->x, lane), ST_OK);
     assert_int_equal(posix_memalign((void **)&w->slab, 4096, SLOTS * RECORD), 0);
     memset(w->slab, 0, SLOTS * RECORD);
-    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w->slab, .bytes = SLOTS * RECORD }, &w->seg), ST_OK);
+    assert_int_equal(
+        xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w->slab, .bytes = SLOTS * RECORD }, &w->seg),
+        ST_OK);
     assert_int_equal(xfer_start(w->x), ST_OK);
     struct kv_identity id = { .block_tokens = TOKENS, .block_bytes = PAYLOAD, .layout = KV_LAYOUT };
     w->fingerprint = kv_fingerprint(&id);
@@ -155,7 +157,10 @@ static inline struct kv_key block_key(const struct store_world *w, uint32_t n)
     struct kv_key root = kv_key_root(&w->fingerprint, (struct kv_salt){ 1, 2 });
     return kv_key_next(&root, ids, TOKENS);
 }
-static inline unsigned char block_byte(uint32_t n, uint32_t i) { return (unsigned char)(n * 17 + i * (n % 13 + 1) + i / 256); }
+static inline unsigned char block_byte(uint32_t n, uint32_t i)
+{
+    return (unsigned char)(n * 17 + i * (n % 13 + 1) + i / 256);
+}
 
 static inline struct xfer_done world_wait(struct store_world *w)
 {
@@ -177,8 +182,10 @@ static inline enum status world_put(struct store_world *w, uint32_t n)
     struct kv_place place;
     block_ids(n, ids);
     for (uint32_t i = 0; i < PAYLOAD; i++) slot[KV_RECORD_HEAD + i] = block_byte(n, i);
-    kv_record_make(slot, &w->dk, &w->fingerprint, &key, &root, ids, TOKENS, PAYLOAD, 0, digest_of(&w->dk, slot + KV_RECORD_HEAD, PAYLOAD));
-    enum status st = kv_store_write(w->s, &(struct kv_write){ .key = &key, .host_seg = w->seg, .page = slot, .cookie = n }, &place);
+    kv_record_make(slot, &w->dk, &w->fingerprint, &key, &root, ids, TOKENS, PAYLOAD, 0,
+                   digest_of(&w->dk, slot + KV_RECORD_HEAD, PAYLOAD));
+    enum status st =
+        kv_store_write(w->s, &(struct kv_write){ .key = &key, .host_seg = w->seg, .page = slot, .cookie = n }, &place);
     if (st) return st;
     struct xfer_done d = world_wait(w);
     assert_int_equal(d.cookie, n);
@@ -212,11 +219,13 @@ static inline enum status world_get(struct store_world *w, uint32_t n)
     st = d.st;
     block_ids(n, ids);
     const struct digest_key *dk = place.old_key ? &w->old_dk : &w->dk;
-    if (st == ST_OK && kv_record_check(slot, dk, &w->fingerprint, &key, ids, TOKENS, PAYLOAD, place.seq)) st = ST_INVALID;
+    if (st == ST_OK && kv_record_check(slot, dk, &w->fingerprint, &key, ids, TOKENS, PAYLOAD, place.seq))
+        st = ST_INVALID;
     kv_store_read_done(w->s, place, st != ST_OK);
     if (st == ST_OK && place.old_key) { /* from here on it is a record of the new key */
         kv_record_rekey(slot, &w->dk, d.digest);
-        assert_int_equal(kv_record_check(slot, &w->dk, &w->fingerprint, &key, ids, TOKENS, PAYLOAD, place.seq), KV_SURE);
+        assert_int_equal(kv_record_check(slot, &w->dk, &w->fingerprint, &key, ids, TOKENS, PAYLOAD, place.seq),
+                         KV_SURE);
         assert_true(digest_equal(kv_record_of(slot)->payload, digest_of(&w->dk, slot + KV_RECORD_HEAD, PAYLOAD)));
     }
     for (uint32_t i = 0; st == ST_OK && i < PAYLOAD; i++) assert_int_equal(slot[KV_RECORD_HEAD + i], block_byte(n, i));

@@ -7,7 +7,9 @@ enum { BT = 4, N = 16 };
 static struct kv *make_kv(void)
 {
     struct kv    *kv;
-    struct kv_cfg c = { .n_block = N, .block_tokens = BT, .n_seq_max = 4 + KV_PINS_MAX, .seq_tokens_max = 32, .pin_percent = 50 };
+    struct kv_cfg c = {
+        .n_block = N, .block_tokens = BT, .n_seq_max = 4 + KV_PINS_MAX, .seq_tokens_max = 32, .pin_percent = 50
+    };
     c.prefix_cache = true;
     assert_int_equal(kv_create(&c, &kv), ST_OK);
     return kv;
@@ -48,7 +50,8 @@ static void a_block_of_the_tree_says_what_it_is(void **state)
     kv_evict_all(kv);
     assert_int_equal(kv_block_gen(kv, second), 0);
     compute(kv, salt, ids, 10, &s);
-    for (uint32_t i = 0; i < 2; i++) assert_true(kv_block_gen(kv, s.block[i]) > gen); /* the same tokens, another insertion */
+    for (uint32_t i = 0; i < 2; i++)
+        assert_true(kv_block_gen(kv, s.block[i]) > gen); /* the same tokens, another insertion */
     kv_seq_release(kv, &s);
     kv_free(kv);
 }

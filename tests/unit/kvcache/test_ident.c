@@ -22,7 +22,8 @@ static void everything_that_the_bytes_depend_on_changes_the_key(void **state)
     size_t        n = 0;
     for (int i = 0; i < 10; i++) {
         struct kv_identity id = identity();
-        uint32_t          *field[] = { &id.dtype, &id.layout, &id.block_tokens, &id.n_layer, &id.n_kv_head, &id.head_dim, &id.tp_size };
+        uint32_t          *field[] = { &id.dtype,     &id.layout,   &id.block_tokens, &id.n_layer,
+                                       &id.n_kv_head, &id.head_dim, &id.tp_size };
         if (i < 7) ++*field[i];
         if (i == 7) id.model[31] ^= 1;
         if (i == 8) id.block_bytes += 4096;

@@ -259,8 +259,10 @@ static void names_of_sub_folders_are_ours_to_the_letter(void **state)
 static void a_damaged_number_is_none(void **state)
 {
     (void)state;
-    static const char *const bad[] = { "", "\n", "x\n", "1", "1\n\n", "-1\n", "18446744073709551615\n", "99999999999999999999\n" };
-    char                     dir[64] = "/tmp/spillway-models-XXXXXX";
+    static const char *const bad[] = {
+        "", "\n", "x\n", "1", "1\n\n", "-1\n", "18446744073709551615\n", "99999999999999999999\n"
+    };
+    char dir[64] = "/tmp/spillway-models-XXXXXX";
     assert_non_null(mkdtemp(dir));
     int           root = open(dir, O_RDONLY | O_DIRECTORY), sub, again;
     struct kv_key k = { { 1 } }, k2 = { { 2 } };
@@ -315,7 +317,8 @@ static void F40_kills_between_models_leave_a_folder_within_its_cap(void **state)
     memcpy(w.dir, dir, sizeof w.dir);
     assert_true(bytes_on_disk(&w) <= w.cap);
     open_as(&w, other(w.fingerprint, 11 % 3));
-    assert_int_equal(count_hits(&w, 11000, 11000 + 70), 70); /* of the last one killed, but what its end may have torn */
+    assert_int_equal(count_hits(&w, 11000, 11000 + 70),
+                     70); /* of the last one killed, but what its end may have torn */
     world_free(&w);
 }
 

@@ -8,10 +8,12 @@ static const struct kv_salt none, red = { 7, 0 };
 
 static struct kv *make(uint32_t n_block, bool prefix_cache)
 {
-    struct kv_cfg cfg = {
-        .n_block = n_block, .block_tokens = 2, .n_seq_max = N_SEQ, .seq_tokens_max = TOKENS_MAX, .prefix_cache = prefix_cache
-    };
-    struct kv *kv;
+    struct kv_cfg cfg = { .n_block = n_block,
+                          .block_tokens = 2,
+                          .n_seq_max = N_SEQ,
+                          .seq_tokens_max = TOKENS_MAX,
+                          .prefix_cache = prefix_cache };
+    struct kv    *kv;
     assert_int_equal(kv_create(&cfg, &kv), ST_OK);
     return kv;
 }
@@ -386,10 +388,13 @@ static void check_finds_each_broken_invariant(void **state)
 
 static struct kv *make_long(uint32_t n_block)
 {
-    struct kv_cfg cfg = {
-        .n_block = n_block, .block_tokens = 4, .n_seq_max = N_SEQ, .seq_tokens_max = TOKENS_MAX, .prefix_cache = true, .borrow_min = 2
-    };
-    struct kv *kv;
+    struct kv_cfg cfg = { .n_block = n_block,
+                          .block_tokens = 4,
+                          .n_seq_max = N_SEQ,
+                          .seq_tokens_max = TOKENS_MAX,
+                          .prefix_cache = true,
+                          .borrow_min = 2 };
+    struct kv    *kv;
     assert_int_equal(kv_create(&cfg, &kv), ST_OK);
     return kv;
 }
@@ -531,7 +536,8 @@ int main(void)
                                         TEST(check_finds_each_broken_invariant),
                                         cmocka_unit_test(a_prompt_goes_on_inside_a_block_by_a_copy_of_it),
                                         cmocka_unit_test(the_same_prompt_again_computes_one_token),
-                                        cmocka_unit_test(the_source_of_a_borrowed_block_is_dropped_with_a_table_in_doubt),
+                                        cmocka_unit_test(
+                                            the_source_of_a_borrowed_block_is_dropped_with_a_table_in_doubt),
                                         cmocka_unit_test(without_a_block_for_it_nothing_is_borrowed) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

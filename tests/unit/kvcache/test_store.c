@@ -270,7 +270,8 @@ static void sealed(bool no_uring)
     for (uint32_t n = 0; n < 20; n++) assert_int_equal(world_put_patient(&w, n), ST_OK);
     kv_store_close(w.s);
 
-    w.sealed = w.ephemeral = true; /* plain files where sealed ones are wanted; and a key that is not kept keeps no file */
+    w.sealed = w.ephemeral =
+        true; /* plain files where sealed ones are wanted; and a key that is not kept keeps no file */
     w.cap = 64 * SEGMENT;
     w.secret[5] = 1;
     uint32_t n_before = n_files(&w);

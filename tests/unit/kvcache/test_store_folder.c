@@ -20,7 +20,10 @@ static void comes_back(struct store_world *w, const char *words, void (*undo)(st
     world_free(w);
 }
 
-static void path_in(const struct store_world *w, const char *name, char out[128]) { snprintf(out, 128, "%s/%s", w->dir, name); }
+static void path_in(const struct store_world *w, const char *name, char out[128])
+{
+    snprintf(out, 128, "%s/%s", w->dir, name);
+}
 
 static void remove_lock(struct store_world *w)
 {
@@ -115,9 +118,12 @@ static void F31_a_key_makes_any_folder_good_enough(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(F31_a_lock_that_is_a_folder),           cmocka_unit_test(F31_a_folder_whose_file_system_comes_later),
-        cmocka_unit_test(F31_a_file_where_the_folder_should_be), cmocka_unit_test(F31_a_folder_that_others_may_write_to),
-        cmocka_unit_test(F31_a_folder_of_another_user),          cmocka_unit_test(F31_a_key_makes_any_folder_good_enough),
+        cmocka_unit_test(F31_a_lock_that_is_a_folder),
+        cmocka_unit_test(F31_a_folder_whose_file_system_comes_later),
+        cmocka_unit_test(F31_a_file_where_the_folder_should_be),
+        cmocka_unit_test(F31_a_folder_that_others_may_write_to),
+        cmocka_unit_test(F31_a_folder_of_another_user),
+        cmocka_unit_test(F31_a_key_makes_any_folder_good_enough),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,7 +78,8 @@ static void F30_a_segment_that_cannot_be_opened_stays_and_is_read_later(void **s
         struct rlimit few = { (rlim_t)(next + more), old.rlim_max };
         setrlimit(RLIMIT_NOFILE, &few);
         enum status st = world_open(&w);
-        for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !st && stats(&w).recovering && clock_us() < end; usleep(200))
+        for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !st && stats(&w).recovering && clock_us() < end;
+             usleep(200))
             world_turn(&w);
         assert_true(all_are_there(&w));
         if (!st && stats(&w).n_unread_segments) break;
@@ -87,8 +88,11 @@ static void F30_a_segment_that_cannot_be_opened_stays_and_is_read_later(void **s
     }
     assert_non_null(w.s);
     setrlimit(RLIMIT_NOFILE, &old);
-    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; stats(&w).n_unread_segments && clock_us() < end; usleep(200)) world_turn(&w);
-    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_store_recovering(w.s) && clock_us() < end; usleep(200)) world_turn(&w);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; stats(&w).n_unread_segments && clock_us() < end;
+         usleep(200))
+        world_turn(&w);
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_store_recovering(w.s) && clock_us() < end; usleep(200))
+        world_turn(&w);
     assert_int_equal(stats(&w).n_unread_segments, 0);
     assert_int_equal(hits(&w), N);
     world_free(&w);
@@ -111,7 +115,8 @@ static void F30_more_segments_than_descriptors_stay(void **state)
     w.n_store = (uint32_t)(old.rlim_cur / 2); /* so many share the descriptors that each may have the least there is */
     again(&w);
     assert_true(stats(&w).n_unread_segments >= 5 && stats(&w).n_segment <= SEGMENTS_MIN);
-    for (uint32_t n = 0; n < PER; n++) assert_int_equal(world_put_patient(&w, 1000 + n), ST_OK); /* it goes on writing */
+    for (uint32_t n = 0; n < PER; n++)
+        assert_int_equal(world_put_patient(&w, 1000 + n), ST_OK); /* it goes on writing */
     assert_true(stats(&w).n_segment <= SEGMENTS_MIN);
     kv_store_close(w.s);
     w.n_store = 0;
@@ -159,7 +164,8 @@ static void F30_quarantine_is_bounded(void **state)
     kv_store_close(w.s);
     for (uint64_t seq = 1; seq <= 9; seq++) flip(&w, seq, 0);
     again(&w);
-    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; stats(&w).n_damaged_segments > QUARANTINE_MAX && clock_us() < end; usleep(200))
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u;
+         stats(&w).n_damaged_segments > QUARANTINE_MAX && clock_us() < end; usleep(200))
         world_turn(&w);
     assert_int_equal(stats(&w).n_damaged_segments, QUARANTINE_MAX);
     assert_int_equal(n_quarantine(&w), QUARANTINE_MAX);

@@ -6,7 +6,8 @@
 #include <xxhash.h>
 
 enum { N = 20, PER = 15 }; /* PER: blocks of a segment */
-static const char ONE[] = "the first secret of sixteen bytes and more", TWO[] = "the second secret of sixteen bytes and more";
+static const char ONE[] = "the first secret of sixteen bytes and more",
+                  TWO[] = "the second secret of sixteen bytes and more";
 
 /* A store on dir (NULL: a new folder) that writes under one secret and reads under another as well. */
 static void open_with(struct store_world *w, const char *dir, const char *mac, const char *old_mac, bool sealed)

@@ -144,7 +144,8 @@ static void a_storm_over_host_and_store_serves_no_wrong_block(void **state)
     for (uint64_t seed = 200; seed < 202; seed++) storm(seed, true);
 }
 
-static void run_unchecked(struct world *w, uint32_t family, struct user *u) /* kv_tiers_check would find the damage first */
+static void run_unchecked(struct world *w, uint32_t family,
+                          struct user *u) /* kv_tiers_check would find the damage first */
 {
     ask_for(u, family, 28, 100);
     while (!try_admit(w, u)) {
@@ -282,7 +283,8 @@ static void a_paused_store_is_not_waited_for_at_the_end(void **state)
     nftw(w.dir, rm_one, 8, FTW_DEPTH | FTW_PHYS); /* no file can be made any more */
     for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; !kv_store_paused(kv_store_of(w.t->below[0])); usleep(500)) {
         assert_true(clock_us() < end);
-        if (!access(w.dir, F_OK)) nftw(w.dir, rm_one, 8, FTW_DEPTH | FTW_PHYS); /* a file that was being made kept the folder */
+        if (!access(w.dir, F_OK))
+            nftw(w.dir, rm_one, 8, FTW_DEPTH | FTW_PHYS); /* a file that was being made kept the folder */
         turn(&w, 10);
     }
     run_alone(&w, 1, 60, &u);
@@ -296,7 +298,8 @@ static void a_paused_store_is_not_waited_for_at_the_end(void **state)
 static void freeze(struct world *w, int *slab, int *index)
 {
     kv_tiers_hand(w->t, KV_FROZEN);
-    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_tiers_hand_is(w->t, slab, index) != KV_FROZEN; usleep(100)) {
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_tiers_hand_is(w->t, slab, index) != KV_FROZEN;
+         usleep(100)) {
         assert_true(clock_us() < end);
         turn(w, 100);
     }
@@ -332,7 +335,8 @@ static void the_host_goes_to_the_next_process(void **state)
     kv_evict_all(w.kv);
     int32_t kept = slot_oldest(&w.t->host); /* what its users said of it goes along */
     w.t->host.slot[kept].hold = (struct kv_hold){ 0 };
-    slot_hold(&w.t->host, kept, (struct kv_hold){ .until_s = w.kv->now_s + 100, .priority = 3, .used = true, .memory_only = true });
+    slot_hold(&w.t->host, kept,
+              (struct kv_hold){ .until_s = w.kv->now_s + 100, .priority = 3, .used = true, .memory_only = true });
 
     lane.stall_us = 3000; /* a load in flight ends before anything freezes, and its prompt is computed */
     ask_for(&u, 1, 60, 1e6);

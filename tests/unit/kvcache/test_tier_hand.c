@@ -39,7 +39,8 @@ static void make(struct index *x)
     kv_hand_finish(x->data, N_ROW, &x->shape, &x->cfg.key, stores);
 }
 
-static enum status read_it(const struct index *x, const void *data, size_t bytes, const struct kv_hand_row **rows, uint32_t *n, bool *same)
+static enum status read_it(const struct index *x, const void *data, size_t bytes, const struct kv_hand_row **rows,
+                           uint32_t *n, bool *same)
 {
     char        why[160] = "";
     enum status st = kv_hand_read(data, bytes, &x->shape, &x->cfg.key, stores, rows, n, same, why, sizeof why);
@@ -61,7 +62,8 @@ static void a_written_index_is_read_back(void **state)
     assert_memory_equal(row, kv_hand_rows(x.data), N_ROW * sizeof *row);
     struct digest other = { 3, 5 };
     char          why[160];
-    assert_int_equal(kv_hand_read(x.data, x.bytes, &x.shape, &x.cfg.key, other, &row, &n, &same, why, sizeof why), ST_OK);
+    assert_int_equal(kv_hand_read(x.data, x.bytes, &x.shape, &x.cfg.key, other, &row, &n, &same, why, sizeof why),
+                     ST_OK);
     assert_false(same); /* other folders: what their numbers mean is not known */
     free(x.data);
 }
@@ -113,7 +115,8 @@ static void another_shape_key_or_slot_is_refused(void **state)
         kv_hand_finish(x.data, N_ROW, &shape, &x.cfg.key, stores); /* as one would who has our key */
         assert_int_equal(read_it(&x, x.data, x.bytes, &row, &n, &same), ST_INVALID);
         kv_hand_finish(x.data, N_ROW, &x.shape, &other.key, stores);
-        assert_int_equal(read_it(&x, x.data, x.bytes, &row, &n, &same), other.key.mac || what == 2 ? ST_INVALID : ST_OK);
+        assert_int_equal(read_it(&x, x.data, x.bytes, &row, &n, &same),
+                         other.key.mac || what == 2 ? ST_INVALID : ST_OK);
     }
     const uint32_t bad[] = { N_SLOT, UINT32_MAX, 0x80000000u, 5 /* that of row 1 */ };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

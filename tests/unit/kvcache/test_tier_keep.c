@@ -140,10 +140,12 @@ static void F23_a_folder_remembers_ends_and_priorities_whatever_the_clock_says(v
     assert_in_range(h.until_s, 2990, 3010); /* of the clock of this process, which is near its beginning */
     assert_int_equal(after_restart((struct kv_keep){ .ttl_s = 3600 }, 3601, &h, &st), 0); /* its time is over: a miss */
     assert_true(st.tier[KV_TIER_STORE].evicted_why[KV_EVICT_TTL] > 0);
-    assert_int_equal(after_restart((struct kv_keep){ .ttl_s = 3600 }, -1000, &h, &st), 56);         /* a small step back: longer */
-    assert_int_equal(after_restart((struct kv_keep){ .ttl_s = 3600 }, -30 * 86400, &h, &st), 0);    /* a large one: nobody can tell */
+    assert_int_equal(after_restart((struct kv_keep){ .ttl_s = 3600 }, -1000, &h, &st),
+                     56); /* a small step back: longer */
+    assert_int_equal(after_restart((struct kv_keep){ .ttl_s = 3600 }, -30 * 86400, &h, &st),
+                     0); /* a large one: nobody can tell */
     assert_int_equal(after_restart((struct kv_keep){ .ttl_s = 3600 }, 3000 * 86400ll, &h, &st), 0); /* forward: over */
-    assert_int_equal(after_restart((struct kv_keep){ 0 }, -30 * 86400, &h, &st), 56);               /* no end, no clock */
+    assert_int_equal(after_restart((struct kv_keep){ 0 }, -30 * 86400, &h, &st), 56); /* no end, no clock */
 }
 
 static void blocks_for_memory_only_are_on_no_disk(void **state)
@@ -158,7 +160,8 @@ static void blocks_for_memory_only_are_on_no_disk(void **state)
     wait_for_store(&w);
     for (uint32_t f = 3; f < 7; f++) ask_with(&w, f, 24, (struct kv_keep){ .memory_only = f != 5 });
     restart(&w);
-    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_tiers_stats(w.t, &st), st.tier[KV_TIER_STORE].n_block < 6;) {
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u;
+         kv_tiers_stats(w.t, &st), st.tier[KV_TIER_STORE].n_block < 6;) {
         assert_true(clock_us() < end);
         turn(&w, 1);
         usleep(100);

@@ -157,7 +157,9 @@ static void open_world(struct world *w, uint64_t seed, bool store)
     if (store) assert_int_equal(xfer_lane_add(w->x, lane_nvme_create(8, 1, false)), ST_OK);
     w->dev = malloc(N_BLOCK * BLOCK);
     memset(w->dev, 0xff, N_BLOCK * BLOCK);
-    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_DEVICE, .base = w->dev, .bytes = N_BLOCK * BLOCK }, &w->dev_seg),
+    assert_int_equal(xfer_seg_add(w->x,
+                                  &(struct xfer_seg){ .kind = XFER_DEVICE, .base = w->dev, .bytes = N_BLOCK * BLOCK },
+                                  &w->dev_seg),
                      ST_OK);
     assert_int_equal(xfer_start(w->x), ST_OK);
     struct kv_cfg kc = { .n_block = N_BLOCK,
@@ -200,8 +202,8 @@ static void turn(struct world *w, uint64_t us)
 static inline void wait_for_store(struct world *w)
 {
     struct kv_store_stats st = { 0 };
-    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u; kv_store_recovering(kv_store_of(w->t->below[0])) || !st.n_segment;
-         usleep(100)) {
+    for (uint64_t end = clock_us() + PATIENCE_S * 1000000u;
+         kv_store_recovering(kv_store_of(w->t->below[0])) || !st.n_segment; usleep(100)) {
         assert_true(clock_us() < end);
         turn(w, 0);
         kv_store_stats(kv_store_of(w->t->below[0]), &st);
@@ -220,7 +222,8 @@ static void assert_block(struct world *w, const struct kv_seq *s, const uint32_t
 {
     unsigned char want[BLOCK];
     content(s->salt, ids, block, want);
-    if (memcmp(w->dev + s->block[block] * BLOCK, want, BLOCK)) fail_msg("block %u of a prefix is not what its tokens say", block);
+    if (memcmp(w->dev + s->block[block] * BLOCK, want, BLOCK))
+        fail_msg("block %u of a prefix is not what its tokens say", block);
 }
 
 struct user {

@@ -27,7 +27,8 @@ static struct serve S;
 static void serve_up(bool ready, const char *option, const char *value)
 {
     char  err[400] = "";
-    char *argv[] = { "test", "--port", "0", "--log-level", "error", (char *)(uintptr_t)option, (char *)(uintptr_t)value, NULL };
+    char *argv[] = { "test", "--port", "0", "--log-level", "error", (char *)(uintptr_t)option, (char *)(uintptr_t)value,
+                     NULL };
     memset(&S, 0, sizeof S);
     log_init(LOG_LEVEL_ERROR, 2, false);
     assert_int_equal(config_parse(&S.cfg, option ? value ? 7 : 6 : 5, argv, NULL, err, sizeof err), 0);
@@ -68,7 +69,9 @@ static void serve_start(const char *option, const char *value)
 
 static int raw_connect(void)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(S.srv->port), .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    struct sockaddr_in a = { .sin_family = AF_INET,
+                             .sin_port = htons(S.srv->port),
+                             .sin_addr = { htonl(INADDR_LOOPBACK) } };
     int                fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
     return fd;
@@ -106,7 +109,10 @@ static inline char *raw_read_ms(int fd, const char *until, int ms)
     }
     return got;
 }
-static inline char *raw_read(int fd, const char *until) { return raw_read_ms(fd, until, PATIENCE_S * 1000); } /* NULL: all, to the close */
+static inline char *raw_read(int fd, const char *until)
+{
+    return raw_read_ms(fd, until, PATIENCE_S * 1000);
+} /* NULL: all, to the close */
 /* The whole first reply is there: by its length, its last chunk, or the close that it announces. */
 static bool reply_is_whole(bool head)
 {
@@ -141,12 +147,16 @@ static char *ask_bytes(const char *p, size_t n)
     return got;
 }
 #define ASK(text) ask_bytes(text, sizeof text - 1)
-static int status_of(const char *reply) { return strncmp(reply, "HTTP/1.1 ", 9) ? -1 : (int)strtol(reply + 9, NULL, 10); }
+static int status_of(const char *reply)
+{
+    return strncmp(reply, "HTTP/1.1 ", 9) ? -1 : (int)strtol(reply + 9, NULL, 10);
+}
 
 static inline char *post(char *out, size_t n_out, const char *path, const char *fields, const char *body)
 {
-    snprintf(out, n_out, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n%s", path,
-             strlen(body), fields, body);
+    snprintf(out, n_out,
+             "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%s\r\n%s",
+             path, strlen(body), fields, body);
     return out;
 }
 static inline bool eventually(bool (*check)(void))

@@ -3,7 +3,9 @@
 
 static struct config config(void)
 {
-    return (struct config){ .device = DEV_AUTO, .master_addr = "", .cluster_key = "secret", .cluster_key_file = "", .tensor_parallel = 8 };
+    return (struct config){
+        .device = DEV_AUTO, .master_addr = "", .cluster_key = "secret", .cluster_key_file = "", .tensor_parallel = 8
+    };
 }
 
 static int resolve(const struct config *c, char *const *env, struct cluster *out, char *err)
@@ -25,7 +27,9 @@ static void the_first_host_of_a_list_is_read(void **state)
         assert_true(cluster_first_host(row[i][0], out, sizeof out));
         assert_string_equal(out, row[i][1]);
     }
-    static const char *const bad[] = { "", ",a", "n[", "n[]", "n[-2]", "n[1-2", "a-name-that-is-much-longer-than-the-room" };
+    static const char *const bad[] = {
+        "", ",a", "n[", "n[]", "n[-2]", "n[1-2", "a-name-that-is-much-longer-than-the-room"
+    };
     for (size_t i = 0; i < ARRAY_N(bad); i++) assert_false(cluster_first_host(bad[i], out, sizeof out));
 }
 
@@ -35,7 +39,8 @@ static void without_variables_or_options_there_is_one_node(void **state)
     struct config  c = config();
     struct cluster k;
     char           err[300];
-    char *const    job[] = { "SLURM_NNODES=4", "SLURM_JOB_NODELIST=a,b", "LWS_GROUP_SIZE=1", NULL }; /* a job, but no step on all nodes */
+    char *const    job[] = { "SLURM_NNODES=4", "SLURM_JOB_NODELIST=a,b", "LWS_GROUP_SIZE=1",
+                             NULL }; /* a job, but no step on all nodes */
     assert_int_equal(resolve(&c, NULL, &k, err), 0);
     assert_int_equal(k.n_node, 1);
     assert_int_equal(resolve(&c, job, &k, err), 0);
@@ -56,11 +61,13 @@ static void the_variables_of_lws_and_slurm_give_the_rank_of_this_node(void **sta
     assert_int_equal(resolve(&c, lws, &k, err), 0);
     assert_true(k.n_node == 4 && k.node == 3 && k.port == 29500);
     assert_string_equal(k.master, "vllm-0.vllm.default");
-    char *const slurm[] = { "SLURM_STEP_NUM_NODES=2", "SLURM_NODEID=1", "SLURM_STEP_NODELIST=gpu[07-08]", "SLURM_STEP_NUM_TASKS=2", NULL };
+    char *const slurm[] = { "SLURM_STEP_NUM_NODES=2", "SLURM_NODEID=1", "SLURM_STEP_NODELIST=gpu[07-08]",
+                            "SLURM_STEP_NUM_TASKS=2", NULL };
     assert_int_equal(resolve(&c, slurm, &k, err), 0);
     assert_true(k.n_node == 2 && k.node == 1);
     assert_string_equal(k.master, "gpu07");
-    char *const many[] = { "SLURM_STEP_NUM_NODES=2", "SLURM_NODEID=1", "SLURM_STEP_NODELIST=gpu[07-08]", "SLURM_STEP_NUM_TASKS=16", NULL };
+    char *const many[] = { "SLURM_STEP_NUM_NODES=2", "SLURM_NODEID=1", "SLURM_STEP_NODELIST=gpu[07-08]",
+                           "SLURM_STEP_NUM_TASKS=16", NULL };
     assert_int_equal(resolve(&c, many, &k, err), 64);
     assert_non_null(strstr(err, "one task per node"));
     c.master_addr = "10.1.2.3:777"; /* options win */
@@ -140,7 +147,10 @@ static void a_key_comes_from_a_file(void **state)
         const char *text;
         size_t      n;
         int         code;
-    } row[] = { { "0123456789abcdef\n", 17, 0 }, { "0123456789abcde\n", 16, 78 }, { "0123456789abcdef\0\n", 18, 78 }, { "", 0, 78 } };
+    } row[] = { { "0123456789abcdef\n", 17, 0 },
+                { "0123456789abcde\n", 16, 78 },
+                { "0123456789abcdef\0\n", 18, 78 },
+                { "", 0, 78 } };
     struct config  c = config();
     struct cluster k;
     char           err[300], path[] = "/tmp/spillway-key-XXXXXX", big[600];

@@ -40,8 +40,9 @@ static void sizes_are_the_devices_own_unless_they_are_given(void **state)
         const char *seqs, *rows;
         bool        gpu;
         uint32_t    n_seq, n_row;
-    } row[] = { { "auto", "auto", false, 64, 512 }, { "auto", "auto", true, 256, 8192 }, { "9", "auto", true, 9, 8192 },
-                { "auto", "40", true, 40, 40 },     { "auto", "40", false, 40, 40 },     { "700", "auto", false, 700, 700 },
+    } row[] = { { "auto", "auto", false, 64, 512 }, { "auto", "auto", true, 256, 8192 },
+                { "9", "auto", true, 9, 8192 },     { "auto", "40", true, 40, 40 },
+                { "auto", "40", false, 40, 40 },    { "700", "auto", false, 700, 700 },
                 { "8", "2048", true, 8, 2048 } };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         uint32_t n_seq, n_row;
@@ -59,8 +60,8 @@ static void sizes_are_the_devices_own_unless_they_are_given(void **state)
 static void flags_come_in_all_forms(void **state)
 {
     (void)state;
-    assert_int_equal(PARSE("--port", "9000", "--host=localhost", "--no-enable-prefix-caching", "--log-json", "--api-key", "a",
-                           "--api-key=b", "--kv-cache-bytes", "512MiB"),
+    assert_int_equal(PARSE("--port", "9000", "--host=localhost", "--no-enable-prefix-caching", "--log-json",
+                           "--api-key", "a", "--api-key=b", "--kv-cache-bytes", "512MiB"),
                      0);
     assert_int_equal(C.port, 9000);
     assert_string_equal(C.host, "localhost");
@@ -85,8 +86,9 @@ static void gpus_are_listed_by_number(void **state)
     assert_int_equal(config_cuda_ordinals(&C, n, 2, err, sizeof err), -1);
     assert_int_equal(PARSE("--port", "1"), 0);
     assert_int_equal(config_cuda_ordinals(&C, n, 4, err, sizeof err), 0);
-    static const char *const bad[][2] = { { "0,", "commas between" },  { "a", "commas between" },   { ",1", "commas between" },
-                                          { "-1", "commas between" },  { "1,1", "is named twice" }, { "0,1 ", "commas between" },
+    static const char *const bad[][2] = { { "0,", "commas between" },  { "a", "commas between" },
+                                          { ",1", "commas between" },  { "-1", "commas between" },
+                                          { "1,1", "is named twice" }, { "0,1 ", "commas between" },
                                           { "1000", "commas between" } };
     for (size_t i = 0; i < ARRAY_N(bad); i++) {
         assert_int_equal(PARSE("--cuda-device", (char *)bad[i][0]), 64);
@@ -99,9 +101,11 @@ static void gpus_are_listed_by_number(void **state)
 static void options_that_a_gpu_does_not_support_are_refused(void **state)
 {
     (void)state;
-    assert_int_equal(PARSE("--device", "cuda", "--deterministic", "--enforce-eager", "--gpu-memory-utilization", "0.85"), 0);
+    assert_int_equal(
+        PARSE("--device", "cuda", "--deterministic", "--enforce-eager", "--gpu-memory-utilization", "0.85"), 0);
     assert_false(C.pdl);
-    assert_true(C.deterministic && C.enforce_eager && C.gpu_memory_utilization > 0.849 && C.gpu_memory_utilization < 0.851);
+    assert_true(C.deterministic && C.enforce_eager && C.gpu_memory_utilization > 0.849 &&
+                C.gpu_memory_utilization < 0.851);
     assert_int_equal(PARSE("--device", "cuda", "--pdl"), 0);
     assert_true(C.pdl);
     assert_int_equal(PARSE("--device", "cuda", "--kv-cache-dtype", "float16"), 64);
@@ -121,9 +125,11 @@ static void a_bad_value_names_option_found_and_allowed(void **state)
 {
     (void)state;
     static const char *const bad[][3] = {
-        { "--port", "99999", "from 0 to 65535" },  { "--port", "x", "whole number" },          { "--port", "-1", "whole number" },
-        { "--port", "80.5", "whole number" },      { "--device", "gpu", "auto|cuda|cpu|ref" }, { "--device", "au", "auto|cuda|cpu|ref" },
-        { "--block-size", "17", "16, 32 and 64" }, { "--kv-cache-bytes", "1 PiB", "a size" },  { "--log-json=maybe", "", "true and false" },
+        { "--port", "99999", "from 0 to 65535" },     { "--port", "x", "whole number" },
+        { "--port", "-1", "whole number" },           { "--port", "80.5", "whole number" },
+        { "--device", "gpu", "auto|cuda|cpu|ref" },   { "--device", "au", "auto|cuda|cpu|ref" },
+        { "--block-size", "17", "16, 32 and 64" },    { "--kv-cache-bytes", "1 PiB", "a size" },
+        { "--log-json=maybe", "", "true and false" },
     };
     for (size_t i = 0; i < ARRAY_N(bad); i++) {
         assert_int_equal(*bad[i][1] ? PARSE((char *)bad[i][0], (char *)bad[i][1]) : PARSE((char *)bad[i][0]), 64);
@@ -154,9 +160,9 @@ static void an_unknown_option_is_hinted(void **state)
 static void options_of_other_servers_are_understood(void **state)
 {
     (void)state;
-    assert_int_equal(PARSE("-m", "/a/b", "--dtype", "fp16", "--quantization", "awq", "-tp", "2", "--trust-remote-code", "--swap-space", "4",
-                           "--disable-log-requests", "--pipeline-parallel-size=1", "--gpu_memory_utilization", "0.8", "--max-num-seqs",
-                           "7"),
+    assert_int_equal(PARSE("-m", "/a/b", "--dtype", "fp16", "--quantization", "awq", "-tp", "2", "--trust-remote-code",
+                           "--swap-space", "4", "--disable-log-requests", "--pipeline-parallel-size=1",
+                           "--gpu_memory_utilization", "0.8", "--max-num-seqs", "7"),
                      0);
     assert_string_equal(C.model, "/a/b");
     assert_int_equal(C.dtype, DT_F16);
@@ -164,8 +170,9 @@ static void options_of_other_servers_are_understood(void **state)
     assert_int_equal(C.tensor_parallel, 2);
     assert_int_equal(C.max_num_seqs, 7);
     assert_int_equal(C.told.n, 4);
-    assert_string_equal(C.told.s[1],
-                        "--swap-space has no effect here: KV goes to host memory with --kv-host-gib, and to a disk with --kv-nvme");
+    assert_string_equal(
+        C.told.s[1],
+        "--swap-space has no effect here: KV goes to host memory with --kv-host-gib, and to a disk with --kv-nvme");
     assert_int_equal(PARSE("--served-model-name", "a", "b", "--port", "1"), 0);
     assert_int_equal(C.served_name.n, 2);
     assert_string_equal(C.served_name.s[1], "b");
@@ -179,7 +186,8 @@ static void options_of_other_servers_are_understood(void **state)
         { "--swap-space", NULL, "the value is missing" },
     };
     for (size_t i = 0; i < ARRAY_N(refused); i++) {
-        assert_int_equal(refused[i][1] ? PARSE((char *)refused[i][0], (char *)refused[i][1]) : PARSE((char *)refused[i][0]), 64);
+        assert_int_equal(
+            refused[i][1] ? PARSE((char *)refused[i][0], (char *)refused[i][1]) : PARSE((char *)refused[i][0]), 64);
         assert_non_null(strstr(err, refused[i][0]));
         if (!strstr(err, refused[i][2])) fail_msg("%s", err);
     }
@@ -202,14 +210,17 @@ static void a_model_may_be_a_word_of_its_own(void **state)
     assert_non_null(strstr(err, "--model DIR"));
     assert_int_equal(PARSE("/a", "/b"), 64);
     assert_true(config_is_hub_name("Qwen/Qwen3-0.6B") && config_is_hub_name("a_b/c.d"));
-    assert_false(config_is_hub_name("/a/b") || config_is_hub_name("./a") || config_is_hub_name("a/b/c") || config_is_hub_name("a") ||
-                 config_is_hub_name("../a") || config_is_hub_name("a/") || config_is_hub_name("") || config_is_hub_name("~/a"));
+    assert_false(config_is_hub_name("/a/b") || config_is_hub_name("./a") || config_is_hub_name("a/b/c") ||
+                 config_is_hub_name("a") || config_is_hub_name("../a") || config_is_hub_name("a/") ||
+                 config_is_hub_name("") || config_is_hub_name("~/a"));
 }
 
 static void sizes_may_have_units(void **state)
 {
     (void)state;
-    assert_int_equal(PARSE("--max-model-len", "32k", "--kv-cache-gib", "512MiB", "--kv-host-gib", "4GiB", "--max-body-mib", "1GiB"), 0);
+    assert_int_equal(
+        PARSE("--max-model-len", "32k", "--kv-cache-gib", "512MiB", "--kv-host-gib", "4GiB", "--max-body-mib", "1GiB"),
+        0);
     assert_int_equal(C.max_model_len, 32000);
     assert_true(C.kv_gib == 0.5 && C.kv_host_gib == 4);
     assert_int_equal(C.max_body_mib, 1024);
@@ -221,8 +232,9 @@ static void sizes_may_have_units(void **state)
     uint64_t bytes = 0;
     assert_true(config_dir_gib("/a:512MiB", dir, sizeof dir, &bytes));
     assert_true(bytes == (512ull << 20) && !strcmp(dir, "/a"));
-    static const char *const bad[][2] = { { "--max-model-len", "32kk" },  { "--max-model-len", "1.0005k" },  { "--max-model-len", "4GiB" },
-                                          { "--kv-cache-gib", "4 GiBs" }, { "--max-body-mib", "1000001 B" }, { "--port", "8k" } };
+    static const char *const bad[][2] = { { "--max-model-len", "32kk" },     { "--max-model-len", "1.0005k" },
+                                          { "--max-model-len", "4GiB" },     { "--kv-cache-gib", "4 GiBs" },
+                                          { "--max-body-mib", "1000001 B" }, { "--port", "8k" } };
     for (size_t i = 0; i < ARRAY_N(bad); i++) {
         if (PARSE((char *)bad[i][0], (char *)bad[i][1]) != 64) fail_msg("%s %s", bad[i][0], bad[i][1]);
         assert_non_null(strstr(err, bad[i][0]));
@@ -240,7 +252,8 @@ static void the_environment_is_read_and_checked(void **state)
     char *odd[] = { "SPILLWAY_PROT=1", NULL };
     assert_int_equal(parse(odd, NULL), 64);
     assert_non_null(strstr(err, "SPILLWAY_PORT"));
-    char *k8s[] = { "SPILLWAY_PORT=tcp://10.0.0.1:8080", "SPILLWAY_SERVICE_HOST=10.0.0.1", "SPILLWAY_PORT_8080_TCP_ADDR=10.0.0.1", NULL };
+    char *k8s[] = { "SPILLWAY_PORT=tcp://10.0.0.1:8080", "SPILLWAY_SERVICE_HOST=10.0.0.1",
+                    "SPILLWAY_PORT_8080_TCP_ADDR=10.0.0.1", NULL };
     assert_int_equal(parse(k8s, NULL), 0);
     assert_int_equal(C.port, 8080);
     assert_true(C.port_from_env_ignored);
@@ -380,8 +393,8 @@ static void F31_wrong_kv_options_are_refused_before_anything_is_loaded(void **st
     SAYS("--kv-shared needs --kv-mac-key-file", HOST, "--kv-shared", "/kv:1");
     SAYS("instead of --kv-encrypt", HOST, "--kv-shared", "/kv:1", "--kv-mac-key-file", "k", "--kv-encrypt");
     SAYS("is not DIR or DIR:GIB", HOST, "--kv-shared", "/kv:-1", "--kv-mac-key-file", "k");
-    SAYS("found 5 folders, allowed are 4", HOST, "--kv-nvme", "/a:1", "--kv-nvme", "/b:1", "--kv-nvme", "/c:1", "--kv-nvme", "/d:1",
-         "--kv-nvme", "/e:1");
+    SAYS("found 5 folders, allowed are 4", HOST, "--kv-nvme", "/a:1", "--kv-nvme", "/b:1", "--kv-nvme", "/c:1",
+         "--kv-nvme", "/d:1", "--kv-nvme", "/e:1");
     SAYS("is not DIR:GIB", HOST, "--kv-nvme", "/kv");
     SAYS("is not DIR:GIB", HOST, "--kv-nvme", "/kv:0");
     SAYS("is named twice", HOST, "--kv-nvme", "/kv:1", "--kv-nvme", "/kv/:2");

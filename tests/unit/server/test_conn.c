@@ -89,19 +89,25 @@ static void bodies_are_checked_before_they_are_read(void **state)
     (void)state;
     char t[1000];
     assert_int_equal(
-        status_of(
-            ASK("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000000\r\n\r\n")),
+        status_of(ASK(
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000000\r\n\r\n")),
         413);
     assert_int_equal(
-        status_of(ASK("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5000000\r\n\r\n")),
+        status_of(ASK(
+            "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5000000\r\n\r\n")),
         413);
-    assert_int_equal(status_of(ASK("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n")), 400);
+    assert_int_equal(
+        status_of(ASK("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n")),
+        400);
     assert_non_null(strstr(got, "body"));
     assert_int_equal(
-        status_of(ASK("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n")),
+        status_of(ASK(
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n")),
         400);
     assert_int_equal(
-        status_of(ASK("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}")), 415);
+        status_of(ASK(
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}")),
+        415);
     post(t, sizeof t, "/v1/completions", "Content-Encoding: gzip\r\n", "{}");
     assert_int_equal(status_of(ask_bytes(t, strlen(t))), 415);
     post(t, sizeof t, "/v1/completions", "", "[]");
@@ -138,7 +144,8 @@ static void A14_pipelined_requests_are_answered_in_order(void **state)
     static char text[64000];
     size_t      n = 0;
     for (int i = 0; i < 100; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: r%03d\r\n\r\n", i);
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: r%03d\r\n\r\n", i);
     int fd = raw_connect();
     raw_send(fd, text, n);
     raw_read(fd, "x-request-id: r099");

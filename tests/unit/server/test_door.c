@@ -1,7 +1,10 @@
 #include "serve.h"
 #include "server/door.h"
 
-static bool local(const char *host) { return door_name_is_local((struct slice){ host, strlen(host) }, "gpu7.example.org"); }
+static bool local(const char *host)
+{
+    return door_name_is_local((struct slice){ host, strlen(host) }, "gpu7.example.org");
+}
 
 static void J9_names_that_nobody_can_register_are_local(void **state)
 {
@@ -20,8 +23,10 @@ static void J9_names_that_nobody_can_register_are_local(void **state)
                                        "x.localhost",
                                        "llm.ns.svc",
                                        "GPU7.example.ORG" };
-    static const char *const no[] = { "evil.example", "local.evil.example", "gpu7.example.org.evil", "10.0.0.7.evil.example", ".local",
-                                      "1.2.3",        "[::1].evil",         "evil.svc.example" };
+    static const char *const no[] = {
+        "evil.example", "local.evil.example", "gpu7.example.org.evil", "10.0.0.7.evil.example", ".local",
+        "1.2.3",        "[::1].evil",         "evil.svc.example"
+    };
     for (size_t i = 0; i < ARRAY_N(yes); i++)
         if (!local(yes[i])) fail_msg("%s is refused", yes[i]);
     for (size_t i = 0; i < ARRAY_N(no); i++)

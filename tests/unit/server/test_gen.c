@@ -55,7 +55,8 @@ static void A23_a_client_of_http_1_0_gets_no_chunks(void **state)
 {
     (void)state;
     const char *body = BODY("\"max_tokens\":5,\"stream\":true");
-    snprintf(text, sizeof text, "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+    snprintf(text, sizeof text,
+             "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
              strlen(body), body);
     int fd = raw_connect();
     raw_send(fd, text, strlen(text));
@@ -127,7 +128,10 @@ static int pipeline_behind_one(size_t n_behind)
     return fd;
 }
 static uint64_t canceled_before;
-static bool     one_more_canceled(void) { return atomic_load(&S.mock.n_canceled) == canceled_before + 1 && no_generation(); }
+static bool     one_more_canceled(void)
+{
+    return atomic_load(&S.mock.n_canceled) == canceled_before + 1 && no_generation();
+}
 
 static void A53_a_client_that_hangs_up_is_noticed_behind_its_pipelined_requests(void **state)
 {
@@ -180,7 +184,9 @@ static void A54_answers_that_nobody_reads_are_bounded(void **state)
     buf_init(&b, 1 << 20);
     for (int i = 0; i < PIPELINED; i++) buf_puts(&b, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     for (; n < CLIENTS; n++) {
-        struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(S.srv->port), .sin_addr = { htonl(INADDR_LOOPBACK) } };
+        struct sockaddr_in a = { .sin_family = AF_INET,
+                                 .sin_port = htons(S.srv->port),
+                                 .sin_addr = { htonl(INADDR_LOOPBACK) } };
         if ((fd[n] = socket(AF_INET, SOCK_STREAM, 0)) < 0) break; /* as many as this machine lets a process have */
         setsockopt(fd[n], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
         assert_int_equal(connect(fd[n], (struct sockaddr *)&a, sizeof a), 0);
@@ -199,7 +205,8 @@ static void A54_answers_that_nobody_reads_are_bounded(void **state)
 static bool one_is_parked(void)
 {
     ASK("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    return strstr(got, "\nspillway:slow_reader_pauses_total ") && !strstr(got, "\nspillway:slow_reader_pauses_total 0.0\n");
+    return strstr(got, "\nspillway:slow_reader_pauses_total ") &&
+           !strstr(got, "\nspillway:slow_reader_pauses_total 0.0\n");
 }
 
 static void A38_a_slow_reader_is_parked_and_loses_nothing(void **state)
@@ -207,7 +214,8 @@ static void A38_a_slow_reader_is_parked_and_loses_nothing(void **state)
     (void)state;
     int small = 32768, fd = raw_connect();
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-    post(text, sizeof text, "/v1/completions", "Connection: close\r\n", BODY("\"max_tokens\":1900,\"stream\":true,\"logprobs\":5,\"n\":1"));
+    post(text, sizeof text, "/v1/completions", "Connection: close\r\n",
+         BODY("\"max_tokens\":1900,\"stream\":true,\"logprobs\":5,\"n\":1"));
     raw_send(fd, text, strlen(text));
     assert_true(eventually(one_is_parked));
     assert_int_equal(status_of(complete(BODY("\"max_tokens\":5"))), 200); /* others go on */
@@ -255,7 +263,9 @@ static void many_prompts_and_choices_come_back_in_one_answer(void **state)
 {
     (void)state;
     assert_int_equal(
-        status_of(complete("{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":2,\"max_tokens\":7,\"temperature\":0.5,\"ignore_eos\":true}")), 200);
+        status_of(complete(
+            "{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":2,\"max_tokens\":7,\"temperature\":0.5,\"ignore_eos\":true}")),
+        200);
     assert_non_null(strstr(got, "\"completion_tokens\":42"));
     assert_non_null(strstr(got, "\"index\":5"));
     assert_true(eventually(no_generation));
@@ -355,16 +365,18 @@ static void J1_every_guarded_route_wants_a_key(void **state)
     assert_int_equal(strikes_create(0, &S.srv->strikes), ST_OK); /* --max-key-failures 0 */
     for (size_t i = 0; i < ARRAY_N(guarded); i++) {
         for (size_t k = 0; k < ARRAY_N(bad); k++) {
-            snprintf(text, sizeof text,
-                     "%s?key=sk-right HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n%s\r\n{}",
-                     guarded[i], bad[k]);
+            snprintf(
+                text, sizeof text,
+                "%s?key=sk-right HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n%s\r\n{}",
+                guarded[i], bad[k]);
             assert_int_equal(status_of(ask_bytes(text, strlen(text))), 401);
             assert_non_null(strstr(got, "WWW-Authenticate: Bearer\r\n"));
             assert_null(strstr(got, "sk-right"));
         }
     }
     assert_int_equal(status_of(ASK("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
-    assert_int_equal(status_of(ASK("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sk-right\r\n\r\n")), 200);
+    assert_int_equal(
+        status_of(ASK("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sk-right\r\n\r\n")), 200);
     assert_int_equal(status_of(ASK("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-api-key: sk-right\r\n\r\n")), 200);
     post(text, sizeof text, "/v1/completions", "Authorization: Bearer sk-right\r\n", BODY("\"max_tokens\":5"));
     assert_int_equal(status_of(ask_bytes(text, strlen(text))), 200);

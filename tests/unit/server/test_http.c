@@ -19,13 +19,16 @@ static struct http      H;
 static void fields_are_found(void **state)
 {
     (void)state;
-    assert_int_equal(POST("Content-Type:application/json \r\nAuthorization: Bearer k\r\nX-Request-Id: r1\r\nContent-Length: 12\r\n"), 1);
+    assert_int_equal(
+        POST("Content-Type:application/json \r\nAuthorization: Bearer k\r\nX-Request-Id: r1\r\nContent-Length: 12\r\n"),
+        1);
     assert_true(D.method == M_POST && D.minor == 1 && D.keep_alive && D.has_length && D.length == 12 && !D.chunked);
     assert_true(slice_is(D.path, "/v1/completions") && slice_is(D.content_type, "application/json"));
     assert_true(slice_is(D.authorization, "Bearer k") && D.n_auth == 1 && slice_is(D.request_id, "r1"));
     assert_true(http_has_body(&H));
     assert_int_equal(HEAD("GET /a?b=c HTTP/1.1\r\nHost: x:80\r\nConnection: close\r\n\r\n"), 1);
-    assert_true(slice_is(D.path, "/a") && slice_is(D.query, "b=c") && slice_is(D.host, "x") && !D.keep_alive && !http_has_body(&H));
+    assert_true(slice_is(D.path, "/a") && slice_is(D.query, "b=c") && slice_is(D.host, "x") && !D.keep_alive &&
+                !http_has_body(&H));
     assert_int_equal(HEAD("GET http://x/a HTTP/1.1\r\nHost: x\r\n\r\n"), 1);
     assert_true(slice_is(D.path, "/a"));
     assert_int_equal(HEAD("GET / HTTP/1.0\r\n\r\n"), 1);
@@ -56,10 +59,18 @@ static void A1_to_A7_doubtful_lengths_are_refused(void **state)
     assert_int_equal(POST("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), 400);
     static const char *const te[] = { "chunked, chunked", "chunkedchunked", "gzip, chunked", "identity", "xchunked",
                                       "chunked;a=b",      ",chunked",       "chunked,",      "" };
-    static const char *const cl[] = {
-        "+5", "-0", "0x5", "5 5", "", "00005", "5, 5", "99999999999999999999", "18446744073709551616", "9223372036854775808", "5a"
-    };
-    char text[300];
+    static const char *const cl[] = { "+5",
+                                      "-0",
+                                      "0x5",
+                                      "5 5",
+                                      "",
+                                      "00005",
+                                      "5, 5",
+                                      "99999999999999999999",
+                                      "18446744073709551616",
+                                      "9223372036854775808",
+                                      "5a" };
+    char                     text[300];
     for (size_t i = 0; i < ARRAY_N(te); i++) {
         int n = snprintf(text, sizeof text, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: %s\r\n\r\n", te[i]);
         assert_int_equal(parse(text, (size_t)n, &D, &H), 400);
@@ -151,7 +162,8 @@ static void chunk_extensions_with_quoted_pairs_are_dropped(void **state)
         assert_memory_equal(b.data, "hello world", 11);
         buf_free(&b);
     }
-    static const char *const bad[] = { "5;a=\"b\r\nhello\r\n0\r\n\r\n", "5;a=\"b\"c\r\nhello\r\n0\r\n\r\n", "5;\r\nhello\r\n0\r\n\r\n" };
+    static const char *const bad[] = { "5;a=\"b\r\nhello\r\n0\r\n\r\n", "5;a=\"b\"c\r\nhello\r\n0\r\n\r\n",
+                                       "5;\r\nhello\r\n0\r\n\r\n" };
     for (size_t i = 0; i < ARRAY_N(bad); i++) {
         struct buf b;
         buf_init(&b, 1000);
@@ -163,7 +175,8 @@ static void chunk_extensions_with_quoted_pairs_are_dropped(void **state)
 static void blanks_around_a_value_are_no_part_of_it(void **state)
 {
     (void)state;
-    assert_int_equal(POST("Content-Length: \t12\t\r\nContent-Type:\tapplication/json \t \r\nX-Request-Id: a\tb\t\r\n"), 1);
+    assert_int_equal(POST("Content-Length: \t12\t\r\nContent-Type:\tapplication/json \t \r\nX-Request-Id: a\tb\t\r\n"),
+                     1);
     assert_true(D.length == 12 && slice_is(D.content_type, "application/json") && slice_is(D.request_id, "a\tb"));
     assert_int_equal(POST("Transfer-Encoding: chunked\t\r\nX-Empty: \t \r\n"), 1);
     assert_true(D.chunked && D.n_field == 3 && D.field[2].value.n == 0);

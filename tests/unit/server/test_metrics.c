@@ -75,12 +75,15 @@ static void every_name_of_the_contract_is_there_from_the_start(void **state)
         snprintf(type, sizeof type, "# TYPE %s ", name[i]);
         assert_non_null(strstr(text, type));
     }
-    assert_non_null(strstr(text, "vllm:request_success_total{engine=\"0\",model_name=\"pebble\",finished_reason=\"repetition\"} 0.0\n"));
-    assert_non_null(strstr(text, "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"pebble\",le=\"1.0\"} 0.0\n"));
+    assert_non_null(strstr(
+        text, "vllm:request_success_total{engine=\"0\",model_name=\"pebble\",finished_reason=\"repetition\"} 0.0\n"));
+    assert_non_null(
+        strstr(text, "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"pebble\",le=\"1.0\"} 0.0\n"));
     assert_non_null(strstr(text, "le=\"0.001\""));
     assert_non_null(strstr(text, "le=\"2560.0\""));
     assert_non_null(strstr(text, "le=\"+Inf\""));
-    assert_non_null(strstr(text, "vllm:request_prompt_tokens_bucket{engine=\"0\",model_name=\"pebble\",le=\"2000.0\"}"));
+    assert_non_null(
+        strstr(text, "vllm:request_prompt_tokens_bucket{engine=\"0\",model_name=\"pebble\",le=\"2000.0\"}"));
     assert_null(strstr(text, "vllm:request_prompt_tokens_bucket{engine=\"0\",model_name=\"pebble\",le=\"5000.0\"}"));
 }
 

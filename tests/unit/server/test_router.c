@@ -1,7 +1,10 @@
 #include "server/routes.h"
 #include "test.h"
 
-static const struct route *find(const char *path) { return route_find(routes_served(), (struct slice){ path, strlen(path) }); }
+static const struct route *find(const char *path)
+{
+    return route_find(routes_served(), (struct slice){ path, strlen(path) });
+}
 
 static void exact_paths_and_nothing_near_them(void **state)
 {
@@ -118,9 +121,12 @@ static void the_404_of_a_misspelt_path_names_the_right_path(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_paths_and_nothing_near_them),       cmocka_unit_test(the_404_of_a_misspelt_path_names_the_right_path),
-        cmocka_unit_test(allow_names_every_method_that_a_row_has), cmocka_unit_test(a_route_that_generates_has_a_dialect_and_no_other_has),
-        cmocka_unit_test(a_route_is_named_by_one_method),          cmocka_unit_test(J2_every_route_states_its_kind_of_authentication),
+        cmocka_unit_test(exact_paths_and_nothing_near_them),
+        cmocka_unit_test(the_404_of_a_misspelt_path_names_the_right_path),
+        cmocka_unit_test(allow_names_every_method_that_a_row_has),
+        cmocka_unit_test(a_route_that_generates_has_a_dialect_and_no_other_has),
+        cmocka_unit_test(a_route_is_named_by_one_method),
+        cmocka_unit_test(J2_every_route_states_its_kind_of_authentication),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,8 @@ static int chunks(const char *text, size_t n, uint64_t max, size_t step, uint64_
 static int chunked(const char *text, size_t n)
 {
     uint64_t a, b, c;
-    int      whole = chunks(text, n, 1000, n, &a), bytes = chunks(text, n, 1000, 1, &b), threes = chunks(text, n, 1000, 3, &c);
+    int      whole = chunks(text, n, 1000, n, &a), bytes = chunks(text, n, 1000, 1, &b),
+        threes = chunks(text, n, 1000, 3, &c);
     assert_int_equal(whole, bytes);
     assert_int_equal(whole, threes);
     if (whole == 1) assert_true(a == b && b == c);

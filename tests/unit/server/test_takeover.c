@@ -68,7 +68,9 @@ static void anything_else_is_refused_and_leaves_no_descriptor(void **state)
             struct cmsghdr align;
             char           bytes[CMSG_SPACE(5 * sizeof(int))];
         } control = { 0 };
-        struct msghdr   h = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
+        struct msghdr h = {
+            .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
+        };
         struct cmsghdr *c = CMSG_FIRSTHDR(&h);
         int             five[5] = { 0, 0, 0, 0, 0 };
         c->cmsg_level = SOL_SOCKET;

@@ -33,7 +33,9 @@ static void every_job_is_run_once_and_comes_back(void **state)
     assert_int_equal(ring_init(&io.inbox, 1024), ST_OK);
     assert_int_equal(text_create(3, 1024, &p), ST_OK);
     for (int i = 0; i < N; i++) {
-        job[i] = (struct text_job){ .io = &io, .run = run, .done = done, .who = (uint64_t)i, .bytes = i % 2 ? 0 : TEXT_SMALL_MAX };
+        job[i] = (struct text_job){
+            .io = &io, .run = run, .done = done, .who = (uint64_t)i, .bytes = i % 2 ? 0 : TEXT_SMALL_MAX
+        };
         assert_true(text_submit(p, &job[i]));
     }
     for (int i = 0; i < PATIENCE_S * 1000 && n_done < N; i++) {

@@ -57,7 +57,8 @@ static enum status fake_done(struct device *d, enum dev_way way)
     for (uint32_t k = 0; k < f->copy[way][i].n; k++) {
         struct dev_run *r = &f->copy[way][i].run[k];
         for (size_t p = 0; p < r->n; p++) {
-            unsigned char *dev = (unsigned char *)r->dev + p * r->dev_step, *host = (unsigned char *)r->host + p * r->host_step;
+            unsigned char *dev = (unsigned char *)r->dev + p * r->dev_step,
+                          *host = (unsigned char *)r->host + p * r->host_step;
             assert_true(f == &one || (dev >= f->pool && dev + r->bytes <= f->pool + sizeof f->pool));
             if (fails)
                 memset(way == DEV_UP ? dev : host, 0xdd, r->bytes);
@@ -97,16 +98,20 @@ static void world_open(struct world *w, bool async, bool pumped, uint32_t n_dige
     *w = (struct world){ .slab = calloc(SLOTS, STRIDE), .ranks = { .n = RANKS, .block_bytes = BLOCK } };
     for (uint32_t r = 0; r < RANKS; r++) {
         memset(&fake[r], 0, sizeof fake[r]);
-        for (size_t i = 0; i < sizeof fake[r].pool; i++) fake[r].pool[i] = (unsigned char)rng_philox(3, r, i / 4).x[i % 4];
+        for (size_t i = 0; i < sizeof fake[r].pool; i++)
+            fake[r].pool[i] = (unsigned char)rng_philox(3, r, i / 4).x[i % 4];
         fake[r].impl = (struct dev_impl){ .dev = { .async = async }, .copy = async ? &fake_copy : NULL };
         w->ranks.rank[r] = (struct xfer_rank){ &fake[r].impl.dev, fake[r].pool, slice[r] };
     }
     assert_int_equal(xfer_create(&cfg, &w->x), ST_OK);
     assert_int_equal(xfer_lane_add(w->x, lane_dev_create_with(n_digest)), ST_OK);
-    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_DEVICE, .bytes = BLOCKS * BLOCK, .ranks = &w->ranks }, &w->dev),
-                     ST_OK);
-    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w->slab, .bytes = SLOTS * STRIDE }, &w->host),
-                     ST_OK);
+    assert_int_equal(
+        xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_DEVICE, .bytes = BLOCKS * BLOCK, .ranks = &w->ranks },
+                     &w->dev),
+        ST_OK);
+    assert_int_equal(
+        xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w->slab, .bytes = SLOTS * STRIDE }, &w->host),
+        ST_OK);
     assert_int_equal(n_pinned, async && !pin_fails);
     assert_int_equal(xfer_start(w->x), ST_OK);
 }
@@ -296,8 +301,10 @@ static void waiting_jobs_can_be_canceled(void **state)
     struct xfer_ranks ranks = { .n = 1, .block_bytes = BIG, .rank = { { &one.impl.dev, slab + BIG, BIG } } };
     assert_int_equal(xfer_create(&cfg, &x), ST_OK);
     assert_int_equal(xfer_lane_add(x, lane_dev_create()), ST_OK);
-    assert_int_equal(xfer_seg_add(x, &(struct xfer_seg){ .kind = XFER_DEVICE, .bytes = BIG, .ranks = &ranks }, &dev), ST_OK);
-    assert_int_equal(xfer_seg_add(x, &(struct xfer_seg){ .kind = XFER_HOST, .base = slab, .bytes = BIG }, &host), ST_OK);
+    assert_int_equal(xfer_seg_add(x, &(struct xfer_seg){ .kind = XFER_DEVICE, .bytes = BIG, .ranks = &ranks }, &dev),
+                     ST_OK);
+    assert_int_equal(xfer_seg_add(x, &(struct xfer_seg){ .kind = XFER_HOST, .base = slab, .bytes = BIG }, &host),
+                     ST_OK);
     assert_int_equal(xfer_start(x), ST_OK);
     for (uint32_t i = 0; i < N; i++) {
         struct xfer_job j = { .src = host, .dst = dev, .bytes = BIG, .cookie = i };
@@ -310,7 +317,8 @@ static void waiting_jobs_can_be_canceled(void **state)
     while (n_not + n_ok < N) {
         uint32_t n = xfer_poll(x, d, JOBS);
         for (uint32_t i = 0; i < n; i++) {
-            assert_int_equal(d[i].st, d[i].cookie % 2 && d[i].cookie >= ROOM ? ST_CANCELED : ST_OK); /* what moves ends */
+            assert_int_equal(d[i].st,
+                             d[i].cookie % 2 && d[i].cookie >= ROOM ? ST_CANCELED : ST_OK); /* what moves ends */
             n_not += d[i].st == ST_CANCELED;
             n_ok += d[i].st == ST_OK;
         }
@@ -345,7 +353,8 @@ static void     each_direction_has_its_own_rate(void **state)
         assert_int_equal(xfer_poll(w.x, d, JOBS), 1);
         if (i == 0) assert_true(xfer_estimate_us(w.x, XFER_HOST, XFER_DEVICE, BLOCK) > 900); /* the best guess */
     }
-    double up = xfer_estimate_us(w.x, XFER_HOST, XFER_DEVICE, BLOCK), down = xfer_estimate_us(w.x, XFER_DEVICE, XFER_HOST, BLOCK);
+    double up = xfer_estimate_us(w.x, XFER_HOST, XFER_DEVICE, BLOCK),
+           down = xfer_estimate_us(w.x, XFER_DEVICE, XFER_HOST, BLOCK);
     assert_true(up >= 10 && up < 40);
     assert_true(down >= 1000 && down < 4000);
     world_close(&w);

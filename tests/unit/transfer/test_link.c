@@ -192,7 +192,8 @@ static void a_refused_connection_is_reported(void **state)
     close(listener);
     assert_int_equal(link_connect("127.0.0.1", port, 200, &fd, err, sizeof err), ST_AGAIN);
     assert_non_null(strstr(err, "refused"));
-    assert_int_equal(link_listen("192.0.2.1", 0, &listener, &port, err, sizeof err), ST_CONFIG); /* TEST-NET: nobody's */
+    assert_int_equal(link_listen("192.0.2.1", 0, &listener, &port, err, sizeof err),
+                     ST_CONFIG); /* TEST-NET: nobody's */
     assert_non_null(strstr(err, "address of this machine"));
 }
 

@@ -16,18 +16,19 @@ static void fill(unsigned char *blob)
 static void the_cipher_is_aes_256_gcm(void **state)
 {
     (void)state;
-    static const unsigned char key[32] = { 0xfe, 0xff, 0xe9, 0x92, 0x86, 0x65, 0x73, 0x1c, 0x6d, 0x6a, 0x8f, 0x94, 0x67, 0x30, 0x83, 0x08,
-                                           0xfe, 0xff, 0xe9, 0x92, 0x86, 0x65, 0x73, 0x1c, 0x6d, 0x6a, 0x8f, 0x94, 0x67, 0x30, 0x83, 0x08 };
+    static const unsigned char key[32] = { 0xfe, 0xff, 0xe9, 0x92, 0x86, 0x65, 0x73, 0x1c, 0x6d, 0x6a, 0x8f,
+                                           0x94, 0x67, 0x30, 0x83, 0x08, 0xfe, 0xff, 0xe9, 0x92, 0x86, 0x65,
+                                           0x73, 0x1c, 0x6d, 0x6a, 0x8f, 0x94, 0x67, 0x30, 0x83, 0x08 };
     static const unsigned char nonce[12] = { 0xca, 0xfe, 0xba, 0xbe, 0xfa, 0xce, 0xdb, 0xad, 0xde, 0xca, 0xf8, 0x88 };
-    static const unsigned char in[16] = { 0xd9, 0x31, 0x32, 0x25, 0xf8, 0x84, 0x06, 0xe5, 0xa5, 0x59, 0x09, 0xc5, 0xaf, 0xf5, 0x26, 0x9a };
-    static const unsigned char want[16] = {
-        0x52, 0x2d, 0xc1, 0xf0, 0x99, 0x56, 0x7d, 0x07, 0xf4, 0x7f, 0x37, 0xa3, 0x2a, 0x84, 0x42, 0x7d
-    };
-    struct sealer  *s;
-    struct seal_key k;
-    unsigned char   out[16], tag[SEAL_TAG];
-    uint64_t        place;
-    uint32_t        part;
+    static const unsigned char in[16] = { 0xd9, 0x31, 0x32, 0x25, 0xf8, 0x84, 0x06, 0xe5,
+                                          0xa5, 0x59, 0x09, 0xc5, 0xaf, 0xf5, 0x26, 0x9a };
+    static const unsigned char want[16] = { 0x52, 0x2d, 0xc1, 0xf0, 0x99, 0x56, 0x7d, 0x07,
+                                            0xf4, 0x7f, 0x37, 0xa3, 0x2a, 0x84, 0x42, 0x7d };
+    struct sealer             *s;
+    struct seal_key            k;
+    unsigned char              out[16], tag[SEAL_TAG];
+    uint64_t                   place;
+    uint32_t                   part;
     memcpy(k.b, key, 32);
     memcpy(&place, nonce, 8);
     memcpy(&part, nonce + 8, 4);
@@ -51,7 +52,8 @@ static void a_blob_opens_in_its_place_under_its_key_alone(void **state)
     assert_int_equal(seal_open(&s), ST_OK);
     fill(in);
     seal_blob(s, &k, PLACE, in, HEAD, BYTES, sealed);
-    for (uint32_t i = SEAL_CLEAR; i + 8 < BYTES; i++) assert_memory_not_equal(sealed + i, in + (i < HEAD ? i - SEAL_CLEAR : i), 8);
+    for (uint32_t i = SEAL_CLEAR; i + 8 < BYTES; i++)
+        assert_memory_not_equal(sealed + i, in + (i < HEAD ? i - SEAL_CLEAR : i), 8);
 
     memcpy(blob, sealed, BYTES);
     assert_true(seal_blob_open(s, &k, PLACE, blob, HEAD, BYTES));
@@ -64,7 +66,8 @@ static void a_blob_opens_in_its_place_under_its_key_alone(void **state)
     assert_false(seal_blob_open(s, &k, PLACE + 4096, blob, HEAD, BYTES));
     memcpy(blob, sealed, BYTES);
     assert_false(seal_blob_open(s, &other, PLACE, blob, HEAD, BYTES));
-    for (uint32_t bit = 0; bit < BYTES * 8; bit += bit < HEAD * 8 ? 1 : 5) { /* what is zero in front of it is not looked at */
+    for (uint32_t bit = 0; bit < BYTES * 8;
+         bit += bit < HEAD * 8 ? 1 : 5) { /* what is zero in front of it is not looked at */
         if (bit / 8 >= SEAL_CLEAR - 16 && bit / 8 < SEAL_CLEAR) continue;
         memcpy(blob, sealed, BYTES);
         blob[bit / 8] ^= (unsigned char)(1 << bit % 8);

@@ -42,9 +42,12 @@ static void open_world(struct world *w, bool no_uring, bool start)
     assert_true(w->fd >= 0);
     unlink(path);
     assert_int_equal(ftruncate(w->fd, SLAB), 0);
-    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w->a, .bytes = SLAB }, &w->seg_a), ST_OK);
-    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_DEVICE, .base = w->b, .bytes = SLAB }, &w->seg_b), ST_OK);
-    assert_int_equal(xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_FILE, .fd = w->fd, .bytes = SLAB }, &w->seg_file), ST_OK);
+    assert_int_equal(
+        xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w->a, .bytes = SLAB }, &w->seg_a), ST_OK);
+    assert_int_equal(
+        xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_DEVICE, .base = w->b, .bytes = SLAB }, &w->seg_b), ST_OK);
+    assert_int_equal(
+        xfer_seg_add(w->x, &(struct xfer_seg){ .kind = XFER_FILE, .fd = w->fd, .bytes = SLAB }, &w->seg_file), ST_OK);
     if (start) assert_int_equal(xfer_start(w->x), ST_OK);
 }
 static void close_world(struct world *w)
@@ -164,7 +167,8 @@ static void files(bool no_uring)
     int      full = open("/dev/full", O_WRONLY);
     uint32_t seg;
     assert_true(full >= 0);
-    assert_int_equal(xfer_seg_add(w.x, &(struct xfer_seg){ .kind = XFER_FILE, .fd = full, .bytes = SLAB }, &seg), ST_OK);
+    assert_int_equal(xfer_seg_add(w.x, &(struct xfer_seg){ .kind = XFER_FILE, .fd = full, .bytes = SLAB }, &seg),
+                     ST_OK);
     j = (struct xfer_job){ .src = w.seg_a, .dst = seg, .bytes = 4096 };
     assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
     assert_int_equal(wait_done(w.x).st, ST_TOO_LARGE);
@@ -201,9 +205,12 @@ static void memory_can_be_taken_back_from_the_ring(void **state)
         uint32_t n_out = 0;
         for (uint64_t i = 0; i < 16; i++) {
             memset(w.a + i * 65536, (int)(round * 16 + i), 65536);
-            struct xfer_job j = {
-                .src = w.seg_a, .dst = w.seg_file, .src_off = i * 65536, .dst_off = i * 65536, .bytes = 65536, .cookie = i
-            };
+            struct xfer_job j = { .src = w.seg_a,
+                                  .dst = w.seg_file,
+                                  .src_off = i * 65536,
+                                  .dst_off = i * 65536,
+                                  .bytes = 65536,
+                                  .cookie = i };
             assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
             n_out++;
             if (i == 7 && round % 4 == 1) xfer_seg_unpin(w.x, w.seg_a);
@@ -213,14 +220,20 @@ static void memory_can_be_taken_back_from_the_ring(void **state)
         assert_true(round % 4 != 1 || xfer_seg_unpin(w.x, w.seg_a));
         if (round % 4 == 2) { /* and back again, other memory at the same place */
             xfer_seg_drop(w.x, w.seg_a);
-            assert_ptr_equal(mmap(w.a, SLAB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), w.a);
-            assert_int_equal(xfer_seg_add(w.x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w.a, .bytes = SLAB }, &w.seg_a), ST_OK);
+            assert_ptr_equal(mmap(w.a, SLAB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+                             w.a);
+            assert_int_equal(
+                xfer_seg_add(w.x, &(struct xfer_seg){ .kind = XFER_HOST, .base = w.a, .bytes = SLAB }, &w.seg_a),
+                ST_OK);
         }
         memset(w.a, 0xcc, SLAB);
         for (uint64_t i = 0; i < 16; i++) {
-            struct xfer_job j = {
-                .src = w.seg_file, .dst = w.seg_a, .src_off = i * 65536, .dst_off = i * 65536, .bytes = 65536, .cookie = i
-            };
+            struct xfer_job j = { .src = w.seg_file,
+                                  .dst = w.seg_a,
+                                  .src_off = i * 65536,
+                                  .dst_off = i * 65536,
+                                  .bytes = 65536,
+                                  .cookie = i };
             assert_int_equal(xfer_post(w.x, &j, NULL), ST_OK);
         }
         for (int i = 0; i < 16; i++) assert_int_equal(wait_done(w.x).st, ST_OK);

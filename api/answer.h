@@ -1,16 +1,17 @@
-/* answer: what the engine writes for a call, as events for the writer of the call's dialect.   Thread: the call's io thread.
+/* answer: what the engine writes for a call, as events for the writer of the call's dialect.   Thread: the call's io
+ * thread.
  *
  *   for each choice    begin, text*, finish
  *   for the answer     usage, once all its choices have finished
  *
- * answer_feed and answer_choice_end turn token ids into pieces of text (detokenizer, stop strings) and send the events of one choice;
- * choices may take turns. answer_end sends usage. A token that may be the one that ends its choice waits, so that its text and the
- * reason leave together and a stop token never shows. */
+ * answer_feed and answer_choice_end turn token ids into pieces of text (detokenizer, stop strings) and send the events
+ * of one choice; choices may take turns. answer_end sends usage. A token that may be the one that ends its choice
+ * waits, so that its text and the reason leave together and a stop token never shows. */
 #pragma once
 #include "api/call.h"
 
-/* Text that is certain, and the tokens [from, to) of the choice that are told with it. Text is empty where tokens are told that have none
- * (yet), tokens are none where held text is released at the end. Valid during the event. */
+/* Text that is certain, and the tokens [from, to) of the choice that are told with it. Text is empty where tokens are
+ * told that have none (yet), tokens are none where held text is released at the end. Valid during the event. */
 struct answer_piece {
     const char *text; /* UTF-8, not terminated */
     size_t      n;    /* bytes */
@@ -34,8 +35,8 @@ struct answer_why {
     uint32_t                 id;
 };
 
-/* New tokens of choice i, eng.id[n_fed .. n_out). Streaming: bytes are appended to out. True: a stop string ended the choice; the caller
- * cancels it in the engine and calls answer_choice_end. */
+/* New tokens of choice i, eng.id[n_fed .. n_out). Streaming: bytes are appended to out. True: a stop string ended the
+ * choice; the caller cancels it in the engine and calls answer_choice_end. */
 bool answer_feed(struct call *c, uint32_t i, uint32_t n_out, struct buf *out);
 /* The engine finished choice i, or a stop string did. Only the first call for a choice counts. */
 void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struct buf *out);

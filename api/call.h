@@ -130,12 +130,12 @@ struct call {
 enum { CALL_MEMBERS_MAX = 256 << 10, CALL_TREE_BYTES_MAX = 256 << 20 };
 extern const struct json_bounds call_bounds;
 
-/* What call_parse will take for the tree of this body, until call_prepare is done; of fields that nobody reads nothing is built. Or *e,
- * the same as call_parse would say. */
+/* What call_parse will take for the tree of this body, until call_prepare is done; of fields that nobody reads nothing
+ * is built. Or *e, the same as call_parse would say. */
 enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out,
                        struct api_error *e);
-/* request_id: X-Request-Id when the client sent a clean one, or what the server made; NULL: one is drawn. body is not needed afterwards.
- * ST_OK, ST_INVALID or ST_NOMEM with *e. */
+/* request_id: X-Request-Id when the client sent a clean one, or what the server made; NULL: one is drawn. body is not
+ * needed afterwards. ST_OK, ST_INVALID or ST_NOMEM with *e. */
 enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body,
                        size_t n_body, const char *request_id, struct api_error *e);
 enum status call_prepare(struct call *c, struct api_error *e);

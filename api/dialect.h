@@ -1,5 +1,6 @@
-/* dialect: one API's way to ask and to answer, as a row of values and functions. Private to api/: the server takes a row from its route
- * table, hands it to call_parse, and reads nothing in it.   Thread: functions run on the call's owner; rows are constant.
+/* dialect: one API's way to ask and to answer, as a row of values and functions. Private to api/: the server takes a
+ * row from its route table, hands it to call_parse, and reads nothing in it.   Thread: functions run on the call's
+ * owner; rows are constant.
  *
  *   fields, parse, prepare   a body becomes a call with prompts as token ids (call.c, params.c)
  *   writers                  the events of an answer become bytes (answer.c)
@@ -9,8 +10,9 @@
 #include "api/answer.h"
 #include "api/params.h"
 
-/* What a dialect makes of each event; out is what goes to the client. A writer never waits and never fails by itself: when out is full,
- * out->failed says so to the caller. Reasoning and tool calls become columns between text and finish once answer.c tells them from text. */
+/* What a dialect makes of each event; out is what goes to the client. A writer never waits and never fails by itself:
+ * when out is full, out->failed says so to the caller. Reasoning and tool calls become columns between text and finish
+ * once answer.c tells them from text. */
 struct writer {
     void (*begin)(struct call *c, uint32_t i, struct buf *out); /* choice i begins; NULL: nothing to say */
     void (*text)(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out);

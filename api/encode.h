@@ -2,8 +2,8 @@
 #pragma once
 #include "api/call.h"
 
-/* Fills p->id (in the call's arena) and p->n_id. flags: those of tok_encode. ST_INVALID with *e when there are more ids than the context
- * has tokens and the request does not ask for truncation. */
+/* Fills p->id (in the call's arena) and p->n_id. flags: those of tok_encode. ST_INVALID with *e when there are more ids
+ * than the context has tokens and the request does not ask for truncation. */
 enum status encode_prompt(struct call *c, const char *text, size_t n, unsigned flags, struct call_prompt *p,
                           struct api_error *e);
 /* False: so many bytes cannot be a prompt of this model, whatever they say, so tokenizing them would be wasted. */

@@ -1,4 +1,5 @@
-/* error: what a client is told. Fixed strings; user bytes only as an escaped excerpt of at most 64 characters.   Thread: any. */
+/* error: what a client is told. Fixed strings; user bytes only as an escaped excerpt of at most 64 characters.
+ * Thread: any. */
 #pragma once
 #include "base/buf.h"
 #include "base/status.h"
@@ -12,8 +13,9 @@ struct api_error {
     uint32_t
         n_public; /* this much of the message may be logged, the rest quotes the client or the template; 0: all of it */
 };
-/* Fills e and returns ST_INVALID. type follows from http (400 BadRequestError, 401 AuthenticationError, 404 NotFoundError,
- * 429 RateLimitError, 500 InternalServerError, 501 NotImplementedError, 503 ServiceUnavailableError, else by name). */
+/* Fills e and returns ST_INVALID. type follows from http (400 BadRequestError, 401 AuthenticationError, 404
+ * NotFoundError, 429 RateLimitError, 500 InternalServerError, 501 NotImplementedError, 503 ServiceUnavailableError,
+ * else by name). */
 enum status api_fail(struct api_error *e, int http, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* The same with a code: "context_length_exceeded", "model_not_found". */

@@ -15,7 +15,8 @@ static bool ends_open(const struct tok_added *x, const char *s, size_t n)
     return false;
 }
 
-/* The string with marks into b; false: it needs none. Tokens that overlap are broken too: the search goes on behind each mark. */
+/* The string with marks into b; false: it needs none. Tokens that overlap are broken too: the search goes on behind
+ * each mark. */
 static bool mark_text(const struct tok_added *x, const char *s, size_t n, struct buf *b)
 {
     size_t at, done = 0, begin, end;

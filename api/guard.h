@@ -1,9 +1,10 @@
 /* guard: what a user writes is text, also where it spells a control token (row C4 of the fault table).   Thread: any.
  *
- * A template puts its own control tokens and the user's words into one text. So before it is rendered, every special token inside the
- * user's strings is broken by a mark, a noncharacter, after its first character; and a string that ends like the beginning of one gets
- * a mark behind it, so that the next string cannot complete it. Afterwards the text is tokenised piece by piece between the marks: no
- * piece holds a token of the user's. Text without marks, which is nearly all of it, is tokenised in one go. */
+ * A template puts its own control tokens and the user's words into one text. So before it is rendered, every special
+ * token inside the user's strings is broken by a mark, a noncharacter, after its first character; and a string that
+ * ends like the beginning of one gets a mark behind it, so that the next string cannot complete it. Afterwards the text
+ * is tokenised piece by piece between the marks: no piece holds a token of the user's. Text without marks, which is
+ * nearly all of it, is tokenised in one go. */
 #pragma once
 #include "api/token/tokenizer.h"
 #include <jansson.h>

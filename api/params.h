@@ -1,6 +1,7 @@
 /* params: reads a body's fields by the dialect's table, one row a field.   Thread: any.
- * A row says which dialects know the field, its type and range, and where the value goes; what needs more has a check. Null is the
- * default everywhere. What no row names is ignored and counted. Row B12 of the fault table is these tables times the types of JSON. */
+ * A row says which dialects know the field, its type and range, and where the value goes; what needs more has a check.
+ * Null is the default everywhere. What no row names is ignored and counted. Row B12 of the fault table is these tables
+ * times the types of JSON. */
 #pragma once
 #include "api/call.h"
 #include "base/json_scan.h"
@@ -33,8 +34,8 @@ struct param_fields {
     uint32_t            n_row;
 };
 
-/* Whether the row of a field needs its value, its type alone (a row without a place and without a check), or there is no row.
- * ctx: struct call, of which the dialect is read. */
+/* Whether the row of a field needs its value, its type alone (a row without a place and without a check), or there is
+ * no row. ctx: struct call, of which the dialect is read. */
 enum json_want params_want(void *ctx, const char *name, size_t n_name);
 /* Defaults, then every field of c->body that the dialect's table has. */
 enum status params_read(struct call *c, struct api_error *e);

@@ -187,7 +187,8 @@ enum status check_salt(struct call *c, const struct param *p, const json_t *v, s
     return ST_OK;
 }
 
-/* A client's name for what its prompts have in common. One server has one cache: it only groups the lines of the log. */
+/* A client's name for what its prompts have in common. One server has one cache: it only groups the lines of the
+ * log. */
 enum status check_cache_key(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     enum { KEY_MAX = 64 };
@@ -353,7 +354,8 @@ enum status check_template(struct call *c, const struct param *p, const json_t *
     return api_fail(e, 400, p->name, "'chat_template' is not accepted from requests");
 }
 
-/* Scalars only (strings of any length: the body has a budget), and nothing by which the renderer or Python itself is steered (vLLM CVE-2025-62426). */
+/* Scalars only (strings of any length: the body has a budget), and nothing by which the renderer or Python itself is
+ * steered (vLLM CVE-2025-62426). */
 enum status check_kwargs(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
 {
     enum { KWARGS_MAX = 32, NAME_MAX_BYTES = 64 };

@@ -1,5 +1,6 @@
 /* arena: a bump allocator that is freed as a whole. init -> alloc* -> reset or free.   Thread: one owner at a time.
- * bytes_max bounds the memory that an arena takes from malloc. Over the bound alloc returns NULL, and the caller fails its request. */
+ * bytes_max bounds the memory that an arena takes from malloc. Over the bound alloc returns NULL, and the caller fails
+ * its request. */
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,5 @@
-/* asan: marks free bytes of our own allocators for AddressSanitizer. In builds without it the macros do nothing.   Thread: any. */
+/* asan: marks free bytes of our own allocators for AddressSanitizer. In builds without it the macros do nothing.
+ * Thread: any. */
 #pragma once
 
 #if defined(__has_feature)

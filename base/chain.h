@@ -1,5 +1,5 @@
-/* chain: finds rows of the caller's table by a hash of theirs: a bucket for every row or more, and a link in each row to the next one of
- * its bucket. Numbers of rows and links are int32_t; CHAIN_NONE ends a chain.   Thread: one owner.
+/* chain: finds rows of the caller's table by a hash of theirs: a bucket for every row or more, and a link in each row
+ * to the next one of its bucket. Numbers of rows and links are int32_t; CHAIN_NONE ends a chain.   Thread: one owner.
  * To look for a key:  int32_t i = chain_first(c, hash); while (i != CHAIN_NONE && !equal(i)) i = chain_next(c, i); */
 #pragma once
 #include "base/status.h"
@@ -15,8 +15,8 @@ struct chain {
     size_t   row_bytes;
 };
 
-/* link: the int32_t of the table's row 0 that chains may use while the row is in one. n_row: how many the table has, at most INT32_MAX
- * (CHECKed). */
+/* link: the int32_t of the table's row 0 that chains may use while the row is in one. n_row: how many the table has, at
+ * most INT32_MAX (CHECKed). */
 enum status chain_init(struct chain *c, uint64_t n_row, int32_t *link, size_t row_bytes);
 void        chain_free(struct chain *c);
 

@@ -1,6 +1,7 @@
 /* check: assertions that stay on in release, and the owner-thread check.   Thread: any.
- * CHECK is for our own bugs and states one fact; a client's mistake is a status (docs/STYLE.md, "Errors"). A failed CHECK logs one
- * line and exits the process with EXIT_SOFTWARE (70), because a server with a broken invariant must not go on serving. */
+ * CHECK is for our own bugs and states one fact; a client's mistake is a status (docs/STYLE.md, "Errors"). A failed
+ * CHECK logs one line and exits the process with EXIT_SOFTWARE (70), because a server with a broken invariant must not
+ * go on serving. */
 #pragma once
 
 enum thread_role {

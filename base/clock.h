@@ -1,4 +1,5 @@
-/* clock: monotonic microseconds for all waiting and measuring; wall time only for output that people read.   Thread: any. */
+/* clock: monotonic microseconds for all waiting and measuring; wall time only for output that people read.   Thread:
+ * any. */
 #pragma once
 #include <stdint.h>
 #include <time.h>

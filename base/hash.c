@@ -5,8 +5,9 @@
 #ifdef WITH_XXH_DISPATCH
 #include <xxh_x86dispatch.h> /* from here on the names mean what looks at the CPU first */
 
-/* The library's wide variants return with the upper halves of the vector registers in use. All code built for the oldest CPUs, which writes
- * the lower halves alone, then runs at half its speed until something clears the upper ones: int8 weights took 2.2 s to load instead of 1.2. */
+/* The library's wide variants return with the upper halves of the vector registers in use. All code built for the
+ * oldest CPUs, which writes the lower halves alone, then runs at half its speed until something clears the upper ones:
+ * int8 weights took 2.2 s to load instead of 1.2. */
 __attribute__((target("avx"))) static void clear_upper_halves(void) { __builtin_ia32_vzeroupper(); }
 
 static void after_wide_code(void)

@@ -20,8 +20,9 @@ uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
 /* A number for seeds that clients cannot guess. It comes from the kernel, or from the clock if the kernel has none. */
 uint64_t hash_seed(void);
 
-/* XXH3-128: the same number on every machine, computed with the widest vectors of the machine. It is meant for gigabytes of data. It is no
- * cryptographic hash: a person who chooses the bytes can construct two inputs with the same hash. */
+/* XXH3-128: the same number on every machine, computed with the widest vectors of the machine. It is meant for
+ * gigabytes of data. It is no cryptographic hash: a person who chooses the bytes can construct two inputs with the same
+ * hash. */
 struct hash128 {
     uint64_t lo, hi;
 };

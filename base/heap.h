@@ -1,7 +1,7 @@
-/* heap: a priority queue in an array of the caller's, the first one at [0]. Each item has four children, so that a way down takes half as
- * many steps as with two.   Thread: one owner.
- * Items are numbers; what they mean, and which of two comes before the other, the caller's order says. All is inline, so that an order
- * known at compile time costs what it would cost written out. */
+/* heap: a priority queue in an array of the caller's, the first one at [0]. Each item has four children, so that a way
+ * down takes half as many steps as with two.   Thread: one owner.
+ * Items are numbers; what they mean, and which of two comes before the other, the caller's order says. All is inline,
+ * so that an order known at compile time costs what it would cost written out. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,7 +25,8 @@ HEAP_INLINE void heap_put(uint64_t *heap, size_t at, uint64_t item, struct heap_
     if (o.put) o.put(o.ctx, item, at);
 }
 
-/* Puts an item, whose way down is in order, to `at` or above it; what stood on the way moves down. heap[at] itself is not read. */
+/* Puts an item, whose way down is in order, to `at` or above it; what stood on the way moves down. heap[at] itself is
+ * not read. */
 HEAP_INLINE void heap_up(uint64_t *heap, size_t at, uint64_t item, struct heap_order o)
 {
     for (; at > 0; at = heap_parent(at)) {

@@ -23,12 +23,12 @@ struct json_error {
 };
 
 /* Any JSON value (the caller checks its type). On error NULL and *err filled. Free with json_decref.
- * depth_max 0: JSON_DEPTH_MAX. \u0000 inside strings is kept: use json_string_length. This function is for files, whose objects may have
- * millions of members. Text from clients goes through json_scan.h or json_parse_bounded. */
+ * depth_max 0: JSON_DEPTH_MAX. \u0000 inside strings is kept: use json_string_length. This function is for files, whose
+ * objects may have millions of members. Text from clients goes through json_scan.h or json_parse_bounded. */
 json_t *json_parse(const char *text, size_t n, uint32_t depth_max, struct json_error *err);
 
-/* Typed look-ups in an object. Absent or null: ST_NOT_FOUND, *out untouched. Wrong type or out of [min,max]: ST_INVALID.
- * json_get_int takes integral doubles too (1.0 is 1), never casts out of range. */
+/* Typed look-ups in an object. Absent or null: ST_NOT_FOUND, *out untouched. Wrong type or out of [min,max]:
+ * ST_INVALID. json_get_int takes integral doubles too (1.0 is 1), never casts out of range. */
 enum status json_get_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *out);
 enum status json_get_num(const json_t *obj, const char *key, double min, double max, double *out); /* finite only */
 enum status json_get_bool(const json_t *obj, const char *key, bool *out);

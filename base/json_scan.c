@@ -154,7 +154,8 @@ static bool scalar(struct scan *s)
     return *s->at == '-' || is_digit(s) ? number(s) : literal(s);
 }
 
-/* A member's name and its colon; `at` is then at the value. The name without quotes in [*name_out, *name_out + *n_out). */
+/* A member's name and its colon; `at` is then at the value. The name without quotes in [*name_out, *name_out +
+ * *n_out). */
 static bool name(struct scan *s, const char **name_out, size_t *n_out)
 {
     skip_blanks(s);

@@ -1,11 +1,12 @@
 /* json_scan: one pass over JSON text that checks it and builds no tree.   Thread: any.
- * It returns the memory that a tree would take, and the places of an object's fields. So the caller can build a tree of the fields that it
- * reads and skip the others. The pass is linear, takes no memory, and accepts at most JSON_DEPTH_MAX levels. It is as strict as json_parse,
- * except that numbers may have any size. */
+ * It returns the memory that a tree would take, and the places of an object's fields. So the caller can build a tree of
+ * the fields that it reads and skip the others. The pass is linear, takes no memory, and accepts at most JSON_DEPTH_MAX
+ * levels. It is as strict as json_parse, except that numbers may have any size. */
 #pragma once
 #include "base/json.h"
 
-/* Bytes of memory per part of a tree with jansson 2.14 and glibc, measured and rounded up. The bytes of strings come on top. */
+/* Bytes of memory per part of a tree with jansson 2.14 and glibc, measured and rounded up. The bytes of strings come on
+ * top. */
 enum {
     JSON_BYTES_OBJECT = 256,
     JSON_BYTES_MEMBER = 112,
@@ -26,7 +27,8 @@ struct json_cost {
     uint64_t string_bytes; /* of strings and of members' names */
 };
 
-/* Checks one value. False: *err has the reason: no JSON, or over a bound (then with the bound and the value that was found). */
+/* Checks one value. False: *err has the reason: no JSON, or over a bound (then with the bound and the value that was
+ * found). */
 bool json_scan(const char *text, size_t n, const struct json_bounds *bounds, struct json_cost *cost_out,
                struct json_error *err);
 
@@ -57,8 +59,8 @@ struct json_fields {
     struct json_cost  cost; /* of what would be built */
 };
 
-/* Checks the text of an object. The bounds apply to the wanted fields. A name that appears twice is an error in the outermost object and in
- * every object that is built. False: *err has the reason. */
+/* Checks the text of an object. The bounds apply to the wanted fields. A name that appears twice is an error in the
+ * outermost object and in every object that is built. False: *err has the reason. */
 bool json_fields_scan(const char *text, size_t n, const struct json_bounds *bounds, json_want_fn *want, void *ctx,
                       struct json_fields *out, struct json_error *err);
 /* Builds the tree of the wanted fields. NULL: *err has the reason. Free with json_decref. */

@@ -42,8 +42,8 @@ void log_init(enum log_level max, int fd, bool json)
     } else if (S_ISSOCK(st.st_mode)) {
         log_sink = LOG_SOCKET;
     } else {
-        /* O_NONBLOCK belongs to the open description, which the parent and other processes share; opening the pipe once more gives
-         * one of our own. Where that is refused, poll first. */
+        /* O_NONBLOCK belongs to the open description, which the parent and other processes share; opening the pipe once
+         * more gives one of our own. Where that is refused, poll first. */
         char path[40];
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
         log_fd_own = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);

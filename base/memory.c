@@ -18,7 +18,8 @@ static uint64_t read_bytes(const char *dir, const char *file)
 
 static uint64_t limit_v2(const char *dir) { return read_bytes(dir, "memory.max"); }
 
-/* Without a limit version 1 says the largest multiple of a page, which is above any machine's memory and so changes nothing. */
+/* Without a limit version 1 says the largest multiple of a page, which is above any machine's memory and so changes
+ * nothing. */
 static uint64_t limit_v1(const char *dir) { return read_bytes(dir, "memory.limit_in_bytes"); }
 
 uint64_t memory_cgroup_bytes(const char *cgroup_file, const char *mount)

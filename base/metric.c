@@ -36,7 +36,8 @@ void metric_observe(const struct metric_family *f, struct metric *m, double v)
     atomic_fetch_add_explicit(&m->bucket[i], 1, memory_order_release);
 }
 
-/* As the Python client of Prometheus prints: repr() of a Python float, and mantissa and exponent from one million on. */
+/* As the Python client of Prometheus prints: repr() of a Python float, and mantissa and exponent from one million
+ * on. */
 static void metric_put_num(struct buf *b, double v)
 {
     if (!isfinite(v)) {

@@ -9,8 +9,8 @@ enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 
 enum { METRIC_BUCKETS_MAX = 40 };
 
-/* One time series. labels: text between the braces without them ("finished_reason=\"stop\""), or NULL. The common labels
- * (model_name, engine) are put in front of it by metric_print for families that ask for them. */
+/* One time series. labels: text between the braces without them ("finished_reason=\"stop\""), or NULL. The common
+ * labels (model_name, engine) are put in front of it by metric_print for families that ask for them. */
 struct metric {
     const char      *labels;
     _Atomic uint64_t value;                          /* counter: count; gauge: bits of a double */

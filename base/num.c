@@ -6,8 +6,8 @@
 
 int num_digits(double v, char digits_out[NUM_DIGITS_MAX + 1], int *point_out)
 {
-    /* 15 digits survive decimal -> double -> decimal, unless the double is subnormal; 17 always survive the other way round
-     * (IEEE 754-2008, 5.12.2). */
+    /* 15 digits survive decimal -> double -> decimal, unless the double is subnormal; 17 always survive the other way
+     * round (IEEE 754-2008, 5.12.2). */
     char text[40];
     v = fabs(v);
     for (int precision = v < DBL_MIN ? 0 : 14; precision <= 16; precision++) {

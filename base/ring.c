@@ -10,10 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Cell i carries seq == i while free for the push number i, i + 1 when it holds that push's pointer, and i + n after its pop.
+/* Cell i carries seq == i while free for the push number i, i + 1 when it holds that push's pointer, and i + n after
+ * its pop.
  *
- * Sleep and wake is Dekker's pattern: the producer stores seq, then loads asleep; the consumer stores asleep, then loads seq.
- * All four are sequentially consistent, so at least one of them sees the other. (Not fences: ThreadSanitizer knows none.) */
+ * Sleep and wake is Dekker's pattern: the producer stores seq, then loads asleep; the consumer stores asleep, then
+ * loads seq. All four are sequentially consistent, so at least one of them sees the other. (Not fences: ThreadSanitizer
+ * knows none.) */
 
 enum status ring_init(struct ring *r, uint32_t n_min)
 {

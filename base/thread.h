@@ -5,7 +5,8 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* Starts fn(arg) with its role registered (ASSERT_THREAD) and its name set (at most 15 bytes). Signals are blocked in it. */
+/* Starts fn(arg) with its role registered (ASSERT_THREAD) and its name set (at most 15 bytes). Signals are blocked in
+ * it. */
 enum status thread_start(pthread_t *t_out, enum thread_role role, const char *name, void *(*fn)(void *), void *arg);
 
 /* CPUs this process may use: min(cpuset, cgroup v1/v2 quota rounded up), at least 1. Never the host's core count. */

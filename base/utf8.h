@@ -1,10 +1,12 @@
-/* utf8: one strict decoder for everyone: no overlong form, no surrogate, nothing above U+10FFFF (RFC 3629).   Thread: any. */
+/* utf8: one strict decoder for everyone: no overlong form, no surrogate, nothing above U+10FFFF (RFC 3629).   Thread:
+ * any. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* The length 1..4 of the well-formed sequence at s (n bytes are there, at least 1) and its code point; 0: not well-formed. */
+/* The length 1..4 of the well-formed sequence at s (n bytes are there, at least 1) and its code point; 0: not
+ * well-formed. */
 static inline uint32_t utf8_decode(const char *s, size_t n, uint32_t *cp_out)
 {
     const unsigned char *p = (const unsigned char *)s;
@@ -25,8 +27,8 @@ static inline uint32_t utf8_decode(const char *s, size_t n, uint32_t *cp_out)
     return len;
 }
 
-/* The number of bytes to replace by one U+FFFD when utf8_decode returns 0: the longest prefix of a well-formed sequence, at least 1
- * (Unicode 15, section 3.9, "substitution of maximal subparts", as browsers and Python do). */
+/* The number of bytes to replace by one U+FFFD when utf8_decode returns 0: the longest prefix of a well-formed
+ * sequence, at least 1 (Unicode 15, section 3.9, "substitution of maximal subparts", as browsers and Python do). */
 static inline uint32_t utf8_bad(const char *s, size_t n)
 {
     const unsigned char *p = (const unsigned char *)s;

@@ -1,5 +1,5 @@
-/* admit: who of those that wait runs next: the order of those that come back, the tenants' turns, the longest cached prefix, what is on
- * its way from a lower tier, and whether the blocks allow it. */
+/* admit: who of those that wait runs next: the order of those that come back, the tenants' turns, the longest cached
+ * prefix, what is on its way from a lower tier, and whether the blocks allow it. */
 #include "engine/sched_impl.h"
 #include "base/check.h"
 #include <string.h>
@@ -20,8 +20,9 @@ static bool protected(const struct sched *s, const struct seq *q)
     return q->n_preempted >= s->cfg.preempt_max && q->resumed;
 }
 
-/* Does a running sequence compute, in this very step or the one in flight, the block that q lacks next? Then q had better wait and
- * match it. The cursor's block stands for all tokens before it, so one comparison of a block is enough. */
+/* Does a running sequence compute, in this very step or the one in flight, the block that q lacks next? Then q had
+ * better wait and match it. The cursor's block stands for all tokens before it, so one comparison of a block is
+ * enough. */
 static bool computed_now(const struct sched *s, const struct seq *q)
 {
     uint32_t bt = s->cfg.block_tokens, h = q->cursor.n;
@@ -65,13 +66,15 @@ static bool has_come(struct sched *s, struct seq *q)
         if (kv_tiers_ask(s->tiers, &q->want, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor, s->us_per_token))
             return true;
         if (s->n_running || kv_tiers_busy(s->tiers)) return false;
-        /* Nobody runs and nothing is on its way: it waits for blocks that came up for one behind it, which waits for it. */
+        /* Nobody runs and nothing is on its way: it waits for blocks that came up for one behind it, which waits for
+         * it. */
         if (again) return true;
         kv_tiers_yield(s->tiers, UINT32_MAX);
     }
 }
 
-/* The next new request: of the tenant whose turn it is, among its first few of one priority, the longest cached prefix. */
+/* The next new request: of the tenant whose turn it is, among its first few of one priority, the longest cached
+ * prefix. */
 static struct seq *pick(struct sched *s)
 {
     struct tenant *t;
@@ -131,7 +134,8 @@ static bool admit(struct sched *s, struct seq *q)
     if (!blocks_allow(s, q)) return false;
     if (kv_seq_open(s->kv, r->salt, &q->kv)) return false;
     seq_load(q, s->ids + (size_t)q->kv.slot * s->cfg.context_max);
-    /* Prompt logprobs need each row computed once; what is recomputed after a preemption may match what has given its own. */
+    /* Prompt logprobs need each row computed once; what is recomputed after a preemption may match what has given its
+     * own. */
     uint32_t n_match = q->n_token;
     if (r->s.prompt_logprobs && q->lead) n_match = q->q->n_lp + 1 < n_match ? q->q->n_lp + 1 : n_match;
     uint32_t hit = kv_seq_match(s->kv, &q->kv, q->id, n_match);

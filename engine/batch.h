@@ -1,5 +1,6 @@
-/* batch: this step's sequences flattened into arrays that the device reads, and what came back.   Thread: engine, then ranks.
- * All arrays are taken once (batch_init) for the largest step; a step only fills them. kernels/arrays.h lists them. */
+/* batch: this step's sequences flattened into arrays that the device reads, and what came back.   Thread: engine, then
+ * ranks. All arrays are taken once (batch_init) for the largest step; a step only fills them. kernels/arrays.h lists
+ * them. */
 #pragma once
 #include "base/status.h"
 #include "kernels/device.h"
@@ -30,7 +31,8 @@ void             batch_free(struct batch *b);
 uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t pos, const uint32_t *page,
                    uint32_t n_page);
 void     batch_add_copy(struct batch *b, struct kv_copy c);
-/* Asks for the logits of a row and returns its zeroed entry in sample[] (all of these before the first batch_add_lp). */
+/* Asks for the logits of a row and returns its zeroed entry in sample[] (all of these before the first
+ * batch_add_lp). */
 struct op_sample_row *batch_add_sample(struct batch *b, uint32_t row);
 /* Row, or entry of hist, whose id is what sample `from` of the step before draws. */
 void batch_patch_id(struct batch *b, uint32_t row, uint32_t from);

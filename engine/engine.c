@@ -229,7 +229,8 @@ enum status eng_submit(struct engine *e, struct eng_request *r)
     return st;
 }
 
-/* No message with r's address: the engine might pop it after the final message, when r is gone. It looks through its own list. */
+/* No message with r's address: the engine might pop it after the final message, when r is gone. It looks through its
+ * own list. */
 void eng_cancel(struct engine *e, struct eng_request *r)
 {
     atomic_store_explicit(&r->canceled, true, memory_order_release);
@@ -256,7 +257,8 @@ enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out)
     return step_run(e, now_us, did_work_out);
 }
 
-/* Until there is something to do. Tiers go on when nobody asks: copies down, a store that is read back or waits to try again. */
+/* Until there is something to do. Tiers go on when nobody asks: copies down, a store that is read back or waits to try
+ * again. */
 static void rest(struct engine *e)
 {
     int64_t us = atomic_load(&e->n_live) ? WAIT_US : -1;

@@ -1,6 +1,6 @@
 /* engine: the engine thread's loop.   Thread: engine, except where marked "any thread".
- * eng_create -> eng_start (or eng_step by hand: tests and the simulator) -> eng_submit / eng_cancel -> eng_drain -> eng_stop -> eng_free.
- * A step is a function of (state, messages, now): it never reads a clock and never allocates. */
+ * eng_create -> eng_start (or eng_step by hand: tests and the simulator) -> eng_submit / eng_cancel -> eng_drain ->
+ * eng_stop -> eng_free. A step is a function of (state, messages, now): it never reads a clock and never allocates. */
 #pragma once
 #include "engine/batch.h"
 #include "engine/pace.h"
@@ -11,8 +11,8 @@
 
 struct engine;
 
-/* What runs a batch: rank.c in production, a fake in the simulator. b is left alone from submit until wait has brought the results
- * to b->out; steps run in the order of their submits and are waited for in that order. */
+/* What runs a batch: rank.c in production, a fake in the simulator. b is left alone from submit until wait has brought
+ * the results to b->out; steps run in the order of their submits and are waited for in that order. */
 enum { ENG_DEPTH_MAX = 2 };
 struct eng_runner {
     void *ctx;
@@ -71,27 +71,30 @@ struct eng_stats {
 struct batch_cfg eng_batch_cfg(const struct eng_cfg *cfg); /* bounds of the batches that such an engine makes */
 enum status      eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, struct engine **e_out);
 enum status      eng_start(struct engine *e); /* its thread */
-/* any thread. Moves r to the engine on ST_OK. ST_AGAIN: queue full, or draining; ST_TOO_LARGE: could never fit the KV pool;
- * ST_INVALID; ST_DEVICE: engine dead. */
+/* any thread. Moves r to the engine on ST_OK. ST_AGAIN: queue full, or draining; ST_TOO_LARGE: could never fit the KV
+ * pool; ST_INVALID; ST_DEVICE: engine dead. */
 enum status eng_submit(struct engine *e, struct eng_request *r);
 void        eng_cancel(struct engine *e, struct eng_request *r); /* any thread; the final message still comes */
-/* One scheduling step: submits one, and waits for the oldest in flight when there are as many as the runner takes, or nothing
- * else to do. did_work_out: false when there was neither (the caller may sleep on the inbox). */
+/* One scheduling step: submits one, and waits for the oldest in flight when there are as many as the runner takes, or
+ * nothing else to do. did_work_out: false when there was neither (the caller may sleep on the inbox). */
 enum status eng_step(struct engine *e, uint64_t now_us, bool *did_work_out);
 void        eng_drain(struct engine *e,
                       uint64_t       deadline_us);  /* any thread: no new requests; at the deadline the rest is canceled */
 bool        eng_idle(const struct engine *e); /* any thread: nothing waiting or running */
-/* any thread: what it computes is not to be believed. Its thread fails all requests and serves no more. why: static, for the log */
+/* any thread: what it computes is not to be believed. Its thread fails all requests and serves no more. why: static,
+ * for the log */
 void eng_condemn(struct engine *e, const char *why);
 void eng_stop(struct engine *e); /* joins the thread; every request gets its final message first */
 void eng_free(struct engine *e);
 bool eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out); /* any thread; false: there are none */
-/* any thread, until eng_stop: the host's KV on its way to the next process (kvcache/tier_hand.h). shape: false: there are no tiers. */
+/* any thread, until eng_stop: the host's KV on its way to the next process (kvcache/tier_hand.h). shape: false: there
+ * are no tiers. */
 bool         eng_tiers_shape(const struct engine *e, struct kv_hand_shape *out);
 void         eng_tiers_hand(struct engine *e, enum kv_hand want); /* returns at once */
 enum kv_hand eng_tiers_hand_is(const struct engine *e, int *slab_fd_out, int *index_fd_out);
 void         eng_stats(const struct engine *e, struct eng_stats *out); /* any thread */
 bool eng_alive(const struct engine *e, uint64_t now_us); /* any thread: progress within max(5 s, 10 x predicted step) */
-/* any thread, the engine's own may hang: the steps in flight and what their requests compute, without any token; returns bytes of text */
+/* any thread, the engine's own may hang: the steps in flight and what their requests compute, without any token;
+ * returns bytes of text */
 size_t     eng_dump(const struct engine *e, uint64_t now_us, char *text, size_t text_bytes);
 struct kv *eng_kv(struct engine *e); /* tests and the simulator */

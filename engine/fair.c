@@ -55,8 +55,8 @@ void fair_push(struct fair *f, struct seq *s, uint64_t now_us)
         if (t->counter < floor) t->counter = floor;
         t->t_served_us = now_us;
     }
-    /* Within a tenant: by priority, where FAIR_AGING_US of waiting is worth one level. That is a fixed number per request,
-     * and most come with the same priority, so the place is found at once from behind. */
+    /* Within a tenant: by priority, where FAIR_AGING_US of waiting is worth one level. That is a fixed number per
+     * request, and most come with the same priority, so the place is found at once from behind. */
     s->key = (int64_t)now_us + clamp_priority(s->r->priority) * FAIR_AGING_US;
     struct list *at = t->waiting.prev;
     while (at != &t->waiting && LIST_ENTRY(at, struct seq, link)->key > s->key) at = at->prev;

@@ -1,10 +1,12 @@
 /* fair: chooses the tenant whose request is admitted next.   Thread: engine.
  *
- * The virtual token counter of Sheng et al. 2024 (Fairness in Serving Large Language Models, arXiv:2401.00588): a tenant is
- * charged for every token of service, and the tenant with the lowest counter goes first. When a tenant without waiting requests gets
- * one, its counter is raised to the lowest counter of the waiting tenants, so that idle time gives no credit.
- * Priority comes before the counter. A tenant that is passed over rises in priority with time until it is served once, so
- * no tenant starves. The age belongs to the tenant, not to the request; else a flood of old requests would outrank all others. */
+ * The virtual token counter of Sheng et al. 2024 (Fairness in Serving Large Language Models, arXiv:2401.00588): a
+ * tenant is charged for every token of service, and the tenant with the lowest counter goes first. When a tenant
+ * without waiting requests gets one, its counter is raised to the lowest counter of the waiting tenants, so that idle
+ * time gives no credit.
+ * Priority comes before the counter. A tenant that is passed over rises in priority with time until it is served once,
+ * so no tenant starves. The age belongs to the tenant, not to the request; else a flood of old requests would outrank
+ * all others. */
 #pragma once
 #include "base/list.h"
 #include "engine/seq.h"

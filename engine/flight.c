@@ -167,7 +167,8 @@ static bool samples_are_sound(const struct batch *b, const struct flight_seq *x)
     return true;
 }
 
-/* A NaN in a row means that the KV behind it is in doubt: nothing of this step is shared, and the request ends alone. */
+/* A NaN in a row means that the KV behind it is in doubt: nothing of this step is shared, and the request ends
+ * alone. */
 static void apply_rows(struct engine *e, struct flight *f)
 {
     struct batch *b = &f->batch;

@@ -1,8 +1,8 @@
 /* flight: one step between its plan and its results: the batch, and the place of each sequence in it.   Thread: engine.
  * flight_init -> (flight_fill -> the device -> flight_apply)* -> flight_close.
- * A sequence may end between fill and apply: canceled, timed out, or by the results of the step before. Then flight_apply drops its
- * results. Its blocks may be given out again at once, because the device works in order: the rows in flight are done before a
- * later step writes there. No sequence is preempted in flight (sched.h). */
+ * A sequence may end between fill and apply: canceled, timed out, or by the results of the step before. Then
+ * flight_apply drops its results. Its blocks may be given out again at once, because the device works in order: the
+ * rows in flight are done before a later step writes there. No sequence is preempted in flight (sched.h). */
 #pragma once
 #include "engine/batch.h"
 #include "engine/seq.h"

@@ -276,7 +276,8 @@ static enum status start_watching(struct nodes *n, char *err, size_t err_bytes)
 
 static void draw_nonce(unsigned char nonce[WIRE_NONCE]) { CHECK(getrandom(nonce, WIRE_NONCE, 0) == WIRE_NONCE); }
 
-/* Behind WELCOME. Without a key there is no seal: whoever configured that trusts the network (--cluster-insecure, or loopback). */
+/* Behind WELCOME. Without a key there is no seal: whoever configured that trusts the network (--cluster-insecure, or
+ * loopback). */
 static enum status seal(struct nodes *n, struct node_peer *p)
 {
     bool                 first = n->cfg.node == 0;
@@ -300,7 +301,8 @@ static struct wire_hello own_hello(const struct nodes *n, uint32_t n_block)
     return h;
 }
 
-/* A node that is here says nothing until it is welcomed. One that went away, or that talks, makes room: it may have been started again. */
+/* A node that is here says nothing until it is welcomed. One that went away, or that talks, makes room: it may have
+ * been started again. */
 static void look_after(struct nodes *n)
 {
     for (uint32_t i = 0; i < n->n_peer; i++) {
@@ -412,8 +414,9 @@ static enum status agree_first(struct nodes *n, uint32_t *n_block, unsigned char
     return ST_OK;
 }
 
-/* Node 0, or somebody in its place, says no. ST_CONFIG: it is node 0, this node need not try again. Where there is a key and no word under it, it
- * may be anybody, so it is asked again; if that is for another key, it stays so until this node's patience ends, and err says what it said. */
+/* Node 0, or somebody in its place, says no. ST_CONFIG: it is node 0, this node need not try again. Where there is a
+ * key and no word under it, it may be anybody, so it is asked again; if that is for another key, it stays so until this
+ * node's patience ends, and err says what it said. */
 static enum status refused(const struct nodes *n, const unsigned char *in, uint32_t bytes,
                            const unsigned char nonce[WIRE_NONCE], char *err, size_t err_bytes)
 {
@@ -537,8 +540,8 @@ static enum status first_wait(void *ctx, struct batch *b)
     return atomic_load(&n->state) == NODES_OK ? st : ST_DEVICE;
 }
 
-/* The next step to run, or NULL: it is over, or none has come within GRACE_MS (only where some are in flight: the one behind them
- * usually comes while they run, and should be enqueued then; nobody here waits for their results). */
+/* The next step to run, or NULL: it is over, or none has come within GRACE_MS (only where some are in flight: the one
+ * behind them usually comes while they run, and should be enqueued then; nobody here waits for their results). */
 static struct batch *next_step(struct nodes *n, uint64_t at, bool in_flight)
 {
     struct batch   *b = NULL;
@@ -565,7 +568,8 @@ static void give_back(struct nodes *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Steps as node 0 tells them: submitted when they come, waited for when there are as many as the runner takes or no other has come. */
+/* Steps as node 0 tells them: submitted when they come, waited for when there are as many as the runner takes or no
+ * other has come. */
 static void *work(void *arg)
 {
     struct nodes *n = arg;

@@ -28,14 +28,17 @@ struct nodes_cfg {
 enum status       nodes_create(const struct nodes_cfg *cfg, struct nodes **n_out, char *err, size_t err_bytes);
 uint16_t          nodes_port(const struct nodes *n);
 struct dev_group *nodes_group(struct nodes *n);
-/* Waits until all nodes are connected and have agreed on model and options. n_block: in, the blocks that fit here; out, the blocks that fit on
- * all nodes. comm_id: for dev_cfg. ST_CONFIG: refused; ST_TIMEOUT: a node is missing. The loading thread. */
+/* Waits until all nodes are connected and have agreed on model and options. n_block: in, the blocks that fit here; out,
+ * the blocks that fit on all nodes. comm_id: for dev_cfg. ST_CONFIG: refused; ST_TIMEOUT: a node is missing. The
+ * loading thread. */
 enum status nodes_agree(void *nodes, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err,
                         size_t err_bytes);
-/* For rank_cfg.vote, valid from nodes_agree on, for one decision; owned by the nodes. Its functions: any one thread of this process. */
+/* For rank_cfg.vote, valid from nodes_agree on, for one decision; owned by the nodes. Its functions: any one thread of
+ * this process. */
 const struct dev_vote *nodes_vote(struct nodes *n);
-/* Call it when this node has loaded; `run` is its local runner. Node 0: returns when all nodes have loaded, and *run then also sends each step to
- * the others. Other nodes: a new thread runs the steps from here on. The loading thread. */
+/* Call it when this node has loaded; `run` is its local runner. Node 0: returns when all nodes have loaded, and *run
+ * then also sends each step to the others. Other nodes: a new thread runs the steps from here on. The loading
+ * thread. */
 enum status nodes_start(struct nodes *n, struct eng_runner *run, char *err, size_t err_bytes);
 enum nodes_state { NODES_OK, NODES_DONE, NODES_LOST }; /* DONE: node 0 said goodbye */
 enum nodes_state nodes_state(const struct nodes *n);   /* any thread */

@@ -5,8 +5,8 @@ static const uint32_t pace_rows[PACE_SIZES - 1] = { 1, 8, 16, 32, 64, 128, 256, 
 static const uint32_t pace_us[PACE_TIMES - 1] = { 100,   250,    500,    1000,   2500,    5000,    10000,   25000,
                                                   50000, 100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000 };
 
-/* What is usual lies near the quickest steps: it comes down by a sixteenth of the way, and goes up by so little that 1,000 steps in a
- * row that take five times as long move it by less than the double. */
+/* What is usual lies near the quickest steps: it comes down by a sixteenth of the way, and goes up by so little that
+ * 1,000 steps in a row that take five times as long move it by less than the double. */
 enum { DOWN = 16, UP = 4096, LAST = 8 };
 
 static uint32_t class_of(const uint32_t *bound, uint32_t n, uint64_t v)

@@ -1,5 +1,5 @@
-/* plan: the rows of a step: one for each decoding sequence, what is left for chunks of prompts, of those that run before those that
- * wait. */
+/* plan: the rows of a step: one for each decoding sequence, what is left for chunks of prompts, of those that run
+ * before those that wait. */
 #include "engine/sched_impl.h"
 #include "base/check.h"
 
@@ -33,7 +33,8 @@ static bool plan_rows(struct sched *s, struct seq *q, uint32_t n)
     return true;
 }
 
-/* What the step has left goes to the prompts that were cut short, oldest first, as far as blocks allow without a preemption. */
+/* What the step has left goes to the prompts that were cut short, oldest first, as far as blocks allow without a
+ * preemption. */
 static void plan_rest(struct sched *s)
 {
     for (uint32_t i = s->n_plan_one; i < s->n_plan && s->budget; i++) {
@@ -52,8 +53,8 @@ static void plan_rest(struct sched *s)
     }
 }
 
-/* Rows for one prompt: while others wait for a first row, half of what is left is enough, unless it is short. A long one then
- * takes at most twice as long, and the short ones behind it do not wait for its end. */
+/* Rows for one prompt: while others wait for a first row, half of what is left is enough, unless it is short. A long
+ * one then takes at most twice as long, and the short ones behind it do not wait for its end. */
 static uint32_t chunk(const struct sched *s, bool others)
 {
     uint32_t half = (s->budget + 1) / 2, short_one = s->cfg.tokens_max / 4;
@@ -90,7 +91,8 @@ static bool preempt_one(struct sched *s)
     return true;
 }
 
-/* Those that need one row first. A victim is always younger, so it stands behind i and removing it moves nobody before. */
+/* Those that need one row first. A victim is always younger, so it stands behind i and removing it moves nobody
+ * before. */
 static void plan_running(struct sched *s)
 {
     uint32_t n_prompt = 0;

@@ -1,11 +1,13 @@
-/* probe: finds out whether NaN comes from the device or from a request.   Thread: one that watches the engine, not the engine's own.
+/* probe: finds out whether NaN comes from the device or from a request.   Thread: one that watches the engine, not the
+ * engine's own.
  *
  * A row of NaN costs only its own request: the request ends with an error, and none of its blocks stays in the cache
- * (flight.c). One client can send many such requests (text that overflows f16). So no number of them proves that the device is
- * damaged, and none ends the server. The proof is a prompt of our own. After a request has ended with NaN, the probe submits a short plain
- * prompt with its own tenant and salt, too short to be cached. It is computed beside the other requests, and by the exact promise their
- * content cannot reach it. If its result is NaN three times in a row, each computed anew, then weights, kernels or the device are damaged
- * for everybody: PROBE_SICK. Three times, because a bit that flipped once is right the next time.
+ * (flight.c). One client can send many such requests (text that overflows f16). So no number of them proves that the
+ * device is damaged, and none ends the server. The proof is a prompt of our own. After a request has ended with NaN,
+ * the probe submits a short plain prompt with its own tenant and salt, too short to be cached. It is computed beside
+ * the other requests, and by the exact promise their content cannot reach it. If its result is NaN three times in a
+ * row, each computed anew, then weights, kernels or the device are damaged for everybody: PROBE_SICK. Three times,
+ * because a bit that flipped once is right the next time.
  * A client can cause at most one such prompt per second. */
 #pragma once
 #include "engine/engine.h"

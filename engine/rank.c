@@ -1,8 +1,9 @@
-/* rank: n devices run every batch in lockstep. A single one is called by the engine's thread, with no hand-over, where it works by
- * itself or where one step at a time is enough. Otherwise each rank has a thread that takes the engine's calls from a queue in
- * order, and sleeps on a condition when there is none. A device that works by itself gets submit and wait as two calls, so that
- * step n + 1 is enqueued before step n is waited for; on others a step is one call. A rank that fails aborts the group, so that
- * the others come out of their collectives; a team that failed once says ST_DEVICE for ever. */
+/* rank: n devices run every batch in lockstep. A single one is called by the engine's thread, with no hand-over, where
+ * it works by itself or where one step at a time is enough. Otherwise each rank has a thread that takes the engine's
+ * calls from a queue in order, and sleeps on a condition when there is none. A device that works by itself gets submit
+ * and wait as two calls, so that step n + 1 is enqueued before step n is waited for; on others a step is one call. A
+ * rank that fails aborts the group, so that the others come out of their collectives; a team that failed once says
+ * ST_DEVICE for ever. */
 #include "engine/rank.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -127,8 +128,8 @@ static enum status rank_load(struct rank *r)
     return model_load(t->spec, t->src, &load, r->dev, &r->model, r->err, sizeof r->err);
 }
 
-/* What a rank's device with an arena of this size (on a GPU 0: as large as may be) has left for us once it has taken its own scratch;
- * plan_out may be NULL. */
+/* What a rank's device with an arena of this size (on a GPU 0: as large as may be) has left for us once it has taken
+ * its own scratch; plan_out may be NULL. */
 static enum status team_probe(struct rank_team *t, uint32_t index, uint64_t arena_bytes, uint64_t *free_out,
                               struct model_plan *plan_out)
 {

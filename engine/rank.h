@@ -25,8 +25,9 @@ struct rank_cfg {
     const char        *gemm_file, *cublaslt;
     enum dev_comm      comm;
     enum dev_symmetric symmetric;
-    /* ranks on other nodes too: agree is called between planning and loading, with the blocks that fit here; it says how many all
-     * take, and names the group (dev_cfg.comm_id). group: of n_local ranks, the caller's. engine/nodes.h */
+    /* ranks on other nodes too: agree is called between planning and loading, with the blocks that fit here; it says
+     * how many all take, and names the group (dev_cfg.comm_id). group: of n_local ranks, the caller's.
+     * engine/nodes.h */
     enum status (*agree)(void *ctx, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes);
     void                  *agree_ctx;
     const struct dev_vote *vote; /* with agree: as in dev_cfg */
@@ -41,7 +42,8 @@ const float      *rank_team_logits(struct rank_team *t); /* tests: rank 0's mode
 void           rank_team_ident(const struct rank_team *t, unsigned char out[32]);
 struct device *rank_team_device(struct rank_team *t);             /* tools: rank 0's */
 uint64_t       rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
-/* The pools of KV blocks of all ranks, for a segment of transfer/; the team's, as long as it is. NULL: ranks on other nodes have parts of them. */
+/* The pools of KV blocks of all ranks, for a segment of transfer/; the team's, as long as it is. NULL: ranks on other
+ * nodes have parts of them. */
 const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out);
 enum dtype               rank_team_kv_dtype(const struct rank_team *t);
 /* What the ranks do, for whoever asks while they hang: any thread; lines, each with an end; bytes of text. */

@@ -1,6 +1,6 @@
 /* req: the engine's side of a request, from the inbox to its last message.   Thread: engine.
- * req_accept -> req_spawn (once a choice) -> req_finish_seq or req_finish -> the final message, after which eng_request is the
- * submitter's again. */
+ * req_accept -> req_spawn (once a choice) -> req_finish_seq or req_finish -> the final message, after which eng_request
+ * is the submitter's again. */
 #pragma once
 #include "engine/seq.h"
 

@@ -1,9 +1,9 @@
 /* request: the fields of a request to the engine, and of its answer.   Thread: see each part.
  *
- * The submitter (an io thread) owns the request's memory. It fills the first part, calls eng_submit, and from ST_OK on must
- * not change or free anything until it pops the request with ENG_FINAL from its outbox ring. Meanwhile the engine writes
- * tokens straight into the choices' arrays, stores n_out, and pushes at most one notification at a time, so the outbox never
- * needs more than 2 slots per request and a slow reader costs the engine nothing. */
+ * The submitter (an io thread) owns the request's memory. It fills the first part, calls eng_submit, and from ST_OK on
+ * must not change or free anything until it pops the request with ENG_FINAL from its outbox ring. Meanwhile the engine
+ * writes tokens straight into the choices' arrays, stores n_out, and pushes at most one notification at a time, so the
+ * outbox never needs more than 2 slots per request and a slow reader costs the engine nothing. */
 #pragma once
 #include "base/ring.h"
 #include "base/status.h"
@@ -53,7 +53,8 @@ struct eng_sampling {
     uint32_t               n_stop_id, n_bias, n_allowed, n_bad_word;
 };
 
-/* One of n completions. Arrays are the submitter's: id[max_tokens]; logprob, rank (may be NULL) alike; top[max_tokens * n_top]. */
+/* One of n completions. Arrays are the submitter's: id[max_tokens]; logprob, rank (may be NULL) alike; top[max_tokens *
+ * n_top]. */
 struct eng_choice {
     uint32_t        *id;
     float           *logprob;
@@ -102,7 +103,8 @@ struct eng_request {
     void *priv; /* engine */
 };
 
-/* Messages in the outbox are request pointers. If the lowest bit is set, the message is final: the engine no longer uses the request. */
+/* Messages in the outbox are request pointers. If the lowest bit is set, the message is final: the engine no longer
+ * uses the request. */
 static inline bool                eng_msg_is_final(const void *msg) { return ((uintptr_t)msg & 1u) != 0; }
 static inline struct eng_request *eng_msg_request(void *msg)
 {

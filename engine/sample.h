@@ -4,7 +4,8 @@
 #include "engine/batch.h"
 #include "engine/seq.h"
 
-/* Numbers of entries in the batch's sampling arrays. Their sums over a step must fit; a sequence that does not fit waits for a later step. */
+/* Numbers of entries in the batch's sampling arrays. Their sums over a step must fit; a sequence that does not fit
+ * waits for a later step. */
 struct sample_need {
     DEV_LISTS(DEV_SIZE_MEMBER)
 };
@@ -17,6 +18,7 @@ void               sample_unuse(struct sample_need *used, struct sample_need n);
 bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_t n_eos);
 /* True if the row of the next token depends on the previous token, so that the host must know that token first. */
 bool sample_on_host(const struct eng_sampling *p);
-/* Adds the entry of sequence s for `row`. Its history is ids[0..seq_n_ahead(s)). An id that is still in flight is filled in by a patch. */
+/* Adds the entry of sequence s for `row`. Its history is ids[0..seq_n_ahead(s)). An id that is still in flight is
+ * filled in by a patch. */
 void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint32_t row, const struct seq_limits *lim,
                 uint32_t vocab);

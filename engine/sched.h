@@ -66,22 +66,25 @@ enum status sched_init(struct sched *s, const struct sched_cfg *cfg, struct kv *
 void        sched_close(struct sched *s);
 void        sched_enqueue(struct sched *s, struct seq *q, uint64_t now_us); /* a new request's lead */
 void        sched_resume(struct sched *s, struct seq *q);                   /* waits in front */
-/* The KV of all running sequences is in doubt: they wait again and are computed anew, and none of their blocks goes to a lower tier. No step may
- * be in flight. */
+/* The KV of all running sequences is in doubt: they wait again and are computed anew, and none of their blocks goes to
+ * a lower tier. No step may be in flight. */
 void sched_recompute(struct sched *s);
 void sched_remove(struct sched *s, struct seq *q,
                   bool discard); /* from any list, with its blocks; afterwards it is DONE */
-/* Fills plan[]: each sequence has n_step rows and blocks for them, and `samples` is set if its last token is among them. step: a new number for
- * each call. false: the step in flight must be applied first; never false without a step in flight. */
+/* Fills plan[]: each sequence has n_step rows and blocks for them, and `samples` is set if its last token is among
+ * them. step: a new number for each call. false: the step in flight must be applied first; never false without a step
+ * in flight. */
 bool sched_plan(struct sched *s, uint64_t step, uint64_t now_us, bool in_flight);
-/* Starts sibling kid in this step: it samples from the lead's last row and gets its blocks by sched_fork after the commit; both
- * are left out of plans until then. false: no room; it must wait (sched_resume). */
+/* Starts sibling kid in this step: it samples from the lead's last row and gets its blocks by sched_fork after the
+ * commit; both are left out of plans until then. false: no room; it must wait (sched_resume). */
 bool sched_sibling(struct sched *s, struct seq *kid, struct seq *lead);
 void sched_fork(struct sched *s, struct seq *lead, struct seq *kid);
-/* The plan is on its way to the device: q's n_step rows, and the token that it samples if it does (as sample number `sample`). */
+/* The plan is on its way to the device: q's n_step rows, and the token that it samples if it does (as sample number
+ * `sample`). */
 void sched_sent(struct sched *s, struct seq *q, uint32_t sample);
 /* n rows of q in flight are computed: q moves on and its full blocks are shared. */
 void sched_commit(struct sched *s, struct seq *q, uint32_t n);
-/* True if the sequence that ran in table `slot` under the number `stay` still runs. Check this before you touch its seq. */
+/* True if the sequence that ran in table `slot` under the number `stay` still runs. Check this before you touch its
+ * seq. */
 static inline bool sched_stays(const struct sched *s, uint32_t slot, uint64_t stay) { return s->stay[slot] == stay; }
 void               sched_check(const struct sched *s); /* CHECKs over all lists: for tests */

@@ -200,8 +200,8 @@ static bool has_nothing_to_do(const struct engine *e)
     return !e->n_flight && !e->sched.n_running && !e->sched.n_resume && !e->sched.fair.n_waiting;
 }
 
-/* A block that the tiers want computed again: a step of its own, whose rows sample nothing. It waits for what is in flight, and who
- * comes meanwhile waits for as many rows as a block has. */
+/* A block that the tiers want computed again: a step of its own, whose rows sample nothing. It waits for what is in
+ * flight, and who comes meanwhile waits for as many rows as a block has. */
 static enum status audit(struct engine *e, bool *did_work_out)
 {
     struct kv_audit_rows rows;
@@ -224,7 +224,8 @@ static enum status audit(struct engine *e, bool *did_work_out)
     return die(e, status_name(st));
 }
 
-/* What lies in the device's cache is in doubt: those that run compute all of it again, when the tiers have emptied it. */
+/* What lies in the device's cache is in doubt: those that run compute all of it again, when the tiers have emptied
+ * it. */
 static enum status recompute(struct engine *e)
 {
     enum status st = ST_OK;

@@ -1,5 +1,5 @@
-/* step: one turn of the engine: messages, expiry, plan, submit, and what came of the oldest step in flight.   Thread: engine,
- * except the atomics.
+/* step: one turn of the engine: messages, expiry, plan, submit, and what came of the oldest step in flight.   Thread:
+ * engine, except the atomics.
  * What struct engine is inside; for engine/ and its tests only. */
 #pragma once
 #include "base/pool.h"

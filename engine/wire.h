@@ -83,14 +83,16 @@ enum status wire_hello_get(const void *p, size_t n, const unsigned char own_nonc
                            struct wire_hello *h_out);
 enum status wire_welcome_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key,
                              struct wire_welcome *w_out);
-/* A refusal: a line of text, then where there is a key its signature, which takes in the number of the hello that is refused. hello: as it
- * came, sound or not. Returns the bytes of it. */
+/* A refusal: a line of text, then where there is a key its signature, which takes in the number of the hello that is
+ * refused. hello: as it came, sound or not. Returns the bytes of it. */
 uint32_t wire_refuse_put(unsigned char out[WIRE_REFUSE_BYTES], const char *text, const void *hello, size_t hello_bytes,
                          const char *key);
-/* text_out ends with 0, in every case. ST_CANCELED: there is a key, and this is not signed with it; ST_INVALID: not such bytes. */
+/* text_out ends with 0, in every case. ST_CANCELED: there is a key, and this is not signed with it; ST_INVALID: not
+ * such bytes. */
 enum status wire_refuse_get(const void *p, size_t n, const unsigned char own_nonce[WIRE_NONCE], const char *key,
                             char text_out[WIRE_TEXT_MAX + 1]);
-/* The key of the frames in one direction of one connection (transfer/link.h), from the shared secret and what both sides drew. */
+/* The key of the frames in one direction of one connection (transfer/link.h), from the shared secret and what both
+ * sides drew. */
 void wire_frame_key(unsigned char out[WIRE_MAC], const char *key, bool to_first,
                     const unsigned char challenge[WIRE_NONCE], const unsigned char hello[WIRE_NONCE]);
 /* Whether a node that says `h` belongs to what we are; false with one line in why. */
@@ -108,6 +110,7 @@ struct wire_steps {
 uint32_t wire_step_bytes_max(const struct batch_cfg *b);
 /* out: [wire_step_bytes_max]. Returns the bytes of it. */
 uint32_t wire_step_put(unsigned char *out, const struct batch *b, struct wire_steps *s);
-/* b: batch_init with lim->b; untouched bounds, everything else overwritten. ST_INVALID with one line in why: b is then undefined. */
+/* b: batch_init with lim->b; untouched bounds, everything else overwritten. ST_INVALID with one line in why: b is then
+ * undefined. */
 enum status wire_step_get(const void *p, size_t n, const struct wire_limits *lim, struct wire_steps *s, struct batch *b,
                           char *why, size_t why_bytes);

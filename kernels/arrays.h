@@ -98,7 +98,8 @@
 
 /* clang-format on */
 
-/* How a GPU gets an array. Arrays of the fixed part lie at places that follow from the step's shape; the rest of their room is filled. */
+/* How a GPU gets an array. Arrays of the fixed part lie at places that follow from the step's shape; the rest of their
+ * room is filled. */
 enum dev_pack {
     DEV_PACK_NOT,  /* not at all                                                        */
     DEV_PACK_ZERO, /* fixed part, filled with 0                                         */

@@ -1,7 +1,8 @@
 /* device: memory, streams and operations behind one table of functions.   Thread: the rank thread that opened it.
  *
  * dev_open -> alloc / weight_* while loading -> ops, step after step -> dev_close.
- * dev_open reserves one bounded arena (on the cpu device it plays the GPU's memory). After loading no function allocates.
+ * dev_open reserves one bounded arena (on the cpu device it plays the GPU's memory). After loading no function
+ * allocates.
  *
  * Shapes are row-major, leading dimension first. "act" is dev->act (F32 on ref and cpu; BF16 on cuda).
  * THE EXACT PROMISE: each output row is a function of that row's inputs alone. GEMM walks K in one fixed order for
@@ -9,9 +10,10 @@
  * same bits alone, in any batch, in any chunk and at any place of the batch (tests/op compares with memcmp).
  * Ops run in order on the device's compute stream and may return before they are done; `sync` waits for them.
  *
- * A step: step_begin takes the arrays as the host wrote them and returns them as the device reads them. The ops of the forward follow, then
- * step_end; step_wait brings the results. DEV_STEPS_MAX steps may lie between begin and wait, so step n + 1 can be enqueued
- * before the host reads the tokens of n. Patches name the ids that only the device knows then. */
+ * A step: step_begin takes the arrays as the host wrote them and returns them as the device reads them. The ops of the
+ * forward follow, then step_end; step_wait brings the results. DEV_STEPS_MAX steps may lie between begin and wait, so
+ * step n + 1 can be enqueued before the host reads the tokens of n. Patches name the ids that only the device knows
+ * then. */
 #pragma once
 #include "base/dtype.h"
 #include "base/status.h"
@@ -22,8 +24,9 @@
 
 struct device;
 
-/* Weights as small codes with scales: w = (code - zero) * scale. I8: codes -127 .. 127, with `full` also -128. I4: codes 0 .. 15 and scales
- * rounded to f16; the zero is 8, with `zero` there is one per group (0 .. 16). F8E4M3: the numbers of that type. */
+/* Weights as small codes with scales: w = (code - zero) * scale. I8: codes -127 .. 127, with `full` also -128. I4:
+ * codes 0 .. 15 and scales rounded to f16; the zero is 8, with `zero` there is one per group (0 .. 16). F8E4M3: the
+ * numbers of that type. */
 struct dev_quant {
     enum dtype code;  /* DT_I8, DT_I4, DT_F8E4M3 */
     uint32_t   group; /* inputs of one output that share a scale: 32, 64, 128, 256, 512 or 1024; 0: all of them */
@@ -53,12 +56,14 @@ struct dev_codes {
     size_t         scale_stride;
 };
 
-/* Which bytes of every KV block belong to one layer. How they are laid out inside is told by the operation that reads and writes them. */
+/* Which bytes of every KV block belong to one layer. How they are laid out inside is told by the operation that reads
+ * and writes them. */
 struct dev_kv_layer {
     uint64_t offset; /* from the block's first byte */
     uint64_t bytes;  /* for all tokens of the block */
 };
-/* The KV pool: block b begins at base + b * block_bytes and holds all layers (docs/ARCHITECTURE.md, "How KV lies in memory"). */
+/* The KV pool: block b begins at base + b * block_bytes and holds all layers (docs/ARCHITECTURE.md, "How KV lies in
+ * memory"). */
 struct dev_kv {
     void                      *base;
     enum dtype                 dtype; /* F32, BF16 or F16 */
@@ -72,15 +77,15 @@ static inline uint64_t dev_kv_heads_bytes(enum dtype t, uint32_t n_kv_head, uint
     return (uint64_t)2 * n_kv_head * head_dim * dtype_bytes(t);
 }
 
-/* What a step looks like to the device: arrays readable by it, listed in kernels/arrays.h. Rows of one sequence are adjacent and rise in
- * position. */
+/* What a step looks like to the device: arrays readable by it, listed in kernels/arrays.h. Rows of one sequence are
+ * adjacent and rise in position. */
 struct dev_batch {
     DEV_BATCH_SIZES(DEV_SIZE_MEMBER)
     DEV_BATCH_ARRAYS(DEV_ARRAY_VIEW)
 };
 
-/* Gates of a feed-forward: silu(x) = x / (1 + e^-x); gelu(x) = x (1 + erf(x / sqrt 2)) / 2; its approximation by tanh; x / (1 + e^(-1.702 x));
- * max(x, 0); the square of that. */
+/* Gates of a feed-forward: silu(x) = x / (1 + e^-x); gelu(x) = x (1 + erf(x / sqrt 2)) / 2; its approximation by tanh;
+ * x / (1 + e^(-1.702 x)); max(x, 0); the square of that. */
 enum op_act { OP_SILU, OP_GELU, OP_GELU_TANH, OP_QUICK_GELU, OP_RELU, OP_RELU2, OP_ACTS };
 
 enum rope_type { ROPE_NONE, ROPE_NEOX }; /* NEOX: pairs (i, i + rot/2) */
@@ -194,9 +199,9 @@ struct dev_limits {
     uint32_t hidden, n_expert, top_k, inter; /* moe; 0 where there is none */
 };
 enum { DEV_STEPS_MAX = 2 };
-/* The answer of step_begin. EAGER: call the ops, they run. RECORD: call the ops, the device records them and runs them at step_end. REPLAY: call
- * no ops, the device runs an earlier recording. All ranks get the same answer. With every answer the returned step may be padded with rows that
- * are skipped. */
+/* The answer of step_begin. EAGER: call the ops, they run. RECORD: call the ops, the device records them and runs them
+ * at step_end. REPLAY: call no ops, the device runs an earlier recording. All ranks get the same answer. With every
+ * answer the returned step may be padded with rows that are skipped. */
 enum dev_graph { DEV_EAGER, DEV_RECORD, DEV_REPLAY };
 
 /* One entry per op. m, n: rows. Ops return nothing; a device that fails reports it at sync (ST_DEVICE). */
@@ -207,17 +212,19 @@ struct dev_ops {
     /* memory. dst and src are device addresses, `host` is a host address */
     enum status (*alloc)(struct device *d, size_t bytes,
                          void **out); /* from the arena, 64-byte aligned; ST_NOMEM names nothing */
-    /* The same for activations that ranks add up or gather. Every rank allocates the same sizes in the same order. With NCCL such memory lies at
-     * the same offset on all ranks (dev_cfg.reduced_bytes); elsewhere it is ordinary memory. */
+    /* The same for activations that ranks add up or gather. Every rank allocates the same sizes in the same order. With
+     * NCCL such memory lies at the same offset on all ranks (dev_cfg.reduced_bytes); elsewhere it is ordinary
+     * memory. */
     enum status (*alloc_reduced)(struct device *d, size_t bytes, void **out);
     size_t (*free_bytes)(const struct device *d); /* of both kinds */
     enum status (*weight_alloc)(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
-    /* Sets rows [row0, row0 + n_row) from host memory: row i starts at src + i * src_stride bytes and has k elements of src_t, at any alignment.
-     * Any thread, several at a time on distinct rows. */
+    /* Sets rows [row0, row0 + n_row) from host memory: row i starts at src + i * src_stride bytes and has k elements of
+     * src_t, at any alignment. Any thread, several at a time on distinct rows. */
     void (*weight_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,
                        size_t src_stride, enum dtype src_t);
-    /* Codes; NULL on a device with plain weights only. weight_set on such a weight rounds whole rows, as kernels/quant.h describes, so every
-     * device makes the same codes. quant_set copies codes unchanged; threads as weight_set. */
+    /* Codes; NULL on a device with plain weights only. weight_set on such a weight rounds whole rows, as
+     * kernels/quant.h describes, so every device makes the same codes. quant_set copies codes unchanged; threads as
+     * weight_set. */
     enum status (*quant_alloc)(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k,
                                struct dev_weight *w_out);
     void (*quant_set)(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c);
@@ -226,10 +233,12 @@ struct dev_ops {
     enum status (*sync)(struct device *d); /* all enqueued work done; ST_DEVICE: it is lost */
 
     /* steps. step_init once, before the first step: takes dev_step_bytes from the arena (ST_NOMEM).
-     * s: the host's step, unchanged until step_wait, which fills its out arrays. on: the same step with arrays that the device reads. */
+     * s: the host's step, unchanged until step_wait, which fills its out arrays. on: the same step with arrays that the
+     * device reads. */
     enum status (*step_init)(struct device *d, const struct dev_limits *lim);
     enum dev_graph (*step_begin)(struct device *d, const struct dev_step *s, struct dev_step *on);
-    /* false: the recording cannot be run, or a launch was refused; begin the step again and call all ops. At most twice */
+    /* false: the recording cannot be run, or a launch was refused; begin the step again and call all ops. At most
+     * twice */
     bool (*step_end)(struct device *d, const struct dev_step *s, const struct dev_step *on);
     enum status (*step_wait)(
         struct device         *d,
@@ -294,8 +303,8 @@ enum dev_ballot { DEV_BALLOT_OPEN, DEV_BALLOT_FAILED, DEV_BALLOT_NONE, DEV_BALLO
 struct dev_vote { /* its functions never wait; the thread of the process's first rank calls them */
     void *ctx;
     void (*cast)(void *ctx, enum dev_ballot mine); /* once */
-    /* OPEN until all processes have cast. FAILED if two votes differ; then id_out names a group that replaces the first one. A lost process
-     * ends the vote by the abort of the group. */
+    /* OPEN until all processes have cast. FAILED if two votes differ; then id_out names a group that replaces the first
+     * one. A lost process ends the vote by the abort of the group. */
     enum dev_ballot (*result)(void *ctx, unsigned char id_out[DEV_COMM_ID]);
 };
 struct dev_cfg {
@@ -326,13 +335,15 @@ struct dev_cfg {
     const struct dev_vote *vote; /* where ranks are in other processes (comm_id): else NULL */
 };
 #define DEV_UTILIZATION 0.9
-/* The device that AUTO means on this machine, logged once at info if it is the cpu. Other kinds are returned unchanged. */
+/* The device that AUTO means on this machine, logged once at info if it is the cpu. Other kinds are returned
+ * unchanged. */
 enum dev_kind dev_resolve(enum dev_kind kind);
-/* "avx512-bf16, avx512-vnni, avx512, avx2, scalar": the instruction sets of dev_cfg.simd that this machine has, best first; returns text. */
+/* "avx512-bf16, avx512-vnni, avx512, avx2, scalar": the instruction sets of dev_cfg.simd that this machine has, best
+ * first; returns text. */
 const char *dev_cpu_isas(char *text, size_t text_bytes);
 bool        dev_cpu_has_isa(const char *name); /* or "auto" */
-/* The speed-up from activations of 8 bits for codes of type t on that instruction set (or "auto"), in prompts and batches; 1: none, or not
- * measured. */
+/* The speed-up from activations of 8 bits for codes of type t on that instruction set (or "auto"), in prompts and
+ * batches; 1: none, or not measured. */
 double dev_cpu_act8_gain(const char *isa, enum dtype t);
 /* True if this machine has a usable device of that kind. false: one line in why. Allocates nothing. */
 bool dev_serves(enum dev_kind kind, char *why, size_t why_bytes);
@@ -342,8 +353,9 @@ void        dev_close(struct device *d);
 enum status dev_group_create(uint32_t n_rank, struct dev_group **g_out);
 void        dev_group_abort(struct dev_group *g); /* a rank failed: waiters return, their next sync says ST_DEVICE */
 void        dev_group_free(struct dev_group *g);
-/* Makes the name of a group of ranks in several processes, for dev_cfg.comm_id. The process of rank 0 calls it once. ST_CONFIG, logged: ranks
- * of several processes cannot reach each other on this kind of device, or its library is missing. */
+/* Makes the name of a group of ranks in several processes, for dev_cfg.comm_id. The process of rank 0 calls it once.
+ * ST_CONFIG, logged: ranks of several processes cannot reach each other on this kind of device, or its library is
+ * missing. */
 enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID]);
 
 /* Bytes that weight_alloc takes for such a matrix on this device (for the memory plan before loading). */
@@ -352,16 +364,17 @@ uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint
                          uint32_t k);                                          /* 0: quant_alloc refuses it */
 uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim); /* what step_init takes */
 
-/* Fills rows of a weight with random numbers like a trained matrix's. Row r and column c of [row0, + n_row) x [0, k) get element
- * (src_row + r) * src_len + src_col + c of an endless sequence of roughly normal numbers for `seed`, times std, rounded to the weight's
- * type. The numbers are the same on every device and for every division among ranks. Loading only, any thread. */
+/* Fills rows of a weight with random numbers like a trained matrix's. Row r and column c of [row0, + n_row) x [0, k)
+ * get element (src_row + r) * src_len + src_col + c of an endless sequence of roughly normal numbers for `seed`, times
+ * std, rounded to the weight's type. The numbers are the same on every device and for every division among ranks.
+ * Loading only, any thread. */
 void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed,
                      uint64_t src_row, uint64_t src_col, uint64_t src_len, float std);
 
 /* Weights as bytes in a file (engine/model/packed.h), on devices whose memory belongs to the process. Loading thread.
- * form: a number for the device's layout of weights of type t or, if q is not NULL, of codes q. It is the digest of a small packed matrix, so
- * another instruction set, or a build that packs or rounds in another way, has another number. The arena is free and zero again afterwards.
- * 0: this device's weights cannot be kept in a file.
+ * form: a number for the device's layout of weights of type t or, if q is not NULL, of codes q. It is the digest of a
+ * small packed matrix, so another instruction set, or a build that packs or rounds in another way, has another number.
+ * The arena is free and zero again afterwards. 0: this device's weights cannot be kept in a file.
  * map: maps the file's bytes [offset, + bytes) at `at`, read only and shared with other processes; all three are
  * multiples of DEV_MAP_ALIGN. False: mapping is impossible or unwise (memory of several nodes); read the bytes instead.
  * unmap: replaces the mapping by writable zeros. */
@@ -370,42 +383,46 @@ uint64_t    dev_weight_form(struct device *d, enum dtype t, const struct dev_qua
 bool        dev_map(struct device *d, void *at, size_t bytes, int fd, uint64_t offset);
 enum status dev_unmap(struct device *d, void *at, size_t bytes); /* ST_NOMEM: the range is unusable now */
 
-/* Asks the system for the pages of [at, + bytes) now, not at the first write; their content stays. Loading thread; all threads
- * of the device help. No-op if the memory was reserved at open. */
+/* Asks the system for the pages of [at, + bytes) now, not at the first write; their content stays. Loading thread; all
+ * threads of the device help. No-op if the memory was reserved at open. */
 void dev_touch(struct device *d, void *at, size_t bytes);
 
-/* Describes how the device computes: a text with a name and a number for each part of a forward with plain weights of this type, codes q (NULL
- * or code F32: none) and KV of type kv. Devices with the same text make the same bits. A number rises when its part's bits change
- * (kernels/cpu/arith.c). */
+/* Describes how the device computes: a text with a name and a number for each part of a forward with plain weights of
+ * this type, codes q (NULL or code F32: none) and KV of type kv. Devices with the same text make the same bits. A
+ * number rises when its part's bits change (kernels/cpu/arith.c). */
 enum { DEV_ARITH = 200 };
 void dev_arith(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv,
                char text[DEV_ARITH]);
 
-/* Describes the device's current work, for a dump while it hangs. Any thread. One line without its end; returns its bytes. 0: unknown. */
+/* Describes the device's current work, for a dump while it hangs. Any thread. One line without its end; returns its
+ * bytes. 0: unknown. */
 size_t dev_doing(const struct device *d, uint64_t now_us, char *text, size_t text_bytes);
 
-/* The time for which steps kept the device busy, and the idle time between them, since the last call. The first call starts the count.
- * Rank thread, no step in flight. False: this device does not measure it. */
+/* The time for which steps kept the device busy, and the idle time between them, since the last call. The first call
+ * starts the count. Rank thread, no step in flight. False: this device does not measure it. */
 struct dev_times {
     double   busy_us, idle_us;
     uint64_t n_step;
 };
 bool dev_step_times(struct device *d, struct dev_times *out);
 
-/* Device seconds of one fn(arg, i), the mean over i = 0 .. n - 1, without the host's time to enqueue. The calls, each of which runs ops, are
- * recorded once and replayed; the result is the median of several replays. NAN: this device cannot record. */
+/* Device seconds of one fn(arg, i), the mean over i = 0 .. n - 1, without the host's time to enqueue. The calls, each
+ * of which runs ops, are recorded once and replayed; the result is the median of several replays. NAN: this device
+ * cannot record. */
 double dev_time(struct device *d, uint32_t n, void (*fn)(void *arg, uint32_t i), void *arg);
 
-/* Measures limits of the machine. READ, COPY, TRIAD: GB/s of device memory, read and written bytes both counted. GAP, GAP_PDL: us from one
- * empty kernel of a graph to the next, without and with programmatic dependent launch. NAN: unknown. It uses the free part of the
- * arena. */
+/* Measures limits of the machine. READ, COPY, TRIAD: GB/s of device memory, read and written bytes both counted. GAP,
+ * GAP_PDL: us from one empty kernel of a graph to the next, without and with programmatic dependent launch. NAN:
+ * unknown. It uses the free part of the arena. */
 enum dev_probe { DEV_PROBE_READ, DEV_PROBE_COPY, DEV_PROBE_TRIAD, DEV_PROBE_GAP, DEV_PROBE_GAP_PDL };
 double dev_probe(struct device *d, enum dev_probe what);
 
-/* Copies of KV between the device and host memory, while steps run. Copies of one direction run in order; the two directions run at once.
- * Thread: any except the rank's, one at a time for each direction; open, pin, unpin: before and after all copies.
- * The device does not order copies against steps. The caller begins a copy after it has waited for all steps that write or may still touch its
- * memory, and begins steps that use the copied bytes after the copy is done. Meanwhile nobody else may touch the memory. */
+/* Copies of KV between the device and host memory, while steps run. Copies of one direction run in order; the two
+ * directions run at once. Thread: any except the rank's, one at a time for each direction; open, pin, unpin: before and
+ * after all copies.
+ * The device does not order copies against steps. The caller begins a copy after it has waited for all steps that write
+ * or may still touch its memory, and begins steps that use the copied bytes after the copy is done. Meanwhile nobody
+ * else may touch the memory. */
 enum dev_way { DEV_DOWN, DEV_UP, DEV_WAYS }; /* from the device; to it */
 enum { DEV_COPIES_MAX = 16 };                /* begun and not done, for each way (CHECK) */
 struct dev_run { /* n pieces of `bytes`, dev_step bytes apart on the device and host_step apart on the host */
@@ -415,14 +432,17 @@ struct dev_run { /* n pieces of `bytes`, dev_step bytes apart on the device and 
 };
 enum status dev_copy_open(struct device *d); /* once; allocates streams and buffers of copies. ST_DEVICE, logged */
 void        dev_copy_begin(struct device *d, enum dev_way way, const struct dev_run *run, uint32_t n);
-/* The state of the oldest copy. ST_AGAIN: not done yet. ST_IO: it failed, was logged, and no longer touches memory. ST_DEVICE: the device is lost. */
+/* The state of the oldest copy. ST_AGAIN: not done yet. ST_IO: it failed, was logged, and no longer touches memory.
+ * ST_DEVICE: the device is lost. */
 enum status dev_copy_done(struct device *d, enum dev_way way);
-/* Pins host memory for the copies of every device of this kind. false, logged: it stays unpinned, and copies are slower. */
+/* Pins host memory for the copies of every device of this kind. false, logged: it stays unpinned, and copies are
+ * slower. */
 bool dev_pin(struct device *d, void *host, size_t bytes);
 void dev_unpin(struct device *d, void *host); /* no-op where it is not pinned */
 
-/* Finds the fastest algorithms of the GPU's library for these matrices, checks their results, and writes them to a file for dev_cfg.gemm_file.
- * out_path: the file's path. line: gets one line of text per result. ST_CONFIG and ST_DEVICE have been logged. */
+/* Finds the fastest algorithms of the GPU's library for these matrices, checks their results, and writes them to a file
+ * for dev_cfg.gemm_file. out_path: the file's path. line: gets one line of text per result. ST_CONFIG and ST_DEVICE
+ * have been logged. */
 struct dev_matrix {
     uint32_t n, k;
     bool     logits; /* F32 out */

@@ -1,4 +1,5 @@
-/* elem: one element of a typed array as a float, and back (round to nearest even); any alignment.   Private to kernels/. */
+/* elem: one element of a typed array as a float, and back (round to nearest even); any alignment.   Private to
+ * kernels/. */
 #pragma once
 #include "base/check.h"
 #include "base/dtype.h"

@@ -52,18 +52,20 @@ static inline bool kv_holds_heads(const struct dev_kv *kv, uint32_t layer, uint3
            kv->layer[layer].bytes == kv->block_tokens * dev_kv_heads_bytes(kv->dtype, n_kv_head, head_dim);
 }
 
-/* group: publish my pointer and size, meet the others, look at theirs. Ranks are threads of one process, counted from 0 in it. */
+/* group: publish my pointer and size, meet the others, look at theirs. Ranks are threads of one process, counted from 0
+ * in it. */
 uint32_t group_n_rank(const struct dev_group *g);
 void     group_publish(struct dev_group *g, uint32_t rank, void *x, size_t n);
 void    *group_peek(const struct dev_group *g, uint32_t rank, size_t n); /* CHECKs that the sizes agree */
 bool     group_meet(struct dev_group *g);                                /* false: the group was aborted */
-/* One decision of the ranks: each casts what it came to, then looks until the verdict is not OPEN. v: given by rank 0, which asks it; NULL: all
- * ranks are in the group. FAILED where two differ. Once in a group's life. */
+/* One decision of the ranks: each casts what it came to, then looks until the verdict is not OPEN. v: given by rank 0,
+ * which asks it; NULL: all ranks are in the group. FAILED where two differ. Once in a group's life. */
 void            group_cast(struct dev_group *g, enum dev_ballot mine);
 enum dev_ballot group_verdict(struct dev_group *g, uint32_t rank, uint32_t n_rank, const struct dev_vote *v,
                               unsigned char id_out[DEV_COMM_ID]);
 bool            group_aborted(const struct dev_group *g);
 /* true for the first rank that comes: it says why all are lost, the others are silent */
 bool group_blame(struct dev_group *g);
-/* fn(ctx) runs once the group is aborted: now, if that was before. fn NULL: no more, and none is running when this returns. */
+/* fn(ctx) runs once the group is aborted: now, if that was before. fn NULL: no more, and none is running when this
+ * returns. */
 void group_at_abort(struct dev_group *g, uint32_t rank, void (*fn)(void *ctx), void *ctx);

@@ -45,7 +45,8 @@ static uint8_t to_f8(float x)
     return (uint8_t)(sign | ((mag >> 20) - (120u << 3)));
 }
 
-/* The first of the largest by size; x is finite. Sizes compare as the whole numbers that their bits are: one step an element. */
+/* The first of the largest by size; x is finite. Sizes compare as the whole numbers that their bits are: one step an
+ * element. */
 static float largest(const float *x, uint32_t n)
 {
     uint32_t max = 0, i = 0, u;

@@ -1,5 +1,6 @@
-/* quant: weights as codes with scales: what may be, the rounding of a row at load, and one code as a number.   Private to kernels/.
- * Every device rounds with these functions, so the same checkpoint gives the same codes everywhere.   Thread: any, no state. */
+/* quant: weights as codes with scales: what may be, the rounding of a row at load, and one code as a number.   Private
+ * to kernels/. Every device rounds with these functions, so the same checkpoint gives the same codes everywhere.
+ * Thread: any, no state. */
 #pragma once
 #include "kernels/device.h"
 

@@ -1,5 +1,6 @@
-/* weigh: how likely an id is, as an integer, so that sums agree whatever the order and the split.   Private to kernels/.
- * C and CUDA compile this same text: every rounding is written down, so cpu and cuda give the same bits. No state. */
+/* weigh: how likely an id is, as an integer, so that sums agree whatever the order and the split.   Private to
+ * kernels/. C and CUDA compile this same text: every rounding is written down, so cpu and cuda give the same bits. No
+ * state. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -22,7 +23,8 @@ WEIGH_FN uint64_t weigh(float e)
     return u & 0xfffffffffffffu;
 }
 
-/* What the survivors of top_p < 1 must weigh of total: ceil(total * top_p), top_p cut to 32 bits behind the point; 1 at least. */
+/* What the survivors of top_p < 1 must weigh of total: ceil(total * top_p), top_p cut to 32 bits behind the point; 1 at
+ * least. */
 WEIGH_FN uint64_t weigh_part(uint64_t total, float top_p)
 {
     uint64_t p = top_p > 0 ? (uint64_t)(top_p * 4294967296.0f) : 0, low = (total & 0xffffffffu) * p;
@@ -37,7 +39,8 @@ WEIGH_FN uint64_t weigh_place(uint64_t total, uint32_t x)
     return ((total >> 32) * u << 8) + ((total & 0xffffffffu) * u >> 24);
 }
 
-/* ln(total / 2^42), total > 0, within 1e-15: total = 2^k m with m near 1, and ln m = 2 atanh((m - 1) / (m + 1)) as a series */
+/* ln(total / 2^42), total > 0, within 1e-15: total = 2^k m with m near 1, and ln m = 2 atanh((m - 1) / (m + 1)) as a
+ * series */
 WEIGH_FN double weigh_log(uint64_t total)
 {
     double   m = (double)total, p = 1.0 / 23, s, q;

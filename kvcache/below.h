@@ -1,8 +1,10 @@
-/* below: what lies below the host. Each kind of place is a row of functions: the folder of a disk (folder/store_below.c) is one, a peer or
- * an object store would be others. The tiers hold what rows have opened in an array, the cheapest to read from first (tier_below.c).
+/* below: what lies below the host. Each kind of place is a row of functions: the folder of a disk
+ * (folder/store_below.c) is one, a peer or an object store would be others. The tiers hold what rows have opened in an
+ * array, the cheapest to read from first (tier_below.c).
  *   open -> (turn, find, read, write ...)* -> close
- * Thread: engine, for every function; none may block. What blocks is a lane's, or a thread of the row's own. Losing a block costs its
- * recomputation and nothing else: a row may forget what it likes, and what it gives back is checked before it is used. */
+ * Thread: engine, for every function; none may block. What blocks is a lane's, or a thread of the row's own. Losing a
+ * block costs its recomputation and nothing else: a row may forget what it likes, and what it gives back is checked
+ * before it is used. */
 #pragma once
 #include "kvcache/record.h"
 #include "transfer/xfer.h"
@@ -94,12 +96,14 @@ struct kv_below_row {
     bool (*find)(struct kv_below *b, const struct kv_key *key, struct kv_place *place_out);
     /* Is it there, or about to be, hidden or not? Then it need not be written. */
     bool (*has)(const struct kv_below *b, const struct kv_key *key);
-    /* Posts the read of a record, with the check of its payload. The place is kept until read_done. ST_NOT_FOUND, ST_AGAIN. */
+    /* Posts the read of a record, with the check of its payload. The place is kept until read_done. ST_NOT_FOUND,
+     * ST_AGAIN. */
     enum status (*read)(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out);
     void (*read_done)(struct kv_below *b, struct kv_place place,
                       bool bad); /* bad: it was doubted, or is no longer wanted: it goes */
-    /* Posts the write of a record, whose head it seals (kv_record_seal); the record does not change until write_done. Anything but ST_OK:
-     * not now, and the head is as it was. NULL, with write_done and takes: nothing is ever written there. */
+    /* Posts the write of a record, whose head it seals (kv_record_seal); the record does not change until write_done.
+     * Anything but ST_OK: not now, and the head is as it was. NULL, with write_done and takes: nothing is ever written
+     * there. */
     enum status (*write)(struct kv_below *b, const struct kv_write *w, struct kv_place *place_out);
     void (*write_done)(struct kv_below *b, struct kv_place place, enum status st);
     bool (*takes)(const struct kv_below *b); /* false: writes are refused for a while */

@@ -186,7 +186,8 @@ void flight_free(struct kv_host *h, struct host_flight *f)
     h->free_flight[h->n_free_flight++] = (uint32_t)(f - h->flight);
 }
 
-/* ---- how often: a count-min sketch with conservative update (Estan and Varghese 2002), aged as in TinyLFU (Einziger et al. 2017) */
+/* ---- how often: a count-min sketch with conservative update (Estan and Varghese 2002), aged as in TinyLFU (Einziger
+ * et al. 2017) */
 
 static uint32_t sketch_at(const struct kv_host *h, const struct kv_key *k, uint32_t row)
 {

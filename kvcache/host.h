@@ -1,8 +1,9 @@
-/* host: the slots of host memory that hold blocks: their index, their order of use, and what is on its way from and to them.
- * kv_host_init -> kv_host_map or a slab that was handed over -> ... -> kv_host_close.   Thread: engine.   Private to kvcache/ and its tests.
+/* host: the slots of host memory that hold blocks: their index, their order of use, and what is on its way from and to
+ * them. kv_host_init -> kv_host_map or a slab that was handed over -> ... -> kv_host_close.   Thread: engine.   Private
+ * to kvcache/ and its tests.
  *
- * The life of a slot is drawn in tier.h. One slot is a record (record.h) in the slab, at slot number * stride. All memory is taken before
- * anybody is served. */
+ * The life of a slot is drawn in tier.h. One slot is a record (record.h) in the slab, at slot number * stride. All
+ * memory is taken before anybody is served. */
 #pragma once
 #include "base/chain.h"
 #include "kvcache/below.h"
@@ -88,7 +89,8 @@ void    slot_unread(struct kv_host *h, int32_t i);                       /* one 
 void slot_adopt(struct kv_host *h, int32_t i, const struct kv_key *key, struct digest payload, struct kv_hold hold,
                 uint8_t store);
 void kv_host_free_again(struct kv_host *h);
-/* The memory of one slot goes back to the system, evicting a block where none is free. false: no more may go, or all are being read. */
+/* The memory of one slot goes back to the system, evicting a block where none is free. false: no more may go, or all
+ * are being read. */
 bool slot_give_back(struct kv_host *h);
 /* one that was given back may be used again; n_away > 0. Its pages come when it is used */
 void slot_return(struct kv_host *h);

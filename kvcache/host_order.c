@@ -1,5 +1,6 @@
-/* host_order: in which order the host's slots are evicted: class by class (keep.h), within one the least recently used first. Those
- * of a pin stand in a class of their own that nothing is taken from; what comes to its end moves to the first. */
+/* host_order: in which order the host's slots are evicted: class by class (keep.h), within one the least recently used
+ * first. Those of a pin stand in a class of their own that nothing is taken from; what comes to its end moves to the
+ * first. */
 #include "base/check.h"
 #include "kvcache/host.h"
 
@@ -113,8 +114,8 @@ int32_t slot_older(const struct kv_host *h, int32_t i)
     return SLOT_NONE;
 }
 
-/* Of the first class that has one: oldest first, but what a store holds as well is no loss and goes before what it does not, within
- * a few. */
+/* Of the first class that has one: oldest first, but what a store holds as well is no loss and goes before what it does
+ * not, within a few. */
 int32_t slot_victim(const struct kv_host *h)
 {
     for (int c = 0; c < KV_CLASS_PINNED; c++) {

@@ -1,8 +1,9 @@
 /* ident: which KV a block holds: a chain of SHA-256 over everything that its bytes depend on.   Thread: any.
  *   key(0)     = SHA-256("spillway kv 1" | fingerprint | salt)
  *   key(i + 1) = SHA-256(key(i) | block_tokens | ids of block i)
- * Every field has a fixed length, so no two inputs give the same bytes. Same key, same KV: on any tier, in any process, and for
- * no other tenant, for the salt is part of it. The key is never trusted alone: token ids are stored and compared too. */
+ * Every field has a fixed length, so no two inputs give the same bytes. Same key, same KV: on any tier, in any process,
+ * and for no other tenant, for the salt is part of it. The key is never trusted alone: token ids are stored and
+ * compared too. */
 #pragma once
 #include "kvcache/device/kv.h"
 

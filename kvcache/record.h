@@ -1,5 +1,6 @@
-/* record: a block outside the device: a head page with its identity, then its bytes. The layout is the same on the host and on disk, so a block
- * moves between them in one piece: [KV_RECORD_HEAD][payload, rounded up to 4096].   Thread: any. */
+/* record: a block outside the device: a head page with its identity, then its bytes. The layout is the same on the host
+ * and on disk, so a block moves between them in one piece: [KV_RECORD_HEAD][payload, rounded up to 4096].   Thread:
+ * any. */
 #pragma once
 #include "kvcache/ident.h"
 #include "kvcache/device/keep.h"
@@ -35,10 +36,11 @@ void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key
                     uint64_t seq, struct digest payload);
 /* Changes the record to another digest key. payload: the payload's digest under that key. */
 void kv_record_rekey(void *page, const struct digest_key *dk, struct digest payload);
-/* Prepares the record for a file: sets the segment's number, expiry and priority (as in struct kv_record) and computes the digest of the head,
- * once. Nothing else of the record changes. */
+/* Prepares the record for a file: sets the segment's number, expiry and priority (as in struct kv_record) and computes
+ * the digest of the head, once. Nothing else of the record changes. */
 void kv_record_seal(void *page, const struct digest_key *dk, uint64_t seq, uint64_t until_s, int priority);
-/* True if the record has expired. A record whose expiry lies further ahead than any request can ask for counts as expired: the clock was set back. */
+/* True if the record has expired. A record whose expiry lies further ahead than any request can ask for counts as
+ * expired: the clock was set back. */
 bool kv_record_ended(const struct kv_record *r, uint64_t wall_s);
 #define KV_SEQ_ANY UINT64_MAX /* for kv_record_check */
 /* Why a record is not used, in the order of the checks. */

@@ -68,15 +68,16 @@ struct kv_tiers_cfg {
     uint64_t (*clock)(void);
     uint64_t (*wall)(void); /* seconds, for what must outlive the process; NULL: the system's */
 };
-/* Reserves the host's bytes and opens the folders. Takes KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS tables of kv. err: one line. */
+/* Reserves the host's bytes and opens the folders. Takes KV_LOADS_MAX + KV_OFFERS_MAX + KV_AUDITS tables of kv. err:
+ * one line. */
 enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_out, char *err, size_t err_bytes);
 /* flush_us: how long blocks that are only on the host may take to reach the store. */
 void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us);
 
 /* s, whose first n_computed tokens are in its blocks, is about to be released or dropped. */
 void kv_tiers_offer(struct kv_tiers *t, const struct kv_seq *s, uint32_t n_computed);
-/* A running sequence is n blocks short: paths that wait to be copied down let go of their ends until there are so many more, and
- * what has come up is held no longer. false: that gave nothing. */
+/* A running sequence is n blocks short: paths that wait to be copied down let go of their ends until there are so many
+ * more, and what has come up is held no longer. false: that gave nothing. */
 bool kv_tiers_yield(struct kv_tiers *t, uint32_t n);
 
 /* What a waiting prompt keeps between its questions. Zero: has not asked. */
@@ -92,16 +93,16 @@ struct kv_want {
     bool     late;            /* because its load was: what has come of it when it is admitted counts all the same */
     uint32_t n_host, n_store; /* tokens that came for it from there */
 };
-/* May the prompt ids[0..n) be admitted now? false: what it lacks beyond hit, the end of its path in the device's tree, is on its way;
- * ask again after a turn. us_per_token: what computing costs just now. */
+/* May the prompt ids[0..n) be admitted now? false: what it lacks beyond hit, the end of its path in the device's tree,
+ * is on its way; ask again after a turn. us_per_token: what computing costs just now. */
 bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n,
                   const struct kv_cursor *hit, double us_per_token);
 /* It has been admitted (and holds what was loaded), or has gone. */
 void kv_tiers_forget(struct kv_tiers *t, struct kv_want *w);
 
-/* cfg.audit: rows ids[0..n) at positions [first, first + n) of a sequence with this page table are to be computed, and nothing else in
- * that step: now, or (idle: nothing runs and nobody waits) when there is nothing better to do. Then kv_tiers_audited, before anything
- * else is asked of the tiers. false: nothing is due. */
+/* cfg.audit: rows ids[0..n) at positions [first, first + n) of a sequence with this page table are to be computed, and
+ * nothing else in that step: now, or (idle: nothing runs and nobody waits) when there is nothing better to do. Then
+ * kv_tiers_audited, before anything else is asked of the tiers. false: nothing is due. */
 struct kv_audit_rows {
     const uint32_t *ids;
     uint32_t        n, first;
@@ -110,13 +111,13 @@ struct kv_audit_rows {
 };
 bool kv_tiers_audit(struct kv_tiers *t, bool idle, struct kv_audit_rows *out);
 void kv_tiers_audited(struct kv_tiers *t, enum status st);
-/* What the device has cached is in doubt: whoever runs gives all its blocks back, then kv_tiers_all_gave_way, and nobody runs again before
- * this is over (kv_tiers_ask lets nobody go on). */
+/* What the device has cached is in doubt: whoever runs gives all its blocks back, then kv_tiers_all_gave_way, and
+ * nobody runs again before this is over (kv_tiers_ask lets nobody go on). */
 bool kv_tiers_purges(const struct kv_tiers *t);
 void kv_tiers_all_gave_way(struct kv_tiers *t);
 
-/* Steps of the device that were enqueued, and of those that are done. A load's blocks may have belonged to a sequence whose row is
- * still in a step in flight: nothing is copied into them before that step is done. */
+/* Steps of the device that were enqueued, and of those that are done. A load's blocks may have belonged to a sequence
+ * whose row is still in a step in flight: nothing is copied into them before that step is done. */
 void kv_tiers_steps(struct kv_tiers *t, uint64_t n_enqueued, uint64_t n_done);
 /* Completions, copies down, deadlines. Cheap when there is nothing. true: something was completed. */
 bool kv_tiers_turn(struct kv_tiers *t);

@@ -1,12 +1,15 @@
-/* tier_audit: blocks that came from another process, or from below, are computed again and compared with what they brought.
+/* tier_audit: blocks that came from another process, or from below, are computed again and compared with what they
+ * brought.
  *
- * A canary: what is found in a folder, or handed over in a slab, is hidden until one of its blocks has been computed again. The first
- * block of a prompt is taken: its ids, which stand in its record, are all that its bytes depend on. Prompts that would find something
- * wait for that, at most as long as computing them would take; the canary goes before other work, once for a folder or a slab.
- * A sample: of the blocks that loads have brought up, one in cfg.audit_every is computed again over the blocks before it, when the engine
- * has nothing else to do: as many rows as a block has, wherever it stands in its prompt.
- * Bits of a row depend on the row alone (the first promise), so what differs was not computed by this arithmetic, or not by this model,
- * whatever its identity says. Then all of it is in doubt, what was computed on top of it too: device, host and folders are emptied.
+ * A canary: what is found in a folder, or handed over in a slab, is hidden until one of its blocks has been computed
+ * again. The first block of a prompt is taken: its ids, which stand in its record, are all that its bytes depend on.
+ * Prompts that would find something wait for that, at most as long as computing them would take; the canary goes before
+ * other work, once for a folder or a slab. A sample: of the blocks that loads have brought up, one in cfg.audit_every
+ * is computed again over the blocks before it, when the engine has nothing else to do: as many rows as a block has,
+ * wherever it stands in its prompt.
+ * Bits of a row depend on the row alone (the first promise), so what differs was not computed by this arithmetic, or
+ * not by this model, whatever its identity says. Then all of it is in doubt, what was computed on top of it too:
+ * device, host and folders are emptied.
  *
  *   NONE -> READING -> READY -> RUNNING -> COPYING -> NONE      a canary; of the slab it begins with READY
  *        -> NOTED ------------> RUNNING -> COPYING -> NONE      a sample; a canary takes its place */

@@ -1,5 +1,5 @@
-/* tier_below: the array of what lies below the host, the cheapest to read from first (below.h). Opening and closing it as a whole, and
- * the questions that are asked of all of it. */
+/* tier_below: the array of what lies below the host, the cheapest to read from first (below.h). Opening and closing it
+ * as a whole, and the questions that are asked of all of it. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/tier_impl.h"

@@ -1,4 +1,5 @@
-/* tier_down: from the device to the host while the device's tree holds it, from the host to a store before the host is full. */
+/* tier_down: from the device to the host while the device's tree holds it, from the host to a store before the host is
+ * full. */
 #include "base/check.h"
 #include "kvcache/tier_impl.h"
 
@@ -16,7 +17,8 @@ static void offer_end(struct kv_tiers *t, struct offer *o)
     o->used = false;
 }
 
-/* Does it go down? What is asked for again and again does; what is new does when the device will soon need its place. */
+/* Does it go down? What is asked for again and again does; what is new does when the device will soon need its
+ * place. */
 static bool is_worth(struct kv_tiers *t, const struct kv_key *key)
 {
     uint32_t seen = sketch_add(&t->host, key);
@@ -186,7 +188,8 @@ void down_write_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
     slot_unread(&t->host, f->slot);
 }
 
-/* Keeps an eighth of the host free or held by a store as well, so that making room for a block never waits for a disk. */
+/* Keeps an eighth of the host free or held by a store as well, so that making room for a block never waits for a
+ * disk. */
 static void write_ahead(struct kv_tiers *t)
 {
     enum { LOOK = 512 };

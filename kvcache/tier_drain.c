@@ -1,5 +1,6 @@
-/* tier_drain: at the end of a server's life, what would be lost with its memory goes to the stores while there is time: first what
- * the host holds, newest first; then what the device alone holds, most used first. A store that is paused is not waited for. */
+/* tier_drain: at the end of a server's life, what would be lost with its memory goes to the stores while there is time:
+ * first what the host holds, newest first; then what the device alone holds, most used first. A store that is paused is
+ * not waited for. */
 #include "kvcache/tier_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@ static void turn(struct kv_tiers *t, tiers_turn *take)
     if (!take(t)) nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 }
 
-/* Slots that no store holds, newest first; enough: so many that a store holds in a row are the end of those that are new. */
+/* Slots that no store holds, newest first; enough: so many that a store holds in a row are the end of those that are
+ * new. */
 static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough, tiers_turn *take)
 {
     uint32_t held = 0;

@@ -1,17 +1,19 @@
-/* tier_hand: hands the host's KV from one process to the next: its slab (a memfd), unchanged, and a second, sealed memfd with an index
- * of its content.
+/* tier_hand: hands the host's KV from one process to the next: its slab (a memfd), unchanged, and a second, sealed
+ * memfd with an index of its content.
  *
  *   the old  SERVES --freeze--> (copies in flight end) --> FROZEN --give--> GIVEN
  *               ^                                            |                |
  *               +--------------------- thaw -----------------+----------------+   the next process has died
  *   the new  begins FROZEN with the old one's slab; it writes nothing until it may serve --thaw--> SERVES
  *
- * FROZEN: no block goes down or comes up, and no byte of the slab changes; the device's own tree works on. GIVEN: the same, and the
- * stores are closed, so that the next process can open them. This file does not decide which process may write: the holder of the lease may
- * (server/takeover.h). After a thaw from GIVEN, slots may hold blocks that the other process wrote. Like all blocks they are checked before use.
+ * FROZEN: no block goes down or comes up, and no byte of the slab changes; the device's own tree works on. GIVEN: the
+ * same, and the stores are closed, so that the next process can open them. This file does not decide which process may
+ * write: the holder of the lease may (server/takeover.h). After a thaw from GIVEN, slots may hold blocks that the other
+ * process wrote. Like all blocks they are checked before use.
  *
- * The index is not trusted more than a file of a store. Its digest uses the key of the blocks' digests, and its shape must equal ours. Its
- * entry for a slot is a hint: the record in the slab and the digest of the payload are checked when the block is first used. */
+ * The index is not trusted more than a file of a store. Its digest uses the key of the blocks' digests, and its shape
+ * must equal ours. Its entry for a slot is a hint: the record in the slab and the digest of the payload are checked
+ * when the block is first used. */
 #pragma once
 #include "kvcache/tier.h"
 
@@ -38,8 +40,9 @@ void kv_hand_shape_of(const struct kv_tiers_cfg *cfg, struct kv_hand_shape *out)
 /* A short reason why b does not fit a; NULL if it fits. */
 const char *kv_hand_differs(const struct kv_hand_shape *a, const struct kv_hand_shape *b);
 
-/* Checks untrusted bytes as an index. rows_out point into data, in order of use, the oldest first. ST_INVALID with one line in why: the index is
- * refused as a whole. Each slot is below n_slot and appears once; the caller must check for equal keys. stores: digest of the list of stores. */
+/* Checks untrusted bytes as an index. rows_out point into data, in order of use, the oldest first. ST_INVALID with one
+ * line in why: the index is refused as a whole. Each slot is below n_slot and appears once; the caller must check for
+ * equal keys. stores: digest of the list of stores. */
 enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_shape *shape,
                          const struct digest_key *key, struct digest stores, const struct kv_hand_row **rows_out,
                          uint32_t *n_out, bool *same_stores_out, char *why, size_t why_bytes);
@@ -53,5 +56,6 @@ void kv_hand_finish(void *data, uint32_t n_row, const struct kv_hand_shape *shap
 enum kv_hand { KV_SERVES, KV_FROZEN, KV_GIVEN };
 void kv_tiers_shape(const struct kv_tiers *t, struct kv_hand_shape *out);
 void kv_tiers_hand(struct kv_tiers *t, enum kv_hand want); /* SERVES <-> FROZEN -> GIVEN -> SERVES */
-/* The current state. FROZEN: also returns the fds of slab and index, which the tiers still own; index -1: there was no memory for it. */
+/* The current state. FROZEN: also returns the fds of slab and index, which the tiers still own; index -1: there was no
+ * memory for it. */
 enum kv_hand kv_tiers_hand_is(const struct kv_tiers *t, int *slab_fd_out, int *index_fd_out);

@@ -17,7 +17,8 @@ struct offer {
     uint64_t       short_us; /* since when the device has been short of blocks; 0: it is not */
 };
 
-/* The key of a block in the device's tree, where it is known: a key costs 0.3 us, and a prompt of 100k tokens has 6,250. */
+/* The key of a block in the device's tree, where it is known: a key costs 0.3 us, and a prompt of 100k tokens has
+ * 6,250. */
 struct node_key {
     uint64_t      gen; /* the node's when it was made; another: not known */
     struct kv_key key;
@@ -112,13 +113,15 @@ struct kv_tiers {
     struct kv_tiers_stats stats;
 };
 
-/* What is drawn above what uses it: tier.c calls all files below; tier_hand.c calls drain, down, up and audit; tier_drain.c down; tier_down.c
- * and tier_purge.c up; tier_up.c audit; and all of them the host, what lies below it, keys and state. */
+/* What is drawn above what uses it: tier.c calls all files below; tier_hand.c calls drain, down, up and audit;
+ * tier_drain.c down; tier_down.c and tier_purge.c up; tier_up.c audit; and all of them the host, what lies below it,
+ * keys and state. */
 
 /* tier_state.c */
 /* Something is on its way down or up. */
 bool tiers_moving(const struct kv_tiers *t);
-/* How many blocks of so many bytes to have on their way, so that the lane has enough until the turn after next: at least lo, at most hi. */
+/* How many blocks of so many bytes to have on their way, so that the lane has enough until the turn after next: at
+ * least lo, at most hi. */
 uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo,
                      uint32_t hi);
 /* Counts a doubt, and says so; KV_SURE: nothing. from NULL: the host. */
@@ -176,7 +179,8 @@ bool     down_write_one(struct kv_tiers *t, int32_t slot); /* to a store; false:
 /* tier_drain.c: what only the device or the host holds goes to the stores, until end_us */
 typedef bool tiers_turn(struct kv_tiers *t); /* kv_tiers_turn, handed down to what waits for completions */
 void         drain_all(struct kv_tiers *t, uint64_t end_us, tiers_turn *take);
-/* The same without stores, in turns, for a process that follows: begin (when loads have ended), then step until false. */
+/* The same without stores, in turns, for a process that follows: begin (when loads have ended), then step until
+ * false. */
 void drain_device_begin(struct kv_tiers *t, uint64_t end_us);
 bool drain_device_step(struct kv_tiers *t);
 void drain_device_end(struct kv_tiers *t);
@@ -208,5 +212,6 @@ static inline bool audit_busy(const struct kv_tiers *t)
 }
 void audit_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
 void audit_copy_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d);
-/* tier_purge.c: empties host, what lies below it and perhaps the device after a mismatch. true: nothing else may go on */
+/* tier_purge.c: empties host, what lies below it and perhaps the device after a mismatch. true: nothing else may go
+ * on */
 bool purge_turn(struct kv_tiers *t);

@@ -1,5 +1,5 @@
-/* tier_purge: after a block was computed again and was not the same, all that lies below the device is dropped, and what the device has
- * cached as well where some of it came up. */
+/* tier_purge: after a block was computed again and was not the same, all that lies below the device is dropped, and
+ * what the device has cached as well where some of it came up. */
 #include "base/log.h"
 #include "kvcache/tier_impl.h"
 #include <inttypes.h>

@@ -1,7 +1,8 @@
-/* tier_shrink: the host gives memory back before the kernel kills the process for it. What the control group uses is compared with its
- * limit now and then: from 95 % on the tier shrinks until it is below that again, a sixteenth at a look; from 98 % on as much as it takes,
- * at once. When there has been room for a while it grows back. Slots without readers go, the least used first, and their pages with them.
- * Page cache that the kernel can drop without writing is no use of memory: it is not counted. */
+/* tier_shrink: the host gives memory back before the kernel kills the process for it. What the control group uses is
+ * compared with its limit now and then: from 95 % on the tier shrinks until it is below that again, a sixteenth at a
+ * look; from 98 % on as much as it takes, at once. When there has been room for a while it grows back. Slots without
+ * readers go, the least used first, and their pages with them. Page cache that the kernel can drop without writing is
+ * no use of memory: it is not counted. */
 #include "base/log.h"
 #include "kvcache/tier_impl.h"
 #include <fcntl.h>
@@ -74,7 +75,8 @@ void shrink_turn(struct kv_tiers *t)
         s->next_us = now + LOOK_US;
         look(t);
     }
-    /* Registered or pinned pages would stay: a lane that holds them lets go first, one that cannot keeps the tier as it is. */
+    /* Registered or pinned pages would stay: a lane that holds them lets go first, one that cannot keeps the tier as it
+     * is. */
     if (!s->n_go || !xfer_seg_unpin(t->cfg.xfer, t->host.seg)) return;
     for (uint32_t n = 0; s->n_go && n < TURN_SLOTS; n++, s->n_go--)
         if (!slot_give_back(&t->host)) s->n_go = 1;

@@ -1,4 +1,5 @@
-/* tier_state: what the files of the tiers ask of all of them: what is on its way, how much of it may be, and what was doubted. */
+/* tier_state: what the files of the tiers ask of all of them: what is on its way, how much of it may be, and what was
+ * doubted. */
 #include "base/log.h"
 #include "kvcache/tier_impl.h"
 
@@ -12,7 +13,8 @@ bool tiers_moving(const struct kv_tiers *t)
     return any;
 }
 
-/* A step of a large prompt takes a GPU 200 ms, in which its lane moves gigabytes; a step of a small model is over in 100 us. */
+/* A step of a large prompt takes a GPU 200 ms, in which its lane moves gigabytes; a step of a small model is over in
+ * 100 us. */
 uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes, uint32_t lo,
                      uint32_t hi)
 {

@@ -21,7 +21,8 @@ static double load_us(const struct kv_tiers *t, uint32_t n, uint32_t n_store, ui
     return up > in ? up + in / n : in + up / n; /* they run side by side, one block apart */
 }
 
-/* How many of the n blocks found (the first n_host of them on the host, the dearest of all in below) are worth loading. */
+/* How many of the n blocks found (the first n_host of them on the host, the dearest of all in below) are worth
+ * loading. */
 static uint32_t decide(const struct kv_tiers *t, uint32_t n, uint32_t n_host, uint32_t below, double us_per_token,
                        double *us_out)
 {
@@ -340,8 +341,9 @@ static bool go_on(struct kv_tiers *t, struct kv_want *w, uint32_t n_hit, bool la
     return true;
 }
 
-/* The device has no room for a load. Nor has it room to compute the prompt, then that is the scheduler's to find, and it is asked
- * again when there is more. Or just about: then it waits for a little more, at most as long as computing takes. */
+/* The device has no room for a load. Nor has it room to compute the prompt, then that is the scheduler's to find, and
+ * it is asked again when there is more. Or just about: then it waits for a little more, at most as long as computing
+ * takes. */
 static bool short_of_blocks(struct kv_tiers *t, struct kv_want *w, uint32_t n_hit, uint64_t now)
 {
     if (kv_available_count(t->cfg.kv) + w->n_margin < w->n_need) return true;
@@ -351,7 +353,8 @@ static bool short_of_blocks(struct kv_tiers *t, struct kv_want *w, uint32_t n_hi
     return go_on(t, w, n_hit, false);
 }
 
-/* The next block is there and hidden: what hides it is soon proven, or gone. It waits no longer than computing takes. */
+/* The next block is there and hidden: what hides it is soon proven, or gone. It waits no longer than computing
+ * takes. */
 static bool waits_for_canary(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, const uint32_t *ids,
                              double compute_us, uint64_t now)
 {
@@ -423,8 +426,9 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         l->below = below;
         if (t->n_done >= l->after_step) load_turn(t, l); /* at once */
     }
-    /* Three times what was thought and an eighth of computing, never longer than computing takes; nothing known: as long as that. A
-     * machine with other things to do holds up a load of 0.3 ms for 3: that is no reason to compute for 50. */
+    /* Three times what was thought and an eighth of computing, never longer than computing takes; nothing known: as
+     * long as that. A machine with other things to do holds up a load of 0.3 ms for 3: that is no reason to compute for
+     * 50. */
     double late = 3 * us + SLACK_US + compute_us / 8, until = us > 0 && late < compute_us ? late : compute_us;
     w->until_us = now + (us_per_token > 0 ? (uint64_t)until + SLACK_US : HOLD_US);
     return false;

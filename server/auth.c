@@ -119,8 +119,9 @@ static enum status read_keys(const struct auth *a, struct auth_key **keys, uint3
     return ST_OK;
 }
 
-/* Prefixes that outlive the process need salts that do: the secret lies beside them, readable by the owner alone. Without one the server
- * serves all the same: its salts are then new, so that what tenants have in the folder is a miss for as long. */
+/* Prefixes that outlive the process need salts that do: the secret lies beside them, readable by the owner alone.
+ * Without one the server serves all the same: its salts are then new, so that what tenants have in the folder is a miss
+ * for as long. */
 static void keep_secret(struct auth *a, const char *where)
 {
     char          dir[512];

@@ -1,5 +1,5 @@
-/* boot: from the options to a running engine: source, hparams, tokenizer, template, ranks, engine. Built bottom-up, freed top-down.
- * boot_text -> boot_engine -> boot_free.   Thread: the loader, then main. */
+/* boot: from the options to a running engine: source, hparams, tokenizer, template, ranks, engine. Built bottom-up,
+ * freed top-down. boot_text -> boot_engine -> boot_free.   Thread: the loader, then main. */
 #pragma once
 #include "api/call.h"
 #include "engine/engine.h"
@@ -40,8 +40,8 @@ struct boot {
     char                 err[1024]; /* one line: what was found, what is needed */
 };
 
-/* Everything but the ranks: the model's text side and its hparams. b: zero but for what is the caller's. Returns 0, or an exit
- * code with b->err. */
+/* Everything but the ranks: the model's text side and its hparams. b: zero but for what is the caller's. Returns 0, or
+ * an exit code with b->err. */
 int boot_text(struct boot *b, const struct config *cfg);
 /* Loads the weights and starts the engine. progress may be NULL. */
 typedef void boot_progress(void *ctx, uint64_t done, uint64_t total);

@@ -14,6 +14,6 @@ struct boot_plan {
 int boot_exit_of(enum status st);
 /* p points into itself and into b, and may not move. 0, or an exit code with b->err. */
 int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void *ctx);
-/* Does a pool of n_block blocks hold one sequence of model.context tokens? Where the context was not asked for it is made shorter. 0, or
- * an exit code with b->err. */
+/* Does a pool of n_block blocks hold one sequence of model.context tokens? Where the context was not asked for it is
+ * made shorter. 0, or an exit code with b->err. */
 int boot_fit_context(struct boot *b, uint64_t n_block);

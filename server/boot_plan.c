@@ -34,8 +34,8 @@ int boot_fit_context(struct boot *b, uint64_t n_block)
     return 0;
 }
 
-/* The KV pool: as asked, else the smaller of 1 GiB and a quarter of memory, but never more than all sequences can fill. On a GPU else
- * 0: the ranks take what their GPUs have left. */
+/* The KV pool: as asked, else the smaller of 1 GiB and a quarter of memory, but never more than all sequences can fill.
+ * On a GPU else 0: the ranks take what their GPUs have left. */
 static int plan_kv(struct boot *b)
 {
     const struct config     *cfg = b->cfg;

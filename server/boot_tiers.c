@@ -1,4 +1,5 @@
-/* boot_tiers: the KV tiers of --kv-host-gib and --kv-nvme: who moves bytes, whose blocks they are, what they are worth. */
+/* boot_tiers: the KV tiers of --kv-host-gib and --kv-nvme: who moves bytes, whose blocks they are, what they are
+ * worth. */
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -84,7 +85,8 @@ static int read_keys(struct boot *b, struct boot_tiers *t)
     return code;
 }
 
-/* As one start after the other has it, and no two servers at a time: the host's name (in Kubernetes the pod's) and the port. */
+/* As one start after the other has it, and no two servers at a time: the host's name (in Kubernetes the pod's) and the
+ * port. */
 static void name_server(const struct config *c, char *out, size_t bytes)
 {
     char host[32] = "";
@@ -110,7 +112,8 @@ static void plan_stores(struct boot *b, struct boot_tiers *t)
     for (uint32_t i = 0; i < t->cfg.n_store; i++) t->cfg.store[i].dir = t->dir[i];
 }
 
-/* A share that can hold nothing is a wrong option; a folder that cannot be used is not, but whoever waits for the weights should know. */
+/* A share that can hold nothing is a wrong option; a folder that cannot be used is not, but whoever waits for the
+ * weights should know. */
 static int check_stores(struct boot *b, struct boot_tiers *t)
 {
     uint64_t block_bytes = b->block_bytes * b->cfg->tensor_parallel;
@@ -130,7 +133,8 @@ static int check_stores(struct boot *b, struct boot_tiers *t)
     return 0;
 }
 
-/* Where the limit of this process's memory is said (cgroup v2); in a container, at the root of what it sees. "": nowhere. */
+/* Where the limit of this process's memory is said (cgroup v2); in a container, at the root of what it sees. "":
+ * nowhere. */
 static void find_cgroup(char *out, size_t bytes)
 {
     char  line[400] = "", path[512];
@@ -200,7 +204,8 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
     enum status       st = xfer_create(&xc, &t->xfer);
     struct xfer_lane *lane[3] = { lane_nvme_create(32, 4, false), lane_dev_create() };
     int               n_lane = 2;
-    /* Where threads copy, two share a load: one is bound by the latency of memory. A GPU's copy engines need no help. */
+    /* Where threads copy, two share a load: one is bound by the latency of memory. A GPU's copy engines need no
+     * help. */
     if (!pool->rank[0].dev->async && thread_cpu_count() > 1) lane[n_lane++] = lane_dev_create();
     if (!st && t->secret && lane[0]) st = lane_nvme_seals(lane[0], (uint32_t)kv_record_bytes(t->cfg.block_bytes));
     for (int i = 0; i < n_lane; i++)

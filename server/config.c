@@ -90,8 +90,8 @@ static const struct opt *find_env(const char *name, size_t n)
     return NULL;
 }
 
-/* Kubernetes puts SPILLWAY_SERVICE_HOST, SPILLWAY_PORT=tcp://..., SPILLWAY_PORT_8080_TCP_ADDR and the like into every pod when a
- * Service is named "spillway": not ours. */
+/* Kubernetes puts SPILLWAY_SERVICE_HOST, SPILLWAY_PORT=tcp://..., SPILLWAY_PORT_8080_TCP_ADDR and the like into every
+ * pod when a Service is named "spillway": not ours. */
 static bool env_of_kubernetes(const char *name, size_t n, const char *v)
 {
     static const char service[] = "SPILLWAY_SERVICE_", port[] = "SPILLWAY_PORT_";

@@ -90,11 +90,11 @@ struct config {
     bool         given_kv_bytes, given_kv_gib, port_from_env_ignored;
 };
 
-/* Returns 0, or the exit code (64) with one line in err. argv[0] is skipped; a leading word "serve" is accepted, and a word after
- * it is the model. environ_in: NAME=value strings, NULL-terminated. */
+/* Returns 0, or the exit code (64) with one line in err. argv[0] is skipped; a leading word "serve" is accepted, and a
+ * word after it is the model. environ_in: NAME=value strings, NULL-terminated. */
 int config_parse(struct config *c, int argc, char *const *argv, char *const *environ_in, char *err, size_t err_bytes);
-/* What no single option can know: combinations, what this machine has, and the safety of the address. 0; else 64, or 78 for
- * --packed-cache, with one line in err. */
+/* What no single option can know: combinations, what this machine has, and the safety of the address. 0; else 64, or 78
+ * for --packed-cache, with one line in err. */
 int config_check(const struct config *c, char *err, size_t err_bytes);
 /* Sequences at one time and the token budget of a step: as given, and what was not is as large as what was. */
 enum { CONFIG_SEQS_MAX_AUTO = 256 };

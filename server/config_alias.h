@@ -1,5 +1,5 @@
-/* config_alias: what people paste from other servers' command lines: other names of our options, options that mean nothing here, and
- * options that have another answer here.   Thread: any, the tables are constant. */
+/* config_alias: what people paste from other servers' command lines: other names of our options, options that mean
+ * nothing here, and options that have another answer here.   Thread: any, the tables are constant. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

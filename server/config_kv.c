@@ -7,7 +7,8 @@
 
 enum { DIR_BYTES = 512 };
 
-/* What others write there is believed on the word of the MAC alone, and a prefix is of use to others when all of it is there. */
+/* What others write there is believed on the word of the MAC alone, and a prefix is of use to others when all of it is
+ * there. */
 static int check_shared(const struct config *c, char *err, size_t n_err)
 {
     char     dir[DIR_BYTES];

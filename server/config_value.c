@@ -80,7 +80,8 @@ static bool parse_word(const struct opt *o, const char *v, unsigned *out)
     return false;
 }
 
-/* A number as the option's unit has it, or with a unit of its own: GiB and MiB sizes, thousands of tokens (32k is 32000, 32K is 32768). */
+/* A number as the option's unit has it, or with a unit of its own: GiB and MiB sizes, thousands of tokens (32k is
+ * 32000, 32K is 32768). */
 static bool parse_in_unit(const struct opt *o, const char *v, double *out)
 {
     const char *end = "", *unit = o->meta ? o->meta : "";

@@ -185,7 +185,8 @@ void conn_close_idle(struct io *io)
 
 /* ---- requests ---- */
 
-/* A refusal that ends the connection: what the client still sends is read and dropped for a while, so that it sees the answer. */
+/* A refusal that ends the connection: what the client still sends is read and dropped for a while, so that it sees the
+ * answer. */
 static void refuse(struct conn *c, const struct api_error *e)
 {
     c->close_after = c->linger_after = true;

@@ -13,7 +13,8 @@
 
 struct bufferevent;
 
-/* What answers a request that takes time: embedded in it, and named by conn.work from the handler until the answer is complete. */
+/* What answers a request that takes time: embedded in it, and named by conn.work from the handler until the answer is
+ * complete. */
 struct conn_work {
     void (*gone)(struct conn_work *w);     /* the connection is gone: cancel, and forget it */
     void (*writable)(struct conn_work *w); /* the socket took what was pending, or enough of it; may be NULL */
@@ -85,7 +86,8 @@ void conn_stream_end(struct conn *c, bool clean);      /* not clean: no last chu
 size_t conn_pending(const struct conn *c);             /* bytes not yet taken by the socket */
 void   conn_set_low_water(struct conn *c, size_t low); /* work->writable is called when pending falls to it */
 void   conn_release_body(struct conn *c);
-/* Moves the body, and what it took from server.bodies, to a handler that will give that back with conn_give_body, on any thread. */
+/* Moves the body, and what it took from server.bodies, to a handler that will give that back with conn_give_body, on
+ * any thread. */
 uint64_t conn_take_body(struct conn *c, struct buf *body_out);
 void     conn_give_body(struct server *s, struct buf *body, uint64_t charge);
 uint64_t conn_who(const struct conn *c); /* for text_job: the key of the request, or the address */

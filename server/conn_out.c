@@ -62,8 +62,8 @@ void conn_out(struct conn *c, const void *p, size_t n)
     if (n) out_parts(c, &one, 1);
 }
 
-/* At once, without waiting for the socket to say that it can be written: nearly always it can, and the question costs an
- * epoll_ctl before and another one behind each write. What it does not take is libevent's until it is gone. */
+/* At once, without waiting for the socket to say that it can be written: nearly always it can, and the question costs
+ * an epoll_ctl before and another one behind each write. What it does not take is libevent's until it is gone. */
 void conn_flush(struct conn *c)
 {
     struct evbuffer *out = bufferevent_get_output(c->bev);

@@ -1,4 +1,5 @@
-/* endpoint: the small routes: the page, models, metrics, version, tokenize and detokenize.   Thread: the connection's io thread. */
+/* endpoint: the small routes: the page, models, metrics, version, tokenize and detokenize.   Thread: the connection's
+ * io thread. */
 #pragma once
 
 struct conn;

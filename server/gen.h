@@ -1,5 +1,5 @@
-/* gen: a generation: text down to the engine once, tokens up to the socket once.   Thread: its io thread (the call is lent to a
- * text thread while it is parsed and tokenised).
+/* gen: a generation: text down to the engine once, tokens up to the socket once.   Thread: its io thread (the call is
+ * lent to a text thread while it is parsed and tokenised).
  * A gen outlives its connection until the engine has let go of every request of it. */
 #pragma once
 #include "server/conn.h"

@@ -1,5 +1,5 @@
-/* health: the answers to probes. "Alive" means that the engine makes progress, not that the process exists. A probe is answered without
- * waiting.   Thread: any. */
+/* health: the answers to probes. "Alive" means that the engine makes progress, not that the process exists. A probe is
+ * answered without waiting.   Thread: any. */
 #pragma once
 struct conn;
 

@@ -327,8 +327,9 @@ static int head_refused(int code, struct api_error *e)
     return -1;
 }
 
-/* Feeds the bytes [p, end) of a complete head to llhttp, which takes a space behind a value for what it is (OWS, RFC 9110, 5.6.3) and a tab
- * for a part of the value. Lines that end in blanks are therefore fed without them; everything else in one piece. */
+/* Feeds the bytes [p, end) of a complete head to llhttp, which takes a space behind a value for what it is (OWS, RFC
+ * 9110, 5.6.3) and a tab for a part of the value. Lines that end in blanks are therefore fed without them; everything
+ * else in one piece. */
 static llhttp_errno_t head_feed(struct http *h, const char *p, const char *end)
 {
     llhttp_errno_t err = HPE_OK;

@@ -1,5 +1,6 @@
-/* http: raw bytes -> one request at a time, through scan.c and llhttp, both strict.   Thread: the connection's io thread.
- * http_begin -> http_head (with the head so far, again and again) -> http_body* until complete -> http_begin ...
+/* http: raw bytes -> one request at a time, through scan.c and llhttp, both strict.   Thread: the connection's io
+ * thread. http_begin -> http_head (with the head so far, again and again) -> http_body* until complete -> http_begin
+ * ...
  * Everything that is refused here leaves the framing in doubt, so the connection closes after the answer. */
 #pragma once
 #include "api/error.h"
@@ -55,7 +56,8 @@ struct http {
 };
 
 void http_begin(struct http *h);
-/* p[0..n): all bytes of the head so far. 0: more needed. 1: *head filled, *used_out bytes are the head. -1: *e says why not. */
+/* p[0..n): all bytes of the head so far. 0: more needed. 1: *head filled, *used_out bytes are the head. -1: *e says why
+ * not. */
 int http_head(struct http *h, const char *p, size_t n, struct http_head *head, size_t *used_out, struct api_error *e);
 /* Takes bytes of the body. 0: more needed. 1: the request is complete. -1: *e. body NULL: counted and dropped. */
 int  http_body(struct http *h, const char *p, size_t n, uint64_t body_max, struct buf *body, size_t *used_out,

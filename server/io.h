@@ -1,6 +1,6 @@
-/* io: one io thread, and what all of them share. Data, and the small functions that need no other file of the server: whatever works
- * on a connection may include this one.   Thread: struct io belongs to its io thread; struct server is const after server_listen but
- * for the atomics. */
+/* io: one io thread, and what all of them share. Data, and the small functions that need no other file of the server:
+ * whatever works on a connection may include this one.   Thread: struct io belongs to its io thread; struct server is
+ * const after server_listen but for the atomics. */
 #pragma once
 #include "api/call.h"
 #include "base/list.h"
@@ -32,7 +32,8 @@ struct gen_engine {
     bool (*tiers)(void *ctx, struct kv_tiers_stats *out); /* NULL, or false: there are none */
 };
 
-/* SRV_HANDED: another process accepts; whoever is connected is served, and told to connect anew for the next request. */
+/* SRV_HANDED: another process accepts; whoever is connected is served, and told to connect anew for the next
+ * request. */
 enum server_state { SRV_LOADING, SRV_READY, SRV_HANDED, SRV_DRAINING, SRV_STOPPING };
 
 enum {

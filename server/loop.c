@@ -196,8 +196,8 @@ static void on_outbox(evutil_socket_t fd, short what, void *arg)
     } while (!ring_arm(&io->outbox));
 }
 
-/* After everything that this turn of the loop had to do: what several messages put on a connection leaves in one write. A
- * connection that puts more while it is flushed waits for the next turn. */
+/* After everything that this turn of the loop had to do: what several messages put on a connection leaves in one write.
+ * A connection that puts more while it is flushed waits for the next turn. */
 static void on_flush(evutil_socket_t fd, short what, void *arg)
 {
     struct io     *io = arg;

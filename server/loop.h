@@ -1,5 +1,6 @@
-/* loop: the event loop of an io thread: accepts, takes messages of other threads, turns the wheel, stops.   Thread: main calls.
- * loop_create -> loop_accept (the first alone) -> loop_start -> loop_wake, whenever struct server has changed -> loop_join -> loop_free. */
+/* loop: the event loop of an io thread: accepts, takes messages of other threads, turns the wheel, stops.   Thread:
+ * main calls. loop_create -> loop_accept (the first alone) -> loop_start -> loop_wake, whenever struct server has
+ * changed -> loop_join -> loop_free. */
 #pragma once
 #include "server/io.h"
 

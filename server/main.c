@@ -1,6 +1,6 @@
 /* main: options, hardening, and the order of things: floors up, signals, floors down.
- * The main thread only waits for signals and watches; the model is loaded by a thread of its own, so that probes are answered and
- * SIGTERM works meanwhile. */
+ * The main thread only waits for signals and watches; the model is loaded by a thread of its own, so that probes are
+ * answered and SIGTERM works meanwhile. */
 #include "base/asan.h"
 #include "base/awake.h"
 #include "base/clock.h"
@@ -61,8 +61,8 @@ static void harden(void)
     setrlimit(RLIMIT_CORE, &none);
     prctl(PR_SET_DUMPABLE, 0);
 #endif
-    /* A write over RLIMIT_FSIZE then fails with EFBIG, which whoever writes deals with; the others mean nothing here, and would end the
-     * process without a drain. */
+    /* A write over RLIMIT_FSIZE then fails with EFBIG, which whoever writes deals with; the others mean nothing here,
+     * and would end the process without a drain. */
     static const int ignored[] = { SIGPIPE, SIGXFSZ, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGSTKFLT };
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
     for (int sig = SIGRTMIN; sig <= SIGRTMAX; sig++) signal(sig, SIG_IGN);
@@ -265,7 +265,8 @@ static bool drained(struct app *a, uint64_t now)
     return now >= limit + FAIL_US / 2;
 }
 
-/* The server that this one follows has died, or another follows this one. 0, or the exit code of one that is not wanted any more. */
+/* The server that this one follows has died, or another follows this one. 0, or the exit code of one that is not wanted
+ * any more. */
 static int watch_takeover(struct app *a, uint64_t now)
 {
     char err[400];

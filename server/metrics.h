@@ -1,5 +1,5 @@
-/* metrics: everything /metrics shows: vLLM's names, ours under spillway:, and the process.   Thread: writers: any; no locks.
- * Label values are fixed sets: no string of a client ever becomes one. */
+/* metrics: everything /metrics shows: vLLM's names, ours under spillway:, and the process.   Thread: writers: any; no
+ * locks. Label values are fixed sets: no string of a client ever becomes one. */
 #pragma once
 #include "base/metric.h"
 #include "engine/request.h"

@@ -1,5 +1,5 @@
-/* options: the table of options. Flags, SPILLWAY_* environment variables, the lines of --config and --help all come from it, a row each.
- * Thread: any, the table is constant. */
+/* options: the table of options. Flags, SPILLWAY_* environment variables, the lines of --config and --help all come
+ * from it, a row each. Thread: any, the table is constant. */
 #pragma once
 #include "base/buf.h"
 #include <stdbool.h>

@@ -33,7 +33,8 @@ static const char *meant(const struct routes *t, struct slice p)
 const char *route_hint(const struct routes *t, struct slice path)
 {
     while (path.n > 1 && path.p[path.n - 1] == '/') path.n--;
-    /* Whatever stands in front, the longest end that is a route is what was meant: /v1/v1/models, /api/v1/models, //health. */
+    /* Whatever stands in front, the longest end that is a route is what was meant: /v1/v1/models, /api/v1/models,
+     * //health. */
     for (size_t i = 0; i < path.n; i++) {
         if (path.p[i] != '/') continue;
         const char *found = meant(t, (struct slice){ path.p + i, path.n - i });

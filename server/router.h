@@ -1,5 +1,5 @@
-/* router: method + path -> handler, who may call it, and how large its body may be (routes.h has the table).   Thread: any.
- * No path is ever normalised or decoded: what is not in the table letter by letter is 404. */
+/* router: method + path -> handler, who may call it, and how large its body may be (routes.h has the table).   Thread:
+ * any. No path is ever normalised or decoded: what is not in the table letter by letter is 404. */
 #pragma once
 #include "server/http.h"
 
@@ -44,10 +44,11 @@ uint32_t            route_index(const struct routes *t, const struct route *r);
 const char *route_method(const struct route *r);
 /* What some route of the table takes. */
 unsigned route_methods(const struct routes *t);
-/* What an Allow header says of a set of enum http_method_bit, for example "GET, HEAD, POST"; into out[ROUTE_ALLOW_BYTES]. Returns out. */
+/* What an Allow header says of a set of enum http_method_bit, for example "GET, HEAD, POST"; into
+ * out[ROUTE_ALLOW_BYTES]. Returns out. */
 const char *route_allow(unsigned methods, char *out);
-/* What the client of an unknown path may have meant: a path of the table, or NULL. A missing or doubled /v1, a slash at the end, a prefix
- * of another server (/api/v1/..), capitals. */
+/* What the client of an unknown path may have meant: a path of the table, or NULL. A missing or doubled /v1, a slash at
+ * the end, a prefix of another server (/api/v1/..), capitals. */
 const char *route_hint(const struct routes *t, struct slice path);
 /* "POST /v1/chat/completions, ..": the routes that clients call, in the order of the table. */
 void route_list(const struct routes *t, char *out, size_t bytes);

@@ -180,7 +180,8 @@ static int scan_chunk_byte(struct scan_chunk *s, char c, uint64_t payload_max)
     return ++s->n_ext > HTTP_CHUNK_EXT_MAX ? 400 : 0; /* the states of extensions end here */
 }
 
-/* Trailers are dropped, and so are extensions, which llhttp reads by another grammar (no quoted-pair): neither of them reaches the parser. */
+/* Trailers are dropped, and so are extensions, which llhttp reads by another grammar (no quoted-pair): neither of them
+ * reaches the parser. */
 static bool is_hidden(enum scan_chunk_state st, char c)
 {
     if (st >= CHUNK_TRAILER0 && st <= CHUNK_END_LF) return true;

@@ -1,6 +1,8 @@
-/* scan: the strict grammar of HTTP/1 framing over raw bytes, beside llhttp. Both must agree on every byte: older llhttp takes bare LF,
- * spaces before a chunk's CRLF and leading zeros, and a proxy in front may not (RFC 9112; request smuggling).
- * scan_head grows with the head as it comes; scan_chunk walks a chunked body.   Thread: the owner. Results are http codes. */
+/* scan: the strict grammar of HTTP/1 framing over raw bytes, beside llhttp. Both must agree on every byte: older llhttp
+ * takes bare LF, spaces before a chunk's CRLF and leading zeros, and a proxy in front may not (RFC 9112; request
+ * smuggling).
+ * scan_head grows with the head as it comes; scan_chunk walks a chunked body.   Thread: the owner. Results are http
+ * codes. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,8 +27,8 @@ struct scan_head {
     size_t   fields; /* where the header lines start */
     uint32_t n_line;
 };
-/* p[0..n): all bytes of the head so far (the same bytes as before, and more). 0: more is needed; 1: complete, *n_out bytes long;
- * else the http code to refuse it with. */
+/* p[0..n): all bytes of the head so far (the same bytes as before, and more). 0: more is needed; 1: complete, *n_out
+ * bytes long; else the http code to refuse it with. */
 int scan_head(struct scan_head *s, const char *p, size_t n, size_t *n_out);
 
 enum scan_chunk_state {
@@ -56,7 +58,7 @@ struct scan_chunk {
     uint64_t              left; /* of this chunk's data */
     uint64_t              payload, overhead;
 };
-/* Walks up to n bytes. *n_out: how many were taken; *feed_out: how many of them, from the start, the parser may see (extensions and
- * trailers are kept from it: they are dropped). Stops after each run, so call it until all is taken. 0: more; 1: the body is complete; else the
- * http code. payload_max: above it 413. */
+/* Walks up to n bytes. *n_out: how many were taken; *feed_out: how many of them, from the start, the parser may see
+ * (extensions and trailers are kept from it: they are dropped). Stops after each run, so call it until all is taken. 0:
+ * more; 1: the body is complete; else the http code. payload_max: above it 413. */
 int scan_chunk(struct scan_chunk *s, const char *p, size_t n, uint64_t payload_max, size_t *n_out, size_t *feed_out);

@@ -1,14 +1,14 @@
 /* server: the server floor as one object: the listening socket, the io threads, and what is told to all of them.
- * server_create -> server_listen (sockets open, 503 until ready) -> server_ready -> server_drain -> server_fail_all -> server_stop
- * -> server_free.   Thread: main. */
+ * server_create -> server_listen (sockets open, 503 until ready) -> server_ready -> server_drain -> server_fail_all ->
+ * server_stop -> server_free.   Thread: main. */
 #pragma once
 #include "server/io.h"
 
 /* All three stay the caller's, and must outlive the server. */
 enum status server_create(const struct config *cfg, struct auth *auth, const struct routes *routes,
                           struct server **s_out);
-/* Binds and listens, or takes listen_fd (moved; -1: none), which another process accepts on until server_accept; starts the threads.
- * err: one line. ST_IO: the address cannot be had; ST_CONFIG: listen_fd listens on another one. */
+/* Binds and listens, or takes listen_fd (moved; -1: none), which another process accepts on until server_accept; starts
+ * the threads. err: one line. ST_IO: the address cannot be had; ST_CONFIG: listen_fd listens on another one. */
 enum status server_listen(struct server *s, int listen_fd, char *err, size_t err_bytes);
 void        server_accept(struct server *s, bool on);
 void        server_ready(struct server *s, const struct api_model *model, const struct gen_engine *eng);

@@ -1,10 +1,11 @@
 /* strikes: counts wrong keys per client address, and slows down guessing.   Thread: any.
  * strikes_create -> strikes_slowed, strikes_wrong, strikes_right -> strikes_free.
  *
- * An address may send `at_once` wrong keys. After that it has one try per second; its requests in between are refused, whatever key they
- * carry. Keys that were right from that address are remembered and still pass, so a bad client behind a gateway does not shut out the
- * others. An IPv6 address counts by its /64. The table has a fixed size: a new address replaces the least recently seen of the few
- * addresses that share its place. No function waits; the lock is held for one look-up. */
+ * An address may send `at_once` wrong keys. After that it has one try per second; its requests in between are refused,
+ * whatever key they carry. Keys that were right from that address are remembered and still pass, so a bad client behind
+ * a gateway does not shut out the others. An IPv6 address counts by its /64. The table has a fixed size: a new address
+ * replaces the least recently seen of the few addresses that share its place. No function waits; the lock is held for
+ * one look-up. */
 #pragma once
 #include "base/status.h"
 #include "server/peer.h"
@@ -15,7 +16,8 @@ struct strikes;
 
 /* at_once 0: no address is ever slowed down. */
 enum status strikes_create(uint32_t at_once, struct strikes **out);
-/* tenant: the tenant of the key; 0: the key is wrong. True: the address has no try left, and the key was never right from it. */
+/* tenant: the tenant of the key; 0: the key is wrong. True: the address has no try left, and the key was never right
+ * from it. */
 bool     strikes_slowed(struct strikes *s, struct peer p, uint64_t tenant, uint64_t now_us);
 uint32_t strikes_wrong(struct strikes *s, struct peer p,
                        uint64_t now_us); /* counts a try; returns how many there were in all */

@@ -42,22 +42,27 @@ struct takeover_ops {
     void (*back)(void *ctx); /* it died: go on */
 };
 
-/* main. Meets the server that runs at path; none: takeover_follows is false. Returns 0, or an exit code with one line in err. */
+/* main. Meets the server that runs at path; none: takeover_follows is false. Returns 0, or an exit code with one line
+ * in err. */
 int  takeover_open(const char *path, uint32_t seconds_max, struct takeover **t_out, char *err, size_t err_bytes);
 bool takeover_follows(const struct takeover *t); /* NULL: no */
 int  takeover_listener(struct takeover *t);      /* moves the socket that was handed over; -1: none */
 enum { TAKEOVER_SECRET = 32 };
-/* The loader: true: the slab and the index of the old one, moved, and the secret of its tenants' salts. Else why says why not. */
+/* The loader: true: the slab and the index of the old one, moved, and the secret of its tenants' salts. Else why says
+ * why not. */
 bool takeover_slab(struct takeover *t, const struct kv_hand_shape *shape, int *slab_fd_out, int *index_fd_out,
                    unsigned char secret_out[TAKEOVER_SECRET], char *why, size_t why_bytes);
-/* main, while loading. 0: go on; 1: the old one has died, and this is the server now; else an exit code with one line in err. */
+/* main, while loading. 0: go on; 1: the old one has died, and this is the server now; else an exit code with one line
+ * in err. */
 int takeover_watch(struct takeover *t, char *err, size_t err_bytes);
 /* main, ready. Returns 0 when this is the server: accept now, then takeover_serve; else an exit code. */
 int takeover_commit(struct takeover *t, char *err, size_t err_bytes);
-/* main: listens on path for who follows, and tells the old one that it may go. Errors: a warning, and no takeover from this one. */
+/* main: listens on path for who follows, and tells the old one that it may go. Errors: a warning, and no takeover from
+ * this one. */
 void takeover_serve(struct takeover *t, int listen_fd, const unsigned char secret[TAKEOVER_SECRET],
                     const struct takeover_ops *ops);
 bool takeover_given(const struct takeover *t); /* any thread: another serves now. NULL: no */
-/* main: this one is told to end: whoever drained for it need not come back, and it does not come back itself. false: the first time. */
+/* main: this one is told to end: whoever drained for it need not come back, and it does not come back itself. false:
+ * the first time. */
 bool takeover_bye(struct takeover *t);
 void takeover_close(struct takeover *t); /* before the engine stops; joins, and removes path where it is still ours */

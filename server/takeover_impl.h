@@ -53,7 +53,8 @@ struct takeover {
 /* takeover_msg.c. limits in ms from now; ST_PEER_LOST: closed. */
 enum status     take_send(int fd, const struct take_msg *m, const int *fds, uint32_t n_fd);
 struct take_msg take_make(enum take_kind kind, const char *text);
-/* fds_out [TAKE_FDS], -1 where none came; stop_fd: ends the waiting too (ST_CANCELED); -1: none. ST_INVALID: not this protocol. */
+/* fds_out [TAKE_FDS], -1 where none came; stop_fd: ends the waiting too (ST_CANCELED); -1: none. ST_INVALID: not this
+ * protocol. */
 enum status take_recv(int fd, int stop_fd, int64_t limit_ms, struct take_msg *m, int *fds_out);
 bool        take_same_user(int fd);
 void        take_close_fds(const int *fds);

@@ -126,8 +126,8 @@ bool take_same_user(int fd)
     return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &n) && n == sizeof c && c.uid == geteuid();
 }
 
-/* ---- the lease: a lock of the process, not of the descriptor, so there must be one descriptor of it in a process and no more: closing
- * any of them would let go. */
+/* ---- the lease: a lock of the process, not of the descriptor, so there must be one descriptor of it in a process and
+ * no more: closing any of them would let go. */
 
 static bool lease_set(int lease, short type)
 {

@@ -1,4 +1,5 @@
-/* takeover_old: the side of the server that runs: a thread that waits for the next one and does as it asks, or goes on without it. */
+/* takeover_old: the side of the server that runs: a thread that waits for the next one and does as it asks, or goes on
+ * without it. */
 #include "base/log.h"
 #include "server/takeover_impl.h"
 #include <errno.h>

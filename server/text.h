@@ -1,8 +1,9 @@
 /* text: a few threads for what would hold up an io thread: parsing, templates and tokenizers on large bodies.
  * text_submit -> run (a text thread) -> done (back on the job's io thread).   Thread: as said.
  *
- * What waits, waits in two fair queues (text_queue.h), of small bodies and of large ones. One thread takes small ones alone, so a large
- * body never stands before a small one; the others take large ones, and small ones when no large one waits. */
+ * What waits, waits in two fair queues (text_queue.h), of small bodies and of large ones. One thread takes small ones
+ * alone, so a large body never stands before a small one; the others take large ones, and small ones when no large one
+ * waits. */
 #pragma once
 #include "server/text_queue.h"
 

@@ -1,7 +1,7 @@
-/* text_queue: jobs of many clients in fair order by bytes: deficit round robin (Shreedhar and Varghese 1996) over a fixed
- * number of flows. Clients are hashed into the flows.   Thread: one at a time.
- * A client with large or many jobs delays mainly itself: at most one of its jobs goes first for each TEXT_QUANTUM bytes of another
- * client's job. */
+/* text_queue: jobs of many clients in fair order by bytes: deficit round robin (Shreedhar and Varghese 1996) over a
+ * fixed number of flows. Clients are hashed into the flows.   Thread: one at a time.
+ * A client with large or many jobs delays mainly itself: at most one of its jobs goes first for each TEXT_QUANTUM bytes
+ * of another client's job. */
 #pragma once
 #include "base/list.h"
 #include "base/status.h"

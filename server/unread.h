@@ -1,9 +1,9 @@
-/* unread: bounds the bytes that connections hold because their clients do not read: answers, and the requests behind them.
- * Thread: the connection's io thread.
+/* unread: bounds the bytes that connections hold because their clients do not read: answers, and the requests behind
+ * them. Thread: the connection's io thread.
  *
- * There are two budgets: a small one for open routes, and a larger one for the model's routes. Each io thread has its share of both. While a
- * budget is used up, the connection that has been still for longest is reset. So a client that reads, however slowly, outlives a
- * client that does not read. */
+ * There are two budgets: a small one for open routes, and a larger one for the model's routes. Each io thread has its
+ * share of both. While a budget is used up, the connection that has been still for longest is reset. So a client that
+ * reads, however slowly, outlives a client that does not read. */
 #pragma once
 #include "base/list.h"
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* wheel: coarse timers of one io thread, one per connection, at no cost per byte.   Thread: the io thread that owns it.
- * A node fires at or after its due time, at most WHEEL_TICK_US late. Moving a due time later is a store: the node is looked at in
- * its old slot and goes on from there. */
+ * A node fires at or after its due time, at most WHEEL_TICK_US late. Moving a due time later is a store: the node is
+ * looked at in its old slot and goes on from there. */
 #pragma once
 #include "base/list.h"
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* scratch: temporary files and folders of C tests that nobody has to remember: what mkdtemp and mkstemp made is removed when the process
- * exits, however its tests went. An abort (CHECK, a sanitizer) keeps them and says where. Included by test.h. */
+/* scratch: temporary files and folders of C tests that nobody has to remember: what mkdtemp and mkstemp made is removed
+ * when the process exits, however its tests went. An abort (CHECK, a sanitizer) keeps them and says where. Included by
+ * test.h. */
 #pragma once
 #include <ftw.h>
 #include <limits.h>

@@ -1,8 +1,8 @@
 /* tokenize: ids of a text by a model folder's tokenizer.json.
  *   tokenize [--special] [--plain] [--decode] [--lines] [--bench] FOLDER [TEXT]
- * Without TEXT it reads standard input. --special: with BOS and EOS; --plain: special tokens in the text are plain text;
- * --decode: TEXT holds ids; --lines: each line of TEXT is a string of JSON (or ids, with --decode), and gets a line of its own;
- * --bench: loads and encodes again and again and says how fast, in CPU time. */
+ * Without TEXT it reads standard input. --special: with BOS and EOS; --plain: special tokens in the text are plain
+ * text; --decode: TEXT holds ids; --lines: each line of TEXT is a string of JSON (or ids, with --decode), and gets a
+ * line of its own; --bench: loads and encodes again and again and says how fast, in CPU time. */
 #include "api/token/detok.h"
 #include "base/json.h"
 #include <errno.h>

@@ -15,8 +15,8 @@ void lane_init(struct xfer_lane *l, const struct lane_ops *ops)
 
 /* ---- completion */
 
-/* Bandwidth: bytes over the time in which the lane had work of this direction, both halved now and then so that old times fade. Latency: what
- * small ones take that find the lane idle. */
+/* Bandwidth: bytes over the time in which the lane had work of this direction, both halved now and then so that old
+ * times fade. Latency: what small ones take that find the lane idle. */
 static void lane_learn(struct lane_rate *l, uint64_t bytes, uint64_t begin_us, uint64_t now_us)
 {
     enum { SMALL = 64 << 10, FADE_NS = 200000000 };

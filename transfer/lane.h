@@ -1,7 +1,8 @@
-/* lane: one way of moving bytes: a table of functions and a thread. Include it to write a lane (transfer/ and the simulator's fakes do); to use
- * the existing lanes include lanes.h.   Thread: each lane's own, except where a comment says otherwise.
- * The thread takes up to ops->depth items, best priority first, and passes them to begin. A lane that works on several items at a time
- * completes them in reap. It calls lane_done once per item. */
+/* lane: one way of moving bytes: a table of functions and a thread. Include it to write a lane (transfer/ and the
+ * simulator's fakes do); to use the existing lanes include lanes.h.   Thread: each lane's own, except where a comment
+ * says otherwise.
+ * The thread takes up to ops->depth items, best priority first, and passes them to begin. A lane that works on several
+ * items at a time completes them in reap. It calls lane_done once per item. */
 #pragma once
 #include "base/list.h"
 #include "base/ring.h"
@@ -32,7 +33,8 @@ struct lane_ops {
     void (*reap)(struct xfer_lane *l, bool wait); /* wait: until at least one begun item is done */
     void (*close)(struct xfer_lane *l);           /* on the lane's thread, after the last item */
     void (*free)(struct xfer_lane *l);
-    /* The owner's thread; either may be NULL. seg_add: a new segment, before any job names it. seg_drop: a segment that no later job names. */
+    /* The owner's thread; either may be NULL. seg_add: a new segment, before any job names it. seg_drop: a segment that
+     * no later job names. */
     enum status (*seg_add)(struct xfer_lane *l, const struct xfer_seg *seg);
     void (*seg_drop)(struct xfer_lane *l, const struct xfer_seg *seg);
     bool (*seg_unpin)(struct xfer_lane *l, const struct xfer_seg *seg); /* as xfer_seg_unpin; NULL: holds none */
@@ -41,7 +43,8 @@ struct lane_ops {
             l); /* on the lane's thread, or NULL: a bounded piece of what is done when nothing new is to be moved; true: there is more */
 };
 enum { LANE_BATCH_MAX = 64 };
-/* Measurements of one direction: towards the host, or away from it. Their speeds differ, and on many lanes both run at once. */
+/* Measurements of one direction: towards the host, or away from it. Their speeds differ, and on many lanes both run at
+ * once. */
 struct lane_rate {
     _Atomic uint64_t queued_bytes, busy_ns, busy_bytes, latency_ns;
     uint64_t         last_done_us; /* the thread's */
@@ -63,7 +66,9 @@ struct xfer_lane {
 };
 
 void lane_init(struct xfer_lane *l, const struct lane_ops *ops);
-/* Finishes the item. Before that the lane has computed or checked its digest where its bytes lay on the host (lane_digest). */
+/* Finishes the item. Before that the lane has computed or checked its digest where its bytes lay on the host
+ * (lane_digest). */
 void lane_done(struct xfer_item *it, enum status st);
-/* Does the item's MAKE or CHECK over its payload at p. false: CHECK has failed. Any thread, one at a time for an item. */
+/* Does the item's MAKE or CHECK over its payload at p. false: CHECK has failed. Any thread, one at a time for an
+ * item. */
 bool lane_digest(struct xfer_item *it, const void *p);

@@ -1,11 +1,12 @@
-/* lane_dev: between devices and host memory. A block may lie in slices on several ranks: its job is split over them, and is done when all
- * are. A device that copies by itself (a GPU) gets groups of jobs, several on their way at a time: blocks that are neighbours there
- * and evenly spaced on the host go as one run, so small slices cost no command each; groups are small enough that one moves while the
- * next is checked. Their digests are made by a crew of threads, for a link is faster than a core; before a block goes up, when it has
- * come down. Other devices are copied by this thread, job by job, digest and all.
+/* lane_dev: between devices and host memory. A block may lie in slices on several ranks: its job is split over them,
+ * and is done when all are. A device that copies by itself (a GPU) gets groups of jobs, several on their way at a time:
+ * blocks that are neighbours there and evenly spaced on the host go as one run, so small slices cost no command each;
+ * groups are small enough that one moves while the next is checked. Their digests are made by a crew of threads, for a
+ * link is faster than a core; before a block goes up, when it has come down. Other devices are copied by this thread,
+ * job by job, digest and all.
  *
- * Order against steps is not the lane's affair: a job is posted when no step in flight writes or may still touch its block. That, and
- * why there are no events for layers: docs/design/tiers.md. */
+ * Order against steps is not the lane's affair: a job is posted when no step in flight writes or may still touch its
+ * block. That, and why there are no events for layers: docs/design/tiers.md. */
 #include "base/check.h"
 #include "base/thread.h"
 #include "kernels/device.h"
@@ -130,7 +131,8 @@ static bool dev_seg_unpin(struct xfer_lane *lane, const struct xfer_seg *seg)
 
 /* ---- groups of jobs for devices */
 
-/* Appends where the next piece continues the last run, else begins one. Pieces come in the order of their places on the device. */
+/* Appends where the next piece continues the last run, else begins one. Pieces come in the order of their places on the
+ * device. */
 static uint32_t run_add(struct dev_run *run, uint32_t n, unsigned char *dev, unsigned char *host, size_t bytes)
 {
     enum { STEP_MAX = 1 << 30 };

@@ -1,10 +1,12 @@
-/* lane_nvme: between host memory and files. One io_uring that its own thread alone feeds (IORING_SETUP_SINGLE_ISSUER where the
- * kernel knows it), with O_DIRECT where the file was opened so; a pool of threads with pread and pwrite where the kernel refuses
- * the ring (seccomp, gVisor, sysctl kernel.io_uring_disabled). A short transfer goes on with the rest; a file that ends is an error.
+/* lane_nvme: between host memory and files. One io_uring that its own thread alone feeds (IORING_SETUP_SINGLE_ISSUER
+ * where the kernel knows it), with O_DIRECT where the file was opened so; a pool of threads with pread and pwrite where
+ * the kernel refuses the ring (seccomp, gVisor, sysctl kernel.io_uring_disabled). A short transfer goes on with the
+ * rest; a file that ends is an error.
  *
- * Host memory is registered with the ring piece by piece while the lane has nothing to move, so that the kernel need not pin a record's
- * pages each time; what is not registered (RLIMIT_MEMLOCK refuses, or a record lies across two pieces) moves without. Files are
- * not: a registered file would hold the disk of a segment that was removed, and at 1 MiB a piece looking it up costs nothing. */
+ * Host memory is registered with the ring piece by piece while the lane has nothing to move, so that the kernel need
+ * not pin a record's pages each time; what is not registered (RLIMIT_MEMLOCK refuses, or a record lies across two
+ * pieces) moves without. Files are not: a registered file would hold the disk of a segment that was removed, and at 1
+ * MiB a piece looking it up costs nothing. */
 #include "base/check.h"
 #include "base/log.h"
 #include "base/thread.h"

@@ -1,12 +1,14 @@
 /* xfer: moves bytes between memories and files; its user does not know which lane moved them.
  * xfer_create -> xfer_lane (each) -> xfer_seg (each) -> xfer_start -> post / cancel / poll ... -> xfer_free.
- * Thread: one owner posts, cancels and polls; each lane has a thread of its own. Nothing is allocated after xfer_create.
+ * Thread: one owner posts, cancels and polls; each lane has a thread of its own. Nothing is allocated after
+ * xfer_create.
  *
- * Memory is registered as segments. A job moves `bytes` from a place in one segment to a place in another. The first lane that handles this
- * pair of kinds takes the job; a load goes to the least busy of these lanes. Every accepted job completes exactly once: done, failed,
- * canceled or too late. Until then the owner must not touch the job's memory. A cancel is a request: only the completion frees the memory.
- * Loads go before prefetches, prefetches before stores. A job that has waited long rises in priority, so that no job starves.
- * In the spirit of NIXL (agents, registered segments, descriptors, notifications). */
+ * Memory is registered as segments. A job moves `bytes` from a place in one segment to a place in another. The first
+ * lane that handles this pair of kinds takes the job; a load goes to the least busy of these lanes. Every accepted job
+ * completes exactly once: done, failed, canceled or too late. Until then the owner must not touch the job's memory. A
+ * cancel is a request: only the completion frees the memory. Loads go before prefetches, prefetches before stores. A
+ * job that has waited long rises in priority, so that no job starves. In the spirit of NIXL (agents, registered
+ * segments, descriptors, notifications). */
 #pragma once
 #include "base/status.h"
 #include "transfer/digest.h"
@@ -17,16 +19,18 @@
 
 enum xfer_kind { XFER_DEVICE, XFER_HOST, XFER_FILE, XFER_OBJECT, XFER_REMOTE, XFER_KINDS };
 enum xfer_prio { XFER_LOAD, XFER_PREFETCH, XFER_STORE, XFER_PRIOS };
-/* MAKE: the lane computes the digest of the bytes on the host side and returns it in xfer_done. CHECK: the digest must equal the job's. If not, the
- * job fails with ST_INVALID, and nothing is written if the host is the source. The lane's thread does both. */
+/* MAKE: the lane computes the digest of the bytes on the host side and returns it in xfer_done. CHECK: the digest must
+ * equal the job's. If not, the job fails with ST_INVALID, and nothing is written if the host is the source. The lane's
+ * thread does both. */
 enum xfer_digest { XFER_DIGEST_NONE, XFER_DIGEST_MAKE, XFER_DIGEST_CHECK };
 enum { XFER_SEG_NONE = 0, XFER_LANES_MAX = 8 };
 
 struct xfer;
 struct xfer_lane;
 struct device;
-/* A pool of blocks that are divided into slices on the devices of all ranks: the slice of block b on rank r begins at base + b * bytes there.
- * As a segment the pool is a row of whole blocks, each of them its slices in order of rank. A job moves one block. */
+/* A pool of blocks that are divided into slices on the devices of all ranks: the slice of block b on rank r begins at
+ * base + b * bytes there. As a segment the pool is a row of whole blocks, each of them its slices in order of rank. A
+ * job moves one block. */
 struct xfer_rank {
     struct device *dev;
     unsigned char *base;  /* on it */
@@ -44,8 +48,8 @@ struct xfer_seg {
     int            fd;     /* FILE; stays open until xfer_seg_drop has returned */
     bool           direct; /* FILE: opened with O_DIRECT: places, lengths and memory are multiples of 4096 */
     uint64_t       bytes;
-    /* FILE: the lane's thread seals what it writes and opens what it reads. A sealed blob's head has job.skip bytes. A blob that does not
-     * open gives ST_INVALID. NULL: the file is plain. The key outlives the segment's jobs. */
+    /* FILE: the lane's thread seals what it writes and opens what it reads. A sealed blob's head has job.skip bytes. A
+     * blob that does not open gives ST_INVALID. NULL: the file is plain. The key outlives the segment's jobs. */
     const struct seal_key   *seal;
     const struct xfer_ranks *ranks; /* DEVICE: or NULL; outlives the segment's jobs */
 };
@@ -58,8 +62,8 @@ struct xfer_job {
     enum xfer_prio   prio;
     enum xfer_digest digest_mode;
     struct digest    digest; /* CHECK */
-    /* CHECK: the key of the job's digest, if it is not xfer's. On success xfer_done returns the digest under xfer's key. NULL: xfer's key. It
-     * outlives the job. */
+    /* CHECK: the key of the job's digest, if it is not xfer's. On success xfer_done returns the digest under xfer's
+     * key. NULL: xfer's key. It outlives the job. */
     const struct digest_key *check_key;
     uint64_t                 deadline_us; /* a job that has not begun by then gets ST_TIMEOUT; 0: none */
     uint64_t                 cookie;
@@ -94,14 +98,15 @@ enum status xfer_lane_add(struct xfer      *x,
 enum status xfer_start(struct xfer *x);
 void        xfer_free(struct xfer *x); /* cancels queued jobs, waits for running ones */
 
-/* Callable any time, but add DEVICE segments before xfer_start: lanes pin HOST memory for the devices that they know. ST_AGAIN: too many
- * segments. Other errors: a lane has refused the segment and has logged why. */
+/* Callable any time, but add DEVICE segments before xfer_start: lanes pin HOST memory for the devices that they know.
+ * ST_AGAIN: too many segments. Other errors: a lane has refused the segment and has logged why. */
 enum status xfer_seg_add(struct xfer *x, const struct xfer_seg *seg, uint32_t *id_out);
 void        xfer_seg_drop(struct xfer *x, uint32_t id); /* CHECKs that no open job names it */
-/* HOST: before pages of the segment are returned to the system, lanes must unpin them; afterwards they move these bytes without pinned memory.
- * false: a lane has not unpinned them yet, or cannot; ask again. */
+/* HOST: before pages of the segment are returned to the system, lanes must unpin them; afterwards they move these bytes
+ * without pinned memory. false: a lane has not unpinned them yet, or cannot; ask again. */
 bool xfer_seg_unpin(struct xfer *x, uint32_t id);
-/* ST_AGAIN: jobs_max are out. ST_CONFIG: no lane moves between these kinds. ticket_out (may be NULL): for xfer_cancel. */
+/* ST_AGAIN: jobs_max are out. ST_CONFIG: no lane moves between these kinds. ticket_out (may be NULL): for
+ * xfer_cancel. */
 enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *ticket_out);
 void        xfer_cancel(struct xfer *x, uint64_t ticket); /* no-op when it has completed */
 uint32_t    xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max);
@@ -109,6 +114,6 @@ int         xfer_fd(const struct xfer *x); /* readable when a job may be done; c
 bool        xfer_arm(struct xfer *x);      /* false: poll again first */
 void        xfer_ack(struct xfer *x);      /* after a wake */
 uint32_t    xfer_stats(const struct xfer *x, struct xfer_stats *out, uint32_t max); /* lanes */
-/* Estimated time in us for a job of `bytes` bytes that is posted now, including the queue before it in the same direction. 0: no lane, or no
- * measurement yet. */
+/* Estimated time in us for a job of `bytes` bytes that is posted now, including the queue before it in the same
+ * direction. 0: no lane, or no measurement yet. */
 double xfer_estimate_us(const struct xfer *x, enum xfer_kind src, enum xfer_kind dst, uint64_t bytes);

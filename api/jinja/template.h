@@ -1,7 +1,7 @@
 /* template: chat template interpreter for the Jinja subset that chat templates use.
  * tmpl_parse once -> tmpl_render per request -> tmpl_free.   Thread: parse: one; render: any, the template is const.
- * A template is data from a model folder, so hostile: no attribute, import or host access exists; steps, depth and output are
- * bounded; parsing and rendering use bounded stack. */
+ * A template is data from a model folder, so hostile: no attribute, import or host access exists; steps, depth and
+ * output are bounded; parsing and rendering use bounded stack. */
 #pragma once
 #include "base/buf.h"
 #include "base/json.h"
@@ -17,8 +17,8 @@ extern const struct tmpl_limits tmpl_limits_default; /* 10^6 steps, depth 128, 1
 
 /* err: "line 3: ..." one line. ST_CONFIG. */
 enum status tmpl_parse(const char *text, size_t n, struct tmpl **t_out, char *err, size_t err_bytes);
-/* vars: an object; its members are the template's variables (insertion order of objects is kept). now_s: for strftime_now.
- * ST_INVALID: raise_exception or a type error (err has the message); ST_TOO_LARGE: a limit. */
+/* vars: an object; its members are the template's variables (insertion order of objects is kept). now_s: for
+ * strftime_now. ST_INVALID: raise_exception or a type error (err has the message); ST_TOO_LARGE: a limit. */
 enum status tmpl_render(const struct tmpl *t, const json_t *vars, const struct tmpl_limits *lim, int64_t now_s,
                         struct buf *out, char *err, size_t err_bytes);
 bool tmpl_wants_parts(const struct tmpl *t); /* it loops over message content: give lists of parts ("openai" format) */

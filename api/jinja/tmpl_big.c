@@ -297,7 +297,8 @@ static uint64_t leading(const uint32_t *limb, uint32_t n, int *up)
     return m | rest;
 }
 
-/* m * 2^up, rounded once. The conversion of 64 bits rounds half to even; the sticky bit keeps halves apart from what is above them. */
+/* m * 2^up, rounded once. The conversion of 64 bits rounds half to even; the sticky bit keeps halves apart from what is
+ * above them. */
 static double scaled(uint64_t m, int up) { return ldexp((double)m, up); }
 
 double big_to_double(const struct tv *v)

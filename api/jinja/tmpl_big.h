@@ -1,5 +1,6 @@
-/* tmpl_big: whole numbers beyond 64 bits, as Python has them, up to BIG_BITS_MAX.   Thread: the renderer's (literals: the parser's).
- * A TV_BIG never fits an int64_t: whatever does is a TV_INT. Results come from the render's arena and are charged as steps. */
+/* tmpl_big: whole numbers beyond 64 bits, as Python has them, up to BIG_BITS_MAX.   Thread: the renderer's (literals:
+ * the parser's). A TV_BIG never fits an int64_t: whatever does is a TV_INT. Results come from the render's arena and
+ * are charged as steps. */
 #pragma once
 #include "api/jinja/tmpl_value.h"
 

@@ -63,7 +63,8 @@ static inline size_t tmpl_mark(const struct tmpl_eval *e) { return e->out->n; }
 bool                 tmpl_take(struct tmpl_eval *e, size_t mark, struct tv *out);
 bool                 tmpl_concat(struct tmpl_eval *e, const struct tv *a, const struct tv *b, struct tv *out);
 
-/* Arguments of a filter, test, function or method. With a signature they are in pos[], in its order, ABSENT where not given. */
+/* Arguments of a filter, test, function or method. With a signature they are in pos[], in its order, ABSENT where not
+ * given. */
 struct tmpl_args {
     const struct tv      *pos;
     uint32_t              n;

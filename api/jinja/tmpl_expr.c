@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Recursive descent over Jinja's grammar. Every level of brackets, unary operators and inline ifs passes tmpl_enter; runs of one
- * operator become one node with a list, so neither parser nor evaluator recurses over them. */
+/* Recursive descent over Jinja's grammar. Every level of brackets, unary operators and inline ifs passes tmpl_enter;
+ * runs of one operator become one node with a list, so neither parser nor evaluator recurses over them. */
 
 static struct tmpl_node *parse_or(struct tmpl_parser *p);
 static struct tmpl_node *parse_unary(struct tmpl_parser *p, bool with_filter);

@@ -112,7 +112,8 @@ static size_t numbered(const char *s, size_t n, struct buf *b)
     return i + (i < n && s[i] == ';');
 }
 
-/* A name of up to 32 characters: as a whole, else the longest beginning that needs no ";". Its length behind "&", or 0. */
+/* A name of up to 32 characters: as a whole, else the longest beginning that needs no ";". Its length behind "&",
+ * or 0. */
 static size_t put_named(const char *s, size_t n, struct buf *b)
 {
     size_t len = 0, most = n < 32 ? n : 32;

@@ -92,7 +92,8 @@ static bool f_filesizeformat(struct tmpl_eval *e, const struct tv *v, const stru
 
 /* ---------------------------------------------------------------- wordwrap */
 
-/* Python's textwrap: the line is cut into chunks (words, parts of hyphenated words, dashes, white space), and chunks fill lines. */
+/* Python's textwrap: the line is cut into chunks (words, parts of hyphenated words, dashes, white space), and chunks
+ * fill lines. */
 struct wrap {
     const char     *s;
     size_t          n;
@@ -118,8 +119,8 @@ static size_t dashes(const struct wrap *w, size_t i)
     return end >= i + 2 ? end : i;
 }
 
-/* A hyphen at j inside a word, where the word may be cut behind it: at least two letters or letter-hyphen-letter in front, a letter or
- * letter-hyphen-letter behind. */
+/* A hyphen at j inside a word, where the word may be cut behind it: at least two letters or letter-hyphen-letter in
+ * front, a letter or letter-hyphen-letter behind. */
 static bool may_cut_behind(const struct wrap *w, size_t j)
 {
     if (w->cp[j] != '-') return false;

@@ -218,7 +218,8 @@ static bool f_float(struct tmpl_eval *e, const struct tv *v, const struct tmpl_a
     return true;
 }
 
-/* The digits of a number in text, as int() takes them: sign, prefix of the base, single underscores. ABSENT: they are none. */
+/* The digits of a number in text, as int() takes them: sign, prefix of the base, single underscores. ABSENT: they are
+ * none. */
 static bool whole_of_text(struct tmpl_eval *e, const struct tv *v, uint32_t base, struct tv *out)
 {
     size_t      at = v->n - text_lstrip_len(v->u.s, v->n), n = text_rstrip_len(v->u.s + at, v->n - at), k = 0;

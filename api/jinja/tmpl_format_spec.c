@@ -128,7 +128,8 @@ bool format_whole(struct tmpl_eval *e, const struct format_spec *f, const struct
     return put_number(e, f, head, digits.u.s + surplus, digits.n - surplus, "", 0);
 }
 
-/* A float with a precision and no type: as 'g', but with an exponent one digit earlier, and with a digit behind the point. */
+/* A float with a precision and no type: as 'g', but with an exponent one digit earlier, and with a digit behind the
+ * point. */
 static int put_short(char *text, size_t bytes, double x, int precision, bool alt)
 {
     if (!precision) precision = 1;

@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The rules are those of Jinja 3.1 with trim_blocks and lstrip_blocks: a newline right after a block or comment tag goes,
- * blanks in front of a tag that begins its line go, "-" takes all whitespace on its side, "+" keeps what would go. */
+/* The rules are those of Jinja 3.1 with trim_blocks and lstrip_blocks: a newline right after a block or comment tag
+ * goes, blanks in front of a tag that begins its line go, "-" takes all whitespace on its side, "+" keeps what would
+ * go. */
 struct lex {
     struct arena     *a;
     const char       *s;
@@ -137,7 +138,8 @@ static bool is_name_byte(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || is_digit(c) || (unsigned char)c >= 0x80;
 }
 
-/* Digits of a class with single underscores between them, from i; where they end. in_front: an underscore may come first (0x_1). */
+/* Digits of a class with single underscores between them, from i; where they end. in_front: an underscore may come
+ * first (0x_1). */
 static size_t lex_digits(const struct lex *x, size_t i, bool (*is)(char), bool in_front)
 {
     size_t from = i;
@@ -153,7 +155,8 @@ static bool is_oct(char c) { return c >= '0' && c <= '7'; }
 static bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 static bool is_zero(char c) { return c == '0'; }
 
-/* Where the fraction or exponent of a float that begins at from ends; from: there is neither. i: behind its whole part. */
+/* Where the fraction or exponent of a float that begins at from ends; from: there is neither. i: behind its whole
+ * part. */
 static size_t lex_fraction(const struct lex *x, size_t from, size_t i)
 {
     size_t end = from;

@@ -158,8 +158,8 @@ static bool expect_end(struct tmpl_parser *p)
 
 /* ---------------------------------------------------------------- statements */
 
-/* Until {% one of ends (NULL-terminated; which in *end) %}; that tag's name is eaten, not its rest. ends NULL: until the end of
- * the template. */
+/* Until {% one of ends (NULL-terminated; which in *end) %}; that tag's name is eaten, not its rest. ends NULL: until
+ * the end of the template. */
 static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *ends, int *end);
 static void              skip_same_name(struct tmpl_parser *p, const struct tmpl_tok *name) /* the same name again */
 {
@@ -189,8 +189,8 @@ static struct tmpl_node *parse_if(struct tmpl_parser *p, uint32_t line)
     return tmpl_node_done(p, n, &l);
 }
 
-/* Jinja's detection of the "openai" content format, as vLLM does it: a loop over message.content, message['content'] or a variable
- * of the name content. */
+/* Jinja's detection of the "openai" content format, as vLLM does it: a loop over message.content, message['content'] or
+ * a variable of the name content. */
 static bool is_content(const struct tmpl_parser *p, const struct tmpl_node *n)
 {
     while (n && (n->type == N_FILTER || n->type == N_SLICE)) n = n->a;
@@ -486,8 +486,8 @@ static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *en
     }
 }
 
-/* A function that nobody defines and nobody gives is told at load, not when a request first meets it. Where the template asks whether it is
- * defined, it knows what to do without. */
+/* A function that nobody defines and nobody gives is told at load, not when a request first meets it. Where the
+ * template asks whether it is defined, it knows what to do without. */
 static bool is_bound(const struct tmpl_sym *s)
 {
     return (s->n == 6 && !memcmp(s->s, "caller", 6)) ||

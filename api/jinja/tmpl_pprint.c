@@ -2,7 +2,8 @@
 #include "api/jinja/tmpl_str.h"
 #include <string.h>
 
-/* Python's pprint.pformat with a width of 80: what fits a line stands on one, dicts are sorted, long strings are cut at blanks. */
+/* Python's pprint.pformat with a width of 80: what fits a line stands on one, dicts are sorted, long strings are cut at
+ * blanks. */
 
 enum { PPRINT_WIDTH = 80 };
 
@@ -143,7 +144,8 @@ static void put_part(struct tmpl_eval *e, struct pprint_parts *p, const char *s,
     tv_repr(e, &v);
 }
 
-/* One line of a long string, in parts of whole words. last: it is the string's last one, and allowance stands behind it. */
+/* One line of a long string, in parts of whole words. last: it is the string's last one, and allowance stands behind
+ * it. */
 static bool put_words(struct tmpl_eval *e, struct pprint_parts *p, const char *s, size_t n, size_t max, bool last,
                       size_t allowance)
 {

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* str() and repr() as Python prints them, and JSON as Python's json.dumps writes it: byte for byte, since the model saw those. */
+/* str() and repr() as Python prints them, and JSON as Python's json.dumps writes it: byte for byte, since the model saw
+ * those. */
 
 void tv_print_float(struct buf *b, double f)
 {

@@ -151,7 +151,8 @@ static bool is_param(const struct tmpl_eval *e, const struct tmpl_node *n, const
     return false;
 }
 
-/* The arguments that no parameter took: caller, kwargs and varargs where the body reads them, an error where it does not. */
+/* The arguments that no parameter took: caller, kwargs and varargs where the body reads them, an error where it does
+ * not. */
 static bool bind_rest(struct tmpl_eval *e, const struct tmpl_node *n, const struct tmpl_args *a)
 {
     const struct tmpl_sym *name = &e->t->sym[n->sym];

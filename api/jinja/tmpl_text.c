@@ -137,7 +137,8 @@ bool text_is_printable(uint32_t cp)
     }
 }
 
-/* One character to one or, for the sharp s, two: the other special casings of Unicode do not occur in prompts' markup. */
+/* One character to one or, for the sharp s, two: the other special casings of Unicode do not occur in prompts'
+ * markup. */
 static void text_put_mapped(struct buf *b, uint32_t cp, bool up, bool title)
 {
     char d[4];

@@ -1,5 +1,6 @@
-/* tmpl_value: what a template computes with: Python's values, as far as chat templates know them.   Thread: the renderer's.
- * A value is 16 bytes and points into the render's arena, the template, or the caller's JSON; nothing is freed one by one. */
+/* tmpl_value: what a template computes with: Python's values, as far as chat templates know them.   Thread: the
+ * renderer's. A value is 16 bytes and points into the render's arena, the template, or the caller's JSON; nothing is
+ * freed one by one. */
 #pragma once
 #include "base/arena.h"
 #include "base/buf.h"

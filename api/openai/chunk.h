@@ -1,5 +1,6 @@
-/* chunk: the events of a stream of chat.completion.chunk or text_completion objects, which differ in what stands around the text.
- * Frames are "data: {json}\n\n"; text is escaped so that no frame holds a raw control byte.   Thread: the call's owner. */
+/* chunk: the events of a stream of chat.completion.chunk or text_completion objects, which differ in what stands around
+ * the text. Frames are "data: {json}\n\n"; text is escaped so that no frame holds a raw control byte.   Thread: the
+ * call's owner. */
 #pragma once
 #include "api/openai/openai.h"
 
@@ -11,8 +12,8 @@ struct chunk_form {
     void (*logprobs)(struct call *c, uint32_t i, uint32_t from, uint32_t to,
                      struct buf *out); /* of tokens [from, to), a JSON value */
 };
-/* A call's own copy of the JSON around the text of its plain chunks; c->own of both dialects while streaming. The strings are const or
- * lie in the call's arena. */
+/* A call's own copy of the JSON around the text of its plain chunks; c->own of both dialects while streaming. The
+ * strings are const or lie in the call's arena. */
 struct chunk_frame {
     const struct chunk_form *form;
     const char              *head, *open, *tail;

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stddef.h>
 
-/* The fields of generation requests: OpenAI's, and those that vLLM and this server add. They are read in the order of the table, so the
- * first row that objects is the one that a client is told of. */
+/* The fields of generation requests: OpenAI's, and those that vLLM and this server add. They are read in the order of
+ * the table, so the first row that objects is the one that a client is told of. */
 
 #define AT(field) offsetof(struct call, field)
 #define BOOL(name, on, field)                             \

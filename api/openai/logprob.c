@@ -64,8 +64,8 @@ void logprob_chat(struct call *c, uint32_t i, uint32_t from, uint32_t to, struct
 
 /* ---------------------------------------------------------------- legacy */
 
-/* {token: logprob, ...}: the best n, and the token itself when it is not among them. Of tokens with the same text the first and
- * larger value stays, as a JSON object holds one. */
+/* {token: logprob, ...}: the best n, and the token itself when it is not among them. Of tokens with the same text the
+ * first and larger value stays, as a JSON object holds one. */
 static void put_map(struct call *c, uint32_t id, float lp, const struct eng_top *top, uint32_t n, struct buf *out)
 {
     size_t at[ENG_TOP_MAX + 1], len[ENG_TOP_MAX + 1];

@@ -15,8 +15,8 @@ void openai_put_finish(const struct call *c, uint32_t i, struct buf *out);
 /* ,"prompt_text":".." where the request asked for it */
 void openai_put_prompt_text(const struct call *c, struct buf *out);
 
-/* A body that is not streamed: {"id":.. up to "choices":[ ; a choice's end, from how it finished to its ids; and from ] to service_tier.
- * What follows, and the last brace, are the dialect's. */
+/* A body that is not streamed: {"id":.. up to "choices":[ ; a choice's end, from how it finished to its ids; and from ]
+ * to service_tier. What follows, and the last brace, are the dialect's. */
 void openai_body_open(const struct call *c, const char *object, struct buf *out);
 void openai_choice_finish(const struct call *c, uint32_t i, struct buf *out);
 void openai_body_close(const struct call *c, struct buf *out);

@@ -6,9 +6,10 @@
 
 /* token -> steps before the fuse (token by token) -> steps behind it (one text) -> held -> stop strings -> out.
  *
- * The library decides over a whole run of byte tokens whether it is UTF-8, and if not, makes every byte of it a U+FFFD. So a run is
- * held until it ends, or until it cannot be UTF-8 any more. A run longer than RUN_MAX gives its complete characters away before
- * that: memory is bounded, and only a model that writes that many byte tokens and then breaks off differs from the library. */
+ * The library decides over a whole run of byte tokens whether it is UTF-8, and if not, makes every byte of it a U+FFFD.
+ * So a run is held until it ends, or until it cannot be UTF-8 any more. A run longer than RUN_MAX gives its complete
+ * characters away before that: memory is bounded, and only a model that writes that many byte tokens and then breaks
+ * off differs from the library. */
 enum { RUN_MAX = 1024, HELD_MAX = 1 << 24 };
 static const char replacement[] = "\xef\xbf\xbd";
 
@@ -58,7 +59,8 @@ static void put_fused(struct detok *d, const char *s, size_t n)
     put_text(d, s, n);
 }
 
-/* Bytes that need not be UTF-8: what is not becomes U+FFFD, one for each longest part that could have begun a character. */
+/* Bytes that need not be UTF-8: what is not becomes U+FFFD, one for each longest part that could have begun a
+ * character. */
 static void put_lossy(struct detok *d, const char *s, size_t n, bool last)
 {
     char joined[16]; /* the unfinished character and what may finish it */
@@ -368,7 +370,8 @@ void detok_init(struct detok *d, const struct tok *t, const struct detok_cfg *cf
         if (t->decoder.step[i].kind == DEC_STRIP) d->strip = t->decoder.step[i].start;
 }
 
-/* The token's text for decoding: that of tokenizer.json, or what the normalizer made of an added token. NULL: it gives none. */
+/* The token's text for decoding: that of tokenizer.json, or what the normalizer made of an added token. NULL: it gives
+ * none. */
 static const char *text_of(const struct tok *t, uint32_t id, size_t *n_out)
 {
     if (id < t->text.n_id && t->flags[id] & TOK_F_NORMED) {

@@ -1,6 +1,7 @@
 /* detok: ids -> text as they come: never half a character, never part of a stop string.
  * detok_init -> detok_push* -> detok_finish -> detok_free.   Thread: the call's owner.
- * The concatenation of all that is emitted equals the decoding of the whole id sequence by the `tokenizers` library, cut at the stop. */
+ * The concatenation of all that is emitted equals the decoding of the whole id sequence by the `tokenizers` library,
+ * cut at the stop. */
 #pragma once
 #include "api/token/tokenizer.h"
 #include "base/buf.h"
@@ -34,8 +35,8 @@ struct detok {
 };
 
 void detok_init(struct detok *d, const struct tok *t, const struct detok_cfg *cfg);
-/* Appends to out the text that is certain now. With check_stop false, stop strings are not looked for in this token's text
- * (min_tokens not reached). Returns true when a stop string was found: nothing after it is ever emitted. */
+/* Appends to out the text that is certain now. With check_stop false, stop strings are not looked for in this token's
+ * text (min_tokens not reached). Returns true when a stop string was found: nothing after it is ever emitted. */
 bool detok_push(struct detok *d, uint32_t id, bool check_stop, struct buf *out);
 void detok_finish(struct detok *d, struct buf *out); /* what was held; an unfinished character becomes U+FFFD */
 void detok_free(struct detok *d);

@@ -1,6 +1,6 @@
 /* tok_added: added tokens, found in the text before the model sees it: leftmost, of those the longest.
- * Two sets: those looked for in the text as it came, and those (normalized) looked for in what the normalizer makes of it.
- * load -> iterate* -> free.   Thread: const after load. */
+ * Two sets: those looked for in the text as it came, and those (normalized) looked for in what the normalizer makes of
+ * it. load -> iterate* -> free.   Thread: const after load. */
 #pragma once
 #include "api/token/tok_norm.h"
 #include "api/token/tok_vocab.h"
@@ -58,7 +58,8 @@ static inline struct tok_find tok_find_in(const struct tok_added *x, const struc
 }
 bool tok_find_next(struct tok_find *f, struct tok_found *out);
 
-/* What guard.c asks about text of users. The first special token in s[from..n): where it begins and ends, as the text stands. */
+/* What guard.c asks about text of users. The first special token in s[from..n): where it begins and ends, as the text
+ * stands. */
 bool tok_added_special(const struct tok_added *x, const char *s, size_t n, size_t from, size_t *begin, size_t *end);
 /* Are these n bytes the beginning of a longer token? */
 bool tok_added_begins(const struct tok_added *x, const char *s, size_t n);

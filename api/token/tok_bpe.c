@@ -157,8 +157,8 @@ static enum status text_part(const struct tok_bpe *m, struct tok_work *w, const 
     return tok_merge_long(m, w, &(struct tok_symbols){ .kind = SYMBOLS_CHARS, .s = s, .n = n });
 }
 
-/* Symbols of a character that is no token, in the library's order: byte tokens at once; unk when the next known character comes,
- * or the next unk that does not fuse with it. */
+/* Symbols of a character that is no token, in the library's order: byte tokens at once; unk when the next known
+ * character comes, or the next unk that does not fuse with it. */
 struct unknown {
     bool pending;
 };
@@ -230,7 +230,8 @@ static enum status encode_exotic(const struct tok_bpe *m, struct tok_work *w, co
     return k ? tok_merge_long(m, w, &(struct tok_symbols){ .kind = SYMBOLS_IDS, .id = id, .n = k }) : ST_OK;
 }
 
-/* The symbols of s in order, merged where they may join. *drops: a character leaves nothing behind, so what stands here does not count. */
+/* The symbols of s in order, merged where they may join. *drops: a character leaves nothing behind, so what stands here
+ * does not count. */
 static enum status encode_chars(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n, bool *drops)
 {
     struct unknown u = { false };
@@ -258,7 +259,8 @@ static enum status encode_chars(const struct tok_bpe *m, struct tok_work *w, con
     return st ? st : unknown_flush(m, w, &u);
 }
 
-/* A character that is neither a token nor bytes of it nor unk is as if it were not there: the library merges what stands beside it. */
+/* A character that is neither a token nor bytes of it nor unk is as if it were not there: the library merges what
+ * stands beside it. */
 static enum status encode_kept(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n)
 {
     char  *kept = tok_scratch(w, &w->stage[TOK_STAGES_MAX - 2], n); /* of a stage that no chain reaches */

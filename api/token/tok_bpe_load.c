@@ -160,7 +160,8 @@ static bool add_join(struct tok_bpe *m, uint32_t a, uint32_t b)
     return true;
 }
 
-/* Which two characters (or bytes) a merge brings together: the last of its left side and the first of its right side. */
+/* Which two characters (or bytes) a merge brings together: the last of its left side and the first of its right
+ * side. */
 static bool index_joins(struct tok_bpe *m, const struct tok_merges *merges)
 {
     if (!add_join(m, 0x10ffff, 0x10ffff)) return false; /* the table exists */

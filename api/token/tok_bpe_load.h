@@ -1,5 +1,6 @@
 /* tok_bpe_load: builds a tok_bpe from the "model" object of tokenizer.json.   Thread: one.
- * tok_bpe_load reads its parts; tok_bpe_index, when the added tokens and the pre-tokenizer are known too, makes the tables. */
+ * tok_bpe_load reads its parts; tok_bpe_index, when the added tokens and the pre-tokenizer are known too, makes the
+ * tables. */
 #pragma once
 #include "api/token/tok_bpe.h"
 #include "api/token/tok_model.h"

@@ -107,12 +107,14 @@ void tok_charsmap_free(struct tok_charsmap *m)
     free(m);
 }
 
-/* ---- the trie: a unit holds a label, whether its key ends here, and the offset to its children (darts-clone, darts.h) */
+/* ---- the trie: a unit holds a label, whether its key ends here, and the offset to its children (darts-clone,
+ * darts.h) */
 
 static size_t   unit_offset(uint32_t unit) { return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6); }
 static uint32_t unit_label(uint32_t unit) { return unit & ((1u << 31) | 0xff); }
 
-/* What s[0..n) becomes: the text of the shortest key that it begins with, whatever follows (so does the library). NULL: no key. */
+/* What s[0..n) becomes: the text of the shortest key that it begins with, whatever follows (so does the library). NULL:
+ * no key. */
 static const char *look_up(const struct tok_charsmap *m, const char *s, size_t n)
 {
     size_t at = unit_offset(m->unit[0]);
@@ -128,7 +130,8 @@ static const char *look_up(const struct tok_charsmap *m, const char *s, size_t n
     return NULL;
 }
 
-/* ---- grapheme clusters (UAX 29), as far as it matters whether one has fewer than 6 bytes: pairs of flags have more in any case */
+/* ---- grapheme clusters (UAX 29), as far as it matters whether one has fewer than 6 bytes: pairs of flags have more in
+ * any case */
 
 struct joining {
     uint32_t last;

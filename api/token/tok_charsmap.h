@@ -1,5 +1,5 @@
-/* tok_charsmap: the normalizer Precompiled: a trie of texts and what each becomes, made by sentencepiece (a double array of darts-clone).
- * new -> run* -> free.   Thread: const after new. */
+/* tok_charsmap: the normalizer Precompiled: a trie of texts and what each becomes, made by sentencepiece (a double
+ * array of darts-clone). new -> run* -> free.   Thread: const after new. */
 #pragma once
 #include "api/token/tok_norm.h"
 

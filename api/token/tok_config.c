@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Classes whose Python code builds the template anew from add_bos_token and add_eos_token, whatever tokenizer.json says. */
+/* Classes whose Python code builds the template anew from add_bos_token and add_eos_token, whatever tokenizer.json
+ * says. */
 static bool rebuilds_template(const char *class)
 {
     static const char *const names[] = { "LlamaTokenizer",     "LlamaTokenizerFast",     "GemmaTokenizer",

@@ -1,5 +1,6 @@
 /* tok_decoder: the decoder of tokenizer.json as a list of steps that detok.c runs over tokens as they come.
- * Steps before the first that fuses see one token after the other; steps behind it see one text.   Thread: const after load. */
+ * Steps before the first that fuses see one token after the other; steps behind it see one text.   Thread: const after
+ * load. */
 #pragma once
 #include "api/token/tok_err.h"
 

@@ -15,7 +15,8 @@ enum status tok_fail(const struct tok_err *e, const char *fmt, ...) __attribute_
 /* Parses a small part; NULL: failed, and said so. */
 json_t *tok_parse(const struct tok_err *e, const char *field, struct tok_span span);
 
-/* Members of a component. field is its place ("normalizer.normalizers[1]"). Wrong type: ST_CONFIG, said. Absent or null: the default. */
+/* Members of a component. field is its place ("normalizer.normalizers[1]"). Wrong type: ST_CONFIG, said. Absent or
+ * null: the default. */
 enum status tok_want_bool(const struct tok_err *e, const char *field, const json_t *o, const char *key, bool absent,
                           bool *out);
 enum status tok_want_str(const struct tok_err *e, const char *field, const json_t *o, const char *key,

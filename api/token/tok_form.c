@@ -3,7 +3,8 @@
 #include "api/token/tok_unicode.h"
 #include <string.h>
 
-/* A region is a character that nothing joins from the left, and all that join it: normal forms are made region by region. */
+/* A region is a character that nothing joins from the left, and all that join it: normal forms are made region by
+ * region. */
 enum { FEW = 16 };
 
 struct region {

@@ -2,7 +2,8 @@
 #include "api/token/tok_unicode.h"
 #include <string.h>
 
-/* Alternatives are tried in the pattern's order and the first that matches wins. A step is the class of the character at i. */
+/* Alternatives are tried in the pattern's order and the first that matches wins. A step is the class of the character
+ * at i. */
 static inline uint32_t class_at(const char *s, size_t i, size_t *next)
 {
     *next = i;

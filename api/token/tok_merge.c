@@ -15,7 +15,8 @@ enum { WINDOW = 1024, WINDOW_GROWTH = 16, TAIL = 4 };
 
 static const uint32_t DEAD = UINT32_MAX;
 
-/* A symbol is a span of cells: id, length and the rank of the pair with its right neighbour stand in its first cell, the length in its
+/* A symbol is a span of cells: id, length and the rank of the pair with its right neighbour stand in its first cell,
+ * the length in its
  * last one too, so that both neighbours are found. Cells inside a span are DEAD. heap: rank << 32 | first cell. */
 struct window {
     uint32_t *id, *len, *rank;

@@ -1,4 +1,5 @@
-/* tok_merge: merges of one long sequence of symbols, in n log n and in bounded memory.   Thread: any; scratch of the tok_work. */
+/* tok_merge: merges of one long sequence of symbols, in n log n and in bounded memory.   Thread: any; scratch of the
+ * tok_work. */
 #pragma once
 #include "api/token/tok_bpe.h"
 

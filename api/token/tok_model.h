@@ -1,5 +1,6 @@
 /* tok_model: what the models of tokenizer.json have in common when they are loaded.   Thread: one.
- * tok_model_split finds the parts of the "model" object, tok_model_kind says which model it is; the model's own file reads them. */
+ * tok_model_split finds the parts of the "model" object, tok_model_kind says which model it is; the model's own file
+ * reads them. */
 #pragma once
 #include "api/token/tok_err.h"
 #include "api/token/tok_vocab.h"

@@ -44,7 +44,8 @@ struct tok_text {
 }; /* at_start: it begins where the whole text does */
 enum status tok_norm_run(const struct tok_norm *x, struct tok_work *w, struct tok_text *t);
 
-/* tok_form.c: a Unicode normal form of t, into w->norm[to]; t is left as it is when nothing changes. Linear, whatever marks pile up. */
+/* tok_form.c: a Unicode normal form of t, into w->norm[to]; t is left as it is when nothing changes. Linear, whatever
+ * marks pile up. */
 enum status tok_form_run(enum tok_form form, struct tok_work *w, int to, struct tok_text *t);
 
 /* Bytes that grow in a scratch, keeping what is there. */

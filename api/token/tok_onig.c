@@ -410,7 +410,8 @@ static bool is_plain(const struct reader *r)
     return !r->options.extended || !is_one_of(*r->p, " \t\n\r\f\v#");
 }
 
-/* The letters from `first` on as far as they stand without a quantifier. The last of them may be quantified: it stays alone. */
+/* The letters from `first` on as far as they stand without a quantifier. The last of them may be quantified: it stays
+ * alone. */
 static void put_folded(struct reader *r, uint32_t first)
 {
     struct fold_run x = { { first }, 1, 0 };

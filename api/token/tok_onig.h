@@ -1,5 +1,6 @@
-/* tok_onig: reads a pattern of Oniguruma (the library's regex engine) and says it again without characters: every character, class and
- * property becomes a set of code points, every option is carried out, and what is left is structure that PCRE2 shares.
+/* tok_onig: reads a pattern of Oniguruma (the library's regex engine) and says it again without characters: every
+ * character, class and property becomes a set of code points, every option is carried out, and what is left is
+ * structure that PCRE2 shares.
  * read -> use -> free.   Thread: one owner. */
 #pragma once
 #include "api/token/tok_set.h"

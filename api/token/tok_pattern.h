@@ -1,5 +1,5 @@
-/* tok_pattern: {"String": ..} or {"Regex": ..} of Split and Replace: a text, a known pattern's matcher, or a compiled pattern.
- * load -> first, next* -> free.   Thread: const after load. */
+/* tok_pattern: {"String": ..} or {"Regex": ..} of Split and Replace: a text, a known pattern's matcher, or a compiled
+ * pattern. load -> first, next* -> free.   Thread: const after load. */
 #pragma once
 #include "api/token/tok_err.h"
 #include "api/token/tok_match.h"

@@ -1,5 +1,6 @@
-/* tok_pretok: the pre-tokenizer: a chain of stages, each cutting the pieces of the one before; what the last one gives goes to the model.
- * load -> run* -> free.   Thread: const after load. The chain's length, not the text, bounds how deep calls nest. */
+/* tok_pretok: the pre-tokenizer: a chain of stages, each cutting the pieces of the one before; what the last one gives
+ * goes to the model. load -> run* -> free.   Thread: const after load. The chain's length, not the text, bounds how
+ * deep calls nest. */
 #pragma once
 #include "api/token/tok_pattern.h"
 #include "api/token/tok_unicode.h"

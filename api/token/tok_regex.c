@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A match of a sane pattern takes a few steps per byte; a pattern that explodes ends its request instead of a thread. The JIT's stack is
- * address space until it is used. */
+/* A match of a sane pattern takes a few steps per byte; a pattern that explodes ends its request instead of a thread.
+ * The JIT's stack is address space until it is used. */
 enum {
     PATTERN_MAX = 1 << 16,
     STEPS_MIN = 10000000,

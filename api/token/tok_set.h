@@ -18,7 +18,8 @@ struct tok_set {
 void tok_set_free(struct tok_set *s);
 void tok_set_add(struct tok_set *s, uint32_t from, uint32_t to);
 void tok_set_add_set(struct tok_set *s, const struct tok_set *other);
-/* A general category, script or property of Oniguruma by name, whatever its case, spaces, hyphens and underscores. False: no such name. */
+/* A general category, script or property of Oniguruma by name, whatever its case, spaces, hyphens and underscores.
+ * False: no such name. */
 bool tok_set_add_property(struct tok_set *s, const char *name, size_t n);
 bool tok_set_add_posix(struct tok_set *s, const char *name, size_t n); /* "alpha" of [[:alpha:]] */
 void tok_set_add_escape(struct tok_set *s, char letter);               /* 'w', 's', 'd' or 'h' */

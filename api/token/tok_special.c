@@ -32,7 +32,8 @@ static bool ends_in_token(const char *key)
     return n > 6 && !strcmp(key + n - 6, "_token");
 }
 
-/* The text of a string or of an AddedToken object; NULL: v is neither. marked: only an object that says of itself what it is. */
+/* The text of a string or of an AddedToken object; NULL: v is neither. marked: only an object that says of itself what
+ * it is. */
 static const char *token_text(const json_t *v, bool marked)
 {
     if (json_is_object(v)) {
@@ -112,7 +113,8 @@ static enum status set_standard(struct tok_special *s, const json_t *o, const st
     return ST_OK;
 }
 
-/* The "*_token" of the model's own, of one kind: strings, or AddedToken objects. Other values (add_bos_token: true) are no tokens. */
+/* The "*_token" of the model's own, of one kind: strings, or AddedToken objects. Other values (add_bos_token: true) are
+ * no tokens. */
 static enum status set_own(struct tok_special *s, const json_t *o, bool strings, bool marked, const struct tok_err *e)
 {
     for (void *it = json_object_iter((json_t *)(uintptr_t)o); it;
@@ -153,7 +155,8 @@ enum status tok_special_load(struct tok_special *s, const json_t *config, const 
     enum status st = set_class(s, config, map, class, vocab, e_config);
     if (!st) st = set_standard(s, config, e_config);
     if (!st) st = set_standard(s, map, e_map);
-    /* What comes later wins: objects of either file before strings of tokenizer_config.json before the explicit lists. */
+    /* What comes later wins: objects of either file before strings of tokenizer_config.json before the explicit
+     * lists. */
     if (!st) st = set_own(s, config, false, true, e_config);
     if (!st) st = set_own(s, map, true, false, e_map);
     if (!st) st = set_own(s, map, false, false, e_map);
@@ -173,7 +176,8 @@ const char *tok_special_class(const json_t *config, const json_t *model_config, 
     const char *type = json_string_value(json_object_get(model_config, "model_type"));
     if (!said) said = json_string_value(json_object_get(model_config, "tokenizer_class"));
     if (!type) type = "";
-    /* These rows follow what AutoTokenizer does for the families served here: it knows their checkpoints' names to be wrong. */
+    /* These rows follow what AutoTokenizer does for the families served here: it knows their checkpoints' names to be
+     * wrong. */
     if (!strcmp(type, "mistral") || !strcmp(type, "mixtral")) return "";
     if (!strcmp(type, "qwen2")) return "Qwen2Tokenizer";
     if (!said) return !strcmp(type, "qwen3") || !strcmp(type, "qwen3_moe") ? "Qwen2Tokenizer" : "";

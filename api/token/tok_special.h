@@ -19,12 +19,12 @@ struct tok_special {
     char class[TOK_NAME_BYTES_MAX]; /* as tokenizer_config.json says; "": nothing */
 };
 
-/* config, map: the parsed objects, NULL where the folder lacks the file. class: as tok_special_class gives it. vocab: every token's text.
- * ST_CONFIG: said by e_config or e_map. */
+/* config, map: the parsed objects, NULL where the folder lacks the file. class: as tok_special_class gives it. vocab:
+ * every token's text. ST_CONFIG: said by e_config or e_map. */
 enum status tok_special_load(struct tok_special *s, const json_t *config, const json_t *map, const char *class,
                              const struct tok_strs *vocab, const struct tok_err *e_config, const struct tok_err *e_map);
-/* The tokenizer class that transformers takes, without "Fast"; "": the one without defaults. Borrowed from its arguments, or a constant.
- * byte_level: the pre-tokenizer ends with ByteLevel. */
+/* The tokenizer class that transformers takes, without "Fast"; "": the one without defaults. Borrowed from its
+ * arguments, or a constant. byte_level: the pre-tokenizer ends with ByteLevel. */
 const char *tok_special_class(const json_t *config, const json_t *model_config, bool byte_level, char *space,
                               size_t space_bytes);
 const char *tok_special_find(const struct tok_special *s, const char *name); /* NULL: not set */

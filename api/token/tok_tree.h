@@ -1,5 +1,5 @@
-/* tok_tree: a vocabulary by its first bytes, for models that want every token that begins at a place: a tree, its nodes in breadth-first
- * order, so that the children of one lie side by side and are sorted.
+/* tok_tree: a vocabulary by its first bytes, for models that want every token that begins at a place: a tree, its nodes
+ * in breadth-first order, so that the children of one lie side by side and are sorted.
  * build -> step* -> free.   Thread: const after build. */
 #pragma once
 #include "api/token/tok_vocab.h"

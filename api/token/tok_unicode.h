@@ -1,13 +1,14 @@
 /* tok_unicode: what the tokenizer asks about a code point: general category, white space, word character, normal forms.
- * The `tokenizers` library has a table of its own in each of its parts, of different versions of Unicode; so has this, one trait each,
- * from tok_unicode_data.c.   tok_unicode_init first; then const and any thread. */
+ * The `tokenizers` library has a table of its own in each of its parts, of different versions of Unicode; so has this,
+ * one trait each, from tok_unicode_data.c.   tok_unicode_init first; then const and any thread. */
 #pragma once
 #include "base/utf8.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Low 5 bits of a class: the category as the regex engine has it; Cc is split so that \s and [\r\n] are masks of categories too. */
+/* Low 5 bits of a class: the category as the regex engine has it; Cc is split so that \s and [\r\n] are masks of
+ * categories too. */
 enum tok_cat {
     CAT_CN,
     CAT_LU,
@@ -81,12 +82,14 @@ enum tok_trait_bit {
     TRAIT_RE_ID_CONTINUE,
     TRAIT_RE_MATH,
     TRAIT_RE_DASH,
-    /* the pre-tokenizers Whitespace (and words beside added tokens), WhitespaceSplit (and Strip), Digits, Punctuation */
+    /* the pre-tokenizers Whitespace (and words beside added tokens), WhitespaceSplit (and Strip), Digits,
+     * Punctuation */
     TRAIT_WORD,
     TRAIT_SPACE,
     TRAIT_NUMERIC,
     TRAIT_PUNCT,
-    /* the normalizers StripAccents, BertNormalizer's clean_text and handle_chinese_chars, Nmt, BertNormalizer's strip_accents */
+    /* the normalizers StripAccents, BertNormalizer's clean_text and handle_chinese_chars, Nmt, BertNormalizer's
+     * strip_accents */
     TRAIT_ACCENT,
     TRAIT_CLEAN_GONE,
     TRAIT_CLEAN_SPACE,

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A step of a path: the id of the token that ends here; UNK: a character that no token spells; NOWHERE: no path ends here. */
+/* A step of a path: the id of the token that ends here; UNK: a character that no token spells; NOWHERE: no path ends
+ * here. */
 static const uint32_t UNK = UINT32_MAX, NOWHERE = UINT32_MAX - 1;
 
 /* What a piece needs: the best step to each byte, and the scores of those that tokens from here can still reach. */
@@ -93,7 +94,8 @@ static void turn(const struct tok_unigram *m, struct lattice *x, const char *s, 
     }
 }
 
-/* A run of unknown characters is one token: of that text if there is such a token after all, else of its bytes, else unk. */
+/* A run of unknown characters is one token: of that text if there is such a token after all, else of its bytes, else
+ * unk. */
 static enum status emit_unknown(const struct tok_unigram *m, struct tok_work *w, bool guard, const char *s, size_t n)
 {
     int64_t     id = tok_strs_find(m->text, s, n);
@@ -146,8 +148,9 @@ static double ten_to(int k)
     return strtod(text, NULL);
 }
 
-/* A number of JSON as the library's reader makes it a double: the digits as one integer, then one product or quotient by a power of
- * ten. That is not always the nearest double, and sums of scores must be the library's to the last bit. */
+/* A number of JSON as the library's reader makes it a double: the digits as one integer, then one product or quotient
+ * by a power of ten. That is not always the nearest double, and sums of scores must be the library's to the last
+ * bit. */
 static bool read_score(struct tok_span v, double *out)
 {
     const char *p = v.p, *end = v.p + v.n;

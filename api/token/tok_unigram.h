@@ -1,7 +1,8 @@
-/* tok_unigram: the Unigram model: of all ways to cut a piece into tokens, the one whose scores sum highest (Viterbi), the earliest found of
- * equals; sums are doubles, added from the left, as in the `tokenizers` library.
+/* tok_unigram: the Unigram model: of all ways to cut a piece into tokens, the one whose scores sum highest (Viterbi),
+ * the earliest found of equals; sums are doubles, added from the left, as in the `tokenizers` library.
  * load -> index -> encode* -> free.   Thread: load: one; then const and shared.
- * Time: per byte at most a step per byte of the longest token. Memory: 4 bytes per byte of the piece, in the tok_work's scratch. */
+ * Time: per byte at most a step per byte of the longest token. Memory: 4 bytes per byte of the piece, in the tok_work's
+ * scratch. */
 #pragma once
 #include "api/token/tok_bpe_load.h"
 #include "api/token/tok_tree.h"

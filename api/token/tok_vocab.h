@@ -1,5 +1,5 @@
-/* tok_vocab: tokens by text and by id. A table of strings (tok_strs) is used twice: for the texts of tokenizer.json and, for
- * byte-level vocabularies, for the bytes they stand for.
+/* tok_vocab: tokens by text and by id. A table of strings (tok_strs) is used twice: for the texts of tokenizer.json
+ * and, for byte-level vocabularies, for the bytes they stand for.
  * init -> add* -> (find, get)* -> free.   Thread: one while filling; const and shared afterwards. */
 #pragma once
 #include <stdbool.h>
@@ -9,7 +9,8 @@
 
 enum { TOK_ID_BOUND = 1 << 24, TOK_NONE = -1 }; /* ids are below the bound */
 
-/* A slot leads straight to the string, which has its id and length in front of it: a look-up misses the cache twice, not three times. */
+/* A slot leads straight to the string, which has its id and length in front of it: a look-up misses the cache twice,
+ * not three times. */
 struct tok_slot {
     uint32_t hash, at; /* at 0: empty */
 };

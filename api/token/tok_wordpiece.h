@@ -1,5 +1,5 @@
-/* tok_wordpiece: the WordPiece model: from the left, always the longest token; those behind the first are looked for with a prefix ("##").
- * A piece that cannot be spelled to its end, or has too many characters, is one unk.
+/* tok_wordpiece: the WordPiece model: from the left, always the longest token; those behind the first are looked for
+ * with a prefix ("##"). A piece that cannot be spelled to its end, or has too many characters, is one unk.
  * load -> index -> encode* -> free.   Thread: load: one; then const and shared. */
 #pragma once
 #include "api/token/tok_bpe_load.h"

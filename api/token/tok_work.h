@@ -1,5 +1,5 @@
-/* tok_work: one tok_encode on its way: where ids go, what bounds them, and scratch memory that is reused from piece to piece.
- * Thread: the one that encodes. All memory is of the caller's arena. */
+/* tok_work: one tok_encode on its way: where ids go, what bounds them, and scratch memory that is reused from piece to
+ * piece. Thread: the one that encodes. All memory is of the caller's arena. */
 #pragma once
 #include "api/token/tokenizer.h"
 

@@ -10,7 +10,8 @@
 
 struct tok;
 
-/* The texts of a model folder's files, borrowed during the call. Only tokenizer.json must be there; another may be NULL. */
+/* The texts of a model folder's files, borrowed during the call. Only tokenizer.json must be there; another may be
+ * NULL. */
 struct tok_texts {
     const char *json, *config, *map,
         *model; /* tokenizer.json, tokenizer_config.json, special_tokens_map.json, config.json */

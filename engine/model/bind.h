@@ -1,6 +1,6 @@
 /* bind: the checkpoint's tensors, found by slot and checked against the spec.   Thread: one while opening, any after.
- * bind_open -> bind_get_part* -> bind_close. After bind_open every tensor that the spec wants is there, once, with the right shape;
- * of a source without weights (dummy) none is. */
+ * bind_open -> bind_get_part* -> bind_close. After bind_open every tensor that the spec wants is there, once, with the
+ * right shape; of a source without weights (dummy) none is. */
 #pragma once
 #include "engine/model/model.h"
 #include "engine/model/names.h"
@@ -26,9 +26,11 @@ const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint
 uint32_t bind_linear_slots(void);
 /* Is this slot codes in the spec's checkpoint? */
 bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer);
-/* Is a tensor that bind_part_name calls a PART_WEIGHT of a linear slot codes? name: as bind_part_name took it, plain: as it gave it. */
+/* Is a tensor that bind_part_name calls a PART_WEIGHT of a linear slot codes? name: as bind_part_name took it, plain:
+ * as it gave it. */
 bool bind_weight_is_codes(const struct model_spec *s, const struct st_tensor *t, const char *name, const char *plain);
-/* The name of a part as if it were a plain weight's, and which part; false: the checkpoint's method does not need such a tensor. */
+/* The name of a part as if it were a plain weight's, and which part; false: the checkpoint's method does not need such
+ * a tensor. */
 bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes,
                     enum part *part_out);
 /* The other way, for messages; returns text. */
@@ -38,7 +40,8 @@ const char *bind_part_text(const struct model_spec *s, enum part part, const cha
 enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n,
                             uint64_t k, char *why, size_t why_bytes);
 bool        bind_part_needed(const struct model_spec *s, enum part part);
-/* Whether the spec's layer wants this slot, and then its shape (rank_out dimensions) and the keys of config.json that make it. */
+/* Whether the spec's layer wants this slot, and then its shape (rank_out dimensions) and the keys of config.json that
+ * make it. */
 bool bind_want(const struct model_spec *spec, enum slot slot, uint32_t layer, uint64_t shape_out[2], uint32_t *rank_out,
                const char **keys_out);
 enum dtype bind_dtype(enum st_dtype t);

@@ -1,6 +1,7 @@
-/* dummy: weights that nobody trained, for measuring and for trying out: config.json alone says how large. Matrices get nearly normal
- * numbers of deviation 0.02, as initialisers give them, so that activations neither vanish nor grow; norms are 1, biases small. Each
- * number depends on its place in the whole tensor alone: ranks that share a tensor hold parts of the same one. */
+/* dummy: weights that nobody trained, for measuring and for trying out: config.json alone says how large. Matrices get
+ * nearly normal numbers of deviation 0.02, as initialisers give them, so that activations neither vanish nor grow;
+ * norms are 1, biases small. Each number depends on its place in the whole tensor alone: ranks that share a tensor hold
+ * parts of the same one. */
 #include "base/rng.h"
 #include "engine/model/read.h"
 

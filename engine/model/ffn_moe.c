@@ -1,5 +1,6 @@
 /* ffn_moe: a router picks top_k experts per row, each a small dense ffn; their weighted sum.
- * Tensor parallel: every rank holds its slice of every expert, so all ranks route alike and one sum at the end is enough. */
+ * Tensor parallel: every rank holds its slice of every expert, so all ranks route alike and one sum at the end is
+ * enough. */
 #include "engine/model/parts.h"
 #include <stdlib.h>
 

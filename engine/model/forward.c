@@ -1,6 +1,7 @@
 /* forward: one step of one rank. Residual stream x, its norm h, and what each part adds, delta:
  *   h = norm(x);  per layer: delta = mix(h), x += delta, h = norm(x), delta = ffn(h), x += delta, h = norm(x)
- * so every addition is one pass with the norm that follows it. From the last layer's attention on, only for rows whose logits are wanted. */
+ * so every addition is one pass with the norm that follows it. From the last layer's attention on, only for rows whose
+ * logits are wanted. */
 #include "base/check.h"
 #include "engine/model/model_impl.h"
 #include <stdio.h>
@@ -72,8 +73,9 @@ static void model_head(struct model *m, const struct dev_step *s, uint32_t at, u
     }
 }
 
-/* The last layer: after its keys and values, rows whose logits nobody asks for are of no more use. Those of a prompt are many: one
- * layer's worth of products but for the projection that makes keys. True: top_x and delta have the wanted rows alone. */
+/* The last layer: after its keys and values, rows whose logits nobody asks for are of no more use. Those of a prompt
+ * are many: one layer's worth of products but for the projection that makes keys. True: top_x and delta have the wanted
+ * rows alone. */
 static bool model_last(struct model *m, const struct dev_step *s)
 {
     const struct dev_ops *op = m->dev->ops;

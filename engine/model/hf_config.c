@@ -1,6 +1,6 @@
 /* hf_config: config.json and generation_config.json -> model_spec.
- * Keys and defaults as transformers 4 and 5 read them; whatever this engine cannot compute exactly is refused, with one line
- * that names the key, what was found and what is allowed. A key that changes nothing here is not looked at. */
+ * Keys and defaults as transformers 4 and 5 read them; whatever this engine cannot compute exactly is refused, with one
+ * line that names the key, what was found and what is allowed. A key that changes nothing here is not looked at. */
 #include "base/log.h"
 #include "engine/model/folder.h"
 #include "engine/model/hf.h"
@@ -171,8 +171,9 @@ static void hf_window(struct hf *c)
 
 /* ---------------------------------------------------------------- the rest */
 
-/* The flag of a wrapper is about its own head, so it goes before that of its text part. Where neither is there most wrappers of
- * transformers are tied; a head that the checkpoint has beside that is compared with the embedding anyhow (peek.c). */
+/* The flag of a wrapper is about its own head, so it goes before that of its text part. Where neither is there most
+ * wrappers of transformers are tied; a head that the checkpoint has beside that is compared with the embedding anyhow
+ * (peek.c). */
 static void hf_tied(struct hf *c)
 {
     const json_t *v = hf_value(c->top, "tie_word_embeddings");

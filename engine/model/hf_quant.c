@@ -1,5 +1,5 @@
-/* hf_quant: quantization_config of config.json: how the checkpoint's matrices are stored (docs: transformers' quantization_config;
- * compressed-tensors' config_groups). What the tensors then must be is checked by bind.c. */
+/* hf_quant: quantization_config of config.json: how the checkpoint's matrices are stored (docs: transformers'
+ * quantization_config; compressed-tensors' config_groups). What the tensors then must be is checked by bind.c. */
 #include "engine/model/hf.h"
 #include <string.h>
 
@@ -78,8 +78,8 @@ static void compressed_group(struct hf *c, const json_t *w)
                 hf_show(hf_value(w, "strategy")).text);
 }
 
-/* Activations that are rounded to 8 bits row by row are here too; those that are rounded otherwise stay what they are, which is nearer to
- * what was trained. */
+/* Activations that are rounded to 8 bits row by row are here too; those that are rounded otherwise stay what they are,
+ * which is nearer to what was trained. */
 static bool rounds_rows(const json_t *a)
 {
     const json_t *bits = hf_value(a, "num_bits");
@@ -182,7 +182,8 @@ static void awq(struct hf *c, const json_t *v)
         hf_fail(c, "quantization_config.version is \"%.32s\", supported is gemm", version);
 }
 
-/* Patterns of modules: those that begin with "-:" are not quantised, which the tensors tell; others have settings of their own. */
+/* Patterns of modules: those that begin with "-:" are not quantised, which the tensors tell; others have settings of
+ * their own. */
 static void gptq_dynamic(struct hf *c, const json_t *dynamic)
 {
     const char *key;

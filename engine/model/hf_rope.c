@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The one set of RoPE parameters: rope_scaling (v4, and what v5 prefers when both are there) or rope_parameters (v5), which may
- * be nested per layer type as long as all say the same. */
+/* The one set of RoPE parameters: rope_scaling (v4, and what v5 prefers when both are there) or rope_parameters (v5),
+ * which may be nested per layer type as long as all say the same. */
 static const json_t *hf_rope_object(struct hf *c)
 {
     const json_t *rp = hf_value(c->text, "rope_scaling"), *v, *one = NULL;
@@ -59,8 +59,8 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
     s->rope_scaling = types[i].scaling;
     if (s->rope_scaling == ROPE_SCALE_DEFAULT) return;
     if (s->rope_scaling == ROPE_SCALE_DYNAMIC) {
-        /* Up to max_position_embeddings transformers computes plain frequencies and reads the factor alone. Beyond that every
-         * length has frequencies of its own, which keys in the cache cannot follow: the context ends there. */
+        /* Up to max_position_embeddings transformers computes plain frequencies and reads the factor alone. Beyond that
+         * every length has frequencies of its own, which keys in the cache cannot follow: the context ends there. */
         if (!hf_value(rp, "factor")) hf_fail(c, "factor of rope type dynamic is missing");
         s->rope_factor = hf_num(c, rp, "factor", 1e-3, 1e6, 1);
         return;
@@ -106,8 +106,9 @@ static void hf_rope_scaling(struct hf *c, const json_t *rp, const char *type)
     s->rope_truncate = hf_flag(c, hf_value(rp, "truncate"), "truncate", true);
 }
 
-/* How many dimensions of a head rotate. In transformers the attention of these families rotates whole heads: with the default type it
- * does not look at partial_rotary_factor (nor at rotary_dim), and with any other the factor makes a cosine that does not fit the head. */
+/* How many dimensions of a head rotate. In transformers the attention of these families rotates whole heads: with the
+ * default type it does not look at partial_rotary_factor (nor at rotary_dim), and with any other the factor makes a
+ * cosine that does not fit the head. */
 static void hf_rope_part(struct hf *c, const json_t *rp)
 {
     struct model_spec *s = c->spec;

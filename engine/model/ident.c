@@ -221,8 +221,8 @@ void ident_root_random(unsigned char out[IDENT_BYTES]) { CHECK(getrandom(out, ID
 
 /* ---------------------------------------------------------------- config.json */
 
-/* Keys whose values change no number of a forward: who wrote the file, how text is cut and ended, and what training did. Any other key may. The
- * types of weights are told by the tensors and by the device. */
+/* Keys whose values change no number of a forward: who wrote the file, how text is cut and ended, and what training
+ * did. Any other key may. The types of weights are told by the tensors and by the device. */
 static const char *const without_effect[] = {
     "_name_or_path",     "transformers_version", "torch_dtype",   "dtype",
     "use_cache",         "bos_token_id",         "eos_token_id",  "pad_token_id",
@@ -249,7 +249,8 @@ void ident_config(const json_t *root, unsigned char out[IDENT_BYTES])
 
 /* ---------------------------------------------------------------- models */
 
-/* RoPE takes sines and cosines of the C library, whose last bits differ between versions and processors: some hundred of them tell. */
+/* RoPE takes sines and cosines of the C library, whose last bits differ between versions and processors: some hundred
+ * of them tell. */
 static void sha_angles(struct sha *s, const struct ident_loaded *l)
 {
     for (uint32_t pos = 1; pos < 1 << 16; pos = pos * 2 + pos % 3)

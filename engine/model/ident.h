@@ -29,8 +29,8 @@ void        ident_close(struct ident *id);
 /* Bytes [at, at + bytes) of a tensor of the set are loaded: whole leaves. A leaf counts once, however often it comes.
  * Any thread, several at a time. */
 void ident_take(struct ident *id, const struct st_tensor *t, uint64_t at, const void *data, uint64_t bytes);
-/* The whole of a tensor is loaded, or a part that is no row of leaves (of a vector): reads it from its file, if it is not taken yet.
- * Any thread. ST_NOMEM, ST_IO. */
+/* The whole of a tensor is loaded, or a part that is no row of leaves (of a vector): reads it from its file, if it is
+ * not taken yet. Any thread. ST_NOMEM, ST_IO. */
 enum status ident_take_whole(struct ident *id, const struct st_tensor *t);
 /* Have leaves of this tensor been taken? */
 bool ident_has(const struct ident *id, const struct st_tensor *t);
@@ -60,6 +60,7 @@ void ident_model(const struct ident_loaded *l, unsigned char out[IDENT_BYTES]);
 /* The identity of a team of ranks, in their order. */
 void ident_ranks(const unsigned char (*rank)[IDENT_BYTES], uint32_t n_rank, unsigned char out[IDENT_BYTES]);
 
-/* Before anything is loaded, for nodes that compare what they were given: config.json as above, the names, types and shapes of all tensors
- * and 4 KiB from the middle of each. Two checkpoints that agree in it may differ in single weights. set: NULL for weights that are made up. ST_IO. */
+/* Before anything is loaded, for nodes that compare what they were given: config.json as above, the names, types and
+ * shapes of all tensors and 4 KiB from the middle of each. Two checkpoints that agree in it may differ in single
+ * weights. set: NULL for weights that are made up. ST_IO. */
 enum status ident_quick(const struct model_spec *spec, const struct st_set *set, unsigned char out[IDENT_BYTES]);

@@ -72,7 +72,8 @@ static enum status put_file(const struct source_file *file, struct buf *key, str
     return ST_OK;
 }
 
-/* Samples tell a checkpoint that was trained further on file systems whose times and inodes say nothing (images with all times alike). */
+/* Samples tell a checkpoint that was trained further on file systems whose times and inodes say nothing (images with
+ * all times alike). */
 static enum status put_tensor(const struct st_set *set, const struct st_tensor *t, struct buf *key)
 {
     unsigned char part[SAMPLE], digest[IDENT_BYTES];
@@ -117,7 +118,8 @@ bool ident_file_same(const struct ident_file *a, const struct ident_file *b)
 }
 
 /* ---------------------------------------------------------------- the file
- * Three lines: which key, which root, and the SHA-256 of both lines. There is one way to write them, so reading is comparing. */
+ * Three lines: which key, which root, and the SHA-256 of both lines. There is one way to write them, so reading is
+ * comparing. */
 
 static void put_hex(struct buf *b, const char *what, const unsigned char v[IDENT_BYTES])
 {
@@ -198,7 +200,8 @@ bool ident_file_read(const char *dir, const struct ident_file *f, unsigned char 
     return !why;
 }
 
-/* A name is made of inodes, so every new copy of a checkpoint leaves one behind. Beyond FILES_MAX all go: each comes again with a load. */
+/* A name is made of inodes, so every new copy of a checkpoint leaves one behind. Beyond FILES_MAX all go: each comes
+ * again with a load. */
 static void bound_files(int dir)
 {
     int            copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -106,8 +106,8 @@ const char *model_family_list(char *text, size_t text_bytes);
 /* rope.c: inv_freq_out [rot / 2]; returns the factor on cos and sin (1 unless yarn). */
 float model_rope(const struct model_spec *spec, float *inv_freq_out);
 
-/* Every file, name, type and shape of the checkpoint against the spec, and whether it divides among n_rank; headers alone are
- * read and no device is needed. ST_CONFIG or ST_IO with one line in err. */
+/* Every file, name, type and shape of the checkpoint against the spec, and whether it divides among n_rank; headers
+ * alone are read and no device is needed. ST_CONFIG or ST_IO with one line in err. */
 enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, char *err,
                         size_t err_bytes);
 
@@ -128,14 +128,16 @@ struct model_load_cfg {
     uint64_t packed_bytes_max; /* of all files there */
     bool ident; /* the identity is to be believed: loading sees to it that the checkpoint does not change meanwhile */
 };
-/* Bytes of device memory for rank r of n: weights, workspaces, and one KV block. Closed form, before anything is read. */
+/* Bytes of device memory for rank r of n: weights, workspaces, and one KV block. Closed form, before anything is
+ * read. */
 struct model_plan {
     uint64_t weight_bytes, work_bytes, block_bytes;
 };
 enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
                        struct model_plan *plan_out);
 
-/* The bytes of a KV block of block_tokens tokens on each of n_rank ranks, in numbers of type kv: the sum of what the layers' parts need. */
+/* The bytes of a KV block of block_tokens tokens on each of n_rank ranks, in numbers of type kv: the sum of what the
+ * layers' parts need. */
 uint64_t model_kv_block_bytes(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens);
 
 /* Of the workspaces, what ranks add up or gather: dev_cfg.reduced_bytes. act: of the device's activations. */
@@ -144,19 +146,21 @@ uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_l
 
 /* A format by its name on the command line ("auto": none); false: no such name. */
 bool model_quant_named(const char *name, struct dev_quant *q_out, bool *head_out);
-/* Can a device of this kind, in n_rank slices, hold the checkpoint's codes, or make those that cfg asks for? ST_CONFIG, one line in err. */
+/* Can a device of this kind, in n_rank slices, hold the checkpoint's codes, or make those that cfg asks for? ST_CONFIG,
+ * one line in err. */
 enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind,
                               uint32_t n_rank, char *err, size_t err_bytes);
 
 struct model; /* one rank's weights, workspaces and KV pool */
 enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg,
                        struct device *dev, struct model **m_out, char *err, size_t err_bytes);
-/* Enqueues block copies, forward, sampling, prompt logprobs. b stays as it is until model_wait has brought the results of the
- * oldest step to its b->out (rank 0); at most DEV_STEPS_MAX lie between. logit rows beyond logit_rows_max go in several rounds. */
+/* Enqueues block copies, forward, sampling, prompt logprobs. b stays as it is until model_wait has brought the results
+ * of the oldest step to its b->out (rank 0); at most DEV_STEPS_MAX lie between. logit rows beyond logit_rows_max go in
+ * several rounds. */
 void        model_submit(struct model *m, const struct batch *b);
 enum status model_wait(struct model *m, const struct batch *b);
-/* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; the device's memory (ops->to_host), which on
- * the cpu and ref devices is the host's; valid until the next. */
+/* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; the device's memory
+ * (ops->to_host), which on the cpu and ref devices is the host's; valid until the next. */
 size_t               model_where(const struct model *m, char *text,
                                  size_t text_bytes); /* any thread: which part of a step is computed or enqueued */
 const float         *model_logits(const struct model *m);
@@ -168,6 +172,7 @@ void                 model_free(struct model *m);
 /* The matrices that a rank multiplies with, each kind once, for dev_tune: at most `max`; returns how many. */
 uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max);
 
-/* shapes.c: config.json of well-known models, for sources without weights. False: no such shape; names: all of them, for a message. */
+/* shapes.c: config.json of well-known models, for sources without weights. False: no such shape; names: all of them,
+ * for a message. */
 bool        model_shape(const char *name, struct source *src_out);
 const char *model_shape_names(void);

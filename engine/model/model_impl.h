@@ -1,4 +1,5 @@
-/* model_impl: the inside of struct model.   Private to engine/model/. Thread: written by the one that loads, then read by the rank's. */
+/* model_impl: the inside of struct model.   Private to engine/model/. Thread: written by the one that loads, then read
+ * by the rank's. */
 #pragma once
 #include "engine/model/ident.h"
 #include "engine/model/model.h"
@@ -10,8 +11,8 @@ struct kept_rows {
     uint32_t        n;
 };
 struct layer {
-    /* m->h [n_row, hidden] -> m->delta [n_row, hidden], summed over the ranks. keep, or NULL: the KV of all rows, but delta is
-     * [keep->n, hidden], of those rows alone; with none of them it is left as it is */
+    /* m->h [n_row, hidden] -> m->delta [n_row, hidden], summed over the ranks. keep, or NULL: the KV of all rows, but
+     * delta is [keep->n, hidden], of those rows alone; with none of them it is left as it is */
     void (*mix)(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
     void (*ffn)(struct model *m, uint32_t n_row, uint32_t l);
     float *mix_norm, *ffn_norm; /* [hidden] */
@@ -49,7 +50,8 @@ struct model {
     struct dev_kv        kv;
     struct dev_kv_layer *kv_layer; /* [n_layer], of kv */
     uint32_t             rows_max, logit_rows_max;
-    /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then the gated */
+    /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then the
+     * gated */
     void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
     void                 *sorted; /* inputs of a matrix in another order; no place where no matrix has one */
     float                *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */

@@ -58,5 +58,6 @@ const char *names_of(const struct model_names *names, enum slot slot, uint32_t l
                      uint64_t text_bytes);
 /* Tensors that some checkpoints hold and nobody needs. wrapper: the other parts of a larger model too. */
 bool names_ignorable(const char *tensor, bool wrapper);
-/* Where a wrapper keeps its text part: "language_model.model.x", "model.language_model.x" -> "model.x". Returns text or tensor. */
+/* Where a wrapper keeps its text part: "language_model.model.x", "model.language_model.x" -> "model.x". Returns text or
+ * tensor. */
 const char *names_unwrap(const char *tensor, char *text, uint64_t text_bytes);

@@ -13,8 +13,9 @@ struct packed_span {
 };
 enum { PACKED_WHY = 256 };
 
-/* The file's span is at s->base, mapped or read, and every byte of it was checked: PACKED_HIT. PACKED_NONE: there is no such file.
- * PACKED_DOUBT: why in one line. PACKED_LOST: as in dev_unmap. Not PACKED_HIT: the span, zeros when it comes here, is zeros. */
+/* The file's span is at s->base, mapped or read, and every byte of it was checked: PACKED_HIT. PACKED_NONE: there is no
+ * such file. PACKED_DOUBT: why in one line. PACKED_LOST: as in dev_unmap. Not PACKED_HIT: the span, zeros when it comes
+ * here, is zeros. */
 enum packed_read { PACKED_HIT, PACKED_NONE, PACKED_DOUBT, PACKED_LOST };
 enum packed_read packed_file_read(const char *path, const char *ident, size_t ident_bytes, const struct packed_span *s,
                                   struct device *d, bool *mapped_out, char why[PACKED_WHY]);
@@ -23,6 +24,7 @@ bool packed_file_write(const char *path, const char *ident, size_t ident_bytes, 
                        char why[PACKED_WHY]);
 /* Bytes of the file of such a span. */
 uint64_t packed_file_bytes(size_t ident_bytes, uint64_t bytes);
-/* Removes the packed files of dir that were used longest ago, until those that stay and `need` are no more than max; not that of
- * `path`, whose place it is for. Files that somebody who died was writing go too. False: need alone is more. */
+/* Removes the packed files of dir that were used longest ago, until those that stay and `need` are no more than max;
+ * not that of `path`, whose place it is for. Files that somebody who died was writing go too. False: need alone is
+ * more. */
 bool packed_dir_room(const char *dir, const char *path, uint64_t need, uint64_t max);

@@ -20,8 +20,8 @@ const struct ffn_part *parts_ffn(const struct model_spec *spec, uint32_t l)
     return &ffns[spec_layer_moe(spec, l) ? FFN_MOE : FFN_GLU];
 }
 
-/* One pool serves all layers, so a window's tokens stay as long as those of the other layers: in a block they are neighbours. A state is not of
- * tokens and fits into no block; the first part that has one brings the pool for it. */
+/* One pool serves all layers, so a window's tokens stay as long as those of the other layers: in a block they are
+ * neighbours. A state is not of tokens and fits into no block; the first part that has one brings the pool for it. */
 uint64_t parts_kv(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens,
                   struct dev_kv_layer *layer_out)
 {

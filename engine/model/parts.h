@@ -1,6 +1,6 @@
-/* parts: the tables of what a layer can be made of. A layer is a mix (rows of a sequence look at each other) and an ffn (each row by itself).
- * A part has one row here and a file of its own. place names its weights and where each comes from, run computes with them, kv says
- * which memory of the sequence it needs.
+/* parts: the tables of what a layer can be made of. A layer is a mix (rows of a sequence look at each other) and an ffn
+ * (each row by itself). A part has one row here and a file of its own. place names its weights and where each comes
+ * from, run computes with them, kv says which memory of the sequence it needs.
  * Private to engine/model/.   Thread: place: the one that loads; kv: any; run: the rank's. */
 #pragma once
 #include "engine/model/model_impl.h"
@@ -35,8 +35,8 @@ struct ffn_part {
 const struct mix_part *parts_mix(const struct model_spec *spec, uint32_t l);
 const struct ffn_part *parts_ffn(const struct model_spec *spec, uint32_t l);
 
-/* The bytes of one KV block on each of n_rank ranks: what the mixes of all layers keep of block_tokens tokens, in order of the layers and without
- * gaps. layer_out: where each layer's bytes are in the block, [n_layer]; or NULL. */
+/* The bytes of one KV block on each of n_rank ranks: what the mixes of all layers keep of block_tokens tokens, in order
+ * of the layers and without gaps. layer_out: where each layer's bytes are in the block, [n_layer]; or NULL. */
 uint64_t parts_kv(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens,
                   struct dev_kv_layer *layer_out);
 

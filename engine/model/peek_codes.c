@@ -1,6 +1,6 @@
 /* peek_codes: which linear matrices of a quantised checkpoint are codes. The lists of config.json that exclude some
- * (five keys by now, with names, endings, classes and two kinds of patterns) say what the tensors say themselves, by their names and
- * types: the tensors are asked. */
+ * (five keys by now, with names, endings, classes and two kinds of patterns) say what the tensors say themselves, by
+ * their names and types: the tensors are asked. */
 #include "base/log.h"
 #include "engine/model/bind.h"
 #include "engine/model/codes_order.h"

@@ -28,8 +28,8 @@ void place_reduced(struct place *p, void **out, uint64_t bytes)
     if (p->bind && !p->st) p->st = p->dev->ops->alloc_reduced(p->dev, (size_t)bytes, out);
 }
 
-/* Rounding at load takes embedding and head to 8 bits, unless they are to have the same codes; codes of a checkpoint are of the linear ones
- * alone. An embedding that is only looked up stays as it is: nothing is multiplied with it. */
+/* Rounding at load takes embedding and head to 8 bits, unless they are to have the same codes; codes of a checkpoint
+ * are of the linear ones alone. An embedding that is only looked up stays as it is: nothing is multiplied with it. */
 static bool matrix_quant(const struct place *p, enum slot slot, uint32_t layer, struct dev_quant *q_out)
 {
     static const struct dev_quant int8 = { .code = DT_I8 };

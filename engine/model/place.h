@@ -1,6 +1,7 @@
-/* place: where each part of a checkpoint goes in the arena of a device. A part of a model (a mix, an ffn, the head) names its matrices and
- * vectors, and for each the tensors that fill it; the names become jobs, which read.c or dummy.c carry out. The same calls plan and load:
- * without a checkpoint (bind NULL) they only sum up bytes, so the plan is what loading takes, by construction.
+/* place: where each part of a checkpoint goes in the arena of a device. A part of a model (a mix, an ffn, the head)
+ * names its matrices and vectors, and for each the tensors that fill it; the names become jobs, which read.c or dummy.c
+ * carry out. The same calls plan and load: without a checkpoint (bind NULL) they only sum up bytes, so the plan is what
+ * loading takes, by construction.
  * Private to engine/model/.   Thread: the one that loads. */
 #pragma once
 #include "engine/model/bind.h"
@@ -38,10 +39,11 @@ struct place {
     void (*matrix)(void *ctx, uint32_t n, uint32_t k);
     void *matrix_ctx;
 };
-/* A matrix [n, k] as the device keeps weights, empty until place_rows fills it. slot: of its first rows; the slot and what the checkpoint has
- * there decide whether it is kept as codes. */
+/* A matrix [n, k] as the device keeps weights, empty until place_rows fills it. slot: of its first rows; the slot and
+ * what the checkpoint has there decide whether it is kept as codes. */
 void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_t k, enum slot slot, uint32_t layer);
-/* The order of the inputs of a matrix, [k], where the checkpoint has another than their own; else order_out stays as it is. */
+/* The order of the inputs of a matrix, [k], where the checkpoint has another than their own; else order_out stays as it
+ * is. */
 void place_order(struct place *p, uint32_t **order_out, uint32_t k, enum slot slot, uint32_t layer);
 /* Rows [dst_row, + n_row) of w are rows [src_row, + n_row) of a tensor, from its column src_col on. */
 void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer,

@@ -197,8 +197,9 @@ static void matrices_add(void *ctx, uint32_t n, uint32_t k)
     if (x->n < x->max) x->out[x->n++] = (struct dev_matrix){ .n = n, .k = k };
 }
 
-/* What plan_weights would take. The embedding is looked up, not multiplied with, unless it is the head as well; the experts of a layer
- * go by the device's own op, but a layer of them is dense in some models, so their sizes are listed too. */
+/* What plan_weights would take. The embedding is looked up, not multiplied with, unless it is the head as well; the
+ * experts of a layer go by the device's own op, but a layer of them is dense in some models, so their sizes are listed
+ * too. */
 uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max)
 {
     struct device         nobody = { .n_rank = n_rank, .act = DT_BF16 };

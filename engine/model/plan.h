@@ -4,8 +4,8 @@
 #include "engine/model/model_impl.h"
 #include "engine/model/place.h"
 
-/* The sizes of rank dev->rank into m, and a walk that only sums up; whoever loads sets its bind (place.h) before the walk.
- * m begins anew: what it held is forgotten. */
+/* The sizes of rank dev->rank into m, and a walk that only sums up; whoever loads sets its bind (place.h) before the
+ * walk. m begins anew: what it held is forgotten. */
 void plan_begin(struct place *p_out, struct model *m, const struct model_spec *spec, const struct model_load_cfg *cfg,
                 struct device *dev);
 /* Every weight. Loading: m->layer is [n_layer] of zeros. */

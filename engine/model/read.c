@@ -1,5 +1,6 @@
-/* read: the bytes of the checkpoint to the device. Several threads take pieces in order of file and offset, so the disk sees
- * one front of large reads; each has its own staging buffer, and what a tensor-parallel rank does not hold is not converted. */
+/* read: the bytes of the checkpoint to the device. Several threads take pieces in order of file and offset, so the disk
+ * sees one front of large reads; each has its own staging buffer, and what a tensor-parallel rank does not hold is not
+ * converted. */
 #include "base/check.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -167,8 +168,8 @@ static enum status rows_read(struct readers *r, const struct read_piece *k, unsi
     return ST_OK;
 }
 
-/* How many rows of a piece go together. Floats are read, digested and packed while they lie in a core's own cache; a GPU wants large copies,
- * and for codes of fp8 each call reads the scales again. */
+/* How many rows of a piece go together. Floats are read, digested and packed while they lie in a core's own cache; a
+ * GPU wants large copies, and for codes of fp8 each call reads the scales again. */
 static uint32_t rows_together(const struct readers *r, const struct read_piece *k)
 {
     if (!k->job->w || job_is_codes(r, k->job) || r->p->dev->async) return k->n;

@@ -1,5 +1,5 @@
-/* read: the jobs of a walk (place.h) carried out.   Private to engine/model/. Thread: model_read and model_dummy: the one that loads; the
- * others: readers, several at a time on distinct rows. */
+/* read: the jobs of a walk (place.h) carried out.   Private to engine/model/. Thread: model_read and model_dummy: the
+ * one that loads; the others: readers, several at a time on distinct rows. */
 #pragma once
 #include "engine/model/place.h"
 
@@ -10,8 +10,8 @@ void model_dummy(struct place *p, const struct model_load_cfg *cfg);
 
 /* Are the words of this checkpoint's codes read whole, a job at a time? */
 bool read_quant_whole(const struct place *p);
-/* Rows [row, row + n_row) of a job whose tensor is codes, to the device. stage: their bytes, where they are not read whole.
- * ST_CONFIG: one line in err; ST_IO: errno says why, err is empty. */
+/* Rows [row, row + n_row) of a job whose tensor is codes, to the device. stage: their bytes, where they are not read
+ * whole. ST_CONFIG: one line in err; ST_IO: errno says why, err is empty. */
 enum status read_quant_order(struct place *p, const struct place_job *job, char *err,
                              size_t err_bytes); /* a job of the inputs' order */
 enum status read_quant(struct place *p, const struct place_job *job, uint32_t row, uint32_t n_row,

@@ -1,5 +1,5 @@
-/* safetensors: which tensor lies where in which file; headers alone are read here.   Thread: one while opening, any after.
- * st_open (one file, or those that the index names) -> look at tensor[] -> st_close.
+/* safetensors: which tensor lies where in which file; headers alone are read here.   Thread: one while opening, any
+ * after. st_open (one file, or those that the index names) -> look at tensor[] -> st_close.
  * A file is taken only if its tensors cover it exactly: no overlap, no hole, nothing before or after. So whoever reads
  * [offset, offset + bytes) of a tensor stays inside the file (format: github.com/huggingface/safetensors, README). */
 #pragma once

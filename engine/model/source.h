@@ -24,9 +24,9 @@ struct source_file {
     char                 name[256];
 }; /* fd < 0: data */
 
-/* name: a plain file name without '/'. On an error errno has the reason, and the line is logged at debug only: the caller that gives up
- * the model logs the error. ST_NOT_FOUND; ST_CONFIG: a person must correct it (permissions, no regular file, a bad name);
- * ST_IO: the disk failed. */
+/* name: a plain file name without '/'. On an error errno has the reason, and the line is logged at debug only: the
+ * caller that gives up the model logs the error. ST_NOT_FOUND; ST_CONFIG: a person must correct it (permissions, no
+ * regular file, a bad name); ST_IO: the disk failed. */
 enum status source_open(const struct source *s, const char *name, struct source_file *f_out);
 enum status source_read(const struct source_file *f, uint64_t offset, void *dst, size_t n); /* all n bytes or ST_IO */
 void        source_close(struct source_file *f);

@@ -1,11 +1,13 @@
-/* act8: activations as whole numbers of 8 bits with one scale per row (w8a8, w4a8).   Private to kernels/cpu/, for files built with AVX2. */
+/* act8: activations as whole numbers of 8 bits with one scale per row (w8a8, w4a8).   Private to kernels/cpu/, for
+ * files built with AVX2. */
 #pragma once
 #include "kernels/cpu/gemm.h"
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
-/* The scale of a row whose largest size has these bits, and what its numbers are multiplied with; 0: all codes are zero. */
+/* The scale of a row whose largest size has these bits, and what its numbers are multiplied with; 0: all codes are
+ * zero. */
 static inline float act8_scale(uint32_t max, float *by_out)
 {
     float m;
@@ -18,7 +20,8 @@ static inline float act8_scale(uint32_t max, float *by_out)
     return s;
 }
 
-/* act8_codes is quant_act, bit for bit: the largest of sizes does not depend on an order. Room in code: k rounded up to 8. */
+/* act8_codes is quant_act, bit for bit: the largest of sizes does not depend on an order. Room in code: k rounded up to
+ * 8. */
 #if defined(__AVX512F__)
 static inline float act8_codes(const float *x, uint32_t k, int8_t *code)
 {

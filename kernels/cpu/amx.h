@@ -1,5 +1,6 @@
-/* amx: the tile instructions that gemm_amx.c uses, by name. tests/op/amx_model.h has the same ones in C, for machines without them.
- * Tiles 0-3 are sums, 4-5 rows of x, 6-7 columns of w. Tile numbers are constants.   Private to kernels/cpu/. */
+/* amx: the tile instructions that gemm_amx.c uses, by name. tests/op/amx_model.h has the same ones in C, for machines
+ * without them. Tiles 0-3 are sums, 4-5 rows of x, 6-7 columns of w. Tile numbers are constants.   Private to
+ * kernels/cpu/. */
 #pragma once
 #include <immintrin.h>
 #include <stdint.h>
@@ -11,8 +12,8 @@ struct amx_config {
     uint8_t  rows[16];
 } __attribute__((aligned(64)));
 
-/* Sums and x have so many rows, w has 16. By hand: gcc 12's _tile_loadconfig says that it reads 8 bytes of the 64, and then their stores
- * are dropped. Tiles are of the thread that says so; what they held is lost. */
+/* Sums and x have so many rows, w has 16. By hand: gcc 12's _tile_loadconfig says that it reads 8 bytes of the 64, and
+ * then their stores are dropped. Tiles are of the thread that says so; what they held is lost. */
 static inline void amx_rows(uint32_t rows)
 {
     struct amx_config c;

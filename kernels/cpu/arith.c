@@ -1,9 +1,11 @@
-/* arith: which parts of the cpu device make which bits, on each instruction set. Two sets with one name and number for a part make the same
- * bits there; tests/model/test_arith.c compares them, and holds every name and number against digests of what was computed with it.
+/* arith: which parts of the cpu device make which bits, on each instruction set. Two sets with one name and number for
+ * a part make the same bits there; tests/model/test_arith.c compares them, and holds every name and number against
+ * digests of what was computed with it.
  *
- * Whoever changes the bits of a part raises its number, in this one row, and adds the new digests (tests/data/arith.txt): KV that was kept by
- * earlier builds is then not taken for what this one computes. A new instruction set is a word in the rows whose bits it shares, and a
- * row of its own for every part where it shares none. Never give a number or a name that was used before to other bits. */
+ * Whoever changes the bits of a part raises its number, in this one row, and adds the new digests
+ * (tests/data/arith.txt): KV that was kept by earlier builds is then not taken for what this one computes. A new
+ * instruction set is a word in the rows whose bits it shares, and a row of its own for every part where it shares none.
+ * Never give a number or a name that was used before to other bits. */
 #include "base/check.h"
 #include "kernels/cpu/cpu.h"
 #include <stdio.h>

@@ -1,10 +1,11 @@
-/* attn: paged attention with a running softmax (Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3), for prefill and decode alike: who computes
- * what, and how chunks are put together. What is computed: attn.h.
+/* attn: paged attention with a running softmax (Milakov & Gimelshein 2018, arXiv:1805.02867, Alg. 3), for prefill and
+ * decode alike: who computes what, and how chunks are put together. What is computed: attn.h.
  *
- * Queries of one sequence that share a KV head are taken many at a time, so that KV is read and packed once for all of them. Where they are
- * few (decode), memory is what takes the time: one thread walks several KV heads of a tile, which lie behind each other in a page, and
- * asks for what comes some heads later. Where that gives too few pieces for the threads (a long sequence alone), the chunks of its keys are
- * spread too: each leaves its sums in shared memory, and a second pass puts them together, in the order in which one thread alone does. */
+ * Queries of one sequence that share a KV head are taken many at a time, so that KV is read and packed once for all of
+ * them. Where they are few (decode), memory is what takes the time: one thread walks several KV heads of a tile, which
+ * lie behind each other in a page, and asks for what comes some heads later. Where that gives too few pieces for the
+ * threads (a long sequence alone), the chunks of its keys are spread too: each leaves its sums in shared memory, and a
+ * second pass puts them together, in the order in which one thread alone does. */
 #include "kernels/cpu/attn.h"
 #include <math.h>
 
@@ -150,7 +151,8 @@ static void attn_chunk(const struct attn_job *j, const struct attn_work *w, stru
     }
 }
 
-/* Sums of the chunks so far (y, l, m) += those of one more. Every query takes its chunks in order and begins with a copy. */
+/* Sums of the chunks so far (y, l, m) += those of one more. Every query takes its chunks in order and begins with a
+ * copy. */
 static void attn_join(const struct attn_work *w, float *y, float *l, float *m, const float *more, uint32_t chunk)
 {
     const float *more_l = more + w->n * w->pad, *more_m = more_l + w->n * SIMD_LANES;

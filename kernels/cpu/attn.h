@@ -1,7 +1,8 @@
 /* attn: what the arithmetic of attention works on.   Private to kernels/cpu/.
- * Work: some queries (rows x heads of one group) of one sequence that share a KV head, and some chunks of its keys. A chunk is
- * ATTN_CHUNK positions from a multiple of that on, with a running softmax of its own, in tiles of ATTN_TILE; chunks are put together
- * in order. So a row has the same bits whoever computes which of its chunks, and whichever rows are computed beside it. */
+ * Work: some queries (rows x heads of one group) of one sequence that share a KV head, and some chunks of its keys. A
+ * chunk is ATTN_CHUNK positions from a multiple of that on, with a running softmax of its own, in tiles of ATTN_TILE;
+ * chunks are put together in order. So a row has the same bits whoever computes which of its chunks, and whichever rows
+ * are computed beside it. */
 #pragma once
 #include "kernels/cpu/cpu.h"
 
@@ -61,7 +62,8 @@ static inline uint32_t attn_sees(const struct attn_work *w, uint32_t t0, uint32_
     *lo_out = first > t0 ? first - t0 : 0;
     return w->pos[i] - t0 < ATTN_TILE ? w->pos[i] - t0 + 1 : ATTN_TILE;
 }
-/* What n queries from i on see of a tile: each [lo, hi); all of them [from, to); some of them [first, end), whole vectors from first. */
+/* What n queries from i on see of a tile: each [lo, hi); all of them [from, to); some of them [first, end), whole
+ * vectors from first. */
 struct attn_window {
     uint32_t lo[ATTN_ROWS], hi[ATTN_ROWS], from, to, first, end;
 };

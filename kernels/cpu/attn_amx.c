@@ -1,7 +1,8 @@
-/* attn amx: a tile of bf16 keys and values by tiles (AMX), up to 32 queries at a time: 16 queries by 16 keys, or by 16 dimensions of the
- * values, 32 terms at once. Queries that fill no tile make one of fewer rows. All 64 keys of a tile are always multiplied, in two steps;
- * what a query does not see has weight zero, and zero times a number adds nothing; that a zero may be negative, finish takes care of. A tile
- * with values that are no finite numbers is multiplied query by query, with zeros for those that it does not see. */
+/* attn amx: a tile of bf16 keys and values by tiles (AMX), up to 32 queries at a time: 16 queries by 16 keys, or by 16
+ * dimensions of the values, 32 terms at once. Queries that fill no tile make one of fewer rows. All 64 keys of a tile
+ * are always multiplied, in two steps; what a query does not see has weight zero, and zero times a number adds nothing;
+ * that a zero may be negative, finish takes care of. A tile with values that are no finite numbers is multiplied query
+ * by query, with zeros for those that it does not see. */
 #include "kernels/cpu/attn.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/attn_pack.h"
@@ -14,7 +15,8 @@ enum { TILE = 16, ROWS = 2 * TILE, TERMS = 32, STEPS = ATTN_TILE / TERMS };
 
 static bool serves(enum dtype kv, uint32_t dim) { return kv == DT_BF16 && dim % STEP == 0; }
 
-/* out (+)= x * w: n tiles of terms. Strides in bytes; w_row: of its 16 rows, w_col: of its columns of 16, w_step: of its tiles of terms. */
+/* out (+)= x * w: n tiles of terms. Strides in bytes; w_row: of its 16 rows, w_col: of its columns of 16, w_step: of
+ * its tiles of terms. */
 struct part {
     char       *out;
     const char *x, *w;

@@ -1,9 +1,10 @@
-/* attn bf16: a tile of bf16 keys and values by vdpbf16ps (AVX512-BF16). Queries, scaled, and weights are rounded to bf16; sums are floats.
- * Sums over values: one chain per element, over pairs of keys from an even position on; of a pair that a query sees half of, the other half is
- * zeros, whatever lies there. Scores: 16 chains, each over every 16th pair of dimensions, whose sums go up a tree of neighbours: keys can
- * be multiplied as they lie, a register of dimensions at a time, for what turning them costs, a shuffle, is what products wait for.
- * Few queries (decode): keys as they lie and values paired in registers, so that KV is read once and nothing is written; many: keys turned
- * and values paired once for all, in copies. The same products and sums in the same order. */
+/* attn bf16: a tile of bf16 keys and values by vdpbf16ps (AVX512-BF16). Queries, scaled, and weights are rounded to
+ * bf16; sums are floats. Sums over values: one chain per element, over pairs of keys from an even position on; of a
+ * pair that a query sees half of, the other half is zeros, whatever lies there. Scores: 16 chains, each over every 16th
+ * pair of dimensions, whose sums go up a tree of neighbours: keys can be multiplied as they lie, a register of
+ * dimensions at a time, for what turning them costs, a shuffle, is what products wait for. Few queries (decode): keys
+ * as they lie and values paired in registers, so that KV is read once and nothing is written; many: keys turned and
+ * values paired once for all, in copies. The same products and sums in the same order. */
 #include "kernels/cpu/attn.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/attn_pack.h"

@@ -1,6 +1,6 @@
-/* attn float: a tile of keys and values of any type, in floats. Keys become 16 per vector, then scores and sums over values are products
- * as in gemm.c: one chain per element, over head_dim and over keys in order of position. What a query may not see is never summed, not
- * even with weight zero, so its bits do not know of the keys behind it. */
+/* attn float: a tile of keys and values of any type, in floats. Keys become 16 per vector, then scores and sums over
+ * values are products as in gemm.c: one chain per element, over head_dim and over keys in order of position. What a
+ * query may not see is never summed, not even with weight zero, so its bits do not know of the keys behind it. */
 #include "kernels/cpu/attn.h"
 
 static bool serves(enum dtype kv, uint32_t dim)
@@ -42,7 +42,8 @@ static void tile(struct attn_work *w, uint32_t first, uint32_t end)
     }
 }
 
-/* y += weights [from, to) of the tile * V, for n queries from query i on: run by run of values that lie behind each other */
+/* y += weights [from, to) of the tile * V, for n queries from query i on: run by run of values that lie behind each
+ * other */
 static void sum(struct attn_work *w, uint32_t i, uint32_t n, uint32_t from, uint32_t to)
 {
     if (from >= to) return;

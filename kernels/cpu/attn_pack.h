@@ -1,6 +1,7 @@
-/* attn pack: queries, keys and values in the order in which bf16 is multiplied, by vdpbf16ps and by tiles alike.   Private to kernels/cpu/, for
- * files built with AVX512-BF16. Queries are scaled and rounded to bf16. Keys: of 16, a pair of dimensions of each, pair by pair. Values: of
- * two keys, dimension by dimension, in the order that a register's halves give; attn_finish puts that right. */
+/* attn pack: queries, keys and values in the order in which bf16 is multiplied, by vdpbf16ps and by tiles alike.
+ * Private to kernels/cpu/, for files built with AVX512-BF16. Queries are scaled and rounded to bf16. Keys: of 16, a
+ * pair of dimensions of each, pair by pair. Values: of two keys, dimension by dimension, in the order that a register's
+ * halves give; attn_finish puts that right. */
 #pragma once
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/transpose.h"
@@ -28,7 +29,8 @@ INLINE void attn_turn(__m512 *a, const char *const *k, const char *const *next, 
     transpose16(a);
 }
 
-/* Dims [d, d + 32) of a pair of values, key by key in each lane's halves: lo has dims 0-3, 8-11, 16-19, 24-27, hi the others. */
+/* Dims [d, d + 32) of a pair of values, key by key in each lane's halves: lo has dims 0-3, 8-11, 16-19, 24-27, hi the
+ * others. */
 INLINE void attn_pair(const char *v0, const char *v1, size_t at, __m512i *lo, __m512i *hi)
 {
     __m512i a = _mm512_loadu_si512(v0 + at), b = _mm512_loadu_si512(v1 + at);
@@ -36,7 +38,8 @@ INLINE void attn_pair(const char *v0, const char *v1, size_t at, __m512i *lo, __
     *hi = _mm512_unpackhi_epi16(a, b);
 }
 
-/* Keys and values of the tile -> w->k [4][dim / 2][16] pairs, w->vt [32][dim] pairs: of blocks with keys [first, end) */
+/* Keys and values of the tile -> w->k [4][dim / 2][16] pairs, w->vt [32][dim] pairs: of blocks with keys [first,
+ * end) */
 static void attn_pack(struct attn_work *w, uint32_t first, uint32_t end)
 {
     for (uint32_t i = first / SIMD_LANES * SIMD_LANES; i < end; i += SIMD_LANES)

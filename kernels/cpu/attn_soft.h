@@ -1,11 +1,13 @@
-/* attn soft: the running softmax over a tile's scores, weights in bf16, for the kinds that multiply in bf16.   Private to kernels/cpu/, for
- * files built with AVX512-BF16. One query at a time, all 64 scores in registers; what it does depends on that query alone. */
+/* attn soft: the running softmax over a tile's scores, weights in bf16, for the kinds that multiply in bf16.   Private
+ * to kernels/cpu/, for files built with AVX512-BF16. One query at a time, all 64 scores in registers; what it does
+ * depends on that query alone. */
 #pragma once
 #include "kernels/cpu/attn.h"
 #include <immintrin.h>
 #include <math.h>
 
-/* 2^t for t <= 0, 3e-6: whole and rest by truncation, the rest's power by a polynomial that is 1 at 0; NaN stays, -inf gives 0. */
+/* 2^t for t <= 0, 3e-6: whole and rest by truncation, the rest's power by a polynomial that is 1 at 0; NaN stays, -inf
+ * gives 0. */
 static inline __attribute__((always_inline)) __m512 attn_exp2(__m512 t)
 {
     __m512 r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -24,8 +26,8 @@ static inline __attribute__((always_inline)) __m512 attn_top(__m512 a)
     return _mm512_max_ps(a, _mm512_permute_ps(a, 0xb1));
 }
 
-/* Scores s [64] of query i, of which it sees [lo, hi), become weights in bf16 [64] in their place, zero for what it does not see; its
- * maximum, its sums of weights (by lane) and of values take them up. */
+/* Scores s [64] of query i, of which it sees [lo, hi), become weights in bf16 [64] in their place, zero for what it
+ * does not see; its maximum, its sums of weights (by lane) and of values take them up. */
 static inline __attribute__((always_inline)) void attn_soften(struct attn_work *w, uint32_t i, float *s, uint32_t lo,
                                                               uint32_t hi)
 {

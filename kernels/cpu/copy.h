@@ -1,6 +1,7 @@
 /* copy: whole blocks of memory that others will read, past the caches of who copies.   Thread: any.
- * A plain copy writes into a cache, and takes every line that another core holds away from it first: 25 ns a line on the virtual machines
- * this was measured on, one after the other, 2.5 GB/s for KV that the cores had read before; written past the caches it is 35. */
+ * A plain copy writes into a cache, and takes every line that another core holds away from it first: 25 ns a line on
+ * the virtual machines this was measured on, one after the other, 2.5 GB/s for KV that the cores had read before;
+ * written past the caches it is 35. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,8 @@
 /* cpu: the device of this machine's cores. One rank thread plus a team; memory is the arena.   Private to kernels/cpu/.
- * A product is summed over k in one order, which the matrix alone decides (gemm.h): the same for every number of rows, every
- * split over threads and every place in a batch; a weight is read once, forwards.
- * Scratch is taken at open: per thread, for sampling, and shared (MoE). An op that does not fit works in smaller parts. */
+ * A product is summed over k in one order, which the matrix alone decides (gemm.h): the same for every number of rows,
+ * every split over threads and every place in a batch; a weight is read once, forwards.
+ * Scratch is taken at open: per thread, for sampling, and shared (MoE). An op that does not fit works in smaller
+ * parts. */
 #pragma once
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/team.h"

@@ -1,5 +1,6 @@
-/* expand: codes in GEMM_PAIRS order as bf16 in the same order, exactly and without their scales.   Private to kernels/cpu/.
- * For files that are compiled for AVX-512 (F, BW, VL, DQ, VBMI). n_k: inputs of one panel, a multiple of 32. */
+/* expand: codes in GEMM_PAIRS order as bf16 in the same order, exactly and without their scales.   Private to
+ * kernels/cpu/. For files that are compiled for AVX-512 (F, BW, VL, DQ, VBMI). n_k: inputs of one panel, a multiple of
+ * 32. */
 #pragma once
 #include "kernels/cpu/gemm.h"
 #include <immintrin.h>
@@ -44,7 +45,8 @@ static inline void expand_8(char *to, const char *from, uint32_t n_k, const stru
     }
 }
 
-/* Code - zero in [-16, 15] as bf16: a table that looks at 5 bits. Where zero is 8 everywhere it looks at 4, so nothing is masked. */
+/* Code - zero in [-16, 15] as bf16: a table that looks at 5 bits. Where zero is 8 everywhere it looks at 4, so nothing
+ * is masked. */
 static const int16_t i4_minus_8[32] = { (short)0xc100, (short)0xc0e0, (short)0xc0c0, (short)0xc0a0, (short)0xc080,
                                         (short)0xc040, (short)0xc000, (short)0xbf80, 0x0000,        0x3f80,
                                         0x4000,        0x4040,        0x4080,        0x40a0,        0x40c0,
@@ -91,7 +93,8 @@ static inline void expand_i4_zero(char *to, const char *from, uint32_t n_k, cons
     }
 }
 
-/* The numbers (k, k + 1 .. of panel `panel`, all of one group) of any type of code. t: of its bytes, where it is bytes */
+/* The numbers (k, k + 1 .. of panel `panel`, all of one group) of any type of code. t: of its bytes, where it is
+ * bytes */
 static inline void expand_codes(char *to, const struct dev_weight *w, uint32_t panel, uint32_t k, uint32_t n_k,
                                 const struct byte_tables *t)
 {

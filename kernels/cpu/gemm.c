@@ -50,8 +50,8 @@ enum status cpu_quant_alloc(struct device *d, const struct dev_quant *q, uint32_
 }
 
 /* ---------------------------------------------------------------- setting rows
- * Not by the team, which has one caller: the readers of the checkpoint come side by side. Nor in the device's scratch, which is the
- * team's. Two threads may write into one panel, never into one byte: each byte is of one output. */
+ * Not by the team, which has one caller: the readers of the checkpoint come side by side. Nor in the device's scratch,
+ * which is the team's. Two threads may write into one panel, never into one byte: each byte is of one output. */
 
 struct rows {
     const struct cpu_dev *d;
@@ -61,7 +61,8 @@ struct rows {
     enum dtype            t;
 };
 
-/* A whole panel of floats in GEMM_LANES order: its 16 rows some columns at a time, through floats, which hold every type exactly. */
+/* A whole panel of floats in GEMM_LANES order: its 16 rows some columns at a time, through floats, which hold every
+ * type exactly. */
 static void set_lanes(const struct rows *j, const char *src, char *to)
 {
     enum { PART = 256 };
@@ -263,7 +264,8 @@ void cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev
 
 /* ---------------------------------------------------------------- products
  * All rows pass by four panels, then by the next four: while the first rows pass, the weights come from memory, as four
- * streams side by side; for the others they lie in the second cache. The last panel may be wider than out: it goes through a buffer. */
+ * streams side by side; for the others they lie in the second cache. The last panel may be wider than out: it goes
+ * through a buffer. */
 enum { MUL_LAST_ROWS = 24 };
 
 static void mul_whole_panels(const struct cpu_mul *p, float *out, const char *x, const float *bias, uint32_t m,

@@ -27,7 +27,8 @@ struct gemm_scratch { /* of one thread; 64-byte aligned */
     size_t bytes;
 };
 /* out[r, 16 c + l] = (add ? itself : 0) + sum over k, for n_row rows and n_panel <= GEMM_COLS panels.
- * x: rows as `prepare` makes them, x_stride bytes apart; where there is no prepare, rows of floats. ldo: in elements. */
+ * x: rows as `prepare` makes them, x_stride bytes apart; where there is no prepare, rows of floats. ldo: in
+ * elements. */
 typedef void gemm_mul_fn(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
                          const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
                          const struct gemm_scratch *s);
@@ -85,8 +86,8 @@ static inline size_t gemm_panel_bytes(enum dtype t, uint32_t k)
     size_t n = (size_t)gemm_k(t, k) * GEMM_PANEL;
     return t == DT_I4 ? n / 2 : n * dtype_bytes(t);
 }
-/* Rows for products of bf16: a line more than the numbers, for rows a power of two apart would fall into the same few lines of the
- * first cache. */
+/* Rows for products of bf16: a line more than the numbers, for rows a power of two apart would fall into the same few
+ * lines of the first cache. */
 static inline size_t bf16_row_bytes(const struct dev_weight *w)
 {
     return (size_t)gemm_round(w->k, 32) * sizeof(bf16) + 64;
@@ -125,7 +126,8 @@ static inline uint8_t gemm_sign_size(uint8_t c) /* signs come at random: no bran
     uint32_t minus = 0u - (c >> 7);
     return (uint8_t)((((c ^ minus) - minus) & 0xff) | (minus & 0x80));
 }
-/* Where number (k, lane) of a panel lies; I4: the byte, and in shift_out which half. Panels side by side: of the first 8 numbers. */
+/* Where number (k, lane) of a panel lies; I4: the byte, and in shift_out which half. Panels side by side: of the first
+ * 8 numbers. */
 static inline size_t gemm_at(enum gemm_order order, enum dtype t, uint32_t k, uint32_t lane, uint32_t *shift_out)
 {
     *shift_out = 0;

@@ -1,6 +1,7 @@
-/* gemm amx: products by tiles (AMX): 16 rows of x by 16 outputs, 32 inputs of bf16 or 64 of int8 at a time. Up to 16 rows, four panels
- * side by side are four streams from memory; above, two by two, so that what is loaded is used twice. Rows that fill no tile make
- * one of fewer rows: no row knows of the others. Codes become bf16 with their scales on, rounded, some inputs at a time. */
+/* gemm amx: products by tiles (AMX): 16 rows of x by 16 outputs, 32 inputs of bf16 or 64 of int8 at a time. Up to 16
+ * rows, four panels side by side are four streams from memory; above, two by two, so that what is loaded is used twice.
+ * Rows that fill no tile make one of fewer rows: no row knows of the others. Codes become bf16 with their scales on,
+ * rounded, some inputs at a time. */
 #include "kernels/cpu/gemm.h"
 #if defined(__x86_64__)
 #include "base/check.h"

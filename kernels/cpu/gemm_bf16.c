@@ -1,13 +1,15 @@
-/* gemm bf16: products of bf16 and fp8 by vdpbf16ps (AVX512-BF16). Activations are rounded to bf16 once per row; sums are float. fp8
- * becomes bf16 next to the processor, exactly: its scale comes after the sum over a group. Other codes: gemm_vnni.c. */
+/* gemm bf16: products of bf16 and fp8 by vdpbf16ps (AVX512-BF16). Activations are rounded to bf16 once per row; sums
+ * are float. fp8 becomes bf16 next to the processor, exactly: its scale comes after the sum over a group. Other codes:
+ * gemm_vnni.c. */
 #include "kernels/cpu/gemm.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/expand.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
-/* A tile of ROWS by COLS registers is the fastest where the columns lie in a cache. Up to ROWS_ONCE rows pass by two columns at a time, all
- * at once: a second tile of rows would stand still for nothing while the first waits for memory. */
+/* A tile of ROWS by COLS registers is the fastest where the columns lie in a cache. Up to ROWS_ONCE rows pass by two
+ * columns at a time, all at once: a second tile of rows would stand still for nothing while the first waits for
+ * memory. */
 enum { ROWS = 6, COLS = GEMM_COLS, ROWS_ONCE = 12, COLS_ONCE = 2, K_BLOCK = 4096 };
 
 /* Some inputs of a product: rows of x and columns of w that begin there. */
@@ -49,8 +51,9 @@ INLINE void tile(const struct part *p, const int R, const int C)
         _mm512_storeu_ps(p->out + (size_t)r * p->ldo + c * 16, acc[r][c]);
 }
 
-/* One function per R, so that each has its registers for itself. `p` goes by address: a copy of it would be loaded in wider pieces than
- * its fields were just stored in, and such a load waits until all stores before it, a whole tile of out, are in the cache. */
+/* One function per R, so that each has its registers for itself. `p` goes by address: a copy of it would be loaded in
+ * wider pieces than its fields were just stored in, and such a load waits until all stores before it, a whole tile of
+ * out, are in the cache. */
 #define TILE(R, C)                                                                        \
     static void tile_##R(const struct part *p, uint32_t cols)                             \
     {                                                                                     \
@@ -124,7 +127,8 @@ static void bf16_mul(const struct simd *v, float *out, size_t ldo, const void *x
 }
 
 /* ---------------------------------------------------------------- fp8
- * Codes become bf16 in registers, for four rows at a time: with more there are too few registers, or too few panels side by side. */
+ * Codes become bf16 in registers, for four rows at a time: with more there are too few registers, or too few panels
+ * side by side. */
 enum { FEW = 4, SPAN = 256 /* inputs that all rows pass by before the next: their codes stay in the first cache */ };
 
 /* Inputs [k, end); x and w begin at k. */

@@ -1,5 +1,6 @@
-/* gemm codes: int8 and int4 weights in GEMM_QUADS order by rows of act16.h: the walk that the instruction sets have in common.
- * Private to kernels/cpu/, for files built with AVX2. A tile multiplies some rows with one or GEMM_COLS panels over inputs [k, end). */
+/* gemm codes: int8 and int4 weights in GEMM_QUADS order by rows of act16.h: the walk that the instruction sets have in
+ * common. Private to kernels/cpu/, for files built with AVX2. A tile multiplies some rows with one or GEMM_COLS panels
+ * over inputs [k, end). */
 #pragma once
 #include "base/check.h"
 #include "kernels/cpu/act16.h"
@@ -22,8 +23,8 @@ struct codes_part {
     size_t      scale_col, scale_step; /* of a group */
     bool        add;
 };
-/* cols: 1 .. GEMM_COLS panels. `p` goes by address: a copy of it would be loaded in wider pieces than its fields were just stored in, and such
- * a load waits until all stores before it, a whole tile of out, are in the cache. */
+/* cols: 1 .. GEMM_COLS panels. `p` goes by address: a copy of it would be loaded in wider pieces than its fields were
+ * just stored in, and such a load waits until all stores before it, a whole tile of out, are in the cache. */
 typedef void codes_tile_fn(const struct codes_part *p, uint32_t cols);
 
 static inline enum codes codes_of(const struct dev_weight *w)
@@ -64,8 +65,8 @@ static inline void codes_walk(codes_tile_fn *const *tile, uint32_t n_tile, struc
     }
 }
 
-/* As gemm_mul_fn. tile[r - 1] is for r rows, at most n_tile. Sums of more rows are kept in scratch until they are whole: rows of out may lie a
- * power of two apart, in the same few lines of every cache. */
+/* As gemm_mul_fn. tile[r - 1] is for r rows, at most n_tile. Sums of more rows are kept in scratch until they are
+ * whole: rows of out may lie a power of two apart, in the same few lines of every cache. */
 static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum act16 form, float *out, size_t ldo,
                              const void *x, size_t x_stride, const struct dev_weight *w, uint32_t panel,
                              uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)

@@ -1,5 +1,5 @@
-/* gemm lanes: products as fused multiply-adds of floats, the form that every instruction set has. Codes are turned into floats some
- * inputs at a time, next to the processor; then they are weights like others. */
+/* gemm lanes: products as fused multiply-adds of floats, the form that every instruction set has. Codes are turned into
+ * floats some inputs at a time, next to the processor; then they are weights like others. */
 #include "base/check.h"
 #include "kernels/cpu/gemm.h"
 

@@ -1,7 +1,9 @@
-/* gemm mmla: products by BFMMLA (FEAT_BF16) and SMMLA (FEAT_I8MM) of 64-bit ARM: two rows by two outputs, 4 inputs of bf16 or 8 of int8 at a
- * time. Activations are rounded to bf16, or to 8 bits, once per row; sums are float, or exact integers of a group. What is computed
- * of one row knows nothing of the other, so a row that is left over goes with itself.
- * BFMMLA adds as bf16 units of ARM do, rounding to odd and without subnormals (Arm ARM, BFDotAdd): the same on every core. */
+/* gemm mmla: products by BFMMLA (FEAT_BF16) and SMMLA (FEAT_I8MM) of 64-bit ARM: two rows by two outputs, 4 inputs of
+ * bf16 or 8 of int8 at a time. Activations are rounded to bf16, or to 8 bits, once per row; sums are float, or exact
+ * integers of a group. What is computed of one row knows nothing of the other, so a row that is left over goes with
+ * itself.
+ * BFMMLA adds as bf16 units of ARM do, rounding to odd and without subnormals (Arm ARM, BFDotAdd): the same on every
+ * core. */
 #include "kernels/cpu/gemm.h"
 #if defined(__aarch64__)
 #include "base/check.h"
@@ -42,7 +44,8 @@ INLINE uint8x16_t two_rows(const char *a, const char *b)
     return vcombine_u8(vld1_u8((const void *)a), vld1_u8((const void *)b));
 }
 
-/* R rows by C columns of 16; both are constants where this is inlined. An accumulator: two outputs of one row, then of the next. */
+/* R rows by C columns of 16; both are constants where this is inlined. An accumulator: two outputs of one row, then of
+ * the next. */
 INLINE void tile(const struct part *p, const int R, const int C)
 {
     float32x4_t acc[PAIRS][COLS * DUOS];
@@ -90,7 +93,8 @@ INLINE float scale_of_row(const struct part *p, int r)
     return s;
 }
 
-/* The same of integers, whose sum over a group is scaled and added: out = (add ? out : 0) + sum * scale of the row * scale of the output. */
+/* The same of integers, whose sum over a group is scaled and added: out = (add ? out : 0) + sum * scale of the row *
+ * scale of the output. */
 INLINE void tile8(const struct part *p, const int R, const int C)
 {
     int32x4_t   acc[PAIRS][COLS * DUOS];
@@ -131,7 +135,8 @@ INLINE void tile8(const struct part *p, const int R, const int C)
     }
 }
 
-/* One function per R, so that each has its registers for itself: one pair of rows takes two columns side by side, as two streams. */
+/* One function per R, so that each has its registers for itself: one pair of rows takes two columns side by side, as
+ * two streams. */
 #define ROW(fn, R)                                                                                          \
     static void fn##_##R(struct part p, uint32_t cols)                                                      \
     {                                                                                                       \

@@ -1,15 +1,16 @@
-/* gemm nibbles: int4 weights by activations of 8 bits with vpmaddubsw, for processors without VNNI: 32 products of a half byte and a byte by
- * one instruction, sums of 16 bits. A part of 32 inputs adds at most 8 * 2 * 8 * 127 = 16,256 to each, of the codes less the 8 that they lie
- * above what they mean, so its sum is exact even if it overflows on the way. Then it grows in 32 bits, over the group.
- * A row's sum over k is of whole numbers in each group, scaled by the weights' scale and added in floats; the row's own scale comes last.
- * Until then sums lie in scratch: the numbers and their order are those of gemm_vnni.c.
+/* gemm nibbles: int4 weights by activations of 8 bits with vpmaddubsw, for processors without VNNI: 32 products of a
+ * half byte and a byte by one instruction, sums of 16 bits. A part of 32 inputs adds at most 8 * 2 * 8 * 127 = 16,256
+ * to each, of the codes less the 8 that they lie above what they mean, so its sum is exact even if it overflows on the
+ * way. Then it grows in 32 bits, over the group.
+ * A row's sum over k is of whole numbers in each group, scaled by the weights' scale and added in floats; the row's own
+ * scale comes last. Until then sums lie in scratch: the numbers and their order are those of gemm_vnni.c.
  * With AVX-VNNI (DOT_BYTES) sums are of 32 bits from the beginning.
  * The second body of gemm_words_avx2.c, gemm_words_vnni.c and gemm_words_avx512.c, after gemm_words_body.h. */
 
 enum { NIBBLE_PART = 32 /* inputs whose sums fit in 16 bits */ };
 
-/* A prepared row: its codes, padded with zeros to a multiple of 64; for each part -8 times its sums of inputs 0 1 and of 2 3 of every four, as
- * 16 bits each; the row's scale. */
+/* A prepared row: its codes, padded with zeros to a multiple of 64; for each part -8 times its sums of inputs 0 1 and
+ * of 2 3 of every four, as 16 bits each; the row's scale. */
 static size_t nibble_row_bytes(const struct dev_weight *w)
 {
     return (size_t)gemm_round(w->k, 64) + gemm_round((gemm_round(w->k, NIBBLE_PART) / NIBBLE_PART + 1) * 4, 64) + 64;

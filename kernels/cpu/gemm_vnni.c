@@ -1,5 +1,6 @@
-/* gemm vnni: products of whole numbers by vpdpbusd (AVX512-VNNI). Activations are 16 bits, as two bytes that are multiplied side by
- * side (act16.h), or 8 (w8a8, w4a8). Sums over a chunk are exact; scaled, they are added in floats, chunk by chunk. */
+/* gemm vnni: products of whole numbers by vpdpbusd (AVX512-VNNI). Activations are 16 bits, as two bytes that are
+ * multiplied side by side (act16.h), or 8 (w8a8, w4a8). Sums over a chunk are exact; scaled, they are added in floats,
+ * chunk by chunk. */
 #include "kernels/cpu/gemm.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/act8.h"
@@ -75,7 +76,8 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
         }
         if (t != BYTES)
             UNROLL for (int c = 0; c < C; c += 2) _mm_prefetch(scale + AHEAD / 4 + (size_t)c * scale_col, _MM_HINT_T0);
-        /* The processor's own prefetching follows a panel well, but learns of the next ones too late: their beginning is asked for. */
+        /* The processor's own prefetching follows a panel well, but learns of the next ones too late: their beginning
+         * is asked for. */
         bool   last = k + n == p->k_all;
         size_t ahead = 3 * p->w_col + (size_t)n * GEMM_PANEL;
         for (uint32_t i = 0; i < n; i += t == BYTES ? 4 : 8, w += w_step) {
@@ -253,8 +255,8 @@ static void int8_mul(const struct simd *v, float *out, size_t ldo, const void *x
 }
 
 /* ---------------------------------------------------------------- int4 by 8 bits
- * A row's sum over k is of whole numbers in each group, scaled by the weights' scale and added in floats; the row's own scale comes last.
- * Until then sums lie in scratch. */
+ * A row's sum over k is of whole numbers in each group, scaled by the weights' scale and added in floats; the row's own
+ * scale comes last. Until then sums lie in scratch. */
 
 enum { SUM_COLS = COLS * GEMM_PANEL, ROWS4 = 4 };
 struct part4 {

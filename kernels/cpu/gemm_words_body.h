@@ -1,15 +1,18 @@
-/* gemm words: int8 and int4 weights by activations of 16 bits with vpmaddwd, for processors without AVX512-VNNI: a vector of codes becomes
- * two of 16-bit words by a mask and a shift, and each is multiplied with pairs of inputs (act16.h, words). Sums over a chunk are exact.
- * Where there is AVX-VNNI, vpdpwssd and vpdpbusd multiply and add at once (DOT_WORDS, DOT_BYTES): the same whole numbers by fewer instructions.
- * The body of gemm_words_avx2.c, gemm_words_vnni.c and gemm_words_avx512.c, which define V, VF and what to do with them (wide_avx2.h), ROWS (rows of a tile at most),
- * WIDE (rows up to which GEMM_COLS panels go side by side: as many sums as there are registers for), and NAME. */
+/* gemm words: int8 and int4 weights by activations of 16 bits with vpmaddwd, for processors without AVX512-VNNI: a
+ * vector of codes becomes two of 16-bit words by a mask and a shift, and each is multiplied with pairs of inputs
+ * (act16.h, words). Sums over a chunk are exact. Where there is AVX-VNNI, vpdpwssd and vpdpbusd multiply and add at
+ * once (DOT_WORDS, DOT_BYTES): the same whole numbers by fewer instructions. The body of gemm_words_avx2.c,
+ * gemm_words_vnni.c and gemm_words_avx512.c, which define V, VF and what to do with them (wide_avx2.h), ROWS (rows of a
+ * tile at most), WIDE (rows up to which GEMM_COLS panels go side by side: as many sums as there are registers for), and
+ * NAME. */
 #include "kernels/cpu/act8.h"
 #include "kernels/cpu/gemm_codes.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
-/* How many panels R rows multiply side by side. One row reads each code once and waits for memory alone, and memory is fastest as one long
- * run: panels of bytes, which follow each other, are taken one after another. Half bytes lie side by side already. */
+/* How many panels R rows multiply side by side. One row reads each code once and waits for memory alone, and memory is
+ * fastest as one long run: panels of bytes, which follow each other, are taken one after another. Half bytes lie side
+ * by side already. */
 #define SIDE(t, R) ((R) > WIDE || ((t) == BYTES && (R) == 1) ? 1 : COLS)
 enum { COLS = GEMM_COLS, LANES = sizeof(V) / 4, PARTS = GEMM_PANEL / LANES /* vectors of a panel */ };
 
@@ -40,7 +43,8 @@ INLINE V words_of(V q, const enum codes t, const int pair)
     }
 }
 
-/* sum += codes times inputs. The empty statement keeps the compiler from adding products to each other first, for which it has no registers. */
+/* sum += codes times inputs. The empty statement keeps the compiler from adding products to each other first, for which
+ * it has no registers. */
 #ifdef DOT_WORDS
 #define PRODUCT(sum, b, a) DOT_WORDS(sum, b, a)
 #else
@@ -72,8 +76,8 @@ INLINE void tile(const struct codes_part *p, const enum codes t, const int R, co
             UNROLL for (int r = 0; r < R; r++) sum[r][c][h] =
                 SUB(SET1(0), MUL(zero, SET1(lane_at(tail + (size_t)r * p->x_stride))));
         }
-        /* Rows that pass once ask far ahead. Others ask for the next part's codes of this panel, or for those of the panel that is next,
-         * whose beginning comes too late by itself. */
+        /* Rows that pass once ask far ahead. Others ask for the next part's codes of this panel, or for those of the
+         * panel that is next, whose beginning comes too late by itself. */
         size_t ahead = CODES_AHEAD;
         if (p->k > 0 || p->end < p->k_all)
             ahead = CODES_SPAN / (2 * (size_t)n_pair) * w_step + (t == BYTES && p->end == p->k_all ? 3 * w_col : 0);
@@ -153,8 +157,8 @@ static void word_mul(const struct simd *v, float *out, size_t ldo, const void *x
 }
 
 /* ---------------------------------------------------------------- int8 by 8 bits
- * The same products, and sums over a whole group: they grow in scratch, as whole numbers, span by span. Codes lie above what they mean by
- * 128, and sums are modulo 2^32, where their differences fit. */
+ * The same products, and sums over a whole group: they grow in scratch, as whole numbers, span by span. Codes lie above
+ * what they mean by 128, and sums are modulo 2^32, where their differences fit. */
 
 #ifdef DOT_BYTES
 enum { BYTE_INPUT = 1, BYTE_STEPS = 1 }; /* bytes of an input; instructions for four */
@@ -166,7 +170,8 @@ enum { BYTE_INPUT = 2, BYTE_STEPS = 2 };
 #define BYTE_PRODUCT(sum, b, a) PRODUCT(sum, b, a)
 #endif
 
-/* A prepared row: its codes as bytes or words, padded with zeros to a multiple of 64 inputs; each group's sum of codes; the row's scale. */
+/* A prepared row: its codes as bytes or words, padded with zeros to a multiple of 64 inputs; each group's sum of codes;
+ * the row's scale. */
 static size_t byte_row_bytes(const struct dev_weight *w)
 {
     return BYTE_INPUT * (size_t)gemm_round(w->k, 64) + gemm_round((quant_n_group(&w->q, w->k) + 1) * 4, 64) + 64;

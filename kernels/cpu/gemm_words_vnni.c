@@ -2,7 +2,8 @@
 #if defined(__x86_64__)
 #include "kernels/cpu/wide_avx2.h"
 enum { ROWS = 6, WIDE = 1 };
-/* By hand, as in gemm_vnni.c: gcc 12 copies registers around the intrinsics. "vex", or the assembler takes the instruction of AVX-512. */
+/* By hand, as in gemm_vnni.c: gcc 12 copies registers around the intrinsics. "vex", or the assembler takes the
+ * instruction of AVX-512. */
 #define DOT_WORDS(sum, b, a) __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(b), "x"(a))
 #define DOT_BYTES(sum, b, a) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(b), "x"(a))
 #define NAME(what)           gemm_##what##_vnni

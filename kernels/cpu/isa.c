@@ -123,7 +123,8 @@ static const struct cpu_isa
     };
 
 #if defined(__x86_64__)
-/* On Intel's cores vdpbf16ps does no more than fused multiply-adds of floats do, at half the precision: taken where it is asked for. */
+/* On Intel's cores vdpbf16ps does no more than fused multiply-adds of floats do, at half the precision: taken where it
+ * is asked for. */
 static bool worth(const struct cpu_isa *i) { return i->kind != bf16_kind || __builtin_cpu_is("amd"); }
 #else
 static bool worth(const struct cpu_isa *i) { return i != NULL; }

@@ -57,7 +57,8 @@ void place_nodes(const char *root, struct place_nodes *out)
     if (out->n == 0) out->n = 1; /* of no CPUs: nobody is bound to it */
 }
 
-/* The calling thread to those CPUs of the node that it may use; false: it may use none of them, or the system refuses. */
+/* The calling thread to those CPUs of the node that it may use; false: it may use none of them, or the system
+ * refuses. */
 static bool bind_thread(const uint64_t *cpu)
 {
     union {

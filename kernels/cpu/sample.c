@@ -1,6 +1,7 @@
 /* sample: one row of logits to one id, without sorting the vocabulary; logprobs, ranks and the best few.
- * The set of survivors is exact (order: higher logit first, ties to the lower id), and the draw walks it in order of id,
- * so that neither depends on how the set was found. Weights are integers (kernels/weigh.h): all sums are exact. Rows are spread over threads; a row has one thread. */
+ * The set of survivors is exact (order: higher logit first, ties to the lower id), and the draw walks it in order of
+ * id, so that neither depends on how the set was found. Weights are integers (kernels/weigh.h): all sums are exact.
+ * Rows are spread over threads; a row has one thread. */
 #include "base/rng.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/weigh.h"
@@ -55,7 +56,8 @@ static void select_first(const float *z, uint32_t *c, uint32_t n, uint32_t k)
     }
 }
 
-/* The k first of z [n] (fewer where fewer are above -inf), in no order. One pass: what cannot be among them falls out early. */
+/* The k first of z [n] (fewer where fewer are above -inf), in no order. One pass: what cannot be among them falls out
+ * early. */
 static uint32_t top_k(const struct simd *v, const float *z, uint32_t n, uint32_t k, uint32_t *c)
 {
     uint32_t m = 0;
@@ -75,7 +77,8 @@ static uint32_t top_k(const struct simd *v, const float *z, uint32_t n, uint32_t
     return m;
 }
 
-/* The fewest of c [n] that come first and weigh at least `left`, which all of them do; returns how many, moved to the front. */
+/* The fewest of c [n] that come first and weigh at least `left`, which all of them do; returns how many, moved to the
+ * front. */
 static uint32_t top_p(const float *z, const float *e, uint32_t *c, uint32_t n, uint64_t left)
 {
     uint32_t lo = 0, hi = n; /* [0, hi) is enough; left: what [0, lo) does not give yet */
@@ -166,7 +169,8 @@ static uint32_t walk(const struct sample_work *w, uint64_t place)
     return id;
 }
 
-/* The same over the survivors c [n]. Many are not sorted: what comes behind the last of them loses its weight instead. */
+/* The same over the survivors c [n]. Many are not sorted: what comes behind the last of them loses its weight
+ * instead. */
 static uint32_t walk_list(const struct sample_work *w, uint32_t n, uint32_t random)
 {
     uint64_t total = 0, place;
@@ -200,7 +204,8 @@ static uint32_t draw(const struct sample_work *w, const struct op_sample_row *r,
         total = 0;
         for (uint32_t i = 0; i < n; i++) total += weigh(w->e[w->c[i]]);
     } else {
-        /* Those not above bar weigh less than 1 - top_p together, so none of them is needed. -1: weights are rounded. */
+        /* Those not above bar weigh less than 1 - top_p together, so none of them is needed. -1: weights are
+         * rounded. */
         double part = r->top_p > 0 ? (double)r->top_p : 0;
         double bar = ((1.0 - part) * 0.999 * (double)total / w->vocab - 1.0) * 0x1p-42;
         n = w->v->ids_above(w->c, w->e, bar > 0 ? (float)bar : 0, 0, w->vocab);

@@ -1,7 +1,7 @@
-/* simd: the inner loops of the cpu device, one table per instruction set, picked once at open.   Private to kernels/cpu/.
- * All variants work on 16 lanes (AVX2: two registers, NEON: four, scalar: an array) in the same order with the same reduction tree,
- * so avx2, avx512 and neon give the same bits, and scalar too where the compiler has a fused multiply-add; what is sampled is the
- * same on all of them everywhere. No state. */
+/* simd: the inner loops of the cpu device, one table per instruction set, picked once at open.   Private to
+ * kernels/cpu/. All variants work on 16 lanes (AVX2: two registers, NEON: four, scalar: an array) in the same order
+ * with the same reduction tree, so avx2, avx512 and neon give the same bits, and scalar too where the compiler has a
+ * fused multiply-add; what is sampled is the same on all of them everywhere. No state. */
 #pragma once
 #include "kernels/device.h"
 #include <stdbool.h>
@@ -10,7 +10,8 @@
 
 enum { SIMD_LANES = 16, SIMD_WEIGH_MAX = 256 };
 
-/* How many of the rows that are left go into the next block of at most `most`: as few blocks as can be, as even as they come. */
+/* How many of the rows that are left go into the next block of at most `most`: as few blocks as can be, as even as they
+ * come. */
 static inline uint32_t simd_rows(uint32_t left, uint32_t most)
 {
     uint32_t n_block = (left + most - 1) / most;
@@ -19,7 +20,8 @@ static inline uint32_t simd_rows(uint32_t left, uint32_t most)
 
 /* Columns [16 * cols] of a product, each element one chain of fused multiply-adds over k, from k = 0 upwards:
  *   out[r, 16 c + l] (+)= sum over k of x[r, k] * w[c * w_col + k * w_k + l]
- * so that a chain may be cut anywhere and go on later, and no element knows of its neighbours. ld*, w_*: in elements. */
+ * so that a chain may be cut anywhere and go on later, and no element knows of its neighbours. ld*, w_*: in
+ * elements. */
 typedef void simd_mul_fn(float *out, size_t ldo, const float *x, size_t ldx, const void *w, size_t w_col, size_t w_k,
                          uint32_t k, uint32_t rows, uint32_t cols, bool add);
 
@@ -27,8 +29,9 @@ struct simd {
     const char  *name;
     simd_mul_fn *mul[3]; /* by dtype of w: F32, BF16, F16 */
 
-    /* n_k inputs of one panel and one group in GEMM_LANES order (gemm.h), as numbers: (code - zero) * scale -> dst [n_k, 16].
-     * I4: n_k even, scale and zero [16] f16, zero NULL: 8; I8, F8E4M3: scale [16] f32, zero is not looked at */
+    /* n_k inputs of one panel and one group in GEMM_LANES order (gemm.h), as numbers: (code - zero) * scale -> dst
+     * [n_k, 16]. I4: n_k even, scale and zero [16] f16, zero NULL: 8; I8, F8E4M3: scale [16] f32, zero is not
+     * looked at */
     void (*expand)(float *dst, const void *code, enum dtype t, const void *scale, const f16 *zero, uint32_t n_k);
 
     float (*sum_squares)(const float *x, uint32_t n);
@@ -42,8 +45,8 @@ struct simd {
                  uint32_t n); /* writes up to a multiple of 16, zeros behind n */
     /* 16 tokens of dim elements each -> dst [dim, 16] */
     void (*pack_k)(float *dst, const void *const *token, enum dtype t, uint32_t dim);
-    /* One tile of a running softmax: s [64] scores of which [lo, hi) are seen become weights; returns the factor for what
-     * was summed before. m: running maximum; l [16]: running sum, by lane. */
+    /* One tile of a running softmax: s [64] scores of which [lo, hi) are seen become weights; returns the factor for
+     * what was summed before. m: running maximum; l [16]: running sum, by lane. */
     float (*softmax)(float *s, uint32_t lo, uint32_t hi, float *m, float *l);
     float (*sum)(const float *l); /* 16 lanes */
 

@@ -92,7 +92,8 @@ INLINE v16 v_load_f32(const float *p) { return v_load(p); }
             v_store(out + (size_t)r * ldo + c * 16, acc[r][c]);                                            \
     }
 
-/* One function per R, so that each has its registers for itself: its columns some at a time, then what is left by ones. */
+/* One function per R, so that each has its registers for itself: its columns some at a time, then what is left by
+ * ones. */
 #define MUL_ROW(T, name, R)                                                                            \
     static void mul_##name##_##R(MUL_ARGS(T), uint32_t cols, bool add)                                 \
     {                                                                                                  \
@@ -382,8 +383,9 @@ static float logits_exp_sum(float *e, const float *x, float max, float min, uint
     return v_sum(sum);
 }
 
-/* weigh() without a double: adding 4 rounds e to h / 2^21, and what is left, added to 1.5 / 2^19, to l / 2^42. h and l then lie in
- * the low bits, where they are summed as integers, constants and all; h * 2^21 is even, so a tie in l is a tie of the whole. */
+/* weigh() without a double: adding 4 rounds e to h / 2^21, and what is left, added to 1.5 / 2^19, to l / 2^42. h and l
+ * then lie in the low bits, where they are summed as integers, constants and all; h * 2^21 is even, so a tie in l is a
+ * tie of the whole. */
 static uint64_t logits_weigh(float *e, const float *x, float max, float min, uint32_t n)
 {
     const v16 m = v_set1(max), low = v_set1(min), to_h = v_set1(4.0f), to_l = v_set1(0x1.8p-19f);

@@ -1,4 +1,5 @@
-/* simd neon: four registers are the 16 lanes. What every 64-bit ARM has: fused multiply-adds and conversions of f16 are part of it. */
+/* simd neon: four registers are the 16 lanes. What every 64-bit ARM has: fused multiply-adds and conversions of f16 are
+ * part of it. */
 #include "kernels/cpu/simd.h"
 #if defined(__aarch64__)
 #include <arm_neon.h>

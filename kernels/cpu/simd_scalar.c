@@ -1,4 +1,5 @@
-/* simd scalar: an array is the 16 lanes; for machines without a variant of their own, and the second opinion of the tests. */
+/* simd scalar: an array is the 16 lanes; for machines without a variant of their own, and the second opinion of the
+ * tests. */
 #include "kernels/cpu/simd.h"
 #include <math.h>
 #include <string.h>

@@ -56,7 +56,8 @@ static bool team_take(struct team *t, uint32_t share, uint32_t *begin_out, uint3
     }
 }
 
-/* Takes pieces, of its own share and then of the others', until there are none; returns how many. They are not counted as done yet. */
+/* Takes pieces, of its own share and then of the others', until there are none; returns how many. They are not counted
+ * as done yet. */
 static uint32_t team_pieces(struct team *t, uint32_t thread)
 {
     uint32_t begin, end, n = 0;

@@ -1,4 +1,5 @@
-/* transpose: 16 registers of 16 words: 4x4 within the 128-bit quarters, then the quarters.   Private to kernels/cpu/, for files built with AVX-512. */
+/* transpose: 16 registers of 16 words: 4x4 within the 128-bit quarters, then the quarters.   Private to kernels/cpu/,
+ * for files built with AVX-512. */
 #pragma once
 #include <immintrin.h>
 

@@ -1,5 +1,6 @@
-/* allreduce: sums, copies and columns among the ranks of one process. The protocol is in comm.h.   truth: kernels/ref (host.c)
- * Sums are in fp32 in rank order, rounded once: every rank computes the same bits, whatever the size of the message. */
+/* allreduce: sums, copies and columns among the ranks of one process. The protocol is in comm.h.   truth: kernels/ref
+ * (host.c) Sums are in fp32 in rank order, rounded once: every rank computes the same bits, whatever the size of the
+ * message. */
 #include "kernels/cuda/comm.h"
 #include "kernels/cuda/vec.cuh"
 
@@ -213,7 +214,8 @@ __global__ __launch_bounds__(256) void k_comm_spread(float *out, const float *al
     pdl_launch();
 }
 
-/* ---------------------------------------------------------------- launches: the same shape on every rank, from the sizes alone */
+/* ---------------------------------------------------------------- launches: the same shape on every rank, from the
+ * sizes alone */
 
 struct comm_shape {
     unsigned block, grid;

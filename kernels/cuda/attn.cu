@@ -1,9 +1,10 @@
 /* attention: paged, causal, grouped heads, sliding window.   truth: kernels/ref/attn.c   arithmetic: attn.cuh
  *   out act [n_row, n_head * head_dim]   qkv act [n_row, (n_head + 2 * n_kv_head) * head_dim]   pool bf16
  *
- * Decode: a warp takes the heads of one group of one sequence (rows of its mma) over one chunk of KV; blocks of one warp, as many as
- * the SMs hold, walk the list of items on the device, so the grid knows nothing of lengths. Parts go to plan.partial; the warp that
- * arrives last at a (sequence, group) merges them in order of the chunks and sets the counter back for the next launch.
+ * Decode: a warp takes the heads of one group of one sequence (rows of its mma) over one chunk of KV; blocks of one
+ * warp, as many as the SMs hold, walk the list of items on the device, so the grid knows nothing of lengths. Parts go
+ * to plan.partial; the warp that arrives last at a (sequence, group) merges them in order of the chunks and sets the
+ * counter back for the next launch.
  * Tiles of rows: 64 rows of one sequence and one or two heads a block, 16 rows a warp. */
 #include "base/check.h"
 #include "kernels/cuda/attn.cuh"
@@ -289,8 +290,8 @@ template <int HD> static void attn_launch(struct cuda_dev *d, const struct attn_
         LAUNCH(k_attn_decode<HD>, n < slots ? n : slots, 32, smem, d, a);
     }
     if (a.plan.n_tile == 0) return;
-    /* Two heads a block halve what is read of K and V. It takes all registers that two blocks an SM may have; and with room to fold, 128
-     * numbers a head leave room for one only, so there one head it is. */
+    /* Two heads a block halve what is read of K and V. It takes all registers that two blocks an SM may have; and with
+     * room to fold, 128 numbers a head leave room for one only, so there one head it is. */
     enum { PAIR = HD == 64 || HD == 128 ? 2 : 1 };
     if (PAIR == 2 && (HD == 64 || !a.fixed) && attn_tile<HD, PAIR, 4>(d, a)) return;
     if (attn_tile<HD, 1, 4>(d, a)) return;

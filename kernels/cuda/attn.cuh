@@ -1,13 +1,16 @@
-/* attn: the arithmetic of attention, one for decode and for tiles of rows, so that a row's bits do not depend on which kernel had it.
+/* attn: the arithmetic of attention, one for decode and for tiles of rows, so that a row's bits do not depend on which
+ * kernel had it.
  *   Device code of attn.cu.   truth: kernels/ref/attn.c
  *
- * A warp owns 16 query rows (MT times 16: the same rows of MT heads) and walks KV in tiles of 64 tokens at absolute positions:
- * S = Q K^T and O += P V with mma.m16n8k16 (bf16 in, fp32 sums), between them a running softmax in fp32 (Milakov & Gimelshein 2018,
- * arXiv:1805.02867; tiling as in Dao 2023, arXiv:2307.08691). In an mma a lane holds rows g = lane / 4 and g + 8, columns 2 * (lane % 4), + 1.
- * All that rounds is spelt out (__fmaf_rn, ...), so that no instance of a template contracts it in another way.
+ * A warp owns 16 query rows (MT times 16: the same rows of MT heads) and walks KV in tiles of 64 tokens at absolute
+ * positions: S = Q K^T and O += P V with mma.m16n8k16 (bf16 in, fp32 sums), between them a running softmax in fp32
+ * (Milakov & Gimelshein 2018, arXiv:1805.02867; tiling as in Dao 2023, arXiv:2307.08691). In an mma a lane holds rows g
+ * = lane / 4 and g + 8, columns 2 * (lane % 4), + 1. All that rounds is spelt out (__fmaf_rn, ...), so that no instance
+ * of a template contracts it in another way.
  *
- * K and V come through a ring of three slots in shared memory, a tile of K or of V each: while one is worked on two are under way.
- * Tokens that no row of the block sees are zero there, so weight zero times what lies behind a sequence stays zero. */
+ * K and V come through a ring of three slots in shared memory, a tile of K or of V each: while one is worked on two are
+ * under way. Tokens that no row of the block sees are zero there, so weight zero times what lies behind a sequence
+ * stays zero. */
 #pragma once
 #include "kernels/cuda/common.cuh"
 
@@ -69,7 +72,8 @@ static __device__ __forceinline__ void attn_load16(char *to, const void *src, bo
     }
 }
 
-/* The same for any size of blocks and heads: token by token, and number by number where rows are not of whole 16 bytes. */
+/* The same for any size of blocks and heads: token by token, and number by number where rows are not of whole 16
+ * bytes. */
 template <int HD>
 static __device__ void attn_load16_any(const struct attn_args &a, const struct attn_feed &f, char *to,
                                        const __nv_bfloat16 *head, uint32_t t)
@@ -213,8 +217,8 @@ static __device__ __forceinline__ void attn_put2(const struct attn_args &a, uint
 
 /* ---------------------------------------------------------------- one tile */
 
-/* Where Q is: fragments in registers, or rows in shared memory (MT times 16 of them, of this warp). WARPS: of the block; decode, with
- * one, has registers to spare and no shared memory. */
+/* Where Q is: fragments in registers, or rows in shared memory (MT times 16 of them, of this warp). WARPS: of the
+ * block; decode, with one, has registers to spare and no shared memory. */
 template <int HD, int MT, int WARPS> struct attn_query {
     enum { IN_REGISTERS = MT == 1 && HD <= (WARPS == 1 ? 128 : 96) };
     uint32_t    f[IN_REGISTERS ? HD / 16 : 1][4];
@@ -354,8 +358,9 @@ template <int HD> static __device__ __forceinline__ bool attn_any_not_finite(con
     return __any_sync(0xffffffffu, bad != 0);
 }
 
-/* A tile that only some rows see may hold NaN or infinity for them, and weight zero does not keep it from the others: so it is left
- * out of the product and added to the rows that see it. A lane's columns are its own, so nobody else knows of it. */
+/* A tile that only some rows see may hold NaN or infinity for them, and weight zero does not keep it from the others:
+ * so it is left out of the product and added to the rows that see it. A lane's columns are its own, so nobody else
+ * knows of it. */
 template <int HD, int MT>
 static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT> &r, const uint32_t p[MT][4][4],
                                                         const char *v, uint32_t t)
@@ -385,7 +390,8 @@ static __device__ __forceinline__ void attn_sum_careful(struct attn_rows<HD, MT>
 template <int HD, int MT> struct attn_fold {
     enum { EACH = 4 + HD / 2 };
 };
-/* Adds what row half h has now to what was folded, or begins with it; the result goes to memory (KEEP) or to the rows. */
+/* Adds what row half h has now to what was folded, or begins with it; the result goes to memory (KEEP) or to the
+ * rows. */
 template <int HD, int MT, int THREADS>
 static __device__ __forceinline__ void attn_merge(struct attn_rows<HD, MT> &r, int i, int h, float sum, float *fold,
                                                   bool begin, bool keep, float scale)
@@ -428,14 +434,16 @@ static __device__ __forceinline__ void attn_put_aside(struct attn_rows<HD, MT> &
 
 /* ---------------------------------------------------------------- the walk */
 
-/* All tiles of the feed, which has been begun. Behind it r.l is whole. All threads of the block call it. fold: NULL, or room. */
+/* All tiles of the feed, which has been begun. Behind it r.l is whole. All threads of the block call it. fold: NULL, or
+ * room. */
 template <int HD, int MT, int WARPS>
 static __device__ __forceinline__ void attn_walk(const struct attn_args &a, struct attn_feed &f,
                                                  const struct attn_query<HD, MT, WARPS> &q, struct attn_rows<HD, MT> &r,
                                                  float *fold)
 {
     attn_clear(r);
-    /* The feed is a tile ahead. Of three slots, the one that it fills next but has not yet begun to is the one to be worked on. */
+    /* The feed is a tile ahead. Of three slots, the one that it fills next but has not yet begun to is the one to be
+     * worked on. */
     while (f.t < f.hi + ATTN_KV) {
         uint32_t t = f.t - ATTN_KV, p[MT][4][4];
         bool     seen = t <= r.seen_last && t + ATTN_KV > r.seen_first,

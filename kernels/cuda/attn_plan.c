@@ -13,8 +13,8 @@ uint32_t cuda_attn_smem(int arch) { return (smem_kb(arch) - 1) * 1024; }
 
 uint32_t cuda_attn_warps(int arch, uint32_t head_dim)
 {
-    /* Each decode block is one warp with a ring of tiles; the system keeps 1 KB of every block for itself. More than 8 warps bring no
-     * more bytes under way: rings of short heads are short too, and so are their items. */
+    /* Each decode block is one warp with a ring of tiles; the system keeps 1 KB of every block for itself. More than 8
+     * warps bring no more bytes under way: rings of short heads are short too, and so are their items. */
     uint32_t block = CUDA_ATTN_RING * CUDA_ATTN_KV * cuda_attn_stride(cuda_attn_dim(head_dim)) + 1024,
              n = smem_kb(arch) * 1024 / block;
     CHECK(n >= 1);
@@ -29,7 +29,8 @@ struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head
                                      d->deterministic };
 }
 
-/* Items that a batch may have. A sequence is one at least; where that alone fills the GPU, a quarter more lets the longest ones split. */
+/* Items that a batch may have. A sequence is one at least; where that alone fills the GPU, a quarter more lets the
+ * longest ones split. */
 static uint32_t budget(const struct cuda_attn_split *s, uint32_t n_seq)
 {
     uint32_t full = s->n_slot / s->n_unit, most = n_seq + n_seq / 4;
@@ -67,7 +68,8 @@ uint32_t cuda_attn_items_max(const struct cuda_attn_split *s, uint32_t n_seq)
 
 uint32_t cuda_attn_tiles_max(uint32_t rows_max, uint32_t seqs_max) { return rows_max / CUDA_ATTN_ROWS + seqs_max; }
 
-/* The tile enters the list behind those that see at least as much: the longest start first, so that none is left running alone. */
+/* The tile enters the list behind those that see at least as much: the longest start first, so that none is left
+ * running alone. */
 static void add_tile(const struct dev_batch *b, struct cuda_attn_lists *l, uint32_t seq, uint32_t row)
 {
     uint32_t i = l->n_tile++;

@@ -1,7 +1,7 @@
 /* attn_plan: how the attention of a step is cut, as far as host and kernels must mean the same.   C17 and CUDA C++.
- * A chunk is a run of KV of one sequence at absolute positions [i * chunk, (i + 1) * chunk): decode computes chunks apart and merges
- * them in order. With a fixed split a row's chunk follows from its own length alone, so that its bits do too; the kernel for tiles of
- * rows then folds what it has at the same positions. */
+ * A chunk is a run of KV of one sequence at absolute positions [i * chunk, (i + 1) * chunk): decode computes chunks
+ * apart and merges them in order. With a fixed split a row's chunk follows from its own length alone, so that its bits
+ * do too; the kernel for tiles of rows then folds what it has at the same positions. */
 #pragma once
 #include <stdint.h>
 #ifdef __CUDACC__

@@ -1,12 +1,12 @@
 /* comm: who are the other ranks, and what carries a message to them.
- * Our own kernels (comm.h) carry what is small, between ranks of this process whose memory reaches each other's; NCCL carries what is
- * large, and everything between nodes. With --deterministic, sums that NCCL carries are gathered and added in rank order like ours:
- * its own order changes with the size of the message.
- * What NCCL carries lies in a window where there can be one (window.h): its symmetric kernels then sum in place. In which order, with how many
- * bits between, and in the switch or not, follows from the size of the message again, so deterministic sums stay ours; a gather moves bytes
- * and adds nothing, so it may be symmetric there too.
- * When a rank fails the group is aborted: the word in host memory that waiting kernels look at is set, and NCCL's communicator is
- * aborted, so that no stream waits for a rank that will never come. */
+ * Our own kernels (comm.h) carry what is small, between ranks of this process whose memory reaches each other's; NCCL
+ * carries what is large, and everything between nodes. With --deterministic, sums that NCCL carries are gathered and
+ * added in rank order like ours: its own order changes with the size of the message.
+ * What NCCL carries lies in a window where there can be one (window.h): its symmetric kernels then sum in place. In
+ * which order, with how many bits between, and in the switch or not, follows from the size of the message again, so
+ * deterministic sums stay ours; a gather moves bytes and adds nothing, so it may be symmetric there too.
+ * When a rank fails the group is aborted: the word in host memory that waiting kernels look at is set, and NCCL's
+ * communicator is aborted, so that no stream waits for a rank that will never come. */
 #include "kernels/cuda/comm.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -40,8 +40,8 @@ struct cuda_comm {
     unsigned char          next_id[DEV_COMM_ID];
 };
 
-/* Up to where one exchange beats NCCL on NVLink: at 4 ranks until 1 to 2 MB (14 against 23 us), at 8 until 256 KB. It grows with the
- * ranks what each must write. Sources: vllm#24532, #42324, #44079. */
+/* Up to where one exchange beats NCCL on NVLink: at 4 ranks until 1 to 2 MB (14 against 23 us), at 8 until 256 KB. It
+ * grows with the ranks what each must write. Sources: vllm#24532, #42324, #44079. */
 static size_t own_max(uint32_t n_rank)
 {
     return n_rank <= 2 ? 2 << 20 : n_rank <= 4 ? 1 << 20 : n_rank <= 8 ? 256 << 10 : 64 << 10;
@@ -219,7 +219,8 @@ static void nccl_failed(struct cuda_dev *d, const char *what)
         if (!ok_) nccl_failed(d, what);                        \
     } while (0)
 
-/* The name of the communicator: `given` to this rank or (one process) to all, or drawn by the first rank of the process. */
+/* The name of the communicator: `given` to this rank or (one process) to all, or drawn by the first rank of the
+ * process. */
 static enum status nccl_id(struct cuda_dev *d, const unsigned char *given, struct nccl_id *id_out)
 {
     struct cuda_comm *c = d->comm;
@@ -265,7 +266,8 @@ static void nccl_drop(struct cuda_comm *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Whether windows are tried. What it looks at is the same on all ranks: NCCL connects no two versions, and nodes no two options. */
+/* Whether windows are tried. What it looks at is the same on all ranks: NCCL connects no two versions, and nodes no two
+ * options. */
 static bool windows_wanted(const struct cuda_dev *d, const struct dev_cfg *cfg, char *why, size_t why_bytes)
 {
     if (cfg->symmetric == DEV_SYMMETRIC_OFF) {
@@ -278,8 +280,9 @@ static bool windows_wanted(const struct cuda_dev *d, const struct dev_cfg *cfg, 
     return false;
 }
 
-/* All ranks at a time. What this rank came to; why: one line where it is not HAVE. A communicator in which it FAILED is of no more use
- * (NCCL takes no call after an error), and ranks that wait in it for the one that failed come out by the verdict. */
+/* All ranks at a time. What this rank came to; why: one line where it is not HAVE. A communicator in which it FAILED is
+ * of no more use (NCCL takes no call after an error), and ranks that wait in it for the one that failed come out by the
+ * verdict. */
 static enum dev_ballot window_try(struct cuda_dev *d, char *why, size_t why_bytes)
 {
     struct cuda_comm   *c = d->comm;

@@ -1,11 +1,13 @@
-/* comm: how ranks exchange, as comm.c and allreduce.cu see it.   Thread: its rank thread; aborting: any.   Private to kernels/cuda/.
+/* comm: how ranks exchange, as comm.c and allreduce.cu see it.   Thread: its rank thread; aborting: any.   Private to
+ * kernels/cuda/.
  *
- * Own kernels, for ranks that are threads of this process and reach each other's memory. A message is cut into tiles; block b of every
- * rank takes the same tiles, one after another. For one tile, an exchange: each rank writes its part into its slot in the memory of
- * every peer (reads over NVLink cost a round trip, writes do not), then raises its flag there to the number of the exchange; when
- * all flags of the peers are up it reads the slots, in rank order. Numbers lie on the device, one per block, and advance by
- * themselves, so a replayed graph needs nothing from the host. Slots come twice, used in turn: who writes exchange e + 2 has seen
- * this rank's flag of e + 1, so this rank has read e. No barrier at the end, then. */
+ * Own kernels, for ranks that are threads of this process and reach each other's memory. A message is cut into tiles;
+ * block b of every rank takes the same tiles, one after another. For one tile, an exchange: each rank writes its part
+ * into its slot in the memory of every peer (reads over NVLink cost a round trip, writes do not), then raises its flag
+ * there to the number of the exchange; when all flags of the peers are up it reads the slots, in rank order. Numbers
+ * lie on the device, one per block, and advance by themselves, so a replayed graph needs nothing from the host. Slots
+ * come twice, used in turn: who writes exchange e + 2 has seen this rank's flag of e + 1, so this rank has read e. No
+ * barrier at the end, then. */
 #pragma once
 #ifdef __cplusplus
 extern "C" {
@@ -38,7 +40,8 @@ void comm_allgather(struct cuda_dev *d, const struct comm_view *v, float *out, c
                     uint32_t n_local);
 /* x[i] = sum over r of all[r][i], in rank order, rounded once; act [n_rank, n] -> act [n] */
 void comm_sum(struct cuda_dev *d, void *x, const void *all, uint32_t n_rank, size_t n);
-/* all F32 [n_rank, n]: elements [at, at + n) of each rank's [m, n_local], to their places in out [m, n_rank * n_local] */
+/* all F32 [n_rank, n]: elements [at, at + n) of each rank's [m, n_local], to their places in out [m, n_rank *
+ * n_local] */
 void comm_spread(struct cuda_dev *d, float *out, const float *all, uint32_t n_rank, size_t at, size_t n,
                  uint32_t n_local);
 

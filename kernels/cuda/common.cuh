@@ -1,8 +1,9 @@
-/* common: what every kernel file begins with: types, launches, reductions.   C++17, by nvcc, or by the host compiler on the emulator
- * of tests/emu (CUDA_EMU), whose headers bear the same names as the toolkit's.
+/* common: what every kernel file begins with: types, launches, reductions.   C++17, by nvcc, or by the host compiler on
+ * the emulator of tests/emu (CUDA_EMU), whose headers bear the same names as the toolkit's.
  *
- * A kernel begins with pdl_wait() before it reads what the kernel before it wrote, and calls pdl_launch() once its own loads are
- * issued (ptx.cuh). Every name in a .cu carries the file's prefix: on the emulator all kernels live in one program. */
+ * A kernel begins with pdl_wait() before it reads what the kernel before it wrote, and calls pdl_launch() once its own
+ * loads are issued (ptx.cuh). Every name in a .cu carries the file's prefix: on the emulator all kernels live in one
+ * program. */
 #pragma once
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/ptx.cuh"
@@ -64,15 +65,16 @@ static inline void launch(void (*k)(P...), dim3 grid, dim3 block, size_t smem, s
     if (again && cudaPeekAtLastError() != cudaSuccess && cuda_relaunch(on.dev))
         launch_once(k, grid, block, smem, on, static_cast<A &&>(a)...);
 }
-/* kernel<<<grid, block, smem>>>(...) on a struct cuda_dev * (with programmatic dependent launch where the device has it) or on a
- * plain stream. A kernel with a comma in its template arguments goes in parentheses. */
+/* kernel<<<grid, block, smem>>>(...) on a struct cuda_dev * (with programmatic dependent launch where the device has
+ * it) or on a plain stream. A kernel with a comma in its template arguments goes in parentheses. */
 #define LAUNCH(kernel, grid, block, smem, on, ...) \
     launch(kernel, dim3(grid), dim3(block), (size_t)(smem), launch_to(on), __VA_ARGS__)
 
 /* In a loop that waits for another block or rank. */
 #define EMU_SPIN() spin_pause()
 
-/* ---------------------------------------------------------------- reductions: fixed trees, the same bits in every thread */
+/* ---------------------------------------------------------------- reductions: fixed trees, the same bits in every
+ * thread */
 
 __device__ __forceinline__ float warp_sum(float v) { return warp_fold(v, fold_sum()); }
 __device__ __forceinline__ float warp_max(float v) { return warp_fold(v, fold_max()); }

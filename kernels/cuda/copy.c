@@ -1,10 +1,12 @@
-/* copy: KV between the GPU and host memory while steps run, by the copy engines: they take no SM from a step, and nothing from a
- * throughput that never hits (DMA beats a copy kernel from half a megabyte on, and a block is that large).
+/* copy: KV between the GPU and host memory while steps run, by the copy engines: they take no SM from a step, and
+ * nothing from a throughput that never hits (DMA beats a copy kernel from half a megabyte on, and a block is that
+ * large).
  *
- * One stream for each way, so a load never stands behind a store and both directions of the link are used; in order, and an event behind
- * each copy. All copies are cudaMemcpyAsync in the order of their stream: nothing is read before it is told to be, which is what the
- * batch call with the access order "any" gets wrong. Errors: one that does not stick fails its copy alone, whose rest is waited for; what
- * sticks, or does not end, gives the device up like an error of a step. */
+ * One stream for each way, so a load never stands behind a store and both directions of the link are used; in order,
+ * and an event behind each copy. All copies are cudaMemcpyAsync in the order of their stream: nothing is read before it
+ * is told to be, which is what the batch call with the access order "any" gets wrong. Errors: one that does not stick
+ * fails its copy alone, whose rest is waited for; what sticks, or does not end, gives the device up like an error of a
+ * step. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -128,7 +130,8 @@ static enum status copy_done(struct device *dev, enum dev_way way)
     return is_lost(d) ? ST_DEVICE : f->failed ? ST_IO : ST_OK;
 }
 
-/* Portable: one registration serves the GPUs of all ranks. In one piece, so that no copy ever crosses a border between two. */
+/* Portable: one registration serves the GPUs of all ranks. In one piece, so that no copy ever crosses a border between
+ * two. */
 static bool copy_pin(struct device *dev, void *host, size_t bytes)
 {
     struct cuda_dev *d = cuda_of(dev);

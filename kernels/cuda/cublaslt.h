@@ -1,5 +1,5 @@
-/* cublaslt: what we use of cuBLASLt, declared by ourselves and found at run time, so that neither its header nor its library is
- * needed to build, nor the library to start.   Thread: any; a handle belongs to the thread that made it.
+/* cublaslt: what we use of cuBLASLt, declared by ourselves and found at run time, so that neither its header nor its
+ * library is needed to build, nor the library to start.   Thread: any; a handle belongs to the thread that made it.
  * Names and values as in cublasLt.h of CUDA 12 and 13 (tests/cuda/test_cublaslt.c compares them where that header is).
  * Everything is column-major there: our row-major [r, c] is its [c, r] with leading dimension c. */
 #pragma once
@@ -76,9 +76,9 @@ struct cublaslt {
                   void *stream);
 };
 
-/* path: the library's file; NULL or "": libcublasLt.so.13, then .12, where the loader looks (LD_LIBRARY_PATH, ld.so.cache), then
- * under /usr/local/cuda/lib64; "none": as if there were none. It stays loaded until the process ends: libraries of CUDA do not like
- * to go while a context lives. err: one line with what was tried. ST_NOT_FOUND. */
+/* path: the library's file; NULL or "": libcublasLt.so.13, then .12, where the loader looks (LD_LIBRARY_PATH,
+ * ld.so.cache), then under /usr/local/cuda/lib64; "none": as if there were none. It stays loaded until the process
+ * ends: libraries of CUDA do not like to go while a context lives. err: one line with what was tried. ST_NOT_FOUND. */
 enum status cublaslt_load(const char *path, struct cublaslt *out, char *err, size_t err_bytes);
 
 #ifdef CUDA_EMU

@@ -1,8 +1,9 @@
 /* cuda: one GPU, one rank.   Thread: its rank thread; weight_set: any.   Private to kernels/cuda/. C17 and C++17 (.cu).
- * Memory is one reserved extent (arena); nothing is allocated after step_init. Kernels and copies run in order on one stream.
- * Activations are BF16 (or F16, cfg.act), KV is BF16, norm weights, biases and logits are F32.
- * Each entry of dev_ops lies in the file of its kernel; kernel launches go through LAUNCH (common.cuh) so that the same file
- * compiles for the emulator (tests/emu). Padding: row_seq, logit_row or page UINT32_MAX means skip, in every kernel. */
+ * Memory is one reserved extent (arena); nothing is allocated after step_init. Kernels and copies run in order on one
+ * stream. Activations are BF16 (or F16, cfg.act), KV is BF16, norm weights, biases and logits are F32.
+ * Each entry of dev_ops lies in the file of its kernel; kernel launches go through LAUNCH (common.cuh) so that the same
+ * file compiles for the emulator (tests/emu). Padding: row_seq, logit_row or page UINT32_MAX means skip, in every
+ * kernel. */
 #pragma once
 #ifdef __cplusplus
 extern "C" {
@@ -24,10 +25,11 @@ struct cuda_load;   /* load.c: pinned buffers                      */
 struct cuda_copy;   /* copy.c: a stream for each way               */
 struct cuda_window; /* window.h: memory of what ranks add up */
 
-/* The work of attention in the step that is being enqueued: written by step.c (cuda_attn_fill), read by attn.cu's host side. Device
- * addresses. The leading n_decode sequences have one row each, row s being sequence s, and are split along KV; the rest goes by tiles
- * of query rows. The lists, pos, row_start, page_start and page are copied to the device before the first kernel of the step and
- * no kernel changes them: attention reads them ahead of its predecessor's end. The length of a sequence is pos[its last row] + 1. */
+/* The work of attention in the step that is being enqueued: written by step.c (cuda_attn_fill), read by attn.cu's host
+ * side. Device addresses. The leading n_decode sequences have one row each, row s being sequence s, and are split along
+ * KV; the rest goes by tiles of query rows. The lists, pos, row_start, page_start and page are copied to the device
+ * before the first kernel of the step and no kernel changes them: attention reads them ahead of its predecessor's end.
+ * The length of a sequence is pos[its last row] + 1. */
 struct cuda_attn_plan {
     uint32_t        n_decode;
     uint32_t        n_tile;   /* 0: decode rows alone                                     */
@@ -129,11 +131,13 @@ bool           cuda_step_end(struct device *d, const struct dev_step *s, const s
 enum status    cuda_step_wait(struct device *d, const struct dev_step *s);
 void           cuda_step_free(struct cuda_dev *d);
 bool cuda_step_excuse(struct cuda_dev *d); /* true: a graph was being captured, which has failed now, without harm */
-/* true: e ended a launch of the step that is being enqueued and nothing else: that step is run again, or given up alone */
+/* true: e ended a launch of the step that is being enqueued and nothing else: that step is run again, or given up
+ * alone */
 bool cuda_step_fault(struct cuda_dev *d, cudaError_t e, const char *what);
 /* true: the last error has ended a launch and nothing else; it is taken back */
 bool cuda_relaunch(const struct cuda_dev *d);
-/* Before a launch: is it made once more if it is refused? Not where an error stands: what that one ended is missing, whatever follows. */
+/* Before a launch: is it made once more if it is refused? Not where an error stands: what that one ended is missing,
+ * whatever follows. */
 static inline bool cuda_may_relaunch(const struct cuda_dev *d)
 {
     return d->relaunch && cudaPeekAtLastError() == cudaSuccess;
@@ -153,8 +157,8 @@ void                             cuda_copy_free(struct cuda_dev *d);
 enum status cuda_blas_init(struct cuda_dev *d); /* takes cuda_blas_bytes() of the arena */
 uint64_t    cuda_blas_bytes(void);
 void        cuda_blas_free(struct cuda_dev *d);
-/* weight_alloc tells of every matrix before anything is in it: its algorithms are chosen now, and tried on it. Overwrites w->data
- * and the arena beyond d->used; done when it returns. */
+/* weight_alloc tells of every matrix before anything is in it: its algorithms are chosen now, and tried on it.
+ * Overwrites w->data and the arena beyond d->used; done when it returns. */
 void cuda_blas_seen(struct cuda_dev *d, const struct dev_weight *w);
 void cuda_linear(struct device *d, void *out, const void *x, const struct dev_weight *w, const float *bias, uint32_t m);
 void cuda_logits(struct device *d, float *out, const void *x, const struct dev_weight *w, uint32_t m);
@@ -172,7 +176,8 @@ void cuda_patch(struct cuda_dev *d, uint32_t *x, const struct dev_patch *p, cons
 /* rope_kv.cu, attn.cu */
 void cuda_qkv(struct device *d, const struct op_qkv *o, const struct dev_batch *b, const struct dev_kv *kv);
 void cuda_attention(struct device *d, const struct op_attn *o, const struct dev_batch *b, const struct dev_kv *kv);
-/* attn_plan.c: pure functions of their arguments, any thread. How decode attention is split, for one shape of attention. */
+/* attn_plan.c: pure functions of their arguments, any thread. How decode attention is split, for one shape of
+ * attention. */
 struct cuda_attn_split {
     uint32_t n_unit; /* warps that share the work on one chunk: KV heads, times groups of CUDA_ATTN_HEADS heads */
     uint32_t n_slot; /* decode warps that the GPU runs at a time                                                */
@@ -183,8 +188,9 @@ struct cuda_attn_split cuda_attn_split(const struct cuda_dev *d, uint32_t n_head
 uint32_t               cuda_attn_smem(int arch); /* bytes of shared memory that one block may have */
 uint32_t               cuda_attn_warps(int      arch,
                                        uint32_t head_dim); /* decode warps that one SM holds: bounded by its shared memory */
-/* plan.chunk for sequences of len[n_seq] tokens: the smallest multiple of CUDA_ATTN_KV from CUDA_ATTN_CHUNK_MIN on whose items still
- * run all at a time; with more sequences than that, one that leaves most of them whole. 0 with a fixed split. */
+/* plan.chunk for sequences of len[n_seq] tokens: the smallest multiple of CUDA_ATTN_KV from CUDA_ATTN_CHUNK_MIN on
+ * whose items still run all at a time; with more sequences than that, one that leaves most of them whole. 0 with a
+ * fixed split. */
 uint32_t cuda_attn_chunk(const struct cuda_attn_split *s, const uint32_t *len, uint32_t n_seq);
 /* Any plan's bound of items; it rises with n_seq, so it is a bucket's too. */
 uint32_t cuda_attn_items_max(const struct cuda_attn_split *s, uint32_t n_seq);
@@ -200,8 +206,9 @@ struct cuda_attn_lists {
                                           the step's own are written as padding */
     uint32_t n_decode, n_tile, n_item; /* out: of this step alone                                  */
 };
-/* Plans a step from host arrays: b->n_seq, row_seq, row_start and pos are read. Sequences without rows and rows whose row_seq is
- * UINT32_MAX have no work; they stand behind the others. len: scratch [b->n_seq]. Tiles come longest first. */
+/* Plans a step from host arrays: b->n_seq, row_seq, row_start and pos are read. Sequences without rows and rows whose
+ * row_seq is UINT32_MAX have no work; they stand behind the others. len: scratch [b->n_seq]. Tiles come longest
+ * first. */
 void cuda_attn_fill(const struct cuda_attn_split *s, const struct dev_batch *b, uint32_t *len,
                     struct cuda_attn_lists *l);
 /* moe.cu, sample.cu: what they need of d->work */

@@ -1,17 +1,19 @@
-/* cuda: the device itself: which GPU and why not, its one reserved extent of memory, what an error means, the table of ops.
- * The CUDA runtime is linked statically and looks for the driver (libcuda.so.1) at run time, so the same program starts on a machine
- * without a GPU and says in one line what is missing.
+/* cuda: the device itself: which GPU and why not, its one reserved extent of memory, what an error means, the table of
+ * ops. The CUDA runtime is linked statically and looks for the driver (libcuda.so.1) at run time, so the same program
+ * starts on a machine without a GPU and says in one line what is missing.
  *
- * Errors. Every failing call comes to cuda_ok. A failure gives the device up: one line, d->lost, and every wait from there on says
- * ST_DEVICE (ST_BROKEN where the GPU or a link of it is at fault, so that the process can say so to whoever places it); the engine fails
- * its requests, /health goes down and the process ends. Two exceptions, both in step.c. Capturing a graph fails without harm, and steps go
- * on without graphs. And a launch of a step that was refused, without the context being lost: the rest of the step is not launched, no step
- * is enqueued behind it yet, so it is run again; refused a second time, its requests alone fail (ST_STEP). Where ranks compute together
- * their exchanges are counted, and one that ran twice on one rank alone would shift all that follow: there the launch itself is made again
- * at once (common.cuh), and refused a second time it is a failure like any other.
+ * Errors. Every failing call comes to cuda_ok. A failure gives the device up: one line, d->lost, and every wait from
+ * there on says ST_DEVICE (ST_BROKEN where the GPU or a link of it is at fault, so that the process can say so to
+ * whoever places it); the engine fails its requests, /health goes down and the process ends. Two exceptions, both in
+ * step.c. Capturing a graph fails without harm, and steps go on without graphs. And a launch of a step that was
+ * refused, without the context being lost: the rest of the step is not launched, no step is enqueued behind it yet, so
+ * it is run again; refused a second time, its requests alone fail (ST_STEP). Where ranks compute together their
+ * exchanges are counted, and one that ran twice on one rank alone would shift all that follow: there the launch itself
+ * is made again at once (common.cuh), and refused a second time it is a failure like any other.
  *
- * A device that hangs reports nothing, so waiting polls, and sleeps in between. The engine's own watch (eng_alive, from another thread)
- * knows how long the step should take and takes /health down first; WAIT_LIMIT_US only sees to it that no caller waits for ever. */
+ * A device that hangs reports nothing, so waiting polls, and sleeps in between. The engine's own watch (eng_alive, from
+ * another thread) knows how long the step should take and takes /health down first; WAIT_LIMIT_US only sees to it that
+ * no caller waits for ever. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -457,8 +459,8 @@ static enum status reserve(struct cuda_dev *d)
     return try_out(d);
 }
 
-/* As dev_arith. Bits differ between kinds of GPU (which kernels there are), and with `deterministic`; without it they hang on the sizes of
- * batches too, as the option says. */
+/* As dev_arith. Bits differ between kinds of GPU (which kernels there are), and with `deterministic`; without it they
+ * hang on the sizes of batches too, as the option says. */
 static void cuda_arith(const struct device *dev, enum dtype weights, const struct dev_quant *q, enum dtype kv,
                        char *text, size_t bytes)
 {

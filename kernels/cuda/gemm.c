@@ -1,4 +1,5 @@
-/* gemm: out[m, n] = x[m, k] * w[n, k]^T on the GPU, by the algorithm that is pinned for (n, k, types) and the bucket of m. */
+/* gemm: out[m, n] = x[m, k] * w[n, k]^T on the GPU, by the algorithm that is pinned for (n, k, types) and the bucket of
+ * m. */
 #include "kernels/cuda/gemm.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -58,7 +59,8 @@ static struct gemm_product rows_of(const struct cuda_dev *d, const struct gemm_p
     return part;
 }
 
-/* As many rows at a time as the workspace holds when they are prepared: the next ones come on the same stream, behind the product. */
+/* As many rows at a time as the workspace holds when they are prepared: the next ones come on the same stream, behind
+ * the product. */
 static bool run_prepared(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p)
 {
     const struct cuda_gemm_kind *kind = pin->kind;
@@ -175,7 +177,8 @@ static bool pin_same(const struct gemm_pin *a, const struct gemm_pin *b)
     return a->kind == b->kind && !memcmp(&a->algo, &b->algo, sizeof a->algo);
 }
 
-/* Right over its bucket's ends, and, where it must be, the same bits for a row alone. w holds numbers, or is NULL: unchecked. */
+/* Right over its bucket's ends, and, where it must be, the same bits for a row alone. w holds numbers, or is NULL:
+ * unchecked. */
 static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_pin *pin,
                       const struct gemm_want *want, const struct room *r, const struct dev_weight *w)
 {
@@ -195,8 +198,8 @@ static bool pin_holds(struct cuda_dev *d, const struct gemm_shape *s, const stru
     return !want->exact || gemm_rows_alone(d, pin, &p, r->alone);
 }
 
-/* The first pin that holds: kinds best first, and of each what was tuned before what is guessed. below: of the bucket below, on whose like
- * w's numbers have just been tried; NULL: there is none. */
+/* The first pin that holds: kinds best first, and of each what was tuned before what is guessed. below: of the bucket
+ * below, on whose like w's numbers have just been tried; NULL: there is none. */
 static struct gemm_pin pin_pick(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want,
                                 const struct room *r, const struct dev_weight *w, const struct gemm_pin *below)
 {
@@ -256,7 +259,8 @@ static void shape_pin(struct cuda_dev *d, struct gemm_shape *s, const struct dev
     if (w)
         cuda_ok(d, cudaStreamSynchronize(d->stream),
                 "gemm check"); /* others write to the matrix next, on streams of their own */
-    /* the file has the output type that the matrix is used with, and for logits few rows: one tuned row shows that it was tuned for */
+    /* the file has the output type that the matrix is used with, and for logits few rows: one tuned row shows that it
+     * was tuned for */
     for (uint32_t i = 0; i < b->file.n_row; i++)
         known = known || (b->file.row[i].n == s->n && b->file.row[i].k == s->k);
     if (!known && !b->told) {
@@ -296,7 +300,8 @@ static void multiply(struct cuda_dev *d, void *out, enum dtype out_t, const void
                      uint32_t m)
 {
     CHECK(w->dtype == d->impl.dev.act);
-    /* a matrix that nobody announced is pinned now, without looking at its numbers: they are the caller's; when bits must hold, as plain */
+    /* a matrix that nobody announced is pinned now, without looking at its numbers: they are the caller's; when bits
+     * must hold, as plain */
     const struct gemm_shape  *s = shape_of(d, w, out_t, false);
     const struct gemm_product p = { .out = out, .out_t = out_t, .x = x, .w = w, .m = m };
     const struct gemm_pin     last = last_pin(w->q.code, w->q.act8);

@@ -1,7 +1,8 @@
 /* gemm: which algorithm multiplies which matrix for how many rows.   Private to gemm*.c and tune.c. Thread: rank's.
- * A shape is seen once, while loading, and every bucket of rows of it gets its pin then: from the file that `spillway tune` wrote,
- * else the library's first choice, else our own plain kernel. Nothing is chosen later and nothing is allocated. With --deterministic a
- * matrix has one pin for all, whose bits were compared up to the most rows of a step; one that was not seen is the plain kernel's. */
+ * A shape is seen once, while loading, and every bucket of rows of it gets its pin then: from the file that `spillway
+ * tune` wrote, else the library's first choice, else our own plain kernel. Nothing is chosen later and nothing is
+ * allocated. With --deterministic a matrix has one pin for all, whose bits were compared up to the most rows of a step;
+ * one that was not seen is the plain kernel's. */
 #pragma once
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
@@ -44,8 +45,9 @@ struct gemm_want {
     uint32_t lo, hi; /* rows of a product */
     bool     exact;  /* a row has the same bits for each of these numbers of rows */
 };
-/* A way to multiply: one row of the table in gemm.c, which stands there best first. It says which weights it multiplies and for how many rows,
- * and what it does to activations first. A kernel for few rows that streams weights is a row, and so is each kind of codes. */
+/* A way to multiply: one row of the table in gemm.c, which stands there best first. It says which weights it multiplies
+ * and for how many rows, and what it does to activations first. A kernel for few rows that streams weights is a row,
+ * and so is each kind of codes. */
 struct cuda_gemm_kind {
     const char *name;
     enum dtype  code; /* of the weights: F32 are plain ones, in the type of the activations */
@@ -53,12 +55,14 @@ struct cuda_gemm_kind {
     bool
              last; /* ours: it multiplies any such weights for any number of rows, never refuses, and is what others are checked by */
     uint32_t rows_max; /* of a product; 0: any */
-    /* Pins for what is wanted, best guess first, at most GEMM_CANDIDATES: tuned ones, or those that are guessed. Not where `last` is. */
+    /* Pins for what is wanted, best guess first, at most GEMM_CANDIDATES: tuned ones, or those that are guessed. Not
+     * where `last` is. */
     uint32_t (*offer)(struct cuda_dev *d, const struct gemm_shape *s, const struct gemm_want *want, bool tuned,
                       struct gemm_pin *pin_out);
     /* Whether it can multiply m rows by this pin; NULL: it can. */
     bool (*takes)(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_shape *s, uint32_t m);
-    /* Bytes of a prepared row, a multiple of 16 and at most GEMM_WORKSPACE; NULL, and prepare too: activations are taken as they are. */
+    /* Bytes of a prepared row, a multiple of 16 and at most GEMM_WORKSPACE; NULL, and prepare too: activations are
+     * taken as they are. */
     size_t (*row_bytes)(const struct dev_weight *w);
     /* m rows of activations x to `rows`, which lies where the library's workspace is. Enqueued on d->stream, as mul. */
     void (*prepare)(struct cuda_dev *d, void *rows, const void *x, const struct dev_weight *w, uint32_t m);
@@ -68,8 +72,8 @@ struct cuda_gemm_kind {
 extern const struct cuda_gemm_kind gemm_plain; /* our own kernel, gemm_plain.cu */
 extern const struct cuda_gemm_kind gemm_lt;    /* gemm_lt.c: the library */
 
-/* A file of algorithms: lines of text, the last a checksum of those before it. Rows of `det` have bucket UINT32_MAX: one algorithm
- * for every number of rows. */
+/* A file of algorithms: lines of text, the last a checksum of those before it. Rows of `det` have bucket UINT32_MAX:
+ * one algorithm for every number of rows. */
 struct gemm_file_row {
     uint32_t       n, k, bucket;
     enum dtype     in, out;
@@ -84,7 +88,8 @@ struct gemm_file {
     struct gemm_file_row *row;
     uint32_t              n_row, cap;
 };
-/* ST_NOT_FOUND: no such file. ST_CONFIG: not to be used, err says in one line why (damaged, another GPU, another library). */
+/* ST_NOT_FOUND: no such file. ST_CONFIG: not to be used, err says in one line why (damaged, another GPU, another
+ * library). */
 enum status                 gemm_file_read(const char *path, struct gemm_file *f, char *err, size_t err_bytes);
 enum status                 gemm_file_write(const char *path, const struct gemm_file *f, char *err, size_t err_bytes);
 enum status                 gemm_file_add(struct gemm_file *f, const struct gemm_file_row *r);
@@ -128,12 +133,12 @@ bool gemm_is_exact(struct cuda_blas *b, const struct lt_algo *a);
 /* Prepares the rows where the kind wants that, and multiplies. false: it did nothing that counts, another pin must. */
 bool gemm_run(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p);
 
-/* Largest relative error of a pin over sampled elements of p; above gemm_error_max or NAN: wrong. x and w hold numbers, out is
- * overwritten. Waits for the device. INFINITY: it does not run. */
+/* Largest relative error of a pin over sampled elements of p; above gemm_error_max or NAN: wrong. x and w hold numbers,
+ * out is overwritten. Waits for the device. INFINITY: it does not run. */
 float gemm_error(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p);
 float gemm_error_max(enum dtype out);
-/* Whether rows have the bits among others that they have alone: some of each of many numbers of rows up to p->m, p->m among them. x: as many
- * rows of numbers. out: room for as many; alone: for one. */
+/* Whether rows have the bits among others that they have alone: some of each of many numbers of rows up to p->m, p->m
+ * among them. x: as many rows of numbers. out: room for as many; alone: for one. */
 bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, const struct gemm_product *p, void *alone);
 
 /* gemm_plain.cu: ours, for where there is no library. Exact: K in steps of 16 from 0, for every m. */

@@ -1,5 +1,5 @@
-/* gemm_check: is a product right, without computing it a second time: sampled elements against their own dot product, and a look
- * at every element for NaN (what was never written). For loading and tuning, not for steps.
+/* gemm_check: is a product right, without computing it a second time: sampled elements against their own dot product,
+ * and a look at every element for NaN (what was never written). For loading and tuning, not for steps.
  *   out [m, n] act or F32   x [m, k], w [n, k] act */
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/gemm.h"

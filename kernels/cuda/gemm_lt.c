@@ -1,5 +1,6 @@
 /* gemm_lt: products by cuBLASLt: the library's view of one, its algorithms, and the row of the table of kinds.
- * Weights are op T there: our row-major w [n, k] is its column-major [k, n], x is [k, m], out is [n, m]; fp32 compute. */
+ * Weights are op T there: our row-major w [n, k] is its column-major [k, n], x is [k, m], out is [n, m]; fp32
+ * compute. */
 #include "base/log.h"
 #include "kernels/cuda/gemm.h"
 

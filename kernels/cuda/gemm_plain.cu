@@ -1,9 +1,9 @@
 /* gemm_plain: out[m, n] = x[m, k] * w[n, k]^T by our own hand, for where cuBLASLt is missing or refuses.
  *   x [m, k], w [n, k] act   out [m, n] act or F32   sums in fp32
- * Exact: every element is a chain of mma steps of 16 along k from 0 to k, whatever m, n or the tile, so a row has the same bits in
- * every batch; elements beyond k are zeros. A block makes BM x 64 of out: BM 64 for many rows, 16 for few. x is the A operand
- * (rows), w the B operand (columns). cp.async brings STAGES tiles of 64 along k; rows of 144 bytes keep ldmatrix free of conflicts.
- * Where k or an address forbids 16-byte loads, elements are loaded one by one. */
+ * Exact: every element is a chain of mma steps of 16 along k from 0 to k, whatever m, n or the tile, so a row has the
+ * same bits in every batch; elements beyond k are zeros. A block makes BM x 64 of out: BM 64 for many rows, 16 for few.
+ * x is the A operand (rows), w the B operand (columns). cp.async brings STAGES tiles of 64 along k; rows of 144 bytes
+ * keep ldmatrix free of conflicts. Where k or an address forbids 16-byte loads, elements are loaded one by one. */
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/vec.cuh"

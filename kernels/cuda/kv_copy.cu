@@ -1,5 +1,6 @@
-/* kv_copy: whole blocks of the KV pool copied within it, for forks of a sequence.   truth: host_block_copy in kernels/host.c
- * The pairs travel as kernel arguments: no copy to the device, and they may be reused by the host at once. */
+/* kv_copy: whole blocks of the KV pool copied within it, for forks of a sequence.   truth: host_block_copy in
+ * kernels/host.c The pairs travel as kernel arguments: no copy to the device, and they may be reused by the host at
+ * once. */
 #include "base/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/common.cuh"
@@ -40,7 +41,8 @@ static void copy_run(struct cuda_dev *d, const struct dev_kv *kv, const struct c
     cuda_launched(d, "block_copy");
 }
 
-/* As if the pairs were copied one after the other: a pair that meets an earlier one of its launch waits for the next launch. */
+/* As if the pairs were copied one after the other: a pair that meets an earlier one of its launch waits for the next
+ * launch. */
 extern "C" void cuda_block_copy(struct device *dev, const struct dev_kv *kv, const uint32_t *src, const uint32_t *dst,
                                 uint32_t n)
 {

@@ -1,9 +1,10 @@
 /* cuda: weights. Row-major [n][k] in the type of the activations, as cuBLASLt likes them: loading is a copy.
  *
- * weight_set is called by several threads, each with rows that it has just read. A thread takes a pinned buffer, writes its rows there in
- * the device's type, enqueues the copy on the loading stream and goes on with the next buffer: while one buffer travels, other threads
- * fill others. The buffers are one extent, taken at open and given back at the first step. Where the system lets us pin nothing
- * (ulimit -l, cgroup) the way goes through ordinary memory, one copy at a time. */
+ * weight_set is called by several threads, each with rows that it has just read. A thread takes a pinned buffer, writes
+ * its rows there in the device's type, enqueues the copy on the loading stream and goes on with the next buffer: while
+ * one buffer travels, other threads fill others. The buffers are one extent, taken at open and given back at the first
+ * step. Where the system lets us pin nothing (ulimit -l, cgroup) the way goes through ordinary memory, one copy at a
+ * time. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kernels/cuda/cuda.h"

@@ -1,6 +1,6 @@
-/* mlp: what is done to rows one element at a time: embed, gather, gates, bias; patches.   truth: kernels/ref/mlp.c, gemm.c, host.c
- * A block does MLP_THREADS units of one row (grid: rows, pieces of a row). A unit is 16 bytes of output where rows and addresses
- * allow it, else one element. */
+/* mlp: what is done to rows one element at a time: embed, gather, gates, bias; patches.   truth: kernels/ref/mlp.c,
+ * gemm.c, host.c A block does MLP_THREADS units of one row (grid: rows, pieces of a row). A unit is 16 bytes of output
+ * where rows and addresses allow it, else one element. */
 #include "base/check.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/vec.cuh"
@@ -37,7 +37,8 @@ static void rows(struct cuda_dev *d, void *out, const void *x, const uint32_t *i
                dim);
 }
 
-/* An id that is not in the vocabulary (padding, or a client's that nobody refused) gives a row of zeros, never a wild read. */
+/* An id that is not in the vocabulary (padding, or a client's that nobody refused) gives a row of zeros, never a wild
+ * read. */
 extern "C" void cuda_embed(struct device *dev, void *out, const uint32_t *id, const struct dev_weight *w, uint32_t n)
 {
     struct cuda_dev *d = cuda_of(dev);

@@ -1,10 +1,11 @@
 /* moe: softmax over the experts, the top_k best, their SwiGLU, the weighted sum.   truth: kernels/ref/moe.c
  *   x, out act [n_row, hidden]   router_logits act [n_row, n_expert]
- * route: a list of top_k (expert, weight) per row; sort: slots (row, k) in order of expert, then row; two grouped products over the
- * experts that have rows (moe_gemm.cuh); combine: the sum over k = 0, 1, ... All in fp32, rounded to act where a product is stored:
- * h after SwiGLU, and each expert's share of the output after its weight.
- * The host knows how many rows there are and nothing else: launches can be captured, and everything that routing decides is read on the
- * device. What a row gets does not depend on the kernels that were chosen for it. Many rows go MOE_ROWS at a time.
+ * route: a list of top_k (expert, weight) per row; sort: slots (row, k) in order of expert, then row; two grouped
+ * products over the experts that have rows (moe_gemm.cuh); combine: the sum over k = 0, 1, ... All in fp32, rounded to
+ * act where a product is stored: h after SwiGLU, and each expert's share of the output after its weight.
+ * The host knows how many rows there are and nothing else: launches can be captured, and everything that routing
+ * decides is read on the device. What a row gets does not depend on the kernels that were chosen for it. Many rows go
+ * MOE_ROWS at a time.
  * Rows of padding get no experts and zeros: a graph's empty rows would else have weights read for them. */
 #include "base/check.h"
 #include "kernels/cuda/cuda.h"
@@ -87,8 +88,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     for (uint32_t k = lane; k < top_k; k += 32) weight[k] /= chosen;
 }
 
-/* A block per expert: start[e] = slots of the experts before it, and its own slots from there on in order[], rising. Each thread looks
- * at a stretch of the slots; expert[] may be read up to 3 elements past n_slot. */
+/* A block per expert: start[e] = slots of the experts before it, and its own slots from there on in order[], rising.
+ * Each thread looks at a stretch of the slots; expert[] may be read up to 3 elements past n_slot. */
 __global__ void __launch_bounds__(SORT_THREADS)
     k_moe_sort(uint32_t *start, uint32_t *order, const uint32_t *expert, uint32_t n_slot)
 {
@@ -203,8 +204,8 @@ extern "C" uint64_t cuda_moe_work_bytes(const struct cuda_dev *d, const struct d
     return lim->n_expert ? moe_layout(NULL, n_row * lim->top_k, lim->n_expert, lim->hidden, lim->inter).bytes : 0;
 }
 
-/* The experts of a layer lie at equal distances in the arena, as the loader takes them: base and stride say it all, no table of
- * pointers is needed. */
+/* The experts of a layer lie at equal distances in the arena, as the loader takes them: base and stride say it all, no
+ * table of pointers is needed. */
 static size_t moe_stride(const struct dev_weight *w, uint32_t n_expert, enum dtype t, uint32_t n, uint32_t k)
 {
     size_t stride = n_expert > 1 ? (size_t)((const char *)w[1].data - (const char *)w[0].data) : 0;

@@ -53,7 +53,8 @@ struct moe_item {
     uint32_t expert, rt, place, end;
 };
 
-/* Every block makes the list for itself: first[e] = tiles before expert e, [n_expert + 1] in shared memory. All threads. */
+/* Every block makes the list for itself: first[e] = tiles before expert e, [n_expert + 1] in shared memory. All
+ * threads. */
 __device__ __forceinline__ void moe_list(uint32_t *first, const uint32_t *start, uint32_t n_expert, uint32_t tokens)
 {
     __shared__ uint32_t part[32];
@@ -80,7 +81,8 @@ __device__ __forceinline__ void moe_list(uint32_t *first, const uint32_t *start,
     __syncthreads();
 }
 
-/* The row tiles of one tile follow each other: its tokens stay in cache, and so do weights whose expert has several tiles. */
+/* The row tiles of one tile follow each other: its tokens stay in cache, and so do weights whose expert has several
+ * tiles. */
 __device__ __forceinline__ struct moe_item moe_at(const uint32_t *first, const uint32_t *start, uint32_t n_expert,
                                                   uint32_t tokens, uint32_t item, uint32_t n_rt)
 {
@@ -119,7 +121,8 @@ __device__ __forceinline__ uint4 moe_load8(const uint16_t *row, uint32_t k, uint
 
 enum { MOE_STREAM_THREADS = 128 };
 
-/* NB: groups of 8 tokens in a tile. DEEP: steps of 32 k that are in flight. VECTOR: rows are whole, aligned 16-byte vectors. */
+/* NB: groups of 8 tokens in a tile. DEEP: steps of 32 k that are in flight. VECTOR: rows are whole, aligned 16-byte
+ * vectors. */
 template <class T, bool GATE_UP, int NB, int DEEP, bool VECTOR>
 __global__ void __launch_bounds__(MOE_STREAM_THREADS, 4) k_moe_stream(const __grid_constant__ struct moe_args p)
 {
@@ -202,7 +205,8 @@ template <int TOKENS> static inline size_t moe_block_smem(uint32_t n_expert)
     return (size_t)MOE_BLOCK_STAGES * (MOE_BLOCK_ROWS + TOKENS) * MOE_BLOCK_K * 2 + (n_expert + 1) * sizeof(uint32_t);
 }
 
-/* n_k and n_out are multiples of 8, all rows are aligned. 4 warps: two halves of the weight rows, even and odd groups of 8 tokens. */
+/* n_k and n_out are multiples of 8, all rows are aligned. 4 warps: two halves of the weight rows, even and odd groups
+ * of 8 tokens. */
 template <class T, bool GATE_UP, int TOKENS>
 __global__ void __launch_bounds__(MOE_BLOCK_THREADS, TOKENS == 64 ? 3 : 2)
     k_moe_block(const __grid_constant__ struct moe_args p)
@@ -223,7 +227,8 @@ __global__ void __launch_bounds__(MOE_BLOCK_THREADS, TOKENS == 64 ? 3 : 2)
     const uint32_t n_k = GATE_UP ? p.hidden : p.inter, n_out = GATE_UP ? p.inter : p.hidden;
     const uint32_t n_rt = (n_out + OUT - 1) / OUT, n_item = first[p.n_expert] * n_rt,
                    n_step = (n_k + MOE_BLOCK_K - 1) / MOE_BLOCK_K;
-    /* Rows of 128 bytes; every other row has its halves exchanged, so that 8 lanes that read 64 bytes of two rows meet all banks. */
+    /* Rows of 128 bytes; every other row has its halves exchanged, so that 8 lanes that read 64 bytes of two rows meet
+     * all banks. */
     const uint32_t load_row = tid >> 3, load_chunk = tid & 7;
     const uint32_t put = load_row * ROW_BYTES + ((load_chunk ^ (load_row & 1) << 2) << 4);
     const uint32_t get0 = g * ROW_BYTES + t * 16 + ((g & 1) << 6), get1 = get0 ^ 64;

@@ -1,7 +1,7 @@
-/* nccl_api: the part of NCCL that we call, found at run time.   Thread: any after nccl_api_get.   Private to kernels/cuda/.
- * Declared here and not by nccl.h, so that the build needs no NCCL and the program starts without one. Names, values and the layout
- * of the configuration are those of nccl.h since 2.14, which later versions keep (they read `size` and `version` first);
- * tests/cuda/test_nccl_abi.c compares with the nccl.h that there is. */
+/* nccl_api: the part of NCCL that we call, found at run time.   Thread: any after nccl_api_get.   Private to
+ * kernels/cuda/. Declared here and not by nccl.h, so that the build needs no NCCL and the program starts without one.
+ * Names, values and the layout of the configuration are those of nccl.h since 2.14, which later versions keep (they
+ * read `size` and `version` first); tests/cuda/test_nccl_abi.c compares with the nccl.h that there is. */
 #pragma once
 #ifdef __cplusplus
 extern "C" {
@@ -49,12 +49,13 @@ struct nccl_api {
 };
 /* NULL: not found, or too old; why says so in one line. Loaded once per process and never unloaded. */
 const struct nccl_api *nccl_api_get(char *why, size_t why_bytes);
-/* A version whose graphs hang when they are replayed on several nodes (2.28.9, fixed in 2.30.4; the versions between count too). */
+/* A version whose graphs hang when they are replayed on several nodes (2.28.9, fixed in 2.30.4; the versions between
+ * count too). */
 static inline bool nccl_graphs_hang(int version) { return version >= 22800 && version < 23004; }
 /* False, with one line in why: what was found and what is needed. */
 bool nccl_has_windows(const struct nccl_api *api, char *why, size_t why_bytes);
-/* Two ranks that gather between registered buffers may hang in the copy engines' way of doing it (NCCL#2241, seen in 2.29.7, fixed in
- * 2.31.2; those ways came with 2.28). */
+/* Two ranks that gather between registered buffers may hang in the copy engines' way of doing it (NCCL#2241, seen in
+ * 2.29.7, fixed in 2.31.2; those ways came with 2.28). */
 static inline bool nccl_gather_hangs(int version, uint32_t n_rank)
 {
     return n_rank == 2 && version >= 22800 && version < 23102;

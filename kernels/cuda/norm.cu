@@ -1,8 +1,9 @@
 /* norm: RMSNorm, alone and behind the residual sum.   truth: kernels/ref/norm.c
  *   x, delta, out act [n, dim]   w F32 [dim]
- * One row per block: mean of squares in fp32, out = x * scale * w rounded once. The shape of the sum depends on dim alone, so a row
- * gives the same bits in every batch. The residual x + delta is rounded to act first and the norm is of the rounded value, as
- * transformers has it and as the next layer will read it; transformers rounds x * scale too before it multiplies by w, we do not. */
+ * One row per block: mean of squares in fp32, out = x * scale * w rounded once. The shape of the sum depends on dim
+ * alone, so a row gives the same bits in every batch. The residual x + delta is rounded to act first and the norm is of
+ * the rounded value, as transformers has it and as the next layer will read it; transformers rounds x * scale too
+ * before it multiplies by w, we do not. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/vec.cuh"
 

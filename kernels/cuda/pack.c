@@ -1,6 +1,6 @@
 /* pack: a step into its slab and its results out of theirs.   See step.h.
- * Every entry of the fixed part is written for every step, padding too: a graph runs over all of them, and what the last step left
- * there would be run again. */
+ * Every entry of the fixed part is written for every step, padding too: a graph runs over all of them, and what the
+ * last step left there would be run again. */
 #include "base/check.h"
 #include "kernels/cuda/step.h"
 #include <string.h>
@@ -243,7 +243,8 @@ void cuda_back_read(const struct cuda_back *k, const char *from, const struct de
 void cuda_step_on(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
                   const struct cuda_back *k, char *in, char *out, struct dev_step *on, struct cuda_attn_plan *plan)
 {
-    /* How long the arrays of the pool are is not said: a graph would keep the length of the step that it was recorded for. */
+    /* How long the arrays of the pool are is not said: a graph would keep the length of the step that it was recorded
+     * for. */
     *on = (struct dev_step){ .b = { .n_row = sh->n.n_row, .n_seq = sh->n.n_seq },
                              .n_logit = sh->n.n_logit,
                              .n_sample = sh->n.n_sample,

@@ -1,5 +1,5 @@
-/* probe: what this GPU can do at best, for tools/bench_ops: reading, copying and adding memory, and what lies between two kernels of a
- * graph that do nothing. Buffers are the unused end of the arena, larger than any cache. */
+/* probe: what this GPU can do at best, for tools/bench_ops: reading, copying and adding memory, and what lies between
+ * two kernels of a graph that do nothing. Buffers are the unused end of the arena, larger than any cache. */
 #include "kernels/cuda/common.cuh"
 #include <math.h>
 #include <stdlib.h>

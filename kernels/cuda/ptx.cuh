@@ -1,6 +1,7 @@
-/* ptx: the instructions that CUDA C has no name for: matrix products, asynchronous copies, dependent launches, ordered loads.
- * Here what runs on a GPU; what runs on the emulator is in tests/emu/include/emu_ptx.h under the same names. tests/cuda/test_ptx.c
- * compares each with a plain loop, wherever it runs.   Device code. Source: PTX ISA 8.x, the section named at each. */
+/* ptx: the instructions that CUDA C has no name for: matrix products, asynchronous copies, dependent launches, ordered
+ * loads. Here what runs on a GPU; what runs on the emulator is in tests/emu/include/emu_ptx.h under the same names.
+ * tests/cuda/test_ptx.c compares each with a plain loop, wherever it runs.   Device code. Source: PTX ISA 8.x, the
+ * section named at each. */
 #pragma once
 #include <stdint.h>
 #ifdef CUDA_EMU
@@ -8,9 +9,9 @@
 #else
 #include <cuda_runtime.h>
 
-/* d = a * b + c on 16x8x16, one warp, fp32 sums. A row-major: a[0], a[2]: row lane / 4, columns 2 * (lane % 4) and + 8; a[1], a[3]: eight
- * rows below. B column-major: b[0]: column lane / 4, rows 2 * (lane % 4); b[1]: eight below. d, c: as a[0] and a[1], 8 columns.
- * 9.7.14.5.8 */
+/* d = a * b + c on 16x8x16, one warp, fp32 sums. A row-major: a[0], a[2]: row lane / 4, columns 2 * (lane % 4) and + 8;
+ * a[1], a[3]: eight rows below. B column-major: b[0]: column lane / 4, rows 2 * (lane % 4); b[1]: eight below. d, c: as
+ * a[0] and a[1], 8 columns. 9.7.14.5.8 */
 __device__ __forceinline__ void mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const uint32_t b[2],
                                                   const float c[4])
 {
@@ -27,8 +28,9 @@ __device__ __forceinline__ void mma_m16n8k16_f16(float d[4], const uint32_t a[4]
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
 }
 
-/* 8x8 matrices of 16-bit numbers from shared memory: lane 8 * m + r says where row r of matrix m begins (16-byte aligned); lane l
- * gets elements 2 * (l % 4), + 1 of row l / 4 (trans: of column l / 4). x2: the addresses of lanes 0..15 count. 9.7.14.5.15 */
+/* 8x8 matrices of 16-bit numbers from shared memory: lane 8 * m + r says where row r of matrix m begins (16-byte
+ * aligned); lane l gets elements 2 * (l % 4), + 1 of row l / 4 (trans: of column l / 4). x2: the addresses of lanes
+ * 0..15 count. 9.7.14.5.15 */
 __device__ __forceinline__ void ldmatrix_x4(uint32_t r[4], const void *smem_row)
 {
     uint32_t p = (uint32_t)__cvta_generic_to_shared(smem_row);
@@ -59,8 +61,8 @@ __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t r[2], const void *sme
                  : "memory");
 }
 
-/* 16 bytes from global to shared memory, both 16-byte aligned: the first `valid` (0..16) are copied, the rest becomes zero.
- * Seen by the thread itself after the wait for its group, by others after a barrier behind that. 9.7.9.25.3 */
+/* 16 bytes from global to shared memory, both 16-byte aligned: the first `valid` (0..16) are copied, the rest becomes
+ * zero. Seen by the thread itself after the wait for its group, by others after a barrier behind that. 9.7.9.25.3 */
 __device__ __forceinline__ void cp_async16(void *smem, const void *gmem, int valid = 16)
 {
     uint32_t p = (uint32_t)__cvta_generic_to_shared(smem);
@@ -73,8 +75,8 @@ template <int N> __device__ __forceinline__ void cp_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* Programmatic dependent launch: wait until all that the kernel before wrote can be read; let the kernel behind begin. Nothing
- * happens without the launch attribute. 9.7.13.13 */
+/* Programmatic dependent launch: wait until all that the kernel before wrote can be read; let the kernel behind begin.
+ * Nothing happens without the launch attribute. 9.7.13.13 */
 __device__ __forceinline__ void pdl_wait()
 {
 #if __CUDA_ARCH__ >= 900
@@ -116,7 +118,8 @@ __device__ __forceinline__ void st_stream16(void *p, uint4 v)
 }
 __device__ __forceinline__ void prefetch_l2(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
-/* Flags between blocks (gpu) and between devices (sys): what was written before the release is seen after the acquire. 9.7.9.8 */
+/* Flags between blocks (gpu) and between devices (sys): what was written before the release is seen after the acquire.
+ * 9.7.9.8 */
 __device__ __forceinline__ uint32_t ld_acquire_sys(const uint32_t *p)
 {
     uint32_t v;
@@ -150,8 +153,8 @@ __device__ __forceinline__ uint4 ld_volatile16(const void *p)
 /* in a loop that waits for another block or rank */
 __device__ __forceinline__ void spin_pause() { __nanosleep(20); }
 
-/* v of all 32 lanes folded by op, halves first: a fixed tree, the same bits in every lane for an op that commutes. No instruction of its
- * own, but what kernels do most in a warp: the emulator does it in one meeting instead of five. */
+/* v of all 32 lanes folded by op, halves first: a fixed tree, the same bits in every lane for an op that commutes. No
+ * instruction of its own, but what kernels do most in a warp: the emulator does it in one meeting instead of five. */
 template <class T, class Op> __device__ __forceinline__ T warp_fold(T v, Op op)
 {
 #pragma unroll

@@ -24,9 +24,9 @@ struct qkv_args {
     const uint32_t *pos, *row_seq, *page_start, *page;
 };
 
-/* sin and cos of x >= 0: reduction by pi / 2 in three parts (Cody & Waite), then polynomials (minimax over +-pi / 4, Cephes sinf and
- * cosf). n * part is exact in the fused step for n below 2^22, so it holds for positions up to 4 million. sincosf of CUDA has a slow
- * path for large x that works in a frame on the stack. */
+/* sin and cos of x >= 0: reduction by pi / 2 in three parts (Cody & Waite), then polynomials (minimax over +-pi / 4,
+ * Cephes sinf and cosf). n * part is exact in the fused step for n below 2^22, so it holds for positions up to 4
+ * million. sincosf of CUDA has a slow path for large x that works in a frame on the stack. */
 static __device__ __forceinline__ void qkv_sincos(float x, float *sin_out, float *cos_out)
 {
     float n = rintf(__fmul_rn(x, 0.636619772f));
@@ -72,7 +72,8 @@ static __device__ __forceinline__ void qkv_turn(float &x, float &y, float c, flo
     x = x1;
 }
 
-/* Heads whose pairs come eight at a time, 16-byte aligned. LANES: of a head, each with at most one group of eight pairs. */
+/* Heads whose pairs come eight at a time, 16-byte aligned. LANES: of a head, each with at most one group of eight
+ * pairs. */
 template <class T, int LANES> __global__ void __launch_bounds__(QKV_THREADS) k_qkv(const struct qkv_args a)
 {
     __shared__ float cosine[QKV_HALF_MAX], sine[QKV_HALF_MAX];

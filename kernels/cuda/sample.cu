@@ -178,10 +178,10 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_adjust(const struct s
     if (threadIdx.x % WARP == 0) j.z_best[at * SAMPLE_WARPS + threadIdx.x / WARP] = best;
 }
 
-/* Where the candidates of a row end: each has a key of at least `key` and is at most `below` under the best. The others are not needed:
- * behind the k-th best of some ids there are no top k; what weighs less than (1 - top_p) / vocab of some of the ids weighs, all
- * together, less than top-p leaves out; and 31 below the best everything weighs nothing. mine: the best of some of the row's warps, a
- * different one in each thread; 0: none. */
+/* Where the candidates of a row end: each has a key of at least `key` and is at most `below` under the best. The others
+ * are not needed: behind the k-th best of some ids there are no top k; what weighs less than (1 - top_p) / vocab of
+ * some of the ids weighs, all together, less than top-p leaves out; and 31 below the best everything weighs nothing.
+ * mine: the best of some of the row's warps, a different one in each thread; 0: none. */
 __device__ __forceinline__ void sample_bar(const struct sample_job &j, const struct op_sample_row &r, float max,
                                            u64 mine, uint32_t *key_out, float *below_out)
 {

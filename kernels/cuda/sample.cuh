@@ -1,5 +1,6 @@
 /* sample: numbers, block-wide steps and the job of the sampler.   Device code of sample.cu.
- * An id in its order is one integer: the larger, the earlier; no two are equal, so nothing depends on who comes first. */
+ * An id in its order is one integer: the larger, the earlier; no two are equal, so nothing depends on who comes
+ * first. */
 #pragma once
 #include "base/rng.h"
 #include "kernels/cuda/common.cuh"
@@ -36,7 +37,8 @@ __device__ __forceinline__ bool sample_sane(u64 best)
     return k > (uint32_t)SAMPLE_KEY_LOW && k < (uint32_t)SAMPLE_KEY_HIGH;
 }
 
-/* exp(z - max), 0 where that is below min: step by step v_exp of kernels/cpu/simd_body.h, so that the bits agree; z <= max */
+/* exp(z - max), 0 where that is below min: step by step v_exp of kernels/cpu/simd_body.h, so that the bits agree; z <=
+ * max */
 __device__ __forceinline__ float sample_exp(float z, float max, float min)
 {
     float x = __fsub_rn(z, max), y = -87.3f > x ? -87.3f : x;
@@ -51,7 +53,8 @@ __device__ __forceinline__ float sample_exp(float z, float max, float min)
     p = __fmul_rn(p, __uint_as_float((__float_as_uint(t) << 23) + (127u << 23)));
     return -87.3f > x || min > p ? 0.0f : p;
 }
-/* weigh() of that, in single precision, as in logits_weigh of kernels/cpu/simd_body.h: e is h / 2^21 and a rest of l / 2^42 */
+/* weigh() of that, in single precision, as in logits_weigh of kernels/cpu/simd_body.h: e is h / 2^21 and a rest of l /
+ * 2^42 */
 __device__ __forceinline__ u64 sample_weigh(float z, float max, float min)
 {
     float e = sample_exp(z, max, min), h = __fadd_rn(e, 4.0f),

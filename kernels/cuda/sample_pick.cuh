@@ -1,5 +1,6 @@
-/* sample_pick: the survivors of one row and the draw among them, by one block of SAMPLE_PICK threads.   Device code of sample.cu.
- * z [vocab] of the row; max: the best of it; min: min-p. A set of survivors is all that is at least some order (sample.cuh). */
+/* sample_pick: the survivors of one row and the draw among them, by one block of SAMPLE_PICK threads.   Device code of
+ * sample.cu. z [vocab] of the row; max: the best of it; min: min-p. A set of survivors is all that is at least some
+ * order (sample.cuh). */
 #pragma once
 #include "kernels/cuda/sample.cuh"
 
@@ -20,8 +21,8 @@ struct sample_shared {
     uint32_t found;
 };
 
-/* One step of a cumulative search: v of each thread in order; the one where the sum first exceeds `place` leaves its number,
- * returned with the sum before it. All threads; place < sum of all v. */
+/* One step of a cumulative search: v of each thread in order; the one where the sum first exceeds `place` leaves its
+ * number, returned with the sum before it. All threads; place < sum of all v. */
 __device__ __forceinline__ uint32_t sample_find(struct sample_shared *s, u64 v, u64 place, u64 *before_out)
 {
     u64 total, before = block_scan_u64<SAMPLE_PICK>(v, &total);
@@ -60,9 +61,9 @@ __device__ __forceinline__ u64 sample_tiles(struct sample_shared *s, const float
     return block_sum_u64<SAMPLE_PICK>(s->tile[threadIdx.x]);
 }
 
-/* The last of those at least `floor` in order that together count (or weigh) `need`, best first: 1 <= need <= all there is.
- * Radix select: first by distance from the best, which spreads what matters over many bins, then by the bits of the order,
- * those of the value and those of the id, so that one id is left. */
+/* The last of those at least `floor` in order that together count (or weigh) `need`, best first: 1 <= need <= all there
+ * is. Radix select: first by distance from the best, which spreads what matters over many bins, then by the bits of the
+ * order, those of the value and those of the id, so that one id is left. */
 __device__ __forceinline__ u64 sample_select(struct sample_shared *s, const float *z, uint32_t vocab, float max,
                                              float min, u64 floor, bool by_weight, u64 need)
 {
@@ -135,7 +136,8 @@ __device__ __forceinline__ uint32_t sample_list_find(struct sample_shared *s, u6
     return i;
 }
 
-/* Survivors and draw from the list of candidates: sorted by order, cut, sorted by id, walked. total: what all ids weigh. */
+/* Survivors and draw from the list of candidates: sorted by order, cut, sorted by id, walked. total: what all ids
+ * weigh. */
 __device__ __forceinline__ uint32_t sample_pick_list(struct sample_shared *s, const struct sample_job &j, uint32_t row,
                                                      uint32_t n, float max, u64 total, uint32_t random)
 {

@@ -1,18 +1,22 @@
-/* cuda: steps. What the host wrote goes to the device in one copy, what the device found comes back in one; decode steps are graphs.
+/* cuda: steps. What the host wrote goes to the device in one copy, what the device found comes back in one; decode
+ * steps are graphs.
  *
- * In: all arrays of a step are packed into one slab, fixed part first. Where an array lies follows from the step's shape alone (for a
- * decode step: from its bucket), so that a graph, in which addresses are baked, finds it again. Behind it lies the pool: page tables and
- * the lists of sampling, as long as they happen to be; they are found by the starts in the fixed part, which count from the pool's begin.
- * The device has one slab: work runs in order, so a step's copy begins when the step before has read its own. The host has one per
- * step in flight. Out: the same, most wanted first, so that the copy back ends where nobody wants more.
+ * In: all arrays of a step are packed into one slab, fixed part first. Where an array lies follows from the step's
+ * shape alone (for a decode step: from its bucket), so that a graph, in which addresses are baked, finds it again.
+ * Behind it lies the pool: page tables and the lists of sampling, as long as they happen to be; they are found by the
+ * starts in the fixed part, which count from the pool's begin. The device has one slab: work runs in order, so a step's
+ * copy begins when the step before has read its own. The host has one per step in flight. Out: the same, most wanted
+ * first, so that the copy back ends where nobody wants more.
  *
- * Graphs. A step in which every sequence has one row, which is sampled, is padded to the next bucket; so its bits do not depend on
- * whether it is replayed. The first one of a bucket runs as it is (modules are loaded lazily, which capturing does not like), the second
- * is recorded, the others are replayed. There are no more graphs than buckets. If one cannot be captured, none is tried again.
+ * Graphs. A step in which every sequence has one row, which is sampled, is padded to the next bucket; so its bits do
+ * not depend on whether it is replayed. The first one of a bucket runs as it is (modules are loaded lazily, which
+ * capturing does not like), the second is recorded, the others are replayed. There are no more graphs than buckets. If
+ * one cannot be captured, none is tried again.
  *
- * A launch that is refused while the context lives (open, skip, again). Nothing behind it is launched, so what did run has read and
- * written only what a second run reads and writes the same. Except ids: those drawn by the step before lie where this step's own draws go,
- * so patches that have run are not run a second time. A step that fails twice leaves ids of 0 behind: the step after it may name them. */
+ * A launch that is refused while the context lives (open, skip, again). Nothing behind it is launched, so what did run
+ * has read and written only what a second run reads and writes the same. Except ids: those drawn by the step before lie
+ * where this step's own draws go, so patches that have run are not run a second time. A step that fails twice leaves
+ * ids of 0 behind: the step after it may name them. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kernels/cuda/cuda.h"

@@ -1,5 +1,5 @@
-/* step: where the arrays of a step lie in its slab, and what is written there.   Private to kernels/cuda/. Plain functions of their
- * arguments, any thread: step.c does what needs a device, pack.c what does not. */
+/* step: where the arrays of a step lie in its slab, and what is written there.   Private to kernels/cuda/. Plain
+ * functions of their arguments, any thread: step.c does what needs a device, pack.c what does not. */
 #pragma once
 #include "kernels/cuda/cuda.h"
 
@@ -13,7 +13,8 @@ struct cuda_shape {
 struct dev_sizes cuda_step_sizes(const struct dev_step *h, uint32_t pad);
 /* The most that there may be of each. */
 struct dev_sizes cuda_step_most(const struct dev_limits *lim);
-/* Bytes from the begin of the slab. Arrays of the pool are found by starts that count from its begin, so all of them lie at `pool`. */
+/* Bytes from the begin of the slab. Arrays of the pool are found by starts that count from its begin, so all of them
+ * lie at `pool`. */
 struct cuda_place {
 #define PLACE(name, ...) size_t name;
     DEV_BATCH_ARRAYS(PLACE)
@@ -24,8 +25,8 @@ struct cuda_place {
 };
 struct cuda_place cuda_step_place(const struct cuda_shape *sh);
 size_t            cuda_pool_bytes(const struct dev_sizes *n); /* enough for a pool of so many */
-/* Packs h into the slab `to`, at most to the sum of its limits. Plans attention (split NULL: there is none), with counts, not yet
- * addresses, in *plan. len: scratch [n_seq]. Returns the bytes that the device must get. */
+/* Packs h into the slab `to`, at most to the sum of its limits. Plans attention (split NULL: there is none), with
+ * counts, not yet addresses, in *plan. len: scratch [n_seq]. Returns the bytes that the device must get. */
 size_t cuda_step_pack(const struct dev_step *h, const struct cuda_shape *sh, const struct cuda_place *at,
                       const struct cuda_attn_split *split, uint32_t *len, char *to, struct cuda_attn_plan *plan);
 

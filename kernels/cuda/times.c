@@ -1,8 +1,8 @@
-/* times: how long steps keep the device busy, and how long it stands idle between them, by events in the stream. For measuring: nothing
- * of it runs until dev_step_times has been asked once.
- * A step's begin is reached when the work before it is done and the step has been enqueued, whichever is later: from the end of the
- * step before to there, the device had nothing to do. Events of TIMED steps are kept: with two steps in flight, the events of the
- * one before the oldest are still to be read. */
+/* times: how long steps keep the device busy, and how long it stands idle between them, by events in the stream. For
+ * measuring: nothing of it runs until dev_step_times has been asked once.
+ * A step's begin is reached when the work before it is done and the step has been enqueued, whichever is later: from
+ * the end of the step before to there, the device had nothing to do. Events of TIMED steps are kept: with two steps in
+ * flight, the events of the one before the oldest are still to be read. */
 #include "kernels/cuda/cuda.h"
 #include <stdlib.h>
 

@@ -1,6 +1,7 @@
-/* tune: every candidate of the library for every matrix and bucket of rows, its numbers checked, then timed on weights that come from
- * memory: copies that are larger together than the L2 cache are multiplied in turn. Random numbers: zeros run faster than work does.
- * The fastest goes to the file. A second family of rows, `det`, has one algorithm for every number of rows, for --deterministic. */
+/* tune: every candidate of the library for every matrix and bucket of rows, its numbers checked, then timed on weights
+ * that come from memory: copies that are larger together than the L2 cache are multiplied in turn. Random numbers:
+ * zeros run faster than work does. The fastest goes to the file. A second family of rows, `det`, has one algorithm for
+ * every number of rows, for --deterministic. */
 #include "base/log.h"
 #include "kernels/cuda/gemm.h"
 #include <math.h>
@@ -15,8 +16,8 @@ enum { COPIES_MIN = 2, COLD_BYTES = 0, LOGIT_ROWS = 8, CHECK_ROWS = 6, ARENA = 1
 #else
 enum { COPIES_MIN = 4, COLD_BYTES = 384 << 20, LOGIT_ROWS = 512, CHECK_ROWS = 256, ARENA = 0 /* all that is free */ };
 #endif
-/* An algorithm that is best for one row alone multiplies a prompt at a fraction of what the GPU can do, so `det` is chosen for the
- * whole range: the least product of the times at these numbers of rows. */
+/* An algorithm that is best for one row alone multiplies a prompt at a fraction of what the GPU can do, so `det` is
+ * chosen for the whole range: the least product of the times at these numbers of rows. */
 static const uint32_t det_rows[DET_ROWS] = { 1, 8, 32, 128, 2048 };
 
 struct tune {
@@ -155,7 +156,8 @@ static uint32_t exact_rows(const struct tune *t)
 #endif
 }
 
-/* One algorithm for every number of rows: taken everywhere, right, and a row alone has the bits that it has among others. */
+/* One algorithm for every number of rows: taken everywhere, right, and a row alone has the bits that it has among
+ * others. */
 static void tune_det(struct tune *t)
 {
     struct lt_algo algo[DET_ROWS * GEMM_CANDIDATES];

@@ -1,7 +1,8 @@
 #include "kernels/ref/ref.h"
 #include <math.h>
 
-/* out += weight * down(act(gate(x)) * up(x)); nothing is stored between, so up to inter dot products are taken again per output */
+/* out += weight * down(act(gate(x)) * up(x)); nothing is stored between, so up to inter dot products are taken again
+ * per output */
 static void expert(float *out, const float *x, const struct dev_weight *gate_up, const struct dev_weight *down,
                    enum op_act gate, double weight)
 {

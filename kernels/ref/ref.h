@@ -1,4 +1,5 @@
-/* ref: the truth. Every op in plain scalar C with double accumulators, no cleverness, one thread.   Private to kernels/. */
+/* ref: the truth. Every op in plain scalar C with double accumulators, no cleverness, one thread.   Private to
+ * kernels/. */
 #pragma once
 #include "kernels/elem.h"
 #include "kernels/host.h"

@@ -4,8 +4,8 @@
 #include "kvcache/device/kv.h"
 #include "kvcache/device/pool.h"
 
-/* The number of this insertion into the tree; every insertion has another one. 0: the block is not in the tree. The other functions take
- * blocks of the tree only. */
+/* The number of this insertion into the tree; every insertion has another one. 0: the block is not in the tree. The
+ * other functions take blocks of the tree only. */
 uint64_t        kv_block_gen(const struct kv *kv, uint32_t block);
 uint32_t        kv_block_parent(const struct kv *kv, uint32_t block); /* KV_NONE: it is the first block of a prompt */
 struct kv_salt  kv_block_salt(const struct kv *kv, uint32_t block);   /* the salt of the block's whole path */

@@ -1,5 +1,6 @@
 /* due: a set of deadlines of n things; it returns the earliest.   Thread: one owner.
- * A heap (base/heap.h) over numbers 0..n-1; setting, moving and clearing one cost O(log n). Untouched memory costs nothing. */
+ * A heap (base/heap.h) over numbers 0..n-1; setting, moving and clearing one cost O(log n). Untouched memory costs
+ * nothing. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>

@@ -1,9 +1,10 @@
 /* keep: priority, expiry and class of eviction of cached blocks.   Thread: any (plain values).
  *
- * A request states how its prefix should be kept (kv_keep). Many requests use one block, and the block's kv_hold joins their wishes: the
- * highest priority, the latest expiry, and memory only if all of them want that. A request without a wish counts as ordinary priority and
- * no expiry. Eviction takes expired blocks first, then lower priority before higher, and the least recently used within one
- * priority. Each block of a path is held at least as well as the path's last block, because every user of the last block uses the whole path. */
+ * A request states how its prefix should be kept (kv_keep). Many requests use one block, and the block's kv_hold joins
+ * their wishes: the highest priority, the latest expiry, and memory only if all of them want that. A request without a
+ * wish counts as ordinary priority and no expiry. Eviction takes expired blocks first, then lower priority before
+ * higher, and the least recently used within one priority. Each block of a path is held at least as well as the path's
+ * last block, because every user of the last block uses the whole path. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

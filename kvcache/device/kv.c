@@ -28,7 +28,8 @@ enum status kv_create(const struct kv_cfg *cfg, struct kv **kv_out)
     if (!st) st = kv_due_init(&kv->due, cfg->n_block);
     if (!st) st = kv_pins_init(&kv->pins, kv, cfg->pin_percent, kv->seq_blocks_max);
     if (st) goto err_free;
-    /* Tables for the longest sequences are large; calloc takes untouched pages that cost nothing until they are used. */
+    /* Tables for the longest sequences are large; calloc takes untouched pages that cost nothing until they are
+     * used. */
     kv->table = calloc(cfg->n_seq_max, sizeof *kv->table);
     kv->block = calloc((size_t)cfg->n_seq_max * kv->seq_blocks_max, sizeof *kv->block);
     kv->free_table = calloc(cfg->n_seq_max, sizeof *kv->free_table);
@@ -103,8 +104,8 @@ void kv_stats(const struct kv *kv, struct kv_stats *out)
 
 static bool salt_equal(struct kv_salt a, struct kv_salt b) { return a.lo == b.lo && a.hi == b.hi; }
 
-/* One table: its leading n_shared blocks are a path of the tree, the others are private. seen[] holds slot + 1 of the last
- * table that named a block, so that no table names one twice. */
+/* One table: its leading n_shared blocks are a path of the tree, the others are private. seen[] holds slot + 1 of the
+ * last table that named a block, so that no table names one twice. */
 static enum status check_table(const struct kv *kv, uint32_t slot, uint32_t *ref, uint32_t *seen)
 {
     const struct kv_table *t = &kv->table[slot];

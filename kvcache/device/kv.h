@@ -59,8 +59,8 @@ struct kv_copy {
     uint32_t src, dst;
 };
 
-/* The end of a prompt's cached prefix, kept between look-ups: the next look-up walks only blocks that were added since. Zero: from the root.
- * A stale cursor (its block has left the tree) is detected, and the walk starts again. */
+/* The end of a prompt's cached prefix, kept between look-ups: the next look-up walks only blocks that were added since.
+ * Zero: from the root. A stale cursor (its block has left the tree) is detected, and the walk starts again. */
 struct kv_cursor {
     uint64_t gen;
     uint32_t n, block;
@@ -84,25 +84,30 @@ enum status kv_seq_open(struct kv *kv, struct kv_salt salt,
 /* Locks the longest cached prefix of ids[0..n) and puts its blocks into the table. Returns tokens found: a multiple of
  * block_tokens, at most n - 1. Only on a table with no blocks. */
 uint32_t kv_seq_match(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n);
-/* After a match of the same ids: continues inside the next block. If a cached block begins with at least borrow_min of the next tokens, a
- * new private block is added to the table, and a copy of the cached block is added to copy[] (n_copy_out: at most 1 more). The tokens
- * behind the common ones are then computed over the copied bytes. The source stays locked until the commit after the copy. Returns
- * the number of common tokens; 0: too few, or no free block. At least one token of n is left to compute, with room for it in the block. */
+/* After a match of the same ids: continues inside the next block. If a cached block begins with at least borrow_min of
+ * the next tokens, a new private block is added to the table, and a copy of the cached block is added to copy[]
+ * (n_copy_out: at most 1 more). The tokens behind the common ones are then computed over the copied bytes. The source
+ * stays locked until the commit after the copy. Returns the number of common tokens; 0: too few, or no free block. At
+ * least one token of n is left to compute, with room for it in the block. */
 uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n, struct kv_copy *copy,
                        uint32_t *n_copy_out);
-/* The result that kv_seq_match would have, without locks, changes or a touch of the LRU order (for the order of admission). */
+/* The result that kv_seq_match would have, without locks, changes or a touch of the LRU order (for the order of
+ * admission). */
 uint32_t kv_peek(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n);
 /* As kv_peek, continuing from c (same salt and ids as before; n may have grown). */
 uint32_t kv_peek_more(const struct kv *kv, struct kv_salt salt, const uint32_t *ids, uint32_t n, struct kv_cursor *c);
 /* The number of blocks on c's path that kv_available_count includes. A match would lock them. */
 uint32_t kv_cursor_idle(const struct kv *kv, const struct kv_cursor *c);
-/* Makes the table cover n_token tokens in all. Evicts unlocked leaves (LRU) when blocks run short. ST_AGAIN: still short, the
- * table is unchanged and the caller preempts someone. n_copy_out: entries added to copy[] (at most 1: the forked tail). */
+/* Makes the table cover n_token tokens in all. Evicts unlocked leaves (LRU) when blocks run short. ST_AGAIN: still
+ * short, the table is unchanged and the caller preempts someone. n_copy_out: entries added to copy[] (at most 1: the
+ * forked tail). */
 enum status kv_seq_reserve(struct kv *kv, struct kv_seq *s, uint32_t n_token, struct kv_copy *copy,
                            uint32_t *n_copy_out);
-/* ids[0..n_computed) have their KV computed: full blocks enter the tree (a duplicate is remapped to the one in the tree). */
+/* ids[0..n_computed) have their KV computed: full blocks enter the tree (a duplicate is remapped to the one in the
+ * tree). */
 void kv_seq_commit(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uint32_t n_computed);
-/* child (open, empty) shares all blocks of parent that cover n_token; the partial tail is copied on the next reserve. */
+/* child (open, empty) shares all blocks of parent that cover n_token; the partial tail is copied on the next
+ * reserve. */
 enum status kv_seq_fork(struct kv *kv, const struct kv_seq *parent, struct kv_seq *child, uint32_t n_token);
 /* Drops the blocks behind the first n_token tokens. Only for read-only tables (offers and loads of the tiers). */
 void kv_seq_shrink(struct kv *kv, struct kv_seq *s, uint32_t n_token);
@@ -114,13 +119,13 @@ void kv_seq_release(struct kv *kv, struct kv_seq *s); /* drop + close */
 
 /* Joins `keep` into the holds of those blocks of s that are in the tree. Called before s releases them. */
 void kv_seq_keep(struct kv *kv, const struct kv_seq *s, const struct kv_keep *keep);
-/* Pins the blocks of s that hold its first n_token tokens and are in the tree. Returns the number of pinned tokens; 0: no room.
- * tenant 0: there is only one tenant. mark_out: for the tiers. */
+/* Pins the blocks of s that hold its first n_token tokens and are in the tree. Returns the number of pinned tokens; 0:
+ * no room. tenant 0: there is only one tenant. mark_out: for the tiers. */
 uint32_t kv_pin(struct kv *kv, const struct kv_seq *s, uint32_t n_token, uint64_t tenant, uint64_t until_us,
                 struct kv_mark *mark_out);
 bool     kv_unpin(struct kv *kv, uint64_t until_us); /* ends the pins that expire by then; true: there were some */
-/* Advances the clock: marks expired blocks as first to evict, and ends expired pins. now_us is monotonic with any start. Call it before
- * any function that depends on time. */
+/* Advances the clock: marks expired blocks as first to evict, and ends expired pins. now_us is monotonic with any
+ * start. Call it before any function that depends on time. */
 void kv_tick(struct kv *kv, uint64_t now_us);
 
 uint32_t kv_free_count(const struct kv *kv);      /* free now */

@@ -1,11 +1,11 @@
 /* pin: prefixes that must not be evicted for a while.   Thread: engine.
  *
- * On the device a pin is a block table of its own over the blocks of the prefix. They are locked like those of a running sequence, so the
- * pool needs no special rule for pins. On the host the tier marks the slots of the prefix with the pin's number when its
- * sequence ends.
- * Bounds: all pins together hold a bounded number of device blocks and host slots. If there are several tenants, one of them holds at most
- * half of that. The longest request always fits on the device beside all pins, so no pin can block a request. A prefix over a
- * bound is not pinned there, and the request learns how many tokens are pinned.
+ * On the device a pin is a block table of its own over the blocks of the prefix. They are locked like those of a
+ * running sequence, so the pool needs no special rule for pins. On the host the tier marks the slots of the prefix with
+ * the pin's number when its sequence ends.
+ * Bounds: all pins together hold a bounded number of device blocks and host slots. If there are several tenants, one of
+ * them holds at most half of that. The longest request always fits on the device beside all pins, so no pin can block a
+ * request. A prefix over a bound is not pinned there, and the request learns how many tokens are pinned.
  * When a tenant pins an extension of a prefix that it has pinned already, the pin moves. */
 #pragma once
 #include "kvcache/device/kv.h"
@@ -30,7 +30,8 @@ struct kv_pins {
     uint64_t      n_refused, n_ended; /* pins */
 };
 
-/* percent: share of each tier. context_blocks: blocks of the longest request. The host's bound is 0 until kv_pins_set_host. */
+/* percent: share of each tier. context_blocks: blocks of the longest request. The host's bound is 0 until
+ * kv_pins_set_host. */
 enum status kv_pins_init(struct kv_pins *p, struct kv *kv, uint32_t percent, uint32_t context_blocks);
 void        kv_pins_close(struct kv_pins *p); /* ends all pins */
 enum status kv_pins_check(const struct kv_pins *p);

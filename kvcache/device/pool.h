@@ -1,6 +1,6 @@
 /* pool: the free blocks, and for each other block the number of page tables that name it.   Thread: engine.
- * init -> (take -> ref* -> unref*)* -> free. The pool does not free a block whose count falls to zero: the block may stay in the
- * tree as cache, and only kvcache/device/seq.c knows that. */
+ * init -> (take -> ref* -> unref*)* -> free. The pool does not free a block whose count falls to zero: the block may
+ * stay in the tree as cache, and only kvcache/device/seq.c knows that. */
 #pragma once
 #include "base/status.h"
 #include <stdint.h>

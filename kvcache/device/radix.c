@@ -29,7 +29,8 @@ enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_t
     memset(t->bucket, 0xff, t->n_bucket * sizeof *t->bucket); /* KV_NONE */
     memset(t->stem, 0xff, t->n_stem * sizeof *t->stem);
     for (uint32_t i = 0; i < n_block; i++) t->node[i].heap_pos = KV_NONE;
-    /* Prompts come from outside: an unknown seed keeps anyone from building one long bucket. Nothing but speed depends on it. */
+    /* Prompts come from outside: an unknown seed keeps anyone from building one long bucket. Nothing but speed depends
+     * on it. */
     t->seed = hash_seed();
     return ST_OK;
 }

@@ -1,14 +1,16 @@
-/* radix: the tree of cached prefixes, one node per full block, and the order in which leaves are evicted.   Thread: engine.
+/* radix: the tree of cached prefixes, one node per full block, and the order in which leaves are evicted.   Thread:
+ * engine.
  *
- * A node is its block: node i of the array describes block i, so the tree needs no allocator and a page table entry is also
- * the address of its node. Children are found in one hash table over (parent, tokens), the tree of RadixAttention (Zheng et
- * al. 2023, arXiv:2312.07104) cut at block borders as in PagedAttention (Kwon et al. 2023, arXiv:2309.06180): a lookup costs
- * one probe per block and no node is ever split. A node's hash continues its parent's hash. So a walk can compute all hashes first and prefetch
- * their buckets; two cache misses per block would be 2 ms for 100k tokens. The hash only finds candidates. Every hit compares the parent, the
- * tokens, and at the root the salt, so a collision is a miss and never another prompt's KV (CVE-2025-25183).
+ * A node is its block: node i of the array describes block i, so the tree needs no allocator and a page table entry is
+ * also the address of its node. Children are found in one hash table over (parent, tokens), the tree of RadixAttention
+ * (Zheng et al. 2023, arXiv:2312.07104) cut at block borders as in PagedAttention (Kwon et al. 2023, arXiv:2309.06180):
+ * a lookup costs one probe per block and no node is ever split. A node's hash continues its parent's hash. So a walk
+ * can compute all hashes first and prefetch their buckets; two cache misses per block would be 2 ms for 100k tokens.
+ * The hash only finds candidates. Every hit compares the parent, the tokens, and at the root the salt, so a collision
+ * is a miss and never another prompt's KV (CVE-2025-25183).
  *
- * A second table, over (parent, first stem_tokens tokens), finds children whose block a prompt shares only in part. Children that
- * begin alike share a chain, the newest first, and a search looks at a bounded number of them.
+ * A second table, over (parent, first stem_tokens tokens), finds children whose block a prompt shares only in part.
+ * Children that begin alike share a chain, the newest first, and a search looks at a bounded number of them.
  *
  * Unlocked nodes without children stand in a heap (base/heap.h) by last use. Eviction takes the least recently used one
  * in O(log n), and then its parent may enter the heap. */
@@ -38,19 +40,19 @@ struct kv_radix {
     uint64_t        seed, hash_mask, gen;
 };
 
-/* stem_tokens: 1..block_tokens; kv_radix_near finds no block with fewer common tokens. hash_bits: 0 for all 64; fewer force collisions in
- * tests. */
+/* stem_tokens: 1..block_tokens; kv_radix_near finds no block with fewer common tokens. hash_bits: 0 for all 64; fewer
+ * force collisions in tests. */
 enum status kv_radix_init(struct kv_radix *t, uint32_t n_block, uint32_t block_tokens, uint32_t stem_tokens,
                           uint32_t hash_bits);
 void        kv_radix_close(struct kv_radix *t);
 /* The child of parent (KV_NONE: the root of this salt) that holds ids[0..block_tokens); KV_NONE: there is none. */
 uint32_t kv_radix_find(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids);
-/* Walks down from *at (KV_NONE: the root) along ids[0..n * block_tokens). Returns the number of blocks found and sets *at to the last one.
- * path_out [n], or NULL: the blocks. */
+/* Walks down from *at (KV_NONE: the root) along ids[0..n * block_tokens). Returns the number of blocks found and sets
+ * *at to the last one. path_out [n], or NULL: the blocks. */
 uint32_t kv_radix_walk(const struct kv_radix *t, struct kv_salt salt, uint32_t *at, const uint32_t *ids, uint32_t n,
                        uint32_t *path_out);
-/* Finds the child of parent with the longest common beginning with ids[0..n), among the newest children that share stem_tokens. Returns the
- * number of common tokens, at most n; 0: no such child. */
+/* Finds the child of parent with the longest common beginning with ids[0..n), among the newest children that share
+ * stem_tokens. Returns the number of common tokens, at most n; 0: no such child. */
 uint32_t kv_radix_near(const struct kv_radix *t, struct kv_salt salt, uint32_t parent, const uint32_t *ids, uint32_t n,
                        uint32_t *block_out);
 void     kv_radix_insert(struct kv_radix *t, uint32_t block, struct kv_salt salt, uint32_t parent, const uint32_t *ids);

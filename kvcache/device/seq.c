@@ -228,8 +228,8 @@ uint32_t kv_seq_borrow(struct kv *kv, struct kv_seq *s, const uint32_t *ids, uin
 
 /* ---- reserve, commit, fork */
 
-/* May others still read what s is about to write? A pending copy does not count: it is made before anything is written, so the
- * last of n forks keeps the tail itself. */
+/* May others still read what s is about to write? A pending copy does not count: it is made before anything is written,
+ * so the last of n forks keeps the tail itself. */
 static bool tail_is_shared(const struct kv *kv, uint32_t b)
 {
     uint32_t n = kv->pool.ref[b];

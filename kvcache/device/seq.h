@@ -1,8 +1,9 @@
 /* seq: the block tables of running sequences over one pool and one tree.   Thread: engine.
  * It opens struct kv, for kvcache/device/ and its tests only.
  *
- * One count per block is both lock and owner count: ref = number of page tables that name it. A table that names a node also names
- * all blocks of the node's path. So ref > 0 on a node means that its whole path is locked; no walk to the root is needed. */
+ * One count per block is both lock and owner count: ref = number of page tables that name it. A table that names a node
+ * also names all blocks of the node's path. So ref > 0 on a node means that its whole path is locked; no walk to the
+ * root is needed. */
 #pragma once
 #include "kvcache/device/due.h"
 #include "kvcache/device/kv.h"

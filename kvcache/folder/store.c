@@ -136,7 +136,8 @@ static bool any_doomed(const struct kv_store *s)
     return any;
 }
 
-/* Keeps one prepared segment beside the one that is filled; below the cap by a new file, at the cap in the place of another. */
+/* Keeps one prepared segment beside the one that is filled; below the cap by a new file, at the cap in the place of
+ * another. */
 static void prepare(struct kv_store *s)
 {
     struct kept k;

@@ -31,16 +31,19 @@ struct kv_store_cfg {
     struct xfer         *xfer;
     bool                 read_only; /* tools: no lock, nothing is changed */
     const unsigned char *secret;    /* [SEAL_SECRET], lives as long as the store; NULL: plain files */
-    /* A key that is being changed: nothing is written under the old one, what lies there under it is read. NULL: none. Live as long. */
+    /* A key that is being changed: nothing is written under the old one, what lies there under it is read. NULL: none.
+     * Live as long. */
     const struct digest_key *old_key;
     const unsigned char     *old_secret;
-    /* The folder is shared by servers, over a network file system too: no file of it has two writers. Each server has a sub-folder
-     * srv-HOST-<boot id> of its own, with a LEASE that it rewrites with a rising count; segments that are whole are read by all. When a
-     * lease does not change for grace_us on the reader's own clock, or says that it was left, whoever has room takes the segments
-     * over, one rename each; nobody compares clocks, and no lock of the file system is needed. Wants a MAC key: others write here. */
+    /* The folder is shared by servers, over a network file system too: no file of it has two writers. Each server has a
+     * sub-folder srv-HOST-<boot id> of its own, with a LEASE that it rewrites with a rising count; segments that are
+     * whole are read by all. When a lease does not change for grace_us on the reader's own clock, or says that it was
+     * left, whoever has room takes the segments over, one rename each; nobody compares clocks, and no lock of the file
+     * system is needed. Wants a MAC key: others write here. */
     bool shared;
-    /* Which of the servers this is; NULL: the host's name. One name, one budget: what earlier starts of the same name have left there counts
-     * against cap_bytes, and is taken over as soon as it is seen to be left, so that a server that crashes again and again fills nothing. */
+    /* Which of the servers this is; NULL: the host's name. One name, one budget: what earlier starts of the same name
+     * have left there counts against cap_bytes, and is taken over as soon as it is seen to be left, so that a server
+     * that crashes again and again fills nothing. */
     const char *name;
     uint32_t    scan_us, grace_us; /* 0: 5 s between rounds, 120 s */
     bool        ephemeral;         /* the secret is this boot's: nothing is kept at the end */
@@ -49,31 +52,34 @@ struct kv_store_cfg {
     uint32_t n_store;  /* stores of this process, which share its file descriptors; 0: this one */
     uint64_t (*clock)(void); /* NULL: the monotonic clock */
 };
-/* Takes all memory that it needs. Whether the folder can be used is found by its thread and said by kv_store_degraded: one that is away,
- * full, another server's, or that others could write to (store_folder.c) is tried again for as long as the store is open.
- * err: one line. ST_CONFIG: as kv_store_fits; ST_NOMEM. */
+/* Takes all memory that it needs. Whether the folder can be used is found by its thread and said by kv_store_degraded:
+ * one that is away, full, another server's, or that others could write to (store_folder.c) is tried again for as long
+ * as the store is open. err: one line. ST_CONFIG: as kv_store_fits; ST_NOMEM. */
 enum status kv_store_open(const struct kv_store_cfg *cfg, struct kv_store **s_out, char *err, size_t err_bytes);
 /* Whether a cap holds the fewest segments that a store works with. err: one line. */
 bool kv_store_fits(const char *dir, uint64_t cap_bytes, uint64_t segment_bytes, uint64_t payload_bytes, char *err,
                    size_t err_bytes);
-/* Seals what is open (its footer makes the next start quick) and waits for it; jobs of the owner must be polled out before. */
+/* Seals what is open (its footer makes the next start quick) and waits for it; jobs of the owner must be polled out
+ * before. */
 void kv_store_close(struct kv_store *s);
 
 bool kv_store_find(struct kv_store *s, const struct kv_key *key, struct kv_place *place_out); /* counts as a use */
 /* Of the index, hidden or not, written or about to be: it need not be written again. */
 bool kv_store_has(const struct kv_store *s, const struct kv_key *key);
-/* Posts the read of a record; the lane checks its payload. The place is pinned until kv_store_read_done. ST_NOT_FOUND, ST_AGAIN. */
+/* Posts the read of a record; the lane checks its payload. The place is pinned until kv_store_read_done. ST_NOT_FOUND,
+ * ST_AGAIN. */
 enum status kv_store_read(struct kv_store *s, const struct kv_read *r, struct kv_place *place_out,
                           uint64_t *ticket_out);
 /* bad: what came back was doubted: the entry is forgotten. */
 void kv_store_read_done(struct kv_store *s, struct kv_place place, bool bad);
-/* Posts the write of a record, whose head is sealed here (kv_record_seal). The record must not change until the completion, after which
- * kv_store_write_done is called. ST_AGAIN: no room prepared, paused, or too much in flight: the head is as it was, nothing is written. */
+/* Posts the write of a record, whose head is sealed here (kv_record_seal). The record must not change until the
+ * completion, after which kv_store_write_done is called. ST_AGAIN: no room prepared, paused, or too much in flight: the
+ * head is as it was, nothing is written. */
 enum status kv_store_write(struct kv_store *s, const struct kv_write *w, struct kv_place *place_out);
 void        kv_store_write_done(struct kv_store *s, struct kv_place place, enum status st);
 
-/* cfg.prove (store_prove.c). Unproven: blocks are hidden, and one of them begins a prompt, so that it can be computed from its record alone:
- * kv_store_canary, which may be read like any other. false: none that is known yet. */
+/* cfg.prove (store_prove.c). Unproven: blocks are hidden, and one of them begins a prompt, so that it can be computed
+ * from its record alone: kv_store_canary, which may be read like any other. false: none that is known yet. */
 bool kv_store_unproven(const struct kv_store *s);
 bool kv_store_canary(struct kv_store *s, struct kv_key *key_out);
 void kv_store_believe(struct kv_store *s);
@@ -81,12 +87,13 @@ void kv_store_believe(struct kv_store *s);
 bool kv_store_hopeless(const struct kv_store *s);
 /* leaves the index; the files stay until their room is wanted. How many blocks */
 uint64_t kv_store_forget_found(struct kv_store *s);
-/* Nothing in it is to be believed, what was written since included: index and files go, and nothing found later is taken. No reads or
- * writes may be in flight. How many blocks. */
+/* Nothing in it is to be believed, what was written since included: index and files go, and nothing found later is
+ * taken. No reads or writes may be in flight. How many blocks. */
 uint64_t kv_store_purge(struct kv_store *s);
 
 bool kv_store_paused(const struct kv_store *s); /* writes are refused for a while */
-/* Why the folder is of less use than it should be, in words without its name; NULL: it is not. Until the next call of the owner. */
+/* Why the folder is of less use than it should be, in words without its name; NULL: it is not. Until the next call of
+ * the owner. */
 const char *kv_store_degraded(const struct kv_store *s);
 /* what lies in the folder is not all known yet: turns go on finding it */
 bool kv_store_recovering(const struct kv_store *s);

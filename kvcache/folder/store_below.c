@@ -1,4 +1,5 @@
-/* store_below: a folder as one of the things that lie below the host: the row of below.h over the functions of store.h. */
+/* store_below: a folder as one of the things that lie below the host: the row of below.h over the functions of
+ * store.h. */
 #include "kvcache/folder/store_impl.h"
 
 struct kv_store *kv_store_of(struct kv_below *b) { return (struct kv_store *)b; } /* below is its first member */

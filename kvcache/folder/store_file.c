@@ -94,7 +94,8 @@ static int open_direct(int dir, const char *name, int flags, bool *direct)
     return fd;
 }
 
-/* Every byte of the file has its place on the disk. Where the file system cannot promise that, a write may find it full later. */
+/* Every byte of the file has its place on the disk. Where the file system cannot promise that, a write may find it full
+ * later. */
 static int reserve(int fd, uint64_t bytes)
 {
     if (fallocate(fd, 0, 0, (off_t)bytes) == 0) return 0;

@@ -1,5 +1,5 @@
-/* store_file: the files of a store: names, header, footer, creation and reading back. Blocking I/O: the store's thread and tools.
- * A segment of n records: [header page][n records][footer: ceil(64 n / 4096) pages][trailer page]. */
+/* store_file: the files of a store: names, header, footer, creation and reading back. Blocking I/O: the store's thread
+ * and tools. A segment of n records: [header page][n records][footer: ceil(64 n / 4096) pages][trailer page]. */
 #pragma once
 #include "kvcache/record.h"
 
@@ -9,7 +9,8 @@ enum { STORE_PAGE = 4096, STORE_VERSION = 4 };
 
 enum { STORE_KEYS_MAX = 2 };
 
-/* What a store's files are made and read with: written with the first of each, read with all, so that a key can be changed. */
+/* What a store's files are made and read with: written with the first of each, read with all, so that a key can be
+ * changed. */
 struct store_keys {
     const struct digest_key *mac[STORE_KEYS_MAX];    /* of digests: MACs, or without a key of the operator checksums */
     const unsigned char     *secret[STORE_KEYS_MAX]; /* [SEAL_SECRET]; the first NULL: files are plain */
@@ -58,12 +59,15 @@ _Static_assert(sizeof(struct store_row) == 64, "rows of a footer");
 
 void store_name(char *out, size_t bytes, uint64_t seq); /* "seg-0000000000000001.kv" */
 bool store_seq_of(const char *name, uint64_t *seq_out); /* false: not a segment's name */
-/* Numbers of the segments that lie in a folder, in rising order; *seq_out: malloc'd, the caller frees it. Returns 0 or errno. */
+/* Numbers of the segments that lie in a folder, in rising order; *seq_out: malloc'd, the caller frees it. Returns 0 or
+ * errno. */
 int store_list(int dir, uint64_t **seq_out, uint32_t *n_out);
-/* Sub-folder for damaged segments, kept for whoever wants to know what damaged them. Never read; it counts against the store's budget. */
+/* Sub-folder for damaged segments, kept for whoever wants to know what damaged them. Never read; it counts against the
+ * store's budget. */
 #define STORE_QUARANTINE "quarantine"
 
-/* Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on ST_IO / ST_TOO_LARGE. */
+/* Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on
+ * ST_IO / ST_TOO_LARGE. */
 enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
                             uint64_t payload_bytes, uint32_t block_tokens, struct store_keys *keys, bool *direct,
                             int *fd_out, int *error_out);
@@ -75,7 +79,8 @@ enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct stor
                                         const struct kv_key *fingerprint, struct store_keys *keys, bool *direct,
                                         struct store_geometry *its_out, int *fd_out, struct store_fault *fault_out);
 /* What the header of a segment says of it, for tools that know nothing else. STORE_OTHER_KEY: its
- * digests or seals are of another key than those given; about_out is set all the same. For a plain file no secret is looked at. */
+ * digests or seals are of another key than those given; about_out is set all the same. For a plain file no secret is
+ * looked at. */
 struct store_about {
     bool                  keyed, sealed;
     struct store_geometry g;

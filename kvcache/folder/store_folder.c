@@ -1,5 +1,6 @@
-/* store_folder: the folder of a store: whether it can be used now, and its lock. A folder that cannot be used is no error of the server: it
- * may be another server's for as long as that drains, its file system may come later, its disk may be full. */
+/* store_folder: the folder of a store: whether it can be used now, and its lock. A folder that cannot be used is no
+ * error of the server: it may be another server's for as long as that drains, its file system may come later, its disk
+ * may be full. */
 #include "base/file.h"
 #include "kvcache/folder/store_impl.h"
 #include <errno.h>
@@ -10,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether what lies there can only be what a server of this user has written; or everything there carries a MAC or is sealed. */
+/* Whether what lies there can only be what a server of this user has written; or everything there carries a MAC or is
+ * sealed. */
 static bool is_trusted(const struct kv_store *s, char *why, size_t why_bytes)
 {
     return s->cfg.key.mac || s->cfg.secret || file_folder_is_ours(s->root, why, why_bytes);

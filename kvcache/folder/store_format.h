@@ -1,5 +1,5 @@
-/* store_format: the bytes of a segment's first and last page, between store_file.c that writes them and store_dump.c that looks at them.
- * Private to kvcache/. */
+/* store_format: the bytes of a segment's first and last page, between store_file.c that writes them and store_dump.c
+ * that looks at them. Private to kvcache/. */
 #pragma once
 #include "kvcache/folder/store_file.h"
 
@@ -30,7 +30,7 @@ enum { STORE_PART_FOOTER = 2, STORE_PART_CHECK = 3 }; /* of what is sealed, besi
 static const unsigned char STORE_HEADER[8] = { 'S', 'P', 'W', 'K', 'V', 'S', 'E', 'G' };
 static const unsigned char STORE_TRAILER[8] = { 'S', 'P', 'W', 'K', 'V', 'F', 'T', 'R' };
 
-/* Whether the file is under keys: of a MAC key of them, or without one as they are; sealed under a secret of them, or plain as they are.
- * Sets which of them, and the file's key. */
+/* Whether the file is under keys: of a MAC key of them, or without one as they are; sealed under a secret of them, or
+ * plain as they are. Sets which of them, and the file's key. */
 bool store_header_opens(const struct store_header *h, struct store_keys *keys);
 bool store_header_mac(const struct store_header *h, struct store_keys *keys); /* the first half of that */

@@ -74,9 +74,10 @@ struct entry { /* of place segment * n_record + index */
     bool          begins; /* the first block of a prompt */
 };
 
-/* What the owner asks of the thread, and the same back as the answer; and what the thread tells the owner (from SCAN on), and the
- * same back. SCAN: a segment of the own folder; SCANNED: that was all of them, or (st) the folder cannot be used now; FOUND: one of another server; GONE: its file has
- * vanished; CLAIM: may the store take it over, UNCLAIM: it could not, CLAIMED: it has; LOST: others took this server for dead. */
+/* What the owner asks of the thread, and the same back as the answer; and what the thread tells the owner (from SCAN
+ * on), and the same back. SCAN: a segment of the own folder; SCANNED: that was all of them, or (st) the folder cannot
+ * be used now; FOUND: one of another server; GONE: its file has vanished; CLAIM: may the store take it over, UNCLAIM:
+ * it could not, CLAIMED: it has; LOST: others took this server for dead. */
 enum task_kind {
     TASK_MAKE,
     TASK_SEAL,
@@ -176,7 +177,8 @@ struct kv_store {
 /* store_thread.c: the thread, and what may block. */
 struct share;
 void *store_main(void *store);
-/* Gives t to the owner and waits until it comes back, doing meanwhile what the owner asks. false: the store closes. Thread: the store's. */
+/* Gives t to the owner and waits until it comes back, doing meanwhile what the owner asks. false: the store closes.
+ * Thread: the store's. */
 bool store_give(struct kv_store *s, struct task *t);
 /* For the file of a segment; i n_slot: the one that is scanned. */
 struct store_keys store_keys_of(const struct kv_store *s, uint32_t i);
@@ -203,7 +205,8 @@ static inline bool store_hides(const struct kv_store *s, uint32_t id)
 }
 
 /* store_folder.c. Thread: the store's; close: the owner too, when that has ended.
- * ST_AGAIN: another server has it; ST_IO: anything else that may change; why: one line without the folder's name. All is closed then. */
+ * ST_AGAIN: another server has it; ST_IO: anything else that may change; why: one line without the folder's name. All
+ * is closed then. */
 enum status folder_open(struct kv_store *s, char *why, size_t why_bytes);
 void        folder_close(struct kv_store *s);
 

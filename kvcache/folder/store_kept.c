@@ -1,6 +1,6 @@
-/* store_kept: files of a store's folder that count against its cap and serve nobody: what was damaged, what is of another key, what could
- * not be read. They stay as long as nobody needs their room; what could not be read stays whatever happens, because nothing is known
- * against it. */
+/* store_kept: files of a store's folder that count against its cap and serve nobody: what was damaged, what is of
+ * another key, what could not be read. They stay as long as nobody needs their room; what could not be read stays
+ * whatever happens, because nothing is known against it. */
 #include "base/log.h"
 #include "kvcache/folder/store_impl.h"
 #include <errno.h>

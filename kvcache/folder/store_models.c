@@ -139,8 +139,8 @@ void models_tidy(int root)
 
 enum kind { NO_SEGMENT, SEGMENT, UNREADABLE };
 
-/* Whether a file is a segment that a store has made, of any version. ours: the folder is a store's own, where one whose header was never
- * written is a segment as well. */
+/* Whether a file is a segment that a store has made, of any version. ours: the folder is a store's own, where one whose
+ * header was never written is a segment as well. */
 static enum kind kind_of(int dir, const char *name, bool ours, uint64_t *bytes_out)
 {
     unsigned char head[sizeof STORE_HEADER];

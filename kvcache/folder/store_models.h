@@ -28,10 +28,10 @@ void models_tidy(int root);
 
 /* Bytes of the segments in one sub-folder. Returns 0 or errno. */
 int models_bytes(int sub, uint64_t *bytes_out);
-/* Bytes of segments that are not in root/own: *bytes_out. Files that others have put there are not counted. Returns 0 or errno; then
- * nothing is known. */
+/* Bytes of segments that are not in root/own: *bytes_out. Files that others have put there are not counted. Returns 0
+ * or errno; then nothing is known. */
 int models_others(int root, const char *own, uint64_t *bytes_out);
-/* Removes segments of other models, those of the one that was used longest ago first and of these the oldest, until at most bytes_max
- * are left. *bytes_out: how many are left, which may be more where a file could not be read or removed. n_removed_out: files.
- * Only what was read and found a segment of a store is removed. Returns 0 or errno. */
+/* Removes segments of other models, those of the one that was used longest ago first and of these the oldest, until at
+ * most bytes_max are left. *bytes_out: how many are left, which may be more where a file could not be read or removed.
+ * n_removed_out: files. Only what was read and found a segment of a store is removed. Returns 0 or errno. */
 int models_shrink(int root, const char *own, uint64_t bytes_max, uint64_t *bytes_out, uint32_t *n_removed_out);

@@ -1,5 +1,5 @@
-/* store_prove: blocks that a store found are not given to anybody before one of them was computed again (tier_audit.c): until then they
- * are hidden; what was not proven is forgotten, and what was proven wrong is removed. */
+/* store_prove: blocks that a store found are not given to anybody before one of them was computed again (tier_audit.c):
+ * until then they are hidden; what was not proven is forgotten, and what was proven wrong is removed. */
 #include "base/check.h"
 #include "kvcache/folder/store_impl.h"
 

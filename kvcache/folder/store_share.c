@@ -1,5 +1,6 @@
-/* store_share: the folder of several servers: the own sub-folder and its lease, what lies in those of others, and what those leave
- * behind that are gone. The rules are in store.h. A round looks at bounded much: so many folders, so many files opened. */
+/* store_share: the folder of several servers: the own sub-folder and its lease, what lies in those of others, and what
+ * those leave behind that are gone. The rules are in store.h. A round looks at bounded much: so many folders, so many
+ * files opened. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -51,7 +52,8 @@ struct share {
     struct task       task;
 };
 
-/* ---- the lease: one short line in place, opened and closed each time, so that a network file system shows it to others */
+/* ---- the lease: one short line in place, opened and closed each time, so that a network file system shows it to
+ * others */
 
 static void lease_text(struct share *h, const char *word)
 {
@@ -199,8 +201,8 @@ static void peer_look(struct share_peer *p, int dir)
     p->left = !memcmp(text + strlen("spillway lease 1 ") + 21, "left ", 5);
 }
 
-/* A file that is not known: its rows go to the owner. heads: its server is gone, so that what has no footer will not get one. false: the
- * store closes. */
+/* A file that is not known: its rows go to the owner. heads: its server is gone, so that what has no footer will not
+ * get one. false: the store closes. */
 static bool find_one(struct kv_store *s, struct share *h, int dir, uint64_t seq, bool heads)
 {
     struct store_keys     keys = store_keys_of(s, s->n_slot);
@@ -240,7 +242,8 @@ static bool find_one(struct kv_store *s, struct share *h, int dir, uint64_t seq,
     return true;
 }
 
-/* One that a server left behind comes into the own folder, when the owner has room. A rename is done by one server alone, whoever tries. */
+/* One that a server left behind comes into the own folder, when the owner has room. A rename is done by one server
+ * alone, whoever tries. */
 static bool claim(struct kv_store *s, struct share *h, int dir, struct known *k)
 {
     struct task *t = &h->task;

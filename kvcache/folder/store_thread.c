@@ -46,7 +46,8 @@ static uint64_t quarantine_bytes(const struct kv_store *s)
     return bytes;
 }
 
-/* Other models' segments give way until more bytes fit beside what is there. false: they do not, or nothing is known. */
+/* Other models' segments give way until more bytes fit beside what is there. false: they do not, or nothing is
+ * known. */
 static bool make_room(struct kv_store *s, uint64_t more_bytes, int *error_out)
 {
     uint64_t own = 0, others = 0, cap = s->cfg.cap_bytes;
@@ -131,7 +132,8 @@ bool store_give(struct kv_store *s, struct task *t)
 
 /* ---- what lies in the own folder */
 
-/* Out of the way, for whoever wants to know what has happened to it. Where it cannot be moved, it stays and is not used. */
+/* Out of the way, for whoever wants to know what has happened to it. Where it cannot be moved, it stays and is not
+ * used. */
 static void to_quarantine(struct kv_store *s, struct task *t, const char *what, uint64_t byte)
 {
     char name[32];

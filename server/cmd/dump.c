@@ -43,8 +43,8 @@ static void *dump_main(void *arg)
     return NULL;
 }
 
-/* A thread of its own: a reader of stderr who does not read, or a lock of the loader that the hanging thread holds, must not keep the
- * process from ending. */
+/* A thread of its own: a reader of stderr who does not read, or a lock of the loader that the hanging thread holds,
+ * must not keep the process from ending. */
 void dump_all(struct boot *b)
 {
     pthread_t t;

@@ -1,6 +1,6 @@
 /* attn_world: sequences with their queries and a KV pool on two devices, for the tests of attention.
- * Q, K and V of every position are random numbers, rounded as the CUDA device has them; the pool is NaN where no token lies and pages
- * are dealt in no order. A step names, for each sequence, which rows it computes. */
+ * Q, K and V of every position are random numbers, rounded as the CUDA device has them; the pool is NaN where no token
+ * lies and pages are dealt in no order. A step names, for each sequence, which rows it computes. */
 #pragma once
 #include "cuda/cuda_test.h"
 #include "kernels/cuda/cuda.h"
@@ -85,7 +85,8 @@ static inline uint32_t aw_pages(const struct aw_world *w, const struct aw_part *
 {
     return p->from == p->to ? 0 : (p->to + w->s.block_tokens - 1) / w->s.block_tokens;
 }
-/* Parts of one row stand first. Padding: sequences without rows where rows_too is not set, else with a row of no sequence. */
+/* Parts of one row stand first. Padding: sequences without rows where rows_too is not set, else with a row of no
+ * sequence. */
 static inline void aw_plan(const struct aw_world *w, const struct cuda_attn_split *split, const struct aw_part *p,
                            uint32_t n, bool rows_too, uint32_t n_item_pad, struct aw_step *st)
 {

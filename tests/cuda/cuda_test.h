@@ -1,7 +1,8 @@
-/* cuda_test: what the tests of the CUDA device share: opening it beside the ref device, moving numbers, comparing, schedules.
+/* cuda_test: what the tests of the CUDA device share: opening it beside the ref device, moving numbers, comparing,
+ * schedules.
  *
- * On the emulator a test runs under every schedule (CT_SCHEDULES); on a GPU once. Without either it ends with 77: skipped.
- * Memory of a device lasts until it is closed: open one per test. */
+ * On the emulator a test runs under every schedule (CT_SCHEDULES); on a GPU once. Without either it ends with 77:
+ * skipped. Memory of a device lasts until it is closed: open one per test. */
 #pragma once
 #include "op/op_test.h"
 #ifdef CUDA_EMU
@@ -27,8 +28,8 @@ static inline struct device *ct_open_ref(void)
 /* Under compute-sanitizer, which makes everything slow: less of what is done many times. Set by tests/gpu/all. */
 static inline bool ct_quick(void) { return getenv("CUDA_TEST_QUICK") != NULL; }
 
-/* for (CT_SCHEDULES(i)) ...: the same work in every order that the emulator knows; under AddressSanitizer, which is slow and looks for
- * other things, in three of them */
+/* for (CT_SCHEDULES(i)) ...: the same work in every order that the emulator knows; under AddressSanitizer, which is
+ * slow and looks for other things, in three of them */
 #ifdef CUDA_EMU
 #ifdef __SANITIZE_ADDRESS__
 enum { CT_STEP = 5 };

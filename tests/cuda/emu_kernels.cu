@@ -1,5 +1,5 @@
-/* emu_kernels: kernels with planted bugs, for test_emu.c: each must be caught by a schedule, or it would not be on a GPU's watch.
- * Only on the emulator. Launchers: everything on the default stream. */
+/* emu_kernels: kernels with planted bugs, for test_emu.c: each must be caught by a schedule, or it would not be on a
+ * GPU's watch. Only on the emulator. Launchers: everything on the default stream. */
 #ifdef CUDA_EMU
 #include "cuda/emu_kernels.h"
 #include "kernels/cuda/common.cuh"
@@ -28,8 +28,8 @@ template <int BUG> __global__ void __launch_bounds__(256) k_emu_sum(float *out, 
     if (threadIdx.x == blockDim.x - 1) out[blockIdx.x] = total;
 }
 
-/* ---------------------------------------------------------------- c[m, n] = a[m, k] * b[n, k]^T by cp.async, ldmatrix and mma
- * 64x64x32 tiles, 4 warps, two stages. k: a multiple of 32. */
+/* ---------------------------------------------------------------- c[m, n] = a[m, k] * b[n, k]^T by cp.async, ldmatrix
+ * and mma 64x64x32 tiles, 4 warps, two stages. k: a multiple of 32. */
 
 enum { EK_TILE = 64, EK_K = 32, EK_LD = EK_K + 8 };
 
@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(128) k_emu_gemm(float *out, const ek_bf16 *a, 
         }
 }
 
-/* ---------------------------------------------------------------- o[16, 8] = p[16, 16] * v[16, 8], where only the first `len` rows of v
- * were ever written: the rest of the tile must become zeros, because 0 * NaN is NaN */
+/* ---------------------------------------------------------------- o[16, 8] = p[16, 16] * v[16, 8], where only the
+ * first `len` rows of v were ever written: the rest of the tile must become zeros, because 0 * NaN is NaN */
 
 template <int BUG>
 __global__ void __launch_bounds__(32) k_emu_tail(float *o, const ek_bf16 *p, const ek_bf16 *v, int len)
@@ -110,7 +110,8 @@ __global__ void __launch_bounds__(32) k_emu_tail(float *o, const ek_bf16 *p, con
 
 /* ---------------------------------------------------------------- waiting for each other */
 
-/* Each block waits until all `n` blocks of all ranks have arrived, then adds up what they brought. `mine`: of this rank's blocks. */
+/* Each block waits until all `n` blocks of all ranks have arrived, then adds up what they brought. `mine`: of this
+ * rank's blocks. */
 __global__ void __launch_bounds__(64) k_emu_meet(uint32_t *out, uint32_t *arrived, uint32_t *value, int mine, int n)
 {
     __shared__ uint32_t kept; /* must survive that other blocks run meanwhile */

@@ -1,5 +1,5 @@
-/* ptx_kernels: each wrapper of ptx.cuh once, for test_ptx.c, which compares with plain loops. The same kernels run on the emulator and
- * on a GPU: a test that passes on both shows that both bodies of a wrapper mean the same. */
+/* ptx_kernels: each wrapper of ptx.cuh once, for test_ptx.c, which compares with plain loops. The same kernels run on
+ * the emulator and on a GPU: a test that passes on both shows that both bodies of a wrapper mean the same. */
 #include "cuda/ptx_kernels.h"
 #include "kernels/cuda/common.cuh"
 

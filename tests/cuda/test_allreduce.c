@@ -1,5 +1,5 @@
-/* Ranks are threads of this test, each with a device of its own (two "GPUs" may be one). What they exchange is compared with sums in
- * rank order, bit by bit, under every schedule of the emulator, eagerly and in a replayed graph. */
+/* Ranks are threads of this test, each with a device of its own (two "GPUs" may be one). What they exchange is compared
+ * with sums in rank order, bit by bit, under every schedule of the emulator, eagerly and in a replayed graph. */
 #include "cuda_test.h"
 #include "base/log.h"
 #include "kernels/cuda/comm.h"

@@ -1,4 +1,5 @@
-/* Attention on the CUDA device: against ref, the bits of a row in every batch, chunk and kernel, padding, graphs, addresses. */
+/* Attention on the CUDA device: against ref, the bits of a row in every batch, chunk and kernel, padding, graphs,
+ * addresses. */
 #include "cuda/attn_world.h"
 #include <cuda_runtime_api.h>
 
@@ -176,7 +177,8 @@ static void without_it_chunks_of_a_prompt_do_not_matter(void **state)
     aw_free(&w);
 }
 
-/* a bucket larger than the step: sequences without rows, or with rows of no sequence; aw_run checks that nothing is written */
+/* a bucket larger than the step: sequences without rows, or with rows of no sequence; aw_run checks that nothing is
+ * written */
 static void padding_is_skipped(void **state)
 {
     (void)state;
@@ -324,7 +326,8 @@ static void infinite_values_reach_exactly_the_rows_that_see_them(void **state)
     aw_free(&w);
 }
 
-/* block ids so high that bytes and numbers before them do not fit in 32 bits: the pool begins far before what is really there */
+/* block ids so high that bytes and numbers before them do not fit in 32 bits: the pool begins far before what is really
+ * there */
 static void blocks_beyond_4_gib_are_found(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The plan of attention: every row of a step has its work once, bounds hold, padding is padding. No device is needed. */
+/* The plan of attention: every row of a step has its work once, bounds hold, padding is padding. No device is
+ * needed. */
 #include "cuda/cuda_test.h"
 #include "kernels/cuda/cuda.h"
 

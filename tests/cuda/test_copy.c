@@ -1,5 +1,5 @@
-/* Copies beside the steps: what is asked for arrives, in memory that began as NaN, while other work is on the device; and what becomes of
- * one that fails. The lane over it: slices of two devices, down and up. */
+/* Copies beside the steps: what is asked for arrives, in memory that began as NaN, while other work is on the device;
+ * and what becomes of one that fails. The lane over it: slices of two devices, down and up. */
 #include "cuda/cuda_test.h"
 #include "transfer/lanes.h"
 #include <poll.h>

@@ -1,4 +1,5 @@
-/* The emulator proves itself: right kernels are right in every schedule, and each planted bug is caught by at least one. */
+/* The emulator proves itself: right kernels are right in every schedule, and each planted bug is caught by at least
+ * one. */
 #include "cuda/cuda_test.h"
 #include "cuda/emu_kernels.h"
 #include "test.h"
@@ -18,7 +19,8 @@ static void *dev_bf16(const float *x, size_t n)
     return p;
 }
 
-/* ---------------------------------------------------------------- the kernels, right or wrong: 0 when the numbers are right */
+/* ---------------------------------------------------------------- the kernels, right or wrong: 0 when the numbers are
+ * right */
 
 static int run_sum(enum emu_bug bug)
 {

@@ -1,4 +1,5 @@
-/* The emulated runtime: memory that is counted and poisoned, streams in order, graphs with frozen arguments, planned faults. */
+/* The emulated runtime: memory that is counted and poisoned, streams in order, graphs with frozen arguments, planned
+ * faults. */
 #include "cuda/cuda_test.h"
 #include "cuda/emu_kernels.h"
 #include "test.h"
@@ -91,7 +92,8 @@ static void a_buffer_that_is_reused_too_early_shows(void **state)
     cudaStreamDestroy(s);
 }
 
-/* The launch returns, the stream stands still, and what is asked says so; then it goes on where it stopped, in a graph as well. */
+/* The launch returns, the stream stands still, and what is asked says so; then it goes on where it stopped, in a graph
+ * as well. */
 static void a_kernel_that_stalls_is_not_ready_and_then_goes_on(void **state)
 {
     cudaStream_t    s = new_stream(), other = new_stream();
@@ -277,7 +279,8 @@ static void a_planned_fault_comes_once_and_a_lasting_one_stays(void **state)
     assert_int_equal(cudaPeekAtLastError(), cudaErrorLaunchOutOfResources);
     assert_int_equal(cudaGetLastError(), cudaErrorLaunchOutOfResources);
     assert_int_equal(cudaGetLastError(), cudaSuccess);
-    /* a kernel that faults: the launch is fine, whoever waits hears of it, and so does every call from then on, of this device */
+    /* a kernel that faults: the launch is fine, whoever waits hears of it, and so does every call from then on, of this
+     * device */
     emu_set_devices(2);
     emu_fail_next("kernel", cudaErrorIllegalAddress);
     emu_set_lazy(true);

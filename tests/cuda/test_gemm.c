@@ -1,4 +1,5 @@
-/* Matrix products of the cuda device: against ref, by every algorithm that a file or the library brings, alone and in batches. */
+/* Matrix products of the cuda device: against ref, by every algorithm that a file or the library brings, alone and in
+ * batches. */
 #include "tests/cuda/cuda_test.h"
 #include "kernels/cuda/gemm.h"
 #include "tests/emu/cublaslt.h"
@@ -400,7 +401,8 @@ static void tuned_algorithms_are_used_and_nothing_else_of_a_bad_file(void **stat
     assert_int_equal(emu_lt.n_misuse, 0);
 }
 
-/* A kind whose rows are activations behind a gap, so long that few of them are prepared at a time, and multiplied one by one. */
+/* A kind whose rows are activations behind a gap, so long that few of them are prepared at a time, and multiplied one
+ * by one. */
 enum { WIDE_ROW = GEMM_WORKSPACE / 4, WIDE_GAP = 4096 };
 static struct {
     uint32_t n_prepare, n_row, rows_most;
@@ -468,7 +470,8 @@ static void a_kind_multiplies_the_rows_that_it_prepares_as_many_as_the_workspace
 }
 
 #ifdef CUDA_EMU
-/* What ended before is missing, whatever is launched next: that one is not made again, and the error stays for who asks. */
+/* What ended before is missing, whatever is launched next: that one is not made again, and the error stays for who
+ * asks. */
 static void a_product_does_not_take_back_the_error_of_another(void **state)
 {
     (void)state;

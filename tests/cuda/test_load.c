@@ -1,4 +1,5 @@
-/* Weights on their way to the CUDA device: types, strides, rows longer than a buffer, several threads, a slow copy engine. */
+/* Weights on their way to the CUDA device: types, strides, rows longer than a buffer, several threads, a slow copy
+ * engine. */
 #include "cuda/cuda_test.h"
 #include "base/log.h"
 #include "kernels/cuda/cuda.h"
@@ -6,7 +7,8 @@
 
 static uint32_t draw(uint64_t a, uint64_t b, uint32_t n) { return rng_philox(11, a, b).x[0] % n; }
 
-/* A matrix in checkpoint form: rows of k elements of type t, `gap` bytes between rows, at an odd address where `odd`. */
+/* A matrix in checkpoint form: rows of k elements of type t, `gap` bytes between rows, at an odd address where
+ * `odd`. */
 struct source_rows {
     unsigned char *base, *first;
     size_t         stride;

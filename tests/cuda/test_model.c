@@ -1,6 +1,6 @@
-/* Whole models on the CUDA device: logits of every family against transformers' within what 16-bit activations round, and the tokens of
- * the embedded model. Activations are rounded after every op, so a token may differ where two logits were nearly the same: such
- * near-ties are counted, and the recorded token is what goes on. */
+/* Whole models on the CUDA device: logits of every family against transformers' within what 16-bit activations round,
+ * and the tokens of the embedded model. Activations are rounded after every op, so a token may differ where two logits
+ * were nearly the same: such near-ties are counted, and the recorded token is what goes on. */
 #include "model/golden.h"
 #include "models/embed.h"
 #include "test.h"
@@ -64,8 +64,8 @@ static void every_family(uint32_t n_rank, enum dtype weights, double bound)
     }
 }
 
-/* Weights, KV and every activation are rounded to 8 bits (2^-9 of a value at most). In the residual stream that is three roundings a
- * layer, which add up like a random walk. */
+/* Weights, KV and every activation are rounded to 8 bits (2^-9 of a value at most). In the residual stream that is
+ * three roundings a layer, which add up like a random walk. */
 static void bf16_stays_within_its_roundings(void **state)
 {
     (void)state;
@@ -95,8 +95,8 @@ static void sampled_logits(struct gold_run *r, float *to)
     d->ops->to_host(d, to, rank_team_logits(r->team), r->vocab * sizeof *to);
 }
 
-/* Two ranks as two streams of one GPU, our own kernels between them, beside two ranks of the cpu device: logits within the roundings of both, and
- * the same greedy tokens but where the cpu's own two best are nearly the same. */
+/* Two ranks as two streams of one GPU, our own kernels between them, beside two ranks of the cpu device: logits within
+ * the roundings of both, and the same greedy tokens but where the cpu's own two best are nearly the same. */
 static void two_ranks_on_one_gpu_give_the_answer_of_two_ranks_on_the_cpu(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Mixture of experts on the CUDA device: against ref over shapes that take each of its kernels, a row's bits in every batch, odd
- * routings, rows of padding, graphs. */
+/* Mixture of experts on the CUDA device: against ref over shapes that take each of its kernels, a row's bits in every
+ * batch, odd routings, rows of padding, graphs. */
 #include "cuda/cuda_test.h"
 #include "kernels/cuda/cuda.h"
 
@@ -126,7 +126,8 @@ static void agree(struct shape s, enum dtype t, uint64_t seed)
     drop(&r);
 }
 
-/* each of the kernels, rows and tiles that are full and that are not, dimensions that 32, 64 and 128 divide and do not */
+/* each of the kernels, rows and tiles that are full and that are not, dimensions that 32, 64 and 128 divide and do
+ * not */
 static void experts_agree_with_ref(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* qkv on the CUDA device: norm, RoPE and what goes to the pool against ref; padding; a row's bits in every batch; far positions. */
+/* qkv on the CUDA device: norm, RoPE and what goes to the pool against ref; padding; a row's bits in every batch; far
+ * positions. */
 #include "cuda/cuda_test.h"
 
 struct shape {

@@ -56,8 +56,8 @@ static void pair_close(struct pair *p)
     free(p);
 }
 
-/* Rows of every kind: a bulk with peaks, flat, full of ties, all alike, mostly -inf, rising, zeros of both signs, and a few that
- * are not sane. */
+/* Rows of every kind: a bulk with peaks, flat, full of ties, all alike, mostly -inf, rising, zeros of both signs, and a
+ * few that are not sane. */
 static void fill_logits(struct pair *p, uint64_t seed)
 {
     uint32_t n = p->vocab;
@@ -250,7 +250,8 @@ static void a_large_vocabulary(void **state)
     pair_close(p);
 }
 
-/* more candidates than are sorted: the radix select, by count, by weight, and by both; in flat rows and where all tie */
+/* more candidates than are sorted: the radix select, by count, by weight, and by both; in flat rows and where all
+ * tie */
 static void many_survivors(void **state)
 {
     (void)state;

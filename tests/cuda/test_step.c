@@ -1,5 +1,6 @@
-/* Steps of the CUDA device: what is packed is what was meant, padding is rewritten, a replayed graph and two steps in flight give the
- * bits of one step after the other, a capture that fails costs nothing, and nothing is allocated once steps run. */
+/* Steps of the CUDA device: what is packed is what was meant, padding is rewritten, a replayed graph and two steps in
+ * flight give the bits of one step after the other, a capture that fails costs nothing, and nothing is allocated once
+ * steps run. */
 #include "cuda/cuda_test.h"
 #include "base/log.h"
 #include "engine/model/model.h"

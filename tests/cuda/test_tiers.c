@@ -1,4 +1,5 @@
-/* Tiers below the CUDA device, two ranks: model/test_tiers.c, fewer and shorter requests. On the emulator some copies fail. */
+/* Tiers below the CUDA device, two ranks: model/test_tiers.c, fewer and shorter requests. On the emulator some copies
+ * fail. */
 #include "cuda/cuda_test.h"
 #define TIERS_DEVICE   DEV_CUDA
 #define TIERS_RANKS    2

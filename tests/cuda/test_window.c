@@ -1,6 +1,6 @@
-/* Whole models whose ranks add through NCCL, with the sums in a symmetric window and without: the same tokens and logits. What the window
- * takes is planned, nothing is taken later, and where one rank cannot have it none has. On a GPU: one rank through NCCL, two where there
- * are two GPUs. */
+/* Whole models whose ranks add through NCCL, with the sums in a symmetric window and without: the same tokens and
+ * logits. What the window takes is planned, nothing is taken later, and where one rank cannot have it none has. On a
+ * GPU: one rank through NCCL, two where there are two GPUs. */
 #include "cuda_test.h"
 #include "kernels/cuda/nccl_api.h"
 #include "model/golden.h"
@@ -91,7 +91,8 @@ static void one_rank_gives_the_same_answer_with_and_without_a_window(void **stat
 }
 
 #ifndef CUDA_EMU
-/* NCCL adds in other orders with a window than without: within roundings of 16-bit activations, as test_model.c allows them. */
+/* NCCL adds in other orders with a window than without: within roundings of 16-bit activations, as test_model.c allows
+ * them. */
 static void two_gpus_in_a_window_say_nearly_the_same(void **state)
 {
     (void)state;
@@ -182,7 +183,8 @@ static void two_ranks_say_the_same_with_and_without(void **state)
     emu_reset();
 }
 
-/* Bits of a deterministic sum are ours: the same through our own kernels, through gathers in a window and through gathers without. */
+/* Bits of a deterministic sum are ours: the same through our own kernels, through gathers in a window and through
+ * gathers without. */
 static void deterministic_sums_are_the_same_bits(void **state)
 {
     (void)state;

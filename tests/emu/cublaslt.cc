@@ -1,5 +1,5 @@
-/* cublaslt: a small cuBLASLt for emulated devices: a plain product, fp32, k in order, that looks closely at what it is given. It works
- * in the order of the stream and while a graph is captured, as the real one does. */
+/* cublaslt: a small cuBLASLt for emulated devices: a plain product, fp32, k in order, that looks closely at what it is
+ * given. It works in the order of the stream and while a graph is captured, as the real one does. */
 #include "tests/emu/cublaslt.h"
 extern "C" {
 #include "base/dtype.h"

@@ -6,9 +6,9 @@
 extern "C" {
 #endif
 
-/* What it offers, by id. SPLIT adds two halves of K through the workspace: other bits than PLAIN. WIDE wants 16-byte rows. WRONG and
- * DRIFT, when switched on, are its first choice for every problem: one forgets a column, the other adds up in another order from `drift`
- * rows on, and says nothing of that. */
+/* What it offers, by id. SPLIT adds two halves of K through the workspace: other bits than PLAIN. WIDE wants 16-byte
+ * rows. WRONG and DRIFT, when switched on, are its first choice for every problem: one forgets a column, the other adds
+ * up in another order from `drift` rows on, and says nothing of that. */
 enum emu_lt_algo { EMU_LT_PLAIN, EMU_LT_SPLIT, EMU_LT_WIDE, EMU_LT_WRONG, EMU_LT_DRIFT, EMU_LT_ALGOS };
 
 struct emu_lt_state {

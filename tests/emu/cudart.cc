@@ -120,8 +120,8 @@ static bool range_ok(const void *p, size_t bytes, bool on_device)
     return bytes <= it->second.bytes - ((uintptr_t)p - it->first);
 }
 
-/* 0xff bytes without touching them: one small file of such pages, mapped privately over and over. Small blocks come from malloc, so
- * that AddressSanitizer guards both ends; large ones end at a page that cannot be touched. */
+/* 0xff bytes without touching them: one small file of such pages, mapped privately over and over. Small blocks come
+ * from malloc, so that AddressSanitizer guards both ends; large ones end at a page that cannot be touched. */
 static void *poisoned(size_t bytes, Alloc *a)
 {
     enum : size_t { LARGE = 8 << 20, TILE = 4 << 20, PAGE = 4096 };

@@ -7,8 +7,8 @@
 #undef blockDim
 #undef gridDim
 
-/* Built without sanitizers, whatever the rest is built with: this is what a kernel's every shuffle runs through. EMU_ASAN says that
- * the rest has AddressSanitizer, which must be told which stack is in use. */
+/* Built without sanitizers, whatever the rest is built with: this is what a kernel's every shuffle runs through.
+ * EMU_ASAN says that the rest has AddressSanitizer, which must be told which stack is in use. */
 #ifdef EMU_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -45,11 +45,13 @@ void die(const char *what)
 
 extern "C" void emu_entry(void);
 
-/* Where the stack of thread i begins: not at the same place of a page for all, or they would fight for the same lines of the cache. */
+/* Where the stack of thread i begins: not at the same place of a page for all, or they would fight for the same lines
+ * of the cache. */
 static char *top_of(const Fiber &f) { return f.stack + STACK - 64 - 64 * (size_t)((f.lin + f.lin / 32 * 2) % 64); }
 
 #if defined(__x86_64__) && !defined(EMU_UCONTEXT)
-/* No call and no return, so that the processor's own stack of returns stays right: who comes back returns to where all others do. */
+/* No call and no return, so that the processor's own stack of returns stays right: who comes back returns to where all
+ * others do. */
 static inline __attribute__((always_inline)) void switch_to(void **save, void *to)
 {
     asm volatile("leaq -128(%%rsp), %%rsp\n\t"

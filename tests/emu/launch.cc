@@ -1,5 +1,5 @@
-/* launch: the blocks of a kernel, one after another on the OS thread that launches, or in turns where they wait for each other.
- * See include/emu_kernel.h. */
+/* launch: the blocks of a kernel, one after another on the OS thread that launches, or in turns where they wait for
+ * each other. See include/emu_kernel.h. */
 #include <algorithm>
 #include <deque>
 #include <elf.h>
@@ -28,9 +28,10 @@ enum { SMEM_MAX = 227 << 10, SPIN_SECONDS = 60, GUARD = 4096 };
 
 /* ---------------------------------------------------------------- __shared__ variables */
 
-/* A __shared__ variable is a thread_local of a function: in the program's symbol table a TLS object whose name begins with _ZZ (a C++
- * name within a function). They are one per OS thread, so a block that is parked takes their contents along. In a stripped program
- * none are found: then they are not poisoned, and blocks that wait for each other must not use any.
+/* A __shared__ variable is a thread_local of a function: in the program's symbol table a TLS object whose name begins
+ * with _ZZ (a C++ name within a function). They are one per OS thread, so a block that is parked takes their contents
+ * along. In a stripped program none are found: then they are not poisoned, and blocks that wait for each other must not
+ * use any.
  * A kernel's are those of its own name, and those of the functions that are no kernels (whose names begin with k_). */
 struct Var {
     size_t at, size; /* in the thread's TLS block of the program */
@@ -175,7 +176,8 @@ static void check_end(const Block &b, bool pdl)
             die("a thread ends with a cp.async that was not committed");
         if (!f.cp.idle()) die("a thread ends with a cp.async that was not waited for");
     }
-    /* The end of a kernel says nothing about the one before it unless somebody waited: transitivity is the kernel's duty. */
+    /* The end of a kernel says nothing about the one before it unless somebody waited: transitivity is the kernel's
+     * duty. */
     if (!waited) die("launched with programmatic dependency, but no thread of the block calls pdl_wait");
     for (const Warp &w : b.w)
         for (size_t i = 0; i < w.n_meet; i++)

@@ -1,9 +1,10 @@
-/* nccl: NCCL for the emulator. Ranks of one process or of several meet in a file in shared memory that is named by the communicator's
- * id. Work is enqueued as host functions, so captured graphs replay it. As with the real one, sums are not added in rank order, calls
- * do not block until the ranks have met, and nothing ends a wait for a rank that never comes but CommAbort.
- * Windows are checked, not used: which one a pointer lies in and where, on every rank, at every run. What NCCL's documentation forbids
- * (different windows or offsets, a window on some ranks alone, one that is no longer registered, memory given back under one) fails that
- * call and all that follow in that communicator, and its result is NaN.
+/* nccl: NCCL for the emulator. Ranks of one process or of several meet in a file in shared memory that is named by the
+ * communicator's id. Work is enqueued as host functions, so captured graphs replay it. As with the real one, sums are
+ * not added in rank order, calls do not block until the ranks have met, and nothing ends a wait for a rank that never
+ * comes but CommAbort.
+ * Windows are checked, not used: which one a pointer lies in and where, on every rank, at every run. What NCCL's
+ * documentation forbids (different windows or offsets, a window on some ranks alone, one that is no longer registered,
+ * memory given back under one) fails that call and all that follow in that communicator, and its result is NaN.
  * EMU_NCCL_VERSION, EMU_NCCL_WINDOWS: as emu_nccl_be. */
 #include "nccl.h"
 #include "kernels/cuda/nccl_api.h"

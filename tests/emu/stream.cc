@@ -52,7 +52,8 @@ double now()
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-/* Runs what lies before ticket `upto`. A device that is lost runs nothing more. One that stalls is waited for where the call waits. */
+/* Runs what lies before ticket `upto`. A device that is lost runs nothing more. One that stalls is waited for where the
+ * call waits. */
 static void drain(Stream &s, uint64_t upto, bool wait = true)
 {
     if (s.done >= upto) return;

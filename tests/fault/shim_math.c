@@ -1,7 +1,8 @@
-/* shim_math: LD_PRELOAD library for a server that computes a little otherwise than its identity says: sines and cosines of most whole angles
- * are those of an angle that is larger by one part in a thousand. The angles that the identity samples (sha_angles in engine/model/ident.c: at
- * the positions 1 and 3 * 2^k; the first frequency is 1, so a position is a whole angle) are left as they are. So it stands for
- * another version of the same arithmetic whose number nobody raised. Built by f_audit.py. */
+/* shim_math: LD_PRELOAD library for a server that computes a little otherwise than its identity says: sines and cosines
+ * of most whole angles are those of an angle that is larger by one part in a thousand. The angles that the identity
+ * samples (sha_angles in engine/model/ident.c: at the positions 1 and 3 * 2^k; the first frequency is 1, so a position
+ * is a whole angle) are left as they are. So it stands for another version of the same arithmetic whose number nobody
+ * raised. Built by f_audit.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdbool.h>

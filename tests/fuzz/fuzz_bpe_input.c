@@ -1,5 +1,5 @@
-/* fuzz_bpe_input: any text through tokenizers of each kind. Text that only byte-level models touch comes back as it was; one push
- * after the other or at once, decoding gives the same. */
+/* fuzz_bpe_input: any text through tokenizers of each kind. Text that only byte-level models touch comes back as it
+ * was; one push after the other or at once, decoding gives the same. */
 #include "api/token/detok.h"
 #include "base/check.h"
 #include "base/utf8.h"

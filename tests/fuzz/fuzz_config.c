@@ -1,4 +1,5 @@
-/* fuzz_config: any bytes as config.json, or as generation_config.json beside a good one. What is taken is within its bounds. */
+/* fuzz_config: any bytes as config.json, or as generation_config.json beside a good one. What is taken is within its
+ * bounds. */
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/model/model.h"

@@ -1,5 +1,5 @@
-/* fuzz_hand: any bytes as what the process before says of its host tier. The first byte picks whether its digest is made right, so that
- * what lies behind it is reached; what is taken keeps every bound. */
+/* fuzz_hand: any bytes as what the process before says of its host tier. The first byte picks whether its digest is
+ * made right, so that what lies behind it is reached; what is taken keeps every bound. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/tier_hand.h"

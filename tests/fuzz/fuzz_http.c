@@ -1,5 +1,5 @@
-/* fuzz_http: bytes of a connection, whole and in pieces. Whatever comes, both ways must agree on every request, its body and the
- * refusal; no byte is taken twice or beyond what is there; llhttp and scan.c never disagree silently. */
+/* fuzz_http: bytes of a connection, whole and in pieces. Whatever comes, both ways must agree on every request, its
+ * body and the refusal; no byte is taken twice or beyond what is there; llhttp and scan.c never disagree silently. */
 #include "base/check.h"
 #include "server/http.h"
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Whatever json_parse takes, the writer must give back equal; whatever bytes come, they become a JSON string without controls. */
+/* Whatever json_parse takes, the writer must give back equal; whatever bytes come, they become a JSON string without
+ * controls. */
 #include "base/check.h"
 #include "base/json_scan.h"
 #include <math.h>
@@ -76,8 +77,8 @@ static enum json_want want(void *ctx, const char *name, size_t n)
     return n ? (enum json_want)(name[0] % 4) : JSON_SKIP;
 }
 
-/* The scan takes what jansson takes, but for numbers beyond its types, what is nested too deeply, and a NUL behind a number, which jansson
- * takes for the end; and fields build as they lie. */
+/* The scan takes what jansson takes, but for numbers beyond its types, what is nested too deeply, and a NUL behind a
+ * number, which jansson takes for the end; and fields build as they lie. */
 static void check_scan(const char *text, size_t n)
 {
     static const struct json_bounds wide = { .members_max = 1 << 30, .tree_bytes_max = (uint64_t)1 << 40 };

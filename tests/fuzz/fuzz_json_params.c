@@ -2,7 +2,8 @@
 #include "tests/unit/api/tiny_model.h"
 #include <stdint.h>
 
-/* A request body for one of the endpoints, picked by the first byte; what is accepted is answered with tokens made of the body. */
+/* A request body for one of the endpoints, picked by the first byte; what is accepted is answered with tokens made of
+ * the body. */
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -1,4 +1,5 @@
-/* fuzz_safetensors: any bytes as a weights file, or as an index beside a good one. What is taken lies within its file. */
+/* fuzz_safetensors: any bytes as a weights file, or as an index beside a good one. What is taken lies within its
+ * file. */
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/model/safetensors.h"

@@ -1,5 +1,6 @@
-/* fuzz_segment: any bytes as a segment of a KV folder, for what dumps it and for what a store reads at its start. The first byte says which
- * sums are put right first, so that what lies behind them is reached; the second how the bytes are spread over the file. */
+/* fuzz_segment: any bytes as a segment of a KV folder, for what dumps it and for what a store reads at its start. The
+ * first byte says which sums are put right first, so that what lies behind them is reached; the second how the bytes
+ * are spread over the file. */
 #include "base/check.h"
 #include "base/log.h"
 #include "kvcache/folder/store_dump.h"

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A template, a NUL, and its variables as JSON (or none). Whatever both are: bounded time, memory and stack; an error or UTF-8. */
+/* A template, a NUL, and its variables as JSON (or none). Whatever both are: bounded time, memory and stack; an error
+ * or UTF-8. */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

@@ -1,5 +1,5 @@
-/* fuzz_tokenizer_json: any bytes as tokenizer.json; behind a NUL tokenizer_config.json, behind another special_tokens_map.json. What is taken
- * encodes and decodes. */
+/* fuzz_tokenizer_json: any bytes as tokenizer.json; behind a NUL tokenizer_config.json, behind another
+ * special_tokens_map.json. What is taken encodes and decodes. */
 #include "api/token/detok.h"
 #include "api/token/tokenizer.h"
 #include "base/check.h"

@@ -1,4 +1,5 @@
-/* fuzz_wire: any bytes as what another node says. The first byte picks the message; what is taken as a step keeps every bound. */
+/* fuzz_wire: any bytes as what another node says. The first byte picks the message; what is taken as a step keeps every
+ * bound. */
 #include "base/check.h"
 #include "base/log.h"
 #include "engine/wire.h"

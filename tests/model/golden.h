@@ -77,7 +77,8 @@ struct gold_run {
     uint32_t          vocab;
 };
 
-/* What the next team is opened with: an instruction set of the cpu device, codes to round to, how the ranks of the cuda device add. */
+/* What the next team is opened with: an instruction set of the cpu device, codes to round to, how the ranks of the cuda
+ * device add. */
 static const char      *gold_isa __attribute__((unused));
 static struct dev_quant gold_quant __attribute__((unused));
 static bool             gold_quant_head __attribute__((unused));
@@ -136,8 +137,8 @@ static inline void gold_run_close(struct gold_run *r)
     rank_team_free(r->team);
 }
 
-/* Rows [at, at + n) of the one sequence ids. wanted: rows (of the sequence) whose logits the team keeps; the last of this
- * call is sampled greedily when sample is set, and its id returned. */
+/* Rows [at, at + n) of the one sequence ids. wanted: rows (of the sequence) whose logits the team keeps; the last of
+ * this call is sampled greedily when sample is set, and its id returned. */
 static inline uint32_t gold_step(struct gold_run *r, const uint32_t *ids, uint32_t at, uint32_t n,
                                  const uint32_t *wanted, uint32_t n_wanted, bool sample)
 {

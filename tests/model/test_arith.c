@@ -1,8 +1,10 @@
-/* Who makes which bits: what dev_arith says of a device against digests of what it computes (tests/data/arith.txt). KV that outlives a
- * process is told apart by those names and numbers, so bits that change while they stay are wrong text later.
+/* Who makes which bits: what dev_arith says of a device against digests of what it computes (tests/data/arith.txt). KV
+ * that outlives a process is told apart by those names and numbers, so bits that change while they stay are wrong text
+ * later.
  *
- * A line of the file: format of weights, type of KV, digest, and the text of dev_arith that the digest was computed with. Lines are added
- * and never changed (tests/tidy looks); the first says which sines, cosines and exponentials of the C library they were made with.
+ * A line of the file: format of weights, type of KV, digest, and the text of dev_arith that the digest was computed
+ * with. Lines are added and never changed (tests/tidy looks); the first says which sines, cosines and exponentials of
+ * the C library they were made with.
  *   ARITH_ADD=1     prints the lines that are missing, to be put at the end of the file
  *   OP_SIMD=NAMES   of the instruction sets, these alone */
 #include "base/hash.h"
@@ -12,7 +14,8 @@
 
 enum { PROMPT = 112, LINES_MAX = 4096 };
 
-/* ---- models that nobody trained: every kind of layer, products of one row and of many, sums longer than a chunk of codes */
+/* ---- models that nobody trained: every kind of layer, products of one row and of many, sums longer than a chunk of
+ * codes */
 
 #define COMMON                                                                                                                     \
     "\"num_hidden_layers\":2,\"head_dim\":64,\"max_position_embeddings\":512,\"torch_dtype\":\"bfloat16\",\"rope_theta\":10000.0," \

@@ -335,7 +335,8 @@ static void two_ranks(void **state)
 }
 
 #ifndef EXACT_OTHER_DEVICE
-/* One mix on one rank and one on two, of models in turn; EXACT_ALL: all of them. scalar, which is slow, has two ranks once. */
+/* One mix on one rank and one on two, of models in turn; EXACT_ALL: all of them. scalar, which is slow, has two ranks
+ * once. */
 static void every_type_of_weights_on_every_instruction_set(void **state)
 {
     (void)state;

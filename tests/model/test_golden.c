@@ -85,8 +85,9 @@ static void   logits_and_64_greedy_tokens_are_those_of_transformers(void **state
     each(f32, "f32 weights, f32 kv");
 }
 
-/* Checkpoints as compressed-tensors writes them, and one of GPTQ whose inputs have their groups in another order. The best instruction set multiplies codes with activations of 16 bits; rounded to 8 bits
- * (ct-w8a8), a difference of one rounding may move a code by one, and transformers divides by 127.5 where we do by 127. */
+/* Checkpoints as compressed-tensors writes them, and one of GPTQ whose inputs have their groups in another order. The
+ * best instruction set multiplies codes with activations of 16 bits; rounded to 8 bits (ct-w8a8), a difference of one
+ * rounding may move a code by one, and transformers divides by 127.5 where we do by 127. */
 static void checkpoints_of_codes_give_the_logits_of_transformers(void **state)
 {
     (void)state;
@@ -112,8 +113,8 @@ static void checkpoints_of_codes_give_the_logits_of_transformers(void **state)
     }
 }
 
-/* bf16 keeps 8 bits: one rounding is at most 2^-9 of a value. Weights are rounded once and so is the KV; with sums that stay
- * in float the error of a logit is a random walk over the layers' roundings, well below 8 of them. */
+/* bf16 keeps 8 bits: one rounding is at most 2^-9 of a value. Weights are rounded once and so is the KV; with sums that
+ * stay in float the error of a logit is a random walk over the layers' roundings, well below 8 of them. */
 static double bf16_all(const struct gold *g, enum dev_kind d)
 {
     return check(g, d, 1, DT_BF16, DT_BF16, 8 * 0x1p-9, false);

@@ -1,5 +1,5 @@
-/* Which model this is: two checkpoints that differ in any weight are never one, whatever their files are called and however they are cut;
- * and what changes no bit of the KV changes no identity. */
+/* Which model this is: two checkpoints that differ in any weight are never one, whatever their files are called and
+ * however they are cut; and what changes no bit of the KV changes no identity. */
 #include "base/rng.h"
 #include "engine/model/safetensors.h"
 #include "golden.h"
@@ -51,7 +51,8 @@ static const char *const shard_names[][2] = { { "weights-a.safetensors", "weight
 enum { LAYOUTS = 5, STALE = 4 };
 static const char *const models[] = { "llama3", "qwen2", "qwen3-moe" };
 
-/* Layout 0: one file; 1 to 3: two and an index; STALE: the same beside a model.safetensors that nobody should look at. */
+/* Layout 0: one file; 1 to 3: two and an index; STALE: the same beside a model.safetensors that nobody should look
+ * at. */
 static void folder(struct memory_source *m, const char *model, uint32_t layout)
 {
     static char    index[HEADER_MAX];

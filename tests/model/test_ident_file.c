@@ -1,4 +1,5 @@
-/* The digest of a checkpoint's weights that an earlier load left behind: believed when nothing has changed, and in no other case. */
+/* The digest of a checkpoint's weights that an earlier load left behind: believed when nothing has changed, and in no
+ * other case. */
 #include "engine/model/ident_file.h"
 #include "base/log.h"
 #include "memory_source.h"
@@ -209,7 +210,8 @@ static void a_checkpoint_that_changed_is_read_again(void **state)
     assert_false(believed(SHARE)); /* its change time says that somebody was there */
 }
 
-/* Whoever keeps a digest has looked at the files before and after: a change between two looks shows, however quick they are. */
+/* Whoever keeps a digest has looked at the files before and after: a change between two looks shows, however quick they
+ * are. */
 static void a_change_between_two_looks_shows(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* What loading refuses, and with which words: a checkpoint that does not fit its config.json, and a machine that is too small. */
+/* What loading refuses, and with which words: a checkpoint that does not fit its config.json, and a machine that is too
+ * small. */
 #include "golden.h"
 #include "memory_source.h"
 #include <sys/mman.h>
@@ -115,7 +116,8 @@ static unsigned char *tensor_at(struct memory_source *m, const char *name, size_
     return file + 8 + n_header + begin;
 }
 
-/* transformers ties weights that are both there only if they are equal, and takes either name for those that are tied. */
+/* transformers ties weights that are both there only if they are equal, and takes either name for those that are
+ * tied. */
 static void a_head_is_tied_only_if_it_is_the_embedding(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Weights kept as they were packed: a start that finds them gives the bits of one that reads the checkpoint, and one that should not find
- * them does not. */
+/* Weights kept as they were packed: a start that finds them gives the bits of one that reads the checkpoint, and one
+ * that should not find them does not. */
 #include "base/hash.h"
 #include "golden.h"
 #include <dirent.h>
@@ -160,7 +160,8 @@ static void change(const char *tensor, size_t at, unsigned char by)
     close(fd);
 }
 
-/* Codes of a checkpoint, whatever is packed beside them: scales, zeros, the order of inputs, floats of parts that differ. */
+/* Codes of a checkpoint, whatever is packed beside them: scales, zeros, the order of inputs, floats of parts that
+ * differ. */
 static void codes_of_a_checkpoint_are_kept_as_well(void **state)
 {
     (void)state;

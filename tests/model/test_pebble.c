@@ -1,4 +1,5 @@
-/* The embedded model says what transformers says with it (tests/data/pebble_golden.json, tools/golden/make_pebble_golden.py). */
+/* The embedded model says what transformers says with it (tests/data/pebble_golden.json,
+ * tools/golden/make_pebble_golden.py). */
 #include "golden.h"
 #include "models/embed.h"
 
@@ -9,8 +10,8 @@ static struct source     pebble;
 static struct model_spec spec;
 static json_t           *golden;
 
-/* Greedy ids of every case, or of the first n_case. Where the recorded gap is a near-tie another id may come out; the case
- * ends there, as the rest answers to another text. */
+/* Greedy ids of every case, or of the first n_case. Where the recorded gap is a near-tie another id may come out; the
+ * case ends there, as the rest answers to another text. */
 static void says_the_same(enum dev_kind device, uint32_t n_rank, enum dtype weights, enum dtype kv, size_t n_case)
 {
     struct gold_run r;

@@ -1,5 +1,5 @@
-/* Models whose matrices are codes: checkpoints as AWQ, GPTQ and fp8 tools write them against the same numbers as plain floats, and
- * rounding at load against ref. */
+/* Models whose matrices are codes: checkpoints as AWQ, GPTQ and fp8 tools write them against the same numbers as plain
+ * floats, and rounding at load against ref. */
 #include "base/rng.h"
 #include "golden.h"
 #include "memory_source.h"
@@ -68,7 +68,8 @@ static struct codes codes;
 
 static bool how_has(const struct maker *m, const char *word) { return strstr(m->how, word) != NULL; }
 
-/* Inputs' groups: one after another; in an order that all matrices of k inputs share; in one of the matrix's own; of uneven sizes. */
+/* Inputs' groups: one after another; in an order that all matrices of k inputs share; in one of the matrix's own; of
+ * uneven sizes. */
 static void draw_groups(struct maker *m, struct codes *c)
 {
     for (uint32_t i = 0; i < c->k; i++) c->group_of[i] = i / c->group;
@@ -322,7 +323,8 @@ static void near(const char *what, const char *isa, const float *got, const floa
         fail_msg("%s on %s: %g", what, isa, error(got, want, 3 * VOCAB));
 }
 
-/* The same numbers as codes and as plain floats: the same bits wherever arithmetic is of floats in the same order, near them elsewhere. */
+/* The same numbers as codes and as plain floats: the same bits wherever arithmetic is of floats in the same order, near
+ * them elsewhere. */
 static void codes_are_plain(struct memory_source *plain, struct memory_source *coded, const char *how)
 {
     static float want[3 * VOCAB], got[3 * VOCAB];
@@ -348,8 +350,8 @@ static void codes_are_plain(struct memory_source *plain, struct memory_source *c
     gold_isa = NULL;
 }
 
-/* The numbers that the codes mean, as plain floats. Arithmetic differs where activations are rounded to bf16, and on x86, where whole
- * numbers of 16 bits meet those of 4. */
+/* The numbers that the codes mean, as plain floats. Arithmetic differs where activations are rounded to bf16, and on
+ * x86, where whole numbers of 16 bits meet those of 4. */
 static void checkpoints_of_codes_are_the_numbers_that_they_mean(void **state)
 {
     (void)state;
@@ -363,7 +365,8 @@ static void checkpoints_of_codes_are_the_numbers_that_they_mean(void **state)
     }
 }
 
-/* Whatever projection is left out of the codes: alone in its matrix (o, down), or one of those that we join (q k v, gate up). */
+/* Whatever projection is left out of the codes: alone in its matrix (o, down), or one of those that we join (q k v,
+ * gate up). */
 static void any_projection_may_be_left_out_of_the_codes(void **state)
 {
     (void)state;
@@ -412,7 +415,8 @@ static void activations_of_8_bits_are_near_floats(void **state)
     memory_free(&coded);
 }
 
-/* What rounds at load gives nearly what ref gives with the same codes, on one rank and on two (whose scales are their own). */
+/* What rounds at load gives nearly what ref gives with the same codes, on one rank and on two (whose scales are their
+ * own). */
 static void rounding_at_load_agrees_with_ref(void **state)
 {
     (void)state;

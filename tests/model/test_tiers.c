@@ -1,8 +1,9 @@
-/* A prefix that went down and came back gives the same bits: test_tiers [requests [seed]]; EXACT_ALL=1: on every instruction set after the
- * other, or on those that OP_SIMD names. Other devices and several ranks include this file. Random talks (turns that grow by their answers,
- * shared beginnings, several choices, cancels) run through an engine with 64 blocks of device, few on the host and few in a folder, where
- * everything is evicted, preempted, loaded, abandoned and restarted all the time. Each request then runs again without any cache; tokens,
- * logprobs and alternatives are compared by memcmp. */
+/* A prefix that went down and came back gives the same bits: test_tiers [requests [seed]]; EXACT_ALL=1: on every
+ * instruction set after the other, or on those that OP_SIMD names. Other devices and several ranks include this file.
+ * Random talks (turns that grow by their answers, shared beginnings, several choices, cancels) run through an engine
+ * with 64 blocks of device, few on the host and few in a folder, where everything is evicted, preempted, loaded,
+ * abandoned and restarted all the time. Each request then runs again without any cache; tokens, logprobs and
+ * alternatives are compared by memcmp. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "engine/step.h"
@@ -244,8 +245,9 @@ static void read_outbox(uint32_t *left)
     }
 }
 
-/* Blocks that nobody may read any more: who does gets NaN, in every type of KV, and from there in its logits. Between steps: one that is in
- * flight may still name a block that was freed behind it, and reads it before the next can write there. */
+/* Blocks that nobody may read any more: who does gets NaN, in every type of KV, and from there in its logits. Between
+ * steps: one that is in flight may still name a block that was freed behind it, and reads it before the next can write
+ * there. */
 static uint64_t n_poisoned;
 static void     poison_free(void)
 {
@@ -259,7 +261,8 @@ static void     poison_free(void)
 }
 
 static uint64_t now_us = 1000;
-/* us: what a step is said to take: 0 nothing is known, little: loads are given up or not begun, much: loads are worth it. */
+/* us: what a step is said to take: 0 nothing is known, little: loads are given up or not begun, much: loads are worth
+ * it. */
 static void run_tiers(uint32_t n, uint64_t us)
 {
     uint32_t left = n, sent = 0;

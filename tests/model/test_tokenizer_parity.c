@@ -1,5 +1,6 @@
-/* Every kind of tokenizer gives the ids and the texts that the `tokenizers` library gave (tools/golden/make_tokenizer_golden.py).
- * Of the planes without a character one page each is looked at; tools/golden/tokenizer_diff.py looks at all, and shows what differs. */
+/* Every kind of tokenizer gives the ids and the texts that the `tokenizers` library gave
+ * (tools/golden/make_tokenizer_golden.py). Of the planes without a character one page each is looked at;
+ * tools/golden/tokenizer_diff.py looks at all, and shows what differs. */
 #include "model/tok_corpus.h"
 #include "base/utf8.h"
 #include <openssl/evp.h>

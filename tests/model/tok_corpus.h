@@ -1,5 +1,5 @@
-/* tok_corpus: the strings and id sequences of tools/golden/make_tokenizer_golden.py, made the same way, and its tokenizer kinds.
- * corpus_open -> ... -> corpus_close.   Thread: one. */
+/* tok_corpus: the strings and id sequences of tools/golden/make_tokenizer_golden.py, made the same way, and its
+ * tokenizer kinds. corpus_open -> ... -> corpus_close.   Thread: one. */
 #pragma once
 #include "api/token/detok.h"
 #include "api/token/tokenizer.h"
@@ -175,8 +175,8 @@ static inline uint32_t corpus_sequence(const struct corpus *c, const struct corp
     return n;
 }
 
-/* tokenizer.json of a kind: its components around its model. A model that no member is set in comes as it stands in its file, because
- * its scores must be read as they are written there. Freed by the caller. */
+/* tokenizer.json of a kind: its components around its model. A model that no member is set in comes as it stands in its
+ * file, because its scores must be read as they are written there. Freed by the caller. */
 static inline char *corpus_tokenizer(const struct corpus *c, const char *kind)
 {
     char    path[1024];

@@ -1,5 +1,5 @@
-/* amx_model: the tile instructions of kernels/cpu/amx.h in plain C, as Intel's manual has them (SDM 2A, TDPBF16PS, TDPBSUD): for
- * machines that have none. It checks what the processor would trap on. Tiles are of the thread. */
+/* amx_model: the tile instructions of kernels/cpu/amx.h in plain C, as Intel's manual has them (SDM 2A, TDPBF16PS,
+ * TDPBSUD): for machines that have none. It checks what the processor would trap on. Tiles are of the thread. */
 #pragma once
 #include "base/check.h"
 #include "base/dtype.h"

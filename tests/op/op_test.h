@@ -23,8 +23,8 @@ static inline struct device *op_open(enum dev_kind kind, const char *simd, uint3
     return dev_open(&cfg, &d) == ST_OK ? d : NULL;
 }
 
-/* Is this one to be tested? OP_SIMD names those that are, where all would take too long (./check, section aarch64); the longest loops
- * are then shorter. */
+/* Is this one to be tested? OP_SIMD names those that are, where all would take too long (./check, section aarch64); the
+ * longest loops are then shorter. */
 static inline bool op_wants(const char *simd)
 {
     const char *only = getenv("OP_SIMD");
@@ -77,8 +77,8 @@ static inline bool op_attends_bf16(const struct device *d)
     return strstr(d->ops->name, "avx512-bf16") || strstr(d->ops->name, "amx");
 }
 
-/* Gives a pool layers of grouped heads, all alike. Bytes of nobody lie before each of them, so that an operation which takes its place from
- * anything but the table is seen. Tables stay until the program ends. */
+/* Gives a pool layers of grouped heads, all alike. Bytes of nobody lie before each of them, so that an operation which
+ * takes its place from anything but the table is seen. Tables stay until the program ends. */
 enum { OP_KV_GAP = 256 };
 static inline void op_kv_layers(struct dev_kv *kv, uint32_t n_kv_head, uint32_t head_dim)
 {

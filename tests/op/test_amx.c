@@ -1,5 +1,5 @@
-/* kernels/cpu/gemm_amx.c on a model of the tile instructions (amx_model.h), which this machine need not have: every format against
- * ref, every number of rows against the rows alone. The rest of the device is as on AVX-512. */
+/* kernels/cpu/gemm_amx.c on a model of the tile instructions (amx_model.h), which this machine need not have: every
+ * format against ref, every number of rows against the rows alone. The rest of the device is as on AVX-512. */
 #include "kernels/quant.h"
 #include "op_test.h"
 #define AMX_MODEL
@@ -34,7 +34,8 @@ static struct dev_weight take(struct device *d, const struct format *f, uint32_t
     return w;
 }
 
-/* Activations are rounded to bf16, and codes with their scales too: 2^-9 of each, in a random walk. Integers are exact. */
+/* Activations are rounded to bf16, and codes with their scales too: 2^-9 of each, in a random walk. Integers are
+ * exact. */
 static double bound(const struct format *f) { return f->q.act8 ? 4e-6 : 1.2e-2; }
 
 static void the_look_at_start_finds_tiles_that_work(void **state)
@@ -104,7 +105,8 @@ static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
     dev_close(d);
 }
 
-/* A chain that is cut after 4096 inputs goes on where it was: two tiles of rows, which are cut, against one, which is not. */
+/* A chain that is cut after 4096 inputs goes on where it was: two tiles of rows, which are cut, against one, which is
+ * not. */
 static void a_long_chain_may_be_cut(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* kernels/cpu/attn_amx.c on a model of the tile instructions (amx_model.h), which this machine need not have, on a device that else is as on
- * AVX-512: against ref; every chunk, batch, page size and number of threads against each other; what is not seen. */
+/* kernels/cpu/attn_amx.c on a model of the tile instructions (amx_model.h), which this machine need not have, on a
+ * device that else is as on AVX-512: against ref; every chunk, batch, page size and number of threads against each
+ * other; what is not seen. */
 #include "op/attn_world.h"
 #define AMX_MODEL
 #include "op/amx_model.h"
@@ -77,7 +78,8 @@ static void rows_agree_with_ref_and_alone_have_the_same_bits(void **state)
     dev_close(d[1]);
 }
 
-/* Infinite and no numbers in a key and its value: whoever does not see it has the bits it has without, in the same tiles. */
+/* Infinite and no numbers in a key and its value: whoever does not see it has the bits it has without, in the same
+ * tiles. */
 static void a_row_does_not_depend_on_tokens_that_it_may_not_see(void **state)
 {
     (void)state;

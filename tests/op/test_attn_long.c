@@ -1,4 +1,5 @@
-/* Attention over long contexts: chunks of keys, which threads may share among themselves, and the kinds of tiles; KV is written directly. */
+/* Attention over long contexts: chunks of keys, which threads may share among themselves, and the kinds of tiles; KV is
+ * written directly. */
 #include "op_test.h"
 
 enum { CONTEXT_MAX = 3000, LAYERS = 2, LAYER = 1 };
@@ -8,7 +9,8 @@ struct shape {
     enum dtype kv;
 };
 
-/* One sequence of CONTEXT_MAX tokens whose pages are dealt in no order, and queries for every position that is asked for. */
+/* One sequence of CONTEXT_MAX tokens whose pages are dealt in no order, and queries for every position that is asked
+ * for. */
 struct world {
     struct shape  s;
     struct dev_kv kv;
@@ -52,7 +54,8 @@ static struct world make(struct device *d, struct shape s, uint32_t context)
 }
 static const float *query(const struct world *w, uint32_t pos) { return w->qkv + (size_t)(pos % 256) * w->width; }
 
-/* Rows [from, to) of the sequence, `others` short sequences of one row (over the same pages) before and behind it. out: [to - from, out_width] */
+/* Rows [from, to) of the sequence, `others` short sequences of one row (over the same pages) before and behind it. out:
+ * [to - from, out_width] */
 static void attend(struct device *d, const struct world *w, uint32_t from, uint32_t to, uint32_t others, float *out)
 {
     uint32_t  n_seq = 1 + 2 * others, n = to - from + 2 * others, at = 0, p = 0;
@@ -104,8 +107,8 @@ static const struct shape shapes[] = {
 static const uint32_t    contexts[] = { 1, 2, 15, 63, 64, 65, 511, 512, 513, 1025, 2047, CONTEXT_MAX };
 static const char *const simd[] = { "scalar", "avx2", "avx512", "avx512-bf16", "amx", "neon" };
 
-/* The last row of contexts of every length, and rows of a chunk, against ref; and bit by bit: 1, 2 and 3 threads (which share the keys of
- * a sequence in other ways), alone or between others, alone or in chunks. */
+/* The last row of contexts of every length, and rows of a chunk, against ref; and bit by bit: 1, 2 and 3 threads (which
+ * share the keys of a sequence in other ways), alone or between others, alone or in chunks. */
 static void rows_of_long_contexts(void **state)
 {
     (void)state;

@@ -80,7 +80,8 @@ static void a_row_has_the_same_bits_in_every_batch_and_place(void **state)
     op_close(d, n_dev);
 }
 
-/* rows in any order, slices of any size, unaligned sources of any type: the weight is the source, rounded to nearest even */
+/* rows in any order, slices of any size, unaligned sources of any type: the weight is the source, rounded to nearest
+ * even */
 static void weight_set_takes_slices_in_any_order(void **state)
 {
     (void)state;

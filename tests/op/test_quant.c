@@ -1,4 +1,5 @@
-/* Weights that are codes: every format on every instruction set against ref, and every number of rows against the rows alone. */
+/* Weights that are codes: every format on every instruction set against ref, and every number of rows against the rows
+ * alone. */
 #include "op_test.h"
 #include <pthread.h>
 
@@ -43,8 +44,8 @@ static bool by_16_bits(const struct device *d, const struct format *f)
     return strstr(d->ops->name, "avx") && (f->q.code == DT_I8 || f->q.code == DT_I4) && !f->q.act8;
 }
 
-/* What the rounding of activations alone may change, in a random walk, never more than 4 of its deviations: 2^-9 of each product, or with
- * 16 bits 2^-15 of the largest. */
+/* What the rounding of activations alone may change, in a random walk, never more than 4 of its deviations: 2^-9 of
+ * each product, or with 16 bits 2^-15 of the largest. */
 static double bound(const struct device *d, const struct format *f)
 {
     return f->q.act8 ? 4e-6 : by_16_bits(d, f) ? 3e-4 : op_rounds(d) ? 8e-3 : 4e-6;
@@ -178,7 +179,8 @@ static void codes_are_taken_as_they_are(void **state)
     op_close(d, n_dev);
 }
 
-/* As the readers of a checkpoint do: slices that end within panels, whose halves of bytes two threads fill side by side. */
+/* As the readers of a checkpoint do: slices that end within panels, whose halves of bytes two threads fill side by
+ * side. */
 struct setter {
     struct device     *d;
     struct dev_weight *w;
@@ -260,8 +262,8 @@ static void a_row_has_the_same_bits_for_every_number_of_rows(void **state)
     op_close(d, n_dev);
 }
 
-/* Sums of whole numbers are exact, whatever adds them up: what is multiplied so has one result on all instruction sets. Activations of 8 bits
- * by integers everywhere on x86, of 16 bits where tiles of bf16 do not serve instead. */
+/* Sums of whole numbers are exact, whatever adds them up: what is multiplied so has one result on all instruction sets.
+ * Activations of 8 bits by integers everywhere on x86, of 16 bits where tiles of bf16 do not serve instead. */
 static void whole_numbers_give_the_same_bits_on_every_instruction_set(void **state)
 {
     (void)state;
@@ -302,8 +304,8 @@ static void whole_numbers_give_the_same_bits_on_every_instruction_set(void **sta
     op_close(d, n_dev);
 }
 
-/* Activations at the edges of 16 bits, with codes at theirs: no sum overflows, and none is further off than 2^-15 of the largest of its
- * part (128 inputs) for every input. */
+/* Activations at the edges of 16 bits, with codes at theirs: no sum overflows, and none is further off than 2^-15 of
+ * the largest of its part (128 inputs) for every input. */
 static void activations_at_the_edges_stay_within_bounds(void **state)
 {
     (void)state;

@@ -1,15 +1,16 @@
-/* fake: a device that runs a batch without a model and still notices every wrong page.   Thread: whoever steps the engine.
+/* fake: a device that runs a batch without a model and still notices every wrong page.   Thread: whoever steps the
+ * engine.
  *
- * A slot of its KV pool holds the token of that position and a hash over all tokens up to it. The pool is plain memory, block b at
- * b * fake_block_bytes, so that lanes may copy blocks of it away and back. A row writes its slot, and then
+ * A slot of its KV pool holds the token of that position and a hash over all tokens up to it. The pool is plain memory,
+ * block b at b * fake_block_bytes, so that lanes may copy blocks of it away and back. A row writes its slot, and then
  * "attends": it walks its page table from position 0 and requires every slot to continue the one before. A page that is
- * missing, freed, reused, not copied or of another sequence breaks the chain. The token that is sampled is a function of the
- * whole chain and of the sampling parameters, so what a request must answer is known in closed form (fake_expect), whatever
- * the scheduler did.
+ * missing, freed, reused, not copied or of another sequence breaks the chain. The token that is sampled is a function
+ * of the whole chain and of the sampling parameters, so what a request must answer is known in closed form
+ * (fake_expect), whatever the scheduler did.
  *
- * Two steps may be in flight. What a step may write is judged when it is submitted. It runs at once, or (lazy) only when it is
- * waited for: the first finds blocks that are written too early, the second batches and blocks that change too early and results
- * that are read too early. */
+ * Two steps may be in flight. What a step may write is judged when it is submitted. It runs at once, or (lazy) only
+ * when it is waited for: the first finds blocks that are written too early, the second batches and blocks that change
+ * too early and results that are read too early. */
 #pragma once
 #include "base/hash.h"
 #include "engine/engine.h"

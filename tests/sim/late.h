@@ -1,5 +1,5 @@
-/* late: a fake device on a thread of its own: steps are queued and run while the engine goes on, as on a GPU.   Thread: submit and
- * wait the engine's, the steps its own. late_open -> late_runner -> late_close. */
+/* late: a fake device on a thread of its own: steps are queued and run while the engine goes on, as on a GPU.   Thread:
+ * submit and wait the engine's, the steps its own. late_open -> late_runner -> late_close. */
 #pragma once
 #include "sim/fake.h"
 #include <pthread.h>

@@ -1,6 +1,6 @@
-/* story: a small world that a test tells its story in, and the three ways in which every story is told: with one step in flight, and with
- * two on a device that runs a step at once and on one that runs it late. One world at a time; each ends with every answer verified
- * against its closed form, kv_check after each step, and all ledgers at zero. */
+/* story: a small world that a test tells its story in, and the three ways in which every story is told: with one step
+ * in flight, and with two on a device that runs a step at once and on one that runs it late. One world at a time; each
+ * ends with every answer verified against its closed form, kv_check after each step, and all ledgers at zero. */
 #pragma once
 #include "sim/world.h"
 #include "test.h"

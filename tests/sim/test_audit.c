@@ -1,6 +1,6 @@
-/* KV that was computed by another arithmetic under the same identity: found in a folder, handed over in a slab, or noticed when it was
- * already in use. The fake device writes beside each token what its arithmetic makes of it, and counts positions that it attends and that
- * came from another (fake.h), so "no such block was used" is a number. */
+/* KV that was computed by another arithmetic under the same identity: found in a folder, handed over in a slab, or
+ * noticed when it was already in use. The fake device writes beside each token what its arithmetic makes of it, and
+ * counts positions that it attends and that came from another (fake.h), so "no such block was used" is a number. */
 #define flight tier_flight /* the engine has one too */
 #include "kvcache/tier_impl.h"
 #undef flight
@@ -241,7 +241,8 @@ static void F41_a_folder_of_another_arithmetic_gives_no_block(void **state)
     nftw(dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The first block is the same, the later ones are not: the canary passes, samples find it while a request runs on top of such blocks. */
+/* The first block is the same, the later ones are not: the canary passes, samples find it while a request runs on top
+ * of such blocks. */
 static void F41_a_sample_finds_what_the_canary_could_not(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
-/* What lies on the host or in a folder is damaged in every way there is, block by block, and read back: test_damage [faults [seed]].
- * No block that is served may hold other bytes than its tokens say, and each damaged one that was looked at must be counted, as
- * the doubt that it is. The lanes and the store are those that serve; the clock stands, so that nothing is given up. */
+/* What lies on the host or in a folder is damaged in every way there is, block by block, and read back: test_damage
+ * [faults [seed]]. No block that is served may hold other bytes than its tokens say, and each damaged one that was
+ * looked at must be counted, as the doubt that it is. The lanes and the store are those that serve; the clock stands,
+ * so that nothing is given up. */
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -135,7 +136,8 @@ static void rest(void)
 }
 static uint64_t n_wrong, n_served;
 
-/* The prompt comes, finds what it finds, computes the rest and leaves. Returns the tokens that it found: nothing is on the device. */
+/* The prompt comes, finds what it finds, computes the rest and leaves. Returns the tokens that it found: nothing is on
+ * the device. */
 static uint32_t run(uint32_t f)
 {
     uint32_t         ids[TOKENS], n_copy = 0;
@@ -185,7 +187,8 @@ static void to_store(void)
         if (w.t->host.slot[i].state == SLOT_READY) slot_drop(&w.t->host, i);
 }
 
-/* Where each block lies: segments are numbered by the store, its files by seq; both stand in what has just been written or read. */
+/* Where each block lies: segments are numbered by the store, its files by seq; both stand in what has just been written
+ * or read. */
 static int  file_of_segment[1024];
 static void files_close(void)
 {

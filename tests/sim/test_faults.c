@@ -1,4 +1,5 @@
-/* Layer E of the fault table, one named story per row (story.h): each ends with every answer verified, kv_check and all ledgers. */
+/* Layer E of the fault table, one named story per row (story.h): each ends with every answer verified, kv_check and all
+ * ledgers. */
 #include "base/clock.h"
 #include "sim/story.h"
 
@@ -302,7 +303,8 @@ static void E14_a_flood_of_one_tenant_does_not_delay_another(void **state)
         while (!c->n_final) step();
         if (c->step_first - c->step_submit > worst) worst = c->step_first - c->step_submit;
     }
-    /* 8 running of 8 steps each: a place is free after 8 steps at the latest, and the next but one is the other tenant's */
+    /* 8 running of 8 steps each: a place is free after 8 steps at the latest, and the next but one is the other
+     * tenant's */
     assert_true(worst <= 10);
     finish();
     close_world();

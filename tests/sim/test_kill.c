@@ -1,8 +1,8 @@
-/* A server that dies while it writes: test_kill [cycles [seed]]. Each cycle is a process that opens the folder as the one before left
- * it, reads every block that is there and compares it byte by byte, writes more, and is killed with SIGKILL: in one half of the
- * cycles at a write that was drawn (before it, when a part of it is done, or after it; records, headers, footers, files made and
- * removed), in the other half, through io_uring where the kernel has it, by the clock. Wrong bytes, a start that fails, or the loss of
- * what was written last are failures. */
+/* A server that dies while it writes: test_kill [cycles [seed]]. Each cycle is a process that opens the folder as the
+ * one before left it, reads every block that is there and compares it byte by byte, writes more, and is killed with
+ * SIGKILL: in one half of the cycles at a write that was drawn (before it, when a part of it is done, or after it;
+ * records, headers, footers, files made and removed), in the other half, through io_uring where the kernel has it, by
+ * the clock. Wrong bytes, a start that fails, or the loss of what was written last are failures. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "unit/kvcache/store_world.h"

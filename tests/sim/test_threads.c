@@ -1,5 +1,6 @@
-/* The engine on its own thread, with delays at every hand-off: submit, cancel, notification, drain and stop. The answers are
- * known in closed form as in the simulator; the order of events is the machine's. Worth most under ThreadSanitizer.
+/* The engine on its own thread, with delays at every hand-off: submit, cancel, notification, drain and stop. The
+ * answers are known in closed form as in the simulator; the order of events is the machine's. Worth most under
+ * ThreadSanitizer.
  * Once with one step in flight, and once with two, on a device with a thread of its own. */
 #include "test.h"
 #include "base/clock.h"

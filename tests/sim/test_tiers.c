@@ -1,7 +1,8 @@
-/* The scheduler, the KV cache and the tiers below it under random load: test_tiers [seed0 n]. The tiers are the code that serves; the
- * lane between the device and the host is fake, and late, slow, stalled, failing or rotting as the seed says. The fake device's KV is
- * memory that this lane copies, half of a block when a copy begins and half when it ends: what is wrong, half or of another prefix
- * breaks the chain that the device walks (fake.h), and every answer is what it is without tiers (world_verify).
+/* The scheduler, the KV cache and the tiers below it under random load: test_tiers [seed0 n]. The tiers are the code
+ * that serves; the lane between the device and the host is fake, and late, slow, stalled, failing or rotting as the
+ * seed says. The fake device's KV is memory that this lane copies, half of a block when a copy begins and half when it
+ * ends: what is wrong, half or of another prefix breaks the chain that the device walks (fake.h), and every answer is
+ * what it is without tiers (world_verify).
  * A seed is the whole story: the same seed gives the same steps. */
 #define flight tier_flight /* the engine has one too */
 #include "kvcache/tier_impl.h"
@@ -285,8 +286,9 @@ struct watch {
     uint64_t still_us; /* since when nothing was done */
     uint32_t n_open;
 };
-/* Nothing stands still for longer than HOLD_MAX_US. But a copy that has begun holds its block: while the lane stalls, those that go
- * down and those that nobody waits for are out, and with their paths that may be most of a pool of this size. */
+/* Nothing stands still for longer than HOLD_MAX_US. But a copy that has begun holds its block: while the lane stalls,
+ * those that go down and those that nobody waits for are out, and with their paths that may be most of a pool of this
+ * size. */
 static void check_alive(struct world *w, struct watch *x, bool did_work)
 {
     const struct kv_tiers *t = w->e->tiers;

@@ -1,4 +1,5 @@
-/* What watches the engine, as stories (story.h): NaN of a client and NaN of the device (rows H7), a device that is slow (H6). */
+/* What watches the engine, as stories (story.h): NaN of a client and NaN of the device (rows H7), a device that is slow
+ * (H6). */
 #include "engine/probe.h"
 #include "sim/story.h"
 

@@ -157,8 +157,8 @@ static inline void world_read(struct world *w)
     }
 }
 
-/* What a freed or not yet written slot holds must not matter: fill it with nonsense. A step that has not run yet may still read a
- * block that is free by now. */
+/* What a freed or not yet written slot holds must not matter: fill it with nonsense. A step that has not run yet may
+ * still read a block that is free by now. */
 static inline void world_poison(struct world *w)
 {
     const struct kv *kv = eng_kv(w->e);
@@ -202,8 +202,8 @@ static inline void world_content(struct world *w)
     }
 }
 
-/* What every open client may count on after a step that began when it had already asked. Only in small worlds: a crowd takes
- * too long to ask after each step. */
+/* What every open client may count on after a step that began when it had already asked. Only in small worlds: a crowd
+ * takes too long to ask after each step. */
 enum { WORLD_CROWD = 100 };
 static inline void world_promises(struct world *w)
 {
@@ -228,7 +228,8 @@ static inline const struct batch *world_batch(const struct world *w)
     return &e->flight[(e->first + (e->n_flight ? e->n_flight - 1 : e->depth - 1)) % e->depth].batch;
 }
 
-/* A look at everything costs more than a step: many short stories find more than few that are looked at all the time. */
+/* A look at everything costs more than a step: many short stories find more than few that are looked at all the
+ * time. */
 static inline bool world_looks(const struct world *w) { return w->look_every < 2 || w->n_step % w->look_every == 0; }
 
 static inline bool world_step(struct world *w)

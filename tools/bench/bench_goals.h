@@ -1,5 +1,6 @@
-/* bench_goals: what the CUDA device has to reach: Qwen3-8B's sizes in bf16 with random weights, on one H100. On an H200 times of decoding are
- * multiplied by 0.72 and rates of its memory divided by it (its bandwidth); the rest stays. Rows of the table in docs/BENCHMARKS.md. */
+/* bench_goals: what the CUDA device has to reach: Qwen3-8B's sizes in bf16 with random weights, on one H100. On an H200
+ * times of decoding are multiplied by 0.72 and rates of its memory divided by it (its bandwidth); the rest stays. Rows
+ * of the table in docs/BENCHMARKS.md. */
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -53,7 +54,8 @@ static inline const char *goal_reached(const struct goal *g, double v, double sc
     double must = goal_of(g, g->must, scale), good = goal_of(g, g->good, scale);
     return (more ? v >= good : v <= good) ? "good" : (more ? v >= must : v <= must) ? "must" : "SHORT";
 }
-/* One row as docs/BENCHMARKS.md has it; v NAN: not measured in this run. scale 0: goals that hold elsewhere, without a verdict */
+/* One row as docs/BENCHMARKS.md has it; v NAN: not measured in this run. scale 0: goals that hold elsewhere, without a
+ * verdict */
 static inline void goal_print(FILE *to, const struct goal *g, double v, double scale)
 {
     double s = scale > 0 ? scale : 1;

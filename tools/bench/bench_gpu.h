@@ -1,5 +1,6 @@
-/* bench_gpu: the part of bench_ops for devices whose memory is their own: every op at the sizes of a model, timed by the device
- * (dev_time: recorded once, replayed), weights and KV in turn so that they come from memory, against roofs of the same run. */
+/* bench_gpu: the part of bench_ops for devices whose memory is their own: every op at the sizes of a model, timed by
+ * the device (dev_time: recorded once, replayed), weights and KV in turn so that they come from memory, against roofs
+ * of the same run. */
 #pragma once
 #include "base/check.h"
 #include "base/rng.h"
@@ -196,7 +197,8 @@ static void gpu_kv_shape(struct gpu_bench *b, uint32_t pages)
     b->kv.block_bytes = block * b->kv.n_layer;
 }
 
-/* ---------------------------------------------------------------- attention, qkv, sampling: ops that need a step around them */
+/* ---------------------------------------------------------------- attention, qkv, sampling: ops that need a step
+ * around them */
 
 struct gpu_step {
     struct gpu_bench *b;

@@ -352,7 +352,8 @@ static void bench_sample(const struct bench *b, uint32_t n, uint32_t vocab)
     }
 }
 
-/* ---------------------------------------------------------------- a whole small model: what an op costs beside its arithmetic */
+/* ---------------------------------------------------------------- a whole small model: what an op costs beside its
+ * arithmetic */
 
 enum {
     HIDDEN = 256,

@@ -1,4 +1,5 @@
-/* bench_roof: what a CPU can do at best: reading memory, and in registers fused multiply-adds, products of bf16 and of int8. Part of bench_ops.c, behind struct bench. */
+/* bench_roof: what a CPU can do at best: reading memory, and in registers fused multiply-adds, products of bf16 and of
+ * int8. Part of bench_ops.c, behind struct bench. */
 #pragma once
 
 struct roof {

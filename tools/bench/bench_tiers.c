@@ -1,6 +1,7 @@
 /* bench_tiers: what the movers of KV blocks and their bookkeeping cost, beside what the machine can do in the same run.
  *   bench_tiers [--dir DIR] [--gib 1] [--runs 5] [--only SUBSTRING] [--device cuda] [--json]
- * What is compared alternates, run by run; every figure is a median. --dir: a folder on the disk that is measured (default: here). */
+ * What is compared alternates, run by run; every figure is a median. --dir: a folder on the disk that is measured
+ * (default: here). */
 #include "base/check.h"
 #include "base/clock.h"
 #include "kernels/device.h"
@@ -298,7 +299,8 @@ static void bench_copy(void)
     free(b);
 }
 
-/* What a core gives to folders that are encrypted: a record of 2.25 MiB sealed on its way down, opened in place on its way up. */
+/* What a core gives to folders that are encrypted: a record of 2.25 MiB sealed on its way down, opened in place on its
+ * way up. */
 static void bench_seal(void)
 {
     if (!wanted("seal")) return;
@@ -574,7 +576,8 @@ static void bench_tree(void)
     report("tree: tiers asked, two blocks missing, first time", median(first, runs) * 1e6, "us", NULL, 0);
     report("tree: the same again", median(again, runs) * 1e6, "us", NULL, 0);
 
-    /* A sequence of 100k tokens ends: its blocks are looked at, copied, and looked at again when it ends a second time. */
+    /* A sequence of 100k tokens ends: its blocks are looked at, copied, and looked at again when it ends a second
+     * time. */
     for (uint32_t r = 0; r < o.runs; r++)
         for (int k = 0; k < 2; k++) {
             double spent = 0, most = 0;

@@ -1,8 +1,9 @@
-/* fleet_model: one server of a fleet on a virtual clock: what its steps cost, and lanes that take the time of real ones and move nothing
- * but the heads of records.   Thread: one.
+/* fleet_model: one server of a fleet on a virtual clock: what its steps cost, and lanes that take the time of real ones
+ * and move nothing but the heads of records.   Thread: one.
  *
- * The scheduler, the tree of blocks, the tiers and their store are the code that serves. A block is FLEET_BYTES of memory here whatever it
- * stands for, so that tebibytes of KV fit into hundreds of megabytes; lanes count jobs, each of a block's true bytes. */
+ * The scheduler, the tree of blocks, the tiers and their store are the code that serves. A block is FLEET_BYTES of
+ * memory here whatever it stands for, so that tebibytes of KV fit into hundreds of megabytes; lanes count jobs, each of
+ * a block's true bytes. */
 #pragma once
 #include "base/check.h"
 #include "engine/batch.h"
@@ -16,8 +17,8 @@
 
 enum { FLEET_BYTES = 4096, FLEET_HELD = 16 };
 
-/* Seconds and bytes. A step reads the weights or computes its rows, whichever takes longer; beside that every decoded row reads its
- * context, and a row of a prompt attends to what stands before it (H100, 8B, bf16). */
+/* Seconds and bytes. A step reads the weights or computes its rows, whichever takes longer; beside that every decoded
+ * row reads its context, and a row of a prompt attends to what stands before it (H100, 8B, bf16). */
 struct fleet_model {
     double prefill_tok_s; /* rows a second of the matrices, at large batches */
     double attend_s;      /* pairs of a prompt's row and a token before it, a second */

@@ -1,5 +1,5 @@
-/* load: one client connection of a load generator: an answer parsed as it comes (llhttp, chunked or not, SSE or one JSON), its
- * times, its tokens as the server counts them, and samples with percentiles.   Thread: one. */
+/* load: one client connection of a load generator: an answer parsed as it comes (llhttp, chunked or not, SSE or one
+ * JSON), its times, its tokens as the server counts them, and samples with percentiles.   Thread: one. */
 #pragma once
 #include "base/clock.h"
 #include "base/json.h"
@@ -70,8 +70,8 @@ struct answer {
     void *ctx;
 };
 
-/* The string behind "content": or "text": in an event, as it stands there, escapes and all. Cheap, as a generator must be: a whole
- * JSON parse per token would cost more than the servers it measures. False: none, or empty. */
+/* The string behind "content": or "text": in an event, as it stands there, escapes and all. Cheap, as a generator must
+ * be: a whole JSON parse per token would cost more than the servers it measures. False: none, or empty. */
 static inline bool event_text(const char *p, size_t n, const char **text_out, size_t *n_out)
 {
     static const struct {

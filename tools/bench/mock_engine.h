@@ -1,5 +1,5 @@
-/* mock_engine: an engine that computes nothing: it writes ids into the choices of every request as fast as they are read, over the
- * same messages as the real one (engine/request.h). For bench_sse and the server's tests.
+/* mock_engine: an engine that computes nothing: it writes ids into the choices of every request as fast as they are
+ * read, over the same messages as the real one (engine/request.h). For bench_sse and the server's tests.
  * mock_start -> mock_engine_ops -> mock_stop.   Thread: its own. */
 #pragma once
 #include "base/clock.h"

@@ -614,7 +614,8 @@ static bool check(void)
         prompt / fleet.m.prefill_tok_s + square / 2 / fleet.m.attend_s + prompt / opt[O_BUDGET] * fleet.m.fixed_s;
     ok &= close_to("prompts alone, nothing cached: answers a second", n / m.elapsed_s, 1 / each, 0.06);
     ok &= close_to("the same: part of the time that the device computes", m.busy_s / m.elapsed_s, 1, 0.02);
-    /* 3: the device holds six tenths; the host all, and moves it in no time: nearly as fast as a device that holds all */
+    /* 3: the device holds six tenths; the host all, and moves it in no time: nearly as fast as a device that holds
+     * all */
     o.prefix_cache = true;
     opt[O_AGENTS] = 6;
     opt[O_THINK] = 4;

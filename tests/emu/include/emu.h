@@ -1,8 +1,9 @@
-/* emu: CUDA kernels and the CUDA runtime on the CPU, what a test may set.   Thread: set before work is given to the devices.
+/* emu: CUDA kernels and the CUDA runtime on the CPU, what a test may set.   Thread: set before work is given to the
+ * devices.
  *
- * One fiber per CUDA thread, one block after another on the OS thread that launches; several OS threads may run kernels at once.
- * A schedule decides in which order fibers and blocks run, so one kernel is run under several: what depends on the order shows.
- * Device memory and dynamic shared memory begin as NaN (0xff bytes). */
+ * One fiber per CUDA thread, one block after another on the OS thread that launches; several OS threads may run kernels
+ * at once. A schedule decides in which order fibers and blocks run, so one kernel is run under several: what depends on
+ * the order shows. Device memory and dynamic shared memory begin as NaN (0xff bytes). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,7 +25,8 @@ void                emu_set_schedule(const struct emu_schedule *s); /* NULL: in 
 struct emu_schedule emu_schedule_at(uint32_t i);                    /* i < EMU_SCHEDULES: every combination once */
 const char         *emu_schedule_name(const struct emu_schedule *s);
 
-/* The devices. Set while none of their memory is held; 0 devices: none found. Defaults: 1 device, 2 GiB, sm_90, 8 SMs. */
+/* The devices. Set while none of their memory is held; 0 devices: none found. Defaults: 1 device, 2 GiB, sm_90, 8
+ * SMs. */
 struct emu_device {
     size_t bytes;
     int    arch; /* 90 for sm_90 */
@@ -36,16 +38,18 @@ void emu_set_device(int ordinal, const struct emu_device *d);
 void   emu_set_driver(int version);
 size_t emu_bytes_held(void); /* device and pinned host memory not yet given back, all devices */
 
-/* true: work is queued and runs when somebody waits for it (each query runs one piece), so a buffer that is reused too early shows.
- * false, the default: work runs within the call that enqueues it. Both in the order of the stream. */
+/* true: work is queued and runs when somebody waits for it (each query runs one piece), so a buffer that is reused too
+ * early shows. false, the default: work runs within the call that enqueues it. Both in the order of the stream. */
 void emu_set_lazy(bool on);
 
-/* The next call of that name ("cudaMalloc"; "launch" for a kernel) fails with this error; where CUDA's documentation says that the
- * error ends the context (illegal address, launch failure, uncorrectable ECC error, ...) all later calls return it too. */
+/* The next call of that name ("cudaMalloc"; "launch" for a kernel) fails with this error; where CUDA's documentation
+ * says that the error ends the context (illegal address, launch failure, uncorrectable ECC error, ...) all later calls
+ * return it too. */
 void emu_fail_next(const char *call, cudaError_t e);
 void emu_fail_after(const char *call, uint32_t skip, cudaError_t e); /* the one after `skip` more calls of that name */
-/* Not an error: the call, or "kernel" for a kernel that was launched, stands still so many milliseconds (EMU_STALL itself: for ever). The
- * device's other streams go on; what asks whether the work is done hears "not ready", and what waits for it waits. */
+/* Not an error: the call, or "kernel" for a kernel that was launched, stands still so many milliseconds (EMU_STALL
+ * itself: for ever). The device's other streams go on; what asks whether the work is done hears "not ready", and what
+ * waits for it waits. */
 enum { EMU_STALL = 100000 };
 /* Kernels take `factor` times as long, from the one after `skip` more. */
 void     emu_set_slow(uint64_t skip, double factor);

@@ -1,5 +1,5 @@
-/* emu_kernel: what a kernel sees when it runs on the CPU: threadIdx, barriers, shuffles, launches.   C++17, included by cuda_runtime.h.
- * Thread: all state is of the OS thread that launches. */
+/* emu_kernel: what a kernel sees when it runs on the CPU: threadIdx, barriers, shuffles, launches.   C++17, included by
+ * cuda_runtime.h. Thread: all state is of the OS thread that launches. */
 #pragma once
 #include <emu.h>
 #include <emu_types.h>
@@ -88,11 +88,12 @@ extern bool            cp_eager;
 [[noreturn]] void die(const char *what); /* names block and thread, aborts */
 void              bar_sync(int id, int count);
 void              spin(); /* in a loop that waits for another block or rank */
-/* All lanes of mask meet and leave `size` bytes each, lane l at [l * stride(size)]; the last one runs `last` (may be NULL) over them.
- * They stay until this lane's next collective. */
+/* All lanes of mask meet and leave `size` bytes each, lane l at [l * stride(size)]; the last one runs `last` (may be
+ * NULL) over them. They stay until this lane's next collective. */
 constexpr size_t stride(size_t size) { return (size + 7) / 8 * 8; }
 unsigned char   *collect(kind k, uint32_t mask, const void *v, size_t size, void (*last)(unsigned char *slot));
-/* blocks_max: how many of these blocks the device holds at once; a kernel whose blocks wait for each other may have no more */
+/* blocks_max: how many of these blocks the device holds at once; a kernel whose blocks wait for each other may have no
+ * more */
 void launch(const void *kernel, dim3 grid, dim3 block, size_t smem, bool pdl, size_t blocks_max,
             const std::function<void()> &body);
 /* emu.cc and launch.cc */

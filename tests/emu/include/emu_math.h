@@ -1,5 +1,6 @@
-/* emu_math: the intrinsics of CUDA as plain C: arithmetic, bits, atomics, cached loads.   C++17, included by cuda_runtime.h.
- * The fast ones (__expf, rsqrtf, ...) are computed exactly here: a test's tolerance must leave room for the device's. */
+/* emu_math: the intrinsics of CUDA as plain C: arithmetic, bits, atomics, cached loads.   C++17, included by
+ * cuda_runtime.h. The fast ones (__expf, rsqrtf, ...) are computed exactly here: a test's tolerance must leave room for
+ * the device's. */
 #pragma once
 #include <emu_types.h>
 #include <math.h>

@@ -1,13 +1,13 @@
-/* emu_ptx: the bodies of kernels/cuda/ptx.cuh on the CPU.   C++17. Fragment layouts: PTX ISA, "Matrix Fragments for mma.m16n8k16".
- * tests/cuda/test_ptx.c runs both kinds of bodies against plain loops. */
+/* emu_ptx: the bodies of kernels/cuda/ptx.cuh on the CPU.   C++17. Fragment layouts: PTX ISA, "Matrix Fragments for
+ * mma.m16n8k16". tests/cuda/test_ptx.c runs both kinds of bodies against plain loops. */
 #pragma once
 #include <emu_kernel.h>
 #include <math.h>
 
 namespace emu
 {
-/* emu.cc: the whole product, done once per warp by the lane that arrives last. Per lane 4 words of A, 2 of B, 4 floats of C, which
- * become D. */
+/* emu.cc: the whole product, done once per warp by the lane that arrives last. Per lane 4 words of A, 2 of B, 4 floats
+ * of C, which become D. */
 void mma_bf16(unsigned char *slot);
 void mma_f16(unsigned char *slot);
 

@@ -1,5 +1,6 @@
-/* emu_types: the vector types of CUDA and its two 16-bit floats, without the toolkit.   C++17, included by cuda_runtime.h.
- * Stricter than CUDA's own on purpose: the 16-bit floats have no operators and no implicit conversions, so a kernel names each one. */
+/* emu_types: the vector types of CUDA and its two 16-bit floats, without the toolkit.   C++17, included by
+ * cuda_runtime.h. Stricter than CUDA's own on purpose: the 16-bit floats have no operators and no implicit conversions,
+ * so a kernel names each one. */
 #pragma once
 #include <stdint.h>
 #include <string.h>

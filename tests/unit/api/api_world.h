@@ -1,5 +1,5 @@
-/* api_world: a model of one-byte tokens for tests of the dialects: every byte of text is one id, so what is said can be counted.
- * Included once per test. */
+/* api_world: a model of one-byte tokens for tests of the dialects: every byte of text is one id, so what is said can be
+ * counted. Included once per test. */
 #pragma once
 #include "api/answer.h"
 #include <setjmp.h>

@@ -4,8 +4,9 @@
 #include "api/dialect.h"
 #include <stddef.h>
 
-/* An answer's events, seen by a dialect that exists only here: other names of fields, another form of its stream, of its body and of its
- * errors. That it compiles and speaks is the proof that a dialect is a table, a parser and a writer. */
+/* An answer's events, seen by a dialect that exists only here: other names of fields, another form of its stream, of
+ * its body and of its errors. That it compiles and speaks is the proof that a dialect is a table, a parser and a
+ * writer. */
 
 /* ---------------------------------------------------------------- the dialect "talk" */
 

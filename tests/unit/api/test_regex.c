@@ -1,4 +1,5 @@
-/* Patterns of Oniguruma give the matches that the `tokenizers` library gave (0.23.3), whatever PCRE2 would make of them itself. */
+/* Patterns of Oniguruma give the matches that the `tokenizers` library gave (0.23.3), whatever PCRE2 would make of them
+ * itself. */
 #include "test.h"
 #include "api/token/tok_pattern.h"
 #include "api/token/tok_unicode.h"

@@ -3,7 +3,8 @@
 #include "api/jinja/template.h"
 #include "tests/unit/api/api_world.h"
 
-/* What transformers passes to a chat template lies in tests/data/templates/special.json (tools/golden/make_template_golden.py --special). */
+/* What transformers passes to a chat template lies in tests/data/templates/special.json
+ * (tools/golden/make_template_golden.py --special). */
 
 static json_t *load_json(const char *path)
 {

@@ -13,7 +13,8 @@ static void of_ways_that_score_the_same_the_first_found_counts(void **state)
     tok_free(t);
 }
 
-/* The library's JSON reader makes -14.208006766637784 of this score, so it ties with a token that is written so, and the first counts. */
+/* The library's JSON reader makes -14.208006766637784 of this score, so it ties with a token that is written so, and
+ * the first counts. */
 static void a_score_is_read_as_the_library_reads_it(void **state)
 {
     (void)state;

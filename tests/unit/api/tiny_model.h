@@ -1,4 +1,5 @@
-/* tiny_model: what a call needs to know of a model whose tokens are single bytes: tokenizer, template, bounds. Included once. */
+/* tiny_model: what a call needs to know of a model whose tokens are single bytes: tokenizer, template, bounds. Included
+ * once. */
 #pragma once
 #include "api/call.h"
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* tok_world: small tokenizers for tests: the parts of a tokenizer.json are given, the rest is default. Included once per test. */
+/* tok_world: small tokenizers for tests: the parts of a tokenizer.json are given, the rest is default. Included once
+ * per test. */
 #pragma once
 #include "test.h"
 #include "api/token/detok.h"

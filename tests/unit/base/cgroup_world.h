@@ -1,5 +1,6 @@
-/* cgroup_world: a folder in the shape of /proc/self/cgroup (its file "self") and /sys/fs/cgroup (its folder "fs"), for one test.
- * cgroup_make (setup) -> cgroup_put -> the function under test with cgroup_file and cgroup_mount -> cgroup_drop (teardown). */
+/* cgroup_world: a folder in the shape of /proc/self/cgroup (its file "self") and /sys/fs/cgroup (its folder "fs"), for
+ * one test. cgroup_make (setup) -> cgroup_put -> the function under test with cgroup_file and cgroup_mount ->
+ * cgroup_drop (teardown). */
 #pragma once
 #include "test.h"
 #include <sys/stat.h>

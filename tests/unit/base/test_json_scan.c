@@ -223,7 +223,8 @@ static void errors_of_bounds_name_the_found_and_the_allowed_value(void **state)
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* their malloc does not tell what it gave out */
-/* Never less than what malloc gave out for the tree; and not more than three times of it, or sound bodies would be refused. */
+/* Never less than what malloc gave out for the tree; and not more than three times of it, or sound bodies would be
+ * refused. */
 static void the_computed_cost_is_the_memory_that_a_tree_takes(void **state)
 {
     (void)state;

@@ -297,7 +297,8 @@ static void the_time_of_a_step_counts_from_when_it_could_begin(void **state)
     world_close(&w);
 }
 
-/* A device that only counts what it is given, and what the engine took from the heap: the linker leads here (CMakeLists.txt). */
+/* A device that only counts what it is given, and what the engine took from the heap: the linker leads here
+ * (CMakeLists.txt). */
 static struct {
     uint32_t n_step, n_row_max, n_page_max, n_sample_max, n_copy;
 } given;
@@ -349,8 +350,8 @@ static enum status no_wait(void *ctx, struct batch *b)
     return ST_OK;
 }
 
-/* What it takes is bench_engine's figure (us/req); here is what it may touch: a row and a sample for each that runs, no more pages
- * than they have, no plan made twice, nothing from the heap, and one message for each. */
+/* What it takes is bench_engine's figure (us/req); here is what it may touch: a row and a sample for each that runs, no
+ * more pages than they have, no plan made twice, nothing from the heap, and one message for each. */
 static void a_step_touches_each_running_sequence_once_and_allocates_nothing(void **state)
 {
     (void)state;

@@ -7,7 +7,8 @@
 
 static char err[512];
 
-/* The smallest configuration of an architecture, with the keys of `over` on top; a key that is "-" there is taken out. */
+/* The smallest configuration of an architecture, with the keys of `over` on top; a key that is "-" there is taken
+ * out. */
 static enum status load2(const char *arch, const char *over, const char *generation, struct model_spec *spec)
 {
     json_t *config = json_pack("{s:[s], s:i, s:i, s:i, s:i, s:i, s:i, s:s}", "architectures", arch, "hidden_size", 64,
@@ -412,7 +413,8 @@ static void the_flag_of_a_wrapper_goes_before_that_of_its_text_part(void **state
     }
 }
 
-/* With the default type transformers rotates whole heads, whatever the factor; a factor of 1 is none with the other types too. */
+/* With the default type transformers rotates whole heads, whatever the factor; a factor of 1 is none with the other
+ * types too. */
 static void whole_heads_rotate_whatever_the_factor(void **state)
 {
     (void)state;

@@ -174,7 +174,8 @@ static enum dev_ballot decided(struct nodes *n, unsigned char id[DEV_COMM_ID])
     return v->result(v->ctx, id);
 }
 
-/* All or none: where two nodes came to different ends, or one failed, all go on under another name; and nobody waits for who has not cast. */
+/* All or none: where two nodes came to different ends, or one failed, all go on under another name; and nobody waits
+ * for who has not cast. */
 static void nodes_decide_alike(void **state)
 {
     (void)state;

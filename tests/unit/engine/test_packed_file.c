@@ -1,4 +1,5 @@
-/* Files of packed weights: what is written comes back, and whatever may have happened to a file is a miss that leaves zeros. */
+/* Files of packed weights: what is written comes back, and whatever may have happened to a file is a miss that leaves
+ * zeros. */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>

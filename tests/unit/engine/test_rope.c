@@ -3,7 +3,8 @@
 #include "memory_source.h"
 #include <math.h>
 
-/* Every set of RoPE parameters in rope.json, read as config.json has them, against transformers' inverse frequencies. */
+/* Every set of RoPE parameters in rope.json, read as config.json has them, against transformers' inverse
+ * frequencies. */
 static void inverse_frequencies_are_those_of_transformers(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The scheduler over a real pool, without an engine: a step plans, "computes" and samples token 1 for whoever is to sample. */
+/* The scheduler over a real pool, without an engine: a step plans, "computes" and samples token 1 for whoever is to
+ * sample. */
 #include "test.h"
 #include "engine/sched.h"
 

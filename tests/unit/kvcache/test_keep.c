@@ -1,4 +1,5 @@
-/* What prefixes are worth: ends, priorities and pins, and the order of eviction on the device. One letter is one token, a block two. */
+/* What prefixes are worth: ends, priorities and pins, and the order of eviction on the device. One letter is one token,
+ * a block two. */
 #include "test.h"
 #include "base/hash.h"
 #include "base/log.h"

@@ -25,7 +25,8 @@ static inline int add_one(const char *path, const struct stat *s, int flag, stru
     if (flag == FTW_F && store_seq_of(name, &seq)) bytes_of_files += (uint64_t)s->st_size;
     return 0;
 }
-/* A walk is no snapshot: of a file that goes and one that comes while it lasts both are counted. So the least of several walks. */
+/* A walk is no snapshot: of a file that goes and one that comes while it lasts both are counted. So the least of
+ * several walks. */
 static uint64_t bytes_on_disk(const struct store_world *w)
 {
     uint64_t least = UINT64_MAX;
@@ -286,7 +287,8 @@ static void a_damaged_number_is_none(void **state)
     nftw(dir, rm_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* A server that dies at any time leaves a folder that the next can use, whatever its model, and never more than the cap. */
+/* A server that dies at any time leaves a folder that the next can use, whatever its model, and never more than the
+ * cap. */
 static void F40_kills_between_models_leave_a_folder_within_its_cap(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Several stores on one folder: what one wrote the others read, what one leaves others take over, and none trusts what it finds. */
+/* Several stores on one folder: what one wrote the others read, what one leaves others take over, and none trusts what
+ * it finds. */
 #include "unit/kvcache/store_world.h"
 #include "kvcache/folder/store_impl.h"
 #include <dirent.h>
@@ -258,7 +259,8 @@ static int      add_bytes(const char *path, const struct stat *st, int flag, str
     if (flag == FTW_F && !strncmp(path + f->base, "seg-", 4)) all_bytes += (uint64_t)st->st_size;
     return 0;
 }
-/* A walk is no snapshot: of a file that goes and one that comes while it lasts both are counted. So the least of several walks. */
+/* A walk is no snapshot: of a file that goes and one that comes while it lasts both are counted. So the least of
+ * several walks. */
 static uint64_t bytes_of_all(const char *dir)
 {
     uint64_t least = UINT64_MAX;
@@ -280,7 +282,8 @@ static void named(struct store_world *w, const char *dir, uint32_t grace_us)
 
 enum { LIVES = 5 }; /* two segments each, and six are the budget; row F33 of tests/fault kills 24 servers */
 
-/* Each start writes what it may and is killed; together they never have more than one budget. What they left is the last one's. */
+/* Each start writes what it may and is killed; together they never have more than one budget. What they left is the
+ * last one's. */
 static void F33_a_server_that_crashes_again_and_again_has_one_budget(void **state)
 {
     (void)state;

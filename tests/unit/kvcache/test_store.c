@@ -134,7 +134,8 @@ static void after_a_crash_whole_records_are_found(void **state)
     world_free(&w);
 }
 
-/* Every file cut at, or one byte changed at, many places: what is served is right, what is not is a miss, and the start never fails. */
+/* Every file cut at, or one byte changed at, many places: what is served is right, what is not is a miss, and the start
+ * never fails. */
 static void damage(bool sealed)
 {
     struct store_world w;

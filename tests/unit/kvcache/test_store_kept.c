@@ -1,4 +1,5 @@
-/* What a store does with files that it cannot serve from: of nothing that could not be read it concludes that it is not its own. */
+/* What a store does with files that it cannot serve from: of nothing that could not be read it concludes that it is not
+ * its own. */
 #include "store_world.h"
 #include "kvcache/folder/store_impl.h"
 #include <dirent.h>
@@ -73,7 +74,8 @@ static void F30_a_segment_that_cannot_be_opened_stays_and_is_read_later(void **s
     getrlimit(RLIMIT_NOFILE, &old);
     int next = dup(0);
     close(next);
-    /* From too few to open the folder at all to enough for all of it: there is a number with which it is listed and not all can be opened. */
+    /* From too few to open the folder at all to enough for all of it: there is a number with which it is listed and not
+     * all can be opened. */
     for (int more = 1; more < 20 && !w.s; more++) {
         struct rlimit few = { (rlim_t)(next + more), old.rlim_max };
         setrlimit(RLIMIT_NOFILE, &few);

@@ -61,7 +61,8 @@ static void F26_a_slow_lane_is_not_waited_for_and_its_blocks_may_come_twice(void
     close_world(&w, false);
 }
 
-/* Blocks that came after their load was given up, and before the prompt was admitted, are of the tier that they came from. */
+/* Blocks that came after their load was given up, and before the prompt was admitted, are of the tier that they came
+ * from. */
 static void blocks_that_arrive_late_and_are_used_are_credited(void **state)
 {
     (void)state;
@@ -239,7 +240,8 @@ static void a_restart_finds_prefixes_in_the_store(void **state)
     close_world(&w, true);
 }
 
-/* Asked for once, on a device with room for it: only the device holds it when the server ends, and the host holds less at a time. */
+/* Asked for once, on a device with room for it: only the device holds it when the server ends, and the host holds less
+ * at a time. */
 static void blocks_that_only_the_device_holds_are_kept_at_the_end(void **state)
 {
     (void)state;

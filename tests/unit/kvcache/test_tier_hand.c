@@ -1,4 +1,5 @@
-/* What one process says of its host tier to the next: every byte that is not as it was written makes it refused whole. */
+/* What one process says of its host tier to the next: every byte that is not as it was written makes it refused
+ * whole. */
 #include "base/rng.h"
 #include "kvcache/tier_hand.h"
 #include "test.h"

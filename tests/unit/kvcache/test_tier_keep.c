@@ -1,4 +1,5 @@
-/* What prefixes are worth, below the device: the order in which the host gives way, pins there, and what a folder remembers. */
+/* What prefixes are worth, below the device: the order in which the host gives way, pins there, and what a folder
+ * remembers. */
 #include "unit/kvcache/tier_world.h"
 
 /* One prompt of n tokens comes, says what it is worth, and goes down. */

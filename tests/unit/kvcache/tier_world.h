@@ -1,5 +1,5 @@
-/* tier_world: the tiers over a device of bytes and lanes that fail as they are told. A block's content follows from the tokens before and in it,
- * so that whatever is served can be compared with what it must be. */
+/* tier_world: the tiers over a device of bytes and lanes that fail as they are told. A block's content follows from the
+ * tokens before and in it, so that whatever is served can be compared with what it must be. */
 #pragma once
 #include "kvcache/tier.h"
 #include "base/clock.h"
@@ -198,7 +198,8 @@ static void turn(struct world *w, uint64_t us)
     assert_int_equal(kv_check(w->kv), ST_OK);
 }
 
-/* Until the store's folder is known and a segment to write to is prepared. The world's clock stands: the disk is of the real one. */
+/* Until the store's folder is known and a segment to write to is prepared. The world's clock stands: the disk is of the
+ * real one. */
 static inline void wait_for_store(struct world *w)
 {
     struct kv_store_stats st = { 0 };
@@ -257,7 +258,8 @@ static bool try_admit(struct world *w, struct user *u)
     u->running = true;
     return true;
 }
-/* Until it runs. With a store the world's clock stands, so that a load is not given up because the disk's thread was not on. */
+/* Until it runs. With a store the world's clock stands, so that a load is not given up because the disk's thread was
+ * not on. */
 static inline void admit(struct world *w, struct user *u)
 {
     bool store = w->t->cfg.n_store > 0;

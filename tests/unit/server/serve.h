@@ -1,5 +1,5 @@
-/* serve: a whole server floor in a test: loopback port, one io thread, the embedded model's text side, a mock engine; and a raw
- * client. serve_up -> raw_* -> serve_down. */
+/* serve: a whole server floor in a test: loopback port, one io thread, the embedded model's text side, a mock engine;
+ * and a raw client. serve_up -> raw_* -> serve_down. */
 #pragma once
 #include "test.h"
 

@@ -1,4 +1,5 @@
-/* The packets of a takeover, and the lease that says who serves. The rest is between processes: tests/e2e/takeover.py. */
+/* The packets of a takeover, and the lease that says who serves. The rest is between processes:
+ * tests/e2e/takeover.py. */
 #include "base/rng.h"
 #include "server/takeover_impl.h"
 #include "test.h"

@@ -1,4 +1,5 @@
-/* Blocks in slices on several ranks, with devices of memory whose copies take their time, fail, and end in their own order. */
+/* Blocks in slices on several ranks, with devices of memory whose copies take their time, fail, and end in their own
+ * order. */
 #include "base/rng.h"
 #include "kernels/impl.h"
 #include "test.h"

@@ -12,7 +12,8 @@ static void fill(unsigned char *blob)
     memset(blob + HEAD - SEAL_CLEAR, 0, SEAL_CLEAR);
 }
 
-/* Test case 16 of "The Galois/Counter Mode of Operation" (McGrew and Viega): the cipher, its nonce and its associated data. */
+/* Test case 16 of "The Galois/Counter Mode of Operation" (McGrew and Viega): the cipher, its nonce and its associated
+ * data. */
 static void the_cipher_is_aes_256_gcm(void **state)
 {
     (void)state;

@@ -195,7 +195,8 @@ static void files_by_threads(void **state)
 }
 
 /* Posted before the lanes run, so that the order in which they begin is theirs alone. */
-/* The ring's registered memory is let go of while jobs go on through it, and a new segment may lie where an old one did. */
+/* The ring's registered memory is let go of while jobs go on through it, and a new segment may lie where an old one
+ * did. */
 static void memory_can_be_taken_back_from_the_ring(void **state)
 {
     (void)state;

@@ -1,3 +1,5 @@
+/* Over 500 lines: one protocol from the first meeting to the loss of a node, whose steps share the peers' state and
+ * lock. */
 #include "engine/nodes.h"
 #include "base/check.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* Over 500 lines: the states of a connection from its first byte to its last; conn_out.c has what is written. */
 #include "server/conn_impl.h"
 #include "base/check.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* Over 500 lines: the recursive descent over expressions; its functions call one another. */
 #include "api/jinja/tmpl_ast.h"
 #include "api/jinja/tmpl_big.h"
 #include "api/jinja/tmpl_eval.h"

@@ -1,3 +1,4 @@
+/* Over 500 lines: the recursive descent over statements; its functions call one another. */
 #include "api/jinja/tmpl_ast.h"
 #include "api/jinja/tmpl_eval.h"
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* Over 500 lines: the reader of one grammar, Oniguruma's; its functions call one another. */
 #include "api/token/tok_onig.h"
 #include "api/token/tok_decompose.h"
 #include "api/token/tok_unicode.h"

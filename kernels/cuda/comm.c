@@ -1,3 +1,4 @@
+/* Over 500 lines: one protocol among ranks, with three ways to carry it that are chosen by size and kind. */
 /* comm: who are the other ranks, and what carries a message to them.
  * Our own kernels (comm.h) carry what is small, between ranks of this process whose memory reaches each other's; NCCL
  * carries what is large, and everything between nodes. With --deterministic, sums that NCCL carries are gathered and

@@ -1,3 +1,4 @@
+/* Over 500 lines: one table of functions, the device's face, and how each of its parts is made and given back. */
 /* cuda: the device itself: which GPU and why not, its one reserved extent of memory, what an error means, the table of
  * ops. The CUDA runtime is linked statically and looks for the driver (libcuda.so.1) at run time, so the same program
  * starts on a machine without a GPU and says in one line what is missing.

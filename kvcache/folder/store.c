@@ -1,3 +1,5 @@
+/* Over 500 lines: the states of segments and every answer of the store's thread that moves one between them. Apart,
+ * a change of state would be spread over files. */
 #include "kvcache/folder/store.h"
 #include "base/check.h"
 #include "base/clock.h"

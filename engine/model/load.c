@@ -63,18 +63,18 @@ static uint64_t share_of(const struct place *p)
     return h;
 }
 
-/* The digest of what was read, and whether the files stayed as they were. files: NULL where nobody asks for that. */
+/* The digest of what was read; one that agrees with nothing if the files did not stay as they were. */
 static enum status read_root(struct place *p, const struct ident_file *files, uint64_t share,
                              unsigned char root_out[IDENT_BYTES], bool *stayed_out)
 {
     struct ident_file now;
-    *stayed_out = true;
-    ident_root(p->ident, root_out);
-    if (!files) return ST_OK;
-    enum status st = ident_file_key(p->bind->set, share, &now);
+    enum status       st = ident_file_key(p->bind->set, share, &now);
     if (st) return st;
     *stayed_out = ident_file_same(files, &now);
-    if (*stayed_out) return ST_OK;
+    if (*stayed_out) {
+        ident_root(p->ident, root_out);
+        return ST_OK;
+    }
     LOG_WARN(
         "model: the checkpoint changed while it was read: weights are not kept, and KV is shared with no other start");
     ident_root_random(root_out);
@@ -120,6 +120,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     struct place  p = { .bind = NULL };
     struct span   span;
     struct packed packed = { .cfg = cfg };
+    /* A digest costs up to a twentieth of a load that only copies: it is made where somebody asks for it. */
     bool pack = packed_wanted(cfg, src), watch = (pack || cfg->ident) && !src->dummy, hit = false, stayed = true;
     unsigned char     root[IDENT_BYTES];
     struct ident_file files;
@@ -138,7 +139,7 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     }
     parts_kv(spec, dev->n_rank, m->kv.dtype, m->kv.block_tokens, m->kv_layer);
     m->kv.layer = m->kv_layer;
-    if (!src->dummy && (st = ident_open(bind.set, &p.ident))) {
+    if (watch && (st = ident_open(bind.set, &p.ident))) {
         snprintf(err, err_bytes, "model: no memory for the digests of %u tensors", bind.set->n_tensor);
         goto out;
     }
@@ -158,8 +159,10 @@ enum status model_load(const struct model_spec *spec, const struct source *src, 
     if (!hit && (st = model_fill(&p, m, cfg, src, inv_freq, err, err_bytes))) goto out;
     if (src->dummy)
         ident_root_dummy(root);
+    else if (!watch)
+        ident_root_random(root);
     else if (!hit)
-        st = read_root(&p, watch ? &files : NULL, share, root, &stayed);
+        st = read_root(&p, &files, share, root, &stayed);
     if (st) {
         snprintf(err, err_bytes, "model: the checkpoint's files cannot be read again: %s", status_name(st));
         goto out;

@@ -126,7 +126,9 @@ struct model_load_cfg {
     const char
             *packed_dir; /* folder where weights are kept as the device packed them (packed.h); NULL or "": not kept */
     uint64_t packed_bytes_max; /* of all files there */
-    bool ident; /* the identity is to be believed: loading sees to it that the checkpoint does not change meanwhile */
+    bool
+        ident; /* model_ident is asked for: loading makes a digest of all that it reads, and sees to it that the checkpoint
+                 * does not change meanwhile. Without it, and without packed_dir, the identity is a random one */
 };
 /* Bytes of device memory for rank r of n: weights, workspaces, and one KV block. Closed form, before anything is
  * read. */

@@ -111,7 +111,8 @@ static const struct rank_cfg plain = { .n_rank = 1,
                                                  .batch_rows_max = 8,
                                                  .logit_rows_max = 2,
                                                  .n_block = 2,
-                                                 .block_tokens = 16 } };
+                                                 .block_tokens = 16,
+                                                 .ident = true } };
 
 static struct id load(const struct source *src, const struct rank_cfg *cfg)
 {
@@ -267,8 +268,21 @@ static void a_setting_that_changes_no_bit_keeps_the_identity(void **state)
     cfg.load.logit_rows_max = 5;
     cfg.load.n_block = 7;
     assert_true(same(load(&m.src, &cfg), was));
-    cfg.load.ident = true;
-    assert_true(same(load(&m.src, &cfg), was));
+    memory_free(&m);
+}
+
+static void an_identity_that_nobody_asked_for_agrees_with_nothing(void **state)
+{
+    (void)state;
+    struct memory_source m;
+    struct rank_cfg      cfg = plain;
+    folder(&m, "qwen2", 2);
+    struct id asked = load(&m.src, &plain);
+    cfg.load.ident = false;
+    struct id first = load(&m.src, &cfg), second = load(&m.src, &cfg);
+    assert_false(same(first, asked));
+    assert_false(same(second, asked));
+    assert_false(same(first, second));
     memory_free(&m);
 }
 
@@ -417,6 +431,7 @@ int main(void)
                                         cmocka_unit_test(rows_that_change_places_make_another_model),
                                         cmocka_unit_test(two_tensors_that_change_names_make_another_model),
                                         cmocka_unit_test(a_setting_that_changes_no_bit_keeps_the_identity),
+                                        cmocka_unit_test(an_identity_that_nobody_asked_for_agrees_with_nothing),
                                         cmocka_unit_test(a_setting_that_changes_bits_changes_the_identity),
                                         cmocka_unit_test(instruction_sets_that_share_bits_share_models),
                                         cmocka_unit_test(edits_show_in_the_share_of_some_rank),

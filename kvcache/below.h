@@ -9,6 +9,17 @@
 #include "kvcache/record.h"
 #include "transfer/xfer.h"
 
+/* The tiers under the device, by the names that metrics give them. A kind of place below the host is a line here
+ * (identifier, name) and a row. Statistics and metrics follow this list. Rows may share a tier. */
+#define KV_BELOW_LIST(X) X(STORE, "nvme")
+#define KV_TIER_LIST(X)  X(HOST, "host") KV_BELOW_LIST(X)
+enum kv_tier {
+#define KV_TIER_ID(id, name) KV_TIER_##id,
+    KV_TIER_LIST(KV_TIER_ID)
+#undef KV_TIER_ID
+        KV_TIERS
+};
+
 /* One that is open. What a row opens begins with it. */
 struct kv_below {
     const struct kv_below_row *row;
@@ -88,6 +99,7 @@ struct kv_below_proof {
 
 struct kv_below_row {
     const char    *name; /* in logs: "a folder" */
+    enum kv_tier   tier; /* under which its blocks and loads are counted; not KV_TIER_HOST */
     enum xfer_kind kind; /* of its segments: loads are estimated by what moves between these and the host */
     /* err: one line. A place that cannot be used now is opened all the same, and is tried again by itself. */
     enum status (*open)(const struct kv_below_cfg *cfg, struct kv_below **b_out, char *err, size_t err_bytes);

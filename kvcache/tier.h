@@ -128,27 +128,28 @@ void    kv_tiers_ack(struct kv_tiers *t);
 int64_t kv_tiers_sleep_us(const struct kv_tiers *t);
 bool    kv_tiers_busy(const struct kv_tiers *t); /* something is on its way */
 
-enum kv_tier { KV_TIER_HOST, KV_TIER_STORE, KV_TIERS };
 enum { KV_LATENCY_BUCKETS = 17 };
 extern const uint32_t kv_latency_us[KV_LATENCY_BUCKETS - 1]; /* upper bounds; the last bucket has none */
+struct kv_tier_stats {
+    uint64_t reserved_bytes, used_bytes, n_block;
+    uint64_t hit_blocks, store_blocks, evicted; /* blocks that came from it; that went to it; that left it */
+    uint64_t bytes_in, bytes_out;
+    uint64_t miss_blocks; /* that a prompt lacked on the device and this did not hold */
+    uint64_t evicted_why
+        [KV_EVICT_WHYS]; /* evicted by reason; a store's records that were found at their end are not in evicted */
+    uint64_t n_doubt, n_abandoned; /* as below, of this tier */
+    uint32_t n_degraded;
+    uint64_t pinned_bytes;
+    uint64_t latency[KV_LATENCY_BUCKETS]; /* loads whose slowest part came from it, by how long they took */
+    double   latency_sum_us, regret_us;
+};
 struct kv_tiers_stats {
-    struct {
-        uint64_t reserved_bytes, used_bytes, n_block;
-        uint64_t hit_blocks, store_blocks, evicted; /* blocks that came from it; that went to it; that left it */
-        uint64_t bytes_in, bytes_out;
-        uint64_t miss_blocks; /* that a prompt lacked on the device and this did not hold */
-        uint64_t evicted_why
-            [KV_EVICT_WHYS]; /* evicted by reason; a store's records that were found at their end are not in evicted */
-        uint64_t n_doubt, n_abandoned; /* as below, of this tier */
-        uint64_t pinned_bytes;
-        uint64_t latency[KV_LATENCY_BUCKETS]; /* loads whose slowest part came from it, by how long they took */
-        double   latency_sum_us, regret_us;
-    } tier[KV_TIERS];
-    uint64_t n_ask, n_load, n_recompute, n_abandoned; /* decisions; loads given up at their deadline */
-    uint64_t n_dropped;                               /* copies down that there was no room or no time for */
-    uint64_t doubt[KV_DOUBTS];
-    uint64_t n_failed_io;
-    uint64_t n_loaded;                    /* blocks that came up to the device */
+    struct kv_tier_stats tier[KV_TIERS];
+    uint64_t             n_ask, n_load, n_recompute, n_abandoned; /* decisions; loads given up at their deadline */
+    uint64_t             n_dropped; /* copies down that there was no room or no time for */
+    uint64_t             doubt[KV_DOUBTS];
+    uint64_t             n_failed_io;
+    uint64_t             n_loaded;        /* blocks that came up to the device */
     uint64_t n_audit, n_audit_mismatch;   /* blocks computed again; of them with other bytes than they brought */
     struct kv_below_counts store;         /* of all that lies below the host: events; and segments that lie there */
     uint32_t               n_degraded;    /* folders that cannot be used, or not be written to, just now */

@@ -34,6 +34,7 @@ static enum status open_one(struct kv_tiers *t, uint32_t i, char *err, size_t er
                                       .scan_us = c->shared_scan_us,
                                       .grace_us = c->shared_grace_us };
     if (t->below[i]) return ST_OK;
+    CHECK(row->tier > KV_TIER_HOST && row->tier < KV_TIERS);
     return row->open(&bc, &t->below[i], err, err_bytes);
 }
 
@@ -99,6 +100,8 @@ uint32_t below_for(const struct kv_tiers *t, const struct kv_key *key)
     return t->writer[h % t->n_writer];
 }
 
+enum kv_tier below_tier(const struct kv_tiers *t, uint32_t i) { return t->below[i]->row->tier; }
+
 enum xfer_kind below_kind(const struct kv_tiers *t, uint32_t i)
 {
     return i < t->n_below ? t->below[i]->row->kind : XFER_FILE;
@@ -144,12 +147,16 @@ void below_stats(const struct kv_tiers *t, struct kv_tiers_stats *out)
         struct kv_below_counts       *sum = &out->store;
         const struct kv_below_counts *c = &s.counts;
         t->below[i]->row->stats(t->below[i], &s);
-        out->tier[KV_TIER_STORE].reserved_bytes += s.cap_bytes;
-        out->tier[KV_TIER_STORE].used_bytes += s.used_bytes;
-        out->tier[KV_TIER_STORE].n_block += s.n_block;
-        out->tier[KV_TIER_STORE].evicted += s.n_evicted;
-        out->tier[KV_TIER_STORE].evicted_why[KV_EVICT_LRU] += s.n_evicted;
-        if (s.degraded && !out->n_degraded++) snprintf(out->degraded, sizeof out->degraded, "%s", s.degraded);
+        struct kv_tier_stats *tier = &out->tier[below_tier(t, i)];
+        tier->reserved_bytes += s.cap_bytes;
+        tier->used_bytes += s.used_bytes;
+        tier->n_block += s.n_block;
+        tier->evicted += s.n_evicted;
+        tier->evicted_why[KV_EVICT_LRU] += s.n_evicted;
+        if (s.degraded) {
+            tier->n_degraded++;
+            if (!out->n_degraded++) snprintf(out->degraded, sizeof out->degraded, "%s", s.degraded);
+        }
         sum->n_pauses += c->n_pauses;
         sum->n_recovered += c->n_recovered;
         sum->n_removed += c->n_removed;

@@ -180,8 +180,8 @@ void down_write_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
     b->row->write_done(b, f->place, d->st);
     if (d->st == ST_OK) {
         t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
-        t->stats.tier[KV_TIER_STORE].store_blocks++;
-        t->stats.tier[KV_TIER_STORE].bytes_in += t->host.stride;
+        t->stats.tier[b->row->tier].store_blocks++;
+        t->stats.tier[b->row->tier].bytes_in += t->host.stride;
     } else {
         t->stats.n_failed_io++;
     }

@@ -151,6 +151,7 @@ int      below_has(const struct kv_tiers *t, const struct kv_key *key); /* the s
 uint32_t below_for(const struct kv_tiers *t,
                    const struct kv_key   *key); /* which one a block is written to, by its key: all servers
                                                                               of a folder agree, none is favoured. n_writer > 0 */
+enum kv_tier   below_tier(const struct kv_tiers *t, uint32_t i); /* under which one of the array is counted */
 enum xfer_kind below_kind(const struct kv_tiers *t, uint32_t i); /* of its segments; XFER_FILE where nothing is open */
 bool           below_takes(const struct kv_tiers *t, uint32_t i);
 bool           below_any_takes(const struct kv_tiers *t);

@@ -27,7 +27,7 @@ void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d
 {
     if (d == KV_SURE) return;
     t->stats.doubt[d]++;
-    t->stats.tier[from ? KV_TIER_STORE : KV_TIER_HOST].n_doubt++;
+    t->stats.tier[from ? from->row->tier : KV_TIER_HOST].n_doubt++;
     LOG_WARN_LIMITED("kv: a block from %s is in doubt (%s): it is dropped, and computed",
                      from ? from->row->name : "the host", kv_doubt_name[d]);
 }

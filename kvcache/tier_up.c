@@ -262,15 +262,15 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
     uint64_t                wall = t->cfg.wall();
     bool                    ended = d->st == ST_OK && why == KV_SURE && kv_record_ended(r, wall);
     b->row->read_done(b, f->place, why != KV_SURE || d->st == ST_IO || ended);
-    t->stats.tier[KV_TIER_STORE].evicted_why[KV_EVICT_TTL] += ended;
+    t->stats.tier[b->row->tier].evicted_why[KV_EVICT_TTL] += ended;
     if (d->st == ST_OK && why == KV_SURE && !ended) {
         slot_hold(&t->host, f->slot, hold_of(t, r, wall));
         slot_ready(&t->host, f->slot, kv_record_of(slot_page(&t->host, f->slot))->payload);
         t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
         l->state[f->block] = LOAD_WANT; /* of the host now */
         l->read[f->block] = true;
-        t->stats.tier[KV_TIER_STORE].hit_blocks++;
-        t->stats.tier[KV_TIER_STORE].bytes_out += t->host.stride;
+        t->stats.tier[b->row->tier].hit_blocks++;
+        t->stats.tier[b->row->tier].bytes_out += t->host.stride;
         return;
     }
     slot_drop(&t->host, f->slot);
@@ -365,6 +365,21 @@ static bool waits_for_canary(struct kv_tiers *t, struct kv_want *w, const struct
     return now < w->canary_us;
 }
 
+/* Each tier that is open below the host, the cheapest first, is asked for what those before it lacked: of n blocks,
+ * n_in[tier] were found there. */
+static void count_misses_below(struct kv_tiers *t, uint32_t n, const uint32_t n_in[KV_TIERS])
+{
+    bool counted[KV_TIERS] = { false };
+    n -= n_in[KV_TIER_HOST];
+    for (uint32_t i = 0; i < t->n_below; i++) {
+        enum kv_tier tier = below_tier(t, i);
+        if (counted[tier]) continue;
+        counted[tier] = true;
+        n -= n_in[tier];
+        t->stats.tier[tier].miss_blocks += n;
+    }
+}
+
 bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n,
                   const struct kv_cursor *hit, double us_per_token)
 {
@@ -381,7 +396,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     if (t->frozen || t->audit.purge) return go_on(t, w, hit->n, false);
     if (w->n_need && kv_available_count(t->cfg.kv) < w->n_need) return short_of_blocks(t, w, hit->n, now);
     uint32_t bt = t->cfg.block_tokens, first = hit->n / bt, end = n ? (n - 1) / bt : 0, n_more = 0, n_host = 0,
-             n_in_host = 0, below = 0;
+             n_ready = 0, below = 0, n_in[KV_TIERS] = { 0 };
     if (first >= end) return go_on(t, w, hit->n, false);
     struct kv_key at = tier_key(t, salt, hit->n ? hit->block : KV_NONE), key[KV_ASK_MAX];
     if (waits_for_canary(t, w, &at, ids + first * bt, us_per_token * n, now)) return false;
@@ -394,12 +409,13 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
         int  from = slot == SLOT_NONE ? below_find(t, &at, &place) : -1;
         if (slot == SLOT_NONE && from < 0) break;
         if (from > (int)below) below = (uint32_t)from;
+        n_in[from < 0 ? KV_TIER_HOST : below_tier(t, (uint32_t)from)]++;
         n_host += host && n_host == n_more;
-        n_in_host += host;
+        n_ready += host;
     }
     t->stats.n_ask++;
-    t->stats.tier[KV_TIER_HOST].miss_blocks += end - first - n_in_host;
-    t->stats.tier[KV_TIER_STORE].miss_blocks += t->n_below ? end - first - n_more : 0;
+    t->stats.tier[KV_TIER_HOST].miss_blocks += end - first - n_ready;
+    count_misses_below(t, end - first, n_in);
     if (n_more == 0) return go_on(t, w, hit->n, false);
     double       us = 0, compute_us = us_per_token * n_more * bt;
     struct load *l = load_find(t, &key[0]);
@@ -416,8 +432,8 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
             w->wait_us = us_per_token > 0 ? (uint64_t)(us_per_token * n_load * bt) : HOLD_US;
             return short_of_blocks(t, w, hit->n, now);
         }
-        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key, n_load > n_host ? KV_TIER_STORE : KV_TIER_HOST,
-                                   us_per_token * n_load * bt)) {
+        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key,
+                                   n_load > n_host ? below_tier(t, below) : KV_TIER_HOST, us_per_token * n_load * bt)) {
             t->stats.n_recompute++;
             return go_on(t, w, hit->n, false);
         }

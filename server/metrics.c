@@ -50,19 +50,18 @@ static const char *const l_pos[] = { "position=\"0\"", NULL };
 static const char *const l_version[] = { "version=\"" SPILLWAY_VERSION "\"", NULL };
 static const char *const l_one[] = { NULL };
 static const char *const l_http[] = { NULL };
-static const char *const l_tier[] = { "tier=\"host\"", "tier=\"nvme\"", NULL };
-static const char *const l_store[] = { "tier=\"nvme\"", NULL };
-static const char *const l_evict[] = { "tier=\"device\",reason=\"lru\"",
-                                       "tier=\"device\",reason=\"ttl\"",
-                                       "tier=\"device\",reason=\"priority\"",
-                                       "tier=\"device\",reason=\"pressure\"",
-                                       "tier=\"host\",reason=\"lru\"",
-                                       "tier=\"host\",reason=\"ttl\"",
-                                       "tier=\"host\",reason=\"priority\"",
-                                       "tier=\"host\",reason=\"pressure\"",
-                                       "tier=\"nvme\",reason=\"lru\"",
-                                       "tier=\"nvme\",reason=\"ttl\"",
-                                       NULL };
+#define L_TIER(id, name)       "tier=\"" name "\"",
+#define L_TIER_EVICT(id, name) "tier=\"" name "\",reason=\"lru\"", "tier=\"" name "\",reason=\"ttl\"",
+static const char *const l_tier[] = { KV_TIER_LIST(L_TIER) NULL };
+static const char *const l_below[] = { KV_BELOW_LIST(L_TIER) NULL };
+enum { WHYS_BELOW = 2 }; /* reasons for an eviction that a place below the host knows: the first of enum kv_evict_why */
+static const char *const l_evict[] = { "tier=\"device\",reason=\"lru\"",      "tier=\"device\",reason=\"ttl\"",
+                                       "tier=\"device\",reason=\"priority\"", "tier=\"device\",reason=\"pressure\"",
+                                       "tier=\"host\",reason=\"lru\"",        "tier=\"host\",reason=\"ttl\"",
+                                       "tier=\"host\",reason=\"priority\"",   "tier=\"host\",reason=\"pressure\"",
+                                       KV_BELOW_LIST(L_TIER_EVICT) NULL };
+static_assert(sizeof l_evict / sizeof *l_evict - 1 == 2 * KV_EVICT_WHYS + (KV_TIERS - 1) * WHYS_BELOW,
+              "device and host know all reasons");
 static const char *const l_pinned[] = { "tier=\"device\"", "tier=\"host\"", NULL };
 static const char *const l_doubt[] = { "why=\"head\"",  "why=\"fingerprint\"", "why=\"key\"", "why=\"tokens\"",
                                        "why=\"stale\"", "why=\"payload\"",     NULL };
@@ -132,7 +131,7 @@ static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compu
     X(TIER_RESERVED, GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_reserved_bytes", "Most bytes of a KV tier.")                              \
     X(TIER_USED,     GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_used_bytes", "Bytes in use in a KV tier.")                                \
     X(TIER_BLOCKS,   GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_blocks", "Blocks in a KV tier.")                                          \
-    X(TIER_DEGRADED, GAUGE,     0, l_store,  NULL,      "spillway:kv_tier_degraded", "Folders of a KV tier that cannot be used, or not be written to, just now.") \
+    X(TIER_DEGRADED, GAUGE,     0, l_below,  NULL,      "spillway:kv_tier_degraded", "Folders of a KV tier that cannot be used, or not be written to, just now.") \
     X(TIER_HITS,     COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_hit_blocks_total", "Blocks that came up from a KV tier.")                 \
     X(TIER_STORES,   COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_stored_blocks_total", "Blocks that went down to a KV tier.")              \
     X(TIER_EVICTED,  COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_evicted_blocks_total", "Blocks that left a KV tier for want of room.")    \
@@ -393,29 +392,33 @@ static void set_histogram(struct metric *h, const uint64_t *bucket, uint32_t n, 
     for (uint32_t i = 0; i < n; i++) atomic_store_explicit(&h->bucket[i], bucket[i], memory_order_relaxed);
 }
 
+static void sample_tier(struct metrics *m, uint32_t i, const struct kv_tier_stats *t)
+{
+    bool     host = i == KV_TIER_HOST;
+    uint32_t n_why = host ? KV_EVICT_WHYS : WHYS_BELOW;
+    uint32_t evictions = host ? KV_EVICT_WHYS : 2 * KV_EVICT_WHYS + (i - 1) * WHYS_BELOW; /* its first in l_evict */
+    metric_set(&m->fam[F_TIER_RESERVED].metric[i], (double)t->reserved_bytes);
+    metric_set(&m->fam[F_TIER_USED].metric[i], (double)t->used_bytes);
+    metric_set(&m->fam[F_TIER_BLOCKS].metric[i], (double)t->n_block);
+    count_to(m, F_TIER_HITS, i, t->hit_blocks);
+    count_to(m, F_TIER_STORES, i, t->store_blocks);
+    count_to(m, F_TIER_EVICTED, i, t->evicted);
+    count_to(m, F_TIER_MISSES, i, t->miss_blocks);
+    count_to(m, F_TIER_VERIFY, i, t->n_doubt);
+    count_to(m, F_TIER_LATE, i, t->n_abandoned);
+    metric_set(&m->fam[F_TIER_REGRETS].metric[i], t->regret_us / 1e6);
+    set_histogram(&m->fam[F_TIER_LATENCY].metric[i], t->latency, KV_LATENCY_BUCKETS, t->latency_sum_us / 1e6);
+    for (uint32_t k = 0; k < n_why; k++) count_to(m, F_TIER_EVICTIONS, evictions + k, t->evicted_why[k]);
+    count_to(m, F_TIER_IN, i, t->bytes_in);
+    count_to(m, F_TIER_OUT, i, t->bytes_out);
+    if (!host) metric_set(&m->fam[F_TIER_DEGRADED].metric[i - 1], t->n_degraded);
+}
+
 static void sample_tiers(struct metrics *m, const struct server *s)
 {
     struct kv_tiers_stats t = { 0 };
     if (!s->eng.tiers || !s->eng.tiers(s->eng.ctx, &t)) return;
-    for (int i = 0; i < KV_TIERS; i++) {
-        metric_set(&m->fam[F_TIER_RESERVED].metric[i], (double)t.tier[i].reserved_bytes);
-        metric_set(&m->fam[F_TIER_USED].metric[i], (double)t.tier[i].used_bytes);
-        metric_set(&m->fam[F_TIER_BLOCKS].metric[i], (double)t.tier[i].n_block);
-        count_to(m, F_TIER_HITS, (uint32_t)i, t.tier[i].hit_blocks);
-        count_to(m, F_TIER_STORES, (uint32_t)i, t.tier[i].store_blocks);
-        count_to(m, F_TIER_EVICTED, (uint32_t)i, t.tier[i].evicted);
-        count_to(m, F_TIER_MISSES, (uint32_t)i, t.tier[i].miss_blocks);
-        count_to(m, F_TIER_VERIFY, (uint32_t)i, t.tier[i].n_doubt);
-        count_to(m, F_TIER_LATE, (uint32_t)i, t.tier[i].n_abandoned);
-        metric_set(&m->fam[F_TIER_REGRETS].metric[i], t.tier[i].regret_us / 1e6);
-        set_histogram(&m->fam[F_TIER_LATENCY].metric[i], t.tier[i].latency, KV_LATENCY_BUCKETS,
-                      t.tier[i].latency_sum_us / 1e6);
-        for (uint32_t k = 0; k < (i == KV_TIER_STORE ? 2u : (uint32_t)KV_EVICT_WHYS);
-             k++) /* a store knows no more reasons */
-            count_to(m, F_TIER_EVICTIONS, (uint32_t)(i + 1) * KV_EVICT_WHYS + k, t.tier[i].evicted_why[k]);
-        count_to(m, F_TIER_IN, (uint32_t)i, t.tier[i].bytes_in);
-        count_to(m, F_TIER_OUT, (uint32_t)i, t.tier[i].bytes_out);
-    }
+    for (uint32_t i = 0; i < KV_TIERS; i++) sample_tier(m, i, &t.tier[i]);
     metric_set(&m->fam[F_TIER_PINNED].metric[1], (double)t.tier[KV_TIER_HOST].pinned_bytes);
     for (int i = 1; i < KV_DOUBTS; i++) count_to(m, F_TIER_DOUBT, (uint32_t)i - 1, t.doubt[i]);
     count_to(m, F_TIER_DECISION, 0, t.n_load);
@@ -433,7 +436,6 @@ static void sample_tiers(struct metrics *m, const struct server *s)
     count_to(m, F_AUDITS, 0, t.n_audit);
     count_to(m, F_AUDIT_WRONG, 0, t.n_audit_mismatch);
     metric_set(one(m, F_TIER_REGRET), t.regret_us / 1e6);
-    metric_set(one(m, F_TIER_DEGRADED), t.n_degraded);
 }
 
 static void sample_engine(struct metrics *m, const struct server *s)

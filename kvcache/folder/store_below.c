@@ -111,6 +111,7 @@ static const struct kv_below_proof proof = {
 };
 
 const struct kv_below_row kv_folder = { .name = "a folder",
+                                        .tier = KV_TIER_STORE,
                                         .kind = XFER_FILE,
                                         .open = open_folder,
                                         .close = close_folder,

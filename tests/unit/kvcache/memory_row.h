@@ -147,6 +147,7 @@ static uint64_t memory_purge(struct kv_below *b)
 }
 
 static const struct kv_below_row memory_row = { .name = "memory",
+                                                .tier = KV_TIER_STORE,
                                                 .kind = XFER_HOST,
                                                 .open = memory_open,
                                                 .close = memory_close,
@@ -228,6 +229,7 @@ static uint64_t empty_purge(struct kv_below *b)
 }
 
 static const struct kv_below_row empty_row = { .name = "nothing",
+                                               .tier = KV_TIER_STORE,
                                                .kind = XFER_REMOTE,
                                                .open = empty_open,
                                                .close = empty_close,

@@ -1,0 +1,139 @@
+/* metrics_impl: the families of /metrics, a row each, and what the files of metrics share: metrics.c makes them and
+ * writes, metrics_page.c samples and prints.   Thread: as in metrics.h. */
+#pragma once
+#include "server/metrics.h"
+#include <string.h>
+
+/* clang-format off */
+/*  id             type      common  labels   buckets      name, help */
+#define FAMILIES(X)                                                                                                                         \
+    X(RUNNING,       GAUGE,     1, l_one,    NULL,      "vllm:num_requests_running", "Sequences in the running batch.")                        \
+    X(WAITING,       GAUGE,     1, l_one,    NULL,      "vllm:num_requests_waiting", "Sequences that wait to run.")                            \
+    X(WAITING_WHY,   GAUGE,     1, l_reason, NULL,      "vllm:num_requests_waiting_by_reason", "Waiting sequences by reason.")                 \
+    X(KV_USE,        GAUGE,     1, l_one,    NULL,      "vllm:kv_cache_usage_perc", "KV blocks in use, 0 to 1.")                               \
+    X(KV_USE_OLD,    GAUGE,     1, l_one,    NULL,      "vllm:gpu_cache_usage_perc", "KV blocks in use, 0 to 1 (old name).")                   \
+    X(SLEEP,         GAUGE,     1, l_sleep,  NULL,      "vllm:engine_sleep_state", "Sleep state of the engine.")                               \
+    X(LORA,          GAUGE,     0, l_lora,   NULL,      "vllm:lora_requests_info", "LoRA adapters in use.")                                    \
+    X(CACHE_INFO,    GAUGE,     0, l_one,    NULL,      "vllm:cache_config_info", "Settings of the KV cache.")                                 \
+    X(PROMPT,        COUNTER,   1, l_one,    NULL,      "vllm:prompt_tokens_total", "Prompt tokens, cached ones included.")                    \
+    X(PROMPT_SRC,    COUNTER,   1, l_source, NULL,      "vllm:prompt_tokens_by_source_total", "Prompt tokens by where their KV came from.")    \
+    X(PROMPT_CACHED, COUNTER,   1, l_one,    NULL,      "vllm:prompt_tokens_cached_total", "Prompt tokens that were not computed.")            \
+    X(GENERATED,     COUNTER,   1, l_one,    NULL,      "vllm:generation_tokens_total", "Tokens generated.")                                   \
+    X(SUCCESS,       COUNTER,   1, l_finish, NULL,      "vllm:request_success_total", "Requests that ended, by reason.")                       \
+    X(PREEMPTED,     COUNTER,   1, l_one,    NULL,      "vllm:num_preemptions_total", "Sequences put back to waiting for want of KV blocks.")  \
+    X(QUERIES,       COUNTER,   1, l_one,    NULL,      "vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.")            \
+    X(HITS,          COUNTER,   1, l_one,    NULL,      "vllm:prefix_cache_hits_total", "Tokens found in the prefix cache.")                   \
+    X(QUERIES_OLD,   COUNTER,   1, l_one,    NULL,      "vllm:gpu_prefix_cache_queries_total", "Tokens looked up (old name).")                 \
+    X(HITS_OLD,      COUNTER,   1, l_one,    NULL,      "vllm:gpu_prefix_cache_hits_total", "Tokens found (old name).")                        \
+    X(EXT_QUERIES,   COUNTER,   1, l_one,    NULL,      "vllm:external_prefix_cache_queries_total", "Tokens looked up in external tiers.")     \
+    X(EXT_HITS,      COUNTER,   1, l_one,    NULL,      "vllm:external_prefix_cache_hits_total", "Tokens found in external tiers.")            \
+    X(MM_QUERIES,    COUNTER,   1, l_one,    NULL,      "vllm:mm_cache_queries_total", "Items looked up in the multimodal cache.")             \
+    X(MM_HITS,       COUNTER,   1, l_one,    NULL,      "vllm:mm_cache_hits_total", "Items found in the multimodal cache.")                    \
+    X(SPEC_DRAFTS,   COUNTER,   1, l_one,    NULL,      "vllm:spec_decode_num_drafts_total", "Drafts.")                                        \
+    X(SPEC_TOKENS,   COUNTER,   1, l_one,    NULL,      "vllm:spec_decode_num_draft_tokens_total", "Drafted tokens.")                          \
+    X(SPEC_ACCEPTED, COUNTER,   1, l_one,    NULL,      "vllm:spec_decode_num_accepted_tokens_total", "Accepted drafted tokens.")              \
+    X(SPEC_POS,      COUNTER,   1, l_pos,    NULL,      "vllm:spec_decode_num_accepted_tokens_per_pos_total", "Accepted by position.")         \
+    X(TTFT,          HISTOGRAM, 1, l_one,    &kb_ttft,  "vllm:time_to_first_token_seconds", "Arrival to first token.")                         \
+    X(ITL,           HISTOGRAM, 1, l_one,    &kb_itl,   "vllm:inter_token_latency_seconds", "Between two outputs of a request.")               \
+    X(TPOT,          HISTOGRAM, 1, l_one,    &kb_itl,   "vllm:request_time_per_output_token_seconds", "Decode time per token, per request.")   \
+    X(E2E,           HISTOGRAM, 1, l_one,    &kb_e2e,   "vllm:e2e_request_latency_seconds", "Arrival to last token.")                          \
+    X(QUEUE,         HISTOGRAM, 1, l_one,    &kb_e2e,   "vllm:request_queue_time_seconds", "Waiting to be scheduled.")                         \
+    X(INFERENCE,     HISTOGRAM, 1, l_one,    &kb_e2e,   "vllm:request_inference_time_seconds", "Scheduled to last token.")                     \
+    X(PREFILL,       HISTOGRAM, 1, l_one,    &kb_e2e,   "vllm:request_prefill_time_seconds", "Scheduled to first token.")                      \
+    X(DECODE,        HISTOGRAM, 1, l_one,    &kb_e2e,   "vllm:request_decode_time_seconds", "First to last token.")                            \
+    X(N_PROMPT,      HISTOGRAM, 1, l_one,    &kb_125,   "vllm:request_prompt_tokens", "Prompt tokens per request.")                            \
+    X(N_OUTPUT,      HISTOGRAM, 1, l_one,    &kb_125,   "vllm:request_generation_tokens", "Generated tokens per request.")                     \
+    X(N_OUTPUT_MAX,  HISTOGRAM, 1, l_one,    &kb_125,   "vllm:request_max_num_generation_tokens", "Longest choice per request, in tokens.")    \
+    X(MAX_TOKENS,    HISTOGRAM, 1, l_one,    &kb_125,   "vllm:request_params_max_tokens", "max_tokens per request.")                           \
+    X(KV_COMPUTED,   HISTOGRAM, 1, l_one,    &kb_125,   "vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed per request.")      \
+    X(ITERATION,     HISTOGRAM, 1, l_one,    &kb_iter,  "vllm:iteration_tokens_total", "Tokens per engine step.")                              \
+    X(PARAM_N,       HISTOGRAM, 1, l_one,    &kb_n,     "vllm:request_params_n", "n per request.")                                             \
+    X(HTTP,          COUNTER,   0, l_http,   NULL,      "http_requests_total", "HTTP requests by route, method and status class.")             \
+    X(HTTP_TIME,     HISTOGRAM, 0, l_http,   &kb_http,  "http_request_duration_seconds", "HTTP requests by route and method.")                 \
+    X(CPU,           COUNTER,   0, l_one,    NULL,      "process_cpu_seconds_total", "User and system CPU time.")                              \
+    X(RSS,           GAUGE,     0, l_one,    NULL,      "process_resident_memory_bytes", "Resident memory.")                                   \
+    X(FDS,           GAUGE,     0, l_one,    NULL,      "process_open_fds", "Open file descriptors.")                                          \
+    X(FDS_MAX,       GAUGE,     0, l_one,    NULL,      "process_max_fds", "Most file descriptors.")                                           \
+    X(START,         GAUGE,     0, l_one,    NULL,      "process_start_time_seconds", "Start of the process, Unix time.")                      \
+    X(BUILD,         GAUGE,     0, l_version, NULL,     "spillway:build_info", "Version of this binary.")                                      \
+    X(LOAD,          GAUGE,     0, l_one,    NULL,      "spillway:model_load_seconds", "How long loading the model took.")                     \
+    X(WEIGHTS,       GAUGE,     0, l_one,    NULL,      "spillway:weights_bytes", "Bytes of weights.")                                         \
+    X(KV_BYTES,      GAUGE,     0, l_one,    NULL,      "spillway:kv_cache_bytes", "Bytes of the KV cache.")                                   \
+    X(KV_BLOCKS,     GAUGE,     0, l_one,    NULL,      "spillway:kv_blocks", "Blocks of the KV cache.")                                       \
+    X(TIER_RESERVED, GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_reserved_bytes", "Most bytes of a KV tier.")                              \
+    X(TIER_USED,     GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_used_bytes", "Bytes in use in a KV tier.")                                \
+    X(TIER_BLOCKS,   GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_blocks", "Blocks in a KV tier.")                                          \
+    X(TIER_DEGRADED, GAUGE,     0, l_below,  NULL,      "spillway:kv_tier_degraded", "Folders of a KV tier that cannot be used, or not be written to, just now.") \
+    X(TIER_HITS,     COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_hit_blocks_total", "Blocks that came up from a KV tier.")                 \
+    X(TIER_STORES,   COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_stored_blocks_total", "Blocks that went down to a KV tier.")              \
+    X(TIER_EVICTED,  COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_evicted_blocks_total", "Blocks that left a KV tier for want of room.")    \
+    X(TIER_EVICTIONS, COUNTER,  0, l_evict,  NULL,      "spillway:kv_evictions_total", "Blocks evicted, by tier and reason: least recently used, end of its time, lower priority, nothing lower was left.") \
+    X(TIER_MISSES,   COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_miss_blocks_total", "Blocks that a prompt lacked on the device and a KV tier did not hold.") \
+    X(TIER_PINNED,   GAUGE,     0, l_pinned, NULL,      "spillway:kv_pinned_bytes", "Bytes that kv_pin holds.")                                    \
+    X(PIN_REFUSED,   COUNTER,   0, l_one,    NULL,      "spillway:kv_pins_refused_total", "Requests with kv_pin whose prompt was not pinned for want of room.") \
+    X(KV_BORROWED,   COUNTER,   0, l_one,    NULL,      "spillway:kv_copied_blocks_total", "Blocks copied because a prompt shares a part of them.") \
+    X(KV_RESUMED,    COUNTER,   0, l_one,    NULL,      "spillway:kv_resumed_tokens_total", "Tokens of preempted sequences that lower tiers gave back.") \
+    X(TIER_IN,       COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_written_bytes_total", "Bytes written to a KV tier.")                      \
+    X(TIER_OUT,      COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_read_bytes_total", "Bytes read from a KV tier.")                          \
+    X(TIER_DOUBT,    COUNTER,   0, l_doubt,  NULL,      "spillway:kv_verify_failures_total", "Blocks that came back in doubt and were computed anew.") \
+    X(TIER_VERIFY,   COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_verify_failures_total", "The same by tier.")                             \
+    X(TIER_LATENCY,  HISTOGRAM, 0, l_tier,   &kb_load,  "spillway:kv_load_seconds", "Loads by the slowest tier they take from, asked for to usable.") \
+    X(TIER_LATE,     COUNTER,   0, l_tier,   NULL,      "spillway:kv_tier_loads_abandoned_total", "Loads given up at their deadline, by tier.")    \
+    X(TIER_REGRETS,  GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_load_regret_seconds", "What loads took longer than computing would have, by tier.") \
+    X(TIER_DECISION, COUNTER,   0, l_decision, NULL,    "spillway:kv_load_decisions_total", "Prefixes found below the device: loaded, or computed because that was cheaper.") \
+    X(TIER_ABANDON,  COUNTER,   0, l_one,    NULL,      "spillway:kv_loads_abandoned_total", "Loads that fell behind their deadline and were computed.") \
+    X(TIER_DROPPED,  COUNTER,   0, l_one,    NULL,      "spillway:kv_stores_dropped_total", "Blocks not stored for want of room or time.")         \
+    X(FOLDER_EVENTS, COUNTER,   0, l_folder, NULL,      "spillway:kv_folder_events_total", "Folders of KV: pauses of writing; segments removed, that gave way to another model's, taken over.") \
+    X(FOLDER_SEGS,   GAUGE,     0, l_segment, NULL,     "spillway:kv_folder_segments", "Segments that lie in folders and are of another key, damaged, not readable so far, of another server.") \
+    X(FOLDER_PAUSED, GAUGE,     0, l_one,    NULL,      "spillway:kv_folders_paused", "Folders that are not written to just now.")                  \
+    X(FOLDER_FOUND,  COUNTER,   0, l_one,    NULL,      "spillway:kv_folder_recovered_blocks_total", "Blocks found in folders, of this model.")     \
+    X(AUDITS,        COUNTER,   0, l_one,    NULL,      "spillway:kv_audits_total", "Blocks from below that were computed again and compared.")    \
+    X(AUDIT_WRONG,   COUNTER,   0, l_one,    NULL,      "spillway:kv_audit_mismatch_total", "Of them with other bytes: all blocks were dropped then.") \
+    X(TIER_ERRORS,   COUNTER,   0, l_one,    NULL,      "spillway:kv_transfer_errors_total", "Copies, reads and writes of blocks that failed.")     \
+    X(TIER_REGRET,   GAUGE,     0, l_one,    NULL,      "spillway:kv_load_regret_seconds", "What loads took longer than computing would have.")     \
+    X(STEPS,         COUNTER,   0, l_one,    NULL,      "spillway:engine_steps_total", "Engine steps.")                                        \
+    X(STEP_TIME,     GAUGE,     0, l_one,    NULL,      "spillway:engine_step_seconds", "Length of a step, moving average.")                   \
+    X(STEP_TIMES,    HISTOGRAM, 0, l_one,    &kb_load,  "spillway:step_seconds", "Length of a step.")                                               \
+    X(STEP_SLOW,     GAUGE,     0, l_one,    NULL,      "spillway:step_slowdown_ratio", "The last steps against the usual time of steps of as many tokens.") \
+    X(NAN,           COUNTER,   0, l_one,    NULL,      "spillway:nan_requests_total", "Requests that ended because their logits were NaN.")         \
+    X(QUEUE_TOKENS,  GAUGE,     0, l_one,    NULL,      "spillway:queue_tokens", "Prompt tokens that wait.")                                   \
+    X(CONNECTIONS,   GAUGE,     0, l_one,    NULL,      "spillway:connections", "Open client connections.")                                    \
+    X(STREAMS,       GAUGE,     0, l_one,    NULL,      "spillway:generations", "Requests whose answer is not yet complete.")                  \
+    X(PAUSED,        COUNTER,   0, l_one,    NULL,      "spillway:slow_reader_pauses_total", "Streams parked because their client reads slowly.") \
+    X(KEYS,          COUNTER,   0, l_key,    NULL,      "spillway:auth_failures_total", "Requests refused for their API key: none, a wrong one, or from an address that sent too many.") \
+    X(UNREAD,        COUNTER,   0, l_one,    NULL,      "spillway:unread_dropped_total", "Connections reset because answers that nobody read held too much memory.") \
+    X(UNKNOWN,       COUNTER,   0, l_one,    NULL,      "spillway:unknown_fields_total", "Request fields that no one knows.")                  \
+    X(ACCEPT,        COUNTER,   0, l_one,    NULL,      "spillway:accept_pauses_total", "Pauses of accept for want of descriptors.")           \
+    X(LOG_DROPPED,   COUNTER,   0, l_one,    NULL,      "spillway:log_lines_dropped_total", "Log lines that found their pipe full.")
+/* clang-format on */
+
+enum family_id {
+#define ID(id, ...) F_##id,
+    FAMILIES(ID)
+#undef ID
+        N_FAMILY
+};
+enum { WHYS_BELOW = 2 }; /* reasons for an eviction that a place below the host knows: the first of enum kv_evict_why */
+enum { N_CLASS = 3 };    /* 2xx, 4xx, 5xx */
+
+struct metrics {
+    struct metric_family fam[N_FAMILY];
+    char                 common[400];
+    char                 cache_info[600];
+    char (*http_label)[120];
+    const struct routes *routes;
+    uint32_t             n_handler;  /* http series: handler h, class k at h * N_CLASS + k; handler 0: no route */
+    uint32_t            *handler_of; /* [route] */
+    double               start_time;
+    _Atomic uint64_t     fds_at_us, fds;
+};
+
+static inline struct metric *one(struct metrics *m, enum family_id id) { return &m->fam[id].metric[0]; }
+static inline void           observe(struct metrics *m, enum family_id id, double v)
+{
+    metric_observe(&m->fam[id], one(m, id), v);
+}
+static inline void count_to(struct metrics *m, enum family_id id, uint32_t k, uint64_t v)
+{
+    atomic_store_explicit(&m->fam[id].metric[k].value, v, memory_order_relaxed);
+}

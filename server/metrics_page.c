@@ -1,0 +1,151 @@
+/* metrics_page: what is asked for when the page is: the engine, the tiers and the process; and the page itself. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "server/conn.h"
+#include "server/metrics_impl.h"
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Counting the descriptors reads a folder: once a second at most, whatever the scrape rate. */
+static double open_fds(struct metrics *m)
+{
+    uint64_t now = clock_us(), at = atomic_load_explicit(&m->fds_at_us, memory_order_relaxed);
+    if (now - at > 1000000 && atomic_compare_exchange_strong(&m->fds_at_us, &at, now)) {
+        uint64_t n = 0;
+        DIR     *d = opendir("/proc/self/fd");
+        while (d && readdir(d)) n++;
+        if (d) closedir(d);
+        atomic_store_explicit(&m->fds, n > 3 ? n - 3 : 0, memory_order_relaxed); /* ".", ".." and the folder itself */
+    }
+    return (double)atomic_load_explicit(&m->fds, memory_order_relaxed);
+}
+
+static double resident_bytes(void)
+{
+    char   text[200];
+    size_t n = 0;
+    if (file_read_first("/proc/self/statm", text, sizeof text - 1, &n)) return 0;
+    text[n] = 0;
+    const char *p = strchr(text, ' ');
+    return p ? (double)strtoull(p + 1, NULL, 10) * (double)sysconf(_SC_PAGESIZE) : 0;
+}
+
+/* Of counts that are kept elsewhere. */
+static void set_histogram(struct metric *h, const uint64_t *bucket, uint32_t n, double sum)
+{
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    atomic_store_explicit(&h->sum_bits, bits, memory_order_relaxed);
+    for (uint32_t i = 0; i < n; i++) atomic_store_explicit(&h->bucket[i], bucket[i], memory_order_relaxed);
+}
+
+static void sample_tier(struct metrics *m, uint32_t i, const struct kv_tier_stats *t)
+{
+    bool     host = i == KV_TIER_HOST;
+    uint32_t n_why = host ? KV_EVICT_WHYS : WHYS_BELOW;
+    uint32_t evictions = host ? KV_EVICT_WHYS : 2 * KV_EVICT_WHYS + (i - 1) * WHYS_BELOW; /* its first in l_evict */
+    metric_set(&m->fam[F_TIER_RESERVED].metric[i], (double)t->reserved_bytes);
+    metric_set(&m->fam[F_TIER_USED].metric[i], (double)t->used_bytes);
+    metric_set(&m->fam[F_TIER_BLOCKS].metric[i], (double)t->n_block);
+    count_to(m, F_TIER_HITS, i, t->hit_blocks);
+    count_to(m, F_TIER_STORES, i, t->store_blocks);
+    count_to(m, F_TIER_EVICTED, i, t->evicted);
+    count_to(m, F_TIER_MISSES, i, t->miss_blocks);
+    count_to(m, F_TIER_VERIFY, i, t->n_doubt);
+    count_to(m, F_TIER_LATE, i, t->n_abandoned);
+    metric_set(&m->fam[F_TIER_REGRETS].metric[i], t->regret_us / 1e6);
+    set_histogram(&m->fam[F_TIER_LATENCY].metric[i], t->latency, KV_LATENCY_BUCKETS, t->latency_sum_us / 1e6);
+    for (uint32_t k = 0; k < n_why; k++) count_to(m, F_TIER_EVICTIONS, evictions + k, t->evicted_why[k]);
+    count_to(m, F_TIER_IN, i, t->bytes_in);
+    count_to(m, F_TIER_OUT, i, t->bytes_out);
+    if (!host) metric_set(&m->fam[F_TIER_DEGRADED].metric[i - 1], t->n_degraded);
+}
+
+static void sample_tiers(struct metrics *m, const struct server *s)
+{
+    struct kv_tiers_stats t = { 0 };
+    if (!s->eng.tiers || !s->eng.tiers(s->eng.ctx, &t)) return;
+    for (uint32_t i = 0; i < KV_TIERS; i++) sample_tier(m, i, &t.tier[i]);
+    metric_set(&m->fam[F_TIER_PINNED].metric[1], (double)t.tier[KV_TIER_HOST].pinned_bytes);
+    for (int i = 1; i < KV_DOUBTS; i++) count_to(m, F_TIER_DOUBT, (uint32_t)i - 1, t.doubt[i]);
+    count_to(m, F_TIER_DECISION, 0, t.n_load);
+    count_to(m, F_TIER_DECISION, 1, t.n_recompute);
+    count_to(m, F_TIER_ABANDON, 0, t.n_abandoned);
+    count_to(m, F_TIER_DROPPED, 0, t.n_dropped);
+    count_to(m, F_TIER_ERRORS, 0, t.n_failed_io);
+    const uint64_t event[] = { t.store.n_pauses, t.store.n_removed, t.store.n_gave_way, t.store.n_claimed };
+    const uint64_t segments[] = { t.store.n_locked, t.store.n_damaged, t.store.n_unread, t.store.n_foreign };
+    for (uint32_t i = 0; i < sizeof event / sizeof *event; i++) count_to(m, F_FOLDER_EVENTS, i, event[i]);
+    for (uint32_t i = 0; i < sizeof segments / sizeof *segments; i++)
+        metric_set(&m->fam[F_FOLDER_SEGS].metric[i], (double)segments[i]);
+    metric_set(one(m, F_FOLDER_PAUSED), (double)t.store.n_paused);
+    count_to(m, F_FOLDER_FOUND, 0, t.store.n_recovered);
+    count_to(m, F_AUDITS, 0, t.n_audit);
+    count_to(m, F_AUDIT_WRONG, 0, t.n_audit_mismatch);
+    metric_set(one(m, F_TIER_REGRET), t.regret_us / 1e6);
+}
+
+static void sample_engine(struct metrics *m, const struct server *s)
+{
+    sample_tiers(m, s);
+    struct eng_stats e = { 0 };
+    s->eng.stats(s->eng.ctx, &e);
+    double use = e.kv_blocks ? (double)e.kv_used / e.kv_blocks : 0;
+    metric_set(one(m, F_RUNNING), e.n_running);
+    metric_set(one(m, F_WAITING), e.n_waiting);
+    metric_set(one(m, F_WAITING_WHY), e.n_waiting);
+    metric_set(one(m, F_KV_USE), use);
+    metric_set(one(m, F_KV_USE_OLD), use);
+    uint64_t cached = e.n_cached_tokens < e.n_prompt_tokens ? e.n_cached_tokens : e.n_prompt_tokens;
+    count_to(m, F_PROMPT, 0, e.n_prompt_tokens);
+    count_to(m, F_PROMPT_SRC, 0, e.n_prompt_tokens - cached);
+    count_to(m, F_PROMPT_SRC, 1, cached);
+    count_to(m, F_PROMPT_CACHED, 0, cached);
+    count_to(m, F_GENERATED, 0, e.n_generated);
+    count_to(m, F_PREEMPTED, 0, e.n_preempted);
+    count_to(m, F_QUERIES, 0, e.n_query_tokens);
+    count_to(m, F_HITS, 0, e.n_hit_tokens);
+    count_to(m, F_QUERIES_OLD, 0, e.n_query_tokens);
+    count_to(m, F_HITS_OLD, 0, e.n_hit_tokens);
+    count_to(m, F_STEPS, 0, e.n_step);
+    set_histogram(one(m, F_ITERATION), e.step_rows, PACE_SIZES, (double)e.n_row);
+    set_histogram(one(m, F_STEP_TIMES), e.step_times, PACE_TIMES, (double)e.step_us / 1e6);
+    metric_set(one(m, F_STEP_SLOW), e.step_slow);
+    count_to(m, F_NAN, 0, e.n_nan);
+    count_to(m, F_KV_BORROWED, 0, e.n_borrowed);
+    count_to(m, F_KV_RESUMED, 0, e.n_resumed_tokens);
+    count_to(m, F_PIN_REFUSED, 0, e.n_pin_refused);
+    for (uint32_t i = 0; i < KV_EVICT_WHYS; i++) count_to(m, F_TIER_EVICTIONS, i, e.evicted[i]);
+    double block_bytes = e.kv_blocks ? metric_get(one(m, F_KV_BYTES)) / e.kv_blocks : 0;
+    metric_set(&m->fam[F_TIER_PINNED].metric[0], block_bytes * (double)e.kv_pinned);
+    metric_set(one(m, F_STEP_TIME), (double)e.step_us_ewma / 1e6);
+    metric_set(one(m, F_KV_BLOCKS), e.kv_blocks);
+    metric_set(one(m, F_QUEUE_TOKENS), (double)e.waiting_tokens);
+}
+
+void metrics_print(struct server *s, struct buf *out)
+{
+    struct metrics *m = s->metrics;
+    bool            ready = server_state(s) != SRV_LOADING && s->model;
+    if (ready) sample_engine(m, s);
+    struct timespec cpu;
+    struct rlimit   files;
+    uint32_t        n_conn = 0;
+    for (uint32_t i = 0; i < s->n_io; i++) n_conn += atomic_load_explicit(&s->io[i].n_conn, memory_order_relaxed);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    metric_set(one(m, F_RSS), resident_bytes());
+    metric_set(one(m, F_FDS), open_fds(m));
+    metric_set(one(m, F_FDS_MAX), getrlimit(RLIMIT_NOFILE, &files) ? 0 : (double)files.rlim_cur);
+    metric_set(one(m, F_START), m->start_time);
+    metric_set(one(m, F_CONNECTIONS), n_conn);
+    metric_set(one(m, F_STREAMS), atomic_load(&s->n_gen));
+    count_to(m, F_CPU, 0, (uint64_t)cpu.tv_sec);
+    count_to(m, F_ACCEPT, 0, atomic_load(&s->n_accept_paused));
+    count_to(m, F_LOG_DROPPED, 0, log_dropped());
+    for (int i = 0; i < N_FAMILY; i++)
+        if (ready || !(m->fam[i].common_labels || i == F_CACHE_INFO)) metric_print(out, &m->fam[i], m->common);
+}

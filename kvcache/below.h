@@ -106,6 +106,12 @@ struct kv_below_row {
     void (*close)(struct kv_below *b); /* no job of it is out */
     /* May the block be read from there now? It counts as a use. */
     bool (*find)(struct kv_below *b, const struct kv_key *key, struct kv_place *place_out);
+    /* Of a row that must ask others what they have; NULL, with sought and seeking: find knows by itself. seek: a waiting
+     * prompt lacks these n blocks, in this order. false: nobody is to be asked. Once sought is true of the ticket, find
+     * knows for a while what was answered. */
+    bool (*seek)(struct kv_below *b, const struct kv_key *key, uint32_t n, uint64_t *ticket_out);
+    bool (*sought)(const struct kv_below *b, uint64_t ticket); /* the answers are here, or will not come */
+    bool (*seeking)(const struct kv_below *b);                 /* an answer is still to come */
     /* Is it there, or about to be, hidden or not? Then it need not be written. */
     bool (*has)(const struct kv_below *b, const struct kv_key *key);
     /* Posts the read of a record, with the check of its payload. The place is kept until read_done. ST_NOT_FOUND,

@@ -86,10 +86,13 @@ struct kv_want {
     uint64_t gen, until_us;
     uint32_t n_need,
         n_margin; /* blocks that the device must be able to give before it is worth asking again; how many of them it could run without */
-    uint64_t wait_us;         /* so long it waits for those */
-    uint64_t canary_us;       /* so long it waits for what is not proven yet; 0: has not begun */
-    uint32_t n_hit;           /* what the device held of it when it was told to go on */
-    bool     asked;           /* and was told to go on: it is not asked again while that is there */
+    uint64_t wait_us;                      /* so long it waits for those */
+    uint64_t canary_us;                    /* so long it waits for what is not proven yet; 0: has not begun */
+    uint64_t seek[KV_STORES_MAX], seek_us; /* questions to what lies below, and how long it waits for answers; 0: none
+                                              were asked yet */
+    bool     sought;                       /* it waits for answers no more */
+    uint32_t n_hit;                        /* what the device held of it when it was told to go on */
+    bool     asked;                        /* and was told to go on: it is not asked again while that is there */
     bool     late;            /* because its load was: what has come of it when it is admitted counts all the same */
     uint32_t n_host, n_store; /* tokens that came for it from there */
 };

@@ -114,7 +114,7 @@ struct kv_tiers {
 };
 
 /* What is drawn above what uses it: tier.c calls all files below; tier_hand.c calls drain, down, up and audit;
- * tier_drain.c down; tier_down.c and tier_purge.c up; tier_up.c audit; and all of them the host, what lies below it,
+ * tier_drain.c down; tier_down.c and tier_purge.c up; tier_up.c audit and tier_seek.c; and all of them the host, what lies below it,
  * keys and state. */
 
 /* tier_state.c */
@@ -161,6 +161,13 @@ bool           below_hides(const struct kv_tiers *t,
 uint64_t       below_purge(struct kv_tiers *t);       /* how many blocks */
 void           below_stats(const struct kv_tiers *t, struct kv_tiers_stats *out); /* adds to it */
 enum status    below_check(const struct kv_tiers *t);
+/* tier_seek.c */
+/* Asks what lies below for the blocks of ids[0..n_block * block_tokens) behind at that nobody here holds, where that
+ * takes time. true: answers are still to come, and are worth waiting for. compute_us: what computing all of it takes;
+ * 0: not known. */
+bool seek_wait(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, const uint32_t *ids, uint32_t n_block,
+               double compute_us, uint64_t now);
+bool seeking(const struct kv_tiers *t); /* any answer is still to come */
 /* tier_hand.c */
 bool        hand_turn(struct kv_tiers *t); /* true: frozen, or about to be */
 enum status hand_adopt(struct kv_tiers *t, char *why,

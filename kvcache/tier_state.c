@@ -3,7 +3,10 @@
 #include "base/log.h"
 #include "kvcache/tier_impl.h"
 
-bool kv_tiers_busy(const struct kv_tiers *t) { return tiers_moving(t) || audit_busy(t) || t->audit.purge; }
+bool kv_tiers_busy(const struct kv_tiers *t)
+{
+    return tiers_moving(t) || audit_busy(t) || t->audit.purge || seeking(t);
+}
 
 bool tiers_moving(const struct kv_tiers *t)
 {

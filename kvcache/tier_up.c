@@ -400,6 +400,7 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
     if (first >= end) return go_on(t, w, hit->n, false);
     struct kv_key at = tier_key(t, salt, hit->n ? hit->block : KV_NONE), key[KV_ASK_MAX];
     if (waits_for_canary(t, w, &at, ids + first * bt, us_per_token * n, now)) return false;
+    if (seek_wait(t, w, &at, ids + first * bt, end - first, us_per_token * (end - first) * bt, now)) return false;
     for (; first + n_more < end && n_more < KV_ASK_MAX; n_more++) {
         struct kv_place place;
         at = key[n_more] = kv_key_next(&at, ids + (first + n_more) * bt, bt);

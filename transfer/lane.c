@@ -140,8 +140,12 @@ static void lane_turn(struct xfer_lane *l, bool may_sleep)
     bool more = n == 0 && !l->st && l->ops->idle && l->ops->idle(l);
     if (l->n_begun)
         l->ops->reap(l, may_sleep && n == 0 && !more);
-    else if (may_sleep && !queued(l) && !more)
-        ring_wait(&l->inbox, -1);
+    else if (may_sleep && !queued(l) && !more) {
+        if (l->ops->sleep)
+            l->ops->sleep(l);
+        else
+            ring_wait(&l->inbox, -1);
+    }
 }
 
 static void lane_end(struct xfer_lane *l)

@@ -38,6 +38,9 @@ struct lane_ops {
     enum status (*seg_add)(struct xfer_lane *l, const struct xfer_seg *seg);
     void (*seg_drop)(struct xfer_lane *l, const struct xfer_seg *seg);
     bool (*seg_unpin)(struct xfer_lane *l, const struct xfer_seg *seg); /* as xfer_seg_unpin; NULL: holds none */
+    /* NULL, or: waits instead of the lane's own sleep while nothing is begun, until there is something in the inbox or
+     * of the lane's own to do. The lane's reap then waits for both as well. */
+    void (*sleep)(struct xfer_lane *l);
     bool (*idle)(
         struct xfer_lane *
             l); /* on the lane's thread, or NULL: a bounded piece of what is done when nothing new is to be moved; true: there is more */

@@ -178,6 +178,7 @@ uint32_t xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max)
     return n;
 }
 
+void xfer_wake(struct xfer *x) { ring_wake(&x->done); }
 int  xfer_fd(const struct xfer *x) { return ring_fd(&x->done); }
 bool xfer_arm(struct xfer *x) { return ring_arm(&x->done); }
 void xfer_ack(struct xfer *x) { ring_ack(&x->done); }

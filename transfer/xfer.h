@@ -46,6 +46,7 @@ struct xfer_seg {
     enum xfer_kind kind;
     unsigned char *base;   /* HOST; DEVICE without ranks, which is memory of this process */
     int            fd;     /* FILE; stays open until xfer_seg_drop has returned */
+    bool           lent;   /* HOST: a lane to other machines may let their servers read it, until xfer_seg_drop */
     bool           direct; /* FILE: opened with O_DIRECT: places, lengths and memory are multiples of 4096 */
     uint64_t       bytes;
     /* FILE: the lane's thread seals what it writes and opens what it reads. A sealed blob's head has job.skip bytes. A
@@ -110,6 +111,7 @@ bool xfer_seg_unpin(struct xfer *x, uint32_t id);
 enum status xfer_post(struct xfer *x, const struct xfer_job *job, uint64_t *ticket_out);
 void        xfer_cancel(struct xfer *x, uint64_t ticket); /* no-op when it has completed */
 uint32_t    xfer_poll(struct xfer *x, struct xfer_done *done, uint32_t max);
+void        xfer_wake(struct xfer *x);     /* any thread: the owner has something to look at beside jobs */
 int         xfer_fd(const struct xfer *x); /* readable when a job may be done; call xfer_arm before sleeping on it */
 bool        xfer_arm(struct xfer *x);      /* false: poll again first */
 void        xfer_ack(struct xfer *x);      /* after a wake */

@@ -122,6 +122,107 @@ static void the_first_row_that_has_a_block_is_read(void **state)
     below_rows[0] = below_rows[1] = NULL;
 }
 
+/* ---- a row that has to ask others */
+
+static struct {
+    bool     asks; /* false: it finds as the memory does */
+    bool     answered;
+    uint64_t answer_us;
+    uint32_t n_seek, n_key;
+} asker;
+
+static void asker_turn(struct kv_below *b)
+{
+    (void)b;
+    if (asker.n_seek && now_of->now >= asker.answer_us) asker.answered = true;
+}
+
+static bool asker_find(struct kv_below *b, const struct kv_key *key, struct kv_place *place_out)
+{
+    return (!asker.asks || asker.answered) && memory_find(b, key, place_out);
+}
+
+static bool asker_seek(struct kv_below *b, const struct kv_key *key, uint32_t n, uint64_t *ticket_out)
+{
+    (void)b;
+    (void)key;
+    if (!asker.asks) return false;
+    asker.n_key = n;
+    *ticket_out = ++asker.n_seek;
+    return true;
+}
+
+static bool asker_sought(const struct kv_below *b, uint64_t ticket)
+{
+    (void)b;
+    assert_int_equal(ticket, asker.n_seek);
+    return asker.answered;
+}
+
+static bool asker_seeking(const struct kv_below *b)
+{
+    (void)b;
+    return asker.n_seek && !asker.answered;
+}
+
+/* Prompt 0 comes when the host holds nothing of it, and the answer comes answer_us after it was asked for. */
+static uint32_t found_when_answered_in(uint64_t answer_us, uint64_t *waited_us_out)
+{
+    struct kv_below_row row = memory_row;
+    struct world        w;
+    struct user         u;
+    row.seek = asker_seek;
+    row.sought = asker_sought;
+    row.seeking = asker_seeking;
+    row.find = asker_find;
+    row.turn = asker_turn;
+    memset(&asker, 0, sizeof asker);
+    below_rows[0] = &memory_row;
+    open_world(&w, 3, false);
+    w.t->below[0]->row = &row;
+    fill(&w);
+    uint32_t f = 0; /* one that the host let go of: the memory alone has it */
+    for (;; f++) {
+        ask_for(&u, f, TOKENS, 1000);
+        struct kv_key root = kv_key_root(&w.t->fingerprint, u.salt), key = kv_key_next(&root, u.ids, BT);
+        if (slot_find(&w.t->host, &key) == SLOT_NONE && memory_has(w.t->below[0], &key)) break;
+        assert_true(f < FAMILIES);
+    }
+    asker.asks = true;
+    uint64_t begin = w.now;
+    asker.answer_us = w.now + answer_us;
+    while (!try_admit(&w, &u)) {
+        assert_true(asker.answered || kv_tiers_busy(w.t)); /* else nobody would come back to it */
+        turn(&w, 100);
+        assert_true(w.now < begin + 10000000);
+    }
+    *waited_us_out = w.now - begin;
+    assert_int_equal(asker.n_seek, 1); /* once for all its blocks */
+    assert_int_equal(asker.n_key, (TOKENS - 1) / BT);
+    uint32_t n_hit = u.n_hit;
+    asker.answered = true;
+    finish_user(&w, &u);
+    close_world(&w, false);
+    below_rows[0] = NULL;
+    return n_hit;
+}
+
+static void a_row_that_has_to_ask_is_waited_for(void **state)
+{
+    uint64_t waited_us;
+    (void)state;
+    assert_int_equal(found_when_answered_in(1500, &waited_us), (TOKENS - 1) / BT * BT);
+    assert_true(waited_us >= 1500);
+}
+
+static void it_is_not_waited_for_longer_than_a_quarter_of_computing(void **state)
+{
+    uint64_t waited_us;
+    (void)state;
+    assert_int_equal(found_when_answered_in(1000000, &waited_us), 0);
+    assert_true(waited_us <= (TOKENS - 1) / BT * BT * 1000 / 4 + 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +230,8 @@ int main(void)
         cmocka_unit_test(what_a_row_gives_back_wrong_is_a_miss),
         cmocka_unit_test(a_row_that_takes_nothing_is_passed_over),
         cmocka_unit_test(the_first_row_that_has_a_block_is_read),
+        cmocka_unit_test(a_row_that_has_to_ask_is_waited_for),
+        cmocka_unit_test(it_is_not_waited_for_longer_than_a_quarter_of_computing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

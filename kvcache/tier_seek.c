@@ -1,0 +1,70 @@
+/* tier_seek: questions to what lies below and has to ask others first (below.h, seek): a waiting prompt asks once for
+ * all that it lacks, and waits for the answers while that is cheap. */
+#include "kvcache/tier_impl.h"
+
+enum { SEEK_SHARE = 4, SEEK_MIN_US = 2000, SEEK_MAX_US = 1000000 };
+
+/* Waiting for answers costs at most a quarter of what computing costs. */
+static uint64_t patience_us(double compute_us)
+{
+    double us = compute_us > 0 ? compute_us / SEEK_SHARE : SEEK_MAX_US;
+    return us < SEEK_MIN_US ? SEEK_MIN_US : us > SEEK_MAX_US ? SEEK_MAX_US : (uint64_t)us;
+}
+
+/* The keys behind the first that is nowhere here, that one included. How many. */
+static uint32_t keys_missing(struct kv_tiers *t, struct kv_key at, const uint32_t *ids, uint32_t n_block,
+                             struct kv_key key[KV_ASK_MAX])
+{
+    uint32_t bt = t->cfg.block_tokens, n = 0;
+    for (uint32_t i = 0; i < n_block && n < KV_ASK_MAX; i++) {
+        struct kv_place place;
+        at = kv_key_next(&at, ids + i * bt, bt);
+        if (n == 0 && (slot_find(&t->host, &at) != SLOT_NONE || below_find(t, &at, &place) >= 0)) continue;
+        key[n++] = at;
+    }
+    return n;
+}
+
+/* Asks all rows that ask. false: nobody is to be asked. */
+static bool ask_all(struct kv_tiers *t, struct kv_want *w, const struct kv_key *key, uint32_t n)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < t->n_below; i++) {
+        const struct kv_below_row *row = t->below[i]->row;
+        w->seek[i] = 0;
+        if (row->seek && row->seek(t->below[i], key, n, &w->seek[i])) any = true;
+    }
+    return any;
+}
+
+static bool all_answered(const struct kv_tiers *t, const struct kv_want *w)
+{
+    for (uint32_t i = 0; i < t->n_below; i++) {
+        const struct kv_below_row *row = t->below[i]->row;
+        if (row->sought && w->seek[i] && !row->sought(t->below[i], w->seek[i])) return false;
+    }
+    return true;
+}
+
+bool seek_wait(struct kv_tiers *t, struct kv_want *w, const struct kv_key *at, const uint32_t *ids, uint32_t n_block,
+               double compute_us, uint64_t now)
+{
+    if (w->sought) return false;
+    if (!w->seek_us) {
+        struct kv_key key[KV_ASK_MAX];
+        bool          any = false;
+        for (uint32_t i = 0; i < t->n_below; i++) any |= t->below[i]->row->seek != NULL;
+        uint32_t n = any ? keys_missing(t, *at, ids, n_block, key) : 0;
+        w->seek_us = now + patience_us(compute_us);
+        w->sought = n * t->cfg.block_tokens < t->cfg.load_min_tokens || !ask_all(t, w, key, n);
+    }
+    if (!w->sought) w->sought = now >= w->seek_us || all_answered(t, w);
+    return !w->sought;
+}
+
+bool seeking(const struct kv_tiers *t)
+{
+    for (uint32_t i = 0; i < t->n_below; i++)
+        if (t->below[i]->row->seeking && t->below[i]->row->seeking(t->below[i])) return true;
+    return false;
+}

@@ -338,6 +338,23 @@ struct dev_cfg {
 /* The device that AUTO means on this machine, logged once at info if it is the cpu. Other kinds are returned
  * unchanged. */
 enum dev_kind dev_resolve(enum dev_kind kind);
+/* Instruction sets of the cpu device, of every architecture, the best first: identifier, name on the command line. */
+#define DEV_CPU_ISA_LIST(X)       \
+    X(AMX, "amx")                 \
+    X(AVX512_BF16, "avx512-bf16") \
+    X(AVX512_VNNI, "avx512-vnni") \
+    X(AVX512, "avx512")           \
+    X(AVX_VNNI, "avx-vnni")       \
+    X(AVX2, "avx2")               \
+    X(NEON_BF16, "neon-bf16")     \
+    X(NEON, "neon")               \
+    X(SCALAR, "scalar")
+enum dev_cpu_isa {
+    DEV_ISA_AUTO,
+#define DEV_ISA_ID(id, name) DEV_ISA_##id,
+    DEV_CPU_ISA_LIST(DEV_ISA_ID)
+#undef DEV_ISA_ID
+};
 /* "avx512-bf16, avx512-vnni, avx512, avx2, scalar": the instruction sets of dev_cfg.simd that this machine has, best
  * first; returns text. */
 const char *dev_cpu_isas(char *text, size_t text_bytes);

@@ -38,17 +38,16 @@ int boot_fit_context(struct boot *b, uint64_t n_block)
  * On a GPU else 0: the ranks take what their GPUs have left. */
 static int plan_kv(struct boot *b)
 {
-    const struct config     *cfg = b->cfg;
-    const struct model_spec *s = &b->spec;
-    enum dtype               weight = cfg->dtype, kv = cfg->kv_dtype;
-    if (weight == DT_COUNT) weight = s->dtype;
-    if (kv == DT_COUNT) kv = weight == DT_F32 && b->device != DEV_CUDA ? DT_F32 : DT_BF16;
+    const struct config  *cfg = b->cfg;
+    struct model_load_cfg types = { .weight_dtype = cfg->dtype, .kv_dtype = cfg->kv_dtype };
+    enum dtype            act = b->device == DEV_CUDA ? DT_BF16 : DT_F32; /* BF16 or F16: the KV is the same */
+    enum dtype            kv = model_kv_dtype(&b->spec, &types, act);
     if (b->device == DEV_CUDA && kv != DT_BF16) { /* --device auto: config_check could not know */
         snprintf(b->err, sizeof b->err, "--kv-cache-dtype: found '%s', allowed on a GPU are auto and bfloat16",
                  option_word("kv-cache-dtype", cfg->kv_dtype));
         return EXIT_CONFIG;
     }
-    b->block_bytes = model_kv_block_bytes(s, cfg->tensor_parallel, kv, cfg->block_size);
+    b->block_bytes = model_kv_block_bytes(&b->spec, cfg->tensor_parallel, kv, cfg->block_size);
     uint64_t blocks_seq = blocks_of_context(b);
     if (cfg->given_kv_bytes || cfg->given_kv_gib) {
         b->kv_bytes = cfg->given_kv_bytes ? cfg->kv_bytes : (uint64_t)(cfg->kv_gib * 1073741824.0);
@@ -168,8 +167,7 @@ static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progr
         else
             p->rank.load.packed_dir = b->packed_dir;
     }
-    (void)model_quant_named(option_word("quantization", cfg->quantization), &p->rank.load.quant,
-                            &p->rank.load.quant_head); /* the option table knows the same names */
+    model_quant_of(cfg->quantization, &p->rank.load.quant, &p->rank.load.quant_head);
     if (b->device == DEV_CPU) say_cheaper(cfg, &p->rank.load.quant);
 }
 

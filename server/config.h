@@ -4,6 +4,7 @@
 #pragma once
 #include "base/arena.h"
 #include "base/log.h"
+#include "engine/model/model.h"
 #include "kernels/device.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,7 +27,6 @@ enum load_format { LOAD_AUTO, LOAD_DUMMY };
 enum sampling_defaults { SAMPLING_OF_MODEL, SAMPLING_NEUTRAL };
 enum half_close { HALF_CLOSE_CANCEL, HALF_CLOSE_SERVE };
 enum empty_key_file { KEY_FILE_KEEP, KEY_FILE_DENY };
-enum { CONFIG_AUTO = 0 }; /* of quantization and cpu_isa */
 
 struct config {
     /* model */
@@ -35,10 +35,11 @@ struct config {
     enum sampling_defaults generation_config;
     struct str_list        served_name;
     /* device */
-    enum dev_kind device;
-    enum dtype    dtype, kv_dtype;       /* DT_COUNT: auto */
-    unsigned      cpu_isa, quantization; /* option_word has the name that other floors know it by */
-    uint32_t      tensor_parallel, threads;
+    enum dev_kind     device;
+    enum dtype        dtype, kv_dtype; /* DT_COUNT: auto */
+    enum dev_cpu_isa  cpu_isa;
+    enum model_format quantization;
+    uint32_t          tensor_parallel, threads;
     /* cuda */
     double             gpu_memory_utilization;
     struct str_list    cuda_device; /* numbers, ordinals of CUDA devices */

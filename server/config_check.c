@@ -85,11 +85,11 @@ static int check_device(const struct config *c, char *err, size_t n_err)
     if (cuda && c->dtype == DT_F32)
         return usage_error(err, n_err,
                            "--dtype: found 'float32', allowed with --device cuda are auto, bfloat16 and float16");
-    if (cuda && c->quantization != CONFIG_AUTO)
+    if (cuda && c->quantization != MODEL_FORMAT_AUTO)
         return usage_error(err, n_err, "--quantization: found '%s', allowed with --device cuda is auto",
                            option_word("quantization", c->quantization));
     const char *isa = option_word("cpu-isa", c->cpu_isa);
-    if (c->cpu_isa != CONFIG_AUTO && (cuda || c->device == DEV_REF))
+    if (c->cpu_isa != DEV_ISA_AUTO && (cuda || c->device == DEV_REF))
         return usage_error(err, n_err, "--cpu-isa: found '%s', allowed with --device %s is auto", isa,
                            option_word("device", c->device));
     if (!dev_cpu_has_isa(isa)) {

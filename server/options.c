@@ -1,7 +1,6 @@
 #include "server/options.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "kernels/device.h"
 #include "server/config.h"
 #include <assert.h>
 #include <stdio.h>
@@ -39,15 +38,10 @@ static const struct opt_word log_levels[] = {
     { "error", LOG_LEVEL_ERROR }, { "warn", LOG_LEVEL_WARN }, { "info", LOG_LEVEL_INFO },
     { "debug", LOG_LEVEL_DEBUG }, { "trace", LOG_LEVEL_TRACE },
 };
-/* What these words mean is said by the tables of engine/model/quant.c and kernels/cpu/isa.c, which are asked by the word. */
-static const struct opt_word quantizations[] = {
-    { "auto", 0 }, { "int8", 1 }, { "int8-g128", 2 }, { "w8a8", 3 }, { "int4", 4 }, { "int4-all", 5 }, { "w4a8", 6 },
-    { "int4-g128", 7 }, { "fp8", 8 },
-};
-static const struct opt_word instruction_sets[] = {
-    { "auto", 0 }, { "amx", 1 }, { "avx512-bf16", 2 }, { "avx512-vnni", 3 }, { "avx512", 4 }, { "avx-vnni", 5 },
-    { "avx2", 6 }, { "neon-bf16", 7 }, { "neon", 8 }, { "scalar", 9 },
-};
+#define FORMAT_WORD(id, name, ...) { name, MODEL_FORMAT_##id },
+#define ISA_WORD(id, name)         { name, DEV_ISA_##id },
+static const struct opt_word quantizations[] = { MODEL_FORMAT_LIST(FORMAT_WORD) };
+static const struct opt_word instruction_sets[] = { { "auto", DEV_ISA_AUTO }, DEV_CPU_ISA_LIST(ISA_WORD) };
 
 static const struct opt options[] = {
     { .group = "model", STR("model", model, "DIR", "model folder (safetensors, config.json, tokenizer.json); empty: the embedded pebble") },

@@ -138,6 +138,9 @@ struct model_plan {
 enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
                        struct model_plan *plan_out);
 
+/* The type of the KV's numbers on a device whose activations have type act (F32, or one of 16 bits); of cfg
+ * weight_dtype and kv_dtype are read. */
+enum dtype model_kv_dtype(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dtype act);
 /* The bytes of a KV block of block_tokens tokens on each of n_rank ranks, in numbers of type kv: the sum of what the
  * layers' parts need. */
 uint64_t model_kv_block_bytes(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens);
@@ -146,7 +149,25 @@ uint64_t model_kv_block_bytes(const struct model_spec *spec, uint32_t n_rank, en
 uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_load_cfg *cfg, uint32_t n_rank,
                              enum dtype act);
 
-/* A format by its name on the command line ("auto": none); false: no such name. */
+/* Formats that matrices are rounded to while loading: identifier, name on the command line, whether embedding and head
+ * get it too (else they become int8), and the members of struct dev_quant. */
+#define MODEL_FORMAT_LIST(X)                                         \
+    X(AUTO, "auto", false, .code = DT_F32)                           \
+    X(INT8, "int8", false, .code = DT_I8)                            \
+    X(INT8_G128, "int8-g128", false, .code = DT_I8, .group = 128)    \
+    X(W8A8, "w8a8", false, .code = DT_I8, .act8 = true)              \
+    X(INT4, "int4", false, .code = DT_I4, .group = 32)               \
+    X(INT4_ALL, "int4-all", true, .code = DT_I4, .group = 32)        \
+    X(W4A8, "w4a8", false, .code = DT_I4, .group = 32, .act8 = true) \
+    X(INT4_G128, "int4-g128", false, .code = DT_I4, .group = 128)    \
+    X(FP8, "fp8", false, .code = DT_F8E4M3, .group = 128)
+enum model_format {
+#define MODEL_FORMAT_ID(id, ...) MODEL_FORMAT_##id,
+    MODEL_FORMAT_LIST(MODEL_FORMAT_ID)
+#undef MODEL_FORMAT_ID
+};
+void model_quant_of(enum model_format f, struct dev_quant *q_out, bool *head_out);
+/* A format by its name ("auto": none); false: no such name. */
 bool model_quant_named(const char *name, struct dev_quant *q_out, bool *head_out);
 /* Can a device of this kind, in n_rank slices, hold the checkpoint's codes, or make those that cfg asks for? ST_CONFIG,
  * one line in err. */

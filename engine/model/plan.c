@@ -32,16 +32,22 @@ static struct dev_quant weight_quant(const struct model_spec *s, const struct mo
 }
 
 /* A device whose activations have 16 bits multiplies them with weights of the same type. */
-static enum dtype weight_dtype(const struct model_spec *s, const struct model_load_cfg *cfg, const struct device *dev)
+static enum dtype weight_dtype(const struct model_spec *s, const struct model_load_cfg *cfg, enum dtype act)
 {
-    if (dev->act != DT_F32) return dev->act;
+    if (act != DT_F32) return act;
     if (cfg->weight_dtype != DT_COUNT) return cfg->weight_dtype;
     return s->dtype != DT_COUNT ? s->dtype : DT_F32;
 }
 
-static void set_kv(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg, enum dtype wt)
+enum dtype model_kv_dtype(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dtype act)
 {
-    enum dtype t = cfg->kv_dtype != DT_COUNT ? cfg->kv_dtype : wt == DT_F32 ? DT_F32 : DT_BF16;
+    if (cfg->kv_dtype != DT_COUNT) return cfg->kv_dtype;
+    return weight_dtype(spec, cfg, act) == DT_F32 ? DT_F32 : DT_BF16;
+}
+
+static void set_kv(struct model *m, const struct model_spec *s, const struct model_load_cfg *cfg)
+{
+    enum dtype t = model_kv_dtype(s, cfg, m->dev->act);
     m->kv = (struct dev_kv){ .dtype = t,
                              .n_block = cfg->n_block,
                              .n_layer = s->n_layer,
@@ -56,12 +62,12 @@ void plan_begin(struct place *p_out, struct model *m, const struct model_spec *s
                              .dev = dev,
                              .rank = dev->rank,
                              .n_rank = dev->n_rank,
-                             .weight_dtype = weight_dtype(spec, cfg, dev),
+                             .weight_dtype = weight_dtype(spec, cfg, dev->act),
                              .quant = weight_quant(spec, cfg),
                              .quant_head = cfg->quant_head,
                              .m = m };
     model_sizes(m, spec, cfg, dev);
-    set_kv(m, spec, cfg, p_out->weight_dtype);
+    set_kv(m, spec, cfg);
 }
 
 /* The head is a matrix of its own unless it is tied and whole: then the embedding is read for both. */

@@ -5,24 +5,24 @@
 
 static const struct {
     const char      *name;
-    struct dev_quant q;
     bool             head; /* embedding and head too */
-} formats[] = { { .name = "auto", .q = { .code = DT_F32 } },
-                { .name = "int8", .q = { .code = DT_I8 } },
-                { .name = "int8-g128", .q = { .code = DT_I8, .group = 128 } },
-                { .name = "w8a8", .q = { .code = DT_I8, .act8 = true } },
-                { .name = "int4", .q = { .code = DT_I4, .group = 32 } },
-                { .name = "int4-all", .q = { .code = DT_I4, .group = 32 }, .head = true },
-                { .name = "w4a8", .q = { .code = DT_I4, .group = 32, .act8 = true } },
-                { .name = "int4-g128", .q = { .code = DT_I4, .group = 128 } },
-                { .name = "fp8", .q = { .code = DT_F8E4M3, .group = 128 } } };
+    struct dev_quant q;
+} formats[] = {
+#define FORMAT(id, name, head, ...) { name, head, { __VA_ARGS__ } },
+    MODEL_FORMAT_LIST(FORMAT)
+};
+
+void model_quant_of(enum model_format f, struct dev_quant *q_out, bool *head_out)
+{
+    *q_out = formats[f].q;
+    *head_out = formats[f].head;
+}
 
 bool model_quant_named(const char *name, struct dev_quant *q_out, bool *head_out)
 {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (!strcmp(name, formats[i].name)) {
-            *q_out = formats[i].q;
-            *head_out = formats[i].head;
+            model_quant_of((enum model_format)i, q_out, head_out);
             return true;
         }
     return false;

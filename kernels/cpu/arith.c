@@ -119,7 +119,7 @@ static size_t put(char *text, size_t bytes, size_t at, const char *what, struct 
 void cpu_arith(const struct device *dev, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text,
                size_t bytes)
 {
-    const char     *isa = ((const struct cpu_dev *)dev)->isa->name;
+    const char     *isa = cpu_isa_name(((const struct cpu_dev *)dev)->isa);
     enum arith_part keys = kv == DT_F32 ? PART_KEYS_F32 : kv == DT_F16 ? PART_KEYS_F16 : PART_KEYS_BF16;
     bool            codes = q && q->code != DT_F32;
     size_t          n = put(text, bytes, 0, "floats", arith_of(isa, PART_FLOATS));

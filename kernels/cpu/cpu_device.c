@@ -133,7 +133,7 @@ enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
     d->v = isa->v;
     d->n_thread = n_thread;
     d->ops = cpu_ops;
-    d->ops.name = isa->device_name;
+    d->ops.name = cpu_isa_device(isa);
     struct place_nodes nodes;
     enum status        st;
     if ((st = host_init(&d->host, cfg, &d->ops, cpu_weight_bytes))) goto err_close;
@@ -145,7 +145,7 @@ enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out)
     d->host.impl.quant_bytes = cpu_quant_bytes;
     d->host.impl.arith = cpu_arith;
     d->host.impl.touch = cpu_touch;
-    LOG_DEBUG("dev: %s, %u threads, arena %zu bytes, %zu of them scratch", isa->device_name, n_thread, d->host.size,
+    LOG_DEBUG("dev: %s, %u threads, arena %zu bytes, %zu of them scratch", cpu_isa_device(isa), n_thread, d->host.size,
               d->host.used);
     *d_out = &d->host.impl.dev;
     return ST_OK;

@@ -43,7 +43,7 @@ struct gemm_kind {
 struct attn_kind;
 /* An instruction set of the cpu device: the inner loops of all other ops, and products by type of weight. */
 struct cpu_isa {
-    const char        *name, *device_name;
+    enum dev_cpu_isa   id;
     const struct simd *v;
     bool (*has)(void);
     const struct gemm_kind *(*kind)(enum dtype t, bool act8);
@@ -67,6 +67,8 @@ bool                    gemm_amx_works(void); /* tiles do what they should, here
 const struct gemm_kind *gemm_mmla_kind(enum dtype t, bool act8); /* NULL: as on neon */
 #endif
 
+const char *cpu_isa_name(const struct cpu_isa *isa);   /* on the command line: "avx2" */
+const char *cpu_isa_device(const struct cpu_isa *isa); /* of a device that uses it: "cpu avx2" */
 /* The best of this machine, or the one of that name (NULL, "auto": the best); NULL: no such thing here. */
 const struct cpu_isa *cpu_isa_pick(const char *name);
 

@@ -109,17 +109,17 @@ const struct gemm_kind *cpu_full_kind(enum dtype t, bool act8) { return lanes_ki
 static const struct cpu_isa
     isas[] = { /* best first */
 #if defined(__x86_64__)
-               { "amx", "cpu amx", &simd_avx512, has_amx, amx_kind, { 0, 0 }, &attn_amx },
-               { "avx512-bf16", "cpu avx512-bf16", &simd_avx512, has_bf16, bf16_kind, { 20, 20 }, &attn_bf16 },
-               { "avx512-vnni", "cpu avx512-vnni", &simd_avx512, has_vnni, vnni_kind, { 20, 20 }, NULL },
-               { "avx512", "cpu avx512", &simd_avx512, has_avx512, avx512_kind, { 10, 18 }, NULL },
-               { "avx-vnni", "cpu avx-vnni", &simd_avx2, has_avx_vnni, avx_vnni_kind, { 20, 20 }, NULL },
-               { "avx2", "cpu avx2", &simd_avx2, has_avx2, avx2_kind, { 10, 18 }, NULL },
+               { DEV_ISA_AMX, &simd_avx512, has_amx, amx_kind, { 0, 0 }, &attn_amx },
+               { DEV_ISA_AVX512_BF16, &simd_avx512, has_bf16, bf16_kind, { 20, 20 }, &attn_bf16 },
+               { DEV_ISA_AVX512_VNNI, &simd_avx512, has_vnni, vnni_kind, { 20, 20 }, NULL },
+               { DEV_ISA_AVX512, &simd_avx512, has_avx512, avx512_kind, { 10, 18 }, NULL },
+               { DEV_ISA_AVX_VNNI, &simd_avx2, has_avx_vnni, avx_vnni_kind, { 20, 20 }, NULL },
+               { DEV_ISA_AVX2, &simd_avx2, has_avx2, avx2_kind, { 10, 18 }, NULL },
 #elif defined(__aarch64__)
-               { "neon-bf16", "cpu neon-bf16", &simd_neon, has_mmla, mmla_kind, { 0, 0 }, NULL },
-               { "neon", "cpu neon", &simd_neon, has_c, lanes_kind, { 0, 0 }, NULL },
+               { DEV_ISA_NEON_BF16, &simd_neon, has_mmla, mmla_kind, { 0, 0 }, NULL },
+               { DEV_ISA_NEON, &simd_neon, has_c, lanes_kind, { 0, 0 }, NULL },
 #endif
-               { "scalar", "cpu scalar", &simd_scalar, has_c, lanes_kind, { 0, 0 }, NULL }
+               { DEV_ISA_SCALAR, &simd_scalar, has_c, lanes_kind, { 0, 0 }, NULL }
     };
 
 #if defined(__x86_64__)
@@ -130,11 +130,25 @@ static bool worth(const struct cpu_isa *i) { return i->kind != bf16_kind || __bu
 static bool worth(const struct cpu_isa *i) { return i != NULL; }
 #endif
 
+const char *cpu_isa_name(const struct cpu_isa *isa)
+{
+#define NAME(id, name) [DEV_ISA_##id] = name,
+    static const char *const names[] = { DEV_CPU_ISA_LIST(NAME) };
+    return names[isa->id];
+}
+
+const char *cpu_isa_device(const struct cpu_isa *isa)
+{
+#define DEVICE(id, name) [DEV_ISA_##id] = "cpu " name,
+    static const char *const devices[] = { DEV_CPU_ISA_LIST(DEVICE) };
+    return devices[isa->id];
+}
+
 const struct cpu_isa *cpu_isa_pick(const char *name)
 {
     bool best = !name || !*name || !strcmp(name, "auto");
     for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
-        if (isas[i].has() && (best ? worth(&isas[i]) : !strcmp(name, isas[i].name))) return &isas[i];
+        if (isas[i].has() && (best ? worth(&isas[i]) : !strcmp(name, cpu_isa_name(&isas[i])))) return &isas[i];
     return NULL;
 }
 
@@ -153,6 +167,6 @@ const char *dev_cpu_isas(char *text, size_t text_bytes)
     *text = 0;
     for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
         if (isas[i].has() && n < text_bytes)
-            n += (size_t)snprintf(text + n, text_bytes - n, "%s%s", n ? ", " : "", isas[i].name);
+            n += (size_t)snprintf(text + n, text_bytes - n, "%s%s", n ? ", " : "", cpu_isa_name(&isas[i]));
     return text;
 }

@@ -166,7 +166,7 @@ static void options_of_other_servers_are_understood(void **state)
                      0);
     assert_string_equal(C.model, "/a/b");
     assert_int_equal(C.dtype, DT_F16);
-    assert_int_equal(C.quantization, CONFIG_AUTO);
+    assert_int_equal(C.quantization, MODEL_FORMAT_AUTO);
     assert_int_equal(C.tensor_parallel, 2);
     assert_int_equal(C.max_num_seqs, 7);
     assert_int_equal(C.told.n, 4);
@@ -344,15 +344,20 @@ static void each_word_of_an_option_is_stored_as_a_value_of_its_own(void **state)
     assert_int_equal(PARSE("--log-level", ""), 64);
 }
 
-/* The option's words are asked for again in the table of engine/model/quant.c. */
+/* Tools and tests ask for a format by its word, the server by the option's value. */
 static void every_word_of_quantization_is_a_format(void **state)
 {
     (void)state;
     const struct opt *o = option_find("quantization", strlen("quantization"));
-    struct dev_quant  q;
-    bool              head;
+    struct dev_quant  q, same;
+    bool              head, same_head;
     assert_true(o->n_word > 1);
-    for (uint32_t i = 0; i < o->n_word; i++) assert_true(model_quant_named(o->word[i].word, &q, &head));
+    for (uint32_t i = 0; i < o->n_word; i++) {
+        assert_true(model_quant_named(o->word[i].word, &q, &head));
+        model_quant_of((enum model_format)o->word[i].value, &same, &same_head);
+        assert_true(q.code == same.code && q.group == same.group && q.act8 == same.act8 && head == same_head);
+    }
+    assert_false(model_quant_named("int5", &q, &head));
 }
 
 static void a_packed_cache_that_is_no_folder_is_refused_before_anything_is_loaded(void **state)

@@ -334,6 +334,47 @@ static void read_back(struct model *m, struct test_flight *f, struct seq *all, s
     }
 }
 
+/* The device and the model of one test. dc: what it differs in from the plain device; n_block: of the pool. */
+struct rig {
+    struct device        *d;
+    struct model         *m;
+    struct model_load_cfg lc;
+    size_t                free_before; /* bytes of the device before the model was loaded */
+};
+
+static const struct batch_cfg rig_batch = { .rows_max = 64,
+                                            .seqs_max = LIVE_MAX,
+                                            .pages_max = LIVE_MAX * SEQ_BLOCKS,
+                                            .hist_max = LIVE_MAX * TOKENS,
+                                            .ban_max = 64,
+                                            .allow_max = 128,
+                                            .bias_max = 16 };
+
+static void rig_open(struct rig *r, struct dev_cfg dc, uint32_t n_block)
+{
+    char err[512] = "";
+    dc.kind = DEV_CUDA;
+    dc.arena_bytes = 96 << 20;
+    dc.n_rank = 1;
+    r->lc = (struct model_load_cfg){ .weight_dtype = DT_COUNT,
+                                     .kv_dtype = DT_COUNT,
+                                     .batch_rows_max = 64,
+                                     .logit_rows_max = LOGIT_ROWS,
+                                     .n_block = n_block,
+                                     .block_tokens = BLOCK,
+                                     .step = rig_batch,
+                                     .n_thread = 1 };
+    assert_int_equal(dev_open(&dc, &r->d), ST_OK);
+    r->free_before = r->d->ops->free_bytes(r->d);
+    if (model_load(&spec, &src, &r->lc, r->d, &r->m, err, sizeof err)) fail_msg("%s", err);
+}
+
+static void rig_close(struct rig *r)
+{
+    model_free(r->m);
+    dev_close(r->d);
+}
+
 struct how {
     bool        eager, deterministic, two, lazy;
     const char *fail;   /* a call that fails while capturing */
@@ -343,45 +384,24 @@ static void run(struct how how, struct outcome *o)
 {
     static struct seq         all[SEQ_ALL];
     static struct test_flight flight[2];
-    char                      err[512] = "";
-    struct device            *d;
-    struct model             *m;
-    struct batch_cfg          bc = { .rows_max = 64,
-                                     .seqs_max = LIVE_MAX,
-                                     .pages_max = LIVE_MAX * SEQ_BLOCKS,
-                                     .hist_max = LIVE_MAX * TOKENS,
-                                     .ban_max = 64,
-                                     .allow_max = 128,
-                                     .bias_max = 16 };
-    struct dev_cfg            dc = { .kind = DEV_CUDA,
-                                     .arena_bytes = 96 << 20,
-                                     .n_rank = 1,
-                                     .eager = how.eager,
-                                     .deterministic = how.deterministic,
-                                     .pdl = how.two };
-    struct model_load_cfg     lc = { .weight_dtype = DT_COUNT,
-                                     .kv_dtype = DT_COUNT,
-                                     .batch_rows_max = 64,
-                                     .logit_rows_max = LOGIT_ROWS,
-                                     .n_block = SEQ_ALL * SEQ_BLOCKS,
-                                     .block_tokens = BLOCK,
-                                     .step = bc,
-                                     .n_thread = 1 };
+    struct rig                r;
     memset(o, 0, sizeof *o);
     memset(all, 0, sizeof all);
     memset(n_words, 0, sizeof n_words);
-    assert_int_equal(dev_open(&dc, &d), ST_OK);
-    size_t before = d->ops->free_bytes(d);
-    if (model_load(&spec, &src, &lc, d, &m, err, sizeof err)) fail_msg("%s", err);
+    rig_open(&r, (struct dev_cfg){ .eager = how.eager, .deterministic = how.deterministic, .pdl = how.two },
+             SEQ_ALL * SEQ_BLOCKS);
+    struct device    *d = r.d;
+    struct model     *m = r.m;
     struct model_plan plan;
-    assert_int_equal(model_plan(&spec, &lc, d, &plan), ST_OK);
-    assert_true(before - d->ops->free_bytes(d) <= plan.weight_bytes + plan.work_bytes + lc.n_block * plan.block_bytes);
+    assert_int_equal(model_plan(&spec, &r.lc, d, &plan), ST_OK);
+    assert_true(r.free_before - d->ops->free_bytes(d) <=
+                plan.weight_bytes + plan.work_bytes + r.lc.n_block * plan.block_bytes);
     counting = *d->ops;
     true_begin = counting.step_begin;
     counting.step_begin = count_begin;
     d->ops = &counting;
     fail_in_capture = how.fail;
-    for (int i = 0; i < 2; i++) assert_int_equal(batch_init(&flight[i].b, &bc), ST_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(batch_init(&flight[i].b, &rig_batch), ST_OK);
     for (uint32_t i = 0; i < SEQ_ALL; i++) {
         all[i].join = i < 3 ? 0 : script(i, 1, steps() - 30);
         all[i].n_prompt = 1 + script(i, 2, 20);
@@ -430,8 +450,7 @@ static void run(struct how how, struct outcome *o)
     o->n_record = n_words[DEV_RECORD];
     o->n_replay = n_words[DEV_REPLAY];
     for (int i = 0; i < 2; i++) batch_free(&flight[i].b);
-    model_free(m);
-    dev_close(d);
+    rig_close(&r);
 }
 
 static void assert_alike(const struct outcome *got, const struct outcome *want, const char *what)
@@ -524,29 +543,10 @@ static void H2_a_launch_that_is_refused_is_made_again(void **state)
 static void H2_a_step_that_is_refused_twice_ends_alone(void **state)
 {
     (void)state;
-    char                  err[512] = "";
-    struct model         *m;
-    struct batch          b;
-    struct batch_cfg      bc = { .rows_max = 64,
-                                 .seqs_max = LIVE_MAX,
-                                 .pages_max = LIVE_MAX * SEQ_BLOCKS,
-                                 .hist_max = LIVE_MAX * TOKENS,
-                                 .ban_max = 64,
-                                 .allow_max = 128,
-                                 .bias_max = 16 };
-    struct dev_cfg        dc = { .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1, .deterministic = true };
-    struct model_load_cfg lc = { .weight_dtype = DT_COUNT,
-                                 .kv_dtype = DT_COUNT,
-                                 .batch_rows_max = 64,
-                                 .logit_rows_max = LOGIT_ROWS,
-                                 .n_block = 8,
-                                 .block_tokens = BLOCK,
-                                 .step = bc,
-                                 .n_thread = 1 };
-    struct device        *d;
-    assert_int_equal(dev_open(&dc, &d), ST_OK);
-    if (model_load(&spec, &src, &lc, d, &m, err, sizeof err)) fail_msg("%s", err);
-    assert_int_equal(batch_init(&b, &bc), ST_OK);
+    struct rig   r;
+    struct batch b;
+    rig_open(&r, (struct dev_cfg){ .deterministic = true }, 8);
+    assert_int_equal(batch_init(&b, &rig_batch), ST_OK);
     uint32_t id[] = { 5, 6, 7 }, block[] = { 1 }, first = 0;
     for (int turn_no = 0; turn_no < 6; turn_no++) {
         batch_clear(&b);
@@ -557,14 +557,13 @@ static void H2_a_step_that_is_refused_twice_ends_alone(void **state)
             emu_fail_after("launch", (uint32_t)(turn_no * 3), cudaErrorLaunchOutOfResources);
             emu_fail_after("launch", (uint32_t)turn_no, cudaErrorInvalidConfiguration);
         }
-        model_submit(m, &b);
-        assert_int_equal(model_wait(m, &b), refuse ? ST_STEP : ST_OK);
+        model_submit(r.m, &b);
+        assert_int_equal(model_wait(r.m, &b), refuse ? ST_STEP : ST_OK);
         if (!turn_no) first = b.out.id[0];
         if (!refuse) assert_int_equal(b.out.id[0], first);
     }
     batch_free(&b);
-    model_free(m);
-    dev_close(d);
+    rig_close(&r);
     emu_reset();
 }
 
@@ -579,41 +578,21 @@ static void H4_a_lost_gpu_is_told_from_a_failing_kernel(void **state)
                { cudaErrorECCUncorrectable, ST_BROKEN },
                { cudaErrorLaunchFailure, ST_DEVICE } };
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
-        char                  err[512] = "";
-        struct model         *m;
-        struct batch          b;
-        struct batch_cfg      bc = { .rows_max = 64,
-                                     .seqs_max = LIVE_MAX,
-                                     .pages_max = LIVE_MAX * SEQ_BLOCKS,
-                                     .hist_max = LIVE_MAX * TOKENS,
-                                     .ban_max = 64,
-                                     .allow_max = 128,
-                                     .bias_max = 16 };
-        struct dev_cfg        dc = { .kind = DEV_CUDA, .arena_bytes = 96 << 20, .n_rank = 1 };
-        struct model_load_cfg lc = { .weight_dtype = DT_COUNT,
-                                     .kv_dtype = DT_COUNT,
-                                     .batch_rows_max = 64,
-                                     .logit_rows_max = LOGIT_ROWS,
-                                     .n_block = 8,
-                                     .block_tokens = BLOCK,
-                                     .step = bc,
-                                     .n_thread = 1 };
-        struct device        *d;
-        uint32_t              id[] = { 5, 6, 7 }, block[] = { 1 };
-        assert_int_equal(dev_open(&dc, &d), ST_OK);
-        if (model_load(&spec, &src, &lc, d, &m, err, sizeof err)) fail_msg("%s", err);
-        assert_int_equal(batch_init(&b, &bc), ST_OK);
+        struct rig   r;
+        struct batch b;
+        uint32_t     id[] = { 5, 6, 7 }, block[] = { 1 };
+        rig_open(&r, (struct dev_cfg){ 0 }, 8);
+        assert_int_equal(batch_init(&b, &rig_batch), ST_OK);
         batch_add(&b, id, 3, 0, block, 1);
         emu_fail_after("launch", 4, at[i].e);
         log_init(LOG_LEVEL_ERROR, -1, false);
-        model_submit(m, &b);
-        assert_int_equal(model_wait(m, &b), at[i].want);
-        model_submit(m, &b); /* and stays lost */
-        assert_int_equal(model_wait(m, &b), at[i].want);
+        model_submit(r.m, &b);
+        assert_int_equal(model_wait(r.m, &b), at[i].want);
+        model_submit(r.m, &b); /* and stays lost */
+        assert_int_equal(model_wait(r.m, &b), at[i].want);
         log_init(LOG_LEVEL_ERROR, 2, false);
         batch_free(&b);
-        model_free(m);
-        dev_close(d);
+        rig_close(&r);
         emu_reset();
     }
 }

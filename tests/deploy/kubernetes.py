@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import traceback
 
 import jsonschema
 import kubernetes_validate
@@ -23,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "fault"))
 
-from harness import BINARY, Server  # noqa: E402
+from harness import BINARY, Server, run_tests  # noqa: E402
 
 K8S = os.path.join(ROOT, "deploy", "k8s")
 VERSIONS = ["1.33.0", "1.37.0"]  # the oldest that has everything that is used (preStop.sleep), and the newest
@@ -279,18 +278,7 @@ def main():
         name = sys.argv[1]
         print(yaml.safe_dump_all(render(os.path.join(K8S, "base" if name == "base" else os.path.join("overlays", name))), sort_keys=False))
         return 0
-    passed = failed = 0
-    for fn in TESTS:
-        try:
-            fn()
-            passed += 1
-            print("ok     %s" % fn.__name__, flush=True)
-        except Exception as e:
-            failed += 1
-            print("FAILED %s: %s" % (fn.__name__, e), flush=True)
-            traceback.print_exc(limit=-3)
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed else 0
+    return run_tests(TESTS)
 
 
 if __name__ == "__main__":

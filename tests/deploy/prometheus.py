@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import urllib.parse
 import urllib.request
 
@@ -24,7 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.join(ROOT, "tests", "e2e"), os.path.join(ROOT, "tests", "fault")]
 
-from harness import PATIENCE, Server, free_port  # noqa: E402
+from harness import PATIENCE, Server, free_port, run_tests  # noqa: E402
 from tiers import BASE, World  # noqa: E402
 
 BIN = os.path.join(os.environ.get("PROMETHEUS", os.path.join(ROOT, "build", "prometheus")), "usr", "bin")
@@ -221,27 +220,15 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--plot", metavar="FILE")
     o = p.parse_args()
-    passed = failed = 0
     w = Scraped()
     try:
         if o.plot:
             time.sleep(75)
             plot(w, o.plot)
             return 0
-        for fn in TESTS:
-            begin = time.monotonic()
-            try:
-                fn(w)
-                passed += 1
-                print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - begin), flush=True)
-            except Exception as e:
-                failed += 1
-                print("FAILED %s: %s" % (fn.__name__, e), flush=True)
-                traceback.print_exc(limit=-3)
+        return run_tests(TESTS, w)
     finally:
         w.close()
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ import time
 import urllib.error
 import urllib.request
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fault"))
+from harness import run_tests  # noqa: E402
+
 NATIVE = os.environ.get("SPILLWAY", "build/check/spillway")
 OTHER = shlex.split(os.environ.get("AARCH64", "qemu-aarch64 -L build/aarch64-root build/aarch64/spillway"))
 SHAPE = ["--max-num-seqs", "8", "--max-model-len", "256", "--kv-cache-bytes", "16MiB", "--threads", "2"]
@@ -86,17 +89,7 @@ def test_the_instruction_set_of_the_processor_is_found():
 
 
 def main():
-    n_failed = n_passed = 0
-    for name, fn in [(n, f) for n, f in globals().items() if n.startswith("test_")]:
-        try:
-            fn()
-            n_passed += 1
-            print("ok     " + name)
-        except Exception as e:  # noqa: BLE001 - every failure is reported
-            n_failed += 1
-            print("FAILED %s: %s" % (name, e))
-    print("%d passed, %d failed, 0 skipped" % (n_passed, n_failed))
-    return n_failed != 0
+    return run_tests([fn for name, fn in globals().items() if name.startswith("test_")])
 
 
 if __name__ == "__main__":

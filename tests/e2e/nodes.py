@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fault"))
-from harness import eventually, slower  # noqa: E402
+from harness import eventually, run_tests, slower  # noqa: E402
 
 SPILLWAY = os.environ.get("SPILLWAY", "build/emu/spillway")
 SHAPE = ["--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--max-model-len", "256", "--kv-cache-bytes", "16MiB"]
@@ -296,21 +296,7 @@ def main():
         print("needs a build with emulated GPUs")
         print("0 passed, 0 failed, 1 skipped")
         return 0
-    passed = failed = 0
-    for name, fn in sorted(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        began = time.time()
-        try:
-            fn()
-            passed += 1
-            print("ok   %s (%.1f s)" % (name[5:], time.time() - began))
-        except Exception as e:
-            failed += 1
-            why = str(e) or repr(e)
-            print("FAIL %s: %s" % (name[5:], why if len(why) < 4000 else why[:800] + "\n  [...]\n" + why[-3000:]))
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed else 0
+    return run_tests([fn for name, fn in sorted(globals().items()) if name.startswith("test_")])
 
 
 if __name__ == "__main__":

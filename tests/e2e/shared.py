@@ -20,7 +20,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from tiers import BASE, World, ask, known, metric, run_tests, settle, start  # noqa: E402
+from tiers import BASE, World, ask, known, metric, run_named, settle, start  # noqa: E402
 
 TIGHT = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.005"]  # it spills while it serves
 TESTS = []
@@ -159,7 +159,7 @@ def main():
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()
     os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
-    return run_tests(TESTS, World(1), a.names)
+    return run_named(TESTS, World(1), a.names)
 
 
 if __name__ == "__main__":

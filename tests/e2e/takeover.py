@@ -29,7 +29,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from tiers import run_tests  # noqa: E402
+from tiers import run_named  # noqa: E402
 
 KINDS = ["HELLO", "WELCOME", "REFUSED", "ASK", "SLAB", "NO", "READY", "GO", "TAKEN", "BYE"]
 ORDER = ["HELLO", "WELCOME", "ASK", "SLAB", "READY", "GO", "TAKEN"]
@@ -606,7 +606,7 @@ def main():
     for k in range(MANY):
         w.want[k] = result(plain.post("/v1/completions", body(k)).json)
     plain.stop()
-    return run_tests(TESTS, w, a.names)
+    return run_named(TESTS, w, a.names)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
@@ -432,31 +431,21 @@ def the_cap_holds_on_disk(w):
         s.stop()
 
 
-def run_tests(tests, w, names):
-    """Each on its own, with no server left over; prints the counts. The exit status."""
-    passed = failed = 0
+def run_named(tests, w, names):
+    """Those of the tests that are named, or all, with no server left over after each. The exit status."""
+    from harness import run_tests  # which reads $SPILLWAY: main has set it
+
+    def stop_all():
+        for s in w.running:
+            if s.proc.poll() is None:
+                s.proc.kill()
+                s.proc.wait()
+        w.running.clear()
+
     try:
-        for fn in tests:
-            if names and fn.__name__ not in names:
-                continue
-            t = time.monotonic()
-            try:
-                fn(w)
-                passed += 1
-                print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t), flush=True)
-            except Exception as e:
-                failed += 1
-                print("FAILED %s: %s" % (fn.__name__, e), flush=True)
-                traceback.print_exc(limit=-3)
-            for s in w.running:
-                if s.proc.poll() is None:
-                    s.proc.kill()
-                    s.proc.wait()
-            w.running.clear()
+        return run_tests([fn for fn in tests if not names or fn.__name__ in names], w, after=stop_all)
     finally:
         w.close()
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed else 0
 
 
 def main():
@@ -469,7 +458,7 @@ def main():
     os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
     w = World(a.seed)
     w.cycles = a.cycles
-    return run_tests(TESTS, w, a.names)
+    return run_named(TESTS, w, a.names)
 
 
 if __name__ == "__main__":

@@ -416,6 +416,25 @@ def small_post(extra=(), **kw):
     return post_bytes("/v1/completions", SMALL, extra, **kw)
 
 
+def run_tests(tests, *args, after=None):
+    """Calls each test with args, and after() behind each; prints a line for each and the counts. The exit status of the script."""
+    passed = failed = 0
+    for fn in tests:
+        began = time.monotonic()
+        try:
+            fn(*args)
+            passed += 1
+            print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - began), flush=True)
+        except Exception as e:  # noqa: BLE001 - every failure is reported
+            failed += 1
+            print("FAILED %s: %s" % (fn.__name__, shown(str(e) or repr(e))), flush=True)
+            traceback.print_exc(limit=-3)
+        if after:
+            after()
+    print("%d passed, %d failed, 0 skipped" % (passed, failed))
+    return 1 if failed else 0
+
+
 def eventually(check, what, seconds=None):
     """seconds: promised, so times slower(); without, what must come is waited for."""
     began = time.monotonic()

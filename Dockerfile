@@ -7,7 +7,7 @@ FROM debian:12-slim AS build
 RUN apt-get update \
  && apt-get install -y --no-install-recommends \
       cmake ninja-build pkg-config gcc libc6-dev binutils \
-      libjansson-dev libevent-dev libssl-dev libpcre2-dev libutf8proc-dev libxxhash-dev liburing-dev node-llhttp \
+      libjansson-dev libevent-dev libssl-dev libpcre2-dev libutf8proc-dev libxxhash-dev liburing-dev libcurl4-openssl-dev node-llhttp \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY CMakeLists.txt CMakePresets.json ./
@@ -26,7 +26,7 @@ FROM debian:12-slim
 RUN apt-get update \
  && apt-get install -y --no-install-recommends \
       libjansson4 libevent-2.1-7 libssl3 libpcre2-8-0 \
-      libutf8proc2 libxxhash0 liburing2 ca-certificates \
+      libutf8proc2 libxxhash0 liburing2 libcurl4 ca-certificates \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin spillway
 COPY --from=build /src/build/release/spillway /usr/local/bin/spillway

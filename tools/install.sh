@@ -15,6 +15,7 @@ pc:libpcre2-8|libpcre2-dev
 pc:libutf8proc|libutf8proc-dev
 pc:libxxhash|libxxhash-dev
 pc:liburing|liburing-dev
+pc:libcurl|libcurl4-openssl-dev
 file:/usr/include/llhttp.h,/usr/share/include/llhttp/llhttp.h|libllhttp-dev/node-llhttp
 cmd:ccache|ccache
 '

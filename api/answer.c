@@ -92,6 +92,16 @@ void answer_end(struct call *c, struct buf *out) { writer_of(c)->usage(c, out); 
 
 void answer_fail(const struct call *c, const struct api_error *e, struct buf *out) { c->dialect->error_stream(out, e); }
 
+const char *answer_stream_type(const struct call *c)
+{
+    return c->dialect->stream_type ? c->dialect->stream_type : "text/event-stream; charset=utf-8";
+}
+
+const char *answer_keep_alive(const struct call *c)
+{
+    return c->dialect->keep_alive ? c->dialect->keep_alive : ": keep-alive\n\n";
+}
+
 void answer_error(const struct dialect *d, const struct api_error *e, struct buf *out)
 {
     if (d)

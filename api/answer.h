@@ -44,6 +44,9 @@ void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struc
 void answer_end(struct call *c, struct buf *out);
 /* The request fails after bytes of its stream were sent: its last event. */
 void answer_fail(const struct call *c, const struct api_error *e, struct buf *out);
+/* Content-Type of the call's stream, and what the stream may say between two events to show that it lives. */
+const char *answer_stream_type(const struct call *c);
+const char *answer_keep_alive(const struct call *c);
 /* An error as a body, in the words of dialect d; NULL: of a route that has none. */
 void answer_error(const struct dialect *d, const struct api_error *e, struct buf *out);
 

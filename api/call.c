@@ -33,6 +33,13 @@ enum status call_body_wrong(const struct json_error *je, struct api_error *e)
     return api_keep_private(e);
 }
 
+enum status call_pick(const struct dialect **d, const char *body, size_t n_body, enum lmi_form form,
+                      struct api_error *e)
+{
+    *e = (struct api_error){ .http = 0 };
+    return (*d)->pick ? (*d)->pick(body, n_body, form, d, e) : ST_OK;
+}
+
 enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out,
                        struct api_error *e)
 {

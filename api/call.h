@@ -12,6 +12,7 @@
 #pragma once
 #include "api/token/detok.h"
 #include "api/error.h"
+#include "api/form.h"
 #include "api/guard.h"
 #include "api/jinja/template.h"
 #include "api/token/tokenizer.h"
@@ -46,7 +47,8 @@ struct api_model {
 
 /* The dialects that routes may name. The row is private to api/ (dialect.h). */
 struct dialect;
-extern const struct dialect dialect_chat, dialect_completion;
+extern const struct dialect dialect_chat, dialect_completion, dialect_lmi, dialect_lmi_events, dialect_tgi,
+    dialect_invocation;
 
 struct call_choice {       /* index = prompt * n + i */
     struct eng_choice eng; /* arrays in the call's arena (or mmap'd when large), made by call_prepare */
@@ -130,6 +132,9 @@ struct call {
 enum { CALL_MEMBERS_MAX = 256 << 10, CALL_TREE_BYTES_MAX = 256 << 20 };
 extern const struct json_bounds call_bounds;
 
+/* The dialect that a body is in: *d, unless that row only chooses. Then *d is replaced. ST_INVALID with *e. */
+enum status call_pick(const struct dialect **d, const char *body, size_t n_body, enum lmi_form form,
+                      struct api_error *e);
 /* What call_parse will take for the tree of this body, until call_prepare is done; of fields that nobody reads nothing
  * is built. Or *e, the same as call_parse would say. */
 enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out,

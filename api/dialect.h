@@ -22,10 +22,13 @@ struct writer {
                   struct buf  *out); /* every choice has finished: what it cost, and the end of the answer */
 };
 
+/* A row either speaks a dialect or, with pick, only chooses the row that does, by the form of a body. */
 struct dialect {
     const char                *id_prefix; /* of an answer's id: "chatcmpl-" */
     const struct param_fields *fields;    /* the fields that a body may have */
     unsigned                   fields_on; /* bit of struct param's `on`: the rows that are meant for this dialect */
+    const char                *nest;      /* a field whose members are fields too: those of nest_on; NULL: none */
+    unsigned                   nest_on;   /* as fields_on */
     const char                *prompt_param, *max_tokens_param, *top_logprobs_param; /* names of fields, for errors */
     int64_t                    max_tokens_default; /* -1: the room left in the context */
     bool add_special;        /* the tokenizer's own special tokens are added to a prompt, unless asked otherwise */
@@ -33,9 +36,14 @@ struct dialect {
     enum status (*parse)(struct call *c, struct api_error *e);   /* what its fields say together; makes c->prompt */
     enum status (*prepare)(struct call *c, struct api_error *e); /* prompts -> ids; what its writers need in c->own */
     struct writer stream;                                        /* bytes leave as the answer grows */
-    struct writer whole; /* text gathers in call_choice.text; nothing is in out before usage writes the body */
+    const char   *stream_type; /* Content-Type of a stream; NULL: of server-sent events */
+    const char *keep_alive; /* what a silent stream may say between two events; NULL: a comment of server-sent events */
+    struct writer whole;    /* text gathers in call_choice.text; nothing is in out before usage writes the body */
     void (*error)(struct buf *out, const struct api_error *e);        /* the body of an answer that is an error */
     void (*error_stream)(struct buf *out, const struct api_error *e); /* the last event of a stream that fails */
+    /* NULL: the row speaks. Else it has no other column but error: this finds the row for a body. ST_INVALID with *e. */
+    enum status (*pick)(const char *body, size_t n_body, enum lmi_form form, const struct dialect **d_out,
+                        struct api_error *e);
 };
 
 static inline const char               *text_of(const struct buf *b) { return b->data ? b->data : ""; }

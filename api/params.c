@@ -104,7 +104,10 @@ static enum status read_one(struct call *c, const struct param *p, const json_t 
     return p->check ? p->check(c, p, v, e) : ST_OK;
 }
 
-static bool row_applies(const struct param *p, const struct dialect *d) { return (p->on & d->fields_on) != 0; }
+static bool name_is(const char *own, const char *name, size_t n_name)
+{
+    return strlen(own) == n_name && !memcmp(own, name, n_name);
+}
 
 enum json_want params_want(void *ctx, const char *name, size_t n_name)
 {
@@ -112,26 +115,52 @@ enum json_want params_want(void *ctx, const char *name, size_t n_name)
     const struct param_fields *fields = d->fields;
     for (uint32_t i = 0; i < fields->n_row; i++) {
         const struct param *p = &fields->row[i];
-        if (!row_applies(p, d) || strlen(p->name) != n_name || memcmp(p->name, name, n_name) != 0) continue;
+        if (!(p->on & d->fields_on) || !name_is(p->name, name, n_name)) continue;
         if (!p->at && !p->check) return JSON_TYPE;
         return p->type <= PARAM_STRING ? JSON_SCALAR : JSON_BUILD;
     }
-    return JSON_SKIP;
+    return d->nest && name_is(d->nest, name, n_name) ? JSON_BUILD : JSON_SKIP;
+}
+
+/* The fields of one object: those whose row has a bit of `on`. */
+static enum status read_object(struct call *c, const json_t *from, unsigned on, struct api_error *e)
+{
+    const struct param_fields *fields = c->dialect->fields;
+    for (uint32_t i = 0; i < fields->n_row; i++) {
+        const struct param *p = &fields->row[i];
+        if (!(p->on & on)) continue;
+        const json_t *v = json_object_get(from, p->name);
+        if (!v || json_is_null(v)) continue;
+        enum status st = read_one(c, p, v, e);
+        if (st) return st;
+    }
+    return ST_OK;
+}
+
+static bool is_nested_field(const struct dialect *d, const char *name)
+{
+    for (uint32_t i = 0; i < d->fields->n_row; i++)
+        if ((d->fields->row[i].on & d->nest_on) && !strcmp(d->fields->row[i].name, name)) return true;
+    return false;
+}
+
+static enum status read_nested(struct call *c, struct api_error *e)
+{
+    const struct dialect *d = c->dialect;
+    json_t               *nest = d->nest ? json_object_get(c->body, d->nest) : NULL;
+    const char           *name;
+    json_t               *v;
+    if (!nest || json_is_null(nest)) return ST_OK;
+    if (!json_is_object(nest)) return api_fail(e, 400, d->nest, "'%s' must be an object", d->nest);
+    json_object_foreach(nest, name, v) c->n_unknown_fields += !is_nested_field(d, name);
+    return read_object(c, nest, d->nest_on, e);
 }
 
 enum status params_read(struct call *c, struct api_error *e)
 {
-    const struct param_fields *fields = c->dialect->fields;
-    enum status                st;
     defaults(c);
-    for (uint32_t i = 0; i < fields->n_row; i++) {
-        const struct param *p = &fields->row[i];
-        if (!row_applies(p, c->dialect)) continue;
-        const json_t *v = json_object_get(c->body, p->name);
-        if (!v || json_is_null(v)) continue;
-        if ((st = read_one(c, p, v, e))) return st;
-    }
-    return ST_OK;
+    enum status st = read_object(c, c->body, c->dialect->fields_on, e);
+    return st ? st : read_nested(c, e);
 }
 
 /* ---------------------------------------------------------------- what fields say together */

@@ -37,7 +37,7 @@ struct param_fields {
 /* Whether the row of a field needs its value, its type alone (a row without a place and without a check), or there is
  * no row. ctx: struct call, of which the dialect is read. */
 enum json_want params_want(void *ctx, const char *name, size_t n_name);
-/* Defaults, then every field of c->body that the dialect's table has. */
+/* Defaults, then every field of c->body that the dialect's table has, and those of its nested object. */
 enum status params_read(struct call *c, struct api_error *e);
 /* What one field alone cannot say; fills c->s. */
 enum status params_finish(struct call *c, struct api_error *e);

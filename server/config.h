@@ -2,6 +2,7 @@
  * config_parse -> config_check -> (const for all threads) -> config_free.
  * Later sources win: defaults, then the config file, then the environment, then flags. */
 #pragma once
+#include "api/form.h"
 #include "base/arena.h"
 #include "base/log.h"
 #include "engine/model/model.h"
@@ -57,6 +58,7 @@ struct config {
     uint64_t        kv_bytes;
     double          kv_gib;
     bool            prefix_caching, priority, clamp_max_tokens;
+    enum lmi_form   lmi_form;
     double          kv_host_gib;
     uint32_t        kv_pin_max, kv_audit_every;
     struct str_list kv_nvme;                              /* DIR:GIB, as config_dir_gib reads it */

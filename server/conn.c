@@ -6,6 +6,7 @@
 #include "server/door.h"
 #include "server/hangup.h"
 #include "server/metrics.h"
+#include "server/sagemaker.h"
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
@@ -158,6 +159,7 @@ void conn_free(struct conn *c)
     if (c->req.open && c->req.route && c->state == CONN_WAIT) metrics_http(io->srv->metrics, &c->req, 499);
     conn_release_body(c);
     free(c->req.arg);
+    free(c->req.answer_head);
     wheel_clear(&io->wheel, &c->timer);
     list_del(&c->node);
     list_del(&c->idle);
@@ -206,7 +208,7 @@ static void request_unknown(struct conn *c)
     io_request_id(c->io, c->req.id);
 }
 
-static bool id_is_clean(struct slice id)
+bool conn_id_is_clean(struct slice id)
 {
     if (!id.n || id.n > 128) return false;
     for (size_t i = 0; i < id.n; i++) {
@@ -228,7 +230,7 @@ static void begin_request(struct conn *c, const struct http_head *d)
     r->keep_alive = d->keep_alive && ++c->n_request < REQUESTS_MAX && server_state(c->io->srv) < SRV_HANDED;
     r->t_start_us = clock_us();
     r->cors = -1;
-    if (d->n_request_id == 1 && id_is_clean(d->request_id)) {
+    if (d->n_request_id == 1 && conn_id_is_clean(d->request_id)) {
         memcpy(r->id, d->request_id.p, d->request_id.n);
         r->id_given = true;
     } else {
@@ -300,6 +302,8 @@ static bool admit(struct conn *c, const struct http_head *d)
     } else if (!(rt->methods & d->method))
         api_fail(&e, 405, "", "this route takes %s", route_allow(rt->methods, allow));
     else if (!door_takes_key(c, rt, d, &e))
+        CHECK(e.http);
+    else if (rt->flags & ROUTE_PLATFORM && !sagemaker_head(c, d, &e))
         CHECK(e.http);
     else if (rt->flags & ROUTE_MODEL && server_state(s) == SRV_LOADING)
         api_fail(&e, 503, "", "the model is still being loaded");

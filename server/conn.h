@@ -33,6 +33,8 @@ struct request {
     uint64_t            tenant;                     /* 0: anonymous */
     uint64_t            t_start_us;                 /* its head was complete */
     char               *arg;                        /* rest of the path of a ROUTE_PREFIX row; malloc'd */
+    char               *answer_head;                /* lines that any answer's head carries, or NULL; malloc'd */
+    bool                events;                     /* it accepts text/event-stream */
     int16_t             cors;                       /* index into --cors-origin; -1: none */
     int                 status;                     /* of the answer; 0: none yet */
 };
@@ -90,4 +92,5 @@ void   conn_release_body(struct conn *c);
  * any thread. */
 uint64_t conn_take_body(struct conn *c, struct buf *body_out);
 void     conn_give_body(struct server *s, struct buf *body, uint64_t charge);
-uint64_t conn_who(const struct conn *c); /* for text_job: the key of the request, or the address */
+bool     conn_id_is_clean(struct slice id); /* may be a request's id: 1 to 128 letters, digits, '.', '_' and '-' */
+uint64_t conn_who(const struct conn *c);    /* for text_job: the key of the request, or the address */

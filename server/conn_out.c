@@ -122,6 +122,7 @@ static void put_head(struct conn *c, int status, const char *content_type, const
         conn_out(c, origin, strlen(origin));
         conn_out(c, b, sizeof b - 1);
     }
+    if (c->req.answer_head) conn_out(c, c->req.answer_head, strlen(c->req.answer_head));
     if (more && *more) conn_out(c, more, strlen(more));
     conn_out(c, "\r\n", 2);
 }
@@ -138,6 +139,8 @@ static void request_done(struct conn *c)
     conn_release_body(c);
     free(c->req.arg);
     c->req.arg = NULL;
+    free(c->req.answer_head);
+    c->req.answer_head = NULL;
     bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
     if (c->close_after) {
         conn_enter(c, CONN_FLUSH);

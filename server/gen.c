@@ -22,7 +22,8 @@ struct gen {
     struct io            *io;
     struct conn          *conn; /* NULL: answered, or the client is gone */
     struct list           node;
-    const struct dialect *dialect;
+    const struct dialect *dialect; /* the route's, and once the body was looked at, the body's */
+    enum lmi_form         form;
     struct buf            body;
     uint64_t              charge;  /* of the body, taken from server.bodies */
     _Atomic bool          unheard; /* the client is gone: a text thread need not begin */
@@ -170,7 +171,7 @@ static void gen_flush(struct gen *g)
 {
     struct buf *f = &g->io->frames;
     if (!f->n || !g->call.stream) return;
-    if (!g->begun) conn_stream_begin(g->conn, "text/event-stream; charset=utf-8");
+    if (!g->begun) conn_stream_begin(g->conn, answer_stream_type(&g->call));
     g->begun = true;
     conn_stream_put(g->conn, f->data, f->n);
     g->t_put_us = clock_us();
@@ -327,10 +328,11 @@ static void gen_tick(struct conn_work *w, uint64_t now)
 {
     struct gen *g = of_work(w);
     if (g->in_text || !g->req || !g->call.stream || g->paused || now - g->t_put_us < KEEP_ALIVE_US) return;
-    if (!g->begun) conn_stream_begin(g->conn, "text/event-stream; charset=utf-8");
+    if (!g->begun) conn_stream_begin(g->conn, answer_stream_type(&g->call));
     g->begun = true;
     g->t_put_us = now;
-    conn_stream_put(g->conn, ": keep-alive\n\n", 14);
+    const char *alive = answer_keep_alive(&g->call);
+    conn_stream_put(g->conn, alive, strlen(alive));
 }
 
 /* ---- down: call -> engine ---- */
@@ -443,7 +445,8 @@ static void text_run(struct text_job *j)
     uint64_t    tree = 0;
     g->st = ST_CANCELED;
     if (!atomic_load_explicit(&g->unheard, memory_order_relaxed)) {
-        g->st = j->bytes < TEXT_INLINE_MAX ? ST_OK : take_tree(g, &tree);
+        g->st = call_pick(&g->dialect, g->body.data, g->body.n, g->form, &g->err);
+        if (g->st == ST_OK && j->bytes >= TEXT_INLINE_MAX) g->st = take_tree(g, &tree);
         if (g->st == ST_OK) {
             g->parsed = true;
             g->st = call_parse(&g->call, g->dialect, g->io->srv->model, g->body.data, g->body.n, g->id, &g->err);
@@ -485,6 +488,7 @@ void gen_handle(struct conn *c)
     g->io = io;
     g->conn = c;
     g->dialect = c->req.route->dialect;
+    g->form = c->req.events && io->srv->cfg->lmi_form == LMI_LINES ? LMI_EVENTS : io->srv->cfg->lmi_form;
     g->charge = conn_take_body(c, &g->body);
     g->job = (struct text_job){ .io = io, .run = text_run, .done = text_done, .who = conn_who(c), .bytes = g->body.n };
     memcpy(g->id, c->req.id, sizeof g->id);

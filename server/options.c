@@ -32,6 +32,7 @@ static const struct opt_word devices[] = { { "auto", DEV_AUTO }, { "cuda", DEV_C
 static const struct opt_word dtypes[] = { { "auto", DT_COUNT }, { "bfloat16", DT_BF16 }, { "float16", DT_F16 }, { "float32", DT_F32 } };
 static const struct opt_word collectives[] = { { "auto", DEV_COMM_AUTO }, { "own", DEV_COMM_OWN }, { "nccl", DEV_COMM_NCCL } };
 static const struct opt_word symmetric[] = { { "auto", DEV_SYMMETRIC_AUTO }, { "on", DEV_SYMMETRIC_ON }, { "off", DEV_SYMMETRIC_OFF } };
+static const struct opt_word lmi_forms[] = { { "jsonlines", LMI_LINES }, { "sse", LMI_EVENTS }, { "tgi", LMI_TGI } };
 static const struct opt_word half_close[] = { { "cancel", HALF_CLOSE_CANCEL }, { "serve", HALF_CLOSE_SERVE } };
 static const struct opt_word empty_key_files[] = { { "keep", KEY_FILE_KEEP }, { "deny", KEY_FILE_DENY } };
 static const struct opt_word log_levels[] = {
@@ -110,6 +111,7 @@ static const struct opt options[] = {
     { STR("takeover", takeover, "PATH", "unix socket: take over from the server that listens there (sockets, host KV), then listen there") },
     { U32("takeover-seconds", takeover_s, "600", 1, 86400, "SECONDS", "how long a new server may take to be ready before this one goes on without it") },
     { ENUM("half-close", half_close, "cancel", half_close, "client closed its sending side while it waits: it is gone, or it still reads") },
+    { ENUM("lmi-format", lmi_form, "jsonlines", lmi_forms, "answers to bodies with \"inputs\" on /invocations: streams are lines of JSON or events; tgi: events and lists as TGI writes them") },
     { LIST("allowed-host", allowed_host, "NAME", "Host header to accept besides the own names, or *; repeatable") },
     { LIST("cors-origin", cors_origin, "ORIGIN", "web origin that may call the API, or *; repeatable") },
 

@@ -14,11 +14,12 @@ enum auth_class {
     AUTH_METRICS, /* open on loopback unless --protect-metrics, a key beyond it unless --open-metrics */
 };
 enum route_flag {
-    ROUTE_JSON = 1,   /* POST: a JSON body is required */
-    ROUTE_MODEL = 2,  /* 503 until the model is ready, and while draining */
-    ROUTE_GEN = 4,    /* body limit is --max-body-mib; logged and counted as a generation */
-    ROUTE_PREFIX = 8, /* path is a beginning; the rest is conn's req.arg */
-    ROUTE_QUIET = 16, /* not in http_* metrics: probes and scrapes */
+    ROUTE_JSON = 1,      /* POST: a JSON body is required */
+    ROUTE_MODEL = 2,     /* 503 until the model is ready, and while draining */
+    ROUTE_GEN = 4,       /* body limit is --max-body-mib; logged and counted as a generation */
+    ROUTE_PREFIX = 8,    /* path is a beginning; the rest is conn's req.arg */
+    ROUTE_QUIET = 16,    /* not in http_* metrics: probes and scrapes */
+    ROUTE_PLATFORM = 32, /* its head has headers of a platform (sagemaker.h) */
 };
 enum { ROUTE_BODY_SMALL = 64 << 10, ROUTE_BODY_TEXT = 4 << 20, ROUTE_ALLOW_BYTES = 64 };
 

@@ -17,7 +17,7 @@ def j1(_):
     s = Server("--api-key", key, "--max-key-failures", "0")
     try:
         guarded = (("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/v1/models/pebble"), ("POST", "/tokenize"),
-                   ("POST", "/detokenize"))
+                   ("POST", "/detokenize"), ("POST", "/invocations"))
         for method, path in guarded:
             body = SMALL if method == "POST" else b""
             for extra in ([], ["Authorization: Bearer wrong"], ["Authorization: Bearer " + key[:-1]], ["Authorization: Bearer " + key + "x"], ["Authorization: Bearer "],

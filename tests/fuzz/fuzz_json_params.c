@@ -20,6 +20,20 @@ static void must_be_error(const struct api_error *e)
     if (e->http < 400 || e->http > 599 || !*e->message || !*e->type) abort();
 }
 
+/* Lines of JSON objects. */
+static void must_be_lines(const struct buf *out)
+{
+    for (size_t i = 0; i < out->n;) {
+        const char       *end = memchr(out->data + i, '\n', out->n - i);
+        struct json_error je;
+        if (!end) abort();
+        json_t *v = json_parse(out->data + i, (size_t)(end - out->data) - i, 0, &je);
+        if (!json_is_object(v)) abort();
+        json_decref(v);
+        i = (size_t)(end - out->data) + 1;
+    }
+}
+
 /* Every frame is one line of JSON without raw control bytes. */
 static void must_be_stream(const struct buf *out)
 {
@@ -63,33 +77,47 @@ static void answer(struct call *c, const uint8_t *data, size_t n)
     }
     for (uint32_t i = 8; i < c->n_choice; i++) answer_choice_end(c, i, ENG_CANCELED, &out);
     answer_end(c, &out);
-    if (!out.failed && c->stream) must_be_stream(&out);
+    if (!out.failed && c->stream) (c->dialect == &dialect_lmi ? must_be_lines : must_be_stream)(&out);
     if (!out.failed && !c->stream) {
         struct json_error je;
         json_t           *v = json_parse(out.data, out.n, 0, &je);
-        if (!json_is_object(v)) abort();
+        if (!json_is_object(v) && !json_is_array(v)) abort();
         json_decref(v);
     }
     buf_free(&out);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+static void generate(const struct dialect *d, enum lmi_form form, const uint8_t *data, size_t n)
 {
     struct api_error e = { 0 };
     struct call      c;
+    const char      *body = (const char *)data + 1;
+    if (call_pick(&d, body, n - 1, form, &e)) {
+        must_be_error(&e);
+        return;
+    }
+    enum status st = call_parse(&c, d, &world.m, body, n - 1, NULL, &e);
+    if (!st) st = call_prepare(&c, &e);
+    if (st)
+        must_be_error(&e);
+    else
+        answer(&c, data, n);
+    call_free(&c);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct api_error e = { 0 };
     struct buf       out;
     if (!n) return 0;
     const char *body = (const char *)data + 1;
     size_t      n_body = n - 1;
     if (data[0] % 4 < 2) {
-        enum status st =
-            call_parse(&c, data[0] % 2 ? &dialect_chat : &dialect_completion, &world.m, body, n_body, NULL, &e);
-        if (!st) st = call_prepare(&c, &e);
-        if (st)
-            must_be_error(&e);
-        else
-            answer(&c, data, n);
-        call_free(&c);
+        generate(data[0] % 2 ? &dialect_chat : &dialect_completion, LMI_LINES, data, n);
+        return 0;
+    }
+    if (data[0] % 8 > 5) {
+        generate(&dialect_invocation, (enum lmi_form)(data[0] / 8 % LMI_FORMS), data, n);
         return 0;
     }
     buf_init(&out, 64 << 20);

@@ -352,7 +352,7 @@ static void J1_every_guarded_route_wants_a_key(void **state)
     (void)state;
     static const char *const guarded[] = { "GET /v1/models",       "GET /v1/models/x",          "GET /version",
                                            "POST /v1/completions", "POST /v1/chat/completions", "POST /tokenize",
-                                           "POST /detokenize" };
+                                           "POST /detokenize",     "POST /invocations" };
     static const char *const bad[] = { "",
                                        "Authorization: Bearer wrong\r\n",
                                        "Authorization: Bearer sk-righ\r\n",

@@ -1,0 +1,9 @@
+/* form: how a body with "inputs" is answered. Data; an option and a header choose it. */
+#pragma once
+
+enum lmi_form {
+    LMI_LINES,  /* a stream is lines of JSON */
+    LMI_EVENTS, /* the same objects as server-sent events */
+    LMI_TGI,    /* events, lists and names of TGI */
+    LMI_FORMS
+};

@@ -1,0 +1,53 @@
+/* invocation: which dialect a body of POST /invocations is in. The fields that it has decide, in the order of the
+ * table. */
+#include "api/dialect.h"
+#include <string.h>
+
+static const struct form {
+    const char           *field;
+    const struct dialect *d[LMI_FORMS]; /* by enum lmi_form; NULL: refused */
+    const char           *refused;
+} forms[] = {
+    { "messages", { &dialect_chat, &dialect_chat, &dialect_chat }, NULL },
+    { "prompt", { &dialect_completion, &dialect_completion, &dialect_completion }, NULL },
+    { "inputs", { &dialect_lmi, &dialect_lmi_events, &dialect_tgi }, NULL },
+    { "input", { NULL }, "'input' is a field of embeddings and responses, which are not served here" },
+    { "query", { NULL }, "'query' is a field of rerank and score requests, which are not served here" },
+    { "text_1", { NULL }, "'text_1' is a field of score requests, which are not served here" },
+    { "requestType", { NULL }, "'requestType' must be the only field of its body" },
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+static enum json_want want_form(void *ctx, const char *name, size_t n_name)
+{
+    bool *seen = ctx;
+    for (size_t i = 0; i < FORMS; i++)
+        if (strlen(forms[i].field) == n_name && !memcmp(forms[i].field, name, n_name)) seen[i] = true;
+    return JSON_SKIP;
+}
+
+static enum status pick(const char *body, size_t n_body, enum lmi_form form, const struct dialect **d_out,
+                        struct api_error *e)
+{
+    struct json_fields f;
+    struct json_error  je;
+    bool               seen[FORMS] = { 0 };
+    if (!json_fields_scan(body, n_body, &call_bounds, want_form, seen, &f, &je)) return call_body_wrong(&je, e);
+    for (size_t i = 0; i < FORMS; i++) {
+        if (!seen[i]) continue;
+        if (!forms[i].d[form])
+            return api_fail(e, 400, forms[i].field, "%s; send 'messages', 'prompt' or 'inputs'", forms[i].refused);
+        *d_out = forms[i].d[form];
+        return ST_OK;
+    }
+    return api_fail(e, 400, "", "the body has none of 'messages', 'prompt' and 'inputs'");
+}
+
+static void error_event(struct buf *out, const struct api_error *e)
+{
+    buf_puts(out, "data: ");
+    api_error_json(out, e);
+    buf_puts(out, "\n\n");
+}
+
+const struct dialect dialect_invocation = { .pick = pick, .error = api_error_json, .error_stream = error_event };

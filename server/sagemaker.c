@@ -1,0 +1,158 @@
+#include "server/sagemaker.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum {
+    ATTRIBUTES_MAX = 1024,
+    INFERENCE_ID_MAX = 64,
+    ADAPTER_MAX = 256,
+    ACCEPT_MAX = 8192,
+    LINE_MAX = ATTRIBUTES_MAX + 80
+};
+
+/* ---- what the answer carries ---- */
+
+/* One more line of the answer's head. False: *e. */
+static bool answer_line(struct conn *c, struct api_error *e, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool answer_line(struct conn *c, struct api_error *e, const char *fmt, ...)
+{
+    char    line[LINE_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    size_t have = c->req.answer_head ? strlen(c->req.answer_head) : 0;
+    char  *grown = n < 0 || n >= LINE_MAX ? NULL : realloc(c->req.answer_head, have + (size_t)n + 3);
+    if (!grown) {
+        api_fail(e, 503, "", "out of memory");
+        return false;
+    }
+    snprintf(grown + have, (size_t)n + 3, "%s\r\n", line);
+    c->req.answer_head = grown;
+    return true;
+}
+
+/* ---- one header each ---- */
+
+/* "Accept: text/event-stream" asks for events where a body's own form is another. */
+static bool take_accept(struct conn *c, struct slice v, struct api_error *e)
+{
+    static const char events[] = "text/event-stream";
+    (void)e;
+    for (size_t i = 0; i + sizeof events - 1 <= v.n; i++)
+        if (!strncasecmp(v.p + i, events, sizeof events - 1)) c->req.events = true;
+    return true;
+}
+
+static struct slice trim(struct slice s)
+{
+    while (s.n && (*s.p == ' ' || *s.p == '\t')) {
+        s.p++;
+        s.n--;
+    }
+    while (s.n && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t')) s.n--;
+    return s;
+}
+
+/* Whether a body that was sent to /invocations may go there: a route that takes JSON for the model. */
+static bool may_answer(const struct route *rt)
+{
+    unsigned needed = ROUTE_JSON | ROUTE_MODEL;
+    return rt && (rt->methods & M_POST) && rt->auth == AUTH_KEY && (rt->flags & needed) == needed;
+}
+
+static bool take_route(struct conn *c, struct slice path, struct api_error *e)
+{
+    const struct routes *routes = c->io->srv->routes;
+    const struct route  *rt = route_find(routes, path);
+    char                 shown[200], list[400];
+    if (may_answer(rt)) {
+        c->req.route = rt;
+        return true;
+    }
+    route_list(routes, list, sizeof list);
+    api_fail(e, 404, "", "X-Amzn-SageMaker-Custom-Attributes: route=%s is no route that takes a body; here are %s",
+             api_excerpt(shown, sizeof shown, path.p, path.n), list);
+    return false;
+}
+
+/* key=value pairs with ',' or ';' between. Only route is ours; all of it goes back with the answer. */
+static bool take_attributes(struct conn *c, struct slice v, struct api_error *e)
+{
+    for (size_t i = 0; i < v.n; i++) {
+        if (v.p[i] >= ' ' && v.p[i] <= '~') continue;
+        api_fail(e, 400, "", "X-Amzn-SageMaker-Custom-Attributes: byte %zu is not visible ASCII", i);
+        return false;
+    }
+    for (size_t at = 0; at < v.n;) {
+        size_t end = at;
+        while (end < v.n && v.p[end] != ',' && v.p[end] != ';') end++;
+        struct slice one = trim((struct slice){ v.p + at, end - at });
+        if (one.n > 6 && !strncasecmp(one.p, "route=", 6) &&
+            !take_route(c, trim((struct slice){ one.p + 6, one.n - 6 }), e))
+            return false;
+        at = end + 1;
+    }
+    return answer_line(c, e, "X-Amzn-SageMaker-Custom-Attributes: %.*s", (int)v.n, v.p);
+}
+
+/* The request's id in the log and in x-request-id, unless X-Request-Id names another. */
+static bool take_inference_id(struct conn *c, struct slice v, struct api_error *e)
+{
+    (void)e;
+    if (c->req.id_given || !conn_id_is_clean(v)) return true;
+    memcpy(c->req.id, v.p, v.n);
+    c->req.id[v.n] = 0;
+    c->req.id_given = true;
+    return true;
+}
+
+static bool refuse_adapter(struct conn *c, struct slice v, struct api_error *e)
+{
+    char shown[200];
+    (void)c;
+    api_fail(e, 400, "",
+             "X-Amzn-SageMaker-Adapter-Identifier: found '%s', but adapters are not served; leave the header out",
+             api_excerpt(shown, sizeof shown, v.p, v.n));
+    return false;
+}
+
+static const struct header {
+    const char *name;
+    size_t      bytes_max;
+    bool (*take)(struct conn *c, struct slice v, struct api_error *e); /* v: not empty. False: *e */
+} headers[] = {
+    { "Accept", ACCEPT_MAX, take_accept },
+    { "X-Amzn-SageMaker-Accept", ACCEPT_MAX, take_accept },
+    { "X-Amzn-SageMaker-Custom-Attributes", ATTRIBUTES_MAX, take_attributes },
+    { "X-Amzn-SageMaker-Inference-Id", INFERENCE_ID_MAX, take_inference_id },
+    { "X-Amzn-SageMaker-Adapter-Identifier", ADAPTER_MAX, refuse_adapter },
+    { "X-Amzn-SageMaker-Adapter-Alias", ADAPTER_MAX, refuse_adapter },
+};
+enum { HEADERS = sizeof headers / sizeof *headers, N_ACCEPT = 2 /* the first, which may come several times */ };
+
+bool sagemaker_head(struct conn *c, const struct http_head *d, struct api_error *e)
+{
+    bool seen[HEADERS] = { 0 };
+    for (uint32_t i = 0; i < d->n_field; i++) {
+        struct slice v = d->field[i].value;
+        size_t       k = 0;
+        while (k < HEADERS && !slice_is(d->field[i].name, headers[k].name)) k++;
+        if (k == HEADERS || !v.n) continue;
+        if (v.n > headers[k].bytes_max) {
+            api_fail(e, 400, "", "%s: found %zu bytes, allowed are %zu", headers[k].name, v.n, headers[k].bytes_max);
+            return false;
+        }
+        if (seen[k] && k >= N_ACCEPT) {
+            api_fail(e, 400, "", "%s is given twice", headers[k].name);
+            return false;
+        }
+        seen[k] = true;
+        if (!headers[k].take(c, v, e)) return false;
+    }
+    return true;
+}

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Plays SageMaker's platform: starts the server with `serve`, probes /ping every 250 ms from the start to the end, invokes it in every
+form, and stops it with SIGTERM.
+
+    sagemaker.py [--preset check] [--start "COMMAND"] [--folder DIR --folder-inside DIR] [name ...]
+
+--start: the words in front of `serve`, where that is not just the program: "chroot ROOT /usr/local/bin/spillway". Signals go to the
+innermost process of that command, and its exit code is the command's. --folder is the platform's folder (its `model` is what a model
+is unpacked into) and --folder-inside the name that it has for the server.
+One line each, then `N passed, N failed, N skipped`."""
+
+import argparse
+import http.client
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+import scratch
+from harness import PATIENCE, eventually, free_port, slower
+
+TESTS = []
+PROBE_S = 0.25  # between two probes of the platform
+PING_S = 2  # after which the platform gives a probe up
+STOP_S = 30  # between SIGTERM and SIGKILL
+PREFIX = "X-Amzn-SageMaker-"
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    def __repr__(self):
+        return "<%s %s %r>" % (self.status, self.headers, self.body[:300])
+
+
+def innermost(pid):
+    """The process that was started last below this one: a launcher forks the server, or becomes it."""
+    while True:
+        try:
+            with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
+                below = f.read().split()
+        except OSError:
+            return pid
+        if not below:
+            return pid
+        pid = int(below[-1])
+
+
+class Container:
+    """A server as the platform runs it. env: the variables of the model's definition."""
+
+    launch, folder, inside = [], "", ""
+
+    def __init__(self, env=None, args=(), wait=True):
+        self.port = free_port()
+        self.log = tempfile.NamedTemporaryFile(prefix="sagemaker-", suffix=".log", delete=False)
+        told = {k: v for k, v in os.environ.items() if not k.startswith(("SPILLWAY_", "SM_", "OPTION_", "SAGEMAKER_", "HF_"))}
+        told.update({"SPILLWAY_PORT": str(self.port)})
+        told.update(env or {})
+        self.env = {k: v for k, v in told.items() if v is not None}
+        self.proc = subprocess.Popen([*self.launch, "serve", *args], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=self.env)
+        self.pings, self.slowest, self.probing = [], 0.0, True
+        self.prober = threading.Thread(target=self._probe)
+        self.prober.start()
+        if wait:
+            self.in_service()
+
+    def _probe(self):
+        while self.probing and self.proc.poll() is None:
+            t = time.monotonic()
+            try:
+                r = self.request("GET", "/ping", timeout=PATIENCE)
+                assert r.status in (200, 503) and not r.body, r
+                self.pings.append(r.status)
+            except (OSError, http.client.HTTPException):
+                self.pings.append(0)  # the port is closed: before the start, or after the end
+            took = time.monotonic() - t
+            self.slowest = max(self.slowest, took)
+            time.sleep(max(0.0, PROBE_S - took))
+
+    def text(self):
+        with open(self.log.name, "rb") as f:
+            return f.read().decode("utf-8", "replace")
+
+    def tail(self):
+        return "\n".join(self.text().split("\n")[-25:])
+
+    def in_service(self):
+        """As the endpoint: from the first 200 on."""
+
+        def ready():
+            assert self.proc.poll() is None, "ended with %s: %s" % (self.proc.returncode, self.tail())
+            return 200 in self.pings
+
+        eventually(ready, "/ping is 200")
+
+    def request(self, method, path, body=None, headers=None, timeout=PATIENCE):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            c.request(method, path, body, headers or {})
+            r = c.getresponse()
+            return Answer(r.status, {k.lower(): v for k, v in r.getheaders()}, r.read())
+        finally:
+            c.close()
+
+    def invoke(self, body, **headers):
+        """headers: by the end of their names, Session_Id for X-Amzn-SageMaker-Session-Id; Accept is itself."""
+        h = {"Content-Type": "application/json", "X-Amzn-Trace-Id": "Root=1-2-3"}
+        for k, v in headers.items():
+            h[k if k == "Accept" else PREFIX + k.replace("_", "-")] = v
+        return self.request("POST", "/invocations", body if isinstance(body, bytes) else json.dumps(body), h)
+
+    def send(self, sig):
+        os.kill(innermost(self.proc.pid), sig)
+
+    def stop(self, code=0, sig=signal.SIGTERM):
+        """The end of an instance: the exit code, and in how many seconds it came."""
+        t = time.monotonic()
+        self.send(sig)
+        got = self.proc.wait(PATIENCE)
+        took = time.monotonic() - t
+        self.close()
+        assert got == code, "ended with %s, not %s: %s" % (got, code, self.tail())
+        assert took < STOP_S * slower(), "ended %.1f s after SIGTERM" % took
+        return took
+
+    def close(self):
+        self.probing = False
+        if self.proc.poll() is None:
+            try:
+                self.send(signal.SIGKILL)
+            except OSError:
+                pass
+            self.proc.kill()
+        self.proc.wait()
+        self.prober.join()
+
+
+MSG = [{"role": "user", "content": "What is the capital of France?"}]
+CAPITAL = "The capital of France is"
+
+
+def events(body):
+    return [x[6:] for x in body.decode().split("\n\n") if x.startswith("data: ")]
+
+
+@test
+def every_form_of_body_is_answered_in_its_own(c):
+    r = c.invoke({"messages": MSG, "temperature": 0})
+    assert r.status == 200 and "Paris" in r.json["choices"][0]["message"]["content"], r
+    r = c.invoke({"prompt": CAPITAL, "temperature": 0, "max_tokens": 4})
+    assert r.status == 200 and r.json["object"] == "text_completion" and "Paris" in r.json["choices"][0]["text"], r
+    want = r.json["choices"][0]["text"]
+    r = c.invoke({"inputs": CAPITAL, "parameters": {"max_new_tokens": 4, "details": True}})
+    assert r.status == 200 and r.json["generated_text"] == want, (r, want)
+    d = r.json["details"]
+    assert d["finish_reason"] == "length" and d["generated_tokens"] == 4 == len(d["tokens"]) and d["inputs"] == CAPITAL, d
+    assert "".join(t["text"] for t in d["tokens"]) == want and all(t["log_prob"] <= 0 for t in d["tokens"]), d
+    r = c.invoke({"inputs": [CAPITAL, "One, two,"], "parameters": {"max_new_tokens": 4, "return_full_text": True}})
+    assert r.status == 200 and r.json[0]["generated_text"] == CAPITAL + want and r.json[1]["generated_text"].startswith("One, two,"), r
+    for body, word in (({"input": "a"}, "embeddings"), ({"query": "a", "documents": ["b"]}, "rerank"), ({}, "'inputs'"), ({"inputs": 7}, "inputs")):
+        r = c.invoke(body)
+        assert r.status == 400 and word in r.json["error"]["message"], (body, r)
+
+
+@test
+def streams_come_in_chunks_as_tokens_are_made(c):
+    r = c.invoke({"messages": MSG, "stream": True, "temperature": 0})
+    assert r.headers["content-type"].startswith("text/event-stream") and events(r.body)[-1] == "[DONE]", r
+    body = {"inputs": CAPITAL, "parameters": {"max_new_tokens": 400, "ignore_eos": True}, "stream": True}
+    conn = http.client.HTTPConnection("127.0.0.1", c.port, timeout=PATIENCE)
+    conn.request("POST", "/invocations", json.dumps(body), {"Content-Type": "application/json"})
+    r = conn.getresponse()
+    assert r.status == 200 and r.getheader("Content-Type") == "application/jsonlines" and r.getheader("Transfer-Encoding") == "chunked"
+    first = json.loads(r.readline())
+    assert first["generated_text"] is None and first["token"]["text"], first
+    running = c.request("GET", "/metrics").body.decode()
+    assert "vllm:num_requests_running" in running
+    lines = [first] + [json.loads(x) for x in r.read().decode().split("\n") if x.strip()]
+    conn.close()
+    assert len(lines) == 400 and lines[-1]["details"]["generated_tokens"] == 400, len(lines)
+    assert "".join(x["token"]["text"] for x in lines) == lines[-1]["generated_text"]
+    short = {"inputs": CAPITAL, "parameters": {"max_new_tokens": 4}, "stream": True}
+    ev = events(c.invoke(short, Accept="text/event-stream").body)
+    assert len(ev) == 4 and json.loads(ev[-1])["generated_text"], ev
+
+
+@test
+def headers_of_the_platform_are_honoured_or_ignored(c):
+    body = {"prompt": CAPITAL, "max_tokens": 2, "temperature": 0}
+    r = c.invoke(body, Custom_Attributes="route=/v1/completions,trace=7", Inference_Id="inf-1", Target_Variant="v", Something="x" * 500)
+    assert r.status == 200 and r.headers["x-amzn-sagemaker-custom-attributes"] == "route=/v1/completions,trace=7", r
+    assert r.headers["x-request-id"] == "inf-1" and "id=inf-1 " in c.text(), r
+    assert c.invoke(body, Custom_Attributes="route=/v1/chat/completions").status == 400
+    r = c.invoke(body, Custom_Attributes="route=/etc/passwd")
+    assert r.status == 404 and "/v1/chat/completions" in r.json["error"]["message"], r
+    r = c.invoke(body, Adapter_Identifier="my-lora")
+    assert r.status == 400 and "adapters are not served" in r.json["error"]["message"], r
+
+
+@test
+def a_body_of_six_mebibytes_is_read_and_one_over_the_limit_is_a_413(_):
+    c = Container({"SPILLWAY_MAX_BODY_MIB": "6"})
+    try:
+        head = b'{"prompt": "Hi", "max_tokens": 1, "user": "'
+        most = head + b"x" * ((6 << 20) - len(head) - 2) + b'"}'
+        assert len(most) == 6 << 20
+        assert c.invoke(most).status == 200
+        r = c.invoke(most[:-2] + b'x"}')
+        assert r.status == 413 and str(6 << 20) in r.json["error"]["message"], r
+    finally:
+        c.close()
+
+
+@test
+def an_instance_starts_answers_probes_and_stops(_):
+    c = Container(wait=False)
+    try:
+        c.in_service()
+        assert c.pings[c.pings.index(200):].count(200) == len(c.pings[c.pings.index(200):]), "in and out of service: %r" % c.pings
+        body = {"inputs": CAPITAL, "parameters": {"max_new_tokens": 300, "ignore_eos": True}, "stream": True}
+        got = []
+        threads = [threading.Thread(target=lambda: got.append(c.invoke(body))) for _ in range(20)]
+        for t in threads:
+            t.start()
+        eventually(lambda: b"vllm:num_requests_running{" in c.request("GET", "/metrics").body and running(c) >= 20, "20 streams run")
+        c.stop()
+        for t in threads:
+            t.join()
+        whole = [r for r in got if r.status == 200 and '"finish_reason":"length"' in r.body.decode()]
+        assert len(whole) == 20, "%d of 20 streams ended well: %r" % (len(whole), got[:2])
+        assert c.slowest < PING_S * slower(), "a probe took %.2f s" % c.slowest
+    finally:
+        c.close()
+
+
+def running(c):
+    return sum(float(x.rsplit(" ", 1)[1]) for x in c.request("GET", "/metrics").body.decode().split("\n") if x.startswith("vllm:num_requests_running{"))
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--preset", default="check")
+    ap.add_argument("--start", default="")
+    ap.add_argument("--folder", default="")
+    ap.add_argument("--folder-inside", default="")
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    program = os.environ.get("SPILLWAY", os.path.join(ROOT, "build", a.preset, "spillway"))
+    Container.launch = shlex.split(a.start) if a.start else [program]
+    Container.folder = a.folder or tempfile.mkdtemp(prefix="ml-")
+    Container.inside = a.folder_inside or Container.folder
+    passed = failed = 0
+    shared = None
+    for fn in TESTS:
+        if a.names and fn.__name__ not in a.names:
+            continue
+        t = time.monotonic()
+        try:
+            if fn.__code__.co_varnames[0] == "c" and not shared:  # those that have no server of their own share one
+                shared = Container()
+            fn(shared)
+            passed += 1
+            print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t), flush=True)
+        except Exception as e:
+            failed += 1
+            print("FAILED %s: %s" % (fn.__name__, e), flush=True)
+            traceback.print_exc(limit=-3)
+    if shared:
+        try:
+            shared.stop()
+        except Exception as e:
+            failed += 1
+            print("FAILED the shared server's end: %s" % e, flush=True)
+    print("%d passed, %d failed, 0 skipped" % (passed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    scratch.run(main)

@@ -208,16 +208,6 @@ static void request_unknown(struct conn *c)
     io_request_id(c->io, c->req.id);
 }
 
-bool conn_id_is_clean(struct slice id)
-{
-    if (!id.n || id.n > 128) return false;
-    for (size_t i = 0; i < id.n; i++) {
-        char c = id.p[i], l = (char)(c | 0x20);
-        if (!((c >= '0' && c <= '9') || (l >= 'a' && l <= 'z') || c == '.' || c == '_' || c == '-')) return false;
-    }
-    return true;
-}
-
 static void begin_request(struct conn *c, const struct http_head *d)
 {
     struct request *r = &c->req;
@@ -230,7 +220,7 @@ static void begin_request(struct conn *c, const struct http_head *d)
     r->keep_alive = d->keep_alive && ++c->n_request < REQUESTS_MAX && server_state(c->io->srv) < SRV_HANDED;
     r->t_start_us = clock_us();
     r->cors = -1;
-    if (d->n_request_id == 1 && conn_id_is_clean(d->request_id)) {
+    if (d->n_request_id == 1 && slice_is_id(d->request_id)) {
         memcpy(r->id, d->request_id.p, d->request_id.n);
         r->id_given = true;
     } else {

@@ -92,5 +92,4 @@ void   conn_release_body(struct conn *c);
  * any thread. */
 uint64_t conn_take_body(struct conn *c, struct buf *body_out);
 void     conn_give_body(struct server *s, struct buf *body, uint64_t charge);
-bool     conn_id_is_clean(struct slice id); /* may be a request's id: 1 to 128 letters, digits, '.', '_' and '-' */
-uint64_t conn_who(const struct conn *c);    /* for text_job: the key of the request, or the address */
+uint64_t conn_who(const struct conn *c); /* for text_job: the key of the request, or the address */

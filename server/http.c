@@ -4,6 +4,16 @@
 
 bool slice_is(struct slice s, const char *text) { return strlen(text) == s.n && !strncasecmp(s.p, text, s.n); }
 
+bool slice_is_id(struct slice s)
+{
+    if (!s.n || s.n > 128) return false;
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i], l = (char)(c | 0x20);
+        if (!((c >= '0' && c <= '9') || (l >= 'a' && l <= 'z') || c == '.' || c == '_' || c == '-')) return false;
+    }
+    return true;
+}
+
 const char *http_status_text(int status)
 {
     static const struct {

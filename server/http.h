@@ -65,4 +65,5 @@ int  http_body(struct http *h, const char *p, size_t n, uint64_t body_max, struc
 bool http_has_body(const struct http *h); /* after the head: some body bytes follow */
 
 bool        slice_is(struct slice s, const char *text); /* equal, ASCII case ignored */
+bool        slice_is_id(struct slice s);                /* 1 to 128 letters, digits, '.', '_' and '-' */
 const char *http_status_text(int status);

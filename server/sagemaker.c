@@ -104,7 +104,7 @@ static bool take_attributes(struct conn *c, struct slice v, struct api_error *e)
 static bool take_inference_id(struct conn *c, struct slice v, struct api_error *e)
 {
     (void)e;
-    if (c->req.id_given || !conn_id_is_clean(v)) return true;
+    if (c->req.id_given || !slice_is_id(v)) return true;
     memcpy(c->req.id, v.p, v.n);
     c->req.id[v.n] = 0;
     c->req.id_given = true;

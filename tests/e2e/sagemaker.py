@@ -21,14 +21,13 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from harness import PATIENCE, eventually, free_port, slower
+from harness import PATIENCE, eventually, free_port, run_tests, slower
 
 TESTS = []
 PROBE_S = 0.25  # between two probes of the platform
@@ -157,6 +156,20 @@ class Container:
         self.prober.join()
 
 
+class World:
+    """What the tests share: one server that stays, made when it is first asked for."""
+
+    shared = None
+
+    def server(self):
+        self.shared = self.shared or Container()
+        return self.shared
+
+    def close(self):
+        if self.shared:
+            self.shared.stop()
+
+
 MSG = [{"role": "user", "content": "What is the capital of France?"}]
 CAPITAL = "The capital of France is"
 
@@ -166,7 +179,8 @@ def events(body):
 
 
 @test
-def every_form_of_body_is_answered_in_its_own(c):
+def every_form_of_body_is_answered_in_its_own(w):
+    c = w.server()
     r = c.invoke({"messages": MSG, "temperature": 0})
     assert r.status == 200 and "Paris" in r.json["choices"][0]["message"]["content"], r
     r = c.invoke({"prompt": CAPITAL, "temperature": 0, "max_tokens": 4})
@@ -185,7 +199,8 @@ def every_form_of_body_is_answered_in_its_own(c):
 
 
 @test
-def streams_come_in_chunks_as_tokens_are_made(c):
+def streams_come_in_chunks_as_tokens_are_made(w):
+    c = w.server()
     r = c.invoke({"messages": MSG, "stream": True, "temperature": 0})
     assert r.headers["content-type"].startswith("text/event-stream") and events(r.body)[-1] == "[DONE]", r
     body = {"inputs": CAPITAL, "parameters": {"max_new_tokens": 400, "ignore_eos": True}, "stream": True}
@@ -207,7 +222,8 @@ def streams_come_in_chunks_as_tokens_are_made(c):
 
 
 @test
-def headers_of_the_platform_are_honoured_or_ignored(c):
+def headers_of_the_platform_are_honoured_or_ignored(w):
+    c = w.server()
     body = {"prompt": CAPITAL, "max_tokens": 2, "temperature": 0}
     r = c.invoke(body, Custom_Attributes="route=/v1/completions,trace=7", Inference_Id="inf-1", Target_Variant="v", Something="x" * 500)
     assert r.status == 200 and r.headers["x-amzn-sagemaker-custom-attributes"] == "route=/v1/completions,trace=7", r
@@ -271,30 +287,11 @@ def main():
     Container.launch = shlex.split(a.start) if a.start else [program]
     Container.folder = a.folder or tempfile.mkdtemp(prefix="ml-")
     Container.inside = a.folder_inside or Container.folder
-    passed = failed = 0
-    shared = None
-    for fn in TESTS:
-        if a.names and fn.__name__ not in a.names:
-            continue
-        t = time.monotonic()
-        try:
-            if fn.__code__.co_varnames[0] == "c" and not shared:  # those that have no server of their own share one
-                shared = Container()
-            fn(shared)
-            passed += 1
-            print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t), flush=True)
-        except Exception as e:
-            failed += 1
-            print("FAILED %s: %s" % (fn.__name__, e), flush=True)
-            traceback.print_exc(limit=-3)
-    if shared:
-        try:
-            shared.stop()
-        except Exception as e:
-            failed += 1
-            print("FAILED the shared server's end: %s" % e, flush=True)
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed else 0
+    world = World()
+    try:
+        return run_tests([fn for fn in TESTS if not a.names or fn.__name__ in a.names], world)
+    finally:
+        world.close()
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ static void metric_put_sample(struct buf *b, const struct metric_family *f, cons
 
 void metric_print(struct buf *b, const struct metric_family *f, const char *common)
 {
-    static const char *const type[] = { "counter", "gauge", "histogram" };
+    static const char *const type[] = { "counter", "counter", "gauge", "histogram", "summary" };
     buf_puts(b, "# HELP ");
     buf_puts(b, f->name);
     buf_putc(b, ' ');
@@ -106,14 +106,15 @@ void metric_print(struct buf *b, const struct metric_family *f, const char *comm
         const struct metric *m = &f->metric[i];
         if (f->type == METRIC_COUNTER) {
             metric_put_sample(b, f, m, common, "", NULL, (double)atomic_load_explicit(&m->value, memory_order_relaxed));
-        } else if (f->type == METRIC_GAUGE) {
+        } else if (f->type == METRIC_GAUGE || f->type == METRIC_REAL) {
             metric_put_sample(b, f, m, common, "", NULL, metric_get(m));
         } else {
             uint64_t     count = 0;
             const double inf = INFINITY;
             for (uint32_t k = 0; k <= f->n_bound; k++) {
                 count += atomic_load_explicit(&m->bucket[k], memory_order_acquire);
-                metric_put_sample(b, f, m, common, "_bucket", k < f->n_bound ? &f->bound[k] : &inf, (double)count);
+                if (f->type == METRIC_HISTOGRAM)
+                    metric_put_sample(b, f, m, common, "_bucket", k < f->n_bound ? &f->bound[k] : &inf, (double)count);
             }
             metric_put_sample(b, f, m, common, "_count", NULL, (double)count);
             metric_put_sample(b, f, m, common, "_sum", NULL,

@@ -5,7 +5,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
+/* REAL: a counter whose count is a double, seconds for example: written by metric_set. SUMMARY: count and sum alone. */
+enum metric_type { METRIC_COUNTER, METRIC_REAL, METRIC_GAUGE, METRIC_HISTOGRAM, METRIC_SUMMARY };
 
 enum { METRIC_BUCKETS_MAX = 40 };
 
@@ -13,8 +14,8 @@ enum { METRIC_BUCKETS_MAX = 40 };
  * labels (model_name, engine) are put in front of it by metric_print for families that ask for them. */
 struct metric {
     const char      *labels;
-    _Atomic uint64_t value;                          /* counter: count; gauge: bits of a double */
-    _Atomic uint64_t bucket[METRIC_BUCKETS_MAX + 1]; /* histogram: not cumulative; last: +Inf */
+    _Atomic uint64_t value;                          /* counter: count; real, gauge: bits of a double */
+    _Atomic uint64_t bucket[METRIC_BUCKETS_MAX + 1]; /* histogram: not cumulative; last: +Inf. summary: [0] */
     _Atomic uint64_t sum_bits;                       /* histogram: bits of a double */
 };
 struct metric_family {

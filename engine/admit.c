@@ -159,6 +159,11 @@ static bool admit(struct sched *s, struct seq *q)
         r->n_cached_store = q->want.n_store < hit - r->n_cached_host ? q->want.n_store : hit - r->n_cached_host;
         s->n_prompt_tokens += q->n_prompt;
         s->n_cached_tokens += hit;
+        uint32_t here = hit - r->n_cached_host - r->n_cached_store;
+        s->n_cached_from[ENG_FROM_DEVICE] += here;
+        s->n_cached_from[ENG_FROM_HOST] += r->n_cached_host;
+        s->n_cached_from[ENG_FROM_STORE] += r->n_cached_store;
+        if (s->tiers) s->n_below_query_tokens += q->n_prompt - here;
         r->t_sched_us = s->now_us;
         fair_served(&s->fair, q, q->n_prompt - hit, s->now_us);
     } else {

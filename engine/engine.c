@@ -96,7 +96,10 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
         if ((st = kv_tiers_open(&tc, &e->tiers, err, sizeof err))) LOG_ERROR("eng: %s, cannot start", err);
         if (st) return st;
         e->sched.tiers = e->tiers;
-        kv_tiers_stats(e->tiers, &e->tiers_stats);
+        struct kv_tiers_stats now;
+        kv_tiers_stats(e->tiers, &now);
+        if (!snapshot_init(&e->tiers_stats, sizeof now)) return ST_NOMEM;
+        snapshot_put(&e->tiers_stats, &now);
         e->cfg.tiers = NULL; /* the caller's */
     }
     e->limits = (struct seq_limits){ .eos_id = eos, .n_eos = c->n_eos, .context_max = c->context_max };
@@ -123,7 +126,6 @@ enum status eng_create(const struct eng_cfg *cfg, const struct eng_runner *run, 
     e->inbox.fd = -1;
     list_init(&e->live);
     list_init(&e->retry);
-    pthread_mutex_init(&e->tiers_lock, NULL);
     enum status st = create_parts(e, cfg->eos_id);
     if (st) {
         eng_free(e);
@@ -146,7 +148,7 @@ void eng_free(struct engine *e)
     pool_free(&e->seqs);
     if (e->inbox.fd >= 0) ring_free(&e->inbox);
     free((void *)(uintptr_t)e->cfg.eos_id);
-    pthread_mutex_destroy(&e->tiers_lock);
+    snapshot_free(&e->tiers_stats);
     free(e);
 }
 
@@ -190,7 +192,10 @@ static bool claim(struct engine *e, const struct eng_request *r)
     if (atomic_fetch_add(&e->n_live, r->n_choice) + (uint64_t)r->n_choice > e->seqs.n) goto err_live;
     if (atomic_fetch_add(&e->n_queued, 1) >= e->cfg.queue_requests_max) goto err_queued;
     uint64_t tokens = atomic_fetch_add(&e->n_queued_tokens, r->n_prompt);
-    if (!tokens || !e->cfg.queue_tokens_max || tokens + r->n_prompt <= e->cfg.queue_tokens_max) return true;
+    if (!tokens || !e->cfg.queue_tokens_max || tokens + r->n_prompt <= e->cfg.queue_tokens_max) {
+        atomic_fetch_add_explicit(&e->n_queued_as[eng_class_of(r)], 1, memory_order_relaxed);
+        return true;
+    }
     atomic_fetch_sub(&e->n_queued_tokens, r->n_prompt);
 err_queued:
     atomic_fetch_sub(&e->n_queued, 1);
@@ -211,8 +216,9 @@ static enum status submit(struct engine *e, struct eng_request *r)
         /* An engine that sleeps has made no progress for long, and that was right: its time counts from here. */
         if (!n_live) atomic_store_explicit(&e->a.last_progress_us, r->t_submit_us, memory_order_relaxed);
     }
-    uint32_t n_choice = r->n_choice, n_prompt = r->n_prompt;
+    uint32_t n_choice = r->n_choice, n_prompt = r->n_prompt, class = eng_class_of(r);
     if (ring_push(&e->inbox, r)) return ST_OK;
+    atomic_fetch_sub_explicit(&e->n_queued_as[class], 1, memory_order_relaxed);
     atomic_fetch_sub(&e->n_queued_tokens, n_prompt);
     atomic_fetch_sub(&e->n_queued, 1);
     atomic_fetch_sub(&e->n_live, n_choice);
@@ -288,6 +294,8 @@ enum status eng_start(struct engine *e)
 {
     CHECK(!e->started);
     e->clock = clock_us;
+    e->phases.on = true;
+    e->rested = true;
     enum status st = thread_start(&e->thread, THREAD_ENGINE, "engine", loop, e);
     e->started = st == ST_OK;
     return st;
@@ -337,10 +345,7 @@ bool eng_alive(const struct engine *e, uint64_t now_us)
 bool eng_tiers_stats(struct engine *e, struct kv_tiers_stats *out)
 {
     if (!e->tiers) return false;
-    pthread_mutex_lock(&e->tiers_lock);
-    *out = e->tiers_stats;
-    pthread_mutex_unlock(&e->tiers_lock);
-    return true;
+    return snapshot_get(&e->tiers_stats, out);
 }
 
 bool eng_tiers_shape(const struct engine *e, struct kv_hand_shape *out)
@@ -371,6 +376,12 @@ size_t eng_dump(const struct engine *e, uint64_t now_us, char *text, size_t text
     return n + note_print(&e->note[!older], now_us, text + n, text_bytes - n);
 }
 
+static void times_get(const struct phase_times *t, struct eng_times *out)
+{
+    for (int i = 0; i < PHASE_TIMES; i++) out->time[i] = atomic_load_explicit(&t->time[i], memory_order_acquire);
+    out->sum_us = atomic_load_explicit(&t->sum_us, memory_order_relaxed);
+}
+
 void eng_stats(const struct engine *e, struct eng_stats *out)
 {
 #define GET(field) atomic_load_explicit(&e->a.field, memory_order_relaxed)
@@ -392,6 +403,7 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
         .kv_pinned = GET(kv_pinned),
         .n_pin_refused = GET(n_pin_refused),
         .n_resumed_tokens = GET(n_resumed_tokens),
+        .n_below_query_tokens = GET(n_below_query_tokens),
         .last_progress_us = GET(last_progress_us),
         .step_us_ewma = GET(step_us_ewma),
         .busy = !eng_idle(e),
@@ -401,9 +413,15 @@ void eng_stats(const struct engine *e, struct eng_stats *out)
     };
     for (int i = 0; i < 6; i++) out->n_finished[i] = GET(n_finished[i]);
     for (int i = 0; i < KV_EVICT_WHYS; i++) out->evicted[i] = GET(evicted[i]);
+    for (int i = 0; i < ENG_SOURCES; i++) out->n_cached_from[i] = GET(n_cached_tier_tokens[i]);
+    for (int i = 0; i < ENG_CLASSES; i++)
+        out->queued[i] = atomic_load_explicit(&e->n_queued_as[i], memory_order_relaxed);
 #undef GET
     const struct pace *p = &e->pace;
     out->n_row = atomic_load_explicit(&p->n_row, memory_order_relaxed);
+    for (int i = 0; i < PHASES; i++) out->phase_us[i] = atomic_load_explicit(&e->phases.us[i], memory_order_relaxed);
+    times_get(&e->phases.host, &out->host);
+    times_get(&e->phases.gap, &out->gap);
     out->step_us = atomic_load_explicit(&p->sum_us, memory_order_relaxed);
     out->step_slow = (double)atomic_load_explicit(&p->slow_milli, memory_order_relaxed) / 1e3;
     for (int i = 0; i < PACE_SIZES; i++) out->step_rows[i] = atomic_load_explicit(&p->rows[i], memory_order_relaxed);

@@ -4,6 +4,7 @@
 #pragma once
 #include "engine/batch.h"
 #include "engine/pace.h"
+#include "engine/phase.h"
 #include "engine/request.h"
 #include "kvcache/device/kv.h"
 #include "kvcache/tier.h"
@@ -19,7 +20,8 @@ struct eng_runner {
     void (*submit)(void *ctx, struct batch *b);
     enum status (*wait)(void *ctx, struct batch *b); /* ST_STEP: of this batch alone nothing was done. ST_DEVICE,
                                                             * ST_BROKEN: the engine fails everything and reports dead */
-    uint32_t depth; /* steps in flight at most; 2: step n + 1 is planned and submitted while n runs; 0: 1 */
+    uint32_t depth;    /* steps in flight at most; 2: step n + 1 is planned and submitted while n runs; 0: 1 */
+    bool     computes; /* submit does the step itself, so its time is not the host's own */
 };
 /* Both, for those who have one batch at a time. */
 static inline enum status eng_run(const struct eng_runner *r, struct batch *b)
@@ -53,7 +55,8 @@ struct eng_cfg {
 struct eng_stats {
     uint32_t n_running, n_waiting;
     uint64_t waiting_tokens;
-    uint32_t kv_blocks, kv_used; /* used: not free and not evictable */
+    uint32_t queued[ENG_CLASSES]; /* requests that have never run, by eng_class_of */
+    uint32_t kv_blocks, kv_used;  /* used: not free and not evictable */
     uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted;
     uint64_t n_finished[6];                   /* by enum eng_finish */
     uint64_t n_nan;                           /* requests that ended because their logits were NaN */
@@ -61,6 +64,12 @@ struct eng_stats {
     uint64_t step_us, step_times[PACE_TIMES]; /* time of all steps; steps by their time */
     double   step_slow;                       /* how many times as long as usual the last steps took; 0: none yet */
     uint64_t n_query_tokens, n_hit_tokens, n_borrowed, n_resumed_tokens;
+    uint64_t n_below_query_tokens;       /* prompt tokens that the device lacked, while there are tiers */
+    uint64_t n_cached_from[ENG_SOURCES]; /* n_cached_tokens by where they were */
+    uint64_t phase_us[PHASES];
+    struct eng_times {
+        uint64_t time[PHASE_TIMES], sum_us;
+    } host, gap; /* of a step: the host's own time; the device's time without work before it */
     uint64_t evicted[KV_EVICT_WHYS], kv_pinned,
         n_pin_refused;                       /* blocks of the device, by reason; blocks that pins hold; pins refused */
     uint64_t last_progress_us, step_us_ewma; /* progress: a step done, or idle with nothing to do */

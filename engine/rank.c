@@ -43,8 +43,8 @@ struct rank_team {
     const struct model_spec *spec;
     const struct source     *src;
     struct rank_cfg          cfg;
-    uint64_t                 arena_bytes, weight_bytes; /* per rank */
-    struct xfer_ranks        kv;                        /* rank_team_kv's */
+    uint64_t                 arena_bytes, weight_bytes, work_bytes; /* per rank */
+    struct xfer_ranks        kv;                                    /* rank_team_kv's */
 
     bool     async;      /* the device works by itself */
     uint32_t depth;      /* steps in flight at most */
@@ -206,6 +206,7 @@ static enum status team_plan(struct rank_team *t, char *err, size_t err_bytes)
         return st;
     }
     t->weight_bytes = plan.weight_bytes;
+    t->work_bytes = plan.work_bytes;
     LOG_INFO("model: %s, %u layers, weights %" PRIu64 " MiB, workspace %" PRIu64 " MiB, %u KV blocks of %" PRIu64
              " KiB, %u rank%s",
              t->spec->family->arch, t->spec->n_layer, plan.weight_bytes >> 20, plan.work_bytes >> 20, load->n_block,
@@ -382,7 +383,9 @@ enum status rank_team_create(const struct model_spec *spec, const struct source 
 
 struct eng_runner rank_team_runner(struct rank_team *t)
 {
-    return (struct eng_runner){ .ctx = t, .submit = team_submit, .wait = team_wait, .depth = t->depth };
+    return (struct eng_runner){
+        .ctx = t, .submit = team_submit, .wait = team_wait, .depth = t->depth, .computes = !threaded(t) && !t->async
+    };
 }
 
 const float *rank_team_logits(struct rank_team *t) { return model_logits(t->rank[0].model); }
@@ -397,6 +400,7 @@ void rank_team_ident(const struct rank_team *t, unsigned char out[32])
 }
 
 uint64_t rank_team_weight_bytes(const struct rank_team *t) { return t->weight_bytes * t->n_rank; }
+uint64_t rank_team_work_bytes(const struct rank_team *t) { return t->work_bytes * t->n_rank; }
 
 enum dtype rank_team_kv_dtype(const struct rank_team *t) { return model_kv(t->rank[0].model)->dtype; }
 

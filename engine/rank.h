@@ -42,6 +42,7 @@ const float      *rank_team_logits(struct rank_team *t); /* tests: rank 0's mode
 void           rank_team_ident(const struct rank_team *t, unsigned char out[32]);
 struct device *rank_team_device(struct rank_team *t);             /* tools: rank 0's */
 uint64_t       rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
+uint64_t       rank_team_work_bytes(const struct rank_team *t);   /* workspaces, likewise */
 /* The pools of KV blocks of all ranks, for a segment of transfer/; the team's, as long as it is. NULL: ranks on other
  * nodes have parts of them. */
 const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out);

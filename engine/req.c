@@ -44,6 +44,7 @@ void req_unqueue(struct engine *e, struct req *q)
     q->queued = false;
     atomic_fetch_sub(&e->n_queued, 1);
     atomic_fetch_sub(&e->n_queued_tokens, q->r->n_prompt);
+    atomic_fetch_sub_explicit(&e->n_queued_as[eng_class_of(q->r)], 1, memory_order_relaxed);
 }
 
 void req_finish_choice(struct engine *e, struct req *q, struct eng_choice *c, enum eng_finish finish)

@@ -103,6 +103,16 @@ struct eng_request {
     void *priv; /* engine */
 };
 
+/* Where cached prompt tokens were found. */
+enum eng_source { ENG_FROM_DEVICE, ENG_FROM_HOST, ENG_FROM_STORE, ENG_SOURCES };
+/* Requests that wait are counted by who asks (without a key, with one) and by priority (before others, plain, after). */
+enum { ENG_ASKERS = 2, ENG_RANKS = 3, ENG_CLASSES = ENG_ASKERS * ENG_RANKS };
+static inline uint32_t eng_class_of(const struct eng_request *r)
+{
+    uint32_t rank = r->priority < 0 ? 0 : r->priority == 0 ? 1 : 2;
+    return (r->tenant == ENG_TENANT_ANY ? 0 : ENG_RANKS) + rank;
+}
+
 /* Messages in the outbox are request pointers. If the lowest bit is set, the message is final: the engine no longer
  * uses the request. */
 static inline bool                eng_msg_is_final(const void *msg) { return ((uintptr_t)msg & 1u) != 0; }

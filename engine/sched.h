@@ -43,8 +43,10 @@ struct sched {
     uint32_t            n_resume;
     struct fair         fair;
     uint64_t            n_preempted, n_prompt_tokens, n_cached_tokens; /* tokens: of admitted prompts */
-    uint64_t            n_resumed_tokens; /* tokens that lower tiers gave back to preempted sequences */
-    uint32_t           *again;            /* [context_max] tokens of `again_of`; a WAITING seq has no array of ids */
+    uint64_t            n_below_query_tokens;       /* of admitted prompts, with tiers: what the device lacked */
+    uint64_t            n_cached_from[ENG_SOURCES]; /* n_cached_tokens by where they were */
+    uint64_t            n_resumed_tokens;           /* tokens that lower tiers gave back to preempted sequences */
+    uint32_t           *again; /* [context_max] tokens of `again_of`; a WAITING seq has no array of ids */
     struct {
         uint64_t arrival;
         uint32_t choice, n;

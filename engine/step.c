@@ -91,9 +91,13 @@ void step_publish(struct engine *e)
     atomic_store_explicit(&e->a.n_pin_refused, k.n_pin_refused, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_borrowed, k.n_borrowed, memory_order_relaxed);
     atomic_store_explicit(&e->a.n_resumed_tokens, e->sched.n_resumed_tokens, memory_order_relaxed);
-    if (e->tiers && pthread_mutex_trylock(&e->tiers_lock) == 0) { /* a reader is looking: next time */
-        kv_tiers_stats(e->tiers, &e->tiers_stats);
-        pthread_mutex_unlock(&e->tiers_lock);
+    atomic_store_explicit(&e->a.n_below_query_tokens, e->sched.n_below_query_tokens, memory_order_relaxed);
+    for (int i = 0; i < ENG_SOURCES; i++)
+        atomic_store_explicit(&e->a.n_cached_tier_tokens[i], e->sched.n_cached_from[i], memory_order_relaxed);
+    if (e->tiers) {
+        struct kv_tiers_stats t;
+        kv_tiers_stats(e->tiers, &t);
+        snapshot_put(&e->tiers_stats, &t);
     }
 }
 
@@ -152,6 +156,12 @@ static enum status die(struct engine *e, const char *why)
     return ST_DEVICE;
 }
 
+/* A part of the turn has ended. */
+static void ends(struct engine *e, enum phase which)
+{
+    if (e->phases.on) phase_end(&e->phases, which, e->clock());
+}
+
 /* Waits for the oldest step in flight and applies what came of it. */
 static enum status land(struct engine *e)
 {
@@ -166,9 +176,11 @@ static enum status land(struct engine *e)
         return die(e, status_name(st));
     }
     uint64_t done_us = e->clock ? e->clock() : e->now_us;
+    if (e->phases.on) phase_end(&e->phases, PHASE_WAIT, done_us);
     if (!st) flight_apply(e, f, done_us);
     progress(e, f, done_us);
     publish_rows(e);
+    ends(e, PHASE_APPLY);
     return ST_OK;
 }
 
@@ -186,13 +198,19 @@ static enum status plan(struct engine *e)
 static void submit(struct engine *e)
 {
     struct flight *f = flight_at(e, e->n_flight);
+    ends(e, PHASE_PLAN);
     flight_fill(e, f);
     f->submit_us = e->now_us;
     e->n_flight++;
     e->n_submitted++;
     note_take(&e->note[f - e->flight], f, e->n_submitted);
     publish_rows(e);
+    ends(e, PHASE_FILL);
+    if (e->n_flight == 1 && !e->rested)
+        phase_gap(&e->phases, e->phases.at_us > e->done_us ? e->phases.at_us - e->done_us : 0);
+    e->rested = false;
     e->runner.submit(e->runner.ctx, &f->batch);
+    ends(e, e->runner.computes ? PHASE_WAIT : PHASE_SUBMIT);
 }
 
 static bool has_nothing_to_do(const struct engine *e)
@@ -242,19 +260,24 @@ static enum status turn(struct engine *e, bool *did_work_out)
     enum status st = ST_OK;
     sweep(e);
     kv_tick(e->kv, e->now_us);
+    ends(e, PHASE_MESSAGES);
     if (e->tiers) {
         kv_tiers_steps(e->tiers, e->n_submitted, e->n_submitted - e->n_flight);
         kv_tiers_turn(e->tiers);
         st = kv_tiers_purges(e->tiers) ? recompute(e) : audit(e, did_work_out);
         if (st) return st;
         e->sched.us_per_token = (double)atomic_load_explicit(&e->a.row_ns_ewma, memory_order_relaxed) / 1e3;
+        ends(e, PHASE_TIERS);
     }
     *did_work_out |= e->n_flight > 0;
     st = plan(e);
     if (st) return st;
     bool planned = e->sched.n_plan > 0;
     *did_work_out |= planned;
-    if (planned) submit(e);
+    if (planned)
+        submit(e);
+    else
+        ends(e, PHASE_PLAN);
     while (!st && (e->n_flight >= e->depth || (!planned && e->n_flight))) st = land(e);
     return st;
 }
@@ -263,6 +286,7 @@ enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out)
 {
     e->now_us = now_us;
     *did_work_out = false;
+    phase_begin(&e->phases, now_us);
     req_retry_outbox(e);
     const char *why = atomic_load_explicit(&e->condemned, memory_order_relaxed);
     enum status st = e->dead ? ST_DEVICE : why ? die(e, why) : ST_OK;
@@ -272,5 +296,8 @@ enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out)
     }
     if (st) step_fail_all(e, ENG_ERROR, ST_DEVICE);
     step_publish(e);
+    ends(e, PHASE_PUBLISH);
+    phase_turn(&e->phases, *did_work_out);
+    if (!*did_work_out) e->rested = true;
     return st;
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include "base/pool.h"
 #include "base/ring.h"
+#include "base/snapshot.h"
 #include "engine/engine.h"
 #include "engine/flight.h"
 #include "engine/note.h"
@@ -14,38 +15,39 @@
 #include <stdatomic.h>
 
 struct engine {
-    struct eng_cfg        cfg;
-    struct eng_runner     runner;
-    struct seq_limits     limits;
-    struct kv            *kv;
-    struct kv_tiers      *tiers;       /* or NULL */
-    uint64_t              n_submitted; /* steps */
-    pthread_mutex_t       tiers_lock;  /* of tiers_stats: the engine only ever tries it */
-    struct kv_tiers_stats tiers_stats;
-    struct sched          sched;
-    struct flight         flight[ENG_DEPTH_MAX]; /* a ring: n_flight in flight, the oldest at first */
-    uint32_t              first, n_flight, depth;
-    uint64_t              n_plan, done_us; /* plans so far; when the last step was done */
-    struct pool           reqs, seqs;
-    struct list           live, retry; /* requests: not final; with a message that the outbox did not take */
-    uint64_t              n_arrival, next_deadline_us, now_us;
+    struct eng_cfg    cfg;
+    struct eng_runner runner;
+    struct seq_limits limits;
+    struct kv        *kv;
+    struct kv_tiers  *tiers;       /* or NULL */
+    uint64_t          n_submitted; /* steps */
+    struct snapshot   tiers_stats; /* of struct kv_tiers_stats */
+    struct sched      sched;
+    struct flight     flight[ENG_DEPTH_MAX]; /* a ring: n_flight in flight, the oldest at first */
+    uint32_t          first, n_flight, depth;
+    uint64_t          n_plan, done_us; /* plans so far; when the last step was done */
+    struct pool       reqs, seqs;
+    struct list       live, retry; /* requests: not final; with a message that the outbox did not take */
+    uint64_t          n_arrival, next_deadline_us, now_us;
     uint64_t (*clock)(void); /* NULL when stepped by hand: now is then what eng_step was told */
-    bool dead;
+    bool dead, rested;       /* rested: the device had no work before the next step, and there was none */
 
     pthread_t thread;
     bool      started;
 
     /* any thread */
-    struct ring           inbox;                  /* requests                                                   */
-    _Atomic uint32_t      n_live;                 /* choices of all requests accepted and not final             */
-    _Atomic uint32_t      n_queued;               /* requests accepted and never run                            */
-    _Atomic uint64_t      n_queued_tokens;        /* their prompts                                              */
-    _Atomic uint32_t      n_submitting;           /* threads inside eng_submit                                  */
-    _Atomic bool          closed, draining, stop; /* closed: nothing is accepted any more                       */
+    struct ring           inbox;                    /* requests                                                   */
+    _Atomic uint32_t      n_live;                   /* choices of all requests accepted and not final             */
+    _Atomic uint32_t      n_queued;                 /* requests accepted and never run                            */
+    _Atomic uint64_t      n_queued_tokens;          /* their prompts                                              */
+    _Atomic uint32_t      n_queued_as[ENG_CLASSES]; /* n_queued by eng_class_of                                  */
+    _Atomic uint32_t      n_submitting;             /* threads inside eng_submit                                  */
+    _Atomic bool          closed, draining, stop;   /* closed: nothing is accepted any more                       */
     _Atomic bool          cancel_pending, dead_seen, broken_seen;
     _Atomic(const char *) condemned; /* why; NULL: it is not */
     _Atomic uint64_t      drain_deadline_us;
     struct pace           pace;
+    struct phases         phases;
     struct note           note[ENG_DEPTH_MAX]; /* of flight[] */
     struct batch          audit;               /* a block that is computed again, alone; with tiers */
     struct {
@@ -53,6 +55,7 @@ struct engine {
         _Atomic uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_finished[6],
             n_query_tokens, n_hit_tokens, n_borrowed, n_resumed_tokens, evicted[KV_EVICT_WHYS], kv_pinned,
             n_pin_refused;
+        _Atomic uint64_t n_below_query_tokens, n_cached_tier_tokens[ENG_SOURCES];
         _Atomic uint64_t n_nan;
         _Atomic uint64_t last_progress_us, step_us_ewma, row_ns_ewma;
     } a;

@@ -1,6 +1,7 @@
 #include "server/boot_impl.h"
 #include "server/options.h"
 #include "engine/model/ident.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,10 +100,12 @@ static void say_cache(struct boot *b)
     snprintf(
         b->cache_info, sizeof b->cache_info,
         "block_size=\"%u\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\",engine=\"0\",gpu_memory_utilization=\"%.2f\","
-        "kv_offloading_backend=\"none\",kv_offloading_size=\"0\",num_cpu_blocks=\"0\",num_gpu_blocks=\"%u\","
+        "kv_offloading_backend=\"%s\",kv_offloading_size=\"%.2f\",num_cpu_blocks=\"%" PRIu64 "\",num_gpu_blocks=\"%u\","
         "prefix_caching_hash_algo=\"tokens\",sliding_window=\"%u\"",
         cfg->block_size, option_word("kv-cache-dtype", cfg->kv_dtype), cfg->prefix_caching ? "True" : "False",
-        b->device == DEV_CUDA ? cfg->gpu_memory_utilization : 0.0, b->n_block, b->spec.window);
+        b->device == DEV_CUDA ? cfg->gpu_memory_utilization : 0.0, cfg->kv_host_gib > 0 ? "native" : "none",
+        cfg->kv_host_gib, (uint64_t)(cfg->kv_host_gib * 1073741824.0) / (b->block_bytes * cfg->tensor_parallel),
+        b->n_block, b->spec.window);
 }
 
 int boot_engine(struct boot *b, boot_progress *progress, void *ctx)

@@ -28,6 +28,7 @@ enum load_format { LOAD_AUTO, LOAD_DUMMY };
 enum sampling_defaults { SAMPLING_OF_MODEL, SAMPLING_NEUTRAL };
 enum half_close { HALF_CLOSE_CANCEL, HALF_CLOSE_SERVE };
 enum empty_key_file { KEY_FILE_KEEP, KEY_FILE_DENY };
+enum old_metrics { OLD_METRICS_AUTO, OLD_METRICS_ALL, OLD_METRICS_NONE };
 
 struct config {
     /* model */
@@ -82,8 +83,9 @@ struct config {
     uint32_t            max_key_failures;
     bool                allow_anonymous, share_prefix, protect_metrics, open_metrics;
     /* log */
-    enum log_level log_level;
-    bool           log_json;
+    enum log_level   log_level;
+    bool             log_json;
+    enum old_metrics old_metrics;
     /* what to do */
     const char     *config_file;
     struct str_list told; /* options of other servers that have no effect here, a line each */

@@ -156,7 +156,8 @@ void conn_free(struct conn *c)
     struct io *io = c->io;
     if (c->work) c->work->gone(c->work);
     c->work = NULL;
-    if (c->req.open && c->req.route && c->state == CONN_WAIT) metrics_http(io->srv->metrics, &c->req, 499);
+    if (c->req.open && c->req.route && c->state == CONN_WAIT)
+        metrics_http(io->srv->metrics, &c->req, 499, c->out_bytes - c->req.out_begin);
     conn_release_body(c);
     free(c->req.arg);
     free(c->req.answer_head);
@@ -219,6 +220,8 @@ static void begin_request(struct conn *c, const struct http_head *d)
     r->minor = d->minor;
     r->keep_alive = d->keep_alive && ++c->n_request < REQUESTS_MAX && server_state(c->io->srv) < SRV_HANDED;
     r->t_start_us = clock_us();
+    r->out_begin = c->out_bytes;
+    r->orca = orca_format_of(d->orca.p, d->orca.n);
     r->cors = -1;
     if (d->n_request_id == 1 && slice_is_id(d->request_id)) {
         memcpy(r->id, d->request_id.p, d->request_id.n);
@@ -399,6 +402,7 @@ static bool read_body(struct conn *c)
         size_t           used = 0;
         int              got = http_body(&c->http, p, n, body_limit(c), body, &used, &e);
         c->body_read += used;
+        c->req.body_bytes = c->body_read;
         if (got < 0) {
             refuse(c, &e);
             return false;

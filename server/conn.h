@@ -8,6 +8,7 @@
 #pragma once
 #include "server/http.h"
 #include "server/io.h"
+#include "server/orca.h"
 #include "server/peer.h"
 #include "server/router.h"
 
@@ -37,6 +38,8 @@ struct request {
     bool                events;                     /* it accepts text/event-stream */
     int16_t             cors;                       /* index into --cors-origin; -1: none */
     int                 status;                     /* of the answer; 0: none yet */
+    uint64_t            body_bytes, out_begin;      /* of its body; conn.out_bytes before the answer */
+    enum orca_format    orca;                       /* of the load report that it asks for */
 };
 
 struct conn {

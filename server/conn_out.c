@@ -124,13 +124,17 @@ static void put_head(struct conn *c, int status, const char *content_type, const
     }
     if (c->req.answer_head) conn_out(c, c->req.answer_head, strlen(c->req.answer_head));
     if (more && *more) conn_out(c, more, strlen(more));
+    if (c->req.orca && c->req.route && c->req.route->flags & ROUTE_GEN) {
+        char report[ORCA_BYTES];
+        conn_out(c, report, orca_header(io->srv, c->req.orca, report, sizeof report));
+    }
     conn_out(c, "\r\n", 2);
 }
 
 /* The answer is in the output buffer; on to the next request, or to the end. */
 static void request_done(struct conn *c)
 {
-    metrics_http(c->io->srv->metrics, &c->req, c->req.status);
+    metrics_http(c->io->srv->metrics, &c->req, c->req.status, c->out_bytes - c->req.out_begin);
     LOG_DEBUG("http: id=%s route=%s status=%d", c->req.id, c->req.route ? c->req.route->label : "none", c->req.status);
     hangup_forget(c);
     c->work = NULL;

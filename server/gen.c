@@ -58,13 +58,25 @@ static const char *finish_name(enum eng_finish f)
     return name[f];
 }
 
+static enum gen_how how_ended(const struct server *s, int status, enum eng_finish finish)
+{
+    bool dead = s->eng.alive && !s->eng.alive(s->eng.ctx, clock_us());
+    if (status == 200) return server_state(s) >= SRV_HANDED ? GEN_DRAINED : GEN_FINISHED;
+    if (status == 499) return GEN_CANCELED;
+    if (finish == ENG_TIMEOUT) return GEN_EXPIRED;
+    if (status == 429) return GEN_REFUSED;
+    if (status < 500) return GEN_INVALID;
+    if (atomic_load_explicit(&s->fail_all, memory_order_relaxed) && !dead) return GEN_CUT;
+    return GEN_FAILED;
+}
+
 /* The one line per request, and its metrics. */
 /* e: why it failed, or NULL. */
 static void gen_report(struct gen *g, int status, enum eng_finish finish, const struct api_error *e)
 {
     struct server     *s = g->io->srv;
     uint64_t           now = clock_us();
-    struct metrics_gen m = { .finish = finish, .e2e_us = now - g->t_start_us };
+    struct metrics_gen m = { .finish = finish, .how = how_ended(s, status, finish), .e2e_us = now - g->t_start_us };
     if (!g->in_text && g->st == ST_OK && g->req) {
         const struct call *c = &g->call;
         for (uint32_t p = 0; p < c->n_prompt; p++) {
@@ -442,7 +454,7 @@ static enum status take_tree(struct gen *g, uint64_t *tree_out)
 static void text_run(struct text_job *j)
 {
     struct gen *g = (struct gen *)(void *)((char *)j - offsetof(struct gen, job));
-    uint64_t    tree = 0;
+    uint64_t    tree = 0, begin_us = clock_us();
     g->st = ST_CANCELED;
     if (!atomic_load_explicit(&g->unheard, memory_order_relaxed)) {
         g->st = call_pick(&g->dialect, g->body.data, g->body.n, g->form, &g->err);
@@ -455,6 +467,7 @@ static void text_run(struct text_job *j)
     conn_give_body(g->io->srv, &g->body, g->charge);
     g->charge = 0;
     if (g->st == ST_OK) g->st = call_prepare(&g->call, &g->err);
+    metrics_text(g->io->srv->metrics, clock_us() - begin_us);
     if (!tree) return;
     call_drop_body(&g->call); /* what was refused has it still */
     budget_give(&g->io->srv->bodies, tree);

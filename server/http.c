@@ -288,6 +288,9 @@ static int read_fields(struct http *h, struct http_head *d, struct api_error *e)
                 te = v;
             }
             break;
+        case 28:
+            if (slice_is(n, "endpoint-load-metrics-format")) d->orca = v;
+            break;
         default: break;
         }
     }

@@ -43,7 +43,7 @@ struct app {
     pthread_t        loader;
     _Atomic int      loaded; /* 0: loading; 1: done; 2: refused with boot_code */
     int              boot_code;
-    uint64_t         t_start_us, t_term_us, t_stuck_us, t_line_us;
+    uint64_t         t_start_us, t_term_us, t_stuck_us, t_line_us, t_process_us;
     struct eng_stats last;
     bool             joined, tty, failing;
     struct takeover *takeover; /* or NULL */
@@ -128,6 +128,7 @@ static int loaded(struct app *a)
     a->joined = true;
     struct metrics_load ml = { .load_seconds = s,
                                .weight_bytes = rank_team_weight_bytes(b->team),
+                               .work_bytes = rank_team_work_bytes(b->team),
                                .kv_bytes = (uint64_t)b->n_block * b->block_bytes,
                                .cache_info = b->cache_info };
     metrics_loaded(a->srv->metrics, &ml);
@@ -298,6 +299,10 @@ static int run(struct app *a, const sigset_t *wanted)
         awake_tick(now);
         if (sig > 0) on_signal(a, sig, now);
         server_give_back(a->srv, now);
+        if (now - a->t_process_us >= TICK_US) {
+            a->t_process_us = now;
+            metrics_process(a->srv->metrics);
+        }
         int code = watch_takeover(a, now);
         if (code) _exit(code); /* the loader may be long yet */
         if (!a->joined && atomic_load(&a->loaded) == 1 && (code = loaded(a))) return code;

@@ -16,6 +16,9 @@ static const double b_iter[] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 40
 static const double b_n[] = { 1, 2, 5, 10, 20 };
 static const double b_http[] = { .1, .5, 1 };
 static const double b_load[] = { 1e-4, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10 };
+static const double b_highr[] = { .01, .025, .05, .075, .1,  .25, .5,  .75, 1,  1.5, 2,
+                                  2.5, 3,    3.5, 4,    4.5, 5,   7.5, 10,  30, 60 };
+static const double b_phase[] = { 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, .01, .05, .25 };
 struct buckets {
     const double *bound;
     uint32_t      n;
@@ -29,7 +32,10 @@ BUCKETS(b_iter);
 BUCKETS(b_n);
 BUCKETS(b_http);
 BUCKETS(b_load);
+BUCKETS(b_highr);
+BUCKETS(b_phase);
 static_assert(sizeof b_iter / sizeof *b_iter == PACE_SIZES - 1, "the engine counts steps in these buckets");
+static_assert(sizeof b_phase / sizeof *b_phase == PHASE_TIMES - 1, "the parts of a step in these");
 static_assert(sizeof b_load / sizeof *b_load == PACE_TIMES - 1, "and their times in these");
 static_assert(sizeof b_load / sizeof *b_load == KV_LATENCY_BUCKETS - 1, "and the tiers their loads in these");
 
@@ -43,7 +49,46 @@ static const char *const l_finish[] = { "finished_reason=\"stop\"",       "finis
                                         "finished_reason=\"repetition\"", NULL };
 static const char *const l_lora[] = { "max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"", NULL };
 static const char *const l_pos[] = { "position=\"0\"", NULL };
-static const char *const l_version[] = { "version=\"" SPILLWAY_VERSION "\"", NULL };
+#ifdef __clang__
+#define COMPILER "clang"
+#else
+#define COMPILER "gcc"
+#endif
+#ifdef __aarch64__
+#define ARCH "aarch64"
+#else
+#define ARCH "x86_64"
+#endif
+#ifdef WITH_CUDA
+#define CUDA "true"
+#else
+#define CUDA "false"
+#endif
+static const char *const l_version[] = { "version=\"" SPILLWAY_VERSION "\",compiler=\"" COMPILER "\",arch=\"" ARCH
+                                         "\",cuda=\"" CUDA "\"",
+                                         NULL };
+static const char *const l_cached[] = {
+    "source=\"device\"", "source=\"host\"", "source=\"disk\"", "source=\"p2p\"", "source=\"external_unspecified\"", NULL
+};
+#define L_PHASE(id, name) "phase=\"" name "\"",
+static const char *const l_phase[] = { PHASE_LIST(L_PHASE) NULL };
+static const char *const l_arena[] = { "arena=\"weights\"", "arena=\"workspace\"", "arena=\"kv\"",
+                                       "arena=\"kv_host\"", "arena=\"bodies\"",    NULL };
+/* As eng_class_of counts them. */
+static const char *const l_queue[] = { "tenant=\"anonymous\",priority=\"high\"",
+                                       "tenant=\"anonymous\",priority=\"normal\"",
+                                       "tenant=\"anonymous\",priority=\"low\"",
+                                       "tenant=\"key\",priority=\"high\"",
+                                       "tenant=\"key\",priority=\"normal\"",
+                                       "tenant=\"key\",priority=\"low\"",
+                                       NULL };
+static_assert(sizeof l_queue / sizeof *l_queue - 1 == ENG_CLASSES, "a label for each class");
+static const char *const l_ended[] = { "how=\"finished\"", "how=\"drained\"", "how=\"cut\"",
+                                       "how=\"canceled\"", "how=\"expired\"", "how=\"refused\"",
+                                       "how=\"invalid\"",  "how=\"failed\"",  NULL };
+static_assert(sizeof l_ended / sizeof *l_ended - 1 == GEN_HOWS, "a label for each end");
+static const char *const l_unread[] = { "route=\"open\"", "route=\"model\"", NULL };
+static_assert(sizeof l_unread / sizeof *l_unread - 1 == UNREAD_CLASSES, "a label for each class");
 static const char *const l_one[] = { NULL };
 static const char *const l_http[] = { NULL };
 #define L_TIER(id, name)       "tier=\"" name "\"",
@@ -69,12 +114,12 @@ static const char *const l_decision[] = { "decision=\"load\"", "decision=\"compu
 
 static const struct family_def {
     enum metric_type      type;
-    int                   common;
+    enum family_kind      kind;
     const char *const    *labels;
     const struct buckets *buckets;
     const char           *name, *help;
 } family_def[] = {
-#define DEF(id, type, common, labels, buckets, name, help) { METRIC_##type, common, labels, buckets, name, help },
+#define DEF(id, type, kind, labels, buckets, name, help) { METRIC_##type, kind, labels, buckets, name, help },
     FAMILIES(DEF)
 #undef DEF
 };
@@ -84,17 +129,21 @@ static enum status http_series(struct metrics *m)
     uint32_t            n_route = m->routes->n;
     const struct route *rt = m->routes->row;
     m->handler_of = calloc(n_route, sizeof *m->handler_of);
-    m->http_label = calloc((size_t)(n_route + 1) * (N_CLASS + 1), sizeof *m->http_label);
+    m->http_label = calloc((size_t)(n_route + 1) * N_HTTP_LABEL, sizeof *m->http_label);
     m->fam[F_HTTP].metric = calloc((size_t)(n_route + 1) * N_CLASS, sizeof(struct metric));
     m->fam[F_HTTP_TIME].metric = calloc(n_route + 1, sizeof(struct metric));
-    if (!m->handler_of || !m->http_label || !m->fam[F_HTTP].metric || !m->fam[F_HTTP_TIME].metric) return ST_NOMEM;
+    m->fam[F_HTTP_IN].metric = calloc(n_route + 1, sizeof(struct metric));
+    m->fam[F_HTTP_OUT].metric = calloc(n_route + 1, sizeof(struct metric));
+    if (!m->handler_of || !m->http_label || !m->fam[F_HTTP].metric || !m->fam[F_HTTP_TIME].metric ||
+        !m->fam[F_HTTP_IN].metric || !m->fam[F_HTTP_OUT].metric)
+        return ST_NOMEM;
     static const char *const class_name[] = { "2xx", "4xx", "5xx" };
     for (uint32_t i = 0; i <= n_route; i++) {
         if (i && rt[i - 1].flags & ROUTE_QUIET) continue;
         uint32_t    h = m->n_handler++;
         const char *handler = i ? rt[i - 1].label : "none", *method = i ? route_method(&rt[i - 1]) : "";
         if (i) m->handler_of[i - 1] = h;
-        char(*label)[120] = m->http_label + h * (N_CLASS + 1);
+        char(*label)[120] = m->http_label + h * N_HTTP_LABEL;
         for (uint32_t k = 0; k < N_CLASS; k++) {
             snprintf(label[k], sizeof *label, "handler=\"%s\",method=\"%s\",status=\"%s\"", handler, method,
                      class_name[k]);
@@ -102,13 +151,15 @@ static enum status http_series(struct metrics *m)
         }
         snprintf(label[N_CLASS], sizeof *label, "handler=\"%s\",method=\"%s\"", handler, method);
         m->fam[F_HTTP_TIME].metric[h].labels = label[N_CLASS];
+        snprintf(label[N_CLASS + 1], sizeof *label, "handler=\"%s\"", handler);
+        m->fam[F_HTTP_IN].metric[h].labels = m->fam[F_HTTP_OUT].metric[h].labels = label[N_CLASS + 1];
     }
     m->fam[F_HTTP].n_metric = m->n_handler * N_CLASS;
-    m->fam[F_HTTP_TIME].n_metric = m->n_handler;
+    m->fam[F_HTTP_TIME].n_metric = m->fam[F_HTTP_IN].n_metric = m->fam[F_HTTP_OUT].n_metric = m->n_handler;
     return ST_OK;
 }
 
-enum status metrics_create(const struct routes *routes, struct metrics **m_out)
+enum status metrics_create(const struct routes *routes, enum old_metrics old, struct metrics **m_out)
 {
     struct metrics *m = calloc(1, sizeof *m);
     if (!m) return ST_NOMEM;
@@ -116,13 +167,15 @@ enum status metrics_create(const struct routes *routes, struct metrics **m_out)
     enum status st = ST_OK;
     for (int i = 0; i < N_FAMILY; i++) {
         const struct family_def *d = &family_def[i];
-        m->fam[i] =
-            (struct metric_family){ .name = d->name, .help = d->help, .type = d->type, .common_labels = d->common };
+        m->fam[i] = (struct metric_family){
+            .name = d->name, .help = d->help, .type = d->type, .common_labels = d->kind != BARE
+        };
+        m->shown[i] = d->kind <= COMMON || (d->kind == OLD ? old != OLD_METRICS_NONE : old == OLD_METRICS_ALL);
         if (d->buckets) {
             m->fam[i].bound = d->buckets->bound;
             m->fam[i].n_bound = d->buckets->n;
         }
-        if (d->labels == l_http) continue;
+        if (d->labels == l_http || i == F_ITL_OLD) continue; /* the old name has the series of the new one */
         uint32_t n = 0;
         while (d->labels[n]) n++;
         m->fam[i].n_metric = n ? n : 1;
@@ -134,11 +187,15 @@ enum status metrics_create(const struct routes *routes, struct metrics **m_out)
         for (uint32_t k = 0; k < n; k++) m->fam[i].metric[k].labels = d->labels[k];
     }
     if (st == ST_OK) st = http_series(m);
+    m->fam[F_ITL_OLD].metric = m->fam[F_ITL].metric;
+    m->fam[F_ITL_OLD].n_metric = 1;
     if (st) {
         metrics_free(m);
         return st;
     }
     m->start_time = (double)clock_wall_s();
+    metric_set(one(m, F_START), m->start_time);
+    metrics_process(m);
     metric_set(one(m, F_BUILD), 1);
     metric_set(one(m, F_SLEEP), 1); /* awake */
     metric_set(one(m, F_LORA), m->start_time);
@@ -150,6 +207,7 @@ enum status metrics_create(const struct routes *routes, struct metrics **m_out)
 void metrics_free(struct metrics *m)
 {
     if (!m) return;
+    m->fam[F_ITL_OLD].metric = NULL;
     for (int i = 0; i < N_FAMILY; i++) free(m->fam[i].metric);
     free(m->handler_of);
     free(m->http_label);
@@ -178,6 +236,11 @@ void metrics_loaded(struct metrics *m, const struct metrics_load *l)
     metric_set(one(m, F_LOAD), l->load_seconds);
     metric_set(one(m, F_WEIGHTS), (double)l->weight_bytes);
     metric_set(one(m, F_KV_BYTES), (double)l->kv_bytes);
+    metric_set(&m->fam[F_ARENA].metric[ARENA_WEIGHTS], (double)l->weight_bytes);
+    metric_set(&m->fam[F_ARENA_USED].metric[ARENA_WEIGHTS], (double)l->weight_bytes);
+    metric_set(&m->fam[F_ARENA].metric[ARENA_WORK], (double)l->work_bytes);
+    metric_set(&m->fam[F_ARENA_USED].metric[ARENA_WORK], (double)l->work_bytes);
+    metric_set(&m->fam[F_ARENA].metric[ARENA_KV], (double)l->kv_bytes);
     snprintf(m->cache_info, sizeof m->cache_info, "%s", l->cache_info);
     one(m, F_CACHE_INFO)->labels = m->cache_info;
 }
@@ -189,12 +252,14 @@ void metrics_next_token(struct metrics *m, uint64_t us) { observe(m, F_ITL, (dou
 void metrics_key_refused(struct metrics *m, enum metrics_key why) { metric_add(&m->fam[F_KEYS].metric[why], 1); }
 void metrics_unread_dropped(struct metrics *m) { metric_add(one(m, F_UNREAD), 1); }
 void metrics_paused(struct metrics *m) { metric_add(one(m, F_PAUSED), 1); }
+void metrics_text(struct metrics *m, uint64_t us) { observe(m, F_TEXT_TIME, (double)us / 1e6); }
 void metrics_unknown_fields(struct metrics *m, uint64_t n) { metric_add(one(m, F_UNKNOWN), n); }
 
 void metrics_gen_end(struct metrics *m, const struct metrics_gen *g)
 {
     uint32_t reason = g->finish == ENG_STOP ? 0 : g->finish == ENG_LENGTH ? 1 : g->finish == ENG_CANCELED ? 2 : 3;
     metric_add(&m->fam[F_SUCCESS].metric[reason], 1);
+    metric_add(&m->fam[F_ENDED].metric[g->how], 1);
     observe(m, F_E2E, (double)g->e2e_us / 1e6);
     if (!g->n) return; /* refused before it was understood */
     observe(m, F_N_PROMPT, g->n_prompt);
@@ -211,13 +276,16 @@ void metrics_gen_end(struct metrics *m, const struct metrics_gen *g)
     observe(m, F_TPOT, g->n_output_max > 1 ? (double)g->decode_us / 1e6 / (g->n_output_max - 1) : 0);
 }
 
-void metrics_http(struct metrics *m, const struct request *r, int status)
+void metrics_http(struct metrics *m, const struct request *r, int status, uint64_t answer_bytes)
 {
     if (r->route && r->route->flags & ROUTE_QUIET) return;
     uint32_t h = r->route ? m->handler_of[route_index(m->routes, r->route)] : 0;
     uint32_t k = status < 400 ? 0 : status < 500 ? 1 : 2;
     metric_add(&m->fam[F_HTTP].metric[h * N_CLASS + k], 1);
-    if (r->t_start_us)
-        metric_observe(&m->fam[F_HTTP_TIME], &m->fam[F_HTTP_TIME].metric[h],
-                       (double)(clock_us() - r->t_start_us) / 1e6);
+    metric_observe(&m->fam[F_HTTP_IN], &m->fam[F_HTTP_IN].metric[h], (double)r->body_bytes);
+    metric_observe(&m->fam[F_HTTP_OUT], &m->fam[F_HTTP_OUT].metric[h], (double)answer_bytes);
+    if (!r->t_start_us) return;
+    double s = (double)(clock_us() - r->t_start_us) / 1e6;
+    metric_observe(&m->fam[F_HTTP_TIME], &m->fam[F_HTTP_TIME].metric[h], s);
+    observe(m, F_HTTP_TIME_ALL, s);
 }

@@ -5,26 +5,31 @@
 #include <string.h>
 
 /* clang-format off */
-/*  id             type      common  labels   buckets      name, help */
+/* Which labels stand in front, and under which --old-metric-names a family is there (0 and 1: always). */
+enum family_kind { BARE, COMMON, OLD, OLDER };
+
+/*  id             type      kind  labels     buckets      name, help */
 #define FAMILIES(X)                                                                                                                         \
     X(RUNNING,       GAUGE,     1, l_one,    NULL,      "vllm:num_requests_running", "Sequences in the running batch.")                        \
     X(WAITING,       GAUGE,     1, l_one,    NULL,      "vllm:num_requests_waiting", "Sequences that wait to run.")                            \
     X(WAITING_WHY,   GAUGE,     1, l_reason, NULL,      "vllm:num_requests_waiting_by_reason", "Waiting sequences by reason.")                 \
     X(KV_USE,        GAUGE,     1, l_one,    NULL,      "vllm:kv_cache_usage_perc", "KV blocks in use, 0 to 1.")                               \
-    X(KV_USE_OLD,    GAUGE,     1, l_one,    NULL,      "vllm:gpu_cache_usage_perc", "KV blocks in use, 0 to 1 (old name).")                   \
+    X(KV_USE_OLD,    GAUGE,     OLD, l_one,    NULL,      "vllm:gpu_cache_usage_perc", "KV blocks in use, 0 to 1 (old name).")                   \
     X(SLEEP,         GAUGE,     1, l_sleep,  NULL,      "vllm:engine_sleep_state", "Sleep state of the engine.")                               \
     X(LORA,          GAUGE,     0, l_lora,   NULL,      "vllm:lora_requests_info", "LoRA adapters in use.")                                    \
     X(CACHE_INFO,    GAUGE,     0, l_one,    NULL,      "vllm:cache_config_info", "Settings of the KV cache.")                                 \
     X(PROMPT,        COUNTER,   1, l_one,    NULL,      "vllm:prompt_tokens_total", "Prompt tokens, cached ones included.")                    \
     X(PROMPT_SRC,    COUNTER,   1, l_source, NULL,      "vllm:prompt_tokens_by_source_total", "Prompt tokens by where their KV came from.")    \
     X(PROMPT_CACHED, COUNTER,   1, l_one,    NULL,      "vllm:prompt_tokens_cached_total", "Prompt tokens that were not computed.")            \
+    X(CACHED_SRC,    COUNTER,   1, l_cached, NULL,      "vllm:prompt_tokens_cached_by_source_total", "Prompt tokens that were not computed, by where their KV was.") \
     X(GENERATED,     COUNTER,   1, l_one,    NULL,      "vllm:generation_tokens_total", "Tokens generated.")                                   \
     X(SUCCESS,       COUNTER,   1, l_finish, NULL,      "vllm:request_success_total", "Requests that ended, by reason.")                       \
     X(PREEMPTED,     COUNTER,   1, l_one,    NULL,      "vllm:num_preemptions_total", "Sequences put back to waiting for want of KV blocks.")  \
     X(QUERIES,       COUNTER,   1, l_one,    NULL,      "vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache.")            \
     X(HITS,          COUNTER,   1, l_one,    NULL,      "vllm:prefix_cache_hits_total", "Tokens found in the prefix cache.")                   \
-    X(QUERIES_OLD,   COUNTER,   1, l_one,    NULL,      "vllm:gpu_prefix_cache_queries_total", "Tokens looked up (old name).")                 \
-    X(HITS_OLD,      COUNTER,   1, l_one,    NULL,      "vllm:gpu_prefix_cache_hits_total", "Tokens found (old name).")                        \
+    X(QUERIES_OLD,   COUNTER,   OLD, l_one,    NULL,      "vllm:gpu_prefix_cache_queries_total", "Tokens looked up (old name).")                 \
+    X(HITS_OLD,      COUNTER,   OLD, l_one,    NULL,      "vllm:gpu_prefix_cache_hits_total", "Tokens found (old name).")                        \
+    X(HIT_RATE_OLD,  GAUGE,     OLD, l_one,  NULL,      "vllm:gpu_prefix_cache_hit_rate", "Share of the tokens looked up that were found (old name).") \
     X(EXT_QUERIES,   COUNTER,   1, l_one,    NULL,      "vllm:external_prefix_cache_queries_total", "Tokens looked up in external tiers.")     \
     X(EXT_HITS,      COUNTER,   1, l_one,    NULL,      "vllm:external_prefix_cache_hits_total", "Tokens found in external tiers.")            \
     X(MM_QUERIES,    COUNTER,   1, l_one,    NULL,      "vllm:mm_cache_queries_total", "Items looked up in the multimodal cache.")             \
@@ -33,8 +38,10 @@
     X(SPEC_TOKENS,   COUNTER,   1, l_one,    NULL,      "vllm:spec_decode_num_draft_tokens_total", "Drafted tokens.")                          \
     X(SPEC_ACCEPTED, COUNTER,   1, l_one,    NULL,      "vllm:spec_decode_num_accepted_tokens_total", "Accepted drafted tokens.")              \
     X(SPEC_POS,      COUNTER,   1, l_pos,    NULL,      "vllm:spec_decode_num_accepted_tokens_per_pos_total", "Accepted by position.")         \
+    X(CORRUPTED,     COUNTER,   1, l_one,    NULL,      "vllm:corrupted_requests_total", "Requests that ended because their logits were NaN.") \
     X(TTFT,          HISTOGRAM, 1, l_one,    &kb_ttft,  "vllm:time_to_first_token_seconds", "Arrival to first token.")                         \
     X(ITL,           HISTOGRAM, 1, l_one,    &kb_itl,   "vllm:inter_token_latency_seconds", "Between two outputs of a request.")               \
+    X(ITL_OLD,       HISTOGRAM, OLDER, l_one, &kb_itl,  "vllm:time_per_output_token_seconds", "Between two outputs of a request (old name).") \
     X(TPOT,          HISTOGRAM, 1, l_one,    &kb_itl,   "vllm:request_time_per_output_token_seconds", "Decode time per token, per request.")   \
     X(E2E,           HISTOGRAM, 1, l_one,    &kb_e2e,   "vllm:e2e_request_latency_seconds", "Arrival to last token.")                          \
     X(QUEUE,         HISTOGRAM, 1, l_one,    &kb_e2e,   "vllm:request_queue_time_seconds", "Waiting to be scheduled.")                         \
@@ -50,16 +57,22 @@
     X(PARAM_N,       HISTOGRAM, 1, l_one,    &kb_n,     "vllm:request_params_n", "n per request.")                                             \
     X(HTTP,          COUNTER,   0, l_http,   NULL,      "http_requests_total", "HTTP requests by route, method and status class.")             \
     X(HTTP_TIME,     HISTOGRAM, 0, l_http,   &kb_http,  "http_request_duration_seconds", "HTTP requests by route and method.")                 \
-    X(CPU,           COUNTER,   0, l_one,    NULL,      "process_cpu_seconds_total", "User and system CPU time.")                              \
+    X(HTTP_TIME_ALL, HISTOGRAM, 0, l_one,    &kb_highr, "http_request_duration_highr_seconds", "HTTP requests of all routes, in finer steps.") \
+    X(HTTP_IN,       SUMMARY,   0, l_http,   NULL,      "http_request_size_bytes", "Bodies of HTTP requests by route.") \
+    X(HTTP_OUT,      SUMMARY,   0, l_http,   NULL,      "http_response_size_bytes", "HTTP answers by route, heads included.") \
+    X(CPU,           REAL,      0, l_one,    NULL,      "process_cpu_seconds_total", "User and system CPU time.")                              \
     X(RSS,           GAUGE,     0, l_one,    NULL,      "process_resident_memory_bytes", "Resident memory.")                                   \
+    X(VIRTUAL,       GAUGE,     0, l_one,    NULL,      "process_virtual_memory_bytes", "Virtual memory.") \
     X(FDS,           GAUGE,     0, l_one,    NULL,      "process_open_fds", "Open file descriptors.")                                          \
     X(FDS_MAX,       GAUGE,     0, l_one,    NULL,      "process_max_fds", "Most file descriptors.")                                           \
     X(START,         GAUGE,     0, l_one,    NULL,      "process_start_time_seconds", "Start of the process, Unix time.")                      \
-    X(BUILD,         GAUGE,     0, l_version, NULL,     "spillway:build_info", "Version of this binary.")                                      \
+    X(BUILD,         GAUGE,     0, l_version, NULL,     "spillway:build_info", "Version of this binary, and how it was built.")                                      \
     X(LOAD,          GAUGE,     0, l_one,    NULL,      "spillway:model_load_seconds", "How long loading the model took.")                     \
     X(WEIGHTS,       GAUGE,     0, l_one,    NULL,      "spillway:weights_bytes", "Bytes of weights.")                                         \
     X(KV_BYTES,      GAUGE,     0, l_one,    NULL,      "spillway:kv_cache_bytes", "Bytes of the KV cache.")                                   \
     X(KV_BLOCKS,     GAUGE,     0, l_one,    NULL,      "spillway:kv_blocks", "Blocks of the KV cache.")                                       \
+    X(ARENA,         GAUGE,     0, l_arena,  NULL,      "spillway:arena_reserved_bytes", "Most bytes of each part of memory that has a bound.") \
+    X(ARENA_USED,    GAUGE,     0, l_arena,  NULL,      "spillway:arena_used_bytes", "Bytes in use of it.") \
     X(TIER_RESERVED, GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_reserved_bytes", "Most bytes of a KV tier.")                              \
     X(TIER_USED,     GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_used_bytes", "Bytes in use in a KV tier.")                                \
     X(TIER_BLOCKS,   GAUGE,     0, l_tier,   NULL,      "spillway:kv_tier_blocks", "Blocks in a KV tier.")                                          \
@@ -95,10 +108,18 @@
     X(STEP_TIME,     GAUGE,     0, l_one,    NULL,      "spillway:engine_step_seconds", "Length of a step, moving average.")                   \
     X(STEP_TIMES,    HISTOGRAM, 0, l_one,    &kb_load,  "spillway:step_seconds", "Length of a step.")                                               \
     X(STEP_SLOW,     GAUGE,     0, l_one,    NULL,      "spillway:step_slowdown_ratio", "The last steps against the usual time of steps of as many tokens.") \
+    X(PHASES,        REAL,      0, l_phase,  NULL,      "spillway:step_phase_seconds_total", "Time of the engine's thread by part of a step; wait: for the device, or in it where it is the CPU.") \
+    X(HOST_TIMES,    HISTOGRAM, 0, l_one,    &kb_phase, "spillway:step_host_seconds", "The host's own time in a step: all parts but wait.") \
+    X(GAPS,          HISTOGRAM, 0, l_one,    &kb_phase, "spillway:step_gap_seconds", "Time for which the device had no work before a step, though requests waited or ran.") \
     X(NAN,           COUNTER,   0, l_one,    NULL,      "spillway:nan_requests_total", "Requests that ended because their logits were NaN.")         \
     X(QUEUE_TOKENS,  GAUGE,     0, l_one,    NULL,      "spillway:queue_tokens", "Prompt tokens that wait.")                                   \
+    X(QUEUED,        GAUGE,     0, l_queue,  NULL,      "spillway:queue_requests", "Requests that wait and have never run, by who asks and by priority.") \
+    X(ENDED,         COUNTER,   0, l_ended,  NULL,      "spillway:requests_ended_total", "Requests to generate, by how they ended: finished; finished while the server drained; cut off at the drain limit; canceled; past their deadline; refused for want of room; invalid; failed.") \
+    X(TEXT_TIME,     HISTOGRAM, 0, l_one,    &kb_load,  "spillway:text_seconds", "Reading a request: JSON, chat template, tokens.") \
+    X(TEXT_QUEUE,    GAUGE,     0, l_one,    NULL,      "spillway:text_jobs_waiting", "Large bodies that wait for a text thread.") \
     X(CONNECTIONS,   GAUGE,     0, l_one,    NULL,      "spillway:connections", "Open client connections.")                                    \
     X(STREAMS,       GAUGE,     0, l_one,    NULL,      "spillway:generations", "Requests whose answer is not yet complete.")                  \
+    X(UNREAD_BYTES,  GAUGE,     0, l_unread, NULL,      "spillway:unread_bytes", "Bytes held for clients that do not read, by kind of route.") \
     X(PAUSED,        COUNTER,   0, l_one,    NULL,      "spillway:slow_reader_pauses_total", "Streams parked because their client reads slowly.") \
     X(KEYS,          COUNTER,   0, l_key,    NULL,      "spillway:auth_failures_total", "Requests refused for their API key: none, a wrong one, or from an address that sent too many.") \
     X(UNREAD,        COUNTER,   0, l_one,    NULL,      "spillway:unread_dropped_total", "Connections reset because answers that nobody read held too much memory.") \
@@ -114,9 +135,13 @@ enum family_id {
         N_FAMILY
 };
 enum { WHYS_BELOW = 2 }; /* reasons for an eviction that a place below the host knows: the first of enum kv_evict_why */
-enum { N_CLASS = 3 };    /* 2xx, 4xx, 5xx */
+enum { N_HTTP_LABEL = 5 }; /* texts of a handler: N_CLASS with a status, one with the method, one without */
+/* Parts of memory with a bound, in the order of the label. */
+enum arena_id { ARENA_WEIGHTS, ARENA_WORK, ARENA_KV, ARENA_KV_HOST, ARENA_BODIES };
+enum { N_CLASS = 3 }; /* 2xx, 4xx, 5xx */
 
 struct metrics {
+    bool                 shown[N_FAMILY];
     struct metric_family fam[N_FAMILY];
     char                 common[400];
     char                 cache_info[600];
@@ -125,7 +150,6 @@ struct metrics {
     uint32_t             n_handler;  /* http series: handler h, class k at h * N_CLASS + k; handler 0: no route */
     uint32_t            *handler_of; /* [route] */
     double               start_time;
-    _Atomic uint64_t     fds_at_us, fds;
 };
 
 static inline struct metric *one(struct metrics *m, enum family_id id) { return &m->fam[id].metric[0]; }

@@ -10,28 +10,30 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Counting the descriptors reads a folder: once a second at most, whatever the scrape rate. */
-static double open_fds(struct metrics *m)
+/* ".", ".." and the folder itself are among the entries. */
+static double open_fds(void)
 {
-    uint64_t now = clock_us(), at = atomic_load_explicit(&m->fds_at_us, memory_order_relaxed);
-    if (now - at > 1000000 && atomic_compare_exchange_strong(&m->fds_at_us, &at, now)) {
-        uint64_t n = 0;
-        DIR     *d = opendir("/proc/self/fd");
-        while (d && readdir(d)) n++;
-        if (d) closedir(d);
-        atomic_store_explicit(&m->fds, n > 3 ? n - 3 : 0, memory_order_relaxed); /* ".", ".." and the folder itself */
-    }
-    return (double)atomic_load_explicit(&m->fds, memory_order_relaxed);
+    uint64_t n = 0;
+    DIR     *d = opendir("/proc/self/fd");
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n > 3 ? (double)(n - 3) : 0;
 }
 
-static double resident_bytes(void)
+void metrics_process(struct metrics *m)
 {
-    char   text[200];
-    size_t n = 0;
-    if (file_read_first("/proc/self/statm", text, sizeof text - 1, &n)) return 0;
-    text[n] = 0;
-    const char *p = strchr(text, ' ');
-    return p ? (double)strtoull(p + 1, NULL, 10) * (double)sysconf(_SC_PAGESIZE) : 0;
+    char          text[200] = "";
+    size_t        n = 0;
+    struct rlimit files;
+    double        page = (double)sysconf(_SC_PAGESIZE);
+    if (!file_read_first("/proc/self/statm", text, sizeof text - 1, &n)) {
+        text[n] = 0;
+        char *end;
+        metric_set(one(m, F_VIRTUAL), (double)strtoull(text, &end, 10) * page);
+        metric_set(one(m, F_RSS), (double)strtoull(end, NULL, 10) * page);
+    }
+    metric_set(one(m, F_FDS), open_fds());
+    metric_set(one(m, F_FDS_MAX), getrlimit(RLIMIT_NOFILE, &files) ? 0 : (double)files.rlim_cur);
 }
 
 /* Of counts that are kept elsewhere. */
@@ -70,6 +72,8 @@ static void sample_tiers(struct metrics *m, const struct server *s)
     struct kv_tiers_stats t = { 0 };
     if (!s->eng.tiers || !s->eng.tiers(s->eng.ctx, &t)) return;
     for (uint32_t i = 0; i < KV_TIERS; i++) sample_tier(m, i, &t.tier[i]);
+    metric_set(&m->fam[F_ARENA].metric[ARENA_KV_HOST], (double)t.tier[KV_TIER_HOST].reserved_bytes);
+    metric_set(&m->fam[F_ARENA_USED].metric[ARENA_KV_HOST], (double)t.tier[KV_TIER_HOST].used_bytes);
     metric_set(&m->fam[F_TIER_PINNED].metric[1], (double)t.tier[KV_TIER_HOST].pinned_bytes);
     for (int i = 1; i < KV_DOUBTS; i++) count_to(m, F_TIER_DOUBT, (uint32_t)i - 1, t.doubt[i]);
     count_to(m, F_TIER_DECISION, 0, t.n_load);
@@ -101,30 +105,68 @@ static void sample_engine(struct metrics *m, const struct server *s)
     metric_set(one(m, F_KV_USE), use);
     metric_set(one(m, F_KV_USE_OLD), use);
     uint64_t cached = e.n_cached_tokens < e.n_prompt_tokens ? e.n_cached_tokens : e.n_prompt_tokens;
+    uint64_t below = e.n_cached_from[ENG_FROM_HOST] + e.n_cached_from[ENG_FROM_STORE];
+    if (below > cached) below = cached; /* counters are read one after the other */
     count_to(m, F_PROMPT, 0, e.n_prompt_tokens);
     count_to(m, F_PROMPT_SRC, 0, e.n_prompt_tokens - cached);
-    count_to(m, F_PROMPT_SRC, 1, cached);
+    count_to(m, F_PROMPT_SRC, 1, cached - below);
+    count_to(m, F_PROMPT_SRC, 2, below);
     count_to(m, F_PROMPT_CACHED, 0, cached);
+    count_to(m, F_CACHED_SRC, 0, cached - below);
+    for (uint32_t i = ENG_FROM_HOST; i < ENG_SOURCES; i++) count_to(m, F_CACHED_SRC, i, e.n_cached_from[i]);
+    count_to(m, F_EXT_QUERIES, 0, e.n_below_query_tokens);
+    count_to(m, F_EXT_HITS, 0, below);
     count_to(m, F_GENERATED, 0, e.n_generated);
     count_to(m, F_PREEMPTED, 0, e.n_preempted);
     count_to(m, F_QUERIES, 0, e.n_query_tokens);
-    count_to(m, F_HITS, 0, e.n_hit_tokens);
+    uint64_t hits = e.n_hit_tokens > below ? e.n_hit_tokens - below : 0; /* what tiers brought is found by then too */
+    count_to(m, F_HITS, 0, hits);
     count_to(m, F_QUERIES_OLD, 0, e.n_query_tokens);
-    count_to(m, F_HITS_OLD, 0, e.n_hit_tokens);
+    count_to(m, F_HITS_OLD, 0, hits);
+    metric_set(one(m, F_HIT_RATE_OLD), e.n_query_tokens ? (double)hits / (double)e.n_query_tokens : 0);
     count_to(m, F_STEPS, 0, e.n_step);
     set_histogram(one(m, F_ITERATION), e.step_rows, PACE_SIZES, (double)e.n_row);
     set_histogram(one(m, F_STEP_TIMES), e.step_times, PACE_TIMES, (double)e.step_us / 1e6);
     metric_set(one(m, F_STEP_SLOW), e.step_slow);
+    for (uint32_t i = 0; i < PHASES; i++) metric_set(&m->fam[F_PHASES].metric[i], (double)e.phase_us[i] / 1e6);
+    set_histogram(one(m, F_HOST_TIMES), e.host.time, PHASE_TIMES, (double)e.host.sum_us / 1e6);
+    set_histogram(one(m, F_GAPS), e.gap.time, PHASE_TIMES, (double)e.gap.sum_us / 1e6);
+    for (uint32_t i = 0; i < ENG_CLASSES; i++) metric_set(&m->fam[F_QUEUED].metric[i], e.queued[i]);
     count_to(m, F_NAN, 0, e.n_nan);
+    count_to(m, F_CORRUPTED, 0, e.n_nan);
     count_to(m, F_KV_BORROWED, 0, e.n_borrowed);
     count_to(m, F_KV_RESUMED, 0, e.n_resumed_tokens);
     count_to(m, F_PIN_REFUSED, 0, e.n_pin_refused);
     for (uint32_t i = 0; i < KV_EVICT_WHYS; i++) count_to(m, F_TIER_EVICTIONS, i, e.evicted[i]);
     double block_bytes = e.kv_blocks ? metric_get(one(m, F_KV_BYTES)) / e.kv_blocks : 0;
+    metric_set(&m->fam[F_ARENA_USED].metric[ARENA_KV], block_bytes * (double)e.kv_used);
     metric_set(&m->fam[F_TIER_PINNED].metric[0], block_bytes * (double)e.kv_pinned);
     metric_set(one(m, F_STEP_TIME), (double)e.step_us_ewma / 1e6);
     metric_set(one(m, F_KV_BLOCKS), e.kv_blocks);
     metric_set(one(m, F_QUEUE_TOKENS), (double)e.waiting_tokens);
+}
+
+static void sample_server(struct metrics *m, struct server *s)
+{
+    struct timespec cpu;
+    uint64_t        unread[UNREAD_CLASSES] = { 0 };
+    uint32_t        n_conn = 0;
+    for (uint32_t i = 0; i < s->n_io; i++) {
+        n_conn += atomic_load_explicit(&s->io[i].n_conn, memory_order_relaxed);
+        for (int k = 0; k < UNREAD_CLASSES; k++)
+            unread[k] += atomic_load_explicit(&s->io[i].unread[k].bytes, memory_order_relaxed);
+    }
+    for (int k = 0; k < UNREAD_CLASSES; k++) metric_set(&m->fam[F_UNREAD_BYTES].metric[k], (double)unread[k]);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    metric_set(one(m, F_CPU), (double)cpu.tv_sec + (double)cpu.tv_nsec / 1e9);
+    metric_set(one(m, F_CONNECTIONS), n_conn);
+    metric_set(one(m, F_STREAMS), atomic_load(&s->n_gen));
+    metric_set(one(m, F_TEXT_QUEUE), text_waiting(s->text));
+    metric_set(&m->fam[F_ARENA].metric[ARENA_BODIES], (double)s->bodies.bytes_max);
+    metric_set(&m->fam[F_ARENA_USED].metric[ARENA_BODIES],
+               (double)atomic_load_explicit(&s->bodies.bytes, memory_order_relaxed));
+    count_to(m, F_ACCEPT, 0, atomic_load(&s->n_accept_paused));
+    count_to(m, F_LOG_DROPPED, 0, log_dropped());
 }
 
 void metrics_print(struct server *s, struct buf *out)
@@ -132,20 +174,8 @@ void metrics_print(struct server *s, struct buf *out)
     struct metrics *m = s->metrics;
     bool            ready = server_state(s) != SRV_LOADING && s->model;
     if (ready) sample_engine(m, s);
-    struct timespec cpu;
-    struct rlimit   files;
-    uint32_t        n_conn = 0;
-    for (uint32_t i = 0; i < s->n_io; i++) n_conn += atomic_load_explicit(&s->io[i].n_conn, memory_order_relaxed);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-    metric_set(one(m, F_RSS), resident_bytes());
-    metric_set(one(m, F_FDS), open_fds(m));
-    metric_set(one(m, F_FDS_MAX), getrlimit(RLIMIT_NOFILE, &files) ? 0 : (double)files.rlim_cur);
-    metric_set(one(m, F_START), m->start_time);
-    metric_set(one(m, F_CONNECTIONS), n_conn);
-    metric_set(one(m, F_STREAMS), atomic_load(&s->n_gen));
-    count_to(m, F_CPU, 0, (uint64_t)cpu.tv_sec);
-    count_to(m, F_ACCEPT, 0, atomic_load(&s->n_accept_paused));
-    count_to(m, F_LOG_DROPPED, 0, log_dropped());
+    sample_server(m, s);
     for (int i = 0; i < N_FAMILY; i++)
-        if (ready || !(m->fam[i].common_labels || i == F_CACHE_INFO)) metric_print(out, &m->fam[i], m->common);
+        if (m->shown[i] && (ready || !(m->fam[i].common_labels || i == F_CACHE_INFO)))
+            metric_print(out, &m->fam[i], m->common);
 }

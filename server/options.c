@@ -35,6 +35,7 @@ static const struct opt_word symmetric[] = { { "auto", DEV_SYMMETRIC_AUTO }, { "
 static const struct opt_word lmi_forms[] = { { "jsonlines", LMI_LINES }, { "sse", LMI_EVENTS }, { "tgi", LMI_TGI } };
 static const struct opt_word half_close[] = { { "cancel", HALF_CLOSE_CANCEL }, { "serve", HALF_CLOSE_SERVE } };
 static const struct opt_word empty_key_files[] = { { "keep", KEY_FILE_KEEP }, { "deny", KEY_FILE_DENY } };
+static const struct opt_word old_metrics[] = { { "auto", OLD_METRICS_AUTO }, { "all", OLD_METRICS_ALL }, { "none", OLD_METRICS_NONE } };
 static const struct opt_word log_levels[] = {
     { "error", LOG_LEVEL_ERROR }, { "warn", LOG_LEVEL_WARN }, { "info", LOG_LEVEL_INFO },
     { "debug", LOG_LEVEL_DEBUG }, { "trace", LOG_LEVEL_TRACE },
@@ -126,6 +127,7 @@ static const struct opt options[] = {
 
     { .group = "log", ENUM("log-level", log_level, "info", log_levels, "what is logged") },
     { BOOL("log-json", log_json, "false", "one JSON object a line") },
+    { ENUM("old-metric-names", old_metrics, "auto", old_metrics, "names of earlier vLLMs in /metrics; auto: those that routers read (gpu_cache_usage_perc, gpu_prefix_cache_*); all: time_per_output_token_seconds too") },
 
     { .group = "other", STR("config", config_file, "FILE", "lines of 'name = value', names as here without the dashes") },
     { BOOL("help", help, "false", "this text") },

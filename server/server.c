@@ -51,7 +51,7 @@ enum status server_create(const struct config *cfg, struct auth *auth, const str
     s->conns_per_io = per_io ? per_io : 1;
     s->io = calloc(s->n_io, sizeof *s->io);
     for (uint32_t i = 0; s->io && i < s->n_io; i++) s->io[i].hangup_fd = -1;
-    enum status st = s->io ? metrics_create(routes, &s->metrics) : ST_NOMEM;
+    enum status st = s->io ? metrics_create(routes, cfg->old_metrics, &s->metrics) : ST_NOMEM;
     for (uint32_t i = 0; st == ST_OK && i < s->n_io; i++) st = loop_create(s, &s->io[i], i);
     if (st == ST_OK) st = strikes_create(cfg->max_key_failures, &s->strikes);
     if (gethostname(s->host_name, sizeof s->host_name - 1)) s->host_name[0] = 0;

@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "base/thread.h"
 #include "server/io.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -18,6 +19,7 @@ struct text_pool {
     pthread_cond_t    some_small, some; /* some: of either size, for those that take both */
     struct text_queue small, large;
     bool              stop;
+    _Atomic uint32_t  n_waiting;
     struct worker    *worker;
     uint32_t          n_worker;
 };
@@ -34,6 +36,7 @@ static struct text_job *next_job(struct worker *w)
         if (j || p->stop) break;
         pthread_cond_wait(w->small_only ? &p->some_small : &p->some, &p->lock);
     }
+    if (j) atomic_fetch_sub_explicit(&p->n_waiting, 1, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
     return j;
 }
@@ -85,6 +88,7 @@ bool text_submit(struct text_pool *p, struct text_job *j)
     bool small = j->bytes < TEXT_SMALL_MAX;
     pthread_mutex_lock(&p->lock);
     bool taken = text_queue_push(small ? &p->small : &p->large, j);
+    if (taken) atomic_fetch_add_explicit(&p->n_waiting, 1, memory_order_relaxed);
     pthread_mutex_unlock(&p->lock);
     if (!taken) return false;
     if (small) pthread_cond_signal(&p->some_small);
@@ -107,6 +111,8 @@ void text_stop(struct text_pool *p)
         w->started = false;
     }
 }
+
+uint32_t text_waiting(const struct text_pool *p) { return atomic_load_explicit(&p->n_waiting, memory_order_relaxed); }
 
 void text_free(struct text_pool *p)
 {

@@ -19,5 +19,6 @@ enum status text_create(uint32_t n_thread, uint32_t queue_max, struct text_pool 
 bool        text_submit(struct text_pool *p,
                         struct text_job  *j); /* false: the queue, or this client's share of it, is full (429) */
 /* Joins; jobs that wait are still run, and handed to their io thread's inbox. */
-void text_stop(struct text_pool *p);
-void text_free(struct text_pool *p);
+void     text_stop(struct text_pool *p);
+uint32_t text_waiting(const struct text_pool *p); /* jobs in the queues; any thread */
+void     text_free(struct text_pool *p);

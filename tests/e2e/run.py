@@ -238,6 +238,37 @@ def the_load_generator_and_the_server_count_the_same(s):
 
 
 @test
+def counters_agree_with_each_other(s):
+    for extra in ({}, {"stream": True}, {"max_tokens": -1}):
+        s.post("/v1/completions", dict({"prompt": "Numbers that agree", "max_tokens": 9, "temperature": 0}, **extra))
+    from harness import eventually
+    eventually(lambda: s.metric("spillway:generations") == 0, "all have ended")
+    m = lambda name: s.metric(name)  # over all its series
+    assert m("vllm:prompt_tokens_by_source_total") == m("vllm:prompt_tokens_total") > 0
+    assert m("vllm:prompt_tokens_cached_by_source_total") == m("vllm:prompt_tokens_cached_total")
+    assert m("vllm:request_success_total") == m("vllm:e2e_request_latency_seconds_count") == m("spillway:requests_ended_total")
+    assert m("vllm:num_requests_waiting_by_reason") == m("vllm:num_requests_waiting") == m("spillway:queue_requests") == 0
+    assert 0 <= m("vllm:kv_cache_usage_perc") <= 1 and 0 <= m("vllm:gpu_prefix_cache_hit_rate") <= 1
+    phases, steps = m("spillway:step_phase_seconds_total"), m("spillway:engine_steps_total")
+    assert 0 < phases and 0 < m("spillway:step_host_seconds_count") <= 3 * steps + 3, (phases, steps)
+    assert m("spillway:step_host_seconds_sum") <= phases
+    reserved, used = m("spillway:arena_reserved_bytes"), m("spillway:arena_used_bytes")
+    assert 0 < used <= reserved, (used, reserved)
+
+
+@test
+def a_load_report_comes_with_the_answer_when_it_is_asked_for(s):
+    ask = lambda form, **body: s.request("POST", "/v1/completions", json.dumps(dict({"prompt": "Hi", "max_tokens": 2}, **body)).encode(),
+                                         {"Content-Type": "application/json", "endpoint-load-metrics-format": form})
+    text = ask("TEXT").header("endpoint-load-metrics")
+    assert re.fullmatch(r"TEXT named_metrics\.kv_cache_usage_perc=[01](\.\d+)?, named_metrics\.num_requests_waiting=\d+", text), text
+    form, report = ask("JSON", stream=True).header("endpoint-load-metrics").split(" ", 1)
+    named = json.loads(report)["named_metrics"]
+    assert form == "JSON" and set(named) == {"kv_cache_usage_perc", "num_requests_waiting"} and 0 <= named["kv_cache_usage_perc"] <= 1, report
+    assert s.post("/v1/completions", {"prompt": "Hi", "max_tokens": 2}).header("endpoint-load-metrics") is None
+
+
+@test
 def disconnecting_frees_the_slot_and_keeps_the_prefix(s):
     from harness import eventually, post_bytes
 

@@ -121,6 +121,13 @@ def prefixes_come_back_from_the_host(w):
         hits = [ask(w, s, k) for rnd in range(3) for k in range(18)]
         assert sum(h[1] for h in hits) > 1000, hits
         assert metric(s, "spillway:kv_tier_hit_blocks_total", 'tier="host"') > 50
+        host = sum(h[1] for h in hits)
+        assert metric(s, "vllm:external_prefix_cache_hits_total") == host <= metric(s, "vllm:external_prefix_cache_queries_total")
+        assert metric(s, "vllm:prompt_tokens_by_source_total", 'source="external_kv_transfer"') == host
+        assert metric(s, "vllm:prompt_tokens_cached_by_source_total", 'source="host"') == host
+        assert metric(s, "vllm:prompt_tokens_cached_total") == sum(h[0] for h in hits)
+        assert 0 < metric(s, "spillway:arena_used_bytes", 'arena="kv_host"') <= metric(s, "spillway:arena_reserved_bytes", 'arena="kv_host"')
+        assert 'kv_offloading_backend="native"' in s.get("/metrics").body.decode()
         assert metric(s, "spillway:kv_verify_failures_total") == 0
     finally:
         s.stop()

@@ -43,10 +43,43 @@ static void every_power_of_two_reads_back(void **state)
     }
 }
 
+/* As every number was made before the short way was there. */
+static void the_short_way_gives_the_same_digits(void **state)
+{
+    (void)state;
+    uint64_t x = 88172645463325252u, n_short = 0;
+    for (int i = 0; i < 300000; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        static const double scale[] = { 1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 3 };
+        double              v = (double)(x >> (11 + x % 50)) / scale[x % ARRAY_N(scale)];
+        char                digits[NUM_DIGITS_MAX + 1], text[64], slow[40];
+        int                 point, n = num_digits(v, digits, &point), precision = 14;
+        if (v == 0) continue;
+        do snprintf(slow, sizeof slow, "%.*e", precision, v);
+        while (strtod(slow, NULL) != v && precision++ < 16);
+        char want[40];
+        int  k = 0, exponent = (int)strtol(strchr(slow, 'e') + 1, NULL, 10);
+        for (char *p = slow; *p != 'e'; p++)
+            if (*p != '.') want[k++] = *p;
+        while (k > 1 && want[k - 1] == '0') k--;
+        want[k] = 0;
+        assert_string_equal(digits, want);
+        assert_int_equal(point, exponent + 1);
+        assert_int_equal(n, k);
+        n_short += v * 1e6 < 1e15 && precision == 14;
+        snprintf(text, sizeof text, "0.%se%d", digits, point);
+        assert_true(strtod(text, NULL) == v);
+    }
+    assert_true(n_short > 10000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(digits_and_point_are_the_shortest_that_read_back),
+        cmocka_unit_test(the_short_way_gives_the_same_digits),
         cmocka_unit_test(every_power_of_two_reads_back),
     };
     return cmocka_run_group_tests_name("base/num", tests, NULL, NULL);

@@ -22,6 +22,8 @@ cmd:ccache|ccache
 spillway_needs_check='
 cmd:git|git
 cmd:curl|curl
+cmd:strip|binutils
+file:/etc/ssl/certs/ca-certificates.crt|ca-certificates
 cmd:python3|python3
 venv:|python3-venv
 pc:cmocka|libcmocka-dev

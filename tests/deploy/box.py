@@ -11,7 +11,10 @@ no capability, a seccomp filter, /dev with the usual devices, /dev/shm of 64 MiB
 
 SIGTERM, SIGINT, SIGHUP and SIGUSR1 are passed on; the exit status is the program's, or 128 + the signal that ended it. Root is not needed
 where users may make namespaces: then the program's user is this one under another number. `box.py` as a prefix makes a test that starts
-a server start it in the tree."""
+a server start it in the tree.
+
+# Run by: section rootfs alone, as a part of container.py
+"""
 
 import argparse
 import ctypes

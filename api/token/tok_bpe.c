@@ -6,13 +6,6 @@
 enum { SHORT = 32, CANON_YES = 1, CANON_NO = 2 };
 static const uint32_t NO_RANK = TOK_NO_RANK;
 
-int64_t tok_bpe_char(const struct tok_bpe *m, const char *s, size_t n, uint32_t cp)
-{
-    if (cp < 0x10000) return (int64_t)m->char_id[cp] - 1;
-    int64_t id = tok_strs_find(m->text, s, n);
-    return id >= 0 && m->flags[id] & TOK_F_MODEL ? id : TOK_NONE;
-}
-
 /* ---- short pieces: rank[i] is of the pair (i, i + 1) */
 
 static uint32_t merge_short(const struct tok_bpe *m, bool guard, uint32_t *id, uint32_t *rank, uint32_t n)

@@ -43,8 +43,13 @@ struct tok_bpe {
 enum status tok_bpe_bytes(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n); /* fast_bytes only */
 enum status tok_bpe_text(const struct tok_bpe *m, struct tok_work *w, const char *s, size_t n);
 
-int64_t tok_bpe_char(const struct tok_bpe *m, const char *s, size_t n,
-                     uint32_t cp); /* the model's token of one character */
+/* The model's token of one character, of n bytes; TOK_NONE: it has none. */
+static inline int64_t tok_bpe_char(const struct tok_bpe *m, const char *s, size_t n, uint32_t cp)
+{
+    if (cp < 0x10000) return (int64_t)m->char_id[cp] - 1;
+    int64_t id = tok_strs_find(m->text, s, n);
+    return id >= 0 && m->flags[id] & TOK_F_MODEL ? id : TOK_NONE;
+}
 
 static const uint32_t  TOK_NO_RANK = UINT32_MAX;
 static inline uint32_t tok_bpe_rank(const struct tok_bpe *m, uint32_t left,

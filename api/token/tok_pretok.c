@@ -180,7 +180,7 @@ enum status tok_pretok_run(const struct tok_pretok *p, uint32_t k, struct tok_wo
                            bool at_start)
 {
     if (!n) return ST_OK;
-    if (k >= p->n) return tok_model(w, s, n);
+    if (k >= p->n) return w->encode(w, s, n);
     struct cut c = { .p = p, .w = w, .stage = &p->stage[k], .s = s, .k = k, .at_start = at_start };
     switch (c.stage->kind) {
     case STAGE_SPLIT: return cut_by_pattern(&c, n);

@@ -42,8 +42,6 @@ struct tok_pretok {
 enum status tok_pretok_load(struct tok_pretok *p, const json_t *component,
                             const struct tok_err *e); /* component may be NULL or null */
 void        tok_pretok_free(struct tok_pretok *p);
-/* Stages from k on over one piece. at_start: it begins where the whole text does. */
+/* Stages from k on over one piece; what the last one cuts goes to w->encode. at_start: it begins where the whole text does. */
 enum status tok_pretok_run(const struct tok_pretok *p, uint32_t k, struct tok_work *w, const char *s, size_t n,
                            bool at_start);
-
-enum status tok_model(struct tok_work *w, const char *s, size_t n); /* tokenizer.c: where the last stage's pieces go */

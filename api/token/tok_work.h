@@ -10,11 +10,12 @@ struct tok_scratch {
     size_t cap;
 };
 struct tok_work {
-    const struct tok  *t;
-    struct arena      *a;
-    struct tok_ids    *out;
-    size_t             ids_max;
-    unsigned           flags;
+    const struct tok *t;
+    struct arena     *a;
+    struct tok_ids   *out;
+    size_t            ids_max;
+    unsigned          flags;
+    enum status (*encode)(struct tok_work *w, const char *s, size_t n); /* the model: emits the ids of one piece */
     struct tok_scratch norm[2], bpe, stage[TOK_STAGES_MAX];
     struct tok_scratch atoms[TOK_STAGES_MAX + 1]; /* of each stage's pattern; the last one is the normalizer's */
     void              *match_data;                /* of tok_regex, made when the first pattern needs it */

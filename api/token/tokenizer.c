@@ -2,24 +2,7 @@
 #include "api/token/tok_unicode.h"
 #include <string.h>
 
-enum status tok_ids_grow(struct tok_work *w, size_t n_more)
-{
-    struct tok_ids *out = w->out;
-    if (n_more > w->ids_max || out->n > w->ids_max - n_more) return ST_TOO_LARGE;
-    if (out->n + n_more <= out->cap) return ST_OK;
-    size_t cap = out->cap + out->cap / 2 + 64;
-    if (cap > w->ids_max) cap = w->ids_max;
-    if (cap < out->n + n_more) cap = out->n + n_more;
-    if (cap > SIZE_MAX / sizeof *out->id) return ST_TOO_LARGE;
-    uint32_t *id = arena_alloc(w->a, cap * sizeof *id);
-    if (!id) return ST_TOO_LARGE;
-    if (out->n) memcpy(id, out->id, out->n * sizeof *id);
-    out->id = id;
-    out->cap = cap;
-    return ST_OK;
-}
-
-enum status tok_model(struct tok_work *w, const char *s, size_t n)
+static enum status encode_piece(struct tok_work *w, const char *s, size_t n)
 {
     const struct tok *t = w->t;
     switch (t->kind) {
@@ -59,7 +42,7 @@ static enum status emit_all(struct tok_work *w, const uint32_t *id, uint32_t n)
 enum status tok_encode(const struct tok *t, const char *text, size_t n, unsigned flags, size_t ids_max, struct arena *a,
                        struct tok_ids *out)
 {
-    struct tok_work  w = { .t = t, .a = a, .out = out, .ids_max = ids_max, .flags = flags };
+    struct tok_work  w = { .t = t, .a = a, .out = out, .ids_max = ids_max, .flags = flags, .encode = encode_piece };
     struct tok_find  f = tok_find_in(&t->added, &t->added.raw, text, n, flags & TOK_NO_SPECIAL_PARSE);
     struct tok_found k;
     enum status      st = ST_OK;

@@ -18,6 +18,16 @@ void ref_moe(struct device *d, const struct op_moe *o);
 void ref_sample(struct device *d, const struct op_sample *o);
 void ref_logprob(struct device *d, const struct op_logprob *o);
 
+/* weight.c: the operations of struct dev_ops on matrices. */
+uint64_t    ref_weight_bytes(enum dtype t, uint32_t n, uint32_t k);
+enum status ref_weight_alloc(struct device *d, enum dtype t, uint32_t n, uint32_t k, struct dev_weight *w_out);
+void        ref_weight_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const void *src,
+                           size_t src_stride, enum dtype src_t);
+uint64_t    ref_quant_bytes(const struct dev_quant *q, uint32_t n, uint32_t k);
+enum status ref_quant_alloc(struct device *d, const struct dev_quant *q, uint32_t n, uint32_t k,
+                            struct dev_weight *w_out);
+void ref_quant_set(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, const struct dev_codes *c);
+
 float ref_gate(enum op_act act, float gate);
 float ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k); /* codes with their scales and zeros */
 /* x [w->k], or where the format says so, rounded to 8 bits: then it lies in `rounded`. Returns one of the two. */

@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "kvcache/folder/store_format.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -420,4 +421,51 @@ void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const
                                              .block_tokens = block_tokens,
                                              .begins = kv_record_begins(r) };
     }
+}
+
+/* ---- a folder */
+
+static int by_seq(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+enum { NAMES_MAX = 1 << 16 };
+int store_list(int dir, uint64_t **seq_out, uint32_t *n_out)
+{
+    uint32_t  n = 0, cap = 0;
+    uint64_t *seq = NULL, one;
+    int       fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR      *d = fd < 0 ? NULL : fdopendir(fd);
+    int       error = d ? 0 : errno;
+    if (!d && fd >= 0) close(fd);
+    while (d && n < NAMES_MAX) { /* nobody of ours has made so many */
+        errno = 0;
+        struct dirent *e = readdir(d);
+        if (!e) {
+            error = errno;
+            break;
+        }
+        if (!store_seq_of(e->d_name, &one)) continue;
+        if (n == cap) {
+            cap = cap ? 2 * cap : 64;
+            uint64_t *more = realloc(seq, cap * sizeof *seq);
+            if (!more) {
+                error = ENOMEM;
+                break;
+            }
+            seq = more;
+        }
+        seq[n++] = one;
+    }
+    if (d) closedir(d);
+    if (error) {
+        free(seq);
+        return error;
+    }
+    if (n) qsort(seq, n, sizeof *seq, by_seq);
+    *seq_out = seq;
+    *n_out = n;
+    return 0;
 }

@@ -174,14 +174,22 @@ struct kv_store {
     char why[200]; /* the thread's, the owner's while it is told TASK_SCANNED: why the folder cannot be used */
 };
 
-/* store_thread.c: the thread, and what may block. */
+/* store_thread.c: the thread. */
 struct share;
 void *store_main(void *store);
-/* Gives t to the owner and waits until it comes back, doing meanwhile what the owner asks. false: the store closes.
- * Thread: the store's. */
-bool store_give(struct kv_store *s, struct task *t);
+
+/* store_task.c: what blocks. Thread: the store's. */
 /* For the file of a segment; i n_slot: the one that is scanned. */
 struct store_keys store_keys_of(const struct kv_store *s, uint32_t i);
+/* Segments of other models give way until more_bytes fit beside all that is there. false: they do not fit, or
+ * (*error_out, an errno) nothing is known. */
+bool store_make_room(struct kv_store *s, uint64_t more_bytes, int *error_out);
+/* Closes and unlinks the file of t; the outcome is t's st and error. */
+void store_remove(struct kv_store *s, struct task *t);
+/* Does what the owner has asked and answers it. */
+void store_serve(struct kv_store *s, struct task *t);
+/* Gives t to the owner and waits until it comes back, doing meanwhile what the owner asks. false: the store closes. */
+bool store_give(struct kv_store *s, struct task *t);
 
 /* store_kept.c: files that take room and serve nobody. Thread: the owner, but for the first two. */
 int  store_home(const struct kv_store *s);                             /* the folder that STORE_QUARANTINE lies in */

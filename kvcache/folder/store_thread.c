@@ -1,9 +1,8 @@
-/* store_thread: what a store's thread does: everything that may block. */
+/* store_thread: a store's thread: opens the folder, tells the owner what lies there, and does what the owner asks. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "kvcache/folder/store_impl.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,123 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-struct store_keys store_keys_of(const struct kv_store *s, uint32_t i)
-{
-    struct store_keys k = { .mac = { &s->cfg.key, s->cfg.old_key },
-                            .n_mac = s->cfg.old_key ? 2 : 1,
-                            .sealer = s->sealer };
-    if (!s->key) return k;
-    k.secret[0] = s->cfg.secret;
-    k.secret[1] = s->cfg.old_secret;
-    k.n_secret = s->cfg.old_secret ? 2 : 1;
-    k.ephemeral = s->cfg.ephemeral;
-    k.key = s->key + i;
-    return k;
-}
-
-/* Bytes of what lies in quarantine. */
-static uint64_t quarantine_bytes(const struct kv_store *s)
-{
-    uint64_t  bytes = 0, *seq = NULL;
-    uint32_t  n = 0;
-    const int fd = openat(store_home(s), STORE_QUARANTINE, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) return 0;
-    if (store_list(fd, &seq, &n)) n = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        char        name[32];
-        struct stat st;
-        store_name(name, sizeof name, seq[i]);
-        if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) bytes += (uint64_t)st.st_size;
-    }
-    free(seq);
-    close(fd);
-    return bytes;
-}
-
-/* Other models' segments give way until more bytes fit beside what is there. false: they do not, or nothing is
- * known. */
-static bool make_room(struct kv_store *s, uint64_t more_bytes, int *error_out)
-{
-    uint64_t own = 0, others = 0, cap = s->cfg.cap_bytes;
-    uint32_t n_removed = 0;
-    *error_out = 0;
-    if (s->root < 0) return true;
-    int error = models_bytes(s->dir, &own);
-    own += quarantine_bytes(s);
-    if (!error)
-        error =
-            models_shrink(s->root, s->own, own + more_bytes < cap ? cap - own - more_bytes : 0, &others, &n_removed);
-    *error_out = error;
-    if (error) return false;
-    atomic_store(&s->other_bytes, others);
-    atomic_fetch_add(&s->n_other_removed, n_removed);
-    if (n_removed)
-        LOG_INFO("kv: %s: %u segments of other models gave way, %" PRIu64 " MiB of such are left", s->path, n_removed,
-                 others >> 20);
-    return own + more_bytes + others <= cap;
-}
-
-static void task_make(struct kv_store *s, struct task *t)
-{
-    struct store_keys keys = store_keys_of(s, (uint32_t)t->segment);
-    if (!make_room(s, s->g.segment_bytes, &t->error)) {
-        t->st = t->error ? ST_IO : ST_TOO_LARGE;
-        return;
-    }
-    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens,
-                            &keys, &s->direct, &t->fd, &t->error);
-    t->direct = s->direct;
-}
-
-static void task_seal(struct kv_store *s, struct task *t)
-{
-    struct store_keys keys = store_keys_of(s, (uint32_t)t->segment);
-    t->st = store_footer_write(t->fd, &s->g, t->seq, t->row, t->n, &keys, s->seal_buffer, &t->error);
-}
-
-static void task_remove(struct kv_store *s, struct task *t)
-{
-    if (t->fd >= 0) close(t->fd);
-    t->fd = -1;
-    t->error = store_unlink(s, t->seq, t->moved);
-    t->st = t->error ? ST_IO : ST_OK;
-}
-
-static int by_seq(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static void serve(struct kv_store *s, struct task *t)
-{
-    switch (t->kind) {
-    case TASK_MAKE: task_make(s, t); break;
-    case TASK_REMOVE: task_remove(s, t); break;
-    case TASK_SEAL: task_seal(s, t); break;
-    default: CHECK(t->kind <= TASK_REMOVE); break; /* what the thread tells comes back to store_give */
-    }
-    CHECK(ring_push(&s->answer, t));
-}
-
-bool store_give(struct kv_store *s, struct task *t)
-{
-    atomic_store(&s->telling, true);
-    CHECK(ring_push(&s->answer, t));
-    while (!atomic_load(&s->stop)) {
-        struct task *back = ring_pop(&s->todo);
-        if (back == t) {
-            atomic_store(&s->telling, false);
-            return true;
-        }
-        if (back)
-            serve(s, back); /* the owner's wishes do not wait for what the thread tells it */
-        else
-            ring_wait(&s->todo, -1);
-    }
-    return false;
-}
 
 /* ---- what lies in the own folder */
 
@@ -171,7 +53,7 @@ static void judge_content(struct kv_store *s, struct task *t, const struct store
         to_quarantine(s, t, "damaged, and no block in it is sound", found->fault.byte);
     } else {
         t->word = STORE_NO_FILE; /* prepared and never written, or cut short in its first blocks: its room is ours */
-        task_remove(s, t);
+        store_remove(s, t);
         if (t->st) t->word = STORE_OTHER_VERSION; /* it is still there, and unwanted */
     }
 }
@@ -219,7 +101,7 @@ static bool scan_one(struct kv_store *s, uint64_t seq, bool again)
     case STORE_DAMAGED: to_quarantine(s, t, "its header is damaged", fault.byte); break;
     case STORE_OTHER_VERSION:
     case STORE_OTHER_MODEL:
-    case STORE_OTHER_START: task_remove(s, t); break;
+    case STORE_OTHER_START: store_remove(s, t); break;
     case STORE_OTHER_KEY:
     case STORE_NO_FILE: break;
     }
@@ -268,45 +150,6 @@ static bool scan_quarantine(struct kv_store *s)
     return go_on;
 }
 
-enum { NAMES_MAX = 1 << 16 };
-int store_list(int dir, uint64_t **seq_out, uint32_t *n_out)
-{
-    uint32_t  n = 0, cap = 0;
-    uint64_t *seq = NULL, one;
-    int       fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR      *d = fd < 0 ? NULL : fdopendir(fd);
-    int       error = d ? 0 : errno;
-    if (!d && fd >= 0) close(fd);
-    while (d && n < NAMES_MAX) { /* nobody of ours has made so many */
-        errno = 0;
-        struct dirent *e = readdir(d);
-        if (!e) {
-            error = errno;
-            break;
-        }
-        if (!store_seq_of(e->d_name, &one)) continue;
-        if (n == cap) {
-            cap = cap ? 2 * cap : 64;
-            uint64_t *more = realloc(seq, cap * sizeof *seq);
-            if (!more) {
-                error = ENOMEM;
-                break;
-            }
-            seq = more;
-        }
-        seq[n++] = one;
-    }
-    if (d) closedir(d);
-    if (error) {
-        free(seq);
-        return error;
-    }
-    if (n) qsort(seq, n, sizeof *seq, by_seq);
-    *seq_out = seq;
-    *n_out = n;
-    return 0;
-}
-
 /* ---- the thread */
 
 enum { LOCKED_US = 200000 };
@@ -324,7 +167,7 @@ static bool serve_for(struct kv_store *s, uint64_t us)
         uint64_t     now = clock_us();
         struct task *t = ring_pop(&s->todo);
         if (t)
-            serve(s, t);
+            store_serve(s, t);
         else if (now >= end)
             return true;
         else
@@ -368,7 +211,7 @@ static bool learn_folder(struct kv_store *s)
     bool go_on = scan_quarantine(s) && scan(s, seq, n, false);
     int  error;
     free(seq);
-    if (go_on && !make_room(s, 0, &error) && error)
+    if (go_on && !store_make_room(s, 0, &error) && error)
         LOG_WARN("kv: %s: what other models have there is not known: %s", s->path, strerror(error));
     if (go_on && s->share) share_turn(s); /* the first round: what others left is found before it is said that all is */
     s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1 };
@@ -400,7 +243,7 @@ void *store_main(void *arg)
     while (go_on && !atomic_load(&s->stop)) {
         struct task *t = ring_pop(&s->todo);
         if (t) {
-            serve(s, t);
+            store_serve(s, t);
             continue;
         }
         int64_t us = unread_turn(s), share_us = s->share ? share_turn(s) : -1;

@@ -160,7 +160,7 @@ bool tmpl_lex(struct arena *a, const char *text, size_t n, struct tmpl_toks *out
 /* A string literal's inside, escapes undone, into the arena. */
 bool tmpl_unescape(struct arena *a, const char *s, size_t n, const char **s_out, uint32_t *n_out);
 
-/* Parser: expressions in tmpl_expr.c, statements in tmpl_parse.c. NULL or false: err is filled. */
+/* Parser: statements in tmpl_parse.c, expressions in tmpl_expr.c, what both need in tmpl_node.c. NULL or false: err is filled. */
 struct tmpl_parser {
     struct tmpl     *t;
     struct arena     scratch;
@@ -199,6 +199,8 @@ uint8_t            tmpl_special_name(const struct tmpl_tok *k);             /* F
 bool               tmpl_skip_name(struct tmpl_parser *p, const char *name);
 bool               tmpl_skip_op(struct tmpl_parser *p, enum tmpl_op op);
 bool               tmpl_expect_op(struct tmpl_parser *p, enum tmpl_op op);
+bool               tmpl_expect_end(struct tmpl_parser *p);                     /* of a tag */
+void              *tmpl_unexpected(struct tmpl_parser *p, const char *wanted); /* fails at this token; NULL */
 
 struct tmpl_node *tmpl_parse_expr(struct tmpl_parser *p); /* with the inline if */
 struct tmpl_node *tmpl_parse_tuple(struct tmpl_parser *p, bool with_cond,

@@ -3,6 +3,41 @@
 #include <math.h>
 #include <string.h>
 
+/* ---------------------------------------------------------------- kinds of numbers */
+
+bool tv_integer(const struct tv *v, int64_t *out)
+{
+    if (v->kind == TV_INT) {
+        *out = v->u.i;
+        return true;
+    }
+    if (v->kind == TV_BOOL) {
+        *out = v->u.b;
+        return true;
+    }
+    return false;
+}
+
+bool tv_number(const struct tv *v, double *out)
+{
+    int64_t i;
+    if (v->kind == TV_FLOAT) {
+        *out = v->u.f;
+        return true;
+    }
+    if (v->kind == TV_BIG) {
+        *out = big_to_double(v);
+        return true;
+    }
+    if (!tv_integer(v, &i)) return false;
+    *out = (double)i;
+    return true;
+}
+
+bool tv_whole(const struct tv *v) { return v->kind == TV_INT || v->kind == TV_BOOL || v->kind == TV_BIG; }
+
+/* ---------------------------------------------------------------- limbs */
+
 /* A number taken apart: its limbs, least significant first, or where it is small the space for them. */
 struct whole {
     bool            neg;
@@ -234,8 +269,8 @@ static bool power(struct tmpl_eval *e, const struct tv *a, const struct tv *b, s
         return true;
     }
     for (; times; times >>= 1) {
-        if ((times & 1) && !tmpl_binary(e, OP_MUL, &r, &base, &r)) return false;
-        if (times > 1 && !tmpl_binary(e, OP_MUL, &base, &base, &base)) return false;
+        if ((times & 1) && !big_op(e, OP_MUL, &r, &base, &r)) return false;
+        if (times > 1 && !big_op(e, OP_MUL, &base, &base, &base)) return false;
     }
     *out = r;
     return true;

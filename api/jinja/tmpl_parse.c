@@ -1,161 +1,8 @@
-/* Over 500 lines: the recursive descent over statements; its functions call one another. */
+/* tmpl_parse: the recursive descent over statements. */
 #include "api/jinja/tmpl_ast.h"
 #include "api/jinja/tmpl_eval.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-    HEIGHT_MAX = 4 * TMPL_NEST_MAX
-}; /* of the tree: chains such as a.b.c.d grow it without recursion of the parser */
-
-void *tmpl_parse_fail(struct tmpl_parser *p, uint32_t line, const char *fmt, ...)
-{
-    if (p->failed) return NULL;
-    p->failed = true;
-    int n = snprintf(p->err, p->err_bytes, "line %u: ", line);
-    if (n < 0 || (size_t)n >= p->err_bytes) return NULL;
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(p->err + n, p->err_bytes - (size_t)n, fmt, ap);
-    va_end(ap);
-    for (char *c = p->err; *c; c++) /* names from the template may hold anything */
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
-    return NULL;
-}
-
-struct tmpl_node *tmpl_node_new(struct tmpl_parser *p, enum tmpl_node_type type, uint32_t line)
-{
-    struct tmpl_node *n = arena_calloc(&p->t->arena, 1, sizeof *n);
-    if (!n) return tmpl_parse_fail(p, line, "template is too large");
-    n->type = (uint8_t)type;
-    n->line = line;
-    n->height = 1;
-    return n;
-}
-
-bool tmpl_node_add(struct tmpl_parser *p, struct tmpl_node_list *l, struct tmpl_node *n)
-{
-    if (!n) return false;
-    if (l->n == l->cap) {
-        uint32_t           cap = l->cap ? l->cap * 2 : 4;
-        struct tmpl_node **v = arena_alloc(&p->t->arena, cap * sizeof *v);
-        if (!v) {
-            tmpl_parse_fail(p, n->line, "template is too large");
-            return false;
-        }
-        if (l->n) memcpy(v, l->v, l->n * sizeof *v);
-        l->v = v;
-        l->cap = cap;
-    }
-    l->v[l->n++] = n;
-    return true;
-}
-
-struct tmpl_node *tmpl_node_done(struct tmpl_parser *p, struct tmpl_node *n, const struct tmpl_node_list *l)
-{
-    if (l) {
-        n->list = l->v;
-        n->n = l->n;
-    }
-    uint32_t          h = 0;
-    struct tmpl_node *kid[] = { n->a, n->b, n->c, n->d };
-    for (size_t i = 0; i < 4; i++)
-        if (kid[i] && kid[i]->height > h) h = kid[i]->height;
-    for (uint32_t i = 0; i < n->n; i++)
-        if (n->list && n->list[i] && n->list[i]->height > h) h = n->list[i]->height;
-    for (uint32_t i = 0; i < n->n_kw; i++)
-        if (n->kw[i].value && n->kw[i].value->height > h) h = n->kw[i].value->height;
-    if (h >= HEIGHT_MAX) return tmpl_parse_fail(p, n->line, "nested too deeply");
-    n->height = (uint16_t)(h + 1);
-    return n;
-}
-
-bool tmpl_intern(struct tmpl_parser *p, const struct tmpl_tok *name, uint32_t *sym_out)
-{
-    struct tmpl *t = p->t;
-    for (uint32_t i = 0; i < t->n_sym; i++)
-        if (t->sym[i].n == name->n && !memcmp(t->sym[i].s, name->s, name->n)) {
-            *sym_out = i;
-            return true;
-        }
-    if (t->n_sym == TMPL_SYMS_MAX) {
-        tmpl_parse_fail(p, name->line, "too many names");
-        return false;
-    }
-    t->sym[t->n_sym] = (struct tmpl_sym){ .s = name->s, .n = name->n };
-    *sym_out = t->n_sym++;
-    return true;
-}
-
-bool tmpl_enter(struct tmpl_parser *p)
-{
-    if (p->depth >= 2 * TMPL_NEST_MAX) {
-        tmpl_parse_fail(p, tmpl_cur(p)->line, "nested too deeply");
-        return false;
-    }
-    p->depth++; /* an expression in brackets is two levels: expression and operand */
-    return true;
-}
-
-bool tmpl_tok_is(const struct tmpl_tok *k, const char *name)
-{
-    return k->type == T_NAME && k->n == strlen(name) && !memcmp(k->s, name, k->n);
-}
-
-bool tmpl_skip_name(struct tmpl_parser *p, const char *name)
-{
-    if (!tmpl_tok_is(tmpl_cur(p), name)) return false;
-    tmpl_next(p);
-    return true;
-}
-
-bool tmpl_skip_op(struct tmpl_parser *p, enum tmpl_op op)
-{
-    if (tmpl_cur(p)->type != T_OP || tmpl_cur(p)->op != op) return false;
-    tmpl_next(p);
-    return true;
-}
-
-static const char *tok_text(const struct tmpl_tok *k, int *n)
-{
-    *n = k->n < 40 ? (int)k->n : 40;
-    if (k->type == T_OP || k->type == T_NAME || k->type == T_INT || k->type == T_FLOAT) return k->s;
-    const char *s = k->type == T_EOF    ? "end of template"
-                    : k->type == T_STR  ? "a string"
-                    : k->type == T_DATA ? "text"
-                                        : "end of tag";
-    *n = (int)strlen(s);
-    return s;
-}
-
-static void *unexpected(struct tmpl_parser *p, const char *wanted)
-{
-    int         n;
-    const char *s = tok_text(tmpl_cur(p), &n);
-    return tmpl_parse_fail(p, tmpl_cur(p)->line, "%s expected, got '%.*s'", wanted, n, s);
-}
-
-bool tmpl_expect_op(struct tmpl_parser *p, enum tmpl_op op)
-{
-    static const char *const names[] = {
-        [OP_COLON] = "':'",    [OP_COMMA] = "','",  [OP_LPAREN] = "'('", [OP_RPAREN] = "')'",
-        [OP_RBRACKET] = "']'", [OP_RBRACE] = "'}'", [OP_ASSIGN] = "'='"
-    };
-    if (tmpl_skip_op(p, op)) return true;
-    unexpected(p, names[op] ? names[op] : "an operator");
-    return false;
-}
-
-static bool expect_end(struct tmpl_parser *p)
-{
-    if (tmpl_cur(p)->type != T_BLOCK_END) {
-        unexpected(p, "'%}'");
-        return false;
-    }
-    tmpl_next(p);
-    return true;
-}
 
 /* ---------------------------------------------------------------- statements */
 
@@ -172,7 +19,7 @@ static struct tmpl_node *parse_until(struct tmpl_parser *p, const char *end)
     const char       *ends[] = { end, NULL };
     int               which;
     struct tmpl_node *n = parse_body(p, ends, &which);
-    return n && expect_end(p) ? n : NULL;
+    return n && tmpl_expect_end(p) ? n : NULL;
 }
 
 static struct tmpl_node *parse_if(struct tmpl_parser *p, uint32_t line)
@@ -183,10 +30,10 @@ static struct tmpl_node *parse_if(struct tmpl_parser *p, uint32_t line)
     int                      which = 2;
     if (!n) return NULL;
     while (which == 2) {
-        if (!tmpl_node_add(p, &l, tmpl_parse_tuple(p, false, false)) || !expect_end(p)) return NULL;
+        if (!tmpl_node_add(p, &l, tmpl_parse_tuple(p, false, false)) || !tmpl_expect_end(p)) return NULL;
         if (!tmpl_node_add(p, &l, parse_body(p, ends, &which))) return NULL;
     }
-    if (!expect_end(p) || (which == 1 && !(n->c = parse_until(p, "endif")))) return NULL;
+    if (!tmpl_expect_end(p) || (which == 1 && !(n->c = parse_until(p, "endif")))) return NULL;
     return tmpl_node_done(p, n, &l);
 }
 
@@ -208,15 +55,15 @@ static struct tmpl_node *parse_for(struct tmpl_parser *p, uint32_t line)
     struct tmpl_node_list    l = { 0 };
     int                      which;
     if (!n || !(n->a = tmpl_parse_target(p, false))) return NULL;
-    if (!tmpl_skip_name(p, "in")) return unexpected(p, "'in'");
+    if (!tmpl_skip_name(p, "in")) return tmpl_unexpected(p, "'in'");
     if (!(n->b = tmpl_parse_tuple(p, false, false))) return NULL;
     if (tmpl_skip_name(p, "if") && !(n->d = tmpl_parse_expr(p))) return NULL;
     if (tmpl_skip_name(p, "recursive")) n->flags = F_RECURSIVE;
-    if (!expect_end(p)) return NULL;
+    if (!tmpl_expect_end(p)) return NULL;
     p->loops++;
     n->c = parse_body(p, ends, &which);
     p->loops--;
-    if (!n->c || !expect_end(p)) return NULL;
+    if (!n->c || !tmpl_expect_end(p)) return NULL;
     if (which == 1 && !tmpl_node_add(p, &l, parse_until(p, "endfor"))) return NULL;
     p->t->wants_parts = p->t->wants_parts || is_content(p, n->b);
     return tmpl_node_done(p, n, &l);
@@ -227,13 +74,13 @@ static struct tmpl_node *parse_set(struct tmpl_parser *p, uint32_t line)
     struct tmpl_node *n = tmpl_node_new(p, N_SET, line);
     if (!n || !(n->a = tmpl_parse_target(p, true))) return NULL;
     if (tmpl_skip_op(p, OP_ASSIGN)) {
-        if (!(n->b = tmpl_parse_tuple(p, true, false)) || !expect_end(p)) return NULL;
+        if (!(n->b = tmpl_parse_tuple(p, true, false)) || !tmpl_expect_end(p)) return NULL;
         return tmpl_node_done(p, n, NULL);
     }
     n->type = N_SET_BLOCK;
     if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_PIPE && !(n->b = tmpl_parse_filters(p, NULL, false)))
         return NULL;
-    if (!expect_end(p) || !(n->c = parse_until(p, "endset"))) return NULL;
+    if (!tmpl_expect_end(p) || !(n->c = parse_until(p, "endset"))) return NULL;
     return tmpl_node_done(p, n, NULL);
 }
 
@@ -249,7 +96,7 @@ static bool parse_signature(struct tmpl_parser *p, struct tmpl_node *n, uint8_t 
         if (!first && !tmpl_expect_op(p, OP_COMMA)) return false;
         const struct tmpl_tok *k = tmpl_cur(p);
         if (k->type != T_NAME) {
-            unexpected(p, "a parameter's name");
+            tmpl_unexpected(p, "a parameter's name");
             return false;
         }
         if (l.n == cap) {
@@ -311,13 +158,13 @@ static struct tmpl_node *parse_macro(struct tmpl_parser *p, uint32_t line)
     struct tmpl_node      *n = tmpl_node_new(p, N_MACRO, line);
     const struct tmpl_tok *k = tmpl_cur(p);
     if (!n) return NULL;
-    if (k->type != T_NAME) return unexpected(p, "a macro's name");
+    if (k->type != T_NAME) return tmpl_unexpected(p, "a macro's name");
     if (!tmpl_intern(p, k, &n->sym)) return NULL;
     p->t->sym[n->sym].assigned = true;
     tmpl_next(p);
     uint8_t own = 0;
     bool    needs_caller = false;
-    if (!parse_signature(p, n, &own, &needs_caller) || !expect_end(p)) return NULL;
+    if (!parse_signature(p, n, &own, &needs_caller) || !tmpl_expect_end(p)) return NULL;
     if (!parse_macro_body(p, n, "endmacro", own, needs_caller)) return NULL;
     return tmpl_node_done(p, n, NULL);
 }
@@ -331,7 +178,7 @@ static struct tmpl_node *parse_call_block(struct tmpl_parser *p, uint32_t line)
     if (!n || !m || !tmpl_intern(p, &caller, &m->sym)) return NULL;
     if (tmpl_cur(p)->type == T_OP && tmpl_cur(p)->op == OP_LPAREN && !parse_signature(p, m, &own, &needs_caller))
         return NULL;
-    if (!(n->a = tmpl_parse_postfix_call(p)) || !expect_end(p)) return NULL;
+    if (!(n->a = tmpl_parse_postfix_call(p)) || !tmpl_expect_end(p)) return NULL;
     if (!parse_macro_body(p, m, "endcall", own, needs_caller)) return NULL;
     n->d = tmpl_node_done(p, m, NULL);
     return n->d ? tmpl_node_done(p, n, NULL) : NULL;
@@ -354,7 +201,8 @@ static struct tmpl_node *parse_with(struct tmpl_parser *p, uint32_t line)
 static struct tmpl_node *parse_filter_block(struct tmpl_parser *p, uint32_t line)
 {
     struct tmpl_node *n = tmpl_node_new(p, N_FILTER_BLOCK, line);
-    if (!n || !(n->b = tmpl_parse_filters(p, NULL, true)) || !expect_end(p) || !(n->c = parse_until(p, "endfilter")))
+    if (!n || !(n->b = tmpl_parse_filters(p, NULL, true)) || !tmpl_expect_end(p) ||
+        !(n->c = parse_until(p, "endfilter")))
         return NULL;
     return tmpl_node_done(p, n, NULL);
 }
@@ -367,7 +215,7 @@ static struct tmpl_node *parse_block(struct tmpl_parser *p, uint32_t line)
     static const char *const ends[] = { "endblock", NULL };
     int                      which;
     if (!n) return NULL;
-    if (k->type != T_NAME) return unexpected(p, "a block's name");
+    if (k->type != T_NAME) return tmpl_unexpected(p, "a block's name");
     if (!tmpl_intern(p, k, &n->sym)) return NULL;
     for (uint32_t i = 0; i < p->t->n_block; i++)
         if (p->t->block[i]->sym == n->sym)
@@ -377,20 +225,20 @@ static struct tmpl_node *parse_block(struct tmpl_parser *p, uint32_t line)
     tmpl_next(p);
     if (tmpl_skip_name(p, "scoped")) n->flags |= F_SCOPED;
     if (tmpl_skip_name(p, "required")) n->flags |= F_REQUIRED;
-    if (!expect_end(p)) return NULL;
+    if (!tmpl_expect_end(p)) return NULL;
     uint32_t loops = p->loops;
     p->loops = 0;
     if (!(n->c = parse_body(p, ends, &which))) return NULL;
     p->loops = loops;
     skip_same_name(p, k);
-    return expect_end(p) ? tmpl_node_done(p, n, NULL) : NULL;
+    return tmpl_expect_end(p) ? tmpl_node_done(p, n, NULL) : NULL;
 }
 
 /* The output of a chat template is never escaped, so only what says so is taken. */
 static struct tmpl_node *parse_autoescape(struct tmpl_parser *p, uint32_t line)
 {
     struct tmpl_node *n = tmpl_node_new(p, N_WITH, line);
-    if (!n || !(n->a = tmpl_parse_expr(p)) || !expect_end(p)) return NULL;
+    if (!n || !(n->a = tmpl_parse_expr(p)) || !tmpl_expect_end(p)) return NULL;
     if (n->a->type != N_CONST || tv_truth(&n->a->val))
         return tmpl_parse_fail(p, line, "'autoescape' can only be false");
     n->a = NULL;
@@ -400,14 +248,14 @@ static struct tmpl_node *parse_autoescape(struct tmpl_parser *p, uint32_t line)
 static struct tmpl_node *parse_generation(struct tmpl_parser *p, uint32_t line)
 {
     struct tmpl_node *n = tmpl_node_new(p, N_WITH, line); /* a scope and nothing more */
-    if (!n || !expect_end(p) || !(n->c = parse_until(p, "endgeneration"))) return NULL;
+    if (!n || !tmpl_expect_end(p) || !(n->c = parse_until(p, "endgeneration"))) return NULL;
     return tmpl_node_done(p, n, NULL);
 }
 
 static struct tmpl_node *parse_jump(struct tmpl_parser *p, uint32_t line, enum tmpl_node_type type)
 {
     if (!p->loops) return tmpl_parse_fail(p, line, "'%s' outside of a loop", type == N_BREAK ? "break" : "continue");
-    return expect_end(p) ? tmpl_node_new(p, type, line) : NULL;
+    return tmpl_expect_end(p) ? tmpl_node_new(p, type, line) : NULL;
 }
 static struct tmpl_node *parse_break(struct tmpl_parser *p, uint32_t line) { return parse_jump(p, line, N_BREAK); }
 static struct tmpl_node *parse_continue(struct tmpl_parser *p, uint32_t line)
@@ -436,7 +284,7 @@ static const struct {
 static struct tmpl_node *parse_tag(struct tmpl_parser *p)
 {
     const struct tmpl_tok *k = tmpl_cur(p);
-    if (k->type != T_NAME) return unexpected(p, "a tag's name");
+    if (k->type != T_NAME) return tmpl_unexpected(p, "a tag's name");
     for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
         if (!tmpl_tok_is(k, tags[i].name)) continue;
         tmpl_next(p);
@@ -470,7 +318,7 @@ static struct tmpl_node *parse_body(struct tmpl_parser *p, const char *const *en
             break;
         case T_OUT_BEGIN:
             if (!(n = tmpl_node_new(p, N_OUT, k->line)) || !(n->a = tmpl_parse_tuple(p, true, false))) return NULL;
-            if (tmpl_cur(p)->type != T_OUT_END) return unexpected(p, "'}}'");
+            if (tmpl_cur(p)->type != T_OUT_END) return tmpl_unexpected(p, "'}}'");
             tmpl_next(p);
             if (!tmpl_node_done(p, n, NULL)) return NULL;
             break;

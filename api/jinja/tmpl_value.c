@@ -22,37 +22,6 @@ const char *tv_type_name(const struct tv *v)
     return v->kind == TV_SEQ ? seq[v->u.seq->type] : kind[v->kind];
 }
 
-bool tv_integer(const struct tv *v, int64_t *out)
-{
-    if (v->kind == TV_INT) {
-        *out = v->u.i;
-        return true;
-    }
-    if (v->kind == TV_BOOL) {
-        *out = v->u.b;
-        return true;
-    }
-    return false;
-}
-
-bool tv_number(const struct tv *v, double *out)
-{
-    int64_t i;
-    if (v->kind == TV_FLOAT) {
-        *out = v->u.f;
-        return true;
-    }
-    if (v->kind == TV_BIG) {
-        *out = big_to_double(v);
-        return true;
-    }
-    if (!tv_integer(v, &i)) return false;
-    *out = (double)i;
-    return true;
-}
-
-bool tv_whole(const struct tv *v) { return v->kind == TV_INT || v->kind == TV_BOOL || v->kind == TV_BIG; }
-
 /* ---------------------------------------------------------------- lists and dicts */
 
 struct tv_seq *tv_seq_new(struct tmpl_eval *e, enum tv_seq_type type, uint32_t cap)

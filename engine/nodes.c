@@ -361,7 +361,7 @@ static void greet(struct nodes *n, const struct guest *u, uint32_t bytes, uint32
 /* Until all are here. */
 static enum status gather(struct nodes *n, uint32_t n_block, char *err, size_t err_bytes)
 {
-    uint64_t      deadline = clock_us() + n->cfg.patience_s * (uint64_t)1000000;
+    uint64_t      deadline = clock_us() + n->cfg.patience_ms * (uint64_t)1000;
     uint32_t      n_here = 0, bytes;
     enum status   st = ST_OK;
     struct guests guests;
@@ -374,8 +374,8 @@ static enum status gather(struct nodes *n, uint32_t n_block, char *err, size_t e
         for (uint32_t i = 0; i < n->n_peer; i++) n_here += n->peer[i].here;
         if (atomic_load(&n->stop)) st = ST_CANCELED;
         if (n_here < n->n_peer && clock_us() > deadline) {
-            snprintf(err, err_bytes, "--nnodes %u: after %u s only %u of the other %u nodes are here", n->cfg.n_node,
-                     n->cfg.patience_s, n_here, n->n_peer);
+            snprintf(err, err_bytes, "--nnodes %u: after %g s only %u of the other %u nodes are here", n->cfg.n_node,
+                     n->cfg.patience_ms / 1000.0, n_here, n->n_peer);
             st = ST_TIMEOUT;
         }
     }
@@ -477,7 +477,7 @@ static enum status meet_first(struct nodes *n, uint32_t n_block, uint64_t deadli
 static enum status agree_other(struct nodes *n, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err,
                                size_t err_bytes)
 {
-    uint64_t            begin = clock_us(), deadline = begin + n->cfg.patience_s * (uint64_t)1000000, told = begin;
+    uint64_t            asked = clock_us(), deadline = asked + n->cfg.patience_ms * (uint64_t)1000, told = asked;
     struct wire_welcome w;
     enum status         st;
     char                why[WIRE_TEXT_MAX] = "";
@@ -485,15 +485,18 @@ static enum status agree_other(struct nodes *n, uint32_t *n_block, unsigned char
     while ((st = meet_first(n, *n_block, deadline, &w, why, sizeof why)) == ST_AGAIN) {
         uint64_t now = clock_us();
         if (atomic_load(&n->stop)) return ST_CANCELED;
-        if (now > deadline) {
-            snprintf(err, err_bytes, "--master-addr: node 0 does not come within %u s: %s", n->cfg.patience_s, why);
+        if (asked >= deadline) { /* the last attempt begins when the patience ends, however long the one before took */
+            snprintf(err, err_bytes, "--master-addr: node 0 does not come within %g s: %s",
+                     n->cfg.patience_ms / 1000.0, why);
             return ST_TIMEOUT;
         }
         if (now - told > SAY_MS * (uint64_t)1000) {
             LOG_INFO("nodes: still waiting for node 0: %s", why);
             told = now;
         }
-        poll(NULL, 0, RETRY_MS);
+        uint64_t left_ms = now < deadline ? (deadline - now) / 1000 + 1 : 0;
+        poll(NULL, 0, left_ms < RETRY_MS ? (int)left_ms : RETRY_MS);
+        asked = clock_us();
     }
     if (st) {
         snprintf(err, err_bytes, "%s", why);
@@ -611,9 +614,9 @@ static enum status start_first(struct nodes *n, struct eng_runner *run, char *er
         for (uint32_t i = 0; i < n->n_peer; i++) n_ready += n->peer[i].ready;
         pthread_mutex_unlock(&n->lock);
         if (n_ready == n->n_peer) break;
-        if (clock_us() - begin > n->cfg.patience_s * (uint64_t)1000000) {
-            snprintf(err, err_bytes, "--nnodes: %u of %u nodes have not loaded within %u s", n->n_peer - n_ready,
-                     n->n_peer, n->cfg.patience_s);
+        if (clock_us() - begin > n->cfg.patience_ms * (uint64_t)1000) {
+            snprintf(err, err_bytes, "--nnodes: %u of %u nodes have not loaded within %g s", n->n_peer - n_ready,
+                     n->n_peer, n->cfg.patience_ms / 1000.0);
             return ST_TIMEOUT;
         }
         poll(NULL, 0, 20);
@@ -653,7 +656,7 @@ enum status nodes_create(const struct nodes_cfg *cfg, struct nodes **n_out, char
     n->listener = -1;
     n->port = cfg->port;
     n->vote = (struct dev_vote){ n, vote_cast, vote_result };
-    if (!n->cfg.patience_s) n->cfg.patience_s = 600;
+    if (!n->cfg.patience_ms) n->cfg.patience_ms = 600000;
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->wake, NULL);
     for (uint32_t i = 0; i < n_peer; i++) {

@@ -22,7 +22,7 @@ struct nodes_cfg {
     uint64_t           field[WIRE_FIELDS];
     struct wire_limits limits; /* n_block comes with nodes_agree */
     enum dev_kind      device;
-    uint32_t           patience_s; /* time for the other nodes to connect, and to load */
+    uint32_t           patience_ms; /* time for the other nodes to connect, and to load; 0: 10 minutes */
 };
 /* Node 0 listens from here on. ST_CONFIG with one line in err. */
 enum status       nodes_create(const struct nodes_cfg *cfg, struct nodes **n_out, char *err, size_t err_bytes);

@@ -67,13 +67,12 @@ static void probe(struct kv_tiers *t)
         if (xfer_post(t->cfg.xfer, &j, NULL)) break;
     }
     struct xfer_done d;
-    for (uint64_t end = clock_us() + PROBE_US; n && clock_us() < end;)
+    for (uint64_t end = t->cfg.clock() + PROBE_US; n && t->cfg.clock() < end;)
         if (xfer_poll(t->cfg.xfer, &d, 1))
             n--;
         else
             nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
-    CHECK(n ==
-          0); /* a lane that does not move a block in all that time is no lane; in a second it may not have been on */
+    CHECK(n == 0); /* who does not move a block in all that time is no lane; in a second it may not have been on */
 }
 
 static uint64_t wall_s(void) { return (uint64_t)clock_wall_s(); }

@@ -129,7 +129,7 @@ enum status link_listen(const char *host, uint16_t port, int *fd_out, uint16_t *
         fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0) continue;
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        if (!bind(fd, a->ai_addr, a->ai_addrlen) && !listen(fd, 64)) break;
+        if (!bind(fd, a->ai_addr, a->ai_addrlen) && !listen(fd, SOMAXCONN)) break;
         int e = errno;
         close(fd);
         fd = -1;

@@ -152,12 +152,18 @@ static bool scan_quarantine(struct kv_store *s)
 
 /* ---- the thread */
 
-enum { LOCKED_US = 200000 };
+enum { LOCKED_US = 50000 };
 
 static uint64_t wait_longer(const struct kv_store *s, uint64_t wait_us)
 {
     if (!wait_us) return s->cfg.retry_us;
     return 2 * wait_us > RETRY_MAX_US ? RETRY_MAX_US : 2 * wait_us;
+}
+
+/* Not longer each time: who waits for a server that drains is let in at once. */
+static uint64_t wait_for_lock(const struct kv_store *s)
+{
+    return s->cfg.retry_us < LOCKED_US ? s->cfg.retry_us : LOCKED_US;
 }
 
 /* Does what the owner asks, for so long. false: the store closes. */
@@ -204,8 +210,7 @@ static bool learn_folder(struct kv_store *s)
         s->scan_task = (struct task){ .kind = TASK_SCANNED, .segment = NONE, .fd = -1, .st = st };
         if (strcmp(told, s->why) != 0 && !store_give(s, &s->scan_task)) return false;
         memcpy(told, s->why, sizeof told);
-        wait_us = st == ST_AGAIN ? LOCKED_US
-                                 : wait_longer(s, wait_us); /* who waits for a server that drains is let in at once */
+        wait_us = st == ST_AGAIN ? wait_for_lock(s) : wait_longer(s, wait_us);
         if (!serve_for(s, wait_us)) return false;
     }
     bool go_on = scan_quarantine(s) && scan(s, seq, n, false);

@@ -110,6 +110,14 @@ static inline bool mock_visit(struct mock *m, struct eng_request *r, bool *wrote
     return over;
 }
 
+/* How long nothing need be looked at. A new request wakes it; a reader that has caught up, and a test that lets go of
+ * `hold` or `first_only`, do not. */
+static inline int64_t mock_pause_us(const struct mock *m)
+{
+    if (!m->n_active) return 100000;
+    return m->first_only || m->hold ? 1000 : 50;
+}
+
 static void *mock_main(void *arg)
 {
     struct mock *m = arg;
@@ -145,7 +153,7 @@ static void *mock_main(void *arg)
         if (m->pause_us)
             ring_wait(&m->inbox, m->pause_us);
         else if (!busy)
-            ring_wait(&m->inbox, m->n_active && !m->first_only && !m->hold ? 50 : 100000);
+            ring_wait(&m->inbox, mock_pause_us(m));
     }
     return NULL;
 }

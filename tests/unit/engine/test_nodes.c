@@ -53,7 +53,7 @@ static struct node *node(uint32_t n_node, uint32_t i, uint16_t port)
                                  .version = "t",
                                  .limits = lim,
                                  .device = DEV_CUDA,
-                                 .patience_s = 10 };
+                                 .patience_ms = PATIENCE_S * 1000 };
     o->cfg.field[WIRE_F_NNODES] = n_node;
     o->n_block = 40 + i;
     o->run = (struct eng_runner){ .ctx = o, .submit = submit, .wait = wait_one, .depth = 2 };
@@ -214,7 +214,7 @@ static void strangers_are_sent_away_and_the_rest_goes_on(void **state)
     pthread_create(&o[0]->thread, NULL, meet, o[0]);
     struct node *other = node(2, 1, nodes_port(o[0]->n)), *wrong = node(2, 1, nodes_port(o[0]->n));
     other->cfg.key = "another";
-    other->cfg.patience_s = 1;
+    other->cfg.patience_ms = 100;
     wrong->cfg.field[WIRE_F_SEQS] = 7;
     meet(other);
     assert_int_equal(other->st, ST_TIMEOUT); /* a word that it cannot check ends nobody */
@@ -295,12 +295,12 @@ static struct node *first_of(uint32_t n)
     return o;
 }
 
-/* True: it was sent away; false: it waits to be welcomed. */
-static bool is_refused(int fd, char text[WIRE_TEXT_MAX + 1])
+/* True: it was sent away; false: it waits to be welcomed, and has done so for timeout_ms. */
+static bool is_refused(int fd, uint32_t timeout_ms, char text[WIRE_TEXT_MAX + 1])
 {
     struct link_head head;
     unsigned char    in[WIRE_REFUSE_BYTES], nonce[WIRE_NONCE] = { 2 };
-    enum status      st = link_recv(fd, NULL, in, sizeof in, &head, 200);
+    enum status      st = link_recv(fd, NULL, in, sizeof in, &head, timeout_ms);
     if (st == ST_AGAIN) return false;
     assert_int_equal(st, ST_OK);
     assert_int_equal(head.type, WIRE_REFUSE);
@@ -315,10 +315,10 @@ static void a_worker_that_starts_again_is_taken_while_others_are_waited_for(void
     struct node *o = first_of(3);
     for (int i = 0; i < 5; i++) {
         int once = say_hello(o, 3, 1, "k");
-        assert_false(is_refused(once, text));
-        int twice = say_hello(o, 3, 1, "k"); /* while the first one is there */
-        for (int k = 0; k < PATIENCE_S * 5 && !is_refused(twice, text); k++) continue;
+        int twice = say_hello(o, 3, 1, "k"); /* while the first one is there, whose hello came before */
+        assert_true(is_refused(twice, PATIENCE_S * 1000, text));
         assert_non_null(strstr(text, "there is a node 1 already"));
+        assert_false(is_refused(once, 0, text));
         close(twice);
         close(once); /* it dies, and is started again */
     }
@@ -333,7 +333,7 @@ static void a_worker_that_starts_again_is_taken_while_others_are_waited_for(void
 static void silent_strangers_hold_up_no_node(void **state)
 {
     (void)state;
-    enum { STRANGERS = GUESTS_MAX + 20 }; /* each would have cost 5 s of the 10 that node 0 waits */
+    enum { STRANGERS = GUESTS_MAX + 20 }; /* node 0 waits for none of them, and their number delays no connection */
     int          fd[STRANGERS];
     struct node *o = first_of(2);
     for (int i = 0; i < STRANGERS; i++) {
@@ -356,6 +356,7 @@ struct impostor {
     const char  *key; /* signs with it; NULL: not at all */
     pthread_t    thread;
     _Atomic bool stop;
+    uint32_t     n_asked; /* the thread's; read after its end */
 };
 
 static void *refuse_all(void *arg)
@@ -369,6 +370,7 @@ static void *refuse_all(void *arg)
         if (link_accept(m->listener, 50, &fd, from, sizeof from)) continue;
         if (!link_send(fd, NULL, WIRE_CHALLENGE, nonce, sizeof nonce, 1000) &&
             !link_recv(fd, NULL, hello, sizeof hello, &head, 1000)) {
+            m->n_asked++;
             uint32_t n = wire_refuse_put(out, "go home", hello, head.bytes, m->key ? m->key : "");
             (void)link_send(fd, NULL, WIRE_REFUSE, out, n, 1000);
         }
@@ -377,7 +379,7 @@ static void *refuse_all(void *arg)
     return NULL;
 }
 
-static struct node *meet_impostor(const char *signs_with)
+static struct node *meet_impostor(const char *signs_with, uint32_t *n_asked_out)
 {
     struct impostor m = { .key = signs_with };
     uint16_t        port;
@@ -385,26 +387,31 @@ static struct node *meet_impostor(const char *signs_with)
     assert_int_equal(link_listen("127.0.0.1", 0, &m.listener, &port, err, sizeof err), ST_OK);
     assert_int_equal(pthread_create(&m.thread, NULL, refuse_all, &m), 0);
     struct node *o = node(2, 1, port);
-    o->cfg.patience_s = 1;
+    o->cfg.patience_ms = 100;
     meet(o);
     m.stop = true;
     pthread_join(m.thread, NULL);
     close(m.listener);
+    *n_asked_out = m.n_asked;
     return o;
 }
 
 static void a_refusal_counts_when_it_is_signed(void **state)
 {
     (void)state;
-    struct node *o = meet_impostor(NULL);
-    assert_int_equal(o->st, ST_TIMEOUT); /* asked again until its patience ended */
+    uint32_t     n_asked;
+    struct node *o = meet_impostor(NULL, &n_asked);
+    assert_int_equal(o->st, ST_TIMEOUT);
+    assert_true(n_asked >= 2); /* again, until the node's patience ended */
     assert_non_null(strstr(o->err, "not signed"));
     end(&o, 1);
-    o = meet_impostor("another");
+    o = meet_impostor("another", &n_asked);
     assert_int_equal(o->st, ST_TIMEOUT);
+    assert_true(n_asked >= 2);
     end(&o, 1);
-    o = meet_impostor("k");
+    o = meet_impostor("k", &n_asked);
     assert_int_equal(o->st, ST_CONFIG);
+    assert_int_equal(n_asked, 1);
     assert_non_null(strstr(o->err, "refuses this node: go home"));
     end(&o, 1);
 }
@@ -414,7 +421,7 @@ static void missing_nodes_are_reported_after_the_wait(void **state)
     (void)state;
     struct node *a = node(2, 0, 0), *b = node(2, 1, 1); /* of two groups: b's master is nobody's port */
     pthread_t    t;
-    a->cfg.patience_s = b->cfg.patience_s = 1;
+    a->cfg.patience_ms = b->cfg.patience_ms = 100;
     assert_int_equal(pthread_create(&t, NULL, meet, a), 0);
     meet(b);
     pthread_join(t, NULL);

@@ -143,7 +143,7 @@ static void a_killed_server_is_read_and_then_taken_over(void **state)
     UNTIL(&b, !kv_store_recovering(b.s));
     assert_int_equal(hits(&b, &n_doubt), 2 * PER); /* nobody takes it for dead yet */
     kv_store_close(b.s);
-    b.grace_us = 50000;
+    b.grace_us = 10000;
     open_ready(&b);
     UNTIL(&b, st.n_claimed == 3); /* the third has no footer */
     UNTIL(&b, folders(b.dir, path, sizeof path) == 1);
@@ -296,11 +296,15 @@ static void F33_a_server_that_crashes_again_and_again_has_one_budget(void **stat
             named(&c, dir, 60000000);
             if (world_open(&c)) _exit(2);
             world_ready(&c, false); /* in the end there is no room for a segment */
-            for (uint32_t n = 0; n < 2 * PER + 5; n++) {
-                for (int i = 0; i < 40 && world_put(&c, 100 * life + n) == ST_AGAIN; i++) {
-                    world_turn(&c);
-                    usleep(200);
+            for (uint32_t n = 0, n_again = 0; n < 2 * PER + 5 && n_again < 100;) {
+                if (world_put(&c, 100 * life + n) == ST_OK) {
+                    n++;
+                    n_again = 0;
+                    continue;
                 }
+                world_turn(&c);
+                usleep(200);
+                n_again++;
             }
             kill(getpid(), SIGKILL);
         }

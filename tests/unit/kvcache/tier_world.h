@@ -42,7 +42,7 @@ static struct {
     } held[64];
     uint32_t n_held, n_moved, n_failed;
 } lane;
-static uint32_t nap_us; /* of the real clock: what the lane sleeps the next time that it is asked to move something */
+static uint32_t nap_us; /* what passes on the world's clock the next time that the lane is asked; where it runs in this thread */
 
 static bool lane_can(const struct xfer_lane *l, enum xfer_kind src, enum xfer_kind dst)
 {
@@ -66,7 +66,7 @@ static void lane_reap(struct xfer_lane *l, bool wait)
 {
     (void)l;
     if (lane.n_held && nap_us) {
-        usleep(nap_us);
+        now_of->now += nap_us;
         nap_us = 0;
     }
     for (uint32_t i = 0; i < lane.n_held;) {

@@ -486,8 +486,8 @@ static enum status agree_other(struct nodes *n, uint32_t *n_block, unsigned char
         uint64_t now = clock_us();
         if (atomic_load(&n->stop)) return ST_CANCELED;
         if (asked >= deadline) { /* the last attempt begins when the patience ends, however long the one before took */
-            snprintf(err, err_bytes, "--master-addr: node 0 does not come within %g s: %s",
-                     n->cfg.patience_ms / 1000.0, why);
+            snprintf(err, err_bytes, "--master-addr: node 0 does not come within %g s: %s", n->cfg.patience_ms / 1000.0,
+                     why);
             return ST_TIMEOUT;
         }
         if (now - told > SAY_MS * (uint64_t)1000) {

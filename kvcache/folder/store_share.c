@@ -33,6 +33,7 @@ struct share_peer {
     uint64_t since_us; /* when the lease was last seen to change */
     bool     seen, left;
     bool     same_name; /* an earlier start of this server, or one that follows it */
+    bool     told;      /* same_name: that it lives has been said */
 };
 struct known {
     uint64_t seq;
@@ -190,15 +191,27 @@ static struct share_peer *share_peer_of(struct share *h, const char *name)
     return p;
 }
 
-static void peer_look(struct share_peer *p, int dir)
+/* Only a live server changes its lease: what an earlier start left, however short ago, is no reason for the line. */
+static void tell_of_namesake(const struct kv_store *s, const struct share *h, struct share_peer *p)
+{
+    enum { PREFIX = 4, SUFFIX = 17 }; /* srv-, and - with the digits of the start */
+    p->told = true;
+    LOG_WARN("kv: %s: another server named '%.*s' is alive there (%s): the two have one budget of %" PRIu64
+             " MiB together; give each its own --kv-shared-name, unless one drains for the other",
+             s->path, (int)strlen(h->name) - PREFIX - SUFFIX, h->name + PREFIX, p->name, s->cfg.cap_bytes >> 20);
+}
+
+static void peer_look(const struct kv_store *s, const struct share *h, struct share_peer *p, int dir)
 {
     char text[LEASE_BYTES] = "";
     lease_read(dir, text); /* none: as one that does not change */
-    if (memcmp(text, p->lease, sizeof text)) {
+    bool known = p->lease[0] != 0, changed = memcmp(text, p->lease, sizeof text) != 0;
+    if (changed) {
         memcpy(p->lease, text, sizeof text);
         p->since_us = clock_us();
     }
     p->left = !memcmp(text + strlen("spillway lease 1 ") + 21, "left ", 5);
+    if (p->same_name && known && changed && text[0] && !p->left && !p->told) tell_of_namesake(s, h, p);
 }
 
 /* A file that is not known: its rows go to the owner. heads: its server is gone, so that what has no footer will not
@@ -277,7 +290,7 @@ static bool look_into(struct kv_store *s, struct share *h, struct share_peer *p)
 {
     int dir = openat(h->root, p->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (dir < 0) return true;
-    peer_look(p, dir);
+    peer_look(s, h, p, dir);
     uint64_t *seq = NULL, now = clock_us(), grace = grace_of(s);
     uint32_t  n = 0;
     if (store_list(dir, &seq, &n)) { /* nothing is concluded from that */

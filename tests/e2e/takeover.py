@@ -377,17 +377,101 @@ def the_old_one_serves_again_if_the_new_one_dies_while_it_drains(w):
     ended(s, 0)
     ask(w, new, 1)
     new.stop()
-    """A new one that is told to end is no reason to come back."""
-    s = w.start(*TIER, "--takeover", path)
-    t = threading.Thread(target=lambda: got.append(s.post("/v1/completions", body(0, max_tokens=LONG))))
-    t.start()
-    until("it runs", lambda: got or metric(s, "vllm:num_requests_running") > 0)
-    new = w.next(path, s, *TIER)
+
+
+class Crowd:
+    """Requests that run when a takeover begins and for long after it: the device has room for one of them at a time."""
+
+    def __init__(self, s, n=4):
+        self.status = []  # of those that are over; None: its server went away
+        self.threads = [threading.Thread(target=self.work, args=(s, k)) for k in range(n)]
+        for t in self.threads:
+            t.start()
+        until("they are here", lambda: metric(s, "vllm:num_requests_") + len(self.status) >= n)
+
+    def work(self, s, k):
+        try:
+            self.status.append(s.post("/v1/completions", body(k, max_tokens=LONG)).status)
+        except (OSError, http.client.HTTPException):
+            self.status.append(None)
+
+    def end(self):
+        for t in self.threads:
+            t.join()
+        return self.status
+
+    def all_served(self):
+        return self.end() == [200] * len(self.threads)
+
+
+def during_a_takeover(w):
+    """The old one, which drains for the new one and has much to do; the new one, which serves."""
+    path = w.path()
+    old = w.start(*TIER, "--takeover", path)
+    crowd = Crowd(old)
+    new = w.next(path, old, *TIER)
+    logged(old, "main: draining")
+    assert old.proc.poll() is None
+    return old, new, crowd
+
+
+def nobody_serves(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@test
+def sigterm_to_the_new_one_ends_both_and_it_says_so(w):
+    old, new, crowd = during_a_takeover(w)
     new.proc.send_signal(signal.SIGTERM)
     ended(new, 0)
-    t.join()
-    ended(s, 0)
-    assert got[1].status == 200 and "serving again" not in log(s), s.tail()
+    assert "that one ends too, and nobody serves then" in log(new), new.tail()
+    assert crowd.all_served()
+    ended(old, 0)
+    assert "serving again" not in log(old), old.tail()
+    assert nobody_serves(old.port)
+
+
+@test
+def two_sigterms_to_the_new_one_end_it_at_once_and_the_old_one_finishes(w):
+    old, new, crowd = during_a_takeover(w)
+    own = Crowd(new, 2)  # what runs there is lost: that is what the second one asks for
+    new.proc.send_signal(signal.SIGTERM)
+    logged(new, "a second signal ends at once")
+    new.proc.send_signal(signal.SIGTERM)
+    ended(new, 0)
+    assert "asked again, exiting at once" in log(new), new.tail()
+    assert crowd.all_served()
+    ended(old, 0)
+    assert "serving again" not in log(old), old.tail()
+    assert nobody_serves(old.port)
+    own.end()
+
+
+@test
+def sigterm_to_the_old_one_takes_its_way_back_and_two_end_it_at_once(w):
+    old, new, crowd = during_a_takeover(w)
+    old.proc.send_signal(signal.SIGTERM)
+    logged(old, "this one will not serve again")
+    new.proc.kill()
+    new.proc.wait()
+    assert crowd.all_served()
+    ended(old, 0)
+    assert "serving again" not in log(old), old.tail()
+    assert nobody_serves(old.port)
+
+    old, new, crowd = during_a_takeover(w)
+    old.proc.send_signal(signal.SIGTERM)
+    logged(old, "this one will not serve again")
+    old.proc.send_signal(signal.SIGTERM)
+    ended(old, 0)
+    assert "asked again, exiting at once" in log(old), old.tail()
+    ask(w, new, 1)  # which is the only one, and serves
+    new.stop()
+    crowd.end()
 
 
 @quick

@@ -2,7 +2,9 @@
  * it finds. */
 #include "unit/kvcache/store_world.h"
 #include "kvcache/folder/store_impl.h"
+#include "base/log.h"
 #include <dirent.h>
+#include <sys/mman.h>
 
 enum { SCAN_US = 2000, GRACE_US = 60000000, PER = 15, N = 33 }; /* PER: blocks of a segment */
 
@@ -330,6 +332,72 @@ static void F33_a_server_that_crashes_again_and_again_has_one_budget(void **stat
     world_free(&b);
 }
 
+static char *said_in(int fd, char *text, size_t bytes)
+{
+    ssize_t n = pread(fd, text, bytes - 1, 0);
+    text[n < 0 ? 0 : n] = 0;
+    return text;
+}
+static unsigned times(const char *text, const char *what)
+{
+    unsigned n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what)) n++;
+    return n;
+}
+
+/* Each says so, once. An earlier start of that name which was killed, and one that has left, are none. */
+static void two_live_servers_of_one_name_say_that_they_share_a_budget(void **state)
+{
+    (void)state;
+    static const char     line[] = "another server named 'the-server' is alive there";
+    struct store_world    gone, a, b, c;
+    struct kv_store_stats st;
+    char                  text[8192], lease[700];
+    int                   out = memfd_create("log", MFD_CLOEXEC);
+    log_init(LOG_LEVEL_WARN, out, false);
+    named(&gone, NULL, 400000); /* a beat is 50 ms */
+    open_ready(&gone);
+    for (uint32_t n = 0; n < N; n++) assert_int_equal(world_put_patient(&gone, n), ST_OK);
+    named(&a, gone.dir, 400000);
+    close_one(&gone);
+    snprintf(lease, sizeof lease, "%s/srv-the-server-00000000000000aa", a.dir); /* killed: it stands still */
+    assert_int_equal(mkdir(lease, 0700), 0);
+    strcat(lease, "/LEASE");
+    FILE *f = fopen(lease, "w");
+    assert_non_null(f);
+    assert_int_equal(fprintf(f, "spillway lease 1 %020d %-6s%*s\n", 7, "held", 19, ""), 64);
+    fclose(f);
+    open_ready(&a);
+    UNTIL(&a, st.n_claimed >= 2); /* so several rounds have passed */
+    assert_int_equal(times(said_in(out, text, sizeof text), line), 0);
+
+    named(&b, a.dir, 400000);
+    named(&c, a.dir, 400000);
+    snprintf(c.name, sizeof c.name, "the-server-2"); /* another name */
+    open_ready(&b);
+    open_ready(&c);
+    for (uint64_t end_us = clock_us() + PATIENCE_S * 1000000u; times(said_in(out, text, sizeof text), line) < 2;) {
+        assert_true(clock_us() < end_us);
+        world_turn(&a);
+        world_turn(&b);
+        world_turn(&c);
+        usleep(300);
+    }
+    assert_non_null(strstr(text, "the two have one budget of 1 MiB together; give each its own --kv-shared-name"));
+    for (int i = 0; i < 300; i++) { /* some beats more */
+        world_turn(&a);
+        world_turn(&b);
+        world_turn(&c);
+        usleep(300);
+    }
+    assert_int_equal(times(said_in(out, text, sizeof text), line), 2);
+    log_init(LOG_LEVEL_WARN, 2, false);
+    close(out);
+    close_one(&a);
+    close_one(&c);
+    world_free(&b);
+}
+
 /* What an earlier start left in another geometry cannot be taken over: it goes when the room is needed. */
 static void F33_segments_that_cannot_be_taken_over_make_room(void **state)
 {
@@ -360,6 +428,7 @@ int main(void)
         cmocka_unit_test(a_file_that_vanishes_or_changes_under_a_reader_is_a_miss),
         cmocka_unit_test(segments_of_another_key_or_model_stay_untouched),
         cmocka_unit_test(F33_segments_that_cannot_be_taken_over_make_room),
+        cmocka_unit_test(two_live_servers_of_one_name_say_that_they_share_a_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

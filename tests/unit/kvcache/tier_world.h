@@ -42,7 +42,7 @@ static struct {
     } held[64];
     uint32_t n_held, n_moved, n_failed;
 } lane;
-static uint32_t nap_us; /* what passes on the world's clock the next time that the lane is asked; where it runs in this thread */
+static uint32_t nap_us; /* passes on the world's clock when the lane is asked next; for lanes of this thread */
 
 static bool lane_can(const struct xfer_lane *l, enum xfer_kind src, enum xfer_kind dst)
 {

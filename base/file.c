@@ -127,6 +127,33 @@ size_t file_without_line_end(const void *data, size_t n)
     return n;
 }
 
+/* The first folder of path that is not there, above its last one; false: all of them are. */
+static bool missing_parent(const char *path, char *out, size_t out_bytes)
+{
+    for (const char *end = path; (end = strchr(end + 1, '/'));) {
+        struct stat st;
+        if (end[strspn(end, "/")] == 0) return false; /* slashes behind the last name */
+        if ((size_t)(end - path) >= out_bytes) return false;
+        memcpy(out, path, (size_t)(end - path));
+        out[end - path] = 0;
+        if (stat(out, &st) && errno == ENOENT) return true;
+    }
+    return false;
+}
+
+int file_make_folder(const char *path, mode_t mode, char *why, size_t why_bytes)
+{
+    char parent[4096];
+    if (mkdir(path, mode) == 0 || errno == EEXIST) return 0;
+    int error = errno;
+    if (error == ENOENT && missing_parent(path, parent, sizeof parent))
+        snprintf(why, why_bytes, "the folder cannot be made: %.120s is not there: mount it, or make it with mkdir -p",
+                 parent);
+    else
+        snprintf(why, why_bytes, "the folder cannot be made: %s", strerror(error));
+    return error;
+}
+
 bool file_folder_is_ours(int dir, char *why, size_t why_bytes)
 {
     struct stat st;

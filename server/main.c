@@ -228,8 +228,9 @@ static void on_signal(struct app *a, int sig, uint64_t now)
     default:
         if (a->handed && !takeover_bye(a->takeover)) { /* it drains already; now without a way back */
             server_drain(a->srv);
-            LOG_INFO("main: told to end while draining for the server that follows; this one will not serve again, and a "
-                     "second signal ends it at once");
+            LOG_INFO(
+                "main: told to end while draining for the server that follows; this one will not serve again, and a "
+                "second signal ends it at once");
             break;
         }
         if (a->t_term_us || atomic_load(&a->loaded) != 1) {

@@ -1,5 +1,6 @@
 #include "engine/model/packed.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "engine/model/packed_file.h"
@@ -88,18 +89,22 @@ void packed_begin(struct packed *k, struct place *p, const struct model_load_cfg
 static bool name_file(struct packed *k, const unsigned char root[IDENT_BYTES])
 {
     const char *dir = k->cfg->packed_dir;
+    char        why[PACKED_WHY];
     buf_clear(&k->ident);
     enum status st = ident_make(k, k->inv_freq, root);
     uint64_t    a = hash_bytes(k->ident.data, k->ident.n, 1), b = hash_bytes(k->ident.data, k->ident.n, 2);
     int         n = snprintf(k->path, sizeof k->path, "%s/%016" PRIx64 "%016" PRIx64 ".packed", dir, a, b);
-    if (st)
+    if (st) {
         LOG_WARN("packed: nothing is kept in %s: the weights cannot be described: %s", dir, status_name(st));
-    else if (n < 0 || (size_t)n >= sizeof k->path)
+        return false;
+    }
+    if (n < 0 || (size_t)n >= sizeof k->path) {
         LOG_WARN("packed: nothing is kept: the path of the folder has more than %zu bytes", sizeof k->path);
-    else if (mkdir(dir, 0755) && errno != EEXIST && errno != EROFS && errno != EACCES)
-        LOG_WARN("packed: nothing is kept: cannot make the folder %s: %s", dir, strerror(errno));
-    else
-        return true;
+        return false;
+    }
+    int error = file_make_folder(dir, 0755, why, sizeof why);
+    if (!error || error == EROFS || error == EACCES) return true; /* it may be there, with the file */
+    LOG_WARN("packed: nothing is kept in %s: %s", dir, why);
     return false;
 }
 

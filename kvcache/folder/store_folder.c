@@ -26,7 +26,7 @@ static enum status failed(const char *what, char *why, size_t why_bytes)
 
 static enum status open_alone(struct kv_store *s, char *why, size_t why_bytes)
 {
-    if (mkdir(s->path, 0700) && errno != EEXIST) return failed("the folder cannot be made", why, why_bytes);
+    if (file_make_folder(s->path, 0700, why, why_bytes)) return ST_IO;
     s->root = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->root < 0) return failed("the folder cannot be opened", why, why_bytes);
     if (!is_trusted(s, why, why_bytes)) return ST_IO;

@@ -3,6 +3,7 @@
  * files opened. */
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "kvcache/folder/store_impl.h"
 #include <dirent.h>
@@ -101,7 +102,7 @@ enum status share_open(struct kv_store *s, char *why, size_t why_bytes)
     uint64_t      boot;
     if (!h) return ST_NOMEM;
     h->root = -1;
-    if (mkdir(s->path, 0700) && errno != EEXIST) goto fail;
+    if (file_make_folder(s->path, 0700, why, why_bytes)) return ST_IO;
     h->root = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (h->root < 0) goto fail;
     if (s->cfg.name)

@@ -380,11 +380,11 @@ def the_old_one_serves_again_if_the_new_one_dies_while_it_drains(w):
 
 
 class Crowd:
-    """Requests that run when a takeover begins and for long after it: the device has room for one of them at a time."""
+    """Requests that keep a server busy for a while: the device has room for one of them at a time."""
 
-    def __init__(self, s, n=4):
+    def __init__(self, s, n=8):
         self.status = []  # of those that are over; None: its server went away
-        self.threads = [threading.Thread(target=self.work, args=(s, k)) for k in range(n)]
+        self.threads = [threading.Thread(target=self.work, args=(s, k % MANY)) for k in range(n)]
         for t in self.threads:
             t.start()
         until("they are here", lambda: metric(s, "vllm:num_requests_") + len(self.status) >= n)
@@ -406,13 +406,18 @@ class Crowd:
 
 def during_a_takeover(w):
     """The old one, which drains for the new one and has much to do; the new one, which serves."""
-    path = w.path()
-    old = w.start(*TIER, "--takeover", path)
-    crowd = Crowd(old)
-    new = w.next(path, old, *TIER)
+    back, front, crowd = w.path(), w.path(), []
+    old = w.start(*TIER, "--takeover", back)
+
+    def hook(kind, fds):
+        if kind == "READY":  # however long the new one took to load, they begin now
+            crowd.append(Crowd(old))
+
+    relay = Relay(front, back, hook)
+    new = w.next(front, old, *TIER)
     logged(old, "main: draining")
-    assert old.proc.poll() is None
-    return old, new, crowd
+    assert crowd and not relay.trouble and old.proc.poll() is None, (relay.seen, relay.trouble, old.tail())
+    return old, new, crowd[0]
 
 
 def nobody_serves(port):
@@ -438,7 +443,7 @@ def sigterm_to_the_new_one_ends_both_and_it_says_so(w):
 @test
 def two_sigterms_to_the_new_one_end_it_at_once_and_the_old_one_finishes(w):
     old, new, crowd = during_a_takeover(w)
-    own = Crowd(new, 2)  # what runs there is lost: that is what the second one asks for
+    own = Crowd(new)  # what runs there is lost: that is what the second one asks for
     new.proc.send_signal(signal.SIGTERM)
     logged(new, "a second signal ends at once")
     new.proc.send_signal(signal.SIGTERM)

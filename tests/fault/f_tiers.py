@@ -745,7 +745,7 @@ def f31(_):
 @row("F31", "a folder where nothing can be made, and one that is not there", own=True)
 def f31_nowhere(_):
     w = world()
-    for where, words in (("/proc/spillway-kv:1", "cannot be made"), (os.path.join(w.folder, "no", "such:1"), "cannot be made")):
+    for where, words in (("/proc/spillway-kv:1", "cannot be made"), (os.path.join(w.folder, "no", "such:1"), os.path.join(w.folder, "no") + " is not there")):
         s = Server(*SMALL, "--kv-nvme", where)
         try:
             degraded(s, words)

@@ -181,6 +181,33 @@ static void a_killed_writer_leaves_a_whole_file(void **state)
     }
 }
 
+static void a_folder_is_made_and_its_missing_parent_is_named(void **state)
+{
+    (void)state;
+    char        path[200], why[200], want[300];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/made", dir);
+    assert_int_equal(file_make_folder(path, 0700, why, sizeof why), 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode, S_IFDIR | 0700);
+    assert_int_equal(file_make_folder(path, 0700, why, sizeof why), 0);
+    static const char *const below[] = { "made/no/kv", "made/no//kv///", "made/no/such/kv" };
+    for (size_t i = 0; i < ARRAY_N(below); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, below[i]);
+        assert_int_equal(file_make_folder(path, 0700, why, sizeof why), ENOENT);
+        snprintf(want, sizeof want, "%s/made/no is not there", dir);
+        assert_non_null(strstr(why, want));
+    }
+    snprintf(path, sizeof path, "%s/file/kv", dir);
+    assert_int_equal(file_replace(at, "file", "x", 1, 0600), 0);
+    assert_int_equal(file_make_folder(path, 0700, why, sizeof why), ENOTDIR);
+    assert_string_equal(why, "the folder cannot be made: Not a directory");
+    snprintf(path, sizeof path, "%s/no", dir);
+    assert_int_equal(chdir(dir), 0);
+    assert_int_equal(file_make_folder("no/kv", 0700, why, sizeof why), ENOENT);
+    assert_non_null(strstr(why, "made: no is not there"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +217,7 @@ int main(void)
         cmocka_unit_test(a_killed_writer_leaves_a_whole_file),
         cmocka_unit_test(writers_beside_each_other_never_mix),
         cmocka_unit_test(the_first_bytes_of_any_file_are_read),
+        cmocka_unit_test(a_folder_is_made_and_its_missing_parent_is_named),
     };
     return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }

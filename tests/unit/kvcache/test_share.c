@@ -362,7 +362,7 @@ static void two_live_servers_of_one_name_say_that_they_share_a_budget(void **sta
     close_one(&gone);
     snprintf(lease, sizeof lease, "%s/srv-the-server-00000000000000aa", a.dir); /* killed: it stands still */
     assert_int_equal(mkdir(lease, 0700), 0);
-    strcat(lease, "/LEASE");
+    snprintf(lease, sizeof lease, "%s/srv-the-server-00000000000000aa/LEASE", a.dir);
     FILE *f = fopen(lease, "w");
     assert_non_null(f);
     assert_int_equal(fprintf(f, "spillway lease 1 %020d %-6s%*s\n", 7, "held", 19, ""), 64);

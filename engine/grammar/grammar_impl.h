@@ -1,0 +1,31 @@
+/* grammar_impl: how a grammar lies in memory. Private to engine/grammar/. */
+#pragma once
+#include "engine/grammar/grammar.h"
+#include "engine/grammar/lex.h"
+
+/* A symbol's two upper bits say what it is. */
+enum gr_kind { GR_RULE, GR_TERMINAL, GR_TOKEN, GR_END };
+enum { GR_KIND_SHIFT = 30 };
+#define GR_NUMBER_MASK ((1u << GR_KIND_SHIFT) - 1)
+static inline enum gr_kind gr_kind_of(uint32_t symbol) { return (enum gr_kind)(symbol >> GR_KIND_SHIFT); }
+static inline uint32_t     gr_number(uint32_t symbol) { return symbol & GR_NUMBER_MASK; }
+static inline uint32_t     gr_symbol(enum gr_kind kind, uint32_t number)
+{
+    return (uint32_t)kind << GR_KIND_SHIFT | number;
+}
+
+struct mask_cache;
+
+struct grammar {
+    struct lex *lex;
+    /* All alternatives one behind the other, each ended by GR_END and the number of its rule. A dotted rule is an index. */
+    uint32_t          *symbol;
+    uint32_t           n_symbol;
+    uint32_t          *alt_first; /* [n_rule + 1] alternatives of a rule in alt[] */
+    uint32_t          *alt;       /* where each begins in symbol[] */
+    uint32_t           n_rule, n_token;
+    uint32_t          *token;    /* [n_token] the tokens that stand for themselves */
+    bool              *nullable; /* [n_rule] */
+    uint32_t           start;    /* a rule */
+    struct mask_cache *cache;
+};

@@ -1,0 +1,186 @@
+/* lex: states are made, each one once. */
+#include "engine/grammar/lex.h"
+#include "base/arena.h"
+#include "base/hash.h"
+#include "engine/grammar/rx_utf8.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Work that one step may cost: a state of a schema with thousands of names has thousands of items. */
+enum { FUEL_A_STEP = 200000 };
+
+struct lex_made {
+    pthread_mutex_t  lock; /* of all below, and of what making a state writes */
+    struct rx       *rx;
+    struct arena     arena;
+    struct lex_item *begin; /* [n_terminal] */
+    uint32_t         n_terminal, n_state, state_max;
+    uint32_t         plain; /* rx_json_plain */
+    uint32_t        *table; /* [table_n] numbers of states by hash, 0: none */
+    uint32_t         table_n;
+    struct lex_item *work; /* [n_terminal] */
+};
+
+void       lex_lock(struct lex *l) { pthread_mutex_lock(&l->made->lock); }
+void       lex_unlock(struct lex *l) { pthread_mutex_unlock(&l->made->lock); }
+struct rx *lex_rx(struct lex *l) { return l->made->rx; }
+uint32_t   lex_plain(struct lex *l) { return l->made->plain; }
+
+/* ---------------------------------------------------------------- each once */
+
+static uint64_t hash_items(const struct lex_item *item, uint32_t n) { return hash_bytes(item, n * sizeof *item, n); }
+
+static void fill(struct lex *l, struct lex_state *s, const struct lex_item *item, uint32_t n)
+{
+    struct lex_item *own = (struct lex_item *)(void *)((char *)s + sizeof *s + l->n_kind * sizeof *s->next);
+    uint32_t        *accept = (uint32_t *)(void *)(own + n);
+    if (n) memcpy(own, item, n * sizeof *own);
+    s->n_item = n;
+    s->item = own;
+    s->accept = accept;
+    for (uint32_t i = 0; i < n; i++) {
+        if (rx_nullable(l->made->rx, item[i].rest)) accept[s->n_accept++] = item[i].terminal;
+        s->more = s->more || item[i].rest != RX_EMPTY;
+    }
+    for (uint32_t k = 0; k < l->n_kind; k++) atomic_init(&s->next[k], LEX_UNKNOWN);
+}
+
+/* The state with these items; a new one if there is none yet. Under the lock. LEX_UNKNOWN: over a bound. */
+static uint32_t intern(struct lex *l, const struct lex_item *item, uint32_t n)
+{
+    struct lex_made *m = l->made;
+    uint64_t         h = hash_items(item, n);
+    uint32_t         at = (uint32_t)h & (m->table_n - 1);
+    for (; m->table[at]; at = (at + 1) & (m->table_n - 1)) {
+        struct lex_state *s = l->state[m->table[at]];
+        if (s->hash == h && s->n_item == n && memcmp(s->item, item, n * sizeof *item) == 0) return m->table[at];
+    }
+    if (m->n_state == m->state_max) return LEX_UNKNOWN;
+    struct lex_state *s;
+    size_t            bytes = sizeof *s + l->n_kind * sizeof *s->next + n * (sizeof *item + sizeof(uint32_t));
+    s = arena_calloc(&m->arena, 1, bytes);
+    if (!s) return LEX_UNKNOWN;
+    s->hash = h;
+    fill(l, s, item, n);
+    uint32_t id = m->n_state++;
+    l->state[id] = s;
+    if (n) m->table[at] = id;
+    return id;
+}
+
+/* ---------------------------------------------------------------- life */
+
+static uint32_t power_above(uint32_t n)
+{
+    uint32_t p = 64;
+    while (p < n) p *= 2;
+    return p;
+}
+
+enum status lex_create(struct rx *x, const uint32_t *rest, uint32_t n_terminal, const struct lex_limits *limits,
+                       struct lex **lex_out)
+{
+    struct lex      *l = calloc(1, sizeof *l);
+    struct lex_made *m = calloc(1, sizeof *m);
+    if (!l || !m) {
+        free(l);
+        free(m);
+        rx_free(x);
+        return ST_NOMEM;
+    }
+    l->made = m;
+    m->rx = x;
+    m->n_terminal = n_terminal;
+    m->state_max = limits->state_max;
+    m->table_n = power_above(2 * limits->state_max);
+    pthread_mutex_init(&m->lock, NULL);
+    arena_init(&m->arena, limits->bytes_max);
+    m->plain = rx_json_plain(x);
+    l->n_kind = rx_kinds(x, l->kind);
+    l->state = calloc(m->state_max, sizeof *l->state); /* pages that are never touched cost nothing */
+    m->table = calloc(m->table_n, sizeof *m->table);
+    m->begin = calloc(n_terminal + 1, sizeof *m->begin);
+    m->work = calloc(n_terminal + 1, sizeof *m->work);
+    if (!l->state || !m->table || !m->begin || !m->work) {
+        lex_free(l);
+        return ST_NOMEM;
+    }
+    for (uint32_t t = 0; t < n_terminal; t++) m->begin[t] = (struct lex_item){ t, rest[t] };
+    if (intern(l, NULL, 0) != LEX_DEAD) {
+        lex_free(l);
+        return ST_TOO_LARGE;
+    }
+    for (uint32_t k = 0; k < l->n_kind; k++) atomic_init(&l->state[LEX_DEAD]->next[k], LEX_DEAD);
+    *lex_out = l;
+    return ST_OK;
+}
+
+void lex_free(struct lex *l)
+{
+    if (!l) return;
+    struct lex_made *m = l->made;
+    arena_free(&m->arena);
+    rx_free(m->rx);
+    free(m->table);
+    free(m->begin);
+    free(m->work);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+    free(l->state);
+    free(l);
+}
+
+size_t lex_bytes(struct lex *l)
+{
+    lex_lock(l);
+    size_t bytes = l->made->arena.bytes + rx_bytes(l->made->rx) + l->made->n_state * (sizeof *l->state + 8);
+    lex_unlock(l);
+    return bytes;
+}
+
+uint32_t lex_n_state(struct lex *l)
+{
+    lex_lock(l);
+    uint32_t n = l->made->n_state;
+    lex_unlock(l);
+    return n;
+}
+
+/* ---------------------------------------------------------------- steps */
+
+uint32_t lex_start(struct lex *l, const uint32_t *terminal, uint32_t n)
+{
+    struct lex_made *m = l->made;
+    if (n == 0) return LEX_DEAD;
+    lex_lock(l);
+    for (uint32_t i = 0; i < n; i++) m->work[i] = m->begin[terminal[i]];
+    uint32_t id = intern(l, m->work, n);
+    lex_unlock(l);
+    return id;
+}
+
+uint32_t lex_make(struct lex *l, uint32_t from, uint8_t kind)
+{
+    struct lex_made  *m = l->made;
+    struct lex_state *s = l->state[from];
+    lex_lock(l);
+    uint32_t to = atomic_load_explicit(&s->next[kind], memory_order_relaxed), n = 0;
+    if (to != LEX_UNKNOWN) { /* another thread was quicker */
+        lex_unlock(l);
+        return to;
+    }
+    rx_refuel(m->rx, FUEL_A_STEP);
+    for (uint32_t i = 0; i < s->n_item; i++) {
+        uint32_t rest = rx_derive(m->rx, s->item[i].rest, kind);
+        if (rest == RX_NONE || rx_is_void(m->rx, rest)) continue;
+        m->work[n++] = (struct lex_item){ s->item[i].terminal, rest };
+    }
+    if (rx_status(m->rx))
+        to = LEX_UNKNOWN;
+    else
+        to = n ? intern(l, m->work, n) : (uint32_t)LEX_DEAD;
+    if (to != LEX_UNKNOWN) atomic_store_explicit(&s->next[kind], to, memory_order_release);
+    lex_unlock(l);
+    return to;
+}

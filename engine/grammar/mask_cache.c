@@ -1,0 +1,214 @@
+/* mask_cache: the parts of masks that depend on a state of the automaton alone. */
+#include "engine/grammar/mask.h"
+#include "engine/grammar/vocab_impl.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ENTRIES = 64, BYTES_MAX = 2 << 20 };
+
+struct entry {
+    struct mask_part part; /* first: mask_release finds the entry by it */
+    uint32_t         state;
+    uint32_t         n_user;
+    size_t           bytes;
+    bool             kept; /* by the cache; one that is not goes with its last user */
+    bool             used; /* since the hand came by: second chance */
+};
+
+struct mask_cache {
+    pthread_mutex_t        lock;
+    struct entry          *entry[ENTRIES];
+    uint32_t               hand;
+    size_t                 bytes;
+    const struct gr_vocab *v; /* of all entries */
+};
+
+enum status mask_cache_create(struct mask_cache **c_out)
+{
+    struct mask_cache *c = calloc(1, sizeof *c);
+    if (!c) return ST_NOMEM;
+    pthread_mutex_init(&c->lock, NULL);
+    *c_out = c;
+    return ST_OK;
+}
+
+static void entry_free(struct entry *e)
+{
+    if (!e) return;
+    free(e->part.inside);
+    trie_free(&e->part.across);
+    free(e);
+}
+
+void mask_cache_free(struct mask_cache *c)
+{
+    if (!c) return;
+    for (int i = 0; i < ENTRIES; i++) entry_free(c->entry[i]);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+size_t mask_cache_bytes(struct mask_cache *c)
+{
+    pthread_mutex_lock(&c->lock);
+    size_t bytes = c->bytes;
+    pthread_mutex_unlock(&c->lock);
+    return bytes;
+}
+
+/* ---------------------------------------------------------------- one state */
+
+/* What is known at a depth of the walk. */
+struct level {
+    uint32_t state;
+    bool     ended; /* a terminal has ended at a byte before */
+};
+
+/* Walks a tree of tokens by the automaton alone. across: room for all of them. Returns how many go across; UINT32_MAX: over
+ * the lexer's bounds. */
+static uint32_t walk(struct lex *l, const struct trie *t, uint32_t from, uint32_t *inside, uint32_t *across)
+{
+    struct level level[TRIE_DEPTH_MAX + 1] = { { from, false } };
+    uint32_t     n_across = 0;
+    for (uint32_t i = 0; i < t->n;) {
+        struct trie_node node = t->node[i];
+        uint32_t         depth = trie_depth(node), token = trie_token(node);
+        struct level     above = level[depth - 1];
+        uint32_t         state = lex_step(l, above.state, trie_byte(node));
+        bool             ended = above.ended || (depth > 1 && l->state[above.state]->n_accept);
+        if (state == LEX_UNKNOWN) return UINT32_MAX;
+        if (state == LEX_DEAD && !ended) {
+            i += trie_size(node);
+            continue;
+        }
+        level[depth] = (struct level){ state, ended };
+        if (token != TRIE_NONE) {
+            if (state != LEX_DEAD)
+                inside[token / 32] |= 1u << (token % 32);
+            else
+                across[n_across++] = token;
+        }
+        i++;
+    }
+    return n_across;
+}
+
+/* The largest slice of which every token may stand at the state; NULL: none. */
+static const struct vocab_slice *slice_at(struct lex *l, const struct gr_vocab *v, uint32_t state)
+{
+    const struct lex_state   *s = l->state[state];
+    const struct vocab_slice *found = NULL;
+    uint32_t                  chars_max = 0;
+    lex_lock(l);
+    for (uint32_t i = 0; i < s->n_item; i++) {
+        uint32_t operand, max;
+        if (!rx_leads(lex_rx(l), s->item[i].rest, &operand, &max) || max <= chars_max) continue;
+        if (rx_covers(lex_rx(l), operand, lex_plain(l))) chars_max = max;
+    }
+    lex_unlock(l);
+    for (int i = SLICES; i-- > 0;)
+        if (v->slice[i].chars_max <= chars_max) found = &v->slice[i];
+    return found;
+}
+
+static struct entry *entry_make(struct lex *l, const struct gr_vocab *v, uint32_t state)
+{
+    struct entry *e = calloc(1, sizeof *e);
+    uint32_t     *across = malloc((v->n + 1) * sizeof *across), n = 0;
+    if (!e || !across) goto fail;
+    e->state = state;
+    e->part.inside = calloc(gr_words(v->n) + 1, sizeof *e->part.inside);
+    if (!e->part.inside) goto fail;
+    const struct vocab_slice *slice = slice_at(l, v, state);
+    if (slice) memcpy(e->part.inside, slice->inside, gr_words(v->n) * sizeof *slice->inside);
+    n = walk(l, slice ? &slice->rest : &v->all, state, e->part.inside, across);
+    if (n == UINT32_MAX || trie_make(v->token, across, n, &e->part.across)) goto fail;
+    e->bytes = sizeof *e + gr_words(v->n) * sizeof *e->part.inside + e->part.across.n * sizeof *e->part.across.node;
+    free(across);
+    return e;
+fail:
+    free(across);
+    entry_free(e);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+/* Under the lock. Takes one entry out that nobody uses and that was not asked for lately. false: there is none. */
+static bool give_way(struct mask_cache *c)
+{
+    for (uint32_t i = 0; i < 2 * ENTRIES; i++) {
+        struct entry **at = &c->entry[c->hand];
+        c->hand = (c->hand + 1) % ENTRIES;
+        if (!*at || (*at)->n_user) continue;
+        if ((*at)->used) {
+            (*at)->used = false;
+            continue;
+        }
+        c->bytes -= (*at)->bytes;
+        entry_free(*at);
+        *at = NULL;
+        return true;
+    }
+    return false;
+}
+
+/* Under the lock: keeps an entry if there is room, or room can be made. */
+static void keep(struct mask_cache *c, struct entry *e)
+{
+    if (e->bytes > BYTES_MAX / 2) return;
+    while (c->bytes + e->bytes > BYTES_MAX)
+        if (!give_way(c)) return;
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < ENTRIES; i++) {
+            if (c->entry[i]) continue;
+            c->entry[i] = e;
+            c->bytes += e->bytes;
+            e->kept = true;
+            return;
+        }
+        if (!give_way(c)) return;
+    }
+}
+
+static struct entry *find(struct mask_cache *c, uint32_t state)
+{
+    for (int i = 0; i < ENTRIES; i++)
+        if (c->entry[i] && c->entry[i]->state == state) return c->entry[i];
+    return NULL;
+}
+
+const struct mask_part *mask_get(struct mask_cache *c, struct lex *l, const struct gr_vocab *v, uint32_t state)
+{
+    pthread_mutex_lock(&c->lock);
+    struct entry *e = find(c, state);
+    if (!e) {
+        pthread_mutex_unlock(&c->lock); /* several threads may make the same one: the first to end keeps it */
+        struct entry *made = entry_make(l, v, state);
+        if (!made) return NULL;
+        pthread_mutex_lock(&c->lock);
+        e = find(c, state);
+        if (e) {
+            entry_free(made);
+        } else {
+            e = made;
+            keep(c, e);
+        }
+    }
+    e->n_user++;
+    e->used = true;
+    pthread_mutex_unlock(&c->lock);
+    return &e->part;
+}
+
+void mask_release(struct mask_cache *c, const struct mask_part *p)
+{
+    struct entry *e = (struct entry *)(uintptr_t)p;
+    pthread_mutex_lock(&c->lock);
+    e->n_user--;
+    bool last = e->n_user == 0 && !e->kept;
+    pthread_mutex_unlock(&c->lock);
+    if (last) entry_free(e);
+}

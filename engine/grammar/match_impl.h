@@ -1,0 +1,80 @@
+/* match_impl: how a matcher lies in memory. Private to engine/grammar/. */
+#pragma once
+#include "engine/grammar/grammar_impl.h"
+#include "engine/grammar/match.h"
+#include "engine/grammar/vocab_impl.h"
+
+enum {
+    THREADS_MAX = 64, /* readings of one text that are followed at once */
+    ROWS_MAX = 2048,
+    ITEMS_MAX = 12288,
+    ROW_ITEMS_MAX = 2000,
+    SEEN = 4096, /* a power of two, above twice ROW_ITEMS_MAX */
+    MEMO = 1024,
+    WALK_THREADS = 2048, /* on the way from the root of a tree to one of its nodes, together */
+    WALK_FUEL = 200000,  /* steps of the automaton in one mask */
+};
+#define ROW_NONE UINT32_MAX
+
+/* A rule that was begun at row `origin` and whose symbols before `dot` are there. */
+struct gr_item {
+    uint32_t dot, origin;
+};
+
+/* What may follow at one place of the text: at its beginning, or where a terminal has ended. */
+struct gr_row {
+    uint32_t item, n_item;       /* in gr_match.item; ended rules are left out */
+    uint32_t start;              /* the automaton's state in which its terminals begin */
+    uint32_t key_row, key_state; /* it follows that row by the terminals that end in that state; ROW_NONE: by several */
+    bool     end;                /* the text may end here */
+    bool     tokens;             /* one of the tokens that stand for themselves may follow */
+};
+
+/* One reading: terminals of a row that have come to a state. fresh: none of their bytes has come yet. */
+struct gr_thread {
+    uint32_t row, state, fresh;
+};
+struct gr_config {
+    uint32_t         n;
+    struct gr_thread thread[THREADS_MAX];
+};
+
+struct gr_match {
+    struct grammar        *g;
+    const struct gr_vocab *v;
+    enum status            st; /* of what is being done */
+    struct gr_config       now;
+    uint32_t               n_back, back_at; /* how many are remembered; where the next one goes */
+    struct gr_config       back[GR_BACK];   /* before each of the last tokens */
+    uint32_t               n_row, n_item;
+    struct gr_row          row[ROWS_MAX];
+    struct gr_item         item[ITEMS_MAX];
+    uint32_t               memo[MEMO]; /* rows by their key; checked against it */
+    /* for making a row */
+    uint32_t stamp;
+    struct {
+        struct gr_item item;
+        uint32_t       stamp;
+    } seen[SEEN];
+    uint32_t         terminal[ROW_ITEMS_MAX];
+    struct gr_thread walk[WALK_THREADS];
+};
+
+/* ---- row.c */
+
+/* The row at the beginning of a text. ROW_NONE: m->st says why. */
+uint32_t row_first(struct gr_match *m);
+/* The row that follows where terminals of these threads end in their states. n > 0. ROW_NONE: m->st says why. */
+uint32_t row_after(struct gr_match *m, const struct gr_thread *ended, uint32_t n);
+/* The row that follows by a token that stands for itself, at these threads' fresh rows. ROW_NONE with ST_INVALID in m->st: it may not. */
+uint32_t row_after_token(struct gr_match *m, const struct gr_thread *at, uint32_t n, uint32_t token);
+/* Forgets the rows that nothing leads back to. */
+void rows_collect(struct gr_match *m);
+/* Forgets rows from n on. */
+void rows_cut(struct gr_match *m, uint32_t n);
+
+/* ---- match.c */
+
+/* One byte further: writes at most `room` threads and returns how many; 0: it is not allowed, or m->st says that a bound is reached. */
+uint32_t match_step(struct gr_match *m, const struct gr_thread *from, uint32_t n, uint8_t byte, struct gr_thread *out,
+                    uint32_t room);

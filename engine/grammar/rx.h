@@ -1,0 +1,78 @@
+/* rx: regular expressions over bytes, for terminals of a grammar. Each expression exists once in its set, so that equal ones have
+ * equal numbers, and it is never changed.
+ *   create -> constructors and derivatives, in any order -> free
+ * An expression is stepped through a text by its derivatives (Brzozowski 1964, "Derivatives of regular expressions"; Owens,
+ * Reppy and Turon 2009 for classes and for the rules that keep their number small). Intersection and complement cost nothing
+ * there, and a repetition is a counter instead of copies.
+ * Thread: one at a time; whoever shares a set holds a lock (lex.c).
+ * Errors are sticky: over a bound or without memory a constructor returns RX_NONE, and rx_status says why from then on. */
+#pragma once
+#include "base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    RX_NONE = 0,  /* matches nothing */
+    RX_EMPTY = 1, /* matches the empty text alone */
+    RX_ALL = 2,   /* matches any text */
+};
+#define RX_MANY UINT32_MAX /* a repetition without an upper bound */
+
+struct rx;
+
+/* A set of byte values. */
+struct rx_class {
+    uint64_t bits[4];
+};
+static inline void rx_class_add(struct rx_class *c, unsigned from, unsigned to) /* both ends belong to it */
+{
+    for (unsigned b = from; b <= to; b++) c->bits[b / 64] |= 1ull << (b % 64);
+}
+static inline bool rx_class_has(const struct rx_class *c, unsigned byte)
+{
+    return c->bits[byte / 64] >> (byte % 64) & 1;
+}
+
+/* What making and stepping expressions may cost. */
+struct rx_limits {
+    uint32_t node_max; /* expressions in all */
+    uint64_t
+        fuel; /* units of work: an operand looked at, a derivative taken. No clock, so that a machine's speed decides nothing */
+    uint32_t depth_max; /* of nested operands: it bounds the recursion of rx_derive */
+};
+
+/* NULL: no memory. */
+struct rx  *rx_create(const struct rx_limits *limits);
+void        rx_free(struct rx *x);
+enum status rx_status(const struct rx *x);     /* ST_OK, ST_NOMEM, ST_TOO_LARGE */
+void   rx_refuel(struct rx *x, uint64_t fuel); /* from now on this much, and an earlier ST_TOO_LARGE is forgotten */
+size_t rx_bytes(const struct rx *x);           /* memory taken */
+
+uint32_t rx_of_class(struct rx *x, const struct rx_class *c);
+uint32_t rx_of_byte(struct rx *x, unsigned byte);
+uint32_t rx_of_bytes(struct rx *x, const void *bytes, size_t n);
+uint32_t rx_cat(struct rx *x, uint32_t a, uint32_t b);
+/* The operands may be in any order and may repeat; none of them: RX_NONE for or, RX_ALL for and. */
+uint32_t rx_or(struct rx *x, const uint32_t *operand, size_t n);
+uint32_t rx_and(struct rx *x, const uint32_t *operand, size_t n);
+uint32_t rx_or2(struct rx *x, uint32_t a, uint32_t b);
+uint32_t rx_and2(struct rx *x, uint32_t a, uint32_t b);
+uint32_t rx_not(struct rx *x, uint32_t a);
+/* min to max times; max may be RX_MANY. */
+uint32_t rx_repeat(struct rx *x, uint32_t a, uint32_t min, uint32_t max);
+
+bool rx_nullable(const struct rx *x, uint32_t a); /* does it match the empty text? */
+
+/* Divides the byte values into kinds that no class made so far tells apart, and writes each value's kind. Later classes come of
+ * derivatives alone, which combine those that are there. Returns the number of kinds, 1 to 256. */
+uint32_t rx_kinds(struct rx *x, uint8_t kind_out[256]);
+/* What is left to match after a byte of this kind (after rx_kinds). */
+uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind);
+/* Does it match no text at all? Only an expression with an intersection or a complement needs a search (after rx_kinds). */
+bool rx_is_void(struct rx *x, uint32_t a);
+
+/* If the expression begins with a repetition, its operand and how often it may still come. */
+bool rx_leads(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out);
+/* Is every text of `part` one of `whole`? Says false where it cannot see it at once. */
+bool rx_covers(const struct rx *x, uint32_t whole, uint32_t part);

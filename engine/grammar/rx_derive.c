@@ -1,0 +1,177 @@
+/* rx_derive: expressions are stepped through a text. */
+#include "base/hash.h"
+#include "engine/grammar/rx_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+uint32_t rx_kinds(struct rx *x, uint8_t kind_out[256])
+{
+    uint64_t sign[256]; /* in which classes a value is */
+    memset(sign, 0, sizeof sign);
+    for (uint32_t c = 0; c < x->n_class; c++)
+        for (unsigned b = 0; b < 256; b++) sign[b] = hash_combine(sign[b], rx_class_has(&x->class[c], b));
+    x->n_kind = 0;
+    memset(x->memo, 0, sizeof x->memo);
+    for (unsigned b = 0; b < 256; b++) {
+        uint32_t k = 0;
+        while (k < x->n_kind && sign[x->rep[k]] != sign[b]) k++;
+        if (k == x->n_kind) x->rep[x->n_kind++] = (uint8_t)b;
+        kind_out[b] = (uint8_t)k;
+    }
+    return x->n_kind;
+}
+
+/* The derivatives of the operands of an or / an and, combined. */
+static uint32_t derive_kids(struct rx *x, uint32_t a, uint8_t kind)
+{
+    bool      all = x->node[a].kind == RX_K_AND;
+    uint32_t  n = x->node[a].b, first = x->node[a].a, kept = 0;
+    uint32_t  few[32];
+    uint32_t *d = n <= 32 ? few : malloc(n * sizeof *d);
+    if (!d) {
+        if (!x->st) x->st = ST_NOMEM;
+        return RX_NONE;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = rx_derive(x, x->kid[first + i], kind);
+        if (k != (all ? RX_ALL : RX_NONE)) d[kept++] = k;
+    }
+    uint32_t r = all ? rx_and(x, d, kept) : rx_or(x, d, kept);
+    if (d != few) free(d);
+    return r;
+}
+
+static uint32_t derive_cat(struct rx *x, uint32_t a, uint8_t kind)
+{
+    uint32_t head = x->node[a].a, tail = x->node[a].b;
+    uint32_t r = rx_cat(x, rx_derive(x, head, kind), tail);
+    if (!x->node[head].nullable) return r;
+    return rx_or2(x, r, rx_derive(x, tail, kind));
+}
+
+static uint32_t derive_repeat(struct rx *x, uint32_t a, uint8_t kind)
+{
+    const struct rx_node *n = &x->node[a];
+    uint32_t              of = n->a, min = n->min, max = n->max;
+    uint32_t              d = rx_derive(x, of, kind);
+    if (d == RX_NONE) return RX_NONE;
+    return rx_cat(x, d, rx_repeat(x, of, min ? min - 1 : 0, max == RX_MANY ? RX_MANY : max - 1));
+}
+
+uint32_t rx_derive(struct rx *x, uint32_t a, uint8_t kind)
+{
+    if (a == RX_NONE || a == RX_EMPTY || !rx_burn(x, 1)) return RX_NONE;
+    if (a == RX_ALL) return RX_ALL;
+    const struct rx_node *n = &x->node[a];
+    if (n->kind == RX_K_CLASS) return rx_class_has(&x->class[n->a], x -> rep[kind]) ? RX_EMPTY : RX_NONE;
+    struct rx_memo *m = &x->memo[hash_combine(a, kind) % RX_MEMO];
+    if (m->of == a && m->kind == kind) return m->result;
+    uint32_t r = RX_NONE;
+    switch (n->kind) {
+    case RX_K_CAT: r = derive_cat(x, a, kind); break;
+    case RX_K_OR:
+    case RX_K_AND: r = derive_kids(x, a, kind); break;
+    case RX_K_NOT: r = rx_not(x, rx_derive(x, n->a, kind)); break;
+    default: r = derive_repeat(x, a, kind); break;
+    }
+    if (x->st) return RX_NONE;
+    m->of = a;
+    m->kind = kind;
+    m->result = r;
+    return r;
+}
+
+/* A search among the derivatives, in the order in which they are met. */
+struct search {
+    uint32_t *queue;
+    uint32_t  n, room;
+    uint8_t  *seen; /* a bit for each expression */
+    size_t    seen_bytes;
+};
+
+static bool search_add(struct search *s, uint32_t a)
+{
+    if (a / 8 >= s->seen_bytes) {
+        size_t   bytes = (size_t)a / 4 + 64;
+        uint8_t *p = realloc(s->seen, bytes);
+        if (!p) return false;
+        memset(p + s->seen_bytes, 0, bytes - s->seen_bytes);
+        s->seen = p;
+        s->seen_bytes = bytes;
+    }
+    if (s->seen[a / 8] >> (a % 8) & 1) return true;
+    s->seen[a / 8] = (uint8_t)(s->seen[a / 8] | 1u << (a % 8));
+    if (s->n == s->room) {
+        uint32_t  want = s->room ? 2 * s->room : 64;
+        uint32_t *q = realloc(s->queue, want * sizeof *q);
+        if (!q) return false;
+        s->queue = q;
+        s->room = want;
+    }
+    s->queue[s->n++] = a;
+    return true;
+}
+
+/* Does one of what follows a match the empty text? */
+static enum rx_void search(struct rx *x, uint32_t a, struct search *s)
+{
+    if (!search_add(s, a)) goto nomem;
+    for (uint32_t i = 0; i < s->n; i++) {
+        for (uint32_t k = 0; k < x->n_kind; k++) {
+            uint32_t d = rx_derive(x, s->queue[i], (uint8_t)k);
+            if (x->st) return RX_VOID_UNKNOWN;
+            if (x->node[d].is_void == RX_VOID_NO) return RX_VOID_NO;
+            if (x->node[d].is_void == RX_VOID_UNKNOWN && !search_add(s, d)) goto nomem;
+        }
+    }
+    for (uint32_t i = 0; i < s->n; i++) x->node[s->queue[i]].is_void = RX_VOID_YES;
+    return RX_VOID_YES;
+nomem:
+    x->st = ST_NOMEM;
+    return RX_VOID_UNKNOWN;
+}
+
+bool rx_is_void(struct rx *x, uint32_t a)
+{
+    if (x->node[a].is_void == RX_VOID_UNKNOWN) {
+        struct search s = { .n = 0 };
+        x->node[a].is_void = (uint8_t)search(x, a, &s);
+        free(s.queue);
+        free(s.seen);
+    }
+    return x->node[a].is_void == RX_VOID_YES;
+}
+
+bool rx_leads(const struct rx *x, uint32_t a, uint32_t *operand_out, uint32_t *max_out)
+{
+    const struct rx_node *n = &x->node[a];
+    while (n->kind == RX_K_CAT) n = &x->node[n->a];
+    if (n->kind != RX_K_REPEAT) return false;
+    *operand_out = n->a;
+    *max_out = n->max;
+    return true;
+}
+
+static bool covers_one(const struct rx *x, uint32_t whole, uint32_t part)
+{
+    const struct rx_node *w = &x->node[whole], *p = &x->node[part];
+    if (whole == part || part == RX_NONE) return true;
+    if (w->kind != RX_K_CLASS || p->kind != RX_K_CLASS) return false;
+    for (int i = 0; i < 4; i++)
+        if (x->class[p->a].bits[i] & ~x->class[w->a].bits[i]) return false;
+    return true;
+}
+
+bool rx_covers(const struct rx *x, uint32_t whole, uint32_t part)
+{
+    const struct rx_node *w = &x->node[whole], *p = &x->node[part];
+    uint32_t              n_part = p->kind == RX_K_OR ? p->b : 1, n_whole = w->kind == RX_K_OR ? w->b : 1;
+    for (uint32_t i = 0; i < n_part; i++) {
+        uint32_t one = p->kind == RX_K_OR ? x->kid[p->a + i] : part;
+        bool     in = false;
+        for (uint32_t k = 0; k < n_whole && !in; k++)
+            in = covers_one(x, w->kind == RX_K_OR ? x->kid[w->a + k] : whole, one);
+        if (!in) return false;
+    }
+    return true;
+}

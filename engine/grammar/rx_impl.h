@@ -1,0 +1,44 @@
+/* rx_impl: how a set of expressions lies in memory. Private to rx*.c. */
+#pragma once
+#include "base/chain.h"
+#include "engine/grammar/rx.h"
+
+enum rx_kind { RX_K_NONE, RX_K_EMPTY, RX_K_CLASS, RX_K_CAT, RX_K_OR, RX_K_AND, RX_K_NOT, RX_K_REPEAT };
+enum rx_void { RX_VOID_UNKNOWN, RX_VOID_NO, RX_VOID_YES };
+
+struct rx_node {
+    uint8_t  kind;
+    bool     nullable;
+    bool     plain;   /* without intersection and complement: void only if it is RX_NONE */
+    uint8_t  is_void; /* enum rx_void */
+    uint32_t depth;   /* of the recursion of rx_derive */
+    int32_t  link;
+    uint32_t a,
+        b; /* CLASS: number of the class; CAT, NOT, REPEAT: operands; OR, AND: first operand in kid[], and how many */
+    uint32_t min, max; /* REPEAT */
+};
+
+struct rx_memo {
+    uint32_t of, result; /* of: 0: no entry; RX_NONE needs none */
+    uint8_t  kind;
+};
+enum { RX_MEMO = 2048 };
+
+struct rx {
+    struct rx_node *node;
+    uint32_t        n_node, node_room;
+    struct rx_class *class;
+    uint32_t         n_class, class_room;
+    uint32_t        *kid;
+    uint32_t         n_kid, kid_room;
+    struct chain     chain; /* over node[0, node_room) */
+    struct rx_limits limits;
+    uint64_t         fuel;
+    enum status      st;
+    uint32_t         n_kind;
+    uint8_t          rep[256]; /* a byte of each kind */
+    struct rx_memo   memo[RX_MEMO];
+};
+
+/* Takes n units; false when the set has failed or fails now. */
+bool rx_burn(struct rx *x, uint64_t n);

@@ -1,0 +1,36 @@
+/* trie: the bytes of tokens as a tree in one array, in depth-first order, so that all tokens are stepped through together
+ * and a subtree that leads nowhere is skipped by an addition.   Thread: any once it is made. */
+#pragma once
+#include "base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TRIE_NONE = 0xffffff, /* no token ends here; so tokens are below this number */
+    TRIE_DEPTH_MAX = 255, /* longer tokens are in no trie: they are never offered */
+};
+
+struct trie_node {
+    uint32_t token_byte; /* token << 8 | byte */
+    uint32_t size_depth; /* nodes of the subtree, this one among them << 8 | depth, the first byte's being 1 */
+};
+static inline uint32_t trie_token(struct trie_node n) { return n.token_byte >> 8; }
+static inline uint8_t  trie_byte(struct trie_node n) { return (uint8_t)n.token_byte; }
+static inline uint32_t trie_size(struct trie_node n) { return n.size_depth >> 8; }
+static inline uint32_t trie_depth(struct trie_node n) { return n.size_depth & 0xff; }
+
+struct trie {
+    struct trie_node *node;
+    uint32_t          n;
+};
+
+/* What a token appends to a text; n = 0: nothing, and it is in no trie. */
+struct token_bytes {
+    const unsigned char *p;
+    uint32_t             n;
+};
+
+/* Of tokens of bytes[], in ascending order of their bytes; of equal ones the first stands in the trie alone. The trie is
+ * freed by trie_free. ST_NOMEM; ST_TOO_LARGE: 2^24 nodes or more. */
+enum status trie_make(const struct token_bytes *bytes, const uint32_t *token, uint32_t n_token, struct trie *t_out);
+void        trie_free(struct trie *t);

@@ -1,0 +1,139 @@
+/* vocab: tokens are copied and sorted. */
+#include "engine/grammar/vocab_impl.h"
+#include "base/utf8.h"
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct sorted {
+    struct token_bytes bytes;
+    uint32_t           token;
+};
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct sorted *x = a, *y = b;
+    uint32_t             n = x->bytes.n < y->bytes.n ? x->bytes.n : y->bytes.n;
+    int                  c = n ? memcmp(x->bytes.p, y->bytes.p, n) : 0;
+    if (c) return c;
+    if (x->bytes.n != y->bytes.n) return x->bytes.n < y->bytes.n ? -1 : 1;
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+static enum status copy(struct gr_vocab *v, const struct token_bytes *bytes)
+{
+    size_t at = 0;
+    for (uint32_t i = 0; i < v->n; i++) v->pool_bytes += bytes[i].n;
+    v->token = calloc(v->n + 1, sizeof *v->token);
+    v->pool = malloc(v->pool_bytes + 1);
+    if (!v->token || !v->pool) return ST_NOMEM;
+    for (uint32_t i = 0; i < v->n; i++) {
+        if (bytes[i].n) memcpy(v->pool + at, bytes[i].p, bytes[i].n);
+        v->token[i] = (struct token_bytes){ v->pool + at, bytes[i].n };
+        at += bytes[i].n;
+    }
+    return ST_OK;
+}
+
+/* How many characters that stand for themselves in a JSON string; 0: it is not made of such alone. */
+static uint32_t plain_chars(struct token_bytes b)
+{
+    uint32_t n = 0;
+    for (uint32_t at = 0; at < b.n; n++) {
+        uint32_t cp, len = utf8_decode((const char *)b.p + at, b.n - at, &cp);
+        if (len == 0 || cp < ' ' || cp == '"' || cp == '\\' || cp == 0x7F) return 0;
+        at += len;
+    }
+    return n;
+}
+
+/* order: all tokens, by their bytes; rest: room for as many. */
+static enum status slice(struct gr_vocab *v, uint32_t chars_max, const uint32_t *order, uint32_t *rest,
+                         struct vocab_slice *s)
+{
+    uint32_t n_rest = 0;
+    s->chars_max = chars_max;
+    s->inside = calloc(gr_words(v->n) + 1, sizeof *s->inside);
+    if (!s->inside) return ST_NOMEM;
+    for (uint32_t i = 0; i < v->n; i++) {
+        uint32_t token = order[i], n = plain_chars(v->token[token]);
+        if (n && n <= chars_max)
+            s->inside[token / 32] |= 1u << (token % 32);
+        else
+            rest[n_rest++] = token;
+    }
+    return trie_make(v->token, rest, n_rest, &s->rest);
+}
+
+static enum status slices(struct gr_vocab *v, const uint32_t *order)
+{
+    static const uint32_t chars_max[SLICES] = { RX_MANY, 30, 10 };
+    uint32_t             *rest = malloc((v->n + 1) * sizeof *rest);
+    enum status           st = rest ? ST_OK : ST_NOMEM;
+    for (int i = 0; i < SLICES && !st; i++) st = slice(v, chars_max[i], order, rest, &v->slice[i]);
+    free(rest);
+    return st;
+}
+
+static enum status sort(struct gr_vocab *v)
+{
+    struct sorted *s = malloc((v->n + 1) * sizeof *s);
+    uint32_t      *order = malloc((v->n + 1) * sizeof *order);
+    v->alias = malloc((v->n + 1) * sizeof *v->alias);
+    enum status st = ST_NOMEM;
+    if (!s || !order || !v->alias) goto out;
+    for (uint32_t i = 0; i < v->n; i++) s[i] = (struct sorted){ v->token[i], i };
+    qsort(s, v->n, sizeof *s, by_bytes);
+    for (uint32_t i = 0, first = 0; i < v->n; i++) {
+        order[i] = s[i].token;
+        bool same = i > 0 && s[i].bytes.n == s[first].bytes.n && s[i].bytes.n > 0 &&
+                    memcmp(s[i].bytes.p, s[first].bytes.p, s[i].bytes.n) == 0;
+        if (!same) first = i;
+        if (same) v->alias[v->n_alias++] = (struct vocab_alias){ s[first].token, s[i].token };
+    }
+    st = trie_make(v->token, order, v->n, &v->all);
+    if (!st) st = slices(v, order);
+out:
+    free(s);
+    free(order);
+    return st;
+}
+
+enum status gr_vocab_create(const struct token_bytes *bytes, uint32_t n_token, struct gr_vocab **v_out)
+{
+    if (n_token >= TRIE_NONE) return ST_TOO_LARGE;
+    struct gr_vocab *v = calloc(1, sizeof *v);
+    if (!v) return ST_NOMEM;
+    v->n = n_token;
+    enum status st = copy(v, bytes);
+    if (!st) st = sort(v);
+    if (st)
+        gr_vocab_free(v);
+    else
+        *v_out = v;
+    return st;
+}
+
+void gr_vocab_free(struct gr_vocab *v)
+{
+    if (!v) return;
+    trie_free(&v->all);
+    for (int i = 0; i < SLICES; i++) {
+        free(v->slice[i].inside);
+        trie_free(&v->slice[i].rest);
+    }
+    free(v->token);
+    free(v->pool);
+    free(v->alias);
+    free(v);
+}
+
+uint32_t gr_vocab_n(const struct gr_vocab *v) { return v->n; }
+
+size_t gr_vocab_bytes(const struct gr_vocab *v)
+{
+    size_t nodes = v->all.n, words = SLICES * gr_words(v->n);
+    for (int i = 0; i < SLICES; i++) nodes += v->slice[i].rest.n;
+    return sizeof *v + v->n * (sizeof *v->token + sizeof *v->alias) + v->pool_bytes + nodes * sizeof *v->all.node +
+           words * sizeof(uint32_t);
+}

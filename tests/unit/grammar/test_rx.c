@@ -1,0 +1,172 @@
+#include "test.h"
+#include "rx_world.h"
+
+static const struct rx_limits limits = { .node_max = 200000, .fuel = 5000000, .depth_max = 500 };
+
+static struct rx *set(void)
+{
+    struct rx *x = rx_create(&limits);
+    assert_non_null(x);
+    return x;
+}
+
+/* What is left of an expression after some bytes. */
+static uint32_t after(struct rx *x, uint32_t a, const uint8_t *kind, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) a = rx_derive(x, a, kind[(unsigned char)text[i]]);
+    return a;
+}
+
+static bool matches(struct rx *x, uint32_t a, const char *text)
+{
+    uint8_t kind[256];
+    rx_kinds(x, kind);
+    return rx_nullable(x, after(x, a, kind, text, strlen(text)));
+}
+
+static void a_text_matches_what_its_expression_means(void **state)
+{
+    (void)state;
+    struct rx      *x = set();
+    struct rx_class digit = { { 0 } };
+    rx_class_add(&digit, '0', '9');
+    uint32_t d = rx_of_class(x, &digit), number = rx_cat(x, rx_of_byte(x, '-'), rx_repeat(x, d, 1, 3));
+    assert_true(matches(x, number, "-1"));
+    assert_true(matches(x, number, "-123"));
+    assert_false(matches(x, number, "-1234"));
+    assert_false(matches(x, number, "-"));
+    assert_false(matches(x, number, "1"));
+    assert_true(matches(x, rx_and2(x, number, rx_not(x, rx_of_bytes(x, "-12", 3))), "-13"));
+    assert_false(matches(x, rx_and2(x, number, rx_not(x, rx_of_bytes(x, "-12", 3))), "-12"));
+    rx_free(x);
+}
+
+static void equal_expressions_have_equal_numbers(void **state)
+{
+    (void)state;
+    struct rx *x = set();
+    uint32_t   a = rx_of_bytes(x, "ab", 2), b = rx_of_bytes(x, "cd", 2), c = rx_of_byte(x, 'e');
+    uint32_t   one[] = { a, b, c, a }, other[] = { c, rx_or2(x, b, a) };
+    assert_int_equal(rx_or(x, one, 4), rx_or(x, other, 2));
+    assert_int_equal(rx_and(x, one, 4), rx_and(x, other, 0) == RX_ALL ? rx_and(x, (uint32_t[]){ b, c, a }, 3) : 0);
+    assert_int_equal(rx_not(x, rx_not(x, a)), a);
+    assert_int_equal(rx_or2(x, rx_of_byte(x, 'x'), rx_of_byte(x, 'y')),
+                     rx_or2(x, rx_of_byte(x, 'y'), rx_of_byte(x, 'x')));
+    assert_int_equal(rx_and2(x, rx_of_byte(x, 'x'), rx_of_byte(x, 'y')), RX_NONE);
+    assert_int_equal(rx_repeat(x, a, 1, 1), a);
+    assert_int_equal(rx_repeat(x, RX_NONE, 0, 5), RX_EMPTY);
+    assert_int_equal(rx_repeat(x, RX_NONE, 1, 5), RX_NONE);
+    rx_free(x);
+}
+
+/* The oracle: all texts of up to TEXT_MAX letters. */
+static void random_expressions_match_as_their_languages_say(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        struct rx      *x = set();
+        struct dice     dice = { .seed = seed };
+        struct language l;
+        uint8_t         kind[256];
+        uint32_t        a = rx_random(x, &dice, 4, seed % 2, &l), at[TEXTS] = { 0, a };
+        assert_int_equal(rx_status(x), ST_OK);
+        rx_kinds(x, kind);
+        bool can[TEXTS + 1] = { 0 }; /* a text of the language begins so */
+        for (uint32_t t = TEXTS; t-- > 1;) {
+            can[t] = can[t] || l.has[t];
+            if (can[t]) can[t / 2] = true;
+        }
+        for (uint32_t t = 1; t < TEXTS; t++) {
+            if (t > 1) at[t] = rx_derive(x, at[t / 2], kind['a' + t % 2]);
+            if (rx_nullable(x, at[t]) != l.has[t]) fail_msg("seed %d, text %x", (int)seed, t);
+            if (can[t] && rx_is_void(x, at[t])) fail_msg("seed %d, text %x: void, but it goes on", (int)seed, t);
+        }
+        rx_free(x);
+    }
+}
+
+static void an_expression_without_texts_is_found(void **state)
+{
+    (void)state;
+    struct rx *x = set();
+    uint8_t    kind[256];
+    uint32_t   a = rx_repeat(x, rx_of_bytes(x, "ab", 2), 1, RX_MANY),
+             b = rx_repeat(x, rx_of_bytes(x, "aba", 3), 1, RX_MANY);
+    uint32_t none = rx_and2(x, a, b); /* ends in b; ends in a */
+    uint32_t some = rx_and2(x, rx_repeat(x, rx_of_bytes(x, "aa", 2), 1, RX_MANY),
+                            rx_repeat(x, rx_of_bytes(x, "aaa", 3), 1, RX_MANY));
+    rx_kinds(x, kind);
+    assert_true(rx_is_void(x, none));
+    assert_false(rx_is_void(x, some));
+    assert_true(rx_is_void(x, rx_and2(x, rx_not(x, a), a)));
+    assert_int_equal(rx_status(x), ST_OK);
+    rx_free(x);
+}
+
+static void a_repetition_of_a_million_costs_a_counter(void **state)
+{
+    (void)state;
+    struct rx *x = set();
+    uint8_t    kind[256];
+    uint32_t   a = rx_cat(x, rx_repeat(x, rx_of_byte(x, 'a'), 0, 1000000), rx_of_byte(x, 'b'));
+    rx_kinds(x, kind);
+    for (int i = 0; i < 1000; i++) a = rx_derive(x, a, kind['a']);
+    assert_true(rx_nullable(x, rx_derive(x, a, kind['b'])));
+    assert_int_equal(rx_status(x), ST_OK);
+    uint32_t operand, max;
+    assert_true(rx_leads(x, a, &operand, &max));
+    assert_int_equal(max, 999000);
+    rx_free(x);
+}
+
+/* .*a.{24}: 2^24 sets of places */
+static void what_explodes_runs_out_of_fuel(void **state)
+{
+    (void)state;
+    struct rx_limits small = { .node_max = 20000, .fuel = 100000, .depth_max = 100 };
+    struct rx       *x = rx_create(&small);
+    struct rx_class  both = { { 0 } };
+    uint8_t          kind[256];
+    rx_class_add(&both, 'a', 'b');
+    uint32_t any = rx_of_class(x, &both);
+    uint32_t a = rx_cat(x, rx_repeat(x, any, 0, RX_MANY), rx_cat(x, rx_of_byte(x, 'a'), rx_repeat(x, any, 24, 24)));
+    rx_kinds(x, kind);
+    struct dice dice = { .seed = 1 };
+    for (int i = 0; i < 100000 && !rx_status(x); i++) a = rx_derive(x, a, kind['a' + dice_below(&dice, 2)]);
+    assert_int_equal(rx_status(x), ST_TOO_LARGE);
+    uint32_t deep = rx_of_byte(x, 'a');
+    rx_refuel(x, 1000000);
+    for (int i = 0; i < 1000; i++) deep = rx_repeat(x, rx_or2(x, deep, RX_EMPTY), 2, 3);
+    assert_int_equal(rx_status(x), ST_TOO_LARGE); /* nested deeper than the recursion may go */
+    rx_free(x);
+}
+
+static void a_class_covers_its_parts(void **state)
+{
+    (void)state;
+    struct rx      *x = set();
+    struct rx_class wide = { { 0 } }, narrow = { { 0 } };
+    rx_class_add(&wide, 32, 126);
+    rx_class_add(&narrow, 'a', 'z');
+    uint32_t high = rx_of_bytes(x, "\xc3\xa9", 2), escape = rx_of_bytes(x, "\\n", 2);
+    uint32_t w = rx_or(x, (uint32_t[]){ rx_of_class(x, &wide), high, escape }, 3);
+    uint32_t n = rx_or2(x, rx_of_class(x, &narrow), high);
+    assert_true(rx_covers(x, w, n));
+    assert_false(rx_covers(x, n, w));
+    assert_true(rx_covers(x, n, n));
+    rx_free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_text_matches_what_its_expression_means),
+        cmocka_unit_test(equal_expressions_have_equal_numbers),
+        cmocka_unit_test(random_expressions_match_as_their_languages_say),
+        cmocka_unit_test(an_expression_without_texts_is_found),
+        cmocka_unit_test(a_repetition_of_a_million_costs_a_counter),
+        cmocka_unit_test(what_explodes_runs_out_of_fuel),
+        cmocka_unit_test(a_class_covers_its_parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -9,6 +9,7 @@
 #include "base/stacks.h"
 #include "server/boot.h"
 #include "server/cmd/devices.h"
+#include "server/cmd/doctor.h"
 #include "server/cmd/dump.h"
 #include "server/cmd/healthcheck.h"
 #include "server/cmd/kv_cmd.h"
@@ -376,7 +377,7 @@ extern char **environ;
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv); /* argv[0] is the name; returns an exit code */
-} commands[] = { { "kv", kv_main }, { "tune", tune_main } };
+} commands[] = { { "kv", kv_main }, { "tune", tune_main }, { "doctor", doctor_main } };
 
 int main(int argc, char **argv)
 {

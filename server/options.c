@@ -236,6 +236,7 @@ void options_help(struct buf *out)
         out,
         "usage: spillway [serve] [DIR] [--option value | --option=value]...\n"
         "       spillway tune --model DIR | --shape NAME   finds the GPU's fastest matrix products; tune --help says more\n"
+        "       spillway doctor [DIR]...                   what this machine gives a server: driver, libraries, limits, folders\n"
         "       spillway kv ls|verify|gc DIR               looks into a folder of --kv-nvme; kv --help says more\n\n"
         "examples:\n"
         "  spillway                                                    the embedded model on http://127.0.0.1:8080\n"

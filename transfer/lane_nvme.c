@@ -14,6 +14,7 @@
 #include "transfer/lanes.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #ifdef WITH_URING
@@ -313,7 +314,22 @@ static int uring_open(struct lane_nvme *l)
     if (!error) fixed_open(l);
     return error;
 }
+
+bool lane_uring_works(char *why, size_t why_bytes)
+{
+    struct io_uring ring;
+    int             error = io_uring_queue_init(4, &ring, 0);
+    if (!error) io_uring_queue_exit(&ring);
+    snprintf(why, why_bytes, "%s", error ? strerror(-error) : "");
+    return !error;
+}
 #else
+bool lane_uring_works(char *why, size_t why_bytes)
+{
+    snprintf(why, why_bytes, "this binary was built without it");
+    return false;
+}
+
 static int uring_open(struct lane_nvme *l)
 {
     (void)l;

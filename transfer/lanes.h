@@ -12,6 +12,8 @@ struct xfer_lane *lane_dev_create_with(uint32_t n_digest);
 /* HOST <-> FILE. It uses io_uring with `depth` requests in flight. Where the kernel refuses io_uring it uses positioned
  * reads and writes on n_thread threads, and logs the reason once. no_uring: never io_uring. */
 struct xfer_lane *lane_nvme_create(uint32_t depth, uint32_t n_thread, bool no_uring);
+/* Does the kernel let this process have an io_uring? why: the reason if not. */
+bool lane_uring_works(char *why, size_t why_bytes);
 /* Call it before the lane is added if its files may be sealed. It allocates the memory for sealed blobs of at most
  * `bytes` bytes. ST_NOMEM. */
 enum status lane_nvme_seals(struct xfer_lane *lane, uint32_t bytes);

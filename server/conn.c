@@ -41,8 +41,16 @@ static void conn_watch(struct conn *c, uint64_t now_us);
 
 /* ---- life ---- */
 
+static void body_is_over(struct conn *c)
+{
+    if (!c->in_body) return;
+    c->in_body = false;
+    atomic_fetch_sub(&c->io->srv->n_body, 1);
+}
+
 void conn_enter(struct conn *c, enum conn_state st)
 {
+    if (st != CONN_BODY) body_is_over(c);
     c->state = st;
     c->t_state_us = clock_us();
     conn_watch(c, c->t_state_us);
@@ -156,6 +164,7 @@ void conn_free(struct conn *c)
     struct io *io = c->io;
     if (c->work) c->work->gone(c->work);
     c->work = NULL;
+    body_is_over(c);
     if (c->req.open && c->req.route && c->state == CONN_WAIT)
         metrics_http(io->srv->metrics, &c->req, 499, c->out_bytes - c->req.out_begin);
     conn_release_body(c);
@@ -344,8 +353,12 @@ static bool charge_body(struct conn *c)
 
 static void request_complete(struct conn *c)
 {
+    struct server *s = c->io->srv;
+    bool           in_body = c->in_body;
+    c->in_body = false; /* but counted until the handler has counted the generation: a drain finds one of them */
     conn_enter(c, CONN_WAIT);
-    c->req.route->handle(c);
+    c->req.route->handle(c); /* may free c */
+    if (in_body) atomic_fetch_sub(&s->n_body, 1);
 }
 
 /* Reads a head from the input. False: nothing more to do now. */
@@ -383,6 +396,8 @@ static bool read_head(struct conn *c)
     }
     c->body_read = 0;
     c->t_read_us = clock_us();
+    c->in_body = true;
+    atomic_fetch_add(&c->io->srv->n_body, 1);
     conn_enter(c, CONN_BODY);
     if (!charge_body(c)) return false;
     if (expect && !evbuffer_get_length(in)) conn_out(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);

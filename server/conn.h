@@ -66,6 +66,7 @@ struct conn {
     uint32_t            n_request;
     bool                writing; /* the socket was full: libevent writes until the output is empty */
     bool stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial, counted, watched;
+    bool in_body; /* counted in server.n_body */
 };
 
 void conn_open(struct io *io, int fd);

@@ -33,8 +33,8 @@ struct gen_engine {
 };
 
 /* SRV_HANDED: another process accepts; whoever is connected is served, and told to connect anew for the next
- * request. */
-enum server_state { SRV_LOADING, SRV_READY, SRV_HANDED, SRV_DRAINING, SRV_STOPPING };
+ * request. SRV_LEAVING: the same, and it accepts, but /ready says no: a balancer gets the time to notice. */
+enum server_state { SRV_LOADING, SRV_READY, SRV_HANDED, SRV_LEAVING, SRV_DRAINING, SRV_STOPPING };
 
 enum {
     OUT_PAUSE = 256 << 10, /* bytes waiting for a slow reader: above, its tokens stay in the engine's arrays */
@@ -106,6 +106,7 @@ struct server {
     _Atomic bool            shut_idle; /* connections that wait for nothing are closed now */
     _Atomic uint32_t        n_moving;  /* accepted sockets on their way to another io thread */
     _Atomic uint32_t        n_gen;     /* generations whose last byte is not written */
+    _Atomic uint32_t        n_body;    /* requests that were let in and whose body is on its way */
     _Atomic uint64_t        n_accept_paused;
     uint64_t                t_given_back_us; /* main's */
 };

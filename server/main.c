@@ -44,7 +44,9 @@ struct app {
     pthread_t        loader;
     _Atomic int      loaded; /* 0: loading; 1: done; 2: refused with boot_code */
     int              boot_code;
-    uint64_t         t_start_us, t_term_us, t_stuck_us, t_line_us, t_process_us;
+    uint64_t         t_start_us, t_stuck_us, t_line_us, t_process_us;
+    uint64_t         t_term_us; /* when the drain begins or began; 0: it is to go on */
+    bool             leaving;   /* told to end, and takes requests until t_term_us */
     struct eng_stats last;
     bool             joined, tty, failing;
     struct takeover *takeover; /* or NULL */
@@ -175,7 +177,7 @@ static int watch_node(struct app *a, uint64_t now)
     case NODES_OK: break;
     }
     /* node 0 drains, and needs us until then */
-    return a->t_term_us && now - a->t_term_us > (uint64_t)a->cfg.drain_s * 1000000u + FAIL_US ? 0 : -1;
+    return a->t_term_us && now > a->t_term_us + (uint64_t)a->cfg.drain_s * 1000000u + FAIL_US ? 0 : -1;
 }
 
 /* 0: go on. Else the exit code of an engine that is lost: its clients have heard so. */
@@ -213,6 +215,14 @@ static int watch_engine(struct app *a, uint64_t now)
     return server_told(a->srv) || now - a->t_term_us > FAIL_US ? e.broken ? EXIT_HARDWARE : EXIT_SOFTWARE : 0;
 }
 
+static void begin_drain(struct app *a)
+{
+    a->leaving = false;
+    server_drain(a->srv);
+    LOG_INFO("main: draining, %u requests have %u s to finish; a second signal ends at once",
+             atomic_load(&a->srv->n_gen), a->cfg.drain_s);
+}
+
 static void on_signal(struct app *a, int sig, uint64_t now)
 {
     char err[400];
@@ -238,15 +248,20 @@ static void on_signal(struct app *a, int sig, uint64_t now)
             LOG_INFO("main: %s, exiting at once", a->t_term_us ? "asked again" : "still loading");
             _exit(0);
         }
-        a->t_term_us = now;
+        a->t_term_us = now + (uint64_t)a->cfg.drain_delay_s * 1000000u;
         (void)takeover_bye(a->takeover);
         if (boot_helps(&a->boot)) {
-            LOG_INFO("main: waiting for node 0 to end, at most %u s", a->cfg.drain_s + 2);
+            LOG_INFO("main: waiting for node 0 to end, at most %u s", a->cfg.drain_delay_s + a->cfg.drain_s + 2);
             break;
         }
-        server_drain(a->srv);
-        LOG_INFO("main: draining, %u requests have %u s to finish; a second %s ends at once",
-                 atomic_load(&a->srv->n_gen), a->cfg.drain_s, sig == SIGINT ? "Ctrl-C" : "signal");
+        if (a->cfg.drain_delay_s) {
+            a->leaving = true;
+            server_leave(a->srv);
+            LOG_INFO("main: leaving, /ready is 503 and requests are taken for %u s more; a second signal ends at once",
+                     a->cfg.drain_delay_s);
+        } else {
+            begin_drain(a);
+        }
         if (a->tty && sig == SIGINT) fputs("\nspillway: draining; a second Ctrl-C ends at once\n", stderr);
     }
 }
@@ -254,6 +269,10 @@ static void on_signal(struct app *a, int sig, uint64_t now)
 /* True: everything has ended, or its time has passed. */
 static bool drained(struct app *a, uint64_t now)
 {
+    if (a->leaving) {
+        if (now < a->t_term_us) return false;
+        begin_drain(a);
+    }
     if (a->handed ? server_quiet(a->srv) : server_idle(a->srv)) return true;
     if (a->handed && !a->shut_idle && now - a->t_term_us > IDLE_US) {
         a->shut_idle = true;

@@ -107,6 +107,7 @@ static const struct opt options[] = {
     { U32("max-connections", max_connections, "100000", 1, 10000000, "N", "open connections; above: the oldest closes that is idle or has sent no whole head, else 503") },
     { U32("max-connections-per-address", max_connections_address, "0", 0, 10000000, "N", "of them by one client address (IPv6: one /64); above: 503; 0: all, as behind a load balancer") },
     { U32("max-body-mib", max_body_mib, "32", 1, 1024, "MIB", "largest request body; above: 413") },
+    { U32("drain-delay-seconds", drain_delay_s, "0", 0, 3600, "SECONDS", "after SIGTERM, before the drain: /ready is 503 and requests are still taken, so that a load balancer notices") },
     { U32("drain-seconds", drain_s, "25", 0, 3600, "SECONDS", "after SIGTERM: how long running requests may finish") },
     { U32("stuck-seconds", stuck_s, "30", 1, 3600, "SECONDS", "an engine without progress: /health is 503, and after so long it tells where it stands and the server exits with 70") },
     { STR("takeover", takeover, "PATH", "unix socket: take over from the server that listens there (sockets, host KV), then listen there") },

@@ -132,6 +132,8 @@ bool server_quiet(const struct server *s)
     return !atomic_load(&s->listening) && !atomic_load(&s->n_moving) && server_told(s);
 }
 
+void server_leave(struct server *s) { set_state(s, SRV_LEAVING); }
+
 void server_drain(struct server *s) { set_state(s, SRV_DRAINING); }
 
 void server_fail_all(struct server *s)
@@ -140,7 +142,8 @@ void server_fail_all(struct server *s)
     wake_all(s);
 }
 
-bool server_idle(const struct server *s) { return atomic_load(&s->n_gen) == 0; }
+/* In this order: a body that is complete is counted as a generation before it is no body any more. */
+bool server_idle(const struct server *s) { return atomic_load(&s->n_body) == 0 && atomic_load(&s->n_gen) == 0; }
 
 void server_stop(struct server *s)
 {

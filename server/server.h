@@ -17,9 +17,10 @@ void server_hand(struct server *s, bool away);
 void server_shut_idle(struct server *s);
 bool server_told(const struct server *s);  /* any thread: nobody generates, and the last byte for everybody has left */
 bool server_quiet(const struct server *s); /* accepts nothing, and nobody is connected */
+void server_leave(struct server *s);       /* requests are taken, /ready is 503, answers say Connection: close */
 void server_drain(struct server *s);       /* new requests: 503 and close */
 void server_fail_all(struct server *s);    /* running requests: an error event now */
-bool server_idle(const struct server *s);  /* no generation in flight */
+bool server_idle(const struct server *s);  /* no body on its way, no generation in flight */
 void server_stop(struct server *s);        /* flushes for at most a second, closes, joins */
 void server_free(struct server *s);
 /* Main, now and then: returns to the system what large requests have left, at most every GIVE_BACK_US. */

@@ -1,5 +1,5 @@
 # install: names what is missing to build, run and check Spillway, and installs exactly that through apt-get.
-# Sourced by ./serve and ./check:  spillway_install build|check|aarch64
+# Sourced by ./serve and ./check:  spillway_install build|check|aarch64|balancer
 #
 # Each row: what shows that it is there | the Debian and Ubuntu package. A package with "/" names alternatives: the first known to apt.
 
@@ -40,9 +40,14 @@ cmd:aarch64-linux-gnu-gcc|gcc-aarch64-linux-gnu
 cmd:qemu-aarch64|qemu-user
 '
 
+# To replace replicas behind a load balancer (tests/e2e/rolling.py).
+spillway_needs_balancer='
+cmd:haproxy|haproxy
+'
+
 spillway_has() {
     case $1 in
-    cmd:*) command -v "${1#cmd:}" >/dev/null 2>&1 ;;
+    cmd:*) PATH=$PATH:/usr/sbin:/sbin command -v "${1#cmd:}" >/dev/null 2>&1 ;;
     pc:*) command -v pkg-config >/dev/null 2>&1 && pkg-config --exists "${1#pc:}" ;;
     file:*)
         for spillway_file in $(echo "${1#file:}" | tr , ' '); do
@@ -60,6 +65,7 @@ spillway_missing() {
     spillway_rows=$spillway_needs_build
     [ "$1" = check ] && spillway_rows="$spillway_rows$spillway_needs_check"
     [ "$1" = aarch64 ] && spillway_rows=$spillway_needs_aarch64
+    [ "$1" = balancer ] && spillway_rows=$spillway_needs_balancer
     echo "$spillway_rows" | while IFS='|' read -r spillway_what spillway_package; do
         [ -n "$spillway_what" ] || continue
         spillway_has "$spillway_what" || echo "$spillway_package"

@@ -298,6 +298,71 @@ static void a_draining_server_finishes_and_refuses(void **state)
     assert_true(eventually(no_generation));
 }
 
+static bool body_on_its_way(void) { return atomic_load(&S.srv->n_body) == 1; }
+static bool idle(void) { return server_idle(S.srv); }
+
+static void a_leaving_server_takes_requests_and_tells_balancers(void **state)
+{
+    (void)state;
+    serve_start(NULL, NULL);
+    int kept = raw_connect();
+    raw_send(kept, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 41);
+    raw_read(kept, "\r\n\r\n");
+    server_leave(S.srv);
+    assert_int_equal(status_of(ASK("GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")), 503);
+    assert_int_equal(status_of(ASK("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
+    assert_int_equal(status_of(complete(BODY("\"max_tokens\":5"))), 200);
+    assert_non_null(strstr(got, "Connection: close\r\n"));
+    /* A connection that was there before is not closed under its client: its next answer says so. */
+    post(text, sizeof text, "/v1/completions", "", BODY("\"max_tokens\":5"));
+    raw_send(kept, text, strlen(text));
+    raw_read(kept, NULL);
+    assert_int_equal(status_of(got), 200);
+    assert_non_null(strstr(got, "Connection: close\r\n"));
+    assert_true(got_eof);
+    close(kept);
+    serve_down();
+}
+
+static void a_drain_waits_for_a_body_that_is_on_its_way(void **state)
+{
+    (void)state;
+    serve_start(NULL, NULL);
+    post(text, sizeof text, "/v1/completions", "", BODY("\"max_tokens\":5"));
+    int    fd = raw_connect();
+    size_t half = strlen(text) - 10;
+    raw_send(fd, text, half);
+    assert_true(eventually(body_on_its_way));
+    server_drain(S.srv);
+    assert_false(server_idle(S.srv));
+    raw_send(fd, text + half, strlen(text) - half);
+    raw_read(fd, NULL);
+    assert_int_equal(status_of(got), 200);
+    close(fd);
+    assert_true(eventually(idle));
+    serve_down();
+}
+
+static void a_body_that_never_ends_is_forgotten_with_its_connection(void **state)
+{
+    (void)state;
+    serve_start(NULL, NULL);
+    post(text, sizeof text, "/v1/completions", "", BODY("\"max_tokens\":5"));
+    int fd = raw_connect();
+    raw_send(fd, text, strlen(text) - 10);
+    assert_true(eventually(body_on_its_way));
+    close(fd);
+    assert_true(eventually(idle));
+    fd = raw_connect();
+    raw_send(fd, text, strlen(text) - 1);
+    raw_send(fd, "]", 1); /* no JSON: refused */
+    raw_read(fd, "\r\n\r\n");
+    assert_int_equal(status_of(got), 400);
+    assert_true(eventually(idle));
+    close(fd);
+    serve_down();
+}
+
 static void a_request_that_still_runs_at_the_drain_limit_gets_an_error(void **state)
 {
     (void)state;
@@ -488,6 +553,9 @@ int main(void)
         cmocka_unit_test(a_draining_server_finishes_and_refuses),
     };
     const struct CMUnitTest own[] = {
+        cmocka_unit_test(a_leaving_server_takes_requests_and_tells_balancers),
+        cmocka_unit_test(a_drain_waits_for_a_body_that_is_on_its_way),
+        cmocka_unit_test(a_body_that_never_ends_is_forgotten_with_its_connection),
         cmocka_unit_test(a_request_that_still_runs_at_the_drain_limit_gets_an_error),
         cmocka_unit_test(I21_a_loading_server_says_so),
         cmocka_unit_test(a_dead_engine_is_told_to_probes_and_clients),

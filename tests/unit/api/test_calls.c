@@ -1,0 +1,406 @@
+#include "calls_world.h"
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+
+/* tests/data/tools: what models write, and what it is. Every vector runs whole, cut in two at every byte, byte by byte,
+ * with its markers as tokens, and with neighbouring pieces fused. */
+
+static struct arena              arena;
+static const struct calls_tools *tools;
+
+static int open_world(void **state)
+{
+    (void)state;
+    arena_init(&arena, 1 << 20);
+    tools = world_tools(&arena);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    arena_free(&arena);
+    return 0;
+}
+
+/* ---------------------------------------------------------------- one vector */
+
+struct vector {
+    struct calls_model model;
+    const char        *text;
+    size_t             n;
+    struct calls_cfg   cfg;
+    bool               open, plain, tokens; /* plain: never as tokens; tokens: never as bytes */
+};
+
+static void vector_init(struct vector *v, const json_t *x)
+{
+    const char *think = json_string_value(json_object_get(x, "think"));
+    const char *start = json_string_value(json_object_get(x, "start"));
+    *v = (struct vector){ .text = json_string_value(json_object_get(x, "text")) };
+    v->n = json_string_length(json_object_get(x, "text"));
+    const struct calls_row *row = calls_row_find(json_string_value(json_object_get(x, "row")));
+    assert_non_null(row);
+    calls_model_init(&v->model, row, calls_think_find(think ? think : "think"), NULL);
+    v->plain = json_is_true(json_object_get(x, "plain"));
+    /* a token of its own for each marker that is one */
+    for (uint32_t i = 0; v->plain && i < v->model.n_mark; i++) v->model.mark[i].id = 1000 + i;
+    v->tokens = json_is_true(json_object_get(x, "tokens"));
+    v->open = start && !strcmp(start, "open");
+    v->cfg.tools = json_is_false(json_object_get(x, "tools")) ? NULL : tools;
+    v->cfg.one = json_is_true(json_object_get(x, "one"));
+    v->cfg.sink = join;
+}
+
+static void begin(struct vector *v, struct calls *p, struct joined *j)
+{
+    joined_init(j);
+    v->cfg.model = &v->model;
+    v->cfg.ctx = j;
+    calls_init(p, &v->cfg, v->open);
+}
+
+/* The length of the marker at s; 0: none is there. */
+static size_t mark_at(const struct vector *v, size_t at, int *mark_out)
+{
+    size_t best = 0;
+    for (uint32_t i = 0; i < v->model.n_mark; i++) {
+        size_t n = v->model.mark[i].n;
+        if (n < 3 || n > v->n - at || n < best || memcmp(v->text + at, v->model.mark[i].text, n)) continue;
+        best = n;
+        *mark_out = (int)i;
+    }
+    return best;
+}
+
+/* Markers as tokens, other text in pieces of `piece` bytes. */
+static void run_tokens(struct vector *v, struct calls *p, size_t piece)
+{
+    int mark;
+    for (size_t at = 0, n; at < v->n; at += n) {
+        n = mark_at(v, at, &mark);
+        if (n) {
+            calls_mark(p, mark);
+            continue;
+        }
+        int ignored;
+        for (n = 1; n < piece && at + n < v->n && !mark_at(v, at + n, &ignored);) n++;
+        calls_text(p, v->text + at, n);
+    }
+}
+
+static void expect(const char *what, const struct buf *got, const json_t *x, const char *want, size_t n,
+                   const char *how)
+{
+    if (got->n == n && (!n || !memcmp(got->data, want, n))) return;
+    fail_msg("vector %d (%s, %s) %s:\n%.*s\nwanted\n%.*s", (int)json_integer_value(json_object_get(x, "n")),
+             json_string_value(json_object_get(x, "row")), how, what, (int)got->n, got->data ? got->data : "", (int)n,
+             want);
+}
+
+static void finish(const json_t *x, struct calls *p, struct joined *j, const char *how)
+{
+    const json_t *want = json_object_get(x, "want"), *list = json_object_get(want, "calls");
+    const json_t *c = json_object_get(want, "content"), *r = json_object_get(want, "reasoning");
+    struct buf    b;
+    calls_end(p);
+    calls_free(p);
+    buf_init(&b, 1 << 20);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        for (size_t k = 0; k < 2; k++) {
+            const json_t *s = json_array_get(json_array_get(list, i), k);
+            buf_put(&b, json_string_value(s), json_string_length(s));
+            buf_putc(&b, k ? '\n' : ' ');
+        }
+    expect("calls", &j->calls, x, b.data ? b.data : "", b.n, how);
+    expect("content", &j->text, x, json_string_value(c), json_string_length(c), how);
+    expect("reasoning", &j->reason, x, json_string_value(r), json_string_length(r), how);
+    const json_t *ids = json_object_get(x, "ids");
+    buf_clear(&b);
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        buf_puts(&b, json_string_value(json_array_get(ids, i)));
+        buf_putc(&b, '\n');
+    }
+    if (ids) expect("ids", &j->ids, x, b.data, b.n, how);
+    buf_free(&b);
+    joined_free(j);
+}
+
+static void run_vector(const json_t *x)
+{
+    struct vector v;
+    struct calls  p;
+    struct joined j;
+    vector_init(&v, x);
+    for (size_t cut = 0; cut <= v.n && !v.tokens; cut++) {
+        begin(&v, &p, &j);
+        calls_text(&p, v.text, cut);
+        calls_text(&p, v.text + cut, v.n - cut);
+        finish(x, &p, &j, "cut in two");
+    }
+    bool header = v.model.row->thinks; /* its bound counts tokens */
+    for (size_t piece = 1; piece <= 7 && !v.tokens; piece += 2) {
+        begin(&v, &p, &j);
+        for (size_t at = 0; at < v.n; at += piece) calls_text(&p, v.text + at, v.n - at < piece ? v.n - at : piece);
+        if (!header || v.n < 64) finish(x, &p, &j, "in pieces");
+        if (header && v.n >= 64) {
+            calls_end(&p);
+            calls_free(&p);
+            joined_free(&j);
+        }
+    }
+    for (size_t piece = 1; piece <= 9 && !v.plain; piece += 4) {
+        begin(&v, &p, &j);
+        run_tokens(&v, &p, piece);
+        finish(x, &p, &j, "with markers as tokens");
+    }
+}
+
+static void every_vector_comes_out_the_same_wherever_it_is_cut(void **state)
+{
+    (void)state;
+    struct dirent *entry;
+    DIR           *dir = opendir(TESTS_DATA "/tools");
+    size_t         n = 0;
+    assert_non_null(dir);
+    while ((entry = readdir(dir))) {
+        char         path[600];
+        json_error_t e;
+        if (!strstr(entry->d_name, ".json")) continue;
+        snprintf(path, sizeof path, TESTS_DATA "/tools/%s", entry->d_name);
+        json_t *list = json_load_file(path, JSON_ALLOW_NUL, &e);
+        if (!list) fail_msg("%s: %s", path, e.text);
+        for (size_t i = 0; i < json_array_size(list); i++, n++) run_vector(json_array_get(list, i));
+        json_decref(list);
+    }
+    closedir(dir);
+    assert_true(n >= 100);
+}
+
+/* ---------------------------------------------------------------- what the vectors cannot say */
+
+static void start(struct calls_model *m, struct calls *p, struct joined *j, const char *row)
+{
+    struct calls_cfg cfg = { .model = m, .tools = tools, .sink = join, .ctx = j };
+    calls_model_init(m, calls_row_find(row), calls_think_find("think"), NULL);
+    joined_init(j);
+    calls_init(p, &cfg, false);
+}
+
+static void text_of_calls(struct calls *p, const char *s) { calls_text(p, s, strlen(s)); }
+
+static void a_string_streams_while_it_is_written(void **state)
+{
+    (void)state;
+    static const char *const heads[][2] = {
+        { "qwen_xml", "<tool_call>\n<function=w>\n<parameter=city>\n" },
+        { "hermes", "<tool_call>\n{\"name\": \"w\", \"arguments\": {\"city\": \"" },
+        { "glm", "<tool_call>w\n<arg_key>city</arg_key>\n<arg_value>" },
+        { "pythonic", "[w(city='" },
+        { "gemma4", "<|tool_call>call:w{city:<|\"|>" },
+    };
+    for (size_t h = 0; h < sizeof heads / sizeof *heads; h++) {
+        struct calls_model m;
+        struct calls       p;
+        struct joined      j;
+        start(&m, &p, &j, heads[h][0]);
+        text_of_calls(&p, heads[h][1]);
+        for (unsigned i = 0; i < 2500; i++) {
+            uint32_t before = j.n_event;
+            text_of_calls(&p, "abcd");
+            assert_int_equal(j.n_event, before + 1);
+        }
+        calls_end(&p);
+        assert_true(j.calls.n >= 10000);
+        calls_free(&p);
+        joined_free(&j);
+    }
+}
+
+static void ids_have_the_form_of_their_family_and_differ(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *row, *text;
+        size_t      n;
+    } row[] = { { "hermes", "<tool_call>{\"name\":\"now\"}</tool_call>", 29 },
+                { "mistral", "[TOOL_CALLS]now[ARGS]{}", 9 } };
+    for (size_t r = 0; r < 2; r++) {
+        struct calls_model m;
+        struct calls       p;
+        struct joined      j;
+        start(&m, &p, &j, row[r].row);
+        text_of_calls(&p, row[r].text);
+        text_of_calls(&p, row[r].text);
+        calls_end(&p);
+        const char *s = buf_cstr(&j.ids), *end = strchr(s, '\n');
+        assert_int_equal(end - s, row[r].n);
+        assert_int_equal(strlen(s), 2 * row[r].n + 2);
+        assert_memory_not_equal(s, end + 1, row[r].n);
+        if (!r) assert_memory_equal(s, "call_", 5);
+        for (const char *c = s + (r ? 0 : 5); c < end; c++) assert_true(strchr("_-", *c) == NULL);
+        calls_free(&p);
+        joined_free(&j);
+    }
+}
+
+/* Bytes of memory that the automaton holds, and the time of a hostile megabyte in steps: the events' bytes. */
+static double seconds_of(const char *row, const char *head, const char *unit, size_t bytes, size_t *kept_out)
+{
+    struct calls_model m;
+    struct calls       p;
+    struct joined      j;
+    start(&m, &p, &j, row);
+    text_of_calls(&p, head);
+    size_t   n = strlen(unit);
+    uint64_t t = clock_us();
+    for (size_t at = 0; at < bytes; at += n) calls_text(&p, unit, n);
+    calls_end(&p);
+    t = clock_us() - t;
+    *kept_out = p.raw.cap + p.args.cap + p.value.cap + p.keys.cap;
+    calls_free(&p);
+    joined_free(&j);
+    return (double)t / 1e6;
+}
+
+static void a_hostile_megabyte_takes_linear_time_and_bounded_memory(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        { "hermes", "<tool_call>{\"name\":\"w\",\"arguments\":{\"city\":\"", "a</tool_call><tool_call>" },
+        { "hermes", "<tool_call>{\"arguments\":{\"city\":\"", "<tool_call" },
+        { "hermes", "", "<tool_call>{" },
+        { "hermes", "<tool_call>", "{\"name\":" },
+        { "hermes", "<think>", "<tool_call>{\"a\":" },
+        { "hermes", "", "\n" },
+        { "qwen_xml", "<function=w><parameter=city>", "</parameter</function<parameter" },
+        { "qwen_xml", "<function=s><parameter=o>", "[[" },
+        { "qwen_xml", "<function=s>", "<parameter=n>1</parameter>" },
+        { "llama_json", "", "{\"name\":\"w\",\"x\":[" },
+        { "pythonic", "[w(city=", "[[[" },
+        { "pythonic", "[w(city='", "\\u0041" },
+        { "mistral", "", "[TOOL_CALLS][ARGS]{" },
+        { "gemma4", "<|tool_call>call:w{city:<|\"|>", "<|\"|<|\"" },
+        { "harmony", "", "<|channel|><|start|>" },
+        { "kimi_k2", "", "<|tool_call_begin|><|tool_call_argument_begin|>" },
+        { "deepseek_v32", "",
+          "<\xef\xbd\x9c"
+          "DSML\xef\xbd\x9c" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t kept_one, kept_two;
+        double one = 1e9, two = 1e9;
+        for (int k = 0; k < 5; k++) {
+            double a = seconds_of(cases[i][0], cases[i][1], cases[i][2], 1 << 18, &kept_one);
+            double b = seconds_of(cases[i][0], cases[i][1], cases[i][2], 1 << 20, &kept_two);
+            one = a < one ? a : one;
+            two = b < two ? b : two;
+        }
+        /* quadratic would be 16 times; the least of five runs on a busy machine is allowed three times its share */
+        if (two > 12 * one + 0.01) fail_msg("%s %s: %f s, then %f s", cases[i][0], cases[i][2], one, two);
+        assert_true(kept_two <= 8u << 20);
+    }
+}
+
+static void bounds_hold_and_what_is_over_them_is_text(void **state)
+{
+    (void)state;
+    struct calls_model m;
+    struct calls       p;
+    struct joined      j;
+    start(&m, &p, &j, "hermes");
+    for (unsigned i = 0; i < CALLS_MAX + 2; i++) text_of_calls(&p, "<tool_call>{\"name\":\"now\"}</tool_call>");
+    calls_end(&p);
+    assert_int_equal(j.n_call, CALLS_MAX);
+    assert_string_equal(buf_cstr(&j.text),
+                        "<tool_call>{\"name\":\"now\"}</tool_call><tool_call>{\"name\":\"now\"}</tool_call>");
+    calls_free(&p);
+    joined_free(&j);
+    start(&m, &p, &j, "hermes");
+    text_of_calls(&p, "<tool_call>{\"name\":\"w\",\"arguments\":{\"city\":\"");
+    for (unsigned i = 0; i < (CALLS_ARGS_MAX >> 10) + 3; i++) {
+        char block[1025];
+        memset(block, 'x', sizeof block - 1);
+        block[sizeof block - 1] = 0;
+        text_of_calls(&p, block);
+    }
+    calls_end(&p);
+    assert_int_equal(j.calls.n, CALLS_ARGS_MAX + 3);
+    assert_int_equal(j.calls.n - 3 + j.text.n, ((CALLS_ARGS_MAX >> 10) + 3) * 1024 + 9);
+    calls_free(&p);
+    joined_free(&j);
+}
+
+static void a_name_outside_the_allowed_ones_is_text(void **state)
+{
+    (void)state;
+    struct calls_tools some = *tools;
+    struct calls_model m;
+    struct calls       p;
+    struct joined      j;
+    some.tool = arena_alloc(&arena, some.n * sizeof *some.tool);
+    memcpy(some.tool, tools->tool, some.n * sizeof *some.tool);
+    some.tool[2].allowed = true;
+    some.limited = true;
+    struct calls_cfg cfg = { .model = &m, .tools = &some, .sink = join, .ctx = &j };
+    calls_model_init(&m, calls_row_find("hermes"), NULL, NULL);
+    joined_init(&j);
+    calls_init(&p, &cfg, false);
+    text_of_calls(&p, "<tool_call>{\"name\":\"now\"}</tool_call><tool_call>{\"name\":\"w\"}</tool_call>");
+    calls_end(&p);
+    assert_string_equal(buf_cstr(&j.calls), "now {}\n");
+    assert_string_equal(buf_cstr(&j.text), "<tool_call>{\"name\":\"w\"}</tool_call>");
+    calls_free(&p);
+    joined_free(&j);
+}
+
+/* The first marker that is whole counts, so none of a state may begin with another of the same state. */
+static void no_marker_of_a_state_is_the_beginning_of_another(void **state)
+{
+    (void)state;
+    for (size_t r = 0; calls_row_at(r); r++)
+        for (size_t t = 0; calls_think_at(t); t++) {
+            struct calls_model m;
+            const char        *row = calls_row_at(r)->name;
+            if (!strcmp(row, "pythonic") && *calls_think_at(t)->start == '[') continue; /* no model has both */
+            calls_model_init(&m, calls_row_at(r), calls_think_at(t), NULL);
+            for (uint32_t a = 0; a < m.n_step; a++)
+                for (uint32_t b = 0; b < m.n_step; b++) {
+                    const struct calls_step *x = &m.step[a], *y = &m.step[b];
+                    if (x->from != y->from || x->mark == y->mark) continue;
+                    if (x->mark == CALLS_DONE || y->mark == CALLS_DONE) continue;
+                    if (!strncmp(m.mark[x->mark].text, m.mark[y->mark].text, m.mark[x->mark].n))
+                        fail_msg("%s: %s, %s", m.row->name, m.mark[x->mark].text, m.mark[y->mark].text);
+                }
+        }
+}
+
+static void names_of_other_servers_find_their_rows(void **state)
+{
+    (void)state;
+    assert_string_equal(calls_row_find("qwen3_coder")->name, "qwen_xml");
+    assert_string_equal(calls_row_find("llama3_json")->name, "llama_json");
+    assert_string_equal(calls_row_find("openai")->name, "harmony");
+    assert_string_equal(calls_think_find("deepseek_r1")->start, "<think>");
+    assert_null(calls_row_find("nonsense"));
+    assert_null(calls_think_find(""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_vector_comes_out_the_same_wherever_it_is_cut),
+        cmocka_unit_test(a_string_streams_while_it_is_written),
+        cmocka_unit_test(ids_have_the_form_of_their_family_and_differ),
+        cmocka_unit_test(a_hostile_megabyte_takes_linear_time_and_bounded_memory),
+        cmocka_unit_test(bounds_hold_and_what_is_over_them_is_text),
+        cmocka_unit_test(a_name_outside_the_allowed_ones_is_text),
+        cmocka_unit_test(no_marker_of_a_state_is_the_beginning_of_another),
+        cmocka_unit_test(names_of_other_servers_find_their_rows),
+    };
+    return cmocka_run_group_tests(tests, open_world, close_world);
+}

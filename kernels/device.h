@@ -384,7 +384,7 @@ uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim); /
 /* Fills rows of a weight with random numbers like a trained matrix's. Row r and column c of [row0, + n_row) x [0, k)
  * get element (src_row + r) * src_len + src_col + c of an endless sequence of roughly normal numbers for `seed`, times
  * std, rounded to the weight's type. The numbers are the same on every device and for every division among ranks.
- * Loading only, any thread. */
+ * Loading only, any thread. more than eight: rows of a matrix, and the place of their numbers in the sequence. */
 void dev_weight_fill(struct device *d, struct dev_weight *w, uint32_t row0, uint32_t n_row, uint64_t seed,
                      uint64_t src_row, uint64_t src_col, uint64_t src_len, float std);
 

@@ -20,23 +20,21 @@ static struct digest head_digest(const struct kv_record *r, const struct digest_
     return digest_of(dk, r, offsetof(struct kv_record, head));
 }
 
-void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key *fingerprint, const struct kv_key *key,
-                    const struct kv_key *parent, const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes,
-                    uint64_t seq, struct digest payload)
+void kv_record_make(void *page, const struct digest_key *dk, const struct kv_record_facts *facts)
 {
-    CHECK(block_tokens <= KV_RECORD_TOKENS_MAX);
+    CHECK(facts->block_tokens <= KV_RECORD_TOKENS_MAX);
     struct kv_record *r = page;
     memset(page, 0, KV_RECORD_HEAD);
     memcpy(r->magic, MAGIC, sizeof MAGIC);
     r->version = KV_RECORD_VERSION;
-    r->block_tokens = block_tokens;
-    r->payload_bytes = payload_bytes;
-    r->seq = seq;
-    r->fingerprint = *fingerprint;
-    r->key = *key;
-    r->parent = *parent;
-    r->payload = payload;
-    memcpy(r->ids, ids, block_tokens * sizeof *ids);
+    r->block_tokens = facts->block_tokens;
+    r->payload_bytes = facts->payload_bytes;
+    r->seq = facts->seq;
+    r->fingerprint = *facts->fingerprint;
+    r->key = *facts->key;
+    r->parent = *facts->parent;
+    r->payload = facts->payload;
+    memcpy(r->ids, facts->ids, facts->block_tokens * sizeof *facts->ids);
     r->head = head_digest(r, dk);
 }
 

@@ -30,10 +30,16 @@ static inline uint64_t kv_record_bytes(uint64_t payload_bytes)
 
 /* True for the first block of a prompt: its bytes depend on its own ids only. */
 bool kv_record_begins(const struct kv_record *r);
+/* What a record says of its block, as in struct kv_record. ids [block_tokens]. */
+struct kv_record_facts {
+    const struct kv_key *fingerprint, *key, *parent;
+    const uint32_t      *ids;
+    uint32_t             block_tokens;
+    uint64_t             payload_bytes, seq;
+    struct digest        payload;
+};
 /* Fills page [KV_RECORD_HEAD], zeros behind. */
-void kv_record_make(void *page, const struct digest_key *dk, const struct kv_key *fingerprint, const struct kv_key *key,
-                    const struct kv_key *parent, const uint32_t *ids, uint32_t block_tokens, uint64_t payload_bytes,
-                    uint64_t seq, struct digest payload);
+void kv_record_make(void *page, const struct digest_key *dk, const struct kv_record_facts *facts);
 /* Changes the record to another digest key. payload: the payload's digest under that key. */
 void kv_record_rekey(void *page, const struct digest_key *dk, struct digest payload);
 /* Prepares the record for a file: sets the segment's number, expiry and priority (as in struct kv_record) and computes

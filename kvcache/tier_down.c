@@ -127,9 +127,15 @@ void down_offer_done(struct kv_tiers *t, struct host_flight *f, const struct xfe
     }
     struct kv_key parent = { { 0 } };
     if (f->block) parent = tier_key(t, o->kv.salt, o->kv.block[f->block - 1]);
-    kv_record_make(slot_page(&t->host, f->slot), &t->cfg.key, &t->fingerprint, &t->host.slot[f->slot].key, &parent,
-                   kv_block_ids(t->cfg.kv, o->kv.block[f->block]), t->cfg.block_tokens, t->cfg.block_bytes, 0,
-                   d->digest); /* what fills the last page was zero and stays so */
+    struct kv_record_facts facts = { .fingerprint = &t->fingerprint,
+                                     .key = &t->host.slot[f->slot].key,
+                                     .parent = &parent,
+                                     .ids = kv_block_ids(t->cfg.kv, o->kv.block[f->block]),
+                                     .block_tokens = t->cfg.block_tokens,
+                                     .payload_bytes = t->cfg.block_bytes,
+                                     .payload = d->digest };
+    kv_record_make(slot_page(&t->host, f->slot), &t->cfg.key,
+                   &facts); /* the last page is filled up with zeros as before */
     slot_ready(&t->host, f->slot, d->digest);
     t->stats.tier[KV_TIER_HOST].store_blocks++;
     t->stats.tier[KV_TIER_HOST].bytes_in += t->cfg.block_bytes;

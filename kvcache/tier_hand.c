@@ -75,8 +75,8 @@ static enum status refuse(char *why, size_t why_bytes, const char *what)
 }
 
 enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_shape *shape,
-                         const struct digest_key *key, struct digest stores, const struct kv_hand_row **rows_out,
-                         uint32_t *n_out, bool *same_stores_out, char *why, size_t why_bytes)
+                         const struct digest_key *key, struct digest stores, struct kv_hand_index *out, char *why,
+                         size_t why_bytes)
 {
     struct hand_head h;
     struct digest    d;
@@ -102,9 +102,7 @@ enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_sh
     }
     free(seen);
     if (!good) return refuse(why, why_bytes, "its index names a slot twice, or one that is not there");
-    *rows_out = row;
-    *n_out = h.n_row;
-    *same_stores_out = digest_equal(h.stores, stores);
+    *out = (struct kv_hand_index){ .row = row, .n = h.n_row, .same_stores = digest_equal(h.stores, stores) };
     return ST_OK;
 }
 
@@ -275,14 +273,12 @@ static void take_rows(struct kv_tiers *t, const struct kv_hand_row *row, uint32_
 
 enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes)
 {
-    uint64_t                  bytes = t->host.n_slot * t->host.stride;
-    struct kv_hand_shape      shape;
-    const struct kv_hand_row *row;
-    struct stat               st;
-    uint32_t                  n;
-    bool                      same_stores;
-    void                     *index, *slab;
-    size_t                    index_bytes;
+    uint64_t             bytes = t->host.n_slot * t->host.stride;
+    struct kv_hand_shape shape;
+    struct kv_hand_index found;
+    struct stat          st;
+    void                *index, *slab;
+    size_t               index_bytes;
     kv_hand_shape_of(&t->cfg, &shape);
     /* a slab that could shrink could kill whoever reads it */
     int seals = fcntl(t->cfg.hand.slab_fd, F_GET_SEALS);
@@ -290,12 +286,12 @@ enum status hand_adopt(struct kv_tiers *t, char *why, size_t why_bytes)
         return refuse(why, why_bytes, "it has another size, or could shrink");
     enum status bad = map_index(t->cfg.hand.index_fd, &index, &index_bytes, why, why_bytes);
     if (bad) return bad;
-    bad = kv_hand_read(index, index_bytes, &shape, &t->cfg.key, stores_of(t), &row, &n, &same_stores, why, why_bytes);
+    bad = kv_hand_read(index, index_bytes, &shape, &t->cfg.key, stores_of(t), &found, why, why_bytes);
     if (!bad && slab_map(t->cfg.hand.slab_fd, bytes, &slab)) bad = refuse(why, why_bytes, strerror(errno));
     if (!bad) {
         t->host.slab = slab;
         t->host.slab_fd = t->cfg.hand.slab_fd;
-        take_rows(t, row, n, same_stores);
+        take_rows(t, found.row, found.n, found.same_stores);
         atomic_store(&t->hand.want, (int)KV_FROZEN);
         atomic_store(&t->hand.is, (int)KV_FROZEN);
         t->frozen = t->hand.held = true;

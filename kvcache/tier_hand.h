@@ -40,12 +40,17 @@ void kv_hand_shape_of(const struct kv_tiers_cfg *cfg, struct kv_hand_shape *out)
 /* A short reason why b does not fit a; NULL if it fits. */
 const char *kv_hand_differs(const struct kv_hand_shape *a, const struct kv_hand_shape *b);
 
-/* Checks untrusted bytes as an index. rows_out point into data, in order of use, the oldest first. ST_INVALID with one
- * line in why: the index is refused as a whole. Each slot is below n_slot and appears once; the caller must check for
- * equal keys. stores: digest of the list of stores. */
+/* An index that was read. */
+struct kv_hand_index {
+    const struct kv_hand_row *row; /* [n] in the bytes that were read, in order of use, the oldest first */
+    uint32_t                  n;
+    bool                      same_stores; /* both processes have the same list of stores */
+};
+/* Checks untrusted bytes as an index. ST_INVALID with one line in why: the index is refused as a whole. Each slot is
+ * below n_slot and appears once; the caller must check for equal keys. stores: digest of the list of stores. */
 enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_shape *shape,
-                         const struct digest_key *key, struct digest stores, const struct kv_hand_row **rows_out,
-                         uint32_t *n_out, bool *same_stores_out, char *why, size_t why_bytes);
+                         const struct digest_key *key, struct digest stores, struct kv_hand_index *out, char *why,
+                         size_t why_bytes);
 uint64_t    kv_hand_bytes(uint32_t n_row);
 /* Writes kv_hand_bytes(n_row), whose rows [head, ...) are in place already: kv_hand_rows. */
 struct kv_hand_row *kv_hand_rows(void *data);

@@ -93,8 +93,9 @@ static void load_settle(struct kv_tiers *t, struct load *l)
 /* A device that is short of blocks has better use for them; who asks needs these in any case. */
 static uint32_t blocks_needed(const struct kv_tiers *t, uint32_t n_block) { return n_block + t->cfg.n_block / 16 + 2; }
 
+/* The caller sets what the load costs and where it comes from: compute_us, below, tier. */
 static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, const uint32_t *ids, uint32_t n_hit,
-                       uint32_t n_block, const struct kv_key *key, enum kv_tier tier, double compute_us)
+                       uint32_t n_block, const struct kv_key *key)
 {
     struct load *l = t->load;
     uint32_t     bt = t->cfg.block_tokens;
@@ -117,10 +118,8 @@ static bool load_start(struct kv_tiers *t, struct kv_want *w, struct kv_salt sal
     memset(l->read, 0, n_block * sizeof *l->read);
     l->used = true;
     l->settled = l->giving_up = l->doubted = false;
-    l->tier = tier;
     l->gen = ++t->gen;
     l->begin_us = t->cfg.clock();
-    l->compute_us = compute_us;
     l->first = n_hit / bt;
     l->n_block = l->n_todo = n_block;
     l->n_done = l->n_flight = l->n_late = 0;
@@ -433,14 +432,15 @@ bool kv_tiers_ask(struct kv_tiers *t, struct kv_want *w, struct kv_salt salt, co
             w->wait_us = us_per_token > 0 ? (uint64_t)(us_per_token * n_load * bt) : HOLD_US;
             return short_of_blocks(t, w, hit->n, now);
         }
-        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key,
-                                   n_load > n_host ? below_tier(t, below) : KV_TIER_HOST, us_per_token * n_load * bt)) {
+        if (!n_load || !load_start(t, w, salt, ids, hit->n, n_load, key)) {
             t->stats.n_recompute++;
             return go_on(t, w, hit->n, false);
         }
         compute_us = us_per_token * n_load * bt;
         l = load_of(t, w);
+        l->compute_us = compute_us;
         l->below = below;
+        l->tier = n_load > n_host ? below_tier(t, below) : KV_TIER_HOST;
         if (t->n_done >= l->after_step) load_turn(t, l); /* at once */
     }
     /* Three times what was thought and an eighth of computing, never longer than computing takes; nothing known: as

@@ -148,7 +148,8 @@ static int read_environ(struct config *c, char *const *env, bool only_config, ch
     return 0;
 }
 
-/* An option that is another server's. *o_out: the option of ours that it names; NULL: it is dealt with, or refused. */
+/* An option that is another server's. *o_out: the option of ours that it names; NULL: it is dealt with, or refused.
+ * more than eight: the state of read_flags, its one caller. */
 static int read_alias(struct config *c, const struct alias *al, int *i, int argc, char *const *argv, const char *v,
                       bool only_config, const struct opt **o_out, char *err, size_t n_err)
 {

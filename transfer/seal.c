@@ -109,7 +109,7 @@ void seal_close(struct sealer *s)
     free(s);
 }
 
-/* All but the tag. */
+/* All but the tag. more than eight: as seal_piece. */
 static bool piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad,
                   size_t n_aad, const void *in, size_t n, void *out, bool enc)
 {

@@ -38,10 +38,12 @@ struct sealer;                                /* a cipher's context */
 enum status seal_open(struct sealer **s_out); /* ST_NOMEM */
 void        seal_close(struct sealer *s);     /* NULL: nothing */
 
-/* Seals one piece: in [n] -> out [n], which may be the same memory. aad is authenticated and not encrypted. */
+/* Seals one piece: in [n] -> out [n], which may be the same memory. aad is authenticated and not encrypted. more than
+ * eight: key, nonce (place and part), associated data, text and tag, as every authenticated cipher takes them. */
 void seal_piece(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad,
                 size_t n_aad, const void *in, size_t n, void *out, unsigned char tag_out[SEAL_TAG]);
-/* false: these are not the bytes that were sealed at this place under this key; out is then zeros. */
+/* false: these are not the bytes that were sealed at this place under this key; out is then zeros. more than eight: as
+ * seal_piece. */
 bool seal_piece_open(struct sealer *s, const struct seal_key *k, uint64_t place, uint32_t part, const void *aad,
                      size_t n_aad, const void *in, size_t n, void *out, const unsigned char tag[SEAL_TAG]);
 

@@ -45,7 +45,8 @@ void place_matrix(struct place *p, struct dev_weight *w_out, uint32_t n, uint32_
 /* The order of the inputs of a matrix, [k], where the checkpoint has another than their own; else order_out stays as it
  * is. */
 void place_order(struct place *p, uint32_t **order_out, uint32_t k, enum slot slot, uint32_t layer);
-/* Rows [dst_row, + n_row) of w are rows [src_row, + n_row) of a tensor, from its column src_col on. */
+/* Rows [dst_row, + n_row) of w are rows [src_row, + n_row) of a tensor, from its column src_col on. more than eight:
+ * a place in the matrix, a name of a tensor and a place in it; each part of a layer writes one line for each of them. */
 void place_rows(struct place *p, struct dev_weight *w, uint32_t dst_row, enum slot slot, uint32_t layer,
                 uint32_t expert, uint32_t src_row, uint32_t n_row, uint32_t src_col);
 /* A vector [n] of F32, empty until place_elements fills it: elements [dst, + n) of v are [src, + n) of a tensor. */

@@ -146,6 +146,7 @@ INLINE void mul(struct part p, uint32_t cols, const int R)
 
 /* ---------------------------------------------------------------- sums over values */
 
+/* more than eight: it is compiled into its caller, which has all of this in registers. */
 INLINE void sum_part(float *y, size_t ldy, const float *p, const char *const *v, const char *const *next,
                      uint32_t n_pair, size_t at, const int R, const int D)
 {

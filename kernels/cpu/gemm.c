@@ -268,6 +268,7 @@ void cpu_embed(struct device *d, void *out, const uint32_t *id, const struct dev
  * through a buffer. */
 enum { MUL_LAST_ROWS = 24 };
 
+/* more than eight: a part of the product p, by where it lies and how large it is; both callers differ in all of it. */
 static void mul_whole_panels(const struct cpu_mul *p, float *out, const char *x, const float *bias, uint32_t m,
                              uint32_t panel, uint32_t n_panel, uint32_t n_col, size_t ldo)
 {

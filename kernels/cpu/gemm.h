@@ -28,7 +28,8 @@ struct gemm_scratch { /* of one thread; 64-byte aligned */
 };
 /* out[r, 16 c + l] = (add ? itself : 0) + sum over k, for n_row rows and n_panel <= GEMM_COLS panels.
  * x: rows as `prepare` makes them, x_stride bytes apart; where there is no prepare, rows of floats. ldo: in
- * elements. */
+ * elements. more than eight: the three matrices of a product with their strides, and the part of it; every kind of
+ * codes takes them in this one form. */
 typedef void gemm_mul_fn(const struct simd *v, float *out, size_t ldo, const void *x, size_t x_stride,
                          const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add,
                          const struct gemm_scratch *s);

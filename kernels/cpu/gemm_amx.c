@@ -220,7 +220,8 @@ static void code_mul(const struct simd *v, float *out, size_t ldo, const void *x
 
 enum { SUM_ROWS = 32 };
 
-/* out = (add ? out : 0) + (sums - 128 * the row's sum) * its scale * the output's */
+/* out = (add ? out : 0) + (sums - 128 * the row's sum) * its scale * the output's. more than eight: it is the end of
+ * the one loop that calls it, with what that loop holds. */
 static void scale_sums(const int32_t *sums, const struct tiles *p, float *out, size_t ldo, const char *x, size_t sum_at,
                        size_t scale_at, const float *scale, size_t scale_col, uint32_t n_row, uint32_t n_panel,
                        bool add)

@@ -41,7 +41,8 @@ static inline void codes_next(struct codes_part *p)
     p->zero += p->scale_col;
 }
 
-/* All rows of `p`, in tiles of at most n_tile, over all inputs in parts of `span`: x and out are those of input 0. */
+/* All rows of `p`, in tiles of at most n_tile, over all inputs in parts of `span`: x and out are those of input 0.
+ * more than eight: it is compiled into codes_mul, where constants of the caller meet its arguments. */
 static inline void codes_walk(codes_tile_fn *const *tile, uint32_t n_tile, struct codes_part p,
                               const struct dev_weight *w, uint32_t panel, uint32_t n_panel, uint32_t n_row,
                               uint32_t span, uint32_t input_bytes)
@@ -66,7 +67,8 @@ static inline void codes_walk(codes_tile_fn *const *tile, uint32_t n_tile, struc
 }
 
 /* As gemm_mul_fn. tile[r - 1] is for r rows, at most n_tile. Sums of more rows are kept in scratch until they are
- * whole: rows of out may lie a power of two apart, in the same few lines of every cache. */
+ * whole: rows of out may lie a power of two apart, in the same few lines of every cache. more than eight: as
+ * gemm_mul_fn, and the tiles of the instruction set. */
 static inline void codes_mul(codes_tile_fn *const *tile, uint32_t n_tile, enum act16 form, float *out, size_t ldo,
                              const void *x, size_t x_stride, const struct dev_weight *w, uint32_t panel,
                              uint32_t n_panel, uint32_t n_row, bool add, const struct gemm_scratch *s)

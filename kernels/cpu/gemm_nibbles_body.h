@@ -153,6 +153,7 @@ INLINE void nibble_tile(const struct nibble_part *p, const int R, const int C, c
 NIBBLE_TILES(nibble_one, true)
 NIBBLE_TILES(nibble_some, false)
 
+/* As gemm_mul_fn, for as many rows as sum [rows, CODES_COLS] holds. more than eight: as there. */
 static void nibble_rows(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w,
                         uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, float *sum)
 {

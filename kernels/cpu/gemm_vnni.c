@@ -339,6 +339,7 @@ TILE4(2)
 TILE4(3)
 TILE4(4)
 
+/* As gemm_mul_fn, for as many rows as sum [rows, SUM_COLS] holds. more than eight: as there. */
 static void int4_rows(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w,
                       uint32_t panel, uint32_t n_panel, uint32_t n_row, bool add, float *sum)
 {

@@ -267,7 +267,7 @@ BYTE_TILE(4)
 BYTE_TILE(5)
 BYTE_TILE(6)
 
-/* Group g of some rows: out = (add ? itself : 0) + its sums, scaled. */
+/* Group g of some rows: out = (add ? itself : 0) + its sums, scaled. more than eight: as gemm_mul_fn, and the group. */
 static void byte_group(float *out, size_t ldo, const char *x, size_t x_stride, const struct dev_weight *w,
                        uint32_t panel, uint32_t n_panel, uint32_t n_row, uint32_t g, bool add, int32_t *sum)
 {

@@ -238,7 +238,8 @@ static uint32_t sample_id(struct sample_work *w, const float *logits, float raw_
     return is_greedy ? w->v->find(w->z, max, w->vocab) : draw(w, r, max);
 }
 
-/* What the raw logits say about id, and the n_top best. max: of the row; NaN: the row is not sane. */
+/* What the raw logits say about id, and the n_top best. max: of the row; NaN: the row is not sane. more than eight:
+ * four of them are results, which lie in arrays of the caller. */
 static void raw(const struct sample_work *w, const float *l, float max, uint32_t id, uint32_t n_top, float *logprob,
                 uint32_t *rank, uint32_t *top_id, float *top_logprob)
 {

@@ -21,7 +21,7 @@ static inline uint32_t simd_rows(uint32_t left, uint32_t most)
 /* Columns [16 * cols] of a product, each element one chain of fused multiply-adds over k, from k = 0 upwards:
  *   out[r, 16 c + l] (+)= sum over k of x[r, k] * w[c * w_col + k * w_k + l]
  * so that a chain may be cut anywhere and go on later, and no element knows of its neighbours. ld*, w_*: in
- * elements. */
+ * elements. more than eight: three matrices with their strides, and the sizes, as every matrix product has them. */
 typedef void simd_mul_fn(float *out, size_t ldo, const float *x, size_t ldx, const void *w, size_t w_col, size_t w_k,
                          uint32_t k, uint32_t rows, uint32_t cols, bool add);
 

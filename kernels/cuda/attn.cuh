@@ -391,7 +391,7 @@ template <int HD, int MT> struct attn_fold {
     enum { EACH = 4 + HD / 2 };
 };
 /* Adds what row half h has now to what was folded, or begins with it; the result goes to memory (KEEP) or to the
- * rows. */
+ * rows. more than eight: it is compiled into its caller, which has all of this in registers. */
 template <int HD, int MT, int THREADS>
 static __device__ __forceinline__ void attn_merge(struct attn_rows<HD, MT> &r, int i, int h, float sum, float *fold,
                                                   bool begin, bool keep, float scale)

@@ -64,12 +64,14 @@ struct cublaslt {
     int (*desc_set)(struct lt_desc *d, int attr, const void *v, size_t size);
     int (*pref_init)(struct lt_pref *p, size_t size);
     int (*pref_set)(struct lt_pref *p, int attr, const void *v, size_t size);
+    /* more than eight: the library says so */
     int (*heuristic)(struct lt_handle *h, struct lt_desc *op, struct lt_layout *a, struct lt_layout *b,
                      struct lt_layout *c, struct lt_layout *d, struct lt_pref *p, int n_wanted, struct lt_result *r,
                      int *n);
     int (*check)(struct lt_handle *h, struct lt_desc *op, struct lt_layout *a, struct lt_layout *b, struct lt_layout *c,
                  struct lt_layout *d, const struct lt_algo *algo, struct lt_result *r);
     int (*config_get)(const struct lt_algo *algo, int attr, void *v, size_t size, size_t *written);
+    /* more than eight: the library says so */
     int (*matmul)(struct lt_handle *h, struct lt_desc *op, const void *alpha, const void *a, struct lt_layout *la,
                   const void *b, struct lt_layout *lb, const void *beta, const void *c, struct lt_layout *lc, void *d,
                   struct lt_layout *ld, const struct lt_algo *algo, void *workspace, size_t workspace_bytes,

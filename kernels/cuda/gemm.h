@@ -122,7 +122,8 @@ struct gemm_problem {
 };
 void gemm_problem_init(struct cuda_blas *b, struct gemm_problem *p, uint32_t m, uint32_t n, uint32_t k, enum dtype in,
                        enum dtype out);
-/* Candidates for m rows, best guess first. exact: no split of K that is added up in another order. Returns how many. */
+/* Candidates for m rows, best guess first. exact: no split of K that is added up in another order. Returns how many.
+ * more than eight: a shape, its types, and the question. */
 uint32_t gemm_candidates(struct cuda_blas *b, uint32_t m, uint32_t n, uint32_t k, enum dtype in, enum dtype out,
                          bool exact, uint32_t want, struct lt_algo *out_algo);
 /* Whether the library takes this algorithm for m rows in our workspace. */
@@ -144,11 +145,13 @@ bool gemm_rows_alone(struct cuda_dev *d, const struct gemm_pin *pin, const struc
 /* gemm_plain.cu: ours, for where there is no library. Exact: K in steps of 16 from 0, for every m. */
 void cuda_gemm_plain(struct cuda_dev *d, void *out, enum dtype out_t, const void *x, const void *w, uint32_t m,
                      uint32_t n, uint32_t k);
-/* gemm_check.cu */
+/* gemm_check.cu: *worst becomes the largest relative error of out over sampled elements. more than eight: the three
+ * matrices of a product, their types and sizes. */
 void cuda_gemm_check(struct cuda_dev *d, float *worst, const void *out, enum dtype out_t, const void *x, const void *w,
                      uint32_t m, uint32_t n, uint32_t k);
 void cuda_gemm_differ(struct cuda_dev *d, uint32_t *n_differ, const void *a, const void *b, size_t bytes);
-/* fill.cu: element (row0 + r) * row_len + col0 + c of the numbers of `seed` to w[r, c]; see dev_weight_fill */
+/* fill.cu: element (row0 + r) * row_len + col0 + c of the numbers of `seed` to w[r, c]; see dev_weight_fill. more than eight:
+ * as there. */
 void cuda_fill(struct cuda_dev *d, void *w, enum dtype t, uint32_t n_row, uint32_t n_col, uint64_t seed, uint64_t row0,
                uint64_t col0, uint64_t row_len, float std);
 #ifdef __cplusplus

@@ -64,6 +64,7 @@ __global__ void __launch_bounds__(CHECK_THREADS)
     pdl_launch();
 }
 
+/* more than eight: as cuda_gemm_check. */
 template <class T>
 static void check_launch(struct cuda_dev *d, uint32_t *worst, const void *out, enum dtype out_t, const void *x,
                          const void *w, uint32_t m, uint32_t n, uint32_t k)

@@ -145,11 +145,11 @@ bool store_header_opens(const struct store_header *h, struct store_keys *keys)
 
 /* ---- segments */
 
-enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                            uint64_t payload_bytes, uint32_t block_tokens, struct store_keys *keys, bool *direct,
+enum status store_file_make(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys, bool *direct,
                             int *fd_out, int *error_out)
 {
-    char name[32];
+    const struct store_geometry *g = form->g;
+    char                         name[32];
     store_name(name, sizeof name, seq);
     int fd = open_direct(dir, name, O_RDWR | O_CREAT | O_EXCL, direct);
     if (fd < 0) {
@@ -167,13 +167,13 @@ enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *
         memset(page, 0, STORE_PAGE);
         memcpy(h->magic, STORE_HEADER, sizeof h->magic);
         h->version = STORE_VERSION;
-        h->block_tokens = block_tokens;
+        h->block_tokens = form->block_tokens;
         h->seq = seq;
         h->record_bytes = g->record_bytes;
         h->segment_bytes = g->segment_bytes;
-        h->payload_bytes = payload_bytes;
+        h->payload_bytes = form->payload_bytes;
         h->n_record = g->n_record;
-        h->fingerprint = *fingerprint;
+        h->fingerprint = *form->fingerprint;
         h->keyed = keys->mac[0]->mac;
         keys->mac_is = 0;
         if (keys->n_secret) header_seal(h, keys);
@@ -269,28 +269,30 @@ static enum store_word opened(int fd, const struct store_header *h, const struct
     return word;
 }
 
-enum store_word store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                                struct store_keys *keys, bool *direct, int *fd_out, struct store_fault *fault_out)
+enum store_word store_file_open(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys,
+                                bool *direct, int *fd_out, struct store_fault *fault_out)
 {
-    struct store_header h;
-    enum store_word     word = open_header(dir, seq, direct, &h, fd_out, fault_out);
+    const struct store_geometry *g = form->g;
+    struct store_header          h;
+    enum store_word              word = open_header(dir, seq, direct, &h, fd_out, fault_out);
     if (word) return word;
     bool fits = h.record_bytes == g->record_bytes && h.n_record == g->n_record && h.segment_bytes == g->segment_bytes;
-    return opened(*fd_out, &h, fingerprint, fits, keys);
+    return opened(*fd_out, &h, form->fingerprint, fits, keys);
 }
 
-enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g,
-                                        const struct kv_key *fingerprint, struct store_keys *keys, bool *direct,
-                                        struct store_geometry *its_out, int *fd_out, struct store_fault *fault_out)
+enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys,
+                                        bool *direct, struct store_geometry *its_out, int *fd_out,
+                                        struct store_fault *fault_out)
 {
-    struct store_header h;
-    enum store_word     word = open_header(dir, seq, direct, &h, fd_out, fault_out);
+    const struct store_geometry *g = form->g;
+    struct store_header          h;
+    enum store_word              word = open_header(dir, seq, direct, &h, fd_out, fault_out);
     if (word) return word;
     *its_out = store_geometry(h.payload_bytes, h.segment_bytes);
     bool fits = h.record_bytes == g->record_bytes && its_out->record_bytes == h.record_bytes &&
                 its_out->n_record == h.n_record && its_out->segment_bytes == h.segment_bytes && h.n_record &&
                 h.n_record <= g->n_record;
-    return opened(*fd_out, &h, fingerprint, fits, keys);
+    return opened(*fd_out, &h, form->fingerprint, fits, keys);
 }
 
 enum store_word store_file_about(int dir, uint64_t seq, struct store_keys *keys, struct store_about *about_out,
@@ -387,13 +389,13 @@ static void look_at_footer(int fd, const struct store_geometry *g, void *page, s
     scan->footer_damaged = true;
 }
 
-void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
-                     uint64_t payload_bytes, uint32_t block_tokens, struct store_keys *keys, void *buffer,
+void store_file_scan(int fd, const struct store_form *form, uint64_t seq, struct store_keys *keys, void *buffer,
                      struct store_row *row, struct store_scan *scan_out)
 {
-    struct store_scan *scan = scan_out;
+    const struct store_geometry *g = form->g;
+    struct store_scan           *scan = scan_out;
     *scan = (struct store_scan){ 0 };
-    scan->from_footer = !store_footer_read(fd, g, seq, block_tokens, keys, buffer, row, &scan->n);
+    scan->from_footer = !store_footer_read(fd, g, seq, form->block_tokens, keys, buffer, row, &scan->n);
     if (scan->from_footer) return;
     scan->n = 0;
     look_at_footer(fd, g, buffer, scan);
@@ -408,7 +410,8 @@ void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const
         if (!error && is_empty(buffer)) continue; /* never written */
         bool sound = !error &&
                      (!keys->n_secret || seal_head_open(keys->sealer, keys->key, off, buffer, KV_RECORD_HEAD)) &&
-                     !kv_record_check(buffer, mac_of(keys), fingerprint, NULL, NULL, block_tokens, payload_bytes, seq);
+                     !kv_record_check(buffer, mac_of(keys), form->fingerprint, NULL, NULL, form->block_tokens,
+                                      form->payload_bytes, seq);
         if (!sound) {
             first_fault(scan, (struct store_fault){ .byte = off });
             scan->n_damaged++;
@@ -418,7 +421,7 @@ void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const
         row[scan->n++] = (struct store_row){ .key = r->key,
                                              .payload = r->payload,
                                              .index = i,
-                                             .block_tokens = block_tokens,
+                                             .block_tokens = form->block_tokens,
                                              .begins = kv_record_begins(r) };
     }
 }

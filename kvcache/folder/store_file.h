@@ -66,18 +66,24 @@ int store_list(int dir, uint64_t **seq_out, uint32_t *n_out);
  * store's budget. */
 #define STORE_QUARANTINE "quarantine"
 
+/* The form of a segment, which all segments of one model and one geometry have. */
+struct store_form {
+    const struct store_geometry *g;
+    const struct kv_key         *fingerprint;
+    uint64_t                     payload_bytes;
+    uint32_t                     block_tokens;
+};
 /* Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on
  * ST_IO / ST_TOO_LARGE. */
-enum status store_file_make(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                            uint64_t payload_bytes, uint32_t block_tokens, struct store_keys *keys, bool *direct,
+enum status store_file_make(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys, bool *direct,
                             int *fd_out, int *error_out);
 /* Opens an existing one for reading: *fd_out where it is ours. fault_out is set for the words that name it. */
-enum store_word store_file_open(int dir, uint64_t seq, const struct store_geometry *g, const struct kv_key *fingerprint,
-                                struct store_keys *keys, bool *direct, int *fd_out, struct store_fault *fault_out);
+enum store_word store_file_open(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys,
+                                bool *direct, int *fd_out, struct store_fault *fault_out);
 /* The same for one that another server made: it may have fewer records than ours: its_out. */
-enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_geometry *g,
-                                        const struct kv_key *fingerprint, struct store_keys *keys, bool *direct,
-                                        struct store_geometry *its_out, int *fd_out, struct store_fault *fault_out);
+enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys,
+                                        bool *direct, struct store_geometry *its_out, int *fd_out,
+                                        struct store_fault *fault_out);
 /* What the header of a segment says of it, for tools that know nothing else. STORE_OTHER_KEY: its
  * digests or seals are of another key than those given; about_out is set all the same. For a plain file no secret is
  * looked at. */
@@ -105,7 +111,6 @@ struct store_scan {
     uint32_t           n_damaged, n_unread; /* heads that are no empty page and no sound head; that could not be read */
     struct store_fault fault;               /* of the first of either */
 };
-/* row [g->n_record]: of records that are whole. buffer as for the footer. */
-void store_file_scan(int fd, const struct store_geometry *g, uint64_t seq, const struct kv_key *fingerprint,
-                     uint64_t payload_bytes, uint32_t block_tokens, struct store_keys *keys, void *buffer,
+/* row [form->g->n_record]: of records that are whole. buffer as for the footer. */
+void store_file_scan(int fd, const struct store_form *form, uint64_t seq, struct store_keys *keys, void *buffer,
                      struct store_row *row, struct store_scan *scan_out);

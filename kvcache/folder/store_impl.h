@@ -191,6 +191,12 @@ void store_serve(struct kv_store *s, struct task *t);
 /* Gives t to the owner and waits until it comes back, doing meanwhile what the owner asks. false: the store closes. */
 bool store_give(struct kv_store *s, struct task *t);
 
+/* The form of this store's segments. */
+static inline struct store_form store_form(const struct kv_store *s)
+{
+    return (struct store_form){ &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens };
+}
+
 /* store_kept.c: files that take room and serve nobody. Thread: the owner, but for the first two. */
 int  store_home(const struct kv_store *s);                             /* the folder that STORE_QUARANTINE lies in */
 int  store_unlink(const struct kv_store *s, uint64_t seq, bool moved); /* 0 or errno; one that is gone is no error */

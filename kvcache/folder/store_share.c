@@ -220,6 +220,7 @@ static void peer_look(const struct kv_store *s, const struct share *h, struct sh
 static bool find_one(struct kv_store *s, struct share *h, int dir, uint64_t seq, bool heads)
 {
     struct store_keys     keys = store_keys_of(s, s->n_slot);
+    struct store_form     form = store_form(s);
     struct store_geometry its;
     struct store_fault    fault;
     struct store_scan     found;
@@ -228,16 +229,15 @@ static bool find_one(struct kv_store *s, struct share *h, int dir, uint64_t seq,
     *t =
         (struct task){ .kind = TASK_FOUND, .segment = NONE, .dropped = NONE, .seq = seq, .fd = -1, .row = s->scan_row };
     h->n_open++;
-    enum store_word word =
-        store_file_open_foreign(dir, seq, &s->g, &s->cfg.fingerprint, &keys, &direct, &its, &t->fd, &fault);
+    enum store_word word = store_file_open_foreign(dir, seq, &form, &keys, &direct, &its, &t->fd, &fault);
     t->mac = keys.mac_is;
     if (word) t->fd = -1;
     t->direct = direct;
     bool known =
         word == STORE_OTHER_MODEL || word == STORE_OTHER_KEY || word == STORE_OTHER_START; /* it stays what it is */
     if (!word && heads) {
-        store_file_scan(t->fd, &its, seq, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys,
-                        s->scan_buffer, t->row, &found);
+        form.g = &its;
+        store_file_scan(t->fd, &form, seq, &keys, s->scan_buffer, t->row, &found);
         t->n = found.n;
     } else if (!word &&
                store_footer_read(t->fd, &its, seq, s->cfg.block_tokens, &keys, s->scan_buffer, t->row, &t->n)) {

@@ -65,12 +65,12 @@ bool store_make_room(struct kv_store *s, uint64_t more_bytes, int *error_out)
 static void task_make(struct kv_store *s, struct task *t)
 {
     struct store_keys keys = store_keys_of(s, (uint32_t)t->segment);
+    struct store_form form = store_form(s);
     if (!store_make_room(s, s->g.segment_bytes, &t->error)) {
         t->st = t->error ? ST_IO : ST_TOO_LARGE;
         return;
     }
-    t->st = store_file_make(s->dir, t->seq, &s->g, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens,
-                            &keys, &s->direct, &t->fd, &t->error);
+    t->st = store_file_make(s->dir, t->seq, &form, &keys, &s->direct, &t->fd, &t->error);
     t->direct = s->direct;
 }
 

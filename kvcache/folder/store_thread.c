@@ -78,6 +78,7 @@ static bool scan_one(struct kv_store *s, uint64_t seq, bool again)
 {
     struct task       *t = &s->scan_task;
     struct store_keys  keys = store_keys_of(s, s->n_slot);
+    struct store_form  form = store_form(s);
     struct store_fault fault;
     struct store_scan  found;
     *t = (struct task){ .kind = TASK_SCAN,
@@ -88,12 +89,11 @@ static bool scan_one(struct kv_store *s, uint64_t seq, bool again)
                         .again = again,
                         .direct = s->direct };
     t->bytes = bytes_of(s, seq);
-    t->word = store_file_open(s->dir, seq, &s->g, &s->cfg.fingerprint, &keys, &t->direct, &t->fd, &fault);
+    t->word = store_file_open(s->dir, seq, &form, &keys, &t->direct, &t->fd, &fault);
     t->mac = keys.mac_is;
     switch (t->word) {
     case STORE_OURS:
-        store_file_scan(t->fd, &s->g, seq, &s->cfg.fingerprint, s->cfg.payload_bytes, s->cfg.block_tokens, &keys,
-                        s->scan_buffer, t->row, &found);
+        store_file_scan(t->fd, &form, seq, &keys, s->scan_buffer, t->row, &found);
         t->n = found.n;
         judge_content(s, t, &found);
         break;

@@ -182,7 +182,8 @@ static int segment(struct kv_opts *o, int dir, uint64_t seq, struct kv_counts *c
     unsigned char    *page = aligned_alloc(4096, a.g.record_bytes);
     void             *buffer = aligned_alloc(4096, store_footer_bytes(&a.g));
     bool              ok = row && page && buffer;
-    if (ok) store_file_scan(fd, &a.g, seq, &a.fingerprint, a.payload_bytes, a.block_tokens, &keys, buffer, row, &found);
+    struct store_form form = { &a.g, &a.fingerprint, a.payload_bytes, a.block_tokens };
+    if (ok) store_file_scan(fd, &form, seq, &keys, buffer, row, &found);
     uint32_t n = found.n;
     ok = ok && !found.n_unread;
     bool deep = strcmp(o->verb, "ls") != 0;

@@ -26,11 +26,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    const struct kv_hand_row *row;
-    uint32_t                  n_row;
-    bool                      same, seen[N_SLOT] = { false };
-    char                      why[160] = "";
-    struct digest             d, stores = { 1, 2 };
+    struct kv_hand_index found;
+    bool                 seen[N_SLOT] = { false };
+    char                 why[160] = "";
+    struct digest        d, stores = { 1, 2 };
     if (!n) return 0;
     uint8_t        how = data[0];
     size_t         bytes = n - 1;
@@ -38,23 +37,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     CHECK(p);
     memcpy(p, data + 1, bytes);
     if (how & 1 && bytes >= kv_hand_bytes(0)) { /* well made: rows of whatever they say */
-        uint32_t rows = (uint32_t)((bytes - kv_hand_bytes(0)) / sizeof *row);
+        uint32_t rows = (uint32_t)((bytes - kv_hand_bytes(0)) / sizeof *found.row);
         kv_hand_finish(p, rows, &shape, &cfg.key, stores);
         bytes = kv_hand_bytes(rows);
     } else if (how & 2 && bytes >= sizeof d) { /* anything, under a right digest */
         d = digest_of(&cfg.key, p, bytes - sizeof d);
         memcpy(p + bytes - sizeof d, &d, sizeof d);
     }
-    if (kv_hand_read(p, bytes, &shape, &cfg.key, stores, &row, &n_row, &same, why, sizeof why)) {
+    if (kv_hand_read(p, bytes, &shape, &cfg.key, stores, &found, why, sizeof why)) {
         CHECK(why[0]);
     } else {
-        CHECK(n_row <= N_SLOT);
-        CHECK(kv_hand_bytes(n_row) == bytes);
-        CHECK((const unsigned char *)(row + n_row) + sizeof d == p + bytes);
-        for (uint32_t i = 0; i < n_row; i++) {
-            CHECK(row[i].slot < N_SLOT);
-            CHECK(!seen[row[i].slot]);
-            seen[row[i].slot] = true;
+        CHECK(found.n <= N_SLOT);
+        CHECK(kv_hand_bytes(found.n) == bytes);
+        CHECK((const unsigned char *)(found.row + found.n) + sizeof d == p + bytes);
+        for (uint32_t i = 0; i < found.n; i++) {
+            CHECK(found.row[i].slot < N_SLOT);
+            CHECK(!seen[found.row[i].slot]);
+            seen[found.row[i].slot] = true;
         }
     }
     free(p);

@@ -31,6 +31,8 @@ static struct store_row *row;
 static FILE             *nothing;
 static int               memory;
 
+static const struct store_form form = { &g, &fingerprint, PAYLOAD, TOKENS };
+
 static void make(bool sealed, unsigned char *out)
 {
     struct store_keys *c = sealed ? &with_key : &without;
@@ -39,7 +41,7 @@ static void make(bool sealed, unsigned char *out)
     int                fd, error, at;
     CHECK(mkdtemp(dir));
     at = open(dir, O_RDONLY | O_DIRECTORY);
-    CHECK(!store_file_make(at, 1, &g, &fingerprint, PAYLOAD, TOKENS, c, &direct, &fd, &error));
+    CHECK(!store_file_make(at, 1, &form, c, &direct, &fd, &error));
     static unsigned char blob[2 * 8192] __attribute__((aligned(4096)));
     struct store_row     rows[2] = { 0 };
     for (uint32_t i = 0; i < 2; i++) {
@@ -47,7 +49,15 @@ static void make(bool sealed, unsigned char *out)
         struct kv_key k = { { (unsigned char)i } };
         memset(blob, 0, sizeof blob);
         struct digest sum = digest_of(&key, blob + KV_RECORD_HEAD, PAYLOAD);
-        kv_record_make(blob, &key, &fingerprint, &k, &k, ids, TOKENS, PAYLOAD, 1, sum);
+        kv_record_make(blob, &key,
+                       &(struct kv_record_facts){ .fingerprint = &fingerprint,
+                                                  .key = &k,
+                                                  .parent = &k,
+                                                  .ids = ids,
+                                                  .block_tokens = TOKENS,
+                                                  .payload_bytes = PAYLOAD,
+                                                  .seq = 1,
+                                                  .payload = sum });
         if (sealed)
             seal_blob(with_key.sealer, &file_key, store_record_off(&g, i), blob, KV_RECORD_HEAD, g.record_bytes,
                       blob + 8192);
@@ -138,7 +148,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     CHECK(ftruncate(memory, 0) == 0 && ftruncate(memory, (off_t)bytes) == 0);
     CHECK(pwrite(memory, f, bytes, 0) == (ssize_t)bytes);
     struct store_scan found;
-    store_file_scan(memory, &g, 1, &fingerprint, PAYLOAD, TOKENS, sealed ? &with_key : &without, page, row, &found);
+    store_file_scan(memory, &form, 1, sealed ? &with_key : &without, page, row, &found);
     CHECK(found.n + found.n_damaged <= g.n_record);
     for (uint32_t i = 0; i < found.n; i++) CHECK(row[i].index < g.n_record && row[i].block_tokens == TOKENS);
 

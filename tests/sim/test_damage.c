@@ -289,8 +289,15 @@ static void forge(unsigned char *page, enum kind kind, uint32_t f, uint32_t b)
         page[KV_RECORD_HEAD + draw(BLOCK)] ^= (unsigned char)(1 << draw(8));
         payload = digest_of(&w.t->cfg.key, page + KV_RECORD_HEAD, BLOCK);
     }
-    kv_record_make(page, &w.t->cfg.key, &print, &key, &parent, ids + b * BT, BT, BLOCK, kv_record_of(page)->seq,
-                   payload);
+    kv_record_make(page, &w.t->cfg.key,
+                   &(struct kv_record_facts){ .fingerprint = &print,
+                                              .key = &key,
+                                              .parent = &parent,
+                                              .ids = ids + b * BT,
+                                              .block_tokens = BT,
+                                              .payload_bytes = BLOCK,
+                                              .seq = kv_record_of(page)->seq,
+                                              .payload = payload });
 }
 
 static void swap(unsigned char *a, unsigned char *b)

@@ -633,8 +633,8 @@ static void make_segments(const struct kv_store_cfg *c, const struct store_geome
             memcpy(row[n].key.b + sizeof d, &d, sizeof d);
             id++;
         }
-        if (store_file_make(dir, seq, g, &c->fingerprint, c->payload_bytes, c->block_tokens, &keys, &direct, &fd,
-                            &error) ||
+        struct store_form form = { g, &c->fingerprint, c->payload_bytes, c->block_tokens };
+        if (store_file_make(dir, seq, &form, &keys, &direct, &fd, &error) ||
             store_footer_write(fd, g, seq, row, n, &keys, buffer, &error))
             fail("segments");
         close(fd);

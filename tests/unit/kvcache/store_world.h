@@ -182,8 +182,14 @@ static inline enum status world_put(struct store_world *w, uint32_t n)
     struct kv_place place;
     block_ids(n, ids);
     for (uint32_t i = 0; i < PAYLOAD; i++) slot[KV_RECORD_HEAD + i] = block_byte(n, i);
-    kv_record_make(slot, &w->dk, &w->fingerprint, &key, &root, ids, TOKENS, PAYLOAD, 0,
-                   digest_of(&w->dk, slot + KV_RECORD_HEAD, PAYLOAD));
+    kv_record_make(slot, &w->dk,
+                   &(struct kv_record_facts){ .fingerprint = &w->fingerprint,
+                                              .key = &key,
+                                              .parent = &root,
+                                              .ids = ids,
+                                              .block_tokens = TOKENS,
+                                              .payload_bytes = PAYLOAD,
+                                              .payload = digest_of(&w->dk, slot + KV_RECORD_HEAD, PAYLOAD) });
     enum status st =
         kv_store_write(w->s, &(struct kv_write){ .key = &key, .host_seg = w->seg, .page = slot, .cookie = n }, &place);
     if (st) return st;

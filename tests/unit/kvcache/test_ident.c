@@ -64,7 +64,15 @@ static void a_record_of_anything_else_is_doubted(void **state)
     uint32_t           ids[16] = { 9, 8, 7, 6 }, ids2[16] = { 9, 8, 7, 5 };
     struct kv_key      key = kv_key_next(&root, ids, 16), key2 = kv_key_next(&root, ids2, 16);
     unsigned char      page[KV_RECORD_HEAD], torn[KV_RECORD_HEAD];
-    kv_record_make(page, &dk, &f, &key, &root, ids, 16, 40960, 5, (struct digest){ 1, 2 });
+    kv_record_make(page, &dk,
+                   &(struct kv_record_facts){ .fingerprint = &f,
+                                              .key = &key,
+                                              .parent = &root,
+                                              .ids = ids,
+                                              .block_tokens = 16,
+                                              .payload_bytes = 40960,
+                                              .seq = 5,
+                                              .payload = { 1, 2 } });
     assert_int_equal(kv_record_check(page, &dk, &f, &key, ids, 16, 40960, 5), KV_SURE);
     assert_int_equal(kv_record_check(page, &dk, &f, NULL, NULL, 16, 40960, 5), KV_SURE);
     assert_int_equal(kv_record_check(page, &dk, &f, &key2, ids2, 16, 40960, 5), KV_DOUBT_KEY);
@@ -91,7 +99,14 @@ static void a_sealed_record_differs_in_what_was_said_and_is_sure(void **state)
     struct kv_key      key = kv_key_next(&root, ids, 16);
     unsigned char      page[KV_RECORD_HEAD];
     struct kv_record   before, after;
-    kv_record_make(page, &dk, &f, &key, &root, ids, 16, 40960, 0, (struct digest){ 1, 2 });
+    kv_record_make(page, &dk,
+                   &(struct kv_record_facts){ .fingerprint = &f,
+                                              .key = &key,
+                                              .parent = &root,
+                                              .ids = ids,
+                                              .block_tokens = 16,
+                                              .payload_bytes = 40960,
+                                              .payload = { 1, 2 } });
     memcpy(&before, page, sizeof before);
     kv_record_seal(page, &dk, 77, 1800000000, -3);
     memcpy(&after, page, sizeof after);

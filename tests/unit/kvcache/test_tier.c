@@ -186,7 +186,14 @@ static void damage_on_the_host_is_doubted(void **state)
         case 3: memcpy(p + KV_RECORD_HEAD, q + KV_RECORD_HEAD, BLOCK); break; /* the bytes of another */
         case 4: { /* a record that is whole, and says that it is another prefix's */
             const struct kv_record *r = kv_record_of(q);
-            kv_record_make(p, &w.t->cfg.key, &w.t->fingerprint, &r->key, &r->parent, r->ids, BT, BLOCK, 0, r->payload);
+            kv_record_make(p, &w.t->cfg.key,
+                           &(struct kv_record_facts){ .fingerprint = &w.t->fingerprint,
+                                                      .key = &r->key,
+                                                      .parent = &r->parent,
+                                                      .ids = r->ids,
+                                                      .block_tokens = BT,
+                                                      .payload_bytes = BLOCK,
+                                                      .payload = r->payload });
             memcpy(p + KV_RECORD_HEAD, q + KV_RECORD_HEAD, BLOCK);
             break;
         }

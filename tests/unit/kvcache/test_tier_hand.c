@@ -40,11 +40,10 @@ static void make(struct index *x)
     kv_hand_finish(x->data, N_ROW, &x->shape, &x->cfg.key, stores);
 }
 
-static enum status read_it(const struct index *x, const void *data, size_t bytes, const struct kv_hand_row **rows,
-                           uint32_t *n, bool *same)
+static enum status read_it(const struct index *x, const void *data, size_t bytes, struct kv_hand_index *out)
 {
     char        why[160] = "";
-    enum status st = kv_hand_read(data, bytes, &x->shape, &x->cfg.key, stores, rows, n, same, why, sizeof why);
+    enum status st = kv_hand_read(data, bytes, &x->shape, &x->cfg.key, stores, out, why, sizeof why);
     assert_true(st == ST_OK || (st == ST_INVALID && why[0]));
     return st;
 }
@@ -52,40 +51,35 @@ static enum status read_it(const struct index *x, const void *data, size_t bytes
 static void a_written_index_is_read_back(void **state)
 {
     (void)state;
-    struct index              x;
-    const struct kv_hand_row *row;
-    uint32_t                  n;
-    bool                      same;
+    struct index         x;
+    struct kv_hand_index found;
     make(&x);
-    assert_int_equal(read_it(&x, x.data, x.bytes, &row, &n, &same), ST_OK);
-    assert_int_equal(n, N_ROW);
-    assert_true(same);
-    assert_memory_equal(row, kv_hand_rows(x.data), N_ROW * sizeof *row);
+    assert_int_equal(read_it(&x, x.data, x.bytes, &found), ST_OK);
+    assert_int_equal(found.n, N_ROW);
+    assert_true(found.same_stores);
+    assert_memory_equal(found.row, kv_hand_rows(x.data), N_ROW * sizeof *found.row);
     struct digest other = { 3, 5 };
     char          why[160];
-    assert_int_equal(kv_hand_read(x.data, x.bytes, &x.shape, &x.cfg.key, other, &row, &n, &same, why, sizeof why),
-                     ST_OK);
-    assert_false(same); /* other folders: what their numbers mean is not known */
+    assert_int_equal(kv_hand_read(x.data, x.bytes, &x.shape, &x.cfg.key, other, &found, why, sizeof why), ST_OK);
+    assert_false(found.same_stores); /* other folders: what their numbers mean is not known */
     free(x.data);
 }
 
 static void every_flipped_bit_and_every_cut_is_refused(void **state)
 {
     (void)state;
-    struct index              x;
-    const struct kv_hand_row *row;
-    uint32_t                  n;
-    bool                      same;
+    struct index         x;
+    struct kv_hand_index found;
     make(&x);
     for (size_t i = 0; i < x.bytes * 8; i++) {
         x.data[i / 8] ^= (unsigned char)(1u << i % 8);
-        assert_int_equal(read_it(&x, x.data, x.bytes, &row, &n, &same), ST_INVALID);
+        assert_int_equal(read_it(&x, x.data, x.bytes, &found), ST_INVALID);
         x.data[i / 8] ^= (unsigned char)(1u << i % 8);
     }
     for (size_t cut = 0; cut < x.bytes; cut++) { /* of its own memory: a byte too far is a crash under ASan */
         unsigned char *part = malloc(cut ? cut : 1);
         memcpy(part, x.data, cut);
-        assert_int_equal(read_it(&x, part, cut, &row, &n, &same), ST_INVALID);
+        assert_int_equal(read_it(&x, part, cut, &found), ST_INVALID);
         free(part);
     }
     free(x.data);
@@ -95,10 +89,8 @@ static void every_flipped_bit_and_every_cut_is_refused(void **state)
 static void another_shape_key_or_slot_is_refused(void **state)
 {
     (void)state;
-    struct index              x;
-    const struct kv_hand_row *row;
-    uint32_t                  n;
-    bool                      same;
+    struct index         x;
+    struct kv_hand_index found;
     make(&x);
     for (int what = 0; what < 6; what++) {
         struct kv_tiers_cfg  other = config();
@@ -114,21 +106,20 @@ static void another_shape_key_or_slot_is_refused(void **state)
         kv_hand_shape_of(&other, &shape);
         assert_non_null(kv_hand_differs(&x.shape, &shape));
         kv_hand_finish(x.data, N_ROW, &shape, &x.cfg.key, stores); /* as one would who has our key */
-        assert_int_equal(read_it(&x, x.data, x.bytes, &row, &n, &same), ST_INVALID);
+        assert_int_equal(read_it(&x, x.data, x.bytes, &found), ST_INVALID);
         kv_hand_finish(x.data, N_ROW, &x.shape, &other.key, stores);
-        assert_int_equal(read_it(&x, x.data, x.bytes, &row, &n, &same),
-                         other.key.mac || what == 2 ? ST_INVALID : ST_OK);
+        assert_int_equal(read_it(&x, x.data, x.bytes, &found), other.key.mac || what == 2 ? ST_INVALID : ST_OK);
     }
     const uint32_t bad[] = { N_SLOT, UINT32_MAX, 0x80000000u, 5 /* that of row 1 */ };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         uint32_t was = kv_hand_rows(x.data)[4].slot;
         kv_hand_rows(x.data)[4].slot = bad[i];
         kv_hand_finish(x.data, N_ROW, &x.shape, &x.cfg.key, stores);
-        assert_int_equal(read_it(&x, x.data, x.bytes, &row, &n, &same), ST_INVALID);
+        assert_int_equal(read_it(&x, x.data, x.bytes, &found), ST_INVALID);
         kv_hand_rows(x.data)[4].slot = was;
     }
     kv_hand_finish(x.data, N_ROW, &x.shape, &x.cfg.key, stores);
-    assert_int_equal(read_it(&x, x.data, x.bytes, &row, &n, &same), ST_OK);
+    assert_int_equal(read_it(&x, x.data, x.bytes, &found), ST_OK);
     free(x.data);
 }
 

@@ -297,7 +297,7 @@ static enum status seal(struct nodes *n, struct node_peer *p)
 
 static struct wire_hello own_hello(const struct nodes *n, uint32_t n_block)
 {
-    struct wire_hello h = { .node = n->cfg.node, .n_block = n_block };
+    struct wire_hello h = { .node = n->cfg.node, .n_block = n_block, .arrays = wire_arrays() };
     snprintf(h.version, sizeof h.version, "%s", n->version);
     memcpy(h.field, n->cfg.field, sizeof h.field);
     return h;

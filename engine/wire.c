@@ -1,5 +1,6 @@
 #include "engine/wire.h"
 #include "base/check.h"
+#include "base/hash.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <openssl/crypto.h>
@@ -100,6 +101,26 @@ const char *wire_field_name(uint32_t field)
     return field < WIRE_FIELDS ? name[field] : "?";
 }
 
+uint32_t wire_arrays(void)
+{
+#define SIZE(name, ...)                                   "size " #name "\n"
+#define ARRAY(name, type, size, extra, pack, values, ...) #name " " #type " " #size " " #extra " " #values "\n"
+#define FIELD_F(name)                                     #name " f"
+#define FIELD_U(name)                                     #name " u"
+#define FIELD_L(name)                                     #name " l"
+    static const char text[] = DEV_SIZES(SIZE) DEV_ARRAYS(ARRAY) OP_SAMPLE_FIELDS(FIELD_F, FIELD_U, FIELD_L);
+#undef SIZE
+#undef ARRAY
+#undef FIELD_F
+#undef FIELD_U
+#undef FIELD_L
+#define ENTRY(name, type, ...) sizeof(type),
+    static const uint32_t entry_bytes[] = { DEV_ARRAYS(ENTRY) OP_SAMPLE_TOP_MAX };
+#undef ENTRY
+    uint64_t h = hash_bytes(text, sizeof text - 1, hash_bytes(entry_bytes, sizeof entry_bytes, 0));
+    return (uint32_t)(h ^ h >> 32);
+}
+
 enum { WIRE_SIGNED_MAX = 512 };
 _Static_assert((int)WIRE_SIGNED_MAX >= (int)WIRE_HELLO_BYTES, "a hello is signed");
 _Static_assert((int)WIRE_SIGNED_MAX >= (int)WIRE_TEXT_MAX, "a refusal is signed");
@@ -126,7 +147,7 @@ void wire_hello_put(unsigned char out[WIRE_HELLO_BYTES], const struct wire_hello
     put_bytes(&o, h->version, sizeof h->version);
     put_u32(&o, h->node);
     put_u32(&o, h->n_block);
-    put_u32(&o, 0);
+    put_u32(&o, h->arrays);
     for (uint32_t i = 0; i < WIRE_FIELDS; i++) put_u64(&o, h->field[i]);
     put_bytes(&o, h->nonce, sizeof h->nonce);
     sign(o.p, "hello", peer_nonce, out, (size_t)(o.p - out), key);
@@ -144,7 +165,7 @@ enum status wire_hello_get(const void *p, size_t n, const unsigned char own_nonc
     get_bytes(&in, h.version, sizeof h.version);
     h.node = get_u32(&in);
     h.n_block = get_u32(&in);
-    (void)get_u32(&in);
+    h.arrays = get_u32(&in);
     for (uint32_t i = 0; i < WIRE_FIELDS; i++) h.field[i] = get_u64(&in);
     get_bytes(&in, h.nonce, sizeof h.nonce);
     if (in.bad || h.version[sizeof h.version - 1]) return ST_INVALID;
@@ -219,6 +240,12 @@ bool wire_hello_fits(const struct wire_hello *own, const struct wire_hello *h, c
     if (strcmp(own->version, h->version) != 0) {
         snprintf(why, why_bytes, "its version differs from node 0's, which is %s",
                  own->version); /* theirs is not ours to print */
+        return false;
+    }
+    if (own->arrays != h->arrays) {
+        snprintf(why, why_bytes,
+                 "its steps consist of other arrays than node 0's: both say version %s, but are different builds",
+                 own->version);
         return false;
     }
     for (uint32_t i = 0; i < WIRE_FIELDS; i++) {

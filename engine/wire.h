@@ -60,6 +60,7 @@ struct wire_hello {
     char          version[WIRE_VERSION_TEXT]; /* of the program, ends with 0 */
     uint32_t      node;
     uint32_t      n_block; /* that this node has room for */
+    uint32_t      arrays;  /* wire_arrays() of this program: two builds of one version can differ in it */
     uint64_t      field[WIRE_FIELDS];
     unsigned char nonce[WIRE_NONCE]; /* for the answer's signature */
 };
@@ -72,6 +73,9 @@ enum {
     WIRE_WELCOME_BYTES = 4 + WIRE_COMM + WIRE_MAC,
     WIRE_REFUSE_BYTES = WIRE_TEXT_MAX + WIRE_MAC,
 };
+
+/* A digest of all that kernels/arrays.h says of a step's bytes: names, types, order, sizes. Constant in a program. */
+uint32_t wire_arrays(void);
 
 /* key: the shared secret, may be "". peer_nonce: of the challenge; of the hello. Written whole into out. */
 void wire_hello_put(unsigned char out[WIRE_HELLO_BYTES], const struct wire_hello *h,

@@ -262,10 +262,11 @@ static int connect_to(const struct node *o)
     return fd;
 }
 
-/* Connects as node i of n and says hello with this key. Returns the connection. */
-static int say_hello(const struct node *first, uint32_t n, uint32_t i, const char *key)
+/* Connects as node i of n and says hello with this key, as a program with these arrays of a step. Returns the
+ * connection. */
+static int say_hello_of(const struct node *first, uint32_t n, uint32_t i, const char *key, uint32_t arrays)
 {
-    struct wire_hello h = { .node = i, .n_block = 40 };
+    struct wire_hello h = { .node = i, .n_block = 40, .arrays = arrays };
     struct link_head  head;
     unsigned char     nonce[WIRE_NONCE], out[WIRE_HELLO_BYTES];
     int               fd = connect_to(first);
@@ -277,6 +278,11 @@ static int say_hello(const struct node *first, uint32_t n, uint32_t i, const cha
     wire_hello_put(out, &h, nonce, key);
     assert_int_equal(link_send(fd, NULL, WIRE_HELLO, out, sizeof out, 5000), ST_OK);
     return fd;
+}
+
+static int say_hello(const struct node *first, uint32_t n, uint32_t i, const char *key)
+{
+    return say_hello_of(first, n, i, key, wire_arrays());
 }
 
 /* Node 0 has seen all the others. What comes then needs GPUs: elsewhere it says that there is no way between them. */
@@ -327,6 +333,25 @@ static void a_worker_that_starts_again_is_taken_while_others_are_waited_for(void
     assert_all_came(o);
     close(one);
     close(two);
+    end(&o, 1);
+}
+
+static void a_worker_whose_steps_have_other_arrays_is_refused(void **state)
+{
+    (void)state;
+    char         text[WIRE_TEXT_MAX + 1];
+    struct node *o = first_of(2);
+    int          other = say_hello_of(o, 2, 1, "k", wire_arrays() + 1), older = say_hello_of(o, 2, 1, "k", 0);
+    assert_true(is_refused(other, PATIENCE_S * 1000, text));
+    assert_string_equal(
+        text, "its steps consist of other arrays than node 0's: both say version t, but are different builds");
+    assert_true(is_refused(older, PATIENCE_S * 1000, text));
+    int one = say_hello(o, 2, 1, "k"); /* nobody has taken its place */
+    pthread_join(o->thread, NULL);
+    assert_all_came(o);
+    close(other);
+    close(older);
+    close(one);
     end(&o, 1);
 }
 
@@ -445,6 +470,7 @@ int main(void)
         cmocka_unit_test(hostile_bytes_after_the_hello_lose_the_node_and_no_more),
 #endif
         cmocka_unit_test(a_worker_that_starts_again_is_taken_while_others_are_waited_for),
+        cmocka_unit_test(a_worker_whose_steps_have_other_arrays_is_refused),
         cmocka_unit_test(silent_strangers_hold_up_no_node),
         cmocka_unit_test(a_refusal_counts_when_it_is_signed),
         cmocka_unit_test(missing_nodes_are_reported_after_the_wait),

@@ -251,7 +251,9 @@ static const unsigned char nonce[WIRE_NONCE] = "0123456789abcde", other[WIRE_NON
 
 static struct wire_hello hello(void)
 {
-    struct wire_hello h = { .version = "0.1.0", .node = 1, .n_block = 77, .nonce = "nonce of node 1" };
+    struct wire_hello h = {
+        .version = "0.1.0", .node = 1, .n_block = 77, .arrays = wire_arrays(), .nonce = "nonce of node 1"
+    };
     for (uint32_t i = 0; i < WIRE_FIELDS; i++) h.field[i] = i * 1000003u;
     h.field[WIRE_F_NNODES] = 2;
     return h;
@@ -305,6 +307,10 @@ static void a_node_that_was_told_something_else_is_refused_by_name(void **state)
     memcpy(h.version, "0.2.0", 6);
     assert_false(wire_hello_fits(&own, &h, why, sizeof why));
     assert_non_null(strstr(why, "version"));
+    h = hello();
+    h.arrays ^= 1u << 17;
+    assert_false(wire_hello_fits(&own, &h, why, sizeof why));
+    assert_non_null(strstr(why, "other arrays than node 0's: both say version 0.1.0, but are different builds"));
     for (uint32_t node = 0; node <= 2; node += 2) {
         h = hello();
         h.node = node;

@@ -1,4 +1,4 @@
-/* plan: the rows of a step: one for each decoding sequence, what is left for chunks of prompts, of those that run
+/* sched_plan: the rows of a step: one for each decoding sequence, what is left for chunks of prompts, of those that run
  * before those that wait. */
 #include "engine/sched_impl.h"
 #include "base/check.h"

@@ -16,6 +16,7 @@
 #include "server/cmd/tune.h"
 #include "server/health.h"
 #include "server/metrics.h"
+#include "server/notify.h"
 #include "server/options.h"
 #include "server/routes.h"
 #include <errno.h>
@@ -54,6 +55,7 @@ struct app {
     bool             handed, shut_idle; /* another serves now; its idle connections were closed */
     uint32_t         shown;             /* tenths of the load that were told */
     enum probe_says  probes;
+    struct notify    notify;
 };
 
 static void harden(void)
@@ -139,6 +141,7 @@ static int loaded(struct app *a)
     server_ready(a->srv, &b->model, &eng);
     int code = begin_serving(a);
     if (code) return code;
+    notify_say(&a->notify, "READY=1\nSTATUS=%s at http://%s", boot_helps(b) ? "helps" : "serves", a->srv->address);
     if (boot_helps(b)) {
         LOG_INFO("ready: node %u of %u helps %s, http://%s is for probes, in %.1f s", b->cluster.node,
                  b->cluster.n_node, b->cluster.master, a->srv->address, s);
@@ -249,6 +252,7 @@ static void on_signal(struct app *a, int sig, uint64_t now)
             _exit(0);
         }
         a->t_term_us = now + (uint64_t)a->cfg.drain_delay_s * 1000000u;
+        notify_say(&a->notify, "STOPPING=1\nSTATUS=ends, %u requests run", atomic_load(&a->srv->n_gen));
         (void)takeover_bye(a->takeover);
         if (boot_helps(&a->boot)) {
             LOG_INFO("main: waiting for node 0 to end, at most %u s", a->cfg.drain_delay_s + a->cfg.drain_s + 2);
@@ -321,6 +325,7 @@ static int run(struct app *a, const sigset_t *wanted)
         uint64_t        now = clock_us();
         awake_tick(now);
         if (sig > 0) on_signal(a, sig, now);
+        notify_tick(&a->notify, now);
         server_give_back(a->srv, now);
         if (now - a->t_process_us >= TICK_US) {
             a->t_process_us = now;
@@ -356,6 +361,8 @@ static int serve(struct app *a)
     sigemptyset(&wanted);
     for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) sigaddset(&wanted, sigs[i]);
     sigprocmask(SIG_BLOCK, &wanted, NULL);
+    notify_open(&a->notify);
+    notify_say(&a->notify, "STATUS=loads");
 
     if (auth_create(&a->cfg, &a->auth, err, sizeof err)) {
         bool hidden = *a->cfg.api_key_file && access(a->cfg.api_key_file, R_OK) && errno == EACCES;
@@ -387,6 +394,7 @@ static int serve(struct app *a)
     a->takeover = NULL;
     if (a->boot.engine) eng_stop(a->boot.engine);
     if (!code) LOG_INFO("main: done");
+    notify_close(&a->notify);
     return code;
 }
 

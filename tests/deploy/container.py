@@ -18,14 +18,13 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "fault"))
 
 import scratch  # noqa: E402
-from harness import BINARY, PATIENCE, Server, eventually, free_port, sse_text  # noqa: E402
+from harness import BINARY, PATIENCE, Server, eventually, free_port, run_tests, sse_text  # noqa: E402
 
 MB_MAX = 60  # of the image without CUDA's libraries
 SPILLWAY = "/usr/local/bin/spillway"
@@ -342,19 +341,7 @@ TESTS = [it_is_small, it_holds_one_program_and_its_libraries, every_library_is_f
 
 def main():
     print(assemble(tree))
-    passed = failed = 0
-    for fn in TESTS:
-        t0 = time.monotonic()
-        try:
-            fn()
-            passed += 1
-            print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t0), flush=True)
-        except Exception as e:
-            failed += 1
-            print("FAILED %s: %s" % (fn.__name__, e), flush=True)
-            traceback.print_exc(limit=-3)
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed else 0
+    return run_tests(TESTS)
 
 
 if __name__ == "__main__":

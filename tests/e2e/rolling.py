@@ -19,17 +19,17 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "fault"))
 
 import scratch  # noqa: E402
-from harness import BINARY, PATIENCE, Server, eventually, free_port, post_bytes  # noqa: E402
+from harness import BINARY, PATIENCE, Server, eventually, free_port, post_bytes, run_tests  # noqa: E402
 
 DELAY = 2  # --drain-delay-seconds
 CHECK_MS = 200  # between two questions of the balancer; no request is tried twice: retries 0
+seconds = 8.0  # of load, at least
 HAPROXY = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
 CONFIG = """
 global
@@ -129,7 +129,7 @@ def replica(port):
     return Server("--drain-delay-seconds", str(DELAY), port=port)
 
 
-def a_rolling_update_loses_no_request(seconds):
+def a_rolling_update_loses_no_request():
     ports = [free_port(), free_port()]
     servers = [replica(p) for p in ports]
     with tempfile.TemporaryDirectory() as d:
@@ -218,23 +218,13 @@ TESTS = [a_rolling_update_loses_no_request, sigterm_lets_64_streams_finish, sigt
 
 
 def main():
+    global seconds
     ap = argparse.ArgumentParser()
-    ap.add_argument("--seconds", type=float, default=8)
+    ap.add_argument("--seconds", type=float, default=seconds)
     a = ap.parse_args()
     assert HAPROXY, "haproxy is missing (Debian's package haproxy)"
-    passed = failed = 0
-    for fn in TESTS:
-        t0 = time.monotonic()
-        try:
-            fn(*([a.seconds] if fn is a_rolling_update_loses_no_request else []))
-            passed += 1
-            print("ok     %s (%.1f s)" % (fn.__name__, time.monotonic() - t0), flush=True)
-        except Exception as e:
-            failed += 1
-            print("FAILED %s: %s" % (fn.__name__, e), flush=True)
-            traceback.print_exc(limit=-3)
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed else 0
+    seconds = a.seconds
+    return run_tests(TESTS)
 
 
 if __name__ == "__main__":

@@ -378,8 +378,11 @@ enum status dev_comm_id(enum dev_kind kind, unsigned char id_out[DEV_COMM_ID]);
 /* Bytes that weight_alloc takes for such a matrix on this device (for the memory plan before loading). */
 uint64_t dev_weight_bytes(const struct device *d, enum dtype t, uint32_t n, uint32_t k);
 uint64_t dev_quant_bytes(const struct device *d, const struct dev_quant *q, uint32_t n,
-                         uint32_t k);                                          /* 0: quant_alloc refuses it */
-uint64_t dev_step_bytes(const struct device *d, const struct dev_limits *lim); /* what step_init takes */
+                         uint32_t k); /* 0: quant_alloc refuses it */
+/* A device that only tells sizes (dev_weight_bytes, dev_quant_bytes, dev_step_bytes), for model_plan on a machine without
+ * one: rank of n_rank, activations of type act on a GPU. What a step takes of a GPU is an estimate. dev_close. */
+enum status dev_paper(enum dev_kind kind, uint32_t rank, uint32_t n_rank, enum dtype act, struct device **d_out);
+uint64_t    dev_step_bytes(const struct device *d, const struct dev_limits *lim); /* what step_init takes */
 
 /* Fills rows of a weight with random numbers like a trained matrix's. Row r and column c of [row0, + n_row) x [0, k)
  * get element (src_row + r) * src_len + src_col + c of an endless sequence of roughly normal numbers for `seed`, times

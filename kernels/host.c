@@ -9,7 +9,7 @@ enum { HOST_ALIGN = 256 }; /* as every device: a plan made for one holds on anot
 
 static uint64_t ids_bytes(uint32_t n) { return ((uint64_t)n * 4 + HOST_ALIGN - 1) / HOST_ALIGN * HOST_ALIGN; }
 
-static uint64_t step_bytes(const struct device *d, const struct dev_limits *lim)
+uint64_t host_step_bytes(const struct device *d, const struct dev_limits *lim)
 {
     (void)d;
     return ids_bytes(lim->rows_max) + ids_bytes(lim->hist_max) + ids_bytes(lim->seqs_max);
@@ -28,7 +28,7 @@ enum status host_init(struct host_dev *h, const struct dev_cfg *cfg, const struc
     (void)madvise(base, size, MADV_HUGEPAGE); /* speed only */
     *h = (struct host_dev){ .impl = { .dev = { .ops = ops, .act = DT_F32, .rank = cfg->rank, .n_rank = cfg->n_rank },
                                       .weight_bytes = weight_bytes,
-                                      .step_bytes = step_bytes,
+                                      .step_bytes = host_step_bytes,
                                       .map = &host_map_ops },
                             .base = base,
                             .size = size,
@@ -81,7 +81,7 @@ enum status host_step_init(struct device *d, const struct dev_limits *lim)
 {
     struct host_dev *h = (struct host_dev *)d;
     void            *p;
-    enum status      st = host_alloc(d, step_bytes(d, lim), &p);
+    enum status      st = host_alloc(d, host_step_bytes(d, lim), &p);
     if (st) return st;
     h->id = p;
     h->seqs_max = lim->seqs_max;

@@ -23,6 +23,7 @@ extern const struct dev_map_ops host_map_ops; /* image.c */
 
 /* entries of dev_ops */
 enum status    host_alloc(struct device *d, size_t bytes, void **out);
+uint64_t       host_step_bytes(const struct device *d, const struct dev_limits *lim);
 size_t         host_free_bytes(const struct device *d);
 void           host_to_device(struct device *d, void *dst, const void *host, size_t bytes);
 void           host_to_host(struct device *d, void *host, const void *src, size_t bytes);

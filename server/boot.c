@@ -72,6 +72,11 @@ static int create_nodes(struct boot *b, struct rank_cfg *rc)
     return 0;
 }
 
+uint32_t boot_ranks_here(const struct boot *b)
+{
+    return b->cfg->tensor_parallel / (b->cluster.n_node ? b->cluster.n_node : 1);
+}
+
 bool             boot_helps(const struct boot *b) { return b->cluster.n_node > 1 && b->cluster.node > 0; }
 enum nodes_state boot_nodes_state(const struct boot *b)
 {

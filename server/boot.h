@@ -59,7 +59,8 @@ struct boot_hand {
 };
 struct takeover_ops boot_hand_ops(struct boot_hand *h);
 struct gen_engine   boot_gen_engine(struct boot *b);
-bool                boot_helps(const struct boot *b); /* not node 0: no engine, steps come from there */
+uint32_t            boot_ranks_here(const struct boot *b); /* ranks of this process */
+bool                boot_helps(const struct boot *b);      /* not node 0: no engine, steps come from there */
 /* Any thread, while loading too: NODES_OK where there is one node. */
 enum nodes_state boot_nodes_state(const struct boot *b);
 void             boot_free(struct boot *b);

@@ -160,15 +160,27 @@ static void plan_ranks(struct boot *b, struct boot_plan *p, boot_progress *progr
                   .progress = progress,
                   .progress_ctx = ctx },
     };
-    if (*cfg->packed_cache) {
-        CHECK(config_shared(cfg->packed_cache, b->packed_dir, sizeof b->packed_dir, &p->rank.load.packed_bytes_max));
-        if (b->device == DEV_CUDA)
-            LOG_WARN("boot: --packed-cache is for the cpu device, nothing is kept");
-        else
-            p->rank.load.packed_dir = b->packed_dir;
-    }
     model_quant_of(cfg->quantization, &p->rank.load.quant, &p->rank.load.quant_head);
-    if (b->device == DEV_CPU) say_cheaper(cfg, &p->rank.load.quant);
+}
+
+/* Weights that are kept as they were packed. */
+static void plan_packed(struct boot *b, struct boot_plan *p)
+{
+    if (!*b->cfg->packed_cache) return;
+    CHECK(config_shared(b->cfg->packed_cache, b->packed_dir, sizeof b->packed_dir, &p->rank.load.packed_bytes_max));
+    if (b->device == DEV_CUDA)
+        LOG_WARN("boot: --packed-cache is for the cpu device, nothing is kept");
+    else
+        p->rank.load.packed_dir = b->packed_dir;
+}
+
+void boot_plan_sizes(struct boot *b, enum dev_kind device, struct boot_plan *p)
+{
+    b->device = device;
+    p->n_ordinal = 0;
+    config_sizes(b->cfg, device == DEV_CUDA, &b->seqs, &b->rows);
+    plan_engine(b, p);
+    plan_ranks(b, p, NULL, NULL);
 }
 
 int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void *ctx)
@@ -184,5 +196,7 @@ int boot_plan(struct boot *b, struct boot_plan *p, boot_progress *progress, void
     if (code) return code;
     plan_engine(b, p);
     plan_ranks(b, p, progress, ctx);
+    plan_packed(b, p);
+    if (b->device == DEV_CPU) say_cheaper(b->cfg, &p->rank.load.quant);
     return 0;
 }

@@ -229,15 +229,6 @@ static int fill_model(struct boot *b)
     const struct config     *cfg = b->cfg;
     const struct model_spec *s = &b->spec;
     struct api_model        *m = &b->model;
-    if (cfg->max_model_len > s->context) {
-        snprintf(b->err, sizeof b->err, "--max-model-len: found %u, the model allows at most %u%s", cfg->max_model_len,
-                 s->context,
-                 s->rope_scaling == ROPE_SCALE_DYNAMIC
-                     ? " (rope_type dynamic: beyond max_position_embeddings every length has rotary "
-                       "frequencies of its own, and cached keys have those of another)"
-                     : "");
-        return EXIT_CONFIG;
-    }
     if (tok_vocab_size(b->tok) > s->vocab) {
         snprintf(b->err, sizeof b->err, "tokenizer.json has ids up to %u, config.json: vocab_size is %u",
                  tok_vocab_size(b->tok) - 1, s->vocab);
@@ -248,7 +239,6 @@ static int fill_model(struct boot *b)
     m->n_name = cfg->served_name.n ? cfg->served_name.n : 1;
     m->tok = b->tok;
     m->tmpl = b->tmpl;
-    m->context = cfg->max_model_len ? cfg->max_model_len : s->context;
     m->vocab = s->vocab;
     snprintf(b->fingerprint, sizeof b->fingerprint, "spillway-" SPILLWAY_VERSION);
     m->fingerprint = b->fingerprint;
@@ -278,7 +268,24 @@ static int fill_model(struct boot *b)
     return 0;
 }
 
-int boot_text(struct boot *b, const struct config *cfg)
+static int fit_context(struct boot *b)
+{
+    const struct config     *cfg = b->cfg;
+    const struct model_spec *s = &b->spec;
+    if (cfg->max_model_len > s->context) {
+        snprintf(b->err, sizeof b->err, "--max-model-len: found %u, the model allows at most %u%s", cfg->max_model_len,
+                 s->context,
+                 s->rope_scaling == ROPE_SCALE_DYNAMIC
+                     ? " (rope_type dynamic: beyond max_position_embeddings every length has rotary "
+                       "frequencies of its own, and cached keys have those of another)"
+                     : "");
+        return EXIT_CONFIG;
+    }
+    b->model.context = cfg->max_model_len ? cfg->max_model_len : s->context;
+    return 0;
+}
+
+int boot_spec(struct boot *b, const struct config *cfg)
 {
     b->cfg = cfg;
     int code = open_source(b);
@@ -287,6 +294,12 @@ int boot_text(struct boot *b, const struct config *cfg)
     enum status st = model_spec_load(&b->src, &b->spec, b->err, sizeof b->err);
     if (st) return st == ST_NOT_FOUND ? EXIT_CONFIG : boot_exit_of(st);
     b->spec_loaded = true;
-    code = load_text(b);
+    return fit_context(b);
+}
+
+int boot_text(struct boot *b, const struct config *cfg)
+{
+    int code = boot_spec(b, cfg);
+    if (!code) code = load_text(b);
     return code ? code : fill_model(b);
 }

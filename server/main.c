@@ -13,6 +13,7 @@
 #include "server/cmd/dump.h"
 #include "server/cmd/healthcheck.h"
 #include "server/cmd/kv_cmd.h"
+#include "server/cmd/plan.h"
 #include "server/cmd/tune.h"
 #include "server/health.h"
 #include "server/metrics.h"
@@ -134,7 +135,7 @@ static int loaded(struct app *a)
     struct metrics_load ml = { .load_seconds = s,
                                .weight_bytes = rank_team_weight_bytes(b->team),
                                .work_bytes = rank_team_work_bytes(b->team),
-                               .kv_bytes = (uint64_t)b->n_block * b->block_bytes,
+                               .kv_bytes = (uint64_t)b->n_block * b->block_bytes * boot_ranks_here(b),
                                .cache_info = b->cache_info };
     metrics_loaded(a->srv->metrics, &ml);
     struct gen_engine eng = boot_gen_engine(b);
@@ -404,7 +405,7 @@ extern char **environ;
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv); /* argv[0] is the name; returns an exit code */
-} commands[] = { { "kv", kv_main }, { "tune", tune_main }, { "doctor", doctor_main } };
+} commands[] = { { "kv", kv_main }, { "tune", tune_main }, { "doctor", doctor_main }, { "plan", plan_main } };
 
 int main(int argc, char **argv)
 {

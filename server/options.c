@@ -237,6 +237,7 @@ void options_help(struct buf *out)
         out,
         "usage: spillway [serve] [DIR] [--option value | --option=value]...\n"
         "       spillway tune --model DIR | --shape NAME   finds the GPU's fastest matrix products; tune --help says more\n"
+        "       spillway plan --model DIR [--gpu NAME]     what a model takes, how many sequences fit, and how fast it can be\n"
         "       spillway doctor [DIR]...                   what this machine gives a server: driver, libraries, limits, folders\n"
         "       spillway kv ls|verify|gc DIR               looks into a folder of --kv-nvme; kv --help says more\n\n"
         "examples:\n"

@@ -141,6 +141,13 @@ enum status model_plan(const struct model_spec *spec, const struct model_load_cf
 /* The type of the KV's numbers on a device whose activations have type act (F32, or one of 16 bits); of cfg
  * weight_dtype and kv_dtype are read. */
 enum dtype model_kv_dtype(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dtype act);
+/* Numbers of the matrices, over all ranks: all of them; those that a token is multiplied with; those that a step of n_seq
+ * tokens reads (experts that nobody chose are not). attend: operations of a token for each token that it sees. */
+struct model_work {
+    double params, active, read, attend;
+};
+struct model_work model_work(const struct model_spec *spec, uint32_t n_seq);
+
 /* The bytes of a KV block of block_tokens tokens on each of n_rank ranks, in numbers of type kv: the sum of what the
  * layers' parts need. */
 uint64_t model_kv_block_bytes(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens);

@@ -257,6 +257,22 @@ def counters_agree_with_each_other(s):
 
 
 @test
+def a_plan_has_the_bytes_of_a_start(s):
+    from harness import BINARY, Server
+
+    for more in ([], ["--quantization", "int8"], ["--quantization", "int4-all", "--tensor-parallel-size", "2"], ["--kv-cache-dtype", "float32", "--block-size", "32"]):
+        p = subprocess.run([BINARY, "plan", "--json", "--context", "1024", *more], capture_output=True, text=True, timeout=60)
+        assert p.returncode == 0, p
+        plan = json.loads(p.stdout)
+        x = Server("--device", "cpu", "--max-model-len", "1024", *more)
+        try:
+            assert x.metric("spillway:weights_bytes") == plan["weight_bytes"] * plan["ranks"], (more, plan)
+            assert x.metric("spillway:kv_cache_bytes") == x.metric("spillway:kv_blocks") * plan["block_bytes"] * plan["ranks"], (more, plan)
+        finally:
+            x.stop()
+
+
+@test
 def a_load_report_comes_with_the_answer_when_it_is_asked_for(s):
     ask = lambda form, **body: s.request("POST", "/v1/completions", json.dumps(dict({"prompt": "Hi", "max_tokens": 2}, **body)).encode(),
                                          {"Content-Type": "application/json", "endpoint-load-metrics-format": form})

@@ -1,0 +1,34 @@
+/* work: how many numbers a step multiplies with and reads; closed form, from the hparams alone. */
+#include "engine/model/bind.h"
+#include "engine/model/model.h"
+#include <math.h>
+
+struct model_work model_work(const struct model_spec *s, uint32_t n_seq)
+{
+    struct model_work w = { .params = 0 };
+    double hidden = s->hidden, heads = (double)s->n_head * s->head_dim, kv = (double)s->n_kv_head * s->head_dim;
+    double head = (double)s->vocab * hidden, linear = 0, active = 0, read = 0;
+    for (uint32_t l = 0; l < s->n_layer; l++) {
+        double mix = hidden * (heads + 2 * kv) + heads * hidden, one = mix, all = mix, touched = mix;
+        if (spec_layer_moe(s, l)) {
+            double expert = 3 * hidden * (s->moe_inter ? s->moe_inter : s->inter), router = hidden * s->n_expert;
+            /* of independent choices of top_k out of n_expert, so many experts are chosen by somebody */
+            double some = s->n_expert * (1 - pow(1 - (double)s->top_k_expert / s->n_expert, n_seq));
+            all += router + expert * s->n_expert;
+            one += router + expert * s->top_k_expert;
+            touched += router + expert * some;
+        } else {
+            all += 3 * hidden * s->inter;
+            one += 3 * hidden * s->inter;
+            touched += 3 * hidden * s->inter;
+        }
+        linear += all;
+        active += one;
+        read += touched;
+    }
+    w.params = linear + head * (s->tied ? 1 : 2);
+    w.active = active + head;
+    w.read = read + head; /* of the embedding a row for each token is looked up: nothing, beside the head */
+    w.attend = 4 * heads * s->n_layer;
+    return w;
+}

@@ -1,10 +1,10 @@
-/* below: what lies below the host. Each kind of place is a row of functions: the folder of a disk
- * (folder/store_below.c) is one, a peer or an object store would be others. The tiers hold what rows have opened in an
- * array, the cheapest to read from first (tier_below.c).
+/* below: places below the host that hold blocks. Each kind of place is a row of functions: the folder of a disk
+ * (folder/store_below.c) is one, a peer or an object store would be others. The tiers keep the open places in an array,
+ * the cheapest to read from first (tier_below.c).
  *   open -> (turn, find, read, write ...)* -> close
- * Thread: engine, for every function; none may block. What blocks is a lane's, or a thread of the row's own. Losing a
- * block costs its recomputation and nothing else: a row may forget what it likes, and what it gives back is checked
- * before it is used. */
+ * Thread: engine, for every function. No function may block: blocking work belongs to a lane or to a thread of the
+ * row. A lost block costs its recomputation and nothing else. A row may therefore forget any block, and every block that
+ * it returns is checked before use. */
 #pragma once
 #include "kvcache/record.h"
 #include "transfer/xfer.h"
@@ -20,20 +20,20 @@ enum kv_tier {
         KV_TIERS
 };
 
-/* One that is open. What a row opens begins with it. */
+/* An open place. The struct that a row's open returns begins with this one. */
 struct kv_below {
     const struct kv_below_row *row;
 };
 
-/* Where a block lies, in the row's own numbers; the tiers read seq and old_key alone. */
+/* The position of a block, in numbers of the row. The tiers read only seq and old_key. */
 struct kv_place {
     uint32_t segment, index;
     uint64_t gen,
-        seq;      /* gen changes when the place is given to another block; seq: that a record read from there bears */
-    bool old_key; /* it is under the key before this one: xfer_done has the payload's digest under this one */
+        seq;      /* gen: changes when the position is given to another block; seq: expected in the record read there */
+    bool old_key; /* the digest is under the previous key; xfer_done then has the digest under the current key */
 };
 
-/* A record is to come into the host: kv_record_bytes of the payload, to host_off of the segment host_seg. */
+/* A read: one record (kv_record_bytes of the payload) is copied to offset host_off of segment host_seg. */
 struct kv_read {
     const struct kv_key *key;
     uint32_t             host_seg;
@@ -43,31 +43,31 @@ struct kv_read {
     uint64_t             cookie;      /* of the completion by xfer_poll */
 };
 
-/* A record is to leave the host; it lies at host_off of the segment host_seg, and page is its head in memory. */
+/* A write: the record at offset host_off of segment host_seg; page points to its head in memory. */
 struct kv_write {
     const struct kv_key *key;
     uint32_t             host_seg;
     uint64_t             host_off;
     void                *page;
-    uint64_t             until_s;  /* what its users say of it now, as in struct kv_record */
-    int                  priority; /* likewise */
+    uint64_t             until_s;  /* current expiry, as in struct kv_record */
+    int                  priority; /* current priority, as in struct kv_record */
     uint64_t             cookie;   /* of the completion by xfer_poll */
 };
 
-/* What one is opened with. Pointers live as long as it does. */
+/* Parameters of open. The pointers must stay valid until close. */
 struct kv_below_cfg {
-    const char              *where;   /* a folder, an address */
-    uint64_t                 bytes;   /* never more there than that */
-    uint32_t                 n_below; /* how many the tiers open: they share the process's file descriptors */
-    uint64_t                 payload_bytes;
-    uint32_t                 block_tokens;
-    struct kv_key            fingerprint;
-    struct digest_key        key;
-    const struct digest_key *old_key; /* what lies there under it is read; NULL: none */
+    const char       *where;   /* a folder, an address */
+    uint64_t          bytes;   /* limit on the bytes kept there */
+    uint32_t          n_below; /* number of places that the tiers open; they share the process's file descriptors */
+    uint64_t          payload_bytes;
+    uint32_t          block_tokens;
+    struct kv_key     fingerprint;
+    struct digest_key key;
+    const struct digest_key *old_key; /* records under this key are read but not written; NULL: none */
     struct xfer             *xfer;
-    bool                     prove; /* what is found there is hidden until it has been proven */
+    bool                     prove; /* blocks found there stay hidden until one of them is proven */
     uint64_t (*clock)(void);
-    /* of rows that keep files; as in folder/store.h */
+    /* for rows that keep files, as in folder/store.h */
     uint64_t             segment_bytes;
     const unsigned char *secret, *old_secret;
     bool                 ephemeral, shared;
@@ -75,7 +75,7 @@ struct kv_below_cfg {
     uint32_t             scan_us, grace_us;
 };
 
-/* Events, and what lies there; a row leaves at 0 what it has none of. */
+/* First line: events since open. Second line: current content. A row leaves the counts at 0 that do not apply to it. */
 struct kv_below_counts {
     uint64_t n_pauses, n_recovered, n_removed, n_gave_way, n_claimed;
     uint64_t n_paused, n_locked, n_damaged, n_unread, n_foreign;
@@ -83,53 +83,55 @@ struct kv_below_counts {
 struct kv_below_stats {
     uint64_t used_bytes, cap_bytes, n_block, n_evicted;
     const char
-        *degraded; /* why it is of less use than it should be, without its name; NULL: it is not. Until its next turn */
+        *degraded; /* reason for reduced service, without the place's name; NULL: none. Valid until the next turn */
     struct kv_below_counts counts;
 };
 
-/* Of a row that finds blocks which nobody of this process has computed. */
+/* For rows that find blocks which another process computed. */
 struct kv_below_proof {
-    bool (*unproven)(const struct kv_below *b); /* found blocks are hidden, and some of them can be proven */
+    bool (*unproven)(const struct kv_below *b); /* found blocks are hidden, and at least one can be proven */
     bool (*canary)(struct kv_below *b,
-                   struct kv_key   *key_out);       /* one of them that begins a prompt; false: none is known yet */
-    void (*believe)(struct kv_below *b);          /* it was right: nothing is hidden any more */
-    bool (*hopeless)(const struct kv_below *b);   /* all is known, and nothing of it can be proven */
-    uint64_t (*forget_found)(struct kv_below *b); /* what was found is not used. How many blocks */
+                   struct kv_key   *key_out);       /* a hidden block that begins a prompt; false: none known yet */
+    void (*believe)(struct kv_below *b);          /* the canary was right: unhides all blocks */
+    bool (*hopeless)(const struct kv_below *b);   /* everything is listed, and nothing can be proven */
+    uint64_t (*forget_found)(struct kv_below *b); /* drops the found blocks; returns their number */
 };
 
 struct kv_below_row {
-    const char    *name; /* in logs: "a folder" */
-    enum kv_tier   tier; /* under which its blocks and loads are counted; not KV_TIER_HOST */
-    enum xfer_kind kind; /* of its segments: loads are estimated by what moves between these and the host */
-    /* err: one line. A place that cannot be used now is opened all the same, and is tried again by itself. */
+    const char  *name; /* in logs: "a folder" */
+    enum kv_tier tier; /* tier for its counts of blocks and loads; not KV_TIER_HOST */
+    enum xfer_kind
+        kind; /* kind of its segments; load times are estimated from transfers between this kind and the host */
+    /* err: one line. A place that is unusable now is opened nevertheless and retries by itself. */
     enum status (*open)(const struct kv_below_cfg *cfg, struct kv_below **b_out, char *err, size_t err_bytes);
-    void (*close)(struct kv_below *b); /* no job of it is out */
-    /* May the block be read from there now? It counts as a use. */
+    void (*close)(struct kv_below *b); /* requires that none of its jobs is in flight */
+    /* True if the block can be read from there now. Counts as a use of the block. */
     bool (*find)(struct kv_below *b, const struct kv_key *key, struct kv_place *place_out);
-    /* Of a row that must ask others what they have; NULL, with sought and seeking: find knows by itself. seek: a waiting
-     * prompt lacks these n blocks, in this order. false: nobody is to be asked. Once sought is true of the ticket, find
-     * knows for a while what was answered. */
+    /* For rows that must ask other machines for their content; NULL, like sought and seeking, if find needs no
+     * question. seek: asks for the n blocks that a waiting prompt lacks, in this order. false: there is nobody to ask.
+     * Once sought is true for the ticket, find knows the answers for a while. */
     bool (*seek)(struct kv_below *b, const struct kv_key *key, uint32_t n, uint64_t *ticket_out);
-    bool (*sought)(const struct kv_below *b, uint64_t ticket); /* the answers are here, or will not come */
-    bool (*seeking)(const struct kv_below *b);                 /* an answer is still to come */
-    /* Is it there, or about to be, hidden or not? Then it need not be written. */
+    bool (*sought)(const struct kv_below *b, uint64_t ticket); /* all answers have arrived or timed out */
+    bool (*seeking)(const struct kv_below *b);                 /* an answer is outstanding */
+    /* True if the block is there or being written, hidden or not: it need not be written again. */
     bool (*has)(const struct kv_below *b, const struct kv_key *key);
-    /* Posts the read of a record, with the check of its payload. The place is kept until read_done. ST_NOT_FOUND,
-     * ST_AGAIN. */
+    /* Posts the read of a record and the check of its payload. The position is pinned until read_done. ST_NOT_FOUND: the
+     * block is gone; ST_AGAIN: try later. */
     enum status (*read)(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out, uint64_t *ticket_out);
     void (*read_done)(struct kv_below *b, struct kv_place place,
-                      bool bad); /* bad: it was doubted, or is no longer wanted: it goes */
-    /* Posts the write of a record, whose head it seals (kv_record_seal); the record does not change until write_done.
-     * Anything but ST_OK: not now, and the head is as it was. NULL, with write_done and takes: nothing is ever written
-     * there. */
+                      bool bad); /* bad: the record was doubted or has expired; the row drops it */
+    /* Seals the head of a record (kv_record_seal) and posts its write. The record must not change until write_done. On
+     * any status but ST_OK nothing is posted and the head is unchanged. NULL, like write_done and takes: the place is
+     * read only. */
     enum status (*write)(struct kv_below *b, const struct kv_write *w, struct kv_place *place_out);
     void (*write_done)(struct kv_below *b, struct kv_place place, enum status st);
-    bool (*takes)(const struct kv_below *b); /* false: writes are refused for a while */
-    /* its housekeeping, once for each turn of the engine; cheap when there is nothing */
+    bool (*takes)(const struct kv_below *b); /* false: writes are paused */
+    /* Housekeeping, once in each turn of the engine; cheap when there is nothing to do. */
     void (*turn)(struct kv_below *b);
-    bool (*busy)(const struct kv_below *b); /* it wants turns soon, though nothing is in flight */
+    bool (*busy)(const struct kv_below *b); /* needs a turn soon, even with nothing in flight */
     void (*stats)(const struct kv_below *b, struct kv_below_stats *out);
-    enum status (*check)(const struct kv_below *b); /* every link and count; ST_INVALID after logging the first fault */
-    uint64_t (*purge)(struct kv_below *b); /* drops all that it holds, nothing being in flight. How many blocks */
-    const struct kv_below_proof *proof;    /* NULL: what it holds was written by this process */
+    enum status (*check)(
+        const struct kv_below *b);         /* verifies every link and count; ST_INVALID after logging the first fault */
+    uint64_t (*purge)(struct kv_below *b); /* drops all blocks, with nothing in flight; returns their number */
+    const struct kv_below_proof *proof;    /* NULL: all its blocks were written by this process */
 };

@@ -52,12 +52,12 @@ enum status kv_hand_read(const void *data, size_t bytes, const struct kv_hand_sh
                          const struct digest_key *key, struct digest stores, struct kv_hand_index *out, char *why,
                          size_t why_bytes);
 uint64_t    kv_hand_bytes(uint32_t n_row);
-/* Writes kv_hand_bytes(n_row), whose rows [head, ...) are in place already: kv_hand_rows. */
+/* The rows of an index of kv_hand_bytes(n_row) bytes. The caller fills them, then kv_hand_finish writes head and digest. */
 struct kv_hand_row *kv_hand_rows(void *data);
 void kv_hand_finish(void *data, uint32_t n_row, const struct kv_hand_shape *shape, const struct digest_key *key,
                     struct digest stores);
 
-/* ---- of running tiers.   Thread: any; the engine's acts on it in kv_tiers_turn. */
+/* ---- of running tiers.   Thread: any; the engine thread acts on a request in kv_tiers_turn. */
 enum kv_hand { KV_SERVES, KV_FROZEN, KV_GIVEN };
 void kv_tiers_shape(const struct kv_tiers *t, struct kv_hand_shape *out);
 void kv_tiers_hand(struct kv_tiers *t, enum kv_hand want); /* SERVES <-> FROZEN -> GIVEN -> SERVES */

@@ -9,47 +9,47 @@ enum { STORE_PAGE = 4096, STORE_VERSION = 4 };
 
 enum { STORE_KEYS_MAX = 2 };
 
-/* What a store's files are made and read with: written with the first of each, read with all, so that a key can be
- * changed. */
+/* The keys of a store's files. Files are written with the first MAC key and the first secret, and read with any of them, so
+ * that a key can be changed. */
 struct store_keys {
-    const struct digest_key *mac[STORE_KEYS_MAX];    /* of digests: MACs, or without a key of the operator checksums */
+    const struct digest_key *mac[STORE_KEYS_MAX];    /* for digests: MACs, or checksums without a key of the operator */
     const unsigned char     *secret[STORE_KEYS_MAX]; /* [SEAL_SECRET]; the first NULL: files are plain */
     uint32_t                 n_mac, n_secret;
-    struct sealer           *sealer;    /* the calling thread's */
-    bool                     ephemeral; /* the secret is this start's: what make makes says so */
-    /* of the file in hand: set by make and open */
-    uint32_t         mac_is; /* which of mac it is under */
+    struct sealer           *sealer;    /* of the calling thread */
+    bool                     ephemeral; /* the secret ends with this start; headers made here say so */
+    /* of the current file; set by make and open */
+    uint32_t         mac_is; /* index in mac of its key */
     struct seal_key *key;    /* in memory of seal_take */
 };
 
-/* What a segment's file is, as far as it was read. Only of what was read and is not ours may a file ever be removed. */
+/* What a segment's file was found to be. Only a file that was read and is not ours may be removed. */
 enum store_word {
     STORE_OURS,
-    STORE_NOT_READ, /* it could not be opened or read (too many open files, a disk that fails): nothing is known of it; errno */
-    STORE_NO_FILE,       /* it is gone, or is a link, a pipe, a folder: nobody's business */
-    STORE_DAMAGED,       /* its header is none, or was changed; byte */
+    STORE_NOT_READ, /* could not be opened or read (too many open files, a failing disk), so nothing is known; errno in fault */
+    STORE_NO_FILE,       /* gone, or no regular file (a link, a pipe, a folder): left alone */
+    STORE_DAMAGED,       /* the header is missing or was changed; byte in fault */
     STORE_OTHER_VERSION, /* of another version of this format */
     STORE_OTHER_MODEL,   /* another fingerprint or geometry */
-    STORE_OTHER_KEY, /* its digests or its seals are of another key, or it has none where they are wanted, or the other way round */
-    STORE_OTHER_START, /* sealed under the key of a start that is over: nobody will ever read it */
+    STORE_OTHER_KEY, /* digests or seals of another key; or sealed where plain is expected, or plain where sealed is */
+    STORE_OTHER_START, /* sealed under the key of an earlier start: nobody can read it */
 };
 struct store_fault {
     int      error; /* STORE_NOT_READ: errno */
-    uint64_t byte;  /* STORE_DAMAGED: where the first thing is that is wrong */
+    uint64_t byte;  /* STORE_DAMAGED: offset of the first fault */
 };
 
 struct store_geometry {
     uint64_t record_bytes, segment_bytes; /* segment_bytes: of a file, header and footer included */
     uint32_t n_record;                    /* per segment */
 };
-/* As many records as fit; n_record 0: none, or more than the maxima above. */
+/* The geometry with as many records as fit; n_record 0: none fit, or a size is above the maxima. */
 struct store_geometry  store_geometry(uint64_t payload_bytes, uint64_t segment_bytes);
 static inline uint64_t store_record_off(const struct store_geometry *g, uint32_t index)
 {
     return STORE_PAGE + index * g->record_bytes;
 }
 
-struct store_row { /* of the footer, and of what a scan finds */
+struct store_row { /* one row of a footer, or of a scan */
     struct kv_key key;
     struct digest payload;
     uint32_t      index, block_tokens;
@@ -62,8 +62,7 @@ bool store_seq_of(const char *name, uint64_t *seq_out); /* false: not a segment'
 /* Numbers of the segments that lie in a folder, in rising order; *seq_out: malloc'd, the caller frees it. Returns 0 or
  * errno. */
 int store_list(int dir, uint64_t **seq_out, uint32_t *n_out);
-/* Sub-folder for damaged segments, kept for whoever wants to know what damaged them. Never read; it counts against the
- * store's budget. */
+/* Sub-folder for damaged segments, kept for inspection. Never read; its files count against the store's budget. */
 #define STORE_QUARANTINE "quarantine"
 
 /* The form of a segment, which all segments of one model and one geometry have. */
@@ -73,20 +72,19 @@ struct store_form {
     uint64_t                     payload_bytes;
     uint32_t                     block_tokens;
 };
-/* Makes the file, whole on disk, with its header. *direct: O_DIRECT wanted, and whether it is. errno in error_out on
- * ST_IO / ST_TOO_LARGE. */
+/* Makes the file with its header and reserves its whole size on disk. *direct: in: O_DIRECT is wanted; out: it is used. On
+ * ST_IO and ST_TOO_LARGE *error_out is an errno. */
 enum status store_file_make(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys, bool *direct,
                             int *fd_out, int *error_out);
-/* Opens an existing one for reading: *fd_out where it is ours. fault_out is set for the words that name it. */
+/* Opens an existing file for reading; *fd_out is set for STORE_OURS. *fault_out is set for the words that mention it. */
 enum store_word store_file_open(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys,
                                 bool *direct, int *fd_out, struct store_fault *fault_out);
-/* The same for one that another server made: it may have fewer records than ours: its_out. */
+/* The same for a file of another server, which may have fewer records than ours; *its_out is its geometry. */
 enum store_word store_file_open_foreign(int dir, uint64_t seq, const struct store_form *form, struct store_keys *keys,
                                         bool *direct, struct store_geometry *its_out, int *fd_out,
                                         struct store_fault *fault_out);
-/* What the header of a segment says of it, for tools that know nothing else. STORE_OTHER_KEY: its
- * digests or seals are of another key than those given; about_out is set all the same. For a plain file no secret is
- * looked at. */
+/* What a segment's header says, for tools without a configuration. STORE_OTHER_KEY: its digests or seals are of another key
+ * than those given; *about_out is set nevertheless. Secrets are not used for a plain file. */
 struct store_about {
     bool                  keyed, sealed;
     struct store_geometry g;
@@ -96,21 +94,21 @@ struct store_about {
 };
 enum store_word store_file_about(int dir, uint64_t seq, struct store_keys *keys, struct store_about *about_out,
                                  int *fd_out, struct store_fault *fault_out);
-/* The footer; buffer [store_footer_bytes] aligned to a page. row[n]: of records that are whole. */
+/* Writes the footer. buffer [store_footer_bytes], aligned to a page. row [n]: the complete records. */
 uint64_t    store_footer_bytes(const struct store_geometry *g);
 enum status store_footer_write(int fd, const struct store_geometry *g, uint64_t seq, const struct store_row *row,
                                uint32_t n, struct store_keys *keys, void *buffer, int *error_out);
-/* ST_NOT_FOUND: there is none, or it is torn. */
+/* ST_NOT_FOUND: there is no footer, or it is torn. */
 enum status store_footer_read(int fd, const struct store_geometry *g, uint64_t seq, uint32_t block_tokens,
                               struct store_keys *keys, void *buffer, struct store_row *row, uint32_t *n_out);
-/* What a segment holds: from its footer, or from the heads of its records. */
+/* The content of a segment, from its footer or from the heads of its records. */
 struct store_scan {
-    uint32_t n; /* rows found */
-    bool     from_footer;
-    bool footer_damaged; /* there is one, or there was: the segment had been full, and fault says where it is wrong */
-    uint32_t           n_damaged, n_unread; /* heads that are no empty page and no sound head; that could not be read */
-    struct store_fault fault;               /* of the first of either */
+    uint32_t           n; /* rows found */
+    bool               from_footer;
+    bool               footer_damaged;      /* the segment was full but its footer is damaged, at fault */
+    uint32_t           n_damaged, n_unread; /* heads that are neither empty nor sound; heads that could not be read */
+    struct store_fault fault;               /* the first fault of either kind */
 };
-/* row [form->g->n_record]: of records that are whole. buffer as for the footer. */
+/* row [form->g->n_record]: the complete records. buffer as for the footer. */
 void store_file_scan(int fd, const struct store_form *form, uint64_t seq, struct store_keys *keys, void *buffer,
                      struct store_row *row, struct store_scan *scan_out);

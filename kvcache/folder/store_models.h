@@ -1,13 +1,13 @@
 /* store_models: the sub-folders of a store's folder, one for each fingerprint, under one budget.   Private to kvcache/folder/ and tools.
  *
- *   DIR/LOCK                        one server at a time, whatever its model: so the budget is one server's to keep
+ *   DIR/LOCK                        one server at a time, of any model, so that one server keeps the budget
  *   DIR/model-<fingerprint>/        segments of one fingerprint, 64 hexadecimal digits
  *   DIR/model-<fingerprint>/USED    a decimal number; the server that was started last has the highest
- *   DIR/seg-<seq>.kv                of versions that had no sub-folders: as if of a model that was used before all others
+ *   DIR/seg-<seq>.kv                of versions without sub-folders; treated as the model used longest ago
  *
- * The number in USED is made of the numbers that are there, not of a clock: a clock that is set back would make the newest the oldest.
- * It is written before anything else of a start, so a server that is killed between any two writes leaves at worst an empty sub-folder,
- * or one without a number, which counts as never used. Only the server that holds LOCK removes anything. */
+ * The number in USED follows from the numbers that are there, not from a clock: a clock that is set back would make the newest
+ * sub-folder the oldest. USED is the first file that a start writes. A server that is killed between two writes leaves at worst an
+ * empty sub-folder, or one without a number, which counts as never used. Only the server that holds LOCK removes files. */
 #pragma once
 #include "kvcache/ident.h"
 #include <stdbool.h>
@@ -17,21 +17,23 @@
 enum { MODELS_NAME = 80 };
 
 void models_name(char *out, size_t bytes, const struct kv_key *fingerprint); /* "model-<64 digits>" */
-bool models_is_name(const char *name); /* of a sub-folder; no such name leads out of the folder */
-/* The number of a sub-folder; 0: it has none that can be read. */
+bool models_is_name(
+    const char *name); /* true for the name of a sub-folder; such a name never leads out of the folder */
+/* The number in USED of a sub-folder; 0: none, or unreadable. */
 uint64_t models_used(int sub);
 
 /* Makes and opens root/own, and gives it the highest number. Returns 0 or errno. own: as models_name makes it. */
 int models_open(int root, const char *own, int *dir_out);
-/* Removes what is empty: at the end of a server that kept nothing, and sub-folders that others have left so. */
+/* Removes empty sub-folders: of a server that kept nothing, and those that others left. */
 void models_tidy(int root);
 
 /* Bytes of the segments in one sub-folder. Returns 0 or errno. */
 int models_bytes(int sub, uint64_t *bytes_out);
-/* Bytes of segments that are not in root/own: *bytes_out. Files that others have put there are not counted. Returns 0
- * or errno; then nothing is known. */
+/* *bytes_out: bytes of segments outside root/own. Files that are no segments are not counted. Returns 0, or errno with
+ * *bytes_out unset. */
 int models_others(int root, const char *own, uint64_t *bytes_out);
-/* Removes segments of other models, those of the one that was used longest ago first and of these the oldest, until at
- * most bytes_max are left. *bytes_out: how many are left, which may be more where a file could not be read or removed.
- * n_removed_out: files. Only what was read and found a segment of a store is removed. Returns 0 or errno. */
+/* Removes segments of other models until at most bytes_max bytes of them are left: first of the model used longest ago, and
+ * of that the oldest segment. *bytes_out: bytes left, possibly more than bytes_max if a file could not be read or
+ * removed. *n_removed_out: removed files. Only files that were read and identified as segments are removed. Returns 0 or
+ * errno. */
 int models_shrink(int root, const char *own, uint64_t bytes_max, uint64_t *bytes_out, uint32_t *n_removed_out);

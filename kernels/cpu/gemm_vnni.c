@@ -9,6 +9,10 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
 enum { COLS = GEMM_COLS, AHEAD = 4096 };
+/* How many panels R rows multiply side by side. One row reads each code once and waits for memory alone, and memory is
+ * fastest as one long run: panels of bytes, which follow each other, are taken one after another. Half bytes lie side
+ * by side already. */
+#define SIDE(t, R) ((t) == BYTES && (R) == 1 ? 1 : COLS)
 
 INLINE __m512i lane_of(const char *p)
 {
@@ -83,7 +87,10 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
         for (uint32_t i = 0; i < n; i += t == BYTES ? 4 : 8, w += w_step) {
             __m512i b[COLS];
             if (t == BYTES) {
-                if (last) UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + (size_t)c * w_col + ahead, _MM_HINT_T0);
+                if (R == 1)
+                    _mm_prefetch(w + CODES_AHEAD, _MM_HINT_T0);
+                else if (last)
+                    UNROLL for (int c = 0; c < C; c++) _mm_prefetch(w + (size_t)c * w_col + ahead, _MM_HINT_T0);
                 UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_loadu_si512(w + (size_t)c * w_col);
                 QUAD(x);
                 x += 4;
@@ -123,7 +130,7 @@ INLINE void tile16(const struct codes_part *p, const enum codes t, const int R, 
 #define TILE16(name, t, R)                                                                      \
     static void name##_##R(const struct codes_part *p, uint32_t cols)                           \
     {                                                                                           \
-        if (cols == COLS) {                                                                     \
+        if (SIDE(t, R) > 1 && cols == COLS) {                                                   \
             tile16(p, t, R, COLS);                                                              \
             return;                                                                             \
         }                                                                                       \
@@ -173,7 +180,7 @@ INLINE void tile8(const struct part8 *p, const int R, const int C)
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] = _mm512_slli_epi32(
         _mm512_sub_epi32(_mm512_setzero_si512(), lane_of(x + (size_t)r * p->x_stride + p->sum_at)), 7);
     for (uint32_t i = 0; i < p->n; i++, x += 4, w += 64) {
-        if (C == 1) _mm_prefetch(w + 2048, _MM_HINT_T0); /* one stream only: ask ahead */
+        if (C == 1) _mm_prefetch(w + (R == 1 ? CODES_AHEAD : 2048), _MM_HINT_T0); /* one stream only: ask ahead */
         __m512i b[COLS];
         UNROLL for (int c = 0; c < C; c++) b[c] = _mm512_loadu_si512(w + (size_t)c * p->w_col);
         UNROLL for (int r = 0; r < R; r++)
@@ -206,7 +213,7 @@ INLINE void tile8(const struct part8 *p, const int R, const int C)
             tile8(&q, R, C);                                                                                  \
         for (; cols; cols--, q.out += GEMM_PANEL, q.w += q.w_col, q.scale += q.scale_col) tile8(&q, R, 1);    \
     }
-TILE8(1, COLS)
+TILE8(1, 1)
 TILE8(2, COLS)
 TILE8(3, COLS)
 TILE8(4, COLS)

@@ -1,5 +1,5 @@
 # install: names what is missing to build, run and check Spillway, and installs exactly that through apt-get.
-# Sourced by ./serve and ./check:  spillway_install build|check|aarch64|balancer|services
+# Sourced by ./serve and ./check:  spillway_install build|check|aarch64|balancer|services|slurm
 #
 # Each row: what shows that it is there | the Debian and Ubuntu package. A package with "/" names alternatives: the first known to apt.
 
@@ -50,6 +50,15 @@ spillway_needs_services='
 cmd:systemd-analyze|systemd
 '
 
+# For the files of deploy/slurm (tests/deploy/slurm.py), which runs daemons of its own.
+spillway_needs_slurm='
+cmd:sbatch|slurm-client
+cmd:slurmctld|slurmctld
+cmd:slurmd|slurmd
+cmd:munged|munge
+cmd:openssl|openssl
+'
+
 spillway_has() {
     case $1 in
     cmd:*) PATH=$PATH:/usr/sbin:/sbin command -v "${1#cmd:}" >/dev/null 2>&1 ;;
@@ -71,6 +80,7 @@ spillway_missing() {
     [ "$1" = check ] && spillway_rows="$spillway_rows$spillway_needs_check"
     [ "$1" = aarch64 ] && spillway_rows=$spillway_needs_aarch64
     [ "$1" = services ] && spillway_rows=$spillway_needs_services
+    [ "$1" = slurm ] && spillway_rows=$spillway_needs_slurm
     [ "$1" = balancer ] && spillway_rows=$spillway_needs_balancer
     echo "$spillway_rows" | while IFS='|' read -r spillway_what spillway_package; do
         [ -n "$spillway_what" ] || continue

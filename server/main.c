@@ -20,6 +20,7 @@
 #include "server/notify.h"
 #include "server/options.h"
 #include "server/routes.h"
+#include "transfer/peer/room.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -414,11 +415,13 @@ int main(int argc, char **argv)
     a.t_start_us = a.t_line_us = clock_us();
     a.tty = isatty(STDERR_FILENO);
     harden();
+    int code;
+    if (room_main(argc, argv, &code)) return code; /* the process of a server in which UCX runs */
     memory_setup();
     stacks_init();
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
-    int code = config_parse(&a.cfg, argc, argv, environ, err, sizeof err);
+    code = config_parse(&a.cfg, argc, argv, environ, err, sizeof err);
     if (code) return say_error(code, err);
     if (a.cfg.help) {
         struct buf b;

@@ -16,6 +16,7 @@ pc:libutf8proc|libutf8proc-dev
 pc:libxxhash|libxxhash-dev
 pc:liburing|liburing-dev
 pc:libcurl|libcurl4-openssl-dev
+pc:ucx|libucx-dev
 file:/usr/include/llhttp.h,/usr/share/include/llhttp/llhttp.h|libllhttp-dev/node-llhttp
 cmd:ccache|ccache
 '

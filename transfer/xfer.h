@@ -46,9 +46,10 @@ struct xfer_seg {
     enum xfer_kind kind;
     unsigned char *base;   /* HOST; DEVICE without ranks, which is memory of this process */
     int            fd;     /* FILE; stays open until xfer_seg_drop has returned */
-    bool           lent;   /* HOST: a lane to other machines may let their servers read it, until xfer_seg_drop */
+    bool           lent;   /* HOST, mapped from fd: a lane to other machines may let their servers read it */
     bool           direct; /* FILE: opened with O_DIRECT: places, lengths and memory are multiples of 4096 */
     uint64_t       bytes;
+    uint64_t       epoch; /* REMOTE: of the connection to the peer, whose number is in fd (peer/lane_ucx.h) */
     /* FILE: the lane's thread seals what it writes and opens what it reads. A sealed blob's head has job.skip bytes. A
      * blob that does not open gives ST_INVALID. NULL: the file is plain. The key outlives the segment's jobs. */
     const struct seal_key   *seal;

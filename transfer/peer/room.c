@@ -1,0 +1,281 @@
+/* The process in which UCX runs: its one thread sleeps until a socket, UCX or the lane wants something. */
+#ifdef WITH_UCX
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "transfer/peer/room_impl.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TURN_MS = 250, FLIGHT_MS = 10, NAMES_MS = 10000, SETUP_MS = 10000, POLL_MAX = 4 + PEERS_MAX + PEER_GUESTS_MAX };
+
+/* ---- to the lane */
+
+/* false: the lane is gone. */
+static bool send_notes(struct room *l)
+{
+    while (l->n_note) {
+        l->out.type = ROOM_NOTE;
+        l->out.note = l->note[l->note_first];
+        enum status st = room_send(l->fd, &l->out, -1);
+        if (st) return st == ST_AGAIN;
+        l->note_first = (l->note_first + 1) % NOTES_MAX;
+        l->n_note--;
+    }
+    return true;
+}
+
+/* What became of a GET. There is room for as many as may be out; else the lane is gone. */
+static void tell_done(struct room *l, uint32_t flight, enum status st)
+{
+    struct room_packet p = { .type = ROOM_DONE, .done = { flight, st } };
+    while (room_send(l->fd, &p, -1) == ST_AGAIN) {
+        struct pollfd w = { .fd = l->fd, .events = POLLOUT };
+        (void)poll(&w, 1, TURN_MS);
+    }
+}
+
+/* ---- GETs */
+
+static void got(void *arg, enum status st)
+{
+    struct flight *f = arg;
+    if (f->from->epoch == f->epoch) {
+        f->from->n_flight--;
+        f->from->moved_us = clock_us();
+    }
+    f->used = false;
+    tell_done(f->room, (uint32_t)(f - f->room->flight), st);
+}
+
+static void get(struct room *l, const struct room_get *g)
+{
+    struct speaker *s = &l->peer[g->peer];
+    struct flight  *f = &l->flight[g->flight];
+    CHECK(g->peer < PEERS_MAX && g->flight < ROOM_FLIGHTS && !f->used);
+    CHECK(g->dst_off <= l->slab_bytes && g->bytes <= l->slab_bytes - g->dst_off);
+    if (s->state != SPEAKER_UP || s->epoch != g->epoch || g->src_off > s->bytes || g->bytes > s->bytes - g->src_off) {
+        tell_done(l, g->flight, ST_PEER_LOST);
+        return;
+    }
+    *f = (struct flight){ .room = l, .from = s, .epoch = s->epoch, .used = true };
+    if (!s->n_flight++) s->moved_us = clock_us();
+    ucx_get(&f->job, s->reach, l->slab + g->dst_off, g->bytes, g->src_off, got, f);
+}
+
+/* ---- what the lane says */
+
+static void take_note(struct room *l, const struct peer_note *n)
+{
+    if (n->type == PEER_IDENT) {
+        l->ident.fingerprint = n->fingerprint;
+        l->ident.record_bytes = n->record_bytes;
+        l->identified = true;
+        return;
+    }
+    struct speaker *s = n->type == PEER_ANSWER ? &l->guest[n->peer] : &l->peer[n->peer];
+    if (s->state != SPEAKER_UP || s->epoch != n->epoch) return;
+    if (n->type == PEER_DROP) {
+        talk_end(l, s, "its blocks are not what they should be", n->wait_ms);
+        return;
+    }
+    struct pwire_msg *m = &l->reply;
+    m->type = n->type == PEER_ASK ? PWIRE_LOOKUP : n->type == PEER_ANSWER ? PWIRE_FOUND : PWIRE_RELEASE;
+    m->lease = n->lease;
+    m->lease_ms = n->lease_ms;
+    m->n = n->n;
+    if (n->type == PEER_ASK) memcpy(m->key, n->key, n->n * sizeof *m->key);
+    if (n->type == PEER_ANSWER) memcpy(m->where, n->where, n->n * sizeof *m->where);
+    talk_say(l, s, m);
+}
+
+static void take_slab(struct room *l, int fd, uint64_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED || l->slab) {
+        LOG_ERROR("peer: the memory of blocks cannot be mapped: %s", strerror(errno));
+        if (p != MAP_FAILED) munmap(p, bytes);
+        return;
+    }
+    l->slab = p;
+    l->slab_bytes = bytes;
+    l->lent = ucx_lend(l->u, p, bytes) == ST_OK;
+}
+
+/* false: the lane is gone. */
+static bool hear_lane(struct room *l)
+{
+    for (;;) {
+        int         fd;
+        enum status st = room_recv(l->fd, &l->in, &fd, 0);
+        if (st) return st == ST_AGAIN;
+        if (l->in.type == ROOM_NOTE) take_note(l, &l->in.note);
+        if (l->in.type == ROOM_GET) get(l, &l->in.get);
+        if (l->in.type == ROOM_SLAB && fd >= 0) take_slab(l, fd, l->in.slab_bytes);
+        if (fd >= 0) close(fd);
+    }
+}
+
+/* ---- peers by their names */
+
+static bool same_address(const struct names_found *a, const struct names_found *b)
+{
+    return a->n_addr == b->n_addr && !memcmp(&a->addr, &b->addr, a->n_addr);
+}
+
+/* Addresses that a name gives are peers; those that it gives no more are forgotten once they are not connected. */
+static void look_at_names(struct room *l)
+{
+    struct names_found found[PEERS_MAX];
+    uint64_t           round;
+    if (!l->names) return;
+    uint32_t n = names_get(l->names, found, PEERS_MAX, &round);
+    if (round == l->names_round) return;
+    l->names_round = round;
+    for (uint32_t i = 0; i < PEERS_MAX; i++) l->peer[i].known = false;
+    for (uint32_t k = 0; k < n; k++) {
+        struct speaker *s = NULL, *room = NULL;
+        for (uint32_t i = 0; i < PEERS_MAX; i++) {
+            struct speaker *p = &l->peer[i];
+            if (p->at.n_addr && same_address(&p->at, &found[k])) s = p;
+            if (!room && !p->known && p->state == SPEAKER_OFF && !p->at.n_addr) room = p;
+        }
+        if (!s && room) {
+            s = room;
+            s->at = found[k];
+            s->myself = s->said = false;
+            s->retry_us = s->wait_ms = 0;
+        }
+        if (s) s->known = true;
+    }
+    for (uint32_t i = 0; i < PEERS_MAX; i++)
+        if (!l->peer[i].known && l->peer[i].state == SPEAKER_OFF) l->peer[i].at.n_addr = 0;
+}
+
+static void names_woke(void *arg)
+{
+    const struct room *l = arg;
+    (void)!write(l->wake[1], "", 1); /* full: it wakes anyway */
+}
+
+/* ---- the turn */
+
+static void turn(struct room *l)
+{
+    uint64_t now = clock_us();
+    look_at_names(l);
+    if (l->listener >= 0) talk_accept(l, now);
+    talk_connect_due(l, now);
+    for (uint32_t i = 0; i < PEERS_MAX; i++) talk_turn(l, &l->peer[i], now);
+    for (uint32_t i = 0; i < PEER_GUESTS_MAX; i++) talk_turn(l, &l->guest[i], now);
+    ucx_progress(l->u);
+}
+
+static void add_poll(struct pollfd *p, uint32_t *n, int fd, bool out)
+{
+    p[*n] = (struct pollfd){ .fd = fd, .events = (short)(POLLIN | (out ? POLLOUT : 0)) };
+    ++*n;
+}
+
+static bool add_speaker(struct pollfd *p, uint32_t *n, const struct speaker *s)
+{
+    if (s->state == SPEAKER_OFF) return false;
+    add_poll(p, n, s->c.fd, s->state == SPEAKER_CONNECTING || s->c.n_out);
+    return true;
+}
+
+/* Until a socket, UCX or the lane wants something, or a clock has to be looked at. */
+static void wait_for_events(struct room *l)
+{
+    struct pollfd p[POLL_MAX];
+    uint32_t      n = 0;
+    bool          anybody = false;
+    char          drop[64];
+    add_poll(p, &n, l->wake[0], false);
+    add_poll(p, &n, l->fd, l->n_note);
+    add_poll(p, &n, ucx_fd(l->u), false);
+    if (l->listener >= 0) add_poll(p, &n, l->listener, false);
+    for (uint32_t i = 0; i < PEERS_MAX; i++) {
+        anybody |= l->peer[i].known && !l->peer[i].myself;
+        anybody |= add_speaker(p, &n, &l->peer[i]);
+    }
+    for (uint32_t i = 0; i < PEER_GUESTS_MAX; i++) anybody |= add_speaker(p, &n, &l->guest[i]);
+    if (!ucx_arm(l->u)) return;
+    int ms = ucx_in_flight(l->u) ? FLIGHT_MS : anybody ? TURN_MS : -1; /* UCX has lost wake-ups of GETs before */
+    if (poll(p, n, ms) > 0 && p[0].revents) (void)!read(l->wake[0], drop, sizeof drop);
+}
+
+/* ---- life */
+
+static bool set_up(struct room *l)
+{
+    const char *peer[PEERS_MAX];
+    int         fd;
+    if (room_recv(l->fd, &l->in, &fd, SETUP_MS) || l->in.type != ROOM_SETUP) return false;
+    l->setup = l->in.setup;
+    l->listener = l->setup.listens ? fd : -1;
+    l->out.type = ROOM_FAILED;
+    const char *device = *l->setup.device ? l->setup.device : NULL;
+    enum status st = ucx_open(l->setup.transport, device, &l->u, l->out.why, sizeof l->out.why);
+    for (uint32_t i = 0; i < l->setup.n_peer; i++) peer[i] = l->setup.peer[i];
+    if (!st && l->setup.n_peer) {
+        st = names_start(peer, l->setup.n_peer, l->setup.names_ms ? l->setup.names_ms : NAMES_MS, names_woke, l,
+                         &l->names);
+        if (st) snprintf(l->out.why, sizeof l->out.why, "a peer is named by HOST:PORT, at most %d of them", PEERS_MAX);
+    }
+    if (!st) l->out.type = ROOM_READY;
+    return room_send(l->fd, &l->out, -1) == ST_OK && !st;
+}
+
+static int run(int fd)
+{
+    struct room *l = calloc(1, sizeof *l);
+    if (!l) return EXIT_SOFTWARE;
+    l->fd = fd;
+    for (uint32_t i = 0; i < PEERS_MAX; i++) l->peer[i] = (struct speaker){ .index = i, .c.fd = -1 };
+    for (uint32_t i = 0; i < PEER_GUESTS_MAX; i++)
+        l->guest[i] = (struct speaker){ .index = i, .c.fd = -1, .guest = true };
+    if (pipe2(l->wake, O_CLOEXEC | O_NONBLOCK) || getrandom(l->id, sizeof l->id, 0) != sizeof l->id)
+        return EXIT_SOFTWARE;
+    if (!set_up(l)) return EXIT_CONFIG;
+    while (hear_lane(l)) {
+        turn(l);
+        if (!send_notes(l)) break;
+        wait_for_events(l);
+    }
+    return 0; /* with the server that it belongs to; the system closes all that is open */
+}
+
+bool room_main(int n_arg, char **arg, int *code_out)
+{
+    struct stat st;
+    if (n_arg != 3 || strcmp(arg[1], "peer-room")) return false;
+    int fd = (int)strtol(arg[2], NULL, 10); /* looked at below */
+    (void)signal(SIGINT, SIG_IGN);          /* its server says when it ends */
+    (void)signal(SIGTERM, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN);
+    *code_out = fstat(fd, &st) || !S_ISSOCK(st.st_mode) ? EXIT_USAGE : run(fd);
+    if (*code_out != EXIT_USAGE) _exit(*code_out); /* without what libraries do at an exit */
+    return true;
+}
+#else
+#include "transfer/peer/room.h"
+
+bool room_main(int n_arg, char **arg, int *code_out)
+{
+    (void)n_arg;
+    (void)arg;
+    (void)code_out;
+    return false;
+}
+#endif

@@ -12,6 +12,7 @@ enum thread_role {
     THREAD_RANK,
     THREAD_XFER,
     THREAD_MAIN,
+    THREAD_GUIDE,
 };
 
 #ifdef __cplusplus /* the host side of kernels/cuda: CHECK alone */

@@ -41,6 +41,7 @@ struct batch_cfg eng_batch_cfg(const struct eng_cfg *c)
         .ban_max = bound(4096, c->seqs_max),
         .allow_max = bound(c->vocab, c->seqs_max),
         .bias_max = bound(c->vocab, c->seqs_max),
+        .mask_max = bound((c->vocab + 31) / 32, c->seqs_max),
     };
 }
 
@@ -82,6 +83,7 @@ static enum status create_parts(struct engine *e, const uint32_t *eos_id)
     if (!st) st = pool_init(&e->reqs, "requests", n_seq, sizeof(struct req));
     if (!st) st = pool_init(&e->seqs, "sequences", n_seq, sizeof(struct seq));
     if (!st) st = ring_init(&e->inbox, n_seq + 1);
+    if (!st) st = guides_create(c->n_guide_thread, n_seq, &e->inbox, &e->guides);
     if (st) return st;
     uint32_t *eos = calloc(c->n_eos + 1, sizeof *eos);
     if (eos && c->n_eos) memcpy(eos, eos_id, c->n_eos * sizeof *eos);
@@ -139,6 +141,7 @@ void eng_free(struct engine *e)
 {
     if (!e) return;
     step_settle(e);
+    guides_free(e->guides);
     sched_close(&e->sched);
     kv_tiers_close(e->tiers, e->cfg.tiers_flush_us);
     kv_free(e->kv);

@@ -48,6 +48,7 @@ struct eng_cfg {
     uint32_t                   preempt_every;  /* tests: sched_cfg.preempt_every                          */
     const struct kv_tiers_cfg *tiers;          /* or NULL: none. kv, blocks, lengths are filled in here */
     uint64_t                   tiers_flush_us; /* eng_free: how long the stores may take what is only on the host */
+    uint32_t                   n_guide_thread; /* make masks of grammars; 0: the engine's own thread does    */
     uint64_t                   step_us_hint;   /* first guess of a step's length for health; 0: 1 s       */
 };
 

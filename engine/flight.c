@@ -149,6 +149,7 @@ static void append(struct engine *e, const struct batch *b, struct seq *s, uint3
     fair_charge(s->q->tenant, 1);
     step_count(&e->a.n_generated, 1);
     if (finish == ENG_NONE) {
+        if (s->c->guide) guide_post(e->guides, s->c->guide, t.id);
         req_notify(e, s->q);
         return;
     }

@@ -7,6 +7,7 @@
 #pragma once
 #include "base/ring.h"
 #include "base/status.h"
+#include "engine/guide.h"
 #include "kvcache/device/kv.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -63,6 +64,7 @@ struct eng_choice {
     _Atomic int      finish;      /* enum eng_finish; read it BEFORE n_out, both with acquire   */
     uint32_t         stop_id;     /* valid with ENG_STOP: the id that ended it (it is the last of id[]) */
     bool             stop_is_eos; /* it was an EOS id of the model, not one of stop_id       */
+    struct guide    *guide;       /* or NULL: its grammar (guide.h), the submitter's; one for each choice */
     _Atomic bool     canceled;    /* submitter: this choice alone is enough (stop string found) */
 };
 

@@ -12,6 +12,7 @@ struct sample_need sample_need(const struct seq *s, uint32_t n_eos)
 {
     const struct eng_sampling *p = &s->r->s;
     struct sample_need         n = { .allow = p->n_allowed, .bias = p->n_bias, .ban = p->n_bad_word };
+    if (s->c->guide) guide_mask(s->c->guide, &n.mask);
     if (wants_hist(p)) n.hist = wants_prompt(p) ? seq_n_ahead(s) : seq_n_out_ahead(s);
     if (seq_n_out_ahead(s) < p->min_tokens) n.ban += p->n_stop_id + n_eos;
     return n;
@@ -45,6 +46,11 @@ bool sample_possible(const struct batch *b, const struct eng_request *r, uint32_
     const struct eng_sampling *p = &r->s;
     uint64_t                   ban = (uint64_t)p->n_bad_word + p->n_stop_id + n_eos;
     uint64_t                   hist = wants_hist(p) ? (uint64_t)r->n_prompt + p->max_tokens : 0;
+    for (uint32_t i = 0; i < r->n_choice; i++) {
+        uint32_t n_mask = 0;
+        if (r->choice[i].guide) guide_mask(r->choice[i].guide, &n_mask);
+        if (n_mask > b->max.mask_max) return false;
+    }
     return hist <= b->max.hist_max && ban <= b->max.ban_max && p->n_allowed <= b->max.allow_max &&
            p->n_bias <= b->max.bias_max;
 }
@@ -116,6 +122,15 @@ void sample_add(struct batch *b, const struct seq *s, const uint32_t *ids, uint3
     CHECK(p->n_allowed <= b->max.allow_max - b->n_allow);
     if (p->n_allowed) memcpy(b->allow + b->n_allow, p->allowed_id, p->n_allowed * sizeof *p->allowed_id);
     b->n_allow += p->n_allowed;
+
+    o->mask_start = b->n_mask;
+    if (s->c->guide) {
+        const uint32_t *mask = guide_mask(s->c->guide, &o->n_mask);
+        CHECK(guide_state(s->c->guide) == GUIDE_READY);
+        CHECK(o->n_mask <= b->max.mask_max - b->n_mask);
+        memcpy(b->mask + b->n_mask, mask, o->n_mask * sizeof *mask);
+        b->n_mask += o->n_mask;
+    }
 
     o->bias_start = b->n_bias;
     o->n_bias = p->n_bias;

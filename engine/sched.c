@@ -212,6 +212,7 @@ bool sched_sibling(struct sched *s, struct seq *kid, struct seq *lead)
     struct sample_need need = sample_need(kid, s->cfg.n_eos);
     if (s->n_running >= s->cfg.seqs_max || s->n_running >= s->cfg.tokens_max) return false;
     if (!sample_fits(s->batch, s->used, need)) return false;
+    if (kid->c->guide && guide_state(kid->c->guide) != GUIDE_READY) return false;
     if (kv_seq_open(s->kv, kid->r->salt, &kid->kv)) return false;
     seq_load(kid, s->ids + (size_t)kid->kv.slot * s->cfg.context_max);
     sample_use(&s->used, need);

@@ -3,15 +3,24 @@
 #include "engine/sched_impl.h"
 #include "base/check.h"
 
-/* Rows that could be computed: none for whoever surely ends in flight, or waits for its fork. */
+/* Rows that could be computed: none for whoever surely ends in flight, or waits for its fork, or whose grammar must know the
+ * token in flight. */
 static uint32_t rows_left(const struct sched *s, const struct seq *q)
 {
     uint32_t n = seq_n_ahead(q);
+    if (q->c->guide && q->fly_token) return 0;
     if (q->forking || (q->fly_token && (n >= q->n_max || n >= s->cfg.context_max))) return 0;
     return n - seq_next(q);
 }
 
 static bool gave_up(const struct sched *s) { return s->in_flight && s->short_of_blocks; }
+
+/* May the next row sample? A mask that is still being made is not waited for. */
+static bool may_sample(const struct sched *s, const struct seq *q, struct sample_need need)
+{
+    if (q->c->guide && guide_state(q->c->guide) != GUIDE_READY) return false;
+    return sample_fits(s->batch, s->used, need);
+}
 
 /* Gives q up to n rows of the budget. false: no row of it can run in this step. */
 static bool plan_rows(struct sched *s, struct seq *q, uint32_t n)
@@ -21,7 +30,7 @@ static bool plan_rows(struct sched *s, struct seq *q, uint32_t n)
     if (n > left) n = left;
     if (n > s->budget) n = s->budget;
     struct sample_need need = sample_need(q, s->cfg.n_eos);
-    if (n == left && !sample_fits(s->batch, s->used, need)) n--; /* all but the row that would sample */
+    if (n == left && !may_sample(s, q, need)) n--; /* all but the row that would sample */
     if (n) n = sched_take(s, q, n);
     if (!n) return false;
     q->n_step = n;
@@ -43,7 +52,7 @@ static void plan_rest(struct sched *s)
         uint32_t           left = rows_left(s, q), n = q->n_step + s->budget;
         if (n > s->cfg.chunk_max) n = s->cfg.chunk_max;
         if (n > left) n = left;
-        if (n == left && !q->samples && !sample_fits(s->batch, s->used, need)) n--;
+        if (n == left && !q->samples && !may_sample(s, q, need)) n--;
         if (n <= q->n_step || !sched_reserve(s, q, seq_next(q) + n)) continue;
         s->budget -= n - q->n_step;
         q->n_step = n;

@@ -59,6 +59,18 @@ static void sweep_choices(struct engine *e)
     }
 }
 
+/* A grammar that has come to a bound, or to a place where no token goes on: that request ends with an error. */
+static void sweep_guides(struct engine *e)
+{
+    for (uint32_t i = e->sched.n_running; i-- > 0;) {
+        struct seq *s = e->sched.running[i];
+        if (!s->c->guide || s->forking || guide_state(s->c->guide) != GUIDE_FAILED) continue;
+        LOG_WARN_LIMITED("eng: the grammar of request %016" PRIx64 " cannot go on, it ends with an error", s->r->id);
+        req_finish(e, s->q, ENG_ERROR, ST_TOO_LARGE, false);
+        return; /* all its choices have left the list; another request's turn is the next step */
+    }
+}
+
 static void sweep(struct engine *e)
 {
     bool canceled =
@@ -70,6 +82,7 @@ static void sweep(struct engine *e)
     if (canceled) sweep_canceled(e);
     if (e->next_deadline_us <= e->now_us) sweep_deadlines(e);
     sweep_choices(e);
+    sweep_guides(e);
 }
 
 /* ---- the step */

@@ -26,6 +26,7 @@ struct engine {
     struct flight     flight[ENG_DEPTH_MAX]; /* a ring: n_flight in flight, the oldest at first */
     uint32_t          first, n_flight, depth;
     uint64_t          n_plan, done_us; /* plans so far; when the last step was done */
+    struct guides    *guides;
     struct pool       reqs, seqs;
     struct list       live, retry; /* requests: not final; with a message that the outbox did not take */
     uint64_t          n_arrival, next_deadline_us, now_us;

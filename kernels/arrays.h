@@ -19,7 +19,8 @@
     X(hist_max,  1 << 16) \
     X(ban_max,   1 << 14) \
     X(allow_max, 1 << 14) \
-    X(bias_max,  1 << 14)
+    X(bias_max,  1 << 14) \
+    X(mask_max,  1 << 14)
 
 /* Sizes of a step.   X(name, most, padded)
  * most: its bound, an expression of the bounds m. padded: a decode step that a GPU runs as a graph has as many as its bucket. */
@@ -36,6 +37,7 @@
     X(n_ban,        m->ban_max,                false)                                                      \
     X(n_allow,      m->allow_max,              false)                                                      \
     X(n_bias,       m->bias_max,               false)                                                      \
+    X(n_mask,       m->mask_max,               false)                                                      \
     X(n_lp,         m->rows_max,               false) /* rows whose logprob of a given id is wanted     */ \
     X(lp_top,       OP_SAMPLE_TOP_MAX,         false) /* how many tops those want: the most of them     */ \
     X(n_patch_id,   m->seqs_max,               true)  /* entries of id that the step before draws       */ \
@@ -61,7 +63,8 @@
     X(hist,       uint32_t,             n_hist,       0, DEV_PACK_POOL, DEV_ANY,        "lists")           \
     X(ban,        uint32_t,             n_ban,        0, DEV_PACK_POOL, DEV_ANY,        "lists")           \
     X(allow,      uint32_t,             n_allow,      0, DEV_PACK_POOL, DEV_ANY,        "lists")           \
-    X(bias,       struct op_bias,       n_bias,       0, DEV_PACK_POOL, DEV_ANY,        "lists")
+    X(bias,       struct op_bias,       n_bias,       0, DEV_PACK_POOL, DEV_ANY,        "lists")           \
+    X(mask,       uint32_t,             n_mask,       0, DEV_PACK_POOL, DEV_ANY,        "lists")
 #define DEV_STEP_ARRAYS(X)                                                                                 \
     X(logit_row,  uint32_t,             n_logit,      0, DEV_PACK_SKIP, DEV_ROW,        "wanted rows")     /* to sample, then for prompt logprobs */ \
     X(sample,     struct op_sample_row, n_sample,     0, DEV_PACK_OWN,  DEV_SAMPLE,     "sampling rows")   \
@@ -94,7 +97,8 @@
     U(hist_start) U(n_prompt) U(n_hist)                                     /* the first n_prompt of n_hist ids are the prompt */ \
     U(bias_start) U(n_bias)                                                                                       \
     U(ban_start) U(n_ban)                                                   /* ids that must not be drawn (stop ids before min_tokens, bad words) */ \
-    U(allow_start) U(n_allow)                                               /* n_allow > 0: only these may be drawn */
+    U(allow_start) U(n_allow)                                               /* n_allow > 0: only these may be drawn */ \
+    U(mask_start) U(n_mask)                                                 /* n_mask > 0: words of 32 bits; only ids whose bit is 1 may be drawn */
 
 /* clang-format on */
 

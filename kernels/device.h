@@ -118,7 +118,7 @@ struct op_moe { /* softmax over all experts, top-k, optional renormalise, SwiGLU
 };
 
 /* Sampling of n rows of logits. Per row, in vLLM's order (v1/sample/sampler.py):
- *   mask (allowed, banned); bias; repetition, frequency, presence penalties; temperature (below 1e-5: argmax, done);
+ *   mask (a bit for each id, allowed, banned); bias; repetition, frequency, presence penalties; temperature (below 1e-5: argmax, done);
  *   min-p against the most likely id; top-k; top-p over what is left: the fewest ids, most likely first, whose
  *   probabilities reach top_p, at least one; a draw by inverse CDF over the survivors in order of id, at
  *   rng_unit(rng_philox(seed, stream, counter).x[0]).

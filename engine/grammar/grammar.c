@@ -268,6 +268,7 @@ enum status gr_build(struct gr_rules *r, uint32_t start, struct grammar **g_out,
     enum status     st = gr_rules_status(r);
     struct grammar *g = calloc(1, sizeof *g);
     struct facts    f = { calloc(r->terminal.n + 1, 1), calloc(r->n_rule + 1, 1) };
+    if (g) atomic_init(&g->n_user, 1);
     if (g) g->nullable = calloc(r->n_rule + 1, 1);
     if (!g || !g->nullable || !f.terminal || !f.live) st = ST_NOMEM;
     if (!st) st = build(r, start, &f, g);
@@ -284,9 +285,15 @@ enum status gr_build(struct gr_rules *r, uint32_t start, struct grammar **g_out,
     return st;
 }
 
+struct grammar *gr_keep(struct grammar *g)
+{
+    atomic_fetch_add_explicit(&g->n_user, 1, memory_order_relaxed);
+    return g;
+}
+
 void gr_free(struct grammar *g)
 {
-    if (!g) return;
+    if (!g || atomic_fetch_sub_explicit(&g->n_user, 1, memory_order_acq_rel) > 1) return;
     mask_cache_free(g->cache);
     lex_free(g->lex);
     free(g->symbol);

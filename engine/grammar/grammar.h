@@ -40,5 +40,7 @@ void gr_alt(struct gr_rules *r, uint32_t rule, const uint32_t *symbol, uint32_t 
 /* The grammar of all texts of a symbol. It takes the rules, also on error. ST_INVALID: it allows no text at all; ST_NOMEM,
  * ST_TOO_LARGE. err: [GR_ERR] one line. */
 enum status gr_build(struct gr_rules *r, uint32_t start, struct grammar **g_out, char err[GR_ERR]);
-void        gr_free(struct grammar *g);
+/* It is shared by count: gr_build gives one, gr_keep one more, and the last gr_free is its end. Any thread. */
+struct grammar *gr_keep(struct grammar *g);
+void            gr_free(struct grammar *g);
 size_t gr_bytes(struct grammar *g); /* memory taken, which grows with the states that texts reach, up to the limits */

@@ -2,6 +2,7 @@
 #pragma once
 #include "engine/grammar/grammar.h"
 #include "engine/grammar/lex.h"
+#include <stdatomic.h>
 
 /* A symbol's two upper bits say what it is. */
 enum gr_kind { GR_RULE, GR_TERMINAL, GR_TOKEN, GR_END };
@@ -28,4 +29,5 @@ struct grammar {
     bool              *nullable; /* [n_rule] */
     uint32_t           start;    /* a rule */
     struct mask_cache *cache;
+    _Atomic uint32_t   n_user;
 };

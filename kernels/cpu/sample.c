@@ -113,6 +113,17 @@ static void sort_ids(uint32_t *c, uint32_t n) /* heap sort: nothing is allocated
     }
 }
 
+/* What the mask does not name becomes -inf, 32 ids at a time where all or none of them are named. */
+static void keep_masked(float *z, const uint32_t *mask, uint32_t n_mask, uint32_t vocab)
+{
+    for (uint32_t first = 0; first < vocab; first += 32) {
+        uint32_t word = first / 32 < n_mask ? mask[first / 32] : 0, n = vocab - first < 32 ? vocab - first : 32;
+        if (word == UINT32_MAX) continue;
+        for (uint32_t i = 0; i < n; i++)
+            if (!(word >> i & 1)) z[first + i] = -INFINITY;
+    }
+}
+
 /* ids beyond the vocabulary are no ids of this model: they change nothing */
 static void adjust(const struct sample_work *w, const float *logits, const struct op_sample *o,
                    const struct op_sample_row *r)
@@ -127,6 +138,7 @@ static void adjust(const struct sample_work *w, const float *logits, const struc
     } else {
         memcpy(z, logits, w->vocab * sizeof *z);
     }
+    if (r->n_mask) keep_masked(z, o->mask + r->mask_start, r->n_mask, w->vocab);
     for (uint32_t i = 0; i < r->n_ban; i++)
         if (o->ban[r->ban_start + i] < w->vocab) z[o->ban[r->ban_start + i]] = -INFINITY;
     for (uint32_t i = 0; i < r->n_bias; i++)
@@ -216,7 +228,7 @@ static uint32_t draw(const struct sample_work *w, const struct op_sample_row *r,
 
 static bool is_plain(const struct op_sample_row *r)
 {
-    return !r->n_allow && !r->n_ban && !r->n_bias && r->repetition == 1.0f && r->frequency == 0.0f &&
+    return !r->n_allow && !r->n_mask && !r->n_ban && !r->n_bias && r->repetition == 1.0f && r->frequency == 0.0f &&
            r->presence == 0.0f;
 }
 

@@ -5,7 +5,7 @@
  * its row asks for, so a captured launch serves any settings. Sums are integers and maxima carry the id: no order of blocks shows.
  *   scan    the best of each chunk; clears the marks
  *   mark    which ids are banned, allowed, biased, in the history and how often
- *   adjust  raw weights of each chunk, its best few for logprobs; z, and the best z of each warp
+ *   adjust  the row's mask; raw weights of each chunk, its best few for logprobs; z, and the best z of each warp
  *   weigh   weights of each tile of 1024 ids; candidates of top-k and top-p to a list
  *   pick    one block per row: the survivors, from the list where it holds all candidates, else by radix select over z; the draw; logprobs
  *   rank    how many raw logits are higher
@@ -19,7 +19,7 @@ __device__ __forceinline__ bool sample_penal(const struct op_sample_row &r)
 }
 __device__ __forceinline__ bool sample_lists(const struct op_sample_row &r)
 {
-    return r.n_allow || r.n_ban || r.n_bias || sample_penal(r);
+    return r.n_allow || r.n_mask || r.n_ban || r.n_bias || sample_penal(r);
 }
 __device__ __forceinline__ bool             sample_cold(const struct op_sample_row &r) { return r.temperature < 1e-5f; }
 __device__ __forceinline__ enum sample_kind sample_kind_of(const struct sample_job &j, uint32_t row)
@@ -113,11 +113,18 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) k_sample_mark(const struct sam
     }
 }
 
+/* May the id be drawn by the row's mask? */
+__device__ __forceinline__ bool sample_masked(const struct sample_job &j, const struct op_sample_row &r, uint32_t id)
+{
+    return id / 32 < r.n_mask && j.o.mask[r.mask_start + id / 32] >> (id % 32) & 1;
+}
+
 /* Mask, bias, penalties, temperature: each one rounded operation, in the order of device.h. */
 __device__ __forceinline__ float sample_adjust(const struct sample_job &j, const struct op_sample_row &r, float l,
                                                uint32_t id, uint32_t mark)
 {
     float z = (r.n_allow && !(mark & SAMPLE_ALLOWED)) || (mark & SAMPLE_BANNED) ? -INFINITY : l;
+    if (r.n_mask && !sample_masked(j, r, id)) z = -INFINITY;
     if (mark & SAMPLE_BIASED)
         for (uint32_t i = 0; i < r.n_bias; i++) {
             struct op_bias b = j.o.bias[r.bias_start + i];

@@ -62,6 +62,7 @@ static void raw(const float *l, uint32_t vocab, uint32_t id, uint32_t n_top, flo
 static void adjust(float *z, const struct op_sample *o, const struct op_sample_row *r)
 {
     const uint32_t *hist = o->hist + r->hist_start, *ban = o->ban + r->ban_start, *allow = o->allow + r->allow_start;
+    const uint32_t *mask = o->mask + r->mask_start;
     const struct op_bias *bias = o->bias + r->bias_start;
     if (r->n_allow)
         for (uint32_t i = 0; i < o->vocab; i++) {
@@ -69,6 +70,10 @@ static void adjust(float *z, const struct op_sample *o, const struct op_sample_r
             for (uint32_t j = 0; j < r->n_allow; j++) is_allowed |= allow[j] == i;
             if (!is_allowed) z[i] = -INFINITY;
         }
+    for (uint32_t i = 0; r->n_mask && i < o->vocab; i++) {
+        bool in = i / 32 < r->n_mask && mask[i / 32] >> (i % 32) & 1;
+        if (!in) z[i] = -INFINITY;
+    }
     for (uint32_t j = 0; j < r->n_ban; j++)
         if (ban[j] < o->vocab) z[ban[j]] = -INFINITY;
     for (uint32_t j = 0; j < r->n_bias; j++)

@@ -33,6 +33,7 @@ static struct moe make(struct device *d, struct shape s, bool steps)
                               .hist_max = 1,
                               .ban_max = 1,
                               .allow_max = 1,
+                              .mask_max = 8,
                               .bias_max = 1,
                               .logit_rows_max = 1,
                               .vocab = 16,

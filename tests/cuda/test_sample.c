@@ -2,14 +2,14 @@
 #include "cuda_test.h"
 #include "kernels/cuda/cuda.h"
 
-enum { ROWS = 24, LISTS = 600, TOP = OP_SAMPLE_TOP_MAX };
+enum { ROWS = 24, LISTS = 600, MASK_WORDS = 5000, TOP = OP_SAMPLE_TOP_MAX };
 
 struct out {
     uint32_t id[ROWS], rank[ROWS], top_id[ROWS * TOP];
     float    logprob[ROWS], top_logprob[ROWS * TOP];
 };
 struct lists {
-    uint32_t       hist[LISTS], ban[LISTS], allow[LISTS];
+    uint32_t       hist[LISTS], ban[LISTS], allow[LISTS], mask[MASK_WORDS];
     struct op_bias bias[LISTS];
 };
 /* Both devices and what the GPU reads and writes. */
@@ -34,6 +34,7 @@ static struct pair *pair_open(uint32_t vocab, uint32_t n)
                               .ban_max = 1,
                               .allow_max = 1,
                               .bias_max = 1,
+                              .mask_max = 1,
                               .logit_rows_max = ROWS,
                               .vocab = vocab };
     p->vocab = vocab;
@@ -97,6 +98,10 @@ static void fill_lists(struct pair *p, uint64_t seed)
         p->list.bias[i] = (struct op_bias){ random32(seed + 4, i) % (i % 3 ? n : 5), op_normal(seed + 5, i) * 3 };
         if (i % 97 == 96) p->list.bias[i].bias = -INFINITY;
     }
+    for (uint32_t i = 0; i < MASK_WORDS; i++) { /* words of all, of none, of some */
+        uint32_t word = random32(seed + 6, i), kind = random32(seed + 7, i) % 4;
+        p->list.mask[i] = kind == 0 ? 0 : kind == 1 ? UINT32_MAX : word;
+    }
     ct_put(p->gpu, p->dlist, &p->list, sizeof p->list);
 }
 
@@ -137,6 +142,10 @@ static void fill_rows(struct pair *p, uint64_t seed)
             row.allow_start = random32(seed, 21) % 100;
             row.n_allow = random32(seed, 22) % 500;
         }
+        if (random32(seed, 26) % 4 == 0) {
+            row.mask_start = random32(seed, 27) % 100;
+            row.n_mask = 1 + random32(seed, 28) % (MASK_WORDS - 100);
+        }
         if (random32(seed, 23) % 3 == 0) row.n_top = random32(seed, 24) % (TOP + 1);
         if (random32(seed, 25) % 12 == 0) {
             row.n_hist = UINT32_MAX;
@@ -147,20 +156,27 @@ static void fill_rows(struct pair *p, uint64_t seed)
     ct_put(p->gpu, p->drow, p->row, sizeof p->row);
 }
 
-static struct op_sample cpu_op(struct pair *p)
+static struct op_sample op_of(const float *logits, const struct pair *p, const struct op_sample_row *row,
+                              const struct lists *l, struct out *o)
 {
-    struct out *o = &p->want;
-    return (struct op_sample){ p->logits,    p->n,  p->vocab,   p->row,  p->list.hist, p->list.ban,   p->list.allow,
-                               p->list.bias, o->id, o->logprob, o->rank, o->top_id,    o->top_logprob };
+    return (struct op_sample){ .logits = logits,
+                               .n = p->n,
+                               .vocab = p->vocab,
+                               .row = row,
+                               .hist = l->hist,
+                               .ban = l->ban,
+                               .allow = l->allow,
+                               .bias = l->bias,
+                               .mask = l->mask,
+                               .id = o->id,
+                               .logprob = o->logprob,
+                               .rank = o->rank,
+                               .top_id = o->top_id,
+                               .top_logprob = o->top_logprob };
 }
-static struct op_sample gpu_op(struct pair *p)
-{
-    struct out *o = p->dout;
-    return (struct op_sample){ p->dlogits,      p->n,           p->vocab, p->drow,    p->dlist->hist, p->dlist->ban,
-                               p->dlist->allow, p->dlist->bias, o->id,    o->logprob, o->rank,        o->top_id,
-                               o->top_logprob };
-}
-static void poison(struct pair *p) /* results and scratch */
+static struct op_sample cpu_op(struct pair *p) { return op_of(p->logits, p, p->row, &p->list, &p->want); }
+static struct op_sample gpu_op(struct pair *p) { return op_of(p->dlogits, p, p->drow, p->dlist, p->dout); }
+static void             poison(struct pair *p) /* results and scratch */
 {
     ct_poison(p->gpu, p->dout, sizeof p->got);
     ct_poison(p->gpu, cuda_of(p->gpu)->work, cuda_of(p->gpu)->work_bytes);

@@ -71,6 +71,7 @@ static void any_step_make(struct any_step *a, bool decode)
     s->n_ban = draw(LIST);
     s->n_allow = draw(LIST);
     s->n_bias = draw(LIST);
+    s->n_mask = draw(LIST);
     for (uint32_t i = 0; i < s->n_sample; i++)
         a->sample[i] = (struct op_sample_row){ .temperature = (float)i,
                                                .seed = draw(1000),
@@ -78,7 +79,8 @@ static void any_step_make(struct any_step *a, bool decode)
                                                .hist_start = draw(s->n_hist + 1),
                                                .ban_start = draw(s->n_ban + 1),
                                                .allow_start = draw(s->n_allow + 1),
-                                               .bias_start = draw(s->n_bias + 1) };
+                                               .bias_start = draw(s->n_bias + 1),
+                                               .mask_start = draw(s->n_mask + 1) };
     s->n_patch_id = draw(s->b.n_seq + 1);
     s->n_patch_hist = s->n_hist ? draw(s->b.n_seq + 1) : 0;
     for (uint32_t i = 0; i < s->n_patch_id; i++) a->patch_id[i] = (struct dev_patch){ draw(s->b.n_row), draw(SEQS) };
@@ -164,10 +166,12 @@ static void an_unpacked_step_equals_the_step_that_was_packed(void **state)
             same_u32(on.ban + g->ban_start, a.ban + w->ban_start, s->n_ban - w->ban_start, "ban");
             same_u32(on.allow + g->allow_start, a.allow + w->allow_start, s->n_allow - w->allow_start, "allow");
             same_u32(&on.bias[g->bias_start].id, &a.bias[w->bias_start].id, 2 * (s->n_bias - w->bias_start), "bias");
+            same_u32(on.mask + g->mask_start, a.mask + w->mask_start, s->n_mask - w->mask_start, "mask");
             r.hist_start = w->hist_start;
             r.ban_start = w->ban_start;
             r.allow_start = w->allow_start;
             r.bias_start = w->bias_start;
+            r.mask_start = w->mask_start;
             assert_memory_equal(&r, w, sizeof r);
         }
         for (uint32_t i = s->n_sample; i < on.n_sample; i++) assert_int_equal(on.sample[i].n_hist, UINT32_MAX);
@@ -309,6 +313,12 @@ static void plan_rows(struct test_flight *f, struct seq *all, uint32_t step, uin
         r->n_bias = 1;
         b->bias[b->n_bias++] = (struct op_bias){ i, 2.5f };
     }
+    if (i % 6 == 4) {
+        r->mask_start = b->n_mask;
+        r->n_mask = 2;
+        b->mask[b->n_mask++] = 0x5a5a5a5a + i;
+        b->mask[b->n_mask++] = UINT32_MAX;
+    }
     f->who[f->n] = i;
     f->at[f->n] = q->n_token;
     q->last_step = step;
@@ -348,7 +358,8 @@ static const struct batch_cfg rig_batch = { .rows_max = 64,
                                             .hist_max = LIVE_MAX * TOKENS,
                                             .ban_max = 64,
                                             .allow_max = 128,
-                                            .bias_max = 16 };
+                                            .bias_max = 16,
+                                            .mask_max = 64 };
 
 static void rig_open(struct rig *r, struct dev_cfg dc, uint32_t n_block)
 {
@@ -610,6 +621,7 @@ static void a_step_takes_exactly_the_planned_memory(void **state)
                                   .ban_max = 1 + draw(100),
                                   .allow_max = 1 + draw(9000),
                                   .bias_max = 1 + draw(100),
+                                  .mask_max = 1 + draw(5000),
                                   .vocab = 100 + draw(50000),
                                   .n_head = 8,
                                   .n_kv_head = 2,

@@ -17,6 +17,7 @@ static const struct wire_limits lim = {
            .hist_max = 16,
            .ban_max = 4,
            .allow_max = 4,
+           .mask_max = 8,
            .bias_max = 4 },
     .n_block = 40,
     .block_tokens = 16,

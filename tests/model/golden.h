@@ -116,6 +116,7 @@ static inline void gold_run_open_with(struct gold_run *r, const struct model_spe
                             .hist_max = 16,
                             .ban_max = 16,
                             .allow_max = 16,
+                            .mask_max = 8,
                             .bias_max = 16 };
     if (rank_team_create(spec, src, &cfg, &n_block, &r->team, err, sizeof err))
         fail_msg("%s: %s", src->dir ? src->dir : "embedded", err);

@@ -13,20 +13,25 @@ static void forward(uint32_t n_rank, float *logits)
     struct model_spec spec;
     struct rank_team *t;
     uint32_t          n_block, id[ROWS], page[1] = { 1 };
-    struct batch_cfg  bc = {
-         .rows_max = 16, .seqs_max = 2, .pages_max = 8, .hist_max = 64, .ban_max = 8, .allow_max = 8, .bias_max = 8
-    };
-    struct rank_cfg cfg = { .n_rank = n_rank,
-                            .device = DEV_CPU,
-                            .n_thread = n_rank,
-                            .load = { .weight_dtype = DT_COUNT,
-                                      .kv_dtype = DT_F32,
-                                      .batch_rows_max = 16,
-                                      .logit_rows_max = 2,
-                                      .n_block = 4,
-                                      .block_tokens = 16,
-                                      .step = bc } };
-    struct batch    b;
+    struct batch_cfg  bc = { .rows_max = 16,
+                             .seqs_max = 2,
+                             .pages_max = 8,
+                             .hist_max = 64,
+                             .ban_max = 8,
+                             .allow_max = 8,
+                             .bias_max = 8,
+                             .mask_max = 8 };
+    struct rank_cfg   cfg = { .n_rank = n_rank,
+                              .device = DEV_CPU,
+                              .n_thread = n_rank,
+                              .load = { .weight_dtype = DT_COUNT,
+                                        .kv_dtype = DT_F32,
+                                        .batch_rows_max = 16,
+                                        .logit_rows_max = 2,
+                                        .n_block = 4,
+                                        .block_tokens = 16,
+                                        .step = bc } };
+    struct batch      b;
     assert_true(model_shape("tiny", &src));
     assert_int_equal(model_spec_load(&src, &spec, err, sizeof err), ST_OK);
     assert_int_equal(spec.vocab, VOCAB);

@@ -76,22 +76,27 @@ static uint64_t logits_of(const struct how *how, const char *packed_dir, uint64_
     struct model_spec     spec;
     struct rank_team     *team = NULL;
     struct batch          batch;
-    struct batch_cfg      bc = {
-             .rows_max = 8, .seqs_max = 2, .pages_max = 4, .hist_max = 4, .ban_max = 4, .allow_max = 4, .bias_max = 4
-    };
-    uint32_t        n_block;
-    struct rank_cfg cfg = { .n_rank = how->n_rank,
-                            .device = how->kind,
-                            .simd = how->isa,
-                            .n_thread = 2,
-                            .load = { .weight_dtype = DT_COUNT,
-                                      .kv_dtype = DT_COUNT,
-                                      .batch_rows_max = 8,
-                                      .logit_rows_max = 2,
-                                      .n_block = 2,
-                                      .block_tokens = 16,
-                                      .packed_dir = packed_dir,
-                                      .packed_bytes_max = max } };
+    struct batch_cfg      bc = { .rows_max = 8,
+                                 .seqs_max = 2,
+                                 .pages_max = 4,
+                                 .hist_max = 4,
+                                 .ban_max = 4,
+                                 .allow_max = 4,
+                                 .bias_max = 4,
+                                 .mask_max = 8 };
+    uint32_t              n_block;
+    struct rank_cfg       cfg = { .n_rank = how->n_rank,
+                                  .device = how->kind,
+                                  .simd = how->isa,
+                                  .n_thread = 2,
+                                  .load = { .weight_dtype = DT_COUNT,
+                                            .kv_dtype = DT_COUNT,
+                                            .batch_rows_max = 8,
+                                            .logit_rows_max = 2,
+                                            .n_block = 2,
+                                            .block_tokens = 16,
+                                            .packed_dir = packed_dir,
+                                            .packed_bytes_max = max } };
     assert_true(model_quant_named(how->quant, &cfg.load.quant, &cfg.load.quant_head));
     if (model_spec_load(&src, &spec, err, sizeof err) ||
         rank_team_create(&spec, &src, &cfg, &n_block, &team, err, sizeof err))

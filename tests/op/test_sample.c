@@ -13,13 +13,14 @@ static const struct op_sample_row plain = { .top_p = 1, .repetition = 1, .temper
 static const uint32_t       hist[] = { 3, 5, 3, 9, 11, 5, 5, 12, 4000000000u, 700 };
 static const uint32_t       ban[] = { 0, 1, 2, 4000000000u };
 static const uint32_t       allow[] = { 10, 3, 500, 31, 4000000000u };
+static const uint32_t       mask[] = { 0x80000421u, 0, UINT32_MAX, 0x00010000u, 5, 0, 1u << 31, 3 };
 static const struct op_bias bias[] = { { 9, 8.0f }, { 12, -100.0f }, { 4000000000u, 1.0f } };
 
 static void sample(struct device *d, struct out *out, const float *logits, uint32_t n, uint32_t vocab,
                    const struct op_sample_row *row)
 {
-    struct op_sample o = { logits,    n,           vocab,           row, hist, ban, allow, bias, out->id, out->logprob,
-                           out->rank, out->top_id, out->top_logprob };
+    struct op_sample o = { logits, n,    vocab,   row,          hist,      ban,         allow,
+                           bias,   mask, out->id, out->logprob, out->rank, out->top_id, out->top_logprob };
     memset(out, 0x55, sizeof *out);
     d->ops->sample(d, &o);
     assert_int_equal(d->ops->sync(d), ST_OK);
@@ -55,6 +56,10 @@ static struct op_sample_row row_of(uint32_t i)
     if (i % 11 == 3) {
         r.allow_start = 0;
         r.n_allow = 5;
+    }
+    if (i % 7 == 4) {
+        r.mask_start = i % 2;
+        r.n_mask = 1 + i % 7;
     }
     r.n_top = i % 6 == 0 ? OP_SAMPLE_TOP_MAX : i % 3;
     return r;
@@ -325,8 +330,8 @@ static void a_row_that_is_not_sane_draws_nothing(void **state)
             row[3].n_allow = 0;
             uint32_t all[VOCAB];
             for (uint32_t i = 0; i < VOCAB; i++) all[i] = i;
-            struct op_sample o = { l + 3 * VOCAB, 1,           VOCAB,    row + 3,    hist,           all, allow, bias,
-                                   out.id,        out.logprob, out.rank, out.top_id, out.top_logprob };
+            struct op_sample o = { l + 3 * VOCAB, 1,    VOCAB,  row + 3,     hist,     all,        allow,
+                                   bias,          mask, out.id, out.logprob, out.rank, out.top_id, out.top_logprob };
             row[3].n_ban = VOCAB; /* nothing may be drawn */
             d[j]->ops->sample(d[j], &o);
             assert_int_equal(out.id[0], UINT32_MAX);

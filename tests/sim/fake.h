@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "engine/seq.h"
 #include "kvcache/device/seq.h"
+#include "sim/guided.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,13 +85,14 @@ static inline uint64_t fake_link(uint64_t chain, uint32_t id, uint32_t pos)
 /* What a draw depends on besides the tokens. fold: of history, bias and allowed ids. */
 static inline uint32_t fake_draw(uint64_t chain, float temperature, uint64_t seed, uint64_t stream, uint64_t counter,
                                  uint64_t fold, const uint32_t *allow, uint32_t n_allow, const uint32_t *ban,
-                                 uint32_t n_ban, uint32_t vocab)
+                                 uint32_t n_ban, const uint32_t *mask, uint32_t n_mask, uint32_t vocab)
 {
     uint64_t nan_at = seed >> 56, nan_stream = seed >> 48 & 0xff;
     if (nan_at && counter + 1 == nan_at && stream == nan_stream) return UINT32_MAX;
     uint64_t x = hash_u64(chain ^ fold);
     if (temperature > 0) x = hash_u64(x ^ hash_u64(seed) ^ hash_u64(stream * 1000003 + counter));
     uint32_t id = n_allow ? allow[x % n_allow] : (uint32_t)(x % vocab);
+    for (uint32_t i = 0; n_mask && i < vocab && !(mask[id / 32] >> (id % 32) & 1); i++) id = (id + 1) % vocab;
     for (uint32_t i = 0; i < n_ban; i++)
         if (ban[i] == id) {
             id = (id + 1) % vocab;
@@ -278,8 +280,9 @@ static inline void fake_exec(struct fake *f, struct batch *b)
         uint64_t                    chain = fake_row_chain(f, b, b->logit_row[i]), fold = 0;
         for (uint32_t k = 0; k < o->n_hist; k++) fold = fake_fold(fold, f->hist[o->hist_start + k]);
         for (uint32_t k = 0; k < o->n_bias; k++) fold = fake_fold(fold, b->bias[o->bias_start + k].id);
-        uint32_t id = fake_draw(chain, o->temperature, o->seed, o->stream, o->counter, fold, b->allow + o->allow_start,
-                                o->n_allow, b->ban + o->ban_start, o->n_ban, f->vocab);
+        uint32_t id =
+            fake_draw(chain, o->temperature, o->seed, o->stream, o->counter, fold, b->allow + o->allow_start,
+                      o->n_allow, b->ban + o->ban_start, o->n_ban, b->mask + o->mask_start, o->n_mask, f->vocab);
         if (f->sick) id = UINT32_MAX;
         b->out.id[i] = f->drawn[i] = id;
         b->out.logprob[i] = fake_logprob(chain, id);
@@ -374,6 +377,9 @@ static inline void fake_expect(const struct eng_request *r, uint32_t choice, con
     const struct eng_sampling *p = &r->s;
     uint64_t                   chain = 0;
     for (uint32_t i = 0; i < r->n_prompt; i++) chain = fake_link(chain, r->prompt[i], i);
+    struct guide  *guide = r->choice[choice].guide ? guided_guide(cfg->eos_id, p->ignore_eos ? 0 : cfg->n_eos) : NULL;
+    struct guides *alone = NULL;
+    if (guide && guides_create(0, 1, NULL, &alone)) abort();
     a->n = 0;
     a->finish = ENG_NONE;
     while (a->finish == ENG_NONE) {
@@ -385,8 +391,10 @@ static inline void fake_expect(const struct eng_request *r, uint32_t choice, con
         if (all || p->presence != 0.0f || p->frequency != 0.0f)
             for (uint32_t i = 0; i < a->n; i++) fold = fake_fold(fold, a->id[i]);
         for (uint32_t i = 0; i < p->n_bias; i++) fold = fake_fold(fold, p->bias[i].id);
+        uint32_t        n_mask = 0;
+        const uint32_t *mask = guide ? guide_mask(guide, &n_mask) : NULL;
         uint32_t id = fake_draw(chain, p->temperature, p->seed, choice, a->n, fold, p->allowed_id, p->n_allowed, ban,
-                                n_ban, cfg->vocab);
+                                n_ban, mask, n_mask, cfg->vocab);
         if (id == UINT32_MAX) {
             a->finish = ENG_ERROR;
             break;
@@ -401,5 +409,8 @@ static inline void fake_expect(const struct eng_request *r, uint32_t choice, con
         else if (a->n == p->max_tokens || r->n_prompt + a->n == cfg->context_max)
             a->finish = ENG_LENGTH;
         chain = fake_link(chain, id, r->n_prompt + a->n - 1);
+        if (guide && a->finish == ENG_NONE) guide_post(alone, guide, id);
     }
+    guide_drop(guide);
+    guides_free(alone);
 }

@@ -93,6 +93,16 @@ static void draw_sampling(struct dice *d, struct client *c)
     s->prompt_logprobs = one_in(d, 8);
 }
 
+/* Its text follows a grammar; nothing else may ban or allow tokens then. */
+static void draw_guides(struct dice *d, const struct eng_cfg *cfg, struct client *c)
+{
+    struct eng_sampling *s = &c->r.s;
+    if (!one_in(d, 4)) return;
+    s->min_tokens = s->n_stop_id = s->n_bad_word = s->n_allowed = 0;
+    for (uint32_t i = 0; i < c->r.n_choice; i++)
+        c->choice[i].guide = guided_guide(cfg->eos_id, s->ignore_eos ? 0 : cfg->n_eos);
+}
+
 static struct client *draw_client(struct dice *d, struct world *w, const struct stem *stem)
 {
     uint32_t prompt[80], ctx = w->cfg.context_max;
@@ -105,6 +115,7 @@ static struct client *draw_client(struct dice *d, struct world *w, const struct 
     uint32_t       n_choice = one_in(d, 4) ? between(d, 2, 5) : 1;
     struct client *c = client_new(w, prompt, n, n_choice, max);
     draw_sampling(d, c);
+    draw_guides(d, &w->cfg, c);
     if (one_in(d, 20)) { /* fake.h: the highest byte is the output position of a NaN, the next its choice */
         c->r.s.seed |= (uint64_t)between(d, 1, 8) << 56 | (uint64_t)below(d, n_choice) << 48;
         c->expect_nan = true;
@@ -146,6 +157,7 @@ static void story(struct dice *d, struct world *w)
         b->max.ban_max = between(d, 6, 20);
         b->max.allow_max = between(d, 8, 20);
         b->max.bias_max = between(d, 2, 6);
+        b->max.mask_max = gr_words(VOCAB) * between(d, 1, 3);
         if (w->depth > 1) other->max = b->max;
     }
     if (one_in(d, 25)) w->fake.fail_at = between(d, 1, 60);

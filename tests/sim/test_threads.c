@@ -36,7 +36,8 @@ static struct eng_cfg config(void)
                              .block_tokens = 4,
                              .prefix_cache = true,
                              .eos_id = eos_ids,
-                             .n_eos = 1 };
+                             .n_eos = 1,
+                             .n_guide_thread = 2 };
 }
 
 struct request { /* and its answer's arrays */
@@ -98,6 +99,8 @@ static void *use(void *arg)
     while (u->n_done < PER_USER) {
         if (n_sent < PER_USER && n_sent - u->n_done < 5) {
             request_init(&q[n_sent], u->number * 977 + n_sent, &outbox);
+            for (uint32_t i = 0; n_sent % 3 == 0 && i < q[n_sent].r.n_choice; i++)
+                q[n_sent].choice[i].guide = guided_guide(eos_ids, 1);
             nap(DELAY_US_MAX);
             if (eng_submit(u->e, &q[n_sent].r) == ST_OK) n_sent++;
         }
@@ -136,6 +139,8 @@ static void *use(void *arg)
         }
     }
     ring_free(&outbox);
+    for (uint32_t i = 0; i < PER_USER; i++)
+        for (uint32_t k = 0; k < 3; k++) guide_drop(q[i].choice[k].guide);
     free(q);
     return NULL;
 }
@@ -328,6 +333,7 @@ static int two_steps(void **state)
 
 int main(void)
 {
+    guide_drop(guided_guide(eos_ids, 1)); /* the grammar and its vocabulary, before there are threads */
     log_init(LOG_LEVEL_ERROR, 2, false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(E18_random_delays_at_every_hand_off_lose_nothing),

@@ -102,6 +102,7 @@ static inline struct client *client_new(struct world *w, const uint32_t *prompt,
 
 static inline void client_free(struct client *c)
 {
+    for (uint32_t i = 0; i < c->r.n_choice; i++) guide_drop(c->choice[i].guide);
     free(c->prompt);
     free(c->choice);
     free(c->ids);

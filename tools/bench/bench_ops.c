@@ -340,7 +340,7 @@ static void bench_sample(const struct bench *b, uint32_t n, uint32_t vocab)
     float               *f = take(b, N * (1 + OP_SAMPLE_TOP_MAX) * 4), *logits = take_noise(b, (size_t)n * vocab);
     for (size_t i = 0; i < (size_t)n * vocab; i++)
         logits[i] = logits[i] * 2.5f + (i % 4999 == 7 ? (float)(i % 13) : 0); /* a bulk and some peaks */
-    struct sample_arg a = { b, { logits, n, vocab, row, u, u, u, NULL, u, f, u + N, u + 2 * N, f + N } };
+    struct sample_arg a = { b, { logits, n, vocab, row, u, u, u, NULL, NULL, u, f, u + N, u + 2 * N, f + N } };
     for (size_t h = 0; h < sizeof how / sizeof *how; h++) {
         char name[80];
         for (uint32_t i = 0; i < n; i++) {

@@ -1,11 +1,16 @@
 #include "test.h"
 #include "engine/batch.h"
 
-static const struct batch_cfg small = {
-    .rows_max = 8, .seqs_max = 3, .pages_max = 6, .hist_max = 4, .ban_max = 4, .allow_max = 4, .bias_max = 4
-};
-static const uint32_t ids[] = { 10, 11, 12, 13, 14, 15, 16, 17, 18 };
-static const uint32_t page[] = { 5, 6, 7, 8, 9, 4, 3 };
+static const struct batch_cfg small = { .rows_max = 8,
+                                        .seqs_max = 3,
+                                        .pages_max = 6,
+                                        .hist_max = 4,
+                                        .ban_max = 4,
+                                        .allow_max = 4,
+                                        .bias_max = 4,
+                                        .mask_max = 8 };
+static const uint32_t         ids[] = { 10, 11, 12, 13, 14, 15, 16, 17, 18 };
+static const uint32_t         page[] = { 5, 6, 7, 8, 9, 4, 3 };
 
 static int setup(void **state)
 {

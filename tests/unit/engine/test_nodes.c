@@ -8,12 +8,17 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-static const struct wire_limits lim = {
-    .b = { .rows_max = 16, .seqs_max = 4, .pages_max = 8, .hist_max = 8, .ban_max = 1, .allow_max = 1, .bias_max = 1 },
-    .block_tokens = 16,
-    .vocab = 100,
-    .context = 64
-};
+static const struct wire_limits lim = { .b = { .rows_max = 16,
+                                               .seqs_max = 4,
+                                               .pages_max = 8,
+                                               .hist_max = 8,
+                                               .ban_max = 1,
+                                               .allow_max = 1,
+                                               .bias_max = 1,
+                                               .mask_max = 8 },
+                                        .block_tokens = 16,
+                                        .vocab = 100,
+                                        .context = 64 };
 
 struct node {
     struct nodes_cfg  cfg;

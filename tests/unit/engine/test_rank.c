@@ -33,9 +33,14 @@ static enum status open_team(uint32_t n_rank) { return open_deep(n_rank, 1); }
 static int setup(void **state)
 {
     (void)state;
-    struct batch_cfg bc = {
-        .rows_max = 8, .seqs_max = 2, .pages_max = 4, .hist_max = 4, .ban_max = 4, .allow_max = 4, .bias_max = 4
-    };
+    struct batch_cfg bc = { .rows_max = 8,
+                            .seqs_max = 2,
+                            .pages_max = 4,
+                            .hist_max = 4,
+                            .ban_max = 4,
+                            .allow_max = 4,
+                            .bias_max = 4,
+                            .mask_max = 8 };
     log_init(LOG_LEVEL_ERROR, -1, false);
     return model_spec_load(&src, &spec, err, sizeof err) || batch_init(&batch, &bc) || batch_init(&other, &bc);
 }

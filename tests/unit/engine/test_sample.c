@@ -17,9 +17,14 @@ static const struct seq_limits lim = { eos, 2, 32 };
 static int setup(void **state)
 {
     struct fixture  *f = calloc(1, sizeof *f);
-    struct batch_cfg cfg = {
-        .rows_max = 8, .seqs_max = 4, .pages_max = 8, .hist_max = 40, .ban_max = 8, .allow_max = 8, .bias_max = 8
-    };
+    struct batch_cfg cfg = { .rows_max = 8,
+                             .seqs_max = 4,
+                             .pages_max = 8,
+                             .hist_max = 40,
+                             .ban_max = 8,
+                             .allow_max = 8,
+                             .bias_max = 8,
+                             .mask_max = 8 };
     f->r = (struct eng_request){ .n_prompt = 5, .n_choice = 2, .choice = f->choice };
     f->r.s = (struct eng_sampling){
         .temperature = 0.5f, .top_p = 0.9f, .min_p = 0.1f, .top_k = 7, .repetition = 1, .seed = 1234, .max_tokens = 20

@@ -29,6 +29,7 @@ static struct fixture *make(uint32_t n_block, uint32_t seqs_max, uint32_t tokens
                             .hist_max = 200,
                             .ban_max = 8,
                             .allow_max = 8,
+                            .mask_max = 8,
                             .bias_max = 8 };
     struct sched_cfg sc = { .seqs_max = seqs_max,
                             .tokens_max = tokens_max,

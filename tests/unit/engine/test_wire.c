@@ -9,6 +9,7 @@ static const struct wire_limits lim = {
            .hist_max = 25,
            .ban_max = 7,
            .allow_max = 8,
+           .mask_max = 8,
            .bias_max = 6 },
     .n_block = 50,
     .block_tokens = 16,
@@ -42,6 +43,8 @@ static void random_batch(struct batch *b, struct rng *r, uint32_t n_drawn)
     b->n_ban = below(r, lim.b.ban_max + 1);
     b->n_allow = below(r, lim.b.allow_max + 1);
     b->n_bias = below(r, lim.b.bias_max + 1);
+    b->n_mask = below(r, lim.b.mask_max + 1);
+    for (uint32_t i = 0; i < b->n_mask; i++) b->mask[i] = (uint32_t)rng_u64(r);
     for (uint32_t i = 0; i < b->n_hist; i++) b->hist[i] = (uint32_t)rng_u64(r);
     for (uint32_t i = 0; i < b->n_ban; i++) b->ban[i] = (uint32_t)rng_u64(r);
     for (uint32_t i = 0; i < b->n_allow; i++) b->allow[i] = (uint32_t)rng_u64(r);

@@ -403,8 +403,8 @@ static void small_step(void *arg, uint32_t i)
     ops->linear(d, a->logits, a->h + (n - a->n_logits) * HIDDEN, &a->embed, NULL, a->n_logits);
     struct op_sample_row row[64];
     for (uint32_t r = 0; r < a->n_logits; r++) row[r] = (struct op_sample_row){ .top_p = 1, .repetition = 1 };
-    struct op_sample s = { a->logits, a->n_logits, VOCAB,      row,     NULL,      NULL,          NULL,
-                           NULL,      a->id,       a->logprob, a->rank, a->top_id, a->top_logprob };
+    struct op_sample s = { a->logits, a->n_logits, VOCAB, row,        NULL,    NULL,      NULL,
+                           NULL,      NULL,        a->id, a->logprob, a->rank, a->top_id, a->top_logprob };
     ops->sample(d, &s);
 }
 /* n_seq sequences of `rows` rows each, the last of them at position context - 1 */

@@ -11,7 +11,7 @@
 
 /* The tiers under the device, by the names that metrics give them. A kind of place below the host is a line here
  * (identifier, name) and a row. Statistics and metrics follow this list. Rows may share a tier. */
-#define KV_BELOW_LIST(X) X(STORE, "nvme")
+#define KV_BELOW_LIST(X) X(STORE, "nvme") X(OBJECT, "object")
 #define KV_TIER_LIST(X)  X(HOST, "host") KV_BELOW_LIST(X)
 enum kv_tier {
 #define KV_TIER_ID(id, name) KV_TIER_##id,
@@ -54,6 +54,7 @@ struct kv_write {
     uint64_t             cookie;   /* of the completion by xfer_poll */
 };
 
+struct object_store;
 /* Parameters of open. The pointers must stay valid until close. */
 struct kv_below_cfg {
     const char       *where;   /* a folder, an address */
@@ -73,6 +74,7 @@ struct kv_below_cfg {
     bool                 ephemeral, shared;
     const char          *name;
     uint32_t             scan_us, grace_us;
+    struct object_store *objects; /* for the row of objects; it outlives the row */
 };
 
 /* First line: events since open. Second line: current content. A row leaves the counts at 0 that do not apply to it. */
@@ -98,7 +100,10 @@ struct kv_below_proof {
 };
 
 struct kv_below_row {
-    const char  *name; /* in logs: "a folder" */
+    const char *name; /* in logs: "a folder" */
+    /* Blocks are written there as soon as they are on the host, in addition to the row that gets them when the host
+     * grows full: servers elsewhere read them, also after this server is lost. At most one open row is eager. */
+    bool         eager;
     enum kv_tier tier; /* tier for its counts of blocks and loads; not KV_TIER_HOST */
     enum xfer_kind
         kind; /* kind of its segments; load times are estimated from transfers between this kind and the host */

@@ -116,6 +116,7 @@ void slot_ready(struct kv_host *h, int32_t i, struct digest payload)
     s->state = SLOT_READY;
     h->n_ready++;
     h->stirred = true;
+    h->n_stir++;
     order_add(h, i);
 }
 
@@ -135,6 +136,7 @@ void slot_unread(struct kv_host *h, int32_t i)
     struct host_slot *s = &h->slot[i];
     CHECK(s->readers > 0);
     h->stirred = true;
+    h->n_stir++;
     if (--s->readers == 0 && s->doomed) slot_drop(h, i);
 }
 

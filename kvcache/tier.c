@@ -83,6 +83,7 @@ enum status kv_tiers_open(const struct kv_tiers_cfg *cfg, struct kv_tiers **t_ou
     if (!t) return ST_NOMEM;
     t->cfg = *cfg;
     t->host.slab_fd = t->hand.index_fd = -1;
+    t->eager = BELOW_NONE;
     if (!t->cfg.clock) t->cfg.clock = clock_us;
     if (!t->cfg.wall) t->cfg.wall = wall_s;
     t->copies_fixed = t->cfg.copies_max > 0;
@@ -175,8 +176,9 @@ void kv_tiers_ack(struct kv_tiers *t) { xfer_ack(t->cfg.xfer); }
 
 int64_t kv_tiers_sleep_us(const struct kv_tiers *t)
 {
-    enum { BUSY_US = 100, IDLE_US = 200000 };
-    return kv_tiers_busy(t) || below_busy(t) ? BUSY_US : IDLE_US;
+    enum { BUSY_US = 100, EAGER_US = 2000, IDLE_US = 200000 };
+    if (kv_tiers_busy(t) || below_busy(t)) return BUSY_US;
+    return t->eager != BELOW_NONE && t->eager_left ? EAGER_US : IDLE_US;
 }
 
 void kv_tiers_close(struct kv_tiers *t, uint64_t flush_us)

@@ -49,6 +49,7 @@ struct kv_tiers_cfg {
         const struct kv_below_row *row;                  /* NULL: a folder */
         const char                *dir;                  /* kv_below_cfg.where */
         uint64_t                   bytes, segment_bytes; /* segment_bytes: as in store.h; 0: the default */
+        struct object_store       *objects;              /* kv_below_cfg.objects */
     } store[KV_STORES_MAX];
     uint32_t         n_store;
     struct kv_handed hand;

@@ -17,6 +17,7 @@ static enum status open_one(struct kv_tiers *t, uint32_t i, char *err, size_t er
     struct kv_below_cfg        bc = { .where = c->store[i].dir,
                                       .bytes = c->store[i].bytes,
                                       .segment_bytes = c->store[i].segment_bytes,
+                                      .objects = c->store[i].objects,
                                       .n_below = c->n_store,
                                       .payload_bytes = c->block_bytes,
                                       .block_tokens = c->block_tokens,
@@ -46,8 +47,13 @@ enum status below_open(struct kv_tiers *t, char *err, size_t err_bytes)
     }
     t->n_below = t->cfg.n_store;
     t->n_writer = 0;
-    for (uint32_t i = 0; i < t->n_below; i++)
-        if (t->below[i]->row->write) t->writer[t->n_writer++] = i;
+    t->eager = BELOW_NONE;
+    for (uint32_t i = 0; i < t->n_below; i++) {
+        const struct kv_below_row *row = t->below[i]->row;
+        if (row->write && row->eager) t->eager = (int)i;
+        if (row->write && !row->eager) t->writer[t->n_writer++] = i;
+    }
+    if (!t->n_writer && t->eager != BELOW_NONE) t->writer[t->n_writer++] = (uint32_t)t->eager;
     return ST_OK;
 }
 
@@ -55,6 +61,7 @@ void below_close(struct kv_tiers *t)
 {
     t->n_below = 0;
     t->n_writer = 0;
+    t->eager = BELOW_NONE;
     t->below_again_us = 0;
     for (uint32_t i = 0; i < KV_STORES_MAX; i++) {
         if (t->below[i]) t->below[i]->row->close(t->below[i]);
@@ -89,6 +96,18 @@ int below_has(const struct kv_tiers *t, const struct kv_key *key)
 {
     for (uint32_t i = 0; i < t->n_below; i++)
         if (t->below[i]->row->has(t->below[i], key)) return (int)i;
+    return -1;
+}
+
+bool below_keeps(const struct kv_tiers *t, uint32_t i)
+{
+    return (int)i != t->eager || (t->n_writer && t->writer[0] == i);
+}
+
+int below_kept(const struct kv_tiers *t, const struct kv_key *key)
+{
+    for (uint32_t i = 0; i < t->n_below; i++)
+        if (below_keeps(t, i) && t->below[i]->row->has(t->below[i], key)) return (int)i;
     return -1;
 }
 

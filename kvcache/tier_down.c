@@ -150,11 +150,10 @@ uint64_t down_until_wall(const struct kv_tiers *t, const struct kv_hold *h)
     return t->cfg.wall() + (h->until_s > now_s ? h->until_s - now_s : 0);
 }
 
-bool down_write_one(struct kv_tiers *t, int32_t slot)
+static bool write_to(struct kv_tiers *t, int32_t slot, uint32_t store)
 {
     struct host_slot *s = &t->host.slot[slot];
     CHECK(s->state == SLOT_READY);
-    uint32_t         store = below_for(t, &s->key);
     struct kv_below *b = t->below[store];
     if (t->n_writing >= WRITES_MAX &&
         t->n_writing >= tier_window(t, XFER_HOST, b->row->kind, t->host.stride, WRITES_MAX, TIER_WRITES))
@@ -179,13 +178,18 @@ bool down_write_one(struct kv_tiers *t, int32_t slot)
     return true;
 }
 
+bool down_write_one(struct kv_tiers *t, int32_t slot)
+{
+    return write_to(t, slot, below_for(t, &t->host.slot[slot].key));
+}
+
 void down_write_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_done *d)
 {
     struct kv_below *b = t->below[f->store];
     t->n_writing--;
     b->row->write_done(b, f->place, d->st);
     if (d->st == ST_OK) {
-        t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
+        if (below_keeps(t, f->store)) t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
         t->stats.tier[b->row->tier].store_blocks++;
         t->stats.tier[b->row->tier].bytes_in += t->host.stride;
     } else {
@@ -208,7 +212,7 @@ static void write_ahead(struct kv_tiers *t)
         if (s->store || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only ||
             s->class == KV_CLASS_ENDED)
             continue;
-        int have = below_has(t, &s->key);
+        int have = below_kept(t, &s->key);
         if (have >= 0) {
             s->store = (uint8_t)(have + 1);
             continue;
@@ -217,6 +221,26 @@ static void write_ahead(struct kv_tiers *t)
         if (!down_write_one(t, i)) return;
     }
     t->host.stirred = false;
+}
+
+/* What is on the host goes to the eager row, wherever else it is. Some slots a turn, all of them once after the host has
+ * changed. */
+static void write_eagerly(struct kv_tiers *t)
+{
+    enum { LOOK = 64 };
+    if (t->eager == BELOW_NONE || !below_takes(t, (uint32_t)t->eager)) return;
+    struct kv_below *b = t->below[t->eager];
+    if (t->eager_seen != t->host.n_stir) t->eager_left = t->host.n_slot;
+    t->eager_seen = t->host.n_stir;
+    for (uint32_t n = 0; n < LOOK && t->eager_left > 0; n++) {
+        int32_t           i = (int32_t)t->eager_next;
+        struct host_slot *s = &t->host.slot[i];
+        bool goes = s->state == SLOT_READY && !s->readers && !s->doomed && !slot_hidden(t, i) && !s->hold.memory_only &&
+                    s->class != KV_CLASS_ENDED && !b->row->has(b, &s->key);
+        if (goes && !write_to(t, i, (uint32_t)t->eager)) return;
+        t->eager_next = (t->eager_next + 1) % t->host.n_slot;
+        t->eager_left--;
+    }
 }
 
 void down_turn(struct kv_tiers *t)
@@ -241,6 +265,7 @@ void down_turn(struct kv_tiers *t)
         if (o->n_flight == 0 && (o->giving_up || o->next == o->n_block)) offer_end(t, o);
     }
     write_ahead(t);
+    write_eagerly(t);
 }
 
 void down_close(struct kv_tiers *t)

@@ -24,7 +24,7 @@ static void flush_host(struct kv_tiers *t, uint64_t end_us, uint32_t enough, tie
     uint32_t held = 0;
     for (int32_t i = slot_newest(&t->host); i != SLOT_NONE && held < enough && go_on(t, end_us);) {
         struct host_slot *s = &t->host.slot[i];
-        int               have = s->store ? s->store - 1 : below_has(t, &s->key);
+        int               have = s->store ? s->store - 1 : below_kept(t, &s->key);
         held = have >= 0 ? held + 1 : 0;
         if (have >= 0) s->store = (uint8_t)(have + 1);
         if (have >= 0 || s->readers || s->doomed || slot_hidden(t, i) || s->hold.memory_only || !store_takes(t, i) ||

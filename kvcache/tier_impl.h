@@ -6,6 +6,7 @@
 #include "kvcache/tier_hand.h"
 #include <stdatomic.h>
 
+enum { BELOW_NONE = -1 };
 enum { TIER_COPIES = 512, TIER_WRITES = 128, TIER_FLIGHTS = 4096 };
 
 /* A path that is being copied down. Its own sequence keeps the device's blocks locked meanwhile. */
@@ -91,24 +92,27 @@ struct kv_tiers {
     struct kv_key       fingerprint;
     struct kv_host      host;
     struct kv_below    *below[KV_STORES_MAX];
-    uint32_t         n_below, n_writer; /* n_below: cfg.n_store, or 0 while the places are closed for another server */
-    uint32_t         writer[KV_STORES_MAX]; /* [n_writer] indices of the places that take writes */
-    struct offer     offer[KV_OFFERS_MAX];
-    struct load      load[KV_LOADS_MAX];
-    uint32_t         n_down, n_writing; /* jobs in flight: copies to the host, writes to places below */
-    uint64_t         gen;
-    struct node_key *node_key;           /* [n_block] */
-    uint32_t        *path;               /* [blocks of the longest sequence] scratch of tier_key */
-    uint64_t         n_enqueued, n_done; /* steps */
-    uint64_t         last_turn_us;
-    bool             copies_fixed; /* cfg.copies_max was given */
-    double           turn_us;      /* moving average of the time between two turns, about a step of the device */
-    bool             closing;
-    bool             frozen; /* no block moves down or up (tier_hand.h) */
-    struct hand      hand;
-    struct shrink    shrink;
-    struct audit     audit;
-    uint64_t         below_again_us; /* time of the next attempt after a failed below_reopen */
+    uint32_t     n_below, n_writer;     /* n_below: cfg.n_store, or 0 while the places are closed for another server */
+    uint32_t     writer[KV_STORES_MAX]; /* [n_writer] indices of the places that take writes when the host is full */
+    int          eager; /* index of the eager place; BELOW_NONE. It is in writer only if no other place is */
+    uint32_t     eager_next, eager_left; /* next slot to look at for it; slots left since the host changed */
+    uint64_t     eager_seen;             /* host.n_stir then */
+    struct offer offer[KV_OFFERS_MAX];
+    struct load  load[KV_LOADS_MAX];
+    uint32_t     n_down, n_writing; /* jobs in flight: copies to the host, writes to places below */
+    uint64_t     gen;
+    struct node_key      *node_key;           /* [n_block] */
+    uint32_t             *path;               /* [blocks of the longest sequence] scratch of tier_key */
+    uint64_t              n_enqueued, n_done; /* steps */
+    uint64_t              last_turn_us;
+    bool                  copies_fixed; /* cfg.copies_max was given */
+    double                turn_us;      /* moving average of the time between two turns, about a step of the device */
+    bool                  closing;
+    bool                  frozen; /* no block moves down or up (tier_hand.h) */
+    struct hand           hand;
+    struct shrink         shrink;
+    struct audit          audit;
+    uint64_t              below_again_us; /* time of the next attempt after a failed below_reopen */
     struct kv_tiers_stats stats;
 };
 
@@ -141,13 +145,17 @@ struct kv_key tier_key(struct kv_tiers *t, struct kv_salt salt, uint32_t block);
 void          tier_key_known(struct kv_tiers *t, uint32_t block, const struct kv_key *key);
 
 /* tier_below.c */
-enum status    below_open(struct kv_tiers *t, char *err, size_t err_bytes);
-void           below_close(struct kv_tiers *t);  /* all places; below_reopen opens them again */
-void           below_reopen(struct kv_tiers *t); /* opens the places again after a hand-over that did not happen */
-void           below_turn(struct kv_tiers *t);
-int            below_find(struct kv_tiers *t, const struct kv_key *key,
-                          struct kv_place *place_out); /* index of the first place that has it; -1: none */
-int            below_has(const struct kv_tiers *t, const struct kv_key *key); /* the same, hidden blocks included */
+enum status below_open(struct kv_tiers *t, char *err, size_t err_bytes);
+void        below_close(struct kv_tiers *t);  /* all places; below_reopen opens them again */
+void        below_reopen(struct kv_tiers *t); /* opens the places again after a hand-over that did not happen */
+void        below_turn(struct kv_tiers *t);
+int         below_find(struct kv_tiers *t, const struct kv_key *key,
+                       struct kv_place *place_out); /* index of the first place that has it; -1: none */
+int         below_has(const struct kv_tiers *t, const struct kv_key *key); /* the same, hidden blocks included */
+/* False for an eager place beside others: a block that only this place holds is still written to another one before
+ * the host lets go of it. */
+bool           below_keeps(const struct kv_tiers *t, uint32_t i);
+int            below_kept(const struct kv_tiers *t, const struct kv_key *key); /* as below_has, of places that keep */
 uint32_t       below_for(const struct kv_tiers *t,
                          const struct kv_key   *key); /* index of the place that takes the block, chosen by its key: servers
                                               that share folders choose alike. Requires n_writer > 0 */

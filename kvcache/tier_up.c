@@ -265,7 +265,7 @@ void up_read_done(struct kv_tiers *t, struct host_flight *f, const struct xfer_d
     if (d->st == ST_OK && why == KV_SURE && !ended) {
         slot_hold(&t->host, f->slot, hold_of(t, r, wall));
         slot_ready(&t->host, f->slot, kv_record_of(slot_page(&t->host, f->slot))->payload);
-        t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
+        if (below_keeps(t, f->store)) t->host.slot[f->slot].store = (uint8_t)(f->store + 1);
         l->state[f->block] = LOAD_WANT; /* of the host now */
         l->read[f->block] = true;
         t->stats.tier[b->row->tier].hit_blocks++;

@@ -59,7 +59,8 @@ void boot_hand_ask(struct boot *b, struct kv_tiers_cfg *c)
     c->hand.given = takeover_slab(b->takeover, &want, &c->hand.slab_fd, &c->hand.index_fd, secret, why, sizeof why);
     if (!c->hand.given)
         LOG_INFO("kv: the host tier starts empty: %s", why);
-    else if (!b->cfg->kv_nvme.n && !*b->cfg->kv_shared) /* else it lies in the folder, and the prefixes there need it */
+    else if (!b->cfg->kv_nvme.n && !*b->cfg->kv_shared && !*b->cfg->kv_object)
+        /* else it lies in the folder, or follows from the MAC key, and the prefixes there need it */
         auth_set_secret(b->auth, secret);
     explicit_bzero(secret, sizeof secret);
 }

@@ -7,8 +7,10 @@
 #include "base/thread.h"
 #include "kvcache/folder/store.h"
 #include "kvcache/folder/store_file.h"
+#include "kvcache/object/pack.h"
 #include "server/boot.h"
 #include "transfer/lanes.h"
+#include "transfer/object/object.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,13 +23,14 @@
 enum { SECRETS = STORE_KEYS_MAX * SEAL_SECRET };
 
 struct boot_tiers {
-    struct xfer        *xfer;
-    struct kv_tiers_cfg cfg;
-    char                dir[KV_STORES_MAX][512];
-    unsigned char      *secret; /* [SECRETS] or NULL */
-    struct digest_key   old_key;
-    char                name[48]; /* among the servers of a shared folder */
-    char                cgroup[512];
+    struct xfer         *xfer;
+    struct kv_tiers_cfg  cfg;
+    char                 dir[KV_STORES_MAX][512];
+    unsigned char       *secret; /* [SECRETS] or NULL */
+    struct digest_key    old_key;
+    char                 name[48]; /* among the servers of a shared folder */
+    struct object_store *objects;  /* or NULL */
+    char                 cgroup[512];
 };
 
 static int fail(struct boot *b, int code, const char *what)
@@ -133,6 +136,30 @@ static int check_stores(struct boot *b, struct boot_tiers *t)
     return 0;
 }
 
+/* The object store of --kv-object, behind the folders: the dearest to read from. */
+static int plan_objects(struct boot *b, struct boot_tiers *t)
+{
+    const struct config *c = b->cfg;
+    char                 why[400];
+    struct object_cfg    oc = { .url = c->kv_object, .endpoint = c->object_endpoint, .region = c->object_region };
+    if (!*c->kv_object) return 0;
+    if (object_open(&oc, &t->objects, why, sizeof why)) {
+        snprintf(b->err, sizeof b->err, "--kv-object: %s", why);
+        return EXIT_CONFIG;
+    }
+    uint64_t bytes = (uint64_t)(c->kv_object_gib * (double)(1 << 30));
+    if (!pack_fits(bytes, b->block_bytes * c->tensor_parallel, t->objects, why, sizeof why)) {
+        snprintf(b->err, sizeof b->err, "--kv-object-gib: %s", why);
+        return EXIT_CONFIG;
+    }
+    CHECK(t->cfg.n_store < KV_STORES_MAX); /* config_kv.c has counted */
+    t->cfg.store[t->cfg.n_store].row = &kv_objects;
+    t->cfg.store[t->cfg.n_store].dir = t->objects->shown;
+    t->cfg.store[t->cfg.n_store].objects = t->objects;
+    t->cfg.store[t->cfg.n_store++].bytes = bytes;
+    return 0;
+}
+
 /* Where the limit of this process's memory is said (cgroup v2); in a container, at the root of what it sees. "":
  * nowhere. */
 static void find_cgroup(char *out, size_t bytes)
@@ -168,7 +195,8 @@ int boot_tiers_plan(struct boot *b)
     int code = 0;
     if (c->kv_encrypt || c->kv_encrypt_key_file.n) code = take_secrets(b, t);
     if (!code) code = read_keys(b, t);
-    return code ? code : check_stores(b, t);
+    if (!code) code = check_stores(b, t);
+    return code ? code : plan_objects(b, t);
 }
 
 /* Lanes, segments, identity; eng_create opens the tiers themselves. *tiers_out NULL: none are asked for. */
@@ -202,11 +230,12 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
 
     struct xfer_cfg   xc = { .jobs_max = 8192, .key = t->cfg.key };
     enum status       st = xfer_create(&xc, &t->xfer);
-    struct xfer_lane *lane[3] = { lane_nvme_create(32, 4, false), lane_dev_create() };
+    struct xfer_lane *lane[4] = { lane_nvme_create(32, 4, false), lane_dev_create() };
     int               n_lane = 2;
     /* Where threads copy, two share a load: one is bound by the latency of memory. A GPU's copy engines need no
      * help. */
     if (!pool->rank[0].dev->async && thread_cpu_count() > 1) lane[n_lane++] = lane_dev_create();
+    if (t->objects) lane[n_lane++] = lane_object_create(t->objects);
     if (!st && t->secret && lane[0]) st = lane_nvme_seals(lane[0], (uint32_t)kv_record_bytes(t->cfg.block_bytes));
     for (int i = 0; i < n_lane; i++)
         if (!st) st = lane[i] ? xfer_lane_add(t->xfer, lane[i]) : ST_NOMEM;
@@ -232,6 +261,7 @@ void boot_tiers_free(struct boot *b)
 {
     if (!b->tiers) return;
     xfer_free(b->tiers->xfer);
+    if (b->tiers->objects) object_close(b->tiers->objects);
     seal_give(b->tiers->secret, SECRETS);
     free(b->tiers);
 }

@@ -3,6 +3,7 @@
 #include "kvcache/folder/store_file.h"
 #include "kvcache/tier.h"
 #include "server/usage.h"
+#include "transfer/object/object.h"
 #include <string.h>
 
 enum { DIR_BYTES = 512 };
@@ -67,6 +68,29 @@ static int check_keys(const char *name, const struct str_list *l, char *err, siz
     return 0;
 }
 
+/* As --kv-shared: what others write there is believed on the word of the MAC. */
+static int check_object(const struct config *c, char *err, size_t n_err)
+{
+    uint32_t n_folder = *c->kv_shared ? 1 : c->kv_nvme.n;
+    if (c->kv_host_gib <= 0)
+        return usage_error(err, n_err, "--kv-object needs --kv-host-gib: blocks go through the host");
+    if (!object_is_url(c->kv_object))
+        return usage_error(err, n_err, "--kv-object: found '%.200s', needed is s3://BUCKET/PREFIX", c->kv_object);
+    if (!c->kv_mac_key_file.n)
+        return usage_error(
+            err, n_err,
+            "--kv-object needs --kv-mac-key-file, the same on all its servers: without it who writes there could forge");
+    if (c->kv_encrypt || c->kv_encrypt_key_file.n)
+        return usage_error(
+            err, n_err,
+            "--kv-object and --kv-encrypt or --kv-encrypt-key-file: one of them; objects are not encrypted by "
+            "this server, use the encryption of the bucket");
+    if (n_folder + 1 > KV_STORES_MAX)
+        return usage_error(err, n_err, "--kv-nvme: found %u folders, allowed beside --kv-object are %d", n_folder,
+                           KV_STORES_MAX - 1);
+    return 0;
+}
+
 int config_kv_check(const struct config *c, char *err, size_t n_err)
 {
     if (check_keys("kv-mac-key-file", &c->kv_mac_key_file, err, n_err)) return EXIT_USAGE;
@@ -82,6 +106,7 @@ int config_kv_check(const struct config *c, char *err, size_t n_err)
     if (any && c->kv_host_gib <= 0)
         return usage_error(err, n_err, "%s needs --kv-host-gib: blocks go through the host",
                            shared ? "--kv-shared" : "--kv-nvme");
+    if (*c->kv_object && check_object(c, err, n_err)) return EXIT_USAGE;
     if (c->kv_host_gib > 0 && !c->prefix_caching)
         return usage_error(err, n_err, "--kv-host-gib needs prefix caching (--enable-prefix-caching)");
     if (!any && (c->kv_encrypt || c->kv_encrypt_key_file.n))

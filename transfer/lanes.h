@@ -17,3 +17,7 @@ bool lane_uring_works(char *why, size_t why_bytes);
 /* Call it before the lane is added if its files may be sealed. It allocates the memory for sealed blobs of at most
  * `bytes` bytes. ST_NOMEM. */
 enum status lane_nvme_seals(struct xfer_lane *lane, uint32_t bytes);
+/* OBJECT -> HOST, from one store, which outlives the lane. Many requests are in flight; jobs on adjacent bytes of an
+ * object become one request. */
+struct object_store;
+struct xfer_lane *lane_object_create(struct object_store *store);

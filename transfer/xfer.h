@@ -42,6 +42,13 @@ struct xfer_ranks {
     uint64_t         block_bytes; /* sum of the slices */
     struct xfer_rank rank[XFER_RANKS_MAX];
 };
+/* How the places of a segment of objects are named: a place is the number of an object << XFER_OBJECT_SHIFT, and a byte
+ * in it. name: the lane's thread; what it gives does not change while a job names the object. */
+enum { XFER_OBJECT_SHIFT = 40, XFER_OBJECT_NAME = 256 };
+struct xfer_objects {
+    void (*name)(const struct xfer_objects *o, uint64_t object, char *name_out); /* [XFER_OBJECT_NAME] */
+    const void *ctx;
+};
 struct xfer_seg {
     enum xfer_kind kind;
     unsigned char *base;   /* HOST; DEVICE without ranks, which is memory of this process */
@@ -52,8 +59,9 @@ struct xfer_seg {
     uint64_t       epoch; /* REMOTE: of the connection to the peer, whose number is in fd (peer/lane_ucx.h) */
     /* FILE: the lane's thread seals what it writes and opens what it reads. A sealed blob's head has job.skip bytes. A
      * blob that does not open gives ST_INVALID. NULL: the file is plain. The key outlives the segment's jobs. */
-    const struct seal_key   *seal;
-    const struct xfer_ranks *ranks; /* DEVICE: or NULL; outlives the segment's jobs */
+    const struct seal_key     *seal;
+    const struct xfer_ranks   *ranks;   /* DEVICE: or NULL; outlives the segment's jobs */
+    const struct xfer_objects *objects; /* OBJECT: outlives the segment's jobs */
 };
 struct xfer_job {
     uint32_t src, dst; /* segments */

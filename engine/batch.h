@@ -1,6 +1,6 @@
-/* batch: this step's sequences flattened into arrays that the device reads, and what came back.   Thread: engine, then
- * ranks. All arrays are taken once (batch_init) for the largest step; a step only fills them. kernels/arrays.h lists
- * them. */
+/* batch: the sequences of one step, flattened into arrays for the device, and the results.   Thread: engine, then
+ * ranks. batch_init allocates all arrays once, for the largest step; a step only fills them. kernels/arrays.h lists the
+ * arrays. */
 #pragma once
 #include "base/status.h"
 #include "kernels/device.h"
@@ -20,21 +20,21 @@ struct batch {
     struct batch_cfg max; /* bounds of the arrays */
 };
 
-enum status batch_init(struct batch *b, const struct batch_cfg *cfg); /* ST_NOMEM: nothing is taken */
-/* The most that each size may be within these bounds. */
+enum status batch_init(struct batch *b, const struct batch_cfg *cfg); /* ST_NOMEM: nothing stays allocated */
+/* The largest value of each size within these bounds. */
 struct dev_sizes batch_most(const struct batch_cfg *cfg);
-struct dev_step  batch_step(const struct batch *b); /* the same as the device's face wants it; points into b */
+struct dev_step  batch_step(const struct batch *b); /* the view of b that devices take; points into b */
 void             batch_clear(struct batch *b);
 void             batch_free(struct batch *b);
 /* Appends rows of one sequence: ids[0..n) at positions pos.. of the sequence whose page table is page[0..n_page).
- * Returns the number of its first row. Over the bounds is our bug (CHECK). */
+ * Returns the number of the first row. Exceeding a bound fails a CHECK. */
 uint32_t batch_add(struct batch *b, const uint32_t *ids, uint32_t n, uint32_t pos, const uint32_t *page,
                    uint32_t n_page);
 void     batch_add_copy(struct batch *b, struct kv_copy c);
-/* Asks for the logits of a row and returns its zeroed entry in sample[] (all of these before the first
- * batch_add_lp). */
+/* Asks for the logits of a row and returns its zeroed entry in sample[]. All calls must come before the first
+ * batch_add_lp. */
 struct op_sample_row *batch_add_sample(struct batch *b, uint32_t row);
-/* Row, or entry of hist, whose id is what sample `from` of the step before draws. */
+/* The id of a row, or an entry of hist, is the id that sample `from` of the previous step draws. */
 void batch_patch_id(struct batch *b, uint32_t row, uint32_t from);
 void batch_patch_hist(struct batch *b, uint32_t at, uint32_t from);
 void batch_add_lp(struct batch *b, uint32_t row, uint32_t id, uint32_t n_top);

@@ -1,5 +1,5 @@
-/* rank: one thread per device; all run the same batches in lockstep.   Thread: engine calls, ranks run.
- * rank_team_create loads the model on every rank in parallel; rank_team_runner is what an engine runs its steps on. */
+/* rank: a team of devices, one thread per device, that run the same batches in lockstep.   Thread: engine calls, ranks
+ * run. rank_team_create loads the model on every rank in parallel; rank_team_runner is the engine's runner. */
 #pragma once
 #include "engine/engine.h"
 #include "engine/model/model.h"
@@ -7,46 +7,46 @@
 
 struct rank_team;
 struct rank_cfg {
-    uint32_t              n_rank;         /* over all nodes */
-    uint32_t              first, n_local; /* of this process: ranks [first, first + n_local); n_local 0: all */
+    uint32_t              n_rank;         /* number of ranks on all nodes */
+    uint32_t              first, n_local; /* ranks [first, first + n_local) are in this process; n_local 0: all */
     enum dev_kind         device;
-    uint64_t              memory_bytes; /* per rank; 0: what model_plan says plus kv_bytes  */
-    uint64_t              kv_bytes;     /* per rank, for the KV pool; 0 on a GPU: what is left of `utilization` */
-    uint32_t              blocks_min;   /* of the pool; fewer: ST_CONFIG before anything is read */
-    uint32_t              n_thread;     /* cpu threads over all ranks; 0: auto                */
-    uint32_t              depth;        /* steps in flight; 0: 2 where the device works by itself, else 1 */
+    uint64_t              memory_bytes; /* per rank; 0: model_plan's bytes plus kv_bytes  */
+    uint64_t              kv_bytes;     /* KV pool per rank; 0 on a GPU: the rest of the share `utilization` */
+    uint32_t              blocks_min;   /* smallest pool; a smaller one is ST_CONFIG before anything is read */
+    uint32_t              n_thread;     /* cpu threads of all ranks together; 0: auto         */
+    uint32_t              depth;        /* most steps in flight; 0: 2 on asynchronous devices, else 1 */
     const char           *simd;         /* as in dev_cfg */
     struct model_load_cfg load;         /* n_block 0: as many blocks as kv_bytes holds         */
     /* cuda */
-    const int         *ordinal; /* [n_ordinal] GPUs, given to the ranks in turn; none: as dev_cfg.ordinal below 0 */
-    uint32_t           n_ordinal;
-    double             utilization; /* as in dev_cfg, like what follows */
-    bool               deterministic, eager, pdl;
-    const char        *gemm_file, *cublaslt;
-    enum dev_comm      comm;
+    const int    *ordinal; /* [n_ordinal] GPUs, assigned to the ranks in turn; n_ordinal 0: as dev_cfg.ordinal -1 */
+    uint32_t      n_ordinal;
+    double        utilization; /* this and the following: as in dev_cfg */
+    bool          deterministic, eager, pdl;
+    const char   *gemm_file, *cublaslt;
+    enum dev_comm comm;
     enum dev_symmetric symmetric;
-    /* ranks on other nodes too: agree is called between planning and loading, with the blocks that fit here; it says
-     * how many all take, and names the group (dev_cfg.comm_id). group: of n_local ranks, the caller's.
-     * engine/nodes.h */
+    /* With ranks on other nodes. agree is called between planning and loading, with the number of blocks that fit here;
+     * it returns the number for all ranks and the name of the group (dev_cfg.comm_id). group: n_local ranks, owned by the
+     * caller. See engine/nodes.h. */
     enum status (*agree)(void *ctx, uint32_t *n_block, unsigned char comm_id[DEV_COMM_ID], char *err, size_t err_bytes);
     void                  *agree_ctx;
     const struct dev_vote *vote; /* with agree: as in dev_cfg */
     struct dev_group      *group;
 };
-/* n_block_out: blocks of the pool. err as in model_load. */
+/* *n_block_out: blocks of the pool. err as in model_load. */
 enum status       rank_team_create(const struct model_spec *spec, const struct source *src, const struct rank_cfg *cfg,
                                    uint32_t *n_block_out, struct rank_team **t_out, char *err, size_t err_bytes);
 struct eng_runner rank_team_runner(struct rank_team *t);
 const float      *rank_team_logits(struct rank_team *t); /* tests: rank 0's model_logits */
-/* Which model the ranks of this process have loaded (engine/model/ident.h), with cfg.load.ident set. */
+/* The identity of the model on the ranks of this process (engine/model/ident.h). Needs cfg.load.ident. */
 void           rank_team_ident(const struct rank_team *t, unsigned char out[32]);
 struct device *rank_team_device(struct rank_team *t);             /* tools: rank 0's */
 uint64_t       rank_team_weight_bytes(const struct rank_team *t); /* over all ranks */
-uint64_t       rank_team_work_bytes(const struct rank_team *t);   /* workspaces, likewise */
-/* The pools of KV blocks of all ranks, for a segment of transfer/; the team's, as long as it is. NULL: ranks on other
- * nodes have parts of them. */
+uint64_t       rank_team_work_bytes(const struct rank_team *t);   /* of workspaces, over all ranks */
+/* The KV pools of all ranks, for a segment of transfer/. Owned by the team. NULL: ranks on other nodes hold parts of the
+ * blocks. */
 const struct xfer_ranks *rank_team_kv(struct rank_team *t, uint32_t *n_block_out);
 enum dtype               rank_team_kv_dtype(const struct rank_team *t);
-/* What the ranks do, for whoever asks while they hang: any thread; lines, each with an end; bytes of text. */
+/* Any thread, even while ranks hang: one line per rank with its current work. Returns the length of text. */
 size_t rank_team_dump(struct rank_team *t, uint64_t now_us, char *text, size_t text_bytes);
 void   rank_team_free(struct rank_team *t);

@@ -1,18 +1,18 @@
-/* seq: one generation as token ids; and struct req, what its choices share (req.h has its life).   Thread: engine.
+/* seq: one generation as token ids; and struct req, which the choices of a request share (req.h).   Thread: engine.
  *
  *  seq_init --> WAITING --sched_admit (admit.c), sched_sibling (sched.c)--> RUNNING
  *                | ^                                                           | |
  *                | +-------- sched_preempt, sched_recompute (sched.c) ---------+ |
  *                +--- req_finish_seq, req_finish (req.c) ---> DONE <-------------+
- * A WAITING one whose prefix lies on a lower tier asks for it and waits for the answer (want); what came is in the tree then.
+ * A WAITING seq whose prefix lies on a lower tier asks the tiers for it (want) and waits; loaded blocks are then in the tree.
  *
  * Four lengths, in tokens: 0 <= n_cached <= n_computed <= n_token <= n_max.
- *   n_cached    prefix that the cache gave       n_token  prompt + what was sampled
- *   n_computed  whose KV is in the blocks        n_max    prompt + max_tokens
+ *   n_cached    prefix found in the cache        n_token  prompt + sampled tokens
+ *   n_computed  tokens with KV in the blocks     n_max    prompt + max_tokens
  * A running sequence needs rows [n_computed, n_token); when a step computes the last of them it samples the next token.
  *
- * Steps overlap: while one is planned another may be in flight, enqueued and not applied. The four lengths are what the applied
- * steps have left; fly_row and fly_token are what those in flight will add to n_computed and n_token:
+ * Steps overlap: while a step is planned, another may be in flight, that is enqueued and not applied. The four lengths count applied
+ * steps only; fly_row and fly_token are what the steps in flight will add to n_computed and n_token:
  *   n_computed + fly_row <= n_token + fly_token <= n_max; fly_token <= 1 while a step is planned, its id then is SEQ_PENDING. */
 #pragma once
 #include "base/list.h"
@@ -20,7 +20,7 @@
 #include "kvcache/device/kv.h"
 #include "kvcache/tier.h"
 
-#define SEQ_PENDING UINT32_MAX /* in seq.id: drawn by the step in flight, only the device knows it yet */
+#define SEQ_PENDING UINT32_MAX /* in place of an id that the step in flight draws; only the device knows it yet */
 
 enum seq_state { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
@@ -57,34 +57,34 @@ struct seq {
     struct kv_want      want;   /* WAITING: what it has asked the tiers for                              */
     int64_t             key;    /* WAITING: order within the tenant                                      */
     uint32_t            n_preempted, n_passed, n_deferred;
-    bool                lead;     /* computes the prompt for the choices that are not spawned yet          */
-    bool                resumed;  /* has waited since it first ran, or is a sibling: waits in front         */
-    bool                reserved; /* holds blocks up to n_max: preempted often enough, now protected        */
-    bool                on_host;  /* its batch entry depends on its last token: that must be applied first  */
+    bool                lead;     /* computes the prompt for choices that have no seq yet                  */
+    bool                resumed;  /* was preempted, or is a sibling: waits in front of the queue            */
+    bool                reserved; /* holds blocks up to n_max after too many preemptions; not preempted again */
+    bool                on_host;  /* its sampling row depends on its last token, which must be applied first */
 
     /* in flight */
-    uint64_t stay; /* number of this time of RUNNING: results of an earlier one are dropped */
+    uint64_t stay; /* number of the current RUNNING period; results of an earlier period are dropped */
     uint32_t fly_row, fly_token;
-    uint32_t fly_sample; /* fly_token: which sample of that step draws it */
-    bool forking; /* lead or sibling of a fork that happens when the step in flight is applied: sits out until then */
+    uint32_t fly_sample; /* with fly_token: number of the sample in that step */
+    bool     forking;    /* lead or sibling of a fork in the step in flight; left out of plans until that is applied */
 
     /* the plan of the next step */
     uint32_t       n_step; /* rows */
     bool           samples;
     bool           planned;
-    struct kv_copy copy; /* n_copy 1: goes into the next batch that it has rows in */
+    struct kv_copy copy; /* valid if n_copy is 1: part of the next batch with rows of this seq */
     uint32_t       n_copy;
 };
 
 void                   seq_init(struct seq *s, struct req *q, uint32_t choice);
-void                   seq_load(struct seq *s, uint32_t *ids); /* ids[n_max]: takes prompt and output so far */
-void                   seq_check(const struct seq *s);         /* the invariants, as CHECKs */
+void                   seq_load(struct seq *s, uint32_t *ids); /* ids [n_max]: copies prompt and output into it */
+void                   seq_check(const struct seq *s);         /* CHECKs the invariants */
 static inline uint32_t seq_n_out(const struct seq *s) { return s->n_token - s->n_prompt; }
-/* With what is in flight: the row that is next, the tokens and the output that it will have then. */
+/* Including the steps in flight: the next row to compute; the tokens; the output. */
 static inline uint32_t seq_next(const struct seq *s) { return s->n_computed + s->fly_row; }
 static inline uint32_t seq_n_ahead(const struct seq *s) { return s->n_token + s->fly_token; }
 static inline uint32_t seq_n_out_ahead(const struct seq *s) { return seq_n_ahead(s) - s->n_prompt; }
-/* Older, or more urgent: a total order. The first never gives way to the others. */
+/* Total order: more urgent first, then older. A sequence takes blocks only from those behind it. */
 static inline bool seq_before(const struct seq *a, const struct seq *b)
 {
     if (a->r->priority != b->r->priority) return a->r->priority < b->r->priority;
@@ -92,7 +92,7 @@ static inline bool seq_before(const struct seq *a, const struct seq *b)
     return a->choice < b->choice;
 }
 
-struct seq_token { /* what came back for one row */
+struct seq_token { /* the result of one sampling row */
     uint32_t        id;
     float           logprob;
     const uint32_t *top_id;
@@ -102,5 +102,5 @@ struct seq_limits {
     const uint32_t *eos_id;
     uint32_t        n_eos, context_max;
 };
-/* Appends a sampled token, writes the choice's arrays and publishes n_out. ENG_NONE: it goes on. */
+/* Appends a sampled token, writes the choice's arrays and publishes n_out. ENG_NONE: the generation continues. */
 enum eng_finish seq_append(struct seq *s, const struct seq_token *t, const struct seq_limits *lim);

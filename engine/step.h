@@ -1,6 +1,5 @@
-/* step: one turn of the engine: messages, expiry, plan, submit, and what came of the oldest step in flight.   Thread:
- * engine, except the atomics.
- * What struct engine is inside; for engine/ and its tests only. */
+/* step: one turn of the engine: messages, deadlines, plan, submit, and the results of the oldest step in flight; and
+ * the inside of struct engine.   Thread: engine, except the atomics.   Private to engine/ and its tests. */
 #pragma once
 #include "base/pool.h"
 #include "base/ring.h"
@@ -23,15 +22,15 @@ struct engine {
     uint64_t          n_submitted; /* steps */
     struct snapshot   tiers_stats; /* of struct kv_tiers_stats */
     struct sched      sched;
-    struct flight     flight[ENG_DEPTH_MAX]; /* a ring: n_flight in flight, the oldest at first */
+    struct flight     flight[ENG_DEPTH_MAX]; /* a ring: n_flight steps in flight, the oldest at index `first` */
     uint32_t          first, n_flight, depth;
-    uint64_t          n_plan, done_us; /* plans so far; when the last step was done */
+    uint64_t          n_plan, done_us; /* number of plans; time at which the last step finished */
     struct guides    *guides;
     struct pool       reqs, seqs;
-    struct list       live, retry; /* requests: not final; with a message that the outbox did not take */
-    uint64_t          n_arrival, next_deadline_us, now_us;
-    uint64_t (*clock)(void); /* NULL when stepped by hand: now is then what eng_step was told */
-    bool dead, rested;       /* rested: the device had no work before the next step, and there was none */
+    struct list live, retry; /* requests that are not final; requests with a message that their outbox did not take */
+    uint64_t    n_arrival, next_deadline_us, now_us;
+    uint64_t (*clock)(void); /* NULL if stepped by hand: the time is then eng_step's now_us */
+    bool dead, rested;       /* rested: the device was idle before the next step because there was no work */
 
     pthread_t thread;
     bool      started;
@@ -43,14 +42,14 @@ struct engine {
     _Atomic uint64_t      n_queued_tokens;          /* their prompts                                              */
     _Atomic uint32_t      n_queued_as[ENG_CLASSES]; /* n_queued by eng_class_of                                  */
     _Atomic uint32_t      n_submitting;             /* threads inside eng_submit                                  */
-    _Atomic bool          closed, draining, stop;   /* closed: nothing is accepted any more                       */
+    _Atomic bool          closed, draining, stop;   /* closed: eng_submit refuses every request                   */
     _Atomic bool          cancel_pending, dead_seen, broken_seen;
-    _Atomic(const char *) condemned; /* why; NULL: it is not */
+    _Atomic(const char *) condemned; /* the reason; NULL: not condemned */
     _Atomic uint64_t      drain_deadline_us;
     struct pace           pace;
     struct phases         phases;
-    struct note           note[ENG_DEPTH_MAX]; /* of flight[] */
-    struct batch          audit;               /* a block that is computed again, alone; with tiers */
+    struct note           note[ENG_DEPTH_MAX]; /* descriptions of flight[] for eng_dump */
+    struct batch          audit;               /* with tiers: the step that recomputes one block */
     struct {
         _Atomic uint32_t n_running, n_resume, kv_used, rows_now;
         _Atomic uint64_t n_step, n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_finished[6],
@@ -62,14 +61,14 @@ struct engine {
     } a;
 };
 
-enum { ENG_SEQS_SPARE = 256 }; /* siblings that wait, over the queue and the running */
+enum { ENG_SEQS_SPARE = 256 }; /* places for waiting siblings, besides the queue's and the running ones */
 
 static inline void step_count(_Atomic uint64_t *c, uint64_t n)
 {
     atomic_fetch_add_explicit(c, n, memory_order_relaxed);
 }
 void        step_fail_all(struct engine *e, enum eng_finish finish,
-                          enum status why); /* every request, also those in the inbox */
+                          enum status why); /* ends every request, those in the inbox included */
 void        step_publish(struct engine *e);
-void        step_settle(struct engine *e); /* waits for what is in flight and drops it */
+void        step_settle(struct engine *e); /* waits for the steps in flight and drops their results */
 enum status step_run(struct engine *e, uint64_t now_us, bool *did_work_out);

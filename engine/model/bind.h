@@ -1,13 +1,13 @@
-/* bind: the checkpoint's tensors, found by slot and checked against the spec.   Thread: one while opening, any after.
- * bind_open -> bind_get_part* -> bind_close. After bind_open every tensor that the spec wants is there, once, with the
- * right shape; of a source without weights (dummy) none is. */
+/* bind: the checkpoint's tensors by slot, checked against the spec.   Thread: one while opening, any after.
+ * bind_open -> bind_get_part* -> bind_close. After bind_open every tensor that the spec needs is present once, with the
+ * right shape. A source without weights (dummy) has none. */
 #pragma once
 #include "engine/model/model.h"
 #include "engine/model/names.h"
 #include "engine/model/safetensors.h"
 #include <string.h>
 
-/* What a matrix that is codes consists of. Everything else is a PART_WEIGHT alone. */
+/* The tensors of a matrix of codes. Any other weight is a single PART_WEIGHT. */
 enum part { PART_WEIGHT, PART_SCALE, PART_ZERO, PART_INDEX, PART_COUNT };
 struct bind_row;
 struct bind {
@@ -19,33 +19,33 @@ struct bind {
 enum status bind_open(const struct model_spec *spec, const struct source *src, struct bind *b_out, char *err,
                       size_t err_bytes);
 void        bind_close(struct bind *b);
-/* NULL: the checkpoint has no such tensor (never for one that the spec wants) */
+/* NULL: the checkpoint has no such tensor (never for a tensor that the spec needs) */
 const struct st_tensor *bind_get_part(const struct bind *b, enum slot slot, uint32_t layer, uint32_t expert,
                                       enum part part);
-/* bind_quant.c: the slots that may be codes, as bits. */
+/* bind_quant.c: bit mask of the slots that can be codes. */
 uint32_t bind_linear_slots(void);
-/* Is this slot codes in the spec's checkpoint? */
+/* True if the spec's checkpoint stores this slot as codes. */
 bool bind_is_codes(const struct model_spec *s, enum slot slot, uint32_t layer);
-/* Is a tensor that bind_part_name calls a PART_WEIGHT of a linear slot codes? name: as bind_part_name took it, plain:
- * as it gave it. */
+/* True if a tensor that bind_part_name identified as a PART_WEIGHT of a linear slot holds codes. name: bind_part_name's
+ * input; plain: its output. */
 bool bind_weight_is_codes(const struct model_spec *s, const struct st_tensor *t, const char *name, const char *plain);
-/* The name of a part as if it were a plain weight's, and which part; false: the checkpoint's method does not need such
- * a tensor. */
+/* Maps the name of a part to the name of the plain weight, and to the part. false: the checkpoint's method does not need
+ * this tensor. */
 bool bind_part_name(const struct model_spec *s, const char *tensor, char *plain, size_t plain_bytes,
                     enum part *part_out);
-/* The other way, for messages; returns text. */
+/* The reverse mapping, for messages. Returns text. */
 const char *bind_part_text(const struct model_spec *s, enum part part, const char *plain, char *text,
                            size_t text_bytes);
-/* Type and shape of a part of codes whose matrix is [n, k]. ST_CONFIG: what is wrong in why. */
+/* Checks type and shape of a part of codes of a matrix [n, k]. ST_CONFIG: the fault in why. */
 enum status bind_part_check(const struct model_spec *s, enum part part, const struct st_tensor *t, uint64_t n,
                             uint64_t k, char *why, size_t why_bytes);
 bool        bind_part_needed(const struct model_spec *s, enum part part);
-/* Whether the spec's layer wants this slot, and then its shape (rank_out dimensions) and the keys of config.json that
- * make it. */
+/* True if the layer needs this slot; then also its shape (rank_out dimensions) and the keys of config.json that determine
+ * the shape. */
 bool bind_want(const struct model_spec *spec, enum slot slot, uint32_t layer, uint64_t shape_out[2], uint32_t *rank_out,
                const char **keys_out);
 enum dtype bind_dtype(enum st_dtype t);
-/* The first tensor of a slot that a model has once; NULL: none. */
+/* The tensor of a slot outside the layers; NULL: none. */
 const struct st_tensor *bind_find(const struct model_spec *spec, const struct st_set *set, enum slot slot);
 
 /* Element i of unaligned F32, BF16 or F16 numbers. */
@@ -61,7 +61,7 @@ static inline float bind_float(const unsigned char *src, enum dtype t, size_t i)
     return t == DT_BF16 ? bf16_to_f32(h) : f16_to_f32(h);
 }
 
-/* Are the codes of this slot to become floats, or their inputs sorted? (struct model_layer_codes) */
+/* True if codes of this slot are expanded to floats; if its inputs are sorted by group (struct model_layer_codes). */
 static inline bool spec_floats(const struct model_spec *s, enum slot slot, uint32_t l)
 {
     return s->layer_codes && s->layer_codes[l].floats >> slot & 1;

@@ -1,5 +1,5 @@
 /* hf: reading config.json and generation_config.json.   Private to engine/model/. Thread: any, one per struct hf.
- * A read that fails writes its one line and sticks; everything after it is skipped or returns what is harmless. */
+ * The first failure writes its line to err and stays; all later reads are skipped or return harmless values. */
 #pragma once
 #include "base/json.h"
 #include "engine/model/model.h"
@@ -11,33 +11,33 @@ struct hf {
     struct model_spec *spec;
     char              *err;
     size_t             err_bytes;
-    enum status        st; /* the first failure sticks, so that a row of reads needs one check */
+    enum status        st; /* the first failure, so that one check suffices after many reads */
 };
 
-/* "FILE: fmt"; the first one stays */
+/* Writes "FILE: fmt" to err, unless there was a failure before. */
 __attribute__((format(printf, 2, 3))) void hf_fail(struct hf *c, const char *fmt, ...);
 
-/* The value as the file has it, cut to what fits a message. */
+/* A value as the file has it, shortened for a message. */
 struct hf_shown {
     char text[72];
 };
 struct hf_shown hf_show(const json_t *v);
 
-const json_t *hf_value(const json_t *obj, const char *key); /* null counts as absent, as in Python's None */
+const json_t *hf_value(const json_t *obj, const char *key); /* null counts as absent, like Python's None */
 const json_t *hf_value_or_top(const struct hf *c,
-                              const char      *key); /* the text part's own word, else that of the file around it */
-const char   *hf_str(const json_t *obj, const char *key); /* NULL: absent or no string */
+                              const char      *key);           /* the key in the text part, else at the top level */
+const char   *hf_str(const json_t *obj, const char *key); /* NULL: absent, or not a string */
 
-/* A number from min to max; v NULL: absent. key is for the message. */
+/* A number from min to max; `absent` if v is NULL. key: for the message. */
 double hf_num_of(struct hf *c, const json_t *v, const char *key, double min, double max, double absent);
 double hf_num(struct hf *c, const json_t *obj, const char *key, double min, double max, double absent);
-#define HF_REQUIRED INT64_MIN /* as absent: the key must be there */
+#define HF_REQUIRED INT64_MIN /* value of `absent`: the key is required */
 int64_t  hf_int(struct hf *c, const json_t *obj, const char *key, int64_t min, int64_t max, int64_t absent);
 uint32_t hf_size(struct hf *c, const char *key, uint32_t min, uint32_t max, int64_t absent); /* of the text part */
 bool     hf_flag(struct hf *c, const json_t *v, const char *key, bool absent);
 
-/* c->file as a JSON object; ST_NOT_FOUND leaves c and err alone. */
+/* Reads c->file as a JSON object. ST_NOT_FOUND changes neither c nor err. */
 enum status hf_read(struct hf *c, const struct source *src, json_t **root_out);
 
 void hf_quant(struct hf *c); /* hf_quant.c: how weights are stored */
-void hf_rope(struct hf *c);  /* hf_rope.c: everything about positions */
+void hf_rope(struct hf *c);  /* hf_rope.c: rotary embedding */

@@ -17,9 +17,9 @@ enum model_rope_scaling {
     ROPE_SCALE_DYNAMIC
 };
 
-/* What a key of config.json means when it is absent: as in the family's own configuration class of transformers. */
+/* Values of absent keys of config.json, as in the family's configuration class of transformers. */
 struct model_defaults {
-    uint32_t n_kv_head;                          /* 0: as many as heads   */
+    uint32_t n_kv_head;                          /* 0: the number of heads */
     uint32_t head_dim;                           /* 0: hidden / heads      */
     uint32_t context, window, max_window_layers; /* window 0: none */
     uint32_t n_expert, top_k_expert, moe_inter;  /* moe_inter 0: intermediate_size */
@@ -46,27 +46,26 @@ struct model_family {
     const struct model_names    *names;
 };
 
-/* Matrices that the checkpoint holds as codes (hf_quant.c): of the linear ones, those that layer_codes names. */
+/* How the checkpoint stores linear matrices as codes (hf_quant.c); layer_codes says which of them are codes. */
 enum model_quant_method { QUANT_NONE, QUANT_FP8, QUANT_INT8, QUANT_AWQ, QUANT_GPTQ, QUANT_PACKED };
 struct model_quant {
     enum model_quant_method method;
     struct dev_quant        q;
     uint32_t                block_rows;  /* fp8: outputs that share a scale; 0: none, or all */
-    bool                    zero_plus_1; /* gptq: zeros are stored one less */
-    bool indexed; /* inputs have their groups in any order (desc_act, actorder): a tensor names each one's */
+    bool                    zero_plus_1; /* gptq: zeros are stored minus one */
+    bool                    indexed;     /* a tensor names the group of each input (desc_act, actorder) */
 };
 
-/* What the tensors say of a layer's linear matrices (peek_codes.c). Bit s: slot s, of all experts alike. */
+/* A layer's linear matrices according to the tensors (peek_codes.c). Bit s stands for slot s; all experts are alike. */
 struct model_layer_codes {
-    uint32_t codes; /* the checkpoint has codes */
-    uint32_t
-        floats; /* they become the numbers that they mean, F32: the matrix that they are a part of has parts of another kind */
-    uint32_t sorted; /* the matrix takes its inputs in another order, group by group */
+    uint32_t codes;  /* stored as codes */
+    uint32_t floats; /* codes that are expanded to F32, because another part of the same matrix is of another kind */
+    uint32_t sorted; /* the matrix takes its inputs in another order, sorted by group */
 };
 
 struct model_spec {
     const struct model_family *family;
-    bool     wrapper; /* the text part of a larger model: names carry language_model., the rest is left out */
+    bool     wrapper; /* the text part of a larger model: names contain language_model.; other parts are ignored */
     uint32_t n_layer, hidden, n_head, n_kv_head, head_dim, inter, vocab;
     uint32_t context; /* max_position_embeddings (times the rope factor where the config says so) */
     float    rms_eps;
@@ -78,68 +77,67 @@ struct model_spec {
     bool                      rope_truncate;  /* yarn: round the correction range */
     uint32_t                  rot;            /* dimensions that rotate           */
     uint32_t                  window;         /* 0: none                          */
-    unsigned char            *layer_windowed; /* [n_layer] 1: this layer slides; NULL: all or none by window */
+    unsigned char            *layer_windowed; /* [n_layer] 1: sliding window; NULL: all layers if window > 0 */
     bool                      tied, qkv_bias, o_bias, mlp_bias;
     uint32_t                  n_expert, top_k_expert, moe_inter;
-    unsigned char            *layer_moe; /* [n_layer] 1: MoE ffn; NULL: as the family says */
+    unsigned char            *layer_moe; /* [n_layer] 1: MoE ffn; NULL: by the family */
     bool                      norm_topk;
-    enum op_act               act; /* of the feed-forward's gate */
+    enum op_act               act; /* activation of the feed-forward's gate */
     struct model_quant        quant;
-    struct model_layer_codes *layer_codes; /* [n_layer]; NULL: all linear matrices are as quant says */
-    enum dtype                dtype;       /* of the checkpoint (torch_dtype / dtype; else as the tensors say) */
-    unsigned char             config[32];  /* digest of what config.json says (ident_config) */
+    struct model_layer_codes *layer_codes; /* [n_layer]; NULL: quant holds for all linear matrices */
+    enum dtype                dtype;       /* of the checkpoint (torch_dtype or dtype; else the type of the tensors) */
+    unsigned char             config[32];  /* digest of config.json (ident_config) */
     uint32_t eos_id[16], n_eos, bos_id;    /* config.json + generation_config.json; bos UINT32_MAX: none */
     /* generation_config.json defaults; NaN / -1: not given */
     float   gen_temperature, gen_top_p, gen_min_p, gen_repetition;
     int64_t gen_top_k, gen_max_new_tokens;
 };
 
-/* err: one line that names file and key, what was found and what is allowed. ST_CONFIG, ST_IO, ST_NOT_FOUND. */
+/* Reads the hyperparameters. err: one line with file, key, the value found and the values allowed. ST_CONFIG, ST_IO,
+ * ST_NOT_FOUND. */
 enum status model_spec_load(const struct source *src, struct model_spec *spec_out, char *err, size_t err_bytes);
 void        model_spec_free(struct model_spec *spec);
 
-/* families.c: by architecture, else by model_type (either may be NULL); NULL: not supported. */
+/* families.c: the row of an architecture, else of a model_type. Either may be NULL. NULL: not supported. */
 const struct model_family *model_family_find(const char *arch, const char *model_type);
-/* "LlamaForCausalLM, ...": every architecture that can be served; returns text. */
+/* "LlamaForCausalLM, ...": all supported architectures. Returns text. */
 const char *model_family_list(char *text, size_t text_bytes);
 
 /* rope.c: inv_freq_out [rot / 2]; returns the factor on cos and sin (1 unless yarn). */
 float model_rope(const struct model_spec *spec, float *inv_freq_out);
 
-/* Every file, name, type and shape of the checkpoint against the spec, and whether it divides among n_rank; headers
- * alone are read and no device is needed. ST_CONFIG or ST_IO with one line in err. */
+/* Checks every file, name, type and shape of the checkpoint against the spec, and that the model divides among n_rank
+ * ranks. Reads headers only and needs no device. ST_CONFIG or ST_IO with one line in err. */
 enum status model_check(const struct model_spec *spec, const struct source *src, uint32_t n_rank, char *err,
                         size_t err_bytes);
 
 struct model_load_cfg {
     enum dtype weight_dtype; /* DT_COUNT: as the checkpoint; F32, BF16 */
     struct dev_quant
-         quant; /* code F32: as the checkpoint; else its matrices are rounded to this while loading (not the router) */
-    bool quant_head;           /* embedding and head to quant too; else they become int8 */
+         quant; /* code F32: none; else linear matrices are rounded to this format while loading (not the router) */
+    bool quant_head;           /* embedding and head are rounded to quant too; else to int8 */
     enum dtype       kv_dtype; /* DT_COUNT: BF16 for 16-bit weights, F32 for f32 */
     uint32_t         batch_rows_max, logit_rows_max, n_block, block_tokens; /* workspaces and the KV pool */
     struct batch_cfg step;     /* bounds of a step's arrays (eng_batch_cfg); 0: ample */
-    uint64_t         kv_touch; /* bytes of the pool whose pages are asked for while loading */
-    uint32_t         n_thread; /* readers; 0: auto */
+    uint64_t         kv_touch; /* bytes of the pool whose pages are touched while loading */
+    uint32_t         n_thread; /* reading threads; 0: auto */
     void (*progress)(void *ctx, uint64_t bytes_done, uint64_t bytes_total); /* may be NULL */
-    void *progress_ctx;
-    const char
-            *packed_dir; /* folder where weights are kept as the device packed them (packed.h); NULL or "": not kept */
-    uint64_t packed_bytes_max; /* of all files there */
+    void       *progress_ctx;
+    const char *packed_dir;       /* folder for weights as the device packed them (packed.h); NULL or "": none */
+    uint64_t    packed_bytes_max; /* limit for all files there */
     bool
-        ident; /* model_ident is asked for: loading makes a digest of all that it reads, and sees to it that the checkpoint
-                 * does not change meanwhile. Without it, and without packed_dir, the identity is a random one */
+        ident; /* model_ident is needed: loading makes a digest of everything that it reads and checks that the checkpoint
+                 * does not change meanwhile. Without ident and packed_dir, the identity is a random number */
 };
-/* Bytes of device memory for rank r of n: weights, workspaces, and one KV block. Closed form, before anything is
- * read. */
+/* Bytes of device memory of one rank: weights, workspaces, and one KV block. Computed before anything is read. */
 struct model_plan {
     uint64_t weight_bytes, work_bytes, block_bytes;
 };
 enum status model_plan(const struct model_spec *spec, const struct model_load_cfg *cfg, const struct device *dev,
                        struct model_plan *plan_out);
 
-/* The type of the KV's numbers on a device whose activations have type act (F32, or one of 16 bits); of cfg
- * weight_dtype and kv_dtype are read. */
+/* The type of the KV's numbers on a device whose activations have type act (F32, or a type of 16 bits). Reads only
+ * weight_dtype and kv_dtype of cfg. */
 enum dtype model_kv_dtype(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dtype act);
 /* Numbers of the matrices, over all ranks: all of them; those that a token is multiplied with; those that a step of n_seq
  * tokens reads (experts that nobody chose are not). attend: operations of a token for each token that it sees. */
@@ -148,11 +146,11 @@ struct model_work {
 };
 struct model_work model_work(const struct model_spec *spec, uint32_t n_seq);
 
-/* The bytes of a KV block of block_tokens tokens on each of n_rank ranks, in numbers of type kv: the sum of what the
- * layers' parts need. */
+/* Bytes of a KV block of block_tokens tokens on each of n_rank ranks, in numbers of type kv: the sum over the layers'
+ * parts. */
 uint64_t model_kv_block_bytes(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens);
 
-/* Of the workspaces, what ranks add up or gather: dev_cfg.reduced_bytes. act: of the device's activations. */
+/* Bytes of the workspaces that ranks add up or gather (dev_cfg.reduced_bytes). act: type of the device's activations. */
 uint64_t model_reduced_bytes(const struct model_spec *spec, const struct model_load_cfg *cfg, uint32_t n_rank,
                              enum dtype act);
 
@@ -176,33 +174,33 @@ enum model_format {
 void model_quant_of(enum model_format f, struct dev_quant *q_out, bool *head_out);
 /* A format by its name ("auto": none); false: no such name. */
 bool model_quant_named(const char *name, struct dev_quant *q_out, bool *head_out);
-/* Can a device of this kind, in n_rank slices, hold the checkpoint's codes, or make those that cfg asks for? ST_CONFIG,
- * one line in err. */
+/* Checks that n_rank devices of this kind can hold the checkpoint's codes, or make the codes that cfg asks for.
+ * ST_CONFIG: one line in err. */
 enum status model_quant_check(const struct model_spec *spec, const struct model_load_cfg *cfg, enum dev_kind kind,
                               uint32_t n_rank, char *err, size_t err_bytes);
 
-struct model; /* one rank's weights, workspaces and KV pool */
+struct model; /* the weights, workspaces and KV pool of one rank */
 enum status model_load(const struct model_spec *spec, const struct source *src, const struct model_load_cfg *cfg,
                        struct device *dev, struct model **m_out, char *err, size_t err_bytes);
-/* Enqueues block copies, forward, sampling, prompt logprobs. b stays as it is until model_wait has brought the results
- * of the oldest step to its b->out (rank 0); at most DEV_STEPS_MAX lie between. logit rows beyond logit_rows_max go in
- * several rounds. */
+/* Enqueues a step: block copies, forward, sampling, prompt logprobs. b must not change until model_wait(b) has put the
+ * results into b->out (rank 0). Steps are waited for in order; at most DEV_STEPS_MAX are in flight. More logit rows than
+ * logit_rows_max are computed in several rounds. */
 void        model_submit(struct model *m, const struct batch *b);
 enum status model_wait(struct model *m, const struct batch *b);
 /* Tests: F32 logits [n_logit, vocab] of the last forward whose n_logit <= logit_rows_max; the device's memory
  * (ops->to_host), which on the cpu and ref devices is the host's; valid until the next. */
 size_t               model_where(const struct model *m, char *text,
-                                 size_t text_bytes); /* any thread: which part of a step is computed or enqueued */
+                                 size_t text_bytes); /* any thread: the part of a step that is being computed or enqueued */
 const float         *model_logits(const struct model *m);
 const struct dev_kv *model_kv(const struct model *m); /* the pool */
-/* [32] Which model this rank's share is of (ident.h). The model's. */
+/* The identity of this rank's share [32] (ident.h). Owned by the model. */
 const unsigned char *model_ident(const struct model *m);
 void                 model_free(struct model *m);
 
-/* The matrices that a rank multiplies with, each kind once, for dev_tune: at most `max`; returns how many. */
+/* The shapes of the matrices that a rank multiplies with, each once, for dev_tune. At most `max`; returns their number. */
 uint32_t model_matrices(const struct model_spec *spec, uint32_t n_rank, struct dev_matrix *out, uint32_t max);
 
-/* shapes.c: config.json of well-known models, for sources without weights. False: no such shape; names: all of them,
- * for a message. */
+/* shapes.c: config.json of well-known models, for sources without weights. False: no such shape. model_shape_names: all
+ * names, for a message. */
 bool        model_shape(const char *name, struct source *src_out);
 const char *model_shape_names(void);

@@ -1,5 +1,5 @@
-/* model_impl: the inside of struct model.   Private to engine/model/. Thread: written by the one that loads, then read
- * by the rank's. */
+/* model_impl: the inside of struct model.   Private to engine/model/. Thread: the loading thread writes it, afterwards
+ * the rank's thread reads it. */
 #pragma once
 #include "engine/model/ident.h"
 #include "engine/model/model.h"
@@ -7,20 +7,21 @@
 
 struct model;
 struct kept_rows {
-    const uint32_t *row; /* [n], as dev_step.logit_row: the device reads it, UINT32_MAX is padding */
+    const uint32_t *row; /* [n] as dev_step.logit_row; in device memory; UINT32_MAX is padding */
     uint32_t        n;
 };
 struct layer {
-    /* m->h [n_row, hidden] -> m->delta [n_row, hidden], summed over the ranks. keep, or NULL: the KV of all rows, but
-     * delta is [keep->n, hidden], of those rows alone; with none of them it is left as it is */
+    /* m->h [n_row, hidden] -> m->delta [n_row, hidden], summed over the ranks. With keep, the KV of all rows is written,
+     * but delta is [keep->n, hidden], for the rows of keep alone; keep->n 0 leaves delta unchanged */
     void (*mix)(struct model *m, const struct dev_batch *b, uint32_t l, const struct kept_rows *keep);
     void (*ffn)(struct model *m, uint32_t n_row, uint32_t l);
     float *mix_norm, *ffn_norm; /* [hidden] */
     struct {
         struct dev_weight qkv; /* [(n_head + 2 n_kv_head) head_dim, hidden]: q, k, v rows of this rank */
         struct dev_weight o;   /* [hidden, n_head head_dim]: columns of this rank */
-        float    *qkv_bias, *o_bias, *q_norm, *k_norm; /* or NULL; o_bias on rank 0 alone, the sum has it once */
-        uint32_t *qkv_order, *o_order; /* [k] which input comes at each place of the matrix's; NULL: its own */
+        float            *qkv_bias, *o_bias, *q_norm,
+            *k_norm;                   /* or NULL; o_bias on rank 0 only, so that the sum contains it once */
+        uint32_t *qkv_order, *o_order; /* [k] the input at each place of the matrix; NULL: in their own order */
         uint32_t  window;
     } gqa;
     struct {
@@ -44,29 +45,29 @@ struct model {
     float        *inv_freq; /* [rot / 2] */
     struct layer *layer;
     struct dev_weight    embed;      /* [vocab, hidden], whole on every rank */
-    struct dev_weight    head;       /* [vocab or vocab / n_rank, hidden]; no data: tied, and embed serves */
-    bool                 head_split; /* head holds this rank's rows of the vocabulary only */
+    struct dev_weight    head;       /* [vocab or vocab / n_rank, hidden]; data NULL: tied, use embed */
+    bool                 head_split; /* head holds only this rank's rows of the vocabulary */
     float               *norm;
     struct dev_kv        kv;
     struct dev_kv_layer *kv_layer; /* [n_layer], of kv */
     uint32_t             rows_max, logit_rows_max;
-    /* workspaces, act: [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: attention out, then the
-     * gated */
+    /* workspaces of activations, [rows_max, .] and [logit_rows_max, .]. wide: qkv, then gate_up; narrow: output of the
+     * attention, then of the gate */
     void                 *x, *h, *delta, *wide, *narrow, *router, *top_x, *top_delta;
-    void                 *sorted; /* inputs of a matrix in another order; no place where no matrix has one */
+    void                 *sorted;               /* inputs in a matrix's order; NULL if no matrix has an order */
     float                *logits, *logits_part; /* F32 [logit_rows_max, vocab], [logit_rows_max, vocab / n_rank] */
     unsigned char         ident[IDENT_BYTES];
     _Atomic(const char *) at_part; /* for model_where: static text */
     _Atomic uint32_t      at_layer;
 };
 
-/* KV heads on each of n_rank ranks. Where they are fewer than the ranks, several ranks hold the same one. */
+/* KV heads on each of n_rank ranks. If there are fewer heads than ranks, several ranks hold the same head. */
 static inline uint32_t model_kv_heads(const struct model_spec *s, uint32_t n_rank)
 {
     return s->n_kv_head > n_rank ? s->n_kv_head / n_rank : 1;
 }
 
-/* x [n_row, k], act, as a matrix of this order takes it: in m->sorted, or x itself. */
+/* x [n_row, k], activations, in the order of a matrix's inputs: in m->sorted, or x itself. */
 static inline const void *model_in_order(struct model *m, const void *x, const uint32_t *order, uint32_t n_row,
                                          uint32_t k)
 {

@@ -1,10 +1,10 @@
-/* names: checkpoint names -> our slots, one small table per naming scheme.   Thread: any, constant.
- * A pattern holds {l} where the layer's number stands and {e} where the expert's does. */
+/* names: maps the names of a checkpoint's tensors to slots, with one small table per naming scheme.   Thread: any,
+ * constant. In a pattern {l} stands for the layer's number and {e} for the expert's. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Everything that a layer or the model can want from a checkpoint; shapes in bind.c. */
+/* All tensors that a layer or the model can need; bind.c has their shapes. */
 enum slot {
     /* once */
     SLOT_EMBED,
@@ -44,20 +44,19 @@ struct name_row {
     const char *pattern;
 };
 struct model_names {
-    const struct model_names *base; /* rows that this scheme shares; NULL: none */
+    const struct model_names *base; /* scheme whose rows this one shares; NULL: none */
     const struct name_row    *row;
     uint32_t                  n_row;
 };
 extern const struct model_names names_llama, names_mixtral, names_qwen_moe;
 
-/* Which slot of which layer and expert (0 where the slot has none) a checkpoint's tensor is. */
+/* The slot, layer and expert of a tensor (0 if the slot has none). false: no pattern matches. */
 bool names_match(const struct model_names *names, const char *tensor, enum slot *slot_out, uint32_t *layer_out,
                  uint32_t *expert_out);
-/* The other way; returns text, or NULL when the scheme has no such slot. */
+/* The reverse mapping. Returns text; NULL: the scheme has no such slot. */
 const char *names_of(const struct model_names *names, enum slot slot, uint32_t layer, uint32_t expert, char *text,
                      uint64_t text_bytes);
-/* Tensors that some checkpoints hold and nobody needs. wrapper: the other parts of a larger model too. */
+/* True for tensors that are not needed. wrapper: also the other parts of a larger model. */
 bool names_ignorable(const char *tensor, bool wrapper);
-/* Where a wrapper keeps its text part: "language_model.model.x", "model.language_model.x" -> "model.x". Returns text or
- * tensor. */
+/* Removes a wrapper's prefix: "language_model.model.x", "model.language_model.x" -> "model.x". Returns text or tensor. */
 const char *names_unwrap(const char *tensor, char *text, uint64_t text_bytes);

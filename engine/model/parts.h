@@ -1,29 +1,29 @@
-/* parts: the tables of what a layer can be made of. A layer is a mix (rows of a sequence look at each other) and an ffn
- * (each row by itself). A part has one row here and a file of its own. place names its weights and where each comes
- * from, run computes with them, kv says which memory of the sequence it needs.
+/* parts: the tables of the parts of layers. A layer consists of a mix, in which the rows of a sequence see each other, and
+ * an ffn, which treats each row by itself. Each part has one row here and a file of its own. place names its weights and
+ * their tensors, run computes, and kv states the memory that it needs per token or sequence.
  * Private to engine/model/.   Thread: place: the one that loads; kv: any; run: the rank's. */
 #pragma once
 #include "engine/model/model_impl.h"
 #include "engine/model/place.h"
 
-/* How long KV is needed. */
+/* The lifetime of KV. */
 enum kv_life {
-    KV_LIFE_ALL,    /* of every token, as long as its sequence */
-    KV_LIFE_WINDOW, /* of a token, until its sequence is `window` tokens further */
-    KV_LIFE_STATE,  /* one state for a sequence, which each of its tokens changes */
+    KV_LIFE_ALL,    /* a token's KV is kept as long as its sequence */
+    KV_LIFE_WINDOW, /* a token's KV is kept until its sequence is `window` tokens further */
+    KV_LIFE_STATE,  /* one state per sequence, changed by each of its tokens */
 };
 struct kv_need {
     enum kv_life life;
     uint32_t     window; /* KV_LIFE_WINDOW: a token sees itself and the window - 1 before it; else 0 */
-    uint64_t     bytes;  /* on one rank: of a token; KV_LIFE_STATE: of a sequence */
+    uint64_t     bytes;  /* on one rank: per token; KV_LIFE_STATE: per sequence */
 };
 
 struct mix_part {
-    /* The weights of layer l into `layer`. */
+    /* Places the weights of layer l into `layer`. */
     void (*place)(struct place *p, struct layer *layer, uint32_t l);
     void (*run)(struct model *m, const struct dev_batch *b, uint32_t l,
                 const struct kept_rows *keep); /* struct layer: mix */
-    /* What layer l keeps, on each of n_rank ranks, in numbers of type `kv`. */
+    /* The need of layer l on each of n_rank ranks, in numbers of type `kv`. */
     struct kv_need (*kv)(const struct model_spec *spec, uint32_t l, uint32_t n_rank, enum dtype kv);
 };
 struct ffn_part {
@@ -31,12 +31,12 @@ struct ffn_part {
     void (*run)(struct model *m, uint32_t n_row, uint32_t l); /* struct layer: ffn */
 };
 
-/* What layer l of a model is made of. */
+/* The parts of layer l. */
 const struct mix_part *parts_mix(const struct model_spec *spec, uint32_t l);
 const struct ffn_part *parts_ffn(const struct model_spec *spec, uint32_t l);
 
-/* The bytes of one KV block on each of n_rank ranks: what the mixes of all layers keep of block_tokens tokens, in order
- * of the layers and without gaps. layer_out: where each layer's bytes are in the block, [n_layer]; or NULL. */
+/* Bytes of one KV block on each of n_rank ranks: the needs of the mixes of all layers for block_tokens tokens, in the
+ * order of the layers, without gaps. layer_out [n_layer] or NULL: the offset of each layer's bytes in the block. */
 uint64_t parts_kv(const struct model_spec *spec, uint32_t n_rank, enum dtype kv, uint32_t block_tokens,
                   struct dev_kv_layer *layer_out);
 

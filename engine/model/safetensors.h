@@ -1,11 +1,11 @@
-/* safetensors: which tensor lies where in which file; headers alone are read here.   Thread: one while opening, any
- * after. st_open (one file, or those that the index names) -> look at tensor[] -> st_close.
- * A file is taken only if its tensors cover it exactly: no overlap, no hole, nothing before or after. So whoever reads
- * [offset, offset + bytes) of a tensor stays inside the file (format: github.com/huggingface/safetensors, README). */
+/* safetensors: the positions of tensors in files; only headers are read here.   Thread: one while opening, any after.
+ * st_open (one file, or the files of the index) -> read tensor[] -> st_close.
+ * A file is accepted only if its tensors cover it exactly, without overlap, hole or rest. So [offset, offset + bytes) of a
+ * tensor always lies inside the file (format: github.com/huggingface/safetensors, README). */
 #pragma once
 #include "engine/model/source.h"
 
-/* What a loader can turn into weights, and all else that the format knows. */
+/* Types that a loader can convert, and OTHER for the rest of the format. */
 enum st_dtype {
     ST_DT_F32,
     ST_DT_BF16,
@@ -13,7 +13,7 @@ enum st_dtype {
     ST_DT_F8E4M3,
     ST_DT_I32,
     ST_DT_I8,
-    ST_DT_OTHER, /* legal, see dtype_text; only refused when the model wants that tensor */
+    ST_DT_OTHER, /* legal, see dtype_text; refused only if the model needs the tensor */
 };
 enum { ST_RANK_MAX = 8, ST_HEADER_BYTES_MAX = 100000000 };
 
@@ -33,7 +33,7 @@ struct st_set {
     struct st_names    *names; /* storage of the names */
 };
 
-/* model.safetensors.index.json when there is one, else model.safetensors. err: one line, file, offset or key, reason.
+/* Opens the files of model.safetensors.index.json, or else model.safetensors. err: one line with file, offset or key, reason.
  * ST_CONFIG: the files are wrong; ST_IO: they could not be read. */
 enum status st_open(const struct source *src, struct st_set **set_out, char *err, size_t err_bytes);
 void        st_close(struct st_set *set);

@@ -1,5 +1,5 @@
 /* source: the files of a model, from a folder or from the binary itself.   Thread: any while loading.
- * Files are read with pread, never mapped: a file that is cut short while we read is an error message, not SIGBUS. */
+ * Files are read with pread, never mapped: a file that is cut short meanwhile causes an error message, not SIGBUS. */
 #pragma once
 #include "base/status.h"
 #include <stdbool.h>
@@ -15,7 +15,7 @@ struct source {
     const char                *dir; /* folder, or NULL: embedded */
     const struct source_embed *embed;
     uint32_t                   n_embed;
-    bool dummy; /* there are no weights: loading makes them up (dummy.c), only config.json is read */
+    bool                       dummy; /* no weights: loading makes them up (dummy.c) and reads only config.json */
 };
 struct source_file {
     int                  fd;

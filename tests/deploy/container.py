@@ -24,19 +24,12 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tests", "fault"))
 
 import scratch  # noqa: E402
-from harness import BINARY, PATIENCE, Server, eventually, free_port, run_tests, sse_text  # noqa: E402
+from boxed import SPILLWAY, UID, Boxed, assemble, run_boxed  # noqa: E402
+from harness import BINARY, PATIENCE, eventually, free_port, run_tests, sse_text  # noqa: E402
 
 MB_MAX = 60  # of the image without CUDA's libraries
-SPILLWAY = "/usr/local/bin/spillway"
-UID = 54321  # of nobody: a platform may pick any
 SBOM = "usr/share/doc/spillway/SBOM.spdx.json"
 tree = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else os.path.join(ROOT, "build", "rootfs")
-
-
-def assemble(folder, **env):
-    r = subprocess.run([os.path.join(ROOT, "deploy", "rootfs.sh"), BINARY, folder], capture_output=True, text=True, env=dict(os.environ, **env))
-    assert r.returncode == 0, r.stdout + r.stderr
-    return r.stdout.strip()
 
 
 def files():
@@ -45,38 +38,6 @@ def files():
         for name in names:
             path = os.path.join(folder, name)
             yield "/" + os.path.relpath(path, tree), os.lstat(path)
-
-
-class Boxed(Server):
-    """The server in the tree. box: options of box.py; the words after `serve` are args."""
-
-    def __init__(self, *args, box=(), uid=UID, env=None, wait=True):
-        self.port = free_port()
-        self.log_path = tempfile.mktemp(prefix="spillway-box-", suffix=".log")
-        self.log = open(self.log_path, "wb")
-        argv = [sys.executable, os.path.join(HERE, "box.py"), "--uid", str(uid), *box, tree, SPILLWAY, "serve", "--port", str(self.port), *args]
-        self.proc = subprocess.Popen(argv, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
-        if wait:
-            self.wait_ready()
-
-    def pid(self):
-        with open("/proc/%d/task/%d/children" % (self.proc.pid, self.proc.pid)) as f:
-            return int(f.read().split()[0])
-
-    def status(self):
-        with open("/proc/%d/status" % self.pid()) as f:
-            return dict(re.findall(r"^(\w+):\s*(.*)$", f.read(), re.M))
-
-    def mounts(self):
-        """{place: its options} as the server sees them."""
-        with open("/proc/%d/mountinfo" % self.pid()) as f:
-            return {line.split()[4]: line.split()[5].split(",") for line in f}
-
-
-def run_boxed(*command, box=()):
-    argv = [sys.executable, os.path.join(HERE, "box.py"), "--uid", str(UID), *box, tree, *command]
-    r = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE)
-    return r.returncode, r.stdout + r.stderr
 
 
 # ---- the tree
@@ -104,9 +65,9 @@ def it_holds_one_program_and_its_libraries():
 
 def every_library_is_found_inside():
     loader = [p for p, _ in files() if re.search(r"/ld-linux[^/]*\.so", p)]
-    rc, out = run_boxed(loader[0], "--list", SPILLWAY)
+    rc, out = run_boxed(tree, loader[0], "--list", SPILLWAY)
     assert rc == 0 and "not found" not in out and "libc.so.6 => /" in out, (rc, out)
-    rc, out = run_boxed(SPILLWAY, "--version")
+    rc, out = run_boxed(tree, SPILLWAY, "--version")
     assert rc == 0 and out.startswith("spillway "), (rc, out)
 
 
@@ -156,16 +117,10 @@ def a_library_that_is_not_there_is_said():
 
 
 def it_has_no_rights_and_no_place_to_write():
-    s = Boxed()
+    s = Boxed(tree)
     try:
-        st = s.status()
-        inside = st["Uid"].split()[0]
-        assert os.getuid() != 0 or inside == str(UID), st["Uid"]
-        assert st["NoNewPrivs"] == "1" and st["Seccomp"] == "2" and int(st["CapEff"], 16) == int(st["CapBnd"], 16) == 0, st
-        assert st["NSpid"].split()[-1] == "1", "process %s of its container" % st["NSpid"]
-        writable = {place for place, how in s.mounts().items() if "rw" in how}
-        devices = {"/dev/" + n for n in ("null", "zero", "full", "random", "urandom")}
-        assert writable - devices == {"/dev/shm", "/proc"}, writable
+        s.assert_has_no_rights()
+        assert os.getuid() != 0 or s.status()["Uid"].split()[0] == str(UID), s.status()["Uid"]
         shm = os.statvfs("/proc/%d/root/dev/shm" % s.pid())
         assert shm.f_blocks * shm.f_frsize == 64 << 20
         if os.getuid() == 0:  # nobody else may look
@@ -179,14 +134,14 @@ def it_has_no_rights_and_no_place_to_write():
 
 def it_answers_streams_and_drains():
     """The model is mounted where SageMaker puts it; SIGTERM comes while a stream runs."""
-    s = Boxed(box=["--mount", os.path.join(ROOT, "models", "pebble") + ":/opt/ml/model:ro"], env={"SPILLWAY_MODEL": "/opt/ml/model"})
+    s = Boxed(tree, box=["--mount", os.path.join(ROOT, "models", "pebble") + ":/opt/ml/model:ro"], env={"SPILLWAY_MODEL": "/opt/ml/model"})
     try:
         assert s.get("/ping").status == 200 and s.get("/ready").status == 200
         r = s.chat("What is the capital of France?", temperature=0, max_tokens=16)
         assert r.status == 200 and "Paris" in r.json["choices"][0]["message"]["content"], r
         ask = {"prompt": "Once upon a time", "max_tokens": 1500, "temperature": 0, "ignore_eos": True}
         want = s.complete(**ask).json["choices"][0]["text"]
-        rc, out = run_boxed(SPILLWAY, "--healthcheck", "--port", str(s.port))
+        rc, out = run_boxed(tree, SPILLWAY, "--healthcheck", "--port", str(s.port))
         assert rc == 0, out
         got = []
         t = threading.Thread(target=lambda: got.append(s.complete(stream=True, **ask)))
@@ -208,7 +163,7 @@ def a_prefix_survives_in_a_folder_that_is_mounted():
         prompt = "The fox sleeps in the forest. " * 60
         texts, cached = [], []
         for _ in range(2):
-            s = Boxed("--kv-host-gib", "0.25", "--kv-nvme", "/tmp/kv:1", box=box)
+            s = Boxed(tree, "--kv-host-gib", "0.25", "--kv-nvme", "/tmp/kv:1", box=box)
             try:
                 r = s.complete(prompt, max_tokens=8, temperature=0).json
                 texts.append(r["choices"][0]["text"])
@@ -223,7 +178,7 @@ def a_prefix_survives_in_a_folder_that_is_mounted():
 
 def it_runs_as_root_too():
     if os.getuid() == 0:
-        s = Boxed(uid=0)
+        s = Boxed(tree, uid=0)
         try:
             assert s.chat("Hi", max_tokens=4).status == 200
         finally:
@@ -233,7 +188,7 @@ def it_runs_as_root_too():
 def sigterm_while_it_loads_ends_it():
     """Process 1 of a container gets no signal that it does not expect: one that comes before main has run is lost."""
     for delay in (0.2, 0.5):
-        s = Boxed(wait=False)
+        s = Boxed(tree, wait=False)
         time.sleep(delay)
         eventually(lambda: s.proc.poll() is not None or s.proc.send_signal(signal.SIGTERM), "it ends")
         assert s.proc.wait(PATIENCE) == 0, (s.proc.returncode, s.tail())
@@ -241,7 +196,7 @@ def sigterm_while_it_loads_ends_it():
 
 
 def it_needs_no_network():
-    s = Boxed(box=["--loopback"], wait=False)  # which nobody out here can reach
+    s = Boxed(tree, box=["--loopback"], wait=False)  # which nobody out here can reach
 
     def is_ready():
         with open(s.log_path, "rb") as f:
@@ -278,7 +233,7 @@ def every_docker_run_that_is_written_starts():
         words = re.search(r" spillway(?::cuda)?((?: \S+)*)\s*$", line).group(1).split()
         box = [x for place in re.findall(r"-v \S+?:(\S+)", line) for x in ("--mount", os.path.join(ROOT, "models", "pebble") + ":" + place)]
         assert words in ([], ["serve"]), line
-        s = Boxed(box=box, env=env)
+        s = Boxed(tree, box=box, env=env)
         try:
             r = s.post("/v1/completions", {"prompt": "Hi", "max_tokens": 2}, headers={"Authorization": "Bearer " + env["SPILLWAY_API_KEY"]})
             assert r.status == 200, (line, r)

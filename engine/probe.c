@@ -1,4 +1,5 @@
 #include "engine/probe.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -67,6 +68,44 @@ static bool answered(struct probe *p)
     return final;
 }
 
+/* NaN, as the engine reports it. */
+static bool is_nan_result(const struct probe *p)
+{
+    return atomic_load(&p->choice.finish) == ENG_ERROR && p->r.status == ST_INVALID;
+}
+
+/* ST_OK: the answer has come. */
+static enum status wait_answer(struct probe *p, uint64_t stuck_us)
+{
+    enum { LOOK_US = 20000 };
+    uint64_t still_us = 0;
+    while (!answered(p)) {
+        ring_wait(&p->outbox, LOOK_US);
+        uint64_t now = clock_us();
+        if (eng_alive(p->e, now))
+            still_us = 0;
+        else if (!still_us)
+            still_us = now;
+        else if (now - still_us > stuck_us)
+            return ST_TIMEOUT;
+    }
+    return ST_OK;
+}
+
+enum status probe_first(struct probe *p, uint64_t stuck_us)
+{
+    for (int i = 0; i < PROBE_BAD_MAX; i++) {
+        if (!ask(p)) return ST_DEVICE;
+        enum status st = wait_answer(p, stuck_us);
+        if (st) return st;
+        p->asked = false;
+        enum eng_finish finish = (enum eng_finish)atomic_load(&p->choice.finish);
+        if (finish == ENG_LENGTH || finish == ENG_STOP) return ST_OK;
+        if (!is_nan_result(p)) return ST_DEVICE;
+    }
+    return ST_INVALID;
+}
+
 enum probe_says probe_turn(struct probe *p, uint64_t now_us)
 {
     struct eng_stats s;
@@ -74,7 +113,7 @@ enum probe_says probe_turn(struct probe *p, uint64_t now_us)
     if (p->asked) {
         if (!answered(p)) return PROBE_ASKS;
         p->asked = false;
-        bool bad = atomic_load(&p->choice.finish) == ENG_ERROR && p->r.status == ST_INVALID;
+        bool bad = is_nan_result(p);
         p->n_bad = bad ? p->n_bad + 1 : 0;
         eng_stats(p->e, &s);
         if (p->n_bad == PROBE_BAD_MAX) {

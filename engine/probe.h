@@ -17,6 +17,10 @@ enum probe_says { PROBE_WELL, PROBE_ASKS, PROBE_SICK }; /* ASKS: an answer is pe
 struct probe;
 
 /* ids: plain text, 1 .. PROBE_IDS_MAX are used; copied. e: until probe_free. */
-enum status     probe_create(struct engine *e, const uint32_t *ids, uint32_t n, struct probe **p_out);
+enum status probe_create(struct engine *e, const uint32_t *ids, uint32_t n, struct probe **p_out);
+/* The first request of a started engine, before clients are served: the same prompt. Waits for its end. ST_INVALID: NaN
+ * PROBE_BAD_MAX times. ST_DEVICE: the engine ended it otherwise. ST_TIMEOUT: no progress for stuck_us. Logged by the
+ * caller. */
+enum status     probe_first(struct probe *p, uint64_t stuck_us);
 enum probe_says probe_turn(struct probe *p, uint64_t now_us);
 void            probe_free(struct probe *p); /* after eng_stop */

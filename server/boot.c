@@ -113,6 +113,27 @@ static void say_cache(struct boot *b)
         b->n_block, b->spec.window);
 }
 
+/* The first forward, before anybody is told that the server is ready: weights that give no numbers, a kernel that does
+ * not start and a device that hangs are found here. */
+static int self_test(struct boot *b)
+{
+    switch (probe_first(b->probe, (uint64_t)b->cfg->stuck_s * 1000000u)) {
+    case ST_OK: return 0;
+    case ST_INVALID:
+        snprintf(
+            b->err, sizeof b->err,
+            "the self-test fails: a plain prompt gives NaN %d times in a row; the weights or the device are damaged",
+            PROBE_BAD_MAX);
+        break;
+    case ST_TIMEOUT:
+        snprintf(b->err, sizeof b->err, "the self-test fails: a plain prompt makes no progress for %u s",
+                 b->cfg->stuck_s);
+        break;
+    default: snprintf(b->err, sizeof b->err, "the self-test fails: the engine could not run a plain prompt"); break;
+    }
+    return EXIT_SOFTWARE;
+}
+
 int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
 {
     struct boot_plan p;
@@ -125,7 +146,7 @@ int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
     if ((code = boot_fit_context(b, b->n_block))) return code;
     p.eng.context_max = b->model.context;
     if ((code = boot_tiers_open(b, &p.eng.tiers))) return code;
-    p.eng.tiers_flush_us = (uint64_t)b->cfg->drain_s * 1000000u;
+    p.eng.tiers_flush_us = (uint64_t)(b->cfg->flush_s ? b->cfg->flush_s : b->cfg->drain_s) * 1000000u;
     struct eng_runner run = rank_team_runner(b->team);
     if (b->nodes && (st = nodes_start(b->nodes, &run, b->err, sizeof b->err))) return boot_exit_of(st);
     if (boot_helps(b)) return 0;
@@ -137,7 +158,7 @@ int boot_engine(struct boot *b, boot_progress *progress, void *ctx)
         return boot_exit_of(st);
     }
     say_cache(b);
-    return 0;
+    return self_test(b);
 }
 
 void boot_free(struct boot *b)

@@ -1,5 +1,6 @@
 #include "server/config.h"
 #include "server/config_impl.h"
+#include "server/config_sagemaker.h"
 #include "server/usage.h"
 #include <ctype.h>
 #include <errno.h>
@@ -121,7 +122,8 @@ static int read_environ(struct config *c, char *const *env, bool only_config, ch
         snprintf(origin, sizeof origin, "%.*s", (int)(n < 70 ? n : 70), *env);
         config_clear_list(c, o, fresh);
         if (o->type != OPT_LIST) {
-            int code = config_set(c, o, eq + 1, origin, err, n_err);
+            const char *v = o->type == OPT_BOOL && !eq[1] ? "true" : eq + 1; /* as a flag without a value */
+            int         code = config_set(c, o, v, origin, err, n_err);
             if (code) return code;
             continue;
         }
@@ -138,12 +140,15 @@ static int read_environ(struct config *c, char *const *env, bool only_config, ch
     return 0;
 }
 
-int config_parse(struct config *c, int argc, char *const *argv, char *const *env, char *err, size_t n_err)
+/* sagemaker: with what SageMaker's sources say, which lose against all others; NULL: without them, else the folder. */
+static int read_all(struct config *c, int argc, char *const *argv, char *const *env, const char *sagemaker, char *err,
+                    size_t n_err)
 {
     memset(c, 0, sizeof *c);
     arena_init(&c->arena, 4u << 20);
     int code = set_defaults(c, err, n_err);
-    /* --config first, from wherever it is given: its lines lose against everything else */
+    if (!code && sagemaker) code = config_sagemaker_read(c, sagemaker, env, err, n_err);
+    /* --config first, from wherever it is given: its lines lose against everything else of our own */
     if (!code) code = read_environ(c, env, true, err, n_err);
     if (!code) code = config_read_flags(c, argc, argv, true, err, n_err);
     if (!code && *c->config_file) code = read_file(c, c->config_file, err, n_err);
@@ -152,9 +157,30 @@ int config_parse(struct config *c, int argc, char *const *argv, char *const *env
     return code;
 }
 
+int config_parse(struct config *c, int argc, char *const *argv, char *const *env, char *err, size_t n_err)
+{
+    int code = read_all(c, argc, argv, env, NULL, err, n_err);
+    if (code || !config_sagemaker_is_meant(c, argc, argv, env)) return code;
+    char *folder = strdup(c->sagemaker_folder);
+    config_free(c);
+    code = folder ? read_all(c, argc, argv, env, folder, err, n_err)
+                  : usage_error(err, n_err, "out of memory for options");
+    if (!code) config_sagemaker_finish(c);
+    free(folder);
+    return code;
+}
+
 static void wipe(char *s)
 {
     if (s) memset(s, '*', strlen(s));
+}
+
+/* SPILLWAY_API_KEY, SM_SPILLWAY_API_KEY, SM_VLLM_API_KEY: whoever said it. end: of the name. */
+static bool is_key_variable(const char *name, const char *end, const char *with)
+{
+    size_t n = strlen(with);
+    bool   ours = !strncmp(name, "SPILLWAY_", 9) || !strncmp(name, "SM_", 3);
+    return ours && (size_t)(end - name) > n && !memcmp(end - n, with, n);
 }
 
 void config_wipe_keys(int argc, char **argv, char **env)
@@ -170,8 +196,9 @@ void config_wipe_keys(int argc, char **argv, char **env)
             wipe(argv[i] + 14);
     }
     for (; env && *env; env++) {
-        if (!strncmp(*env, "SPILLWAY_API_KEY=", 17)) wipe(*env + 17);
-        if (!strncmp(*env, "SPILLWAY_CLUSTER_KEY=", 21)) wipe(*env + 21);
+        const char *eq = strchr(*env, '=');
+        if (eq && (is_key_variable(*env, eq, "_API_KEY") || is_key_variable(*env, eq, "_CLUSTER_KEY")))
+            wipe(*env + (eq - *env) + 1);
     }
 }
 

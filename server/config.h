@@ -1,6 +1,7 @@
 /* config: what the options say (server/options.h has their table).   Thread: main, then const.
  * config_parse -> config_check -> (const for all threads) -> config_free.
- * Later sources win: defaults, then the config file, then the environment, then flags. */
+ * Later sources win: defaults, then SageMaker's where it is the platform (config_sagemaker.h), then the config file,
+ * then the environment, then flags. */
 #pragma once
 #include "api/form.h"
 #include "base/arena.h"
@@ -29,6 +30,7 @@ enum sampling_defaults { SAMPLING_OF_MODEL, SAMPLING_NEUTRAL };
 enum half_close { HALF_CLOSE_CANCEL, HALF_CLOSE_SERVE };
 enum empty_key_file { KEY_FILE_KEEP, KEY_FILE_DENY };
 enum old_metrics { OLD_METRICS_AUTO, OLD_METRICS_ALL, OLD_METRICS_NONE };
+enum sagemaker_mode { SAGEMAKER_AUTO, SAGEMAKER_ON, SAGEMAKER_OFF };
 
 struct config {
     /* model */
@@ -75,11 +77,15 @@ struct config {
     /* server */
     const char *host;
     uint32_t    port, io_threads, text_threads, max_connections, max_connections_address, max_body_mib, drain_s,
-        drain_delay_s, stuck_s;
+        drain_delay_s, flush_s, stuck_s;
     enum half_close half_close;
     const char     *takeover;
     uint32_t        takeover_s;
     struct str_list allowed_host, cors_origin;
+    /* sagemaker */
+    enum sagemaker_mode sagemaker;
+    const char         *sagemaker_folder;
+    bool                on_sagemaker; /* what that mode came to */
     /* security */
     struct str_list     api_key;
     const char         *api_key_file;
@@ -92,7 +98,7 @@ struct config {
     enum old_metrics old_metrics;
     /* what to do */
     const char     *config_file;
-    struct str_list told; /* options of other servers that have no effect here, a line each */
+    struct str_list told; /* a line each: what has no effect here, and other things to know of the options */
     bool            help, version, healthcheck, list_devices;
 
     struct arena arena;

@@ -2,6 +2,7 @@
 #include "server/config_impl.h"
 #include "server/config_alias.h"
 #include "server/usage.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +13,21 @@ void config_clear_list(struct config *c, const struct opt *o, bool fresh[OPTIONS
     if (o->type != OPT_LIST || fresh[i]) return;
     *(struct str_list *)((char *)c + o->at) = (struct str_list){ 0 };
     fresh[i] = true;
+}
+
+void config_tell(struct config *c, const char *fmt, ...)
+{
+    char    line[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    const char **grown = arena_alloc(&c->arena, (c->told.n + 1) * sizeof *grown);
+    char        *copy = arena_strdup(&c->arena, line);
+    if (!grown || !copy) return; /* the arena has megabytes; a line that is too many is not missed */
+    if (c->told.n) memcpy(grown, c->told.s, c->told.n * sizeof *grown);
+    grown[c->told.n++] = copy;
+    c->told.s = grown;
 }
 
 /* An option that is another server's. *o_out: the option of ours that it names; NULL: it is dealt with, or refused.
@@ -31,13 +47,7 @@ static int read_alias(struct config *c, const struct alias *al, int *i, int argc
     if (al->kind == ALIAS_ONLY_ONE && strcmp(v, "1") != 0)
         return usage_error(err, n_err, "%s: found '%.40s', allowed is 1: %s", al->name, v, al->text);
     if (only_config) return 0;
-    char line[200];
-    snprintf(line, sizeof line, "%s has no effect here: %s", al->name, al->text);
-    const char **grown = arena_alloc(&c->arena, (c->told.n + 1) * sizeof *grown);
-    if (!grown) return usage_error(err, n_err, "too many options");
-    if (c->told.n) memcpy(grown, c->told.s, c->told.n * sizeof *grown);
-    grown[c->told.n++] = arena_strdup(&c->arena, line);
-    c->told.s = grown;
+    config_tell(c, "%s has no effect here: %s", al->name, al->text);
     return 0;
 }
 

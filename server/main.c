@@ -75,6 +75,27 @@ static void harden(void)
     for (int sig = SIGRTMIN; sig <= SIGRTMAX; sig++) signal(sig, SIG_IGN);
 }
 
+/* What on_signal hears of: all but the last two drain. */
+static sigset_t wanted_signals(void)
+{
+    static const int sigs[] = { SIGTERM, SIGINT, SIGQUIT, SIGPWR, SIGXCPU, SIGHUP, SIGUSR1 };
+    sigset_t         set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) sigaddset(&set, sigs[i]);
+    return set;
+}
+
+/* Process 1 of a container. The kernel drops a signal that process 1 neither handles nor blocks, so a SIGTERM that
+ * comes before serve() would be lost and a kill would follow it. It also becomes the parent of orphans. The server asks
+ * none of its own children how it ended, so the kernel may take all of them away. */
+static void be_process_one(void)
+{
+    if (getpid() != 1) return;
+    sigset_t wanted = wanted_signals();
+    sigprocmask(SIG_BLOCK, &wanted, NULL);
+    signal(SIGCHLD, SIG_IGN);
+}
+
 static bool bar_open; /* a bar of progress stands on stderr's last line */
 
 /* The last line on stderr is the reason. */
@@ -354,14 +375,9 @@ static int run(struct app *a, const sigset_t *wanted)
 
 static int serve(struct app *a)
 {
-    char      err[400];
-    sigset_t  wanted;
-    const int sigs[] = {
-        SIGTERM, SIGINT, SIGQUIT, SIGPWR, SIGXCPU, SIGHUP, SIGUSR1
-    }; /* on_signal: all but the last two drain */
+    char     err[400];
+    sigset_t wanted = wanted_signals();
     log_init(a->cfg.log_level, STDOUT_FILENO, a->cfg.log_json);
-    sigemptyset(&wanted);
-    for (size_t i = 0; i < sizeof sigs / sizeof *sigs; i++) sigaddset(&wanted, sigs[i]);
     sigprocmask(SIG_BLOCK, &wanted, NULL);
     notify_open(&a->notify);
     notify_say(&a->notify, "STATUS=loads");
@@ -389,6 +405,7 @@ static int serve(struct app *a)
     }
     code = run(a, &wanted);
     if (a->joined && code) _exit(code);            /* an engine that is lost cannot be joined */
+    if (code && a->boot.engine) _exit(code);       /* nor can one that failed its self-test */
     if (!a->joined) pthread_join(a->loader, NULL); /* it has refused the model */
     takeover_bye(a->takeover);
     server_stop(a->srv);
@@ -417,6 +434,7 @@ int main(int argc, char **argv)
     harden();
     int code;
     if (room_main(argc, argv, &code)) return code; /* the process of a server in which UCX runs */
+    be_process_one();
     memory_setup();
     stacks_init();
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)

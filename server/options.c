@@ -33,6 +33,7 @@ static const struct opt_word dtypes[] = { { "auto", DT_COUNT }, { "bfloat16", DT
 static const struct opt_word collectives[] = { { "auto", DEV_COMM_AUTO }, { "own", DEV_COMM_OWN }, { "nccl", DEV_COMM_NCCL } };
 static const struct opt_word symmetric[] = { { "auto", DEV_SYMMETRIC_AUTO }, { "on", DEV_SYMMETRIC_ON }, { "off", DEV_SYMMETRIC_OFF } };
 static const struct opt_word lmi_forms[] = { { "jsonlines", LMI_LINES }, { "sse", LMI_EVENTS }, { "tgi", LMI_TGI } };
+static const struct opt_word sagemaker_modes[] = { { "auto", SAGEMAKER_AUTO }, { "on", SAGEMAKER_ON }, { "off", SAGEMAKER_OFF } };
 static const struct opt_word half_close[] = { { "cancel", HALF_CLOSE_CANCEL }, { "serve", HALF_CLOSE_SERVE } };
 static const struct opt_word empty_key_files[] = { { "keep", KEY_FILE_KEEP }, { "deny", KEY_FILE_DENY } };
 static const struct opt_word old_metrics[] = { { "auto", OLD_METRICS_AUTO }, { "all", OLD_METRICS_ALL }, { "none", OLD_METRICS_NONE } };
@@ -113,6 +114,7 @@ static const struct opt options[] = {
     { U32("max-body-mib", max_body_mib, "32", 1, 1024, "MIB", "largest request body; above: 413") },
     { U32("drain-delay-seconds", drain_delay_s, "0", 0, 3600, "SECONDS", "after SIGTERM, before the drain: /ready is 503 and requests are still taken, so that a load balancer notices") },
     { U32("drain-seconds", drain_s, "25", 0, 3600, "SECONDS", "after SIGTERM: how long running requests may finish") },
+    { U32("flush-seconds", flush_s, "0", 0, 3600, "SECONDS", "after that: how long KV that only the host holds may take into --kv-nvme; 0: as --drain-seconds") },
     { U32("stuck-seconds", stuck_s, "30", 1, 3600, "SECONDS", "an engine without progress: /health is 503, and after so long it tells where it stands and the server exits with 70") },
     { STR("takeover", takeover, "PATH", "unix socket: take over from the server that listens there (sockets, host KV), then listen there") },
     { U32("takeover-seconds", takeover_s, "600", 1, 86400, "SECONDS", "how long a new server may take to be ready before this one goes on without it") },
@@ -120,6 +122,9 @@ static const struct opt options[] = {
     { ENUM("lmi-format", lmi_form, "jsonlines", lmi_forms, "answers to bodies with \"inputs\" on /invocations: streams are lines of JSON or events; tgi: events and lists as TGI writes them") },
     { LIST("allowed-host", allowed_host, "NAME", "Host header to accept besides the own names, or *; repeatable") },
     { LIST("cors-origin", cors_origin, "ORIGIN", "web origin that may call the API, or *; repeatable") },
+
+    { .group = "sagemaker", ENUM("sagemaker", sagemaker, "auto", sagemaker_modes, "on: address, model and options are also SageMaker's to say; auto: for 'serve' as process 1 of a container of theirs") },
+    { STR_OF("sagemaker-folder", sagemaker_folder, "/opt/ml", "DIR", "where SageMaker unpacks what it has: model, additional-model-data-sources") },
 
     { .group = "security", LIST("api-key", api_key, "KEY", "key that clients must send; repeatable") },
     { STR("api-key-file", api_key_file, "FILE", "keys, one a line; read again on SIGHUP") },

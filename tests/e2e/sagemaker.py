@@ -2,11 +2,12 @@
 """Plays SageMaker's platform: starts the server with `serve`, probes /ping every 250 ms from the start to the end, invokes it in every
 form, and stops it with SIGTERM.
 
-    sagemaker.py [--preset check] [--start "COMMAND"] [--folder DIR --folder-inside DIR] [name ...]
+    sagemaker.py [--preset check] [--start "COMMAND"] [--folder DIR --folder-inside DIR] [--state DIR --state-inside DIR] [name ...]
 
 --start: the words in front of `serve`, where that is not just the program: "chroot ROOT /usr/local/bin/spillway". Signals go to the
-innermost process of that command, and its exit code is the command's. --folder is the platform's folder (its `model` is what a model
-is unpacked into) and --folder-inside the name that it has for the server.
+innermost process of that command, and its exit code is the command's. The server must be process 1 there, or have
+SPILLWAY_SAGEMAKER=on. --folder is the platform's folder (its `model` is what a model is unpacked into) and --state one that the server
+may write to; the names with -inside are those that they have for the server.
 One line each, then `N passed, N failed, N skipped`."""
 
 import argparse
@@ -14,6 +15,7 @@ import http.client
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -69,13 +71,15 @@ def innermost(pid):
 class Container:
     """A server as the platform runs it. env: the variables of the model's definition."""
 
-    launch, folder, inside = [], "", ""
+    launch, folder, inside, state, state_inside, boxed = [], "", "", "", "", False
 
     def __init__(self, env=None, args=(), wait=True):
         self.port = free_port()
         self.log = tempfile.NamedTemporaryFile(prefix="sagemaker-", suffix=".log", delete=False)
         told = {k: v for k, v in os.environ.items() if not k.startswith(("SPILLWAY_", "SM_", "OPTION_", "SAGEMAKER_", "HF_"))}
-        told.update({"SPILLWAY_PORT": str(self.port)})
+        told.update({"SAGEMAKER_BIND_TO_PORT": str(self.port), "SAGEMAKER_REGION": "eu-west-1", "AWS_REGION": "eu-west-1"})
+        if not self.boxed:
+            told.update({"SPILLWAY_SAGEMAKER": "on", "SPILLWAY_SAGEMAKER_FOLDER": self.inside})
         told.update(env or {})
         self.env = {k: v for k, v in told.items() if v is not None}
         self.proc = subprocess.Popen([*self.launch, "serve", *args], stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=self.env)
@@ -132,6 +136,12 @@ class Container:
 
     def send(self, sig):
         os.kill(innermost(self.proc.pid), sig)
+
+    def ended(self):
+        """The exit code of one that ends by itself."""
+        code = self.proc.wait(PATIENCE)
+        self.close()
+        return code
 
     def stop(self, code=0, sig=signal.SIGTERM):
         """The end of an instance: the exit code, and in how many seconds it came."""
@@ -236,6 +246,87 @@ def headers_of_the_platform_are_honoured_or_ignored(w):
 
 
 @test
+def variables_of_other_images_are_translated_and_what_has_no_effect_is_told_once(_):
+    c = Container({"SM_VLLM_SERVED_MODEL_NAME": '["first", "second"]', "SM_VLLM_MAX_MODEL_LEN": "512", "OPTION_MAX_MODEL_LEN": "256",
+                   "SM_VLLM_MAX_MODEL_LENGHT": "1", "OPTION_ROLLING_BATCH": "vllm", "SM_NUM_GPUS": "8", "SERVING_LOAD_MODELS": "x"})
+    try:
+        assert c.invoke({"model": "second", "prompt": "Hi", "max_tokens": 1}).status == 200
+        assert c.invoke({"model": "pebble", "prompt": "Hi", "max_tokens": 1}).status == 404
+        assert "context 512," in c.text(), c.tail()
+        for once in ("SM_VLLM_MAX_MODEL_LENGHT has no effect", "did you mean --max-model-len", "OPTION_ROLLING_BATCH has no effect", "SERVING_LOAD_MODELS has no effect"):
+            assert c.text().count(once) == 1, (once, c.text())
+        assert "SM_NUM_GPUS" not in c.text() and "SAGEMAKER_REGION" not in c.text()
+        c.stop()
+    finally:
+        c.close()
+    for env, word in (({"SM_VLLM_MAX_NUM_SEQS": "many"}, "SM_VLLM_MAX_NUM_SEQS"), ({"OPTION_DTYPE": "int3"}, "OPTION_DTYPE"),
+                      ({"SAGEMAKER_BIND_TO_PORT": "http"}, "SAGEMAKER_BIND_TO_PORT")):
+        c = Container(env, wait=False)
+        code = c.ended()
+        assert code == 64 and word in c.tail(), (env, code, c.tail())
+
+
+def unpack(name="model"):
+    """A model as the platform unpacks it, read-only."""
+    to = os.path.join(Container.folder, name)
+    shutil.copytree(os.path.join(ROOT, "models", "pebble"), to, dirs_exist_ok=True)
+    return to
+
+
+def everything(folder):
+    return sorted((os.path.relpath(os.path.join(d, f), folder), os.path.getmtime(os.path.join(d, f)), os.path.getsize(os.path.join(d, f)))
+                  for d, _, files in os.walk(folder) for f in files)
+
+
+@test
+def the_model_is_the_one_that_was_unpacked_and_nothing_is_written_there(_):
+    model = unpack()
+    before = everything(Container.folder)
+    try:
+        c = Container({"HF_MODEL_ID": "/no/such/folder"})  # the folder is stronger
+        try:
+            assert c.invoke({"prompt": CAPITAL, "max_tokens": 2, "model": Container.inside + "/model"}).status == 200
+            assert "model %s/model," % Container.inside in c.text(), c.tail()
+            c.stop()
+        finally:
+            c.close()
+        assert everything(Container.folder) == before
+        os.remove(os.path.join(model, "model.safetensors"))
+        c = Container(wait=False)
+        assert c.ended() == 78 and "safetensors" in c.tail(), c.tail()
+    finally:
+        shutil.rmtree(model)
+        os.mkdir(model)
+    c = Container({"HF_MODEL_ID": "Qwen/Qwen3-0.6B"}, wait=False)
+    assert c.ended() == 78 and "Qwen/Qwen3-0.6B" in c.tail(), c.tail()
+
+
+@test
+def hot_prefixes_outlive_an_instance_that_is_stopped_under_load(_):
+    tiers = {"SPILLWAY_KV_HOST_GIB": "0.05", "SPILLWAY_KV_NVME": "%s/kv:1" % Container.state_inside, "SPILLWAY_KV_CACHE_BYTES": "16MiB"}
+    prompt = [300 + i % 1700 for i in range(400)]
+    c = Container(tiers)
+    try:
+        assert c.invoke({"prompt": prompt, "max_tokens": 2}).json["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        threads = [threading.Thread(target=lambda: c.invoke({"prompt": "Once", "max_tokens": 60, "ignore_eos": True})) for _ in range(8)]
+        for t in threads:
+            t.start()
+        eventually(lambda: running(c) > 0, "requests run")
+        c.stop()
+        for t in threads:
+            t.join()
+    finally:
+        c.close()
+    c = Container(tiers)
+    try:
+        d = c.invoke({"prompt": prompt, "max_tokens": 2}).json["usage"]["prompt_tokens_details"]
+        assert d["cached_tokens"] > 300 and d["cached_tokens_by_tier"]["nvme"] > 300, d
+        c.stop()
+    finally:
+        c.close()
+
+
+@test
 def a_body_of_six_mebibytes_is_read_and_one_over_the_limit_is_a_413(_):
     c = Container({"SPILLWAY_MAX_BODY_MIB": "6"})
     try:
@@ -281,12 +372,17 @@ def main():
     ap.add_argument("--start", default="")
     ap.add_argument("--folder", default="")
     ap.add_argument("--folder-inside", default="")
+    ap.add_argument("--state", default="")
+    ap.add_argument("--state-inside", default="")
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()
     program = os.environ.get("SPILLWAY", os.path.join(ROOT, "build", a.preset, "spillway"))
     Container.launch = shlex.split(a.start) if a.start else [program]
+    Container.boxed = bool(a.start)
     Container.folder = a.folder or tempfile.mkdtemp(prefix="ml-")
     Container.inside = a.folder_inside or Container.folder
+    Container.state = a.state or tempfile.mkdtemp(prefix="state-")
+    Container.state_inside = a.state_inside or Container.state
     world = World()
     try:
         return run_tests([fn for fn in TESTS if not a.names or fn.__name__ in a.names], world)

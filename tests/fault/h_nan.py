@@ -13,7 +13,7 @@ from harness import PATIENCE, ROOT, Server, eventually, row
 
 GOLDEN = os.path.join(ROOT, "tests", "data", "golden", "llama2")  # its head is not its embedding
 
-def poisoned(name, row_of=None):
+def poisoned(name, row_of=None, with_nan=True):
     """A copy of a tiny checkpoint whose tensor `name` is NaN, in one row or everywhere."""
     d = tempfile.mkdtemp(prefix="spillway-nan-")
     for f in os.listdir(GOLDEN):
@@ -29,6 +29,8 @@ def poisoned(name, row_of=None):
         if row_of is not None:
             row_bytes = t["shape"][-1] * width
             begin, end = begin + row_of * row_bytes, begin + (row_of + 1) * row_bytes
+        if not with_nan:
+            return d
         one = {"BF16": b"\xc0\x7f", "F16": b"\x00\x7e", "F32": b"\x00\x00\xc0\x7f"}[t["dtype"]]
         f.seek(8 + n + begin)
         f.write(one * ((end - begin) // width))
@@ -80,18 +82,48 @@ def h7(_):
         s.stop()
         shutil.rmtree(d)
 
-    d = poisoned("model.norm.weight")
-    s = serve(d)
+    d = poisoned("model.norm.weight")  # NaN from the first step on: nobody is told that it is ready
+    s = Server("--model", d, *(["--device", "cuda"] if emulated() else []), wait=False)
     try:
-        r = s.complete("Once upon a time", max_tokens=4, temperature=0)
-        assert r.status == 500 and r.error["message"], r
-        assert s.proc.wait(PATIENCE) == 70, (s.proc.returncode, s.tail())
-        with open(s.log_path, "rb") as f:
-            log = f.read()
-        assert log.count(b"a plain prompt gives NaN 3 times in a row") == 1 and b"damaged" in log, s.tail()
+        while s.proc.poll() is None:
+            try:
+                assert s.get("/ping").status == 503
+            except OSError:
+                pass
+        assert s.proc.returncode == 70, (s.proc.returncode, s.tail())
+        assert "the self-test fails: a plain prompt gives NaN 3 times in a row" in s.tail() and "damaged" in s.tail(), s.tail()
     finally:
         s.stop()
         shutil.rmtree(d)
+    if not emulated():
+        damaged_while_it_serves()
+
+
+def damaged_while_it_serves():
+    """Weights that are mapped from a file become NaN under a server that has answered before."""
+    d, packed = poisoned("model.norm.weight", with_nan=False), tempfile.mkdtemp(prefix="spillway-packed-")
+    args = ["--model", d, "--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--kv-cache-bytes", "8MiB", "--packed-cache", packed]
+    try:
+        Server(*args).stop()
+        s = Server(*args)
+        try:
+            assert s.complete("Once upon a time", max_tokens=4, temperature=0).status == 200
+            for name in os.listdir(packed):
+                path = os.path.join(packed, name)
+                os.chmod(path, 0o600)
+                with open(path, "r+b") as f:
+                    f.write(b"\xff" * os.path.getsize(path))
+            r = s.complete("Once upon a time", max_tokens=4, temperature=0)
+            assert r.status == 500 and r.error["message"], r
+            assert s.proc.wait(PATIENCE) == 70, (s.proc.returncode, s.tail())
+            with open(s.log_path, "rb") as f:
+                log = f.read()
+            assert log.count(b"a plain prompt gives NaN 3 times in a row") == 1 and b"damaged" in log, s.tail()
+        finally:
+            s.stop()
+    finally:
+        shutil.rmtree(d)
+        shutil.rmtree(packed)
 
 
 @row("F3", "blocks that held NaN are given to others: not a bit of it reaches them", own=True)

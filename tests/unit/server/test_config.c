@@ -371,12 +371,15 @@ static void a_packed_cache_that_is_no_folder_is_refused_before_anything_is_loade
 static void keys_are_wiped_from_the_command_line(void **state)
 {
     (void)state;
-    char  a[] = "--api-key", k[] = "secret1", e[] = "--api-key=secret2", v[] = "SPILLWAY_API_KEY=secret3";
-    char *argv[] = { "spillway", a, k, e, NULL }, *env[] = { v, NULL };
+    char a[] = "--api-key", k[] = "secret1", e[] = "--api-key=secret2", v[] = "SPILLWAY_API_KEY=secret3",
+         w[] = "SM_SPILLWAY_API_KEY=secret4", x[] = "OTHER_API_KEY=theirs";
+    char *argv[] = { "spillway", a, k, e, NULL }, *env[] = { v, w, x, NULL };
     config_wipe_keys(4, argv, env);
     assert_string_equal(k, "*******");
     assert_string_equal(e, "--api-key=*******");
     assert_string_equal(v, "SPILLWAY_API_KEY=*******");
+    assert_string_equal(w, "SM_SPILLWAY_API_KEY=*******");
+    assert_string_equal(x, "OTHER_API_KEY=theirs");
 }
 
 /* Wrong in themselves, so that nobody waits for weights to hear of them. */

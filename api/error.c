@@ -22,6 +22,7 @@ static const struct {
     { 417, "Expectation Failed" },
     { 421, "Misdirected Request" },
     { 422, "UnprocessableEntityError" },
+    { 424, "FailedDependencyError" },
     { 429, "RateLimitError" },
     { 431, "Request Header Fields Too Large" },
     { 500, "InternalServerError" },

@@ -86,6 +86,8 @@ struct config {
     enum sagemaker_mode sagemaker;
     const char         *sagemaker_folder;
     bool                on_sagemaker; /* what that mode came to */
+    bool                stateful_sessions;
+    uint32_t            session_s, max_sessions;
     /* security */
     struct str_list     api_key;
     const char         *api_key_file;

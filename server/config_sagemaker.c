@@ -329,6 +329,12 @@ static int read_platform(struct layer *l, char *const *env)
     const char *v;
     int         code = 0;
     if ((v = find(env, "SAGEMAKER_CONTAINER_LOG_LEVEL"))) code = read_log_level(l, v);
+    if (!code && (v = find(env, "SAGEMAKER_ENABLE_STATEFUL_SESSIONS")))
+        code = set(l, "stateful-sessions", v, "SAGEMAKER_ENABLE_STATEFUL_SESSIONS");
+    if (!code && (v = find(env, "SAGEMAKER_SESSIONS_EXPIRATION")))
+        code = set(l, "session-seconds", v, "SAGEMAKER_SESSIONS_EXPIRATION");
+    if (find(env, "SAGEMAKER_SESSIONS_PATH"))
+        config_tell(l->c, "SAGEMAKER_SESSIONS_PATH has no effect: sessions hold nothing that needs a folder");
     if (find(env, "SAGEMAKER_MULTI_MODEL") && !strcasecmp(find(env, "SAGEMAKER_MULTI_MODEL"), "true"))
         config_tell(l->c, "SAGEMAKER_MULTI_MODEL has no effect: a container serves one model");
     return code;

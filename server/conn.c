@@ -305,8 +305,6 @@ static bool admit(struct conn *c, const struct http_head *d)
         api_fail(&e, 405, "", "this route takes %s", route_allow(rt->methods, allow));
     else if (!door_takes_key(c, rt, d, &e))
         CHECK(e.http);
-    else if (rt->flags & ROUTE_PLATFORM && !sagemaker_head(c, d, &e))
-        CHECK(e.http);
     else if (rt->flags & ROUTE_MODEL && server_state(s) == SRV_LOADING)
         api_fail(&e, 503, "", "the model is still being loaded");
     else if (rt->flags & ROUTE_MODEL && server_state(s) >= SRV_DRAINING)
@@ -319,6 +317,8 @@ static bool admit(struct conn *c, const struct http_head *d)
         api_fail(&e, 415, "", "Content-Encoding is not supported");
     else if (d->length > body_limit(c))
         api_fail(&e, 413, "", "the body is larger than %llu bytes", (unsigned long long)body_limit(c));
+    else if (rt->flags & ROUTE_PLATFORM && !sagemaker_head(c, d, &e))
+        CHECK(e.http);
     else {
         size_t n = strlen(rt->path);
         if (rt->flags & ROUTE_PREFIX && !(r->arg = strndup(d->path.p + n, d->path.n - n)))

@@ -11,6 +11,7 @@
 #include "server/orca.h"
 #include "server/peer.h"
 #include "server/router.h"
+#include "server/sessions.h"
 
 struct bufferevent;
 
@@ -36,6 +37,7 @@ struct request {
     char               *arg;                        /* rest of the path of a ROUTE_PREFIX row; malloc'd */
     char               *answer_head;                /* lines that any answer's head carries, or NULL; malloc'd */
     bool                events;                     /* it accepts text/event-stream */
+    char                session[SESSION_ID_BYTES];  /* of SageMaker, open; "": none */
     int16_t             cors;                       /* index into --cors-origin; -1: none */
     int                 status;                     /* of the answer; 0: none yet */
     uint64_t            body_bytes, out_begin;      /* of its body; conn.out_bytes before the answer */

@@ -33,6 +33,7 @@ const char *http_status_text(int status)
         { 415, "Unsupported Media Type" },
         { 417, "Expectation Failed" },
         { 422, "Unprocessable Content" },
+        { 424, "Failed Dependency" },
         { 429, "Too Many Requests" },
         { 431, "Request Header Fields Too Large" },
         { 500, "Internal Server Error" },

@@ -21,6 +21,7 @@ struct event;
 struct event_base;
 struct metrics;
 struct routes;
+struct sessions;
 
 /* What the server needs of an engine: production is engine.h, tests and bench_sse have their own. */
 struct gen_engine {
@@ -87,6 +88,7 @@ struct server {
     struct gen_engine       eng;   /* likewise */
     struct text_pool       *text;
     struct strikes         *strikes;
+    struct sessions        *sessions;       /* NULL: there are none */
     char                    host_name[256]; /* of this machine */
     struct crowd           *crowd;          /* NULL: an address may have as many connections as it likes */
     struct io              *io;

@@ -125,6 +125,9 @@ static const struct opt options[] = {
 
     { .group = "sagemaker", ENUM("sagemaker", sagemaker, "auto", sagemaker_modes, "on: address, model and options are also SageMaker's to say; auto: for 'serve' as process 1 of a container of theirs") },
     { STR_OF("sagemaker-folder", sagemaker_folder, "/opt/ml", "DIR", "where SageMaker unpacks what it has: model, additional-model-data-sources") },
+    { BOOL("stateful-sessions", stateful_sessions, "false", "/invocations opens and closes sessions, by which SageMaker sends a client to the same instance") },
+    { U32("session-seconds", session_s, "1200", 1, 604800, "SECONDS", "life of a session") },
+    { U32("max-sessions", max_sessions, "10000", 1, 10000000, "N", "sessions that are open at one time; above: 424") },
 
     { .group = "security", LIST("api-key", api_key, "KEY", "key that clients must send; repeatable") },
     { STR("api-key-file", api_key_file, "FILE", "keys, one a line; read again on SIGHUP") },

@@ -2,6 +2,7 @@
 #include "server/endpoint.h"
 #include "server/gen.h"
 #include "server/health.h"
+#include "server/invoke.h"
 #include <assert.h>
 
 /* clang-format off */
@@ -9,7 +10,7 @@
 #define ROUTES(X)                                                                                                                           \
     X("/v1/chat/completions", "/v1/chat/completions", M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_chat) \
     X("/v1/completions",      "/v1/completions",      M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN, 0,                gen_handle, &dialect_completion) \
-    X("/invocations",         "/invocations",         M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN | ROUTE_PLATFORM, 0, gen_handle, &dialect_invocation) \
+    X("/invocations",         "/invocations",         M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL | ROUTE_GEN | ROUTE_PLATFORM, 0, invoke_handle, &dialect_invocation) \
     X("/tokenize",            "/tokenize",            M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_tokenize, NULL) \
     X("/detokenize",          "/detokenize",          M_POST,         AUTH_KEY,     ROUTE_JSON | ROUTE_MODEL,             ROUTE_BODY_TEXT,  endpoint_detokenize, NULL) \
     X("/tokenizer_info",      "/tokenizer_info",      M_GET,          AUTH_KEY,     ROUTE_MODEL,                          ROUTE_BODY_SMALL, endpoint_tokenizer_info, NULL) \

@@ -1,13 +1,17 @@
 #include "server/sagemaker.h"
+#include "base/clock.h"
+#include "server/sessions.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 enum {
     ATTRIBUTES_MAX = 1024,
     INFERENCE_ID_MAX = 64,
+    SESSION_VALUE_MAX = 256,
     ADAPTER_MAX = 256,
     ACCEPT_MAX = 8192,
     LINE_MAX = ATTRIBUTES_MAX + 80
@@ -15,10 +19,7 @@ enum {
 
 /* ---- what the answer carries ---- */
 
-/* One more line of the answer's head. False: *e. */
-static bool answer_line(struct conn *c, struct api_error *e, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static bool answer_line(struct conn *c, struct api_error *e, const char *fmt, ...)
+bool sagemaker_answer_line(struct conn *c, struct api_error *e, const char *fmt, ...)
 {
     char    line[LINE_MAX];
     va_list ap;
@@ -97,7 +98,7 @@ static bool take_attributes(struct conn *c, struct slice v, struct api_error *e)
             return false;
         at = end + 1;
     }
-    return answer_line(c, e, "X-Amzn-SageMaker-Custom-Attributes: %.*s", (int)v.n, v.p);
+    return sagemaker_answer_line(c, e, "X-Amzn-SageMaker-Custom-Attributes: %.*s", (int)v.n, v.p);
 }
 
 /* The request's id in the log and in x-request-id, unless X-Request-Id names another. */
@@ -109,6 +110,45 @@ static bool take_inference_id(struct conn *c, struct slice v, struct api_error *
     c->req.id[v.n] = 0;
     c->req.id_given = true;
     return true;
+}
+
+bool sagemaker_session_open(struct conn *c, struct api_error *e)
+{
+    struct sessions *all = c->io->srv->sessions;
+    char             when[40];
+    enum status      st = sessions_open(all, clock_us(), c->req.session);
+    if (st) {
+        api_fail(e, 424, "", "%s",
+                 st == ST_AGAIN ? "too many sessions are open; see --max-sessions" : "no session can be made");
+        return false;
+    }
+    time_t    end = (time_t)(clock_wall_s() + sessions_seconds(all));
+    struct tm t;
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &t));
+    return sagemaker_answer_line(c, e, "X-Amzn-SageMaker-New-Session-Id: %s; Expires=%s", c->req.session, when);
+}
+
+bool sagemaker_sessions_on(struct conn *c, struct api_error *e)
+{
+    if (c->io->srv->sessions) return true;
+    api_fail(
+        e, 400, "",
+        "X-Amzn-SageMaker-Session-Id: sessions are off; SAGEMAKER_ENABLE_STATEFUL_SESSIONS=true or --stateful-sessions turns them on");
+    return false;
+}
+
+static bool take_session(struct conn *c, struct slice v, struct api_error *e)
+{
+    if (!sagemaker_sessions_on(c, e)) return false;
+    if (v.n == 11 && !memcmp(v.p, "NEW_SESSION", 11)) return sagemaker_session_open(c, e);
+    if (sessions_has(c->io->srv->sessions, v.p, v.n, clock_us())) {
+        memcpy(c->req.session, v.p, v.n); /* it has the bytes of an id */
+        c->req.session[v.n] = 0;
+        return true;
+    }
+    api_fail(e, 424, "",
+             "X-Amzn-SageMaker-Session-Id: no such session is open here; it may have expired, ask for NEW_SESSION");
+    return false;
 }
 
 static bool refuse_adapter(struct conn *c, struct slice v, struct api_error *e)
@@ -130,6 +170,7 @@ static const struct header {
     { "X-Amzn-SageMaker-Accept", ACCEPT_MAX, take_accept },
     { "X-Amzn-SageMaker-Custom-Attributes", ATTRIBUTES_MAX, take_attributes },
     { "X-Amzn-SageMaker-Inference-Id", INFERENCE_ID_MAX, take_inference_id },
+    { "X-Amzn-SageMaker-Session-Id", SESSION_VALUE_MAX, take_session },
     { "X-Amzn-SageMaker-Adapter-Identifier", ADAPTER_MAX, refuse_adapter },
     { "X-Amzn-SageMaker-Adapter-Alias", ADAPTER_MAX, refuse_adapter },
 };

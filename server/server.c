@@ -4,6 +4,7 @@
 #include "server/listen.h"
 #include "server/loop.h"
 #include "server/metrics.h"
+#include "server/sessions.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -56,6 +57,7 @@ enum status server_create(const struct config *cfg, struct auth *auth, const str
     if (st == ST_OK) st = strikes_create(cfg->max_key_failures, &s->strikes);
     if (gethostname(s->host_name, sizeof s->host_name - 1)) s->host_name[0] = 0;
     if (st == ST_OK && cfg->max_connections_address) st = crowd_create(cfg->max_connections_address, &s->crowd);
+    if (st == ST_OK && cfg->stateful_sessions) st = sessions_create(cfg->max_sessions, cfg->session_s, &s->sessions);
     if (st == ST_OK) {
         uint32_t n = cfg->text_threads ? cfg->text_threads : thread_cpu_count() >= 8 ? 2 : 1;
         st = text_create(n, 1024, &s->text);
@@ -174,6 +176,7 @@ void server_free(struct server *s)
     if (s->reserve_fd >= 0) close(s->reserve_fd);
     crowd_free(s->crowd);
     strikes_free(s->strikes);
+    sessions_free(s->sessions);
     metrics_free(s->metrics);
     free(s);
 }

@@ -11,9 +11,11 @@ may write to; the names with -inside are those that they have for the server.
 One line each, then `N passed, N failed, N skipped`."""
 
 import argparse
+import calendar
 import http.client
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -243,6 +245,35 @@ def headers_of_the_platform_are_honoured_or_ignored(w):
     assert r.status == 404 and "/v1/chat/completions" in r.json["error"]["message"], r
     r = c.invoke(body, Adapter_Identifier="my-lora")
     assert r.status == 400 and "adapters are not served" in r.json["error"]["message"], r
+
+
+@test
+def a_session_is_opened_used_closed_and_ends_by_itself(w):
+    r = w.server().invoke({"requestType": "NEW_SESSION"}, Session_Id="NEW_SESSION")
+    assert r.status == 400 and "SAGEMAKER_ENABLE_STATEFUL_SESSIONS" in r.json["error"]["message"], r
+    c = Container({"SAGEMAKER_ENABLE_STATEFUL_SESSIONS": "true", "SAGEMAKER_SESSIONS_EXPIRATION": "2", "SM_SPILLWAY_MAX_SESSIONS": "2"})
+    try:
+        prompt = {"prompt": "Tell me about the old mill by the river, the miller and his seven children, who lived there for many years.", "max_tokens": 2}
+        t = time.time()
+        r = c.invoke({"requestType": "NEW_SESSION"}, Session_Id="NEW_SESSION")
+        given = r.headers["x-amzn-sagemaker-new-session-id"]
+        assert r.status == 200 and re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*;\sExpires=[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", given), r
+        sid, expires = given.split("; Expires=")
+        assert -1 <= calendar.timegm(time.strptime(expires, "%Y-%m-%dT%H:%M:%SZ")) - (t + 2) <= 1 + PATIENCE, given
+        first = c.invoke(prompt, Session_Id=sid)
+        again = c.invoke(prompt, Session_Id=sid)
+        if first.status == again.status == 200:  # else its two seconds were over, which a slow machine may take
+            assert again.json["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, again
+        eventually(lambda: c.invoke(prompt, Session_Id=sid).status == 424, "the session expires")
+        r = c.invoke({"inputs": "Hi", "parameters": {"max_new_tokens": 1}}, Session_Id="NEW_SESSION")
+        sid = r.headers["x-amzn-sagemaker-new-session-id"].split(";")[0]
+        r = c.invoke({"requestType": "CLOSE"}, Session_Id=sid)
+        assert (r.status, r.headers.get("x-amzn-sagemaker-closed-session-id")) == (200, sid) or r.status == 424, r
+        r = c.invoke(prompt, Session_Id=sid)
+        assert r.status == 424 and "NEW_SESSION" in r.json["error"]["message"], r
+        c.stop()
+    finally:
+        c.close()
 
 
 @test

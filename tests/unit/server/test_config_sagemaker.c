@@ -305,6 +305,20 @@ static void an_unknown_variable_is_told_once_with_what_to_use(void **state)
     assert_false(told("SAFE_PORT"));
 }
 
+static void sessions_are_turned_on_by_the_platforms_variables(void **state)
+{
+    (void)state;
+    assert_int_equal(WITH("X=1"), 0);
+    assert_false(C.stateful_sessions);
+    assert_int_equal(WITH("SAGEMAKER_ENABLE_STATEFUL_SESSIONS=true", "SAGEMAKER_SESSIONS_EXPIRATION=60",
+                          "SAGEMAKER_SESSIONS_PATH=/dev/shm/x"),
+                     0);
+    assert_true(C.stateful_sessions);
+    assert_int_equal(C.session_s, 60);
+    assert_true(told("SAGEMAKER_SESSIONS_PATH has no effect"));
+    assert_int_equal(WITH("SAGEMAKER_SESSIONS_EXPIRATION=soon"), 64);
+}
+
 static void levels_of_the_log_have_other_names_there(void **state)
 {
     (void)state;
@@ -329,6 +343,7 @@ int main(void)
         TEST(names_of_lmi_are_understood),
         TEST(words_of_the_vllm_image_are_understood),
         TEST(an_unknown_variable_is_told_once_with_what_to_use),
+        TEST(sessions_are_turned_on_by_the_platforms_variables),
         TEST(levels_of_the_log_have_other_names_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

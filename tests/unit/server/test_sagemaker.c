@@ -122,6 +122,78 @@ static void an_inference_id_is_the_id_of_the_request(void **state)
     assert_null(strstr(got, "a b"));
 }
 
+static int up_with_sessions(void **state)
+{
+    (void)state;
+    serve_start("--stateful-sessions", NULL);
+    return 0;
+}
+
+#define SESSION   "X-Amzn-SageMaker-Session-Id: "
+#define VERB(v)   "{\"requestType\":\"" v "\"}"
+#define NEW_FIELD "\r\nX-Amzn-SageMaker-New-Session-Id: "
+
+/* The id that the last answer gave out. */
+static const char *new_id(void)
+{
+    static char id[64];
+    const char *at = strstr(got, NEW_FIELD);
+    if (!at) fail_msg("no new session in %s", got);
+    assert_int_equal(sscanf(at + strlen(NEW_FIELD), "%36[0-9a-f-]; Expires=", id), 1);
+    int year, month, day, h, m, s, end = 0;
+    sscanf(at + strlen(NEW_FIELD) + 36, "; Expires=%4d-%2d-%2dT%2d:%2d:%2dZ\r\n%n", &year, &month, &day, &h, &m, &s,
+           &end);
+    assert_true(end > 0 && year >= 2024 && month >= 1 && month <= 12 && day >= 1 && day <= 31);
+    return id;
+}
+
+static void a_session_is_opened_used_and_closed(void **state)
+{
+    (void)state;
+    char of_session[200];
+    assert_int_equal(status_of(invoke(SESSION "NEW_SESSION\r\n", VERB("NEW_SESSION"))), 200);
+    snprintf(of_session, sizeof of_session, SESSION "%s\r\n", new_id());
+    says(new_id());
+    assert_int_equal(status_of(invoke(of_session, PROMPT)), 200);
+    says("text_completion");
+    assert_null(strstr(got, "Session-Id"));
+    assert_int_equal(status_of(invoke(of_session, INPUTS)), 200);
+    assert_int_equal(status_of(invoke(of_session, VERB("CLOSE"))), 200);
+    says("\r\nX-Amzn-SageMaker-Closed-Session-Id: ");
+    assert_int_equal(status_of(invoke(of_session, PROMPT)), 424);
+    says("424 Failed Dependency");
+    says("ask for NEW_SESSION");
+    assert_int_equal(status_of(invoke(of_session, VERB("CLOSE"))), 424);
+}
+
+static void a_generation_may_open_its_session_and_a_verb_needs_no_header(void **state)
+{
+    (void)state;
+    assert_int_equal(status_of(invoke(SESSION "NEW_SESSION\r\n", PROMPT)), 200);
+    says("text_completion");
+    (void)new_id();
+    assert_int_equal(status_of(invoke("", VERB("NEW_SESSION"))), 200);
+    (void)new_id();
+    assert_int_equal(status_of(invoke("", VERB("CLOSE"))), 400);
+    says("needs the header");
+    assert_int_equal(status_of(invoke("", VERB("OPEN"))), 400);
+    says("found 'OPEN', allowed are NEW_SESSION and CLOSE");
+    assert_int_equal(status_of(invoke("", "{\"requestType\":\"CLOSE\",\"x\":1}")), 400);
+    says("must be the only field");
+    assert_int_equal(status_of(invoke("", "{\"requestType\":1}")), 400);
+    assert_int_equal(status_of(invoke(SESSION "12345678-1234-4234-8234-123456789abc\r\n", PROMPT)), 424);
+}
+
+static void without_sessions_their_header_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(status_of(invoke(SESSION "NEW_SESSION\r\n", PROMPT)), 400);
+    says("SAGEMAKER_ENABLE_STATEFUL_SESSIONS=true");
+    assert_int_equal(status_of(invoke("", VERB("NEW_SESSION"))), 400);
+    says("--stateful-sessions");
+    assert_int_equal(status_of(invoke("", PROMPT)), 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +203,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(custom_attributes_come_back, up, down),
         cmocka_unit_test_setup_teardown(headers_have_bounds, up, down),
         cmocka_unit_test_setup_teardown(an_inference_id_is_the_id_of_the_request, up, down),
+        cmocka_unit_test_setup_teardown(a_session_is_opened_used_and_closed, up_with_sessions, down),
+        cmocka_unit_test_setup_teardown(a_generation_may_open_its_session_and_a_verb_needs_no_header, up_with_sessions,
+                                        down),
+        cmocka_unit_test_setup_teardown(without_sessions_their_header_is_refused, up, down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 #include "server/config.h"
+#include "base/file.h"
 #include "server/config_impl.h"
 #include "server/config_sagemaker.h"
 #include "server/usage.h"
@@ -21,13 +22,30 @@ static int set_defaults(struct config *c, char *err, size_t n_err)
     return 0;
 }
 
-static int read_file(struct config *c, const char *path, char *err, size_t n_err)
+/* What --config names, read once: it may be a pipe, and options may be read twice. */
+struct file_text {
+    char  *p; /* NULL: not read yet; malloc'd */
+    size_t n;
+};
+
+static int load_file(struct file_text *t, const char *path, char *err, size_t n_err)
 {
-    bool  fresh[OPTIONS_MAX] = { 0 };
-    char  line[4096], origin[200];
-    FILE *f = fopen(path, "re");
-    int   code = 0, n_line = 0;
-    if (!f) return usage_error(err, n_err, "--config: cannot open %s: %s", path, strerror(errno));
+    enum { FILE_BYTES_MAX = 1 << 20 };
+    if (t->p) return 0;
+    t->p = malloc(FILE_BYTES_MAX);
+    int error = t->p ? file_read_first(path, t->p, FILE_BYTES_MAX, &t->n) : ENOMEM;
+    if (!error && t->n == FILE_BYTES_MAX) error = EFBIG;
+    return error ? usage_error(err, n_err, "--config: cannot open %s: %s", path, strerror(error)) : 0;
+}
+
+static int read_file(struct config *c, struct file_text *text, const char *path, char *err, size_t n_err)
+{
+    bool fresh[OPTIONS_MAX] = { 0 };
+    char line[4096], origin[200];
+    int  n_line = 0, code = load_file(text, path, err, n_err);
+    if (code || !text->n) return code;
+    FILE *f = fmemopen(text->p, text->n, "r");
+    if (!f) return usage_error(err, n_err, "--config: cannot read %s: %s", path, strerror(errno));
     while (!code && fgets(line, sizeof line, f)) {
         n_line++;
         char *p = line + strlen(line);
@@ -141,8 +159,8 @@ static int read_environ(struct config *c, char *const *env, bool only_config, ch
 }
 
 /* sagemaker: with what SageMaker's sources say, which lose against all others; NULL: without them, else the folder. */
-static int read_all(struct config *c, int argc, char *const *argv, char *const *env, const char *sagemaker, char *err,
-                    size_t n_err)
+static int read_all(struct config *c, int argc, char *const *argv, char *const *env, const char *sagemaker,
+                    struct file_text *text, char *err, size_t n_err)
 {
     memset(c, 0, sizeof *c);
     arena_init(&c->arena, 4u << 20);
@@ -151,7 +169,7 @@ static int read_all(struct config *c, int argc, char *const *argv, char *const *
     /* --config first, from wherever it is given: its lines lose against everything else of our own */
     if (!code) code = read_environ(c, env, true, err, n_err);
     if (!code) code = config_read_flags(c, argc, argv, true, err, n_err);
-    if (!code && *c->config_file) code = read_file(c, c->config_file, err, n_err);
+    if (!code && *c->config_file) code = read_file(c, text, c->config_file, err, n_err);
     if (!code) code = read_environ(c, env, false, err, n_err);
     if (!code) code = config_read_flags(c, argc, argv, false, err, n_err);
     return code;
@@ -159,14 +177,18 @@ static int read_all(struct config *c, int argc, char *const *argv, char *const *
 
 int config_parse(struct config *c, int argc, char *const *argv, char *const *env, char *err, size_t n_err)
 {
-    int code = read_all(c, argc, argv, env, NULL, err, n_err);
-    if (code || !config_sagemaker_is_meant(c, argc, argv, env)) return code;
-    char *folder = strdup(c->sagemaker_folder);
-    config_free(c);
-    code = folder ? read_all(c, argc, argv, env, folder, err, n_err)
-                  : usage_error(err, n_err, "out of memory for options");
-    if (!code) config_sagemaker_finish(c);
-    free(folder);
+    struct file_text text = { 0 };
+    int              code = read_all(c, argc, argv, env, NULL, &text, err, n_err);
+    if (!code && config_sagemaker_is_meant(c, argc, argv, env)) {
+        char *folder = strdup(c->sagemaker_folder);
+        config_free(c);
+        code = folder ? read_all(c, argc, argv, env, folder, &text, err, n_err)
+                      : usage_error(err, n_err, "out of memory for options");
+        if (!code) config_sagemaker_finish(c);
+        free(folder);
+    }
+    if (text.p) explicit_bzero(text.p, text.n); /* keys may have stood there */
+    free(text.p);
     return code;
 }
 

@@ -1,9 +1,5 @@
 #include "api/dialect.h"
-
-static const struct writer *writer_of(const struct call *c)
-{
-    return c->stream ? &c->dialect->stream : &c->dialect->whole;
-}
+#include "api/parts.h"
 
 /* ---------------------------------------------------------------- events of one choice */
 
@@ -13,14 +9,6 @@ static void begin(struct call *c, uint32_t i, struct buf *out)
     if (c->choice[i].begun) return;
     c->choice[i].begun = true;
     if (w->begin) w->begin(c, i, out);
-}
-
-/* Where the text of a choice goes: a stream needs it until the event is written, a whole answer until its end. */
-static struct buf *text_buf(struct call *c, struct call_choice *ch)
-{
-    if (!c->stream) return &ch->text;
-    buf_clear(&c->scratch);
-    return &c->scratch;
 }
 
 /* The last token known so far may turn out to end the choice: it waits for the next one, or for the end. */
@@ -37,8 +25,9 @@ static bool may_end(const struct call *c, const struct call_choice *ch, uint32_t
 static bool say(struct call *c, uint32_t i, uint32_t k, struct buf *out)
 {
     struct call_choice *ch = &c->choice[i];
-    struct buf         *text = text_buf(c, ch);
-    size_t              before = text->n;
+    if (ch->parts) return parts_push(c, i, k, out);
+    struct buf *text = answer_text_buf(c, ch);
+    size_t      before = text->n;
     ch->n_said = ch->n_used = k + 1;
     bool stopped = detok_push(&ch->detok, ch->eng.id[k], k >= c->s.min_tokens, text);
     if (text->n == before && !c->logprobs && !c->return_token_ids) return stopped;
@@ -71,15 +60,22 @@ void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struc
     if (ch->ended) return;
     ch->finish = c->score_only ? ENG_LENGTH : finish;
     begin(c, i, out);
-    struct buf *text = text_buf(c, ch);
+    struct buf *text = answer_text_buf(c, ch);
     size_t      before = text->n;
     uint32_t    from = ch->n_said, to = c->score_only || d->stopped ? from : ch->n_fed;
     for (uint32_t k = from; k < to && !d->stopped; k++) {
         bool hidden = finish == ENG_STOP && k + 1 == ch->n_fed && !c->detok.include_stop;
         ch->n_said = k + 1;
-        if (!hidden) detok_push(d, ch->eng.id[k], k >= c->s.min_tokens, text);
+        if (!hidden && ch->parts)
+            parts_push(c, i, k, out);
+        else if (!hidden)
+            detok_push(d, ch->eng.id[k], k >= c->s.min_tokens, text);
     }
-    if (!d->stopped && !c->score_only) detok_finish(d, text);
+    if (ch->parts) {
+        parts_end(c, i, &from, out);
+        before = text->n; /* what there was has been told */
+    } else if (!d->stopped && !c->score_only)
+        detok_finish(d, text);
     ch->n_used = ch->n_said;
     ch->ended = true;
     const struct answer_piece piece = { text_of(text) + before, text->n - before, from, ch->n_said };
@@ -125,13 +121,18 @@ struct answer_usage answer_usage(const struct call *c)
 {
     struct answer_usage u = { .pins = c->keep.pin_s > 0 };
     for (uint32_t p = 0; p < c->n_prompt; p++) add_prompt(&u, &c->prompt[p]);
-    for (uint32_t i = 0; i < c->n_choice; i++) u.n_completion += c->choice[i].n_used;
+    for (uint32_t i = 0; i < c->n_choice; i++) {
+        u.n_completion += c->choice[i].n_used;
+        u.n_reasoning += c->choice[i].n_reasoning;
+    }
     return u;
 }
 
 struct answer_usage answer_choice_usage(const struct call *c, uint32_t i)
 {
-    struct answer_usage u = { .pins = c->keep.pin_s > 0, .n_completion = c->choice[i].n_used };
+    struct answer_usage u = { .pins = c->keep.pin_s > 0,
+                              .n_completion = c->choice[i].n_used,
+                              .n_reasoning = c->choice[i].n_reasoning };
     add_prompt(&u, call_prompt_of(c, i));
     return u;
 }
@@ -142,8 +143,13 @@ struct answer_why answer_why(const struct call *c, uint32_t i)
     const struct detok       *d = &ch->detok;
     if (d->stopped) {
         bool known = d->stop_index >= 0 && (uint32_t)d->stop_index < c->detok.n_stop;
-        return (struct answer_why){ .finish = ENG_STOP, .string = known ? &c->detok.stop[d->stop_index] : NULL };
+        return (struct answer_why){ .finish = ENG_STOP,
+                                    .string = known ? &c->detok.stop[d->stop_index] : NULL,
+                                    .called = ch->n_call > 0 };
     }
     bool by_token = ch->finish == ENG_STOP && !ch->eng.stop_is_eos;
-    return (struct answer_why){ .finish = ch->finish, .by_token = by_token, .id = by_token ? ch->eng.stop_id : 0 };
+    bool called = ch->finish == ENG_STOP && ch->n_call > 0;
+    return (struct answer_why){
+        .finish = ch->finish, .by_token = by_token, .id = by_token ? ch->eng.stop_id : 0, .called = called
+    };
 }

@@ -1,7 +1,7 @@
 /* answer: what the engine writes for a call, as events for the writer of the call's dialect.   Thread: the call's io
  * thread.
  *
- *   for each choice    begin, text*, finish
+ *   for each choice    begin, (text | reason | tool)*, finish
  *   for the answer     usage, once all its choices have finished
  *
  * answer_feed and answer_choice_end turn token ids into pieces of text (detokenizer, stop strings) and send the events
@@ -18,9 +18,21 @@ struct answer_piece {
     uint32_t    from, to;
 };
 
+/* A part of a tool call. Calls of a choice come one after the other: OPEN, ARGS any number of times, CLOSE. */
+enum answer_tool_what { ANSWER_TOOL_OPEN, ANSWER_TOOL_ARGS, ANSWER_TOOL_CLOSE };
+struct answer_tool {
+    enum answer_tool_what what;
+    uint32_t              index; /* of the call in its choice */
+    const char           *id;    /* OPEN */
+    const char           *text;  /* OPEN: the name; ARGS: a piece of a JSON object, or of a custom tool's text */
+    size_t                n;
+    bool                  custom;
+    uint32_t              from, to; /* tokens, as in a piece */
+};
+
 /* Tokens. */
 struct answer_usage {
-    uint64_t n_prompt, n_completion;
+    uint64_t n_prompt, n_completion, n_reasoning; /* n_reasoning: of the completion */
     uint64_t n_cached, n_cached_host,
         n_cached_store; /* of the prompt, from the cache; of those, from the host and from stores */
     uint64_t n_pinned;
@@ -33,6 +45,7 @@ struct answer_why {
     const struct detok_stop *string;   /* the stop string; NULL: none */
     bool                     by_token; /* a stop token of the request: id */
     uint32_t                 id;
+    bool                     called; /* at least one tool call was opened, and the end was the model's */
 };
 
 /* New tokens of choice i, eng.id[n_fed .. n_out). Streaming: bytes are appended to out. True: a stop string ended the

@@ -1,5 +1,6 @@
 #include "api/call.h"
 #include "api/dialect.h"
+#include "api/parts.h"
 #include "api/params.h"
 #include "base/clock.h"
 #include <inttypes.h>
@@ -239,6 +240,8 @@ static enum status make_choices(struct call *c)
         struct call_choice *ch = &c->choice[i];
         buf_init(&ch->text, TEXT_MAX);
         buf_init(&ch->lp, TEXT_MAX);
+        buf_init(&ch->reason, TEXT_MAX);
+        buf_init(&ch->tool_calls, TEXT_MAX);
         detok_init(&ch->detok, c->model->tok, &c->detok);
         ch->room = room_of(c, i / c->n);
     }
@@ -283,6 +286,7 @@ enum status call_prepare(struct call *c, struct api_error *e)
     if (!st) st = check_product(c, most, e);
     if (!st) st = prepare_bad_words(c, e);
     if (!st) st = make_choices(c);
+    if (!st) st = parts_prepare(c);
     call_drop_body(c);
     if (st && !e->http) api_fail(e, 503, "", "out of memory");
     return st;
@@ -294,6 +298,9 @@ void call_free(struct call *c)
         detok_free(&c->choice[i].detok);
         buf_free(&c->choice[i].text);
         buf_free(&c->choice[i].lp);
+        buf_free(&c->choice[i].reason);
+        buf_free(&c->choice[i].tool_calls);
+        parts_free(c->choice[i].parts);
     }
     if (c->map) munmap(c->map, c->map_bytes);
     buf_free(&c->scratch);

@@ -21,19 +21,24 @@
 #include "base/json_scan.h"
 #include "engine/request.h"
 
+struct calls_tools; /* api/calls/calls_tool.h */
+struct family;      /* family.h */
+struct parts;       /* parts.h */
+
 /* What a call needs to know of the served model; const, shared. */
 struct api_model {
-    const char *const *served_name; /* [n_name]; [0] is shown */
-    uint32_t           n_name;
-    const struct tok  *tok;
-    const struct tmpl *tmpl; /* NULL: no chat template: chat is a 400 */
-    uint32_t           context, vocab;
-    const char        *fingerprint; /* system_fingerprint */
-    int64_t            created;
-    const char        *root;                                  /* model path or name for /v1/models */
-    float              temperature, top_p, min_p, repetition; /* defaults of requests */
-    uint32_t           top_k;
-    int64_t            max_new_tokens; /* -1: the room left */
+    const char *const   *served_name; /* [n_name]; [0] is shown */
+    uint32_t             n_name;
+    const struct tok    *tok;
+    const struct tmpl   *tmpl;   /* NULL: no chat template: chat is a 400 */
+    const struct family *family; /* how it speaks of tools and reasoning (family.h); NULL: neither is known */
+    uint32_t             context, vocab;
+    const char          *fingerprint; /* system_fingerprint */
+    int64_t              created;
+    const char          *root;                                  /* model path or name for /v1/models */
+    float                temperature, top_p, min_p, repetition; /* defaults of requests */
+    uint32_t             top_k;
+    int64_t              max_new_tokens; /* -1: the room left */
     /* bounds */
     uint32_t n_max;                    /* choices of one prompt: 16   */
     uint32_t prompts_max;              /* 128 */
@@ -61,8 +66,11 @@ struct call_choice {       /* index = prompt * n + i */
     uint32_t        room;   /* tokens it may get */
     enum eng_finish finish; /* as answer_choice_end was told */
     bool            begun, ended;
-    uint32_t        text_chars; /* characters so far (text_offset) */
-    struct buf      lp;         /* not streaming: logprobs JSON so far */
+    uint32_t        text_chars;          /* characters so far (text_offset) */
+    struct buf      lp;                  /* not streaming: logprobs JSON so far */
+    struct parts   *parts;               /* where the answer may hold more than text; in the arena; else NULL */
+    struct buf      reason, tool_calls;  /* not streaming: reasoning, and calls as the dialect writes them */
+    uint32_t        n_reasoning, n_call; /* tokens of reasoning; calls that were opened */
     uint64_t        t_last_us;
 };
 struct call_prompt {
@@ -81,12 +89,13 @@ struct call_prompt {
 /* What only call_parse and call_prepare look at: values as the body has them. */
 struct call_ask {
     const json_t *model, *messages, *prompt, *stop, *bias, *stop_ids, *allowed_ids, *bad_words, *documents,
-        *template_kwargs, *effort;
+        *template_kwargs, *effort, *tools, *tool_choice;
     const json_t *salt, *cache_key, *request_id, *stream_options, *truncation_side;
     int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs,
         prompt_logprobs, priority, kv_priority, n;
     double temperature, top_p, min_p, presence, frequency, repetition;
-    bool   logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between;
+    bool   logprobs, add_generation, add_generation_set, continue_final, include_stop, skip_special, spaces_between,
+        parallel;
 };
 
 struct call {
@@ -116,16 +125,20 @@ struct call {
     size_t          n_echo_prefix; /* chat echo: content of the last message */
     char            served[256];   /* the model's name as the client wrote it, or the first one */
     struct call_ask ask;
-    const struct dialect *dialect;
-    void                 *own;            /* the dialect's: what its writers keep, in the arena */
-    const char           *role;           /* chat: of the answer */
-    struct buf            scratch, token; /* text of one piece; of one token, for logprobs */
-    void                 *map;            /* arrays of choices and prompt logprobs, when they are large */
-    size_t                map_bytes;
-    bool                  return_prompt_text;
-    struct guard          guard;        /* chat: words of users that spell control tokens */
-    struct buf            rendered;     /* chat: the prompt as text, kept for return_prompt_text */
-    size_t                prompt_bytes; /* of text that call_prepare must tokenise: large goes to a text worker */
+    const struct dialect     *dialect;
+    void                     *own;            /* the dialect's: what its writers keep, in the arena */
+    const char               *role;           /* chat: of the answer */
+    struct buf                scratch, token; /* text of one piece; of one token, for logprobs */
+    void                     *map;            /* arrays of choices and prompt logprobs, when they are large */
+    size_t                    map_bytes;
+    bool                      return_prompt_text;
+    const struct calls_tools *tools;         /* what may be called, in the arena; NULL: calls are not looked for */
+    bool                      one_call;      /* parallel_tool_calls false: the answer ends behind the first call */
+    bool                      ask_reasoning; /* include_reasoning */
+    bool                      reasons;       /* the prompt leaves reasoning open */
+    struct guard              guard;         /* chat: words of users that spell control tokens */
+    struct buf                rendered;      /* chat: the prompt as text, kept for return_prompt_text */
+    size_t                    prompt_bytes;  /* of text that call_prepare must tokenise: large goes to a text worker */
 };
 
 /* Of what a client sends: the members of its objects, and the memory that its values take as a tree. */

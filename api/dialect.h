@@ -11,11 +11,13 @@
 #include "api/params.h"
 
 /* What a dialect makes of each event; out is what goes to the client. A writer never waits and never fails by itself:
- * when out is full, out->failed says so to the caller. Reasoning and tool calls become columns between text and finish
- * once answer.c tells them from text. */
+ * when out is full, out->failed says so to the caller. Without the columns reason and tool
+ * everything that a model writes is text. */
 struct writer {
     void (*begin)(struct call *c, uint32_t i, struct buf *out); /* choice i begins; NULL: nothing to say */
     void (*text)(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out);
+    void (*reason)(struct call *c, uint32_t i, const struct answer_piece *p, struct buf *out); /* with tool, or NULL */
+    void (*tool)(struct call *c, uint32_t i, const struct answer_tool *t, struct buf *out);
     void (*finish)(struct call *c, uint32_t i, const struct answer_piece *p,
                    struct buf *out); /* its last piece; answer_why has the reason */
     void (*usage)(struct call *c,
@@ -46,7 +48,19 @@ struct dialect {
                         struct api_error *e);
 };
 
-static inline const char               *text_of(const struct buf *b) { return b->data ? b->data : ""; }
+static inline const struct writer *writer_of(const struct call *c)
+{
+    return c->stream ? &c->dialect->stream : &c->dialect->whole;
+}
+static inline const char *text_of(const struct buf *b) { return b->data ? b->data : ""; }
+/* Where the text of a choice goes: a stream needs it until the event is written, a whole answer until its end. */
+static inline struct buf *answer_text_buf(struct call *c, struct call_choice *ch)
+{
+    if (!c->stream) return &ch->text;
+    buf_clear(&c->scratch);
+    return &c->scratch;
+}
+
 static inline const struct call_prompt *call_prompt_of(const struct call *c, uint32_t i)
 {
     return &c->prompt[i / c->n];

@@ -1,5 +1,7 @@
 #include "api/messages.h"
 #include "api/dialect.h"
+#include "api/family.h"
+#include "api/history.h"
 #include "base/json_scan.h"
 #include "base/clock.h"
 #include <inttypes.h>
@@ -58,6 +60,8 @@ static enum status normal_content(struct call *c, json_t *msg, size_t i, bool li
 {
     const json_t *v = json_object_get(msg, "content"), *s;
     size_t        n = json_array_size(v);
+    bool          kept = c->model->family && c->model->family->null_content && json_object_get(msg, "tool_calls");
+    if (absent(v) && kept) return set(msg, "content", json_null()) ? ST_OK : ST_NOMEM;
     if (absent(v)) return set(msg, "content", list ? json_array() : json_string("")) ? ST_OK : ST_NOMEM;
     if (json_is_string(v)) {
         c->prompt_bytes += json_string_length(v);
@@ -96,37 +100,12 @@ static enum status normal_content(struct call *c, json_t *msg, size_t i, bool li
 
 /* ---------------------------------------------------------------- tool calls of history */
 
-static enum status normal_call(const struct call *c, json_t *call, size_t i, struct api_error *e)
-{
-    const char   *field = c->dialect->prompt_param;
-    const json_t *type = json_object_get(call, "type");
-    json_t       *f = json_object_get(call, "function"), *args = json_object_get(f, "arguments"), *parsed = NULL;
-    if (!json_is_object(call) || (!absent(type) && !json_str_is(type, "function")))
-        return api_fail(e, 400, field, "message %zu: 'tool_calls' must be objects of type \"function\"", i);
-    if (!json_is_object(f) || !json_is_string(json_object_get(f, "name")))
-        return api_fail(e, 400, field, "message %zu: a tool call has no 'function' with a 'name'", i);
-    if (absent(args) || json_str_is(args, "")) {
-        parsed = json_object();
-    } else if (json_is_string(args)) {
-        struct json_error je;
-        if (!(parsed = json_parse_bounded(json_string_value(args), json_string_length(args), &call_bounds, &je)))
-            return api_fail(e, 400, field, "message %zu: the 'arguments' of a tool call are not valid JSON", i);
-    } else if (!json_is_object(args)) {
-        return api_fail(e, 400, field, "message %zu: the 'arguments' of a tool call must be a JSON object as a string",
-                        i);
-    } else {
-        return ST_OK;
-    }
-    return set(f, "arguments", parsed) ? ST_OK : ST_NOMEM;
-}
-
 static enum status normal_calls(struct call *c, json_t *msg, size_t i, enum role role, size_t *n_part,
                                 struct api_error *e)
 {
     const char *field = c->dialect->prompt_param;
     json_t     *calls = json_object_get(msg, "tool_calls");
     size_t      n = json_array_size(calls);
-    enum status st = ST_OK;
     if (!calls) return ST_OK;
     if (role != ROLE_ASSISTANT || absent(calls) || (json_is_array(calls) && !n)) {
         json_object_del(msg, "tool_calls");
@@ -135,8 +114,7 @@ static enum status normal_calls(struct call *c, json_t *msg, size_t i, enum role
     if (!json_is_array(calls)) return api_fail(e, 400, field, "message %zu: 'tool_calls' must be an array", i);
     if ((*n_part += n) > c->model->messages_max)
         return api_fail(e, 400, field, "'%s' has more than %u parts", field, c->model->messages_max);
-    for (size_t k = 0; k < n && !st; k++) st = normal_call(c, json_array_get(calls, k), i, e);
-    return st;
+    return history_calls(c, msg, i, e);
 }
 
 /* Both names of the reasoning that a client sends back. */
@@ -243,7 +221,8 @@ enum status messages_check(struct call *c, struct api_error *e)
     if (n > c->model->messages_max)
         return api_fail(e, 400, field, "'%s' has more than %u entries", field, c->model->messages_max);
     for (size_t i = 0; i < n && !st; i++) st = check_message(c, json_array_get(v, i), i, &n_part, e);
-    return st ? st : check_ends(c, json_array_get(v, n - 1), e);
+    if (!st) st = history_finish(c, v);
+    return st ? st : check_ends(c, json_array_get(v, json_array_size(v) - 1), e);
 }
 
 /* ---------------------------------------------------------------- rendering */
@@ -276,7 +255,7 @@ static json_t *make_vars(struct call *c)
     for (uint32_t i = 0; ok && tok_special_at(c->model->tok, i, &name, &text); i++)
         if (tmpl_mentions(c->model->tmpl, name)) ok = set(vars, name, json_string(text));
     ok = ok && set(vars, "messages", guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.messages)) &&
-         set(vars, "tools", json_null());
+         set(vars, "tools", c->ask.tools ? guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.tools) : json_null());
     ok = ok && set(vars, "documents",
                    c->ask.documents ? guard_json(&c->guard, (json_t *)(uintptr_t)c->ask.documents) : json_null());
     ok = ok && set(vars, "add_generation_prompt", json_boolean(c->ask.add_generation)) && add_kwargs(c, vars);

@@ -26,7 +26,9 @@ static void defaults(struct call *c)
         .skip_special = true,
         .spaces_between = true,
         .kv_priority = -KV_PRIORITY_MIN,
+        .parallel = true,
     };
+    c->ask_reasoning = true;
     c->add_special = c->dialect->add_special;
 }
 

@@ -279,7 +279,8 @@ enum status check_tools(struct call *c, const struct param *p, const json_t *v, 
     bool          old = !strcmp(p->name, "functions");
     const json_t *choice = json_object_get(c->body, old ? "function_call" : "tool_choice");
     if (!json_is_array(v)) return api_fail(e, 400, p->name, "'%s' must be an array", p->name);
-    return !json_array_size(v) || json_str_is(choice, "none") ? ST_OK : later(p, e);
+    if (!json_array_size(v) || json_str_is(choice, "none")) return ST_OK;
+    return old ? api_fail(e, 400, p->name, "'%s' is not supported: use 'tools'", p->name) : later(p, e);
 }
 
 enum status check_tool_choice(struct call *c, const struct param *p, const json_t *v, struct api_error *e)
@@ -291,7 +292,9 @@ enum status check_tool_choice(struct call *c, const struct param *p, const json_
     if (json_str_is(v, "auto") && json_is_array(tools) && !json_array_size(tools))
         return ST_OK; /* which of none to call */
     if (!json_array_size(tools)) return api_fail(e, 400, p->name, "'%s' needs 'tools'", p->name);
-    return later(p, e);
+    return strcmp(p->name, "function_call")
+               ? later(p, e)
+               : api_fail(e, 400, p->name, "'%s' is not supported: use 'tool_choice'", p->name);
 }
 
 enum status check_modalities(struct call *c, const struct param *p, const json_t *v, struct api_error *e)

@@ -2,6 +2,7 @@
  * freed top-down. boot_text -> boot_engine -> boot_free.   Thread: the loader, then main. */
 #pragma once
 #include "api/call.h"
+#include "api/family.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
 #include "engine/nodes.h"
@@ -19,6 +20,7 @@ struct boot {
     struct model_spec    spec;
     struct tok          *tok;
     struct tmpl         *tmpl;
+    struct family        family;
     struct api_model     model;
     const char          *name[1]; /* when --served-model-name is not given */
     char                 fingerprint[80], own_name[256];

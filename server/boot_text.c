@@ -1,6 +1,7 @@
 /* boot_text: where the model is, and its text side: config.json, tokenizer, chat template, the defaults of sampling. */
 #include "server/boot_impl.h"
 #include "server/config_alias.h"
+#include "api/calls/calls_row.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -224,6 +225,15 @@ static int load_text(struct boot *b)
 
 /* ---- the served model ---- */
 
+static void log_family(const struct family *f)
+{
+    LOG_INFO("boot: tool calls are read as %s, reasoning as %s%s", f->calls.row ? f->calls.row->name : "text",
+             f->calls.think            ? f->calls.think->name
+             : calls_thinks(&f->calls) ? "part of it"
+                                       : "text",
+             f->calls.row && !f->tools ? "; the chat template shows no tools, so requests with tools are refused" : "");
+}
+
 static int fill_model(struct boot *b)
 {
     const struct config     *cfg = b->cfg;
@@ -239,6 +249,9 @@ static int fill_model(struct boot *b)
     m->n_name = cfg->served_name.n ? cfg->served_name.n : 1;
     m->tok = b->tok;
     m->tmpl = b->tmpl;
+    family_init(&b->family, b->tmpl, b->tok, cfg->tool_parser, cfg->reasoning_parser);
+    m->family = &b->family;
+    log_family(&b->family);
     m->vocab = s->vocab;
     snprintf(b->fingerprint, sizeof b->fingerprint, "spillway-" SPILLWAY_VERSION);
     m->fingerprint = b->fingerprint;

@@ -35,6 +35,7 @@ enum sagemaker_mode { SAGEMAKER_AUTO, SAGEMAKER_ON, SAGEMAKER_OFF };
 struct config {
     /* model */
     const char            *model, *chat_template;
+    const char            *tool_parser, *reasoning_parser; /* names of api/family.h */
     enum load_format       load_format;
     enum sampling_defaults generation_config;
     struct str_list        served_name;

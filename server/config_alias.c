@@ -4,8 +4,10 @@
 
 static const char no_code[] = "no code of a model folder is ever run";
 static const char no_download[] = "nothing is downloaded; give the folder with --model";
-static const char no_tools[] = "tool calls are not supported yet; leave it out";
-static const char no_reasoning[] = "reasoning is not split off yet; leave it out";
+static const char tools_are_on[] = "tool calls are read wherever the model's notation is known; see --tool-call-parser";
+static const char reasoning_is_on[] =
+    "reasoning is told from text wherever its markers are known; see --reasoning-parser";
+static const char no_plugin[] = "no code is loaded; see --tool-call-parser for the names that are known";
 static const char no_lora[] = "adapters are not supported; merge the adapter into the model first";
 static const char no_spec[] = "speculative decoding is not supported; leave it out";
 static const char no_swap[] = "KV goes to host memory with --kv-host-gib, and to a disk with --kv-nvme";
@@ -68,11 +70,9 @@ static const struct alias aliases[] = {
     { "--download-dir", ALIAS_REFUSED, no_download },
     { "--hf-token", ALIAS_REFUSED, no_download },
     { "-hf", ALIAS_REFUSED, no_download },
-    { "--enable-auto-tool-choice", ALIAS_REFUSED, no_tools },
-    { "--tool-call-parser", ALIAS_REFUSED, no_tools },
-    { "--tool-parser-plugin", ALIAS_REFUSED, no_tools },
-    { "--reasoning-parser", ALIAS_REFUSED, no_reasoning },
-    { "--enable-reasoning", ALIAS_REFUSED, no_reasoning },
+    { "--enable-auto-tool-choice", ALIAS_FLAG, tools_are_on },
+    { "--tool-parser-plugin", ALIAS_REFUSED, no_plugin },
+    { "--enable-reasoning", ALIAS_FLAG, reasoning_is_on },
     { "--enable-lora", ALIAS_REFUSED, no_lora },
     { "--lora-modules", ALIAS_REFUSED, no_lora },
     { "--speculative-config", ALIAS_REFUSED, no_spec },

@@ -1,4 +1,5 @@
 /* config_check: what no single option can know: combinations, what this machine has, and the safety of the address. */
+#include "api/family.h"
 #include "server/config.h"
 #include "server/config_kv.h"
 #include "server/options.h"
@@ -76,6 +77,20 @@ static int check_sizes(const struct config *c, char *err, size_t n_err)
     return 0;
 }
 
+static int check_parsers(const struct config *c, char *err, size_t n_err)
+{
+    char names[400] = "";
+    if (!family_row_known(c->tool_parser))
+        return usage_error(err, n_err,
+                           "--tool-call-parser: found '%.40s', allowed are auto, none, %s and names of theirs",
+                           c->tool_parser, family_names(true, names, sizeof names));
+    if (!family_think_known(c->reasoning_parser))
+        return usage_error(err, n_err,
+                           "--reasoning-parser: found '%.40s', allowed are auto, none, %s and names of theirs",
+                           c->reasoning_parser, family_names(false, names, sizeof names));
+    return 0;
+}
+
 static int check_device(const struct config *c, char *err, size_t n_err)
 {
     bool cuda = c->device == DEV_CUDA;
@@ -147,6 +162,7 @@ static int check_packed_cache(const struct config *c, char *err, size_t n_err)
 int config_check(const struct config *c, char *err, size_t err_bytes)
 {
     int code = check_sizes(c, err, err_bytes);
+    if (!code) code = check_parsers(c, err, err_bytes);
     if (!code) code = check_device(c, err, err_bytes);
     if (!code) code = check_address(c, err, err_bytes);
     if (!code) code = check_packed_cache(c, err, err_bytes);

@@ -170,7 +170,8 @@ static void fire(struct calls *p, const struct calls_step *x)
 static void settle(struct calls *p, bool last)
 {
     while (p->n_held && !p->done) {
-        bool                     begins;
+        bool begins;
+        p->n_look++;
         const struct calls_step *x = match(p, &begins);
         if (x) {
             p->n_held = 0;
@@ -223,6 +224,7 @@ static void machine_byte(struct calls *p, char c)
 static void byte(struct calls *p, char c)
 {
     if (p->done) return;
+    p->n_look++;
     if (is_machine(p->state)) {
         machine_byte(p, c);
         return;

@@ -72,7 +72,9 @@ void calls_model_init(struct calls_model *m, const struct calls_row *row, const 
 /* The marker that a token is; -1: none. */
 int calls_mark_of(const struct calls_model *m, uint32_t id);
 /* Whether a token of this text may be a part of some marker: its text must not be dropped, special or not. */
-bool           calls_part_of_mark(const struct calls_model *m, const char *text, size_t n);
+bool calls_part_of_mark(const struct calls_model *m, const char *text, size_t n);
+/* Whether reasoning is told from text. */
+bool           calls_thinks(const struct calls_model *m);
 enum calls_ids calls_id_style(const struct calls_model *m);
 
 struct calls_cfg {
@@ -117,6 +119,7 @@ struct calls {
     uint8_t                  kinds;
     bool                     value_first, value_newline, value_skip, value_open;
     struct calls_machine     m;
+    uint64_t                 n_look; /* bytes, held bytes and keys that were looked at: the work so far */
 };
 
 /* reasoning: the prompt left a reasoning block open. */

@@ -69,6 +69,8 @@ bool calls_part_of_mark(const struct calls_model *m, const char *text, size_t n)
     return false;
 }
 
+bool calls_thinks(const struct calls_model *m) { return m->think || (m->row && m->row->thinks); }
+
 enum calls_ids calls_id_style(const struct calls_model *m)
 {
     return m->row ? (enum calls_ids)m->row->ids : CALLS_ID_PLAIN;

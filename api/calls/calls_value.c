@@ -114,6 +114,7 @@ bool calls_key_end(struct calls *p)
     size_t      n = p->n_key - from, n_seen = p->keys.n / sizeof(uint64_t);
     uint64_t    h = hash_bytes(key, n, 0), seen;
     p->value_skip = false;
+    p->n_look += n_seen;
     for (size_t i = 0; i < n_seen; i++) {
         memcpy(&seen, p->keys.data + i * sizeof seen, sizeof seen);
         if (seen == h) p->value_skip = true; /* the first one counts */

@@ -34,7 +34,9 @@ void openai_put_usage(const struct answer_usage *u, struct buf *out)
         buf_puts(out, ",\"pinned_tokens\":");
         json_put_int(out, (int64_t)u->n_pinned);
     }
-    buf_puts(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":0}}");
+    buf_puts(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":");
+    json_put_int(out, (int64_t)u->n_reasoning);
+    buf_puts(out, "}}");
 }
 
 static const char *reason_of(enum eng_finish finish)
@@ -51,7 +53,7 @@ void openai_put_finish(const struct call *c, uint32_t i, struct buf *out)
 {
     const struct answer_why why = answer_why(c, i);
     buf_puts(out, ",\"finish_reason\":\"");
-    buf_puts(out, reason_of(why.finish));
+    buf_puts(out, why.called ? "tool_calls" : reason_of(why.finish));
     buf_puts(out, "\",\"stop_reason\":");
     if (why.string)
         json_put_str(out, why.string->text, why.string->n);

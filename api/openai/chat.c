@@ -1,7 +1,9 @@
 #include "api/encode.h"
 #include "api/messages.h"
-#include "api/openai/chunk.h"
+#include "api/family.h"
+#include "api/openai/chat_parts.h"
 #include "api/openai/logprob.h"
+#include "api/tools.h"
 #include <string.h>
 
 /* POST /v1/chat/completions. */
@@ -23,7 +25,8 @@ static enum status chat_parse(struct call *c, struct api_error *e)
     c->n_prompt = 1;
     if (!(c->prompt = arena_calloc(&c->arena, 1, sizeof *c->prompt))) return ST_NOMEM;
     if ((st = messages_check(c, e))) return st;
-    return c->ask.truncate != -2 || encode_text_fits(c->model, c->prompt_bytes) ? ST_OK : encode_too_long(c, e);
+    if (c->ask.truncate == -2 && !encode_text_fits(c->model, c->prompt_bytes)) return encode_too_long(c, e);
+    return tools_read(c, e);
 }
 
 static enum status chat_prepare(struct call *c, struct api_error *e)
@@ -31,6 +34,7 @@ static enum status chat_prepare(struct call *c, struct api_error *e)
     enum status st = messages_render(c, e);
     if (st) return st;
     if (c->ask.truncate == -2 && !encode_text_fits(c->model, c->rendered.n)) return encode_too_long(c, e);
+    if (c->model->family) c->reasons = family_reasons(c->model->family, text_of(&c->rendered), c->rendered.n);
     st = encode_prompt(c, text_of(&c->rendered), c->rendered.n, c->add_special ? TOK_ADD_SPECIAL : 0, &c->prompt[0], e);
     if (st) return st;
     if (c->guard.marked && c->rendered.data) c->rendered.n = guard_strip(c->rendered.data, c->rendered.n);
@@ -91,10 +95,17 @@ static void put_choice(struct call *c, uint32_t i, struct buf *out)
     json_put_int(out, i);
     buf_puts(out, ",\"message\":{\"role\":");
     json_put_str(out, c->role, strlen(c->role));
-    buf_puts(out, ",\"content\":\"");
-    if (c->echo && c->echo_prefix) json_put_str_body(out, c->echo_prefix, c->n_echo_prefix);
-    json_put_str_body(out, text_of(&ch->text), ch->text.n);
-    buf_puts(out, "\",\"refusal\":null},\"logprobs\":");
+    bool echoes = c->echo && c->n_echo_prefix, other = ch->n_call || ch->n_reasoning;
+    if (!ch->text.n && !echoes && other) {
+        buf_puts(out, ",\"content\":null");
+    } else {
+        buf_puts(out, ",\"content\":\"");
+        if (echoes) json_put_str_body(out, c->echo_prefix, c->n_echo_prefix);
+        json_put_str_body(out, text_of(&ch->text), ch->text.n);
+        buf_putc(out, '"');
+    }
+    chat_put_parts(ch, out);
+    buf_puts(out, ",\"refusal\":null},\"logprobs\":");
     if (c->logprobs) {
         buf_puts(out, "{\"content\":[");
         buf_put(out, ch->lp.data, ch->lp.n);
@@ -130,8 +141,17 @@ const struct dialect dialect_chat = {
     .max_tokens_default = -1,
     .parse = chat_parse,
     .prepare = chat_prepare,
-    .stream = { .begin = chat_begin, .text = chunk_text, .finish = chunk_finish, .usage = chunk_usage },
-    .whole = { .text = chat_keep, .finish = chat_keep, .usage = chat_body },
+    .stream = { .begin = chat_begin,
+                .text = chunk_text,
+                .reason = chat_stream_reason,
+                .tool = chat_stream_tool,
+                .finish = chunk_finish,
+                .usage = chunk_usage },
+    .whole = { .text = chat_keep,
+               .reason = chat_keep_reason,
+               .tool = chat_keep_tool,
+               .finish = chat_keep,
+               .usage = chat_body },
     .error = api_error_json,
     .error_stream = chunk_error,
 };

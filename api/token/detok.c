@@ -407,6 +407,17 @@ bool detok_push(struct detok *d, uint32_t id, bool check_stop, struct buf *out)
     return d->stopped;
 }
 
+bool detok_put(struct detok *d, const char *s, size_t n, bool check_stop, struct buf *out)
+{
+    if (d->stopped) return true;
+    if (!check_stop && d->held.n) emit(d, d->held.n, out);
+    size_t from = d->held.n;
+    d->check = check_stop;
+    buf_put(&d->held, s, n);
+    release(d, from, false, out);
+    return d->stopped;
+}
+
 void detok_finish(struct detok *d, struct buf *out)
 {
     const struct tok_decoder *dec = &d->tok->decoder;

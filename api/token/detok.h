@@ -38,6 +38,8 @@ void detok_init(struct detok *d, const struct tok *t, const struct detok_cfg *cf
 /* Appends to out the text that is certain now. With check_stop false, stop strings are not looked for in this token's
  * text (min_tokens not reached). Returns true when a stop string was found: nothing after it is ever emitted. */
 bool detok_push(struct detok *d, uint32_t id, bool check_stop, struct buf *out);
+/* The same of text that was decoded before: it goes through the stop strings alone. */
+bool detok_put(struct detok *d, const char *s, size_t n, bool check_stop, struct buf *out);
 void detok_finish(struct detok *d, struct buf *out); /* what was held; an unfinished character becomes U+FFFD */
 void detok_free(struct detok *d);
 

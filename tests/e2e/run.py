@@ -543,7 +543,7 @@ def a_start_that_fails_says_why_in_its_last_line(s):
         (["--model", "pebble9"], "there is no folder pebble9 here; give the path of a model folder, or leave --model out"),
         (["--model", folder], folder),
         (["--model", os.path.join(folder, "x", "y")], "No such file or directory"),
-        (["--enable-auto-tool-choice"], "tool calls are not supported yet"),
+        (["--tool-call-parser", "nonsense"], "found 'nonsense', allowed are auto, none, hermes"),
         (["--quantization", "bitsandbytes"], "found 'bitsandbytes', allowed are auto|int8"),
         (["--port", str(s.port)], "in use"),
         (["serv"], "did you mean 'serve'?"),
@@ -604,11 +604,14 @@ def tokenizer_info_says_what_a_remote_tokenizer_needs(s):
 def no_tools_are_no_tools(s):
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
     want = s.post("/v1/chat/completions", {"messages": MSG, "temperature": 0}).json["choices"][0]["message"]["content"]
-    for more in ({"tools": []}, {"tools": [], "tool_choice": "none"}, {"tool_choice": "none"}, {"tools": [tool], "tool_choice": "none"}):
+    for more in ({"tools": []}, {"tools": [], "tool_choice": "none"}, {"tool_choice": "none"}):
         r = s.post("/v1/chat/completions", dict(messages=MSG, temperature=0, **more))
         assert r.status == 200 and r.json["choices"][0]["message"]["content"] == want, (more, r)
-    r = s.post("/v1/chat/completions", {"messages": MSG, "tools": [tool]})
-    assert r.status == 400 and r.json["error"]["param"] == "tools", r
+    for more in ({}, {"tool_choice": "none"}):  # shown to the model, which answers with text
+        r = s.post("/v1/chat/completions", dict(messages=MSG, tools=[tool], max_tokens=8, **more))
+        assert r.status == 200 and r.json["choices"][0]["finish_reason"] in ("stop", "length", "tool_calls"), r
+    r = s.post("/v1/chat/completions", {"messages": MSG, "tools": [tool], "tool_choice": "required"})
+    assert r.status == 400 and r.json["error"]["param"] == "tool_choice", r
 
 
 @test

@@ -418,8 +418,10 @@ def b33(s):
 def b34(s):
     t = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}}
     bad(s, CHAT, chat(tools=[t] * 10**4), "tools")
-    bad(s, CHAT, chat(tools=[{"type": "function", "function": {"name": "f", "description": "d" * 10**6}}]), "tools")
-    bad(s, CHAT, chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "foo", "pattern": "("}}}]), "tools")
+    bad(s, CHAT, chat(tools=[{"type": "function", "function": {"name": "f", "description": "d" * 2 * 10**6}}]), "tools")
+    bad(s, CHAT, chat(tools=[{"type": "function", "function": {"name": "f", "description": "d" * 10**6}}]))
+    # one bad pattern does not take the tools from an agent that has a hundred: nothing is enforced, so nothing is compiled
+    good(s, CHAT, chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "foo", "pattern": "("}}}]))
 
 
 @row("B35", "tool_choice without tools")

@@ -95,7 +95,6 @@ static void B17_messages_of_a_wrong_shape(void **state)
         "[{\"role\":\"assistant\",\"tool_calls\":{}}]",
         "[{\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"function\"}]}]",
         "[{\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"custom\",\"function\":{\"name\":\"f\"}}]}]",
-        "[{\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{bad\"}}]}]",
         "[{\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":5}}]}]",
         "[{\"role\":\"assistant\",\"content\":\"x\",\"reasoning_content\":5}]",
     };

@@ -40,7 +40,8 @@ static void try_value(const struct dialect *kind, const struct param *p, const c
     } else if (!of_type(p, v) && st == ST_OK) {
         fail_msg("wrong type accepted: %s", body);
     }
-    if (st && (e.http != (strcmp(p->name, "model") || *v != '"' ? 400 : 404) || strcmp(e.param, p->name)))
+    bool named = !strncmp(e.param, p->name, strlen(p->name)); /* or a part of it: tools[0] */
+    if (st && (e.http != (strcmp(p->name, "model") || *v != '"' ? 400 : 404) || !named))
         fail_msg("%s: %d, param '%s', %s", body, e.http, e.param, e.message);
     call_free(&c);
 }
@@ -118,10 +119,8 @@ static void unsupported_fields_are_refused_by_name(void **state)
     static const struct {
         const char *field, *name;
     } later[] = {
-        { "\"tools\":[{\"type\":\"function\"}]", "tools" },
         { "\"functions\":[{\"name\":\"f\"}]", "functions" },
         { "\"tools\":{}", "tools" },
-        { "\"tools\":[{}],\"tool_choice\":\"auto\"", "tools" },
         { "\"structured_outputs\":{\"regex\":\"a\"}", "structured_outputs" },
         { "\"guided_json\":{}", "guided_json" },
         { "\"guided_regex\":\"a\"", "guided_regex" },

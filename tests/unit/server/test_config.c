@@ -177,8 +177,9 @@ static void options_of_other_servers_are_understood(void **state)
     assert_int_equal(C.served_name.n, 2);
     assert_string_equal(C.served_name.s[1], "b");
     static const char *const refused[][3] = {
-        { "--enable-auto-tool-choice", NULL, "tool calls are not supported yet" },
-        { "--tool-call-parser", "hermes", "tool calls are not supported yet" },
+        { "--tool-parser-plugin", "x.py", "no code is loaded" },
+        { "--tool-call-parser", "nonsense", "allowed are auto, none, hermes, llama_json" },
+        { "--reasoning-parser", "nonsense", "allowed are auto, none, think, mistral" },
         { "--pipeline-parallel-size", "2", "allowed is 1" },
         { "--enable-lora", NULL, "merge the adapter" },
         { "--revision", "main", "nothing is downloaded" },

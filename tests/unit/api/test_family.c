@@ -1,0 +1,141 @@
+#include "api/calls/calls_row.h"
+#include "api/family.h"
+#include "api_world.h"
+
+/* What is found out of the templates that models ship with (tests/data/templates). */
+
+static struct tmpl *load(const char *name)
+{
+    static char text[1 << 17];
+    char        path[600];
+    snprintf(path, sizeof path, TESTS_DATA "/templates/%s.jinja", name);
+    FILE *f = fopen(path, "rb");
+    if (!f) fail_msg("%s", path);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = 0;
+    return world_tmpl(text);
+}
+
+static const struct want {
+    const char *file, *row, *think;
+    bool        tools, args_text, null_content, one_call;
+    const char *header;
+} wants[] = {
+    { "chatml", "", "", 0, 0, 0, 0, "<|im_start|>assistant\n" },
+    { "command_r", "", "", 1, 0, 0, 0, "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>" },
+    { "deepseek_r1", "deepseek_v3", "think", 0, 0, 1, 0,
+      "<\xef\xbd\x9c"
+      "Assistant\xef\xbd\x9c>" },
+    { "gemma3", "", "", 0, 0, 0, 0, "<start_of_turn>model\n" },
+    { "glm4_5", "glm", "think", 1, 0, 0, 0, "<|assistant|>" },
+    { "gpt_oss", "harmony", "", 1, 0, 1, 1, "<|start|>assistant" },
+    { "hermes3", "hermes", "", 1, 0, 1, 0, "<|im_start|>assistant\n" },
+    { "kimi_k2", "kimi_k2", "", 1, 0, 1, 0, "<|im_assistant|>assistant<|im_middle|>" },
+    { "llama2", "", "", 0, 0, 0, 0, "" },
+    { "llama3_1", "llama_json", "", 1, 0, 1, 1, "<|start_header_id|>assistant<|end_header_id|>\n\n" },
+    { "minimax_m2", "minimax_m2", "think", 1, 0, 1, 0, "]~b]ai\n" },
+    { "mistral_v3", "mistral_old", "", 1, 0, 1, 0, "" },
+    { "qwen2_5", "hermes", "", 1, 0, 1, 0, "<|im_start|>assistant\n" },
+    { "qwen3", "hermes", "think", 1, 0, 1, 0, "<|im_start|>assistant\n" },
+};
+
+static void families_are_known_by_their_templates(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) {
+        const struct want *w = &wants[i];
+        struct tmpl       *t = load(w->file);
+        struct family      f;
+        family_init(&f, t, world.tok, "auto", "auto");
+        const char *row = f.calls.row ? f.calls.row->name : "", *think = f.calls.think ? f.calls.think->name : "";
+        bool        same = !strcmp(row, w->row) && !strcmp(think, w->think) && f.tools == w->tools &&
+                    f.args_text == w->args_text && f.null_content == w->null_content && f.one_call == w->one_call &&
+                    !strcmp(f.header, w->header);
+        if (!same)
+            fail_msg("{ \"%s\", \"%s\", \"%s\", %d, %d, %d, %d, \"%s\" },\n", w->file, row, think, f.tools, f.args_text,
+                     f.null_content, f.one_call, f.header);
+        tmpl_free(t);
+    }
+}
+
+#define TURNS "{% for m in messages %}{{ m.role }}:{{ m.content }};{% for c in m.tool_calls or [] %}"
+#define END   "{% endfor %}{% endfor %}"
+
+static void family_of(struct family *f, const char *text)
+{
+    struct tmpl *t = world_tmpl(text);
+    family_init(f, t, world.tok, "auto", "auto");
+    tmpl_free(t);
+}
+
+static void arguments_have_the_form_that_the_template_takes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool        args_text, null_content;
+    } cases[] = {
+        { TURNS "{{ c.function.arguments | tojson }}" END, false, false }, /* prints "None" */
+        { TURNS "{{ 'x' + c.function.arguments }}" END, true, false },     /* an object raises */
+        { TURNS "{{ c.function.arguments }}" END, true, false },           /* an object prints in Python's notation */
+        { TURNS "{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}" END, false, false },
+    };
+    for (size_t i = 0; i < 4; i++) {
+        struct family f;
+        family_of(&f, cases[i].text);
+        if (f.args_text != cases[i].args_text || f.null_content != cases[i].null_content) fail_msg("%s", cases[i].text);
+    }
+    struct family f;
+    family_of(
+        &f,
+        "{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}{{ 'x' + c.function.arguments }}"
+        "{% endfor %}{% endif %}{% endfor %}");
+    assert_true(f.args_text && f.null_content);
+}
+
+static void a_prompt_leaves_reasoning_open_or_not(void **state)
+{
+    (void)state;
+    struct family f;
+    family_of(
+        &f,
+        "{% for m in messages %}U{{ m.content }}{% endfor %}{% if add_generation_prompt %}A:<think>{% endif %}{# </think> #}");
+    static const struct {
+        const char *prompt;
+        bool        open;
+    } cases[] = { { "UxA:<think>", true },          { "UxA:<think>\n", true },
+                  { "UxA:<think></think>", false }, { "UxA:", false },
+                  { "U<think>A:", false },          { "UxA:<think>a</think><think>b", true },
+                  { "U A:<think>A:done", false } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (family_reasons(&f, cases[i].prompt, strlen(cases[i].prompt)) != cases[i].open)
+            fail_msg("%s", cases[i].prompt);
+    family_of(
+        &f,
+        "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}{% if add_generation_prompt %}A:{% endif %}");
+    assert_true(f.calls.thinks_first && family_reasons(&f, "xA:", 3));
+}
+
+static void a_row_can_be_named(void **state)
+{
+    (void)state;
+    struct family f;
+    struct tmpl  *t = world_tmpl("{{ messages[0].content }}");
+    family_init(&f, t, world.tok, "llama3_json", "qwen3");
+    assert_string_equal(f.calls.row->name, "llama_json");
+    assert_string_equal(f.calls.think->start, "<think>");
+    assert_false(f.tools);
+    tmpl_free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(families_are_known_by_their_templates),
+        cmocka_unit_test(arguments_have_the_form_that_the_template_takes),
+        cmocka_unit_test(a_prompt_leaves_reasoning_open_or_not),
+        cmocka_unit_test(a_row_can_be_named),
+    };
+    return cmocka_run_group_tests(tests, world_open, world_close);
+}

@@ -1,0 +1,451 @@
+#include "api/family.h"
+#include "api_world.h"
+
+/* Requests with tools, and answers with calls and reasoning, as OpenAI's chats have them. */
+
+static const char tool_template[] =
+    "{% if tools %}<tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools>{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}{{ m.tool_call_id or '' }}\n{% if m.content is none %}NULL{% else %}{{ m.content }}{% endif %}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.id }} {{ c.function.name }} {{ c.function.arguments | tojson }}</tool_call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking %}<think>\n{% endif %}{% endif %}"
+    "{# </think> #}";
+
+static struct family family;
+static struct buf    out;
+
+static int tools_open(void **state)
+{
+    world_open(state);
+    tmpl_free(world.tmpl);
+    world.m.tmpl = world.tmpl = world_tmpl(tool_template);
+    family_init(&family, world.tmpl, world.tok, "auto", "auto");
+    world.m.family = &family;
+    return 0;
+}
+
+#define W                                                                                                                \
+    "{\"type\":\"function\",\"function\":{\"name\":\"w\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{" \
+    "\"type\":\"string\"}}}}}"
+#define NOTE "{\"type\":\"custom\",\"custom\":{\"name\":\"note\",\"description\":\"d\"}}"
+
+static void begin(struct call *c, const char *fields)
+{
+    ask_ok(c, &dialect_chat, with(&dialect_chat, fields));
+    buf_init(&out, 4 << 20);
+}
+
+static json_t *whole(const char *fields, const char *text)
+{
+    struct call c;
+    begin(&c, fields);
+    bool over = say(&c, 0, text, &out);
+    if (over)
+        answer_choice_end(&c, 0, ENG_STOP, &out);
+    else
+        end_eos(&c, 0, &out);
+    answer_end(&c, &out);
+    json_t *v = body_of(&out);
+    buf_free(&out);
+    call_free(&c);
+    return v;
+}
+
+static json_t *stream(const char *fields, const char *text)
+{
+    struct call c;
+    char        all[2000];
+    snprintf(all, sizeof all, "\"stream\":true%s%s", *fields ? "," : "", fields);
+    begin(&c, all);
+    bool over = say(&c, 0, text, &out);
+    if (over)
+        answer_choice_end(&c, 0, ENG_STOP, &out);
+    else
+        end_eos(&c, 0, &out);
+    answer_end(&c, &out);
+    json_t *v = frames_of(&out);
+    buf_free(&out);
+    call_free(&c);
+    return v;
+}
+
+#define CALL "<tool_call>\n{\"name\": \"w\", \"arguments\": {\"city\": \"R\xc3\xb6m\"}}\n</tool_call>"
+
+/* ---------------------------------------------------------------- requests */
+
+static void tools_of_a_wrong_shape_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        { "\"tools\":[1]", "tools[0]" },
+        { "\"tools\":[{\"type\":\"web_search\"}]", "tools[0]" },
+        { "\"tools\":[{\"type\":\"function\"}]", "tools[0].function" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{}}]", "tools[0].function.name" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a b\"}}]", "tools[0].function.name" },
+        { "\"tools\":[" W "," W "]", "tools[1].function.name" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":[]}}]",
+          "tools[0].function.parameters" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":1}}]",
+          "tools[0].function.strict" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true}}]",
+          "tools[0].function.strict" },
+        { "\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":\"f\",\"format\":{\"type\":\"grammar\"}}}]",
+          "tools[0].custom.format" },
+        { "\"tools\":[" W "],\"tool_choice\":\"required\"", "tool_choice" },
+        { "\"tools\":[" W "],\"tool_choice\":\"sometimes\"", "tool_choice" },
+        { "\"tools\":[" W "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"w\"}}", "tool_choice" },
+        { "\"tools\":[" W "],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"x\"}}", "tool_choice" },
+        { "\"tools\":[" W
+          "],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[]}}",
+          "tool_choice.allowed_tools" },
+        { "\"tool_choice\":\"auto\"", "tool_choice" },
+        { "\"functions\":[{\"name\":\"f\"}]", "functions" },
+        { "\"parallel_tool_calls\":5,\"tools\":[" W "]", "parallel_tool_calls" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) chat_refuses(bad[i][0], bad[i][1]);
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    buf_puts(&b, "\"tools\":[");
+    for (int i = 0; i < 129; i++)
+        buf_printf(&b, "%s{\"type\":\"function\",\"function\":{\"name\":\"f%d\"}}", i ? "," : "", i);
+    buf_putc(&b, ']');
+    chat_refuses(buf_cstr(&b), "tools");
+    buf_free(&b);
+}
+
+static void every_shape_that_clients_send_is_taken(void **state)
+{
+    (void)state;
+    static const char *const good[] = {
+        "\"tools\":null",
+        "\"tools\":[" W "]",
+        "\"tools\":[" W "],\"tool_choice\":\"auto\",\"parallel_tool_calls\":false,\"n\":1",
+        "\"tools\":[" W "],\"tool_choice\":\"none\"",
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"w-get_weather\",\"strict\":false}}]",
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{\"properties\":{},\"type\":\"object\"}}}]",
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"mcp.x:y\",\"description\":null,\"parameters\":null,\"strict\":null}}]",
+        "\"tools\":[" NOTE "]",
+        "\"tools\":[" W
+        "],\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"w\"}}]}}",
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) accepts(&dialect_chat, with(&dialect_chat, good[i]));
+}
+
+static void a_model_of_no_known_notation_refuses_tools(void **state)
+{
+    (void)state;
+    struct family none;
+    family_init(&none, world.tmpl, world.tok, "none", "auto");
+    world.m.family = &none;
+    chat_refuses("\"tools\":[" W "]", "tools");
+    accepts(&dialect_chat, with(&dialect_chat, "\"tools\":[" W "],\"tool_choice\":\"none\""));
+    world.m.family = NULL;
+    chat_refuses("\"tools\":[" W "]", "tools");
+    world.m.family = &family;
+}
+
+static void prompt_has(const char *fields, const char *want)
+{
+    struct call c;
+    ask_ok(&c, &dialect_chat, with(&dialect_chat, fields));
+    const char *got = prompt_text(&c, 0);
+    if (!strstr(got, want)) fail_msg("%s\nis not in\n%s", want, got);
+    call_free(&c);
+}
+
+static void the_template_sees_tools_as_sent_without_strict(void **state)
+{
+    (void)state;
+    prompt_has(
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":false,\"description\":\"d\",\"parameters\":{\"z\":1,\"a\":2}}}]",
+        "<tools>{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": \"d\", \"parameters\": {\"z\": 1, \"a\": 2}}}</tools>");
+    prompt_has("\"tools\":[" W "],\"tool_choice\":\"none\"", "\"name\": \"w\"");
+    prompt_has(
+        "\"tools\":[" NOTE "]",
+        "{\"name\": \"note\", \"description\": \"d\", \"parameters\": {\"type\": \"object\", \"properties\": {\"input\": {\"type\": \"string\"}}, \"required\": [\"input\"]}}");
+    prompt_has("\"tools\":[]", "[258]user\nHi");
+}
+
+static void control_tokens_in_tools_calls_and_results_stay_text(void **state)
+{
+    (void)state;
+    struct call c;
+    ask_ok(
+        &c, &dialect_chat,
+        "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"<|im_end|>\"}}],\"messages\":["
+        "{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"<s>\",\"type\":\"function\","
+        "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"<|im_start|>\\\":\\\"<|im_end|>\\\"}\"}}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"<s>\",\"content\":\"<|im_end|>\\n<|im_start|>system\"}]}");
+    uint32_t n_start = 0, n_end = 0, n_bos = 0;
+    for (uint32_t k = 0; k < c.prompt[0].n_id; k++) {
+        n_start += c.prompt[0].id[k] == IM_START;
+        n_end += c.prompt[0].id[k] == IM_END;
+        n_bos += c.prompt[0].id[k] == BOS;
+    }
+    assert_int_equal(n_start, 4); /* three messages and the answer's header */
+    assert_int_equal(n_end, 3);
+    assert_int_equal(n_bos, 0);
+    call_free(&c);
+}
+
+static const char history[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"tool_calls\":[%s]},"
+    "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"r\"}]}";
+
+static void history_is(const char *calls, const char *want)
+{
+    struct call c;
+    char        body[3000];
+    snprintf(body, sizeof body, history, calls);
+    ask_ok(&c, &dialect_chat, body);
+    const char *got = prompt_text(&c, 0);
+    if (!strstr(got, want)) fail_msg("%s\nis not in\n%s", want, got);
+    call_free(&c);
+}
+
+static void history_that_cannot_be_parsed_is_no_error(void **state)
+{
+    (void)state;
+    history_is(
+        "{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"b\\\": 1.0, \\\"a\\\": 12345678901234567}\"}}",
+        "NULL<tool_call>c1 f {\"b\": 1.0, \"a\": 12345678901234567}</tool_call>");
+    history_is("{\"id\":\"c1\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"city\\\": \\\"Ro\"}}",
+               "f {\"_raw\": \"{\\\"city\\\": \\\"Ro\"}</tool_call>");
+    history_is("{\"id\":\"c1\",\"function\":{\"name\":\"f\",\"arguments\":\"[1]\"}}", "f {\"_raw\": \"[1]\"}");
+    history_is("{\"id\":\"c1\",\"function\":{\"name\":\"f\"}}", "f {}");
+    history_is("{\"id\":\"c1\",\"type\":\"custom\",\"custom\":{\"name\":\"note\",\"input\":\"a\\nb\"}}",
+               "note {\"input\": \"a\\nb\"}");
+}
+
+/* ---------------------------------------------------------------- answers */
+
+static void a_whole_answer_has_its_calls(void **state)
+{
+    (void)state;
+    json_t     *v = whole("\"tools\":[" W "]", "<think>hm</think>\n\n" CALL "\n" CALL);
+    const char *id = str_at(v, "choices.0.message.tool_calls.0.id");
+    assert_true(null_at(v, "choices.0.message.content"));
+    assert_string_equal(str_at(v, "choices.0.message.reasoning"), "hm");
+    assert_string_equal(str_at(v, "choices.0.message.reasoning_content"), "hm");
+    assert_string_equal(str_at(v, "choices.0.message.tool_calls.0.function.arguments"), "{\"city\": \"R\xc3\xb6m\"}");
+    assert_string_equal(str_at(v, "choices.0.message.tool_calls.1.function.name"), "w");
+    assert_string_equal(str_at(v, "choices.0.message.tool_calls.1.type"), "function");
+    assert_int_equal(strlen(id), 29);
+    assert_string_not_equal(id, str_at(v, "choices.0.message.tool_calls.1.id"));
+    assert_string_equal(str_at(v, "choices.0.finish_reason"), "tool_calls");
+    assert_true(null_at(v, "choices.0.stop_reason"));
+    /* of <think>hm</think> all but the six before it was a marker */
+    assert_int_equal(int_at(v, "usage.completion_tokens_details.reasoning_tokens"), 11);
+    assert_int_equal(int_at(v, "usage.completion_tokens"), strlen("<think>hm</think>\n\n" CALL "\n" CALL) + 1);
+    json_decref(v);
+}
+
+static void a_plain_answer_beside_tools_is_as_ever(void **state)
+{
+    (void)state;
+    json_t *v = whole("\"tools\":[" W "]", "a < b <tool");
+    assert_string_equal(str_at(v, "choices.0.message.content"), "a < b <tool");
+    assert_null(at(v, "choices.0.message.tool_calls"));
+    assert_null(at(v, "choices.0.message.reasoning"));
+    assert_string_equal(str_at(v, "choices.0.finish_reason"), "stop");
+    json_decref(v);
+    v = whole("", CALL);
+    assert_string_equal(str_at(v, "choices.0.message.content"), CALL);
+    json_decref(v);
+    v = whole("\"tools\":[" W "],\"tool_choice\":\"none\"", CALL);
+    assert_string_equal(str_at(v, "choices.0.message.content"), CALL);
+    assert_string_equal(str_at(v, "choices.0.finish_reason"), "stop");
+    json_decref(v);
+    v = whole("\"tools\":[" W "]", "");
+    assert_string_equal(str_at(v, "choices.0.message.content"), "");
+    json_decref(v);
+}
+
+/* What the official client makes of a stream: deltas joined by the index of their call. */
+static void a_stream_opens_a_call_once_and_then_sends_pieces(void **state)
+{
+    (void)state;
+    json_t    *frames = stream("\"tools\":[" W "]", "<think>hm</think>ok\n" CALL CALL), *f;
+    struct buf text, reason, args[2];
+    size_t     k;
+    unsigned   opened = 0;
+    buf_init(&text, 1000);
+    buf_init(&reason, 1000);
+    buf_init(&args[0], 1000);
+    buf_init(&args[1], 1000);
+    json_array_foreach(frames, k, f)
+    {
+        const json_t *d = at(f, "choices.0.delta"), *t = json_object_get(d, "tool_calls");
+        if (!k) assert_string_equal(str_at(d, "role"), "assistant");
+        if (k) assert_true(json_object_size(d) <= (json_object_get(d, "reasoning") ? 2 : 1)); /* one kind alone */
+        if (k && json_object_get(d, "content")) buf_puts(&text, str_at(d, "content"));
+        if (json_object_get(d, "reasoning")) {
+            buf_puts(&reason, str_at(d, "reasoning"));
+            assert_string_equal(str_at(d, "reasoning"), str_at(d, "reasoning_content"));
+        }
+        if (!t) continue;
+        long long i = int_at(t, "0.index");
+        if (at(t, "0.id")) {
+            assert_int_equal(i, opened++);
+            assert_string_equal(str_at(t, "0.function.name"), "w");
+            assert_string_equal(str_at(t, "0.function.arguments"), "");
+            assert_string_equal(str_at(t, "0.type"), "function");
+        } else {
+            assert_int_equal(i, opened - 1);
+            assert_int_equal(json_object_size(at(t, "0")), 2);
+            buf_puts(&args[i], str_at(t, "0.function.arguments"));
+        }
+    }
+    assert_int_equal(opened, 2);
+    assert_string_equal(buf_cstr(&text), "ok\n");
+    assert_string_equal(buf_cstr(&reason), "hm");
+    assert_string_equal(buf_cstr(&args[0]), "{\"city\": \"R\xc3\xb6m\"}");
+    assert_string_equal(buf_cstr(&args[1]), "{\"city\": \"R\xc3\xb6m\"}");
+    assert_string_equal(str_at(json_array_get(frames, k - 1), "choices.0.finish_reason"), "tool_calls");
+    buf_free(&text);
+    buf_free(&reason);
+    buf_free(&args[0]);
+    buf_free(&args[1]);
+    json_decref(frames);
+}
+
+static void a_call_that_is_cut_keeps_what_there_was(void **state)
+{
+    (void)state;
+    struct call c;
+    begin(&c, "\"tools\":[" W "],\"max_tokens\":60");
+    say(&c, 0, "<tool_call>{\"name\":\"w\",\"arguments\":{\"city\":\"Ro", &out);
+    answer_choice_end(&c, 0, ENG_LENGTH, &out);
+    answer_end(&c, &out);
+    json_t *v = body_of(&out);
+    assert_string_equal(str_at(v, "choices.0.finish_reason"), "length");
+    assert_string_equal(str_at(v, "choices.0.message.tool_calls.0.function.arguments"), "{\"city\":\"Ro");
+    json_decref(v);
+    buf_free(&out);
+    call_free(&c);
+}
+
+static void without_parallel_calls_the_answer_ends_behind_the_first(void **state)
+{
+    (void)state;
+    struct call c;
+    begin(&c, "\"tools\":[" W "],\"parallel_tool_calls\":false");
+    assert_false(say(&c, 0, "<tool_call>{\"name\":\"w\",\"arguments\":{}", &out));
+    assert_true(say(&c, 0, "}", &out));
+    answer_choice_end(&c, 0, ENG_STOP, &out);
+    answer_end(&c, &out);
+    json_t *v = body_of(&out);
+    assert_string_equal(str_at(v, "choices.0.finish_reason"), "tool_calls");
+    assert_true(null_at(v, "choices.0.stop_reason"));
+    assert_int_equal(json_array_size(at(v, "choices.0.message.tool_calls")), 1);
+    json_decref(v);
+    buf_free(&out);
+    call_free(&c);
+}
+
+static void a_custom_tool_gets_its_text(void **state)
+{
+    (void)state;
+    static const char text[] = "<tool_call>{\"name\":\"note\",\"arguments\":{\"input\":\"a\\n\\\"b\\\"\"}}</tool_call>";
+    json_t           *v = whole("\"tools\":[" NOTE "]", text);
+    assert_string_equal(str_at(v, "choices.0.message.tool_calls.0.type"), "custom");
+    assert_string_equal(str_at(v, "choices.0.message.tool_calls.0.custom.name"), "note");
+    assert_string_equal(str_at(v, "choices.0.message.tool_calls.0.custom.input"), "a\n\"b\"");
+    json_decref(v);
+    v = stream("\"tools\":[" NOTE "]", text);
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(v); i++)
+        found = found || !strcmp(str_at(json_array_get(v, i), "choices.0.delta.tool_calls.0.custom.input"), "a\n\"b\"");
+    assert_true(found);
+    json_decref(v);
+}
+
+static void stop_strings_are_looked_for_in_text_alone(void **state)
+{
+    (void)state;
+    json_t *v = whole("\"tools\":[" W "],\"stop\":[\"city\",\"END\"]", "<think>city END</think>" CALL "aENDb");
+    assert_string_equal(str_at(v, "choices.0.message.reasoning"), "city END");
+    assert_string_equal(str_at(v, "choices.0.message.tool_calls.0.function.arguments"), "{\"city\": \"R\xc3\xb6m\"}");
+    assert_string_equal(str_at(v, "choices.0.message.content"), "a");
+    assert_string_equal(str_at(v, "choices.0.stop_reason"), "END");
+    json_decref(v);
+    v = whole("\"tools\":[" W "],\"stop\":\"END\"", "aEN" CALL "b");
+    assert_string_equal(str_at(v, "choices.0.message.content"), "aENb");
+    json_decref(v);
+}
+
+static void logprobs_are_those_of_the_text(void **state)
+{
+    (void)state;
+    json_t *v = whole("\"tools\":[" W "],\"logprobs\":true", "<think>x</think>ab" CALL);
+    assert_int_equal(json_array_size(at(v, "choices.0.logprobs.content")), 3); /* and the end */
+    assert_string_equal(str_at(v, "choices.0.logprobs.content.0.token"), "a");
+    json_decref(v);
+}
+
+static void reasoning_begins_where_the_prompt_leaves_it_open(void **state)
+{
+    (void)state;
+    json_t *v = whole("\"chat_template_kwargs\":{\"enable_thinking\":true}", "x</think>\n\ny");
+    assert_string_equal(str_at(v, "choices.0.message.reasoning"), "x");
+    assert_string_equal(str_at(v, "choices.0.message.content"), "y");
+    json_decref(v);
+    v = whole("", "x</think>y");
+    assert_string_equal(str_at(v, "choices.0.message.content"), "x</think>y");
+    json_decref(v);
+    v = whole("\"chat_template_kwargs\":{\"enable_thinking\":true},\"include_reasoning\":false", "x</think>y");
+    assert_null(at(v, "choices.0.message.reasoning"));
+    assert_string_equal(str_at(v, "choices.0.message.content"), "y");
+    assert_int_equal(int_at(v, "usage.completion_tokens_details.reasoning_tokens"), 9);
+    json_decref(v);
+    /* what a user writes of markers does not open anything */
+    struct call c;
+    ask_ok(&c, &dialect_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"<|im_start|>assistant\\n<think>\"}]}");
+    assert_false(c.reasons);
+    call_free(&c);
+}
+
+static void choices_have_states_of_their_own(void **state)
+{
+    (void)state;
+    struct call c;
+    begin(&c, "\"tools\":[" W "],\"n\":2");
+    static const char a[] = CALL, b[] = "<think>q</think>plain <tool_call text";
+    for (size_t i = 0; i < sizeof a - 1 || i < sizeof b - 1; i++) {
+        if (i < sizeof a - 1) say_id(&c, 0, (unsigned char)a[i], &out);
+        if (i < sizeof b - 1) say_id(&c, 1, (unsigned char)b[i], &out);
+    }
+    end_eos(&c, 1, &out);
+    end_eos(&c, 0, &out);
+    answer_end(&c, &out);
+    json_t *v = body_of(&out);
+    assert_string_equal(str_at(v, "choices.0.message.tool_calls.0.function.name"), "w");
+    assert_string_equal(str_at(v, "choices.0.finish_reason"), "tool_calls");
+    assert_string_equal(str_at(v, "choices.1.message.content"), "plain <tool_call text");
+    assert_string_equal(str_at(v, "choices.1.finish_reason"), "stop");
+    json_decref(v);
+    buf_free(&out);
+    call_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tools_of_a_wrong_shape_are_refused_by_name),
+        cmocka_unit_test(every_shape_that_clients_send_is_taken),
+        cmocka_unit_test(a_model_of_no_known_notation_refuses_tools),
+        cmocka_unit_test(the_template_sees_tools_as_sent_without_strict),
+        cmocka_unit_test(control_tokens_in_tools_calls_and_results_stay_text),
+        cmocka_unit_test(history_that_cannot_be_parsed_is_no_error),
+        cmocka_unit_test(a_whole_answer_has_its_calls),
+        cmocka_unit_test(a_plain_answer_beside_tools_is_as_ever),
+        cmocka_unit_test(a_stream_opens_a_call_once_and_then_sends_pieces),
+        cmocka_unit_test(a_call_that_is_cut_keeps_what_there_was),
+        cmocka_unit_test(without_parallel_calls_the_answer_ends_behind_the_first),
+        cmocka_unit_test(a_custom_tool_gets_its_text),
+        cmocka_unit_test(stop_strings_are_looked_for_in_text_alone),
+        cmocka_unit_test(logprobs_are_those_of_the_text),
+        cmocka_unit_test(reasoning_begins_where_the_prompt_leaves_it_open),
+        cmocka_unit_test(choices_have_states_of_their_own),
+    };
+    return cmocka_run_group_tests(tests, tools_open, world_close);
+}

@@ -43,7 +43,7 @@ static bool new_node(struct tok_trie *t)
     return true;
 }
 
-static bool trie_add(struct tok_trie *t, const char *s, size_t n, int32_t token)
+static bool trie_add(struct tok_trie *t, const char *s, size_t n, int32_t token, bool special)
 {
     if (!t->n_node && !new_node(t)) return false;
     uint32_t node = 0;
@@ -52,9 +52,10 @@ static bool trie_add(struct tok_trie *t, const char *s, size_t n, int32_t token)
         struct tok_trie_edge *e = &t->edge[edge_at(t, node, (unsigned char)s[i])];
         if (!e->from1) {
             if (!new_node(t)) return false;
-            *e = (struct tok_trie_edge){ node + 1, t->n_node - 1, (unsigned char)s[i] };
+            *e = (struct tok_trie_edge){ node + 1, t->n_node - 1, (unsigned char)s[i], false };
             t->n_edge++;
         }
+        e->special = e->special || special;
         node = e->to;
     }
     if (n) t->first[(unsigned char)s[0]] = true;
@@ -188,8 +189,10 @@ static bool trie_begins(const struct tok_trie *t, const char *s, size_t n)
         if (!e->from1) return false;
         node = e->to;
     }
-    for (unsigned byte = 0; byte < 256; byte++)
-        if (t->edge[edge_at(t, node, (unsigned char)byte)].from1) return true;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        const struct tok_trie_edge *e = &t->edge[edge_at(t, node, (unsigned char)byte)];
+        if (e->from1 && e->special) return true;
+    }
     return false;
 }
 
@@ -259,7 +262,7 @@ static enum status index_token(struct tok_added *x, uint32_t i, const struct tok
     if (i && x->token[i - 1].id == k->id) return tok_fail(e, "added_tokens: id %u appears twice", k->id);
     if (!k->normalized) {
         if (n > x->longest) x->longest = n;
-        return trie_add(&x->raw, s, n, (int32_t)i) ? ST_OK : tok_fail(e, "added_tokens: out of memory");
+        return trie_add(&x->raw, s, n, (int32_t)i, k->special) ? ST_OK : tok_fail(e, "added_tokens: out of memory");
     }
     struct arena    a;
     struct tok_work w = { .a = &a };
@@ -272,7 +275,7 @@ static enum status index_token(struct tok_added *x, uint32_t i, const struct tok
         k->n_normed = t.n;
     }
     if (t.n > x->longest) x->longest = t.n;
-    if (!st && ((!same && !k->normed) || !trie_add(&x->normed, t.p, t.n, (int32_t)i))) st = ST_NOMEM;
+    if (!st && ((!same && !k->normed) || !trie_add(&x->normed, t.p, t.n, (int32_t)i, k->special))) st = ST_NOMEM;
     tok_regex_done(&w);
     arena_free(&a);
     return st ? tok_fail(e, "added_tokens: token %u cannot be normalized", k->id) : ST_OK;

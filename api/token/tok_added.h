@@ -16,7 +16,8 @@ struct tok_added_token {
 struct tok_trie_edge {
     uint32_t      from1, to;
     unsigned char byte;
-}; /* from + 1; 0: empty */
+    bool          special; /* a special token lies behind it */
+};                         /* from + 1; 0: empty */
 struct tok_trie {
     struct tok_trie_edge *edge;
     int32_t              *token; /* [n_node] index of the token that ends there, or -1 */
@@ -61,5 +62,5 @@ bool tok_find_next(struct tok_find *f, struct tok_found *out);
 /* What guard.c asks about text of users. The first special token in s[from..n): where it begins and ends, as the text
  * stands. */
 bool tok_added_special(const struct tok_added *x, const char *s, size_t n, size_t from, size_t *begin, size_t *end);
-/* Are these n bytes the beginning of a longer token? */
+/* Are these n bytes the beginning of a longer special token? */
 bool tok_added_begins(const struct tok_added *x, const char *s, size_t n);

@@ -34,6 +34,7 @@ static void only_control_tokens_are_broken(void **state)
     marks_are("<|im_start|", "<|im_start|^"); /* the next string might complete it */
     marks_are("x<", "x<^");
     marks_are("x< ", "x< ");
+    marks_are("<to", "<to"); /* of <tool>, which is a token but no control token */
 }
 
 static void keys_and_nested_values_are_looked_at(void **state)

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Tool calls and reasoning end to end: the official `openai` client against a checkpoint that writes them (scripted.py).
+
+    tools.py [--preset check] [name ...]
+
+One line each, then `N passed, N failed, N skipped`."""
+
+import json
+import os
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+import argparse  # noqa: E402
+import traceback  # noqa: E402
+
+import scratch  # noqa: E402
+import scripted  # noqa: E402
+
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "The weather of a city.",
+           "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}}}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "%s"}}\n</tool_call>'
+SCRIPTS = {
+    "@weather": "<think>\nThe user asks for Rome.</think>\n\n" + CALL % "Rome",
+    "@sunny": "It is sunny in the city, 24 degrees.",
+    "@both": "Looking both up.\n" + CALL % "Oslo" + "\n" + CALL % "Lima",
+    "@wrong": '<tool_call>\n{"name": 5}\n</tool_call> was no call',
+    "@story": "Once there was END of it",
+}
+XML = {"@weather": "Ivory thoughts</think>\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nSao \"P\"\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
+                   "</function>\n</tool_call>"}
+TESTS = []
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+def client(s):
+    import openai
+
+    return openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key="none", max_retries=0, timeout=300)
+
+
+def ask(s, text, **more):
+    more.setdefault("tools", [WEATHER])
+    return client(s).chat.completions.create(model="", messages=[{"role": "user", "content": text}], **more)
+
+
+@test
+def an_agents_loop_runs_to_its_end(s, x):
+    c = client(s)
+    messages = [{"role": "user", "content": "How is it there? @weather"}]
+    first = c.chat.completions.create(model="", messages=messages, tools=[WEATHER]).choices[0]
+    assert first.finish_reason == "tool_calls" and first.message.content is None, first
+    assert first.message.reasoning_content == first.message.reasoning == "\nThe user asks for Rome.", first
+    call = first.message.tool_calls[0]
+    assert json.loads(call.function.arguments) == {"city": "Rome"} and call.function.name == "get_weather" and call.id.startswith("call_"), call
+    messages += [first.message, {"role": "tool", "tool_call_id": call.id, "content": "@sunny"}]
+    last = c.chat.completions.create(model="", messages=messages, tools=[WEATHER])
+    assert last.choices[0].finish_reason == "stop" and last.choices[0].message.content == SCRIPTS["@sunny"], last
+    assert last.choices[0].message.tool_calls is None
+
+
+@test
+def a_stream_comes_to_the_same_as_the_whole(s, x):
+    for server, text in ((s, "@weather"), (s, "@both"), (s, "@sunny"), (s, "@wrong"), (x, "@weather")):
+        whole = ask(server, text).choices[0]
+        with client(server).chat.completions.stream(model="", messages=[{"role": "user", "content": text}], tools=[WEATHER]) as events:
+            reason = "".join(getattr(e.chunk.choices[0].delta, "reasoning", None) or "" for e in events if e.type == "chunk" and e.chunk.choices)
+            streamed = events.get_final_completion().choices[0]
+        assert streamed.finish_reason == whole.finish_reason, (text, streamed)
+        assert (streamed.message.content or None) == (whole.message.content or None), (text, streamed, whole)
+        assert reason == (getattr(whole.message, "reasoning", None) or ""), (text, reason)
+        a, b = [[(t.function.name, t.function.arguments) for t in m.message.tool_calls or []] for m in (whole, streamed)]
+        assert a == b, (text, a, b)
+
+
+@test
+def two_calls_have_two_ids_and_the_text_before_them_stays(s, x):
+    m = ask(s, "@both").choices[0].message
+    assert m.content == "Looking both up.\n" and [json.loads(t.function.arguments)["city"] for t in m.tool_calls] == ["Oslo", "Lima"], m
+    assert len({t.id for t in m.tool_calls}) == 2
+    one = ask(s, "@both", parallel_tool_calls=False)
+    assert len(one.choices[0].message.tool_calls) == 1 and one.choices[0].finish_reason == "tool_calls", one
+    assert one.usage.completion_tokens < ask(s, "@both").usage.completion_tokens  # the rest was not computed for nobody
+
+
+@test
+def what_is_no_call_is_text(s, x):
+    assert ask(s, "@wrong").choices[0].message.content == SCRIPTS["@wrong"]
+    for more in ({"tools": [], "tool_choice": "none"}, {"tool_choice": "none"}):
+        m = ask(s, "@both", **more).choices[0]
+        assert m.message.content == SCRIPTS["@both"] and m.finish_reason == "stop", (more, m)
+
+
+@test
+def arguments_in_markup_become_typed_json(s, x):
+    c = ask(x, "@weather").choices[0]
+    assert json.loads(c.message.tool_calls[0].function.arguments) == {"city": 'Sao "P"', "days": 3}, c
+    assert c.message.reasoning == "Ivory thoughts" and c.finish_reason == "tool_calls", c  # the prompt had opened it
+
+
+@test
+def a_cut_inside_a_call_says_length(s, x):
+    whole = ask(s, "@weather")
+    n = whole.usage.completion_tokens
+    seen = set()
+    for limit in range(1, n):
+        c = ask(s, "@weather", max_tokens=limit)
+        assert c.choices[0].finish_reason in ("length", "tool_calls") and c.usage.completion_tokens <= limit, c
+        args = "".join(t.function.arguments for t in c.choices[0].message.tool_calls or [])
+        assert whole.choices[0].message.tool_calls[0].function.arguments.startswith(args), args
+        seen.add(args)
+    assert len(seen) > 3, seen
+
+
+@test
+def usage_counts_reasoning_and_stop_strings_end_text(s, x):
+    u = ask(s, "@weather").usage
+    assert 0 < u.completion_tokens_details.reasoning_tokens < u.completion_tokens, u
+    c = ask(s, "@story", stop=["END"]).choices[0]
+    assert c.message.content == "Once there was " and c.finish_reason == "stop", c
+    assert ask(s, "@weather", stop=["Rome"]).choices[0].finish_reason == "tool_calls"
+
+
+@test
+def what_needs_a_grammar_is_refused_by_name(s, x):
+    import openai
+
+    strict = {"type": "function", "function": dict(WEATHER["function"], strict=True)}
+    for more, param in (({"tool_choice": "required"}, "tool_choice"), ({"tools": [strict]}, "tools[0].function.strict"),
+                        ({"tool_choice": {"type": "function", "function": {"name": "get_weather"}}}, "tool_choice")):
+        try:
+            ask(s, "@weather", **more)
+        except openai.BadRequestError as e:
+            assert e.param == param and "not bound" in e.message, (more, e)
+        else:
+            raise AssertionError(more)
+
+
+@test
+def a_parser_can_be_named_and_switched_off(s, x):
+    from harness import Server
+
+    folder = os.path.join(s.folder, "hermes")
+    off = Server("--model", folder, "--device", "cpu", "--tool-call-parser", "none", "--reasoning-parser", "none")
+    try:
+        r = off.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "@weather"}], "tools": [WEATHER]})
+        assert r.status == 400 and r.json["error"]["param"] == "tools" and "--tool-call-parser" in r.json["error"]["message"], r
+        r = off.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "@weather"}]})
+        assert r.json["choices"][0]["message"]["content"] == SCRIPTS["@weather"], r
+    finally:
+        off.stop()
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--preset", default="dev")
+    ap.add_argument("names", nargs="*")
+    args = ap.parse_args()
+    root = os.path.dirname(os.path.dirname(HERE))
+    os.environ.setdefault("SPILLWAY", os.path.join(root, "build", args.preset, "spillway"))
+    from harness import Server
+
+    folder = tempfile.mkdtemp(prefix="spillway-tools-")
+    scripted.make(os.path.join(folder, "hermes"), SCRIPTS)
+    scripted.make(os.path.join(folder, "xml"), XML, template_tail="<think>\n")
+    s = Server("--model", os.path.join(folder, "hermes"), "--device", "cpu")
+    x = Server("--model", os.path.join(folder, "xml"), "--device", "cpu", "--tool-call-parser", "qwen3_coder")
+    s.folder = folder
+    n_passed = n_failed = 0
+    try:
+        for fn in TESTS:
+            if args.names and fn.__name__ not in args.names:
+                continue
+            try:
+                fn(s, x)
+                n_passed += 1
+                print("ok     %s" % fn.__name__)
+            except Exception:
+                n_failed += 1
+                print("FAILED %s\n%s" % (fn.__name__, traceback.format_exc()))
+    finally:
+        s.stop()
+        x.stop()
+    print("%d passed, %d failed, 0 skipped" % (n_passed, n_failed))
+    return 1 if n_failed else 0
+
+
+if __name__ == "__main__":
+    scratch.run(main)

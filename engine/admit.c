@@ -65,6 +65,7 @@ static bool has_come(struct sched *s, struct seq *q)
     for (bool again = false;; again = true) {
         if (kv_tiers_ask(s->tiers, &q->want, q->r->salt, tokens_of(s, q), q->n_token, &q->cursor, s->us_per_token))
             return true;
+        if (!q->r->t_load_us && q->want.load) q->r->t_load_us = s->now_us;
         if (s->n_running || kv_tiers_busy(s->tiers)) return false;
         /* Nobody runs and nothing is on its way: it waits for blocks that came up for one behind it, which waits for
          * it. */

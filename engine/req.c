@@ -123,7 +123,7 @@ void req_accept(struct engine *e, struct eng_request *r)
     r->priv = q;
     r->status = ST_OK;
     r->n_cached = r->n_pinned = r->n_preempted = 0;
-    r->t_sched_us = r->t_first_us = r->t_last_us = 0;
+    r->t_load_us = r->t_sched_us = r->t_first_us = r->t_last_us = 0;
     if (!r->t_submit_us) r->t_submit_us = e->now_us;
     if (atomic_load_explicit(&r->canceled, memory_order_relaxed)) {
         req_finish(e, q, ENG_CANCELED, ST_OK, false);

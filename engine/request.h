@@ -95,7 +95,8 @@ struct eng_request {
     uint32_t n_cached_host, n_cached_store; /* part of n_cached: loaded for this request from the host, from a store */
     uint32_t n_pinned; /* keep.pin_s: pinned prompt tokens; fewer than asked for if pins have no room */
     uint32_t n_preempted;
-    uint64_t t_submit_us, t_sched_us, t_first_us, t_last_us;
+    uint64_t t_submit_us, t_load_us, t_sched_us, t_first_us,
+        t_last_us;      /* t_load_us: it began to wait for lower tiers; 0: it did not */
     enum status status; /* ST_OK, or why it ended in ENG_ERROR */
 
     /* both */

@@ -99,6 +99,8 @@ struct config {
     enum log_level   log_level;
     bool             log_json;
     enum old_metrics old_metrics;
+    const char      *otlp_endpoint; /* "": no traces */
+    double           otlp_ratio;
     /* what to do */
     const char     *config_file;
     struct str_list told; /* a line each: what has no effect here, and other things to know of the options */

@@ -159,6 +159,19 @@ static int check_packed_cache(const struct config *c, char *err, size_t n_err)
     return 0;
 }
 
+static int check_traces(const struct config *c, char *err, size_t n_err)
+{
+    const char *url = c->otlp_endpoint, *rest = strstr(url, "://");
+    if (!*url) return 0;
+    bool plain = !strncmp(url, "http://", 7), tls = !strncmp(url, "https://", 8);
+    for (const char *p = url; *p; p++)
+        if (*p <= ' ' || *p > '~') plain = tls = false;
+    if ((plain || tls) && rest[3] && rest[3] != '/' && strlen(url) < 900) return 0;
+    return usage_error(
+        err, n_err,
+        "--otlp-traces-endpoint: found '%.60s', allowed is http://HOST:PORT or https://, with or without a path", url);
+}
+
 int config_check(const struct config *c, char *err, size_t err_bytes)
 {
     int code = check_sizes(c, err, err_bytes);
@@ -166,5 +179,6 @@ int config_check(const struct config *c, char *err, size_t err_bytes)
     if (!code) code = check_device(c, err, err_bytes);
     if (!code) code = check_address(c, err, err_bytes);
     if (!code) code = check_packed_cache(c, err, err_bytes);
+    if (!code) code = check_traces(c, err, err_bytes);
     return code ? code : config_kv_check(c, err, err_bytes);
 }

@@ -231,6 +231,9 @@ static void begin_request(struct conn *c, const struct http_head *d)
     r->t_start_us = clock_us();
     r->out_begin = c->out_bytes;
     r->orca = orca_format_of(d->orca.p, d->orca.n);
+    r->trace = trace_context(c->io->srv->trace, d->traceparent.p, d->traceparent.n, d->n_traceparent);
+    if (r->trace.on && d->tracestate.n && d->tracestate.n <= TRACE_STATE_MAX)
+        r->trace_state = strndup(d->tracestate.p, d->tracestate.n);
     r->cors = -1;
     if (d->n_request_id == 1 && slice_is_id(d->request_id)) {
         memcpy(r->id, d->request_id.p, d->request_id.n);

@@ -12,6 +12,7 @@
 #include "server/peer.h"
 #include "server/router.h"
 #include "server/sessions.h"
+#include "server/trace.h"
 
 struct bufferevent;
 
@@ -27,21 +28,23 @@ enum conn_state { CONN_HEAD, CONN_BODY, CONN_WAIT, CONN_FLUSH, CONN_LINGER };
 
 /* The request being read or answered. */
 struct request {
-    const struct route *route; /* NULL: refused before it was known */
-    unsigned            method, minor;
-    bool                keep_alive, id_given, open; /* open: a request is being read or answered */
-    bool                let_in;                     /* its route is not for anyone, and it may use it */
-    char                id[129];                    /* X-Request-Id, the client's or ours */
-    uint64_t            tenant;                     /* 0: anonymous */
-    uint64_t            t_start_us;                 /* its head was complete */
-    char               *arg;                        /* rest of the path of a ROUTE_PREFIX row; malloc'd */
-    char               *answer_head;                /* lines that any answer's head carries, or NULL; malloc'd */
-    bool                events;                     /* it accepts text/event-stream */
-    char                session[SESSION_ID_BYTES];  /* of SageMaker, open; "": none */
-    int16_t             cors;                       /* index into --cors-origin; -1: none */
-    int                 status;                     /* of the answer; 0: none yet */
-    uint64_t            body_bytes, out_begin;      /* of its body; conn.out_bytes before the answer */
-    enum orca_format    orca;                       /* of the load report that it asks for */
+    const struct route  *route; /* NULL: refused before it was known */
+    unsigned             method, minor;
+    bool                 keep_alive, id_given, open; /* open: a request is being read or answered */
+    bool                 let_in;                     /* its route is not for anyone, and it may use it */
+    char                 id[129];                    /* X-Request-Id, the client's or ours */
+    uint64_t             tenant;                     /* 0: anonymous */
+    uint64_t             t_start_us;                 /* its head was complete */
+    char                *arg;                        /* rest of the path of a ROUTE_PREFIX row; malloc'd */
+    char                *answer_head;                /* lines that any answer's head carries, or NULL; malloc'd */
+    bool                 events;                     /* it accepts text/event-stream */
+    char                 session[SESSION_ID_BYTES];  /* of SageMaker, open; "": none */
+    int16_t              cors;                       /* index into --cors-origin; -1: none */
+    int                  status;                     /* of the answer; 0: none yet */
+    uint64_t             body_bytes, out_begin;      /* of its body; conn.out_bytes before the answer */
+    enum orca_format     orca;                       /* of the load report that it asks for */
+    struct trace_context trace;
+    char                *trace_state; /* malloc'd, or NULL */
 };
 
 struct conn {

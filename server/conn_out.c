@@ -143,6 +143,8 @@ static void request_done(struct conn *c)
     conn_release_body(c);
     free(c->req.arg);
     c->req.arg = NULL;
+    free(c->req.trace_state);
+    c->req.trace_state = NULL;
     free(c->req.answer_head);
     c->req.answer_head = NULL;
     bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);

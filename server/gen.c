@@ -30,13 +30,16 @@ struct gen {
     struct eng_request   *req;     /* [n_req] one per prompt */
     struct eng_choice
         *choice; /* [call.n_choice], those of one prompt side by side as the engine wants them; arrays are the call's */
-    uint32_t         n_req, n_live, n_ended; /* live: with the engine; ended: choices */
-    bool             in_text, parsed, begun, paused;
-    enum status      st; /* of parse and prepare */
-    struct api_error err;
-    char             id[129];
-    uint64_t         tenant;
-    uint64_t         t_start_us, t_first_us, t_put_us;
+    uint32_t             n_req, n_live, n_ended; /* live: with the engine; ended: choices */
+    const char          *route;                  /* its label */
+    struct trace_context trace;
+    char                *trace_state; /* malloc'd, or NULL */
+    bool                 in_text, parsed, begun, paused;
+    enum status          st; /* of parse and prepare */
+    struct api_error     err;
+    char                 id[129];
+    uint64_t             tenant;
+    uint64_t             t_start_us, t_first_us, t_put_us;
 };
 
 /* ---- end of life ---- */
@@ -47,6 +50,7 @@ static void gen_release(struct gen *g)
     list_del(&g->node);
     if (g->parsed) call_free(&g->call);
     conn_give_body(g->io->srv, &g->body, g->charge);
+    free(g->trace_state);
     free(g->choice);
     free(g->req);
     free(g);
@@ -68,6 +72,46 @@ static enum gen_how how_ended(const struct server *s, int status, enum eng_finis
     if (status < 500) return GEN_INVALID;
     if (atomic_load_explicit(&s->fail_all, memory_order_relaxed) && !dead) return GEN_CUT;
     return GEN_FAILED;
+}
+
+/* What a trace tells of it, handed over. */
+static void trace_request(struct gen *g, int status, enum eng_finish finish, const struct metrics_gen *m, uint64_t now)
+{
+    struct server        *s = g->io->srv;
+    struct trace_request *t = g->trace.on && s->trace ? calloc(1, sizeof *t) : NULL;
+    if (!t) return;
+    t->c = g->trace;
+    t->state = g->trace_state;
+    g->trace_state = NULL;
+    t->start_us = g->t_start_us;
+    t->end_us = now;
+    t->first_us = g->t_first_us;
+    t->n_prompt = m->n_prompt;
+    t->n_cached = m->n_cached;
+    t->n_output = m->n_output;
+    t->n = m->n;
+    t->max_tokens = m->max_tokens;
+    t->status = status;
+    snprintf(t->op, sizeof t->op, "%s", strstr(g->route, "chat") ? "chat" : "text_completion");
+    snprintf(t->id, sizeof t->id, "%s", g->id);
+    snprintf(t->model, sizeof t->model, "%s", s->model->served_name[0]);
+    snprintf(t->finish, sizeof t->finish, "%s", finish_name(finish));
+    if (m->n) { /* it was understood, and the engine has it or had it */
+        const struct eng_request *r = &g->req[0];
+        t->stream = g->call.stream;
+        t->has_seed = g->call.has_seed;
+        t->seed = r->s.seed;
+        t->temperature = r->s.temperature;
+        t->top_p = r->s.top_p;
+        t->top_k = r->s.top_k;
+        t->submit_us = r->t_submit_us;
+        if (g->t_first_us) { /* what the engine writes before the first token may be read from then on */
+            /* The engine's step began a moment before the request came in; the parts begin one behind the other. */
+            t->load_us = !r->t_load_us || r->t_load_us > t->submit_us ? r->t_load_us : t->submit_us;
+            t->sched_us = r->t_sched_us > t->submit_us ? r->t_sched_us : t->submit_us;
+        }
+    }
+    trace_end(s->trace, t);
 }
 
 /* The one line per request, and its metrics. */
@@ -99,6 +143,7 @@ static void gen_report(struct gen *g, int status, enum eng_finish finish, const 
         }
     }
     metrics_gen_end(s->metrics, &m);
+    trace_request(g, status, finish, &m, now);
     atomic_fetch_sub(&s->n_gen, 1);
     char key[40] = ""; /* of prompt_cache_key: a client's words do not go into the log as they are */
     if (!g->in_text && g->call.cache_key) snprintf(key, sizeof key, " cache_key=%016" PRIx64, g->call.cache_key);
@@ -505,6 +550,10 @@ void gen_handle(struct conn *c)
     g->charge = conn_take_body(c, &g->body);
     g->job = (struct text_job){ .io = io, .run = text_run, .done = text_done, .who = conn_who(c), .bytes = g->body.n };
     memcpy(g->id, c->req.id, sizeof g->id);
+    g->route = c->req.route->label;
+    g->trace = c->req.trace;
+    g->trace_state = c->req.trace_state;
+    c->req.trace_state = NULL;
     g->tenant = c->req.tenant;
     g->t_start_us = c->req.t_start_us;
     g->work = (struct conn_work){ .gone = gen_gone, .writable = gen_writable, .tick = gen_tick };

@@ -255,6 +255,15 @@ static int read_fields(struct http *h, struct http_head *d, struct api_error *e)
                 d->api_key = v;
             }
             break;
+        case 10:
+            if (slice_is(n, "tracestate")) d->tracestate = v;
+            break;
+        case 11:
+            if (slice_is(n, "traceparent")) {
+                d->n_traceparent++;
+                d->traceparent = v;
+            }
+            break;
         case 12:
             if (slice_is(n, "content-type")) {
                 d->n_content_type++;

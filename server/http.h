@@ -32,15 +32,16 @@ struct http_field {
 
 /* What the head said. Slices point into the caller's bytes. */
 struct http_head {
-    unsigned          method; /* one enum http_method_bit */
-    unsigned          minor;  /* of HTTP/1.x */
-    struct slice      target, path, query;
-    bool              keep_alive, chunked, has_length, expect, expect_unknown;
-    uint64_t          length;
-    struct slice      host;          /* without the port; empty on 1.0 without one */
-    uint32_t          n_auth, n_key; /* how many Authorization and x-api-key fields */
-    struct slice      authorization, api_key, content_type, content_encoding, request_id, origin, orca;
-    uint32_t          n_content_type, n_content_encoding, n_request_id;
+    unsigned     method; /* one enum http_method_bit */
+    unsigned     minor;  /* of HTTP/1.x */
+    struct slice target, path, query;
+    bool         keep_alive, chunked, has_length, expect, expect_unknown;
+    uint64_t     length;
+    struct slice host;          /* without the port; empty on 1.0 without one */
+    uint32_t     n_auth, n_key; /* how many Authorization and x-api-key fields */
+    struct slice authorization, api_key, content_type, content_encoding, request_id, origin, orca, traceparent,
+        tracestate;
+    uint32_t          n_content_type, n_content_encoding, n_request_id, n_traceparent;
     uint32_t          n_field;
     struct http_field field[HTTP_HEADERS_MAX];
 };

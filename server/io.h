@@ -20,6 +20,7 @@ struct conn;
 struct event;
 struct event_base;
 struct metrics;
+struct trace;
 struct routes;
 struct sessions;
 
@@ -84,6 +85,7 @@ struct server {
     const struct routes    *routes;
     struct auth            *auth;
     struct metrics         *metrics;
+    struct trace           *trace; /* NULL: no traces */
     const struct api_model *model; /* valid from SRV_READY on */
     struct gen_engine       eng;   /* likewise */
     struct text_pool       *text;

@@ -87,6 +87,7 @@ static const char *const l_ended[] = { "how=\"finished\"", "how=\"drained\"", "h
                                        "how=\"canceled\"", "how=\"expired\"", "how=\"refused\"",
                                        "how=\"invalid\"",  "how=\"failed\"",  NULL };
 static_assert(sizeof l_ended / sizeof *l_ended - 1 == GEN_HOWS, "a label for each end");
+static const char *const l_trace[] = { "result=\"sent\"", "result=\"dropped\"", "result=\"failed\"", NULL };
 static const char *const l_unread[] = { "route=\"open\"", "route=\"model\"", NULL };
 static_assert(sizeof l_unread / sizeof *l_unread - 1 == UNREAD_CLASSES, "a label for each class");
 static const char *const l_one[] = { NULL };

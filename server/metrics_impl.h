@@ -123,6 +123,7 @@ enum family_kind { BARE, COMMON, OLD, OLDER };
     X(PAUSED,        COUNTER,   0, l_one,    NULL,      "spillway:slow_reader_pauses_total", "Streams parked because their client reads slowly.") \
     X(KEYS,          COUNTER,   0, l_key,    NULL,      "spillway:auth_failures_total", "Requests refused for their API key: none, a wrong one, or from an address that sent too many.") \
     X(UNREAD,        COUNTER,   0, l_one,    NULL,      "spillway:unread_dropped_total", "Connections reset because answers that nobody read held too much memory.") \
+    X(TRACES,        COUNTER,   0, l_trace,  NULL,      "spillway:traces_total", "Requests whose spans were sent to the collector, found the queue full, or were not taken.") \
     X(UNKNOWN,       COUNTER,   0, l_one,    NULL,      "spillway:unknown_fields_total", "Request fields that no one knows.")                  \
     X(ACCEPT,        COUNTER,   0, l_one,    NULL,      "spillway:accept_pauses_total", "Pauses of accept for want of descriptors.")           \
     X(LOG_DROPPED,   COUNTER,   0, l_one,    NULL,      "spillway:log_lines_dropped_total", "Log lines that found their pipe full.")

@@ -165,6 +165,10 @@ static void sample_server(struct metrics *m, struct server *s)
     metric_set(&m->fam[F_ARENA].metric[ARENA_BODIES], (double)s->bodies.bytes_max);
     metric_set(&m->fam[F_ARENA_USED].metric[ARENA_BODIES],
                (double)atomic_load_explicit(&s->bodies.bytes, memory_order_relaxed));
+    struct trace_counts traces = trace_counts(s->trace);
+    count_to(m, F_TRACES, 0, traces.n_sent);
+    count_to(m, F_TRACES, 1, traces.n_dropped);
+    count_to(m, F_TRACES, 2, traces.n_failed);
     count_to(m, F_ACCEPT, 0, atomic_load(&s->n_accept_paused));
     count_to(m, F_LOG_DROPPED, 0, log_dropped());
 }

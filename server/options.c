@@ -142,6 +142,8 @@ static const struct opt options[] = {
 
     { .group = "log", ENUM("log-level", log_level, "info", log_levels, "what is logged") },
     { BOOL("log-json", log_json, "false", "one JSON object a line") },
+    { STR("otlp-traces-endpoint", otlp_endpoint, "URL", "OpenTelemetry collector for a span of each request (OTLP over HTTP, JSON); without a path /v1/traces; empty: none") },
+    { NUM("otlp-traces-ratio", otlp_ratio, "1", 0, 1, "SHARE", "share of requests without a traceparent that are traced; one that has it says so itself") },
     { ENUM("old-metric-names", old_metrics, "auto", old_metrics, "names of earlier vLLMs in /metrics; auto: those that routers read (gpu_cache_usage_perc, gpu_prefix_cache_*); all: time_per_output_token_seconds too") },
 
     { .group = "other", STR("config", config_file, "FILE", "lines of 'name = value', names as here without the dashes") },

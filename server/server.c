@@ -5,6 +5,7 @@
 #include "server/loop.h"
 #include "server/metrics.h"
 #include "server/sessions.h"
+#include "server/trace.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -73,6 +74,8 @@ enum status server_create(const struct config *cfg, struct auth *auth, const str
 enum status server_listen(struct server *s, int listen_fd, char *err, size_t err_bytes)
 {
     enum status st = listen_open(s, listen_fd, err, err_bytes);
+    if (st) return st;
+    if (*s->cfg->otlp_endpoint) st = trace_open(s->cfg, s->host_name, s->port, &s->trace, err, err_bytes);
     if (st) return st;
     s->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     snprintf(err, err_bytes, "cannot start the io threads");
@@ -177,6 +180,7 @@ void server_free(struct server *s)
     crowd_free(s->crowd);
     strikes_free(s->strikes);
     sessions_free(s->sessions);
+    trace_close(s->trace);
     metrics_free(s->metrics);
     free(s);
 }

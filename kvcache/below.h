@@ -11,7 +11,7 @@
 
 /* The tiers under the device, by the names that metrics give them. A kind of place below the host is a line here
  * (identifier, name) and a row. Statistics and metrics follow this list. Rows may share a tier. */
-#define KV_BELOW_LIST(X) X(STORE, "nvme") X(OBJECT, "object")
+#define KV_BELOW_LIST(X) X(STORE, "nvme") X(PEER, "peer") X(OBJECT, "object")
 #define KV_TIER_LIST(X)  X(HOST, "host") KV_BELOW_LIST(X)
 enum kv_tier {
 #define KV_TIER_ID(id, name) KV_TIER_##id,
@@ -54,6 +54,8 @@ struct kv_write {
     uint64_t             cookie;   /* of the completion by xfer_poll */
 };
 
+struct kv_host;
+struct peer_net;
 struct object_store;
 /* Parameters of open. The pointers must stay valid until close. */
 struct kv_below_cfg {
@@ -66,6 +68,8 @@ struct kv_below_cfg {
     struct digest_key key;
     const struct digest_key *old_key; /* records under this key are read but not written; NULL: none */
     struct xfer             *xfer;
+    struct kv_host          *host;  /* of the tiers, for a row that lends its blocks */
+    struct peer_net         *peers; /* of a row of peers */
     bool                     prove; /* blocks found there stay hidden until one of them is proven */
     uint64_t (*clock)(void);
     /* for rows that keep files, as in folder/store.h */

@@ -263,7 +263,8 @@ bool kv_host_check(const struct kv_host *h)
     if (ordered) count_all(h, &c);
     bool lists = c.free == h->n_free && c.ready == h->n_ready && c.ordered == c.ready && c.linked == c.used &&
                  c.away == h->n_away;
-    if (ordered && lists && c.readers == c.flights && c.free + c.used + c.away == h->n_slot && slots_are_sound(h))
+    if (ordered && lists && c.readers == c.flights + h->n_lent && c.free + c.used + c.away == h->n_slot &&
+        slots_are_sound(h))
         return true;
     LOG_ERROR(
         "kv: the host's tier is not what it says: %u slots, free %u of %u, ready %u of %u, in order %u, linked %u, readers %u of %u",

@@ -64,6 +64,7 @@ struct kv_host {
     uint8_t            *sketch; /* [SKETCH_ROWS][sketch_n] saturating counts of offers by key, halved now and then */
     uint32_t            sketch_n, sketch_adds;
     uint64_t            n_stir;  /* how often a slot became READY or lost a reader */
+    uint32_t            n_lent;  /* readers of slots that are leases of peers (peer/lend.c) */
     bool                stirred; /* slots have changed since the last look for blocks to write below */
     bool keep; /* the tiers or the places below are about to close: blocks that only the host holds are not evicted */
     uint64_t n_evicted, evicted_why[KV_EVICT_WHYS];

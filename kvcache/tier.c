@@ -31,6 +31,8 @@ static enum status take_slab(struct kv_tiers *t, char *err, size_t err_bytes)
         return ST_NOMEM;
     }
     struct xfer_seg seg = { .kind = XFER_HOST, .base = t->host.slab, .bytes = bytes };
+    seg.fd = t->host.slab_fd;
+    seg.lent = t->cfg.peers != NULL;
     return xfer_seg_add(t->cfg.xfer, &seg, &t->host.seg);
 }
 

@@ -52,6 +52,7 @@ struct kv_tiers_cfg {
         struct object_store       *objects;              /* kv_below_cfg.objects */
     } store[KV_STORES_MAX];
     uint32_t         n_store;
+    struct peer_net *peers; /* of a row of peers (peer/peers.h), which read the host's slab; NULL: there is none */
     struct kv_handed hand;
     const char
         *cgroup; /* folder with memory.current and memory.max; near the limit the host tier shrinks. NULL: never */

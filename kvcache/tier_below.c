@@ -25,6 +25,8 @@ static enum status open_one(struct kv_tiers *t, uint32_t i, char *err, size_t er
                                       .key = c->key,
                                       .old_key = c->old_key,
                                       .xfer = c->xfer,
+                                      .host = &t->host,
+                                      .peers = c->peers,
                                       .prove = c->audit,
                                       .clock = c->clock,
                                       .secret = c->secret,
@@ -101,6 +103,7 @@ int below_has(const struct kv_tiers *t, const struct kv_key *key)
 
 bool below_keeps(const struct kv_tiers *t, uint32_t i)
 {
+    if (!t->below[i]->row->write) return false; /* it is others' */
     return (int)i != t->eager || (t->n_writer && t->writer[0] == i);
 }
 

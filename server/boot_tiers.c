@@ -8,7 +8,9 @@
 #include "kvcache/folder/store.h"
 #include "kvcache/folder/store_file.h"
 #include "kvcache/object/pack.h"
+#include "kvcache/peer/peers.h"
 #include "server/boot.h"
+#include "server/boot_peers.h"
 #include "transfer/lanes.h"
 #include "transfer/object/object.h"
 #include <errno.h>
@@ -177,6 +179,16 @@ static void find_cgroup(char *out, size_t bytes)
     }
 }
 
+/* Peers stand behind the folders. What a server computes is to be there for the others: it goes to the host at once. */
+static void plan_peers(const struct config *c, struct boot_tiers *t)
+{
+    if (!boot_peers_wanted(c)) return;
+    CHECK(t->cfg.n_store < KV_STORES_MAX); /* config_kv.c has counted */
+    t->cfg.store[t->cfg.n_store].row = &kv_peers;
+    t->cfg.store[t->cfg.n_store++].dir = "";
+    if (*c->kv_peer_listen) t->cfg.keep_hits = 1;
+}
+
 int boot_tiers_plan(struct boot *b)
 {
     const struct config *c = b->cfg;
@@ -196,6 +208,7 @@ int boot_tiers_plan(struct boot *b)
     if (c->kv_encrypt || c->kv_encrypt_key_file.n) code = take_secrets(b, t);
     if (!code) code = read_keys(b, t);
     if (!code) code = check_stores(b, t);
+    if (!code) plan_peers(c, t);
     return code ? code : plan_objects(b, t);
 }
 
@@ -230,12 +243,17 @@ int boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out)
 
     struct xfer_cfg   xc = { .jobs_max = 8192, .key = t->cfg.key };
     enum status       st = xfer_create(&xc, &t->xfer);
-    struct xfer_lane *lane[4] = { lane_nvme_create(32, 4, false), lane_dev_create() };
+    struct xfer_lane *lane[5] = { lane_nvme_create(32, 4, false), lane_dev_create() };
     int               n_lane = 2;
     /* Where threads copy, two share a load: one is bound by the latency of memory. A GPU's copy engines need no
      * help. */
     if (!pool->rank[0].dev->async && thread_cpu_count() > 1) lane[n_lane++] = lane_dev_create();
     if (t->objects) lane[n_lane++] = lane_object_create(t->objects);
+    if (!st && boot_peers_wanted(c)) {
+        int code = boot_peers_lane(b, &lane[n_lane], &t->cfg.peers);
+        if (code) return code;
+        n_lane++;
+    }
     if (!st && t->secret && lane[0]) st = lane_nvme_seals(lane[0], (uint32_t)kv_record_bytes(t->cfg.block_bytes));
     for (int i = 0; i < n_lane; i++)
         if (!st) st = lane[i] ? xfer_lane_add(t->xfer, lane[i]) : ST_NOMEM;

@@ -65,11 +65,14 @@ struct config {
     enum lmi_form   lmi_form;
     double          kv_host_gib;
     uint32_t        kv_pin_max, kv_audit_every;
-    struct str_list kv_nvme;        /* DIR:GIB, as config_dir_gib reads it */
-    const char     *packed_cache;   /* DIR[:GIB], as config_shared reads it */
-    const char     *kv_shared_name; /* "": of host and port */
-    const char     *kv_shared;      /* DIR[:GIB], as config_shared reads it */
-    const char     *kv_object;      /* a URL, as object_open reads it; "": none */
+    struct str_list kv_peer;                           /* HOST:PORT */
+    const char     *kv_peer_listen, *kv_peer_key_file; /* "": none */
+    unsigned        kv_peer_transport;                 /* enum peer_transport */
+    struct str_list kv_nvme;                           /* DIR:GIB, as config_dir_gib reads it */
+    const char     *packed_cache;                      /* DIR[:GIB], as config_shared reads it */
+    const char     *kv_shared_name;                    /* "": of host and port */
+    const char     *kv_shared;                         /* DIR[:GIB], as config_shared reads it */
+    const char     *kv_object;                         /* a URL, as object_open reads it; "": none */
     double          kv_object_gib;
     const char     *object_endpoint, *object_region;      /* "": of the environment */
     struct str_list kv_mac_key_file, kv_encrypt_key_file; /* the first to write with, all to read with */

@@ -4,6 +4,8 @@
 #include "kvcache/tier.h"
 #include "server/usage.h"
 #include "transfer/object/object.h"
+#include "transfer/peer/names.h"
+#include "transfer/peer/net.h"
 #include <string.h>
 
 enum { DIR_BYTES = 512 };
@@ -91,6 +93,43 @@ static int check_object(const struct config *c, char *err, size_t n_err)
     return 0;
 }
 
+static bool on_loopback(const char *host)
+{
+    return !strcmp(host, "localhost") || !strcmp(host, "::1") || !strncmp(host, "127.", 4);
+}
+
+/* Blocks of peers are believed on the word of the MAC, and peers on that of their key; on one machine the user's own
+ * processes are. */
+static int check_peers(const struct config *c, char *err, size_t n_err)
+{
+    bool listens = *c->kv_peer_listen != 0, here = true;
+    char host[256], port[8];
+    if (c->kv_host_gib <= 0)
+        return usage_error(err, n_err, "--kv-peer and --kv-peer-listen need --kv-host-gib: blocks go through the host");
+    if (c->kv_peer.n > PEERS_MAX)
+        return usage_error(err, n_err, "--kv-peer: found %u servers, allowed are %d", c->kv_peer.n, PEERS_MAX);
+    for (uint32_t i = 0; i < c->kv_peer.n; i++) {
+        if (!names_split(c->kv_peer.s[i], host, sizeof host, port))
+            return usage_error(err, n_err, "--kv-peer: found '%.200s', needed is HOST:PORT", c->kv_peer.s[i]);
+        here &= on_loopback(host);
+    }
+    if (listens && !names_split(c->kv_peer_listen, host, sizeof host, port))
+        return usage_error(err, n_err, "--kv-peer-listen: found '%.200s', needed is ADDRESS:PORT", c->kv_peer_listen);
+    if (listens) here &= on_loopback(host);
+    if (!here && !*c->kv_peer_key_file)
+        return usage_error(err, n_err, "--kv-peer and --kv-peer-listen beyond loopback need --kv-peer-key-file");
+    if (!here && !c->kv_mac_key_file.n)
+        return usage_error(
+            err, n_err,
+            "--kv-peer and --kv-peer-listen beyond loopback need --kv-mac-key-file, the same on all servers: without it the network could forge");
+    uint32_t room = KV_STORES_MAX - 1 - (*c->kv_object != 0);
+    if (c->kv_nvme.n > room)
+        return usage_error(err, n_err, "--kv-nvme: found %u folders, allowed beside peers and objects are %u",
+                           c->kv_nvme.n, room);
+    if (*c->takeover) return usage_error(err, n_err, "--takeover and --kv-peer or --kv-peer-listen: one of them");
+    return 0;
+}
+
 int config_kv_check(const struct config *c, char *err, size_t n_err)
 {
     if (check_keys("kv-mac-key-file", &c->kv_mac_key_file, err, n_err)) return EXIT_USAGE;
@@ -101,6 +140,9 @@ int config_kv_check(const struct config *c, char *err, size_t n_err)
     if (strlen(name) > NAME_BYTES || strspn(name, allowed) != strlen(name))
         return usage_error(err, n_err, "--kv-shared-name: found '%.60s', allowed are letters, digits and -, at most %d",
                            name, NAME_BYTES);
+    if ((c->kv_peer.n || *c->kv_peer_listen) && check_peers(c, err, n_err)) return EXIT_USAGE;
+    if (*c->kv_peer_key_file && !c->kv_peer.n && !*c->kv_peer_listen)
+        return usage_error(err, n_err, "--kv-peer-key-file needs --kv-peer or --kv-peer-listen");
     bool shared = *c->kv_shared != 0;
     bool any = shared || c->kv_nvme.n;
     if (any && c->kv_host_gib <= 0)

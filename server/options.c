@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "server/config.h"
+#include "transfer/peer/net.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,7 @@ static const struct opt_word collectives[] = { { "auto", DEV_COMM_AUTO }, { "own
 static const struct opt_word symmetric[] = { { "auto", DEV_SYMMETRIC_AUTO }, { "on", DEV_SYMMETRIC_ON }, { "off", DEV_SYMMETRIC_OFF } };
 static const struct opt_word lmi_forms[] = { { "jsonlines", LMI_LINES }, { "sse", LMI_EVENTS }, { "tgi", LMI_TGI } };
 static const struct opt_word sagemaker_modes[] = { { "auto", SAGEMAKER_AUTO }, { "on", SAGEMAKER_ON }, { "off", SAGEMAKER_OFF } };
+static const struct opt_word peer_transports[] = { { "tcp", PEER_TCP }, { "shm", PEER_SHM }, { "rdma", PEER_RDMA } };
 static const struct opt_word half_close[] = { { "cancel", HALF_CLOSE_CANCEL }, { "serve", HALF_CLOSE_SERVE } };
 static const struct opt_word empty_key_files[] = { { "keep", KEY_FILE_KEEP }, { "deny", KEY_FILE_DENY } };
 static const struct opt_word old_metrics[] = { { "auto", OLD_METRICS_AUTO }, { "all", OLD_METRICS_ALL }, { "none", OLD_METRICS_NONE } };
@@ -97,6 +99,10 @@ static const struct opt options[] = {
     { NUM("kv-object-gib", kv_object_gib, "64", 0.001, 1e7, "GIB", "most that lies there, of all servers together; the oldest goes") },
     { STR("object-endpoint", object_endpoint, "URL", "http[s]://HOST[:PORT] of the object store; empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, else AWS's own") },
     { STR("object-region", object_region, "NAME", "region of the object store; empty: AWS_REGION, AWS_DEFAULT_REGION, else us-east-1") },
+    { LIST("kv-peer", kv_peer, "HOST:PORT", "server to pull KV blocks from that it has computed (its --kv-peer-listen); a name with several addresses is all of them; repeatable") },
+    { STR("kv-peer-listen", kv_peer_listen, "ADDRESS:PORT", "let peers read this server's host KV, on that address alone; beyond loopback with --kv-peer-key-file and --kv-mac-key-file") },
+    { STR("kv-peer-key-file", kv_peer_key_file, "FILE", "secret of 16 bytes or more that all peers share: each proves to the other that it knows it") },
+    { ENUM("kv-peer-transport", kv_peer_transport, "tcp", peer_transports, "how UCX moves blocks between peers, and nothing else instead; shm: on one machine") },
     { BOOL("kv-encrypt", kv_encrypt, "false", "encrypt blocks in folders (AES-256-GCM) under a key of this start: by design none survives a restart") },
     { LIST("kv-encrypt-key-file", kv_encrypt_key_file, "FILE", "the same under the key in FILE, 32 bytes or 64 hex digits: blocks survive restarts with that key; given twice: written with the first, read with both") },
     { LIST("kv-mac-key-file", kv_mac_key_file, "FILE", "secret of 16 bytes or more: blocks outside the device carry a MAC, not a checksum; given twice: written with the first, read with both") },

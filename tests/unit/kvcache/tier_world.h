@@ -42,7 +42,8 @@ static struct {
     } held[64];
     uint32_t n_held, n_moved, n_failed;
 } lane;
-static uint32_t nap_us; /* passes on the world's clock when the lane is asked next; for lanes of this thread */
+static unsigned char *remote_bytes; /* what segments of peers hold */
+static uint32_t       nap_us; /* passes on the world's clock when the lane is asked next; for lanes of this thread */
 
 static bool lane_can(const struct xfer_lane *l, enum xfer_kind src, enum xfer_kind dst)
 {
@@ -76,7 +77,8 @@ static void lane_reap(struct xfer_lane *l, bool wait)
             continue;
         }
         lane.held[i] = lane.held[--lane.n_held];
-        unsigned char *src = it->src.base + it->job.src_off, *dst = it->dst.base + it->job.dst_off;
+        unsigned char *from = it->src.kind == XFER_REMOTE ? remote_bytes : it->src.base;
+        unsigned char *src = from + it->job.src_off, *dst = it->dst.base + it->job.dst_off;
         enum status    st = ST_OK;
         if (lane.fail_in && draw(now_of, lane.fail_in) == 0) {
             memset(dst, 0xbd, it->job.bytes / 2); /* half of it, and wrong */
@@ -109,6 +111,7 @@ static int hand_slab = -1, hand_index = -1; /* of the process before, moved by o
 
 static const char                *group_dir;
 static const struct kv_below_row *below_rows[2]; /* of the next tiers, where they have no folder; NULL: none */
+static struct peer_net           *below_peers;   /* of a row of peers among them */
 static void                       open_tiers(struct world *w, uint32_t n_store)
 {
     char                err[300];
@@ -127,6 +130,7 @@ static void                       open_tiers(struct world *w, uint32_t n_store)
                                .wall = world_wall,
                                .cgroup = group_dir };
     tc.key.seed = 5;
+    tc.peers = below_peers;
     tc.hand.given = hand_slab >= 0;
     tc.hand.slab_fd = hand_slab;
     tc.hand.index_fd = hand_index;

@@ -1,0 +1,173 @@
+#include "kvcache/peer/peers.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "kvcache/peer/peers_impl.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOTES_A_TURN = 16 };
+
+static struct peers       *of(struct kv_below *b) { return (struct peers *)b; } /* below is its first member */
+static const struct peers *in(const struct kv_below *b) { return (const struct peers *)b; }
+
+static void close_peers(struct kv_below *b)
+{
+    struct peers *p = of(b);
+    lend_end_all(p);
+    for (uint32_t i = 0; i < PEERS_MAX; i++)
+        if (p->other[i].seg) xfer_seg_drop(p->cfg.xfer, p->other[i].seg);
+    chain_free(&p->by_key);
+    free(p);
+}
+
+static enum status open_peers(const struct kv_below_cfg *c, struct kv_below **b_out, char *err, size_t err_bytes)
+{
+    struct peers *p = calloc(1, sizeof *p);
+    CHECK(c->peers && c->host);
+    if (!p || chain_init(&p->by_key, KNOWN_MAX, &p->known[0].next, sizeof p->known[0])) {
+        free(p);
+        snprintf(err, err_bytes, "no memory for what peers have");
+        return ST_NOMEM;
+    }
+    p->below.row = &kv_peers;
+    p->cfg = *c;
+    p->host = c->host;
+    p->net = c->peers;
+    p->record_bytes = kv_record_bytes(c->payload_bytes);
+    p->free = NONE_KNOWN;
+    for (int32_t k = KNOWN_MAX; k-- > 0;) {
+        p->known[k].next = p->free;
+        p->free = k;
+    }
+    *b_out = &p->below;
+    return ST_OK;
+}
+
+static bool find(struct kv_below *b, const struct kv_key *key, struct kv_place *place_out)
+{
+    struct peers *p = of(b);
+    int32_t       k = ask_known(p, key);
+    if (k == NONE_KNOWN) return false;
+    *place_out = (struct kv_place){
+        .segment = p->ask[p->known[k].ask].peer, .index = (uint32_t)k, .gen = p->known[k].gen, .seq = KV_SEQ_ANY
+    };
+    return true;
+}
+
+static bool seek(struct kv_below *b, const struct kv_key *key, uint32_t n, uint64_t *ticket_out)
+{
+    return ask_all(of(b), key, n, ticket_out);
+}
+
+static bool sought(const struct kv_below *b, uint64_t ticket) { return !ask_open(in(b), ticket); }
+static bool seeking(const struct kv_below *b) { return ask_open(in(b), 0); }
+
+/* It is written where others have their own copies: what a peer has is no reason not to keep it here. */
+static bool has(const struct kv_below *b, const struct kv_key *key)
+{
+    (void)b;
+    (void)key;
+    return false;
+}
+
+static enum status read_record(struct kv_below *b, const struct kv_read *r, struct kv_place *place_out,
+                               uint64_t *ticket_out)
+{
+    struct peers *p = of(b);
+    if (!find(b, r->key, place_out)) return ST_NOT_FOUND;
+    struct known   *e = &p->known[place_out->index];
+    struct other   *o = &p->other[place_out->segment];
+    struct xfer_job j = { .src = o->seg,
+                          .dst = r->host_seg,
+                          .src_off = e->slot * p->record_bytes,
+                          .dst_off = r->host_off,
+                          .bytes = (uint32_t)p->record_bytes,
+                          .skip = KV_RECORD_HEAD,
+                          .tail = (uint32_t)(p->record_bytes - KV_RECORD_HEAD - p->cfg.payload_bytes),
+                          .prio = r->prio,
+                          .digest_mode = XFER_DIGEST_CHECK,
+                          .digest = e->payload,
+                          .deadline_us = r->deadline_us,
+                          .cookie = r->cookie };
+    enum status     st = xfer_post(p->cfg.xfer, &j, ticket_out);
+    if (st) return st;
+    e->reading = true;
+    o->n_read++;
+    return ST_OK;
+}
+
+static void read_done(struct kv_below *b, struct kv_place place, bool bad)
+{
+    struct peers *p = of(b);
+    struct known *e = &p->known[place.index];
+    CHECK(e->used && e->reading && e->gen == place.gen && p->other[place.segment].n_read > 0);
+    e->reading = false;
+    p->other[place.segment].n_read--;
+    bool same = p->ask[e->ask].epoch == p->other[place.segment].epoch;
+    ask_forget(p, (int32_t)place.index, !bad);
+    if (bad && same) ask_doubt(p, place.segment);
+}
+
+static void turn(struct kv_below *b)
+{
+    struct peers *p = of(b);
+    if (!p->identified) {
+        p->out.type = PEER_IDENT;
+        p->out.record_bytes = p->record_bytes;
+        memcpy(p->out.fingerprint.b, p->cfg.fingerprint.b, sizeof p->out.fingerprint.b);
+        p->identified = p->net->ops->send(p->net, &p->out);
+    }
+    for (int i = 0; i < NOTES_A_TURN && p->net->ops->recv(p->net, &p->in); i++) {
+        enum peer_note_type t = p->in.type;
+        if (t == PEER_ASKED || t == PEER_GAVE_BACK || t == PEER_GONE)
+            lend_hear(p, &p->in);
+        else
+            ask_hear(p, &p->in);
+    }
+    uint64_t now = p->cfg.clock();
+    lend_turn(p, now);
+    ask_turn(p, now);
+}
+
+static bool busy(const struct kv_below *b)
+{
+    (void)b;
+    return false;
+}
+
+static void stats(const struct kv_below *b, struct kv_below_stats *out)
+{
+    *out = (struct kv_below_stats){ .n_block = in(b)->n_known };
+}
+
+static enum status check(const struct kv_below *b)
+{
+    if (ask_check(in(b)) && lend_check(in(b))) return ST_OK;
+    LOG_ERROR("peer: what is known of peers' blocks is not what it says");
+    return ST_INVALID;
+}
+
+static uint64_t purge(struct kv_below *b)
+{
+    lend_end_all(of(b));
+    return ask_forget_all(of(b));
+}
+
+const struct kv_below_row kv_peers = { .name = "a peer",
+                                       .tier = KV_TIER_PEER,
+                                       .kind = XFER_REMOTE,
+                                       .open = open_peers,
+                                       .close = close_peers,
+                                       .find = find,
+                                       .seek = seek,
+                                       .sought = sought,
+                                       .seeking = seeking,
+                                       .has = has,
+                                       .read = read_record,
+                                       .read_done = read_done,
+                                       .turn = turn,
+                                       .busy = busy,
+                                       .stats = stats,
+                                       .check = check,
+                                       .purge = purge };

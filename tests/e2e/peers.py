@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Servers that read each other's KV (--kv-peer): what one computed the others pull, and nobody depends on anybody.
+
+    peers.py [--preset check]
+
+Every answer is compared, token ids and logprobs bit for bit, with that of a server that caches nothing. A peer is killed, stopped,
+started again at its address, has another key, and is sent garbage. SPILLWAY_PEER_ROUNDS=N: longer (default 3). One line each, then
+`N passed, N failed, N skipped`."""
+
+import argparse
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+import scratch
+from tiers import BASE, World, ask, metric, run_named, settle, start  # noqa: E402
+
+ROUNDS = int(os.environ.get("SPILLWAY_PEER_ROUNDS", "3"))
+HOST = BASE + ["--kv-cache-bytes", "8MiB", "--kv-host-gib", "0.05"]
+TESTS = []
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+def ports(n):
+    """n free ports, all held at once so that they differ."""
+    held = []
+    for _ in range(n):
+        held.append(socket.socket())
+        held[-1].bind(("127.0.0.1", 0))
+    found = [s.getsockname()[1] for s in held]
+    for s in held:
+        s.close()
+    return found
+
+
+def peer(own, *others, transport="tcp"):
+    args = ["--kv-peer-listen", "127.0.0.1:%d" % own, "--kv-peer-transport", transport]
+    for o in others:
+        args += ["--kv-peer", "127.0.0.1:%d" % o]
+    return args
+
+
+def lines(s, text):
+    with open(s.log_path, "rb") as f:
+        return f.read().decode("utf-8", "replace").count(text)
+
+
+def connected(s, times=1):
+    settle(s, "connecting to a peer", lambda: lines(s, " is connected over ") >= times)
+
+
+def hits(s):
+    return metric(s, "spillway:kv_tier_hit_blocks_total", 'tier="peer"')
+
+
+def lent_is_back(s):
+    """Nothing is held for anybody: the slots of all leases are free to go."""
+    settle(s, "giving blocks back", lambda: metric(s, "spillway:kv_tier_blocks", 'tier="peer"') == 0)
+
+
+def in_host(s, n):
+    settle(s, "blocks going to the host", lambda: metric(s, "spillway:kv_tier_blocks", 'tier="host"') >= n)
+
+
+def pair(w, transport="tcp"):
+    p, q = ports(2)
+    a, b = start(w, *HOST, *peer(p, q, transport=transport)), start(w, *HOST, *peer(q, p, transport=transport))
+    connected(a), connected(b)
+    return a, b, p, q
+
+
+@test
+def a_prefix_that_one_computed_the_other_pulls(w):
+    for transport in ("tcp", "shm"):
+        a, b, _, _ = pair(w, transport)
+        for k in range(6):
+            assert ask(w, a, k)[0] >= 0
+        in_host(a, 40)
+        cached = [ask(w, b, k)[0] for k in range(6)]
+        assert min(cached) >= 320, (transport, cached)  # the first of each family too
+        assert hits(b) >= 40 and hits(a) == 0
+        assert metric(b, "spillway:kv_verify_failures_total") == 0
+        before = hits(b)
+        assert [ask(w, b, k)[0] >= 320 for k in range(6)] == [True] * 6
+        assert hits(b) == before  # now it has them itself
+        lent_is_back(b)
+        a.stop(), b.stop()
+
+
+@test
+def a_peer_dies_stops_and_comes_back(w):
+    a, b, p, q = pair(w)
+    for k in range(0, 18, 3):
+        ask(w, a, k)
+    in_host(a, 60)
+    bad = []
+
+    def work(seed):
+        rng = random.Random(seed)
+        for _ in range(6):
+            try:
+                ask(w, b, rng.randrange(18))
+            except Exception as e:  # noqa: BLE001: whatever it is, it is told
+                bad.append(str(e))
+
+    for k in range(18):
+        w.expect(k)
+    for rnd in range(ROUNDS):
+        threads = [threading.Thread(target=work, args=(rnd * 10 + i,)) for i in range(3)]
+        for t in threads:
+            t.start()
+        time.sleep(0.05 * rnd)
+        if rnd % 3 == 1:
+            a.proc.send_signal(signal.SIGSTOP)
+            time.sleep(2.5)
+            a.proc.send_signal(signal.SIGCONT)
+        else:
+            a.proc.kill()
+            a.proc.wait()
+            a = start(w, *HOST, *peer(p, q))
+        for t in threads:
+            t.join()
+        assert not bad, bad
+        assert b.get("/health").status == 200
+    up = lines(b, " is connected over ")
+    assert up >= 2, "it was not connected to again"
+    settle(b, "pulling again", lambda: again(w, a, b))
+    assert not b.error_lines(), b.error_lines()
+    a.stop(), b.stop()
+
+
+def again(w, a, b):
+    """A prompt that b has not seen is pulled from a."""
+    again.k = getattr(again, "k", 100) + 3
+    before = hits(b)
+    ask(w, a, again.k)
+    ask(w, b, again.k)
+    return hits(b) > before
+
+
+@test
+def garbage_and_strangers_at_the_port(w):
+    a, b, p, _ = pair(w)
+    rng = random.Random(5)
+    for i in range(120):
+        s = socket.create_connection(("127.0.0.1", p))
+        head = [b"", b"SPVP\x01\x00\x01\x00\x30\x00\x00\x00", b"SPVP\x01\x00\x05\x00\xff\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n"][i % 4]
+        try:
+            s.sendall(head + rng.randbytes(rng.randrange(3000)))
+        except OSError:
+            pass
+        s.close()
+    key = os.path.join(w.folder, "stranger")
+    with open(key, "wb") as f:
+        f.write(b"another secret of enough bytes")
+    c = start(w, *HOST, "--kv-peer", "127.0.0.1:%d" % p, "--kv-peer-key-file", key)
+    ask(w, a, 0)
+    in_host(a, 20)
+    ask(w, c, 0)
+    assert hits(c) == 0 and lines(c, " is connected over ") == 0
+    assert lines(c, "is its key another one?") > 0 or lines(c, "its key is another one") > 0
+    ask(w, b, 0)
+    settle(b, "pulling", lambda: hits(b) > 0 or again(w, a, b))
+    assert a.get("/health").status == 200
+    a.stop(), b.stop(), c.stop()
+
+
+@test
+def options_that_cannot_be(w):
+    from harness import Server
+    for extra, word in ((["--kv-peer", "127.0.0.1:9000"], "--kv-host-gib"),
+                        ([*HOST[-2:], "--kv-peer", "nowhere"], "HOST:PORT"),
+                        ([*HOST[-2:], "--kv-peer-listen", "0.0.0.0:9000"], "--kv-peer-key-file"),
+                        ([*HOST[-2:], "--kv-peer-key-file", "/dev/null"], "needs --kv-peer")):
+        s = Server(*BASE, *extra, wait=False)
+        code = s.proc.wait(180)
+        assert code == 64 and word in s.tail(), (extra, code, s.tail())
+        s.stop()
+    s = Server(*HOST, "--kv-peer", "127.0.0.1:9000", "--kv-peer-transport", "rdma", wait=False)
+    if not os.path.exists("/sys/class/infiniband"):
+        assert s.proc.wait(180) == 78 and "rdma" in s.tail(), s.tail()
+    s.stop()
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--preset", default="check")
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    return run_named(TESTS, World(1), a.names)
+
+
+if __name__ == "__main__":
+    scratch.run(main)

@@ -1,0 +1,356 @@
+/* The row of peers, with a peer that answers as it is told: what it has is used, and no lie of it gives a wrong block. */
+#include "tier_world.h"
+#include "kvcache/peer/peers_impl.h"
+
+enum { TOKENS = 41, BLOCKS = (TOKENS - 1) / BT, RECORD = 8192, SLOTS = 64 };
+
+enum lie {
+    HONEST,
+    FLIPPED,
+    OTHER_BLOCK,
+    OTHER_TENANT,
+    OTHER_MODEL,
+    OTHER_SEED,
+    STALE,
+    TRUNCATED,
+    NOTHING,
+    LIES,
+    COUNT = LIES,
+    FAR_SLOT,
+    TWICE,
+    OTHER_LEASE,
+    SILENT
+};
+
+/* ---- the net: notes to the tiers wait here, and what they send is looked at at once */
+
+static struct {
+    struct peer_net      net;
+    struct peer_note     to[32];
+    uint32_t             n_to, n_ask, n_give_back, n_taken, n_drop;
+    enum lie             lie;
+    struct peer_note     last_answer; /* of the tiers, to a guest */
+    bool                 identified;
+    struct pwire_bytes32 fingerprint;
+    uint64_t             epoch;
+} fake;
+static unsigned char slab[SLOTS * RECORD];
+
+static struct peer_note *note_to(enum peer_note_type type, uint32_t peer)
+{
+    assert_true(fake.n_to < 32);
+    struct peer_note *n = &fake.to[fake.n_to++];
+    memset(n, 0, sizeof *n);
+    n->type = type;
+    n->peer = peer;
+    n->epoch = fake.epoch;
+    return n;
+}
+
+static bool fake_recv(struct peer_net *net, struct peer_note *out)
+{
+    (void)net;
+    if (!fake.n_to) return false;
+    *out = fake.to[0];
+    memmove(fake.to, fake.to + 1, --fake.n_to * sizeof *fake.to);
+    return true;
+}
+
+/* Which of the user's blocks a key is. */
+static struct user *asked_by;
+static int          block_of(const struct pwire_bytes32 *key)
+{
+    struct kv_key k = kv_key_root((const struct kv_key *)&fake.fingerprint, asked_by->salt);
+    for (int b = 0; b < BLOCKS; b++) {
+        k = kv_key_next(&k, asked_by->ids + b * BT, BT);
+        if (!memcmp(&k, key, sizeof k)) return b;
+    }
+    return -1;
+}
+
+static void answer(const struct peer_note *q)
+{
+    for (int times = 0; times < (fake.lie == TWICE ? 2 : 1); times++) {
+        struct peer_note *a = note_to(PEER_ANSWERED, q->peer);
+        a->lease = q->lease + (fake.lie == OTHER_LEASE);
+        a->lease_ms = PEER_LEASE_MS;
+        a->n = fake.lie == COUNT ? q->n + 1 : q->n;
+        for (uint32_t i = 0; i < q->n; i++) {
+            int b = block_of(&q->key[i]);
+            if (b < 0) continue;
+            const struct kv_record *r = kv_record_of(slab + b * RECORD);
+            a->where[i] = (struct pwire_where){ .found = true, .slot = (uint32_t)b, .payload = r->payload };
+            if (fake.lie == FAR_SLOT) a->where[i].slot = SLOTS;
+        }
+    }
+}
+
+static bool fake_send(struct peer_net *net, const struct peer_note *n)
+{
+    (void)net;
+    switch (n->type) {
+    case PEER_IDENT:
+        fake.identified = true;
+        fake.fingerprint = n->fingerprint;
+        assert_int_equal(n->record_bytes, RECORD);
+        break;
+    case PEER_ASK:
+        fake.n_ask++;
+        assert_int_equal(n->epoch, fake.epoch);
+        if (fake.lie != SILENT) answer(n);
+        break;
+    case PEER_GIVE_BACK:
+        fake.n_give_back++;
+        fake.n_taken += n->n;
+        break;
+    case PEER_ANSWER: fake.last_answer = *n; break;
+    case PEER_DROP:
+        fake.n_drop++;
+        assert_int_equal(n->wait_ms, PEER_BAD_MS);
+        break;
+    default: fail();
+    }
+    return true;
+}
+static const struct peer_net_ops fake_ops = { .send = fake_send, .recv = fake_recv };
+
+/* ---- the peer's slab */
+
+/* Slot b has block b of the user's prompt, or a lie about it. */
+static void fill_slab(struct world *w, const struct user *u, enum lie lie)
+{
+    struct kv_key fingerprint = w->t->fingerprint, before = kv_key_root(&fingerprint, u->salt), none = { { 0 } };
+    memset(slab, 0, sizeof slab);
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        unsigned char    *page = slab + b * RECORD, *payload = page + KV_RECORD_HEAD;
+        struct digest_key dk = { .seed = lie == OTHER_SEED ? 6 : 5 };
+        struct kv_key     key = kv_key_next(&before, u->ids + b * BT, BT), told = key, model = fingerprint;
+        uint32_t          ids[BT];
+        memcpy(ids, u->ids + b * BT, sizeof ids);
+        content(u->salt, u->ids, b, payload);
+        if (lie == OTHER_MODEL) model.b[0] ^= 1;
+        if (lie == OTHER_TENANT) content((struct kv_salt){ 99, 99 }, u->ids, b, payload);
+        if (lie == OTHER_TENANT) told.b[3] ^= 1;
+        if (lie == OTHER_BLOCK) ids[1]++; /* forged: the key of this block, the bytes and tokens of another one */
+        struct kv_record_facts facts = { .fingerprint = &model,
+                                         .key = &told,
+                                         .parent = b ? &before : &none,
+                                         .ids = ids,
+                                         .block_tokens = BT,
+                                         .payload_bytes = BLOCK,
+                                         .payload = digest_of(&dk, payload, BLOCK) };
+        kv_record_make(page, &dk, &facts);
+        if (lie == FLIPPED) payload[b * 7 % BLOCK] ^= 4;
+        if (lie == STALE) content((struct kv_salt){ 1, 2 }, u->ids, b, payload);
+        if (lie == TRUNCATED) memset(payload + BLOCK / 2, 0, BLOCK - BLOCK / 2);
+        if (lie == NOTHING) memset(page, 0, RECORD);
+        before = key;
+    }
+}
+
+static void open_peers_world(struct world *w)
+{
+    memset(&fake, 0, sizeof fake);
+    fake.net.ops = &fake_ops;
+    fake.epoch = 7;
+    below_rows[0] = &kv_peers;
+    below_peers = &fake.net;
+    remote_bytes = slab;
+    open_world(w, 3, false);
+    turn(w, 100);
+    assert_true(fake.identified);
+    note_to(PEER_UP, 2)->bytes = sizeof slab;
+    turn(w, 100);
+}
+
+static void close_peers_world(struct world *w)
+{
+    close_world(w, false);
+    below_rows[0] = NULL;
+    below_peers = NULL;
+}
+
+/* The prompt of a family comes to a server that has nothing of it. Every block that it finds cached is compared. */
+static uint32_t come(struct world *w, uint32_t family, enum lie lie, struct user *u)
+{
+    ask_for(u, family, TOKENS, 1000);
+    asked_by = u;
+    fake.lie = lie;
+    fill_slab(w, u, lie);
+    for (int i = 0; !try_admit(w, u); i++) {
+        assert_true(i < 20000);
+        turn(w, 100);
+    }
+    return u->n_hit;
+}
+
+/* ---- asking */
+
+static void what_a_peer_has_is_pulled_and_its_lease_goes_back(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_peers_world(&w);
+    assert_int_equal(come(&w, 1, HONEST, &u), BLOCKS * BT);
+    assert_int_equal(fake.n_ask, 1); /* one question for all blocks */
+    for (int i = 0; i < 5; i++) turn(&w, 100);
+    assert_int_equal(fake.n_give_back, 1);
+    assert_int_equal(fake.n_taken, BLOCKS); /* and the peer learns that they were taken */
+    struct kv_tiers_stats st;
+    kv_tiers_stats(w.t, &st);
+    assert_int_equal(st.tier[KV_TIER_PEER].hit_blocks, BLOCKS);
+    assert_int_equal(st.tier[KV_TIER_PEER].n_doubt, 0);
+    finish_user(&w, &u);
+    close_peers_world(&w);
+}
+
+/* try_admit compares each block that is used with what its tokens say: no lie passes. */
+static void no_lie_of_a_peer_is_used(enum lie lie)
+{
+    struct world w;
+    struct user  u;
+    open_peers_world(&w);
+    for (uint32_t f = 1; f < 6; f++) {
+        assert_int_equal(come(&w, f, lie, &u), 0);
+        finish_user(&w, &u);
+        for (int i = 0; i < 50; i++) turn(&w, 100);
+    }
+    assert_int_equal(fake.n_drop, 1); /* after three of them it is left alone, and asked no more */
+    assert_true(fake.n_ask <= 4);
+    assert_int_equal(fake.n_give_back <= fake.n_ask, 1);
+    close_peers_world(&w);
+}
+
+static void G4_blocks_that_are_not_what_was_asked_for_are_computed(void **state)
+{
+    (void)state;
+    const enum lie lies[] = { OTHER_BLOCK, OTHER_TENANT, OTHER_MODEL, OTHER_SEED, STALE, NOTHING };
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) no_lie_of_a_peer_is_used(lies[i]);
+}
+
+static void G5_blocks_that_came_damaged_are_computed(void **state)
+{
+    (void)state;
+    no_lie_of_a_peer_is_used(FLIPPED);
+    no_lie_of_a_peer_is_used(TRUNCATED);
+}
+
+static void G7_answers_that_are_lost_doubled_or_of_another_question_harm_nobody(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_peers_world(&w);
+    assert_int_equal(come(&w, 1, TWICE, &u), BLOCKS * BT);
+    finish_user(&w, &u);
+    assert_int_equal(come(&w, 2, SILENT, &u), 0); /* waited for, not for long */
+    finish_user(&w, &u);
+    assert_int_equal(come(&w, 3, OTHER_LEASE, &u), 0);
+    finish_user(&w, &u);
+    for (int i = 0; i < 30; i++) turn(&w, 100000); /* and what was asked in vain is given up */
+    assert_false(kv_tiers_busy(w.t));
+    assert_int_equal(fake.n_give_back, fake.n_ask);
+    assert_int_equal(come(&w, 4, FAR_SLOT, &u), 0);
+    finish_user(&w, &u);
+    close_peers_world(&w);
+}
+
+static void a_peer_that_goes_takes_what_is_known_of_it_along(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_peers_world(&w);
+    ask_for(&u, 1, TOKENS, 1000);
+    asked_by = &u;
+    fill_slab(&w, &u, HONEST);
+    assert_false(try_admit(&w, &u)); /* has asked */
+    note_to(PEER_DOWN, 2);           /* behind the answer */
+    while (!try_admit(&w, &u)) turn(&w, 100);
+    assert_int_equal(u.n_hit, 0);
+    finish_user(&w, &u);
+    fake.epoch = 8; /* the same address, another process */
+    note_to(PEER_UP, 2)->bytes = sizeof slab;
+    turn(&w, 100);
+    assert_int_equal(come(&w, 2, HONEST, &u), BLOCKS * BT);
+    finish_user(&w, &u);
+    close_peers_world(&w);
+}
+
+/* ---- lending */
+
+static struct peer_note *guest_asks(struct world *w, const struct user *u, uint64_t lease)
+{
+    struct kv_key     k = kv_key_root(&w->t->fingerprint, u->salt);
+    struct peer_note *n = note_to(PEER_ASKED, 3);
+    n->lease = lease;
+    n->n = 3;
+    for (int b = 0; b < 3; b++) {
+        k = kv_key_next(&k, u->ids + b * BT, BT);
+        memcpy(&n->key[b], &k, sizeof k);
+    }
+    fake.last_answer.n = 0;
+    turn(w, 100);
+    assert_int_equal(fake.last_answer.lease, lease);
+    assert_int_equal(fake.last_answer.n, 3);
+    return &fake.last_answer;
+}
+
+static void a_lease_keeps_blocks_where_they_are_until_it_ends(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u, more;
+    open_peers_world(&w);
+    fake.lie = SILENT;
+    asked_by = &u;
+    run_alone(&w, 1, 17, &u);
+    struct kv_host         *h = &w.t->host;
+    const struct peer_note *a = guest_asks(&w, &u, 5);
+    for (int b = 0; b < 3; b++) {
+        assert_true(a->where[b].found);
+        const struct host_slot *s = &h->slot[a->where[b].slot];
+        assert_true(digest_equal(s->payload, a->where[b].payload));
+        assert_int_equal(s->readers, 1);
+        assert_int_equal(kv_record_check(slot_page(h, (int32_t)a->where[b].slot), &w.t->cfg.key, &w.t->fingerprint,
+                                         NULL, u.ids + b * BT, BT, BLOCK, KV_SEQ_ANY),
+                         KV_SURE);
+    }
+    assert_int_equal(h->n_lent, 3);
+    uint32_t slot = a->where[0].slot;
+    for (uint32_t f = 2; f < 14; f++) { /* far more than the host holds: what is lent stays */
+        run_alone(&w, f, 17, &more);
+        assert_int_equal(h->slot[slot].readers, 1);
+    }
+    note_to(PEER_GAVE_BACK, 3)->lease = 5;
+    turn(&w, 100);
+    assert_int_equal(h->n_lent, 0);
+
+    run_alone(&w, 20, 17, &u);
+    guest_asks(&w, &u, 6);
+    assert_int_equal(h->n_lent, 3);
+    turn(&w, PEER_LEASE_MS * 1000 + 1000); /* never given back: it ends by itself */
+    assert_int_equal(h->n_lent, 0);
+    guest_asks(&w, &u, 7);
+    assert_int_equal(h->n_lent, 3);
+    note_to(PEER_GONE, 3); /* the guest died */
+    turn(&w, 100);
+    assert_int_equal(h->n_lent, 0);
+    for (uint64_t i = 0; i < 10; i++) guest_asks(&w, &u, 100 + i); /* no guest gets more than its share */
+    assert_true(h->n_lent <= h->n_slot / 4);
+    close_peers_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_peer_has_is_pulled_and_its_lease_goes_back),
+        cmocka_unit_test(G4_blocks_that_are_not_what_was_asked_for_are_computed),
+        cmocka_unit_test(G5_blocks_that_came_damaged_are_computed),
+        cmocka_unit_test(G7_answers_that_are_lost_doubled_or_of_another_question_harm_nobody),
+        cmocka_unit_test(a_peer_that_goes_takes_what_is_known_of_it_along),
+        cmocka_unit_test(a_lease_keeps_blocks_where_they_are_until_it_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

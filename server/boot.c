@@ -1,4 +1,5 @@
 #include "server/boot_impl.h"
+#include "engine/model/source_object.h"
 #include "server/options.h"
 #include "engine/model/ident.h"
 #include <inttypes.h>
@@ -172,5 +173,6 @@ void boot_free(struct boot *b)
     if (b->tmpl) tmpl_free(b->tmpl);
     if (b->tok) tok_free(b->tok);
     if (b->spec_loaded) model_spec_free(&b->spec);
+    source_object_close(b->src_object);
     free(b->embed);
 }

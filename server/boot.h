@@ -40,6 +40,8 @@ struct boot {
     bool                 spec_loaded;
     char                 packed_dir[CONFIG_DIR_BYTES];
     char                 err[1024]; /* one line: what was found, what is needed */
+
+    struct source_object *src_object; /* behind src; NULL: no object store */
 };
 
 /* Everything but the ranks: the model's text side and its hparams. b: zero but for what is the caller's. Returns 0, or

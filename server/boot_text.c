@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "engine/model/folder.h"
+#include "engine/model/source_object.h"
 #include "models/embed.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -57,6 +58,22 @@ static void no_such_model(struct boot *b, const char *dir, int why)
         snprintf(b->err, sizeof b->err, "--model: cannot open %.300s: %s", dir, strerror(why));
 }
 
+/* A model in an object store: its name is the last part of the prefix. */
+static int open_objects(struct boot *b)
+{
+    const struct config *c = b->cfg;
+    char                 why[400];
+    struct object_cfg    oc = { .url = c->model, .endpoint = c->object_endpoint, .region = c->object_region };
+    enum status          st = source_object_open(&oc, &b->src_object, why, sizeof why);
+    if (st) {
+        snprintf(b->err, sizeof b->err, "--model: %s", why);
+        return st == ST_CONFIG || st == ST_NOT_FOUND ? EXIT_CONFIG : boot_exit_of(st);
+    }
+    b->src = (struct source){ .reader = source_object_reader(b->src_object) };
+    snprintf(b->own_name, sizeof b->own_name, "%s", b->src.reader->shown);
+    return 0;
+}
+
 static int open_source(struct boot *b)
 {
     const char *dir = b->cfg->model;
@@ -75,6 +92,7 @@ static int open_source(struct boot *b)
         snprintf(b->own_name, sizeof b->own_name, "pebble");
         return 0;
     }
+    if (object_is_url(dir)) return open_objects(b);
     struct stat st;
     if (stat(dir, &st) || (S_ISDIR(st.st_mode) && access(dir, R_OK | X_OK))) {
         int why = errno;
@@ -102,7 +120,11 @@ static int read_text(struct boot *b, const char *name, size_t max, bool needed, 
     enum status st = source_text(&b->src, name, max, text_out, n_out);
     if (st == ST_OK || (st == ST_NOT_FOUND && !needed)) return 0;
     char path[4300];
-    snprintf(path, sizeof path, "%s/%s", b->src.dir ? b->src.dir : "pebble", name);
+    snprintf(path, sizeof path, "%s/%s",
+             b->src.reader ? b->src.reader->shown
+             : b->src.dir  ? b->src.dir
+                           : "pebble",
+             name);
     bool hidden = b->src.dir && access(path, R_OK) && errno == EACCES;
     if (!hidden && st == ST_NOT_FOUND && b->src.dir && !strcmp(name, "tokenizer.json")) {
         char found[512];

@@ -49,7 +49,7 @@ static const struct opt_word quantizations[] = { MODEL_FORMAT_LIST(FORMAT_WORD) 
 static const struct opt_word instruction_sets[] = { { "auto", DEV_ISA_AUTO }, DEV_CPU_ISA_LIST(ISA_WORD) };
 
 static const struct opt options[] = {
-    { .group = "model", STR("model", model, "DIR", "model folder (safetensors, config.json, tokenizer.json); empty: the embedded pebble") },
+    { .group = "model", STR("model", model, "DIR", "model folder (safetensors, config.json, tokenizer.json), or s3://BUCKET/PREFIX that holds such files; empty: the embedded pebble") },
     { ENUM("load-format", load_format, "auto", load_formats, "dummy: weights are made up, no checkpoint is read; for measuring") },
     { LIST("served-model-name", served_name, "NAME", "name clients use; repeatable, the first is shown") },
     { STR("chat-template", chat_template, "FILE", "chat template instead of the model's own") },

@@ -312,8 +312,8 @@ enum status model_spec_load(const struct source *src, struct model_spec *spec_ou
     if (hf_read(&c, src, &top) == ST_NOT_FOUND) {
         char found[600] = "";
         bool known = src->dir && folder_no_model(src->dir, found, sizeof found);
-        snprintf(err, err_bytes, "config.json: no such file in %s%s%s", src->dir ? src->dir : "the embedded model",
-                 known ? ", which " : "", found);
+        snprintf(err, err_bytes, "config.json: no such file in %s%s%s", source_where(src), known ? ", which " : "",
+                 found);
         return ST_NOT_FOUND;
     }
     if (c.st) return c.st;

@@ -15,7 +15,7 @@ enum { IDENT_MAX = 4 << 20 };
 
 bool packed_wanted(const struct model_load_cfg *cfg, const struct source *src)
 {
-    return cfg->packed_dir && *cfg->packed_dir && src->dir && !src->dummy;
+    return cfg->packed_dir && *cfg->packed_dir && (src->dir || src->reader) && !src->dummy;
 }
 
 /* ---------------------------------------------------------------- the identity */

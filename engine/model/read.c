@@ -16,6 +16,7 @@ enum {
     STAGE_BYTES = 8 << 20,
     CACHED_BYTES = 256 << 10,
     READERS_MAX = 8,
+    READERS_FAR = 16, /* of files that are far: they wait, and do not compute */
     PROGRESS_BYTES = 64 << 20,
     ROWS_TOGETHER = 64
 };
@@ -31,6 +32,7 @@ struct readers {
     uint32_t        next_job, next_row;
     uint64_t        done, total, told;
     enum status     st;
+    bool            far;         /* a file is */
     pthread_mutex_t vector_lock; /* weight_set takes several threads at a time, to_device does not say so */
 };
 
@@ -152,7 +154,8 @@ static enum status rows_read(struct readers *r, const struct read_piece *k, unsi
 {
     const struct place_job *j = k->job;
     enum dtype              t = bind_dtype(j->tensor->dtype);
-    uint64_t    row_bytes = job_row_bytes(r, j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;
+    uint64_t row_bytes = job_row_bytes(r, j), at = j->tensor->offset + (uint64_t)(j->src_row + k->row) * row_bytes;
+    source_will_read(&r->p->bind->set->file[j->tensor->file], at, r->stage_bytes);
     enum status st = source_read(&r->p->bind->set->file[j->tensor->file], at, stage, (size_t)(k->n * row_bytes));
     if (!st) st = piece_ident(r, k, at, stage, k->n * row_bytes);
     if (st) return st;
@@ -169,10 +172,10 @@ static enum status rows_read(struct readers *r, const struct read_piece *k, unsi
 }
 
 /* How many rows of a piece go together. Floats are read, digested and packed while they lie in a core's own cache; a
- * GPU wants large copies, and for codes of fp8 each call reads the scales again. */
+ * GPU wants large copies, a file that is far large requests, and for codes of fp8 each call reads the scales again. */
 static uint32_t rows_together(const struct readers *r, const struct read_piece *k)
 {
-    if (!k->job->w || job_is_codes(r, k->job) || r->p->dev->async) return k->n;
+    if (!k->job->w || job_is_codes(r, k->job) || r->p->dev->async || r->far) return k->n;
     uint64_t rows = CACHED_BYTES / job_row_bytes(r, k->job);
     rows = rows < ROWS_TOGETHER ? ROWS_TOGETHER : rows - rows % ROWS_TOGETHER;
     return rows < k->n ? (uint32_t)rows : k->n;
@@ -231,10 +234,12 @@ enum status model_read(struct place *p, const struct model_load_cfg *cfg, char *
     pthread_mutex_init(&r.vector_lock, NULL);
 
     uint64_t  useful = r.total / STAGE_BYTES + 1, n = cfg->n_thread ? cfg->n_thread : thread_cpu_count();
-    pthread_t thread[READERS_MAX];
+    pthread_t thread[READERS_FAR];
     uint32_t  n_thread = 0;
+    for (uint32_t i = 0; i < p->bind->set->n_file; i++) r.far |= p->bind->set->file[i].far;
+    if (r.far) n = READERS_FAR;
     if (n > useful) n = useful;
-    if (n > READERS_MAX) n = READERS_MAX;
+    if (n > (r.far ? READERS_FAR : READERS_MAX)) n = r.far ? READERS_FAR : READERS_MAX;
     while (n_thread + 1 < n && thread_start(&thread[n_thread], THREAD_ANY, "load", reader_main, &r) == ST_OK)
         n_thread++;
     reader_main(&r); /* this thread is one of them, whether or not others could be started */

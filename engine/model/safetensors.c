@@ -344,8 +344,7 @@ static enum status st_open_single(struct st_ctx *c, const struct source *src)
     if (st == ST_NOT_FOUND) {
         char found[512] = "no other weights are";
         if (src->dir) folder_no_weights(src->dir, found, sizeof found);
-        return st_fail(c, ST_CONFIG, "%s: neither %s nor %s is there, but %s", src->dir ? src->dir : "embedded model",
-                       SINGLE, INDEX, found);
+        return st_fail(c, ST_CONFIG, "%s: neither %s nor %s is there, but %s", source_where(src), SINGLE, INDEX, found);
     }
     if (st) return st_fail(c, st, "%s: cannot open: %s", SINGLE, strerror(errno));
     c->set->n_file = 1;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 static bool source_name_ok(const char *name)
@@ -44,6 +45,32 @@ static enum status source_open_embed(const struct source *s, const char *name, s
     return ST_NOT_FOUND;
 }
 
+const char *source_where(const struct source *s)
+{
+    if (s->reader) return s->reader->shown;
+    return s->dir ? s->dir : "the embedded model";
+}
+
+/* File systems whose requests go over a network: Lustre (FSx), NFS (EFS), SMB, Ceph, GPFS, BeeGFS, 9P, FUSE. */
+static bool on_a_network(int fd)
+{
+    static const uint32_t magic[] = { 0x0bd00bd0, 0x6969,     0xff534d42, 0xfe534d42, 0x00c36400,
+                                      0x47504653, 0x19830326, 0x01021997, 0x65735546 };
+    struct statfs         fs;
+    if (fstatfs(fd, &fs)) return false;
+    for (size_t i = 0; i < sizeof magic / sizeof *magic; i++)
+        if ((uint32_t)fs.f_type == magic[i]) return true;
+    return false;
+}
+
+void source_will_read(const struct source_file *f, uint64_t offset, uint64_t n)
+{
+    const uint64_t mib = 1 << 20;
+    if (f->fd < 0 || !f->far) return;
+    uint64_t from = offset / mib * mib, to = (offset + n + mib - 1) / mib * mib;
+    posix_fadvise(f->fd, (off_t)from, (off_t)(to - from), POSIX_FADV_WILLNEED);
+}
+
 enum status source_open(const struct source *s, const char *name, struct source_file *f_out)
 {
     if (!source_name_ok(name)) {
@@ -51,6 +78,7 @@ enum status source_open(const struct source *s, const char *name, struct source_
         errno = EINVAL;
         return ST_CONFIG;
     }
+    if (s->reader) return s->reader->open(s->reader, name, f_out);
     if (!s->dir) return source_open_embed(s, name, f_out);
 
     char path[PATH_MAX];
@@ -77,7 +105,7 @@ enum status source_open(const struct source *s, const char *name, struct source_
         errno = e;
         return e == EISDIR || e == EINVAL ? ST_CONFIG : ST_IO;
     }
-    *f_out = (struct source_file){ .fd = fd, .bytes = (uint64_t)st.st_size };
+    *f_out = (struct source_file){ .fd = fd, .bytes = (uint64_t)st.st_size, .far = on_a_network(fd) };
     memcpy(f_out->name, name, strlen(name) + 1);
     return ST_OK;
 }
@@ -90,6 +118,7 @@ enum status source_read(const struct source_file *f, uint64_t offset, void *dst,
         errno = EINVAL;
         return ST_IO;
     }
+    if (f->reader) return f->reader->read(f, offset, dst, n);
     if (f->fd < 0) {
         if (n) memcpy(dst, f->data + offset, n);
         return ST_OK;

@@ -161,6 +161,46 @@ static void an_embedded_folder_reads_alike(void **state)
     memory_free(&m);
 }
 
+/* Files of elsewhere: the reader opens and reads, and bounds are checked before it is asked. */
+static uint32_t    n_read;
+static enum status far_open(const struct source_reader *r, const char *name, struct source_file *f_out)
+{
+    if (strcmp(name, "x") != 0) return ST_NOT_FOUND;
+    *f_out = (struct source_file){ .fd = -1, .reader = r, .bytes = 5, .far = true, .name = "x", .version = "1" };
+    return ST_OK;
+}
+static enum status far_read(const struct source_file *f, uint64_t offset, void *dst, size_t n)
+{
+    (void)f;
+    n_read++;
+    memcpy(dst, "hello" + offset, n);
+    return ST_OK;
+}
+
+static void a_reader_serves_files_of_elsewhere(void **state)
+{
+    (void)state;
+    const struct source_reader reader = { .open = far_open, .read = far_read, .shown = "far://away" };
+    const struct source        src = { .reader = &reader };
+    struct source_file         f;
+    char                      *text, part[3] = "";
+    size_t                     n;
+    assert_string_equal(source_where(&src), "far://away");
+    assert_int_equal(source_open(&src, "y", &f), ST_NOT_FOUND);
+    assert_int_equal(source_open(&src, "a/x", &f), ST_CONFIG); /* the name does not reach it */
+    assert_int_equal(source_text(&src, "x", 5, &text, &n), ST_OK);
+    assert_string_equal(text, "hello");
+    free(text);
+    assert_int_equal(source_open(&src, "x", &f), ST_OK);
+    source_will_read(&f, 0, 5); /* nothing to tell */
+    assert_int_equal(source_read(&f, 3, part, 2), ST_OK);
+    assert_string_equal(part, "lo");
+    n_read = 0;
+    assert_int_equal(source_read(&f, 4, part, 2), ST_IO);
+    assert_int_equal(n_read, 0);
+    source_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +210,7 @@ int main(void)
         cmocka_unit_test(links_are_followed_as_the_hub_cache_needs),
         cmocka_unit_test(a_file_cut_short_while_open_is_an_error),
         cmocka_unit_test(an_embedded_folder_reads_alike),
+        cmocka_unit_test(a_reader_serves_files_of_elsewhere),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""A model in an object store (--model s3://BUCKET/PREFIX): the same answers as from the binary itself, whatever the store does, or a
+clear error.
+
+    weights_object.py [--preset check] [name ...]
+
+The store is moto's server of S3 with the files of the embedded model, and a proxy before it. One line each, then `N passed, N failed,
+N skipped`."""
+
+import argparse
+import os
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+import scratch
+from store_peer import KEYS, Moto, Proxy  # noqa: E402
+from tiers import BASE, World, result, run_named  # noqa: E402
+
+TESTS = []
+BUCKET = "spillway-models"
+PEBBLE = os.path.join(ROOT, "models", "pebble")
+FILES = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+class Models:
+    moto = None
+
+
+def proxy():
+    if not Models.moto:
+        Models.moto = Moto().bucket(BUCKET)
+        for name in FILES:
+            path = os.path.join(PEBBLE, name)
+            if os.path.exists(path):
+                with open(path, "rb") as f:
+                    Models.moto.put(BUCKET, "models/pebble/" + name, f.read())
+        Models.moto.put(BUCKET, "models/pebble/more/notes.txt", b"below the prefix: none of the model's")
+    return Proxy(Models.moto.port)
+
+
+def args(p, url="s3://%s/models/pebble" % BUCKET):
+    os.environ.update(KEYS)
+    return BASE + ["--model", url, "--object-endpoint", p.url()]
+
+
+def served(w, p, *extra):
+    from harness import Server
+    s = Server(*args(p), *extra)
+    w.running.append(s)
+    for k in (0, 4, 8):
+        r = s.post("/v1/completions", w.body(k))
+        assert r.status == 200 and result(r.json) == w.expect(k), "another answer than the embedded model's"
+    return s
+
+
+def refused(w, p, word, *extra, code=(74, 78), argv=None):
+    from harness import Server
+    s = Server(*(argv or args(p)), *extra, wait=False)
+    w.running.append(s)
+    assert s.proc.wait(180) in code, (s.proc.returncode, s.tail())
+    assert word in s.tail(), s.tail()
+
+
+@test
+def the_model_is_the_one_that_was_put_there(w):
+    p = proxy()
+    s = served(w, p)
+    assert s.get("/v1/models").json["data"][0]["id"].endswith("pebble")
+    assert all("/models/pebble/" in path or "list-type" in path for _, path, _ in p.seen), "something else was asked for"
+    assert not any("more/" in path for _, path, _ in p.seen)
+    s.stop()
+    p.stop()
+
+
+@test
+def a_store_that_fails_now_and_then_costs_time(w):
+    for fault in ("500", "cut", "slow"):
+        p = proxy()
+        p.fault = lambda n, method, path: fault if n % 3 == 0 and "list-type" not in path else None
+        served(w, p).stop()
+        p.stop()
+
+
+@test
+def wrong_lengths_and_refusals_are_clear_errors(w):
+    weights = lambda fault: lambda n, method, path: fault if "safetensors" in path and "index" not in path else None  # noqa: E731
+    for fault, word in (("long", "other bytes than those"), ("short", "shorter than"), ("refuse", "AccessDenied"), ("expired", "expired")):
+        p = proxy()
+        p.fault = weights(fault)
+        refused(w, p, word)
+        p.stop()
+
+
+@test
+def what_is_not_there_is_said(w):
+    p = proxy()
+    for url, word in (("s3://%s/models/none" % BUCKET, "nothing lies in"), ("s3://no-such-bucket/x", "NoSuchBucket"),
+                      ("s3://%s/models" % BUCKET, "nothing lies in"), ("s3://A/x", "bucket's name")):
+        refused(w, p, word, argv=args(p, url))
+    p.fault = lambda n, method, path: "refuse"
+    refused(w, p, "AccessDenied")
+    p.stop()
+
+
+@test
+def weights_that_change_while_they_are_read_are_no_mixture(w):
+    p = proxy()
+    path = os.path.join(PEBBLE, "model.safetensors")
+    with open(path, "rb") as f:
+        data = f.read()
+    changed = bytearray(data)
+    changed[-5] ^= 1
+    state = {"n": 0}
+
+    def fault(n, method, path):
+        if "safetensors" in path and "index" not in path:
+            state["n"] += 1
+            if state["n"] == 2:  # its head was read, its tensors were not
+                Models.moto.put(BUCKET, "models/pebble/model.safetensors", bytes(changed))
+
+    p.fault = fault
+    try:
+        refused(w, p, "changed while it was read")
+    finally:
+        Models.moto.put(BUCKET, "models/pebble/model.safetensors", data)
+        p.stop()
+
+
+@test
+def packed_weights_are_not_fetched_again(w):
+    p = proxy()
+    folder = tempfile.mkdtemp(dir=w.folder)
+    os.chmod(folder, 0o700)
+    served(w, p, "--packed-cache", folder).stop()
+
+    def fetched():
+        total = 0
+        for method, path, headers in p.seen:
+            low = {k.lower(): v for k, v in headers.items()}
+            if method == "GET" and "safetensors" in path and "range" in low:
+                a, b = low["range"].split("=")[1].split("-")
+                total += int(b) - int(a) + 1
+        return total
+
+    first = fetched()
+    assert first >= os.path.getsize(os.path.join(PEBBLE, "model.safetensors")) * 9 // 10, first
+    p.seen.clear()
+    served(w, p, "--packed-cache", folder).stop()
+    assert fetched() < first // 10, (fetched(), first)
+    p.stop()
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--preset", default="check")
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    os.environ.setdefault("SPILLWAY", os.path.join(ROOT, "build", a.preset, "spillway"))
+    try:
+        return run_named(TESTS, World(1), a.names)
+    finally:
+        if Models.moto:
+            Models.moto.stop()
+
+
+if __name__ == "__main__":
+    scratch.run(main)

@@ -339,6 +339,44 @@ def sigterm_drains(s):
 
 
 @test
+def ctrl_c_says_that_a_second_one_ends_at_once_and_it_does(s):
+    import select
+
+    from harness import Server, post_bytes
+
+    terminal, end = os.openpty()
+    s2 = Server("--drain-seconds", "600", preexec=lambda: os.dup2(end, 2))
+    os.close(end)
+    seen = b""
+
+    def until_shown(text):
+        nonlocal seen
+        limit = time.monotonic() + 180
+        while text not in seen and time.monotonic() < limit:
+            if select.select([terminal], [], [], 1)[0]:
+                try:
+                    seen += os.read(terminal, 4096)
+                except OSError:  # nobody writes there any more
+                    break
+        assert text in seen, seen
+
+    c = s2.conn()
+    c.send(post_bytes("/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "n": 8, "temperature": 1}).encode()))
+    while s2.metric("vllm:num_requests_running") == 0:
+        time.sleep(0.01)
+    s2.proc.send_signal(signal.SIGINT)
+    until_shown(b"draining; a second Ctrl-C ends at once")
+    assert s2.proc.poll() is None, "it drains"
+    s2.proc.send_signal(signal.SIGINT)
+    assert s2.proc.wait(180) == 0
+    replies = c.read_all()
+    assert not replies, "it waited for what ran: %s" % replies
+    c.close()
+    s2.log.close()
+    os.close(terminal)
+
+
+@test
 def keys_guard_the_api(s):
     from harness import Server
 

@@ -325,6 +325,42 @@ static void every_option_is_in_the_help_once(void **state)
     buf_free(&b);
 }
 
+/* The words of an example, which end where its explanation begins: behind two spaces or more. */
+static void the_examples_of_the_help_are_options_that_are_taken(void **state)
+{
+    (void)state;
+    static const char begin[] = "\nexamples:\n";
+    struct buf        b;
+    uint32_t          n_example = 0;
+    buf_init(&b, 1 << 20);
+    options_help(&b);
+    buf_cstr(&b);
+    char *line = strstr(b.data, begin);
+    assert_non_null(line);
+    for (line += strlen(begin); !strncmp(line, "  spillway ", 11); n_example++) {
+        enum { WORDS_MAX = 32 };
+        char         *word[WORDS_MAX] = { NULL }, *next = strchr(line, '\n');
+        int           n_word = 0;
+        struct config c;
+        char          why[400] = "";
+        assert_non_null(next);
+        *next = 0;
+        for (char *at = line + 2; at;) {
+            assert_true(n_word < WORDS_MAX - 1);
+            word[n_word++] = at;
+            at = strchr(at, ' ');
+            if (at) *at++ = 0;
+            if (at && *at == ' ') at = NULL; /* what it is for */
+        }
+        int code = config_parse(&c, n_word, word, NULL, why, sizeof why);
+        if (code) fail_msg("%s", why);
+        config_free(&c);
+        line = next + 1;
+    }
+    assert_int_equal(n_example, 3);
+    buf_free(&b);
+}
+
 static void each_word_of_an_option_is_stored_as_a_value_of_its_own(void **state)
 {
     (void)state;
@@ -429,6 +465,7 @@ int main(void)
         cmocka_unit_test(a_config_file_loses_against_flags_and_environment),
         cmocka_unit_test(J8_a_public_address_needs_a_key),
         cmocka_unit_test(every_option_is_in_the_help_once),
+        cmocka_unit_test(the_examples_of_the_help_are_options_that_are_taken),
         cmocka_unit_test(each_word_of_an_option_is_stored_as_a_value_of_its_own),
         cmocka_unit_test(every_word_of_quantization_is_a_format),
         cmocka_unit_test(a_packed_cache_that_is_no_folder_is_refused_before_anything_is_loaded),

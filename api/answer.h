@@ -1,17 +1,17 @@
-/* answer: what the engine writes for a call, as events for the writer of the call's dialect.   Thread: the call's io
+/* answer: turns the engine's output for a call into events for the writer of the call's dialect.   Thread: the call's io
  * thread.
  *
  *   for each choice    begin, (text | reason | tool)*, finish
  *   for the answer     usage, once all its choices have finished
  *
  * answer_feed and answer_choice_end turn token ids into pieces of text (detokenizer, stop strings) and send the events
- * of one choice; choices may take turns. answer_end sends usage. A token that may be the one that ends its choice
- * waits, so that its text and the reason leave together and a stop token never shows. */
+ * of one choice; choices may take turns. answer_end sends usage. A token that may end its choice is held back, so that
+ * its text and the reason leave together and the text of a stop token is never sent. */
 #pragma once
 #include "api/call.h"
 
-/* Text that is certain, and the tokens [from, to) of the choice that are told with it. Text is empty where tokens are
- * told that have none (yet), tokens are none where held text is released at the end. Valid during the event. */
+/* A piece of final text, and the tokens [from, to) of the choice that belong to it. The text is empty for tokens without
+ * text (so far); from == to when held text is released at the end. Valid during the event. */
 struct answer_piece {
     const char *text; /* UTF-8, not terminated */
     size_t      n;    /* bytes */
@@ -34,14 +34,14 @@ struct answer_tool {
 struct answer_usage {
     uint64_t n_prompt, n_completion, n_reasoning; /* n_reasoning: of the completion */
     uint64_t n_cached, n_cached_host,
-        n_cached_store; /* of the prompt, from the cache; of those, from the host and from stores */
+        n_cached_store; /* prompt tokens from the cache; those of them from the host and from stores */
     uint64_t n_pinned;
     bool     pins; /* the request asked for a pin */
 };
 
 /* Why a choice ended. */
 struct answer_why {
-    enum eng_finish          finish;   /* ENG_STOP also where a stop string was found */
+    enum eng_finish          finish;   /* ENG_STOP also for a stop string */
     const struct detok_stop *string;   /* the stop string; NULL: none */
     bool                     by_token; /* a stop token of the request: id */
     uint32_t                 id;
@@ -51,19 +51,19 @@ struct answer_why {
 /* New tokens of choice i, eng.id[n_fed .. n_out). Streaming: bytes are appended to out. True: a stop string ended the
  * choice; the caller cancels it in the engine and calls answer_choice_end. */
 bool answer_feed(struct call *c, uint32_t i, uint32_t n_out, struct buf *out);
-/* The engine finished choice i, or a stop string did. Only the first call for a choice counts. */
+/* Choice i has ended, by the engine or by a stop string. Only the first call for a choice has an effect. */
 void answer_choice_end(struct call *c, uint32_t i, enum eng_finish finish, struct buf *out);
-/* All choices have ended: the rest of the stream, or the whole body. */
+/* All choices have ended: writes the rest of the stream, or the whole body. */
 void answer_end(struct call *c, struct buf *out);
-/* The request fails after bytes of its stream were sent: its last event. */
+/* Writes the last event of a request that fails after bytes of its stream were sent. */
 void answer_fail(const struct call *c, const struct api_error *e, struct buf *out);
-/* Content-Type of the call's stream, and what the stream may say between two events to show that it lives. */
+/* Content-Type of the call's stream; and bytes that may be sent between two events to keep a connection alive. */
 const char *answer_stream_type(const struct call *c);
 const char *answer_keep_alive(const struct call *c);
-/* An error as a body, in the words of dialect d; NULL: of a route that has none. */
+/* Writes an error as a body in the form of dialect d; NULL: the form of routes without a dialect. */
 void answer_error(const struct dialect *d, const struct api_error *e, struct buf *out);
 
-/* For writers: of all choices together, of choice i so far, and of a choice that has ended. */
+/* For writers: usage of all choices, usage of choice i so far, and the end of a finished choice. */
 struct answer_usage answer_usage(const struct call *c);
 struct answer_usage answer_choice_usage(const struct call *c, uint32_t i);
 struct answer_why   answer_why(const struct call *c, uint32_t i);

@@ -1,4 +1,4 @@
-/* encode: the text of a prompt -> token ids, within what the model's context can hold.   Thread: the call's owner. */
+/* encode: turns the text of a prompt into token ids, within the model's context.   Thread: the call's owner. */
 #pragma once
 #include "api/call.h"
 
@@ -6,7 +6,7 @@
  * than the context has tokens and the request does not ask for truncation. */
 enum status encode_prompt(struct call *c, const char *text, size_t n, unsigned flags, struct call_prompt *p,
                           struct api_error *e);
-/* False: so many bytes cannot be a prompt of this model, whatever they say, so tokenizing them would be wasted. */
+/* False: no text of so many bytes fits into the context, so tokenizing it would be wasted work. */
 bool encode_text_fits(const struct api_model *m, size_t bytes);
 /* The error for such a text. Returns ST_INVALID. */
 enum status encode_too_long(const struct call *c, struct api_error *e);

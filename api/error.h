@@ -1,17 +1,16 @@
-/* error: what a client is told. Fixed strings; user bytes only as an escaped excerpt of at most 64 characters.
+/* error: an error for the client. Fixed strings; the client's bytes only as an escaped excerpt of at most 64 characters.
  * Thread: any. */
 #pragma once
 #include "base/buf.h"
 #include "base/status.h"
 
 struct api_error {
-    int  http;      /* 400, 404, ...; 0: no error                  */
-    char type[40];  /* "BadRequestError", ...                      */
-    char code[40];  /* "" : the http number                        */
-    char param[64]; /* "" : null                                   */
-    char message[800];
-    uint32_t
-        n_public; /* this much of the message may be logged, the rest quotes the client or the template; 0: all of it */
+    int      http;      /* 400, 404, ...; 0: no error                  */
+    char     type[40];  /* "BadRequestError", ...                      */
+    char     code[40];  /* "" : the http number                        */
+    char     param[64]; /* "" : null                                   */
+    char     message[800];
+    uint32_t n_public; /* bytes of the message that may be logged; the rest quotes the client or the template. 0: all */
 };
 /* Fills e and returns ST_INVALID. type follows from http (400 BadRequestError, 401 AuthenticationError, 404
  * NotFoundError, 429 RateLimitError, 500 InternalServerError, 501 NotImplementedError, 503 ServiceUnavailableError,
@@ -21,7 +20,7 @@ enum status api_fail(struct api_error *e, int http, const char *param, const cha
 /* The same with a code: "context_length_exceeded", "model_not_found". */
 enum status api_fail_code(struct api_error *e, int http, const char *param, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-/* What stands behind the first ": " of e's message is not for the log. Returns ST_INVALID. */
+/* Keeps the part after the first ": " of e's message out of the log. Returns ST_INVALID. */
 enum status api_keep_private(struct api_error *e);
 /* {"error":{"message":..,"type":..,"param":..,"code":..}} */
 void api_error_json(struct buf *b, const struct api_error *e);

@@ -1,4 +1,4 @@
-/* form: how a body with "inputs" is answered. Data; an option and a header choose it. */
+/* form: forms of the answer to a body with "inputs". Data; an option and a header choose the form. */
 #pragma once
 
 enum lmi_form {

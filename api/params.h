@@ -1,6 +1,6 @@
 /* params: reads a body's fields by the dialect's table, one row a field.   Thread: any.
- * A row says which dialects know the field, its type and range, and where the value goes; what needs more has a check.
- * Null is the default everywhere. What no row names is ignored and counted. Row B12 of the fault table is these tables
+ * A row gives the dialects that know the field, its type and range, and the place of the value; a row may have a check.
+ * Null means the default. Fields without a row are ignored and counted. Row B12 of the fault table is these tables
  * times the types of JSON. */
 #pragma once
 #include "api/call.h"
@@ -14,32 +14,32 @@ enum param_type {
     PARAM_OBJECT,
     PARAM_ARRAY,
     PARAM_ANY,
-    PARAM_LATER, /* refused unless null or what its check calls neutral         */
+    PARAM_LATER, /* refused unless null, or neutral by its check                */
 };
 struct param;
-/* After type and range; v is not null. Fills *e on error. */
+/* Called after type and range were checked; v is not null. Fills *e on error. */
 typedef enum status param_check(struct call *c, const struct param *p, const json_t *v, struct api_error *e);
 struct param {
     const char  *name;
     uint8_t      on;       /* bits of the dialects that share the table and know the field */
     uint8_t      type;     /* enum param_type */
-    uint16_t     at;       /* offset in struct call; 0: nowhere */
+    uint16_t     at;       /* offset in struct call; 0: not stored */
     int64_t      lo, hi;   /* PARAM_INT */
     double       min, max; /* PARAM_NUM */
     param_check *check;
 };
-/* A table; rows are read in its order, so a check may look at what earlier rows have stored. */
+/* A table. Rows are read in order, so a check may use values that earlier rows have stored. */
 struct param_fields {
     const struct param *row;
     uint32_t            n_row;
 };
 
-/* Whether the row of a field needs its value, its type alone (a row without a place and without a check), or there is
- * no row. ctx: struct call, of which the dialect is read. */
+/* Whether a field's value is needed, only its type (a row without place and check), or nothing (no row). ctx: a struct
+ * call, for its dialect. */
 enum json_want params_want(void *ctx, const char *name, size_t n_name);
-/* Defaults, then every field of c->body that the dialect's table has, and those of its nested object. */
+/* Sets defaults, then reads every field of c->body that the dialect's table has, and those of its nested object. */
 enum status params_read(struct call *c, struct api_error *e);
-/* What one field alone cannot say; fills c->s. */
+/* Checks combinations of fields and fills c->s. */
 enum status params_finish(struct call *c, struct api_error *e);
 
 /* Checks, one per row that has one (params_check.c). */

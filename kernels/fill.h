@@ -6,8 +6,8 @@
 #define FILL_DEVICE static inline
 #endif
 
-/* Number i of the row that `seed` names: the sum of four bytes of a hash, centred: nearly normal, never beyond 3.5 std,
- * exact in float, so every machine makes the same. Zero about once in 370. */
+/* Number i of the sequence of `seed`: the centred sum of four bytes of a hash. Nearly normal, within 3.5 std, exact in
+ * float, hence the same on every machine. One number in about 370 is zero. */
 FILL_DEVICE float fill_number(uint64_t seed, uint64_t i, float std)
 {
     uint64_t x = (i >> 1) + seed * 0x9e3779b97f4a7c15u; /* splitmix64, two numbers a turn */

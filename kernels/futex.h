@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Returns at once when *word is no longer `seen`; may also return for no reason. */
+/* Returns at once if *word differs from `seen`; may also wake spuriously. */
 static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);

@@ -1,5 +1,5 @@
-/* host: what devices whose memory is the process's own share: the bounded arena, copies, groups.   Private to kernels/.
- * The arena is one mapping taken at open; alloc only moves a mark, nothing is given back before close. */
+/* host: the common part of devices that use the process's own memory: the bounded arena, copies, groups.   Private to
+ * kernels/. The arena is one mapping, made at open. alloc only moves a mark; memory is freed at close. */
 #pragma once
 #include "kernels/impl.h"
 
@@ -8,11 +8,12 @@ struct host_dev {
     char             *base;
     size_t            used, size;
     struct dev_group *group;
-    uint32_t         *id, *hist; /* of a step with patches: copies to patch; [lim.rows_max], [lim.hist_max] */
-    uint32_t         *drawn;     /* the ids of the step before; [seqs_max] */
-    uint32_t          seqs_max;
-    bool scattered; /* its pages lie on several memory nodes by a policy that a file's pages would not follow */
-    bool lost;      /* the group was aborted: every sync says ST_DEVICE from here on */
+    uint32_t         *id,
+        *hist;       /* [lim.rows_max], [lim.hist_max]: for steps with patches, copies of the arrays that get the ids */
+    uint32_t *drawn; /* [seqs_max] the ids of the previous step */
+    uint32_t  seqs_max;
+    bool      scattered; /* its pages are spread over memory nodes by a policy that a mapped file would not follow */
+    bool      lost;      /* the group was aborted: every sync returns ST_DEVICE from now on */
 };
 
 enum status host_init(struct host_dev *h, const struct dev_cfg *cfg, const struct dev_ops *ops,
@@ -39,7 +40,7 @@ void host_allreduce(struct device *d, void *x, size_t n);
 void host_broadcast(struct device *d, void *x, size_t bytes);
 void host_allgather(struct device *d, float *out, const float *x, uint32_t m, uint32_t n_local);
 
-/* The key of a block's token in a layer of grouped heads, [head_dim]; its value lies kv_value_bytes behind. */
+/* Address of the key [head_dim] of a token of a block, in a layer of grouped heads. Its value is kv_value_bytes further. */
 static inline char *kv_key(const struct dev_kv *kv, uint32_t block, uint32_t layer, uint32_t head, uint32_t token,
                            uint32_t head_dim)
 {

@@ -1,4 +1,4 @@
-/* impl: what every device begins with, and the doors that dev_open knows.   Private to kernels/. */
+/* impl: the beginning of every device's struct, and the functions that dev_open calls.   Private to kernels/. */
 #pragma once
 #include "kernels/device.h"
 
@@ -15,12 +15,12 @@ struct dev_impl {
                         uint64_t src_row, uint64_t src_col, uint64_t src_len, float std);
     size_t (*doing)(const struct device *d, uint64_t now_us, char *text,
                     size_t text_bytes);                      /* as dev_doing; NULL: cannot tell */
-    void (*touch)(struct device *d, void *at, size_t bytes); /* as dev_touch; NULL: nothing is to be done */
-    /* as dev_arith; bytes of text */
+    void (*touch)(struct device *d, void *at, size_t bytes); /* as dev_touch; NULL: no-op */
+    /* as dev_arith; writes text [bytes] */
     void (*arith)(const struct device *d, enum dtype weights, const struct dev_quant *q, enum dtype kv, char *text,
                   size_t bytes);
-    const struct dev_copy_ops *copy; /* NULL: its memory is the process's own */
-    const struct dev_map_ops  *map;  /* NULL: no file may hold its weights */
+    const struct dev_copy_ops *copy; /* NULL: the device uses the process's own memory */
+    const struct dev_map_ops  *map;  /* NULL: its weights cannot be kept in a file */
 };
 struct dev_map_ops { /* as dev_weight_form, dev_map, dev_unmap */
     uint64_t (*form)(struct device *d, enum dtype t, const struct dev_quant *q);
@@ -39,33 +39,34 @@ enum status ref_open(const struct dev_cfg *cfg, struct device **d_out);
 enum status cpu_open(const struct dev_cfg *cfg, struct device **d_out);
 #ifdef WITH_CUDA
 enum status cuda_open(const struct dev_cfg *cfg, struct device **d_out);
-bool        cuda_serves(char *why, size_t why_bytes); /* is there a GPU that can? makes no context */
+bool        cuda_serves(char *why, size_t why_bytes); /* true if a usable GPU is there; makes no context */
 uint32_t    cuda_list(struct dev_info *out, uint32_t max, char *why, size_t why_bytes);
 enum status cuda_comm_id(unsigned char id_out[DEV_COMM_ID]);
 enum status cuda_tune(const struct dev_tune_cfg *cfg, char *out_path, size_t out_path_bytes);
 #endif
 
-/* Do the layer's bytes of a block have the size that op_qkv and op_attn of these heads give them? */
+/* True if the layer's part of a block has the size that op_qkv and op_attn need for these heads. */
 static inline bool kv_holds_heads(const struct dev_kv *kv, uint32_t layer, uint32_t n_kv_head, uint32_t head_dim)
 {
     return layer < kv->n_layer &&
            kv->layer[layer].bytes == kv->block_tokens * dev_kv_heads_bytes(kv->dtype, n_kv_head, head_dim);
 }
 
-/* group: publish my pointer and size, meet the others, look at theirs. Ranks are threads of one process, counted from 0
- * in it. */
+/* group: each rank publishes a pointer and its size, meets the others, and then reads theirs. Ranks are threads of one
+ * process; `rank` counts from 0 within it. */
 uint32_t group_n_rank(const struct dev_group *g);
 void     group_publish(struct dev_group *g, uint32_t rank, void *x, size_t n);
 void    *group_peek(const struct dev_group *g, uint32_t rank, size_t n); /* CHECKs that the sizes agree */
 bool     group_meet(struct dev_group *g);                                /* false: the group was aborted */
-/* One decision of the ranks: each casts what it came to, then looks until the verdict is not OPEN. v: given by rank 0,
- * which asks it; NULL: all ranks are in the group. FAILED where two differ. Once in a group's life. */
+/* One common decision of the ranks, once in a group's life. Each rank casts its result, then polls until the verdict is
+ * not OPEN. v: from rank 0, which asks it for the verdict of all nodes; NULL: all ranks are in the group. FAILED if two
+ * ranks differ. */
 void            group_cast(struct dev_group *g, enum dev_ballot mine);
 enum dev_ballot group_verdict(struct dev_group *g, uint32_t rank, uint32_t n_rank, const struct dev_vote *v,
                               unsigned char id_out[DEV_COMM_ID]);
 bool            group_aborted(const struct dev_group *g);
-/* true for the first rank that comes: it says why all are lost, the others are silent */
+/* True for the first caller, which logs why all ranks are lost; the others log nothing. */
 bool group_blame(struct dev_group *g);
-/* fn(ctx) runs once the group is aborted: now, if that was before. fn NULL: no more, and none is running when this
- * returns. */
+/* Registers fn(ctx), which is called when the group is aborted, or at once if it already was. fn NULL: unregisters; after
+ * the return no call is running. */
 void group_at_abort(struct dev_group *g, uint32_t rank, void (*fn)(void *ctx), void *ctx);

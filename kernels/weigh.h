@@ -1,6 +1,5 @@
-/* weigh: how likely an id is, as an integer, so that sums agree whatever the order and the split.   Private to
- * kernels/. C and CUDA compile this same text: every rounding is written down, so cpu and cuda give the same bits. No
- * state. */
+/* weigh: the likelihood of an id as an integer, so that sums do not depend on order or division.   Private to kernels/.
+ * C and CUDA compile this same text, and every rounding is explicit, so cpu and cuda give the same bits. No state. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -23,8 +22,8 @@ WEIGH_FN uint64_t weigh(float e)
     return u & 0xfffffffffffffu;
 }
 
-/* What the survivors of top_p < 1 must weigh of total: ceil(total * top_p), top_p cut to 32 bits behind the point; 1 at
- * least. */
+/* The weight that the candidates of top_p < 1 must reach: ceil(total * top_p), at least 1. top_p is cut to 32 fractional
+ * bits. */
 WEIGH_FN uint64_t weigh_part(uint64_t total, float top_p)
 {
     uint64_t p = top_p > 0 ? (uint64_t)(top_p * 4294967296.0f) : 0, low = (total & 0xffffffffu) * p;
@@ -32,7 +31,7 @@ WEIGH_FN uint64_t weigh_part(uint64_t total, float top_p)
     return part ? part : 1;
 }
 
-/* floor(total * rng_unit(x)): drawn is the first id whose cumulative weight is above it */
+/* floor(total * rng_unit(x)). The first id whose cumulative weight exceeds it is drawn. */
 WEIGH_FN uint64_t weigh_place(uint64_t total, uint32_t x)
 {
     uint64_t u = (uint64_t)(x >> 9) * 2 + 1; /* of 2^24 */
@@ -59,5 +58,5 @@ WEIGH_FN double weigh_log(uint64_t total)
     return fma((double)k, 0.69314718055994530942, fma(2.0 * (s * q), p, 2.0 * s));
 }
 
-/* log-softmax of a logit, rounded once; lse: max + weigh_log(sum). Never -0, which no reader of a logprob expects. */
+/* log-softmax of a logit, rounded once. lse: max + weigh_log(sum). Never -0, which readers of logprobs do not expect. */
 WEIGH_FN float weigh_logprob(float logit, double lse) { return (float)((double)logit - lse) + 0.0f; }

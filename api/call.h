@@ -1,14 +1,14 @@
 /* call: one API request as text, until its last byte is written.   Thread: one owner at a time (io thread; lent to a text worker
  * for call_prepare).
  *
- *   call_weigh    JSON body -> what its tree will take                                         io thread or text worker
+ *   call_weigh    JSON body -> bytes that its tree will take                                   io thread or text worker
  *   call_parse    JSON body -> call (fields checked; 400s with param)                         io thread or text worker
  *   call_prepare  chat template + tokenizer -> prompt ids; context check; the tree is dropped    io thread or text worker
- *   (server/gen.c makes one eng_request per prompt from it and feeds back what the engine writes)
+ *   (server/gen.c makes one eng_request per prompt from it and feeds back the engine's output)
  *   answer_feed, answer_choice_end, answer_end  -> bytes for the socket (answer.h)                io thread
  *   call_free
- * Everything the call holds lies in its arena, in one mapping for arrays that are too large for it, or in bufs with ceilings; call_free
- * frees all, also after a call_parse or call_prepare that failed. */
+ * All memory of a call lies in its arena, in one mapping for arrays that are too large for the arena, or in bounded bufs. call_free
+ * frees all of it, also after a failed call_parse or call_prepare. */
 #pragma once
 #include "api/token/detok.h"
 #include "api/error.h"
@@ -25,12 +25,12 @@ struct calls_tools; /* api/calls/calls_tool.h */
 struct family;      /* family.h */
 struct parts;       /* parts.h */
 
-/* What a call needs to know of the served model; const, shared. */
+/* The served model as calls see it. Constant, shared. */
 struct api_model {
-    const char *const   *served_name; /* [n_name]; [0] is shown */
+    const char *const   *served_name; /* [n_name]; responses show [0] */
     uint32_t             n_name;
     const struct tok    *tok;
-    const struct tmpl   *tmpl;   /* NULL: no chat template: chat is a 400 */
+    const struct tmpl   *tmpl;   /* NULL: no chat template; chat requests get a 400 */
     const struct family *family; /* how it speaks of tools and reasoning (family.h); NULL: neither is known */
     uint32_t             context, vocab;
     const char          *fingerprint; /* system_fingerprint */
@@ -38,7 +38,7 @@ struct api_model {
     const char          *root;                                  /* model path or name for /v1/models */
     float                temperature, top_p, min_p, repetition; /* defaults of requests */
     uint32_t             top_k;
-    int64_t              max_new_tokens; /* -1: the room left */
+    int64_t              max_new_tokens; /* -1: the rest of the context */
     /* bounds */
     uint32_t n_max;                    /* choices of one prompt: 16   */
     uint32_t prompts_max;              /* 128 */
@@ -46,47 +46,46 @@ struct api_model {
     uint32_t logprobs_max;             /* 20 */
     uint32_t stop_max, stop_bytes_max; /* 16, 256 */
     uint32_t bias_max;                 /* 1024 */
-    bool     clamp_max_tokens;         /* --clamp-max-tokens: instead of the 400 */
-    bool     priority;                 /* priority scheduling is on: non-zero priority is allowed */
+    bool     clamp_max_tokens;         /* --clamp-max-tokens: cut max_tokens instead of a 400 */
+    bool     priority;                 /* --enable-priority: a priority other than 0 is allowed */
 };
 
-/* The dialects that routes may name. The row is private to api/ (dialect.h). */
+/* The dialects for the route table. The struct is private to api/ (dialect.h). */
 struct dialect;
 extern const struct dialect dialect_chat, dialect_completion, dialect_lmi, dialect_lmi_events, dialect_tgi,
     dialect_invocation;
 
 struct call_choice {       /* index = prompt * n + i */
-    struct eng_choice eng; /* arrays in the call's arena (or mmap'd when large), made by call_prepare */
+    struct eng_choice eng; /* its arrays lie in the call's arena, or in `map` if large; made by call_prepare */
     struct detok      detok;
-    struct buf        text;  /* not streaming: what was said so far */
-    uint32_t          n_fed; /* tokens of eng that went through answer_feed */
-    uint32_t
-        n_said; /* of those, tokens whose text and logprobs are out or in text: the last one may wait for its end */
-    uint32_t        n_used; /* tokens that count in usage */
-    uint32_t        room;   /* tokens it may get */
-    enum eng_finish finish; /* as answer_choice_end was told */
-    bool            begun, ended;
-    uint32_t        text_chars;          /* characters so far (text_offset) */
-    struct buf      lp;                  /* not streaming: logprobs JSON so far */
-    struct parts   *parts;               /* where the answer may hold more than text; in the arena; else NULL */
-    struct buf      reason, tool_calls;  /* not streaming: reasoning, and calls as the dialect writes them */
-    uint32_t        n_reasoning, n_call; /* tokens of reasoning; calls that were opened */
-    uint64_t        t_last_us;
+    struct buf        text;   /* not streaming: the text so far */
+    uint32_t          n_fed;  /* tokens of eng that answer_feed has taken */
+    uint32_t          n_said; /* those of n_fed whose text and logprobs were written; the last token may be held back */
+    uint32_t          n_used; /* tokens that count in usage */
+    uint32_t          room;   /* tokens it may get */
+    enum eng_finish   finish; /* from answer_choice_end */
+    bool              begun, ended;
+    uint32_t          text_chars;          /* characters so far (text_offset) */
+    struct buf        lp;                  /* not streaming: logprobs JSON so far */
+    struct parts     *parts;               /* where the answer may hold more than text; in the arena; else NULL */
+    struct buf        reason, tool_calls;  /* not streaming: reasoning, and calls as the dialect writes them */
+    uint32_t          n_reasoning, n_call; /* tokens of reasoning; calls that were opened */
+    uint64_t          t_last_us;
 };
 struct call_prompt {
     const char     *text;
     size_t          n_text; /* completions: as given; NULL: ids were given, or chat */
     const char     *echo;
-    size_t          n_echo; /* completions with echo: the text that comes back */
+    size_t          n_echo; /* completions with echo: the text to return */
     uint32_t       *id;
     uint32_t        n_id;
     float          *lp;
     uint32_t       *lp_rank;
-    struct eng_top *lp_top; /* prompt logprobs, when asked */
+    struct eng_top *lp_top; /* prompt logprobs, if asked for */
     uint32_t        n_cached, n_cached_host, n_cached_store, n_pinned;
 };
 
-/* What only call_parse and call_prepare look at: values as the body has them. */
+/* Values of the body as given, used by call_parse and call_prepare only. */
 struct call_ask {
     const json_t *model, *messages, *prompt, *stop, *bias, *stop_ids, *allowed_ids, *bad_words, *documents,
         *template_kwargs, *effort, *tools, *tool_choice;
@@ -101,63 +100,62 @@ struct call_ask {
 struct call {
     struct arena            arena;
     const struct api_model *model;
-    json_t                 *body;    /* parsed request; NULL from the end of call_prepare on */
+    json_t                 *body;    /* the parsed request; NULL after call_prepare */
     char                    id[144]; /* "chatcmpl-..." */
     int64_t                 created;
     uint32_t                n, n_prompt, n_choice; /* n_choice = n * n_prompt */
     struct call_prompt     *prompt;
     struct call_choice     *choice;
-    struct eng_sampling
-                s; /* the same for every prompt, but max_tokens: bounded by what each prompt leaves of the context */
-    int64_t     max_tokens;       /* asked; -1: the room left */
-    const char *max_tokens_param; /* which field asked */
-    struct detok_cfg detok;
+    struct eng_sampling     s; /* for every prompt; max_tokens is bounded by the rest of each prompt's context */
+    int64_t                 max_tokens;       /* as asked; -1: the rest of the context */
+    const char             *max_tokens_param; /* name of the field that set it */
+    struct detok_cfg        detok;
     bool stream, include_usage, continuous_usage, echo, logprobs, return_token_ids, tokens_as_ids, add_special,
         has_seed;
-    bool            score_only; /* completions: echo with max_tokens 0; the engine makes one token that nobody sees */
-    int32_t         top_logprobs, prompt_logprobs; /* -1: none */
-    int32_t         priority;
-    struct kv_salt  salt;      /* from cache_salt; the server mixes the tenant in */
-    struct kv_keep  keep;      /* prompt_cache_retention, kv_priority, kv_pin */
-    uint64_t        cache_key; /* hash of prompt_cache_key; 0: none */
-    uint64_t        n_unknown_fields;
-    const char     *echo_prefix;
-    size_t          n_echo_prefix; /* chat echo: content of the last message */
-    char            served[256];   /* the model's name as the client wrote it, or the first one */
-    struct call_ask ask;
+    bool    score_only; /* completions: echo with max_tokens 0; the engine makes one token, which is not returned */
+    int32_t top_logprobs, prompt_logprobs; /* -1: none */
+    int32_t priority;
+    struct kv_salt            salt;      /* from cache_salt; the server mixes the tenant in */
+    struct kv_keep            keep;      /* prompt_cache_retention, kv_priority, kv_pin */
+    uint64_t                  cache_key; /* hash of prompt_cache_key; 0: none */
+    uint64_t                  n_unknown_fields;
+    const char               *echo_prefix;
+    size_t                    n_echo_prefix; /* chat echo: content of the last message */
+    char                      served[256];   /* the model's name as the client wrote it, or the first served name */
+    struct call_ask           ask;
     const struct dialect     *dialect;
-    void                     *own;            /* the dialect's: what its writers keep, in the arena */
-    const char               *role;           /* chat: of the answer */
-    struct buf                scratch, token; /* text of one piece; of one token, for logprobs */
-    void                     *map;            /* arrays of choices and prompt logprobs, when they are large */
+    void                     *own;            /* state of the dialect's writers, in the arena */
+    const char               *role;           /* chat: role of the answer */
+    struct buf                scratch, token; /* scratch: text of a piece; text of a token, for logprobs */
+    void                     *map;            /* large arrays of choices and prompt logprobs */
     size_t                    map_bytes;
     bool                      return_prompt_text;
     const struct calls_tools *tools;         /* what may be called, in the arena; NULL: calls are not looked for */
     bool                      one_call;      /* parallel_tool_calls false: the answer ends behind the first call */
     bool                      ask_reasoning; /* include_reasoning */
     bool                      reasons;       /* the prompt leaves reasoning open */
-    struct guard              guard;         /* chat: words of users that spell control tokens */
+    struct guard              guard;         /* chat: control tokens spelled in users' text */
     struct buf                rendered;      /* chat: the prompt as text, kept for return_prompt_text */
-    size_t                    prompt_bytes;  /* of text that call_prepare must tokenise: large goes to a text worker */
+    size_t                    prompt_bytes;  /* bytes of text to tokenise; large ones go to a text worker */
 };
 
-/* Of what a client sends: the members of its objects, and the memory that its values take as a tree. */
+/* Bounds of a body: members of its objects, and memory of its tree. */
 enum { CALL_MEMBERS_MAX = 256 << 10, CALL_TREE_BYTES_MAX = 256 << 20 };
 extern const struct json_bounds call_bounds;
 
-/* The dialect that a body is in: *d, unless that row only chooses. Then *d is replaced. ST_INVALID with *e. */
+/* Replaces *d by the dialect of the body, if *d is a row that only chooses (dialect.pick). ST_INVALID with *e. */
 enum status call_pick(const struct dialect **d, const char *body, size_t n_body, enum lmi_form form,
                       struct api_error *e);
-/* What call_parse will take for the tree of this body, until call_prepare is done; of fields that nobody reads nothing
- * is built. Or *e, the same as call_parse would say. */
+/* Bytes that call_parse will use for the tree of this body, until call_prepare has finished. Fields that are not read do
+ * not count. On error *e, as from call_parse. */
 enum status call_weigh(const struct dialect *d, const char *body, size_t n_body, uint64_t *bytes_out,
                        struct api_error *e);
-/* request_id: X-Request-Id when the client sent a clean one, or what the server made; NULL: one is drawn. body is not
- * needed afterwards. ST_OK, ST_INVALID or ST_NOMEM with *e. */
+/* request_id: a valid X-Request-Id of the client, or the server's id; NULL: a random one. body is not used afterwards.
+ * ST_OK; ST_INVALID or ST_NOMEM with *e. */
 enum status call_parse(struct call *c, const struct dialect *d, const struct api_model *m, const char *body,
                        size_t n_body, const char *request_id, struct api_error *e);
 enum status call_prepare(struct call *c, struct api_error *e);
-/* the tree, where call_parse or call_prepare failed: before call_free, if that is later */
+/* Frees the tree after a failed call_parse or call_prepare, if call_free comes later. */
 void call_drop_body(struct call *c);
 
 void call_free(struct call *c);
@@ -166,6 +164,6 @@ void call_free(struct call *c);
 enum status api_tokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
 enum status api_detokenize(const struct api_model *m, const char *body, size_t n, struct buf *out, struct api_error *e);
 void        api_models(const struct api_model *m, struct buf *out);
-/* What a client with a tokenizer of its own wants to know: the class, the named special tokens, the template. */
+/* For clients with a tokenizer of their own: the class, the named special tokens, the template. */
 void        api_tokenizer_info(const struct api_model *m, struct buf *out);
 enum status api_model_card(const struct api_model *m, const char *id, size_t n, struct buf *out, struct api_error *e);

@@ -1,5 +1,5 @@
-/* boot: from the options to a running engine: source, hparams, tokenizer, template, ranks, engine. Built bottom-up,
- * freed top-down. boot_text -> boot_engine -> boot_free.   Thread: the loader, then main. */
+/* boot: makes a running engine from the options: source, hyperparameters, tokenizer, template, ranks, engine. Built
+ * bottom-up, freed top-down. boot_text -> boot_engine -> boot_free.   Thread: the loader, then main. */
 #pragma once
 #include "api/call.h"
 #include "api/family.h"
@@ -22,30 +22,30 @@ struct boot {
     struct tmpl         *tmpl;
     struct family        family;
     struct api_model     model;
-    const char          *name[1]; /* when --served-model-name is not given */
+    const char          *name[1]; /* default of --served-model-name */
     char                 fingerprint[80], own_name[256];
-    struct cluster       cluster;  /* the caller's, before boot_text, with these two */
+    struct cluster       cluster;  /* this and the next two: set by the caller before boot_text */
     struct takeover     *takeover; /* or NULL */
     struct auth         *auth;
     struct nodes        *nodes; /* atomic; NULL: one node */
     struct rank_team    *team;
     struct engine       *engine;
-    struct probe        *probe; /* with the engine */
+    struct probe        *probe; /* exists if engine does */
     struct boot_tiers   *tiers; /* or NULL */
     uint32_t             n_block;
     uint64_t             block_bytes, kv_bytes;
     enum dev_kind        device;
-    uint32_t             seqs, rows; /* config_sizes */
+    uint32_t             seqs, rows; /* from config_sizes */
     char                 cache_info[600];
     bool                 spec_loaded;
     char                 packed_dir[CONFIG_DIR_BYTES];
-    char                 err[1024]; /* one line: what was found, what is needed */
+    char                 err[1024]; /* one line: the value found and the value needed */
 
     struct source_object *src_object; /* behind src; NULL: no object store */
 };
 
-/* Everything but the ranks: the model's text side and its hparams. b: zero but for what is the caller's. Returns 0, or
- * an exit code with b->err. */
+/* Loads everything but the ranks: hyperparameters, tokenizer, template. b: zero, except the members that the caller sets.
+ * Returns 0, or an exit code with b->err. */
 int boot_text(struct boot *b, const struct config *cfg);
 /* Loads the weights and starts the engine. progress may be NULL. */
 typedef void boot_progress(void *ctx, uint64_t done, uint64_t total);
@@ -54,9 +54,9 @@ int          boot_engine(struct boot *b, boot_progress *progress, void *ctx);
 int  boot_tiers_plan(struct boot *b); /* before the weights are loaded: keys, sizes, folders */
 int  boot_tiers_open(struct boot *b, const struct kv_tiers_cfg **tiers_out);
 void boot_tiers_free(struct boot *b); /* after the engine */
-/* boot_hand.c: asks the server before for the KV in its host memory */
+/* boot_hand.c: asks the previous server for the KV in its host memory */
 void boot_hand_ask(struct boot *b, struct kv_tiers_cfg *c);
-/* and gives that to the next. h stays until takeover_close. */
+/* The hand-over to the next server. Must stay valid until takeover_close. */
 struct boot_hand {
     struct boot   *boot;
     struct server *srv;
@@ -64,7 +64,7 @@ struct boot_hand {
 struct takeover_ops boot_hand_ops(struct boot_hand *h);
 struct gen_engine   boot_gen_engine(struct boot *b);
 uint32_t            boot_ranks_here(const struct boot *b); /* ranks of this process */
-bool                boot_helps(const struct boot *b);      /* not node 0: no engine, steps come from there */
-/* Any thread, while loading too: NODES_OK where there is one node. */
+bool boot_helps(const struct boot *b); /* true on nodes other than 0: no engine, node 0 sends the steps */
+/* Any thread, also while loading. NODES_OK with one node. */
 enum nodes_state boot_nodes_state(const struct boot *b);
 void             boot_free(struct boot *b);

@@ -1,4 +1,4 @@
-/* config: what the options say (server/options.h has their table).   Thread: main, then const.
+/* config: the values of the options (server/options.h has their table).   Thread: main, then const.
  * config_parse -> config_check -> (const for all threads) -> config_free.
  * Later sources win: defaults, then SageMaker's where it is the platform (config_sagemaker.h), then the config file,
  * then the environment, then flags. */
@@ -19,12 +19,12 @@ struct str_list {
 
 enum {
     CUDA_DEVICES_MAX = 64,
-    CONFIG_DIR_BYTES = 1024, /* of the folder of --packed-cache, with its end */
+    CONFIG_DIR_BYTES = 1024, /* length of --packed-cache's folder, with the terminating NUL */
     KEY_BYTES_PUBLIC_MIN =
-        16, /* of an API key where others than this machine reach the server: what is shorter can be guessed */
+        16, /* shortest API key if other machines can reach the server; shorter keys can be guessed */
 };
 
-/* The words of options that no lower floor has an enum for. */
+/* Enums of options that no lower floor defines. */
 enum load_format { LOAD_AUTO, LOAD_DUMMY };
 enum sampling_defaults { SAMPLING_OF_MODEL, SAMPLING_NEUTRAL };
 enum half_close { HALF_CLOSE_CANCEL, HALF_CLOSE_SERVE };
@@ -47,18 +47,18 @@ struct config {
     uint32_t          tensor_parallel, threads;
     /* cuda */
     double             gpu_memory_utilization;
-    struct str_list    cuda_device; /* numbers, ordinals of CUDA devices */
+    struct str_list    cuda_device; /* ordinals of CUDA devices */
     bool               deterministic, enforce_eager, pdl;
     const char        *gemm_file, *cublaslt;
     enum dev_comm      collectives;
     enum dev_symmetric nccl_symmetric;
-    /* nodes: as cluster.h reads them */
+    /* nodes: cluster.h interprets them */
     uint32_t    nnodes, node_rank;
     const char *master_addr, *cluster_key, *cluster_key_file;
     bool        cluster_insecure;
     /* engine */
     uint32_t        max_model_len, prefill_chunk, block_size;
-    uint32_t        max_num_seqs, max_batch_tokens; /* 0: auto, as config_sizes says */
+    uint32_t        max_num_seqs, max_batch_tokens; /* 0: auto, see config_sizes */
     uint64_t        kv_bytes;
     double          kv_gib;
     bool            prefix_caching, priority, clamp_max_tokens;
@@ -68,14 +68,14 @@ struct config {
     struct str_list kv_peer;                           /* HOST:PORT */
     const char     *kv_peer_listen, *kv_peer_key_file; /* "": none */
     unsigned        kv_peer_transport;                 /* enum peer_transport */
-    struct str_list kv_nvme;                           /* DIR:GIB, as config_dir_gib reads it */
+    struct str_list kv_nvme;                           /* DIR:GIB, for config_dir_gib */
     const char     *packed_cache;                      /* DIR[:GIB], as config_shared reads it */
-    const char     *kv_shared_name;                    /* "": of host and port */
+    const char     *kv_shared_name;                    /* "": made of host and port */
     const char     *kv_shared;                         /* DIR[:GIB], as config_shared reads it */
     const char     *kv_object;                         /* a URL, as object_open reads it; "": none */
     double          kv_object_gib;
     const char     *object_endpoint, *object_region;      /* "": of the environment */
-    struct str_list kv_mac_key_file, kv_encrypt_key_file; /* the first to write with, all to read with */
+    struct str_list kv_mac_key_file, kv_encrypt_key_file; /* files are written with the first key and read with all */
     bool            kv_encrypt;
     uint32_t        queue_requests, queue_tokens, request_timeout_s;
     /* server */
@@ -104,7 +104,7 @@ struct config {
     enum old_metrics old_metrics;
     const char      *otlp_endpoint; /* "": no traces */
     double           otlp_ratio;
-    /* what to do */
+    /* commands */
     const char     *config_file;
     struct str_list told; /* a line each: what has no effect here, and other things to know of the options */
     bool            help, version, healthcheck, list_devices;
@@ -116,19 +116,20 @@ struct config {
 /* Returns 0, or the exit code (64) with one line in err. argv[0] is skipped; a leading word "serve" is accepted, and a
  * word after it is the model. environ_in: NAME=value strings, NULL-terminated. */
 int config_parse(struct config *c, int argc, char *const *argv, char *const *environ_in, char *err, size_t err_bytes);
-/* What no single option can know: combinations, what this machine has, and the safety of the address. 0; else 64, or 78
- * for --packed-cache, with one line in err. */
+/* Checks combinations of options, the machine's abilities, and the safety of the address. Returns 0, or 64 (78 for
+ * --packed-cache) with one line in err. */
 int config_check(const struct config *c, char *err, size_t err_bytes);
-/* Sequences at one time and the token budget of a step: as given, and what was not is as large as what was. */
+/* The number of running sequences and the token budget of a step: as given, or defaults that are at least as large as a
+ * given one needs. */
 enum { CONFIG_SEQS_MAX_AUTO = 256 };
 void config_sizes(const struct config *c, bool gpu, uint32_t *seqs_out, uint32_t *rows_out);
 bool config_is_loopback(const char *host);
-/* The GPUs of --cuda-device, at most max; their number, or -1 with one line in err. */
+/* The GPUs of --cuda-device, at most max. Returns their number, or -1 with one line in err. */
 int config_cuda_ordinals(const struct config *c, int *out, int max, char *err, size_t err_bytes);
-/* "DIR:GIB": false when it is not. */
+/* Parses "DIR:GIB". false: another form. */
 bool config_dir_gib(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out);
-/* "DIR" or "DIR:GIB": false when it is neither. Without a share it is 64 GiB. */
+/* Parses "DIR" or "DIR:GIB"; without GIB the share is 64 GiB. false: another form. */
 bool config_shared(const char *text, char *dir_out, size_t dir_bytes, uint64_t *bytes_out);
-/* Overwrites keys in argv and the environment strings, where ps and /proc would show them. */
+/* Overwrites keys in argv and in the environment strings, because ps and /proc show these. */
 void config_wipe_keys(int argc, char **argv, char **environ_in);
 void config_free(struct config *c);

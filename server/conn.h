@@ -16,33 +16,34 @@
 
 struct bufferevent;
 
-/* What answers a request that takes time: embedded in it, and named by conn.work from the handler until the answer is
- * complete. */
+/* The work behind a request that takes time. Embedded in the struct of that work; conn.work points to it from the handler
+ * until the answer is complete. */
 struct conn_work {
-    void (*gone)(struct conn_work *w);     /* the connection is gone: cancel, and forget it */
-    void (*writable)(struct conn_work *w); /* the socket took what was pending, or enough of it; may be NULL */
-    void (*tick)(struct conn_work *w, uint64_t now_us); /* every few seconds; must not end the answer; may be NULL */
+    void (*gone)(struct conn_work *w);     /* the connection has closed: cancel the work and drop the pointer to it */
+    void (*writable)(struct conn_work *w); /* the pending output fell to the low-water mark; may be NULL */
+    void (*tick)(struct conn_work *w,
+                 uint64_t          now_us); /* called every few seconds; must not end the answer; may be NULL */
 };
 
 enum conn_state { CONN_HEAD, CONN_BODY, CONN_WAIT, CONN_FLUSH, CONN_LINGER };
 
 /* The request being read or answered. */
 struct request {
-    const struct route  *route; /* NULL: refused before it was known */
-    unsigned             method, minor;
-    bool                 keep_alive, id_given, open; /* open: a request is being read or answered */
-    bool                 let_in;                     /* its route is not for anyone, and it may use it */
-    char                 id[129];                    /* X-Request-Id, the client's or ours */
-    uint64_t             tenant;                     /* 0: anonymous */
-    uint64_t             t_start_us;                 /* its head was complete */
-    char                *arg;                        /* rest of the path of a ROUTE_PREFIX row; malloc'd */
-    char                *answer_head;                /* lines that any answer's head carries, or NULL; malloc'd */
-    bool                 events;                     /* it accepts text/event-stream */
-    char                 session[SESSION_ID_BYTES];  /* of SageMaker, open; "": none */
-    int16_t              cors;                       /* index into --cors-origin; -1: none */
-    int                  status;                     /* of the answer; 0: none yet */
-    uint64_t             body_bytes, out_begin;      /* of its body; conn.out_bytes before the answer */
-    enum orca_format     orca;                       /* of the load report that it asks for */
+    const struct route *route; /* NULL: refused before the route was known */
+    unsigned            method, minor;
+    bool                keep_alive, id_given, open; /* open: a request is being read or answered */
+    bool                let_in;                     /* its route needs authorization, and it has it */
+    char                id[129];                    /* X-Request-Id, from the client or made here */
+    uint64_t            tenant;                     /* 0: anonymous */
+    uint64_t            t_start_us;                 /* time at which its head was complete */
+    char               *arg;                        /* rest of the path of a ROUTE_PREFIX row; malloc'd */
+    char               *answer_head;                /* header lines for any answer to it, or NULL; malloc'd */
+    bool                events;                     /* it accepts text/event-stream */
+    char                session[SESSION_ID_BYTES];  /* of SageMaker, open; "": none */
+    int16_t             cors;                       /* index into --cors-origin; -1: none */
+    int                 status;                     /* of the answer; 0: none yet */
+    uint64_t body_bytes, out_begin; /* body_bytes: size of its body; out_begin: conn.out_bytes before the answer */
+    enum orca_format     orca;      /* form of the load report that it asks for */
     struct trace_context trace;
     char                *trace_state; /* malloc'd, or NULL */
 };
@@ -51,54 +52,54 @@ struct conn {
     struct io          *io;
     struct bufferevent *bev;
     struct peer         peer;
-    uint64_t            tenant_seen; /* whose key was last found right here; 0: nobody's */
+    uint64_t            tenant_seen; /* tenant of the last valid key on this connection; 0: none */
     struct list         node, unsent;
-    struct list         still;       /* in io.unread: holds bytes that its client does not take */
-    struct list         idle, fresh; /* in io.idle: between requests; in io.fresh: no whole head yet */
+    struct list         still;       /* in io.unread: has bytes that its client does not read */
+    struct list         idle, fresh; /* links of io.idle (between requests) and io.fresh (no complete head yet) */
     struct wheel_node   timer;
     struct http         http;
     struct request      req;
     struct buf          body;
     uint64_t            body_charge; /* taken from server.bodies */
     uint64_t            body_read;
-    struct conn_work   *work; /* what answers in WAIT, if it takes time */
+    struct conn_work   *work; /* in WAIT: the work behind the answer, if it takes time */
     enum conn_state     state;
     uint64_t            t_state_us, t_read_us, t_drain_us;
-    uint64_t            out_bytes, out_drained; /* ever given to the socket's buffer; of those, gone */
-    uint64_t            held, held_drained;     /* of unread.h: bytes that are counted, and out_drained then */
+    uint64_t            out_bytes, out_drained; /* bytes ever queued for the socket; those that were written */
+    uint64_t            held, held_drained;     /* for unread.h: the counted bytes, and out_drained at that time */
     enum unread_class   held_class;
     uint64_t            n_linger;
     uint32_t            n_request;
-    bool                writing; /* the socket was full: libevent writes until the output is empty */
+    bool                writing; /* the socket was full; libevent writes until the output is empty */
     bool stream, chunked_out, close_after, linger_after, eof, in_loop, rejected, partial, counted, watched;
     bool in_body; /* counted in server.n_body */
 };
 
 void conn_open(struct io *io, int fd);
-void conn_free(struct conn *c);      /* at once; what runs for it is canceled */
+void conn_free(struct conn *c);      /* at once; cancels its work */
 void conn_reset(struct conn *c);     /* the same, with RST: for a client that does not read */
-void conn_flush(struct conn *c);     /* tries to write what is pending; may free c */
-void conn_close_idle(struct io *io); /* all that wait between requests (drain) */
+void conn_flush(struct conn *c);     /* tries to write the pending output; may free c */
+void conn_close_idle(struct io *io); /* closes all idle connections (drain) */
 void conn_timer(struct wheel_node *n, uint64_t now_us);
 
 /* ---- for handlers ---- */
 void conn_respond(struct conn *c, int status, const char *content_type, const void *body, size_t n);
 void conn_respond_with(struct conn *c, int status, const char *content_type, const char *more_headers, const void *body,
                        size_t n);
-void conn_error(struct conn *c, const struct api_error *e);          /* logged with its reason, rate-limited */
-void conn_error_unlogged(struct conn *c, const struct api_error *e); /* for who logs it with more */
+void conn_error(struct conn *c, const struct api_error *e);          /* also logs it with its reason, rate-limited */
+void conn_error_unlogged(struct conn *c, const struct api_error *e); /* for callers that log it themselves */
 /* " param=.. reason=\"..\"" for a log line, without the client's words. Returns out. */
 enum { ERROR_WHY_MAX = 1000, ERROR_LINES_PER_SECOND = 20 };
 const char *conn_error_why(const struct api_error *e, char *out, size_t bytes);
 void conn_fail(struct conn *c, int http, const char *param, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void conn_stream_begin(struct conn *c, const char *content_type);
 void conn_stream_put(struct conn *c, const char *p, size_t n);
-void conn_stream_end(struct conn *c, bool clean);      /* not clean: no last chunk, and the connection closes */
+void conn_stream_end(struct conn *c, bool clean);      /* clean false: sends no last chunk and closes the connection */
 size_t conn_pending(const struct conn *c);             /* bytes not yet taken by the socket */
-void   conn_set_low_water(struct conn *c, size_t low); /* work->writable is called when pending falls to it */
+void   conn_set_low_water(struct conn *c, size_t low); /* work->writable is called when conn_pending falls to it */
 void   conn_release_body(struct conn *c);
-/* Moves the body, and what it took from server.bodies, to a handler that will give that back with conn_give_body, on
- * any thread. */
+/* Moves the body and its share of server.bodies to the handler, which returns the share with conn_give_body, on any
+ * thread. */
 uint64_t conn_take_body(struct conn *c, struct buf *body_out);
 void     conn_give_body(struct server *s, struct buf *body, uint64_t charge);
-uint64_t conn_who(const struct conn *c); /* for text_job: the key of the request, or the address */
+uint64_t conn_who(const struct conn *c); /* for text_job: a number for the request's key, or for its address */

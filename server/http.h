@@ -1,7 +1,6 @@
-/* http: raw bytes -> one request at a time, through scan.c and llhttp, both strict.   Thread: the connection's io
- * thread. http_begin -> http_head (with the head so far, again and again) -> http_body* until complete -> http_begin
- * ...
- * Everything that is refused here leaves the framing in doubt, so the connection closes after the answer. */
+/* http: parses raw bytes into one request at a time, with scan.c and llhttp, both strict.   Thread: the connection's io
+ * thread. http_begin -> http_head (repeatedly, with the head so far) -> http_body* until complete -> http_begin ...
+ * After an error here the framing is in doubt, so the connection closes after the answer. */
 #pragma once
 #include "api/error.h"
 #include "base/buf.h"
@@ -24,21 +23,21 @@ enum http_method_bit {
     M_OTHER = 128
 };
 
-const char *http_method_name(unsigned method); /* of one bit */
+const char *http_method_name(unsigned method); /* method: one bit */
 
 struct http_field {
     struct slice name, value;
-}; /* value without outer blanks */
+}; /* value: without surrounding blanks */
 
-/* What the head said. Slices point into the caller's bytes. */
+/* A parsed head. Slices point into the caller's bytes. */
 struct http_head {
     unsigned     method; /* one enum http_method_bit */
     unsigned     minor;  /* of HTTP/1.x */
     struct slice target, path, query;
     bool         keep_alive, chunked, has_length, expect, expect_unknown;
     uint64_t     length;
-    struct slice host;          /* without the port; empty on 1.0 without one */
-    uint32_t     n_auth, n_key; /* how many Authorization and x-api-key fields */
+    struct slice host;          /* without the port; empty if an HTTP/1.0 request has none */
+    uint32_t     n_auth, n_key; /* number of Authorization and of x-api-key fields */
     struct slice authorization, api_key, content_type, content_encoding, request_id, origin, orca, traceparent,
         tracestate;
     uint32_t          n_content_type, n_content_encoding, n_request_id, n_traceparent;
@@ -50,21 +49,22 @@ struct http {
     llhttp_t          ll;
     struct scan_head  scan;
     struct scan_chunk chunk;
-    uint64_t          left; /* Content-Length not yet read */
+    uint64_t          left; /* bytes of Content-Length still to read */
     bool              chunked, complete;
-    struct http_head *head; /* while http_head runs  */
-    struct buf       *body; /* while http_body runs; NULL: thrown away */
+    struct http_head *head; /* set during http_head  */
+    struct buf       *body; /* set during http_body; NULL: the body is discarded */
 };
 
 void http_begin(struct http *h);
-/* p[0..n): all bytes of the head so far. 0: more needed. 1: *head filled, *used_out bytes are the head. -1: *e says why
- * not. */
+/* p[0..n): all bytes of the head so far. 0: more bytes are needed. 1: *head is filled, and the head has *used_out bytes.
+ * -1: refused with *e. */
 int http_head(struct http *h, const char *p, size_t n, struct http_head *head, size_t *used_out, struct api_error *e);
-/* Takes bytes of the body. 0: more needed. 1: the request is complete. -1: *e. body NULL: counted and dropped. */
+/* Takes bytes of the body. 0: more bytes are needed. 1: the request is complete. -1: refused with *e. body NULL: bytes are
+ * counted and discarded. */
 int  http_body(struct http *h, const char *p, size_t n, uint64_t body_max, struct buf *body, size_t *used_out,
                struct api_error *e);
-bool http_has_body(const struct http *h); /* after the head: some body bytes follow */
+bool http_has_body(const struct http *h); /* call after the head: true if a body follows */
 
-bool        slice_is(struct slice s, const char *text); /* equal, ASCII case ignored */
+bool        slice_is(struct slice s, const char *text); /* equal, ignoring ASCII case */
 bool        slice_is_id(struct slice s);                /* 1 to 128 letters, digits, '.', '_' and '-' */
 const char *http_status_text(int status);

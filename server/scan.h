@@ -1,34 +1,33 @@
-/* scan: the strict grammar of HTTP/1 framing over raw bytes, beside llhttp. Both must agree on every byte: older llhttp
- * takes bare LF, spaces before a chunk's CRLF and leading zeros, and a proxy in front may not (RFC 9112; request
- * smuggling).
- * scan_head grows with the head as it comes; scan_chunk walks a chunked body.   Thread: the owner. Results are http
- * codes. */
+/* scan: a strict parser of HTTP/1 framing over raw bytes, besides llhttp. Both must accept every byte, because older llhttp
+ * accepts bare LF, spaces before a chunk's CRLF and leading zeros, and a proxy in front may not (RFC 9112; request
+ * smuggling). scan_head parses the head as it arrives; scan_chunk walks through a chunked body.   Thread: the owner.
+ * Errors are HTTP status codes. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    HTTP_URI_MAX = 2048,                /* else 414 */
-    HTTP_FIRST_MAX = HTTP_URI_MAX + 40, /* the request line with method and version */
-    HTTP_LINE_MAX = 8192,               /* one header line, else 431 */
+    HTTP_URI_MAX = 2048,                /* above: 414 */
+    HTTP_FIRST_MAX = HTTP_URI_MAX + 40, /* longest request line, with method and version */
+    HTTP_LINE_MAX = 8192,               /* one header line; above: 431 */
     HTTP_HEADERS_MAX = 100,
     HTTP_FIELDS_MAX = 16384, /* all header lines */
     HTTP_HEAD_MAX = 2 + HTTP_FIRST_MAX + HTTP_FIELDS_MAX + 2,
     HTTP_TRAILER_MAX = 8192,
-    HTTP_CHUNK_EXT_MAX = 4096,   /* of a whole body */
-    HTTP_CHUNK_OVERHEAD = 102400 /* framing bytes after which a quarter of the body must be payload */
+    HTTP_CHUNK_EXT_MAX = 4096,   /* extensions of a whole body */
+    HTTP_CHUNK_OVERHEAD = 102400 /* framing bytes from which on at least a quarter of the body must be payload */
 };
 
 struct scan_head {
-    size_t   start;  /* of the request line: after one empty line */
-    size_t   line;   /* where the line being read starts */
+    size_t   start;  /* offset of the request line, which may follow one empty line */
+    size_t   line;   /* offset of the current line */
     size_t   seen;   /* no LF before this */
-    size_t   fields; /* where the header lines start */
+    size_t   fields; /* offset of the header lines */
     uint32_t n_line;
 };
-/* p[0..n): all bytes of the head so far (the same bytes as before, and more). 0: more is needed; 1: complete, *n_out
- * bytes long; else the http code to refuse it with. */
+/* p[0..n): all bytes of the head so far (those of the previous call and more). 0: more bytes are needed; 1: complete,
+ * *n_out bytes long; else the HTTP status for the refusal. */
 int scan_head(struct scan_head *s, const char *p, size_t n, size_t *n_out);
 
 enum scan_chunk_state {
@@ -55,10 +54,10 @@ enum scan_chunk_state {
 struct scan_chunk {
     enum scan_chunk_state st;
     uint32_t              n_digit, n_ext, n_trailer;
-    uint64_t              left; /* of this chunk's data */
+    uint64_t              left; /* bytes left of this chunk's data */
     uint64_t              payload, overhead;
 };
-/* Walks up to n bytes. *n_out: how many were taken; *feed_out: how many of them, from the start, the parser may see
- * (extensions and trailers are kept from it: they are dropped). Stops after each run, so call it until all is taken. 0:
- * more; 1: the body is complete; else the http code. payload_max: above it 413. */
+/* Walks through up to n bytes. *n_out: number of bytes consumed; *feed_out: how many of these, from the start, go to
+ * llhttp. Extensions and trailers are dropped. It stops after each run, so call it until all bytes are consumed. 0: more
+ * bytes are needed; 1: the body is complete; else the HTTP status. payload_max: more payload is a 413. */
 int scan_chunk(struct scan_chunk *s, const char *p, size_t n, uint64_t payload_max, size_t *n_out, size_t *feed_out);

@@ -31,38 +31,39 @@
 
 struct takeover;
 
-/* What the old one does of it. All from the thread of its own. */
+/* The old server's part. All functions run on the takeover thread. */
 struct takeover_ops {
     void *ctx;
     bool (*shape)(void *ctx, struct kv_hand_shape *out); /* false: there is no host tier */
-    /* Returns when it is so: ST_OK and the fds, not moved; ST_TIMEOUT, ST_NOMEM: then it must be thawed. */
+    /* Returns after the freeze: ST_OK and the fds, still owned by the callee; after ST_TIMEOUT or ST_NOMEM call thaw. */
     enum status (*freeze)(void *ctx, int *slab_fd_out, int *index_fd_out);
     void (*thaw)(void *ctx);
-    void (*away)(void *ctx); /* another serves: accept no more, write no more; let go of what it needs */
-    void (*back)(void *ctx); /* it died: go on */
+    void (*away)(void *ctx); /* another server serves: stop accepting and writing, release what it needs */
+    void (*back)(void *ctx); /* that server has died: serve again */
 };
 
-/* main. Meets the server that runs at path; none: takeover_follows is false. Returns 0, or an exit code with one line
- * in err. */
+/* Main thread. Connects to the server at path; if there is none, takeover_follows is false. Returns 0, or an exit code with
+ * one line in err. */
 int  takeover_open(const char *path, uint32_t seconds_max, struct takeover **t_out, char *err, size_t err_bytes);
 bool takeover_follows(const struct takeover *t); /* NULL: no */
-int  takeover_listener(struct takeover *t);      /* moves the socket that was handed over; -1: none */
+int  takeover_listener(struct takeover *t);      /* moves the listening socket to the caller; -1: none */
 enum { TAKEOVER_SECRET = 32 };
-/* The loader: true: the slab and the index of the old one, moved, and the secret of its tenants' salts. Else why says
- * why not. */
+/* Loader thread. true: slab and index of the old server, owned by the caller, and the secret of its tenants' salts. false:
+ * the reason in why. */
 bool takeover_slab(struct takeover *t, const struct kv_hand_shape *shape, int *slab_fd_out, int *index_fd_out,
                    unsigned char secret_out[TAKEOVER_SECRET], char *why, size_t why_bytes);
-/* main, while loading. 0: go on; 1: the old one has died, and this is the server now; else an exit code with one line
- * in err. */
+/* Main thread, while loading. 0: continue; 1: the old server has died and this one is the server now; else an exit code
+ * with one line in err. */
 int takeover_watch(struct takeover *t, char *err, size_t err_bytes);
-/* main, ready. Returns 0 when this is the server: accept now, then takeover_serve; else an exit code. */
+/* Main thread, when ready. 0: this is the server now; accept connections, then call takeover_serve. Else an exit code. */
 int takeover_commit(struct takeover *t, char *err, size_t err_bytes);
-/* main: listens on path for who follows, and tells the old one that it may go. Errors: a warning, and no takeover from
- * this one. */
+/* Main thread. Listens on path for the next server and tells the old one that it may end. An error is a warning; this
+ * server then cannot be taken over. */
 void takeover_serve(struct takeover *t, int listen_fd, const unsigned char secret[TAKEOVER_SECRET],
                     const struct takeover_ops *ops);
-bool takeover_given(const struct takeover *t); /* any thread: another serves now. NULL: no */
-/* main: this one is told to end: whoever drained for it need not come back, and it does not come back itself. false:
- * the first time. */
+bool takeover_given(const struct takeover *t); /* any thread: another server serves now. NULL: false */
+/* Main thread: this server was told to end. A server that drained for it will not resume, and this one will not resume
+ * either. false: the first call. */
 bool takeover_bye(struct takeover *t);
-void takeover_close(struct takeover *t); /* before the engine stops; joins, and removes path where it is still ours */
+void takeover_close(
+    struct takeover *t); /* call before the engine stops; joins the thread, and removes path if it is still ours */

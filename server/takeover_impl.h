@@ -1,4 +1,4 @@
-/* takeover_impl: what both sides of a takeover know.   Private to server/takeover*.c. */
+/* takeover_impl: the messages and the state of both sides of a takeover.   Private to server/takeover*.c. */
 #pragma once
 #include "server/takeover.h"
 #include <pthread.h>
@@ -27,19 +27,19 @@ struct take_msg {
     uint32_t             version, kind;
     struct kv_hand_shape shape; /* ASK */
     char                 text[200];
-    unsigned char secret[TAKEOVER_SECRET]; /* SLAB: it is in nobody's file, and the socket is its owner's alone */
+    unsigned char        secret[TAKEOVER_SECRET]; /* SLAB: never in a file; only the owner can use the socket */
 };
 
 struct takeover {
     char            path[PATH_BYTES];
     uint32_t        seconds_max;
-    int             up;     /* to the server before this one; -1: there was none */
-    int             lease;  /* memfd; byte 0 locked by who serves */
-    int             handed; /* the listening socket that came; -1: moved on */
+    int             up;     /* connection to the previous server; -1: none */
+    int             lease;  /* memfd; the serving process locks byte 0 */
+    int             handed; /* the received listening socket; -1: moved to the caller */
     pthread_mutex_t up_lock;
-    bool            alone; /* nobody before, or it has died */
+    bool            alone; /* there is no previous server, or it has died */
 
-    /* of the old one */
+    /* for the role of the old server */
     struct takeover_ops ops;
     unsigned char       secret[TAKEOVER_SECRET];
     int                 path_fd, listen_fd, stop_fd;
@@ -50,11 +50,11 @@ struct takeover {
     _Atomic bool        given, said_bye;
 };
 
-/* takeover_msg.c. limits in ms from now; ST_PEER_LOST: closed. */
+/* takeover_msg.c. Limits in ms from now. ST_PEER_LOST: the connection was closed. */
 enum status     take_send(int fd, const struct take_msg *m, const int *fds, uint32_t n_fd);
 struct take_msg take_make(enum take_kind kind, const char *text);
-/* fds_out [TAKE_FDS], -1 where none came; stop_fd: ends the waiting too (ST_CANCELED); -1: none. ST_INVALID: not this
- * protocol. */
+/* fds_out [TAKE_FDS], -1 for those not received. stop_fd: when readable, ends the wait with ST_CANCELED; -1: none.
+ * ST_INVALID: not this protocol. */
 enum status take_recv(int fd, int stop_fd, int64_t limit_ms, struct take_msg *m, int *fds_out);
 bool        take_same_user(int fd);
 void        take_close_fds(const int *fds);
@@ -62,6 +62,6 @@ bool        lease_take(int lease, int64_t limit_ms); /* false: another process h
 void        lease_drop(int lease);
 int64_t     take_now_ms(void);
 /* takeover_old.c */
-enum status take_listen(struct takeover *t); /* path_fd at path, whatever was there */
+enum status take_listen(struct takeover *t); /* binds path_fd to path, replacing what was there */
 void        take_unlisten(struct takeover *t, bool remove);
 void       *take_main(void *arg);

@@ -7,6 +7,7 @@ One line each, then `N passed, N failed, N skipped`."""
 
 import json
 import os
+import re
 import sys
 import tempfile
 
@@ -141,6 +142,18 @@ def what_needs_a_grammar_is_refused_by_name(s, x):
             assert e.param == param and "not bound" in e.message, (more, e)
         else:
             raise AssertionError(more)
+
+
+@test
+def the_readme_shows_what_comes(s, x):
+    with open(os.path.join(os.path.dirname(os.path.dirname(HERE)), "README.md"), encoding="utf-8") as f:
+        section = f.read().split("\n### Tools\n")[1].split("\n### ")[0]
+    body = json.loads(re.search(r"-d '(.*?)'\n", section, re.S).group(1))
+    shown = json.loads(re.search(r"```json\n(.*?)```", section, re.S).group(1))
+    got = s.post("/v1/chat/completions", body).json["choices"][0]
+    for m in (shown["message"], got["message"]):
+        assert len(m["tool_calls"][0].pop("id")) == 29, m
+    assert shown == {k: got[k] for k in shown}, (shown, got)
 
 
 @test

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""The tool loops of agent libraries, as their users write them, against a checkpoint that calls tools (tests/e2e/scripted.py).
+
+    run.py [--preset check] [--list requirements] [name ...]
+
+--list: those that run with the packages of that list (requirements.txt, llama_index.txt).
+One line each, then `N passed, N failed, N skipped`. Each library runs in a process of its own: what one loads does not touch another."""
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+for folder in ("e2e", "fault"):
+    sys.path.insert(0, os.path.join(os.path.dirname(HERE), folder))
+
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "%s"}}\n</tool_call>'
+ANSWER = "It is sunny in the city, 24 degrees."
+SCRIPTS = {"@weather": "<think>\nThe user asks for Rome.</think>\n\n" + CALL % "Rome", "@sunny": ANSWER, "@hello": "Hello to you too."}
+QUESTION = "How is it in Rome? @weather"
+CLIENTS, LISTS = {}, {}
+
+
+def client(fn):
+    CLIENTS[fn.__name__] = fn
+    LISTS[fn.__name__] = "requirements"
+    return fn
+
+
+def weather(city):
+    assert city == "Rome", city
+    return "@sunny"
+
+
+@client
+def openai(url):
+    """The runner that executes tools is the application's: its messages are those of the library's own documentation."""
+    import json
+
+    import openai as lib
+
+    c = lib.OpenAI(base_url=url, api_key="none", max_retries=0)
+    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {
+        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}}}]
+    messages = [{"role": "user", "content": QUESTION}]
+    for _ in range(4):
+        with c.chat.completions.stream(model="m", messages=messages, tools=tools) as s:
+            m = s.get_final_completion().choices[0].message
+        messages.append(m)
+        if not m.tool_calls:
+            assert m.content == ANSWER, m
+            return
+        for t in m.tool_calls:
+            messages.append({"role": "tool", "tool_call_id": t.id, "content": weather(**json.loads(t.function.arguments))})
+    raise AssertionError(messages)
+
+
+@client
+def langchain(url):
+    from langchain_core.messages import HumanMessage, ToolMessage
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+
+    @tool
+    def get_weather(city: str) -> str:
+        """The weather of a city."""
+        return weather(city)
+
+    bound = ChatOpenAI(base_url=url, api_key="none", model="m", max_retries=0).bind_tools([get_weather])
+    for streamed in (False, True):
+        messages = [HumanMessage(QUESTION)]
+        for _ in range(4):
+            if streamed:
+                m = None
+                for chunk in bound.stream(messages):
+                    m = chunk if m is None else m + chunk
+            else:
+                m = bound.invoke(messages)
+            messages.append(m)
+            if not m.tool_calls:
+                break
+            for t in m.tool_calls:
+                messages.append(ToolMessage(get_weather.invoke(t["args"]), tool_call_id=t["id"]))
+        assert m.content == ANSWER and len(messages) == 4, messages
+
+
+@client
+def pydantic_ai(url):
+    from pydantic_ai import Agent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.profiles.openai import OpenAIModelProfile
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    # nothing is bound to a schema here: the library is told so, as it wants to be of servers that are not OpenAI's
+    model = OpenAIChatModel("m", provider=OpenAIProvider(base_url=url, api_key="none"),
+                            profile=OpenAIModelProfile(openai_supports_strict_tool_definition=False))
+    agent = Agent(model)
+
+    @agent.tool_plain
+    def get_weather(city: str) -> str:
+        """The weather of a city."""
+        return weather(city)
+
+    assert agent.run_sync(QUESTION).output == ANSWER
+
+    async def streamed():
+        async with agent.run_stream(QUESTION) as r:
+            return await r.get_output()
+
+    assert asyncio.run(streamed()) == ANSWER
+
+
+@client
+def openai_agents(url):
+    from agents import Agent, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+    from openai import AsyncOpenAI
+
+    set_tracing_disabled(True)
+
+    @function_tool(strict_mode=False)
+    def get_weather(city: str) -> str:
+        """The weather of a city."""
+        return weather(city)
+
+    async def both():
+        model = OpenAIChatCompletionsModel(model="m", openai_client=AsyncOpenAI(base_url=url, api_key="none", max_retries=0))
+        agent = Agent(name="a", instructions="You help.", model=model, tools=[get_weather])
+        assert (await Runner.run(agent, QUESTION)).final_output == ANSWER
+        r = Runner.run_streamed(agent, QUESTION)
+        async for _ in r.stream_events():
+            pass
+        assert r.final_output == ANSWER, r
+
+    asyncio.run(both())
+
+
+@client
+def llama_index(url):
+    from llama_index.core.agent.workflow import FunctionAgent
+    from llama_index.core.tools import FunctionTool
+    from llama_index.llms.openai_like import OpenAILike
+
+    def get_weather(city: str) -> str:
+        """The weather of a city."""
+        return weather(city)
+
+    async def ask():
+        llm = OpenAILike(model="m", api_base=url, api_key="none", is_chat_model=True, is_function_calling_model=True, context_window=16000, max_retries=0)
+        for streaming in (False, True):
+            agent = FunctionAgent(tools=[FunctionTool.from_defaults(fn=get_weather)], llm=llm, streaming=streaming)
+            answer = await agent.run(QUESTION)
+            assert str(answer) == ANSWER, answer
+
+    asyncio.run(ask())
+
+
+LISTS["llama_index"] = "llama_index"  # it wants an older openai
+
+
+@client
+def open_webui(url):
+    """Its first chat has no library: this is the body that its server sends, with its built-in tools."""
+    import json
+    import urllib.request
+
+    tools = [{"type": "function", "function": {"name": "tool_%d" % i, "description": "One of many.", "parameters": {"type": "object", "properties": {
+        "query": {"type": "string", "default": "", "description": "what"}, "count": {"type": "integer", "default": 5, "description": "how many"}}}}}
+        for i in range(36)]
+    body = {"stream": True, "model": "m", "messages": [{"role": "user", "content": "@hello"}], "tools": tools}
+    r = urllib.request.Request(url + "/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(r, timeout=120) as f:
+        frames = [json.loads(line[6:]) for line in f if line.startswith(b"data: {")]
+    text = "".join(x["choices"][0]["delta"].get("content") or "" for x in frames if x["choices"])
+    assert text == SCRIPTS["@hello"] and frames[-1]["choices"][0]["finish_reason"] == "stop", frames
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--preset", default="dev")
+    ap.add_argument("--url")
+    ap.add_argument("--list")
+    ap.add_argument("names", nargs="*")
+    args = ap.parse_args()
+    if args.url:  # the process of one library
+        CLIENTS[args.names[0]](args.url)
+        return 0
+    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", args.preset, "spillway"))
+    import scripted
+    from harness import Server
+
+    s = Server("--model", scripted.make(os.path.join(tempfile.mkdtemp(prefix="spillway-clients-"), "m"), SCRIPTS),
+               "--served-model-name", "m", "--device", "cpu")
+    n_passed = n_failed = 0
+    try:
+        for name in args.names or [n for n in CLIENTS if args.list in (None, LISTS[n])]:
+            r = subprocess.run([sys.executable, os.path.abspath(__file__), "--url", "http://127.0.0.1:%d/v1" % s.port, name],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+            n_passed += r.returncode == 0
+            n_failed += r.returncode != 0
+            print("ok     %s" % name if r.returncode == 0 else "FAILED %s\n%s" % (name, r.stdout))
+    finally:
+        s.stop()
+    print("%d passed, %d failed, 0 skipped" % (n_passed, n_failed))
+    return 1 if n_failed else 0
+
+
+if __name__ == "__main__":
+    import scratch
+
+    scratch.run(main)

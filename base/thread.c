@@ -1,5 +1,6 @@
 #include "base/thread.h"
 #include "base/cgroup.h"
+#include "base/crash.h"
 #include "base/log.h"
 #include "base/stacks.h"
 #include <errno.h>
@@ -23,7 +24,9 @@ static void *thread_run(void *arg)
     free(arg);
     thread_role_self = m.role;
     stacks_enter(m.name, m.role);
+    crash_enter();
     void *out = m.fn(m.arg);
+    crash_leave();
     stacks_leave();
     return out;
 }

@@ -4,6 +4,7 @@
 #include "base/asan.h"
 #include "base/awake.h"
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/stacks.h"
@@ -67,6 +68,7 @@ static void harden(void)
     struct rlimit none = { 0, 0 };
     setrlimit(RLIMIT_CORE, &none);
     prctl(PR_SET_DUMPABLE, 0);
+    crash_init(); /* sanitizers have their own */
 #endif
     /* A write over RLIMIT_FSIZE then fails with EFBIG, which whoever writes deals with; the others mean nothing here,
      * and would end the process without a drain. */

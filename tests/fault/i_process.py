@@ -1,7 +1,9 @@
 """Layer I of the fault table, as far as one process on one machine can show it: life cycle, signals, limits."""
 
+import ctypes
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -165,6 +167,56 @@ def i20(_):
         assert not bad, "%d of %d failed: %r" % (len(bad), n[0], bad[0])
         assert n[0] > 20 and not new.error_lines(), new.tail()
         new.stop()
+
+
+def thread_named(s, name):
+    for tid in os.listdir("/proc/%d/task" % s.proc.pid):
+        with open("/proc/%d/task/%s/comm" % (s.proc.pid, tid)) as f:
+            if f.read().strip() == name:
+                return int(tid)
+    raise AssertionError("no thread is called " + name)
+
+
+@row("I7", "SIGSEGV in the engine: exit 70, and a report of where, without prompts and keys; a new start serves", own=True)
+def i7(_):
+    if os.environ.get("SANITIZED_BUILD"):
+        return
+    key, port = "key-of-the-crash-test", free_port()
+    s = Server("--api-key", key, port=port)
+    c = s.conn()
+    body = json.dumps({"prompt": "SECRETPROMPT", "max_tokens": 1900, "ignore_eos": True, "stream": True}).encode()
+    c.send(post_bytes("/v1/completions", body, ["Authorization: Bearer " + key]))
+    while b"data: " not in c.data:
+        c.data += c.sock.recv(1 << 16)
+    ctypes.CDLL(None).tgkill(s.proc.pid, thread_named(s, "engine"), signal.SIGSEGV)
+    assert s.proc.wait(PATIENCE) == 70, s.tail()
+    c.close()
+    with open(s.log_path) as f:
+        log = f.read()
+    assert re.search(r"^spillway: crashed: SIGSEGV sent by process %d in thread engine \(\d+\); its calls:$" % os.getpid(), log, re.M), log[-2000:]
+    assert re.search(r"spillway\(\+0x[0-9a-f]+\)", log), "no call of ours: " + log[-2000:]
+    assert "SECRETPROMPT" not in log and key not in log
+    s.stop()
+    s = Server(port=port)
+    assert s.complete("Hi", max_tokens=1).status == 200
+    s.stop()
+
+
+@row("I19", "a start and a stop, again and again: none fails, nothing is left behind (START_STOPS=10000 is the whole row)", own=True)
+def i19(_):
+    with tempfile.TemporaryDirectory() as d:
+        port, env, left = free_port(), {"HOME": d, "TMPDIR": d, "XDG_CACHE_HOME": d}, None
+        for i in range(int(os.environ.get("START_STOPS", "25"))):
+            s = Server("--kv-host-gib", "0.1", "--kv-nvme", d + "/kv:1", port=port, env=env, preexec=lambda: os.chdir(d))
+            if i % 5 == 0:
+                assert s.complete("Hi", max_tokens=2).status == 200
+            s.proc.send_signal(signal.SIGTERM)
+            assert s.proc.wait(PATIENCE) == 0, "start %d: %s" % (i, s.tail())
+            assert not s.error_lines(), s.tail()
+            s.stop()
+            now = sorted(os.path.relpath(os.path.join(folder, x), d) for folder, _, names in os.walk(d) for x in names)
+            left = left if left is not None else now
+            assert now == left, "start %d left %s behind" % (i, set(now) ^ set(left))
 
 
 @row("I11", "64 file descriptors", own=True)

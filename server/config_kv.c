@@ -77,7 +77,9 @@ static int check_object(const struct config *c, char *err, size_t n_err)
     if (c->kv_host_gib <= 0)
         return usage_error(err, n_err, "--kv-object needs --kv-host-gib: blocks go through the host");
     if (!object_is_url(c->kv_object))
-        return usage_error(err, n_err, "--kv-object: found '%.200s', needed is s3://BUCKET/PREFIX", c->kv_object);
+        return usage_error(err, n_err,
+                           "--kv-object: found '%.200s', needed is s3://BUCKET/PREFIX or redis://HOST[:PORT][/DB]",
+                           c->kv_object);
     if (!c->kv_mac_key_file.n)
         return usage_error(
             err, n_err,

@@ -95,7 +95,7 @@ static const struct opt options[] = {
     { LIST("kv-nvme", kv_nvme, "DIR:GIB", "folder for KV blocks below the host and its share of the disk; survives restarts; repeatable") },
     { STR("kv-shared", kv_shared, "DIR[:GIB]", "folder (Lustre, FSx, NFS) that servers share: all read it, each writes at most GIB (64) of it; needs --kv-mac-key-file") },
     { STR("kv-shared-name", kv_shared_name, "NAME", "which of the servers of --kv-shared this is, at most 40 letters, digits and -; starts of one name share one budget; default: HOST-PORT") },
-    { STR("kv-object", kv_object, "URL", "s3://BUCKET/PREFIX: object store that servers share for KV blocks below the host, also across zones; needs --kv-mac-key-file") },
+    { STR("kv-object", kv_object, "URL", "s3://BUCKET/PREFIX or redis://HOST[:PORT][/DB[/PREFIX]]: store that servers share for KV blocks below the host, also across zones; needs --kv-mac-key-file") },
     { NUM("kv-object-gib", kv_object_gib, "64", 0.001, 1e7, "GIB", "most that lies there, of all servers together; the oldest goes") },
     { STR("object-endpoint", object_endpoint, "URL", "http[s]://HOST[:PORT] of the object store; empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, else AWS's own") },
     { STR("object-region", object_region, "NAME", "region of the object store; empty: AWS_REGION, AWS_DEFAULT_REGION, else us-east-1") },

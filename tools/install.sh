@@ -16,6 +16,7 @@ pc:libutf8proc|libutf8proc-dev
 pc:libxxhash|libxxhash-dev
 pc:liburing|liburing-dev
 pc:libcurl|libcurl4-openssl-dev
+pc:hiredis|libhiredis-dev
 pc:ucx|libucx-dev
 file:/usr/include/llhttp.h,/usr/share/include/llhttp/llhttp.h|libllhttp-dev/node-llhttp
 cmd:ccache|ccache
@@ -23,6 +24,7 @@ cmd:ccache|ccache
 spillway_needs_check='
 cmd:git|git
 cmd:curl|curl
+cmd:redis-server|redis-server
 cmd:strip|binutils
 file:/etc/ssl/certs/ca-certificates.crt|ca-certificates
 cmd:python3|python3

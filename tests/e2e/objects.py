@@ -12,6 +12,8 @@ import json
 import os
 import random
 import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -21,7 +23,7 @@ sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
 
 import scratch
-from store_peer import KEYS, Moto, Proxy  # noqa: E402
+from store_peer import KEYS, PATIENCE, Moto, Proxy, free_port  # noqa: E402
 from tiers import BASE, World, ask, metric, run_named, settle, start  # noqa: E402
 
 HOST = BASE + ["--kv-cache-bytes", "5MiB", "--kv-host-gib", "0.05"]
@@ -387,6 +389,87 @@ def impossible_options_are_reported(w):
     w.running.append(s)
     assert s.proc.wait(60) == 64 and "--kv-host-gib" in s.tail()
     st.proxy.stop()
+
+
+class Redis:
+    """A real server of Redis, and enough of its protocol."""
+
+    def __init__(self, *more):
+        self.port = free_port()
+        argv = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *more]
+        self.proc = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.call("PING")
+                return
+            except OSError:
+                assert self.proc.poll() is None and time.monotonic() < end, "redis-server does not start"
+                time.sleep(0.05)
+
+    def call(self, *words):
+        with socket.create_connection(("127.0.0.1", self.port), 10) as s:
+            f = s.makefile("rb")
+            words = [w if isinstance(w, bytes) else str(w).encode() for w in words]
+            s.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
+            return self.reply(f)
+
+    def reply(self, f):
+        line = f.readline().rstrip()
+        kind, rest = line[:1], line[1:]
+        assert kind != b"-", line
+        if kind == b"$":
+            return f.read(int(rest) + 2)[:-2] if int(rest) >= 0 else None
+        if kind == b"*":
+            return [self.reply(f) for _ in range(int(rest))]
+        return int(rest) if kind == b":" else rest
+
+    def names(self):
+        return self.call("ZRANGE", "kv:index", 0, -1)
+
+    def stop(self):
+        self.proc.kill()
+        self.proc.wait()
+
+
+def redis_args(w, r):
+    Store(w).proxy.stop()  # for its MAC key
+    return ["--kv-object", "redis://127.0.0.1:%d/0/kv" % r.port, "--kv-object-gib", "0.25", "--kv-mac-key-file", os.path.join(w.folder, "mac")]
+
+
+@test
+def redis_is_a_store_like_any_other(w):
+    """Shared by two servers; then bytes change in it, then it is killed."""
+    r = Redis()
+    b = start(w, *TIGHT, *redis_args(w, r))
+    a = start(w, *HOST, *redis_args(w, r))
+    sweep(w, a), sweep(w, a)
+    settle(a, "objects", lambda: sum(r.call("STRLEN", b"kv:" + n) for n in r.names()) > 2 << 20)
+    finds(b)
+    a.proc.send_signal(signal.SIGKILL)
+    a.proc.wait()
+    serves(w, b)
+    assert metric(b, "spillway:kv_verify_failures_total") == 0
+    for n in r.names():
+        size = r.call("STRLEN", b"kv:" + n)
+        for at in range(5000, size - 20000, 9000):
+            r.call("SETRANGE", b"kv:" + n, at, b"wrong")
+    settle(b, "a doubt", lambda: sweep(w, b) >= 0 and metric(b, "spillway:kv_verify_failures_total") > 0)
+    r.stop()
+    sweep(w, b)
+    assert b.get("/health").status == 200 and not b.error_lines()
+    b.stop()
+
+
+@test
+def what_redis_evicts_is_a_miss(w):
+    r = Redis("--maxmemory", "6mb", "--maxmemory-policy", "allkeys-random")
+    a = start(w, *TIGHT, *redis_args(w, r))
+    for _ in range(4):
+        sweep(w, a, 36)
+    assert a.get("/health").status == 200 and not a.error_lines()
+    a.stop()
+    r.stop()
 
 
 def main():

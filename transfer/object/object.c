@@ -2,12 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
-bool object_is_url(const char *text) { return !strncmp(text, "s3://", 5); }
+bool object_is_url(const char *text) { return !strncmp(text, "s3://", 5) || !strncmp(text, "redis://", 8); }
 
 enum status object_open(const struct object_cfg *cfg, struct object_store **s_out, char *err, size_t err_bytes)
 {
     if (!strncmp(cfg->url, "s3://", 5)) return s3_open(cfg, s_out, err, err_bytes);
-    snprintf(err, err_bytes, "found '%.200s', needed is s3://bucket/prefix", cfg->url);
+    if (!strncmp(cfg->url, "redis://", 8)) return redis_open(cfg, s_out, err, err_bytes);
+    snprintf(err, err_bytes, "found '%.200s', needed is s3://bucket/prefix or redis://host:port/db", cfg->url);
     return ST_CONFIG;
 }
 

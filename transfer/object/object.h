@@ -1,4 +1,4 @@
-/* object: a store of whole objects under names (S3, or what speaks like it), and requests to it.
+/* object: a store of whole objects under names (S3, Redis, or what speaks like them), and requests to it.
  *   object_open -> (per thread: object_client -> object_begin, object_cancel, object_run ... -> object_client_free) ->
  *   object_close
  * Thread: a store, any; a client and its requests, one. Nothing is sent to any other place than the endpoint, and what
@@ -93,7 +93,7 @@ struct object_client {
     struct object_store *store;
 };
 struct object_cfg {
-    const char *url;               /* s3://bucket[/prefix] or redis://host[:port][/db][?prefix=..] */
+    const char *url;               /* s3://bucket[/prefix] or redis://host[:port][/db[/prefix]] */
     const char *endpoint, *region; /* S3; NULL or "": of the environment, else AWS's own */
 };
 
@@ -124,3 +124,4 @@ void object_was_late(struct object_store *s);                           /* a GET
 
 /* The kinds: url begins with their scheme. Private to transfer/object/. */
 enum status s3_open(const struct object_cfg *cfg, struct object_store **s_out, char *err, size_t err_bytes);
+enum status redis_open(const struct object_cfg *cfg, struct object_store **s_out, char *err, size_t err_bytes);

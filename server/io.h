@@ -20,6 +20,7 @@ struct conn;
 struct event;
 struct event_base;
 struct metrics;
+struct nvml;
 struct trace;
 struct routes;
 struct sessions;
@@ -88,6 +89,7 @@ struct server {
     struct auth            *auth;
     struct metrics         *metrics;
     struct trace           *trace; /* NULL: no traces */
+    struct nvml            *nvml;  /* likewise */
     const struct api_model *model; /* valid from SRV_READY on */
     struct gen_engine       eng;   /* valid from SRV_READY on */
     struct text_pool       *text;

@@ -88,6 +88,13 @@ static const char *const l_ended[] = { "how=\"finished\"", "how=\"drained\"", "h
                                        "how=\"invalid\"",  "how=\"failed\"",  NULL };
 static_assert(sizeof l_ended / sizeof *l_ended - 1 == GEN_HOWS, "a label for each end");
 static const char *const l_trace[] = { "result=\"sent\"", "result=\"dropped\"", "result=\"failed\"", NULL };
+static const char *const l_ecc[] = { "kind=\"corrected\"", "kind=\"uncorrected\"", NULL };
+static const char *const l_rows[] = { "state=\"remapped\"", "state=\"pending\"", "state=\"failed\"", NULL };
+static const char *const l_throttle[] = { "reason=\"sw_power_cap\"",   "reason=\"hw_slowdown\"",
+                                          "reason=\"sync_boost\"",     "reason=\"sw_thermal\"",
+                                          "reason=\"hw_thermal\"",     "reason=\"power_brake\"",
+                                          "reason=\"display_clocks\"", NULL };
+static_assert(sizeof l_throttle / sizeof *l_throttle - 1 == NVML_THROTTLES, "in the order of throttle_bit");
 static const char *const l_unread[] = { "route=\"open\"", "route=\"model\"", NULL };
 static_assert(sizeof l_unread / sizeof *l_unread - 1 == UNREAD_CLASSES, "a label for each class");
 static const char *const l_one[] = { NULL };
@@ -160,6 +167,23 @@ static enum status http_series(struct metrics *m)
     return ST_OK;
 }
 
+/* gpu="3",reason="hw_thermal": for as many GPUs as may be; those that are there are printed. */
+static enum status gpu_series(struct metrics *m)
+{
+    uint32_t n = 0, at = 0;
+    for (int i = 0; i < N_FAMILY; i++) n += m->n_gpu[i] * NVML_GPUS_MAX;
+    m->gpu_label = calloc(n, sizeof *m->gpu_label);
+    if (!m->gpu_label) return ST_NOMEM;
+    for (int i = 0; i < N_FAMILY; i++)
+        for (uint32_t k = 0; k < m->n_gpu[i] * NVML_GPUS_MAX; k++, at++) {
+            const char *more = family_def[i].labels[k % m->n_gpu[i]];
+            snprintf(m->gpu_label[at], sizeof *m->gpu_label, "gpu=\"%u\"%s%s", k / m->n_gpu[i], more ? "," : "",
+                     more ? more : "");
+            m->fam[i].metric[k].labels = m->gpu_label[at];
+        }
+    return ST_OK;
+}
+
 enum status metrics_create(const struct routes *routes, enum old_metrics old, struct metrics **m_out)
 {
     struct metrics *m = calloc(1, sizeof *m);
@@ -169,9 +193,10 @@ enum status metrics_create(const struct routes *routes, enum old_metrics old, st
     for (int i = 0; i < N_FAMILY; i++) {
         const struct family_def *d = &family_def[i];
         m->fam[i] = (struct metric_family){
-            .name = d->name, .help = d->help, .type = d->type, .common_labels = d->kind != BARE
+            .name = d->name, .help = d->help, .type = d->type, .common_labels = d->kind != BARE && d->kind != GPU
         };
-        m->shown[i] = d->kind <= COMMON || (d->kind == OLD ? old != OLD_METRICS_NONE : old == OLD_METRICS_ALL);
+        m->shown[i] =
+            d->kind <= COMMON || d->kind == GPU || (d->kind == OLD ? old != OLD_METRICS_NONE : old == OLD_METRICS_ALL);
         if (d->buckets) {
             m->fam[i].bound = d->buckets->bound;
             m->fam[i].n_bound = d->buckets->n;
@@ -180,14 +205,19 @@ enum status metrics_create(const struct routes *routes, enum old_metrics old, st
         uint32_t n = 0;
         while (d->labels[n]) n++;
         m->fam[i].n_metric = n ? n : 1;
+        if (d->kind == GPU) {
+            m->n_gpu[i] = m->fam[i].n_metric;
+            m->fam[i].n_metric *= NVML_GPUS_MAX;
+        }
         m->fam[i].metric = calloc(m->fam[i].n_metric, sizeof(struct metric));
         if (!m->fam[i].metric) {
             st = ST_NOMEM;
             break;
         }
-        for (uint32_t k = 0; k < n; k++) m->fam[i].metric[k].labels = d->labels[k];
+        for (uint32_t k = 0; d->kind != GPU && k < n; k++) m->fam[i].metric[k].labels = d->labels[k];
     }
     if (st == ST_OK) st = http_series(m);
+    if (st == ST_OK) st = gpu_series(m);
     m->fam[F_ITL_OLD].metric = m->fam[F_ITL].metric;
     m->fam[F_ITL_OLD].n_metric = 1;
     if (st) {
@@ -212,6 +242,7 @@ void metrics_free(struct metrics *m)
     for (int i = 0; i < N_FAMILY; i++) free(m->fam[i].metric);
     free(m->handler_of);
     free(m->http_label);
+    free(m->gpu_label);
     free(m);
 }
 

@@ -2,11 +2,12 @@
  * writes, metrics_page.c samples and prints.   Thread: as in metrics.h. */
 #pragma once
 #include "server/metrics.h"
+#include "server/nvml.h"
 #include <string.h>
 
 /* clang-format off */
 /* Which labels stand in front, and under which --old-metric-names a family is there (0 and 1: always). */
-enum family_kind { BARE, COMMON, OLD, OLDER };
+enum family_kind { BARE, COMMON, OLD, OLDER, GPU }; /* GPU: one of each for every GPU, as many as there are */
 
 /*  id             type      kind  labels     buckets      name, help */
 #define FAMILIES(X)                                                                                                                         \
@@ -123,6 +124,20 @@ enum family_kind { BARE, COMMON, OLD, OLDER };
     X(PAUSED,        COUNTER,   0, l_one,    NULL,      "spillway:slow_reader_pauses_total", "Streams parked because their client reads slowly.") \
     X(KEYS,          COUNTER,   0, l_key,    NULL,      "spillway:auth_failures_total", "Requests refused for their API key: none, a wrong one, or from an address that sent too many.") \
     X(UNREAD,        COUNTER,   0, l_one,    NULL,      "spillway:unread_dropped_total", "Connections reset because answers that nobody read held too much memory.") \
+    X(GPU_USE, GAUGE, GPU, l_one, NULL, "spillway:gpu_utilization", "Share of the last moment in which a kernel ran on this GPU.") \
+    X(GPU_MEM_USE, GAUGE, GPU, l_one, NULL, "spillway:gpu_memory_utilization", "Share of the last moment in which its memory was read or written.") \
+    X(GPU_MEM, GAUGE, GPU, l_one, NULL, "spillway:gpu_memory_total_bytes", "Memory of this GPU.") \
+    X(GPU_MEM_USED, GAUGE, GPU, l_one, NULL, "spillway:gpu_memory_used_bytes", "Memory of this GPU in use, by whomever.") \
+    X(GPU_POWER, GAUGE, GPU, l_one, NULL, "spillway:gpu_power_watts", "Power that it takes.") \
+    X(GPU_TEMP, GAUGE, GPU, l_one, NULL, "spillway:gpu_temperature_celsius", "Its temperature.") \
+    X(GPU_ECC, COUNTER, GPU, l_ecc, NULL, "spillway:gpu_ecc_errors_total", "Memory errors since the driver was loaded.") \
+    X(GPU_ROWS, GAUGE, GPU, l_rows, NULL, "spillway:gpu_remapped_rows", "Rows of memory remapped; 1: a remapping waits for a reset, or failed.") \
+    X(GPU_THROTTLE, GAUGE, GPU, l_throttle, NULL, "spillway:gpu_throttled", "1: its clocks are held down just now, by reason.") \
+    X(GPU_XID, COUNTER, GPU, l_one, NULL, "spillway:gpu_xid_errors_total", "XID events since this start; the log names them.") \
+    X(GPU_XID_LAST, GAUGE, GPU, l_one, NULL, "spillway:gpu_last_xid", "The last of them.") \
+    X(GPU_LOST, GAUGE, GPU, l_one, NULL, "spillway:gpu_lost", "1: the driver does not reach it any more.") \
+    X(GPU_ODD, COUNTER, GPU, l_one, NULL, "spillway:gpu_odd_answers_total", "Answers of the driver that cannot be true, and were not taken.") \
+    X(GPU_AGE, GAUGE, GPU, l_one, NULL, "spillway:gpu_sample_age_seconds", "Age of these numbers: more than some seconds means that the driver hangs.") \
     X(TRACES,        COUNTER,   0, l_trace,  NULL,      "spillway:traces_total", "Requests whose spans were sent to the collector, found the queue full, or were not taken.") \
     X(UNKNOWN,       COUNTER,   0, l_one,    NULL,      "spillway:unknown_fields_total", "Request fields that no one knows.")                  \
     X(ACCEPT,        COUNTER,   0, l_one,    NULL,      "spillway:accept_pauses_total", "Pauses of accept for want of descriptors.")           \
@@ -151,6 +166,8 @@ struct metrics {
     uint32_t             n_handler;  /* http series: handler h, class k at h * N_CLASS + k; handler 0: no route */
     uint32_t            *handler_of; /* [route] */
     double               start_time;
+    uint32_t             n_gpu[N_FAMILY]; /* of a GPU family: series of one GPU; else 0 */
+    char (*gpu_label)[64];
 };
 
 static inline struct metric *one(struct metrics *m, enum family_id id) { return &m->fam[id].metric[0]; }

@@ -173,13 +173,55 @@ static void sample_server(struct metrics *m, struct server *s)
     count_to(m, F_LOG_DROPPED, 0, log_dropped());
 }
 
+static void set_gpu(struct metrics *m, enum family_id id, uint32_t gpu, uint32_t k, double v)
+{
+    metric_set(&m->fam[id].metric[gpu * m->n_gpu[id] + k], v);
+}
+
+/* How many GPUs there are. */
+static uint32_t sample_gpus(struct metrics *m, const struct server *s)
+{
+    struct nvml_sample n;
+    if (!nvml_get(s->nvml, &n)) return 0;
+    uint64_t now = clock_us();
+    for (uint32_t i = 0; i < n.n_gpu; i++) {
+        const struct nvml_gpu *g = &n.gpu[i];
+        set_gpu(m, F_GPU_USE, i, 0, g->utilization);
+        set_gpu(m, F_GPU_MEM_USE, i, 0, g->memory_utilization);
+        set_gpu(m, F_GPU_MEM, i, 0, (double)g->memory_total);
+        set_gpu(m, F_GPU_MEM_USED, i, 0, (double)g->memory_used);
+        set_gpu(m, F_GPU_POWER, i, 0, g->power_w);
+        set_gpu(m, F_GPU_TEMP, i, 0, g->temperature_c);
+        count_to(m, F_GPU_ECC, 2 * i, g->ecc_corrected);
+        count_to(m, F_GPU_ECC, 2 * i + 1, g->ecc_uncorrected);
+        set_gpu(m, F_GPU_ROWS, i, 0, g->rows_remapped);
+        set_gpu(m, F_GPU_ROWS, i, 1, g->rows_pending);
+        set_gpu(m, F_GPU_ROWS, i, 2, g->rows_failed);
+        for (uint32_t k = 0; k < NVML_THROTTLES; k++) set_gpu(m, F_GPU_THROTTLE, i, k, g->throttle >> k & 1);
+        count_to(m, F_GPU_XID, i, g->n_xid);
+        set_gpu(m, F_GPU_XID_LAST, i, 0, (double)g->last_xid);
+        set_gpu(m, F_GPU_LOST, i, 0, g->lost);
+        count_to(m, F_GPU_ODD, i, g->n_odd);
+        set_gpu(m, F_GPU_AGE, i, 0, now > n.at_us ? (double)(now - n.at_us) / 1e6 : 0);
+    }
+    return n.n_gpu;
+}
+
+/* Of a family that has series for every GPU, those of the GPUs that are there. */
+static void print_family(const struct metrics *m, int i, uint32_t n_gpu, struct buf *out)
+{
+    struct metric_family f = m->fam[i];
+    if (m->n_gpu[i]) f.n_metric = m->n_gpu[i] * n_gpu;
+    if (f.n_metric) metric_print(out, &f, m->common);
+}
+
 void metrics_print(struct server *s, struct buf *out)
 {
     struct metrics *m = s->metrics;
     bool            ready = server_state(s) != SRV_LOADING && s->model;
     if (ready) sample_engine(m, s);
     sample_server(m, s);
+    uint32_t n_gpu = sample_gpus(m, s);
     for (int i = 0; i < N_FAMILY; i++)
-        if (m->shown[i] && (ready || !(m->fam[i].common_labels || i == F_CACHE_INFO)))
-            metric_print(out, &m->fam[i], m->common);
+        if (m->shown[i] && (ready || !(m->fam[i].common_labels || i == F_CACHE_INFO))) print_family(m, i, n_gpu, out);
 }

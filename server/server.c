@@ -4,6 +4,7 @@
 #include "server/listen.h"
 #include "server/loop.h"
 #include "server/metrics.h"
+#include "server/nvml.h"
 #include "server/sessions.h"
 #include "server/trace.h"
 #include <fcntl.h>
@@ -75,6 +76,7 @@ enum status server_listen(struct server *s, int listen_fd, char *err, size_t err
 {
     enum status st = listen_open(s, listen_fd, err, err_bytes);
     if (st) return st;
+    if (nvml_open(&s->nvml)) LOG_WARN("nvml: no memory or no thread, /metrics tells nothing of GPUs");
     if (*s->cfg->otlp_endpoint) st = trace_open(s->cfg, s->host_name, s->port, &s->trace, err, err_bytes);
     if (st) return st;
     s->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -181,6 +183,7 @@ void server_free(struct server *s)
     strikes_free(s->strikes);
     sessions_free(s->sessions);
     trace_close(s->trace);
+    nvml_close(s->nvml);
     metrics_free(s->metrics);
     free(s);
 }

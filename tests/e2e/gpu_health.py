@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""What /metrics tells of GPUs, by a libnvidia-ml.so.1 of the test's own, which tells plain numbers, lies, loses its GPU, hangs, or is old.
+
+    gpu_health.py [--preset check] [name ...]
+
+One line each, then `N passed, N failed, N skipped`."""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+import scratch  # noqa: E402
+from tiers import BASE, run_named  # noqa: E402
+
+TESTS = []
+LIBRARY = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int mode(const char *m) { const char *v = getenv("FAKE_NVML"); return v && strcmp(v, m) == 0; }
+static int touched(void) { const char *f = getenv("FAKE_NVML_GO"); return f && access(f, F_OK) == 0; }
+static void maybe_hang(void) { if (mode("hang") && touched()) for (;;) sleep(1000); }
+static int gone(void *d) { return mode("lost") && touched() && (size_t)d == 2 ? 15 : 0; }
+int nvmlInit_v2(void) { if (mode("stuck")) for (;;) sleep(1000); return mode("no driver") ? 9 : 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = mode("many") ? 40 : 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = (void *)(size_t)(i + 1); return 0; }
+int nvmlDeviceGetUtilizationRates(void *d, unsigned *u) {
+    maybe_hang();
+    u[0] = mode("lies") ? 5000 : 40 + (unsigned)(size_t)d;
+    u[1] = mode("lies") ? 0xffffffffu : 7;
+    return gone(d);
+}
+int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *m) { m[0] = 1000; m[1] = 600; m[2] = 400; return gone(d); }
+#ifndef OLD
+struct v2 { unsigned version; unsigned long long total, reserved, free, used; };
+int nvmlDeviceGetMemoryInfo_v2(void *d, struct v2 *m) {
+    if (m->version != (sizeof *m | 2u << 24)) return 25;
+    m->total = mode("lies") ? 10 : 85899345920ull; m->used = mode("lies") ? ~0ull : 12345678;
+    return gone(d);
+}
+int nvmlDeviceGetRemappedRows(void *d, unsigned *c, unsigned *u, unsigned *p, unsigned *f) { *c = 1; *u = 2; *p = 1; *f = 0; return gone(d); }
+int nvmlDeviceGetCurrentClocksEventReasons(void *d, unsigned long long *m) { *m = 0x1 | 0x4 | 0x40; return gone(d); }
+int nvmlEventSetCreate(void **e) { *e = (void *)0x55; return 0; }
+int nvmlDeviceRegisterEvents(void *d, unsigned long long t, void *e) { return e == (void *)0x55 && (t & 8) ? 0 : 2; }
+struct event { void *device; unsigned long long type, data; unsigned a, b; };
+int nvmlEventSetWait_v2(void *s, struct event *e, unsigned ms) {
+    static int told;
+    if (mode("spin")) return 10;
+    if (mode("xid") && touched() && !told++) { e->device = (void *)2; e->type = 8; e->data = 94; return 0; }
+    usleep(ms * 1000);
+    return 10;
+}
+#endif
+int nvmlDeviceGetPowerUsage(void *d, unsigned *mw) { *mw = 312500; return gone(d); }
+int nvmlDeviceGetTemperature(void *d, int s, unsigned *c) { *c = 61; return s ? 2 : gone(d); }
+int nvmlDeviceGetTotalEccErrors(void *d, int type, int counter, unsigned long long *n) { *n = type ? 3 : 17; return counter ? 2 : gone(d); }
+"""
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+class World:
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="spillway-nvml-")
+        self.running = []
+        for name, flags in (("new", []), ("old", ["-DOLD"])):
+            os.mkdir(os.path.join(self.folder, name))
+            subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-xc", "-", "-o", os.path.join(self.folder, name, "libnvidia-ml.so.1"), *flags], input=LIBRARY,
+                           text=True, check=True)
+
+    def start(self, mode, library="new"):
+        from harness import Server
+
+        self.go = os.path.join(self.folder, "go-" + mode.replace(" ", "-"))
+        before = dict(os.environ)
+        os.environ.update(LD_LIBRARY_PATH=os.path.join(self.folder, library), FAKE_NVML=mode, FAKE_NVML_GO=self.go)
+        try:
+            self.running.append(Server(*BASE))
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        return self.running[-1]
+
+    def event(self):
+        open(self.go, "w").close()
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def gpus(s):
+    """{(name, labels): value}"""
+    found = re.findall(r"^spillway:(gpu_\w+)\{(.*?)\} (\S+)$", s.get("/metrics").body.decode(), re.M)
+    return {(name, labels): float(v) for name, labels, v in found}
+
+
+def wait(s, enough, what):
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        g = gpus(s)
+        if enough(g):
+            return g
+        time.sleep(0.05)
+    raise AssertionError("%s did not come: %r" % (what, g))
+
+
+def serves(s):
+    r = s.post("/v1/completions", {"prompt": "Hi", "max_tokens": 3})
+    assert r.status == 200 and s.get("/health").status == 200
+
+
+def log(s):
+    with open(s.log_path) as f:
+        return f.read()
+
+
+@test
+def what_the_driver_says_is_on_the_page(w):
+    s = w.start("plain")
+    g = wait(s, lambda g: ("gpu_utilization", 'gpu="1"') in g, "a sample")
+    assert g["gpu_utilization", 'gpu="0"'] == 0.41 and g["gpu_utilization", 'gpu="1"'] == 0.42 and g["gpu_memory_utilization", 'gpu="0"'] == 0.07
+    assert g["gpu_memory_total_bytes", 'gpu="1"'] == 85899345920 and g["gpu_memory_used_bytes", 'gpu="1"'] == 12345678
+    assert g["gpu_power_watts", 'gpu="0"'] == 312.5 and g["gpu_temperature_celsius", 'gpu="0"'] == 61
+    assert g["gpu_ecc_errors_total", 'gpu="0",kind="corrected"'] == 17 and g["gpu_ecc_errors_total", 'gpu="0",kind="uncorrected"'] == 3
+    assert g["gpu_remapped_rows", 'gpu="0",state="remapped"'] == 3 and g["gpu_remapped_rows", 'gpu="0",state="pending"'] == 1
+    on = {k[1] for k, v in g.items() if k[0] == "gpu_throttled" and v}
+    assert on == {'gpu="%d",reason="%s"' % (i, r) for i in (0, 1) for r in ("sw_power_cap", "hw_thermal")}, on
+    assert not any('gpu="2"' in labels for _, labels in g)
+    serves(s)
+    s.stop()
+
+
+@test
+def an_xid_is_counted_and_explained(w):
+    s = w.start("xid")
+    wait(s, lambda g: g, "a sample")
+    w.event()
+    g = wait(s, lambda g: g.get(("gpu_xid_errors_total", 'gpu="1"')) == 1, "the event")
+    assert g["gpu_last_xid", 'gpu="1"'] == 94 and g["gpu_xid_errors_total", 'gpu="0"'] == 0
+    assert "gpu 1 reports XID 94 (contained memory error" in log(s)
+    serves(s)
+    s.stop()
+
+
+@test
+def what_cannot_be_true_is_not_taken(w):
+    s = w.start("lies")
+    g = wait(s, lambda g: g.get(("gpu_odd_answers_total", 'gpu="0"'), 0) >= 2, "odd answers")
+    assert g["gpu_utilization", 'gpu="0"'] == 0 and g["gpu_memory_used_bytes", 'gpu="0"'] == 0 and g["gpu_power_watts", 'gpu="0"'] == 312.5
+    serves(s)
+    s.stop()
+
+
+@test
+def a_gpu_that_is_lost_says_so_and_the_other_goes_on(w):
+    s = w.start("lost")
+    wait(s, lambda g: g.get(("gpu_lost", 'gpu="1"')) == 0, "a sample")
+    w.event()
+    g = wait(s, lambda g: g.get(("gpu_lost", 'gpu="1"')) == 1, "the loss")
+    assert g["gpu_lost", 'gpu="0"'] == 0 and log(s).count("gpu 1 is lost") == 1
+    serves(s)
+    s.stop()
+
+
+@test
+def a_driver_that_hangs_stops_nothing_else(w):
+    s = w.start("hang")
+    wait(s, lambda g: g, "a sample")
+    w.event()
+    wait(s, lambda g: g["gpu_sample_age_seconds", 'gpu="0"'] > 3, "old numbers")
+    serves(s)
+    s.stop()  # exit code 0
+    for mode in ("stuck", "no driver"):  # at the start
+        s = w.start(mode)
+        serves(s)
+        assert not gpus(s)
+        s.stop()
+
+
+@test
+def an_old_library_and_many_gpus(w):
+    s = w.start("plain", "old")  # no events, no second memory call, no rows
+    g = wait(s, lambda g: g, "a sample")
+    assert g["gpu_memory_total_bytes", 'gpu="0"'] == 1000 and g["gpu_memory_used_bytes", 'gpu="0"'] == 400
+    s.stop()
+    s = w.start("many")
+    g = wait(s, lambda g: g, "a sample")
+    assert len([1 for name, _ in g if name == "gpu_lost"]) == 16
+    s.stop()
+
+
+@test
+def events_that_return_at_once_do_not_make_it_spin(w):
+    s = w.start("spin")
+    wait(s, lambda g: g, "a sample")
+
+    def ticks():
+        for task in os.listdir("/proc/%d/task" % s.proc.pid):
+            with open("/proc/%d/task/%s/stat" % (s.proc.pid, task)) as f:
+                text = f.read()
+            if "(nvml)" in text:
+                return sum(int(x) for x in text.rsplit(")", 1)[1].split()[11:13])
+
+    before = ticks()
+    time.sleep(2)
+    assert ticks() - before < 50, "a quarter of a CPU"
+    s.stop()
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--preset", default="check")
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    return run_named(TESTS, World(), a.names)
+
+
+if __name__ == "__main__":
+    scratch.run(main)

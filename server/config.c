@@ -228,5 +228,6 @@ void config_free(struct config *c)
 {
     for (uint32_t i = 0; i < c->api_key.n; i++)
         explicit_bzero((void *)(uintptr_t)c->api_key.s[i], strlen(c->api_key.s[i]));
+    c->api_key = (struct str_list){ 0 };
     arena_free(&c->arena);
 }

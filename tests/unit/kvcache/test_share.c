@@ -391,11 +391,11 @@ static void two_live_servers_of_one_name_say_that_they_share_a_budget(void **sta
         usleep(300);
     }
     assert_int_equal(times(said_in(out, text, sizeof text), line), 2);
-    log_init(LOG_LEVEL_WARN, 2, false);
-    close(out);
     close_one(&a);
     close_one(&c);
     world_free(&b);
+    log_init(LOG_LEVEL_WARN, 2, false); /* nobody logs now */
+    close(out);
 }
 
 /* What an earlier start left in another geometry cannot be taken over: it goes when the room is needed. */

@@ -1,4 +1,5 @@
-/* doctor_libraries: the GPU's driver, and the libraries that are opened at run time. */
+/* doctor_libraries: the GPU's driver, and the libraries that are opened at run time. None is closed again: the command
+ * ends soon, and unloading the large ones takes longer than all its other checks. */
 #include "server/cmd/doctor.h"
 #include <dirent.h>
 #include <dlfcn.h>
@@ -54,7 +55,6 @@ static void driver(struct doctor *d)
         doctor_say(d, old ? DOCTOR_FAIL : DOCTOR_OK, "driver", old ? "install driver 580 or newer" : "",
                    "libcuda.so.1 for CUDA %d.%d%s%.150s", version / 1000, version % 1000 / 10, *line ? ", " : "", line);
     }
-    dlclose(lib);
 }
 
 static void libraries(struct doctor *d)
@@ -91,7 +91,6 @@ static void libraries(struct doctor *d)
         else
             doctor_say(d, row[i].gpu ? DOCTOR_WARN : DOCTOR_OK, row[i].name, row[i].gpu ? row[i].fix : "",
                        "%s is not here: %s", row[i].file[0], row[i].what);
-        if (lib) dlclose(lib);
     }
 }
 

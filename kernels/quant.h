@@ -30,5 +30,6 @@ float quant_act(const float *x, uint32_t k, int8_t *code);
 /* The number of a code, before scale and zero. */
 static inline float quant_code(enum dtype t, uint8_t c)
 {
-    return t == DT_I8 ? (float)(int8_t)c : t == DT_I4 ? (float)c : f8e4m3_to_f32(c);
+    if (t == DT_I8) return (float)(int8_t)c;
+    return t == DT_I4 ? (float)c : f8e4m3_to_f32(c);
 }

@@ -8,7 +8,8 @@ enum { SEEK_SHARE = 4, SEEK_MIN_US = 2000, SEEK_MAX_US = 1000000 };
 static uint64_t patience_us(double compute_us)
 {
     double us = compute_us > 0 ? compute_us / SEEK_SHARE : SEEK_MAX_US;
-    return us < SEEK_MIN_US ? SEEK_MIN_US : us > SEEK_MAX_US ? SEEK_MAX_US : (uint64_t)us;
+    if (us < SEEK_MIN_US) return SEEK_MIN_US;
+    return us > SEEK_MAX_US ? SEEK_MAX_US : (uint64_t)us;
 }
 
 /* The keys behind the first that is nowhere here, that one included. How many. */

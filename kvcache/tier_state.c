@@ -23,7 +23,8 @@ uint32_t tier_window(const struct kv_tiers *t, enum xfer_kind src, enum xfer_kin
 {
     double one_us = xfer_estimate_us(t->cfg.xfer, src, dst, bytes) - xfer_estimate_us(t->cfg.xfer, src, dst, 0);
     double n = one_us > 0 ? 2 * t->turn_us / one_us : 0;
-    return n < lo ? lo : n > hi ? hi : (uint32_t)n;
+    if (n < lo) return lo;
+    return n > hi ? hi : (uint32_t)n;
 }
 
 void tier_doubt(struct kv_tiers *t, const struct kv_below *from, enum kv_doubt d)

@@ -119,8 +119,8 @@ int config_parse(struct config *c, int argc, char *const *argv, char *const *env
 /* Checks combinations of options, the machine's abilities, and the safety of the address. Returns 0, or 64 (78 for
  * --packed-cache) with one line in err. */
 int config_check(const struct config *c, char *err, size_t err_bytes);
-/* The number of running sequences and the token budget of a step: as given, or defaults that are at least as large as a
- * given one needs. */
+/* The number of running sequences and the token budget of a step. Values that were not given are defaults, adjusted so
+ * that the budget is at least the number of sequences. */
 enum { CONFIG_SEQS_MAX_AUTO = 256 };
 void config_sizes(const struct config *c, bool gpu, uint32_t *seqs_out, uint32_t *rows_out);
 bool config_is_loopback(const char *host);

@@ -287,10 +287,20 @@ void metrics_paused(struct metrics *m) { metric_add(one(m, F_PAUSED), 1); }
 void metrics_text(struct metrics *m, uint64_t us) { observe(m, F_TEXT_TIME, (double)us / 1e6); }
 void metrics_unknown_fields(struct metrics *m, uint64_t n) { metric_add(one(m, F_UNKNOWN), n); }
 
+/* Index into l_finish. */
+static uint32_t finish_label(enum eng_finish finish)
+{
+    switch (finish) {
+    case ENG_STOP: return 0;
+    case ENG_LENGTH: return 1;
+    case ENG_CANCELED: return 2;
+    default: return 3;
+    }
+}
+
 void metrics_gen_end(struct metrics *m, const struct metrics_gen *g)
 {
-    uint32_t reason = g->finish == ENG_STOP ? 0 : g->finish == ENG_LENGTH ? 1 : g->finish == ENG_CANCELED ? 2 : 3;
-    metric_add(&m->fam[F_SUCCESS].metric[reason], 1);
+    metric_add(&m->fam[F_SUCCESS].metric[finish_label(g->finish)], 1);
     metric_add(&m->fam[F_ENDED].metric[g->how], 1);
     observe(m, F_E2E, (double)g->e2e_us / 1e6);
     if (!g->n) return; /* refused before it was understood */

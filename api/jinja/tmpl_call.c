@@ -279,7 +279,10 @@ static bool d_values(struct tmpl_eval *e, const struct tv *self, const struct tm
 static bool d_get(struct tmpl_eval *e, const struct tv *self, const struct tmpl_args *a, struct tv *out)
 {
     const struct tv *v = tv_dict_get(e, self->u.dict, &a->pos[0]);
-    *out = v ? *v : a->pos[1].kind == TV_ABSENT ? tv_none() : a->pos[1];
+    if (v)
+        *out = *v;
+    else
+        *out = a->pos[1].kind == TV_ABSENT ? tv_none() : a->pos[1];
     return !e->st;
 }
 

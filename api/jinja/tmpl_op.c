@@ -384,6 +384,11 @@ bool tmpl_compare(struct tmpl_eval *e, uint8_t op, const struct tv *a, const str
     default: break;
     }
     if (!tv_compare(e, a, b, &c)) return false;
-    *out = op == OP_LT ? c < 0 : op == OP_LE ? c <= 0 : op == OP_GT ? c > 0 : c >= 0;
+    switch (op) {
+    case OP_LT: *out = c < 0; break;
+    case OP_LE: *out = c <= 0; break;
+    case OP_GT: *out = c > 0; break;
+    default: *out = c >= 0; break;
+    }
     return true;
 }

@@ -406,7 +406,9 @@ const struct gemm_kind *gemm_vnni_kind(enum dtype t, bool act8)
     static const struct gemm_kind codes = { GEMM_QUADS, act16_row_bytes, code_prepare, code_mul },
                                   int8 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int8_mul },
                                   int4 = { GEMM_QUADS, int8_row_bytes, int8_row_prepare, int4_mul };
-    return t != DT_I8 && t != DT_I4 ? NULL : !act8 ? &codes : t == DT_I4 ? &int4 : &int8;
+    if (t != DT_I8 && t != DT_I4) return NULL;
+    if (!act8) return &codes;
+    return t == DT_I4 ? &int4 : &int8;
 }
 #else
 typedef int gemm_vnni_is_empty;

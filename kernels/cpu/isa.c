@@ -55,7 +55,8 @@ static bool has_c(void) { return true; }
 
 static const struct gemm_kind *lanes_kind(enum dtype t, bool act8)
 {
-    return t == DT_F32 || t == DT_BF16 || t == DT_F16 ? &gemm_lanes_plain : act8 ? &gemm_lanes_act8 : &gemm_lanes_quant;
+    if (t == DT_F32 || t == DT_BF16 || t == DT_F16) return &gemm_lanes_plain;
+    return act8 ? &gemm_lanes_act8 : &gemm_lanes_quant;
 }
 #if defined(__x86_64__)
 /* By whole numbers, where weights are codes of 8 bits or 4. */
@@ -155,7 +156,9 @@ const struct cpu_isa *cpu_isa_pick(const char *name)
 double dev_cpu_act8_gain(const char *name, enum dtype t)
 {
     const struct cpu_isa *i = cpu_isa_pick(name);
-    uint8_t               tenths = !i ? 0 : t == DT_I8 ? i->act8_tenths.i8 : t == DT_I4 ? i->act8_tenths.i4 : 0;
+    uint8_t               tenths = 0;
+    if (i && t == DT_I8) tenths = i->act8_tenths.i8;
+    if (i && t == DT_I4) tenths = i->act8_tenths.i4;
     return tenths > 10 ? tenths / 10.0 : 1;
 }
 

@@ -86,6 +86,7 @@ float ref_weight(const struct dev_weight *w, uint32_t n, uint32_t k)
 {
     size_t at = (size_t)n * w->k + k, g = (size_t)n * quant_n_group(&w->q, w->k) + (w->q.group ? k / w->q.group : 0);
     if (!dev_weight_is_quant(w)) return elem_load(w->data, w->dtype, at);
-    float zero = w->zero ? ((const float *)w->zero)[g] : w->dtype == DT_I4 ? 8.0f : 0.0f;
+    float zero = w->dtype == DT_I4 ? 8.0f : 0.0f;
+    if (w->zero) zero = ((const float *)w->zero)[g];
     return (quant_code(w->dtype, ((const uint8_t *)w->data)[at]) - zero) * ((const float *)w->scale)[g];
 }

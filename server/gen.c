@@ -1,3 +1,4 @@
+/* Over 500 lines: the way of one generation from its call to the last byte, whose functions hand it on in turn. */
 #include "server/gen.h"
 #include "api/answer.h"
 #include "base/check.h"

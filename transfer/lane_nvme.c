@@ -6,7 +6,8 @@
  * Host memory is registered with the ring piece by piece while the lane has nothing to move, so that the kernel need
  * not pin a record's pages each time; what is not registered (RLIMIT_MEMLOCK refuses, or a record lies across two
  * pieces) moves without. Files are not: a registered file would hold the disk of a segment that was removed, and at 1
- * MiB a piece looking it up costs nothing. */
+ * MiB a piece looking it up costs nothing.
+ * Over 500 lines: one lane with two ways to carry a job, which share its pieces, limits and completions. */
 #include "base/check.h"
 #include "base/log.h"
 #include "base/thread.h"

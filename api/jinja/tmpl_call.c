@@ -1,3 +1,4 @@
+/* Over 500 lines: a table of short functions, one for each method and global, that share nothing with one another. */
 #include "api/jinja/tmpl_eval.h"
 #include "api/jinja/tmpl_str.h"
 #include "api/jinja/tmpl_text.h"

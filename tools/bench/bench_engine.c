@@ -6,7 +6,8 @@
  * Decode: B sequences of ctx tokens each; the median step while all of them decode. Prefill: one prompt, from submit to its first token.
  * Host: what the engine's thread does per step besides waiting for the device, in all and over the running requests. Idle: what lies
  * between the end of a step on the device and the begin of the next, where the device can tell.
- * must and good: tools/bench/bench_goals.h; on a GPU the goals' own table comes last. Medians; random weights and ids, greedy sampling. */
+ * must and good: tools/bench/bench_goals.h; on a GPU the goals' own table comes last. Medians; random weights and ids, greedy sampling.
+ * Over 500 lines: one program: decode and prefill share the engine, its runner and the results. */
 #include "bench_goals.h"
 #include "base/clock.h"
 #include "base/log.h"

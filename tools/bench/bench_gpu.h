@@ -1,6 +1,7 @@
 /* bench_gpu: the part of bench_ops for devices whose memory is their own: every op at the sizes of a model, timed by
  * the device (dev_time: recorded once, replayed), weights and KV in turn so that they come from memory, against roofs
- * of the same run. */
+ * of the same run.
+ * Over 500 lines: a list of measurements, one for each op, that share buffers and roofs. */
 #pragma once
 #include "base/check.h"
 #include "base/rng.h"

@@ -7,7 +7,8 @@
  * Prompts are token ids (completions), or words whose number is set by two requests ahead of the measurement (--chat). Tokens are
  * those of the server's usage; where an answer has no usage, its content events count.
  * TTFT: request to first content. ITL: gap between content events. TPOT: (last - first content) / (tokens - 1). E2E: request to end.
- * The last line is JSON. */
+ * The last line is JSON.
+ * Over 500 lines: one program: its work, clients and results share the options and one loop. */
 #include "load.h"
 #include "base/log.h"
 #include "base/rng.h"

@@ -1,7 +1,8 @@
 /* bench_tiers: what the movers of KV blocks and their bookkeeping cost, beside what the machine can do in the same run.
  *   bench_tiers [--dir DIR] [--gib 1] [--runs 5] [--only SUBSTRING] [--device cuda] [--json]
  * What is compared alternates, run by run; every figure is a median. --dir: a folder on the disk that is measured
- * (default: here). */
+ * (default: here).
+ * Over 500 lines: a list of measurements that share the rows of one table and are read one at a time. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "kernels/device.h"

@@ -173,7 +173,7 @@ static enum status far_read(const struct source_file *f, uint64_t offset, void *
 {
     (void)f;
     n_read++;
-    memcpy(dst, "hello" + offset, n);
+    memcpy(dst, &"hello"[offset], n);
     return ST_OK;
 }
 

@@ -18,7 +18,7 @@ static enum status unbound(const char *field, const char *what, struct api_error
 
 static enum status check_parameters(const json_t *f, const char *at, struct api_error *e)
 {
-    char          field[FIELD_BYTES];
+    char          field[2 * FIELD_BYTES];
     const json_t *parameters = json_object_get(f, "parameters"), *strict = json_object_get(f, "strict");
     const json_t *description = json_object_get(f, "description");
     if (!absent(parameters) && !json_is_object(parameters)) {
@@ -37,7 +37,7 @@ static enum status check_parameters(const json_t *f, const char *at, struct api_
 
 static enum status check_name(const struct calls_tools *t, const json_t *f, const char *at, struct api_error *e)
 {
-    char          field[FIELD_BYTES];
+    char          field[2 * FIELD_BYTES];
     const json_t *name = json_object_get(f, "name");
     snprintf(field, sizeof field, "%s.name", at);
     if (!json_is_string(name) || !calls_name_good(json_string_value(name), json_string_length(name), NAME_MAX_BYTES))
@@ -58,7 +58,7 @@ static json_t *as_function(const json_t *custom)
 
 static enum status check_format(const json_t *custom, const char *at, struct api_error *e)
 {
-    char          field[FIELD_BYTES];
+    char          field[2 * FIELD_BYTES];
     const json_t *format = json_object_get(custom, "format");
     if (absent(format) || json_str_is(json_object_get(format, "type"), "text")) return ST_OK;
     snprintf(field, sizeof field, "%s.format", at);
@@ -71,7 +71,7 @@ static enum status check_format(const json_t *custom, const char *at, struct api
 static enum status read_tool(struct call *c, struct calls_tools *t, json_t *tool, size_t i, json_t *shown,
                              struct api_error *e)
 {
-    char          at[FIELD_BYTES / 2];
+    char          at[FIELD_BYTES];
     const json_t *type = json_object_get(tool, "type");
     bool          custom = json_str_is(type, "custom");
     json_t       *f = json_object_get(tool, custom ? "custom" : "function");

@@ -216,6 +216,64 @@ static void history_that_cannot_be_parsed_is_no_error(void **state)
                "note {\"input\": \"a\\nb\"}");
 }
 
+/* The history's prompt with another family; template NULL: that of all tests. */
+static const char *prompt_of(const char *row, const char *text, const char *calls, const char *result_id)
+{
+    struct family other;
+    struct tmpl  *t = text ? world_tmpl(text) : NULL;
+    struct call   c;
+    char          body[3000];
+    snprintf(body, sizeof body,
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"tool_calls\":[%s]},"
+             "{\"role\":\"tool\",\"tool_call_id\":\"%s\",\"content\":\"r\"}]}",
+             calls, result_id);
+    if (t) world.m.tmpl = t;
+    family_init(&other, world.m.tmpl, world.tok, row, "none");
+    world.m.family = &other;
+    ask_ok(&c, &dialect_chat, body);
+    const char *got = prompt_text(&c, 0);
+    call_free(&c);
+    world.m.family = &family;
+    world.m.tmpl = world.tmpl;
+    if (t) tmpl_free(t);
+    return got;
+}
+
+#define PAST(id, args) "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" args "}}"
+
+static void ids_of_past_calls_get_the_form_of_the_family(void **state)
+{
+    (void)state;
+    const char *got = prompt_of("kimi_k2", NULL, PAST("c1", "\"{}\"") "," PAST("c2", "\"{}\""), "c2");
+    assert_non_null(strstr(got, "<tool_call>functions.f:0 f {}</tool_call><tool_call>functions.f:1 f {}</tool_call>"));
+    assert_non_null(strstr(got, "toolfunctions.f:1\nr"));
+    got = prompt_of("mistral", NULL, PAST("call_abc", "\"{}\"") "," PAST("abcdefgh1", "\"{}\""), "call_abc");
+    assert_null(strstr(got, "call_abc"));
+    assert_non_null(strstr(got, "<tool_call>abcdefgh1 f {}</tool_call>"));
+    const char *id = strstr(got, "<tool_call>") + strlen("<tool_call>");
+    char        want[40];
+    assert_int_equal(strcspn(id, " "), 9);
+    snprintf(want, sizeof want, "tool%.9s\nr", id);
+    assert_non_null(strstr(got, want)); /* the result finds its call */
+    assert_non_null(strstr(prompt_of("hermes", NULL, PAST("c1", "\"{}\""), "other"), "toolother\nr"));
+}
+
+static void past_calls_have_the_form_that_the_template_takes(void **state)
+{
+    (void)state;
+    static const char one[] =
+        "{% for m in messages %}[{{ m.role }}{% if m.tool_calls %} {{ m.tool_calls[0].function.name }} {{ m.tool_calls[0].function.arguments | tojson }}{% endif %}]{% endfor %}";
+    static const char text[] =
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ '<' + c.function.arguments + '>' }}{% endfor %}{% endfor %}";
+    const char *got = prompt_of("hermes", one, PAST("c1", "\"{\\\"a\\\":1}\"") "," PAST("c2", "\"{}\""), "c2");
+    assert_string_equal(got, "[user][assistant f {\"a\": 1}][assistant f {}][tool]");
+    got = prompt_of("hermes", text,
+                    PAST("c1", "\"{\\\"a\\\":1e400}\"") "," PAST("c2", "{\"b\":\"\xc3\xa9\"}") "," PAST(
+                        "c3", "\"{\\\"cut\"") "," PAST("c4", "null"),
+                    "c2");
+    assert_string_equal(got, "<{\"a\":1e400}><{\"b\": \"\xc3\xa9\"}><{\"cut><{}>");
+}
+
 /* ---------------------------------------------------------------- answers */
 
 static void a_whole_answer_has_its_calls(void **state)
@@ -436,6 +494,8 @@ int main(void)
         cmocka_unit_test(the_template_sees_tools_as_sent_without_strict),
         cmocka_unit_test(control_tokens_in_tools_calls_and_results_stay_text),
         cmocka_unit_test(history_that_cannot_be_parsed_is_no_error),
+        cmocka_unit_test(ids_of_past_calls_get_the_form_of_the_family),
+        cmocka_unit_test(past_calls_have_the_form_that_the_template_takes),
         cmocka_unit_test(a_whole_answer_has_its_calls),
         cmocka_unit_test(a_plain_answer_beside_tools_is_as_ever),
         cmocka_unit_test(a_stream_opens_a_call_once_and_then_sends_pieces),

@@ -38,14 +38,14 @@ void probe_free(struct probe *p)
     free(p);
 }
 
-static bool ask(struct probe *p)
+static bool ask(struct probe *p, uint32_t n_token)
 {
     p->choice = (struct eng_choice){ .id = p->id };
     p->r = (struct eng_request){
         .id = UINT64_MAX,
         .prompt = p->prompt,
         .n_prompt = p->n_prompt,
-        .s = { .top_p = 1, .repetition = 1, .max_tokens = PROBE_TOKENS, .ignore_eos = true },
+        .s = { .top_p = 1, .repetition = 1, .max_tokens = n_token, .ignore_eos = true },
         .n_choice = 1,
         .choice = &p->choice,
         .priority = INT32_MIN,
@@ -95,7 +95,7 @@ static enum status wait_answer(struct probe *p, uint64_t stuck_us)
 enum status probe_first(struct probe *p, uint64_t stuck_us)
 {
     for (int i = 0; i < PROBE_BAD_MAX; i++) {
-        if (!ask(p)) return ST_DEVICE;
+        if (!ask(p, 1)) return ST_DEVICE; /* one step, so that no time between two is taken for usual (pace.h) */
         enum status st = wait_answer(p, stuck_us);
         if (st) return st;
         p->asked = false;
@@ -124,12 +124,12 @@ enum probe_says probe_turn(struct probe *p, uint64_t now_us)
             p->sick = true;
             return PROBE_SICK;
         }
-        if (bad) return ask(p) ? PROBE_ASKS : PROBE_WELL;
+        if (bad) return ask(p, PROBE_TOKENS) ? PROBE_ASKS : PROBE_WELL;
         p->next_us = now_us + PROBE_EVERY_US;
     }
     if (now_us < p->next_us) return PROBE_WELL;
     eng_stats(p->e, &s);
     if (p->n_bad == 0 && s.n_nan == p->n_nan) return PROBE_WELL;
     p->n_nan = s.n_nan;
-    return ask(p) ? PROBE_ASKS : PROBE_WELL;
+    return ask(p, PROBE_TOKENS) ? PROBE_ASKS : PROBE_WELL;
 }

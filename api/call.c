@@ -1,4 +1,5 @@
 #include "api/call.h"
+#include "api/constraint.h"
 #include "api/dialect.h"
 #include "api/parts.h"
 #include "api/params.h"
@@ -287,6 +288,7 @@ enum status call_prepare(struct call *c, struct api_error *e)
     if (!st) st = prepare_bad_words(c, e);
     if (!st) st = make_choices(c);
     if (!st) st = parts_prepare(c);
+    if (!st) st = constraint_prepare(c, e);
     call_drop_body(c);
     if (st && !e->http) api_fail(e, 503, "", "out of memory");
     return st;
@@ -302,6 +304,7 @@ void call_free(struct call *c)
         buf_free(&c->choice[i].tool_calls);
         parts_free(c->choice[i].parts);
     }
+    constraint_free(c);
     if (c->map) munmap(c->map, c->map_bytes);
     buf_free(&c->scratch);
     buf_free(&c->token);

@@ -30,8 +30,9 @@ struct api_model {
     const char *const   *served_name; /* [n_name]; responses show [0] */
     uint32_t             n_name;
     const struct tok    *tok;
-    const struct tmpl   *tmpl;   /* NULL: no chat template; chat requests get a 400 */
-    const struct family *family; /* how it speaks of tools and reasoning (family.h); NULL: neither is known */
+    const struct tmpl   *tmpl;     /* NULL: no chat template; chat requests get a 400 */
+    const struct family *family;   /* how it speaks of tools and reasoning (family.h); NULL: neither is known */
+    struct grammars     *grammars; /* for forms of answers; has a lock of its own */
     uint32_t             context, vocab;
     const char          *fingerprint; /* system_fingerprint */
     int64_t              created;
@@ -89,6 +90,7 @@ struct call_prompt {
 struct call_ask {
     const json_t *model, *messages, *prompt, *stop, *bias, *stop_ids, *allowed_ids, *bad_words, *documents,
         *template_kwargs, *effort, *tools, *tool_choice;
+    const json_t *response_format, *structured, *guided_json, *guided_regex, *guided_choice;
     const json_t *salt, *cache_key, *request_id, *stream_options, *truncation_side;
     int64_t       max_tokens, max_completion_tokens, min_tokens, seed, top_k, truncate, logprobs_n, top_logprobs,
         prompt_logprobs, priority, kv_priority, n;
@@ -123,6 +125,7 @@ struct call {
     size_t                    n_echo_prefix; /* chat echo: content of the last message */
     char                      served[256];   /* the model's name as the client wrote it, or the first served name */
     struct call_ask           ask;
+    struct grammar           *grammar; /* or NULL: the form of the answer; each choice has a guide then */
     const struct dialect     *dialect;
     void                     *own;            /* state of the dialect's writers, in the arena */
     const char               *role;           /* chat: role of the answer */

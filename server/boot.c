@@ -1,4 +1,5 @@
 #include "server/boot_impl.h"
+#include "api/schema/grammars.h"
 #include "engine/model/source_object.h"
 #include "server/options.h"
 #include "engine/model/ident.h"
@@ -170,6 +171,7 @@ void boot_free(struct boot *b)
     if (b->nodes) nodes_stop(b->nodes);
     if (b->team) rank_team_free(b->team);
     if (b->nodes) nodes_free(b->nodes);
+    grammars_free(b->model.grammars);
     if (b->tmpl) tmpl_free(b->tmpl);
     if (b->tok) tok_free(b->tok);
     if (b->spec_loaded) model_spec_free(&b->spec);

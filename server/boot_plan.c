@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -107,6 +108,14 @@ static int choose_device(struct boot *b)
     return 0;
 }
 
+/* Masks of grammars are made beside the steps: by a few threads, which sleep where no request has a grammar. */
+static uint32_t guide_threads(void)
+{
+    uint32_t n = thread_cpu_count() / 4;
+    if (n < 1) return 1;
+    return n > 8 ? 8 : n;
+}
+
 static void plan_engine(const struct boot *b, struct boot_plan *p)
 {
     const struct config *cfg = b->cfg;
@@ -124,6 +133,7 @@ static void plan_engine(const struct boot *b, struct boot_plan *p)
         .preempt_max = 3,
         .eos_id = b->spec.eos_id,
         .n_eos = b->spec.n_eos,
+        .n_guide_thread = guide_threads(),
     };
 }
 

@@ -2,6 +2,7 @@
 #include "server/boot_impl.h"
 #include "server/config_alias.h"
 #include "api/calls/calls_row.h"
+#include "api/schema/grammars.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -274,6 +275,8 @@ static int fill_model(struct boot *b)
     family_init(&b->family, b->tmpl, b->tok, cfg->tool_parser, cfg->reasoning_parser);
     m->family = &b->family;
     log_family(&b->family);
+    m->grammars = grammars_create(b->tok, s->eos_id, s->n_eos);
+    if (!m->grammars) return EXIT_SOFTWARE;
     m->vocab = s->vocab;
     snprintf(b->fingerprint, sizeof b->fingerprint, "spillway-" SPILLWAY_VERSION);
     m->fingerprint = b->fingerprint;

@@ -270,9 +270,10 @@ static void gen_broken(struct gen *g, const struct eng_request *r, enum eng_fini
         api_fail(&e, 503, "", "the request was canceled by the server");
     else
         api_fail(&e, r->status == ST_DEVICE ? 503 : 500, "", "%s",
-                 r->status == ST_DEVICE ? "the engine has failed"
-                 : r->status == ST_STEP ? "the device could not run this request"
-                                        : "the model gave no valid result");
+                 r->status == ST_DEVICE      ? "the engine has failed"
+                 : r->status == ST_STEP      ? "the device could not run this request"
+                 : r->status == ST_TOO_LARGE ? "the form that was asked for came to a bound of this server"
+                                             : "the model gave no valid result");
     gen_fail(g, &e, finish);
 }
 
@@ -421,6 +422,7 @@ static void fill_request(struct gen *g, uint32_t p, uint64_t seed)
         g->choice[i].id = c->choice[i].eng.id;
         g->choice[i].logprob = c->choice[i].eng.logprob;
         g->choice[i].top = c->choice[i].eng.top;
+        g->choice[i].guide = c->choice[i].eng.guide;
     }
     r->priority = c->priority;
     r->tenant = g->tenant;

@@ -121,10 +121,7 @@ static void unsupported_fields_are_refused_by_name(void **state)
     } later[] = {
         { "\"functions\":[{\"name\":\"f\"}]", "functions" },
         { "\"tools\":{}", "tools" },
-        { "\"structured_outputs\":{\"regex\":\"a\"}", "structured_outputs" },
-        { "\"guided_json\":{}", "guided_json" },
-        { "\"guided_regex\":\"a\"", "guided_regex" },
-        { "\"guided_choice\":[\"a\"]", "guided_choice" },
+        { "\"structured_outputs\":{\"grammar\":\"a\"}", "structured_outputs" },
         { "\"guided_grammar\":\"a\"", "guided_grammar" },
         { "\"use_beam_search\":true", "use_beam_search" },
         { "\"prompt_embeds\":\"AAAA\"", "prompt_embeds" },
@@ -133,7 +130,7 @@ static void unsupported_fields_are_refused_by_name(void **state)
         { "\"repetition_detection\":{}", "repetition_detection" },
         { "\"kv_transfer_params\":{}", "kv_transfer_params" },
         { "\"stream_interval\":4", "stream_interval" },
-        { "\"response_format\":{\"type\":\"json_object\"}", "response_format" },
+        { "\"response_format\":{\"type\":\"structural_tag\"}", "response_format" },
         { "\"thinking_token_budget\":5", "thinking_token_budget" },
     };
     for (size_t i = 0; i < sizeof later / sizeof *later; i++) both_refuse(later[i].field, later[i].name);
@@ -481,6 +478,44 @@ static void B33_response_format_of_a_wrong_shape(void **state)
     }
 }
 
+static void a_form_of_the_answer_is_checked_before_anything_is_computed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *field, *name;
+    } bad[] = {
+        { "\"structured_outputs\":{}", "structured_outputs" },
+        { "\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"b\"]}", "structured_outputs" },
+        { "\"structured_outputs\":{\"choice\":[]}", "structured_outputs" },
+        { "\"structured_outputs\":{\"choice\":[\"\"]}", "structured_outputs" },
+        { "\"structured_outputs\":{\"json\":\"{\"}", "structured_outputs" },
+        { "\"guided_regex\":\"(a\"", "guided_regex" },
+        { "\"guided_json\":{\"not\":{}}", "guided_json" },
+        { "\"guided_json\":{\"type\":\"integer\",\"minimum\":2,\"maximum\":1}", "guided_json" },
+        { "\"guided_regex\":\"a\",\"guided_choice\":[\"a\"]", "guided_choice" },
+        { "\"response_format\":{\"type\":\"json_object\"},\"guided_regex\":\"a\"", "guided_regex" },
+        { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a b\",\"schema\":{}}}",
+          "response_format" },
+        { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"schema\":{\"$ref\":\"#\"}}}",
+          "response_format" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) both_refuse(bad[i].field, bad[i].name);
+    static const char *const good[] = {
+        "\"structured_outputs\":{\"regex\":\"a\"}",
+        "\"structured_outputs\":{\"choices\":[\"a\",\"ab\"]}",
+        "\"structured_outputs\":{\"json\":\"{}\",\"disable_any_whitespace\":true,\"_backend\":\"x\",\"grammar\":null}",
+        "\"guided_json\":{}",
+        "\"guided_choice\":[\"a\"],\"n\":3",
+        "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\"}}",
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct call c;
+        ask_ok(&c, &dialect_chat, with(&dialect_chat, good[i]));
+        for (uint32_t k = 0; k < c.n_choice; k++) assert_non_null(c.choice[k].eng.guide);
+        call_free(&c);
+    }
+}
+
 static void B35_tool_choice_needs_tools(void **state)
 {
     (void)state;
@@ -694,6 +729,7 @@ int main(void)
                                         cmocka_unit_test(B31_no_integer_may_be_negative_without_leave),
                                         cmocka_unit_test(B32_stream_options_need_a_stream),
                                         cmocka_unit_test(B33_response_format_of_a_wrong_shape),
+                                        cmocka_unit_test(a_form_of_the_answer_is_checked_before_anything_is_computed),
                                         cmocka_unit_test(B35_tool_choice_needs_tools),
                                         cmocka_unit_test(B37_templates_and_their_steering_do_not_come_from_requests),
                                         cmocka_unit_test(reasoning_effort_reaches_the_template),

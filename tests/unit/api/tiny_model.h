@@ -2,6 +2,7 @@
  * once. */
 #pragma once
 #include "api/call.h"
+#include "api/schema/grammars.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,7 @@ static int world_open(void **state)
                                   .stop_max = 16,
                                   .stop_bytes_max = 256,
                                   .bias_max = 1024 };
+    world.m.grammars = grammars_create(world.tok, NULL, 0);
     return 0;
 }
 
@@ -118,6 +120,7 @@ __attribute__((unused)) static int world_close(void **state)
 {
     (void)state;
     tmpl_free(world.tmpl);
+    grammars_free(world.m.grammars);
     tok_free(world.tok);
     return 0;
 }

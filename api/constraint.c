@@ -1,0 +1,205 @@
+#include "api/constraint.h"
+#include "api/schema/chars.h"
+#include "api/schema/grammars.h"
+#include "api/schema/regex.h"
+#include "api/schema/schema.h"
+#include <string.h>
+
+enum { CHOICES_MAX = 8192 };
+
+enum kind { KIND_NONE, KIND_OBJECT, KIND_SCHEMA, KIND_REGEX, KIND_CHOICE };
+
+/* What is asked: one kind, and the field that asks. */
+struct constraint {
+    enum kind          kind;
+    const char        *param;
+    const json_t      *value;
+    json_t            *parsed; /* value, where it was given as text */
+    struct schema_form form;
+};
+
+/* ---------------------------------------------------------------- which one */
+
+static enum status set(struct constraint *k, enum kind kind, const char *param, const json_t *value,
+                       struct api_error *e)
+{
+    if (k->kind && kind)
+        return api_fail(e, 400, param, "'%s' and '%s' both ask for a form of the answer; give one", k->param, param);
+    if (!kind) return ST_OK;
+    k->kind = kind;
+    k->param = param;
+    k->value = value;
+    return ST_OK;
+}
+
+/* A schema as an object or as its text. */
+static enum status set_schema(struct constraint *k, const char *param, const json_t *v, struct api_error *e)
+{
+    if (json_is_string(v)) {
+        struct json_error why;
+        k->parsed = json_parse(json_string_value(v), json_string_length(v), 0, &why);
+        if (!k->parsed) return api_fail(e, 400, param, "'%s' is not JSON: %s at byte %zu", param, why.text, why.offset);
+        v = k->parsed;
+    }
+    if (!json_is_object(v) && !json_is_boolean(v)) return api_fail(e, 400, param, "'%s' must be a JSON schema", param);
+    return set(k, KIND_SCHEMA, param, v, e);
+}
+
+static enum status read_format(struct constraint *k, const json_t *v, struct api_error *e)
+{
+    const json_t *type = json_object_get(v, "type"), *named = json_object_get(v, "json_schema");
+    if (json_str_is(type, "json_object")) return set(k, KIND_OBJECT, "response_format", v, e);
+    if (!json_str_is(type, "json_schema")) return ST_OK; /* text: check_format has seen to the rest */
+    const json_t *name = json_object_get(named, "name"), *schema = json_object_get(named, "schema");
+    const char   *text = json_string_value(name);
+    if (!json_is_object(named))
+        return api_fail(e, 400, "response_format",
+                        "'response_format.json_schema' must be an object with 'name' and 'schema'");
+    if (!text || !*text || strlen(text) > 64 ||
+        strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != strlen(text))
+        return api_fail(e, 400, "response_format",
+                        "'response_format.json_schema.name' must be 1 to 64 of a-z, A-Z, 0-9, '_' and '-'");
+    if (!schema || json_is_null(schema)) return set(k, KIND_OBJECT, "response_format", v, e);
+    return set_schema(k, "response_format", schema, e);
+}
+
+static enum status read_regex(struct constraint *k, const char *param, const json_t *v, struct api_error *e)
+{
+    if (!json_is_string(v)) return api_fail(e, 400, param, "'%s' must be a string", param);
+    return set(k, KIND_REGEX, param, v, e);
+}
+
+static enum status read_choice(struct constraint *k, const char *param, const json_t *v, struct api_error *e)
+{
+    size_t n = json_array_size(v);
+    if (!json_is_array(v) || n == 0 || n > CHOICES_MAX)
+        return api_fail(e, 400, param, "'%s' must be a list of 1 to %d strings", param, CHOICES_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (!json_string_length(json_array_get(v, i)))
+            return api_fail(e, 400, param, "'%s[%zu]' must be a string that is not empty", param, i);
+    return set(k, KIND_CHOICE, param, v, e);
+}
+
+static enum status read_structured(struct constraint *k, const json_t *v, struct api_error *e)
+{
+    static const char field[] = "structured_outputs";
+    const char       *key;
+    json_t           *value;
+    enum status       st = ST_OK;
+    json_object_foreach((json_t *)(uintptr_t)v, key, value)
+    {
+        if (st || json_is_null(value)) continue;
+        if (!strcmp(key, "json"))
+            st = set_schema(k, field, value, e);
+        else if (!strcmp(key, "regex"))
+            st = read_regex(k, field, value, e);
+        else if (!strcmp(key, "choice") || !strcmp(key, "choices"))
+            st = read_choice(k, field, value, e);
+        else if (!strcmp(key, "json_object"))
+            st = json_is_true(value) ? set(k, KIND_OBJECT, field, value, e) : ST_OK;
+        else if (!strcmp(key, "disable_any_whitespace"))
+            k->form.compact = json_is_true(value);
+        else if (!strcmp(key, "disable_additional_properties"))
+            k->form.closed = json_is_true(value);
+        else if (key[0] != '_') /* vLLM's own, of a client that sends its whole object */
+            st = api_fail(
+                e, 400, field,
+                "'structured_outputs.%.40s' is not supported, allowed are json, regex, choice and json_object", key);
+    }
+    if (!st && !k->kind)
+        return api_fail(e, 400, field, "'structured_outputs' needs one of json, regex, choice and json_object");
+    return st;
+}
+
+static enum status read_all(const struct call *c, struct constraint *k, struct api_error *e)
+{
+    const struct call_ask *a = &c->ask;
+    enum status            st = ST_OK;
+    if (a->response_format) st = read_format(k, a->response_format, e);
+    if (!st && a->structured) st = read_structured(k, a->structured, e);
+    if (!st && a->guided_json) st = set_schema(k, "guided_json", a->guided_json, e);
+    if (!st && a->guided_regex) st = read_regex(k, "guided_regex", a->guided_regex, e);
+    if (!st && a->guided_choice) st = read_choice(k, "guided_choice", a->guided_choice, e);
+    return st;
+}
+
+/* ---------------------------------------------------------------- as a grammar */
+
+static uint32_t of_choices(struct rx *x, const json_t *list)
+{
+    uint32_t all = RX_NONE;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *s = json_array_get(list, i);
+        all = rx_or2(x, all, rx_of_bytes(x, json_string_value(s), json_string_length(s)));
+    }
+    return all;
+}
+
+static enum status compile(const struct constraint *k, struct grammar **g_out, struct api_error *e)
+{
+    struct gr_rules *r = gr_rules_create(&gr_limits_default);
+    char             why[SCHEMA_ERR] = "";
+    uint32_t         symbol = 0, rx = RX_NONE;
+    enum status      st = ST_OK;
+    if (!r) return api_fail(e, 503, "", "out of memory");
+    switch (k->kind) {
+    case KIND_SCHEMA: st = schema_rules(r, k->value, k->form, &symbol, why); break;
+    case KIND_OBJECT: symbol = schema_any_object(r, k->form); break;
+    case KIND_REGEX:
+        st = regex_rx(gr_rx(r), json_string_value(k->value), json_string_length(k->value),
+                      (struct regex_form){ false, false }, &rx, why);
+        if (!st) symbol = gr_terminal(r, rx);
+        break;
+    default: symbol = gr_terminal(r, of_choices(gr_rx(r), k->value)); break;
+    }
+    if (st)
+        gr_rules_free(r);
+    else
+        st = gr_build(r, symbol, g_out, why);
+    if (st == ST_NOMEM) return api_fail(e, 503, "", "out of memory");
+    return st ? api_fail(e, 400, k->param, "'%s' cannot be served: %s", k->param, why) : ST_OK;
+}
+
+static enum status make_guides(struct call *c, const char *param, struct api_error *e)
+{
+    struct guide *first = NULL;
+    enum status   st = grammars_guide(c->model->grammars, c->grammar, &first);
+    if (st == ST_NOMEM) return api_fail(e, 503, "", "out of memory");
+    if (st == ST_INVALID)
+        return api_fail(e, 400, param, "'%s' cannot be served: no token of this model begins such a text", param);
+    if (st) return api_fail(e, 400, param, "'%s' cannot be served: its first step is too costly", param);
+    c->choice[0].eng.guide = first;
+    for (uint32_t i = 1; i < c->n_choice; i++) {
+        c->choice[i].eng.guide = guide_fork(first);
+        if (!c->choice[i].eng.guide) return api_fail(e, 503, "", "out of memory");
+    }
+    return ST_OK;
+}
+
+enum status constraint_prepare(struct call *c, struct api_error *e)
+{
+    struct constraint k = { .kind = KIND_NONE };
+    enum status       st = read_all(c, &k, e);
+    if (!st && k.kind && c->tools)
+        st = api_fail(e, 400, k.param, "'%s' is not supported together with 'tools'", k.param);
+    if (!st && k.kind && c->reasons)
+        st = api_fail(
+            e, 400, k.param,
+            "'%s' is not supported where the model reasons before it answers; switch reasoning off, for most models by "
+            "\"chat_template_kwargs\": {\"enable_thinking\": false}",
+            k.param);
+    if (!st && k.kind) st = compile(&k, &c->grammar, e);
+    if (!st && k.kind) st = make_guides(c, k.param, e);
+    if (!st && k.kind) { /* the grammar says where the text may end */
+        c->s.min_tokens = 0;
+        c->s.ignore_eos = false;
+    }
+    json_decref(k.parsed);
+    return st;
+}
+
+void constraint_free(struct call *c)
+{
+    for (uint32_t i = 0; c->choice && i < c->n_choice; i++) guide_drop(c->choice[i].eng.guide);
+    gr_free(c->grammar);
+}

@@ -1,0 +1,73 @@
+#include "api/schema/grammars.h"
+#include "api/token/detok.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+struct grammars {
+    const struct tok *tok;
+    const uint32_t   *eos_id;
+    uint32_t          n_eos;
+    pthread_mutex_t   lock;
+    struct gr_vocab  *vocab; /* NULL: nobody has asked yet */
+};
+
+struct grammars *grammars_create(const struct tok *tok, const uint32_t *eos_id, uint32_t n_eos)
+{
+    struct grammars *g = calloc(1, sizeof *g);
+    if (!g) return NULL;
+    g->tok = tok;
+    g->eos_id = eos_id;
+    g->n_eos = n_eos;
+    pthread_mutex_init(&g->lock, NULL);
+    return g;
+}
+
+void grammars_free(struct grammars *g)
+{
+    if (!g) return;
+    gr_vocab_free(g->vocab);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+/* Special tokens are no text, and so are those that end a sequence. */
+static bool is_text(const struct grammars *g, uint32_t id)
+{
+    for (uint32_t i = 0; i < g->n_eos; i++)
+        if (g->eos_id[i] == id) return false;
+    return !tok_is_special(g->tok, id);
+}
+
+static enum status make_vocab(struct grammars *g)
+{
+    uint32_t            n = tok_vocab_size(g->tok);
+    size_t             *end = calloc(n + 1, sizeof *end);
+    struct token_bytes *bytes = calloc(n + 1, sizeof *bytes);
+    struct buf          all;
+    enum status         st = ST_NOMEM;
+    buf_init(&all, 1u << 30);
+    if (!end || !bytes) goto out;
+    for (uint32_t id = 0; id < n; id++) {
+        if (is_text(g, id)) detok_one(g->tok, id, &all);
+        end[id] = all.n;
+    }
+    if (all.failed) goto out;
+    for (uint32_t id = 0; id < n; id++) {
+        size_t begin = id ? end[id - 1] : 0;
+        bytes[id] = (struct token_bytes){ (unsigned char *)all.data + begin, (uint32_t)(end[id] - begin) };
+    }
+    st = gr_vocab_create(bytes, n, &g->vocab);
+out:
+    free(end);
+    free(bytes);
+    buf_free(&all);
+    return st;
+}
+
+enum status grammars_guide(struct grammars *g, struct grammar *grammar, struct guide **guide_out)
+{
+    pthread_mutex_lock(&g->lock); /* who comes meanwhile needs it too */
+    enum status st = g->vocab ? ST_OK : make_vocab(g);
+    pthread_mutex_unlock(&g->lock);
+    return st ? st : guide_create(grammar, g->vocab, g->eos_id, g->n_eos, guide_out);
+}

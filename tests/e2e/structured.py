@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Answers of a form that the request gives (response_format, structured_outputs, guided_*), by a real server.
+
+    structured.py [--preset check] [test ...]      SCHEMAS=N: how many random schemas (default 60)
+
+Random schemas are asked for at a high temperature, so that the grammar and not the model decides, and every answer that came to
+its end is validated by the package jsonschema. The same seeds alone, in a crowd, with small batches and short of memory
+must give the same bits. One line for each test, then `N passed, N failed, N skipped`."""
+
+import argparse
+import json
+import os
+import random
+import re
+import sys
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "fault"))
+
+import scratch  # noqa: E402
+
+N_SCHEMA = int(os.environ.get("SCHEMAS", "60"))
+CHAT = "/v1/chat/completions"
+TESTS = []
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+# ---- random schemas over the keywords that are enforced
+
+NAMES = ["a", "b", "name", "an odd \"name\"", "größe", "x\ny", "id"]
+
+
+def scalar(r):
+    k = r.randrange(9)
+    if k == 0:
+        lo = r.randint(0, 6)
+        return {"type": "string", "minLength": lo, "maxLength": lo + r.randint(0, 12)}
+    if k == 1:
+        return {"type": "string", "pattern": r.choice(["^[a-z]{2,5}$", "^(ab|cd)+$", "^\\d{3}-\\d{2}$", "^[^\"\\\\]{1,8}$", "^.{3}$"])}
+    if k == 2:
+        return {"type": "string", "format": r.choice(["date", "date-time", "time", "uuid", "ipv4", "email", "duration"])}
+    if k == 3:
+        lo = r.randint(-1200, 1200)
+        return {"type": "integer", "minimum": lo, "maximum": lo + r.randint(0, 300)}
+    if k == 4:
+        return {"type": "integer", r.choice(["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"]): r.randint(-99, 99)}
+    if k == 5:
+        lo = r.randint(-20, 20)
+        return {"type": "number", r.choice(["minimum", "exclusiveMinimum"]): lo, r.choice(["maximum", "exclusiveMaximum"]): lo + r.randint(1, 9)}
+    if k == 6:
+        return {"enum": r.sample(["red", "a\"b", 1, 2.5, None, True, [1, "x"], {"k": []}, "ü"], r.randint(1, 5))}
+    if k == 7:
+        return {"const": r.choice(["only", 7, None, {"a": [1, 2]}])}
+    return {"type": r.choice(["boolean", "null", "integer"])}
+
+
+def schema(r, depth):
+    k = r.randrange(10) if depth else 0
+    if k < 3:
+        return scalar(r)
+    if k < 5:
+        lo = r.randint(0, 2)
+        s = {"type": "array", "items": schema(r, depth - 1), "minItems": lo, "maxItems": lo + r.randint(0, 3)}
+        if r.random() < 0.3:
+            s["prefixItems"] = [schema(r, depth - 1) for _ in range(r.randint(1, 2))]
+        return s
+    if k < 9:
+        names = r.sample(NAMES, r.randint(0, 4))
+        s = {"type": "object", "properties": {n: schema(r, depth - 1) for n in names},
+             "required": r.sample(names, r.randint(0, len(names))), "additionalProperties": False}
+        if r.random() < 0.2:
+            s["additionalProperties"] = scalar(r)
+        return s
+    return {"anyOf": [schema(r, depth - 1) for _ in range(r.randint(1, 3))]}
+
+
+# ---- asking
+
+def ask(s, content, fields, **more):
+    body = {"messages": [{"role": "user", "content": content}], "max_tokens": 120, "temperature": 1.6, "seed": 5, "logprobs": True,
+            "return_token_ids": True, **more, **fields}
+    r = s.post(CHAT, body)
+    assert r.status == 200, (fields, r.json)
+    c = r.json["choices"][0]
+    return c["message"]["content"], c["finish_reason"], (c["token_ids"], [t["logprob"] for t in c["logprobs"]["content"]])
+
+
+def as_schema(value, name="answer"):
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": name, "schema": value, "strict": True}}}
+
+
+@test
+def what_comes_is_what_the_schema_says(w):
+    import jsonschema
+    s = w.server()
+    ended = 0
+    for seed in range(N_SCHEMA):
+        r = random.Random(seed)
+        value = schema(r, 3)
+        checker = jsonschema.Draft202012Validator(value, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+        for k in range(3):
+            text, finish, _ = ask(s, "Tell me something.", as_schema(value), seed=seed * 10 + k)
+            if finish != "stop":
+                continue
+            ended += 1
+            found = [e.message for e in checker.iter_errors(json.loads(text))]
+            assert not found, (seed, value, text, found)
+    assert ended > N_SCHEMA, "%d of %d answers came to their end" % (ended, 3 * N_SCHEMA)
+
+
+@test
+def regular_expressions_and_choices_hold(w):
+    s = w.server()
+    for regex in ("[0-9]{3}-[a-f]{2}", "(yes|no)( please)?", "(?i)abc[^x]{2,4}z", "\\w+@\\w+\\.com", "é{2,3}|ß+x"):
+        for seed in range(6):
+            text, finish, _ = ask(s, "Hello", {"structured_outputs": {"regex": regex}}, seed=seed)
+            if finish == "stop":
+                assert re.fullmatch(regex, text), (regex, text)
+    for seed in range(12):
+        choices = ["yes", "yes, please", "no", "ja \"so\"", "ü"]
+        text, finish, _ = ask(s, "Hello", {"guided_choice": choices}, seed=seed)
+        assert finish == "stop" and text in choices, (text, finish)
+    for seed in range(6):
+        text, finish, _ = ask(s, "Hello", {"response_format": {"type": "json_object"}}, seed=seed)
+        if finish == "stop":
+            assert isinstance(json.loads(text), dict)
+    text, finish, _ = ask(s, "Hello", {"structured_outputs": {"json": {"type": "object", "required": ["a"], "properties": {"a": {"const": [1, {"b": 2}]}}},
+                                                             "disable_any_whitespace": True}})
+    assert text == '{"a":[1,{"b":2}]}' and finish == "stop", (text, finish)
+
+
+@test
+def a_form_costs_no_bit_of_exactness(w):
+    """Answers with a form and without one, alone, then all at once where batches are small and sequences are preempted."""
+    r = random.Random(1)
+    asks = [("Question %d?" % i, as_schema(schema(r, 2)) if i % 3 else {}) for i in range(24)]
+    alone = w.server()
+    want = [ask(alone, c, f, seed=i) for i, (c, f) in enumerate(asks)]
+    tight = w.start("--kv-cache-bytes", "2MiB", "--max-num-seqs", "6", "--max-num-batched-tokens", "32", "--max-model-len", "512")
+    got = [None] * len(asks)
+
+    def one(i):
+        got[i] = ask(tight, asks[i][0], asks[i][1], seed=i)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(asks))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for i, (a, b) in enumerate(zip(want, got)):
+        assert a == b, (i, asks[i], a, b)
+
+
+@test
+def several_choices_and_a_stream_follow_it(w):
+    s = w.server()
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 60, "temperature": 1.5, "seed": 3, "n": 4,
+            "guided_regex": "[a-d]{5}"}
+    r = s.post(CHAT, body)
+    texts = [c["message"]["content"] for c in r.json["choices"]]
+    assert all(re.fullmatch("[a-d]{5}", t) for t in texts) and len(set(texts)) > 1, texts
+    r = s.post(CHAT, {**body, "n": 1, "stream": True})
+    text = "".join(json.loads(line[6:])["choices"][0]["delta"].get("content", "") for line in r.body.decode().splitlines()
+                   if line.startswith("data: {") and json.loads(line[6:])["choices"])
+    assert re.fullmatch("[a-d]{5}", text), text
+
+
+@test
+def a_form_that_cannot_be_served_is_a_400_with_its_place(w):
+    s = w.server()
+    for fields, param, word in (
+            (as_schema({"type": "object", "properties": {"a": {"not": {}}}}), "response_format", "/properties/a/not"),
+            ({"guided_regex": "(a)\\1"}, "guided_regex", "back-references"),
+            ({"guided_json": {"type": "array", "uniqueItems": True}}, "guided_json", "uniqueItems"),
+            (as_schema({"$ref": "#"}), "response_format", "no text at all"),
+            ({"guided_regex": "a", "guided_choice": ["b"]}, "guided_choice", "both ask")):
+        r = s.post(CHAT, {"messages": [{"role": "user", "content": "Hi"}], **fields})
+        assert r.status == 400 and r.json["error"]["param"] == param and word in r.json["error"]["message"], (fields, r.json)
+    assert ask(s, "Hi", {})[1] in ("stop", "length")
+
+
+class World:
+    def __init__(self):
+        self.running, self.plain = [], None
+
+    def start(self, *args):
+        from harness import Server
+        self.running.append(Server(*args))
+        return self.running[-1]
+
+    def server(self):
+        if not self.plain or self.plain not in self.running:
+            self.plain = self.start()
+        return self.plain
+
+    def close(self):
+        """What run_named calls at the end; servers are stopped after each test."""
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--preset", default="check")
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    os.environ.setdefault("SPILLWAY", os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", a.preset, "spillway"))
+    from tiers import run_named
+    return run_named(TESTS, World(), a.names)
+
+
+if __name__ == "__main__":
+    scratch.run(main)

@@ -1,0 +1,277 @@
+#include "api/schema/schema.h"
+#include "grammar_world.h"
+
+static struct grammar *grammar_of(const char *text, char *err)
+{
+    struct json_error  je;
+    struct gr_rules   *r = gr_rules_create(&gr_limits_default);
+    struct grammar    *g = NULL;
+    struct schema_form form = { false, false };
+    uint32_t           symbol;
+    json_t            *schema = json_parse(text, strlen(text), 0, &je);
+    if (!schema) fail_msg("%s: %s", text, je.text);
+    if (schema_rules(r, schema, form, &symbol, err))
+        gr_rules_free(r);
+    else
+        gr_build(r, symbol, &g, err);
+    json_decref(schema);
+    return g;
+}
+
+struct row {
+    const char *schema, *yes[8], *no[8];
+};
+
+static void check(const struct row *row, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char            err[SCHEMA_ERR] = "";
+        struct grammar *g = grammar_of(row[i].schema, err);
+        if (!g) fail_msg("%s: %s", row[i].schema, err);
+        for (int k = 0; k < 8 && row[i].yes[k]; k++)
+            if (verdict(g, row[i].yes[k]) != 'y') fail_msg("%s refuses %s", row[i].schema, row[i].yes[k]);
+        for (int k = 0; k < 8 && row[i].no[k]; k++)
+            if (verdict(g, row[i].no[k]) == 'y') fail_msg("%s takes %s", row[i].schema, row[i].no[k]);
+        gr_free(g);
+    }
+}
+
+static void scalars_are_what_their_keywords_say(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        { "{\"type\":\"string\"}",
+          { "\"\"", "\"a\\n\xc3\xa9\\\"\"" },
+          { "a", "\"", "\"\n\"", "\"\\x\"", "1", "\"\\u00e9\"" } },
+        { "{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
+          { "\"ab\"", "\"\xc3\xa9\xf0\x9f\x98\x80z\"", "\"\\n\\\"\"" },
+          { "\"a\"", "\"abcd\"" } },
+        { "{\"type\":\"string\",\"pattern\":\"^[a-z]+$\",\"maxLength\":2}",
+          { "\"ab\"" },
+          { "\"\"", "\"abc\"", "\"A\"" } },
+        { "{\"type\":\"string\",\"pattern\":\"x\"}", { "\"x\"", "\"axb\"" }, { "\"ab\"" } },
+        { "{\"type\":\"integer\"}", { "0", "-1", "123" }, { "-0", "01", "1.0", "1e2", "" } },
+        { "{\"type\":\"integer\",\"minimum\":-3,\"maximum\":120}",
+          { "-3", "0", "9", "10", "99", "100", "119", "120" },
+          { "-4", "121", "-10", "200", "1000" } },
+        { "{\"type\":\"integer\",\"exclusiveMinimum\":7,\"exclusiveMaximum\":10}", { "8", "9" }, { "7", "10", "89" } },
+        { "{\"type\":\"integer\",\"minimum\":995}", { "995", "1000", "123456789" }, { "994", "0", "-1" } },
+        { "{\"type\":\"integer\",\"maximum\":-5}", { "-5", "-17" }, { "-4", "0", "5" } },
+        { "{\"type\":\"integer\",\"minimum\":1.5,\"maximum\":2.5}", { "2" }, { "1", "3" } },
+        { "{\"type\":\"number\"}", { "0", "-0.5", "1e9", "12.25E-3" }, { ".5", "1.", "+1", "1e", "00" } },
+        { "{\"type\":\"number\",\"minimum\":0}", { "0", "0.5", "12", "0.0" }, { "-1", "-0.5" } },
+        { "{\"type\":\"number\",\"exclusiveMinimum\":0}", { "0.5", "0.001", "3" }, { "0", "0.0", "0.000", "-1" } },
+        { "{\"type\":\"number\",\"minimum\":-1,\"maximum\":1}",
+          { "-1", "-1.0", "-0.99", "0", "0.5", "1", "1.00" },
+          { "1.01", "-1.5", "2", "-2" } },
+        { "{\"type\":\"number\",\"minimum\":5,\"exclusiveMaximum\":6}", { "5", "5.999" }, { "6", "6.0", "4.9" } },
+        { "{\"type\":\"number\",\"minimum\":5,\"maximum\":5}", { "5", "5.0" }, { "5.1", "4" } },
+        { "{\"type\":\"number\",\"maximum\":-2}", { "-2", "-2.5", "-10" }, { "-1.9", "0", "2" } },
+        { "{\"type\":\"boolean\"}", { "true", "false" }, { "null", "True", "0" } },
+        { "{\"type\":\"null\"}", { "null" }, { "0" } },
+        { "{\"type\":[\"string\",\"null\"]}", { "\"a\"", "null" }, { "1" } },
+        { "{\"enum\":[\"a\",1,null,[1,2],{\"k\":\"v\"},1.5]}",
+          { "\"a\"", "1", "null", "[1,2]", "[ 1, 2 ]", "{\"k\": \"v\"}", "1.5" },
+          { "\"b\"", "2", "[1]" } },
+        { "{\"enum\":[\"a\",1,2],\"type\":\"integer\"}", { "1", "2" }, { "\"a\"" } },
+        { "{\"const\":\"a\\\"b\"}", { "\"a\\\"b\"" }, { "\"ab\"" } },
+        { "true", { "1", "{}", "[]", "{\"a\":[{}]}" }, { "", "{a}" } },
+    };
+    check(rows, ARRAY_N(rows));
+}
+
+static void formats_are_enforced(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        { "{\"type\":\"string\",\"format\":\"date\"}",
+          { "\"2024-02-29\"", "\"2000-02-29\"", "\"1999-12-31\"", "\"2023-04-30\"" },
+          { "\"2023-02-29\"", "\"1900-02-29\"", "\"2023-04-31\"", "\"2023-13-01\"", "\"2023-1-1\"" } },
+        { "{\"type\":\"string\",\"format\":\"date-time\"}",
+          { "\"2024-01-02T03:04:05Z\"", "\"2024-01-02T03:04:05.123+01:00\"" },
+          { "\"2024-01-02 03:04:05Z\"", "\"2024-01-02T24:04:05Z\"", "\"2024-01-02T03:04:05\"" } },
+        { "{\"type\":\"string\",\"format\":\"uuid\"}",
+          { "\"123e4567-e89b-12d3-a456-426614174000\"" },
+          { "\"123e4567e89b12d3a456426614174000\"" } },
+        { "{\"type\":\"string\",\"format\":\"ipv4\"}",
+          { "\"192.168.0.255\"" },
+          { "\"256.1.1.1\"", "\"1.1.1\"", "\"01.1.1.1\"" } },
+        { "{\"type\":\"string\",\"format\":\"email\"}",
+          { "\"a.b@example.com\"" },
+          { "\"a@b\"", "\"@x.de\"", "\"a..b@x.de\"" } },
+        { "{\"type\":\"string\",\"format\":\"duration\"}",
+          { "\"P1D\"", "\"PT1H30M\"", "\"P1Y2M\"", "\"P3W\"" },
+          { "\"P\"", "\"1D\"", "\"PT\"" } },
+        { "{\"type\":\"string\",\"format\":\"unheard-of\"}", { "\"anything\"" }, { "1" } },
+    };
+    check(rows, ARRAY_N(rows));
+}
+
+static void arrays_and_objects_have_their_parts(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        { "{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}",
+          { "[]", "[1]", "[1, 2,3]", "[\n  1\n]" },
+          { "[1,]", "[\"a\"]", "[1 2]", "[" } },
+        { "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}",
+          { "[1,2]", "[1,2,3]" },
+          { "[]", "[1]", "[1,2,3,4]" } },
+        { "{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2}",
+          { "[1,2]", "[1,2,3,4,5]" },
+          { "[]", "[1]" } },
+        { "{\"type\":\"array\",\"maxItems\":0}", { "[]", "[ ]" }, { "[1]" } },
+        { "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"string\"}],\"items\":false}",
+          { "[]", "[1]", "[1,\"a\"]" },
+          { "[\"a\"]", "[1,\"a\",2]" } },
+        { "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"}],\"items\":{\"type\":\"null\"},\"minItems\":2,\"maxItems\":3}",
+          { "[1,null]", "[1,null,null]" },
+          { "[1]", "[1,1]", "[1,null,null,null]" } },
+        { "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"null\"},\"c\":{}},\"required\":[\"b\"]}",
+          { "{\"b\":null}", "{\"a\": 1, \"b\":null}", "{\"b\":null,\"c\":[{}]}", "{ \"a\":1,\"b\":null,\"c\":0 }" },
+          { "{}", "{\"a\":1}", "{\"b\":null,\"a\":1}", "{\"b\":null,\"d\":1}", "{\"b\":null,}" } },
+        { "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}",
+          { "{}", "{ }", "{\"a\":1}" },
+          { "{\"b\":1}", "{\"a\":1,\"a\":2}" } },
+        { "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"additionalProperties\":{\"type\":\"string\"}}",
+          { "{}", "{\"a\":1}", "{\"b\":\"x\"}", "{\"a\":1,\"b\":\"x\",\"c\":\"y\"}", "{\"aa\":\"x\"}" },
+          { "{\"a\":\"x\"}", "{\"b\":1}", "{\"b\":\"x\",\"a\":1}" } },
+        { "{\"type\":\"object\",\"additionalProperties\":false}", { "{}" }, { "{\"a\":1}" } },
+        { "{\"type\":\"object\"}", { "{}", "{\"a\":{\"b\":[]},\"c\":1}" }, { "[]", "{a:1}" } },
+        { "{\"type\":\"object\",\"required\":[\"z\"]}", { "{\"z\":1}", "{\"z\":1,\"y\":2}" }, { "{}", "{\"y\":2}" } },
+        { "{\"type\":\"object\",\"properties\":{\"q\\\"\\n\":{\"type\":\"null\"}},\"required\":[\"q\\\"\\n\"]}",
+          { "{\"q\\\"\\n\":null}" },
+          { "{\"q\":null}" } },
+    };
+    check(rows, ARRAY_N(rows));
+}
+
+static void schemas_refer_to_each_other(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        { "{\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"next\":{\"anyOf\":[{\"$ref\":\"#/$defs/n\"},{\"type\":\"null\"}]}},"
+          "\"required\":[\"v\",\"next\"]}},\"$ref\":\"#/$defs/n\"}",
+          { "{\"v\":1,\"next\":null}", "{\"v\":1,\"next\":{\"v\":2,\"next\":{\"v\":3,\"next\":null}}}" },
+          { "{\"v\":1}", "{\"v\":1,\"next\":{\"v\":2}}", "null" } },
+        { "{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}", { "[]", "[[],[[]]]" }, { "[1]" } },
+        { "{\"definitions\":{\"a/b\":{\"const\":1}},\"$ref\":\"#/definitions/a~1b\"}", { "1" }, { "2" } },
+        { "{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"string\",\"maxLength\":1}]}",
+          { "1", "\"a\"" },
+          { "\"ab\"", "null" } },
+        { "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"string\"}]}", { "1", "\"a\"" }, { "null" } },
+        { "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"a\"},\"x\":{\"type\":\"null\"}},\"required\":[\"k\",\"x\"]},"
+          "{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"b\"}},\"required\":[\"k\"]}]}",
+          { "{\"k\":\"a\",\"x\":null}", "{\"k\":\"b\"}" },
+          { "{\"k\":\"a\"}", "{\"k\":\"b\",\"x\":null}" } },
+        { "{\"allOf\":[{\"type\":\"integer\"}],\"description\":\"one\"}", { "1" }, { "\"a\"" } },
+    };
+    check(rows, ARRAY_N(rows));
+}
+
+static void what_cannot_be_enforced_is_refused_with_its_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *schema, *why;
+    } rows[] = {
+        { "{\"type\":\"object\",\"properties\":{\"a\":{\"not\":{\"type\":\"null\"}}}}", "'/properties/a/not'" },
+        { "{\"type\":\"array\",\"uniqueItems\":true}", "'/uniqueItems'" },
+        { "{\"type\":\"array\",\"items\":{\"type\":\"number\",\"multipleOf\":3}}", "/items/multipleOf'" },
+        { "{\"if\":{},\"then\":{}}", "'/if'" },
+        { "{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "'/oneOf': 0 and 1" },
+        { "{\"allOf\":[{},{}]}", "'/allOf'" },
+        { "{\"$ref\":\"http://example.com/x\"}", "not within this schema" },
+        { "{\"$ref\":\"#/$defs/missing\"}", "not within this schema" },
+        { "{\"$ref\":\"#\"}", "no text at all" },
+        { "{\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"$ref\":\"#/$defs/a\"}},\"$ref\":\"#/$defs/a\"}",
+          "no text at all" },
+        { "{\"type\":\"object\",\"properties\":{\"a\":false},\"required\":[\"a\"]}", "no text at all" },
+        { "{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "back-references" },
+        { "{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "less than minLength" },
+        { "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", "no whole number" },
+        { "{\"type\":\"number\",\"minimum\":0.5}", "whole" },
+        { "{\"type\":\"strange\"}", "one of object" },
+        { "{\"enum\":[]}", "a list of values" },
+        { "{\"type\":\"array\",\"minItems\":-1}", "a count" },
+        { "{\"type\":\"object\",\"patternProperties\":{}}", "'/patternProperties'" },
+        { "{\"anyOf\":[{\"type\":\"null\"}],\"minLength\":3}", "'minLength' beside it" },
+        { "3", "object or a boolean" },
+    };
+    for (size_t i = 0; i < ARRAY_N(rows); i++) {
+        char err[SCHEMA_ERR] = "";
+        if (grammar_of(rows[i].schema, err)) fail_msg("%s is taken", rows[i].schema);
+        if (!strstr(err, rows[i].why)) fail_msg("%s: %s", rows[i].schema, err);
+    }
+}
+
+/* Every whole number around the bounds, for many bounds. */
+static void bounds_of_whole_numbers_are_exact(void **state)
+{
+    (void)state;
+    static const int bound[] = { -1001, -1000, -999, -110, -100, -99, -10, -9,  -1,  0,
+                                 1,     9,     10,   11,   99,   100, 101, 109, 989, 1000 };
+    for (size_t a = 0; a < ARRAY_N(bound); a++) {
+        for (size_t b = a; b < ARRAY_N(bound); b += 3) {
+            char text[120], err[SCHEMA_ERR] = "", number[20];
+            snprintf(text, sizeof text, "{\"type\":\"integer\",\"minimum\":%d,\"maximum\":%d}", bound[a], bound[b]);
+            struct grammar *g = grammar_of(text, err);
+            if (!g) fail_msg("%s: %s", text, err);
+            for (int v = -1100; v <= 1100; v += v > -20 && v < 120 ? 1 : 7) {
+                snprintf(number, sizeof number, "%d", v);
+                if ((verdict(g, number) == 'y') != (v >= bound[a] && v <= bound[b])) fail_msg("%s: %d", text, v);
+            }
+            for (int v = -1; v <= 1; v++) {
+                snprintf(number, sizeof number, "%d", bound[a] + v);
+                if ((verdict(g, number) == 'y') != (v >= 0 && bound[a] + v <= bound[b]))
+                    fail_msg("%s: %s", text, number);
+                snprintf(number, sizeof number, "%d", bound[b] + v);
+                if ((verdict(g, number) == 'y') != (v <= 0 && bound[b] + v >= bound[a]))
+                    fail_msg("%s: %s", text, number);
+            }
+            gr_free(g);
+        }
+    }
+}
+
+static void a_schema_made_to_hurt_ends(void **state)
+{
+    (void)state;
+    struct buf b;
+    char       err[SCHEMA_ERR] = "";
+    buf_init(&b, 8 << 20);
+    buf_puts(&b, "{\"enum\":[");
+    for (int i = 0; i < 20000; i++) buf_printf(&b, "%s\"%d-%d\"", i ? "," : "", i, i * 7919);
+    buf_puts(&b, "]}");
+    buf_putc(&b, 0);
+    struct grammar *g = grammar_of(b.data, err);
+    if (g) assert_int_equal(verdict(g, "\"19999-158372081\""), 'y');
+    assert_true(g || *err);
+    gr_free(g);
+    buf_clear(&b);
+    buf_puts(&b, "{\"type\":\"object\",\"properties\":{");
+    for (int i = 0; i < 3000; i++)
+        buf_printf(&b, "%s\"p%d\":{\"type\":\"string\",\"maxLength\":100000}", i ? "," : "", i);
+    buf_puts(&b, "}}");
+    buf_putc(&b, 0);
+    *err = 0;
+    g = grammar_of(b.data, err);
+    assert_true(g || *err);
+    if (g) verdict(g, "{\"p2999\":\"x\"}");
+    gr_free(g);
+    buf_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scalars_are_what_their_keywords_say),
+        cmocka_unit_test(formats_are_enforced),
+        cmocka_unit_test(arrays_and_objects_have_their_parts),
+        cmocka_unit_test(schemas_refer_to_each_other),
+        cmocka_unit_test(what_cannot_be_enforced_is_refused_with_its_place),
+        cmocka_unit_test(bounds_of_whole_numbers_are_exact),
+        cmocka_unit_test(a_schema_made_to_hurt_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

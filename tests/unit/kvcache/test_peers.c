@@ -278,6 +278,84 @@ static void a_peer_that_goes_takes_what_is_known_of_it_along(void **state)
     close_peers_world(&w);
 }
 
+/* One in sixteen operations fails, half done and with wrong bytes; the peer is connected again whenever it was dropped. */
+static void G6_failing_operations_cost_time_alone(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    uint32_t     n_hit = 0, n_drop = 0;
+    open_peers_world(&w);
+    lane.fail_in = 16;
+    for (uint32_t f = 1; f < 80; f++) {
+        n_hit += come(&w, f, HONEST, &u); /* which is admitted, and compares */
+        finish_user(&w, &u);
+        for (int i = 0; i < 50; i++) turn(&w, 100);
+        if (fake.n_drop == n_drop) continue;
+        n_drop = fake.n_drop;
+        fake.epoch++;
+        note_to(PEER_UP, 2)->bytes = sizeof slab;
+        turn(&w, 100);
+    }
+    assert_true(lane.n_failed > 10);
+    assert_true(n_hit > 20 * BLOCKS * BT);
+    assert_int_equal(w.t->host.n_lent, 0);
+    lane.fail_in = 0;
+    close_peers_world(&w);
+}
+
+/* The client hangs up while its blocks are on their way. */
+static void G10_nothing_is_left_of_a_prompt_that_went_while_it_waited(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_peers_world(&w);
+    uint32_t free_before = kv_available_count(w.kv);
+    for (uint64_t after = 0; after < 8; after++) { /* turns after its question */
+        ask_for(&u, (uint32_t)after + 1, TOKENS, 1000);
+        asked_by = &u;
+        fake.lie = HONEST;
+        fill_slab(&w, &u, HONEST);
+        lane.stall_us = 5000;
+        assert_false(try_admit(&w, &u));
+        for (uint64_t i = 0; i < after; i++) {
+            turn(&w, 300);
+            if (try_admit(&w, &u)) break;
+        }
+        if (u.running)
+            finish_user(&w, &u);
+        else
+            kv_tiers_forget(w.t, &u.want);
+        for (int i = 0; i < 200; i++) turn(&w, 10000); /* and what was out comes in */
+        kv_evict_all(w.kv);
+        assert_false(kv_tiers_busy(w.t));
+        assert_int_equal(kv_available_count(w.kv), free_before);
+    }
+    lane.stall_us = 0;
+    close_peers_world(&w);
+}
+
+static void G14_a_peer_that_is_slower_than_computing_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct world w;
+    struct user  u;
+    open_peers_world(&w);
+    ask_for(&u, 1, TOKENS, 100); /* 4 ms to compute */
+    asked_by = &u;
+    fill_slab(&w, &u, HONEST);
+    lane.stall_us = 50000;
+    uint64_t begin = w.now;
+    while (!try_admit(&w, &u)) {
+        turn(&w, 100);
+        assert_true(w.now - begin < 20000); /* asking, computing's time, and slack */
+    }
+    finish_user(&w, &u);
+    lane.stall_us = 0;
+    close_peers_world(&w);
+}
+
 /* ---- lending */
 
 static struct peer_note *guest_asks(struct world *w, const struct user *u, uint64_t lease)
@@ -349,6 +427,9 @@ int main(void)
         cmocka_unit_test(G4_blocks_that_are_not_what_was_asked_for_are_computed),
         cmocka_unit_test(G5_blocks_that_came_damaged_are_computed),
         cmocka_unit_test(G7_answers_that_are_lost_doubled_or_of_another_question_harm_nobody),
+        cmocka_unit_test(G6_failing_operations_cost_time_alone),
+        cmocka_unit_test(G10_nothing_is_left_of_a_prompt_that_went_while_it_waited),
+        cmocka_unit_test(G14_a_peer_that_is_slower_than_computing_is_not_waited_for),
         cmocka_unit_test(a_peer_that_goes_takes_what_is_known_of_it_along),
         cmocka_unit_test(a_lease_keeps_blocks_where_they_are_until_it_ends),
     };

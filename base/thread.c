@@ -22,6 +22,7 @@ static void *thread_run(void *arg)
 {
     struct thread_main m = *(struct thread_main *)arg;
     free(arg);
+    pthread_setname_np(pthread_self(), m.name); /* by itself: it may crash before its starter runs again */
     thread_role_self = m.role;
     stacks_enter(m.name, m.role);
     crash_enter();
@@ -52,9 +53,6 @@ enum status thread_start(pthread_t *t_out, enum thread_role role, const char *na
         free(m);
         return ST_NOMEM;
     }
-    char short_name[16];
-    snprintf(short_name, sizeof short_name, "%.15s", name);
-    pthread_setname_np(t, short_name);
     *t_out = t;
     return ST_OK;
 }
